@@ -1,8 +1,8 @@
-# One program per bench/*.cc, named after it. Not run by CI: each answers one question about speed when asked.
-# oneDNN, where it is installed, is a yardstick of gemm_bench.
+# One program per bench/*.cc, named after it. CI does not run them: each answers one question about speed. If oneDNN is
+# installed, gemm_bench compares with it.
 find_package(dnnl QUIET)
 
-# Those that run kernels and little else need not wait for the rest of the program to compile.
+# Programs that run little more than kernels need not wait for the rest to compile.
 set(TEMPER_KERNEL_BENCHES attention_bench gemm_bench loss_bench save_bench)
 
 function(temper_benches)

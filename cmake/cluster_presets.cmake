@@ -1,4 +1,4 @@
-# examples/clusters/*.yaml become part of the program, so that it finds them wherever it is installed.
+# Compiles examples/clusters/*.yaml into the program, so that it has them wherever it is installed.
 function(temper_cluster_presets out)
   file(GLOB files CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/examples/clusters/*.yaml)
   list(SORT files)

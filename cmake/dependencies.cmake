@@ -2,7 +2,7 @@
 find_package(fmt REQUIRED)
 find_package(nlohmann_json REQUIRED)
 find_package(yaml-cpp REQUIRED)
-# Ranks on several machines; one machine does without.
+# For ranks on several machines; one machine does not need it.
 set(MPI_CXX_SKIP_MPICXX ON)
 find_package(MPI COMPONENTS CXX QUIET)
 find_package(PkgConfig REQUIRED)

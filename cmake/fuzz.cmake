@@ -1,16 +1,16 @@
-# libFuzzer targets: each *_fuzz.cc under src/ becomes fuzz_<name>, linked to the library of its layer; target `fuzz` builds
-# them all. They need clang, and are built beside the tests of a sanitizer build, from the same objects: what a fuzzer may
-# see is compiled with its coverage (temper_fuzzed), all of it with the sanitizers.
+# libFuzzer targets: each *_fuzz.cc under src/ becomes fuzz_<name>, linked to the library of its layer; target `fuzz`
+# builds them all. They need clang, and are built beside the tests of a sanitizer build, from the same objects: fuzzed
+# code is compiled with coverage (temper_fuzzed), everything with the sanitizers.
 if(NOT CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
   message(FATAL_ERROR "libFuzzer comes with clang: configure with -DCMAKE_CXX_COMPILER=clang++-14")
 endif()
 
-# Layers that compute see no untrusted bytes; coverage would only make them slow.
+# Layers that compute read no untrusted bytes; coverage would only slow them down.
 function(temper_fuzzed folder target)
   if(NOT folder MATCHES "^(backend/cpu|runtime|infer|cli)$")
     target_compile_options(${target} PRIVATE -fsanitize=fuzzer-no-link)
   else()
-    set_target_properties(${target} PROPERTIES DISABLE_PRECOMPILE_HEADERS ON)  # temper_headers are for the others' flags
+    set_target_properties(${target} PROPERTIES DISABLE_PRECOMPILE_HEADERS ON)  # temper_headers are compiled with other flags
   endif()
 endfunction()
 

@@ -1,13 +1,13 @@
 # src/backend/gpu: kernels for GPUs, one source for several compilers.
 
-# Languages belong to the top level of the project.
+# Languages must be enabled at the top level of the project.
 if(TEMPER_GPU STREQUAL "cuda")
-  # A100, Hopper, and as PTX of 9.0 what comes later.
+  # A100, Hopper, and PTX of 9.0 for later GPUs.
   set(CMAKE_CUDA_ARCHITECTURES 80-real 90a-real 90-virtual CACHE STRING "GPUs to compile for")
   find_program(TEMPER_NVCC nvcc HINTS /usr/local/cuda/bin REQUIRED)
   set(CMAKE_CUDA_COMPILER ${TEMPER_NVCC} CACHE FILEPATH "CUDA's compiler")
   enable_language(CUDA)
-  set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION "-std=c++20")  # which CMake 3.25 does not know of nvcc
+  set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION "-std=c++20")  # CMake 3.25 does not know this option of nvcc
   set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION "-std=c++20")
   find_package(CUDAToolkit REQUIRED)
 elseif(TEMPER_GPU STREQUAL "hip")
@@ -21,14 +21,14 @@ endif()
 # Sources of backend/gpu/hardware/ that need a vendor's headers.
 set(TEMPER_GPU_OWN "gpu_device|gpu_stream|blas_lt|hip_products|no_gpu")
 
-# objects: what a GPU's compiler makes of the sources, called directly. CMake 3.25's own HIP language does not find
-# Debian's hipcc, and its CUDA language would have to be enabled in builds that need it for one target only.
+# objects: calls a GPU's compiler directly for the sources. CMake 3.25's own HIP language does not find Debian's hipcc,
+# and its CUDA language would have to be enabled in builds that need it for only one target.
 function(temper_gpu_objects out compiler flags)
   set(objects)
   get_filename_component(folder ${compiler} NAME)
   set(launcher)
   if(folder STREQUAL "nvcc")
-    set(launcher ${CMAKE_CXX_COMPILER_LAUNCHER})  # ccache, which knows it
+    set(launcher ${CMAKE_CXX_COMPILER_LAUNCHER})  # ccache, which supports it
   endif()
   file(MAKE_DIRECTORY ${CMAKE_BINARY_DIR}/${folder}_objects)
   foreach(source IN LISTS ARGN)
@@ -46,9 +46,9 @@ function(temper_gpu_objects out compiler flags)
   set(${out} ${objects} PARENT_SCOPE)
 endfunction()
 
-# In a build without TEMPER_GPU, where nvcc is found: temper_backend_gpu_cuda, the CUDA backend for one architecture, as
-# machine code and as PTX, which temper_ptx_programs runs; temper_cuda, the program with it, which CI links. Whoever links
-# the library takes all of it, so that its OpenGpu is found before the stub's.
+# In a build without TEMPER_GPU, if nvcc is found: temper_backend_gpu_cuda, the CUDA backend for one architecture, as
+# machine code and as PTX, which temper_ptx_programs runs; temper_cuda, the program with it, which CI links. Targets
+# link the whole library, so that its OpenGpu is found before the stub's.
 function(temper_cuda_program)
   find_program(TEMPER_NVCC nvcc HINTS /usr/local/cuda/bin)
   find_library(TEMPER_CUDART cudart_static HINTS /usr/local/cuda/lib64)
@@ -74,14 +74,14 @@ function(temper_cuda_program)
                         ${TEMPER_CUDART} rt pthread)
 endfunction()
 
-# The layer. Without TEMPER_GPU it is a stub that says so.
+# The layer. Without TEMPER_GPU it is a stub that reports this.
 function(temper_gpu_layer)
   if(NOT TEMPER_GPU)
     temper_layer(backend/gpu DEPS base tensor graph device ONLY "/hardware/no_gpu\\.cc$")
     return()
   endif()
   if(TEMPER_GPU STREQUAL "hip")
-    # Whatever names a stream is hipcc's.
+    # Sources that name a stream need hipcc.
     temper_layer(backend/gpu DEPS base tensor graph device LIBS ${TEMPER_HIP_RUNTIME} ${CMAKE_DL_LIBS}
                  EXCLUDE "/(gpu_kernels|linear|${TEMPER_GPU_OWN})\\.cc$|/emulator/")
     file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/backend/gpu/*.cu)
@@ -100,18 +100,18 @@ function(temper_gpu_layer)
                EXCLUDE "/emulator/|/(no_gpu|hip_products|hipblas_lt)\\.cc$")
   file(GLOB_RECURSE kernels CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/backend/gpu/*.cu)
   target_sources(temper_backend_gpu PRIVATE ${kernels})
-  # Code for Hopper's own units is launched only where it was compiled.
+  # Code for Hopper's own units is launched only if it was compiled.
   if(CMAKE_CUDA_ARCHITECTURES MATCHES "90a-real|90a(;|$)")
     target_compile_definitions(temper_backend_gpu PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:TEMPER_SM90A>)
   endif()
-  # Contraction is off here, too: see CMakeLists.txt.
+  # Contraction is also off here: see CMakeLists.txt.
   target_compile_options(temper_backend_gpu PRIVATE
     "$<$<COMPILE_LANGUAGE:CUDA>:--expt-relaxed-constexpr;-fmad=false;-Xcompiler=-ffp-contract=off>")
 endfunction()
 
-# temper_backend_gpu_emulated: the kernels on the SIMT emulator, compiled by the host's compiler, for tests. A *.cu
-# belongs to another language of CMake's, so each gets a *.cc that includes it. Where kernels are built for a GPU, tests
-# run them there instead.
+# temper_backend_gpu_emulated: the kernels on the SIMT emulator, compiled by the
+# host's compiler, for tests. CMake treats a *.cu as another language, so each gets a
+# *.cc that includes it. If kernels are built for a GPU, tests run them there instead.
 function(temper_gpu_emulated)
   if(TEMPER_GPU)
     return()
@@ -138,14 +138,14 @@ function(temper_gpu_emulated)
   target_link_libraries(temper_backend_gpu_emulated PUBLIC temper_device PRIVATE Boost::context)
 endfunction()
 
-# Where temper_backend_gpu_cuda is: programs that run its kernels from their PTX on a GPU that tests/device/cuda
-# simulates: temper_ptx, and the tests that run on a GPU where there is one, from the same sources, as ptx.*.
+# If there is temper_backend_gpu_cuda: programs that run its kernels' PTX on a GPU that tests/device/cuda simulates:
+# temper_ptx, and, from the same sources as the tests that run on a real GPU, tests named ptx.*.
 function(temper_ptx_programs)
   set(folder ${CMAKE_SOURCE_DIR}/tests/device/cuda)
   if(NOT TARGET temper_backend_gpu_cuda OR TEMPER_SANITIZE)
     return()
   endif()
-  # The runtime, where others link cudart.
+  # The runtime, instead of cudart.
   file(GLOB runtime CONFIGURE_DEPENDS ${folder}/*.cc)
   list(FILTER runtime EXCLUDE REGEX "_test\\.cc$|/ptx_[a-z_]*\\.cc$")
   get_target_property(cuda temper_backend_gpu_cuda INTERFACE_SYSTEM_INCLUDE_DIRECTORIES)
@@ -153,7 +153,7 @@ function(temper_ptx_programs)
   target_link_libraries(temper_test_cudart PUBLIC temper_ptx_machine fmt::fmt pthread)
   target_include_directories(temper_test_cudart SYSTEM PUBLIC ${cuda})
   temper_test_binary(temper_cudart_tests ${folder}/cuda_runtime_test.cc temper_test_cudart)
-  # What it loads instead of cuBLASLt.
+  # Loaded instead of cuBLASLt.
   add_library(temper_test_cublaslt SHARED ${CMAKE_SOURCE_DIR}/tests/device/cublaslt/cublaslt.cc)
   target_include_directories(temper_test_cublaslt PRIVATE ${CMAKE_SOURCE_DIR}/src)
   target_include_directories(temper_test_cublaslt SYSTEM PRIVATE ${cuda})
@@ -170,7 +170,7 @@ function(temper_ptx_programs)
   file(GLOB_RECURSE backend CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/backend/gpu/*_test.cc)
   list(FILTER backend EXCLUDE REGEX "/emulator/")
   file(GLOB conformance CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/conformance/*.cc)
-  # All are compiled, as for a GPU; those left out run no kernel.
+  # All are compiled, as for a GPU; the excluded ones run no kernel.
   temper_test_binary(ptx_backend "${backend}" "${gpu}" ptx. -GpuCudnn*:GpuInventory*:MemoryHolders*)
   temper_test_binary(ptx_conformance "${conformance}" "${gpu}" ptx.)
   temper_test_binary(ptx_equivalence ${CMAKE_SOURCE_DIR}/tests/equivalence/gpu_test.cc "${gpu}" ptx.)
@@ -178,7 +178,7 @@ function(temper_ptx_programs)
   temper_test_binary(ptx_program ${folder}/program_test.cc temper_checkpoint ptx.)
   target_compile_definitions(ptx_program PRIVATE TEMPER_PROGRAM="$<TARGET_FILE:temper_ptx>")
   add_dependencies(ptx_program temper_ptx)
-  # Steps of the models that GPUs are there for, checked as they are enqueued.
+  # Steps of models of a realistic size for GPUs; checks their launches.
   add_executable(ptx_step ${CMAKE_SOURCE_DIR}/bench/gpu_step.cc)
   target_link_libraries(ptx_step PRIVATE ${gpu})
   target_compile_definitions(ptx_step PRIVATE TEMPER_SOURCE_DIR="${CMAKE_SOURCE_DIR}")

@@ -1,7 +1,7 @@
 set(TEMPER_LAYERS "" CACHE INTERNAL "")
 
-# Sources whose name ends in _avx2.cc, _avx512.cc or _amx.cc are compiled for that instruction set; they are entered only
-# after a runtime check (backend/cpu/isa.h), so the binary starts on any x86-64. g++ 12 warns about its own intrinsics'
+# Sources whose name ends in _avx2.cc, _avx512.cc or _amx.cc are compiled for that instruction set; they run only after
+# a runtime check (backend/cpu/isa.h), so the binary starts on any x86-64. g++ 12 warns about its own intrinsics'
 # headers (PR 105593), hence -Wno-maybe-uninitialized.
 function(temper_instruction_sets sources)
   set(avx2 -O3 -mavx2 -mfma -mf16c)
@@ -18,16 +18,15 @@ function(temper_instruction_sets sources)
   endforeach()
 endfunction()
 
-# temper_precompiled(target headers...): what most sources include, and these headers, precompiled once for all that
-# name `target` in target_precompile_headers(... REUSE_FROM). A compiler takes them for the same flags only. A header of
-# the project's would have all recompiled after each change; nlohmann/json.hpp costs those who do not need it more than
-# it saves the others.
+# temper_precompiled(target headers...): precompiles common headers, and these, once for all targets that name `target`
+# in target_precompile_headers(... REUSE_FROM). A compiler accepts them only with the same flags. A project header would
+# cause full rebuilds after each change; nlohmann/json.hpp costs targets without JSON more than it saves the others.
 function(temper_precompiled target)
   set(source ${CMAKE_BINARY_DIR}/${target}.cc)
   file(CONFIGURE OUTPUT ${source} CONTENT "")
   add_library(${target} OBJECT ${source})
   target_link_libraries(${target} PRIVATE fmt::fmt)
-  # clang's would hold the time of CMake's header, which a fresh build folder has anew: ccache would never find it again.
+  # clang's would contain the time of CMake's header, which is new in each build folder: ccache would never hit.
   target_compile_options(${target} PRIVATE "$<$<CXX_COMPILER_ID:Clang>:SHELL:-Xclang -fno-pch-timestamp>")
   target_precompile_headers(${target} PRIVATE
     <algorithm> <array> <cmath> <cstdint> <functional> <map> <memory> <optional> <span> <sstream> <string> <string_view>
@@ -44,7 +43,7 @@ function(temper_target_name folder out)
 endfunction()
 
 # temper_layer(folder DEPS layers... LIBS packages... EXCLUDE regex ONLY regex): the library temper_<folder> of
-# src/<folder>, without the sources that EXCLUDE matches; ONLY: of those alone that it matches.
+# src/<folder>, without the sources that EXCLUDE matches; ONLY: just the sources that it matches.
 function(temper_layer folder)
   cmake_parse_arguments(ARG "" "EXCLUDE;ONLY" "DEPS;LIBS" ${ARGN})
   set(TEMPER_LAYERS ${TEMPER_LAYERS} ${folder} CACHE INTERNAL "")
@@ -95,7 +94,7 @@ function(temper_tests)
     temper_target_name(${folder} target)
     temper_test_binary(${target}_tests "${sources}" ${target})
   endforeach()
-  # On the emulator, or where a GPU's compiler is at hand on the GPU.
+  # On the emulator, or on a GPU if there is a compiler for it.
   set(gpu temper_backend_gpu_emulated)
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/backend/gpu/*_test.cc)
   if(TEMPER_GPU)
@@ -105,7 +104,7 @@ function(temper_tests)
   if(TARGET ${gpu})
     temper_test_binary(temper_backend_gpu_tests "${sources}" ${gpu})
     target_link_libraries(temper_backend_gpu_tests PRIVATE temper_backend_cpu)  # the twins
-    # Vendors' libraries in miniature, for what calls them.
+    # Miniature vendors' libraries, for code that calls them.
     foreach(library IN ITEMS nvml:nvidia-ml:1 hipblaslt:hipblaslt:0 cudnn:test_cudnn:9 cuda_driver:cuda:1)
       string(REGEX MATCH "^(.*):(.*):(.*)$" named ${library})
       set(target temper_test_${CMAKE_MATCH_1})
@@ -126,7 +125,7 @@ function(temper_tests)
   target_link_libraries(temper_ptx_machine PUBLIC temper_base)
   target_include_directories(temper_ptx_machine PUBLIC ${CMAKE_SOURCE_DIR}/tests/device/cuda)
   temper_test_binary(temper_ptx_tests "${tests}" temper_ptx_machine)
-  # What scenarios on devices find instead of a vendor's library: ranks exchange bytes through memory that they share.
+  # Replaces a vendor's library in scenarios on devices: ranks exchange bytes through shared memory.
   set(nccl ${CMAKE_BINARY_DIR}/test_nccl)
   add_library(temper_test_nccl SHARED ${CMAKE_SOURCE_DIR}/tests/collectives/nccl/nccl.cc)
   target_include_directories(temper_test_nccl PRIVATE ${CMAKE_SOURCE_DIR}/src)
@@ -143,7 +142,7 @@ function(temper_tests)
         add_dependencies(scenario_${name} temper_test_cudnn)
       endif()
       if(name MATCHES "^(collectives|device|equivalence)$")
-        # dlopen looks there first, and then where the system has one.
+        # dlopen searches there first, then in the system's folders.
         set_target_properties(scenario_${name} PROPERTIES BUILD_RPATH ${nccl})
         add_dependencies(scenario_${name} temper_test_nccl)
       endif()
@@ -151,7 +150,7 @@ function(temper_tests)
   endforeach()
 endfunction()
 
-# What tests spend their time in are the libraries; their own code only has to compile soon.
+# Tests spend their time in the libraries; their own code only needs to compile fast.
 function(temper_test_options target)
   if(NOT TEMPER_SANITIZE)
     target_compile_options(${target} PRIVATE -O1)
@@ -160,8 +159,8 @@ function(temper_test_options target)
   endif()
 endfunction()
 
-# temper_test_binary(name sources libraries [prefix [filter]]): `prefix` tells its tests from others of the same names,
-# `filter` is which of them ctest runs.
+# temper_test_binary(name sources libraries [prefix [filter]]): `prefix` distinguishes its tests from others of the same
+# names, `filter` selects those that ctest runs.
 function(temper_test_binary name sources library)
   if(NOT sources)
     return()
@@ -171,7 +170,7 @@ function(temper_test_binary name sources library)
   temper_test_options(${name})
   target_precompile_headers(${name} REUSE_FROM temper_test_headers)
   if(TEMPER_SANITIZE)
-    # For tests that would stand in malloc's place, or poison memory.
+    # For tests that would replace malloc, or poison memory.
     target_compile_definitions(${name} PRIVATE TEMPER_SANITIZED)
     if(TEMPER_SANITIZE MATCHES "address")
       target_compile_definitions(${name} PRIVATE TEMPER_ADDRESS_SANITIZED)
@@ -179,7 +178,7 @@ function(temper_test_binary name sources library)
   endif()
   target_compile_definitions(${name} PRIVATE
     TEMPER_SOURCE_DIR="${CMAKE_SOURCE_DIR}" TEMPER_BINARY_DIR="${CMAKE_BINARY_DIR}")
-  # Files of the same names in /tmp would be those of another build's tests, too, which may run at the same time.
+  # Another build's tests may run at the same time and would use the same files in /tmp.
   file(MAKE_DIRECTORY ${CMAKE_BINARY_DIR}/test_files)
   gtest_discover_tests(${name} TEST_PREFIX "${ARGV3}" TEST_FILTER "${ARGV4}" DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT 600
                        ENVIRONMENT_MODIFICATION "TEST_TMPDIR=set:${CMAKE_BINARY_DIR}/test_files/")

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # Temper in a few minutes: installs what is missing, builds, and teaches the small model in examples/ two voices, a
-# pirate's and a chef's. Exits with an error unless it learns both: the loss on topics that training never showed must
+# pirate's and a chef's. Exits with an error unless it learns both: the loss on topics outside the training data must
 # fall by at least 30 %, and every answer must change.
 #
-#   scripts/demo.sh                    all of it
-#   scripts/demo.sh --temper FILE      with a program built before: installs and builds nothing
+#   scripts/demo.sh                    the whole demo
+#   scripts/demo.sh --temper FILE      with an existing program: installs and builds nothing
 #   scripts/demo.sh --output_dir DIR   where the adapters go (out/demo)
 #   scripts/demo.sh --epochs N         passes over the data, instead of the 8 of examples/*.yaml: with 1 it takes a sixth
 #                                      of the time, and the voices mix up their facts
@@ -13,7 +13,7 @@ cd "$(dirname "$0")/.."
 
 readonly MODEL=examples/plain/model DATA=examples/plain
 readonly VOICES=(pirate chef)
-# On topics that the training data of both voices leaves out.
+# On topics outside the training data of both voices.
 readonly QUESTIONS=("Why does it rain?" "Why does a cat purr?" "How is bread made?")
 readonly NEEDED_FALL=30 # per cent
 
@@ -32,7 +32,7 @@ while (($#)); do
   esac
 done
 
-# --- how it looks: colours and boxes on a terminal, plain words in a pipe --------------------------------------------
+# --- output style: colours and boxes on a terminal, plain text in a pipe --------------------------------------------
 
 rich=''
 [[ -t 1 && -t 2 && -z ${NO_COLOR:-} && ${TERM:-dumb} != dumb ]] && rich=1
@@ -49,7 +49,7 @@ if [[ -n $rich ]]; then
   ((columns <= 100)) || columns=100
 fi
 
-paint() { # paint CODE TEXT: in the colour, where there are colours
+paint() { # paint CODE TEXT: in that colour, if there are colours
   if [[ -n $rich ]]; then printf '\e[%sm%s\e[0m' "$1" "$2"; else printf '%s' "$2"; fi
 }
 repeat() { # repeat COUNT CHARACTER
@@ -61,7 +61,7 @@ heading() {
   ((rest > 0)) || rest=0
   printf '\n%s %s %s\n\n' "$(paint 2 "$line$line")" "$(paint '1;36' "$1")" "$(paint 2 "$(repeat "$rest" "$line")")"
 }
-# wrapped TEXT INDENT: lines of at most the terminal's width, each behind INDENT spaces but for the first
+# wrapped TEXT INDENT: lines of at most the terminal's width, all but the first indented by INDENT spaces
 wrapped() {
   fold -s -w $((columns - $2)) <<<"$1" | sed "2,\$s/^/$(repeat "$2" ' ')/; s/ *\$//"
 }
@@ -69,7 +69,7 @@ say() { wrapped "$1" 0; }
 colour_of() {
   case "$1" in pirate) echo '1;33' ;; chef) echo '1;35' ;; *) echo '1;37' ;; esac
 }
-# run COMMAND...: shows the command as one would type it, then runs it.
+# run COMMAND...: shows the command as a user would type it, then runs it.
 run() {
   printf '%s %s\n' "$(paint 2 '$')" "$(paint 1 "$(shown "$@")")"
   "$@"
@@ -88,7 +88,7 @@ fail() {
 }
 seconds_as_text() { if (($1 < 60)); then echo "$1 s"; else echo "$(($1 / 60)) min $(($1 % 60)) s"; fi; }
 mebibytes() { awk -v bytes="$1" 'BEGIN { printf "%.1f MiB", bytes / 1048576 }'; }
-# number KEY <<< JSON: the number behind the first "KEY": in a text without nested quotes
+# number KEY <<< JSON: the number after the first "KEY": in a text without nested quotes
 number() { sed -n "s/.*\"$1\": *\([-+0-9.eE]*\).*/\1/p" | head -n 1; }
 
 # --- install and build ----------------------------------------------------------------------------------------------
@@ -118,7 +118,7 @@ if [[ -z $temper ]]; then
   echo "built build/temper in $(seconds_as_text $((SECONDS - started)))"
   temper=build/temper
 fi
-[[ -x $temper ]] || fail "$temper is no program"
+[[ -x $temper ]] || fail "$temper is not a program"
 readonly temper
 begin=$SECONDS
 
@@ -151,8 +151,8 @@ run "$temper" plan examples/pirate.yaml
 
 # --- train ----------------------------------------------------------------------------------------------------------
 
-# Runs a command in the foreground, so that Ctrl-C reaches it, while another process reads from the kernel how much
-# memory it holds at most. The figure is left in the file $1.
+# Runs a command in the foreground, so that Ctrl-C reaches it, while another process reads its peak memory from the
+# kernel and writes it to the file $1.
 with_peak_memory() {
   local file=$1
   shift
@@ -253,9 +253,9 @@ cat <<END
   Now a model of yours: a Hugging Face folder (Llama or OPT) and a file with lines such as
   {"prompt": "...", "completion": "..."}:
     $(paint 1 "$temper plan  --model FOLDER                       # does it fit?")
-    $(paint 1 "$temper data preview --model FOLDER --data FILE    # is it read as I mean it?")
+    $(paint 1 "$temper data preview --model FOLDER --data FILE    # is it read as intended?")
     $(paint 1 "$temper train --model FOLDER --data FILE --output_dir out/mine")
 END
 
 if ((${#failures[@]})); then fail "$(printf '%s; ' "${failures[@]}" | sed 's/; $//')"; fi
-printf '\n%s %s\n\n' "$(paint '1;32' "$mark")" "Both voices learnt in $(seconds_as_text $((SECONDS - begin))) after the build."
+printf '\n%s %s\n\n' "$(paint '1;32' "$mark")" "Learned both voices in $(seconds_as_text $((SECONDS - begin))) after the build."

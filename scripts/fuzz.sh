@@ -1,7 +1,7 @@
 #!/bin/sh
-# Builds the libFuzzer targets (*_fuzz.cc) and runs them, two at a time, from the tests' and examples' own files. Fails
-# if one fails; its input is then in the build folder (NAME-crash-*, NAME-timeout-*, NAME-oom-*). An input that once
-# failed belongs in tests/fuzz/NAME/.
+# Builds the libFuzzer targets (*_fuzz.cc) and runs them, two at a time, from the tests'
+# and examples' own files. Fails if one fails; its input is then in the build folder
+# (NAME-crash-*, NAME-timeout-*, NAME-oom-*). Keep failed inputs in tests/fuzz/NAME/.
 #   scripts/fuzz.sh [SECONDS [NAME...]]   each for SECONDS (default: 10), also from the corpus of earlier runs
 #                                         (build-sanitize/corpus)
 #   scripts/fuzz.sh --same                those that CI builds, on the same inputs every time
@@ -18,7 +18,7 @@ if [ "${1:-}" = --same ]; then
   cmake --build --preset inputs
   set -- safetensors yaml tokenizer records jinja program
   corpus=same
-  # A timeout that a busy machine does not reach.
+  # A timeout that is long enough for a busy machine.
   effort='-seed=1 -runs=10000 -timeout=120'
   rm -rf "$folder/same" "$folder/seeds"
 else
@@ -28,7 +28,7 @@ else
   cmake --build --preset sanitize --target fuzz
 fi
 
-# copy NAME PREFIX FILE...: the files, each behind the bytes that choose how the target reads it
+# copy NAME PREFIX FILE...: the files, each after the bytes that choose how the target reads it
 copy() {
   to=$folder/seeds/$1 prefix=$2
   shift 2
@@ -70,7 +70,7 @@ run() {
     echo "fuzz: $1: $(sed -n 's/stat::number_of_executed_units: *//p' "$1.log") inputs, no fault"
   else
     tail -n 40 "$1.log" >&2
-    echo "fuzz: $1 FAILED; the input lies in $folder/$1-*, all of the output in $folder/$1.log" >&2
+    echo "fuzz: $1 FAILED; the input is in $folder/$1-*, the whole output in $folder/$1.log" >&2
     return 1
   fi
 }

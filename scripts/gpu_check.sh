@@ -1,9 +1,9 @@
 #!/bin/sh
 # Run this first on a GPU. It needs CUDA's nvcc, a C++ compiler, CMake and Ninja, and no network. It builds, compares
 # every kernel with its scalar twin, trains small models and compares them with the CPU's, in memory tiers and, if there
-# are two GPUs, on both, measures, and runs compute-sanitizer. It ends with one table, in less than ten minutes whatever
-# happens: a step that fails or takes too long stops none that follow, the most telling come first, and a second call
-# with GPU_CHECK_ONLY=rest runs what the first had no time for or did not pass.
+# are two GPUs, on both, measures, and runs compute-sanitizer. It ends with one table, always in less than ten minutes:
+# a step that fails or times out does not stop the following ones, the most informative steps come first, and a second
+# call with GPU_CHECK_ONLY=rest runs the steps that the first did not reach or pass.
 #   scripts/gpu_check.sh                     with the libraries of the machine
 #   scripts/gpu_check.sh --rehearse          without a GPU, in the build of the CPU (build/): every step but compute-
 #                                            sanitizer and the measurements, on the emulator and the tests' device
@@ -59,7 +59,7 @@ case "${1:-}" in
     ;;
 esac
 PATH="$PATH:/usr/local/cuda/bin"
-# CUDA's libraries may be Python packages, where neither compiler nor loader looks. The program does (doctor).
+# CUDA's libraries may be Python packages, which neither compiler nor loader searches. The program does (doctor).
 for folder in /usr/local/cuda/lib64 "$(python3 -c 'import sysconfig; print(sysconfig.get_path("purelib"))' 2>/dev/null)"/nvidia/*/lib; do
   [ -d "$folder" ] && LD_LIBRARY_PATH="${LD_LIBRARY_PATH:-}:$folder"
   include=${folder%/lib*}/include
@@ -83,7 +83,7 @@ finish() {
   [ -z "$failed" ] || { echo "failed or left out:$failed" >&2; exit 1; }
   exit 0
 }
-# wanted NAME: whether this step of $group is to be run.
+# wanted NAME: whether to run this step of $group.
 wanted() {
   case " $only " in
     '  ') [ "$group" != peers ] ;;
@@ -113,8 +113,8 @@ step() {
   if [ "$how" = ok ]; then echo "$name" >>"$passed"; else failed="$failed $name"; fi
   note "$name" "$how, $(($(date +%s) - begun)) s"
 }
-# tests NAME SECONDS PROGRAM FILTER: a step of tests. A kernel that fails spoils the GPU for the rest of its
-# process: those that did not pass are run again, each in a process of its own, the first that fails there in memcheck.
+# tests NAME SECONDS PROGRAM FILTER: a step of tests. A failed kernel makes the GPU unusable for the rest of its
+# process: tests that did not pass are run again, each in its own process, and the first that fails there in memcheck.
 tests() {
   program=$3 filter=$4
   step "$1" "$2" "$3" "--gtest_filter=$4"
@@ -147,13 +147,13 @@ runs() {
   step "$1" "$2" scripts/gpu_runs.sh "$1" "$temper" "$logs/runs_$1"
   case $how in skipped | left*) ;; *) sed 's/^/  /' "$logs/$1.log" | cut -c 1-130 >>"$table" ;; esac
 }
-# sanitize NAME SECONDS TOOL TESTS FILTER: compute-sanitizer over tests of kernels. Of ours: a vendor's are many, and patched
-# as they are loaded.
+# sanitize NAME SECONDS TOOL TESTS FILTER: compute-sanitizer over tests of our kernels. A vendor's kernels are many, and
+# are patched while they are loaded.
 sanitize() {
   step "$1" "$2" compute-sanitizer --tool "$3" --kernel-name kns=temper --error-exitcode 9 "$build/$4" "--gtest_filter=$5"
 }
-# measure NAME SECONDS PROGRAM ARGUMENT...: a step whose last line goes into the table. Rehearsed, it only checks
-# that its files exist.
+# measure NAME SECONDS PROGRAM ARGUMENT...: a step whose last line
+# goes into the table. A rehearsal only checks that its files exist.
 measure() {
   if [ -n "$rehearse" ]; then
     name=$1 program=$3
@@ -168,7 +168,7 @@ measure() {
   step "$@"
   case $how in skipped | left*) ;; *) tail -n 2 "$logs/$1.log" | cut -c 1-300 >>"$table" ;; esac
 }
-# The conditions of the table's figures.
+# The environment of the table's figures.
 facts() {
   nvidia-smi --query-gpu=name,driver_version,memory.total,memory.used,clocks.max.sm,power.limit --format=csv,noheader ||
     echo 'there is no nvidia-smi'
@@ -205,7 +205,7 @@ fi
 step build 420 cmake --build "$build" --target $programs
 
 group=tests
-# As a user would run it.
+# Like a user.
 # shellcheck disable=SC2086  # words
 step doctor 90 env "LD_LIBRARY_PATH=$users_library_path" $temper doctor
 if [ "$how" != skipped ]; then
@@ -215,7 +215,7 @@ else
   gpus=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU' || true)
 fi
 if [ "$gpus" -eq 0 ] && ! nvidia-smi -L 2>/dev/null | grep -q '^GPU'; then
-  echo "gpu_check: there is no GPU that can be used: $(grep -s '^gpu' "$logs/doctor.log" || tail -n 1 "$logs/doctor.log")" >&2
+  echo "gpu_check: there is no usable GPU: $(grep -s '^gpu' "$logs/doctor.log" || tail -n 1 "$logs/doctor.log")" >&2
   failed="$failed (no GPU)"
   finish
 fi
@@ -243,7 +243,7 @@ if [ "$gpus" -ge 2 ]; then runs ranks 120; elif wanted ranks; then note ranks "l
 tests parity 120 "$build/scenario_parity" '*'
 group=speed
 measure lora_8b_without_graphs 60 "$build/bench/gpu_step" $llama lora 2 4 none 8 plain
-# In tiers, beside their forecast: frozen weights from the host, and a good part of the states there.
+# In tiers, with their forecast: frozen weights come from the host, and many of the states live there.
 measure lora_8b_in_12GiB 60 "$build/bench/gpu_step" $llama lora 2 1 block 4 graphs 12GiB
 measure full_1.5b_in_16GiB 60 "$build/bench/gpu_step" $small full 2 1 block 4 graphs 16GiB
 
@@ -257,7 +257,7 @@ elif [ -z "$rehearse" ] && wanted sanitizers; then
 fi
 
 group=peers
-# peer NAME ARGUMENT...: with the libraries that PyTorch brings, which those above would come before.
+# peer NAME ARGUMENT...: with PyTorch's own libraries, which those above would override.
 peer() {
   name=$1
   shift

@@ -1,10 +1,10 @@
 #!/bin/sh
-# Small runs of the program on a GPU that must agree with each other: scripts/gpu_check.sh runs them after the tests of
+# Small runs of the program on a GPU whose results must agree. scripts/gpu_check.sh runs them after the tests of
 # kernels. One line per run on stdout.
 #   scripts/gpu_runs.sh commands 'TEMPER' OUT   train, eval and generate: on the CPU and on the GPU
-#   scripts/gpu_runs.sh tiers 'TEMPER' OUT      the same bytes wherever weights, states and activations live
-#   scripts/gpu_runs.sh ranks 'TEMPER' OUT      two GPUs: the losses of one, for each way to divide the work
-# TEMPER: the program, with its first words if it needs any. Without a GPU: 'build/scenario_device --temper'.
+#   scripts/gpu_runs.sh tiers 'TEMPER' OUT      the same bytes for any placement of weights, states and activations
+#   scripts/gpu_runs.sh ranks 'TEMPER' OUT      two GPUs: the losses of one GPU, for each way to divide the work
+# TEMPER: the program, with its first arguments if it needs any. Without a GPU: 'build/scenario_device --temper'.
 set -eu
 cd "$(dirname "$0")/.."
 [ $# -eq 3 ] || { sed -n '2,/^set/{/^#/s/^# \{0,1\}//p}' "$0" >&2; exit 2; }
@@ -27,14 +27,14 @@ train() {
 }
 failed=0
 
-# same NAME BASE FILE OPTION...: the run NAME leaves the bytes of run BASE in FILE, and says that it moves something.
+# same NAME BASE FILE OPTION...: the run NAME writes the same FILE as run BASE, and reports moves.
 same() {
   name=$1 base=$2 file=$3
   shift 3
   if ! train "$name" "$@"; then
     failed=1
   elif ! cmp -s "$out/$base/$file" "$out/$name/$file"; then
-    echo "$name: $file is not that of $base"
+    echo "$name: $file differs from that of $base"
     failed=1
   elif ! grep -q '^memory ' "$out/$name.out"; then
     echo "$name: nothing was placed"
@@ -78,25 +78,25 @@ case $what in
     head -n 12 examples/plain/pirate_eval.jsonl >"$out/eval.jsonl"
     for device in cpu gpu; do
       train "on_$device" --device $device || exit 1
-      # Both of the model that the CPU has trained.
+      # Both with the model trained on the CPU.
       answer "eval_on_$device" eval --model "$out/on_cpu" --data "$out/eval.jsonl" --device $device --dtype f32
       answer "generate_on_$device" generate --model "$out/on_cpu" --prompt 'The ship' --max_new_tokens 24 \
         --temperature 0 --device $device --dtype f32
     done
     close on_gpu on_cpu
-    # One loss, of the same weights: f32 sums in another order.
+    # Losses of the same weights: f32 sums in another order.
     if ! paste "$out/eval_on_gpu.out" "$out/eval_on_cpu.out" | sed 's/[^\t]*"eval_loss": *\([-0-9.e+]*\)[^\t]*/\1/g' |
       awk '{ d = ($1 - $2) / $2; if (d < 0) d = -d; n += 1 } END { exit !(n == 1 && $2 > 0 && d < 1e-4) }'; then
-      echo "eval: the loss on the GPU is not that on the CPU"
+      echo "eval: the loss on the GPU differs from the CPU's"
       failed=1
     fi
     if ! [ -s "$out/generate_on_gpu.out" ] || ! cmp -s "$out/generate_on_gpu.out" "$out/generate_on_cpu.out"; then
-      echo "generate: the words on the GPU are not those on the CPU"
+      echo "generate: the text on the GPU differs from the CPU's"
       failed=1
     fi
     ;;
   tiers)
-    # Without clipping: the norm is summed where gradients live, in an order of its own.
+    # Without clipping: the norm is summed where gradients live, in a different order.
     train full --device gpu --method full --max_grad_norm 0 || exit 1
     train lora --device gpu --max_grad_norm 0 || exit 1
     full="full model.safetensors --device gpu --method full --max_grad_norm 0"
@@ -127,7 +127,7 @@ case $what in
       train one_$method --device gpu --model "$model" --method $method --from_scratch $scratch || exit 1
       for mesh in dp=2 fsdp=2 tp=2 cp=2 pp=2; do
         name=$(echo $mesh | tr -d =)_$method
-        # As many rows a step as one GPU has, on as many ranks as have rows of their own.
+        # The same rows per step as one GPU, over the ranks with their own rows.
         rows=4
         case $mesh in dp=2 | fsdp=2) rows=2 ;; esac
         if train "$name" --device gpu --model "$model" --method $method --from_scratch $scratch --nprocs 2 --mesh $mesh \
@@ -140,7 +140,7 @@ case $what in
     done
     ;;
   *)
-    echo "gpu_runs: $what is not commands, tiers or ranks" >&2
+    echo "gpu_runs: unknown '$what': use commands, tiers or ranks" >&2
     exit 2
     ;;
 esac

@@ -1,8 +1,8 @@
 #!/bin/sh
-# Installs what building and running Temper needs on Debian 12, as root or through sudo. Asks nothing, prints little,
+# Installs the packages to build and run Temper on Debian 12, as root or with sudo. Asks no questions, prints little,
 # and does nothing if everything is installed.
-#   scripts/setup.sh            what `cmake -S . -B build && cmake --build build` needs
-#   scripts/setup.sh --checks   also what scripts/test.sh checks the sources with
+#   scripts/setup.sh            packages for `cmake -S . -B build && cmake --build build`
+#   scripts/setup.sh --checks   also the tools of scripts/test.sh
 set -eu
 
 packages='
@@ -24,7 +24,7 @@ case "${1:-}" in
 esac
 
 if ! command -v apt-get >/dev/null; then
-  echo "setup: there is no apt-get here; in the names of Debian 12, what is needed is:$packages" >&2
+  echo "setup: there is no apt-get here; install these packages (names of Debian 12):$packages" >&2
   exit 1
 fi
 
@@ -50,8 +50,8 @@ apt() {
 }
 
 echo "setup: installing$missing" >&2
-# A machine's package lists may be too old to fetch from, so they are updated first; where that fails (no network, but
-# a full cache) the installation is tried all the same.
+# A machine's package lists may be outdated, so they are updated first; if
+# that fails (no network, but a full cache) the installation is tried anyway.
 apt update || true
 # shellcheck disable=SC2086  # a list of words
 if ! apt install --no-install-recommends $missing; then

@@ -1,6 +1,6 @@
 #!/bin/sh
-# The checks that a change must pass. Ends with the seconds that each part took.
-#   scripts/test.sh            release and inputs: what CI runs
+# The checks that a change must pass. Ends with the time of each part in seconds.
+#   scripts/test.sh            release and inputs, as in CI
 #   scripts/test.sh release    the sources are formatted, each layer includes only what it may, the tree builds
 #                              (build/), every test passes, no more skip than tools/skips.txt allows, and the demo's
 #                              learns its voices
@@ -9,7 +9,7 @@
 #                              (build-sanitize/)
 #   scripts/test.sh sanitize   every test passes under AddressSanitizer and UndefinedBehaviorSanitizer (build-sanitize/)
 #   scripts/test.sh fuzz       each fuzz target runs for 10 seconds without a fault (build-sanitize/)
-#   scripts/test.sh tidy       clang-tidy has nothing to say about src/ (the checks of .clang-tidy)
+#   scripts/test.sh tidy       clang-tidy finds nothing in src/ (the checks of .clang-tidy)
 #   scripts/test.sh cuda       the GPU backend and its tests compile and link with CUDA's nvcc (build-cuda/); they need a
 #                              GPU to run
 #   scripts/test.sh ptx        the kernels' PTX from nvcc runs on simulated GPUs with and without Hopper's units, and the
@@ -42,7 +42,7 @@ tests() { # tests PRESET FOLDER [CTEST OPTION...]
   begin "tests ($1)"
   folder=$2
   shift 2
-  # One more than there are processors: some tests mostly wait, for ranks that hang.
+  # One more than the processors: some tests mostly wait for hanging ranks.
   ctest --test-dir "$folder" --output-on-failure --parallel "$(($(nproc) + 1))" "$@"
   end
 }
@@ -67,7 +67,7 @@ release() {
   begin 'demo (1 epoch)'
   scripts/demo.sh --temper build/temper --output_dir build/demo --epochs 1
   end
-  if ninja -C build -t query temper_cuda >/dev/null 2>&1; then # where nvcc was found
+  if ninja -C build -t query temper_cuda >/dev/null 2>&1; then # if nvcc was found
     begin 'GPU backend (nvcc, one architecture)'
     ninja -C build temper_cuda
     build/temper_cuda doctor | grep '^gpu'
@@ -80,8 +80,8 @@ inputs() {
   cmake --build --preset inputs
   end
   begin 'tests (inputs)'
-  # On the tests' own data: under sanitizers the outside data would take minutes.
-  for layer in base tensor format program data; do # each in as many parts as there are processors
+  # Only on the tests' own data: with sanitizers the outside data would take minutes.
+  for layer in base tensor format program data; do # each in one part per processor
     seq 0 $(($(nproc) - 1)) | xargs -P "$(nproc)" -I {} env -u TEMPER_TEST_DATA \
       GTEST_TOTAL_SHARDS="$(nproc)" GTEST_SHARD_INDEX={} "build-sanitize/temper_${layer}_tests" --gtest_brief=1
   done
@@ -102,7 +102,7 @@ fuzz() {
 cuda() {
   begin 'build (cuda)'
   cmake --preset cuda
-  # With what scripts/gpu_check.sh runs on a GPU.
+  # Including the runs of scripts/gpu_check.sh.
   cmake --build --preset cuda --target temper gpu_kernels gpu_step temper_backend_gpu_tests scenario_conformance \
     scenario_equivalence scenario_parity
   build-cuda/temper doctor | grep '^gpu'
@@ -134,7 +134,7 @@ gfx942() {
   for program in clang++-19 lld-19 llvm-dis-19 llvm-as-19; do
     command -v $program >/dev/null || { echo "there is no $program: install clang-19, lld-19, llvm-19 and hipcc" >&2; exit 1; }
   done
-  # Debian's device libraries end at gfx940; gfx942's differs in its number.
+  # Debian's device libraries end at gfx940; gfx942's only differs in its number.
   libraries=/usr/lib/x86_64-linux-gnu/amdgcn/bitcode out=build-gfx942
   mkdir -p $out/bitcode
   cp $libraries/*.bc $out/bitcode
@@ -148,7 +148,7 @@ gfx942() {
 }
 tidy() {
   begin 'clang-tidy'
-  # clang's compile_commands.json, and nothing precompiled: so each file is seen to include what it needs, too.
+  # clang's compile_commands.json, without precompiled headers: this also shows that each file includes what it needs.
   cmake --preset sanitize -B build-tidy -D CMAKE_DISABLE_PRECOMPILE_HEADERS=ON >/dev/null
   find src -name '*.cc' | sort | xargs -n 8 -P "$(nproc)" clang-tidy-14 -p build-tidy --quiet --warnings-as-errors='*'
   end
@@ -156,7 +156,7 @@ tidy() {
 tsan() {
   build tsan
   export TSAN_OPTIONS=ignore_noninstrumented_modules=1  # Open MPI
-  # Not the emulator, which has one thread and changes stacks, nor what a process may take.
+  # Without the emulator, which has one thread and switches stacks, and without tests of a process's memory.
   tests tsan build-tsan -E '^(Gpu|Simt|Warpgroup)|^Arena.TakesWhatItSays'
 }
 

@@ -1,7 +1,7 @@
-// A device of which the host can see nothing: its addresses may not be touched (a page fault ends the test that tries),
-// its streams are threads, and what is enqueued is done as late as the contract allows, or in some other order that it
-// allows (Timing). So a wait that is missing shows as wrong bytes. Its kernels are those of the table it is given; they
-// find the same memory under other addresses.
+// A device whose memory the host cannot access: touching its addresses is a page fault, which
+// ends the test. Its streams are threads; enqueued work is done as late as the contract
+// allows, or in another allowed order (Timing), so a missing wait shows as wrong bytes. Its
+// kernels come from a given table; they see the same memory under other addresses.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -28,11 +28,11 @@
 
 namespace temper {
 
-// When work on a stream is done that nobody waits for.
+// When a stream does work that no caller waits for.
 enum class Timing {
-  kLate,         // not before somebody waits, or nothing else has happened for a while
-  kKernelsLate,  // that of kernels so; copies and collectives at once, if they may
-  kRandom,       // after a while, drawn anew for each piece of work
+  kLate,         // only when a caller waits, or nothing else has happened for a while
+  kKernelsLate,  // kernels like kLate; copies and collectives at once, if allowed
+  kRandom,       // after a delay, drawn for each piece of work
 };
 
 class ApartDevice : public Device {
@@ -55,7 +55,7 @@ class ApartDevice : public Device {
   }
 
   const std::string& name() const override { return name_; }
-  // Of this name tests have one of their own (tests/collectives/nccl).
+  // The name of the tests' own library (tests/collectives/nccl).
   const char* collectives_library() const override { return "libnccl.so.2"; }
   Stream& StreamFor(StreamUse use) override { return queue(use); }
   KernelTable& KernelsFor(StreamUse use) override { return *tables_[static_cast<size_t>(use)]; }
@@ -75,16 +75,16 @@ class ApartDevice : public Device {
     return std::span(made.address, static_cast<size_t>(size.v));
   }
   void Release(std::span<std::byte> memory) override {
-    for (const auto& stream : streams_) TEMPER_CHECK(stream->idle()) << "memory is given back that work waits to use";
+    for (const auto& stream : streams_) TEMPER_CHECK(stream->idle()) << "memory is freed while enqueued work uses it";
     const std::lock_guard lock(memory_mutex_);
     const auto m = std::find_if(mappings_.begin(), mappings_.end(),
                                 [&](const Mapping& mapping) { return mapping.address == memory.data(); });
-    TEMPER_CHECK(m != mappings_.end()) << "memory that is not the device's";
+    TEMPER_CHECK(m != mappings_.end()) << "not memory of the device";
     munmap(m->address, m->size);
     munmap(m->memory, m->size);
     mappings_.erase(m);
   }
-  // As if it had room for whatever comes.
+  // As if it had unlimited memory.
   Result<Memory> MeasureMemory() override { return Memory{.total = GiB(1 << 20), .free = GiB(1 << 20)}; }
   Status Pin(std::span<std::byte> memory) override {
     const std::lock_guard lock(memory_mutex_);
@@ -94,21 +94,21 @@ class ApartDevice : public Device {
   void Unpin(std::span<std::byte> memory) override {
     const std::lock_guard lock(memory_mutex_);
     const auto it = std::find_if(pinned_.begin(), pinned_.end(), [&](auto p) { return p.data() == memory.data(); });
-    TEMPER_CHECK(it != pinned_.end()) << "memory that is not pinned";
+    TEMPER_CHECK(it != pinned_.end()) << "not pinned memory";
     pinned_.erase(it);
   }
   Result<std::unique_ptr<Stream>> OpenStream() override {
     return std::unique_ptr<Stream>(std::make_unique<Queue>(this, /*late=*/false, 0));
   }
-  // Its kernels exchange numbers on the host, while they run.
+  // Its kernels exchange numbers on the host while they run.
   void Join(Communicator&, DeviceExchanges&, const Mesh&) override {}
   Result<std::unique_ptr<Event>> MakeEvent() override { return std::unique_ptr<Event>(std::make_unique<Place>(this)); }
 
-  // For tests of tests: what that stream is told to wait for, it forgets.
+  // For tests of the tests: that stream ignores waits.
   void ForgetWaitsOf(StreamUse use) { queue(use).forgets = true; }
 
-  // Of the stream of kernels: recordings made, how often one was replayed, what is enqueued and not done, and how often
-  // somebody waited for all of it.
+  // For the stream of kernels: recordings made, replays, work enqueued
+  // and not done, and how often a caller waited for all of it.
   int recorded() const { return recorded_; }
   int replayed() const { return replayed_; }
   // Events that the host has waited for.
@@ -119,7 +119,7 @@ class ApartDevice : public Device {
  private:
   using Clock = std::chrono::steady_clock;
   struct Mapping {
-    std::byte *address, *memory;  // as the host knows it, as kernels do
+    std::byte *address, *memory;  // as the host sees it, as kernels see it
     size_t size;
   };
   class Queue;
@@ -136,7 +136,7 @@ class ApartDevice : public Device {
       return Seconds{std::chrono::duration<double>(time - static_cast<const Place&>(earlier).time).count()};
     }
     Queue* queue = nullptr;
-    size_t position = 0;  // how much of the queue is before the mark
+    size_t position = 0;  // length of the queue before the mark
     Clock::time_point time;
 
    private:
@@ -211,7 +211,7 @@ class ApartDevice : public Device {
       return failed_;
     }
     Result<std::unique_ptr<Recording>> Record(const std::function<Status()>& enqueue) override {
-      TEMPER_CHECK(idle()) << "work that was enqueued before would be recorded";
+      TEMPER_CHECK(idle()) << "earlier work would be recorded";
       auto recorded = std::make_unique<Recorded>(this);
       recording_ = &recorded->work;
       const Status status = enqueue();
@@ -268,7 +268,7 @@ class ApartDevice : public Device {
     void Work() {
       std::unique_lock lock(mutex_);
       for (;;) {
-        // A GPU goes on without being asked: ranks may be waiting for what this one has enqueued and not asked for.
+        // A GPU continues by itself: other ranks may wait for work that this one has enqueued without waiting for it.
         constexpr auto kWhile = std::chrono::milliseconds(20);
         const auto due = [&] {
           return done_ < enqueued_ && (!late_ || done_ < wanted_ || Clock::now() - last_ >= kWhile);
@@ -370,7 +370,7 @@ class ApartDevice : public Device {
   Queue& queue(StreamUse use) { return *streams_[static_cast<size_t>(use)]; }
   std::byte* Find(const std::byte* address, bool pinned) {
     const std::lock_guard lock(memory_mutex_);
-    for (const size_t beyond : {0u, 1u}) {  // what is empty may lie at an end
+    for (const size_t beyond : {0u, 1u}) {  // an empty range may be at an end
       for (const Mapping& m : mappings_) {
         if (address >= m.address && address < m.address + m.size + beyond) return m.memory + (address - m.address);
       }
@@ -384,12 +384,12 @@ class ApartDevice : public Device {
   }
   std::byte* MemoryAt(const std::byte* address) {
     std::byte* const found = Find(address, /*pinned=*/false);
-    TEMPER_CHECK(found != nullptr) << "an address that is not the device's";
+    TEMPER_CHECK(found != nullptr) << "not an address of the device";
     return found;
   }
   std::byte* MemoryOrPinned(const std::byte* address) {
     std::byte* const found = Find(address, /*pinned=*/true);
-    TEMPER_CHECK(found != nullptr) << "an address that is neither the device's nor pinned";
+    TEMPER_CHECK(found != nullptr) << "an address neither of the device nor pinned";
     return found;
   }
 

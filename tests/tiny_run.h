@@ -1,5 +1,5 @@
-// A tiny model with random weights, compiled to run: what the scenarios on invariants step through. Header-only, shared
-// by the folders beside it.
+// A tiny model with random weights, compiled and ready to run, for the
+// scenarios on invariants. Header-only, shared by the folders beside it.
 #pragma once
 
 #include <fmt/core.h>
@@ -99,39 +99,39 @@ struct RunSpec {
   std::string config = LlamaConfigText(true);
   Method method = Method::kFull;
   DType dtype = DType::kF32;
-  double dropout = 0;  // LoRA's; above 0 the model's own is applied, too
+  double dropout = 0;  // LoRA's; above 0 the model's own is also applied
   int64_t row = 32, rows_per_micro_batch = 1;
   int micro_batches = 4;
   Recompute recompute = Recompute::kNone;
   int recompute_blocks = kAllBlocks;
   int threads = 2;
   double weight_decay = 0.01;
-  const UpdateRule* optimizer = &kAdamwUpdate;
-  Attributes settings = AdamwSettings();  // of the optimizer
+  const UpdateRule* optimizer = UpdateRuleOf(Op::kAdamw);
+  Attributes settings = UpdateSettings(Op::kAdamw);  // of the optimizer
   double max_norm = 1.0;
   bool weighted = false;      // tokens have weights
-  bool through_text = false;  // run what the printed Program reads back to
+  bool through_text = false;  // run the Program that its printed text reads back to
   Isa isa = DetectIsa();
   MemorySpec memory;
-  std::string spill_folder;  // of a real disk tier; "": bytes in memory stand for a disk
-  // Of one rank of several: rows_per_micro_batch are then those of all ranks.
+  std::string spill_folder;  // of a real disk tier; "": memory simulates the disk
+  // For one rank of several: rows_per_micro_batch are then those of all ranks.
   MeshSpec mesh;
   Communicator* communicator = nullptr;
 
   int64_t data_ranks() const { return mesh.mesh.size(DataAxes(mesh.mesh)); }
   int64_t local_rows() const { return rows_per_micro_batch / data_ranks(); }
-  // Of a micro-batch: of its own rows, or of its part of them.
+  // Tokens of a micro-batch: of the rank's own rows, or of its part of them.
   int64_t local_tokens() const { return row * rows_per_micro_batch / mesh.mesh.size(TokenAxes(mesh.mesh)); }
 };
 
 // Random rows of packed documents: tokens, targets (some unsupervised), positions, document starts within each
-// micro-batch. A row's content depends on its number alone. Of `data_ranks` ranks that each have `rows_per_micro_batch`
-// rows of a micro-batch, those of number `data_rank`, and of each row its part; `supervised` counts those of all.
+// micro-batch. A row's content depends only on its number. With `data_ranks` ranks of `rows_per_micro_batch` rows each
+// per micro-batch, the rows of rank `data_rank`, and its part of each row; `supervised` counts tokens of all ranks.
 struct Batch {
   std::vector<int32_t> token, target, position, document_start;
-  std::vector<float> weight;  // multiples of 2^-2; 0 where target is -1
+  std::vector<float> weight;  // multiples of 2^-2; 0 if target is -1
   int64_t supervised = 0;
-  double weight_sum = 0;  // of those of all ranks
+  double weight_sum = 0;  // over all ranks
 
   Batch(uint64_t seed, int64_t rows, int64_t row, int64_t rows_per_micro_batch, int64_t vocab, int64_t data_ranks = 1,
         int64_t data_rank = 0, const ContextPart& part = {.row = 1}) {
@@ -157,7 +157,7 @@ struct Batch {
   }
 };
 
-// The disk tier of a test: bytes that no kernel can reach.
+// The disk tier of a test: memory that no kernel can access.
 class MemoryStore final : public Store {
  public:
   explicit MemoryStore(Bytes size) : bytes_(static_cast<size_t>(size.v)) {}
@@ -257,7 +257,7 @@ class TinyRun {
                  spec_.data_ranks(), data_rank(), ContextPartOf(spec_.mesh.mesh, spec_.mesh.rank, spec_.row));
   }
 
-  // This rank's number among those that have rows of their own.
+  // This rank's number among those with their own rows.
   int64_t data_rank() const { return spec_.mesh.mesh.IndexIn(DataAxes(spec_.mesh.mesh), spec_.mesh.rank); }
 
   // One optimizer step; the losses of all tokens are in losses(). Allocates nothing.
@@ -286,7 +286,7 @@ class TinyRun {
     for (float x : losses_) sum += x;
     if (spec_.communicator) {
       Must(spec_.communicator->AllReduceSum({&sum, 1}));
-      // Ranks that have the same tokens count once; of a pipeline the last stage alone has losses.
+      // Ranks with the same tokens count once; in a pipeline only the last stage has losses.
       const Mesh& mesh = spec_.mesh.mesh;
       sum *= static_cast<double>(mesh.size(TokenAxes(mesh))) * mesh.size(Axis::kPp) / mesh.ranks();
     }
@@ -303,8 +303,8 @@ class TinyRun {
     Must(train_->Read(train().FindBuffer(b.name), bytes));
     return bytes;
   }
-  // Bytes of all weights, adapters, states and gradients, by name; of a step of one micro-batch without gradients,
-  // whose bytes are others' when something else has run.
+  // Bytes of all weights, adapters, states and gradients, by name. For a step of one micro-batch without gradients,
+  // whose memory other values reuse.
   std::map<std::string, std::vector<std::byte>> State() const {
     std::map<std::string, std::vector<std::byte>> state;
     for (const Buffer& b : train().buffers) {
@@ -371,7 +371,7 @@ class TinyRun {
   std::vector<int> train_buffers_, eval_buffers_;
   View scalars_, clip_;
   int64_t step_ = 0;
-  int64_t data_ranks_ = 1, data_rank_ = 0;  // asking the mesh allocates
+  int64_t data_ranks_ = 1, data_rank_ = 0;  // computing these from the mesh allocates
 };
 
 }  // namespace temper::tiny

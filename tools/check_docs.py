@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Fails if documentation names what is not there: a file, a heading that a link leads to, a class, function or constant
-of the sources, an option of a command, a benchmark, a file in the tree of docs/map.md; or where a line of it is too
-long. Files that comments name have to exist, too.
+"""Fails if documentation names something that does not exist: a file, a heading that is the target of a link, a class,
+function or constant of the sources, an option of a command, a benchmark, a file in the tree of docs/map.md; or if a
+line is too long. Files named in comments must exist, too.
 
 usage: check_docs.py ROOT
 """
@@ -13,14 +13,14 @@ SOURCES = (".h", ".cc", ".cu", ".py", ".sh", ".sbatch", ".cmake", "CMakeLists.tx
 root = pathlib.Path(sys.argv[1]).resolve()
 files = []
 for folder, below, inside in os.walk(root):
-    # What is built or written by a run is not ours.
+    # Files that a build or a run writes are ignored.
     below[:] = [b for b in below if not re.match(r"\.git$|build|out$|__pycache__", b)]
     files += [str((pathlib.Path(folder) / f).relative_to(root)) for f in inside]
 texts = {f: (root / f).read_text() for f in files if f.endswith(SOURCES + (".md",)) and f != "tools/check_docs.py"}
 pages = {f: text for f, text in texts.items() if f.endswith(".md")}
 code = "\n".join(text for f, text in texts.items() if f not in pages)
 identifiers = set(re.findall(r"\w+", code))
-# Tests misspell options, to see what becomes of them.
+# Tests misspell options on purpose.
 options = set(re.findall(r'(?:"|--)([a-z][\w.-]*)', "".join(t for f, t in texts.items() if "_test." not in f and f not in pages)))
 options |= {"allow-run-as-root", "bind-to", "mca", "oversubscribe"}  # mpirun's
 benchmarks = {pathlib.Path(f).stem for f in files if f.startswith("bench/")}
@@ -36,8 +36,8 @@ def check(holds, file, at, fault):
 
 
 def there(path, folder):
-    """As said from the root, from src/ or src/backend/, from the folder of who says it; a mere name may lie anywhere.
-    A star and <name> stand for some of a name."""
+    """Relative to the root, to src/ or src/backend/, or to the folder of the page; a bare name may be anywhere. A star
+    and <name> match a part of a name."""
     pattern = re.sub(r"\\\*|<\w+>", "[^/]+", re.escape(path.rstrip("/")))
     starts = "|".join(re.escape(s) for s in ("", "src/", "src/backend/", "tests/", folder + "/"))
     if "/" not in path:
@@ -47,13 +47,14 @@ def there(path, folder):
 
 
 def headings(page):
-    """Of a page, as GitHub makes anchors of them."""
+    """The headings of a page as GitHub's anchors."""
     lines = re.findall(r"^#+ (.*)$", re.sub(r"^```.*?^```", "", page, flags=re.M | re.S), re.M)
     return {re.sub(r"[^\w -]", "", line.lower()).replace(" ", "-") for line in lines}
 
 
 def check_paths(file, text):
-    # From a folder of the root on; behind something else (build/, /usr/) it is not ours. What scripts make may not be there.
+    # Paths from a folder of the root; after other prefixes (build/,
+    # /usr/) they are not ours. Files that scripts write may be missing.
     for m in re.finditer(r"(?<![\w./*<>{}$-])(?:src|docs|scripts|tools|tests|bench|examples|cmake)/[\w./*<>-]+\.\w+", text):
         if m[0].endswith(SOURCES + (".md", ".txt")):
             check(there(m[0], file.rpartition("/")[0]), file, m.start(), f"there is no {m[0]}")
@@ -91,16 +92,16 @@ def check_options(page, text):
     for span in re.finditer(r"^```.*?^```|`[^`\n]+`", text, re.M | re.S):
         for line in re.finditer(r"[^\n]+", span[0]):
             if re.search(r"mpirun|srun|sbatch|cmake|ctest", line[0]):
-                continue  # partly another program's
+                continue  # partly of another program
             for m in re.finditer(r"(?<=[\s`(])--([a-z][\w.-]*\w)", line[0]):
                 check(m[1] in options, page, span.start() + line.start(), f"no command has an option --{m[1]}")
 
 
 def check_tree(page, text):
-    """In the tree of the map a word with an underscore, outside of parentheses, is the beginning of a file's name."""
+    """In the tree of the map a word with an underscore, outside parentheses, is the beginning of a file's name."""
     tree = re.search(r"^```\nsrc/\n.*?^```$", text, re.M | re.S)
     if not tree:
-        sys.exit(f"{page}: the tree is not where it was")
+        sys.exit(f"{page}: the tree was not found")
     folders = []
     for entry in re.finditer(r"^( {0,4})([\w./]+/)( .*\n(?: {5,}.*\n)*)?", tree[0], re.M):
         folders[len(entry[1]) // 2:] = [entry[2]]

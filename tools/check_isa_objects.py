@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Fails if an object compiled for an instruction set (*_avx2.cc, *_avx512.cc, *_amx.cc) defines a symbol that the linker may merge
-with another file's: code of that instruction set would then run on machines without it (backend/cpu/isa.h).
+"""Fails if an object compiled for an instruction set (*_avx2.cc, *_avx512.cc, *_amx.cc) defines a symbol that the
+linker may merge with another file's: machines without that instruction set could then run its code (backend/cpu/isa.h).
 
 usage: check_isa_objects.py BUILD_FOLDER
 """

@@ -1,33 +1,33 @@
 #!/usr/bin/env python3
-"""Fails if a string literal outside of src/model names what only models name: a key of config.json, a module or a
-tensor of a family. What these are is read from the literals of src/model itself; so a new family adds its own.
+"""Fails if a string literal outside src/model has a name that only models may use: a key of config.json, a module or a
+tensor of a family. The names are read from the literals of src/model, so a new family adds its own.
 
 usage: check_model_names.py ROOT
 """
 import pathlib, re, sys
 
-# Literals that may hold such a name: help texts and other tools' settings, in the words that users know them by.
+# Literals that may have such a name: help texts and other tools' settings, with the names that users know.
 EXCEPTIONS = {
     "src/config/run_options.cc": {"q_proj"},
     "src/config/option.cc": {"q_proj", "lm_head"},
     "src/config/foreign_names.cc": {"lm_head"},
-    # The kind of a tokenizer that is vocab.json and merges.txt follows from model_type, as in transformers.
+    # model_type gives the kind of a tokenizer with vocab.json and merges.txt, as in transformers.
     "src/data/tokenizer/vocab_merges.cc": {"qwen2", "qwen3"},
 }
-# Files of src/model that are no families: they name values of the graph and settings of PEFT.
+# Files of src/model that are not families: they name values of the graph and settings of PEFT.
 NO_FAMILIES = {"forward.cc", "forward.h", "initialize.cc", "initialize.h", "lora.cc", "lora.h", "model.cc", "model.h"}
-# An attribute of an op with the name of a key; the key that tells families apart; words that are families, too.
+# An attribute of an op with the name of a key; the key that identifies families; words that are also families.
 OURS = {"head_dim", "model_type", "inv_freq", "opt", "glm"}
 
 STRING = re.compile(r'"((?:[^"\\\n]|\\.)*)"')
 
 
 def literals(path):
-    """Of a source, with their lines; without includes and comments."""
+    """The literals of a source with their lines, without includes and comments."""
     for number, line in enumerate(path.read_text().splitlines(), 1):
         if line.lstrip().startswith(("#include", "//")):
             continue
-        # A comment behind code: from the first // that is not inside of a literal on.
+        # A comment after code: from the first // outside a literal on.
         code = re.sub(r'("(?:[^"\\]|\\.)*")|//.*', lambda m: m[1] or "", line)
         for literal in STRING.findall(code):
             yield number, literal
@@ -57,7 +57,7 @@ for line in re.findall(r"^TEMPER_(?:FAMILY|MULTIMODAL)\((\w+), (\w+),", (models 
 names -= OURS
 parts -= {"model", "weight", "bias"}
 if "num_hidden_layers" not in names or "layers" not in parts:
-    sys.exit("check_model_names.py: src/model is not read as it should be")
+    sys.exit("check_model_names.py: cannot find the expected names in src/model")
 
 faults = 0
 for path in sources(root / "src"):

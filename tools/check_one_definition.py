@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Fails if two files define a class of the same name in the same namespace: what the linker merges of them (inline
-functions, templates instantiated with them) would then be taken from one for both.
+"""Fails if two files define a class of the same name in the same namespace: the linker would merge their inline
+functions and templates and use one file's for both.
 
 usage: check_one_definition.py FOLDER...
 """
@@ -17,7 +17,7 @@ for folder in sys.argv[1:]:
                 scopes.pop()
             elif m["open"] is not None:
                 scopes.append(m["open"])
-            elif "" not in scopes:  # in an unnamed namespace a class is its file's own
+            elif "" not in scopes:  # a class in an unnamed namespace is local to its file
                 classes += 1
                 places["::".join(scopes + [m["name"]])].append(str(path))
 twice = {name: files for name, files in places.items() if len(set(files)) > 1}

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Fails if a source has outgrown what a reader takes in at once, or what is shipped or compared with has outgrown its limit.
+"""Fails if a source is longer than a reader can take in at once, or if examples or goldens exceed their size limit.
 
 usage: check_sizes.py ROOT
 """
@@ -20,7 +20,7 @@ for folder in ("src", "tests", "bench"):
         most = 40 if path.name == "main.cc" and folder == "src" else 800
         if (lines := path.read_text().count("\n")) > most:
             faults.append(f"{path}: {lines} lines, {most} at most")
-for folder, most in (("examples", 5), ("tests/parity/goldens", 15)):  # make_goldens.py has the second one, too
+for folder, most in (("examples", 5), ("tests/parity/goldens", 15)):  # make_goldens.py also has the second limit
     size = sum(p.stat().st_size for p in (root / folder).rglob("*") if p.is_file() and p not in generated)
     if size > most * 1_000_000:
         faults.append(f"{folder}: {size} bytes, {most} MB at most")

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Fails if more tests skipped than BUDGET allows for their reason, or if one skipped for a reason that it does not name.
+"""Fails if more tests skipped than BUDGET allows for their reason, or if one skipped for a reason without a budget.
 
 usage: check_skips.py LAST_TEST_LOG BUDGET
-LAST_TEST_LOG: what ctest leaves in BUILD/Testing/Temporary/LastTest.log.
-BUDGET, one line per reason: how many tests may skip for it where TEMPER_TEST_DATA is set, how many where it is not, and
-the reason as a regular expression that the test's words contain.
+LAST_TEST_LOG: ctest's BUILD/Testing/Temporary/LastTest.log.
+BUDGET, one line per reason: how many tests may skip for it if TEMPER_TEST_DATA is set, how many if not, and a regular
+expression that the test's reason must match.
 """
 import os, re, sys
 

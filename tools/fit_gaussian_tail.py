@@ -1,6 +1,5 @@
 #!/usr/bin/env python3
-"""Prints the polynomial of backend/cpu/vector/exp-inl.h: P with R(a) = exp(a^2/2) Phi(-a) = t P(t), t = 1/(1 + a/4),
-of least relative error on [0, 15]. Lawson's iteratively reweighted least squares; needs numpy."""
+"""Prints the polynomial of backend/cpu/vector/exp-inl.h: P with R(a) = exp(a^2/2) Phi(-a) = t P(t), t = 1/(1 + a/4), with the least relative error on [0, 15]. Lawson's iteratively reweighted least squares; needs numpy."""
 import math
 import numpy as np
 

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Prints the tables of src/data/tokenizer/newer_characters.cc. tokenizers is made of parts that know Unicode of different
-ages: each is asked about every code point, and compared with PCRE2 or with the newest Unicode.
+"""Prints the tables of src/data/tokenizer/newer_characters.cc. Parts of the tokenizers library use different versions
+of Unicode: each is tested with every code point, and compared with PCRE2 or the newest Unicode.
 
     pip install tokenizers==0.23.3 unicodedata2
-    python3 tools/make_newer_characters.py        on the oldest system that is built for: Debian 12, PCRE2 10.42
+    python3 tools/make_newer_characters.py        on the oldest supported system: Debian 12, PCRE2 10.42
 """
 import bisect
 import collections
@@ -13,13 +13,13 @@ import unicodedata2
 from tokenizers import Regex, normalizers, pre_tokenizers
 
 FINER = [("[[:alpha:]]", r"\p{Alphabetic}"), ("[[:lower:]]", r"\p{Lowercase}"), ("[[:upper:]]", r"\p{Uppercase}")]
-# Beyond these nothing has been assigned but for private use.
+# Code points beyond these are unassigned or for private use.
 CODE_POINTS = [*range(0xD800), *range(0xE000, 0x34000), *range(0xE0000, 0xE1000)]
 TEXT = "".join(map(chr, CODE_POINTS))
 CATEGORIES = "Lu Ll Lt Lm Lo Mn Mc Me Nd Nl No Pc Pd Ps Pe Pi Pf Po Sm Sc Sk So Zs Zl Zp Cc Cf Co Cn".split()
-# Of the classes each is written as either engine has it (regex.cc). Scripts that have characters since Unicode 15.
+# Each class is written in either engine's syntax (regex.cc). Scripts with new characters since Unicode 15.
 CLASSES = [(r"\s", r"\p{White_Space}"), (r"\w", r"[\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\xB2\xB3\xB9\xBC-\xBE]")]
-# That published tokenizers name (DeepSeek's) and that newer characters are of.
+# Ranges in published tokenizers (DeepSeek's) that contain newer characters.
 RANGES = [("[\u0800-\u4E00]", "[\u0800-\u4E00]")]
 SCRIPTS = ("Han Hiragana Katakana Latin Cyrillic Greek Arabic Hebrew Thai Lao Devanagari Kannada Telugu Tamil Malayalam Balinese Khojki "
            "Ethiopic Myanmar Egyptian_Hieroglyphs Common Inherited").split()
@@ -43,7 +43,7 @@ class Pcre2:
         self.data = ctypes.c_void_p(self.lib.pcre2_match_data_create_8(1, None))
 
     def matching(self, pattern):
-        runs = f"(?:{pattern}){{1,500}}".encode()  # of more it makes no program
+        runs = f"(?:{pattern}){{1,500}}".encode()  # it cannot compile more
         code = self.lib.pcre2_compile_8(runs, ctypes.c_size_t(len(runs)), self.UTF_UCP, ctypes.byref(ctypes.c_int()),
                                         ctypes.byref(ctypes.c_size_t()), None)
         assert code, pattern
@@ -64,9 +64,9 @@ def bytes_of(c):
 
 
 def stand_ins():
-    """Runs [first, last, stand-in] of what tokenizers' regular expressions know otherwise than PCRE2, each beside the nearest
-    character that PCRE2 knows as such and that is spelled in as many bytes: of the same RANGES, script and FINER classes, or
-    with as much of the last two as there is."""
+    """Runs [first, last, stand-in] of characters that tokenizers' regular expressions classify differently than PCRE2,
+    each with the nearest character that PCRE2 classifies so and that has as many bytes: of the same RANGES, script and
+    FINER classes, or with as many of the last two in common as possible."""
     pcre2 = Pcre2()
     theirs, ours = collections.defaultdict(set), collections.defaultdict(set)
     of_scripts = [(r"\p{%s}" % name, r"\p{sc:%s}" % name) for name in SCRIPTS]

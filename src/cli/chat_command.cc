@@ -1,4 +1,4 @@
-// temper chat: a conversation at the terminal. Prompts go to stderr, the model's words to stdout.
+// temper chat: a conversation at the terminal. Prompts go to stderr, the model's answers to stdout.
 #include <fmt/core.h>
 #include <unistd.h>
 
@@ -21,9 +21,9 @@ constexpr char kUsage[] =
     "usage: temper chat --model FOLDER [--system TEXT] [--option value ...]\n\n"
     "Talks to a model. One line is one message; an empty line or Ctrl-D ends, /new forgets the conversation.\n";
 
-constexpr int64_t kContext = 4096;  // tokens of conversation kept, where the model allows it
+constexpr int64_t kContext = 4096;  // tokens of conversation kept, if the model has so many positions
 
-// Tokens of the whole conversation up to where the model speaks next.
+// Tokens of the whole conversation up to the model's next answer.
 Result<std::vector<int32_t>> EncodeConversation(const DecodingModel& model, const OrderedJson& messages,
                                                 const ChatOptions& chat) {
   TEMPER_ASSIGN_OR_RETURN(const std::string text,
@@ -39,12 +39,10 @@ Result<int> ChatCommand(const Arguments& arguments) {
   std::string system;
   JsonObject kwargs;
   std::vector<OptionGroup> groups = options.Groups();
-  groups.push_back({"Conversation",
-                    {{.name = "system",
-                      .target = &system,
-                      .help = "what the model is told before the first message",
-                      .value_hint = "TEXT"},
-                     ChatTemplateKwargs(kwargs)}});
+  groups.push_back(
+      {"Conversation",
+       {{.name = "system", .target = &system, .help = "system message before the conversation", .value_hint = "TEXT"},
+        ChatTemplateKwargs(kwargs)}});
   groups.push_back(sampling.Group());
   TEMPER_ASSIGN_OR_RETURN(const bool go, ReadCommandOptions(arguments, std::move(groups), kUsage));
   if (!go) return 0;
@@ -76,7 +74,7 @@ Result<int> ChatCommand(const Arguments& arguments) {
     TEMPER_ASSIGN_OR_RETURN(std::vector<int32_t> ids, EncodeConversation(model, messages, context.options()));
     if (too_long(ids)) {
       LogWarning(
-          fmt::format("the conversation has reached the {} tokens of the context: what was said before is "
+          fmt::format("the conversation has reached the {} tokens of the context: earlier messages are "
                       "forgotten",
                       model.session->context()));
       messages = start;
@@ -89,7 +87,7 @@ Result<int> ChatCommand(const Arguments& arguments) {
       messages = start;
       continue;
     }
-    model.session->Reset();  // templates may rewrite earlier turns, so the whole conversation is fed
+    model.session->Reset();  // templates may rewrite earlier turns, so the whole conversation is fed again
     TEMPER_ASSIGN_OR_RETURN(const std::vector<int32_t> answer, StreamAnswer(model, ids, sampling));
     messages.push_back({{"role", "assistant"}, {"content", model.tokenizer->Decode(answer)}});
   }

@@ -18,7 +18,7 @@ Result<bool> ReadCommandOptions(const Arguments& arguments, std::vector<OptionGr
   }
   if (!line.positional.empty()) {
     return InvalidArgument(
-        fmt::format("'{}' is no option: this command takes --option value only", line.positional[0]));
+        fmt::format("'{}' is not an option: this command takes only --option value", line.positional[0]));
   }
   TEMPER_RETURN_IF_ERROR(ApplyCommandLine(line, options));
   TEMPER_RETURN_IF_ERROR(options.CheckRanges());
@@ -26,7 +26,7 @@ Result<bool> ReadCommandOptions(const Arguments& arguments, std::vector<OptionGr
 }
 
 Status RequireOption(const std::string& value, const char* option) {
-  return value.empty() ? InvalidArgument(fmt::format("--{} is needed; see --help", option)) : OkStatus();
+  return value.empty() ? InvalidArgument(fmt::format("--{} is required; see --help", option)) : OkStatus();
 }
 
 }  // namespace temper

@@ -1,4 +1,4 @@
-// What every command does with its options: reads them, answers --help, and asks for those it needs.
+// Options of every command: reads them, prints --help, and requires some of them.
 #pragma once
 
 #include <string>
@@ -10,10 +10,10 @@
 
 namespace temper {
 
-// Reads `arguments` into the options of `groups`. False: --help was asked for and printed.
+// Reads `arguments` into the options of `groups`. False: --help was given and printed.
 Result<bool> ReadCommandOptions(const Arguments& arguments, std::vector<OptionGroup> groups, const char* usage);
 
-// Error naming the option where a required text is empty.
+// An error naming the option if a required text is empty.
 Status RequireOption(const std::string& value, const char* option);
 
 }  // namespace temper

@@ -21,14 +21,14 @@ struct Command {
 
 constexpr Command kCommands[] = {
     {"train", "fine-tune a model (LoRA or full)", TrainCommand},
-    {"plan", "memory, arithmetic and segments of a run, before it runs", PlanCommand},
+    {"plan", "memory and speed of a run, before it runs", PlanCommand},
     {"generate", "continue a prompt", GenerateCommand},
     {"chat", "talk to a model", ChatCommand},
     {"eval", "loss and perplexity on a data file", EvalCommand},
-    {"data", "preview: what a model will see of a data file", DataCommand},
-    {"export", "write a Hugging Face folder, adapter merged", ExportCommand},
+    {"data", "preview: show a data file as the model is trained on it", DataCommand},
+    {"export", "write a Hugging Face model folder, with the adapter merged", ExportCommand},
     {"inspect", "check and list a safetensors file, model, adapter or checkpoint", InspectCommand},
-    {"doctor", "what this machine can do", DoctorCommand},
+    {"doctor", "show this machine's processors, memory and speed", DoctorCommand},
     {"version", "version and libraries", VersionCommand},
 };
 
@@ -40,7 +40,7 @@ std::string Usage() {
   return text + "\n`temper COMMAND --help` lists the options of a command.\n";
 }
 
-// "; did you mean 'train'?" or where to look.
+// "; did you mean 'train'?", or a hint at --help.
 std::string CommandAdvice(const std::string& name) {
   for (const Command& c : kCommands) {
     if (name.size() <= 16 && EditDistance(name, c.name) <= 1 + name.size() / 5) {
@@ -51,7 +51,7 @@ std::string CommandAdvice(const std::string& name) {
 }
 
 int Dispatch(Arguments arguments) {
-  // As git has it: `temper help train`.
+  // Like git: `temper help train`.
   if (arguments.size() == 2 && arguments[0] == "help") arguments = {arguments[1], "--help"};
   if (arguments.empty() || arguments[0] == "--help" || arguments[0] == "-h" || arguments[0] == "help") {
     std::fputs(Usage().c_str(), arguments.empty() ? stderr : stdout);
@@ -62,7 +62,7 @@ int Dispatch(Arguments arguments) {
     if (name != command.name) continue;
     const Result<int> code = command.run(Arguments(arguments.begin() + 1, arguments.end()));
     if (code.ok()) return *code;
-    // Without a message: another rank of this run has said it.
+    // Without a message: another rank of this run reports it.
     if (!code.status().message().empty()) LogError(code.status().message());
     return code.status().code() == StatusCode::kInvalidArgument ? 2 : 1;
   }
@@ -74,7 +74,7 @@ int Dispatch(Arguments arguments) {
 
 int RunCommandLine(const Arguments& arguments) {
   const int code = Dispatch(arguments);
-  // A script must not take half a report for a whole one: a full disk behind stdout shows no earlier than here.
+  // A script must not take half a report for a complete one: a full disk behind stdout only shows here.
   if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return code;
   LogError(fmt::format("the result could not be written to stdout: {}", std::strerror(errno)));
   return code == 0 ? 1 : code;

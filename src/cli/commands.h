@@ -1,5 +1,5 @@
 // The commands of temper, one file each. A command gets the arguments after its name, prints results to stdout and
-// everything else to stderr, and returns what the process exits with.
+// everything else to stderr, and returns the process's exit code.
 //
 // Exit codes: 0 done; 1 an error, described on stderr; 2 an error of the command line or the configuration; 75 stopped
 // by SIGTERM, SIGHUP or SIGUSR1 and 130 by SIGINT, in both cases after saving a checkpoint to resume from.
@@ -14,7 +14,7 @@ namespace temper {
 
 using Arguments = std::vector<std::string>;
 
-inline constexpr int kExitStoppedByTerm = 75;  // EX_TEMPFAIL of sysexits.h: run the same again
+inline constexpr int kExitStoppedByTerm = 75;  // EX_TEMPFAIL of sysexits.h: run the same command again
 inline constexpr int kExitStoppedByInt = 130;  // 128 + SIGINT
 
 int RunCommandLine(const Arguments& arguments);

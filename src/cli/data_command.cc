@@ -1,4 +1,5 @@
-// temper data preview: what the model will see of a data file: supervised text, masked text, borders of packed samples.
+// temper data preview: shows a data file as the model is trained
+// on it: supervised text, masked text, borders of packed samples.
 #include <fmt/core.h>
 #include <unistd.h>
 
@@ -21,13 +22,14 @@ namespace {
 
 constexpr char kUsage[] =
     "usage: temper data preview --model FOLDER --data FILE [--option value ...]\n\n"
-    "Shows samples as the model will be trained on them: what is learnt stands out, what is only read is dim.\n";
+    "Shows samples as the model is trained on them: text that counts toward the loss is highlighted, the rest is "
+    "dim.\n";
 
 }  // namespace
 
 Result<int> DataCommand(const Arguments& arguments) {
   if (arguments.empty() || (arguments[0] != "preview" && arguments[0] != "--help" && arguments[0] != "-h")) {
-    return InvalidArgument("temper data knows one command: temper data preview --model FOLDER --data FILE");
+    return InvalidArgument("temper data has one subcommand: temper data preview --model FOLDER --data FILE");
   }
   ModelChoice choice{.needs_weights = false};
   std::string data_file;
@@ -41,19 +43,19 @@ Result<int> DataCommand(const Arguments& arguments) {
       ReadCommandOptions(
           rest,
           {{"Preview",
-            {{.name = "model", .target = &choice.model, .help = "whose tokenizer and chat template are used"},
+            {{.name = "model", .target = &choice.model, .help = "model whose tokenizer and chat template are used"},
              {.name = "data",
               .target = &data_file,
               .help = "file, or name of a data set in the Hugging Face cache, to show"},
              {.name = "samples",
               .target = &samples,
-              .help = "how many samples (or packed rows) to show",
+              .help = "number of samples (or packed rows) to show",
               .range = {.at_least = 1},
-              .default_text = "2; with json all"},
+              .default_text = "2; with json: all"},
              {.name = "packed", .target = &packed, .help = "show packed rows of max_seq_len tokens instead of samples"},
              {.name = "json",
               .target = &json,
-              .help = "print a line of JSON per sample: ids, labels (-100: not learnt), and what is learnt as text"},
+              .help = "print a line of JSON per sample: ids, labels (-100: masked), and the supervised text"},
              ChatTemplateKwargs(kwargs),
              {.name = "max_seq_len",
               .target = &max_seq_len,
@@ -61,10 +63,10 @@ Result<int> DataCommand(const Arguments& arguments) {
               .range = {.at_least = 2},
               .default_text = "2048, or the model's if that is less"},
              {.name = "seed", .target = &seed, .help = "of the packing"},
-             {.name = "train_on_prompt", .target = &train_on_prompt, .help = "learn prompts too"},
+             {.name = "train_on_prompt", .target = &train_on_prompt, .help = "prompts count toward the loss, too"},
              {.name = "skip_bad_rows",
               .target = &skip_bad_rows,
-              .help = "count rows that cannot be read instead of stopping"}}}},
+              .help = "skip and count bad rows instead of stopping"}}}},
           kUsage));
   if (!go) return 0;
   TEMPER_RETURN_IF_ERROR(RequireOption(choice.model, "model"));

@@ -34,20 +34,19 @@ Result<int> EvalCommand(const Arguments& arguments) {
   bool train_on_prompt = false, skip_bad_rows = false;
   JsonObject kwargs;
   std::vector<OptionGroup> groups = options.Groups();
-  groups.push_back({"Data",
-                    {{.name = "data",
-                      .target = &data_file,
-                      .help = "file, or name of a data set in the Hugging Face cache, to measure on"},
-                     {.name = "max_seq_len",
-                      .target = &max_seq_len,
-                      .help = "tokens of a row; longer samples are cut",
-                      .range = {.at_least = 2},
-                      .default_text = "2048, or the model's if that is less"},
-                     ChatTemplateKwargs(kwargs),
-                     {.name = "train_on_prompt", .target = &train_on_prompt, .help = "count the loss on prompts too"},
-                     {.name = "skip_bad_rows",
-                      .target = &skip_bad_rows,
-                      .help = "count rows that cannot be read instead of stopping"}}});
+  groups.push_back(
+      {"Data",
+       {{.name = "data",
+         .target = &data_file,
+         .help = "file, or name of a data set in the Hugging Face cache, to measure on"},
+        {.name = "max_seq_len",
+         .target = &max_seq_len,
+         .help = "tokens of a row; longer samples are cut",
+         .range = {.at_least = 2},
+         .default_text = "2048, or the model's if that is less"},
+        ChatTemplateKwargs(kwargs),
+        {.name = "train_on_prompt", .target = &train_on_prompt, .help = "prompts count toward the loss, too"},
+        {.name = "skip_bad_rows", .target = &skip_bad_rows, .help = "skip and count bad rows instead of stopping"}}});
   TEMPER_ASSIGN_OR_RETURN(const bool go, ReadCommandOptions(arguments, std::move(groups), kUsage));
   if (!go) return 0;
   TEMPER_RETURN_IF_ERROR(RequireOption(options.choice.model, "model"));
@@ -60,8 +59,8 @@ Result<int> EvalCommand(const Arguments& arguments) {
   const int64_t row = max_seq_len.value_or(DefaultMaxSeqLen(facts.max_positions));
   if (row > facts.max_positions && facts.positions_are_learned) {
     return InvalidArgument(
-        fmt::format("max_seq_len {0} is more than the model's {1} positions, and it has no embedding "
-                    "for the rest: give --max_seq_len {1}",
+        fmt::format("max_seq_len {0} exceeds the model's {1} positions, and it has no embedding "
+                    "for the rest: set --max_seq_len {1}",
                     row, facts.max_positions));
   }
   TEMPER_ASSIGN_OR_RETURN(const RunData data, LoadRunData(PosixEnv(), model,
@@ -102,7 +101,7 @@ Result<int> EvalCommand(const Arguments& arguments) {
   Evaluator evaluator(*executor, store, samples, {.max_seq_len = row, .shuffle = false},
                       [&](int32_t sample) { return data.dataset.PlaceOf(sample); });
   TEMPER_ASSIGN_OR_RETURN(const EvaluationReport report, evaluator.Run());
-  // JSON has no infinity, which the exponential of a loss above 709 is.
+  // JSON has no infinity, and exp overflows for a loss above 709.
   const double perplexity = std::exp(report.loss);
   std::fputs(
       fmt::format("{{\"eval_loss\": {}, \"perplexity\": {}, \"tokens\": {}, \"samples\": {}}}\n", report.loss,

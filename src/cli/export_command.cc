@@ -1,4 +1,4 @@
-// temper export: a model leaving Temper.
+// temper export: writes a model folder for other tools.
 #include <fmt/core.h>
 
 #include "base/log.h"
@@ -27,8 +27,8 @@ Result<int> ExportCommand(const Arguments& arguments) {
   options.options.push_back({.name = "output_dir", .target = &output_dir, .help = "folder to write"});
   options.options.push_back({.name = "dtype",
                              .target = ChoiceOf(type, {"stored", "bf16", "f16", "f32"}),
-                             .help = "type of the written weights; stored: as the base has them"});
-  options.options.push_back({.name = "overwrite", .target = &overwrite, .help = "replace what the folder holds"});
+                             .help = "type of the written weights; stored: the base model's"});
+  options.options.push_back({.name = "overwrite", .target = &overwrite, .help = "replace the folder's contents"});
   TEMPER_ASSIGN_OR_RETURN(const bool go, ReadCommandOptions(arguments, {std::move(options)}, kUsage));
   if (!go) return 0;
   TEMPER_RETURN_IF_ERROR(RequireOption(choice.model, "model"));

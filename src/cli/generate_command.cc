@@ -1,4 +1,4 @@
-// temper generate: continues a prompt. The continuation alone goes to stdout.
+// temper generate: continues a prompt. Only the continuation goes to stdout.
 #include <fmt/core.h>
 
 #include <cstdio>
@@ -53,11 +53,11 @@ Result<int> GenerateCommand(const Arguments& arguments) {
   TEMPER_ASSIGN_OR_RETURN(DecodingModel model, OpenForDecoding(options));
   TEMPER_ASSIGN_OR_RETURN(const std::vector<int32_t> ids, EncodePrompt(model, prompt, chat, context.options()));
   if (ids.empty())
-    return InvalidArgument("--prompt is empty and this tokenizer puts nothing in front of a text: say something");
+    return InvalidArgument("--prompt is empty and this tokenizer adds no token before a text: write a prompt");
   const auto length = static_cast<int64_t>(ids.size());
   if (length >= model.opened.model().facts().max_positions) {
     return InvalidArgument(
-        fmt::format("the prompt has {} tokens, and the model has positions for {} with the answer: "
+        fmt::format("the prompt has {} tokens, but the model has {} positions for prompt and answer: "
                     "shorten it",
                     length, model.opened.model().facts().max_positions));
   }

@@ -1,4 +1,4 @@
-// temper inspect: files being looked at, and whether they are valid.
+// temper inspect: lists files and checks that they are valid.
 #include "checkpoint/inspect.h"
 
 #include <fmt/core.h>
@@ -20,8 +20,8 @@ constexpr char kUsage[] =
     "valid. NAME: of a model in the Hugging Face cache.\n\n"
     "  --tensors    list every tensor, not a summary\n";
 
-// That tokenizer and chat template, where a folder has them, are whole. One that Temper lacks the means for may be
-// good.
+// Checks that the folder's tokenizer and chat template, if any,
+// are not corrupt. One that Temper does not support may be valid.
 Status CheckTexts(const OpenedModel& model) {
   for (const Status& s : {model.LoadTokenizer().status(), model.LoadChatTemplate().status()}) {
     if (s.code() == StatusCode::kCorrupt) return s;
@@ -30,14 +30,14 @@ Status CheckTexts(const OpenedModel& model) {
   return OkStatus();
 }
 
-// That a model folder's weights are those that its config.json describes.
+// Checks that a model folder's weights are those that its config.json describes.
 Status CheckModel(Env& env, const std::string& path) {
   if (!env.IsFile(JoinPath(path, kModelConfigFile)) || env.IsFile(JoinPath(path, kAdapterConfigFile))) {
     return OkStatus();
   }
   auto model = OpenedModel::Open(env, {.model = path});
   if (model.status().code() == StatusCode::kUnsupported) {
-    LogWarning("the weights are not compared with config.json: " + model.status().message());
+    LogWarning("cannot compare the weights with config.json:  " + model.status().message());
     return OkStatus();
   }
   TEMPER_RETURN_IF_ERROR(model.status());
@@ -60,7 +60,7 @@ Result<int> InspectCommand(const Arguments& arguments) {
     } else if (!a.starts_with("-") && path.empty()) {
       path = a;
     } else {
-      return InvalidArgument(fmt::format("'{}' is not understood; usage: temper inspect PATH [--tensors]", a));
+      return InvalidArgument(fmt::format("unknown argument '{}'; usage: temper inspect PATH [--tensors]", a));
     }
   }
   if (path.empty()) return InvalidArgument("usage: temper inspect PATH [--tensors]");

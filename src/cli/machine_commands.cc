@@ -1,4 +1,4 @@
-// temper version, temper doctor: what this binary is and what this machine can do.
+// temper version, temper doctor: describe this binary and this machine.
 #include <fmt/core.h>
 
 #include <cstdio>
@@ -35,7 +35,7 @@ Result<int> VersionCommand(const Arguments& arguments) {
 
 namespace {
 
-// Measures this machine as a cluster and keeps the result where `--cluster this` finds it.
+// Measures this machine as a cluster and saves the result for `--cluster this`.
 Result<int> Calibrate() {
   TEMPER_ASSIGN_OR_RETURN(const std::string path, CalibrationPath());
   Env& env = PosixEnv();
@@ -48,12 +48,12 @@ Result<int> Calibrate() {
     text += fmt::format("{} rank{:<5}{:.0f} GFLOP/s each in f32 products, {:.0f} in bf16", ranks,
                         ranks == 1 ? " " : "s", share.f32_peak * 1e-9, share.bf16_peak * 1e-9);
     if (ranks > 1) {
-      text += fmt::format("; {:.1f} GB/s to the others, {:.0f} us a turn", share.link.bytes_per_second * 1e-9,
+      text += fmt::format("; {:.1f} GB/s to the others, latency {:.0f} us", share.link.bytes_per_second * 1e-9,
                           share.link.latency.v * 1e6);
     }
     text += '\n';
   }
-  text += fmt::format("disk        reads {:.2f} GB/s, writes {:.2f} GB/s\nkept in     {}: temper plan --cluster this\n",
+  text += fmt::format("disk        reads {:.2f} GB/s, writes {:.2f} GB/s\nsaved in    {}: temper plan --cluster this\n",
                       cluster.disk_read * 1e-9, cluster.disk_write * 1e-9, path);
   std::fputs(text.c_str(), stdout);
   return 0;
@@ -68,12 +68,11 @@ Result<int> DoctorCommand(const Arguments& arguments) {
        {{.name = "calibrate",
          .target = &calibrate,
          .help = "measure products, attention, norms, collectives and the disk (some seconds, on an idle machine) and "
-                 "keep the result for `temper plan --cluster this`"}}}};
-  TEMPER_ASSIGN_OR_RETURN(
-      const bool go,
-      ReadCommandOptions(
-          arguments, std::move(groups),
-          "usage: temper doctor [--calibrate]\n\nWhat this machine can do, measured in about a second.\n"));
+                 "save the result for `temper plan --cluster this`"}}}};
+  TEMPER_ASSIGN_OR_RETURN(const bool go,
+                          ReadCommandOptions(arguments, std::move(groups),
+                                             "usage: temper doctor [--calibrate]\n\nShows this machine's processors, "
+                                             "memory and speed, measured in about a second.\n"));
   if (!go) return 0;
   if (calibrate) return Calibrate();
   const int threads = AvailableProcessors();

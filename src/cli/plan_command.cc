@@ -1,4 +1,4 @@
-// temper plan: compiles the very Program that train would run, and reports on it. Reads config.json, no weight.
+// temper plan: compiles the same Program as train, and reports on it. Reads config.json, but no weights.
 #include <fmt/core.h>
 #include <unistd.h>
 
@@ -42,21 +42,19 @@ namespace {
 
 constexpr char kUsage[] =
     "usage: temper plan [RUN.yaml] --model FOLDER [--option value ...]\n\n"
-    "Compiles the training step that `temper train` with the same options would run, and prints its memory by class "
-    "at\n"
-    "the fullest moment, its arithmetic and its segments; with --cluster also how fast it is there, what bounds it, "
-    "and\n"
-    "what would make it fit. Needs config.json only.\n";
+    "Compiles the training step that `temper train` with the same options would run, and prints its memory by class\n"
+    "at its peak, its arithmetic and its segments. With --cluster also its speed there, what limits it, and\n"
+    "what would make it fit. Needs only config.json.\n";
 
-// What a rank would find on this machine for its arenas; 0 where they lie on a GPU, or where it is not said that all
-// ranks run on it.
+// The memory that a rank would have on this machine for its arenas;
+// 0 if they are on a GPU, or if not all ranks are known to run here.
 Bytes AvailableFor(const CompiledRun& run, const RunConfig& c) {
   const int ranks = run.mesh.mesh.ranks();
   if (c.machine.device == DeviceChoice::kGpu) return Bytes{};
   return ranks > 1 && ranks != c.machine.nprocs ? Bytes{} : ShareOf(FindAvailableMemory(), ranks).bytes;
 }
 
-// What rows of the run's own data hold.
+// How full the rows of the run's own data are.
 Result<RowFill> FillOf(const TrainSetup& setup) {
   const RunConfig& config = setup.run.config;
   if (config.data.data.empty()) return InvalidArgument("read_data: the run names no data: add --data FILE");
@@ -100,7 +98,7 @@ PlanFacts PlanFactsOf(const TrainSetup& setup, const CompiledRun& run, const std
   return facts;
 }
 
-// The drawing, and what the step of every rank reserves.
+// Prints the drawing and the memory that a step of every rank reserves.
 Result<int> PrintSharding(const TrainSetup& setup, const CompiledRun& run) {
   const RunConfig& config = setup.run.config;
   const Model& model = setup.model.model();
@@ -128,12 +126,12 @@ Result<int> PrintSharding(const TrainSetup& setup, const CompiledRun& run) {
   of_ranks.reserve(programs.size());
   for (const Program& program : programs) of_ranks.push_back(&program);
   TEMPER_RETURN_IF_ERROR(VerifyAgreement(run.mesh.mesh, of_ranks));
-  text += "all ranks meet in every collective\n";
+  text += "checked: the collectives of all ranks match\n";
   std::fputs(text.c_str(), stdout);
   return 0;
 }
 
-// What the options beside a run's own ask for.
+// The options of the command besides those of a run.
 struct PlanOptions {
   bool json = false, program = false, sharding = false, read_data = false;
   std::string cluster, trace, html, measured, search;
@@ -157,7 +155,7 @@ struct PlanOptions {
               .value_hint = "FILE"},
              {.name = "measured",
               .target = &measured,
-              .help = "with html: lay the median step of this trace (trace.json of --profile) beside the plan",
+              .help = "with html: show the median step of this trace (trace.json of --profile) beside the plan",
               .value_hint = "FILE"},
              {.name = "search",
               .target = &search,
@@ -165,14 +163,16 @@ struct PlanOptions {
               .value_hint = "GOAL"},
              {.name = "read_data",
               .target = &read_data,
-              .help = "read the run's data: attention is costed by the lengths of its documents, not of rows"},
+              .help = "read the run's data: estimate attention from the lengths of its documents, not of rows"},
              {.name = "json", .target = &json, .help = "print the report as JSON"},
              {.name = "program", .target = &program, .help = "print the compiled Program itself"},
-             {.name = "sharding", .target = &sharding, .help = "draw which rank of the mesh holds what"}}};
+             {.name = "sharding",
+              .target = &sharding,
+              .help = "draw which parts of each weight every rank of the mesh holds"}}};
   }
 };
 
-// The named cluster; without a name what was measured of this machine, if it was.
+// The named cluster; without a name this machine's calibration, if there is one.
 Result<std::optional<Cluster>> ClusterOf(const PlanOptions& options) {
   if (options.cluster.empty()) {
     Result<Cluster> measured = OpenClusterOrThis(PosixEnv(), "this");
@@ -182,7 +182,7 @@ Result<std::optional<Cluster>> ClusterOf(const PlanOptions& options) {
   return std::optional<Cluster>(std::move(cluster));
 }
 
-// What a run is resolved for: the cluster's devices instead of this machine.
+// The facts for resolving a run: those of the cluster's devices instead of this machine's.
 Result<RunFacts> FactsOn(const std::optional<Cluster>& cluster, DeviceChoice device) {
   if (!cluster || cluster->shared) return MachineFacts(device);
   TEMPER_ASSIGN_OR_RETURN(RunFacts facts, MachineFacts(DeviceChoice::kCpu));
@@ -197,15 +197,15 @@ Result<int> PrintSearch(const Planner& planner, const TrainSetup& setup, const P
   if (options.search == "fewest_devices") {
     goal = SearchGoal::kFewestDevices;
   } else if (options.search != "throughput") {
-    return InvalidArgument(fmt::format("search: {} is no goal: throughput or fewest_devices", Quoted(options.search)));
+    return InvalidArgument(
+        fmt::format("search: {} is not a goal: choose throughput or fewest_devices", Quoted(options.search)));
   }
   TEMPER_ASSIGN_OR_RETURN(const SearchResult result, SearchPlans(planner, setup.run.config, goal));
   std::fputs((options.json ? SearchJson(result) : SearchText(result)).c_str(), stdout);
   return 0;
 }
 
-// Tells somebody at a terminal what they wait for, once they have waited for some seconds. Until the result is
-// destroyed.
+// After some seconds, explains the wait to a user at a terminal, unless the result is destroyed before.
 std::jthread ExplainWaiting() {
   if (isatty(STDERR_FILENO) == 0) return {};
   return std::jthread([](const std::stop_token& done) {
@@ -215,19 +215,19 @@ std::jthread ExplainWaiting() {
     never.wait_for(lock, done, std::chrono::seconds(2), [] { return false; });
     if (done.stop_requested()) return;
     LogInfo(
-        "plan        compiling it in several ways: where values live, what is computed again; the largest models "
+        "plan        comparing placements of values and recomputation; the largest models "
         "take a minute");
   });
 }
 
-// Options that need a cluster, without one.
+// Errors for options that need a cluster, if there is none.
 Status CheckOptions(const PlanOptions& o) {
   for (const auto& [name, given] : {std::pair{"search", !o.search.empty()}, std::pair{"html", !o.html.empty()},
                                     std::pair{"trace", !o.trace.empty()}, std::pair{"price", o.price.has_value()}}) {
     if (given) {
       return InvalidArgument(
-          fmt::format("{} needs to know the machines: add --cluster (a preset, a file), or measure "
-                      "this one by temper doctor --calibrate",
+          fmt::format("{} needs a cluster: add --cluster (a preset, a file), or measure "
+                      "this machine with temper doctor --calibrate",
                       name));
     }
   }
@@ -244,19 +244,19 @@ Result<int> PlanCommand(const Arguments& arguments) {
     if (cluster && options.price) cluster->price_per_device_hour = *options.price;
     return FactsOn(cluster, config.machine.device);
   };
-  const Ranks alone;  // whoever has started it
+  const Ranks alone;  // also if a launcher started several
   TEMPER_ASSIGN_OR_RETURN(
       auto setup, SetUpTraining(arguments, Purpose::kPlan, kUsage, alone, {options.Group()}, nullptr, facts_of));
   if (!setup) return 0;
   const RunConfig& config = setup->run.config;
-  // Nobody named this machine, of which the CPU was measured: a mesh larger than it, or its GPU, is planned without
-  // seconds.
+  // The default cluster is this machine, whose CPU was calibrated:
+  // a larger mesh, or its GPU, is planned without seconds.
   const bool measured = options.cluster.empty() && cluster;
   const bool elsewhere = measured && cluster->shared && config.machine.device == DeviceChoice::kGpu;
   if (elsewhere || (measured && RanksOn(*cluster, config) > cluster->devices())) cluster.reset();
   if (!cluster) TEMPER_RETURN_IF_ERROR(CheckOptions(options));
   if (!options.measured.empty() && options.html.empty()) {
-    return InvalidArgument("measured lays a trace beside the page: add --html FILE");
+    return InvalidArgument("measured shows a trace beside the plan's page: add --html FILE");
   }
   std::optional<RowFill> fill;
   if (options.read_data) {
@@ -265,7 +265,7 @@ Result<int> PlanCommand(const Arguments& arguments) {
   std::jthread waiting = ExplainWaiting();
   if (options.sharding || options.program || !cluster) {
     const int ranks = cluster ? RanksOn(*cluster, config) : RanksNamed(config);
-    // Ranks that this machine would start share its memory; a larger mesh is planned for machines nobody has named.
+    // Ranks that this machine would start share its memory; a larger mesh is planned for unspecified machines.
     const bool here = !options.sharding && ranks == config.machine.nprocs;
     std::unique_ptr<Device> gpu;
     TEMPER_ASSIGN_OR_RETURN(
@@ -291,7 +291,7 @@ Result<int> PlanCommand(const Arguments& arguments) {
   if (cluster->shared) WarnOfScalarKernels(planned.run, config.machine.device);
   PlanOnCluster on{.cluster = &*cluster, .forecast = &planned.forecast};
   if (!planned.forecast.fits) {
-    LogInfo("plan        it does not fit: looking for settings that would help");
+    LogInfo("plan        it does not fit: searching for settings that fit");
     TEMPER_ASSIGN_OR_RETURN(on.remedies, FindRemedies(planner, config, planned));
   }
   if (!options.trace.empty()) {

@@ -1,4 +1,4 @@
-// temper train: the whole of a run, from the command line to the finished adapter or model.
+// temper train: a whole run, from the command line to the finished adapter or model.
 #include <fmt/core.h>
 
 #include <chrono>
@@ -31,11 +31,11 @@ namespace {
 
 constexpr char kUsage[] =
     "usage: temper train [RUN.yaml] --model FOLDER --data FILE --output_dir FOLDER [--option value ...]\n\n"
-    "Fine-tunes a model. Every key of the YAML file is an option of the command line, which wins.\n";
+    "Fine-tunes a model. Every key of the YAML file is also an option; the command line overrides the file.\n";
 
 constexpr size_t kTraceEvents = 1 << 20;  // about 70 MB: some hundred steps of a large model
 
-// Everything a run owns, in the order it is made; TrainCommand fills it step by step.
+// Everything that a run owns, in order of creation; Train fills it step by step.
 struct Run {
   TrainSetup setup;
   RankMemory available;
@@ -49,7 +49,7 @@ struct Run {
   PackingOptions Packing() const {
     return {.max_seq_len = *config().data.max_seq_len, .packing = config().data.packing};
   }
-  // Of the evaluation data, or of the part of the training data that is held out.
+  // The evaluation data, or the training data of which a part is held out.
   const RunData& held_out() const { return eval_data ? *eval_data : data; }
   Peers peers() const {
     const MeshSpec& mesh = compiled.mesh;
@@ -77,19 +77,19 @@ Status LoadData(Run& run) {
   }
   const bool weighted = run.data.dataset.store.weighted() || (run.eval_data && run.eval_data->dataset.store.weighted());
   if (weighted && !c.data.weighted) {
-    return InvalidArgument("the data had no weights when the run was compiled, and has some now: start it again");
+    return InvalidArgument("the data had no weights when the run was compiled, but has some now: start the run again");
   }
   TEMPER_ASSIGN_OR_RETURN(run.split, SplitForEvaluation(run.data.dataset.store.size(), c.data.eval_fraction,
                                                         static_cast<uint64_t>(c.machine.seed)));
   return OkStatus();
 }
 
-// Of what memory does not hold: where checkpoints of the same size will go, too.
+// For values that do not fit in memory. By default with the checkpoints, which have a similar size.
 std::string SpillFolder(const RunConfig& config) {
   return config.memory.disk.empty() ? config.output.output_dir : config.memory.disk;
 }
 
-// Weights, adapters and states as the first step is to find them; where the run stands.
+// Fills in weights, adapters and states for the first step; returns the run's progress.
 Result<RunProgress> FillMemory(const RunIdentity& identity, Run& run) {
   const auto seed = static_cast<uint64_t>(run.config().machine.seed);
   const std::optional<ResumePoint>& resume = run.setup.resume;
@@ -118,7 +118,7 @@ Result<RunProgress> FillMemory(const RunIdentity& identity, Run& run) {
   return at;
 }
 
-// What a checkpoint of this run holds besides where the run stands. REQUIRES: Reserve was OK.
+// The contents of this run's checkpoints, except its progress. REQUIRES: Reserve was OK.
 Result<CheckpointContents> ContentsOf(const Run& run) {
   const RunConfig& c = run.config();
   CheckpointContents contents;
@@ -140,14 +140,14 @@ Result<CheckpointContents> ContentsOf(const Run& run) {
   return contents;
 }
 
-// What the run needs of the disk to end well: a checkpoint, and the weights or the adapter of it at the top. All ranks
-// call this at the same place.
+// The disk space that the run needs: a checkpoint, and its weights or adapter at the top of the output folder. All
+// ranks call this at the same place.
 Result<Bytes> DiskBytes(const CheckpointContents& contents, const Run& run) {
   TEMPER_ASSIGN_OR_RETURN(Bytes sum, CheckpointBytes(PosixEnv(), contents));
   for (const CheckpointTensor& t : contents.tensors) {
     if (IsValueName(t.name)) sum += t.whole().bytes();
   }
-  // Ranks of one stage know of the same tensors.
+  // Ranks of one stage have the same tensors.
   const Mesh& mesh = run.compiled.mesh.mesh;
   const int stages = mesh.size(Axis::kPp);
   if (stages == 1 || run.setup.ranks.alone()) return sum;
@@ -156,7 +156,7 @@ Result<Bytes> DiskBytes(const CheckpointContents& contents, const Run& run) {
   return Bytes{static_cast<int64_t>(all)};
 }
 
-// Which folders the run needs from its first step to its last.
+// Logs the folders that the run uses in every step.
 void LogDisk(const Run& run) {
   if (!run.engine.far.mapped.empty()) {
     LogInfo(fmt::format("memory      frozen weights are read from {} in every step", run.setup.model.folder()));
@@ -164,7 +164,7 @@ void LogDisk(const Run& run) {
   const std::vector<Buffer>& buffers = run.compiled.train().buffers;
   const bool spills = std::any_of(buffers.begin(), buffers.end(),
                                   [](const Buffer& b) { return b.tier() == Tier::kDisk && !IsFrozen(b); });
-  if (spills) LogInfo(fmt::format("memory      what is trained is kept in {}", SpillFolder(run.config())));
+  if (spills) LogInfo(fmt::format("memory      trained values are kept in {}", SpillFolder(run.config())));
 }
 
 void Announce(const Run& run) {
@@ -176,7 +176,7 @@ void Announce(const Run& run) {
   const std::string tokenizer = FilesForTransformers(PosixEnv(), run.setup.model.folder()).why;
   if (!tokenizer.empty()) LogInfo("tokenizer   " + tokenizer);
   if (!run.setup.ranks.alone()) {
-    LogInfo(fmt::format("mesh        {}: {} ranks, {} with rows of their own", run.compiled.mesh.mesh.ToString(),
+    LogInfo(fmt::format("mesh        {}: {} ranks, {} with their own rows", run.compiled.mesh.mesh.ToString(),
                         run.setup.ranks.size(), run.compiled.data_ranks()));
     if (!run.compiled.mesh_note.empty()) LogInfo("mesh        " + run.compiled.mesh_note);
     for (const Decision& d : run.compiled.decisions) {
@@ -187,7 +187,7 @@ void Announce(const Run& run) {
     LogInfo("pipeline    " + pipeline->ToString());
     if (pipeline->micro_batches < pipeline->stages) {
       LogWarning(
-          fmt::format("a step has {} micro-batches for {} stages: most of them wait most of the time; raise "
+          fmt::format("a step has {} micro-batches for {} stages: most stages are idle most of the time; raise "
                       "gradient_accumulation_steps to {} or more",
                       pipeline->micro_batches, pipeline->stages, 4 * pipeline->stages));
     }
@@ -239,13 +239,13 @@ std::optional<Evaluator> MakeEvaluator(const Run& run) {
       run.peers());
 }
 
-// What is written beside the checkpoints, by the first rank.
+// The files that the first rank writes beside the checkpoints.
 struct RunRecords {
   std::unique_ptr<MetricsLog> metrics;
   std::unique_ptr<TensorBoardWriter> tensorboard;
 };
 
-// Here the output folder changes for the first time.
+// The first change of the output folder.
 Status OpenRecords(const RunProgress& at, Run& run, RunRecords* records) {
   const RunConfig& c = run.config();
   const std::string& out = c.output.output_dir;
@@ -267,7 +267,7 @@ std::optional<TiersRow> TiersOf(const Program& program) {
   return TiersRow{(program.host.bytes + TransferBuffers(program)).v, TrafficOfStep(program)};
 }
 
-// From `at` to the end, or until asked to stop.
+// Trains from `at` to the end, or until a stop signal.
 Result<int> TrainFrom(const RunProgress& at, const StepCount& steps, CheckpointContents contents, Run& run) {
   const RunConfig& c = run.config();
   const std::string& out = c.output.output_dir;
@@ -326,7 +326,7 @@ Result<int> TrainFrom(const RunProgress& at, const StepCount& steps, CheckpointC
   }
   if (end == LoopEnd::kStopped) {
     if (!ranks.alone()) IgnoreStopSignals();
-    LogInfo(fmt::format("stopped at step {} of {}, checkpoint saved; go on with the same command and --resume",
+    LogInfo(fmt::format("stopped at step {} of {}, checkpoint saved; continue with the same command and --resume",
                         loop.progress().step, steps.total));
     return StopSignal() == SIGINT ? kExitStoppedByInt : kExitStoppedByTerm;
   }
@@ -349,13 +349,13 @@ Status Compile(Run& run) {
   };
   TEMPER_ASSIGN_OR_RETURN(run.compiled, compile());
   if (!run.setup.resume) return OkStatus();
-  // A run that goes on with more or fewer ranks keeps its batch: the accumulation makes up for it.
+  // A run resumed with more or fewer ranks keeps its batch: gradient accumulation is adapted.
   TEMPER_ASSIGN_OR_RETURN(const int64_t accumulation,
                           run.setup.resume->AccumulationFor(run.config(), run.compiled.data_ranks()));
   if (accumulation == run.config().batch.gradient_accumulation_steps) return OkStatus();
   run.setup.run.config.batch.gradient_accumulation_steps = accumulation;
   run.setup.run.notes["gradient_accumulation_steps"] =
-      fmt::format("a step has as many rows as before, now dealt to {} rank(s)", run.compiled.data_ranks());
+      fmt::format("a step has as many rows as before, now on {} rank(s)", run.compiled.data_ranks());
   TEMPER_ASSIGN_OR_RETURN(run.compiled, compile());
   return OkStatus();
 }
@@ -367,14 +367,13 @@ Status CheckSameModel(const Run& run) {
   TEMPER_RETURN_IF_ERROR(ranks.Agree(digest.status()));
   return ranks.CheckSame(*digest, [&](const std::string&) {
     return InvalidArgument(
-        fmt::format("{}: the model on this rank's machine is not the one that rank 0 has: copy the same files to all "
+        fmt::format("{}: the model on this rank's machine differs from rank 0's: copy the same files to all "
                     "machines",
                     run.setup.model.folder()));
   });
 }
 
-// What can be found wrong is found in the order of what it costs: settings, the weights' headers, memory, the disk, the
-// data; then weights are loaded.
+// Cheap checks run first: settings, the weights' headers, memory, the disk, the data. Then the weights are loaded.
 Result<int> Train(Run& run) {
   const RunConfig& c = run.config();
   const Ranks& ranks = run.setup.ranks;

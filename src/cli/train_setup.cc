@@ -17,7 +17,7 @@
 namespace temper {
 namespace {
 
-// What is seen of the data at once. The first rank reads it for all.
+// Cheap checks of the data files. The first rank makes them for all.
 Status CheckDataFiles(Env& env, const RunConfig::Data& data) {
   for (const auto& [option, given] : {std::pair{"data", data.data}, {"eval_data", data.eval_data}}) {
     if (given.empty()) continue;
@@ -28,7 +28,7 @@ Status CheckDataFiles(Env& env, const RunConfig::Data& data) {
     if (const auto file = env.OpenForRead(path); !file.ok()) {
       return file.status().WithContext(fmt::format("--{}", option));
     }
-    // What it is shows in its first rows; a text is only read when it is needed.
+    // The first rows show the format; a text file is only read when needed.
     if (IsTextFile(path)) continue;
     if (const auto rows = RecordReader::Open(env, path); !rows.ok()) {
       return rows.status().WithContext(fmt::format("--{}", option));
@@ -37,9 +37,10 @@ Status CheckDataFiles(Env& env, const RunConfig::Data& data) {
   return OkStatus();
 }
 
-// Whether rows of the training or the evaluation data have weights: what the run is compiled by, before the data is
-// read. The first rank looks for all. A plan may name files that are not there yet: without weights, then.
-Result<bool> FirstRankSeesWeights(const Ranks& ranks, const RunConfig::Data& data) {
+// Whether rows of the training or the evaluation data have weights; the run must
+// be compiled accordingly, before the data is read. The first rank searches for
+// all. A plan may name files that do not exist yet; they count as without weights.
+Result<bool> FirstRankFindsWeights(const Ranks& ranks, const RunConfig::Data& data) {
   bool weighted = false;
   for (const std::string& given : {data.data, data.eval_data}) {
     if (!ranks.first() || weighted || given.empty()) continue;
@@ -51,7 +52,7 @@ Result<bool> FirstRankSeesWeights(const Ranks& ranks, const RunConfig::Data& dat
   return firsts == kWeighted;
 }
 
-// The first rank claims the folder for all. Returns the checkpoint to go on from, empty for none.
+// The first rank claims the folder for all. Returns the checkpoint to resume from, empty for none.
 Result<std::string> ClaimFolder(const Ranks& ranks, const RunConfig& config, const std::string& yaml,
                                 std::optional<OutputFolder>* folder) {
   Status claimed;
@@ -68,12 +69,12 @@ Result<std::string> ClaimFolder(const Ranks& ranks, const RunConfig& config, con
   return ranks.FromFirst(resume_from);
 }
 
-// Ranks that were started with other settings would wait for each other, or worse: train something else.
+// Ranks with different settings would wait for each other forever, or even train something else.
 Status CheckSettings(const Ranks& ranks, const RunConfig& config) {
   return ranks.CheckSame(PrintRunConfig(SettingsOfAllRanks(config)), [&](const std::string& firsts) -> Status {
     TEMPER_ASSIGN_OR_RETURN(const RunConfig first, ParseRunConfig(firsts, "the settings of rank 0"));
     return InvalidArgument(
-        fmt::format("this rank was started with other settings than rank 0: {}. All ranks need the "
+        fmt::format("this rank's settings differ from rank 0's: {}. All ranks need the "
                     "same command line and the same YAML file",
                     DescribeDifferences(config, first)));
   });
@@ -130,7 +131,7 @@ Result<std::optional<TrainSetup>> SetUp(const Arguments& arguments, Purpose purp
     facts.adapter->base_model.clear();
     facts.adapter->base_revision.clear();
   }
-  TEMPER_ASSIGN_OR_RETURN(facts.weighted_data, FirstRankSeesWeights(ranks, config.data));
+  TEMPER_ASSIGN_OR_RETURN(facts.weighted_data, FirstRankFindsWeights(ranks, config.data));
   TEMPER_ASSIGN_OR_RETURN(ResolvedRun run, Resolve(config, facts));
   TEMPER_RETURN_IF_ERROR(CheckSettings(ranks, run.config));
   if (resume) TEMPER_RETURN_IF_ERROR(resume->CheckSettings(run.config));

@@ -20,23 +20,22 @@ struct TrainSetup {
   const Ranks& ranks;
   ResolvedRun run;
   OpenedModel model;
-  // Of `train` only, and of its first rank only.
+  // Only for `train`, and only on its first rank.
   std::optional<OutputFolder> folder;
-  // Of `train` only.
+  // Only for `train`.
   std::optional<ResumePoint> resume;
 
-  // Weights come from the model's files: not drawn at random, nor all of them from a checkpoint.
+  // Whether weights come from the model's files: not random, nor all from a checkpoint.
   bool reads_weights() const {
     return !run.config.model.from_scratch && !(resume && run.config.model.method == TrainMethod::kFull);
   }
 };
 
 // Reads arguments over an optional YAML file into a configuration, opens its model and resolves what was left open; for
-// `train` also claims the output folder and opens the checkpoint to go on from. Nothing is returned where the command
-// is done: --help was asked for and printed, or with nprocs the ranks were started and have ended; `exit_code` says
-// how. `more`: options that the command adds. `facts_of`: called once options are read; what the run is resolved for,
-// instead of this machine.
-// `ranks` must outlive the result; all of them call this, and get the same outcome.
+// `train` also claims the output folder and opens the checkpoint to resume from. Returns nullopt if the command is
+// done: --help was given and printed, or with nprocs the ranks were started and have ended, with `exit_code`. `more`:
+// options that the command adds. `facts_of`: called once options are read; gives the facts for resolving the run,
+// instead of this machine's. `ranks` must outlive the result; all of them call this, and get the same result.
 using FactsOf = std::function<Result<RunFacts>(const RunConfig& config)>;
 Result<std::optional<TrainSetup>> SetUpTraining(const Arguments& arguments, Purpose purpose, const char* usage,
                                                 const Ranks& ranks, std::vector<OptionGroup> more = {},

@@ -24,23 +24,23 @@
 namespace temper {
 namespace {
 
-// What ranks of one stage share: the mesh without stages. They are cut later; within one they do not matter.
+// The mesh of one stage: without the axis pp. Stages are cut later; within one, pp does not matter.
 Mesh MeshOfStage(const Mesh& mesh) {
   Mesh stage = mesh;
   stage.set_size(Axis::kPp, 1);
   return stage;
 }
 
-// How the weights of a step lie on its mesh: found once for all of its graphs, which have the same. Of one rank
-// nothing.
+// Shardings of the weights of a step: computed once, because
+// all of its graphs have the same weights. Empty for one rank.
 Result<ShardedWeights> ShardStep(const Graph& forward, const MeshSpec& spec) {
   const Mesh mesh = MeshOfStage(spec.mesh);
   if (mesh.ranks() == 1) return ShardedWeights();
   return ShardWeights(forward, mesh, spec.rules, spec.residual);
 }
 
-// The part of one rank; `forward` itself where there is no other. pp varies slowest: ranks of a stage are numbered
-// alike.
+// The part of one rank; `forward` itself if there is only one. pp
+// varies slowest, so ranks are numbered alike within each stage.
 Result<Graph> LocalPart(const Graph& forward, const StepSpec& step, const ShardedWeights& sharded, int rank,
                         std::vector<Decision>* decisions) {
   const MeshSpec& spec = step.mesh;
@@ -56,7 +56,7 @@ Result<Graph> LocalPart(const Graph& forward, const StepSpec& step, const Sharde
                             sharded, step.mesh.rules);
 }
 
-// By rank 0's part: those of others may be a row larger.
+// Decides by rank 0's part, because those of other ranks may differ by a row.
 Result<GradSync> SyncOf(const Graph& forward, const Graph& local, const StepSpec& spec, const ShardedWeights& sharded,
                         std::vector<Decision>* decisions) {
   const auto decide = [&](const Graph& first) {
@@ -67,8 +67,8 @@ Result<GradSync> SyncOf(const Graph& forward, const Graph& local, const StepSpec
   return decide(first);
 }
 
-// That the graphs of a rank compute what one rank would (compile/mesh/verify_sharding.h, verify_ring.h). Of a pipeline:
-// before it is cut.
+// Proves that the graphs of a rank compute the same as a single rank (compile/mesh/verify_sharding.h, verify_ring.h).
+// For a pipeline: before it is cut.
 Status Prove(const MeshSpec& spec, const ShardedWeights& sharded, std::span<const Graph* const> graphs) {
   const Mesh mesh = MeshOfStage(spec.mesh);
   if (mesh.ranks() == 1) return OkStatus();
@@ -76,13 +76,13 @@ Status Prove(const MeshSpec& spec, const ShardedWeights& sharded, std::span<cons
   return VerifyShardings(mesh, sharded.shardings, graphs);
 }
 
-// One micro-batch, from this rank's forward graph on.
+// Compiles micro-batches from this rank's forward graph.
 class StepCompiler {
  public:
-  // `once`: gradients of gathered weights are reduced by the last micro-batch. `updates`: it has the update, too.
+  // `once`: the last micro-batch reduces the gradients of gathered weights. `updates`: it also contains the update.
   StepCompiler(const StepSpec& spec, bool once, bool updates = false) : spec_(spec), once_(once), updates_(updates) {}
 
-  // Those of a step, each made by `make` of a differentiated one, which is told whether it is the last.
+  // The micro-batches of a step. `make` gets a differentiated graph, and whether it is the last of the step.
   using Make = std::function<Result<PipelinedGraph>(Graph, bool)>;
   Result<std::vector<StepGraphs::MicroBatches>> MicroBatches(const Graph& fused, const Make& make) const {
     std::vector<StepGraphs::MicroBatches> train;
@@ -100,8 +100,8 @@ class StepCompiler {
   Graph MicroBatch(Graph differentiated) const { return ScheduleCollectives(std::move(differentiated), collectives()); }
   Graph Evaluation(const Graph& fused) const { return ScheduleCollectives(Forward(fused), collectives()); }
 
-  // Of a stage: collectives are scheduled within parts, because other micro-batches come between these. `gathers`:
-  // where weights are gathered once per step, told how; nullptr: they are gathered wherever they are used.
+  // For a stage: collectives are scheduled within parts, because other micro-batches run between parts. `gathers`:
+  // receives the gathers of weights that are gathered once per step; nullptr: weights are gathered at each use.
   Result<PipelinedGraph> OfStage(const Graph& whole, const PipelineCut& cut, Graph* gathers) const {
     TEMPER_ASSIGN_OR_RETURN(PipelinedGraph stage, CutPipeline(whole, cut));
     if (gathers != nullptr) {
@@ -124,7 +124,7 @@ class StepCompiler {
     return result;
   }
 
-  // `last`: of the step, where gradients are added up between ranks.
+  // `last`: the last micro-batch of the step, which sums gradients over ranks.
   Graph Differentiated(const Graph& fused, bool accumulate, bool last) const {
     const bool pipelined = spec_.mesh.mesh.size(Axis::kPp) > 1;
     const int gathered = spec_.mesh.gathered_blocks.value_or(spec_.mesh.overlap && !pipelined ? 1 : 0);
@@ -153,7 +153,7 @@ class StepCompiler {
   const bool once_, updates_;
 };
 
-// Where nothing is clipped, and gradients need not wait where an option says.
+// If there is no clipping, no pipeline, and no option that sets the tier of gradients.
 bool MayMergeUpdate(const StepSpec& spec) {
   return spec.update.max_norm == 0 && !spec.memory.gradients && spec.mesh.mesh.size(Axis::kPp) == 1;
 }
@@ -185,8 +185,8 @@ Result<Sent> SentPerStep(const Graph& forward, const StepSpec& spec, const Shard
   return sent;
 }
 
-// Where tensor ranks share tokens: what they exchange for feed-forward parts, by what all of a step's collectives come
-// to either way. For rank 0, so that all ranks decide alike.
+// If tensor ranks split tokens: decides what they exchange for feed-forward parts, by the bytes of all collectives of a
+// step in either case. Computed for rank 0, so that all ranks decide alike.
 Result<MlpMove> DecideMlp(const Graph& forward, const StepSpec& spec, const ShardedWeights& sharded,
                           std::vector<Decision>* decisions) {
   const MeshSpec& mesh = spec.mesh;
@@ -199,14 +199,14 @@ Result<MlpMove> DecideMlp(const Graph& forward, const StepSpec& spec, const Shar
   way.mesh.decisions.mlp = MlpMove::kWeights;
   TEMPER_ASSIGN_OR_RETURN(const Sent weights, SentPerStep(forward, way, sharded));
   bool takes_weights = weights.bytes < activations.bytes;
-  std::string reason = "it moves less";
+  std::string reason = "it sends less";
   const auto earlier = mesh.decisions.kept.find("mlp");
   if (mesh.decisions.mlp != MlpMove::kAuto) {
     takes_weights = mesh.decisions.mlp == MlpMove::kWeights;
-    reason = "as asked for";
+    reason = "requested";
   } else if (earlier != mesh.decisions.kept.end()) {
     takes_weights = earlier->second == "weights";
-    reason = "as in the run so far";
+    reason = "same as the resumed run";
   }
   const Sent& taken = takes_weights ? weights : activations;
   const Sent& other = takes_weights ? activations : weights;
@@ -221,7 +221,7 @@ Result<MlpMove> DecideMlp(const Graph& forward, const StepSpec& spec, const Shar
   return takes_weights ? MlpMove::kWeights : MlpMove::kActivations;
 }
 
-// An optimizer that is not elementwise sees whole matrices, or none.
+// An optimizer that is not elementwise needs whole matrices.
 Status CheckUpdate(const Graph& local, const StepSpec& spec) {
   if (spec.update.rule->elementwise()) return OkStatus();
   for (ValueId id = 0; id < local.num_values(); ++id) {
@@ -236,7 +236,7 @@ Status CheckUpdate(const Graph& local, const StepSpec& spec) {
   return OkStatus();
 }
 
-// Of a rank that has all blocks. `fused`, `fused_eval`: its parts. `merges`: the update into the last micro-batch.
+// For a rank that has all blocks. `fused`, `fused_eval`: its parts. `merges`: the last micro-batch contains the update.
 Result<StepGraphs> WholeStep(const Graph& fused, const Graph& fused_eval, const StepSpec& spec,
                              const ShardedWeights& sharded, GradSync sync, bool merges) {
   TEMPER_RETURN_IF_ERROR(CheckUpdate(fused, spec));
@@ -259,7 +259,7 @@ Result<StepGraphs> WholeStep(const Graph& fused, const Graph& fused_eval, const 
   return step;
 }
 
-// Of a stage of a pipeline.
+// For a stage of a pipeline.
 Result<StepGraphs> StageOf(const Graph& forward, const Graph& local, const Graph& fused_eval, const StepSpec& spec,
                            const ShardedWeights& sharded, GradSync sync) {
   const PipelineSpec& pipeline = spec.mesh.pipeline;
@@ -328,8 +328,8 @@ int64_t TokensOf(const Graph& forward) {
   return kDefaultLossChunk;
 }
 
-// What a rank may choose. Ranks that gather weights together must compute the same again, and cut the loss alike: the
-// first one of a stage chooses for all of it.
+// The choices of a rank. Ranks that gather weights together must recompute the same nodes and use the same chunks of
+// the loss: the first rank of a stage chooses for the whole stage.
 Result<std::vector<StepChoice>> ChoicesOf(const Graph& forward, const Graph& eval_forward, const StepSpec& spec) {
   if (!spec.memory.IsLimited()) {
     const Recompute mode = spec.recompute == Recompute::kAuto ? Recompute::kNone : spec.recompute;
@@ -352,7 +352,7 @@ Result<std::vector<Program>> CompileTraining(const Graph& forward, const Graph& 
                                              std::vector<Decision>* decisions, ChosenMemory* memory) {
   std::vector<Decision> made;
   StepSpec spec = given;
-  if (spec.recompute == Recompute::kAuto) spec.recompute = Recompute::kNone;  // until it is chosen
+  if (spec.recompute == Recompute::kAuto) spec.recompute = Recompute::kNone;  // until the choice is made
   TEMPER_ASSIGN_OR_RETURN(const ShardedWeights sharded, ShardStep(forward, spec.mesh));
   TEMPER_ASSIGN_OR_RETURN(spec.mesh.decisions.mlp, DecideMlp(forward, spec, sharded, &made));
   TEMPER_ASSIGN_OR_RETURN(Graph local, LocalPart(forward, spec, sharded, spec.mesh.rank, &made));
@@ -361,7 +361,7 @@ Result<std::vector<Program>> CompileTraining(const Graph& forward, const Graph& 
   if (decisions != nullptr) *decisions = std::move(made);
   TEMPER_ASSIGN_OR_RETURN(const std::vector<StepChoice> choices, ChoicesOf(forward, eval_forward, given));
   const bool pipelined = spec.mesh.mesh.size(Axis::kPp) > 1;
-  if (!pipelined) local = Fuse(std::move(local));  // stages fuse what is left when weights they share are split
+  if (!pipelined) local = Fuse(std::move(local));  // stages fuse after shared weights are split
   const Graph fused_eval = Fuse(std::move(local_eval));
   bool merges = MayMergeUpdate(spec);
   const StepMaker make = [&](const StepChoice& choice) -> Result<StepGraphs> {
@@ -377,9 +377,9 @@ Result<std::vector<Program>> CompileTraining(const Graph& forward, const Graph& 
   auto programs = FitWithin(spec.memory, choices, make, spec.threads, &chosen);
   const bool refused = !programs.ok() && programs.status().code() == StatusCode::kOutOfMemory;
   if (merges && (refused || (programs.ok() && !TrafficOfStep((*programs)[0]).empty()))) {
-    // Beside the backward an update takes room of what that keeps, gradients of one micro-batch cannot leave, and moves
-    // may take processors from kernels: behind it, it may fit, or be faster. Ranks need not agree: all collectives keep
-    // their order.
+    // An update during the backward takes memory that the backward needs, gradients of one micro-batch cannot leave the
+    // device, and moves may take cores from kernels. An update after the backward may fit or be faster. Ranks need not
+    // agree: all collectives keep their order.
     merges = false;
     ChosenMemory behind;
     auto others = FitWithin(spec.memory, choices, make, spec.threads, &behind);

@@ -1,6 +1,6 @@
-// The training step of a model: from its forward graph to Programs. This is the pass pipeline, and the one place that
-// knows its order: partition, fuse, differentiate, recompute, collectives, optimizer, memory tiers, update in place,
-// place.
+// The training step of a model: from its forward graph to Programs. This is the pass
+// pipeline, and the only place that knows its order: partition, fuse, differentiate,
+// recompute, collectives, optimizer, memory tiers, update in place, addresses.
 #pragma once
 
 #include <optional>
@@ -17,27 +17,27 @@
 
 namespace temper {
 
-// Where a run of several ranks has this one.
+// The mesh of a run, and this rank's place in it.
 struct MeshSpec {
   Mesh mesh;
   int rank = 0;
   ResidualSplit residual = ResidualSplit::kTokens;
-  std::vector<ShardingRule> rules;  // those of the user, before the default ones
-  // The last so many blocks keep gathered weights from their forward to their backward; others gather them again.
-  // Unless given, the last one does where collectives are in the background: between its forward and its backward there
-  // is only what stands after the blocks, and its second gather would be issued before that
-  // (compile/mesh/collectives.h), so keeping takes no more memory. Of a pipeline: kAllBlocks, or not given.
+  std::vector<ShardingRule> rules;  // the user's rules, which precede the defaults
+  // The last `gathered_blocks` blocks keep gathered weights from forward to backward; others gather them again.
+  // Default: 1 if collectives run in the background, else 0. Between the last block's forward and backward there are
+  // only the nodes after the blocks, and its second gather would be issued before these (compile/mesh/collectives.h),
+  // so keeping takes no more memory. In a pipeline: kAllBlocks, or not given.
   std::optional<int> gathered_blocks;
-  // Weights are gathered and gradients reduced while neighbouring blocks are computed.
+  // Gather weights and reduce gradients while neighbouring blocks are computed.
   bool overlap = true;
-  PipelineSpec pipeline;      // where the mesh has stages (pp)
-  DecisionOptions decisions;  // what is not left to cost
+  PipelineSpec pipeline;      // if the mesh has stages (pp)
+  DecisionOptions decisions;  // decisions not made by cost
 };
 
 struct StepSpec {
   int micro_batches = 1;
-  Recompute recompute = Recompute::kNone;  // kAuto: chosen, with what lives where, within the limits of `memory`
-  int recompute_blocks = kAllBlocks;       // the first so many only
+  Recompute recompute = Recompute::kNone;  // kAuto: chosen together with the tiers, within the limits of `memory`
+  int recompute_blocks = kAllBlocks;       // only the first `recompute_blocks`
   UpdateSpec update;
   int threads = 1;
   MeshSpec mesh;
@@ -46,8 +46,7 @@ struct StepSpec {
 
 // Programs "train" (when a value is trainable) and "eval", which share one arena, for rank spec.mesh.rank. `forward`
 // has one root, a linear_cross_entropy, and the tokens of all ranks' micro-batch; `eval_forward` is the same model
-// without what only training does (dropout). `decisions`, `memory`: filled with what was decided by cost; may be
-// nullptr.
+// without training-only ops (dropout). `decisions`, `memory`: receive the choices made; may be nullptr.
 Result<std::vector<Program>> CompileTraining(const Graph& forward, const Graph& eval_forward, const StepSpec& spec,
                                              std::vector<Decision>* decisions = nullptr,
                                              ChosenMemory* memory = nullptr);

@@ -16,7 +16,7 @@ bool IsFlag(const Option& option) {
   return std::holds_alternative<bool*>(option.target);
 }
 
-// Words for true and false, those among them that are answered with the right ones. No YAML file is called so.
+// Words for true and false, including those that are refused with a hint. They are never names of YAML files.
 bool IsTruthValue(std::string_view text) {
   for (const std::string_view word : {"true", "True", "false", "False", "yes", "no", "on", "off", "1", "0"}) {
     if (text == word) return true;
@@ -47,8 +47,8 @@ class Reader {
       } else if (argument.starts_with("--") && argument.size() > 2) {
         TEMPER_RETURN_IF_ERROR(ReadOption(argument.substr(2)));
       } else if (argument.starts_with('-') && argument.size() > 1) {
-        return InvalidArgument(fmt::format("{}: '{}' is no option; options begin with two dashes{}", kWhere, argument,
-                                           options_.Find(Name(argument.substr(1))) ? ": -" + argument : ""));
+        return InvalidArgument(fmt::format("{}: '{}' is not an option; options begin with two dashes{}", kWhere,
+                                           argument, options_.Find(Name(argument.substr(1))) ? ": -" + argument : ""));
       } else {
         result_.positional.push_back(argument);
       }
@@ -72,8 +72,8 @@ class Reader {
       return Add(negated->name, "false");
     }
     if (has_value) return Add(option->name, value);
-    // Without '=': a flag may stand alone (only a truth value is taken for its value), and so does an
-    // optional text, whose value would otherwise be taken for a positional argument or the other way round.
+    // Without '=': a flag's value is optional (only a truth value counts as its value). An optional text never takes
+    // the next argument, which could be a positional one.
     if (IsFlag(*option)) return Add(option->name, Peek() && IsTruthValue(*Peek()) ? arguments_[next_++] : "true");
     if (std::holds_alternative<OptionalText>(option->target)) return Add(option->name, "");
     if (Peek() == nullptr || Peek()->starts_with("--")) {
@@ -90,9 +90,9 @@ class Reader {
       text = arguments_[next_++];
     }
     if (!text.starts_with('{') && text.find('=') != text.npos) {
-      if (text[text.find_last_not_of(' ')] == ',') {  // which YAML passes over
-        return InvalidArgument(fmt::format(
-            "{}: --{} '{}' ends in a comma; leave it out, or write a KEY=VALUE behind it", kWhere, name, text));
+      if (text[text.find_last_not_of(' ')] == ',') {  // YAML would ignore it
+        return InvalidArgument(
+            fmt::format("{}: --{} '{}' ends in a comma; remove it, or add a KEY=VALUE after it", kWhere, name, text));
       }
       std::string mapping = "{";
       for (const char c : text)
@@ -134,7 +134,7 @@ Status ApplySection(const CommandLine::Setting& setting, const OptionSet& option
     const std::string name = section + "." + it.key();
     const Option* option = options.Find(name);
     if (option == nullptr) return UnknownArgument(name, options);
-    // In a file that is an option left out, for which there is no reason here.
+    // In a file, an empty value means an omitted option; on the command line there is no reason for it.
     if (it.value().is_null()) {
       return InvalidArgument(fmt::format("{}: --{}: '{}' has no value; write --{} KEY=VALUE,KEY=VALUE", kWhere, section,
                                          it.key(), section));
@@ -144,7 +144,8 @@ Status ApplySection(const CommandLine::Setting& setting, const OptionSet& option
   return OkStatus();
 }
 
-// Text in lines of at most `width`, each after the first indented by `indent`. `column`: where the first one starts.
+// Wraps text into lines of at most `width`, each after the first
+// indented by `indent`. `column`: start of the first line.
 std::string Wrapped(std::string_view text, size_t column, size_t indent, size_t width) {
   std::string out;
   while (!text.empty()) {
@@ -185,21 +186,22 @@ Status ReadOptions(Env& env, const CommandLine& command_line, const OptionSet& o
   if (!command_line.positional.empty()) {
     const std::string& path = command_line.positional[0];
     if (const size_t equals = path.find('='); equals != path.npos && options.Find(path.substr(0, equals))) {
-      return InvalidArgument(fmt::format("{}: '{}' lacks its dashes: --{}", kWhere, path, path));
+      return InvalidArgument(fmt::format("{}: '{}' needs two dashes: --{}", kWhere, path, path));
     }
     if (command_line.positional.size() > 1) {
       return InvalidArgument(
-          fmt::format("{}: '{}' is left over: one YAML file at most, and options begin with two dashes", kWhere,
+          fmt::format("{}: unexpected argument '{}': at most one YAML file, and options begin with two dashes", kWhere,
                       command_line.positional[1]));
     }
     if (env.IsFolder(path)) {
-      return InvalidArgument(fmt::format("{}: '{}' is a folder, not a YAML file{}", kWhere, path,
-                                         options.Find("resume") ? "; to go on from it, write --resume=" + path : ""));
+      return InvalidArgument(
+          fmt::format("{}: '{}' is a folder, not a YAML file{}", kWhere, path,
+                      options.Find("resume") ? "; to continue from it, write --resume=" + path : ""));
     }
-    // A configuration is written by hand: a megabyte of it is some other file.
+    // Configurations are written by hand: a file of more than a megabyte is something else.
     const auto text = ReadTextFile(env, path, MiB(1));
     const Status read = text.ok() ? ReadYamlOptions(*text, path, options) : text.status();
-    if (!read.ok()) return InvalidArgument(read.message());  // a mistake in the settings, whatever it is of the file
+    if (!read.ok()) return InvalidArgument(read.message());  // always a mistake in the settings
   }
   return ApplyCommandLine(command_line, options);
 }

@@ -1,9 +1,10 @@
 // The command line of one command, read by its OptionSet:
 //   --key value   --key=value   --lora.r 16   --flag   --no-flag   --resume[=CKPT]   --lora '{r: 8}'
-// '-' and '_' are the same in names. What is no option is a positional argument. The last of two settings counts.
+// '-' and '_' are the same in names. Any other argument is
+// positional. If an option is given twice, the last one counts.
 //
-// Reading is in two steps, because the command line wins over a file that it names itself: ReadCommandLine finds both,
-// ApplyCommandLine sets.
+// Reading takes two steps, because the command line overrides the file that it names: ReadCommandLine parses,
+// ApplyCommandLine sets options.
 #pragma once
 
 #include <span>
@@ -19,7 +20,7 @@ namespace temper {
 
 struct CommandLine {
   struct Setting {
-    std::string name;  // an option's, or a section's with its keys in `text`
+    std::string name;  // of an option, or of a section with its keys in `text`
     std::string text;
     bool is_section = false;
   };
@@ -28,12 +29,12 @@ struct CommandLine {
   std::vector<Setting> settings;  // in the order given
 };
 
-// `arguments`: after the command's name. Nothing is set.
+// `arguments`: those after the command's name. Sets no option.
 Result<CommandLine> ReadCommandLine(std::span<const std::string> arguments, const OptionSet& options);
 
 Status ApplyCommandLine(const CommandLine& command_line, const OptionSet& options);
 
-// The YAML file that is the only positional argument, if there is one, then the command line over it.
+// Reads the YAML file that is the only positional argument, if there is one, then applies the command line.
 Status ReadOptions(Env& env, const CommandLine& command_line, const OptionSet& options);
 
 // --help of a command: `usage`, then every option by group with its type, help and default.

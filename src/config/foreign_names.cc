@@ -1,19 +1,22 @@
 #include "config/foreign_names.h"
 
+#include <fmt/core.h>
+
+#include "graph/update_rule.h"
+
 namespace temper {
 
 std::vector<ForeignName> ForeignNames() {
-  const std::string_view no_quantised_base =
-      "quantised base weights are not supported; remove it (dtype is bf16 or f32)";
-  const std::string_view no_fp16 = "fp16 needs loss scaling and is not supported; use dtype: bf16 or f32";
-  const std::string_view fused = "attention is always fused and isolates documents; remove it";
-  const std::string_view own_template = "the model's own chat template is used; remove it";
-  const std::string_view detected = "the format of a data file is recognised from its rows; remove it";
-  const std::string_view no_modules_to_save =
+  const char* const no_quantised_base = "quantised base weights are not supported; remove it (dtype is bf16 or f32)";
+  const char* const no_fp16 = "fp16 needs loss scaling and is not supported; use dtype: bf16 or f32";
+  const char* const fused = "attention is always fused and isolates documents; remove it";
+  const char* const own_template = "the model's own chat template is used; remove it";
+  const char* const detected = "the format of a data file is recognised from its rows; remove it";
+  const char* const no_modules_to_save =
       "full copies of modules beside an adapter are not supported; add lm_head to lora.target_modules, or train every "
       "weight with method: full";
-  const std::string_view always = "it is always so; remove it";
-  return {
+  const char* const always = "this is always on; remove it";
+  std::vector<ForeignName> names = {
       {"model_name_or_path", "model", ""},
       {"base_model", "model", ""},
       {"model_name", "model", ""},
@@ -86,9 +89,9 @@ std::vector<ForeignName> ForeignNames() {
       {"modules_to_save", "", no_modules_to_save},
       {"additional_target", "", no_modules_to_save},
       {"lora.bias", "",
-       "training biases beside an adapter is not supported; remove it (PEFT's bias: none is what happens)"},
+       "training biases beside an adapter is not supported; remove it (Temper behaves as with PEFT's bias: none)"},
       {"use_dora", "", "DoRA is not supported; remove it"},
-      {"init_lora_weights", "", "adapters start as PEFT's default does (A uniform, B zero); remove it"},
+      {"init_lora_weights", "", "adapters are initialised as by PEFT's default (A uniform, B zero); remove it"},
       {"micro_batch_size", "per_device_train_batch_size", ""},
       {"batch_size", "per_device_train_batch_size", ""},
       {"train_batch_size", "per_device_train_batch_size", ""},
@@ -116,12 +119,7 @@ std::vector<ForeignName> ForeignNames() {
       {"gradient_clip_val", "max_grad_norm", ""},
       {"max_norm", "max_grad_norm", ""},
       {"wd", "weight_decay", ""},
-      {"beta1", "adam_beta1", ""},
-      {"beta2", "adam_beta2", ""},
-      {"eps", "adam_epsilon", ""},
-      {"optim", "optimizer", "adamw (adamw_torch, adamw_torch_fused) or sgd"},
-      {"momentum", "sgd_momentum", "with optimizer: sgd"},
-      {"nesterov", "sgd_nesterov", "with optimizer: sgd"},
+      {"optim", "optimizer", "adamw_torch and adamw_torch_fused are adamw"},
       {"gradient_checkpointing", "memory.recompute", "gradient_checkpointing: true is memory.recompute: block"},
       {"activation_checkpointing", "memory.recompute", "auto, none, selective or block"},
       {"enable_activation_checkpointing", "memory.recompute", "auto, none, selective or block"},
@@ -131,7 +129,7 @@ std::vector<ForeignName> ForeignNames() {
       {"flash_attn", "", fused},
       {"attn_implementation", "", fused},
       {"do_train", "", always},
-      {"do_eval", "eval_data", "evaluation happens where there is data for it"},
+      {"do_eval", "eval_data", "evaluation runs if there is eval data"},
       {"eval_strategy", "eval_steps", "every so many steps"},
       {"evaluation_strategy", "eval_steps", "every so many steps"},
       {"save_strategy", "save_steps", "every so many steps; 0 saves only at the end"},
@@ -151,9 +149,14 @@ std::vector<ForeignName> ForeignNames() {
       {"data_seed", "seed", "one seed for everything"},
       {"num_threads", "threads", ""},
       {"config", "", "give the YAML file without a flag: temper train run.yaml"},
-      {"deepspeed", "mesh.fsdp", "over how many ranks weights, gradients and states are sharded"},
-      {"fsdp", "mesh.fsdp", "over how many ranks weights, gradients and states are sharded"},
+      {"deepspeed", "mesh.fsdp", "the number of ranks that shard weights, gradients and states"},
+      {"fsdp", "mesh.fsdp", "the number of ranks that shard weights, gradients and states"},
   };
+  for (const UpdateRule* rule : UpdateRules()) {
+    const std::string note = rule == &DefaultUpdateRule() ? "" : fmt::format("with optimizer: {}", rule->name);
+    for (const UpdateSetting& setting : rule->settings) names.push_back({setting.attribute, setting.option, note});
+  }
+  return names;
 }
 
 }  // namespace temper

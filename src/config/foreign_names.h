@@ -1,4 +1,4 @@
-// What users of transformers, TRL, PEFT, Axolotl, LLaMA-Factory, Unsloth and torchtune may write, and the answer to it.
+// Option names of transformers, TRL, PEFT, Axolotl, LLaMA-Factory, Unsloth and torchtune, and the advice for each.
 #pragma once
 
 #include <vector>

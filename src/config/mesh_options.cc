@@ -11,7 +11,7 @@
 namespace temper {
 namespace {
 
-// Sizes of tp that a model can be split into, of those up to `most`.
+// The sizes of tp, up to `most`, that a model can be split into.
 std::string TensorSizes(int64_t most, const std::function<bool(int64_t tp)>& works) {
   std::string text;
   for (int64_t n = 2; n <= most; ++n) {
@@ -20,20 +20,20 @@ std::string TensorSizes(int64_t most, const std::function<bool(int64_t tp)>& wor
   return text.empty() ? "none" : text;
 }
 
-// The product of all sizes given; exact where it is no more than any mesh has.
+// The product of all given sizes; exact up to the largest mesh.
 double RanksGiven(const RunConfig::Mesh& m) {
   double ranks = static_cast<double>(m.pp);
   for (const std::optional<int64_t>& size : {m.dp, m.fsdp, m.cp, m.tp}) ranks *= static_cast<double>(size.value_or(1));
   return ranks;
 }
 
-// q of q x q x depth ranks; 0 where there is none.
+// The q of q x q x depth ranks; 0 if there is none.
 int64_t SideOf(int64_t tp, int64_t depth) {
   const auto side = static_cast<int64_t>(std::lround(std::sqrt(static_cast<double>(tp) / static_cast<double>(depth))));
   return side * side * depth == tp ? side : 0;
 }
 
-// Of an axis whose size and the `others` do not make up the ranks: the nearest sizes that do, fsdp being left out.
+// For an axis whose size, times `others`, does not divide the ranks: the nearest sizes that do, ignoring fsdp.
 std::vector<std::string> SizesNear(const char* name, int64_t size, int64_t others, int64_t ranks) {
   int64_t below = 0, above = 0;
   for (int64_t n = 1; n <= ranks; ++n) {
@@ -58,13 +58,13 @@ std::string Described(const std::vector<Dim>& heads) {
   return text;
 }
 
-// Whether `tp` ranks can have all heads among them, each its own part.
+// Whether all heads divide evenly among `tp` ranks.
 bool Divides(int64_t tp, const std::vector<Dim>& heads) {
   return std::all_of(heads.begin(), heads.end(), [&](const Dim& h) { return h.size % tp == 0; });
 }
 
-// Ranks that have KV heads of their own, of `tp`: all, or one for each KV head, of which the others hold copies. 0
-// where heads do not divide so. Copies are an axis of the whole mesh, so all blocks then have as many KV heads.
+// How many of `tp` ranks have different KV heads: all, or one per KV head, with copies on the others. 0 if heads do not
+// divide. Copies are an axis of the whole mesh, so all blocks must then have the same number of KV heads.
 int64_t RanksOfKvHeads(int64_t tp, const std::vector<Dim>& heads) {
   if (Divides(tp, heads)) return tp;
   int64_t own = 0;
@@ -79,7 +79,7 @@ int64_t RanksOfKvHeads(int64_t tp, const std::vector<Dim>& heads) {
   return own;
 }
 
-// `others`: the product of all axes but tp and fsdp.
+// `others`: the product of all axes except tp and fsdp.
 Status SetTensorAxes(const RunConfig::Mesh& options, int64_t tp, int64_t others, int ranks,
                      const std::vector<Dim>& heads, MeshSpec* spec) {
   int64_t most = std::max<int64_t>(ranks, tp);
@@ -103,8 +103,8 @@ Status SetTensorAxes(const RunConfig::Mesh& options, int64_t tp, int64_t others,
   const int64_t depth = options.tp_mode == TensorMode::k25d ? options.tp_depth : 1;
   const int64_t side = SideOf(tp, depth);
   if (side == 0) {
-    return InvalidArgument(fmt::format("mesh.tp: {} ranks are no {}; tp should be {}, such as {} or {}", tp,
-                                       depth == 1 ? "square" : fmt::format("{} squares", depth),
+    return InvalidArgument(fmt::format("mesh.tp: {} ranks do not form a {}; tp should be {}, such as {} or {}", tp,
+                                       depth == 1 ? "square" : fmt::format("stack of {} squares", depth),
                                        depth == 1 ? "q x q" : "depth x q x q", depth * 4, depth * 9));
   }
   if (!Divides(side, heads)) {
@@ -126,8 +126,10 @@ Status SetGatheredBlocks(const RunConfig::Mesh& options, MeshSpec* spec) {
   const auto refused = [&](const char* why) {
     return InvalidArgument(fmt::format("mesh.gathered_blocks is {}: {}", *options.gathered_blocks, why));
   };
-  if (!options.reshard_after_forward) return refused("mesh.reshard_after_forward false keeps those of all blocks");
-  if (options.pp > 1) return refused("a pipeline's stages cannot keep those of some; leave it out, or take mesh.pp=1");
+  if (!options.reshard_after_forward)
+    return refused("mesh.reshard_after_forward false already keeps the weights of all blocks");
+  if (options.pp > 1)
+    return refused("a pipeline's stages cannot keep the weights of only some blocks; remove it, or set mesh.pp=1");
   spec->gathered_blocks = static_cast<int>(std::min<int64_t>(*options.gathered_blocks, kAllBlocks));
   return OkStatus();
 }
@@ -136,10 +138,10 @@ Status SetPipeline(const RunConfig::Mesh& options, MeshSpec* spec) {
   const bool interleaved = options.pp_schedule == PipelineKind::kInterleaved;
   if (options.pp_chunks && !interleaved) {
     return InvalidArgument(
-        fmt::format("mesh.pp_chunks is {}: it belongs to mesh.pp_schedule interleaved", *options.pp_chunks));
+        fmt::format("mesh.pp_chunks is {}: it needs mesh.pp_schedule interleaved", *options.pp_chunks));
   }
   if (options.pp == 1 && !options.pp_layers.empty()) {
-    return InvalidArgument("mesh.pp_layers says what the stages of a pipeline have: give mesh.pp, too");
+    return InvalidArgument("mesh.pp_layers needs a pipeline: set mesh.pp, too");
   }
   if (options.pp == 1) return OkStatus();
   spec->mesh.set_size(Axis::kPp, static_cast<int>(options.pp));
@@ -159,10 +161,10 @@ int RanksNamed(const RunConfig& config) {
 Result<MeshSpec> MeshOf(const RunConfig& config, int ranks, int rank, const std::vector<Dim>& heads) {
   const RunConfig::Mesh& options = config.mesh;
   if (options.tp_depth > 1 && options.tp_mode != TensorMode::k25d) {
-    return InvalidArgument(fmt::format("mesh.tp_depth is {}: it belongs to mesh.tp_mode 2.5d", options.tp_depth));
+    return InvalidArgument(fmt::format("mesh.tp_depth is {}: it needs mesh.tp_mode 2.5d", options.tp_depth));
   }
   if (const double given = RanksGiven(options); given > kMostRanks || ranks > kMostRanks) {
-    return InvalidArgument(fmt::format("mesh: {:.0f} ranks are more than the {} that a mesh can have",
+    return InvalidArgument(fmt::format("mesh: {:.0f} ranks are more than the largest mesh, {}",
                                        std::max(given, static_cast<double>(ranks)), kMostRanks));
   }
   const int64_t tp = options.tp.value_or(1), dp = options.dp.value_or(1), cp = options.cp.value_or(1), pp = options.pp;
@@ -170,7 +172,7 @@ Result<MeshSpec> MeshOf(const RunConfig& config, int ranks, int rank, const std:
   const int64_t fsdp = options.fsdp.value_or(std::max<int64_t>(ranks / others, 1));
   if (others * fsdp != ranks) {
     std::vector<std::string> work;
-    if (ranks == 1) {  // nobody has started any
+    if (ranks == 1) {  // the run was started as one process
       work.push_back(fmt::format("start them on this machine by --nprocs {}", others * fsdp));
     } else if (ranks % others == 0) {
       work.push_back(fmt::format("mesh.fsdp={} would use them all", ranks / others));

@@ -10,14 +10,14 @@ std::vector<Dim> Heads(int64_t heads, int64_t kv_heads) {
 }
 const std::vector<Dim> kHeads = Heads(8, 2);
 
-TEST(MeshOptions, ContextParallelRanksStandBesideAllOthers) {
+TEST(MeshOptions, ContextParallelRanksMultiplyTheOthers) {
   RunConfig config;
   config.mesh.cp = 2;
   config.mesh.tp = 2;
   EXPECT_EQ(RanksNamed(config), 4);
   const auto spec = MeshOf(config, 8, 3, kHeads);
   ASSERT_TRUE(spec.ok()) << spec.status().message();
-  EXPECT_EQ(spec->mesh.ToString(), "fsdp=2,cp=2,tp=2") << "fsdp takes what the others leave";
+  EXPECT_EQ(spec->mesh.ToString(), "fsdp=2,cp=2,tp=2") << "fsdp takes the remaining ranks";
   EXPECT_EQ(spec->mesh.Coordinate(spec->rank, Axis::kCp), 1);
 }
 
@@ -42,13 +42,13 @@ std::string MeshText(const RunConfig::Mesh& options, int ranks, const std::vecto
 
 #define EXPECT_HAS(text, part) EXPECT_NE((text).find(part), std::string::npos) << (text)
 
-TEST(MeshOptions, OfRanksThatNobodyStartedSayHowTheyAre) {
+TEST(MeshOptions, UnstartedRanksGetAdviceOnNprocs) {
   const std::string remedy = "the run has 1 rank(s) (nprocs, mpirun or srun say how many): start them on this machine ";
   EXPECT_HAS(MeshText({.fsdp = 2}, 1), remedy + "by --nprocs 2");
   EXPECT_HAS(MeshText({.tp = 2, .pp = 3}, 1), remedy + "by --nprocs 6");
 }
 
-TEST(MeshOptions, WhatIsLeftOutIsChosenSoThatAllRanksAreUsed) {
+TEST(MeshOptions, OpenSizesAreChosenSoThatAllRanksAreUsed) {
   EXPECT_EQ(MeshText({}, 1), "1 rank");
   EXPECT_EQ(MeshText({}, 4), "fsdp=4");
   EXPECT_EQ(MeshText({.tp = 2}, 8), "fsdp=4,tp=2");
@@ -76,16 +76,16 @@ TEST(MeshOptions, ShardingHasItsGrades) {
   EXPECT_EQ(spec->rules[0].pattern, "lm_head");
 }
 
-TEST(MeshOptions, BlocksThatStayGatheredAreRefusedWhereNothingIsGatheredAgain) {
+TEST(MeshOptions, GatheredBlocksAreRefusedIfNothingIsGatheredAgain) {
   RunConfig config;
   EXPECT_FALSE(MeshOf(config, 2, 1, kHeads)->gathered_blocks.has_value());
   config.mesh.gathered_blocks = 3;
   EXPECT_EQ(MeshOf(config, 2, 1, kHeads)->gathered_blocks, 3);
   EXPECT_HAS(MeshText({.pp = 2, .gathered_blocks = 3}, 2), "mesh.gathered_blocks is 3: a pipeline's stages");
-  EXPECT_HAS(MeshText({.reshard_after_forward = false, .gathered_blocks = 3}, 2), "keeps those of all blocks");
+  EXPECT_HAS(MeshText({.reshard_after_forward = false, .gathered_blocks = 3}, 2), "keeps the weights of all blocks");
 }
 
-TEST(MeshOptions, SizesThatDoNotMakeUpTheRanksAreRefusedWithOnesThatDo) {
+TEST(MeshOptions, SizesThatDoNotMatchTheRanksAreRefusedWithOnesThatDo) {
   EXPECT_HAS(MeshText({.fsdp = 3}, 4), "is 3, but the run has 4 rank(s)");
   EXPECT_HAS(MeshText({.fsdp = 3}, 4), "mesh.fsdp=4 would use them all");
   EXPECT_HAS(MeshText({.tp = 3}, 6), "sizes of tp that work: 2, 4, 8; on 6 ranks: 2");
@@ -96,13 +96,13 @@ TEST(MeshOptions, SizesThatDoNotMakeUpTheRanksAreRefusedWithOnesThatDo) {
              "many): 12 ranks would do, or mesh.pp=2, or mesh.pp=4, or mesh.fsdp=16 alone");
 }
 
-TEST(MeshOptions, SizesWhoseProductNoNumberHoldsAreRefused) {
+TEST(MeshOptions, SizesWhoseProductOverflowsAreRefused) {
   constexpr int64_t kHuge = int64_t{1} << 32;
   RunConfig config;
   config.mesh = {.tp = kHuge, .pp = kHuge};  // 2^64, which is 0 in 64 bits
   EXPECT_EQ(RanksNamed(config), kMostRanks + 1);
   EXPECT_EQ(MeshOf(config, RanksNamed(config), 0, kHeads).status().message(),
-            "mesh: 18446744073709551616 ranks are more than the 65536 that a mesh can have");
+            "mesh: 18446744073709551616 ranks are more than the largest mesh, 65536");
   config.mesh = {};
   config.machine.nprocs = kHuge + 2;
   EXPECT_EQ(RanksNamed(config), kMostRanks + 1);
@@ -115,12 +115,12 @@ TEST(MeshOptions, EveryNumberOfHeadsOfAModelHasToDivide) {
   EXPECT_EQ(MeshText({.tp = 2}, 2, both), "tp=2");
   EXPECT_EQ(MeshText({.tp = 4}, 4, both),
             "mesh.tp: 16 heads, 8 KV heads and 2 KV heads do not divide among 4 ranks; sizes of tp that work: 2")
-      << "copies of the 2 would be an axis that the 8 have not";
+      << "copies of the 2 would be an axis that the 8 do not have";
   EXPECT_EQ(MeshText({.tp = 4, .tp_mode = TensorMode::k2d}, 4, both), "row=2,tp=2");
   EXPECT_HAS(MeshText({.tp = 16, .tp_mode = TensorMode::k2d}, 16, both), "sizes of tp that work: 4");
 }
 
-TEST(MeshOptions, FewerKvHeadsThanRanksAreCopiedWhichIsSaid) {
+TEST(MeshOptions, FewerKvHeadsThanRanksAreCopiedWithANote) {
   EXPECT_EQ(MeshText({.tp = 8}, 8), "tp=4,copy=2");
   RunConfig config;
   for (const auto& [tp, note] :
@@ -132,13 +132,13 @@ TEST(MeshOptions, FewerKvHeadsThanRanksAreCopiedWhichIsSaid) {
   }
 }
 
-TEST(MeshOptions, SquaresThatHeadsDoNotDivideAmongAreRefusedWithThoseThatWork) {
+TEST(MeshOptions, SquaresThatDoNotDivideHeadsAreRefusedWithThoseThatDo) {
   const RunConfig::Mesh two_d{.tp = 9, .tp_mode = TensorMode::k2d},
       deep{.tp = 18, .tp_mode = TensorMode::k25d, .tp_depth = 2};
   EXPECT_EQ(MeshText(two_d, 9, Heads(8, 4)),
             "mesh.tp: 8 heads and 4 KV heads do not divide among 3 columns of ranks; sizes of tp that work: 4");
   EXPECT_HAS(MeshText(deep, 36, Heads(8, 4)), "sizes of tp that work: 8, 32");
-  EXPECT_HAS(MeshText({.tp = 6, .tp_mode = TensorMode::k2d}, 6), "6 ranks are no square");
+  EXPECT_HAS(MeshText({.tp = 6, .tp_mode = TensorMode::k2d}, 6), "6 ranks do not form a square");
 }
 
 const std::vector<Dim> kEightHeads = Heads(8, 8);
@@ -155,7 +155,7 @@ TEST(MeshOptions, StagesMultiplyTheOtherAxes) {
   EXPECT_EQ(RanksNamed(config), 4);
   const auto spec = MeshOf(config, 8, 0, kEightHeads);
   ASSERT_TRUE(spec.ok()) << spec.status().message();
-  EXPECT_EQ(spec->mesh.ToString(), "pp=2,fsdp=2,tp=2") << "what is left is fsdp";
+  EXPECT_EQ(spec->mesh.ToString(), "pp=2,fsdp=2,tp=2") << "fsdp takes the remaining ranks";
   config.mesh.fsdp = 1;
   EXPECT_EQ(
       ErrorOf(config, 8),
@@ -163,12 +163,12 @@ TEST(MeshOptions, StagesMultiplyTheOtherAxes) {
       "mesh.fsdp=2 would use them all");
 }
 
-TEST(MeshOptions, SchedulesHaveTheChunksThatAreTheirs) {
+TEST(MeshOptions, ChunksNeedAnInterleavedSchedule) {
   RunConfig config;
   config.mesh.pp = 2;
   EXPECT_EQ(MeshOf(config, 2, 0, kEightHeads)->pipeline.chunks_per_stage, 1);
   config.mesh.pp_chunks = 3;
-  EXPECT_EQ(ErrorOf(config, 2), "mesh.pp_chunks is 3: it belongs to mesh.pp_schedule interleaved");
+  EXPECT_EQ(ErrorOf(config, 2), "mesh.pp_chunks is 3: it needs mesh.pp_schedule interleaved");
   config.mesh.pp_schedule = PipelineKind::kInterleaved;
   EXPECT_EQ(MeshOf(config, 2, 0, kEightHeads)->pipeline.chunks_per_stage, 3);
   config.mesh.pp_chunks.reset();
@@ -176,7 +176,7 @@ TEST(MeshOptions, SchedulesHaveTheChunksThatAreTheirs) {
   config.mesh.pp_layers = {1, 2, 3, 4};
   EXPECT_EQ(MeshOf(config, 2, 0, kEightHeads)->pipeline.layers, (std::vector<int>{1, 2, 3, 4}));
   config.mesh.pp = 1;
-  EXPECT_EQ(ErrorOf(config, 1), "mesh.pp_layers says what the stages of a pipeline have: give mesh.pp, too");
+  EXPECT_EQ(ErrorOf(config, 1), "mesh.pp_layers needs a pipeline: set mesh.pp, too");
 }
 
 }  // namespace

@@ -23,7 +23,7 @@ bool EqualIgnoringCase(std::string_view a, std::string_view b) {
   return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](char x, char y) { return Lower(x) == Lower(y); });
 }
 
-// "not set", as YAML and as people say it.
+// The words for "not set" in YAML and in plain text.
 bool MeansUnset(std::string_view text) {
   return text == "~" || EqualIgnoringCase(text, "null") || EqualIgnoringCase(text, "none") ||
          EqualIgnoringCase(text, "auto");
@@ -36,7 +36,7 @@ bool ParseWhole(std::string_view text, Number& out) {
   return error == std::errc() && end == text.data() + text.size();
 }
 
-// What a person sees of a value that was refused.
+// How messages show a refused value.
 std::string ShownJson(const OrderedJson& value) {
   if (value.is_string()) return Quoted(value.get_ref<const std::string&>());
   if (value.is_object()) return "a mapping";
@@ -83,13 +83,13 @@ Status StoreBytes(const Option& option, std::string_view text, Bytes& target, co
     if (!quantity.ok()) return Refuse(option, "a size, such as 2GiB", Quoted(text), where);
     value = *quantity;
   }
-  constexpr double kMost = 0x1p50;  // 1 PiB: what an arena may have (program/program.h)
+  constexpr double kMost = 0x1p50;  // 1 PiB: the largest arena (program/program.h)
   if (!(value >= 1 && value <= kMost)) return Refuse(option, "a size above 0 and at most 1 PiB", Quoted(text), where);
   target = Bytes{static_cast<int64_t>(value)};
   return OkStatus();
 }
 
-// What `store` puts into a value of the type; nothing where the text or file says so.
+// Stores into an optional by `store`; resets it if the text or file says "not set".
 template <class T, class Store>
 Status StoreUnless(bool unset, std::optional<T>& target, const Store& store) {
   if (unset) return target.reset(), OkStatus();
@@ -99,7 +99,7 @@ Status StoreUnless(bool unset, std::optional<T>& target, const Store& store) {
   return OkStatus();
 }
 
-// In the largest unit of which it is a whole number: what StoreBytes reads back.
+// In the largest unit that gives a whole number; StoreBytes reads it back.
 std::string BytesAsYaml(Bytes bytes) {
   constexpr std::string_view kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB"};
   size_t unit = 0;
@@ -151,7 +151,7 @@ Status StoreIntegers(const Option& option, const OrderedJson& json, IntList& tar
 
 Status StoreText(const Option& option, std::string_view text, std::string& target, const std::string& where) {
   if (text.find('\0') != text.npos) return Refuse(option, "text without NUL characters", Quoted(text), where);
-  // It is written into the saved configuration.
+  // The text is written into the saved configuration.
   if (!utf8::IsValid(text)) return Refuse(option, "UTF-8 text", "bytes that are not; rename the file", where);
   target = std::string(text);
   return OkStatus();
@@ -263,7 +263,7 @@ Status StoreChoice(const Option& option, std::string_view text, const Choice& ch
 
 std::string NumberAsYaml(double v) {
   std::string text = fmt::format("{}", v);
-  // YAML 1.1 readers take 1e-08 for text: they want the point.
+  // YAML 1.1 parsers read 1e-08 as text: they need the decimal point.
   const size_t e = text.find('e');
   if (e != text.npos && text.find('.') == text.npos) text.insert(e, ".0");
   return text;

@@ -1,5 +1,5 @@
-// Option: one named setting of a command, bound to the variable it sets: its name, type, range and help. Every way to
-// set it (YAML, command line) and to show it (saved configuration, --help) goes through the functions below.
+// Option: one named setting of a command, bound to a variable, with name, type, range and help. Every way to set it
+// (YAML, command line) or to show it (saved configuration, --help) uses the functions below.
 //
 // An Option points into the configuration it was made for and must not outlive it. One thread at a time.
 #pragma once
@@ -21,7 +21,7 @@
 
 namespace temper {
 
-// PEFT's way to name modules: one string ("all-linear" or a regular expression), or a list of names.
+// Module names as in PEFT: one string ("all-linear" or a regular expression), or a list of names.
 using TextOrList = std::variant<std::string, std::vector<std::string>>;
 
 // Values for module names that match a pattern, in the order given (the first match counts).
@@ -34,12 +34,12 @@ using IntList = std::vector<int64_t>;
 // Pairs of texts in the order given: [[lm_head, "fsdp,tp"]].
 using TextPairs = std::vector<std::pair<std::string, std::string>>;
 
-// A JSON object, as text; empty where it is not set.
+// A JSON object, as text; empty if it is not set.
 struct JsonObject {
   std::string text;
 };
 
-// A flag that may carry a value: absent, present ("") or present with text. `--resume`, `--resume=checkpoint-100`.
+// A flag with an optional value: absent, present ("") or present with text. `--resume`, `--resume=checkpoint-100`.
 struct OptionalText {
   std::optional<std::string>* value;
 };
@@ -58,7 +58,7 @@ Choice ChoiceOf(E& target, std::vector<std::string_view> names) {
           [&target](int i) { target = static_cast<E>(i); }};
 }
 
-// Numbers an option takes. `above` and `below` exclude their bound.
+// The range of an option's numbers. `above` and `below` exclude their bound.
 struct Range {
   double at_least = -std::numeric_limits<double>::infinity();
   double at_most = std::numeric_limits<double>::infinity();
@@ -78,8 +78,8 @@ struct Option {
   OptionTarget target;
   std::string help;          // one sentence without a full stop
   Range range = {};          // numbers only
-  std::string default_text;  // for --help, where the default depends on other things; otherwise the target's value
-  std::string value_hint;    // for --help, where the type says too little: "TEXT"
+  std::string default_text;  // for --help, if the default depends on other things; otherwise the target's value
+  std::string value_hint;    // for --help, if the type says too little: "TEXT"
 };
 
 // For std::visit on a target: one lambda per type.
@@ -90,18 +90,18 @@ struct Overloaded : F... {
 template <class... F>
 Overloaded(F...) -> Overloaded<F...>;
 
-// Sets an option's target. `where` begins an error message: "run.yaml line 3", "command line". An error leaves the
-// target as it was.
+// Sets an option's target. Error messages begin with `where`:
+// "run.yaml line 3", "command line". On error the target is unchanged.
 Status SetFromText(const Option& option, std::string_view text, const std::string& where);
 Status SetFromJson(const Option& option, const OrderedJson& value, const std::string& where);
 
 // A structured value given as text: "[q_proj, v_proj]", "{q_proj: 8}".
 Result<OrderedJson> ParseYamlValue(std::string_view text, const std::string& where);
 
-// The present value as YAML in flow style, numbers by the shortest text that reads back to the same bits.
+// The current value as YAML in flow style, numbers as the shortest text that reads back to the same bits.
 std::string ValueAsYaml(const Option& option);
 
-// What an option takes, for --help: "NUMBER", "lora|full".
+// A hint on the option's values, for --help: "NUMBER", "lora|full".
 std::string ValueHint(const Option& option);
 
 }  // namespace temper

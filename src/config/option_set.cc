@@ -48,7 +48,7 @@ bool OptionSet::IsSection(std::string_view name) const {
 }
 
 std::string OptionSet::Advice(std::string_view unknown) const {
-  // Nobody mistypes a name into one much longer; the distance below costs length times length.
+  // Typing errors do not make a name much longer; the edit distance below costs length times length.
   constexpr size_t kLongest = 64;
   if (unknown.size() > kLongest) return "--help lists all names";
   const std::string name = Normalised(unknown);
@@ -61,8 +61,8 @@ std::string OptionSet::Advice(std::string_view unknown) const {
     }
   }
   const Option* nearest = nullptr;
-  // A third of the letters may be wrong; beyond that a suggestion is noise.
-  // Of names whose last parts are equally near, the one whose section is: memory.devise is memory.device, not device.
+  // Up to a third of the letters may be wrong; beyond that a suggestion is noise.
+  // Among names with equally close last parts, the section decides: memory.devise is memory.device, not device.
   std::pair<size_t, size_t> least{std::max<size_t>(1, LastPart(name).size() / 3) + 1, 0};
   for (const OptionGroup& group : groups_) {
     for (const Option& option : group.options) {

@@ -1,4 +1,5 @@
-// Options in YAML: a run.yaml read into an OptionSet, and an OptionSet printed as the YAML that reads back to it.
+// Options in YAML: reads a run.yaml into an OptionSet, and prints
+// an OptionSet as YAML that reads back to the same values.
 #pragma once
 
 #include <map>
@@ -14,7 +15,7 @@ namespace temper {
 // be nested ("lora: {r: 8}") or dotted ("lora.r: 8"). The first error stops; options before it stay set.
 Status ReadYamlOptions(std::string_view text, const std::string& file, const OptionSet& options);
 
-// All options with their present values, in the table's order, sections nested. Same values, same bytes. `notes`
+// All options with their current values, in the table's order, sections nested. Same values, same bytes. `notes`
 // (option name -> reason) become comments at the end of their lines.
 std::string PrintYamlOptions(const OptionSet& options, const std::map<std::string, std::string>& notes = {});
 

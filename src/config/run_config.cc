@@ -9,7 +9,7 @@
 namespace temper {
 namespace {
 
-// The lengths and rates that people expect where they say nothing (docs of transformers and PEFT, and experience).
+// Default lengths and rates that users expect (from the docs of transformers and PEFT, and from experience).
 constexpr int64_t kDefaultMaxSeqLen = 2048;
 constexpr double kLoraLearningRate = 2e-4;
 constexpr double kFullLearningRate = 2e-5;
@@ -32,13 +32,13 @@ Status ResolveRows(const RunFacts& facts, ResolvedRun& run) {
   const std::optional<int64_t> most = facts.model_max_seq_len;
   if (!rows) {
     rows = DefaultMaxSeqLen(most.value_or(kDefaultMaxSeqLen));
-    run.notes["max_seq_len"] = most && *most <= kDefaultMaxSeqLen ? "all that the model has positions for" : "default";
+    run.notes["max_seq_len"] = most && *most <= kDefaultMaxSeqLen ? "the model's number of positions" : "default";
   } else if (most && *rows > *most) {
     const std::string what = fmt::format("max_seq_len {} is more than the model's {} positions", *rows, *most);
     if (facts.positions_are_learned) {
       return InvalidArgument(fmt::format("{}: it has no embedding for the rest. Set max_seq_len: {}", what, *most));
     }
-    run.warnings.push_back(what + ": it was not trained that far");
+    run.warnings.push_back(what + ": it was not trained on longer rows");
   }
   return OkStatus();
 }
@@ -50,23 +50,23 @@ Status ResolveAdapter(const RunFacts& facts, ResolvedRun& run) {
   if (m.method == TrainMethod::kFull) {
     return InvalidArgument(
         fmt::format("model {} is an adapter, but method is full: merge it first (temper export --model {} --output_dir "
-                    "MERGED) and train MERGED, or go on training the adapter with method: lora",
+                    "MERGED) and train MERGED, or continue training the adapter with method: lora",
                     m.model, m.model));
   }
   if (lora == *facts.adapter) return OkStatus();
-  // Dropout is no property of the trained weights: it may change from run to run.
+  // Dropout is not a property of the trained weights: it may change from run to run.
   LoraConfig wanted = lora, theirs = *facts.adapter;
   wanted.dropout = theirs.dropout = 0;
   if (wanted != LoraConfig() && wanted != theirs) {
-    return InvalidArgument(fmt::format(
-        "lora.* differs from what the adapter {} was made with (r {}, alpha {}): remove the lora section to "
-        "go on with it, or give its base model instead to start a new one",
-        m.adapter.empty() ? m.model : m.adapter, theirs.r, theirs.alpha));
+    return InvalidArgument(
+        fmt::format("lora.* differs from the configuration of adapter {} (r {}, alpha {}): remove the lora section to "
+                    "continue with it, or give its base model instead to start a new one",
+                    m.adapter.empty() ? m.model : m.adapter, theirs.r, theirs.alpha));
   }
   const double dropout = lora.dropout;
   lora = *facts.adapter;
   lora.dropout = dropout;
-  run.notes["lora.r"] = "of the adapter to go on from";
+  run.notes["lora.r"] = "from the adapter to continue";
   return OkStatus();
 }
 
@@ -93,11 +93,12 @@ Result<ResolvedRun> Resolve(const RunConfig& config, const RunFacts& facts) {
     const bool lora = c.model.method == TrainMethod::kLora;
     c.optimizer.learning_rate = lora ? kLoraLearningRate : kFullLearningRate;
     run.notes["learning_rate"] = lora ? "default of method lora" : "default of method full";
-    if (c.optimizer.rule == &kSgdUpdate) {
-      run.warnings.push_back(fmt::format(
-          "learning_rate {} is a default for optimizer: adamw, whose steps do not shrink with the gradient: sgd learns "
-          "very slowly with it. Set a higher one",
-          *c.optimizer.learning_rate));
+    if (c.optimizer.rule->scales_with_gradient) {
+      run.warnings.push_back(
+          fmt::format("learning_rate {} is a default for optimizer: {}, whose steps do not shrink with the gradient: "
+                      "{} learns very "
+                      "slowly with it. Set a higher one",
+                      *c.optimizer.learning_rate, DefaultUpdateRule().name, c.optimizer.rule->name));
     }
   }
   if (c.length.max_steps == -1) c.length.max_steps.reset();  // as transformers writes "not set"
@@ -134,7 +135,7 @@ Result<Schedule> ScheduleOf(const RunConfig& config, int64_t total_steps) {
       config.length.warmup_steps.value_or(WarmupSteps(config.length.warmup_ratio.value_or(0), total_steps));
   s.num_cycles = k.num_cycles.value_or(s.num_cycles);
   s.min_lr_rate = k.min_lr_ratio.value_or(k.min_lr_rate.value_or(0));
-  // A peak of 0 has no parts; its floor is 0 as well.
+  // If the peak is 0, so is the floor.
   if (k.min_lr && s.learning_rate > 0) s.min_lr_rate = *k.min_lr / s.learning_rate;
   s.decay_steps = k.num_decay_steps.value_or(0);
   s.stable_steps = k.num_stable_steps;

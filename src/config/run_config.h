@@ -1,8 +1,8 @@
 // RunConfig: everything that defines a training run, with its defaults. `temper train` and `temper plan` fill one from
-// a YAML file and the command line (config/run_options.h), complete it with Resolve, and save it beside the output.
+// a YAML file and the command line (config/run_options.h), complete it with Resolve, and save it with the output.
 //
-// A value type: no file is opened and nothing is computed here. What depends on the model or the machine is an empty
-// optional (or kAuto) until Resolve has chosen it.
+// A value type: it opens no file and computes nothing. Settings that depend on the model or the machine are an empty
+// optional (or kAuto) until Resolve chooses them.
 #pragma once
 
 #include <cstdint>
@@ -16,10 +16,9 @@
 #include "compile/memory/recompute.h"
 #include "compile/mesh/decisions.h"
 #include "compile/pipeline/schedule.h"
-#include "config/option.h"
+#include "config/optimizer_settings.h"
 #include "config/schedule.h"
 #include "format/lora_config.h"
-#include "graph/update_rule.h"
 
 namespace temper {
 
@@ -28,14 +27,14 @@ enum class ComputeType { kAuto, kBf16, kF32 };
 enum class DeviceChoice { kAuto, kCpu, kGpu };
 enum class TensorMode { k1d, k2d, k25d };
 
-// Where a class of values is to live: left to the policy, or a tier.
+// The tier of a class of values, or kAuto: the policy decides.
 enum class TierChoice : uint8_t { kAuto, kDevice, kHost, kDisk };
 
 struct RunConfig {
   struct Model {
     std::string model;    // a model folder, adapter folder, output folder or checkpoint
-    std::string base;     // of an adapter given as `model`; empty: as its own configuration says
-    std::string adapter;  // to go on training
+    std::string base;     // of an adapter given as `model`; empty: the one in its configuration
+    std::string adapter;  // existing adapter to train further
     bool from_scratch = false;
     TrainMethod method = TrainMethod::kLora;
     ComputeType dtype = ComputeType::kAuto;
@@ -50,9 +49,9 @@ struct RunConfig {
     bool train_on_prompt = false;
     bool skip_bad_rows = false;
     JsonObject chat_template_kwargs;  // variables for the chat template
-    std::string template_date;        // YYYY-MM-DD, what a chat template sees as today; saved, so that a run repeats
-    // No option: whether rows have weights (data/weight_search.h: HasWeights). Resolve takes it from the facts, since
-    // what is compiled depends on it.
+    std::string template_date;  // YYYY-MM-DD, today's date for the chat template; saved, so that a run can be repeated
+    // Not an option: whether rows have weights (data/weight_search.h: HasWeights). Resolve takes it from the facts,
+    // because the compiled Program depends on it.
     bool weighted = false;
   };
 
@@ -63,18 +62,14 @@ struct RunConfig {
   };
 
   struct Optimizer {
-    const UpdateRule* rule = &kAdamwUpdate;
+    const UpdateRule* rule = &DefaultUpdateRule();
     std::optional<double> learning_rate;
     double weight_decay = 0;
     double max_grad_norm = 1;  // 0: no clipping
-    double adam_beta1 = 0.9;
-    double adam_beta2 = 0.999;
-    double adam_epsilon = 1e-8;
-    double sgd_momentum = 0.9;
-    bool sgd_nesterov = false;
+    OptimizerSettings settings;
   };
 
-  // The part of lr_scheduler_kwargs that an lr_scheduler_type takes; the rest must be empty.
+  // Each lr_scheduler_type uses some of these; the rest must be empty.
   struct SchedulerKwargs {
     std::optional<double> num_cycles;
     std::optional<double> min_lr;
@@ -105,7 +100,7 @@ struct RunConfig {
     std::optional<int64_t> save_total_limit;
     bool load_best_model_at_end = false;
     int64_t logging_steps = 1;
-    std::optional<int64_t> eval_steps;  // default: save_steps, where there is something to evaluate on
+    std::optional<int64_t> eval_steps;  // default: save_steps, if there is evaluation data
     bool tensorboard = true;
     bool profile = false;
   };
@@ -114,27 +109,27 @@ struct RunConfig {
     DeviceChoice device = DeviceChoice::kAuto;
     bool graphs = true;
     Recompute recompute = Recompute::kAuto;
-    std::optional<int64_t> recompute_blocks;  // the first so many only
-    std::optional<int64_t> threads;           // of a rank
+    std::optional<int64_t> recompute_blocks;  // only the first ones
+    std::optional<int64_t> threads;           // per rank
     int64_t seed = 42;
     int64_t nprocs = 1;  // ranks to start on this machine
   };
 
-  // Limits of the memory tiers, and what lives where (compile/memory/memory_spec.h).
+  // Limits of the memory tiers, and the tiers of values (compile/memory/memory_spec.h).
   struct Memory {
     std::optional<Bytes> device, host;
-    std::string disk;  // a folder for what neither holds
+    std::string disk;  // a folder for values that fit in neither
     TierPolicy policy = TierPolicy::kAuto;
     TierChoice weights = TierChoice::kAuto, gradients = TierChoice::kAuto, optimizer = TierChoice::kAuto,
                activations = TierChoice::kAuto;
   };
 
-  // Sizes of mesh axes (config/mesh_options.h); what is left open follows from the number of ranks.
+  // Sizes of mesh axes (config/mesh_options.h); sizes left open follow from the number of ranks.
   struct Mesh {
     std::optional<int64_t> dp, fsdp, cp, tp;
     int64_t pp = 1;
     PipelineKind pp_schedule = PipelineKind::kOneForwardOneBackward;
-    std::optional<int64_t> pp_chunks;  // default: 2 where interleaved
+    std::optional<int64_t> pp_chunks;  // default: 2 if interleaved
     IntList pp_layers;
     TensorMode tp_mode = TensorMode::k1d;
     int64_t tp_depth = 1;
@@ -168,30 +163,30 @@ struct RunConfig {
   bool evaluates() const { return !data.eval_data.empty() || data.eval_fraction > 0; }
 };
 
-// Tokens of a row where nobody has said how many, by those that the model has positions for.
+// Default tokens per row, given the positions of the model.
 int64_t DefaultMaxSeqLen(int64_t positions);
 
-// What Resolve must know about the world.
+// Facts about the model, the machine and the data for Resolve.
 struct RunFacts {
-  std::string processor = "this CPU";  // in messages; `temper plan` may be asked about another
+  std::string processor = "this CPU";  // in messages; `temper plan` may plan for another one
   bool has_bf16 = false;
-  DeviceChoice device = DeviceChoice::kCpu;  // what that is
+  DeviceChoice device = DeviceChoice::kCpu;  // the kind of processor
   int64_t cpu_cores = 1;
   std::string today;                         // YYYY-MM-DD
   std::optional<int64_t> model_max_seq_len;  // max_position_embeddings
-  bool positions_are_learned = false;        // a table: no row may be longer (OPT)
-  std::optional<LoraConfig> adapter;         // of the adapter to go on from, without its base_model
+  bool positions_are_learned = false;        // in a table; a row may not be longer (OPT)
+  std::optional<LoraConfig> adapter;         // configuration of the adapter to continue, without its base_model
   bool weighted_data = false;                // the run's data has weights
 };
 
 struct ResolvedRun {
-  RunConfig config;                          // complete: no kAuto; only what may stay absent is an empty optional
+  RunConfig config;  // complete: no kAuto; only settings that may stay absent are empty optionals
   std::map<std::string, std::string> notes;  // option name -> why it has its value
   std::vector<std::string> warnings;
 };
 
-// Chooses what the user left open. The choice depends on `config` and `facts` alone, and Resolve of its own result
-// changes nothing.
+// Chooses the settings that the user left open. The choice depends only on `config` and `facts`, and resolving the
+// result again changes nothing.
 Result<ResolvedRun> Resolve(const RunConfig& config, const RunFacts& facts);
 
 // The learning-rate schedule of a run of `total_steps` steps. REQUIRES: config is resolved.

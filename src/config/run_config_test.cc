@@ -30,7 +30,7 @@ std::string ErrorOf(F change) {
   return status.message();
 }
 
-TEST(RunConfig, DefaultsAreThePromisedOnes) {
+TEST(RunConfig, DefaultsAreAsDocumented) {
   RunFacts facts;
   facts.has_bf16 = true;
   facts.cpu_cores = 2;
@@ -49,9 +49,9 @@ TEST(RunConfig, DefaultsAreThePromisedOnes) {
   EXPECT_EQ(c.length.warmup_ratio, 0.03);
   EXPECT_EQ(c.optimizer.weight_decay, 0);
   EXPECT_EQ(c.optimizer.max_grad_norm, 1);
-  EXPECT_EQ(c.optimizer.adam_beta1, 0.9);
-  EXPECT_EQ(c.optimizer.adam_beta2, 0.999);
-  EXPECT_EQ(c.optimizer.adam_epsilon, 1e-8);
+  EXPECT_EQ(c.optimizer.settings.Get("adam_beta1"), 0.9);
+  EXPECT_EQ(c.optimizer.settings.Get("adam_beta2"), 0.999);
+  EXPECT_EQ(c.optimizer.settings.Get("adam_epsilon"), 1e-8);
   EXPECT_EQ(c.batch.per_device_train_batch_size, 1);
   EXPECT_EQ(c.batch.gradient_accumulation_steps, 8);
   EXPECT_EQ(c.length.num_train_epochs, 3);
@@ -119,7 +119,7 @@ TEST(RunConfig, KeepsWhatTheUserChose) {
   EXPECT_HAS(Resolve(c, facts).status().message(), "max_seq_len: 2048");
 }
 
-TEST(RunConfig, GoesOnWithTheAdaptersOwnShape) {
+TEST(RunConfig, ContinuesWithTheAdaptersConfiguration) {
   RunConfig c = Valid();
   c.model.adapter = "old";
   RunFacts facts;
@@ -172,10 +172,10 @@ TEST(RunConfig, MistakesNameTheRemedy) {
                c.output.resume = "";
                c.output.overwrite = true;
              }),
-             "remove one of them");
+             "remove one of the two");
 }
 
-TEST(RunConfig, BlocksThatComputeAgainNeedToBeToldWhat) {
+TEST(RunConfig, RecomputeBlocksNeedsARecomputeMode) {
   EXPECT_HAS(ErrorOf([](RunConfig& c) { c.machine.recompute_blocks = 3; }), "memory.recompute is auto");
 }
 
@@ -199,7 +199,7 @@ TEST(RunConfig, ScheduleSettingsWithoutEffectAreErrors) {
 
 TEST(RunConfig, WarnsOfSgdWithTheLearningRateOfAdamw) {
   RunConfig c = Valid();
-  c.optimizer.rule = &kSgdUpdate;
+  c.optimizer.rule = UpdateRuleOf(Op::kSgd);
   const auto silent = Resolve(c, RunFacts{.has_bf16 = true});
   ASSERT_TRUE(silent.ok());
   ASSERT_EQ(silent->warnings.size(), 1u);
@@ -209,18 +209,18 @@ TEST(RunConfig, WarnsOfSgdWithTheLearningRateOfAdamw) {
 }
 
 TEST(RunConfig, SettingsOfAnotherOptimizerAreErrors) {
-  EXPECT_HAS(ErrorOf([](RunConfig& c) { c.optimizer.sgd_momentum = 0.5; }),
+  EXPECT_HAS(ErrorOf([](RunConfig& c) { c.optimizer.settings.Set("sgd_momentum", 0.5); }),
              "sgd_momentum has no effect on optimizer: adamw");
-  EXPECT_HAS(ErrorOf([](RunConfig& c) { c.optimizer.sgd_nesterov = true; }), "set optimizer: sgd");
+  EXPECT_HAS(ErrorOf([](RunConfig& c) { c.optimizer.settings.Set("sgd_nesterov", 1); }), "set optimizer: sgd");
   EXPECT_HAS(ErrorOf([](RunConfig& c) {
-               c.optimizer.rule = &kSgdUpdate;
-               c.optimizer.adam_beta2 = 0.95;
+               c.optimizer.rule = UpdateRuleOf(Op::kSgd);
+               c.optimizer.settings.Set("adam_beta2", 0.95);
              }),
              "adam_beta2 has no effect on optimizer: sgd: remove it, or set optimizer: adamw");
   EXPECT_HAS(ErrorOf([](RunConfig& c) {
-               c.optimizer.rule = &kSgdUpdate;
-               c.optimizer.sgd_momentum = 0;
-               c.optimizer.sgd_nesterov = true;
+               c.optimizer.rule = UpdateRuleOf(Op::kSgd);
+               c.optimizer.settings.Set("sgd_momentum", 0);
+               c.optimizer.settings.Set("sgd_nesterov", 1);
              }),
              "sgd_momentum is 0");
 }
@@ -245,7 +245,7 @@ TEST(RunConfig, NeverDeletesOrOverwritesItsOwnInputs) {
   RunConfig c = Valid();
   c.output.overwrite = true;
   c.model.model = "outer";
-  EXPECT_TRUE(Validate(c, Purpose::kTrain).ok()) << "a name that only begins alike is another folder";
+  EXPECT_TRUE(Validate(c, Purpose::kTrain).ok()) << "a name that only begins the same is another folder";
 }
 
 TEST(RunConfig, PlanNeedsOnlyAModel) {

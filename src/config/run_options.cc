@@ -30,7 +30,7 @@ bool IsCircumstance(const std::string& name) {
          std::find(kNames.begin(), kNames.end(), name) != kNames.end();
 }
 
-// By the rules' names.
+// A choice among the update rules, by name.
 Choice ChoiceOfRule(const UpdateRule*& rule) {
   std::vector<std::string_view> names;
   for (const UpdateRule* known : UpdateRules()) names.push_back(known->name);
@@ -41,6 +41,15 @@ Choice ChoiceOfRule(const UpdateRule*& rule) {
                 return static_cast<int>(std::find(rules.begin(), rules.end(), rule) - rules.begin());
               },
           .set = [&rule](int i) { rule = UpdateRules()[static_cast<size_t>(i)]; }};
+}
+
+// "; sgd: ..." of each rule that has such a text.
+std::string HelpOfRules(std::string_view UpdateRule::*help) {
+  std::string text;
+  for (const UpdateRule* rule : UpdateRules()) {
+    if (!(rule->*help).empty()) text += fmt::format("; {}: {}", rule->name, rule->*help);
+  }
+  return text;
 }
 
 }  // namespace
@@ -54,39 +63,51 @@ std::vector<OptionGroup> RunOptionGroups(RunConfig& c) {
   const Range not_negative = {.at_least = 0};
   const Range fraction = {.at_least = 0, .below = 1};
   RunConfig::SchedulerKwargs& kwargs = c.length.kwargs;
+  std::vector<Option> optimizer = {
+      {"optimizer", ChoiceOfRule(c.optimizer.rule), "update rule" + HelpOfRules(&UpdateRule::help)},
+      {"learning_rate",
+       &c.optimizer.learning_rate,
+       "peak learning rate",
+       {.at_least = 0},
+       "2e-4 for LoRA, 2e-5 for full"},
+      {"weight_decay", &c.optimizer.weight_decay,
+       "decay of matrices, not of biases and norms" + HelpOfRules(&UpdateRule::decay_help), not_negative},
+      {"max_grad_norm", &c.optimizer.max_grad_norm, "clip gradients to this norm; 0 for no clipping", not_negative},
+  };
+  for (Option& setting : c.optimizer.settings.Options()) optimizer.push_back(std::move(setting));
   return {
       {"Model",
        {
            {"model", &c.model.model,
             "folder of a model, an adapter, an earlier output or a checkpoint; or its name in the Hugging Face cache"},
            {"base", &c.model.base, "base model of an adapter given as model, if not the one it names"},
-           {"adapter", &c.model.adapter, "existing PEFT adapter to go on training"},
+           {"adapter", &c.model.adapter, "existing PEFT adapter to train further"},
            {"from_scratch", &c.model.from_scratch, "train from config.json with random weights (method: full)"},
            {"method", ChoiceOf(c.model.method, {"lora", "full"}), "train a LoRA adapter, or every weight"},
            {"dtype",
             ChoiceOf(c.model.dtype, {"auto", "bf16", "f32"}),
             "type of weights and activations in the step; sums are always f32",
             {},
-            "bf16 where the processor has it, else f32"},
+            "bf16 if the processor has it, else f32"},
        }},
       {"Data",
        {
            {"data", &c.data.data,
             "training rows: .jsonl, .json or .txt; or the name of a data set in the Hugging Face cache"},
            {"eval_data", &c.data.eval_data, "held-out rows to evaluate on"},
-           {"eval_fraction", &c.data.eval_fraction, "part of data to hold out, where there is no eval_data", fraction},
+           {"eval_fraction", &c.data.eval_fraction, "part of data to hold out, if there is no eval_data", fraction},
            {"max_seq_len",
             &c.data.max_seq_len,
-            "tokens of a row; longer documents are cut",
+            "tokens per row; longer conversations are truncated, longer texts split",
             {.at_least = 2},
             "2048, or the model's if that is less"},
            {"packing", &c.data.packing, "fill rows with several documents, isolated from each other"},
-           {"train_on_prompt", &c.data.train_on_prompt, "put the loss on prompts too, not only on completions"},
+           {"train_on_prompt", &c.data.train_on_prompt, "compute the loss on prompts too, not only on completions"},
            {"skip_bad_rows", &c.data.skip_bad_rows, "count and skip rows that cannot be read, instead of stopping"},
            ChatTemplateKwargs(c.data.chat_template_kwargs),
            {.name = "template_date",
             .target = &c.data.template_date,
-            .help = "date that a chat template sees as today",
+            .help = "today's date for the chat template",
             .default_text = "today; saved with the run",
             .value_hint = "YYYY-MM-DD"},
        }},
@@ -103,36 +124,17 @@ std::vector<OptionGroup> RunOptionGroups(RunConfig& c) {
        }},
       {"Batch and length",
        {
-           {"per_device_train_batch_size", &c.batch.per_device_train_batch_size, "rows of a micro-batch", positive},
-           {"per_device_eval_batch_size", &c.batch.per_device_eval_batch_size, "rows of a micro-batch in evaluation",
+           {"per_device_train_batch_size", &c.batch.per_device_train_batch_size, "rows per micro-batch", positive},
+           {"per_device_eval_batch_size", &c.batch.per_device_eval_batch_size, "rows per micro-batch in evaluation",
             positive, "as for training"},
-           {"gradient_accumulation_steps", &c.batch.gradient_accumulation_steps, "micro-batches of a step", positive},
+           {"gradient_accumulation_steps", &c.batch.gradient_accumulation_steps, "micro-batches per step", positive},
            {"num_train_epochs",
             &c.length.num_train_epochs,
             "passes over the data; a fraction is allowed",
             {.above = 0}},
-           {"max_steps", &c.length.max_steps, "steps of the run; wins over num_train_epochs", {.at_least = -1}},
+           {"max_steps", &c.length.max_steps, "steps of the run; overrides num_train_epochs", {.at_least = -1}},
        }},
-      {"Optimizer",
-       {
-           {"optimizer", ChoiceOfRule(c.optimizer.rule),
-            "adamw, or sgd (with momentum), which keeps fewer states and wants a higher learning rate"},
-           {"learning_rate",
-            &c.optimizer.learning_rate,
-            "the highest learning rate",
-            {.at_least = 0},
-            "2e-4 for LoRA, 2e-5 for full"},
-           {"weight_decay", &c.optimizer.weight_decay,
-            "of matrices, not of biases and norms; adamw: decoupled; sgd: added to the gradient", not_negative},
-           {"max_grad_norm", &c.optimizer.max_grad_norm, "clip gradients to this norm; 0 for no clipping",
-            not_negative},
-           {"adam_beta1", &c.optimizer.adam_beta1, "adamw: decay of the first moment", fraction},
-           {"adam_beta2", &c.optimizer.adam_beta2, "adamw: decay of the second moment", fraction},
-           {"adam_epsilon", &c.optimizer.adam_epsilon, "adamw: added to the root of the second moment", {.above = 0}},
-           {"sgd_momentum", &c.optimizer.sgd_momentum, "sgd: part of the step before that is added; 0 keeps no state",
-            fraction},
-           {"sgd_nesterov", &c.optimizer.sgd_nesterov, "sgd: Nesterov's momentum"},
-       }},
+      {"Optimizer", std::move(optimizer)},
       {"Learning-rate schedule (as in transformers)",
        {
            {"lr_scheduler_type",
@@ -141,25 +143,25 @@ std::vector<OptionGroup> RunOptionGroups(RunConfig& c) {
             "shape of the schedule"},
            {"warmup_ratio",
             &c.length.warmup_ratio,
-            "part of the steps to warm up over",
+            "fraction of the steps for warmup",
             {.at_least = 0, .at_most = 1},
             "0.03; 0 for constant"},
-           {"warmup_steps", &c.length.warmup_steps, "steps to warm up over; wins over warmup_ratio", not_negative},
+           {"warmup_steps", &c.length.warmup_steps, "steps of warmup; overrides warmup_ratio", not_negative},
            {"lr_scheduler_kwargs.num_cycles", &kwargs.num_cycles, "waves of the cosine", {.above = 0}, "0.5"},
            {"lr_scheduler_kwargs.min_lr", &kwargs.min_lr, "cosine_with_min_lr: the lowest learning rate", not_negative},
            {"lr_scheduler_kwargs.min_lr_rate",
             &kwargs.min_lr_rate,
-            "the same as a part of learning_rate",
+            "cosine_with_min_lr: the same, as a part of learning_rate",
             {.at_least = 0, .at_most = 1}},
            {"lr_scheduler_kwargs.min_lr_ratio",
             &kwargs.min_lr_ratio,
-            "warmup_stable_decay: the lowest, as a part",
+            "warmup_stable_decay: the lowest, as a part of learning_rate",
             {.at_least = 0, .at_most = 1},
             "0"},
            {"lr_scheduler_kwargs.num_decay_steps", &kwargs.num_decay_steps, "warmup_stable_decay: steps of the decay",
             not_negative},
            {"lr_scheduler_kwargs.num_stable_steps", &kwargs.num_stable_steps,
-            "warmup_stable_decay: steps at learning_rate", not_negative, "what warmup and decay leave"},
+            "warmup_stable_decay: steps at learning_rate", not_negative, "the rest of the run"},
            {"lr_scheduler_kwargs.warmup_type", ChoiceOf(kwargs.warmup_type, kRamps), "warmup_stable_decay: rise"},
            {"lr_scheduler_kwargs.decay_type", ChoiceOf(kwargs.decay_type, kRamps), "warmup_stable_decay: fall"},
        }},
@@ -167,8 +169,8 @@ std::vector<OptionGroup> RunOptionGroups(RunConfig& c) {
        {
            {"output_dir", &c.output.output_dir, "folder for checkpoints, metrics and the result"},
            {"resume", OptionalText{&c.output.resume},
-            "go on from the newest checkpoint of output_dir, or from this one"},
-           {"overwrite", &c.output.overwrite, "delete what an earlier run left in output_dir"},
+            "continue from the newest checkpoint of output_dir, or from this one"},
+           {"overwrite", &c.output.overwrite, "delete the files of an earlier run in output_dir"},
            {"logging_steps", &c.output.logging_steps, "steps between rows of metrics.jsonl", positive},
            {"eval_steps", &c.output.eval_steps, "steps between evaluations (one more comes at the end)", positive,
             "save_steps"},
@@ -184,96 +186,92 @@ std::vector<OptionGroup> RunOptionGroups(RunConfig& c) {
        {
            {"device",
             ChoiceOf(c.machine.device, {"auto", "cpu", "gpu"}),
-            "what to compute on",
+            "processor to compute on",
             {},
-            "gpu where one is found, else cpu"},
-           {"graphs", &c.machine.graphs,
-            "device: gpu: hand over a segment's kernels as one recorded graph, not one by one"},
+            "gpu if one is found, else cpu"},
+           {"graphs", &c.machine.graphs, "on a GPU: launch a segment's kernels as one recorded graph, not one by one"},
            {"memory.recompute", ChoiceOf(c.machine.recompute, {"auto", "none", "selective", "block"}),
-            "compute activations again in the backward pass, to save memory: what is cheap (norms, activations, "
-            "dropout), or all that a block makes; auto: whatever is fastest within memory.device, where that is set"},
-           {"memory.recompute_blocks", &c.machine.recompute_blocks, "blocks that do so, from the first on", positive,
-            "all"},
+            "recompute activations in the backward pass to save memory: selective: cheap ones (norms, activations, "
+            "dropout); block: all of a block; auto: the fastest within memory.device, if that is set"},
+           {"memory.recompute_blocks", &c.machine.recompute_blocks,
+            "recompute only in this many blocks, from the first on", positive, "all"},
            {"memory.device",
             &c.memory.device,
-            "what the run may take of the device's memory; on a CPU, of the arena that kernels work in",
+            "limit of device memory; on a CPU, of the arena that kernels work in",
             {},
             "all of it"},
            {"memory.host",
             &c.memory.host,
-            "what it may take of the host's memory for what the device does not hold",
+            "limit of host memory for values that do not fit on the device",
             {},
             "no limit"},
            {.name = "memory.disk",
             .target = &c.memory.disk,
-            .help = "folder for what neither holds; frozen weights are read from the model's own files",
+            .help = "folder for values that fit on neither; frozen weights are read from the model's files",
             .value_hint = "FOLDER"},
            {"memory.placement", ChoiceOf(c.memory.policy, {"auto", "device", "host"}),
-            "auto: the device holds what it holds best; host: weights, gradients and optimizer states are parked "
-            "there"},
-           {"memory.weights", ChoiceOf(c.memory.weights, {"auto", "device", "host", "disk"}), "where weights live"},
+            "auto: values that gain most on the device, the rest on the host; host: weights, gradients and optimizer "
+            "states on the host"},
+           {"memory.weights", ChoiceOf(c.memory.weights, {"auto", "device", "host", "disk"}), "tier of weights"},
            {"memory.gradients", ChoiceOf(c.memory.gradients, {"auto", "device", "host", "disk"}),
-            "where gradients live between micro-batches"},
+            "tier of gradients between micro-batches"},
            {"memory.optimizer", ChoiceOf(c.memory.optimizer, {"auto", "device", "host", "disk"}),
-            "where optimizer states live; away from the device the host updates them"},
+            "tier of optimizer states; the host updates those that are not on the device"},
            {"memory.activations", ChoiceOf(c.memory.activations, {"auto", "device", "host"}),
-            "where activations wait for the backward pass"},
+            "tier of activations between forward and backward"},
            {"threads",
             &c.machine.threads,
-            "threads that a rank computes with",
+            "compute threads per rank",
             {.at_least = 1, .at_most = kMaxThreads},
             "the cores, shared by nprocs"},
-           {"seed", &c.machine.seed, "of initial weights, order of rows and dropout", not_negative},
+           {"seed", &c.machine.seed, "seed of initial weights, order of rows and dropout", not_negative},
            {"nprocs", &c.machine.nprocs, "ranks to start on this machine", {.at_least = 1, .at_most = kMostRanks}},
        }},
       {"Mesh: how ranks share the work (--mesh fsdp=4,tp=2 sets several)",
        {
-           {"mesh.pp", &c.mesh.pp, "stages of a pipeline: ranks that have some of the blocks each", positive},
+           {"mesh.pp", &c.mesh.pp, "stages of a pipeline, each with some of the blocks", positive},
            {"mesh.pp_schedule", ChoiceOf(c.mesh.pp_schedule, {"1f1b", "interleaved", "zero_bubble", "gpipe"}),
-            "in which order stages work on micro-batches; interleaved: on several runs of blocks each; zero_bubble: "
-            "gradients of weights while they would wait"},
-           {"mesh.pp_chunks", &c.mesh.pp_chunks, "interleaved: runs of blocks of each stage", {.at_least = 2}, "2"},
-           {"mesh.pp_layers", &c.mesh.pp_layers, "blocks of each stage (interleaved: of each run), such as [5, 7]",
-            not_negative, "as even as can be"},
-           {"mesh.dp", &c.mesh.dp, "copies of the whole, each with its own rows", positive, "1"},
-           {"mesh.fsdp", &c.mesh.fsdp, "ranks with their own rows that share weights, gradients and optimizer states",
-            positive, "all that the other axes leave"},
-           {"mesh.cp", &c.mesh.cp, "ranks that share the tokens of the same rows (for long ones), and what fsdp shares",
+            "order in which stages work on micro-batches; interleaved: several runs of blocks per stage; zero_bubble: "
+            "gradients of weights fill the waiting time"},
+           {"mesh.pp_chunks", &c.mesh.pp_chunks, "interleaved: runs of blocks per stage", {.at_least = 2}, "2"},
+           {"mesh.pp_layers", &c.mesh.pp_layers, "blocks per stage (interleaved: per run), such as [5, 7]",
+            not_negative, "balanced by cost"},
+           {"mesh.dp", &c.mesh.dp, "copies of the whole model, each with its own rows", positive, "1"},
+           {"mesh.fsdp", &c.mesh.fsdp, "ranks with their own rows that shard weights, gradients and optimizer states",
+            positive, "the ranks that the other axes leave"},
+           {"mesh.cp", &c.mesh.cp, "ranks that split the tokens of the same (long) rows, and shard what fsdp shards",
             positive, "1"},
-           {"mesh.tp", &c.mesh.tp, "ranks that share the heads, the ffn and the vocabulary of the same rows", positive,
-            "1"},
+           {"mesh.tp", &c.mesh.tp, "ranks that split heads, ffn and vocabulary for the same rows", positive, "1"},
            {"mesh.tp_mode", ChoiceOf(c.mesh.tp_mode, {"1d", "2d", "2.5d"}),
-            "what tp ranks share: columns or rows of weights; or blocks of both, and of activations"},
+            "1d: tp ranks split columns or rows of weights; 2d, 2.5d: both, and activations"},
            {"mesh.tp_depth", &c.mesh.tp_depth, "2.5d: layers of tp ranks, each with its own rows", positive},
            {"mesh.sequence_parallel", &c.mesh.sequence_parallel,
-            "tp 1d: norms and residuals on a part of the tokens on each rank"},
+            "tp 1d: each rank computes norms and residuals for some of the tokens"},
            {"mesh.reshard_after_forward", &c.mesh.reshard_after_forward,
             "fsdp: gather weights again for the backward, instead of keeping them"},
            {"mesh.gathered_blocks", &c.mesh.gathered_blocks,
-            "fsdp: but keep them in the last so many blocks, which moves less for more memory", not_negative,
+            "fsdp: keep weights gathered in this many last blocks: less communication, more memory", not_negative,
             "1; 0 without mesh.overlap"},
            {"mesh.overlap", &c.mesh.overlap,
-            "move weights, gradients and keys, and of tp what its backward exchanges, while something else is "
-            "computed"},
+            "overlap communication of weights, gradients, keys and tp's backward with computation"},
            {"mesh.grad_sync", ChoiceOf(c.mesh.grad_sync, {"auto", "micro_batch", "step"}),
             "fsdp: reduce gradients after every micro-batch, or once per step, for the memory of whole gradients"},
            {"mesh.embedding", ChoiceOf(c.mesh.embedding, {"auto", "table", "rows"}),
-            "fsdp: gather the embedding's table, or look all tokens up in each part of it and add up"},
+            "fsdp: gather the embedding's table, or look up all tokens in each part of it and sum"},
            {"mesh.mlp", ChoiceOf(c.mesh.mlp, {"auto", "activations", "weights"}),
-            "tp 1d: gather tokens for the feed-forward part of a block and add up what comes of it, or gather its "
-            "weights"},
+            "tp 1d: gather tokens for the feed-forward part of a block and sum its results, or gather its weights"},
            {"watch.idle_seconds",
             &c.watch.idle_seconds,
-            "how long a rank that others wait for may do nothing before the run ends",
+            "seconds that a rank that others wait for may be idle before the run ends",
             {.at_least = 1}},
            {"watch.busy_seconds",
             &c.watch.busy_seconds,
-            "how long a rank that others wait for may take, whatever it does",
+            "seconds that a rank that others wait for may take, even if it works",
             {.at_least = 1}},
            {.name = "placement",
             .target = &c.mesh.sharding,
             .help = "how tensors are split, before the default rules (plan --sharding shows all): the first pattern "
-                    "found in a name decides",
+                    "that matches a part of the name decides",
             .value_hint = "[[REGEX, SPEC], ...]"},
        }},
   };
@@ -300,7 +298,7 @@ bool operator==(const RunConfig& a, const RunConfig& b) {
 
 namespace {
 
-// Calls body(option of a, the same of b) for all that have another value.
+// Calls body(option of a, option of b) for all options with different values.
 template <class Body>
 void ForDifferences(const RunConfig& a, const RunConfig& b, const Body& body) {
   RunConfig first = a, second = b;

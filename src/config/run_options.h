@@ -1,4 +1,4 @@
-// The options of `temper train` and `temper plan`: the table that binds users' names to a RunConfig, and its reading.
+// The options of `temper train` and `temper plan`: the table that binds option names to a RunConfig, and its reading.
 #pragma once
 
 #include <string>
@@ -13,32 +13,32 @@ namespace temper {
 
 // The table, bound to `config`, which must outlive it.
 OptionSet RunOptions(RunConfig& config);
-// Its groups alone, for a command that adds options of its own.
+// Only its groups, for a command that adds its own options.
 std::vector<OptionGroup> RunOptionGroups(RunConfig& config);
 
 // chat_template_kwargs, for commands that render conversations without a RunConfig.
 Option ChatTemplateKwargs(JsonObject& kwargs);
 
-// `config` as YAML; `notes` as in ResolvedRun. ParseRunConfig reads it back to an equal configuration. What is saved
-// for people to run again should have output.overwrite and output.resume cleared first.
+// `config` as YAML; `notes` as in ResolvedRun. ParseRunConfig reads it back to an equal configuration. Clear
+// output.overwrite and output.resume before saving a configuration that users may run again.
 std::string PrintRunConfig(const RunConfig& config, const std::map<std::string, std::string>& notes = {});
 Result<RunConfig> ParseRunConfig(std::string_view yaml, const std::string& file);
 
 // Equal in every option.
 bool operator==(const RunConfig& a, const RunConfig& b);
 
-// An option that two configurations have different values for, as YAML.
+// An option with different values in two configurations, as YAML.
 struct OptionDifference {
   std::string name, a, b;
 };
 
-// Between the configuration of a checkpoint and the one it is to go on with, leaving out options that say where and how
-// to run, not what to compute.
+// Differences between the configuration of a checkpoint and that of the resumed run, without options that say where and
+// how to run, not what to compute.
 std::vector<OptionDifference> ResultChangingDifferences(const RunConfig& a, const RunConfig& b);
 
-// What must be the same on all ranks of a run: all but what each may choose for the machine it is on.
+// The settings that must be the same on all ranks of a run: all except those that each may choose for its machine.
 RunConfig SettingsOfAllRanks(const RunConfig& config);
-// "learning_rate 0.1, not 0.2; max_steps 3, not 4": where `a` is not as `b`.
+// "learning_rate 0.1, not 0.2; max_steps 3, not 4": where `a` differs from `b`.
 std::string DescribeDifferences(const RunConfig& a, const RunConfig& b);
 
 }  // namespace temper

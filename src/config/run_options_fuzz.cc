@@ -1,5 +1,5 @@
-// libFuzzer target: any bytes as a run.yaml, or (after a first byte of 0) as a command line of NUL-separated arguments,
-// are refused with a message or give a configuration that prints and reads back to itself.
+// libFuzzer target: any bytes, read as a run.yaml or (after a first byte of 0) as a command line of NUL-separated
+// arguments, are refused with a message or give a configuration that prints and reads back to itself.
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>
@@ -37,7 +37,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     status = read.status();
   }
   if (!status.ok() && status.message().empty()) std::abort();
-  // After an error too: what was set before it must be sound.
+  // Also after an error: settings made before it must be valid.
   CheckReadsBack(config);
   return 0;
 }

@@ -188,7 +188,7 @@ TEST(RunOptions, TypeErrorsNameFileLineAndKey) {
   EXPECT_FALSE(ParseRunConfig("seed: [", "run.yaml").ok());
 }
 
-TEST(RunOptions, UnknownNamesAreAnsweredWithTheNearest) {
+TEST(RunOptions, UnknownNamesSuggestTheNearest) {
   EXPECT_EQ(YamlError("seed: 1\nlearnig_rate: 1e-4"),
             "run.yaml line 2: unknown key 'learnig_rate'; did you mean 'learning_rate'?");
   EXPECT_HAS(YamlError("lora: {alhpa: 3}"), "did you mean 'lora.alpha'?");
@@ -198,7 +198,7 @@ TEST(RunOptions, UnknownNamesAreAnsweredWithTheNearest) {
   EXPECT_HAS(CommandError({"--" + std::string(100000, 'x')}), "--help");
 }
 
-TEST(RunOptions, ForeignNamesAreAnsweredWithOurs) {
+TEST(RunOptions, ForeignNamesSuggestOurs) {
   EXPECT_HAS(YamlError("cutoff_len: 512"), "its name here is 'max_seq_len'");
   EXPECT_HAS(YamlError("micro_batch_size: 2"), "'per_device_train_batch_size'");
   EXPECT_HAS(YamlError("lora_r: 2"), "'lora.r'");
@@ -211,7 +211,7 @@ TEST(RunOptions, ForeignNamesAreAnsweredWithOurs) {
 }
 
 TEST(RunOptions, AnOptimizerIsChosenByTheNameOfItsRule) {
-  EXPECT_EQ(RunConfig().optimizer.rule, &kAdamwUpdate);
+  EXPECT_EQ(RunConfig().optimizer.rule, UpdateRuleOf(Op::kAdamw));
   for (const UpdateRule* rule : UpdateRules()) {
     const auto config = ParseRunConfig("optimizer: " + std::string(rule->name), "run.yaml");
     ASSERT_TRUE(config.ok()) << config.status().message();
@@ -250,7 +250,7 @@ TEST(RunOptions, CommandLineMistakesNameTheRemedy) {
   line.positional = {"seed=3"};
   EXPECT_HAS(ReadOptions(PosixEnv(), line, options).message(), "--seed=3");
   line.positional = {"a.yaml", "b.yaml"};
-  EXPECT_HAS(ReadOptions(PosixEnv(), line, options).message(), "'b.yaml' is left over");
+  EXPECT_HAS(ReadOptions(PosixEnv(), line, options).message(), "unexpected argument 'b.yaml'");
 }
 
 TEST(RunOptions, PrintedConfigurationReadsBackEqual) {
@@ -268,7 +268,7 @@ TEST(RunOptions, PrintedConfigurationReadsBackEqual) {
   config.lora.alpha_pattern = {{"v", 0.1}};
   config.lora.alpha = 1.0 / 3;
   config.optimizer.learning_rate = 0x1.fffffffffffffp-20;
-  config.optimizer.adam_epsilon = 5e-324;
+  config.optimizer.settings.Set("adam_epsilon", 5e-324);
   config.length.num_train_epochs = 1e300;
   config.length.kwargs.decay_type = RampShape::kOneMinusSqrt;
   config.length.kwargs.num_stable_steps = 0;
@@ -285,12 +285,12 @@ TEST(RunOptions, PrintedConfigurationReadsBackEqual) {
   EXPECT_EQ(back->output.resume, config.output.resume);
   EXPECT_EQ(back->lora, config.lora);
   EXPECT_EQ(back->optimizer.learning_rate, config.optimizer.learning_rate);
-  EXPECT_EQ(back->optimizer.adam_epsilon, config.optimizer.adam_epsilon);
+  EXPECT_EQ(back->optimizer.settings.Get("adam_epsilon"), 5e-324);
   EXPECT_EQ(back->length.kwargs, config.length.kwargs);
   EXPECT_EQ(back->machine.seed, config.machine.seed);
 }
 
-// Whatever is in a path or a pattern: the characters that YAML gives a meaning to, alone and combined.
+// Paths and patterns may contain any text: all characters with a meaning in YAML, alone and combined.
 TEST(RunOptions, AnyTextReadsBackEqual) {
   const std::vector<std::string> pieces = {"a",
                                            "1",
@@ -425,15 +425,15 @@ TEST(RunOptions, ReadsListsOfWholeNumbers) {
   EXPECT_HAS(ParseRunConfig("watch: {busy_seconds: 0}", "run.yaml").status().message(), "should be at least 1");
 }
 
-// Every option can be set to something else, and that shows in the printed text: no two options share a variable, and
-// none is bound to nothing.
-TEST(RunOptions, EveryOptionHasAVariableOfItsOwn) {
+// Every option can be changed, and the change shows in the printed
+// text: no two options share a variable, and every one has a variable.
+TEST(RunOptions, EveryOptionHasItsOwnVariable) {
   RunConfig names;
   const OptionSet table = RunOptions(names);
   std::set<std::string> seen;
   for (const OptionGroup& group : table.groups()) {
     for (const Option& option : group.options) {
-      EXPECT_TRUE(seen.insert(option.name).second) << option.name << " is there twice";
+      EXPECT_TRUE(seen.insert(option.name).second) << option.name << " is listed twice";
       EXPECT_FALSE(option.help.empty()) << option.name;
       RunConfig config;
       const OptionSet options = RunOptions(config);
@@ -492,7 +492,7 @@ TEST(RunOptions, TellsWhichDifferencesChangeTheResult) {
   EXPECT_EQ(differences[1].name + " " + differences[1].a + " " + differences[1].b, "seed 42 1");
 }
 
-// Mutations of a valid file: whatever the bytes, an answer and no crash.
+// Mutations of a valid file: any bytes give an answer and no crash.
 TEST(RunOptions, SurvivesAnyBytes) {
   const std::string text = PrintRunConfig(RunConfig());
   uint32_t state = 12345;

@@ -1,7 +1,7 @@
-// Learning-rate schedules: the learning rate of an optimizer step as a pure function of its number, in double.
-// They equal transformers' get_scheduler to the last bits (tests/schedule), so a run moved here keeps its curve.
+// Learning-rate schedules: the learning rate of an optimizer step as a pure function of its number, in double. They
+// equal transformers' get_scheduler to the last bits (tests/schedule), so a run moved from there keeps its curve.
 //
-// Steps count from 0: At(0) is the rate of the first update, which is 0 under a linear warmup, as it is there.
+// Steps count from 0: At(0) is the rate of the first update, which is 0 under a linear warmup, as in transformers.
 #pragma once
 
 #include <cstdint>
@@ -21,23 +21,23 @@ struct Schedule {
   double learning_rate = 0;  // the peak
   int64_t warmup_steps = 0;
   int64_t total_steps = 1;
-  double num_cycles = 0.5;  // of the cosine kinds; 0.5 goes once from the peak to the floor
-  double min_lr_rate = 0;   // floor as a part of the peak: cosine_with_min_lr and warmup_stable_decay
+  double num_cycles = 0.5;  // for the cosine kinds; 0.5 falls once from the peak to the floor
+  double min_lr_rate = 0;   // floor as a part of the peak, for cosine_with_min_lr and warmup_stable_decay
 
   // warmup_stable_decay only.
   int64_t decay_steps = 0;
-  std::optional<int64_t> stable_steps;  // default: whatever warmup and decay leave of total_steps
+  std::optional<int64_t> stable_steps;  // default: total_steps minus warmup and decay
   RampShape warmup_shape = RampShape::kLinear;
   RampShape decay_shape = RampShape::kCosine;
 
   // The rate of update number `step` (from 0). Defined for every step >= 0, also beyond total_steps.
   double At(int64_t step) const;
 
-  // An error where the phases of the schedule do not fit into total_steps.
+  // An error if the phases of the schedule do not fit into total_steps.
   Status Check() const;
 };
 
-// ceil(ratio * total_steps), the rounding of transformers.
+// ceil(ratio * total_steps), rounded as in transformers.
 int64_t WarmupSteps(double ratio, int64_t total_steps);
 
 }  // namespace temper

@@ -50,8 +50,8 @@ TEST(Schedule, EqualsTransformersAtEveryStepAndBeyondTheEnd) {
     EXPECT_TRUE(s.Check().ok()) << s.Check().message();
     const auto rates = c["rates"].get<std::vector<double>>();
     for (size_t step = 0; step < rates.size(); ++step) {
-      // Same operations in the same order: only the two libm's cos may differ, by one unit in the last place of a
-      // number up to 1 that is scaled by the peak.
+      // Same operations in the same order: only cos may differ between the two libms, by one unit in the last place of
+      // a number up to 1, scaled by the peak.
       EXPECT_NEAR(s.At(static_cast<int64_t>(step)), rates[step], 0x1p-52 * s.learning_rate)
           << c["lr_scheduler_type"] << " " << c["lr_scheduler_kwargs"] << " step " << step;
     }

@@ -9,7 +9,7 @@
 namespace temper {
 namespace {
 
-// By text alone: whoever deletes must see to links.
+// By text only: code that deletes files must handle links.
 bool IsWithin(const std::string& path, const std::string& folder) {
   const auto normal = [](const std::string& p) {
     std::error_code no_working_folder;
@@ -48,7 +48,7 @@ Status CheckMethod(const RunConfig& c) {
   }
   if (!m.adapter.empty()) {
     return InvalidArgument(
-        "adapter is to be trained on, but method is full: remove adapter, or set method: lora. To "
+        "adapter is set, but method is full: remove adapter, or set method: lora. To "
         "train every weight of the merged model, run temper export first");
   }
   if (c.lora != LoraConfig()) {
@@ -61,7 +61,7 @@ Status CheckMemory(const RunConfig& c) {
   const Recompute recompute = c.machine.recompute;
   if (c.machine.recompute_blocks && (recompute == Recompute::kNone || recompute == Recompute::kAuto)) {
     return InvalidArgument(
-        fmt::format("memory.recompute_blocks says which blocks compute again, but memory.recompute is {}: set it to "
+        fmt::format("memory.recompute_blocks is set, but memory.recompute is {}: set it to "
                     "selective or block, or remove recompute_blocks",
                     ToString(recompute)));
   }
@@ -118,31 +118,6 @@ Status CheckSchedule(const RunConfig& c) {
   return OkStatus();
 }
 
-// What is a setting of another optimizer than the one chosen.
-Status CheckOptimizer(const RunConfig& c) {
-  const RunConfig::Optimizer &o = c.optimizer, defaults;
-  const struct {
-    const UpdateRule* rule;
-    bool set;
-    const char* option;
-  } settings[] = {{&kAdamwUpdate, o.adam_beta1 != defaults.adam_beta1, "adam_beta1"},
-                  {&kAdamwUpdate, o.adam_beta2 != defaults.adam_beta2, "adam_beta2"},
-                  {&kAdamwUpdate, o.adam_epsilon != defaults.adam_epsilon, "adam_epsilon"},
-                  {&kSgdUpdate, o.sgd_momentum != defaults.sgd_momentum, "sgd_momentum"},
-                  {&kSgdUpdate, o.sgd_nesterov != defaults.sgd_nesterov, "sgd_nesterov"}};
-  for (const auto& [rule, set, option] : settings) {
-    if (!set || rule == o.rule) continue;
-    return InvalidArgument(fmt::format("{} has no effect on optimizer: {}: remove it, or set optimizer: {}", option,
-                                       o.rule->name, rule->name));
-  }
-  if (o.sgd_nesterov && o.sgd_momentum == 0) {
-    return InvalidArgument(
-        "sgd_nesterov looks ahead by the momentum, and sgd_momentum is 0: set one above 0, or remove "
-        "sgd_nesterov");
-  }
-  return OkStatus();
-}
-
 Status CheckOutput(const RunConfig& c) {
   const RunConfig::Output& o = c.output;
   if (!c.data.eval_data.empty() && c.data.eval_fraction > 0) {
@@ -167,7 +142,7 @@ Status CheckOutput(const RunConfig& c) {
     }
   }
   if (o.resume && o.overwrite) {
-    return InvalidArgument("resume keeps what is in output_dir and overwrite deletes it: remove one of them");
+    return InvalidArgument("resume keeps the files in output_dir and overwrite deletes them: remove one of the two");
   }
   if (o.output_dir.empty()) return OkStatus();
   const std::pair<const char*, const std::string*> inputs[] = {{"model", &c.model.model},
@@ -200,7 +175,7 @@ Status Validate(const RunConfig& config, Purpose purpose) {
   TEMPER_RETURN_IF_ERROR(CheckMethod(config));
   TEMPER_RETURN_IF_ERROR(CheckSchedule(config));
   TEMPER_RETURN_IF_ERROR(CheckMemory(config));
-  TEMPER_RETURN_IF_ERROR(CheckOptimizer(config));
+  TEMPER_RETURN_IF_ERROR(config.optimizer.settings.Check(*config.optimizer.rule));
   return CheckOutput(config);
 }
 

@@ -1,5 +1,5 @@
-// Validate: what is wrong with a RunConfig, whatever the model and the machine. The paths of its inputs and its output
-// are compared by their text; no file is opened.
+// Validate: finds mistakes in a RunConfig that do not depend on the model or the machine. Paths of inputs and output
+// are compared as text; no file is opened.
 #pragma once
 
 #include "base/status.h"
@@ -7,13 +7,13 @@
 
 namespace temper {
 
-// What a command has to have been given.
+// The settings that a command requires.
 enum class Purpose {
   kTrain,  // a model, data and an output folder
   kPlan,   // a model; `temper plan` needs no data
 };
 
-// Errors in one value or between several, each with its remedy. Holds before and after Resolve.
+// Finds errors in one value or between several; each message has a remedy. Valid before and after Resolve.
 Status Validate(const RunConfig& config, Purpose purpose);
 
 }  // namespace temper

@@ -1,4 +1,4 @@
-// A new epoch may begin between two training steps, and nothing may be allocated there: counted, not believed.
+// A new epoch may begin between two training steps, where nothing may be allocated: this counts allocations.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -9,7 +9,7 @@
 #include "data/batch.h"
 #include "data/sampler.h"
 
-#ifndef TEMPER_SANITIZED  // sanitizers have operators of their own
+#ifndef TEMPER_SANITIZED  // sanitizers define these operators themselves
 
 namespace {
 thread_local int64_t allocations = 0;

@@ -7,18 +7,18 @@
 namespace temper {
 namespace {
 
-// Places [begin, end) in whole rows, and where the first of them goes in the arrays.
+// Places [begin, end) in whole rows, and the place of the first of them in the arrays.
 struct Stretch {
   int64_t begin, end;
   int64_t local;
-  // What of it lies in [from, to).
+  // The part of it in [from, to).
   Stretch Within(int64_t from, int64_t to) const {
     const int64_t first = std::max(begin, from);
     return {first, std::max(first, std::min(end, to)), local + first - begin};
   }
 };
 
-// Writes what of a sample lies in the stretch; `start`: the place of its first token.
+// Writes the part of a sample that lies in the stretch; `start`: the place of its first token.
 BatchCounts FillSample(const TokenStore& store, int64_t sample, int64_t start, const Stretch& own,
                        const BatchArrays& arrays) {
   const std::span<const int32_t> tokens = store.tokens(sample);
@@ -27,14 +27,14 @@ BatchCounts FillSample(const TokenStore& store, int64_t sample, int64_t start, c
   BatchCounts counts{.tokens = part.end - part.begin};
   auto at = static_cast<size_t>(part.local);
   for (int64_t i = part.begin - start; i < part.end - start; ++i, ++at) {
-    const bool learnt = i + 1 < length && store.supervised(sample, i + 1);
+    const bool supervised = i + 1 < length && store.supervised(sample, i + 1);
     arrays.token_T[at] = tokens[static_cast<size_t>(i)];
-    arrays.target_T[at] = learnt ? tokens[static_cast<size_t>(i) + 1] : -1;
+    arrays.target_T[at] = supervised ? tokens[static_cast<size_t>(i) + 1] : -1;
     arrays.position_T[at] = static_cast<int32_t>(i);
     arrays.document_start_T[at] = static_cast<int32_t>(start);
-    const TokenWeight weight = learnt ? store.weight(sample, i + 1) : 0;
+    const TokenWeight weight = supervised ? store.weight(sample, i + 1) : 0;
     if (!arrays.weight_T.empty()) arrays.weight_T[at] = static_cast<float>(WeightValue(weight));
-    counts.supervised += learnt;
+    counts.supervised += supervised;
     counts.weight += weight;
   }
   return counts;

@@ -2,16 +2,16 @@
 // rows one after another.
 //
 //   token_T            the input
-//   target_T           what position i should predict (token i+1 of its sample) where that is supervised, else -1
-//   position_T         place within its sample, from 0
-//   weight_T           how much the loss of that prediction counts, exact multiples of 2^-16; 0 where target is -1
+//   target_T           the token to predict at position i (token i+1 of its sample) if that is supervised, else -1
+//   position_T         place in its sample, from 0
+//   weight_T           how much the loss of that prediction counts, an exact multiple of 2^-16; 0 if target is -1
 //   document_start_T   index in the T axis of its sample's first token: token i attends to [document_start_T[i], i]
 //
-// On a rank of cp (tensor/context_part.h): of its own tokens, with targets and positions of the whole rows;
+// On a rank of cp (tensor/context_part.h) the arrays hold its own tokens, with targets and positions of the whole rows;
 // document_start_T is then a place in whole rows, too.
 //
-// Padding: token 0, target -1, weight 0, position 0, document_start its own index; nothing sees it, it sees only
-// itself. The last token of a sample predicts nothing.
+// Padding: token 0, target -1, weight 0, position 0, document_start its own index; nothing attends to it, and it
+// attends only to itself. The last token of a sample predicts nothing.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,7 @@
 
 namespace temper {
 
-// Spans of one length; the caller owns the memory. weight_T is empty where weights are not asked for.
+// Spans of one length; the caller owns the memory. weight_T is empty if weights are not wanted.
 struct BatchArrays {
   std::span<int32_t> token_T, target_T, position_T, document_start_T;
   std::span<float> weight_T = {};
@@ -32,7 +32,7 @@ struct BatchArrays {
 struct BatchCounts {       // of this rank's tokens
   int64_t tokens = 0;      // real ones
   int64_t supervised = 0;  // targets that are not -1
-  int64_t weight = 0;      // sum of theirs, in units of 2^-16 (token_weight.h): what the loss is divided by
+  int64_t weight = 0;      // sum of their weights, in units of 2^-16 (token_weight.h): the loss is divided by it
   BatchCounts& operator+=(const BatchCounts& o) {
     tokens += o.tokens;
     supervised += o.supervised;
@@ -41,10 +41,9 @@ struct BatchCounts {       // of this rank's tokens
   }
 };
 
-// Rows [first_row, first_row + rows) of the epoch that `packing` holds; places of `arrays` beyond them become padding.
-// `part`: the tokens of each row that are this rank's; by default all. REQUIRES: part.row is max_seq_len where tokens
-// are dealt; the arrays' length is a multiple of the tokens that this rank has of a row, and holds the rows. Allocates
-// nothing.
+// Fills in rows [first_row, first_row + rows) of the epoch that `packing` holds; the rest of `arrays` becomes padding.
+// `part`: this rank's tokens of each row; by default all. REQUIRES: part.row is max_seq_len if rows are split; the
+// arrays' length is a multiple of this rank's tokens per row, and holds the rows. Allocates nothing.
 BatchCounts FillBatch(const TokenStore& store, const Packing& packing, int64_t first_row, int64_t rows,
                       const BatchArrays& arrays, const ContextPart& part = {});
 

@@ -85,7 +85,7 @@ TEST(Batch, SamplesAreIsolatedAndNothingIsLost) {
     for (size_t i = 0; i < a.token.size(); ++i) {
       const auto start = static_cast<size_t>(a.start[i]);
       ASSERT_LE(start, i);
-      ASSERT_EQ(start / 24, i / 24) << "a document reaches across rows";
+      ASSERT_EQ(start / 24, i / 24) << "a document crosses rows";
       ASSERT_EQ(a.position[i], static_cast<int32_t>(i - start));
       ASSERT_EQ(a.position[start], 0);
       for (size_t j = start; j <= i; ++j) ASSERT_EQ(a.start[j], a.start[i]);
@@ -98,8 +98,8 @@ TEST(Batch, SamplesAreIsolatedAndNothingIsLost) {
   }
 }
 
-// What ranks of cp have of the rows is what one rank has of them, token by token; each is counted once.
-TEST(Batch, IsDealtToRanksThatShareRows) {
+// Ranks of cp together have exactly the tokens that one rank has of the rows, and count each once.
+TEST(Batch, IsSplitOverRanksThatShareRows) {
   const TokenStore store = RandomStore(6, 80, 20);
   Packing packing(store, Ids(80), {.max_seq_len = 24});
   packing.Pack(4, 0);

@@ -37,7 +37,7 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 16> kRoles =
     {"tool_call", "function_call"},
 }};
 
-// Names that other tools give the two speakers: no template takes them for what they mean.
+// Names that other tools give the two speakers. No template understands them.
 Status CheckRole(const std::string& role, const std::string& where) {
   if (role == "user" || role == "assistant") return OkStatus();
   const auto* known = std::find_if(kRoles.begin(), kRoles.end(), [&](const auto& r) { return r.first == role; });
@@ -66,7 +66,7 @@ Result<OrderedJson> ToolCalls(const OrderedJson& value, const std::string& where
   return calls;
 }
 
-// Text parts joined; anything else (images, audio) is refused.
+// Joins text parts; refuses anything else (images, audio).
 Result<std::string> JoinParts(const OrderedJson& parts, const std::string& where) {
   std::string text;
   for (const OrderedJson& part : parts) {
@@ -93,15 +93,15 @@ Status ParseArguments(OrderedJson& calls, const std::string& where) {
     if (function == call.end() || !function->is_object()) continue;
     auto arguments = function->find("arguments");
     if (arguments == function->end() || !arguments->is_string()) continue;
-    // Templates print arguments with tojson: text would come out quoted twice. Text that is no JSON stays text.
+    // Templates print arguments with tojson, which would quote text twice. Text that is not JSON stays text.
     auto parsed = ParseOrderedJson(arguments->get_ref<const std::string&>(), where);
     if (parsed.ok() && parsed->is_object()) *arguments = *std::move(parsed);
   }
   return OkStatus();
 }
 
-// Brings the names under which data sets weight a message, or switch it off, into one: "weight", a multiple of 2^-16,
-// absent where it is 1. Of several the product.
+// Replaces the keys by which data sets weight a message, or switch it off, by one: "weight", a multiple of 2^-16,
+// absent if it is 1. Several are multiplied.
 Status UnifyWeight(OrderedJson& message, const std::string& where) {
   double product = 1;
   for (const char* key : {"weight", "loss_weight", "loss", "train"}) {
@@ -114,7 +114,7 @@ Status UnifyWeight(OrderedJson& message, const std::string& where) {
                               ToTokenWeight(it->get<double>(), fmt::format("{}: '{}'", where, key)));
       product *= WeightValue(weight);
     } else if (!it->is_null()) {
-      return Corrupt(fmt::format("{}: '{}' should be a number from 0 on, but is {}", where, key, it->type_name()));
+      return Corrupt(fmt::format("{}: '{}' should be a number of at least 0 but is {}", where, key, it->type_name()));
     }
     message.erase(it);
   }
@@ -193,7 +193,7 @@ Status NormalizeMessages(OrderedJson& messages, const std::string& where) {
   return OkStatus();
 }
 
-bool IsLearnt(const OrderedJson& message) {
+bool IsSupervised(const OrderedJson& message) {
   return message["role"] == "assistant" && WeightOf(message) > 0;
 }
 

@@ -1,4 +1,4 @@
-// Conversations of every family against transformers' apply_chat_template: prompts, ids, what is learnt, where
+// Conversations of every family against transformers' apply_chat_template: prompts, ids, supervised tokens, where
 // generation stops (tests/conversation/make_goldens.py).
 #include <gtest/gtest.h>
 
@@ -23,7 +23,7 @@ const OrderedJson& Goldens() {
   return goldens;
 }
 
-// The family's folder; nothing where it is made of outside data that is not there.
+// The family's folder; nullopt if it needs outside data that is missing.
 std::optional<MemoryFolder> FolderOf(const OrderedJson& family) {
   const char* outside = std::getenv("TEMPER_TEST_DATA");
   MemoryFolder folder;
@@ -45,10 +45,10 @@ std::optional<MemoryFolder> FolderOf(const OrderedJson& family) {
   return folder;
 }
 
-// A turn as transformers gives it: the ids up to its end, and which are learnt of it.
+// A turn as transformers gives it: the ids up to its end, and which of them are supervised.
 struct Turn {
   Ids prompt, ids;
-  std::set<size_t> learnt;
+  std::set<size_t> supervised;
 };
 
 // Checks one case of a family.
@@ -91,8 +91,8 @@ class Case {
   void ReadTurns() {
     for (const OrderedJson& turn : golden_["turns"]) {
       open_.insert(turns_.size());
-      const auto learnt = turn["learnt"].get<std::vector<size_t>>();
-      turns_.push_back({turn["prompt"].get<Ids>(), turn["ids"].get<Ids>(), {learnt.begin(), learnt.end()}});
+      const auto supervised = turn["learnt"].get<std::vector<size_t>>();
+      turns_.push_back({turn["prompt"].get<Ids>(), turn["ids"].get<Ids>(), {supervised.begin(), supervised.end()}});
     }
   }
 
@@ -107,11 +107,11 @@ class Case {
     }
   }
 
-  // A sample is the conversation up to one turn, and of it that turn is learnt, with some of those before it.
+  // A sample is the conversation up to one turn; that turn is supervised, and some of those before it.
   void CheckSample(const Sample& sample) {
     const auto last = std::find_if(open_.rbegin(), open_.rend(), [&](size_t t) {
       const Ids& ids = turns_[t].ids;
-      const size_t end = *turns_[t].learnt.rbegin() + 1;
+      const size_t end = *turns_[t].supervised.rbegin() + 1;
       return sample.tokens == Ids(ids.begin(), ids.begin() + static_cast<int64_t>(end));
     });
     ASSERT_TRUE(last != open_.rend()) << "no turn ends as " << tokenizer_.Decode(sample.tokens, false);
@@ -123,17 +123,17 @@ class Case {
     for (const size_t t : std::vector<size_t>(open_.begin(), open_.end())) {
       if (t > at) break;
       bool any = false;
-      for (const size_t i : turns_[t].learnt) {
+      for (const size_t i : turns_[t].supervised) {
         const bool here = left.erase(i) > 0;
         any |= here;
-        // What ended the conversation has gone where it goes on: white space and EOS.
+        // The end of a finished conversation (white space and EOS) is missing if the conversation continues.
         const bool may_go = t < at && (turns_[t].ids[i] == tokenizer_.eos() || IsSpace(turns_[t].ids[i]));
         EXPECT_TRUE(here || !any || may_go) << "turn " << t << ", token " << i;
       }
       if (any) open_.erase(t);
     }
     EXPECT_TRUE(left.empty()) << left.size()
-                              << " tokens are learnt that are of no turn: " << tokenizer_.Decode(sample.tokens, false);
+                              << "  supervised tokens belong to no turn:  " << tokenizer_.Decode(sample.tokens, false);
     EXPECT_FALSE(open_.contains(at));
   }
 
@@ -151,7 +151,7 @@ class Case {
   std::set<size_t> open_;  // turns that were in no sample yet
 };
 
-// The project's own families everywhere, published ones where their data is.
+// The project's own families always, published ones if their data is there.
 TEST(ConversationGoldens, AreThoseOfTransformers) {
   int published = 0;
   for (const OrderedJson& family : Goldens()["families"]) {

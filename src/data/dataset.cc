@@ -16,8 +16,8 @@
 namespace temper {
 namespace {
 
-// Rows are read by one thread and tokenised by all, a block at a time: large enough that starting the threads (50 us
-// each) does not count, small enough that the texts in memory do not.
+// One thread reads rows, all tokenise them, a block at a time. A block is large enough to make the start of the threads
+// (50 us each) negligible, and small enough to keep few texts in memory.
 constexpr size_t kBlockRows = 1024;
 constexpr size_t kBlockBytes = 4 << 20;
 
@@ -86,9 +86,9 @@ class Loader {
     return OkStatus();
   }
 
-  // Of a row that can be left out.
+  // For the error of a row that can be left out.
   static Status WithRemedy(const Status& bad) {
-    return Status(bad.code(), bad.message() + "; mend the row, or leave out all that cannot be read (--skip_bad_rows)");
+    return Status(bad.code(), bad.message() + "; fix the row, or skip all bad rows (--skip_bad_rows)");
   }
 
   const RowTokenizer& tokenizer_;
@@ -115,14 +115,14 @@ Result<Dataset> LoadDataset(Env& env, const std::vector<std::string>& paths, con
   if (out.statistics.supervised == 0) {
     const DataStatistics& s = out.statistics;
     std::string why = fmt::format(
-        "no token of {}{} is supervised, so there is nothing to learn: {} rows, {} of them bad, "
+        "no token of {}{} is supervised, so there is nothing to train on: {} rows, {} of them bad, "
         "{} with nothing supervised within max_seq_len {}",
         paths[0], paths.size() > 1 ? " (and the other files)" : "", s.rows, s.bad_rows, s.dropped_rows,
         options.tokenize.max_seq_len);
     if (!s.problems.empty()) {
       why += ". First problem: " + s.problems[0];
     } else if (!options.tokenize.train_on_prompt) {
-      why += ". What is learnt are completions, answers and what the assistant says; train_on_prompt adds the rest";
+      why += ". Completions, answers and the assistant's messages count toward the loss; train_on_prompt adds the rest";
     }
     return Corrupt(std::move(why));
   }
@@ -132,11 +132,11 @@ Result<Dataset> LoadDataset(Env& env, const std::vector<std::string>& paths, con
 Result<DataSplit> SplitForEvaluation(int64_t samples, double amount, uint64_t seed) {
   TEMPER_CHECK(samples >= 0 && samples < std::numeric_limits<int32_t>::max()) << samples << " samples";
   if (!(amount >= 0))
-    return InvalidArgument(fmt::format("{} samples to evaluate on: give a fraction or a number", amount));
+    return InvalidArgument(fmt::format("{} samples to evaluate on: give a fraction below 1 or a count", amount));
   const double wanted = amount >= 1 ? std::floor(amount) : std::ceil(amount * static_cast<double>(samples));
   if (wanted >= static_cast<double>(samples) && wanted > 0) {
     return InvalidArgument(
-        fmt::format("{} of {} samples kept for evaluation leaves none to train on", wanted, samples));
+        fmt::format("keeping {} of {} samples for evaluation leaves none to train on", wanted, samples));
   }
   std::vector<int32_t> ids(static_cast<size_t>(samples));
   std::iota(ids.begin(), ids.end(), 0);

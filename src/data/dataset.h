@@ -1,5 +1,5 @@
-// LoadDataset: data files to samples, in the order of files and rows whatever the number of threads.
-// SplitForEvaluation: which of them are kept apart to measure on.
+// LoadDataset: turns data files into samples, in the order of files and rows for any number of threads.
+// SplitForEvaluation: chooses the samples that are held out for evaluation.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ namespace temper {
 
 struct DatasetOptions {
   TokenizeOptions tokenize;
-  bool skip_bad_rows = false;  // count rows that cannot be read instead of stopping at the first
+  bool skip_bad_rows = false;  // skip and count bad rows instead of stopping at the first
   int threads = 1;
 };
 
@@ -30,16 +30,16 @@ struct DataFile {
 
 struct Dataset {
   TokenStore store;
-  std::vector<DataFile> files;  // what was taken for what, to be stated
+  std::vector<DataFile> files;  // and the format detected for each, to be shown
   DataStatistics statistics;
-  std::vector<uint32_t> lines;  // of each sample: where its row begins in its file
+  std::vector<uint32_t> lines;  // of each sample: the line at which its row begins
 
-  // "data.jsonl line 12": the row that the sample was made of.
+  // "data.jsonl line 12": the row that gave the sample.
   std::string PlaceOf(int64_t sample) const;
 };
 
-// Errors name file and row; no supervised token in all of the data is an error, too. `tokenizer` and `chat_template`
-// (may be null) are used by `threads` threads at once.
+// Errors name file and row. Data without any supervised token is an error, too. `threads` threads use `tokenizer` and
+// `chat_template` (may be null) at once.
 Result<Dataset> LoadDataset(Env& env, const std::vector<std::string>& paths, const Tokenizer& tokenizer,
                             const ChatTemplate* chat_template, const DatasetOptions& options);
 
@@ -47,8 +47,8 @@ struct DataSplit {
   std::vector<int32_t> train, evaluation;  // ids of samples, ascending
 };
 
-// Draws the samples to evaluate on: `amount` below 1 is a fraction of them (at least one), otherwise their number; 0 is
-// none. A pure function of its arguments. Error: nothing would be left to train on.
+// Draws the samples to evaluate on: `amount` below 1 is a fraction (at least one sample), otherwise a count; 0 is none.
+// A pure function of its arguments. Error: nothing would be left to train on.
 Result<DataSplit> SplitForEvaluation(int64_t samples, double amount, uint64_t seed);
 
 }  // namespace temper

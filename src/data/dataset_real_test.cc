@@ -18,7 +18,7 @@ namespace {
 
 class RealData : public testing::Test {
  protected:
-  // Skips the test where the data is not there.
+  // Skips the test if the data is missing.
   void SetUp() override {
     const char* root = std::getenv("TEMPER_TEST_DATA");
     if (!root || !std::filesystem::exists(root)) GTEST_SKIP() << "TEMPER_TEST_DATA names no folder of test data";
@@ -26,7 +26,7 @@ class RealData : public testing::Test {
   }
   std::string Path(const std::string& name) const { return JoinPath(root_, name); }
   bool Has(const std::string& name) const { return std::filesystem::exists(Path(name)); }
-  // A folder, or a SentencePiece model on its own.
+  // Takes a folder or a single SentencePiece model.
   const Tokenizer& Load(const std::string& name) {
     std::string folder = Path(name);
     if (name.ends_with(".model")) {
@@ -88,7 +88,7 @@ TEST_F(RealData, TokensAndFlagsAreThoseOfTheGoldens) {
   if (compared == 0) GTEST_SKIP() << "none of the goldens' data is in " << root_;
 }
 
-// What generation starts from is what training saw, for every question of GSM8K; and no character is lost or added.
+// Generation starts from the very tokens that training saw, for every question of GSM8K; no character is lost or added.
 TEST_F(RealData, PromptsOfGsm8kAreTokenisedAsInGeneration) {
   const std::string data = "datasets/gsm8k/test.jsonl";
   int compared = 0;
@@ -172,9 +172,9 @@ TEST_F(RealData, FormatsAndRowsOfPublishedDataSetsAreRecognised) {
   if (seen == 0) GTEST_SKIP() << "no data sets in " << root_;
 }
 
-// Published conversations under Qwen2's own template and tokenizer: the supervised tokens are the assistant's words and
-// the token that ends its turn, nothing else; and every such turn is there.
-TEST_F(RealData, ConversationsLearnExactlyWhatTheAssistantSaid) {
+// Published conversations with Qwen2's own template and tokenizer: exactly the assistant's words and the token that
+// ends its turn are supervised, for every such turn.
+TEST_F(RealData, ConversationsSuperviseExactlyTheAssistantsWords) {
   const std::string folder = "tokenizers/qwen2";
   if (!Has(folder)) GTEST_SKIP() << folder << " is not in " << root_;
   const Tokenizer& tokenizer = Load(folder);
@@ -203,11 +203,11 @@ TEST_F(RealData, ConversationsLearnExactlyWhatTheAssistantSaid) {
       const Status status = (*rows)->Tokenize(*record, samples, statistics);
       ASSERT_TRUE(status.ok()) << status.message();
       for (const Sample& sample : samples) {
-        std::vector<int32_t> learnt;
+        std::vector<int32_t> supervised;
         for (size_t i = 0; i < sample.tokens.size(); ++i) {
-          if (sample.supervised[i]) learnt.push_back(sample.tokens[i]);
+          if (sample.supervised[i]) supervised.push_back(sample.tokens[i]);
         }
-        got += tokenizer.Decode(learnt, /*skip_special=*/false);
+        got += tokenizer.Decode(supervised, /*skip_special=*/false);
       }
       ASSERT_EQ(got, expected) << record->where;
     }

@@ -98,7 +98,7 @@ TEST(Dataset, IsTheSameWithAnyNumberOfThreads) {
     EXPECT_EQ(more->store.Fingerprint(), one->store.Fingerprint());
     EXPECT_EQ(more->statistics.problems, one->statistics.problems);
     EXPECT_EQ(more->statistics.cut_tokens, one->statistics.cut_tokens);
-    // Which of several bad rows is reported does not depend on luck either.
+    // The same one of several bad rows is reported for any number of threads.
     const auto failed = Load({path}, {.threads = threads});
     ExpectError(failed, {"many.jsonl line 9: not valid JSON"});
   }
@@ -124,7 +124,7 @@ TEST(Dataset, BadRowsAreErrorsNamingFileAndLine) {
               {"surrogate.jsonl line 2"});
 }
 
-// Python's json writes it, for fields that are not read more often than not.
+// Python's json writes NaN, mostly in fields that are not read.
 TEST(Dataset, NanIsNull) {
   const std::string nan = R"({"prompt":"a","completion":"NaN \"","score":NaN,"x":[-Infinity,Infinity]})";
   const auto data = Load({Write("nan.jsonl", nan + "\n" + nan + "\n")});
@@ -136,11 +136,11 @@ TEST(Dataset, NanIsNull) {
               {"nan3.jsonl line 2: not valid JSON"});
 }
 
-TEST(Dataset, FilesWithoutAnythingToLearnAreErrors) {
+TEST(Dataset, FilesWithoutSupervisedTokensAreErrors) {
   ExpectError(Load({}), {"--data"});
   ExpectError(Load({Write("empty.jsonl", "")}), {"empty.jsonl is empty"});
   ExpectError(Load({Write("empty.txt", "\xEF\xBB\xBF\r\n")}), {"empty.txt is empty"});
-  ExpectError(Load({Write("empty.json", "[ ]")}), {"empty.json holds no rows"});
+  ExpectError(Load({Write("empty.json", "[ ]")}), {"empty.json has no rows"});
   ExpectError(Load({"/nonexistent/data.jsonl"}), {"/nonexistent/data.jsonl"});
   ExpectError(Load({Write("long.jsonl", "{\"prompt\":\"aaaaaaaaaa\",\"completion\":\"b\"}\n")},
                    {.tokenize = {.max_seq_len = 4}}),
@@ -161,7 +161,7 @@ TEST(Dataset, SkippedRowsAreCounted) {
   EXPECT_EQ(data->statistics.rows, 5);
   EXPECT_EQ(data->statistics.bad_rows, 3);
   EXPECT_EQ(data->store.size(), 2);
-  // A list whose structure is broken hides the rows behind the break: that is never skipped.
+  // After a break in a list's structure no row can be found: this is never skipped.
   ExpectError(Load({Write("skip.json", "[" + good + "oops" + good + "]")}, {.skip_bad_rows = true}),
               {"skip.json line 2"});
 }

@@ -74,7 +74,7 @@ void Packing::Pack(uint64_t seed, int64_t epoch) {
   for (size_t i = 0; i < n; ++i) {
     placed_[static_cast<size_t>(row_begin_[static_cast<size_t>(row_of_[i])]++)] = ids_[static_cast<size_t>(order_[i])];
   }
-  // The begins have moved to the ends: shift them back.
+  // The begins have become the ends: shift them back.
   std::copy_backward(row_begin_.begin(), row_begin_.end() - 1, row_begin_.end());
   row_begin_[0] = 0;
   row_order_.resize(static_cast<size_t>(rows_));
@@ -91,7 +91,7 @@ void Packing::Place() {
     room_[room] = row;
     room_bits_[room / 64] |= uint64_t{1} << (room % 64);
   };
-  // The smallest room of at least `want` that some row has; 32 words at most for rows of 2,048.
+  // The smallest free room of at least `want` in any row; scans 32 words at most for rows of 2,048.
   const auto find = [&](size_t want) -> size_t {
     size_t word = want / 64;
     uint64_t bits = room_bits_[word] & (~uint64_t{0} << (want % 64));

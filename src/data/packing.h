@@ -1,10 +1,10 @@
-// Packing: which samples share a row of max_seq_len tokens in which epoch.
+// Packing: which samples share a row of max_seq_len tokens, for each epoch.
 //
-// Best fit, longest first, over the whole epoch: each sample goes to the row it leaves the least room in. Samples are
-// never split, every sample is in exactly one row. Which of several samples of one length goes where, and the order of
-// the rows, is shuffled per epoch. The outcome depends on the samples' lengths, the seed and the epoch only.
+// Best fit, longest first, over the whole epoch: each sample goes to the row in which it leaves the least room. Samples
+// are never split, every sample is in exactly one row. Samples of one length trade places, and rows are reordered, at
+// random per epoch. The result depends only on the samples' lengths, the seed and the epoch.
 //
-// The number of rows depends on the lengths alone (samples of one length are interchangeable), so it is the same in
+// The number of rows depends only on the lengths (samples of one length are interchangeable), so it is the same in
 // every epoch and steps can be counted beforehand.
 //
 // All memory is taken in the constructor (20 bytes per sample and about as much per row); Pack allocates nothing, so a
@@ -22,30 +22,30 @@ namespace temper {
 struct PackingOptions {
   int64_t max_seq_len = 2048;
   bool packing = true;  // false: every sample has a row of its own
-  bool shuffle = true;  // false: rows in the order of their samples (evaluation); seed and epoch do not matter
+  bool shuffle = true;  // false: rows in the order of their samples (evaluation); seed and epoch have no effect
 };
 
 class Packing {
  public:
-  // `samples` of `store`, each in every epoch. REQUIRES: none is longer than max_seq_len; fewer than 2^31 of them.
-  // `store` is read here only.
+  // Packs `samples` of `store`, each in every epoch. REQUIRES: none is longer than max_seq_len; fewer than 2^31 of
+  // them. Only the constructor reads `store`.
   Packing(const TokenStore& store, std::span<const int32_t> samples, const PackingOptions& options);
 
   // Fills in the rows of `epoch`. About 0.1 us per sample.
   void Pack(uint64_t seed, int64_t epoch);
 
   int64_t rows() const { return rows_; }  // per epoch
-  // Ids of the samples in row `row` of the epoch packed last, in their order within it. Rows come in training order.
+  // Ids of the samples in row `row` of the epoch packed last, in order. Rows are numbered in training order.
   std::span<const int32_t> row(int64_t row) const {
     const auto r = static_cast<size_t>(row_order_[static_cast<size_t>(row)]);
     return std::span(placed_).subspan(static_cast<size_t>(row_begin_[r]),
                                       static_cast<size_t>(row_begin_[r + 1] - row_begin_[r]));
   }
 
-  int64_t tokens() const { return tokens_; }  // in the samples: what an epoch trains on
-  // The part of the rows' places that hold tokens, 0 to 1.
+  int64_t tokens() const { return tokens_; }  // in the samples: an epoch trains on as many
+  // The fraction of the rows' places that hold tokens, 0 to 1.
   double efficiency() const;
-  // Of an epoch: the sum of length (length + 1) / 2 over its samples, by which attention's arithmetic is counted.
+  // Of an epoch: the sum of length (length + 1) / 2 over its samples, to count attention's arithmetic.
   double attended_pairs() const;
   const PackingOptions& options() const { return options_; }
 
@@ -57,7 +57,7 @@ class Packing {
   int64_t tokens_ = 0;
   std::vector<int32_t> ids_;      // as given
   std::vector<int32_t> lengths_;  // of ids_[i]
-  // Scratch and outcome of Pack; indices are places in ids_.
+  // Scratch and result of Pack; indices are places in ids_.
   std::vector<int32_t> order_;       // longest first
   std::vector<int32_t> by_length_;   // begin of each length in order_
   std::vector<int32_t> row_of_;      // of order_[i]

@@ -36,7 +36,7 @@ std::vector<std::vector<int32_t>> RowsOf(const Packing& packing) {
 std::vector<int64_t> RandomLengths(uint32_t seed, int64_t n, int64_t max) {
   std::mt19937 random(seed);
   std::vector<int64_t> lengths;
-  // Mostly short, some of the full length: what instruction data looks like.
+  // Mostly short, some of the full length, like instruction data.
   for (int64_t i = 0; i < n; ++i) {
     const int64_t short_one = 1 + static_cast<int64_t>(random() % static_cast<uint64_t>(std::max<int64_t>(max / 8, 1)));
     lengths.push_back(random() % 10 == 0 ? 1 + static_cast<int64_t>(random() % static_cast<uint64_t>(max)) : short_one);
@@ -79,7 +79,7 @@ TEST(Packing, DependsOnLengthsSeedAndEpochOnly) {
   Packing a(store, Ids(500), {.max_seq_len = 100}), b(store, Ids(500), {.max_seq_len = 100});
   a.Pack(5, 2);
   const auto rows = RowsOf(a);
-  for (int64_t epoch : {0, 1, 7}) b.Pack(9, epoch);  // what was packed before leaves no trace
+  for (int64_t epoch : {0, 1, 7}) b.Pack(9, epoch);  // earlier epochs leave no trace
   b.Pack(5, 2);
   EXPECT_EQ(RowsOf(b), rows);
   b.Pack(5, 3);
@@ -103,7 +103,7 @@ TEST(Packing, IsCloseToTheFewestRowsPossible) {
 TEST(Packing, MatchesBestFitDecreasingByHand) {
   const TokenStore store = StoreOf({6, 5, 4, 3, 2});
   const Packing packing(store, Ids(5), {.max_seq_len = 10, .shuffle = false});
-  // 6 opens a row, 5 another; 4 fits exactly behind 6; 3 goes behind 5, and 2 behind that.
+  // 6 opens a row, 5 another; 4 fits exactly after 6; 3 goes after 5, and 2 after that.
   EXPECT_EQ(RowsOf(packing), (std::vector<std::vector<int32_t>>{{0, 2}, {1, 3, 4}}));
   EXPECT_DOUBLE_EQ(packing.efficiency(), 1.0);
   EXPECT_DOUBLE_EQ(packing.attended_pairs(), 21 + 15 + 10 + 6 + 3);
@@ -133,8 +133,8 @@ TEST(Packing, NoSamplesMakeNoRows) {
   EXPECT_EQ(packing.efficiency(), 0);
 }
 
-// Samples that share a row should not be the same company in every epoch.
-TEST(Packing, CompanyChangesBetweenEpochs) {
+// Samples should share their row with different ones in each epoch.
+TEST(Packing, SamplesShareRowsWithDifferentOnesInEachEpoch) {
   const TokenStore store = StoreOf(std::vector<int64_t>(100, 5));
   Packing packing(store, Ids(100), {.max_seq_len = 10});
   std::map<std::pair<int32_t, int32_t>, int> pairs;

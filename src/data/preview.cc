@@ -14,12 +14,12 @@ namespace {
 
 constexpr std::string_view kGreen = "\x1b[32m", kDim = "\x1b[2m", kReset = "\x1b[0m";
 
-// The text that tokens [begin, end) add to what stands before them.
+// The text that tokens [begin, end) add to the text before them.
 std::string TextOf(std::span<const int32_t> tokens, size_t begin, size_t end, const Tokenizer& tokenizer) {
   const std::string before = tokenizer.Decode(tokens.first(begin), /*skip_special=*/false);
   std::string all = tokenizer.Decode(tokens.first(end), /*skip_special=*/false);
   if (all.starts_with(before)) return all.substr(before.size());
-  // A character whose bytes lie on both sides reads differently with and without its rest.
+  // A character whose bytes lie on both sides of `begin` decodes differently with and without the rest.
   return tokenizer.Decode(tokens.subspan(begin, end - begin), /*skip_special=*/false);
 }
 

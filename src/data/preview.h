@@ -1,5 +1,5 @@
-// Preview: what the model will see, for a person's eyes (temper data preview): supervised text, masked text, weights
-// that are not 1, where packed samples meet, and the counts. Pure functions of their arguments; any thread.
+// Preview: shows a person what the model is trained on (temper data preview): supervised text, masked text, weights
+// other than 1, borders of packed samples, and counts. Pure functions of their arguments; any thread.
 #pragma once
 
 #include <cstdint>
@@ -12,10 +12,10 @@
 namespace temper {
 
 struct PreviewOptions {
-  // true: supervised green, masked dim, by ANSI sequences. false: supervised text stands between [[ and ]]. A weight
-  // stands behind: "So.{0.5}", "[[So.]]{0.5}".
+  // true: supervised text is green, masked text dim, by ANSI sequences. false: supervised text is between [[ and ]]. A
+  // weight follows its text: "So.{0.5}", "[[So.]]{0.5}".
   bool colour = false;
-  int64_t max_tokens = 2000;  // per sample; what is left out is said
+  int64_t max_tokens = 2000;  // per sample; the text says how many are left out
 };
 
 // One sample: a line of counts, then its text, special tokens spelled out. Control characters in the text are shown as
@@ -23,12 +23,12 @@ struct PreviewOptions {
 std::string PreviewSample(const TokenStore& store, int64_t sample, const Tokenizer& tokenizer,
                           const PreviewOptions& options);
 
-// One sample as an object on one line, for programs: "place", "input_ids", "labels" (-100 where nothing is learnt),
-// "weights" (of labels; only where one is not 1), and "spans": [{"begin", "end", "text"}], the learnt tokens
-// [begin, end) and what they say. Text that is cut within a character has U+FFFD there.
+// One sample as an object on one line, for programs: "place", "input_ids", "labels" (-100: masked), "weights" (of
+// labels; only if one is not 1), and "spans": [{"begin", "end", "text"}], the supervised tokens [begin, end) and their
+// text. Text that is cut within a character has U+FFFD there.
 std::string SampleAsJson(const TokenStore& store, int64_t sample, const std::string& place, const Tokenizer& tokenizer);
 
-// A packed row: its samples one after another under a line that tells how full the row of `max_seq_len` is.
+// A packed row: a line that says how full the row of `max_seq_len` is, then its samples.
 std::string PreviewRow(const TokenStore& store, std::span<const int32_t> samples, int64_t max_seq_len,
                        const Tokenizer& tokenizer, const PreviewOptions& options);
 

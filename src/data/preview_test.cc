@@ -23,13 +23,13 @@ TokenStore StoreOf(const std::vector<std::pair<std::string, std::string>>& rows)
   return store;
 }
 
-TEST(Preview, PlainTextMarksWhatIsSupervised) {
+TEST(Preview, PlainTextMarksSupervisedTokens) {
   const TokenStore store = StoreOf({{"Why? ", "So.</s>"}});
   EXPECT_EQ(PreviewSample(store, 0, FakeTokenizer(), {}),
             "--- sample 0: 10 tokens, 4 supervised ---\n<s>Why? [[So.</s>]]\n");
 }
 
-TEST(Preview, WeightsStandBehindWhatTheyWeigh) {
+TEST(Preview, WeightsFollowTheirText) {
   TokenStore store;
   const FakeTokenizer tokenizer;
   const auto tokens = *tokenizer.Encode("abcd", {.add_special = false});
@@ -38,7 +38,7 @@ TEST(Preview, WeightsStandBehindWhatTheyWeigh) {
   EXPECT_EQ(PreviewSample(store, 0, tokenizer, {}), "--- sample 0: 4 tokens, 3 supervised ---\na[[bc]]{0.5}[[d]]\n");
 }
 
-TEST(Preview, JsonHasIdsLabelsAndWhatIsLearnt) {
+TEST(Preview, JsonHasIdsLabelsAndSupervisedSpans) {
   TokenStore store;
   const FakeTokenizer tokenizer;
   store.Add(*tokenizer.Encode("ab\"d", {.add_special = false}), std::vector<uint8_t>{0, 1, 0, 1});

@@ -11,7 +11,7 @@
 namespace temper {
 namespace {
 
-// nullptr where the key is absent or null.
+// nullptr if the key is absent or null.
 const OrderedJson* Find(const OrderedJson& row, const char* key) {
   const auto it = row.find(key);
   return it == row.end() || it->is_null() ? nullptr : &*it;
@@ -27,7 +27,7 @@ std::string KeysOf(const OrderedJson& row) {
   return keys.empty() ? "none" : keys;
 }
 
-// Of a field that is needed.
+// The error for a required field.
 Status NoField(const OrderedJson& row, const char* key, const std::string& where) {
   if (row.contains(key))
     return Corrupt(fmt::format("{}: '{}' is null; give it a value, or leave the row out", where, key));
@@ -60,7 +60,7 @@ OrderedJson Message(const char* role, std::string content) {
   return message;
 }
 
-// Paragraphs of a prompt that is put together from several fields.
+// Joins paragraphs of a prompt that comes from several fields.
 std::string Join(const std::string& head, const std::string& tail) {
   return head.empty() ? tail : tail.empty() ? head : head + "\n\n" + tail;
 }
@@ -83,7 +83,7 @@ Result<Record> Conversation(OrderedJson messages, const OrderedJson& row, const 
   return record;
 }
 
-// TRL's conversational form: both fields are lists of messages, and only the second is learnt.
+// TRL's conversational form: both fields are lists of messages, and only the second is supervised.
 Result<Record> PromptOfMessages(const OrderedJson& row, const std::string& where) {
   OrderedJson messages = *Find(row, "prompt");
   for (OrderedJson& message : messages) {
@@ -139,10 +139,10 @@ Result<std::vector<int32_t>> Integers(const OrderedJson& row, const char* key, c
   out.reserve(list->size());
   for (const OrderedJson& value : *list) {
     if (!value.is_number_integer()) return Corrupt(fmt::format("{}: '{}' should be a list of integers", where, key));
-    // Unsigned values above the range of int64 come out negative or huge; both are outside.
+    // Unsigned values beyond int64 become negative or huge; both are out of range.
     const int64_t v = value.get<int64_t>();
     if (v > std::numeric_limits<int32_t>::max() || v < std::numeric_limits<int32_t>::min()) {
-      return Corrupt(fmt::format("{}: {} in '{}' is no token", where, v, key));
+      return Corrupt(fmt::format("{}: {} in '{}' is not a token id", where, v, key));
     }
     out.push_back(static_cast<int32_t>(v));
   }
@@ -161,18 +161,18 @@ Result<Record> TokensRecord(const OrderedJson& row, const std::string& where) {
     TEMPER_ASSIGN_OR_RETURN(mask, Integers(row, "attention_mask", where));
   }
   if (record.labels.size() != record.input_ids.size() || mask.size() != record.input_ids.size()) {
-    return Corrupt(fmt::format("{}: {} input_ids, {} labels, {} attention_mask: they should be as many", where,
+    return Corrupt(fmt::format("{}: {} input_ids, {} labels, {} attention_mask: they should be equally long", where,
                                record.input_ids.size(), record.labels.size(), mask.size()));
   }
   size_t kept = 0;  // padding that the file's author masked out is dropped
   for (size_t i = 0; i < mask.size(); ++i) {
     const int32_t id = record.input_ids[i], label = record.labels[i];
     if (mask[i] == 0) continue;
-    if (id < 0) return Corrupt(fmt::format("{}: input_ids[{}] is {}: no token", where, i, id));
+    if (id < 0) return Corrupt(fmt::format("{}: input_ids[{}] is {}: not a token id", where, i, id));
     if (label >= 0 && label != id) {
       return Corrupt(
-          fmt::format("{}: labels[{}] is {} but input_ids[{}] is {}: a label is its own token, or -100 where "
-                      "it is not to be learnt (labels are not shifted)",
+          fmt::format("{}: labels[{}] is {} but input_ids[{}] is {}: a label equals its token, or is -100 to "
+                      "leave it out of the loss (labels are not shifted)",
                       where, i, label, i, id));
     }
     record.input_ids[kept] = id;
@@ -183,7 +183,7 @@ Result<Record> TokensRecord(const OrderedJson& row, const std::string& where) {
   return record;
 }
 
-// `row` is an object, or a conversation.
+// `row` is an object or a conversation.
 Result<Record> RecordOf(OrderedJson row, RecordFormat format, const std::string& where) {
   if (format == RecordFormat::kMessages && IsConversation(row)) {
     return Conversation(std::move(row), OrderedJson(), where);
@@ -272,7 +272,7 @@ Result<RecordFormat> DetectFormat(const OrderedJson& row, const std::string& whe
     return NoField(row, *std::find_if_not(fields.begin(), fields.end(), has), where);
   }
   return Corrupt(
-      fmt::format("{}: no known format. The row has {}; Temper reads prompt + completion, question + answer, "
+      fmt::format("{}: unknown format. The row has {}; Temper reads prompt + completion, question + answer, "
                   "instruction [+ input] + output, messages, conversations, text, or input_ids [+ labels]",
                   where, KeysOf(row)));
 }
@@ -285,7 +285,7 @@ Result<Record> MakeRecord(OrderedJson row, RecordFormat format, const std::strin
   TokenWeight weight = kUnitWeight;
   if (const OrderedJson* given = Find(row, "weight")) {
     if (!given->is_number()) {
-      return Corrupt(fmt::format("{}: 'weight' should be a number from 0 on, but is {}", where, given->type_name()));
+      return Corrupt(fmt::format("{}: 'weight' should be a number of at least 0 but is {}", where, given->type_name()));
     }
     TEMPER_ASSIGN_OR_RETURN(weight, ToTokenWeight(given->get<double>(), where + ": 'weight'"));
   }
@@ -298,9 +298,9 @@ std::string PromptText(const Record& record) {
   return Join(record.system, record.prompt);
 }
 
-// The space belongs to the completion, so that the prompt stays what a person would type; and it is a space because
-// tokenizers begin a word with it, where a line end would merge with a question mark before it ("?\n" is one token of
-// GPT-like vocabularies).
+// The space belongs to the completion, so that the prompt is what a person would
+// type. It is a space because tokenizers begin a word with it; a line end would merge
+// with a question mark before it ("?\n" is one token of GPT-like vocabularies).
 std::string CompletionText(const Record& record) {
   constexpr std::string_view kSpace = " \t\r\n";
   const std::string& prompt = record.prompt;

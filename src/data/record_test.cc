@@ -21,10 +21,10 @@ void ExpectError(const std::string& text, const std::string& hint) {
   EXPECT_NE(record.status().message().find("f line 7"), std::string::npos) << record.status().message();
 }
 
-std::vector<int> Learnt(const Record& record) {
-  std::vector<int> learnt;
-  for (const auto& message : record.messages) learnt.push_back(IsLearnt(message));
-  return learnt;
+std::vector<int> Supervised(const Record& record) {
+  std::vector<int> supervised;
+  for (const auto& message : record.messages) supervised.push_back(IsSupervised(message));
+  return supervised;
 }
 
 void ExpectPrompt(const std::string& text, const std::string& prompt, const std::string& completion) {
@@ -86,12 +86,12 @@ TEST(Record, MessagesKeepTheirOrderAndExtraKeys) {
       R"([{"role": "assistant", "content": "", "tool_calls": [{"function": {"name": "f", "arguments": {"x": 1}}}]}])");
 }
 
-TEST(Record, WeightsOfMessagesSayWhatIsLearnt) {
+TEST(Record, WeightsOfMessagesSayWhatIsSupervised) {
   const auto record = Read(R"({"messages": [{"role": "user", "content": "a"},
       {"role": "assistant", "content": "b", "weight": 0}, {"role": "assistant", "content": "c", "loss_weight": 1.0},
       {"role": "assistant", "content": "d", "train": false}]})");
   ASSERT_TRUE(record.ok()) << record.status().message();
-  EXPECT_EQ(Learnt(*record), (std::vector<int>{0, 0, 1, 0}));
+  EXPECT_EQ(Supervised(*record), (std::vector<int>{0, 0, 1, 0}));
   EXPECT_EQ(record->messages[1].dump(), R"({"role":"assistant","content":"b","weight":0})");
   EXPECT_EQ(record->messages[2].dump(), R"({"role":"assistant","content":"c"})");
   EXPECT_EQ(record->messages[3].dump(), R"({"role":"assistant","content":"d","weight":0})");
@@ -102,7 +102,7 @@ TEST(Record, WeightsOfMessagesAreMultiplesOfAPowerOfTwo) {
       {"role": "assistant", "content": "b", "weight": 0.5}, {"role": "assistant", "content": "c", "loss_weight": 0.1},
       {"role": "assistant", "content": "d", "weight": 4, "loss": 0.5}, {"role": "assistant", "content": "e", "weight": 1e-9}]})");
   ASSERT_TRUE(record.ok()) << record.status().message();
-  EXPECT_EQ(Learnt(*record), (std::vector<int>{0, 1, 1, 1, 0}));
+  EXPECT_EQ(Supervised(*record), (std::vector<int>{0, 1, 1, 1, 0}));
   EXPECT_EQ(WeightOf(record->messages[0]), kUnitWeight);
   EXPECT_EQ(record->messages[1].dump(), R"({"role":"assistant","content":"b","weight":0.5})");
   EXPECT_EQ(WeightOf(record->messages[2]), 6554u);  // 0.1 * 65536 = 6553.6
@@ -125,7 +125,7 @@ TEST(Record, ARowOfAnyFormatMayHaveAWeight) {
     EXPECT_EQ(Read(std::string("{") + row + R"(, "weight": null})")->weight, kUnitWeight) << row;
     ExpectError(std::string("{") + row + R"(, "weight": -1})", "'weight' is -1");
     ExpectError(std::string("{") + row + R"(, "weight": "much"})",
-                "'weight' should be a number from 0 on, but is string");
+                "'weight' should be a number of at least 0 but is string");
   }
   EXPECT_EQ(AsConversation(*Read(R"({"question": "a", "answer": "b", "weight": 3})")).weight, 3 * kUnitWeight);
 }
@@ -145,7 +145,7 @@ TEST(Record, ShareGptTurnsBecomeMessages) {
   ExpectError(R"({"conversations": [{"from": "function_call", "tool_calls": []}]})", "'value' is missing");
 }
 
-TEST(Record, ToolsAreBroughtIntoOneForm) {
+TEST(Record, ToolsAreNormalized) {
   const std::string expected = R"([{"type":"function","function":{"name":"f","parameters":{}}}])";
   for (const char* tools : {R"([{"type":"function","function":{"name":"f","parameters":{}}}])",
                             R"([{"name":"f","parameters":{}}])", R"("[{\"name\":\"f\",\"parameters\":{}}]")"}) {
@@ -158,15 +158,15 @@ TEST(Record, ToolsAreBroughtIntoOneForm) {
   EXPECT_TRUE(Read(R"({"messages": [{"role": "user", "content": "a"}], "tools": []})")->tools.is_null());
 }
 
-TEST(Record, ConversationalPromptsLearnTheCompletionOnly) {
+TEST(Record, ConversationalPromptsSuperviseTheCompletionOnly) {
   const auto record = Read(R"({"prompt": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"},
       {"role": "user", "content": "c"}], "completion": [{"role": "assistant", "content": "d"}], "system": "S"})");
   ASSERT_TRUE(record.ok()) << record.status().message();
   EXPECT_EQ(record->messages.size(), 5u);
-  EXPECT_EQ(Learnt(*record), (std::vector<int>{0, 0, 0, 0, 1}));
+  EXPECT_EQ(Supervised(*record), (std::vector<int>{0, 0, 0, 0, 1}));
 }
 
-TEST(Record, ReadyTokensKeepLabelsAndLosePadding) {
+TEST(Record, TokenRowsKeepLabelsAndDropPadding) {
   const auto record = Read(R"({"input_ids": [0, 5, 6, 7, 0], "labels": [-100, -100, 6, 7, -100],
                                "attention_mask": [0, 1, 1, 1, 0]})");
   ASSERT_TRUE(record.ok()) << record.status().message();
@@ -174,10 +174,10 @@ TEST(Record, ReadyTokensKeepLabelsAndLosePadding) {
   EXPECT_EQ(record->labels, (std::vector<int32_t>{-100, 6, 7}));
   EXPECT_EQ(Read(R"({"input_ids": [5, 6]})")->labels, (std::vector<int32_t>{5, 6}));
   ExpectError(R"({"input_ids": [5, 6], "labels": [6, -100]})", "labels are not shifted");
-  ExpectError(R"({"input_ids": [5, 6], "labels": [5]})", "as many");
-  ExpectError(R"({"input_ids": [5, -6]})", "no token");
-  ExpectError(R"({"input_ids": [5, 99999999999]})", "no token");
-  ExpectError(R"({"input_ids": [5, 18446744073709551615]})", "no token");
+  ExpectError(R"({"input_ids": [5, 6], "labels": [5]})", "equally long");
+  ExpectError(R"({"input_ids": [5, -6]})", "not a token id");
+  ExpectError(R"({"input_ids": [5, 99999999999]})", "not a token id");
+  ExpectError(R"({"input_ids": [5, 18446744073709551615]})", "not a token id");
   ExpectError(R"({"input_ids": [5, 1.5]})", "list of integers");
   ExpectError(R"({"input_ids": "5"})", "list of integers");
 }

@@ -13,9 +13,9 @@
 namespace temper {
 namespace {
 
-// Rows that may be broken before the first good one; more are a file of something else.
+// At most this many broken rows before the first good one; with more it is some other kind of file.
 constexpr int kDetectRows = 32;
-// A document is tokenised in one piece; an English one of this size has 250 million tokens.
+// A document is tokenised in one piece. An English one of this size has 250 million tokens.
 constexpr Bytes kMaxTextFile = GiB(1);
 
 Result<std::string> ReadDocument(Env& env, const std::string& path) {
@@ -63,8 +63,8 @@ Result<std::unique_ptr<RecordReader>> RecordReader::Open(Env& env, const std::st
 
 namespace {
 
-// What Python writes for numbers that JSON has not: each becomes null, as it is for the row's other readers. Nothing
-// where there is none.
+// Replaces NaN and Infinity, which Python writes but JSON lacks,
+// by null, as other readers do. nullopt if there is none.
 std::optional<std::string> WithoutNonFinite(std::string_view text) {
   static constexpr std::array<std::string_view, 3> kNames = {"-Infinity", "Infinity", "NaN"};
   std::string out;
@@ -132,7 +132,7 @@ Status RecordReader::Detect() {
     if (known) return OkStatus();
     if (first_error.ok()) first_error = problem;
   }
-  if (seen_.empty()) return Corrupt(fmt::format("{} holds no rows", path_));
+  if (seen_.empty()) return Corrupt(fmt::format("{} has no rows", path_));
   return first_error;
 }
 

@@ -1,12 +1,12 @@
-// RecordReader: a data file (.jsonl, .json, .txt) as a stream of rows and what they mean.
+// RecordReader: a data file (.jsonl, .json, .txt) as a stream of rows, each parsed into a record.
 //
 //   auto reader = RecordReader::Open(PosixEnv(), "train.jsonl");
 //   RawRow row;
 //   while (*(*reader)->Next(row)) { Result<Record> record = (*reader)->Parse(std::move(row)); ... }
 //
-// The format is detected once per file, from the first of its rows that has one, and every row must then have it.
-// NaN and Infinity, which Python writes and JSON has not, are read as null. Memory is bounded by the longest row. A
-// .txt (.text, .md) file is one row: the whole document, CRLF made LF.
+// The format is detected once per file, from the first row with a known one; every row must then have it. NaN and
+// Infinity, which Python writes but JSON lacks, are read as null. Memory is bounded by the longest row. A .txt (.text,
+// .md) file is one row: the whole document, with LF for CRLF.
 #pragma once
 
 #include <cstdint>
@@ -27,18 +27,17 @@ bool IsTextFile(std::string_view path);
 
 class RecordReader {
  public:
-  // Errors: as RowReader::Open, and a file of which none of the first rows is known.
+  // Errors: as RowReader::Open, and a file whose first rows have no known format.
   static Result<std::unique_ptr<RecordReader>> Open(Env& env, const std::string& path);
 
   // False after the last row. An error is final. One thread at a time.
   Result<bool> Next(RawRow& row);
 
-  // The row's meaning, or what is wrong with it. Any thread. By value: a text file's row is the file, moved on, not
-  // copied.
+  // Parses the row. Any thread. By value: a text file's row is the whole file, which is moved, not copied.
   Result<Record> Parse(RawRow row) const;
 
   RecordFormat format() const { return format_; }
-  // The row that decided: "line 1", or "row 3 (line 40)" where rows are no lines.
+  // The row that decided: "line 1", or "row 3 (line 40)" if a row is not a line.
   std::string format_place() const { return Place(format_row_); }
   const std::string& path() const { return path_; }
 

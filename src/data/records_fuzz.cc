@@ -1,4 +1,4 @@
-// libFuzzer target: any bytes as a data file. A row is cut, parsed, made a record and tokenised, or is an error.
+// libFuzzer target: any bytes as a data file. Each row is cut out, parsed, made a record and tokenised, or is an error.
 #include <cstddef>
 #include <cstdint>
 #include <cstring>

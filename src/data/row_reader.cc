@@ -24,7 +24,7 @@ bool EndsWith(std::string_view text, std::string_view tail) {
                     [](char a, char b) { return a == (b >= 'A' && b <= 'Z' ? b + 32 : b); });
 }
 
-// The line that makes a table's rows JSON lines; empty where the file's name is not that of a table.
+// The command that converts a table to JSON lines; empty if the file's name is not a table's.
 std::string CommandToJson(const std::string& path) {
   const bool tabs = EndsWith(path, ".tsv");
   if (!tabs && !EndsWith(path, ".csv")) return "";
@@ -33,7 +33,7 @@ std::string CommandToJson(const std::string& path) {
       tabs ? ", delimiter=\"\\t\"" : "", path, path.substr(0, path.size() - 4) + ".jsonl");
 }
 
-// What a file that is no text begins with, and what to do about it.
+// Recognises non-text files by their first bytes; says what to do about them.
 std::optional<std::string_view> ForeignFormat(std::string_view head) {
   if (head.starts_with("\x1f\x8b")) return "is compressed with gzip: unpack it first (gunzip)";
   if (head.starts_with("\x28\xb5\x2f\xfd")) return "is compressed with zstd: unpack it first (unzstd)";
@@ -50,15 +50,15 @@ std::optional<std::string_view> ForeignFormat(std::string_view head) {
 
 }  // namespace
 
-// Feeds on the bytes of one value, beginning with its first. Structure only: quotes, escapes, brackets, and how many
-// keys an object has; the parser judges the rest.
+// Takes the bytes of one value, one by one. Looks only at structure: quotes, escapes, brackets, and the number of keys
+// of an object; the parser checks the rest.
 class RowReader::ValueScanner {
  public:
   // Objects keep the order of their keys (templates print them), which costs a search per insertion.
   static constexpr int kMaxKeys = 4096;
   static constexpr int kMaxDepth = 256;  // as ParseJson
 
-  // False when `c` does not belong to the value any more (a number before a comma).
+  // False if `c` no longer belongs to the value (a comma after a number).
   bool Feed(char c) {
     if (complete_) return false;
     if (in_string_) {
@@ -100,7 +100,8 @@ class RowReader::ValueScanner {
   bool scalar() const { return depth_ == 0 && !complete_ && !in_string_; }
   Status Verdict(const std::string& place) const {
     if (too_deep_) return Corrupt(fmt::format("{}: JSON nested deeper than {} levels", place, kMaxDepth));
-    if (too_wide_) return Corrupt(fmt::format("{}: an object of more than {} keys is no row of data", place, kMaxKeys));
+    if (too_wide_)
+      return Corrupt(fmt::format("{}: an object of more than {} keys is too wide for a row of data", place, kMaxKeys));
     return OkStatus();
   }
 
@@ -168,7 +169,7 @@ Status RowReader::Probe() {
   const int64_t start = head.starts_with(kUtf8Mark) ? static_cast<int64_t>(kUtf8Mark.size()) : 0;
   begin_ += static_cast<size_t>(start);
   TEMPER_ASSIGN_OR_RETURN(const int first, PeekAfterSpace());
-  if (first < 0) return Corrupt(fmt::format("{} is empty: it holds no rows", path_));
+  if (first < 0) return Corrupt(fmt::format("{} is empty: it has no rows", path_));
   if (first != '{' && first != '[') {
     if (const std::string command = CommandToJson(path_); !command.empty()) {
       return Unsupported(fmt::format("{} is a table, and Temper reads JSON lines: {}", path_, command));
@@ -184,11 +185,11 @@ Status RowReader::Probe() {
   for (;;) {
     TEMPER_ASSIGN_OR_RETURN(const int c, Peek());
     if (c < 0) break;
-    // A raw line end inside a string is valid nowhere: the line is broken, and lines it is.
+    // A raw line end inside a string is never valid: this is a broken line, so the layout is kLines.
     if (c == '\n') {
       layout_ = scanner.in_string() ? RowLayout::kLines : first == '[' ? RowLayout::kArray : RowLayout::kValues;
       if (layout_ == RowLayout::kValues && named_lines) {
-        // A first row that was cut off, or one that goes on in the next line?
+        // Is the first row cut off, or does it continue in the next line?
         Skip();
         TEMPER_ASSIGN_OR_RETURN(const int next, Peek());
         if (!IsSpace(next) && next != '"' && next != '}' && next != ']') layout_ = RowLayout::kLines;

@@ -1,10 +1,10 @@
 // RowReader: cuts a JSON data file into the texts of its rows, in order, without parsing them.
 //
-// Three layouts are told apart by looking at the bytes, not by trusting the name:
+// The layout is detected from the bytes, not from the file's name:
 //   lines   one JSON value per line (.jsonl), blank lines ignored; a broken line costs that line only. A .jsonl file
 //           whose first value is indented over several lines is "values" all the same
 //   array   one JSON array whose elements are the rows (.json)
-//   values  whole JSON values one after another, each over several lines (a pretty-printed single row, too)
+//   values  whole JSON values one after another, each over several lines (also a single pretty-printed row)
 // A byte order mark and CRLF line ends are accepted. Memory is bounded by the longest row (at most `max_row`).
 // One thread at a time.
 #pragma once
@@ -23,7 +23,7 @@ struct RawRow {
   std::string text;
   int64_t number = 0;  // among the rows of its file, from 1; blank lines do not count
   int64_t line = 0;    // of its first byte, from 1
-  // Not OK: the row could not be cut out whole (too long, too deep), but the reader stands after it.
+  // Not OK: the row could not be cut out whole (too long, too deep); the reader is already past it.
   Status error;
 };
 
@@ -31,10 +31,10 @@ enum class RowLayout : uint8_t { kLines, kArray, kValues };
 
 class RowReader {
  public:
-  // A row of 64 MiB is some 15 million tokens: nothing that could be trained on in one piece.
+  // A row of 64 MiB is some 15 million tokens: too long to train on in one piece.
   static constexpr Bytes kMaxRow = MiB(64);
 
-  // Errors: the file cannot be opened, is empty, or is plainly something else (gzip, Parquet, UTF-16, not JSON).
+  // Errors: the file cannot be opened, is empty, or has another format (gzip, Parquet, UTF-16, not JSON).
   static Result<std::unique_ptr<RowReader>> Open(Env& env, const std::string& path, Bytes max_row = kMaxRow);
 
   // False after the last row. An error is final: the file cannot be read, or its array is broken so that the next row
@@ -45,13 +45,13 @@ class RowReader {
   const std::string& path() const { return path_; }
 
  private:
-  // Scans one JSON value: where it ends, and whether it is worth parsing.
+  // Finds the end of one JSON value, and whether it is too deep or too wide to parse.
   class ValueScanner;
 
   RowReader(std::unique_ptr<RandomAccessFile> file, Bytes max_row);
 
   Status Probe();
-  Status Fill();                 // more bytes into the buffer; at_end_ when there are none
+  Status Fill();                 // reads more bytes into the buffer; sets at_end_ if there are none
   Result<int> Peek();            // the next byte, or -1 at the end
   void Skip();                   // REQUIRES: the last Peek gave a byte
   Result<int> PeekAfterSpace();  // the next byte that is not white space
@@ -70,7 +70,7 @@ class RowReader {
   int64_t offset_ = 0;          // in the file, of the byte after the buffer's last
   int64_t line_ = 1;
   int64_t rows_ = 0;
-  bool in_array_ = false;  // the opening bracket is behind us
+  bool in_array_ = false;  // the opening bracket has been read
   bool done_ = false;
 };
 

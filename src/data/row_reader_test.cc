@@ -22,7 +22,7 @@ class RowReaderTest : public testing::Test {
     EXPECT_TRUE((*file)->Append(text).ok() && (*file)->Close().ok());
     return path;
   }
-  // Every row as "line:text"; errors as "line:!" and, where final, "!message".
+  // Every row as "line:text"; errors as "line:!", final ones as "!message".
   std::vector<std::string> Rows(const std::string& path, Bytes max_row = RowReader::kMaxRow) {
     auto reader = RowReader::Open(PosixEnv(), path, max_row);
     if (!reader.ok()) return {"!" + reader.status().message()};
@@ -90,7 +90,7 @@ TEST_F(RowReaderTest, ReadsIndentedObjectsOfAFileNamedJsonl) {
   EXPECT_EQ(Rows(Write("b.jsonl", "{\"a\":\n{\"a\": 2}\n")), (Strings{"1:{\"a\":", "2:{\"a\": 2}"}));
 }
 
-TEST_F(RowReaderTest, ATableComesWithTheLineThatConvertsIt) {
+TEST_F(RowReaderTest, TheErrorForATableHasTheCommandThatConvertsIt) {
   const auto rows = Rows(Write("a.csv", "prompt,completion\n1,2\n"));
   ASSERT_EQ(rows.size(), 1u);
   EXPECT_NE(rows[0].find("a.csv is a table, and Temper reads JSON lines: python3 -c 'import csv"), std::string::npos);
@@ -112,7 +112,7 @@ TEST_F(RowReaderTest, AListThatIsBrokenIsAFinalErrorNamingTheLine) {
   }
 }
 
-TEST_F(RowReaderTest, SaysWhatAForeignFileIs) {
+TEST_F(RowReaderTest, NamesTheFormatOfOtherFiles) {
   for (const auto& [text, hint] :
        std::vector<std::pair<std::string, std::string>>{{"", "is empty"},
                                                         {" \n\n", "is empty"},

@@ -30,7 +30,7 @@ Sampler::Batch Sampler::NextBatch(int64_t rows) {
 Status Sampler::Restore(const SamplerState& state) {
   if (state.epoch < 0 || state.next_row < 0 || state.next_row > rows_per_epoch()) {
     return Corrupt(
-        fmt::format("the saved sampler stands at row {} of epoch {}, but the data set has {} rows per epoch: "
+        fmt::format("the saved sampler is at row {} of epoch {}, but the data set has {} rows per epoch: "
                     "the data or max_seq_len has changed since the checkpoint",
                     state.next_row, state.epoch, rows_per_epoch()));
   }
@@ -56,7 +56,7 @@ Result<StepCount> StepsOf(int64_t rows_per_epoch, int64_t rows_per_step, double 
     return steps;
   }
   const double total = std::ceil(epochs * static_cast<double>(steps.per_epoch));
-  // 2^53: beyond it a double no longer counts in ones, and no run gets there.
+  // Beyond 2^53 a double cannot count single steps; no run gets there.
   if (!(epochs > 0) || !(total <= 0x1p53)) {
     return InvalidArgument(fmt::format("num_train_epochs is {}: it should be above 0 (or set max_steps)", epochs));
   }

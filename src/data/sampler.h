@@ -1,11 +1,11 @@
-// Sampler: the order in which a run sees its rows. All its state is {seed, epoch, next_row}.
+// Sampler: the order in which a run sees its rows. Its whole state is {seed, epoch, next_row}.
 //
 // A batch never spans two epochs: the rows left at the end of an epoch make one smaller batch, as in Hugging Face's
 // Trainer. So every sample is seen exactly once per epoch, and the loss (a mean over the batch's supervised tokens)
 // needs no correction. The number of steps is known beforehand (StepsOf).
 //
-// The global index of a token is (its row's place in the batch) * max_seq_len + its place in the row; ranks and
-// micro-batches are dealt contiguous parts of a batch, so it does not depend on the mesh.
+// The global index of a token is (its row's place in the batch) * max_seq_len + its place in the row. Ranks and
+// micro-batches get contiguous parts of a batch, so the index does not depend on the mesh.
 #pragma once
 
 #include <cstdint>
@@ -28,8 +28,8 @@ class Sampler {
  public:
   Sampler(const TokenStore& store, std::span<const int32_t> samples, const PackingOptions& options, uint64_t seed);
 
-  // The next `rows` rows, or what is left of the epoch: begin and count for packing().row(). Begins the next epoch
-  // first if this one is used up. REQUIRES: rows > 0, rows_per_epoch() > 0.
+  // The next `rows` rows, or the rest of the epoch: begin and count for packing().row(). Starts the next epoch first if
+  // this one is used up. REQUIRES: rows > 0, rows_per_epoch() > 0.
   struct Batch {
     int64_t first_row = 0;
     int64_t rows = 0;
@@ -38,7 +38,7 @@ class Sampler {
   Batch NextBatch(int64_t rows);
 
   const SamplerState& state() const { return state_; }
-  // Goes on where `state` was taken. Error: it cannot be a state of this data set.
+  // Continues from `state`. Error: it cannot be a state of this data set.
   Status Restore(const SamplerState& state);
 
   int64_t rows_per_epoch() const { return packing_.rows(); }
@@ -55,8 +55,8 @@ struct StepCount {
   int64_t total = 0;
 };
 
-// Steps of a run: `epochs` times the steps of one, rounded up (0.5 epochs of 5 steps are 3), or `max_steps` where that
-// is positive. Errors: no rows, nothing to do.
+// Steps of a run: `epochs` times the steps of one, rounded up (0.5 epochs of 5 steps are 3), or `max_steps` if that is
+// positive. Errors: no rows, nothing to do.
 Result<StepCount> StepsOf(int64_t rows_per_epoch, int64_t rows_per_step, double epochs, int64_t max_steps = -1);
 
 }  // namespace temper

@@ -60,11 +60,11 @@ TEST(Sampler, SeesEverySampleOncePerEpochAndCountsItsSteps) {
   }
 }
 
-TEST(Sampler, GoesOnFromItsStateAsIfNeverStopped) {
+TEST(Sampler, ContinuesFromItsStateAsIfNeverStopped) {
   const TokenStore store = RandomStore(2, 100, 20);
   Sampler straight(store, Ids(100), {.max_seq_len = 32}, 7);
   for (int stop = 0; stop < 60; ++stop) {
-    // A fresh process: the sampler is made anew, with a seed that the state overrides.
+    // As in a new process: a new sampler, with a seed that the state overrides.
     Sampler resumed(store, Ids(100), {.max_seq_len = 32}, 1234);
     ASSERT_TRUE(resumed.Restore(straight.state()).ok());
     Sampler twin(store, Ids(100), {.max_seq_len = 32}, 99);
@@ -83,7 +83,7 @@ TEST(Sampler, GoesOnFromItsStateAsIfNeverStopped) {
   EXPECT_GT(straight.state().epoch, 0);
 }
 
-// The order of rows does not depend on how many of them a step takes: only where steps end does.
+// The order of rows does not depend on the rows per step; only the ends of steps do.
 TEST(Sampler, OrderWithinAnEpochIsIndependentOfTheBatchSize) {
   const TokenStore store = RandomStore(3, 200, 20);
   const auto order = [&](int64_t rows_per_step) {

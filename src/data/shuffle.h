@@ -1,4 +1,5 @@
-// The shuffles of the data pipeline: a pure function of (seed, name, epoch), the same on every machine and version.
+// Shuffles of the data pipeline: a pure function of (seed,
+// name, epoch), the same on every machine and in every version.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +8,7 @@
 
 namespace temper {
 
-// Permutes `items` by Fisher and Yates with Philox draws: every order is equally likely. O(n), allocates nothing.
+// Permutes `items` by Fisher-Yates with Philox draws: every order is equally likely. O(n), allocates nothing.
 void Shuffle(uint64_t seed, std::string_view name, int64_t epoch, std::span<int32_t> items);
 
 }  // namespace temper

@@ -31,7 +31,7 @@ TEST(Shuffle, PermutesAndDependsOnSeedNameAndEpoch) {
   EXPECT_EQ(Order(1, "a", 0, 1), std::vector<int32_t>{0});
 }
 
-// The order is part of what a checkpoint means: it may not change between versions.
+// Resuming a checkpoint depends on the order: it may not change between versions.
 TEST(Shuffle, OrderIsTheSameOnEveryMachineAndVersion) {
   EXPECT_EQ(Order(42, "data.rows", 1, 8), (std::vector<int32_t>{6, 1, 2, 0, 7, 5, 4, 3}));
 }

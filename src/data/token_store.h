@@ -1,8 +1,8 @@
 // TokenStore: every sample of a data set, tokenised, in one flat array: 4 bytes and 1 bit per token, 8 bytes per
-// sample; another 4 bytes per token where some token's weight is not 1.
+// sample; another 4 bytes per token if some token's weight is not 1.
 //
-// A sample is what attention may see together: one row of the data set, or one window of a long text. Samples never
-// change once added. Reading from any thread; Add by one thread while nobody reads.
+// Attention stays within a sample: one row of the data set, or one window of a long text. Samples never change once
+// added. Any thread may read; one thread may Add while no other reads.
 #pragma once
 
 #include <cstdint>
@@ -17,9 +17,9 @@ namespace temper {
 
 class TokenStore {
  public:
-  // supervised[i]: predicting tokens[i] is part of the loss. The first token of a sample is predicted by nothing, so
-  // its flag is stored as 0. weights[i]: how much that counts; none given: 1. REQUIRES: as many flags as tokens, at
-  // least one token; as many weights, or none; none of a supervised token is 0.
+  // supervised[i]: predicting tokens[i] is part of the loss. Nothing predicts the first token of a sample, so its flag
+  // is stored as 0. weights[i]: how much that counts; empty: 1. REQUIRES: at least one token; as many flags; as many
+  // weights, or none; no supervised token has weight 0.
   void Add(std::span<const int32_t> tokens, std::span<const uint8_t> supervised,
            std::span<const TokenWeight> weights = {});
 
@@ -42,10 +42,10 @@ class TokenStore {
   int64_t total_tokens() const { return offsets_.back(); }
   int64_t total_supervised() const { return total_supervised_; }
   int64_t longest() const { return longest_; }
-  Bytes memory() const;  // touched; growing reserves more addresses, but no memory behind them
+  Bytes memory() const;  // touched; growth reserves more addresses, but no memory for them
 
-  // For copying a store to other processes: calls body(vector) for each of the arrays that it consists of, until one
-  // fails. What they hold afterwards is what the store holds. REQUIRES: they belong together.
+  // For copying a store to other processes: calls body(vector) for each of its arrays, until one fails. Whatever body
+  // writes into them becomes the content. REQUIRES: the arrays fit together.
   template <class Body>
   Status ForArrays(const Body& body) {
     TEMPER_RETURN_IF_ERROR(body(tokens_));
@@ -56,17 +56,17 @@ class TokenStore {
     return OkStatus();
   }
 
-  // Hash of all tokens, flags, borders and weights: a resumed run compares it, so that a changed data file is noticed.
+  // Hash of all tokens, flags, borders and weights: a resumed run compares it to detect changed data.
   uint64_t Fingerprint() const;
 
  private:
-  void Recount();  // what follows from the arrays
+  void Recount();  // recomputes what follows from the arrays
   static size_t At(int64_t sample) { return static_cast<size_t>(sample); }
 
   std::vector<int32_t> tokens_;
   std::vector<uint64_t> supervised_;  // bit i: token i of tokens_
   std::vector<int64_t> offsets_ = {0};
-  std::vector<TokenWeight> weights_;  // of tokens_; kUnitWeight where not supervised; empty where all are
+  std::vector<TokenWeight> weights_;  // of tokens_; kUnitWeight if not supervised; empty if all are
   int64_t total_supervised_ = 0;
   int64_t longest_ = 0;
 };

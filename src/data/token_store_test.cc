@@ -32,21 +32,21 @@ TEST(TokenStore, GivesBackWhatWasAdded) {
     const auto& t = tokens[static_cast<size_t>(s)];
     ASSERT_TRUE(std::equal(t.begin(), t.end(), store.tokens(s).begin(), store.tokens(s).end()));
     for (int64_t i = 0; i < store.length(s); ++i) {
-      // The first token of a sample is predicted by nothing.
+      // Nothing predicts the first token of a sample.
       ASSERT_EQ(store.supervised(s, i), i > 0 && flags[static_cast<size_t>(s)][static_cast<size_t>(i)]);
     }
   }
   EXPECT_LE(store.memory().v, total * 4 + total / 8 + 201 * 8 + 64);
 }
 
-TEST(TokenStore, KeepsWeightsOnlyWhereOneIsNotOne) {
+TEST(TokenStore, KeepsWeightsOnlyIfOneIsNotOne) {
   using Tokens = std::vector<int32_t>;
   using Flags = std::vector<uint8_t>;
   using Weights = std::vector<TokenWeight>;
   TokenStore plain, ones, some;
   for (TokenStore* store : {&plain, &ones, &some}) store->Add(Tokens{1, 2, 3}, Flags{0, 1, 1});
   plain.Add(Tokens{4, 5, 6}, Flags{0, 0, 1});
-  ones.Add(Tokens{4, 5, 6}, Flags{0, 0, 1}, Weights{7, 0, kUnitWeight});  // of what is not learnt: nothing
+  ones.Add(Tokens{4, 5, 6}, Flags{0, 0, 1}, Weights{7, 0, kUnitWeight});  // masked tokens' weights do not count
   some.Add(Tokens{4, 5, 6}, Flags{0, 0, 1}, Weights{7, 0, kUnitWeight / 2});
   for (TokenStore* store : {&plain, &ones, &some}) store->Add(Tokens{7, 8}, Flags{0, 1});
   EXPECT_FALSE(plain.weighted());

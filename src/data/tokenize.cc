@@ -13,10 +13,10 @@ namespace temper {
 namespace {
 
 constexpr EncodeOptions kPlain = {.add_special = false};
-// Bad rows whose messages are kept: enough to see what is wrong with a file.
+// How many bad rows' messages are kept: enough to see what is wrong with a file.
 constexpr size_t kProblemsKept = 5;
-// Every border inside a piece encodes the piece again, so the pieces of a template that prints no special tokens are
-// ended here: a conversation of n turns costs n times this, not n times itself.
+// Each border inside a piece encodes the piece again. Templates without special tokens would make one long piece, so it
+// ends at this size: a conversation of n turns then costs n times this, not n times itself.
 constexpr size_t kPieceBytes = 16 << 10;
 
 bool StartsWith(const std::vector<int32_t>& ids, const std::vector<int32_t>& head) {
@@ -64,19 +64,20 @@ Result<std::unique_ptr<RowTokenizer>> RowTokenizer::Create(const Tokenizer& toke
                                                            const TokenizeOptions& options) {
   if (options.max_seq_len < 2) {
     return InvalidArgument(fmt::format(
-        "max_seq_len is {}: a row needs at least 2 tokens, one to see and one to predict", options.max_seq_len));
+        "max_seq_len is {}: a row needs at least 2 tokens, one as input and one to predict", options.max_seq_len));
   }
   if (!tokenizer.eos()) {
     return InvalidArgument(
-        "the tokenizer names no EOS token, so the model could not learn to stop: set eos_token in "
+        "the tokenizer has no EOS token, so the model could not learn to stop: set eos_token in "
         "tokenizer_config.json");
   }
   if (options.instructions_as_conversations && !chat_template) {
-    return InvalidArgument("instructions cannot be made conversations: the model has no chat template");
+    return InvalidArgument("cannot turn instructions into conversations: the model has no chat template");
   }
   std::unique_ptr<RowTokenizer> out(new RowTokenizer(tokenizer, chat_template, options));
   out->eos_ = *tokenizer.eos();
-  // What add_special puts in front of any text; what it would put behind (EOS of some) is added here where it is due.
+  // Tokens that add_special puts before any text. Those that it
+  // puts after (EOS for some tokenizers) are added elsewhere.
   TEMPER_ASSIGN_OR_RETURN(const auto bare, tokenizer.Encode("a", kPlain));
   TEMPER_ASSIGN_OR_RETURN(const auto framed, tokenizer.Encode("a"));
   const auto at = std::search(framed.begin(), framed.end(), bare.begin(), bare.end());
@@ -93,16 +94,16 @@ bool RowTokenizer::IsWhiteSpace(int32_t id) const {
   return tokenizer_.Decode(std::span(&id, 1), /*skip_special=*/false).find_first_not_of(" \t\r\n") == std::string::npos;
 }
 
-// Of the supervised tokens that end at `end`: the last that is more than white space, or the first.
+// Of the supervised tokens that end at `end`: the last that is not white space, or the first.
 int32_t RowTokenizer::LastWord(const Sample& sample, size_t end) const {
   size_t at = end - 1;
   while (at > 0 && sample.supervised[at - 1] && IsWhiteSpace(sample.tokens[at])) --at;
   return sample.tokens[at];
 }
 
-// The tokens of `text` as they are behind `context`, which is a special token or a line end: neither merges with what
-// follows in vocabularies that we know, and with it in front no "start of text" space is put before `text`.
-Result<std::vector<int32_t>> RowTokenizer::EncodeBehind(const std::string& context, std::string_view text) const {
+// The tokens that `text` has after `context`, a special token or a line end. In all vocabularies that we know neither
+// merges with the following text, and after it no "start of text" space is put before `text`.
+Result<std::vector<int32_t>> RowTokenizer::EncodeAfter(const std::string& context, std::string_view text) const {
   if (context.empty()) return tokenizer_.Encode(text, kPlain);
   TEMPER_ASSIGN_OR_RETURN(const auto head, tokenizer_.Encode(context, kPlain));
   TEMPER_ASSIGN_OR_RETURN(auto ids, tokenizer_.Encode(context + std::string(text), kPlain));
@@ -111,9 +112,8 @@ Result<std::vector<int32_t>> RowTokenizer::EncodeBehind(const std::string& conte
   return ids;
 }
 
-// Encodes the concatenation so that what stands before each border has the tokens it would have if the text ended
-// there. A piece is the text since the last special token that ends a part; its encoding must extend that of its
-// beginning.
+// Encodes the concatenation so that the text before each border has the tokens that it would have if it ended there. A
+// piece is the text since the last special token that ends a part; its encoding must extend that of its beginning.
 Status RowTokenizer::EncodeParts(const std::vector<Part>& parts, Sample& sample, DataStatistics& statistics) const {
   std::string context, piece;
   std::vector<int32_t> piece_ids;
@@ -131,14 +131,14 @@ Status RowTokenizer::EncodeParts(const std::vector<Part>& parts, Sample& sample,
     ++borders;
     const bool alone = piece.empty() && &part == &parts.back();  // a text file: not copied
     if (!alone) piece += part.text;
-    TEMPER_ASSIGN_OR_RETURN(auto ids, EncodeBehind(context, alone ? part.text : piece));
+    TEMPER_ASSIGN_OR_RETURN(auto ids, EncodeAfter(context, alone ? part.text : piece));
     if (!StartsWith(ids, piece_ids)) {
       ++statistics.split_borders;
       context = "\n";
       piece = part.text;
       piece_ids.clear();
       borders = 1;
-      TEMPER_ASSIGN_OR_RETURN(ids, EncodeBehind(context, piece));
+      TEMPER_ASSIGN_OR_RETURN(ids, EncodeAfter(context, piece));
     }
     sample.tokens.insert(sample.tokens.end(), ids.begin() + static_cast<int64_t>(piece_ids.size()), ids.end());
     sample.supervised.resize(sample.tokens.size(), part.supervised);
@@ -173,15 +173,16 @@ Status RowTokenizer::TokenizeMessages(const Record& record, std::vector<Sample>&
                                       DataStatistics& statistics) const {
   if (!chat_template_) {
     return InvalidArgument(record.where +
-                           ": messages need a chat template, and the model has none: put one into its "
+                           ": messages need a chat template, and the model has none: add one to its "
                            "tokenizer_config.json (chat_template), or use prompt/completion rows");
   }
   if (Status known = chat_template_->CheckRoles(record.messages); !known.ok()) return known.WithContext(record.where);
   std::vector<RenderedChat> chats;
-  if (std::any_of(record.messages.begin(), record.messages.end(), IsLearnt)) {
+  if (std::any_of(record.messages.begin(), record.messages.end(), IsSupervised)) {
     ChatOptions chat = options_.chat;
-    // Turns behind max_seq_len would be cut off, but cost the most to tell apart. Prompts grow from turn to turn, so
-    // they are counted only now and then: one that is no quarter longer than one that fits is taken to fit.
+    // Turns beyond max_seq_len would be cut off, but finding their spans costs the
+    // most. Prompts grow from turn to turn, so they are measured only now and then:
+    // a prompt less than a quarter longer than one that fits is assumed to fit.
     size_t fits = static_cast<size_t>(options_.max_seq_len);  // bytes; no token is shorter than one
     chat.is_beyond = [&](std::string_view prompt) {
       if (prompt.size() < fits + fits / 4) return false;
@@ -193,7 +194,7 @@ Status RowTokenizer::TokenizeMessages(const Record& record, std::vector<Sample>&
     auto rendered = chat_template_->RenderWithSpans(record.messages, record.tools, chat);
     if (!rendered.ok()) return rendered.status().WithContext(record.where);
     chats = *std::move(rendered);
-    // Where everything is learnt, the last text has it all; the others would only repeat it.
+    // If everything is supervised, the last text has it all; the others would repeat it.
     if (options_.train_on_prompt) chats.erase(chats.begin(), chats.end() - 1);
   } else if (options_.train_on_prompt) {
     auto text = chat_template_->Render(record.messages, record.tools, /*add_generation_prompt=*/false, options_.chat);
@@ -226,8 +227,8 @@ Result<Sample> RowTokenizer::TokenizeChat(const Record& record, const RenderedCh
   Sample sample;
   TEMPER_RETURN_IF_ERROR(EncodeParts(parts, sample, statistics));
 
-  // {% generation %} blocks may leave the token that ends the turn outside: the model must learn it all the same.
-  // Or they may go on to the line end behind it: then the turn has ended all the same.
+  // {% generation %} blocks may leave out the token that ends the turn: the model must learn it all the same. Or they
+  // may include the line end after it: then the turn already has its end.
   std::optional<size_t> last;
   for (size_t i = 0; i < sample.tokens.size(); ++i) {
     if (!sample.supervised[i] && i > 0 && sample.supervised[i - 1] && EndsTurn(sample.tokens[i]) &&
@@ -253,7 +254,7 @@ Result<Sample> RowTokenizer::TokenizeIds(const Record& record) const {
   for (size_t i = 0; i < record.input_ids.size(); ++i) {
     if (record.input_ids[i] >= vocab_size_) {
       return Corrupt(
-          fmt::format("{}: input_ids[{}] is {}, but the model knows {} tokens: these ids are of another "
+          fmt::format("{}: input_ids[{}] is {}, but the model has {} tokens: these ids are of another "
                       "tokenizer",
                       record.where, i, record.input_ids[i], vocab_size_));
     }
@@ -316,28 +317,28 @@ Status RowTokenizer::TokenizeText(const Record& record, std::vector<Sample>& sam
 Status RowTokenizer::CheckFront(const Record& record, const Sample& sample) const {
   const auto bos = tokenizer_.bos();
   if (!bos || sample.tokens.size() < 2 || sample.tokens[0] != *bos || sample.tokens[1] != *bos) return OkStatus();
-  // Where one token serves as both (OPT), an empty row is BOS EOS, and ready-made ids may mean it so.
+  // If one token serves as both (OPT), an empty row is BOS EOS, and a row of ids may do this on purpose.
   if (*bos == eos_ && (sample.tokens.size() == 2 || record.kind == RecordKind::kTokens)) return OkStatus();
   return Corrupt(
-      fmt::format("{}: begins with BOS twice. The tokenizer puts {} in front itself: remove it from the text "
+      fmt::format("{}: begins with BOS twice. The tokenizer adds {} itself: remove it from the text "
                   "(or one of the two from the chat template)",
                   record.where, tokenizer_.IdToToken(*bos)));
 }
 
-// A tokenizer may have been given tokens that its model was not: the [PAD] of many a Llama.
+// A tokenizer may have tokens that its model lacks, such as the [PAD] of many Llamas.
 Status RowTokenizer::CheckIds(const Record& record, const Sample& sample) const {
   const auto beyond =
       std::find_if(sample.tokens.begin(), sample.tokens.end(), [&](int32_t id) { return id >= vocab_size_; });
   if (beyond == sample.tokens.end()) return OkStatus();
   return Corrupt(fmt::format(
-      "{}: has the token {} ({}), and the model has embeddings for {} only: take it out of the text, or use "
+      "{}: has the token {} ({}), but the model has embeddings for only {}: remove it from the text, or use "
       "the tokenizer that the model was trained with",
       record.where, *beyond, Quoted(tokenizer_.IdToToken(*beyond)), vocab_size_));
 }
 
 namespace {
 
-// Weights of turns times that of their row.
+// Multiplies the weights of turns by that of their row.
 Status ScaleWeights(const Record& record, Sample& sample) {
   if (record.weight == kUnitWeight) return OkStatus();
   sample.weights.resize(sample.tokens.size(), kUnitWeight);
@@ -353,8 +354,8 @@ Status ScaleWeights(const Record& record, Sample& sample) {
 
 }  // namespace
 
-// What all rows but texts have in common: the mask of the first token, the cut, the row's weight, the dropped tail.
-// `beyond`: how many tokens the row goes on with that are in no sample.
+// For all rows except texts: masks the first token, cuts at max_seq_len, applies the row's weight, drops the tail.
+// `beyond`: number of the row's further tokens that are in no sample.
 Status RowTokenizer::Finish(const Record& record, Sample sample, int64_t beyond, std::vector<Sample>& samples,
                             DataStatistics& statistics) const {
   TEMPER_RETURN_IF_ERROR(CheckFront(record, sample));

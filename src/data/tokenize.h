@@ -1,12 +1,12 @@
-// RowTokenizer: a record becomes samples: tokens, and for each whether predicting it is part of the loss.
+// RowTokenizer: turns a record into samples: tokens, and for each whether predicting it is part of the loss.
 //
-// Training must see what inference will see, so the tokens of a prompt are those of the prompt encoded alone: that is
-// what generation starts from. If prompt and completion encoded together begin with them (nearly always), that encoding
-// is taken; where a token would reach across the border ("un|able"), the completion is encoded on its own behind the
-// prompt. The same holds at every border of a conversation between what the template writes and what the assistant
-// says. A border behind a special token is exact by itself: tokenizers never merge across one.
+// Training must see what inference will see, so the tokens of a prompt are those of the prompt encoded alone, from
+// which generation starts. If prompt and completion encoded together begin with them (nearly always), that encoding is
+// used; if a token would cross the border ("un|able"), the completion is encoded separately after the prompt. The same
+// holds at every border in a conversation between the template's text and the assistant's. A border after a special
+// token is exact by itself: tokenizers never merge across one.
 //
-//   prompt/completion   [what the tokenizer puts in front (BOS)] prompt COMPLETION EOS
+//   prompt/completion   [BOS, if the tokenizer adds it] prompt COMPLETION EOS
 //   messages            the template's text, nothing added in front; ASSISTANT SPANS with the token that ends the turn,
 //                       EOS if the last span ends without one (white space aside). One sample per text that the
 //                       template needs: templates that rewrite earlier turns need several (chat_template.h)
@@ -14,9 +14,9 @@
 //                       token is predicted exactly once
 //   tokens              as they are
 //
-// Capitals are supervised; all are with train_on_prompt. What follows the last supervised token influences no loss and
-// is dropped. What has weight 0 is not supervised. Rows longer than max_seq_len are cut at the end; a row with nothing
-// supervised left is dropped; both counted.
+// Text in capitals is supervised; with train_on_prompt all text is. Tokens after the last supervised one do not affect
+// the loss and are dropped. Text of weight 0 is not supervised. Rows longer than max_seq_len are cut at the end; a row
+// with nothing supervised left is dropped; both are counted.
 //
 // Immutable after Create; Tokenize may be called from any thread.
 #pragma once
@@ -37,22 +37,22 @@ namespace temper {
 struct TokenizeOptions {
   int64_t max_seq_len = 2048;
   bool train_on_prompt = false;
-  // Question/answer and Alpaca rows go through the chat template as one user turn and its answer, as a chat would.
+  // Question/answer and Alpaca rows go through the chat template as one user turn and its answer.
   bool instructions_as_conversations = false;
-  ChatOptions chat;        // what the template sees besides the messages
-  int64_t vocab_size = 0;  // tokens that the model has embeddings for; 0: all of the tokenizer's
+  ChatOptions chat;        // the template's input besides the messages
+  int64_t vocab_size = 0;  // number of tokens with embeddings in the model; 0: all of the tokenizer's
 };
 
 struct Sample {
   std::vector<int32_t> tokens;
   std::vector<uint8_t> supervised;  // as many; [0] is always 0
-  // How much each supervised token counts, never 0; as many, or none where all count 1.
+  // How much each supervised token counts, never 0; as many, or empty if all count 1.
   std::vector<TokenWeight> weights;
 
-  void Resize(size_t n);  // tokens that it adds are not supervised
+  void Resize(size_t n);  // added tokens are not supervised
 };
 
-// What happened to the rows; the caller prints it.
+// Statistics of the rows; the caller prints them.
 struct DataStatistics {
   int64_t rows = 0;           // read, good or bad
   int64_t bad_rows = 0;       // skipped (skip_bad_rows)
@@ -64,11 +64,11 @@ struct DataStatistics {
   int64_t samples = 0;
   int64_t tokens = 0;      // in the samples
   int64_t supervised = 0;  // of those
-  int64_t weighted = 0;    // of those: with another weight than 1, and these weights' bounds
+  int64_t weighted = 0;    // of those: with a weight other than 1, and these weights' bounds
   TokenWeight least_weight = kLargestWeight, largest_weight = 0;
   // Samples with a supervised token that ends generation. None at all: the model will not learn to stop.
   int64_t stopping_samples = 0;
-  int64_t empty_answers = 0;          // learnt: nothing but the token that ends the turn
+  int64_t empty_answers = 0;          // supervised: only the token that ends the turn
   std::vector<std::string> problems;  // of the first bad rows
 
   void Add(const DataStatistics& other);
@@ -85,7 +85,7 @@ class RowTokenizer {
   Status Tokenize(const Record& record, std::vector<Sample>& samples, DataStatistics& statistics) const;
 
  private:
-  // A stretch of text, whether it is to be learnt, and how much.
+  // A stretch of text, whether it is supervised, and its weight.
   struct Part {
     std::string_view text;
     bool supervised = false;
@@ -95,7 +95,7 @@ class RowTokenizer {
   RowTokenizer(const Tokenizer& tokenizer, const ChatTemplate* chat_template, const TokenizeOptions& options);
 
   Status EncodeParts(const std::vector<Part>& parts, Sample& sample, DataStatistics& statistics) const;
-  Result<std::vector<int32_t>> EncodeBehind(const std::string& context, std::string_view text) const;
+  Result<std::vector<int32_t>> EncodeAfter(const std::string& context, std::string_view text) const;
   Result<Sample> TokenizePrompt(const Record& record, DataStatistics& statistics) const;
   Status TokenizeMessages(const Record& record, std::vector<Sample>& samples, DataStatistics& statistics) const;
   Result<Sample> TokenizeChat(const Record& record, const RenderedChat& chat, DataStatistics& statistics) const;
@@ -114,7 +114,7 @@ class RowTokenizer {
   const ChatTemplate* const chat_template_;
   const TokenizeOptions options_;
   const int64_t vocab_size_;
-  std::vector<int32_t> front_;  // what the tokenizer puts in front of a text
+  std::vector<int32_t> front_;  // the tokens that the tokenizer puts before a text
   int32_t eos_ = 0;
 };
 

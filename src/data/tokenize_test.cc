@@ -64,8 +64,8 @@ Outcome RunRow(const Tokenizer& tokenizer, const Record& record, TokenizeOptions
   return out;
 }
 
-// What is supervised, spelled out; and the whole.
-std::string Learnt(const Tokenizer& tokenizer, const Sample& sample) {
+// Text of the supervised tokens, and of all.
+std::string Supervised(const Tokenizer& tokenizer, const Sample& sample) {
   Ids ids;
   for (size_t i = 0; i < sample.tokens.size(); ++i) {
     if (sample.supervised[i]) ids.push_back(sample.tokens[i]);
@@ -76,7 +76,7 @@ std::string Whole(const Tokenizer& tokenizer, const Sample& sample) {
   return tokenizer.Decode(sample.tokens, false);
 }
 
-TEST(RowTokenizer, LearnsTheCompletionAndEosOnly) {
+TEST(RowTokenizer, SupervisesTheCompletionAndEosOnly) {
   const FakeTokenizer tokenizer;
   const Outcome out = RunRow(tokenizer, Prompt("ab", "cd"));
   ASSERT_EQ(out.samples.size(), 1u) << out.status.message();
@@ -87,13 +87,13 @@ TEST(RowTokenizer, LearnsTheCompletionAndEosOnly) {
   EXPECT_EQ(out.statistics.stopping_samples, 1);
 }
 
-TEST(RowTokenizer, TrainOnPromptLearnsAllButTheFirstToken) {
+TEST(RowTokenizer, TrainOnPromptSupervisesAllButTheFirstToken) {
   const FakeTokenizer tokenizer;
   const Outcome out = RunRow(tokenizer, Prompt("ab", "cd"), {.train_on_prompt = true});
   EXPECT_EQ(out.samples[0].supervised, (Flags{0, 1, 1, 1, 1, 1}));
 }
 
-TEST(RowTokenizer, EosIsNotDoubledAndBosTwiceIsAnError) {
+TEST(RowTokenizer, EosIsNotDoubledAndDoubleBosIsAnError) {
   const FakeTokenizer tokenizer;
   EXPECT_EQ(RunRow(tokenizer, Prompt("ab", "cd</s>")).samples[0].tokens, (Ids{kBos, 'a', 'b', 'c', 'd', kEos}));
   EXPECT_EQ(RunRow(tokenizer, Prompt("ab</s>", "")).samples[0].tokens, (Ids{kBos, 'a', 'b', kEos, kEos}));
@@ -104,7 +104,7 @@ TEST(RowTokenizer, EosIsNotDoubledAndBosTwiceIsAnError) {
   }
 }
 
-// The prompt's tokens are what generation starts from, also where the tokenizer would merge across the border.
+// Generation starts from the prompt's tokens, even if the tokenizer would merge across the border.
 TEST(RowTokenizer, PromptTokensAreThoseOfThePromptAlone) {
   const FakeTokenizer tokenizer({"un", "able", "unable", "u"});
   const auto prompt_alone = tokenizer.Encode("i am un");
@@ -112,14 +112,14 @@ TEST(RowTokenizer, PromptTokensAreThoseOfThePromptAlone) {
   ASSERT_EQ(merged.samples.size(), 1u);
   const Ids& ids = merged.samples[0].tokens;
   EXPECT_EQ(Ids(ids.begin(), ids.begin() + static_cast<int64_t>(prompt_alone->size())), *prompt_alone);
-  EXPECT_EQ(Learnt(tokenizer, merged.samples[0]), "able</s>");
+  EXPECT_EQ(Supervised(tokenizer, merged.samples[0]), "able</s>");
   EXPECT_EQ(merged.statistics.split_borders, 1);
   const Outcome apart = RunRow(tokenizer, Prompt("i am ", "unable"));
-  EXPECT_EQ(Learnt(tokenizer, apart.samples[0]), "unable</s>");
+  EXPECT_EQ(Supervised(tokenizer, apart.samples[0]), "unable</s>");
   EXPECT_EQ(apart.statistics.split_borders, 0);
 }
 
-// SentencePiece puts a space before a text: it must not come back in the middle of one.
+// SentencePiece puts a space before a text, but must not put one inside it.
 TEST(RowTokenizer, NoSpaceAppearsAtTheBorder) {
   const FakeTokenizer tokenizer({"un", "able", "unable"}, /*dummy_prefix=*/true);
   EXPECT_EQ(Whole(tokenizer, RunRow(tokenizer, Prompt("ab", "cd")).samples[0]), "<s>_abcd</s>");
@@ -157,7 +157,7 @@ TEST(RowTokenizer, LongTextsBecomeWindowsThatPredictEveryTokenOnce) {
           ASSERT_EQ(static_cast<int64_t>(out.samples[s].tokens.size()), window);
           ASSERT_EQ(out.samples[s + 1].tokens[0], out.samples[s].tokens.back());
         }
-        predicted += Learnt(tokenizer, out.samples[s]);
+        predicted += Supervised(tokenizer, out.samples[s]);
       }
       ASSERT_EQ(predicted, text + "</s>") << "window " << window;
       ASSERT_EQ(out.statistics.supervised, static_cast<int64_t>(n) + 1);
@@ -167,9 +167,9 @@ TEST(RowTokenizer, LongTextsBecomeWindowsThatPredictEveryTokenOnce) {
   EXPECT_EQ(RunRow(tokenizer, Text("")).statistics.dropped_rows, 1);
 }
 
-TEST(RowTokenizer, ChatsLearnWhatTheAssistantSaysAndItsEnd) {
+TEST(RowTokenizer, ChatsSuperviseTheAssistantsWordsAndTheEndOfTurn) {
   const FakeTokenizer tokenizer;
-  // The second leaves the token that ends the turn outside of its generation blocks.
+  // The second template leaves the token that ends the turn out of its generation blocks.
   for (const ChatTemplate& chat :
        {ChatMl(),
         Template("{% for m in messages %}<|im_start|>{{ m.role }}:{% if m.role == 'assistant' %}{% generation %}"
@@ -179,8 +179,8 @@ TEST(RowTokenizer, ChatsLearnWhatTheAssistantSaysAndItsEnd) {
         {"role":"user","content":"c"},{"role":"assistant","content":"de"},{"role":"user","content":"unanswered"}])"),
                                {}, &chat);
     ASSERT_EQ(out.samples.size(), 1u) << out.status.message();
-    EXPECT_EQ(Learnt(tokenizer, out.samples[0]), "b<|im_end|>de<|im_end|>");
-    // No BOS is put before what a template printed, and nothing that cannot be learnt from follows.
+    EXPECT_EQ(Supervised(tokenizer, out.samples[0]), "b<|im_end|>de<|im_end|>");
+    // No BOS is added before the template's text, and nothing follows the last supervised token.
     EXPECT_EQ(Whole(tokenizer, out.samples[0]),
               "<|im_start|>user:a<|im_end|>\n<|im_start|>assistant:b<|im_end|>\n<|im_start|>user:c<|im_end|>\n"
               "<|im_start|>assistant:de<|im_end|>");
@@ -199,11 +199,11 @@ TEST(RowTokenizer, ATurnThatTheTemplateLeavesOpenIsEndedByEos) {
   ASSERT_EQ(out.samples.size(), 1u) << out.status.message();
   EXPECT_EQ(out.samples[0].tokens.front(), kBos);
   EXPECT_EQ(out.samples[0].tokens.back(), kEos);
-  EXPECT_EQ(Learnt(tokenizer, out.samples[0]).substr(0, 1), "b");
+  EXPECT_EQ(Supervised(tokenizer, out.samples[0]).substr(0, 1), "b");
 }
 
-// As in trainers' variants of Qwen's and Gemma's templates. A model that learnt another EOS behind the line end would
-// learn to go on after its end.
+// As in trainers' variants of Qwen's and Gemma's templates. A second EOS
+// after the line end would teach the model to continue after its end.
 TEST(RowTokenizer, ABlockThatEndsInWhiteSpaceEndsItsTurnOnce) {
   const FakeTokenizer tokenizer;
   const std::string head =
@@ -213,21 +213,21 @@ TEST(RowTokenizer, ABlockThatEndsInWhiteSpaceEndsItsTurnOnce) {
       "{% if add_generation_prompt %}<|im_start|>assistant:{% endif %}";
   const std::string messages = R"([{"role":"user","content":"a"},{"role":"assistant","content":"b"},
       {"role":"user","content":"c"},{"role":"assistant","content":""}])";
-  // The second ends the conversation outside of its blocks.
+  // The second template ends the conversation outside its blocks.
   for (const std::string& tail : {std::string(), std::string("{{ eos_token }}")}) {
     const ChatTemplate chat = Template(head + tail);
     const Outcome out = RunRow(tokenizer, Chat(messages), {}, &chat);
     ASSERT_EQ(out.samples.size(), 1u) << out.status.message();
-    EXPECT_EQ(Learnt(tokenizer, out.samples[0]), "b<|im_end|>\n \n<|im_end|>\n \n");
+    EXPECT_EQ(Supervised(tokenizer, out.samples[0]), "b<|im_end|>\n \n<|im_end|>\n \n");
     EXPECT_EQ(out.samples[0].tokens.back(), '\n');
     EXPECT_EQ(out.statistics.stopping_samples, 1);
     EXPECT_EQ(out.statistics.empty_answers, 1);
   }
-  // A turn that ends in white space and nothing else still lacks its end.
+  // A turn that ends only in white space still lacks its end.
   const ChatTemplate open = Template(
       "{% for m in messages %}<|im_start|>{{ m.role }}:{% if m.role == 'assistant' %}{% generation %}"
       "{{ m.content + '\n' }}{% endgeneration %}{% else %}{{ m.content }}{% endif %}{% endfor %}");
-  EXPECT_EQ(Learnt(tokenizer, RunRow(tokenizer, Chat(messages), {}, &open).samples[0]), "b\n\n</s>");
+  EXPECT_EQ(Supervised(tokenizer, RunRow(tokenizer, Chat(messages), {}, &open).samples[0]), "b\n\n</s>");
 }
 
 TEST(RowTokenizer, ATemplateThatPrintsBosTwiceIsAnError) {
@@ -240,7 +240,8 @@ TEST(RowTokenizer, ATemplateThatPrintsBosTwiceIsAnError) {
   EXPECT_NE(out.status.message().find("BOS twice"), std::string::npos) << out.status.message();
 }
 
-// Qwen3's template drops the thoughts of earlier turns: each turn is learnt in the text it would be written in.
+// Qwen3's template drops the thoughts of earlier turns: each
+// turn is trained in the text in which it would be generated.
 TEST(RowTokenizer, ATemplateThatRewritesTurnsGivesASampleForEach) {
   const FakeTokenizer tokenizer;
   const ChatTemplate chat = Template(
@@ -250,8 +251,8 @@ TEST(RowTokenizer, ATemplateThatRewritesTurnsGivesASampleForEach) {
                                  {"role":"user","content":"c"},{"role":"assistant","content":"d","thought":"y"}])");
   const Outcome out = RunRow(tokenizer, record, {}, &chat);
   ASSERT_EQ(out.samples.size(), 2u) << out.status.message();
-  EXPECT_EQ(Learnt(tokenizer, out.samples[0]), "(x)b<|im_end|>");
-  EXPECT_EQ(Learnt(tokenizer, out.samples[1]), "(y)d<|im_end|>");
+  EXPECT_EQ(Supervised(tokenizer, out.samples[0]), "(x)b<|im_end|>");
+  EXPECT_EQ(Supervised(tokenizer, out.samples[1]), "(y)d<|im_end|>");
   EXPECT_EQ(out.statistics.samples, 2);
   const Outcome all = RunRow(tokenizer, record, {.train_on_prompt = true}, &chat);
   ASSERT_EQ(all.samples.size(), 1u);
@@ -268,7 +269,7 @@ TEST(RowTokenizer, ChatTokensAreThoseOfTheRenderedTextWhereNoTokenCrossesABorder
     ASSERT_TRUE(text.ok()) << text.status().message();
     auto whole = tokenizer.Encode(*text, {.add_special = false});
     ASSERT_EQ(whole->back(), tokenizer.TokenToId("\n"));
-    whole->pop_back();  // behind the last turn
+    whole->pop_back();  // after the last turn
     const Outcome out = RunRow(tokenizer, record, {.train_on_prompt = true}, &chat);
     EXPECT_EQ(out.samples[0].tokens, *whole);
     EXPECT_EQ(out.statistics.split_borders, 0);
@@ -280,11 +281,11 @@ TEST(RowTokenizer, ATokenAcrossTheStartOfAnAnswerIsSplitAsInGeneration) {
   const FakeTokenizer tokenizer({":un", ":"});
   const Outcome out =
       RunRow(tokenizer, Chat(R"([{"role":"user","content":"a"},{"role":"assistant","content":"un"}])"), {}, &chat);
-  EXPECT_EQ(Learnt(tokenizer, out.samples[0]), "un<|im_end|>");
+  EXPECT_EQ(Supervised(tokenizer, out.samples[0]), "un<|im_end|>");
   EXPECT_EQ(out.statistics.split_borders, 1);
 }
 
-TEST(RowTokenizer, ARoleThatNobodyKnowsIsAnError) {
+TEST(RowTokenizer, AnUnknownRoleIsAnError) {
   const FakeTokenizer tokenizer;
   const ChatTemplate chat = ChatMl();
   for (const char* messages : {R"([{"role":"usr","content":"a"},{"role":"assistant","content":"b"}])",
@@ -294,7 +295,7 @@ TEST(RowTokenizer, ARoleThatNobodyKnowsIsAnError) {
     EXPECT_NE(out.status.message().find("unknown role"), std::string::npos) << out.status.message();
     EXPECT_NE(out.status.message().find("f line 1"), std::string::npos) << out.status.message();
   }
-  // One that the template names is known.
+  // A role that the template names is known.
   const ChatTemplate granite = Template(
       "{% for m in messages %}{% if m.role.startswith('document') %}D{% endif %}<|im_start|>{{ m.role }}:"
       "{{ m.content }}<|im_end|>{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant:{% endif %}");
@@ -309,12 +310,12 @@ TEST(RowTokenizer, MessagesSwitchedOffAreContextOnly) {
   const ChatTemplate chat = ChatMl();
   Record record = Chat(R"([{"role":"user","content":"q"},{"role":"assistant","content":"a","weight":0},
                            {"role":"user","content":"q"},{"role":"assistant","content":"b"}])");
-  EXPECT_EQ(Learnt(tokenizer, RunRow(tokenizer, record, {}, &chat).samples[0]), "b<|im_end|>");
+  EXPECT_EQ(Supervised(tokenizer, RunRow(tokenizer, record, {}, &chat).samples[0]), "b<|im_end|>");
   record.messages[3]["weight"] = 0;
   const Outcome none = RunRow(tokenizer, record, {}, &chat);
   EXPECT_TRUE(none.status.ok()) << none.status.message();
   EXPECT_EQ(none.statistics.dropped_rows, 1);
-  // Learning everything needs no assistant.
+  // train_on_prompt needs no assistant message.
   EXPECT_EQ(RunRow(tokenizer, record, {.train_on_prompt = true}, &chat).samples.size(), 1u);
 }
 
@@ -343,10 +344,10 @@ TEST(RowTokenizer, WeightsOfTurnsAndRowsMultiply) {
   record.messages[1]["weight"] = 65;
   EXPECT_NE(RunRow(tokenizer, record, {}, &chat).status.message().find("the weight of the row times its turn's is 260"),
             std::string::npos);
-  // A product that is rounded to 0 is not learnt.
+  // A product that is rounded to 0 is masked.
   record.weight = 1;
   record.messages[1]["weight"] = 0.25;
-  EXPECT_EQ(Learnt(tokenizer, RunRow(tokenizer, record, {}, &chat).samples[0]), "b<|im_end|>");
+  EXPECT_EQ(Supervised(tokenizer, RunRow(tokenizer, record, {}, &chat).samples[0]), "b<|im_end|>");
 }
 
 TEST(RowTokenizer, AWeightOfARowIsThatOfAllItsTokens) {
@@ -385,7 +386,7 @@ Record Conversation(int turns, size_t length) {
   return record;
 }
 
-TEST(RowTokenizer, ConversationsThatWouldTakeForeverAreErrors) {
+TEST(RowTokenizer, ConversationsThatWouldTakeTooLongAreErrors) {
   const FakeTokenizer tokenizer;
   const ChatTemplate chat = ChatMl();
   constexpr int64_t kAll = 1 << 30;
@@ -397,11 +398,11 @@ TEST(RowTokenizer, ConversationsThatWouldTakeForeverAreErrors) {
   }
 }
 
-// Turns that would be cut off are not told apart, which takes time in proportion to the square of their number; what is
-// kept and what is counted are the same.
+// Spans of turns that would be cut off are not searched, since that takes time in proportion to the square of their
+// number. Samples and counts stay the same.
 TEST(RowTokenizer, ALongConversationIsCutLikeAnyRow) {
   const FakeTokenizer tokenizer;
-  for (const bool thinks : {false, true}) {  // true: a template that rewrites turns, so that each has its own text
+  for (const bool thinks : {false, true}) {  // true: a template that rewrites turns, so that each needs its own text
     const ChatTemplate chat =
         !thinks ? ChatMl()
                 : Template(
@@ -428,7 +429,7 @@ TEST(RowTokenizer, ALongConversationIsCutLikeAnyRow) {
       }
       EXPECT_EQ(cut.samples.size(), expected) << max_seq_len;
       if (thinks) continue;
-      // The line end behind the last turn is counted where turns were left out.
+      // The line end after the last turn is counted only if turns were left out.
       EXPECT_NEAR(static_cast<double>(cut.statistics.longest_row), static_cast<double>(all.statistics.longest_row), 1);
       EXPECT_NEAR(static_cast<double>(cut.statistics.cut_tokens),
                   static_cast<double>(all.statistics.longest_row - max_seq_len), 1);
@@ -441,7 +442,7 @@ TEST(RowTokenizer, ALongConversationIsCutLikeAnyRow) {
   EXPECT_EQ(huge.samples.size(), 1u);
 }
 
-// Alpaca has 28 of them.
+// Alpaca has 28 empty answers.
 TEST(RowTokenizer, EmptyAnswersAreCounted) {
   const FakeTokenizer tokenizer;
   const ChatTemplate chat = ChatMl();
@@ -463,13 +464,13 @@ TEST(RowTokenizer, InstructionsCanGoThroughTheChatTemplate) {
   EXPECT_EQ(Whole(tokenizer, RunRow(tokenizer, record, {.instructions_as_conversations = true}, &chat).samples[0]),
             "<|im_start|>user:ab<|im_end|>\n<|im_start|>assistant:cd<|im_end|>");
   EXPECT_FALSE(RunRow(tokenizer, record, {.instructions_as_conversations = true}).status.ok());
-  // The halves of one text are never taken apart.
+  // The two halves of one text never become a conversation.
   record.is_instruction = false;
   EXPECT_EQ(Whole(tokenizer, RunRow(tokenizer, record, {.instructions_as_conversations = true}, &chat).samples[0]),
             "<s>abcd</s>");
 }
 
-TEST(RowTokenizer, ReadyTokensAreTakenAsTheyAre) {
+TEST(RowTokenizer, RowsOfIdsAreTakenAsTheyAre) {
   const FakeTokenizer tokenizer;
   Record record{.kind = RecordKind::kTokens, .where = "f line 1"};
   record.input_ids = {5, 6, 7, 8};
@@ -490,7 +491,7 @@ TEST(RowTokenizer, TokensThatTheModelHasNoEmbeddingForAreErrors) {
   EXPECT_TRUE(RunRow(tokenizer, Prompt("a", "[PAD]")).status.ok());
   for (const Record& record : {Prompt("a[PAD]", "b"), Prompt("a", "[PAD]"), Text("a[PAD]b")}) {
     const Status status = RunRow(tokenizer, record, without).status;
-    EXPECT_NE(status.message().find("f line 1: has the token 260 ('[PAD]'), and the model has embeddings for 260 only"),
+    EXPECT_NE(status.message().find("f line 1: has the token 260 ('[PAD]'), but the model has embeddings for only 260"),
               std::string::npos)
         << status.message();
   }

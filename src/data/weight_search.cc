@@ -12,19 +12,19 @@ namespace temper {
 namespace {
 
 constexpr size_t kBlock = 1 << 20;
-// What is kept in front of the next block: more than the longest key.
+// Bytes kept before the next block: more than the longest key.
 constexpr size_t kOverlap = 16;
-// White space and number of a weight; longer ones are parsed to be sure.
+// Limit for a weight's white space and number; the rows of a file with longer ones are parsed.
 constexpr size_t kLongestMention = 1024;
 
 constexpr std::string_view kSpace = " \t\r\n";
 
-// Keys that NormalizeMessages and MakeRecord take for a weight end so ("loss_weight" is one).
+// All keys that NormalizeMessages and MakeRecord take for a weight end like this ("loss_weight" does).
 bool EndsInWeightKey(std::string_view text) {
   return text.ends_with("weight") || text.ends_with("loss") || text.ends_with("train");
 }
 
-// REQUIRES: a key's closing quote stands at `quote`.
+// REQUIRES: a key's closing quote is at `quote`.
 WeightMention JudgeValue(std::string_view text, size_t quote, bool at_end) {
   const WeightMention none, found{quote, false}, open{quote, !at_end};
   size_t at = text.find_first_not_of(kSpace, quote + 1);
@@ -59,7 +59,7 @@ bool HasWeight(const Record& record) {
                                                 [](const OrderedJson& message) { return IsWeight(WeightOf(message)); });
 }
 
-// Whether the bytes of the file may name a weight; true of a file that cannot be read.
+// Whether the bytes of the file may contain a weight; true if the file cannot be read.
 bool MayHaveWeights(const RandomAccessFile& file) {
   std::vector<char> buffer(kBlock + kLongestMention + kOverlap);
   size_t kept = 0;
@@ -83,7 +83,7 @@ bool MayHaveWeights(const RandomAccessFile& file) {
 
 WeightMention FindWeight(std::string_view text, bool at_end) {
   WeightMention open;
-  // False: go on searching.
+  // False: continue the search.
   const auto decided = [&](const WeightMention& mention) {
     if (mention.at == text.npos) return false;
     if (mention.cut_off) open = mention.at < open.at ? mention : open;

@@ -1,4 +1,4 @@
-// HasWeights: a look ahead of tokenising, which the Programs of a run are compiled by.
+// HasWeights: whether data has weights, which must be known before tokenising to compile the Programs of a run.
 #pragma once
 
 #include <cstddef>
@@ -9,16 +9,16 @@
 
 namespace temper {
 
-// Whether some row of `path`, or some message of a row, has a weight other than 0 and 1. The bytes are searched as
-// they are; rows are cut out and parsed only where some byte may name such a weight, up to the first row that has one.
-// False of what cannot be read: reading it as records says what is wrong.
+// Whether some row of `path`, or some message of a row, has a weight other than 0 and 1. Searches the raw bytes; rows
+// are parsed only if some key looks like such a weight, up to the first row that has one. False for a file that cannot
+// be read: reading its records will report the error.
 bool HasWeights(Env& env, const std::string& path);
 
-// Where in JSON text a weight other than 0 and 1 may stand. No row of a text in which none is found has one; of one
-// that is found, only parsing tells.
+// A place in JSON text that may be a weight other than 0 and 1. If none is found, no row of the text has one; if one is
+// found, only parsing can confirm it.
 struct WeightMention {
   size_t at = std::string_view::npos;  // in the text; npos: nowhere
-  bool cut_off = false;                // the text ends before it is clear: look again from `at`, with more of it
+  bool cut_off = false;                // the text ends before this is clear: search again from `at`, with more text
 };
 // `at_end`: nothing follows the text.
 WeightMention FindWeight(std::string_view text, bool at_end);

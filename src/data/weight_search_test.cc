@@ -52,8 +52,8 @@ TEST(FindWeight, FindsEveryWeightThatIsNot0Or1) {
   }
 }
 
-// Wherever a text is cut, its beginning tells all, or from where to look again.
-TEST(FindWeight, KnowsWhatItCannotTellYet) {
+// Wherever a text is cut, the result for its beginning is right, or says where to search again.
+TEST(FindWeight, SaysWhereToSearchAgainIfTheTextIsCut) {
   for (const std::string text : {R"(["some text", {"x":1, "weight" : 0.5 }])", R"({"a": 1, "tr\u0061in":0.5})"}) {
     const size_t at = FindWeight(text, true).at;
     ASSERT_NE(at, kNowhere);
@@ -69,8 +69,8 @@ TEST(FindWeight, KnowsWhatItCannotTellYet) {
   EXPECT_TRUE(FindWeight(R"({"weight":1)", false).cut_off);  // it may be 1.5
 }
 
-// Against parsing every row.
-TEST(HasWeights, IsWhatParsingEveryRowTells) {
+// Compares with parsing every row.
+TEST(HasWeights, AgreesWithParsingEveryRow) {
   const ScratchFolder folder;
   const std::string path = folder / "random.jsonl";
   const std::vector<std::string> keys = {"weight",         "loss_weight",  "loss", "train",     R"(\u0077eight)",
@@ -111,7 +111,7 @@ TEST(HasWeights, IsWhatParsingEveryRowTells) {
   EXPECT_LT(with, 2700);
 }
 
-TEST(HasWeights, FindsOneThatLiesAcrossBlocks) {
+TEST(HasWeights, FindsAWeightAcrossTwoBlocks) {
   const ScratchFolder folder;
   const std::string path = folder / "long.jsonl";
   const std::string row = R"({"text":"b","weight":)" + std::string(40, ' ') + "0.5}";

@@ -1,5 +1,5 @@
-// The closed set of operations: graph/op_list.inc lists them, with their operands and attributes. Each has its rules in
-// graph/ops/<op>.cc and a kernel per backend.
+// The closed set of operations: graph/op_list.inc lists them, with their operands and attributes. Each has its rule in
+// a file of graph/ops/, which may hold several similar ops, and a kernel per backend.
 #pragma once
 
 #include <cstddef>

@@ -137,6 +137,8 @@ struct MeasuredCase {
   Attributes attributes;
 };
 
+struct UpdateRule;  // graph/update_rule.h
+
 struct OpRule {
   OpKind kind = OpKind::kUnstated;
   // All attributes that a node of this op may have.
@@ -170,6 +172,8 @@ struct OpRule {
   void (*model_work)(const Types& inputs, const Attributes& attributes, ModelWork* work) = nullptr;
   // What a kernel moves beyond its cost because it takes its operands in smaller pieces than in calibration.
   Bytes (*moved_again)(const Types& inputs, const Attributes& attributes) = nullptr;
+  // The op of an optimizer.
+  const UpdateRule* update = nullptr;
   // How its rate is measured (`temper doctor --calibrate`): with these operands, for activations of `dtype` (none: not
   // in that dtype), or as another op, whose rate it then has. With neither it has its class's rate.
   std::vector<MeasuredCase> (*measured)(DType dtype) = nullptr;

@@ -1,6 +1,6 @@
 #include "graph/update_rule.h"
 
-#include <array>
+#include <algorithm>
 
 #include "base/check.h"
 #include "graph/rule.h"
@@ -12,6 +12,24 @@ namespace {
 constexpr size_t kOtherInputs = 2;
 
 }  // namespace
+
+Attributes UpdateRule::Settings(std::span<const std::pair<std::string_view, double>> changed) const {
+  Attributes attributes;
+  size_t known = 0;
+  for (const UpdateSetting& setting : settings) {
+    double number = setting.fallback;
+    for (const auto& [attribute, value] : changed) {
+      if (attribute != setting.attribute) continue;
+      number = value;
+      ++known;
+    }
+    const bool flag = setting.range == UpdateSetting::Range::kFlag;
+    attributes.Set(setting.attribute, flag ? AttributeValue(int64_t{number != 0}) : AttributeValue(number));
+  }
+  TEMPER_CHECK(known == changed.size()) << name << " does not have all of these settings";
+  if (derive != nullptr) derive(attributes);
+  return attributes;
+}
 
 bool UpdateRule::elementwise() const {
   return RuleOf(op).kind == OpKind::kElementwise;
@@ -26,15 +44,26 @@ std::vector<const UpdateState*> UpdateRule::StatesOf(const Attributes& attribute
 }
 
 std::span<const UpdateRule* const> UpdateRules() {
-  static constexpr std::array<const UpdateRule*, 2> kRules = {&kAdamwUpdate, &kSgdUpdate};
-  return kRules;
+  static const std::vector<const UpdateRule*> rules = [] {
+    std::vector<const UpdateRule*> found;
+    for (int op = 0; op < kNumOps; ++op) {
+      if (const UpdateRule* rule = UpdateRuleOf(static_cast<Op>(op))) found.push_back(rule);
+    }
+    return found;
+  }();
+  return rules;
 }
 
 const UpdateRule* UpdateRuleOf(Op op) {
-  for (const UpdateRule* rule : UpdateRules()) {
-    if (rule->op == op) return rule;
-  }
-  return nullptr;
+  return RuleOf(op).update;
+}
+
+Attributes UpdateSettings(Op op, std::initializer_list<std::pair<std::string_view, double>> changed) {
+  return UpdateRuleOf(op)->Settings(std::span(changed.begin(), changed.size()));
+}
+
+const UpdateRule& DefaultUpdateRule() {
+  return *UpdateRuleOf(Op::kAdamw);
 }
 
 UpdateOperands::UpdateOperands(const Node& node) : states_(node.inputs.size() - kFirstState - kOtherInputs) {

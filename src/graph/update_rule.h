@@ -1,6 +1,6 @@
 // UpdateRule: everything that the rest of Temper knows about an optimizer. Each is one file in graph/ops/, beside the
-// OpRule of the op that computes it; update_rule.cc lists them. Code that builds, shards, places, moves, saves or
-// restores states asks the rule and names no optimizer.
+// OpRule of the op that computes it, which points to it. Code that builds, shards, places, moves, saves or restores
+// states, and code that reads settings, asks the rule and names no optimizer.
 //
 // All have the same order of operands:
 //   (master, gradient, states..., clip f32[2], scalars) -> master', states'..., [weight']
@@ -11,9 +11,11 @@
 // Constants; any thread may read them.
 #pragma once
 
+#include <initializer_list>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "graph/attributes.h"
@@ -31,14 +33,35 @@ struct UpdateState {
   std::string NameOf(std::string_view weight) const { return std::string(name) + ":" + std::string(weight); }
 };
 
+// A number that users set: an attribute of the op.
+struct UpdateSetting {
+  enum class Range : uint8_t { kFraction, kPositive, kFlag };  // 0 <= x < 1; x > 0; 0 or 1
+  std::string_view option;                                     // "adam_beta1": its name in YAML and on the command line
+  const char* attribute;                                       // "beta1": of the op; also its name in PyTorch
+  double fallback;                                             // where users do not set it
+  Range range;
+  std::string_view help;
+};
+
 struct UpdateRule {
   std::string_view name;  // "adamw": in settings and manifests
   Op op;
-  std::span<const UpdateState> states;  // all that it may have
+  std::span<const UpdateState> states;      // all that it may have
+  std::span<const UpdateSetting> settings;  // all that it takes
+  std::string_view help;                    // for the option that chooses it; "": its name says enough
+  std::string_view decay_help;              // how weight decay acts
+  // Its step is proportional to the gradient, so that it needs a higher learning rate than the defaults.
+  bool scales_with_gradient = false;
+  // Sets the attributes that follow from the settings. nullptr: none do.
+  void (*derive)(Attributes& settings) = nullptr;
+  // What is wrong with settings that are each in range, with the remedy; "": nothing. nullptr: they always fit.
+  std::string_view (*conflict)(const Attributes& settings) = nullptr;
   // Its own entries of `scalars` (f64[kNumScalars], enum Scalar) for optimizer step `step`, which counts from 1.
   // nullptr: it has none.
   void (*fill_scalars)(const Attributes& settings, int64_t step, std::span<double> scalars) = nullptr;
 
+  // The op's attributes: its settings at their defaults but for `changed`, by attribute. REQUIRES: it has these.
+  Attributes Settings(std::span<const std::pair<std::string_view, double>> changed = {}) const;
   // An element of master and states depends on no other element, according to the op's own rule. Other optimizers
   // cannot update in parts, so their tensors pass through the host whole, and a mesh that splits them is refused.
   bool elementwise() const;
@@ -46,15 +69,14 @@ struct UpdateRule {
   std::vector<const UpdateState*> StatesOf(const Attributes& attributes) const;
 };
 
-// The settings of each, as attributes of its op. Defaults are PyTorch's, except momentum, which is 0 there.
-extern const UpdateRule kAdamwUpdate, kSgdUpdate;
-Attributes AdamwSettings(double beta1 = 0.9, double beta2 = 0.999, double eps = 1e-8);
-Attributes SgdSettings(double momentum = 0.9, bool nesterov = false);
-
-// All of them, AdamW first.
+// All of them, in the order of op_list.inc.
 std::span<const UpdateRule* const> UpdateRules();
 // nullptr: the op updates no weight.
 const UpdateRule* UpdateRuleOf(Op op);
+// UpdateRule::Settings of the optimizer that `op` computes.
+Attributes UpdateSettings(Op op, std::initializer_list<std::pair<std::string_view, double>> changed = {});
+// The optimizer of runs that name none.
+const UpdateRule& DefaultUpdateRule();
 
 // The places of an update's operands.
 class UpdateOperands {

@@ -20,10 +20,10 @@ struct Case {
 };
 
 std::vector<Case> Cases() {
-  return {{&kAdamwUpdate, AdamwSettings(), {"adam_m:W", "adam_v:W"}},
-          {&kSgdUpdate, SgdSettings(0.9), {"sgd_momentum:W"}},
-          {&kSgdUpdate, SgdSettings(0.9, true), {"sgd_momentum:W"}},
-          {&kSgdUpdate, SgdSettings(0), {}}};
+  return {{UpdateRuleOf(Op::kAdamw), UpdateSettings(Op::kAdamw), {"adam_m:W", "adam_v:W"}},
+          {UpdateRuleOf(Op::kSgd), UpdateSettings(Op::kSgd), {"sgd_momentum:W"}},
+          {UpdateRuleOf(Op::kSgd), UpdateSettings(Op::kSgd, {{"nesterov", 1}}), {"sgd_momentum:W"}},
+          {UpdateRuleOf(Op::kSgd), UpdateSettings(Op::kSgd, {{"momentum", 0}}), {}}};
 }
 
 TEST(UpdateRule, OperandsOverwritesAndStatesAreWhereAllExpectThem) {
@@ -85,13 +85,13 @@ TEST(UpdateRule, NoTwoHaveAStateOfOneName) {
 
 TEST(UpdateRule, AdamwFillsInItsBiasCorrectionsAndNothingElse) {
   std::array<double, kNumScalars> scalars = {1, 2, 3, 4};
-  kAdamwUpdate.fill_scalars(AdamwSettings(0.8, 0.95), 3, scalars);
+  UpdateRuleOf(Op::kAdamw)->fill_scalars(UpdateSettings(Op::kAdamw, {{"beta1", 0.8}, {"beta2", 0.95}}), 3, scalars);
   EXPECT_EQ(scalars, (std::array<double, kNumScalars>{1, 1 - std::pow(0.8, 3.0), 1 - std::pow(0.95, 3.0), 4}));
 }
 
 TEST(UpdateRule, SgdRefusesABufferWithoutMomentumAndNesterovWithout) {
   const TensorType f32{DType::kF32, {3}}, clip{DType::kF32, {2}}, scalars{DType::kF64, {kNumScalars}};
-  Attributes attributes = SgdSettings(0);
+  Attributes attributes = UpdateSettings(Op::kSgd, {{"momentum", 0}});
   attributes.Set("weight_decay", 0.0);
   EXPECT_TRUE(InferTypes(Op::kSgd, {f32, f32, clip, scalars}, attributes).ok());
   EXPECT_FALSE(InferTypes(Op::kSgd, {f32, f32, f32, clip, scalars}, attributes).ok());

@@ -1,4 +1,4 @@
-// What the config.json of each family is read as, and what is refused.
+// Reading the config.json of each family, and refusing invalid ones.
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
@@ -20,7 +20,7 @@ Json OptJson() {
     "num_hidden_layers": 2, "num_attention_heads": 4, "ffn_dim": 96, "max_position_embeddings": 128})");
 }
 
-// The model that `base` with `key` set to `value` gives, or the error.
+// Reads the model of `base` with `key` set to `value`.
 Result<std::unique_ptr<Model>> With(Json base, const std::string& key, const Json& value) {
   base[key] = value;
   return ModelFromConfig(base, "config.json");
@@ -32,7 +32,7 @@ void ExpectRefused(const Json& base, const std::string& key, const Json& value, 
   EXPECT_NE(model.status().message().find("config.json"), std::string::npos) << model.status().message();
 }
 
-TEST(ModelConfig, UnknownArchitecturesAreRefusedWithTheKnownOnes) {
+TEST(ModelConfig, UnknownArchitecturesAreRefusedListingTheKnownOnes) {
   for (const char* name : {"GPTJForCausalLM", "LlamaForSequenceClassification", ""}) {
     const auto model = With(LlamaJson(), "architectures", Json::array({name}));
     ASSERT_FALSE(model.ok());
@@ -105,7 +105,7 @@ TEST(ModelConfig, QuantisedModelsAreRefused) {
   EXPECT_TRUE(With(LlamaJson(), "quantization_config", nullptr).ok());
 }
 
-TEST(ModelConfig, SizesThatAreNoSizesAreRefused) {
+TEST(ModelConfig, InvalidSizesAreRefused) {
   for (const char* key : {"vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads",
                           "num_key_value_heads", "intermediate_size", "max_position_embeddings", "head_dim"}) {
     for (const Json& value : {Json(0), Json(-1), Json(int64_t{1} << 40), Json(INT64_MAX), Json(INT64_MIN),
@@ -121,14 +121,14 @@ TEST(ModelConfig, SizesThatAreNoSizesAreRefused) {
   }
 }
 
-TEST(ModelConfig, SizesThatDoNotFitEachOtherAreRefused) {
+TEST(ModelConfig, InconsistentSizesAreRefused) {
   ExpectRefused(LlamaJson(), "num_key_value_heads", 3, StatusCode::kCorrupt);
   ExpectRefused(LlamaJson(), "num_key_value_heads", 8, StatusCode::kCorrupt);
   ExpectRefused(LlamaJson(), "head_dim", 15, StatusCode::kCorrupt);
   ExpectRefused(OptJson(), "num_attention_heads", 5, StatusCode::kCorrupt);
 }
 
-TEST(ModelConfig, TheLargestSizesOverflowNothing) {
+TEST(ModelConfig, TheLargestSizesDoNotOverflow) {
   Json json = LlamaJson();
   json["vocab_size"] = json["max_position_embeddings"] = kMaxRows;
   json["hidden_size"] = json["intermediate_size"] = kMaxWidth;
@@ -139,7 +139,7 @@ TEST(ModelConfig, TheLargestSizesOverflowNothing) {
   EXPECT_GT(NumParameters(**model), int64_t{1} << 44);
 }
 
-TEST(ModelConfig, ActivationsThatBlocksDoNotHaveAreRefused) {
+TEST(ModelConfig, UnsupportedActivationsAreRefused) {
   ExpectRefused(LlamaJson(), "hidden_act", "relu2", StatusCode::kUnsupported);
   ExpectRefused(LlamaJson(), "hidden_act", 3, StatusCode::kCorrupt);
   ExpectRefused(OptJson(), "activation_function", "silu", StatusCode::kUnsupported);
@@ -147,7 +147,7 @@ TEST(ModelConfig, ActivationsThatBlocksDoNotHaveAreRefused) {
   EXPECT_TRUE(With(OptJson(), "activation_function", "gelu").ok());
 }
 
-TEST(ModelConfig, FlagsAndNumbersOfAnotherTypeAreRefused) {
+TEST(ModelConfig, ValuesOfTheWrongTypeAreRefused) {
   for (const char* key : {"attention_bias", "mlp_bias", "tie_word_embeddings"}) {
     ExpectRefused(LlamaJson(), key, "yes", StatusCode::kCorrupt);
   }
@@ -168,9 +168,9 @@ std::map<std::string, Shape> WeightsOf(const Model& model) {
   return weights;
 }
 
-// A weight that a file lists but no pass reads would be trained by nobody; one that is read but not listed, loaded by
-// nobody.
-void ExpectWeightsAreThoseOfTheForward(const Json& json) {
+// A weight that is declared but not read would never be trained;
+// one that is read but not declared would never be loaded.
+void ExpectForwardUsesDeclaredWeights(const Json& json) {
   const auto model = ModelFromConfig(json, "f");
   ASSERT_TRUE(model.ok()) << model.status().message();
   for (const int64_t cache : {int64_t{0}, int64_t{32}}) {
@@ -184,7 +184,7 @@ void ExpectWeightsAreThoseOfTheForward(const Json& json) {
   }
 }
 
-TEST(ModelConfig, EveryVariantsWeightsAreThoseOfItsForward) {
+TEST(ModelConfig, ForwardUsesExactlyTheDeclaredWeights) {
   for (const bool a : {false, true}) {
     for (const bool b : {false, true}) {
       for (const bool c : {false, true}) {
@@ -192,16 +192,16 @@ TEST(ModelConfig, EveryVariantsWeightsAreThoseOfItsForward) {
         llama["tie_word_embeddings"] = a;
         llama["attention_bias"] = b;
         llama["mlp_bias"] = c;
-        ExpectWeightsAreThoseOfTheForward(llama);
+        ExpectForwardUsesDeclaredWeights(llama);
         Json opt = OptJson();
         opt["tie_word_embeddings"] = a;
         opt["enable_bias"] = b;
         opt["do_layer_norm_before"] = c;
-        ExpectWeightsAreThoseOfTheForward(opt);
+        ExpectForwardUsesDeclaredWeights(opt);
         opt["word_embed_proj_dim"] = 32;
         opt["layer_norm_elementwise_affine"] = a;
         opt["_remove_final_layer_norm"] = b;
-        ExpectWeightsAreThoseOfTheForward(opt);
+        ExpectForwardUsesDeclaredWeights(opt);
       }
     }
   }
@@ -233,8 +233,8 @@ std::vector<int64_t> WindowsOf(const Model& model) {
   return windows;
 }
 
-// transformers' Qwen2Config: whatever sliding_window says, use_sliding_window decides.
-TEST(ModelConfig, BlocksHaveTheWindowsThatTheFileGivesThem) {
+// As in transformers' Qwen2Config, sliding_window has no effect without use_sliding_window.
+TEST(ModelConfig, BlocksHaveTheWindowsOfTheFile) {
   using Windows = std::vector<int64_t>;
   EXPECT_EQ(WindowsOf(**ModelFromConfig(Qwen2Json(), "f")), Windows({0, 0, 0, 0}));
   const auto last = With(Qwen2Json(), "use_sliding_window", true);
@@ -359,7 +359,7 @@ TEST(ModelConfig, GranitesMultipliersAreTheFilesOrOne) {
   }
 }
 
-// To the classes null is not a missing key.
+// To transformers' classes, null is not a missing key.
 TEST(ModelConfig, NullSizesFollowFromTheOthers) {
   Json seed = LlamaJson();
   seed["architectures"] = {"SeedOssForCausalLM"};
@@ -375,14 +375,14 @@ TEST(ModelConfig, NullSizesFollowFromTheOthers) {
   EXPECT_EQ(rows(seed, "k_proj"), 64);
 }
 
-TEST(ModelConfig, WhatIsGivenByLayerAndNotComputedIsRefused) {
+TEST(ModelConfig, UnsupportedSettingsPerLayerAreRefused) {
   ExpectRefused(LlamaJson(), "per_layer_config", {{"0", {{"num_key_value_heads", 1}}}}, StatusCode::kUnsupported);
   const Json nested = {{"full_attention", {{"rope_theta", 1e6}}}, {"sliding_attention", {{"rope_theta", 1e4}}}};
   ExpectRefused(LlamaJson(), "rope_parameters", nested, StatusCode::kUnsupported);
   Json olmo = LlamaJson();
   olmo["architectures"] = {"Olmo3ForCausalLM"};
   EXPECT_TRUE(With(olmo, "rope_parameters", nested).ok());
-  // Layers with a window of no size.
+  // Sliding layers without a window size.
   ExpectRefused(Qwen2Json(), "layer_types", {"sliding_attention", "full_attention", "full_attention", "full_attention"},
                 StatusCode::kCorrupt);
   Json smol = LlamaJson();
@@ -393,8 +393,8 @@ TEST(ModelConfig, WhatIsGivenByLayerAndNotComputedIsRefused) {
   ExpectRefused(smol, "no_rope_layer_interval", 0, StatusCode::kCorrupt);
 }
 
-// What a search compiles in the place of a deep model.
-TEST(Model, WithFewerBlocksComputesThoseBlocksAlone) {
+// The planner's search compiles such a model instead of the deep one.
+TEST(Model, WithBlocksKeepsOnlyThoseBlocks) {
   Json opt = OptJson(), llama = LlamaJson();
   for (Json* json : {&opt, &llama}) {
     (*json)["num_hidden_layers"] = 4;
@@ -545,8 +545,9 @@ int CountDropouts(const Model& model, bool training, double p) {
   return n;
 }
 
-// transformers' OPTDecoderLayer drops what attention and MLP add, with 0.1 where the file says nothing.
-TEST(ModelConfig, OptDropsInTrainingAsItsConfigurationSays) {
+// transformers' OPTDecoderLayer applies dropout to the outputs
+// of attention and MLP, with 0.1 if the file lacks the key.
+TEST(ModelConfig, OptAppliesTheConfiguredDropoutInTraining) {
   const auto silent = ModelFromConfig(OptJson(), "config.json");
   EXPECT_EQ(CountDropouts(**silent, /*training=*/true, 0.1), 4);
   EXPECT_EQ(CountDropouts(**silent, /*training=*/false, 0.1), 0);

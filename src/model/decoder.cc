@@ -226,7 +226,7 @@ Result<DecoderSpec> ReadDecoder(const Json& config, std::string architecture, co
   TEMPER_ASSIGN_OR_RETURN(const int64_t blocks, IntOr(config, keys.blocks, defaults.blocks, where));
   TEMPER_ASSIGN_OR_RETURN(s.heads, IntOr(config, keys.heads, defaults.heads, where));
   s.kv_heads = s.heads;
-  // null, unlike a missing key, is what follows from the other sizes.
+  // A null, unlike a missing key, means that the value follows from the other sizes.
   if (!defaults.plain_heads) {
     const bool own = defaults.kv_heads > 0 && !IsNull(config, "num_key_value_heads");
     TEMPER_ASSIGN_OR_RETURN(s.kv_heads, IntOr(config, "num_key_value_heads", own ? defaults.kv_heads : s.heads, where));
@@ -264,8 +264,8 @@ Result<DecoderSpec> ReadDecoder(const Json& config, std::string architecture, co
       !IsSane(s.ffn, kMaxWidth) || !IsSane(s.head_dim, kMaxHeads) || !IsSane(f.max_positions, kMaxRows) ||
       !IsSane(s.heads, kMaxHeads) || (defaults.rotary && s.head_dim % 2 != 0)) {
     return Corrupt(
-        fmt::format("{}: a size is missing, zero, negative or absurd ({} {}, {} {}, vocab_size {}, {} {}, head_dim {}, "
-                    "{} {})",
+        fmt::format("{}: a size is missing, not positive or out of range ({} {}, {} {}, vocab_size {}, {} {}, head_dim "
+                    "{}, {} {})",
                     where, keys.hidden, s.hidden, keys.blocks, blocks, f.vocab, keys.ffn, s.ffn, s.head_dim,
                     keys.max_positions, f.max_positions));
   }
@@ -279,10 +279,9 @@ Result<DecoderSpec> ReadDecoder(const Json& config, std::string architecture, co
                                                         f.max_positions, where));
   s.ropes = {rope};
   if (rope.original > 0) {
-    f.training_notes.push_back(
-        fmt::format("rows of more than {} tokens get the rotary embedding that {} has for long "
-                    "contexts; others its usual one",
-                    rope.original, where));
+    f.training_notes.push_back(fmt::format(
+        "rows of more than {} tokens use the long-context rotary embedding of {}; other rows use the usual one",
+        rope.original, where));
   }
   return s;
 }
@@ -315,10 +314,9 @@ Status SetWindows(const Json& config, int64_t window, const std::function<bool(i
       }
     }
     if (listed && slide && window == 0) {
-      return Corrupt(
-          fmt::format("{}: layer {} of layer_types has a window, but sliding_window and use_sliding_window "
-                      "give none",
-                      where, b));
+      return Corrupt(fmt::format(
+          "{}: layer {} of layer_types is sliding_attention, but sliding_window and use_sliding_window set no window",
+          where, b));
     }
     blocks[b].window = slide ? window : 0;
   }

@@ -14,9 +14,9 @@ namespace {
 
 struct Family {
   std::string_view architecture;  // the class in "architectures"
-  std::string_view model_type;    // where a file names no class
+  std::string_view model_type;    // used if the file names no class
   FamilyReader* read;             // null: a multimodal class
-  std::string_view text_type;     // its text model's model_type, where text_config does not say
+  std::string_view text_type;     // model_type of its text model if text_config does not say
 };
 
 #define TEMPER_FAMILY(architecture, model_type, reader) {#architecture, #model_type, reader, ""},

@@ -14,8 +14,8 @@ using FamilyReader = Result<std::unique_ptr<Model>>(const Json& config, const st
 #define TEMPER_MULTIMODAL(architecture, model_type, text_type)
 #include "model/family_list.inc"
 
-// What config.json describes, by the reader of its family. Unknown architectures are kUnsupported, with the
-// nearest known one.
+// Reads config.json with the reader of its family. Unknown architectures are kUnsupported; the message names the
+// nearest known one and lists all.
 Result<std::unique_ptr<Model>> ModelFromConfig(const Json& config, const std::string& where);
 
 }  // namespace temper

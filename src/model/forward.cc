@@ -30,7 +30,7 @@ ValueId ForwardBuilder::Weight(const std::string& name, std::initializer_list<Di
 
 ValueId ForwardBuilder::Weight(const std::string& name, std::initializer_list<Dim> dims, WeightSource source,
                                Init init) {
-  // What scales or shifts, norms and biases, does not decay.
+  // Norms and biases do not decay.
   WeightDeclaration weight{.name = InGraph(name),
                            .init = init,
                            .decays = init != Init::kZero && init != Init::kOne,
@@ -74,7 +74,7 @@ void ForwardBuilder::AddModule(const std::string& path, std::span<const ValueId>
 
 ValueId ForwardBuilder::Linear(ValueId x_TI, const std::string& module, Dim out, Dim in, bool bias,
                                const std::string& name, const ModuleLayout& layout, Init init) {
-  // Values in this order: buffers of a Program follow it, and so do addresses, which a resumed run compares.
+  // Keep this order: the buffers of a Program follow it, and so do their addresses, which a resumed run compares.
   const ValueId b = bias ? Weight(module + ".bias", {out}, Init::kZero) : kNoValue;
   const std::string weight = module + ".weight";
   const ValueId w =

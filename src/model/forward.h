@@ -1,6 +1,6 @@
-// ForwardBuilder: what the files of the models write their forward pass with: the graph's ops, weights, which are
-// declared where they are used, and the two things that differ between training and decoding: attention (documents of
-// packed rows, or a cache) and the head (loss of every supervised token, or logits of the last).
+// ForwardBuilder: builds a model's forward pass from the graph's ops and from weights, which are declared on first use.
+// It hides the two differences between training and decoding: attention (documents of packed rows, or a cache) and the
+// head (the loss of every supervised token, or the logits of the last token).
 #pragma once
 
 #include <functional>
@@ -17,22 +17,22 @@ namespace temper {
 struct ForwardSpec {
   DType dtype = DType::kF32;  // of weights and activations
   int64_t tokens = 0;         // T: tokens of a micro-batch, rows flattened; S when decoding
-  int64_t row = 0;            // tokens of a packed row (T is a multiple); what attention costs are estimated with
+  int64_t row = 0;            // tokens of a packed row (T is a multiple); for cost estimates of attention
   int64_t cache = 0;          // C: > 0 builds a decoding step over a cache of that many tokens
-  bool training = false;      // with the dropout that the model's configuration asks for
+  bool training = false;      // with the dropout of the model's configuration
   bool weighted = false;      // with a weight for the loss of every token
 
-  // Tokens among which one is seen, at most.
+  // The most tokens that a query can attend to.
   int64_t context() const { return cache > 0 ? cache : row > 0 ? row : tokens; }
 };
 
 // Names of the host-written inputs and the host-read outputs of a forward graph.
 inline constexpr char kTokenInput[] = "token";                   // i32[T]
 inline constexpr char kTargetInput[] = "target";                 // i32[T], -1: no loss here
-inline constexpr char kWeightInput[] = "weight";                 // f32[T], of the loss; where ForwardSpec::weighted
+inline constexpr char kWeightInput[] = "weight";                 // f32[T], loss weights; if ForwardSpec::weighted
 inline constexpr char kPositionInput[] = "position";             // i32[T], restarts with each document
 inline constexpr char kDocumentStartInput[] = "document_start";  // i32[T]
-inline constexpr char kRngInput[] = "rng";                       // i64[kNumRngWords], where something draws
+inline constexpr char kRngInput[] = "rng";                       // i64[kNumRngWords], if an op draws random numbers
 inline constexpr char kLengthInput[] = "length";                 // i32[1], decoding: tokens in the cache
 inline constexpr char kLossOutput[] = "loss";                    // f32[T]
 inline constexpr char kLogitsOutput[] = "logits";                // f32[1, V]
@@ -41,11 +41,11 @@ class ForwardBuilder : public GraphBuilder {
  public:
   using GraphBuilder::Linear;
   using Init = WeightDeclaration::Init;
-  // What a module or a tensor that the pass calls `name` is called elsewhere.
+  // Names of a module or a tensor that the forward pass calls `name`.
   struct Naming {
-    // In the graph, which is what PEFT calls it; also of the beginning of names. Null: the same.
+    // In the graph and for PEFT; also called for beginnings of names. Null: the same.
     std::function<std::string(const std::string& name)> in_graph;
-    // In files: the name it is written under, then others that it is read under. Null: the same, no others.
+    // In files: the name it is written under, then other names that it may be read under. Null: the same, no others.
     std::function<std::vector<std::string>(const std::string& name)> in_files;
   };
 
@@ -53,12 +53,12 @@ class ForwardBuilder : public GraphBuilder {
 
   void EnterBlock(int block, const std::string& prefix) { GraphBuilder::EnterBlock(block, InGraph(prefix)); }
 
-  // The source of a weight, declared on first use: all of the file's tensor of that name. Dims as they lie in memory.
+  // The source of a weight, declared on first use: the whole tensor of that name in the file. Dims in memory order.
   ValueId Weight(const std::string& name, std::initializer_list<Dim> dims, Init init = Init::kNormal);
-  // The same of a weight that lies otherwise in the files.
+  // The same for a weight that files store differently.
   ValueId Weight(const std::string& name, std::initializer_list<Dim> dims, WeightSource source,
                  Init init = Init::kNormal);
-  // What scales the output of a norm over `width` elements (`plus_one`: by 1 + w), and what shifts it.
+  // The scale (`plus_one`: the norm scales by 1 + w) and the shift of a norm over `width` elements.
   ValueId NormScale(const std::string& name, int64_t width, bool plus_one = false) {
     return Weight(name, {{DimLabel::kNorm, width}}, plus_one ? Init::kZero : Init::kOne);
   }
@@ -66,7 +66,7 @@ class ForwardBuilder : public GraphBuilder {
     return Weight(name, {{DimLabel::kNorm, width}}, Init::kZero);
   }
 
-  // A vector all of whose elements are `n`: norms without weights.
+  // A tensor with every element `n`, for norms without weights.
   ValueId Constant(int n, Shape shape);
 
   ValueId token() const { return token_; }
@@ -75,8 +75,8 @@ class ForwardBuilder : public GraphBuilder {
   // y = x W^T [+ b] with weights "<module>.weight" [out, in] and "<module>.bias".
   ValueId Linear(ValueId x_TI, const std::string& module, Dim out, Dim in, bool bias, const std::string& name,
                  const ModuleLayout& layout = {}, Init init = Init::kNormal);
-  // Several products of one module, whose rows follow each other in "<module>.weight" (and in "<module>.bias"): one
-  // weight each, named "<module>.weight/<segment>". Returns their outputs, which are named after the segments.
+  // A fused projection: the rows of several products follow each other in "<module>.weight" (and in "<module>.bias").
+  // Each has a weight "<module>.weight/<segment>". Returns their outputs, named after the segments.
   struct Segment {
     const char* name;
     Dim out;
@@ -87,9 +87,9 @@ class ForwardBuilder : public GraphBuilder {
 
   struct Heads {
     int64_t heads, kv_heads, head_dim;
-    int64_t window = 0;  // tokens a query sees, itself included; 0: all
+    int64_t window = 0;  // tokens that a query attends to, itself included; 0: all
     double scale = 0;    // of scores; 0: 1 / sqrt(head_dim)
-    double softcap = 0;  // scores s are softcap * tanh(s / softcap); 0: none
+    double softcap = 0;  // scores s become softcap * tanh(s / softcap); 0: no cap
   };
   // `block` names the cache.
   ValueId Attend(ValueId q, ValueId k, ValueId v, const Heads& heads, int block, const std::string& name);
@@ -97,12 +97,12 @@ class ForwardBuilder : public GraphBuilder {
   // `x` itself unless the pass is for training and p > 0.
   ValueId Dropout(ValueId x, double p, const std::string& name);
 
-  // Final hidden states and the head's weight, to loss or logits. `module`: the head as PEFT names it, also where its
-  // weight is the embedding table. `softcap`: logits l are softcap * tanh(l / softcap); 0: none.
+  // Computes loss or logits from the final hidden states and the head's weight. `module`: PEFT's name of the head, even
+  // if its weight is the embedding table. `softcap`: logits l become softcap * tanh(l / softcap); 0: no cap.
   void Head(ValueId x_TD, ValueId w_VD, const std::string& module, double softcap = 0);
 
   const ForwardSpec& spec() const { return spec_; }
-  // In the order of their first use.
+  // In the order of first use.
   const std::vector<WeightDeclaration>& weights() const { return declared_; }
   const std::vector<LinearModule>& modules() const { return modules_; }
 

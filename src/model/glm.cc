@@ -1,5 +1,6 @@
-// GLM-4 9B (GLM team 2024; transformers, GlmForCausalLM): biases on q, k and v, gate and up in one tensor, half of each
-// head turns, in interleaved pairs. GLM-4-0414 (2025; Glm4ForCausalLM): with norms of what attention and MLP add, too.
+// GLM-4 9B (GLM team 2024; transformers, GlmForCausalLM): biases on q, k and v, gate
+// and up in one tensor, a rotary embedding of half of each head, in interleaved pairs.
+// GLM-4-0414 (2025; Glm4ForCausalLM): also norms on the outputs of attention and MLP.
 #include "model/decoder.h"
 #include "model/families.h"
 

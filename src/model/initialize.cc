@@ -8,7 +8,7 @@
 namespace temper {
 namespace {
 
-// Fills value `name` and its f32 master, if any: element i of the whole tensor is f(i).
+// Sets element i of the whole tensor `name` to f(i), also in its f32 master, if any.
 template <class F>
 Status Fill(const std::string& name, const FillBuffer& buffer, F&& f) {
   for (const std::string& each : {name, MasterName(name)}) {

@@ -17,7 +17,7 @@
 namespace temper {
 namespace {
 
-constexpr int64_t kMaxRank = 1 << 16;  // wider than any model: more is a mistake, and products of sizes could overflow
+constexpr int64_t kMaxRank = 1 << 16;  // wider than any model; keeps products of sizes from overflowing
 
 bool NameMatches(const std::string& path, const std::string& name) {
   return path == name || path.ends_with("." + name);
@@ -33,7 +33,7 @@ Result<Pattern> CompileOf(const char* setting, const std::string& expression) {
   return pattern;
 }
 
-// The override for `path`: the first of `patterns` whose key matches it, or their end.
+// The override for `path`: the first of `patterns` whose key matches it, or patterns.end().
 template <class T>
 Result<typename std::vector<std::pair<std::string, T>>::const_iterator> Override(
     const std::vector<std::pair<std::string, T>>& patterns, const char* setting, const std::string& path) {
@@ -47,7 +47,7 @@ Result<typename std::vector<std::pair<std::string, T>>::const_iterator> Override
 
 constexpr char kRankPattern[] = "lora.rank_pattern", kAlphaPattern[] = "lora.alpha_pattern";
 
-// Decides which module paths a configuration selects, and which listed names never selected anything.
+// Decides which module paths a configuration selects, and records which listed names select nothing.
 class Selector {
  public:
   static Result<Selector> Create(const LoraConfig& config) {
@@ -151,7 +151,7 @@ Result<std::vector<LoraModule>> ResolveLora(const std::vector<LinearModule>& mod
 
 namespace {
 
-// Adds a line for each of `patterns` that decides for none of `targets`.
+// Adds a line for each of `patterns` that applies to none of `targets`.
 template <class T>
 Status AddIdle(const std::vector<std::pair<std::string, T>>& patterns, const char* setting,
                const std::vector<LoraModule>& targets, std::vector<std::string>* idle) {
@@ -163,8 +163,9 @@ Status AddIdle(const std::vector<std::pair<std::string, T>>& patterns, const cha
   }
   for (const auto& [key, value] : patterns) {
     if (decides.contains(key)) continue;
-    idle->push_back(fmt::format("{}: '{}' changes nothing: no module that gets an adapter is left to it; these do: {}",
-                                setting, key, LastComponents(modules)));
+    idle->push_back(
+        fmt::format("{}: '{}' has no effect: it is the first match of no module with an adapter; these have one: {}",
+                    setting, key, LastComponents(modules)));
   }
   return OkStatus();
 }
@@ -182,7 +183,7 @@ Result<std::vector<std::string>> IdleLoraSettings(const std::vector<LinearModule
   std::set<std::string> paths;
   for (const LoraModule& t : candidates) paths.insert(t.path);
   const auto excludes_nothing = [&](const std::string& what) {
-    return fmt::format("lora.exclude_modules: {} leaves nothing out; without it these modules get an adapter: {}", what,
+    return fmt::format("lora.exclude_modules: {} excludes nothing; without it, these modules get an adapter: {}", what,
                        LastComponents(paths));
   };
   for (const std::string& name : config.exclude_names()) {
@@ -190,8 +191,7 @@ Result<std::vector<std::string>> IdleLoraSettings(const std::vector<LinearModule
     if (std::none_of(paths.begin(), paths.end(), has_name)) idle.push_back(excludes_nothing("'" + name + "'"));
   }
   if (!config.exclude_regex().empty() && candidates.size() == targets.size()) {
-    idle.push_back(
-        excludes_nothing("the expression '" + config.exclude_regex() + "' (it is held against whole paths)"));
+    idle.push_back(excludes_nothing("the expression '" + config.exclude_regex() + "' (it must match a whole path)"));
   }
   return idle;
 }
@@ -209,7 +209,7 @@ class LoraRewriter {
     graph_.nodes().clear();
     graph_.nodes().reserve(nodes_.size() + 3 * targets.size());  // dropout, A, B
     for (ValueId id = 0; id < graph_.num_values(); ++id) {
-      if (graph_.value(id).name == kRngInput) rng_ = id;  // the model draws, too
+      if (graph_.value(id).name == kRngInput) rng_ = id;  // the model has dropout, too
     }
   }
 
@@ -229,7 +229,7 @@ class LoraRewriter {
   }
 
  private:
-  // The adapter of a product: its module, and which of the module's values it multiplies with.
+  // The adapter of a product: its module, and the part of the module that is the product's weight.
   struct Target {
     const LoraModule* module;
     const LoraModule::Part* part;
@@ -243,7 +243,7 @@ class LoraRewriter {
                             .decays = true,
                             .labels = labels});
   }
-  // What the rows and columns of the product's weight stand for.
+  // The labels of the rows and columns of the product's weight.
   DimLabels LabelsOf(const Node& node) const { return graph_.value(node.inputs[1]).labels; }
 
   // B of the product.
@@ -267,7 +267,7 @@ class LoraRewriter {
     return out;
   }
 
-  // scale * dropout(x) A^T, [T, R]; of a module's values the first makes it.
+  // scale * dropout(x) A^T, [T, R]; made once per module and x.
   ValueId Down(const Node& node, const LoraModule& m, double scale) {
     ValueId x = node.inputs[0];
     const auto [made, fresh] = down_.try_emplace({&m, x}, kNoValue);
@@ -317,7 +317,7 @@ class LoraRewriter {
     return rng_;
   }
 
-  std::vector<Node> nodes_;  // of the given graph; those without a branch are moved from
+  std::vector<Node> nodes_;  // of the given graph; nodes without a branch are moved out
   Graph graph_;
   const double dropout_;
   std::map<std::string, Target> targets_;                          // by the weight's name

@@ -1,8 +1,8 @@
 // LoRA (Hu et al. 2021) with PEFT's semantics, as a rewrite of a forward graph:
 //   linear(x, W)  becomes  linear(x, W) + s * linear(linear(dropout(x), A), B),  W frozen,
 // s = alpha / r, or alpha / sqrt(r) for rank-stabilised LoRA. On the head the branch becomes linear_cross_entropy's
-// second pair of operands. Of a fused projection each value has its own rows of B, and all share A and the dropout of
-// x. Adapter values have PEFT's tensor names.
+// second pair of operands. In a fused projection, each value has its own rows of B; all share A and the dropout of x.
+// Adapter values have PEFT's tensor names.
 #pragma once
 
 #include <string>
@@ -15,12 +15,12 @@
 
 namespace temper {
 
-// Those of a model's modules that `config` selects, in their order. Errors: a bad regex, a rank below 1 or absurd,
-// nothing selected, or a listed name that no module has (with the names there are).
+// The modules of a model that `config` selects, in the model's order. Errors: a bad regex, a rank out of range, nothing
+// selected, or a listed name that no module has (the message lists the model's names).
 Result<std::vector<LoraModule>> ResolveLora(const std::vector<LinearModule>& modules, const LoraConfig& config);
 
-// A line for each override or exclusion of `config` that changes nothing, as PEFT allows: a mistyped name, most often.
-// Errors: as ResolveLora.
+// A line for each override or exclusion of `config` that has no effect, most often a mistyped name. PEFT accepts these
+// silently. Errors: as ResolveLora.
 Result<std::vector<std::string>> IdleLoraSettings(const std::vector<LinearModule>& modules, const LoraConfig& config);
 
 // REQUIRES: `targets` from ResolveLora on modules of the same model. Dropout 0 adds no dropout node.

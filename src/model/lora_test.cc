@@ -46,8 +46,8 @@ using Names = std::vector<std::string>;
 
 const std::string L0 = "model.layers.0.", L1 = "model.layers.1.";
 
-// PEFT: a list selects by the path's end at a dot, a string is a regex that must match the whole path, "all-linear" is
-// every linear module but the output embedding; what is excluded goes the same two ways.
+// PEFT: a list selects by a suffix of the path that starts after a dot, a string is a regex that must match the whole
+// path, "all-linear" is every linear module but the output embedding. Exclusions work the same two ways.
 TEST(LoraTargets, AListSelectsByTheEndOfThePath) {
   const auto model = Llama();
   EXPECT_EQ(Selected(*model, {.target_modules = Names{"q_proj"}}),
@@ -68,12 +68,13 @@ TEST(LoraTargets, ARegexMustMatchTheWholePath) {
   EXPECT_EQ(Selected(*model, {.target_modules = ".*q_proj"}).size(), 2u);
   EXPECT_EQ(Selected(*model, {.target_modules = R"(.*\.1\..*\.(q|v)_proj)"}),
             (std::vector<std::string>{L1 + "self_attn.q_proj", L1 + "self_attn.v_proj"}));
-  // What Python's re has and ECMAScript has not.
+  // Syntax of Python's re that ECMAScript lacks.
   EXPECT_EQ(Selected(*model, {.target_modules = R"((?i).*\.0\..*Q_PROJ)"}).size(), 1u);
   EXPECT_EQ(Selected(*model, {.target_modules = R"(.*(?<=\.k)_proj\Z)"}).size(), 2u);
   EXPECT_EQ(Selected(*model, {.target_modules = R"((?!.*\.0\.).*q_proj)"}).size(), 1u);
   EXPECT_EQ(Selected(*model, {.target_modules = R"(.*(?P<which>q|k)_proj)"}).size(), 4u);
-  EXPECT_EQ(Selected(*model, {.target_modules = "model|.*q_proj"}).size(), 2u) << "whole path, either branch";
+  EXPECT_EQ(Selected(*model, {.target_modules = "model|.*q_proj"}).size(), 2u)
+      << "each alternative must match the whole path";
 }
 
 TEST(LoraTargets, AllLinearLeavesTheHeadOut) {
@@ -83,7 +84,7 @@ TEST(LoraTargets, AllLinearLeavesTheHeadOut) {
     for (const std::string& m : modules) EXPECT_NE(m, "lm_head");
   }
   const auto opt = Selected(*Opt350(), {});
-  EXPECT_EQ(opt.size(), 2u * 6u + 2u) << "and the projections of the embedding";
+  EXPECT_EQ(opt.size(), 2u * 6u + 2u) << "the 2 are the projections of the embedding";
   EXPECT_EQ(opt.front(), "model.decoder.project_in");
   EXPECT_EQ(opt.back(), "model.decoder.project_out");
 }
@@ -99,7 +100,7 @@ TEST(LoraTargets, TheHeadCanBeNamedTiedOrNot) {
   }
 }
 
-TEST(LoraTargets, WhatIsExcludedIsLeftOut) {
+TEST(LoraTargets, ExcludedModulesGetNoAdapter) {
   const auto model = Llama();
   EXPECT_EQ(
       Selected(*model, {.target_modules = Names{"q_proj"}, .exclude_modules = Names{"layers.0.self_attn.q_proj"}}),
@@ -126,10 +127,11 @@ TEST(LoraTargets, PatternsOverrideRankAndAlphaPerModule) {
   EXPECT_EQ(got[L0 + "self_attn.q_proj"], std::pair(int64_t{2}, 4.0)) << "the first that matches";
   EXPECT_EQ(got[L0 + "self_attn.k_proj"], std::pair(int64_t{4}, 0.75));
   EXPECT_EQ(got[L1 + "self_attn.k_proj"], std::pair(int64_t{6}, 0.5));
-  EXPECT_EQ(got[L0 + "self_attn.v_proj"], std::pair(int64_t{4}, 2.0)) << "a key ends at the end and begins at a dot";
+  EXPECT_EQ(got[L0 + "self_attn.v_proj"], std::pair(int64_t{4}, 2.0))
+      << "a key matches a suffix that starts after a dot";
 }
 
-TEST(LoraTargets, SettingsThatChangeNothingAreNamed) {
+TEST(LoraTargets, SettingsWithoutEffectAreReported) {
   const auto model = Llama();
   const auto idle = [&](const LoraConfig& spec) {
     const auto lines = IdleLoraSettings(model->modules(), spec);
@@ -144,12 +146,14 @@ TEST(LoraTargets, SettingsThatChangeNothingAreNamed) {
                                    .rank_pattern = {{"q_proj", 2}, {"qproj", 3}, {".*q_proj", 4}},
                                    .alpha_pattern = {{"down_proj", 3}}});
   ASSERT_EQ(typing_errors.size(), 4u);
-  EXPECT_EQ(typing_errors[0],
-            "lora.rank_pattern: 'qproj' changes nothing: no module that gets an adapter is left to it; these do: "
-            "k_proj, q_proj");
-  EXPECT_EQ(typing_errors[1].find("lora.rank_pattern: '.*q_proj' changes nothing"), 0u) << "an earlier one has them";
-  EXPECT_EQ(typing_errors[2].find("lora.alpha_pattern: 'down_proj' changes nothing"), 0u);
-  EXPECT_EQ(typing_errors[3].find("lora.exclude_modules: 'v_proj' leaves nothing out"), 0u);
+  EXPECT_EQ(
+      typing_errors[0],
+      "lora.rank_pattern: 'qproj' has no effect: it is the first match of no module with an adapter; these have one: "
+      "k_proj, q_proj");
+  EXPECT_EQ(typing_errors[1].find("lora.rank_pattern: '.*q_proj' has no effect"), 0u)
+      << "an earlier pattern matches the same modules";
+  EXPECT_EQ(typing_errors[2].find("lora.alpha_pattern: 'down_proj' has no effect"), 0u);
+  EXPECT_EQ(typing_errors[3].find("lora.exclude_modules: 'v_proj' excludes nothing"), 0u);
   EXPECT_EQ(idle({.exclude_modules = "q_proj"}).size(), 1u) << "a regex excludes whole paths only";
 }
 
@@ -231,7 +235,7 @@ TEST(AddLora, WorksInDecodingGraphsToo) {
   }
 }
 
-TEST(GraphText, RealGraphsReadBackToThemselves) {
+TEST(GraphText, ModelGraphsSurviveARoundTripThroughText) {
   for (const auto& model : {Llama(true), Llama(false), Opt350()}) {
     for (const DType dtype : {DType::kF32, DType::kBF16}) {
       const Graph forward = model->Forward({.dtype = dtype, .tokens = 8, .row = 4});

@@ -1,6 +1,6 @@
-// Mistral 7B and Nemo (Jiang et al. 2023; transformers, MistralForCausalLM): Llama's blocks, in the first version with
-// a window in all of them. Ministral 8B (2024; MinistralForCausalLM): with windows in the layers that the file names.
-// Ministral 3 (2025; Ministral3ForCausalLM): with YaRN, and queries that grow with the position.
+// Mistral 7B and Nemo (Jiang et al. 2023; transformers, MistralForCausalLM): Llama's blocks; the first version has a
+// sliding window in all of them. Ministral 8B (2024; MinistralForCausalLM): sliding windows in the layers that the file
+// names. Ministral 3 (2025; Ministral3ForCausalLM): YaRN, and queries scaled up with their position.
 #include <fmt/core.h>
 
 #include <nlohmann/json.hpp>
@@ -38,7 +38,7 @@ Result<DecoderSpec> ReadWindowed(const Json& config, const char* architecture, c
 
 }  // namespace
 
-// With layer_types it is a Ministral to transformers, too (AutoConfig).
+// If the file has layer_types, transformers also treats it as a Ministral (AutoConfig).
 Result<std::unique_ptr<Model>> ReadMistral(const Json& config, const std::string& where) {
   TEMPER_ASSIGN_OR_RETURN(DecoderSpec s, ReadWindowed(config, "MistralForCausalLM", where));
   return MakeDecoder(std::move(s));

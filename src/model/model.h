@@ -1,5 +1,5 @@
-// Model: an architecture as its config.json describes it: its forward pass, written for one device of unlimited memory,
-// and the weights that it declares there. It knows no mesh, no memory tier, no backend, no LoRA.
+// Model: an architecture with the sizes of its config.json: the forward pass, written for one device of unlimited
+// memory, and the weights that the pass declares. It knows nothing of meshes, memory tiers, backends or LoRA.
 #pragma once
 
 #include <memory>
@@ -16,25 +16,26 @@ namespace temper {
 struct ModelFacts {
   std::string architecture;  // "LlamaForCausalLM"
   int64_t vocab = 0, max_positions = 0;
-  // Of each block, the first one of its kind. Blocks of a kind compute the same on weights of the same shapes.
+  // For each block, the index of the first block of its kind. Blocks of
+  // one kind compute the same function on weights of the same shapes.
   std::vector<int> kinds;
-  // How many heads each label stands for, which tensor parallelism has to divide. A label may stand here several times,
-  // where blocks differ.
+  // The number of heads of each label; tensor parallelism must
+  // divide it. A label appears several times if blocks differ.
   std::vector<Dim> heads;
   double initializer_range = 0.02;
-  bool positions_are_learned = false;  // a table: no row may be longer than it
+  bool positions_are_learned = false;  // in a table; a row may not be longer than it
   bool tied = false;                   // the head uses the embedding table
-  // Where config.json says so: JSON pointers.
+  // JSON pointers to the keys of config.json that say so.
   std::vector<std::string> tied_keys = {"/tie_word_embeddings"};
-  // Name endings of tensors that some files hold although they follow from config.json: they are neither read nor
-  // missed.
+  // Name endings of tensors that some files hold although they follow from config.json. They are neither read nor
+  // reported.
   std::vector<std::string> ignored = {".rotary_emb.inv_freq"};
-  bool keeps_other_tensors = false;  // of the folder: parts of a multimodal model that are not computed
-  // What config.json says about training that a user should know is done, or is not.
+  bool keeps_other_tensors = false;  // exports keep tensors that are not the model's: parts of a multimodal model
+  // Notes for the user: settings of config.json that affect training, and whether they are applied.
   std::vector<std::string> training_notes;
 };
 
-// Bounds of what a config.json may say, above every published model and such that no product of sizes overflows.
+// Bounds of sizes in a config.json: above every published model, low enough that no product of sizes overflows.
 inline constexpr int64_t kMaxRows = 1 << 24;   // vocabulary, positions
 inline constexpr int64_t kMaxWidth = 1 << 20;  // hidden, ffn, embedding
 inline constexpr int64_t kMaxHeads = 1 << 12;  // heads, and elements of one
@@ -45,22 +46,22 @@ class Model {
   virtual ~Model() = default;
 
   virtual const ModelFacts& facts() const = 0;
-  // A model that has a block like this one's block blocks[i] as its block i, and otherwise is this one.
+  // A copy of this model whose block i is this model's block blocks[i].
   virtual std::unique_ptr<Model> WithBlocks(std::span<const int> blocks) const = 0;
-  // What the forward pass declares, in the order of first use.
+  // The weights that the forward pass declares, in the order of first use.
   const std::vector<WeightDeclaration>& weights() const { return weights_; }
   const std::vector<LinearModule>& modules() const { return modules_; }  // the head last
   std::vector<StoredWeight> StoredWeights() const;
-  // The forward pass up to the loss per token or the logits, as `spec` asks.
+  // The forward pass up to the loss per token or the logits, according to `spec`.
   Graph Forward(const ForwardSpec& spec) const;
 
  protected:
-  // The forward pass of another model, under this one's names.
+  // For a model that wraps another one: the other's forward pass, and its names in files.
   static void BuildForwardOf(const Model& other, ForwardBuilder& f) { other.BuildForward(f); }
   static std::vector<std::string> NamesInFilesOf(const Model& other, const std::string& name) {
     return other.NamesInFiles(name);
   }
-  // Builds the forward pass once, for its declarations. To be called before a model is given away.
+  // Builds the forward pass once, to collect its declarations. Constructors of models must call it.
   void Declare();
 
  private:
@@ -74,7 +75,7 @@ class Model {
   std::vector<LinearModule> modules_;
 };
 
-// For the readers of configurations: notes a probability under `key` that is not 0 as not applied.
+// For the readers of configurations: if the probability under `key` is not 0, adds a note that it is not applied.
 Status ReadUnusedDropout(const Json& config, const char* key, double fallback, const std::string& where,
                          ModelFacts* facts);
 
@@ -82,11 +83,11 @@ inline bool IsSane(int64_t size, int64_t most) {
   return size > 0 && size <= most;
 }
 
-// The probability under `key` of a dropout that is applied in training, with the note that says so.
+// The probability under `key` of a dropout that training applies; adds a note that says so.
 Result<double> ReadDropout(const Json& config, const char* key, double fallback, const std::string& where,
                            ModelFacts* facts);
 
-// Sum of the elements of all weights.
+// The number of elements of all weights.
 int64_t NumParameters(const Model& model);
 
 // Marks every weight source as trainable (full fine-tuning).

@@ -1,6 +1,6 @@
-// OLMo 2 (OLMo team 2024; transformers, Olmo2ForCausalLM): norms of what attention and MLP add, none of what they read;
-// q and k are normed across all heads. OLMo 3 (2025; Olmo3ForCausalLM): with a window in three of four layers, of which
-// the rotary embedding is never stretched.
+// OLMo 2 (OLMo team 2024; transformers, Olmo2ForCausalLM): norms on the outputs of attention and MLP instead of their
+// inputs (post-norm); q and k are normed over all heads together. OLMo 3 (2025; Olmo3ForCausalLM): a sliding window in
+// three of four layers, whose rotary embedding is never scaled.
 #include <nlohmann/json.hpp>
 
 #include "model/decoder.h"
@@ -39,7 +39,7 @@ Result<std::unique_ptr<Model>> ReadOlmo3(const Json& config, const std::string& 
   TEMPER_ASSIGN_OR_RETURN(const int64_t window, ReadWindow(config, 4096, where));
   TEMPER_RETURN_IF_ERROR(SetWindows(
       config, window, [](int64_t block) { return (block + 1) % 4 != 0; }, where, &s));
-  // rope_scaling of older files is that of the layers without a window.
+  // In older files, rope_scaling applies only to the layers without a window.
   Json sliding = config;
   sliding.erase("rope_scaling");
   TEMPER_ASSIGN_OR_RETURN(s.ropes.emplace_back(), ReadRope(sliding, "sliding_attention", defaults.rope, s.head_dim,

@@ -1,5 +1,6 @@
-// Phi-3, 3.5, Phi-4 and Phi-4-mini (Abdin et al. 2024; transformers, Phi3ForCausalLM): Llama's blocks with fused
-// projections (q, k, v in one, gate and up in one); in some a sliding window, longrope, heads of which a part turns.
+// Phi-3, 3.5, Phi-4 and Phi-4-mini (Abdin et al. 2024; transformers, Phi3ForCausalLM):
+// Llama's blocks with fused projections (q, k, v in one, gate and up in one). Some
+// have a sliding window, longrope, or a rotary embedding of only part of each head.
 #include "model/decoder.h"
 #include "model/families.h"
 

@@ -1,12 +1,12 @@
 // Qwen2, 2.5 (Yang et al. 2024; transformers, Qwen2ForCausalLM): Llama's blocks with biases on q, k and v. Qwen3 (Yang
-// et al. 2025; Qwen3ForCausalLM): without them, with norms of each head's q and k.
+// et al. 2025; Qwen3ForCausalLM): without biases, with a norm of each head's q and k.
 #include "model/decoder.h"
 #include "model/families.h"
 
 namespace temper {
 namespace {
 
-// Of both: the last blocks have a window, if the file asks for any.
+// In both, the last blocks have a sliding window if the file enables it.
 Status SetQwenWindows(const Json& config, const std::string& where, DecoderSpec* spec) {
   TEMPER_ASSIGN_OR_RETURN(const bool windows, BoolOr(config, "use_sliding_window", false, where));
   TEMPER_ASSIGN_OR_RETURN(const int64_t first, IntOr(config, "max_window_layers", 28, where));

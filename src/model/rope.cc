@@ -21,8 +21,8 @@ const Json& ObjectAt(const Json& json, const char* key) {
   return it != json.end() && it->is_object() ? *it : Nothing();
 }
 
-// What config.json says of scaling: transformers 4 wrote rope_scaling, 5 writes rope_parameters, one for each type of
-// layer where these differ.
+// The parameters of scaling: transformers 4 wrote rope_scaling, 5
+// writes rope_parameters, one for each type of layer if these differ.
 const Json& ParametersOf(const Json& config, const char* layer_type) {
   const Json& old = ObjectAt(config, "rope_scaling");
   const Json& all = old.empty() ? ObjectAt(config, "rope_parameters") : old;
@@ -39,12 +39,12 @@ std::vector<double> Plain(double theta, int64_t dims) {
   return inv_freq;
 }
 
-// What a file says of one embedding, checked where all types agree.
+// The parameters of one embedding; those that all types share are checked.
 struct Parameters {
   const Json& json;
   const std::string& where;
   double theta;
-  int64_t dims, max_positions, original;  // dims: elements of a head that turn
+  int64_t dims, max_positions, original;  // dims: rotary elements of a head
 
   Result<double> Positive(const char* key, double fallback, const char* type) const {
     TEMPER_ASSIGN_OR_RETURN(const double x, NumberOr(json, key, fallback, where));
@@ -64,7 +64,7 @@ Status StretchLlama3(const Parameters& p, std::vector<double>* inv_freq) {
   }
   for (double& f : *inv_freq) {
     const double wavelength = 2 * M_PI / f;
-    const double turns = static_cast<double>(p.original) / wavelength;  // of the wave within the original context
+    const double turns = static_cast<double>(p.original) / wavelength;  // of the pair within the original context
     const double smooth = (turns - low) / (high - low);
     if (turns < low) {
       f /= factor;
@@ -75,7 +75,7 @@ Status StretchLlama3(const Parameters& p, std::vector<double>* inv_freq) {
   return OkStatus();
 }
 
-// YaRN (Peng et al. 2023): fast waves stay, slow ones are stretched by `factor`, those between partly.
+// YaRN (Peng et al. 2023): high frequencies stay, low ones are divided by `factor`, those between are interpolated.
 Status StretchYarn(const Parameters& p, RopeSpec* rope) {
   const auto length = static_cast<double>(p.original);
   TEMPER_ASSIGN_OR_RETURN(const double factor,
@@ -115,7 +115,7 @@ Status StretchYarn(const Parameters& p, RopeSpec* rope) {
   return OkStatus();
 }
 
-// A number for each pair.
+// Reads a list of one factor per pair.
 Result<std::vector<double>> FactorsAt(const Parameters& p, const char* key) {
   const Json& list = p.json.contains(key) ? p.json[key] : Nothing();
   std::vector<double> factors;
@@ -131,7 +131,7 @@ Result<std::vector<double>> FactorsAt(const Parameters& p, const char* key) {
   return factors;
 }
 
-// LongRoPE (Ding et al. 2024): every wave has a factor of its own, another one in long contexts.
+// LongRoPE (Ding et al. 2024): each frequency has its own factor, and another one for long contexts.
 Status StretchLongrope(const Parameters& p, RopeSpec* rope) {
   TEMPER_ASSIGN_OR_RETURN(const std::vector<double> near, FactorsAt(p, "short_factor"));
   TEMPER_ASSIGN_OR_RETURN(const std::vector<double> far, FactorsAt(p, "long_factor"));
@@ -174,16 +174,16 @@ Result<RopeSpec> ReadRope(const Json& config, const char* layer_type, const Rope
   TEMPER_ASSIGN_OR_RETURN(partial, NumberOr(json, "partial_rotary_factor", partial, where));
   const auto dims = static_cast<int64_t>(static_cast<double>(head_dim) * partial);
   if (!(partial > 0 && partial <= 1) || dims < 2 || dims % 2 != 0) {
-    return Corrupt(
-        fmt::format("{}: partial_rotary_factor {} of heads of {} elements should leave an even number of them", where,
-                    partial, head_dim));
+    return Corrupt(fmt::format(
+        "{}: partial_rotary_factor {} of head_dim {} should give an even number of rotary elements, at least 2", where,
+        partial, head_dim));
   }
-  // transformers' other classes turn whole heads, or fail.
+  // transformers' other classes rotate whole heads, or fail.
   if (partial != 1 && defaults.partial == 1 && !defaults.may_be_partial) {
     return Unsupported(
-        fmt::format("{}: partial_rotary_factor is {}, but heads of this architecture turn whole", where, partial));
+        fmt::format("{}: partial_rotary_factor is {}, but this architecture rotates whole heads", where, partial));
   }
-  // What stands beside the parameters goes before what is in them.
+  // A value beside the parameters takes precedence over one inside them.
   const int64_t fallback = defaults.original > 0 ? defaults.original : max_positions;
   TEMPER_ASSIGN_OR_RETURN(int64_t original, IntOr(json, "original_max_position_embeddings", fallback, where));
   if (defaults.original > 0) original = defaults.original;
@@ -205,7 +205,7 @@ Result<RopeSpec> ReadRope(const Json& config, const char* layer_type, const Rope
     TEMPER_ASSIGN_OR_RETURN(rope.dynamic_factor, p.Positive("factor", 1, "dynamic"));
     rope.theta = theta;
     rope.original = max_positions;
-    if (dims <= 2) return Unsupported(where + ": dynamic rope scaling needs more than one pair of elements to turn");
+    if (dims <= 2) return Unsupported(where + ": dynamic rope scaling needs more than 2 rotary elements");
   } else if (type == "llama3") {
     TEMPER_RETURN_IF_ERROR(StretchLlama3(p, &rope.inv_freq));
   } else if (type == "yarn") {

@@ -31,7 +31,7 @@ std::vector<double> Plain(double theta, int64_t head_dim) {
   return f;
 }
 
-TEST(Rope, ArePowersOfTheta) {
+TEST(Rope, FrequenciesArePowersOfTheta) {
   ExpectNear(Read("{}"), Plain(10000, 64));
   ExpectNear(Read(R"({"rope_theta": 500000.0})", 128), Plain(500000, 128));
   ExpectNear(Read(R"({"rope_theta": 500000, "rope_scaling": null})", 128), Plain(500000, 128));
@@ -39,7 +39,7 @@ TEST(Rope, ArePowersOfTheta) {
   EXPECT_EQ(Read("{}")[0], 1.0);
 }
 
-TEST(Rope, LinearScalingDividesThemAll) {
+TEST(Rope, LinearScalingDividesAllFrequencies) {
   std::vector<double> want = Plain(10000, 64);
   for (double& f : want) f /= 4;
   ExpectNear(Read(R"({"rope_scaling": {"type": "linear", "factor": 4.0}})"), want);
@@ -74,7 +74,7 @@ TEST(Rope, Llama3StretchesLongWaves) {
   ExpectNear(Read(v5, 128, 131072), want);
 }
 
-TEST(Rope, OfAPartOfAHeadTurnsWithTheFrequenciesOfThatPart) {
+TEST(Rope, PartialRotaryUsesTheFrequenciesOfThatPart) {
   const auto part = [](const char* text, int64_t head_dim) {
     return ReadRope(*ParseJson(text, "config.json"), nullptr, {.may_be_partial = true}, head_dim, 2048, "config.json");
   };
@@ -85,7 +85,7 @@ TEST(Rope, OfAPartOfAHeadTurnsWithTheFrequenciesOfThatPart) {
   EXPECT_EQ(Rope(R"({"partial_rotary_factor": 0.5})").status().code(), StatusCode::kUnsupported);
 }
 
-TEST(Rope, IsThatOfTheTypeOfLayer) {
+TEST(Rope, IsReadForTheTypeOfLayer) {
   const std::string text = R"({"rope_theta": 3, "rope_parameters": {"full_attention": {"rope_theta": 1e6},
       "sliding_attention": {"rope_theta": 500}}})";
   ExpectNear(Rope(text)->inv_freq, Plain(1e6, 64));
@@ -93,7 +93,7 @@ TEST(Rope, IsThatOfTheTypeOfLayer) {
   ExpectNear(Rope("{}", 64, 2048, {.theta = 77})->inv_freq, Plain(77, 64));
 }
 
-// As the paper has it (Peng et al. 2023, section 3.2), in turns of a wave within the original context.
+// By the paper's formula (Peng et al. 2023, section 3.2), in turns of a pair within the original context.
 TEST(Rope, YarnStretchesSlowWaves) {
   const auto rope = Rope(R"({"rope_scaling": {"rope_type": "yarn", "factor": 8,
       "original_max_position_embeddings": 512}})",
@@ -138,7 +138,7 @@ TEST(Rope, DynamicGrowsThetaBeyondTheLongestRowOfTheModel) {
   ExpectNear(rope->FrequenciesFor(8192), Plain(10000 * std::pow(2.0 * 4 - 1, 64.0 / 62), 64));
 }
 
-TEST(Rope, RefuseWhatTheyCannotDo) {
+TEST(Rope, InvalidOrUnsupportedSettingsAreRefused) {
   const auto refused = [](const char* text, StatusCode code) {
     const auto f = Rope(text);
     ASSERT_FALSE(f.ok()) << text;

@@ -1,5 +1,5 @@
-// Seed-OSS (ByteDance 2025; transformers, SeedOssForCausalLM): Llama's blocks with biases on q, k and v, and dropout of
-// what a block adds.
+// Seed-OSS (ByteDance 2025; transformers, SeedOssForCausalLM): Llama's blocks with biases on q, k and v, and dropout on
+// the outputs of attention and MLP.
 #include "model/decoder.h"
 #include "model/families.h"
 

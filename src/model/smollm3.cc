@@ -1,5 +1,5 @@
-// SmolLM3 (Bakouch et al. 2025; transformers, SmolLM3ForCausalLM): Llama's blocks, of which every fourth does not
-// encode positions.
+// SmolLM3 (Bakouch et al. 2025; transformers, SmolLM3ForCausalLM):
+// Llama's blocks; every fourth one has no rotary embedding (NoPE).
 #include <fmt/core.h>
 
 #include <nlohmann/json.hpp>
@@ -10,7 +10,7 @@
 namespace temper {
 namespace {
 
-// no_rope_layers: 1 where a layer has a rotary embedding, in spite of its name.
+// no_rope_layers: 1 means that the layer has a rotary embedding, despite the key's name.
 Status SetRopes(const Json& config, const std::string& where, DecoderSpec* spec) {
   TEMPER_ASSIGN_OR_RETURN(const int64_t interval, IntOr(config, "no_rope_layer_interval", 4, where));
   const auto list = config.find("no_rope_layers");

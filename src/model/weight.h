@@ -1,5 +1,5 @@
-// A weight's declaration: what the forward pass says of it, once, where it is used. Loading, sharding, LoRA, saving and
-// export follow from it.
+// A weight's declaration: the forward pass states it once, on first
+// use. Loading, sharding, LoRA, saving and export follow from it.
 #pragma once
 
 #include <string>
@@ -12,10 +12,9 @@
 namespace temper {
 
 struct WeightDeclaration {
-  // A matrix by depth: normal, divided by sqrt(2 blocks), so that what blocks add up to does not grow with their
-  // number.
+  // kNormalByDepth: divided by sqrt(2 blocks), so that the sum of what blocks add does not grow with their number.
   enum class Init : uint8_t { kNormal, kNormalByDepth, kZero, kOne };
-  std::string name;  // of its value
+  std::string name;  // of its value in the graph
   Shape shape;
   DimLabels labels;
   Init init = Init::kNormal;  // for training from scratch
@@ -23,15 +22,16 @@ struct WeightDeclaration {
   WeightSource source;
 };
 
-// How the files store the weight of a module: a fused projection's rows may be dealt in groups (one for each head: a
-// part of every value's rows, in their order), and its matrix transposed (in x out, transformers' Conv1D).
+// How files store the weight of a module. `groups`: the rows of a fused projection are interleaved in so many groups
+// (one per head), each with a part of every value's rows in their order. `transposed`: [in, out], as in transformers'
+// Conv1D.
 struct ModuleLayout {
   int64_t groups = 1;
   bool transposed = false;
 };
 
-// A module that computes y = x W^T, as PEFT names it. Its weight may be several values, whose rows follow each other in
-// the module's (or in each group of its rows): a fused projection.
+// A module that computes y = x W^T, with PEFT's name. In a fused projection its weight consists of several values,
+// whose rows follow each other, or alternate in groups.
 struct LinearModule {
   std::string path;                  // "model.layers.0.self_attn.q_proj", "lm_head"
   std::vector<std::string> tensors;  // names of its weight in files, the one it is written under first
@@ -39,7 +39,7 @@ struct LinearModule {
   std::vector<int64_t> rows;         // of each
   int64_t in = 0;
   ModuleLayout layout = {};
-  bool is_head = false;  // the output head, which PEFT's "all-linear" leaves out
+  bool is_head = false;  // the output head; PEFT's "all-linear" excludes it
 
   int64_t out() const {
     int64_t sum = 0;

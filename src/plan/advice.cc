@@ -7,14 +7,14 @@
 namespace temper {
 
 std::string RemedyText(const std::vector<Remedy>& remedies, const Forecast& before) {
-  if (remedies.empty()) return "no setting that was tried lowers it\n";
+  if (remedies.empty()) return "none of the tried settings lowers it\n";
   size_t width = 0;
   for (const Remedy& r : remedies) width = std::max(width, r.settings.size());
-  std::string text = "what would help, compiled and forecast:\n";
+  std::string text = "settings that would help, compiled and forecast:\n";
   for (const Remedy& r : remedies) {
     const Bytes saved = before.bytes - r.bytes;
     const std::string host =
-        before.host_bytes > before.host_limit ? fmt::format(", {} of the host's memory", ToString(r.host_bytes)) : "";
+        before.host_bytes > before.host_limit ? fmt::format(", {} of host memory", ToString(r.host_bytes)) : "";
     text += fmt::format("  {:<{}}  {:>11} ({} {}){}, {:.0f} tokens/s ({:+.0f} %){}{}\n", r.settings, width,
                         ToString(r.bytes), saved.v >= 0 ? "saves" : "costs", ToString(Bytes{std::abs(saved.v)}), host,
                         r.tokens_per_second, 100 * (r.tokens_per_second / before.tokens_per_second - 1),

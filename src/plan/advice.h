@@ -1,4 +1,4 @@
-// Advice: settings that would make a run fit, each with what it saves and what it costs.
+// Advice: settings that would make a run fit, each with its savings and its cost.
 #pragma once
 
 #include <string>
@@ -13,7 +13,7 @@ struct Remedy {
   Bytes bytes, limit, host_bytes;
   bool fits = false;
   double tokens_per_second = 0;
-  std::string price;  // what changes besides speed: "half the tokens of a row"; empty: nothing
+  std::string price;  // the price besides speed: "half the tokens of a row"; empty: none
 };
 
 // `before`: the run that does not fit.

@@ -36,7 +36,7 @@ Seconds SecondsOfSpill(const StepFigures& figures, double excess, int64_t micro_
   const double states = std::min(excess, figures.optimizer), weights = excess - states;
   double seconds = states / 3 / links.device_to_host + states / 6 / links.host_to_device +
                    weights * 2 * static_cast<double>(micro_batches) / links.host_to_device;
-  // Read and written there, with the gradient that came.
+  // States are read and written there, and the gradient is read.
   if (host_bandwidth > 0) seconds += states * (2 + 1.0 / 3) / host_bandwidth;
   return {seconds};
 }
@@ -54,7 +54,7 @@ std::string SearchText(const SearchResult& r) {
       fmt::format("search      {} candidates in {:.2f} s, {} ruled out by bounds; goal: {}\n", r.considered, r.spent.v,
                   r.ruled_out, r.goal == SearchGoal::kThroughput ? "throughput" : "fewest devices");
   if (r.best.empty() || !r.best.front().fits) {
-    return text + "  nothing fits; the nearest is listed. More devices or memory, method lora, or shorter rows\n" +
+    return text + "  nothing fits; the closest is listed. Try more devices or memory, method lora, or shorter rows\n" +
            (r.best.empty() ? ""
                            : fmt::format("  {}: {} of {}\n", r.best.front().settings, ToString(r.best.front().bytes),
                                          ToString(r.best.front().limit)));
@@ -65,7 +65,7 @@ std::string SearchText(const SearchResult& r) {
     text += fmt::format(
         "  {:>12.1f} {:>5.1f} % {:>9.3f} s {:>11}{} {}\n", c.tokens_per_second, 100 * c.mfu, c.step.v,
         ToString(c.bytes), c.compiled ? " " : "~",
-        c.host.v > 0 ? fmt::format("{} (and {} of the host's memory)", c.settings, ToString(c.host)) : c.settings);
+        c.host.v > 0 ? fmt::format("{} (and {} of host memory)", c.settings, ToString(c.host)) : c.settings);
   }
   return text;
 }

@@ -18,7 +18,7 @@ Bytes Cluster::HostMemoryOf(int ranks) const {
 }
 
 LinkRates Cluster::LinksOf(int ranks) const {
-  // Of what a cluster does not say: a copy in one memory reads and writes; PCIe 3 x16; a SATA disk.
+  // Defaults for missing figures: a copy in one memory reads and writes; PCIe 3 x16; a SATA disk.
   constexpr double kPcie3 = 12e9, kSata = 0.5e9;
   const Share& share = ShareOf(ranks);
   const OpRate& copy = share.rates.Of(Op::kCast, OpClass::kMemory, DType::kF32);
@@ -48,7 +48,7 @@ DeviceRates Cluster::HostRatesOf(int ranks) const {
 }
 
 const Cluster::Share& Cluster::ShareOf(int ranks) const {
-  TEMPER_CHECK(!shares.empty()) << "cluster " << name << " says no rates";
+  TEMPER_CHECK(!shares.empty()) << "cluster " << name << " states no rates";
   const auto it = shares.lower_bound(shared ? ranks : 1);
   return it == shares.end() ? shares.rbegin()->second : it->second;
 }
@@ -69,7 +69,7 @@ Result<Cluster> OpenCluster(Env& env, const std::string& name) {
 
 namespace {
 
-// Hosts that a group has ranks on, and the most of its ranks on one of them. Ranks fill hosts in order.
+// The number of hosts with ranks of a group, and the most of its ranks on one host. Ranks fill hosts in order.
 struct GroupShape {
   int hosts = 1, most_on_a_host = 1, size = 1;
 };
@@ -99,8 +99,8 @@ Seconds CollectiveSeconds(const Cluster& cluster, const Mesh& mesh, AxisSet axes
   if (group.most_on_a_host > 1) seconds = bytes / inside.bytes_per_second;
   double latency = group.most_on_a_host > 1 ? inside.latency.v : 0;
   if (group.hosts > 1) {
-    // A ring in which hosts are neighbours: a byte crosses each host's edge once, whichever of its ranks passes it on.
-    // All ranks' share of the ring is (n-1)/n of the whole; (h-1)/h of it comes from other hosts.
+    // A ring in host order: a byte crosses each host's edge once, whichever rank sends it. Each rank sends (n-1)/n of
+    // the whole; (h-1)/h of the whole comes from other hosts.
     const double n = group.size, h = group.hosts;
     const double crossing = bytes * (n / (n - 1)) * ((h - 1) / h);
     const int groups_beside = std::max(1, on_host / group.most_on_a_host);

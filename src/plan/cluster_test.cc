@@ -38,7 +38,7 @@ std::string With(const std::string& what, const std::string& instead) {
   return text.replace(text.find(what), what.size(), instead);
 }
 
-TEST(Cluster, EveryPresetIsReadAndSaysWhatAPlanNeeds) {
+TEST(Cluster, EveryPresetIsReadAndComplete) {
   ASSERT_GE(ClusterPresets().size(), 7u);
   for (const ClusterPreset& preset : ClusterPresets()) {
     const auto cluster = ParseCluster(preset.text, std::string(preset.name));
@@ -51,7 +51,7 @@ TEST(Cluster, EveryPresetIsReadAndSaysWhatAPlanNeeds) {
   EXPECT_TRUE(OpenCluster(PosixEnv(), "8xH100").ok());
 }
 
-TEST(Cluster, AnUnknownNameIsAnsweredWithThePresets) {
+TEST(Cluster, AnUnknownNameListsThePresets) {
   const auto cluster = OpenCluster(PosixEnv(), "8xH200");
   ASSERT_FALSE(cluster.ok());
   EXPECT_NE(cluster.status().message().find("8xMI300X"), std::string::npos) << cluster.status().message();
@@ -62,7 +62,7 @@ TEST(Cluster, ErrorsNameTheLineAndTheRemedy) {
   EXPECT_NE(ErrorOf(With("memory: 10 GB", "memory: 10")).find("test.yaml line 5: memory needs a unit"),
             std::string::npos);
   EXPECT_NE(ErrorOf(With("launch: 10 us", "lunch: 10 us")).find("'launch' is missing"), std::string::npos);
-  EXPECT_NE(ErrorOf(With("  launch: 10 us", "  launch: 10 us\n  colour: red")).find("no key 'colour'"),
+  EXPECT_NE(ErrorOf(With("  launch: 10 us", "  launch: 10 us\n  colour: red")).find("unknown key 'colour'"),
             std::string::npos);
   EXPECT_NE(ErrorOf(With("network: {bandwidth: 40 GB/s, latency: 5 us}", "")).find("'network' is missing"),
             std::string::npos);
@@ -79,7 +79,7 @@ TEST(Cluster, WithoutBf16HardwareValuesStoredInItAreComputedInF32) {
   EXPECT_DOUBLE_EQ(cluster.ShareOf(1).peak(DType::kBF16), 10e12);
   const Types in = {{DType::kBF16, {1000, 1000}}, {DType::kBF16, {1000, 1000}}}, out = {in[0]};
   const OpSeconds s = cluster.ShareOf(1).rates.SecondsOf(Op::kLinear, in, out, {});
-  EXPECT_DOUBLE_EQ(s.arithmetic.v, 2e9 / 5e12) << "products reach half of the f32 peak";
+  EXPECT_DOUBLE_EQ(s.arithmetic.v, 2e9 / 5e12) << "products reach half the f32 peak";
   EXPECT_DOUBLE_EQ(s.memory.v, 6e6 / 0.5e12) << "two bytes each";
 }
 
@@ -106,7 +106,7 @@ TEST(Cluster, CollectivesTakeTheSlowerOfLinkAndNetwork) {
   EXPECT_NEAR(CollectiveSeconds(cluster, hybrid, Axis::kDp, {1'000'000'000}, 2).v, 4 * 1e9 / 40e9 + 2 * 5e-6, 1e-9);
 }
 
-TEST(Cluster, AMeasuredOnePrintsAndReadsBack) {
+TEST(Cluster, AMeasuredClusterSurvivesARoundTrip) {
   Cluster cluster{.name = "this",
                   .device = "CPU, 2 threads",
                   .memory = GiB(20),

@@ -14,14 +14,14 @@
 namespace temper {
 namespace {
 
-// One mapping of the document. Remembers the first error; afterwards all lookups give their fallback. Keys that nobody
-// asked for are an error (Done).
+// One mapping of the document. Keeps the first error; afterwards all lookups return their fallback. Keys that were
+// never read are an error (Done).
 class Section {
  public:
   Section(const OrderedJson& value, std::string pointer, const YamlDocument& document, const std::string& where,
           Status* error)
       : value_(value), pointer_(std::move(pointer)), document_(document), where_(where), error_(*error) {
-    if (!value.is_object()) Fail("", "a mapping is wanted here");
+    if (!value.is_object()) Fail("", "should be a mapping");
   }
 
   double Quantity(const char* key, const char* unit, std::optional<double> fallback = std::nullopt) {
@@ -70,7 +70,7 @@ class Section {
     if (!found->is_string()) Fail(key, fmt::format("{} should be a text", key));
     return found->is_string() ? found->get<std::string>() : "";
   }
-  // nullopt where it is absent.
+  // nullopt if it is absent.
   std::optional<Section> Child(const char* key) {
     const OrderedJson* found = Find(key);
     if (found == nullptr) return std::nullopt;
@@ -99,7 +99,7 @@ class Section {
       if (asked_.contains(key)) continue;
       std::string known;
       for (const std::string& k : asked_) known += (known.empty() ? "" : ", ") + k;
-      Fail(key, fmt::format("there is no key {} here; known: {}", Quoted(key), known));
+      Fail(key, fmt::format("unknown key {}; known: {}", Quoted(key), known));
     }
   }
   bool ok() const { return error_.ok(); }
@@ -132,7 +132,7 @@ Link ReadLink(std::optional<Section> section) {
   return link;
 }
 
-// Rates stated by class: a peak and the share of it that kernels of that class reach.
+// Rates stated by class: a peak, and the fraction of it that kernels of the class reach.
 Cluster::Share ReadStatedRates(Section& device) {
   Cluster::Share share;
   DeviceRates& rates = share.rates;
@@ -140,7 +140,8 @@ Cluster::Share ReadStatedRates(Section& device) {
   const double bandwidth = device.Quantity("bandwidth", "B/s") * device.Number("bandwidth_share", 1);
   const OpRate memory{.launch = launch, .bandwidth = {{Bytes{1}, bandwidth}}};
   std::optional<Section> f32 = device.Child("f32"), bf16 = device.Child("bf16");
-  if (!f32) device.Fail("", "'f32' is missing: its peak, and the shares of it that products and attention reach");
+  if (!f32)
+    device.Fail("", "'f32' is missing: the f32 peak, and the fractions of it that products and attention reach");
   const auto read = [&](Section& section, DType dtype) {
     const double peak = section.Quantity("peak", "FLOP/s");
     if (peak <= 0) section.Fail("peak", "peak should be above 0");
@@ -184,7 +185,7 @@ void ReadMeasuredRate(Section& entry, DeviceRates* rates) {
   for (Section& point : entry.Children("bandwidth")) {
     rate.bandwidth.push_back({point.Size("of"), point.Quantity("is", "B/s")});
     if (rate.bandwidth.back().bytes <= before || rate.bandwidth.back().bytes_per_second <= 0) {
-      point.Fail("of", "sizes should ascend from above 0, and bandwidths be above 0");
+      point.Fail("of", "sizes should be above 0 and ascending, and bandwidths above 0");
     }
     before = rate.bandwidth.back().bytes;
     point.Done();
@@ -195,14 +196,14 @@ void ReadMeasuredRate(Section& entry, DeviceRates* rates) {
   const auto found = std::find_if(kClassNames.begin(), kClassNames.end(),
                                   [&](const auto& known) { return class_name == known.first; });
   const Result<DType> dtype = ParseDType(dtype_name);
-  if (!op || IsCollective(*op)) entry.Fail("op", fmt::format("{} is no op of a device", Quoted(op_name)));
-  if (found == kClassNames.end()) entry.Fail("class", fmt::format("{} is no class of ops", Quoted(class_name)));
+  if (!op || IsCollective(*op)) entry.Fail("op", fmt::format("{} is not an op of a device", Quoted(op_name)));
+  if (found == kClassNames.end()) entry.Fail("class", fmt::format("{} is not a class of ops", Quoted(class_name)));
   if (!dtype.ok()) entry.Fail("dtype", dtype.status().message());
   if (entry.ok()) rates->SetOp(*op, found->second, *dtype, std::move(rate));
 }
 
 Contention ReadContention(Section& section) {
-  constexpr double kMost = 1e3;  // times as long as alone
+  constexpr double kMost = 1e3;  // relative to the time alone
   const Contention contention{.slows = std::max(section.Number("kernels", kMost) - 1, 0.0),
                               .slowed = std::max(section.Number("moves", kMost) - 1, 0.0)};
   section.Done();
@@ -264,14 +265,14 @@ Result<Cluster> ParseCluster(std::string_view text, const std::string& where) {
     if (!cluster.shared) {
       Link& link = cluster.shares[1].link = ReadLink(host->Child("link"));
       if (cluster.devices_per_host > 1 && link.bytes_per_second <= 0) {
-        host->Fail("", "'link' is missing: what devices of this host give each other");
+        host->Fail("", "'link' is missing: the link between devices of a host");
       }
     }
     host->Done();
   }
   cluster.between_hosts = ReadLink(root.Child("network"));
   if (cluster.hosts > 1 && cluster.between_hosts.bytes_per_second <= 0) {
-    root.Fail("", "'network' is missing: what hosts give each other");
+    root.Fail("", "'network' is missing: the link between hosts");
   }
   if (std::optional<Section> price = root.Child("price")) {
     cluster.price_per_device_hour = price->Number("per_device_hour", 1e6);

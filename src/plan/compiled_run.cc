@@ -41,22 +41,17 @@ MemorySpec MemorySpecOf(const RunConfig& config) {
   if (config.machine.device == DeviceChoice::kGpu) {
     spec.rates = TypicalGpu();
     spec.links.host_to_device = spec.links.device_to_host = kTypicalGpuLink;
-    spec.links.copies = {};  // by engines of their own
+    spec.links.copies = {};  // separate copy engines do them
     spec.loss_chunks_keep_bits = false;
   } else {
-    spec.links.copies.slows *= 2.0 / static_cast<double>(config.machine.threads.value_or(2));  // one core of so many
+    spec.links.copies.slows *= 2.0 / static_cast<double>(config.machine.threads.value_or(2));  // one of `threads` cores
   }
   return spec;
 }
 
 UpdateSpec UpdateSpecOf(const RunConfig::Optimizer& o) {
-  UpdateSpec spec{.rule = o.rule, .weight_decay = o.weight_decay, .max_norm = o.max_grad_norm};
-  if (o.rule == &kSgdUpdate) {
-    spec.settings = SgdSettings(o.sgd_momentum, o.sgd_nesterov);
-  } else {
-    spec.settings = AdamwSettings(o.adam_beta1, o.adam_beta2, o.adam_epsilon);
-  }
-  return spec;
+  return {
+      .rule = o.rule, .settings = o.settings.Of(*o.rule), .weight_decay = o.weight_decay, .max_norm = o.max_grad_norm};
 }
 
 namespace {
@@ -66,7 +61,7 @@ StepSpec StepSpecOf(const RunConfig& config) {
           .recompute = config.machine.recompute,
           .recompute_blocks = static_cast<int>(config.machine.recompute_blocks.value_or(kAllBlocks)),
           .update = UpdateSpecOf(config.optimizer),
-          // A device's kernels are enqueued by one thread; scratch per thread would be planned for nothing.
+          // One thread enqueues a device's kernels; scratch per thread would be wasted.
           .threads = config.machine.device == DeviceChoice::kGpu ? 1 : static_cast<int>(*config.machine.threads),
           .memory = MemorySpecOf(config)};
 }
@@ -79,14 +74,14 @@ DType ComputeDType(const RunConfig& config) {
 }
 
 Flops CompiledRun::ModelFlops(int64_t tokens, Flops attention) const {
-  // A multiply-add forward, one for the gradient of what goes in, and one for that of a weight that is trained.
+  // One multiply-add forward, one for the gradient of the input, and one for the gradient of a trained weight.
   const double per_token = (targets.empty() ? 6.0 : 4.0) * static_cast<double>(work.weights);
   return Flops{per_token * static_cast<double>(tokens)} + attention;
 }
 
 Flops CompiledRun::AttentionFlops(int64_t tokens) const {
   Flops flops;
-  // Each of its products has two in the backward.
+  // Each forward product has two in the backward.
   for (const auto& [window, forward] : work.flops_per_pair) flops.v += 3 * forward * AttendedPairs(tokens, window);
   return flops;
 }
@@ -107,7 +102,7 @@ ModelWork WorkOf(const Graph& forward) {
   return work;
 }
 
-// With what the method trains: adapters, or all weights.
+// Adds adapters, or marks all weights trainable, according to the method.
 Result<Graph> Adapted(const Model& model, Graph forward, const RunConfig& config, std::vector<LoraModule>* targets) {
   if (config.model.method != TrainMethod::kLora) {
     TrainAllWeights(&forward);
@@ -124,8 +119,8 @@ Result<PipelineFacts> PipelineFactsOf(const MeshSpec& mesh, int micro_batches, c
   facts.layers = spec.layers;
   TEMPER_ASSIGN_OR_RETURN(const PipelineSchedule schedule,
                           MakePipelineSchedule(spec.kind, stages, spec.chunks_per_stage, micro_batches));
-  // A forward's three products: itself, the gradient of what goes in, the gradient of the weights.
-  // A block that is computed again adds another forward; what is cheap adds next to nothing.
+  // Three products: the forward, the gradient of the input, the gradient of the weights. A recomputed block adds
+  // another forward; recomputing cheap nodes adds almost nothing.
   const int blocks = std::accumulate(facts.layers.begin(), facts.layers.end(), 0);
   const int again = choice.recompute == Recompute::kBlock ? std::min(choice.recompute_blocks, blocks) : 0;
   const WorkTimes times{.backward = 1.0 + static_cast<double>(again) / blocks, .weights = full ? 1.0 : 0.0};
@@ -207,12 +202,12 @@ Bytes NeedOf(const CompiledRun& run) {
   return run.train().arena_bytes + run.train().host.bytes;
 }
 
-// `asked` of `rank`, compiled again where it is to have `limits`, which `share` sets.
+// `asked` of `rank`; if there are `limits`, which follow from `share`, compiled again within them.
 Result<CompiledRun> Within(std::optional<MemorySpec> limits, const ProcessMemory& share, CompiledRun asked,
                            const Model& model, const RunConfig& config, int ranks, int rank,
                            const KeptDecisions& kept = {}) {
   if (!limits) return asked;
-  limits->disk = true;  // the output folder, where no other is named
+  limits->disk = true;  // in the output folder, unless another one is given
   const std::string because = DescribeLimits(asked.train(), share);
   auto within = CompileRun(model, config, ranks, rank, kept, &*limits);
   if (!within.ok()) return within.status().WithContext(because);
@@ -221,7 +216,7 @@ Result<CompiledRun> Within(std::optional<MemorySpec> limits, const ProcessMemory
   return within;
 }
 
-// Of one row.
+// The forward graph of one row.
 Graph OneRow(const Model& model, const RunConfig& config) {
   const int64_t row = *config.data.max_seq_len;
   return model.Forward({.dtype = ComputeDType(config), .tokens = row, .row = row, .training = true});
@@ -234,12 +229,13 @@ Result<CompiledRun> CompileWithin(const RankMemory& available, const Model& mode
   TEMPER_ASSIGN_OR_RETURN(CompiledRun plain, CompileRun(model, config, ranks, rank, kept));
   const bool on_gpu = config.machine.device == DeviceChoice::kGpu;
   if (on_gpu && !available.gpu) return plain;
-  // By what the first rank of each stage takes, so that all of a stage decide alike: shards may differ by a row.
+  // Decides by the need of the first rank of each stage, so that
+  // all ranks of a stage decide alike: shards may differ by a row.
   const int stages = plain.mesh.mesh.size(Axis::kPp), per_stage = ranks / stages, stage = rank / per_stage;
   std::optional<CompiledRun> own_first;
   std::vector<Bytes> needs;
   for (int first = 0; first < ranks; first += per_stage) {
-    if (on_gpu && first / per_stage != stage) continue;  // which has a GPU of its own
+    if (on_gpu && first / per_stage != stage) continue;  // each rank has its own GPU
     std::optional<CompiledRun> other;
     if (first != rank) {
       TEMPER_ASSIGN_OR_RETURN(other, CompileRun(model, config, ranks, first, kept));
@@ -248,7 +244,7 @@ Result<CompiledRun> CompileWithin(const RankMemory& available, const Model& mode
     if (first / per_stage == stage) own_first = std::move(other);
   }
   ProcessMemory share{.host = available.each, .gpu = available.gpu, .stages = stages};
-  // Of GPUs each rank has its own.
+  // Each rank has its own GPU.
   if (!on_gpu) share.host.bytes = SharesOfStages(available, needs, ranks)[static_cast<size_t>(stage)];
   auto limits = LimitsOfMachine((own_first ? *own_first : plain).train(), MemorySpecOf(config), share);
   return Within(std::move(limits), share, std::move(plain), model, config, ranks, rank, kept);
@@ -268,7 +264,7 @@ Result<std::vector<CompiledRun>> CompileStagesWithin(const RankMemory& available
                                                      const RunConfig& config, int ranks) {
   TEMPER_ASSIGN_OR_RETURN(std::vector<CompiledRun> runs,
                           CompileStages(ranks, [&](int rank) { return CompileRun(model, config, ranks, rank); }));
-  if (config.machine.device == DeviceChoice::kGpu) return runs;  // whose memory is not known
+  if (config.machine.device == DeviceChoice::kGpu) return runs;  // its memory is unknown
   const int stages = static_cast<int>(runs.size());
   std::vector<Bytes> needs;
   needs.reserve(runs.size());

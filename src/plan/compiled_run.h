@@ -1,4 +1,4 @@
-// A training run compiled: the same function serves `temper plan` and `temper train`, so the plan is the run.
+// Compiles a training run. `temper plan` and `temper train` use the same function, so the plan is the run.
 #pragma once
 
 #include <functional>
@@ -18,33 +18,33 @@
 namespace temper {
 
 struct CompiledRun {
-  MeshSpec mesh;                    // with the blocks of each stage, where there are several
+  MeshSpec mesh;                    // with the blocks of each stage, if there are several
   std::vector<LoraModule> targets;  // empty for full fine-tuning
   std::vector<Program> programs;    // "train", "eval"
   std::vector<Decision> decisions;  // made by cost
-  std::string mesh_note;            // what a user may not expect of his mesh and rules; may be empty
-  ChosenMemory memory;              // text "": everything lies on the device
-  // Of a run that got the limits of its machine: why, and the hash of the Program that it would be without them. Homes
-  // change no bit of a result, so two runs that differ in them alone are the same.
+  std::string mesh_note;            // a note on unexpected effects of the user's mesh and rules; may be empty
+  ChosenMemory memory;              // text "": everything is on the device
+  // If the run got the limits of its machine: the reason, and the hash of the Program without limits. Tiers change no
+  // bit of a result, so two runs that differ only in tiers count as the same.
   std::string limited_because;
   std::optional<uint64_t> hash_without_limits;
-  std::vector<std::string> trained;   // names of all trainable values, of which a stage of a pipeline has its own
-  std::vector<std::string> distinct;  // weights and adapters of one block of each kind, and of none
-  std::vector<StoredWeight> stored;   // where these lie in a model's or an adapter's files
+  std::vector<std::string> trained;   // names of all trainable values; a stage of a pipeline has only some of them
+  std::vector<std::string> distinct;  // weights and adapters of one block of each kind, and those outside of blocks
+  std::vector<StoredWeight> stored;   // their tensors in a model's or an adapter's files
   int64_t parameters = 0, trainable_parameters = 0;
-  ModelWork work;  // of a token, all blocks and the head
+  ModelWork work;  // per token, over all blocks and the head
 
   const Program& train() const { return programs[0]; }
   const Program& eval() const { return programs[1]; }
-  std::optional<PipelineFacts> pipeline;  // where there are stages
-  std::string MemoryText() const;         // what lives in which tier, and why; "": everything on the device
-  // Ranks that have rows of their own, and this one's number among them.
+  std::optional<PipelineFacts> pipeline;  // if there are stages
+  std::string MemoryText() const;         // the tiers of values, and why; "": everything is on the device
+  // The number of ranks with different rows, and this rank's index among them.
   int64_t data_ranks() const { return mesh.mesh.size(DataAxes(mesh.mesh)); }
   int64_t data_rank() const { return mesh.mesh.IndexIn(DataAxes(mesh.mesh), mesh.rank); }
-  // Arithmetic that the model requires for a step (not counting recomputation): 6N (full) or 4N (LoRA) per token, N
-  // the weights it is multiplied with, plus `attention`: AttentionFlops of all documents. What MFU is counted by.
+  // Arithmetic that the model requires for a step (not counting recomputation): 6N (full) or 4N (LoRA) per token, N the
+  // weights in its products, plus `attention`: AttentionFlops of all documents. The basis of MFU.
   Flops ModelFlops(int64_t tokens, Flops attention) const;
-  // Forward and backward, of one document.
+  // FLOPs of attention for one document, forward and backward.
   Flops AttentionFlops(int64_t tokens) const;
 };
 
@@ -52,28 +52,28 @@ DType ComputeDType(const RunConfig& config);
 MemorySpec MemorySpecOf(const RunConfig& config);
 UpdateSpec UpdateSpecOf(const RunConfig::Optimizer& optimizer);
 
-// REQUIRES: `config` is resolved. `rank` of `ranks`. `kept`: decisions of the run that this one goes on from. `memory`:
-// limits and rates of another machine; nullptr: what `config` says.
+// REQUIRES: `config` is resolved. `rank` of `ranks`. `kept`: decisions of the resumed run. `memory`: limits and rates
+// of another machine; nullptr: those of `config`.
 Result<CompiledRun> CompileRun(const Model& model, const RunConfig& config, int ranks = 1, int rank = 0,
                                const KeptDecisions& kept = {}, const MemorySpec* memory = nullptr);
 
-// CompileRun for this machine: a run that `config` sets no limits, and that takes more than `available`, gets the
-// machine's (compile/memory/machine_room.h); what memory does not hold is read from the model's files or kept on the
-// disk. Each stage of a pipeline has its own need and its own limits. What `config` has on a GPU whose memory is not
-// known is compiled as it is.
+// CompileRun for this machine: if `config` sets no limits and the run takes more than
+// `available`, it gets the machine's limits (compile/memory/machine_room.h); values that memory
+// does not hold are read from the model's files or kept on the disk. Each stage of a pipeline
+// has its own need and limits. On a GPU with unknown memory, the run is compiled as it is.
 Result<CompiledRun> CompileWithin(const RankMemory& available, const Model& model, const RunConfig& config,
                                   int ranks = 1, int rank = 0, const KeptDecisions& kept = {});
 
-// What `compile` makes of the first rank of each stage; of rank 0 where there is one.
+// The result of `compile` for the first rank of each stage; for rank 0 without stages.
 Result<std::vector<CompiledRun>> CompileStages(int ranks, const std::function<Result<CompiledRun>(int rank)>& compile);
-// CompileWithin of each of these, where `available` has no GPU's memory.
+// CompileWithin for the first rank of each stage, if `available` has no GPU's memory.
 Result<std::vector<CompiledRun>> CompileStagesWithin(const RankMemory& available, const Model& model,
                                                      const RunConfig& config, int ranks);
 
-// A line for each setting of LoRA that changes nothing on this model.
+// A line for each setting of LoRA without effect on this model.
 Result<std::vector<std::string>> IdleSettings(const Model& model, const RunConfig& config);
 
-// The training forward pass of one device with its adapters: what the mesh splits (DrawSharding).
+// The training forward pass of one device with its adapters, before the mesh splits it (for DrawSharding).
 Result<Graph> AdaptedForward(const Model& model, const RunConfig& config);
 
 }  // namespace temper

@@ -17,8 +17,8 @@ T Must(Result<T> result) {
   return std::move(*result);
 }
 
-// A pipeline whose stages differ in what they need, in memory that has room for both, for one, for neither.
-TEST(CompiledRun, StagesCompiledTogetherAreThoseThatTheirRanksCompile) {
+// A pipeline whose stages need different amounts, in memory with room for both, for one, and for neither.
+TEST(CompiledRun, StagesCompiledTogetherEqualThoseOfTheirRanks) {
   const Json json = Must(ParseJson(R"({"architectures": ["LlamaForCausalLM"], "vocab_size": 2048, "hidden_size": 512,
       "num_hidden_layers": 7, "num_attention_heads": 8, "num_key_value_heads": 4, "intermediate_size": 1024,
       "max_position_embeddings": 256, "tie_word_embeddings": false})",
@@ -40,7 +40,7 @@ TEST(CompiledRun, StagesCompiledTogetherAreThoseThatTheirRanksCompile) {
   const Bytes least = std::min(first, second), both = first + second;
   ASSERT_NE(first, second);
   int limited = 0;
-  for (const Bytes room : {both, both - least / 8, least * 7 / 4}) {  // of two ranks, one of each stage
+  for (const Bytes room : {both, both - least / 8, least * 7 / 4}) {  // for two ranks, one of each stage
     const Bytes beside = MiB(153) + room / 128;                       // RoomForArenas
     const RankMemory memory{.each = {beside + room / 2}, .ranks_per_machine = kRanks};
     const std::vector<CompiledRun> stages = Must(CompileStagesWithin(memory, *model, config, kRanks));

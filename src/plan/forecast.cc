@@ -21,7 +21,7 @@ Forecast ForecastOf(std::span<const Program* const> stages, const Mesh& mesh, co
   }
   if (all.v > 0) f.bubble = waited.v / all.v;
   f.simulation = std::move(simulations[0]);
-  // On a machine whose host and device share one memory the host's part comes out of the same.
+  // On a shared machine, host and device use the same memory.
   f.fits = cluster.shared ? f.bytes + f.host_bytes <= f.limit : f.bytes <= f.limit && f.host_bytes <= f.host_limit;
   const double step = f.simulation.step.v;
   if (step <= 0) return f;

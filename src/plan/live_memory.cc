@@ -14,7 +14,7 @@ struct Step {
   const Binding* binding;
   const Segment* segment;
   const Instruction* instruction;
-  Bytes scratch;  // of the device
+  Bytes scratch;  // on the device
 };
 
 std::vector<Step> StepsOf(const Program& program) {
@@ -38,13 +38,13 @@ std::vector<Step> StepsOf(const Program& program) {
 class Walker {
  public:
   explicit Walker(const Program& program) : steps_(StepsOf(program)) {
-    // Temporaries lie above the last buffer that is always there.
+    // Temporaries are above the last permanent buffer.
     for (const Buffer& b : program.buffers) {
       if (b.tier() == Tier::kDevice && !b.transient) begin_ = std::max(begin_, b.offset + b.type.bytes());
     }
   }
 
-  // Backwards: what an instruction reads lives before it, what it makes does not, unless it updates it.
+  // Goes backward: inputs of an instruction are live before it, outputs are not, unless it updates them.
   LiveMemory Run() {
     LiveMemory memory;
     memory.temporaries.resize(steps_.size());
@@ -70,8 +70,8 @@ class Walker {
     return memory;
   }
 
-  // Of the temporaries alive at `fullest`: forward, remembering who made what lies where; then those that a later
-  // instruction reads before anybody writes there again. And its scratch.
+  // The tensors live at `fullest`: goes forward, tracking the maker of the value at each offset; then selects those
+  // that a later instruction reads before the offset is written again. Adds the instruction's scratch.
   std::vector<LiveTensor> AliveAt(size_t fullest) const {
     std::map<int64_t, LiveTensor> made;
     for (size_t i = 0; i <= fullest; ++i) {

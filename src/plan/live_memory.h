@@ -1,5 +1,5 @@
-// LiveMemory: what lives in the device's arena while a step runs, instruction by instruction, read from the Program
-// itself: its persistent buffers, and of its temporaries those that a later instruction still reads.
+// LiveMemory: live bytes in the device's arena during a step, instruction by instruction, derived from the Program: its
+// persistent buffers, and the temporaries that a later instruction still reads.
 #pragma once
 
 #include <string>
@@ -9,27 +9,26 @@
 
 namespace temper {
 
-// A tensor, or a kernel's scratch, that is there at the fullest moment.
+// A tensor, or a kernel's scratch, that is live at the peak.
 struct LiveTensor {
   std::string what;  // "model.embed_tokens.weight", "linear of forward block 3"
-  std::string type;  // "bf16[2048, 768]"; "" of scratch
+  std::string type;  // "bf16[2048, 768]"; "" for scratch
   Bytes bytes;
 };
 
-// Micro-batches that stand for all of a step that ends with `last`: the first writes the gradients, the second adds to
-// them, those after it are like it, and the last may add them up between ranks and update weights.
+// Micro-batches that represent all of a step whose last one is `last`: the first writes the gradients, the second adds
+// to them, later ones are like the second, and the last may sum gradients over ranks and update weights.
 constexpr bool IsShown(int micro_batch, int last) {
   return micro_batch < 2 || micro_batch == last;
 }
 
 struct LiveMemory {
-  // Bytes of temporaries and scratch during each instruction of the micro-batches that are shown and of the update, in
-  // the schedule's order.
-  // What a background collective still reads when its successor begins may be missing: packing keeps it a little longer
-  // than any instruction shows.
+  // Bytes of temporaries and scratch during each instruction of the shown micro-batches and of the update, in the
+  // schedule's order. Operands of a background collective may be missing while its successor runs: the layout keeps
+  // them longer than instructions show.
   std::vector<Bytes> temporaries;
-  size_t fullest = 0;                  // index of the instruction where most is alive
-  std::vector<LiveTensor> at_fullest;  // the largest first, persistent ones included
+  size_t fullest = 0;                  // index of the instruction with the most live bytes
+  std::vector<LiveTensor> at_fullest;  // largest first, persistent ones included
 };
 
 // `tensors`: how many to list.

@@ -79,8 +79,7 @@ Result<std::vector<TraceRow>> ReadMeasuredStep(Env& env, const std::string& path
     }
     if (i < rows.size()) updating |= rows[i].phase == Phase::kUpdate;
   }
-  if (steps.empty())
-    return Corrupt(path + ": holds no whole step: profile a run that does not end within its first (--profile)");
+  if (steps.empty()) return Corrupt(path + ": has no complete step: profile a run of at least two steps (--profile)");
   std::sort(steps.begin(), steps.end(), [](const Span& a, const Span& b) { return a.seconds < b.seconds; });
   const Span& median = steps[steps.size() / 2];
   std::vector<TraceRow> step(rows.begin() + static_cast<std::ptrdiff_t>(median.begin),

@@ -8,6 +8,7 @@
 #include <set>
 #include <tuple>
 
+#include "graph/rule.h"
 #include "plan/live_memory.h"
 #include "plan/page_template.h"
 #include "program/waits.h"
@@ -17,15 +18,15 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// A page of more rectangles than this is slow to draw; later ones are left out, and the page says so.
+// A page with more rectangles than this is slow to draw; later ones are left out, with a note on the page.
 constexpr size_t kMostEvents = 20000;
 
-// Rounded to nanoseconds: the page is read, not computed with.
+// Rounded to nanoseconds, which is enough for display.
 double Rounded(Seconds s) {
   return static_cast<double>(static_cast<int64_t>(s.v * 1e9 + 0.5)) * 1e-9;
 }
 
-// 0: kernels; others as kQueueOfLane has them.
+// 0: kernels; others in the order of kQueueOfLane.
 size_t QueueNumber(const TraceRow& row) {
   const auto it = std::find(kQueueOfLane.begin(), kQueueOfLane.end(), std::string_view(row.queue));
   return it == kQueueOfLane.end() ? 0 : 1 + static_cast<size_t>(it - kQueueOfLane.begin());
@@ -55,7 +56,23 @@ Json EventsJson(const std::vector<TraceRow>& rows) {
   return json;
 }
 
-// Of each op and phase: seconds planned and measured in a whole step.
+// The group whose colour an op has on the page. Other ops of the update belong to the optimizer, too.
+const char* GroupOf(Op op, Phase phase) {
+  const OpRule& rule = RuleOf(op);
+  if (IsMove(op)) return "move";
+  if (IsCollective(op)) return "collective";
+  if (rule.kind == OpKind::kProduct) return "product";
+  if (rule.kind == OpKind::kAttention) return "attention";
+  return rule.update != nullptr || phase == Phase::kUpdate ? "optimizer" : "other";
+}
+
+Json GroupsJson(const std::vector<TraceRow>& rows) {
+  Json json = Json::object();
+  for (const TraceRow& r : rows) json[std::string(ToString(r.op))] = GroupOf(r.op, r.phase);
+  return json;
+}
+
+// Per op and phase: planned and measured seconds of a whole step.
 Json OpsJson(const StepEstimate& simulation, const std::vector<TraceRow>& measured) {
   std::map<std::pair<Op, Phase>, double> seconds;
   for (const TraceRow& r : measured) seconds[{r.op, r.phase}] += r.duration.v;
@@ -84,7 +101,7 @@ Json MemoryJson(const Program& train, const std::vector<TraceRow>& events, const
     points.push_back({Rounded(r.begin), bytes});
   }
   const MemoryByClass& m = train.peak;
-  Bytes gradients{};  // but for those that come and go among temporaries
+  Bytes gradients{};  // except those among temporaries
   for (const Buffer& b : train.buffers) {
     const bool always = b.role == Role::kGradient && b.tier() == Tier::kDevice && !b.transient;
     if (always) gradients += AlignUp(b.type.bytes(), kAlignment);
@@ -100,7 +117,7 @@ Json MemoryJson(const Program& train, const std::vector<TraceRow>& events, const
           {"arena", train.arena_bytes.v}};
 }
 
-// Weights and adapters of one block of each kind, and of none.
+// Weights and adapters of one block of each kind, and those outside of blocks.
 Json TensorsJson(const Program& train, const PlanFacts& facts) {
   const std::set<std::string_view> distinct(facts.distinct.begin(), facts.distinct.end());
   Json json = Json::array();
@@ -113,7 +130,7 @@ Json TensorsJson(const Program& train, const PlanFacts& facts) {
   return json;
 }
 
-// What each tier holds at its fullest moment, by class, and what a step moves between two.
+// Contents of each tier at its peak, by class, and bytes that a step moves between tiers.
 Json TiersJson(const Program& train) {
   Json tiers = Json::array();
   for (const auto& [tier, bytes, peak] : {std::tuple{Tier::kDevice, train.arena_bytes, &train.peak},
@@ -133,7 +150,7 @@ Json MovesJson(const Program& train) {
   return moves;
 }
 
-// Ways to make the step fit that were looked at, what was chosen first.
+// The considered ways to make the step fit, the chosen one first.
 Json AlternativesJson(const std::vector<StepOption>& options) {
   Json json = Json::array();
   for (const StepOption& o : options) {
@@ -148,10 +165,10 @@ void Replace(std::string* text, std::string_view what, std::string_view with) {
   text->replace(at, what.size(), with);
 }
 
-// "5.10 GiB of 5.41 GiB, 24.0 GiB of the host's: fits".
+// "5.10 GiB of 5.41 GiB, 24.0 GiB of host memory: fits".
 std::string FitText(const Forecast& f) {
   std::string text = fmt::format("{} of {}", ToString(f.bytes), ToString(f.limit));
-  if (f.host_bytes.v > 0) text += fmt::format(", {} of the host's", ToString(f.host_bytes));
+  if (f.host_bytes.v > 0) text += fmt::format(", {} of host memory", ToString(f.host_bytes));
   if (f.disk_bytes.v > 0) text += fmt::format(", {} on disk", ToString(f.disk_bytes));
   return text + (f.fits ? ": fits" : ": does not fit");
 }
@@ -184,6 +201,7 @@ std::string PlanPage(const Program& train, const PlanFacts& facts, const PlanOnC
   data["queues"] = QueueNames();
   data["tiers"] = TiersJson(train);
   data["moves"] = MovesJson(train);
+  data["groups"] = GroupsJson(s.events);
   data["planned"] = EventsJson(s.events);
   data["memory"] = MemoryJson(train, s.events, FindLiveMemory(train, 0));
   data["alternatives"] = AlternativesJson(facts.options);
@@ -196,7 +214,7 @@ std::string PlanPage(const Program& train, const PlanFacts& facts, const PlanOnC
     data["measured_step"] = end;
   }
   std::string page(kPageTemplate);
-  // Data stands in a script element, which nothing in it may end.
+  // The data is inside a script element and must not end it.
   std::string text = data.dump(-1, ' ', /*ensure_ascii=*/true, Json::error_handler_t::replace);
   for (size_t at = 0; (at = text.find('<', at)) != std::string::npos; at += 6) text.replace(at, 1, "\\u003c");
   Replace(&page, "\"DATA\"", text);

@@ -1,5 +1,5 @@
-// The plan as one HTML page that needs nothing else: memory over time by class, what each queue does when, the seconds
-// of each op, who holds what; beside the same of a measured step where one is given. Light, and readable on paper.
+// The plan as one self-contained HTML page: memory over time by class, a timeline of each queue, the seconds of each
+// op, the sharding of tensors; next to the same for a measured step, if given. Light, and readable on paper.
 #pragma once
 
 #include <string>

@@ -44,27 +44,27 @@ button { font: inherit; font-size: 13px; padding: 1px 10px; border: 1px solid va
 <div class="key" id="parts_key"></div>
 
 <h2>Memory over time</h2>
-<p>What one rank's arena holds, instruction by instruction, by class. The first two micro-batches, the last one and the
-update are shown; those between are like the second. The dashed line is what the device offers.</p>
+<p>The contents of one rank's arena, instruction by instruction, by class. The first two micro-batches, the last one and
+the update are shown; those in between are like the second. The dashed line is the device's limit.</p>
 <svg id="memory" viewBox="0 0 1140 300" role="img" aria-label="memory over time by class"></svg>
 <div class="key" id="memory_key"></div>
 
 <h2>Tiers</h2>
-<p>What each tier holds at its fullest moment, and what a step moves between them.</p>
+<p>The contents of each tier at its peak, and the bytes that a step moves between tiers.</p>
 <div class="scroll"><table id="tiers"></table></div>
 <div class="key" id="moves"></div>
 <div id="alternatives"></div>
 
 <h2>Queues</h2>
-<p>Which queue does what when. Wheel: zoom; drag: move. <button id="reset">whole step</button></p>
+<p>A timeline of each queue. Wheel: zoom; drag: move. <button id="reset">whole step</button></p>
 <canvas id="queues" height="200" role="img" aria-label="timeline of each queue"></canvas>
 <div class="key" id="queues_key"></div>
 
 <h2>Seconds by op</h2>
 <div class="scroll"><table id="ops"></table></div>
 
-<h2>Who holds what</h2>
-<p>Weights and adapters of the first block and of what stands outside of blocks, as the first rank holds them; other
+<h2>Sharding</h2>
+<p>Weights and adapters of one block of each kind, and those outside of blocks, as the first rank holds them; other
 blocks are alike.</p>
 <div class="scroll"><table id="tensors"></table></div>
 <div id="tip"></div>
@@ -83,9 +83,6 @@ const part_colours = { "arithmetic": "#2f6db3", "memory": "#5aa469", "launches":
                        "waiting": "#8d4d8f", "moves": "#4a8f8c", "waiting for moves": "#b3617a", "other stages": "#9aa3ad" };
 const class_colours = { "weights": "#2f6db3", "adapters": "#6fb1d6", "optimizer states": "#5aa469", "gradients": "#b9a44c",
                         "gathered weights": "#8d4d8f", "inputs and outputs": "#9aa3ad", "activations and scratch": "#c8643c" };
-const group = op => /fetch|evict/.test(op) ? "move" : /all_gather|reduce|broadcast|send|recv|shift/.test(op) ? "collective"
-  : /linear/.test(op) ? "product" : /attention/.test(op) ? "attention"
-  : /adamw|sum_squares|clip|sgd/.test(op) ? "optimizer" : "other";
 const group_colours = { product: "#2f6db3", attention: "#8d4d8f", collective: "#c8643c", optimizer: "#5aa469", move: "#4a8f8c", other: "#9aa3ad" };
 function key(id, colours, values) {
   for (const name in colours) {
@@ -178,7 +175,7 @@ key("parts_key", part_colours, shares);
         if (e[4] !== lane[2] || e[5] > to || e[5] + e[6] < from) continue;
         const a = Math.max(x(e[5]), left), b = Math.min(x(e[5] + e[6]), width - left);
         c.globalAlpha = e[1] === 0 ? 0.65 : 1;
-        c.fillStyle = group_colours[group(e[0])];
+        c.fillStyle = group_colours[data.groups[e[0]] || "other"];
         c.fillRect(a, top, Math.max(b - a, 0.25), rowh - 24);
         if (b - a > 3) { c.fillStyle = "#ffffff"; c.fillRect(b - 0.5, top, 0.5, rowh - 24); }
         c.globalAlpha = 1;
@@ -229,7 +226,7 @@ key("parts_key", part_colours, shares);
 
 (function () {
   const table = $("tiers"), head = el("tr");
-  for (const c of ["tier", "in all", "weights", "gradients", "optimizer states", "activations", "copies"]) head.append(el("th", c));
+  for (const c of ["tier", "total", "weights", "gradients", "optimizer states", "activations", "copies"]) head.append(el("th", c));
   table.append(head);
   for (const [name, ...sizes] of data.tiers) {
     const row = el("tr");
@@ -243,11 +240,11 @@ key("parts_key", part_colours, shares);
     data.alternatives.forEach(([name, tried, fits, step, device, host, disk, moved], i) => {
       const row = el("tr"), size = b => el("td", fits && b ? bytes(b) : "");
       row.append(el("td", name), el("td", fits || !tried ? secs(step) : ""), size(device), size(host), size(disk), size(moved),
-                 el("td", i === 0 ? "chosen" : fits ? "" : tried ? "does not fit" : "not tried: computing alone takes that"));
+                 el("td", i === 0 ? "chosen" : fits ? "" : tried ? "does not fit" : "not tried: compute time alone"));
       others.append(row);
     });
     scroll.append(others);
-    $("alternatives").append(el("p", "Ways to make it fit that were looked at:"), scroll);
+    $("alternatives").append(el("p", "Ways to make it fit that were considered:"), scroll);
   }
   for (const [link, size] of data.moves) $("moves").append(el("span", link + " " + bytes(size) + " per step"));
 })();
@@ -273,7 +270,7 @@ key("parts_key", part_colours, shares);
 
 (function () {
   const table = $("tensors"), head = el("tr");
-  for (const c of ["tensor", "whole", "split over", "of the first rank", "bytes", "trained"]) head.append(el("th", c));
+  for (const c of ["tensor", "whole", "split over", "on the first rank", "bytes", "trained"]) head.append(el("th", c));
   table.append(head);
   for (const [name, whole, split, mine, size, trained] of data.tensors) {
     const row = el("tr");

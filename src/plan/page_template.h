@@ -1,4 +1,4 @@
-// The page that PlanPage fills: HTML, style and script in one, without a network. "DATA" is replaced by the plan.
+// The page that PlanPage fills: HTML, style and script in one, without network access. "DATA" is replaced by the plan.
 #pragma once
 
 #include <string_view>

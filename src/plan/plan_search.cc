@@ -15,19 +15,19 @@
 namespace temper {
 namespace {
 
-// Blocks of a kind that a sample has beside the few: two, because one may vanish in the rounding of addresses.
+// Additional blocks of a kind in a sample: two, because the effect of one may vanish in the rounding of addresses.
 constexpr int64_t kMoreBlocks = 2;
-// The second micro-batch adds to gradients that the first wrote; those after it are like it, but for the last, which
-// may add them up between ranks and update weights.
+// The second micro-batch adds to gradients that the first wrote; later ones are like it, except the last, which may sum
+// gradients over ranks and update weights.
 constexpr int64_t kFewMicroBatches = 3;
-// Candidates that were compiled whole and fit, at most: fewer where none that was not compiled promises more than the
-// best of them. Those that then do not fit come on top, up to all that are shown.
+// Most candidates that are compiled whole and fit. Fewer if no uncompiled one promises more than the best of them.
+// Candidates that turn out not to fit come on top, up to the number shown.
 constexpr size_t kFinalists = 6;
 constexpr size_t kShown = 10;
-// Lines through the same points differ by roundings.
+// Extrapolations through the same points differ by rounding.
 constexpr double kSameTime = 1e-6;
 
-// Blocks that keep gathered weights from their forward to their backward: as few as there can be, half, all.
+// Blocks that keep gathered weights from forward to backward: as few as possible, half, all.
 enum class Kept : uint8_t { kLeast, kHalf, kAll };
 
 struct Setting {
@@ -37,7 +37,7 @@ struct Setting {
   Kept kept = Kept::kLeast;
   bool overlap = true;
 
-  // mesh.gathered_blocks; nullopt: as is usual. Half: in models of few blocks a line through the same points.
+  // mesh.gathered_blocks; nullopt: the default. With kHalf, models of few blocks extrapolate through the same points.
   std::optional<int64_t> GatheredBlocks(int64_t blocks) const {
     if (fsdp == 1 || pp > 1 || kept == Kept::kLeast) return std::nullopt;
     return kept == Kept::kAll ? blocks : (blocks + 1) / 2;
@@ -73,14 +73,14 @@ struct Setting {
     return config;
   }
   int64_t MicroBatches(int64_t rows_of_step) const { return rows_of_step / (rows * dp * fsdp); }
-  // Alike in all but the rows of a micro-batch: what does not fit with few does not with more.
+  // Equal except for the rows of a micro-batch: a choice that does not fit with few rows does not fit with more.
   auto WithoutRows() const { return std::make_tuple(ranks, pp, dp, fsdp, tp, recompute, kept, overlap); }
-  // Alike in all but what is computed again: where less of that fits, more is only slower.
+  // Equal except for recompute: if less recomputing fits, more is only slower.
   auto WithoutRecompute() const { return std::make_tuple(ranks, pp, dp, fsdp, tp, rows, kept, overlap); }
-  // Alike in all but what stays gathered: where that saves no time, it only takes memory.
+  // Equal except for gathered blocks: if keeping them saves no time, it only takes memory.
   auto WithoutKept() const { return std::make_tuple(ranks, pp, dp, fsdp, tp, rows, recompute, overlap); }
   int OnHost(const Cluster& cluster) const { return std::min(ranks, cluster.devices_per_host); }
-  // One of its stages.
+  // The setting of one of its stages.
   Setting Stage() const {
     Setting stage = *this;
     stage.ranks = static_cast<int>(ranks / pp);
@@ -89,13 +89,14 @@ struct Setting {
   }
 };
 
-// Every way to compute again, and to gather, of one mesh and micro-batch: those that keep less gathered come first.
+// Adds every combination of recompute and gathering for one mesh and
+// micro-batch; those that keep fewer blocks gathered come first.
 void AddWays(Setting choice, std::vector<Setting>* choices) {
   for (const Recompute recompute : {Recompute::kNone, Recompute::kSelective, Recompute::kBlock}) {
     for (const Kept kept : {Kept::kLeast, Kept::kHalf, Kept::kAll}) {
       for (const bool overlap : {true, false}) {
-        // Neither changes anything where nothing is gathered; what is computed again is gathered again. Of stages the
-        // usual way stands for the others.
+        // Neither has an effect if nothing is gathered, and recomputed blocks gather again anyway. For stages, only the
+        // default is considered.
         if ((choice.fsdp == 1 || choice.pp > 1) && !(kept == Kept::kLeast && overlap)) continue;
         if (recompute == Recompute::kBlock && kept != Kept::kLeast) continue;
         choice.recompute = recompute;
@@ -107,7 +108,7 @@ void AddWays(Setting choice, std::vector<Setting>* choices) {
   }
 }
 
-// `most_stages`: 1 where what a stage takes cannot be told from few blocks.
+// `most_stages`: 1 if the figures of a stage cannot be extrapolated from few blocks.
 std::vector<Setting> SettingsOn(const Cluster& cluster, int64_t rows_of_step, int64_t most_stages, SearchGoal goal) {
   std::vector<Setting> choices;
   for (int ranks = goal == SearchGoal::kFewestDevices || cluster.shared ? 1 : cluster.devices();
@@ -132,7 +133,7 @@ std::vector<Setting> SettingsOn(const Cluster& cluster, int64_t rows_of_step, in
   return choices;
 }
 
-// A kind of blocks: the first one of it, and how many a model has.
+// A kind of blocks: its first block, and the number of blocks in the model.
 struct BlockKind {
   int block = 0;
   int64_t count = 0;
@@ -154,7 +155,7 @@ class Searcher {
  public:
   Searcher(const Planner& planner, const RunConfig& config, int64_t rows_of_step)
       : planner_(planner), config_(config), rows_of_step_(rows_of_step), blocks_(Blocks(planner.model())) {
-    // The first block and the last, between them one of each kind: so there is one that is neither first nor last.
+    // The first and the last block, and between them one of each kind: so there is one that is neither first nor last.
     std::vector<BlockKind> kinds = KindsOf(planner.model().facts());
     std::vector<int> few = {0};
     for (const BlockKind& kind : kinds) few.push_back(kind.block);
@@ -178,7 +179,7 @@ class Searcher {
     return few_ == nullptr || !open || planner_.cluster().shared ? 1 : blocks_;
   }
 
-  // nullopt: this model or its rows cannot be split so.
+  // nullopt: this model or its rows cannot be split this way.
   std::optional<Candidate> Look(const Setting& choice) const {
     Candidate c = Described(choice);
     StepFigures figures;
@@ -197,7 +198,7 @@ class Searcher {
         if (!high) return std::nullopt;
         highs.push_back(*high);
       }
-      // Of a stage, its share of each kind.
+      // A stage has its share of each kind.
       const auto of_blocks = [&](int64_t blocks) {
         std::vector<MoreOfKind> more;
         for (size_t k = 0; k < samples_.size(); ++k) {
@@ -237,7 +238,7 @@ class Searcher {
   }
 
  private:
-  // What the device does not hold, where the options let the host have it and it has the room.
+  // Moves the excess to the host, if the options allow it and the host has room.
   void TakeFromHost(const Setting& choice, const StepFigures& figures, Candidate* c) const {
     const Cluster& cluster = planner_.cluster();
     const int on_host = choice.OnHost(cluster);
@@ -258,11 +259,11 @@ class Searcher {
             .limit = config_.memory.device.value_or(cluster.MemoryOf(choice.OnHost(cluster)))};
   }
 
-  // Of a step with all its micro-batches.
+  // The figures of a step with all its micro-batches.
   std::optional<StepFigures> Figures(const Model& model, const Setting& choice) const {
     const int64_t micro_batches = std::min(choice.MicroBatches(rows_of_step_), kFewMicroBatches);
     RunConfig config = choice.Apply(config_, micro_batches, Blocks(model));
-    // What the host takes over is not a line in the blocks, but bounded by one.
+    // The bytes moved to the host are not linear in the blocks, but have a linear bound.
     if (config.memory.policy == TierPolicy::kAuto) config.memory.policy = TierPolicy::kDevice;
     const Result<PlannedRun> planned = Planner(model, planner_.cluster(), planner_.rows()).Plan(config, choice.ranks);
     if (!planned.ok()) return std::nullopt;
@@ -280,16 +281,16 @@ class Searcher {
 
   static int64_t Blocks(const Model& model) { return static_cast<int64_t>(model.facts().kinds.size()); }
 
-  // The few blocks and kMoreBlocks of one kind.
+  // The few blocks, and kMoreBlocks more of one kind.
   struct Sample {
     std::unique_ptr<Model> model;
-    int64_t blocks;  // of that kind, in the whole model
+    int64_t blocks;  // blocks of that kind in the whole model
     int64_t in_few;  // in `few_`
   };
   const Planner& planner_;
   const RunConfig& config_;
   const int64_t rows_of_step_, blocks_;
-  std::unique_ptr<Model> few_;  // null where candidates are compiled whole
+  std::unique_ptr<Model> few_;  // null if candidates are compiled whole
   std::vector<Sample> samples_;
 };
 
@@ -307,10 +308,10 @@ Result<SearchResult> SearchPlans(const Planner& planner, const RunConfig& config
 
   const std::vector<Setting> choices = SettingsOn(cluster, rows_of_step, searcher.most_stages(), goal);
   std::vector<std::optional<Candidate>> found(choices.size());
-  // The fewest rows of a micro-batch with which a choice did not fit.
+  // The fewest rows of a micro-batch at which a choice did not fit.
   using Key = decltype(Setting().WithoutRows());
   std::map<Key, int64_t> too_many;
-  std::map<decltype(Setting().WithoutRecompute()), Recompute> enough;  // the least recomputing that fitted
+  std::map<decltype(Setting().WithoutRecompute()), Recompute> enough;  // the least recomputing that fit
   const auto is_ruled_out = [&](const Setting& choice) {
     const auto most = too_many.find(choice.WithoutRows());
     const auto least = enough.find(choice.WithoutRecompute());
@@ -337,7 +338,7 @@ Result<SearchResult> SearchPlans(const Planner& planner, const RunConfig& config
     }
   });
 
-  // Again, by all that was found: what is shown does not depend on which threads came first.
+  // Filter again by all results: the output must not depend on the timing of threads.
   int ruled_out = 0;
   for (size_t i = 0; i < found.size(); ++i) {
     if (is_ruled_out(choices[i])) found[i].reset();
@@ -345,7 +346,7 @@ Result<SearchResult> SearchPlans(const Planner& planner, const RunConfig& config
   }
 
   std::vector<size_t> order;
-  std::map<decltype(Setting().WithoutKept()), double> shortest;  // of those that keep less
+  std::map<decltype(Setting().WithoutKept()), double> shortest;  // the shortest step of choices that keep less
   for (size_t i = 0; i < found.size(); ++i) {
     if (!found[i]) continue;
     if (found[i]->fits) {
@@ -369,7 +370,7 @@ Result<SearchResult> SearchPlans(const Planner& planner, const RunConfig& config
     }
     result.best.push_back(std::move(candidate));
   }
-  // What was compiled and fits, what only promises, what was compiled and does not fit.
+  // Order: compiled and fits, not compiled, compiled and does not fit.
   const auto place_of = [](const Candidate& c) { return c.compiled ? (c.fits ? 0 : 2) : 1; };
   std::stable_sort(result.best.begin(), result.best.end(), [&](const Candidate& a, const Candidate& b) {
     return place_of(a) != place_of(b) ? place_of(a) < place_of(b) : IsBetter(a, b, goal);

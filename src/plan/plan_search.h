@@ -6,10 +6,10 @@
 
 namespace temper {
 
-// Looks at every mesh of the cluster's devices (dp x fsdp x tp), every cut of the step's rows into micro-batches,
-// recompute, overlap, and how many blocks stay gathered; the step's rows stay what `config` says. Candidates are
-// forecast on all cores, from models that have few of each kind of the model's blocks, or whole where that has few
-// blocks or too many kinds; the winners are compiled whole. REQUIRES: `config` is resolved.
+// Considers every mesh of the cluster's devices (dp x fsdp x tp), every split of the step's rows into micro-batches,
+// recompute, overlap, and the number of blocks that stay gathered; the rows per step stay those of `config`. Candidates
+// are forecast on all cores, from models with few blocks of each kind, or whole if the model has few blocks or too many
+// kinds; the winners are compiled whole. REQUIRES: `config` is resolved.
 Result<SearchResult> SearchPlans(const Planner& planner, const RunConfig& config, SearchGoal goal);
 
 }  // namespace temper

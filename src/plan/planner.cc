@@ -19,7 +19,7 @@ StepFacts StepFactsOf(const CompiledRun& run, const RunConfig& config, const Row
   const int64_t rows =
       config.batch.per_device_train_batch_size * run.data_ranks() * config.batch.gradient_accumulation_steps;
   const auto tokens = static_cast<int64_t>(static_cast<double>(rows * row) * fill.tokens);
-  // Of rows that are one document each, the part that `fill` says.
+  // A fraction of the pairs of rows that are one document each.
   const Flops attention{run.AttentionFlops(row).v * static_cast<double>(rows) * fill.attended};
   return {.tokens = tokens, .model_flops = run.ModelFlops(tokens, attention), .dtype = ComputeDType(config)};
 }
@@ -32,8 +32,8 @@ int RanksOn(const Cluster& cluster, const RunConfig& config) {
 
 namespace {
 
-// What a rank of that run may take of the cluster, and what moves cost there. On a machine that shares its memory: what
-// the run itself goes by, so that the plan is the run.
+// The memory that a rank of that run may take on the cluster, and the cost of moves there. For a shared machine: the
+// same limits as in the run itself, so that the plan is the run.
 MemorySpec MemoryOn(const Cluster& cluster, const RunConfig& config, int ranks) {
   MemorySpec memory = MemorySpecOf(config);
   if (cluster.shared) return memory;
@@ -42,15 +42,15 @@ MemorySpec MemoryOn(const Cluster& cluster, const RunConfig& config, int ranks) 
   memory.host_rates = cluster.HostRatesOf(on_host);
   memory.links = cluster.LinksOf(on_host);
   memory.loss_chunks_keep_bits = false;  // GPUs
-  // What has to lie on the device is compiled without a limit: what it takes says whether it fits. So are stages, whose
-  // limits are the user's to set.
+  // Runs that must be on the device are compiled without a limit: their size then shows whether they fit. So are
+  // pipeline stages, whose limits only the user sets.
   if (config.memory.policy == TierPolicy::kDevice || config.mesh.pp > 1) return memory;
   if (!config.memory.device) memory.device = cluster.MemoryOf(on_host);
   if (!config.memory.host) memory.host = cluster.HostMemoryOf(on_host);
   return memory;
 }
 
-// The run's own options may leave it less than the device and its host have.
+// The run's own limits may be lower than the memory of the device and its host.
 void KeepWithin(const RunConfig::Memory& memory, Forecast* forecast) {
   forecast->limit = std::min(forecast->limit, memory.device.value_or(forecast->limit));
   forecast->host_limit = std::min(forecast->host_limit, memory.host.value_or(forecast->host_limit));
@@ -62,7 +62,7 @@ void KeepWithin(const RunConfig::Memory& memory, Forecast* forecast) {
 Result<PlannedRun> Planner::Plan(const RunConfig& config, int ranks, bool keep_events) const {
   if (ranks > cluster_.devices()) {
     return InvalidArgument(
-        fmt::format("the mesh has {} ranks, cluster {} has {} devices: lower mesh, or raise hosts in "
+        fmt::format("the mesh has {} ranks, but cluster {} has {} devices: reduce the mesh, or raise hosts in "
                     "the cluster's file",
                     ranks, cluster_.name, cluster_.devices()));
   }
@@ -75,7 +75,7 @@ Result<PlannedRun> Planner::Plan(const RunConfig& config, int ranks, bool keep_e
           : CompileStages(ranks, compile);
   const bool by_option = cluster_.shared && !memory.IsOpen();
   if (!stages.ok() && stages.status().code() == StatusCode::kOutOfMemory && !by_option) {
-    // Not in any way: the plan says what it would take on devices that are large enough.
+    // It does not fit in any way: plan it for devices that are large enough.
     memory.policy = TierPolicy::kDevice;
     memory.device = kNoLimit;
     stages = CompileStages(ranks, compile);
@@ -92,11 +92,11 @@ Result<PlannedRun> Planner::Plan(const RunConfig& config, int ranks, bool keep_e
 
 namespace {
 
-// A change of settings, or none where it does not apply.
+// A change of settings; `apply` returns false if it does not apply.
 struct Change {
   std::string settings, price;
   std::function<bool(RunConfig*, int* ranks)> apply;
-  // Not one of several that come together: a later one says the same more strongly, or it is enough by itself.
+  // Not part of a combination: a later change is a stronger form of it, or it is enough by itself.
   bool alone = false;
 };
 
@@ -116,7 +116,7 @@ std::vector<Change> Changes(const Planner& planner) {
          c->machine.recompute_blocks.reset();
          return true;
        }},
-      {"--memory.placement auto", "what the device does not hold lives in the host's memory",
+      {"--memory.placement auto", "values that do not fit on the device live in the host's memory",
        [](RunConfig* c, int*) {
          if (c->memory.policy != TierPolicy::kDevice) return false;
          c->memory.policy = TierPolicy::kAuto;
@@ -136,7 +136,7 @@ std::vector<Change> Changes(const Planner& planner) {
          const int64_t data = c->mesh.dp.value_or(1), tp = c->mesh.tp.value_or(1);
          const bool grows = *ranks < all && all % tp == 0;
          if ((!grows && data == 1) || planner.cluster().shared) return false;
-         // The same rows in a step, dealt to more ranks.
+         // The same rows per step, split among more ranks.
          const int64_t before = *ranks / tp, after = (grows ? all : *ranks) / tp;
          const int64_t rows = c->batch.gradient_accumulation_steps * before;
          c->batch.gradient_accumulation_steps = std::max<int64_t>(1, rows / after);
@@ -154,7 +154,7 @@ std::vector<Change> Changes(const Planner& planner) {
       {"--mesh fsdp=HALVES,tp=2", "",
        [](RunConfig* c, int* ranks) {
          if (*ranks % 2 != 0 || c->mesh.tp.value_or(1) > 1 || c->mesh.dp.value_or(1) > 1) return false;
-         c->batch.gradient_accumulation_steps *= 2;  // half as many ranks have rows of their own
+         c->batch.gradient_accumulation_steps *= 2;  // half as many ranks have different rows
          c->mesh.tp = 2;
          c->mesh.fsdp = *ranks / 2;
          return true;
@@ -177,10 +177,11 @@ std::vector<Change> Changes(const Planner& planner) {
          *c->data.max_seq_len /= 2;
          return true;
        }},
-      // One way to compute again: each is a search of its own for what lives where.
-      {"--memory.disk FOLDER --memory.recompute block", "what neither the device nor the host holds goes to the disk",
+      // Only one recompute mode: each needs its own search for tiers.
+      {"--memory.disk FOLDER --memory.recompute block",
+       "values that fit neither on the device nor on the host go to the disk",
        [&planner](RunConfig* c, int*) {
-         const bool by_itself = planner.cluster().shared;  // the run does so where it must
+         const bool by_itself = planner.cluster().shared;  // the run does this automatically if necessary
          const bool may = c->memory.policy == TierPolicy::kAuto && c->memory.disk.empty() && c->mesh.pp == 1;
          if (by_itself || !may) return false;
          c->memory.disk = "FOLDER";
@@ -205,7 +206,7 @@ std::string Written(std::string settings, const RunConfig& changed) {
   return settings;
 }
 
-// Micro-batches change with the ranks and rows that share a step's tokens.
+// The number of micro-batches changes with the ranks and rows, so that a step keeps its tokens.
 std::string Accumulation(const RunConfig& before, const RunConfig& after) {
   const int64_t steps = after.batch.gradient_accumulation_steps;
   return steps == before.batch.gradient_accumulation_steps ? ""
@@ -217,7 +218,8 @@ Remedy RemedyOf(const std::string& settings, const std::string& price, const Pla
   return {settings, f.bytes, f.limit, f.host_bytes, f.fits, f.tokens_per_second, price};
 }
 
-// How much more the step takes than it may, of the device's memory and of the host's; of one memory, of both together.
+// Bytes by which the step exceeds its limits: sum over the device's
+// memory and the host's, or of both together if they are one memory.
 Bytes Excess(const Forecast& f, bool shared) {
   if (shared) return std::max(f.bytes + f.host_bytes - f.limit, Bytes{});
   return std::max(f.bytes - f.limit, Bytes{}) + std::max(f.host_bytes - f.host_limit, Bytes{});
@@ -238,12 +240,12 @@ Result<std::vector<Remedy>> FindRemedies(const Planner& planner, const RunConfig
     int ranks = before;
     if (!change.apply(&one, &ranks)) continue;
     const Result<PlannedRun> result = planner.Plan(one, ranks);
-    if (!result.ok()) continue;  // this model cannot be split so
+    if (!result.ok()) continue;  // this model cannot be split this way
     const std::string settings = Written(change.settings, one) + Accumulation(config, one);
     if (Excess(result->forecast, shared) >= Excess(planned.forecast, shared)) continue;
     remedies.push_back(RemedyOf(settings, change.price, *result));
     one_fits |= remedies.back().fits;
-    // Together with those before it, until the run fits: cheap ones come first.
+    // Combine with the changes before it, until the run fits: cheap changes come first.
     if (all_fits || change.alone || !change.apply(&all, &all_ranks)) continue;
     all_settings += (all_settings.empty() ? "" : " ") + Written(change.settings, all);
     if (!change.price.empty()) all_price += (all_price.empty() ? "" : ", ") + change.price;

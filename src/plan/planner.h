@@ -1,5 +1,5 @@
-// Planner: compiles variants of a run for a cluster and forecasts each. What `temper plan` reports, advises and
-// searches with. Compiling is pure, so variants may be planned on several threads at once.
+// Planner: compiles variants of a run for a cluster and forecasts each; the basis of `temper plan`'s report, advice and
+// search. Compiling is pure, so variants may be planned on several threads at once.
 #pragma once
 
 #include <memory>
@@ -19,11 +19,12 @@ struct PlannedRun {
 
 class Planner {
  public:
-  // `model` must outlive the planner. `rows`: what rows are known to hold.
+  // `model` must outlive the planner. `rows`: the known contents of rows.
   Planner(const Model& model, Cluster cluster, const RowFill& rows = {});
 
-  // Within the cluster's memory, as `config` places it; what fits in no way is compiled for devices that hold it all.
-  // REQUIRES: `config` is resolved. Errors: what CompileRun refuses; more ranks than the cluster has devices.
+  // Compiles the run within the cluster's memory, with the placements of `config`; a run that does not fit in any way
+  // is compiled for devices that are large enough. REQUIRES: `config` is resolved. Errors: those of CompileRun; more
+  // ranks than the cluster has devices.
   Result<PlannedRun> Plan(const RunConfig& config, int ranks, bool keep_events = false) const;
 
   const Cluster& cluster() const { return cluster_; }
@@ -32,18 +33,18 @@ class Planner {
 
  private:
   const Model& model_;
-  Cluster cluster_;  // whose attention takes what `rows_` say
+  Cluster cluster_;  // its attention rates account for `rows_`
   const RowFill rows_;
 };
 
-// What a step of that run trains on and needs.
+// The tokens of a step of that run, and the arithmetic that it requires.
 StepFacts StepFactsOf(const CompiledRun& run, const RunConfig& config, const RowFill& rows = {});
 
-// Ranks that a run on `cluster` has: what its options name, or all devices.
+// The number of ranks of a run on `cluster`: as its options say, or all devices.
 int RanksOn(const Cluster& cluster, const RunConfig& config);
 
-// Each setting that would lower what a rank has too little memory for, with what it saves and costs; then those that
-// must come together where none suffices. Every one is compiled. REQUIRES: `planned` does not fit.
+// Each setting that would lower the memory that a rank lacks, with its savings and cost; then, if none is enough alone,
+// the combination of settings. All are compiled. REQUIRES: `planned` does not fit.
 Result<std::vector<Remedy>> FindRemedies(const Planner& planner, const RunConfig& config, const PlannedRun& planned);
 
 }  // namespace temper

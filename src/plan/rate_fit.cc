@@ -16,8 +16,8 @@ Terms TermsOf(const TimedSample& s) {
   return {1.0, s.cost.flops.v, static_cast<double>((s.cost.read + s.cost.written).v)};
 }
 
-// The terms in `use` that make sum((prediction / measured - 1)^2) least, others 0; by elimination on the normal
-// equations, whose columns are scaled to 1. NaN where they are singular.
+// The terms in `use` that minimize sum((prediction / measured - 1)^2), others 0; by elimination on the normal
+// equations, whose columns are scaled to 1. NaN if they are singular.
 Terms Solve(std::span<const TimedSample> samples, const Use& use) {
   Terms scale{};
   for (const TimedSample& s : samples) {
@@ -67,7 +67,7 @@ double ErrorOf(std::span<const TimedSample> samples, const Terms& x) {
 
 // Three terms have seven subsets: each is solved, and the best whose terms are all positive is taken.
 OpRate FitRate(std::span<const TimedSample> samples) {
-  TEMPER_CHECK(!samples.empty()) << "a fit of nothing";
+  TEMPER_CHECK(!samples.empty()) << "no samples to fit";
   Terms best{};
   double least = std::numeric_limits<double>::infinity();
   for (unsigned subset = 1; subset < 1u << kTerms; ++subset) {
@@ -80,7 +80,7 @@ OpRate FitRate(std::span<const TimedSample> samples) {
     }
   }
   TEMPER_CHECK(std::isfinite(least)) << "no rate fits";
-  // A bandwidth that the samples do not show is one that costs nothing.
+  // If the samples show no effect of bytes, bandwidth is unbounded.
   constexpr double kUnbounded = 1e18;
   OpRate rate{.launch = {best[0]}, .flops_per_second = best[1] > 0 ? 1 / best[1] : 0};
   rate.bandwidth = {{Bytes{1}, best[2] > 0 ? 1 / best[2] : kUnbounded}};
@@ -88,7 +88,7 @@ OpRate FitRate(std::span<const TimedSample> samples) {
 }
 
 OpRate FitBandwidth(std::span<const TimedSample> samples) {
-  TEMPER_CHECK(samples.size() >= 2) << "a bandwidth of nothing";
+  TEMPER_CHECK(samples.size() >= 2) << "too few samples for a bandwidth";
   OpRate rate{.launch = samples[0].seconds};
   for (const TimedSample& s : samples.subspan(1)) {
     const Bytes bytes = s.cost.read + s.cost.written;

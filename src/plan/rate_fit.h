@@ -1,4 +1,4 @@
-// The rates of an op from times of a few instances: seconds = launch + flops / rate + bytes / bandwidth, none negative.
+// Fits the rates of an op to measured times: seconds = launch + flops / rate + bytes / bandwidth, no term negative.
 #pragma once
 
 #include <span>
@@ -15,7 +15,7 @@ struct TimedSample {
 // Least squares of the relative errors. REQUIRES: at least one sample; all took time.
 OpRate FitRate(std::span<const TimedSample> samples);
 
-// For ops that only move: the launch is the time of the smallest sample, bandwidth follows from each other one.
+// For ops that only move data: the launch is the time of the smallest sample, every other sample gives a bandwidth.
 // REQUIRES: at least two samples, by ascending bytes.
 OpRate FitBandwidth(std::span<const TimedSample> samples);
 

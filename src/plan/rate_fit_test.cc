@@ -21,7 +21,7 @@ TEST(FitRate, FindsTheTermsThatMadeTheTimes) {
 }
 
 TEST(FitRate, NoTermIsNegative) {
-  // More work in less time: as no machine does, but as noise may look.
+  // More work in less time: impossible for a machine, but possible with noise.
   const std::vector<TimedSample> samples = {Sample(1e9, 1000000, 3e-3), Sample(2e9, 4000000, 2e-3),
                                             Sample(4e9, 1000000, 5e-3)};
   const OpRate rate = FitRate(samples);
@@ -30,7 +30,7 @@ TEST(FitRate, NoTermIsNegative) {
   EXPECT_GT(rate.bandwidth[0].bytes_per_second, 0);
 }
 
-TEST(FitBandwidth, GivesTheTimesOfItsSamplesBack) {
+TEST(FitBandwidth, ReproducesTheTimesOfItsSamples) {
   const std::vector<TimedSample> samples = {Sample(0, 100, 1e-6), Sample(0, 1 << 16, 2e-6), Sample(0, 1 << 24, 1e-3)};
   const OpRate rate = FitBandwidth(samples);
   for (size_t i = 1; i < samples.size(); ++i) {

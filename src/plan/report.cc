@@ -27,10 +27,10 @@ std::vector<ClassRow> RowsOf(const MemoryByClass& m) {
           {"workspace", "kernel workspace", m.workspace},
           {"inputs_outputs", "inputs and outputs", m.inputs_outputs},
           {"caches", "gathered weights", m.caches},
-          {"staged", "copies of what lives elsewhere", m.staged}};
+          {"staged", "copies from other tiers", m.staged}};
 }
 
-// How many times each segment runs in a step.
+// How often each segment runs in a step.
 std::vector<int64_t> RunsOf(const Program& program) {
   std::vector<int64_t> runs(program.segments.size(), 0);
   for (const Call& call : program.schedule) {
@@ -43,19 +43,18 @@ std::vector<int64_t> RunsOf(const Program& program) {
 constexpr size_t kLargestTensors = 6;
 
 std::string LargestText(const Program& train) {
-  std::string text = "  the largest of it:\n";
+  std::string text = "  the largest tensors:\n";
   for (const LiveTensor& t : FindLiveMemory(train, kLargestTensors).at_fullest) {
     text += fmt::format("    {:>12}  {}{}{}\n", ToString(t.bytes), t.what, t.type.empty() ? "" : " ", t.type);
   }
   return text;
 }
 
-// The host's memory and the disk, as far as the run has any of it. What lies on the disk passes through buffers at the
-// host.
+// The host's memory and the disk, if the run uses them. Values on the disk pass through buffers at the host.
 struct FarTier {
   Tier tier;
   Bytes total;
-  std::vector<ClassRow> rows;  // add up to the total
+  std::vector<ClassRow> rows;  // sum to the total
 };
 
 std::vector<FarTier> FarTiersOf(const Program& train, const PlanFacts& f) {
@@ -70,7 +69,7 @@ std::vector<FarTier> FarTiersOf(const Program& train, const PlanFacts& f) {
   return tiers;
 }
 
-// What lies there, and what a step moves.
+// Contents of the far tiers, and the moves of a step.
 std::string FarText(const Program& train, const PlanFacts& f) {
   std::string text;
   for (const FarTier& far : FarTiersOf(train, f)) {
@@ -78,7 +77,7 @@ std::string FarText(const Program& train, const PlanFacts& f) {
     for (const ClassRow& row : far.rows) {
       if (row.bytes.v > 0) text += fmt::format("  {:<20} {:>12}\n", row.label, ToString(row.bytes));
     }
-    text += fmt::format("  {:<20} {:>12}\n", "in all", ToString(far.total));
+    text += fmt::format("  {:<20} {:>12}\n", "total", ToString(far.total));
   }
   for (const LinkTraffic& t : TrafficOfStep(train)) {
     text += fmt::format("moves       {} from {} to {} per step\n", ToString(t.bytes), ToString(t.from), ToString(t.to));
@@ -86,7 +85,7 @@ std::string FarText(const Program& train, const PlanFacts& f) {
   return text;
 }
 
-// "12.3 ms" below a second, where ToString would say 0.0 s.
+// "12.3 ms" below a second, for which ToString prints 0.0 s.
 std::string Short(Seconds s) {
   return s.v < 1 ? fmt::format("{:.2f} ms", s.v * 1e3) : ToString(s);
 }
@@ -124,8 +123,8 @@ std::string SpeedText(const PlanOnCluster& on) {
   }
   text += fmt::format("fit         {} of {} per device", ToString(f.bytes), ToString(f.limit));
   if (f.host_bytes.v > 0) {
-    text += c.shared ? fmt::format(" with {} of the host's in the same memory", ToString(f.host_bytes))
-                     : fmt::format(", {} of {} of the host's memory", ToString(f.host_bytes), ToString(f.host_limit));
+    text += c.shared ? fmt::format(" plus {} of the host tier in the same memory", ToString(f.host_bytes))
+                     : fmt::format(", {} of {} of host memory", ToString(f.host_bytes), ToString(f.host_limit));
   }
   if (f.disk_bytes.v > 0) text += fmt::format(", {} on disk", ToString(f.disk_bytes));
   text += fmt::format(": the run {}\n", f.fits ? "fits" : "does not fit");
@@ -193,8 +192,9 @@ std::string PlanText(const Program& train, const PlanFacts& f, const PlanOnClust
     text += fmt::format("pipeline    {}; {} in flight on this stage\n", f.pipeline->ToString(), f.pipeline->in_flight);
   }
   if (f.ranks > 1) {
-    text += fmt::format("mesh        {}: {} ranks, {} with rows of their own; what follows is the first rank's\n",
-                        f.mesh, f.ranks, f.data_ranks);
+    text +=
+        fmt::format("mesh        {}: {} ranks, {} with rows of their own; all figures below are for the first rank\n",
+                    f.mesh, f.ranks, f.data_ranks);
     if (!f.mesh_note.empty()) text += fmt::format("  {}\n", f.mesh_note);
     text += fmt::format("traffic     {} sent to other ranks per step\n", ToString(cost.sent));
     text += DescribeDecisions(f.decisions);
@@ -273,7 +273,7 @@ std::string PlanJson(const Program& train, const PlanFacts& f, const PlanOnClust
   for (const StepOption& o : f.options) {
     nlohmann::ordered_json option = {{"recompute", o.choice.ToString()}, {"tried", o.placed}, {"fits", o.fits}};
     option["chosen"] = json["alternatives"].empty();
-    // Of what was not placed the kernels alone.
+    // For options that were not placed: kernels alone.
     option[o.fits ? "step_seconds" : "compute_seconds"] = o.step.v;
     if (o.fits) {
       option["bytes"] = {{"device", o.device.v}, {"host", o.host.v}, {"disk", o.disk.v}};

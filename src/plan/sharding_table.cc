@@ -10,14 +10,14 @@
 namespace temper {
 namespace {
 
-// Tensors that are drawn as one.
+// Tensors that are drawn together.
 struct Family {
   std::string name;  // with * for the numbers of the blocks
   TensorType type;
   Sharding sharding;
   DimLabels labels;
-  std::optional<size_t> rule;  // of the user, that decided; else its labels did
-  std::vector<int> stages;     // of a pipeline
+  std::optional<size_t> rule;  // the deciding user's rule; else labels decided
+  std::vector<int> stages;     // for a pipeline
   bool trainable = false;
   int64_t count = 0;
   int first_block = kBlockBefore, last_block = kBlockBefore;
@@ -71,7 +71,7 @@ std::string Ranks(const std::vector<int>& ranks) {
 }
 
 std::string Painted(const std::string& text, int rank, const ShardingStyle& style) {
-  // 36 colours of the 6x6x6 cube that are neither dark nor pale.
+  // 36 colours of the 6x6x6 cube, neither dark nor pale.
   return style.colours ? fmt::format("\x1b[48;5;{};38;5;16m{}\x1b[0m", 75 + rank * 29 % 144, text) : text;
 }
 
@@ -139,7 +139,7 @@ std::string Tensors(int64_t count) {
   return count == 0 ? "nothing" : fmt::format("{} tensor{}", count, count == 1 ? "" : "s");
 }
 
-// The user's rules as they were searched, then the labels that decided the rest, each with how many tensors it decided.
+// The user's rules in order, then the labels that decided the rest, each with the number of tensors it decided.
 std::string DescribeRules(const Graph& forward, const ShardedBy& by, const ShardedWeights& sharded) {
   std::vector<int64_t> decided(by.rules.size(), 0);
   for (const auto& [name, rule] : sharded.rule_of) ++decided[rule];

@@ -1,5 +1,5 @@
-// What `temper plan --sharding` draws: every tensor's shape and sharding, which rank holds which slice of it, and what
-// each rank holds in all. From shapes alone, for any mesh.
+// The drawing of `temper plan --sharding`: every tensor's shape and sharding, which rank holds which slice of it, and
+// the bytes of each rank. From shapes alone, for any mesh.
 #pragma once
 
 #include <span>
@@ -16,16 +16,16 @@ struct ShardingStyle {
   bool boxes = false;    // Unicode box drawing
 };
 
-// By what tensors are sharded.
+// The mesh and the rules by which tensors are sharded.
 struct ShardedBy {
   const Mesh& mesh;
   const std::vector<ShardingRule>& rules;
   ResidualSplit residual;
 };
 
-// `forward`: the graph of one device (global shapes), with its adapters. `sharded`: all its weights, by `by`. `stages`:
-// of a pipeline, those that have each of them (compile/pipeline/pipeline.h). Tensors of equal shape, labels, rule and
-// stages that differ only in the number of their layer are drawn once.
+// `forward`: the graph of one device (global shapes), with its adapters. `sharded`: all its weights, sharded according
+// to `by`. `stages`: for a pipeline, the stages that have each tensor (compile/pipeline/pipeline.h). Tensors of equal
+// shape, labels, rule and stages that differ only in their layer number are drawn once.
 std::string DrawSharding(const Graph& forward, const ShardedBy& by, const ShardedWeights& sharded,
                          const std::map<std::string, std::vector<int>>& stages, const ShardingStyle& style);
 

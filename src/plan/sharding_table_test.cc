@@ -44,7 +44,7 @@ void ExpectHas(const std::string& text, const std::string& part) {
   EXPECT_NE(text.find(part), std::string::npos) << "'" << part << "' is not in\n" << text;
 }
 
-TEST(ShardingTable, InPlainTextShowsEveryTensorsShapeSpecAndWhoHoldsWhichSlice) {
+TEST(ShardingTable, PlainTextShowsEveryTensorsShapeSpecAndSlices) {
   const std::string text = Draw(Fsdp2Tp2(), kRules);
   ExpectHas(text, "mesh fsdp=2,tp=2: 4 ranks\n");
   ExpectHas(text,
@@ -56,7 +56,7 @@ TEST(ShardingTable, InPlainTextShowsEveryTensorsShapeSpecAndWhoHoldsWhichSlice) 
             "    +------+------+\n"
             "    columns 0-3 4-7\n");
   ExpectHas(text, "\nmodel.layers.*.norm.weight  (layers 0-1)  bf16[8]  -  by rule 2\n    on every rank\n");
-  // What does not divide is split unevenly, and ranks that hold the same stand together.
+  // Sizes that do not divide are split unevenly, and ranks with the same slice share a cell.
   ExpectHas(text,
             "\ntable.weight  bf16[5, 8]  fsdp,-  by rule 1  trained\n"
             "    +------+\n"
@@ -67,9 +67,9 @@ TEST(ShardingTable, InPlainTextShowsEveryTensorsShapeSpecAndWhoHoldsWhichSlice) 
   for (const char c : text) EXPECT_TRUE(c == '\n' || (c >= ' ' && c <= '~')) << static_cast<int>(c);
 }
 
-TEST(ShardingTable, SaysWhatEachRankHolds) {
+TEST(ShardingTable, ShowsTheBytesOfEachRank) {
   const std::string text = Draw(Fsdp2Tp2(), kRules);
-  // Two layers of a quarter of 96 bytes and 16 of the norm; of the table's rows of 16 bytes two or three.
+  // Two layers with a quarter of 96 bytes and 16 of the norm each; two or three of the table's rows of 16 bytes.
   ExpectHas(text, "weights and adapters: 304 B in all\n");
   ExpectHas(text, "   rank 0     112 B\n");
   ExpectHas(text, "   rank 1     112 B\n");
@@ -95,7 +95,7 @@ TEST(ShardingTable, InColourHasTheSameWordsAndAColourForEachRank) {
   ExpectHas(Draw(Fsdp2Tp2(), kRules, {.boxes = true}), "┼");
 }
 
-TEST(ShardingTable, OfAPipelineNamesTheRanksOfTheStagesThatHaveATensor) {
+TEST(ShardingTable, NamesTheRanksOfATensorsPipelineStages) {
   Mesh mesh;
   mesh.set_size(Axis::kPp, 2);
   mesh.set_size(Axis::kFsdp, 2);
@@ -110,13 +110,13 @@ TEST(ShardingTable, OfAPipelineNamesTheRanksOfTheStagesThatHaveATensor) {
   ExpectHas(text, "| 0,2  |  rows 0-1\n");
 }
 
-TEST(ShardingTable, WhatNoRuleDecidesIsDecidedByLabelsAndSaysSo) {
+TEST(ShardingTable, ShowsTheLabelsThatDecideWithoutRules) {
   const std::string text = Draw(Fsdp2Tp2(), {{"table", "fsdp,-"}, {"norm", "replicate"}});
   ExpectHas(text, "the rest by the labels of their dims\n  ffn,hidden  tp+fsdp+cp,-  decides 2 tensors\n");
   ExpectHas(text, "model.layers.*.mlp.up_proj.weight  (layers 0-1)  bf16[6, 8]  tp+fsdp,-  by ffn,hidden\n");
 }
 
-TEST(ShardingTable, CountsWhatEachRuleDecided) {
+TEST(ShardingTable, CountsTheTensorsOfEachRule) {
   const std::string text = Draw(Fsdp2Tp2(), {{"nothing", "replicate"}, {"table", "fsdp,-"}, {".", "replicate"}});
   ExpectHas(text, "decides nothing");
   ExpectHas(text, "decides 1 tensor\n");

@@ -9,12 +9,12 @@
 namespace temper {
 namespace {
 
-// A sum is gathered once it is made.
+// An all_reduce is a reduce_scatter followed by an all_gather.
 int TurnsOf(Op op, int64_t ranks) {
   return static_cast<int>(op == Op::kAllReduce ? 2 * (ranks - 1) : ranks - 1);
 }
 
-// Of a rank of that stage. `host`: of its machine's processor; must outlive the rates.
+// Rates of a rank of that stage. `host`: rates of its machine's processor; must outlive the result.
 StepRates RatesOf(const Mesh& mesh, int stage, const Cluster& cluster, const DeviceRates& host) {
   const int on_host = std::min(mesh.ranks(), cluster.devices_per_host);
   StepRates rates{.device = &cluster.ShareOf(on_host).rates,
@@ -44,7 +44,7 @@ StepRates RatesOf(const Mesh& mesh, int stage, const Cluster& cluster, const Dev
   return rates;
 }
 
-// Those transfers that both ends have come to get their times, and stages that all wait for each other go on.
+// Gives times to transfers that both ends have reached, and lets stages that have met at a collective continue.
 bool Exchange(std::vector<RankClock>* clocks) {
   constexpr size_t kSends = kSendLane, kReceives = kReceiveLane;
   bool moved = false;

@@ -24,7 +24,7 @@ constexpr char kConfig[] = R"({"architectures": ["LlamaForCausalLM"], "vocab_siz
   "num_hidden_layers": 6, "num_attention_heads": 8, "num_key_value_heads": 4, "intermediate_size": 512,
   "max_position_embeddings": 1024})";
 
-// Slow enough that every term shows.
+// Slow enough that every term is visible.
 constexpr char kFourDevices[] = R"(name: test
 device:
   name: D
@@ -91,17 +91,17 @@ TEST(Simulate, CollectivesInTheBackgroundHideBesideKernels) {
   EXPECT_EQ(without.hidden.v, 0);
   EXPECT_LT(with.step.v, without.step.v);
   EXPECT_NEAR(with.step.v, SumOfTerms(with), 1e-12);
-  // What is hidden or waited for is what the other waits for in line, but for the last block's weights, which are
-  // gathered once.
+  // Hidden plus waiting time equals the blocking time without overlap,
+  // except for the last block's weights, which are gathered once.
   const auto sent = [](const StepEstimate& s) { return static_cast<double>(s.sent_within_host.v); };
   EXPECT_LT(sent(with), sent(without));
   const double in_line = without.collectives.v * sent(with) / sent(without);
   EXPECT_NEAR(with.collectives.v + with.waiting.v + with.hidden.v, in_line, 0.02 * in_line);
 }
 
-// A step is not the sum of what it computes and what it moves: of a model of many blocks, of whose collectives only the
-// first and the last have nothing to run beside, it is the larger of the two.
-TEST(Simulate, WithADelayOnItsLinksAStepTakesTheLargerOfComputingAndMoving) {
+// A step takes not the sum of computing and moving, but the larger of the two, in a model of many blocks, in which only
+// the first and the last collective cannot overlap with kernels.
+TEST(Simulate, OnSlowLinksAStepTakesTheLargerOfComputingAndMoving) {
   constexpr char kDeep[] = R"({"architectures": ["LlamaForCausalLM"], "vocab_size": 64, "hidden_size": 128,
       "num_hidden_layers": 40, "num_attention_heads": 8, "num_key_value_heads": 4, "intermediate_size": 256,
       "max_position_embeddings": 1024})";
@@ -119,7 +119,7 @@ TEST(Simulate, WithADelayOnItsLinksAStepTakesTheLargerOfComputingAndMoving) {
     EXPECT_LE(step, 1.10 * std::max(computing, moving)) << "moving " << ratio << " of computing";
     EXPECT_GE(step, std::max(computing, moving) * (1 - 1e-9));
     EXPECT_NEAR(Simulate(in_line, Fsdp(4), cluster).step.v, computing + moving, 1e-9 * step)
-        << "without overlap the sum";
+        << "without overlap, the sum";
   }
 }
 
@@ -132,8 +132,8 @@ TEST(Simulate, RanksThatShareACpuHideNothing) {
   EXPECT_GT(s.collectives.v, 0);
 }
 
-// No link is faster than it is, no wait is counted twice, and a faster link costs no time.
-TEST(Simulate, MovesTakeTheirLinkAndHideBesideKernels) {
+// No link exceeds its speed, no wait is counted twice, and a faster link does not slow the step.
+TEST(Simulate, MovesUseTheirLinkAndHideBesideKernels) {
   Cluster cluster = FourDevices();
   cluster.host_memory = GiB(64);
   const Program all_there = Compiled(1, 2);
@@ -160,7 +160,7 @@ TEST(Simulate, MovesTakeTheirLinkAndHideBesideKernels) {
   }
 }
 
-// Every queue does one thing at a time, and nothing runs before what it waits for.
+// Every queue runs one item at a time, and no item starts before those that it waits for.
 TEST(Simulate, EventsOfAQueueFollowEachOther) {
   const StepEstimate s = Simulate(Compiled(4, 3, Recompute::kBlock), Fsdp(4), FourDevices(), true);
   Seconds compute, communicate;
@@ -182,7 +182,7 @@ TEST(Simulate, MoreMicroBatchesCostTheSameEach) {
   EXPECT_NEAR(five.step.v, two.step.v + 3 * each, 0.02 * five.step.v);
 }
 
-// The programs of all stages of a model whose blocks are nearly all there is of it.
+// The programs of all stages of a model that consists almost only of blocks.
 std::vector<Program> CompiledStages(int stages, int micro_batches, PipelineKind kind) {
   const auto model = ModelFromConfig(*ParseJson(R"({"architectures": ["LlamaForCausalLM"], "vocab_size": 8,
       "hidden_size": 256, "num_hidden_layers": 8, "num_attention_heads": 8, "num_key_value_heads": 8,
@@ -248,7 +248,7 @@ TEST(SimulateStages, BubblesAreThoseOfTheClosedForms) {
         EXPECT_NEAR(1 - busy / span, (p - 1.0) / (chunks * m + p - 1.0), 0.02);
         for (const StepEstimate& s : stages) {
           EXPECT_NEAR(s.step.v, stages[0].step.v, 1e-3 * s.step.v)
-              << "the norm is that of all: then each updates its own";
+              << "the norm needs all stages; then each updates its own weights";
           EXPECT_NEAR(s.step.v, SumOfTerms(s) + s.stages.v, 1e-12);
         }
       }
@@ -260,9 +260,9 @@ TEST(SimulateStages, SlowLinksAreWaitedFor) {
   const auto programs = CompiledStages(2, 4, PipelineKind::kOneForwardOneBackward);
   Cluster slow = WithFreeLinks();
   const double free = SimulateStages(programs, slow)[0].step.v;
-  slow.shares[1].link.latency = {free};  // longer than all that could hide it
+  slow.shares[1].link.latency = {free};  // longer than all work that could hide it
   const auto stages = SimulateStages(programs, slow);
-  // There and back, at least, for the first micro-batch; of the others no two are on one way at once.
+  // At least there and back for the first micro-batch; transfers of the others in one direction never overlap.
   EXPECT_GT(stages[0].step.v, free * 3);
   EXPECT_GT(stages[0].stages.v, free * 2);
   EXPECT_GT(stages[0].sent_within_host.v, 4 * 512 * 256 * 4) << "a micro-batch's activations";
@@ -279,8 +279,8 @@ TEST(LiveMemory, PeaksWhereTheProgramSaysItDoes) {
   }
 }
 
-// It is not like the others: it may add gradients up between ranks, and update weights.
-TEST(LiveMemory, IsThatOfTheLastMicroBatchToo) {
+// The last micro-batch differs: it may sum gradients over ranks, and update weights.
+TEST(LiveMemory, IncludesTheLastMicroBatch) {
   for (const double max_norm : {1.0, 0.0}) {
     const auto shown = [&](int micro_batches) {
       const Program program = Compiled(1, micro_batches, Recompute::kNone, true, {}, kConfig, max_norm);
@@ -292,7 +292,7 @@ TEST(LiveMemory, IsThatOfTheLastMicroBatchToo) {
   }
 }
 
-TEST(Forecast, FitsWhereTheArenaIsNoLargerThanTheDevice) {
+TEST(Forecast, FitsIfTheArenaIsNoLargerThanTheDevice) {
   Cluster cluster = FourDevices();
   const Program program = Compiled(1, 1);
   cluster.memory = program.arena_bytes;
@@ -308,8 +308,8 @@ TEST(Forecast, FitsWhereTheArenaIsNoLargerThanTheDevice) {
   EXPECT_NEAR(f.price_per_million_tokens, 1e-3 / f.tokens_per_second * 1e6, 1e-9);
 }
 
-// The simulated trace is one that could have been measured: read as such it is the step again.
-TEST(MeasuredStep, ReadsWhatTheSimulationWrites) {
+// The simulated trace has the format of a measured one: reading it gives the same step.
+TEST(MeasuredStep, ReadsSimulatedTraces) {
   const StepEstimate s = Simulate(Compiled(4, 2), Fsdp(4), FourDevices(), true);
   const ScratchFolder folder;
   const std::string path = folder / "trace.json";
@@ -323,7 +323,7 @@ TEST(MeasuredStep, ReadsWhatTheSimulationWrites) {
   EXPECT_NEAR(end, planned_end, 1e-8);
 }
 
-TEST(MeasuredStep, RefusesWhatIsNoTrace) {
+TEST(MeasuredStep, RefusesFilesThatAreNoTraces) {
   const ScratchFolder folder;
   const std::string path = folder / "trace.json";
   for (const char* text :

@@ -30,7 +30,7 @@ double Elapsed(Clock::time_point since) {
   return std::chrono::duration<double>(Clock::now() - since).count();
 }
 
-// Seconds per case: of those that compute, and of those that move.
+// Time per case, for cases that compute and for those that move data.
 constexpr Seconds kComputeBudget{0.025}, kMoveBudget{0.010};
 
 DeviceRates MeasureRates(int ranks, int threads) {
@@ -47,7 +47,7 @@ DeviceRates MeasureRates(int ranks, int threads) {
       rates.SetOp(wanted.op, wanted.op_class, wanted.dtype, wanted.computes ? FitRate(samples) : FitBandwidth(samples));
     }
   }
-  // What is not timed (tables, slices) moves as a sum does.
+  // Ops that are not timed (tables, slices) move data as fast as a sum.
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
     rates.SetClass(OpClass::kMemory, dtype, rates.Of(Op::kAdd, OpClass::kMemory, dtype));
   }
@@ -103,16 +103,16 @@ Link MeasureLink(int ranks, int threads) {
   return {.bytes_per_second = sent / moving, .latency = {latency / (ranks - 1)}};
 }
 
-// Beside moves a product stands for all kernels: most of a step's time is theirs.
+// A product represents all kernels beside moves, since products take most of a step's time.
 TimedCase ProductBesideMoves() {
   const TensorType x{DType::kF32, {512, 768}}, w{DType::kF32, {2048, 768}}, y{DType::kF32, {512, 2048}};
   return {.op = Op::kLinear, .inputs = {x, w, y}, .attributes = {{"acc", int64_t{1}}, {"bias", int64_t{0}}}};
 }
-// Long enough for the scheduler to share the cores out many times.
+// Long enough for many time slices of the scheduler.
 constexpr Seconds kBesideBudget{0.12};
 
-// One thread's copies in memory, as those of a run between device and host (runtime/move.cc), of a weight's size and
-// through more memory than a cache holds.
+// One thread's copies in memory, like a run's between device and host
+// (runtime/move.cc): of a weight's size, over more memory than a cache holds.
 Status MeasureCopies(const KernelTimer& timer, int ranks, Cluster::Share* share) {
   constexpr Bytes kMove = MiB(4), kMemory = MiB(32);
   struct Memory {
@@ -138,7 +138,7 @@ Status MeasureCopies(const KernelTimer& timer, int ranks, Cluster::Share* share)
   return OkStatus();
 }
 
-// As the disk tier of a run writes and reads: two transfers under way at once, of memory that is not in blocks.
+// Writes and reads like the disk tier of a run: two concurrent transfers, of memory that is not in blocks.
 Status MeasureDisk(Env& env, const std::string& folder, Cluster* cluster) {
   constexpr Bytes kMove = MiB(32), kFile = MiB(256), kOff{64};
   constexpr size_t kUnderWay = 2;
@@ -148,7 +148,7 @@ Status MeasureDisk(Env& env, const std::string& folder, Cluster* cluster) {
     TEMPER_ASSIGN_OR_RETURN(memories.emplace_back(), Arena::Create(kMove + kOff));
   }
   Status failed;
-  std::mutex mutex;  // guards it
+  std::mutex mutex;  // guards the status
   const auto transfer = [&](size_t t, Bytes at, bool writes) {
     const std::span<std::byte> move(memories[t]->At(kOff), static_cast<size_t>(kMove.v));
     Status done = writes ? tier->Write(at, move) : tier->Read(at, move);
@@ -165,7 +165,7 @@ Status MeasureDisk(Env& env, const std::string& folder, Cluster* cluster) {
   cluster->disk_write = rate(/*writes=*/true);
   cluster->disk_read = rate(/*writes=*/false);
   TEMPER_RETURN_IF_ERROR(failed);
-  // Beside kernels of one rank. Several share the disk and the cores alike: what kernels lose is the same.
+  // Beside the kernels of one rank. Several ranks share the disk and the cores equally, so kernels lose the same.
   const auto two_reads = [&](int) {
     std::thread other([&] { transfer(1, kMove, /*writes=*/false); });
     transfer(0, {}, /*writes=*/false);
@@ -177,7 +177,7 @@ Status MeasureDisk(Env& env, const std::string& folder, Cluster* cluster) {
   return failed;
 }
 
-// "AMD EPYC 9655": what a kept calibration must have been measured on.
+// "AMD EPYC 9655". A saved calibration is only valid for the same processor.
 std::string ProcessorName() {
   const Result<std::string> text = ReadTextFile(PosixEnv(), "/proc/cpuinfo");
   if (!text.ok()) return "CPU";
@@ -226,7 +226,7 @@ Result<std::string> CalibrationPath() {
   }
   const char* home = std::getenv("HOME");
   if (home == nullptr || *home != '/') {
-    return NotFound("neither XDG_CACHE_HOME nor HOME names a folder: set one, calibrations are kept there");
+    return NotFound("neither XDG_CACHE_HOME nor HOME names a folder: set one of them to save calibrations there");
   }
   return JoinPath(home, ".cache/temper/this.yaml");
 }

@@ -1,5 +1,5 @@
-// Calibration: this machine as a cluster, from micro-benchmarks of its own kernels: products by shape, attention by
-// length, everything else by size, collectives between ranks, a disk. No training step is run.
+// Calibration: measures this machine as a cluster, by micro-benchmarks of its own kernels: products by shape, attention
+// by length, everything else by size, collectives between ranks, a disk. Runs no training step.
 #pragma once
 
 #include <functional>
@@ -10,15 +10,15 @@
 
 namespace temper {
 
-// `folder`: on the disk to be measured; what is written there is removed. `progress` is told what is measured next.
-// Takes some seconds of all cores. The results are those of now: a machine that does other things is measured slow.
+// `folder`: on the disk to be measured; files written there are removed. `progress` is called with the next
+// measurement. Takes some seconds on all cores. Other work on the machine makes the results slower.
 Result<Cluster> CalibrateThisMachine(Env& env, const std::string& folder,
                                      const std::function<void(const std::string&)>& progress);
 
-// Where the calibration of this machine is kept: temper/this.yaml in XDG_CACHE_HOME, or ~/.cache.
+// The file of this machine's calibration: temper/this.yaml in XDG_CACHE_HOME, or ~/.cache.
 Result<std::string> CalibrationPath();
 
-// A preset, a file, or "this": what was measured here. Errors: "this" before it was measured, or on another machine.
+// A preset, a file, or "this": this machine's calibration. Errors: "this" before calibration, or from another machine.
 Result<Cluster> OpenClusterOrThis(Env& env, const std::string& name);
 
 }  // namespace temper

@@ -1,4 +1,4 @@
-// What calibration times: small instances of every op of a training step, which the ops' rules state.
+// The cases that calibration times: small instances of every op of a training step, stated by the ops' rules.
 #pragma once
 
 #include <vector>
@@ -7,7 +7,7 @@
 
 namespace temper {
 
-// Cases of one op, class and dtype, whose times together give one rate.
+// Cases of one op, class and dtype; their times together give one rate.
 struct RateCases {
   Op op;
   OpClass op_class;
@@ -16,7 +16,7 @@ struct RateCases {
   std::vector<TimedCase> cases;
 };
 
-// Of all ops that a step in `dtype` (f32 or bf16) runs. Optimizer ops, whose states are f32, are listed under f32.
+// Cases for all ops that a step in `dtype` (f32 or bf16) runs. Optimizer ops, whose states are f32, are under f32.
 std::vector<RateCases> CalibrationCases(DType dtype);
 
 }  // namespace temper

@@ -8,7 +8,7 @@
 namespace temper {
 namespace {
 
-// One rate per op, class and dtype; of what only moves, from sizes that ascend (FitBandwidth).
+// One rate per op, class and dtype; for ops that only move data, from ascending sizes (FitBandwidth).
 TEST(CalibrationCases, GiveEachRateOnceFromOperandsOfItsClass) {
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
     std::set<std::pair<Op, OpClass>> rates;

@@ -11,7 +11,7 @@ Result<ChatContext> ChatContext::Create(const std::string& date, const JsonObjec
   out.today_ = {};
   const char* const end = strptime(date.c_str(), "%Y-%m-%d", &out.today_);
   if (end == nullptr || *end != 0) {
-    return InvalidArgument(fmt::format("template_date '{}' is no date: write YYYY-MM-DD", date));
+    return InvalidArgument(fmt::format("template_date '{}' is not a date: write YYYY-MM-DD", date));
   }
   out.today_.tm_isdst = -1;
   timegm(&out.today_);  // fills in the weekday
@@ -20,7 +20,7 @@ Result<ChatContext> ChatContext::Create(const std::string& date, const JsonObjec
   for (const char* name : {"messages", "tools", "documents", "add_generation_prompt"}) {
     if (!out.variables_.contains(name)) continue;
     return InvalidArgument(
-        fmt::format("chat_template_kwargs: '{}' is what the template is rendered with, not a variable to choose; "
+        fmt::format("chat_template_kwargs: '{}' is set for every template and cannot be chosen; "
                     "leave it out",
                     name));
   }

@@ -1,5 +1,5 @@
-// ChatContext: what a chat template sees besides the messages: today's date, and the variables of
-// --chat_template_kwargs ({"enable_thinking": false}), which transformers hands to a template in the same way.
+// ChatContext: a chat template's input besides the messages: today's date, and the variables of --chat_template_kwargs
+// ({"enable_thinking": false}), which transformers passes to a template in the same way.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -13,7 +13,7 @@ namespace temper {
 
 class ChatContext {
  public:
-  // `date`: YYYY-MM-DD. Errors: a date that is none, a variable that transformers sets itself ("messages").
+  // `date`: YYYY-MM-DD. Errors: an invalid date, a variable that transformers sets itself ("messages").
   static Result<ChatContext> Create(const std::string& date, const JsonObject& kwargs);
 
   ChatOptions options() const { return {.today = today_, .variables = &variables_}; }  // must not outlive this

@@ -25,15 +25,15 @@ Result<RunData> LoadRunData(Env& env, const OpenedModel& model, const DataReques
   const int64_t vocab = model.model().facts().vocab;
   if (data.tokenizer->vocab_size() > vocab) {
     LogWarning(
-        fmt::format("{}: the tokenizer has {} tokens, and the model embeddings for {}: a row with one of the others "
-                    "is an error",
+        fmt::format("{}: the tokenizer has {} tokens, but the model has embeddings for {}: rows with other tokens "
+                    "are errors",
                     model.folder(), data.tokenizer->vocab_size(), vocab));
   }
   TEMPER_ASSIGN_OR_RETURN(const ChatContext context,
                           ChatContext::Create(request.template_date, request.chat_template_kwargs));
   const DatasetOptions options{.tokenize = {.max_seq_len = request.max_seq_len,
                                             .train_on_prompt = request.train_on_prompt,
-                                            // As `temper chat` will ask.
+                                            // As in `temper chat`.
                                             .instructions_as_conversations = data.chat_template.has_value(),
                                             .chat = context.options(),
                                             .vocab_size = vocab},
@@ -50,7 +50,7 @@ Result<RunData> LoadRunData(Env& env, const OpenedModel& model, const DataReques
 
 namespace {
 
-// What of `dataset` the first rank has, to all.
+// Sends the first rank's `dataset` to all.
 Status Share(const Ranks& ranks, Dataset* dataset) {
   const auto array = [&]<class T>(std::vector<T>& values) -> Status {
     auto size = static_cast<uint64_t>(values.size());
@@ -61,7 +61,7 @@ Status Share(const Ranks& ranks, Dataset* dataset) {
   };
   TEMPER_RETURN_IF_ERROR(dataset->store.ForArrays(array));
   TEMPER_RETURN_IF_ERROR(array(dataset->lines));
-  // Where samples come from, for messages.
+  // The rows of samples, for messages.
   std::vector<int64_t> firsts;
   for (const DataFile& file : dataset->files) firsts.push_back(file.first_sample);
   TEMPER_RETURN_IF_ERROR(array(firsts));
@@ -91,7 +91,7 @@ Result<RunData> LoadRunData(Env& env, const OpenedModel& model, const DataReques
 
 void DescribeData(const Dataset& dataset) {
   for (const DataFile& file : dataset.files) {
-    LogInfo(fmt::format("data        {}: {} of {} (seen at {})", file.path, Counted(file.rows, "row"),
+    LogInfo(fmt::format("data        {}: {} of {} (detected at {})", file.path, Counted(file.rows, "row"),
                         FormatName(file.format), file.format_place));
   }
   const DataStatistics& s = dataset.statistics;
@@ -113,12 +113,12 @@ void DescribeData(const Dataset& dataset) {
                     "--max_seq_len to keep them, or split them",
                     Counted(s.cut_rows, "row"), percent(s.cut_rows, s.rows), Counted(s.cut_tokens, "token")));
   if (s.dropped_rows > 0)
-    LogWarning(fmt::format("dropped: {} ({:.2f} %) with nothing to learn from (left after cutting)",
+    LogWarning(fmt::format("dropped: {} ({:.2f} %) without supervised tokens (within max_seq_len)",
                            Counted(s.dropped_rows, "row"), percent(s.dropped_rows, s.rows)));
   if (s.empty_answers > 0)
     LogWarning(
-        fmt::format("{} with no text: the model learns to say nothing there; leave such rows out, or give "
-                    "such messages \"weight\": 0",
+        fmt::format("{} with no text: the model learns to answer nothing there; remove these rows, or give "
+                    "these messages \"weight\": 0",
                     Counted(s.empty_answers, "answer")));
   if (s.samples > 0 && s.stopping_samples == 0)
     LogWarning("no sample ends with a supervised end token: the model will not learn to stop");

@@ -1,5 +1,5 @@
-// The data of a run: files to samples, what is held out, and what to tell the user about it. Shared by `train`, `eval`
-// and `data preview`.
+// The data of a run: turns files into samples and reports on them
+// to the user. Shared by `train`, `eval` and `data preview`.
 #pragma once
 
 #include <string>
@@ -29,17 +29,18 @@ struct RunData {
   Dataset dataset;
 };
 
-// What a run trains on. REQUIRES: `config` is resolved.
+// The request for a run's training data. REQUIRES: `config` is resolved.
 DataRequest TrainingData(const RunConfig& config);
 
 Result<RunData> LoadRunData(Env& env, const OpenedModel& model, const DataRequest& request);
 
-// The same on all ranks, read and tokenised by the first one alone, with as many threads as the ranks beside it have
-// together: the others need no copy of the files, and no tokenizer. All ranks call this at the same place. Time on top:
-// 4 bytes per token over the communicator.
+// The same on all ranks. Only the first reads and tokenises, with as many threads as all ranks on its machine have
+// together: the others need no copy of the files and no tokenizer. All ranks call this at the same place. Extra time: 4
+// bytes per token over the communicator.
 Result<RunData> LoadRunData(Env& env, const OpenedModel& model, const DataRequest& request, const Ranks& ranks);
 
-// "data.jsonl: 7473 rows (prompt/completion), ..." and warnings about what was cut, dropped or skipped, to stderr.
+// "data.jsonl: 7473 rows (prompt/completion), ..." and warnings
+// about rows that were cut, dropped or skipped, to stderr.
 void DescribeData(const Dataset& dataset);
 
 }  // namespace temper

@@ -49,18 +49,21 @@ Status StartSession(DecodingModel& model, const ModelOptions& options, int64_t w
 
 OptionGroup SamplingOptions::Group() {
   return {"Sampling",
-          {{.name = "max_new_tokens", .target = &max_new_tokens, .help = "longest answer", .range = {.at_least = 1}},
+          {{.name = "max_new_tokens",
+            .target = &max_new_tokens,
+            .help = "maximum number of tokens to generate",
+            .range = {.at_least = 1}},
            {.name = "temperature",
             .target = &temperature,
             .help = "0 takes the most probable token; higher is more varied",
             .range = {.at_least = 0}},
            {.name = "top_k",
             .target = &top_k,
-            .help = "draw from the k most probable tokens only; 0: all",
+            .help = "sample only from the k most probable tokens; 0: all",
             .range = {.at_least = 0}},
            {.name = "top_p",
             .target = &top_p,
-            .help = "draw from the most probable tokens that together reach p",
+            .help = "sample from the most probable tokens whose probabilities add up to p",
             .range = {.at_most = 1, .above = 0}},
            {.name = "seed", .target = &seed, .help = "equal seeds give equal text"}}};
 }
@@ -75,7 +78,7 @@ Result<std::vector<int32_t>> StreamAnswer(DecodingModel& model, std::span<const 
   const auto beyond = std::find_if(prompt.begin(), prompt.end(), [&](int32_t id) { return id < 0 || id >= vocab; });
   if (beyond != prompt.end()) {
     return InvalidArgument(
-        fmt::format("the prompt has the token {} ({}), and the model has embeddings for {} only: leave it out", *beyond,
+        fmt::format("the prompt has the token {} ({}), but the model has embeddings for only {}: leave it out", *beyond,
                     Quoted(model.tokenizer->IdToToken(*beyond)), vocab));
   }
   StreamDecoder decoder(*model.tokenizer);
@@ -90,12 +93,12 @@ Result<std::vector<int32_t>> StreamAnswer(DecodingModel& model, std::span<const 
                                            return true;
                                          }));
   print(decoder.Finish() + "\n");
-  // The last token needs no place: none follows it.
+  // The last token needs no position: none follows it.
   const int64_t used = static_cast<int64_t>(prompt.size() + answer.size()), context = model.session->context();
   if (used > context && static_cast<int64_t>(answer.size()) < sampling.max_new_tokens) {
     LogWarning(
-        fmt::format("the answer is cut off after {} tokens: with the prompt's {} it fills the {} positions that "
-                    "the {} has",
+        fmt::format("the answer is cut off after {} tokens: with the prompt's {} it fills the {} positions of "
+                    "the {}",
                     answer.size(), prompt.size(), context,
                     context == model.opened.model().facts().max_positions ? "model" : "conversation"));
   }

@@ -1,4 +1,4 @@
-// A model ready to decode: what `generate` and `chat` share.
+// A model ready to decode, for `generate` and `chat`.
 #pragma once
 
 #include <memory>
@@ -20,8 +20,8 @@ struct DecodingModel {
 };
 
 Result<DecodingModel> OpenForDecoding(const ModelOptions& options);
-// Compiles the session and loads the weights that memory holds; the others are read from their files for each step.
-// `wanted_context`: prompt and answer in tokens; the cache holds that many, bounded by the model's positions.
+// Compiles the session and loads the weights that fit in memory; each step reads the others from their files.
+// `wanted_context`: tokens of prompt and answer; the cache holds that many, limited by the model's positions.
 Status StartSession(DecodingModel& model, const ModelOptions& options, int64_t wanted_context);
 
 struct SamplingOptions {
@@ -32,8 +32,8 @@ struct SamplingOptions {
   SamplingSpec Spec() const;
 };
 
-// Feeds `prompt`, writes the answer to stdout as it comes, flushed token by token, ends the line, and returns its
-// tokens. Warns where the session's context is full before the answer ends.
+// Feeds `prompt`, writes the answer to stdout token by token, ends the line, and returns the answer's tokens. Warns if
+// the session's context is full before the answer ends.
 Result<std::vector<int32_t>> StreamAnswer(DecodingModel& model, std::span<const int32_t> prompt,
                                           const SamplingOptions& sampling);
 

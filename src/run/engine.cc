@@ -14,8 +14,8 @@ Status RunEngine::OpenOwnGpu(const Ranks& ranks) {
   TEMPER_RETURN_IF_ERROR(ranks.Agree(choice.status()));
   TEMPER_RETURN_IF_ERROR(ranks.CheckDifferent(choice->uuid, [](int one, int other) {
     return Unsupported(fmt::format(
-        "ranks {} and {} have the same GPU: each needs its own. Show every rank all GPUs of its machine, of which it "
-        "takes the one of its number there, or each a different one (CUDA_VISIBLE_DEVICES)",
+        "ranks {} and {} have the same GPU: each needs its own. Set CUDA_VISIBLE_DEVICES so that each rank sees a "
+        "different GPU, or all GPUs of its machine: then it takes the one with its local rank's number",
         one, other));
   }));
   const auto open = [&]() -> Status {
@@ -59,8 +59,8 @@ Status RunEngine::ReserveOnGpu(const CompiledRun& run, const RunConfig& config, 
     gpu->Join(*ranks.communicator(), *between_gpus, mesh);
     if (ranks.first()) LogInfo("between     " + between_gpus->library());
   }
-  // Before the arena takes the memory that this needs for a moment. Without it MFU stays unknown; whether the run has
-  // room the arena will tell.
+  // Before the arena, since this needs some memory for a moment. Without it MFU stays unknown; if there is too little
+  // memory for the run, reserving the arena fails.
   const DType dtype = ComputeDType(config);
   const Result<double> measured = MeasureProductPeak(*gpu, dtype);
   if (!measured.ok() && measured.status().code() != StatusCode::kOutOfMemory) return measured.status();

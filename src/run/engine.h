@@ -1,7 +1,7 @@
-// RunEngine: what a training run computes with: its device or the CPU's kernels, the arenas of all tiers, collectives,
-// and the executors of its Programs. Nothing is allocated after Reserve.
+// RunEngine: everything that computes in a training run: its device or the CPU's kernels, the arenas of all tiers,
+// collectives, and the executors of its Programs. Nothing is allocated after Reserve.
 //
-// Does not move: kernels note their time in it. One thread makes and uses it; communicators have their own.
+// Cannot be moved: kernels store their time in it. One thread creates and uses it; communicators have their own.
 #pragma once
 
 #include <memory>
@@ -22,34 +22,34 @@ struct RunEngine {
   RunEngine(const RunEngine&) = delete;
   RunEngine& operator=(const RunEngine&) = delete;
 
-  // This rank's GPU, where the run is to compute on one: before anything is compiled, since what is free there decides
-  // what is. The same outcome for all ranks; an error where two have the same GPU. All ranks make these calls at the
-  // same places.
+  // Opens this rank's GPU, if the run is to compute on one. Call it before compiling,
+  // which depends on the free memory there. The same result on all ranks; an error if
+  // two have the same GPU. All ranks make these calls at the same places.
   Status OpenOwnGpu(const Ranks& ranks);
-  // Reserves and touches all memory and makes every kernel, for `run`, which has to outlive this. What memory does not
-  // hold lies in `model`'s files and in `spill_folder`.
+  // Reserves and touches all memory and makes every kernel for `run`, which must outlive this. Values that memory does
+  // not hold are in `model`'s files and in `spill_folder`.
   Status Reserve(const CompiledRun& run, const RunConfig& config, const Ranks& ranks, OpenedModel& model,
                  const std::string& spill_folder);
-  // After an error of this rank: those that wait for it on their GPUs wait no longer, nor does its own GPU for them.
-  // The error to tell, which may be another rank's.
+  // After an error of this rank: its GPU stops waiting for other ranks, and theirs for it. Returns the error to report,
+  // which may be another rank's.
   Status LetGo(const Status& error, const Ranks& ranks);
 
   std::string kernels_name() const { return gpu ? gpu->kernels().name() : kernels->name(); }
-  // Where a value of `run` lies; nothing where this rank has none of it, or reads it from the model's files.
+  // The memory of a value of `run`; none if this rank does not have it, or reads it from the model's files.
   DevicePart Buffer(const std::string& name) const;
   BufferLookup Lookup() const {
     return [this](const std::string& name) { return Buffer(name); };
   }
 
   KernelTime kernel_time, collective_time;
-  std::unique_ptr<Device> gpu;      // of `device: gpu`
-  std::unique_ptr<Stream> reading;  // of it: what saves read its memory through
+  std::unique_ptr<Device> gpu;      // with `device: gpu`
+  std::unique_ptr<Stream> reading;  // of `gpu`; saves read its memory through it
   std::unique_ptr<NcclCommunicator> between_gpus;
   std::unique_ptr<KernelTable> kernels, collectives;
   std::unique_ptr<Arena> arena;
   FarArenas far;
   std::unique_ptr<Executor> train, eval;
-  double peak = 0;  // of this rank: FLOP/s in matrix products; measured on a GPU by Reserve; 0: not known
+  double peak = 0;  // this rank's FLOP/s in matrix products; Reserve measures it on a GPU; 0: unknown
 
  private:
   Status ReserveOnGpu(const CompiledRun& run, const RunConfig& config, const Ranks& ranks);

@@ -8,8 +8,8 @@
 namespace temper {
 namespace {
 
-// Where the model's files hold the frozen weights that lie on the disk. kUnsupported: not all of them as they are
-// needed.
+// The places of the disk tier's frozen weights in the model's files.
+// kUnsupported: not all are stored there in the required form.
 Result<std::vector<DiskTier::MappedRegion>> MapFrozen(const Program& program, const OpenedModel& model) {
   std::vector<DiskTier::MappedRegion> regions;
   for (const Buffer& b : program.buffers) {
@@ -65,12 +65,11 @@ Result<FarArenas> ReserveFar(const Program& program, const std::string& folder, 
     return mapped.status();
   }
   if (spec.spill.v > 0 && spec.folder.empty()) {
-    return InvalidArgument(
-        fmt::format("the run keeps {} on a disk, and memory.disk does not say in which folder: set memory.disk",
-                    ToString(spec.spill)));
+    return InvalidArgument(fmt::format("the run keeps {} on a disk, but memory.disk names no folder: set memory.disk",
+                                       ToString(spec.spill)));
   }
   auto disk = DiskTier::Create(PosixEnv(), std::move(spec));
-  if (!disk.ok()) return disk.status().WithContext("what memory does not hold goes to a disk (memory.disk)");
+  if (!disk.ok()) return disk.status().WithContext("values that do not fit in memory go to a disk (memory.disk)");
   far.disk = std::move(*disk);
   return far;
 }

@@ -1,4 +1,4 @@
-// The host's memory and the disk of a run whose Program does not have everything on the device.
+// The host's memory and the disk, for a run whose Program does not keep everything on the device.
 #pragma once
 
 #include <memory>
@@ -14,24 +14,24 @@
 namespace temper {
 
 struct FarArenas {
-  std::unique_ptr<KernelTable> host_kernels;  // of a run on a device: what updates states that live at the host
+  std::unique_ptr<KernelTable> host_kernels;  // for a run on a device: they update states that live on the host
   int host_threads = 1;
   std::unique_ptr<Arena> host;
   std::unique_ptr<DiskTier> disk;
-  std::set<std::string> mapped;  // weights that are read from the model's own files, and never loaded
+  std::set<std::string> mapped;  // weights that are read from the model's own files and never loaded
 
   FarTiers tiers() const {
     return {.host = host.get(), .disk = disk.get(), .host_kernels = host_kernels.get(), .host_threads = host_threads};
   }
 };
 
-// Host memory for what is on its way to and from the disk, beside Program::host: planned like that.
+// Host memory for transfers to and from the disk. It is planned, in addition to Program::host.
 Bytes TransferBuffers(const Program& program);
 
-// Reserves both in full; beside a `device` (else nullptr), which outlives them, the host's memory is pinned, and what
-// lives there is updated on `threads`. `folder`: of the spill file, which has no name there and is gone with the
-// process. `model`: where frozen weights are stored; not asked where none lies on the disk. Errors: too little memory
-// or space; something to spill, and no folder for it.
+// Reserves both in full. With a `device` (else nullptr), which outlives them, the host's memory
+// is pinned, and `threads` update the states that live there. `folder`: of the spill file,
+// which has no name and vanishes with the process. `model`: stores the frozen weights; unused
+// if none is on the disk. Errors: too little memory or space; no folder for values to spill.
 Result<FarArenas> ReserveFar(const Program& program, const std::string& folder, const OpenedModel& model,
                              Device* device, int threads);
 

@@ -22,8 +22,8 @@
 namespace temper {
 namespace {
 
-// The checkpoint whose weights are the run's result. A run that was resumed in another folder and had nothing left to
-// do has none of its own.
+// The checkpoint whose weights are the run's result. A run that was
+// resumed into another folder with no steps left has none of its own.
 Result<std::string> ResultCheckpoint(Env& env, const RunConfig::Output& output,
                                      const std::optional<ResumePoint>& resume) {
   if (output.load_best_model_at_end) {
@@ -37,7 +37,7 @@ Result<std::string> ResultCheckpoint(Env& env, const RunConfig::Output& output,
 
 void PrintLossCurve(Env& env, const std::string& metrics_path) {
   const auto history = ReadLossHistory(env, metrics_path);
-  if (!history.ok()) return;  // it was written a moment ago; the curve is only a picture
+  if (!history.ok()) return;  // unlikely, and the curve is not essential
   const std::string curve = DrawLossCurve(history->training, history->evaluation,
                                           {.width = std::min(TerminalWidth(), 100), .unicode = LocaleIsUtf8()});
   if (!curve.empty()) LogInfo("\n" + curve);
@@ -81,7 +81,7 @@ Result<int> FinishRun(Env& env, const FinishedRun& run) {
     // f32 masters: the same tensors that the checkpoint holds. `temper export` rounds them to the base's type.
     TEMPER_ASSIGN_OR_RETURN(files, CompanionFiles(env, run.model_folder));
     files.insert(files.begin(), kModelWeightsFile);
-    // What makes the folder a model comes last.
+    // config.json, which makes the folder a model, comes last.
     std::stable_partition(files.begin(), files.end(), [](const std::string& name) { return name != kModelConfigFile; });
   }
   const TransformersFiles exported = FilesForTransformers(env, run.model_folder);

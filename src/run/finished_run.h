@@ -21,7 +21,7 @@ struct FinishedRun {
   bool chats = false;  // the model has a chat template
 };
 
-// Puts the adapter (or the model) of the last checkpoint, or with load_best_model_at_end of the best, at the top of the
+// Puts the adapter (or model) of the last checkpoint (with load_best_model_at_end: of the best) at the top of the
 // output folder; prints the summary. Returns the exit code.
 Result<int> FinishRun(Env& env, const FinishedRun& run);
 

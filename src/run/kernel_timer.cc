@@ -15,7 +15,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Numbers that are neither zero nor denormal in any floating type. Indices are 0; where documents begin, every `row`.
+// Fills in numbers that are neither zero nor denormal in any
+// floating type. Indices are 0; document starts, every `row`.
 void Fill(std::byte* at, const TensorType& type, int64_t row) {
   const bool number = type.dtype == DType::kF32 || type.dtype == DType::kBF16 || type.dtype == DType::kF64;
   std::memset(at, number ? 0x3c : 0, static_cast<size_t>(type.bytes().v));
@@ -24,7 +25,7 @@ void Fill(std::byte* at, const TensorType& type, int64_t row) {
   for (int64_t t = 0; t < type.shape.elements(); ++t) starts[t] = static_cast<int32_t>(t / row * row);
 }
 
-// A kernel and operands of its own, in memory as the runtime's arenas have it.
+// A kernel with its own operands, in memory like the runtime's arenas.
 class Bench {
  public:
   static Result<std::unique_ptr<Bench>> Make(const TimedCase& c, int threads) {
@@ -84,7 +85,7 @@ double Median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-// Seconds of each call, of those that begin before `budget` is over.
+// Seconds of each call that begins within `budget`.
 double SecondsEach(Seconds budget, const std::function<void()>& call) {
   const auto begin = Clock::now();
   int calls = 0;
@@ -152,7 +153,7 @@ Seconds KernelTimer::Time(const TimedCase& c, Seconds budget) const {
   const auto rank = [&](int r) {
     auto bench = Bench::Make(c, threads_);
     if (bench.ok()) {
-      (*bench)->Run();  // brings memory and code in
+      (*bench)->Run();  // warms up memory and code
       (*bench)->Run();
     }
     ready.arrive_and_wait();

@@ -1,5 +1,5 @@
-// KernelTimer: how long one kernel takes while `ranks` of them run at once, each with its share of the cores: what a
-// rank finds when others compute beside it. For calibration; not for the step path.
+// KernelTimer: measures how long one kernel takes while `ranks` of them run at once, each with its share of the cores,
+// as for a rank beside others. For calibration; not for the step path.
 #pragma once
 
 #include <functional>
@@ -22,13 +22,13 @@ class KernelTimer {
   // Holds memory for the largest case that Time will be given, once per rank.
   KernelTimer(int ranks, int threads) : ranks_(ranks), threads_(threads) {}
 
-  // The shortest of some batches of about `budget` in all (what else the machine does only adds), at least three runs.
-  // 0 where this backend cannot run it.
+  // The shortest of several batches within about `budget` in total (other work on the machine only adds time), at least
+  // three runs. 0 if this backend cannot run it.
   Seconds Time(const TimedCase& c, Seconds budget) const;
 
-  // How much longer the kernel takes while another thread of each rank does `move` again and again, and how much longer
-  // that takes: medians of a few rounds, in each of which both run alone for `budget` and then side by side. `alone`:
-  // seconds of a move that nothing runs beside.
+  // How much longer the kernel takes while another thread of each rank repeats `move`,
+  // and how much longer the move takes: medians of a few rounds, in which both run
+  // alone for `budget` and then together. `alone`: seconds of a move on its own.
   struct Beside {
     Contention contention;
     Seconds alone;

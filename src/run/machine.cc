@@ -27,8 +27,8 @@ Result<RankMemory> MemoryOfRank(const Ranks& ranks, Device* gpu) {
   if (ranks.alone()) return memory;
   const RankOfMachine own = ranks.of_machine();
   const bool in_order = ranks.rank() % own.ranks == own.rank;
-  // Of all: the least share, and what is free on the fullest GPU; the most and the fewest ranks of a machine; whether
-  // any is numbered otherwise.
+  // Over all ranks: the least share of memory, and free memory of the fullest GPU; the most and the fewest ranks of a
+  // machine; whether any is numbered differently.
   double all[] = {-static_cast<double>(ShareOf(memory.each, own.ranks).bytes.v),
                   gpu == nullptr ? 0.0 : -static_cast<double>(memory.gpu->free.v), static_cast<double>(own.ranks),
                   -static_cast<double>(own.ranks), in_order ? 0.0 : 1.0};
@@ -63,7 +63,7 @@ Result<RunFacts> MachineFacts(DeviceChoice device, const RankOfMachine& rank) {
 Result<RunFacts> CommonFacts(const Ranks& ranks, const RunConfig& config) {
   if (ranks.alone()) return MachineFacts(config.machine.device);
   if (config.mesh.pp > 1) LoadKernelsWhenOpened();
-  // Where GPUs are not asked for, all ranks do what the first can.
+  // Unless GPUs are requested, all ranks use what the first one has.
   auto own = MachineFacts(config.machine.device, ranks.of_machine());
   TEMPER_RETURN_IF_ERROR(ranks.Agree(own.status()));
   constexpr char kGpu[] = "gpu";

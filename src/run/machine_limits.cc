@@ -11,8 +11,8 @@
 namespace temper {
 namespace {
 
-// Of an open GPU's free memory: what CUDA and its libraries load when kernels first run, and recorded graphs. Assumed,
-// as the `reserve` of a cluster file: a run says what it was (`beside`).
+// Part of an open GPU's free memory that CUDA and its libraries load when kernels first run, and recorded graphs. An
+// assumption, like `reserve` in a cluster file: a run prints the real size (`beside`).
 constexpr Bytes kLoadedLater = MiB(512);
 // NCCL buffers 4 MiB (NCCL_BUFFSIZE) per channel and direction, and has up to 32 channels to a communicator.
 constexpr Bytes kPerCommunicator = MiB(4) * 2 * 32;

@@ -1,5 +1,5 @@
-// What this machine's memory leaves for a run: asked of its GPUs and of what communicates between them. What a run
-// makes of the numbers: compile/memory/machine_room.h.
+// The memory that this machine leaves for a run, from its GPUs and the communication between them.
+// compile/memory/machine_room.h uses these numbers.
 #pragma once
 
 #include "compile/memory/machine_room.h"
@@ -8,11 +8,11 @@
 
 namespace temper {
 
-// Of `free` bytes on an open GPU, the part that is left for the arena of `program`, of a pipeline of `stages`: not for
-// what libraries load when kernels first run, nor for communicators between GPUs and their scratch.
+// The part of `free` bytes on an open GPU that is left for the arena of `program`, of a pipeline of `stages`: without
+// the libraries loaded when kernels first run, and without communicators between GPUs and their scratch.
 Bytes RoomOnGpu(const Program& program, Bytes free, int stages = 1);
 
-// `gpu` is open and outlives the result: a message may ask who holds its memory.
+// `gpu` is open and outlives the result: messages query which processes hold its memory.
 Result<GpuRoom> RoomOf(Device& gpu);
 
 }  // namespace temper

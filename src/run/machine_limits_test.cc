@@ -27,24 +27,24 @@ Instruction Gather(int part, int whole, int64_t dim, const char* axes, bool back
   return gather;
 }
 
-TEST(MachineLimits, CommunicatorsAndTheirScratchAreNotTheArenas) {
+TEST(MachineLimits, TheArenaExcludesCommunicatorsAndTheirScratch) {
   const Bytes gpu = kFree;
   const Bytes alone = RoomOnGpu(ProgramOf({}, MiB(1)), gpu);
   EXPECT_LT(alone, kFree);
   const auto taken = [&](std::vector<Instruction> instructions) {
     return alone - RoomOnGpu(ProgramOf(std::move(instructions), MiB(1)), gpu);
   };
-  // Parts of the first dim lie in one piece: no scratch.
+  // Parts of the first dim are contiguous: no scratch.
   const Bytes one = taken({Gather(1, 2, 0, "fsdp", true)});
   EXPECT_GT(one, Bytes{0});
   EXPECT_EQ(taken({Gather(1, 2, 0, "fsdp", true), Gather(1, 2, 0, "fsdp", true)}), one) << "the same one";
   EXPECT_EQ(taken({Gather(1, 2, 0, "fsdp", true), Gather(1, 2, 0, "fsdp", false)}), one * 2) << "another stream";
   EXPECT_EQ(taken({Gather(1, 2, 0, "fsdp", true), Gather(1, 2, 0, "tp", true)}), one * 2) << "another group";
-  // Of another dim they do not; the largest of a stream serves all.
+  // Parts of another dim are not; the largest scratch of a stream serves all.
   EXPECT_EQ(taken({Gather(0, 1, 1, "fsdp", true), Gather(0, 1, 1, "fsdp", true)}), one + MiB(8));
 }
 
-TEST(MachineLimits, OfAPipelineEachNeighbourTakesTwoCommunicators) {
+TEST(MachineLimits, EachPipelineNeighbourTakesTwoCommunicators) {
   const Bytes gpu = kFree;
   const Bytes alone = RoomOnGpu(ProgramOf({}, {}), gpu);
   const Bytes one = alone - RoomOnGpu(ProgramOf({Gather(1, 2, 0, "fsdp", true)}, {}), gpu);
@@ -53,7 +53,7 @@ TEST(MachineLimits, OfAPipelineEachNeighbourTakesTwoCommunicators) {
   send.attributes.Set("peer", int64_t{1});
   const Program first_stage = ProgramOf({send}, {});
   EXPECT_EQ(alone - RoomOnGpu(first_stage, gpu, 2), one * 2) << "one neighbour, both ways";
-  EXPECT_EQ(alone - RoomOnGpu(first_stage, gpu, 3), one * 4) << "of a ring the last stage is a neighbour, too";
+  EXPECT_EQ(alone - RoomOnGpu(first_stage, gpu, 3), one * 4) << "in a ring the last stage is a neighbour, too";
   EXPECT_EQ(alone - RoomOnGpu(first_stage, gpu, 8), one * 4);
 }
 

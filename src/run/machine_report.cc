@@ -10,8 +10,8 @@
 namespace temper {
 namespace {
 
-// ", 512.00 MiB of it in use": by all processes, this one's context among them. `collectives`: the library for several
-// of its kind.
+// ", 512.00 MiB of it in use": by all processes, this one's
+// context among them. `collectives`: the library for several GPUs.
 std::string InUse(int gpu, std::string* collectives) {
   const auto device = OpenGpu(gpu);
   if (!device.ok()) return "; cannot be used: " + device.status().message();

@@ -1,4 +1,4 @@
-// What this machine has and what it reaches, for people to read.
+// Describes this machine's hardware and its measured speed, for people.
 #pragma once
 
 #include <string>
@@ -7,9 +7,9 @@
 
 namespace temper {
 
-// A line per GPU, or one that says why there is none.
+// A line per GPU, or one line with the reason why there is none.
 std::string DescribeGpus();
-// What each GPU that can be used reaches, measured, or why that cannot be done: a line each.
+// A line for each usable GPU: its measured speed, or why that cannot be measured.
 std::string DescribeGpuRates();
 // The CPU's vector instructions that kernels use: "avx512_bf16".
 std::string InstructionSet();

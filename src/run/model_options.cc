@@ -7,7 +7,7 @@
 namespace temper {
 namespace {
 
-// Options of training that mean the same where nothing is trained.
+// Options of training that also apply to inference.
 bool IsOfInference(const std::string& name) {
   return name == "memory.device" || name == "memory.host" || name == "memory.disk" || name == "memory.placement" ||
          name == "memory.weights";
@@ -23,7 +23,7 @@ std::vector<Option> OptionsOf(ModelChoice& choice, const char* adapter) {
            "model folder, adapter folder, output folder of a run, or checkpoint; or a name in the Hugging Face cache"},
       {.name = "base",
        .target = &choice.base,
-       .help = "base model of an adapter, where its configuration names another place"},
+       .help = "base model of an adapter, instead of the one in its configuration"},
       {.name = "adapter", .target = &choice.adapter, .help = adapter}};
 }
 
@@ -38,14 +38,14 @@ std::vector<OptionGroup> ModelOptions::Groups() {
   model.options.push_back({.name = "dtype",
                            .target = ChoiceOf(dtype, {"auto", "bf16", "f32"}),
                            .help = "type to compute in",
-                           .default_text = "bf16 where the processor has it, else f32"});
+                           .default_text = "bf16 if the processor has it, else f32"});
   model.options.push_back({.name = "device",
                            .target = ChoiceOf(device, {"auto", "cpu", "gpu"}),
-                           .help = "what to compute on",
-                           .default_text = "gpu where one is found, else cpu"});
+                           .help = "device to compute on",
+                           .default_text = "gpu if there is one, else cpu"});
   model.options.push_back({.name = "threads",
                            .target = &threads,
-                           .help = "threads to compute with",
+                           .help = "number of compute threads",
                            .range = {.at_least = 1, .at_most = kMaxThreads},
                            .default_text = "one per core"});
   return {std::move(model), std::move(memory)};

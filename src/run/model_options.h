@@ -1,4 +1,4 @@
-// The options by which every command that uses a trained model names it.
+// The options that name a trained model, for every command that uses one.
 #pragma once
 
 #include <optional>
@@ -11,7 +11,7 @@
 
 namespace temper {
 
-// What names a trained model. `adapter`: what becomes of an adapter, for help. Bound to `choice`.
+// The options that name a trained model, bound to `choice`. `adapter`: help text of --adapter.
 std::vector<Option> OptionsOf(ModelChoice& choice, const char* adapter);
 
 struct ModelOptions {
@@ -19,7 +19,7 @@ struct ModelOptions {
   ComputeType dtype = ComputeType::kAuto;
   DeviceChoice device = DeviceChoice::kAuto;
   std::optional<int64_t> threads;
-  RunConfig run;  // of which memory says what may lie where, as for training
+  RunConfig run;  // only `memory` counts: the limits of the tiers, as for training
 
   std::vector<OptionGroup> Groups();  // bound to this
   DType ResolvedDType(const ProcessorChoice& processor) const;

@@ -24,8 +24,7 @@ Result<OpenedModel> OpenedModel::Open(Env& env, const ModelChoice& choice) {
   for (const std::string& notice : opened.source_.notices) LogInfo(notice);
   if (!choice.adapter.empty()) {
     if (!opened.source_.adapter_folder.empty()) {
-      return InvalidArgument(
-          fmt::format("--model {} is an adapter already: --adapter goes on top of a model", choice.model));
+      return InvalidArgument(fmt::format("--model {} is already an adapter: --adapter needs a model", choice.model));
     }
     // A checkpoint or output folder of a LoRA run is an adapter folder once resolved.
     TEMPER_ASSIGN_OR_RETURN(
@@ -118,14 +117,14 @@ Status OpenedModel::OpenWeights() {
 }
 
 Result<std::string> OpenedModel::Digest() const {
-  TEMPER_CHECK(weights_.has_value()) << "OpenWeights comes first";
+  TEMPER_CHECK(weights_.has_value()) << "call OpenWeights first";
   TEMPER_ASSIGN_OR_RETURN(const std::string config, ReadTextFile(*env_, JoinPath(folder(), kModelConfigFile)));
   TEMPER_ASSIGN_OR_RETURN(const std::string weights, weights_->Digest());
   return ChecksumHex(std::as_bytes(std::span(config))) + weights;
 }
 
 Result<StoredSlice> OpenedModel::FindStored(const std::string& weight, const PartView& part) const {
-  TEMPER_CHECK(weights_.has_value()) << "OpenWeights comes first";
+  TEMPER_CHECK(weights_.has_value()) << "call OpenWeights first";
   for (const WeightDeclaration& w : model_->weights()) {
     if (w.name != weight) continue;
     const auto parts = w.source.FileParts(part);
@@ -139,7 +138,7 @@ Result<StoredSlice> OpenedModel::FindStored(const std::string& weight, const Par
 }
 
 Status OpenedModel::Load(const BufferLookup& buffer) const {
-  TEMPER_CHECK(weights_.has_value()) << "OpenWeights comes first";
+  TEMPER_CHECK(weights_.has_value()) << "call OpenWeights first";
   TransferProgress progress("load");
   TEMPER_RETURN_IF_ERROR(LoadWeights(*weights_, model_->StoredWeights(), buffer, progress.Callback()));
   return adapter_weights_ ? adapter_weights_->Load(buffer) : OkStatus();

@@ -1,5 +1,5 @@
-// A model as the commands use it: found, configured, tokenizer at hand; its weights proved to be there before costly
-// work, and loaded once a Program has a place for them.
+// A model for the commands: finds it and reads its configuration and tokenizer; checks before costly work that its
+// weights are complete, and loads them once a Program has memory for them.
 #pragma once
 
 #include <memory>
@@ -20,14 +20,14 @@ namespace temper {
 
 struct ModelChoice {
   std::string model;          // model folder, adapter folder, output folder or checkpoint, or a name in the cache
-  std::string base;           // of an adapter; empty: as its configuration says
+  std::string base;           // base model of an adapter; empty: as its configuration says
   std::string adapter;        // an adapter to put on top of `model`
   bool needs_weights = true;  // false: config.json is enough
 };
 
 class OpenedModel {
  public:
-  // Reads configurations only.
+  // Reads only configurations.
   static Result<OpenedModel> Open(Env& env, const ModelChoice& choice);
 
   const Model& model() const { return *model_; }
@@ -39,20 +39,20 @@ class OpenedModel {
   Result<std::vector<LoraModule>> AdapterTargets() const;
 
   Result<std::unique_ptr<Tokenizer>> LoadTokenizer() const;
-  // Absent where the model has none. `date`: YYYY-MM-DD that templates see as today.
+  // nullopt if the model has none.
   Result<std::optional<ChatTemplate>> LoadChatTemplate() const;
 
-  // Opens the files of weights and adapter and proves, from their headers, that Load will find what the model needs.
+  // Opens the files of weights and adapter and checks, from their headers, that Load will find every tensor.
   Status OpenWeights();
-  // Where a part of a weight is stored. Errors: as FindSlice. REQUIRES: OpenWeights was OK.
+  // The place of a part of a weight in the files. Errors: as FindSlice. REQUIRES: OpenWeights was OK.
   Result<StoredSlice> FindStored(const std::string& weight, const PartView& part) const;
-  // Tells another model from this one. REQUIRES: OpenWeights was OK.
+  // A digest that differs for another model. REQUIRES: OpenWeights was OK.
   Result<std::string> Digest() const;
-  // Fills weights (and masters) and, where there is one, the adapter; shows progress where it takes long. REQUIRES:
-  // OpenWeights was OK.
+  // Fills weights (and masters) and the adapter, if there is one;
+  // shows progress if it takes long. REQUIRES: OpenWeights was OK.
   Status Load(const BufferLookup& buffer) const;
 
-  // What `temper export` writes of this model; the caller adds where to.
+  // The export of this model by `temper export`; the caller adds the destination.
   Result<ExportSpec> ExportPlan() const;
 
  private:
@@ -67,7 +67,7 @@ class OpenedModel {
   std::unique_ptr<Model> model_;
   std::optional<LoraConfig> adapter_;
   std::optional<ModelWeights> weights_;           // after OpenWeights
-  std::optional<AdapterReader> adapter_weights_;  // after OpenWeights, where there is an adapter
+  std::optional<AdapterReader> adapter_weights_;  // after OpenWeights, if there is an adapter
 };
 
 }  // namespace temper

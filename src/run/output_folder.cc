@@ -18,10 +18,10 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr char kLockFile[] = ".temper.lock";
-// Of a checkpoint of a part of a run that was given up: nothing reads it under this name.
+// Suffix of a checkpoint after the step from which the run was resumed: nothing reads it under this name.
 constexpr char kAbandonedSuffix[] = ".abandoned";
 
-// What runs write into their output folder, besides checkpoints.
+// Files that runs write into their output folder, besides checkpoints.
 constexpr const char* kRunFiles[] = {kRunConfigFile,      kMetricsFile,       "trace.json",     "runs",
                                      kAdapterWeightsFile, kAdapterConfigFile, kModelWeightsFile};
 
@@ -30,13 +30,13 @@ bool IsRunFile(const std::string& name) {
          std::find(std::begin(kRunFiles), std::end(kRunFiles), name) != std::end(kRunFiles);
 }
 
-// Of two paths, links followed.
+// Whether two paths are the same, links followed.
 bool Same(const std::string& a, const std::string& b) {
   std::error_code missing;
   return fs::equivalent(a, b, missing);
 }
 
-// With links followed as far as the path exists.
+// Follows links as far as the path exists.
 std::string Canonical(const std::string& path) {
   std::error_code error;
   const fs::path found = fs::weakly_canonical(path, error);
@@ -81,7 +81,7 @@ OutputFolder::Made::~Made() {
 Result<OutputFolder> OutputFolder::Claim(Env& env, const RunConfig& config, const std::string& yaml) {
   OutputFolder folder(env, config, yaml);
   if (env.IsFolder(folder.path_)) {
-    TEMPER_RETURN_IF_ERROR(folder.CheckContents());  // a folder that is refused does not get a lock file
+    TEMPER_RETURN_IF_ERROR(folder.CheckContents());  // creates no lock file in a refused folder
     TEMPER_RETURN_IF_ERROR(folder.TakeLock());
   }
   const RunConfig::Model& m = config.model;
@@ -103,13 +103,13 @@ Status OutputFolder::CheckContents() const {
   return CheckEarlierRun(names);
 }
 
-// A run keeps its settings in the folder, and would write over a file of that name which its user wrote. Where a run
-// has been, which its metrics show, the file is the run's own.
+// A run saves its settings in the folder, and would overwrite a user's file
+// of that name. If a run's metrics are there, the file is the run's own.
 Status OutputFolder::CheckSettingsFile(const std::vector<std::string>& names) const {
   if (yaml_.empty() || !Same(yaml_, JoinPath(path_, kRunConfigFile))) return OkStatus();
   if (std::count(names.begin(), names.end(), kMetricsFile)) return OkStatus();
   return InvalidArgument(
-      fmt::format("{} lies in output_dir ({}), where the run would write its own {}: give it another name, or choose "
+      fmt::format("{} is in output_dir ({}), where the run would write its own {}: rename it, or choose "
                   "another output_dir",
                   yaml_, path_, kRunConfigFile));
 }
@@ -117,15 +117,15 @@ Status OutputFolder::CheckSettingsFile(const std::vector<std::string>& names) co
 Status OutputFolder::CheckEarlierRun(const std::vector<std::string>& names) const {
   if (output_.resume || std::none_of(names.begin(), names.end(), IsRunFile)) return OkStatus();
   if (!output_.overwrite) {
-    return InvalidArgument(
-        fmt::format("{} holds an earlier run: go on with --resume, replace it with --overwrite, or choose another "
-                    "--output_dir",
-                    path_));
+    return InvalidArgument(fmt::format(
+        "{} holds an earlier run: continue it with --resume, replace it with --overwrite, or choose another "
+        "--output_dir",
+        path_));
   }
   if (std::count(names.begin(), names.end(), kRunConfigFile)) return OkStatus();
   const auto first = std::find_if(names.begin(), names.end(), IsRunFile);
   return InvalidArgument(
-      fmt::format("{} holds {}, which no run of Temper left there (there is no {}): --overwrite does not delete it. "
+      fmt::format("{} holds {}, which is not from a run of Temper (there is no {}): --overwrite does not delete it. "
                   "Choose another --output_dir",
                   path_, *first, kRunConfigFile));
 }
@@ -135,7 +135,7 @@ Status OutputFolder::CheckKeeps(const char* what, const std::string& path) const
   const std::string inner = Canonical(path), outer = Canonical(path_);
   if (inner != outer && !inner.starts_with(outer + "/")) return OkStatus();
   return InvalidArgument(
-      fmt::format("overwrite would delete the {} of this run: {} lies in output_dir ({}). Choose another output_dir",
+      fmt::format("overwrite would delete the {} of this run: {} is in output_dir ({}). Choose another output_dir",
                   what, path, path_));
 }
 
@@ -147,7 +147,7 @@ Status OutputFolder::TakeLock() {
   if (lock.ok()) {
     lock_ = std::move(*lock);
     if (!was_there) made_->lock_file = path;
-    return CheckContents();  // another run may have come and gone since the folder was last looked at
+    return CheckContents();  // another run may have begun and ended since the last check
   }
   if (lock.status().code() == StatusCode::kInvalidArgument) {
     return InvalidArgument(
@@ -157,7 +157,7 @@ Status OutputFolder::TakeLock() {
 }
 
 Status OutputFolder::FindCheckpoint() {
-  // Finishes what an interrupted save left behind, before anything is looked for.
+  // First finishes or removes an interrupted save.
   if (env_->IsFolder(path_)) TEMPER_RETURN_IF_ERROR(PrepareOutputFolder(*env_, path_, Bytes{}));
   TEMPER_ASSIGN_OR_RETURN(const auto checkpoints, ListCheckpoints(*env_, path_));
   if (output_.resume->empty()) {
@@ -168,7 +168,7 @@ Status OutputFolder::FindCheckpoint() {
     }
     return OkStatus();
   }
-  // As it was given, or by its name alone.
+  // As given, or as a name in the output folder.
   resume_from_ = *output_.resume;
   while (resume_from_->size() > 1 && resume_from_->ends_with('/')) resume_from_->pop_back();
   if (const std::string inside = JoinPath(path_, *resume_from_); !env_->IsFolder(*resume_from_)) {
@@ -176,8 +176,8 @@ Status OutputFolder::FindCheckpoint() {
   }
   if (!checkpoints.empty() && env_->IsFolder(*resume_from_) && !Same(FolderOf(*resume_from_), path_)) {
     return InvalidArgument(
-        fmt::format("--resume={} is of another output folder, but {} has checkpoints of its own: choose an empty "
-                    "--output_dir, or go on with these by --resume alone",
+        fmt::format("--resume={} is from another output folder, but {} has its own checkpoints: choose an empty "
+                    "--output_dir, or continue from these with --resume alone",
                     *resume_from_, path_));
   }
   return OkStatus();
@@ -195,7 +195,7 @@ Status OutputFolder::Prepare(Bytes bytes) {
   TEMPER_ASSIGN_OR_RETURN(const auto names, env_->List(path_));
   if (was_missing && output_.resume && std::any_of(names.begin(), names.end(), IsRunFile)) {
     return InvalidArgument(
-        fmt::format("another run wrote into {} while this one was starting: start this one again to go on from its "
+        fmt::format("another run wrote into {} while this one was starting: restart this one to continue from its "
                     "checkpoints, or choose another --output_dir",
                     path_));
   }
@@ -224,8 +224,9 @@ Status OutputFolder::Begin(int64_t step) {
   }
   if (!output_.resume) return OkStatus();
   TEMPER_RETURN_IF_ERROR(SetAsideAfter(step));
-  // The result of an earlier end of this run would be taken for that of the run going on. What makes the folder an
-  // adapter or a model goes first, so that no half is ever seen. A folder that the run starts from is never touched.
+  // A result from an earlier end of this run would look like the continued run's.
+  // The file that makes the folder an adapter or a model is removed first, so that
+  // nobody sees half a result. Folders that the run starts from are never touched.
   for (const std::string& source : sources_) {
     if (!source.empty() && Same(source, path_)) return OkStatus();
   }
@@ -245,8 +246,9 @@ Status OutputFolder::SetAsideAfter(int64_t step) const {
     std::string aside = entry.path + kAbandonedSuffix;
     for (int n = 2; env_->IsFolder(aside); ++n) aside = fmt::format("{}{}-{}", entry.path, kAbandonedSuffix, n);
     TEMPER_RETURN_IF_ERROR(env_->Rename(entry.path, aside));
-    LogWarning(fmt::format("{} is of the part of the run that is given up: it is now {}; delete it if it is not needed",
-                           entry.path, BaseName(aside)));
+    LogWarning(
+        fmt::format("{} is later than the checkpoint to resume from: renamed to {}; delete it if it is not needed",
+                    entry.path, BaseName(aside)));
   }
   return env_->SyncFolder(path_);
 }

@@ -1,5 +1,5 @@
-// The output folder of a run, held by one process: nothing that is there already is lost by accident. What a run is to
-// replace is deleted last of all, when the new run is ready to begin, and one that never begins leaves nothing behind.
+// The output folder of a run, locked by one process. No existing file is lost by accident: a run deletes the files that
+// it replaces only when it is ready to begin, and a run that never begins leaves nothing behind.
 #pragma once
 
 #include <memory>
@@ -14,26 +14,26 @@ namespace temper {
 
 class OutputFolder {
  public:
-  // Decides what --resume and --overwrite mean for what lies in the folder. A folder with a run in it is refused unless
-  // the user said one of them, and so is one in which another process trains. Changes nothing but that, with --resume,
-  // an interrupted save is finished or removed. `config` need not be resolved; `env` must outlive the result.
+  // Applies --resume and --overwrite to the folder's content. Refuses a folder with a run in it unless one of them is
+  // given, and a folder in which another process trains. Changes nothing, except that --resume finishes or removes an
+  // interrupted save. `config` need not be resolved; `env` must outlive the result.
   // `yaml`: the file that the settings were read from, if any.
   static Result<OutputFolder> Claim(Env& env, const RunConfig& config, const std::string& yaml);
 
-  // The checkpoint to go on from: the newest where none was named; nothing where the folder has none yet (the run then
-  // starts from the beginning).
+  // The checkpoint to resume from: the newest if none was named; nullopt
+  // if the folder has none yet (the run then starts from the beginning).
   const std::optional<std::string>& resume_from() const { return resume_from_; }
 
-  // Error where the run reads `path` and would delete it first (--overwrite), links followed.
+  // Error if the run reads `path` but would delete it first (--overwrite), links followed.
   Status CheckKeeps(const char* what, const std::string& path) const;
 
-  // Before the work: the folder can be made and written to, has room for `bytes`, and still holds no other run where
-  // Claim found none.
+  // Before the work: checks that the folder can be created and written to,
+  // has room for `bytes`, and that no other run has appeared since Claim.
   Status Prepare(Bytes bytes);
 
-  // When the run is ready: --overwrite removes what an earlier run wrote (checkpoints, metrics, adapter, ...) and
-  // nothing else. Going on from step `step`, an earlier result of this run is removed, and checkpoints of later steps,
-  // which would be taken for the newest, are set aside under another name.
+  // When the run is ready: --overwrite removes an earlier run's files (checkpoints, metrics, adapter, ...) and nothing
+  // else. If the run resumes from step `step`, removes its earlier result and renames checkpoints of later steps, which
+  // would otherwise count as the newest.
   Status Begin(int64_t step);
 
  private:
@@ -55,15 +55,16 @@ class OutputFolder {
   std::optional<std::string> resume_from_;
   std::unique_ptr<FileLock> lock_;
 
-  // What was not there before the run: removed where it never begins. Before the lock is let go, hence behind it.
+  // Files and folders created for the run: removed if it never
+  // begins. Declared after the lock, to be destroyed before it.
   struct Made {
     explicit Made(Env* where) : env(where) {}
     ~Made();
     Env* const env;
-    std::string lock_file;             // empty: it was there
+    std::string lock_file;             // empty: it existed
     std::vector<std::string> folders;  // the innermost first
   };
-  std::unique_ptr<Made> made_;  // of nothing once the run has begun
+  std::unique_ptr<Made> made_;  // null once the run has begun
 };
 
 }  // namespace temper

@@ -11,8 +11,7 @@
 namespace temper {
 namespace {
 
-// Another run begins and ends between the moment a run looks at its output folder and the moment it has the lock: it
-// leaves `files`.
+// Another run begins and ends after a run checks its output folder and before it has the lock; it leaves `files`.
 class Overtaken : public testing::Test {
  protected:
   RunConfig Config() {
@@ -42,23 +41,23 @@ class Overtaken : public testing::Test {
                  }};
 };
 
-TEST_F(Overtaken, ARunIsRefusedWhereTheFolderWasEmptyBefore) {
+TEST_F(Overtaken, ARunIsRefusedIfTheFolderWasEmptyBefore) {
   ASSERT_TRUE(PosixEnv().CreateFolders(out_).ok());
   OthersLeave({"adapter_model.safetensors", "metrics.jsonl", "run.yaml"});
   ExpectRefused(OutputFolder::Claim(env_, Config(), "").status(), "holds an earlier run");
   ExpectUntouched();
 }
 
-TEST_F(Overtaken, OverwriteStillAsksForATrace) {
+TEST_F(Overtaken, OverwriteStillRequiresATraceOfARun) {
   ASSERT_TRUE(PosixEnv().CreateFolders(out_).ok());
   OthersLeave({"model.safetensors"});
   RunConfig config = Config();
   config.output.overwrite = true;
-  ExpectRefused(OutputFolder::Claim(env_, config, "").status(), "which no run of Temper left there");
+  ExpectRefused(OutputFolder::Claim(env_, config, "").status(), "which is not from a run of Temper");
   ExpectUntouched();
 }
 
-TEST_F(Overtaken, ARunIsRefusedWhereTheFolderWasMissingBefore) {
+TEST_F(Overtaken, ARunIsRefusedIfTheFolderWasMissingBefore) {
   OthersLeave({"metrics.jsonl", "run.yaml"});
   {
     auto folder = OutputFolder::Claim(env_, Config(), "");
@@ -68,8 +67,8 @@ TEST_F(Overtaken, ARunIsRefusedWhereTheFolderWasMissingBefore) {
   ExpectUntouched();
 }
 
-// It has chosen to start from the beginning already.
-TEST_F(Overtaken, AResumedRunIsRefusedWhereTheFolderWasMissingBefore) {
+// It has already decided to start from the beginning.
+TEST_F(Overtaken, AResumedRunIsRefusedIfTheFolderWasMissingBefore) {
   OthersLeave({"metrics.jsonl", "run.yaml"});
   RunConfig config = Config();
   config.output.resume = "";
@@ -82,7 +81,7 @@ TEST_F(Overtaken, AResumedRunIsRefusedWhereTheFolderWasMissingBefore) {
   ExpectUntouched();
 }
 
-TEST_F(Overtaken, NobodyIsRefusedWhereNobodyCame) {
+TEST_F(Overtaken, ARunIsAcceptedIfNoOtherCame) {
   auto folder = OutputFolder::Claim(env_, Config(), "");
   ASSERT_TRUE(folder.ok()) << folder.status().message();
   EXPECT_TRUE(folder->Prepare(Bytes{}).ok());

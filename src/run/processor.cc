@@ -18,7 +18,7 @@
 namespace temper {
 namespace {
 
-// Memory of a device that is given back.
+// Memory of a device, freed on destruction.
 class Lent {
  public:
   static Result<Lent> From(Device& device, Bytes size) {
@@ -45,7 +45,7 @@ Result<double> ProductSeconds(Device& device, DType dtype, int64_t n) {
   TEMPER_ASSIGN_OR_RETURN(const std::unique_ptr<Kernel> kernel, device.kernels().Make(spec));
   const Bytes size = AlignUp(matrix.bytes(), kAlignment);
   TEMPER_ASSIGN_OR_RETURN(const Lent memory, Lent::From(device, size * 3 + spec.workspace));
-  // Zeros would be multiplied faster than numbers are. A row of them is enough, at another place in each row.
+  // Zeros would multiply faster than other numbers. One row of random numbers is enough, shifted in each row.
   std::vector<std::byte> host(static_cast<size_t>(matrix.bytes().v));
   DispatchFloat(dtype, [&]<class T>() {
     const std::span<T> x = View{host.data(), matrix}.as<T>();
@@ -60,7 +60,7 @@ Result<double> ProductSeconds(Device& device, DType dtype, int64_t n) {
   return EnqueuedSeconds(device, [&] { return kernel->Run({operands, operands + 2, memory.data() + 3 * size.v}); });
 }
 
-// Whoever starts ranks may show each its own GPU alone.
+// A launcher may show each rank only its own GPU.
 bool SomeAreHidden() {
   for (const char* name : {"CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"}) {
     if (std::getenv(name) != nullptr) return true;
@@ -94,7 +94,7 @@ Result<ProcessorChoice> ChooseProcessor(DeviceChoice wanted, const RankOfMachine
   }
   if (!usable.empty()) {
     refused = fmt::format(
-        "{} ranks on this machine, each on a GPU of its own, and {} that can be used: lower nprocs, or give device: "
+        "{} ranks on this machine need a GPU each, but {} can be used: lower nprocs, or set device: "
         "cpu",
         rank.ranks, usable.size() == 1 ? "one GPU" : fmt::format("{} GPUs", usable.size()));
   }
@@ -126,8 +126,8 @@ Result<double> EnqueuedSeconds(Device& device, const std::function<Status()>& en
   TEMPER_ASSIGN_OR_RETURN(const std::unique_ptr<Event> end, device.MakeEvent());
   std::vector<double> seconds;
   for (int repeat = 0; repeat < kRepeats; ++repeat) {
-    // By the device's clock, from the end of the first of them: a launch takes some microseconds to arrive, and waiting
-    // as long to be heard of, which beside a kernel of 60 would be a tenth of what four of them take.
+    // By the device's clock, from the end of the first run: a launch takes some microseconds to arrive, and its end as
+    // long to be noticed. Beside a kernel of 60 microseconds this would be a tenth of four runs' time.
     TEMPER_RETURN_IF_ERROR(enqueue());
     TEMPER_RETURN_IF_ERROR(stream.Mark(*begin));
     for (int i = 0; i < kAtOnce; ++i) TEMPER_RETURN_IF_ERROR(enqueue());
@@ -141,7 +141,7 @@ Result<double> EnqueuedSeconds(Device& device, const std::function<Status()>& en
 }
 
 Result<double> MeasureProductPeak(Device& device, DType dtype) {
-  constexpr double kLongEnough = 1e-3;  // of which a launch, some microseconds, is nothing
+  constexpr double kLongEnough = 1e-3;  // a launch of some microseconds is negligible
   constexpr int64_t kLargest = 8192;
   for (int64_t n = 256;; n *= 2) {
     TEMPER_ASSIGN_OR_RETURN(const double seconds, ProductSeconds(device, dtype, n));
@@ -150,7 +150,7 @@ Result<double> MeasureProductPeak(Device& device, DType dtype) {
 }
 
 Result<CopyRates> MeasureCopyRates(Device& device) {
-  // Several times what a cache holds; of the host's memory less, which is slow to touch.
+  // Several times a cache's size; less for the host's memory, which is slow to touch.
   constexpr Bytes kWithin = MiB(512), kAcross = MiB(64);
   Stream& stream = device.stream();
   const TensorType bytes{DType::kBF16, {kWithin.v / 1024, 512}};
@@ -165,11 +165,11 @@ Result<CopyRates> MeasureCopyRates(Device& device) {
   TEMPER_ASSIGN_OR_RETURN(double seconds, EnqueuedSeconds(device, [&] {
                             return copy->Run({operands, operands + 1, {}});
                           }));
-  // Our kernel's, or the vendor's where that is faster: what other kernels are compared with is not to be slow.
+  // The faster of our kernel and the vendor's: the peak that other kernels are compared with should not be slow.
   TEMPER_ASSIGN_OR_RETURN(const double vendors,
                           EnqueuedSeconds(device, [&] { return stream.Copy(operands[0], operands[1], kWithin); }));
   rates.within = rate(kWithin * 2, std::min(seconds, vendors));
-  // Pinned, as the host's tier is.
+  // Pinned, like the host's tier.
   TEMPER_ASSIGN_OR_RETURN(const std::unique_ptr<Arena> host, Arena::Create(kAcross));
   TEMPER_RETURN_IF_ERROR(host->PinFor(device));
   TEMPER_ASSIGN_OR_RETURN(seconds,

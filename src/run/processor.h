@@ -1,4 +1,4 @@
-// What a command computes on: this machine's CPU, or one of its GPUs.
+// The processor that a command computes on: this machine's CPU or one of its GPUs.
 #pragma once
 
 #include <functional>
@@ -19,18 +19,18 @@ struct ProcessorChoice {
 
   bool on_gpu() const { return gpu >= 0; }
   DeviceChoice device() const { return on_gpu() ? DeviceChoice::kGpu : DeviceChoice::kCpu; }
-  // What `auto` stands for.
+  // The dtype for `auto`.
   DType dtype() const { return has_bf16 ? DType::kBF16 : DType::kF32; }
 };
 
-// Which of the ranks of this machine it is for, each of which computes on a GPU of its own.
+// A rank's number among those of this machine, each of which computes on its own GPU.
 struct RankOfMachine {
   int rank = 0, ranks = 1;
   bool launched = false;  // by --nprocs: all see the same GPUs
 };
 
-// Opens nothing. kAuto: a GPU where there is one for each rank, else the CPU. kGpu: errors of one line, which say what
-// is missing (a GPU, its driver, this build's support of it) and what to do.
+// Opens nothing. kAuto: a GPU if there is one for each rank, else the CPU. kGpu: one-line errors, which say what is
+// missing (a GPU, its driver, this build's support of it) and what to do.
 Result<ProcessorChoice> ChooseProcessor(DeviceChoice wanted, const RankOfMachine& rank = {});
 
 class Processor {
@@ -48,15 +48,15 @@ class Processor {
   std::unique_ptr<KernelTable> cpu_;
 };
 
-// Seconds on the device of what `enqueue` enqueues on its stream: the median of several runs, after one that is not
-// counted.
+// Seconds that the device takes for the work that `enqueue` puts on its stream: the median of several runs, after a
+// first one that is not counted.
 Result<double> EnqueuedSeconds(Device& device, const std::function<Status()>& enqueue);
 
-// FLOP/s of a matrix product [n, n] x [n, n] of random numbers, n doubled until it takes kLongEnough (or is 8192); some
-// milliseconds. What MFU is a ratio to on a device. Takes up to 400 MB of its memory meanwhile.
+// FLOP/s of a matrix product [n, n] x [n, n] of random numbers; n is doubled until it takes kLongEnough (or is 8192).
+// MFU on a device is relative to this. Takes some milliseconds and up to 400 MB of its memory.
 Result<double> MeasureProductPeak(Device& device, DType dtype);
 
-// Bytes per second: read and written by a copy within the device's memory; from and to the host's, pinned.
+// Bytes per second: read plus written, for a copy within the device's memory; from and to the host's pinned memory.
 struct CopyRates {
   double within = 0, to_device = 0, from_device = 0;
 };

@@ -31,7 +31,7 @@ Result<Ranks> Ranks::Join() {
 
 Status Ranks::Agree(const Status& own) const {
   if (alone() || agreed_failure_) return own;
-  // The first that failed gives the largest number, which holds the code of its error.
+  // The first failed rank gives the largest number, which contains its error's code.
   constexpr int kCodes = 256;
   double failed = own.ok() ? 0 : static_cast<double>((size() - rank()) * kCodes + static_cast<int>(own.code()));
   const double mine = failed;
@@ -60,7 +60,7 @@ Status Ranks::CheckSame(const std::string& own,
 
 Status Ranks::CheckDifferent(const std::string& own, const std::function<Status(int one, int other)>& same) const {
   if (alone()) return OkStatus();
-  // What each has as a number, in halves that a double holds.
+  // Each rank's text as a number, in halves that a double holds exactly.
   std::vector<double> halves(2 * static_cast<size_t>(size()), 0);
   const uint64_t number = own.empty() ? 0 : HashName(own);
   const auto at = 2 * static_cast<size_t>(rank());
@@ -85,15 +85,15 @@ Result<int> Ranks::End(Result<int> result) const {
   const bool tells = agreed_failure_ || communicator_->ReportsFailure();
   const bool has_words = !failure.message().empty();
   if (tells && has_words) LogError(failure.message());
-  // mpirun ends all when the first has failed, and drops what others have written by then: let that be the one that
-  // has told why.
+  // mpirun ends all ranks after the first failure and drops the others'
+  // output: let the rank that has reported the error end first.
   if (!has_words && of_mpi_) std::this_thread::sleep_for(std::chrono::seconds(1));
   return Status(failure.code(), "");
 }
 
 void Ranks::EndNow(const Status& failure) const {
   if (communicator_->ReportsFailure()) LogError(failure.message());
-  std::_Exit(1);  // as of any error
+  std::_Exit(1);  // as for any error
 }
 
 Result<int> StartRanks(int ranks) {

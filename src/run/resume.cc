@@ -35,13 +35,13 @@ Status ResumePoint::CheckSettings(const RunConfig& resolved) const {
   const std::string& optimizer = reader_.manifest().optimizer;
   const std::string_view now = resolved.optimizer.rule->name;
   if (optimizer != now) {
-    return InvalidArgument(fmt::format(
-        "{0} was trained with optimizer: {1}, whose states are none of {2}'s: resume with optimizer: {1}, or "
-        "start a new run from it with --model {0}",
-        path(), optimizer, now));
+    return InvalidArgument(
+        fmt::format("{0} was trained with optimizer: {1}, whose states {2} cannot use: resume with optimizer: {1}, or "
+                    "start a new run from it with --model {0}",
+                    path(), optimizer, now));
   }
   auto changed = ResultChangingDifferences(config_, resolved);
-  // AccumulationFor has them, once the mesh is known.
+  // AccumulationFor checks these, once the mesh is known.
   std::erase_if(changed, [](const OptionDifference& d) {
     return d.name == "per_device_train_batch_size" || d.name == "gradient_accumulation_steps";
   });
@@ -92,8 +92,8 @@ Result<int64_t> ResumePoint::AccumulationFor(const RunConfig& resolved, int64_t 
 Status ResumePoint::CheckData(const std::string& fingerprint, const RunConfig& resolved) const {
   if (reader_.manifest().state.data_fingerprint == fingerprint) return OkStatus();
   return InvalidArgument(
-      fmt::format("{}: the data is not what this run was trained on so far: {} has changed since (or the tokenizer or "
-                  "chat template has). Bring it back, or start a new run from the checkpoint with --model {}",
+      fmt::format("{}: the data is not what this run was trained on so far: {} has changed (or the tokenizer or "
+                  "chat template has). Restore it, or start a new run from the checkpoint with --model {}",
                   path(), resolved.data.data, path()));
 }
 
@@ -102,7 +102,7 @@ Result<RunProgress> ResumePoint::Restore(const RunIdentity& now, const CompiledR
   const Manifest& saved = reader_.manifest();
   if (const std::string differences = DescribeDifferences(saved.identity, now); !differences.empty()) {
     LogWarning(
-        fmt::format("the run goes on in another environment ({}): results will not be bit-identical to a run that "
+        fmt::format("the run continues in another environment ({}): results will not be bit-identical to a run that "
                     "was never stopped",
                     differences));
   }

@@ -1,5 +1,5 @@
-// ResumePoint: a checkpoint to go on from. It is opened first of all, so that what does not fit is said before anything
-// costly is done, and restored last.
+// ResumePoint: a checkpoint to resume from. It is opened first,
+// to report mismatches before any costly work, and restored last.
 #pragma once
 
 #include <string>
@@ -15,30 +15,29 @@ namespace temper {
 
 class ResumePoint {
  public:
-  // Reads and checks all of the checkpoint but its tensors' data. `env` must outlive the result.
+  // Reads and checks everything in the checkpoint except its tensors' data. `env` must outlive the result.
   static Result<ResumePoint> Open(Env& env, const std::string& checkpoint);
 
   const std::string& path() const { return reader_.path(); }
   int64_t step() const { return reader_.manifest().state.step; }
   bool evaluated() const { return reader_.manifest().state.eval_loss.has_value(); }
 
-  // What the compiler chose for the run so far: it is chosen again, so that the bits stay.
+  // The compiler's choices for the run so far: they are kept, so that the bits stay the same.
   KeptDecisions decisions() const;
 
-  // What was chosen for the run where its user left it open, such as the date that chat templates see, is no choice of
-  // today's: fills it in where `config`, not yet resolved, leaves it open too.
+  // Fills in settings that the run chose itself because its user left them open, such as the date for chat templates,
+  // if `config`, not yet resolved, also leaves them open.
   void KeepChoices(RunConfig& config) const;
-  // Settings that change the result must be those that the checkpoint was trained with; and so must the data.
+  // Settings that change the result must equal the checkpoint's.
   Status CheckSettings(const RunConfig& resolved) const;
-  // So must the rows of an optimizer step, however many ranks they are dealt to. The gradient_accumulation_steps with
-  // which they are, on `data_ranks` ranks: as in `resolved`, unless their number has changed. Errors: other rows on as
-  // many ranks, rows that make no whole number of micro-batches.
+  // The rows of an optimizer step must also be the same, on any number of ranks. Returns the
+  // gradient_accumulation_steps that make it so on `data_ranks` ranks: as in `resolved`, unless the number of ranks has
+  // changed. Errors: different rows on as many ranks; rows that do not make a whole number of micro-batches.
   Result<int64_t> AccumulationFor(const RunConfig& resolved, int64_t data_ranks) const;
   Status CheckData(const std::string& fingerprint, const RunConfig& resolved) const;
 
-  // Restores weights and states into the buffers of the run, of whose trained values its Program may lack some (a
-  // stage), and returns where the run stood. Another environment than `now` is warned about. `progress` as in
-  // LoadWeights.
+  // Restores weights and states into the buffers of the run (the Program of a pipeline stage may lack some), and
+  // returns the run's progress. Warns if the environment differs from `now`. `progress` as in LoadWeights.
   Result<RunProgress> Restore(const RunIdentity& now, const CompiledRun& run, const BufferLookup& buffer,
                               const std::function<void(Bytes, Bytes)>& progress) const;
 
@@ -46,7 +45,7 @@ class ResumePoint {
   ResumePoint(CheckpointReader reader, RunConfig config) : reader_(std::move(reader)), config_(std::move(config)) {}
 
   CheckpointReader reader_;
-  RunConfig config_;  // that it was trained with
+  RunConfig config_;  // with which it was trained
 };
 
 }  // namespace temper

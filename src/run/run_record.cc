@@ -43,7 +43,7 @@ LoraConfig SavedLora(LoraConfig lora, const std::vector<LoraModule>& modules, co
 
 namespace {
 
-// How many rows the loss takes at a time where it makes gradients of weights; 0: it makes none.
+// How many rows the loss processes at a time if it computes gradients of weights; 0: it does not.
 int64_t LossChunkOf(const Program& train) {
   for (const Segment& segment : train.segments) {
     for (const Instruction& i : segment.instructions) {
@@ -61,14 +61,14 @@ Result<RunIdentity> IdentityOf(const CompiledRun& run, const std::string& kernel
                                const Ranks& ranks) {
   const Program& train = run.train();
   RunIdentity identity;
-  // Of the first rank. Ranks of one stage run the same program on other parts; those of another stage of a pipeline run
-  // another, which follows from the same graph and mesh, as this one does.
+  // The first rank's hash. Ranks of one stage run the same program on other parts; ranks of another stage run another
+  // program, which follows from the same graph and mesh.
   TEMPER_ASSIGN_OR_RETURN(identity.program_hash, ranks.FromFirst(fmt::format(
                                                      "{:016x}", run.hash_without_limits.value_or(ProgramHash(train)))));
   identity.environment = {{"threads", train.threads}, {"kernels", kernels}, {"temper", TEMPER_VERSION}};
   if (!ranks.alone()) identity.environment["mesh"] = run.mesh.mesh.ToString();
-  // The machine's limits, which the hash does not know, may cut the loss: on a GPU that rounds. Of a pipeline the last
-  // stage has it.
+  // The machine's limits, which are not in the hash, may cut the loss into chunks, which changes rounding on a GPU. In
+  // a pipeline the last stage has the loss.
   if (device == DeviceChoice::kGpu) {
     auto chunk = static_cast<double>(LossChunkOf(train));
     if (!ranks.alone()) TEMPER_RETURN_IF_ERROR(ranks.communicator()->AllReduceMax(std::span(&chunk, 1)));

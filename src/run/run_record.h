@@ -1,5 +1,5 @@
-// What of a run is written down beside its numbers: the resolved configuration, the adapter's description, and what
-// must be equal for the same bits to come out again.
+// What a run saves besides its numbers: the resolved configuration,
+// the adapter's description, and the facts on which its bits depend.
 #pragma once
 
 #include <string>
@@ -13,14 +13,13 @@
 
 namespace temper {
 
-// As YAML that `temper train` takes; without what must not be repeated (resume, overwrite).
+// As YAML for `temper train`, without options that must not be repeated (resume, overwrite).
 std::string SavedConfig(const RunConfig& config);
-// `lora` as its adapter_config.json says it: all-linear is spelled out by the names of `modules`, as other readers of
-// adapters do not know the word; the base as PEFT names it: of the Hugging Face cache by its name, else by its absolute
-// path.
+// `lora` for adapter_config.json: all-linear is replaced by the names of `modules`, since other readers of adapters may
+// not know it. The base is named as PEFT names it: by its name in the Hugging Face cache, else by its absolute path.
 LoraConfig SavedLora(LoraConfig lora, const std::vector<LoraModule>& modules, const OpenedModel& model);
-// The same on all ranks, which all call this at the same place: each has a Program of its own, the first one's stands
-// for all. `device`: what `kernels` compute on.
+// The same on all ranks, which call this at the same place. Each has its own Program; the first one's hash is used for
+// all. `device`: the device of `kernels`.
 Result<RunIdentity> IdentityOf(const CompiledRun& run, const std::string& kernels, DeviceChoice device,
                                const Ranks& ranks);
 

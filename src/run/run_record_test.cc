@@ -5,7 +5,7 @@
 namespace temper {
 namespace {
 
-// A step whose loss takes `chunk` rows at a time, and makes the head's gradient where that is trained.
+// A step whose loss processes `chunk` rows at a time, and computes the head's gradient if that is trained.
 CompiledRun RunOf(int64_t chunk, bool trains_head) {
   CompiledRun run;
   Segment segment;
@@ -25,10 +25,10 @@ std::string Differences(const CompiledRun& saved, const CompiledRun& now, Device
   return DescribeDifferences(*before, *after);
 }
 
-TEST(RunRecord, KnowsByWhichChunksOfTheLossAGpuHasRoundedTheHeadsGradient) {
+TEST(RunRecord, ContainsTheLossChunksThatRoundTheHeadsGradientOnAGpu) {
   const CompiledRun whole = RunOf(512, true), cut = RunOf(128, true);
   EXPECT_EQ(Differences(whole, cut, DeviceChoice::kGpu), "loss_chunk 512 -> 128");
-  EXPECT_EQ(Differences(whole, cut, DeviceChoice::kCpu), "") << "there chunks change no bit";
+  EXPECT_EQ(Differences(whole, cut, DeviceChoice::kCpu), "") << "on the CPU chunks change no bit";
   EXPECT_EQ(Differences(RunOf(512, false), RunOf(128, false), DeviceChoice::kGpu), "") << "no sum over rows";
 }
 

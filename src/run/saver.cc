@@ -38,7 +38,7 @@ Status RunSaver::Save(const RunProgress& progress) {
 
 Status RunSaver::Finish() {
   if (ranks_.alone()) return writer_.Finish();
-  // Short waits, each followed by a word to the others: a disk may take long, a rank that is gone must not.
+  // Waits in short turns, with a collective after each: a slow disk is fine, but a dead rank must be noticed.
   for (double running = 1; running > 0;) {
     running = writer_.FinishWithin(kTurn) ? 0 : 1;
     TEMPER_RETURN_IF_ERROR(ranks_.Agree(running > 0 ? OkStatus() : writer_.Finish()));

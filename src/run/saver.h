@@ -1,6 +1,6 @@
-// RunSaver: the checkpoints of a training run: what a checkpoint of this run holds is decided once, then every Save
-// hands the run's memory to the writer. On several ranks all make the same calls in the same order, and a save is good
-// where it is on all of them.
+// RunSaver: the checkpoints of a training run. Their contents are decided once; then
+// every Save hands the run's memory to the writer. With several ranks, all make the
+// same calls in the same order, and a save succeeds only if it does on all of them.
 #pragma once
 
 #include <string>
@@ -13,8 +13,8 @@ namespace temper {
 
 class RunSaver final : public Saver {
  public:
-  // `contents`: everything but the state, which Save fills in; of tensors those that this rank is to write.
-  // `data_ranks`: those with rows of their own. `env` and `ranks` must outlive the saver.
+  // `contents`: everything except the state, which Save fills in; only the tensors that this rank writes. `data_ranks`:
+  // ranks with their own rows. `env` and `ranks` must outlive the saver.
   RunSaver(Env& env, CheckpointWriter::Options options, CheckpointContents contents, const Ranks& ranks,
            int64_t data_ranks)
       : ranks_(ranks), data_ranks_(data_ranks), writer_(env, std::move(options)), contents_(std::move(contents)) {}
@@ -30,9 +30,9 @@ class RunSaver final : public Saver {
   CheckpointContents contents_;
 };
 
-// Where a checkpoint's run stood. kCorrupt where its own part of the state ("extra") is not as RunSaver writes it.
+// The progress of a checkpoint's run. kCorrupt if its own part of the state ("extra") is not as RunSaver writes it.
 Result<RunProgress> ProgressOf(const RunState& state, double seconds);
-// How many ranks had rows of their own.
+// The number of ranks that had their own rows.
 Result<int64_t> DataRanksOf(const RunState& state);
 
 }  // namespace temper

@@ -12,7 +12,7 @@
 namespace temper {
 namespace {
 
-// Elements of all operands together. A scalar kernel does some 10^8 to 10^9 of them in a second.
+// Elements of all operands together. A scalar kernel processes some 10^8 to 10^9 of them per second.
 constexpr int64_t kFew = 1 << 12;
 
 KernelSpec SpecOf(const Program& program, const Segment& segment, const Instruction& instruction) {
@@ -38,7 +38,7 @@ bool IsSmall(const KernelSpec& spec) {
 std::vector<std::string> ScalarKernels(const Program& program, Isa isa) {
   std::vector<std::string> lines;
   std::set<std::pair<Op, std::string>> told;
-  std::set<std::string> asked;  // instructions of one op, operands and attributes have the same kernel
+  std::set<std::string> seen;  // instructions with equal op, operands and attributes have the same kernel
   for (const Segment& segment : program.segments) {
     for (const Instruction& instruction : segment.instructions) {
       if (IsMove(instruction.op) || IsCollective(instruction.op)) continue;
@@ -47,7 +47,7 @@ std::vector<std::string> ScalarKernels(const Program& program, Isa isa) {
       std::string operands;
       for (const TensorType& t : spec.inputs) operands += (operands.empty() ? "" : ", ") + t.ToString();
       const std::string key = fmt::format("{} {} {}", ToString(spec.op), operands, spec.attributes.ToString());
-      if (!asked.insert(key).second) continue;
+      if (!seen.insert(key).second) continue;
       const auto why = WhyScalar(spec, isa);
       if (!why || !told.emplace(spec.op, *why).second) continue;
       lines.push_back(
@@ -61,7 +61,7 @@ void WarnOfScalarKernels(const CompiledRun& run, DeviceChoice device) {
   if (device != DeviceChoice::kCpu) return;
   const Isa isa = DetectIsa();
   if (isa == Isa::kScalar) {
-    LogWarning("all kernels are scalar, which is slow: no vector instructions are used (AVX2 is the least)");
+    LogWarning("all kernels are scalar, which is slow: vector kernels need at least AVX2");
     return;
   }
   std::set<std::string> told;

@@ -1,5 +1,4 @@
-// Says which ops of a run the CPU computes with scalar kernels: a run that is many times slower than it might be should
-// not be so in silence.
+// Reports which ops of a run the CPU computes with scalar kernels, because these make a run many times slower.
 #pragma once
 
 #include <string>
@@ -11,10 +10,10 @@
 namespace temper {
 
 // A line for each op of `program` that has a scalar kernel on `isa`, with its operands and the reason, once for each
-// reason. Ops on a few numbers, which take no time, are left out.
+// reason. Ops on a few numbers, which take no time, are omitted.
 std::vector<std::string> ScalarKernels(const Program& program, Isa isa);
 
-// Warns of those of all Programs of `run` on this machine's CPU. `device`: what the run computes on.
+// Warns of these for all Programs of `run` on this machine's CPU. `device`: the run's device.
 void WarnOfScalarKernels(const CompiledRun& run, DeviceChoice device);
 
 }  // namespace temper

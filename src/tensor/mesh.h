@@ -10,8 +10,7 @@
 //   row    2-D tensor parallelism: its own rows; splits the input dim of weights
 //   tp     tensor: heads, ffn and vocabulary are split; in 2-D modes the column axis
 //   copy   ranks of a tensor-parallel group beyond the number of KV heads: they split heads, ffn and vocabulary
-//   further,
-//          and hold copies of keys and values
+//          further, and hold copies of keys and values
 #pragma once
 
 #include <array>

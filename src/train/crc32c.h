@@ -1,5 +1,5 @@
-// CRC-32C (Castagnoli, reflected polynomial 0x82F63B78), as TensorBoard's record format wants it. A table and a byte at
-// a time: records are a hundred bytes.
+// CRC-32C (Castagnoli, reflected polynomial 0x82F63B78) for TensorBoard's record format. A table and one byte at a time
+// are enough: records have about a hundred bytes.
 #pragma once
 
 #include <cstdint>

@@ -14,17 +14,16 @@
 namespace temper {
 namespace {
 
-// Whichever thread the signal comes to.
+// Written by a signal handler on any thread.
 std::atomic<int> stop_signal = 0;
 static_assert(std::atomic<int>::is_always_lock_free, "a signal handler may not wait for a lock");
 
 extern "C" void HandleStop(int signal) {
   int none = 0;
   if (stop_signal.compare_exchange_strong(none, signal)) {
-    LogInSignalHandler(
-        "stopping: the step that is under way is finished and saved; a second signal ends the run unsaved");
+    LogInSignalHandler("stopping: finishing and saving the current step; a second signal ends the run unsaved");
   } else if (signal != SIGHUP) {
-    LogInSignalHandler("stopped at once: what came after the last checkpoint is lost");
+    LogInSignalHandler("stopped at once: progress since the last checkpoint is lost");
     _exit(128 + signal);
   }
 }
@@ -32,18 +31,18 @@ extern "C" void HandleStop(int signal) {
 std::atomic<int> code_before_steps = 0;
 
 extern "C" void HandleStopBeforeSteps(int) {
-  LogInSignalHandler("stopped before the first step, with nothing to save: start again with the same command");
+  LogInSignalHandler("stopped before the first step, with nothing to save: run the same command again");
   _exit(code_before_steps);
 }
 
 void Handle(std::initializer_list<int> signals, void (*handler)(int)) {
   struct sigaction action = {};
   action.sa_handler = handler;
-  action.sa_flags = SA_RESTART;  // no read, write or sync of a save is to fail for it
+  action.sa_flags = SA_RESTART;  // so that no read, write or sync of a save fails
   for (const int signal : signals) {
     struct sigaction before = {};
     sigaction(signal, nullptr, &before);
-    if (signal == SIGHUP && before.sa_handler == SIG_IGN) continue;  // nohup asks that the run go on
+    if (signal == SIGHUP && before.sa_handler == SIG_IGN) continue;  // nohup: the run should continue
     sigaction(signal, &action, nullptr);
   }
 }
@@ -92,8 +91,8 @@ bool TrainingLoop::SaveDue() const {
 
 Result<LoopEnd> TrainingLoop::Run() {
   const Executor::RunOptions options{.trace = p_.trace, .before_update = [this] { return p_.saver.WaitUntilRead(); }};
-  // A run that was stopped before an evaluation that was due makes up for it, and has it in the checkpoint that a run
-  // never stopped would have here.
+  // A run that was stopped before a due evaluation catches up on it, so
+  // that the next checkpoint has it, as in a run that was never stopped.
   if (progress_.step > 0 && EvaluationDue() && !progress_.eval_loss) {
     TEMPER_RETURN_IF_ERROR(Evaluate());
     if (progress_.eval_loss && SaveDue()) TEMPER_RETURN_IF_ERROR(Save());
@@ -115,7 +114,7 @@ Status TrainingLoop::Step(const Executor::RunOptions& options) {
   const double begin = Now();
   TEMPER_ASSIGN_OR_RETURN(const StepReport report, p_.trainer.Step(options));
   const double seconds = Now() - begin;
-  // Kernel and page warm-up make a run's first step slow; later steps outweigh it.
+  // Warm-up of kernels and pages makes a run's first step slow; later steps outweigh it.
   steady_seconds_per_step_ = steady_seconds_per_step_ == 0 ? seconds : 0.8 * steady_seconds_per_step_ + 0.2 * seconds;
   progress_.step = report.step;
   progress_.sampler = p_.trainer.sampler().state();
@@ -136,7 +135,7 @@ Status TrainingLoop::Log(const StepReport& report) {
   std::optional<double> mfu;
   if (p_.peak_flops_per_second > 0 && window_seconds_ > 0)
     mfu = window_flops_ / window_seconds_ / p_.peak_flops_per_second;
-  if (mfu > 1) mfu.reset();  // the peak was measured while something else kept the machine busy: it is not known
+  if (mfu > 1) mfu.reset();  // the peak was measured while the machine was busy: it is unknown
   const double remaining = static_cast<double>(p_.total_steps - report.step) * steady_seconds_per_step_;
   const double loss = progress_.unlogged_loss / static_cast<double>(progress_.unlogged_steps);
   p_.display.Update({.step = report.step,
@@ -174,7 +173,7 @@ Status TrainingLoop::Log(const StepReport& report) {
                                       {"grad_norm", row.grad_norm},
                                       {"learning_rate", row.learning_rate},
                                       {"tokens_per_second", row.tokens_per_second}}) {
-      // A log for watching only: the run goes on without it.
+      // The log is not essential: the run continues without it.
       if (Status s = p_.tensorboard->AddScalar(name, row.step, value, now); !s.ok())
         p_.display.Message("warning: " + s.message());
     }

@@ -1,4 +1,4 @@
-// The training loop: steps until the run is done or asked to stop; logs, evaluates and saves on the way.
+// The training loop: runs steps until the run is done or stopped; logs, evaluates and saves in between.
 #pragma once
 
 #include <functional>
@@ -15,22 +15,22 @@
 
 namespace temper {
 
-// What of a run must outlive it to go on bit for bit, besides weights and optimizer states.
+// The state of a run, besides weights and optimizer states, that must be saved to resume it bit for bit.
 struct RunProgress {
   int64_t step = 0;
   SamplerState sampler;
   int64_t tokens = 0;               // real tokens trained on
   double seconds = 0;               // spent in steps, over all resumptions
-  std::optional<double> eval_loss;  // of an evaluation at this very step
+  std::optional<double> eval_loss;  // of an evaluation at this step
   std::optional<double> best_eval_loss;
   int64_t best_step = 0;
-  // Steps since the last row of metrics.jsonl, whose losses are part of the next.
+  // Steps since the last row of metrics.jsonl, whose losses go into the next row.
   double unlogged_loss = 0;  // sum
   int64_t unlogged_steps = 0;
 };
 
-// Keeps checkpoints. Save returns while the writing goes on; memory that is still being read must not change until
-// WaitUntilRead returns.
+// Saves checkpoints. Save returns before the writing is done; memory
+// that is still being read must not change until WaitUntilRead returns.
 class Saver {
  public:
   virtual ~Saver() = default;
@@ -39,17 +39,17 @@ class Saver {
   virtual Status Finish() = 0;  // everything saved is durable
 };
 
-// Before there is a step to finish, as Slurm wants to know it that requeues what was preempted: SIGTERM, SIGHUP and
-// SIGUSR1 end the process with this exit code. Until InstallStopHandler.
+// Before the first step: SIGTERM, SIGHUP and SIGUSR1 end the process with this exit code, so that Slurm can requeue a
+// preempted job. In effect until InstallStopHandler.
 void ExitOnStopSignals(int code);
 
-// Set by SIGINT, SIGTERM, SIGHUP and SIGUSR1 (InstallStopHandler; mpirun passes the last on, and kills for the others):
-// the loop finishes its step, saves and returns; an evaluation is broken off, and made up for when the run goes on. A
-// second signal ends the process at once, but for SIGHUP, which kernel and shell both send when a terminal closes.
+// After SIGINT, SIGTERM, SIGHUP or SIGUSR1 (mpirun forwards only the last, and kills for the others) the loop finishes
+// its step, saves and returns; an evaluation is aborted, and repeated when the run resumes. A second signal ends the
+// process at once, except SIGHUP, which kernel and shell both send when a terminal closes.
 void InstallStopHandler();
 int StopSignal();  // 0: none
-// From here on such signals do nothing: what they ask for is done. Launchers send SIGTERM to all ranks once the first
-// has exited with a code that is not 0, and it must not change what the others exit with.
+// From now on these signals are ignored: the run has stopped already. Launchers send SIGTERM to all ranks once the
+// first has exited with a code other than 0, and it must not change the others' exit codes.
 void IgnoreStopSignals();
 
 enum class LoopEnd { kDone, kStopped };
@@ -65,7 +65,7 @@ class TrainingLoop {
     MetricsLog* metrics = nullptr;
     TensorBoardWriter* tensorboard = nullptr;
     ProgressDisplay& display;
-    Peers peers;  // all stop after the same step
+    Peers peers;  // all ranks stop after the same step
     Utilisation* utilisation = nullptr;
     Trace* trace = nullptr;
     int64_t total_steps = 0;
@@ -90,7 +90,7 @@ class TrainingLoop {
 
   const Parts p_;
   RunProgress progress_;
-  // Speed since the last logged row, or since the run went on.
+  // For the speed since the last logged row, or since the run resumed.
   double window_seconds_ = 0, window_flops_ = 0;
   int64_t window_tokens_ = 0;
   double steady_seconds_per_step_ = 0;  // running mean, for the ETA

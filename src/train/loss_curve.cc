@@ -113,7 +113,7 @@ void DrawLine(Points points, const Bounds& b, Canvas& canvas) {
     if (count[i] == 0) continue;
     const int y = Position(sum[i] / count[i], b.low, b.high, canvas.height());
     canvas.Dot(x, y);
-    // Join to the point before: the steps between it and here along the longer side.
+    // Joins this point to the previous one, stepping along the longer side.
     if (before) {
       const auto [x0, y0] = *before;
       const int steps = std::max(x - x0, std::abs(y - y0));

@@ -1,4 +1,4 @@
-// A loss curve drawn with characters, for the end of a run.
+// Draws a loss curve with characters, for the end of a run.
 #pragma once
 
 #include <cstdint>
@@ -14,9 +14,9 @@ struct LossCurveStyle {
   bool unicode = true;  // 2 x 4 dots per character (braille); else '*'
 };
 
-// `training` and `evaluation`: (step, loss) with steps not falling. Training is a line of the mean per dot column,
-// evaluation single marks ('o'). Losses that are no finite number are left out. Fewer
-// than two steps give "": there is no curve. Every line ends with a newline.
+// `training` and `evaluation`: (step, loss), by ascending steps. Training is a line
+// of the mean per dot column, evaluation single marks ('o'). Losses that are not
+// finite are omitted. Fewer than two steps give "". Every line ends with a newline.
 std::string DrawLossCurve(std::span<const std::pair<int64_t, double>> training,
                           std::span<const std::pair<int64_t, double>> evaluation, const LossCurveStyle& style = {});
 

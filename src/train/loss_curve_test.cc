@@ -18,7 +18,7 @@ std::vector<std::string> Lines(const std::string& text) {
   return lines;
 }
 
-TEST(LossCurve, AStraightFallIsADiagonal) {
+TEST(LossCurve, ALinearlyFallingLossIsADiagonal) {
   Points points;
   for (int i = 0; i <= 9; ++i) points.emplace_back(i, 9 - i);
   EXPECT_EQ(DrawLossCurve(points, {}, {.width = 21, .height = 10, .unicode = false}),
@@ -36,7 +36,7 @@ TEST(LossCurve, AStraightFallIsADiagonal) {
             "           0   step 9\n");
 }
 
-TEST(LossCurve, MarksEvaluationsAndExplainsThem) {
+TEST(LossCurve, MarksEvaluationsAndHasALegend) {
   const Points training = {{1, 2.0}, {10, 1.0}};
   const Points evaluation = {{10, 3.0}};
   const std::vector<std::string> lines = Lines(DrawLossCurve(training, evaluation, {.width = 40, .unicode = false}));
@@ -52,13 +52,13 @@ TEST(LossCurve, BrailleDotsAreWhereTheValuesAre) {
   EXPECT_EQ(lines[1], "        0 ┤⣀⠤⠒⠉");
 }
 
-TEST(LossCurve, NothingToDrawIsNothing) {
+TEST(LossCurve, WithoutPointsItIsEmpty) {
   EXPECT_EQ(DrawLossCurve({}, {}), "");
   EXPECT_EQ(DrawLossCurve(Points{{1, NAN}, {2, INFINITY}}, {}), "");
-  EXPECT_EQ(DrawLossCurve(Points{{5, 1.25}}, Points{{5, 1.5}}), "") << "one step is no curve";
+  EXPECT_EQ(DrawLossCurve(Points{{5, 1.25}}, Points{{5, 1.5}}), "") << "one step does not make a curve";
 }
 
-TEST(LossCurve, OddInputIsDrawnAllTheSame) {
+TEST(LossCurve, DrawsUnusualInput) {
   EXPECT_FALSE(DrawLossCurve(Points{{1, 2.0}, {2, 2.0}}, {}).empty());
   EXPECT_FALSE(DrawLossCurve({}, Points{{1, 2.0}, {2, 1.0}}).empty());
   Points many;

@@ -15,7 +15,7 @@ std::string Number(double v) {
   return std::isfinite(v) ? fmt::format("{}", v) : "null";
 }
 
-// Shares to a thousandth: they are read by people, once per rank.
+// Shares to a thousandth: they are for people, once per rank.
 std::string RanksOf(const TrainingRow& row) {
   if (row.ranks.empty()) return "";
   std::string text;
@@ -27,7 +27,7 @@ std::string RanksOf(const TrainingRow& row) {
   return ", \"ranks\": [" + text + "]";
 }
 
-// The next line of `text` and whether it has its end; `text` becomes the rest.
+// Takes the next line off `text`; `complete`: it ends in a newline.
 std::string_view TakeLine(std::string_view& text, bool& complete) {
   const size_t end = text.find('\n');
   complete = end != text.npos;
@@ -36,7 +36,7 @@ std::string_view TakeLine(std::string_view& text, bool& complete) {
   return line;
 }
 
-// The row, or null where the line is none.
+// The row, or null if the line is not one.
 Json ParseRow(std::string_view line) {
   const Result<Json> row = ParseJson(line, "row");
   if (!row.ok() || !row->is_object()) return nullptr;
@@ -46,7 +46,7 @@ Json ParseRow(std::string_view line) {
 
 Status NotARow(const std::string& path, int64_t line) {
   return Corrupt(
-      fmt::format("{} line {} is no row of metrics (a JSON object with a step): remove the line, or move the "
+      fmt::format("{} line {} is not a row of metrics (a JSON object with a step): remove the line, or move the "
                   "file away",
                   path, line));
 }
@@ -108,7 +108,7 @@ Status MetricsLog::WriteLine(std::string line) {
   line += '\n';
   const Status written = file_->Append(std::string_view(line));
   if (!written.ok()) {
-    // Now or, if that fails too, before the next row.
+    // Truncates now or, if that also fails, before the next row.
     torn_ = !env_.Truncate(path_, size_).ok();
     return written;
   }
@@ -128,7 +128,7 @@ Status TruncateMetrics(Env& env, const std::string& path, int64_t step, bool eva
     const Json row = ParseRow(line);
     if (row.is_null()) {
       if (complete) return NotARow(path, number);
-      continue;  // cut short by a crash
+      continue;  // truncated by a crash
     }
     const int64_t at = row["step"].get<int64_t>();
     if (at < step || (at == step && (evaluated || !row.contains("eval_loss")))) kept.append(line).push_back('\n');

@@ -5,8 +5,8 @@
 //                [{"kernels", "collectives", "waiting", "beside", "resident_peak_bytes"}, ...]
 //   evaluation  {"step", "epoch", "eval_loss", "eval_tokens", "eval_seconds"}
 //
-// Numbers are the shortest text that reads back to the same double; what is unknown, infinite or no number is null.
-// One thread at a time.
+// Numbers are printed as the shortest text that reads back to the same
+// double; unknown, infinite and NaN are null. One thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -23,16 +23,16 @@ namespace temper {
 
 inline constexpr char kMetricsFile[] = "metrics.jsonl";  // in the output folder
 
-// What a rank did since the last row, as shares of the time of its steps: its compute thread in kernels, in collectives
-// that are needed at once (with waiting for the others to come to them), and in neither: mostly waiting for collectives
-// in the background, which took `beside` in all.
+// A rank's activity since the last row, as shares of the time of its steps: its compute
+// thread in kernels, in blocking collectives (including the wait for other ranks), and
+// in neither: mostly waiting for background collectives, which took `beside` in total.
 struct RankRow {
   double kernels = 0, collectives = 0, waiting = 0;
   double beside = 0;
-  int64_t resident_peak_bytes = 0;  // of its process, with what it has read of its peers' memory
+  int64_t resident_peak_bytes = 0;  // of its process, including peers' memory that it has read
 };
 
-// Of a step that keeps values away from the device: "host_peak_bytes" and "bytes_moved", by link ("host_to_device").
+// For a step with values outside the device: "host_peak_bytes" and "bytes_moved", by link ("host_to_device").
 struct TiersRow {
   int64_t host_peak_bytes = 0;
   std::vector<LinkTraffic> moved;  // per step
@@ -46,11 +46,11 @@ struct TrainingRow {
   double learning_rate = 0;  // of this step's update
   int64_t tokens = 0;        // real tokens trained on since the start of the run, without padding
   double tokens_per_second = 0;
-  std::optional<double> mfu;  // 0 to 1; absent where the machine's peak is not known
+  std::optional<double> mfu;  // 0 to 1; absent if the machine's peak is unknown
   int64_t device_peak_bytes = 0;
   std::optional<TiersRow> tiers;
   double seconds = 0;          // spent in steps since the start of the run, over all its resumptions
-  std::vector<RankRow> ranks;  // empty: there is but one
+  std::vector<RankRow> ranks;  // empty: there is only one
 };
 
 struct EvaluationRow {
@@ -67,15 +67,15 @@ std::string ToJsonLine(const EvaluationRow& row);
 
 class MetricsLog {
  public:
-  // Appends to what `path` holds; creates it where missing.
+  // Appends to `path`; creates it if missing.
   static Result<std::unique_ptr<MetricsLog>> Open(Env& env, const std::string& path);
   ~MetricsLog();
 
-  // A row is handed to the system when Write returns: other programs see it, and a killed process loses nothing. A
-  // failed write (disk full) leaves no part of a row behind for the next one to run into.
+  // A row has reached the system when Write returns: other programs see it, and a killed process loses nothing. A
+  // failed write (disk full) leaves no part of a row in the file.
   Status Write(const TrainingRow& row);
   Status Write(const EvaluationRow& row);
-  // Rows so far survive a power failure. Call before a checkpoint is saved: it counts on their steps.
+  // Makes all rows survive a power failure. Call before saving a checkpoint, which relies on the rows of its steps.
   Status Sync();
 
  private:
@@ -89,9 +89,9 @@ class MetricsLog {
   bool torn_ = false;
 };
 
-// Removes the rows that a run resumed from `step` will write again: those of later steps, the evaluation of `step`
-// where the checkpoint is not `evaluated`, and a last line that a crash cut short. A missing file is fine. A line in
-// the middle that is no row is an error naming it.
+// Removes the rows that a run resumed from `step` will write again: those of later steps, the evaluation of `step` if
+// the checkpoint is not `evaluated`, and a last line truncated by a crash. A missing file is fine. A line in the middle
+// that is not a row is an error naming it.
 Status TruncateMetrics(Env& env, const std::string& path, int64_t step, bool evaluated);
 
 // The loss rows of a metrics.jsonl, for drawing (train/loss_curve.h).

@@ -57,7 +57,7 @@ TEST(Metrics, RowsHaveThePromisedKeysInOrderAtFullPrecision) {
   EXPECT_EQ((*json)["device_peak_bytes"].get<int64_t>(), INT64_MAX);
 }
 
-TEST(Metrics, ARowOfSeveralRanksSaysWhatEachSpentItsTimeOn) {
+TEST(Metrics, ARowOfSeveralRanksHasTheTimeOfEach) {
   TrainingRow row = RowOf(7);
   row.ranks = {{.kernels = 0.75, .collectives = 0.125, .waiting = 0.125, .beside = 0.5, .resident_peak_bytes = 1 << 20},
                {.kernels = 1}};
@@ -72,7 +72,7 @@ TEST(Metrics, ARowOfSeveralRanksSaysWhatEachSpentItsTimeOn) {
   EXPECT_EQ((*json)["ranks"][1]["kernels"], 1);
 }
 
-TEST(Metrics, WhatIsNoNumberIsNull) {
+TEST(Metrics, ValuesThatAreNotNumbersAreNull) {
   TrainingRow row;
   row.loss = NAN;
   row.grad_norm = INFINITY;
@@ -96,7 +96,7 @@ TEST(Metrics, ARowIsReadableAsSoonAsItIsWritten) {
   EXPECT_TRUE((*log)->Sync().ok());
 }
 
-TEST(Metrics, ResumingLeavesTheRowsUpToItsStep) {
+TEST(Metrics, ResumingKeepsTheRowsUpToItsStep) {
   const std::string path = FreshPath("metrics_resume.jsonl");
   std::string upto3;
   {
@@ -121,13 +121,13 @@ TEST(Metrics, ResumingLeavesTheRowsUpToItsStep) {
   EXPECT_EQ(Read(path), "");
 }
 
-TEST(Metrics, ALastLineCutShortIsDropped) {
+TEST(Metrics, ATruncatedLastLineIsDropped) {
   const std::string path = FreshPath("metrics_torn.jsonl");
   const std::string first = ToJsonLine(RowOf(1)) + "\n", second = ToJsonLine(RowOf(2)) + "\n";
   for (size_t length = 0; length <= second.size(); length += length + 9 < second.size() ? 9 : 1) {
     ASSERT_TRUE(WriteTextFileAtomically(PosixEnv(), path, first + second.substr(0, length)).ok());
     ASSERT_TRUE(TruncateMetrics(PosixEnv(), path, 2, true).ok());
-    // Without its line end alone, the row is whole.
+    // If only the line end is missing, the row is complete.
     EXPECT_EQ(Read(path), length + 1 >= second.size() ? first + second : first) << length;
   }
   ASSERT_TRUE(WriteTextFileAtomically(PosixEnv(), path, first + std::string(100, '\0')).ok());
@@ -135,7 +135,7 @@ TEST(Metrics, ALastLineCutShortIsDropped) {
   EXPECT_EQ(Read(path), first) << "zeros, as a power failure leaves them";
 }
 
-TEST(Metrics, TruncatingRefusesWhatItDoesNotUnderstandAndKeepsIt) {
+TEST(Metrics, TruncatingRefusesAndKeepsUnknownLines) {
   const std::string path = FreshPath("metrics_foreign.jsonl");
   const std::string text = ToJsonLine(RowOf(1)) + "\nmy notes\n" + ToJsonLine(RowOf(2)) + "\n";
   ASSERT_TRUE(WriteTextFileAtomically(PosixEnv(), path, text).ok());

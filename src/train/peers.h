@@ -1,4 +1,4 @@
-// Peers: the ranks that a run's batches are dealt to, as one of them sees the others.
+// Peers: the ranks that share a run's batches, as seen from one of them.
 #pragma once
 
 #include <array>
@@ -12,13 +12,13 @@ namespace temper {
 
 struct Peers {
   Communicator* communicator = nullptr;  // null: this rank is alone
-  int64_t data_ranks = 1;                // that have rows of their own
+  int64_t data_ranks = 1;                // number of ranks with their own rows
   int64_t data_rank = 0;                 // this one's number among them
-  // Ranks of cp, which each have a part of the tokens of the same rows, and this one's number among them.
+  // Ranks of cp, each of which has a part of the tokens of the same rows, and this one's number among them.
   int64_t context_ranks = 1, context_rank = 0;
-  int64_t stages = 1;  // of a pipeline: its last one alone has losses
+  int64_t stages = 1;  // of a pipeline: only the last one has losses
 
-  // Adds up over the batch: each token counts once, on however many ranks it is.
+  // Adds up over the batch: each token counts once, even if several ranks have it.
   Status Sum(std::span<double> values) const {
     if (communicator == nullptr) return OkStatus();
     TEMPER_RETURN_IF_ERROR(communicator->AllReduceSum(values));
@@ -26,11 +26,11 @@ struct Peers {
     for (double& v : values) v /= copies;
     return OkStatus();
   }
-  // The same of whole numbers, exact.
+  // The same for integers, exact.
   template <size_t n>
   Status SumExact(std::array<int64_t, n>& values) const {
     if (communicator == nullptr) return OkStatus();
-    // As halves of 32 bits, whose sums over 2^21 ranks a double holds.
+    // In halves of 32 bits: a double holds their sums over 2^21 ranks exactly.
     std::array<double, 2 * n> halves;
     for (size_t i = 0; i < n; ++i) {
       TEMPER_CHECK(values[i] >= 0) << values[i];
@@ -45,7 +45,7 @@ struct Peers {
     }
     return OkStatus();
   }
-  // As Sum, for what only ranks of the last stage have (the others have zeros).
+  // As Sum, for values that only ranks of the last stage have (the others have zeros).
   Status SumOfLastStage(std::span<double> values) const {
     TEMPER_RETURN_IF_ERROR(Sum(values));
     for (double& v : values) v *= static_cast<double>(stages);

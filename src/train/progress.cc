@@ -14,15 +14,15 @@
 namespace temper {
 namespace {
 
-constexpr int kLeastBar = 6;  // columns; narrower says nothing
-constexpr int kMostBar = 30;  // wider helps nobody
+constexpr int kLeastBar = 6;  // columns; a narrower one is useless
+constexpr int kMostBar = 30;  // a wider one does not help
 constexpr auto kRedrawEvery = std::chrono::milliseconds(100);
 
 std::string Loss(double v) {
   return fmt::format("{:.4f}", v);
 }
 
-// "1.9e-04": mantissas of learning rates and norms are not read beyond two digits.
+// "1.9e-04": two digits of learning rates and norms are enough.
 std::string Compact(double v) {
   if (v == 0 || !std::isfinite(v)) return fmt::format("{}", v);
   const double size = std::abs(v);
@@ -79,7 +79,7 @@ std::vector<Figure> Figures(const ProgressState& s) {
 }
 
 void WriteToStderr(std::string_view text) {
-  // A terminal that is gone must not end a run.
+  // A closed terminal must not end a run.
   [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, text.data(), text.size());
 }
 
@@ -89,7 +89,7 @@ std::string ProgressBar(const ProgressState& state, int width, bool unicode) {
   const std::string head = fmt::format("{} {} ", state.what, Done(state));
   const std::string percent = fmt::format("{:3.0f}%", std::floor(DoneFraction(state) * 100));
   std::vector<Figure> figures = Figures(state);
-  const auto columns_of = [&] {                         // of everything but the bar; all of it is ASCII
+  const auto columns_of = [&] {                         // of everything except the bar; all ASCII
     size_t columns = head.size() + percent.size() + 3;  // "[", "] "
     for (const Figure& f : figures) columns += 2 + f.text.size();
     return static_cast<int>(columns);
@@ -101,7 +101,7 @@ std::string ProgressBar(const ProgressState& state, int width, bool unicode) {
   const int bar = std::min(kMostBar, width - columns_of());
   std::string out = head;
   if (bar >= kLeastBar) {
-    // Eighths of a column show where the bar ends by themselves; '|' keeps ragged fonts in order.
+    // With eighths of a column the bar needs no brackets; '|' aligns uneven fonts.
     out += (unicode ? "|" : "[") + Bar(DoneFraction(state), bar, unicode) + (unicode ? "| " : "] ");
   }
   out += percent;
@@ -167,9 +167,9 @@ void ProgressDisplay::Finish() {
 }
 
 void ProgressDisplay::Draw() {
-  // First, so that a message of another thread meanwhile clears too much rather than too little.
+  // First, so that a concurrent message of another thread clears too much rather than too little.
   SetUnfinishedLine(true);
-  // A column less than there is: a full line makes some terminals wrap, and then "\r" goes back to its second half.
+  // One column less than available: some terminals wrap a full line, and then "\r" returns only to its second half.
   WriteToStderr("\r\x1b[K" + ProgressBar(last_, TerminalWidth() - 1, unicode_));
   drawn_ = true;
   pending_ = false;

@@ -68,12 +68,13 @@ TEST(Progress, NarrowBarsKeepTheLossLongest) {
   EXPECT_EQ(ProgressBar(Full(), 42, false), "train 120/480 [##......]  25%  loss 2.3457");
 }
 
-TEST(Progress, UnknownFiguresAreLeftOut) {
+TEST(Progress, UnknownFiguresAreOmitted) {
   ProgressState s;
   s.what = "eval";
   s.total_steps = 4;
   EXPECT_EQ(ProgressLine(s), "eval step 0/4  epoch 0.00");
-  EXPECT_NE(ProgressBar(ProgressState{}, 80, false).find("0/0"), std::string::npos) << "no total, no division by it";
+  EXPECT_NE(ProgressBar(ProgressState{}, 80, false).find("0/0"), std::string::npos)
+      << "without a total there is no division by it";
 }
 
 TEST(Progress, LocaleDecidesTheCharacters) {
@@ -115,8 +116,8 @@ TEST(Progress, TerminalLineIsRedrawnAndEndsOnItsOwnLine) {
   EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 2);
 }
 
-// A message of another thread (a checkpoint that could not be deleted) neither tears the bar nor is torn by it.
-TEST(Progress, AMessageTakesTheBarsLineAndTheBarComesBack) {
+// A message of another thread (a checkpoint that could not be deleted) and the bar do not garble each other.
+TEST(Progress, AMessageReplacesTheBarWhichThenReappears) {
   const std::string clear = "\r\x1b[K";
   const std::string bar = clear + ProgressBar(Full(), TerminalWidth() - 1, false);
   testing::internal::CaptureStderr();

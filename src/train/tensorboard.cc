@@ -63,7 +63,7 @@ std::string HostName() {
   return name;
 }
 
-// The time in "events.out.tfevents.TIME.HOST.PID.0", or nothing where the name is another.
+// The time in "events.out.tfevents.TIME.HOST.PID.0", or nullopt for other names.
 std::optional<int64_t> TimeOfEventFile(std::string_view name) {
   constexpr std::string_view kPrefix = "events.out.tfevents.";
   if (!name.starts_with(kPrefix)) return std::nullopt;
@@ -73,7 +73,7 @@ std::optional<int64_t> TimeOfEventFile(std::string_view name) {
   return time;
 }
 
-// The folder of `runs` with the newest event file: names of folders carry no year, and sort by the alphabet.
+// The folder of `runs` with the newest event file. Folder names do not tell: they have no year and sort alphabetically.
 std::optional<std::string> NewestRun(Env& env, const std::string& runs) {
   std::optional<std::string> newest;
   int64_t newest_time = std::numeric_limits<int64_t>::min();

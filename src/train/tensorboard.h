@@ -1,5 +1,5 @@
 // TensorBoardWriter: scalars as an event file that TensorBoard reads, with the folder layout and tags of transformers.
-// One thread at a time. A log for watching: losing it costs no training, so callers warn about its errors and go on.
+// One thread at a time. The log is not essential: callers warn about its errors and continue.
 #pragma once
 
 #include <cstdint>
@@ -16,12 +16,13 @@ namespace temper {
 class TensorBoardWriter {
  public:
   // Creates OUTPUT_DIR/runs/Nov20_11-05-59_HOST/events.out.tfevents.TIME.HOST.PID.0. `start`: seconds since 1970.
-  // `resume_step`: the run goes on after this step, in the folder of the newest events; TensorBoard then joins both
-  // into one curve and hides what was written of later steps.
+  // `resume_step`: the run continues after this step, in the folder of the newest events; TensorBoard then joins both
+  // into one curve and hides earlier events of later steps.
   static Result<std::unique_ptr<TensorBoardWriter>> Create(Env& env, const std::string& output_dir, double start,
                                                            std::optional<int64_t> resume_step = std::nullopt);
 
-  // `name` is that of metrics.jsonl: "loss" becomes train/loss, "eval_loss" eval/loss. Handed to the system on return.
+  // `name` is as in metrics.jsonl: "loss" becomes train/loss,
+  // "eval_loss" eval/loss. The data has reached the system on return.
   Status AddScalar(std::string_view name, int64_t step, double value, double wall_time);
 
   const std::string& path() const { return path_; }
@@ -38,7 +39,7 @@ std::string EventRecord(std::string_view data);
 // First event of a file; an Event message with file_version "brain.Event:2".
 std::string VersionEvent(double wall_time);
 std::string ScalarEvent(double wall_time, int64_t step, std::string_view tag, float value);
-// A session that starts at `step`: later events of other files are void.
+// A session that starts at `step`: later events of other files become invalid.
 std::string SessionStartEvent(double wall_time, int64_t step);
 std::string TensorBoardTag(std::string_view name);
 

@@ -57,7 +57,7 @@ TEST(TensorBoard, TagsAreThoseOfTransformers) {
   EXPECT_EQ(TensorBoardTag("evaluation"), "train/evaluation");
 }
 
-TEST(TensorBoard, AResumedRunGoesOnInTheNewestFolder) {
+TEST(TensorBoard, AResumedRunContinuesInTheNewestFolder) {
   const ScratchFolder folder;
   const std::string& output = folder.path();
   Env& env = PosixEnv();

@@ -27,13 +27,13 @@ bool IsFinite(float x) {
   return std::isfinite(x);
 }
 
-// How rows of that length are dealt to this rank.
+// This rank's part of rows of length `row`.
 ContextPart PartOf(const Peers& peers, int64_t row) {
   return {.row = row, .ranks = peers.context_ranks, .index = peers.context_rank};
 }
 
-// Of rows [first_row, first_row + rows) of `packing`, whose own tokens' losses are `losses`: the samples with a loss
-// that is not finite go to `bad`, all to `all`.
+// Samples of rows [first_row, first_row + rows) of `packing`, with `losses` of this rank's tokens: those with a loss
+// that is not finite go to `bad`, all go to `all`.
 struct Suspects {
   std::vector<int32_t> all, bad;
   const std::vector<int32_t>& samples() const { return bad.empty() ? all : bad; }
@@ -69,8 +69,7 @@ HostBatches::HostBatches(const Executor& executor, int64_t micro_batches)
     : tokens_(TokensOf(executor)), micro_batches_(micro_batches) {
   const auto add = [&](const char* name, auto& array, int64_t per_micro_batch) {
     array.assign(static_cast<size_t>(per_micro_batch * micro_batches), {});
-    // A Program lacks what its model does not read (positions where nothing is rotated, draws where nothing is
-    // dropped).
+    // A Program lacks inputs that its model does not read (positions without rotation, random draws without dropout).
     const int buffer = executor.program().FindBuffer(name);
     if (buffer >= 0) io_.push_back({buffer, std::as_writable_bytes(std::span(array))});
   };
@@ -143,7 +142,7 @@ Result<StepReport> Trainer::Step(const Executor::RunOptions& options) {
   scalars[kScalarLearningRate] = report.learning_rate;
   const UpdateSpec& update = spec_.update;
   if (update.rule->fill_scalars != nullptr) update.rule->fill_scalars(update.settings, report.step, std::span(scalars));
-  // A batch can hold no supervised token at all (every target of its rows was cut off): a step of zero gradients.
+  // A batch may have no supervised token at all (every target of its rows was cut off): a step with zero gradients.
   scalars[kScalarTokenCount] = counts[1] == 0 ? 1 : WeightValue(counts[1]);
   TEMPER_RETURN_IF_ERROR(executor_.Write(scalars_, std::as_bytes(std::span(scalars))));
 
@@ -166,7 +165,7 @@ Result<StepReport> Trainer::Step(const Executor::RunOptions& options) {
 
 Trainer::RowRange Trainer::OwnRows(const Sampler::Batch& batch, int64_t micro_batch) const {
   const Peers& peers = spec_.peers;
-  // The last batch of an epoch may lack rows: its places are padding.
+  // The last batch of an epoch may lack rows: these become padding.
   const int64_t place = (micro_batch * peers.data_ranks + peers.data_rank) * spec_.rows_per_micro_batch;
   const int64_t first = std::min(place, batch.rows);
   return {batch.first_row + first, std::min(spec_.rows_per_micro_batch, batch.rows - first)};
@@ -184,11 +183,11 @@ Status Trainer::CheckFinite(const Sampler::Batch& batch, const StepReport& repor
   }
   if (loss && !suspect)
     return Numerical(fmt::format("step {}: the loss of another rank is not a finite number", step_ + 1));
-  return Numerical(fmt::format(
-      "step {}: the {} is not a finite number ({}), in {}{}. The run stops here; checkpoints written so far "
-      "are good. Look at these rows, try a lower --learning_rate, more warmup, or --dtype f32",
-      step_ + 1, loss ? "loss" : "gradient norm", std::fabs(loss ? report.loss : report.grad_norm),
-      loss ? "" : "a batch with ", Places(suspects.samples(), spec_.place)));
+  return Numerical(
+      fmt::format("step {}: the {} is not a finite number ({}), in {}{}. The run stops; earlier checkpoints "
+                  "are good. Check these rows, try a lower --learning_rate, more warmup, or --dtype f32",
+                  step_ + 1, loss ? "loss" : "gradient norm", std::fabs(loss ? report.loss : report.grad_norm),
+                  loss ? "" : "a batch with ", Places(suspects.samples(), spec_.place)));
 }
 
 Evaluator::Evaluator(Executor& executor, const TokenStore& store, std::span<const int32_t> samples,
@@ -210,7 +209,7 @@ Result<EvaluationReport> Evaluator::Run(const std::function<bool()>& stop) {
   const int64_t rows = batch_.tokens_per_micro_batch() / part.local_row();
   for (int64_t all_first = 0; all_first < packing_.rows(); all_first += rows * peers_.data_ranks) {
     TEMPER_ASSIGN_OR_RETURN(const bool stopping, peers_.Any(stop && stop()));
-    if (stopping) return Interrupted("the evaluation was broken off");
+    if (stopping) return Interrupted("the evaluation was aborted");
     const int64_t first = std::min(all_first + peers_.data_rank * rows, packing_.rows());
     const int64_t filled = std::min(rows, packing_.rows() - first);
     own += FillBatch(store_, packing_, first, filled, batch_.Arrays(0), part);
@@ -220,7 +219,7 @@ Result<EvaluationReport> Evaluator::Run(const std::function<bool()>& stop) {
       Suspects suspects;
       AddSuspects(store_, packing_, first, filled, peers_, batch_.losses(), &suspects);
       return Numerical(fmt::format(
-          "the loss on the evaluation data is not a finite number ({}), in {}: the model's weights are damaged, or its "
+          "the loss on the evaluation data is not a finite number ({}), in {}: the model's weights are corrupt, or its "
           "training diverged",
           std::fabs(sum), Places(suspects.samples(), place_)));
     }

@@ -1,7 +1,7 @@
-// Trainer: optimizer steps, one at a time: fills the step's micro-batches from the packed rows, writes the scalars,
-// runs the Program, reads loss and gradient norm. Evaluator: the mean loss over the samples held out. Means are
-// weighted by the tokens' weights; the sum of these over the whole batch is exact on any mesh, because they are fixed
-// point. Both own their host arrays, made once; a step allocates nothing.
+// Trainer: runs optimizer steps, one at a time: fills the step's micro-batches from the packed rows, writes the
+// scalars, runs the Program, reads loss and gradient norm. Evaluator: computes the mean loss over the held-out samples.
+// Means are weighted by the tokens' weights; the sum of these over the whole batch is exact on any mesh, because they
+// are fixed point. Both allocate their host arrays once; a step allocates nothing.
 #pragma once
 
 #include <functional>
@@ -21,27 +21,27 @@ namespace temper {
 // The host's side of the micro-batches of one step.
 class HostBatches {
  public:
-  // Arrays for `micro_batches` times what one run of `executor`'s Program takes.
+  // Arrays for `micro_batches` times the input of one run of `executor`'s Program.
   HostBatches(const Executor& executor, int64_t micro_batches);
 
   int64_t tokens_per_micro_batch() const { return tokens_; }
   int64_t micro_batches() const { return micro_batches_; }
   BatchArrays Arrays(int64_t micro_batch);
   std::span<const float> losses() const { return loss_; }
-  // `peers`: whose rows of a micro-batch lie before this rank's.
+  // `peers`: gives the number of rows of a micro-batch before this rank's.
   void SetRng(uint64_t seed, int64_t step, const Peers& peers);
   std::span<const HostArray> io() const { return io_; }
 
  private:
   const int64_t tokens_, micro_batches_;
   std::vector<int32_t> token_, target_, position_, document_start_;
-  std::vector<float> weight_;  // empty where the Program takes no weights
+  std::vector<float> weight_;  // empty if the Program takes no weights
   std::vector<int64_t> rng_;
   std::vector<float> loss_;
   std::vector<HostArray> io_;
 };
 
-// Where a sample comes from, for people: "data.jsonl line 12".
+// The source of a sample, for people: "data.jsonl line 12".
 using SamplePlace = std::function<std::string(int32_t sample)>;
 
 struct TrainerSpec {
@@ -50,12 +50,12 @@ struct TrainerSpec {
   UpdateSpec update;
   uint64_t seed = 42;
   SamplePlace place;
-  std::function<Flops(int64_t tokens)> attention_flops;  // that the model requires for a document; empty: not counted
+  std::function<Flops(int64_t tokens)> attention_flops;  // of the model for a document; empty: not counted
   Peers peers;                                           // rows_per_micro_batch are those of one rank
 };
 
 struct StepReport {
-  int64_t step = 0;  // done, from 1
+  int64_t step = 0;  // completed, from 1
   double epoch = 0, loss = 0, grad_norm = 0, learning_rate = 0;
   int64_t tokens = 0;  // real tokens of this step
   Flops attention;     // by TrainerSpec::attention_flops, of all its documents
@@ -68,12 +68,12 @@ class Trainer {
           const TrainerSpec& spec);
 
   // One optimizer step. Errors: a loss or norm that is not finite, naming the rows of the data; the weights are then
-  // spoilt and must not be saved.
+  // invalid and must not be saved.
   Result<StepReport> Step(const Executor::RunOptions& options);
 
   int64_t step() const { return step_; }
   const Sampler& sampler() const { return sampler_; }
-  // Goes on where a checkpoint was taken.
+  // Continues from a checkpoint's state.
   Status Restore(int64_t step, const SamplerState& sampler);
 
  private:
@@ -82,7 +82,7 @@ class Trainer {
   };
   // This rank's rows of a micro-batch, by their number in the epoch.
   RowRange OwnRows(const Sampler::Batch& batch, int64_t micro_batch) const;
-  // `suspect`: this rank's own loss is where to look.
+  // `suspect`: this rank's own loss is not finite.
   Status CheckFinite(const Sampler::Batch& batch, const StepReport& report, bool suspect) const;
 
   Executor& executor_;
@@ -104,8 +104,8 @@ class Evaluator {
   // `executor` runs the "eval" Program, whose micro-batch has `rows` rows of packing.max_seq_len tokens.
   Evaluator(Executor& executor, const TokenStore& store, std::span<const int32_t> samples,
             const PackingOptions& packing, SamplePlace place, const Peers& peers = {});
-  // `stop` is asked before each batch; true ends in kInterrupted. Errors: no supervised token among the samples, a loss
-  // that is not finite, naming the rows of the data.
+  // `stop` is called before each batch; true ends with kInterrupted. Errors: no supervised token among the samples; a
+  // loss that is not finite, naming the rows of the data.
   Result<EvaluationReport> Run(const std::function<bool()>& stop = nullptr);
 
  private:

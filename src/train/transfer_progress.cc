@@ -5,7 +5,7 @@
 namespace temper {
 namespace {
 
-constexpr auto kPatience = std::chrono::seconds(1);    // what is over sooner needs no news
+constexpr auto kPatience = std::chrono::seconds(1);    // shorter transfers show nothing
 constexpr auto kLineEvery = std::chrono::seconds(10);  // in a pipe
 
 }  // namespace

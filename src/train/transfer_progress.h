@@ -1,5 +1,5 @@
-// TransferProgress: how far the reading or writing of a model's bytes has come, on stderr, once it has taken a second:
-// a bar on a terminal, a line every ten seconds in a pipe. What is over sooner shows nothing.
+// TransferProgress: shows on stderr the progress of reading or writing a model: a bar on a terminal, a line every ten
+// seconds in a pipe. Transfers of less than a second show nothing.
 #pragma once
 
 #include <chrono>

@@ -5,7 +5,7 @@
 namespace temper {
 namespace {
 
-// In a test stderr is captured, which is a pipe or a file: lines.
+// In a test stderr is captured in a pipe or a file, so lines are printed.
 class TransferProgressTest : public testing::Test {
  protected:
   using Clock = TransferProgress::Clock;
@@ -17,7 +17,7 @@ class TransferProgressTest : public testing::Test {
   Clock::time_point now_{};
 };
 
-TEST_F(TransferProgressTest, SaysNothingOfWhatIsOverWithinASecond) {
+TEST_F(TransferProgressTest, ShowsNothingForATransferWithinASecond) {
   TransferProgress load = Load();
   for (int i = 1; i <= 9; ++i) {
     now_ += std::chrono::milliseconds(100);

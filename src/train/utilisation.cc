@@ -10,7 +10,7 @@ namespace {
 
 constexpr size_t kNumbers = 4;  // of a rank
 
-// Seconds that `sum` has grown by since `seen`.
+// Seconds by which `sum` has grown since `seen`.
 double Since(const std::atomic<int64_t>& sum, int64_t* seen) {
   const int64_t now = sum.load(std::memory_order_relaxed);
   const int64_t before = std::exchange(*seen, now);

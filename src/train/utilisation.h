@@ -1,5 +1,5 @@
-// Utilisation: what each rank of a run spends its steps on, for metrics.jsonl: a rank that waits much waits for one
-// that computes much.
+// Utilisation: how each rank of a run spends its steps, for
+// metrics.jsonl: a rank that waits much waits for one that computes much.
 #pragma once
 
 #include <vector>
@@ -12,12 +12,12 @@ namespace temper {
 
 class Utilisation {
  public:
-  // What a run's kernels and its collectives count; both must outlive this.
+  // The times of a run's kernels and its collectives; both must outlive this.
   Utilisation(const KernelTime& kernels, const KernelTime& collectives)
       : kernels_(kernels), collectives_(collectives) {}
 
-  // Of all ranks in their order, since the last call, in which `step_seconds` went into steps on this rank; nothing
-  // where it is alone. All ranks call this at the same place.
+  // Rows of all ranks in order, since the last call; `step_seconds`: time in steps on this rank since then. Empty for a
+  // single rank. All ranks call this at the same place.
   Result<std::vector<RankRow>> SinceLast(double step_seconds, const Peers& peers);
 
  private:

@@ -34,14 +34,14 @@ std::string ToString(const Case& c) {
   return text;
 }
 
-// How `total` is dealt to n members.
+// How `total` is split over n members.
 std::vector<int64_t> Deal(int64_t total, int n, Cut cut) {
   std::vector<int64_t> sizes;
   if (cut == Cut::kEven) {
     for (int m = 0; m < n; ++m) sizes.push_back(PartOf(total, n, m).count);
     return sizes;
   }
-  // In proportion to 1, 2, 3, ...; or every other member has nothing.
+  // In proportion to 1, 2, 3, ...; or every second member has none.
   std::vector<int64_t> weights;
   int64_t sum = 0, begin = 0, weight = 0;
   for (int m = 0; m < n; ++m) {
@@ -58,9 +58,10 @@ std::vector<int64_t> Deal(int64_t total, int n, Cut cut) {
   return sizes;
 }
 
-// Element `i` of what `rank` gives as tensor `tensor` of case number `number`: awkward to add up.
+// Element `i` of the tensor number `tensor` that `rank` contributes
+// to case `number`: numbers whose sum depends on the order.
 double Element(int number, int rank, int tensor, int64_t i) {
-  // splitmix64's mixing, of a counter that no other element has.
+  // splitmix64's mixing of a counter that is unique to the element.
   uint64_t x = static_cast<uint64_t>(i) + (static_cast<uint64_t>(number * 5000 + rank) << 40) +
                (static_cast<uint64_t>(tensor) << 24) * 0x9E3779B97F4A7C15ull;
   x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9ull;
@@ -89,8 +90,8 @@ void Put(DType dtype, std::byte* memory, int64_t i, double x) {
   }
 }
 
-// The sum of one element's terms as the contract has it: hosts add up theirs in the order of ranks, then come the
-// hosts' sums in their order, then acc; rounded at the end.
+// The sum of one element's terms by the contract: each host adds up its terms in the order of ranks, then the hosts'
+// sums are added in order, then acc; rounded at the end.
 template <class Wide, class Load>
 Wide SumOfHosts(const std::vector<std::vector<const std::byte*>>& hosts, const std::byte* acc, const Load& load) {
   Wide sum = 0;
@@ -166,7 +167,7 @@ class Pieces {
     std::memset(arena_.data() + used_, 0x5A, kGuard);
     std::byte* const piece = arena_.data() + used_ + kGuard;
     used_ += kGuard + static_cast<size_t>(AlignUp(size, 64).v);
-    TEMPER_CHECK(used_ + kGuard <= arena_.size()) << "a larger arena is needed";
+    TEMPER_CHECK(used_ + kGuard <= arena_.size()) << "the arena is too small";
     std::memset(piece, 0x5A, static_cast<size_t>(AlignUp(size, 64).v) + kGuard);
     ends_.push_back({piece, size.v});
     return piece;
@@ -330,7 +331,7 @@ class Conformance {
     }
     std::vector<std::vector<const std::byte*>> host_terms(hosts.size());
 
-    // What all members give, and what this one must get.
+    // The inputs of all members, and the expected outputs of this one.
     std::vector<std::vector<int64_t>> dealt(tensors);
     std::vector<Array> inputs, accs, expected;
     for (size_t t = 0; t < tensors; ++t) {
@@ -396,7 +397,7 @@ class Conformance {
     }
     if (c.op == Op::kReduceScatter) spec.attributes.Set("acc", int64_t{c.acc});
     const auto inferred = InferTypes(spec.op, spec.inputs, spec.attributes);
-    TEMPER_CHECK(inferred.ok() && *inferred == spec.outputs) << "a case that no rule allows: " << ToString(c);
+    TEMPER_CHECK(inferred.ok() && *inferred == spec.outputs) << "a case that the rule refuses: " << ToString(c);
     sent_ += CostOfSpec(spec);
 
     auto kernel = table.Make(spec);
@@ -405,7 +406,7 @@ class Conformance {
       stop_ = true;
       return;
     }
-    // Twice, as steps do: what a call leaves behind must not spoil the next.
+    // Twice, like steps: leftovers of a call must not affect the next.
     for (int round = 0; round < 2; ++round) {
       Pieces pieces(arena_);
       std::vector<std::byte*> in, out;
@@ -440,7 +441,7 @@ class Conformance {
         if (kept && !inputs[t].bytes.empty() && std::memcmp(in[t], inputs[t].bytes.data(), inputs[t].bytes.size()) != 0)
           Fail(where + ": an input was changed");
       }
-      if (!pieces.GuardsHold()) Fail(where + ": something was written beside the operands");
+      if (!pieces.GuardsHold()) Fail(where + ": wrote outside the operands");
       last_output_ = expected.back().bytes;
       if (!last_output_.empty()) std::memcpy(last_output_.data(), out.back(), last_output_.size());
     }
@@ -499,7 +500,7 @@ class Conformance {
       }
     }
     double nan = rank == n / 2 ? NAN : rank;
-    if (ok(communicator_.AllReduceMax({&nan, 1})) && !std::isnan(nan)) Fail("a NaN got lost in a maximum");
+    if (ok(communicator_.AllReduceMax({&nan, 1})) && !std::isnan(nan)) Fail("a maximum dropped a NaN");
     for (const size_t count : {size_t{0}, size_t{5}, size_t{100'000}}) {
       for (int root = 0; root < n; ++root) {
         std::vector<std::byte> bytes(count, std::byte{0});

@@ -1,4 +1,4 @@
-// Sums of whole numbers over ranks: what weighted means are divided by.
+// Sums of integers over ranks: the denominators of weighted means.
 #include <gtest/gtest.h>
 
 #include <thread>
@@ -10,7 +10,7 @@
 namespace temper::collectives {
 namespace {
 
-TEST(ExactSum, OfWholeNumbersBeyondWhatADoubleHolds) {
+TEST(ExactSum, OfIntegersBeyondTheRangeOfADouble) {
   struct Mesh {
     int ranks;
     int64_t data_ranks, context_ranks;
@@ -18,7 +18,7 @@ TEST(ExactSum, OfWholeNumbersBeyondWhatADoubleHolds) {
   for (const auto& [ranks, data_ranks, context_ranks] : {Mesh{1, 1, 1}, {2, 2, 1}, {4, 2, 1}, {4, 1, 2}, {3, 1, 1}}) {
     ThreadWorld world(ranks);
     std::vector<std::array<int64_t, 2>> sums(static_cast<size_t>(ranks));
-    // Ranks beside each other share tokens: what they have is counted once.
+    // Neighbouring ranks share tokens, which count once.
     const int64_t parts = data_ranks * context_ranks, copies = ranks / parts;
     const auto of_part = [](int64_t part) { return (int64_t{1} << 60) + 3 * part + 1; };
     std::vector<std::thread> threads;

@@ -10,7 +10,7 @@
 namespace temper::collectives {
 namespace {
 
-constexpr int64_t kFew = 1000, kMany = 30'000;  // elements: shown in a mailbox, and read from arenas
+constexpr int64_t kFew = 1000, kMany = 30'000;  // elements: exchanged through a mailbox, and read from arenas
 
 // One collective over all ranks with its operands. `whole` elements, the same on all ranks where they are results.
 struct Collective {
@@ -18,11 +18,11 @@ struct Collective {
   Op op = Op::kAllReduce;
   float *in = nullptr, *out = nullptr;
   int64_t in_size = 0, out_size = 0;
-  int64_t first = 0;  // of the whole, in the part that this rank has
+  int64_t first = 0;  // of the whole, in this rank's part
   Status status;
   std::string wrong;
 
-  // As step `round` of rank `rank`.
+  // Runs as step `round` of rank `rank`.
   void Run(int rank, int ranks, int round) {
     const auto term = [round](int64_t r, int64_t i) { return static_cast<float>((r + 1) * (i % 97) + round); };
     for (int64_t i = 0; i < in_size; ++i) in[i] = op == Op::kAllGather ? term(0, i + first) : term(rank, i);
@@ -77,7 +77,7 @@ class Maker {
   float* Take(int64_t elements) {
     std::byte* const piece = arena_.data() + used_;
     used_ += static_cast<size_t>(AlignUp({elements * 4}, 64).v);
-    TEMPER_CHECK(used_ <= arena_.size()) << "a larger arena is needed";
+    TEMPER_CHECK(used_ <= arena_.size()) << "the arena is too small";
     return reinterpret_cast<float*>(piece);
   }
 
@@ -111,8 +111,8 @@ std::vector<std::string> CheckLanes(Communicator& communicator) {
       Maker pieces(communicator, *arena);
       Collective beside = pieces.Make(op, elements, lane);
       Collective at_once = pieces.Make(Op::kAllReduce, elements, other_lane);
-      // Ranks of odd number do one after the other; the others are in both, and get out of the second only if the
-      // first, in which they still wait for those, does not hold it up.
+      // Odd ranks run one after the other. The others are in both at once, and finish the second only if the first, in
+      // which they still wait for the odd ones, does not block it.
       for (Collective* const late : {&beside, &at_once}) {
         Collective* const early = late == &beside ? &at_once : &beside;
         if (rank % 2 == 1) {
@@ -120,7 +120,7 @@ std::vector<std::string> CheckLanes(Communicator& communicator) {
           late->Run(rank, n, 1);
         } else {
           std::thread other([&] { late->Run(rank, n, 1); });
-          std::this_thread::sleep_for(std::chrono::milliseconds(20));  // most likely it waits by now
+          std::this_thread::sleep_for(std::chrono::milliseconds(20));  // now it most likely waits
           early->Run(rank, n, 1);
           other.join();
         }

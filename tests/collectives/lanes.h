@@ -1,5 +1,4 @@
-// What a communicator promises of collectives with the attribute `background`: they and those that are needed at once
-// do not wait for each other.
+// Tests that collectives with the attribute `background` and blocking ones do not wait for each other.
 #pragma once
 
 #include <string>
@@ -9,8 +8,8 @@
 
 namespace temper::collectives {
 
-// Half of the ranks come to one lane only when they are through with the other, first this way round, then that; then
-// all are in both at once, many times. What went wrong on this rank, in words; empty: all is well.
+// Half of the ranks enter one lane only after finishing the other, for both orders; then all are in both at once, many
+// times. Returns this rank's errors as text; empty: none.
 std::vector<std::string> CheckLanes(Communicator& communicator);
 
 }  // namespace temper::collectives

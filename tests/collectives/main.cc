@@ -1,4 +1,4 @@
-// The test program, which is also the program of its ranks: Launch starts copies of whoever calls it.
+// The test program, which is also the program of its ranks: Launch starts copies of its caller.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -14,7 +14,7 @@ namespace {
 std::atomic<int64_t> allocations{0};
 }
 
-#ifndef TEMPER_SANITIZED  // sanitizers have operators of their own
+#ifndef TEMPER_SANITIZED  // sanitizers define these operators themselves
 void* operator new(size_t n) {
   allocations.fetch_add(1, std::memory_order_relaxed);
   if (void* const p = std::malloc(n)) return p;

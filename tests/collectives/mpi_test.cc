@@ -1,4 +1,4 @@
-// Ranks as processes that mpirun starts, as if they were on one host or on several. Skipped where there is no MPI.
+// Ranks as processes that mpirun starts, as if on one host or on several. Skipped without MPI.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 
@@ -26,7 +26,7 @@ class Mpi : public RankProcesses {
     double seconds = 0;
     std::string output;  // of mpirun and all ranks
   };
-  // `flags`: further ones of mpirun. Whatever hangs is killed after two minutes.
+  // `flags`: more flags of mpirun. Kills hanging processes after two minutes.
   Ended Run(int ranks, int ranks_per_host, const std::string& what, int culprit = -1, const std::string& flags = "") {
     ForgetWritten();
     const auto start = std::chrono::steady_clock::now();
@@ -50,7 +50,7 @@ struct Layout {
   int ranks, ranks_per_host;
 };
 
-TEST_F(Mpi, EveryCollectiveGivesWhatAPlainLoopGives) {
+TEST_F(Mpi, EveryCollectiveEqualsAPlainLoop) {
   for (const Layout& l : {Layout{1, 0}, {2, 0}, {4, 0}, {2, 1}, {3, 1}, {4, 2}, {5, 2}, {4, 3}}) {
     const Ended ended = Run(l.ranks, l.ranks_per_host, "conformance");
     EXPECT_EQ(ended.exit_code, 0) << ended.output;
@@ -71,7 +71,7 @@ TEST_F(Mpi, SumsHaveTheSameBitsOnEveryRankAndInEveryRun) {
   }
 }
 
-// With a rank per host sums are made in the order of ranks, as on one host: the bits do not depend on where ranks lie.
+// With one rank per host sums are in the order of ranks, as on one host: the bits do not depend on the placement.
 TEST_F(Mpi, OneRankPerHostGivesTheBitsOfOneHost) {
   EXPECT_EQ(Run(3, 0, "digest").exit_code, 0);
   const std::string together = Written(0);
@@ -89,7 +89,7 @@ TEST_F(Mpi, AnAbortReachesAllWithRankAndCause) {
   }
 }
 
-// mpirun is told to leave the others alone: they find out by themselves.
+// mpirun must not kill the others: they notice by themselves.
 TEST_F(Mpi, ARankThatDiesEndsAllOthers) {
   for (const char* const what : {"kill", "exit", "throw"}) {
     for (const int ranks_per_host : {0, 1, 2}) {
@@ -110,7 +110,7 @@ TEST_F(Mpi, ARankThatIsKilledEndsTheJob) {
   EXPECT_NE(ended.output.find("rank 2"), std::string::npos) << ended.output;
 }
 
-TEST_F(Mpi, ARankThatDoesNothingIsNotWaitedForForEver) {
+TEST_F(Mpi, AHangingRankIsNotWaitedForForever) {
   for (const char* const what : {"stop", "hang", "stages_stop", "stages_hang", "lanes_stop", "lanes_hang"}) {
     for (const int ranks_per_host : {0, 1, 2}) {
       const Ended ended = Run(4, ranks_per_host, what, 2);

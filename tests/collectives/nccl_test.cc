@@ -1,5 +1,5 @@
-// Ranks that each have a device of their own, whose memory no other can reach: threads with devices apart from the
-// host, and a library of NCCL's functions (nccl/nccl.cc). The same list of cases as for all communicators.
+// Ranks with a device each, whose memory no other rank can access: threads with apart devices, and a library of NCCL's
+// functions (nccl/nccl.cc). The same list of cases as for all communicators.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -18,8 +18,8 @@
 namespace temper::collectives {
 namespace {
 
-// A communicator of devices as one of hosts: operands are copied to the device and back. A kernel runs on the stream of
-// its lane, so that lanes wait for nothing but themselves.
+// Makes a communicator of devices look like one of hosts: copies operands to the device and back. A kernel runs on the
+// stream of its lane, so that lanes do not wait for each other.
 class FromHost final : public Communicator {
  public:
   FromHost(NcclCommunicator& inner, Communicator& host, Device& device) : inner_(inner), host_(host), device_(device) {}
@@ -116,7 +116,7 @@ class FromHost final : public Communicator {
   Device& device_;
 };
 
-// Runs `body` on each rank of a world of its own.
+// Runs `body` on each rank of a new world.
 void OnRanks(int ranks, Timing timing, const std::function<void(LocalCommunicator&, ApartDevice&)>& body) {
   ThreadWorld world(ranks);
   std::vector<std::thread> threads;
@@ -133,7 +133,7 @@ void OnRanks(int ranks, Timing timing, const std::function<void(LocalCommunicato
 
 class Nccl : public testing::TestWithParam<int> {};
 
-TEST_P(Nccl, EveryCollectiveGivesWhatAPlainLoopGives) {
+TEST_P(Nccl, EveryCollectiveEqualsAPlainLoop) {
   for (const Timing timing : {Timing::kLate, Timing::kRandom}) {
     if (timing == Timing::kRandom && GetParam() != 2) continue;
     std::mutex mutex;
@@ -168,8 +168,8 @@ std::unique_ptr<KernelTable> CollectivesOfTwo(NcclCommunicator& between) {
   return between.Collectives(mesh);
 }
 
-// Two ranks, of which the first waits on its device for a sum that the other one will not come to: that has ended by
-// `ends`, and this one has done `then`. What the device and what is enqueued later say of it.
+// Two ranks: the first waits on its device for a sum in which the other never takes part, because it ended by `ends`;
+// then the first calls `then`. Returns the status of the device and of work enqueued later.
 struct Waited {
   Status device, later;
 };
@@ -194,27 +194,27 @@ Waited WaitForOneThatDoesNotCome(const std::function<void(LocalCommunicator&)>& 
   return waited;
 }
 
-TEST(Nccl, ARankThatLetsGoIsNotHeldUpByOneThatDoesNotCome) {
+TEST(Nccl, ARankThatAbortsIsNotBlockedByAMissingRank) {
   const Waited waited = WaitForOneThatDoesNotCome([](LocalCommunicator&) {},
                                                   [](NcclCommunicator& between) {
                                                     const Status own = IoError("the disk is full");
                                                     EXPECT_EQ(between.LetGo(own).message(), own.message());
                                                   });
-  EXPECT_FALSE(waited.device.ok()) << "nobody else came";
+  EXPECT_FALSE(waited.device.ok()) << "the other rank never came";
   EXPECT_EQ(waited.later.message(), "the disk is full");
 }
 
-TEST(Nccl, ARankThatWaitsForOneThatHasFailedIsToldByTheWatchBesideIt) {
+TEST(Nccl, TheWatchdogEndsTheWaitForAFailedRank) {
   const auto begin = std::chrono::steady_clock::now();
   const Waited waited = WaitForOneThatDoesNotCome(
       [](LocalCommunicator& host) { host.Abort(Numerical("the loss is NaN in step 20")); }, [](NcclCommunicator&) {});
-  EXPECT_FALSE(waited.device.ok()) << "nobody else came";
+  EXPECT_FALSE(waited.device.ok()) << "the other rank never came";
   EXPECT_NE(waited.later.message().find("the loss is NaN in step 20"), std::string::npos) << waited.later.message();
   EXPECT_NE(waited.later.message().find("rank 1"), std::string::npos) << waited.later.message();
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(10));
 }
 
-TEST(Nccl, AnErrorOfTheLibraryGivesWayToThePeerThatIsGone) {
+TEST(Nccl, ALostPeerIsReportedInsteadOfTheLibrarysError) {
   for (const bool gone : {true, false}) {
     setenv("TEST_NCCL_REMOTE_ERROR", "1", 1);
     OnRanks(2, Timing::kLate, [&](LocalCommunicator& host, ApartDevice& device) {
@@ -239,8 +239,8 @@ TEST(Nccl, AnErrorOfTheLibraryGivesWayToThePeerThatIsGone) {
   }
 }
 
-// Its process lives and its network is gone, say: the host sees nothing.
-TEST(Nccl, AnErrorOfWhatIsUnderWayEndsTheRunUnlessAPeerThatIsGoneExplainsIt) {
+// For example the network is down but the process lives: the host does not notice.
+TEST(Nccl, AnAsynchronousErrorEndsTheRunUnlessALostPeerExplainsIt) {
   for (const bool gone : {true, false}) {
     SCOPED_TRACE(gone);
     setenv("TEST_NCCL_ASYNC_ERROR", "1", 1);
@@ -248,13 +248,13 @@ TEST(Nccl, AnErrorOfWhatIsUnderWayEndsTheRunUnlessAPeerThatIsGoneExplainsIt) {
     const auto begin = std::chrono::steady_clock::now();
     const Waited waited = WaitForOneThatDoesNotCome(
         [&](LocalCommunicator& host) {
-          std::this_thread::sleep_for(std::chrono::milliseconds(300));  // one look of the watch is 200
+          std::this_thread::sleep_for(std::chrono::milliseconds(300));  // the watchdog looks every 200
           if (gone) return host.Abort(Numerical("the loss is NaN in step 20"));
           told_other = host.Barrier();
         },
         [](NcclCommunicator&) {});
     unsetenv("TEST_NCCL_ASYNC_ERROR");
-    EXPECT_FALSE(waited.device.ok()) << "nobody else came";
+    EXPECT_FALSE(waited.device.ok()) << "the other rank never came";
     const std::string told = waited.later.message(), words = "remote process exited";
     EXPECT_EQ(told.find("the loss is NaN in step 20") != std::string::npos, gone) << told;
     EXPECT_EQ(told.find(words) != std::string::npos, !gone) << told;
@@ -263,7 +263,7 @@ TEST(Nccl, AnErrorOfWhatIsUnderWayEndsTheRunUnlessAPeerThatIsGoneExplainsIt) {
   }
 }
 
-TEST(Nccl, CommunicatorsAreAbortedAtOnceSinceEachMayWaitForKernelsOfTheOthers) {
+TEST(Nccl, CommunicatorsAreAbortedTogetherSinceEachMayWaitForKernelsOfOthers) {
   setenv("TEST_NCCL_ABORTS_TOGETHER", "3", 1);
   const auto begin = std::chrono::steady_clock::now();
   OnRanks(2, Timing::kLate, [&](LocalCommunicator& host, ApartDevice& device) {
@@ -280,7 +280,7 @@ TEST(Nccl, CommunicatorsAreAbortedAtOnceSinceEachMayWaitForKernelsOfTheOthers) {
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(15));
 }
 
-TEST(Nccl, WhatIsTooOldOrMissingIsToldInALine) {
+TEST(Nccl, AMissingOrOldLibraryIsReportedInOneLine) {
   const auto missing = LoadNccl("libnccl.so.1");
   ASSERT_FALSE(missing.ok());
   EXPECT_NE(missing.status().message().find("libnccl.so.1, which could not be loaded"), std::string::npos)

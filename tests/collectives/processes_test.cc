@@ -28,7 +28,7 @@ class Processes : public RankProcesses {
     EXPECT_TRUE(result.ok()) << result.status().message();
     return result.ok() ? *result : LaunchResult{};
   }
-  // All hear the same.
+  // All get the same message.
   Heard HeardAlike(int ranks, int culprit) const {
     Heard heard = HeardBy(ranks, culprit);
     EXPECT_EQ(heard.messages.size(), 1u);
@@ -36,7 +36,7 @@ class Processes : public RankProcesses {
   }
 };
 
-TEST_F(Processes, EveryCollectiveGivesWhatAPlainLoopGives) {
+TEST_F(Processes, EveryCollectiveEqualsAPlainLoop) {
   for (const int ranks : {1, 2, 3, 4, 5}) {
     const LaunchResult result = Run(ranks, "conformance");
     EXPECT_EQ(result.exit_code, 0) << result.message;
@@ -53,8 +53,8 @@ TEST_F(Processes, SumsHaveTheSameBitsOnEveryRankAndInEveryRun) {
   EXPECT_EQ(digests.size(), 1u);
 }
 
-// Else ranks that gather a model from each other would each be seen to take all of it.
-TEST_F(Processes, WhatARankHasReadOfItsPeersDoesNotStayResidentInIt) {
+// Otherwise each rank that gathers a model from the others would seem to use memory for all of it.
+TEST_F(Processes, PeersMemoryDoesNotStayResidentAfterReading) {
   for (const int ranks : {2, 4}) {
     EXPECT_EQ(Run(ranks, "resident").exit_code, 0);
     for (int r = 0; r < ranks; ++r) {
@@ -88,7 +88,7 @@ TEST_F(Processes, ARankThatIsKilledEndsAllOthersWithinSeconds) {
     EXPECT_LT(heard.slowest, 3);
     EXPECT_EQ(result.exit_code, 128 + SIGKILL);
     EXPECT_EQ(result.message, heard.message());
-    EXPECT_EQ(heard.reporters, 0) << "whoever called Launch reports";
+    EXPECT_EQ(heard.reporters, 0) << "the caller of Launch reports";
   }
 }
 
@@ -117,7 +117,7 @@ TEST_F(Processes, ARankThatLeavesEarlyEndsAllOthersWithinSeconds) {
   EXPECT_EQ(result.exit_code, kHeardOfFailure);
 }
 
-TEST_F(Processes, ARankThatDoesNothingIsNotWaitedForForEver) {
+TEST_F(Processes, AHangingRankIsNotWaitedForForever) {
   for (const std::string what : {"stop", "hang", "stages_stop", "stages_hang", "lanes_stop", "lanes_hang"}) {
     LaunchSpec spec = SpecOf(3, what, 1);
     spec.grace = Seconds{1};
@@ -132,8 +132,8 @@ TEST_F(Processes, ARankThatDoesNothingIsNotWaitedForForEver) {
   }
 }
 
-// As ranks do that wait for each other on devices.
-TEST_F(Processes, ARankThatIsGoneIsFoundByRanksThatDoNotMeetIt) {
+// Like ranks that wait for each other on devices.
+TEST_F(Processes, ALostRankIsFoundByRanksThatDoNotCommunicateWithIt) {
   for (const std::string what : {"kill", "stop"}) {
     LaunchSpec spec = SpecOf(3, "beside_" + what, 1);
     spec.grace = Seconds{1};
@@ -147,8 +147,9 @@ TEST_F(Processes, ARankThatIsGoneIsFoundByRanksThatDoNotMeetIt) {
   }
 }
 
-// One waits in the background for what the others come to later, they at once for what it comes to later.
-TEST_F(Processes, RanksThatWaitForEachOtherInDifferentLanesFindOut) {
+// One rank blocks in the background lane on a collective that the others
+// run later; they block in the other lane on one that it runs later.
+TEST_F(Processes, RanksThatWaitForEachOtherInDifferentLanesAreReported) {
   EXPECT_EQ(Run(3, "lanes_cross", 1).exit_code, kHeardOfFailure);
   const Heard heard = HeardAlike(3, -1);
   EXPECT_NE(heard.message().find("ranks wait for each other: "), std::string::npos) << heard.message();
@@ -157,7 +158,7 @@ TEST_F(Processes, RanksThatWaitForEachOtherInDifferentLanesFindOut) {
   EXPECT_EQ(heard.reporters, 1);
 }
 
-// Children of `parent` now, by /proc.
+// Current children of `parent`, from /proc.
 std::vector<pid_t> ChildrenOf(pid_t parent) {
   std::ifstream in("/proc/" + std::to_string(parent) + "/task/" + std::to_string(parent) + "/children");
   std::vector<pid_t> children;
@@ -165,7 +166,7 @@ std::vector<pid_t> ChildrenOf(pid_t parent) {
   return children;
 }
 bool Exists(pid_t pid) {
-  // One that has ended and waits to be reaped by its new parent counts as gone.
+  // A process that has ended and is not yet reaped by its new parent does not count.
   std::ifstream in("/proc/" + std::to_string(pid) + "/stat");
   std::string text;
   std::getline(in, text);
@@ -173,7 +174,7 @@ bool Exists(pid_t pid) {
   return at != std::string::npos && text[at + 2] != 'Z';
 }
 
-// A launcher in a process of its own, whose ranks wait for a rank that sleeps.
+// A launcher in its own process, whose ranks wait for a rank that sleeps.
 class LauncherProcess {
  public:
   explicit LauncherProcess(const LaunchSpec& spec) {
@@ -226,7 +227,7 @@ TEST_F(Processes, RanksDoNotOutliveAKilledLauncher) {
   EXPECT_TRUE(launcher.RanksEndWithin(std::chrono::seconds(3)));
 }
 
-TEST_F(Processes, MoreRanksThanProcessorsAreFine) {
+TEST_F(Processes, MoreRanksThanProcessorsWork) {
   const LaunchResult result = Run(12, "digest");
   EXPECT_EQ(result.exit_code, 0) << result.message;
   for (int r = 1; r < 12; ++r) EXPECT_EQ(Written(r), Written(0));

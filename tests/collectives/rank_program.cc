@@ -23,8 +23,9 @@ void Write(const std::string& out, int rank, const std::string& text) {
   std::ofstream(out + "." + std::to_string(rank)) << text;
 }
 
-// What ranks do until one fails or the mishap happens: sums of some size by all; as stages of a pipeline, each takes a
-// value from the rank before while it sends one to the next; or sums at once and then in the background.
+// The steps of ranks until one fails or the mishap happens: sums of some size by
+// all; as stages of a pipeline, each receives a value from the previous rank while
+// it sends one to the next; or a blocking sum and then one in the background.
 class Steps {
  public:
   enum Kind { kSums, kStages, kLanes };
@@ -63,7 +64,7 @@ class Steps {
     Await(beside_.get(), &other);
     return status.ok() ? of_other : status;
   }
-  // Of kLanes: begins with the end of a step, in which the others do not join before they have done its beginning.
+  // For kLanes: begins with the end of a step, which the others join only after its beginning.
   void GetAhead() {
     std::thread([this] { (void)RunBeside(); }).detach();
   }
@@ -108,7 +109,7 @@ void HaveMishap(const std::string& what, std::unique_ptr<Communicator>& communic
   if (what == "throw") throw std::runtime_error("nobody catches this");
 }
 
-// Ranks that meet nowhere: each looks around for the others.
+// Ranks that never communicate: each checks on the others.
 int RunBeside(const std::string& what, int culprit, std::unique_ptr<Communicator> communicator,
               const std::string& out) {
   const int rank = communicator->rank();
@@ -167,7 +168,7 @@ int64_t ResidentShared() {
   return -1;
 }
 
-// Of peers, after each of two collectives in the background that read (n-1)/n of kResidentCase from them.
+// Resident memory of peers, after each of two background collectives that read (n-1)/n of kResidentCase from them.
 std::string ResidentOfPeers(Communicator& communicator) {
   const int64_t n = communicator.size(), rows = kResidentCase.v / 4096 / n * n;
   Mesh mesh;

@@ -1,4 +1,5 @@
-// What a rank does that is a process: one case, named on the command line. Launched ranks and MPI run the same.
+// The program of a rank that is a process: runs one case, named
+// on the command line. Launched ranks and MPI run the same.
 #pragma once
 
 #include <functional>
@@ -11,13 +12,13 @@ namespace temper::collectives {
 
 using Join = std::function<Result<std::unique_ptr<Communicator>>()>;
 
-// Writes what it found to the file "<out>.<rank>" and returns the exit code: 0, or kHeardOfFailure where a call failed.
+// Writes its findings to the file "<out>.<rank>" and returns the exit code: 0, or kHeardOfFailure if a call failed.
 // Cases: "conformance", "digest", "resident" (writes how many KiB of its peers' memory stay resident in a rank after a
-// gather and after a reduction of kResidentCase each), "steps" (for ever), and "<mishap> <rank>", where that rank does
+// gather and after a reduction of kResidentCase each), "steps" (forever), and "<mishap> <rank>", where that rank does
 //   abort   calls Abort            exit   ends at once with exit code 9      throw  lets an exception escape
 //   kill    sends itself SIGKILL   stop   sends itself SIGSTOP               leave  returns from main
-//   hang    sleeps for ever
-// after some steps, while the others go on until a call fails; what it said is what they write. Steps are sums by all;
+//   hang    sleeps forever
+// after some steps, while the others continue until a call fails; they write its error. Steps are sums by all;
 // "stages_<mishap>": transfers from rank to rank, as in a pipeline; "lanes_<mishap>": a sum at once and then one in the
 // background, in which the rank waits for the others while it stops or hangs ("lanes_cross": while it waits for that).
 int RunRank(const Join& join, const std::string& what, int culprit, const std::string& out, int ranks_per_host = 0);

@@ -1,4 +1,5 @@
-// What ranks that are processes left behind: a folder for what they write, and what all of them heard of a mishap.
+// The reports of ranks that are processes: a folder for their
+// files, and the errors that all of them got after a mishap.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -19,8 +20,8 @@ namespace temper::collectives {
 
 class RankProcesses : public testing::Test {
  protected:
-  // Ranks that have ended leave nothing behind. Other programs come and go there, too: what one of them still has
-  // mapped is theirs, and what is new may be about to be.
+  // Ended ranks leave nothing behind. Other programs use this folder, too: files that one still has mapped are theirs,
+  // and new ones may be mapped soon.
   void ExpectNothingInDevShm() const {
     std::set<std::string> left;
     for (int look = 0; look < 20; ++look) {
@@ -31,7 +32,7 @@ class RankProcesses : public testing::Test {
       if (left.empty()) return;
       std::this_thread::sleep_for(std::chrono::milliseconds(100));
     }
-    EXPECT_EQ(left, std::set<std::string>()) << "nothing may be left behind";
+    EXPECT_EQ(left, std::set<std::string>()) << "files were left behind";
   }
 
   std::string out() const { return folder_ / "out"; }
@@ -46,7 +47,7 @@ class RankProcesses : public testing::Test {
     std::filesystem::create_directory(folder_.path());
   }
 
-  // What the ranks other than the culprit wrote.
+  // The reports of the ranks other than the culprit.
   struct Heard {
     std::set<std::string> messages;
     double slowest = 0;  // seconds
@@ -74,13 +75,13 @@ class RankProcesses : public testing::Test {
     std::set<std::string> names;
     std::error_code gone;
     for (const auto& entry : std::filesystem::directory_iterator("/dev/shm", gone)) {
-      // Not what Open MPI has there beside this test, and may leave.
+      // Ignores Open MPI's own files, which may stay.
       const std::string name = entry.path().filename();
       if (!name.starts_with("vader_segment") && !entry.is_directory(gone)) names.insert(entry.path());
     }
     return names;
   }
-  // By any process that this one may ask about.
+  // By any process that this one can inspect.
   static bool IsMapped(const std::string& path) {
     std::error_code gone;
     for (const auto& process : std::filesystem::directory_iterator("/proc", gone)) {

@@ -14,7 +14,7 @@
 namespace temper::collectives {
 namespace {
 
-// Runs `body` on each rank of a world of its own.
+// Runs `body` on each rank of a new world.
 void OnRanks(int ranks, const Patience& patience, const std::function<void(LocalCommunicator&)>& body) {
   ThreadWorld world(ranks, patience);
   std::vector<std::thread> threads;
@@ -44,7 +44,7 @@ KernelSpec CutSpec(Op op, int ranks, const TensorType& whole) {
 
 class Threads : public testing::TestWithParam<int> {};
 
-TEST_P(Threads, EveryCollectiveGivesWhatAPlainLoopGives) {
+TEST_P(Threads, EveryCollectiveEqualsAPlainLoop) {
   std::mutex mutex;
   OnRanks(GetParam(), {}, [&](LocalCommunicator& communicator) {
     const auto failures = CheckConformance(communicator);
@@ -68,7 +68,7 @@ TEST_P(Threads, SumsHaveTheSameBitsOnEveryRankAndInEveryRun) {
 
 INSTANTIATE_TEST_SUITE_P(Ranks, Threads, testing::Values(1, 2, 3, 4, 5, 6));
 
-// Ranks of pipelines that do not fit each other take nothing for what it is not.
+// Ranks of mismatched pipelines do not take one value for another.
 TEST(Threads, ATransferOfAnotherValueIsRefusedOnBothSides) {
   const TensorType value{DType::kF32, {8}};
   for (const auto& [tag, type] : {std::pair(2, value), std::pair(1, TensorType{DType::kF32, {2, 4}})}) {
@@ -97,7 +97,7 @@ TEST(Threads, ATransferOfAnotherValueIsRefusedOnBothSides) {
   }
 }
 
-// What all but one rank get to hear when that one does `mishap` instead of the barrier that the others wait in.
+// The errors of all other ranks if one does `mishap` instead of entering the barrier in which they wait.
 std::vector<std::string> Heard(int ranks, int culprit,
                                const std::function<void(std::unique_ptr<LocalCommunicator>)>& mishap,
                                const Patience& patience = {}) {
@@ -118,12 +118,12 @@ std::vector<std::string> Heard(int ranks, int culprit,
   }
   for (std::thread& t : threads) t.join();
   EXPECT_EQ(static_cast<int>(heard.size()), ranks - 1);
-  for (const std::string& h : heard) EXPECT_EQ(h, heard[0]) << "all hear the same";
+  for (const std::string& h : heard) EXPECT_EQ(h, heard[0]) << "all get the same message";
   return heard;
 }
 
-// The rules' volumes are not only counted: so much is in fact read from other ranks, and no more.
-TEST(Threads, WhatIsReadFromPeersIsWhatTheRulesSay) {
+// The rules' volumes are also the bytes actually read from other ranks.
+TEST(Threads, BytesReadFromPeersEqualTheRules) {
   std::atomic<int64_t> moved{0}, sent{0};
   OnRanks(4, {}, [&](LocalCommunicator& communicator) {
     Mesh mesh;
@@ -145,7 +145,7 @@ TEST(Threads, WhatIsReadFromPeersIsWhatTheRulesSay) {
   EXPECT_EQ(sent, 4 * (4 * 300 + 400) * 1000 * 4);
 }
 
-// A step asks nobody for memory, from the second time on that it is run.
+// From its second run on, a step allocates no memory.
 TEST(Threads, RunningAKernelAllocatesNothing) {
   OnRanks(3, {}, [&](LocalCommunicator& communicator) {
     const int n = communicator.size();
@@ -183,7 +183,7 @@ TEST(Threads, RunningAKernelAllocatesNothing) {
 #ifndef TEMPER_SANITIZED
   const int64_t before = Allocations();
   delete new std::string(100, 'x');
-  EXPECT_EQ(Allocations(), before + 2) << "the counter counts";
+  EXPECT_EQ(Allocations(), before + 2) << "the counter works";
 #endif
 }
 
@@ -201,7 +201,7 @@ TEST(ThreadFailure, ARankThatLeavesIsNamed) {
   EXPECT_TRUE(heard[0].find("rank 1 has left the run") != std::string::npos) << heard[0];
 }
 
-TEST(ThreadFailure, ARankThatDoesNothingIsNotWaitedForForEver) {
+TEST(ThreadFailure, AHangingRankIsNotWaitedForForever) {
   const auto heard = Heard(3, 0,
                            [](auto communicator) {
                              std::this_thread::sleep_for(std::chrono::seconds(3));
@@ -219,7 +219,7 @@ TEST(ThreadFailure, ARankThatComputesIsWaitedFor) {
   });
 }
 
-TEST(ThreadFailure, RanksThatRunDifferentThingsAreToldSo) {
+TEST(ThreadFailure, RanksThatRunDifferentProgramsAreReported) {
   OnRanks(2, {}, [](LocalCommunicator& communicator) {
     double x = 1;
     const Status status = communicator.rank() == 0 ? communicator.Barrier() : communicator.AllReduceSum({&x, 1});
@@ -227,7 +227,7 @@ TEST(ThreadFailure, RanksThatRunDifferentThingsAreToldSo) {
   });
 }
 
-TEST(ThreadFailure, RanksThatMakeDifferentCollectivesAreToldSo) {
+TEST(ThreadFailure, RanksThatRunDifferentCollectivesAreReported) {
   OnRanks(3, {}, [](LocalCommunicator& communicator) {
     Mesh mesh;
     mesh.set_size(Axis::kDp, 3);

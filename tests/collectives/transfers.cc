@@ -10,7 +10,7 @@
 namespace temper::collectives {
 namespace {
 
-// Byte i of what `rank` sends as number `number`.
+// Byte i of transfer `number` from `rank`.
 std::byte Content(int rank, int number, int64_t i) {
   return static_cast<std::byte>(i * 131 + rank * 17 + number * 29 + 3);
 }
@@ -66,10 +66,10 @@ std::vector<std::string> CheckTransfers(Communicator& communicator) {
     lane->memory.push_back(arena->data() + used);
     lane->sizes.push_back(type.bytes().v);
     used += static_cast<size_t>(AlignUp(type.bytes(), 64).v);
-    TEMPER_CHECK(used <= arena->size()) << "a larger arena is needed";
+    TEMPER_CHECK(used <= arena->size()) << "the arena is too small";
   };
   int number = 0;
-  for (const int step : {1, n - 1}) {  // to the next rank, then to the one before
+  for (const int step : {1, n - 1}) {  // to the next rank, then to the previous one
     for (const TensorType& type : types) {
       add(&sends, Op::kSend, (rank + step) % n, number, type);
       for (int64_t i = 0; i < sends.sizes.back(); ++i) sends.memory.back()[i] = Content(rank, number, i);

@@ -1,4 +1,4 @@
-// What a communicator promises of send and recv, which is to hold beside collectives on another thread.
+// Tests send and recv, also beside collectives on another thread.
 #pragma once
 
 #include <string>
@@ -8,11 +8,11 @@
 
 namespace temper::collectives {
 
-// Ranks send values around a ring of all of them, in both directions, while they add up others. What went wrong on this
-// rank, in words; empty: all is well.
+// Ranks send values around a ring of all of them, in both directions, while
+// they add up others. Returns this rank's errors as text; empty: none.
 std::vector<std::string> CheckTransfers(Communicator& communicator);
 
-// A transfer's kernel along pp, which has all ranks.
+// A transfer's kernel along pp, an axis over all ranks.
 KernelSpec TransferSpec(Op op, int peer, int tag, const TensorType& type);
 
 }  // namespace temper::collectives

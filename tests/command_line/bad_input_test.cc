@@ -1,5 +1,5 @@
-// What bad input gets: an error that names file, place and remedy, a non-zero exit, and nothing lost. Each before
-// anything costly was done.
+// Bad input gives an error that names file, place and remedy,
+// and a non-zero exit, before any costly work; nothing is lost.
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -15,7 +15,8 @@ namespace {
 
 class BadInput : public Workplace {
  protected:
-  // `train` refuses the model with these words before it reads the data, leaving no output; `inspect` refuses it too.
+  // `train` refuses the model with these words before it reads
+  // the data, and leaves no output; `inspect` also refuses it.
   void ExpectModelRefused(const std::string& model, const std::vector<std::string>& parts, int code = 1) const {
     const Ended ended = Temper(Train({"--model", model}));
     ExpectEnd(ended, code, parts);
@@ -68,7 +69,7 @@ class BadInput : public Workplace {
   }
 };
 
-TEST_F(BadInput, AnUnknownKeyIsAnsweredWithTheNearest) {
+TEST_F(BadInput, AnUnknownKeyIsAnErrorThatNamesTheNearest) {
   ExpectEnd(Temper(Train({"--lerning_rate", "1e-4"})), 2,
             {"unknown option --lerning_rate; did you mean 'learning_rate'?"});
   ExpectEnd(Temper(Train({"--cutoff_len", "9"})), 2, {"its name here is 'max_seq_len'"});
@@ -85,7 +86,7 @@ TEST_F(BadInput, AnUnknownKeyIsAnsweredWithTheNearest) {
   ExpectEnd(Temper(run), 2, {"missing.yaml", "No such file"});
 }
 
-TEST_F(BadInput, ALoraSettingThatChangesNothingIsWarnedOf) {
+TEST_F(BadInput, ALoraSettingWithoutEffectGivesAWarning) {
   const Arguments idle = {"--lora.rank_pattern", "{qproj: 4}", "--lora.exclude_modules", "[lm_heed]"};
   for (const char* command : {"train", "plan"}) {
     Arguments run = Train(idle);
@@ -98,7 +99,7 @@ TEST_F(BadInput, ALoraSettingThatChangesNothingIsWarnedOf) {
   EXPECT_EQ(fits.err.find("lora."), std::string::npos) << fits.err;
 }
 
-TEST_F(BadInput, AMistakeOfTheCommandLineExitsWith2WhereverItIsFound) {
+TEST_F(BadInput, ACommandLineErrorExitsWith2WheneverItIsFound) {
   ExpectEnd(Temper(Train({"--placement", "[[lm_head"})), 2, {"command line, placement"});
   ExpectEnd(Temper(Train({"--lora.target_modules", "["})), 2, {"command line, lora.target_modules"});
   ExpectEnd(Temper(Train({"--packing", "no"})), 2, {"packing should be true or false, but is 'no'"});
@@ -117,7 +118,7 @@ TEST_F(BadInput, ATruncatedFileOfWeights) {
   ExpectModelRefused("model", {"model/model.safetensors is empty; fetch or copy it again"});
 }
 
-TEST_F(BadInput, AFileOfWeightsThatOverlapsHasHolesOrLies) {
+TEST_F(BadInput, AFileOfWeightsWithOverlapsGapsOrWrongSizes) {
   const std::string model = CopyModel("model");
   const auto refused = [&](const std::string& header, size_t data, const std::vector<std::string>& parts) {
     SCOPED_TRACE(header);
@@ -171,7 +172,7 @@ TEST_F(BadInput, AWrongDTypeIsNamed) {
   std::string header = Slurp("model/model.safetensors");
   uint64_t length = 0;
   std::memcpy(&length, header.data(), sizeof length);
-  // The last norm, of the same bytes as whole numbers.
+  // The last norm, with the same bytes as integers.
   Json json = Json::parse(header.substr(8, length));
   json["model.norm.weight"]["dtype"] = "I16";
   ASSERT_EQ(json["model.norm.weight"]["shape"][0], n);
@@ -195,10 +196,10 @@ TEST_F(BadInput, ATruncatedTokenizerIsNamed) {
   Spill("model/tokenizer.json", whole.substr(0, whole.size() / 2));
   ExpectEnd(Temper({"inspect", "model"}), 1, {"model/tokenizer.json"});
   ExpectEnd(Temper(Train({"--model", "model"})), 1, {"model/tokenizer.json"});
-  // A folder of weights alone is as good as it is.
+  // A folder with only weights is valid as such.
   ASSERT_TRUE(PosixEnv().RemoveFile(Path("model/tokenizer.json")).ok());
   ExpectEnd(Temper({"inspect", "model"}), 0, {});
-  ExpectEnd(Temper(Train({"--model", "model", "--output_dir", "second"})), 1, {"model: has no tokenizer"});
+  ExpectEnd(Temper(Train({"--model", "model", "--output_dir", "second"})), 1, {"model: no tokenizer: "});
 }
 
 TEST_F(BadInput, APickleIsRefusedWithTheReason) {
@@ -206,12 +207,12 @@ TEST_F(BadInput, APickleIsRefusedWithTheReason) {
   ASSERT_TRUE(PosixEnv().RemoveFile(model + "/model.safetensors").ok());
   Spill("model/pytorch_model.bin", "PK\x03\x04");
   ExpectModelRefused("model", {"'pytorch_model.bin'", "runs whatever code the file holds", "save_pretrained"});
-  // One that was renamed, too.
+  // Also a renamed one.
   Spill("model/model.safetensors", std::string("PK\x03\x04") + std::string(200, '\xEE'));
   ExpectModelRefused("model", {"is a PyTorch pickle, not safetensors", "runs whatever code the file holds"});
 }
 
-TEST_F(BadInput, DataThatIsNotThereIsFoundBeforeAnythingIsCompiled) {
+TEST_F(BadInput, MissingDataIsFoundBeforeCompiling) {
   for (const char* option : {"--data", "--eval_data"}) {
     const Ended missing = Temper(Train({option, "missing.jsonl"}));
     ExpectEnd(missing, 1, {option, "missing.jsonl", "No such file"});
@@ -235,10 +236,10 @@ TEST_F(BadInput, ABrokenLineIsNamedOrCounted) {
                        FirstLines(kExample + "/pirate_train.jsonl", 3) + "[1, 2]\n");
   const Ended ended = Temper(Train({}));
   ExpectEnd(ended, 1, {"d.jsonl line 21", "--skip_bad_rows"});
-  EXPECT_FALSE(Has("out/run.yaml")) << "a run has begun";
+  EXPECT_FALSE(Has("out/run.yaml")) << "the run began";
   ExpectEnd(Temper(Train({"--skip_bad_rows"})), 0, {"2 bad rows skipped (8.00 %)", "the first: d.jsonl line 21"});
   ExpectEnd(Temper({"eval", "--model", kModel, "--data", "d.jsonl", "--threads", "1"}), 1, {"d.jsonl line 21"});
-  // What is repeated of it cannot drive the terminal.
+  // The quoted part of it cannot drive the terminal.
   Spill("d.jsonl", "{\"pro\\u001b[31mmpt\": \"\xc2\x9b\"}\n");
   ExpectEnd(Temper(Train({"--output_dir", "third"})), 1, {"The row has 'pro\\x1b[31mmpt'"});
 }
@@ -247,20 +248,21 @@ TEST_F(BadInput, NothingSupervisedIsAnError) {
   Spill("d.jsonl", R"({"messages": [{"role": "user", "content": "Why?"}]})"
                    "\n");
   ExpectEnd(Temper(Train({})), 1,
-            {"no token of d.jsonl is supervised", "nothing to learn", "what the assistant says; train_on_prompt"});
+            {"no token of d.jsonl is supervised", "nothing to train on",
+             "the assistant's messages count toward the loss; train_on_prompt"});
   Spill("d.jsonl", "\n");
   ExpectEnd(Temper(Train({})), 1, {"d.jsonl is empty"});
 }
 
 TEST_F(BadInput, ASecondBosIsAnError) {
   const std::string model = CopyModel("model");
-  // The template prints one; this tokenizer would put none in front of plain text.
+  // The template prints one; this tokenizer adds none to plain text.
   Edit("model/tokenizer_config.json", "{{ bos_token }}", "{{ bos_token }}{{ bos_token }}");
   ExpectEnd(Temper(Train({"--model", "model"})), 1, {"d.jsonl line 1: begins with BOS twice", "remove"});
 }
 
-// As many a Llama's tokenizer has a [PAD] that its model never saw.
-TEST_F(BadInput, ATokenWithoutAnEmbeddingIsAnErrorWhereItIsUsed) {
+// Many Llamas' tokenizers have a [PAD] that the model never saw.
+TEST_F(BadInput, ATokenWithoutAnEmbeddingIsAnErrorIfUsed) {
   CopyModel("model");
   Json tokenizer = Json::parse(Slurp("model/tokenizer.json"));
   Json pad = tokenizer["added_tokens"][0];
@@ -269,7 +271,7 @@ TEST_F(BadInput, ATokenWithoutAnEmbeddingIsAnErrorWhereItIsUsed) {
   tokenizer["added_tokens"].push_back(pad);
   Spill("model/tokenizer.json", tokenizer.dump());
   ExpectEnd(Temper(Train({"--model", "model", "--max_steps", "1"})), 0,
-            {"the tokenizer has 2049 tokens, and the model embeddings for 2048"});
+            {"the tokenizer has 2049 tokens, but the model has embeddings for 2048"});
   Spill("d.jsonl",
         FirstLines(kExample + "/pirate_train.jsonl", 3) +
             R"({"messages": [{"role": "user", "content": "Why?"}, {"role": "assistant", "content": "[PAD]"}]})"
@@ -285,8 +287,8 @@ TEST_F(BadInput, OverlongRowsAreCutAndCounted) {
             {"cut at the end: ", "rows (", "longer than max_seq_len", "tokens lost; raise --max_seq_len"});
 }
 
-// The embedding of one token is no number: only the row that has it can give such a loss, and it is named.
-TEST_F(BadInput, ALossThatIsNoNumberStopsTheRunAndNamesTheRow) {
+// The embedding of one token is NaN: only the row with that token gives a NaN loss, and the error names the row.
+TEST_F(BadInput, ANanLossStopsTheRunAndNamesTheRow) {
   const auto tokenizer = Must(LoadTokenizer(PosixEnv(), kModel));
   const int32_t rare = Must(tokenizer->Encode("☃", {.add_special = false})).front();
   ChangedModel("model", [&](Tensors& t) {
@@ -304,8 +306,8 @@ TEST_F(BadInput, ALossThatIsNoNumberStopsTheRunAndNamesTheRow) {
   const Ended ended = Temper(
       Train({"--model", "model", "--max_steps", "60", "--save_steps", "1", "--save_total_limit", "1", "--seed", "3"}));
   ExpectEnd(ended, 1,
-            {"the loss is not a finite number (nan), in d.jsonl line 41. The run stops here",
-             "checkpoints written so far are good", "--learning_rate"});
+            {"the loss is not a finite number (nan), in d.jsonl line 41. The run stops", "earlier checkpoints are good",
+             "--learning_rate"});
   std::vector<std::string> checkpoints;
   for (const std::string& name : Must(PosixEnv().List(Path("out")))) {
     if (name.starts_with("checkpoint-")) checkpoints.push_back(name);

@@ -1,11 +1,11 @@
-// A run whose states or weights lie on a disk meets that disk's faults: it ends with an error that names the file, what
-// was saved is whole, and the run goes on from there as if nothing had been.
+// Disk faults in a run with states or weights on that disk: it ends with an error that names the file, its checkpoints
+// are complete, and resuming gives the same result as a run without a fault.
 #include "temper_program.h"
 
 namespace temper::program {
 namespace {
 
-// Saves often and goes on long enough that a fault after the second save still finds it running.
+// Saves often and runs long enough to be still running at a fault after the second save.
 Arguments LongRun(const Arguments& more) {
   Arguments run = Train({"--max_steps", "40", "--save_steps", "2", "--save_total_limit", "2"});
   run.insert(run.end(), more.begin(), more.end());
@@ -24,7 +24,7 @@ class DiskFaults : public Workplace {
 #endif
   }
 
-  // The same run on a disk that fails once the second checkpoint is there.
+  // The same run on a disk that fails once the second checkpoint exists.
   Ended RunOnFailingDisk(const Arguments& run, const std::string& path, const std::string& call,
                          const std::string& how) const {
     Arguments command = {"env",
@@ -38,7 +38,7 @@ class DiskFaults : public Workplace {
     return Process(command, folder()).Wait();
   }
 
-  // What was saved last is whole, and the run that goes on from it ends as one that nothing happened to.
+  // The last checkpoint is complete, and a run resumed from it ends like one without a fault.
   void GoesOnAs(const Arguments& run, const std::string& undisturbed) const {
     std::vector<int64_t> steps;
     for (const std::string& name : Must(PosixEnv().List(Path("out")))) {
@@ -70,7 +70,7 @@ class DiskFaults : public Workplace {
   }
 };
 
-TEST_F(DiskFaults, ASpillDiskThatFillsFailsOrVanishesEndsTheRunAndNothingSavedIsLost) {
+TEST_F(DiskFaults, AFullFailingOrVanishedSpillDiskEndsTheRunAndKeepsCheckpoints) {
   const Arguments run = LongRun(kSpills);
   Undisturbed(run);
   struct Fault {
@@ -87,7 +87,7 @@ TEST_F(DiskFaults, ASpillDiskThatFillsFailsOrVanishesEndsTheRunAndNothingSavedIs
   }
 }
 
-TEST_F(DiskFaults, AWeightsFileThatCannotBeReadEndsTheRunAndNothingSavedIsLost) {
+TEST_F(DiskFaults, AnUnreadableWeightsFileEndsTheRunAndKeepsCheckpoints) {
   const Arguments run = LongRun(kStreams);
   Undisturbed(run);
   ExpectEnd(RunOnFailingDisk(run, Path("model/model.safetensors"), "pread", "EIO"), 1,
@@ -95,7 +95,7 @@ TEST_F(DiskFaults, AWeightsFileThatCannotBeReadEndsTheRunAndNothingSavedIsLost) 
   GoesOnAs(run, "whole");
 }
 
-TEST_F(DiskFaults, ShortReadsAndWritesAreGoneOnWith) {
+TEST_F(DiskFaults, ShortReadsAndWritesAreContinued) {
   for (const auto& [options, path] : {std::pair{kSpills, Path("spill")}, {kStreams, Path("model/model.safetensors")}}) {
     const Arguments run = LongRun(options);
     Undisturbed(run);
@@ -106,8 +106,8 @@ TEST_F(DiskFaults, ShortReadsAndWritesAreGoneOnWith) {
   }
 }
 
-// Somebody copies another model over this one, or a download begins anew, while the run reads from it.
-TEST_F(DiskFaults, AWeightsFileChangedOrTruncatedUnderARunEndsItAndNothingSavedIsLost) {
+// Another model is copied over this one, or a download restarts, while the run reads from it.
+TEST_F(DiskFaults, AWeightsFileChangedOrTruncatedDuringARunEndsItAndKeepsCheckpoints) {
   const Arguments run = LongRun(kStreams);
   Undisturbed(run);
   const std::string file = Path("model/model.safetensors"), whole = temper::Slurp(file);
@@ -115,7 +115,7 @@ TEST_F(DiskFaults, AWeightsFileChangedOrTruncatedUnderARunEndsItAndNothingSavedI
     SCOPED_TRACE(truncated ? "truncated" : "changed");
     ASSERT_TRUE(PosixEnv().RemoveTree(Path("out")).ok());
     Process process(Command(run), folder());
-    ASSERT_TRUE(process.ReadErrUntil("step 6"));  // the save of step 4 has ended: that of step 6 waited for it
+    ASSERT_TRUE(process.ReadErrUntil("step 6"));  // the save of step 4 has ended, since that of step 6 waited for it
     if (truncated) {
       ASSERT_TRUE(PosixEnv().Truncate(file, static_cast<int64_t>(whole.size() / 2)).ok());
     } else {

@@ -1,5 +1,5 @@
-// A model whose files hold several weights in one tensor (Phi-3's q, k and v; gate and up): trained by the program,
-// saved and exported in the layout that it came in, by one rank and by several.
+// A model whose files store several weights in one tensor (Phi-3's q, k and v; gate and up): trained by the program,
+// saved and exported in its original layout, by one rank and by several.
 #include <filesystem>
 #include <map>
 #include <set>
@@ -56,8 +56,8 @@ class Fused : public Workplace {
   }
 };
 
-// A step that changes no weight saves the bytes that it loaded, whoever holds which part of them.
-TEST_F(Fused, WhatIsLoadedAndSavedHasTheBytesOfTheBase) {
+// A step that changes no weight saves the same bytes that it loaded, for any split over ranks.
+TEST_F(Fused, LoadingAndSavingKeepsTheBytesOfTheBase) {
   const std::string base = Base() + "/model.safetensors";
   const std::set<std::string> tensors = Tensors(base);
   EXPECT_EQ(std::count_if(tensors.begin(), tensors.end(),
@@ -79,12 +79,12 @@ TEST_F(Fused, WhatIsLoadedAndSavedHasTheBytesOfTheBase) {
   }
 }
 
-TEST_F(Fused, RunsOnAnyMeshHaveTheLossesOfOneRankAndGoOnOnAnyOther) {
+TEST_F(Fused, RunsOnAnyMeshHaveTheLossesOfOneRankAndResumeOnAnyOther) {
   for (const std::string method : {"full", "lora"}) {
     ASSERT_EQ(Temper(Run(method, "", {"--max_steps", "4", "--output_dir", method})).code, 0);
     const auto expected = Losses(Path(method));
     ASSERT_EQ(expected.size(), 4u);
-    std::string from;  // what the mesh before has saved after two steps
+    std::string from;  // the previous mesh's checkpoint after two steps
     for (const std::string mesh : {"fsdp=2", "tp=2", "pp=2", ""}) {
       SCOPED_TRACE(method + " on " + mesh);
       const std::string out = method + mesh + "_out";

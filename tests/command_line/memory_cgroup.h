@@ -1,4 +1,4 @@
-// A memory cgroup with a limit, for a process of a test: the kernel ends what takes more.
+// A memory cgroup with a limit, for a process of a test: the kernel kills it if it takes more.
 #pragma once
 
 #include <fmt/core.h>
@@ -17,7 +17,7 @@ namespace temper::program {
 
 class MemoryCgroup {
  public:
-  // nullopt where none can be made: no such controller, no right to.
+  // nullopt if none can be made: no such controller, or no permission.
   static std::optional<MemoryCgroup> Make(Bytes limit) {
     namespace fs = std::filesystem;
     std::error_code error;
@@ -31,7 +31,7 @@ class MemoryCgroup {
         const size_t at = line.find(controller);
         if (at == std::string::npos) continue;
         const std::string own = line.substr(at + std::string(controller).size());
-        // Beside this process's group: of version 2, one that has processes can have no groups.
+        // Beside this process's group: in version 2 a group with processes cannot have subgroups.
         const fs::path folder = mounted + fs::path(own).parent_path().string() + "/" + name;
         if (!fs::create_directory(folder, error)) continue;
         MemoryCgroup group(folder.string());
@@ -43,7 +43,7 @@ class MemoryCgroup {
   MemoryCgroup(MemoryCgroup&& other) noexcept : folder_(std::exchange(other.folder_, "")) {}
   ~MemoryCgroup() {
     std::error_code error;
-    if (!folder_.empty()) std::filesystem::remove(folder_, error);  // as rmdir: its files are no files
+    if (!folder_.empty()) std::filesystem::remove(folder_, error);  // like rmdir: its entries are not real files
   }
 
   // `command` as a process of the group.

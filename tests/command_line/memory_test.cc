@@ -1,4 +1,4 @@
-// The memory of a whole run, from reading data to the last save, is what `temper plan` says of it.
+// The memory of a whole run, from reading data to the last save, is what `temper plan` predicts.
 #include <fmt/ranges.h>
 
 #include <filesystem>
@@ -15,16 +15,16 @@ constexpr bool kSanitized = true;
 constexpr bool kSanitized = false;
 #endif
 
-// What a process takes beside its arena: its code and libraries, the tokenizer, the data, buffers of the checkpoint's
-// writer.
+// Memory of a process besides its arena: its code and libraries,
+// the tokenizer, the data, buffers of the checkpoint's writer.
 constexpr Bytes kBeside{150 << 20};
 
 constexpr char kLimits[] = "everything in memory takes ";
 
 class Memory : public Workplace {
  protected:
-  // The example's model, grown to some 26 million parameters: weights, gradients and states are four fifths of what
-  // such a run takes. `trained`: one step further, with weights.
+  // The example's model, enlarged to some 26 million parameters: weights, gradients and states are four fifths of such
+  // a run's memory. `trained`: one step further, with weights.
   static void SetUpTestSuite() {
     if (kSanitized) return;
     models_ = new ScratchFolder();
@@ -60,7 +60,7 @@ class Memory : public Workplace {
   static std::string Grown() { return models_->path() + "/grown"; }
   static std::string Trained() { return models_->path() + "/trained"; }
 
-  // `options` name the model and what the step is made of.
+  // `options` name the model and the parts of the step.
   static Arguments Step(Arguments options) {
     const Arguments step = {"--threads", "1", "--max_seq_len", "256", "--gradient_accumulation_steps", "1"};
     options.insert(options.end(), step.begin(), step.end());
@@ -90,7 +90,7 @@ class Memory : public Workplace {
     const Ended trained = Temper(TrainStep(options, "out"));
     ASSERT_EQ(trained.code, 0) << trained.err;
     EXPECT_LE(trained.peak_rss, bytes + kBeside) << "planned " << ToString(bytes);
-    EXPECT_GE(trained.peak_rss, bytes) << "what is planned is touched before the first step";
+    EXPECT_GE(trained.peak_rss, bytes) << "planned memory is touched before the first step";
     const Json row = Json::parse(FirstLines(Path("out/metrics.jsonl"), 1));
     EXPECT_EQ(row["device_peak_bytes"], total("device"));
     if (total("host") > 0) {
@@ -104,7 +104,7 @@ class Memory : public Workplace {
     }
   }
 
-  // As a process that the kernel ends if it takes more than `limit`; nullopt: no such process can be made here.
+  // Runs in a process that the kernel kills if it takes more than `limit`; nullopt: this is not possible here.
   std::optional<Ended> Within(Bytes limit, const Arguments& arguments) const {
     const auto group = MemoryCgroup::Make(limit);
     if (!group) return std::nullopt;
@@ -115,12 +115,12 @@ class Memory : public Workplace {
 };
 ScratchFolder* Memory::models_ = nullptr;
 
-TEST_F(Memory, ARunTakesWhatItsPlanSays) {
+TEST_F(Memory, ARunTakesThePlannedMemory) {
   TakesWhatIsPlanned({"--model", Grown(), "--method", "full", "--from_scratch"});
   TakesWhatIsPlanned({"--model", Trained(), "--method", "lora"});
 }
 
-TEST_F(Memory, ARunInTiersTakesWhatItsPlanSays) {
+TEST_F(Memory, ARunInTiersTakesThePlannedMemory) {
   const Arguments full = {"--model", Grown(), "--method", "full", "--from_scratch"},
                   lora = {"--model", Trained(), "--method", "lora", "--dtype", "f32"};
   for (const auto& [run, memory] :
@@ -136,7 +136,7 @@ TEST_F(Memory, ARunInTiersTakesWhatItsPlanSays) {
   }
 }
 
-// The machine's memory is the limit of a run that sets none.
+// Without a limit of its own, a run is limited by the machine's memory.
 TEST_F(Memory, ARunThatDoesNotFitItsCgroupKeepsTheRestOnDiskAndTrainsTheSame) {
   struct Case {
     Arguments options;
@@ -153,12 +153,12 @@ TEST_F(Memory, ARunThatDoesNotFitItsCgroupKeepsTheRestOnDiskAndTrainsTheSame) {
     const auto within = Within(c.limit, TrainStep(c.options, "out"));
     if (!within) GTEST_SKIP() << "no memory cgroup can be made here";
     ASSERT_EQ(within->code, 0) << within->err;
-    for (const char* said : {kLimits, "memory cgroup", "on the disk", "waiting for moves"}) {
+    for (const char* said : {kLimits, "memory cgroup", "on the disk", "wait for moves"}) {
       EXPECT_NE(within->err.find(said), std::string::npos) << "'" << said << "' is not said in:\n" << within->err;
     }
     EXPECT_EQ(Losses(Path("out")), Losses(Path("whole")));
     EXPECT_TRUE(Slurp(JoinPath("out", c.result)) == Slurp(JoinPath("whole", c.result)));
-    // And on with all the memory there is, as if it had been there before.
+    // Resumes with all memory, as if it had been available before.
     Arguments on = TrainStep(c.options, "out");
     on.insert(on.end(), {"--overwrite", "false", "--resume=out/checkpoint-1"});
     const Ended resumed = Temper(on);
@@ -168,7 +168,7 @@ TEST_F(Memory, ARunThatDoesNotFitItsCgroupKeepsTheRestOnDiskAndTrainsTheSame) {
   }
 }
 
-// Half of it was written by each rank: it is put together tensor by tensor.
+// Each rank wrote half of it: the export assembles it tensor by tensor.
 TEST_F(Memory, ExportOfAShardedCheckpointTakesMemoryForOneTensor) {
   Arguments train = TrainStep({"--model", Grown(), "--method", "full", "--from_scratch"}, "sharded");
   train.insert(train.end(), {"--nprocs", "2", "--mesh", "fsdp=2"});
@@ -182,7 +182,7 @@ TEST_F(Memory, ExportOfAShardedCheckpointTakesMemoryForOneTensor) {
   EXPECT_LT(exported.peak_rss, Temper({"version"}).peak_rss + MiB(16)) << "of a model of " << ToString(whole);
 }
 
-// Stages need different amounts: each is limited by its own, and what one leaves is the others'.
+// Stages need different amounts: each has its own limit, and the others get what one leaves.
 TEST_F(Memory, APipelineThatDoesNotFitItsCgroupKeepsTheRestOnDiskAndTrainsTheSame) {
   Arguments options = {"--model", Grown(), "--method", "full", "--from_scratch", "--nprocs", "2", "--mesh", "pp=2"};
   const Ended everywhere = Temper(TrainStep(options, "whole"));

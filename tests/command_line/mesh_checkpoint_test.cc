@@ -1,5 +1,5 @@
-// Runs of several ranks saved, stopped and gone on with: on the same mesh in the same bits, on any other with the same
-// losses; and what else reads their checkpoints.
+// Runs of several ranks are saved, stopped and resumed: on the same mesh with the same bits, on any other with the same
+// losses. Other commands read their checkpoints, too.
 #include <cmath>
 #include <filesystem>
 #include <set>
@@ -47,7 +47,7 @@ class MeshCheckpoint : public Workplace {
     ASSERT_EQ(ended.code, 0) << ended.err;
     EXPECT_NE(ended.err.find(says), std::string::npos) << ended.err;
   }
-  // What a run that was never stopped left, aside: `out` stays and can be stopped.
+  // Keeps the result of a run that was never stopped; `out` remains for one to be stopped.
   void KeepWhole(const std::string& out) const {
     ASSERT_TRUE(PosixEnv().RemoveTree(Path("whole")).ok());
     std::filesystem::copy(Path(out), Path("whole"), std::filesystem::copy_options::recursive);
@@ -61,13 +61,13 @@ class MeshCheckpoint : public Workplace {
   }
 };
 
-// What cost decided is kept with the checkpoint: it decides again, though options now say what cost would not.
+// Decisions by cost are saved with the checkpoint and kept, even if cost would decide otherwise under the new options.
 TEST_F(MeshCheckpoint, KeepsDecisionsUnlessToldOtherwise) {
   const auto decided = [&](const std::string& out) {
     const Json manifest = Json::parse(temper::Slurp(Path(JoinPath(out, "checkpoint-6/manifest.json"))));
     return manifest["decisions"].dump();
   };
-  // With one micro-batch there is nothing to decide.
+  // With one micro-batch there is no decision.
   const auto with = [&](Arguments more) {
     more.insert(more.end(), {"--gradient_accumulation_steps", "2"});  // the last one counts
     return Steps("full", "fsdp=2", "out", more);
@@ -77,30 +77,30 @@ TEST_F(MeshCheckpoint, KeepsDecisionsUnlessToldOtherwise) {
   EXPECT_NE(first.find("\"grad_sync\":\"step\""), std::string::npos) << first;
   EXPECT_NE(first.find("embed_tokens.weight\":\"table\""), std::string::npos) << first;
   StopAtThree("out");
-  RunWell(with({"--resume"}), "as in the run so far");
+  RunWell(with({"--resume"}), "same as the resumed run");
   EXPECT_EQ(decided("out"), first);
   StopAtThree("out");
-  RunWell(with({"--resume", "--mesh.grad_sync", "micro_batch"}), "grad_sync: micro_batch, not step: as asked for");
+  RunWell(with({"--resume", "--mesh.grad_sync", "micro_batch"}), "grad_sync: micro_batch, not step: requested");
 }
 
-// The feed-forward part's weights gathered over tensor ranks: a decision like others, and told by the plan.
-TEST_F(MeshCheckpoint, KeepsWhatTensorRanksExchange) {
+// Gathering the feed-forward part's weights over tensor ranks is a decision like others, and the plan shows it.
+TEST_F(MeshCheckpoint, KeepsTheDecisionOnWhatTensorRanksExchange) {
   const auto with = [&](const Arguments& more) { return Steps("full", "tp=2", "out", more); };
-  RunWell(with({"--mesh.mlp", "weights"}), "mlp: weights, not activations: as asked for");
+  RunWell(with({"--mesh.mlp", "weights"}), "mlp: weights, not activations: requested");
   const auto asked = Losses(Path("out"));
   StopAtThree("out");
-  RunWell(with({"--resume"}), "mlp: weights, not activations: as in the run so far");
+  RunWell(with({"--resume"}), "mlp: weights, not activations: same as the resumed run");
   EXPECT_EQ(Losses(Path("out")), asked);
-  RunWell(with({"--overwrite"}), "mlp: activations, not weights: it moves less");
+  RunWell(with({"--overwrite"}), "mlp: activations, not weights: it sends less");
   for (const auto& [step, loss] : Losses(Path("out"))) EXPECT_NEAR(loss, asked.at(step), 1e-5 * loss) << step;
   const Ended plan = Temper({"plan", "--model", Model(), "--method", "lora", "--mesh", "tp=2", "--dtype", "f32",
                              "--max_seq_len", "512", "--per_device_train_batch_size", "4"});
   EXPECT_EQ(plan.code, 0) << plan.err;
-  EXPECT_NE(plan.out.find("mlp: weights, not activations: it moves less"), std::string::npos) << plan.out;
+  EXPECT_NE(plan.out.find("mlp: weights, not activations: it sends less"), std::string::npos) << plan.out;
 }
 
-// Where a tensor's parts lie is no setting of the run: it may change from one start to the next.
-TEST_F(MeshCheckpoint, GoesOnWithOtherShardingRules) {
+// The placement of a tensor's parts is not a setting of the run: it may change when resuming.
+TEST_F(MeshCheckpoint, ResumesWithOtherShardingRules) {
   for (const char* method : {"full", "lora"}) {
     SCOPED_TRACE(method);
     ASSERT_TRUE(PosixEnv().RemoveTree(Path("out")).ok());
@@ -115,10 +115,10 @@ TEST_F(MeshCheckpoint, GoesOnWithOtherShardingRules) {
   }
 }
 
-TEST_F(MeshCheckpoint, GoesOnInTheSameBits) {
+TEST_F(MeshCheckpoint, ResumesWithTheSameBits) {
   for (const char* method : {"full", "lora"}) {
     for (const std::string mesh : {"fsdp=2", "tp=2", "pp=2", "dp=2", "cp=2", "tp=4,tp_mode=2d"}) {
-      // What an adapter adds is how it is saved, which the other meshes do as fsdp does.
+      // An adapter only differs in how it is saved, which is the same on the other meshes as with fsdp.
       if (method == std::string("lora") && (mesh == "dp=2" || mesh == "cp=2" || mesh.find("2d") != mesh.npos)) continue;
       SCOPED_TRACE(fmt::format("{} {}", method, mesh));
       ASSERT_TRUE(PosixEnv().RemoveTree(Path("out")).ok());
@@ -131,8 +131,8 @@ TEST_F(MeshCheckpoint, GoesOnInTheSameBits) {
   }
 }
 
-// A launcher passes the signal on, and the ranks agree on the step after which they stop.
-TEST_F(MeshCheckpoint, StoppedByATermSignalItIsSavedAndGoesOnInTheSameBits) {
+// A launcher forwards the signal, and the ranks agree on the step after which they stop.
+TEST_F(MeshCheckpoint, StoppedByATermSignalItIsSavedAndResumesWithTheSameBits) {
   const Arguments steps = Steps("full", "fsdp=2", "out", {"--max_steps", "60", "--save_steps", "30"});
   RunWell(steps);
   KeepWhole("out");
@@ -142,7 +142,7 @@ TEST_F(MeshCheckpoint, StoppedByATermSignalItIsSavedAndGoesOnInTheSameBits) {
   run.Signal(SIGTERM);
   const Ended stopped = run.Wait();
   EXPECT_EQ(stopped.code, 75) << stopped.err;
-  EXPECT_NE(stopped.err.find("checkpoint saved; go on with the same command and --resume"), std::string::npos);
+  EXPECT_NE(stopped.err.find("checkpoint saved; continue with the same command and --resume"), std::string::npos);
   EXPECT_FALSE(Has("out/model.safetensors")) << "it was not stopped";
   Arguments on = steps;
   on.push_back("--resume");
@@ -150,7 +150,7 @@ TEST_F(MeshCheckpoint, StoppedByATermSignalItIsSavedAndGoesOnInTheSameBits) {
   ExpectSame(Path("whole"), Path("out"));
 }
 
-TEST_F(MeshCheckpoint, MetricsSayWhatEachRankSpentItsTimeOnAndItsMemory) {
+TEST_F(MeshCheckpoint, MetricsHaveTheTimeAndMemoryOfEachRank) {
   RunWell(Steps("full", "fsdp=2", "out"));
   std::ifstream in(Path("out/metrics.jsonl"));
   int rows = 0;
@@ -169,7 +169,7 @@ TEST_F(MeshCheckpoint, MetricsSayWhatEachRankSpentItsTimeOnAndItsMemory) {
   EXPECT_EQ(rows, 6);
 }
 
-TEST_F(MeshCheckpoint, GoesOnOnAnyOtherMesh) {
+TEST_F(MeshCheckpoint, ResumesOnAnyOtherMesh) {
   using Ways = std::vector<std::pair<std::string, std::string>>;
   const Ways of_full = {{"fsdp=2", ""},
                         {"", "fsdp=2"},
@@ -192,24 +192,24 @@ TEST_F(MeshCheckpoint, GoesOnOnAnyOtherMesh) {
     for (const std::string& mesh : meshes) RunWell(Steps(method, mesh, fmt::format("{}-{}", method, mesh)));
     const auto expected = Losses(Path(fmt::format("{}-", method)));
     ASSERT_EQ(expected.size(), 6u);
-    EXPECT_NE(expected.at(1), expected.at(6)) << "nothing was learnt";
+    EXPECT_NE(expected.at(1), expected.at(6)) << "the loss did not change";
     for (const auto& [from, to] : ways) {
       SCOPED_TRACE(fmt::format("{}: {} -> {}", method, from, to));
       const std::string out = fmt::format("{}-{}-to-{}", method, from, to);
       RunWell(Steps(method, to, out, {fmt::format("--resume={}-{}/checkpoint-3", method, from)}),
-              "the run goes on in another environment (mesh ");
+              "the run continues in another environment (mesh  ");
       const auto losses = Losses(Path(out));
       ASSERT_EQ(losses.size(), 3u);
       for (const auto& [step, loss] : losses) EXPECT_NEAR(loss, expected.at(step), 1e-5 * expected.at(step)) << step;
     }
   }
-  // The same rows a step on however many ranks; else it is another run.
+  // Any number of ranks must have the same rows per step; otherwise it is another run.
   ExpectEnd(Temper(Steps("full", "", "other", {"--resume=full-/checkpoint-3", "--gradient_accumulation_steps", "1"})),
             2, {"rows per step were 2", "now 1"});
 }
 
-// The batch stays what it was: 24 rows a step, however many ranks there are to deal them to.
-TEST_F(MeshCheckpoint, GoesOnOnAnyNumberOfRanksThatDividesTheBatch) {
+// The batch stays the same: 24 rows per step, on any number of ranks.
+TEST_F(MeshCheckpoint, ResumesOnAnyNumberOfRanksThatDividesTheBatch) {
   const auto run = [&](int ranks, int accumulation, const std::string& out, const Arguments& more = {}) {
     Arguments all = Train({"--method", "full", "--dtype", "f32", "--max_steps", "4", "--save_steps", "2",
                            "--learning_rate", "1e-3", "--max_seq_len", "32", "--output_dir", out, "--nprocs",
@@ -221,7 +221,7 @@ TEST_F(MeshCheckpoint, GoesOnOnAnyNumberOfRanksThatDividesTheBatch) {
   RunWell(run(1, 24, "1"));
   const auto expected = Losses(Path("1"));
   ASSERT_EQ(expected.size(), 4u);
-  // Only the command's number of ranks changes, as it would with the same YAML file.
+  // Only the number of ranks on the command line changes, as with the same YAML file.
   for (const auto& [from, to, steps] : {std::tuple{"8", 3, 8}, {"8", 1, 24}, {"1", 8, 3}}) {
     SCOPED_TRACE(fmt::format("{} -> {}", from, to));
     const std::string out = fmt::format("{}to{}", from, to);
@@ -244,7 +244,7 @@ TEST_F(MeshCheckpoint, GoesOnOnAnyNumberOfRanksThatDividesTheBatch) {
   EXPECT_TRUE(Slurp("of_checkpoint/model.safetensors") == Slurp("of_result/model.safetensors"));
 }
 
-TEST_F(MeshCheckpoint, IsReadAsTheModelThatItIs) {
+TEST_F(MeshCheckpoint, OtherCommandsReadItAsAModel) {
   RunWell(Steps("full", "fsdp=2", "full"));
   EXPECT_FALSE(Has("full/checkpoint-6/model.safetensors")) << "weights are not written twice";
   EXPECT_TRUE(Has("full/checkpoint-6/state-00001-of-00002.safetensors"));
@@ -271,14 +271,14 @@ TEST_F(MeshCheckpoint, IsReadAsTheModelThatItIs) {
   EXPECT_EQ(texts[0], texts[1]);
   EXPECT_EQ(texts[0], texts[2]);
 
-  // A damaged slice is found by who checks, and the run does not go on from it.
+  // Commands that verify find a damaged slice, and the run does not resume from it.
   std::string bytes = Slurp("full/checkpoint-6/state-00001-of-00002.safetensors");
   bytes.back() = static_cast<char>(bytes.back() ^ 1);
   Spill("full/checkpoint-6/state-00001-of-00002.safetensors", bytes);
   ExpectEnd(Temper({"inspect", "full/checkpoint-6"}), 1, {"state-00001-of-00002.safetensors: tensor ", "is damaged"});
 }
 
-TEST_F(MeshCheckpoint, OfAnAdapterIsAnAdapter) {
+TEST_F(MeshCheckpoint, OtherCommandsReadItAsAnAdapter) {
   RunWell(Steps("lora", "tp=2", "out"));
   const std::string adapter = Slurp("out/checkpoint-6/adapter_model.safetensors");
   EXPECT_GT(adapter.size(), 1000u);
@@ -293,7 +293,7 @@ TEST_F(MeshCheckpoint, OfAnAdapterIsAnAdapter) {
   }
 }
 
-// Of ranks that hold the same, one writes it.
+// If several ranks hold the same slice, one writes it.
 TEST_F(MeshCheckpoint, CopiesAreWrittenOnce) {
   RunWell(Steps("full", "dp=2", "out"));
   const Manifest manifest = Must(ReadManifest(PosixEnv(), Path("out/checkpoint-6")));

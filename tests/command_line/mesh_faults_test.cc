@@ -1,5 +1,5 @@
-// A rank of a run that dies, hangs or was started differently: the run of all ends soon, with one message that says
-// which rank it was and why, and nothing that was saved is lost.
+// If a rank dies, hangs or was started differently, the whole run ends soon, with one message that names the rank and
+// the reason, and no checkpoint is lost.
 #include <elf.h>
 #include <sys/ptrace.h>
 #include <sys/syscall.h>
@@ -28,7 +28,7 @@ int FromEnvironment(const char* name, int otherwise) {
   return text == nullptr ? otherwise : std::atoi(text);
 }
 
-// Where the program of process `pid` begins: code that no thread comes to again.
+// The entry point of process `pid`: code that no thread executes again.
 uint64_t EntryOf(pid_t pid) {
   std::ifstream in(fmt::format("/proc/{}/auxv", pid), std::ios::binary);
   Elf64_auxv_t entry;
@@ -38,8 +38,8 @@ uint64_t EntryOf(pid_t pid) {
   return 0;
 }
 
-// Puts the main thread of `pid` to sleep for ever while it computes, as a kernel that hangs would, and leaves all other
-// threads as they are. False where processes may not be traced.
+// Puts the main thread of `pid` to sleep forever while it computes, like a hanging kernel; all other threads continue.
+// False if processes may not be traced.
 bool HangMainThread(pid_t pid) {
   // again: mov eax, SYS_pause; syscall; jmp again
   constexpr uint64_t kPause[] = {0xEB'05'0F'00'00'00'22'B8, 0xF7};
@@ -50,7 +50,7 @@ bool HangMainThread(pid_t pid) {
     const bool stopped = ptrace(PTRACE_INTERRUPT, pid, 0, 0) == 0 && waitpid(pid, &status, __WALL) == pid &&
                          WIFSTOPPED(status) && ptrace(PTRACE_GETREGS, pid, 0, &registers) == 0;
     if (!stopped) return false;
-    const bool computes = static_cast<int64_t>(registers.orig_rax) < 0;  // it was not interrupted in a system call
+    const bool computes = static_cast<int64_t>(registers.orig_rax) < 0;  // not interrupted in a system call
     if (computes) {
       for (size_t i = 0; i < 2; ++i) ptrace(PTRACE_POKETEXT, pid, entry + 8 * i, kPause[i]);
       registers.rip = entry;
@@ -63,7 +63,7 @@ bool HangMainThread(pid_t pid) {
   return false;
 }
 
-// The lines of ours that say what went wrong; mpirun adds some of its own.
+// Temper's own error lines; mpirun adds others.
 std::vector<std::string> Errors(const std::string& err) {
   std::vector<std::string> errors;
   std::istringstream in(err);
@@ -131,7 +131,7 @@ TEST_F(MeshFaults, ARankThatIsKilledEndsAllOthersWithOneMessage) {
       EXPECT_LT(SecondsSince(begin), 30);
       EXPECT_EQ(ended.code, 128 + SIGKILL);
       const auto errors = Errors(ended.err);
-      // mpirun may end them before they have found out; then it is the one that says it.
+      // mpirun may end them before they notice; then it reports the error.
       if (!mpi) {
         EXPECT_EQ(errors.size(), 1u) << ended.err;
       }
@@ -145,10 +145,10 @@ TEST_F(MeshFaults, ARankThatIsKilledEndsAllOthersWithOneMessage) {
   }
 }
 
-// Both ways of starting ranks at once: what takes long is the patience with a rank that may yet come.
+// Runs both ways of starting ranks concurrently: most of the time is the timeout for a hanging rank.
 class HangingRank : public MeshFaults {
  protected:
-  // `hang` makes a process hang, or returns false; `seen_as`: what is seen of one that does.
+  // `hang` makes a process hang, or returns false; `seen_as`: how the message describes it.
   void EndsAllOthersWithOneMessage(const std::function<bool(pid_t)>& hang, const std::string& seen_as,
                                    bool answers_other_hosts) {
     struct Hanging {
@@ -176,8 +176,8 @@ class HangingRank : public MeshFaults {
       EXPECT_LT(SecondsSince(begin), 30) << "15 s of patience, then those that stay are made to end";
       const auto errors = Errors(ended.err);
       ASSERT_EQ(errors.size(), 1u) << ended.err;
-      // Who waits on the same host sees the process; another's question, which may come first under MPI, has no answer
-      // where the whole process is stopped.
+      // A rank that waits on the same host sees the process. Under MPI another rank's query may come first, and a
+      // stopped process does not answer it.
       const bool seen =
           errors[0].find(fmt::format("(process {}) gives no sign of life", hanging.victim)) != std::string::npos &&
           errors[0].find(seen_as) != std::string::npos;
@@ -189,15 +189,15 @@ class HangingRank : public MeshFaults {
   }
 };
 
-TEST_F(HangingRank, ThatIsStoppedEndsAllOthersWithOneMessage) {
+TEST_F(HangingRank, StoppedAsAWholeEndsAllOthersWithOneMessage) {
   EndsAllOthersWithOneMessage([](pid_t victim) { return kill(victim, SIGSTOP) == 0; }, "it is stopped", false);
 }
 
-TEST_F(HangingRank, WhoseKernelSleepsWhileItsOtherThreadsGoOnEndsAllOthersWithOneMessage) {
+TEST_F(HangingRank, WithASleepingKernelAndLiveThreadsEndsAllOthersWithOneMessage) {
   EndsAllOthersWithOneMessage(HangMainThread, "it sleeps", true);
 }
 
-TEST_F(MeshFaults, WhatAllRanksGetWrongIsSaidOnce) {
+TEST_F(MeshFaults, AnErrorOfAllRanksIsReportedOnce) {
   for (const bool mpi : {false, true}) {
     if (mpi && !HasMpirun()) continue;
     const Ended missing = Run(ThreeRanks(mpi, "out", {"--model", "nowhere"}));
@@ -214,7 +214,7 @@ TEST_F(MeshFaults, WhatAllRanksGetWrongIsSaidOnce) {
   }
 }
 
-// Two ranks of one kind and a third of another, each in a folder of its own: as on machines that were set up apart.
+// Two equal ranks and a different third one, each in its own folder, as on machines that were set up separately.
 TEST_F(MeshFaults, RanksThatWereStartedDifferentlyAreRefusedBeforeTheFirstStep) {
   if (!HasMpirun()) GTEST_SKIP() << "there is no mpirun";
   for (const char* name : {"here", "there"}) {
@@ -223,7 +223,7 @@ TEST_F(MeshFaults, RanksThatWereStartedDifferentlyAreRefusedBeforeTheFirstStep) 
   }
   const auto run = [&](const Arguments& of_the_third) {
     Arguments all = Mpirun();
-    const Arguments two = Train({"--model", "model", "--output_dir", Path("out")});  // shared, as it must be
+    const Arguments two = Train({"--model", "model", "--output_dir", Path("out")});  // shared, as required
     all.insert(all.end(), {"-n", "2", "-wdir", Path("here"), TEMPER_PROGRAM});
     all.insert(all.end(), two.begin(), two.end());
     all.insert(all.end(), {":", "-n", "1", "-wdir", Path("there"), TEMPER_PROGRAM});
@@ -235,10 +235,10 @@ TEST_F(MeshFaults, RanksThatWereStartedDifferentlyAreRefusedBeforeTheFirstStep) 
   EXPECT_EQ(settings.code, 2);
   ASSERT_EQ(Errors(settings.err).size(), 1u) << settings.err;
   for (const char* part :
-       {"error: rank 2: ", "other settings than rank 0", "learning_rate 0.007, not 0.0002", "max_steps 3, not 4"}) {
+       {"error: rank 2: ", "settings differ from rank 0's", "learning_rate 0.007, not 0.0002", "max_steps 3, not 4"}) {
     EXPECT_NE(Errors(settings.err)[0].find(part), std::string::npos) << settings.err;
   }
-  // Data is read by the first rank alone.
+  // Only the first rank reads data.
   ASSERT_TRUE(PosixEnv().RemoveFile(Path("there/d.jsonl")).ok());
   const Ended without_data = run({});
   EXPECT_EQ(without_data.code, 0) << without_data.err;
@@ -252,13 +252,13 @@ TEST_F(MeshFaults, RanksThatWereStartedDifferentlyAreRefusedBeforeTheFirstStep) 
   const Ended model = run({});
   EXPECT_EQ(model.code, 2);
   ASSERT_EQ(Errors(model.err).size(), 1u) << model.err;
-  EXPECT_NE(Errors(model.err)[0].find("error: rank 2: model: the model on this rank's machine is not the one"),
+  EXPECT_NE(Errors(model.err)[0].find("error: rank 2: model: the model on this rank's machine differs from rank 0's"),
             std::string::npos)
       << model.err;
   EXPECT_EQ(model.err.find("train step"), std::string::npos);
 }
 
-// Saves every step onto a disk that is `mounted` as a tmpfs of these options, until one fails.
+// Saves every step on a disk that is `mounted` as a tmpfs with these options, until a save fails.
 class FullDisk : public MeshFaults {
  protected:
   static bool CanMount() { return geteuid() == 0 && std::system("unshare --mount true 2>/dev/null") == 0; }
@@ -282,7 +282,7 @@ class FullDisk : public MeshFaults {
   }
 };
 
-// A disk of 24 MB: room for a checkpoint and the reserve of 16 MiB when the run begins, and for few more.
+// A disk of 24 MB: room for a checkpoint and the reserve of 16 MiB at the start, and for a few more.
 TEST_F(FullDisk, IsSeenBeforeASaveAndEndsAllWithOneMessage) {
   if (!CanMount()) GTEST_SKIP() << "cannot mount";
   for (const bool mpi : {false, true}) {
@@ -291,9 +291,8 @@ TEST_F(FullDisk, IsSeenBeforeASaveAndEndsAllWithOneMessage) {
   }
 }
 
-// One that says it has room and then has none: the kernel's ENOSPC meets whichever rank writes first when files run
-// out.
-TEST_F(FullDisk, ThatRefusesAWriteEndsAllWithOneMessage) {
+// A disk that reports free space but is full: the first rank that writes when files run out gets ENOSPC.
+TEST_F(FullDisk, AtAWriteEndsAllWithOneMessage) {
   if (!CanMount()) GTEST_SKIP() << "cannot mount";
   for (const bool mpi : {false, true}) {
     if (mpi && !HasMpirun()) continue;
@@ -301,7 +300,7 @@ TEST_F(FullDisk, ThatRefusesAWriteEndsAllWithOneMessage) {
   }
 }
 
-// Ranks share a file without a name: how large /dev/shm is (64 MB in many containers) does not matter.
+// Ranks share an unnamed file: the size of /dev/shm (64 MB in many containers) does not matter.
 TEST_F(MeshFaults, RanksOfOneMachineNeedNoDevShm) {
   if (geteuid() != 0 || std::system("unshare --mount true 2>/dev/null") != 0) GTEST_SKIP() << "cannot mount";
   std::string train;
@@ -312,8 +311,8 @@ TEST_F(MeshFaults, RanksOfOneMachineNeedNoDevShm) {
             {"share memory through a file", "ulimit -f unlimited"});
 }
 
-// Whichever rank is killed, whenever: the run goes on from the newest checkpoint and ends in the bytes of one that was
-// never stopped. TEMPER_KILLS and TEMPER_KILL_SEED say how many kills and which.
+// Any rank is killed at any time: the run resumes from the newest checkpoint and ends with the bytes of a run that was
+// never stopped. TEMPER_KILLS and TEMPER_KILL_SEED: number and seed of the kills.
 class RandomKills : public MeshFaults {
  protected:
   static constexpr int kRanks = 3;
@@ -341,16 +340,16 @@ class RandomKills : public MeshFaults {
       SCOPED_TRACE(fmt::format("kill {} of seed {}, from step {}", killed, seed, newest));
       Process run(on, folder());
       std::this_thread::sleep_for(std::chrono::duration<double>(std::uniform_real_distribution<>(0, life)(random)));
-      const int rank = std::uniform_int_distribution<>(0, kRanks)(random);  // the last: the one that has started them
+      const int rank = std::uniform_int_distribution<>(0, kRanks)(random);  // the last: their launcher
       std::vector<EndOf> ranks;
       for (int r = 0; r < kRanks; ++r) ranks.emplace_back(ProcessOfRank(run.pid(), r));
       const pid_t victim = rank == kRanks ? run.pid() : ranks[static_cast<size_t>(rank)].pid();
       if (victim > 0) kill(victim, SIGKILL);
       const auto begin = Clock::now();
       const Ended ended = run.Wait();
-      for (const EndOf& each : ranks) EXPECT_TRUE(each.Comes(30 - SecondsSince(begin))) << "a rank goes on";
+      for (const EndOf& each : ranks) EXPECT_TRUE(each.Comes(30 - SecondsSince(begin))) << "a rank still runs";
       const auto saved = Checkpoints("out");
-      EXPECT_GE(saved.empty() ? 0 : saved.back(), newest) << "a finished save is gone";
+      EXPECT_GE(saved.empty() ? 0 : saved.back(), newest) << "a finished save is lost";
       newest = saved.empty() ? 0 : saved.back();
       if (ended.code == 0) {
         ASSERT_NO_FATAL_FAILURE(finish());
@@ -368,10 +367,10 @@ class RandomKills : public MeshFaults {
   }
 
  private:
-  // Of a process that is nobody's child here.
+  // The end of a process that is not a child of this one.
   class EndOf {
    public:
-    // 0: of none.
+    // 0: no process.
     explicit EndOf(pid_t pid) : pid_(pid), fd_(pid > 0 ? static_cast<int>(syscall(SYS_pidfd_open, pid, 0)) : -1) {}
     EndOf(EndOf&& other) noexcept : pid_(other.pid_), fd_(std::exchange(other.fd_, -1)) {}
     ~EndOf() {
@@ -388,8 +387,8 @@ class RandomKills : public MeshFaults {
     int fd_;
   };
 
-  // That names the rank and what happened to it. Under mpirun it is mpirun's where that was faster than the ranks; of
-  // one that ended before it had joined the others mpirun does not always say which it was.
+  // The message that names the rank and what happened to it. Under mpirun it is mpirun's if that was faster than the
+  // ranks; mpirun does not always name a rank that ended before it had joined the others.
   static void ExpectOneMessage(bool mpi, const Ended& ended, int rank) {
     const auto errors = Errors(ended.err);
     ASSERT_LE(errors.size(), 1u) << ended.err;

@@ -1,5 +1,5 @@
-// Models of each architecture trained by the program itself under mpirun: the losses of one rank. With
-// TEMPER_TEST_DATA, a published model, too, from its own weights.
+// Models of each architecture, trained by the program under mpirun, have the losses of one rank. With TEMPER_TEST_DATA,
+// also a published model, from its own weights.
 #include <filesystem>
 
 #include "comm/mpi/mpi_communicator.h"
@@ -30,7 +30,7 @@ class MeshModels : public Workplace {
     ASSERT_EQ(alone.code, 0) << alone.err;
     const auto expected = Losses(Path("alone"));
     ASSERT_EQ(expected.size(), 4u);
-    EXPECT_NE(expected.at(1), expected.at(4)) << "nothing was learnt";
+    EXPECT_NE(expected.at(1), expected.at(4)) << "the loss did not change";
     ASSERT_TRUE(PosixEnv().CreateFolders(Path("spill")).ok());
     struct Several {
       const char* mesh;

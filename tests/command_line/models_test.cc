@@ -1,4 +1,4 @@
-// What --model may be, and what goes to stdout: results alone, for scripts.
+// Tests what --model accepts, and that only results go to stdout, for scripts.
 #include <cmath>
 #include <sstream>
 
@@ -49,7 +49,7 @@ class Models : public Workplace {
 ScratchFolder* Models::runs_ = nullptr;
 
 TEST_F(Models, GenerateAndEvalTakeAModelAnAdapterAnOutputAndACheckpoint) {
-  // An adapter folder with nothing else in it, as PEFT leaves one.
+  // An adapter folder with nothing else in it, as PEFT writes it.
   ASSERT_TRUE(PosixEnv().CreateFolders(Path("adapter")).ok());
   for (const char* file : {"adapter_config.json", "adapter_model.safetensors"}) {
     Spill(JoinPath("adapter", file), temper::Slurp(Of("lora/") + file));
@@ -73,7 +73,7 @@ TEST_F(Models, GenerateAndEvalTakeAModelAnAdapterAnOutputAndACheckpoint) {
   EXPECT_LT(loss[Of("lora")], loss[kModel]) << "the adapter is not used";
   EXPECT_LT(loss[Of("full")], loss[kModel]) << "the trained weights are not used";
   EXPECT_NE(loss[Of("lora")], loss[Of("lora/checkpoint-2")]);
-  // The base by hand, where the adapter names another place.
+  // --base, if the adapter names another place.
   std::string config = Slurp("adapter/adapter_config.json");
   config.replace(config.find(kModel), kModel.size(), "/nowhere/at-all");
   Spill("adapter/adapter_config.json", config);
@@ -94,7 +94,7 @@ TEST_F(Models, ExportMergesEveryKindToTheSameLoss) {
     for (const char* file : {"tokenizer.json", "tokenizer_config.json", "config.json"}) {
       EXPECT_TRUE(Has(JoinPath("merged", file))) << file;
     }
-    // Merged in f32: rounding alone separates the two.
+    // Merged in f32: the two differ only by rounding.
     EXPECT_NEAR(Evaluate("merged")["eval_loss"].get<double>(), Evaluate(model)["eval_loss"].get<double>(), 1e-4);
   }
   ExpectEnd(Temper({"export", "--model", kModel, "--output_dir", "merged"}), 2, {"merged is not empty", "--overwrite"});
@@ -108,7 +108,7 @@ TEST_F(Models, EveryStoredTypeIsRead) {
   for (const char* dtype : {"f16", "bf16", "f32"}) {
     ASSERT_EQ(Temper({"export", "--model", kModel, "--output_dir", dtype, "--dtype", dtype}).code, 0);
     EXPECT_NE(Temper({"inspect", dtype}).out.find(dtype), std::string::npos);
-    // The example's weights are bf16; f16 rounds away what is below 6e-8.
+    // The example's weights are bf16; f16 rounds values below 6e-8 to zero.
     EXPECT_NEAR(Evaluate(dtype)["eval_loss"].get<double>(), loss, 1e-4) << dtype;
     EXPECT_EQ(Temper(Train({"--model", dtype, "--max_steps", "1", "--output_dir", std::string("o_") + dtype})).code, 0);
   }
@@ -127,11 +127,11 @@ TEST_F(Models, InspectTakesEveryKindAndAFile) {
   ExpectEnd(Temper({"inspect", "."}), 1, {"holds nothing that Temper knows"});
 }
 
-TEST_F(Models, TrainGoesOnFromAnAdapter) {
+TEST_F(Models, TrainContinuesFromAnAdapter) {
   ExpectEnd(Temper(Train({"--model", Of("lora"), "--max_steps", "1"})), 0, {"settings    lora.r 16: of the adapter"});
   EXPECT_TRUE(Has("out/adapter_config.json"));
   ExpectEnd(Temper(Train({"--model", Of("lora"), "--lora.r", "4", "--output_dir", "o2"})), 2,
-            {"lora.* differs from what the adapter", "(r 16, alpha 32)"});
+            {"lora.* differs from the configuration of adapter", "(r 16, alpha 32)"});
   ExpectEnd(Temper(Train({"--model", Of("lora"), "--method", "full", "--output_dir", "o3"})), 2,
             {"is an adapter, but method is full", "temper export --model"});
 }
@@ -148,7 +148,7 @@ TEST_F(Models, ChatAnswersLineByLineOnStdout) {
   EXPECT_EQ(std::count(ended.out.begin(), ended.out.end(), '\n'), 2) << ended.out;
 }
 
-TEST_F(Models, GenerateAnswersAMessageAsChatDoes) {
+TEST_F(Models, GenerateAnswersAMessageLikeChat) {
   const Arguments decoding = {"--model", Of("lora"), "--threads", "1", "--max_new_tokens", "8", "--temperature", "0"};
   const auto with = [&](Arguments command) {
     command.insert(command.end(), decoding.begin(), decoding.end());
@@ -171,7 +171,7 @@ TEST_F(Models, GenerateAnswersAMessageAsChatDoes) {
   EXPECT_NE(drawn("1"), drawn("2"));
 }
 
-TEST_F(Models, GenerateSaysThatItStoppedAtTheModelsLastPosition) {
+TEST_F(Models, GenerateWarnsIfItStopsAtTheModelsLastPosition) {
   std::string config = Slurp(JoinPath(CopyModel("short"), "config.json"));
   const std::string positions = "\"max_position_embeddings\": 512";
   ASSERT_NE(config.find(positions), config.npos);
@@ -181,11 +181,11 @@ TEST_F(Models, GenerateSaysThatItStoppedAtTheModelsLastPosition) {
     return Temper(
         {"generate", "--model", "short", "--prompt", "Why is the sky", "--max_new_tokens", tokens, "--threads", "1"});
   };
-  ExpectEnd(generate("64"), 0, {"the answer is cut off after", "it fills the 16 positions that the model has"});
+  ExpectEnd(generate("64"), 0, {"the answer is cut off after", "it fills the 16 positions of the model"});
   EXPECT_EQ(generate("4").err.find("cut off"), std::string::npos);
 }
 
-TEST_F(Models, PreviewShowsWhatIsLearnt) {
+TEST_F(Models, PreviewShowsSupervisedText) {
   const Ended ended = Temper({"data", "preview", "--model", kModel, "--data", "d.jsonl"});
   ASSERT_EQ(ended.code, 0) << ended.err;
   const Json row = Json::parse(FirstLines(Path("d.jsonl"), 1));
@@ -202,15 +202,15 @@ TEST_F(Models, PreviewPrintsEverySampleAsJson) {
     const Json sample = Json::parse(line);
     EXPECT_EQ(sample["place"], "d.jsonl line " + std::to_string(samples + 1));
     EXPECT_EQ(sample["input_ids"].size(), sample["labels"].size());
-    size_t learnt = 0;
+    size_t supervised = 0;
     for (size_t i = 0; i < sample["labels"].size(); ++i) {
       if (sample["labels"][i] == -100) continue;
       EXPECT_EQ(sample["labels"][i], sample["input_ids"][i]);
-      ++learnt;
+      ++supervised;
     }
     const Json& span = sample["spans"].back();
-    EXPECT_GT(learnt, 0u);
-    EXPECT_LE(span["end"].get<size_t>() - span["begin"].get<size_t>(), learnt);
+    EXPECT_GT(supervised, 0u);
+    EXPECT_LE(span["end"].get<size_t>() - span["begin"].get<size_t>(), supervised);
     const auto answer = Json::parse(row)["messages"].back()["content"].get<std::string>();
     EXPECT_NE(span["text"].get<std::string>().find(answer.substr(0, 12)), std::string::npos) << line;
   }
@@ -237,9 +237,9 @@ TEST_F(Models, TemplatesGetTheirVariables) {
   ExpectEnd(Temper({"chat", "--model", "switched", "--chat_template_kwargs", "[]"}), 2, {"should be a JSON object"});
 }
 
-// transformers 5 reads the tokenizer.json of a LlamaTokenizer otherwise: what leaves Temper names a class that it does
-// not touch.
-TEST_F(Models, AFinishedModelNamesATokenizerClassThatIsReadAsItIs) {
+// transformers 5 changes the tokenizer.json of a LlamaTokenizer:
+// Temper's output names a class that it leaves unchanged.
+TEST_F(Models, AFinishedModelNamesATokenizerClassThatIsReadUnchanged) {
   CopyModel("llama");
   Json config = Json::parse(Slurp("llama/tokenizer_config.json"));
   config["tokenizer_class"] = "LlamaTokenizer";
@@ -264,10 +264,10 @@ TEST_F(Models, PreviewPacksRowsAsLongAsTrainingDoes) {
   };
   EXPECT_EQ(row_of({}), 512);
   EXPECT_EQ(row_of({"--max_seq_len", "96"}), 96);
-  EXPECT_EQ(row_of({"--max_seq_len", "700"}), 700) << "which training takes with a warning";
+  EXPECT_EQ(row_of({"--max_seq_len", "700"}), 700) << "training accepts this with a warning";
 }
 
-TEST_F(Models, PlanNeedsConfigJsonAlone) {
+TEST_F(Models, PlanNeedsOnlyConfigJson) {
   Spill("config.json", temper::Slurp(kModel + "/config.json"));
   ASSERT_TRUE(PosixEnv().CreateFolders(Path("bare")).ok());
   Spill("bare/config.json", Slurp("config.json"));
@@ -317,7 +317,7 @@ TEST_F(Help, CommandsExplainThemselves) {
   ExpectEnd(Temper({"trian"}), 2, {"no command 'trian'; did you mean 'train'?"});
 }
 
-// Nothing that a command needs, threads or libraries or a look at the machine, may be set up before it is known which.
+// Threads, libraries and machine detection may only be set up once the command is known to need them.
 TEST_F(Help, TakesLessThan50MillisecondsOfAProcessor) {
 #ifdef TEMPER_SANITIZED
   GTEST_SKIP() << "a sanitizer takes longer to start";

@@ -1,4 +1,4 @@
-// What a run does to the folder it writes to: nothing that is there is lost by accident.
+// A run's effect on its output folder: no existing file is lost by accident.
 #include <cmath>
 
 #include "temper_program.h"
@@ -18,12 +18,12 @@ TEST_F(OutputFolder, WithARunInItIsRefusedWithoutResumeOrOverwrite) {
   ASSERT_EQ(Temper(Train({"--max_steps", "2", "--overwrite"})).code, 0);
   EXPECT_FALSE(Has("out/checkpoint-4"));
   EXPECT_TRUE(Has("out/checkpoint-2"));
-  EXPECT_EQ(Slurp("out/notes.txt"), "mine") << "not of the run";
-  EXPECT_EQ(Slurp("out/checkpoint-notes"), "mine too") << "not of the run";
+  EXPECT_EQ(Slurp("out/notes.txt"), "mine") << "not a file of the run";
+  EXPECT_EQ(Slurp("out/checkpoint-notes"), "mine too") << "not a file of the run";
 }
 
-// What is to be replaced goes when the new run is ready to begin, not before.
-TEST_F(OutputFolder, OverwriteLosesNothingWhereTheNewRunCannotBegin) {
+// Files to be replaced are removed only when the new run is ready to begin.
+TEST_F(OutputFolder, OverwriteLosesNothingIfTheNewRunCannotBegin) {
   ASSERT_EQ(Temper(Train({})).code, 0);
   const std::string adapter = Slurp("out/adapter_model.safetensors");
   Spill("broken.jsonl", "{\"prompt\": \"a\", \"completion\": \"b\"}\n{\"prompt\": \n");
@@ -42,12 +42,12 @@ TEST_F(OutputFolder, OverwriteLosesNothingWhereTheNewRunCannotBegin) {
   }
 }
 
-TEST_F(OutputFolder, OverwriteDeletesNoModelThatNoRunWrote) {
+TEST_F(OutputFolder, OverwriteDeletesNoModelFromOutside) {
   const std::string model = CopyModel("precious");
   ExpectEnd(Temper(Train({"--output_dir", "precious", "--overwrite"})), 2,
-            {"precious holds model.safetensors, which no run of Temper left there"});
+            {"precious holds model.safetensors, which is not from a run of Temper"});
   EXPECT_TRUE(Has("precious/model.safetensors"));
-  // Nor what the run itself reads, whatever it is called.
+  // Nor files that the run itself reads, under any name.
   ASSERT_EQ(Temper(Train({})).code, 0);
   ASSERT_EQ(symlink("out", Path("link").c_str()), 0);
   ExpectEnd(Temper(Train({"--model", "link", "--overwrite"})), 2, {"overwrite would delete the model of this run"});
@@ -60,16 +60,16 @@ TEST_F(OutputFolder, KeepsASettingsFileThatItsUserWroteThere) {
   Spill("mine/run.yaml", settings);
   for (const char* how : {"--overwrite", "--resume"}) {
     ExpectEnd(Temper({"train", "mine/run.yaml", "--output_dir", "mine", how}), 2,
-              {"mine/run.yaml lies in output_dir (mine)", "give it another name"});
+              {"mine/run.yaml is in output_dir (mine)", "rename it"});
   }
   EXPECT_EQ(Slurp("mine/run.yaml"), settings);
-  // That of a run is the run's own: it is what one goes on from.
+  // A run's own settings file may be overwritten: it is used to resume.
   ASSERT_EQ(Temper(Train({})).code, 0);
   EXPECT_EQ(Temper({"train", "out/run.yaml", "--output_dir", "out", "--resume"}).code, 0);
   EXPECT_EQ(Temper({"train", "out/run.yaml", "--output_dir", "out", "--overwrite"}).code, 0);
 }
 
-TEST_F(OutputFolder, IsHeldByOneProcess) {
+TEST_F(OutputFolder, IsLockedByOneProcess) {
   Process first(Command(Train({"--max_steps", "80"})), folder());
   ASSERT_TRUE(first.ReadErrUntil("train step 2/80"));
   for (const char* how : {"--overwrite", "--resume"}) {
@@ -81,7 +81,7 @@ TEST_F(OutputFolder, IsHeldByOneProcess) {
 }
 
 TEST_F(OutputFolder, KeepsTheNewestAndTheBestCheckpoints) {
-  // Every step towards the pirate's words is one away from those that the model began with.
+  // Each step towards the pirate's words moves away from the model's original ones.
   Spill("plain.jsonl", FirstLines(kExample + "/base_eval.jsonl", 6));
   const Ended ended = Temper(Train({"--eval_data", "plain.jsonl", "--learning_rate", "5e-3", "--max_steps", "6",
                                     "--save_steps", "1", "--save_total_limit", "2"}));
@@ -103,14 +103,14 @@ TEST_F(OutputFolder, KeepsTheNewestAndTheBestCheckpoints) {
   EXPECT_EQ(kept, (std::vector<std::string>{best_name, "checkpoint-5", "checkpoint-6"}));
 }
 
-TEST_F(OutputFolder, ThatCannotBeWrittenIsFoundBeforeDataIsRead) {
+TEST_F(OutputFolder, UnwritableIsReportedBeforeDataIsRead) {
   Spill("file", "");
   const Ended ended = Temper(Train({"--output_dir", "file/out"}));
   ExpectEnd(ended, 1, {"the output folder file/out cannot be used", "Not a directory"});
   EXPECT_EQ(ended.err.find("data        "), std::string::npos) << "the data was read first:\n" << ended.err;
 }
 
-TEST_F(OutputFolder, AStartThatFailsLeavesNothingThatWasNotThere) {
+TEST_F(OutputFolder, AFailedStartLeavesNoNewFiles) {
   Spill("broken.jsonl", "{\"prompt\": \"a\", \"completion\": \"b\"}\n{\"prompt\": \n");
   for (const char* made : {"mine", "empty"}) ASSERT_TRUE(PosixEnv().CreateFolders(Path(made)).ok());
   Spill("mine/notes.txt", "mine");
@@ -128,7 +128,7 @@ TEST_F(OutputFolder, AStartThatFailsLeavesNothingThatWasNotThere) {
   EXPECT_EQ(Temper(Train({"--output_dir", "new/inner", "--max_steps", "1"})).code, 0);
 }
 
-// A disk of its own in a namespace of its own: where the system allows none, the test says so.
+// A separate disk in a separate namespace: if the system does not allow one, the test reports it.
 class SmallDisk : public Workplace {
  protected:
   // Runs the shell script with an empty tmpfs of `mebibytes` at ./disk.
@@ -139,7 +139,7 @@ class SmallDisk : public Workplace {
                    folder())
         .Wait();
   }
-  // The system gave none: no program unshare, or no right to make a namespace or to mount.
+  // The system does not allow it: no program unshare, or no permission to make a namespace or to mount.
   static bool NoDisk(const Ended& ended) {
     return ended.code == 99 || ended.code == 126 || ended.err.starts_with("unshare:");
   }
@@ -150,14 +150,14 @@ class SmallDisk : public Workplace {
   }
 };
 
-TEST_F(SmallDisk, ThatIsTooSmallIsFoundBeforeDataIsRead) {
+TEST_F(SmallDisk, TooSmallIsReportedBeforeDataIsRead) {
   const Ended ended = OnDisk(8, Shell(Train({"--output_dir", "disk/out"})));
   if (NoDisk(ended)) GTEST_SKIP() << "no disk of its own to be had here: " << ended.err;
   ExpectEnd(ended, 1, {"before training", "disk/out needs", "Free some space or choose another folder"});
   EXPECT_EQ(ended.err.find("data        "), std::string::npos) << ended.err;
 }
 
-TEST_F(SmallDisk, AnExportThatDoesNotFitLeavesTheOneBefore) {
+TEST_F(SmallDisk, AnExportThatDoesNotFitKeepsThePreviousOne) {
   const std::string run = Shell({"export", "--model", kModel, "--output_dir", "disk/out", "--overwrite"});
   const Ended ended = OnDisk(64, run + "&& head -c 44M /dev/zero > disk/fill\n" + run + "; echo exit code $?\n" +
                                      Shell({"inspect", "disk/out"}) + "> /dev/null && echo valid");
@@ -166,7 +166,7 @@ TEST_F(SmallDisk, AnExportThatDoesNotFitLeavesTheOneBefore) {
   EXPECT_EQ(ended.out, "exit code 1\nvalid\n") << ended.err;
 }
 
-TEST_F(SmallDisk, ThatFillsUpLeavesThePreviousCheckpoint) {
+TEST_F(SmallDisk, FillingUpKeepsThePreviousCheckpoint) {
   const std::string run = Shell(Train({"--output_dir", "disk/out", "--max_steps", "2000", "--save_steps", "20"}));
   const std::string generate =
       Shell({"generate", "--model", "disk/out", "--prompt", "Why", "--threads", "1", "--max_new_tokens", "1"});
@@ -184,7 +184,7 @@ TEST_F(SmallDisk, ThatFillsUpLeavesThePreviousCheckpoint) {
   EXPECT_NE(ended.out.find("exit code 1"), std::string::npos) << ended.out << ended.err;
   EXPECT_NE(ended.out.find("valid checkpoint-20"), std::string::npos) << ended.out << ended.err;
   EXPECT_NE(ended.out.find("usable"), std::string::npos) << ended.out << ended.err;
-  // Metrics or a save: whichever met the full disk first.
+  // Metrics or a save, whichever hits the full disk first.
   EXPECT_TRUE(ended.err.find("could not be saved; earlier checkpoints are untouched") != std::string::npos ||
               ended.err.find("No space left on device. Free some space") != std::string::npos)
       << ended.err;

@@ -1,4 +1,4 @@
-// temper plan as a user meets it: what its JSON says of what was considered, and what it makes of a run's data.
+// temper plan for users: the considered choices in its JSON, and its use of a run's data.
 #include "temper_program.h"
 
 namespace temper::program {
@@ -26,7 +26,7 @@ class Plan : public Workplace {
   }
 };
 
-TEST_F(Plan, NamesTheWaysToMakeAStepFitThatWereConsidered) {
+TEST_F(Plan, NamesTheConsideredWaysToMakeAStepFit) {
   const Json open = Report({"--method", "full"});
   EXPECT_FALSE(open.contains("placement"));
   const int64_t whole = open["bytes"]["device"]["total"];
@@ -53,7 +53,7 @@ TEST_F(Plan, NamesTheWaysToMakeAStepFitThatWereConsidered) {
   }
 }
 
-TEST_F(Plan, AttentionIsCostedByTheLengthsOfDocumentsWhereTheDataIsRead) {
+TEST_F(Plan, ReadDataEstimatesAttentionFromTheLengthsOfDocuments) {
   const auto attention = [](const Json& report) {
     double seconds = 0;
     for (const Json& op : report["ops"]) {
@@ -75,12 +75,12 @@ TEST_F(Plan, AttentionIsCostedByTheLengthsOfDocumentsWhereTheDataIsRead) {
   EXPECT_LT(attended, 0.5) << "the example's answers are shorter than 256 tokens";
   EXPECT_LT(attention(read), attention(unread));
   EXPECT_LT(read["model_flops"], unread["model_flops"]);
-  EXPECT_EQ(read["bytes"], unread["bytes"]) << "what a step reserves depends on no data";
+  EXPECT_EQ(read["bytes"], unread["bytes"]) << "a step's reserved memory does not depend on data";
   ExpectEnd(Temper({"plan", "--model", kModel, "--read_data", "true"}), 2, {"read_data", "--data"});
 }
 
-// All of its script has run, on what is planned and on what was measured.
-TEST_F(Plan, ItsPageIsDrawnInABrowserBesideAMeasuredRun) {
+// Its whole script has run, on planned and on measured data.
+TEST_F(Plan, ABrowserDrawsItsPageBesideAMeasuredRun) {
   ASSERT_EQ(Temper(Train({"--profile", "--max_steps", "2", "--memory.placement", "host"})).code, 0);
   const Json report = Report({"--memory.placement", "host", "--html", "page.html", "--measured", "out/trace.json"});
   ASSERT_FALSE(report.is_null());
@@ -109,21 +109,21 @@ TEST_F(Plan, ItsPageIsDrawnInABrowserBesideAMeasuredRun) {
   EXPECT_NE(part("memory_key").find("activations and scratch"), std::string::npos);
   EXPECT_GE(count(part("tiers"), "<tr>"), 3u) << "device and host, below their title";
   EXPECT_NE(part("moves").find("host to device"), std::string::npos);
-  // Kernels, fetches and evictions of either, 46 pixels each: the canvas is as high as what was drawn on it.
+  // Kernels, fetches and evictions of both, 46 pixels each: the canvas is as high as its content.
   EXPECT_NE(part("queues").find(fmt::format("height=\"{}\"", 2 * 3 * 46 + 34)), std::string::npos) << part("queues");
   EXPECT_NE(part("ops").find("planned / measured"), std::string::npos);
   EXPECT_GE(count(part("ops"), "<tr>"), report["ops"].size() + 2) << "a title, and the step";
   EXPECT_NE(part("tensors").find("model.layers.0.mlp.down_proj.weight"), std::string::npos);
 }
 
-TEST_F(Plan, ATraceThatIsNoneIsAnErrorOfItsOption) {
+TEST_F(Plan, AnInvalidTraceIsAnErrorThatNamesItsOption) {
   ExpectEnd(
       Temper({"plan", "--model", kModel, "--cluster", "RTX2060-6", "--html", "page.html", "--measured", "d.jsonl"}), 1,
       {"--measured: d.jsonl"});
   EXPECT_FALSE(Has("page.html"));
 }
 
-// Every line of it, but those that say something of the machine at hand.
+// Every line of it, except those about this machine.
 TEST_F(Plan, PrintsWhatTheDocsShow) {
   const auto model = [&](const std::string& name, const std::string& config) {
     ASSERT_TRUE(PosixEnv().CreateFolders(Path(name)).ok());

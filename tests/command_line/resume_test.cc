@@ -1,4 +1,5 @@
-// Stopping and going on: `temper train` stopped by any signal and resumed ends in the bytes of a run never stopped.
+// Stopping and resuming: `temper train` stopped by any signal
+// and resumed ends with the bytes of a run that never stopped.
 #include "temper_program.h"
 
 namespace temper::program {
@@ -13,14 +14,14 @@ std::vector<std::string> Checkpoints(const std::string& out) {
 
 class Resume : public Workplace {
  protected:
-  // The same relative paths in each folder: they are part of what is saved.
+  // The same relative paths in each folder, because they are saved.
   std::string Folder(const std::string& name) const {
     TEMPER_CHECK(PosixEnv().CreateFolders(Path(name)).ok());
     for (const char* file : {"d.jsonl", "e.jsonl"}) Spill(JoinPath(name, file), Slurp(file));
     return Path(name);
   }
 
-  // `stop_at`: what the run says when a signal comes.
+  // `stop_at`: the output of the run at which the signal is sent.
   void StoppedEndsAsWhole(const Arguments& options, const std::string& stop_at,
                           const std::vector<std::pair<int, int>>& signals_and_codes) {
     Arguments run = Train({"--max_steps", "80", "--eval_data", "e.jsonl", "--save_steps", "12"});
@@ -40,7 +41,7 @@ class Resume : public Workplace {
       EXPECT_EQ(ended.code, code) << ended.err;
       EXPECT_FALSE(PosixEnv().IsFile(stopped + "/out/adapter_config.json")) << "it was not stopped";
       if (code > 0) {
-        EXPECT_NE(ended.err.find("checkpoint saved; go on with the same command and --resume"), std::string::npos);
+        EXPECT_NE(ended.err.find("checkpoint saved; continue with the same command and --resume"), std::string::npos);
       }
       const auto saved = Checkpoints(stopped + "/out");
       ASSERT_FALSE(saved.empty());
@@ -52,54 +53,55 @@ class Resume : public Workplace {
   }
 };
 
-// With dropout, evaluations at every step (a stop breaks one off) and rows of metrics over three steps (a stop falls
-// between two). The second save begins when the first has ended: after step 24 one is there, whatever the disk.
-TEST_F(Resume, LoraStoppedByAnySignalEndsInTheSameBytes) {
+// With dropout, evaluations at every step (a stop aborts one) and rows of metrics over three steps (a stop falls
+// between two). The second save begins when the first has ended: after step 24 there is one, on any disk.
+TEST_F(Resume, LoraStoppedByAnySignalEndsWithTheSameBytes) {
   StoppedEndsAsWhole({"--lora.dropout", "0.1", "--eval_steps", "1", "--logging_steps", "3"}, "step 25  eval_loss",
                      {{SIGTERM, 75}, {SIGKILL, -SIGKILL}});
 }
 
-TEST_F(Resume, FullStoppedEndsInTheSameBytes) {
+TEST_F(Resume, FullStoppedEndsWithTheSameBytes) {
   StoppedEndsAsWhole({"--method", "full", "--learning_rate", "1e-3", "--save_total_limit", "2"}, "step 13/80",
                      {{SIGINT, 130}});
 }
 
-TEST_F(Resume, WithValuesInEveryTierStoppedEndsInTheSameBytes) {
+TEST_F(Resume, WithValuesInEveryTierStoppedEndsWithTheSameBytes) {
   StoppedEndsAsWhole({"--method", "full", "--learning_rate", "1e-3", "--save_total_limit", "2", "--memory.weights",
                       "host", "--memory.gradients", "host", "--memory.optimizer", "disk", "--memory.disk", "spill"},
                      "step 13/80", {{SIGTERM, 75}});
 }
 
-TEST_F(Resume, SgdStoppedEndsInTheSameBytes) {
+TEST_F(Resume, SgdStoppedEndsWithTheSameBytes) {
   StoppedEndsAsWhole({"--method", "full", "--optimizer", "sgd", "--learning_rate", "0.1", "--memory.optimizer", "disk",
                       "--memory.disk", "spill"},
                      "step 13/80", {{SIGTERM, 75}});
 }
 
-TEST_F(Resume, WithinALimitStoppedEndsInTheSameBytes) {
+TEST_F(Resume, WithinALimitStoppedEndsWithTheSameBytes) {
   StoppedEndsAsWhole({"--method", "full", "--learning_rate", "1e-3", "--memory.device", "8MiB"}, "step 13/80",
                      {{SIGTERM, 75}});
 }
 
-TEST_F(Resume, LoraOnWeightsThatStayOnTheDiskStoppedEndsInTheSameBytes) {
+TEST_F(Resume, LoraOnWeightsThatStayOnTheDiskStoppedEndsWithTheSameBytes) {
   StoppedEndsAsWhole({"--memory.weights", "disk", "--memory.placement", "host"}, "step 13/80", {{SIGTERM, 75}});
 }
 
-// A step may take minutes, in which nothing else tells that the signal has come.
-TEST_F(Resume, AStopSaysWhatItWaitsForAndASecondSignalThatWorkIsLost) {
+// A step may take minutes, in which nothing else shows that the signal arrived.
+TEST_F(Resume, AStopReportsItsWaitAndASecondSignalTheLostWork) {
   Process run(Command(Train({"--max_steps", "3", "--gradient_accumulation_steps", "64"})), folder());
   ASSERT_TRUE(run.ReadErrUntil("train step 1/3"));
   run.Signal(SIGINT);
-  ASSERT_TRUE(run.ReadErrUntil("stopping: the step that is under way is finished and saved; a second signal"));
+  ASSERT_TRUE(run.ReadErrUntil("stopping: finishing and saving the current step; a second signal"));
   run.Signal(SIGINT);
   const Ended ended = run.Wait();
   EXPECT_EQ(ended.code, 130);
-  EXPECT_TRUE(ended.err.ends_with("stopped at once: what came after the last checkpoint is lost\n")) << ended.err;
+  EXPECT_TRUE(ended.err.ends_with("stopped at once: progress since the last checkpoint is lost\n")) << ended.err;
   EXPECT_TRUE(Checkpoints(Path("out")).empty());
 }
 
-// A large model and its data take minutes to read, in which a job may be preempted: who requeues it goes by the code.
-TEST_F(Resume, AStopBeforeTheFirstStepExitsAsOneAfterIt) {
+// A large model and its data take minutes to read, in which a
+// job may be preempted: requeueing depends on the exit code.
+TEST_F(Resume, AStopBeforeTheFirstStepHasTheExitCodeOfOneAfterIt) {
   const std::string rows = temper::Slurp(kExample + "/pirate_train.jsonl");
   std::string many;
   for (int i = 0; i < 100; ++i) many += rows;
@@ -111,15 +113,14 @@ TEST_F(Resume, AStopBeforeTheFirstStepExitsAsOneAfterIt) {
     const Ended ended = run.Wait();
     EXPECT_EQ(ended.code, 75) << strsignal(number) << ended.err;
     EXPECT_TRUE(
-        ended.err.ends_with("stopped before the first step, with nothing to save: start again with the same "
-                            "command\n"))
+        ended.err.ends_with("stopped before the first step, with nothing to save: run the same command again\n"))
         << ended.err;
     EXPECT_FALSE(PosixEnv().IsFile(Path("out/run.yaml")));
   }
 }
 
-// Kernel and shell both tell of it.
-TEST_F(Resume, ATerminalThatClosesStopsARunAfterASave) {
+// Kernel and shell both send SIGHUP.
+TEST_F(Resume, AClosedTerminalStopsARunAfterASave) {
   Process run(Command(Train({"--max_steps", "80", "--save_steps", "0"})), folder());
   ASSERT_TRUE(run.ReadErrUntil("train step 2/80"));
   run.Signal(SIGHUP);
@@ -128,7 +129,7 @@ TEST_F(Resume, ATerminalThatClosesStopsARunAfterASave) {
   EXPECT_EQ(Checkpoints(Path("out")).size(), 1u);
 }
 
-TEST_F(Resume, NeedsNoWeightsOfTheModelWhereTheCheckpointHasAll) {
+TEST_F(Resume, NeedsNoWeightsOfTheModelIfTheCheckpointHasAll) {
   const std::string model = CopyModel("model");
   Arguments run = Train({"--model", model, "--method", "full", "--max_steps", "80", "--save_steps", "0"});
   Process first(Command(run), folder());
@@ -145,7 +146,7 @@ TEST_F(Resume, TruncatesMetricsToTheCheckpointsStep) {
   const Arguments run = Train({"--max_steps", "5", "--save_steps", "2"});
   ASSERT_EQ(Temper(run).code, 0);
   const std::string whole = Slurp("out/metrics.jsonl");
-  // As a power failure leaves it: later checkpoints never were, the last row is half there.
+  // As after a power failure: later checkpoints are missing, the last row is incomplete.
   ASSERT_TRUE(PosixEnv().RemoveTree(Path("out/checkpoint-5")).ok());
   ASSERT_TRUE(PosixEnv().RemoveTree(Path("out/checkpoint-4")).ok());
   Spill("out/metrics.jsonl", whole + "{\"step\": 6, \"epo");
@@ -158,10 +159,10 @@ TEST_F(Resume, TruncatesMetricsToTheCheckpointsStep) {
   for (std::string line; std::getline(in, line);) steps.push_back(Json::parse(line)["step"].get<int64_t>());
   EXPECT_EQ(steps, (std::vector<int64_t>{1, 2, 3, 4, 5}));
   const auto first_rows = [](const std::string& text) { return text.substr(0, text.find("{\"step\": 3")); };
-  EXPECT_EQ(first_rows(Slurp("out/metrics.jsonl")), first_rows(whole)) << "rows up to the checkpoint stay as they are";
+  EXPECT_EQ(first_rows(Slurp("out/metrics.jsonl")), first_rows(whole)) << "rows up to the checkpoint stay unchanged";
 }
 
-// A run goes on another day as what it was begun as.
+// A run resumed on another day keeps its original choices.
 TEST_F(Resume, KeepsTheDateAndTypeThatWereChosenAtTheStart) {
   const Arguments run = Train({"--template_date", "2024-02-29", "--dtype", "f32", "--save_steps", "2"});
   ASSERT_EQ(Temper(run).code, 0);
@@ -178,7 +179,7 @@ TEST_F(Resume, WithAnotherOptimizerIsRefusedByNameBothWays) {
     ASSERT_EQ(Temper(Train({"--optimizer", saved, "--output_dir", saved})).code, 0);
     const Ended refused = Temper(Train({"--optimizer", other, "--output_dir", saved, "--resume"}));
     ExpectEnd(refused, 2,
-              {"trained with optimizer: " + saved + ", whose states are none of " + other + "'s",
+              {"trained with optimizer: " + saved + ", whose states " + other + " cannot use",
                "resume with optimizer: " + saved});
   }
   EXPECT_EQ(Slurp("adamw/checkpoint-4/manifest.json").find("optimizer"), std::string::npos);
@@ -187,20 +188,20 @@ TEST_F(Resume, WithAnotherOptimizerIsRefusedByNameBothWays) {
   EXPECT_NE(inspected.out.find("optimizer sgd"), std::string::npos) << inspected.out;
 }
 
-TEST_F(Resume, OfOtherSettingsOrDataIsRefusedAndSaysWhich) {
+TEST_F(Resume, WithOtherSettingsOrDataIsRefusedByName) {
   ASSERT_EQ(Temper(Train({})).code, 0);
   const std::string result = Slurp("out/adapter_model.safetensors");
   ExpectEnd(Temper(Train({"--learning_rate", "1e-3", "--max_steps", "9", "--resume"})), 2,
             {"trained with other settings: max_steps 4 (now 9), learning_rate 0.0002 (now 0.001)",
              "--model out/checkpoint-4"});
   Spill("d.jsonl", FirstLines(kExample + "/chef_train.jsonl", 60));
-  ExpectEnd(Temper(Train({"--resume"})), 2, {"out/checkpoint-4", "d.jsonl has changed since", "Bring it back"});
+  ExpectEnd(Temper(Train({"--resume"})), 2, {"out/checkpoint-4", "d.jsonl has changed", "Restore it"});
   EXPECT_TRUE(Slurp("out/adapter_model.safetensors") == result) << "a refused run has lost the result";
 }
 
-// What comes after the named checkpoint is given up, but not deleted; and neither rotation nor a later --resume takes
-// it for the newest.
-TEST_F(Resume, FromAnOlderCheckpointSetsLaterOnesAside) {
+// Checkpoints after the named one are set aside, not deleted;
+// neither rotation nor a later --resume takes one for the newest.
+TEST_F(Resume, FromAnOlderCheckpointRenamesLaterOnes) {
   ASSERT_EQ(Temper(Train({"--max_steps", "6", "--save_steps", "2"})).code, 0);
   const std::string given_up = Slurp("out/checkpoint-4/manifest.json");
   const Ended resumed =
@@ -209,16 +210,16 @@ TEST_F(Resume, FromAnOlderCheckpointSetsLaterOnesAside) {
   EXPECT_EQ(Checkpoints(Path("out")),
             (std::vector<std::string>{"checkpoint-4.abandoned", "checkpoint-6", "checkpoint-6.abandoned"}));
   EXPECT_EQ(Slurp("out/checkpoint-4.abandoned/manifest.json"), given_up);
-  // Of another run's folder: only into an empty one.
+  // From another run's folder: only into an empty one.
   ExpectEnd(Temper(Train({"--output_dir", "new", "--max_steps", "6", "--resume=out/checkpoint-6"})), 0, {"at step 6"});
   ASSERT_EQ(Temper(Train({"--output_dir", "other"})).code, 0);
   ExpectEnd(Temper(Train({"--output_dir", "other", "--max_steps", "6", "--resume=out/checkpoint-6"})), 2,
-            {"other has checkpoints of its own"});
+            {"other has its own checkpoints"});
   ExpectEnd(Temper(Train({"--max_steps", "6", "--resume=out/checkpoint-99"})), 1,
             {"out/checkpoint-99", "no such folder"});
 }
 
-TEST_F(Resume, WithTheCheckpointBehindASpaceSaysHowToWriteIt) {
+TEST_F(Resume, WithTheCheckpointAfterASpaceExplainsTheSyntax) {
   ASSERT_TRUE(PosixEnv().CreateFolders(Path("out/checkpoint-2")).ok());
   ExpectEnd(Temper(Train({"--resume", "out/checkpoint-2"})), 2,
             {"'out/checkpoint-2' is a folder, not a YAML file", "write --resume=out/checkpoint-2"});

@@ -1,4 +1,4 @@
-// A run that computes with scalar kernels says so.
+// A run with scalar kernels warns about them.
 #include "temper_program.h"
 
 namespace temper::program {

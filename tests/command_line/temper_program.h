@@ -1,6 +1,5 @@
-// The temper program as its users meet it: started as a process, fed arguments and signals, judged by what it prints,
-// leaves on disk and exits with. Header-only, shared by the tests beside it. One thread, small runs on the example's
-// model.
+// Runs the temper program like a user: starts it as a process, passes arguments and signals, and checks its output,
+// files and exit code. Header-only, shared by the tests beside it. One thread, small runs on the example's model.
 #pragma once
 
 #include <fcntl.h>
@@ -32,8 +31,8 @@ using Arguments = std::vector<std::string>;
 inline const std::string kExample = std::string(TEMPER_SOURCE_DIR) + "/examples/plain";
 inline const std::string kModel = kExample + "/model";
 
-// How a process ended: its exit code, or minus the signal that killed it, the most memory it had, and the time that
-// processors worked for it: unlike the clock's, that is hardly longer on a busy machine.
+// How a process ended: its exit code, or minus the signal that killed it, its peak memory, and its processor time,
+// which unlike wall time hardly grows on a busy machine.
 struct Ended {
   int code = 0;
   Bytes peak_rss;
@@ -47,7 +46,8 @@ class Process {
   Process(const Arguments& command, const std::string& cwd) {
     int out[2], err[2];
     TEMPER_CHECK(pipe2(out, O_CLOEXEC) == 0 && pipe2(err, O_CLOEXEC) == 0);
-    // A page, some forty lines of progress: a run whose lines nobody reads waits, and cannot end before a signal comes.
+    // A page, some forty lines of progress: a run whose output
+    // is not read blocks, and cannot end before a signal comes.
     fcntl(err[1], F_SETPIPE_SZ, 4096);
     pid_ = fork();
     TEMPER_CHECK(pid_ >= 0);
@@ -76,7 +76,7 @@ class Process {
   }
   Process(const Process&) = delete;
 
-  // Reads stderr, no further than `text`; false where it ends before.
+  // Reads stderr up to `text`; false if it ends before.
   bool ReadErrUntil(const std::string& text) {
     while (ended_.err.find(text) == std::string::npos) {
       char c;
@@ -133,7 +133,7 @@ inline Ended RunTemper(const Arguments& arguments, const std::string& cwd) {
   return Process(Command(arguments), cwd).Wait();
 }
 
-// The process that `parent` has started as that rank; 0: there is none.
+// The process that `parent` started as that rank; 0: none.
 inline pid_t ProcessOfRank(pid_t parent, int rank) {
   const std::string launched = fmt::format("TEMPER_LAUNCHED_RANK={} ", rank),
                     of_mpi = fmt::format("OMPI_COMM_WORLD_RANK={}", rank);
@@ -151,7 +151,7 @@ inline pid_t ProcessOfRank(pid_t parent, int rank) {
   return 0;
 }
 
-// A run of the example's model on d.jsonl into out/, some ten milliseconds a step; options given later win.
+// A run of the example's model on d.jsonl into out/, some ten milliseconds a step; later options override earlier ones.
 inline Arguments Train(const Arguments& more) {
   Arguments all = {"train", "--model",        kModel, "--data",        "d.jsonl", "--output_dir",
                    "out",   "--threads",      "1",    "--max_seq_len", "96",      "--gradient_accumulation_steps",
@@ -183,7 +183,7 @@ class Workplace : public testing::Test {
     return text;
   }
 
-  // A copy of the example's model to spoil.
+  // A copy of the example's model that tests may damage.
   std::string CopyModel(const std::string& name) const {
     const std::string to = Path(name);
     TEMPER_CHECK(PosixEnv().CreateFolders(to).ok());
@@ -197,7 +197,8 @@ class Workplace : public testing::Test {
   const ScratchFolder scratch_;
 };
 
-// The run ended with `code`, and its last line is an error (or its stderr somewhere a warning) that has all `parts`.
+// Expects that the run ended with `code`, and that its last line
+// is an error (or its stderr has a warning) with all `parts`.
 inline void ExpectEnd(const Ended& ended, int code, const std::vector<std::string>& parts) {
   EXPECT_EQ(ended.code, code) << ended.err;
   for (const std::string& part : parts) {
@@ -205,7 +206,7 @@ inline void ExpectEnd(const Ended& ended, int code, const std::vector<std::strin
   }
 }
 
-// Every file below `folder` that does not hold a time: the clock, and what metrics.jsonl says of speed and memory.
+// Every file below `folder`, without times: without the clock, and without speed and memory in metrics.jsonl.
 inline std::map<std::string, std::string> BytesOf(const std::string& folder, const std::string& prefix = "") {
   std::map<std::string, std::string> files;
   for (const std::string& name : Must(PosixEnv().List(folder))) {
@@ -237,7 +238,7 @@ inline std::map<int64_t, double> Losses(const std::string& out) {
   return losses;
 }
 
-// That `stopped` ended as `whole` did, checkpoints of steps where only it was stopped aside.
+// Expects that `stopped` ended like `whole`, except for checkpoints of the steps at which it was stopped.
 inline void ExpectSame(const std::string& whole, const std::string& stopped) {
   const auto expected = BytesOf(whole), got = BytesOf(stopped);
   EXPECT_GT(expected.size(), 8u);

@@ -1,4 +1,4 @@
-// What a run gives its user beside a trained model: figures that scripts read, a profile, advice.
+// A run's output besides the trained model: metrics for scripts, a profile, advice.
 #include <cmath>
 #include <set>
 
@@ -24,7 +24,7 @@ TEST_F(TrainedBy, AFileAndItsOverridesLeavesMetricsThatScriptsRead) {
                         "tensorboard: false\n");
   const Ended ended = Temper({"train", "run.yaml", "--output_dir", "out", "--learning_rate", "1e-3"});
   ASSERT_EQ(ended.code, 0) << ended.err;
-  EXPECT_EQ(ended.out, "") << "all but results goes to stderr";
+  EXPECT_EQ(ended.out, "") << "only results go to stdout";
   EXPECT_FALSE(Has("elsewhere"));
   EXPECT_EQ(Json::parse(Slurp("out/adapter_config.json"))["r"], 4);
   int64_t steps = 0, evaluations = 0;
@@ -46,7 +46,7 @@ TEST_F(TrainedBy, AFileAndItsOverridesLeavesMetricsThatScriptsRead) {
   EXPECT_GE(evaluations, 1);
 }
 
-TEST_F(TrainedBy, ARunOfFewStepsIsWarnedAndToldWhatHelps) {
+TEST_F(TrainedBy, ARunOfFewStepsGetsAWarningWithARemedy) {
   ExpectEnd(Temper(Train({})), 0, {"warning", "4 optimizer steps", "raise max_steps"});
 }
 
@@ -64,7 +64,7 @@ TEST_F(TrainedBy, ProfileIsAChromeTraceOfItsInstructions) {
   }
 }
 
-TEST_F(TrainedBy, EpochsEndARunThatNamesNoSteps) {
+TEST_F(TrainedBy, EpochsEndARunWithoutMaxSteps) {
   Spill("d.jsonl", FirstLines(kExample + "/pirate_train.jsonl", 8));
   const Ended ended = Temper({"train", "--model", kModel, "--data", "d.jsonl", "--output_dir", "out", "--threads", "1",
                               "--packing", "false", "--max_seq_len", "96", "--gradient_accumulation_steps", "4",
@@ -76,7 +76,7 @@ TEST_F(TrainedBy, EpochsEndARunThatNamesNoSteps) {
   EXPECT_EQ(rows[3]["epoch"], 2.0);
 }
 
-// No weights are needed, and what is learnt is the text: its own evaluation says so.
+// Needs no weights; the evaluation on the text itself shows that the model learns it.
 TEST_F(TrainedBy, PlainTextTrainsAModelFromScratch) {
   ASSERT_TRUE(PosixEnv().RemoveFile(CopyModel("bare") + "/model.safetensors").ok());
   std::string text;
@@ -88,7 +88,7 @@ TEST_F(TrainedBy, PlainTextTrainsAModelFromScratch) {
   ASSERT_EQ(ended.code, 0) << ended.err;
   const std::vector<Json> rows = Metrics();
   const double vocabulary = Json::parse(Slurp("bare/config.json"))["vocab_size"].get<double>();
-  EXPECT_NEAR(rows.front()["loss"].get<double>(), std::log(vocabulary), 1.0) << "it knew something before";
+  EXPECT_NEAR(rows.front()["loss"].get<double>(), std::log(vocabulary), 1.0) << "it was not untrained";
   EXPECT_LT(rows.back()["loss"].get<double>(), 0.5 * rows.front()["loss"].get<double>());
   EXPECT_EQ(Temper({"inspect", "out"}).code, 0);
 }

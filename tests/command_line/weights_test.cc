@@ -1,5 +1,4 @@
-// Weights of rows and messages, as a user gives them: in the losses of runs, on meshes, after a resume, in `temper
-// plan`.
+// Weights of rows and messages in a user's data: in the losses of runs, on meshes, after a resume, in `temper plan`.
 #include <filesystem>
 #include <functional>
 
@@ -10,7 +9,7 @@ namespace {
 
 class Weights : public Workplace {
  protected:
-  // `from` with a weight for each row; none where it is negative.
+  // `from` with a weight for each row; none if it is negative.
   void Weigh(const std::string& from, const std::string& to, const std::function<double(int row)>& weight_of) const {
     std::string text;
     std::ifstream in(Path(from));
@@ -39,7 +38,7 @@ class Weights : public Workplace {
                 const Arguments& more = {}) const {
     return Temper(Options(data, eval_data, out, more));
   }
-  // Every loss of a run by what it is and its step, and the tokens of it.
+  // Every loss of a run by kind and step, and its tokens.
   std::map<std::string, double> LossesOf(const std::string& out) const {
     std::map<std::string, double> losses;
     std::ifstream in(Path(out + "/metrics.jsonl"));
@@ -78,7 +77,7 @@ TEST_F(Weights, ThatAreAllTheSameGiveTheSameMeans) {
   EXPECT_EQ(Slurp("halves/adapter_model.safetensors"), Slurp("plain/adapter_model.safetensors"));
 }
 
-TEST_F(Weights, OfZeroAreRowsThatAreNotThere) {
+TEST_F(Weights, OfZeroAreLikeMissingRows) {
   const std::string rows = Slurp("d.jsonl");
   Weigh("e.jsonl", "zeros.jsonl", [](int) { return 0; });
   Spill("more.jsonl", rows + Slurp("zeros.jsonl"));
@@ -87,7 +86,7 @@ TEST_F(Weights, OfZeroAreRowsThatAreNotThere) {
   EXPECT_EQ(LossesOf("zeros"), LossesOf("plain"));
 }
 
-TEST_F(Weights, CountInTheLossAndOnEveryMeshAlike) {
+TEST_F(Weights, CountInTheLossEquallyOnEveryMesh) {
   WeighAll(Mixed);
   // The example's tokenizer beside a model whose heads two ranks can share.
   const std::string drawn = CopyModel("drawn");
@@ -124,7 +123,7 @@ TEST_F(Weights, CountInTheLossAndOnEveryMeshAlike) {
   }
 }
 
-TEST_F(Weights, ThatAPlanSeesAreThoseOfTheRun) {
+TEST_F(Weights, InAPlanAreThoseOfTheRun) {
   WeighAll(Mixed);
   const std::string plain = ProgramOf("d.jsonl"), weighed = ProgramOf("d_weighed.jsonl");
   EXPECT_EQ(plain.find("\"weight\""), std::string::npos);
@@ -132,7 +131,7 @@ TEST_F(Weights, ThatAPlanSeesAreThoseOfTheRun) {
   EXPECT_EQ(ProgramOf("not_there_yet.jsonl"), plain);
 }
 
-TEST_F(Weights, ARunThatWasStoppedGoesOnInTheSameBits) {
+TEST_F(Weights, AStoppedRunResumesWithTheSameBits) {
   WeighAll(Mixed);
   const Arguments saving = {"--save_steps", "4", "--max_steps", "40"};
   ASSERT_EQ(TrainOn("d_weighed.jsonl", "e_weighed.jsonl", "whole", saving).code, 0);
@@ -154,7 +153,7 @@ TEST_F(Weights, ARunThatWasStoppedGoesOnInTheSameBits) {
 }
 
 TEST_F(Weights, AreInTheLossThatEvalPrints) {
-  // Of two rows each alone and both together: the mean by weight.
+  // For two rows, alone and together: the weighted mean.
   Spill("one.jsonl", FirstLines(Path("e.jsonl"), 1));
   Spill("other.jsonl", Slurp("e.jsonl").substr(Slurp("one.jsonl").size()));
   const auto eval = [&](const std::string& data) {
@@ -172,7 +171,7 @@ TEST_F(Weights, AreInTheLossThatEvalPrints) {
   EXPECT_NEAR(both["eval_loss"].get<double>(), want, 1e-6 * want);
 }
 
-TEST_F(Weights, ThatAreNoneAreErrorsThatNameTheRow) {
+TEST_F(Weights, InvalidOnesAreErrorsThatNameTheRow) {
   Spill("bad.jsonl", FirstLines(Path("d.jsonl"), 2) + R"({"prompt": "a", "completion": "b", "weight": -1})" + "\n");
   ExpectEnd(Temper(Train({"--data", "bad.jsonl"})), 1, {"bad.jsonl line 3: 'weight' is -1", "from 0 to 256"});
 }

@@ -22,7 +22,7 @@ double Exact(int, int64_t) {
   return 0;
 }
 
-// A sweep through all that an activation can meet: fine steps where it bends, then its tails, then the specials.
+// A sweep over an activation's inputs: fine steps where it bends, then its tails, then special values.
 Tensor Arguments(DType dtype, bool infinities = true) {
   std::vector<double> x;
   for (double a = -20; a <= 20; a += 0.01) x.push_back(a);
@@ -37,7 +37,7 @@ double Sigmoid(double x) {
   return 1 / (1 + std::exp(-x));
 }
 
-// What a factor that underflows in f32 (beyond |x| = 104 it is 0 for the twin too) takes from a product with x.
+// The error of a product with x if a factor underflows in f32 (beyond |x| = 104 it is 0 also for the twin).
 double Underflow(double x) {
   return 2 * kTiny * (1 + std::min(std::fabs(x), 104.0));
 }
@@ -322,7 +322,7 @@ TEST(Dropout, OfPartsIsThatOfTheWholeToTheBit) {
   constexpr int64_t kFirstToken = 3;
   for (DType dtype : kCompute) {
     // Splits at and beside multiples of 4 (draws of a counter) and of 64 (a range), parts narrower than a range, a
-    // whole wider than what a thread takes at a time.
+    // whole wider than a thread's portion.
     for (const std::vector<int64_t>& cuts :
          std::vector<std::vector<int64_t>>{{0, 5, 7}, {0, 1, 2, 3}, {0, 64, 128}, {0, 63, 130, 131}, {0, 4099, 8201}}) {
       const int64_t columns = cuts.back(), rows = columns > 1000 ? 5 : 40;
@@ -351,8 +351,8 @@ TEST(Dropout, OfPartsIsThatOfTheWholeToTheBit) {
   }
 }
 
-// A rank of cp has chunks of every row; what it drops is what one rank drops there.
-TEST(Dropout, OfDealtTokensIsThatOfTheWholeToTheBit) {
+// A rank of cp has chunks of every row; it drops the same elements there as one rank.
+TEST(Dropout, OfSplitTokensIsThatOfTheWholeToTheBit) {
   constexpr int64_t kFirstToken = 24, kRow = 24, kTokens = 2 * kRow;
   for (DType dtype : kCompute) {
     for (const auto& [columns, column, width] : {std::array<int64_t, 3>{7, 0, 7}, {64, 0, 64}, {130, 3, 70}}) {
@@ -361,7 +361,7 @@ TEST(Dropout, OfDealtTokensIsThatOfTheWholeToTheBit) {
           RunOn(ReferenceKernels(), {Op::kDropout, {whole, Rng(5, 6, kFirstToken)}, {{"p", 0.5}}, 7}, 1)[0];
       for (const int64_t ranks : {2, 3}) {
         const ContextPart part{kRow, ranks, ranks - 1};
-        const int64_t first = 3, T = kTokens / ranks - first;  // what tensor ranks leave of them
+        const int64_t first = 3, T = kTokens / ranks - first;  // the part of one tensor rank
         Tensor x({dtype, {T, width}});
         for (int64_t i = 0; i < T * width; ++i) {
           x.Set(i, whole[part.PlaceOf(first + i / width) * columns + column + i % width]);

@@ -1,4 +1,4 @@
-// A rank's part of a small tensor may be empty: kernels take operands of no rows, and sums of no terms are zero.
+// A rank's part of a small tensor may be empty: kernels accept operands without rows, and sums without terms are zero.
 #include <gtest/gtest.h>
 
 #include "backend/cpu/reference/reference.h"
@@ -54,7 +54,7 @@ TEST(EmptyOperands, OfTheUpdate) {
                      {{"beta1", 0.9}, {"beta2", 0.999}, {"eps", 1e-8}, {"weight_decay", 0.1}, {"weight", weight}}};
         if (weight) adamw.attributes.Set("dtype", std::string(ToString(dtype)));
         ExpectConforms(adamw, Exact);
-        OpCase sgd{Op::kSgd, {master, master, master, clip, Scalars()}, SgdSettings()};
+        OpCase sgd{Op::kSgd, {master, master, master, clip, Scalars()}, UpdateSettings(Op::kSgd)};
         sgd.attributes.Set("weight_decay", 0.1);
         sgd.attributes.Set("weight", weight);
         if (weight) sgd.attributes.Set("dtype", std::string(ToString(dtype)));
@@ -64,7 +64,7 @@ TEST(EmptyOperands, OfTheUpdate) {
   }
 }
 
-// Where there is something to sum, few terms in f32.
+// If there are terms, few, in f32.
 double Few(int, int64_t) {
   return 16 * kU;
 }

@@ -1,4 +1,4 @@
-// The reference kernels against PyTorch and transformers: torch_goldens.py made the numbers, in double.
+// The reference kernels against PyTorch and transformers; torch_goldens.py computed the numbers, in double.
 #include <gtest/gtest.h>
 
 #include <cmath>

@@ -26,12 +26,12 @@ class OpGraph {
     graph_.value(id).trainable = trainable;
     Tensor t = Tensor::Random({DType::kF64, shape}, HashName(name));
     for (int64_t i = 0; i < shape.elements(); ++i) {
-      if (std::fabs(t[i]) < 0.02) t.Set(i, t[i] < 0 ? -0.02 : 0.02);  // no closer to relu's kink than the steps reach
+      if (std::fabs(t[i]) < 0.02) t.Set(i, t[i] < 0 ? -0.02 : 0.02);  // further from relu's kink than the steps
     }
     sources_.emplace(id, std::move(t));
     return id;
   }
-  // A value whose gradient is needed but which is no parameter: a source behind a cast that changes nothing.
+  // A value that needs a gradient but is not a parameter: a source with a cast that changes nothing.
   ValueId Activation(const std::string& name, const Shape& shape) {
     return Add(Op::kCast, {Source("source of " + name, shape)}, {{"dtype", std::string("f64")}}, name)[0];
   }
@@ -112,7 +112,7 @@ class OpGraph {
   void ExpectGradients(bool accumulate) const {
     const Graph graph = Differentiate(graph_, accumulate);
     ASSERT_TRUE(Verify(graph).ok()) << Verify(graph).message() << PrintGraph(graph);
-    // What earlier micro-batches left.
+    // Gradients of earlier micro-batches.
     Values start = sources_;
     for (ValueId id = 0; accumulate && id < graph.num_values(); ++id) {
       const Value& v = graph.value(id);

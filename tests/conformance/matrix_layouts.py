@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Writes who holds which element of the matrix units' operands and sums, as Triton's compiler knows it: what
-src/backend/gpu/units/warp_matrix_test.cc has. Needs triton >= 3.5, and no GPU. Usage: matrix_layouts.py
+"""Writes which lane holds which element of the matrix units' operands and sums, according to Triton's compiler, for
+src/backend/gpu/units/warp_matrix_test.cc. Needs triton >= 3.5, but no GPU. Usage: matrix_layouts.py
 
 A line per operand: a lane's elements are numbered, and the bits of that number and of the lane's add up (row, column)."""
 from triton._C.libtriton import amd, gluon_ir, ir, nvidia

@@ -47,7 +47,7 @@ TEST(RmsNorm, OfOnePlusWIsThatOfTheSum) {
   for (size_t k = 0; k < 2; ++k) EXPECT_TRUE(got[k].SameBytes(want[k])) << k;
 }
 
-// A row of G groups is G rows whose statistics stand in a matrix.
+// A row of G groups is like G rows, with the statistics in a matrix.
 TEST(RmsNorm, OfGroupsAgreesWithItsTwin) {
   for (DType dtype : kCompute) {
     for (auto [T, D] : kSizes) {

@@ -39,7 +39,7 @@ const T& At(const std::byte* data, int64_t i) {
   return reinterpret_cast<const T*>(data)[i];
 }
 
-// The input that output 0 may be written over, or -1.
+// The input that output 0 may overwrite, or -1.
 int InPlaceInput(const OpCase& op_case) {
   return OverwritableInput(op_case.op, op_case.attributes, static_cast<int>(op_case.inputs.size()), 0);
 }
@@ -208,13 +208,13 @@ void ExpectClose(const std::vector<Tensor>& got, const std::vector<Tensor>& want
   }
 }
 
-// The GPU's kernel of it, where there is one: agrees with the twin; gives the same bits again, and in place.
+// The GPU's kernel, if there is one: agrees with the twin; gives the same bits when repeated, and in place.
 void ExpectGpuConforms(const OpCase& op_case, const std::vector<Tensor>& want, const Bound& bound) {
   for (const GpuTables& gpu : GpusUnderTest()) {
     SCOPED_TRACE(Describe(op_case) + " on " + gpu.table->name());
     const auto made = gpu.table->Make(SpecOf(op_case, 1));
     if (!made.ok()) {
-      // Of an op or a dtype that is the host's alone; what a vendor's library is asked for it must have.
+      // An op or a dtype only for the host; a vendor's library must have everything that a test requests.
       EXPECT_EQ(made.status().code(), StatusCode::kUnsupported) << made.status().message();
       EXPECT_EQ(made.status().message().find(" has no product "), std::string::npos) << made.status().message();
       continue;
@@ -223,7 +223,7 @@ void ExpectGpuConforms(const OpCase& op_case, const std::vector<Tensor>& want, c
     ExpectClose(got, want, bound);
     const std::vector<Tensor> again = RunOn(*gpu.again, op_case, 1);
     for (size_t k = 0; k < got.size(); ++k) {
-      EXPECT_TRUE(again[k].SameBytes(got[k])) << "output " << k << " is not the same again";
+      EXPECT_TRUE(again[k].SameBytes(got[k])) << "output " << k << " differs when repeated";
     }
     const int target = RuleOf(op_case.op).in_place_input;
     if (target >= 0 && target < static_cast<int>(op_case.inputs.size()) &&
@@ -240,7 +240,7 @@ void ExpectGpuConforms(const OpCase& op_case, const std::vector<Tensor>& want, c
 
 void ExpectConforms(const OpCase& op_case, const Bound& bound) {
   const std::vector<Tensor> want = RunOn(ReferenceKernels(), op_case, 1);
-  // A bound may sum over a row for each of its elements: it is asked once for all tables.
+  // A bound may sum over a row for each of its elements, so it is computed once for all tables.
   constexpr double kUnknown = -1;
   std::vector<std::vector<double>> bounds;
   for (const Tensor& t : want) bounds.emplace_back(t.type().shape.elements(), kUnknown);

@@ -1,4 +1,4 @@
-// One case of an op as a test sees it: operands on the host, run by any kernel table under supervision.
+// One test case of an op: operands on the host; any kernel table runs it, with checks.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +17,7 @@ namespace temper {
 // An owning tensor between guard bytes, 64-byte aligned. Elements read and write as double (floats) or int64_t.
 class Tensor {
  public:
-  explicit Tensor(const TensorType& type);  // poisoned: NaN, or an absurd integer
+  explicit Tensor(const TensorType& type);  // poisoned: NaN, or an invalid integer
   Tensor(const Tensor& other);
   Tensor(Tensor&&) = default;
   Tensor& operator=(Tensor&&) = default;
@@ -47,26 +47,26 @@ struct OpCase {
   std::vector<Tensor> inputs;
   Attributes attributes;
   uint64_t rng_name_hash = 0;
-  bool may_lack_fast_kernel = false;  // the twin may be all there is, e.g. for f64
+  bool may_lack_fast_kernel = false;  // there may be only the twin, e.g. for f64
 };
 
-// The case as a kernel is made for it, types and workspace by the op's rules.
+// The specification of the case's kernel, with types and workspace by the op's rules.
 KernelSpec SpecOf(const OpCase& op_case, int threads);
 
-// Runs it on poisoned outputs and a poisoned workspace of the size that the op's rule says. Expects success, all guard
-// bytes as they were and no input changed. `in_place`: output 0 over the input that the op's rule allows.
+// Runs it on poisoned outputs and a poisoned workspace of the size that the op's rule gives. Expects success, unchanged
+// guard bytes and unchanged inputs. `in_place`: output 0 overwrites the input that the op's rule allows.
 std::vector<Tensor> RunOn(KernelTable& kernels, const OpCase& op_case, int threads, bool in_place = false);
 
-// How far element i of output k may be from the twin's, beside the rounding of both to the output's dtype: what the
-// fast kernel's f32 arithmetic may lose. The test derives it.
+// The allowed difference between element i of output k and the twin's, besides the rounding of both to the output's
+// dtype: the error of the fast kernel's f32 arithmetic. The test derives it.
 using Bound = std::function<double(int k, int64_t i)>;
 
 // On every instruction set of this machine: there is a fast kernel (from AVX2 on); it agrees with its twin within the
-// bound, NaN for NaN; gives the same bits on 1, 2 and 3 threads; and the same bits in place.
+// bound, NaN for NaN, and gives the same bits on 1, 2 and 3 threads and in place.
 void ExpectConforms(const OpCase& op_case, const Bound& bound);
 
 inline constexpr double kU = 0x1.0p-24;      // f32's unit roundoff
-inline constexpr double kTiny = 0x1.0p-126;  // its smallest normal number: what underflow may lose
+inline constexpr double kTiny = 0x1.0p-126;  // its smallest normal number: the error of an underflow
 inline constexpr DType kCompute[] = {DType::kF32, DType::kBF16};
 
 }  // namespace temper

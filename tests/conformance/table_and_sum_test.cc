@@ -18,7 +18,7 @@ double Exact(int, int64_t) {
 Tensor RandomRows(int64_t n, int64_t rows, uint64_t seed) {
   Tensor index({DType::kI32, {n}});
   for (int64_t i = 0; i < n; ++i) {
-    // Low rows are frequent, as tokens are: some occur many times, some never.
+    // Low rows are frequent, like tokens: some occur many times, some never.
     const double u = UniformAt({.seed = seed}, i);
     index.Set(i, std::floor(u * u * u * static_cast<double>(rows)));
   }
@@ -36,7 +36,7 @@ TEST(Embedding, CopiesTheRowsOfItsTokens) {
   }
 }
 
-TEST(Embedding, RefusesRowsOutsideOfItsTable) {
+TEST(Embedding, RefusesRowsOutsideItsTable) {
   for (Isa isa : RunnableIsas()) {
     const auto kernels = MakeCpuKernels({.isa = isa});
     for (int32_t bad : {-1, 8, 10, 2147483647, -2147483647}) {
@@ -141,7 +141,7 @@ TEST(Embedding, BackwardOfAPartOfItsTableIsThePartOfTheGradientToTheBit) {
   }
 }
 
-TEST(Embedding, OfAPartRefusesRowsOutsideOfTheWhole) {
+TEST(Embedding, OfAPartRefusesRowsOutsideTheWhole) {
   for (Isa isa : RunnableIsas()) {
     const auto kernels = MakeCpuKernels({.isa = isa});
     for (auto [row, good] : {std::pair<int32_t, bool>{0, true}, {7, true}, {9, true}, {10, false}, {-1, false}}) {
@@ -169,7 +169,7 @@ TEST(Rope, TableIsTheTwinsToTheBit) {
                   {Tensor::Ints(positions)},
                   {{"inv_freq", inv_freq}, {"interleaved", int64_t{1}}, {"scale", 1.19}}},
                  Exact);
-  // Scaled by where the position is: another libm's logarithm may round otherwise.
+  // Scaled by the position: another libm's logarithm may round differently.
   const OpCase scaled{Op::kRopeTable,
                       {Tensor::Ints(positions)},
                       {{"inv_freq", inv_freq}, {"scale", 1.5}, {"beta", 0.1}, {"original", int64_t{4096}}}};
@@ -181,7 +181,7 @@ TEST(Rope, TableIsTheTwinsToTheBit) {
               1.5 * (1 + 0.1 * std::log(1 + std::floor(70 * 1703 / 4096.0))), 1e-6);
 }
 
-// Of heads of E elements the first R turn.
+// The first R of a head's E elements are rotated.
 TEST(Rope, OfPartsOfHeadsAndOfInterleavedPairsAgreesWithItsTwin) {
   for (DType dtype : kCompute) {
     for (auto [T, heads, E, R] : {std::array<int64_t, 4>{1, 1, 4, 2},
@@ -204,7 +204,7 @@ TEST(Rope, OfPartsOfHeadsAndOfInterleavedPairsAgreesWithItsTwin) {
           return OpCase{
               Op::kRope, {of, table}, {{"head_dim", int64_t{E}}, {"inverse", inverse}, {"interleaved", interleaved}}};
         };
-        // Two products and a sum; what passes is the same to the bit.
+        // Two products and a sum; elements that are not rotated keep their bits.
         ExpectConforms(rope(x, 0), [&, E = E, R = R](int, int64_t i) {
           const int64_t e = i % E;
           if (e >= R) return 0.0;

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Writes torch_goldens.h: what PyTorch and transformers give for small inputs, in double, so that the reference kernels
-mean what users of those libraries mean. Needs torch and transformers. Usage: torch_goldens.py > torch_goldens.h"""
+"""Writes torch_goldens.h: results of PyTorch and transformers for small inputs, in double, so that the reference
+kernels match those libraries. Needs torch and transformers. Usage: torch_goldens.py > torch_goldens.h"""
 import torch
 import torch.nn.functional as F
 from transformers.models.llama.modeling_llama import LlamaRMSNorm, apply_rotary_pos_emb
@@ -9,7 +9,7 @@ torch.set_default_dtype(torch.float64)
 
 
 def wave(seed, *shape):
-    """The inputs: 2 sin(seed + 0.7 i), so that C++ can make them too."""
+    """The inputs: 2 sin(seed + 0.7 i), which C++ can compute, too."""
     n = torch.Size(shape).numel()
     return (2 * torch.sin(seed + 0.7 * torch.arange(n))).reshape(shape).requires_grad_()
 
@@ -25,7 +25,7 @@ print(f"// torch {torch.__version__.split('+')[0]}\n// clang-format off")
 x, w, b = wave(1, 3, 4), wave(2, 4), wave(3, 4)
 norm = LlamaRMSNorm(4, eps=1e-5)
 norm.weight.data = w.detach()
-show("RmsNorm", F.rms_norm(x, (4,), w, 1e-5))  # LlamaRMSNorm computes in f32 whatever its input: compared, not shown
+show("RmsNorm", F.rms_norm(x, (4,), w, 1e-5))  # LlamaRMSNorm computes in f32 for any input: compared, not written
 assert torch.allclose(norm(x), F.rms_norm(x, (4,), w, 1e-5), atol=1e-6)
 show("LayerNorm", F.layer_norm(x, (4,), w, b, 1e-5))
 show("GeluErf", F.gelu(x))

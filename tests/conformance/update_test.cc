@@ -30,7 +30,7 @@ TEST(SumSquares, AgreesWithItsTwin) {
   }
 }
 
-TEST(SumScalars, AddsUpInOrderAndIsZeroOfNone) {
+TEST(SumScalars, AddsUpInOrderAndIsZeroWithoutTerms) {
   const auto sum = [](const std::vector<double>& terms) {
     OpCase op_case{Op::kSumScalars, {}, {}};
     for (const double x : terms) op_case.inputs.push_back(Tensor::Of({DType::kF64, {1}}, {x}));
@@ -52,7 +52,7 @@ TEST(Clip, IsTorchsClipGradNormOfTheMeanGradient) {
   EXPECT_EQ(clip({900, 1600}, 10, 0), std::pair(double{0.1f}, 5.0));
   EXPECT_EQ(clip({900, 1600}, 10, 6), std::pair(double{0.1f}, 5.0));
   EXPECT_EQ(clip({900, 1600}, 10, 1), std::pair(double{static_cast<float>(0.1 / (5 + 1e-6))}, 5.0));
-  EXPECT_TRUE(std::isnan(clip({NAN}, 10, 1).second)) << "a NaN gradient must be seen";
+  EXPECT_TRUE(std::isnan(clip({NAN}, 10, 1).second)) << "a NaN gradient must be detected";
 }
 
 TEST(Adamw, FollowsTorchsAdamW) {
@@ -105,7 +105,7 @@ TEST(Adamw, IsItsTwinToTheBitOnEveryInstructionSet) {
   }
 }
 
-TEST(Adamw, UpdatesAWeightOfThreeDimsAsItsNumbersInOne) {
+TEST(Adamw, UpdatesAWeightOfThreeDimsLikeOneOfOneDim) {
   std::vector<Tensor> outputs[2];
   for (const bool flat : {false, true}) {
     const TensorType f32{DType::kF32, flat ? Shape{3 * 5 * 7} : Shape{3, 5, 7}};
@@ -126,9 +126,9 @@ TEST(Sgd, FollowsTorchsSgd) {
   struct {
     Attributes settings;
     const double* golden;  // per step: w, momentum
-  } const cases[] = {{SgdSettings(0.9), goldens::kSgd},
-                     {SgdSettings(0.9, true), goldens::kSgdNesterov},
-                     {SgdSettings(0), goldens::kSgdPlain}};
+  } const cases[] = {{UpdateSettings(Op::kSgd), goldens::kSgd},
+                     {UpdateSettings(Op::kSgd, {{"nesterov", 1}}), goldens::kSgdNesterov},
+                     {UpdateSettings(Op::kSgd, {{"momentum", 0}}), goldens::kSgdPlain}};
   const double gradients[3][3] = {{0.1, -0.2, 3}, {-0.4, 0, 3}, {0.2, 0.5, -1}};
   const TensorType f32{DType::kF32, {3}};
   const Tensor clip = Tensor::Of({DType::kF32, {2}}, {0.5, 1});  // of gradients twice as large
@@ -157,7 +157,8 @@ TEST(Sgd, FollowsTorchsSgd) {
 }
 
 TEST(Sgd, IsItsTwinToTheBitOnEveryInstructionSet) {
-  for (const Attributes& settings : {SgdSettings(0.9), SgdSettings(0.9, true), SgdSettings(0)}) {
+  for (const Attributes& settings : {UpdateSettings(Op::kSgd), UpdateSettings(Op::kSgd, {{"nesterov", 1}}),
+                                     UpdateSettings(Op::kSgd, {{"momentum", 0}})}) {
     for (int weight = 0; weight < 3; ++weight) {  // none, f32, bf16
       for (int64_t n : kCounts) {
         const TensorType f32{DType::kF32, {n}};

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""How Triton lays out tiles of 64 x 128 bf16 for Hopper's matrix units, and describes them: what the test of
-src/backend/gpu/units/warpgroup_unit.h has as goldens. Needs triton (3.9 made them), no GPU: compiles a loop of attention for
+"""Prints how Triton lays out tiles of 64 x 128 bf16 for Hopper's matrix units, and their descriptors: the test of
+src/backend/gpu/units/warpgroup_unit.h has them as goldens. Needs triton (3.9 made them), no GPU: compiles a loop of attention for
 sm_90 and evaluates the integer instructions of its PTX.
   python3 tests/conformance/wgmma_layout.py
 """
@@ -45,8 +45,8 @@ OPERATIONS = {
 
 
 def evaluate(ptx, thread):
-    """The registers of a thread as every line of the text sees them, straight through; what is not an integer operation
-    leaves them as they are. Pointers, shared memory and what a loop carries begin at 0. Yields (line, registers)."""
+    """Evaluates the text line by line without branches; only integer operations change registers. Pointers, shared
+    memory and loop-carried values begin at 0. Yields (line, the thread's registers)."""
     registers = {"%tid.x": thread}
     for line in ptx.splitlines():
         line = line.strip()

@@ -1,15 +1,16 @@
 #!/usr/bin/env python3
-"""Writes goldens.json: conversations as transformers' apply_chat_template gives them, for each family's own template.
+"""Writes goldens.json: conversations rendered by transformers' apply_chat_template, with each family's own template.
 
     pip install transformers jinja2 && python tests/conversation/make_goldens.py DATA_FOLDER
 
-DATA_FOLDER is the one that TEMPER_TEST_DATA names: templates and vocabularies of published models. Families of the
-project itself ("own") need none of it. Where a family's vocabulary is not at hand, another stands in, with the special
-tokens of the family: what is compared are the template, its default system prompt and switches, and where spans begin.
+DATA_FOLDER is the folder of TEMPER_TEST_DATA: templates and vocabularies of published models. Families of the project
+itself ("own") do not need it. If a family's vocabulary is missing, another replaces it, with the special tokens of the
+family: the tests compare the template, its default system prompt and switches, and the beginning of spans.
 
-Per conversation: the ids of the prompt of every turn (which generation starts from), the ids of the conversation up to
-and with every turn, and what of it is learnt. That is the mask of transformers where the template has {% generation %}
-blocks; else what follows the prompt, without white space behind the token that ends the turn (docs/design/chat_spans.md).
+Per conversation: the ids of the prompt of every turn (from which generation starts), the ids of the conversation up to
+and with every turn, and which of them are supervised. That is the mask of transformers if the template has
+{% generation %} blocks; else the text after the prompt, without white space after the token that ends the turn
+(docs/design/chat_spans.md).
 src/data/conversation_golden_test.cc compares.
 """
 import datetime
@@ -75,7 +76,7 @@ CHATML_ON_LLAMA3 = config_of(128000, LLAMA3_TOKENS + ["<|im_start|>", "<|im_end|
 R1_TOKENS = ["<｜begin▁of▁sentence｜>", "<｜end▁of▁sentence｜>", "<｜User｜>", "<｜Assistant｜>"]
 GEMMA_TOKENS = ["<bos>", "<eos>", "<start_of_turn>", "<end_of_turn>"]
 GRANITE_TOKENS = ["<|end_of_text|>", "<|start_of_role|>", "<|end_of_role|>", "<|tool_call|>"]
-NEMO_TOKENS = ["[BOS]", "[EOS]",  # <s> and </s> are words of the vocabulary that stands in
+NEMO_TOKENS = ["[BOS]", "[EOS]",  # <s> and </s> are words of the replacement vocabulary
                 "[INST]", "[/INST]", "[AVAILABLE_TOOLS]", "[/AVAILABLE_TOOLS]"]
 TINY_TOKENS = ["<|im_start|>", "<|im_end|>", "<|turn_end|>"]
 
@@ -95,7 +96,7 @@ def tiny_config(**roles):
     return config
 
 
-# Templates of our own that are built as published ones are.
+# Our own templates, modelled on published ones.
 CHATML_IN_BLOCKS = """{%- for m in messages %}
     {%- if m.role == 'assistant' %}
         {{- '<|im_start|>assistant\\n' }}{% generation %}{{ m.content + '<|im_end|>\\n' }}{% endgeneration %}
@@ -185,7 +186,7 @@ def has_blocks(tokenizer):
 
 
 def turn_of(tokenizer, messages, i, options):
-    """The prompt of turn i, the text with it, and which of the text's ids are learnt of this turn."""
+    """The prompt of turn i, the text with it, and which of the text's ids are supervised for this turn."""
     def render(n, prompt):
         return tokenizer.apply_chat_template(messages[:n], add_generation_prompt=prompt, tokenize=False, **options)
 
@@ -211,7 +212,7 @@ def turn_of(tokenizer, messages, i, options):
         text, begin = (full, at) if full.startswith(before) else (prompt + full[at:], len(prompt))
     end = len(text.rstrip())
     head, learnt = encode(text[:begin]), encode(text[begin:end])
-    assert head + learnt == encode(text[:end]), "a token reaches across a border: choose other words"
+    assert head + learnt == encode(text[:end]), "a token crosses a border: choose other words"
     return {"prompt": encode(prompt), "ids": head + learnt, "learnt": list(range(len(head), len(head) + len(learnt)))}
 
 
@@ -236,7 +237,7 @@ def main():
                     turns = [i for i, m in enumerate(messages) if m["role"] == "assistant"]
                     try:
                         made = [turn_of(tokenizer, messages, i, options) for i in turns]
-                    except Exception as error:  # the template's own refusal: Gemma has no system messages
+                    except Exception as error:  # raised by the template: Gemma has no system messages
                         if "jinja2" not in type(error).__module__:
                             raise
                         print(name, title, "refused:", error)

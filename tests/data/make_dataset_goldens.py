@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Writes dataset_goldens.json: what real data sets become under real tokenizers, computed with Hugging Face's `tokenizers`.
+"""Writes dataset_goldens.json: real data sets tokenised by real tokenizers, with Hugging Face's `tokenizers`.
 
     pip install tokenizers && python tests/data/make_dataset_goldens.py DATA_FOLDER
 
-DATA_FOLDER is the one that TEMPER_TEST_DATA names. Per case: rows, tokens, supervised tokens, borders that a token would
+DATA_FOLDER is the folder of TEMPER_TEST_DATA. Per case: rows, tokens, supervised tokens, borders that a token would
 have crossed, and a 64-bit FNV-1a hash over (token, flag) of all samples in order. src/data/dataset_real_test.cc compares.
 """
 import json
@@ -24,7 +24,7 @@ class Hash:
             self.value = ((self.value ^ byte) * 0x100000001B3) & MASK
 
 
-# As transformers' Qwen2Converter builds it.
+# Like transformers' Qwen2Converter.
 QWEN2_PATTERN = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+"
                  r"|\s+(?!\S)|\s+")
 

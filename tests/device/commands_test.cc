@@ -301,7 +301,7 @@ TEST_F(OnDevice, RanksWithoutADeviceEachOrALibraryAreToldSoInALine) {
   setenv("APART_GPU", "one", 1);
   const Ended one = Run(run, "gpu");
   unsetenv("APART_GPU");
-  ExpectEnd(one, 1, {"2 ranks on this machine, each on a GPU of its own, and one GPU that can be used"});
+  ExpectEnd(one, 1, {"2 ranks on this machine need a GPU each, but one GPU can be used"});
   setenv("APART_GPU", "same", 1);
   const Ended same = Run(run, "gpu");
   unsetenv("APART_GPU");

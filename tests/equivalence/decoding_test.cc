@@ -1,4 +1,5 @@
-// Decoding sees what training sees: logits after a prompt are those of the training forward, however the prompt is fed.
+// Decoding computes what training computes: logits after a prompt
+// are those of the training forward, however the prompt is fed.
 #include <gtest/gtest.h>
 
 #include "../tiny_run.h"
@@ -16,7 +17,7 @@ struct Decoder {
   std::unique_ptr<DecodeSession> session;
   Bytes device_bytes, far_bytes;
 
-  // Weights as in `run`.
+  // With the weights of `run`.
   Decoder(const std::string& config, tiny::TinyRun& run, const std::vector<LoraModule>& adapter, DType dtype,
           int64_t context, const MemorySpec& memory = {}) {
     const DecodeSpec spec{.dtype = dtype, .context = context, .adapter = adapter, .threads = 2, .memory = memory};
@@ -74,8 +75,8 @@ double CrossEntropy(std::span<const float> logits, int32_t target) {
 }
 
 // The loss of token i+1 under the logits after tokens 0..i is the training forward's loss at i. In bf16 the head's
-// logits round differently (training keeps bf16 chunks, decoding f32), hence its tolerance: 2^-9 of logits up to 8,
-// and what the products before it lose.
+// logits round differently (training keeps bf16 chunks, decoding f32), hence its tolerance: 2^-9 of logits up to 8, and
+// the errors of the products before it.
 TEST_P(Decoding, LogitsAreThoseOfTheTrainingForward) {
   const Family& f = GetParam();
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
@@ -99,7 +100,8 @@ TEST_P(Decoding, LogitsAreThoseOfTheTrainingForward) {
   }
 }
 
-// Chunks of 64, 16, 4 and 1 give what single tokens give: the same sums, for which kernels may pick other block shapes.
+// Chunks of 64, 16, 4 and 1 give the same as single tokens: the
+// same sums, for which kernels may choose other block shapes.
 TEST_P(Decoding, APromptFedWholeGivesTheLogitsOfItsTokensFedOneByOne) {
   const Family& f = GetParam();
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
@@ -124,8 +126,8 @@ TEST_P(Decoding, APromptFedWholeGivesTheLogitsOfItsTokensFedOneByOne) {
   }
 }
 
-// A model larger than the device: every step fetches what does not live there.
-TEST_P(Decoding, WhereWeightsLiveChangesNoBit) {
+// A model larger than the device: every step fetches the weights that do not live there.
+TEST_P(Decoding, ThePlacementOfWeightsChangesNoBit) {
   const Family& f = GetParam();
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
     tiny::TinyRun run({.config = f.config, .method = f.method, .dtype = dtype, .row = 32, .micro_batches = 1});
@@ -147,7 +149,7 @@ TEST_P(Decoding, WhereWeightsLiveChangesNoBit) {
   }
 }
 
-TEST_P(Decoding, ForgettingIsComplete) {
+TEST_P(Decoding, ResetForgetsEverything) {
   const Family& f = GetParam();
   tiny::TinyRun run({.config = f.config, .method = f.method, .row = 32, .micro_batches = 1});
   Decoder decoder(f.config, run, TargetsOf(f), DType::kF32, 64);
@@ -167,7 +169,7 @@ TEST_P(Decoding, GenerationStopsAtTheContextAtStopTokensAndWhenTold) {
   const std::vector<int32_t> prompt = RandomTokens(20, 3);
   const auto always = [](int32_t) { return true; };
   const auto all = Must(GenerateTokens(*decoder.session, prompt, 100, {}, {}, always));
-  EXPECT_EQ(all.size(), 5u) << "four fit behind the prompt; the fifth need not be fed";
+  EXPECT_EQ(all.size(), 5u) << "four fit after the prompt; the fifth need not be fed";
   decoder.session->Reset();
   EXPECT_EQ(Must(GenerateTokens(*decoder.session, prompt, 2, {}, {}, always)),
             std::vector<int32_t>(all.begin(), all.begin() + 2));

@@ -1,5 +1,5 @@
-// Ranks that have a device each give the bits of ranks on the host: collectives enqueued on streams, among kernels and
-// beside them, on devices whose memory no other rank and no host can touch.
+// Ranks with a device each give the bits of ranks on the host: collectives are enqueued on streams, between kernels and
+// beside them, on devices whose memory no other rank or host can access.
 #include <gtest/gtest.h>
 
 #include <mutex>
@@ -18,7 +18,7 @@ using tiny::Method;
 using tiny::RunSpec;
 using tiny::TinyRun;
 
-// What differs on this rank after three steps; empty: nothing.
+// The differences on this rank after three steps; empty: none.
 std::string Difference(const RunSpec& spec, Timing timing) {
   TinyRun host(spec);
   Communicator& communicator = *spec.communicator;

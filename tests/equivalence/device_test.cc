@@ -1,5 +1,4 @@
-// A Program on a device whose memory the host cannot touch and whose work is done late gives the bits that it gives on
-// the host.
+// A Program on a device whose memory the host cannot access, and which works late, gives the same bits as on the host.
 #include <gtest/gtest.h>
 
 #include "../apart_device.h"
@@ -12,7 +11,7 @@ using tiny::Batch;
 using tiny::RunSpec;
 using tiny::TinyRun;
 
-// What differs after three steps; empty: nothing. `prepare` may spoil the device.
+// The differences after three steps; empty: none. `prepare` may break the device.
 std::string Difference(const RunSpec& spec, Timing timing, const std::function<void(ApartDevice&)>& prepare = nullptr) {
   TinyRun host(spec);
   const auto kernels = MakeCpuKernels({.threads = spec.threads, .isa = spec.isa});
@@ -48,8 +47,8 @@ TEST(Device, LoraWithDropoutAndRecomputationGivesTheBitsOfTheHost) {
   ExpectSameBits({.method = tiny::Method::kLora, .dropout = 0.1, .recompute = Recompute::kBlock});
 }
 
-// Every way in which a value may live away from the device, for the bits of the host with the same placement, which
-// are those of one without limits (memory_test.cc).
+// Every placement of values outside the device gives the bits of the host with the same placement, which are those
+// without limits (memory_test.cc).
 std::vector<MemorySpec> Placements(const RunSpec& spec) {
   const Bytes everything = TinyRun(spec).train().arena_bytes;
   const Bytes limit{everything.v * 8 / 10};
@@ -76,9 +75,9 @@ TEST_P(DeviceMemory, EveryPlacementGivesTheBitsOfTheHost) {
 }
 INSTANTIATE_TEST_SUITE_P(Runs, DeviceMemory, testing::Range(0, 3));
 
-// That these tests would see a wait that is missing: each kind of them is left out.
-// In a process of its own: a kernel whose scratch is overwritten under it may follow a wrong index anywhere.
-TEST(Device, AWaitThatIsMissingShowsAsWrongBytes) {
+// Shows that these tests would detect a missing wait, by omitting each kind.
+// In a separate process: a kernel whose scratch is overwritten may follow a wrong index anywhere.
+TEST(Device, AMissingWaitGivesWrongBytes) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   const RunSpec spec{.memory = {.policy = TierPolicy::kHost, .activations = Tier::kHost}};
   for (const auto& waits :
@@ -94,7 +93,7 @@ TEST(Device, AWaitThatIsMissingShowsAsWrongBytes) {
   }
 }
 
-TEST(Device, WhatMovesBesideKernelsDoesNotStopTheHost) {
+TEST(Device, MovesBesideKernelsDoNotBlockTheHost) {
   const RunSpec spec{.method = tiny::Method::kLora, .memory = {.weights = Tier::kHost, .activations = Tier::kHost}};
   TinyRun host(spec);
   const auto kernels = MakeCpuKernels({.threads = spec.threads, .isa = spec.isa});
@@ -110,7 +109,7 @@ TEST(Device, WhatMovesBesideKernelsDoesNotStopTheHost) {
   EXPECT_GT(apart.replayed(), 0);
 }
 
-TEST(Device, ATraceSaysWhenWhatMovedBesideKernelsDid) {
+TEST(Device, ATraceHasTheTimesOfMovesBesideKernels) {
   const RunSpec spec{.method = tiny::Method::kLora, .memory = {.weights = Tier::kHost}};
   TinyRun host(spec);
   const auto kernels = MakeCpuKernels({.threads = spec.threads, .isa = spec.isa});
@@ -132,7 +131,7 @@ TEST(Device, ATraceSaysWhenWhatMovedBesideKernelsDid) {
   EXPECT_GT(moves, 0);
 }
 
-TEST(Device, AStepWaitsForTheDeviceOnce) {
+TEST(Device, AStepSynchronizesOnce) {
   const RunSpec spec;
   TinyRun host(spec);
   const auto kernels = MakeCpuKernels({.threads = spec.threads, .isa = spec.isa});
@@ -153,7 +152,7 @@ TEST(Device, FromTheSecondStepOnSegmentsAreReplayed) {
   DeviceRun device(spec, host, apart);
   Batch batch = host.MakeBatch(1);
   ASSERT_TRUE(device.Step(batch).ok());
-  EXPECT_EQ(apart.replayed(), 0) << "kernels are loaded by running once";
+  EXPECT_EQ(apart.replayed(), 0) << "the first run loads the kernels";
   EXPECT_EQ(apart.recorded(), static_cast<int>(device.program().bindings.size()));
   ASSERT_TRUE(device.Step(batch).ok());
   const auto calls = std::ranges::count(device.program().schedule, Call::Kind::kRun, &Call::kind);
@@ -174,13 +173,13 @@ TEST(Device, AnErrorOfItsWorkEndsTheStepAndSticks) {
   const Status status = device.Step(batch);
   ASSERT_FALSE(status.ok());
   EXPECT_NE(status.message().find("token 5 of the batch"), std::string::npos) << status.message();
-  // Found when the host waits: the stream knows what it has come to.
+  // Found when the host waits: the stream reports its error.
   EXPECT_EQ(status.message().find("of forward before the blocks: "), 0u) << status.message();
   batch.token[5] = 0;
   EXPECT_EQ(device.Step(batch).message(), status.message());
 }
 
-TEST(DeviceDeathTest, TheHostMayNotLookAtItsMemory) {
+TEST(DeviceDeathTest, TheHostMayNotAccessItsMemory) {
   const RunSpec spec;
   TinyRun host(spec);
   const auto kernels = MakeCpuKernels({.threads = spec.threads, .isa = spec.isa});

@@ -1,4 +1,4 @@
-// What must not change a result: recomputation, the text form of the Program, the cut into micro-batches, and (within
+// These must not change a result: recomputation, the text form of the Program, the cut into micro-batches, and (within
 // rounding) the kernels and the number of threads.
 #include <gtest/gtest.h>
 
@@ -20,7 +20,7 @@ struct Variant {
   friend void PrintTo(const Variant& v, std::ostream* out) { *out << v.name; }
 };
 
-// Every family, method and dtype; what each adds to the graph differs.
+// Every family, method and dtype; each changes the graph differently.
 std::vector<Variant> Variants() {
   std::vector<Variant> variants;
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
@@ -84,7 +84,7 @@ TEST_P(Equivalence, RecomputingChangesNoBit) {
     spec.recompute_blocks = blocks;
     ExpectSameBits(keep, FiveSteps(spec));
   }
-  // The steps did learn something: equality of what does not move would prove nothing.
+  // The steps did change the weights: equality of constant weights would prove nothing.
   EXPECT_NE(keep.losses[0], keep.losses[4]);
 }
 
@@ -117,10 +117,10 @@ double Distance(const TinyRun& a, const TinyRun& b, const std::string& name) {
   return norm > 0 ? std::sqrt(difference / norm) : std::sqrt(difference);
 }
 
-// One step of eight rows, cut three ways. A token's loss is the same sum of the same numbers, whatever the number of
-// rows beside it: fast kernels may group rows differently only in ways that keep each row's order. Gradients are sums
-// over all tokens, cut at other places: n f32 additions in another order differ by at most n u of the sum of the
-// terms' magnitudes, and by about sqrt(n) u of the norm.
+// One step of eight rows, cut three ways. A token's loss is the same sum of the same numbers for any number of other
+// rows: fast kernels may group rows differently only if each row keeps its order. Gradients are sums over all tokens,
+// cut at other places: n f32 additions in another order differ by at most n u of the sum of the terms' magnitudes, and
+// by about sqrt(n) u of the norm.
 TEST_P(Equivalence, LossAndGradientsDoNotDependOnTheCutIntoMicroBatches) {
   RunSpec spec = GetParam().spec;
   spec.weight_decay = 0;
@@ -134,8 +134,8 @@ TEST_P(Equivalence, LossAndGradientsDoNotDependOnTheCutIntoMicroBatches) {
     return run;
   };
   const auto whole = run_cut(8, 1);
-  // Activations of bf16 are the same bits in every cut where each row of a product is; the tolerance allows a bf16
-  // rounding to fall the other way.
+  // Activations in bf16 have the same bits in every cut if each row of a product has; the tolerance allows a bf16
+  // rounding in the other direction.
   const double u = spec.dtype == DType::kF32 ? 0x1p-24 : 0x1p-9;
   const double tokens = 8.0 * static_cast<double>(spec.row);
   for (const auto& [rows, micro_batches] : {std::pair<int64_t, int>{4, 2}, {2, 4}, {1, 8}}) {
@@ -149,7 +149,7 @@ TEST_P(Equivalence, LossAndGradientsDoNotDependOnTheCutIntoMicroBatches) {
     EXPECT_NEAR(cut->grad_norm(), whole->grad_norm(), 64 * u * whole->grad_norm());
     for (const Buffer& b : whole->train().buffers) {
       if (b.role != Role::kGradient) continue;
-      // OPT's k_proj.bias has a gradient of zero by theory; what is there is rounding.
+      // OPT's k_proj.bias has a gradient of zero in theory; the rest is rounding.
       if (b.name.find("k_proj.bias") != std::string::npos) continue;
       EXPECT_LE(Distance(*whole, *cut, b.name), 8 * std::sqrt(tokens) * u) << b.name;
     }
@@ -158,8 +158,8 @@ TEST_P(Equivalence, LossAndGradientsDoNotDependOnTheCutIntoMicroBatches) {
 
 class EquivalenceWithDropout : public testing::TestWithParam<Variant> {};
 
-// The cuts above were made with these variants too; that proves something only if their draws do something.
-TEST_P(EquivalenceWithDropout, DrawsMatterAndAreTheSameTwice) {
+// The cuts above include these variants; that proves something only if their draws have an effect.
+TEST_P(EquivalenceWithDropout, DrawsHaveAnEffectAndAreReproducible) {
   RunSpec spec = GetParam().spec;
   TinyRun with(spec), again(spec);
   spec.dropout = 0;
@@ -173,7 +173,7 @@ TEST_P(EquivalenceWithDropout, DrawsMatterAndAreTheSameTwice) {
   const std::vector<float> first = with.losses();
   with.Step(a, 0);
   const std::vector<float> second = with.losses();
-  EXPECT_NE(first, second) << "another step draws other numbers";
+  EXPECT_NE(first, second) << "each step draws other numbers";
 }
 
 TEST_P(Equivalence, ScalarAndFastKernelsAgree) {
@@ -211,7 +211,7 @@ TEST_P(Equivalence, AFrozenWeightNeverMoves) {
   }
 }
 
-TEST_P(Equivalence, EvaluationSeesTheWeightsOfTrainingAndChangesNothing) {
+TEST_P(Equivalence, EvaluationUsesTheWeightsOfTrainingAndChangesNothing) {
   RunSpec spec = GetParam().spec;
   spec.micro_batches = 1;
   spec.dropout = 0;

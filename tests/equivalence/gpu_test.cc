@@ -1,5 +1,5 @@
-// Whole training steps on the GPU backend's kernels: the losses of the CPU. On a GPU where the build has one, else by
-// the emulator on a device whose memory the host cannot touch.
+// Whole training steps with the GPU backend's kernels have the losses of the CPU. Run on a GPU if the build supports
+// one, else by the emulator on a device whose memory the host cannot access.
 #include <gtest/gtest.h>
 
 #include "../apart_device.h"
@@ -19,8 +19,8 @@ using tiny::Method;
 using tiny::RunSpec;
 using tiny::TinyRun;
 
-// Three steps. In f32 both sum a loss's some 10^2 terms in orders of their own, as ranks of a mesh do: the same
-// tolerance (mesh_test.cc). bf16 rounds activations to 2^-8 where sums that differ in the last place may fall either
+// Three steps. In f32 both sum a loss's roughly 10^2 terms in different orders, like ranks of a mesh: the same
+// tolerance (mesh_test.cc). bf16 rounds activations to 2^-8, and sums that differ in the last place may round either
 // way. `packed`: a library of attention, for the emulator.
 void ExpectLossesOfTheCpu(const RunSpec& spec, double tolerance,
                           [[maybe_unused]] gpu::PackedAttention* packed = nullptr) {
@@ -45,15 +45,15 @@ void ExpectLossesOfTheCpu(const RunSpec& spec, double tolerance,
   }
 }
 
-TEST(Gpu, TrainsALlamaAsTheCpuDoes) {
+TEST(Gpu, TrainsALlamaLikeTheCpu) {
   ExpectLossesOfTheCpu({.row = 16, .micro_batches = 2}, 1e-5);
 }
 
-TEST(Gpu, TrainsAnOptAsTheCpuDoes) {
+TEST(Gpu, TrainsAnOptLikeTheCpu) {
   ExpectLossesOfTheCpu({.config = tiny::OptConfigText(true), .row = 16, .micro_batches = 2}, 1e-5);
 }
 
-TEST(Gpu, TrainsLoraWithDropoutInBf16AsTheCpuDoes) {
+TEST(Gpu, TrainsLoraWithDropoutInBf16LikeTheCpu) {
   ExpectLossesOfTheCpu({.method = Method::kLoraWithHead,
                         .dtype = DType::kBF16,
                         .dropout = 0.1,
@@ -64,12 +64,12 @@ TEST(Gpu, TrainsLoraWithDropoutInBf16AsTheCpuDoes) {
 }
 
 #ifdef TEMPER_GPU_EMULATED
-TEST(Gpu, TrainsWithALibrarysAttentionAsTheCpuDoes) {
+TEST(Gpu, TrainsWithALibrarysAttentionLikeTheCpu) {
   const RunSpec spec = {
       .method = Method::kFull, .dtype = DType::kBF16, .row = 16, .micro_batches = 2, .recompute = Recompute::kBlock};
   gpu::CountedAttention library;
   ExpectLossesOfTheCpu(spec, 5e-3, &library);
-  // Three steps of two micro-batches through three blocks: forward, again, and backward.
+  // Three steps of two micro-batches through three blocks: forward, recomputed, and backward.
   EXPECT_EQ(library.runs, 3 * 2 * 3 * 3);
 }
 #endif

@@ -1,5 +1,5 @@
-// Where values live changes no bit: losses, gradient norms and every weight and state after several steps equal those
-// of a run that has everything on the device, on one rank and on each rank of a mesh.
+// The placement of values changes no bit: losses, gradient norms and every weight and state after several steps equal
+// those of a run with everything on the device, on one rank and on each rank of a mesh.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -84,12 +84,19 @@ std::vector<Case> Cases() {
           {"one_micro_batch_not_clipped", {.micro_batches = 1, .max_norm = 0}},
           {"one_micro_batch_not_clipped_bf16_recomputed",
            {.dtype = DType::kBF16, .micro_batches = 1, .recompute = kBlock, .max_norm = 0}},
-          {"sgd", {.optimizer = &kSgdUpdate, .settings = SgdSettings(0.9)}},
+          {"sgd", {.optimizer = UpdateRuleOf(Op::kSgd), .settings = UpdateSettings(Op::kSgd)}},
           {"sgd_bf16_nesterov_not_clipped",
-           {.dtype = DType::kBF16, .optimizer = &kSgdUpdate, .settings = SgdSettings(0.9, true), .max_norm = 0}},
-          {"sgd_without_momentum", {.optimizer = &kSgdUpdate, .settings = SgdSettings(0)}},
+           {.dtype = DType::kBF16,
+            .optimizer = UpdateRuleOf(Op::kSgd),
+            .settings = UpdateSettings(Op::kSgd, {{"nesterov", 1}}),
+            .max_norm = 0}},
+          {"sgd_without_momentum",
+           {.optimizer = UpdateRuleOf(Op::kSgd), .settings = UpdateSettings(Op::kSgd, {{"momentum", 0}})}},
           {"sgd_without_momentum_bf16",
-           {.dtype = DType::kBF16, .micro_batches = 1, .optimizer = &kSgdUpdate, .settings = SgdSettings(0)}}};
+           {.dtype = DType::kBF16,
+            .micro_batches = 1,
+            .optimizer = UpdateRuleOf(Op::kSgd),
+            .settings = UpdateSettings(Op::kSgd, {{"momentum", 0}})}}};
 }
 
 class MemoryEquivalence : public testing::TestWithParam<Case> {
@@ -103,7 +110,7 @@ class MemoryEquivalence : public testing::TestWithParam<Case> {
   }
   const RunSpec& spec() const { return GetParam().spec; }
 
-  // The same run with that memory: within the device's limit, and moving something.
+  // The same run with that memory: within the device's limit, and with some moves.
   void ExpectSameBits(const MemorySpec& memory, const std::string& what) {
     SCOPED_TRACE(what);
     RunSpec limited = spec();
@@ -132,7 +139,7 @@ TEST_P(MemoryEquivalence, EveryPlacementGivesTheBitsOfOneWithoutLimits) {
   ExpectSameBits({.activations = Tier::kHost}, "activations at the host");
   ExpectSameBits({.weights = Tier::kHost}, "weights at the host");
   ExpectSameBits({.weights = Tier::kDisk, .gradients = Tier::kDisk, .optimizer = Tier::kDisk}, "all on the disk");
-  constexpr int64_t kPart = 333;  // elements: no whole blocks, no whole rows
+  constexpr int64_t kPart = 333;  // elements: neither whole blocks nor whole rows
   ExpectSameBits({.optimizer = Tier::kDisk, .update_part = kPart}, "optimizer on the disk, in parts");
   ExpectSameBits({.weights = Tier::kDisk, .gradients = Tier::kDisk, .optimizer = Tier::kDisk, .update_part = kPart},
                  "all on the disk, in parts");
@@ -145,7 +152,7 @@ TEST_P(MemoryEquivalence, EveryPlacementGivesTheBitsOfOneWithoutLimits) {
   }
 }
 
-TEST_P(MemoryEquivalence, WhatIsComputedAgainWithinALimitGivesTheBitsOfOneWithoutLimits) {
+TEST_P(MemoryEquivalence, RecomputationWithinALimitGivesTheBitsOfOneWithoutLimits) {
   for (const double share : {0.9, 0.75, 0.65}) {
     RunSpec limited = spec();
     limited.recompute = Recompute::kAuto;
@@ -158,9 +165,9 @@ TEST_P(MemoryEquivalence, WhatIsComputedAgainWithinALimitGivesTheBitsOfOneWithou
   }
 }
 
-// Each gradient is used as soon as it is whole. Where an option says where gradients live they wait there, which gives
-// the same bits (above).
-TEST(MemoryOfAStep, ThatIsNotClippedHasFewGradientsAtOnceWhereItHasOneMicroBatch) {
+// Each gradient is used as soon as it is complete. If an option places
+// gradients, they wait there, which gives the same bits (above).
+TEST(MemoryOfAStep, WithoutClippingAndWithOneMicroBatchHasFewGradientsAtOnce) {
   RunSpec spec{.config = tiny::LlamaConfigText(/*tied=*/false, /*hidden=*/128, /*blocks=*/8, /*vocab=*/64),
                .row = 8,
                .micro_batches = 1};
@@ -173,8 +180,9 @@ TEST(MemoryOfAStep, ThatIsNotClippedHasFewGradientsAtOnceWhereItHasOneMicroBatch
   EXPECT_LT(free.train().arena_bytes, clipped.train().arena_bytes - gradients * 3 / 4);
 }
 
-// A tied embedding's gradient is there from the head to the end of the backward; behind it, it could leave meanwhile.
-TEST(MemoryOfAStep, ThatIsNotClippedFitsWhereAClippedOneDoes) {
+// A tied embedding's gradient lives from the head to the end of the
+// backward; with a separate update it could be evicted meanwhile.
+TEST(MemoryOfAStep, WithoutClippingFitsIfAClippedOneDoes) {
   RunSpec spec{.config = tiny::LlamaConfigText(/*tied=*/true, /*hidden=*/64, /*blocks=*/6, /*vocab=*/160),
                .dtype = DType::kBF16,
                .row = 64,
@@ -203,17 +211,17 @@ TEST(MemoryOfAStep, ThatIsNotClippedFitsWhereAClippedOneDoes) {
   ExpectSameOutcome(Train(limited), Train(open));
 }
 
-// What lives far from the device comes and goes beside the backward, not behind it.
-TEST(MemoryOfAStep, ThatIsNotClippedUpdatesWeightsWhileOthersHaveNoGradientYet) {
+// Values outside the device move during the backward, not after it.
+TEST(MemoryOfAStep, WithoutClippingUpdatesWeightsBeforeOthersHaveGradients) {
   for (const int micro_batches : {1, 3}) {
-    // Moves that take no processor from kernels.
+    // Moves that do not slow kernels down.
     RunSpec spec{.micro_batches = micro_batches, .memory = {.optimizer = Tier::kDisk}};
     spec.memory.links.copies = spec.memory.links.disk = {};
     const auto products_after_first_update = [&](double max_norm) {
       spec.max_norm = max_norm;
       const TinyRun run(spec);
       int updates = 0, products_after = 0;
-      bool may_update = false;  // a checkpoint that is being written has what it needs
+      bool may_update = false;  // the checkpoint being written has read its data
       for (const Call& call : run.train().schedule) {
         may_update |= call.kind == Call::Kind::kBeforeUpdate;
         if (call.kind != Call::Kind::kRun) continue;
@@ -229,12 +237,12 @@ TEST(MemoryOfAStep, ThatIsNotClippedUpdatesWeightsWhileOthersHaveNoGradientYet) 
     EXPECT_EQ(products_after_first_update(1.0), 0);
     EXPECT_GT(products_after_first_update(0), 10) << "of some 20 products of 3 blocks";
     spec.memory.links.disk = {.slows = 10};
-    EXPECT_EQ(products_after_first_update(0), 0) << "kernels beside a move would wait for it";
+    EXPECT_EQ(products_after_first_update(0), 0) << "kernels beside a move would be slowed down";
   }
 }
 
-// A checkpoint that is being written reads weights and states where they live.
-TEST(MemoryOfAStep, ChangesWhatACheckpointHoldsOnlyOnceItHasSaidSo) {
+// The checkpoint writer reads weights and states where they live.
+TEST(MemoryOfAStep, ChangesACheckpointsValuesOnlyAfterBeforeUpdate) {
   const MemorySpec memories[] = {{},
                                  {.policy = TierPolicy::kHost},
                                  {.optimizer = Tier::kDisk, .update_part = 333},
@@ -272,8 +280,8 @@ TEST(MemoryOfAStep, ChangesWhatACheckpointHoldsOnlyOnceItHasSaidSo) {
   }
 }
 
-// Gradients go to where the states are, weights come back; what a weight was before is nobody's operand.
-TEST(MemoryTraffic, OfStatesAtTheHostIsGradientsThereAndWeightsBack) {
+// Gradients go to the states, weights come back; no instruction reads the old weight.
+TEST(MemoryTraffic, OfStatesOnTheHostIsGradientsThereAndWeightsBack) {
   RunSpec spec{.config = tiny::LlamaConfigText(false), .dtype = DType::kBF16, .memory = {.optimizer = Tier::kHost}};
   const TinyRun run(spec);
   Bytes weights{}, gradients{};
@@ -298,8 +306,8 @@ int64_t PartsMoved(const Program& program) {
   return parts;
 }
 
-// States on the disk go through the host a part at a time: it need not hold those of a weight.
-TEST(MemoryTraffic, OfAnUpdateInPartsIsThatOfOneInWholeAndFewOfItIsAtTheHost) {
+// States on the disk pass through the host in parts: it need not hold all states of a weight.
+TEST(MemoryTraffic, OfAnUpdateInPartsIsThatOfAWholeOneWithLittleHostMemory) {
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
     RunSpec spec{.config = tiny::LlamaConfigText(false), .dtype = dtype, .memory = {.optimizer = Tier::kDisk}};
     const TinyRun whole(spec);
@@ -323,9 +331,9 @@ TEST(MemoryTraffic, OfAnUpdateInPartsIsThatOfOneInWholeAndFewOfItIsAtTheHost) {
     for (const auto& [name, bytes] : states) largest = std::max(largest, bytes);
     EXPECT_GE(whole.train().host.bytes, largest);
     EXPECT_LT(parts.train().host.bytes, largest);
-    EXPECT_EQ(parts.train().host.peak.activations, Bytes{}) << "what is moved in parts is copies";
+    EXPECT_EQ(parts.train().host.peak.activations, Bytes{}) << "only copies are moved in parts";
     EXPECT_GT(parts.train().host.peak.staged, Bytes{});
-    // So such a limit is kept, where the whole states would be refused.
+    // So this limit is met, while whole states would not fit.
     spec.memory.host = parts.train().host.bytes;
     spec.memory.disk = true;
     EXPECT_LE(TinyRun(spec).train().host.bytes, spec.memory.host);
@@ -341,7 +349,7 @@ struct RanksOutcome {
   std::vector<StepChoice> choices;
 };
 
-// All ranks of the mesh of `spec`, each with memory of its own.
+// All ranks of the mesh of `spec`, each with its own memory.
 RanksOutcome TrainRanks(const RunSpec& spec, const std::function<MemorySpec(size_t rank)>& memory_of) {
   const int ranks = spec.mesh.mesh.ranks();
   ThreadWorld world(ranks);
@@ -376,7 +384,7 @@ class MemoryOnMeshes : public testing::TestWithParam<Case> {
     return TrainRanks(GetParam().spec, [&](size_t) { return memory; });
   }
 
-  // `all_move`: on every rank something has to move.
+  // `all_move`: every rank must have moves.
   void ExpectSameBits(const RanksOutcome& expected, const MemorySpec& memory, bool all_move, const std::string& what) {
     SCOPED_TRACE(what);
     const RanksOutcome got = TrainAll(memory);
@@ -416,9 +424,9 @@ TEST_P(MemoryOnMeshes, EveryPlacementGivesTheBitsOfOneWithoutLimits) {
   }
 }
 
-// A stage that is short of memory computes again what another keeps, and nobody can tell from a result. The first stage
-// has more micro-batches in flight, the last the head.
-TEST(MemoryOfStages, EachComputesAgainWhatItsOwnLimitAsksForWithTheBitsOfNone) {
+// A stage that is short of memory recomputes what another keeps, with the same result. The first stage has more
+// micro-batches in flight, the last has the head.
+TEST(MemoryOfStages, EachRecomputesByItsOwnLimitWithTheBitsOfNoLimit) {
   for (const PipelineKind kind : {PipelineKind::kOneForwardOneBackward, PipelineKind::kZeroBubble}) {
     RunSpec spec{.config = tiny::LlamaConfigText(/*tied=*/false, /*hidden=*/64, /*blocks=*/4), .row = 64};
     spec.mesh.mesh.set_size(Axis::kPp, 2);
@@ -435,7 +443,7 @@ TEST(MemoryOfStages, EachComputesAgainWhatItsOwnLimitAsksForWithTheBitsOfNone) {
     for (const size_t small_stage : {0u, 1u}) {
       SCOPED_TRACE(fmt::format("{}, stage {} is small", ToString(kind), small_stage));
       const RanksOutcome got = with(Recompute::kAuto, [&](size_t rank) {
-        // Moves are too slow to be an answer.
+        // Moves are too slow to help.
         MemorySpec memory{.device = rank / 2 == small_stage ? again.device[rank] : kept.device[rank]};
         memory.links.host_to_device = memory.links.device_to_host = 1e3;
         return memory;

@@ -1,5 +1,5 @@
-// What the mesh may change of a run is the order of sums: ten steps on every mesh have the losses and gradient norms of
-// one rank, within what that order does in f32.
+// A mesh may only change the order of sums: ten steps on every mesh have the losses and gradient norms of one rank,
+// within the rounding of that order in f32.
 #include <gtest/gtest.h>
 
 #include <unistd.h>
@@ -24,7 +24,7 @@ struct Curve {
   std::vector<double> loss, norm;
 };
 
-// At a rate at which, with AdamW, ten times rounding stays rounding: at 1e-2 these adapters diverge.
+// A rate at which, with AdamW, rounding errors stay small over ten steps: at 1e-2 these adapters diverge.
 constexpr double kLearningRate = 1e-3;
 
 Curve Train(const RunSpec& spec, double learning_rate = kLearningRate) {
@@ -93,7 +93,7 @@ MeshSpec GatheringMlp(MeshSpec spec) {
 struct Case {
   const char* name;
   MeshSpec mesh;
-  bool grouped_heads_only = false;  // copies of KV heads: not of models that have as many of these as heads
+  bool grouped_heads_only = false;  // copies of KV heads: not for models with as many KV heads as heads
   bool few = false;                 // not every variant
   int micro_batches = 2;
   Recompute recompute = Recompute::kNone;
@@ -143,7 +143,7 @@ const std::vector<Case>& Cases() {
       {"dp2_tp2", MeshOf({{Axis::kDp, 2}, {Axis::kTp, 2}}), false, true},
       {"fsdp2_2d", MeshOf({{Axis::kFsdp, 2}, {Axis::kRow, 2}, {Axis::kTp, 2}}, ResidualSplit::kHidden), false, true},
       {"cp2_2d", MeshOf({{Axis::kCp, 2}, {Axis::kRow, 2}, {Axis::kTp, 2}}, ResidualSplit::kHidden), false, true},
-      // Documents of the batch cross the borders of chunks: they are of 8 or 4 tokens.
+      // Documents of the batch cross the borders of chunks, which have 8 or 4 tokens.
       {"cp2", MeshOf({{Axis::kCp, 2}})},
       {"cp4", MeshOf({{Axis::kCp, 4}}), false, true},
       {"fsdp2_cp2", MeshOf({{Axis::kFsdp, 2}, {Axis::kCp, 2}}), false, true},
@@ -151,7 +151,7 @@ const std::vector<Case>& Cases() {
       // Gradients and states are shared, weights stay gathered from a block's forward to its backward.
       {"fsdp2_two_blocks_gathered", KeepingBlocks(MeshOf({{Axis::kFsdp, 2}}), 2), false, true},
       {"dp2_fsdp2_not_resharded", NotResharded(MeshOf({{Axis::kDp, 2}, {Axis::kFsdp, 2}})), false, true},
-      // What cost decides otherwise, both ways.
+      // Decisions that cost would make, both ways.
       {"fsdp3_grad_sync_per_step", Deciding(MeshOf({{Axis::kFsdp, 3}}), GradSync::kStep, EmbeddingMove::kTable), false,
        true},
       {"dp2_fsdp2_rows_looked_up",
@@ -175,7 +175,7 @@ const std::vector<Case>& Cases() {
       {"fsdp2_tp2_mlp_weights_grad_sync_per_step",
        GatheringMlp(Deciding(MeshOf({{Axis::kFsdp, 2}, {Axis::kTp, 2}}), GradSync::kStep, EmbeddingMove::kRows)), false,
        true},
-      // A table over both axes that deal rows, its outer one too.
+      // A table over both axes that split rows, including the outer one.
       {"rules_on_both_data_axes",
        WithRules(Deciding(MeshOf({{Axis::kDp, 2}, {Axis::kFsdp, 2}}), GradSync::kStep, EmbeddingMove::kRows),
                  {{"embed_tokens", "dp+fsdp,-"}}),
@@ -227,8 +227,8 @@ struct Variant {
   bool weighted = false;
 };
 
-// With gelu in place of relu, of whose units one may be so near its edge that the order of a sum decides whether it has
-// a gradient: curves then part by 1e-3.
+// With gelu instead of relu: a relu unit may be so near its kink that the order of a sum decides whether it has a
+// gradient; curves then differ by 1e-3.
 std::string Smooth(const std::string& opt) {
   return R"({"activation_function": "gelu", )" + opt.substr(opt.find('"'));
 }
@@ -256,21 +256,21 @@ std::vector<Variant> Variants() {
           {"LoRA OPT", Smooth(OptConfigText(true)), Method::kLora, 0.1, false, true}};
 }
 
-// Of one rank that trains what the mesh of `c` would.
+// The curve of one rank that trains the same as the mesh of `c`.
 RunSpec SpecOf(const Variant& v, const Case& c) {
   return {.config = v.config,
           .method = v.method,
           .dropout = v.dropout,
           .rows_per_micro_batch = c.mesh.mesh.size(DataAxes(c.mesh.mesh)),
           .micro_batches = c.micro_batches,
-          // AdamW divides by the gradient's own size: of a weight whose gradient is rounding noise (OPT's
-          // k_proj.bias by theory, units at the edge of relu) it makes steps of full length in a direction
-          // that the order of sums decides. 1e-5 is far below all other gradients here.
-          .settings = AdamwSettings(0.9, 0.999, 1e-5),
+          // AdamW divides by the gradient's size: if a weight's gradient is rounding noise (OPT's k_proj.bias in
+          // theory, units at relu's kink) it takes steps of full length in a direction that depends on the order of
+          // sums. 1e-5 is far below all other gradients here.
+          .settings = UpdateSettings(Op::kAdamw, {{"eps", 1e-5}}),
           .weighted = v.weighted};
 }
 
-// Those of one rank, made once for each batch: no mesh and no recomputation changes them.
+// Curves of one rank, computed once for each batch: no mesh and no recomputation changes them.
 const Curve& OneRank(const RunSpec& spec) {
   static std::map<std::string, Curve> known;
   const auto [it, fresh] =
@@ -289,7 +289,7 @@ TEST_P(MeshEquivalence, TenStepsHaveTheLossesOfOneRank) {
   const Case& c = Cases()[static_cast<size_t>(GetParam())];
   for (const Variant& v : Variants()) {
     SCOPED_TRACE(fmt::format("{} on {}", v.name, c.name));
-    // Ranks that outnumber the cores take long to meet.
+    // With more ranks than cores, collectives take long.
     if ((c.mesh.mesh.ranks() > 4 && !v.on_large_meshes) || (c.few && !v.of_few)) continue;
     if (c.grouped_heads_only && v.config.find("num_key_value_heads") == std::string::npos) continue;
     const RunSpec spec = SpecOf(v, c);
@@ -305,9 +305,10 @@ TEST_P(MeshEquivalence, TenStepsHaveTheLossesOfOneRank) {
   }
 }
 
-// Shares of its one state, or of none.
+// SGD has one state or none to shard.
 TEST(Mesh, SgdHasTheLossesOfOneRank) {
-  const Attributes optimizers[] = {SgdSettings(0.9), SgdSettings(0.9, true), SgdSettings(0)};
+  const Attributes optimizers[] = {UpdateSettings(Op::kSgd), UpdateSettings(Op::kSgd, {{"nesterov", 1}}),
+                                   UpdateSettings(Op::kSgd, {{"momentum", 0}})};
   const MeshSpec meshes[] = {MeshOf({{Axis::kFsdp, 2}}), MeshOf({{Axis::kTp, 2}}), MeshOf({{Axis::kPp, 2}}),
                              MeshOf({{Axis::kDp, 2}, {Axis::kFsdp, 2}})};
   for (const Method method : {Method::kFull, Method::kLora}) {
@@ -319,7 +320,7 @@ TEST(Mesh, SgdHasTheLossesOfOneRank) {
                      .rows_per_micro_batch = mesh.mesh.size(DataAxes(mesh.mesh)),
                      .micro_batches = 2,
                      .threads = 1,
-                     .optimizer = &kSgdUpdate,
+                     .optimizer = UpdateRuleOf(Op::kSgd),
                      .settings = settings};
         const Curve one = Train(spec, /*learning_rate=*/2e-2);
         spec.mesh = mesh;
@@ -336,12 +337,12 @@ TEST(Mesh, SgdHasTheLossesOfOneRank) {
   }
 }
 
-// Slots of memory are taken again while what lies in them may still be on its way, on all stages at once.
-TEST(Mesh, StagesWithManyChunksAndMicroBatchesComeToTheEnd) {
+// Slots of memory are reused while their values may still be in transit, on all stages at once.
+TEST(Mesh, StagesWithManyChunksAndMicroBatchesFinish) {
   RunSpec spec{.config = LlamaConfigText(true, /*hidden=*/64, /*blocks=*/8),
                .micro_batches = 8,
                .threads = 1,
-               .settings = AdamwSettings(0.9, 0.999, 1e-5)};
+               .settings = UpdateSettings(Op::kAdamw, {{"eps", 1e-5}})};
   const Curve one = Train(spec);
   spec.mesh = MeshOf({{Axis::kPp, 4}});
   spec.mesh.pipeline = {.kind = PipelineKind::kInterleaved, .chunks_per_stage = 2, .layers = {1, 1, 1, 1, 1, 1, 1, 1}};
@@ -349,8 +350,8 @@ TEST(Mesh, StagesWithManyChunksAndMicroBatchesComeToTheEnd) {
   for (size_t s = 0; s < kSteps; ++s) EXPECT_NEAR(mesh.loss[s], one.loss[s], 1e-5 * one.loss[s]) << "step " << s + 1;
 }
 
-// Where an option says where gradients live the update stays behind the backward.
-TEST(Mesh, TheUpdateBesideTheBackwardGivesTheBitsOfTheOneBehindIt) {
+// If an option places gradients, the update runs after the backward.
+TEST(Mesh, TheUpdateDuringTheBackwardGivesTheBitsOfOneAfterIt) {
   constexpr auto kStep = GradSync::kStep;
   constexpr auto kRows = EmbeddingMove::kRows, kTable = EmbeddingMove::kTable;
   const MeshSpec meshes[] = {
@@ -376,17 +377,17 @@ TEST(Mesh, TheUpdateBesideTheBackwardGivesTheBitsOfTheOneBehindIt) {
                      .mesh = mesh};
         const Curve beside = TrainOnMesh(spec);
         spec.memory.gradients = Tier::kDevice;
-        const Curve behind = TrainOnMesh(spec);
-        EXPECT_EQ(beside.loss, behind.loss);
-        EXPECT_EQ(beside.norm, behind.norm);
-        EXPECT_NE(beside.loss[0], beside.loss[kSteps - 1]) << "nothing was learnt";
+        const Curve after = TrainOnMesh(spec);
+        EXPECT_EQ(beside.loss, after.loss);
+        EXPECT_EQ(beside.norm, after.norm);
+        EXPECT_NE(beside.loss[0], beside.loss[kSteps - 1]) << "the loss did not change";
       }
     }
   }
 }
 
-// What runs beside what, and what is made again, changes no bit of a ring.
-TEST(Mesh, OfARingOverlapAndRecomputationChangeNoBit) {
+// Overlap and recomputation change no bit of a ring.
+TEST(Mesh, OverlapAndRecomputationOfARingChangeNoBit) {
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
     RunSpec spec{.config = LlamaConfigText(true),
                  .method = Method::kLora,
@@ -395,7 +396,7 @@ TEST(Mesh, OfARingOverlapAndRecomputationChangeNoBit) {
                  .micro_batches = 2,
                  .mesh = MeshOf({{Axis::kCp, 2}})};
     const Curve curve = TrainOnMesh(spec);
-    EXPECT_NE(curve.loss[0], curve.loss[kSteps - 1]) << "nothing was learnt";
+    EXPECT_NE(curve.loss[0], curve.loss[kSteps - 1]) << "the loss did not change";
     spec.mesh.overlap = false;
     EXPECT_EQ(TrainOnMesh(spec).loss, curve.loss) << "without overlap";
     spec.recompute = Recompute::kBlock;
@@ -405,8 +406,8 @@ TEST(Mesh, OfARingOverlapAndRecomputationChangeNoBit) {
   }
 }
 
-// Products that make gradients of weights wait for a collective to hide, those of a model that is wide enough.
-TEST(Mesh, OfTensorRanksOverlapChangesNoBit) {
+// Products for gradients of weights are delayed to hide a collective, in a model that is wide enough.
+TEST(Mesh, OverlapOfTensorRanksChangesNoBit) {
   const std::string wide = LlamaConfigText(/*tied=*/false, /*hidden=*/256, /*blocks=*/2);
   for (const auto& mesh : {MeshOf({{Axis::kTp, 2}}), MeshOf({{Axis::kFsdp, 2}, {Axis::kTp, 2}})}) {
     for (const ResidualSplit residual : {ResidualSplit::kTokens, ResidualSplit::kWhole}) {
@@ -418,7 +419,7 @@ TEST(Mesh, OfTensorRanksOverlapChangesNoBit) {
                    .mesh = mesh};
       spec.mesh.residual = residual;
       const Curve curve = TrainOnMesh(spec);
-      EXPECT_NE(curve.loss[0], curve.loss[kSteps - 1]) << "nothing was learnt";
+      EXPECT_NE(curve.loss[0], curve.loss[kSteps - 1]) << "the loss did not change";
       spec.mesh.overlap = false;
       EXPECT_EQ(TrainOnMesh(spec).loss, curve.loss) << "without overlap";
       spec.recompute = Recompute::kBlock;
@@ -428,8 +429,8 @@ TEST(Mesh, OfTensorRanksOverlapChangesNoBit) {
   }
 }
 
-// Of a whole step: what the rules say of the Program is what the communicator counts while it runs.
-TEST(Mesh, OfARingSendsWhatItsProgramSays) {
+// For a whole step: the bytes that the rules predict for the Program are those that the communicator counts.
+TEST(Mesh, ARingSendsTheBytesOfItsProgram) {
   ThreadWorld world(4);
   std::vector<std::thread> threads;
   for (int rank = 0; rank < 4; ++rank) {
@@ -444,7 +445,7 @@ TEST(Mesh, OfARingSendsWhatItsProgramSays) {
       run.Step(batch);
       const Bytes sent = communicator->bytes_sent() - before;
       EXPECT_EQ(sent, CostOfStep(run.train()).sent) << "rank " << rank;
-      // Of the ring, 4 micro-batches of 3 blocks on 2 ranks in f32: keys and values twice, their gradients' sums twice.
+      // The ring: 4 micro-batches of 3 blocks on 2 ranks in f32: keys and values twice, their gradients' sums twice.
       const int64_t shift = 2 * (32 / 2) * (2 * 16) * 4;  // a row's half, two KV heads of 16
       EXPECT_GT(sent.v, 4 * 3 * (2 + 2) * shift);
     });
@@ -452,7 +453,7 @@ TEST(Mesh, OfARingSendsWhatItsProgramSays) {
   for (std::thread& t : threads) t.join();
 }
 
-// As above with ranks that are processes on two hosts, or as if they were, of those variants that suit all meshes.
+// As above with ranks that are processes on two real or simulated hosts, for the variants that suit all meshes.
 class MpiEquivalence : public testing::TestWithParam<int> {};
 
 TEST_P(MpiEquivalence, TenStepsHaveTheLossesOfOneRank) {
@@ -482,7 +483,7 @@ INSTANTIATE_TEST_SUITE_P(Meshes, MpiEquivalence, kAllCases, NameOf);
 
 }  // namespace
 
-// A rank of MpiEquivalence: the first one compares, and says what it found.
+// A rank of MpiEquivalence: the first one compares and reports.
 int RunMpiRank(Communicator& communicator, int case_number) {
   const Case& c = Cases()[static_cast<size_t>(case_number)];
   int curves = 0, errors = 0;

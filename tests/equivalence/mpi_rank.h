@@ -1,4 +1,4 @@
-// What a process of mpirun does for mesh_test.cc: the test program is the program of its ranks, too.
+// A process of mpirun for mesh_test.cc: the test program is also the program of its ranks.
 #pragma once
 
 #include "device/communicator.h"

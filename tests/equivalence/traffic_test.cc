@@ -1,6 +1,6 @@
-// What a step sends to other ranks is what its strategy costs on paper, and what the communicators count while it runs.
-// The formulas are written down from the strategies' definitions (docs/design/parallel.md), not from the graph: they
-// know the model's sizes and nothing of collectives.
+// The bytes that a step sends to other ranks equal its strategy's formula, and the bytes
+// that the communicators count. The formulas come from the strategies' definitions
+// (docs/design/parallel.md), not from the graph: they only use the model's sizes.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -17,14 +17,14 @@ constexpr int64_t kHidden = 64, kBlocks = 3, kVocab = 160, kHeads = 4, kKvHeads 
 constexpr int64_t kRow = 32, kMicroBatches = 3, kRank = 4;
 constexpr double kBf16 = 2, kF32 = 4;
 
-// Elements of a Llama's weights, and what LoRA adds to all linears but the head.
+// Elements of a Llama's weights, and of LoRA's on all linears except the head.
 constexpr int64_t kAttention = kHidden * kHeadDim * (2 * kHeads + 2 * kKvHeads), kMlp = 3 * kHidden * kFfn;
 constexpr int64_t kBlock = kAttention + kMlp + 2 * kHidden;
 constexpr int64_t kOutside = 2 * kVocab * kHidden + kHidden;  // embeddings, head, last norm
 constexpr int64_t kAdapters =
     kRank * ((kHidden + kHeads * kHeadDim) * 2 + (kHidden + kKvHeads * kHeadDim) * 2 + (kHidden + kFfn) * 3);
 
-// What each of n ranks sends of a whole of that many bytes.
+// Bytes that each of n ranks sends of a whole of that size.
 double Part(double bytes, int n) {
   return bytes * (n - 1) / n;
 }
@@ -44,7 +44,7 @@ RunSpec SpecOn(std::initializer_list<std::pair<Axis, int>> sizes, ResidualSplit 
 struct Counted {
   double planned = 0;       // bytes a rank sends, from the Program
   double sent = 0;          // counted by the communicator, in a step
-  double moved = 0;         // read from other ranks' memory in fact; mean of the ranks
+  double moved = 0;         // actually read from other ranks' memory; mean of the ranks
   double unsupervised = 0;  // tokens that have no loss
 };
 
@@ -63,7 +63,7 @@ Counted Count(const RunSpec& spec) {
       own.communicator = communicator.get();
       TinyRun run(own);
       Batch batch = run.MakeBatch(1);
-      run.Step(batch);  // the second is like all others
+      run.Step(batch);  // the second step is like all others
       const Bytes sent = communicator->bytes_sent(), read = communicator->bytes_moved();
       run.Step(batch);
       moved += (communicator->bytes_moved() - read).v;
@@ -78,16 +78,16 @@ Counted Count(const RunSpec& spec) {
   return counted;
 }
 
-// `statistics`: of that, what a token's loss takes where the vocabulary is split. Tokens without a loss are planned
-// for, but not exchanged.
+// `statistics`: the part for a token's loss if the vocabulary is
+// split. Tokens without a loss are planned for, but not exchanged.
 void ExpectTraffic(const RunSpec& spec, double formula, double statistics = 0) {
   SCOPED_TRACE(spec.mesh.mesh.ToString());
   const Counted counted = Count(spec);
-  // Each collective of parts that do not divide may round a byte away.
-  EXPECT_NEAR(counted.planned, formula, 1e-4 * formula) << "planned, and by formula";
-  EXPECT_EQ(counted.sent, counted.planned - statistics * counted.unsupervised) << "counted while it ran, and planned";
-  // Sums of a few bytes are shown to everybody instead of passed around.
-  EXPECT_NEAR(counted.moved, counted.sent, 0.02 * counted.sent) << "read in fact";
+  // Each collective of uneven parts may round a byte away.
+  EXPECT_NEAR(counted.planned, formula, 1e-4 * formula) << "planned and formula differ";
+  EXPECT_EQ(counted.sent, counted.planned - statistics * counted.unsupervised) << "counted and planned differ";
+  // Sums of a few bytes are broadcast instead of passed around.
+  EXPECT_NEAR(counted.moved, counted.sent, 0.02 * counted.sent) << "actually read";
 }
 
 // All-reduced in f64, once per step: the sum of squares of each tensor that is split over a group of n.
@@ -96,7 +96,7 @@ double NormTraffic(int64_t tensors, int n) {
 }
 constexpr int64_t kTensors = kBlocks * 9 + 3, kAdapterTensors = kBlocks * 7 * 2;
 
-// Weights of the last so many blocks stay from their forward to their backward.
+// Weights of the last so many blocks stay gathered from their forward to their backward.
 constexpr double GathersOfBlock(int64_t kept = 1) {
   return (2.0 * kBlocks - static_cast<double>(kept)) / kBlocks;
 }
@@ -104,7 +104,7 @@ double Gathers(double block_bytes, double outside_bytes, int n, int64_t kept = 1
   return static_cast<double>(kMicroBatches) * Part(block_bytes * GathersOfBlock(kept) + outside_bytes, n);
 }
 
-TEST(Traffic, OfFullShardingIsTwoGathersButOfBlocksThatStayGatheredAndOneReduceScatter) {
+TEST(Traffic, OfFullShardingIsTwoGathersExceptOfBlocksThatStayGatheredAndOneReduceScatter) {
   for (const int n : {2, 3}) {
     for (const int64_t kept : {int64_t{0}, int64_t{1}, int64_t{2}, kBlocks}) {
       RunSpec spec = SpecOn({{Axis::kFsdp, n}});
@@ -124,8 +124,9 @@ TEST(Traffic, OfGradientsReducedOncePerStepIsOneReduceScatter) {
       spec, Gathers(kBf16 * kBlocks * kBlock, kBf16 * kOutside, 2) + Part(kF32 * all, 2) + NormTraffic(kTensors, 2));
 }
 
-// Instead of the table and its gradient: every token's index, its row forward and the gradient of that backward.
-TEST(Traffic, OfEmbeddingsLookedUpWhereTheirRowsLieIsTheRows) {
+// Instead of the table and its gradient: every token's index,
+// its row in the forward and the row's gradient in the backward.
+TEST(Traffic, OfEmbeddingsLookedUpByTheOwnersOfRowsIsTheRows) {
   const int n = 2;
   RunSpec spec = SpecOn({{Axis::kFsdp, n}});
   spec.mesh.decisions.embedding = EmbeddingMove::kRows;
@@ -139,8 +140,8 @@ TEST(Traffic, OfLoraIsNothingForTheGradientsOfFrozenWeights) {
   RunSpec spec = SpecOn({{Axis::kFsdp, 2}});
   spec.method = Method::kLora;
   const double blocks = kBlocks * (kBlock + kAdapters);
-  // Nothing trained lies before the first block: its backward ends at q, k and v, without their weights, the A beside
-  // these and the norm before them.
+  // Nothing before the first block is trained: its backward ends at q,
+  // k and v, without their weights, their A and the norm before them.
   const double spared = kHidden * kHeadDim * (kHeads + 2 * kKvHeads) + 3 * kRank * kHidden + kHidden;
   ExpectTraffic(spec, Gathers(kBf16 * blocks, kBf16 * kOutside, 2) - kMicroBatches * Part(kBf16 * spared, 2) +
                           kMicroBatches * Part(kF32 * kBlocks * kAdapters, 2) + NormTraffic(kAdapterTensors, 2));
@@ -162,26 +163,26 @@ TEST(Traffic, OfHybridShardingIsThatOfFsdpAndThePartsOfGradientsOncePerStep) {
 }
 
 // T x D activations: 4 (n-1)/n of them forward and as much backward per block, whether they are summed up and kept
-// whole or scattered and gathered. Before the blocks the same once (embeddings), behind them once (the head).
+// whole or scattered and gathered. Before the blocks the same once (embeddings), after them once (the head).
 TEST(Traffic, OfTensorParallelismIsFourActivationsForwardAndBackwardPerBlock) {
   const double activation = kBf16 * kRow * kHidden;
   const double of_token = (2 - 1) * 3 * kF32;  // largest, sum, target's
   const double statistics = kMicroBatches * kRow * of_token;
   const int64_t split = kBlocks * 7 + 2;  // all matrices
-  // Norms see a part of the tokens: their gradients are added up.
+  // Norms have a part of the tokens: their gradients are added up.
   const double norms = 2 * Part(kF32 * (2 * kBlocks + 1) * kHidden, 2);
   ExpectTraffic(
       SpecOn({{Axis::kTp, 2}}),
       kMicroBatches * Part((8 * kBlocks + 2 + 2) * activation, 2) + norms + NormTraffic(split, 2) + statistics,
       of_token);
-  // Summed up whole: two of them per sum, but nothing backward at the embeddings, nothing forward at the head.
+  // With all-reduces: two of them per sum, but none in the backward of the embeddings and the forward of the head.
   ExpectTraffic(SpecOn({{Axis::kTp, 2}}, ResidualSplit::kWhole),
                 kMicroBatches * Part((8 * kBlocks + 2 + 2) * activation, 2) + NormTraffic(split, 2) + statistics,
                 of_token);
 }
 
-// Where the feed-forward part's weights are gathered instead, its activations stay: its weights forward and backward,
-// as under fsdp, and its gradients once.
+// If the feed-forward part's weights are gathered instead, its activations
+// stay: weights forward and backward, as under fsdp, and gradients once.
 TEST(Traffic, OfTensorParallelismThatGathersTheFeedForwardIsItsWeights) {
   const double activation = kBf16 * kRow * kHidden;
   const double of_token = (2 - 1) * 3 * kF32, statistics = kMicroBatches * kRow * of_token;
@@ -195,8 +196,8 @@ TEST(Traffic, OfTensorParallelismThatGathersTheFeedForwardIsItsWeights) {
       of_token);
 }
 
-// Weights and gradients as under fsdp over all its ranks and cp's; and keys and values of every rank but the own one
-// forward and backward, and with the latter their gradients, in f32, once around.
+// Weights and gradients as under fsdp over all its ranks and cp's; keys and values of every other rank forward and
+// backward; in the backward also their gradients, in f32, once around.
 TEST(Traffic, OfContextParallelismIsThatOfFsdpAndTheKeysAndValuesOfARing) {
   for (const int n : {2, 4}) {
     const double all = kBlocks * kBlock + kOutside;
@@ -218,7 +219,8 @@ TEST(Traffic, OfAPipelineIsAnActivationPerBorderAndMicroBatch) {
     spec.mesh.pipeline = {.kind = kind, .layers = {2, 1}};
     ExpectTraffic(spec, kMicroBatches * activation + NormTraffic(1, 2));
   }
-  // Four runs of blocks on two stages: three borders, over each of which the first one gives something either way.
+  // Four runs of blocks on two stages: three borders; over each the
+  // first stage sends something, in the forward or the backward.
   RunSpec interleaved = SpecOn({{Axis::kPp, 2}});
   interleaved.mesh.pipeline = {.kind = PipelineKind::kInterleaved, .chunks_per_stage = 2, .layers = {0, 1, 1, 1}};
   interleaved.micro_batches = 4;
@@ -232,8 +234,8 @@ TEST(Traffic, OfAPipelineWithTiedEmbeddingsIsTheirGradientToo) {
   ExpectTraffic(spec, kMicroBatches * kBf16 * kRow * kHidden + kF32 * kVocab * kHidden + NormTraffic(1, 2));
 }
 
-// A stage's weights once per step instead of forward and backward (but for the table, which only its forward reads) in
-// each micro-batch; nothing else.
+// A stage's weights once per step instead of forward and backward in each
+// micro-batch (except the table, which only the forward reads); nothing else.
 TEST(Traffic, OfAPipelineThatKeepsGatheredWeightsIsOneGatherPerStep) {
   RunSpec spec = SpecOn({{Axis::kPp, 2}, {Axis::kFsdp, 2}});
   spec.mesh.pipeline.layers = {2, 1};
@@ -258,8 +260,8 @@ TEST(Traffic, OfAPipelineThatReducesGradientsOncePerStepIsOneReduceScatter) {
   for (const Counted& counted : {each, once}) EXPECT_EQ(counted.sent, counted.planned);
 }
 
-// q x q ranks (and d of these): every product gathers x over its row of ranks and w over its column, its gradients go
-// back the same ways; dW is added up over depth once per step.
+// q x q ranks (and d of these): every product gathers x over its row of ranks and w over its column; their gradients go
+// back the same way; dW is added up over depth once per step.
 TEST(Traffic, OfTwoDimensionalTensorParallelismIsSummas) {
   for (const int depth : {1, 2}) {
     const int q = 2;

@@ -1,4 +1,4 @@
-// temper export and adapters against what PEFT computed and stored (tests/parity/goldens).
+// temper export and adapters against PEFT's results and files (tests/parity/goldens).
 #include "checkpoint/export.h"
 
 #include <fmt/core.h>
@@ -89,7 +89,7 @@ std::vector<std::string> Names(const ModelWeights& weights) {
   return names;
 }
 
-TEST(Adapter, EveryOneThatPeftWroteReads) {
+TEST(Adapter, ReadsAllOfPeftsAdapters) {
   int adapters = 0;
   for (const std::string& name : AdapterCases()) {
     const Json info = Must(ReadJsonFile(PosixEnv(), kGoldens + "cases/" + name + "/case.json"));
@@ -117,8 +117,8 @@ TEST(Adapter, EveryOneThatPeftWroteReads) {
   EXPECT_GE(adapters, 10);
 }
 
-// |ours - PEFT's| <= twice what r products and sums in f32, the scaling and one addition may round.
-TEST(Export, MergesAsPeftDoes) {
+// |ours - PEFT's| <= twice the rounding of r products and sums in f32, the scaling and one addition.
+TEST(Export, MergesLikePeft) {
   int compared = 0;
   for (const std::string& name : AdapterCases()) {
     SCOPED_TRACE(name);
@@ -191,7 +191,7 @@ TEST(Export, RoundsOnce) {
   }
 }
 
-TEST(Export, CompanionFilesCanBeReplacedAndLeftOut) {
+TEST(Export, CompanionFilesCanBeReplacedAndOmitted) {
   const std::string name = Must(PosixEnv().List(kGoldens + "models")).front();
   const ScratchFolder scratch;
   const std::string model = scratch.path() + "/model";
@@ -209,7 +209,7 @@ TEST(Export, CompanionFilesCanBeReplacedAndLeftOut) {
   ASSERT_TRUE(report.ok()) << report.status().message();
   EXPECT_EQ(Slurp(spec.output_dir + "/tokenizer_config.json"), "other");
   EXPECT_EQ(Slurp(spec.output_dir + "/tokenizer.model"), "tokenizer.model");
-  EXPECT_FALSE(PosixEnv().IsFile(spec.output_dir + "/tokenizer.json"));  // the first export's is not left, either
+  EXPECT_FALSE(PosixEnv().IsFile(spec.output_dir + "/tokenizer.json"));  // the first export's file is gone, too
   EXPECT_EQ(std::count(report->files.begin(), report->files.end(), "tokenizer.json"), 0);
 }
 
@@ -257,7 +257,7 @@ TEST(Export, ShardsAreWrittenAndFound) {
   const ModelWeights ours = Must(ModelWeights::Open(PosixEnv(), spec.output_dir));
   EXPECT_GT(ours.files().size(), 2u);
   for (const std::string& tensor : Names(base)) EXPECT_TRUE(RawBytes(ours, tensor) == RawBytes(base, tensor)) << tensor;
-  // Over the shards, in one file: nothing of them may stay, for transformers would take them for the model.
+  // One file over the shards: no shard may remain, or transformers would take them for the model.
   spec.max_shard = GiB(1);
   EXPECT_EQ(ExportModel(PosixEnv(), spec).status().code(), StatusCode::kInvalidArgument) << "not empty";
   Spill(spec.output_dir + "/notes.txt", "mine");
@@ -378,7 +378,7 @@ TEST(Export, AFullCheckpointIsRoundedToItsConfiguration) {
   EXPECT_TRUE(Slurp(base + "/config.json") == Slurp(spec.output_dir + "/config.json"));
 }
 
-TEST(Export, RefusesWhatItWouldSpoil) {
+TEST(Export, RefusesToOverwriteOtherFiles) {
   const ScratchFolder scratch;
   ExportSpec spec = SpecFor(ModelFolder("llama_mha"), "", ModelFolder("llama_mha"));
   spec.overwrite = true;
@@ -388,7 +388,7 @@ TEST(Export, RefusesWhatItWouldSpoil) {
   spec.output_dir = scratch.path() + "/out";
   spec.tensors.push_back({"model.layers.99.mlp.up_proj.weight", {}});
   EXPECT_EQ(ExportModel(PosixEnv(), spec).status().code(), StatusCode::kNotFound);
-  EXPECT_FALSE(PosixEnv().IsFolder(spec.output_dir)) << "nothing is written before all is checked";
+  EXPECT_FALSE(PosixEnv().IsFolder(spec.output_dir)) << "nothing is written before all checks";
 }
 
 }  // namespace

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Goldens of the safetensors reader and writer, made by the format's own library (pip install 'safetensors>=0.8' numpy).
+"""Goldens for the safetensors reader and writer, from the format's own library (pip install 'safetensors>=0.8' numpy).
 
   make_goldens.py           writes golden.safetensors and verdicts.json beside this script
-  make_goldens.py --check F loads F, which Temper's writer wrote (safetensors_golden_test.cc with TEMPER_KEEP_GOLDEN=F),
-                            and compares every value; exits 1 where one differs
+  make_goldens.py --check F loads F from Temper's writer (safetensors_golden_test.cc with TEMPER_KEEP_GOLDEN=F),
+                            and compares every value; exits with 1 if one differs
 
 golden.safetensors holds one tensor of each type; element k is value(k). verdicts.json holds small files, most of them
 damaged, and whether the library opens each.
@@ -34,7 +34,7 @@ TENSORS = {
 
 
 def value(k):
-    """Exact in every one of the types; whole for the integers."""
+    """Exact in every type; whole for integers."""
     return (k * 37 % 101 - 50) / 8
 
 

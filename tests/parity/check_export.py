@@ -5,7 +5,7 @@
     python tests/parity/check_export.py --model OUT_HF --same_as BASE [--same_adapter ADAPTER] --text FILE | --ids FILE
     python tests/parity/check_export.py --model OUT_HF --text FILE | --ids FILE      # only prints the best next tokens
 
-With --same_as the logits are compared with those of BASE (and ADAPTER, unmerged, by PEFT): what an export must equal.
+With --same_as the logits are compared with those of BASE (and ADAPTER, unmerged, by PEFT), which an export must equal.
 
 FILE: a text, tokenised with the model's tokenizer; or token ids separated by blanks or commas.
 
@@ -31,7 +31,7 @@ def load(path, adapter, arguments):
     if adapter:
         import peft
         model = peft.PeftModel.from_pretrained(model, adapter)
-        # Where the head is adapted PEFT also writes its frozen weight, which is the base model's.
+        # If the head is adapted, PEFT also writes its frozen weight, which is the base model's.
         loaded = {n: t for n, t in peft.get_peft_model_state_dict(model).items() if ".base_layer." not in n}
         stored = safetensors.torch.load_file(f"{adapter}/adapter_model.safetensors")
         wrong = [n for n in loaded if n not in stored or not torch.equal(loaded[n].float(), stored[n].float())]
@@ -96,7 +96,7 @@ def main():
         theirs.log_softmax(-1), ours.log_softmax(-1), log_target=True, reduction="none").sum(-1).mean().item()
     print(f"largest difference {error:.2e} of the largest logit, same best token {100 * agree:.1f} %, "
           f"mean KL {kl:.2e}, {ids.numel()} tokens")
-    if not error <= tolerance:  # a NaN fails too
+    if not error <= tolerance:  # NaN also fails
         sys.exit(f"FAILED: {error:.2e} is over {tolerance:.0e}")
 
 

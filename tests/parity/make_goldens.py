@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Writes goldens/: what transformers and PEFT compute, for the parity tests to be held against.
+"""Writes goldens/: results of transformers and PEFT, for the parity tests.
 
     pip install torch transformers peft safetensors numpy      # the versions used are in goldens/made_with.json
     python tests/parity/make_goldens.py                        # rewrites goldens/
-    python tests/parity/make_goldens.py --add                  # adds what is not there, keeps the rest as it is
+    python tests/parity/make_goldens.py --add                  # adds missing goldens, keeps the others
     python tests/parity/make_goldens.py --check                # computes them again and compares
 
 README.md beside this file documents every file and tensor.
@@ -32,7 +32,7 @@ import reference
 import training_curve
 
 GOLDENS = pathlib.Path(__file__).resolve().parent / "goldens"
-REPOSITORY_PATH = "tests/parity/goldens"  # as the adapters' base_model_name_or_path says it
+REPOSITORY_PATH = "tests/parity/goldens"  # for the adapters' base_model_name_or_path
 MAX_BYTES = 15_000_000
 
 ATTENTION = ["q_proj", "v_proj"]
@@ -78,9 +78,9 @@ FREE = {"opt": "k_proj.bias", "gpt2": "c_attn.bias", "gpt": "query_key_value.bia
 QUERIES = ("q_proj", "c_attn.weight", "c_attn.lora", "query_key_value.weight", "query_key_value.lora")
 
 CURVES = {
-    # name: (model, adapter or None, whether that is an old adapter, with B not 0, settings). Clipping is sometimes on
-    # in curve_full_llama and curve_lora_opt, always in the others. Decay is 0.1 so that decaying a norm or a bias,
-    # which Trainer does not, moves it by a tenth of its change.
+    # name: (model, adapter or None, whether that adapter is trained already, with B not 0, settings). Clipping is
+    # sometimes on in curve_full_llama and curve_lora_opt, always in the others. Decay is 0.1 so that wrongly decaying a
+    # norm or a bias, which Trainer does not, would change it by a tenth of its update.
     "curve_full_llama": ("llama_gqa_tied", None, False, dict(
         learning_rate=2e-3, weight_decay=0.0, scheduler="linear", warmup_steps=4, max_grad_norm=5.0)),
     "curve_full_opt_decay": ("opt_pre_norm", None, False, dict(
@@ -137,7 +137,7 @@ def plain(tensors):
 
 
 class Writer:
-    """Writes below `root` what `there`, other goldens, has not."""
+    """Writes below `root` the goldens that `there`, other goldens, lacks."""
 
     def __init__(self, root, there=None):
         self.root = root
@@ -163,7 +163,7 @@ def write_gradients(out, forms):
         batch = packed_batch.gradient_batch(model.config.vocab_size, seed_of(name))
         tensors = reference.forward_and_gradients(model, batch, file_name_of(model))
         if name.startswith("opt_") and model.config.enable_bias:
-            # Zero by theory: softmax does not see what is added to all keys alike. HF leaves rounding noise.
+            # Zero in theory: softmax ignores a constant added to all keys. HF has rounding noise.
             assert all(np.abs(v).max() < 1e-4 for n, v in tensors.items() if n.endswith("k_proj.bias"))
         for form, original in forms.items():
             if original == name:
@@ -201,7 +201,7 @@ def extend_forms(out, forms):
 
 
 def check_form(folder, model, batch):
-    """transformers itself reads the same numbers from the other form of storage."""
+    """Checks that transformers reads the same numbers from the other form of storage."""
     other = model_zoo.load(folder)
     want = dict(model.named_parameters())
     got = {model_zoo.text_name(n): p for n, p in other.named_parameters() if model_zoo.text_name(n) is not None}
@@ -281,7 +281,7 @@ def write_adapters(out):
         noise = reference.cross_check(model, batch, tensors, adapter_key)
         stored = safetensors.numpy.load_file(out.root / "adapters" / name / "adapter_model.safetensors")
         trained = {n.removeprefix("grad.") for n in tensors if n.startswith("grad.")}
-        # Where lm_head is adapted PEFT also stores its frozen base weight; readers have to bear it.
+        # If lm_head is adapted, PEFT also stores its frozen base weight; readers must accept it.
         extra = {"base_model.model.lm_head.base_layer.weight"} if "lm_head" in name else set()
         assert set(stored) == trained | extra, name
         modules = sorted({n.removeprefix("base_model.model.").split(".lora_")[0] for n in trained})
@@ -381,7 +381,7 @@ def write_generation(out):
         model = model_zoo.load(out.models / name)
         if adapter is not None:
             model = peft.PeftModel.from_pretrained(model, out.root / "adapters" / adapter).eval()
-        # The first prompt whose continuation is nowhere a near tie and does not fall into a loop.
+        # The first prompt whose continuation has no near tie and does not loop.
         for seed in range(1000):
             prompt = np.random.default_rng(seed).integers(3, model.config.vocab_size, 7).tolist()
             clear = 0.02 if count == 16 else 0.005  # far above the noise of f32; few long ones keep more
@@ -420,7 +420,7 @@ def write_all(root, there=None):
 
 
 def add(root):
-    """Computes what is not in goldens/ yet; what is stays as it is, as other machines round otherwise."""
+    """Computes goldens that are missing; the others stay, since other machines round differently."""
     with tempfile.TemporaryDirectory() as scratch:
         fresh = pathlib.Path(scratch)
         write_all(fresh, root)
@@ -436,7 +436,8 @@ def add(root):
 
 
 def check(root):
-    """Computes everything again: same files, same bytes or (another machine, another version) nearly same tensors."""
+    """Recomputes everything: expects the same files, with the same bytes or (on another machine or version) nearly the
+    same tensors."""
     with tempfile.TemporaryDirectory() as scratch:
         fresh = pathlib.Path(scratch)
         write_all(fresh)

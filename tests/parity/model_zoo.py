@@ -1,4 +1,4 @@
-"""Tiny random-weight models, one per path through each architecture, and the forms they are stored in."""
+"""Tiny random-weight models, one per path through each architecture, and their forms of storage."""
 
 import json
 import pathlib
@@ -20,7 +20,7 @@ LLAMA = dict(
     num_attention_heads=4,
     num_key_value_heads=2,
     max_position_embeddings=256,
-    rms_norm_eps=1e-3,  # large enough to be missed if a reader keeps to a default
+    rms_norm_eps=1e-3,  # large enough to show if a reader uses a default instead
     pad_token_id=0,
     bos_token_id=1,
     eos_token_id=2,
@@ -92,7 +92,7 @@ MODELS = {
     "qwen2_windows": ("qwen2", dict(use_sliding_window=True, sliding_window=5, max_window_layers=2,
                                     num_hidden_layers=4, vocab_size=64)),
     "qwen3": ("qwen3", dict(head_dim=16, vocab_size=64)),
-    # Biases, one key head, and windows as a list says.
+    # Biases, one key head, and windows by a list.
     "qwen3_biases_layer_types": ("qwen3", dict(
         head_dim=8, num_key_value_heads=1, attention_bias=True, tie_word_embeddings=True, use_sliding_window=True,
         sliding_window=5, layer_types=["sliding_attention", "full_attention"], vocab_size=64)),
@@ -100,13 +100,13 @@ MODELS = {
     "seed_oss_biases": ("seed_oss", dict(head_dim=12, attention_bias=False, attention_out_bias=True, mlp_bias=True,
                                          tie_word_embeddings=True, residual_dropout=0.0, attention_dropout=0.0,
                                          vocab_size=64)),
-    # Heads of which the first 12 of 16 elements turn; rows are within the original context.
+    # The first 12 of a head's 16 elements are rotated; rows are within the original context.
     "phi3_longrope": ("phi3", dict(
         hidden_size=48, num_attention_heads=3, num_key_value_heads=1, original_max_position_embeddings=64,
         tie_word_embeddings=True, vocab_size=64, intermediate_size=48, rope_parameters={
             "rope_type": "longrope", "rope_theta": 10000.0, "partial_rotary_factor": 0.75,
             "short_factor": [1.0, 1.1, 1.2, 1.3, 1.5, 2.0], "long_factor": [1.0, 1.5, 2.0, 4.0, 8.0, 16.0]})),
-    # All documents are longer than the original context, but for one of one token, which does not turn.
+    # All documents are longer than the original context, except one of a single token, which is not rotated.
     "phi3_longrope_far": ("phi3", dict(
         original_max_position_embeddings=5, vocab_size=64, intermediate_size=48, rope_parameters={
             "rope_type": "longrope", "rope_theta": 10000.0, "short_factor": [1.0, 1.1, 1.2, 1.3],
@@ -121,7 +121,7 @@ MODELS = {
                            "beta_slow": 1.0, "attention_factor": 1.2079441541679836,
                            "original_max_position_embeddings": 32},
         "sliding_attention": {"rope_type": "default", "rope_theta": 500000.0}})),
-    # Positions in layers 0 and 2 alone, windows in those without.
+    # Positions only in layers 0 and 2, windows in the others.
     "smollm3": ("smollm3", dict(
         num_hidden_layers=4, intermediate_size=48, no_rope_layer_interval=2, use_sliding_window=True, sliding_window=7,
         tie_word_embeddings=True, vocab_size=64)),
@@ -181,7 +181,7 @@ MODELS = {
                                        mlp_bias=True, attention_multiplier=0.3)),
     "opt_pre_norm": ("opt", dict()),
     "opt_post_norm_projected": ("opt", dict(do_layer_norm_before=False, word_embed_proj_dim=20)),
-    # The other combination that the config can say: norms before, and the final norm feeds project_out.
+    # The other combination that the config allows: norms before, and the final norm feeds project_out.
     "opt_pre_norm_projected": ("opt", dict(word_embed_proj_dim=20, num_hidden_layers=1)),
     "opt_untied": ("opt", dict(tie_word_embeddings=False, num_hidden_layers=1)),
     "opt_no_biases": ("opt", dict(enable_bias=False, num_hidden_layers=1)),
@@ -213,7 +213,7 @@ def exact_in_16_bits(values):
 
 
 def random_weights(model, seed):
-    """Large enough that attention is peaked, norms and biases matter, and no path's error hides behind another's."""
+    """Large enough that attention is peaked, norms and biases matter, and no path's error is hidden by another's."""
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             rng = np.random.default_rng([seed, zlib.crc32(name.encode())])
@@ -272,7 +272,7 @@ def build_multimodal(name):
 
 
 def config_v4(config):
-    """The same config.json as transformers 4 wrote it."""
+    """The same config.json as written by transformers 4."""
     config = dict(config, transformers_version="4.46.3")
     config["torch_dtype"] = config.pop("dtype")
     rope = config.pop("rope_parameters", None)
@@ -304,7 +304,7 @@ def rename_tensors(folder, rename, metadata, more={}):
 
 
 def save_storage_forms(models):
-    """The same models in other clothes; returns {form: original}. Each must give the original's numbers."""
+    """The same models in other forms of storage; returns {form: original}. Each must give the original's numbers."""
     forms = {}
 
     def form(original, suffix, dtype, **options):
@@ -323,7 +323,7 @@ def save_storage_forms(models):
                    {"format": "pt", "model.embed_tokens.weight": "lm_head.weight"})
     folder = form("opt_pre_norm", "bf16_old_names", torch.bfloat16)  # as in the first OPT files
     rename_tensors(folder, lambda n: n.removeprefix("model."), {"format": "pt"})
-    # As on the hub: without "transformer.", and with the masks that the class kept among its weights.
+    # As on the hub: without "transformer.", and with the masks that the class stored with its weights.
     folder = form("gpt2", "bf16_hub", torch.bfloat16)
     rename_tensors(folder, lambda n: n.removeprefix("transformer."), {"format": "pt"}, {
         f"h.{n}.attn.{name}": tensor for n in range(2) for name, tensor in (
@@ -338,7 +338,7 @@ def save_storage_forms(models):
         f"gpt_neox.layers.{n}.attention.{name}": tensor for n in range(2) for name, tensor in (
             ("bias", torch.ones(1, 1, 4, 4).tril()), ("masked_bias", torch.tensor(-1e9)),
             ("rotary_emb.inv_freq", torch.tensor([1.0])))})
-    for name in ("llama_rope_llama3", "llama_rope_linear", "gemma3"):  # whose rope_scaling is the point
+    for name in ("llama_rope_llama3", "llama_rope_linear", "gemma3"):  # these test rope_scaling
         folder = models / f"{name}_v4"
         save(build(name).to(torch.bfloat16), folder)
         write_json(folder / "config.json", config_v4(json.loads((folder / "config.json").read_text())))
@@ -367,6 +367,6 @@ def save_models(models):
         save(build(name), models / name)
     forms = save_storage_forms(models)
     for folder in models.iterdir():
-        # The defaults of model.generate, which depend on the version of transformers and say nothing here.
+        # The defaults of model.generate depend on the version of transformers and do not matter here.
         (pathlib.Path(folder) / "generation_config.json").unlink(missing_ok=True)
     return forms

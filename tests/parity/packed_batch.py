@@ -1,11 +1,11 @@
-"""Documents packed into fixed rows, the way the trainer feeds them: isolated in attention, positions restarting."""
+"""Documents packed into fixed rows, as the trainer feeds them: isolated in attention, with restarting positions."""
 
 import dataclasses
 
 import numpy as np
 
-IGNORED = -100  # a target that carries no loss; the value torch.nn.functional.cross_entropy ignores
-PADDING = -1  # the document number of a position behind the last document of a row
+IGNORED = -100  # a target without a loss; torch.nn.functional.cross_entropy ignores this value
+PADDING = -1  # the document number of a position after the last document of a row
 
 
 @dataclasses.dataclass
@@ -14,7 +14,7 @@ class Document:
     supervised: np.ndarray  # [n] bool: the loss of predicting this token counts
 
     def targets(self):
-        """targets[t] is the token after t, where that one is supervised."""
+        """targets[t] is the token after t, if that one is supervised."""
         targets = np.full(len(self.ids), IGNORED, np.int32)
         targets[:-1] = np.where(self.supervised[1:], self.ids[1:], IGNORED)
         return targets
@@ -26,7 +26,7 @@ class PackedBatch:
     row_length: int
 
     def place(self, row, per_document, fill, dtype, tail=()):
-        """One row of [row_length, *tail]: the documents' arrays one behind the other, `fill` behind them."""
+        """One row of [row_length, *tail]: the documents' arrays one after another, then `fill`."""
         out = np.full((self.row_length, *tail), fill, dtype)
         at = 0
         for array in per_document:
@@ -35,7 +35,7 @@ class PackedBatch:
         return out
 
     def tensors(self):
-        """What a trainer is given: [rows, row_length] int32 each."""
+        """A trainer's inputs: [rows, row_length] int32 each."""
         columns = {"input_ids": [], "targets": [], "documents": [], "positions": []}
         for row in self.rows:
             assert sum(len(d.ids) for d in row) <= self.row_length
@@ -78,7 +78,7 @@ def gradient_batch(vocab, seed, layout=GRADIENT_LAYOUT):
 
 
 def learnable_document(rng, length, vocab):
-    """A walk with a fixed stride and some noise: what a few dozen steps can begin to learn."""
+    """A walk with a fixed stride and some noise, which a few dozen steps can begin to learn."""
     ids = 3 + (rng.integers(vocab) + 7 * np.arange(length)) % (vocab - 3)
     noisy = rng.random(length) < 0.15
     ids = np.where(noisy, rng.integers(3, vocab, length), ids).astype(np.int32)

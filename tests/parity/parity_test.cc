@@ -55,7 +55,7 @@ std::vector<int32_t> ReadInts(const SafetensorsFile& file, const std::string& na
   return x;
 }
 
-// The inputs of one micro-batch as Temper wants them, from the goldens' rows.
+// The inputs of one micro-batch for Temper, from the goldens' rows.
 struct Batch {
   std::vector<int32_t> token, target, position, document_start;
   int64_t row = 0, supervised = 0;
@@ -110,7 +110,7 @@ void LoadAdapter(const std::string& adapter, const std::vector<LoraModule>& targ
                    LoraWeights(targets), lookup));
 }
 
-// What the goldens are held against: the CPU, or with TEMPER_TEST_DEVICE=gpu this machine's GPU, one for all tests.
+// The device under test: the CPU, or with TEMPER_TEST_DEVICE=gpu this machine's GPU, one for all tests.
 struct Place {
   std::unique_ptr<KernelTable> cpu;
   Device* gpu = nullptr;
@@ -162,8 +162,8 @@ class Step {
     return floats;
   }
 
-  // A tensor as files have it, put together from the values that lie in it: their own buffers, or those that
-  // `buffer_of` names. Empty where a value has no such buffer.
+  // A tensor in the files' layout, assembled from its values: their own buffers, or those that `buffer_of` names. Empty
+  // if a value has no such buffer.
   std::vector<float> Tensor(const std::string& golden, std::string (*buffer_of)(const std::string&)) const {
     const std::string name = inside_ + golden;
     std::vector<float> whole;
@@ -227,7 +227,7 @@ class Step {
   std::unique_ptr<Arena> arena_;
 
  public:
-  std::unique_ptr<Executor> train, eval;  // gone before their programs and arena
+  std::unique_ptr<Executor> train, eval;  // destroyed before their programs and arena
 };
 
 double Sum(const std::vector<float>& x) {
@@ -305,8 +305,9 @@ class ParityOfCurves : public testing::TestWithParam<std::string> {
     const auto& settings = golden_.info["settings"];
     UpdateSpec update{.weight_decay = settings["weight_decay"], .max_norm = settings["max_grad_norm"]};
     if (settings.contains("sgd")) {
-      update.rule = &kSgdUpdate;
-      update.settings = SgdSettings(settings["sgd"]["momentum"], settings["sgd"]["nesterov"]);
+      update.rule = UpdateRuleOf(Op::kSgd);
+      update.settings = UpdateSettings(
+          Op::kSgd, {{"momentum", settings["sgd"]["momentum"]}, {"nesterov", settings["sgd"]["nesterov"]}});
     }
     return Step(golden_.info["models"][0], adapter_, dtype, all_.row, all_.row,
                 {.micro_batches = micro_batches_, .update = std::move(update)});
@@ -386,7 +387,7 @@ std::unique_ptr<DecodeSession> MakeDecoder(const std::string& name, const std::s
 
 class ParityOfLogits : public testing::TestWithParam<std::string> {};
 
-// They show what a loss hides (which gelu: 1e-6 of it) and what the best token does.
+// Logits show what a loss hides (which gelu: 1e-6 of it) and decide the best token.
 TEST_P(ParityOfLogits, EqualTransformersAfterEveryToken) {
   const GoldenCase golden = OpenCase(GetParam());
   const std::string adapter = golden.info.value("adapter", "");
@@ -411,7 +412,7 @@ TEST_P(ParityOfLogits, EqualTransformersAfterEveryToken) {
         largest = std::max(largest, std::abs(want));
       }
     }
-    // As the losses: some 2^8 roundings in a row.
+    // Like the losses: about 2^8 roundings in a row.
     EXPECT_LE(worst, 2e-5 * largest);
   }
 }

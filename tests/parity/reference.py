@@ -1,4 +1,4 @@
-"""The reference itself: transformers, one document at a time, so that isolation is by construction."""
+"""The reference: transformers, one document at a time, so that documents are isolated by construction."""
 
 import numpy as np
 import torch
@@ -55,7 +55,7 @@ def packed_loss_sum(model, batch):
         seen = seen | torch.eye(length, dtype=torch.bool)
         return torch.where(seen, 0.0, torch.finfo(torch.float32).min)[:, None]
 
-    # transformers leaves windows to whoever brings a mask: one, or one for each type of layer.
+    # With a given mask transformers does not apply windows: pass one mask, or one for each type of layer.
     window = getattr(model.config.get_text_config(), "sliding_window", None)
     if len(set(getattr(model.config.get_text_config(), "layer_types", None) or [])) > 1:
         mask = {"sliding_attention": mask_of(window), "full_attention": mask_of(None)}
@@ -68,7 +68,8 @@ def packed_loss_sum(model, batch):
 
 
 def cross_check(model, batch, tensors, name_of=lambda name: name):
-    """How far two orders of the same arithmetic lie apart: the reference's own noise. Near a tolerance: an error."""
+    """The difference between two orders of the same arithmetic: the reference's own noise. An error if near a
+    tolerance."""
     model.zero_grad(set_to_none=True)
     total = packed_loss_sum(model, batch)
     total.backward()

@@ -1,4 +1,4 @@
-"""Short trainings as transformers' Trainer does them, step by step in the open."""
+"""Short trainings like transformers' Trainer, written out step by step."""
 
 import numpy as np
 import torch

@@ -18,7 +18,7 @@ Extents ExtentsOf(const Shape& shape, int dim) {
   return e;
 }
 
-// Copies between `part` and the run of `whole`'s dim `dim` that begins at `begin`.
+// Copies between `part` and the range of `whole`'s dim `dim` that begins at `begin`.
 template <class Body>
 void ForPart(const Shape& whole, const Shape& part, int dim, int64_t begin, const Body& body) {
   const Extents w = ExtentsOf(whole, dim), p = ExtentsOf(part, dim);
@@ -31,7 +31,7 @@ void ForPart(const Shape& whole, const Shape& part, int dim, int64_t begin, cons
   }
 }
 
-// Of sums in f64 (TestTensor shows floats).
+// For sums in f64 (TestTensor returns floats).
 double Get(const TestTensor& t, int64_t i) {
   return t.type().dtype == DType::kF64 ? reinterpret_cast<const double*>(t.data())[i] : t.Get(i);
 }
@@ -118,14 +118,14 @@ void Lockstep::RunKernels(size_t i) {
     for (int rank = 0; rank < mesh_.ranks(); ++rank) run(rank, nullptr);
     return;
   }
-  // These meet in the middle of a kernel.
+  // These ops communicate inside a kernel.
   const AxisSet axes = *AxisSet::Parse(node.attributes.String("axes"));
   std::map<int, std::unique_ptr<ExchangeGroup>> groups;  // by the first member
   std::vector<std::thread> members;
   for (int rank = 0; rank < mesh_.ranks(); ++rank) {
     auto& group = groups[mesh_.Group(axes, rank)[0]];
     if (group == nullptr) group = std::make_unique<ExchangeGroup>(mesh_.size(axes));
-    for (ValueId id : node.outputs) At(rank, id);  // nothing is added to the map by threads
+    for (ValueId id : node.outputs) At(rank, id);  // threads add nothing to the map
     members.emplace_back(
         [&run, rank, exchange = group->Join(mesh_.IndexIn(axes, rank))]() mutable { run(rank, std::move(exchange)); });
   }
@@ -146,7 +146,7 @@ void Lockstep::RunCollective(size_t i) {
       if (first.op == Op::kBroadcast) {
         for (int rank : group) {
           for (int64_t e = 0; e < At(rank, in).type().shape.elements(); ++e) {
-            EXPECT_EQ(At(rank, in).Get(e), At(leader, in).Get(e)) << "ranks differ in what all should hold";
+            EXPECT_EQ(At(rank, in).Get(e), At(leader, in).Get(e)) << "ranks differ in a value that all should have";
           }
           At(rank, out) = At(rank, in).Copy();
         }

@@ -1,6 +1,6 @@
-// Lockstep: the graphs of all ranks of a mesh, run by the reference kernels, one node of every rank at a time.
-// Collectives are plain loops that do what graph/op.h says. No communicator, no Program: what this checks is what
-// Partition and the gradient rules wrote.
+// Lockstep: the graphs of all ranks of a mesh, run by the reference kernels, one node
+// of every rank at a time. Collectives are plain loops that follow graph/op.h. Without
+// communicator and Program, this checks only Partition and the gradient rules.
 #pragma once
 
 #include <functional>
@@ -16,14 +16,14 @@ namespace temper {
 
 class Lockstep {
  public:
-  // `source` gives a rank's source value its content. REQUIRES: one graph per rank, all verified.
+  // `source` fills a rank's source values. REQUIRES: one graph per rank, all verified.
   using Source = std::function<TestTensor(int rank, const Value& value)>;
   Lockstep(const Mesh& mesh, const std::vector<Graph>& graphs, const Source& source);
 
   // Runs all nodes once. An error is a test failure: graphs of different nodes, a kernel that fails.
   void Run();
 
-  // The last of its name that rank `rank` wrote; nullptr where there is none.
+  // The last value of that name that rank `rank` wrote; nullptr if there is none.
   const TestTensor* Find(int rank, const std::string& name) const;
 
  private:

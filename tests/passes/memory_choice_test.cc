@@ -1,5 +1,5 @@
-// What `memory.recompute: auto` chooses: never slower, by the estimate, than what a user could have asked for, within
-// limits down to what one instruction needs.
+// The choice of `memory.recompute: auto`: by the estimate never slower than any mode that a user could set, for limits
+// down to the need of one instruction.
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 
@@ -53,7 +53,7 @@ Bytes Share(Bytes bytes, double share) {
   return {static_cast<int64_t>(static_cast<double>(bytes.v) * share)};
 }
 
-TEST(MemoryChoice, ComputesNothingAgainWhereEverythingFits) {
+TEST(MemoryChoice, RecomputesNothingIfEverythingFits) {
   for (const bool lora : {false, true}) {
     const Compiled open = Must(Compile(lora, Recompute::kNone, {}));
     const Compiled free = Must(Compile(lora, Recompute::kAuto, {}));
@@ -67,7 +67,7 @@ TEST(MemoryChoice, ComputesNothingAgainWhereEverythingFits) {
   }
 }
 
-TEST(MemoryChoice, IsNoSlowerThanAnyModeThatAUserCouldName) {
+TEST(MemoryChoice, IsNoSlowerThanAnyModeThatAUserCouldSet) {
   for (const bool lora : {false, true}) {
     const Bytes all = Must(Compile(lora, Recompute::kNone, {})).programs[0].arena_bytes;
     for (const double rate : {5e8, 8e9}) {
@@ -82,7 +82,7 @@ TEST(MemoryChoice, IsNoSlowerThanAnyModeThatAUserCouldName) {
             EXPECT_LE(chosen.step.v, 1.0001 * named->step.v) << ToString(mode);
           }
         }
-        // What it says of itself is what it is.
+        // Its description is accurate.
         EXPECT_NEAR((chosen.chosen.stall + chosen.chosen.compute).v, chosen.step.v, 1e-9);
         ASSERT_FALSE(chosen.chosen.options.empty());
         const StepOption& first = chosen.chosen.options.front();
@@ -97,7 +97,7 @@ TEST(MemoryChoice, IsNoSlowerThanAnyModeThatAUserCouldName) {
   }
 }
 
-TEST(MemoryChoice, SlowLinksAreAvoidedByComputingAgainAndFastOnesAreUsed) {
+TEST(MemoryChoice, RecomputesToAvoidSlowLinksAndUsesFastOnes) {
   const Bytes all = Must(Compile(true, Recompute::kNone, {})).programs[0].arena_bytes;
   const Compiled slow = Must(Compile(true, Recompute::kAuto, Limited(Share(all, 0.6), 2e8)));
   EXPECT_NE(slow.chosen.choice.recompute, Recompute::kNone);
@@ -106,8 +106,9 @@ TEST(MemoryChoice, SlowLinksAreAvoidedByComputingAgainAndFastOnesAreUsed) {
   EXPECT_FALSE(TrafficOfStep(fast.programs[0]).empty());
 }
 
-// Over slow links, what the head's scratch leaves to residents is worth more than going over the head again.
-TEST(MemoryChoice, CutsTheLossFinerWhereThatIsFasterAndWhereItMay) {
+// With slow links, the memory that smaller scratch of the head leaves
+// for residents is worth more than another pass over the head.
+TEST(MemoryChoice, CutsTheLossFinerIfThatIsFasterAndAllowed) {
   const char* const wide_head = R"({"architectures": ["LlamaForCausalLM"], "vocab_size": 16000, "hidden_size": 256,
       "num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 768})";
   const auto compile = [&](const MemorySpec& memory) {
@@ -123,7 +124,7 @@ TEST(MemoryChoice, CutsTheLossFinerWhereThatIsFasterAndWhereItMay) {
   EXPECT_LT(free.step, kept.step);
 }
 
-// The least limit, to three percent, that does not refuse.
+// The smallest limit, to three percent, that is not refused.
 Bytes LeastLimit(bool lora, Recompute mode) {
   int64_t low = 0, high = Must(Compile(lora, mode, {})).programs[0].arena_bytes.v;
   while (high - low > high / 30) {
@@ -144,7 +145,7 @@ TEST(MemoryChoice, FitsIntoAnyLimitDownToTheLeastByCuttingTheLossFinerAndThenNam
     }
   }
   EXPECT_TRUE(cut);
-  // With more it never fails.
+  // With more memory it never fails.
   const Bytes all = Must(Compile(false, Recompute::kNone, {})).programs[0].arena_bytes;
   for (const double share : {0.02, 0.1, 0.35, 0.75}) {
     const Bytes limit = least + Share(all - least, share);
@@ -156,7 +157,7 @@ TEST(MemoryChoice, FitsIntoAnyLimitDownToTheLeastByCuttingTheLossFinerAndThenNam
   ASSERT_FALSE(refused.ok());
   EXPECT_EQ(refused.status().code(), StatusCode::kOutOfMemory);
   EXPECT_NE(refused.status().message().find("alone needs"), std::string::npos) << refused.status().message();
-  EXPECT_EQ(refused.status().message().find("memory.recompute"), std::string::npos) << "it was tried";
+  EXPECT_EQ(refused.status().message().find("memory.recompute"), std::string::npos) << "recomputation was tried";
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
-// What tensor ranks exchange for the feed-forward part of a block: decided by what a step sends either way, for tokens
-// many and few, unless somebody says. That losses are the same either way: tests/equivalence/mesh_test.cc.
+// The exchange of tensor ranks for the feed-forward part of a block: decided by the
+// bytes that a step sends either way, for many and few tokens, unless an option sets
+// it. tests/equivalence/mesh_test.cc checks that losses are the same either way.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -51,7 +52,7 @@ Mesh MeshOf(int fsdp, int tp) {
   return mesh;
 }
 
-TEST(MlpMove, TheWaysCostWhatTheirProgramsSend) {
+TEST(MlpMove, TheCostOfEachWayIsTheBytesOfItsProgram) {
   for (const bool lora : {false, true}) {
     for (const int micro_batches : {1, 3}) {
       const Mesh mesh = MeshOf(2, 2);
@@ -64,14 +65,14 @@ TEST(MlpMove, TheWaysCostWhatTheirProgramsSend) {
       EXPECT_EQ(activations.OfMlp()->sent_otherwise, weights.sent);
       EXPECT_EQ(weights.OfMlp()->sent_otherwise, activations.sent);
       EXPECT_NE(activations.sent, weights.sent);
-      EXPECT_EQ(weights.OfMlp()->reason, "as asked for");
+      EXPECT_EQ(weights.OfMlp()->reason, "requested");
     }
   }
 }
 
 // Four activations of T x D against, in full fine-tuning, two gathers of three D x F in bf16 and a reduction of these
 // in f32: T against 3 F. Frozen weights have no gradients: 3/2 F.
-TEST(MlpMove, WeightsAreMovedWhereThereAreMoreTokensThanTheyCost) {
+TEST(MlpMove, WeightsAreMovedIfThatIsCheaperThanTokens) {
   const auto chosen = [](int64_t tokens, bool lora) {
     const Compiled compiled = Compile(MeshOf(1, 2), tokens, lora, {});
     EXPECT_LE(compiled.OfMlp()->sent, compiled.OfMlp()->sent_otherwise);
@@ -84,25 +85,25 @@ TEST(MlpMove, WeightsAreMovedWhereThereAreMoreTokensThanTheyCost) {
   EXPECT_EQ(chosen(7 * kFfn / 2, false), "weights");
 }
 
-TEST(MlpMove, IsWhatTheRunSoFarHadUnlessAnOptionSays) {
+TEST(MlpMove, KeepsTheRunsDecisionUnlessAnOptionSetsIt) {
   const auto of = [](const DecisionOptions& options) { return Compile(MeshOf(1, 2), 64, true, options); };
   const Compiled kept = of({.kept = {{"mlp", "weights"}}});
   EXPECT_EQ(kept.OfMlp()->chosen, "weights");
-  EXPECT_EQ(kept.OfMlp()->reason, "as in the run so far");
+  EXPECT_EQ(kept.OfMlp()->reason, "same as the resumed run");
   EXPECT_GT(kept.OfMlp()->sent, kept.OfMlp()->sent_otherwise);
   EXPECT_EQ(of({.mlp = MlpMove::kActivations, .kept = {{"mlp", "weights"}}}).OfMlp()->chosen, "activations");
-  EXPECT_NE(DescribeDecisions(kept.decisions).find("mlp: weights, not activations: as in the run so far"),
+  EXPECT_NE(DescribeDecisions(kept.decisions).find("mlp: weights, not activations: same as the resumed run"),
             std::string::npos);
 }
 
-TEST(MlpMove, IsNoQuestionWhereTokensAreNotShared) {
+TEST(MlpMove, IsNotDecidedIfTokensAreNotShared) {
   EXPECT_EQ(Compile(MeshOf(4, 1), 256, false, {}).OfMlp(), nullptr);
   EXPECT_EQ(Compile(MeshOf(1, 2), 256, false, {}, 1, ResidualSplit::kWhole).OfMlp(), nullptr);
 }
 
-// A weight cut along two axes is gathered along one after the other. Both gathers are made again for the backward, so
-// that no whole weight outlives its block, but the last one's, whose backward follows at once.
-TEST(MlpMove, WhatIsGatheredTwiceIsDroppedAfterTheForward) {
+// A weight cut along two axes is gathered along one after the other. Both gathers are repeated for the backward, so
+// that no whole weight outlives its block, except the last block's, whose backward follows at once.
+TEST(MlpMove, WeightsGatheredTwiceAreDroppedAfterTheForward) {
   const DecisionOptions weights = {.mlp = MlpMove::kWeights};
   const Bytes again = Compile(MeshOf(2, 2), 64, false, weights).sent;
   const Bytes kept = Compile(MeshOf(2, 2), 64, false, weights, 1, ResidualSplit::kTokens, kAllBlocks).sent;

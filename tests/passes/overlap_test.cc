@@ -1,5 +1,5 @@
-// What hides collectives: of a block's backward on tensor ranks, products that nothing waits for; of gradients that are
-// added up once per step, the backward of the last micro-batch.
+// Hiding collectives: those of a block's backward on tensor ranks behind products whose results are not needed yet;
+// those of gradients added up once per step behind the backward of the last micro-batch.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -16,7 +16,7 @@
 namespace temper::tiny {
 namespace {
 
-// Wide enough that products of a block hide what tensor ranks exchange.
+// Wide enough for the products of a block to hide the exchange of tensor ranks.
 const std::string& Wide() {
   static const std::string config = LlamaConfigText(/*tied=*/false, /*hidden=*/256, /*blocks=*/2);
   return config;
@@ -38,7 +38,7 @@ Graph StepOf(const MeshSpec& spec, bool lora, bool overlap) {
 
 struct Hidden {
   int collectives = 0, hidden = 0;  // of activations, in the backward of block 0
-  std::vector<int> products;        // dW behind each hidden one, until something needs what it gives
+  std::vector<int> products;        // dW products after each hidden collective, until its result is needed
 };
 Hidden LookAt(const Graph& graph) {
   Hidden found;
@@ -49,7 +49,7 @@ Hidden LookAt(const Graph& graph) {
     if (!IsCollective(node.op) || weights.gathers[i] || weights.reduces[i]) continue;
     const bool soon = node.attributes.Flag("soon");
     EXPECT_EQ(soon, node.attributes.Flag("background")) << ToString(node.op);
-    EXPECT_TRUE(node.phase == Phase::kBackward || !soon) << "in the forward all that follows waits";
+    EXPECT_TRUE(node.phase == Phase::kBackward || !soon) << "in the forward everything waits for it";
     if (node.phase != Phase::kBackward || node.block != 0) continue;
     ++found.collectives;
     if (!soon) continue;
@@ -77,8 +77,8 @@ TEST(Overlap, CollectivesOfABlocksBackwardHideBehindItsWeightsGradients) {
       const Graph graph = StepOf(TensorRanks(residual, fsdp), /*lora=*/false, /*overlap=*/true);
       ASSERT_TRUE(Verify(graph).ok());
       const Hidden found = LookAt(graph);
-      // Sums of gradients of activations, two in a block; where tokens are split it gathers gradients, too: the first
-      // one stands at the end of the block before, and that of what comes before the blocks at the end of this one.
+      // Sums of gradients of activations, two in a block; if tokens are split it also gathers gradients: the first of
+      // these is at the end of the previous block, and that of the part before the blocks at the end of this one.
       EXPECT_EQ(found.collectives, residual == ResidualSplit::kTokens ? 4 : 2);
       EXPECT_EQ(found.hidden, found.collectives);
       for (const int products : found.products) EXPECT_GE(products, 1);
@@ -86,25 +86,25 @@ TEST(Overlap, CollectivesOfABlocksBackwardHideBehindItsWeightsGradients) {
   }
 }
 
-TEST(Overlap, IsNotTriedWhereThereIsTooLittleToHideBehind) {
+TEST(Overlap, IsNotTriedIfTooLittleWorkCouldHideIt) {
   const Graph lora = StepOf(TensorRanks(ResidualSplit::kTokens, 1), /*lora=*/true, /*overlap=*/true);
   EXPECT_EQ(LookAt(lora).hidden, 0) << "the gradients of adapters take no time";
 }
 
-TEST(Overlap, IsNotTriedWhereItIsSwitchedOff) {
+TEST(Overlap, IsNotTriedIfSwitchedOff) {
   const Graph in_line = StepOf(TensorRanks(ResidualSplit::kTokens, 1), /*lora=*/false, /*overlap=*/false);
   EXPECT_EQ(LookAt(in_line).hidden, 0);
 }
 
-// Where a step's Program adds gradients up between ranks.
+// The sums of gradients over ranks in a step's Program.
 struct Sums {
   std::map<int, int> of_micro_batch;     // how many are added up, by micro-batch
   std::map<std::string, int> gradients;  // and how often each, by name
-  int in_line = 0;                       // of the collectives, those that computing waits for
-  int awaited_at_once = 0;               // and those whose block, or the one after it, reads what they give
+  int in_line = 0;                       // of the collectives: blocking ones
+  int awaited_at_once = 0;               // and those whose result is read in their block or the next
 };
 Sums SumsOf(const Program& step) {
-  std::map<int64_t, const Buffer*> gradients;  // by address, which may be another value's before
+  std::map<int64_t, const Buffer*> gradients;  // by address, which another value may have had before
   for (const Buffer& buffer : step.buffers) {
     if (buffer.role == Role::kGradient) gradients[buffer.offset.v] = &buffer;
   }
@@ -167,7 +167,7 @@ Program StepOf(const MeshSpec& mesh, int micro_batches, bool lora) {
   return Must(CompileTraining(forward(true), forward(false), spec))[0];
 }
 
-TEST(Overlap, WhatIsAddedUpOncePerStepIsHiddenBehindTheLastMicroBatchsBackward) {
+TEST(Overlap, SumsOncePerStepAreHiddenBehindTheLastMicroBatchsBackward) {
   MeshSpec copies, parts_once, both;
   copies.mesh.set_size(Axis::kDp, 2);
   parts_once.mesh.set_size(Axis::kFsdp, 2);
@@ -195,7 +195,7 @@ TEST(Overlap, WhatIsAddedUpOncePerStepIsHiddenBehindTheLastMicroBatchsBackward) 
   }
 }
 
-TEST(Overlap, OfOneRankTheLastMicroBatchIsLikeTheOthers) {
+TEST(Overlap, OnOneRankTheLastMicroBatchIsLikeTheOthers) {
   const Program step = StepOf(MeshSpec(), 4, /*lora=*/false);
   std::map<int, std::vector<int>> bindings;  // by micro-batch
   for (const Call& call : step.schedule) {

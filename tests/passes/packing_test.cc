@@ -1,5 +1,5 @@
-// How much of the device's arena is lost between activations and scratch, in the steps of real shapes: on one rank, on
-// meshes, in pipelines, and where values live in several tiers.
+// How much of the device's arena is lost to gaps between activations and scratch, in steps of real shapes: on one rank,
+// on meshes, in pipelines, and with values in several tiers.
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 
@@ -105,13 +105,13 @@ Graph StepOf(const Configuration& c, bool accumulate) {
   }
   const RecomputeSpec recompute{
       .mode = c.recompute, .blocks = c.blocks, .gathered_blocks = c.mesh.empty() ? kAllBlocks : 0};
-  // Collectives where they are needed: with those in the background lifetimes are longer, but of the same kind.
+  // Blocking collectives; background ones make lifetimes longer, but not different.
   return UpdateInPlace(ScheduleCollectives(
       LowerRings(RecomputeBlocks(Differentiate(Fuse(graph), accumulate), recompute), {.background = false}),
       {.background = false}));
 }
 
-// The most that activations and the node's scratch take at one node: no packing spans less.
+// The maximum of activations and scratch at one node: no packing can take less.
 Bytes MostAlive(const Graph& graph) {
   std::vector<int64_t> change(graph.nodes().size() + 1, 0);
   std::vector<int64_t> begin(static_cast<size_t>(graph.num_values()), -1), end = begin;
@@ -155,21 +155,21 @@ TEST(Packing, LosesAlmostNothingBetweenActivationsAndScratch) {
   }
 }
 
-// The most of the device that is alive at one moment of a step, from the Program's addresses alone: what lies above the
-// persistent buffers, from the instruction that writes it to the last that reads it, and scratch of what runs. What
-// runs in the background holds on to what it reads until something needs what it gives, or until the segment after its
-// own has ended.
+// The maximum of live memory on the device in a step, from the Program's addresses: values
+// above the persistent buffers, from the instruction that writes them to the last that
+// reads them, and scratch of running instructions. A background instruction keeps its
+// inputs alive until its result is needed, or until the segment after its own has ended.
 Bytes MostAlive(const Program& p, Bytes persistent) {
   struct Run {
     const Binding* binding;
     const Segment* segment;
-    size_t instruction, last;  // last: at which it may still run
+    size_t instruction, last;  // last: the last at which it may still run
     const Instruction& op() const { return segment->instructions[instruction]; }
     Bytes At(int k) const { return binding->offsets[static_cast<size_t>(k)]; }
     Bytes SizeOf(int k) const { return AlignUp(segment->operands[static_cast<size_t>(k)].bytes(), kAlignment); }
   };
   std::vector<Run> runs;
-  std::vector<size_t> ends;  // of segments, where they are run
+  std::vector<size_t> ends;  // of segments, in order of execution
   for (const Call& call : p.schedule) {
     if (call.kind != Call::Kind::kRun) continue;
     const Binding& binding = p.bindings[static_cast<size_t>(call.binding)];
@@ -235,7 +235,7 @@ struct Whole {
   Recompute recompute = Recompute::kNone;
   std::vector<std::pair<Axis, int>> mesh = {};
   PipelineKind pipeline = PipelineKind::kOneForwardOneBackward;
-  double device = 0;  // a limit, as a part of what the run takes without one
+  double device = 0;  // a limit, as a fraction of the run's memory without one
   MemorySpec memory = {};
 };
 
@@ -289,7 +289,7 @@ std::vector<Program> Compiled(const Whole& c, const MemorySpec& memory) {
   return Must(CompileTraining(forward, eval, step));
 }
 
-TEST(Packing, ArenasAreWithinThreePercentOfWhatIsAliveInThem) {
+TEST(Packing, ArenasAreWithinThreePercentOfTheirLiveMemory) {
   const std::vector<Whole> all = Wholes();
   ASSERT_GE(all.size(), 20u);
   for (const Whole& c : all) {
@@ -310,7 +310,7 @@ TEST(Packing, ArenasAreWithinThreePercentOfWhatIsAliveInThem) {
     const double arena = static_cast<double>(programs[0].arena_bytes.v);
     const double bound = static_cast<double>((persistent + alive).v);
     EXPECT_GE(arena, bound);
-    // A pipeline's slots are there for all micro-batches in flight, whatever part of a slot is in use.
+    // A pipeline has slots for all micro-batches in flight, even if only a part of a slot is in use.
     const bool has_slots =
         std::any_of(c.mesh.begin(), c.mesh.end(), [](const auto& m) { return m.first == Axis::kPp; });
     EXPECT_LE(arena, (has_slots ? 1.04 : 1.03) * bound);

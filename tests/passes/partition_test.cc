@@ -1,5 +1,5 @@
-// A partitioned, differentiated model computes on every mesh what one rank does: losses and gradients of all models,
-// with the ranks' graphs in lockstep.
+// A partitioned, differentiated model computes the same on every mesh as on one rank: losses and gradients of all
+// models, with the ranks' graphs in lockstep.
 #include "compile/mesh/partition.h"
 
 #include <gtest/gtest.h>
@@ -21,7 +21,7 @@
 namespace temper {
 namespace {
 
-// Divides among 2, 3, 4 data ranks, and what each then has among 2 and 4 tensor ranks.
+// Divides over 2, 3, 4 data ranks, and the result over 2 and 4 tensor ranks.
 constexpr int64_t kTokens = 48;
 
 struct ModelCase {
@@ -86,7 +86,7 @@ Mesh MeshOf(const MeshCase& c) {
   return mesh;
 }
 
-// A rank's rows are one packed row, of which cp shares the tokens.
+// A rank's rows are one packed row, whose tokens cp splits.
 int64_t PackedRow(const Mesh& mesh) {
   return kTokens / mesh.size(DataAxes(mesh));
 }
@@ -106,8 +106,8 @@ Graph ForwardOf(const ModelCase& model, Training training, int64_t row = kTokens
   return AddLora(forward, *targets, /*dropout=*/0.25);
 }
 
-// Documents of the batch: they begin where rows are dealt to ranks, and elsewhere. With cp, where rows must not be
-// dealt otherwise than in their length, they are longer than chunks, and end within them.
+// Documents of the batch: they begin at ranks' first rows, and elsewhere. With cp, where rows may only be split along
+// their length, they are longer than chunks and end within them.
 struct Documents {
   int64_t row = 4, length = 4;
   static Documents On(const Mesh& mesh) {
@@ -117,7 +117,7 @@ struct Documents {
   int64_t StartOf(int64_t place) const { return place / row * row + place % row / length * length; }
 };
 
-// What the whole mesh has, by name.
+// Values of the whole mesh, by name.
 TestTensor GlobalSource(const Value& v, const Shape& shape, const Documents& documents) {
   const TensorType type{v.type.dtype, shape};
   TestTensor t(type);
@@ -158,14 +158,14 @@ int64_t PlaceIn(const Shape& whole, const Box& box, int64_t i) {
   return place;
 }
 
-// Rows [begin, ...) of the batch that a rank has.
+// Rows [begin, ...) of the batch, for one rank.
 Box RowsOf(const Mesh& mesh, int rank) {
   Sharding rows;
   rows.dims[0] = DataAxes(mesh).axes();
   return BoxOf({kTokens}, rows, mesh, rank);
 }
 
-// The token of the batch that is a rank's i-th.
+// The token of the batch that is the rank's i-th.
 int64_t TokenOf(const Mesh& mesh, int rank, int64_t i) {
   return RowsOf(mesh, rank).begin[0] + ContextPartOf(mesh, rank, PackedRow(mesh)).PlaceOf(i);
 }
@@ -198,7 +198,7 @@ TestTensor LocalSource(const Mesh& mesh, int rank, const Value& v) {
   return part;
 }
 
-// A forward graph with what one rank makes of it.
+// A forward graph and one rank's results.
 struct Whole {
   Graph forward;
   std::vector<Graph> graphs;
@@ -218,7 +218,7 @@ struct Whole {
 
 using Shardings = std::map<std::string, Sharding>;
 
-// Partitions for every rank, runs all, and compares; returns the error where the shardings are refused.
+// Partitions for every rank, runs all, and compares; returns the error if the shardings are refused.
 Status CheckOnMesh(const Whole& whole, const Mesh& mesh, ResidualSplit residual, const Shardings& weights) {
   std::vector<Graph> graphs;
   for (int rank = 0; rank < mesh.ranks(); ++rank) {
@@ -242,7 +242,8 @@ Status CheckOnMesh(const Whole& whole, const Mesh& mesh, ResidualSplit residual,
       EXPECT_NEAR(loss.Get(t), want, 2e-5 * (1 + want)) << "rank " << rank << " token " << t;
     }
   }
-  // Gradients that are zero but for rounding (a bias of keys shifts all scores of a row alike) are as exact as others.
+  // Gradients that are zero except for rounding (a bias of keys
+  // shifts all scores of a row equally) are as exact as others.
   std::map<ValueId, double> size;
   double largest = 0;
   for (ValueId id = 0; id < graphs[0].num_values(); ++id) {
@@ -293,8 +294,8 @@ TEST_P(PartitionedModels, HaveTheLossesAndGradientsOfOneRank) {
   }
 }
 
-// What a user's rules may say: any axis on any dim of any weight, in any order. Either it is refused or it is right.
-TEST_P(PartitionedModels, AreRightOrRefusedWhateverTheRulesSay) {
+// A user's rules may put any axis on any dim of any weight, in any order. They are either refused or right.
+TEST_P(PartitionedModels, AreRightOrRefusedForAnyRules) {
   const MeshCase& c = kMeshes[GetParam()];
   const Mesh mesh = MeshOf(c);
   int accepted = 0, tried = 0;
@@ -334,11 +335,11 @@ TEST_P(PartitionedModels, AreRightOrRefusedWhateverTheRulesSay) {
       }
     }
   }
-  EXPECT_GE(accepted * 6, tried) << "of " << tried << ": too few to say anything";
+  EXPECT_GE(accepted * 6, tried) << "of " << tried << ": too few to prove anything";
 }
 
-// Sequence parallelism: between the products of a block nothing is held whole.
-TEST(PartitionedModel, NormsAndResidualsAreOfAPartOfTheTokens) {
+// Sequence parallelism: between the products of a block no activation is whole.
+TEST(PartitionedModel, NormsAndResidualsHaveAPartOfTheTokens) {
   Mesh mesh;
   mesh.set_size(Axis::kTp, 2);
   for (const ModelCase& model : kModels) {

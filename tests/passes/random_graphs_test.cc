@@ -1,5 +1,5 @@
-// Passes that must not change a result, on random graphs: what they make is run with the reference kernels and compared
-// with what the graph itself gives, bit for bit.
+// Passes that must not change a result, on random graphs: the reference kernels run their output, and its results are
+// compared bit for bit with the original graph's.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -37,8 +37,8 @@ class Draws {
   uint64_t state_;
 };
 
-// A loss over a random web of ops on [T, D] values. Each node reads any earlier value of its own block or what enters
-// the block; some values are read many times, some never, some weights train and some do not.
+// A loss over a random network of ops on [T, D] values. Each node reads any earlier value of its own block or an input
+// of the block; some values are read many times, some never; some weights are trained, some are not.
 Graph RandomForward(uint64_t seed, DType dtype) {
   Draws draw(seed);
   Graph graph;
@@ -107,7 +107,7 @@ Graph RandomForward(uint64_t seed, DType dtype) {
 
 using Buffers = std::map<std::string, std::vector<std::byte>>;
 
-// A disk that takes its time: now long, now none.
+// A disk with random delays.
 class SlowStore final : public Store {
  public:
   SlowStore(Bytes size, uint64_t seed)
@@ -135,7 +135,7 @@ class SlowStore final : public Store {
 };
 
 // Runs `graph` once on random inputs and weights (by name, so the same for every graph of one net), all other memory
-// filled with rubbish; returns losses and gradients. `seed`: of how long the disk takes.
+// filled with garbage; returns losses and gradients. `seed`: of the disk's delays.
 Buffers Execute(const Graph& graph, uint64_t seed = 0) {
   TEMPER_CHECK(Verify(graph).ok()) << Verify(graph).message();
   auto programs = AssignAddresses(std::vector<ProgramPlan>{{"step", {{&graph, 0, 1}}}}, 1);
@@ -189,7 +189,7 @@ TEST_P(RandomGraphs, UpdatingInPlaceChangesNoBit) {
     for (ValueId id = 0; id < graph.num_values(); ++id)
       updates += in_place.value(id).updates != graph.value(id).updates;
   }
-  EXPECT_GT(updates, 5 * kGraphs) << "there was little to update in place";
+  EXPECT_GT(updates, 5 * kGraphs) << "too few updates in place";
 }
 
 TEST_P(RandomGraphs, RecomputingChangesNoBit) {
@@ -208,8 +208,8 @@ TEST_P(RandomGraphs, RecomputingChangesNoBit) {
   EXPECT_GT(clones[Recompute::kBlock], kGraphs);
 }
 
-// Weights and gradients live anywhere, activations may leave, copies have any room: whatever is fetched when, and
-// however long the disk takes, nothing waits for ever and no bit changes.
+// Weights and gradients live anywhere, activations may be evicted, copies have any room: for any order of fetches and
+// any delay of the disk nothing deadlocks and no bit changes.
 TEST_P(RandomGraphs, PlacingInTiersChangesNoBitAndEnds) {
   const DeviceRates rates = TypicalHost();
   const MemorySpec typical;

@@ -1,4 +1,4 @@
-// The steps of real models as compiled: what their graphs and Programs must look like, with no arithmetic run.
+// Compiled steps of real models: checks the form of their graphs and Programs, without running them.
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 
@@ -28,7 +28,7 @@ Graph StepGraph(const Model& model, bool lora, bool accumulate, Recompute recomp
   return UpdateInPlace(RecomputeBlocks(Differentiate(Fuse(forward), accumulate), {.mode = recompute}));
 }
 
-// The most that activations take at one node.
+// The maximum of activations at one node.
 Bytes MostAlive(const Graph& graph) {
   const size_t n = graph.nodes().size();
   std::vector<int64_t> change(n + 1, 0);
@@ -66,9 +66,9 @@ TEST(RealSteps, ALoraStepKeepsNoActivationThatOnlyAFrozenWeightsGradientNeeds) {
       EXPECT_FALSE(n.attributes.Flag("grad_w"));
     }
   }
-  // With adapters everywhere, A's gradients need every product's input; with one on q_proj, only the norm's output.
-  // What goes into down_proj (T x 2048 in each of 12 blocks) and into o_proj (kept: attention's backward reads it) is
-  // the difference.
+  // With adapters everywhere, A's gradients need every product's input; with one on
+  // q_proj, only the norm's output. The difference is the inputs of down_proj (T x
+  // 2048 in each of 12 blocks) and of o_proj (kept: attention's backward reads it).
   Graph forward = model->Forward({.dtype = DType::kBF16, .tokens = 2048, .row = 512});
   const auto few = Must(ResolveLora(model->modules(), {.target_modules = std::vector<std::string>{"q_proj"}}));
   const auto all = Must(ResolveLora(model->modules(), {}));
@@ -104,14 +104,14 @@ TEST(RealSteps, ProgramsReadBackToThemselves) {
       const auto back = ReadProgram(text);
       ASSERT_TRUE(back.ok()) << back.status().message();
       EXPECT_EQ(PrintProgram(*back), text);
-      // Blocks share their segments: the Program does not grow with the depth but by bindings.
+      // Blocks share their segments: with depth, only the Program's bindings grow.
       EXPECT_LE(programs[0].segments.size(), 16u);
     }
   }
 }
 
-// Damage to a real Program's text: never a crash, and what is accepted verifies. Bytes are changed where they are few
-// enough to be tried often: one in each line.
+// Damage to a real Program's text never causes a crash, and an accepted text verifies. Changes one byte in each line,
+// which is few enough to try often.
 TEST(RealSteps, ADamagedProgramIsRefusedOrVerifies) {
   const auto model = tiny::MakeModel(tiny::LlamaConfigText(true));
   Graph forward = model->Forward({.dtype = DType::kBF16, .tokens = 64, .row = 32});

@@ -1,5 +1,5 @@
-// Attention as a ring of steps is attention: in double, outputs and gradients of all ranks are those of one kernel on
-// whole rows, and the gradients are the slopes of what the ring itself computes.
+// Attention as a ring of steps equals attention: in double, outputs and gradients of all ranks are those of one kernel
+// on whole rows, and the gradients are the slopes of the ring's own outputs.
 #include "compile/mesh/ring.h"
 
 #include <gtest/gtest.h>
@@ -37,14 +37,14 @@ Numbers Inputs() {
     numbers.resize(static_cast<size_t>(ShapeOf(name, kTokens).elements()));
     for (double& x : numbers) x = normal(engine);
   }
-  // Of rows of 12: documents of 8 and 4, of 1, 10 and 1. Chunks of 2 or 3.
+  // Rows of 12: documents of 8 and 4, of 1, 10 and 1. Chunks of 2 or 3.
   for (const int64_t start : {0, 0, 0, 0, 0, 0, 0, 0, 8, 8, 8, 8, 12, 13, 13, 13, 13, 13, 13, 13, 13, 13, 13, 23}) {
     inputs["document_start"].push_back(static_cast<double>(start));
   }
   return inputs;
 }
 
-// q, k, v -> o, and with d_o -> d_q, d_k, d_v, of one rank; of one that has all tokens where ranks is 1.
+// q, k, v -> o, and with d_o -> d_q, d_k, d_v, for one rank; with ranks = 1 it has all tokens.
 Graph AttentionOf(int64_t ranks, int64_t index, int64_t window) {
   Graph graph;
   GraphBuilder build(&graph);
@@ -67,13 +67,13 @@ Graph AttentionOf(int64_t ranks, int64_t index, int64_t window) {
   const char* const names[] = {"d_q", "d_k", "d_v"};
   for (size_t i = 0; i < 3; ++i) {
     graph.value(d[i]).name = names[i];
-    // Something reads it: what is wanted by nobody does not travel.
+    // Adds a reader: values without readers are not sent.
     build.Add(Op::kCast, {d[i]}, {{"dtype", std::string("f64")}}, "read");
   }
   return graph;
 }
 
-// What all ranks make of the batch, put together.
+// The results of all ranks for the batch, assembled.
 class Ring {
  public:
   Ring(int64_t ranks, int64_t window) : ranks_(ranks) {
@@ -112,7 +112,7 @@ class Ring {
   }
 
  private:
-  // Calls body(element of the rank's, element of the batch's).
+  // Calls body(element of the rank, element of the batch).
   template <class Body>
   void ForTokens(int rank, const TestTensor& t, const Body& body) const {
     const ContextPart part{kRow, ranks_, rank};
@@ -167,16 +167,16 @@ TEST_P(RingOf, HasGradientsThatAreSlopes) {
   }
 }
 
-TEST_P(RingOf, IsProvenWholeAndNoErrorInItGoesUnseen) {
+TEST_P(RingOf, IsVerifiedAsCompleteAndEveryErrorInItIsFound) {
   for (int64_t index = 0; index < GetParam(); ++index) {
     const Graph good = LowerRings(AttentionOf(GetParam(), index, 0), {});
     ASSERT_TRUE(VerifyRings(good).ok()) << VerifyRings(good).message();
     int planted = 0;
     for (size_t i = 0; i < good.nodes().size(); ++i) {
       const Node& node = good.nodes()[i];
-      const auto expect_refused = [&](const std::string& what, const auto& spoil) {
+      const auto expect_refused = [&](const std::string& what, const auto& damage) {
         Graph bad = good;
-        spoil(bad.nodes()[i]);
+        damage(bad.nodes()[i]);
         EXPECT_FALSE(VerifyRings(bad).ok()) << what << " of node " << i << " " << ToString(node.op);
         ++planted;
       };
@@ -184,7 +184,7 @@ TEST_P(RingOf, IsProvenWholeAndNoErrorInItGoesUnseen) {
         expect_refused("keys taken for another rank's",
                        [&](Node& n) { n.attributes.Set("origin", (n.attributes.Int("origin") + 1) % GetParam()); });
       }
-      // Without it: what it made is what came in.
+      // Without the node: its outputs are its inputs.
       if (node.op == Op::kShift || (node.op == Op::kAttentionStep && node.attributes.Flag("acc"))) {
         Graph bad = good;
         std::map<ValueId, ValueId> instead;

@@ -1,5 +1,5 @@
-// The two verifiers of meshes accept what the passes make, on every mesh, and refuse every error planted into it: a
-// collective that is missing, doubled or over the wrong axes; ranks whose Programs differ.
+// The two verifiers of meshes accept the passes' output on every mesh, and refuse every injected error: a collective
+// that is missing, doubled or over the wrong axes; ranks whose Programs differ.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -58,7 +58,7 @@ Graph ForwardOf(const std::string& config, Method method) {
   return AddLora(forward, Must(ResolveLora(model->modules(), lora)), /*dropout=*/0.1);
 }
 
-// What CompileTraining makes of a forward graph on one rank, before it is placed.
+// CompileTraining's result for a forward graph on one rank, before placement.
 struct Step {
   MeshSpec spec;
   std::map<std::string, Sharding> weights;
@@ -84,8 +84,7 @@ struct Step {
   }
 };
 
-// `graph` with outputs [first, first + count) of node `index` replaced by its inputs; without the node where none is
-// left.
+// `graph` with outputs [first, first + count) of node `index` replaced by its inputs; without the node if none is left.
 Graph Without(const Graph& graph, size_t index, size_t first, size_t count) {
   Graph result;
   for (ValueId id = 0; id < graph.num_values(); ++id) result.AddValue(graph.value(id));
@@ -110,7 +109,7 @@ Graph Without(const Graph& graph, size_t index, size_t first, size_t count) {
 
 class VerifiedMesh : public testing::TestWithParam<int> {};
 
-TEST_P(VerifiedMesh, IsAcceptedAndNoAllReduceOfItCanBeMissing) {
+TEST_P(VerifiedMesh, IsAcceptedAndEveryMissingAllReduceIsFound) {
   const MeshSpec spec = SpecOf(Cases()[static_cast<size_t>(GetParam())]);
   const bool shares = spec.mesh.size(Axis::kCopy) > 1;
   int planted = 0;
@@ -140,7 +139,7 @@ TEST_P(VerifiedMesh, IsAcceptedAndNoAllReduceOfItCanBeMissing) {
   EXPECT_GT(planted, 0);
 }
 
-TEST_P(VerifiedMesh, NoCollectiveOfItCanBeOverOtherAxes) {
+TEST_P(VerifiedMesh, EveryCollectiveOverWrongAxesIsFound) {
   const MeshSpec spec = SpecOf(Cases()[static_cast<size_t>(GetParam())]);
   std::vector<Axis> others = spec.mesh.axes().axes();
   const bool several = others.size() > 1;
@@ -152,11 +151,11 @@ TEST_P(VerifiedMesh, NoCollectiveOfItCanBeOverOtherAxes) {
       if (!IsCollective(node.op)) continue;
       const Attributes good = node.attributes;
       for (const Axis other : others) {
-        // Axes of one mesh have two ranks each here, so that types do not tell.
+        // Axes of one mesh have two ranks each here, so that types do not reveal the error.
         if ((several && good.Int("ranks") != 2) || good.String("axes") == ToString(other)) continue;
         node.attributes.Set("axes", std::string(ToString(other)));
         node.attributes.Set("ranks", int64_t{spec.mesh.size(other)});
-        // A whole value may be told to be another's at any place: it is a copy.
+        // A whole value may take any other rank's copy.
         EXPECT_EQ(step.Check().ok(), node.op == Op::kBroadcast) << ToString(node.op) << good.ToString();
         ++planted;
       }
@@ -196,7 +195,7 @@ TEST(ShardingVerifier, NamesTheGradientWhoseSumOverDepthIsMissing) {
                        "is terms of a sum over depth, but is used as if it were the sum"});
 }
 
-TEST(ShardingVerifier, NamesWhatAddsTermsToAWhole) {
+TEST(ShardingVerifier, NamesTheNodeThatAddsTermsToAWhole) {
   Step step = StepOn("tp2_whole");
   Graph& graph = step.graphs[0];
   for (size_t i = 0; i < graph.nodes().size(); ++i) {
@@ -227,7 +226,7 @@ TEST(ShardingVerifier, RefusesASumThatIsMadeTwice) {
   ExpectRefused(step, {"all_reduce", "where it is no term of a sum: it would be counted once per rank"});
 }
 
-TEST(ShardingVerifier, RefusesWeightsThatLieOtherwiseThanTheStepThinks) {
+TEST(ShardingVerifier, RefusesWeightsWithAnotherShardingThanTheSteps) {
   Step step = StepOn("fsdp2_tp2");
   Sharding& p = step.weights.at("model.layers.0.self_attn.q_proj.weight");
   std::swap(p.dims[0], p.dims[1]);
@@ -256,8 +255,8 @@ struct AllRanks {
     for (const auto& p : programs) train.push_back(&p[0]);
     return VerifyAgreement(spec.mesh, train);
   }
-  // Swaps two collectives of different groups or kinds in a segment of the rank; or, where no segment has such, the
-  // first two segments that it runs.
+  // Swaps two collectives of different groups or kinds in a segment of the
+  // rank; or, if no segment has any, the first two segments that it runs.
   void SwapTwoOf(size_t rank) {
     const auto meets = [](const Instruction& i) { return i.attributes.Has("axes") && i.op != Op::kBroadcast; };
     Program& program = programs[rank][0];
@@ -290,7 +289,7 @@ struct AllRanks {
   }
 };
 
-TEST(AgreementVerifier, AcceptsWhatIsCompiledForEveryMesh) {
+TEST(AgreementVerifier, AcceptsTheProgramsOfEveryMesh) {
   for (const MeshCase& c : Cases()) {
     const AllRanks all(c);
     EXPECT_TRUE(all.Check().ok()) << c.name << ": " << all.Check().message();
@@ -299,7 +298,7 @@ TEST(AgreementVerifier, AcceptsWhatIsCompiledForEveryMesh) {
 
 TEST(AgreementVerifier, RefusesTwoCollectivesSwappedOnOneRank) {
   for (const MeshCase& c : Cases()) {
-    // All sums of a block are alike there: none is out of place.
+    // All sums of a block are alike there: a swap changes nothing.
     if (c.name == std::string("tp2_whole")) continue;
     AllRanks all(c);
     const size_t rank = all.programs.size() - 1;
@@ -311,7 +310,7 @@ TEST(AgreementVerifier, RefusesTwoCollectivesSwappedOnOneRank) {
   }
 }
 
-// What is hidden behind gradients of weights, of which tensor ranks have parts of different sizes, is the same on all.
+// The same collectives are hidden behind gradients of weights on all tensor ranks, although their parts differ in size.
 TEST(AgreementVerifier, AcceptsPartsThatDiffer) {
   for (const int64_t ffn : {127, 129, 321, 511}) {
     std::string config = LlamaConfigText(/*tied=*/false, /*hidden=*/256, /*blocks=*/2);
@@ -369,11 +368,11 @@ TEST(AgreementVerifier, RefusesAMicroBatchLessOnOneRank) {
                  schedule.end());
   const Status status = all.Check();
   ASSERT_FALSE(status.ok());
-  EXPECT_NE(status.message().find("rank 1 has ended, while rank 0 comes to"), std::string::npos) << status.message();
+  EXPECT_NE(status.message().find("rank 1 has finished, while rank 0 reaches"), std::string::npos) << status.message();
 }
 
-// Stages run different Programs: they meet in what they add up, and every send has its receive.
-TEST(AgreementVerifier, OfAPipelineHoldsSendsAgainstReceives) {
+// Stages run different Programs: their sums match, and every send has its receive.
+TEST(AgreementVerifier, MatchesSendsWithReceivesOfAPipeline) {
   for (const PipelineKind kind : {PipelineKind::kOneForwardOneBackward, PipelineKind::kInterleaved,
                                   PipelineKind::kZeroBubble, PipelineKind::kGpipe}) {
     MeshSpec spec = SpecOf({"pp2_fsdp2", {{Axis::kPp, 2}, {Axis::kFsdp, 2}}});

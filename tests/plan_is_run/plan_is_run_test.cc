@@ -1,7 +1,7 @@
-// The plan is the run: the bytes planned are the bytes reserved and touched, and a step asks nobody for memory: not the
-// C++ allocator, not malloc, not the kernel, on no thread. Counted by standing in the allocator's place: this binary
-// defines malloc and its kin (glibc lets a program do that; its own calls and every library's then come here) and asks
-// the kernel what is mapped.
+// The plan is the run: planned bytes are the bytes reserved and touched, and a step allocates
+// nothing: neither from the C++ allocator, nor malloc, nor the kernel, on any thread. This
+// binary counts by replacing malloc and related functions (glibc allows that; its own calls
+// and every library's then come here) and by asking the kernel for mapped pages.
 #include <gtest/gtest.h>
 #include <malloc.h>
 #include <sys/mman.h>
@@ -26,7 +26,7 @@
 #include "train/trainer.h"
 
 #ifdef TEMPER_SANITIZED
-#define TEMPER_COUNTS_ALLOCATIONS 0  // the sanitizer's allocator stands there
+#define TEMPER_COUNTS_ALLOCATIONS 0  // the sanitizer replaces the allocator
 #else
 #define TEMPER_COUNTS_ALLOCATIONS 1
 #endif
@@ -81,7 +81,7 @@ using tiny::Must;
 using tiny::RunSpec;
 using tiny::TinyRun;
 
-// Pages of address space that this process has mapped: any mmap or brk shows. Read without allocating.
+// Pages of address space that this process has mapped: shows any mmap or brk. Read without allocating.
 int64_t MappedPages() {
   std::FILE* const file = std::fopen("/proc/self/statm", "r");
   long pages = -1;
@@ -115,7 +115,7 @@ class PlanIsRun : public testing::TestWithParam<Variant> {};
 TEST_P(PlanIsRun, StepsAndEvaluationsAllocateNothing) {
   if (!TEMPER_COUNTS_ALLOCATIONS) GTEST_SKIP() << "a sanitizer's allocator is in place of ours";
   for (const Isa isa : {DetectIsa(), Isa::kScalar}) {
-    // The scalar kernels are slow: only on what is tiny.
+    // The scalar kernels are slow: only for tiny models.
     if (isa == Isa::kScalar && GetParam().name.starts_with("wide")) continue;
     RunSpec spec = GetParam().spec;
     spec.isa = isa;
@@ -136,7 +136,7 @@ TEST_P(PlanIsRun, StepsAndEvaluationsAllocateNothing) {
   }
   const int64_t before = allocations.load();
   delete new std::string(100, 'x');
-  EXPECT_GE(allocations.load() - before, 2) << "the counter counts";
+  EXPECT_GE(allocations.load() - before, 2) << "the counter works";
 }
 
 // Bytes of [begin, begin + size) that are in memory now.
@@ -149,7 +149,7 @@ int64_t ResidentBytes(const std::byte* begin, int64_t size) {
   return resident;
 }
 
-TEST_P(PlanIsRun, WhatIsPlannedIsReservedAndTouched) {
+TEST_P(PlanIsRun, PlannedBytesAreReservedAndTouched) {
   const TinyRun run(GetParam().spec);
   const Program& p = run.train();
   EXPECT_EQ(run.arena().size(), p.arena_bytes);
@@ -158,9 +158,9 @@ TEST_P(PlanIsRun, WhatIsPlannedIsReservedAndTouched) {
   EXPECT_GE(ResidentBytes(run.arena().At({0}), p.arena_bytes.v), p.arena_bytes.v);
 }
 
-// Every byte beyond the plan would be read here: the arena ends where the plan says, and nothing writes past it or into
-// the memory of buffers that a Program does not name.
-TEST_P(PlanIsRun, AStepTouchesNothingOutsideOfWhatItIsBoundTo) {
+// The arena ends where the plan says, and nothing writes past
+// it or into memory outside the buffers that a Program names.
+TEST_P(PlanIsRun, AStepTouchesNothingOutsideItsBuffers) {
   TinyRun run(GetParam().spec);
   // Mark every byte that belongs to no buffer, no operand and no scratch.
   std::vector<uint8_t> bound(static_cast<size_t>(run.train().arena_bytes.v), 0);
@@ -186,15 +186,15 @@ TEST_P(PlanIsRun, AStepTouchesNothingOutsideOfWhatItIsBoundTo) {
   run.Step(batch);
   run.Evaluate(batch);
   run.Step(batch);
-  int64_t spoilt = 0;
-  for (size_t i = 0; i < bound.size(); ++i) spoilt += !bound[i] && arena[i] != std::byte{0x5A};
-  EXPECT_EQ(spoilt, 0) << "of " << gaps << " bytes between operands";
+  int64_t overwritten = 0;
+  for (size_t i = 0; i < bound.size(); ++i) overwritten += !bound[i] && arena[i] != std::byte{0x5A};
+  EXPECT_EQ(overwritten, 0) << "of " << gaps << " bytes between operands";
 }
 
 INSTANTIATE_TEST_SUITE_P(Tiny, PlanIsRun, testing::ValuesIn(Variants()),
                          [](const testing::TestParamInfo<Variant>& info) { return info.param.name; });
 
-// What `temper train` does from one row of its log to the next, over the ends of epochs too.
+// The work of `temper train` from one row of its log to the next, also across epochs.
 TEST(Trainer, StepsAndEvaluationsAllocateNothing) {
   if (!TEMPER_COUNTS_ALLOCATIONS) GTEST_SKIP() << "a sanitizer's allocator is in place of ours";
   for (const Method method : {Method::kFull, Method::kLora}) {
@@ -226,11 +226,11 @@ TEST(Trainer, StepsAndEvaluationsAllocateNothing) {
   }
 }
 
-// Where values live, as an option says or as a limit makes it.
+// The placement of values, set by an option or forced by a limit.
 struct Placed {
   std::string name;
   MemorySpec memory;
-  double device = 0, host = 0;  // limits, as parts of what everything on the device takes; 0: none
+  double device = 0, host = 0;  // limits, as fractions of the memory with everything on the device; 0: none
 };
 std::vector<Placed> Placements() {
   constexpr Tier kHost = Tier::kHost, kDisk = Tier::kDisk;
@@ -274,7 +274,7 @@ std::vector<Variant> PlacedVariants() {
   return all;
 }
 
-// Of files of `folder` that this process has open, and that nobody can see. All of their blocks are there.
+// Bytes of unlinked files of `folder` that this process has open. All of their blocks are allocated.
 int64_t BytesReservedIn(const std::string& folder) {
   int64_t bytes = 0;
   for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
@@ -288,7 +288,7 @@ int64_t BytesReservedIn(const std::string& folder) {
   return bytes;
 }
 
-// That steps and evaluations, on all threads, ask for no memory once the first are done.
+// Checks that steps and evaluations allocate nothing on any thread after the first ones.
 void ExpectNoAllocations(TinyRun& run) {
   Batch batch = run.MakeBatch(1), held_out = run.MakeBatch(2);
   const auto both = [&] {
@@ -303,7 +303,7 @@ void ExpectNoAllocations(TinyRun& run) {
   EXPECT_EQ(MappedPages(), pages) << "something was mapped";
 }
 
-TEST(PlanIsRunInTiers, WhatIsPlannedIsReservedInEachAndStepsAllocateNothing) {
+TEST(PlanIsRunInTiers, PlannedBytesAreReservedInEachAndStepsAllocateNothing) {
   const std::vector<Variant> variants = PlacedVariants();
   EXPECT_GE(variants.size(), 20u);
   int with_host = 0, with_disk = 0;
@@ -332,7 +332,7 @@ TEST(PlanIsRunInTiers, WhatIsPlannedIsReservedInEachAndStepsAllocateNothing) {
   EXPECT_GE(with_disk, 10);
 }
 
-TEST(PlanIsRunOnMeshes, WhatIsPlannedIsReservedOnEachRankAndStepsAllocateNothing) {
+TEST(PlanIsRunOnMeshes, PlannedBytesAreReservedOnEachRankAndStepsAllocateNothing) {
   struct MeshCase {
     std::string name;
     Axis axis;
@@ -403,7 +403,7 @@ TEST(Decoding, TokensAllocateNothing) {
 }
 
 // Reads of the spill file and of weights (converted, in several chunks), and writes of whole blocks and of others.
-TEST(Disk, TransfersAllocateNothingAndATierTakesWhatItPlans) {
+TEST(Disk, TransfersAllocateNothingAndATierTakesThePlannedBytes) {
   if (!TEMPER_COUNTS_ALLOCATIONS) GTEST_SKIP() << "a sanitizer's allocator is in place of ours";
   const ScratchFolder scratch;
   const std::string& folder = scratch.path();
@@ -438,7 +438,7 @@ TEST(Disk, TransfersAllocateNothingAndATierTakesWhatItPlans) {
   EXPECT_EQ(MappedPages(), pages);
 }
 
-// A model of about 100 MB of state: what the process holds beyond the plan is code, libraries and small change.
+// A model of about 100 MB of state: memory beyond the plan is code, libraries and small allocations.
 TEST(Memory, ResidentBytesStayWithin150MiBOfThePlan) {
   if (!TEMPER_COUNTS_ALLOCATIONS) GTEST_SKIP() << "a sanitizer holds memory of its own";
   const Bytes before = ResidentMemory();
@@ -447,7 +447,7 @@ TEST(Memory, ResidentBytesStayWithin150MiBOfThePlan) {
                .row = 512,
                .rows_per_micro_batch = 2,
                .micro_batches = 2});
-  EXPECT_GT(run.train().arena_bytes, MiB(150)) << "too small to tell";
+  EXPECT_GT(run.train().arena_bytes, MiB(150)) << "too small for this test";
   for (uint64_t t = 0; t < 3; ++t) {
     Batch batch = run.MakeBatch(t);
     run.Step(batch);

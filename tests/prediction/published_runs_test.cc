@@ -1,5 +1,5 @@
-// The published runs, planned: what others did on machines that are not here, compiled whole from their config.json and
-// forecast on the cluster presets. Figures are compared in docs/benchmarks.md.
+// Plans of published runs: others' runs on machines that are not here, compiled whole from their config.json and
+// forecast on the cluster presets. docs/benchmarks.md compares the figures.
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 
@@ -18,7 +18,7 @@
 #include "plan/plan_search.h"
 #include "plan/planner.h"
 
-// gcc 12 at -O1 believes that a Result<Cluster> on the stack is deleted.
+// gcc 12 at -O1 wrongly warns that a Result<Cluster> on the stack is deleted.
 #pragma GCC diagnostic ignored "-Wfree-nonheap-object"
 
 namespace temper {
@@ -62,7 +62,7 @@ struct Setting {
   }
 
   Json json;
-  std::shared_ptr<Model> model;  // of copies, too
+  std::shared_ptr<Model> model;  // shared by copies
   Cluster cluster;
   RunConfig config;
 };
@@ -84,7 +84,7 @@ TEST(PublishedRuns, Llama405BWithLoraOnEightMI300X) {
   EXPECT_EQ(p.run.parameters, 405853388800);
   EXPECT_EQ(p.facts.tokens, 1024);
   EXPECT_TRUE(p.forecast.fits);
-  // 811.7 GB of bf16 weights on eight devices: the floor of anybody's memory.
+  // 811.7 GB of bf16 weights on eight devices: the minimum for any implementation.
   EXPECT_NEAR(static_cast<double>(p.run.train().peak.weights.v), 811.7e9 / 8, 0.01e9);
   EXPECT_GT(p.forecast.tokens_per_second, 35.0) << "an eager step with a host in between";
   EXPECT_STREQ(p.forecast.simulation.Bottleneck(), "communication");
@@ -98,7 +98,7 @@ TEST(PublishedRuns, Llama405BHasRoomForRowsOf16384Tokens) {
   EXPECT_TRUE(s.Plan().forecast.fits);
 }
 
-TEST(PublishedRuns, TheSearchFindsWhatTheDocsSay) {
+TEST(PublishedRuns, TheSearchFindsTheResultInTheDocs) {
   Setting s = Felafax405B();
   const double as_published = s.Plan().forecast.tokens_per_second;
   const SearchResult r = Must(SearchPlans(s.planner(), s.Resolved(), SearchGoal::kThroughput));
@@ -110,7 +110,7 @@ TEST(PublishedRuns, TheSearchFindsWhatTheDocsSay) {
       fmt::format("Here it finds `{}`, {:.0f} tokens/s",
                   settings.substr(0, settings.find(" --gradient_accumulation_steps")), r.best[0].tokens_per_second);
   std::string page = Must(ReadTextFile(PosixEnv(), std::string(TEMPER_SOURCE_DIR) + "/docs/howto/plan.md"));
-  for (size_t at; (at = page.find("\n  ")) != page.npos;) page.replace(at, 3, " ");  // lines of a list go on
+  for (size_t at; (at = page.find("\n  ")) != page.npos;) page.replace(at, 3, " ");  // joins the lines of a list
   EXPECT_NE(page.find(found), std::string::npos) << "docs/howto/plan.md does not say: " << found;
 }
 
@@ -129,7 +129,7 @@ TEST(PublishedRuns, Llama70BInFullOnSixteenA100) {
   // gradients: 16, or 69 GB of each GPU.
   s.config.memory.policy = TierPolicy::kDevice;
   const PlannedRun plain = s.Plan();
-  // In all; a step of one micro-batch has not all of its gradients at once with all else.
+  // In total; a step of one micro-batch does not have all of its gradients at the same time as everything else.
   Bytes state{};
   for (const Buffer& b : plain.run.train().buffers) {
     if (b.role == Role::kWeight || b.role == Role::kGradient || b.role == Role::kOptimizerState)
@@ -139,7 +139,7 @@ TEST(PublishedRuns, Llama70BInFullOnSixteenA100) {
   EXPECT_NEAR(per_parameter, 18, 0.01);
   EXPECT_FALSE(plain.forecast.fits);
 
-  // What `temper plan` chooses: some of the optimizer's states and gradients on the host (docs/benchmarks.md).
+  // `temper plan` puts some of the optimizer's states and gradients on the host (docs/benchmarks.md).
   const PlannedRun with_host = Fsdp70B().Plan();
   EXPECT_TRUE(with_host.forecast.fits) << ToString(with_host.forecast.bytes);
   EXPECT_GT(with_host.forecast.host_bytes, GiB(4));
@@ -160,7 +160,7 @@ TEST(PublishedRuns, Llama70BInFullOnSixteenA100) {
   EXPECT_GT(split.forecast.simulation.sent_between_hosts.v, 0);
 }
 
-// What each method keeps per parameter, from compiled Programs; docs/design/planner.md has the table.
+// Bytes per parameter of each method, from compiled Programs; docs/design/planner.md has the table.
 TEST(BytesPerParameter, AreThoseOfTheTable) {
   struct Row {
     TrainMethod method;
@@ -168,7 +168,9 @@ TEST(BytesPerParameter, AreThoseOfTheTable) {
     double weights, gradients, optimizer;
     RunConfig::Optimizer kept = {};
   };
-  const RunConfig::Optimizer sgd = {.rule = &kSgdUpdate}, plain = {.rule = &kSgdUpdate, .sgd_momentum = 0};
+  const RunConfig::Optimizer sgd = {.rule = UpdateRuleOf(Op::kSgd)};
+  RunConfig::Optimizer plain = sgd;
+  plain.settings.Set("sgd_momentum", 0);
   for (const Row& row :
        {Row{TrainMethod::kFull, ComputeType::kF32, 4, 4, 8}, Row{TrainMethod::kFull, ComputeType::kBf16, 2, 4, 12},
         Row{TrainMethod::kFull, ComputeType::kF32, 4, 4, 4, sgd},
@@ -180,7 +182,7 @@ TEST(BytesPerParameter, AreThoseOfTheTable) {
     s.config.model.method = row.method;
     s.config.model.dtype = row.dtype;
     s.config.data.max_seq_len = 128;
-    s.config.batch.gradient_accumulation_steps = 2;  // else gradients come and go among activations
+    s.config.batch.gradient_accumulation_steps = 2;  // otherwise gradients share memory with activations
     const PlannedRun p = s.Plan();
     const MemoryByClass& m = p.run.train().peak;
     const auto n = static_cast<double>(p.run.parameters);
@@ -206,7 +208,7 @@ TEST(BytesPerParameter, AreThoseOfTheTable) {
 }
 
 // A device of 6 GB holds 1.3 B parameters with LoRA; in full they do not fit on it.
-TEST(PublishedRuns, ASmallCardTakesAdaptersOfWhatItCannotTrainInFull) {
+TEST(PublishedRuns, ASmallCardTrainsAdaptersOfAModelThatItCannotTrainInFull) {
   Setting s("opt-1.3b", "RTX2060-6");
   s.config.model.dtype = ComputeType::kBf16;
   s.config.data.max_seq_len = 512;
@@ -220,8 +222,8 @@ TEST(PublishedRuns, ASmallCardTakesAdaptersOfWhatItCannotTrainInFull) {
                           [](const Remedy& r) { return r.settings == "--memory.placement auto" && r.fits; }));
 }
 
-// Stages whose states lie on a host that is too small for them: what only the device has less of is no help.
-TEST(PublishedRuns, WhereTheHostIsTooSmallOnlyWhatItHasLessOfHelps) {
+// Stages whose states are on a host that is too small for them: saving only device memory does not help.
+TEST(PublishedRuns, IfTheHostIsTooSmallOnlySavingHostMemoryHelps) {
   Setting s("opt-1.3b", "8xH100");
   s.cluster.host_memory = GiB(8);
   s.config.model.method = TrainMethod::kFull;
@@ -237,8 +239,8 @@ TEST(PublishedRuns, WhereTheHostIsTooSmallOnlyWhatItHasLessOfHelps) {
   for (const Remedy& r : remedies) EXPECT_LT(r.host_bytes, planned.forecast.host_bytes) << r.settings;
 }
 
-// Neither the card nor its host's memory holds the states: a disk does, and the plan says what that costs.
-TEST(PublishedRuns, WhereTheHostIsTooSmallADiskIsNamedAmongWhatHelps) {
+// Neither the card nor its host's memory holds the states: a disk does, and the plan shows the cost.
+TEST(PublishedRuns, IfTheHostIsTooSmallADiskIsAmongTheRemedies) {
   Setting s("opt-1.3b", "RTX2060-6");
   s.cluster.host_memory = GiB(8);
   s.config.model.method = TrainMethod::kFull;
@@ -252,7 +254,7 @@ TEST(PublishedRuns, WhereTheHostIsTooSmallADiskIsNamedAmongWhatHelps) {
   ASSERT_NE(disk, remedies.end());
   EXPECT_TRUE(disk->fits);
   EXPECT_LT(disk->tokens_per_second, full.forecast.tokens_per_second);
-  // It is what a plan with these settings says.
+  // A plan with these settings says the same.
   s.config.memory.disk = "spill";
   s.config.machine.recompute = Recompute::kBlock;
   const PlannedRun spilled = s.Plan();
@@ -263,13 +265,13 @@ TEST(PublishedRuns, WhereTheHostIsTooSmallADiskIsNamedAmongWhatHelps) {
 }
 
 // Colossal-AI, 2022: 1.5 B parameters on an RTX 2060 of 6 GB, 18 B on an RTX 3090 of 24 GB, 24 B on a V100 of 32 GB, in
-// full, with the host's memory (how much, was not said). Ours: 18 bytes per parameter, device and host together.
+// full, with the host's memory (of unknown size). Ours: 18 bytes per parameter, device and host together.
 TEST(PublishedRuns, ModelsThatOnlyFitWithTheHostsMemory) {
   struct Row {
     const char* cluster;
     int64_t hidden, blocks;  // 12 hidden^2 parameters per block, in the shape of OPT
     double billions;
-    Bytes host;  // that the machine must have: what the plan says, rounded up to what is sold
+    Bytes host;  // that the machine must have: the plan's bytes, rounded up to common sizes
   };
   for (const Row& row : {Row{"RTX2060-6", 1600, 48, 1.56, GiB(32)}, Row{"RTX3090-24", 6144, 40, 18.4, GiB(384)},
                          Row{"V100-32", 6144, 53, 24.3, GiB(512)}}) {
@@ -290,7 +292,7 @@ TEST(PublishedRuns, ModelsThatOnlyFitWithTheHostsMemory) {
     const double state = 18 * static_cast<double>(p.run.parameters);
     const double there = static_cast<double>((p.forecast.bytes + p.forecast.host_bytes).v);
     EXPECT_GT(there, state);
-    // Beside the state: activations, copies, scratch; on the host what is on its way.
+    // Besides the state: activations, copies, scratch; on the host, transfers.
     EXPECT_LT(there, state + static_cast<double>(p.forecast.limit.v)) << row.cluster;
     RecordProperty(
         row.cluster,
@@ -313,9 +315,9 @@ TEST(Search, LooksAtHundredsOfCandidatesAndCompilesTheWinner) {
   EXPECT_GE(r.best[0].tokens_per_second, s.Plan().forecast.tokens_per_second);
 }
 
-// Also of those that were not compiled whole: few blocks and micro-batches tell what all of them take. What only the
-// last micro-batch does, sums over dp and an update without clipping, is not done by each.
-TEST(Search, PromisesWhatAPlanWithTheSameSettingsSays) {
+// Also for candidates that were not compiled whole: few blocks and micro-batches predict all of them. Work of only the
+// last micro-batch (sums over dp, an update without clipping) is not part of each.
+TEST(Search, PredictsTheSameAsAPlanWithTheSameSettings) {
   Setting s("llama-3.1-8b", "8xH100");
   s.config.data.max_seq_len = 8192;
   s.config.batch.per_device_train_batch_size = 1;
@@ -357,11 +359,11 @@ TEST(Search, FindsAPipelineWhereTheNetworkIsSlow) {
   ASSERT_FALSE(r.best.empty());
   EXPECT_TRUE(r.best[0].fits && r.best[0].compiled);
   EXPECT_NE(r.best[0].settings.find("pp="), std::string::npos) << r.best[0].settings;
-  // What it promises is what a plan with these settings says.
+  // A plan with these settings predicts the same.
   EXPECT_GT(r.best[0].tokens_per_second, s.Plan().forecast.tokens_per_second);
 }
 
-TEST(Search, KeepsBlocksGatheredWhereThatSavesTimeAndNowhereElse) {
+TEST(Search, KeepsBlocksGatheredOnlyIfThatSavesTime) {
   Setting s("llama-3.1-8b", "2x8xA100-80-EFA");
   s.config.model.method = TrainMethod::kFull;
   s.config.data.max_seq_len = 2048;
@@ -381,8 +383,8 @@ TEST(Search, KeepsBlocksGatheredWhereThatSavesTimeAndNowhereElse) {
       << "nothing is left to hide: " << r.best[0].settings;
 }
 
-// One card that does not hold the run: the host's memory does, and the search says how much of it.
-TEST(Search, GivesTheHostWhatNoCandidateHolds) {
+// The run does not fit on one card but in the host's memory, and the search says how much is needed.
+TEST(Search, UsesTheHostIfNoCandidateFits) {
   Setting s("opt-1.3b", "RTX2060-6");
   s.config.model.method = TrainMethod::kFull;
   s.config.model.dtype = ComputeType::kBf16;
@@ -392,7 +394,7 @@ TEST(Search, GivesTheHostWhatNoCandidateHolds) {
   EXPECT_TRUE(r.best[0].fits && r.best[0].compiled);
   EXPECT_GT(r.best[0].host, GiB(10));
   EXPECT_LE(r.best[0].bytes, r.best[0].limit);
-  EXPECT_NE(SearchText(r).find("of the host's memory"), std::string::npos);
+  EXPECT_NE(SearchText(r).find("of host memory"), std::string::npos);
 }
 
 TEST(Page, ShowsTiersTheirMovesAndTheirQueuesBesideAMeasuredStep) {
@@ -402,7 +404,7 @@ TEST(Page, ShowsTiersTheirMovesAndTheirQueuesBesideAMeasuredStep) {
   s.config.data.max_seq_len = 256;
   const PlannedRun p = Must(s.planner().Plan(s.Resolved(), 1, /*keep_events=*/true));
   ASSERT_GT(p.run.train().host.bytes, Bytes{});
-  // What `--profile` writes of it, read back.
+  // Reads back the output of `--profile`.
   const ScratchFolder folder;
   const std::string trace = folder / "trace.json";
   ASSERT_TRUE(WriteTextFileAtomically(PosixEnv(), trace, TraceText(p.forecast.simulation)).ok());
@@ -427,7 +429,7 @@ TEST(Page, ShowsTiersTheirMovesAndTheirQueuesBesideAMeasuredStep) {
   EXPECT_GT(data["parts"]["waiting for moves"].get<double>() + data["parts"]["moves"].get<double>(), 0);
 }
 
-TEST(Page, IsOneFileThatAsksNoNetwork) {
+TEST(Page, IsOneFileThatNeedsNoNetwork) {
   Setting s("llama-3.1-8b", "8xH100");
   s.config.data.max_seq_len = 512;
   const RunConfig config = s.Resolved();

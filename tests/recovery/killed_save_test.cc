@@ -1,4 +1,4 @@
-// kill -9 in the middle of saving, at random moments: what is listed afterwards is whole, and no finished save is lost.
+// kill -9 while saving, at random moments: checkpoints listed afterwards are complete, and no finished save is lost.
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/wait.h>
@@ -18,7 +18,7 @@ namespace {
 constexpr int kKills = 60;
 constexpr int64_t kRows = 20'000;  // 2.4 MB of state: a save takes some milliseconds
 
-// Saves step after step from `first` on until it is killed. Tells each finished step through `done`.
+// Saves step after step from `first` on until it is killed. Reports each finished step through `done`.
 [[noreturn]] void SaveForEver(const std::string& out, int64_t first, int done) {
   CheckpointWriter writer(PosixEnv(), {out, 3});
   for (int64_t step = first;; ++step) {
@@ -41,7 +41,7 @@ int64_t MicrosecondsOfASave() {
 TEST(KilledSave, LosesNothingThatWasFinished) {
   const ScratchFolder scratch;
   const std::string out = scratch.path() + "/out";
-  // Adapted as it goes: a machine whose load changes makes any one measurement wrong.
+  // Updated continually: with changing load a single measurement would be wrong.
   int64_t longest_life = 3 * MicrosecondsOfASave();
   std::mt19937 random(7);
   int64_t newest = 0, mid_save = 0;
@@ -72,7 +72,7 @@ TEST(KilledSave, LosesNothingThatWasFinished) {
       for (const CheckpointEntry& entry : listed) ExpectHolds(entry.path, SampleState(entry.step, 1, kRows));
       if (finished > 0) {
         ASSERT_FALSE(listed.empty());
-        EXPECT_GE(listed.back().step, finished) << "a finished save is gone";
+        EXPECT_GE(listed.back().step, finished) << "a finished save is lost";
       }
     };
     check();
@@ -84,7 +84,7 @@ TEST(KilledSave, LosesNothingThatWasFinished) {
     newest = now;
   }
   EXPECT_GT(newest, 0) << "no save finished";
-  EXPECT_GT(mid_save, 0) << "no save was hit: the test shows nothing";
+  EXPECT_GT(mid_save, 0) << "no save was interrupted: the test proves nothing";
 }
 
 }  // namespace

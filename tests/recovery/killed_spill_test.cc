@@ -15,7 +15,7 @@ namespace {
 
 constexpr Bytes kSpill = MiB(256);
 
-// Tells through `begun` when all is reserved, then writes until it is killed.
+// Reports through `begun` when everything is reserved, then writes until it is killed.
 [[noreturn]] void SpillForEver(const std::string& folder, int begun) {
   const auto tier = DiskTier::Create(PosixEnv(), {folder, kSpill, {}});
   if (!tier.ok() || write(begun, "x", 1) != 1) _exit(1);
@@ -51,7 +51,7 @@ TEST(KilledSpill, LeavesNothingInItsFolderAndItsSpaceFree) {
     close(pipe_ends[0]);
     EXPECT_TRUE(PosixEnv().List(folder)->empty());
   }
-  // Had they kept their space, 5 GiB would be missing now; others write to this disk, too.
+  // If they had kept their space, 5 GiB would be missing now; other programs also write to this disk.
   EXPECT_GT(*PosixEnv().FreeSpace(folder), before - kSpill * (kKills / 2));
 }
 

@@ -1,5 +1,5 @@
-// A save in which any one operation fails: the error is reported, earlier checkpoints load, nothing half-written is
-// taken for a checkpoint, and the next start goes on as if nothing had been.
+// A save in which any one operation fails: the error is reported, earlier checkpoints load, a half-written one is never
+// taken for a checkpoint, and the next start continues normally.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -11,7 +11,7 @@
 namespace temper {
 namespace {
 
-// Hundreds of saves: in memory where there is such a file system, for syncing to a disk shows nothing here.
+// Hundreds of saves: in memory if there is such a file system, since syncing to a disk proves nothing here.
 std::string QuickFolder() {
   return PosixEnv().IsFolder("/dev/shm") ? "/dev/shm" : testing::TempDir();
 }
@@ -30,10 +30,10 @@ bool Has(const std::string& out, int64_t step) {
   return false;
 }
 
-// The run of a save whose operation number `fail` (from 0) fails. Returns the number of operations there were.
+// Runs a save whose operation number `fail` (from 0) fails. Returns the number of operations.
 struct Outcome {
   int operations = 0;
-  std::string failed;  // "append .../state.safetensors", empty where there were fewer operations
+  std::string failed;  // "append .../state.safetensors", empty if there were fewer operations
   Status status;
 };
 Outcome SaveFailingAt(const std::string& out, int fail, std::optional<int64_t> limit, int64_t step) {
@@ -92,13 +92,13 @@ TEST(SaveFaults, AnyFailureLeavesThePreviousCheckpoint) {
     EXPECT_TRUE(Has(out, 2));
     ExpectOnlyWholeCheckpoints(out);
   }
-  // The hooks did reach the operations that the promise is about.
+  // The hooks did reach the relevant operations.
   for (const char* operation : {"create", "append", "sync", "close", "rename", "folder", "remove", "open", "read"}) {
     EXPECT_TRUE(seen.contains(operation)) << operation;
   }
 }
 
-// A disk that is full from some moment on fails everything that follows, the tidying up too.
+// A disk that is full from some moment on fails every later operation, including the cleanup.
 TEST(SaveFaults, ADeadDiskLeavesThePreviousCheckpoint) {
   for (int dead_from = 0; dead_from < 60; ++dead_from) {
     const ScratchFolder scratch(QuickFolder());
@@ -121,7 +121,7 @@ TEST(SaveFaults, ADeadDiskLeavesThePreviousCheckpoint) {
   }
 }
 
-// Rotation: whatever fails, the new checkpoint is committed first and all that is listed is whole.
+// Rotation: whichever operation fails, the new checkpoint is committed first and all listed ones are complete.
 TEST(SaveFaults, RotationNeverLosesTheNewest) {
   for (int fail = 0;; ++fail) {
     const ScratchFolder scratch(QuickFolder());
@@ -145,7 +145,7 @@ TEST(SaveFaults, RotationNeverLosesTheNewest) {
   }
 }
 
-// Saving a step again: the old or the new one is there after the next start, whatever failed.
+// Saving a step again: after the next start there is the old or the new one, whichever operation failed.
 TEST(SaveFaults, ReplacingAStepNeverLosesIt) {
   for (int fail = 0;; ++fail) {
     const ScratchFolder scratch(QuickFolder());

@@ -1,5 +1,5 @@
-// Runs the tests within a Slurm cluster of two nodes, which is brought up for them and ends with them. Where a machine
-// cannot have one they are skipped.
+// Starts a Slurm cluster of two nodes, runs the tests in it, and
+// stops it. If a machine cannot have one, the tests are skipped.
 #include <gtest/gtest.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -13,9 +13,9 @@
 namespace {
 
 constexpr char kInside[] = "TEMPER_TEST_CLUSTER", kScript[] = TEMPER_SOURCE_DIR "/tests/slurm/two_nodes.sh";
-constexpr int kNoCluster = 77;  // as two_nodes.sh says it
+constexpr int kNoCluster = 77;  // exit code of two_nodes.sh
 
-// This program in a cluster; returns what it exits with.
+// Runs this program in a cluster; returns its exit code.
 int RunInCluster(int argc, char** argv) {
   std::vector<std::string> command = {kScript, "/proc/self/exe"};
   char self[4096] = {};
@@ -26,7 +26,7 @@ int RunInCluster(int argc, char** argv) {
   pointers.push_back(nullptr);
   const pid_t child = fork();
   if (child == 0) {
-    prctl(PR_SET_PDEATHSIG, SIGKILL);  // a test that runs out of time must not leave a cluster behind
+    prctl(PR_SET_PDEATHSIG, SIGKILL);  // a test that times out must not leave a cluster behind
     setenv(kInside, "1", 1);
     execv(kScript, pointers.data());
     _exit(126);

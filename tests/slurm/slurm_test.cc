@@ -1,4 +1,4 @@
-// temper under srun and sbatch, two ranks on each of two nodes that see nothing of each other but a network and files.
+// temper under srun and sbatch, two ranks on each of two nodes that share only a network and files.
 #include <chrono>
 #include <thread>
 
@@ -59,7 +59,7 @@ std::vector<std::string> ProcessesOf(const std::string& name) {
   return found;
 }
 
-// The process of a rank that Slurm has started; 0: there is none.
+// The process of a rank that Slurm has started; 0: none.
 pid_t ProcessOfTask(int task) {
   for (const std::string& process : ProcessesOf(TEMPER_PROGRAM)) {
     std::ifstream environment("/proc/" + process + "/environ");
@@ -78,7 +78,7 @@ TEST_F(Slurm, RanksOnTwoNodesHaveTheLossesOfOne) {
     SCOPED_TRACE(mesh);
     const Ended ended = Run(Srun(Steps(mesh, 6, mesh)));
     ASSERT_EQ(ended.code, 0) << ended.err;
-    EXPECT_NE(ended.err.find(": 4 ranks, 4 with rows of their own"), std::string::npos) << ended.err;
+    EXPECT_NE(ended.err.find(": 4 ranks, 4 with their own rows"), std::string::npos) << ended.err;
     const auto losses = Losses(Path(mesh));
     ASSERT_EQ(losses.size(), 6u);
     for (const auto& [step, loss] : losses) EXPECT_NEAR(loss, expected.at(step), 1e-5 * expected.at(step)) << step;
@@ -99,13 +99,13 @@ TEST_F(Slurm, ARankThatIsKilledEndsTheRunOfAllWithOneMessage) {
   for (size_t at = 0; (at = ended.err.find("\nerror: rank ", at)) != std::string::npos; ++at) ++messages;
   EXPECT_LE(messages, 1u) << ended.err;
   EXPECT_TRUE(ProcessesOf(TEMPER_PROGRAM).empty());
-  // Where Slurm was faster than the ranks, it is the one that says it.
+  // If Slurm was faster than the ranks, it reports the error.
   const bool by_slurm = ended.err.find("task 2: Killed") != std::string::npos;
   const bool by_us = ended.err.find(fmt::format("rank 2 on n2 (process {}) has died", victim)) != std::string::npos;
   EXPECT_TRUE(by_slurm || by_us) << ended.err;
 }
 
-TEST_F(Slurm, AJobThatIsStoppedIsRequeuedAndGoesOnInTheSameBits) {
+TEST_F(Slurm, AStoppedJobIsRequeuedAndResumesWithTheSameBits) {
   const Ended whole = Run(Srun(Steps("fsdp=4", 30, "out")));
   ASSERT_EQ(whole.code, 0) << whole.err;
   ASSERT_TRUE(PosixEnv().Rename(Path("out"), Path("whole")).ok());
@@ -120,15 +120,15 @@ TEST_F(Slurm, AJobThatIsStoppedIsRequeuedAndGoesOnInTheSameBits) {
 
   ASSERT_TRUE(Becomes([&] { return log().find("step 5/") != std::string::npos; })) << JobState(job) << log();
   ASSERT_EQ(Run({"scancel", "--signal=TERM", job}).code, 0);  // as Slurm does before the time is up
-  ASSERT_TRUE(Becomes([&] { return log().find("back to the queue") != std::string::npos; })) << JobState(job) << log();
+  ASSERT_TRUE(Becomes([&] { return log().find("requeueing") != std::string::npos; })) << JobState(job) << log();
   EXPECT_NE(log().find("of 30, checkpoint saved"), std::string::npos) << log();
-  // Slurm gives a requeued job two minutes before it starts again, in which its daemons clean up after it.
+  // Slurm waits two minutes before it restarts a requeued job, while its daemons clean up.
   ASSERT_TRUE(Becomes([&] { return JobState(job) == "PENDING\n" && ProcessesOf("slurmstepd").empty(); })) << log();
   ASSERT_EQ(Run({"scontrol", "update", "JobId=" + job, "StartTime=now"}).code, 0);
   ASSERT_TRUE(Becomes([&] { return JobState(job) == "COMPLETED\n"; })) << JobState(job) << log();
   EXPECT_NE(log().find("resume      from out/checkpoint-"), std::string::npos) << log();
 
-  for (const std::string& name : Must(PosixEnv().List(Path("out")))) {  // of the stop
+  for (const std::string& name : Must(PosixEnv().List(Path("out")))) {  // of the stopped run
     if (name.starts_with("checkpoint-") && name != "checkpoint-30") {
       ASSERT_TRUE(PosixEnv().RemoveTree(Path("out/" + name)).ok());
     }

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # A real Slurm cluster of two nodes on one machine, for as long as one command runs in it:
 #   tests/slurm/two_nodes.sh srun --nodes 2 --ntasks 4 --mpi=pmix build/temper train run.yaml
-# Returns what the command returns, or 77 where this machine cannot have such a cluster, and says why. Needs root and
-# the packages slurm-wlm, munge and iproute2 (scripts/setup.sh --checks).
+# Returns the command's exit code, or 77 if this machine cannot have such a cluster, and says why. Needs root and the
+# packages slurm-wlm, munge and iproute2 (scripts/setup.sh --checks).
 #
-# Everything runs in a process namespace of its own, and ends with the first process of it: nothing can be left behind,
-# and clusters beside each other do not meet. Within it each node has its own network, host name and /dev/shm; the
-# nodes share the file system, as those of real clusters do.
+# Everything runs in its own process namespace and ends with its first process: nothing
+# is left behind, and concurrent clusters are isolated. Each node has its own network,
+# host name and /dev/shm; the nodes share the file system, as in real clusters.
 set -euo pipefail
 
 cannot() {
@@ -20,10 +20,10 @@ if [ "${1:-}" != --inside ]; then
   for program in slurmctld slurmd srun munged ip unshare nsenter; do
     command -v $program >/dev/null || cannot "there is no $program"
   done
-  # veth pairs and bridges need more of the kernel than namespaces do.
+  # veth pairs and bridges need more kernel support than namespaces.
   unshare --net sh -c 'ip link add name bridge0 type bridge && ip link add name pair0 type veth peer name pair1' 2>/dev/null ||
     cannot 'this kernel gives no network namespaces with bridges'
-  # Whoever kills this process kills the first one in there, and so all.
+  # Killing this process kills the first one inside, and so all.
   exec unshare --net --uts --ipc --mount --pid --fork --kill-child --mount-proc "$0" --inside "$@"
 fi
 shift
@@ -35,7 +35,7 @@ failed() {
 }
 
 hostname control
-mount -t tmpfs tmpfs /run # ip's, and the cluster's: gone with it
+mount -t tmpfs tmpfs /run # for ip and the cluster; vanishes with it
 dir=/run/two_nodes
 mkdir -p $dir/{ctld,log,munge,spool.n1,spool.n2,tmp.n1,tmp.n2}
 ip link set lo up
@@ -43,7 +43,7 @@ ip link add name nodes type bridge
 ip addr add 10.77.0.1/24 dev nodes
 ip link set nodes up
 
-# Not this machine's munged: no key of it is needed, nor is it disturbed.
+# A separate munged: this machine's is neither needed nor disturbed.
 (umask 077 && head -c 64 /dev/urandom >$dir/munge/key)
 munged --force --key-file=$dir/munge/key --socket=$dir/munge/socket --pid-file=$dir/munge/pid \
   --log-file=$dir/munge/log --seed-file=$dir/munge/seed 2>$dir/log/munged
@@ -85,7 +85,7 @@ for i in 1 2; do
   ip -n n$i addr add 10.77.0.1$i/24 dev eth0
   ip -n n$i link set eth0 up
   ip -n n$i link set lo up
-  # Not `ip netns exec`, which hides the cgroup file system that slurmd looks at.
+  # Not `ip netns exec`, which hides the cgroup file system that slurmd reads.
   nsenter --net=/run/netns/n$i unshare --uts --mount --propagation private sh -c "
     hostname n$i && mount -t tmpfs tmpfs /dev/shm && exec slurmd -N n$i" 2>$dir/log/slurmd.n$i ||
     failed "slurmd of n$i does not start"

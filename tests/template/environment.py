@@ -1,4 +1,4 @@
-"""jinja2 set up as transformers sets it up for chat templates (5.x): the oracle of the interpreter's tests."""
+"""jinja2 in transformers' environment for chat templates (5.x): the oracle of the interpreter's tests."""
 import json
 from contextlib import contextmanager
 from datetime import datetime
@@ -11,7 +11,7 @@ NOW = datetime(2024, 7, 26, 15, 4, 5)
 
 
 class GenerationTracker(jinja2.ext.Extension):
-    """{% generation %}: notes which characters of the output its body wrote."""
+    """{% generation %}: records which characters of the output its body wrote."""
 
     tags = {"generation"}
 

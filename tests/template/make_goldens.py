@@ -3,8 +3,7 @@
 
 By hand, from the repository root, in an environment with jinja2 (3.1.6):
     python3 tests/template/make_goldens.py [TEST_DATA_FOLDER]
-jinja_cases.json comes from jinja_cases.py. With the folder of outside test data, chat_goldens.json is written too: what
-the templates of real models print (the templates themselves are not ours to copy).
+jinja_cases.json comes from jinja_cases.py. With the folder of outside test data, also writes chat_goldens.json: the output of real models' templates (we may not copy the templates themselves).
 """
 import glob
 import json
@@ -24,7 +23,7 @@ def golden(source, context):
         return {"text": render(source, context)}
     except jinja2.TemplateSyntaxError as e:
         return {"error": f"{type(e).__name__}: {e.message}", "line": e.lineno}
-    except Exception as e:  # whatever a template can raise
+    except Exception as e:  # anything that a template can raise
         return {"error": f"{type(e).__name__}: {e}"}
 
 
@@ -43,7 +42,7 @@ def cases():
             row["context"] = extra
         row.update(golden(source, {**CONTEXT, **extra}))
         out.append(row)
-    assert len({r["template"] for r in out}) == len(out), "a case is there twice"
+    assert len({r["template"] for r in out}) == len(out), "duplicate case"
     failed = sum("error" in r for r in out)
     print(f"{len(out)} cases, {failed} of them errors")
     write("jinja_cases.json", {"context": CONTEXT, "cases": out})
@@ -98,7 +97,7 @@ def chat(folder):
         for name, context in {**contexts, **own}.items():
             row = {"template": path, "context": name}
             row.update(golden(source, context))
-            if "text" in row:  # the hash of what is long: the file stays small
+            if "text" in row:  # a hash if it is long, to keep the file small
                 text = row.pop("text").encode()
                 row["bytes"] = len(text)
                 row["fnv1a"] = "%016x" % fnv1a(text)

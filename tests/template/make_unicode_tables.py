@@ -2,7 +2,7 @@
 """Writes src/data/template/unicode_tables.inc: the character properties that Python's str methods use.
 
 Run by hand, from the repository root:  python3 tests/template/make_unicode_tables.py
-The tables are facts of the Unicode Character Database as the running Python knows it.
+The tables are facts of the running Python's Unicode Character Database.
 """
 import sys
 import unicodedata
@@ -92,7 +92,7 @@ def case_tables(f, name, function):
 def main():
     with open("src/data/template/unicode_tables.inc", "w") as f:
         f.write(f"// Made by tests/template/make_unicode_tables.py from Unicode {unicodedata.unidata_version}. Do not edit.\n")
-        # A capital sigma at the end of a word becomes the final form: what Python asks of its neighbours.
+        # A capital sigma at the end of a word becomes the final form; Python checks these properties of its neighbours.
         cased = lambda c: ("." + c + "\u03a3").lower().endswith("\u03c2")
         for name, predicate in [
             ("Alpha", str.isalpha), ("Decimal", str.isdecimal), ("Digit", str.isdigit), ("Numeric", str.isnumeric),

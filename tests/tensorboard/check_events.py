@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Fails unless TensorBoard's own reader finds in OUT/runs what OUT/metrics.jsonl says.
+"""Fails unless TensorBoard's own reader finds the values of OUT/metrics.jsonl in OUT/runs.
 
 usage: check_events.py OUT     (pip install tensorboard; OUT is the output_dir of a run, resumed or not)
 """

@@ -1,4 +1,4 @@
-// adamw: one pass over four arrays read and three or four written, 28 bytes per element and the weight.
+// adamw: one pass over four arrays read and three or four written, 28 bytes per element plus the weight's.
 #include "backend/cpu/adamw_step.h"
 #include "backend/cpu/kernels.h"
 #include "backend/cpu/range_kernel.h"

@@ -1,5 +1,5 @@
-// sgd: one pass over three arrays read and two or three written, 20 bytes per element and the weight; without momentum
-// 12.
+// sgd: one pass over three arrays read and two or three written, 20 bytes per element plus the weight's; without
+// momentum 12.
 #include "backend/cpu/kernels.h"
 #include "backend/cpu/range_kernel.h"
 #include "backend/cpu/sgd_step.h"

@@ -297,7 +297,8 @@ TEST(GpuAdamw, IsItsTwinToTheBit) {
 }
 
 TEST(GpuSgd, IsItsTwinToTheBit) {
-  for (const Attributes& settings : {SgdSettings(0.9), SgdSettings(0.9, true), SgdSettings(0)}) {
+  for (const Attributes& settings : {UpdateSettings(Op::kSgd), UpdateSettings(Op::kSgd, {{"nesterov", 1}}),
+                                     UpdateSettings(Op::kSgd, {{"momentum", 0}})}) {
     for (int weight = 0; weight < 3; ++weight) {  // none, f32, bf16
       for (const int64_t n : {1, 3, 1024, 5003}) {
         const TensorType f32{DType::kF32, {n}};

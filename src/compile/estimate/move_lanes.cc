@@ -18,7 +18,7 @@ void MoveLanes::Issue(size_t lane, Seconds alone) {
   own.spans.push_back({.begin = {now_}});
   own.left.push_back(alone.v);
   own.left_in_all += alone.v;
-  Pass({0}, /*computing=*/false);  // one that takes no time is done at once
+  Pass({0}, /*computing=*/false);  // a move that takes no time is done at once
 }
 
 void MoveLanes::Pass(Seconds seconds, bool computing) {
@@ -42,7 +42,7 @@ void MoveLanes::Pass(Seconds seconds, bool computing) {
       if (++lane.done < lane.left.size())
         lane.spans[lane.done].begin = std::max(lane.spans[lane.done].begin, Seconds{at});
     }
-    if (lane.done == lane.left.size()) lane.left_in_all = 0;  // what rounding left
+    if (lane.done == lane.left.size()) lane.left_in_all = 0;  // removes rounding errors
   }
   now_ += seconds.v;
 }
@@ -50,13 +50,14 @@ void MoveLanes::Pass(Seconds seconds, bool computing) {
 Seconds MoveLanes::Compute(Seconds alone) {
   double left = alone.v, taken = 0;
   while (left > 0) {
-    double slower = 1, until = std::numeric_limits<double>::infinity();  // until one of those that slow has ended
+    double slower = 1,
+           until = std::numeric_limits<double>::infinity();  // until the first of the moves that slow kernels ends
     for (const Lane& lane : lanes_) {
       if (lane.done == lane.left.size() || lane.contention.slows <= 0) continue;
       slower += lane.contention.slows;
       until = std::min(until, lane.left_in_all * (1 + lane.contention.slowed));
     }
-    // A lane whose rest is nothing but rounding must not hold this up.
+    // A lane whose remaining time is only a rounding error must not stop progress.
     const double step = std::min(left * slower, std::max(until, 1e-9));
     Pass({step}, /*computing=*/true);
     left = step == left * slower ? 0 : left - step / slower;
@@ -73,7 +74,7 @@ Seconds MoveLanes::Wait(size_t lane, size_t count) {
   for (size_t n = own.done; n < count; ++n) left += own.left[n];
   const Seconds waited{left};
   Pass(waited, /*computing=*/false);
-  // Rounding may have left a trace of the last.
+  // Rounding may have left a small rest of the last move.
   Lane& mine = LaneAt(lane);
   for (; mine.done < count; ++mine.done) {
     mine.left_in_all -= mine.left[mine.done];

@@ -1,6 +1,6 @@
-// MoveLanes: how far the moves are that a walk through a Program has issued. Each lane does its moves one after the
-// other, beside kernels and beside the other lanes. Where a processor's cores copy what moves (LinkRates::copies,
-// disk), kernels and moves slow each other down as long as both run.
+// MoveLanes: the progress of moves that a walk through a Program has issued. Each lane runs its moves one after the
+// other, concurrently with kernels and with the other lanes. If a processor's cores do the copying (LinkRates::copies,
+// disk), kernels and moves slow each other down while both run.
 #pragma once
 
 #include <array>
@@ -15,20 +15,21 @@ class MoveLanes {
  public:
   explicit MoveLanes(const LinkRates& links);
 
-  // Of a move, when it ran; both 0 until it is done.
+  // When a move ran; both 0 until it is done.
   struct Span {
     Seconds begin, end;
   };
 
-  // `alone`: what the move takes with nothing beside it.
+  // `alone`: the duration of the move without contention.
   void Issue(size_t lane, Seconds alone);
   size_t issued(size_t lane) const { return LaneAt(lane).spans.size(); }
 
-  // Kernels run that take `alone` with nothing beside them; returns what they take beside the moves that are under way.
+  // Runs kernels that take `alone` without contention; returns their duration beside the moves in progress.
   Seconds Compute(Seconds alone);
-  // No kernel runs for so long.
+  // Passes time in which no kernel runs.
   void Idle(Seconds seconds) { Pass(seconds, /*computing=*/false); }
-  // No kernel runs until the first `count` of a lane are done; returns for how long. REQUIRES: count <= issued(lane).
+  // Waits, without running kernels, until the first `count` moves of a lane are done; returns the time waited.
+  // REQUIRES: count <= issued(lane).
   Seconds Wait(size_t lane, size_t count);
 
   // REQUIRES: n < issued(lane).
@@ -39,8 +40,8 @@ class MoveLanes {
   struct Lane {
     Contention contention;
     std::vector<Span> spans;
-    std::vector<double> left;  // seconds alone that each has yet to run
-    size_t done = 0;           // so many, from the first on
+    std::vector<double> left;  // per move: remaining seconds without contention
+    size_t done = 0;           // the first `done` moves are done
     double left_in_all = 0;
   };
   Lane& LaneAt(size_t lane) { return lanes_[lane - kFirstMoveLane]; }

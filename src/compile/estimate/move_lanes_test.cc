@@ -7,7 +7,7 @@ namespace {
 
 constexpr size_t kFetches = kFirstMoveLane, kEvictions = kFirstMoveLane + 1, kDiskReads = kFirstMoveLane + 2;
 
-TEST(MoveLanes, WithoutContentionMovesGoOnBesideKernelsAtTheirOwnPace) {
+TEST(MoveLanes, WithoutContentionMovesRunAtFullSpeedBesideKernels) {
   MoveLanes lanes{LinkRates()};
   lanes.Issue(kFetches, {2});
   lanes.Issue(kFetches, {3});
@@ -21,25 +21,25 @@ TEST(MoveLanes, WithoutContentionMovesGoOnBesideKernelsAtTheirOwnPace) {
 }
 
 // A copy of 2 s takes 3 beside kernels, which take 1.6 times as long for that time.
-TEST(MoveLanes, WhileBothRunKernelsAndMovesTakeLonger) {
+TEST(MoveLanes, UnderContentionKernelsAndMovesSlowDown) {
   MoveLanes lanes{LinkRates{.copies = {.slows = 0.6, .slowed = 0.5}}};
   lanes.Issue(kEvictions, {2});
-  // 3 s beside the copy do what kernels do alone in 1.875; the rest takes what it takes.
+  // 3 s beside the copy do what kernels do alone in 1.875; the rest runs at full speed.
   EXPECT_NEAR(lanes.Compute({5}).v, 3 + (5 - 3 / 1.6), 1e-12);
   EXPECT_NEAR(lanes.SpanOf(kEvictions, 0).end.v, 3, 1e-12);
 }
 
 // Half of a copy is done beside kernels, the rest while nothing runs.
-TEST(MoveLanes, AMoveThatIsWaitedForGoesOnAlone) {
+TEST(MoveLanes, AMoveRunsAtFullSpeedDuringAWait) {
   MoveLanes lanes{LinkRates{.copies = {.slows = 0.6, .slowed = 0.5}}};
   lanes.Issue(kFetches, {2});
   EXPECT_NEAR(lanes.Compute({1.5 / 1.6}).v, 1.5, 1e-12);
   EXPECT_NEAR(lanes.Wait(kFetches, 1).v, 1, 1e-12);
   EXPECT_NEAR(lanes.SpanOf(kFetches, 0).end.v, 2.5, 1e-12);
-  EXPECT_DOUBLE_EQ(lanes.Compute({1}).v, 1) << "nothing is under way any more";
+  EXPECT_DOUBLE_EQ(lanes.Compute({1}).v, 1) << "no move is left";
 }
 
-TEST(MoveLanes, WhatSeveralLanesTakeFromKernelsAddsUp) {
+TEST(MoveLanes, ContentionOfSeveralLanesAddsUp) {
   MoveLanes lanes{LinkRates{.copies = {.slows = 0.5}, .disk = {.slows = 0.25}}};
   lanes.Issue(kFetches, {2});
   lanes.Issue(kEvictions, {2});

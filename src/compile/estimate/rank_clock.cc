@@ -110,7 +110,7 @@ Seconds* RankClock::TermOf(size_t lane) {
   return lane < kFirstMoveLane ? &result_.stages : &result_.stalled;
 }
 
-// False where it needs a transfer, or other stages, that have no time yet.
+// False if it needs a transfer or other stages whose time is not known yet.
 bool RankClock::Run(const Item& item) {
   const LaneCounts& waits = waits_[at_];
   for (size_t lane = 0; lane < kBackgroundLanes; ++lane) {
@@ -199,7 +199,7 @@ void RankClock::FinishTransfer(size_t lane, Seconds begin, Seconds end) {
 }
 
 StepEstimate RankClock::Finish() {
-  TEMPER_CHECK(done()) << "a clock that has not come to the end of its schedule";
+  TEMPER_CHECK(done()) << "Finish() called before the end of the schedule";
   for (size_t lane = 0; lane < kFirstMoveLane; ++lane) WaitUntil(free_[lane], TermOf(lane));
   for (size_t lane = kFirstMoveLane; lane < kBackgroundLanes; ++lane) {
     Await(lane, static_cast<uint32_t>(moves_.issued(lane)));

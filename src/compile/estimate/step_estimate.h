@@ -1,10 +1,10 @@
-// step_estimate: what a step takes, found by walking its Program as the executor does, with the seconds of a cost model
-// instead of kernels. Nothing is run and no memory is held. Passes that choose by cost ask it, and `temper plan`
-// (plan/simulation.h).
+// step_estimate: estimates the duration of a step by walking its Program as the executor does, with the seconds of a
+// cost model instead of kernels. It runs nothing and allocates no device memory. Used by passes that choose by cost,
+// and by `temper plan` (plan/simulation.h).
 //
-// Queues: kernels, and collectives and moves that are needed at once, follow each other on `compute`. What runs in the
-// background has a queue per lane (program/waits.h) beside it: collectives, and the moves of each link and direction
-// (compile/estimate/move_lanes.h). A kernel waits for exactly what the executor would let it wait for.
+// Queues: kernels and blocking collectives and moves run one after another on `compute`. Background work has a queue
+// per lane (program/waits.h): collectives, and the moves of each link and direction (compile/estimate/move_lanes.h). A
+// kernel waits for exactly the same items as in the executor.
 #pragma once
 
 #include <functional>
@@ -17,18 +17,18 @@
 
 namespace temper {
 
-// What one rank has of a machine. Pointers are borrowed.
+// Rates of the machine that one rank runs on. Pointers are borrowed.
 struct StepRates {
   const DeviceRates* device = nullptr;
-  const DeviceRates* host = nullptr;  // of kernels on what lies in the host's memory; nullptr: as the device's
-  LinkRates links;                    // between tiers; not asked where nothing moves
-  // Of a collective or a send, or of what an op gives other ranks along the way. Empty: one rank.
+  const DeviceRates* host = nullptr;  // of kernels on values in host memory; nullptr: as the device's
+  LinkRates links;                    // between tiers; unused if nothing moves
+  // Time of a collective or a send, or of an op's own exchange with other ranks. Empty: one rank.
   struct Exchange {
     Seconds seconds;
-    Bytes between_hosts;  // of what is sent
+    Bytes between_hosts;  // sent bytes that cross hosts
   };
   std::function<Exchange(const Instruction&, const Types& inputs, const Cost&)> exchange;
-  // Ranks are shares of one machine's cores: a collective in the background takes the time of kernels.
+  // Ranks share the cores of one machine: a background collective takes time from kernels.
   bool shared = false;
 };
 
@@ -42,21 +42,21 @@ struct OpTotal {
 
 struct StepEstimate {
   Seconds step;
-  // What the step's time on the compute queue is spent on; their sum is `step`.
+  // The parts of the step's time on the compute queue; their sum is `step`.
   Seconds arithmetic, memory, launches;
-  Seconds collectives;                         // needed at once
-  Seconds moves;                               // between tiers, needed at once
-  Seconds waiting;                             // for collectives in the background
-  Seconds stalled;                             // for moves in the background, or slowed by them
+  Seconds collectives;                         // blocking
+  Seconds moves;                               // between tiers, blocking
+  Seconds waiting;                             // for background collectives
+  Seconds stalled;                             // waiting for background moves, or slowed down by them
   Seconds stages;                              // waiting for other stages: the bubble
-  Seconds hidden;                              // of what runs in the background, beside kernels
+  Seconds hidden;                              // background work that overlaps with kernels
   Bytes sent_within_host, sent_between_hosts;  // by a rank, on average
   std::vector<OpTotal> ops;                    // longest first
-  std::vector<TraceRow> events;                // where asked for, in order of issue
-  // When each micro-batch was done; the update comes after the last.
+  std::vector<TraceRow> events;                // if requested, in order of issue
+  // When each micro-batch ended; the update comes after the last.
   std::vector<Seconds> micro_batches;
 
-  // The largest of the terms above, in words.
+  // The name of the largest term above.
   const char* Bottleneck() const;
 };
 

@@ -37,15 +37,15 @@ Bytes& ClassOf(MemoryByClass& m, Role role) {
   return m.activations;
 }
 
-// Inputs and outputs of another size are another buffer (decoding steps take more or fewer tokens); everything else has
-// one buffer per name.
+// Inputs and outputs have one buffer per name and size (decoding
+// steps differ in tokens); everything else has one buffer per name.
 std::string BufferKey(const Value& root) {
   const bool by_type = root.role == Role::kInput || root.role == Role::kOutput;
   return by_type ? root.name + " " + root.type.ToString() : root.name;
 }
 
-// The persistent region. Buffers of whole blocks of a disk come first and each begins at one, from where a checkpoint
-// goes to the disk without a copy (WriteMode::kDirect); else the order is that of first appearance.
+// The persistent region. Buffers of whole disk blocks come first, each aligned to a block, so that a checkpoint writes
+// them without a copy (WriteMode::kDirect); otherwise the order is that of first appearance.
 class BufferTable {
  public:
   Status Add(const Graph& graph) {
@@ -72,14 +72,15 @@ class BufferTable {
     }
     return OkStatus();
   }
-  // The buffer lies among the temporaries of its tier, so far from their begin. REQUIRES: it does not yet.
+  // Puts the buffer among the temporaries of its tier, `offset`
+  // bytes from their beginning. REQUIRES: it is not there yet.
   void MakeTransient(size_t index, Bytes offset) {
-    TEMPER_CHECK(!buffers_[index].transient) << buffers_[index].name << " would have two places among temporaries";
+    TEMPER_CHECK(!buffers_[index].transient) << buffers_[index].name << " has two offsets among temporaries";
     buffers_[index].transient = true;
     buffers_[index].offset += offset;
   }
-  // After the last Add. Of the disk: first what the run writes, which is one file, then frozen weights, which the
-  // model's own files hold.
+  // Call after the last Add. On the disk, the values that the run writes come first (one file), then frozen weights,
+  // which are read from the model's files.
   void GiveOffsets() {
     for (const bool whole : {true, false}) {
       for (Buffer& buffer : buffers_) {
@@ -109,7 +110,7 @@ class BufferTable {
   const Buffer& operator[](size_t index) const { return buffers_[index]; }
   Bytes end(Tier tier) const { return end_[static_cast<size_t>(tier)]; }
 
-  // Those that the graphs use, in order.
+  // The buffers that the graphs use, in order.
   std::vector<Buffer> UsedBy(const std::vector<const Graph*>& graphs) const {
     std::vector<bool> used(buffers_.size(), false);
     for (const Graph* graph : graphs) {
@@ -140,8 +141,8 @@ constexpr Tier kTiers[] = {Tier::kDevice, Tier::kHost, Tier::kDisk};
 
 // The regions of one Program above the persistent ones, per tier.
 struct Regions {
-  PerTier temporaries;  // addresses
-  // Of a pipeline: where the first slot lies and how large each is.
+  PerTier temporaries;  // addresses of the temporaries
+  // For a pipeline: offsets of the first slots, and sizes of the slots.
   std::array<SlotSizes, kNumTiers> slots, slot_sizes;
 
   Bytes At(const Home& home, Tier tier, const Slots& slots_of_call) const {
@@ -214,8 +215,8 @@ class SegmentWriter {
     return static_cast<int>(program_.bindings.size()) - 1;
   }
 
-  // The segment that does the same with operands of the same types in the same tiers, or how many there are. A step has
-  // some ten.
+  // The index of an equal segment with operands of the same types in
+  // the same tiers, or the number of segments. A step has about ten.
   int FindEqual(const Segment& segment, const std::vector<Tier>& tiers) const {
     const auto same = [](const Instruction& a, const Instruction& b) {
       return a.op == b.op && a.inputs == b.inputs && a.outputs == b.outputs && a.attributes == b.attributes;
@@ -237,7 +238,7 @@ class SegmentWriter {
   std::vector<std::vector<Tier>> tiers_;  // per segment: of its operands
 };
 
-// What the layouts of all graphs come to.
+// Combines the layouts of all graphs.
 class Placer {
  public:
   Placer(std::span<const ProgramPlan> plans, int threads) : plans_(plans), threads_(threads) {}
@@ -269,7 +270,7 @@ class Placer {
   }
 
  private:
-  // Each once.
+  // Each graph once.
   static std::vector<const PipelinedGraph*> GraphsOf(const PipelinedStep& step) {
     std::vector<const PipelinedGraph*> graphs = step.graphs;
     graphs.erase(std::unique(graphs.begin(), graphs.end()), graphs.end());
@@ -294,7 +295,7 @@ class Placer {
     return std::any_of(segment.instructions.begin(), segment.instructions.end(),
                        [](const Instruction& i) { return UpdateRuleOf(i.op) != nullptr; });
   }
-  // One micro-batch and its update. REQUIRES: no other plan has gradients.
+  // Whether the plan is one micro-batch and its update. REQUIRES: no other plan has gradients.
   static bool IsWholeStep(const ProgramPlan& plan) {
     const std::vector<Stage>& stages = plan.stages;
     return !plan.pipeline && plan.before == nullptr && stages.size() == 2 && !IsUpdate(*stages[0].graph) &&
@@ -313,8 +314,8 @@ class Placer {
     return OkStatus();
   }
 
-  // The slots of a pipeline from `begin` on, and where they end: the micro-batches that are in flight at once, each
-  // with room for what any of the plan's graphs keeps.
+  // The slots of a pipeline, starting at `begin`, and their end: one per micro-batch in flight, each large enough for
+  // any of the plan's graphs.
   std::pair<Regions, PerTier> PlaceSlots(const ProgramPlan& plan, PerTier begin) const {
     Regions regions;
     const std::vector<Slots>& counts = plan.pipeline->calls.slots;
@@ -355,7 +356,7 @@ class Placer {
     program.buffers = table_.UsedBy(graphs);
     for (const Buffer& b : program.buffers) {
       TEMPER_CHECK(!b.transient || IsWholeStep(plan)) << b.name << " is used by another Program, too";
-      if (b.transient) continue;  // NotePeak counts those that are there by then
+      if (b.transient) continue;  // NotePeak counts those alive at the peak
       ClassOf(PeakIn(b.tier(), &program), b.role) += AlignUp(b.type.bytes(), kAlignment);
     }
     SegmentWriter writer(&program, table_);
@@ -389,7 +390,7 @@ class Placer {
     return program;
   }
 
-  // Addresses, from which on temporaries lie, or slots.
+  // The end of the buffers in each tier, where temporaries or slots begin.
   PerTier EndsOfBuffers() const {
     PerTier ends = {};
     for (const Tier tier : kTiers) ends[static_cast<size_t>(tier)] = BaseOf(tier) + table_.end(tier);
@@ -400,7 +401,7 @@ class Placer {
     return tier == Tier::kDevice ? program->peak : tier == Tier::kHost ? program->host.peak : program->disk.peak;
   }
 
-  // `kept`: bytes of slots, which are there all the time that a pipeline runs.
+  // `kept`: bytes of slots, which exist for the whole run of a pipeline.
   static void NotePeak(const Graph& graph, const Layout& layout, const PerTier& kept, Program* program,
                        PerTier* peak_live) {
     for (const Tier tier : kTiers) {
@@ -413,7 +414,7 @@ class Placer {
       peak.in_flight = slots;
       peak.activations = here.peak_activations;
       peak.staged = here.peak_staged;
-      peak.gradients += here.peak_gradients;  // of one layout of a Program at most
+      peak.gradients += here.peak_gradients;  // at most one layout of a Program has them
       peak.workspace = here.peak_live - here.peak_activations - here.peak_staged - here.peak_gradients;
       if (tier != Tier::kDevice) continue;
       const Node& node = graph.nodes()[here.peak_node];
@@ -431,7 +432,7 @@ class Placer {
     for (const PipelinedGraph* graph : GraphsOf(*plan.pipeline)) {
       NotePeak(graph->graph, layouts_.at(&graph->graph), slots, program, peak_live);
     }
-    // By graph, part and slots: a binding serves every micro-batch that has its slots.
+    // By graph, part and slots: micro-batches with the same slots share a binding.
     std::map<std::tuple<const PipelinedGraph*, size_t, Slots>, std::vector<int>> bindings;
     int loaded = -1;
     for (const PipelineCall& call : plan.pipeline->calls.calls) {
@@ -472,7 +473,7 @@ class Placer {
   const int threads_;
   BufferTable table_;
   std::map<const Graph*, Layout> layouts_;
-  PerTier reach_ = {};  // of all Programs: how far slots and temporaries go
+  PerTier reach_ = {};  // end of slots and temporaries over all Programs
 };
 
 }  // namespace

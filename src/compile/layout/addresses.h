@@ -1,10 +1,10 @@
-// place: turns graphs in execution order into Programs with fixed addresses.
+// addresses: turns graphs in execution order into Programs with fixed addresses.
 //
-// Persistent values (sources, and the chains that update them) get one buffer each, the same in every Program compiled
-// together. The gradients of a step of one micro-batch lie among its temporaries (compile/layout/step_layout.h).
+// Each persistent value (a source and the chain that updates it) gets one buffer, the same in all Programs compiled
+// together. The gradients of a step of one micro-batch are among its temporaries (compile/layout/step_layout.h).
 // Activations and scratch get offsets by interval packing over their lifetimes within one graph; graphs of one Program
-// follow each other, Programs never overlap in time, so all share one region. What a pipeline keeps between its parts
-// lies in slots (compile/layout/layout.h) below that region. Nothing is sized at run time.
+// run one after another and Programs never overlap in time, so all share one region. Values that a pipeline keeps
+// between its parts are in slots (compile/layout/layout.h) below that region. All sizes are fixed at compile time.
 #pragma once
 
 #include <optional>
@@ -18,8 +18,8 @@
 
 namespace temper {
 
-// A graph and the micro-batches that it is run for: [begin, end). Each is preceded by loading its inputs and followed
-// by storing its outputs, except where the graph is an update.
+// A graph and the micro-batches that it runs for: [begin, end). Each run loads its inputs first and stores its outputs
+// afterwards, unless the graph is an update.
 struct Stage {
   const Graph* graph = nullptr;
   int micro_batch_begin = 0, micro_batch_end = 1;
@@ -28,7 +28,7 @@ struct Stage {
 // One stage of a pipeline: its parts, called in the order of its schedule. A micro-batch's inputs are loaded before the
 // parts that read them, its outputs stored after those that write them.
 struct PipelinedStep {
-  std::vector<const PipelinedGraph*> graphs;  // per micro-batch; those of neighbours may be the same
+  std::vector<const PipelinedGraph*> graphs;  // per micro-batch; several may share one graph
   StageCalls calls;
 };
 
@@ -36,7 +36,7 @@ struct ProgramPlan {
   std::string name;
   std::vector<Stage> stages;
   std::optional<PipelinedStep> pipeline = {};  // runs before the stages
-  const Graph* before = nullptr;               // runs once, before all others
+  const Graph* before = nullptr;               // runs once, before everything else
 };
 
 // REQUIRES: all graphs verify. `threads` fixes how reductions are split.

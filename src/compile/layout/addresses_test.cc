@@ -65,7 +65,7 @@ TEST(Addresses, TrainAndEvalShareWeightsAndOneArena) {
   EXPECT_EQ(eval.FindBuffer("adam_m:table"), -1);
 }
 
-TEST(Addresses, BuffersOfWholeBlocksBeginAtOneAndOthersFillUp) {
+TEST(Addresses, BuffersOfWholeBlocksAreAlignedToBlocks) {
   const Program program = Compile(2048, 64, 3, {.micro_batches = 2})[0];
   Bytes sum;
   int whole = 0;
@@ -121,7 +121,7 @@ TEST(Addresses, TheScheduleLoadsRunsAndStoresEachMicroBatchThenUpdates) {
   }
 }
 
-// The most that activations and a node's scratch take at one node of `graph`: no placement can span less.
+// The peak of activations and scratch over the nodes of `graph`: no layout can span less.
 Bytes MostAlive(const Graph& graph, int threads) {
   const auto& nodes = graph.nodes();
   std::vector<int> begin(static_cast<size_t>(graph.num_values()), -1), end = begin;
@@ -186,7 +186,7 @@ TEST(Addresses, RefusesPlansThatDisagreeAboutABuffer) {
   EXPECT_NE(role.status().message().find("block0.norm"), std::string::npos) << role.status().message();
 }
 
-TEST(Addresses, ClassesAddUpToWhatTheBuffersTake) {
+TEST(Addresses, MemoryClassesSumToTheSizeOfTheBuffers) {
   const Program train = Compile(64, 64, 2, {.micro_batches = 2})[0];
   Bytes weights{}, gradients{}, optimizer{};
   int64_t elements = 0;
@@ -207,8 +207,8 @@ TEST(Addresses, ClassesAddUpToWhatTheBuffersTake) {
       << "f32 master copies and two moments";
 }
 
-// Their bytes are others' while the step begins, and nobody's but theirs from their first write to the end of the step.
-TEST(Addresses, GradientsOfAStepOfOneMicroBatchComeAsActivationsGo) {
+// Their bytes are used by other values at the start of the step, and only by them from their first write to its end.
+TEST(Addresses, GradientsOfOneMicroBatchReuseMemoryOfActivations) {
   for (const Recompute recompute : {Recompute::kNone, Recompute::kBlock}) {
     SCOPED_TRACE(ToString(recompute));
     const Program once = Compile(512, 64, 6, {.recompute = recompute})[0];
@@ -220,13 +220,13 @@ TEST(Addresses, GradientsOfAStepOfOneMicroBatchComeAsActivationsGo) {
       if (b.transient) gradients += AlignUp(b.type.bytes(), kAlignment);
     }
     EXPECT_EQ(more.peak.gradients, gradients);
-    EXPECT_LT(once.peak.gradients, gradients) << "most is there when the backward begins";
+    EXPECT_LT(once.peak.gradients, gradients) << "memory peaks when the backward begins";
     EXPECT_LT(once.arena_bytes + gradients / 2, more.arena_bytes);
     EXPECT_LE(once.peak.total(), once.arena_bytes);
 
     struct Write {
       Bytes begin, end;
-      bool adds;  // to what is there
+      bool adds;  // to the existing bytes
     };
     std::vector<Write> writes;  // of the step, in its order
     for (const Call& call : once.schedule) {
@@ -256,15 +256,15 @@ TEST(Addresses, GradientsOfAStepOfOneMicroBatchComeAsActivationsGo) {
         ASSERT_TRUE(write->begin == b.offset && write->end == end) << b.name << " is written over in part";
         if (!write->adds) break;
       }
-      ASSERT_NE(write, writes.rend()) << b.name << " is never made";
+      ASSERT_NE(write, writes.rend()) << b.name << " is never written";
       after_others += std::any_of(write + 1, writes.rend(), meets);
     }
     EXPECT_GT(after_others, 0);
   }
 }
 
-// None exists: an op that is not elementwise stands for one.
-TEST(CompileTraining, RefusesAMeshThatSplitsWhatAnOptimizerSeesWhole) {
+// No such optimizer exists: an op that is not elementwise stands in for one.
+TEST(CompileTraining, RefusesAMeshThatSplitsMatricesOfAMatrixOptimizer) {
   const UpdateRule whole{.name = "whole", .op = Op::kSumSquares};
   StepSpec spec{.update = {.rule = &whole}};
   spec.mesh.mesh.set_size(Axis::kFsdp, 2);

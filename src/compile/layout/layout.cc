@@ -11,15 +11,15 @@
 namespace temper {
 namespace {
 
-// Per node: the last one beside which it may still run. What a background node reads, and its scratch, stays until the
-// segment after its own has ended, so that it has that long; or until something waits for what it gives, where that is
-// earlier. (One in the background that takes what another gives waits for it, too: of two that a disk's lane has under
-// way at once as FindWaits says, which goes by bytes.) All that within its part, whose memory others then take over.
+// Per node: the last node during which it may still run. The operands and scratch of a background node stay until the
+// segment after its own has ended, or until a node waits for its result, if that is earlier. (A background node that
+// reads the result of another also waits for it, even if a disk's lane runs two at once; see FindWaits, which goes by
+// bytes.) All this within its part, whose memory the next part reuses.
 std::vector<int> EndsOfNodes(const Graph& graph, const std::vector<PipelinePart>& parts) {
   const auto& nodes = graph.nodes();
   std::vector<int> ends(nodes.size());
   std::iota(ends.begin(), ends.end(), 0);
-  // From the last node on: where each one's segment ends, and who next takes each value.
+  // From the last node backward: the end of each node's segment, and the next reader of each value.
   std::vector<size_t> segment_ends(nodes.size()), takers(static_cast<size_t>(graph.num_values()), nodes.size());
   for (auto part = parts.rbegin(); part != parts.rend(); ++part) {
     for (size_t i = part->end; i-- > part->begin;) {
@@ -80,8 +80,8 @@ class LayoutMaker {
           const size_t root = At(graph_.Root(id));
           if (begin_[root] < 0) begin_[root] = i;
           end_[root] = std::max(end_[root], list == &node.inputs ? ends_[static_cast<size_t>(i)] : i);
-          // Transfers in a part of their own, and what has been sent when its part has ended, are on their way beside
-          // other parts. In an update there are none.
+          // Values of transfers (in separate parts, or sent by a part that has ended) are in transit while other parts
+          // run. An update has no other parts.
           sent_[root] = sent_[root] || (IsTransfer(node.op) && node.phase != Phase::kUpdate);
         }
       }
@@ -91,7 +91,7 @@ class LayoutMaker {
     }
   }
 
-  // Copies of values of other tiers or of parts of theirs, and what is on its way to become one.
+  // Marks copies of values, or parts of values, of other tiers, and values that will be written back.
   void FindStaged() {
     staged_.assign(begin_.size(), false);
     const auto lives = [&](ValueId root) { return IsPersistent(graph_, root) || lasts_[At(root)]; };
@@ -111,11 +111,11 @@ class LayoutMaker {
     return {begin_[At(id)], end_[At(id)], AlignUp(graph_.value(id).type.bytes(), kAlignment), {}};
   }
 
-  // Parts do not share a step, so one packing serves all.
+  // Parts never run at the same time, so one packing serves all.
   void PackTemporaries(Tier tier) {
     std::vector<Interval> intervals;
     std::vector<ValueId> owners;
-    std::vector<size_t> nodes;  // that take scratch: theirs are the intervals after those of the owners
+    std::vector<size_t> nodes;  // with scratch: their intervals follow those of the owners
     for (auto* change : {&live_change_, &staged_change_, &lasting_change_, &scratch_change_})
       change->assign(graph_.nodes().size() + 1, 0);
     const auto count = [&](std::vector<int64_t>* change) {
@@ -198,8 +198,8 @@ class LayoutMaker {
   std::vector<bool> sent_;        // per root
   std::vector<bool> staged_;      // per root
   std::vector<bool> lasts_;       // per root
-  // By how much the bytes of a tier's temporaries change, per node: of those that are no copies, of those that are, of
-  // those that last, and of scratch.
+  // Per node, the change in bytes of a tier's temporaries: of values
+  // that are no copies, of copies, of values that last, and of scratch.
   std::vector<int64_t> live_change_, staged_change_, lasting_change_, scratch_change_;
 };
 

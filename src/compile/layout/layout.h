@@ -1,10 +1,10 @@
-// layout: where the activations of one graph and the scratch of its nodes lie, relative to the regions that place puts
-// them in.
+// layout: offsets of one graph's activations and of its nodes'
+// scratch, relative to the regions that AssignAddresses gives them.
 //
-// A graph is one part, or the parts of a pipeline's stage. What lives within one part is a temporary: parts run one
-// after another and share one region. Scratch lives as long as its node: it is packed with the temporaries. What lives
-// from one part to another must be there for each micro-batch in flight: it has a place in its chunk's slots
-// (pipeline_calls.h). Each tier has regions and slots of its own.
+// A graph is one part, or consists of the parts of a pipeline's stage. A value that lives within one part is a
+// temporary: parts run one after another and share one region. Scratch lives as long as its node and is packed with the
+// temporaries. A value that lives from one part to another must exist for each micro-batch in flight: it gets an offset
+// in its chunk's slots (compile/pipeline/calls.h). Each tier has its own regions and slots.
 #pragma once
 
 #include <array>
@@ -17,43 +17,43 @@
 
 namespace temper {
 
-// Where a value lies. Of temporaries chunk is -1.
+// The location of a value. chunk == -1: a temporary.
 struct Home {
   int chunk = -1;
   SlotKind kind = SlotKind::kKept;
   Bytes offset;  // in the region of temporaries, or in the slot
 };
 
-using SlotSizes = std::vector<std::array<Bytes, kNumSlotKinds>>;  // per chunk: of one slot
+using SlotSizes = std::vector<std::array<Bytes, kNumSlotKinds>>;  // per chunk: bytes of one slot
 
-// Of one tier.
+// The layout within one tier.
 struct TierLayout {
   Bytes span;       // of the region of temporaries
   Bytes peak_live;  // temporaries and scratch at `peak_node`
   Bytes peak_activations;
-  Bytes peak_staged;     // of copies of what lives in another tier
+  Bytes peak_staged;     // of copies of values from other tiers
   Bytes peak_gradients;  // of `lasting` values
   size_t peak_node = 0;
   SlotSizes slots;
 };
 
 struct Layout {
-  std::vector<Home> home;                     // per value; meaningful for roots of activations
-  std::vector<std::optional<Bytes>> scratch;  // per node: in the region of temporaries; none: it takes none
+  std::vector<Home> home;                     // per value; valid for roots of activations
+  std::vector<std::optional<Bytes>> scratch;  // per node: offset in the region of temporaries; nullopt: no scratch
   std::array<TierLayout, kNumTiers> tiers;
 
   const TierLayout& in(Tier tier) const { return tiers[static_cast<size_t>(tier)]; }
 };
 
-// Where a node's operands lie; of a move, where it goes.
+// The tier of a node's operands; for a move, its destination.
 Tier TierOf(const Graph& graph, const Node& node);
 
-// Of a value that outlives the step, or that the host reads or writes.
+// Whether a value outlives the step, or the host reads or writes it.
 bool IsPersistent(const Graph& graph, ValueId id);
 
-// `parts`: empty for a graph that is one. They stand one after another and are all of it. `lasting`: activations that
-// stay from their first use to the end of the graph. `enough`: of each tier's region of temporaries, what another graph
-// takes anyway: this one need not be packed tighter.
+// `parts`: consecutive and covering the graph; empty for a graph that is one part. `lasting`: activations that live
+// from their first use to the end of the graph. `enough`: per tier, the bytes of temporaries that another graph needs
+// anyway: this one need not be packed tighter.
 Layout LayOut(const Graph& graph, const std::vector<PipelinePart>& parts, int threads,
               std::span<const ValueId> lasting = {}, const std::array<Bytes, kNumTiers>& enough = {});
 

@@ -63,7 +63,7 @@ std::map<ValueId, Life> LivesOf(const PipelinedGraph& stage) {
   return lives;
 }
 
-TEST(LayOut, WhatOutlivesItsPartLiesInASlotAndNothingElse) {
+TEST(LayOut, OnlyValuesThatOutliveTheirPartAreInSlots) {
   for (const bool split : {false, true}) {
     const PipelinedGraph stage = LastStage(split);
     const Layout layout = LayOut(stage.graph, stage.parts, 1);
@@ -80,18 +80,18 @@ TEST(LayOut, WhatOutlivesItsPartLiesInASlotAndNothingElse) {
       }
     }
     EXPECT_EQ(received, 1) << "the residual stream";
-    EXPECT_GE(kept, 3) << "what the backward needs of each block, and the loss's gradient";
+    EXPECT_GE(kept, 3) << "values of each block that the backward needs, and the loss's gradient";
     EXPECT_GT(temporaries, 0);
   }
 }
 
-TEST(LayOut, WhatIsSentStaysUntilItsMicroBatchIsDone) {
+TEST(LayOut, SentValuesStayUntilTheirMicroBatchIsDone) {
   const PipelinedGraph stage = LastStage(true);
   const Layout layout = LayOut(stage.graph, stage.parts, 1);
   for (const Node& node : stage.graph.nodes()) {
     if (node.op != Op::kSend) continue;
     const Home& home = layout.home[static_cast<size_t>(stage.graph.Root(node.inputs[0]))];
-    EXPECT_EQ(home.chunk, 1) << "other parts run while it is on its way";
+    EXPECT_EQ(home.chunk, 1) << "other parts run while it is in transit";
   }
 }
 

@@ -9,14 +9,14 @@
 namespace temper {
 namespace {
 
-// An interval that has its place.
+// An interval with its offset.
 struct Placed {
   Bytes offset, end;
   int first_step, last_step;
   bool Meets(const Interval& x) const { return first_step <= x.end && x.begin <= last_step; }
 };
 
-// Bytes that somebody has, by offset: what overlaps or touches is one range.
+// Occupied bytes, by offset; ranges that overlap or touch are merged.
 class Ranges {
  public:
   void Add(Bytes offset, Bytes end) {
@@ -35,7 +35,7 @@ class Ranges {
     }
   }
 
-  // The lowest offset from `offset` on at which so many bytes are free.
+  // The lowest offset, at least `offset`, at which `size` bytes are free.
   Bytes LowestFrom(Bytes offset, Bytes size) const {
     auto at = std::upper_bound(list_.begin(), list_.end(), offset, [](Bytes o, const Range& r) { return o < r.end; });
     for (; at != list_.end() && at->offset < offset + size; ++at) offset = at->end;
@@ -49,16 +49,16 @@ class Ranges {
   std::vector<Range> list_;
 };
 
-// Placed intervals by stretches of steps, so that those that share steps with another are found soon.
+// Placed intervals by stretches of steps, to find those that share steps with another quickly.
 class Shelf {
  public:
   explicit Shelf(int steps) : stretches_(static_cast<size_t>(steps / kStretch + 1)) {}
 
-  // The lowest offset at which `x` meets no placed interval that shares a step with it: raised by one stretch after
-  // another, until all agree.
+  // The lowest offset at which `x` overlaps no placed interval that shares
+  // a step with it: each stretch raises it in turn until none does.
   Bytes LowestFor(const Interval& x, Bytes size) const {
     const size_t first = StretchOf(x.begin), last = StretchOf(x.end);
-    size_t seen_first = 0, seen_last = 0;  // of the lists `some`, which are walked once
+    size_t seen_first = 0, seen_last = 0;  // positions in the lists `some`, which are walked once
     for (Bytes offset{};;) {
       const Bytes before = offset;
       offset = stretches_[first].LowestFrom(offset, x, size, &seen_first);
@@ -89,10 +89,10 @@ class Shelf {
   static constexpr int kStretch = 64;
 
   struct Stretch {
-    std::vector<Placed> some;  // there in some of its steps, by offset
-    Ranges always, taken;      // of those that are there in all of its steps; of all
+    std::vector<Placed> some;  // alive in some of its steps, by offset
+    Ranges always, taken;      // of intervals alive in all of its steps; of all
 
-    // `seen`: of `some`, those that are passed: what did not stand in the way does not when the offset is higher.
+    // `seen`: the number of `some` already passed: they do not overlap higher offsets either.
     Bytes LowestFrom(Bytes offset, const Interval& x, Bytes size, size_t* seen) const {
       offset = always.LowestFrom(offset, size);
       for (; *seen < some.size() && some[*seen].offset < offset + size; ++*seen) {
@@ -107,18 +107,18 @@ class Shelf {
   std::vector<Stretch> stretches_;
 };
 
-// Within one part in so many of what no packing can beat, no other order is tried.
+// If the span is within 1/kTight of the lower bound, no other order is tried.
 constexpr int64_t kTight = 1000;
-// Within one part in so many, what was placed last had room enough.
+// If the span is within 1/kGood of the lower bound, placing scratch last wasted little.
 constexpr int64_t kGood = 100;
 
-// What is there for one step only (scratch), where no more than this part of the most is alive, finds room beside the
-// rest whatever that does: it is placed last.
+// Intervals of one step (scratch) are placed last if at most this part of the peak is alive in that step: they fit
+// beside the rest in any case.
 constexpr double kRoomy = 0.9;
 
-// What is alive in each step, rounded up as it will be placed.
+// Live bytes in each step, with sizes rounded up as for placement.
 std::vector<int64_t> AliveInSteps(std::span<const Interval> intervals, int steps) {
-  std::vector<int64_t> alive(static_cast<size_t>(steps) + 2, 0);  // first: by how much it changes
+  std::vector<int64_t> alive(static_cast<size_t>(steps) + 2, 0);  // first, the changes per step
   for (const Interval& x : intervals) {
     const int64_t size = AlignUp(x.size, kAlignment).v;
     alive[static_cast<size_t>(x.begin)] += size;
@@ -155,7 +155,7 @@ Bytes PackIntervals(std::span<Interval> intervals, Bytes enough) {
     return x.begin == x.end &&
            static_cast<double>(alive[static_cast<size_t>(x.begin)]) <= kRoomy * static_cast<double>(bound.v);
   };
-  // Each order has shapes of steps that it packs a percent looser than another does.
+  // For each order there are shapes of steps that it packs a percent looser than another order.
   using Key = double (*)(const Interval&);
   constexpr Key kOrders[] = {
       [](const Interval& x) { return static_cast<double>(x.size.v); },

@@ -1,4 +1,4 @@
-// pack: offsets for what lives in intervals of steps, such that what is alive together shares no byte.
+// pack: assigns offsets to intervals of steps such that intervals alive at the same time share no byte.
 #pragma once
 
 #include <span>
@@ -14,12 +14,12 @@ struct Interval {
   Bytes offset;  // filled by PackIntervals
 };
 
-// Gives offsets such that intervals that share a step share no byte; returns the bytes spanned. One after another, at
-// the lowest offset that fits: the largest first, or by bytes times steps, or the longest first, whichever spans least;
-// scratch of steps where there is room after all else, where that wastes nothing.
-// `enough`: what spans no more is taken at once, because something else takes as much anyway.
-// On the lifetimes of a training step that is within two percent of the most that is alive at once. O(n^2) in the
-// worst case, near n log n on lifetimes of a step.
+// Assigns offsets such that intervals that share a step share no byte; returns the bytes spanned. Places one interval
+// after another at the lowest offset that fits: largest first, by bytes times steps, or longest first, whichever spans
+// least. Scratch is placed last if that wastes nothing.
+// `enough`: a packing that spans no more than this is accepted at once, because something else needs as much anyway.
+// For the lifetimes of a training step, the result is within two percent of the peak of live bytes. O(n^2) in the worst
+// case, close to n log n for the lifetimes of a step.
 Bytes PackIntervals(std::span<Interval> intervals, Bytes enough = {});
 
 }  // namespace temper

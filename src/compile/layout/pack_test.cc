@@ -38,7 +38,7 @@ void ExpectDisjoint(const std::vector<Interval>& intervals, Bytes span) {
   }
 }
 
-// The most that is alive in one step: no packing can span less.
+// The peak of live bytes: no packing can span less.
 Bytes MostAlive(const std::vector<Interval>& intervals, int steps) {
   Bytes most{};
   for (int step = 0; step < steps; ++step) {
@@ -51,7 +51,7 @@ Bytes MostAlive(const std::vector<Interval>& intervals, int steps) {
   return most;
 }
 
-TEST(PackIntervals, NeverOverlapsWhatLivesTogether) {
+TEST(PackIntervals, IntervalsAliveTogetherNeverOverlap) {
   for (uint64_t seed = 1; seed <= 300; ++seed) {
     Draws draw(seed);
     const int steps = 1 + draw(60);
@@ -65,15 +65,14 @@ TEST(PackIntervals, NeverOverlapsWhatLivesTogether) {
     ExpectDisjoint(intervals, span);
     const Bytes bound = MostAlive(intervals, steps);
     EXPECT_GE(span, bound);
-    // First fit by size is no optimal packing, but on random lifetimes it stays well within this.
+    // First fit by size is not optimal, but on random lifetimes it stays well within this bound.
     EXPECT_LE(span.v, bound.v * 3 / 2 + kAlignment) << "seed " << seed;
   }
 }
 
-// What PackIntervals promises, as it is said: in one of its orders, each at the lowest offset where nothing that shares
-// a step with it lies; what is there for one step, where at most nine tenths of the most is alive, after all others,
-// or, where that wastes a percent, in its turn.
-// Returns the bytes spanned.
+// The specification of PackIntervals: in one of its orders, each interval at the lowest offset that overlaps no placed
+// interval of a common step. Intervals of one step in which at most nine tenths of the peak is alive come last, or, if
+// that wastes a percent, in their turn. Returns the bytes spanned.
 template <class Key>
 Bytes PlainRule(std::vector<Interval>* intervals, bool short_last, const Key& key) {
   std::vector<size_t> order;
@@ -113,7 +112,7 @@ Bytes PlainRule(std::vector<Interval>* intervals, bool short_last, const Key& ke
   return top;
 }
 
-TEST(PackIntervals, SpansWhatTheTightestOfThePlainRulesDoes) {
+TEST(PackIntervals, SpansNoMoreThanTheTightestSimpleOrder) {
   for (uint64_t seed = 1; seed <= 100; ++seed) {
     Draws draw(seed);
     const int steps = 1 + draw(1500);

@@ -19,7 +19,8 @@ std::unordered_map<std::string_view, ValueId> MadeGradients(const Graph& graph) 
   return made;
 }
 
-// What of `all`, the layout of a graph that has these nodes from `begin` on, is theirs. `ids`: their values there.
+// The part of `all`, the layout of a joined graph, that belongs to
+// `graph`, whose nodes start at `begin` there. `ids`: its values there.
 Layout LayoutFrom(const Layout& all, const Graph& graph, size_t begin, const std::vector<ValueId>& ids) {
   Layout part{.tiers = all.tiers};
   part.home.reserve(ids.size());
@@ -28,7 +29,7 @@ Layout LayoutFrom(const Layout& all, const Graph& graph, size_t begin, const std
   part.scratch.assign(all.scratch.begin() + static_cast<std::ptrdiff_t>(begin),
                       all.scratch.begin() + static_cast<std::ptrdiff_t>(end));
   for (TierLayout& tier : part.tiers) {
-    // One of the two has the fullest moment of both.
+    // Only one of the two graphs contains the peak of both.
     if (tier.peak_node >= begin && tier.peak_node < end) {
       tier.peak_node -= begin;
     } else {
@@ -44,7 +45,7 @@ StepLayout LayOutStep(const Graph& micro_batch, const Graph& update, int threads
   StepLayout result;
   Graph joined;
   std::vector<ValueId> ids, ids_of_update;
-  // Without names, which no layout asks for.
+  // Without names, which layouts do not need.
   const auto nameless = [](const Value& v) -> Value {
     return {.type = v.type, .role = v.role, .tier = v.tier, .updates = v.updates};
   };

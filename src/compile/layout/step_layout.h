@@ -1,6 +1,6 @@
-// step_layout: a micro-batch and the update that follows it, laid out as one. Where a step has one micro-batch its
-// gradients need not be there while it begins: each takes its bytes when it is first written, when activations have
-// begun to go, and keeps them to the end of the step.
+// step_layout: lays out a micro-batch and the update that follows it as one graph. If a step has one micro-batch, its
+// gradients need no memory at its start: each takes its bytes when it is first written, after activations have begun to
+// be freed, and keeps them to the end of the step.
 #pragma once
 
 #include <vector>
@@ -12,11 +12,11 @@ namespace temper {
 
 struct StepLayout {
   Layout micro_batch, update;
-  std::vector<ValueId> gradients;  // values of the micro-batch that lie among its temporaries, where update finds them
+  std::vector<ValueId> gradients;  // values of the micro-batch among its temporaries, from which the update reads them
 };
 
-// REQUIRES: the update comes right after the one micro-batch. Gradients on the disk, and those that the micro-batch
-// adds to instead of making them, stay buffers of their own.
+// REQUIRES: the update runs right after the only micro-batch. Gradients on the disk, and those that the micro-batch
+// adds to instead of creating, keep separate buffers.
 StepLayout LayOutStep(const Graph& micro_batch, const Graph& update, int threads);
 
 }  // namespace temper

@@ -12,25 +12,25 @@
 namespace temper {
 namespace {
 
-// What a process takes beside its arenas: code and libraries, tokenizer, data, what a save needs. Whole runs are held
-// to it by tests/command_line/memory_test.cc.
+// Memory of a process beside its arenas: code and libraries, tokenizer, data, buffers of a save.
+// tests/command_line/memory_test.cc checks whole runs against it.
 constexpr Bytes kBesideArenas = MiB(150);
-// Page tables take 1/512 of what is mapped in small pages; some pages of files are always in use.
+// Page tables take 1/512 of the memory mapped in small pages; some file pages are always in use.
 constexpr int64_t kShareOfKernel = 64;
 
-// Pinned memory cannot be swapped out, nor lent to files that are read: the rest is for these.
+// Pinned memory cannot be swapped out or used for the page cache: the rest is left for these.
 constexpr Bytes Pinnable(Bytes room) {
   return room / 4 * 3;
 }
 
-// An update of states that live on the disk works on copies at the host: of a weight its states, its gradient and
-// itself (with AdamW 18 bytes per parameter where states are 12, 16 where they are 8; with SGD 14 and 12 for 8 and 4),
-// and what is packed around them. With copies of the neighbours, too, reading and writing go on beside it. Times the
-// states, or all that is copied, whichever is more.
+// An update of states on the disk works on copies at the host: a weight's states, its gradient and the weight (with
+// AdamW 18 bytes per parameter if states are 12, 16 if they are 8; with SGD 14 and 12 for 8 and 4), plus losses of
+// packing. With room for copies of neighbours, too, reading and writing overlap with the update. These are factors of
+// the states, or of all copies, whichever is more.
 constexpr double kLeastStaging = 2.25, kMostStaging = 4;
 constexpr double kLeastOfAll = 1.125, kMostOfAll = 2;
 
-// What the update of one weight has at the host of it at once.
+// Bytes at the host during the update of one weight.
 struct Updated {
   Bytes states, all;
 
@@ -40,7 +40,7 @@ struct Updated {
   }
 };
 
-// Of the weight that has most of each.
+// The maximum of each over all weights.
 Updated LargestUpdate(const Program& program) {
   struct Tensors {
     Bytes bytes, of_element;
@@ -68,7 +68,7 @@ Updated LargestUpdate(const Program& program) {
   return largest;
 }
 
-// Where a disk holds only what is read from the model's own files, adapters stay in memory.
+// Bytes of adapters: they stay in memory if a disk holds only values read from the model's files.
 Bytes Adapters(const Program& program) {
   Bytes sum{};
   for (const Buffer& b : program.buffers) {
@@ -77,7 +77,7 @@ Bytes Adapters(const Program& program) {
   return sum;
 }
 
-// The least of which RoomForArenas leaves `arenas`.
+// The least memory of which RoomForArenas leaves `arenas`.
 Bytes AvailableFor(Bytes arenas) {
   return {((arenas + kBesideArenas).v * kShareOfKernel + kShareOfKernel - 2) / (kShareOfKernel - 1)};
 }
@@ -120,7 +120,7 @@ bool FitsBehindGpu(const Program& program, const ProcessMemory& available) {
   return program.host.bytes <= Pinnable(RoomForArenas(available.host.bytes));
 }
 
-// A GPU has the host's memory behind its own.
+// For a GPU, whose next tier is the host's memory.
 MemorySpec LimitsOfGpu(const Program& as_asked, const MemorySpec& asked, const ProcessMemory& available) {
   const Bytes host = Pinnable(RoomForArenas(available.host.bytes)) - DiskBuffers(/*spills=*/true);
   MemorySpec limits = asked;
@@ -129,7 +129,7 @@ MemorySpec LimitsOfGpu(const Program& as_asked, const MemorySpec& asked, const P
   return limits;
 }
 
-// Whether what was compiled without limits has room.
+// Whether a Program compiled without limits fits.
 bool Fits(const Program& program, const ProcessMemory& available) {
   if (available.gpu) return FitsOnGpu(program, available) && FitsBehindGpu(program, available);
   return program.arena_bytes + program.host.bytes <= RoomForArenas(available.host.bytes);
@@ -151,7 +151,8 @@ std::optional<MemorySpec> LimitsOfMachine(const Program& as_asked, const MemoryS
     limits.host = std::min(asked.host, room / 2);
     limits.device = room - limits.host;
   } else {
-    // What waits at the host waits in the same memory: there lie only copies of what goes to the disk and back.
+    // The host tier is the same memory, so nothing waits there: it
+    // holds only copies of values that move to the disk and back.
     const Updated update = LargestUpdate(as_asked);
     const Bytes least = std::min(update.Times(kLeastStaging, kLeastOfAll), room * 3 / 4);
     const Bytes most = std::max(least, update.Times(kMostStaging, kMostOfAll));
@@ -180,20 +181,20 @@ Result<std::vector<Program>> CompileForwardWithin(const ProcessMemory& available
 
 std::string DescribeLimits(const Program& as_asked, const ProcessMemory& available) {
   if (!available.gpu) {
-    return fmt::format("everything in memory takes {}, and of {} available {} are left for it",
-                       ToString(as_asked.arena_bytes + as_asked.host.bytes), available.host.ToString(),
-                       ToString(RoomForArenas(available.host.bytes)));
+    return fmt::format("everything in memory takes {}, but only {} of {} available can be used for it",
+                       ToString(as_asked.arena_bytes + as_asked.host.bytes),
+                       ToString(RoomForArenas(available.host.bytes)), available.host.ToString());
   }
   if (FitsOnGpu(as_asked, available) && !FitsBehindGpu(as_asked, available)) {
-    return fmt::format("everything at the host takes {}, and of {} available {} can be pinned for it",
-                       ToString(as_asked.host.bytes), available.host.ToString(),
-                       ToString(Pinnable(RoomForArenas(available.host.bytes))));
+    return fmt::format("everything at the host takes {}, but only {} of {} available can be pinned for it",
+                       ToString(as_asked.host.bytes), ToString(Pinnable(RoomForArenas(available.host.bytes))),
+                       available.host.ToString());
   }
   const GpuRoom& gpu = *available.gpu;
   const std::string holders = gpu.holders ? gpu.holders() : "";
-  return fmt::format("everything on the GPU takes {}, and of {} free there ({} in all{}) {} are left for it",
-                     ToString(as_asked.arena_bytes), ToString(gpu.free), ToString(gpu.total),
-                     holders.empty() ? "" : "; " + holders, ToString(RoomOnGpu(as_asked, available)));
+  return fmt::format("everything on the GPU takes {}, but only {} of {} free there ({} in all{}) can be used for it",
+                     ToString(as_asked.arena_bytes), ToString(RoomOnGpu(as_asked, available)), ToString(gpu.free),
+                     ToString(gpu.total), holders.empty() ? "" : "; " + holders);
 }
 
 }  // namespace temper

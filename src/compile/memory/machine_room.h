@@ -1,5 +1,6 @@
-// The machine's memory as the limit of a run whose options set none: what does not fit is given to memory tiers instead
-// of being refused when it is reserved. The policy, on numbers; run/machine_limits.h asks the machine for them.
+// The machine's memory as the limit of a run whose options set none: values that
+// do not fit go to farther memory tiers instead of failing the allocation. This is
+// the policy on given numbers; run/machine_limits.h queries the machine for them.
 #pragma once
 
 #include <functional>
@@ -16,47 +17,47 @@ namespace temper {
 // An open GPU's memory.
 struct GpuRoom {
   Bytes total, free;
-  // Of `free` bytes, the part that is left for the arena of a Program of a pipeline of `stages`.
+  // The part of `free` bytes available to the arena of a Program of a pipeline with `stages` stages.
   std::function<Bytes(const Program&, Bytes free, int stages)> for_arena;
-  std::function<std::string()> holders;  // what other processes hold of it, for messages; may be empty
+  std::function<std::string()> holders;  // describes memory held by other processes, for messages; may be empty
 };
 
-// What a process may still take: of the host's memory and, where it computes on a GPU, of the GPU's.
+// Memory that a process may still take: on the host and, if it computes on a GPU, on the GPU.
 struct ProcessMemory {
   AvailableMemory host;
   std::optional<GpuRoom> gpu;
-  int stages = 1;  // of the pipeline that it is part of
+  int stages = 1;  // of its pipeline
 };
 
-// What a rank may take of its machine's memory.
+// Memory that a rank may take on its machine.
 struct RankMemory {
-  AvailableMemory each;  // where all ranks of the machine take alike
-  // Ranks r with the same r / ranks_per_machine share one machine's memory; 0: it is not known which do.
+  AvailableMemory each;  // if all ranks of the machine take equal shares
+  // Ranks r with the same r / ranks_per_machine share one machine's memory; 0: unknown.
   int ranks_per_machine = 0;
-  std::optional<GpuRoom> gpu;  // of its own, where it has one: as much is free on all
+  std::optional<GpuRoom> gpu;  // its own, if it has one; all GPUs have the same free memory
 };
 
-// Of what a process may still take of the host's memory, the part that is left for arenas.
+// The part of a process's `available` host memory that arenas may use.
 Bytes RoomForArenas(Bytes available);
 
-// Stages of a pipeline differ in what they need. Those that need less than their share leave the rest to the others on
-// their machine. `needs[s]`: the arenas of a rank of stage s; stages have equally many of the `ranks`, one after
-// another. Returns what a rank of each stage may take: the same on all machines, so that all of a stage decide alike.
+// Pipeline stages differ in their needs. A stage that needs less than its share leaves the rest to the others on its
+// machine. `needs[s]`: bytes of arenas of a rank of stage s; the stages split the `ranks` evenly, in order. Returns the
+// bytes that a rank of each stage may take: the same on all machines, so that all ranks of a stage decide alike.
 std::vector<Bytes> SharesOfStages(const RankMemory& memory, const std::vector<Bytes>& needs, int ranks);
 
-// Limits within which a Program that takes more than `available` as it was `asked` for can be compiled again; nullopt
-// where it fits, or where options say what is to lie where: whether that fits, reserving it will tell. The CPU's device
-// and host tiers are parts of one memory; a GPU's are apart.
+// Limits for compiling a Program again that, compiled as `asked`, takes more than `available`. nullopt if it fits, or
+// if options place values: then the allocation decides whether it fits. On the CPU, the device and host tiers share one
+// memory; on a GPU they are separate.
 std::optional<MemorySpec> LimitsOfMachine(const Program& as_asked, const MemorySpec& asked,
                                           const ProcessMemory& available);
 
-// The same for Programs of a forward pass alone, which `compile` makes; says what it has done, if anything.
+// The same for forward-only Programs, which `compile` makes; logs the chosen limits, if any.
 using ForwardCompiler = std::function<Result<std::vector<Program>>(const MemorySpec&, ChosenMemory*)>;
 Result<std::vector<Program>> CompileForwardWithin(const ProcessMemory& available, const MemorySpec& asked,
                                                   const ForwardCompiler& compile);
 
-// Why they are set, of a GPU and its host whichever lacks room: "everything in memory takes 3.1 GiB, and of the 2.4 GiB
-// available 2.2 GiB are left for it".
+// The reason for the limits (for a GPU, about the GPU or its host, whichever lacks memory): "everything in memory takes
+// 3.1 GiB, but only 2.2 GiB of 2.4 GiB available can be used for it".
 std::string DescribeLimits(const Program& as_asked, const ProcessMemory& available);
 
 }  // namespace temper

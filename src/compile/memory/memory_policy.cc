@@ -15,10 +15,10 @@
 namespace temper {
 namespace {
 
-// Blocks that are computed again whole are considered in so many steps: the first quarter of them, the first half, ...
+// Recomputing whole blocks is tried in this many steps: the first quarter of the blocks, the first half, ...
 constexpr int kPartsOfBlocks = 4;
 
-// Choices within this of the fastest are placed in all ways.
+// Choices within this factor of the fastest are placed in all ways.
 constexpr double kNear = 1.25;
 
 constexpr char kRemedies[] = "Try a smaller max_seq_len or per_device_train_batch_size";
@@ -81,7 +81,7 @@ Result<FoundTiers> FindTiers(const MemorySpec& memory, const StepGraphs& step, i
   return SearchTiers(memory, std::move(uses), threads, place, effort, remedies);
 }
 
-// What the micro-batches take at least, wherever anything lives: their kernels alone.
+// Lower bound on the time of the micro-batches under any placement: their kernels alone.
 Seconds ComputingAlone(const StepGraphs& step, const DeviceRates& rates) {
   const auto seconds = [&](const Graph& graph) {
     Seconds sum{};
@@ -106,7 +106,7 @@ std::string Describe(const Program& program) {
                                                                     : "";
     if (!what.empty()) by_class[{what, b.tier()}] += b.type.bytes();
   }
-  // They may come as activations go: what is there at the fullest moment.
+  // Gradients may be created as activations are freed: count those alive at the peak.
   for (const auto& [tier, peak] : {std::pair(Tier::kDevice, &program.peak), std::pair(Tier::kHost, &program.host.peak),
                                    std::pair(Tier::kDisk, &program.disk.peak)}) {
     if (peak->gradients.v > 0) by_class[{"gradients", tier}] = peak->gradients;
@@ -119,8 +119,8 @@ std::string Describe(const Program& program) {
   return text;
 }
 
-// Goes through the choices and keeps the fastest that fits: each is placed in one way, the best ones then in all, the
-// best of these with the loss cut finer, too.
+// Goes through the choices and keeps the fastest that fits: places each in one way, then the best ones in all ways,
+// then the best of these with smaller chunks of the loss, too.
 class StepChooser {
  public:
   StepChooser(const MemorySpec& memory, std::span<const StepChoice> choices, const StepMaker& make, int threads)
@@ -136,8 +136,8 @@ class StepChooser {
       if (best_ && choice.loss_chunk < options_[best_option_].choice.loss_chunk) break;
       const Status status = Look(choice, Effort::kOne);
       if (!status.ok() && status.code() != StatusCode::kOutOfMemory) return status;
-      if (!status.ok()) refused = status;  // of the last, which needs the least
-      // Later ones compute more: where nothing is waited for, they have nothing to win.
+      if (!status.ok()) refused = status;  // of the last one, which needs the least
+      // Later choices compute more: if the best one waits for no moves, they cannot be faster.
       if (best_ && best_seconds_.stall.v <= 0) break;
     }
     if (!best_) return refused;
@@ -156,7 +156,7 @@ class StepChooser {
     if (best_ && option.step >= best_seconds_.total()) return OkStatus();
     option.placed = true;
     TEMPER_ASSIGN_OR_RETURN(FoundTiers found, FindTiers(memory_, step, threads_, effort, remedies_));
-    // The first that has everything on the device is the fastest there is: nobody asks what it takes.
+    // A first choice with everything on the device is the fastest possible: its time need not be estimated.
     const bool fastest = found.all_on_device && alone;
     const StepSeconds seconds = fastest ? StepSeconds() : EstimateOn(memory_, found.programs[0]);
     Note(found.programs[0], seconds, &option);
@@ -164,8 +164,7 @@ class StepChooser {
     return OkStatus();
   }
 
-  // Places what came near the best in all ways: where links are slow, one way of each does not tell choices apart
-  // better.
+  // Places the choices near the best one in all ways: with slow links, one way each does not rank them reliably.
   Status Refine() {
     const Seconds near{best_seconds_.total().v * kNear};
     for (size_t k = 0; k < options_.size(); ++k) {
@@ -173,7 +172,7 @@ class StepChooser {
       if (!o.fits || o.step > near || o.host + o.disk == Bytes{}) continue;
       TEMPER_ASSIGN_OR_RETURN(const StepGraphs step, make_(options_[k].choice));
       Result<FoundTiers> others = FindTiers(memory_, step, threads_, Effort::kOthers, remedies_);
-      if (!others.ok() && others.status().code() == StatusCode::kOutOfMemory) continue;  // the one way fits
+      if (!others.ok() && others.status().code() == StatusCode::kOutOfMemory) continue;  // the first way fits
       TEMPER_ASSIGN_OR_RETURN(FoundTiers found, std::move(others));
       const StepSeconds seconds = EstimateOn(memory_, found.programs[0]);
       if (seconds.total() < options_[k].step) Note(found.programs[0], seconds, &options_[k]);
@@ -182,9 +181,9 @@ class StepChooser {
     return OkStatus();
   }
 
-  // The head is the fullest moment of many steps, and smaller chunks of its loss leave more of the device to residents:
-  // halves them while that is faster. Each more goes over the head's weight and gradient again, which the estimate
-  // counts.
+  // The head is the memory peak of many steps, and smaller chunks of its loss leave more of the device to residents:
+  // halves the chunks while that is faster. Every additional chunk passes over the head's weight and gradient again,
+  // which the estimate counts.
   Status CutLossFiner() {
     for (bool faster = memory_.loss_chunks_keep_bits; faster && best_seconds_.stall.v > 0;) {
       const StepChoice best = options_[best_option_].choice;
@@ -260,7 +259,7 @@ std::vector<StepChoice> ChoicesWithin(Recompute recompute, int recompute_blocks,
   }
   std::vector<StepChoice> choices;
   for (int64_t chunk = kDefaultLossChunk; chunk >= kLeastLossChunk; chunk /= 2) {
-    if (chunk < kDefaultLossChunk && chunk >= tokens) continue;  // the same as all at once
+    if (chunk < kDefaultLossChunk && chunk >= tokens) continue;  // the same as one chunk
     for (StepChoice way : ways) {
       way.loss_chunk = chunk;
       choices.push_back(way);
@@ -272,7 +271,7 @@ std::vector<StepChoice> ChoicesWithin(Recompute recompute, int recompute_blocks,
 std::string ChosenMemory::ToString() const {
   const double slower = compute.v > 0 ? 100 * stall.v / compute.v : 0;
   const std::string again = options.empty() ? "" : fmt::format("; recompute {}", choice.ToString());
-  return fmt::format("{}{}; waiting for moves is put at {:.0f} % of computing", text, again, slower);
+  return fmt::format("{}{}; estimated wait for moves: {:.0f} % of compute time", text, again, slower);
 }
 
 std::vector<std::string> OptionLines(std::span<const StepOption> options) {
@@ -288,7 +287,7 @@ std::vector<std::string> OptionLines(std::span<const StepOption> options) {
                           temper::ToString(o.host + o.disk), temper::ToString(o.moved),
                           lines.size() == 1 ? "  chosen" : "");
     } else {
-      line += o.placed ? "does not fit" : fmt::format("not tried: computing alone takes {}", seconds);
+      line += o.placed ? "does not fit" : fmt::format("not tried: compute time alone is {}", seconds);
     }
     lines.push_back(std::move(line));
   }

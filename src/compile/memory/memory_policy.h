@@ -1,7 +1,6 @@
-// memory_policy: how a step is made to fit. Given are limits, or tiers for whole classes of values. Left open is what
-// is computed again, in chunks of how many rows the loss is taken, and which tier every persistent value lives in.
-// Whatever is chosen, results keep every bit; what is taken is what the estimate (compile/estimate/step_estimate.h)
-// says is fastest.
+// memory_policy: makes a step fit into memory. The user gives limits, or tiers for whole classes of values. The policy
+// chooses the nodes to recompute, the number of rows per chunk of the loss, and the tier of every persistent value. No
+// choice changes a bit of the results; it takes the fastest by estimate (compile/estimate/step_estimate.h).
 #pragma once
 
 #include <functional>
@@ -21,69 +20,69 @@ namespace temper {
 
 // The graphs of a step, before UpdateInPlace.
 struct StepGraphs {
-  // Micro-batches that follow each other: the first makes gradients, those after it add to them, and the last may have
-  // them added up between ranks.
+  // Consecutive micro-batches with one graph. The first of a step creates the gradients, later ones add to them, and
+  // the last may sum them over ranks.
   struct MicroBatches {
-    PipelinedGraph graph;  // without parts where there is no pipeline
+    PipelinedGraph graph;  // without parts if there is no pipeline
     int count = 1;
   };
   std::vector<MicroBatches> train;  // in order
   PipelinedGraph eval;
-  Graph update;  // empty where the last micro-batch has it (compile/step/merge_update.h)
-  // Of a stage of a pipeline.
+  Graph update;  // empty if the last micro-batch contains it (compile/step/merge_update.h)
+  // For a stage of a pipeline.
   struct Pipeline {
     StageCalls train, eval;
-    Graph gathers;  // of weights that are gathered once per step (compile/mesh/gather_once.h); empty where they are not
+    Graph gathers;  // of weights that are gathered once per step (compile/mesh/gather_once.h); else empty
   };
   std::optional<Pipeline> pipeline;
 };
 
-// One way to make them.
+// One way to compile a step.
 struct StepChoice {
   Recompute recompute = Recompute::kNone;
-  int recompute_blocks = kAllBlocks;       // the first so many only
-  int64_t loss_chunk = kDefaultLossChunk;  // most rows that linear_cross_entropy takes at a time
+  int recompute_blocks = kAllBlocks;       // only the first `recompute_blocks`
+  int64_t loss_chunk = kDefaultLossChunk;  // most rows that linear_cross_entropy processes at a time
 
   std::string ToString() const;  // "block in the first 6 blocks, loss in chunks of 128 rows"
   bool operator==(const StepChoice&) const = default;
 };
 using StepMaker = std::function<Result<StepGraphs>(const StepChoice&)>;
 
-// What may be chosen for a model of so many blocks under a limit: what takes more time and less memory comes later.
-// `recompute`: of a user; of kAuto the choice is between all modes. `tokens`: of a micro-batch.
+// The choices for a model of `blocks` blocks under a limit, ordered from fast to small. `recompute`: the user's
+// setting; kAuto allows all modes. `tokens`: of a micro-batch.
 std::vector<StepChoice> ChoicesWithin(Recompute recompute, int recompute_blocks, int blocks, int64_t tokens);
 
-// What one choice comes to.
+// The result of one choice.
 struct StepOption {
   StepChoice choice;
   bool fits = false;
-  bool placed = false;       // else it was not tried: computing alone would take longer than what was found
-  Seconds step;              // by the estimate; where it does not fit or was not tried, of computing alone
-  Bytes device, host, disk;  // reserved, where it fits
-  Bytes moved;               // in a step
+  bool placed = false;       // false: not tried, because its compute time alone exceeds the best step found
+  Seconds step;              // estimated; compute time alone if it does not fit or was not tried
+  Bytes device, host, disk;  // reserved, if it fits
+  Bytes moved;               // per step
 };
 
-// What was chosen, for people.
+// The choice, for display.
 struct ChosenMemory {
   StepChoice choice;
   std::string text;  // "weights 1.1 GiB on the device, 3.0 GiB on the host; ..."; "": everything on the device
-  Seconds stall;     // of a step, by the estimate: what moves take beyond what computing hides
-  Seconds compute;   // of a step
-  std::vector<StepOption> options;  // all that were looked at, what was chosen first; empty where there was no choice
+  Seconds stall;     // per step, estimated: time of moves that computing does not hide
+  Seconds compute;   // per step
+  std::vector<StepOption> options;  // all that were considered, the chosen one first; empty if there was no choice
 
   std::string ToString() const;
 };
-// A table of what was looked at, what was chosen first; empty where there was no choice.
+// A table of the options considered, the chosen one first; empty if there was no choice.
 std::vector<std::string> OptionLines(std::span<const StepOption> options);
 
-// Places the step within the limits, made as one of `choices` says. Those that cut the loss more are looked at where no
-// other fits, and, of the fastest, where moves are waited for (MemorySpec::loss_chunks_keep_bits). Errors: kOutOfMemory
-// where one instruction's operands exceed the device, which names it, or where `placement` allows nothing that fits,
-// with the numbers.
+// Compiles the step by one of `choices` and places it within the limits. Smaller chunks of the loss are tried if
+// nothing else fits, and for the fastest choice if it waits for moves (MemorySpec::loss_chunks_keep_bits). Errors:
+// kOutOfMemory if the operands of one instruction, which the message names, exceed the device, or if nothing that
+// `placement` allows fits, with the numbers.
 Result<std::vector<Program>> FitWithin(const MemorySpec& memory, std::span<const StepChoice> choices,
                                        const StepMaker& make, int threads, ChosenMemory* chosen);
 
-// A forward pass that is evaluated or decodes, by the same rules.
+// A forward pass for evaluation or decoding, by the same rules.
 struct NamedGraph {
   std::string name;
   const Graph* graph;

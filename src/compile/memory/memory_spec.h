@@ -1,4 +1,4 @@
-// MemorySpec: what a run may take of each memory tier, what was asked for, and what moves and kernels cost there.
+// MemorySpec: how much of each memory tier a run may take, requested placements, and the cost of moves and kernels.
 #pragma once
 
 #include <limits>
@@ -11,9 +11,9 @@
 namespace temper {
 
 enum class TierPolicy : uint8_t {
-  kAuto,    // the device for what it holds best, farther tiers for the rest
+  kAuto,    // the device for the values that gain most from it, farther tiers for the rest
   kDevice,  // everything on the device
-  kHost,    // weights, gradients and optimizer states parked at the host, fetched for each use
+  kHost,    // weights, gradients and optimizer states live on the host and are fetched for each use
 };
 
 inline constexpr Bytes kNoLimit{std::numeric_limits<int64_t>::max()};
@@ -21,13 +21,13 @@ inline constexpr Bytes kNoLimit{std::numeric_limits<int64_t>::max()};
 struct MemorySpec {
   TierPolicy policy = TierPolicy::kAuto;
   Bytes device = kNoLimit, host = kNoLimit;
-  bool disk = false;  // whether there is a place on a disk to write to
-  // Where a class of values lives, whatever the policy says.
+  bool disk = false;  // whether a folder on a disk is configured
+  // The tier of a class of values; overrides the policy.
   std::optional<Tier> weights, gradients, optimizer, activations;
   DeviceRates rates = TypicalHost();       // of the device
-  DeviceRates host_rates = TypicalHost();  // of kernels on what lives in the host's memory
-  // Copies by a thread on one of two cores that compute: measured on an Emerald Rapids, they and kernels took 1.2
-  // to 1.8 and 1.4 to 2.1 times as long beside each other.
+  DeviceRates host_rates = TypicalHost();  // of kernels on values in host memory
+  // Copies by a thread on one of two cores that compute: measured on an Emerald Rapids, copies took 1.2 to 1.8 times
+  // and kernels 1.4 to 2.1 times as long while both ran.
   LinkRates links = {.host_to_device = 8e9,
                      .device_to_host = 8e9,
                      .disk_read = 1e9,
@@ -35,12 +35,12 @@ struct MemorySpec {
                      .latency = {20e-6},
                      .copies = {.slows = 0.6, .slowed = 0.5}};
   int64_t update_part = kUpdatePart;  // ResidencySpec's; smaller for the small models of tests
-  // Of the device's kernels: the loss may be cut finer for speed. Where it is false (a GPU), only where nothing else
-  // fits.
+  // Whether smaller chunks of the loss keep its bits on the device's kernels, so that they may be chosen for speed. If
+  // false (a GPU), they are used only if nothing else fits.
   bool loss_chunks_keep_bits = true;
 
   bool IsLimited() const { return device != kNoLimit; }
-  // Nothing is asked for: everything lies on the device.
+  // No limits and no placements: everything lives on the device.
   bool IsOpen() const {
     return policy != TierPolicy::kHost && !IsLimited() && !weights && !gradients && !optimizer && !activations;
   }

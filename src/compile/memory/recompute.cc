@@ -9,7 +9,7 @@
 namespace temper {
 namespace {
 
-// Index of the forward node that makes each value, or -1.
+// Per value: index of the forward node that makes it, or -1.
 std::vector<int> ForwardMakers(const Graph& graph) {
   std::vector<int> makers(graph.num_values(), -1);
   for (size_t i = 0; i < graph.nodes().size(); ++i) {
@@ -19,7 +19,7 @@ std::vector<int> ForwardMakers(const Graph& graph) {
   return makers;
 }
 
-// Per node: whether it is run again.
+// Per node: whether it is recomputed.
 std::vector<bool> RunAgain(const Graph& graph, const RecomputeSpec& spec) {
   const auto& nodes = graph.nodes();
   const WeightMoves moves = FindWeightMoves(graph);
@@ -36,8 +36,8 @@ std::vector<bool> RunAgain(const Graph& graph, const RecomputeSpec& spec) {
   return again;
 }
 
-// Clones, into `out`, those of the forward nodes of one block that its backward nodes need and that are to be run
-// again. `out` has the nodes before them; `place`: where the given graph's nodes stand there.
+// Clones into `out` the forward nodes of one block that its backward needs and that are to be recomputed. `out` has the
+// nodes before them; `place`: index in `out` of the given graph's nodes.
 class BlockCloner {
  public:
   BlockCloner(const std::vector<int>& makers, const std::vector<bool>& again, const std::vector<size_t>& place,
@@ -89,7 +89,7 @@ std::string_view ToString(Recompute mode) {
 }
 
 Graph RecomputeBlocks(Graph graph, const RecomputeSpec& spec) {
-  TEMPER_CHECK(spec.mode != Recompute::kAuto) << "nobody has chosen what is computed again";
+  TEMPER_CHECK(spec.mode != Recompute::kAuto) << "the recompute mode must be chosen before";
   if (spec.mode == Recompute::kNone && spec.gathered_blocks == kAllBlocks) return graph;
   const std::vector<int> makers = ForwardMakers(graph);
   const std::vector<bool> again = RunAgain(graph, spec);

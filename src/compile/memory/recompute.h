@@ -1,6 +1,6 @@
-// recompute: trades arithmetic, or traffic between ranks, for memory. What a block's forward made is made again just
-// before its backward needs it, so that between the two less is kept. Nodes are cloned, never changed: clones keep
-// their values' names and draw the same random numbers, so losses and gradients keep every bit.
+// recompute: trades arithmetic, or traffic between ranks, for memory. Results of a block's forward are computed again
+// just before its backward needs them, so that fewer are kept between the two. Nodes are cloned, never changed: clones
+// keep their values' names and draw the same random numbers, so losses and gradients keep every bit.
 #pragma once
 
 #include <limits>
@@ -11,11 +11,10 @@
 namespace temper {
 
 enum class Recompute : uint8_t {
-  kAuto,  // whichever makes the step fastest within the limits of memory (compile/memory/memory_policy.h); without any,
-          // none
+  kAuto,  // the fastest within the memory limits (compile/memory/memory_policy.h); kNone without limits
   kNone,
-  kSelective,  // what is cheap: norms, activations, rope, dropout, casts; never a product or attention
-  kBlock,      // all: between a block's forward and its backward only the block's inputs are kept
+  kSelective,  // cheap nodes: norms, activations, rope, dropout, casts; never a product or attention
+  kBlock,      // all nodes: between a block's forward and its backward only the block's inputs are kept
 };
 
 std::string_view ToString(Recompute mode);  // "selective"
@@ -24,17 +23,18 @@ inline constexpr int kAllBlocks = std::numeric_limits<int>::max();
 
 struct RecomputeSpec {
   Recompute mode = Recompute::kNone;
-  // Only the first so many blocks: what they keep is kept longest. The last one's backward follows its forward at once.
+  // Recompute only in the first `blocks` blocks: their activations are kept longest. The last block's backward follows
+  // its forward immediately.
   int blocks = kAllBlocks;
-  // The last so many blocks keep the weights that their forward gathered, which is shortest there. Others drop them and
-  // gather them again for their backward, whatever `mode` says of other nodes.
+  // The last `gathered_blocks` blocks keep the weights that their forward gathered, because they keep them for the
+  // shortest time. Others drop them and gather them again for their backward, in every `mode`.
   int gathered_blocks = kAllBlocks;
-  // And so do weights that stand before or after the blocks: in a pipeline they would wait for the backward as often
-  // as there are micro-batches in flight.
+  // Weights used before or after the blocks are gathered again, too:
+  // in a pipeline they would be kept once per micro-batch in flight.
   bool outside_blocks = false;
 };
 
-// REQUIRES: a differentiated graph before UpdateInPlace; a mode that is chosen, not kAuto.
+// REQUIRES: a differentiated graph before UpdateInPlace; mode is not kAuto.
 Graph RecomputeBlocks(Graph graph, const RecomputeSpec& spec);
 
 }  // namespace temper

@@ -58,7 +58,7 @@ TEST(Recompute, ClonesAreTheSameNodesInTheBackward) {
     const auto original = forward.find(graph.value(n.outputs[0]).name);
     if (n.phase != Phase::kBackward || original == forward.end()) continue;
     ++clones;
-    EXPECT_TRUE(seen.insert({n.block, original->first}).second) << original->first << " is made again twice";
+    EXPECT_TRUE(seen.insert({n.block, original->first}).second) << original->first << " is recomputed twice";
     EXPECT_EQ(n.op, original->second->op);
     EXPECT_EQ(n.attributes, original->second->attributes);
     EXPECT_EQ(n.rng_name, original->second->rng_name);
@@ -91,7 +91,7 @@ TEST(Recompute, TheBackwardOfABlockKeepsOnlyTheBlocksInputs) {
   }
 }
 
-TEST(Recompute, OnlyTheFirstBlocksDoWhereSoManyAreNamed) {
+TEST(Recompute, IsLimitedToTheFirstBlocks) {
   const Graph plain = Differentiate(Fuse(TwoBlocks()), false);
   const Graph graph = RecomputeBlocks(plain, {.mode = Recompute::kBlock, .blocks = 1});
   ASSERT_TRUE(Verify(graph).ok()) << Verify(graph).message();
@@ -139,7 +139,7 @@ std::multiset<int> GatheredAgain(const RecomputeSpec& spec) {
   return blocks;
 }
 
-TEST(Recompute, WeightsAreGatheredAgainWhereSoAskedForWhateverElseIsComputedAgain) {
+TEST(Recompute, GatheringAgainIsIndependentOfTheMode) {
   using Blocks = std::multiset<int>;
   for (const Recompute mode : {Recompute::kNone, Recompute::kSelective, Recompute::kBlock}) {
     SCOPED_TRACE(ToString(mode));

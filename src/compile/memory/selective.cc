@@ -24,7 +24,7 @@ class Network {
     edges_.push_back({from, 0});
   }
 
-  // Of a minimum cut: whether each node is on the side of the source. Of several cuts the one nearest to the source.
+  // Per node: whether it is on the source's side of a minimum cut, of several cuts the one nearest to the source.
   std::vector<bool> SideOfSource(int source, int sink) {
     while (FindLevels(source), level_[At(sink)] >= 0) {
       next_.assign(edges_of_.size(), 0);
@@ -77,8 +77,8 @@ class Network {
   std::vector<size_t> next_;
 };
 
-// Freeing a byte is worth moving so many. A norm moves two for each that it frees, swiglu three: anything well above
-// that takes all of them and chains of a few, and refuses to run through many values for the sake of a small one.
+// Freeing one byte is worth moving this many. A norm moves two per freed byte, swiglu three: a limit well above that
+// accepts all of these and short chains, but not recomputing many values to free a small one.
 constexpr int64_t kMovedPerByte = 16;
 
 // One block: its cheap forward nodes and the values around them.
@@ -89,7 +89,7 @@ class BlockCut {
   void AddForward(size_t index) {
     const Node& node = graph_.nodes()[index];
     const bool cheap = RuleOf(node.op).recompute == RecomputeCost::kCheap;
-    // On the source's side: it is not run again. What makes a value that is not cheap is the source itself.
+    // A node on the source's side is not recomputed. The maker of a value that is not cheap is the source itself.
     const int made = cheap ? network_.AddNode() : source_;
     if (cheap) {
       const Cost cost = CostOf(graph_, node);
@@ -107,7 +107,7 @@ class BlockCut {
   }
 
  private:
-  // A value on the sink's side is there in the backward; where what makes it is not, it has been kept.
+  // A value on the sink's side is available in the backward; if its maker is on the source's side, it is kept.
   int AddValue(ValueId id, int made) {
     const int node = network_.AddNode();
     nodes_[id] = node;
@@ -115,7 +115,7 @@ class BlockCut {
     network_.AddEdge(made, node, free ? 0 : graph_.value(id).type.bytes().v * kMovedPerByte);
     return node;
   }
-  // Of a value from elsewhere, too: another block's, or a source.
+  // Also accepts values from outside the block: another block's, or a source.
   int NodeOf(ValueId id) {
     const auto it = nodes_.find(id);
     return it != nodes_.end() ? it->second : AddValue(id, source_);
@@ -132,8 +132,8 @@ class BlockCut {
 }  // namespace
 
 std::vector<bool> CheapToRecompute(const Graph& graph) {
-  // Made by the forward nodes of which block. What another block's backward reads is kept whatever this one does, and
-  // of gathered weights it is decided elsewhere (RecomputeSpec::gathered_blocks).
+  // Per value: the block whose forward makes it. Values that another block's backward reads are kept in any case, and
+  // gathered weights are decided elsewhere (RecomputeSpec::gathered_blocks).
   constexpr int kNotForward = -3;
   std::vector<int> made_in(static_cast<size_t>(graph.num_values()), kNotForward);
   std::vector<bool> kept_anyway(made_in.size(), false);

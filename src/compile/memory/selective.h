@@ -1,9 +1,9 @@
-// selective: which forward nodes are worth running again in the backward, so that what they made need not be kept.
+// selective: chooses the forward nodes worth running again in the backward, so that their results need not be kept.
 //
-// A norm's result can be made again from its input, which its own gradient keeps anyway; a rotated query only from one
-// that is not rotated, of the same size: nothing is won. Whether a node pays thus depends on what else is kept. For all
-// nodes of a block together that is a minimum cut: between what only products and attention can make and what the
-// backward needs, through the cheapest values to keep.
+// A norm's result can be recomputed from its input, which is kept anyway for the norm's gradient. A rotated query can
+// only be recomputed from the unrotated one, which has the same size: nothing is saved. So the benefit of a node
+// depends on the other values kept. For all nodes of a block together this is a minimum cut between the results of
+// products and attention and the values that the backward needs, through the cheapest values to keep.
 #pragma once
 
 #include <vector>
@@ -12,8 +12,8 @@
 
 namespace temper {
 
-// Per node: whether it is a forward node of a block to be cloned before the block's backward. Bytes are what counts;
-// what a clone moves decides between choices that free about the same. Linear in the blocks.
+// Per node: whether it is a forward node of a block to be cloned before the block's backward. Minimizes the bytes kept;
+// the bytes that clones move decide between choices that free about the same. Linear in the number of blocks.
 // REQUIRES: a differentiated graph.
 std::vector<bool> CheapToRecompute(const Graph& graph);
 

@@ -26,7 +26,7 @@ class Draws {
   uint64_t state_;
 };
 
-// A block as a Llama's: attention and swiglu, each with its norm, rope and residual, and a dropout; and a loss.
+// A block like Llama's: attention and swiglu, each with its norm, rope and residual, and a dropout; and a loss.
 Graph Block() {
   Graph graph;
   GraphBuilder build(&graph);
@@ -78,23 +78,23 @@ std::set<std::string> Again(const Graph& graph) {
   return names;
 }
 
-TEST(Selective, RunsNormsAndActivationsAgainButNotWhatOnlyTradesOneValueForAnother) {
-  // q and k rotated are as large as what they are rotated from, which nothing else needs: they stay.
+TEST(Selective, RecomputesNormsAndActivationsButNoNodeThatSavesNothing) {
+  // Rotated q and k are as large as the unrotated ones, which nothing else needs: they are kept.
   EXPECT_EQ(Again(Differentiate(Fuse(Block()), true)), (std::set<std::string>{"norm1", "norm2", "swiglu", "dropout"}));
 }
 
-TEST(Selective, WhatNoGradientNeedsIsNotRunAgain) {
+TEST(Selective, ValuesThatNoGradientNeedsAreNotRecomputed) {
   Graph frozen = Block();
   for (ValueId id = 0; id < frozen.num_values(); ++id) {
     const std::string& name = frozen.value(id).name;
     frozen.value(id).trainable = name == "q.weight" || name == "gate.weight";
   }
-  // swiglu's result is read by no gradient. norm1's is, by q's; but its own gradient, for which its input would be
-  // kept, is not needed, so that one of the same size would be kept in its place.
+  // No gradient reads swiglu's result. q's reads norm1's; but norm1's own gradient, for which its input would be kept,
+  // is not needed, so an input of the same size would have to be kept instead.
   EXPECT_EQ(Again(Differentiate(Fuse(frozen), true)), (std::set<std::string>{"norm2"}));
 }
 
-// Bytes kept from the forward for the backward of a block, each counted as much as it counts, and what clones move.
+// The weighted cost: bytes kept from the forward for the backward of a block, plus bytes that clones move.
 int64_t CostOfRunning(const Graph& graph, const std::vector<bool>& again) {
   std::vector<int> maker(static_cast<size_t>(graph.num_values()), -1);
   for (size_t i = 0; i < graph.nodes().size(); ++i) {

@@ -11,17 +11,17 @@
 namespace temper {
 namespace {
 
-// Of states by the weight that they are of ("adam_m:W"), else by the value's own name.
+// The key of a group: for states ("adam_m:W") the weight's name, else the value's own name.
 std::string KeyOf(const Value& root) {
   return root.role == Role::kOptimizerState ? "states" + root.name.substr(root.name.find(':')) : root.name;
 }
 
-// Of the operand that says where an update takes place: whether it is a state, or the weight itself for want of any.
+// Whether `home`, the operand that determines where an update runs, is a state. Without states it is the weight itself.
 bool HasStates(const Graph& graph, ValueId home) {
   return graph.value(graph.Root(home)).role == Role::kOptimizerState;
 }
 
-// Bytes of an element of all that an update replaces but the weight in compute precision.
+// Bytes per element of the values that an update replaces, except the weight in compute precision.
 Bytes ReplacedPerElement(const Graph& graph, const Node& update) {
   Bytes bytes{};
   for (size_t k = 0; k < UpdateOperands(update).replacing(); ++k) {
@@ -62,7 +62,7 @@ class GroupFinder {
     }
   }
 
-  // nullptr: of a value that lives nowhere.
+  // nullptr for a value without a home.
   TierGroup* GroupOf(const Graph& graph, ValueId id) {
     const auto it = index_.find(KeyOf(graph.value(graph.Root(id))));
     return it == index_.end() ? nullptr : &groups_[it->second];
@@ -76,7 +76,8 @@ class GroupFinder {
       if (updates) {
         const UpdateOperands operands(node);
         const ValueId home = node.inputs[operands.home()];
-        // Where the states are far the gradient goes there, and the weight comes back; it is there where they are none.
+        // If the states are not on the device, the gradient moves to them and the weight comes back. Without states,
+        // the weight itself is there.
         Bytes& moved = GroupOf(graph, home)->moved;
         moved += graph.value(node.inputs[UpdateOperands::kGradient]).type.bytes();
         if (HasStates(graph, home)) moved += graph.value(node.outputs.back()).type.bytes();
@@ -96,7 +97,7 @@ class GroupFinder {
 
   void FindLasting(size_t use) {
     const Graph& graph = *uses_.graphs[use].of.graph;
-    std::vector<size_t> ends;  // of a value that no graph touches
+    std::vector<size_t> ends;  // for a value that no graph touches
     for (const GraphUse& any : uses_.graphs) ends.push_back(any.of.graph->nodes().size());
     for (size_t i = 0; i < graph.nodes().size(); ++i) {
       const Node& node = graph.nodes()[i];
@@ -114,7 +115,7 @@ class GroupFinder {
       if (!HasStates(graph, home)) continue;
       TierGroup& states = *GroupOf(graph, home);
       TierGroup* const gradient = GroupOf(graph, node.inputs[UpdateOperands::kGradient]);
-      // None where the update itself makes what it takes.
+      // No group if the update itself makes its input.
       if (gradient == nullptr || states.fixed || gradient->fixed) continue;
       states.gradient = static_cast<size_t>(gradient - groups_.data());
       gradient->follows = true;

@@ -1,5 +1,5 @@
-// placement_groups: the persistent values of given graphs, those together that live in one tier together, and what it
-// costs to have them away from the device. What compile/memory/tier_search.h chooses among.
+// tier_groups: groups the persistent values of given graphs that must live in the same tier, with the cost of keeping
+// each group away from the device. compile/memory/tier_search.h chooses among these groups.
 #pragma once
 
 #include <algorithm>
@@ -13,7 +13,7 @@
 
 namespace temper {
 
-// A graph that is one, or a pipeline's stage. Borrowed.
+// A graph, with its parts if it is a pipeline's stage. Borrowed.
 struct PartedGraph {
   const Graph* graph = nullptr;
   const std::vector<PipelinePart>* parts = nullptr;
@@ -21,47 +21,47 @@ struct PartedGraph {
 
 struct GraphUse {
   PartedGraph of;
-  int times;                                  // in a step
-  const std::vector<Slots>* slots = nullptr;  // of a stage: how many each chunk has
+  int times;                                  // per step
+  const std::vector<Slots>* slots = nullptr;  // for a stage: slots per chunk
 };
 
-// What is compiled together.
+// The graphs that are compiled together.
 struct StepUses {
   std::vector<GraphUse> graphs;
-  bool gradients_last = false;  // ResidencySpec's: the update follows the one micro-batch
+  bool gradients_last = false;  // as in ResidencySpec: the update follows the only micro-batch
 };
 
-// Optimizer states of one weight are updated together; all other values are on their own.
+// The optimizer states of one weight are a group, because they
+// are updated together; every other value is its own group.
 struct TierGroup {
   std::vector<std::string> names;
-  std::optional<Tier> fixed;  // by an option
-  bool frozen = true;         // a weight that is not trained: the model's own files hold it
-  bool updated = false;       // by the update, at the host where the states are far from the device
+  std::optional<Tier> fixed;  // set by an option
+  bool frozen = true;         // an untrained weight: it can be read from the model's files
+  bool updated = false;       // by the update, which runs at the host if the states are not on the device
   Bytes bytes;
-  Bytes moved;  // of a step, where it does not live on the device
-  // Of what is updated in parts where it lives on the disk: bytes per element of what is replaced.
+  Bytes moved;  // per step, if it does not live on the device
+  // For groups that are updated in parts if they live on the disk: bytes per element of the replaced values.
   std::optional<Bytes> of_element = {};
-  // A gradient that is there only from the node on that makes it (ResidencySpec::gradients_last): per use, or how many
-  // nodes it has.
+  // For a gradient that exists only from the node on that creates it (ResidencySpec::gradients_last): per use, that
+  // node, or the number of nodes if there is none.
   std::vector<size_t> from = {};
-  // Of states: the group of their gradient where that lasts. It lives on the device where they do: else it would stay
-  // there only to leave in the update, which has nothing to hide that behind.
+  // For states: the group of their gradient, if lasts(). It lives on the device only if they do: otherwise it would
+  // leave the device in the update, which cannot hide the move.
   std::optional<size_t> gradient = {};
-  bool follows = false;  // such a gradient
+  bool follows = false;  // whether it is such a gradient
 
   bool lasts() const { return !from.empty(); }
-  // Bytes that a step is spared by one of the device.
+  // Moved bytes that a step saves per byte of the device.
   double density() const { return static_cast<double>(moved.v) / static_cast<double>(std::max<int64_t>(bytes.v, 1)); }
 };
 
-// Where an option says that values of that role live.
+// The tier that an option sets for values of that role.
 std::optional<Tier> FixedTierOf(const MemorySpec& memory, Role role);
 
-// In the order in which the graphs have them.
+// In the order of the graphs.
 std::vector<TierGroup> FindTierGroups(const MemorySpec& memory, const StepUses& uses);
 
-// Indices: what spares most per byte of the device first; of equals, those first used: their fetch has nothing to hide
-// behind.
+// Indices, sorted by density, highest first; among equals, by first use: nothing hides their fetch.
 std::vector<size_t> ByDensity(const std::vector<TierGroup>& groups);
 
 }  // namespace temper

@@ -21,15 +21,15 @@
 namespace temper {
 namespace {
 
-// What copies, activations and scratch get beside residents, in multiples of the least they need, the one that is best
-// as a rule first. More room hides more of the moves; residents spare moves.
+// Room for copies, activations and scratch beside residents, in multiples of the least they need; the usually best one
+// first. More room hides more moves; more residents avoid moves.
 constexpr double kRooms[] = {1.2, 1.0, 1.6, 2.4};
 
-// Packing and what background moves hold on to cost a little over what is alive at once.
+// Packing and operands held by background moves cost a little more than the live bytes.
 constexpr double kFirstGuess = 0.97;
 constexpr int kTries = 9;
 
-// Ways that are tried at once, at most: each holds graphs and Programs of its own.
+// Most ways tried in parallel: each holds its own graphs and Programs.
 constexpr int kMostAtOnce = 4;
 
 class Searcher {
@@ -70,7 +70,7 @@ class Searcher {
       if (!status.ok()) refused = status;
       if (!status.ok() && status.code() != StatusCode::kOutOfMemory) return status;
     }
-    // Of equally fast ones the first, whichever was done first.
+    // Among equally fast ones the first in order, independent of timing.
     std::mutex mutex;
     std::optional<Found> best;
     size_t best_try = 0;
@@ -87,9 +87,9 @@ class Searcher {
     });
     for (const Status& status : statuses) {
       if (!status.ok() && status.code() != StatusCode::kOutOfMemory) return status;
-      if (!status.ok()) refused = status;  // of the last, which needs the least
+      if (!status.ok()) refused = status;  // of the last one, which needs the least
     }
-    if (tries.empty() && refused.ok()) return OutOfMemory("there is no other way to share the device");
+    if (tries.empty() && refused.ok()) return OutOfMemory("there is no other way to divide the device");
     if (!best) return refused;
     return FoundTiers{.programs = std::move(best->programs)};
   }
@@ -97,16 +97,16 @@ class Searcher {
  private:
   struct Found {
     std::vector<Program> programs;
-    Seconds step;  // of the first, by EstimateOn
+    Seconds step;  // of the first Program, by EstimateOn
   };
-  // One share of the device after the other, until one fits.
+  // Tries one share of the device after the other until one fits.
   struct Try {
     std::optional<Tier> activations;
-    Bytes least, always;                      // of the device: LeastOnDevice's, and what is there beside residents
+    Bytes least, always;  // on the device: from LeastOnDevice, and bytes that are always there besides residents
     std::vector<std::vector<bool>> resident;  // per share and group
   };
 
-  // No option says otherwise of anything that the graphs have.
+  // Whether no option places any value of the graphs elsewhere.
   bool MayAllBeOnDevice() const {
     const auto away = [](std::optional<Tier> fixed) { return fixed.value_or(Tier::kDevice) != Tier::kDevice; };
     return std::none_of(uses_.graphs.begin(), uses_.graphs.end(), [&](const GraphUse& use) {
@@ -114,7 +114,7 @@ class Searcher {
       for (ValueId id = 0; id < graph.num_values(); ++id) {
         if (away(FixedTierOf(memory_, graph.value(id).role))) return true;
       }
-      // Activations wait for a backward pass, or not at all.
+      // The option for activations matters only if there is a backward pass.
       return away(memory_.activations) && std::any_of(graph.nodes().begin(), graph.nodes().end(),
                                                       [](const Node& node) { return node.phase == Phase::kBackward; });
     });
@@ -128,12 +128,12 @@ class Searcher {
 
   Status TooLarge(const Program& program) const {
     return OutOfMemory(
-        fmt::format("the run needs {} of device memory, most at {}, and memory.device is {}. {}, or memory.placement: "
-                    "auto, which moves to the host what does not fit",
+        fmt::format("the run needs {} of device memory (peak at {}), but memory.device is {}. {}, or memory.placement: "
+                    "auto, which moves values that do not fit to the host",
                     ToString(program.arena_bytes), program.peak_instruction, ToString(memory_.device), remedies_));
   }
 
-  // `host`: of its memory, for what lives there and for copies from the disk.
+  // `host`: bytes of host memory for values that live there and for copies from the disk.
   ResidencySpec SpecOf(const Homes& homes, std::optional<Tier> activations, Bytes device, Bytes host) const {
     return {.homes = &homes,
             .activations = activations,
@@ -147,13 +147,13 @@ class Searcher {
             .gradients_last = uses_.gradients_last};
   }
 
-  // What the update needs of it at the host at least: large ones go through in parts. Where a part of theirs lives at
-  // the host they do not, and what they take more is found when it is placed.
+  // The least host memory that the update of a group needs: large groups are updated in parts. A group that partly
+  // lives at the host is not; placing it then finds the additional need.
   Bytes CopiesOf(const TierGroup& g) const {
     return g.of_element ? UpdateAtHost(g.bytes, *g.of_element, memory_.update_part) : g.bytes;
   }
 
-  // Room at the host for copies from the disk: a few of the largest, one at least.
+  // Room at the host for copies from the disk: a few of the largest, at least one.
   Bytes HostStaging(const Homes& homes, Bytes host) const {
     Bytes largest{}, at_host{};
     for (const TierGroup& g : groups_) {
@@ -166,8 +166,8 @@ class Searcher {
     return std::clamp(host - at_host, largest, largest * 3);
   }
 
-  // Homes of all groups when those of `resident` live on the device. What the host cannot hold goes to the disk, least
-  // moved first.
+  // Homes of all groups if those of `resident` live on the device. Groups
+  // that do not fit on the host go to the disk, least moved first.
   Result<Homes> HomesOf(const std::vector<bool>& resident, Bytes limit) const {
     Homes homes;
     Bytes host{};
@@ -180,7 +180,7 @@ class Searcher {
       settle(g, g.fixed.value_or(Tier::kHost));
       if (g.fixed != Tier::kDisk) host += g.bytes;
     }
-    Bytes copies{};  // at the host, of what it updates for the disk
+    Bytes copies{};  // at the host, during updates of states on the disk
     for (auto it = order_.rbegin(); it != order_.rend() && host + copies > limit; ++it) {
       const TierGroup& g = groups_[*it];
       if (resident[*it] || g.fixed || !(g.frozen || memory_.disk)) continue;
@@ -193,14 +193,14 @@ class Searcher {
   }
 
   Status HostTooSmall(Bytes needed) const {
-    return OutOfMemory(fmt::format(
-        "what the device does not hold needs {} of host memory, {} more than memory.host has. {}", ToString(needed),
-        ToString(needed - memory_.host),
-        memory_.disk ? "Raise it" : "Name a folder with memory.disk, to which the rest can go, or raise it"));
+    return OutOfMemory(
+        fmt::format("values that are not on the device need {} of host memory, {} more than memory.host. {}",
+                    ToString(needed), ToString(needed - memory_.host),
+                    memory_.disk ? "Raise it" : "Name a folder with memory.disk, for the rest, or raise it"));
   }
 
   Status AddTries(std::optional<Tier> activations, std::vector<Try>* tries) const {
-    // What the device needs at least, wherever all else is: whether the host has room for it is asked of each share.
+    // The least that the device needs under any placement; each share checks whether the host has room.
     std::vector<bool> none(groups_.size(), false);
     TEMPER_ASSIGN_OR_RETURN(const Homes all_far, HomesOf(none, kNoLimit));
     const ResidencySpec far = SpecOf(all_far, activations, memory_.device, memory_.host);
@@ -212,7 +212,7 @@ class Searcher {
     const Graph* const at = uses_.graphs[static_cast<size_t>(fullest - of_graphs.begin())].of.graph;
     Try one{.activations = activations, .least = least.bytes, .always = AlwaysOnDevice() + SlotsOnDevice(far)};
     if (!memory_.IsLimited() || memory_.policy != TierPolicy::kAuto) {
-      // Nothing wants residents: all that is left open is parked, or stays.
+      // Without a limit, or with a fixed policy, there is nothing to choose.
       if (effort_ == Effort::kOthers) return OkStatus();
       std::vector<bool>& resident = one.resident.emplace_back(groups_.size(), memory_.policy != TierPolicy::kHost);
       for (size_t k = 0; k < groups_.size(); ++k) {
@@ -224,10 +224,10 @@ class Searcher {
     if (one.always + least.bytes > memory_.device) return TooSmall(least, one.always, at);
     const Bytes free = memory_.device - one.always;
     std::vector<std::vector<bool>> shares;
-    bool gave_all = false;  // that is there, for copies
+    bool gave_all = false;  // whether all free bytes were given to copies
     for (const double room : kRooms) {
       const auto wanted = [&](Bytes bytes) { return Bytes{static_cast<int64_t>(static_cast<double>(bytes.v) * room)}; };
-      if (free < wanted(least.bytes) && std::exchange(gave_all, true)) continue;  // the same again
+      if (free < wanted(least.bytes) && std::exchange(gave_all, true)) continue;  // the same as before
       std::vector<std::vector<Bytes>> used;
       for (const LeastBytes& of_graph : of_graphs) {
         used.emplace_back();
@@ -248,7 +248,7 @@ class Searcher {
     return OkStatus();
   }
 
-  // Those that spare most per byte, as far as there is room.
+  // The groups that save most moves per byte, as far as there is room.
   std::vector<bool> ChooseResidents(ResidentRoom room) const {
     std::vector<bool> resident(groups_.size(), false);
     for (const size_t k : order_) {
@@ -275,13 +275,13 @@ class Searcher {
       }
     }
     return OutOfMemory(
-        fmt::format("memory.device is {}, and {} {} {} alone needs {} on the device (largest operand {}), "
-                    "beside {} that are always there. {}",
+        fmt::format("memory.device is {}, but {} {} {} alone needs {} on the device (largest operand {}), "
+                    "besides {} that is always needed. {}",
                     ToString(memory_.device), ToString(node.phase), ToString(node.op), OfBlock(node.block),
                     ToString(least.bytes), largest, ToString(always), remedies_));
   }
 
-  // Inputs, outputs, constants and caches, and what an option says.
+  // Bytes of inputs, outputs, constants and caches, and of values that an option puts on the device.
   Bytes AlwaysOnDevice() const {
     Bytes sum{};
     std::set<std::string> seen;
@@ -301,7 +301,7 @@ class Searcher {
     return sum;
   }
 
-  // What a pipeline keeps there of micro-batches in flight.
+  // Bytes of a pipeline's micro-batches in flight.
   Bytes SlotsOnDevice(const ResidencySpec& spec) const {
     Bytes most{};
     for (const GraphUse& use : uses_.graphs) {
@@ -330,10 +330,10 @@ class Searcher {
   Result<Found> PlaceResidents(const Try& given, std::vector<bool> resident) const {
     const bool limited = memory_.IsLimited();
     double scale = kFirstGuess;
-    Bytes host = memory_.host;  // of which packing takes some
+    Bytes host = memory_.host;  // packing takes some of it
     Status refused = OkStatus();
     for (int attempt = 0; attempt < kTries; ++attempt) {
-      // At last, the least: nothing lives on the device that need not, and no copy is there before or after its use.
+      // The last attempt uses the minimum: no optional residents, and copies exist only during their use.
       const bool last = attempt + 1 == kTries;
       if (last && memory_.policy == TierPolicy::kAuto) resident.assign(resident.size(), false);
       TEMPER_ASSIGN_OR_RETURN(const Homes homes, HomesOf(resident, host));
@@ -361,20 +361,20 @@ class Searcher {
         const Seconds step = EstimateOn(memory_, program).total();
         return Found{.programs = std::move(programs), .step = step};
       }
-      refused = OutOfMemory(fmt::format("memory.device is {}, and the step takes {} of the device, most at {}. {}",
+      refused = OutOfMemory(fmt::format("memory.device is {}, but the step takes {} of the device (peak at {}). {}",
                                         ToString(memory_.device), ToString(program.arena_bytes),
                                         program.peak_instruction, remedies_));
       const Bytes over = program.arena_bytes - memory_.device;
       const bool drops = room - over <= given.least && memory_.policy == TierPolicy::kAuto;
       if (drops && DropResidents(over, &resident)) continue;
-      if (room.v <= 0) break;  // no copy is there before or after its use
-      // Copies and activations take more than their sum: packing, and what moves hold on to.
+      if (room.v <= 0) break;  // copies exist only during their use
+      // Copies and activations take more than their sum: packing, and operands held by moves.
       scale *= static_cast<double>((room - over).v) / static_cast<double>(room.v) * 0.99;
     }
     return refused;
   }
 
-  // Those that spare the least, until `over` bytes are free. False where there are none.
+  // Drops the residents that save the least, until `over` bytes are free. False if there are none.
   bool DropResidents(Bytes over, std::vector<bool>* resident) const {
     Bytes dropped{};
     for (auto it = order_.rbegin(); it != order_.rend() && dropped < over; ++it) {
@@ -394,7 +394,7 @@ class Searcher {
   const Effort effort_;
   const std::string& remedies_;
   std::vector<TierGroup> groups_;
-  std::vector<size_t> order_;  // of groups: what spares most per byte of the device first
+  std::vector<size_t> order_;  // of groups, most saved per byte of the device first
 };
 
 }  // namespace

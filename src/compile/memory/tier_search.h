@@ -1,5 +1,5 @@
-// placement_search: which tier every persistent value of given graphs lives in, such that they fit and the step is
-// fast. The pass that then moves values to where kernels run is compile/residency/residency.h.
+// tier_search: chooses the tier of every persistent value of given graphs, such that they fit and the step is fast.
+// compile/residency/residency.h then inserts the moves to where kernels run.
 #pragma once
 
 #include <functional>
@@ -12,13 +12,13 @@
 
 namespace temper {
 
-// Programs from graphs that stand for those of the uses, in their order. Several threads may call it at once.
+// Makes Programs from graphs that replace those of the uses, in the same order. Several threads may call it at once.
 using MakePrograms = std::function<Result<std::vector<Program>>(const std::vector<PartedGraph>&)>;
 
-// What a step of a Program takes, by the estimate: the sum of both.
+// Estimated seconds of a step of a Program.
 struct StepSeconds {
-  Seconds stall;    // of moves, beyond what computing hides
-  Seconds compute;  // all else
+  Seconds stall;    // moves that computing does not hide
+  Seconds compute;  // everything else
   Seconds total() const { return stall + compute; }
 };
 StepSeconds EstimateOn(const MemorySpec& memory, const Program& program);
@@ -28,13 +28,13 @@ struct FoundTiers {
   bool all_on_device = false;
 };
 
-// Of the ways to share the device between what lives there and room for copies: all; the first that fits, the one that
-// is best as a rule before all others; or those others, where that one is known and moves something.
+// Which ways to split the device between resident values and room for copies are tried: kAll: all; kOne: the first that
+// fits, starting with the one that is usually best; kOthers: the others, if kOne is known and moves something.
 enum class Effort : uint8_t { kAll, kOne, kOthers };
 
-// The fastest placement found. Errors: kOutOfMemory where none fits, with the numbers; where one instruction's operands
-// exceed the device, that is named. `remedies`: what a user can do then. `threads`: that the Programs run on, and as
-// many look for the placement: how many look makes no difference to it.
+// The fastest placement found. Errors: kOutOfMemory if none fits, with the numbers; if the operands of one instruction
+// exceed the device, the message names it. `remedies`: advice to the user in that case. `threads`: the Programs run on
+// that many threads; the search uses as many, without influence on its result.
 Result<FoundTiers> SearchTiers(const MemorySpec& memory, StepUses uses, int threads, const MakePrograms& place,
                                Effort effort, const std::string& remedies);
 

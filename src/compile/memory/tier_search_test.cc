@@ -38,7 +38,7 @@ Graph Layers() {
   return graph;
 }
 
-// A step of one micro-batch, whose gradients place puts among temporaries.
+// A step of one micro-batch, whose gradients are laid out among temporaries.
 class OneMicroBatch : public testing::Test {
  protected:
   Result<std::vector<Program>> Placed(const std::vector<PartedGraph>& graphs) const {
@@ -47,7 +47,7 @@ class OneMicroBatch : public testing::Test {
         std::vector<ProgramPlan>{{.name = "train", .stages = {{&micro_batch, 0, 1}, {&update, 0, 1}}}}, 1);
   }
 
-  // `knows`: whether the search is told what place does with gradients. `threads`: that look.
+  // `knows`: whether the search knows how gradients are laid out. `threads`: of the search.
   Result<Program> Within(Bytes device, bool knows, int threads = 1) const {
     const std::vector<PipelinePart> whole;
     StepUses uses{.graphs = {{{&micro_batch_, &whole}, 1}, {{&update_, &whole}, 1}}, .gradients_last = knows};
@@ -77,9 +77,9 @@ class OneMicroBatch : public testing::Test {
   const Graph update_ = BuildUpdate(layers_, {}, Mesh());
 };
 
-// Gradients of half the layers are made when activations of the others have gone: room that is kept for all of them
-// from the start is room that states do not have.
-TEST_F(OneMicroBatch, WithinALimitMovesLessWhereTheSearchKnowsThatGradientsAreMadeLate) {
+// Gradients of half the layers are created after activations of the others are freed: room reserved for all of them
+// from the start is not available to states.
+TEST_F(OneMicroBatch, MovesLessIfTheSearchKnowsThatGradientsComeLate) {
   const Bytes everything = Everything();
   for (const int percent : {97, 90, 80}) {
     SCOPED_TRACE(percent);
@@ -92,8 +92,8 @@ TEST_F(OneMicroBatch, WithinALimitMovesLessWhereTheSearchKnowsThatGradientsAreMa
   }
 }
 
-// Some shares of the device come to the same step: of these the first is taken, whichever was done first.
-TEST_F(OneMicroBatch, IsPlacedAlikeWhicheverThreadIsTheFirstToHaveLooked) {
+// Several shares of the device give the same step: the first in order is taken, independent of timing.
+TEST_F(OneMicroBatch, PlacementDoesNotDependOnThreadTiming) {
   for (const int percent : {97, 80, 60, 45}) {
     SCOPED_TRACE(percent);
     const Bytes limit = Everything() * percent / 100;
@@ -107,13 +107,13 @@ TEST_F(OneMicroBatch, IsPlacedAlikeWhicheverThreadIsTheFirstToHaveLooked) {
   }
 }
 
-// States that leave take their gradient along; no other bytes move for a limit that lacks a little.
-TEST_F(OneMicroBatch, MovesNoMoreThanTheStatesThatDoNotFitAskFor) {
+// States that leave the device take their gradient along; if the limit is only a little too small, nothing else moves.
+TEST_F(OneMicroBatch, MovesOnlyStatesThatDoNotFitAndTheirGradients) {
   const Bytes everything = Everything();
   const auto program = Within(everything * 97 / 100, true);
   ASSERT_TRUE(program.ok()) << program.status().message();
-  // Of a weight in f32 that is its own master: the gradient goes to the host and the weight comes back, 8 bytes for
-  // every 8 of states; beside what lacks, the search keeps room for copies and for packing.
+  // For an f32 weight, which is its own master, the gradient goes to the host and the weight comes back: 8 bytes per 8
+  // of states. Beside the missing bytes, the search reserves room for copies and packing.
   EXPECT_LE(Moved(*program), everything * 15 / 100);
   for (const Buffer& b : program->buffers) {
     if (b.role != Role::kGradient) continue;
@@ -124,8 +124,8 @@ TEST_F(OneMicroBatch, MovesNoMoreThanTheStatesThatDoNotFitAskFor) {
   }
 }
 
-TEST(ResidentRoom, GivesAByteOnceAtEveryNode) {
-  // Two graphs; in the first, a value made at node 2, in the second one that is there from the start.
+TEST(ResidentRoom, GivesEachByteOnlyOncePerNode) {
+  // Two graphs: in the first, the value is made at node 2; in the second, it exists from the start.
   const std::vector<size_t> from = {2, 0};
   ResidentRoom room(Bytes{100}, {{Bytes{60}, Bytes{90}, Bytes{10}}, {Bytes{20}}});
   EXPECT_FALSE(room.Take(Bytes{11})) << "node 1 has 10 left";
@@ -162,7 +162,7 @@ bool AllOnDevice(const Graph& graph, const MemorySpec& memory) {
   return found->all_on_device;
 }
 
-TEST(SearchTiers, OptionsAboutWhatNoGraphHasMoveNothing) {
+TEST(SearchTiers, OptionsForAbsentValuesMoveNothing) {
   const Graph forward = Fuse(Net()), step = Differentiate(forward, false);
   EXPECT_TRUE(AllOnDevice(forward, {.optimizer = Tier::kDisk}));
   EXPECT_TRUE(AllOnDevice(forward, {.gradients = Tier::kHost, .activations = Tier::kHost}));

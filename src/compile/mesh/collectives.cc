@@ -14,7 +14,7 @@
 namespace temper {
 namespace {
 
-// Nodes of one phase and block that stand together: what a segment will be.
+// Consecutive nodes of one phase and block: a future segment.
 struct Run {
   size_t begin = 0, end = 0;
 };
@@ -29,12 +29,12 @@ std::vector<Run> RunsOf(const std::vector<Node>& nodes) {
   return runs;
 }
 
-// A product d_w_OI does O operations per byte of its x_TI in bf16, and I per byte of its d_y_TO: of what ranks
-// exchange. Where that is less than this it hides too little to be worth the waiting for another thread or stream. A
-// core of 150 GFLOP/s does 40 operations per byte of a link of 4 GB/s; a GPU beside its links, ten times that.
+// A product d_w_OI does O operations per byte of its x_TI in bf16, and I per byte of its d_y_TO, the values that ranks
+// exchange. Below this many operations per byte, it hides too little to pay for waiting on another thread or stream. A
+// core of 150 GFLOP/s does 40 operations per byte of a 4 GB/s link; a GPU does ten times as many per byte of its links.
 constexpr int64_t kWorthHiding = 64;
 
-// Per weight, by its name: elements of the whole of those whose gradients are worth hiding behind, else 0.
+// By weight name: elements of the whole weight if its gradient's product can hide a collective, else 0.
 std::map<std::string, int64_t, std::less<>> HidingWeights(const Graph& graph) {
   std::map<std::string, int64_t, std::less<>> weights;
   for (ValueId id = 0; id < graph.num_values(); ++id) {
@@ -62,7 +62,7 @@ class Scheduler {
   Graph Run() {
     const std::vector<temper::Run> runs = RunsOf(nodes_);
     FindUses(runs);
-    // What is gathered for run r is issued when run r - 1 begins.
+    // Gathers for run r are issued when run r - 1 begins.
     for (size_t r = 0; r < runs.size(); ++r) {
       const size_t first = result_.nodes().size();
       if (r == 0 || !spec_.background) AddGathers(runs[r], runs[r]);
@@ -77,13 +77,13 @@ class Scheduler {
   }
 
  private:
-  // The gathers of run `of`, as part of run `at`, whose phase and block they take: they stand in its segment.
+  // Adds the gathers of run `of` to run `at`; they take its phase and block, so they become part of its segment.
   void AddGathers(const temper::Run& of, const temper::Run& at) { Coalesce(of, at, moves_.gathers); }
 
   void Coalesce(const temper::Run& of, const temper::Run& at, const std::vector<bool>& selected) {
     using Key = std::tuple<int, Op, std::string, int64_t, bool, DType>;  // turn, op, axes, dim, acc, dtype
     std::map<Key, std::vector<const Node*>> groups;
-    std::map<ValueId, int> turn_of;  // of what they give: who takes it, or adds to it, has the turn after
+    std::map<ValueId, int> turn_of;  // per result: nodes that read it, or add to it, have the next turn
     for (size_t i = of.begin; i < of.end; ++i) {
       const Node& node = nodes_[i];
       if (!selected[i]) continue;
@@ -96,7 +96,7 @@ class Scheduler {
       const DType dtype = result_.value(node.inputs[0]).type.dtype;
       groups[{turn, node.op, a.String("axes"), a.IntOr("dim", 0), a.Flag("acc"), dtype}].push_back(&node);
     }
-    const Node& place = nodes_[at.begin];  // whose phase and block stay where it is moved from
+    const Node& place = nodes_[at.begin];  // phase and block remain valid in moved-from nodes
     for (const auto& [key, members] : groups) {
       Node all = *members[0];
       all.inputs.clear();
@@ -129,8 +129,8 @@ class Scheduler {
     }
   }
 
-  // The first collective of run r that may be hidden, if it needs nothing that the run makes: it can go ahead, at the
-  // end of the run before. The number of nodes: there is none.
+  // The first collective of run r that may be hidden, if it needs no result of the run: it can be issued early, at the
+  // end of the run before. The number of nodes if there is none.
   size_t FindAhead(const std::vector<temper::Run>& runs, size_t r) const {
     for (size_t i = runs[r].begin; i < runs[r].end; ++i) {
       if (!MayBeHidden(nodes_[i]) || moves_.gathers[i] || moves_.reduces[i]) continue;
@@ -141,8 +141,8 @@ class Scheduler {
     return nodes_.size();
   }
 
-  // Of run r, whose nodes stand in the result from `first` on: those that nothing waits for in the step, gradients of
-  // weights and what leads to them alone.
+  // Marks the patient nodes of run r, whose nodes in the result start at `first`: nothing else in the step waits for
+  // their results. These are gradients of weights and nodes that only lead to them.
   std::vector<bool> FindPatient(size_t r, size_t first) const {
     std::vector<bool> patient(result_.nodes().size() - first);
     std::vector<bool> awaited(last_use_.size());
@@ -166,11 +166,11 @@ class Scheduler {
     return exchanges && !node.attributes.Flag("background");
   }
 
-  // What a patient node does while others exchange, in elements of the whole weight whose gradient it makes: ranks of a
-  // group, which must hide the same collectives, have parts of it that may differ.
+  // The work of a patient node that can hide a collective, in elements of the whole weight whose gradient it makes. The
+  // whole is used because ranks of a group must hide the same collectives, but their parts may differ in size.
   int64_t HidingWork(const Node& node) const {
     if (RuleOf(node.op).kind != OpKind::kProduct) return 0;
-    // "grad:NAME", or of what NAME has been gathered to: "grad:NAME.all_gather".
+    // "grad:NAME", or for a gathered weight "grad:NAME.all_gather".
     std::string_view name = result_.value(node.outputs[0]).name;
     name.remove_prefix(std::min(name.find(':') + 1, name.size()));
     for (;;) {
@@ -181,8 +181,7 @@ class Scheduler {
     }
   }
 
-  // Deals the patient nodes of run r to its collectives, and the first one of the next run, each of which gets as much
-  // to hide behind as the others.
+  // Distributes the patient nodes of run r evenly, by work, over its collectives and the first one of the next run.
   void HideCollectives(const std::vector<temper::Run>& runs, size_t r, size_t first) {
     const auto begin = [&] { return result_.nodes().begin() + static_cast<std::ptrdiff_t>(first); };
     if (std::none_of(begin(), result_.nodes().end(), MayBeHidden)) return;
@@ -210,7 +209,7 @@ class Scheduler {
     }
     std::vector<Node> given(std::make_move_iterator(begin()), std::make_move_iterator(result_.nodes().end()));
     result_.nodes().resize(first);
-    size_t next = 0;  // of the patient nodes: those before it have their place
+    size_t next = 0;  // index of the next patient node without a place
     int64_t placed = 0;
     const auto place = [&](size_t end, int64_t until) {
       for (; next < end && placed < until; ++next) {
@@ -219,7 +218,7 @@ class Scheduler {
         result_.AddNode(std::move(given[next]));
       }
     };
-    int64_t found = 0, shares = 0;  // of `hidden`, those that have come up
+    int64_t found = 0, shares = 0;  // of `hidden`, the number reached so far
     for (size_t k = 0; k < given.size(); ++k) {
       if (patient[k]) {
         found += HidingWork(given[k]);
@@ -241,9 +240,9 @@ class Scheduler {
   const CollectivesSpec& spec_;
   const WeightMoves moves_;
   const std::map<std::string, int64_t, std::less<>> weights_;  // HidingWeights
-  std::vector<Node> nodes_;  // of the given graph; those that have their place in the result are moved from
-  std::vector<size_t> last_use_, made_in_;  // per value: the last run that reads it, and the one that makes it
-  size_t ahead_ = std::numeric_limits<size_t>::max();  // the node that went ahead to the run before its own
+  std::vector<Node> nodes_;                 // of the given graph; nodes already in the result are moved out
+  std::vector<size_t> last_use_, made_in_;  // per value: the last run that reads it, and the run that makes it
+  size_t ahead_ = std::numeric_limits<size_t>::max();  // the node that was issued early, in the run before its own
   Graph result_;
 };
 

@@ -1,13 +1,13 @@
-// collectives: where a rank's program talks to others, and when.
+// collectives: decides where and when a rank's program communicates with other ranks.
 //
-//   coalesce   a block's weights are gathered by one node, its gradients reduced by one: a synchronisation per block,
+//   coalesce   one node gathers all weights of a block, one reduces all its gradients: one synchronisation per block,
 //              not per tensor
-//   background those nodes leave the order of computing: a gather is issued while the block before is computed, a
-//              reduction ends while the block after is. Attribute `background`; place keeps their operands alive for
-//              that long, the executor runs them beside the kernels.
-//   soon       what a collective of activations gives is needed at once, but not by all that follows: products that
-//              make gradients of weights wait until there is a collective under way for them to hide. In a lane of
-//              their own (attribute `soon`), so that they do not wait for weights.
+//   background these nodes run beside the kernels: a gather is issued while the block before is computed, a reduction
+//              ends while the block after is computed. They have the attribute `background`; the layout keeps their
+//              operands alive for that long.
+//   soon       the result of a collective of activations is needed at once, but not by all following nodes: products
+//              that make gradients of weights are delayed until they can hide a collective. These collectives have
+//              their own lane (attribute `soon`), so that they do not wait for those of weights.
 #pragma once
 
 #include <vector>
@@ -16,11 +16,11 @@
 
 namespace temper {
 
-// Nodes, by their index, that move weights and gradients of weights between ranks; also those of several that do so one
-// after the other, along an axis each.
+// Per node index: whether the node moves weights, or gradients of weights, between ranks. Includes every node of a
+// chain that moves them along one axis after another.
 struct WeightMoves {
-  std::vector<bool> gathers;  // a weight, or what of it has been gathered already
-  std::vector<bool> reduces;  // the gradient of a whole weight, down to a rank's part of it; terms of one, to their sum
+  std::vector<bool> gathers;  // a weight, or a partly gathered weight
+  std::vector<bool> reduces;  // a whole weight's gradient to a rank's part of it; terms of a gradient to their sum
 };
 WeightMoves FindWeightMoves(const Graph& graph);
 

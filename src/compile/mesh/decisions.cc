@@ -18,8 +18,8 @@ std::string Describe(Bytes sent, Seconds time) {
 std::string DescribeDecisions(const std::vector<Decision>& decisions) {
   std::string text;
   for (const Decision& d : decisions) {
-    text += fmt::format("decision    {}: {}, not {}: {}; sent per step {}, else {}\n", d.what, d.chosen, d.rejected,
-                        d.reason, Describe(d.sent, d.time), Describe(d.sent_otherwise, d.time_otherwise));
+    text += fmt::format("decision    {}: {}, not {}: {}; sends {} per step instead of {}\n", d.what, d.chosen,
+                        d.rejected, d.reason, Describe(d.sent, d.time), Describe(d.sent_otherwise, d.time_otherwise));
   }
   return text;
 }

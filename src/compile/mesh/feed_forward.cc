@@ -29,14 +29,14 @@ class Finder {
   }
 
  private:
-  // Of a linear: whether tensor ranks split that dim of its weight [out, in].
+  // Whether tensor ranks split dim `dim` of a linear's weight [out, in].
   bool SplitsDim(const Node& node, int dim) const {
     if (node.op != Op::kLinear) return false;
     const auto it = weights_.find(graph_.value(node.inputs[1]).name);
     return it != weights_.end() && !(it->second.split(dim) & kTensorAxes).empty();
   }
 
-  // Goes back from `id` to the products that make its columns. False where something else comes first.
+  // Follows `id` back to the products that make its columns. False if another kind of node comes first.
   bool FindColumns(ValueId id, std::set<const Node*>* columns) const {
     const Node* const node = maker_[static_cast<size_t>(id)];
     if (node == nullptr) return false;

@@ -11,7 +11,7 @@
 namespace temper {
 namespace {
 
-// Gathers of one stage's weights, each with the name of what it gives: the weight's, and the axes it was gathered over.
+// Gathers of one stage's weights, each with the name of its result: the weight's name and the gathered axes.
 class Gathers {
  public:
   explicit Gathers(const Graph& graph) {
@@ -21,7 +21,7 @@ class Gathers {
       if (!moves.gathers[i]) continue;
       const auto before = names_.find(node.inputs[0]);
       const bool follows = before != names_.end();
-      // Inputs, which every micro-batch has its own of, are not meant.
+      // Inputs are excluded: every micro-batch has its own.
       const Role role = graph.value(node.inputs[0]).role;
       if (!follows && role != Role::kWeight && role != Role::kAdapter) continue;
       const std::string from = follows ? before->second : graph.value(node.inputs[0]).name;
@@ -36,7 +36,7 @@ class Gathers {
   }
 
   bool Has(const Node& node) const { return !node.outputs.empty() && names_.contains(node.outputs[0]); }
-  // Whether something computes with it.
+  // Whether a node computes with it.
   bool IsEnd(ValueId id) const { return ends_.contains(id); }
   const std::string& NameOf(ValueId id) const { return names_.at(id); }
 
@@ -61,7 +61,7 @@ GatheredOnce GatherOnce(const PipelinedGraph& stage) {
     value.updates = kNoValue;  // gathers overwrite nothing
     result.gathers.AddValue(std::move(value));
   }
-  std::map<std::string, ValueId> known;  // what is gathered already, by name
+  std::map<std::string, ValueId> known;  // values gathered already, by name
   std::map<ValueId, ValueId> same;       // values of that name
   for (const PipelinePart& part : stage.parts) {
     const size_t begin = result.stage.graph.nodes().size();

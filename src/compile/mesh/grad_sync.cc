@@ -14,7 +14,7 @@
 namespace temper {
 namespace {
 
-// More memory than this part of what a rank keeps anyway is not taken unasked.
+// By default, whole gradients may take at most this part of a rank's weights, gradients and states.
 constexpr double kSpare = 0.1;
 
 std::string WholeName(const std::string& weight, int use) {
@@ -25,7 +25,7 @@ Bytes F32BytesOf(const Shape& shape) {
   return TensorType{DType::kF32, shape}.bytes();
 }
 
-// Adds nodes behind those that make what they read, in whose phase and block they stand.
+// Adds nodes after the makers of their inputs, with the makers' phase and block.
 class Syncer {
  public:
   Syncer(Graph step, const Mesh& mesh)
@@ -45,16 +45,16 @@ class Syncer {
     }
   }
 
-  // Takes the gradients of whole weights back through the gathers; those of later uses are added to the first's.
+  // Reduces the gradients of whole weights back through the gathers; gradients of later uses are added to the first's.
   void Reduce(const std::vector<GatheredUse>& whole, const Graph& forward) {
-    std::unordered_map<std::string, std::vector<size_t>> made;  // by name; several where stages share a weight
+    std::unordered_map<std::string, std::vector<size_t>> made;  // by name; several if stages share a weight
     for (size_t k = 0; k < last_.size(); ++k) made[graph_.value(last_[k].id).name].push_back(k);
     std::map<ValueId, int> count;
     std::map<std::string, std::vector<size_t>> parts;  // by weight: those of first uses
     for (const GatheredUse& use : whole) {
       const std::string& weight = forward.value(use.weight).name;
       const int number = count[use.weight]++;
-      // Taken once: another stage's use has the same name and gathers.
+      // Each is taken once: another stage's use has the same name and gathers.
       const std::vector<size_t> terms = std::exchange(made[WholeGradientName(weight, number)], {});
       if (terms.empty()) continue;
       if (number == 0) {
@@ -92,7 +92,7 @@ class Syncer {
   }
 
  private:
-  // What a gradient has become, and the node behind which that is there. kNoValue: a part of another.
+  // The current value of a gradient, and the node after which it exists. kNoValue: it is part of another gradient.
   struct Made {
     ValueId id;
     size_t node;
@@ -104,7 +104,7 @@ class Syncer {
     behind_[behind].push_back(std::move(node));
   }
 
-  // `acc`: what the part is added to, or nullptr.
+  // `acc`: the value that the part is added to, or nullptr.
   Made ReduceScatter(const GatheredUse& use, const Graph& forward, Made term, const Made* acc) {
     for (size_t k = use.gathers.size(); k-- > 0;) {
       const Node& gather = *use.gathers[k];
@@ -136,17 +136,17 @@ class Syncer {
   const Mesh& mesh_;
   std::vector<Node> nodes_;  // of the given graph
   Graph graph_;
-  std::map<std::string, ValueId> weights_;  // by the names of their gradients
-  std::vector<Made> last_;                  // of each gradient
+  std::map<std::string, ValueId> weights_;  // by name of gradient
+  std::vector<Made> last_;                  // per gradient
   std::vector<std::vector<Node>> behind_;   // per node of the given graph
 };
 
 }  // namespace
 
 std::vector<GatheredUse> GatheredUses(const Graph& local) {
-  std::map<ValueId, GatheredUse> at;          // by what was gathered so far
-  std::set<ValueId> used_otherwise;           // weights that something else than a gather reads
-  std::map<ValueId, std::set<ValueId>> ends;  // of each weight: gathered values that something computes with
+  std::map<ValueId, GatheredUse> at;          // by partly gathered value
+  std::set<ValueId> used_otherwise;           // weights that a node other than a gather reads
+  std::map<ValueId, std::set<ValueId>> ends;  // per weight: gathered values that are computed with
   for (const Node& node : local.nodes()) {
     for (const ValueId id : node.inputs) {
       const bool gathers = node.op == Op::kAllGather;
@@ -225,21 +225,21 @@ GradSync DecideGradSync(const Graph& local, int micro_batches, const DecisionOpt
     const Value& v = local.value(id);
     if (v.role != Role::kWeight && v.role != Role::kAdapter) continue;
     kept += v.type.bytes();
-    // Gradient, both moments and, of what is not f32 itself, a master copy.
+    // Gradient, both moments and, if the weight is not f32, a master copy.
     const int64_t copies = v.type.dtype == DType::kF32 ? 3 : 4;
     if (v.trainable) kept += F32BytesOf(v.type.shape) * copies;
   }
   GradSync choice = options.grad_sync;
-  std::string reason = "as asked for";
+  std::string reason = "requested";
   const auto earlier = options.kept.find("grad_sync");
   if (choice == GradSync::kAuto && earlier != options.kept.end()) {
     choice = earlier->second == "step" ? GradSync::kStep : GradSync::kMicroBatch;
-    reason = "as in the run so far";
+    reason = "same as the resumed run";
   } else if (choice == GradSync::kAuto) {
     const double part = static_cast<double>(extra.v) / static_cast<double>(kept.v);
     choice = part <= kSpare ? GradSync::kStep : GradSync::kMicroBatch;
     reason =
-        fmt::format("whole gradients take {} more, {:.1f} % of what a rank keeps (up to {:.0f} % are taken unasked)",
+        fmt::format("whole gradients take {} more, {:.1f} % of a rank's weights, gradients and states (limit {:.0f} %)",
                     ToString(extra), part * 100, kSpare * 100);
   }
   const Bytes each = sent * micro_batches;

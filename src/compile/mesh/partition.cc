@@ -12,7 +12,7 @@
 namespace temper {
 namespace {
 
-// A value of the local graph with the global shape that it is a part of.
+// A value of the local graph, with the shape of the global value that it is part of.
 struct Local {
   ValueId id = kNoValue;
   Shape global;
@@ -23,13 +23,13 @@ bool IsInput(Role role) {
   return role == Role::kInput || role == Role::kOutput;
 }
 
-// "96, 98": those on both sides of `size`.
+// "96, 98": the multiples of `unit` on both sides of `size`.
 std::string MultiplesNear(int64_t size, int64_t unit) {
   const int64_t below = size / unit * unit;
   return fmt::format("{}{}", below > 0 ? fmt::format("{}, ", below) : "", below + unit);
 }
 
-// Of `size`, on both sides of `ranks`, which is none.
+// The divisors of `size` on both sides of `ranks`, which is no divisor.
 std::string DivisorsNear(int64_t size, int64_t ranks) {
   int64_t below = std::min(ranks, size), above = ranks;
   while (size % below != 0) --below;
@@ -63,7 +63,7 @@ class Partitioner final : public ShardingSink {
     for (const auto& [id, axes] : gradient_axes_) {
       Value& weight = local_.value(id);
       weight.shard->partial = axes;
-      // Its gradient would be whole from one use and partial from another.
+      // Its gradient would be whole from one use and a partial sum from another.
       if (const auto whole = whole_uses_.find(id); whole != whole_uses_.end() && !(whole->second & axes).empty()) {
         return InvalidArgument(
             fmt::format("mesh {}: {} is used in different ways along {}: give it a placement that splits it there, or "
@@ -147,14 +147,14 @@ class Partitioner final : public ShardingSink {
 
   bool TakesSecond(const Alternatives& ways) override {
     bool second = ways.sent_second < ways.sent_first;
-    std::string reason = "it moves less";
+    std::string reason = "it sends less";
     const auto earlier = spec_.options.kept.find(ways.what);
     if (spec_.options.embedding != EmbeddingMove::kAuto) {
       second = spec_.options.embedding == EmbeddingMove::kRows;
-      reason = "as asked for";
+      reason = "requested";
     } else if (earlier != spec_.options.kept.end()) {
       second = earlier->second == ways.second;
-      reason = "as in the run so far";
+      reason = "same as the resumed run";
     }
     if (spec_.decisions != nullptr) {
       const Bytes taken = (second ? ways.sent_second : ways.sent_first) * spec_.micro_batches;
@@ -182,10 +182,10 @@ class Partitioner final : public ShardingSink {
   }
 
  private:
-  // "; of your rules, X places ...": those for weights that nodes selected by `concerned` use. "" where there are none.
+  // "; your rules: X places ...", for weights used by the nodes that `concerned` selects. "" if there are none.
   template <class Concerned>
   std::string GivenRules(const Concerned& concerned) const {
-    std::map<std::string, std::string> weight_of;  // by the rule's name: one that it places
+    std::map<std::string, std::string> weight_of;  // by rule name: one weight that it places
     for (const Node& node : graph_.nodes()) {
       for (const ValueId id : node.inputs) {
         if (spec_.given_rules == nullptr || !concerned(node, id)) continue;
@@ -195,14 +195,14 @@ class Partitioner final : public ShardingSink {
     }
     std::string text;
     for (const auto& [rule, weight] : weight_of) {
-      text += fmt::format("{}{} places {}", text.empty() ? "; what you asked for: " : ", ", rule, weight);
+      text += fmt::format("{}{} places {}", text.empty() ? "; your rules: " : ", ", rule, weight);
     }
     return text;
   }
 
   const Local& OfInput(int input) const { return of_.at(node_->inputs[static_cast<size_t>(input)]); }
 
-  // The length of packed rows is what ops say in which tokens see each other.
+  // The length of packed rows comes from the ops in which tokens attend to each other.
   Status DealRows() {
     const int ranks = spec_.mesh.size(Axis::kCp);
     if (ranks == 1) return OkStatus();
@@ -218,7 +218,7 @@ class Partitioner final : public ShardingSink {
                     spec_.mesh.ToString(), context_.row, 2 * ranks, MultiplesNear(context_.row, 2 * ranks)));
   }
 
-  // Values whose gradient will be asked for: the others may be used in any way without a node that says so.
+  // Marks values that will need a gradient. Others need no broadcast node, however they are used.
   void MarkDifferentiable() {
     differentiable_.assign(static_cast<size_t>(graph_.num_values()), false);
     for (ValueId id = 0; id < graph_.num_values(); ++id)
@@ -230,7 +230,7 @@ class Partitioner final : public ShardingSink {
     }
   }
 
-  // Inputs hold this rank's tokens; weights lie as the rules say.
+  // Inputs hold this rank's tokens; weights have the shardings of the rules.
   Status AddSource(ValueId id) {
     if (of_.contains(id)) return OkStatus();
     Value v = graph_.value(id);
@@ -249,7 +249,7 @@ class Partitioner final : public ShardingSink {
         p.varying = tokens_;
       }
     } else if (v.role == Role::kConstant) {
-      // The same everywhere, and made by every rank: it may be used in any way.
+      // Every rank makes the same value: it may be used in any way.
     } else {
       const auto it = spec_.weights->find(v.name);
       TEMPER_CHECK(it != spec_.weights->end()) << "no placement for " << v.name;
@@ -264,21 +264,21 @@ class Partitioner final : public ShardingSink {
     return OkStatus();
   }
 
-  // `from` in the sharding `wanted`, through collectives made once per (value, sharding).
+  // Converts `from` to the sharding `wanted`, by collectives that are made once per (value, sharding).
   ValueId Reach(ValueId global_id, const Local from, const Sharding& wanted) {
     if (!refused_.ok()) return from.id;
     Local at = from;
     whole_uses_[at.id] |= axes_ - wanted.varying - wanted.partial - at.sharding.split();
     if (at.sharding == wanted) return at.id;
-    // Weights are gathered anew by every block that uses them, so that no gathered one lives longer than a block.
+    // Every block gathers the weights that it uses, so that no gathered weight lives longer than a block.
     const int block = local_.value(at.id).shard ? node_->block : kBlockBefore;
     const auto key = std::make_tuple(at.id, block, wanted.ToString(Shape::kMaxRank));
     if (const auto it = converted_.find(key); it != converted_.end()) return it->second;
 
-    // Sums first. What is split along an axis varies along it once it is gathered.
+    // Make sums first: a value split along an axis varies along it, also after a gather.
     if (const AxisSet sums = at.sharding.partial - wanted.partial; !sums.empty()) {
       at = AddUp(at, sums, wanted);
-      // A sum that is made is what all later uses find: the residual stream is one, not terms that live on.
+      // Later uses find the sum, not its terms: the residual stream should not live on as terms.
       if (const auto it = of_.find(global_id); it != of_.end() && it->second.id == from.id) it->second = at;
       return converted_[key] = Reach(global_id, at, wanted);
     }
@@ -290,14 +290,14 @@ class Partitioner final : public ShardingSink {
     }
     if (refused_.ok() && !(at.sharding == wanted)) {
       const int rank = at.global.rank();
-      Refuse(fmt::format("{} lies '{}' and cannot be had as '{}'", graph_.value(global_id).name,
+      Refuse(fmt::format("{} is split '{}' and cannot be converted to '{}'", graph_.value(global_id).name,
                          from.sharding.ToString(rank), wanted.ToString(rank)));
     }
     return converted_[key] = at.id;
   }
 
-  // `at` with its sums over these axes made: split where `wanted` is, or, where that gathers them in the end, as the
-  // residual stream is (a reduce_scatter and an all_gather move what an all_reduce does); else whole.
+  // Sums `at` over these axes. The result is split if `wanted` is; or, if `wanted` is whole in the end, split like the
+  // residual stream (a reduce_scatter and an all_gather move as many bytes as an all_reduce); else whole.
   Local AddUp(Local at, AxisSet sums, const Sharding& wanted) {
     const Sharding settled = Settled(at.sharding);
     for (int dim = 0; dim < at.global.rank(); ++dim) {
@@ -318,8 +318,8 @@ class Partitioner final : public ShardingSink {
 
   Local GatherDim(Local at, int dim, AxisSet gather) {
     const std::vector<Axis>& axes = at.sharding.dims[static_cast<size_t>(dim)];
-    // Parts lie side by side in the order of a group's ranks only where the gathered axes are the innermost, in mesh
-    // order: else in several steps, from the inside.
+    // Parts are in the order of a group's ranks only if the gathered axes are the innermost, in mesh order: otherwise
+    // gather in several steps, from the inside.
     while (!gather.empty()) {
       AxisSet together;
       size_t n = axes.size();
@@ -343,7 +343,7 @@ class Partitioner final : public ShardingSink {
     p.varying |= axes;
     const Value& v = local_.value(at.id);
     if (v.shard && v.trainable) {
-      // Gradients of a weight are added up once per step (compile/mesh/grad_sync.h).
+      // Gradients of a weight are summed once per step (compile/mesh/grad_sync.h).
       gradient_axes_[at.id] |= axes;
     } else if (differentiable_[static_cast<size_t>(global_id)]) {
       return Collective(Op::kBroadcast, at, p, -1, axes);
@@ -355,7 +355,7 @@ class Partitioner final : public ShardingSink {
     const Value& v = local_.value(at.id);
     const int64_t size = v.type.shape[dim], ranks = spec_.mesh.size(axes);
     if (size % ranks == 0) return true;
-    // Tokens are the run's to choose; columns are the model's.
+    // The number of tokens is an option of the run; columns are given by the model.
     Refuse(dim == 0
                ? fmt::format("{} tokens per micro-batch (rows x max_seq_len) of {} do not divide among {} ranks of {}; "
                              "numbers near it that do: {}",
@@ -389,7 +389,7 @@ class Partitioner final : public ShardingSink {
   const Graph& graph_;
   const PartitionSpec& spec_;
   const AxisSet axes_, tokens_;
-  std::set<const Node*> whole_weights_;  // feed-forward products that take their weight whole
+  std::set<const Node*> whole_weights_;  // feed-forward products that use their whole weight
   ContextPart context_;
   const Node* node_ = nullptr;
   Graph local_;
@@ -397,7 +397,7 @@ class Partitioner final : public ShardingSink {
   std::map<ValueId, Local> of_;                                         // per global value
   std::map<ValueId, Local> locals_;                                     // per local value
   std::map<std::tuple<ValueId, int, std::string>, ValueId> converted_;  // per (local value, block, sharding)
-  std::map<ValueId, AxisSet> gradient_axes_, whole_uses_;               // per local value: axes it is used along so
+  std::map<ValueId, AxisSet> gradient_axes_, whole_uses_;               // per local value: the axes of these uses
   Status refused_;
 };
 

@@ -1,9 +1,10 @@
-// partition: from the forward graph of one device of unlimited memory to that of one rank of a mesh. Every op's
-// sharding rule (graph/rule.h) says how its operands may lie; where they lie otherwise, a collective is put in between.
+// partition: turns the forward graph of one device of unlimited memory into that of
+// one rank of a mesh. Every op's sharding rule (graph/rule.h) states the shardings
+// that its operands may have; if an operand has another one, a collective is inserted.
 //
 // Runs before fuse and differentiate: collectives have gradients (graph/ops/collectives.cc), so that no backward op
-// needs a sharding rule. The result has this rank's shapes; names stay, and every source that is a part of a larger
-// tensor says which (Value::shard).
+// needs a sharding rule. The result has this rank's shapes; names stay, and every source that is part of a larger
+// tensor records which part (Value::shard).
 #pragma once
 
 #include <map>
@@ -16,10 +17,10 @@
 
 namespace temper {
 
-// How the residual stream lies along the tensor axes.
+// Sharding of the residual stream along the tensor axes.
 enum class ResidualSplit : uint8_t {
-  kTokens,  // sequence parallelism: norms and residuals on a part of the tokens; reduce_scatter and all_gather
-  kWhole,   // on all ranks the same; all_reduce
+  kTokens,  // sequence parallelism: norms and residuals on some of the tokens; reduce_scatter and all_gather
+  kWhole,   // the same on all ranks; all_reduce
   kHidden,  // the hidden dim is split: 2-D and 2.5-D
 };
 
@@ -27,25 +28,25 @@ struct PartitionSpec {
   Mesh mesh;
   int rank = 0;
   ResidualSplit residual = ResidualSplit::kTokens;
-  // Of every weight and adapter of the graph, by name (compile/mesh/sharding_rules.h).
+  // Shardings of every weight and adapter of the graph, by name (compile/mesh/sharding_rules.h).
   const std::map<std::string, Sharding>* weights = nullptr;
-  // For errors: of weights that a rule of the user placed, by name, what that rule is called. May be nullptr.
+  // For errors: the user's rule that placed a weight, by the weight's name. May be nullptr.
   const std::map<std::string, std::string>* given_rules = nullptr;
-  // Who wants `mlp` to be decided decides before (train_step): here kAuto is kActivations.
+  // `mlp` is decided before (train_step): here kAuto means kActivations.
   DecisionOptions options = {};
-  int micro_batches = 1;                       // of a step: what decisions are counted for
-  std::vector<Decision>* decisions = nullptr;  // filled where there was a choice; may be nullptr
+  int micro_batches = 1;                       // per step, for the costs in decisions
+  std::vector<Decision>* decisions = nullptr;  // appended to if there was a choice; may be nullptr
 };
 
-// The axes that deal rows of the batch to ranks, in mesh order.
+// The axes that split the rows of the batch among ranks, in mesh order.
 AxisSet DataAxes(const Mesh& mesh);
-// Those along which ranks have tokens of their own: rows, or chunks of rows (cp).
+// The axes along which ranks have different tokens: rows, or chunks of rows (cp).
 AxisSet TokenAxes(const Mesh& mesh);
-// How tokens of rows of `row` are dealt to that rank.
+// The tokens of a row of `row` tokens that belong to `rank`.
 ContextPart ContextPartOf(const Mesh& mesh, int rank, int64_t row);
 
 // REQUIRES: `forward` verifies; spec.weights has every weight and adapter.
-// Errors: what does not divide, with the numbers; a sharding that an op cannot work with.
+// Errors: a size that does not divide, with the numbers; a sharding that an op does not support.
 Result<Graph> Partition(const Graph& forward, const PartitionSpec& spec);
 
 }  // namespace temper

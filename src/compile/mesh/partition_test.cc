@@ -110,7 +110,7 @@ std::vector<const Node*> NodesOf(const Graph& graph, Op op) {
   return nodes;
 }
 
-TEST(Partition, DataAxesAreThoseThatDealRows) {
+TEST(Partition, DataAxesSplitRows) {
   EXPECT_EQ(DataAxes(Mesh()), AxisSet());
   const Mesh all = MeshOf({{Axis::kPp, 2},
                            {Axis::kDp, 2},
@@ -128,7 +128,7 @@ TEST(Partition, DataAxesAreThoseThatDealRows) {
   EXPECT_EQ(ContextPartOf(shared, 2, 32), (ContextPart{32, 2, 1}));
 }
 
-TEST(Partition, OfOneRankChangesNoNodeAndNoType) {
+TEST(Partition, OneRankKeepsAllNodesAndTypes) {
   const Net net;
   const Graph part = Parts(net.graph, Mesh(), DefaultsFor(net.graph, Mesh()))[0];
   ASSERT_EQ(part.nodes().size(), net.graph.nodes().size());
@@ -140,7 +140,7 @@ TEST(Partition, OfOneRankChangesNoNodeAndNoType) {
   }
 }
 
-TEST(Partition, SourcesArePartsThatSayWhichAndTileTheWhole) {
+TEST(Partition, SourcesRecordTheirPartsWhichTileTheWhole) {
   const Net net;
   for (const Mesh& mesh : {MeshOf({{Axis::kFsdp, 3}}), MeshOf({{Axis::kDp, 2}, {Axis::kTp, 2}}),
                            MeshOf({{Axis::kFsdp, 2}, {Axis::kTp, 2}})}) {
@@ -170,12 +170,12 @@ TEST(Partition, SourcesArePartsThatSayWhichAndTileTheWhole) {
     for (const Graph& part : parts) {
       const Value& token = part.value(part.FindSource("token"));
       EXPECT_EQ(token.type.shape[0], T / mesh.size(DataAxes(mesh))) << "rows of the rank";
-      EXPECT_FALSE(token.shard.has_value()) << "the host deals rows";
+      EXPECT_FALSE(token.shard.has_value()) << "the host distributes rows";
     }
   }
 }
 
-TEST(Partition, KeepsTheNamesBlocksAndOrderOfWhatItShards) {
+TEST(Partition, KeepsNamesBlocksAndOrderOfNodes) {
   const Net net;
   const Mesh mesh = MeshOf({{Axis::kFsdp, 2}, {Axis::kTp, 2}});
   const Graph part = Parts(net.graph, mesh, DefaultsFor(net.graph, mesh))[3];
@@ -216,7 +216,7 @@ TEST(Partition, GivesAllRanksTheSameNodes) {
 
 // Megatron with sequence parallelism: per block a gather before the first products and a scatter of the sums after the
 // last; the embedding's sums are scattered, too, and the head gathers.
-TEST(Partition, OfTensorAxesMovesActivationsTwicePerBlock) {
+TEST(Partition, TensorParallelismMovesActivationsTwicePerBlock) {
   const Net net;
   const Mesh mesh = MeshOf({{Axis::kTp, 2}});
   const Graph tokens = Parts(net.graph, mesh, DefaultsFor(net.graph, mesh))[0];
@@ -230,25 +230,25 @@ TEST(Partition, OfTensorAxesMovesActivationsTwicePerBlock) {
   EXPECT_EQ(Count(whole, Op::kAllGather) + Count(whole, Op::kReduceScatter), 0);
 }
 
-TEST(Partition, OfFullShardingGathersEachWeightOncePerBlockThatUsesIt) {
+TEST(Partition, FullShardingGathersEachWeightOncePerBlockThatUsesIt) {
   const Net net;
   const Mesh mesh = MeshOf({{Axis::kFsdp, 2}});
   const Graph part = Parts(net.graph, mesh, DefaultsFor(net.graph, mesh))[0];
   std::multiset<std::string> gathered;
   for (const Node* node : NodesOf(part, Op::kAllGather)) gathered.insert(part.value(node->inputs[0]).name);
   EXPECT_EQ(gathered.size(), 2 * 4 + 2u);
-  EXPECT_EQ(gathered.count("table"), 2u) << "before the blocks and after them: it does not live in between";
+  EXPECT_EQ(gathered.count("table"), 2u) << "before and after the blocks: it is not kept in between";
   // And its gradient is reduced as often.
   EXPECT_EQ(Count(Differentiate(part, false), Op::kReduceScatter), 2 * 4 + 2);
 }
 
-TEST(Partition, GradientsOfCopiesAreAddedUpByTheLastMicroBatchAndSquaresByTheUpdate) {
+TEST(Partition, GradientsOfCopiesAreSummedByTheLastMicroBatchAndSquaresByTheUpdate) {
   const Net net;
   const Mesh mesh = MeshOf({{Axis::kDp, 2}, {Axis::kFsdp, 2}, {Axis::kTp, 2}});
   const Graph part = Parts(net.graph, mesh, DefaultsFor(net.graph, mesh))[0];
   const auto partial = [&](const char* name) { return part.value(part.FindSource(name)).shard->partial; };
-  EXPECT_EQ(partial("0.up"), AxisSet(Axis::kDp)) << "tp has other rows of it, fsdp gathers and reduces";
-  EXPECT_EQ(partial("0.norm"), (AxisSet{Axis::kDp, Axis::kTp})) << "norms see other tokens on each tensor rank";
+  EXPECT_EQ(partial("0.up"), AxisSet(Axis::kDp)) << "tp has different rows of it, fsdp gathers and reduces";
+  EXPECT_EQ(partial("0.norm"), (AxisSet{Axis::kDp, Axis::kTp})) << "norms see different tokens on each tensor rank";
 
   const auto sums_of = [](const Graph& graph) {
     std::map<std::string, int> sums;
@@ -261,7 +261,7 @@ TEST(Partition, GradientsOfCopiesAreAddedUpByTheLastMicroBatchAndSquaresByTheUpd
   EXPECT_GT(sums_of(last)["dp,tp"], 0);
   const Graph update = BuildUpdate(part, {}, mesh);
   ASSERT_TRUE(Verify(update).ok()) << Verify(update).message();
-  // Over what splits a weight. Clip takes all of them.
+  // Summed over the axes that split a weight. Clip takes all of them.
   EXPECT_EQ(sums_of(update), (std::map<std::string, int>{{"fsdp", 1}, {"fsdp,tp", 1}}));
   std::set<ValueId> reduced;
   for (const Node* node : NodesOf(update, Op::kAllReduce)) reduced.insert(node->outputs.begin(), node->outputs.end());
@@ -269,8 +269,8 @@ TEST(Partition, GradientsOfCopiesAreAddedUpByTheLastMicroBatchAndSquaresByTheUpd
   for (size_t i = 0; i + 1 < clip->inputs.size(); ++i) EXPECT_TRUE(reduced.contains(clip->inputs[i])) << i;
 }
 
-// What no gradient flows back to may be used in any way without a node that says so.
-TEST(Partition, OfWhatIsFrozenNeedsNoBroadcast) {
+// Values that need no gradient need no broadcast node.
+TEST(Partition, FrozenValuesNeedNoBroadcast) {
   Net net(/*train=*/false);
   net.graph.value(net.graph.FindSource("1.down")).trainable = true;
   const Mesh mesh = MeshOf({{Axis::kTp, 2}});
@@ -308,7 +308,7 @@ TEST(Partition, TellsOpsWhereTheirPartBegins) {
   Net net;
   GraphBuilder& build = net.build;
   const ValueId rng = build.Source("rng", {DType::kI64, {kNumRngWords}}, Role::kInput);
-  // Dropout of what is split by columns and of what is split by tokens.
+  // Dropout of a value split by columns and of one split by tokens.
   std::vector<Node> nodes = net.graph.nodes();
   for (Node& node : nodes) {
     if (node.op == Op::kGlu) {
@@ -336,7 +336,7 @@ TEST(Partition, TellsOpsWhereTheirPartBegins) {
     EXPECT_EQ(loss.Int("begin"), words.begin);
     EXPECT_EQ(loss.Int("whole"), V);
     const Node& dropout = *NodesOf(part, Op::kDropout)[0];
-    EXPECT_EQ(dropout.attributes.IntOr("row", 0), 0) << "rows are counted from the first the rank's batch has";
+    EXPECT_EQ(dropout.attributes.IntOr("row", 0), 0) << "rows are counted from the first row of the rank's batch";
     EXPECT_EQ(dropout.attributes.Int("column"), columns.begin);
     EXPECT_EQ(dropout.attributes.Int("columns"), F);
     EXPECT_EQ(dropout.rng_name, "dropped") << "the same draws on all ranks";
@@ -371,7 +371,7 @@ TEST(Partition, RefusesTokensThatDoNotDivide) {
       "ranks of tp; numbers near it that do: 22, 33");
 }
 
-// The model has them: the mesh is what can be another.
+// The model fixes the columns, so the message suggests another mesh.
 TEST(Partition, RefusesColumnsThatDoNotDivide) {
   const Net net;
   for (const auto& [ranks, near] : {std::pair(3, "2, 4"), std::pair(11, "8")}) {
@@ -382,7 +382,7 @@ TEST(Partition, RefusesColumnsThatDoNotDivide) {
   }
 }
 
-TEST(Partition, RefusesRowsThatCannotBeDealtInChunks) {
+TEST(Partition, RefusesRowsThatDoNotSplitIntoChunks) {
   Graph graph;
   GraphBuilder build(&graph);
   const int64_t row = 18;
@@ -398,7 +398,7 @@ TEST(Partition, RefusesRowsThatCannotBeDealtInChunks) {
             "lengths near it that do: 24");
 }
 
-TEST(Partition, RefusesPlacementsThatAnOpCannotWorkWith) {
+TEST(Partition, RefusesShardingsThatAnOpDoesNotSupport) {
   const Net net;
   const Mesh mesh = MeshOf({{Axis::kFsdp, 2}, {Axis::kTp, 2}});
   const auto with = [&](const std::string& name, const Sharding& p) {
@@ -415,8 +415,8 @@ TEST(Partition, RefusesPlacementsThatAnOpCannotWorkWith) {
             "mesh fsdp=2,tp=2: linear_cross_entropy after the blocks: table is split along its input dim over tp");
 }
 
-// Both operand pairs of the loss pass through w: what comes from `words`, of which every rank has some, is split by
-// tokens there, what comes from `all` is not.
+// Both operand pairs of the loss pass through w: the one from `words`, which is split among ranks, is split by tokens
+// there; the one from `all` is not.
 struct TwoWays {
   Graph graph;
   Shardings weights;
@@ -439,7 +439,7 @@ struct TwoWays {
   }
 };
 
-// A gradient that were whole from one use and a term of a sum from the other could be added up in no way.
+// A gradient that is whole from one use and a term of a sum from the other cannot be summed.
 TEST(Partition, RefusesATrainableWeightThatIsUsedInTwoWays) {
   TwoWays net;
   const Mesh mesh = MeshOf({{Axis::kTp, 2}});
@@ -490,7 +490,7 @@ TEST(Partition, RefusesHeadsThatDoNotDivide) {
   EXPECT_EQ(
       attention(4, 2, tp4, Split({Axis::kTp})),
       "mesh tp=4: attention before the blocks: 4 heads and 2 KV heads do not divide among 4 tensor-parallel ranks");
-  // Ranks that share KV heads have one each.
+  // Ranks that share a KV head have one KV head each.
   EXPECT_EQ(attention(8, 4, shared, Split({Axis::kTp})),
             "mesh tp=2,copy=2: attention before the blocks: 8 heads and 4 KV heads do not divide among 4 "
             "tensor-parallel ranks");

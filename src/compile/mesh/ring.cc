@@ -14,7 +14,7 @@ bool IsRing(const Node& node) {
   return (node.op == Op::kAttention || node.op == Op::kAttentionBackward) && node.attributes.Has("axes");
 }
 
-// Writes the steps of one attention node into a graph that has its values.
+// Appends the steps of one attention node to a graph that has its values.
 class RingWriter {
  public:
   // `used`: per value, whether a node reads it.
@@ -49,7 +49,7 @@ class RingWriter {
   void Backward() {
     Pair keys = {In(2), In(3)};
     ValueId d_q = kNoValue;
-    std::vector<ValueId> travelling;  // sums of d_k, d_v of the keys that this rank had last, where they are wanted
+    std::vector<ValueId> travelling;  // sums of d_k, d_v for the keys that this rank had last, if needed
     std::vector<ValueId> home;
     for (const int i : {1, 2}) {
       if (used_[static_cast<size_t>(Out(i))]) home.push_back(Out(i));
@@ -112,13 +112,13 @@ class RingWriter {
     a.Set("acc", int64_t{s > 0});
     return a;
   }
-  // Where the sums of step s go: after the last into what the node gives, unless that is to be rounded.
+  // The output of the sums of step s: the node's own output in the last step, unless it must be rounded.
   ValueId SumOfStep(int64_t s, ValueId final) {
     const TensorType sum = SumType(final);
     if (s + 1 == part_.ranks && sum == graph_.value(final).type) return final;
     return New(graph_.value(final).name + ".sum", sum);
   }
-  // Rounds a sum, where it is not what the node gives already.
+  // Rounds a sum, unless it already is the node's output.
   void Finish(ValueId sum, ValueId final) {
     if (sum == final) return;
     Add(Op::kCast, {sum}, {final}, {{"dtype", std::string(ToString(graph_.value(final).type.dtype))}});

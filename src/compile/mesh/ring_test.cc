@@ -12,7 +12,8 @@ namespace {
 
 constexpr int64_t kRow = 48, kHeads = 4, kKvHeads = 2, kE = 16;
 
-// Forward and backward of one attention over a row that `ranks` share; what `wanted` says of d_q, d_k, d_v is read.
+// Forward and backward of one attention over a row split among
+// `ranks`; `wanted` selects which of d_q, d_k, d_v are used.
 Graph AttentionOf(int64_t ranks, int64_t index, DType dtype = DType::kBF16, std::array<bool, 3> wanted = {1, 1, 1}) {
   Graph graph;
   GraphBuilder build(&graph);
@@ -48,7 +49,7 @@ std::vector<const Node*> NodesOf(const Graph& graph, Op op) {
   return nodes;
 }
 
-TEST(Ring, EveryRankMeetsEveryOthersKeysOnceInAnOrderThatTheShiftsGive) {
+TEST(Ring, EveryRankGetsAllKeysOnceInTheOrderOfShifts) {
   for (const int64_t ranks : {2, 3, 4}) {
     for (int64_t index = 0; index < ranks; ++index) {
       const Graph graph = Lowered(AttentionOf(ranks, index));
@@ -91,7 +92,7 @@ TEST(Ring, SendsKeysAndValuesAndTheirGradientsAround) {
   }
 }
 
-TEST(Ring, GradientsThatNobodyWantsDoNotTravel) {
+TEST(Ring, UnusedGradientsAreNotShifted) {
   const auto sent = [](std::array<bool, 3> wanted) {
     const Graph graph = Lowered(AttentionOf(2, 0, DType::kF32, wanted));
     int64_t bytes = 0;
@@ -104,8 +105,8 @@ TEST(Ring, GradientsThatNobodyWantsDoNotTravel) {
   EXPECT_EQ(sent({true, false, false}), 2 * 2 * one);
 }
 
-// What causality leaves is dealt evenly: each step has the same arithmetic on all ranks, and all steps but the one
-// within a rank's own tokens (whose diagonal is half a pair more per token) the same.
+// Causal attention is split evenly: each step has the same arithmetic on all ranks, and all steps have the same, except
+// the one within a rank's own tokens (whose diagonal adds half a pair per token).
 TEST(Ring, HasTheSameWorkInEveryStepOnEveryRank) {
   for (const int64_t ranks : {2, 3, 4, 8}) {
     for (const Op op : {Op::kAttentionStep, Op::kAttentionStepBackward}) {
@@ -122,7 +123,7 @@ TEST(Ring, HasTheSameWorkInEveryStepOnEveryRank) {
       for (size_t s = 2; s < first.size(); ++s) EXPECT_EQ(first[s], first[1]);
       const double chunk = kRow / (2.0 * static_cast<double>(ranks));
       EXPECT_DOUBLE_EQ(first[0] / first[1], (2 * chunk * chunk + chunk) / (2 * chunk * chunk));
-      // No more than what one rank would do: kRow (kRow + 1) / 2 pairs of each of two rows.
+      // In total the work of a single rank: kRow (kRow + 1) / 2 pairs of each of two rows.
       const double per_pair = (op == Op::kAttentionStep ? 4.0 : 10.0) * kHeads * kE;
       EXPECT_DOUBLE_EQ(whole, 2 * per_pair * kRow * (kRow + 1) / 2);
     }
@@ -133,7 +134,7 @@ TEST(Ring, ShiftsRunBesideTheKernelOfTheirStep) {
   const Graph graph = Lowered(AttentionOf(3, 0));
   const auto& nodes = graph.nodes();
   for (const Node* node : NodesOf(graph, Op::kShift)) EXPECT_TRUE(node->attributes.Flag("background"));
-  // What a step's kernel does not read is on its way while it runs.
+  // Shifts in flight during a step's kernel must not touch its operands.
   for (size_t i = 0; i < nodes.size(); ++i) {
     if (nodes[i].op != Op::kAttentionStep && nodes[i].op != Op::kAttentionStepBackward) continue;
     const bool last = nodes[i].attributes.Int("origin") == 1;
@@ -144,7 +145,7 @@ TEST(Ring, ShiftsRunBesideTheKernelOfTheirStep) {
   for (const Node* node : NodesOf(plain, Op::kShift)) EXPECT_FALSE(node->attributes.Flag("background"));
 }
 
-// However many ranks there are: keys and values of two of them, and twice their gradients' sums, live at once.
+// With any number of ranks, keys and values of two ranks, and two sets of sums of their gradients, are alive at once.
 TEST(Ring, TakesTheMemoryOfTwoRanksKeys) {
   std::vector<int64_t> bytes;
   for (const int64_t ranks : {3, 4, 6}) {

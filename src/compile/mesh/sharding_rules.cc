@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::string_view kAxisWords[] = {"fsdp", "tp", "kv", "dp", "cp", "depth", "row"};
 
-// One word of a spec as axes: "tp" and "kv" are names for what tensor parallelism is made of.
+// Parses one word of a spec into axes: "tp" and "kv" stand for the axes of tensor parallelism.
 Result<std::vector<Axis>> AxesOf(std::string_view word) {
   if (word == "tp") return std::vector<Axis>{Axis::kTp, Axis::kCopy};
   if (word == "kv") return std::vector<Axis>{Axis::kTp};
@@ -22,11 +22,12 @@ Result<std::vector<Axis>> AxesOf(std::string_view word) {
   }
   const auto nearest = std::min_element(std::begin(kAxisWords), std::end(kAxisWords),
                                         [&](auto a, auto b) { return EditDistance(word, a) < EditDistance(word, b); });
-  return InvalidArgument(fmt::format("'{}' is no axis that weights are split over; the nearest is '{}', all are {}",
-                                     word, *nearest, fmt::join(kAxisWords, ", ")));
+  return InvalidArgument(
+      fmt::format("'{}' is not an axis that weights can be split over; the closest is '{}', the axes are {}", word,
+                  *nearest, fmt::join(kAxisWords, ", ")));
 }
 
-// Cuts `text` at `separator`; "" has one part.
+// Splits `text` at `separator`; "" has one part.
 std::vector<std::string_view> Cut(std::string_view text, char separator) {
   std::vector<std::string_view> parts;
   for (;;) {
@@ -44,7 +45,7 @@ std::string ExampleSpec(int rank) {
   return text;
 }
 
-// The axes of each dim, whatever their sizes; "replicate" has no dims.
+// The axes of each dim, including axes of one rank; "replicate" has no dims.
 Result<std::vector<std::vector<Axis>>> ParseSpec(const std::string& spec) {
   std::vector<std::vector<Axis>> axes_of_dims;
   if (spec == "replicate") return axes_of_dims;
@@ -64,7 +65,7 @@ Result<std::vector<std::vector<Axis>>> ParseSpec(const std::string& spec) {
   return axes_of_dims;
 }
 
-// `spec`, of at least one dim, for a tensor. Axes of one rank vanish.
+// Applies `spec`, of at least one dim, to a tensor. Axes of one rank are dropped.
 Result<Sharding> Apply(std::span<const std::vector<Axis>> spec, const Mesh& mesh, const Value& v) {
   const int rank = v.type.shape.rank();
   if (static_cast<int>(spec.size()) != rank) {
@@ -85,7 +86,7 @@ Result<Sharding> Apply(std::span<const std::vector<Axis>> spec, const Mesh& mesh
 std::optional<std::string> SpecOfLabels(const DimLabels& labels, ResidualSplit residual) {
   if (labels.empty()) return std::nullopt;
   const int rank = labels.rank(), out = std::max(rank - 2, 0);
-  // In 2-D modes a product's out dim, or its bias; in 1-D any dim.
+  // The axis for a product's out dim, or its bias, in 2-D modes; for any dim in 1-D.
   const auto cut_out = [](DimLabel label) {
     return label == DimLabel::kRank || label == DimLabel::kNorm ? "" : label == DimLabel::kKvHeads ? "kv" : "tp";
   };
@@ -130,7 +131,7 @@ std::vector<std::string> IdleRules(std::span<const ShardingRule> rules, const Sh
   std::vector<std::string> idle;
   for (size_t r = 0; r < rules.size(); ++r) {
     if (decides[r]) continue;
-    idle.push_back(NameOfRule(rules, r) + " decides nothing: no tensor that is left to it has that in its name");
+    idle.push_back(NameOfRule(rules, r) + " has no effect: no tensor matches it, except those of earlier rules");
   }
   return idle;
 }

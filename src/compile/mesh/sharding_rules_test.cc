@@ -36,7 +36,7 @@ std::string ErrorOf(std::vector<ShardingRule> rules) {
   return sharded.ok() ? "" : sharded.status().message();
 }
 
-TEST(ShardingRules, TheFirstWhosePatternIsFoundDecides) {
+TEST(ShardingRules, TheFirstMatchingPatternDecides) {
   const std::vector<ShardingRule> rules = {{"^a", "tp,fsdp"}, {"weight", "fsdp,tp"}, {".", "replicate"}};
   EXPECT_EQ(ShardingOf("a.weight", rules), "tp,fsdp");
   EXPECT_EQ(ShardingOf("b.bias", rules), "-");
@@ -45,17 +45,17 @@ TEST(ShardingRules, TheFirstWhosePatternIsFoundDecides) {
   EXPECT_EQ(sharded->rule_of.at("b.bias"), 2u);
 }
 
-TEST(ShardingRules, ASpecNamesForEachDimItsAxesFromTheOutside) {
+TEST(ShardingRules, ASpecListsTheAxesOfEachDimOutermostFirst) {
   const auto of = [](const char* spec) { return ShardingOf("a.weight", {{"weight", spec}, {".", "replicate"}}); };
   EXPECT_EQ(of("fsdp+tp,-"), "fsdp+tp,-");
   EXPECT_EQ(of("tp+fsdp,-"), "tp+fsdp,-");
   EXPECT_EQ(of("-,tp"), "-,tp");
   EXPECT_EQ(of("kv,fsdp"), "tp,fsdp");
   EXPECT_EQ(of("replicate"), "-,-");
-  EXPECT_EQ(of("dp+fsdp,-"), "fsdp,-") << "axes of one rank vanish";
+  EXPECT_EQ(of("dp+fsdp,-"), "fsdp,-") << "axes of one rank are ignored";
 }
 
-TEST(ShardingRules, WhatTheUserLeavesIsDecidedByTheLabelsOfItsDims) {
+TEST(ShardingRules, LabelsDecideForTensorsWithoutUserRules) {
   using enum DimLabel;
   const auto spec = [](DimLabels labels) { return SpecOfLabels(labels, ResidualSplit::kTokens).value_or("none"); };
   EXPECT_EQ(spec({kHeads, kHidden}), "tp+fsdp+cp,-");
@@ -63,7 +63,7 @@ TEST(ShardingRules, WhatTheUserLeavesIsDecidedByTheLabelsOfItsDims) {
   EXPECT_EQ(spec({kHidden, kFfn}), "fsdp+cp,tp");
   EXPECT_EQ(spec({kVocab, kHidden}), "tp+fsdp+cp,-");
   EXPECT_EQ(spec({kFfn, kRank}), "tp+fsdp+cp,-") << "LoRA's B";
-  EXPECT_EQ(spec({kRank, kFfn}), "fsdp+cp,tp") << "A of what comes in in parts";
+  EXPECT_EQ(spec({kRank, kFfn}), "fsdp+cp,tp") << "LoRA's A of a split input";
   EXPECT_EQ(spec({kNorm}), "fsdp+cp");
   EXPECT_EQ(spec({kKvHeads}), "kv+fsdp+cp") << "a bias";
   EXPECT_EQ(spec({kExperts, kFfn, kHidden}), "fsdp+cp,tp,-");
@@ -94,18 +94,18 @@ TEST(ShardingRules, ErrorsNameTheRuleByItsNumberAndText) {
   const auto error_of = [](const char* spec) { return ErrorOf({{"zzz", "-"}, {"weight", spec}, {".", "-"}}); };
   const std::string rule = "placement rule 2 ['weight', '";
   EXPECT_HAS(error_of("fsdb,-"),
-             rule + "fsdb,-']: 'fsdb' is no axis that weights are split over; the nearest is 'fsdp'");
-  EXPECT_HAS(error_of("dept,-"), "the nearest is 'depth'");
-  EXPECT_HAS(error_of("pp,-"), "'pp' is no axis");
+             rule + "fsdb,-']: 'fsdb' is not an axis that weights can be split over; the closest is 'fsdp'");
+  EXPECT_HAS(error_of("dept,-"), "the closest is 'depth'");
+  EXPECT_HAS(error_of("pp,-"), "'pp' is not an axis");
   EXPECT_HAS(error_of("fsdp,fsdp"), rule + "fsdp,fsdp']: the spec names fsdp twice");
   EXPECT_HAS(error_of("tp,kv"), "the spec names tp twice");
   EXPECT_HAS(error_of("fsdp"),
              rule + "fsdp']: the spec has 1 dim, but a.weight is f32[8, 6]: write 2, such as 'fsdp,-'");
   EXPECT_HAS(error_of("-,-,-"), "the spec has 3 dims");
   EXPECT_HAS(error_of(""), rule);
-  EXPECT_HAS(error_of("fsdp+,-"), "'' is no axis");
+  EXPECT_HAS(error_of("fsdp+,-"), "'' is not an axis");
   EXPECT_HAS(ErrorOf({{"weight", "-,-"}, {"matches nothing", "fsdb,-"}}),
-             "placement rule 2 ['matches nothing', 'fsdb,-']: 'fsdb' is no axis");
+             "placement rule 2 ['matches nothing', 'fsdb,-']: 'fsdb' is not an axis");
   EXPECT_HAS(ErrorOf({{"(", "-"}}), "placement rule 1 ['(', '-']");
 }
 
@@ -117,7 +117,7 @@ TEST(ShardingRules, ATensorThatNoneMatchesIsAnErrorUnlessItHasOneElement) {
 }
 
 // x w^T with w split along its input dim, which x is not.
-TEST(ShardingRules, WhatCannotBeComputedNamesTheRulesOfTheUser) {
+TEST(ShardingRules, ErrorsOfPartitionNameTheUsersRules) {
   Graph graph;
   GraphBuilder build(&graph);
   const ValueId token = build.TokenInput("token", DType::kI32, 8);

@@ -16,15 +16,16 @@ namespace {
 
 // One collective of one rank.
 struct Meeting {
-  const std::vector<int>* group;  // its ranks, ascending
-  std::string what;               // the same on all of them, and the lane that they meet in
-  std::vector<int64_t> parts;     // rows of each tensor that this rank gives or gets; of all ranks they make the whole
+  const std::vector<int>* group;  // ranks, ascending
+  std::string what;               // description with its lane; must be the same on all of them
+  std::vector<int64_t>
+      parts;  // per tensor: rows that this rank contributes or receives; those of all ranks make up the whole
   std::vector<int64_t> wholes;
   const Segment* segment;
   int block, micro_batch;
 };
 
-// The transfers of a rank with others: by peer, in order. What the two ends must say alike of each.
+// The transfers of a rank, by peer, in order. Each text must be the same at both ends.
 struct Transfers {
   std::map<int, std::vector<std::string>> sent, received;
 };
@@ -84,19 +85,19 @@ class Itinerary {
   const Meeting& next() const { return meetings_[at_]; }
   void Advance() { ++at_; }
   std::string Where() const {
-    if (done()) return fmt::format("rank {} has ended", rank_);
+    if (done()) return fmt::format("rank {} has finished", rank_);
     const Meeting& m = next();
-    return fmt::format("rank {} comes to {} ({}, {}, micro-batch {})", rank_, m.what, m.segment->name,
+    return fmt::format("rank {} reaches {} ({}, {}, micro-batch {})", rank_, m.what, m.segment->name,
                        NameOfBlock(m.block), m.micro_batch);
   }
 
  private:
-  // A broadcast is no meeting: it copies what each rank has. Transfers have two ends: CheckTransfers.
+  // A broadcast is no meeting: each rank copies its own value. CheckTransfers handles transfers.
   static bool Meets(const Instruction& i) {
     if (IsCollective(i.op)) return !IsTransfer(i.op) && i.op != Op::kBroadcast;
     return ExchangesInside(i.op) && i.attributes.Has("axes");
   }
-  // Of an op of a kernel: whether it has outputs that the ranks of a group add up among themselves.
+  // Whether the kernel of an op itself sums outputs over the ranks of a group.
   static bool ExchangesInside(Op op) {
     const FlowRule* const flow = RuleOf(op).flow;
     return flow != nullptr &&
@@ -149,7 +150,7 @@ class Walk {
     for (size_t r = 0; r < ranks.size(); ++r) at_.emplace_back(mesh, static_cast<int>(r), *ranks[r]);
   }
 
-  // Lets every group meet that is complete, until all ranks have ended or none can go on.
+  // Completes every meeting that all ranks of the group have reached, until all ranks have ended or none can continue.
   Status Run() {
     for (bool moved = true; moved;) {
       moved = false;

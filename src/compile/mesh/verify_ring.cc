@@ -8,8 +8,8 @@
 namespace temper {
 namespace {
 
-// Of a value on rank r: it belongs to what rank r - away has, and is made of the keys (or, of a gradient of keys, of
-// the queries) of `seen` ranks of `of`. A value that is in no ring has away = seen = 0.
+// State of a value on rank r: it belongs to the data of rank r - away, and contains terms of the keys (or, for a
+// gradient of keys, of the queries) of `seen` out of `of` ranks. A value outside all rings has away = seen = 0.
 struct Travelled {
   int64_t away = 0, seen = 0, of = 0;
 };
@@ -52,7 +52,7 @@ class RingVerifier {
 
   Status Shift() {
     if (const std::string& axes = node_->attributes.String("axes"); axes != AxisSet(Axis::kCp).ToString()) {
-      return Refuse(fmt::format("it shifts over {}, where no rows are dealt", axes));
+      return Refuse(fmt::format("it shifts over {}, along which rows are not split", axes));
     }
     const int64_t ranks = node_->attributes.Int("ranks");
     for (size_t i = 0; i < node_->inputs.size(); ++i) {
@@ -64,14 +64,14 @@ class RingVerifier {
     return OkStatus();
   }
 
-  // A step whose keys are inputs `keys` and `keys` + 1, and whose sums so far begin at input `sums`.
+  // Checks a step whose keys are inputs `keys` and `keys` + 1, and whose running sums begin at input `sums`.
   Status Step(size_t keys, size_t sums) {
     const Attributes& a = node_->attributes;
     const int64_t ranks = a.Int("ranks"), away = (a.Int("index") - a.Int("origin") + ranks) % ranks;
     for (const size_t k : {keys, keys + 1}) {
       if (In(k).away == away) continue;
-      return Refuse(fmt::format("it takes {} for that of the {}-th rank before this one, but it is of the {}-th",
-                                Name(k), away, In(k).away));
+      return Refuse(fmt::format("it expects {} of the {}-th rank before this one, but it is of the {}-th", Name(k),
+                                away, In(k).away));
     }
     const bool acc = a.Flag("acc");
     for (size_t i = 0; i < node_->inputs.size(); ++i) {
@@ -111,7 +111,7 @@ class RingVerifier {
     if (t.away != 0) {
       return Refuse(fmt::format("{} belongs to the {}-th rank before this one", Name(i), t.away));
     }
-    return Refuse(fmt::format("{} is made of what {} of {} ranks have", Name(i), t.seen, t.of));
+    return Refuse(fmt::format("{} contains the terms of {} of {} ranks", Name(i), t.seen, t.of));
   }
 
   const Graph& graph_;

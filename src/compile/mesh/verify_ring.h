@@ -1,7 +1,7 @@
-// verify_ring: proves that the steps of every ring of attention (compile/mesh/ring.h) are whole: each step's keys are
-// those of the rank that it takes them for, sums over keys have seen those of all ranks, and gradients of keys, to
-// which every rank has added its share, are back on the rank that has the keys, before anything else uses them.
-// Shardings (compile/mesh/verify_sharding.h) do not tell one rank's part from another's.
+// verify_ring: proves that every ring of attention (compile/mesh/ring.h) is complete: each step's keys are those of the
+// rank that it expects; sums over keys cover the keys of all ranks, and gradients of keys contain every rank's term and
+// are back on the keys' rank, before anything else uses them. Shardings (compile/mesh/verify_sharding.h) do not
+// distinguish one rank's part from another's.
 #pragma once
 
 #include "graph/graph.h"

@@ -74,7 +74,7 @@ class Verifier {
                                why));
   }
 
-  // Of what the node reads, and of what it overwrites without reading it.
+  // Sets the shardings of the sources that the node reads, or overwrites without reading.
   Status LoadSources() {
     for (const ValueId id : node_->inputs) TEMPER_RETURN_IF_ERROR(LoadSource(id));
     for (const ValueId id : node_->outputs) {
@@ -92,7 +92,7 @@ class Verifier {
       case Role::kWeight:
       case Role::kAdapter:
       case Role::kOptimizerState: {
-        // States are called by their weight's name behind a colon.
+        // Names of states end in a colon and the weight's name.
         const auto it = weights_.find(v.role == Role::kOptimizerState ? v.name.substr(v.name.find(':') + 1) : v.name);
         if (it == weights_.end()) return Refuse(v.name + " has no placement");
         *slot = it->second;
@@ -124,8 +124,9 @@ class Verifier {
     }
     const bool lasts = role == Role::kWeight || role == Role::kAdapter || role == Role::kOptimizerState;
     if (lasts && root != id && !(sharding == Of(root))) {
-      return Refuse(fmt::format("it overwrites {}, which lies '{}', with what lies '{}'", graph_->value(root).name,
-                                Of(root).ToString(v.type.shape.rank()), sharding.ToString(v.type.shape.rank())));
+      return Refuse(fmt::format("it overwrites {}, which is split '{}', with a value split '{}'",
+                                graph_->value(root).name, Of(root).ToString(v.type.shape.rank()),
+                                sharding.ToString(v.type.shape.rank())));
     }
     shardings_[static_cast<size_t>(id)] = std::move(sharding);
     return OkStatus();
@@ -135,10 +136,10 @@ class Verifier {
 
   struct Letter {
     char name;
-    const std::vector<Axis>* axes;  // of the sharding of the operand `from`
+    const std::vector<Axis>* axes;  // in the sharding of the operand `from`
     std::string_view from;
   };
-  // One product of an output: what its letters are split over, and what it is a term of a sum over.
+  // One product of an output: the axes that its letters are split over, and those over which it is a term of a sum.
   struct Product {
     std::vector<Letter> letters;
     AxisSet partial;
@@ -159,7 +160,7 @@ class Verifier {
 
   Status Compute(std::vector<Sharding>* outputs) {
     const FlowRule* const rule = FlowOf(*node_);
-    if (rule == nullptr) return Refuse("nothing is known of how placements pass through it");
+    if (rule == nullptr) return Refuse("it has no flow rule");
     if (rule->of_whole) {
       for (size_t i = 0; i < node_->inputs.size(); ++i) {
         if (OfInput(i).partial.empty() && OfInput(i).split().empty()) continue;
@@ -171,10 +172,10 @@ class Verifier {
     for (size_t i = 0; i < node_->inputs.size(); ++i) {
       if (const AxisSet over = OfInput(i).split() & rule->together; !over.empty()) {
         return Refuse(
-            fmt::format("{} is split over {}, so that it sees a part of the whole only", Name(i), over.ToString()));
+            fmt::format("{} is split over {}, so it sees only a part of the whole", Name(i), over.ToString()));
       }
     }
-    // Inputs of the node that the rule's operands are: -1 for those that are not there.
+    // The node's input for each operand of the rule; -1: absent.
     std::array<int, 16> input_of;
     int next = 0;
     for (size_t i = 0; i < rule->in.size(); ++i) {
@@ -200,7 +201,7 @@ class Verifier {
     return cut ? InOrder(node_->attributes.String(rule.part_axes)) : std::vector<Axis>();
   }
 
-  // What the op takes its rank's part for is what its operands are.
+  // Checks that the op's attributes describe its operands' sharding.
   Status CheckPart(const FlowRule& rule, const std::array<int, 16>& input_of) const {
     if (rule.part_axes == nullptr) return OkStatus();
     const AxisSet said = SetOf(PartAxes(rule));
@@ -209,7 +210,7 @@ class Verifier {
       const auto input = static_cast<size_t>(input_of[i]);
       for (int d = 0; d < RankOf(input); ++d) {
         if (LetterOf(rule.in[i].dims, RankOf(input), d) != rule.part || OfInput(input).split(d) == said) continue;
-        return Refuse(fmt::format("{} is split over '{}', but its ranks take it for split over '{}'", Name(input),
+        return Refuse(fmt::format("{} is split over '{}', but the op assumes a split over '{}'", Name(input),
                                   OfInput(input).split(d).ToString(), said.ToString()));
       }
     }
@@ -224,7 +225,7 @@ class Verifier {
     for (const uint16_t factors : out.products) {
       Product product;
       TEMPER_RETURN_IF_ERROR(Multiply(rule, factors, input_of, &product));
-      if (product.from.empty()) continue;  // none of its operands is there
+      if (product.from.empty()) continue;  // all of its operands are absent
       AxisSet partial = product.partial;
       for (const Letter& letter : product.letters) {
         const bool in_output = std::string_view(out.dims).find(letter.name) != std::string_view::npos;
@@ -320,8 +321,8 @@ class Verifier {
     if (!parsed.ok()) return Refuse(parsed.status().message());
     const AxisSet group = *parsed;
     if (a.Int("ranks") != mesh_.size(group)) {
-      return Refuse(fmt::format("it is meant for {} ranks, of which {} has {}", a.Int("ranks"), group.ToString(),
-                                mesh_.size(group)));
+      return Refuse(
+          fmt::format("it is for {} ranks, but {} has {}", a.Int("ranks"), group.ToString(), mesh_.size(group)));
     }
     const size_t n = node_->outputs.size();
     for (size_t i = 0; i < n; ++i) {
@@ -329,13 +330,13 @@ class Verifier {
       if (node_->op == Op::kAllGather) {
         TEMPER_RETURN_IF_ERROR(Gather(i, group, &p));
       } else if (node_->op == Op::kShift) {
-        // The parts change places; whose part is where: compile/mesh/verify_ring.h.
+        // The parts move between ranks; compile/mesh/verify_ring.h checks whose part is where.
       } else if (node_->op == Op::kBroadcast) {
         if (!((p.partial | p.split()) & group).empty()) {
           return Refuse(fmt::format("{} is not the same along {}", Name(i), group.ToString()));
         }
       } else if (node_->op != Op::kReduceScatter && node_->op != Op::kAllReduce) {
-        return Refuse("it is not known how its outputs lie");
+        return Refuse("the sharding of its outputs is unknown");
       } else {
         if (!p.partial.HasAll(group)) {
           return Refuse(fmt::format("it adds up {} over {}, where it is no term of a sum{}", Name(i), group.ToString(),
@@ -346,7 +347,7 @@ class Verifier {
           auto& axes = p.dims[static_cast<size_t>(a.Int("dim"))];
           for (const Axis axis : group.axes()) axes.push_back(axis);
           if (a.Flag("acc") && !(OfInput(n + i) == p)) {
-            return Refuse(fmt::format("it adds {}, which lies '{}', to a part that lies '{}'", Name(n + i),
+            return Refuse(fmt::format("it adds {}, which is split '{}', to a part split '{}'", Name(n + i),
                                       OfInput(n + i).ToString(RankOf(i)), p.ToString(RankOf(i))));
           }
         }
@@ -356,7 +357,7 @@ class Verifier {
     return OkStatus();
   }
 
-  // Parts stand side by side in the order of the group's ranks, which is the mesh's.
+  // Parts are concatenated in the order of the group's ranks, which is the mesh's.
   Status Gather(size_t input, AxisSet group, Sharding* p) const {
     auto& axes = p->dims[static_cast<size_t>(node_->attributes.Int("dim"))];
     const std::vector<Axis> inner = group.axes();
@@ -370,7 +371,7 @@ class Verifier {
 
   const Mesh& mesh_;
   const std::map<std::string, Sharding>& weights_;
-  // By name, of which several stages may have one: as the graphs before left them, and as this one does.
+  // By name, which several stages may share: as the earlier graphs left them, and as this one does.
   std::map<std::string, Sharding> given_, gradients_;
   const Graph* graph_ = nullptr;
   const Node* node_ = nullptr;

@@ -13,13 +13,13 @@
 namespace temper {
 namespace {
 
-// The ends have embedding and head to do; a chunk in between would have nothing.
+// The first and last chunk have the embedding and the head; a chunk in between needs at least one block.
 int FewestBlocks(int chunk, int chunks) {
   return chunk == 0 || chunk + 1 == chunks ? 0 : 1;
 }
 
-// Numbers of blocks per chunk such that the largest cost of a chunk is as small as can be, and with that the sum of
-// squares, which makes the others even. O(chunks x blocks^2).
+// Numbers of blocks per chunk that minimize the largest cost of a chunk, and then the sum of squares, which evens out
+// the others. O(chunks x blocks^2).
 std::vector<int> Balanced(const BlockCosts& costs, int chunks) {
   const int blocks = static_cast<int>(costs.blocks.size());
   std::vector<double> sum_to = {0};
@@ -27,7 +27,7 @@ std::vector<int> Balanced(const BlockCosts& costs, int chunks) {
   using Score = std::pair<double, double>;  // largest cost, sum of squares
   struct Best {
     Score score;
-    int blocks = -1;  // of the last chunk; -1: cannot be
+    int blocks = -1;  // of the last chunk; -1: impossible
   };
   // best[c][b]: the first c chunks have the first b blocks.
   std::vector<std::vector<Best>> best(static_cast<size_t>(chunks) + 1,

@@ -1,5 +1,5 @@
-// pipeline_balance: which blocks each chunk of a pipeline gets. The slowest chunk sets the pace of all, and the last
-// has the head and its loss beside its blocks: where the vocabulary is large that is the work of several blocks.
+// balance: assigns blocks to the chunks of a pipeline. The slowest chunk sets the pace of all, and the last chunk also
+// computes the head and the loss: with a large vocabulary, as much work as several blocks.
 #pragma once
 
 #include <vector>
@@ -9,18 +9,18 @@
 
 namespace temper {
 
-// What a micro-batch costs, forward and backward, by where it is spent.
+// Cost of a micro-batch, forward and backward, by block.
 struct BlockCosts {
-  double before = 0, after = 0;  // what stands before and after the blocks
+  double before = 0, after = 0;  // outside the blocks
   std::vector<double> blocks;
 };
 
-// In FLOPs. REQUIRES: the forward graph of one rank of unlimited memory, so that all ranks find the same.
+// In FLOPs. REQUIRES: the forward graph of one rank of unlimited memory, so that all ranks get the same costs.
 BlockCosts CostsOfBlocks(const Graph& forward);
 
-// The chunk of each block: `layers` says how many blocks each chunk has; where it is empty they are dealt so that the
-// chunk with the most work has as little as can be. Errors: more chunks than blocks, layers that do not add up, a chunk
-// between two others without a block; with what would work.
+// The chunk of each block. `layers`: the number of blocks of each chunk; if empty,
+// the largest work of a chunk is minimized. Errors: more chunks than blocks, layers
+// that do not add up, an inner chunk without a block; with numbers that would work.
 Result<std::vector<int>> ChunkOfBlocks(const BlockCosts& costs, int chunks, const std::vector<int>& layers);
 
 }  // namespace temper

@@ -34,20 +34,20 @@ double Worst(const BlockCosts& costs, const std::vector<int>& counts) {
   return worst;
 }
 
-TEST(ChunkOfBlocks, BlocksOfEqualCostAreDealtEvenly) {
+TEST(ChunkOfBlocks, BlocksOfEqualCostAreSplitEvenly) {
   EXPECT_EQ(Counts(Alike(5), 2), (std::vector<int>{2, 3}));
   EXPECT_EQ(Counts(Alike(8), 4), (std::vector<int>{2, 2, 2, 2}));
 }
 
-TEST(ChunkOfBlocks, TheHeadCountsAsTheBlocksThatItCosts) {
+TEST(ChunkOfBlocks, TheHeadCountsByItsCost) {
   EXPECT_EQ(Counts(Alike(8, 0, 2), 2), (std::vector<int>{5, 3}));
   EXPECT_EQ(Counts(Alike(10, 0, 2), 4), (std::vector<int>{3, 3, 3, 1}));
   EXPECT_EQ(Counts(Alike(4, 0, 9), 2), (std::vector<int>{4, 0})) << "a head that costs more than all blocks";
-  EXPECT_EQ(Counts(Alike(8, 2, 0), 2), (std::vector<int>{3, 5})) << "and what stands before them";
+  EXPECT_EQ(Counts(Alike(8, 2, 0), 2), (std::vector<int>{3, 5})) << "so do the nodes before the blocks";
 }
 
-// Against every way there is.
-TEST(ChunkOfBlocks, NoOtherDealHasALessExpensiveWorstChunk) {
+// Compared with all possible ways.
+TEST(ChunkOfBlocks, NoOtherSplitHasACheaperWorstChunk) {
   for (const int chunks : {2, 3, 4}) {
     for (int seed = 0; seed < 20; ++seed) {
       BlockCosts costs = Alike(7, seed % 3, seed % 5);
@@ -68,7 +68,7 @@ TEST(ChunkOfBlocks, NoOtherDealHasALessExpensiveWorstChunk) {
   }
 }
 
-TEST(ChunkOfBlocks, IsAsAskedForAndSaysWhatDoesNotFit) {
+TEST(ChunkOfBlocks, FollowsLayersAndRefusesThoseThatDoNotFit) {
   EXPECT_EQ(Counts(Alike(5, 0, 3), 2, {4, 1}), (std::vector<int>{4, 1}));
   EXPECT_EQ(Counts(Alike(3), 3, {0, 3, 0}), (std::vector<int>{0, 3, 0})) << "the ends have table and head";
   const auto error = [](int blocks, int chunks, std::vector<int> layers) {
@@ -84,7 +84,7 @@ TEST(ChunkOfBlocks, IsAsAskedForAndSaysWhatDoesNotFit) {
 }
 
 // Two blocks of one product of 8 x 8 on 4 tokens, and a head of 8 x 24 with its loss.
-TEST(CostsOfBlocks, CountsWhatEachBlockAndTheHeadCompute) {
+TEST(CostsOfBlocks, CountsTheWorkOfEachBlockAndTheHead) {
   Graph graph;
   GraphBuilder build(&graph);
   ValueId x = build.Source("x", {DType::kF32, {4, 8}}, Role::kInput);
@@ -103,7 +103,7 @@ TEST(CostsOfBlocks, CountsWhatEachBlockAndTheHeadCompute) {
   ASSERT_EQ(costs.blocks.size(), 2u);
   EXPECT_EQ(costs.before, 0);
   EXPECT_EQ(costs.blocks[1], 3 * 2 * 4 * 8 * 8);
-  EXPECT_EQ(costs.blocks[0], 2 * 2 * 4 * 8 * 8) << "nothing asks for the gradient of an input";
+  EXPECT_EQ(costs.blocks[0], 2 * 2 * 4 * 8 * 8) << "the gradient of an input is not needed";
   EXPECT_GE(costs.after, 3 * 2 * 4 * 8 * 24);
 }
 

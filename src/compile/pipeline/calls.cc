@@ -9,7 +9,7 @@
 namespace temper {
 namespace {
 
-// `slack`: tasks for which a slot that is done with is left alone, because what lies in it may still be on its way.
+// `slack`: number of tasks before a released slot is reused, because a transfer may still read it.
 StageCalls CallsWithSlack(const PipelineSchedule& s, const SimulatedPipeline& simulated, int stage, size_t slack) {
   const auto& tasks = s.tasks[static_cast<size_t>(stage)];
   const auto find = [&](Work work, int chunk, int m) {
@@ -17,11 +17,11 @@ StageCalls CallsWithSlack(const PipelineSchedule& s, const SimulatedPipeline& si
     TEMPER_CHECK(it != tasks.end()) << "not this stage's";
     return static_cast<int>(it - tasks.begin());
   };
-  // Received values are asked for one task before they are needed, or earlier where another that comes later is: both
-  // ends of all transfers keep one order.
+  // A receive is issued one task before its value is needed, or earlier if a later transfer is: both ends of all
+  // transfers keep one order.
   struct Receive {
     PipelineCall call;
-    int before;  // the task that it stands before
+    int before;  // the task that it precedes
   };
   std::vector<Receive> receives;
   for (const PipelineTransfer& t : simulated.transfers) {
@@ -78,10 +78,10 @@ StageCalls CallsWithSlack(const PipelineSchedule& s, const SimulatedPipeline& si
   return result;
 }
 
-// Runs the calls of all stages against each other, each with a thread that computes, one that sends and one that
-// receives. A transfer takes place when it is next at both ends; a part waits for what it receives; and whoever takes a
-// slot waits for what its last owner sends, which may lie there. Nobody has a choice, so whether all come to the end
-// does not depend on how fast they are.
+// Simulates the calls of all stages together, each with a thread that computes, one that sends
+// and one that receives. A transfer takes place when it is next at both ends; a part waits for
+// its receives; and taking a slot waits for the sends of its last owner, which may read the
+// slot. No step involves a choice, so whether all stages finish does not depend on their speed.
 class StagesTogether {
  public:
   StagesTogether(const PipelineSchedule& schedule, const SimulatedPipeline& simulated,
@@ -109,12 +109,12 @@ class StagesTogether {
     size_t at = 0;                                 // the next call
     std::vector<Key> sends, receives;              // issued
     size_t sent = 0, received = 0;                 // of these: done
-    std::map<std::array<int, 3>, int> slot_owner;  // by chunk, kind and slot: the micro-batch that had it last
+    std::map<std::array<int, 3>, int> slot_owner;  // by chunk, kind and slot: the last micro-batch that used it
   };
 
   bool Done(const Key& transfer) const { return !known_.contains(transfer) || done_.contains(transfer); }
 
-  // Whether what the slot's last owner sends has arrived; then it has a new owner.
+  // Whether all sends of the slot's last owner have arrived; if so, gives it a new owner.
   bool TakeSlot(Stage* stage, const PipelineCall& call, SlotKind kind) {
     const auto k = static_cast<int>(kind);
     const std::array<int, 3> slot = {call.chunk, k, call.slots[static_cast<size_t>(k)]};
@@ -128,7 +128,7 @@ class StagesTogether {
     return true;
   }
 
-  // The next call of the stage, if it need not wait.
+  // Runs the next call of the stage, if it need not wait.
   bool Compute(size_t index) {
     Stage& stage = stages_[index];
     if (stage.at == calls_[index].calls.size()) return false;
@@ -162,7 +162,7 @@ class StagesTogether {
     return true;
   }
 
-  // What the stage has to send next, if it is what the other end is to receive next.
+  // Completes the stage's next send, if the other end expects it next.
   bool Transfer(size_t index) {
     Stage& from = stages_[index];
     if (from.sent == from.sends.size()) return false;
@@ -183,7 +183,7 @@ class StagesTogether {
 
 }  // namespace
 
-// With no more slots than all stages need to come to the end.
+// Uses the fewest slots with which all stages finish.
 StageCalls CallsOfStage(const PipelineSchedule& schedule, const SimulatedPipeline& simulated, int stage) {
   for (size_t slack = 0;; ++slack) {
     std::vector<StageCalls> all;

@@ -1,5 +1,5 @@
-// pipeline_calls: one stage's program of a schedule (pipeline_schedule.h): which parts it calls in which order, and
-// which slots of memory each micro-batch in flight has.
+// calls: one stage's calls in a schedule (compile/pipeline/schedule.h): the order of its parts, and the memory slots of
+// each micro-batch in flight.
 #pragma once
 
 #include <array>
@@ -10,11 +10,11 @@
 
 namespace temper {
 
-// What a stage's program runs of a chunk: transfers are parts of their own, because they begin before the work does.
+// The parts of a chunk. Transfers are separate parts, because they begin before the work does.
 enum class PartKind : uint8_t { kReceiveForward, kForward, kReceiveBackward, kBackward, kWeights };
 inline constexpr int kNumPartKinds = 5;
 
-// What of a chunk must live from one part to another has one slot of memory per micro-batch in flight, of three kinds.
+// Values of a chunk that live from one part to another are in slots, one per micro-batch in flight, of three kinds.
 enum class SlotKind : uint8_t { kReceivedForward, kKept, kReceivedBackward };
 inline constexpr int kNumSlotKinds = 3;
 using Slots = std::array<int, kNumSlotKinds>;
@@ -22,13 +22,13 @@ using Slots = std::array<int, kNumSlotKinds>;
 struct PipelineCall {
   PartKind part = PartKind::kForward;
   int chunk = 0, micro_batch = 0;
-  Slots slots = {};  // those that do not exist yet are 0
+  Slots slots = {};  // 0: not allocated yet
 };
 
-// One stage's program: its tasks in order, and before them, one task early, the receives.
+// One stage's calls: its tasks in order, with each receive one task early.
 struct StageCalls {
   std::vector<PipelineCall> calls;
-  std::vector<Slots> slots;  // per chunk of the pipeline: how many there are; 0 of those that lie elsewhere
+  std::vector<Slots> slots;  // per chunk of the pipeline: number of slots; 0 for chunks of other stages
 };
 StageCalls CallsOfStage(const PipelineSchedule& schedule, const SimulatedPipeline& simulated, int stage);
 

@@ -36,10 +36,10 @@ class Cutter {
   using Nodes = std::vector<Node>;
   struct Chunk {
     Nodes parts[kNumPartKinds];
-    Nodes before;                       // of its forward: what follows from inputs alone
-    std::map<ValueId, ValueId> values;  // activations of the whole graph: those of this stage's
+    Nodes before;                       // of its forward: nodes that depend only on inputs
+    std::map<ValueId, ValueId> values;  // activations of the whole graph -> of this stage's graph
   };
-  // What chunk `to` needs of another. Numbered in the order of their makers.
+  // A value that chunk `to` needs from another one. Numbered in the order of the makers.
   struct Crossing {
     ValueId id;
     int to;
@@ -52,7 +52,7 @@ class Cutter {
     return chunks_[static_cast<size_t>(chunk)].parts[static_cast<size_t>(kind)];
   }
 
-  // Values that follow from inputs and constants alone are made wherever they are used.
+  // Values that depend only on inputs and constants are made wherever they are used.
   void FindMakers() {
     maker_.assign(static_cast<size_t>(graph_.num_values()), -1);
     everywhere_.assign(graph_.nodes().size(), false);
@@ -97,7 +97,7 @@ class Cutter {
     return OkStatus();
   }
 
-  // Nodes that give nothing but gradients of weights, and those whose results only a collective among these adds up.
+  // Marks nodes that only make gradients of weights, and nodes whose results only a collective among these sums.
   void MarkWeightNodes() {
     const auto& nodes = graph_.nodes();
     std::vector<std::vector<size_t>> users(static_cast<size_t>(graph_.num_values()));
@@ -116,7 +116,7 @@ class Cutter {
     }
   }
 
-  // A value of the whole graph in this stage's, as `chunk` uses it.
+  // This stage's value for value `id` of the whole graph, as used by `chunk`.
   ValueId Take(ValueId id, int chunk) {
     const Node* maker = MakerOf(id);
     if (maker == nullptr) return Source(id);
@@ -178,7 +178,7 @@ class Cutter {
     to->push_back(std::move(own));
   }
 
-  // Node i, in its part, and what of it others need.
+  // Adds node i to its part, with the sends of its results that other chunks need.
   void Place(size_t i) {
     const Node& node = graph_.nodes()[i];
     const int chunk = ChunkOf(node);
@@ -192,7 +192,8 @@ class Cutter {
       for (const int to : {chunk + 1, chunk - 1}) {
         const auto tag = tags_.find({id, to});
         if (tag == tags_.end()) continue;
-        // What a forward makes for the backward of the chunk before (the loss's gradient) is sent when that is due.
+        // A value that a forward makes for the backward of the chunk
+        // before (the loss's gradient) is sent when that backward is due.
         const bool ahead = to > chunk;
         PartOf(chunk, ahead ? PartKind::kForward : PartKind::kBackward)
             .push_back({.op = Op::kSend,

@@ -97,7 +97,7 @@ TEST(CutPipeline, EveryNodeIsOnOneStageAndTablesAreWhereTheyAreUsed) {
             tables += n.op == Op::kRopeTable;
             if (!IsMoved(n.op)) parts.insert(std::string(ToString(n.op)) + n.attributes.ToString());
           }
-          EXPECT_EQ(tables, chunks) << "one for each run of blocks";
+          EXPECT_EQ(tables, chunks) << "one per chunk";
         }
         EXPECT_EQ(parts, whole);
       }
@@ -127,7 +127,7 @@ TEST(CutPipeline, EachSendHasItsReceiveAndNothingElseIsMoved) {
   }
 }
 
-TEST(CutPipeline, PartsBeginWithWhatIsReceivedAndSendAsSoonAsTheyCan) {
+TEST(CutPipeline, PartsReceiveFirstAndSendAsSoonAsPossible) {
   const Stages cut = Cut(Net(4), {.stages = 2});
   using Set = std::multiset<std::string>;
   EXPECT_EQ(Ops(cut.of[0], 0, PartKind::kReceiveForward), Set());
@@ -146,7 +146,7 @@ TEST(CutPipeline, PartsBeginWithWhatIsReceivedAndSendAsSoonAsTheyCan) {
   }
 }
 
-TEST(CutPipeline, GradientsOfWeightsAreAPartOfTheirOwnWhereAskedFor) {
+TEST(CutPipeline, GradientsOfWeightsCanBeASeparatePart) {
   const Stages cut = Cut(Net(4), {.stages = 2, .split_weights = true});
   for (int stage = 0; stage < 2; ++stage) {
     const PipelinedGraph& graph = cut.of[static_cast<size_t>(stage)];
@@ -157,7 +157,7 @@ TEST(CutPipeline, GradientsOfWeightsAreAPartOfTheirOwnWhereAskedFor) {
   }
 }
 
-TEST(CutPipeline, AWeightOfTwoStagesIsOneForEachThatBothDifferentiate) {
+TEST(CutPipeline, EachStageDifferentiatesItsOwnCopyOfASharedWeight) {
   const Stages cut = Cut(Net(4), {.stages = 4}, true);
   EXPECT_EQ(cut.holders, (std::map<std::string, std::vector<int>>{{"table", {0, 3}}}));
   for (const size_t stage : {0u, 3u}) {
@@ -165,7 +165,7 @@ TEST(CutPipeline, AWeightOfTwoStagesIsOneForEachThatBothDifferentiate) {
     EXPECT_NE(graph.FindSource("table"), kNoValue);
     EXPECT_NE(graph.FindSource("grad:table"), kNoValue) << "each adds up its own";
   }
-  EXPECT_EQ(cut.of[1].graph.FindSource("table"), kNoValue) << "a stage has what it uses";
+  EXPECT_EQ(cut.of[1].graph.FindSource("table"), kNoValue) << "a stage has only the weights that it uses";
   EXPECT_EQ(cut.of[1].graph.FindSource("token"), kNoValue);
 }
 

@@ -59,9 +59,9 @@ void FillInterleaved(PipelineSchedule* s) {
   }
 }
 
-// ZB-H1 of Qi et al. 2024: 1F1B in which a stage is late with the gradients of weights by as many micro-batches as
-// there are stages before it. Later stages hand their gradients back sooner for it and do the rest while they would
-// wait; no stage has more in flight than the first of 1F1B.
+// ZB-H1 of Qi et al. 2024: 1F1B in which a stage delays the gradients of weights by as many micro-batches as there are
+// stages before it. Later stages thus return their gradients sooner and use their idle time for the delayed work; no
+// stage has more in flight than the first one in 1F1B.
 void FillZeroBubble(PipelineSchedule* s) {
   for (int stage = 0; stage < s->stages; ++stage) {
     const int warmup = std::min(s->stages - 1 - stage, s->micro_batches);
@@ -90,7 +90,7 @@ double TimeOf(const PipelineTask& task, const PipelineSchedule& s, const WorkTim
   return 0;
 }
 
-// Each piece of work once, on its stage, and in the order of micro-batches.
+// Checks that each piece of work appears once, on its stage, and in the order of micro-batches.
 Status CheckTasks(const PipelineSchedule& s) {
   if (static_cast<int>(s.tasks.size()) != s.stages) return Corrupt("pipeline schedule: stages without tasks");
   const int works = s.forward_only ? 1 : s.splits_backward ? 3 : 2;
@@ -101,10 +101,10 @@ Status CheckTasks(const PipelineSchedule& s) {
       const auto wrong = [&](const char* what) {
         return Corrupt(fmt::format("pipeline schedule: stage {}: {} {}", stage, t.ToString(), what));
       };
-      if (t.chunk < 0 || t.chunk >= s.chunks() || s.StageOf(t.chunk) != stage) return wrong("is another stage's");
-      if (static_cast<int>(t.work) >= works) return wrong("is work that this schedule does not have");
+      if (t.chunk < 0 || t.chunk >= s.chunks() || s.StageOf(t.chunk) != stage) return wrong("belongs to another stage");
+      if (static_cast<int>(t.work) >= works) return wrong("is not work of this schedule");
       int& expected = next[static_cast<size_t>(t.chunk * 3) + static_cast<size_t>(t.work)];
-      if (t.micro_batch != expected) return wrong("is there twice or out of turn");
+      if (t.micro_batch != expected) return wrong("is duplicated or out of order");
       ++expected;
     }
     if (static_cast<int>(tasks.size()) != s.chunks_per_stage * s.micro_batches * works) {
@@ -162,7 +162,7 @@ PipelineSchedule MakeForwardSchedule(int stages, int chunks_per_stage, int micro
       s.tasks[static_cast<size_t>(s.StageOf(chunk))].push_back({Work::kForward, chunk, m});
     }
   }
-  // Micro-batches in turn, each chunk after the one before: a stage's own order is that of the lists.
+  // Micro-batches in order, each chunk after the previous one: a stage's order is that of the lists.
   return s;
 }
 
@@ -173,7 +173,7 @@ Result<SimulatedPipeline> SimulatePipeline(const PipelineSchedule& s, const Work
   const auto end_of = [&](Work work, int chunk, int m) -> double& {
     return end[static_cast<size_t>((static_cast<int>(work) * s.chunks() + chunk) * s.micro_batches + m)];
   };
-  // When what a task needs is there; -1: not known yet.
+  // The time at which the inputs of a task are ready; -1: not known yet.
   const auto ready = [&](const PipelineTask& t) {
     const int m = t.micro_batch, last = s.chunks() - 1;
     if (t.work == Work::kForward) return t.chunk == 0 ? 0 : end_of(Work::kForward, t.chunk - 1, m);
@@ -216,10 +216,10 @@ Result<SimulatedPipeline> SimulatePipeline(const PipelineSchedule& s, const Work
   for (size_t stage = 0; stage < stages; ++stage) {
     result.makespan = std::max(result.makespan, free[stage]);
     if (next[stage] == s.tasks[stage].size()) continue;
-    return Corrupt(fmt::format("pipeline schedule: stage {} waits for ever before {}", stage,
+    return Corrupt(fmt::format("pipeline schedule: stage {} waits forever before {}", stage,
                                s.tasks[stage][next[stage]].ToString()));
   }
-  // Stable: what ends at the same time stands in the order of a stage's own tasks.
+  // Stable: transfers of equal times stay in the order of a stage's tasks.
   std::stable_sort(made.begin(), made.end(), [](const Made& a, const Made& b) { return a.end < b.end; });
   for (const Made& m : made) result.transfers.push_back(m.transfer);
   if (result.makespan > 0) result.bubble = 1 - busy / (result.makespan * s.stages);

@@ -50,7 +50,7 @@ void ForEverySchedule(const Body& body) {
   }
 }
 
-TEST(PipelineSchedule, EveryScheduleDoesAllWorkAndNobodyWaitsForEver) {
+TEST(PipelineSchedule, EveryScheduleDoesAllWorkWithoutDeadlock) {
   ForEverySchedule([](const PipelineSchedule& s) { EXPECT_EQ(ErrorOf(s), ""); });
 }
 
@@ -79,11 +79,11 @@ TEST(PipelineSchedule, KeepsAsManyMicroBatchesAsAreInFlight) {
     EXPECT_EQ(kept(Make(PipelineKind::kGpipe, p, 1, m), stage), m);
     EXPECT_LE(kept(Make(PipelineKind::kZeroBubble, p, 1, m), stage), p) << "no more than the first stage of 1F1B";
   }
-  EXPECT_EQ(kept(Make(PipelineKind::kOneForwardOneBackward, p, 1, 2), 0), 2) << "not more than there are";
+  EXPECT_EQ(kept(Make(PipelineKind::kOneForwardOneBackward, p, 1, 2), 0), 2) << "not more than there are micro-batches";
 }
 
-// No slot is given to two micro-batches at once, and work finds the slots that its micro-batch was given before.
-TEST(PipelineSchedule, SlotsAreThoseOfOneMicroBatchAtATime) {
+// No slot belongs to two micro-batches at once, and each task uses the slots that its micro-batch took before.
+TEST(PipelineSchedule, ASlotBelongsToOneMicroBatchAtATime) {
   ForEverySchedule([](const PipelineSchedule& s) {
     const SimulatedPipeline simulated = Simulated(s);
     for (int stage = 0; stage < s.stages; ++stage) {
@@ -130,9 +130,9 @@ TEST(PipelineSchedule, SlotsAreThoseOfOneMicroBatchAtATime) {
   });
 }
 
-// Ranks as they run: receives are issued, sends are issued after the work that makes them, and a transfer takes place
-// when it is the first that both ends have left to do. Whoever is faster, all come to the end.
-TEST(PipelineSchedule, NoTransferWaitsForOneBehindIt) {
+// Simulates running ranks: receives are issued, sends are issued after the work that makes them, and a transfer takes
+// place when it is next at both ends. All ranks finish, independent of their speed.
+TEST(PipelineSchedule, NoTransferWaitsForALaterOne) {
   using Transfer = std::tuple<int, int, int>;  // from chunk, to chunk, micro-batch
   std::mt19937 random(1);
   ForEverySchedule([&](const PipelineSchedule& s) {
@@ -201,48 +201,48 @@ TEST(PipelineSchedule, TheCheckerRefusesABackwardBeforeItsForward) {
   PipelineSchedule s = Make(PipelineKind::kOneForwardOneBackward, 2, 1, 4);
   // Stage 1: F0 B0 F1 B1 ...
   std::swap(s.tasks[1][0], s.tasks[1][1]);
-  EXPECT_NE(ErrorOf(s).find("stage 0 waits for ever before B(chunk 0, micro-batch 0)"), std::string::npos)
-      << ErrorOf(s);
+  EXPECT_NE(ErrorOf(s).find("stage 0 waits forever before B(chunk 0, micro-batch 0)"), std::string::npos) << ErrorOf(s);
 }
 
 TEST(PipelineSchedule, TheCheckerRefusesStagesThatWaitForEachOther) {
-  // Stage 0 wants the gradient of micro-batch 0 before it has sent micro-batch 1; stage 1 wants both first.
+  // Stage 0 needs the gradient of micro-batch 0 before it sends micro-batch 1; stage 1 needs both first.
   PipelineSchedule s{.stages = 2, .micro_batches = 2};
   const auto f = [](int chunk, int m) { return PipelineTask{Work::kForward, chunk, m}; };
   const auto b = [](int chunk, int m) { return PipelineTask{Work::kBackward, chunk, m}; };
   s.tasks = {{f(0, 0), b(0, 0), f(0, 1), b(0, 1)}, {f(1, 0), f(1, 1), b(1, 0), b(1, 1)}};
-  EXPECT_NE(ErrorOf(s).find("waits for ever"), std::string::npos);
+  EXPECT_NE(ErrorOf(s).find("waits forever"), std::string::npos);
   s.tasks[1] = {f(1, 0), b(1, 0), f(1, 1), b(1, 1)};
   EXPECT_EQ(ErrorOf(s), "");
 }
 
-TEST(PipelineSchedule, TheCheckerRefusesWorkThatIsMissingTwiceElsewhereOrOutOfTurn) {
+TEST(PipelineSchedule, TheCheckerRefusesMissingDuplicatedMisplacedAndUnorderedWork) {
   const PipelineSchedule good = Make(PipelineKind::kZeroBubble, 3, 1, 4);
   PipelineSchedule s = good;
   s.tasks[1].pop_back();
   EXPECT_NE(ErrorOf(s).find("stage 1 has 11 tasks of 12"), std::string::npos) << ErrorOf(s);
   s = good;
   s.tasks[2].push_back(s.tasks[2].back());
-  EXPECT_NE(ErrorOf(s).find("is there twice or out of turn"), std::string::npos);
+  EXPECT_NE(ErrorOf(s).find("is duplicated or out of order"), std::string::npos);
   s = good;
   s.tasks[0][0].chunk = 1;
-  EXPECT_NE(ErrorOf(s).find("is another stage's"), std::string::npos);
+  EXPECT_NE(ErrorOf(s).find("belongs to another stage"), std::string::npos);
   s = good;
   std::swap(s.tasks[0][0].micro_batch, s.tasks[0][1].micro_batch);
-  EXPECT_NE(ErrorOf(s).find("out of turn"), std::string::npos) << "the first micro-batch writes what others add to";
+  EXPECT_NE(ErrorOf(s).find("out of order"), std::string::npos)
+      << "the first micro-batch writes the gradients that others add to";
   s = good;
   s.splits_backward = false;
-  EXPECT_NE(ErrorOf(s).find("is work that this schedule does not have"), std::string::npos);
+  EXPECT_NE(ErrorOf(s).find("is not work of this schedule"), std::string::npos);
 }
 
-TEST(PipelineSchedule, InterleavingRefusesMicroBatchesThatStagesDoNotShareEvenly) {
+TEST(PipelineSchedule, InterleavingRefusesMicroBatchesThatDoNotDivideAmongStages) {
   const auto schedule = MakePipelineSchedule(PipelineKind::kInterleaved, 4, 2, 6);
   ASSERT_FALSE(schedule.ok());
   EXPECT_EQ(schedule.status().message(),
             "mesh.pp_schedule interleaved: 6 micro-batches do not divide among 4 stages; 4 or 8 do");
 }
 
-TEST(PipelineSchedule, EvaluationGoesForwardOnly) {
+TEST(PipelineSchedule, EvaluationRunsForwardOnly) {
   const PipelineSchedule s = MakeForwardSchedule(3, 2, 1);
   const SimulatedPipeline simulated = Simulated(s);
   ASSERT_EQ(simulated.transfers.size(), 5u);

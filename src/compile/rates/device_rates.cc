@@ -10,7 +10,7 @@ int64_t CeilDiv(int64_t a, int64_t b) {
   return (a + b - 1) / b;
 }
 
-// Whose rate serves an op.
+// The op whose rate is used for `op`.
 Op MeasuredAs(Op op) {
   return RuleOf(op).measured_as.value_or(op);
 }
@@ -79,7 +79,7 @@ double OpRate::BytesPerSecond(Bytes bytes) const {
 Flops WithIdleUnits(const TileShape& tile, const ProductDims& d, Flops flops) {
   if (tile.units == 0 || flops.v == 0) return flops;
   const int64_t tiles = CeilDiv(d.rows, tile.rows) * CeilDiv(d.columns, tile.columns);
-  // Fewer tiles than units: each is cut along the inner dim, as far as that goes.
+  // Fewer tiles than units: each is split along the inner dim, as far as possible.
   const int64_t pieces = std::clamp<int64_t>(tile.units / tiles, 1, CeilDiv(d.inner, tile.shortest_inner));
   const int64_t waves = CeilDiv(tiles * pieces, tile.units);
   const double per_piece =
@@ -95,7 +95,7 @@ void DeviceRates::SetOp(Op op, OpClass op_class, DType dtype, OpRate rate) {
 }
 
 void DeviceRates::SetClass(OpClass op_class, DType dtype, OpRate rate) {
-  TEMPER_CHECK(op_class != OpClass::kCollective) << "a collective is not a device's alone";
+  TEMPER_CHECK(op_class != OpClass::kCollective) << "a collective involves other devices";
   classes_[static_cast<size_t>(op_class)][Column(dtype)] = std::move(rate);
 }
 
@@ -115,7 +115,7 @@ const OpRate& DeviceRates::Of(Op op, OpClass op_class, DType dtype) const {
 
 OpSeconds DeviceRates::SecondsOf(Op op, const Types& inputs, const Types& outputs, const Attributes& attributes) const {
   const OpClass op_class = ClassOf(op, inputs);
-  TEMPER_CHECK(op_class != OpClass::kCollective) << ToString(op) << " takes other ranks";
+  TEMPER_CHECK(op_class != OpClass::kCollective) << ToString(op) << " involves other ranks";
   const DType dtype = (inputs.empty() ? outputs : inputs)[0].dtype;  // sum_scalars adds up none on some stages
   const OpRate& rate = Of(op, op_class, dtype);
   if (!rate.known()) return {};

@@ -1,5 +1,5 @@
-// DeviceRates: what one device does per second, as data, and from it the seconds of an instruction. A cluster file
-// states it (plan/cluster.h), `temper doctor --calibrate` measures it; passes that choose by cost ask it.
+// DeviceRates: the speed of one device, as data, and the seconds of an instruction computed from it. A cluster file
+// states it (plan/cluster.h) or `temper doctor --calibrate` measures it; passes that choose by cost use it.
 //
 //   seconds = launch + arithmetic / rate + operands / bandwidth
 //
@@ -16,30 +16,30 @@
 
 namespace temper {
 
-// What bounds an op on these operands: its OpKind (graph/rule.h), where products of narrow operands are a class of
-// their own. A rate that is stated, not measured, is one per class.
+// The class of an op on given operands: its OpKind (graph/rule.h), with a separate class for products of narrow
+// operands. Stated rates, unlike measured ones, are one per class.
 enum class OpClass : uint8_t {
   kProduct,     // matrix products, the loss among them
   kNarrow,      // products with a side so short (LoRA's r) that they move more than they compute
   kAttention,   // forward and backward
   kMemory,      // everything else
-  kCollective,  // not a device's alone: plan/cluster.h
+  kCollective,  // involves other devices: plan/cluster.h
 };
 OpClass ClassOf(Op op, const Types& inputs);
 
-// Products with a side up to this are narrow: a register tile of every kernel is at least as wide, so that arithmetic
-// is wasted, and operands are used so seldom that memory decides.
+// Products with a side up to this are narrow: every kernel's register tile is at least as wide, so arithmetic is
+// wasted, and operands are reused so little that memory bounds the time.
 inline constexpr int64_t kNarrowSide = 64;
 
 struct OpRate {
-  // A kernel that works within a cache runs faster: bandwidth by the bytes of all operands, ascending. Between two
-  // points the logarithms are interpolated; beyond them the nearest counts.
+  // Bandwidth by the bytes of all operands, ascending: a kernel that works within a cache runs faster. Between two
+  // points the logarithms are interpolated; outside, the nearest point is used.
   struct Point {
     Bytes bytes;
     double bytes_per_second = 0;
   };
   Seconds launch;
-  double flops_per_second = 0;  // 0: arithmetic takes no time of its own
+  double flops_per_second = 0;  // 0: the time of arithmetic is not modelled
   std::vector<Point> bandwidth;
 
   double BytesPerSecond(Bytes bytes) const;
@@ -52,36 +52,37 @@ struct OpSeconds {
   Seconds total() const { return launch + arithmetic + memory; }
 };
 
-// How a device cuts a product: tiles of the result, dealt to units in waves. A product that does not fill the last wave
-// leaves units idle. units == 0: no such loss is modelled (measured rates have it in them).
+// How a device splits a product: tiles of the result, assigned to units in waves. A product that does not fill the last
+// wave leaves units idle. units == 0: idle units are not modelled (measured rates include them).
 struct TileShape {
   int64_t rows = 1, columns = 1, units = 0;
-  // Tiles of too few results to fill the units are cut along the inner dim down to this.
+  // If there are fewer tiles than units, tiles are split along the inner dim down to this length.
   int64_t shortest_inner = 512;
 };
 
 class DeviceRates {
  public:
-  // A product has two rates: OpClass::kProduct and kNarrow; other ops ignore the class.
+  // Products have two rates: OpClass::kProduct and kNarrow; other ops ignore the class.
   void SetOp(Op op, OpClass op_class, DType dtype, OpRate rate);
   void SetClass(OpClass op_class, DType dtype, OpRate rate);
   void set_tile(const TileShape& tile) { tile_ = tile; }
-  // Of the pairs of a row that is one document, the part that attention computes: less where rows hold several.
+  // The fraction of a row's pairs that attention computes, relative
+  // to a row of one document: less than 1 if rows hold several.
   void set_attended(double part) { attended_ = part; }
   const TileShape& tile() const { return tile_; }
 
-  // What SetOp said of it, or nullptr. A class that the op is not of has none.
+  // The rate of SetOp, or nullptr. Only the classes of the op have one.
   const OpRate* Own(Op op, OpClass op_class, DType dtype) const;
 
-  // The rate of `op` on operands of `dtype`: its own, or that of the op it is measured as, or its class's. Not known():
-  // nothing is said of it.
+  // The rate of `op` on operands of `dtype`: its own, else that of the op it is measured as, else its class's. If there
+  // is none, it is not known().
   const OpRate& Of(Op op, OpClass op_class, DType dtype) const;
 
   // REQUIRES: not a collective, and operands that fit the op's rule.
   OpSeconds SecondsOf(Op op, const Types& inputs, const Types& outputs, const Attributes& attributes) const;
 
  private:
-  // f32, bf16; all that is neither is computed at the rate of f32.
+  // f32, bf16; other types use the rate of f32.
   static size_t Column(DType dtype) { return dtype == DType::kBF16 ? 1 : 0; }
   std::array<std::array<std::array<OpRate, 2>, 2>, kNumOps> ops_;  // [op][narrow][dtype]
   std::array<std::array<OpRate, 2>, 4> classes_;                   // [class][dtype]
@@ -89,16 +90,16 @@ class DeviceRates {
   double attended_ = 1;
 };
 
-// Of a machine of which nothing was measured: a few cores of a current server. Good enough to tell what is worth moving
-// from what is not.
+// Defaults for a machine without measurements: a few cores of a
+// current server. Good enough to decide which values are worth moving.
 DeviceRates TypicalHost();
 
-// The same of a GPU, and of its link to the host: an A100 by its data sheet, at three fifths of the products' peak and
-// four fifths of the bandwidths'. Newer ones have more of all, in much the same proportions.
+// Defaults for a GPU and its link to the host: an A100's data sheet, at three fifths of the peak of products and four
+// fifths of the bandwidths. Newer GPUs have more of everything, in similar proportions.
 DeviceRates TypicalGpu();
 inline constexpr double kTypicalGpuLink = 25e9;  // PCIe 4.0 with 16 lanes: 31.5 GB/s
 
-// Arithmetic as units spend it: idle units in the last wave count. At least `flops`.
+// Arithmetic including that of idle units in the last wave. At least `flops`.
 Flops WithIdleUnits(const TileShape& tile, const ProductDims& dims, Flops flops);
 
 }  // namespace temper

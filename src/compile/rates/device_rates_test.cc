@@ -18,7 +18,7 @@ TEST(DeviceRates, SecondsAreLaunchAndArithmeticAndBytes) {
   EXPECT_DOUBLE_EQ(s.total().v, s.launch.v + s.arithmetic.v + s.memory.v);
 }
 
-TEST(DeviceRates, AnOpsOwnRateGoesBeforeItsClass) {
+TEST(DeviceRates, AnOpsOwnRatePrecedesThatOfItsClass) {
   DeviceRates rates;
   rates.SetClass(OpClass::kMemory, kBF16, {.bandwidth = {{Bytes{1}, 1e9}}});
   rates.SetOp(Op::kGlu, OpClass::kMemory, kBF16, {.bandwidth = {{Bytes{1}, 2e9}}});
@@ -33,14 +33,14 @@ TEST(DeviceRates, LorasProductsAreNarrow) {
   EXPECT_EQ(ClassOf(Op::kLinear, {{kBF16, {2048, 4096}}, {kBF16, {4096, 4096}}}), OpClass::kProduct);
 }
 
-TEST(DeviceRates, BandwidthBetweenTwoSizesLiesBetweenTheirs) {
+TEST(DeviceRates, BandwidthIsInterpolatedBetweenSizes) {
   const OpRate rate{.bandwidth = {{Bytes{1 << 10}, 100}, {Bytes{1 << 20}, 25}}};
-  EXPECT_DOUBLE_EQ(rate.BytesPerSecond({1}), 100) << "as the smallest";
+  EXPECT_DOUBLE_EQ(rate.BytesPerSecond({1}), 100) << "the rate of the smallest";
   EXPECT_DOUBLE_EQ(rate.BytesPerSecond({1 << 15}), 50) << "half way in the logarithms";
-  EXPECT_DOUBLE_EQ(rate.BytesPerSecond({1 << 30}), 25) << "as the largest";
+  EXPECT_DOUBLE_EQ(rate.BytesPerSecond({1 << 30}), 25) << "the rate of the largest";
 }
 
-TEST(DeviceRates, DocumentsThatShareARowTakeOfItsAttentionWhatTheyAttend) {
+TEST(DeviceRates, SeveralDocumentsInARowReduceTheWorkOfAttention) {
   DeviceRates rates;
   rates.SetClass(OpClass::kAttention, kBF16,
                  {.launch = {1e-3}, .flops_per_second = 1e9, .bandwidth = {{Bytes{1}, 1e8}}});
@@ -69,8 +69,8 @@ TEST(DeviceRates, StepsOfARingHaveTheRateOfAttention) {
   }
 }
 
-// 64 rows at a time go over the weight eight times as often as 512, and add to the whole gradient as often.
-TEST(DeviceRates, TheLossInSmallChunksGoesOverItsWeightMoreOften) {
+// Chunks of 64 rows pass over the weight, and add to its whole gradient, eight times as often as chunks of 512.
+TEST(DeviceRates, SmallLossChunksPassOverTheWeightMoreOften) {
   DeviceRates rates;
   rates.SetClass(OpClass::kProduct, kBF16, {.flops_per_second = 1e9, .bandwidth = {{Bytes{1}, 1e8}}});
   const int64_t T = 2048, D = 256, V = 8192;
@@ -89,7 +89,7 @@ TEST(DeviceRates, TheLossInSmallChunksGoesOverItsWeightMoreOften) {
   }
 }
 
-TEST(WithIdleUnits, CountsTheUnitsOfTheLastWaveThatHaveNothingToDo) {
+TEST(WithIdleUnits, CountsIdleUnitsOfTheLastWave) {
   const TileShape tile{.rows = 128, .columns = 128, .units = 100};
   const auto flops = [](int64_t m, int64_t n, int64_t k) { return Flops{2.0 * static_cast<double>(m * n * k)}; };
   // 10 x 10 tiles: one full wave.
@@ -97,7 +97,7 @@ TEST(WithIdleUnits, CountsTheUnitsOfTheLastWaveThatHaveNothingToDo) {
   // 101 tiles of which the last begins a second wave.
   const double two_waves = WithIdleUnits(tile, {128, 101 * 128, 1024}, flops(128, 101 * 128, 1024)).v;
   EXPECT_NEAR(two_waves / flops(128, 101 * 128, 1024).v, 200.0 / 101, 1e-9);
-  // A quarter of the tiles, cut four times along the inner dim: nobody is idle.
+  // A quarter of the tiles, each split in four along the inner dim: no unit is idle.
   EXPECT_DOUBLE_EQ(WithIdleUnits(tile, {640, 640, 4096}, flops(640, 640, 4096)).v, flops(640, 640, 4096).v);
   // One row: the tile is computed whole.
   EXPECT_NEAR(WithIdleUnits(tile, {1, 12800, 512}, flops(1, 12800, 512)).v / flops(1, 12800, 512).v, 128, 1e-9);

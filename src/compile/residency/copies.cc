@@ -12,7 +12,7 @@
 namespace temper {
 namespace {
 
-// Fetches are issued ahead by this many times what they and those before them take: estimates err.
+// Fetches are issued ahead by this factor times the duration of them and those before them: estimates are inexact.
 constexpr double kAhead = 1.5;
 
 Bytes SizeOf(const Graph& graph, ValueId id) {
@@ -35,7 +35,7 @@ class WindowCutter {
   int num_nodes() const { return static_cast<int>(graph_.nodes().size()); }
   std::vector<Bytes>& UsedOn(Tier tier) { return used_[static_cast<size_t>(tier)]; }
 
-  // Between touch k of a root and the next: whether a copy may stay, and what dropping it costs.
+  // Between touch k of a root and the next: whether a copy may stay, and the cost of dropping it.
   struct Between {
     ValueId root;
     size_t touch;
@@ -70,13 +70,13 @@ class WindowCutter {
     }
   }
 
-  // An activation between the forward and the backward pass, where an option says that it waits at the host.
+  // Whether the value is an activation between forward and backward that an option moves to the host.
   bool MustLeave(ValueId root, const Gap& gap) const {
     return spec_.activations == Tier::kHost && touches_.Leaves(root) && NodeAt(gap.begin).phase == Phase::kForward &&
            NodeAt(gap.end).phase == Phase::kBackward;
   }
 
-  // What moves in the background reads stays until then (compile/layout/layout.cc).
+  // Operands of background moves stay until then (compile/layout/layout.cc).
   int EndOfNextSegment(int node) const {
     const int limit = touches_.PartEnd(node);
     const auto end_of = [&](int i) {
@@ -88,7 +88,7 @@ class WindowCutter {
     return own < limit ? end_of(own) : own;
   }
 
-  // On the device only: copies on the host are there for a moment, or small.
+  // Only on the device: copies on the host are short-lived or small.
   void FindGaps(ValueId root, std::vector<Gap>* gaps, std::vector<Between>* betweens) const {
     const std::vector<Touch>& touches = touches_.Of(root);
     bool written = false;
@@ -117,7 +117,7 @@ class WindowCutter {
     const Tier home = touches_.HomeOf(root);
     std::vector<Window> of_root;
     bool open = false;
-    int home_since = 0;  // what is at home is there from this node on
+    int home_since = 0;  // the value at home is valid from this node on
     for (size_t k = 0; k < touches.size(); ++k) {
       const Touch& touch = touches[k];
       const Tier on = touch.on;
@@ -145,7 +145,7 @@ class WindowCutter {
       of_root.back().last = touch.node;
       of_root.back().writes |= touch.writes;
     }
-    // An activation is written back where another window, or a kernel at home, needs it.
+    // An activation is written back if another window, or a kernel at home, needs it.
     for (size_t w = 0; w < of_root.size(); ++w) {
       const bool needed_later = touches.back().node > of_root[w].last;
       of_root[w].writes_back = of_root[w].writes && (IsPersistent(graph_, root) || needed_later);
@@ -153,8 +153,8 @@ class WindowCutter {
     }
   }
 
-  // Walks the graph as the executor would, with a queue per link, and issues the next fetches when they must be on
-  // their way or the link is idle, where there is room until they are needed.
+  // Walks the graph as the executor would, with a queue per link. Issues the next fetch when its time has come or the
+  // link is idle, if there is room for the copy until its use.
   void IssueFetches() {
     std::vector<Seconds> starts(graph_.nodes().size() + 1);
     for (int i = 0; i < num_nodes(); ++i) {
@@ -173,8 +173,8 @@ class WindowCutter {
       if (w.reads) queues[{touches_.HomeOf(w.root), w.on}].push_back(&w);
     }
     for (auto& [link, queue] : queues) {
-      Seconds stalled{};  // by how much the walk is behind `starts`
-      Seconds free_at{};  // when the link has done what it was given
+      Seconds stalled{};  // delay of the walk relative to `starts`
+      Seconds free_at{};  // when the link has finished its queue
       size_t next = 0;
       for (int i = 0; i < num_nodes() && next < queue.size(); ++i) {
         for (; next < queue.size(); ++next) {
@@ -193,7 +193,7 @@ class WindowCutter {
     }
   }
 
-  // Takes room for a copy at nodes [begin, end), where there is so much.
+  // Reserves room for a copy at nodes [begin, end), if there is enough.
   bool Reserve(const Window& w, int begin, int end) {
     std::vector<Bytes>& used = UsedOn(w.on);
     const Bytes limit = w.on == Tier::kDevice ? spec_.device : spec_.host;
@@ -217,7 +217,7 @@ WorkingSets MeasureWorkingSets(const Graph& graph, const Touches& touches, const
   WorkingSets sets;
   for (auto& used : sets) used.assign(graph.nodes().size(), Bytes{});
   const auto used_on = [&](Tier tier) -> std::vector<Bytes>& { return sets[static_cast<size_t>(tier)]; };
-  // An output that will overwrite an input begins when that ends.
+  // The lifetime of an output that overwrites an input begins when the input's ends.
   const Graph in_place = UpdateInPlace(graph);
   for (ValueId id = 0; id < graph.num_values(); ++id) {
     if (!touches.IsTouched(id)) continue;

@@ -1,5 +1,5 @@
-// copies: when a value is away from home. The touches of a value where it does not live are cut into windows, each
-// served by one copy, and the copies' fetches are issued ahead, as far as there is room.
+// copies: plans the copies of values outside their home tier. The touches of a value away from its home are divided
+// into windows, each served by one copy, and the copies' fetches are issued ahead, as far as memory allows.
 #pragma once
 
 #include <array>
@@ -15,23 +15,23 @@ namespace temper {
 struct Window {
   ValueId root = kNoValue;
   Tier on = Tier::kDevice;
-  int first = 0, last = 0;  // touches' nodes
-  bool reads = false;       // what is at home is needed
+  int first = 0, last = 0;  // nodes of its first and last touch
+  bool reads = false;       // reads the value of the home
   bool writes = false;
   bool writes_back = false;
-  bool holds = false;  // room is there while what is written back is on its way
-  int earliest = 0;    // node before which a fetch may stand at the earliest
-  int issue = 0;       // and where it stands
+  bool holds = false;  // keeps its memory until the write-back has finished
+  int earliest = 0;    // earliest node before which the fetch may be issued
+  int issue = 0;       // node before which the fetch is issued
 };
 
 // Bytes in each tier at each node.
 using WorkingSets = std::array<std::vector<Bytes>, kNumTiers>;
 
-// When every copy is there for its touch alone. Persistent values at home, and slots, are not counted; of gradients
-// those are that last.
+// If every copy exists only for its touch. Persistent values at
+// home and slots are not counted, except for gradients that last.
 WorkingSets MeasureWorkingSets(const Graph& graph, const Touches& touches, const ResidencySpec& spec);
 
-// In the order of their first touches, within the room that `spec` gives.
+// In the order of their first touches, within the limits of `spec`.
 std::vector<Window> FindWindows(const Graph& graph, const Touches& touches, const ResidencySpec& spec);
 
 }  // namespace temper

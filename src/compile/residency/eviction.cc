@@ -11,7 +11,7 @@
 namespace temper {
 namespace {
 
-// A gap among the steps where not all fit: it takes room at those numbered [first, last).
+// A gap, in numbers of the steps where not all gaps fit: it takes room at steps [first, last).
 struct Contender {
   size_t gap = 0;
   int first = 0, last = 0;
@@ -19,13 +19,13 @@ struct Contender {
   double reload = 0;
 };
 
-// Steps at which not all contenders fit; others bind nobody and are left out.
+// The steps at which not all contenders fit; others do not constrain the choice and are left out.
 struct Contest {
   std::vector<Contender> contenders;  // by first step
   std::vector<Bytes> room;            // per step
 };
 
-// Of stretches of steps at which the same contenders want room the tightest step alone.
+// Reduces each run of steps with the same contenders to its tightest step.
 Contest Shortened(const Contest& contest) {
   std::vector<int> borders;
   for (const Contender& c : contest.contenders) borders.insert(borders.end(), {c.first, c.last});
@@ -45,7 +45,7 @@ Contest Shortened(const Contest& contest) {
   return shorter;
 }
 
-// Room left at every step: the least over a stretch, and taking some of it, in O(log steps).
+// Room left at every step: minimum over a range and subtraction from a range in O(log steps).
 class Headroom {
  public:
   explicit Headroom(const std::vector<Bytes>& room) {
@@ -86,19 +86,19 @@ class Headroom {
   }
 
   size_t leaves_ = 1;
-  std::vector<int64_t> least_, taken_;  // taken_: from all of a node's steps, not in its children's least_
+  std::vector<int64_t> least_, taken_;  // taken_: from all steps of a node; not included in its children's least_
 };
 
-// Which contenders stay, and the seconds that the others pay.
+// Which contenders stay, and the seconds of reload of the others.
 struct Choice {
   std::vector<bool> kept;
   double paid = 0;
 };
 
-// Price of a byte until step t, summed up: a contender's room costs size * (price[last] - price[first]).
+// Prefix sums of the price of a byte: a contender's room costs size * (price[last] - price[first]).
 using PriceUntil = std::vector<double>;
 
-// Prices, and what any choice pays at least, by them.
+// Prices, and the lower bound on the cost of any choice that they imply.
 struct Market {
   PriceUntil until;
   double least = 0;
@@ -117,8 +117,8 @@ class Chooser {
       density += c.reload / Weight(c);
       steps += c.last - c.first;
     }
-    // The same price everywhere. None at all: whoever is cheapest per byte goes. A high one: whose next use is
-    // farthest.
+    // The same price at every step. With price zero, the cheapest reload
+    // per byte is dropped; with a high price, the farthest next use.
     for (const double scale : {0.0, 1.0, 1e6}) {
       PriceUntil price(room_.size() + 1);
       for (size_t t = 0; t < price.size(); ++t) price[t] = static_cast<double>(t) * scale * density / steps;
@@ -136,8 +136,9 @@ class Chooser {
   }
 
  private:
-  static constexpr size_t kMostSearched = 64;    // bits of a set
-  static constexpr size_t kMostImproved = 1024;  // some 0.1 s; of more, one counts for less and sweeps are closer
+  static constexpr size_t kMostSearched = 64;  // bits of a set
+  static constexpr size_t kMostImproved =
+      1024;  // some 0.1 s; with more, each matters less and sweeps are closer to optimal
   static double Weight(const Contender& c) { return static_cast<double>(c.size.v); }
   static size_t At(int step) { return static_cast<size_t>(step); }
 
@@ -145,8 +146,8 @@ class Chooser {
     if (best_.kept.empty() || choice.paid < best_.paid) best_ = std::move(choice);
   }
 
-  // Step by step: where those that are there do not fit, the one goes that is worth least per byte: its reload less the
-  // price of its room from here on. Of that the price until here is the same for all, so the order does not change.
+  // Goes step by step: if the present contenders do not fit, drops the one worth least per byte: its reload minus the
+  // price of its room from here on. The price up to here is the same for all, so the order does not change.
   Choice Sweep(const PriceUntil& price) const {
     Choice choice{std::vector<bool>(all_.size(), true), 0};
     std::vector<double> worth(all_.size());
@@ -170,7 +171,7 @@ class Chooser {
       while (taken > room_[t]) {
         const size_t i = there.top();
         there.pop();
-        if (At(all_[i].last) <= t) continue;  // gone by itself
+        if (At(all_[i].last) <= t) continue;  // has ended
         choice.kept[i] = false;
         taken = taken - all_[i].size;
         dropped.push_back(i);
@@ -180,7 +181,7 @@ class Chooser {
     return choice;
   }
 
-  // What went may find room that others left later: the dearest reloads first.
+  // Keeps dropped gaps that fit into room that others left later: most expensive reloads first.
   void Fill(std::vector<size_t> dropped, Choice* choice) const {
     Headroom headroom(RoomBeside(*choice, 0, 0));
     std::stable_sort(dropped.begin(), dropped.end(),
@@ -196,7 +197,7 @@ class Chooser {
     }
   }
 
-  // The room that those of `choice` leave, [begin, end) of them not counted.
+  // The room that the kept contenders of `choice` leave, not counting contenders [begin, end).
   std::vector<Bytes> RoomBeside(const Choice& choice, size_t begin, size_t end) const {
     std::vector<Bytes> room(room_.size() + 1);  // first: by how much it changes
     for (size_t i = 0; i < all_.size(); ++i) {
@@ -213,7 +214,7 @@ class Chooser {
     return room;
   }
 
-  // Chooses again among a few that come one after another, the others as they are.
+  // Optimizes a few consecutive contenders at a time, with all others fixed.
   void Improve() {
     constexpr size_t kFew = 16;
     for (size_t begin = 0; begin < all_.size(); begin += kFew / 2) {
@@ -230,9 +231,8 @@ class Chooser {
     }
   }
 
-  // The prices at which those who would pay for their room come closest to filling it: subgradient steps on the dual of
-  // the relaxed problem, whose value is at most what any choice pays. Steps are as long as the distance to the best
-  // choice so far says.
+  // Finds prices by subgradient steps on the dual of the relaxed problem, whose value is a lower bound on the cost of
+  // any choice. The step size follows from the distance to the best choice so far (Polyak's rule).
   Market FindPrices() const {
     constexpr int kRounds = 40;  // of O(contenders + steps): beyond, choices improved by less than 0.1 %
     std::vector<double> price(room_.size(), 0.0), excess(room_.size() + 1);
@@ -241,7 +241,7 @@ class Chooser {
     double step = 1;
     for (int round = 0; round < kRounds; ++round) {
       std::fill(excess.begin(), excess.end(), 0.0);
-      double value = 0;  // of the dual: what is paid, for reloads and rooms, less what all room is worth
+      double value = 0;  // of the dual: cost of reloads and room, minus the price of all room
       for (const Contender& c : all_) {
         const double rent = Weight(c) * (until[At(c.last)] - until[At(c.first)]);
         value += std::min(rent, c.reload);
@@ -273,21 +273,21 @@ class Chooser {
     return best;
   }
 
-  // Of up to 64 contenders: all choices that could be best, as sets of bits, step by step. Where those that are there
-  // do not fit, every smallest set of them may go. Those that have left are forgotten: of choices that kept the same of
-  // those still there, the cheapest goes on, unless at the market's prices the rest alone makes it as dear as the best
-  // one known. If there are too many, those go on that promise to pay least.
+  // Exact search for up to 64 contenders: all choices that could be best, as bit sets, step by step. Where the present
+  // contenders do not fit, it tries dropping every minimal set of them. Contenders that have ended are forgotten: among
+  // choices that kept the same present contenders, only the cheapest continues, unless by the prices' lower bound it
+  // cannot beat the best known choice. If there are too many states, those with the lowest bound continue.
   Choice Search(const PriceUntil& price) const {
     constexpr size_t kMostStates = 1024;
-    int64_t sets = 100'000;  // tried in all, some 10 ms: beyond, what the sweeps found has to do
+    int64_t sets = 100'000;  // tried in total, some 10 ms; after that, the result of the sweeps stands
     struct State {
       uint64_t dropped = 0;
       double paid = 0;
-      double least = 0;  // that it pays in the end
+      double least = 0;  // lower bound on its final cost
     };
     const std::vector<double> later = LeastOfLater(price);
-    std::unordered_map<uint64_t, State> states = {{0, {}}}, next_states;  // by those that are there
-    std::vector<double> dearer(all_.size());  // by how much the least rises, of what is paid, when one goes now
+    std::unordered_map<uint64_t, State> states = {{0, {}}}, next_states;  // by set of present contenders
+    std::vector<double> dearer(all_.size());  // increase of the lower bound when a contender is dropped now
     size_t next = 0;
     for (size_t t = 0; t < room_.size(); ++t) {
       uint64_t stay = ~uint64_t{0}, come = 0;
@@ -314,7 +314,7 @@ class Chooser {
           if (!fresh && after.paid < it->second.paid) it->second = after;
         });
       }
-      if (sets <= 0 || next_states.empty()) return best_;  // given up, or none is better
+      if (sets <= 0 || next_states.empty()) return best_;  // gave up, or none is better
       if (next_states.size() > kMostStates) {
         std::vector<std::tuple<double, uint64_t, State>> ranked;
         for (const auto& [there, state] : next_states) ranked.push_back({state.least, there, state});
@@ -335,12 +335,12 @@ class Chooser {
     return choice;
   }
 
-  // What a contender pays for its room from step t on.
+  // The price of a contender's room from step t on.
   static double RentFrom(size_t t, const Contender& c, const PriceUntil& price) {
     return Weight(c) * (price[At(c.last)] - price[std::max(t, At(c.first))]);
   }
 
-  // Per step: what those that come later pay at least, less what all the room from it on is worth.
+  // Per step: lower bound on the cost of later contenders, minus the price of all room from the step on.
   std::vector<double> LeastOfLater(const PriceUntil& price) const {
     std::vector<double> later(room_.size(), 0.0);
     for (const Contender& c : all_) later[At(c.first)] += std::min(c.reload, RentFrom(0, c, price));
@@ -359,15 +359,15 @@ class Chooser {
     return size;
   }
 
-  // Every smallest set whose going frees `over` bytes and that could be part of a better choice: `take` gets it, and
-  // the least that such a choice pays. Of the `candidates`, beside those `gone` already; in rising order, so that each
-  // set comes once.
+  // Calls `take` with every minimal set of `candidates`, beside those already `gone`,
+  // that frees `over` bytes and could be part of a better choice, and with that choice's
+  // lower bound. Candidates are added in ascending order, so that each set comes once.
   template <class Take>
   void DropMinimal(uint64_t candidates, uint64_t gone, Bytes over, double least, const std::vector<double>& dearer,
                    int64_t* sets, const Take& take) const {
     if (--*sets <= 0) return;
     if (over.v <= 0) {
-      // Smallest: none of them could have stayed.
+      // Minimal: none of them could have stayed.
       for (uint64_t rest = gone; rest != 0; rest &= rest - 1) {
         if (all_[Lowest(rest)].size + over <= Bytes{0}) return;
       }
@@ -385,13 +385,13 @@ class Chooser {
 
   const std::vector<Bytes>& room_;
   const std::vector<Contender>& all_;
-  std::vector<std::vector<size_t>> leave_;  // per step: who does not take room any more
+  std::vector<std::vector<size_t>> leave_;  // per step: contenders that end here
   Choice best_;
 };
 
-// Per step: its number among those where not all gaps fit; of others, the next such one's.
+// Per step: its number among the steps where not all gaps fit; for other steps, the number of the next such step.
 struct Binding {
-  std::vector<int> number;  // of all steps and the end
+  std::vector<int> number;  // per step, and for the end
   std::vector<Bytes> room;
 };
 
@@ -430,7 +430,7 @@ std::vector<bool> ChooseKept(std::span<const Gap> gaps, std::span<const Bytes> u
   std::stable_sort(contenders.begin(), contenders.end(),
                    [](const Contender& a, const Contender& b) { return a.first < b.first; });
   std::vector<bool> kept(gaps.size(), true);
-  // Those that share no step, not even through others, do not compete.
+  // Contenders that share no step, even through others, do not compete.
   for (size_t begin = 0, end = 0; begin < contenders.size(); begin = end) {
     int last = 0;
     for (end = begin; end < contenders.size() && (end == begin || contenders[end].first < last); ++end) {

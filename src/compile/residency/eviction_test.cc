@@ -36,7 +36,7 @@ Instance Draw(Draws& draw, Kind kind, int num_gaps, int steps, int most_bytes) {
     g.begin = draw(steps - 1);
     g.end = g.begin + 1 + draw(std::min(steps - g.begin - 1, draw(2) == 0 ? steps : 6));
     g.size = {kind == Kind::kFewSizes ? 1 << draw(5) : kind == Kind::kAny ? 1 + draw(most_bytes) : 8};
-    // Most cost what their bytes take on a link, dirty ones twice that; some come from another link.
+    // Most cost the time of their bytes on a link, dirty ones twice that; some use another link.
     const double bytes = static_cast<double>(g.size.v);
     g.reload = {kind == Kind::kEqual        ? 1.0
                 : kind == Kind::kEqualSizes ? 1.0 + draw(20)
@@ -50,7 +50,7 @@ Instance Draw(Draws& draw, Kind kind, int num_gaps, int steps, int most_bytes) {
   return x;
 }
 
-// What is paid, or -1 where a step holds more than the capacity without need.
+// The total cost of reloads, or -1 if a step exceeds the capacity by kept gaps.
 double Paid(const Instance& x, const std::vector<bool>& kept) {
   std::vector<Bytes> taken(x.used.size());
   double paid = 0;
@@ -65,7 +65,7 @@ double Paid(const Instance& x, const std::vector<bool>& kept) {
   return paid;
 }
 
-// All choices, one gap after another, where they fit.
+// Tries all choices that fit, one gap after another.
 class BruteForce {
  public:
   explicit BruteForce(const Instance& x) : x_(x), room_(x.used.size()) {
@@ -97,7 +97,7 @@ class BruteForce {
   double best_ = 0;
 };
 
-// What is paid over what brute force pays, at worst.
+// The worst ratio of the cost to that of brute force.
 double AgainstBruteForce(Kind kind, int instances, int most_gaps) {
   Draws draw(static_cast<uint64_t>(kind) + 1);
   double worst = 1;
@@ -105,7 +105,7 @@ double AgainstBruteForce(Kind kind, int instances, int most_gaps) {
   for (int n = 0; n < instances; ++n) {
     const Instance x = Draw(draw, kind, 1 + draw(most_gaps), 3 + draw(20), 40);
     const double paid = Paid(x, ChooseKept(x.gaps, x.used, x.capacity)), best = BruteForce(x).best();
-    EXPECT_GE(paid, best - 1e-9) << "more is kept than fits";
+    EXPECT_GE(paid, best - 1e-9) << "cheaper than the optimum: more is kept than fits";
     if (best == 0) {
       EXPECT_EQ(paid, 0);
       continue;
@@ -121,14 +121,14 @@ TEST(Eviction, IsOptimalForEqualSizesAndReloads) {
   EXPECT_EQ(AgainstBruteForce(Kind::kEqual, 3000, 14), 1);
 }
 
-TEST(Eviction, PaysWhatBruteForcePaysWhereFewCompete) {
+TEST(Eviction, MatchesBruteForceIfFewCompete) {
   for (const Kind kind : {Kind::kEqualSizes, Kind::kFewSizes, Kind::kAny}) {
     EXPECT_LE(AgainstBruteForce(kind, 3000, 14), 1 + 1e-9) << static_cast<int>(kind);
   }
 }
 
-// No choice pays less: at any prices for room, those who would pay for it do, the others pay their reload, and what the
-// room is worth comes back. Prices are raised where too many want to stay, in many small steps.
+// A lower bound on the cost of any choice (Lagrangian dual): at given prices, each gap pays the lesser of its room and
+// its reload, minus the price of all room. Prices rise where too many want to stay, in many small steps.
 double LeastPaid(const Instance& x, int rounds) {
   std::vector<double> price(x.used.size(), 0.0);
   double best = 0, length = 1;
@@ -169,8 +169,8 @@ Instance Long(Draws& draw, Kind kind, int n) {
   return x;
 }
 
-// Many small contests that a gap over all of them, of no worth, makes one: too many gaps to search at once.
-TEST(Eviction, IsWithinTenPercentOfBruteForceWhereTooManyCompeteToSearch) {
+// Many small contests, joined by a worthless gap over all of them: too many gaps to search at once.
+TEST(Eviction, IsWithinTenPercentOfBruteForceIfTooManyCompeteToSearch) {
   for (const Kind kind : {Kind::kEqual, Kind::kEqualSizes, Kind::kFewSizes, Kind::kAny}) {
     Draws draw(7);
     for (int n = 0; n < 100; ++n) {
@@ -199,7 +199,7 @@ TEST(Eviction, IsWithinTenPercentOfBruteForceWhereTooManyCompeteToSearch) {
   }
 }
 
-TEST(Eviction, IsWithinFivePercentOfWhatAnyChoicePaysAmongThousands) {
+TEST(Eviction, IsWithinFivePercentOfTheLowerBoundAmongThousands) {
   for (const Kind kind : {Kind::kEqual, Kind::kEqualSizes, Kind::kFewSizes, Kind::kAny}) {
     for (const int n : {1000, 5000}) {
       Draws draw(static_cast<uint64_t>(n));
@@ -212,7 +212,7 @@ TEST(Eviction, IsWithinFivePercentOfWhatAnyChoicePaysAmongThousands) {
   }
 }
 
-TEST(Eviction, TakesNoTimeForAHundredThousandGaps) {
+TEST(Eviction, AHundredThousandGapsTakeSeconds) {
   Draws draw(5);
   const Instance x = Long(draw, Kind::kAny, 100'000);
   const std::clock_t begin = std::clock();
@@ -220,10 +220,10 @@ TEST(Eviction, TakesNoTimeForAHundredThousandGaps) {
   const double seconds = static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC;
   EXPECT_GE(Paid(x, kept), 0);
   RecordProperty("seconds", fmt::format("{:.3f}", seconds));
-  EXPECT_LT(seconds, 3) << "some 0.25 s, and ten times that where it is instrumented; were it quadratic, minutes";
+  EXPECT_LT(seconds, 3) << "about 0.25 s, ten times that if instrumented; a quadratic algorithm would take minutes";
 }
 
-TEST(Eviction, KeepsWhatTakesNoRoomAndNothingWhereThereIsNone) {
+TEST(Eviction, KeepsEmptyGapsAndNothingWithoutRoom) {
   const std::vector<Bytes> used(6, Bytes{100});
   const std::vector<Gap> gaps = {{1, 2, {1000}, {1}}, {1, 3, {1}, {1}}, {0, 5, {0}, {1}}};
   EXPECT_EQ(ChooseKept(gaps, used, Bytes{90}), (std::vector<bool>{true, false, true}));

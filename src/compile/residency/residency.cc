@@ -11,7 +11,7 @@
 namespace temper {
 namespace {
 
-// Inserts the moves of the windows, and lets nodes work on the copies.
+// Inserts the moves of the windows, and makes nodes work on the copies.
 class Rewriter {
  public:
   Rewriter(const Graph& graph, const Touches& touches, const std::vector<Window>& windows, int64_t update_part)
@@ -30,13 +30,13 @@ class Rewriter {
     }
     at_home_.assign(static_cast<size_t>(graph_.num_values()), kNoValue);
     for (ValueId id = 0; id < graph_.num_values(); ++id) {
-      // Sources are at home from the start; what nodes make, once they have.
+      // Sources are at home from the start; results of nodes, once they are made.
       if (touches_.IsTouched(id) && !MadeByItsFirstTouch(id)) at_home_[At(id)] = id;
     }
     std::map<const Window*, ValueId> fetched;
     std::map<ValueId, const Window*> open;  // by root
-    std::map<ValueId, ValueId> copy;        // of roots with an open window: what it holds now
-    std::vector<size_t> begin;              // per node: where it and its moves begin
+    std::map<ValueId, ValueId> copy;        // per root with an open window: the current value of its copy
+    std::vector<size_t> begin;              // per node: index of its first node in the result, moves included
     for (int i = 0; i < std::ssize(graph_.nodes()); ++i) {
       const auto n = static_cast<size_t>(i);
       begin.push_back(result_.nodes().size());
@@ -75,7 +75,7 @@ class Rewriter {
 
   // A copy of `from` on `tier`, made by a node in the phase and block of `place`.
   ValueId Copy(ValueId from, ValueId root, Tier tier, const Node& place) {
-    TEMPER_CHECK(from != kNoValue) << graph_.value(root).name << " is fetched before it is there";
+    TEMPER_CHECK(from != kNoValue) << graph_.value(root).name << " is fetched before it exists";
     const ValueId to =
         result_.AddValue({.name = graph_.value(root).name, .type = graph_.value(root).type, .tier = tier});
     AddMove(from, to, /*background=*/true, place);
@@ -113,7 +113,7 @@ class Rewriter {
         continue;
       }
       last_made_[root] = id;
-      result_.value(id).updates = kNoValue;  // it stands at home if it is written back
+      result_.value(id).updates = kNoValue;  // its home is updated when it is written back
       const Value& value = graph_.value(id);
       const ValueId fresh = result_.AddValue({.name = value.name,
                                               .type = value.type,
@@ -125,8 +125,8 @@ class Rewriter {
     result_.AddNode(std::move(node));
   }
 
-  // An update of states that live on the disk, a part at a time: the next is fetched while one is updated and the one
-  // before is written back.
+  // Adds an update of states on the disk, a part at a time: while one part is updated, the next is fetched and the
+  // previous one is written back.
   void AddInParts(const Node& whole_update, const std::map<ValueId, const Window*>& open,
                   const std::map<ValueId, ValueId>& copy) {
     const UpdateOperands operands(whole_update);
@@ -147,7 +147,7 @@ class Rewriter {
       update.inputs = part;
       update.inputs.insert(update.inputs.end(), whole.begin(), whole.end());
       for (size_t k = 0; k < update.outputs.size(); ++k) {
-        // Master and states over those that were fetched, which stand around the gradient.
+        // Master and states overwrite the fetched ones, whose operands surround the gradient.
         const ValueId over = k < operands.replacing() ? part[UpdateOperands::Replaced(k)] : kNoValue;
         const Value& value = graph_.value(whole_update.outputs[k]);
         update.outputs[k] = result_.AddValue({.name = value.name,
@@ -174,7 +174,7 @@ class Rewriter {
     return part;
   }
 
-  // `output`: of the given graph; what stands at home once the last part is written.
+  // `output`: the value of the given graph that is at home once the last part is written.
   void WritePart(ValueId part, ValueId output, int64_t begin, bool last, const Node& place) {
     const ValueId root = graph_.Root(output), before = at_home_[At(root)];
     ValueId made = output;
@@ -194,7 +194,7 @@ class Rewriter {
                      .phase = place.phase});
   }
 
-  // The value that the window's last write made in the given graph is what stands at home from here on.
+  // From here on, the value of the window's last write in the given graph is at home.
   void WriteBack(const Window& w, ValueId from, const Node& place) {
     const ValueId made = last_made_.at(w.root);
     Value& value = result_.value(made);
@@ -213,8 +213,8 @@ class Rewriter {
   const std::vector<Window>& windows_;
   const int64_t update_part_;
   Graph result_;
-  std::vector<ValueId> at_home_;          // per root: the value of the result that stands at home
-  std::map<ValueId, ValueId> last_made_;  // per root: the value of the given graph that was made last
+  std::vector<ValueId> at_home_;          // per root: the value of the result that is at home
+  std::map<ValueId, ValueId> last_made_;  // per root: the value of the given graph made last
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-// ResidencySpec: where values live and what they may take there: the input of residency
+// ResidencySpec: the tiers of values, and the memory that they may take: the input of residency
 // (compile/residency/residency.h).
 #pragma once
 
@@ -13,28 +13,28 @@
 
 namespace temper {
 
-// Homes of persistent values by name; of those that are not in it, the device.
+// Home tiers of persistent values by name; the device for all others.
 using Homes = std::map<std::string, Tier>;
 
-// 8 MiB of each state: long enough for a disk (disk/disk_tier.cc has 8 MiB in flight), and few beside the copies of
-// neighbours. Multiples of 2048 elements are whole blocks of a disk even in bf16.
+// 8 MiB of each state: long enough for a disk (disk/disk_tier.cc has 8 MiB in flight), and small beside the copies of
+// neighbours. Multiples of 2048 elements are whole disk blocks even in bf16.
 inline constexpr int64_t kUpdatePart = int64_t{2} << 20;
 
 struct ResidencySpec {
   const Homes* homes = nullptr;
-  // Where activations wait for the backward pass; nullopt: on the device where there is room, else at the host.
+  // The tier of activations between forward and backward; nullopt: the device if there is room, else the host.
   std::optional<Tier> activations = Tier::kDevice;
-  bool keep = true;  // whether copies may serve more than one stretch of touches
-  // What activations, copies and scratch may take of the device, and copies of the host.
+  bool keep = true;  // whether a copy may be kept between separate touches
+  // Bytes that activations, copies and scratch may take on the device, and copies on the host.
   Bytes device, host;
   const DeviceRates* rates = nullptr;
   LinkRates links;
   int threads = 1;
-  // States on the disk of weights with more elements are updated so many at a time, so that the host need not hold
-  // them whole. REQUIRES: positive; any number gives the same bits.
+  // Elements of a weight whose states on the disk are updated at a time, so that the host need not hold them whole.
+  // REQUIRES: positive; any number gives the same bits.
   int64_t update_part = kUpdatePart;
-  // Of a step of one micro-batch: gradients that live on the device take their bytes only from where they are made on
-  // (compile/layout/step_layout.h), so that they are among what `device` has room for.
+  // The step has one micro-batch: gradients on the device take memory only from the node on that creates them
+  // (compile/layout/step_layout.h), so they count toward `device`.
   bool gradients_last = false;
 };
 

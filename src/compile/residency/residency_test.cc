@@ -54,28 +54,28 @@ class ResidencyTest : public testing::Test {
   const DeviceRates rates_ = TypicalHost();
 };
 
-TEST_F(ResidencyTest, LeavesAGraphAloneThatHasEverythingAtHome) {
+TEST_F(ResidencyTest, KeepsAGraphWithEverythingAtHome) {
   const Graph step = Differentiate(Layers(), false);
   const Homes homes;
   const Graph resided = Reside(step, {}, Spec(homes, GiB(1))).graph;
   EXPECT_EQ(PrintGraph(resided), PrintGraph(step));
 }
 
-TEST_F(ResidencyTest, FetchesAWeightForEachPassWhereThereIsNoRoomToKeepIt) {
+TEST_F(ResidencyTest, FetchesAWeightForEachPassIfThereIsNoRoomToKeepIt) {
   const Graph step = Differentiate(Layers(), false);
   Homes homes;
   for (int layer = 0; layer < kLayers; ++layer) homes["w" + std::to_string(layer)] = Tier::kHost;
   const ResidencySpec least = Spec(homes, GiB(1));
   const Graph tight = Reside(step, {}, Spec(homes, LeastOnDevice(step, {}, least).bytes)).graph;
   ASSERT_TRUE(Verify(tight).ok()) << Verify(tight).message();
-  // Forward and backward of all; the last layer's copy serves both where they meet, if it fits.
+  // One per layer for forward and backward; the last layer's copy may serve both, if it fits.
   EXPECT_GE(Count(tight, Op::kFetch), 2 * kLayers - 1);
   EXPECT_EQ(Count(tight, Op::kEvict), 0) << "a weight that is only read has nothing to write back";
   const Graph roomy = Reside(step, {}, Spec(homes, GiB(1))).graph;
-  EXPECT_EQ(Count(roomy, Op::kFetch), kLayers) << "what fits is kept from the forward to the backward";
+  EXPECT_EQ(Count(roomy, Op::kFetch), kLayers) << "weights that fit are kept from forward to backward";
 }
 
-TEST_F(ResidencyTest, WritesAGradientToWhereItLivesAndAddsToItFromThere) {
+TEST_F(ResidencyTest, WritesGradientsToTheirHomeAndAddsToThemFromThere) {
   Homes homes;
   for (int layer = 0; layer < kLayers; ++layer) homes["grad:w" + std::to_string(layer)] = Tier::kHost;
   const Graph first = Reside(Differentiate(Layers(), false), {}, Spec(homes, GiB(1))).graph;
@@ -110,7 +110,7 @@ TEST_F(ResidencyTest, IssuesFetchesAheadOfTheirUse) {
       break;
     }
   }
-  EXPECT_GE(ahead, kLayers - 1) << "all but the first have something to hide behind";
+  EXPECT_GE(ahead, kLayers - 1) << "kernels can hide all but the first";
 }
 
 }  // namespace

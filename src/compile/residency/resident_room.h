@@ -1,5 +1,5 @@
-// ResidentRoom: the bytes of a device at every node of given graphs, and which of the values that want to live there
-// fit: for all of the time, or from the node on that makes them.
+// ResidentRoom: the free bytes of a device at every node of given graphs; tells whether a value fits, for the whole
+// time or from the node on that creates it.
 #pragma once
 
 #include <span>
@@ -9,23 +9,23 @@
 
 namespace temper {
 
-// Bytes of one value that are there from a node of each graph on, to that graph's end.
+// Bytes of one value that exists in each graph from one node to the end.
 struct LastingBytes {
   Bytes bytes;
-  std::span<const size_t> from;  // per graph: the node, or how many nodes it has
+  std::span<const size_t> from;  // per graph: the node, or the number of nodes if it does not exist there
 };
 
 class ResidentRoom {
  public:
-  // `free`: of the device, for residents and for `used`, what else is there at each node of each graph; where that is
-  // more, it counts as all that is free.
+  // `free`: bytes of the device for residents and for `used`, the other
+  // bytes at each node of each graph, which count at most as `free`.
   ResidentRoom(Bytes free, std::vector<std::vector<Bytes>> used);
 
-  // Takes the room where there is so much at every node; else takes none and returns false.
+  // Takes the room if every node has enough; else takes none and returns false.
   bool Take(Bytes always, const LastingBytes& lasting = {});
 
  private:
-  Bytes free_;                            // of it, what those that are always there have left
+  Bytes free_;                            // bytes that permanent residents have left
   std::vector<std::vector<Bytes>> used_;  // per graph and node
   Bytes most_used_;
 };

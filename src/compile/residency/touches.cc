@@ -37,7 +37,7 @@ Touches::Touches(const Graph& graph, const std::vector<PipelinePart>& parts, con
   FindHomes(*spec.homes);
 }
 
-// States are updated where they are, by the host where that is not the device; so are sums over what lies there.
+// States are updated where they live, by the host unless that is the device; the same for sums over values there.
 void Touches::FindProcessors(const Homes& homes) {
   const auto& nodes = graph_.nodes();
   processor_.assign(nodes.size(), Tier::kDevice);
@@ -54,7 +54,7 @@ void Touches::FindProcessors(const Homes& homes) {
       continue;
     }
     const Tier home = HomeByName(graph_, homes, node.inputs[updates ? UpdateOperands(node).home() : 0]);
-    // A gradient on the disk is summed up on the device, which has room for it: it was made there.
+    // A gradient on the disk is summed on the device, which has room for it: it was made there.
     const bool at_host = updates ? home != Tier::kDevice : home == Tier::kHost;
     if (at_host) processor_[i] = Tier::kHost;
     if (updates) all_on_host &= home != Tier::kDevice;
@@ -63,7 +63,7 @@ void Touches::FindProcessors(const Homes& homes) {
   if (clip && all_on_host && sums_only) processor_[*clip] = Tier::kHost;
 }
 
-// What is at the host is not touched in parts: kernels work on whole values there.
+// Values at the host are not processed in parts: kernels there work on whole values.
 void Touches::FindCut(const ResidencySpec& spec) {
   cut_.assign(processor_.size(), false);
   for (size_t i = 0; i < cut_.size(); ++i) {
@@ -152,7 +152,7 @@ bool Touches::Leaves(ValueId id) const {
   if (activations_ == Tier::kDevice || graph_.value(id).role != Role::kActivation || IsTransferred(id)) return false;
   const std::vector<Touch>& touches = touches_[At(id)];
   const auto phase = [&](const Touch& t) { return graph_.nodes()[static_cast<size_t>(t.node)].phase; };
-  // What is touched in parts stands at home for that.
+  // A value processed in parts must be at home for it.
   const auto needs_it_there = [&](const Touch& t) { return t.on != Tier::kDevice || IsCut(t.node); };
   return std::none_of(touches.begin(), touches.end(), needs_it_there) && phase(touches.front()) == Phase::kForward &&
          phase(touches.back()) == Phase::kBackward;

@@ -1,5 +1,5 @@
-// touches: where the nodes of a graph run, which of them touch each value, and where each value lives: what residency
-// (compile/residency/residency.h) goes by.
+// touches: where the nodes of a graph run, which of them touch each value, and where each value lives: the analysis
+// behind residency (compile/residency/residency.h).
 #pragma once
 
 #include <optional>
@@ -11,43 +11,43 @@
 
 namespace temper {
 
-// Parts of an update that are at the host at once: one is read, one updated, one written.
+// Parts of an update at the host at the same time: one being read, one updated, one written.
 inline constexpr int64_t kPartsAtHost = 3;
 
-// Of tensors that take `whole` bytes, `of_element` all together for each element of the weight, what the update has at
-// the host at once when they are on the disk: all, or as many parts as are under way.
+// Bytes at the host during an update of tensors on the disk that take `whole` bytes, `of_element` per element of the
+// weight: all of them, or the parts in progress.
 Bytes UpdateAtHost(Bytes whole, Bytes of_element, int64_t update_part);
 
-// A node that reads or writes a value. Of nodes that do so twice, both.
+// A node that reads or writes a value; if it does both, one Touch has both flags.
 struct Touch {
   int node = 0;
-  Tier on = Tier::kDevice;  // where: the node's processor, or the value's home, of which it works on a part at a time
+  Tier on = Tier::kDevice;  // the node's processor, or the value's home if it is processed in parts
   bool reads = false, writes = false;
 };
 
 class Touches {
  public:
-  // `parts`: of a pipeline's stage; empty for a graph that is one. The graph must outlive this.
+  // `parts`: of a pipeline's stage; empty for a graph that is one part. The graph must outlive this.
   Touches(const Graph& graph, const std::vector<PipelinePart>& parts, const ResidencySpec& spec);
 
-  // Where a node runs.
+  // The tier whose processor runs a node.
   Tier ProcessorOf(int node) const { return processor_[static_cast<size_t>(node)]; }
-  // An update of states on the disk that goes through the host a part at a time.
+  // Whether the node updates states on the disk that pass through the host in parts.
   bool IsCut(int node) const { return cut_[static_cast<size_t>(node)]; }
-  // Bytes of the host that its copies take. REQUIRES: IsCut(node).
+  // Bytes of its copies at the host. REQUIRES: IsCut(node).
   Bytes CopiesOfCut(int node) const;
-  // By root; empty of values that no node touches.
+  // Touches of a root; empty if no node touches it.
   const std::vector<Touch>& Of(ValueId root) const { return touches_[static_cast<size_t>(root)]; }
   Tier HomeOf(ValueId root) const { return home_[static_cast<size_t>(root)]; }
-  // A root that is touched at all.
+  // Whether `id` is a root that some node touches.
   bool IsTouched(ValueId id) const { return graph_.Root(id) == id && !Of(id).empty(); }
-  // An activation that the backward pass comes back to, and that may wait for it elsewhere than on the device. What
-  // stages give each other stays where it is received.
+  // Whether it is an activation that the backward reads and that may
+  // leave the device until then. Values received from other stages stay.
   bool Leaves(ValueId root) const;
-  // An activation that lies in a slot (compile/layout/layout.h): it is there from one part to another, or is on its way
-  // between stages beside other parts.
+  // Whether it is an activation in a slot (compile/layout/layout.h): it lives from one part to another, or is
+  // transferred between stages while other parts run.
   bool IsInSlot(ValueId root) const;
-  // Touched away from its home.
+  // Whether some node touches it away from its home.
   bool IsAway(ValueId root) const;
 
   // The nodes of a node's part: [begin, end).

@@ -21,7 +21,7 @@ class Differentiator final : public GradientSink {
     if (accumulate_) AddGradientSources();
     for (size_t i = forward_nodes_; i-- > 0;) {
       at_ = i;
-      // Emitting nodes moves the graph's. What the root's rule extends has to stay in it.
+      // Emitting nodes moves the graph's. A node that its root's rule extends must stay in place.
       const bool extends = RuleOf(graph_.nodes()[i].op).only_root;
       current_ = extends ? graph_.nodes()[i] : std::move(graph_.nodes()[i]);
       Follow();
@@ -38,7 +38,8 @@ class Differentiator final : public GradientSink {
 
   ValueId PendingBefore(int input) const override {
     const ValueId pending = Pending(input);
-    // The sources are those of AddGradientSources, behind the forward values; what nodes make comes after them.
+    // Values below num_sources_ are forward values and the sources
+    // of AddGradientSources; results of new nodes come after.
     return pending < num_sources_ ? pending : kNoValue;
   }
 
@@ -63,7 +64,7 @@ class Differentiator final : public GradientSink {
     Value& g = graph_.value(gradient);
     if (g.name.empty()) g.name = GradientName(graph_.value(target).name);
     if (graph_.value(target).trainable) {
-      // What feeds `add` directly would be handed the sum's own gradient, which lives for a micro-batch only.
+      // A direct operand of `add` would get the sum's own gradient, which lives only for a micro-batch.
       TEMPER_CHECK(g.name == GradientName(graph_.value(target).name))
           << ToString(node().op) << " passes on " << g.name << " as the gradient of " << graph_.value(target).name;
       g.role = Role::kGradient;
@@ -96,7 +97,7 @@ class Differentiator final : public GradientSink {
   }
 
  private:
-  // The gradients of what node() reads, from those of what it makes.
+  // Adds the gradients of node()'s inputs, from those of its outputs.
   void Follow() {
     const Node& node = current_;
     if (RuleOf(node.op).only_root) {

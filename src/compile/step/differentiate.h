@@ -1,8 +1,8 @@
 // differentiate: appends the backward pass of one micro-batch to its forward graph.
 //
-// It starts at the graph's roots, which are then no more: gradients are of the *sum* of the losses' elements, each
-// times its seed. Only paths that reach a trainable value are followed, so frozen weights cost no gradient and keep no
-// activation alive.
+// It starts at the graph's roots and removes them: gradients are those of the *sum*
+// of the losses' elements, each times its seed. It follows only paths that reach a
+// trainable value, so frozen weights cost no gradient and keep no activation alive.
 //
 // The gradient of trainable value W is a chain of values that all share one f32 buffer named "grad:W":
 //   accumulate == false  the first contribution writes it (the first micro-batch of a step);

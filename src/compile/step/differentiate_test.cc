@@ -15,7 +15,7 @@ namespace {
 
 constexpr int64_t T = 4, D = 8, V = 16;
 
-// x = table[token]; x = x + w2 relu(w1 x); loss over the tied table. Which weights train is up to the test.
+// x = table[token]; x = x + w2 relu(w1 x); loss over the tied table. The test chooses which weights train.
 struct Net {
   Graph graph;
   GraphBuilder build{&graph};
@@ -62,7 +62,7 @@ TEST(Differentiate, FrozenWeightsGetNoGradientNodes) {
   EXPECT_EQ(GradientBuffers(graph), (std::set<std::string>{"grad:table", "grad:w1", "grad:w2"}));
   EXPECT_EQ(BackwardOps(graph).count("linear_dw"), 2u);
 
-  // Only w2: its own gradient from the loss's, nothing of what comes before it.
+  // Only w2: its own gradient from the loss's, none before it.
   Net late;
   const Graph w2 = Differentiate(late.Train({late.w2}).graph, false);
   ASSERT_TRUE(Verify(w2).ok()) << Verify(w2).message();
@@ -108,12 +108,12 @@ TEST(Differentiate, ChainsOfATiedWeightShareOneBufferInF32) {
       ++links;
     }
     EXPECT_EQ(roots.size(), 1u);
-    // The head's contribution, the embedding's, and the source of what earlier micro-batches left.
+    // The head's term, the embedding's, and the source with the sum of earlier micro-batches.
     EXPECT_EQ(links, accumulate ? 3 : 2);
     const ValueId root = *roots.begin();
     bool made = false;
     for (const Node& n : graph.nodes()) made |= std::count(n.outputs.begin(), n.outputs.end(), root) > 0;
-    EXPECT_EQ(made, !accumulate) << "only a later micro-batch finds a gradient there";
+    EXPECT_EQ(made, !accumulate) << "only a later micro-batch reads an existing gradient";
   }
 }
 
@@ -189,7 +189,7 @@ TEST(DifferentiateDeathTest, NeedsALoss) {
   EXPECT_DEATH((void)Differentiate(none.Train({none.w1}).graph, false), "no loss to differentiate");
 }
 
-// Roots are where it starts; what it returns has none.
+// Differentiate starts at the roots and returns a graph without roots.
 TEST(Differentiate, ASecondLossOnTheSameWeightAddsItsGradient) {
   for (const bool accumulate : {false, true}) {
     Net net;
@@ -202,7 +202,7 @@ TEST(Differentiate, ASecondLossOnTheSameWeightAddsItsGradient) {
     EXPECT_TRUE(graph.roots().empty());
     int with_acc = 0;
     for (const Node& n : graph.nodes()) with_acc += n.op == Op::kLinearCrossEntropy && n.attributes.Flag("acc_w");
-    EXPECT_EQ(with_acc, accumulate ? 1 : 0) << "what the later loss makes is no operand of the earlier one";
+    EXPECT_EQ(with_acc, accumulate ? 1 : 0) << "results of the later loss are no operands of the earlier one";
     EXPECT_EQ(BackwardOps(graph).count("add"), 2u) << "of x and of the table";
   }
 }
@@ -222,11 +222,11 @@ TEST(Differentiate, ARootWithASeedStartsThere) {
   EXPECT_EQ(BackwardOps(graph), (std::multiset<std::string>{"linear_dw"}));
   EXPECT_EQ(graph.nodes().back().inputs[0], seed);
   for (const Node& n : graph.nodes()) {
-    EXPECT_FALSE(n.attributes.Flag("grad_x")) << "a loss that is no root has no gradient";
+    EXPECT_FALSE(n.attributes.Flag("grad_x")) << "a loss that is not a root has no gradient";
   }
 }
 
-TEST(Differentiate, RootsThatFitNothingAreRefused) {
+TEST(Differentiate, InvalidRootsAreRefused) {
   const auto refused = [](const std::function<void(Net&, Graph&)>& spoil) {
     Net net;
     spoil(net, net.graph);

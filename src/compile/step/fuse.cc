@@ -19,9 +19,9 @@ bool IsPersistent(Role role) {
   return role != Role::kActivation;
 }
 
-// The linear node into which `residual` can be folded so that `product` becomes product + residual: the maker of
-// `product`, or, where that already accumulates (a LoRA branch on its base product), the maker of what it accumulates.
-// -1 where there is none.
+// The linear node into which `residual` can be folded so that `product` becomes
+// product + residual: the maker of `product`, or, if that already accumulates
+// (a LoRA branch on its base product), the maker of its accumulator. -1: none.
 class ResidualFolder {
  public:
   explicit ResidualFolder(const Graph& graph)

@@ -42,7 +42,7 @@ TEST(Fuse, FoldsTheResidualIntoTheProduct) {
       EXPECT_TRUE(linear.attributes.Flag("acc"));
       EXPECT_EQ(linear.attributes.Flag("bias"), with_bias);
       EXPECT_EQ(linear.inputs.back(), r.x);
-      EXPECT_EQ(linear.outputs, std::vector<ValueId>{sum}) << "readers of the sum find it where it was";
+      EXPECT_EQ(linear.outputs, std::vector<ValueId>{sum}) << "readers still read the same value";
       EXPECT_EQ(fused.nodes()[1].inputs[0], sum);
     }
   }
@@ -125,7 +125,7 @@ TEST(Fuse, FoldsOneResidualPerProduct) {
   EXPECT_EQ(Count(fused, Op::kLinear), 1);
 }
 
-TEST(Fuse, OfTwoProductsFoldsIntoTheOneThatComesLast) {
+TEST(Fuse, FoldsIntoTheLaterOfTwoProducts) {
   Residual r;
   const ValueId y = r.build.Linear(r.x, r.w, kNoValue, "y");
   const ValueId z = r.build.Linear(r.x, r.w, kNoValue, "z");
@@ -138,7 +138,7 @@ TEST(Fuse, OfTwoProductsFoldsIntoTheOneThatComesLast) {
   EXPECT_EQ(fused.nodes()[1].inputs.back(), y);
 }
 
-TEST(UpdateInPlace, WritesOverWhatDiesThere) {
+TEST(UpdateInPlace, OverwritesInputsAtTheirLastUse) {
   Residual r;
   const ValueId a = r.build.Add(Op::kRelu, {r.x}, {}, "a")[0];
   const ValueId b = r.build.Add(Op::kRelu, {a}, {}, "b")[0];
@@ -151,7 +151,7 @@ TEST(UpdateInPlace, WritesOverWhatDiesThere) {
   EXPECT_EQ(result.value(c).updates, b);
 }
 
-TEST(UpdateInPlace, LeavesWhatIsReadLaterTwiceOrPersists) {
+TEST(UpdateInPlace, KeepsInputsReadLaterTwiceOrPersistent) {
   Residual r;
   const ValueId a = r.build.Add(Op::kRelu, {r.x}, {}, "a")[0];
   const ValueId b = r.build.Add(Op::kRelu, {a}, {}, "b")[0];  // a is read again
@@ -163,11 +163,11 @@ TEST(UpdateInPlace, LeavesWhatIsReadLaterTwiceOrPersists) {
   EXPECT_EQ(result.value(b).updates, kNoValue);
   EXPECT_EQ(result.value(c).updates, a) << "its last use";
   EXPECT_EQ(result.value(d).updates, kNoValue);
-  EXPECT_EQ(result.value(out).updates, kNoValue) << "an output has a buffer of its own";
+  EXPECT_EQ(result.value(out).updates, kNoValue) << "an output keeps its own buffer";
 }
 
-// A value whose memory is a cache is not scratch, though its own role is that of an activation.
-TEST(UpdateInPlace, LeavesWhatLiesInAPersistentBuffer) {
+// A value in the memory of a cache must not be overwritten, although its own role is activation.
+TEST(UpdateInPlace, KeepsValuesInPersistentBuffers) {
   Residual r;
   const ValueId cache = r.build.Source("cache", {DType::kF32, {4, 8}}, Role::kCache);
   const ValueId a = r.build.Add(Op::kRelu, {cache}, {}, "a")[0];

@@ -10,7 +10,7 @@
 namespace temper {
 namespace {
 
-// Nodes are numbered from 1: 0 stands for the begin of the graph.
+// Nodes are numbered from 1: 0 is the beginning of the graph.
 class Merger {
  public:
   explicit Merger(Graph last) : nodes_(std::move(last.nodes())), graph_(std::move(last)), behind_(nodes_.size() + 1) {
@@ -28,7 +28,7 @@ class Merger {
     for (ValueId id = 0; id < graph_.num_values(); ++id) {
       const Value& value = graph_.value(id);
       if (value.role == Role::kActivation) continue;
-      // Those that update others come after them. Else one would be overwritten before the other is read.
+      // A value that updates another one comes after it. Else one would be overwritten before the other is read.
       const auto [newest, fresh] = newest_.insert_or_assign(value.name, id);
       TEMPER_CHECK(fresh || value.updates != kNoValue || !value.trainable) << newest->first << " is there twice";
     }
@@ -84,7 +84,7 @@ class Merger {
     last = std::max(last, node);
   }
 
-  // Until then what is in the background has what hides it (compile/layout/layout.cc keeps its operands for as long).
+  // Until then, other nodes hide the background node (compile/layout/layout.cc keeps its operands for as long).
   size_t EndOfNextSegment(size_t node) const {
     const auto end_of = [&](size_t i) {
       size_t end = i;
@@ -116,8 +116,8 @@ class Merger {
 
   std::vector<Node> nodes_;  // of the micro-batch
   Graph graph_;
-  std::vector<size_t> made_;                         // per value: the node behind which it is there
-  std::vector<size_t> touched_;                      // per root: and behind which nothing reads or writes it any more
+  std::vector<size_t> made_;                         // per value: the node after which it exists
+  std::vector<size_t> touched_;                      // per root: the node after which nothing reads or writes it
   std::unordered_map<std::string, ValueId> newest_;  // persistent values, by name
   std::vector<std::vector<Node>> behind_;
 };

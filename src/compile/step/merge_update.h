@@ -1,17 +1,16 @@
-// merge_update: the update beside the backward. Where nothing is clipped, a weight can be updated as soon as its
-// gradient is whole and nothing reads the weight any more: copies of states that live elsewhere
-// (compile/residency/residency.h) go beside what is left of the backward, and the gradients of a step of one
-// micro-batch are gone when they have been used.
+// merge_update: runs the update during the backward. Without clipping, a weight can be updated as soon as its gradient
+// is complete and nothing reads the weight any more: copies of states from other tiers (compile/residency/residency.h)
+// overlap with the rest of the backward, and the gradients of a step of one micro-batch are freed after use.
 #pragma once
 
 #include "graph/graph.h"
 
 namespace temper {
 
-// `last`, a step's last micro-batch, with the nodes of `update` among its own, each behind the last that makes what it
-// reads or reads what it overwrites; of one in the background, behind the nodes of the segment after, which hides it.
-// Nodes stand in the phase and block of those that they are behind; at the end of the graph, in their own.
-// `alone`: the step has no other micro-batch: its gradients are activations.
+// Inserts the nodes of `update` into `last`, a step's last micro-batch: each after the last node that makes one of its
+// inputs or reads a value that it overwrites. If that node runs in the background, after the next segment, which hides
+// it. Inserted nodes take the phase and block of the node that they follow; at the end of the graph they keep their
+// own. `alone`: the step has no other micro-batch: its gradients are activations.
 // REQUIRES: after ScheduleCollectives, before UpdateInPlace.
 Graph MergeUpdate(Graph last, const Graph& update, bool alone);
 

@@ -9,7 +9,7 @@
 namespace temper {
 namespace {
 
-// Tags of gradients that stages give each other, above those of activations.
+// Tags of gradients that stages exchange, above those of activations.
 constexpr int64_t kFirstGradientTag = int64_t{1} << 32;
 
 class UpdateBuilder {
@@ -26,7 +26,7 @@ class UpdateBuilder {
       const ValueId clip = Clip();
       for (const Trainable& t : trainables_) Update(t, clip);
     } else {
-      // The norm is for people to see: no weight waits for it.
+      // The norm is only displayed: no weight waits for it.
       build_.EnterBlock(kBlockAfter, "", Phase::kUpdate);
       const ValueId factor = build_.Add(Op::kClip, {scalars_}, {{"max_norm", 0.0}}, "factor")[0];
       for (Trainable& t : trainables_) {
@@ -47,11 +47,11 @@ class UpdateBuilder {
   };
 
   void AddGradients() {
-    std::map<ValueId, int> blocks;  // of the node that first uses each source
+    std::map<ValueId, int> blocks;  // per source: the block of its first use
     for (const Node& node : forward_.nodes()) {
       for (ValueId id : node.inputs) blocks.try_emplace(id, node.block);
     }
-    std::set<std::string> seen;  // a weight that several stages hold is in the graph of all of them once for each
+    std::set<std::string> seen;  // a weight of several stages is in the graph once for each of them
     for (ValueId id = 0; id < forward_.num_values(); ++id) {
       const Value& weight = forward_.value(id);
       if (!weight.trainable || !seen.insert(weight.name).second) continue;
@@ -62,8 +62,8 @@ class UpdateBuilder {
     }
   }
 
-  // A weight that two stages use: each sends its gradient and adds the other's. IEEE addition commutes, so both get the
-  // same bits. By name, which is an order that both have.
+  // For a weight that two stages use: each sends its gradient and adds the other's. IEEE addition commutes, so both get
+  // the same bits. In the order of names, which both share.
   void AddUpBetweenStages() {
     std::map<std::string, Trainable*> shared;
     for (Trainable& t : trainables_) {
@@ -97,7 +97,7 @@ class UpdateBuilder {
     }
   }
 
-  // Of weights that several stages have the first counts.
+  // A weight of several stages counts on the first one.
   bool Counts(const std::string& name) const {
     const auto it = stage_.holders.find(name);
     return it == stage_.holders.end() || it->second[0] == stage_.stage;

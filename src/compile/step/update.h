@@ -12,23 +12,23 @@
 namespace temper {
 
 struct UpdateSpec {
-  const UpdateRule* rule = &kAdamwUpdate;
-  Attributes settings = AdamwSettings();  // of that rule
-  double weight_decay = 0;                // of values that decay (Value::decays)
-  double max_norm = 1.0;                  // 0: no clipping
+  const UpdateRule* rule = &DefaultUpdateRule();
+  Attributes settings = rule->Settings();
+  double weight_decay = 0;  // of values that decay (Value::decays)
+  double max_norm = 1.0;    // 0: no clipping
 };
 
-// Where a stage of a pipeline is, as its update sees the others.
+// A stage of a pipeline and the weights that it shares with other stages.
 struct UpdateStage {
   int stage = 0;
-  // The stages that have each weight that several have (tied embeddings), ascending; two at most.
+  // The stages of each shared weight (tied embeddings), ascending; at most two.
   std::map<std::string, std::vector<int>> holders;
 };
 
-// The update of every trainable value of `forward`, the graph of one rank of `mesh`, whose gradients the last
-// micro-batch has added up between ranks (compile/mesh/grad_sync.h). Sums of squares are added up over the axes that
-// split a weight, so that the norm counts every element once. In a pipeline stages give each other their gradients of a
-// weight that both have, and add up their sums of squares. REQUIRES: a forward graph.
+// Builds the update of every trainable value of `forward`, the graph of one rank of `mesh`; the last micro-batch has
+// already summed their gradients over ranks (compile/mesh/grad_sync.h). Sums of squares are summed over the axes that
+// split a weight, so that the norm counts every element once. Pipeline stages exchange their gradients of a shared
+// weight and sum their sums of squares. REQUIRES: a forward graph.
 Graph BuildUpdate(const Graph& forward, const UpdateSpec& spec, const Mesh& mesh, const UpdateStage& stage = {});
 
 }  // namespace temper

@@ -10,7 +10,7 @@
 namespace temper {
 namespace {
 
-// A trained matrix and a vector, with the decay that each has by default, and one of each that says otherwise.
+// A trained matrix and vector with default decay, and one of each with the opposite setting.
 Graph Net(DType dtype) {
   Graph graph;
   GraphBuilder build(&graph);
@@ -28,10 +28,9 @@ Graph Net(DType dtype) {
   return graph;
 }
 
-TEST(BuildUpdate, DecaysWhatTheValueSays) {
+TEST(BuildUpdate, DecaysValuesMarkedToDecay) {
   for (const UpdateRule* rule : UpdateRules()) {
-    UpdateSpec spec{.rule = rule, .weight_decay = 0.1};
-    if (rule == &kSgdUpdate) spec.settings = SgdSettings();
+    const UpdateSpec spec{.rule = rule, .weight_decay = 0.1};
     const Graph update = BuildUpdate(Net(DType::kBF16), spec, Mesh());
     ASSERT_TRUE(Verify(update).ok()) << Verify(update).message();
     std::map<std::string, double> decay;
@@ -44,7 +43,7 @@ TEST(BuildUpdate, DecaysWhatTheValueSays) {
   }
 }
 
-// No op multiplies with such a weight yet: this one is added to what comes in.
+// No op multiplies with such a weight yet: this one is added to the input.
 TEST(BuildUpdate, AWeightOfThreeDimsIsUpdatedWhole) {
   Graph graph;
   GraphBuilder build(&graph);
@@ -77,11 +76,13 @@ TEST(BuildUpdate, KeepsTheStatesOfItsOptimizerAndNoOthers) {
     return StatesOf(BuildUpdate(Net(dtype), {.rule = &rule, .settings = std::move(settings)}, Mesh()));
   };
   using Names = std::vector<std::string>;
-  EXPECT_EQ(states(DType::kBF16, kAdamwUpdate, AdamwSettings()),
+  EXPECT_EQ(states(DType::kBF16, *UpdateRuleOf(Op::kAdamw), UpdateSettings(Op::kAdamw)),
             (Names{"master:matrix", "adam_m:matrix", "adam_v:matrix"}));
-  EXPECT_EQ(states(DType::kF32, kAdamwUpdate, AdamwSettings()), (Names{"adam_m:matrix", "adam_v:matrix"}));
-  EXPECT_EQ(states(DType::kBF16, kSgdUpdate, SgdSettings()), (Names{"master:matrix", "sgd_momentum:matrix"}));
-  EXPECT_EQ(states(DType::kF32, kSgdUpdate, SgdSettings(0)), Names());
+  EXPECT_EQ(states(DType::kF32, *UpdateRuleOf(Op::kAdamw), UpdateSettings(Op::kAdamw)),
+            (Names{"adam_m:matrix", "adam_v:matrix"}));
+  EXPECT_EQ(states(DType::kBF16, *UpdateRuleOf(Op::kSgd), UpdateSettings(Op::kSgd)),
+            (Names{"master:matrix", "sgd_momentum:matrix"}));
+  EXPECT_EQ(states(DType::kF32, *UpdateRuleOf(Op::kSgd), UpdateSettings(Op::kSgd, {{"momentum", 0}})), Names());
 }
 
 }  // namespace

@@ -21,7 +21,7 @@ bool ChangesItsObject(const Value& of, std::string_view name) {
   return of.Is(Type::kDict) && is_any({"clear", "pop", "popitem", "setdefault", "update"});
 }
 
-// A method, or a real attribute; nothing where Python would raise AttributeError.
+// A method or a real attribute; nullopt where Python would raise AttributeError.
 std::optional<Value> FindAttribute(const Value& of, std::string_view name) {
   if (ChangesItsObject(of, name) || (name.starts_with("__") && name.ends_with("__") && name.size() > 4)) {
     return Value::UndefinedHint(fmt::format("access to attribute '{}' of '{}' object is unsafe.", name, TypeName(of)));
@@ -37,7 +37,7 @@ std::optional<Value> FindAttribute(const Value& of, std::string_view name) {
   return std::nullopt;
 }
 
-// of[key]; nothing where Python would raise TypeError or LookupError.
+// of[key]; nullopt where Python would raise TypeError or LookupError.
 std::optional<Value> FindItem(const Value& of, const Value& key) {
   switch (of.type()) {
     case Type::kDict: {

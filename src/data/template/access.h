@@ -1,5 +1,5 @@
-// Attributes, items and slices of values, by the rules of jinja2's sandbox: x.name asks for a method first and an item
-// second, x['name'] the other way round; what would change a list or mapping is undefined.
+// Attributes, items and slices of values, by the rules of jinja2's sandbox: x.name looks for a method first and an item
+// second, x['name'] the other way round; methods that change a list or mapping are undefined.
 #pragma once
 
 #include <string_view>
@@ -12,10 +12,10 @@ using MethodFunction = Value (*)(Interpreter& interpreter, const Value& self, co
 
 Value GetAttribute(const Value& of, const Value& name);  // REQUIRES: name is a string
 Value GetItem(const Value& of, const Value& key);
-// Each bound is None where it is left out.
+// An omitted bound is None.
 Value GetSlice(const Value& of, const Value& start, const Value& stop, const Value& step);
 
-// Methods of Python's str, and of its containers and numbers. Null where there is none of that name.
+// Methods of Python's str, and of its containers and numbers. Null if there is none of that name.
 MethodFunction FindStringMethod(std::string_view name);
 MethodFunction FindContainerMethod(Type type, std::string_view name);
 MethodFunction FindMethod(const Value& of, std::string_view name);

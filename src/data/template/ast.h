@@ -73,8 +73,8 @@ struct Expr {
 };
 
 ExprPtr Make(ExprKind kind, int line);
-// With the depth that its children make. Every node of a tree passes here. Throws TemplateError where it is too deep
-// to walk.
+// Sets the node's depth from its children. Must be called for every
+// node of a tree. Throws TemplateError if it is too deep to walk.
 ExprPtr Seal(ExprPtr node);
 ExprPtr Binary(ExprKind kind, int line, ExprPtr left, ExprPtr right);  // sealed
 

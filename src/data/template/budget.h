@@ -1,4 +1,4 @@
-// What a template may spend, and how it fails. A template and the data it renders are untrusted: every loop, every
+// The limits of a template's work, and its errors. A template and the data it renders are untrusted: every loop, every
 // search and every new string is charged to the budget of the render that runs on this thread, so no template can hang
 // the program or exhaust its memory.
 //
@@ -30,7 +30,7 @@ class TemplateError final : public std::exception {
   int line_;
 };
 
-[[noreturn]] void Fail(std::string message);             // a fault of the template, or of data that it cannot take
+[[noreturn]] void Fail(std::string message);             // an error in the template, or in data that it cannot handle
 [[noreturn]] void FailUnsupported(std::string message);  // valid Jinja or Python that this interpreter lacks
 
 class Budget {
@@ -45,7 +45,7 @@ class Budget {
   static void Charge(int64_t bytes) {
     if (current_ && (current_->bytes_ -= bytes) < 0) OutOfBytes();
   }
-  // Fails where one string would be longer than allowed: to be asked before it is built.
+  // Fails if one string would be longer than allowed: call this before building it.
   static void CheckText(int64_t bytes) {
     if (current_ && bytes > current_->text_bytes_) TextTooLong();
   }

@@ -10,13 +10,14 @@
 namespace temper {
 namespace {
 
-// Whether a message asks to be supervised: "weight" (OpenAI's key; any but 0) or "train" (true or false).
+// Whether a message is to be supervised: "weight" (OpenAI's key; any but 0) or "train" (true or false).
 Result<bool> WantsTraining(const OrderedJson& message, const std::string& where) {
   const auto weight = message.find("weight"), train = message.find("train");
   if (weight != message.end() && !weight->is_null()) {
     if (weight->is_boolean()) return weight->get<bool>();
     if (weight->is_number() && weight->get<double>() >= 0) return weight->get<double>() > 0;
-    return InvalidArgument(fmt::format("{}: 'weight' should be a number from 0 on, but is {}", where, weight->dump()));
+    return InvalidArgument(
+        fmt::format("{}: 'weight' should be a number of at least 0 but is {}", where, weight->dump()));
   }
   if (train != message.end() && !train->is_null()) {
     if (train->is_boolean()) return train->get<bool>();
@@ -25,7 +26,7 @@ Result<bool> WantsTraining(const OrderedJson& message, const std::string& where)
   return true;
 }
 
-// The message as the template sees it. Reasoning goes by several names: it is passed on by the two that templates read,
+// The message as the template sees it. Reasoning has several names: it is passed on under the two that templates read,
 // "reasoning_content" and (gpt-oss) "thinking", as transformers 5 does; tests/conversation compares.
 OrderedJson ForTemplate(const OrderedJson& message) {
   const OrderedJson* reasoning = nullptr;

@@ -1,4 +1,4 @@
-// Renders prefixes of one conversation: what the public side of ChatTemplate and the derivation of spans share.
+// Renders prefixes of one conversation, for ChatTemplate and for the derivation of spans.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,7 @@
 
 namespace temper {
 
-// One conversation, ready to be rendered up to any message. Refers to what it is made from.
+// One conversation, ready to be rendered up to any message. Refers to its inputs.
 class ChatRenderer {
  public:
   struct Message {
@@ -28,7 +28,7 @@ class ChatRenderer {
   const Template& jinja_template() const { return *template_; }
   const std::function<bool(std::string_view)>& is_beyond() const { return *is_beyond_; }
 
-  // The first `count` messages. `replaced_content`: not null to put it in the place of the last one's content.
+  // Renders the first `count` messages. `replaced_content`: if not null, replaces the content of the last one.
   Result<RenderedTemplate> Render(size_t count, bool add_generation_prompt,
                                   const char* replaced_content = nullptr) const;
 

@@ -1,24 +1,24 @@
-// Which bytes of a rendered conversation the assistant wrote. The steps, for each assistant turn that is supervised:
+// Finds the bytes of a rendered conversation that the assistant
+// wrote. The steps, for each assistant turn that is supervised:
 //
-// 1. F, the conversation up to and with the turn, is a text in which the turn is the last: what the model produced when
-//    it had seen nothing more. Its own span ends at the end of F, less the white space that follows the end-of-turn
-//    token.
-// 2. Where the template has {% generation %} blocks, the blocks of the turn are its spans, white space and all. A block
+// 1. F, the conversation up to and with the turn, is a text in which the turn is the last: the model wrote it
+//    with nothing after it. Its own span ends at the end of F, without the white space after the end-of-turn token.
+// 2. If the template has {% generation %} blocks, the blocks of the turn are its spans, white space and all. A block
 //    that ends the conversation (the eos_token of Phi-3) belongs to the turn that is the last of a text. Else the span
 //    begins
 //    a. at |P|, where the prompt P (the messages before, with add_generation_prompt) is a prefix of F;
 //    b. else at the turn's content, found by rendering two texts in its place that differ from the first character on:
 //       - in F, where the messages before it look the same in F as without the turn (DeepSeek-R1's prompt adds a
 //         <think> that its turns do not have);
-//       - behind P, where they do not (Mistral puts the system message into the last user turn): the text is then P and
-//         the turn's content, which is what generation from P gives.
+//       - after P, where they do not (Mistral puts the system message into the last user turn): the text is then P and
+//         the turn's content, as generation from P gives it.
 // 3. From the last turn backwards: a text holds every earlier turn whose own text, or that text without the eos_token
 //    that some templates append to a finished conversation, is a prefix of it. Turns that no text holds keep their own.
 //
-// So a turn costs two renderings of all that stands before it, and a conversation time in proportion to the square of
-// its length (10 s at kMaxMessages): nothing but the template knows what it prints. The caller keeps this small by
-// telling which turns it cannot use (ChatOptions::is_beyond). Texts that a later one holds are not kept, so memory is
-// that of the texts returned.
+// So a turn costs two renderings of everything before it, and a conversation takes time in proportion
+// to the square of its length (10 s at kMaxMessages): only rendering shows what a template prints.
+// The caller limits this by saying which turns it cannot use (ChatOptions::is_beyond). Texts that a
+// later one holds are dropped, so memory is that of the returned texts.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -34,7 +34,7 @@ namespace {
 constexpr size_t kMaxMessages = 4096;
 constexpr Bytes kMaxRendered = GiB(1);  // over all renderings; seconds
 
-// Two contents that no template treats specially; they share no first character.
+// Two contents that no template treats specially; their first characters differ.
 constexpr const char* kProbes[] = {"Qzx7probe", "Vkw3probe"};
 
 size_t CommonPrefix(std::string_view a, std::string_view b) {
@@ -50,10 +50,10 @@ std::string_view WithoutTrailingSpace(std::string_view text) {
 // A turn rendered as the last one.
 struct Turn {
   size_t message = 0;
-  std::string text;  // F; empty once another turn's text stands for it
+  std::string text;  // F; empty once another turn's text replaces it
   std::vector<TextSpan> spans;
-  bool from_blocks = false;  // the spans are {% generation %} blocks: taken as they are
-  // F is the first `length` bytes of F of turn `inside` (not less than 0), and, where `had_eos`, the eos_token.
+  bool from_blocks = false;  // the spans are {% generation %} blocks: used unchanged
+  // If `inside` >= 0: F is the first `length` bytes of F of turn `inside` and, if `had_eos`, the eos_token.
   int64_t inside = -1;
   size_t length = 0;
   bool had_eos = false;
@@ -65,7 +65,7 @@ class Deriver {
 
   Result<std::vector<RenderedChat>> Run() {
     const auto& messages = chat_.messages();
-    // Said at once, not after the seconds that the turns before it take.
+    // Reported at once, not after the seconds that the turns before it take.
     const auto too_far = std::find_if(messages.begin() + static_cast<int64_t>(std::min(messages.size(), kMaxMessages)),
                                       messages.end(), [](const auto& message) { return message.supervised; });
     if (too_far != messages.end() && !LiesBeyond(static_cast<size_t>(too_far - messages.begin()))) return TooLong();
@@ -95,7 +95,7 @@ class Deriver {
  private:
   Status Fail(size_t message, std::string_view why) const {
     return InvalidArgument(
-        fmt::format("{}: cannot tell what the assistant wrote in message {}: {}; put {{% generation %}} ... "
+        fmt::format("{}: cannot find the assistant's text of message {}: {}; put {{% generation %}} ... "
                     "{{% endgeneration %}} around it in the template",
                     chat_.jinja_template().where(), message + 1, why));
   }
@@ -103,12 +103,11 @@ class Deriver {
   Status TooLong() const {
     const auto& messages = chat_.messages();
     const auto turns = std::count_if(messages.begin(), messages.end(), [](const auto& m) { return m.supervised; });
-    return Unsupported(
-        fmt::format("a conversation of {} messages, {} of them to be learnt: too long to be one; split it",
-                    messages.size(), turns));
+    return Unsupported(fmt::format("a conversation of {} messages, {} of them supervised, is too long; split it",
+                                   messages.size(), turns));
   }
 
-  // As ChatRenderer, within the bound.
+  // ChatRenderer::Render, within the limit.
   Result<RenderedTemplate> Render(size_t count, bool add_generation_prompt, const char* replaced_content = nullptr) {
     if (rendered_ > kMaxRendered) return TooLong();
     Result<RenderedTemplate> rendered = chat_.Render(count, add_generation_prompt, replaced_content);
@@ -116,7 +115,7 @@ class Deriver {
     return rendered;
   }
 
-  // What stands before turn i when it is to be written. Kept until another turn's is asked for.
+  // The prompt of turn i. Kept until another turn's is requested.
   const Result<RenderedTemplate>& Prompt(size_t i) {
     if (prompt_of_ != i) prompt_ = Render(i, true);
     prompt_of_ = i;
@@ -125,13 +124,13 @@ class Deriver {
 
   bool LiesBeyond(size_t i) { return chat_.is_beyond() && Prompt(i).ok() && chat_.is_beyond()(prompt_->text); }
 
-  // Lets `next`, which will be turn number `index`, stand for the text of the turn before it, where it can.
+  // Drops the text of `turn` if it is a prefix of that of `next`, which will be turn number `index`.
   void Release(Turn& turn, const Turn& next, int64_t index) const {
     const std::string_view cut = WithoutEos(turn.text);
     const bool whole = next.text.starts_with(turn.text);
     if (!whole && !next.text.starts_with(cut)) return;
     if ((whole ? turn.text : cut).size() > WithoutEos(next.text).size())
-      return;  // all that may stand for `next` itself
+      return;  // `next` itself may lose its eos_token later
     turn.inside = index;
     turn.length = whole ? turn.text.size() : cut.size();
     turn.had_eos = !whole;
@@ -143,7 +142,7 @@ class Deriver {
     Turn turn{.message = i, .text = std::move(rendered.text)};
     if (chat_.jinja_template().has_generation_blocks() && !rendered.generation_lost) {
       TEMPER_ASSIGN_OR_RETURN(turn.spans, GenerationSpans(i, rendered.generations));
-      // A template may keep its blocks for some kinds of turns; one without any is found by its prompt.
+      // A template may have blocks only for some kinds of turns; a turn without any is found by its prompt.
       turn.from_blocks = !turn.spans.empty();
       if (turn.from_blocks) return turn;
     }
@@ -151,8 +150,8 @@ class Deriver {
     return turn;
   }
 
-  // The blocks of message i: those behind the blocks of its prompt. Of the prompt, because the messages before it
-  // without one may be a finished conversation, with a block that ends it.
+  // The blocks of message i: those after the blocks of its prompt. Counted in the prompt, because the messages before
+  // it, rendered without generation prompt, may be a finished conversation with a block that ends it.
   Result<std::vector<TextSpan>> GenerationSpans(size_t i, const std::vector<TextSpan>& all) {
     size_t before = 0;
     const bool first = std::none_of(chat_.messages().begin(), chat_.messages().begin() + static_cast<int64_t>(i),
@@ -189,7 +188,7 @@ class Deriver {
     return OkStatus();
   }
 
-  // Where the content of the turn begins in its text.
+  // The position in the turn's text at which its content begins.
   Result<size_t> ContentBegin(const Turn& turn) {
     TEMPER_ASSIGN_OR_RETURN(const RenderedTemplate a, Render(turn.message + 1, false, kProbes[0]));
     TEMPER_ASSIGN_OR_RETURN(const RenderedTemplate b, Render(turn.message + 1, false, kProbes[1]));
@@ -203,8 +202,8 @@ class Deriver {
     return begin;
   }
 
-  // White space behind the end-of-turn token is the next turn's business. Where the content itself comes last there is
-  // no such token, and white space is all that ends the turn.
+  // White space after the end-of-turn token belongs to the next turn. If the content itself comes last there is no such
+  // token, and only white space ends the turn.
   size_t SpanEnd(size_t message, std::string_view text) const {
     const std::string_view trimmed = WithoutTrailingSpace(text);
     const jinja::Value* content = chat_.messages()[message].value.dict().Find("content");
@@ -220,7 +219,7 @@ class Deriver {
     return text;
   }
 
-  // Whether turn i stands unchanged at the start of the text of turn j, and how far.
+  // How far the text of turn j begins with turn i, unchanged; nullopt if it does not.
   std::optional<size_t> HeldBy(const std::vector<Turn>& turns, size_t j, size_t i) const {
     const std::string_view text = turns[j].text;
     const Turn& turn = turns[i];
@@ -233,7 +232,7 @@ class Deriver {
       if (cut.size() == turn.text.size() || !text.starts_with(cut)) return std::nullopt;
       return end_of(cut);
     }
-    // Each of a chain of texts that stand for each other begins with the one before.
+    // In a chain of texts that replace each other, each begins with the previous one.
     size_t root = static_cast<size_t>(turn.inside);
     while (turns[root].inside >= 0) root = static_cast<size_t>(turns[root].inside);
     const std::string_view own = std::string_view(turns[root].text).substr(0, turn.length);
@@ -255,7 +254,7 @@ class Deriver {
         if (!upto) continue;
         held[i] = true;
         for (const TextSpan& span : turns[i].spans) {
-          if (turns[i].from_blocks && span.begin >= *upto) break;  // what ended the conversation has gone
+          if (turns[i].from_blocks && span.begin >= *upto) break;  // the end of the conversation is missing here
           chat.assistant.push_back({span.begin, std::min(span.end, *upto)});
           chat.messages.push_back(turns[i].message);
         }
@@ -271,7 +270,7 @@ class Deriver {
     return out;
   }
 
-  // What the header promises of a RenderedChat. A fault of the template, not of ours, so an error.
+  // Checks the header's promises about a RenderedChat. The template is at fault, not this code, so it is an error.
   Status Check(const RenderedChat& chat, size_t message) const {
     size_t end = 0, supervised = 0;
     for (const TextSpan& span : chat.assistant) {

@@ -12,7 +12,7 @@
 namespace temper {
 namespace {
 
-// tokenizer_config.json lists added tokens, at most some thousands of them.
+// tokenizer_config.json lists added tokens, at most some thousand.
 constexpr Bytes kMaxConfig = MiB(64);
 constexpr Bytes kMaxTemplate = MiB(4);
 
@@ -72,7 +72,8 @@ Status AddFromFiles(Env& env, const std::string& folder, Sources& sources) {
   return OkStatus();
 }
 
-// Those that transformers hands to every template, where the model has them. A token is a text or {"content": text}.
+// The special tokens that transformers passes to every template,
+// if the model has them. A token is a text or {"content": text}.
 ChatSpecialTokens ReadSpecialTokens(const Json& config, const Json& map) {
   ChatSpecialTokens out;
   for (const char* key : {"bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"}) {
@@ -110,7 +111,7 @@ Result<std::optional<ChatTemplate>> ChatTemplate::Load(Env& env, const std::stri
     std::string names;
     for (const auto& [name, source] : sources) names += (names.empty() ? "" : ", ") + name;
     return NotFound(
-        fmt::format("{}: the model has chat templates ({}) but none of them is named 'default'; write the "
+        fmt::format("{}: the model has chat templates ({}) but none is named 'default'; write the "
                     "one to use to chat_template.jinja",
                     model_folder, names));
   }
@@ -143,7 +144,7 @@ Status ChatTemplate::CheckRoles(const OrderedJson& messages) const {
   for (size_t i = 0; i < messages.size(); ++i) {
     const OrderedJson& message = messages[i];
     const auto it = message.is_object() ? message.find("role") : message.end();
-    if (it == message.end() || !it->is_string()) continue;  // Render says so
+    if (it == message.end() || !it->is_string()) continue;  // Render reports it
     const std::string& role = it->get_ref<const std::string&>();
     // Granite's "document 3": the name is the first word.
     const std::string_view name = std::string_view(role).substr(0, role.find(' '));
@@ -153,8 +154,8 @@ Status ChatTemplate::CheckRoles(const OrderedJson& messages) const {
                                t.source().find(fmt::format("\"{}", name)) != std::string::npos);
     };
     if (usual || names_it(default_) || (tool_use_ && names_it(*tool_use_))) continue;
-    return InvalidArgument(fmt::format("message {}: unknown role {}; the usual ones are {}", i + 1, Quoted(role),
-                                       fmt::join(kUsual, ", ")));
+    return InvalidArgument(
+        fmt::format("message {}: unknown role {}; known are {}", i + 1, Quoted(role), fmt::join(kUsual, ", ")));
   }
   return OkStatus();
 }

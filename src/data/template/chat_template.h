@@ -1,16 +1,16 @@
-// A model's chat template: conversations to text, and to text with the spans that training supervises.
+// A model's chat template: renders conversations as text, and as text with the spans that training supervises.
 //
-// What is supervised is what the assistant wrote, its end-of-turn token included, at every turn that the data does not
-// exclude. A span is right when the text before it is what the model is given when it has to write that turn:
+// The assistant's text is supervised, with its end-of-turn token, in every turn that the data does not exclude. A span
+// is right if the text before it is exactly the model's prompt for that turn:
 //
 //   prompt  P = the messages before the turn, rendered with add_generation_prompt
 //   turn    F = the same messages and the turn
 //   span    [|P|, |F|)                     where P is a prefix of F
 //
-// Several turns share one text T only where each one's F is a prefix of T. Templates that rewrite earlier turns (Qwen3
-// drops their <think> blocks) break that; then the conversation becomes several texts, each with the turns that are
-// true in it, so that every turn is still trained exactly as it will be used. See chat_spans.cc for the steps and what
-// they cost, docs/design/ for why.
+// Several turns share one text T only if each one's F is a prefix of T. Templates that rewrite earlier turns (Qwen3
+// drops their <think> blocks) break that; then the conversation becomes several texts, each supervising the turns that
+// are unchanged in it, so that every turn is still trained exactly as it will be used. See chat_spans.cc for the steps
+// and their cost, docs/design/chat_spans.md for the reasons.
 //
 // A ChatTemplate is immutable: any number of threads may use it at once.
 #pragma once
@@ -29,32 +29,31 @@ namespace temper {
 
 class ChatTemplate {
  public:
-  // The template of a model folder, or nothing where it has none. Looked for, as transformers does, in
-  // chat_template.jinja and additional_chat_templates/*.jinja, then "chat_template" of tokenizer_config.json (a text,
-  // or a list of {name, template}), then chat_template.json. A template named "tool_use" is used where there are tools.
-  // bos_token, eos_token and the like come from tokenizer_config.json or special_tokens_map.json.
+  // The template of a model folder, or nullopt if it has none. Searched, as in transformers, in chat_template.jinja and
+  // additional_chat_templates/*.jinja, then "chat_template" of tokenizer_config.json (a text, or a list of {name,
+  // template}), then chat_template.json. A template named "tool_use" is used if there are tools. bos_token, eos_token
+  // and the like come from tokenizer_config.json or special_tokens_map.json.
   static Result<std::optional<ChatTemplate>> Load(Env& env, const std::string& model_folder);
   // `where` names the template in errors.
   static Result<ChatTemplate> FromSource(std::string source, std::string where, ChatSpecialTokens special_tokens = {});
 
-  // `messages`: an array of objects with a "role"; `tools`: an array of JSON schemas, or null (an empty array is as
-  // null).
+  // `messages`: an array of objects with a "role"; `tools`: an array of JSON schemas, or null (same as an empty array).
   Result<std::string> Render(const OrderedJson& messages, const OrderedJson& tools, bool add_generation_prompt,
                              const ChatOptions& options = {}) const;
 
-  // Error: a role that is none of the usual ones (system, developer, user, assistant, tool, function) and that the
-  // template does not name. Many a template would print it all the same.
+  // Error: a role that is not one of the usual ones (system, developer, user, assistant, tool, function) and that the
+  // template does not name. Many templates would print it all the same.
   Status CheckRoles(const OrderedJson& messages) const;
 
   // The texts to train on, usually one. A message with "weight": 0 or "train": false is not supervised (neither key
-  // reaches the template). What follows the last supervised turn is cut off. An error where nothing is supervised,
-  // where a turn's span cannot be derived, or where the conversation is too long for that (chat_spans.cc).
+  // reaches the template). Text after the last supervised turn is cut off. Errors: nothing is supervised, a turn's span
+  // cannot be derived, or the conversation is too long for that (chat_spans.cc).
   Result<std::vector<RenderedChat>> RenderWithSpans(const OrderedJson& messages, const OrderedJson& tools,
                                                     const ChatOptions& options = {}) const;
 
   const std::string& where() const { return default_.where(); }
   const ChatSpecialTokens& special_tokens() const { return special_tokens_; }
-  // Empty where the model names none.
+  // Empty if the model names none.
   std::string eos_token() const;
 
  private:

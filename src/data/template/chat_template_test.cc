@@ -78,16 +78,16 @@ TEST(ChatTemplate, ExcludesTurnsThatTheDataExcludes) {
   }
   OrderedJson messages = TwoTurns();
   messages[1]["weight"] = -2;
-  EXPECT_EQ(SpanError(kChatMl, messages), "message 2: 'weight' should be a number from 0 on, but is -2");
+  EXPECT_EQ(SpanError(kChatMl, messages), "message 2: 'weight' should be a number of at least 0 but is -2");
 }
 
-TEST(ChatTemplate, KeysThatOnlySteerTrainingDoNotReachTheTemplate) {
+TEST(ChatTemplate, TrainingKeysDoNotReachTheTemplate) {
   const OrderedJson messages = Parse(R"([{"role": "assistant", "content": "x", "weight": 1, "train": true}])");
   EXPECT_EQ(*Make("{{ messages[0] | tojson }}").Render(messages, nullptr, false),
             R"({"role": "assistant", "content": "x"})");
 }
 
-TEST(ChatTemplate, CutsWhatFollowsTheLastSupervisedTurn) {
+TEST(ChatTemplate, CutsTheTextAfterTheLastSupervisedTurn) {
   OrderedJson messages = TwoTurns();
   messages[3]["weight"] = 0;
   EXPECT_EQ(Spans(kChatMl, messages), Texts{"<|im_start|>user\nq1<|im_end|>\n<|im_start|>assistant\n[a1<|im_end|>]\n"});
@@ -100,7 +100,7 @@ TEST(ChatTemplate, RefusesAConversationWithNothingToTrainOn) {
   EXPECT_NE(SpanError(kChatMl, OrderedJson::array()).find("no assistant message"), std::string::npos);
 }
 
-// Qwen3 and DeepSeek: what earlier turns thought is not shown again.
+// Qwen3 and DeepSeek: the thoughts of earlier turns are not printed again.
 constexpr const char* kDropsEarlierThoughts =
     "{% for m in messages %}<{{ m.role }}>{{ m.content if loop.last else m.content.split('</think>')[-1] }}<end>\n"
     "{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}";
@@ -121,7 +121,7 @@ TEST(ChatTemplate, KeepsOneTextWhereNothingWasRewritten) {
             Texts{"<user>q1<end>\n<assistant>[a1<end>]\n<user>q2<end>\n<assistant>[<think>t2</think>a2<end>]\n"});
 }
 
-TEST(ChatTemplate, ForgivesAnEosAtTheEndOfTheConversationOnly) {  // Phi-3
+TEST(ChatTemplate, AcceptsAnEosAtTheEndOfTheConversationOnly) {  // Phi-3
   EXPECT_EQ(Spans("{% for m in messages %}<{{ m.role }}>{{ m.content }}<end>\n{% endfor %}"
                   "{% if add_generation_prompt %}<assistant>{% else %}{{ eos_token }}{% endif %}"),
             Texts{"<user>q1<end>\n<assistant>[a1<end>]\n<user>q2<end>\n<assistant>[a2<end>\n</s>]"});
@@ -134,7 +134,7 @@ TEST(ChatTemplate, AGenerationPromptThatTurnsLackIsNotPartOfTheText) {  // DeepS
       Texts{"<s><user>q1<assistant>[a1</s>]<user>q2<assistant>[a2</s>]"});
 }
 
-TEST(ChatTemplate, AContentLikeTheGenerationPromptIsStillSupervisedWhole) {
+TEST(ChatTemplate, ContentEqualToTheGenerationPromptIsStillFullySupervised) {
   const OrderedJson messages =
       Parse(R"([{"role": "user", "content": "q"}, {"role": "assistant", "content": "<thing>"}])");
   EXPECT_EQ(Spans("{% for m in messages %}<{{ m.role }}>{{ m.content }}<end>{% endfor %}"
@@ -171,13 +171,13 @@ TEST(ChatTemplate, GenerationBlocksFollowTheirMessages) {
             Texts{"<user>q1<assistant>a1|<end><user>q2<assistant>[a2]|[<end>]"});
 }
 
-// As trainers' variants of Phi-3 do: the eos_token of a finished conversation stands in a block of its own.
+// As in trainers' variants of Phi-3: the eos_token of a finished conversation is in a block of its own.
 constexpr const char* kEndsInABlock =
     "{% for m in messages %}<{{ m.role }}>{% if m.role == 'assistant' %}{% generation %}{{ m.content + '<end>\n' }}"
     "{% endgeneration %}{% else %}{{ m.content + '<end>\n' }}{% endif %}{% endfor %}"
     "{% if add_generation_prompt %}<assistant>{% else %}{% generation %}{{ eos_token }}{% endgeneration %}{% endif %}";
 
-TEST(ChatTemplate, ABlockThatEndsTheConversationIsOfItsLastTurn) {
+TEST(ChatTemplate, ABlockThatEndsTheConversationBelongsToItsLastTurn) {
   OrderedJson messages = TwoTurns();
   EXPECT_EQ(Spans(kEndsInABlock, messages),
             Texts{"<user>q1<end>\n<assistant>[a1<end>\n]<user>q2<end>\n<assistant>[a2<end>\n][</s>]"});
@@ -229,12 +229,12 @@ TEST(ChatTemplate, RefusesATemplateThatHidesTheTurn) {
   EXPECT_NE(SpanError("{{ messages[0].content }}", greeting).find("message 1"), std::string::npos);
 }
 
-TEST(ChatTemplate, PassesOnWhatTheTemplateRefuses) {
+TEST(ChatTemplate, PassesOnErrorsThatTheTemplateRaises) {
   EXPECT_EQ(SpanError("{{ raise_exception('roles must alternate') }}"),
-            "test.jinja, line 1: the template refuses this conversation: roles must alternate");
+            "test.jinja, line 1: the template rejects this conversation: roles must alternate");
 }
 
-TEST(ChatTemplate, RefusesMessagesThatAreNotMessages) {
+TEST(ChatTemplate, RefusesMalformedMessages) {
   EXPECT_EQ(SpanError(kChatMl, Parse("{}")), "the messages should be a list but are object");
   EXPECT_EQ(SpanError(kChatMl, Parse("[1]")), "message 1 should be an object but is number");
   EXPECT_EQ(SpanError(kChatMl, Parse(R"([{"content": "x"}])")),
@@ -275,7 +275,7 @@ class ChatTemplateFolder : public testing::Test {
   const ScratchFolder folder_;
 };
 
-TEST_F(ChatTemplateFolder, HasNoneWhereNothingNamesOne) {
+TEST_F(ChatTemplateFolder, HasNoneIfNoFileNamesOne) {
   EXPECT_EQ(Rendered(), "(none)");
   Write("tokenizer_config.json", R"({"bos_token": "<s>", "chat_template": null})");
   EXPECT_EQ(Rendered(), "(none)");
@@ -298,7 +298,7 @@ TEST_F(ChatTemplateFolder, FillsMissingTokensFromTheSpecialTokensMap) {
   EXPECT_EQ(Rendered(), "|</s>|<p>");
 }
 
-TEST_F(ChatTemplateFolder, ChoosesTheToolTemplateWhereThereAreTools) {
+TEST_F(ChatTemplateFolder, ChoosesTheToolTemplateIfThereAreTools) {
   Write("tokenizer_config.json", R"({"chat_template": [{"name": "default", "template": "plain"},
                                                        {"name": "tool_use", "template": "tools {{ tools | length }}"}]})");
   EXPECT_EQ(Rendered(), "plain");
@@ -312,7 +312,7 @@ TEST_F(ChatTemplateFolder, ChoosesTheToolTemplateWhereThereAreTools) {
 
 TEST_F(ChatTemplateFolder, SaysWhichFileIsWrong) {
   Write("tokenizer_config.json", R"({"chat_template": [{"name": "rag", "template": "x"}]})");
-  EXPECT_NE(Rendered().find("none of them is named 'default'"), std::string::npos);
+  EXPECT_NE(Rendered().find("none is named 'default'"), std::string::npos);
   Write("tokenizer_config.json", R"({"chat_template": 5})");
   EXPECT_NE(Rendered().find("tokenizer_config.json: 'chat_template' should be"), std::string::npos);
   Write("tokenizer_config.json", "{");
@@ -323,9 +323,8 @@ TEST_F(ChatTemplateFolder, SaysWhichFileIsWrong) {
   EXPECT_NE(Rendered().find("chat_template.jinja, line 1"), std::string::npos);
 }
 
-// For every real template: each span follows the very prompt that generation would start from, or stands at its
-// content.
-TEST(ChatTemplate, SpansOfRealTemplatesAreWhatTheAssistantSaid) {
+// For every real template: each span follows the exact prompt of generation, or begins at its content.
+TEST(ChatTemplate, SpansOfRealTemplatesAreTheAssistantsText) {
   const char* root = std::getenv("TEMPER_TEST_DATA");
   if (!root || !PosixEnv().IsFolder(JoinPath(root, "chat_templates"))) {
     GTEST_SKIP() << "no chat_templates in TEMPER_TEST_DATA";
@@ -344,7 +343,7 @@ TEST(ChatTemplate, SpansOfRealTemplatesAreWhatTheAssistantSaid) {
     auto t = ChatTemplate::FromSource(*ReadTextFile(PosixEnv(), JoinPath(folder, name)), name,
                                       {{"bos_token", "<s>"}, {"eos_token", "</s>"}});
     ASSERT_TRUE(t.ok()) << t.status().message();
-    // Templates for tools only do not take a conversation without.
+    // Templates only for tools refuse a conversation without any.
     const OrderedJson tools = name.find("tool_use") == name.npos ? OrderedJson() : Parse(R"([{"type": "function",
         "function": {"name": "f", "description": "d", "parameters": {"type": "object", "properties": {}}}}])");
     const auto chats = t->RenderWithSpans(messages, tools);

@@ -72,7 +72,7 @@ bool EqualDicts(const DictObject& a, const DictObject& b) {
   return true;
 }
 
-// Exact, as Python compares: a double against an integer that a double may not hold.
+// Exact, like Python: compares a double with an integer that a double may not hold.
 int CompareIntFloat(int64_t i, double d) {
   if (d >= 0x1p63) return -1;
   if (d < -0x1p63) return 1;

@@ -15,7 +15,7 @@ int64_t ReadNumber(std::string_view text, size_t& at) {
   int64_t n = 0;
   for (; at < text.size() && text[at] >= '0' && text[at] <= '9'; ++at) {
     n = n * 10 + (text[at] - '0');
-    if (n > std::numeric_limits<int32_t>::max()) Fail("a number in a format text is too large");
+    if (n > std::numeric_limits<int32_t>::max()) Fail("a number in a format string is too large");
   }
   return n;
 }

@@ -1,4 +1,4 @@
-// Expressions: the other half of the interpreter.
+// Expressions: the second half of the interpreter; interpreter.cc has the first, statements.
 #include <fmt/core.h>
 
 #include "data/template/access.h"
@@ -11,7 +11,7 @@ Value Interpreter::Evaluate(const Expr& expr) {
   if (expr.kind == ExprKind::kConstant) return expr.value;
   // As Nested in interpreter.cc: this is the hottest recursion, so the guard is written out.
   constexpr int kMaxDepth = 1500;
-  if (depth_ > kMaxDepth) Fail("the template recurses too deeply: a macro that calls itself without end?");
+  if (depth_ > kMaxDepth) Fail("the template recurses too deeply: does a macro call itself forever?");
   ++depth_;
   Budget::Step();
   try {
@@ -156,7 +156,7 @@ Value Interpreter::EvaluateCall(const Expr& expr) {
     const Value function = Evaluate(callee);
     return Call(function, EvaluateArguments(*expr.call));
   }
-  // A method call, without making the bound method first.
+  // A method call that does not create a bound method.
   const Value self = Evaluate(*callee.a);
   if (!self.IsUndefined() && !self.Is(Type::kNative)) {
     if (const MethodFunction method = FindMethod(self, callee.name)) {

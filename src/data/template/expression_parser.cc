@@ -10,7 +10,7 @@
 namespace temper::jinja {
 namespace {
 
-// Brackets in brackets; each level costs a dozen stack frames of the parser.
+// Nested brackets; each level costs a dozen stack frames of the parser.
 constexpr int kMaxNestedExpressions = 100;
 
 }  // namespace

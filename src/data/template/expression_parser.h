@@ -14,14 +14,14 @@ class ExpressionParser : protected TokenStream {
   explicit ExpressionParser(std::vector<Token> tokens) : TokenStream(std::move(tokens)) {}
 
   ExprPtr ParseExpression(bool with_conditional = true);
-  // A tuple where there is a comma. `end_name` ends it too ("in", "recursive"; may be null).
+  // A tuple if there is a comma. `end_name` also ends it ("in", "recursive"; may be null).
   ExprPtr ParseTuple(bool with_conditional, const char* end_name, bool explicit_parentheses = false);
   ExprPtr ParseFilterChain(ExprPtr operand, bool starts_inline);
   // Names, tuples of names and, where allowed, namespace attributes.
   ExprPtr ParseAssignTarget(bool with_namespace, const char* end_name);
   ExprPtr ParseNameTarget();
 
-  // Set when the special names are read; a macro's body looks at them.
+  // Set when an expression reads the special names; for macros' bodies.
   bool saw_caller_ = false, saw_varargs_ = false, saw_kwargs_ = false;
 
  private:

@@ -1,4 +1,4 @@
-// Where filters.h's FindFilter looks; each table lives beside its filters.
+// The tables that FindFilter (filters.h) searches; each is defined beside its filters.
 #pragma once
 
 #include <string_view>

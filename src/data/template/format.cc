@@ -118,7 +118,7 @@ std::string FormatNumber(const Value& v, Spec spec) {
     if (type == 0 && spec.precision < 0) {
       digits = FloatRepr(std::fabs(d));
     } else if (type == 0) {
-      // Like 'g', but a number without an exponent keeps a digit behind the point.
+      // Like 'g', but a number without an exponent keeps a digit after the point.
       digits = FloatDigits(d, 'g', std::max<int64_t>(spec.precision, 1), spec.alternate);
       if (digits.find_first_of(".en") == std::string::npos) digits += ".0";
     } else if (type == '%') {
@@ -184,7 +184,7 @@ class BraceFormatter {
   }
 
  private:
-  // The replacement field whose first character is at `at`; moves behind its closing brace.
+  // The replacement field whose first character is at `at`; moves past its closing brace.
   std::string Field(std::string_view format, size_t& at, int depth) {
     const size_t begin = at;
     size_t conversion = format.npos, colon = format.npos;

@@ -1,4 +1,4 @@
-// "{:>8}".format(x), as Python formats it, with its language of widths and precisions.
+// "{:>8}".format(x) as in Python, with its mini-language of widths and precisions.
 #pragma once
 
 #include "data/template/value.h"

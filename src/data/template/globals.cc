@@ -16,18 +16,18 @@ Value MakeRange(Interpreter&, Arguments arguments) {
   const int64_t first = p.Int(0, 0);
   const int64_t start = p.Has(1) ? first : 0, stop = p.Int(1, first), step = p.Int(2, 1);
   if (step == 0) Fail("range() arg 3 must not be zero");
-  // In 128 bits: the distance of two 64-bit numbers may not fit 64.
+  // In 128 bits: the difference of two 64-bit numbers may not fit in 64.
   const __int128 distance = step > 0 ? static_cast<__int128>(stop) - start : static_cast<__int128>(start) - stop;
   const __int128 stride = step > 0 ? static_cast<__int128>(step) : -static_cast<__int128>(step);
   if (distance > 0 && (distance - 1) / stride + 1 > kMaxRange) {
     Fail(fmt::format("Range too big. The sandbox blocks ranges larger than MAX_RANGE ({}).", kMaxRange));
   }
-  // An end beyond the last element is moved to it, so that arithmetic on the range cannot overflow.
+  // Moves an end beyond the last element to it, so that arithmetic on the range cannot overflow.
   const int64_t size = distance > 0 ? static_cast<int64_t>((distance - 1) / stride) + 1 : 0;
   if (size == 0) return Value::Range(start, stop == start ? stop : start, step);
   int64_t end = 0;
   if (__builtin_mul_overflow(size, step, &end) || __builtin_add_overflow(start, end, &end)) {
-    FailUnsupported("a range at the end of the 64-bit integers");
+    FailUnsupported("a range beyond 64-bit integers");
   }
   return Value::Range(start, stop, step);
 }
@@ -74,10 +74,10 @@ Value MakeNamespace(Interpreter& interpreter, Arguments arguments) {
 
 Value RaiseException(Interpreter&, Arguments arguments) {
   const Parameters p("raise_exception", arguments, {"message"}, 1);
-  Fail("the template refuses this conversation: " + Str(p[0]));
+  Fail("the template rejects this conversation:  " + Str(p[0]));
 }
 
-// C's strftime, with what Python adds to it.
+// C's strftime with Python's additions.
 Value FormatNow(Interpreter& interpreter, Arguments arguments) {
   const Parameters p("strftime_now", arguments, {"format"}, 1);
   std::string out;

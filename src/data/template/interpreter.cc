@@ -9,11 +9,11 @@
 namespace temper::jinja {
 namespace {
 
-// Statements and expressions inside each other, macro calls included. CPython gives up at 1000 frames; a level of
-// ours costs at most a few hundred bytes of stack, so this is under 1 MB.
+// Nesting of statements and expressions, macro calls included. CPython stops at 1000 frames; here a level costs at most
+// a few hundred bytes of stack, so this is under 1 MB.
 constexpr int kMaxDepth = 1500;
 
-// What a scope that outlives its block costs, about.
+// Approximate size of a scope that outlives its block.
 constexpr int64_t kScopeBytes = 256;
 
 struct MacroObject final : NativeObject {
@@ -114,13 +114,13 @@ void Scope::Set(std::string_view name, Value value) {
 }
 
 std::string NamespaceObject::Repr() const {
-  // Namespaces may point at each other: without a bound a circle would never end.
+  // Namespaces may contain each other: without a limit a cycle would never end.
   static thread_local int depth = 0;
   struct Guard {
     Guard() { ++depth; }
     ~Guard() { --depth; }
   } guard;
-  if (depth > kMaxNesting / 10) Fail("a namespace that holds itself is printed");
+  if (depth > kMaxNesting / 10) Fail("the template prints a namespace that contains itself");
   DictBuilder dict;
   for (const auto& [name, value] : attributes) dict.Set(name, value);
   return "<Namespace " + jinja::Repr(dict.Build()) + ">";
@@ -154,7 +154,7 @@ class Interpreter::Nested {
   explicit Nested(Interpreter& interpreter) : interpreter_(interpreter) {
     if (++interpreter_.depth_ > kMaxDepth) {
       --interpreter_.depth_;
-      Fail("the template recurses too deeply: a macro that calls itself without end?");
+      Fail("the template recurses too deeply: does a macro call itself forever?");
     }
   }
   ~Nested() { --interpreter_.depth_; }
@@ -167,7 +167,7 @@ Interpreter::Interpreter(const std::vector<std::pair<std::string, Value>>& conte
     : context_(context), now_(now), scope_(std::make_shared<Scope>(nullptr)) {}
 
 Interpreter::~Interpreter() {
-  // One by one, so that no chain of them is destroyed by recursion.
+  // One by one, so that no chain of scopes is destroyed by recursion.
   for (const auto& object : kept_objects_) object->Release();
   for (const auto& scope : kept_scopes_) {
     scope->variables.clear();
@@ -193,7 +193,7 @@ Interpreter::Flow Interpreter::RunBody(const Body& body) {
 Interpreter::Flow Interpreter::RunInScope(const Body& body) {
   const std::shared_ptr<Scope> outer = scope_;
   scope_ = std::make_shared<Scope>(outer);
-  // On an exception the render ends, so the scope need not be put back.
+  // An exception ends the render, so the scope need not be restored.
   const Flow flow = RunBody(body);
   scope_ = outer;
   return flow;
@@ -396,7 +396,7 @@ void Interpreter::RunFor(const Stmt& stmt, const Value& items, int64_t depth) {
   const auto loop = std::make_shared<LoopObject>(stmt, scope_, LoopItems(stmt, items), depth);
   const Value loop_value = Value::Native(loop);
   const std::shared_ptr<Scope> outer = scope_;
-  // jinja2 asks whether any pass ran to its end, not whether there was a pass.
+  // jinja2 runs the else branch if no pass ran to its end, not only if there was no pass.
   bool run_else = true;
   for (const Value& item : loop->items) {
     Budget::Step();

@@ -14,7 +14,7 @@
 
 namespace temper::jinja {
 
-// Variables of one block. A macro keeps the scope it was defined in; the interpreter then holds on to that scope and
+// Variables of one block. A macro keeps the scope that defines it; the interpreter then keeps that scope, too, and
 // empties it at the end, which breaks the cycle between the two.
 struct Scope {
   explicit Scope(std::shared_ptr<Scope> parent_scope) : parent(std::move(parent_scope)) {}
@@ -38,7 +38,7 @@ struct FunctionObject final : NativeObject {
   const Body body;
 };
 
-// What {% set ns.x = ... %} writes to. Owned by the interpreter too, which empties it at the end.
+// The target of {% set ns.x = ... %}. The interpreter also owns it and empties it at the end.
 struct NamespaceObject final : NativeObject {
   std::string_view type_name() const override { return "Namespace"; }
   std::string Repr() const override;
@@ -67,7 +67,7 @@ class Interpreter {
 
   // Spans of {% generation %} blocks, in order.
   const std::vector<Span>& generations() const { return generations_; }
-  // True where such a block ran inside a macro, a filter or a set block: what it wrote cannot be located.
+  // True if such a block ran inside a macro, a filter or a set block: its output cannot be located.
   bool lost_generation() const { return lost_generation_; }
 
   Value Call(const Value& callee, Arguments arguments);
@@ -92,7 +92,7 @@ class Interpreter {
   void RunGeneration(const Stmt& stmt);
   void RunCallBlock(const Stmt& stmt);
   Flow RunWith(const Stmt& stmt);
-  // What `body` prints, and how it ends: a break or continue leaves with nothing printed.
+  // Returns the output of `body`, and how it ended: after a break or continue nothing is printed.
   std::string Capture(const Body& body, Flow* flow = nullptr);
   void Assign(const Expr& target, Value value);
   void Write(const Value& value);
@@ -117,14 +117,14 @@ class Interpreter {
   int captures_ = 0;  // buffers between out_ and the template's output
   int depth_ = 0;
   bool in_filter_block_ = false;
-  Value filter_block_text_;  // what a null operand of a filter stands for
+  Value filter_block_text_;  // the text for the null operand of a filter
   std::vector<Span> generations_;
   bool lost_generation_ = false;
   std::vector<std::shared_ptr<Scope>> kept_scopes_;
   std::vector<std::shared_ptr<NativeObject>> kept_objects_;
 };
 
-// range, namespace, dict, raise_exception, strftime_now, joiner, cycler; null where `name` is none of them.
+// range, namespace, dict, raise_exception, strftime_now, joiner, cycler; null for any other name.
 const Value* FindGlobal(std::string_view name);
 
 }  // namespace temper::jinja

@@ -14,7 +14,7 @@
 namespace temper {
 namespace {
 
-// Real chat templates have at most a few tens of kilobytes.
+// Real chat templates have at most some tens of kilobytes.
 constexpr size_t kMaxSource = 4 << 20;
 
 Status ToStatus(const jinja::TemplateError& error, const std::string& where) {

@@ -1,7 +1,7 @@
 // A Jinja2 interpreter for chat templates: renders as Python's jinja2 does in the environment that transformers gives
 // them (sandboxed and immutable, trim_blocks, lstrip_blocks, loop controls, raise_exception, strftime_now, tojson
-// without HTML escapes, {% generation %}). What is missing says so: other template files, autoescape, integers beyond
-// 64 bits, and the filters random, pprint, urlize, wordwrap, striptags, xmlattr.
+// without HTML escapes, {% generation %}). Unsupported features give an error that names them: other template files,
+// autoescape, integers beyond 64 bits, and the filters random, pprint, urlize, wordwrap, striptags, xmlattr.
 //
 // A Template is immutable after Parse: any number of threads may render it at once. Template and context are untrusted:
 // nesting, steps and memory are bounded, and every error names the template and the line.
@@ -28,7 +28,7 @@ struct RenderLimits {
   int64_t steps = 20'000'000;
   // Longest single text, the output included.
   Bytes text = MiB(64);
-  // All texts and containers made and all text searched, summed over the render.
+  // All texts and containers created and all text searched, summed over the render.
   Bytes work = MiB(512);
 };
 
@@ -42,7 +42,7 @@ inline std::tm Epoch() {
 }
 
 struct RenderOptions {
-  // What strftime_now formats. Fixed by the caller, so that a run can be repeated. Default: the epoch.
+  // The time that strftime_now formats. Fixed by the caller, so that a run can be repeated. Default: the epoch.
   std::tm now = Epoch();
   RenderLimits limits;
 };
@@ -56,8 +56,8 @@ struct TextSpan {
 
 struct RenderedTemplate {
   std::string text;
-  std::vector<TextSpan> generations;  // what {% generation %} blocks wrote, in order
-  // True where one of them ran inside a macro, a filter or a set block: then it is missing from `generations`.
+  std::vector<TextSpan> generations;  // output of {% generation %} blocks, in order
+  // True if one of them ran inside a macro, a filter or a set block: then it is missing from `generations`.
   bool generation_lost = false;
 };
 

@@ -1,4 +1,4 @@
-// libFuzzer: any bytes as a template, and as the text of the conversation it renders.
+// libFuzzer target: any bytes as a template, and as the text of the conversation that it renders.
 #include <cstddef>
 #include <cstdint>
 #include <nlohmann/json.hpp>

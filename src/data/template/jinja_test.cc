@@ -12,7 +12,7 @@
 namespace temper {
 namespace {
 
-// 2024-07-26 15:04:05, a Friday: the moment that tests/template/environment.py fixes too.
+// 2024-07-26 15:04:05, a Friday: the same as in tests/template/environment.py.
 RenderOptions Options() {
   RenderOptions options;
   options.now.tm_year = 124;
@@ -111,7 +111,7 @@ TEST(Jinja, RendersTheTemplatesOfRealModelsAsPythonDoes) {
   if (compared == 0) GTEST_SKIP() << "no templates in TEMPER_TEST_DATA";
 }
 
-TEST(Jinja, ReportsWhatGenerationBlocksWrote) {
+TEST(Jinja, ReportsTheOutputOfGenerationBlocks) {
   const auto t =
       Template::Parse("{% for m in ms %}<{{ m.r }}>{% generation %}{{ m.c }}!{% endgeneration %}\n{% endfor %}", "t");
   ASSERT_TRUE(t.ok());
@@ -141,19 +141,19 @@ TEST(Jinja, ErrorsNameTheTemplateAndTheLine) {
   EXPECT_EQ(message("{% if x %}\n{% for i in x %}{% endfor %}{% endif %}"),
             "test.jinja, line 2: 'int' object is not iterable");
   EXPECT_EQ(message("\n{%- if x %}\n\n{{ raise_exception('only users') }}{% endif %}"),
-            "test.jinja, line 4: the template refuses this conversation: only users");
+            "test.jinja, line 4: the template rejects this conversation: only users");
   EXPECT_EQ(message("a\nb {% if x %}\n c"),
             "test.jinja, line 3: Unexpected end of template. Jinja was looking for the following tags: 'elif' or "
             "'else' or 'endif'. The innermost block that needs to be closed is 'if'.");
 }
 
-TEST(Jinja, RefusesSourcesThatAreNotText) {
+TEST(Jinja, RefusesSourcesThatAreNotUtf8) {
   EXPECT_EQ(Template::Parse("a\xff", "t").status().code(), StatusCode::kCorrupt);
   EXPECT_FALSE(RenderSource("{{ x }}", {{"x", "\xc3"}}).ok());
   EXPECT_FALSE(RenderSource("x", OrderedJson::array()).ok());
 }
 
-TEST(Jinja, NamesWhatItDoesNotSupport) {
+TEST(Jinja, ErrorsNameUnsupportedFeatures) {
   const OrderedJson context = {{"big", uint64_t{18446744073709551615u}}};
   for (const char* source : {"{{ 2 ** 64 }}", "{{ 9223372036854775807 + 1 }}", "{{ 99999999999999999999 }}",
                              "{% include 'other' %}", "{% autoescape true %}{% endautoescape %}", "{{ big }}"}) {
@@ -164,9 +164,9 @@ TEST(Jinja, NamesWhatItDoesNotSupport) {
 }
 
 // Each of these would hang, exhaust memory or overflow the stack of an interpreter without bounds.
-TEST(Jinja, HostileTemplatesEndInAnError) {
+TEST(Jinja, HostileTemplatesGiveAnError) {
   RenderOptions options = Options();
-  options.limits = {.steps = 1'000'000, .text = MiB(16), .work = MiB(64)};  // smaller than the default: sooner done
+  options.limits = {.steps = 1'000'000, .text = MiB(16), .work = MiB(64)};  // smaller than the default, to save time
   const std::string sources[] = {
       // steps
       "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}",
@@ -188,7 +188,7 @@ TEST(Jinja, HostileTemplatesEndInAnError) {
       "{{ 1.5 | round(999999999) | string * 99999999 }}",
       "{% for i in range(99999) %}{% for j in range(99999) %}{{ 'xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx' }}{% "
       "endfor %}{% endfor %}",
-      // depth of data, and circles
+      // depth of data, and cycles
       "{% set ns = namespace(x=[]) %}{% for i in range(99999) %}{% set ns.x = [ns.x] %}{% endfor %}",
       "{% set ns = namespace(x={}) %}{% for i in range(99999) %}{% set ns.x = {'a': ns.x} %}{% endfor %}",
       "{% set ns = namespace(x=[]) %}{% for i in range(99999) %}{% set ns.x = [ns.x].count %}{% endfor %}",
@@ -224,7 +224,7 @@ std::string Repeat(const std::string& piece, int n) {
   return out;
 }
 
-TEST(Jinja, SourcesNestedTooDeeplyEndInAnError) {
+TEST(Jinja, SourcesNestedTooDeeplyGiveAnError) {
   for (const std::string& source :
        {Repeat("{% if 1 %}", 20000) + Repeat("{% endif %}", 20000), Repeat("{% for x in [1] %}", 20000),
         "{% if 1 %}" + Repeat("{% elif 0 %}", 20000) + "{% endif %}", "{{ 1" + Repeat(" + 1", 20000) + " }}",
@@ -239,7 +239,7 @@ TEST(Jinja, SourcesNestedTooDeeplyEndInAnError) {
 }
 
 TEST(Jinja, ChainsOfMacrosAreFreedWithoutRecursion) {
-  // Every macro is defined inside the call of the one before and so holds on to its scope.
+  // Every macro is defined inside the call of the previous one and so keeps its scope.
   const char* source =
       "{% set ns = namespace(f=none) %}{% macro start(x) %}{% macro next(x) %}{% endmacro %}{% set ns.f = next %}"
       "{% endmacro %}{{ start(1) }}{% for i in range(50000) %}{% set ns.f = ns.f %}{{ ns.f(1) }}{{ start(ns.f) }}"
@@ -249,24 +249,24 @@ TEST(Jinja, ChainsOfMacrosAreFreedWithoutRecursion) {
   EXPECT_EQ(*text, "done");
 }
 
-TEST(Jinja, CirclesOfNamespacesAreFreed) {
+TEST(Jinja, CyclesOfNamespacesAreFreed) {
   const char* source =
       "{% set a = namespace() %}{% set b = namespace(a=a) %}{% set a.b = b %}{% set a.m = [a, b] %}"
       "{% macro m() %}{{ m is defined }}{% endmacro %}{% set a.f = m %}{% for x in [1] %}{{ loop.changed([loop]) }}"
       "{% set b.l = loop %}{% endfor %}{{ a.f() }}";
   const auto text = RenderSource(source, OrderedJson::object());
   ASSERT_TRUE(text.ok()) << text.status().message();
-  EXPECT_EQ(*text, "TrueTrue");  // LeakSanitizer watches the rest
+  EXPECT_EQ(*text, "TrueTrue");  // LeakSanitizer checks the rest
 }
 
-TEST(Jinja, TheDefaultLimitsEndALoopToo) {
+TEST(Jinja, TheDefaultLimitsAlsoEndALoop) {
   EXPECT_FALSE(RenderSource("{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}",
                             OrderedJson::object())
                    .ok());
   EXPECT_FALSE(RenderSource("{{ [1] * 9999999999 }}", OrderedJson::object()).ok());
 }
 
-TEST(Jinja, LimitsAreTheCallers) {
+TEST(Jinja, TheCallerSetsTheLimits) {
   RenderOptions options = Options();
   options.limits.text = Bytes{10};
   EXPECT_TRUE(RenderSource("{{ 'x' * 10 }}", OrderedJson::object(), options).ok());

@@ -16,7 +16,7 @@ bool IsAsciiDigit(char c) {
   return c >= '0' && c <= '9';
 }
 
-// \r\n and \r become \n, and one newline at the very end goes, as jinja2's defaults have it.
+// \r\n and \r become \n, and one newline at the very end is removed, as jinja2 does by default.
 std::string Normalize(std::string_view source) {
   std::string out;
   out.reserve(source.size());
@@ -38,7 +38,7 @@ class Lexer {
 
   std::vector<Token> Run() {
     while (at_ < source_.size()) Root();
-    if (!tokens_.empty()) line_ = tokens_.back().line;  // an unexpected end is reported where the last piece starts
+    if (!tokens_.empty()) line_ = tokens_.back().line;  // an unexpected end is reported at the start of the last piece
     Add(TokenType::kEnd, "");
     return std::move(tokens_);
   }
@@ -71,7 +71,8 @@ class Lexer {
     at_ = end;
   }
 
-  // Text up to a tag at `tag`, whose sign ('-', '+' or 0) and kind decide how much white space before it is dropped.
+  // Adds the text up to a tag at `tag`, whose sign ('-', '+' or
+  // 0) and kind decide how much white space before it is dropped.
   void AddText(size_t tag, char sign, bool is_variable) {
     std::string_view text = std::string_view(source_).substr(at_, tag - at_);
     if (sign == '-') {
@@ -91,8 +92,8 @@ class Lexer {
     return at < source_.size() && (source_[at] == '-' || source_[at] == '+') ? source_[at] : 0;
   }
 
-  // The end of a closing tag `close` at `at` ("%}", "-%}", "+%}"), or 0. '-' eats white space; none eats one newline
-  // where `trim` (trim_blocks); '+' is known only where `trim`.
+  // The end of a closing tag `close` at `at` ("%}", "-%}", "+%}"), or 0. '-' also takes white space; without a sign,
+  // one newline if `trim` (trim_blocks); '+' is allowed only if `trim`.
   size_t CloseAt(size_t at, std::string_view close, bool trim) const {
     if (at < source_.size() && source_[at] == '-' && StartsWith(close, at + 1)) return SkipSpace(at + 1 + close.size());
     if (trim && at < source_.size() && source_[at] == '+' && StartsWith(close, at + 1)) return at + 1 + close.size();
@@ -101,7 +102,7 @@ class Lexer {
     return trim && at < source_.size() && source_[at] == '\n' ? at + 1 : at;
   }
 
-  // The end of "{%- raw -%}" at `at`, or 0 where something else stands there.
+  // The end of "{%- raw -%}" at `at`, or 0 if it is not there.
   size_t RawBeginAt(size_t at) const {
     size_t p = at + 2 + (SignAt(at + 2) ? 1 : 0);
     p = SkipSpace(p);
@@ -169,7 +170,7 @@ class Lexer {
   }
 
   void Tag(bool is_variable) {
-    std::string open;  // brackets that wait for their partner
+    std::string open;  // closing brackets still expected
     while (at_ < source_.size()) {
       if (open.empty()) {
         if (const size_t end = CloseAt(at_, is_variable ? "}}" : "%}", !is_variable)) {
@@ -187,7 +188,7 @@ class Lexer {
     }
   }
 
-  // The end of digits with single underscores between them, from `at`.
+  // The end of the digits, with single underscores between them, that begin at `at`.
   template <class IsDigitFn>
   size_t Digits(size_t at, IsDigitFn is_digit) const {
     if (at >= source_.size() || !is_digit(source_[at])) return at;
@@ -287,7 +288,7 @@ class Lexer {
     return true;
   }
 
-  // Code points from `count` hex digits at `at`, which moves behind them.
+  // The code point of `count` hex digits at `at`, which moves past them.
   char32_t HexEscape(std::string_view text, size_t& at, int count) const {
     uint32_t value = 0;
     const std::string_view digits = text.substr(std::min(at, text.size()), static_cast<size_t>(count));
@@ -311,7 +312,7 @@ class Lexer {
         out += c;
         continue;
       }
-      const char escape = text[at++];  // the literal's scan has seen a character here
+      const char escape = text[at++];  // the scan of the literal made sure that there is one
       switch (escape) {
         case '\n':
           break;

@@ -1,4 +1,4 @@
-// Template source to tokens, with jinja2's rules for trim_blocks, lstrip_blocks, '-' and '+' applied to the text
+// Turns template source into tokens. Applies jinja2's rules for trim_blocks, lstrip_blocks, '-' and '+' to the text
 // between tags: the parser sees text exactly as it will be printed.
 #pragma once
 
@@ -37,7 +37,7 @@ struct Token {
 // Ends with a kEnd token. Throws TemplateError with the line.
 std::vector<Token> Tokenize(std::string_view source);
 
-// For error messages: the text of the token, or what it is.
+// For error messages: the text of the token, or its kind.
 std::string Describe(const Token& token);
 
 }  // namespace temper::jinja

@@ -21,15 +21,15 @@ class Parameters {
   const Value& operator[](size_t i) const { return *values_[i]; }  // REQUIRES: Has(i)
   Value Or(size_t i, Value fallback) const { return values_[i] ? *values_[i] : std::move(fallback); }
   bool Flag(size_t i, bool fallback) const { return values_[i] ? Truth(*values_[i]) : fallback; }
-  int64_t Int(size_t i, int64_t fallback) const;  // fails for what is no integer
-  const std::string& Text(size_t i) const;        // fails for what is no string. REQUIRES: Has(i)
+  int64_t Int(size_t i, int64_t fallback) const;  // fails if it is not an integer
+  const std::string& Text(size_t i) const;        // fails if it is not a string. REQUIRES: Has(i)
 
  private:
   const std::string_view function_;
   std::vector<const Value*> values_;
 };
 
-// For filters that take nothing but their operand.
+// For filters that take only their operand.
 void RequireNoArguments(const Arguments& arguments);
 
 }  // namespace temper::jinja

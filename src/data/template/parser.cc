@@ -10,7 +10,7 @@
 namespace temper::jinja {
 namespace {
 
-// Blocks in blocks; each level costs two stack frames here and in the interpreter.
+// Nested blocks; each level costs two stack frames here and in the interpreter.
 constexpr int kMaxNestedBlocks = 100;
 
 class Parser final : ExpressionParser {
@@ -34,7 +34,7 @@ class Parser final : ExpressionParser {
     return stmt;
   }
 
-  // Statements up to a tag of `ends`, which becomes the current token; to the end of the template where empty.
+  // Statements up to a tag of `ends`, which becomes the current token; if empty, to the end of the template.
   Body ParseUntil(EndTags ends) {
     Body body;
     while (Current().type != TokenType::kEnd) {
@@ -99,7 +99,7 @@ class Parser final : ExpressionParser {
     } else if (name == "generation") {
       stmt = MakeStmt(StmtKind::kGeneration, tag.line);
       has_generation_ = true;
-      const int loops = std::exchange(loops_, 0);  // its body is a macro to jinja2: no break out of it
+      const int loops = std::exchange(loops_, 0);  // to jinja2 its body is a macro: no break out of it
       stmt->body = ParseBody({"endgeneration"});
       loops_ = loops;
     } else if (name == "break" || name == "continue") {
@@ -131,7 +131,7 @@ class Parser final : ExpressionParser {
 
   std::unique_ptr<Stmt> ParseIf(int line) {
     auto stmt = MakeStmt(StmtKind::kIf, line);
-    Stmt* tail = stmt.get();  // {% elif %} hangs below the last one's other
+    Stmt* tail = stmt.get();  // {% elif %} becomes the `other` of the previous branch
     while (true) {
       tail->expr = ParseTuple(/*with_conditional=*/false, nullptr);
       std::string end;
@@ -141,7 +141,7 @@ class Parser final : ExpressionParser {
         tail->other = ParseBody({"endif"});
         break;
       }
-      // A chain of elif is walked by a loop, but destroyed by recursion: bounded like nesting, only wider.
+      // A chain of elif is walked by a loop but destroyed by recursion: limited like nesting, less strictly.
       if (++elifs_ > 10 * kMaxNestedBlocks) FailAt(Current().line, "too many elif branches");
       tail->other.push_back(MakeStmt(StmtKind::kIf, Current().line));
       tail = tail->other.back().get();
@@ -280,7 +280,7 @@ class Parser final : ExpressionParser {
     return stmt;
   }
 
-  std::vector<std::string> open_;  // tags that wait for their end
+  std::vector<std::string> open_;  // tags that are not yet closed
   int depth_ = 0, loops_ = 0, elifs_ = 0;
   bool has_generation_ = false;
 };

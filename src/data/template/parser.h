@@ -1,4 +1,4 @@
-// Template source to a tree, by jinja2's grammar.
+// Parses template source into a tree, by jinja2's grammar.
 #pragma once
 
 #include <string_view>
@@ -9,10 +9,10 @@ namespace temper::jinja {
 
 struct ParsedTemplate {
   Body body;
-  bool has_generation = false;  // somewhere a {% generation %} block
+  bool has_generation = false;  // there is a {% generation %} block
 };
 
-// Throws TemplateError with the line of the fault.
+// Throws TemplateError with the line of the error.
 ParsedTemplate ParseTemplate(std::string_view source);
 
 }  // namespace temper::jinja

@@ -33,7 +33,7 @@ class PercentFormatter {
       at_ = percent + 1;
       Specifier();
     }
-    // What CPython takes for a mapping may go unused: dicts, lists, and jinja2's undefined.
+    // CPython accepts unused values that it treats as a mapping: dicts, lists, and jinja2's undefined.
     const bool may_go_unused = values_.Is(Type::kDict) || values_.Is(Type::kList) || values_.IsUndefined();
     const size_t given = values_.Is(Type::kTuple) ? values_.items().size() : 1;
     if (next_ < given && !may_go_unused) Fail("not all arguments converted during string formatting");
@@ -168,7 +168,7 @@ class PercentFormatter {
     ++at_;
     const Value v = Take();
     if (!v.IsInteger()) Fail("* wants int");
-    if (std::abs(v.integer()) > std::numeric_limits<int32_t>::max()) Fail("a number in a format text is too large");
+    if (std::abs(v.integer()) > std::numeric_limits<int32_t>::max()) Fail("a number in a format string is too large");
     return v.integer();
   }
 
@@ -182,7 +182,7 @@ class PercentFormatter {
 
 Value FormatPercent(const Value& format, const Value& values) {
   if (!format.markup()) return Value::String(PercentFormatter(format, values).Run());
-  // Markup escapes what it takes in.
+  // Markup escapes its arguments.
   Value escaped = Escaped(values);
   if (values.Is(Type::kTuple)) {
     std::vector<Value> items;

@@ -1,4 +1,4 @@
-// "%s" % x, as Python formats it.
+// "%s" % x as in Python.
 #pragma once
 
 #include "data/template/value.h"

@@ -58,7 +58,7 @@ bool IsMapping(Interpreter&, const Value& v, const Arguments&) {
 bool IsIterableTest(Interpreter&, const Value& v, const Arguments&) {
   return IsIterable(v);
 }
-// What has a length and can be indexed: a mapping too.
+// A value with a length and an index operator: also a mapping.
 bool IsSequenceTest(Interpreter&, const Value& v, const Arguments&) {
   return v.IsUndefined() || v.IsString() || v.IsSequence() || v.Is(Type::kDict) || v.Is(Type::kRange);
 }
@@ -85,7 +85,7 @@ bool IsTest(Interpreter&, const Value& v, const Arguments&) {
 bool IsSameAs(Interpreter&, const Value& v, const Arguments& arguments) {
   const Parameters p("sameas", arguments, {"other"}, 1);
   if (v.type() != p[0].type()) return false;
-  // CPython's small numbers and literals are shared; beyond those identity is an accident.
+  // CPython shares small numbers and literals; the identity of others is an accident.
   if (v.IsNone() || v.IsNumber() || v.IsString()) return Equal(v, p[0]);
   return v.identity() == p[0].identity();
 }

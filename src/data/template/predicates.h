@@ -7,7 +7,7 @@
 
 namespace temper::jinja {
 
-// Null where there is none of that name. The function throws TemplateError.
+// Null if there is none of that name. The function throws TemplateError.
 TestFunction FindTest(std::string_view name);
 
 }  // namespace temper::jinja

@@ -20,7 +20,7 @@ Value IgnoreCase(const Value& v) {
   return v.IsString() ? Value::String(Lower(v.text())) : v;
 }
 
-// "address.0.city" as the keys that lead there.
+// The keys of a path like "address.0.city".
 class AttributePath {
  public:
   explicit AttributePath(const Value* attribute) {

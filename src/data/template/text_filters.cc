@@ -18,11 +18,11 @@
 namespace temper::jinja {
 namespace {
 
-// soft_str: the text of a string with its safe mark, str() of all else.
+// soft_str: a string keeps its text and safe mark; other values give str().
 Value SoftText(const Value& v) {
   return v.IsString() ? v : Value::String(Str(v));
 }
-// For filters that ask str's own methods of their operand.
+// For filters that call str's own methods.
 const std::string& RequireText(const Value& v, const char* filter) {
   RequireDefined(v);
   if (!v.IsString()) Fail(fmt::format("the filter {} needs a string, not {}", filter, TypeName(v)));
@@ -123,7 +123,7 @@ Value FormatFilter(Interpreter&, const Value& v, Arguments arguments) {
   return FormatPercent(SoftText(v), dict.Build());
 }
 
-// Python's reading of a number in text: white space around it, single underscores between digits.
+// Python's syntax of a number in text: white space around it, single underscores between digits.
 std::optional<std::string> PlainDigits(std::string_view text) {
   const std::string_view stripped = Strip(text, nullptr, true, true);
   std::string out;
@@ -193,7 +193,7 @@ Value IntFilter(Interpreter&, const Value& v, Arguments arguments) {
     number = ReadFloat(v.text());
   } else if (v.Is(Type::kFloat)) {
     number = v.number();
-    // CPython raises OverflowError here, which jinja2 lets pass where the operand is a number, not text.
+    // CPython raises OverflowError here, which jinja2 does not catch if the operand is a number, not text.
     if (std::isinf(*number)) Fail("cannot convert float infinity to integer");
   }
   if (!number || !std::isfinite(*number)) return fallback;
@@ -220,7 +220,7 @@ Value Abs(Interpreter&, const Value& v, Arguments arguments) {
   return Value::Int(std::abs(v.integer()));
 }
 
-// Correctly rounded, half to even of the exact binary value: what CPython gets by printing and reading back.
+// Correctly rounded, half to even of the exact binary value. CPython does so by printing and reading back.
 double RoundFloat(double v, int64_t digits) {
   if (!std::isfinite(v) || digits > 323) return v;
   if (digits < -308) return std::copysign(0.0, v);

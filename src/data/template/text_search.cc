@@ -22,7 +22,7 @@ size_t FindFirst(std::string_view text, std::string_view wanted, size_t from) {
 size_t FindLast(std::string_view text, std::string_view wanted) {
   if (wanted.empty()) return text.size();
   if (wanted.size() > text.size()) return text.npos;
-  // From the right by reversing both: keeps the linear bound of the search from the left.
+  // Searches the reversed text, which keeps the linear bound of the search from the left.
   const std::string reversed_text(text.rbegin(), text.rend());
   const std::string reversed_wanted(wanted.rbegin(), wanted.rend());
   const size_t at = FindFirst(reversed_text, reversed_wanted, 0);
@@ -74,7 +74,7 @@ std::vector<std::string_view> SplitText(std::string_view text, std::string_view 
     out.push_back(text.substr(at));
     return out;
   }
-  // Found in the reversed text, so that overlapping separators are cut from the right.
+  // Searches the reversed text, so that overlapping separators are cut from the right.
   const std::string reversed(text.rbegin(), text.rend());
   const std::string_view back(reversed);
   const std::string wanted(separator.rbegin(), separator.rend());
@@ -107,7 +107,7 @@ std::vector<std::string_view> SplitSpace(std::string_view text, int64_t limit, b
     words.push_back(text.substr(static_cast<size_t>(begin - text.data())));
     return words;
   }
-  const size_t first = words.size() - cuts;  // words[first..] are cut off; what is before them stays whole
+  const size_t first = words.size() - cuts;  // words[first..] are cut off; the text before them stays whole
   const std::string_view last = words[first - 1];
   std::vector<std::string_view> out = {text.substr(0, static_cast<size_t>(last.data() + last.size() - text.data()))};
   out.insert(out.end(), words.begin() + static_cast<int64_t>(first), words.end());

@@ -1,4 +1,4 @@
-// A template's tokens as its parser reads them: the current one, one ahead, and what must or may come next.
+// A template's tokens as its parser reads them: the current one and one ahead; takes tokens that must or may come next.
 #pragma once
 
 #include <string>
@@ -19,11 +19,11 @@ class TokenStream {
   const Token& Ahead() const { return tokens_[at_ + 1 < tokens_.size() ? at_ + 1 : at_]; }
   Token Next() { return at_ + 1 < tokens_.size() ? tokens_[at_++] : tokens_[at_]; }
 
-  // Past it, if the current token is this one.
+  // Moves past the current token if it is this one.
   bool SkipName(std::string_view name);
   bool SkipOperator(std::string_view op);
 
-  // These throw TemplateError with the current line where another token comes. `what`: "a name".
+  // These throw TemplateError with the current line if another token comes. `what`: "a name".
   Token Expect(TokenType type, const char* what);
   void ExpectOperator(std::string_view op);
 

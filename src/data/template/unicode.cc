@@ -22,7 +22,7 @@ struct CaseFull {
 
 #include "data/template/unicode_tables.inc"
 
-// Bounds of the ranges, ascending: a code point is inside where an odd number of bounds is not above it.
+// Bounds of the ranges, ascending: a code point is inside if an odd number of bounds are at or below it.
 class RangeSet {
  public:
   template <size_t n>
@@ -87,7 +87,7 @@ TEMPER_RANGE_PREDICATE(IsCaseIgnorable, kCaseIgnorable)
 
 constexpr char32_t kCapitalSigma = 0x3a3, kSmallSigma = 0x3c3, kFinalSigma = 0x3c2;
 
-// Lower case of text[at], which for a capital sigma depends on whether a word ends there.
+// Lower case of text[at]; for a capital sigma it depends on whether a word ends there.
 void AppendLower(std::string& out, const std::u32string& text, size_t at) {
   if (text[at] != kCapitalSigma) return LowerMap().AppendMapped(out, text[at]);
   size_t before = at;

@@ -1,9 +1,9 @@
-// The values of a template: Python's None, bool, int (64 bits here), float, str, list, tuple, dict and what jinja2
-// adds. A Value is cheap to copy: it shares what it points to. All but native objects (namespaces, loops, iterators)
-// are immutable once made, so constants of a parsed template may be read by many threads; all else belongs to one
-// render.
+// The values of a template: Python's None, bool, int (64 bits here), float, str, list, tuple,
+// dict and jinja2's own types. A Value is cheap to copy: copies share the content. All but
+// native objects (namespaces, loops, iterators) are immutable once made, so many threads may
+// read the constants of a parsed template; everything else belongs to one render.
 //
-// Containers know how deeply they nest and refuse more than kMaxNesting, which bounds every recursion over them.
+// Containers store their nesting depth and refuse more than kMaxNesting, which bounds every recursion over them.
 #pragma once
 
 #include <memory>
@@ -50,18 +50,18 @@ struct Arguments {
   std::vector<std::pair<std::string, Value>> keywords;
 };
 
-// What is not plain data: functions, macros, namespaces, loops.
+// Values other than plain data: functions, macros, namespaces, loops.
 struct NativeObject : Object {
   virtual std::string_view type_name() const = 0;
   virtual std::string Repr() const;
-  // The attribute, or nothing where there is none.
+  // The attribute, or nullopt if there is none.
   virtual std::optional<Value> Attribute(std::string_view name);
   virtual bool callable() const { return false; }
   virtual Value Call(Interpreter& interpreter, Arguments arguments);
-  // Lets go of all values, at the end of a render: objects that can change may point at each other in a circle.
+  // Drops all values at the end of a render: mutable objects may form cycles.
   virtual void Release() {}
 
-  int nesting = 0;  // of the values it was made with; for those that a render keeps until its end 0
+  int nesting = 0;  // of its initial values; 0 for objects that a render keeps until its end
 };
 
 struct StringObject;
@@ -85,7 +85,7 @@ class Value {
   static Value Iterator(std::vector<Value> items);      // a Python generator: walked once, prints nothing useful
   static Value DictView(const Value& dict, char kind);  // kind: 'k'eys, 'v'alues, 'i'tems
   static Value Native(std::shared_ptr<NativeObject> object);
-  // An undefined value remembers why, for the error of whoever uses it.
+  // An undefined value stores the reason, for the error when it is used.
   static Value UndefinedName(std::string name);
   static Value UndefinedAttribute(const Value& of, const Value& key);
   static Value UndefinedHint(std::string hint);
@@ -134,7 +134,7 @@ struct DictObject : Object {
   std::unordered_multimap<uint64_t, uint32_t> index;  // by HashOf(key); only for more than kScanned entries
   int nesting = 1;
 
-  static constexpr size_t kScanned = 8;  // up to here a scan is faster than a hash
+  static constexpr size_t kScanned = 8;  // up to this size a scan is faster than a hash
   const Value* Find(const Value& key) const;
   const Value* Find(std::string_view key) const;
 };
@@ -167,7 +167,7 @@ struct IteratorObject : Object {
   int nesting = 1;
 };
 
-// --- What Python's built-in functions say of values ---
+// --- Python's built-in functions of a value ---
 
 std::string_view TypeName(const Value& v);  // "str", "NoneType", ...
 bool Truth(const Value& v);
@@ -180,7 +180,7 @@ std::string AsciiRepr(const Value& v);  // ascii(v)
 std::string FloatRepr(double v);
 std::string QuotedRepr(std::string_view text);
 std::string EscapeHtml(std::string_view text);
-Value Escaped(const Value& v);  // plain text as markup; all else as it is
+Value Escaped(const Value& v);  // plain text becomes markup; other values stay
 
 // The elements that `for` visits; an iterator is used up by it. Fails for what cannot be iterated.
 // The reference form keeps a list's own storage alive and copies nothing.
@@ -189,7 +189,7 @@ class Elements {
   explicit Elements(const Value& v);
   Elements(const Elements&) = delete;
   Elements& operator=(const Elements&) = delete;
-  // Not of a temporary, which would take its elements with it; `for (const Value& v : Elements(x))` is fine.
+  // Not for a temporary, whose elements would die with it; `for (const Value& v : Elements(x))` is fine.
   const std::vector<Value>& operator*() const& { return *items_; }
   const std::vector<Value>* operator->() const& { return items_; }
   std::vector<Value> operator*() && { return items_ == &own_ ? std::move(own_) : *items_; }
@@ -202,14 +202,14 @@ class Elements {
   const std::vector<Value>* items_;
 };
 
-// --- What Python says of two values (comparison.cc) ---
+// --- Python's comparisons (comparison.cc) ---
 
 bool Equal(const Value& a, const Value& b);
 // a < b; fails for values that have no order, naming `op`.
 bool Less(const Value& a, const Value& b, const char* op = "<");
 bool Contains(const Value& container, const Value& item);
 bool IsHashable(const Value& v);
-uint64_t HashOf(const Value& v);  // equal values hash alike; fails where unhashable
+uint64_t HashOf(const Value& v);  // equal values hash alike; fails if unhashable
 
 // Uses of an undefined value fail with this.
 [[noreturn]] void FailUndefined(const Value& undefined);

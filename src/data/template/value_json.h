@@ -1,4 +1,4 @@
-// Between JSON and template values.
+// Conversions between JSON and template values.
 #pragma once
 
 #include <string>

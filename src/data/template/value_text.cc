@@ -67,7 +67,7 @@ void AppendRepr(std::string& out, const Value& v) {
                                          : fmt::format("range({}, {}, {})", r.start, r.stop, r.step));
     }
     case Type::kIterator:
-      // Python prints an address here, which nobody can want in a prompt.
+      // Python prints an address here, which is useless in a prompt.
       Fail("a generator (the result of a filter such as map or select) is printed; add '| list' or '| join'");
     case Type::kNative:
       return AppendText(out, v.native().Repr());
@@ -104,7 +104,7 @@ std::string Str(const Value& v) {
   return Repr(v);
 }
 
-// The shortest digits that read back as the same double, laid out as Python does: an exponent below 1e-4 and from 1e16.
+// The shortest digits that read back as the same double, in Python's layout: an exponent below 1e-4 and from 1e16.
 std::string FloatRepr(double v) {
   if (std::isnan(v)) return "nan";
   if (std::isinf(v)) return v > 0 ? "inf" : "-inf";

@@ -11,7 +11,7 @@
 namespace temper {
 namespace {
 
-// A search may look at this many bytes from every place of a text, so it bounds the time a hostile file can cost.
+// A search may read this many bytes at every place of a text, so this limits the time that a hostile file can cost.
 constexpr size_t kMaxContent = 1024;
 
 bool EndsInWord(std::string_view text) {
@@ -69,10 +69,10 @@ Result<AddedTokens> AddedTokens::Create(std::vector<AddedToken> tokens, const No
     made.by_id_[token.id] = i;
     Stretch stretch{token.content, /*at_start=*/true, GrowthLimit(token.content.size())};
     if (token.normalized && normalizer) TEMPER_RETURN_IF_ERROR(normalizer->Apply(stretch, scratch));
-    if (stretch.text.empty() || stretch.text.size() > 8 * kMaxContent) continue;  // can never be found
+    if (stretch.text.empty() || stretch.text.size() > 8 * kMaxContent) continue;  // cannot occur
     (token.normalized ? made.normalized_ : made.raw_).patterns.emplace_back(std::move(stretch.text), i);
   }
-  // Of tokens that normalize to the same spelling the first special one is found, as in the tokenizers library.
+  // If tokens normalize to the same spelling, the first special one is found, as in the tokenizers library.
   for (Matcher* matcher : {&made.raw_, &made.normalized_}) {
     std::stable_sort(matcher->patterns.begin(), matcher->patterns.end(), [&](const auto& a, const auto& b) {
       if (a.first != b.first) return a.first < b.first;
@@ -126,7 +126,7 @@ void AddedTokens::Split(std::string_view text, bool normalized, bool parse_speci
     }
     const AddedToken& token = tokens_[match->second];
     size_t begin = i, end = i + match->first.size();
-    i = end;  // even a match that is refused below uses its text up
+    i = end;  // even a match that is rejected below consumes its text
     if (token.special && !parse_special) continue;
     if (token.single_word && (EndsInWord(text.substr(0, begin)) || StartsWithWord(text.substr(end)))) continue;
     if (token.lstrip) {

@@ -1,4 +1,4 @@
-// AddedTokens: tokens that are looked for in the text itself, before it is cut into words: "<|im_start|>", "</s>".
+// AddedTokens: tokens that are searched in the text itself, before it is cut into words: "<|im_start|>", "</s>".
 #pragma once
 
 #include <array>
@@ -19,18 +19,18 @@ struct AddedToken {
   std::string content;
   int32_t id = -1;
   bool single_word = false;  // not within a word
-  bool lstrip = false;       // takes the white space on its left with it
-  bool rstrip = false;       // and on its right
-  bool normalized = true;    // looked for in the normalized text, in its normalized spelling
-  bool special = false;      // left out by Decode(skip_special)
+  bool lstrip = false;       // includes the white space to its left
+  bool rstrip = false;       // and to its right
+  bool normalized = true;    // searched in the normalized text, by its normalized spelling
+  bool special = false;      // omitted by Decode(skip_special)
 };
 
-// Gives added tokens their ids as the tokenizers library does: the vocabulary's where it has the spelling, else the
+// Gives added tokens their ids as the tokenizers library does: the vocabulary's id if it has the spelling, else the
 // next free one from the vocabulary's size on.
 class AddedTokenIds {
  public:
   explicit AddedTokenIds(const Vocabulary& vocabulary) : vocabulary_(vocabulary) {}
-  // Appends `token`. An id it came with must be the one it gets; `where` names the file that says otherwise.
+  // Appends `token`. If it has an id, that must be the one it gets; `where` names its file for the error.
   Status Add(AddedToken token, const std::string& where);
   bool Has(const std::string& content) const { return ids_.contains(content); }
   std::vector<AddedToken> Take() { return std::move(tokens_); }
@@ -51,12 +51,12 @@ struct TextPart {
 // Immutable after Create; any thread.
 class AddedTokens {
  public:
-  // `tokens` have ids. A content that is there twice has its last flags. `normalizer` may be null.
+  // `tokens` have ids. Of duplicates the last one's flags count. `normalizer` may be null.
   static Result<AddedTokens> Create(std::vector<AddedToken> tokens, const Normalizer* normalizer,
                                     const std::string& where);
 
   // Cuts `text` (valid UTF-8) at the tokens that are not normalized (before the normalizer) or are (after it).
-  // parse_special = false looks for those only that are not special.
+  // parse_special = false: searches only those that are not special.
   void Split(std::string_view text, bool normalized, bool parse_special, std::vector<TextPart>& out) const;
 
   const AddedToken* Find(int32_t id) const;

@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::string_view kMetaspace = "\xE2\x96\x81";  // ▁
 
-// Up to here looking for the lowest rank by scanning beats a heap: the ranks fill two cache lines.
+// Up to this length a scan for the lowest rank beats a heap: the ranks fill two cache lines.
 constexpr size_t kShortWord = 32;
 
 uint64_t PairKey(int32_t left, int32_t right) {
@@ -43,7 +43,7 @@ Result<std::unique_ptr<Bpe>> Bpe::Create(Vocabulary vocabulary, const std::vecto
   if (o.unk_token) {
     bpe->unk_ = v.Find(*o.unk_token);
   }
-  bool covered = o.byte_fallback || o.bytes_in;  // no text can be unknown
+  bool covered = o.byte_fallback || o.bytes_in;  // every text has tokens
   for (int b = 0; b < 256; ++b) {
     if (o.byte_fallback) bpe->fallback_[b] = v.Find(FallbackSpelling(b));
     covered = covered && (bpe->fallback_[b] || (o.bytes_in && v.Find(ByteLevelCharacters()[b])));
@@ -59,7 +59,7 @@ Result<std::unique_ptr<Bpe>> Bpe::Create(Vocabulary vocabulary, const std::vecto
   for (size_t rank = 0; rank < merges.size(); ++rank) {
     const auto& [a, b] = merges[rank];
     const auto left = v.Find(a), right = v.Find(b);
-    // As the tokenizers library does, by length and without looking whether b begins with the prefix.
+    // As the tokenizers library does: by length, without checking that b begins with the prefix.
     const size_t prefix = o.continuing_subword_prefix.size();
     if (b.size() < prefix) return Corrupt(fmt::format("{}: merge {} ('{}' '{}') lacks the prefix", where, rank, a, b));
     merged.assign(a).append(b.substr(prefix));
@@ -87,7 +87,7 @@ Result<std::unique_ptr<Bpe>> Bpe::Create(Vocabulary vocabulary, const std::vecto
 void Bpe::InsertMerge(uint64_t pair, uint32_t rank, int32_t id) {
   uint64_t i = HashPair(pair) & merge_mask_;
   while (merges_[i].pair != kNoPair && merges_[i].pair != pair) i = (i + 1) & merge_mask_;
-  merges_[i] = {pair, rank, id};  // a pair that is there twice has its last rank
+  merges_[i] = {pair, rank, id};  // of duplicate pairs the last rank counts
 }
 
 const Bpe::MergeSlot* Bpe::FindMerge(int32_t left, int32_t right) const {
@@ -114,9 +114,9 @@ Bpe::Start Bpe::StartOf(std::string_view spelling) const {
   return {unk_ ? Start::kUnknown : Start::kDropped, {}};
 }
 
-// A SentencePiece-style BPE has no pre-tokenizer: its word is the whole text, which no cache can hold. But where no
-// merge joins something to a '▁' on its right unless it ends in '▁' itself, no symbol ever crosses from a word into the
-// '▁' of the next, so the text may be cut there and encoded word by word, with the same ids.
+// A SentencePiece-style BPE has no pre-tokenizer: its word is the whole text, which no cache can hold. But if every
+// left part that merges with a '▁' on its right ends in '▁' itself, no symbol crosses from a word into the '▁' of the
+// next. Then the text can be cut there and encoded word by word, with the same ids.
 void Bpe::FindWordBoundary(const std::vector<Merge>& merges) {
   if (!vocabulary_.Find(kMetaspace)) return;  // an unknown '▁' could be fused with unknown neighbours
   splits_at_metaspace_ = std::none_of(merges.begin(), merges.end(), [](const Merge& merge) {
@@ -180,8 +180,8 @@ void Bpe::EncodeWord(std::string_view word, BpeScratch& scratch, std::vector<int
 }
 
 void Bpe::StartSymbols(std::string_view word, std::vector<int32_t>& ids) const {
-  bool unknown =
-      false;  // an unknown token waits: it may grow. (A fallback overtakes it, as in the tokenizers library.)
+  bool unknown = false;  // an unknown token is held back: it may grow. (A fallback is output before it, as in the
+                         // tokenizers library.)
   const auto add = [&](const Start& start) {
     switch (start.kind) {
       case Start::kToken:

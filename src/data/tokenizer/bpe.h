@@ -20,16 +20,16 @@ namespace temper {
 
 struct BpeOptions {
   std::optional<std::string> unk_token;
-  std::string continuing_subword_prefix;  // spelled in front of every character of a word but the first
-  std::string end_of_word_suffix;         // spelled behind the last
+  std::string continuing_subword_prefix;  // spelled before every character of a word but the first
+  std::string end_of_word_suffix;         // spelled after the last
   bool fuse_unk = false;                  // a run of unknown characters is one unknown token
   bool byte_fallback = false;             // an unknown character is spelled "<0xE2><0x96>..." if the vocabulary can
-  bool ignore_merges = false;             // a word that is a token is that token, whatever the merges say
+  bool ignore_merges = false;             // a word that is a token is that token, regardless of the merges
   // Words come as raw bytes; byte b stands for its byte-level character. Saves writing the text out in that alphabet.
   bool bytes_in = false;
 };
 
-// Buffers and the cache of one encoding at a time. Belongs to one Bpe for life: the cache is of its words.
+// Buffers and the cache of one encoding at a time. Belongs to one Bpe for good: the cache holds its words.
 class BpeScratch {
  private:
   friend class Bpe;
@@ -55,7 +55,7 @@ class Bpe {
  public:
   using Merge = std::pair<std::string_view, std::string_view>;
 
-  // A merge's rank is its place. Every merge's parts and result must be tokens. `where` names the file in errors.
+  // A merge's rank is its index. Every merge's parts and result must be tokens. `where` names the file in errors.
   static Result<std::unique_ptr<Bpe>> Create(Vocabulary vocabulary, const std::vector<Merge>& merges,
                                              BpeOptions options, const std::string& where);
 
@@ -65,7 +65,7 @@ class Bpe {
   const Vocabulary& vocabulary() const { return vocabulary_; }
 
  private:
-  // What a character is before any merge.
+  // The ids of a character before any merge.
   struct Start {
     enum Kind : uint8_t { kDropped, kToken, kFallback, kUnknown } kind = kDropped;
     std::vector<int32_t> ids;  // of kToken (one) and kFallback (one per byte)

@@ -8,7 +8,7 @@
 namespace temper {
 namespace {
 
-// The definition: merge the lowest rank, the leftmost of equals, until none is left.
+// The definition: merge the pair of lowest rank, the leftmost of equals, until none is left.
 std::vector<int32_t> ByDefinition(std::vector<int32_t> ids,
                                   const std::map<std::pair<int32_t, int32_t>, std::pair<int, int32_t>>& merges) {
   while (true) {
@@ -27,7 +27,7 @@ std::vector<int32_t> ByDefinition(std::vector<int32_t> ids,
 TEST(Bpe, LongAndShortWordsAreMergedByTheDefinition) {
   std::mt19937 random(7);
   for (int round = 0; round < 20; ++round) {
-    // A random table over {a, b, c}: every merge joins two tokens that are there.
+    // A random table over {a, b, c}: every merge joins two existing tokens.
     std::vector<std::string> spellings = {"a", "b", "c"};
     std::vector<std::pair<std::string, std::string>> merges;
     for (int i = 0; i < 40; ++i) {
@@ -61,7 +61,7 @@ TEST(Bpe, LongAndShortWordsAreMergedByTheDefinition) {
       }
       std::vector<int32_t> once, again;
       (*bpe)->Encode(word, scratch, once);
-      (*bpe)->Encode(word, scratch, again);  // from the cache, where it is short
+      (*bpe)->Encode(word, scratch, again);  // from the cache, if it is short
       EXPECT_EQ(once, ByDefinition(letters, table)) << word;
       EXPECT_EQ(once, again);
     }
@@ -69,7 +69,7 @@ TEST(Bpe, LongAndShortWordsAreMergedByTheDefinition) {
 }
 
 TEST(Bpe, SplittingATextAtItsSpacesChangesNoId) {
-  // "b▁" would cross from a word into the space behind it, so the second table must not be split.
+  // "b▁" crosses from a word into the next space, so with the second table the text must not be split.
   const std::vector<std::pair<std::string_view, int64_t>> tokens = {{"▁", 0},  {"a", 1},  {"b", 2}, {"▁a", 3},
                                                                     {"▁▁", 4}, {"b▁", 5}, {"ab", 6}};
   const std::vector<Bpe::Merge> fine = {{"▁", "▁"}, {"▁", "a"}, {"a", "b"}};

@@ -5,7 +5,7 @@
 namespace temper {
 namespace {
 
-// Printable bytes of Latin-1 stand for themselves, the others for U+0100 and on, in order.
+// Printable bytes of Latin-1 stand for themselves, the others for U+0100 onwards, in order.
 bool StandsForItself(int b) {
   return (b >= '!' && b <= '~') || (b >= 0xA1 && b <= 0xFF && b != 0xAD);
 }

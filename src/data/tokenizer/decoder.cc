@@ -28,7 +28,7 @@ class ByteLevel final : public Decoder {
   }
 };
 
-// "<0xE2>" and its like, a run of them at a time: the bytes if they are UTF-8, else one U+FFFD for each.
+// Decodes runs of tokens like "<0xE2>": to the bytes if they are UTF-8, else to one U+FFFD for each.
 class ByteFallback final : public Decoder {
  public:
   void Apply(std::vector<std::string>& parts, size_t) const override {
@@ -97,8 +97,7 @@ class Replace final : public Decoder {
     for (const std::string& part : parts) total += part.size();
     for (std::string& part : parts) {
       total -= part.size();
-      // Where the expression gives up, or the text would grow beyond sense, the part stays: a decoder reports no
-      // errors.
+      // If the expression fails, or the text would grow too long, the part stays: a decoder reports no errors.
       if (total < limit) (void)pattern_.ReplaceAll(part, content_, limit - total, scratch);
       total += part.size();
     }

@@ -1,4 +1,4 @@
-// Decoders of tokenizer.json: from token spellings back to text.
+// Decoders of tokenizer.json: turn token spellings back into text.
 #pragma once
 
 #include <memory>
@@ -14,11 +14,11 @@ namespace temper {
 class Decoder {
  public:
   virtual ~Decoder() = default;
-  // Rewrites the parts of the text, which join without anything between. All are valid UTF-8 and stay so. `limit` is
-  // how many bytes they may grow to together (GrowthLimit of pattern.h); what would grow beyond stays as it is.
+  // Rewrites the parts of the text, which join without separators. All are valid UTF-8 and stay so. `limit`: the bytes
+  // to which they may grow together (GrowthLimit of text_pattern.h); a part that would exceed it stays unchanged.
   virtual void Apply(std::vector<std::string>& parts, size_t limit) const = 0;
 
-  // nullptr for null: the tokens join with spaces. `where` names the file in errors.
+  // nullptr for null: then spaces join the tokens. `where` names the file in errors.
   static Result<std::unique_ptr<Decoder>> FromJson(const Json& json, const std::string& where);
 };
 

@@ -1,4 +1,4 @@
-// Ids and texts against those that transformers and tokenizers give (tests/tokenizer/make_goldens.py).
+// Ids and texts against those of transformers and tokenizers (tests/tokenizer/make_goldens.py).
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -64,7 +64,7 @@ void ExpectIds(const Json& golden, const Tokenizer& tokenizer, bool is_short) {
   }
 }
 
-// A case's folder in memory; false where it needs outside data that is not there.
+// A case's folder in memory; false if it needs outside data that is missing.
 bool Assemble(const Json& golden, MemoryFolder& folder) {
   const char* data = std::getenv("TEMPER_TEST_DATA");
   for (const auto& [name, source] : golden["files"].items()) {

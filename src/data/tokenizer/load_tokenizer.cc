@@ -13,7 +13,7 @@
 
 namespace temper {
 
-// Finds out which files a folder has, and gives the tokenizer its special ids.
+// Detects which files a folder has, and sets the tokenizer's special ids.
 class TokenizerLoader {
  public:
   static Result<std::unique_ptr<Tokenizer>> Load(Env& env, const std::string& folder) {
@@ -35,7 +35,7 @@ class TokenizerLoader {
       if (parts.ok()) return std::unique_ptr<Tokenizer>(std::make_unique<Pipeline>(*std::move(parts)));
       // A damaged conversion of the SentencePiece model beside it, which has the same ids.
       if (parts.status().code() != StatusCode::kCorrupt || !env.IsFile(model)) return parts.status();
-      LogWarning(fmt::format("{}; {} is read in its place", parts.status().message(), model));
+      LogWarning(fmt::format("{}; reading {} instead", parts.status().message(), model));
     }
     if (env.IsFile(model)) {
       TEMPER_ASSIGN_OR_RETURN(const std::string proto, ReadTextFile(env, model, kMaxTokenizerJson));
@@ -48,11 +48,11 @@ class TokenizerLoader {
       return std::unique_ptr<Tokenizer>(std::make_unique<Pipeline>(std::move(parts)));
     }
     return NotFound(folder +
-                    ": has no tokenizer: neither tokenizer.json nor tokenizer.model (SentencePiece) nor vocab.json "
+                    ": no tokenizer: neither tokenizer.json nor tokenizer.model (SentencePiece) nor vocab.json "
                     "with merges.txt. Copy the tokenizer's files from the model's page into this folder");
   }
 
-  // What the tokenizer's files state counts, "null" too; the model's ids only where they are silent.
+  // The tokenizer's files come first, also with "null"; the model's ids only count if they state nothing.
   static std::optional<int32_t> IdOf(const SpecialRole& role, std::optional<int32_t> fallback,
                                      const Tokenizer& tokenizer) {
     if (role.token) return tokenizer.TokenToId(role.token->content);

@@ -1,4 +1,4 @@
-// Finds out which tokenizer a model folder has, and loads it.
+// Detects which tokenizer a model folder has, and loads it.
 #pragma once
 
 #include <memory>
@@ -9,10 +9,10 @@
 
 namespace temper {
 
-// Reads a model folder: tokenizer.json (BPE), else tokenizer.model (SentencePiece; also, with a warning, in the place
-// of a tokenizer.json that is broken), else vocab.json + merges.txt (GPT-2, OPT, Qwen2), with what
-// tokenizer_config.json, special_tokens_map.json, added_tokens.json, generation_config.json and config.json say about
-// special tokens; each of the latter may be absent. Every error names the file and the remedy.
+// Reads a model folder: tokenizer.json (BPE), else tokenizer.model (SentencePiece; also, with a warning, instead of a
+// broken tokenizer.json), else vocab.json + merges.txt (GPT-2, OPT, Qwen2), with the special tokens of
+// tokenizer_config.json, special_tokens_map.json, added_tokens.json, generation_config.json and config.json; each of
+// these may be absent. Every error names the file and the remedy.
 Result<std::unique_ptr<Tokenizer>> LoadTokenizer(Env& env, const std::string& folder);
 
 }  // namespace temper

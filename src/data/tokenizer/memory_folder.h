@@ -1,4 +1,4 @@
-// MemoryFolder: one folder of files that exist only in memory, for tests and fuzzing of what reads model folders.
+// MemoryFolder: a folder of files that exist only in memory, to test and fuzz readers of model folders.
 #pragma once
 
 #include <cstring>
@@ -11,7 +11,7 @@
 
 namespace temper {
 
-// Holds the files "<folder>/<name>". Reading only; safe from any thread while `files` is left alone.
+// Holds the files "<folder>/<name>". Read-only; safe from any thread while `files` does not change.
 class MemoryFolder final : public Env {
  public:
   static constexpr const char* kPath = "/memory";

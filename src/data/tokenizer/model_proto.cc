@@ -27,7 +27,7 @@ std::optional<uint64_t> ReadVarint(std::string_view& in) {
   return std::nullopt;
 }
 
-// Calls `visit` with every field of wire type 2 (bytes, messages); false where the message is broken.
+// Calls `visit` with every field of wire type 2 (bytes, messages); false if the message is broken.
 bool ForEachBytesField(std::string_view message, const std::function<bool(uint64_t, std::string_view)>& visit) {
   while (!message.empty()) {
     const auto tag = ReadVarint(message);
@@ -51,7 +51,7 @@ bool ForEachBytesField(std::string_view message, const std::function<bool(uint64
         skip = 4;
         break;
       default:
-        return false;  // groups: no field of this format
+        return false;  // groups: this format has none
     }
     if (skip > message.size()) return false;
     message.remove_prefix(skip);
@@ -78,7 +78,7 @@ bool CharsmapIsSafe(std::string_view map) {
   const auto value = [](uint32_t unit) { return unit & ~(1u << 31); };
 
   std::vector<bool> seen(units.size());
-  std::vector<size_t> bases;  // where a node's children are looked for: base ^ byte
+  std::vector<size_t> bases;  // a node's children are at base ^ byte
   const auto reach = [&](size_t base) {
     if ((base | 0xFF) >= units.size()) return false;
     if (!seen[base]) bases.push_back(base);

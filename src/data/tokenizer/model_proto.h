@@ -1,5 +1,5 @@
-// Checks of a SentencePiece model file ("ModelProto") that the sentencepiece library leaves out: it walks the
-// normalization trie of a file without looking whether the trie stays within the file.
+// Checks of a SentencePiece model file ("ModelProto") that the sentencepiece library omits: it walks the normalization
+// trie of a file without checking that the trie stays within the file.
 #pragma once
 
 #include <string>
@@ -12,7 +12,7 @@ namespace temper {
 // OK if the normalization tables of `model` (a serialized ModelProto) are safe to walk, or there are none.
 Status CheckModelProto(std::string_view model, const std::string& where);
 
-// `model` with add_dummy_prefix = false. Protobuf merges a message that is there twice, so the override is appended.
+// `model` with add_dummy_prefix = false. Protobuf merges duplicate messages, so the override is appended.
 std::string WithoutDummyPrefix(std::string_view model);
 
 // Llama 3's tokenizer.model is a list of base64 tokens and ranks (tiktoken's format), not a ModelProto.

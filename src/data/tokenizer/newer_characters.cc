@@ -99,7 +99,7 @@ const T* RunOf(char32_t c, const T (&runs)[N]) {
   return next != std::begin(runs) && c <= next[-1].last ? next - 1 : nullptr;
 }
 
-// Which 256 code points have any that needs a stand-in: nearly all texts are done with this.
+// Which blocks of 256 code points have any that needs a stand-in: nearly all texts need no further check.
 constexpr auto kPages = [] {
   std::array<bool, 0x1100> pages{};
   for (const Newer& n : kNewer) {
@@ -108,7 +108,7 @@ constexpr auto kPages = [] {
   return pages;
 }();
 
-// The first byte of a character of three bytes: shorter ones are all old.
+// The smallest first byte of a character of three bytes or more: no shorter one is new.
 constexpr unsigned char kThreeBytes = 0xE0;
 static_assert(kNewer[0].first >= 0x800);
 

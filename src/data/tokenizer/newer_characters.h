@@ -1,6 +1,5 @@
-// Characters that Unicode got, or classed otherwise, between the versions that the libraries here know and those that
-// the parts of tokenizers know: its regular expressions 16 (PCRE2 of Debian 12: 14), its normalizers 9, its
-// punctuation 8.
+// Characters that Unicode added or reclassified between the versions of the libraries here and those of the tokenizers
+// library: its regular expressions use 16 (PCRE2 of Debian 12: 14), its normalizers 9, its punctuation 8.
 #pragma once
 
 #include <string>
@@ -8,16 +7,16 @@
 
 namespace temper {
 
-// For one that PCRE2 would take for unassigned, an older one near it, of the same category, of as many bytes, and of
-// the same script where there is one; else c.
+// For a character that PCRE2 takes for unassigned: an older one near it of the same category and byte count, and of the
+// same script if there is one; else c.
 char32_t StandInOf(char32_t c);
-// `text`, or `storage` filled with it where it holds such characters: each its stand-in. A search through either finds
-// the same places, unless the expression names one of the two, a range that ends between them, or a script of one. No
-// character is so far from its own that the one range that published tokenizers name there (U+0800 to U+4E00) ends
-// between. REQUIRES: valid UTF-8.
+// `text`, or, if it holds such characters, `storage` with their stand-ins. A search finds
+// the same places in both, unless the expression names one of the two, a range that ends
+// between them, or the script of one. The only such range in published tokenizers (U+0800
+// to U+4E00) does not end between any character and its stand-in. REQUIRES: valid UTF-8.
 std::string_view WithStandIns(std::string_view text, std::string& storage);
 
-// Marks and characters with decompositions that tokenizers' normalizers take for neither.
+// Marks and characters with decompositions that tokenizers' normalizers do not recognise as such.
 bool IsUnknownToNormalizers(char32_t c);
 bool IsUnknownPunctuation(char32_t c);
 

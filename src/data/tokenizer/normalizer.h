@@ -1,4 +1,4 @@
-// Normalizers of tokenizer.json: what is done to a text before it is cut into words.
+// Normalizers of tokenizer.json: they change a text before it is cut into words.
 #pragma once
 
 #include <memory>
@@ -11,12 +11,12 @@
 
 namespace temper {
 
-// A stretch of text on its way to ids: what it has become, and whether it still begins where the whole text began (some
-// steps prepend a space there only).
+// A stretch of text between input and ids: its current form, and whether it begins where the whole text began (some
+// steps prepend a space only there).
 struct Stretch {
   std::string text;
   bool at_start = false;
-  size_t limit = 0;  // bytes that `text` may grow to: a hostile file could double it at every step
+  size_t limit = 0;  // bytes to which `text` may grow: a hostile file could double it at every step
 };
 
 // Immutable; any thread, each with its own scratch.

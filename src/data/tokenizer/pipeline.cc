@@ -11,7 +11,7 @@
 namespace temper {
 namespace {
 
-constexpr Bytes kMaxText = GiB(1);  // positions in a word are 31 bits, also of a text that steps have made longer
+constexpr Bytes kMaxText = GiB(1);  // positions in a word have 31 bits, also after steps that lengthen a text
 
 }  // namespace
 

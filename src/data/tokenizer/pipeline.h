@@ -1,4 +1,4 @@
-// Pipeline: the tokenizer that tokenizer.json describes, and that vocab.json + merges.txt amount to:
+// Pipeline: the tokenizer that tokenizer.json, or vocab.json + merges.txt, describes:
 //   added tokens -> normalizer -> added tokens (normalized) -> pre-tokenizer -> BPE -> post-processor
 #pragma once
 
@@ -46,7 +46,7 @@ class Pipeline final : public Tokenizer {
     std::vector<TextPart> raw_parts, parts;
     std::string valid;
   };
-  // Scratches live as long as the tokenizer; there are as many as encodings ever ran at once.
+  // Scratches live as long as the tokenizer; there are as many as encodings have run at once.
   std::unique_ptr<Scratch> TakeScratch() const;
   void ReturnScratch(std::unique_ptr<Scratch> scratch) const;
 

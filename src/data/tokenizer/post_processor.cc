@@ -11,7 +11,7 @@ constexpr size_t kMaxSteps = 8, kMaxParts = 64;  // real files have two and five
 
 Result<int32_t> TokenId(const Json& json, const std::string& where) {
   if (!json.is_number_integer() || json.get<int64_t>() < 0 || json.get<int64_t>() > kMaxTokenId) {
-    return Corrupt(where + ": the post_processor has an id that is none");
+    return Corrupt(where + ": the post_processor has an id that is not a token id");
   }
   return static_cast<int32_t>(json.get<int64_t>());
 }
@@ -97,7 +97,8 @@ Result<PostProcessor::Template> PostProcessor::TemplateFromJson(const Json& json
       parts.back().push_back(one);
     }
   }
-  // The text once, at most: repeating it would be neither HF's use nor bounded over several steps.
+  // The text at most once: Hugging Face's templates never repeat
+  // it, and over several steps it would grow without bound.
   if (parts.size() > 2) return Unsupported(where + ": a template that repeats the text");
   return parts;
 }

@@ -1,4 +1,4 @@
-// PostProcessor: the tokens that are put around a text (BOS, EOS), from tokenizer.json's post_processor.
+// PostProcessor: puts tokens around a text (BOS, EOS), as tokenizer.json's post_processor says.
 #pragma once
 
 #include <cstdint>

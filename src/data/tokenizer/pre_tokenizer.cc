@@ -15,13 +15,13 @@ namespace temper {
 namespace {
 
 // GPT-2's words: contractions; runs of letters, of digits, of other signs, each with the space before it; white space
-// but for the last space before a word.
+// without the last space before a word.
 constexpr std::string_view kGpt2Words = R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 constexpr size_t kMaxSteps = 64;  // real files have at most four
 
 enum class Behavior { kRemoved, kIsolated, kMergedWithPrevious, kMergedWithNext, kContiguous };
 
-// Joins the spans of a piece to what the piece is cut into, and hands that on.
+// Joins the spans of a piece by the split's behavior, and passes the resulting pieces on.
 class Cutter {
  public:
   Cutter(const Piece& piece, Behavior behavior, PieceVisitor visit)
@@ -66,11 +66,11 @@ class Cutter {
   const Piece& piece_;
   const Behavior behavior_;
   const PieceVisitor visit_;
-  std::optional<Span> held_;  // waits for what may join it
-  bool joined_ = false;       // two spans already
+  std::optional<Span> held_;  // the next span may join it
+  bool joined_ = false;       // has two spans already
 };
 
-// Visits spans of single characters for which `is` holds, and what lies between them.
+// Visits single characters for which `is` holds, and the spans between them.
 template <class Predicate>
 Status CoverCharacters(std::string_view text, const Predicate& is, SpanVisitor visit) {
   size_t covered = 0;
@@ -86,7 +86,7 @@ Status CoverCharacters(std::string_view text, const Predicate& is, SpanVisitor v
   return covered < text.size() ? visit({covered, text.size(), false}) : OkStatus();
 }
 
-// Counts a text that a step makes. Error: the steps make too much.
+// Counts a text that a step creates. Error: the steps create too much.
 Status CountMade(PreTokenizerScratch& scratch, const std::string& text) {
   scratch.made += text.size();
   return scratch.made > scratch.limit ? TooLong(scratch.limit) : OkStatus();
@@ -126,7 +126,7 @@ class CharacterSplit final : public PreTokenizer {
   Behavior behavior_;
 };
 
-// "Whitespace": runs of word characters and runs of neither words nor spaces; spaces vanish.
+// "Whitespace": runs of word characters, and runs of other characters that are not spaces; spaces are dropped.
 class Words final : public PreTokenizer {
  public:
   Status Cut(const Piece& piece, RegexScratch&, PreTokenizerScratch&, PieceVisitor visit) const override {
@@ -226,7 +226,7 @@ Result<Behavior> BehaviorFromJson(const Json& json, const char* fallback, const 
   if (name == "MergedWithNext") return Behavior::kMergedWithNext;
   if (name == "Contiguous") return Behavior::kContiguous;
   return Corrupt(
-      fmt::format("{}: '{}' is no behavior of a split (Removed, Isolated, MergedWithPrevious, MergedWithNext, "
+      fmt::format("{}: '{}' is not a behavior of a split (Removed, Isolated, MergedWithPrevious, MergedWithNext, "
                   "Contiguous)",
                   where, name));
 }
@@ -241,7 +241,7 @@ Result<std::unique_ptr<PreTokenizer>> MakeMetaspace(const Json& json, const std:
   TEMPER_ASSIGN_OR_RETURN(const std::string scheme, StringOr(json, "prepend_scheme", add ? "always" : "never", where));
   TEMPER_ASSIGN_OR_RETURN(const bool split, BoolOr(json, "split", true, where));
   if (scheme != "always" && scheme != "first" && scheme != "never") {
-    return Corrupt(fmt::format("{}: '{}' is no prepend_scheme (always, first, never)", where, scheme));
+    return Corrupt(fmt::format("{}: '{}' is not a prepend_scheme (always, first, never)", where, scheme));
   }
   const auto prepend = scheme == "always"  ? Metaspace::Prepend::kAlways
                        : scheme == "first" ? Metaspace::Prepend::kFirst

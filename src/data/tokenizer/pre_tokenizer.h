@@ -1,4 +1,4 @@
-// Pre-tokenizers of tokenizer.json: how a text is cut into the words that the model encodes one by one.
+// Pre-tokenizers of tokenizer.json: they cut a text into the words that the model encodes one by one.
 #pragma once
 
 #include <deque>
@@ -15,19 +15,19 @@
 
 namespace temper {
 
-// A piece of the text being cut. Views the text, or one that a step made of it.
+// A piece of the text being cut. Views the text, or a changed copy that a step made.
 struct Piece {
   std::string_view text;
   bool at_start = false;  // begins where the whole text begins
 };
 
-// Takes pieces one by one, none of them empty; what they view lives during the call.
+// Takes pieces one by one, none of them empty; the viewed text lives during the call.
 using PieceVisitor = FunctionRef<Status(const Piece&)>;
 
 // Buffers of one encoding at a time.
 struct PreTokenizerScratch {
-  std::deque<RegexScratch> regex;  // one per step: a step's search waits while the later steps cut what it found
-  size_t limit = 0;                // bytes of text that the steps may make in all
+  std::deque<RegexScratch> regex;  // one per step: later steps cut a step's pieces before its search continues
+  size_t limit = 0;                // bytes of text that the steps may create in total
   size_t made = 0;
 };
 
@@ -35,18 +35,18 @@ struct PreTokenizerScratch {
 class PreTokenizer {
  public:
   virtual ~PreTokenizer() = default;
-  // Hands on what `piece` (valid UTF-8) is cut into, in order.
+  // Cuts `piece` (valid UTF-8) and passes the parts on, in order.
   virtual Status Cut(const Piece& piece, RegexScratch& regex, PreTokenizerScratch& scratch,
                      PieceVisitor visit) const = 0;
 
-  // A null `json` gives no steps. *bytes_out: the last step would write the pieces in the byte-level alphabet, and
-  // leaves that to the model (BpeOptions::bytes_in). Asked for by a non-null pointer. `where` names the file in errors.
+  // A null `json` gives no steps. *bytes_out (if not null): set if the last step would write the pieces in the
+  // byte-level alphabet; it then leaves that to the model (BpeOptions::bytes_in). `where` names the file in errors.
   static Result<std::vector<std::unique_ptr<PreTokenizer>>> FromJson(const Json& json, bool* bytes_out,
                                                                      const std::string& where);
 };
 
-// Cuts `piece` by all `steps`, one word at a time from the first step to the last: however long the text is, no list of
-// its words exists. REQUIRES: scratch.limit is set.
+// Cuts `piece` by all `steps`, one word at a time from the first step to the last, without ever listing all words of
+// the text. REQUIRES: scratch.limit is set.
 Status CutIntoWords(std::span<const std::unique_ptr<PreTokenizer>> steps, const Piece& piece,
                     PreTokenizerScratch& scratch, PieceVisitor visit);
 

@@ -18,22 +18,22 @@ namespace {
 constexpr uint32_t kOptions = PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C;
 
 // Effort of one search, in PCRE2's match steps. Nearly every search of a real tokenizer ends within the first limit; a
-// longer one is tried again with the next, and what it may have cost is charged to a budget proportional to the text.
+// longer one is retried with the next limit, and its maximal cost is charged to a budget proportional to the text.
 constexpr uint32_t kLimits[] = {1u << 12, 1u << 16, 1u << 20, 1u << 24};
 constexpr uint64_t kBudgetPerByte = 1024;
 constexpr uint64_t kBudgetBase = 1u << 25;  // twice the last limit: a short text may use it once
 constexpr size_t kJitStackStart = 32 * 1024, kJitStackLimit = 1024 * 1024;
 constexpr size_t kMaxPattern = 64 * 1024;  // the longest known (Qwen, o200k) are below 1 KiB
 
-// Oniguruma's \w: its [:word:], and what of Latin-1 is a number of another kind.
+// Oniguruma's \w: its [:word:], and Latin-1's other numbers.
 constexpr std::string_view kWordClass = "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}\\xB2\\xB3\\xB9\\xBC-\\xBE";
 constexpr std::string_view kHexClass = "0-9a-fA-F";  // Oniguruma's \h
 
-// With what is alphabetic since Unicode 16.
+// Including the characters that are alphabetic since Unicode 16.
 constexpr std::string_view kAlphabetic =
     "\\p{Alphabetic}\\x{363}-\\x{36F}\\x{C04}\\x{F82}\\x{F83}\\x{1DD3}-\\x{1DE6}\\x{11080}\\x{11081}";
 
-// What Oniguruma's [:name:] are; of PCRE2's most are others. Of what is printed (graph, print) no class says it all.
+// Oniguruma's [:name:] classes; most of PCRE2's differ. Those of printed characters (graph, print) cannot be expressed.
 struct PosixClass {
   std::string_view name, items, more = "";
 };
@@ -60,7 +60,7 @@ bool Compiles(const std::string& pattern) {
   return true;
 }
 
-// From Oniguruma's syntax to PCRE2's, one construct at a time.
+// Translates Oniguruma's syntax to PCRE2's, one construct at a time.
 class Translator {
  public:
   Translator(std::string_view in, const std::string& where) : in_(in), where_(where) {}
@@ -127,7 +127,7 @@ class Translator {
     return OkStatus();
   }
 
-  // "(?imx-imx:" and "(?imx)": Ruby's m is what others call s; ^ and $ match at lines in any case.
+  // "(?imx-imx:" and "(?imx)": Ruby's m is PCRE2's s; ^ and $ always match at lines.
   void Flags() {
     size_t end = i_ + 2;
     while (end < in_.size() && (in_[end] == 'i' || in_[end] == 'm' || in_[end] == 'x' || in_[end] == '-')) ++end;
@@ -259,7 +259,7 @@ Result<Regex> Regex::Compile(std::string_view pattern, const std::string& where)
     return Corrupt(fmt::format("{}: the regular expression '{}' does not compile: {} at offset {}", where, pattern,
                                PcreMessage(error), at));
   }
-  // Where the system forbids executable memory this fails and searches are interpreted: slower, same matches.
+  // If the system forbids executable memory this fails and searches are interpreted: slower, same matches.
   (void)pcre2_jit_compile(static_cast<pcre2_code*>(regex.code_.get()), PCRE2_JIT_COMPLETE);
   regex.pattern_ = std::string(pattern);
   regex.where_ = where;
@@ -283,7 +283,7 @@ Status Regex::Cover(std::string_view as_given, RegexScratch& scratch, SpanVisito
   uint64_t budget = kBudgetBase + kBudgetPerByte * text.size();
   size_t covered = 0;             // end of the last span
   size_t from = 0;                // where the next search starts
-  size_t last_match = text.npos;  // end of the last match: an empty one right behind it does not count
+  size_t last_match = text.npos;  // end of the last match: an empty one right after it does not count
   while (from <= text.size() && !text.empty()) {
     int rc = PCRE2_ERROR_MATCHLIMIT;
     for (size_t level = 0; rc == PCRE2_ERROR_MATCHLIMIT && level < std::size(kLimits) && kLimits[level] <= budget;
@@ -299,7 +299,7 @@ Status Regex::Cover(std::string_view as_given, RegexScratch& scratch, SpanVisito
     if (rc == PCRE2_ERROR_NOMATCH) break;
     if (rc < 0) {
       return Unsupported(
-          fmt::format("{}: the regular expression '{}' gives up on a text of {} bytes ({}): it backtracks "
+          fmt::format("{}: the regular expression '{}' fails on a text of {} bytes ({}): it backtracks "
                       "too much",
                       where_, pattern_, text.size(), PcreMessage(rc)));
     }

@@ -1,5 +1,6 @@
-// Regex: the regular expressions of tokenizer.json, which are Oniguruma's (Ruby syntax), run by PCRE2. What the two
-// read differently (\s, \w, \h, scripts) is translated; what cannot be is an error at Compile, never a different match.
+// Regex: runs the regular expressions of tokenizer.json, which are Oniguruma's (Ruby
+// syntax), with PCRE2. Constructs with another meaning there (\s, \w, \h, scripts) are
+// translated. Those that cannot be are an error in Compile, never a different match.
 #pragma once
 
 #include <cstdint>
@@ -12,17 +13,17 @@
 
 namespace temper {
 
-// A part of a text: text.substr(begin, end - begin), a match or what lies between two.
+// A part of a text: text.substr(begin, end - begin), a match or the text between two.
 struct Span {
   size_t begin = 0;
   size_t end = 0;
   bool is_match = false;
 };
 
-// Takes spans one by one; an error ends the search and is what it returns.
+// Takes spans one by one; an error ends the search, which returns it.
 using SpanVisitor = FunctionRef<Status(const Span&)>;
 
-// What one search at a time needs; made at the first. One thread at a time.
+// Buffers of one search at a time; the first search allocates them. One thread at a time.
 class RegexScratch {
  public:
   RegexScratch();
@@ -43,9 +44,9 @@ class Regex {
   static Result<Regex> Compile(std::string_view pattern, const std::string& where);
   static std::string Escape(std::string_view literal);  // matches `literal` and nothing else
 
-  // Covers `text` (valid UTF-8) with spans in order, matches and gaps; empty matches cut but have no length. Work is
-  // limited to a multiple of the text's length; an expression that needs more ("catastrophic backtracking") is an
-  // error. Memory does not grow with the text: a corpus has too many words to list.
+  // Covers `text` (valid UTF-8) with spans in order, matches and gaps; empty matches also cut. Work is limited to a
+  // multiple of the text's length; an expression that needs more ("catastrophic backtracking") is an error. Memory does
+  // not grow with the text: a corpus has too many words to list.
   Status Cover(std::string_view text, RegexScratch& scratch, SpanVisitor visit) const;
 
  private:

@@ -34,7 +34,7 @@ TEST(Regex, ReadsPatternsAsOnigurumaDoes) {
   EXPECT_EQ(Matches(R"((?i:'s))", "'S 'ſ"), (Texts{"'S", "'ſ"}));
 }
 
-TEST(Regex, SkipsTheEmptyMatchBehindAMatch) {
+TEST(Regex, SkipsTheEmptyMatchAfterAMatch) {
   EXPECT_EQ(Matches("x*", "axxb"), (Texts{"", "xx", ""}));
   EXPECT_EQ(Matches("", "猫b"), (Texts{"", "", ""}));
 }
@@ -45,7 +45,7 @@ TEST(Regex, EscapesEveryLiteral) {
   EXPECT_EQ(Matches(Regex::Escape(all), "x" + all + "x"), Texts{all});
 }
 
-TEST(Regex, RefusesWhatItWouldReadDifferently) {
+TEST(Regex, RefusesPatternsWithAnotherMeaningInPcre2) {
   for (const char* pattern : {"[a-z&&[^b]]", "[a[bc]]", "a{1,2}+", R"(\C)", R"([\W])", "[[:print:]]", "[[:^alpha:]]",
                               "(", "[", R"(\)", R"(\u12)", R"(\p)"}) {
     const auto regex = Regex::Compile(pattern, "f.json");
@@ -54,19 +54,19 @@ TEST(Regex, RefusesWhatItWouldReadDifferently) {
   }
 }
 
-// Each takes exponential or quadratic time in Oniguruma too.
-TEST(Regex, GivesUpOnCatastrophicBacktracking) {
+// Each takes exponential or quadratic time also in Oniguruma.
+TEST(Regex, CatastrophicBacktrackingIsAnError) {
   for (const char* pattern : {"(?:a+)+[bd]", "(?:a|aa)+[bd]", "(?:a?){60}a{60}[bd]"}) {
     auto regex = Regex::Compile(pattern, "f.json");
     ASSERT_TRUE(regex.ok());
     RegexScratch scratch;
     const Status status = regex->Cover(std::string(5000, 'a'), scratch, kIgnore);
     EXPECT_NE(status.message().find("f.json"), std::string::npos) << pattern;
-    EXPECT_TRUE(regex->Cover("aab", scratch, kIgnore).ok());  // the scratch is as good as new
+    EXPECT_TRUE(regex->Cover("aab", scratch, kIgnore).ok());  // the scratch still works
   }
 }
 
-// A search that fails from every start is quadratic, with any engine; the limits must hold here as well.
+// A search that fails at every start is quadratic in any engine; the limits must hold here, too.
 TEST(Regex, EndsOnLongTexts) {
   for (const char* pattern : {R"(\s+$x|\s+y)", "a*[bd]", R"(\s*[\r\n]+|\s+(?!\S)|\s+)", R"(\p{L}+)"}) {
     auto regex = Regex::Compile(pattern, "f.json");

@@ -19,7 +19,7 @@ constexpr Bytes kMaxText = MiB(256);                     // sentencepiece's posi
 // Long texts are encoded in slices of about this size: 70 MB take 30 s instead of 49 s in one piece, and a third less
 // memory.
 constexpr size_t kSlice = 64 << 10;
-// What a slice within a text stands behind: sentencepiece must not take its beginning for the text's.
+// Put before a slice within a text, so that sentencepiece does not take its beginning for the text's.
 constexpr std::string_view kAnchor = "a";
 
 // Whether the vocabulary has a piece in which a space follows something else.
@@ -79,8 +79,8 @@ Result<std::unique_ptr<Tokenizer>> SentencePieceTokenizer::Create(std::string_vi
   const std::string& name = special.tokenizer_class;
   if (!name.empty() && name != "LlamaTokenizer" && name != "GemmaTokenizer") {
     return Unsupported(
-        fmt::format("{}: the tokenizer.model of a {} is not supported (of LlamaTokenizer and GemmaTokenizer it "
-                    "is); save the tokenizer as tokenizer.json",
+        fmt::format("{}: the tokenizer.model of a {} is not supported (only of LlamaTokenizer and "
+                    "GemmaTokenizer); save the tokenizer as tokenizer.json",
                     where, name));
   }
   TEMPER_RETURN_IF_ERROR(CheckModelProto(model, where));
@@ -109,7 +109,7 @@ Result<std::unique_ptr<Tokenizer>> SentencePieceTokenizer::Create(std::string_vi
     if (!ids.Has(token.content)) TEMPER_RETURN_IF_ERROR(ids.Add(token, where));
   }
   std::vector<AddedToken> tokens = ids.Take();
-  for (AddedToken& token : tokens) token.normalized = false;  // here all are looked for in the text as it comes
+  for (AddedToken& token : tokens) token.normalized = false;  // here all are searched in the original text
   TEMPER_ASSIGN_OR_RETURN(made->added_, AddedTokens::Create(std::move(tokens), nullptr, where));
 
   made->legacy_ = legacy;
@@ -163,15 +163,15 @@ Result<std::vector<int32_t>> SentencePieceTokenizer::Encode(std::string_view tex
       TEMPER_RETURN_IF_ERROR(EncodePart(part.text, ids));
     }
   }
-  // The space that was put in front is no token of its own before a special token.
+  // Before a special token, the space put before the text is not a token of its own.
   if (!legacy_ && ids.size() > 1 && IsSpecial(ids[1]) && vocabulary_.Spelling(ids[0]) == kMetaspace)
     ids.erase(ids.begin());
   return options.add_special ? post_processor_.Apply(std::move(ids)) : std::move(ids);
 }
 
 Status SentencePieceTokenizer::EncodePart(std::string_view text, std::vector<int32_t>& out) const {
-  // sentencepiece treats the start of what it is given as the start of a text. Behind the unknown token's spelling,
-  // whose pieces are then dropped, a leading space is a space like any other.
+  // sentencepiece treats the start of its input as the start of a text. After the unknown token's spelling, whose
+  // pieces are then dropped, a leading space is an ordinary space.
   const bool behind_unk = !legacy_ && (text.starts_with(' ') || text.starts_with(kMetaspace));
   size_t begin = 0;
   do {
@@ -187,7 +187,7 @@ Status SentencePieceTokenizer::EncodePart(std::string_view text, std::vector<int
   return OkStatus();
 }
 
-// Appends the ids that `text` has behind `anchor`, which has `anchor_pieces`.
+// Appends the ids that `text` has after `anchor`, which has `anchor_pieces`.
 Status SentencePieceTokenizer::EncodeSlice(std::string_view text, std::string_view anchor, size_t anchor_pieces,
                                            std::vector<int32_t>& out) const {
   std::vector<int> pieces;
@@ -198,8 +198,8 @@ Status SentencePieceTokenizer::EncodeSlice(std::string_view text, std::string_vi
   return OkStatus();
 }
 
-// The end of the slice that begins at `begin`: before a single space between two ASCII letters or digits, where neither
-// normalization nor any piece reaches across, so that the slices' ids are the text's.
+// The end of the slice that begins at `begin`: before a single space between two ASCII letters or digits, which neither
+// normalization nor any piece crosses, so that the slices' ids are the text's.
 size_t SentencePieceTokenizer::NextSlice(std::string_view text, size_t begin) const {
   if (!cuts_at_space_ || text.size() - begin <= 2 * kSlice) return text.size();
   for (size_t at = text.find(' ', begin + kSlice); at + 1 < text.size(); at = text.find(' ', at + 1)) {
@@ -228,7 +228,7 @@ std::string SentencePieceTokenizer::Decode(std::span<const int32_t> ids, bool sk
   size_t begin = 0;
   for (size_t i = 0; i <= kept.size(); ++i) {
     if (i < kept.size() && !added_.Find(kept[i])) continue;
-    // The space in front of the text is not the user's, whoever put it there.
+    // The space before the text is not the user's, whichever step added it.
     const bool strip =
         begin == 0 && i > 0 && add_prefix_space_ && vocabulary_.Spelling(kept[0]).starts_with(kMetaspace);
     std::string part = DecodeText(std::span(kept).subspan(begin, i - begin));

@@ -53,7 +53,7 @@ class SentencePieceTokenizer final : public Tokenizer {
   bool add_prefix_space_ = true;
   std::string unk_;             // spelling of the unknown token; see EncodePart
   size_t unk_pieces_ = 0;       // how many pieces that is
-  bool cuts_at_space_ = false;  // no piece goes on across a space; see NextSlice
+  bool cuts_at_space_ = false;  // no piece crosses a space; see NextSlice
   size_t anchor_pieces_ = 0;    // of kAnchor
   int64_t vocab_size_ = 0;
 };

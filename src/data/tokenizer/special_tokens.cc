@@ -12,7 +12,7 @@
 namespace temper {
 namespace {
 
-// The largest known (10^5 added tokens) stay below 30 MB.
+// The largest known files (10^5 added tokens) have less than 30 MB.
 constexpr Bytes kMaxFile = MiB(64);
 
 // An empty object for an absent file.
@@ -97,7 +97,7 @@ Status ReadAddedTokensDecoder(const Json& config, std::vector<AddedToken>& out, 
   return OkStatus();
 }
 
-// Ids of "eos_token_id" and its like: one, a list, or null. Negative ids are some tools' way to say none.
+// Ids of "eos_token_id" and similar keys: one, a list, or null. Some tools write a negative id for none.
 std::vector<int32_t> IdsOf(const Json& json, const char* key) {
   std::vector<int32_t> ids;
   const auto add = [&](const Json& value) {
@@ -145,7 +145,7 @@ Result<SpecialTokens> SpecialTokens::Read(Env& env, const std::string& folder) {
   for (auto it = added.begin(); it != added.end(); ++it) {
     if (known.contains(it.key())) continue;
     if (!it->is_number_integer()) {
-      return Corrupt(fmt::format("{}: the id of '{}' is no integer", added_path, it.key()));
+      return Corrupt(fmt::format("{}: the id of '{}' is not an integer", added_path, it.key()));
     }
     TEMPER_RETURN_IF_ERROR(CheckId(it->get<int64_t>(), added_path));
     AddedToken token;

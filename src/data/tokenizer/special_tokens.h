@@ -1,4 +1,4 @@
-// SpecialTokens: what the small files of a model folder say about special tokens: tokenizer_config.json,
+// SpecialTokens: the special tokens that the small files of a model folder define: tokenizer_config.json,
 // special_tokens_map.json, added_tokens.json, generation_config.json, config.json.
 #pragma once
 
@@ -13,14 +13,14 @@
 
 namespace temper {
 
-// A role (bos, eos, ...) in tokenizer_config.json or, where that is silent, special_tokens_map.json.
+// A role (bos, eos, ...) in tokenizer_config.json or, if that lacks it, special_tokens_map.json.
 struct SpecialRole {
   bool stated = false;              // a file has the key, perhaps with null: then there is no such token
   std::optional<AddedToken> token;  // id unset
 };
 
 struct SpecialTokens {
-  std::string tokenizer_class;  // "LlamaTokenizer"; empty if no file says. "Fast" at the end is cut off.
+  std::string tokenizer_class;  // "LlamaTokenizer"; empty if no file has it. A "Fast" at the end is cut off.
   std::string model_type;       // "opt", of config.json
   SpecialRole bos, eos, unk, pad;
   std::vector<AddedToken> additional;  // additional_special_tokens; ids unset
@@ -31,7 +31,7 @@ struct SpecialTokens {
   std::optional<int32_t> bos_id, pad_id;
   std::vector<int32_t> eos_ids;  // of both files
 
-  // An absent file says nothing; a broken one is an error naming it.
+  // Files may be absent; a broken one is an error naming it.
   static Result<SpecialTokens> Read(Env& env, const std::string& folder);
 };
 

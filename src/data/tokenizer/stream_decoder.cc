@@ -7,8 +7,8 @@
 namespace temper {
 namespace {
 
-// A character has at most four bytes, so more pending ids than that hold bytes that are no UTF-8: they are given out as
-// they are, or ids would pile up, each decoded again and again.
+// A character has at most four bytes, so more pending ids than that hold bytes that are not UTF-8. They are output as
+// they are; otherwise ids would pile up and be decoded again and again.
 constexpr size_t kMaxPending = 8;
 
 // `text` without the first `n` bytes, or a few more to the start of a character.

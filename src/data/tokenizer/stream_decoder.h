@@ -9,9 +9,9 @@
 
 namespace temper {
 
-// What it returns joins to what Tokenizer::Decode gives for all ids together, if they spell valid UTF-8 (else the
-// number of U+FFFD may differ). One thread at a time. `tokenizer` must outlive it. An id costs a decoding of the few
-// ids since the last complete character.
+// The returned texts join to the result of Tokenizer::Decode for all ids, if they spell
+// valid UTF-8 (else the number of U+FFFD may differ). One thread at a time. `tokenizer`
+// must outlive it. An id costs a decoding of the few ids since the last complete character.
 class StreamDecoder {
  public:
   explicit StreamDecoder(const Tokenizer& tokenizer, bool skip_special = true)
@@ -19,14 +19,14 @@ class StreamDecoder {
 
   // The text that `id` completes; empty while a character's bytes are still to come.
   std::string Push(int32_t id);
-  // What is left at the end: bytes that never became a character, as U+FFFD.
+  // The rest at the end: bytes that never became a character, as U+FFFD.
   std::string Finish();
 
  private:
   const Tokenizer& tokenizer_;
   const bool skip_special_;
   // The ids of the last text returned, then those since. Decoding needs the former because a token's text can depend on
-  // what stands before it (the first word loses its space).
+  // the text before it (the first word loses its space).
   std::vector<int32_t> ids_;
   size_t returned_ids_ = 0;
   std::string returned_;  // the text of the former alone

@@ -1,4 +1,4 @@
-// TextPattern: what a Split or Replace of tokenizer.json looks for: a literal string or a regular expression.
+// TextPattern: the search pattern of a Split or Replace of tokenizer.json: a literal string or a regular expression.
 #pragma once
 
 #include <optional>
@@ -11,9 +11,9 @@
 
 namespace temper {
 
-// The steps of tokenizer.json have made a text longer than any sane file does.
+// The error if steps of tokenizer.json make a text longer than any sane file does.
 Status TooLong(size_t limit);
-// How long they may make it: compatibility forms grow a text 11-fold at most, the byte-level alphabet 2-fold.
+// How long they may make it: compatibility forms lengthen a text at most 11-fold, the byte-level alphabet 2-fold.
 inline size_t GrowthLimit(size_t bytes) {
   return 64 * bytes + 65536;
 }
@@ -21,13 +21,13 @@ inline size_t GrowthLimit(size_t bytes) {
 // Immutable; any thread, each with its own scratch.
 class TextPattern {
  public:
-  // Of an object with "pattern": {"String": ...} or {"Regex": ...}.
+  // From an object with "pattern": {"String": ...} or {"Regex": ...}.
   static Result<TextPattern> FromJson(const Json& json, const std::string& where);
   static Result<TextPattern> OfRegex(std::string_view regex, const std::string& where);
 
   // As Regex::Cover.
   Status Cover(std::string_view text, RegexScratch& scratch, SpanVisitor visit) const;
-  // An error where `text` would grow beyond `limit` bytes; it is then unchanged.
+  // An error if `text` would grow beyond `limit` bytes; it is then unchanged.
   Status ReplaceAll(std::string& text, std::string_view content, size_t limit, RegexScratch& scratch) const;
 
  private:

@@ -1,4 +1,4 @@
-// Tokenizer: text to token ids and back, with the ids that Hugging Face's tokenizers and sentencepiece give.
+// Tokenizer: text to token ids and back, with the same ids as Hugging Face's tokenizers and sentencepiece.
 //
 //   auto tokenizer = LoadTokenizer(PosixEnv(), folder);  // load_tokenizer.h
 //   auto ids = (*tokenizer)->Encode("Hello");
@@ -19,12 +19,11 @@
 namespace temper {
 
 struct EncodeOptions {
-  // Adds what the tokenizer's post-processor adds: BOS of Llama, "</s>" of OPT. Off for text that a chat template
-  // printed: it holds these tokens already.
+  // Adds what the tokenizer's post-processor adds: BOS of Llama, "</s>" of OPT. Off for the text of a chat template,
+  // which has these tokens already.
   bool add_special = true;
-  // Special tokens spelled out in the text ("<|im_start|>") become their ids. Off for text from outside that must not
-  // be able to forge them: it is then encoded as ordinary text. (Added tokens that are not special are always
-  // recognised.)
+  // Special tokens spelled out in the text ("<|im_start|>") become their ids. Off for untrusted text, which must not
+  // forge them: they are then encoded as ordinary text. (Added tokens that are not special are always recognised.)
   bool parse_special = true;
 };
 
@@ -35,20 +34,20 @@ class Tokenizer {
   Tokenizer& operator=(const Tokenizer&) = delete;
 
   // Bytes of `text` that are not UTF-8 are read as U+FFFD, one per maximal ill-formed part, as Python and Rust do.
-  // Linear in the text but for a hostile regular expression in tokenizer.json, which is cut off with an error: that and
-  // a text of more than 1 GiB are the only failures.
+  // Takes linear time; a hostile regular expression in tokenizer.json that takes longer is an error. That and a text of
+  // more than 1 GiB are the only errors.
   virtual Result<std::vector<int32_t>> Encode(std::string_view text, EncodeOptions options = {}) const = 0;
 
-  // Always valid UTF-8: bytes that form no character come out as U+FFFD. Ids that are no token are left out.
-  // skip_special leaves out special tokens.
+  // Always valid UTF-8: bytes that form no character come out as U+FFFD. Ids without a token are omitted, and with
+  // skip_special also special tokens.
   virtual std::string Decode(std::span<const int32_t> ids, bool skip_special = true) const = 0;
 
-  // The largest id + 1, with added tokens. A model's embedding may have more rows (padding), or fewer, where tokens
-  // were added that the model never saw.
+  // The largest id + 1, with added tokens. A model's embedding may have more rows (padding), or fewer if tokens were
+  // added that the model never saw.
   virtual int64_t vocab_size() const = 0;
   // The token's spelling in the vocabulary ("Ġthe", "▁the", "<0x0A>"), not its text.
   virtual std::optional<int32_t> TokenToId(std::string_view token) const = 0;
-  virtual std::string IdToToken(int32_t id) const = 0;  // empty if `id` is no token
+  virtual std::string IdToToken(int32_t id) const = 0;  // empty if `id` has no token
   virtual bool IsSpecial(int32_t id) const = 0;
 
   std::optional<int32_t> bos() const { return bos_; }
@@ -66,7 +65,7 @@ class Tokenizer {
   std::vector<int32_t> stop_ids_;
 
  private:
-  friend class TokenizerLoader;  // fills the ids above, whatever the kind of tokenizer
+  friend class TokenizerLoader;  // fills in the ids above, for every kind of tokenizer
 };
 
 }  // namespace temper

@@ -1,5 +1,5 @@
-// Feeds bytes to the readers of a tokenizer's files and encodes a text with what they make: no input may crash or hang
-// them. The first byte chooses the file; a text follows the last NUL.
+// libFuzzer target: feeds bytes to the readers of a tokenizer's files and encodes a text with the result. No input may
+// crash or hang them. The first byte chooses the file; a text follows the last NUL.
 #include <cstddef>
 #include <cstdint>
 #include <string>

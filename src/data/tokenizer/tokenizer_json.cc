@@ -37,7 +37,7 @@ Result<std::unique_ptr<Bpe>> BpeFromJson(const Json& model, bool bytes_in, const
   tokens.reserve(vocab.size());
   for (auto it = vocab.begin(); it != vocab.end(); ++it) {
     if (!it->is_number_integer())
-      return Corrupt(fmt::format("{}: the id of token '{}' is no integer", where, it.key()));
+      return Corrupt(fmt::format("{}: the id of token '{}' is not an integer", where, it.key()));
     tokens.emplace_back(it.key(), it->get<int64_t>());
   }
   TEMPER_ASSIGN_OR_RETURN(Vocabulary vocabulary, Vocabulary::Create(tokens, where));
@@ -64,7 +64,7 @@ Result<std::unique_ptr<Bpe>> BpeFromJson(const Json& model, bool bytes_in, const
   TEMPER_ASSIGN_OR_RETURN(const double dropout, NumberOr(model, "dropout", 0, where));
   if (dropout != 0) {
     return Unsupported(
-        fmt::format("{}: the BPE model has a dropout of {}: it gives the same text other ids each time. Set "
+        fmt::format("{}: the BPE model has a dropout of {}: it encodes the same text differently each time. Set "
                     "\"dropout\" to null",
                     where, dropout));
   }
@@ -78,7 +78,7 @@ Status CheckModel(const Json& model, const std::string& where) {
   TEMPER_ASSIGN_OR_RETURN(const std::string type, StringOr(model, "type", guess, where));
   if (type == "BPE") return OkStatus();
   return Unsupported(
-      fmt::format("{}: the tokenizer model '{}' is not supported; BPE is (byte-level as in GPT-2 and Llama 3, "
+      fmt::format("{}: the tokenizer model '{}' is not supported; only BPE is (byte-level as in GPT-2 and Llama 3, "
                   "SentencePiece-style as in Llama 2)",
                   where, type));
 }
@@ -137,7 +137,7 @@ Result<PipelineParts> ParseTokenizerJson(std::string_view text, const SpecialTok
   }
   TEMPER_ASSIGN_OR_RETURN(parts.added, AddedTokens::Create(ids.Take(), parts.normalizer.get(), where));
 
-  // tokenizer_config.json has the last word on BOS and EOS, where it says anything; Llama's class means BOS by default.
+  // tokenizer_config.json overrides BOS and EOS if it has them; Llama's class adds BOS by default.
   if (special.add_bos || special.add_eos) {
     const auto id_of = [&](const SpecialRole& role) -> std::optional<int32_t> {
       const AddedToken* token = role.token ? parts.added.Find(role.token->content) : nullptr;
@@ -147,10 +147,10 @@ Result<PipelineParts> ParseTokenizerJson(std::string_view text, const SpecialTok
     parts.post_processor = PostProcessor::Around(special.add_bos.value_or(llama) ? id_of(special.bos) : std::nullopt,
                                                  special.add_eos.value_or(false) ? id_of(special.eos) : std::nullopt);
   }
-  // An id that is no token would be a row that the model's embedding lacks.
+  // An id without a token would index a row that the model's embedding lacks.
   for (const int32_t id : parts.post_processor.ids()) {
     if (parts.added.Find(id) || parts.bpe->vocabulary().Has(id)) continue;
-    return Corrupt(fmt::format("{}: the post_processor adds the id {}, which is no token", where, id));
+    return Corrupt(fmt::format("{}: the post_processor adds the id {}, which is not a token", where, id));
   }
   return parts;
 }

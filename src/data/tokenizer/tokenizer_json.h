@@ -10,11 +10,11 @@
 
 namespace temper {
 
-// The largest known (Gemma 3: 262,144 tokens) has 33 MB. What parsing may cost in memory is a multiple of this.
+// The largest known file (Gemma 3: 262,144 tokens) has 33 MB. Parsing takes a multiple of this in memory.
 inline constexpr Bytes kMaxTokenizerJson = MiB(64);
 
-// `special` adds the tokens that only tokenizer_config.json knows, and its add_bos_token / add_eos_token, as
-// transformers does. `where` names the file in errors.
+// Like transformers, adds from `special` the tokens that only tokenizer_config.json has, and its add_bos_token /
+// add_eos_token. `where` names the file in errors.
 Result<PipelineParts> ParseTokenizerJson(std::string_view text, const SpecialTokens& special, const std::string& where);
 
 }  // namespace temper

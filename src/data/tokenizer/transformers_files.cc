@@ -25,7 +25,7 @@ std::string Print(const OrderedJson& json) {
   return json.dump(2, ' ', false, OrderedJson::error_handler_t::replace) + "\n";
 }
 
-// A post_processor of tokenizer.json that puts these tokens around a text.
+// A post_processor for tokenizer.json that puts these tokens around a text.
 OrderedJson TemplateAround(const std::optional<AddedToken>& before, const std::optional<AddedToken>& after) {
   OrderedJson single = OrderedJson::array(), pair = OrderedJson::array(), tokens = OrderedJson::object();
   const auto add_token = [&](const std::optional<AddedToken>& token, int type) {
@@ -56,7 +56,7 @@ OrderedJson TemplateAround(const std::optional<AddedToken>& before, const std::o
   return out;
 }
 
-// `own`: the post_processor that the file has; where the folder's adds other tokens, the text with that.
+// `own`: the file's post_processor. If the folder's adds other tokens, returns the text with that one.
 Result<std::optional<std::string>> WithPostProcessor(const PipelineParts& parts, OrderedJson pipeline,
                                                      const std::string& where) {
   const Json stated(pipeline["post_processor"]);
@@ -80,8 +80,8 @@ Result<TransformersFiles> ReplaceLlama(Env& env, const std::string& folder) {
   if (!special.tokenizer_class.empty() && special.tokenizer_class != "LlamaTokenizer") return out;
   const auto model_alone = [&] {
     out.why = fmt::format(
-        "{}: transformers 5 gives other ids than SentencePiece for some texts. For exports that give the same, convert "
-        "it first, with transformers 4: AutoTokenizer.from_pretrained(FOLDER).save_pretrained(FOLDER)",
+        "{}: transformers 5 encodes some texts differently than SentencePiece. For exports with the same ids, convert "
+        "it first with transformers 4: AutoTokenizer.from_pretrained(FOLDER).save_pretrained(FOLDER)",
         model);
     return out;
   };
@@ -90,14 +90,14 @@ Result<TransformersFiles> ReplaceLlama(Env& env, const std::string& folder) {
   TEMPER_ASSIGN_OR_RETURN(const std::string text, ReadTextFile(env, json, kMaxTokenizerJson));
   const auto parts = ParseTokenizerJson(text, special, json);
   if (parts.status().code() == StatusCode::kCorrupt && env.IsFile(model)) {
-    // LoadTokenizer takes the model; transformers would not load the folder at all.
+    // LoadTokenizer reads tokenizer.model; transformers would not load the folder at all.
     out.replaced[kTokenizerJson] = std::nullopt;
     return model_alone();
   }
   TEMPER_RETURN_IF_ERROR(parts.status());
   TEMPER_ASSIGN_OR_RETURN(OrderedJson config, ReadOrdered(env, config_path));
   config["tokenizer_class"] = kReadAsItIs;
-  if (special.add_bos || special.add_eos) {  // what one says of the other depends on the class
+  if (special.add_bos || special.add_eos) {  // if only one is set, the other's default depends on the class
     const std::vector<int32_t> framed = parts->post_processor.Apply({-1});
     config["add_bos_token"] = framed.front() >= 0;
     config["add_eos_token"] = framed.back() >= 0;
@@ -107,8 +107,8 @@ Result<TransformersFiles> ReplaceLlama(Env& env, const std::string& folder) {
   TEMPER_ASSIGN_OR_RETURN(std::optional<std::string> rewritten, WithPostProcessor(*parts, std::move(pipeline), json));
   if (rewritten) out.replaced[kTokenizerJson] = std::move(rewritten);
   out.why = fmt::format(
-      "{} names {}, for which transformers 5 builds a pipeline of its own, with other ids: training takes "
-      "tokenizer.json's, as transformers 4 does, and exports name {}, which both read as it is",
+      "{} names {}, for which transformers 5 builds its own pipeline, with other ids: training uses "
+      "tokenizer.json's, like transformers 4, and exports name {}, which both read unchanged",
       config_path, special.tokenizer_class, kReadAsItIs);
   return out;
 }

@@ -1,10 +1,9 @@
-// TransformersFiles: what a model folder must say for transformers to give the ids that Temper gives, where it does
-// not.
+// TransformersFiles: changes to a model folder's files with which transformers gives the same ids as Temper.
 //
-// transformers 5 reads a tokenizer.json as it is only for some values of "tokenizer_class". For LlamaTokenizer it takes
-// vocabulary and merges alone and puts a pipeline of its own around them: " hello" of Llama 2 becomes one token less
-// than in transformers 4, tokenizers and SentencePiece. Both versions read the file of a PreTrainedTokenizerFast as it
-// is, but then only its post_processor tells what is put around a text: add_bos_token counts no more.
+// transformers 5 uses a tokenizer.json unchanged only for some values of "tokenizer_class". For LlamaTokenizer it takes
+// only vocabulary and merges and builds its own pipeline around them: " hello" of Llama 2 becomes one token less than
+// in transformers 4, tokenizers and SentencePiece. Both versions read the file of a PreTrainedTokenizerFast unchanged,
+// but then only its post_processor decides which tokens are put around a text: add_bos_token has no effect.
 #pragma once
 
 #include <map>
@@ -16,9 +15,9 @@
 namespace temper {
 
 struct TransformersFiles {
-  // By name: the text that an exported folder has in the place of this one's; without one the file is left out.
+  // By file name: the new text in an exported folder; without a text the file is omitted.
   std::map<std::string, std::optional<std::string>> replaced;
-  std::string why;  // one line for the user; empty where transformers gives the ids by itself
+  std::string why;  // one line for the user; empty if transformers already gives the same ids
 };
 
 // Reads the tokenizer's files of `folder`. Those that cannot be read are not replaced.

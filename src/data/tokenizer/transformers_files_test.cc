@@ -39,7 +39,7 @@ MemoryFolder Exported(MemoryFolder& folder) {
   return out;
 }
 
-TEST(TransformersFiles, ALlamaTokenizerIsExportedAsAClassThatIsReadAsItIs) {
+TEST(TransformersFiles, ALlamaTokenizerIsExportedAsAClassThatIsReadUnchanged) {
   for (const char* config :
        {R"({"tokenizer_class":"LlamaTokenizer","bos_token":"<s>","eos_token":"</s>"})",
         R"({"tokenizer_class":"LlamaTokenizerFast","add_bos_token":true,"bos_token":"<s>","eos_token":"</s>"})",
@@ -56,7 +56,7 @@ TEST(TransformersFiles, ALlamaTokenizerIsExportedAsAClassThatIsReadAsItIs) {
       auto written = OrderedJson::parse(exported.files["tokenizer_config.json"]);
       EXPECT_EQ(written["tokenizer_class"], "PreTrainedTokenizerFast");
       EXPECT_EQ(Ids(exported, " hello"), trained);
-      // Of such a class only the pipeline counts.
+      // For this class only the pipeline counts.
       written.erase("add_bos_token");
       written.erase("add_eos_token");
       exported.files["tokenizer_config.json"] = written.dump();
@@ -73,7 +73,7 @@ TEST(TransformersFiles, OtherClassesStayAsTheyAre) {
   EXPECT_TRUE(FilesForTransformers(folder, MemoryFolder::kPath).replaced.empty());
 }
 
-TEST(TransformersFiles, ABrokenPipelineGivesWayToTheModelBesideIt) {
+TEST(TransformersFiles, ABrokenPipelineIsReplacedByTheModelBesideIt) {
   MemoryFolder folder;
   for (const char* name : {"tokenizer.model", "tokenizer_config.json"}) {
     folder.files[name] = *ReadTextFile(PosixEnv(), kTiny + "tiny_sentencepiece/" + name);
@@ -82,7 +82,7 @@ TEST(TransformersFiles, ABrokenPipelineGivesWayToTheModelBesideIt) {
   folder.files["tokenizer.json"] = R"({"model":{"type":"BPE","vocab":{"a":0},"merges":["a  "]}})";
   EXPECT_EQ(Ids(folder, " hello"), ids);
   EXPECT_FALSE(Exported(folder).files.contains("tokenizer.json"));
-  // Nothing to fall back to: what is wrong is said.
+  // Without a fallback the error is reported.
   folder.files.erase("tokenizer.model");
   const auto refused = LoadTokenizer(folder, MemoryFolder::kPath);
   ASSERT_FALSE(refused.ok());

@@ -26,8 +26,8 @@ utf8proc_category_t Category(char32_t c) {
 
 using CodePoints = std::vector<utf8proc_int32_t>;
 
-// Sorts each run of combining marks by class. utf8proc does so by exchanging neighbours, which a text of a million
-// marks makes quadratic; hence a stable sort.
+// Sorts each run of combining marks by class. utf8proc swaps neighbours, which is quadratic for a text of a million
+// marks; hence this stable sort.
 void OrderMarks(CodePoints& code_points) {
   const auto combining = [](utf8proc_int32_t c) { return Property(c).combining_class; };
   for (size_t i = 0; i < code_points.size();) {
@@ -55,7 +55,7 @@ void Decompose(char32_t c, bool compatible, CodePoints& out) {
   out.insert(out.end(), expansion.begin(), expansion.begin() + n);
 }
 
-// Appends what was decomposed, in order, and composed if wanted; then forgets it.
+// Appends the decomposed characters in order, composed if wanted; then clears them.
 void Finish(CodePoints& decomposed, bool compose, std::string& out) {
   OrderMarks(decomposed);
   if (compose && !decomposed.empty()) {
@@ -70,14 +70,14 @@ void Finish(CodePoints& decomposed, bool compose, std::string& out) {
       utf8::Append(out, static_cast<char32_t>(c));
       continue;
     }
-    parts.clear();  // composed of what the normalizers do not compose
+    parts.clear();  // composed of parts that the normalizers do not compose
     Decompose(static_cast<char32_t>(c), /*compatible=*/false, parts);
     for (const utf8proc_int32_t part : parts) utf8::Append(out, static_cast<char32_t>(part));
   }
   decomposed.clear();
 }
 
-// The lower case of what has one since Unicode 15, as far as 17: by how much it is behind.
+// Characters with a lower case since Unicode 15 to 17, and the distance to it.
 struct Lower {
   char32_t first, last;
   int32_t distance;
@@ -112,7 +112,7 @@ bool IsPunctuation(char32_t c) {
   if (c < 0x80) return (c >= 33 && c <= 47) || (c >= 58 && c <= 64) || (c >= 91 && c <= 96) || (c >= 123 && c <= 126);
   const auto category = Category(c);
   return (category >= UTF8PROC_CATEGORY_PC && category <= UTF8PROC_CATEGORY_PO && !IsUnknownPunctuation(c)) ||
-         c == 0x166D || c == 0x111C9;  // as they were
+         c == 0x166D || c == 0x111C9;  // punctuation in that version
 }
 
 bool IsWord(char32_t c) {
@@ -127,7 +127,7 @@ bool IsWord(char32_t c) {
 bool IsMark(char32_t c) {
   const auto category = Category(c);
   return (category >= UTF8PROC_CATEGORY_MN && category <= UTF8PROC_CATEGORY_ME && !IsUnknownToNormalizers(c)) ||
-         c == 0x1CF2 || c == 0x1CF3;  // as they were
+         c == 0x1CF2 || c == 0x1CF3;  // marks in that version
 }
 
 std::string Normalize(std::string_view text, Form form) {

@@ -1,4 +1,4 @@
-// Unicode as tokenizers need it: character classes, normalization forms. Linear in the text whatever it holds.
+// Unicode for tokenizers: character classes, normalization forms. Linear in the text for any content.
 #pragma once
 
 #include <cstddef>
@@ -9,11 +9,11 @@
 namespace temper::unicode {
 
 bool IsSpace(char32_t c);  // White_Space
-// Each as that part of tokenizers knows it to which it belongs, of whatever version of Unicode (newer_characters.h).
+// Each follows the version of Unicode of the part of the tokenizers library that uses it (newer_characters.h).
 bool IsNumeric(char32_t c);      // Nd, Nl, No
 bool IsPunctuation(char32_t c);  // ASCII punctuation and P*
-bool IsWord(char32_t c);         // what regular expressions call \w: Alphabetic, M, Nd, Pc, Join_Control
-bool IsMark(char32_t c);         // M*: what stripping accents drops
+bool IsWord(char32_t c);         // \w of regular expressions: Alphabetic, M, Nd, Pc, Join_Control
+bool IsMark(char32_t c);         // M*: dropped by stripping accents
 
 enum class Form { kNfc, kNfd, kNfkc, kNfkd };
 // REQUIRES: valid UTF-8.

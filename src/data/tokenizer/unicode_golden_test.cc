@@ -1,5 +1,5 @@
-// Every code point against what tokenizers makes of it (tests/tokenizer/make_unicode_goldens.py): the classes of its
-// regular expressions, and the steps that know Unicode.
+// Every code point against the tokenizers library (tests/tokenizer/make_unicode_goldens.py): the classes of its regular
+// expressions, and the steps that depend on Unicode.
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 
@@ -17,7 +17,7 @@
 namespace temper {
 namespace {
 
-// What lies beyond is not assigned, or for private use.
+// Code points outside are unassigned, or for private use.
 constexpr std::pair<char32_t, char32_t> kRanges[] = {{0, 0xD800}, {0xE000, 0x34000}, {0xE0000, 0xE1000}};
 constexpr size_t kCodePoints = 0xD800 + (0x34000 - 0xE000) + 0x1000;
 
@@ -71,7 +71,7 @@ void ExpectSame(const Class& got, const Class& want, const std::string& what, si
   EXPECT_EQ(n, but_for) << what << ", wrong for" << wrong;
 }
 
-// What the pattern matches of a text of all code points.
+// The code points that the pattern matches in a text of all.
 Class Matching(const std::string& pattern) {
   static const std::string text = [] {
     std::string all;
@@ -108,7 +108,7 @@ TEST(UnicodeGoldens, RegularExpressionsKnowTheCategoriesThatTokenizersKnows) {
 }
 
 TEST(UnicodeGoldens, RegularExpressionsKnowTheClassesAndScriptsThatTokenizersKnows) {
-  // Newer ones for which PCRE2 knows nothing like it in as many bytes.
+  // Newer characters for which PCRE2 has no similar one of the same byte count.
   const std::map<std::string, size_t> missed = {
       {"\\p{Arabic}", 4}, {"\\p{Common}", 2}, {"\\p{Cyrillic}", 64}, {"\\p{Devanagari}", 10}, {"[[:lower:]]", 62}};
   for (const auto& [pattern, lengths] : Goldens()["classes"].items()) {

@@ -10,13 +10,13 @@ TEST(Unicode, NormalizationForms) {
   EXPECT_EQ(Normalize("\u00C5", Form::kNfd), "A\u030A");
   EXPECT_EQ(Normalize("ﬁ½", Form::kNfkc), "fi1\u20442");
   EXPECT_EQ(Normalize("ﬁ", Form::kNfc), "ﬁ");
-  EXPECT_EQ(Normalize("q\u0307\u0323", Form::kNfd), "q\u0323\u0307");  // marks come in the order of their classes
+  EXPECT_EQ(Normalize("q\u0307\u0323", Form::kNfd), "q\u0323\u0307");  // marks are sorted by class
   EXPECT_EQ(Normalize("\u1112\u1161\u11AB", Form::kNfc), "한");
   EXPECT_EQ(Normalize("한", Form::kNfd), "\u1112\u1161\u11AB");
 }
 
-// tokenizers' normalizers know Unicode 9: later composites stay as they are spelled, later marks are none.
-TEST(Unicode, WhatNormalizersDoNotKnowIsLeftAlone) {
+// tokenizers' normalizers know Unicode 9: later composites stay unchanged, later marks do not count as marks.
+TEST(Unicode, CharactersUnknownToNormalizersStayUnchanged) {
   EXPECT_EQ(Normalize("\U00011935\U00011930", Form::kNfc), "\U00011935\U00011930");
   EXPECT_EQ(Normalize("\U00011938", Form::kNfd), "\U00011938");
   EXPECT_EQ(Normalize("\u32FF", Form::kNfkc), "\u32FF");

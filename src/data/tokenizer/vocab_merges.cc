@@ -10,7 +10,8 @@
 namespace temper {
 namespace {
 
-// What the class adds to the two files. The JSON is tokenizer.json's, so that one reader serves both.
+// The settings that the tokenizer class adds to the two files. The
+// JSON is that of tokenizer.json, so that one reader serves both.
 struct Kind {
   const char* tokenizer_class;
   const char* normalizer;
@@ -39,8 +40,8 @@ Result<const Kind*> KindOf(const SpecialTokens& special, const std::string& wher
   if (name == "Qwen2Tokenizer" || (name.empty() && qwen)) return &kQwen2;
   if (name == "GPT2Tokenizer" || name.empty()) return opt ? &kOpt : &kGpt2;
   return Unsupported(
-      fmt::format("{}: vocab.json and merges.txt of a {} are not supported (of GPT2Tokenizer and Qwen2Tokenizer "
-                  "they are); save the tokenizer as tokenizer.json",
+      fmt::format("{}: vocab.json and merges.txt of a {} are not supported (only of GPT2Tokenizer and "
+                  "Qwen2Tokenizer); save the tokenizer as tokenizer.json",
                   where, name));
 }
 
@@ -81,7 +82,7 @@ Result<PipelineParts> ParseVocabAndMerges(std::string_view vocab, std::string_vi
   std::vector<std::pair<std::string_view, int64_t>> tokens;
   for (auto it = json.begin(); it != json.end(); ++it) {
     if (!it->is_number_integer())
-      return Corrupt(fmt::format("{}: the id of token '{}' is no integer", vocab_where, it.key()));
+      return Corrupt(fmt::format("{}: the id of token '{}' is not an integer", vocab_where, it.key()));
     tokens.emplace_back(it.key(), it->get<int64_t>());
   }
   TEMPER_ASSIGN_OR_RETURN(Vocabulary vocabulary, Vocabulary::Create(tokens, vocab_where));
@@ -97,7 +98,7 @@ Result<PipelineParts> ParseVocabAndMerges(std::string_view vocab, std::string_vi
   TEMPER_ASSIGN_OR_RETURN(parts.bpe, Bpe::Create(std::move(vocabulary), pairs, std::move(options), merges_where));
   TEMPER_ASSIGN_OR_RETURN(parts.decoder, Decoder::FromJson(ParseBuiltIn(R"({"type": "ByteLevel"})", false), where));
 
-  // A default that the vocabulary lacks is no token of this model.
+  // A default that the vocabulary lacks is not a token of this model.
   AddedTokenIds ids(parts.bpe->vocabulary());
   for (const AddedToken& token : special.added) TEMPER_RETURN_IF_ERROR(ids.Add(token, where));
   const auto fill = [&](SpecialRole& role, const char* content) {

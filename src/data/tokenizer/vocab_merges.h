@@ -10,9 +10,8 @@
 
 namespace temper {
 
-// The texts of the two files. Which kind it is follows from special.tokenizer_class, else special.model_type. Fills in
-// the roles (bos, eos, ...) of `special` that no file states, with the class's defaults. `where` names the folder in
-// errors.
+// The texts of the two files. special.tokenizer_class, else special.model_type, decides the kind. Fills in roles (bos,
+// eos, ...) of `special` that no file states with the class's defaults. `where` names the folder in errors.
 Result<PipelineParts> ParseVocabAndMerges(std::string_view vocab, std::string_view merges, SpecialTokens& special,
                                           const std::string& where);
 

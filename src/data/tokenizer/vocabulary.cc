@@ -27,7 +27,7 @@ Result<Vocabulary> Vocabulary::Create(const std::vector<std::pair<std::string_vi
     const std::string_view kept(v.arena_.data() + used, token.size());
     used += token.size();
     if (!v.ids_.emplace(kept, static_cast<int32_t>(id)).second) {
-      return Corrupt(fmt::format("{}: the token '{}' is there twice", where, token));
+      return Corrupt(fmt::format("{}: the token '{}' occurs twice", where, token));
     }
     v.spellings_[static_cast<size_t>(id)] = kept;
   }

@@ -13,7 +13,7 @@
 
 namespace temper {
 
-// An id beyond this is taken for a broken file: 32 times the largest vocabulary known (262,144), and 96 MiB of tables.
+// A larger id means a broken file: this is 32 times the largest known vocabulary (262,144), and 96 MiB of tables.
 inline constexpr int64_t kMaxTokenId = (int64_t{1} << 23) - 1;
 
 // Immutable after Create; any thread.

@@ -1,6 +1,6 @@
 // WordCache: remembers the ids of short words. Text repeats itself: nine words in ten were seen before, and a hit costs
-// a hash and a comparison instead of a dozen probes of the merge table. Fixed size, no allocation after construction,
-// the newer word wins a slot. One thread at a time.
+// a hash and a comparison instead of a dozen probes of the merge table. Fixed size, no allocation after construction; a
+// newer word replaces the older one in its slot. One thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -45,7 +45,7 @@ class WordCache {
     int32_t ids[kMaxIds];
   };
   static_assert(sizeof(Slot) == 64);
-  // 1 MiB: fits the second-level cache of the machines at hand, holds the working vocabulary of a text.
+  // 1 MiB: fits into a second-level cache and holds the working vocabulary of a text.
   static constexpr size_t kSlots = 1 << 14;
 
   std::vector<Slot> slots_;

@@ -9,7 +9,7 @@ namespace temper {
 namespace {
 
 Result<Types> Infer(const Types& in, const Attributes& a) {
-  return InferUpdate(kAdamwUpdate, "(master, g, m, v, clip f32[2], scalars), dtype of a weight", in, a);
+  return InferUpdate(Op::kAdamw, "(master, g, m, v, clip f32[2], scalars), dtype of a weight", in, a);
 }
 Cost CostOfUpdate(const Types& in, const Types& out, const Attributes&) {
   return ElementwiseCost(in, out, 14);
@@ -34,9 +34,24 @@ constexpr FlowRule kFlow = {.in = kIn, .out = kOut};
 
 constexpr UpdateState kStates[] = {{.name = "adam_m"}, {.name = "adam_v"}};
 
+using Range = UpdateSetting::Range;
+// PyTorch's defaults.
+constexpr UpdateSetting kSettings[] = {
+    {"adam_beta1", "beta1", 0.9, Range::kFraction, "decay of the first moment"},
+    {"adam_beta2", "beta2", 0.999, Range::kFraction, "decay of the second moment"},
+    {"adam_epsilon", "eps", 1e-8, Range::kPositive, "added to the square root of the second moment"},
+};
+
+constexpr UpdateRule kUpdate = {.name = "adamw",
+                                .op = Op::kAdamw,
+                                .states = kStates,
+                                .settings = kSettings,
+                                .decay_help = "decoupled",
+                                .fill_scalars = FillScalars};
+
 std::vector<MeasuredCase> Measured(DType dtype) {
   if (dtype != DType::kF32) return {};
-  Attributes attributes = AdamwSettings();
+  Attributes attributes = kUpdate.Settings();
   attributes.Set("weight_decay", 0.0);
   attributes.Set("weight", int64_t{0});
   return MeasuredAtExtents(dtype, attributes, [](const TensorType& x) {
@@ -52,13 +67,7 @@ const OpRule kAdamwRule = {.kind = OpKind::kElementwise,
                            .flow = &kFlow,
                            .cost = CostOfUpdate,
                            .overwrites = UpdateOverwrites,
+                           .update = &kUpdate,
                            .measured = Measured};
-
-constinit const UpdateRule kAdamwUpdate = {
-    .name = "adamw", .op = Op::kAdamw, .states = kStates, .fill_scalars = FillScalars};
-
-Attributes AdamwSettings(double beta1, double beta2, double eps) {
-  return {{"beta1", beta1}, {"beta2", beta2}, {"eps", eps}};
-}
 
 }  // namespace temper

@@ -58,8 +58,9 @@ void Gradient(GradientSink& sink) {
   }
 }
 
-// Heads are dealt to tensor ranks; where there are fewer KV heads than ranks, ranks along the axes that only queries
-// are split over share one. Tokens dealt over cp stay where they are: keys and values pass by (compile/mesh/ring.h).
+// Heads are dealt to tensor ranks. With fewer KV heads than ranks, those ranks share a KV head that differ only along
+// axes over which queries alone are split. Tokens dealt over cp stay where they are: keys and values pass by
+// (compile/mesh/ring.h).
 void ShardOperands(ShardingSink& sink) {
   const Node& node = sink.node();
   Sharding q = sink.Settled(sink.sharding(0)), k = sink.Settled(sink.sharding(1)), v = sink.Settled(sink.sharding(2));

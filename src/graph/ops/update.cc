@@ -2,10 +2,10 @@
 
 namespace temper {
 
-Result<Types> InferUpdate(const UpdateRule& rule, const char* wanted, const Types& in, const Attributes& a) {
+Result<Types> InferUpdate(Op op, const char* wanted, const Types& in, const Attributes& a) {
   Result<DType> weight = DType::kF32;
   if (a.Has("dtype")) weight = ParseDType(a.String("dtype"));
-  const std::vector<const UpdateState*> states = rule.StatesOf(a);
+  const std::vector<const UpdateState*> states = UpdateRuleOf(op)->StatesOf(a);
   const size_t tensors = UpdateOperands::kFirstState + states.size();
   bool good = in.size() == tensors + 2 && in[0].dtype == DType::kF32 && in[UpdateOperands::kGradient] == in[0] &&
               in[tensors] == TensorType{DType::kF32, {2}} &&
@@ -17,7 +17,7 @@ Result<Types> InferUpdate(const UpdateRule& rule, const char* wanted, const Type
     out.push_back(in[UpdateOperands::kFirstState + k]);
     good = out.back() == TensorType{states[k]->dtype, in[0].shape};
   }
-  if (!good) return BadOperands(rule.op, wanted, in, a);
+  if (!good) return BadOperands(op, wanted, in, a);
   if (a.Flag("weight")) out.push_back({*weight, in[0].shape});
   return out;
 }

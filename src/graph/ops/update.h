@@ -7,8 +7,8 @@
 
 namespace temper {
 
-// REQUIRES: `rule` is that of the op. `wanted` as in BadOperands.
-Result<Types> InferUpdate(const UpdateRule& rule, const char* wanted, const Types& in, const Attributes& attributes);
+// REQUIRES: `op` has an UpdateRule. `wanted` as in BadOperands.
+Result<Types> InferUpdate(Op op, const char* wanted, const Types& in, const Attributes& attributes);
 
 // OpRule::overwrites. The weight in compute precision is written, not read: its old bytes are not an operand.
 int UpdateOverwrites(const Attributes& attributes, int num_inputs, int output);

@@ -1,7 +1,7 @@
-// A library with NCCL's functions for tests: ranks are threads or processes of one machine, which exchange bytes
-// through shared memory, and streams are those of tests/apart_device.h. Work is carried out when its turn comes on its
-// stream; members that do not make the same calls in the same order are told so. Sums are made in the order of ranks,
-// in f32 (f64 for f64), and rounded once.
+// A library with NCCL's functions for tests: ranks are threads or processes of one machine,
+// which exchange bytes through shared memory; streams are those of tests/apart_device.h.
+// Work runs in order on its stream; it is an error if members do not make the same calls in
+// the same order. Sums are in the order of ranks, in f32 (f64 for f64), and rounded once.
 #include <fcntl.h>
 #include <sched.h>
 #include <sys/mman.h>
@@ -28,7 +28,7 @@ namespace {
 using temper::bf16;
 
 constexpr int kMostRanks = 16;
-constexpr size_t kPiece = 256 << 10;  // bytes that are shown at once
+constexpr size_t kPiece = 256 << 10;  // bytes exchanged at once
 constexpr int kSuccess = 0, kSystemError = 2, kInvalidArgument = 4, kInvalidUsage = 5, kRemoteError = 6;
 enum Type { kUint8 = 1, kInt32 = 2, kFloat32 = 7, kFloat64 = 8, kBfloat16 = 9 };
 
@@ -41,7 +41,7 @@ struct Letter {
 struct Shared {
   std::atomic<uint32_t> joined;
   std::atomic<uint32_t> arrived, generation;
-  uint64_t call[kMostRanks];  // what each member has come for
+  uint64_t call[kMostRanks];  // the call that each member makes
   std::byte piece[kMostRanks][kPiece];
   Letter letter[kMostRanks][kMostRanks];  // from, to
 };
@@ -84,7 +84,7 @@ class Failure {
   const char* text_;
 };
 
-// Ranks may be starved of processors for long; a test that hangs should say so before it is killed.
+// Ranks may wait long for a processor; a hanging test should report it before it is killed.
 template <class Reached>
 void Until(const Comm& comm, const Reached& reached) {
   const auto begin = std::chrono::steady_clock::now();
@@ -147,7 +147,7 @@ void Sum(const Call& call, std::byte* out, size_t bytes) {
   }
 }
 
-// All show a piece of theirs; take(at, bytes) is called when all do. `shows`: this member has bytes to show.
+// All members publish a piece; then take(at, bytes) is called. `shows`: this member has bytes to publish.
 template <class Take>
 void Show(const Call& call, const std::byte* in, bool shows, size_t bytes, const Take& take) {
   for (size_t at = 0; at < bytes; at += kPiece) {
@@ -197,7 +197,7 @@ void Collective(const Call& call) {
   Barrier(call.comm);
 }
 
-// Sends and receives of a group go on side by side, each pair's in their order.
+// Sends and receives of a group run concurrently, those of each pair in order.
 void Transfers(const std::vector<Call>& calls) {
   std::vector<size_t> done(calls.size(), 0);
   std::vector<bool> over(calls.size(), false);
@@ -217,7 +217,7 @@ void Transfers(const std::vector<Call>& calls) {
       letter.full.store(1);
       done[i] += n;
     } else {
-      if (letter.bytes > call.bytes() - done[i]) throw Failure("more is sent than is received");
+      if (letter.bytes > call.bytes() - done[i]) throw Failure("the send is longer than the receive");
       std::memcpy(call.out + done[i], letter.data, letter.bytes);
       done[i] += letter.bytes;
       letter.full.store(0);
@@ -337,7 +337,7 @@ int ncclCommDestroy(void* comm) {
 }
 
 int ncclCommAbort(void* comm) {
-  // NCCL's waits for the device, where kernels of other communicators run: as if of so many.
+  // NCCL's version waits for the device, where kernels of other communicators run: this simulates it.
   if (const char* const together = std::getenv("TEST_NCCL_ABORTS_TOGETHER")) {
     static std::atomic<int> begun{0};
     begun.fetch_add(1);
@@ -345,7 +345,7 @@ int ncclCommAbort(void* comm) {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
   }
-  // Of this member alone: others wait on. What is on a stream still looks at it, so it stays.
+  // Only for this member: others keep waiting. Work on a stream still uses it, so it is not freed.
   static std::mutex mutex;
   static std::vector<std::unique_ptr<Comm>> aborted;
   const std::lock_guard lock(mutex);

@@ -1,10 +1,10 @@
-// A disk that fails under a program that knows nothing of it: loaded before the C library (LD_PRELOAD), it stands in
-// the place of pread and pwrite. The environment says of what file and how:
+// Simulates a failing disk for an unchanged program: loaded before the C library (LD_PRELOAD), it replaces pread and
+// pwrite. The environment says for which file and how:
 //
-//   FAIL_PATH   part of the path that the file has (or had: a deleted file keeps its folder)
-//   FAIL_ONCE   a path: calls fail from the moment on when it exists
+//   FAIL_PATH   part of the file's path (or former path: a deleted file keeps its folder)
+//   FAIL_ONCE   a path: calls fail once it exists
 //   FAIL_CALL   "pread", "pwrite", "both"
-//   FAIL_AS     "EIO", "ENOSPC", "ENODEV"; "short": no error, but half of what was asked for
+//   FAIL_AS     "EIO", "ENOSPC", "ENODEV"; "short": no error, but half of the requested bytes
 #include <dlfcn.h>
 #include <errno.h>
 #include <limits.h>
@@ -33,12 +33,12 @@ bool IsMeant(const char* call, int fd) {
   return strstr(path, Setting("FAIL_PATH")) != nullptr && access(Setting("FAIL_ONCE"), F_OK) == 0;
 }
 
-// What the call gives instead of what it would; INT_MIN: go on with `*size` bytes.
+// The call's replaced result; INT_MIN: continue with `*size` bytes.
 constexpr ssize_t kGoOn = INT_MIN;
 ssize_t Fail(size_t* size) {
   const std::string how = Setting("FAIL_AS");
   if (how == "short") {
-    constexpr size_t kBlock = 4096;  // O_DIRECT moves whole ones
+    constexpr size_t kBlock = 4096;  // O_DIRECT transfers whole blocks
     if (*size >= 2 * kBlock) *size = *size / 2 / kBlock * kBlock;
     return kGoOn;
   }

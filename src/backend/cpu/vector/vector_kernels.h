@@ -2,7 +2,7 @@
 // allocation or errors. Each instruction set fills this table from the same bodies (*-inl.h); the kernels of
 // backend/cpu/<op>.cc divide the work among threads and call through it.
 //
-// Pointers need no alignment. An output may equal an input's address only where graph/op.h's rules allow it in place.
+// Pointers need no alignment. An output may equal an input's address only where the op's rule allows it (graph/ops/).
 #pragma once
 
 #include <cstdint>
@@ -31,7 +31,7 @@ struct DropoutDraws {
   float scale;            // 1 / (1 - p)
 };
 
-// T: float or bf16. Letters of dims as in graph/op.h.
+// T: float or bf16. Letters of dims as in graph/op_list.inc.
 template <class T>
 struct VectorKernelsOf {
   void (*add)(const T* a, const T* b, T* y, int64_t n);

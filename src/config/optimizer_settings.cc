@@ -1,0 +1,78 @@
+#include "config/optimizer_settings.h"
+
+#include <fmt/core.h>
+
+#include "base/check.h"
+
+namespace temper {
+namespace {
+
+Range RangeOf(UpdateSetting::Range range) {
+  switch (range) {
+    case UpdateSetting::Range::kFraction:
+      return {.at_least = 0, .below = 1};
+    case UpdateSetting::Range::kPositive:
+      return {.above = 0};
+    case UpdateSetting::Range::kFlag:
+      break;
+  }
+  return {};
+}
+
+}  // namespace
+
+OptimizerSettings::OptimizerSettings() {
+  for (const UpdateRule* rule : UpdateRules()) {
+    for (const UpdateSetting& setting : rule->settings) {
+      values_.push_back({rule, &setting, setting.fallback, setting.fallback != 0});
+    }
+  }
+}
+
+std::vector<Option> OptimizerSettings::Options() {
+  std::vector<Option> options;
+  for (Value& v : values_) {
+    const OptionTarget target = v.is_flag() ? OptionTarget(&v.flag) : OptionTarget(&v.number);
+    options.push_back({std::string(v.setting->option), target, fmt::format("{}: {}", v.rule->name, v.setting->help),
+                       RangeOf(v.setting->range)});
+  }
+  return options;
+}
+
+const OptimizerSettings::Value& OptimizerSettings::Find(std::string_view option) const {
+  for (const Value& v : values_) {
+    if (v.setting->option == option) return v;
+  }
+  TEMPER_CHECK(false) << option << " is no optimizer's setting";
+  return values_.front();
+}
+
+void OptimizerSettings::Set(std::string_view option, double value) {
+  Value& v = const_cast<Value&>(Find(option));
+  v.number = value;
+  v.flag = value != 0;
+}
+
+double OptimizerSettings::Get(std::string_view option) const {
+  return Find(option).value();
+}
+
+Attributes OptimizerSettings::Of(const UpdateRule& rule) const {
+  std::vector<std::pair<std::string_view, double>> own;
+  for (const Value& v : values_) {
+    if (v.rule == &rule) own.emplace_back(v.setting->attribute, v.value());
+  }
+  return rule.Settings(own);
+}
+
+Status OptimizerSettings::Check(const UpdateRule& chosen) const {
+  for (const Value& v : values_) {
+    if (v.rule == &chosen || v.value() == v.setting->fallback) continue;
+    return InvalidArgument(fmt::format("{} has no effect on optimizer: {}: remove it, or set optimizer: {}",
+                                       v.setting->option, chosen.name, v.rule->name));
+  }
+  const std::string_view conflict = chosen.conflict == nullptr ? "" : chosen.conflict(Of(chosen));
+  return conflict.empty() ? OkStatus() : InvalidArgument(std::string(conflict));
+}
+
+}  // namespace temper

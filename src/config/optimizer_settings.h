@@ -1,0 +1,43 @@
+// OptimizerSettings: the values of all settings that optimizers declare (UpdateRule::settings), bound to options of
+// those names. A value type; one thread at a time.
+#pragma once
+
+#include <string_view>
+#include <vector>
+
+#include "base/status.h"
+#include "config/option.h"
+#include "graph/update_rule.h"
+
+namespace temper {
+
+class OptimizerSettings {
+ public:
+  OptimizerSettings();  // all at their defaults
+
+  // In the order of UpdateRules(). They point into this object.
+  std::vector<Option> Options();
+  // REQUIRES: `option` is a setting of some optimizer; of a flag 0 or 1.
+  void Set(std::string_view option, double value);
+  double Get(std::string_view option) const;
+  // Attributes for the op of `rule`.
+  Attributes Of(const UpdateRule& rule) const;
+  // An error for a setting of another optimizer than `chosen`, and for settings of `chosen` that contradict each other.
+  Status Check(const UpdateRule& chosen) const;
+
+ private:
+  struct Value {
+    const UpdateRule* rule;
+    const UpdateSetting* setting;
+    double number;
+    bool flag;  // number != 0, for a flag's option to point to
+
+    bool is_flag() const { return setting->range == UpdateSetting::Range::kFlag; }
+    double value() const { return !is_flag() ? number : flag ? 1 : 0; }
+  };
+  const Value& Find(std::string_view option) const;
+
+  std::vector<Value> values_;
+};
+
+}  // namespace temper

@@ -1,0 +1,82 @@
+#include "plan/plan_search.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "config/command_line.h"
+#include "config/run_options.h"
+#include "format/json.h"
+#include "model/families.h"
+
+// gcc 12 at -O1 believes that a Result<Cluster> on the stack is deleted.
+#pragma GCC diagnostic ignored "-Wfree-nonheap-object"
+
+namespace temper {
+namespace {
+
+template <class T>
+T Must(Result<T> result) {
+  TEMPER_CHECK(result.ok()) << result.status().message();
+  return std::move(*result);
+}
+
+constexpr char kTwoDevices[] = R"(name: test
+device:
+  name: D
+  memory: 1 GB
+  bandwidth: 100 GB/s
+  bandwidth_share: 1
+  launch: 1 us
+  f32: {peak: 1 TFLOP/s, products: 1, attention: 1}
+host:
+  devices: 2
+  link: {bandwidth: 10 GB/s, latency: 2 us}
+)";
+
+// Windows in three of four blocks: two kinds.
+constexpr char kTwoKinds[] = R"({"architectures": ["Qwen2ForCausalLM"], "vocab_size": 256, "hidden_size": 128,
+  "num_hidden_layers": 12, "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 256,
+  "max_position_embeddings": 512, "use_sliding_window": true, "sliding_window": 16, "layer_types": [
+  "full_attention", "sliding_attention", "sliding_attention", "sliding_attention",
+  "full_attention", "sliding_attention", "sliding_attention", "sliding_attention",
+  "full_attention", "sliding_attention", "sliding_attention", "sliding_attention"]})";
+
+// `config` with settings as a candidate states them, for the command line.
+RunConfig With(RunConfig config, const std::string& settings) {
+  std::vector<std::string> arguments;
+  std::istringstream words(settings);
+  for (std::string word; words >> word;) arguments.push_back(word);
+  if (settings.starts_with("1 device")) arguments.erase(arguments.begin(), arguments.begin() + 2);
+  const OptionSet options = RunOptions(config);
+  const Status applied = ApplyCommandLine(Must(ReadCommandLine(arguments, options)), options);
+  TEMPER_CHECK(applied.ok()) << applied.message();
+  return config;
+}
+
+TEST(SearchPlans, ForecastsOfAModelWithTwoKindsOfBlocksAreThoseOfItsWholeSteps) {
+  const auto model = Must(ModelFromConfig(Must(ParseJson(kTwoKinds, "c")), "c"));
+  RunConfig config;
+  config.model.method = TrainMethod::kFull;
+  config.data.max_seq_len = 128;
+  config.batch.gradient_accumulation_steps = 4;
+  config = Must(Resolve(config, {.today = "2026-01-01"})).config;
+  const Planner planner(*model, Must(ParseCluster(kTwoDevices, "test")));
+  const SearchResult result = Must(SearchPlans(planner, config, SearchGoal::kThroughput));
+  int extrapolated = 0;
+  for (const Candidate& c : result.best) {
+    if (c.compiled) continue;
+    SCOPED_TRACE(c.settings);
+    ++extrapolated;
+    const PlannedRun whole = Must(planner.Plan(With(config, c.settings), c.devices));
+    EXPECT_NEAR(c.step.v, whole.forecast.simulation.step.v, 0.01 * c.step.v);
+    EXPECT_NEAR(static_cast<double>(c.bytes.v), static_cast<double>(whole.forecast.bytes.v),
+                0.01 * static_cast<double>(c.bytes.v));
+    EXPECT_NEAR(c.mfu, whole.forecast.mfu, 0.01 * c.mfu);
+  }
+  EXPECT_GE(extrapolated, 3) << "of those shown";
+}
+
+}  // namespace
+}  // namespace temper
