@@ -13,7 +13,7 @@ namespace temper {
 Result<ModelWeights> OpenModelWeights(Env& env, const std::string& folder);
 
 // Assembles the weights of a full checkpoint as one model.safetensors at `path`, in f32 as they are stored, and
-// verifies every checksum. Durable when it returns OK; memory: 1.5 MiB.
-Status JoinWeights(Env& env, const std::string& checkpoint, const std::string& path);
+// verifies every checksum. Returns ChecksumHex of the file. Durable when it returns OK; memory: 1.5 MiB.
+Result<std::string> JoinWeights(Env& env, const std::string& checkpoint, const std::string& path);
 
 }  // namespace temper

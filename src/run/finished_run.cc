@@ -11,6 +11,7 @@
 #include "checkpoint/companion_files.h"
 #include "checkpoint/sliced_weights.h"
 #include "checkpoint/training_state.h"
+#include "checkpoint/weight_checksums.h"
 #include "data/tokenizer/transformers_files.h"
 #include "format/lora_config.h"
 #include "run/far_memory.h"
@@ -69,6 +70,7 @@ Result<int> FinishRun(Env& env, const FinishedRun& run) {
     // What makes the folder a model comes last.
     std::stable_partition(files.begin(), files.end(), [](const std::string& name) { return name != kModelConfigFile; });
   }
+  TEMPER_RETURN_IF_ERROR(VerifyWeights(env, checkpoint));
   const TransformersFiles exported = FilesForTransformers(env, run.model_folder);
   for (const std::string& name : files) {
     if (const auto it = exported.replaced.find(name); it != exported.replaced.end()) {
@@ -76,10 +78,14 @@ Result<int> FinishRun(Env& env, const FinishedRun& run) {
       continue;
     }
     if (name == kModelWeightsFile && !env.IsFile(JoinPath(checkpoint, name))) {
-      TEMPER_RETURN_IF_ERROR(JoinWeights(env, checkpoint, JoinPath(out, name)));
+      TEMPER_ASSIGN_OR_RETURN(const std::string checksum, JoinWeights(env, checkpoint, JoinPath(out, name)));
+      TEMPER_RETURN_IF_ERROR(WriteChecksums(env, out, {{name, checksum}}));
       continue;
     }
-    TEMPER_RETURN_IF_ERROR(CopyFileDurably(env, JoinPath(checkpoint, name), JoinPath(out, name)).status());
+    TEMPER_ASSIGN_OR_RETURN(const FileDigest copied,
+                            CopyFileDurably(env, JoinPath(checkpoint, name), JoinPath(out, name)));
+    if (name != kModelWeightsFile && name != kAdapterWeightsFile) continue;
+    TEMPER_RETURN_IF_ERROR(WriteChecksums(env, out, {{name, copied.checksum}}));
   }
   PrintLossCurve(env, JoinPath(out, kMetricsFile));
   LogInfo(fmt::format("done        {}, {} in {}; {}", Counted(progress.step, "step"), Counted(progress.tokens, "token"),

@@ -48,8 +48,9 @@ class OpenedModel {
   // Tells another model from this one. REQUIRES: OpenWeights was OK.
   Result<std::string> Digest() const;
   // Fills weights (and masters) and, where there is one, the adapter; shows progress where it takes long. REQUIRES:
-  // OpenWeights was OK.
-  Status Load(const BufferLookup& buffer) const;
+  // OpenWeights was OK. Checksums are verified first, where Temper wrote the files; `parts` processes of one run share
+  // that.
+  Status Load(const BufferLookup& buffer, int part = 0, int parts = 1) const;
 
   // What `temper export` writes of this model; the caller adds where to.
   Result<ExportSpec> ExportPlan() const;

@@ -15,9 +15,9 @@ namespace temper {
 class OutputFolder {
  public:
   // Decides what --resume and --overwrite mean for what lies in the folder. A folder with a run in it is refused unless
-  // the user said one of them, and so is one in which another process trains. Changes nothing but that, with --resume,
-  // an interrupted save is finished or removed. `config` need not be resolved; `env` must outlive the result.
-  // `yaml`: the file that the settings were read from, if any.
+  // the user said one of them. One in which another process trains is waited for some seconds, then refused (kInUse).
+  // Changes nothing but that, with --resume, an interrupted save is finished or removed. `config` need not be
+  // resolved; `env` must outlive the result. `yaml`: the file that the settings were read from, if any.
   static Result<OutputFolder> Claim(Env& env, const RunConfig& config, const std::string& yaml);
 
   // The checkpoint to go on from: the newest where none was named; nothing where the folder has none yet (the run then

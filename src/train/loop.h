@@ -40,7 +40,7 @@ class Saver {
 };
 
 // Before there is a step to finish, as Slurm wants to know it that requeues what was preempted: SIGTERM, SIGHUP and
-// SIGUSR1 end the process with this exit code. Until InstallStopHandler.
+// SIGUSR1 end the process with this exit code, SIGINT with 130. Until InstallStopHandler.
 void ExitOnStopSignals(int code);
 
 // Set by SIGINT, SIGTERM, SIGHUP and SIGUSR1 (InstallStopHandler; mpirun passes the last on, and kills for the others):
