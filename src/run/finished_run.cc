@@ -14,6 +14,7 @@
 #include "checkpoint/weight_checksums.h"
 #include "data/tokenizer/transformers_files.h"
 #include "format/lora_config.h"
+#include "format/quoted.h"
 #include "run/far_memory.h"
 #include "train/loss_curve.h"
 #include "train/metrics.h"
@@ -50,7 +51,7 @@ void PrintNextCommands(std::string out, bool lora, bool chats) {
   LogInfo(
       fmt::format("next:{1}\n  temper generate --model {0} --prompt \"...\"\n  temper export --model {0} "
                   "--output_dir {2}",
-                  out, chats ? "\n  temper chat --model " + out : "", beside));
+                  ShellWord(out), chats ? "\n  temper chat --model " + ShellWord(out) : "", ShellWord(beside)));
 }
 
 }  // namespace

@@ -150,10 +150,10 @@ Status OutputFolder::TakeLock() {
   const std::string path = JoinPath(path_, kLockFile);
   bool was_there = env_->IsFile(path);
   auto lock = env_->Lock(path);
-  if (lock.status().code() == StatusCode::kInterrupted) {
+  if (lock.status().code() == StatusCode::kInUse) {
     LogInfo(fmt::format("waiting     another process has {}: a few seconds, in case it is ending", path_));
     const auto end = std::chrono::steady_clock::now() + kPatience;
-    while (lock.status().code() == StatusCode::kInterrupted && std::chrono::steady_clock::now() < end) {
+    while (lock.status().code() == StatusCode::kInUse && std::chrono::steady_clock::now() < end) {
       std::this_thread::sleep_for(kBetweenTries);
       was_there = env_->IsFile(path);
       lock = env_->Lock(path);
@@ -164,8 +164,8 @@ Status OutputFolder::TakeLock() {
     if (!was_there) made_->lock_file = path;
     return CheckContents();  // another run may have come and gone since the folder was last looked at
   }
-  if (lock.status().code() == StatusCode::kInterrupted) {
-    return Interrupted(
+  if (lock.status().code() == StatusCode::kInUse) {
+    return InUse(
         fmt::format("another process is training into {}: wait until it ends, or choose another --output_dir", path_));
   }
   return lock.status().WithContext(fmt::format("the output folder {} cannot be used", path_));
@@ -209,7 +209,7 @@ Status OutputFolder::Prepare(Bytes bytes) {
   TEMPER_RETURN_IF_ERROR(TakeLock());
   TEMPER_ASSIGN_OR_RETURN(const auto names, env_->List(path_));
   if (was_missing && output_.resume && std::any_of(names.begin(), names.end(), IsRunFile)) {
-    return Interrupted(
+    return InUse(
         fmt::format("another run wrote into {} while this one was starting: start this one again to go on from its "
                     "checkpoints, or choose another --output_dir",
                     path_));
