@@ -17,7 +17,8 @@ namespace temper {
 namespace {
 
 constexpr Bytes kMostText = MiB(4);
-constexpr std::string_view kHash = "XXH3_", kGap = "  ";
+// A line as `xxhsum -H3` writes it: "XXH3 (model.safetensors) = b35553007c0916ba".
+constexpr std::string_view kBefore = "XXH3 (", kBetween = ") = ";
 constexpr size_t kDigits = 16;
 
 Result<std::vector<FileChecksum>> ReadChecksums(Env& env, const std::string& folder) {
@@ -30,15 +31,17 @@ Result<std::vector<FileChecksum>> ReadChecksums(Env& env, const std::string& fol
     const std::string_view line = std::string_view(text).substr(at, end - at);
     at = end + 1;
     ++line_number;
-    constexpr size_t kName = kHash.size() + kDigits + kGap.size();
-    const bool plain = line.size() > kName && line[kName] != '.' && line.find('/') == line.npos;
-    if (!plain || !line.starts_with(kHash) || line.substr(kName - kGap.size(), kGap.size()) != kGap) {
-      return Corrupt(
-          fmt::format("{} line {}: should be \"XXH3_<16 digits>  <file>\" but is {}; delete the file to go "
-                      "without checksums",
-                      path, line_number, Quoted(line)));
+    const size_t between = line.size() - std::min(line.size(), kBetween.size() + kDigits);
+    const bool whole =
+        line.starts_with(kBefore) && between > kBefore.size() && line.substr(between, kBetween.size()) == kBetween;
+    const std::string_view name = whole ? line.substr(kBefore.size(), between - kBefore.size()) : "";
+    if (name.empty() || name[0] == '.' || name.find('/') != name.npos) {
+      return Corrupt(fmt::format(
+          "{} line {}: should be \"XXH3 (FILE) = 16 digits\", of a file beside it, but is {}; delete {} to go "
+          "without checksums",
+          path, line_number, Quoted(line), kChecksumsFile));
     }
-    files.push_back({std::string(line.substr(kName)), std::string(line.substr(kHash.size(), kDigits))});
+    files.push_back({std::string(name), std::string(line.substr(between + kBetween.size()))});
   }
   return files;
 }
@@ -72,7 +75,7 @@ Status VerifyCheckpoint(Env& env, const std::string& folder, int part, int parts
 
 Status WriteChecksums(Env& env, const std::string& folder, const std::vector<FileChecksum>& files) {
   std::string text;
-  for (const auto& [name, checksum] : files) text += fmt::format("{}{}{}{}\n", kHash, checksum, kGap, name);
+  for (const auto& [name, checksum] : files) text += fmt::format("{}{}{}{}\n", kBefore, name, kBetween, checksum);
   return WriteTextFileAtomically(env, JoinPath(folder, kChecksumsFile), text);
 }
 
