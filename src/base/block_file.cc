@@ -13,6 +13,8 @@
 #include <cstring>
 #include <utility>
 
+#include "base/process_limits.h"
+
 namespace temper {
 namespace {
 
@@ -21,7 +23,7 @@ Status Failed(const std::string& what, const std::string& path, int error) {
   if (error == ENOENT || error == ENOTDIR) return NotFound(text);
   if (error == EIO)
     return IoError(text + ". The disk or its connection is failing: the system's log (dmesg) has details");
-  return IoError(text);
+  return IoError(text + LimitRemedy(error));
 }
 
 // What O_DIRECT wants of this file's memory and offsets, where the kernel (6.1) and the file system say it.

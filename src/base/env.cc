@@ -11,9 +11,12 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <new>
 #include <utility>
 
 #include <fmt/core.h>
+
+#include "base/process_limits.h"
 
 namespace temper {
 namespace {
@@ -26,10 +29,7 @@ constexpr size_t kMostAtOnce = size_t{1} << 30;
 Status Errno(const std::string& what, const std::string& path, int error) {
   const std::string text = fmt::format("{} {}: {}", what, path, std::strerror(error));
   if (error == ENOENT) return NotFound(text);
-  if (error == ENOSPC || error == EDQUOT) {
-    return IoError(text + ". Free some space, or choose another folder");
-  }
-  return IoError(text);
+  return IoError(text + LimitRemedy(error));
 }
 
 class PosixRandomAccessFile final : public RandomAccessFile {
@@ -112,7 +112,7 @@ class PosixDirectFile final : public WritableFile {
 
   PosixDirectFile(std::string path, int fd)
       : path_(std::move(path)), fd_(fd), buffer_(static_cast<std::byte*>(std::aligned_alloc(kBlock, kBuffer))) {
-    TEMPER_CHECK(buffer_ != nullptr) << "no memory for " << kBuffer << " bytes";
+    if (buffer_ == nullptr) throw std::bad_alloc();
   }
   ~PosixDirectFile() override {
     std::free(buffer_);
@@ -202,12 +202,17 @@ class PosixFileLock final : public FileLock {
 class PosixEnvironment final : public Env {
  public:
   Result<std::unique_ptr<RandomAccessFile>> OpenForRead(const std::string& path) override {
-    const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    // O_NONBLOCK: a pipe that nobody writes to would be waited for. Of no effect on files.
+    const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0) return Errno("cannot open", path, errno);
-    struct stat st;
+    struct stat st = {};
     if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode)) {
       close(fd);
-      return InvalidArgument(path + (S_ISDIR(st.st_mode) ? " is a folder, not a file" : " is not a regular file"));
+      return InvalidArgument(path + (S_ISDIR(st.st_mode) ? " is a folder, not a file"
+                                     : S_ISFIFO(st.st_mode)
+                                         ? " is a pipe, and files are read more than once: write what "
+                                           "it gives into a file first"
+                                         : " is not a regular file"));
     }
     return std::unique_ptr<RandomAccessFile>(std::make_unique<PosixRandomAccessFile>(path, fd, VersionOf(st)));
   }
@@ -301,7 +306,7 @@ class PosixEnvironment final : public Env {
       }
       const int error = errno;
       close(fd);
-      if (error == EWOULDBLOCK) return InvalidArgument(path + " is locked by another process");
+      if (error == EWOULDBLOCK) return InUse(path + " is locked by another process");
       return std::unique_ptr<FileLock>();
     }
   }

@@ -85,9 +85,9 @@ class Env {
   virtual bool IsFile(const std::string& path) = 0;
   virtual bool IsFolder(const std::string& path) = 0;
   virtual Result<Bytes> FreeSpace(const std::string& folder) = 0;  // for this user
-  // Locks the file `path`, created if missing, against other processes that do the same. kInvalidArgument if another
-  // holds it, which may remove the file before it lets go. Null where files cannot be locked (some network file
-  // systems; an Env that no other process sees).
+  // Locks the file `path`, created if missing, against other processes that do the same. kInUse if another holds
+  // it, which may remove the file before it lets go. Null where files cannot be locked (some network file systems; an
+  // Env that no other process sees).
   virtual Result<std::unique_ptr<FileLock>> Lock(const std::string&) { return std::unique_ptr<FileLock>(); }
 };
 

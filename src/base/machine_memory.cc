@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <charconv>
@@ -138,7 +139,7 @@ class CgroupReader {
 
 std::string AvailableMemory::ToString() const {
   const std::string text = temper::ToString(bytes);
-  return cgroup.empty() ? text : fmt::format("{} (the limit of memory cgroup {})", text, cgroup);
+  return limit.empty() ? text : fmt::format("{} (the limit of {})", text, limit);
 }
 
 AvailableMemory FindAvailableMemory(Env& env, const std::string& root) {
@@ -148,9 +149,17 @@ AvailableMemory FindAvailableMemory(Env& env, const std::string& root) {
   for (const auto& [version, mounted, own] : reader.Hierarchies()) {
     for (std::string group = own;; group.resize(group.rfind('/'))) {
       const auto left = reader.LeftIn(*version, mounted + group);
-      if (left && Bytes{*left} < available.bytes) available = {{*left}, group.empty() ? "/" : group};
+      if (left && Bytes{*left} < available.bytes)
+        available = {{*left}, "memory cgroup " + (group.empty() ? "/" : group)};
       if (group.empty()) break;
     }
+  }
+  // "unlimited" is no number. The first number of statm is the address space in use, in pages.
+  const auto addresses = NumberAfter(reader.Read("/proc/self/limits"), "Max address space");
+  const auto used = NumberIn(reader.Read("/proc/self/statm"));
+  if (addresses && used) {
+    const int64_t left = std::max<int64_t>(*addresses - *used * sysconf(_SC_PAGESIZE), 0);
+    if (Bytes{left} < available.bytes) available = {{left}, "ulimit -v"};
   }
   return available;
 }

@@ -1,6 +1,7 @@
 #include "base/machine_memory.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include "base/scratch_folder.h"
 
@@ -45,7 +46,7 @@ class Machine : public testing::Test {
   AvailableMemory Find() const { return FindAvailableMemory(PosixEnv(), scratch_.path()); }
   void Expect(Bytes bytes, const std::string& cgroup) const {
     EXPECT_EQ(Find().bytes, bytes) << Find().ToString();
-    EXPECT_EQ(Find().cgroup, cgroup);
+    EXPECT_EQ(Find().limit, cgroup.empty() ? "" : "memory cgroup " + cgroup);
   }
 
  private:
@@ -113,6 +114,24 @@ TEST_F(Machine, AGroupThatUsesMoreThanItsLimitLeavesNothing) {
   Write("/proc/self/cgroup", "0::/job\n");
   WriteVersion2("/job", std::to_string(GiB(1).v), GiB(2));
   Expect(Bytes{}, "/job");
+}
+
+TEST_F(Machine, ALimitOfTheAddressSpaceCountsLessWhatIsUsedOfIt) {
+  const auto limits = [&](const std::string& soft) {
+    Write("/proc/self/limits",
+          "Limit                     Soft Limit           Hard Limit           Units\n"
+          "Max address space         " +
+              soft + "           unlimited            bytes\n");
+  };
+  const int64_t page = sysconf(_SC_PAGESIZE);
+  Write("/proc/self/statm", std::to_string(GiB(1).v / page) + " 100 50 1 0 20 0\n");
+  limits(std::to_string(GiB(3).v));
+  EXPECT_EQ(Find().bytes, GiB(2));
+  EXPECT_EQ(Find().ToString(), "2.00 GiB (the limit of ulimit -v)");
+  limits(std::to_string(GiB(1).v - 1));
+  EXPECT_EQ(Find().bytes, Bytes{});
+  limits("unlimited");
+  Expect(GiB(8), "");
 }
 
 TEST_F(Machine, FilesThatAreNotThereOrNotUnderstoodBoundNothing) {

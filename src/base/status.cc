@@ -35,5 +35,8 @@ Status Numerical(std::string m) {
 Status Interrupted(std::string m) {
   return {StatusCode::kInterrupted, std::move(m)};
 }
+Status InUse(std::string m) {
+  return {StatusCode::kInUse, std::move(m)};
+}
 
 }  // namespace temper

@@ -23,6 +23,7 @@ enum class StatusCode : unsigned char {
   kIo,               // the operating system failed a read or write
   kNumerical,        // NaN or Inf where a number is needed
   kInterrupted,      // asked to stop (signal)
+  kInUse,            // held by another process; the same may work later
 };
 
 class [[nodiscard]] Status {
@@ -64,6 +65,7 @@ Status OutOfMemory(std::string message);
 Status IoError(std::string message);
 Status Numerical(std::string message);
 Status Interrupted(std::string message);
+Status InUse(std::string message);
 
 template <class T>
 class [[nodiscard]] Result {

@@ -103,7 +103,7 @@ Result<std::optional<CheckpointEntry>> BestCheckpoint(Env& env, const std::strin
 
 Status CheckFreeSpace(Env& env, const std::string& folder, Bytes need) {
   // The file system's own tables and what metrics and logs add meanwhile.
-  const Bytes margin = MiB(16) + Bytes{need.v / 100};
+  const Bytes margin = MiB(1) + Bytes{need.v / 100};
   TEMPER_ASSIGN_OR_RETURN(const Bytes free, env.FreeSpace(folder));
   if (free >= need + margin) return OkStatus();
   return IoError(fmt::format("{} needs {} on its disk but only {} are free. Free some space or choose another folder",

@@ -13,6 +13,7 @@
 #include "checkpoint/merge.h"
 #include "checkpoint/sliced_weights.h"
 #include "checkpoint/training_state.h"
+#include "checkpoint/weight_checksums.h"
 #include "format/conversion.h"
 #include "format/json.h"
 #include "format/quoted.h"
@@ -80,6 +81,7 @@ class Exporter {
     TEMPER_RETURN_IF_ERROR(CheckOutput());
     TEMPER_RETURN_IF_ERROR(OpenSources());
     TEMPER_RETURN_IF_ERROR(PlanTensors());
+    TEMPER_RETURN_IF_ERROR(VerifySources());
     std::vector<TensorDeclaration> declared;
     for (const Job& job : jobs_) declared.push_back({job.name, job.type});
     TEMPER_ASSIGN_OR_RETURN(auto writer, ShardedSafetensorsWriter::Create(env_, spec_.output_dir, std::move(declared),
@@ -87,6 +89,7 @@ class Exporter {
     TEMPER_RETURN_IF_ERROR(PrepareOutput(writer.total_size()));
     TEMPER_RETURN_IF_ERROR(WriteWeights(writer));
     TEMPER_RETURN_IF_ERROR(RemoveStaleFiles(writer.file_names()));
+    TEMPER_RETURN_IF_ERROR(WriteChecksumsOf(writer));
     TEMPER_RETURN_IF_ERROR(WriteCompanions());
     return std::move(report_);
   }
@@ -136,6 +139,21 @@ class Exporter {
                             AdapterReader::Open(env_, spec_.source.adapter_folder, spec_.modules));
     adapter_.emplace(std::move(adapter));
     return OkStatus();
+  }
+
+  Status VerifySources() const {
+    TEMPER_RETURN_IF_ERROR(VerifyWeights(env_, spec_.source.model_folder));
+    const std::string& adapter = spec_.source.adapter_folder;
+    return adapter.empty() ? OkStatus() : VerifyWeights(env_, adapter);
+  }
+
+  Status WriteChecksumsOf(const ShardedSafetensorsWriter& writer) {
+    std::vector<FileChecksum> files;
+    for (size_t i = 0; i < writer.file_names().size(); ++i) {
+      files.push_back({writer.file_names()[i], writer.checksums()[i]});
+    }
+    report_.files.push_back(kChecksumsFile);
+    return WriteChecksums(env_, spec_.output_dir, files);
   }
 
   Result<TensorType> ExportedType(const ModelWeights::Entry& entry) const {

@@ -12,6 +12,7 @@
 #include "checkpoint/checkpoint_folder.h"
 #include "checkpoint/checkpoint_reader.h"
 #include "checkpoint/companion_files.h"
+#include "checkpoint/weight_checksums.h"
 #include "format/json.h"
 #include "format/model_weights.h"
 #include "format/quoted.h"
@@ -78,6 +79,10 @@ class Inspector {
     TEMPER_ASSIGN_OR_RETURN(const auto checkpoints, ListCheckpoints(env_, path));
     if (adapter) TEMPER_RETURN_IF_ERROR(Adapter(path));
     if (model) TEMPER_RETURN_IF_ERROR(Model(path));
+    if ((adapter || model) && env_.IsFile(JoinPath(path, kChecksumsFile))) {
+      TEMPER_RETURN_IF_ERROR(VerifyWeights(env_, path));
+      Print("  the weights have the checksums of {}", kChecksumsFile);
+    }
     for (const CheckpointEntry& c : checkpoints) TEMPER_RETURN_IF_ERROR(Checkpoint(c.path));
     if (adapter || model || !checkpoints.empty()) return OkStatus();
     return NotFound(

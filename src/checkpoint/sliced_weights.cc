@@ -39,8 +39,8 @@ Result<ModelWeights> OpenModelWeights(Env& env, const std::string& folder) {
   return ModelWeights::OfPieces(env, folder, paths, tensors);
 }
 
-Status JoinWeights(Env& env, const std::string& checkpoint, const std::string& path,
-                   std::span<const ModelWeights::Entry> others) {
+Result<std::string> JoinWeights(Env& env, const std::string& checkpoint, const std::string& path,
+                                std::span<const ModelWeights::Entry> others) {
   TEMPER_ASSIGN_OR_RETURN(const CheckpointReader reader, CheckpointReader::Open(env, checkpoint));
   std::vector<TensorDeclaration> declared;
   for (const Manifest::Tensor& t : reader.manifest().tensors) {
@@ -54,6 +54,7 @@ Status JoinWeights(Env& env, const std::string& checkpoint, const std::string& p
     of_others[other.tensor->name] = &other;
   }
   TEMPER_ASSIGN_OR_RETURN(SafetensorsWriter writer, SafetensorsWriter::Create(env, path, std::move(declared)));
+  writer.KeepChecksum();
   TEMPER_ASSIGN_OR_RETURN(const ModelWeights weights, OpenModelWeights(env, checkpoint));
   std::vector<std::byte> memory(kPiece);
   for (const StoredTensor& stored : writer.order()) {
@@ -74,7 +75,8 @@ Status JoinWeights(Env& env, const std::string& checkpoint, const std::string& p
       TEMPER_RETURN_IF_ERROR(writer.Append(stored.name, piece));
     }
   }
-  return writer.Finish();
+  TEMPER_RETURN_IF_ERROR(writer.Finish());
+  return writer.checksum();
 }
 
 }  // namespace temper

@@ -14,9 +14,9 @@ namespace temper {
 Result<ModelWeights> OpenModelWeights(Env& env, const std::string& folder);
 
 // Assembles the weights of a full checkpoint as one model.safetensors at `path`, in f32 as they are stored, and
-// verifies every checksum. `others`: tensors of other files that go into it as they are. Durable when it returns OK;
-// memory: 1.5 MiB.
-Status JoinWeights(Env& env, const std::string& checkpoint, const std::string& path,
-                   std::span<const ModelWeights::Entry> others = {});
+// verifies every checksum. `others`: tensors of other files that go into it as they are. Returns ChecksumHex of the
+// file. Durable when it returns OK; memory: 1.5 MiB.
+Result<std::string> JoinWeights(Env& env, const std::string& checkpoint, const std::string& path,
+                                std::span<const ModelWeights::Entry> others = {});
 
 }  // namespace temper

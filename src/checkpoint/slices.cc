@@ -106,8 +106,8 @@ Status ReadSlice(const SafetensorsFile& file, const SlicedTensor::Slice& slice, 
 }  // namespace
 
 Status ChecksumDiffers(const std::string& what, const std::string& found, const std::string& expected) {
-  return Corrupt(fmt::format("{} is damaged: its checksum is {}, its manifest says {}. Resume from another checkpoint",
-                             what, found, expected));
+  return Corrupt(fmt::format("{} is damaged: its checksum is {}, its manifest says {}. Use another checkpoint", what,
+                             found, expected));
 }
 
 Status CheckSlices(const SlicedTensor& tensor, const std::string& where) {

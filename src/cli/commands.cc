@@ -8,6 +8,7 @@
 
 #include "base/edit_distance.h"
 #include "base/log.h"
+#include "base/standard_streams.h"
 #include "format/quoted.h"
 
 namespace temper {
@@ -17,16 +18,17 @@ struct Command {
   const char* name;
   const char* summary;
   Result<int> (*run)(const Arguments&);
+  bool writes_files = false;  // its result is files, and what it prints only tells of them
 };
 
 constexpr Command kCommands[] = {
-    {"train", "fine-tune a model (LoRA or full)", TrainCommand},
+    {"train", "fine-tune a model (LoRA or full)", TrainCommand, true},
     {"plan", "memory and speed of a run, before it runs", PlanCommand},
     {"generate", "continue a prompt", GenerateCommand},
     {"chat", "talk to a model", ChatCommand},
     {"eval", "loss and perplexity on a data file", EvalCommand},
     {"data", "preview: show a data file as the model is trained on it", DataCommand},
-    {"export", "write a Hugging Face model folder, with the adapter merged", ExportCommand},
+    {"export", "write a Hugging Face model folder, with the adapter merged", ExportCommand, true},
     {"inspect", "check and list a safetensors file, model, adapter or checkpoint", InspectCommand},
     {"doctor", "show this machine's processors, memory and speed", DoctorCommand},
     {"version", "version and libraries", VersionCommand},
@@ -50,6 +52,11 @@ std::string CommandAdvice(const std::string& name) {
   return "; see temper --help";
 }
 
+int ExitCodeOf(StatusCode error) {
+  if (error == StatusCode::kInUse) return kExitInUse;
+  return error == StatusCode::kInvalidArgument ? 2 : 1;
+}
+
 int Dispatch(Arguments arguments) {
   // Like git: `temper help train`.
   if (arguments.size() == 2 && arguments[0] == "help") arguments = {arguments[1], "--help"};
@@ -60,11 +67,12 @@ int Dispatch(Arguments arguments) {
   const std::string name = arguments[0] == "--version" ? "version" : arguments[0];
   for (const Command& command : kCommands) {
     if (name != command.name) continue;
+    command.writes_files ? GoOnWithoutReaders() : EndWithReaderOfStdout();
     const Result<int> code = command.run(Arguments(arguments.begin() + 1, arguments.end()));
     if (code.ok()) return *code;
     // Without a message: another rank of this run reports it.
     if (!code.status().message().empty()) LogError(code.status().message());
-    return code.status().code() == StatusCode::kInvalidArgument ? 2 : 1;
+    return ExitCodeOf(code.status().code());
   }
   LogError(fmt::format("there is no command {}{}", Quoted(name), CommandAdvice(name)));
   return 2;
@@ -76,6 +84,7 @@ int RunCommandLine(const Arguments& arguments) {
   const int code = Dispatch(arguments);
   // A script must not take half a report for a complete one: a full disk behind stdout only shows here.
   if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return code;
+  if (errno == EPIPE) return code;  // its reader wants no more
   LogError(fmt::format("the result could not be written to stdout: {}", std::strerror(errno)));
   return code == 0 ? 1 : code;
 }

@@ -103,7 +103,7 @@ Result<RunProgress> FillMemory(const RunIdentity& identity, Run& run) {
     });
   };
   if (run.setup.reads_weights()) {
-    TEMPER_RETURN_IF_ERROR(run.setup.model.Load(run.engine.Lookup()));
+    TEMPER_RETURN_IF_ERROR(run.setup.model.Load(run.engine.Lookup(), run.setup.ranks.rank(), run.setup.ranks.size()));
     if (!run.compiled.targets.empty() && !run.setup.model.adapter() && !resume) {
       TEMPER_RETURN_IF_ERROR(InitializeLora(run.compiled.targets, seed, fill));
     }

@@ -2,6 +2,8 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
+
 #include "base/check.h"
 
 namespace temper {
@@ -27,6 +29,11 @@ OptimizerSettings::OptimizerSettings() {
       values_.push_back({rule, &setting, setting.fallback, setting.fallback != 0});
     }
   }
+}
+
+OptimizerSettings& OptimizerSettings::operator=(const OptimizerSettings& other) {
+  std::copy(other.values_.begin(), other.values_.end(), values_.begin());
+  return *this;
 }
 
 std::vector<Option> OptimizerSettings::Options() {

@@ -14,6 +14,9 @@ namespace temper {
 class OptimizerSettings {
  public:
   OptimizerSettings();  // all at their defaults
+  OptimizerSettings(const OptimizerSettings&) = default;
+  // Keeps the addresses of the values, to which options point.
+  OptimizerSettings& operator=(const OptimizerSettings& other);
 
   // In the order of UpdateRules(). They point into this object.
   std::vector<Option> Options();

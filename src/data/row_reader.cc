@@ -8,6 +8,8 @@
 #include <optional>
 #include <string_view>
 
+#include "format/quoted.h"
+
 namespace temper {
 namespace {
 
@@ -30,7 +32,7 @@ std::string CommandToJson(const std::string& path) {
   if (!tabs && !EndsWith(path, ".csv")) return "";
   return fmt::format(
       "python3 -c 'import csv, json, sys; [print(json.dumps(row)) for row in csv.DictReader(sys.stdin{})]' < {} > {}",
-      tabs ? ", delimiter=\"\\t\"" : "", path, path.substr(0, path.size() - 4) + ".jsonl");
+      tabs ? ", delimiter=\"\\t\"" : "", ShellWord(path), ShellWord(path.substr(0, path.size() - 4) + ".jsonl"));
 }
 
 // Recognises non-text files by their first bytes; says what to do about them.
@@ -57,6 +59,10 @@ class RowReader::ValueScanner {
   // Objects keep the order of their keys (templates print them), which costs a search per insertion.
   static constexpr int kMaxKeys = 4096;
   static constexpr int kMaxDepth = 256;  // as ParseJson
+  // Parsed, a value takes tens of bytes and a text of a conversation hundreds, however short they are in the file: with
+  // these bounds a row takes some 300 MB beside a few times its own size. Three lists of a million tokens fit.
+  static constexpr int kMaxValues = 4'000'000;
+  static constexpr int kMaxParts = 1'000'000;  // texts, keys, lists and objects
 
   // False if `c` no longer belongs to the value (a comma after a number).
   bool Feed(char c) {
@@ -75,9 +81,11 @@ class RowReader::ValueScanner {
     switch (c) {
       case '"':
         in_string_ = true;
+        ++parts_;
         break;
       case '{':
       case '[':
+        ++parts_;
         if (++depth_ <= kMaxDepth) keys_[static_cast<size_t>(depth_)] = 0;
         too_deep_ |= depth_ > kMaxDepth;
         break;
@@ -89,6 +97,9 @@ class RowReader::ValueScanner {
       case ':':
         if (depth_ > 0 && depth_ <= kMaxDepth) too_wide_ |= ++keys_[static_cast<size_t>(depth_)] > kMaxKeys;
         break;
+      case ',':
+        ++values_;
+        [[fallthrough]];
       default:
         if (depth_ == 0 && (c == ',' || IsSpace(c))) return false;
     }
@@ -102,17 +113,25 @@ class RowReader::ValueScanner {
     if (too_deep_) return Corrupt(fmt::format("{}: JSON nested deeper than {} levels", place, kMaxDepth));
     if (too_wide_)
       return Corrupt(fmt::format("{}: an object of more than {} keys is too wide for a row of data", place, kMaxKeys));
+    if (parts_ > kMaxParts || values_ >= kMaxValues) {
+      return Corrupt(fmt::format("{}: a row of more than {}: split it", place,
+                                 parts_ > kMaxParts ? "a million texts, lists and objects" : "4 million values"));
+    }
     return OkStatus();
   }
 
  private:
   std::array<int, kMaxDepth + 1> keys_{};
+  int64_t parts_ = 0, values_ = 0;
   int64_t depth_ = 0;
   bool in_string_ = false, escaped_ = false, complete_ = false, too_deep_ = false, too_wide_ = false;
 };
 
 RowReader::RowReader(std::unique_ptr<RandomAccessFile> file, Bytes max_row)
-    : file_(std::move(file)), path_(file_->path()), max_row_(max_row), buffer_(kBuffer) {}
+    : file_(std::move(file)),
+      path_(file_->path()),
+      max_row_(max_row),
+      buffer_(std::min(kBuffer, static_cast<size_t>(file_->size().v))) {}
 
 Result<std::unique_ptr<RowReader>> RowReader::Open(Env& env, const std::string& path, Bytes max_row) {
   TEMPER_ASSIGN_OR_RETURN(auto file, env.OpenForRead(path));

@@ -141,6 +141,24 @@ TEST_F(RowReaderTest, RowsTooLongTooDeepOrTooWideAreErrorsAndTheNextRowIsRead) {
   }
 }
 
+// Short in the file, they would take gigabytes once parsed.
+TEST_F(RowReaderTest, RowsOfTooManyValuesAreErrorsAndTheNextRowIsRead) {
+  const auto row = [](const std::string& value, int n) {
+    std::string text = "{\"a\":[" + value;
+    for (int i = 1; i < n; ++i) text += "," + value;
+    return text + "]}\n";
+  };
+  const std::string next = "{\"a\":1}\n";
+  for (const auto& [value, most] : {std::pair{"1", 4'000'000}, {"[]", 999'997}, {"{}", 999'997}, {"\"\"", 999'997}}) {
+    const auto whole = Rows(Write("whole.jsonl", row(value, most) + next));
+    ASSERT_EQ(whole.size(), 2u) << value;
+    EXPECT_NE(whole[0], "1:!") << value;
+    EXPECT_EQ(Rows(Write("more.jsonl", row(value, most + 1) + next)), (Strings{"1:!", "2:{\"a\":1}"})) << value;
+    EXPECT_EQ(Rows(Write("more.json", "[" + row(value, most + 1) + "," + next + "]")), (Strings{"1:!", "2:{\"a\":1}"}))
+        << value;
+  }
+}
+
 TEST_F(RowReaderTest, RowsAcrossReadsOfTheFileAreWhole) {
   // Rows of growing length, 3 MB in all: every row crosses the 256 KiB buffer somewhere.
   std::string lines, list = "[";

@@ -35,7 +35,8 @@ std::vector<std::string> PrefixesOfPython() {
   std::istringstream path(Variable("PATH"));
   for (std::string folder; std::getline(path, folder, ':');) {
     std::string file = folder + "/python3";
-    if (!Exists(file)) continue;
+    // Relative to the current folder, which may be anybody's: no library is loaded from there.
+    if (!folder.starts_with('/') || !Exists(file)) continue;
     std::vector<std::string> prefixes = {PrefixOf(file)};
     constexpr int kMostLinks = 8;
     char target[4096];

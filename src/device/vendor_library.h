@@ -10,7 +10,7 @@ namespace temper {
 
 // Folders to search beyond the loader's own, in this order: the toolkits that CUDA_HOME, CUDA_PATH and ROCM_PATH name,
 // toolkits in their usual places, and the packages (nvidia-cublas, nvidia-nccl) of the Python environment that is
-// active, or whose python3 is found first. Only folders that exist.
+// active, or whose python3 is the first of PATH (its absolute folders). Only folders that exist.
 std::vector<std::string> VendorLibraryFolders();
 
 // An opened library. It is never closed: the process keeps it.

@@ -70,6 +70,20 @@ TEST(VendorLibrary, IsFoundBesideThePython3ThatRuns) {
   EXPECT_TRUE(library.ok()) << library.status().message();
 }
 
+TEST(VendorLibrary, IsNotTakenFromBelowTheCurrentFolder) {
+  const ScratchFolder scratch;
+  Put(scratch.path() + "/lib/python3.12/site-packages/nvidia/nccl/lib", "libtemper_current.so.2");
+  std::filesystem::create_directories(scratch.path() + "/bin");
+  std::filesystem::create_symlink(SomeLibrary(), scratch.path() + "/bin/python3");
+  const std::filesystem::path before = std::filesystem::current_path();
+  std::filesystem::current_path(scratch.path());
+  {
+    const Variable path("PATH", "bin:/nowhere");
+    EXPECT_FALSE(VendorLibrary::Open("libtemper_current.so.2").ok());
+  }
+  std::filesystem::current_path(before);
+}
+
 TEST(VendorLibrary, IsFoundWhereALinkThatIsNamedPython3LeadsTo) {
   const ScratchFolder scratch;
   const std::string environment = scratch / "environment", links = scratch / "links";

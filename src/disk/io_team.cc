@@ -4,6 +4,7 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <new>
 #include <system_error>
 #include <utility>
 
@@ -18,7 +19,7 @@ std::byte* AllocateTouched(size_t size) {
   constexpr size_t kHugePage = size_t{2} << 20;
   const bool huge = size % kHugePage == 0;
   auto* const p = static_cast<std::byte*>(std::aligned_alloc(huge ? kHugePage : BlockFile::kBlock, size));
-  TEMPER_CHECK(p != nullptr) << "no memory for " << size << " bytes of buffers between disk and memory";
+  if (p == nullptr) throw std::bad_alloc();
   if (huge) (void)madvise(p, size, MADV_HUGEPAGE);
   std::memset(p, 0, size);
   return p;

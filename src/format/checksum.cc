@@ -3,12 +3,12 @@
 #include <fmt/core.h>
 #include <xxhash.h>
 
-#include "base/check.h"
+#include <new>
 
 namespace temper {
 
 Checksum::Checksum() : state_(XXH3_createState()) {
-  TEMPER_CHECK(state_ != nullptr) << "no memory for a 576-byte hash state";
+  if (state_ == nullptr) throw std::bad_alloc();
   XXH3_64bits_reset(state_.get());
 }
 

@@ -60,6 +60,12 @@ SafetensorsWriter::~SafetensorsWriter() {
   (void)env_->RemoveFile(path_ + ".tmp");  // best effort: it is a temporary either way
 }
 
+void SafetensorsWriter::KeepChecksum() {
+  TEMPER_CHECK(current_ == 0 && filled_ == 0) << path_ << " has data already";
+  checksum_.emplace();
+  checksum_->Update(std::as_bytes(std::span(head_)));
+}
+
 Status SafetensorsWriter::Keep(Status status) {
   if (!status.ok()) error_ = status;
   return status;
@@ -77,6 +83,7 @@ Status SafetensorsWriter::Append(std::string_view name, std::span<const std::byt
   TEMPER_CHECK(static_cast<int64_t>(bytes.size()) <= t.bytes().v - filled_)
       << path_ << ": " << name << " is " << t.ToString() << " but gets " << filled_ + bytes.size() << " bytes";
   filled_ += static_cast<int64_t>(bytes.size());
+  if (checksum_) checksum_->Update(bytes);
   return Keep(file_->Append(bytes));
 }
 

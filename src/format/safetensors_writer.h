@@ -7,12 +7,14 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "base/env.h"
+#include "format/checksum.h"
 #include "format/safetensors_header.h"
 
 namespace temper {
@@ -47,6 +49,11 @@ class SafetensorsWriter {
   const std::string& head() const { return head_; }
   Bytes file_size() const { return {std::ssize(head_) + (order_.empty() ? 0 : order_.back().end)}; }
 
+  // From now on checksum() is kept. REQUIRES: nothing was appended.
+  void KeepChecksum();
+  // ChecksumHex of all bytes of the file so far.
+  std::string checksum() const { return checksum_->Hex(); }
+
   // The next bytes of tensor `name`. REQUIRES: it is the next unfinished tensor of order() that has bytes, and is not
   // overfilled. After an error every later call returns it.
   Status Append(std::string_view name, std::span<const std::byte> bytes);
@@ -68,7 +75,8 @@ class SafetensorsWriter {
   std::unique_ptr<WritableFile> file_;  // null once finished or moved from
   size_t current_ = 0;                  // index in order_
   int64_t filled_ = 0;                  // bytes of it that are written
-  Status error_;                        // sticky
+  std::optional<Checksum> checksum_;
+  Status error_;  // sticky
 };
 
 // The tensors as they will be stored in a file: order and offsets.

@@ -47,13 +47,20 @@ Result<ShardedSafetensorsWriter> ShardedSafetensorsWriter::Create(Env& env, cons
   return w;
 }
 
-Status ShardedSafetensorsWriter::NextShard() {
-  if (writer_) TEMPER_RETURN_IF_ERROR(writer_->Finish());
+Status ShardedSafetensorsWriter::FinishShard() {
+  TEMPER_RETURN_IF_ERROR(writer_->Finish());
+  checksums_.push_back(writer_->checksum());
   writer_.reset();
+  return OkStatus();
+}
+
+Status ShardedSafetensorsWriter::NextShard() {
+  if (writer_) TEMPER_RETURN_IF_ERROR(FinishShard());
   ++open_shard_;
   TEMPER_ASSIGN_OR_RETURN(auto next, SafetensorsWriter::Create(*env_, JoinPath(folder_, names_[open_shard_]),
                                                                std::move(shards_[open_shard_]), options_.metadata));
   writer_.emplace(std::move(next));
+  writer_->KeepChecksum();
   return OkStatus();
 }
 
@@ -72,7 +79,7 @@ Status ShardedSafetensorsWriter::Append(std::string_view name, std::span<const s
 
 Status ShardedSafetensorsWriter::Finish() {
   while (error_.ok() && open_shard_ + 1 < static_cast<int>(shards_.size())) error_ = NextShard();
-  if (error_.ok()) error_ = writer_->Finish();
+  if (error_.ok()) error_ = FinishShard();
   if (error_.ok() && names_.size() > 1) {
     error_ = WriteTextFileAtomically(*env_, JoinPath(folder_, options_.stem + ".safetensors.index.json"), Index());
   }

@@ -37,6 +37,8 @@ class ShardedSafetensorsWriter {
   const std::vector<StoredTensor>& order() const { return order_; }
   const std::vector<std::string>& file_names() const { return names_; }  // shards, without the index
   Bytes total_size() const { return total_; }                            // of all files' tensors, headers and index
+  // ChecksumHex of each shard. REQUIRES: Finish was OK.
+  const std::vector<std::string>& checksums() const { return checksums_; }
 
   // As SafetensorsWriter.
   Status Append(std::string_view name, std::span<const std::byte> bytes);
@@ -46,6 +48,7 @@ class ShardedSafetensorsWriter {
   ShardedSafetensorsWriter(Env& env, std::string folder, Options options)
       : env_(&env), folder_(std::move(folder)), options_(std::move(options)) {}
 
+  Status FinishShard();
   // Finishes the open shard, if any, and opens the next.
   Status NextShard();
   std::string Index() const;
@@ -54,7 +57,8 @@ class ShardedSafetensorsWriter {
   std::string folder_;
   Options options_;
   std::vector<std::vector<TensorDeclaration>> shards_;
-  std::vector<std::string> names_;  // file of each shard
+  std::vector<std::string> names_;      // file of each shard
+  std::vector<std::string> checksums_;  // of each that is finished
   std::vector<StoredTensor> order_;
   std::vector<int> shard_of_;  // of each tensor in order_
   Bytes total_, data_;

@@ -1,11 +1,13 @@
 #include "run/decoding.h"
 
 #include <fmt/core.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
 
 #include "base/log.h"
+#include "base/utf8.h"
 #include "data/tokenizer/stream_decoder.h"
 #include "format/quoted.h"
 #include "plan/compiled_run.h"
@@ -82,8 +84,11 @@ Result<std::vector<int32_t>> StreamAnswer(DecodingModel& model, std::span<const 
                     Quoted(model.tokenizer->IdToToken(*beyond)), vocab));
   }
   StreamDecoder decoder(*model.tokenizer);
-  const auto print = [](const std::string& text) {
-    std::fwrite(text.data(), 1, text.size(), stdout);
+  // Escape sequences that a model has learnt could rewrite a terminal's screen, its clipboard, or what is typed next.
+  const bool terminal = isatty(STDOUT_FILENO) != 0;
+  const auto print = [&](const std::string& text) {
+    const std::string shown = terminal ? utf8::Harmless(text) : text;
+    std::fwrite(shown.data(), 1, shown.size(), stdout);
     std::fflush(stdout);
   };
   TEMPER_ASSIGN_OR_RETURN(std::vector<int32_t> answer,

@@ -12,8 +12,10 @@
 #include "checkpoint/load_weights.h"
 #include "checkpoint/sliced_weights.h"
 #include "checkpoint/training_state.h"
+#include "checkpoint/weight_checksums.h"
 #include "data/tokenizer/transformers_files.h"
 #include "format/lora_config.h"
+#include "format/quoted.h"
 #include "run/far_memory.h"
 #include "train/loss_curve.h"
 #include "train/metrics.h"
@@ -43,11 +45,13 @@ void PrintLossCurve(Env& env, const std::string& metrics_path) {
   if (!curve.empty()) LogInfo("\n" + curve);
 }
 
-// The weights of a full run, with what its model folder holds besides.
-Status WriteModel(Env& env, const FinishedRun& run, const std::string& checkpoint, const std::string& to) {
+// The weights of a full run, with the other tensors of a multimodal model's folder. Returns ChecksumHex of the file.
+Result<std::string> WriteModel(Env& env, const FinishedRun& run, const std::string& checkpoint, const std::string& to) {
   if (!run.model.facts().keeps_other_tensors) {
     const std::string whole = JoinPath(checkpoint, kModelWeightsFile);
-    return env.IsFile(whole) ? CopyFileDurably(env, whole, to).status() : JoinWeights(env, checkpoint, to);
+    if (!env.IsFile(whole)) return JoinWeights(env, checkpoint, to);
+    TEMPER_ASSIGN_OR_RETURN(const FileDigest copied, CopyFileDurably(env, whole, to));
+    return copied.checksum;
   }
   TEMPER_ASSIGN_OR_RETURN(const ModelWeights base, OpenModelWeights(env, run.model_folder));
   std::vector<ModelWeights::Entry> others;
@@ -64,7 +68,7 @@ void PrintNextCommands(std::string out, bool lora, bool chats) {
   LogInfo(
       fmt::format("next:{1}\n  temper generate --model {0} --prompt \"...\"\n  temper export --model {0} "
                   "--output_dir {2}",
-                  out, chats ? "\n  temper chat --model " + out : "", beside));
+                  ShellWord(out), chats ? "\n  temper chat --model " + ShellWord(out) : "", ShellWord(beside)));
 }
 
 }  // namespace
@@ -84,6 +88,7 @@ Result<int> FinishRun(Env& env, const FinishedRun& run) {
     // config.json, which makes the folder a model, comes last.
     std::stable_partition(files.begin(), files.end(), [](const std::string& name) { return name != kModelConfigFile; });
   }
+  TEMPER_RETURN_IF_ERROR(VerifyWeights(env, checkpoint));
   const TransformersFiles exported = FilesForTransformers(env, run.model_folder);
   for (const std::string& name : files) {
     if (const auto it = exported.replaced.find(name); it != exported.replaced.end()) {
@@ -91,10 +96,14 @@ Result<int> FinishRun(Env& env, const FinishedRun& run) {
       continue;
     }
     if (name == kModelWeightsFile) {
-      TEMPER_RETURN_IF_ERROR(WriteModel(env, run, checkpoint, JoinPath(out, name)));
+      TEMPER_ASSIGN_OR_RETURN(const std::string checksum, WriteModel(env, run, checkpoint, JoinPath(out, name)));
+      TEMPER_RETURN_IF_ERROR(WriteChecksums(env, out, {{name, checksum}}));
       continue;
     }
-    TEMPER_RETURN_IF_ERROR(CopyFileDurably(env, JoinPath(checkpoint, name), JoinPath(out, name)).status());
+    TEMPER_ASSIGN_OR_RETURN(const FileDigest copied,
+                            CopyFileDurably(env, JoinPath(checkpoint, name), JoinPath(out, name)));
+    if (name != kAdapterWeightsFile) continue;
+    TEMPER_RETURN_IF_ERROR(WriteChecksums(env, out, {{name, copied.checksum}}));
   }
   PrintLossCurve(env, JoinPath(out, kMetricsFile));
   LogInfo(fmt::format("done        {}, {} in {}; {}", Counted(progress.step, "step"), Counted(progress.tokens, "token"),

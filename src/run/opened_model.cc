@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "checkpoint/companion_files.h"
 #include "checkpoint/sliced_weights.h"
+#include "checkpoint/weight_checksums.h"
 #include "data/tokenizer/load_tokenizer.h"
 #include "data/tokenizer/transformers_files.h"
 #include "format/checksum.h"
@@ -137,8 +138,10 @@ Result<StoredSlice> OpenedModel::FindStored(const std::string& weight, const Par
   return NotFound(fmt::format("{}: the model has no weight {}", folder(), Quoted(weight)));
 }
 
-Status OpenedModel::Load(const BufferLookup& buffer) const {
+Status OpenedModel::Load(const BufferLookup& buffer, int part, int parts) const {
   TEMPER_CHECK(weights_.has_value()) << "call OpenWeights first";
+  TEMPER_RETURN_IF_ERROR(VerifyWeights(*env_, folder(), part, parts));
+  if (adapter_weights_) TEMPER_RETURN_IF_ERROR(VerifyWeights(*env_, source_.adapter_folder, part, parts));
   TransferProgress progress("load");
   TEMPER_RETURN_IF_ERROR(LoadWeights(*weights_, model_->StoredWeights(), buffer, progress.Callback()));
   return adapter_weights_ ? adapter_weights_->Load(buffer) : OkStatus();

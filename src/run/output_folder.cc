@@ -3,12 +3,15 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <chrono>
 #include <filesystem>
+#include <thread>
 
 #include "base/log.h"
 #include "checkpoint/checkpoint_folder.h"
 #include "checkpoint/companion_files.h"
 #include "checkpoint/training_state.h"
+#include "checkpoint/weight_checksums.h"
 #include "format/lora_config.h"
 #include "train/metrics.h"
 
@@ -18,12 +21,15 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr char kLockFile[] = ".temper.lock";
+// How long to wait for a process that holds the lock and may be dying: after the launcher of a run was killed, its
+// ranks end within a second or two, or save first.
+constexpr std::chrono::milliseconds kPatience{5000}, kBetweenTries{100};
 // Suffix of a checkpoint after the step from which the run was resumed: nothing reads it under this name.
 constexpr char kAbandonedSuffix[] = ".abandoned";
 
 // Files that runs write into their output folder, besides checkpoints.
-constexpr const char* kRunFiles[] = {kRunConfigFile,      kMetricsFile,       "trace.json",     "runs",
-                                     kAdapterWeightsFile, kAdapterConfigFile, kModelWeightsFile};
+constexpr const char* kRunFiles[] = {kRunConfigFile,      kMetricsFile,       "trace.json",      "runs",
+                                     kAdapterWeightsFile, kAdapterConfigFile, kModelWeightsFile, kChecksumsFile};
 
 bool IsRunFile(const std::string& name) {
   return CheckpointStep(name.substr(0, name.find(kAbandonedSuffix))) ||
@@ -142,15 +148,24 @@ Status OutputFolder::CheckKeeps(const char* what, const std::string& path) const
 Status OutputFolder::TakeLock() {
   if (lock_) return OkStatus();
   const std::string path = JoinPath(path_, kLockFile);
-  const bool was_there = env_->IsFile(path);
+  bool was_there = env_->IsFile(path);
   auto lock = env_->Lock(path);
+  if (lock.status().code() == StatusCode::kInUse) {
+    LogInfo(fmt::format("waiting     another process has {}: a few seconds, in case it is ending", path_));
+    const auto end = std::chrono::steady_clock::now() + kPatience;
+    while (lock.status().code() == StatusCode::kInUse && std::chrono::steady_clock::now() < end) {
+      std::this_thread::sleep_for(kBetweenTries);
+      was_there = env_->IsFile(path);
+      lock = env_->Lock(path);
+    }
+  }
   if (lock.ok()) {
     lock_ = std::move(*lock);
     if (!was_there) made_->lock_file = path;
     return CheckContents();  // another run may have begun and ended since the last check
   }
-  if (lock.status().code() == StatusCode::kInvalidArgument) {
-    return InvalidArgument(
+  if (lock.status().code() == StatusCode::kInUse) {
+    return InUse(
         fmt::format("another process is training into {}: wait until it ends, or choose another --output_dir", path_));
   }
   return lock.status().WithContext(fmt::format("the output folder {} cannot be used", path_));
@@ -194,7 +209,7 @@ Status OutputFolder::Prepare(Bytes bytes) {
   TEMPER_RETURN_IF_ERROR(TakeLock());
   TEMPER_ASSIGN_OR_RETURN(const auto names, env_->List(path_));
   if (was_missing && output_.resume && std::any_of(names.begin(), names.end(), IsRunFile)) {
-    return InvalidArgument(
+    return InUse(
         fmt::format("another run wrote into {} while this one was starting: restart this one to continue from its "
                     "checkpoints, or choose another --output_dir",
                     path_));
@@ -232,7 +247,7 @@ Status OutputFolder::Begin(int64_t step) {
   }
   const auto result = method_ == TrainMethod::kLora ? std::pair{kAdapterConfigFile, kAdapterWeightsFile}
                                                     : std::pair{kModelConfigFile, kModelWeightsFile};
-  for (const char* name : {result.first, result.second}) {
+  for (const char* name : {result.first, result.second, kChecksumsFile}) {
     const std::string path = JoinPath(path_, name);
     if (env_->IsFile(path)) TEMPER_RETURN_IF_ERROR(env_->RemoveFile(path));
   }

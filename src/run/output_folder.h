@@ -15,9 +15,9 @@ namespace temper {
 class OutputFolder {
  public:
   // Applies --resume and --overwrite to the folder's content. Refuses a folder with a run in it unless one of them is
-  // given, and a folder in which another process trains. Changes nothing, except that --resume finishes or removes an
-  // interrupted save. `config` need not be resolved; `env` must outlive the result.
-  // `yaml`: the file that the settings were read from, if any.
+  // given. If another process trains in the folder, waits some seconds for it, then fails (kInUse). Changes nothing,
+  // except that --resume finishes or removes an interrupted save. `config` need not be resolved; `env` must outlive the
+  // result. `yaml`: the file that the settings were read from, if any.
   static Result<OutputFolder> Claim(Env& env, const RunConfig& config, const std::string& yaml);
 
   // The checkpoint to resume from: the newest if none was named; nullopt

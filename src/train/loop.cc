@@ -30,9 +30,9 @@ extern "C" void HandleStop(int signal) {
 
 std::atomic<int> code_before_steps = 0;
 
-extern "C" void HandleStopBeforeSteps(int) {
+extern "C" void HandleStopBeforeSteps(int signal) {
   LogInSignalHandler("stopped before the first step, with nothing to save: run the same command again");
-  _exit(code_before_steps);
+  _exit(signal == SIGINT ? 128 + SIGINT : code_before_steps.load());
 }
 
 void Handle(std::initializer_list<int> signals, void (*handler)(int)) {
@@ -63,7 +63,7 @@ bool Due(int64_t step, int64_t every) {
 
 void ExitOnStopSignals(int code) {
   code_before_steps = code;
-  Handle({SIGTERM, SIGUSR1, SIGHUP}, HandleStopBeforeSteps);
+  Handle({SIGINT, SIGTERM, SIGUSR1, SIGHUP}, HandleStopBeforeSteps);
 }
 
 void InstallStopHandler() {

@@ -40,7 +40,7 @@ class Saver {
 };
 
 // Before the first step: SIGTERM, SIGHUP and SIGUSR1 end the process with this exit code, so that Slurm can requeue a
-// preempted job. In effect until InstallStopHandler.
+// preempted job, and SIGINT with 130. In effect until InstallStopHandler.
 void ExitOnStopSignals(int code);
 
 // After SIGINT, SIGTERM, SIGHUP or SIGUSR1 (mpirun forwards only the last, and kills for the others) the loop finishes

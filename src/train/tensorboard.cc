@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <charconv>
@@ -73,8 +74,8 @@ std::optional<int64_t> TimeOfEventFile(std::string_view name) {
   return time;
 }
 
-// The folder of `runs` with the newest event file. Folder names do not tell: they have no year and sort alphabetically.
-std::optional<std::string> NewestRun(Env& env, const std::string& runs) {
+// The newest event file below `runs`. Folder names do not tell: they have no year and sort alphabetically.
+std::optional<std::string> NewestEventFile(Env& env, const std::string& runs) {
   std::optional<std::string> newest;
   int64_t newest_time = std::numeric_limits<int64_t>::min();
   const Result<std::vector<std::string>> folders = env.List(runs);
@@ -88,11 +89,45 @@ std::optional<std::string> NewestRun(Env& env, const std::string& runs) {
       const std::optional<int64_t> time = TimeOfEventFile(file);
       if (time && *time >= newest_time) {
         newest_time = *time;
-        newest = folder;
+        newest = JoinPath(folder, file);
       }
     }
   }
   return newest;
+}
+
+template <class T>
+T ReadRaw(std::string_view bytes) {
+  std::array<char, sizeof(T)> raw;
+  std::copy_n(bytes.begin(), raw.size(), raw.begin());
+  return std::bit_cast<T>(raw);
+}
+
+// How many bytes of `file` are whole records. TensorBoard reads no further than the first that is not, such as the last
+// of a process that was killed.
+size_t WholeRecords(std::string_view file) {
+  constexpr size_t kLength = 8, kSum = 4;
+  size_t at = 0;
+  while (file.size() - at >= kLength + 2 * kSum) {
+    const std::string_view length = file.substr(at, kLength);
+    const auto size = ReadRaw<uint64_t>(length);
+    if (size > file.size() - at - kLength - 2 * kSum) break;
+    const std::string_view data = file.substr(at + kLength + kSum, static_cast<size_t>(size));
+    if (file.substr(at + kLength, kSum) != MaskedChecksum(length)) break;
+    if (file.substr(at + kLength + kSum + data.size(), kSum) != MaskedChecksum(data)) break;
+    at += kLength + 2 * kSum + data.size();
+  }
+  return at;
+}
+
+// Goes on behind the whole records of an event file; nothing where there are none.
+Result<std::unique_ptr<WritableFile>> AppendTo(Env& env, const std::string& path, int64_t* size) {
+  TEMPER_ASSIGN_OR_RETURN(const std::string text, ReadTextFile(env, path));
+  const size_t whole = WholeRecords(text);
+  *size = static_cast<int64_t>(whole);
+  if (whole == 0) return std::unique_ptr<WritableFile>();
+  if (whole < text.size()) TEMPER_RETURN_IF_ERROR(env.Truncate(path, *size));
+  return env.OpenForWrite(path, WriteMode::kAppend);
 }
 
 std::string RunFolder(const std::string& runs, std::time_t seconds, const std::string& host) {
@@ -134,30 +169,47 @@ std::string TensorBoardTag(std::string_view name) {
   return fmt::format("train/{}", name);
 }
 
-TensorBoardWriter::TensorBoardWriter(std::string path, std::unique_ptr<WritableFile> file)
-    : path_(std::move(path)), file_(std::move(file)) {}
+TensorBoardWriter::TensorBoardWriter(Env& env, std::string path, std::unique_ptr<WritableFile> file, int64_t size)
+    : env_(env), path_(std::move(path)), file_(std::move(file)), size_(size) {}
 
 Result<std::unique_ptr<TensorBoardWriter>> TensorBoardWriter::Create(Env& env, const std::string& output_dir,
                                                                      double start, std::optional<int64_t> resume_step) {
   const auto seconds = static_cast<std::time_t>(start);
   const std::string host = HostName();
   const std::string runs = JoinPath(output_dir, "runs");
-  std::optional<std::string> resumed;
-  if (resume_step) resumed = NewestRun(env, runs);
-  const std::string folder = resumed ? *resumed : RunFolder(runs, seconds, host);
-  TEMPER_RETURN_IF_ERROR(env.CreateFolders(folder));
-  const std::string path =
-      JoinPath(folder, fmt::format("events.out.tfevents.{}.{}.{}.0", int64_t{seconds}, host, getpid()));
-  TEMPER_ASSIGN_OR_RETURN(auto file, env.OpenForWrite(path));
-  std::string head = EventRecord(VersionEvent(start));
-  if (resume_step) head += EventRecord(SessionStartEvent(start, *resume_step + 1));
-  TEMPER_RETURN_IF_ERROR(file->Append(std::string_view(head)));
-  return std::unique_ptr<TensorBoardWriter>(new TensorBoardWriter(path, std::move(file)));
+  std::string path, head;
+  std::unique_ptr<WritableFile> file;
+  int64_t size = 0;
+  if (resume_step) {
+    head = EventRecord(SessionStartEvent(start, *resume_step + 1));
+    if (const auto newest = NewestEventFile(env, runs)) {
+      path = *newest;
+      TEMPER_ASSIGN_OR_RETURN(file, AppendTo(env, path, &size));
+    }
+  }
+  if (!file) {
+    const std::string folder = path.empty() ? RunFolder(runs, seconds, host) : FolderOf(path);
+    TEMPER_RETURN_IF_ERROR(env.CreateFolders(folder));
+    path = JoinPath(folder, fmt::format("events.out.tfevents.{}.{}.{}.0", int64_t{seconds}, host, getpid()));
+    TEMPER_ASSIGN_OR_RETURN(file, env.OpenForWrite(path, WriteMode::kAppend));  // goes on where it is cut, too
+    head.insert(0, EventRecord(VersionEvent(start)));
+  }
+  std::unique_ptr<TensorBoardWriter> writer(new TensorBoardWriter(env, path, std::move(file), size));
+  TEMPER_RETURN_IF_ERROR(writer->Append(head));
+  return writer;
+}
+
+Status TensorBoardWriter::Append(std::string_view records) {
+  if (torn_) TEMPER_RETURN_IF_ERROR(env_.Truncate(path_, size_));
+  torn_ = true;
+  TEMPER_RETURN_IF_ERROR(file_->Append(records));
+  torn_ = false;
+  size_ += static_cast<int64_t>(records.size());
+  return OkStatus();
 }
 
 Status TensorBoardWriter::AddScalar(std::string_view name, int64_t step, double value, double wall_time) {
-  const std::string record = EventRecord(ScalarEvent(wall_time, step, TensorBoardTag(name), static_cast<float>(value)));
-  return file_->Append(std::string_view(record));
+  return Append(EventRecord(ScalarEvent(wall_time, step, TensorBoardTag(name), static_cast<float>(value))));
 }
 
 }  // namespace temper

@@ -4,6 +4,7 @@
 
 #include <cstring>
 
+#include "base/faulty_env.h"
 #include "base/scratch_folder.h"
 #include "train/crc32c.h"
 
@@ -57,7 +58,7 @@ TEST(TensorBoard, TagsAreThoseOfTransformers) {
   EXPECT_EQ(TensorBoardTag("evaluation"), "train/evaluation");
 }
 
-TEST(TensorBoard, AResumedRunContinuesInTheNewestFolder) {
+TEST(TensorBoard, AResumedRunContinuesInTheNewestFile) {
   const ScratchFolder folder;
   const std::string& output = folder.path();
   Env& env = PosixEnv();
@@ -71,15 +72,49 @@ TEST(TensorBoard, AResumedRunContinuesInTheNewestFolder) {
     second = (*b)->path();
   }
   EXPECT_NE(FolderOf(first), FolderOf(second));
-  auto c = TensorBoardWriter::Create(env, output, 1.9e9, /*resume_step=*/1);
-  ASSERT_TRUE(c.ok());
-  EXPECT_EQ(FolderOf((*c)->path()), FolderOf(second));
-  const auto text = ReadTextFile(env, (*c)->path());
-  ASSERT_TRUE(text.ok());
-  EXPECT_EQ(*text, EventRecord(VersionEvent(1.9e9)) + EventRecord(SessionStartEvent(1.9e9, 2)));
-  const auto before = ReadTextFile(env, second);
-  ASSERT_TRUE(before.ok());
-  EXPECT_EQ(*before, EventRecord(VersionEvent(1.8e9)) + EventRecord(ScalarEvent(1.8e9, 1, "train/loss", 2.5f)));
+  const std::string before = EventRecord(VersionEvent(1.8e9)) + EventRecord(ScalarEvent(1.8e9, 1, "train/loss", 2.5f));
+  const std::string resumed = EventRecord(SessionStartEvent(1.9e9, 2));
+  const auto resume = [&] {
+    auto c = TensorBoardWriter::Create(env, output, 1.9e9, /*resume_step=*/1);
+    EXPECT_TRUE(c.ok());
+    EXPECT_EQ((*c)->path(), second);
+    return *ReadTextFile(env, second);
+  };
+  EXPECT_EQ(resume(), before + resumed);
+  // However far a record had been written when the process was killed, and whatever else is no record.
+  const std::string half = EventRecord(ScalarEvent(1.8e9, 2, "train/loss", 2.5f));
+  std::string damaged = half;
+  damaged[half.size() / 2] ^= 1;
+  for (size_t size = 0; size <= half.size(); ++size) {
+    const std::string rest = size < half.size() ? half.substr(0, size) : damaged;
+    ASSERT_TRUE(WriteTextFileAtomically(env, second, before + rest).ok());
+    EXPECT_EQ(resume(), before + resumed) << size;
+  }
+  EXPECT_EQ(env.List(FolderOf(second))->size(), 1u);
+  // Nothing of it can be read.
+  ASSERT_TRUE(WriteTextFileAtomically(env, second, "no events").ok());
+  auto anew = TensorBoardWriter::Create(env, output, 2e9, /*resume_step=*/1);
+  ASSERT_TRUE(anew.ok());
+  EXPECT_EQ(FolderOf((*anew)->path()), FolderOf(second));
+  EXPECT_EQ(*ReadTextFile(env, (*anew)->path()),
+            EventRecord(VersionEvent(2e9)) + EventRecord(SessionStartEvent(2e9, 2)));
+}
+
+TEST(TensorBoard, AFullDiskLosesTheRecordsThatItMetAndNoOthers) {
+  const ScratchFolder folder;
+  bool full = false;
+  FaultyEnv env(PosixEnv(), [&](const std::string& operation, const std::string&) {
+    return full && (operation == "append" || operation == "truncate") ? IoError("the disk is full") : OkStatus();
+  });
+  auto writer = TensorBoardWriter::Create(env, folder.path(), 1.7e9);
+  ASSERT_TRUE(writer.ok());
+  std::string expected = EventRecord(VersionEvent(1.7e9));
+  for (int64_t step = 1; step <= 5; ++step) {
+    full = step == 2 || step == 3;
+    EXPECT_EQ((*writer)->AddScalar("loss", step, 2.5, 1.7e9).ok(), !full);
+    if (!full) expected += EventRecord(ScalarEvent(1.7e9, step, "train/loss", 2.5f));
+  }
+  EXPECT_EQ(Hex(*ReadTextFile(env, (*writer)->path())), Hex(expected));
 }
 
 TEST(TensorBoard, AnUnwritableFolderIsAnError) {

@@ -72,11 +72,13 @@ TEST_F(OutputFolder, KeepsASettingsFileThatItsUserWroteThere) {
 TEST_F(OutputFolder, IsLockedByOneProcess) {
   Process first(Command(Train({"--max_steps", "80"})), folder());
   ASSERT_TRUE(first.ReadErrUntil("train step 2/80"));
-  for (const char* how : {"--overwrite", "--resume"}) {
-    ExpectEnd(Temper(Train({"--max_steps", "80", how})), 2, {"another process is training into out"});
-  }
+  ExpectEnd(Temper(Train({"--max_steps", "80", "--overwrite"})), 69, {"another process is training into out"});
+  // One that is ending is waited for.
+  Process next(Command(Train({"--max_steps", "80", "--resume"})), folder());
+  ASSERT_TRUE(next.ReadErrUntil("waiting     another process has out"));
   first.Signal(SIGTERM);
   EXPECT_EQ(first.Wait().code, 75);
+  EXPECT_EQ(next.Wait().code, 0);
   EXPECT_EQ(Temper(Train({"--max_steps", "80", "--resume"})).code, 0) << "free again";
 }
 

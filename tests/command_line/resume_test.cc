@@ -106,12 +106,12 @@ TEST_F(Resume, AStopBeforeTheFirstStepHasTheExitCodeOfOneAfterIt) {
   std::string many;
   for (int i = 0; i < 100; ++i) many += rows;
   Spill("many.jsonl", many);
-  for (const int number : {SIGTERM, SIGUSR1, SIGHUP}) {
+  for (const int number : {SIGTERM, SIGUSR1, SIGHUP, SIGINT}) {
     Process run(Command(Train({"--data", "many.jsonl"})), folder());
     ASSERT_TRUE(run.ReadErrUntil("plan  "));
     run.Signal(number);
     const Ended ended = run.Wait();
-    EXPECT_EQ(ended.code, 75) << strsignal(number) << ended.err;
+    EXPECT_EQ(ended.code, number == SIGINT ? 130 : 75) << strsignal(number) << ended.err;
     EXPECT_TRUE(
         ended.err.ends_with("stopped before the first step, with nothing to save: run the same command again\n"))
         << ended.err;

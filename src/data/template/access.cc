@@ -129,6 +129,7 @@ Value GetSlice(const Value& of, const Value& start, const Value& stop, const Val
     return Value::Range(begin, begin + count * stride, stride);
   }
   if (of.IsSequence()) {
+    Budget::Charge(count * static_cast<int64_t>(sizeof(Value)));
     std::vector<Value> out;
     out.reserve(static_cast<size_t>(count));
     for (int64_t i = 0; i < count; ++i) out.push_back(of.items()[static_cast<size_t>(first + i * by)]);
@@ -143,6 +144,7 @@ Value GetSlice(const Value& of, const Value& start, const Value& stop, const Val
     const size_t size = ascii ? static_cast<size_t>(count) : ByteOffset(std::string_view(text).substr(begin), count);
     return Value::String(text.substr(begin, size), of.markup());
   }
+  Budget::Charge(4 * static_cast<int64_t>(text.size()));
   const std::u32string points = ToCodePoints(text);
   std::string out;
   for (int64_t i = 0; i < count; ++i) utf8::Append(out, points[static_cast<size_t>(first + i * by)]);

@@ -26,6 +26,7 @@ std::string FloatDigits(double v, char type, int64_t precision, bool alternate) 
   if (std::isnan(v)) return upper ? "NAN" : "nan";
   if (std::isinf(v)) return upper ? "INF" : "inf";
   if (precision > kMaxPrecision) Fail("the precision of a format is too large");
+  Budget::Charge(2 * precision);
   const std::string c_format = fmt::format("%{}.*{}", alternate ? "#" : "", type);
   const int size = std::snprintf(nullptr, 0, c_format.c_str(), static_cast<int>(precision), v);
   std::string out(static_cast<size_t>(size) + 1, '\0');

@@ -132,6 +132,7 @@ std::string FormatNumber(const Value& v, Spec spec) {
   // Zeros that fill a grouped number are grouped as well.
   if (spec.grouping && spec.fill == "0" && spec.align == '=' && spec.width > 0) {
     if (spec.width > kMaxPrecision) Fail("the width of a grouped number is too large");
+    Budget::Charge(spec.width * spec.width);  // what the groups below write
     const size_t every = as_integer && spec.type && spec.type != 'd' && spec.type != 'n' ? 4 : 3;
     digits.erase(std::remove(digits.begin(), digits.end(), spec.grouping), digits.end());
     while (true) {

@@ -22,6 +22,18 @@ Status ToStatus(const jinja::TemplateError& error, const std::string& where) {
   return Status(error.code(), fmt::format("{}, line {}: {}", where, error.line(), error.what()));
 }
 
+// Bytes of all texts in a value that came from JSON.
+int64_t TextIn(const jinja::Value& v) {
+  int64_t sum = 0;
+  if (v.IsString()) return static_cast<int64_t>(v.text().size());
+  if (v.IsSequence()) {
+    for (const jinja::Value& item : v.items()) sum += TextIn(item);
+  } else if (v.Is(jinja::Type::kDict)) {
+    for (const auto& [key, value] : v.dict().entries) sum += TextIn(key) + TextIn(value);
+  }
+  return sum;
+}
+
 }  // namespace
 
 struct Template::Parsed {
@@ -60,7 +72,12 @@ Result<RenderedTemplate> Template::RenderWithGenerations(const OrderedJson& cont
 
 Result<RenderedTemplate> Template::RenderVariables(const Variables& variables, const RenderOptions& options) const {
   try {
-    jinja::Budget budget(options.limits.steps, options.limits.work.v, options.limits.text.v);
+    int64_t given = 0;
+    for (const auto& [name, value] : variables) given += TextIn(value);
+    const RenderLimits& limits = options.limits;
+    jinja::Budget budget(limits.steps + RenderLimits::kStepsPerByte * given,
+                         limits.work.v + RenderLimits::kWorkPerByte * given,
+                         limits.text.v + RenderLimits::kTextPerByte * given);
     const jinja::Budget::Scope scope(budget);
     jinja::Interpreter interpreter(variables, options.now);
     RenderedTemplate out;

@@ -23,13 +23,17 @@ namespace jinja {
 class Value;
 }
 
+// What a template may spend on a short conversation, and more for each byte of text that it is given: hostile ones end
+// within a second and 100 MB, and no real one comes near, however long its conversation.
 struct RenderLimits {
   // A chat template takes about 100 steps per message; the longest conversations take some ten thousand.
-  int64_t steps = 20'000'000;
+  int64_t steps = 4'000'000;
   // Longest single text, the output included.
-  Bytes text = MiB(64);
+  Bytes text = MiB(16);
   // All texts and containers created and all text searched, summed over the render.
-  Bytes work = MiB(512);
+  Bytes work = MiB(48);
+
+  static constexpr int64_t kStepsPerByte = 8, kTextPerByte = 4, kWorkPerByte = 64;
 };
 
 // 1 January 1970.

@@ -2,6 +2,9 @@
 
 #include <fmt/core.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cstdlib>
 #include <nlohmann/json.hpp>
@@ -264,6 +267,92 @@ TEST(Jinja, TheDefaultLimitsAlsoEndALoop) {
                             OrderedJson::object())
                    .ok());
   EXPECT_FALSE(RenderSource("{{ [1] * 9999999999 }}", OrderedJson::object()).ok());
+}
+
+struct Cost {
+  bool refused = false;
+  Seconds processor;
+  Bytes memory;  // at the peak
+};
+
+// Renders `source` in a process of its own.
+Cost CostOf(const std::string& source) {
+  const pid_t child = fork();
+  if (child == 0) _exit(RenderSource(source, OrderedJson::object()).ok() ? 0 : 1);
+  int status = 0;
+  rusage usage{};
+  EXPECT_EQ(wait4(child, &status, 0, &usage), child);
+  EXPECT_TRUE(WIFEXITED(status));
+  const auto seconds = [](const timeval& t) {
+    return static_cast<double>(t.tv_sec) + 1e-6 * static_cast<double>(t.tv_usec);
+  };
+  return {WEXITSTATUS(status) == 1, {seconds(usage.ru_utime) + seconds(usage.ru_stime)}, KiB(usage.ru_maxrss)};
+}
+
+// The budget counts what an operation makes before it makes it.
+TEST(Jinja, HostileTemplatesAreRefusedWithinASecondAnd100Megabytes) {
+#ifdef TEMPER_SANITIZED
+  GTEST_SKIP() << "sanitizers cost time and memory of their own";
+#endif
+  const Bytes usual = CostOf("x").memory;
+  const std::string doubling = "{% set ns = namespace(s='xy', l=[1]) %}{% for i in range(99) %}";
+  for (const std::string& source : {
+           std::string("{{ [1] * 1000000000 }}"),
+           std::string("{{ [1, 2] * 9223372036854775807 }}"),
+           std::string("{{ ('x' * 16000000).split('x') }}"),
+           std::string("{{ ('x ' * 8000000).split() }}"),
+           std::string("{{ ('\\n' * 16000000).splitlines() }}"),
+           std::string("{{ ('x' * 16000000) | list }}"),
+           std::string("{{ ('x' * 16000000) | upper | lower | title | capitalize | reverse | list }}"),
+           std::string("{% for a in range(30000) %}{% for b in range(30000) %}{% endfor %}{% endfor %}"),
+           std::string("{% for a in range(30000) %}{{ range(30000) | list }}{% endfor %}"),
+           std::string(
+               "{% for a in range(30000) %}{{ range(30000) | map(attribute='x') | list | length }}{% endfor %}"),
+           std::string("{% for a in range(99999) %}{{ 'x' * 100000 }}{% endfor %}"),
+           std::string("{% for a in range(99999) %}{{ '{:02000,}'.format(1) }}{% endfor %}"),
+           std::string("{% for a in range(99999) %}{{ '%.2000f' % 1.5 }}{% endfor %}"),
+           std::string("{{ ([('x' * 999999)] * 9999) | join }}"),
+           std::string("{{ ([('x' * 999999)] * 99) | join(('y' * 999999)) }}"),
+           std::string("{{ ('x' * 999999).join(['y'] * 99999) }}"),
+           std::string("{{ ('x' * 999999).join('y' * 99999) }}"),
+           std::string("{% for a in range(99999) %}{{ ('xy' * 999999).replace('x', '') | length }}{% endfor %}"),
+           doubling + "{% set ns.s = ns.s.replace('x', 'xyxy') %}{% endfor %}",
+           doubling + "{% set ns.s = ns.s.replace('', 'x') %}{% endfor %}",
+           doubling + "{% set ns.s = ns.s ~ ns.s %}{% endfor %}",
+           doubling + "{% set ns.s = ns.s + ns.s %}{% endfor %}",
+           doubling + "{% set ns.s = [ns.s, ns.s] | join %}{% endfor %}",
+           doubling + "{% set ns.s = '%s%s' % (ns.s, ns.s) %}{% endfor %}",
+           doubling + "{% set ns.l = ns.l + ns.l %}{% endfor %}",
+           doubling + "{% set ns.l = ns.l * 2 %}{% endfor %}",
+           doubling + "{% set ns.l = [ns.l, ns.l] | sum(start=[]) %}{% endfor %}",
+           doubling + "{% set ns.l = (ns.l + ns.l)[::-1] %}{% endfor %}",
+           doubling + "{% set ns.l = (ns.l + ns.l) | sort %}{% endfor %}",
+           doubling +
+               "{% for j in range(99999) %}{% set ns.l = [ns.l[0:1], x.y, {'a': j}] + ns.l %}{% endfor %}{% endfor %}",
+           std::string("{% macro m(n) %}{% for i in range(99999) %}{% if n %}{{ m(n - 1) }}{% endif %}{% endfor %}"
+                       "{% endmacro %}{{ m(9) }}"),
+           std::string("{% set ns = namespace(k=[]) %}{% macro m(f) %}{% macro n() %}{% endmacro %}{% endmacro %}"
+                       "{% for i in range(99999) %}{% for j in range(99999) %}{{ m(namespace(a=i)) }}{% endfor %}"
+                       "{% endfor %}"),
+       }) {
+    const Cost cost = CostOf(source);
+    EXPECT_TRUE(cost.refused) << source;
+    EXPECT_LT(cost.processor, Seconds{1}) << source;
+    EXPECT_LT(cost.memory - usual, MiB(100)) << source;
+    if (std::getenv("TEMPER_SHOW_COSTS"))
+      std::printf("%5.2f s %4ld MB %s\n", cost.processor.v, (cost.memory - usual).v >> 20, source.c_str());
+  }
+}
+
+// The budget grows with the conversation.
+TEST(Jinja, LongTextsAreNotRefused) {
+  const OrderedJson context = {{"messages", {{{"role", "user"}, {"content", std::string(20 << 20, 'x')}}}}};
+  const auto text = RenderSource(
+      "{% for m in messages %}{{ '<' + m.role + '>' + m.content.strip().split('</think>')[-1] | trim ~ '\\n' }}{% "
+      "endfor %}",
+      context);
+  ASSERT_TRUE(text.ok()) << text.status().message();
+  EXPECT_EQ(text->size(), (20 << 20) + 7);
 }
 
 TEST(Jinja, TheCallerSetsTheLimits) {

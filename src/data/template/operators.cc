@@ -137,18 +137,18 @@ Value Repeat(const Value& v, int64_t times) {
     int64_t total = 0;
     if (__builtin_mul_overflow(size, times, &total)) total = std::numeric_limits<int64_t>::max();
     Budget::CheckText(total);
+    Budget::Charge(total);
     std::string text;
     text.reserve(static_cast<size_t>(total));
     for (int64_t i = 0; size > 0 && i < times; ++i) text += v.text();
     return Value::String(std::move(text), v.markup());
   }
   const std::vector<Value>& items = v.items();
+  if (items.empty()) times = 0;
+  ChargeValues(static_cast<int64_t>(items.size()), times);
   std::vector<Value> out;
-  for (int64_t i = 0; !items.empty() && i < times; ++i) {
-    Budget::Step(static_cast<int64_t>(items.size()));
-    Budget::Charge(static_cast<int64_t>(items.size() * sizeof(Value)));
-    out.insert(out.end(), items.begin(), items.end());
-  }
+  out.reserve(items.size() * static_cast<size_t>(times));
+  for (int64_t i = 0; i < times; ++i) out.insert(out.end(), items.begin(), items.end());
   return v.Is(Type::kList) ? Value::List(std::move(out)) : Value::Tuple(std::move(out));
 }
 
@@ -160,13 +160,16 @@ Value Add(const Value& left, const Value& right) {
   if (left.IsNumber() && right.IsNumber()) return Arithmetic(ExprKind::kAdd, left, right);
   if (left.IsString() && right.IsString()) {
     const bool markup = left.markup() || right.markup();
+    Budget::Charge(static_cast<int64_t>(left.text().size()));
     std::string text = markup && !left.markup() ? EscapeHtml(left.text()) : left.text();
     AppendText(text, markup && !right.markup() ? EscapeHtml(right.text()) : right.text());
     return Value::String(std::move(text), markup);
   }
   if (left.IsSequence() && left.type() == right.type()) {
-    std::vector<Value> items = left.items();
-    Budget::Step(static_cast<int64_t>(items.size() + right.items().size()));
+    ChargeValues(static_cast<int64_t>(left.items().size() + right.items().size()));
+    std::vector<Value> items;
+    items.reserve(left.items().size() + right.items().size());
+    items = left.items();
     items.insert(items.end(), right.items().begin(), right.items().end());
     return left.Is(Type::kList) ? Value::List(std::move(items)) : Value::Tuple(std::move(items));
   }

@@ -12,6 +12,7 @@ namespace temper::jinja {
 size_t FindFirst(std::string_view text, std::string_view wanted, size_t from) {
   if (from > text.size()) return text.npos;
   if (wanted.empty()) return from;
+  Budget::Step();
   // memmem is linear in the worst case too; std::string::find is not.
   const void* found = memmem(text.data() + from, text.size() - from, wanted.data(), wanted.size());
   const size_t at = found ? static_cast<size_t>(static_cast<const char*>(found) - text.data()) : text.npos;
@@ -42,6 +43,7 @@ std::string ReplaceText(std::string_view text, std::string_view old, std::string
   if (limit < 0) limit = std::numeric_limits<int64_t>::max();
   if (old.empty()) {  // before every code point, and at the end
     while (limit-- > 0) {
+      Budget::Step();
       AppendText(out, replacement);
       if (at == text.size()) return out;
       const size_t start = at;
@@ -68,6 +70,7 @@ std::vector<std::string_view> SplitText(std::string_view text, std::string_view 
   if (!from_right) {
     size_t at = 0, found;
     while (limit-- > 0 && (found = FindFirst(text, separator, at)) != text.npos) {
+      Budget::Charge(sizeof(std::string_view));
       out.push_back(text.substr(at, found - at));
       at = found + separator.size();
     }
@@ -80,6 +83,7 @@ std::vector<std::string_view> SplitText(std::string_view text, std::string_view 
   const std::string wanted(separator.rbegin(), separator.rend());
   size_t at = 0, found;
   while (limit-- > 0 && (found = FindFirst(back, wanted, at)) != back.npos) {
+    Budget::Charge(sizeof(std::string_view));
     out.push_back(text.substr(text.size() - found, found - at));
     at = found + wanted.size();
   }
@@ -97,6 +101,8 @@ std::vector<std::string_view> SplitSpace(std::string_view text, int64_t limit, b
     if (IsSpace(NextCodePoint(text, at))) continue;
     size_t end = at;
     while (at < text.size() && !IsSpace(NextCodePoint(text, at))) end = at;
+    Budget::Step();
+    Budget::Charge(sizeof(std::string_view));
     words.push_back(text.substr(begin, end - begin));
   }
   const auto cuts = static_cast<size_t>(std::min<int64_t>(limit, static_cast<int64_t>(words.size())));
@@ -126,6 +132,8 @@ std::vector<std::string_view> SplitLines(std::string_view text, bool keep_ends) 
     const char32_t c = NextCodePoint(text, at);
     if (!ends_line(c)) continue;
     if (c == '\r' && at < text.size() && text[at] == '\n') ++at;
+    Budget::Step();
+    Budget::Charge(sizeof(std::string_view));
     out.push_back(text.substr(begin, (keep_ends ? at : end) - begin));
     begin = at;
   }

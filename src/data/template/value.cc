@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <limits>
 
 #include "data/template/unicode.h"
 
@@ -38,6 +39,13 @@ std::shared_ptr<SequenceObject> MakeSequence(std::vector<Value> items) {
   auto object = std::make_shared<SequenceObject>();
   object->nesting = NestingOf(items);
   object->items = std::move(items);
+  return object;
+}
+
+std::shared_ptr<UndefinedObject> MakeUndefined(std::string_view text) {
+  Budget::Charge(static_cast<int64_t>(text.size() + sizeof(UndefinedObject)));
+  auto object = std::make_shared<UndefinedObject>();
+  object->text = text;
   return object;
 }
 
@@ -91,6 +99,7 @@ Value Value::Tuple(std::vector<Value> items) {
   return Value(Type::kTuple, MakeSequence(std::move(items)));
 }
 Value Value::Range(int64_t start, int64_t stop, int64_t step) {
+  Budget::Charge(sizeof(RangeObject));
   auto object = std::make_shared<RangeObject>();
   object->start = start;
   object->stop = stop;
@@ -105,6 +114,7 @@ Value Value::Iterator(std::vector<Value> items) {
   return Value(Type::kIterator, std::move(object));
 }
 Value Value::DictView(const Value& dict, char kind) {
+  Budget::Charge(sizeof(DictViewObject));
   auto object = std::make_shared<DictViewObject>();
   object->dict = std::static_pointer_cast<DictObject>(dict.object_);
   object->kind = kind;
@@ -116,21 +126,20 @@ Value Value::Native(std::shared_ptr<NativeObject> object) {
   return Value(Type::kNative, std::move(object));
 }
 Value Value::UndefinedName(std::string name) {
-  auto object = std::make_shared<UndefinedObject>();
-  object->text = std::move(name);
+  auto object = MakeUndefined(name);
   return Value(Type::kUndefined, std::move(object));
 }
 Value Value::UndefinedAttribute(const Value& of, const Value& key) {
-  auto object = std::make_shared<UndefinedObject>();
+  auto object = MakeUndefined(key.IsString()   ? key.text()
+                              : key.IsNumber() ? jinja::Repr(key)
+                                               : std::string(TypeName(key)));
   object->why = key.IsString() ? UndefinedObject::Why::kAttribute : UndefinedObject::Why::kElement;
-  object->text = key.IsString() ? key.text() : key.IsNumber() ? jinja::Repr(key) : std::string(TypeName(key));
   object->type = TypeRepr(of);
   return Value(Type::kUndefined, std::move(object));
 }
 Value Value::UndefinedHint(std::string hint) {
-  auto object = std::make_shared<UndefinedObject>();
+  auto object = MakeUndefined(hint);
   object->why = UndefinedObject::Why::kHint;
-  object->text = std::move(hint);
   return Value(Type::kUndefined, std::move(object));
 }
 
@@ -219,7 +228,7 @@ const Value* DictObject::Find(const Value& key) const {
 void DictBuilder::Set(const Value& key, Value value) {
   if (!IsHashable(key)) Fail(fmt::format("unhashable type: '{}'", TypeName(key)));
   Budget::Step();
-  Budget::Charge(2 * sizeof(Value));
+  Budget::Charge(4 * sizeof(Value));  // the pair, and its place in the index
   const int nesting = std::max(key.nesting(), value.nesting());
   if (nesting >= kMaxNesting) Fail(fmt::format("lists and mappings nested deeper than {} levels", kMaxNesting));
   dict_->nesting = std::max(dict_->nesting, nesting + 1);
@@ -368,6 +377,13 @@ Elements::Elements(const Value& v) : keep_(v), items_(&own_) {
 
 void FailUndefined(const Value& undefined) {
   Fail(undefined.undefined_message());
+}
+
+void ChargeValues(int64_t n, int64_t times) {
+  int64_t values = 0;
+  if (__builtin_mul_overflow(n, times, &values)) values = std::numeric_limits<int32_t>::max();
+  Budget::Step(values);  // far fewer than would overflow their bytes
+  Budget::Charge(values * static_cast<int64_t>(sizeof(Value)));
 }
 
 void AppendText(std::string& out, std::string_view piece) {

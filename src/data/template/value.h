@@ -217,6 +217,8 @@ inline void RequireDefined(const Value& v) {
   if (v.IsUndefined()) FailUndefined(v);
 }
 
+// Charges `times` copies of `n` values, before they are made.
+void ChargeValues(int64_t n, int64_t times = 1);
 // Appends to a text that may not grow beyond the budget's limit.
 void AppendText(std::string& out, std::string_view piece);
 

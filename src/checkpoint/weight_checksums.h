@@ -1,0 +1,29 @@
+// Checksums of a folder's weights, verified before they are used: bits that a disk or a copy has flipped are an error,
+// not another model. Checkpoints have them in their manifest; what a run or an export leaves behind has them in
+// checksums.xxh3, which `xxhsum -c` reads. Folders without either (a model of the Hub) have nothing to be compared
+// with.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/env.h"
+
+namespace temper {
+
+inline constexpr char kChecksumsFile[] = "checksums.xxh3";
+
+struct FileChecksum {
+  std::string name;      // in the folder
+  std::string checksum;  // ChecksumHex of the whole file
+};
+
+// Writes FOLDER/checksums.xxh3. The files themselves are durable by then.
+Status WriteChecksums(Env& env, const std::string& folder, const std::vector<FileChecksum>& files);
+
+// kCorrupt, naming the file or tensor, where the weights in `folder` are not those that were written. Reads all of
+// them, or, where `parts` processes share the work, one in `parts` of the files or tensors. Bounded memory.
+Status VerifyWeights(Env& env, const std::string& folder, int part = 0, int parts = 1);
+
+}  // namespace temper
