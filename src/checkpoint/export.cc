@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "checkpoint/checkpoint_folder.h"
 #include "checkpoint/companion_files.h"

@@ -479,7 +479,7 @@ TEST(ModelConfig, GptNeoXReadsItsOwnKeysOfTheRotaryEmbedding) {
     for (const bool on : {false, true}) {
       Json variant = json;
       variant[key] = on;
-      ExpectWeightsAreThoseOfTheForward(variant);
+      ExpectForwardUsesDeclaredWeights(variant);
     }
   }
 }
@@ -502,7 +502,7 @@ TEST(ModelConfig, Cohere2TurnsWhereItHasWindows) {
   ExpectRefused(json, "sliding_window", nullptr, StatusCode::kUnsupported);
   ExpectRefused(json, "sliding_window_pattern", 0, StatusCode::kCorrupt);
   ExpectRefused(json, "hidden_act", "gelu", StatusCode::kUnsupported);
-  ExpectWeightsAreThoseOfTheForward(json);
+  ExpectForwardUsesDeclaredWeights(json);
 }
 
 TEST(ModelConfig, Starcoder2HasOneWindowInAllLayers) {
@@ -511,7 +511,7 @@ TEST(ModelConfig, Starcoder2HasOneWindowInAllLayers) {
   EXPECT_EQ(WindowsOf(**With(json, "sliding_window", 16)), std::vector<int64_t>({16, 16}));
   for (const bool biases : {false, true}) {
     json["use_bias"] = biases;
-    ExpectWeightsAreThoseOfTheForward(json);
+    ExpectForwardUsesDeclaredWeights(json);
   }
   ExpectRefused(json, "hidden_act", "silu", StatusCode::kUnsupported);
 }
