@@ -92,7 +92,7 @@ TEST_F(BadInput, ALoraSettingWithoutEffectGivesAWarning) {
     Arguments run = Train(idle);
     run[0] = command;
     ExpectEnd(Temper(run), 0,
-              {"warning: lora.rank_pattern: 'qproj' changes nothing", "warning: lora.exclude_modules: 'lm_heed' leaves",
+              {"warning: lora.rank_pattern: 'qproj' has no effect", "warning: lora.exclude_modules: 'lm_heed' excludes",
                "q_proj"});
   }
   const Ended fits = Temper(Train({"--output_dir", "second", "--lora.rank_pattern", "{q_proj: 4}"}));
@@ -343,7 +343,7 @@ TEST_F(BadInput, ShardingRulesThatDoNotFitAreNamed) {
     }
     EXPECT_FALSE(Has("out"));
   };
-  expect(R"([["q_proj", "fspd,-"]])", {"placement rule 1 ['q_proj', 'fspd,-']", "the nearest is 'fsdp'"});
+  expect(R"([["q_proj", "fspd,-"]])", {"placement rule 1 ['q_proj', 'fspd,-']", "the closest is 'fsdp'"});
   expect(R"([["norm", "-"], ["q_proj.*weight", "fsdp"]])",
          {"placement rule 2 ['q_proj.*weight', 'fsdp']: the spec has 1 dim"});
 }

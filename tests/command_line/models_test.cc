@@ -128,7 +128,7 @@ TEST_F(Models, InspectTakesEveryKindAndAFile) {
 }
 
 TEST_F(Models, TrainContinuesFromAnAdapter) {
-  ExpectEnd(Temper(Train({"--model", Of("lora"), "--max_steps", "1"})), 0, {"settings    lora.r 16: of the adapter"});
+  ExpectEnd(Temper(Train({"--model", Of("lora"), "--max_steps", "1"})), 0, {"settings    lora.r 16: from the adapter"});
   EXPECT_TRUE(Has("out/adapter_config.json"));
   ExpectEnd(Temper(Train({"--model", Of("lora"), "--lora.r", "4", "--output_dir", "o2"})), 2,
             {"lora.* differs from the configuration of adapter", "(r 16, alpha 32)"});
