@@ -37,7 +37,7 @@ Status CheckModel(Env& env, const std::string& path) {
   }
   auto model = OpenedModel::Open(env, {.model = path});
   if (model.status().code() == StatusCode::kUnsupported) {
-    LogWarning("cannot compare the weights with config.json:  " + model.status().message());
+    LogWarning("cannot compare the weights with config.json: " + model.status().message());
     return OkStatus();
   }
   TEMPER_RETURN_IF_ERROR(model.status());

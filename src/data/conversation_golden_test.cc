@@ -133,7 +133,7 @@ class Case {
       if (any) open_.erase(t);
     }
     EXPECT_TRUE(left.empty()) << left.size()
-                              << "  supervised tokens belong to no turn:  " << tokenizer_.Decode(sample.tokens, false);
+                              << " supervised tokens belong to no turn: " << tokenizer_.Decode(sample.tokens, false);
     EXPECT_FALSE(open_.contains(at));
   }
 

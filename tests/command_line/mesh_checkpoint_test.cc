@@ -197,7 +197,7 @@ TEST_F(MeshCheckpoint, ResumesOnAnyOtherMesh) {
       SCOPED_TRACE(fmt::format("{}: {} -> {}", method, from, to));
       const std::string out = fmt::format("{}-{}-to-{}", method, from, to);
       RunWell(Steps(method, to, out, {fmt::format("--resume={}-{}/checkpoint-3", method, from)}),
-              "the run continues in another environment (mesh  ");
+              "the run continues in another environment (mesh ");
       const auto losses = Losses(Path(out));
       ASSERT_EQ(losses.size(), 3u);
       for (const auto& [step, loss] : losses) EXPECT_NEAR(loss, expected.at(step), 1e-5 * expected.at(step)) << step;

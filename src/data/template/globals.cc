@@ -74,7 +74,7 @@ Value MakeNamespace(Interpreter& interpreter, Arguments arguments) {
 
 Value RaiseException(Interpreter&, Arguments arguments) {
   const Parameters p("raise_exception", arguments, {"message"}, 1);
-  Fail("the template rejects this conversation:  " + Str(p[0]));
+  Fail("the template rejects this conversation: " + Str(p[0]));
 }
 
 // C's strftime with Python's additions.
