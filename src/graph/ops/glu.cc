@@ -65,6 +65,7 @@ const OpRule kGluRule = {.kind = OpKind::kElementwise,
                          .recompute = RecomputeCost::kCheap,
                          .measured = Measured};
 const OpRule kGluBackwardRule = {.kind = OpKind::kElementwise,
+                                 .attributes = kAttributes,
                                  .infer = InferBackward,
                                  .flow = &kBackwardFlow,
                                  .cost = BackwardCost,
