@@ -57,7 +57,7 @@ TEST_F(Hub, ANameTrainsIsRecordedAndFoundAgain) {
   ExpectEnd(Temper({"train", "run.yaml", "--resume", "--max_steps", "3"}), 0, {"resume"});
   ExpectEnd(Temper({"train", "--model", "org/tiny@main", "--data", "org/rows/train.jsonl", "--output_dir", "rev",
                     "--max_steps", "1", "--max_seq_len", "64", "--threads", "1"}),
-            0, "");
+            0, {});
   EXPECT_EQ(Json::parse(Slurp("rev/adapter_config.json"))["revision"], "main");
 }
 

@@ -11,19 +11,21 @@ const std::string kInside = "language_model.";
 // The example's model as the text model of a Mistral 3 folder, with a vision tower of two tensors.
 class Multimodal : public Workplace {
  protected:
-  void SetUp() override {
+  void SetUp() override { Make(Json(true), /*own_head=*/false); }
+
+  // `tied` as config.json says it; null: it does not.
+  void Make(const Json& tied, bool own_head) {
     ASSERT_TRUE(PosixEnv().CreateFolders(Path("mm")).ok());
     for (const std::string& file : Must(PosixEnv().List(kModel))) {
       if (file.ends_with(".json")) Spill("mm/" + file, temper::Slurp(JoinPath(kModel, file)));
     }
     Json text = Json::parse(Slurp("mm/config.json"));
-    const Json tied = text.value("tie_word_embeddings", Json(false));
-    text.erase("architectures");
-    const Json config = {{"architectures", {"Mistral3ForConditionalGeneration"}},
-                         {"model_type", "mistral3"},
-                         {"text_config", text},
-                         {"tie_word_embeddings", tied},
-                         {"vision_config", {{"hidden_size", 8}}}};
+    for (const char* key : {"architectures", "tie_word_embeddings"}) text.erase(key);
+    Json config = {{"architectures", {"Mistral3ForConditionalGeneration"}},
+                   {"model_type", "mistral3"},
+                   {"text_config", text},
+                   {"vision_config", {{"hidden_size", 8}}}};
+    if (!tied.is_null()) config["tie_word_embeddings"] = tied;
     Spill("mm/config.json", config.dump(2));
     Spill("mm/preprocessor_config.json", "{\"size\": 8}");
     const ModelWeights weights = Must(OpenModelWeights(PosixEnv(), kModel));
@@ -32,16 +34,27 @@ class Multimodal : public Workplace {
     for (const ModelWeights::Entry& e : weights.entries()) {
       declared.push_back({kInside + e.tensor->name, Must(e.tensor->type())});
     }
+    if (own_head) declared.push_back({"language_model.lm_head.weight", declared[TableIn(declared)].type});
     auto writer = Must(SafetensorsWriter::Create(PosixEnv(), Path("mm/model.safetensors"), declared));
     for (const StoredTensor& t : writer.order()) {
       std::string bytes(static_cast<size_t>(t.bytes().v), '\0');
       for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<char>(i * 7 + 1);
-      if (t.name.starts_with(kInside)) bytes = BytesOf(weights, t.name.substr(kInside.size()));
+      const std::string inner = t.name.substr(std::min(t.name.size(), kInside.size()));
+      if (t.name.starts_with(kInside) && weights.Find(inner).tensor != nullptr) bytes = BytesOf(weights, inner);
+      if (t.name.find("lm_head") != std::string::npos) {  // the table's numbers, in other places
+        bytes = BytesOf(weights, declared[TableIn(declared)].name.substr(kInside.size()));
+        std::rotate(bytes.begin(), bytes.begin() + 64, bytes.end());
+      }
       ASSERT_TRUE(writer.Append(t.name, std::as_bytes(std::span(bytes))).ok());
     }
     ASSERT_TRUE(writer.Finish().ok());
   }
 
+  static size_t TableIn(const std::vector<TensorDeclaration>& tensors) {
+    size_t i = 0;
+    while (tensors[i].name.find("embed_tokens") == std::string::npos) ++i;
+    return i;
+  }
   static std::string BytesOf(const ModelWeights& weights, const std::string& name) {
     const ModelWeights::Entry entry = Must(weights.Require(name));
     std::string bytes(static_cast<size_t>(entry.tensor->bytes().v), '\0');
@@ -91,6 +104,23 @@ TEST_F(Multimodal, AnAdapterOfTheTextModelMergesIntoTheWholeFolder) {
     return ended.out;
   };
   EXPECT_EQ(answer("mm"), answer(kModel)) << "the same text model, alone";
+}
+
+// As transformers decides it: by the files, where they say another thing than config.json, or it says nothing.
+TEST_F(Multimodal, TheFilesDecideWhetherTheHeadIsTied) {
+  const auto trained = [&](const Json& tied, bool own_head) {
+    Make(tied, own_head);
+    const Ended ended = Temper({"eval", "--model", "mm", "--data", "e.jsonl", "--threads", "1", "--dtype", "f32"});
+    EXPECT_EQ(ended.code, 0) << ended.err;
+    const bool said = ended.err.find("the files hold both, and they differ") != std::string::npos;
+    EXPECT_EQ(said, own_head && tied == Json(true)) << ended.err;
+    return Json::parse(ended.out)["eval_loss"].get<double>();
+  };
+  const double table = trained(true, false), own = trained(false, true);
+  EXPECT_NE(table, own);
+  EXPECT_EQ(trained(true, true), own);
+  EXPECT_EQ(trained(nullptr, true), own);
+  EXPECT_EQ(trained(nullptr, false), table);
 }
 
 TEST_F(Multimodal, AFullRunEndsInAWholeFolder) {

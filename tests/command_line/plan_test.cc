@@ -1,4 +1,5 @@
 // temper plan for users: the considered choices in its JSON, and its use of a run's data.
+#include "model/published_sizes_for_test.h"
 #include "temper_program.h"
 
 namespace temper::program {
@@ -157,6 +158,23 @@ TEST_F(Plan, PrintsWhatTheDocsShow) {
     }
   }
   EXPECT_GT(shown, 20);
+}
+
+// Of the largest model of each class. The processor's time: a busy machine takes longer by the clock.
+TEST_F(Plan, OfAPublishedModelTakesLessThanASecond) {
+  std::map<std::string, const PublishedSize*> largest;
+  for (const PublishedSize& size : kPublishedSizes) {
+    const PublishedSize*& most = largest[size.architecture];
+    if (most == nullptr || most->parameters < size.parameters) most = &size;
+  }
+  ASSERT_TRUE(PosixEnv().CreateFolders(Path("m")).ok());
+  for (const auto& [architecture, size] : largest) {
+    Spill("m/config.json", size->Config().dump());
+    const Ended ended = Temper({"plan", "--json", "--model", "m", "--threads", "1"});
+    ASSERT_EQ(ended.code, 0) << size->name << ": " << ended.err;
+    EXPECT_EQ(Json::parse(ended.out)["parameters"], size->parameters) << size->name;
+    EXPECT_LT(ended.processor.v, 1) << size->name;
+  }
 }
 
 }  // namespace

@@ -32,13 +32,16 @@ def asked(model_type):
 
 def keys(model_type):
     config = transformers.CONFIG_MAPPING[model_type]()
-    values = {k: v for k, v in config.to_dict().items() if not isinstance(v, dict) or k == "rope_parameters"}
+    kept = ("rope_parameters", "text_config", "vision_config")
+    values = {k: v for k, v in config.to_dict().items() if not isinstance(v, dict) or k in kept}
     for other, name in config.attribute_map.items():
         values[other] = values.get(name)
-    for name in asked(model_type):
+    nested = {name for name in values if name.endswith("_config")}
+    # The code of a multimodal class reads what its text model has, too.
+    for name in set() if nested else {n for n in asked(model_type) if not n.endswith("_config")}:
         values.setdefault(name, None)
-    for nested in config.sub_configs_defaults if hasattr(config, "sub_configs_defaults") else config.sub_configs:
-        values.pop(nested, None)
+    for name in nested:
+        del values[name]
     return {k: (sorted(set(v), key=str) if isinstance(v, list) else v) for k, v in sorted(values.items())}
 
 

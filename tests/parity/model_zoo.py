@@ -193,11 +193,15 @@ MODELS = {
 
 # Multimodal folders around the text models above, whose weights they share: (class, text model, settings).
 VISION = {
+    "gemma3": dict(image_token_index=5, boi_token_index=6, eoi_token_index=7, mm_tokens_per_image=4, vision_config=dict(
+        model_type="siglip_vision_model", hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=1,
+        image_size=4, patch_size=2)),
     "mistral3": dict(image_token_index=5, spatial_merge_size=1, vision_config=dict(
         model_type="pixtral", hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=1, head_dim=8,
         image_size=4, patch_size=2)),
 }
 MULTIMODAL = {
+    "gemma3_multimodal": ("gemma3", "gemma3"),
     "mistral3": ("mistral3", "ministral3"),
     "mistral3_tied": ("mistral3", "mistral_no_window"),
 }
