@@ -21,6 +21,10 @@ const std::map<std::string, std::set<std::string>> kHarmless = {
       "transformers_version"}},
     {"tokens: generation_config.json and the tokenizer say which are used",
      {"bos_token_id", "eos_token_id", "pad_token_id"}},
+    {"of heads for other tasks than causal language modelling",
+     {"GPT2LMHeadModel.hidden_dropout", "classifier_dropout", "is_decoder", "summary_activation",
+      "summary_first_dropout", "summary_last_dropout", "summary_proj_to_labels", "summary_type", "summary_use_proj"}},
+    {"scores and softmax are in f32 anyway", {"reorder_and_upcast_attn"}},
     {"what a call returns, keeps, or does at a time",
      {"chunk_size_feed_forward", "output_attentions", "output_hidden_states", "pretraining_tp", "return_dict",
       "use_cache"}},
@@ -31,6 +35,11 @@ const std::map<std::string, std::set<std::string>> kHarmless = {
       "vision_feature_layer"}},
     {"of rope_parameters: positions of images, which text does not have", {"mrope_section"}},
     {"what the class keeps and its model does not compute with", {"Gemma3ForCausalLM.attn_logit_softcapping"}},
+    {"of YaRN, which this class does not have: its files call longrope yarn",
+     {"Phi3ForCausalLM.beta_fast", "Phi3ForCausalLM.beta_slow", "Phi3ForCausalLM.mscale",
+      "Phi3ForCausalLM.mscale_all_dim", "Phi3ForCausalLM.truncate"}},
+    {"of the parts around the text model, which are not computed",
+     {"Gemma3ForConditionalGeneration.initializer_range"}},
     {"what the class puts in its place itself: sliding_window_pattern, or 6",
      {"Gemma3ForCausalLM._sliding_window_pattern"}},
 };
@@ -61,21 +70,38 @@ std::vector<Json> BasesOf(const std::string& family) {
                       {"head_dim", 16},
                       {"intermediate_size", 32},
                       {"ffn_dim", 32},
-                      {"max_position_embeddings", 8192}};
+                      {"max_position_embeddings", 8192},
+                      // GPT-2's names.
+                      {"n_embd", 64},
+                      {"n_layer", 4},
+                      {"n_head", 4},
+                      {"n_inner", 32},
+                      {"n_positions", 8192}};
   std::vector<Json> bases = {sizes};
   Json windows = sizes;
   windows.update({{"use_sliding_window", true}, {"sliding_window", 4}, {"max_window_layers", 1}});
   bases.push_back(windows);
   Json derived = sizes;  // what follows from other keys where these are missing
-  for (const char* key : {"head_dim", "num_key_value_heads"}) derived.erase(key);
+  for (const char* key : {"head_dim", "num_key_value_heads", "n_embd", "n_layer", "n_head", "n_positions"}) {
+    derived.erase(key);
+  }
   bases.push_back(derived);
-  const std::vector<double> some(8, 2.0);
+  // For each pair of a head that rotates: of whole heads, of half and of a quarter of each.
+  const std::vector<double> some(8, 2.0), half(4, 2.0), quarter(2, 2.0);
   for (const Json& rope : {YarnParameters(),
                            Json{{"rope_type", "llama3"},
                                 {"factor", 8.0},
                                 {"low_freq_factor", 1.0},
                                 {"high_freq_factor", 4.0},
                                 {"original_max_position_embeddings", 64}},
+                           Json{{"rope_type", "longrope"},
+                                {"short_factor", quarter},
+                                {"long_factor", quarter},
+                                {"original_max_position_embeddings", 6}},
+                           Json{{"rope_type", "longrope"},
+                                {"short_factor", half},
+                                {"long_factor", half},
+                                {"original_max_position_embeddings", 6}},
                            Json{{"rope_type", "longrope"},
                                 {"short_factor", some},
                                 {"long_factor", some},
@@ -118,8 +144,9 @@ std::vector<Json> OtherValues(const std::string& key, const Json& value) {
   if (key == "no_rope_layers") return {{0, 0, 1, 1}};
   if (key == "rope_parameters") return {{{"rope_theta", 123.0}}};
   if (key == "rope_type") return {"linear"};
-  if (key == "short_factor" || key == "long_factor") return {std::vector<double>(8, 3.0)};
-  if (value.is_boolean()) return {!value.get<bool>()};
+  if (key == "short_factor" || key == "long_factor")
+    return {std::vector<double>(8, 3.0), std::vector<double>(4, 3.0), std::vector<double>(2, 3.0)};
+  if (value.is_boolean()) return {true, false};
   if (value.is_string()) return {"gelu", "relu", "silu", "x"};
   if (value.is_number_float()) return {2 * value.get<double>() + 0.25, 0.5};
   return {1, 2, 8, 128, 0.5, true, false, "x"};
@@ -180,7 +207,11 @@ TEST(ConfigKeys, TheTablesKnowTheFamiliesOfToday) {
     for (const auto& [key, value] : keys.items()) all.insert({key, family + "." + key});
   }
   EXPECT_EQ(families, known) << "run tests/parity/make_config_keys.py";
-  for (const Json& key : Golden()["rope_parameters"]) all.insert(key.get<std::string>());
+  for (const Json& key : Golden()["rope_parameters"]) {
+    const auto name = key.get<std::string>();
+    all.insert(name);
+    for (const std::string& family : families) all.insert(family + "." + name);
+  }
   for (const auto& [reason, keys] : kHarmless) {
     for (const std::string& key : keys) EXPECT_TRUE(all.contains(key)) << key << " is no key of any class";
   }

@@ -501,7 +501,7 @@ TEST(ModelConfig, Cohere2TurnsWhereItHasWindows) {
   EXPECT_EQ(turns(**halves), 2);
   ExpectRefused(json, "sliding_window", nullptr, StatusCode::kUnsupported);
   ExpectRefused(json, "sliding_window_pattern", 0, StatusCode::kCorrupt);
-  ExpectRefused(json, "hidden_act", "gelu", StatusCode::kUnsupported);
+  ExpectRefused(json, "hidden_act", "relu", StatusCode::kUnsupported);
   ExpectForwardUsesDeclaredWeights(json);
 }
 

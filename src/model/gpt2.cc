@@ -10,7 +10,15 @@
 
 namespace temper {
 
-Result<std::unique_ptr<Model>> ReadGpt2(const Json& config, const std::string& where) {
+Result<std::unique_ptr<Model>> ReadGpt2(const Json& file, const std::string& where) {
+  // The class takes other families' names for its sizes, too.
+  Json config = file;
+  for (const auto& [usual, own] : {std::pair{"hidden_size", "n_embd"},
+                                   {"num_hidden_layers", "n_layer"},
+                                   {"num_attention_heads", "n_head"},
+                                   {"max_position_embeddings", "n_positions"}}) {
+    if (config.contains(usual) && !config.contains(own)) config[own] = config[usual];
+  }
   DecoderDefaults defaults{.keys = {.hidden = "n_embd",
                                     .ffn = "n_inner",
                                     .blocks = "n_layer",

@@ -1,6 +1,8 @@
 // GPT-NeoX 20B and Pythia (Black et al. 2022, Biderman et al. 2023; transformers, GPTNeoXForCausalLM): layer norms,
 // attention and MLP beside each other with a norm each, an MLP without gate, a quarter of each head turns; q, k and v
 // in one tensor, head by head.
+#include <fmt/core.h>
+
 #include <nlohmann/json.hpp>
 
 #include "model/decoder.h"
@@ -30,6 +32,12 @@ Result<std::unique_ptr<Model>> ReadGptNeoX(const Json& config, const std::string
                                                       .plain_heads = true,
                                                       .rope = {.partial = 0.25}},
                                                      where));
+  // The class rotates by this key alone and cuts heads by the sizes: files that differ are broken there, too.
+  TEMPER_ASSIGN_OR_RETURN(const int64_t head_dim, IntOr(config, "head_dim", s.head_dim, where));
+  if (head_dim != s.head_dim) {
+    return Unsupported(
+        fmt::format("{}: head_dim is {}, but hidden_size / num_attention_heads is {}", where, head_dim, s.head_dim));
+  }
   s.norm = DecoderSpec::Norm::kLayer;
   s.names = {.prefix = "gpt_neox.",
              .embedding = "embed_in",

@@ -24,8 +24,9 @@ class Overtaken : public testing::Test {
   void ExpectUntouched() {
     EXPECT_EQ(PosixEnv().List(out_).value(), files_) << "all of the other run's files and no lock file";
   }
-  static void ExpectRefused(const Status& status, const std::string& why) {
-    EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+  static void ExpectRefused(const Status& status, const std::string& why,
+                            StatusCode code = StatusCode::kInvalidArgument) {
+    EXPECT_EQ(status.code(), code);
     EXPECT_NE(status.message().find(why), std::string::npos) << status.message();
   }
 
@@ -76,7 +77,7 @@ TEST_F(Overtaken, AResumedRunIsRefusedIfTheFolderWasMissingBefore) {
     auto folder = OutputFolder::Claim(env_, config, "");
     ASSERT_TRUE(folder.ok()) << folder.status().message();
     EXPECT_FALSE(folder->resume_from().has_value());
-    ExpectRefused(folder->Prepare(Bytes{}), "another run wrote into");
+    ExpectRefused(folder->Prepare(Bytes{}), "another run wrote into", StatusCode::kInUse);
   }
   ExpectUntouched();
 }

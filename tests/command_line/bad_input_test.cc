@@ -185,8 +185,7 @@ TEST_F(BadInput, AnUnsupportedArchitectureListsTheSupported) {
   Edit("model/config.json", "LlamaForCausalLM", "MambaForCausalLM");
   const Ended ended = Temper(Train({"--model", "model"}));
   ExpectEnd(ended, 1,
-            {"model/config.json", "'MambaForCausalLM' is not supported", "supported are Glm4ForCausalLM, ",
-             ", LlamaForCausalLM, ", " and SmolLM3ForCausalLM"});
+            {"model/config.json", "'MambaForCausalLM' is not supported", "supported are ", ", LlamaForCausalLM, "});
   EXPECT_FALSE(Has("out"));
 }
 
@@ -277,9 +276,9 @@ TEST_F(BadInput, ATokenWithoutAnEmbeddingIsAnErrorIfUsed) {
             R"({"messages": [{"role": "user", "content": "Why?"}, {"role": "assistant", "content": "[PAD]"}]})"
             "\n");
   ExpectEnd(Temper(Train({"--model", "model", "--output_dir", "second"})), 1,
-            {"d.jsonl line 4: has the token 2048 ('[PAD]'), and the model has embeddings for 2048 only"});
+            {"d.jsonl line 4: has the token 2048 ('[PAD]'), but the model has embeddings for only 2048"});
   ExpectEnd(Temper({"generate", "--model", "model", "--prompt", "[PAD]"}), 2,
-            {"the prompt has the token 2048 ('[PAD]')", "embeddings for 2048 only"});
+            {"the prompt has the token 2048 ('[PAD]')", "embeddings for only 2048"});
 }
 
 TEST_F(BadInput, OverlongRowsAreCutAndCounted) {
@@ -327,7 +326,7 @@ TEST_F(BadInput, ADamagedCheckpointIsRefused) {
   Spill("out/checkpoint-4/state-00000-of-00001.safetensors", state);
   ExpectEnd(Temper({"inspect", "out/checkpoint-4"}), 1, {"state-00000-of-00001.safetensors", "checksum"});
   const std::string result = Slurp("out/adapter_model.safetensors");
-  ExpectEnd(Temper(Train({"--save_steps", "2", "--resume"})), 1, {"checksum", "Resume from another checkpoint"});
+  ExpectEnd(Temper(Train({"--save_steps", "2", "--resume"})), 1, {"checksum", "Use another checkpoint"});
   EXPECT_TRUE(Slurp("out/adapter_model.safetensors") == result) << "a refused run has lost the result";
   ExpectEnd(Temper(Train({"--save_steps", "2", "--resume=out/checkpoint-2"})), 0, {"from out/checkpoint-2"});
 }
