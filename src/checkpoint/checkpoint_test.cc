@@ -286,12 +286,12 @@ class SmallDisk final : public Env {
 
 TEST(Checkpoint, TooLittleSpaceIsSaidBeforeWriting) {
   const ScratchFolder out;
-  SmallDisk disk(MiB(10));
+  SmallDisk disk(MiB(1));
   CheckpointWriter writer(disk, {out.path(), {}});
   const SampleState state(1);
   const Status refused = writer.Start(state.Contents());
   EXPECT_EQ(refused.code(), StatusCode::kIo);
-  EXPECT_NE(refused.message().find("10.0"), std::string::npos) << refused.message();
+  EXPECT_NE(refused.message().find("only 1.00 MiB"), std::string::npos) << refused.message();
   EXPECT_EQ(disk.writes, 0);
   EXPECT_FALSE(writer.WaitUntilRead().ok()) << "errors are sticky";
   EXPECT_FALSE(writer.Finish().ok());
