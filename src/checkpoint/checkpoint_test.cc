@@ -291,7 +291,7 @@ TEST(Checkpoint, TooLittleSpaceIsSaidBeforeWriting) {
   const SampleState state(1);
   const Status refused = writer.Start(state.Contents());
   EXPECT_EQ(refused.code(), StatusCode::kIo);
-  EXPECT_NE(refused.message().find("1.0"), std::string::npos) << refused.message();
+  EXPECT_NE(refused.message().find("only 1.00 MiB"), std::string::npos) << refused.message();
   EXPECT_EQ(disk.writes, 0);
   EXPECT_FALSE(writer.WaitUntilRead().ok()) << "errors are sticky";
   EXPECT_FALSE(writer.Finish().ok());

@@ -23,7 +23,8 @@ TEST_F(ProcessSurroundings, ClosedStandardStreamsNeverBecomeTheFilesOfARun) {
   EXPECT_EQ(ended.code, 0);
   EXPECT_EQ(Losses(Path("out")), Losses(Path("usual")));
   const auto usual = BytesOf(Path("usual")), out = BytesOf(Path("out"));
-  for (const char* name : {"adapter_model.safetensors", "adapter_config.json", "checkpoint-4/manifest.json"}) {
+  for (const char* name :
+       {"adapter_model.safetensors", "adapter_config.json", "checkpoint-4/adapter_model.safetensors"}) {
     EXPECT_TRUE(usual.at(name) == out.at(name)) << name;
   }
   for (const char* name : {"run.yaml", "checkpoint-4/run.yaml"}) {  // these differ in the folder's name
@@ -31,6 +32,7 @@ TEST_F(ProcessSurroundings, ClosedStandardStreamsNeverBecomeTheFilesOfARun) {
               std::count(out.at(name).begin(), out.at(name).end(), '\n'))
         << out.at(name);
   }
+  EXPECT_EQ(Temper({"inspect", "out"}).code, 0);
   EXPECT_EQ(Slurp("out/.temper.lock"), "");
 }
 
