@@ -35,7 +35,7 @@ class Hub : public Workplace {
 TEST_F(Hub, ANameTrainsIsRecordedAndFoundAgain) {
   Spill("run.yaml",
         "model: org/tiny\ndata: org/rows/train.jsonl\neval_data: org/rows@main/eval/held.jsonl\n"
-        "output_dir: out\nmax_steps: 2\neval_steps: 2\nmax_seq_len: 64\nbatch_size: 2\nthreads: 1\n");
+        "output_dir: out\nmax_steps: 2\neval_steps: 2\nmax_seq_len: 64\nthreads: 1\n");
   ExpectEnd(Temper({"train", "run.yaml"}), 0, {"train.jsonl: "});
   // As PEFT writes it.
   const Json adapter = Json::parse(Slurp("out/adapter_config.json"));
@@ -64,7 +64,7 @@ TEST_F(Hub, ANameTrainsIsRecordedAndFoundAgain) {
 TEST_F(Hub, WhatTheCacheLacksIsExplained) {
   ExpectEnd(Temper({"plan", "--model", "org/none"}), 1, {"fetch it with `hf download org/none`"});
   ExpectEnd(Temper({"inspect", "org/none"}), 1, {"fetch it with `hf download org/none`"});
-  ExpectEnd(Temper({"eval", "--model", "org/tiny", "--data", "org/rows"}), 1,
+  ExpectEnd(Temper({"eval", "--model", "org/tiny", "--data", "org/rows"}), 2,
             {"--data org/rows: the data set has several files of rows: eval/held.jsonl, train.jsonl"});
   ASSERT_TRUE(PosixEnv().RemoveFile(Path("hub/models--org--tiny/snapshots/" + kCommit + "/model.safetensors")).ok());
   ExpectEnd(Temper({"plan", "--model", "org/tiny"}), 0, {});
