@@ -27,7 +27,7 @@ struct ModelChoice {
 
 class OpenedModel {
  public:
-  // Reads configurations only.
+  // Reads configurations and, where there are weights, their headers; of a tied head that is stored, too, its numbers.
   static Result<OpenedModel> Open(Env& env, const ModelChoice& choice);
 
   const Model& model() const { return *model_; }
