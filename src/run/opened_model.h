@@ -27,7 +27,8 @@ struct ModelChoice {
 
 class OpenedModel {
  public:
-  // Reads only configurations.
+  // Reads configurations, the headers of weights if there are any, and the numbers of a tied head that is stored as
+  // well.
   static Result<OpenedModel> Open(Env& env, const ModelChoice& choice);
 
   const Model& model() const { return *model_; }

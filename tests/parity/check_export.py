@@ -23,7 +23,10 @@ import transformers
 
 def load(path, adapter, arguments):
     dtype = {"f32": torch.float32, "bf16": torch.bfloat16}[arguments.dtype]
-    model, report = transformers.AutoModelForCausalLM.from_pretrained(
+    config = transformers.AutoConfig.from_pretrained(path)
+    multimodal = config.get_text_config() is not config
+    auto = transformers.AutoModelForImageTextToText if multimodal else transformers.AutoModelForCausalLM
+    model, report = auto.from_pretrained(
         path, dtype=dtype, attn_implementation="eager", output_loading_info=True)
     faults = {kind: list(names) for kind, names in report.items() if names}
     if faults:
