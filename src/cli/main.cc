@@ -1,8 +1,11 @@
+#include <algorithm>
 #include <string>
 #include <vector>
 
+#include "base/program_name.h"
 #include "cli/commands.h"
 
 int main(int argc, char** argv) {
-  return temper::RunCommandLine(std::vector<std::string>(argv + 1, argv + argc));
+  if (argc > 0) temper::SetProgramName(argv[0]);
+  return temper::RunCommandLine(std::vector<std::string>(argv + std::min(argc, 1), argv + argc));
 }
