@@ -47,7 +47,8 @@ std::string PrintQuantity(double number, std::string_view unit) {
   return fmt::format("{:.5g} {}", number, unit);
 }
 
-std::string Counted(int64_t n, std::string_view noun) {
+std::string Counted(int64_t n, std::string_view noun, std::string_view plural) {
+  if (n != 1 && !plural.empty()) return fmt::format("{} {}", n, plural);
   return fmt::format("{} {}{}", n, noun, n == 1 ? "" : "s");
 }
 

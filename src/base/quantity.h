@@ -16,7 +16,7 @@ Result<double> ParseQuantity(std::string_view text, std::string_view unit);
 // Text that ParseQuantity reads back to that number, to five digits: no measurement has more.
 std::string PrintQuantity(double number, std::string_view unit);
 
-// "1 row", "3 rows": for nouns with a plural in s.
-std::string Counted(int64_t n, std::string_view noun);
+// "1 row", "3 rows"; `plural`: if it is not the noun with an s.
+std::string Counted(int64_t n, std::string_view noun, std::string_view plural = "");
 
 }  // namespace temper

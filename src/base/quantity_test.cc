@@ -32,6 +32,8 @@ TEST(Counted, OneIsSingular) {
   EXPECT_EQ(Counted(0, "row"), "0 rows");
   EXPECT_EQ(Counted(1, "row"), "1 row");
   EXPECT_EQ(Counted(2, "bad row"), "2 bad rows");
+  EXPECT_EQ(Counted(1, "micro-batch", "micro-batches"), "1 micro-batch");
+  EXPECT_EQ(Counted(2, "micro-batch", "micro-batches"), "2 micro-batches");
 }
 
 }  // namespace

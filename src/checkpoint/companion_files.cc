@@ -49,6 +49,11 @@ bool IsCompanionFile(std::string_view name) {
   return std::find(kNames.begin(), kNames.end(), name) != kNames.end() || name.ends_with(".jinja");
 }
 
+bool IsTokenizerFile(std::string_view name) {
+  return IsCompanionFile(name) && name != kModelConfigFile && name != "generation_config.json" &&
+         name != "processor_config.json";
+}
+
 Result<std::vector<std::string>> CompanionFiles(Env& env, const std::string& model_folder) {
   if (!env.IsFile(JoinPath(model_folder, kModelConfigFile))) {
     return NotFound(fmt::format("{} has no {}: it is not a model folder", model_folder, kModelConfigFile));

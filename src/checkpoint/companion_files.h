@@ -13,6 +13,8 @@ namespace temper {
 inline constexpr char kModelConfigFile[] = "config.json";
 
 bool IsCompanionFile(std::string_view name);
+// Those of the tokenizer and the chat template, which also lie beside an adapter.
+bool IsTokenizerFile(std::string_view name);
 // Names of those that `model_folder` has, sorted; config.json among them. kNotFound if that is missing.
 Result<std::vector<std::string>> CompanionFiles(Env& env, const std::string& model_folder);
 

@@ -3,11 +3,14 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <functional>
+#include <iterator>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <vector>
 
+#include "base/quantity.h"
 #include "checkpoint/adapter.h"
 #include "checkpoint/checkpoint_folder.h"
 #include "checkpoint/checkpoint_reader.h"
@@ -66,9 +69,21 @@ class Inspector {
       : env_(env), options_(options), print_(print) {}
 
   Status Run(const std::string& path) {
+    const Status found = Find(path);
+    if (options_.json && (found.ok() || !items_.empty())) {
+      OrderedJson whole = {{"path", path}, {"valid", found.ok()}, {"items", items_}};
+      if (!found.ok()) whole["error"] = found.message();
+      print_(whole.dump(2, ' ', true, OrderedJson::error_handler_t::replace));
+    }
+    return found;
+  }
+
+ private:
+  Status Find(const std::string& path) {
     if (env_.IsFile(path)) {
       TEMPER_ASSIGN_OR_RETURN(const ModelWeights file, ModelWeights::Open(env_, path, WeightsKind::kModel));
       Print("{}: safetensors file", path);
+      Add({{"kind", "safetensors"}, {"path", path}});
       PrintWeights(file);
       return OkStatus();
     }
@@ -83,7 +98,17 @@ class Inspector {
       TEMPER_RETURN_IF_ERROR(VerifyWeights(env_, path));
       Print("  the weights have the checksums of {}", kChecksumsFile);
     }
-    for (const CheckpointEntry& c : checkpoints) TEMPER_RETURN_IF_ERROR(Checkpoint(c.path));
+    // On a screen the newest, a line each; all are checked.
+    constexpr size_t kShown = 8;
+    const bool brief = !Full();
+    if (brief && checkpoints.size() > kShown) {
+      Print("{} checkpoints; the last {}:", checkpoints.size(), kShown);
+    }
+    for (size_t i = 0; i < checkpoints.size(); ++i) {
+      silent_ = brief && i + kShown < checkpoints.size();
+      TEMPER_RETURN_IF_ERROR(Checkpoint(checkpoints[i].path, brief));
+    }
+    silent_ = false;
     if (adapter || model || !checkpoints.empty()) return OkStatus();
     return NotFound(
         fmt::format("{} holds nothing that Temper knows: looked for {} (a model), {} (an adapter), {} (a "
@@ -91,14 +116,18 @@ class Inspector {
                     path, kModelConfigFile, kAdapterConfigFile, kManifestFile));
   }
 
- private:
+  bool Full() const { return options_.all || options_.list_tensors || options_.json; }
+
   template <class... Args>
   void Print(fmt::format_string<Args...> format, Args&&... args) {
-    print_(fmt::format(format, std::forward<Args>(args)...));
+    if (!options_.json && !silent_) print_(fmt::format(format, std::forward<Args>(args)...));
   }
 
+  // One more model, adapter, checkpoint or file, for JSON.
+  void Add(OrderedJson item) { items_.push_back(std::move(item)); }
+
   // All rows, or one line for tensors whose names differ in numbers only; then totals by type.
-  void PrintTensors(const std::vector<Row>& rows) {
+  void PrintTensors(const std::vector<Row>& rows, bool totals_only = false) {
     struct Group {
       int64_t count = 0;
       Bytes bytes;
@@ -110,7 +139,10 @@ class Inspector {
     int64_t elements = 0;
     Bytes bytes{};
     for (const Row& r : rows) {
-      if (options_.list_tensors) {
+      if (options_.json) {
+        items_.back()["tensors"].push_back({{"name", r.name}, {"type", r.type}, {"bytes", r.bytes.v}});
+        for (const std::string& slice : r.slices) items_.back()["tensors"].back()["slices"].push_back(slice);
+      } else if (options_.list_tensors) {
         Print("  {}  {}  {}", Shown(r.name), r.type, ToString(r.bytes));
         for (const std::string& slice : r.slices) Print("    {}", slice);
       }
@@ -123,8 +155,21 @@ class Inspector {
       elements += r.elements;
       bytes += r.bytes;
     }
-    if (!options_.list_tensors) {
+    if (!options_.list_tensors && !totals_only) {
+      // On a screen the largest.
+      constexpr size_t kShown = 12;
+      std::multiset<int64_t, std::greater<>> sizes;
+      for (const auto& [pattern, g] : groups) sizes.insert(g.bytes.v);
+      const bool cut = !Full() && sizes.size() > kShown;
+      const int64_t least = cut ? *std::next(sizes.begin(), kShown - 1) : 0;
+      size_t left_out = 0;
+      Bytes left_out_bytes{};
       for (const auto& [pattern, g] : groups) {
+        if (g.bytes.v < least) {
+          ++left_out;
+          left_out_bytes += g.bytes;
+          continue;
+        }
         const std::string type = g.types.size() == 1 ? *g.types.begin() : fmt::format("{} shapes", g.types.size());
         if (g.count == 1) {
           Print("  {}  {}  {}", Shown(g.first), type, ToString(g.bytes));
@@ -132,11 +177,20 @@ class Inspector {
           Print("  {}  {} x {}  {}", Shown(pattern), g.count, type, ToString(g.bytes));
         }
       }
+      if (left_out > 0) {
+        Print("  {}, {}: --all lists them", Counted(static_cast<int64_t>(left_out), "smaller kind"),
+              ToString(left_out_bytes));
+      }
     }
     std::string dtypes;
     for (const auto& [dtype, g] : by_dtype)
       dtypes += fmt::format("{}{} {}", dtypes.empty() ? "" : ", ", g.count, dtype);
-    Print("  {} tensors ({}), {} elements, {}", rows.size(), dtypes, elements, ToString(bytes));
+    Print("  {} ({}), {} elements, {}", Counted(static_cast<int64_t>(rows.size()), "tensor"), dtypes, elements,
+          ToString(bytes));
+    if (options_.json) {
+      items_.back()["elements"] = elements;
+      items_.back()["bytes"] = bytes.v;
+    }
   }
 
   Status Weights(const std::string& path, WeightsKind kind) {
@@ -163,6 +217,7 @@ class Inspector {
       if (it->front().is_string()) architecture = Shown(it->front().get<std::string>());
     }
     Print("{}: model, {}", path, architecture);
+    Add({{"kind", "model"}, {"path", path}, {"architecture", architecture}});
     return Weights(path, WeightsKind::kModel);
   }
 
@@ -203,12 +258,14 @@ class Inspector {
     TEMPER_ASSIGN_OR_RETURN(const LoraConfig config, ReadLoraConfig(env_, JoinPath(path, kAdapterConfigFile)));
     Print("{}: LoRA adapter, r {}, alpha {}{}, base {}", path, config.r, config.alpha,
           config.use_rslora ? ", rank-stabilised" : "", Shown(config.base_model));
+    Add({{"kind", "adapter"}, {"path", path}, {"r", config.r}, {"alpha", config.alpha}, {"base", config.base_model}});
     TEMPER_ASSIGN_OR_RETURN(const ModelWeights weights, ModelWeights::Open(env_, path, WeightsKind::kAdapter));
     TEMPER_RETURN_IF_ERROR(CheckPairs(weights, config));
     return Weights(path, WeightsKind::kAdapter);
   }
 
-  Status Checkpoint(const std::string& path) {
+  // `brief`: in a few lines.
+  Status Checkpoint(const std::string& path, bool brief = false) {
     TEMPER_ASSIGN_OR_RETURN(const CheckpointReader reader, CheckpointReader::Open(env_, path));
     const Manifest& m = reader.manifest();
     Print("{}: {} checkpoint at step {} of {}, optimizer {}", path, ToString(m.kind), m.state.step, m.state.total_steps,
@@ -216,7 +273,18 @@ class Inspector {
     Print("  epoch {}, next row {}, {} tokens, seed {}{}", m.state.sampler.epoch, m.state.sampler.next_row,
           m.state.tokens, m.state.sampler.seed,
           m.state.eval_loss ? fmt::format(", eval_loss {}", *m.state.eval_loss) : "");
-    Print("  program {}, environment {}", Shown(m.identity.program_hash), m.identity.environment.dump(-1, ' ', true));
+    Add({{"kind", "checkpoint"},
+         {"path", path},
+         {"of", ToString(m.kind)},
+         {"step", m.state.step},
+         {"total_steps", m.state.total_steps},
+         {"tokens", m.state.tokens},
+         {"optimizer", m.optimizer},
+         {"program", m.identity.program_hash},
+         {"environment", m.identity.environment}});
+    if (m.state.eval_loss) items_.back()["eval_loss"] = *m.state.eval_loss;
+    if (!brief)
+      Print("  program {}, environment {}", Shown(m.identity.program_hash), m.identity.environment.dump(-1, ' ', true));
     std::vector<Row> rows;
     size_t sliced = 0, most = 1;
     for (const Manifest::Tensor& t : m.tensors) {
@@ -224,20 +292,26 @@ class Inspector {
       sliced += t.slices.size() > 1;
       most = std::max(most, t.slices.size());
     }
-    PrintTensors(rows);
-    if (sliced > 0) {
+    PrintTensors(rows, brief);
+    if (sliced > 0 && !brief) {
       Print("  {} of {} tensors are stored in slices, from up to {} ranks{}", sliced, rows.size(), most,
             options_.list_tensors ? "" : "; --tensors lists them");
     }
-    if (m.kind == CheckpointKind::kLora) TEMPER_RETURN_IF_ERROR(Adapter(path));
+    const bool silent = std::exchange(silent_, silent_ || brief);
+    const Status adapter = m.kind == CheckpointKind::kLora ? Adapter(path) : OkStatus();
+    silent_ = silent;
+    TEMPER_RETURN_IF_ERROR(adapter);
     for (const std::string& name : reader.Names()) TEMPER_RETURN_IF_ERROR(reader.VerifyTensor(name));
-    Print("  {} files and {} tensors have the checksums of the manifest", m.files.size(), m.tensors.size());
+    Print("  {} and {} have the checksums of the manifest", Counted(static_cast<int64_t>(m.files.size()), "file"),
+          Counted(static_cast<int64_t>(m.tensors.size()), "tensor"));
     return OkStatus();
   }
 
   Env& env_;
   const InspectOptions& options_;
   const std::function<void(std::string_view)>& print_;
+  bool silent_ = false;
+  OrderedJson items_ = OrderedJson::array();
 };
 
 }  // namespace

@@ -10,8 +10,11 @@
 
 namespace temper {
 
+// Without any of these the output fits a screen: the largest tensors, and of an output folder a line per checkpoint.
 struct InspectOptions {
-  bool list_tensors = false;  // every tensor, not a summary
+  bool all = false;           // all tensors, those whose names differ in numbers as one; checkpoints in full
+  bool list_tensors = false;  // the same, with every tensor
+  bool json = false;          // one JSON object instead of lines, with every tensor
 };
 
 // Prints line by line (without "\n"); prints what it found before it returns an error. OK only if all is valid: for

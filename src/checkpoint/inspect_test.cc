@@ -1,6 +1,10 @@
 #include "checkpoint/inspect.h"
 
+#include <fmt/core.h>
 #include <gtest/gtest.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
 
 #include "checkpoint/adapter.h"
 #include "checkpoint/checkpoint_folder.h"
@@ -14,10 +18,9 @@ struct Outcome {
   Status status;
   std::string text;
 };
-Outcome Look(const std::string& path, bool list = false) {
+Outcome Look(const std::string& path, const InspectOptions& options = {}) {
   Outcome o;
-  o.status =
-      Inspect(PosixEnv(), path, {.list_tensors = list}, [&](std::string_view line) { o.text.append(line) += '\n'; });
+  o.status = Inspect(PosixEnv(), path, options, [&](std::string_view line) { o.text.append(line) += '\n'; });
   return o;
 }
 bool Contains(const std::string& text, const std::string& part) {
@@ -53,8 +56,43 @@ TEST(Inspect, ShowsACheckpointAndItsAdapter) {
   EXPECT_TRUE(Contains(o.text, "lora checkpoint at step 5 of 9")) << o.text;
   EXPECT_TRUE(Contains(o.text, "model.layers.*.q_proj.lora_A.weight  2 x f32[2, 3]")) << o.text;
   EXPECT_TRUE(Contains(o.text, "2 adapted modules")) << o.text;
-  EXPECT_TRUE(Contains(Look(folder, true).text, "model.layers.1.q_proj.lora_B.weight  f32[4, 2]"));
+  EXPECT_TRUE(Contains(Look(folder, {.list_tensors = true}).text, "model.layers.1.q_proj.lora_B.weight  f32[4, 2]"));
   EXPECT_TRUE(Look(out.path()).status.ok());
+}
+
+TEST(Inspect, FitsAScreenUnlessAskedForAll) {
+  const ScratchFolder out;
+  std::vector<TensorDeclaration> tensors;
+  for (int i = 0; i < 40; ++i) tensors.push_back({fmt::format("kind{:02}", i), {DType::kF32, {0}}});
+  // Of 40 kinds the largest are shown; empty ones are as large as each other, so the sizes differ here.
+  for (int i = 0; i < 40; ++i) tensors[static_cast<size_t>(i)].type.shape = {i};
+  const std::string path = out.path() + "/x.safetensors";
+  auto writer = Must(SafetensorsWriter::Create(PosixEnv(), path, tensors));
+  const std::vector<float> zeros(40);
+  for (const StoredTensor& t : writer.order()) {
+    ASSERT_TRUE(writer.Append(t.name, std::as_bytes(std::span(zeros)).first(static_cast<size_t>(t.bytes().v))).ok());
+  }
+  ASSERT_TRUE(writer.Finish().ok());
+  const Outcome brief = Look(path);
+  EXPECT_LE(std::count(brief.text.begin(), brief.text.end(), '\n'), 24) << brief.text;
+  EXPECT_TRUE(Contains(brief.text, "kind39")) << brief.text;
+  EXPECT_TRUE(Contains(brief.text, "28 smaller kinds, ")) << brief.text;
+  EXPECT_TRUE(Contains(Look(path, {.all = true}).text, "kind00"));
+}
+
+TEST(Inspect, JsonHasEveryTensor) {
+  const ScratchFolder out;
+  SaveAdapterCheckpoint(out.path());
+  const Outcome o = Look(out.path(), {.json = true});
+  ASSERT_TRUE(o.status.ok()) << o.status.message();
+  const Json report = Json::parse(o.text);
+  EXPECT_EQ(report["valid"], true);
+  ASSERT_EQ(report["items"].size(), 2u) << o.text;
+  EXPECT_EQ(report["items"][0]["kind"], "checkpoint");
+  EXPECT_EQ(report["items"][0]["step"], 5);
+  EXPECT_EQ(report["items"][0]["tensors"].size(), 6u);
+  EXPECT_EQ(report["items"][1]["kind"], "adapter");
+  EXPECT_EQ(report["items"][1]["tensors"].size(), 4u);
 }
 
 TEST(Inspect, FindsADamagedTensor) {
@@ -90,7 +128,7 @@ TEST(Inspect, NamesOnTheTerminalAreHarmless) {
   const Outcome o = Look(out.path() + "/x.safetensors");
   EXPECT_TRUE(o.status.ok()) << o.status.message();
   EXPECT_FALSE(Contains(o.text, "\x1b"));
-  EXPECT_TRUE(Contains(o.text, "1 tensors"));
+  EXPECT_TRUE(Contains(o.text, "1 tensor ("));
 }
 
 TEST(Inspect, SaysWhatItCannotUse) {

@@ -1,15 +1,16 @@
 // temper chat: a conversation at the terminal. Prompts go to stderr, the model's answers to stdout.
 #include <fmt/core.h>
-#include <unistd.h>
 
-#include <cstdio>
-#include <iostream>
+#include <algorithm>
+#include <cctype>
 #include <nlohmann/json.hpp>
 
 #include "base/log.h"
+#include "cli/chat_terminal.h"
 #include "cli/command_options.h"
 #include "cli/commands.h"
 #include "config/run_options.h"
+#include "format/quoted.h"
 #include "run/chat_context.h"
 #include "run/decoding.h"
 #include "run/machine.h"
@@ -18,80 +19,175 @@ namespace temper {
 namespace {
 
 constexpr char kUsage[] =
-    "usage: temper chat --model FOLDER [--system TEXT] [--option value ...]\n\n"
-    "Talks to a model. One line is one message; an empty line or Ctrl-D ends, /new forgets the conversation.\n";
+    "usage: temper chat MODEL [--system TEXT] [--option value ...]\n\n"
+    "Talks to a model. One line is one message. Ctrl-C stops an answer, Ctrl-D leaves; /help lists commands.\n";
+
+constexpr char kHelp[] =
+    "  /new          forget the conversation\n"
+    "  /system TEXT  replace the system message; without TEXT: remove it\n"
+    "  /help         show this list\n"
+    "  /quit         leave, as Ctrl-D does\n"
+    "  Ctrl-C        stop the answer\n"
+    "A message that begins with a slash: write a space before it.";
 
 constexpr int64_t kContext = 4096;  // tokens of conversation kept, if the model has so many positions
 
-// Tokens of the whole conversation up to the model's next answer.
-Result<std::vector<int32_t>> EncodeConversation(const DecodingModel& model, const OrderedJson& messages,
-                                                const ChatOptions& chat) {
-  TEMPER_ASSIGN_OR_RETURN(const std::string text,
-                          model.chat_template->Render(messages, nullptr, /*add_generation_prompt=*/true, chat));
-  return model.tokenizer->Encode(text, {.add_special = false});
+struct ChatSettings {
+  ModelOptions model;
+  SamplingOptions sampling;
+  std::string system;
+  JsonObject kwargs;
+
+  std::vector<OptionGroup> Groups() {
+    std::vector<OptionGroup> groups = model.Groups();
+    groups.push_back(
+        {"Conversation",
+         {{.name = "system", .target = &system, .help = "system message before the conversation", .value_hint = "TEXT"},
+          ChatTemplateKwargs(kwargs)}});
+    groups.push_back(sampling.Group());
+    return groups;
+  }
+};
+
+OrderedJson Message(const char* role, const std::string& content) {
+  return {{"role", role}, {"content", content}};
+}
+
+// The messages so far. Templates may rewrite earlier turns, so the model is fed the whole conversation for each answer.
+class Conversation {
+ public:
+  Conversation(DecodingModel& model, const ChatOptions& template_options, const SamplingOptions& sampling,
+               std::string system)
+      : model_(model), template_options_(template_options), sampling_(sampling), system_(std::move(system)) {}
+
+  void Forget() { turns_ = OrderedJson::array(); }
+  void SetSystem(std::string text) { system_ = std::move(text); }
+
+  // Adds `text` and streams the answer, until `stopped` returns true. Without an answer the message is dropped again.
+  Status Answer(const std::string& text, const std::function<bool()>& stopped) {
+    const OrderedJson before = turns_;
+    turns_.push_back(Message("user", text));
+    const auto answered = TryAnswer(stopped);
+    if (!answered.ok() || !*answered) turns_ = before;
+    return answered.status();
+  }
+
+ private:
+  // Tokens of the whole conversation up to the model's next answer.
+  Result<std::vector<int32_t>> Encode() const {
+    OrderedJson messages = OrderedJson::array();
+    if (!system_.empty()) messages.push_back(Message("system", system_));
+    messages.insert(messages.end(), turns_.begin(), turns_.end());
+    TEMPER_ASSIGN_OR_RETURN(
+        const std::string text,
+        model_.chat_template->Render(messages, nullptr, /*add_generation_prompt=*/true, template_options_));
+    return model_.tokenizer->Encode(text, {.add_special = false});
+  }
+
+  // False: there is no answer.
+  Result<bool> TryAnswer(const std::function<bool()>& stopped) {
+    const int64_t context = model_.session->context();
+    const auto too_long = [&](const std::vector<int32_t>& tokens) {
+      return static_cast<int64_t>(tokens.size()) >= context;
+    };
+    TEMPER_ASSIGN_OR_RETURN(std::vector<int32_t> ids, Encode());
+    if (too_long(ids) && turns_.size() > 1) {
+      LogWarning(fmt::format(
+          "the conversation has reached the {} tokens of the context: earlier messages are forgotten", context));
+      turns_ = OrderedJson::array({turns_.back()});
+      TEMPER_ASSIGN_OR_RETURN(ids, Encode());
+    }
+    if (too_long(ids)) {
+      LogWarning(
+          fmt::format("this message has {} tokens, too many for the context of {}: shorten it", ids.size(), context));
+      return false;
+    }
+    model_.session->Reset();
+    TEMPER_ASSIGN_OR_RETURN(const std::vector<int32_t> answer, StreamAnswer(model_, ids, sampling_, stopped));
+    if (answer.empty() && stopped()) return false;
+    turns_.push_back(Message("assistant", model_.tokenizer->Decode(answer)));
+    return true;
+  }
+
+  DecodingModel& model_;
+  const ChatOptions template_options_;
+  const SamplingOptions& sampling_;
+  std::string system_;
+  OrderedJson turns_ = OrderedJson::array();
+};
+
+// The command of a line: a slash and letters, then the end or a space. "/etc/hosts is what?" is a message.
+struct TypedCommand {
+  std::string name, text;
+
+  static std::optional<TypedCommand> Of(const std::string& line) {
+    if (!line.starts_with('/')) return std::nullopt;
+    const std::string name = line.substr(1, line.find(' ') - 1);
+    const bool letters =
+        !name.empty() && std::all_of(name.begin(), name.end(), [](unsigned char c) { return std::isalpha(c); });
+    if (!letters) return std::nullopt;
+    const size_t text = line.find_first_not_of(' ', 1 + name.size());
+    return TypedCommand{name, text == line.npos ? "" : line.substr(text)};
+  }
+};
+
+// False: leave.
+bool Obey(const TypedCommand& command, Conversation& conversation) {
+  if (command.name == "quit" || command.name == "exit" || command.name == "bye") return false;
+  if (command.name == "new") {
+    conversation.Forget();
+  } else if (command.name == "system") {
+    conversation.SetSystem(command.text);
+  } else if (command.name == "help") {
+    LogInfo(kHelp);
+  } else {
+    LogWarning(fmt::format("there is no command {}; /help lists them", Quoted("/" + command.name)));
+  }
+  return true;
+}
+
+Result<int> Chat(const Arguments& arguments) {
+  ChatSettings settings;
+  TEMPER_ASSIGN_OR_RETURN(const auto line, ReadCommandOptions(arguments, settings.Groups(), kChatCommand));
+  if (!line) return 0;
+  TEMPER_RETURN_IF_ERROR(RequireModel(settings.model.choice.model, kChatCommand));
+  TEMPER_ASSIGN_OR_RETURN(const ChatContext context, ChatContext::Create(Today(), settings.kwargs));
+  TEMPER_ASSIGN_OR_RETURN(DecodingModel model, OpenForDecoding(settings.model));
+  if (!model.chat_template) {
+    return InvalidArgument(model.opened.folder() + " has no chat template; temper generate continues raw text");
+  }
+  TEMPER_RETURN_IF_ERROR(StartSession(model, settings.model, kContext));
+
+  ChatTerminal terminal;
+  if (terminal.interactive()) {
+    LogInfo(fmt::format("{} ({}), {} on {}\n/help, /new, /system TEXT, /quit; Ctrl-C stops an answer, Ctrl-D leaves",
+                        settings.model.choice.model, model.opened.model().facts().architecture,
+                        ToString(settings.model.ResolvedDType(model.choice)), model.choice.name));
+  }
+  Conversation conversation(model, context.options(), settings.sampling, settings.system);
+  while (const auto typed = terminal.ReadLine()) {
+    if (typed->empty()) continue;
+    if (const auto command = TypedCommand::Of(*typed)) {
+      if (!Obey(*command, conversation)) break;
+      continue;
+    }
+    const Status answered = conversation.Answer(*typed, [&] { return terminal.Interrupted(); });
+    if (answered.ok()) continue;
+    // A script must see that it failed; a person may write another message.
+    if (!terminal.interactive()) return answered;
+    LogError(answered.message());
+  }
+  return 0;
 }
 
 }  // namespace
 
-Result<int> ChatCommand(const Arguments& arguments) {
-  ModelOptions options;
-  SamplingOptions sampling;
-  std::string system;
-  JsonObject kwargs;
-  std::vector<OptionGroup> groups = options.Groups();
-  groups.push_back(
-      {"Conversation",
-       {{.name = "system", .target = &system, .help = "system message before the conversation", .value_hint = "TEXT"},
-        ChatTemplateKwargs(kwargs)}});
-  groups.push_back(sampling.Group());
-  TEMPER_ASSIGN_OR_RETURN(const bool go, ReadCommandOptions(arguments, std::move(groups), kUsage));
-  if (!go) return 0;
-  TEMPER_RETURN_IF_ERROR(RequireOption(options.choice.model, "model"));
-  TEMPER_ASSIGN_OR_RETURN(const ChatContext context, ChatContext::Create(Today(), kwargs));
-  TEMPER_ASSIGN_OR_RETURN(DecodingModel model, OpenForDecoding(options));
-  if (!model.chat_template) {
-    return InvalidArgument(model.opened.folder() + " has no chat template; temper generate continues raw text");
-  }
-  TEMPER_RETURN_IF_ERROR(StartSession(model, options, kContext));
-
-  const bool prompt = isatty(STDIN_FILENO) != 0;
-  const OrderedJson start =
-      system.empty() ? OrderedJson::array() : OrderedJson{{{"role", "system"}, {"content", system}}};
-  OrderedJson messages = start;
-  std::string line;
-  while (true) {
-    if (prompt) std::fputs("you> ", stderr);
-    if (!std::getline(std::cin, line) || line.empty()) break;
-    if (line == "/new") {
-      messages = start;
-      continue;
-    }
-    const OrderedJson message = {{"role", "user"}, {"content", line}};
-    const auto too_long = [&](const std::vector<int32_t>& tokens) {
-      return static_cast<int64_t>(tokens.size()) >= model.session->context();
-    };
-    messages.push_back(message);
-    TEMPER_ASSIGN_OR_RETURN(std::vector<int32_t> ids, EncodeConversation(model, messages, context.options()));
-    if (too_long(ids)) {
-      LogWarning(
-          fmt::format("the conversation has reached the {} tokens of the context: earlier messages are "
-                      "forgotten",
-                      model.session->context()));
-      messages = start;
-      messages.push_back(message);
-      TEMPER_ASSIGN_OR_RETURN(ids, EncodeConversation(model, messages, context.options()));
-    }
-    if (too_long(ids)) {
-      LogWarning(fmt::format("this message has {} tokens, too many for the context of {}: shorten it", ids.size(),
-                             model.session->context()));
-      messages = start;
-      continue;
-    }
-    model.session->Reset();  // templates may rewrite earlier turns, so the whole conversation is fed again
-    TEMPER_ASSIGN_OR_RETURN(const std::vector<int32_t> answer, StreamAnswer(model, ids, sampling));
-    messages.push_back({{"role", "assistant"}, {"content", model.tokenizer->Decode(answer)}});
-  }
-  return 0;
-}
+const Command kChatCommand = {.name = "chat",
+                              .summary = "talk to a model",
+                              .usage = kUsage,
+                              .first_word = FirstWord::kModel,
+                              .words = "",
+                              .run = Chat,
+                              .read_options = ReadOptionsOf<ChatSettings>};
 
 }  // namespace temper

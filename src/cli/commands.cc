@@ -14,39 +14,24 @@
 namespace temper {
 namespace {
 
-struct Command {
-  const char* name;
-  const char* summary;
-  Result<int> (*run)(const Arguments&);
-  bool writes_files = false;  // its result is files, and what it prints only tells of them
-};
-
-constexpr Command kCommands[] = {
-    {"train", "fine-tune a model (LoRA or full)", TrainCommand, true},
-    {"plan", "memory and speed of a run, before it runs", PlanCommand},
-    {"generate", "continue a prompt", GenerateCommand},
-    {"chat", "talk to a model", ChatCommand},
-    {"eval", "loss and perplexity on a data file", EvalCommand},
-    {"data", "preview: show a data file as the model is trained on it", DataCommand},
-    {"export", "write a Hugging Face model folder, with the adapter merged", ExportCommand, true},
-    {"inspect", "check and list a safetensors file, model, adapter or checkpoint", InspectCommand},
-    {"doctor", "show this machine's processors, memory and speed", DoctorCommand},
-    {"version", "version and libraries", VersionCommand},
+constexpr const Command* kCommands[] = {
+    &kTrainCommand,  &kPlanCommand,    &kGenerateCommand, &kChatCommand,    &kEvalCommand,       &kDataCommand,
+    &kExportCommand, &kInspectCommand, &kDoctorCommand,   &kVersionCommand, &kCompletionCommand, &kManCommand,
 };
 
 std::string Usage() {
   std::string text =
       "temper fine-tunes large language models on the hardware you have.\n\nusage: temper COMMAND [--option value "
       "...]\n\n";
-  for (const Command& c : kCommands) text += fmt::format("  {:<10} {}\n", c.name, c.summary);
+  for (const Command* c : kCommands) text += fmt::format("  {:<10} {}\n", c->name, c->summary);
   return text + "\n`temper COMMAND --help` lists the options of a command.\n";
 }
 
 // "; did you mean 'train'?", or a hint at --help.
 std::string CommandAdvice(const std::string& name) {
-  for (const Command& c : kCommands) {
-    if (name.size() <= 16 && EditDistance(name, c.name) <= 1 + name.size() / 5) {
-      return fmt::format("; did you mean '{}'?", c.name);
+  for (const Command* c : kCommands) {
+    if (name.size() <= 16 && EditDistance(name, c->name) <= 1 + name.size() / 5) {
+      return fmt::format("; did you mean '{}'?", c->name);
     }
   }
   return "; see temper --help";
@@ -65,10 +50,10 @@ int Dispatch(Arguments arguments) {
     return arguments.empty() ? 2 : 0;
   }
   const std::string name = arguments[0] == "--version" ? "version" : arguments[0];
-  for (const Command& command : kCommands) {
-    if (name != command.name) continue;
-    command.writes_files ? GoOnWithoutReaders() : EndWithReaderOfStdout();
-    const Result<int> code = command.run(Arguments(arguments.begin() + 1, arguments.end()));
+  for (const Command* command : kCommands) {
+    if (name != command->name) continue;
+    command->writes_files ? GoOnWithoutReaders() : EndWithReaderOfStdout();
+    const Result<int> code = command->run(Arguments(arguments.begin() + 1, arguments.end()));
     if (code.ok()) return *code;
     // Without a message: another rank of this run reports it.
     if (!code.status().message().empty()) LogError(code.status().message());
@@ -79,6 +64,10 @@ int Dispatch(Arguments arguments) {
 }
 
 }  // namespace
+
+std::span<const Command* const> Commands() {
+  return kCommands;
+}
 
 int RunCommandLine(const Arguments& arguments) {
   const int code = Dispatch(arguments);

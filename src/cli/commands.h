@@ -6,10 +6,13 @@
 // and 130 by SIGINT, in both cases after saving a checkpoint to resume from.
 #pragma once
 
+#include <functional>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "base/status.h"
+#include "config/option_set.h"
 
 namespace temper {
 
@@ -19,18 +22,34 @@ inline constexpr int kExitInUse = 69;          // EX_UNAVAILABLE of sysexits.h
 inline constexpr int kExitStoppedByTerm = 75;  // EX_TEMPFAIL of sysexits.h: run the same command again
 inline constexpr int kExitStoppedByInt = 130;  // 128 + SIGINT
 
-int RunCommandLine(const Arguments& arguments);
+// What a command's first word is, where it takes one without dashes.
+enum class FirstWord { kNone, kYamlFile, kModel, kOneOf };
 
-// Each returns the exit code, or an error that becomes 1 (2 for kInvalidArgument, 69 for kInUse).
-Result<int> TrainCommand(const Arguments& arguments);
-Result<int> PlanCommand(const Arguments& arguments);
-Result<int> GenerateCommand(const Arguments& arguments);
-Result<int> ChatCommand(const Arguments& arguments);
-Result<int> EvalCommand(const Arguments& arguments);
-Result<int> DataCommand(const Arguments& arguments);
-Result<int> ExportCommand(const Arguments& arguments);
-Result<int> InspectCommand(const Arguments& arguments);
-Result<int> DoctorCommand(const Arguments& arguments);
-Result<int> VersionCommand(const Arguments& arguments);
+using OptionsReader = std::function<void(const OptionSet&)>;
+
+// One command as data. Its file defines it; help, completion scripts and the man page are made from it.
+struct Command {
+  const char* name;
+  const char* summary;  // one line
+  const char* usage;    // "usage: temper NAME ...", an empty line, and what the command does
+  FirstWord first_word;
+  const char* words;  // kOneOf: the possible first words, separated by spaces
+  // Returns the exit code, or an error that becomes 1 (2 for kInvalidArgument).
+  Result<int> (*run)(const Arguments& arguments);
+  // Calls its argument with the command's options at their defaults.
+  void (*read_options)(const OptionsReader& read);
+  // Its result is files; what it prints only reports on them. So it goes on when nobody reads stdout or stderr any
+  // more.
+  bool writes_files = false;
+};
+
+extern const Command kTrainCommand, kPlanCommand, kGenerateCommand, kChatCommand, kEvalCommand, kDataCommand,
+    kExportCommand, kInspectCommand, kDoctorCommand, kVersionCommand, kCompletionCommand, kManCommand;
+
+// All commands, in the order of the help.
+std::span<const Command* const> Commands();
+
+// Runs the command that `arguments` name; returns the exit code.
+int RunCommandLine(const Arguments& arguments);
 
 }  // namespace temper

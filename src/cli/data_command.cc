@@ -21,55 +21,57 @@ namespace temper {
 namespace {
 
 constexpr char kUsage[] =
-    "usage: temper data preview --model FOLDER --data FILE [--option value ...]\n\n"
+    "usage: temper data preview MODEL --data FILE [--option value ...]\n\n"
     "Shows samples as the model is trained on them: text that counts toward the loss is highlighted, the rest is "
     "dim.\n";
 
-}  // namespace
-
-Result<int> DataCommand(const Arguments& arguments) {
-  if (arguments.empty() || (arguments[0] != "preview" && arguments[0] != "--help" && arguments[0] != "-h")) {
-    return InvalidArgument("temper data has one subcommand: temper data preview --model FOLDER --data FILE");
-  }
-  ModelChoice choice{.needs_weights = false};
+struct PreviewSettings {
+  ModelChoice choice;
   std::string data_file;
   int64_t seed = 42;
   std::optional<int64_t> samples, max_seq_len;
   bool train_on_prompt = false, skip_bad_rows = false, packed = false, json = false;
   JsonObject kwargs;
+
+  std::vector<OptionGroup> Groups() {
+    return {
+        {"Preview",
+         {{.name = "model", .target = &choice.model, .help = "model whose tokenizer and chat template are used"},
+          {.name = "data",
+           .target = &data_file,
+           .help = "file, or name of a data set in the Hugging Face cache, to show"},
+          {.name = "samples",
+           .target = &samples,
+           .help = "number of samples (or packed rows) to show",
+           .range = {.at_least = 1},
+           .default_text = "2; with json: all"},
+          {.name = "packed", .target = &packed, .help = "show packed rows of max_seq_len tokens instead of samples"},
+          {.name = "json",
+           .target = &json,
+           .help = "print a line of JSON per sample: ids, labels (-100: masked), and the supervised text"},
+          ChatTemplateKwargs(kwargs),
+          {.name = "max_seq_len",
+           .target = &max_seq_len,
+           .help = "tokens of a row",
+           .range = {.at_least = 2},
+           .default_text = "2048, or the model's if that is less"},
+          {.name = "seed", .target = &seed, .help = "of the packing"},
+          {.name = "train_on_prompt", .target = &train_on_prompt, .help = "prompts count toward the loss, too"},
+          {.name = "skip_bad_rows", .target = &skip_bad_rows, .help = "skip and count bad rows instead of stopping"}}}};
+  }
+};
+
+Result<int> Preview(const Arguments& arguments) {
+  if (arguments.empty() || (arguments[0] != "preview" && arguments[0] != "--help" && arguments[0] != "-h")) {
+    return InvalidArgument("temper data has one subcommand: temper data preview MODEL --data FILE");
+  }
+  PreviewSettings settings;
   const Arguments rest(arguments.begin() + (arguments[0] == "preview"), arguments.end());
-  TEMPER_ASSIGN_OR_RETURN(
-      const bool go,
-      ReadCommandOptions(
-          rest,
-          {{"Preview",
-            {{.name = "model", .target = &choice.model, .help = "model whose tokenizer and chat template are used"},
-             {.name = "data",
-              .target = &data_file,
-              .help = "file, or name of a data set in the Hugging Face cache, to show"},
-             {.name = "samples",
-              .target = &samples,
-              .help = "number of samples (or packed rows) to show",
-              .range = {.at_least = 1},
-              .default_text = "2; with json: all"},
-             {.name = "packed", .target = &packed, .help = "show packed rows of max_seq_len tokens instead of samples"},
-             {.name = "json",
-              .target = &json,
-              .help = "print a line of JSON per sample: ids, labels (-100: masked), and the supervised text"},
-             ChatTemplateKwargs(kwargs),
-             {.name = "max_seq_len",
-              .target = &max_seq_len,
-              .help = "tokens of a row",
-              .range = {.at_least = 2},
-              .default_text = "2048, or the model's if that is less"},
-             {.name = "seed", .target = &seed, .help = "of the packing"},
-             {.name = "train_on_prompt", .target = &train_on_prompt, .help = "prompts count toward the loss, too"},
-             {.name = "skip_bad_rows",
-              .target = &skip_bad_rows,
-              .help = "skip and count bad rows instead of stopping"}}}},
-          kUsage));
-  if (!go) return 0;
-  TEMPER_RETURN_IF_ERROR(RequireOption(choice.model, "model"));
+  TEMPER_ASSIGN_OR_RETURN(const auto line, ReadCommandOptions(rest, settings.Groups(), kDataCommand));
+  if (!line) return 0;
+  const auto& [choice, data_file, seed, samples, max_seq_len, train_on_prompt, skip_bad_rows, packed, json, kwargs] =
+      settings;
+  TEMPER_RETURN_IF_ERROR(RequireModel(choice.model, kDataCommand));
   TEMPER_RETURN_IF_ERROR(RequireOption(data_file, "data"));
   if (packed && json) return InvalidArgument("--json prints samples, not packed rows: leave out --packed");
   TEMPER_ASSIGN_OR_RETURN(const OpenedModel model, OpenedModel::Open(PosixEnv(), choice));
@@ -82,7 +84,7 @@ Result<int> DataCommand(const Arguments& arguments) {
                                                            .template_date = Today(),
                                                            .chat_template_kwargs = kwargs,
                                                            .threads = AvailableProcessors()}));
-  DescribeData(data.dataset);
+  DescribeData(data.dataset, row, model.model().facts().max_positions);
   const TokenStore& store = data.dataset.store;
   const PreviewOptions style{.colour = isatty(STDOUT_FILENO) != 0 && std::getenv("NO_COLOR") == nullptr};
   if (json) {
@@ -107,5 +109,15 @@ Result<int> DataCommand(const Arguments& arguments) {
   }
   return 0;
 }
+
+}  // namespace
+
+const Command kDataCommand = {.name = "data",
+                              .summary = "preview: show a data file as the model is trained on it",
+                              .usage = kUsage,
+                              .first_word = FirstWord::kModel,
+                              .words = "preview",
+                              .run = Preview,
+                              .read_options = ReadOptionsOf<PreviewSettings>};
 
 }  // namespace temper

@@ -22,34 +22,41 @@ namespace temper {
 namespace {
 
 constexpr char kUsage[] =
-    "usage: temper eval --model FOLDER --data FILE [--option value ...]\n\n"
+    "usage: temper eval MODEL --data FILE [--option value ...]\n\n"
     "Prints {\"eval_loss\", \"perplexity\", \"tokens\", \"samples\"} on stdout.\n";
 
-}  // namespace
-
-Result<int> EvalCommand(const Arguments& arguments) {
-  ModelOptions options;
-  std::string data_file;
+struct EvalSettings {
+  ModelOptions model;
+  std::string data;
   std::optional<int64_t> max_seq_len;
   bool train_on_prompt = false, skip_bad_rows = false;
   JsonObject kwargs;
-  std::vector<OptionGroup> groups = options.Groups();
-  groups.push_back(
-      {"Data",
-       {{.name = "data",
-         .target = &data_file,
-         .help = "file, or name of a data set in the Hugging Face cache, to measure on"},
-        {.name = "max_seq_len",
-         .target = &max_seq_len,
-         .help = "tokens of a row; longer samples are cut",
-         .range = {.at_least = 2},
-         .default_text = "2048, or the model's if that is less"},
-        ChatTemplateKwargs(kwargs),
-        {.name = "train_on_prompt", .target = &train_on_prompt, .help = "prompts count toward the loss, too"},
-        {.name = "skip_bad_rows", .target = &skip_bad_rows, .help = "skip and count bad rows instead of stopping"}}});
-  TEMPER_ASSIGN_OR_RETURN(const bool go, ReadCommandOptions(arguments, std::move(groups), kUsage));
-  if (!go) return 0;
-  TEMPER_RETURN_IF_ERROR(RequireOption(options.choice.model, "model"));
+
+  std::vector<OptionGroup> Groups() {
+    std::vector<OptionGroup> groups = model.Groups();
+    groups.push_back(
+        {"Data",
+         {{.name = "data",
+           .target = &data,
+           .help = "file, or name of a data set in the Hugging Face cache, to measure on"},
+          {.name = "max_seq_len",
+           .target = &max_seq_len,
+           .help = "tokens of a row; longer samples are cut",
+           .range = {.at_least = 2},
+           .default_text = "2048, or the model's if that is less"},
+          ChatTemplateKwargs(kwargs),
+          {.name = "train_on_prompt", .target = &train_on_prompt, .help = "prompts count toward the loss, too"},
+          {.name = "skip_bad_rows", .target = &skip_bad_rows, .help = "skip and count bad rows instead of stopping"}}});
+    return groups;
+  }
+};
+
+Result<int> Eval(const Arguments& arguments) {
+  EvalSettings settings;
+  TEMPER_ASSIGN_OR_RETURN(const auto line, ReadCommandOptions(arguments, settings.Groups(), kEvalCommand));
+  if (!line) return 0;
+  const auto& [options, data_file, max_seq_len, train_on_prompt, skip_bad_rows, kwargs] = settings;
+  TEMPER_RETURN_IF_ERROR(RequireModel(options.choice.model, kEvalCommand));
   TEMPER_RETURN_IF_ERROR(RequireOption(data_file, "data"));
   TEMPER_ASSIGN_OR_RETURN(const ProcessorChoice choice, ChooseProcessor(options.device));
   TEMPER_ASSIGN_OR_RETURN(OpenedModel model, OpenedModel::Open(PosixEnv(), options.choice));
@@ -71,7 +78,7 @@ Result<int> EvalCommand(const Arguments& arguments) {
                                                            .template_date = Today(),
                                                            .chat_template_kwargs = kwargs,
                                                            .threads = threads}));
-  DescribeData(data.dataset);
+  DescribeData(data.dataset, row, facts.max_positions);
 
   Graph forward = model.model().Forward(
       {.dtype = options.ResolvedDType(choice), .tokens = row, .row = row, .weighted = data.dataset.store.weighted()});
@@ -110,5 +117,15 @@ Result<int> EvalCommand(const Arguments& arguments) {
       stdout);
   return 0;
 }
+
+}  // namespace
+
+const Command kEvalCommand = {.name = "eval",
+                              .summary = "loss and perplexity on a data file",
+                              .usage = kUsage,
+                              .first_word = FirstWord::kModel,
+                              .words = "",
+                              .run = Eval,
+                              .read_options = ReadOptionsOf<EvalSettings>};
 
 }  // namespace temper

@@ -12,26 +12,33 @@ namespace temper {
 namespace {
 
 constexpr char kUsage[] =
-    "usage: temper export --model FOLDER --output_dir FOLDER [--option value ...]\n\n"
+    "usage: temper export MODEL --output_dir FOLDER [--option value ...]\n\n"
     "Writes a Hugging Face folder that transformers loads; an adapter is merged into its base.\n";
 enum class ExportType { kStored, kBf16, kF16, kF32 };
 
-}  // namespace
-
-Result<int> ExportCommand(const Arguments& arguments) {
+struct ExportSettings {
   ModelChoice choice;
   std::string output_dir;
   ExportType type = ExportType::kStored;
   bool overwrite = false;
-  OptionGroup options{"Export", OptionsOf(choice, "adapter to merge into the model")};
-  options.options.push_back({.name = "output_dir", .target = &output_dir, .help = "folder to write"});
-  options.options.push_back({.name = "dtype",
-                             .target = ChoiceOf(type, {"stored", "bf16", "f16", "f32"}),
-                             .help = "type of the written weights; stored: the base model's"});
-  options.options.push_back({.name = "overwrite", .target = &overwrite, .help = "replace the folder's contents"});
-  TEMPER_ASSIGN_OR_RETURN(const bool go, ReadCommandOptions(arguments, {std::move(options)}, kUsage));
-  if (!go) return 0;
-  TEMPER_RETURN_IF_ERROR(RequireOption(choice.model, "model"));
+
+  std::vector<OptionGroup> Groups() {
+    OptionGroup options{"Export", OptionsOf(choice, "adapter to merge into the model")};
+    options.options.push_back({.name = "output_dir", .target = &output_dir, .help = "folder to write"});
+    options.options.push_back({.name = "dtype",
+                               .target = ChoiceOf(type, {"stored", "bf16", "f16", "f32"}),
+                               .help = "type of the written weights; stored: the base model's"});
+    options.options.push_back({.name = "overwrite", .target = &overwrite, .help = "replace the folder's contents"});
+    return {std::move(options)};
+  }
+};
+
+Result<int> Export(const Arguments& arguments) {
+  ExportSettings settings;
+  TEMPER_ASSIGN_OR_RETURN(const auto line, ReadCommandOptions(arguments, settings.Groups(), kExportCommand));
+  if (!line) return 0;
+  const auto& [choice, output_dir, type, overwrite] = settings;
+  TEMPER_RETURN_IF_ERROR(RequireModel(choice.model, kExportCommand));
   TEMPER_RETURN_IF_ERROR(RequireOption(output_dir, "output_dir"));
   TEMPER_ASSIGN_OR_RETURN(const OpenedModel model, OpenedModel::Open(PosixEnv(), choice));
   TEMPER_ASSIGN_OR_RETURN(ExportSpec spec, model.ExportPlan());
@@ -47,5 +54,16 @@ Result<int> ExportCommand(const Arguments& arguments) {
                       ToString(report.bytes), report.merged));
   return 0;
 }
+
+}  // namespace
+
+const Command kExportCommand = {.name = "export",
+                                .summary = "write a Hugging Face model folder, with the adapter merged",
+                                .usage = kUsage,
+                                .first_word = FirstWord::kModel,
+                                .words = "",
+                                .run = Export,
+                                .read_options = ReadOptionsOf<ExportSettings>,
+                                .writes_files = true};
 
 }  // namespace temper

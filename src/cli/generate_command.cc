@@ -15,8 +15,28 @@ namespace temper {
 namespace {
 
 constexpr char kUsage[] =
-    "usage: temper generate --model FOLDER --prompt TEXT [--option value ...]\n\n"
+    "usage: temper generate MODEL --prompt TEXT [--option value ...]\n\n"
     "Continues the text; with --chat, answers it as a user's message. Prints the continuation on stdout.\n";
+
+struct GenerateSettings {
+  ModelOptions model;
+  SamplingOptions sampling;
+  std::string prompt;
+  bool chat = false;
+  JsonObject kwargs;
+
+  std::vector<OptionGroup> Groups() {
+    std::vector<OptionGroup> groups = model.Groups();
+    groups.push_back({"Prompt",
+                      {{.name = "prompt", .target = &prompt, .help = "text to continue", .value_hint = "TEXT"},
+                       {.name = "chat",
+                        .target = &chat,
+                        .help = "answer the prompt as a message, through the model's chat template"},
+                       ChatTemplateKwargs(kwargs)}});
+    groups.push_back(sampling.Group());
+    return groups;
+  }
+};
 
 // The prompt's tokens: as text, or as a conversation of one message.
 Result<std::vector<int32_t>> EncodePrompt(const DecodingModel& model, const std::string& prompt, bool chat,
@@ -31,24 +51,17 @@ Result<std::vector<int32_t>> EncodePrompt(const DecodingModel& model, const std:
   return model.tokenizer->Encode(text, {.add_special = false});
 }
 
-}  // namespace
-
-Result<int> GenerateCommand(const Arguments& arguments) {
-  ModelOptions options;
-  SamplingOptions sampling;
-  std::string prompt;
-  bool chat = false;
-  JsonObject kwargs;
-  std::vector<OptionGroup> groups = options.Groups();
-  groups.push_back(
-      {"Prompt",
-       {{.name = "prompt", .target = &prompt, .help = "text to continue", .value_hint = "TEXT"},
-        {.name = "chat", .target = &chat, .help = "answer the prompt as a message, through the model's chat template"},
-        ChatTemplateKwargs(kwargs)}});
-  groups.push_back(sampling.Group());
-  TEMPER_ASSIGN_OR_RETURN(const bool go, ReadCommandOptions(arguments, std::move(groups), kUsage));
-  if (!go) return 0;
-  TEMPER_RETURN_IF_ERROR(RequireOption(options.choice.model, "model"));
+Result<int> Generate(const Arguments& arguments) {
+  GenerateSettings settings;
+  TEMPER_ASSIGN_OR_RETURN(const auto line, ReadCommandOptions(arguments, settings.Groups(), kGenerateCommand));
+  if (!line) return 0;
+  const auto& [options, sampling, prompt, chat, kwargs] = settings;
+  TEMPER_RETURN_IF_ERROR(RequireModel(options.choice.model, kGenerateCommand));
+  if (!line->Sets("prompt")) {
+    return InvalidArgument(
+        "there is no prompt: add --prompt TEXT (--prompt '' begins a text from nothing); temper chat asks for "
+        "messages");
+  }
   TEMPER_ASSIGN_OR_RETURN(const ChatContext context, ChatContext::Create(Today(), kwargs));
   TEMPER_ASSIGN_OR_RETURN(DecodingModel model, OpenForDecoding(options));
   TEMPER_ASSIGN_OR_RETURN(const std::vector<int32_t> ids, EncodePrompt(model, prompt, chat, context.options()));
@@ -65,5 +78,15 @@ Result<int> GenerateCommand(const Arguments& arguments) {
   TEMPER_RETURN_IF_ERROR(StreamAnswer(model, ids, sampling).status());
   return 0;
 }
+
+}  // namespace
+
+const Command kGenerateCommand = {.name = "generate",
+                                  .summary = "continue a prompt",
+                                  .usage = kUsage,
+                                  .first_word = FirstWord::kModel,
+                                  .words = "",
+                                  .run = Generate,
+                                  .read_options = ReadOptionsOf<GenerateSettings>};
 
 }  // namespace temper

@@ -7,6 +7,7 @@
 
 #include "base/log.h"
 #include "checkpoint/companion_files.h"
+#include "cli/command_options.h"
 #include "cli/commands.h"
 #include "format/lora_config.h"
 #include "run/opened_model.h"
@@ -15,10 +16,24 @@ namespace temper {
 namespace {
 
 constexpr char kUsage[] =
-    "usage: temper inspect PATH|NAME [--tensors]\n\n"
+    "usage: temper inspect MODEL [--all] [--tensors] [--json]\n\n"
     "Checks and lists a safetensors file, model folder, adapter, checkpoint or output folder. Exits 0 only if all is "
-    "valid. NAME: of a model in the Hugging Face cache.\n\n"
-    "  --tensors    list every tensor, not a summary\n";
+    "valid. MODEL may be a name in the Hugging Face cache.\n";
+
+struct InspectSettings {
+  std::string path;
+  InspectOptions options;
+
+  std::vector<OptionGroup> Groups() {
+    return {{"Inspect",
+             {{.name = "model", .target = &path, .help = "what to inspect: a file or a folder"},
+              {.name = "all",
+               .target = &options.all,
+               .help = "list all kinds of tensors and each checkpoint in full, not what fits a screen"},
+              {.name = "tensors", .target = &options.list_tensors, .help = "list every tensor"},
+              {.name = "json", .target = &options.json, .help = "print one JSON object, with every tensor"}}}};
+  }
+};
 
 // Checks that the folder's tokenizer and chat template, if any,
 // are not corrupt. One that Temper does not support may be valid.
@@ -45,26 +60,13 @@ Status CheckModel(Env& env, const std::string& path) {
   return CheckTexts(*model);
 }
 
-}  // namespace
-
-Result<int> InspectCommand(const Arguments& arguments) {
-  InspectOptions options;
-  std::string path;
-  for (const std::string& a : arguments) {
-    if (a == "--help" || a == "-h") {
-      std::fputs(kUsage, stdout);
-      return 0;
-    }
-    if (a == "--tensors") {
-      options.list_tensors = true;
-    } else if (!a.starts_with("-") && path.empty()) {
-      path = a;
-    } else {
-      return InvalidArgument(fmt::format("unknown argument '{}'; usage: temper inspect PATH [--tensors]", a));
-    }
-  }
-  if (path.empty()) return InvalidArgument("usage: temper inspect PATH [--tensors]");
-  TEMPER_ASSIGN_OR_RETURN(path, FindModelPath(PosixEnv(), path));
+Result<int> InspectPath(const Arguments& arguments) {
+  InspectSettings settings;
+  TEMPER_ASSIGN_OR_RETURN(const auto line, ReadCommandOptions(arguments, settings.Groups(), kInspectCommand));
+  if (!line) return 0;
+  const InspectOptions& options = settings.options;
+  TEMPER_RETURN_IF_ERROR(RequireModel(settings.path, kInspectCommand));
+  TEMPER_ASSIGN_OR_RETURN(const std::string path, FindModelPath(PosixEnv(), settings.path));
   TEMPER_RETURN_IF_ERROR(Inspect(PosixEnv(), path, options, [](std::string_view line) {
     std::fwrite(line.data(), 1, line.size(), stdout);
     std::fputc('\n', stdout);
@@ -72,5 +74,15 @@ Result<int> InspectCommand(const Arguments& arguments) {
   TEMPER_RETURN_IF_ERROR(CheckModel(PosixEnv(), path));
   return 0;
 }
+
+}  // namespace
+
+const Command kInspectCommand = {.name = "inspect",
+                                 .summary = "check and list a safetensors file, model, adapter or checkpoint",
+                                 .usage = kUsage,
+                                 .first_word = FirstWord::kModel,
+                                 .words = "",
+                                 .run = InspectPath,
+                                 .read_options = ReadOptionsOf<InspectSettings>};
 
 }  // namespace temper

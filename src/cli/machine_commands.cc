@@ -5,6 +5,7 @@
 
 #include "base/log.h"
 #include "base/machine_memory.h"
+#include "base/program_name.h"
 #include "base/team.h"
 #include "cli/command_options.h"
 #include "cli/commands.h"
@@ -21,19 +22,18 @@ std::string Libraries() {
   return fmt::format("fmt {}.{}.{}", FMT_VERSION / 10000, FMT_VERSION / 100 % 100, FMT_VERSION % 100);
 }
 
-}  // namespace
+struct NoSettings {
+  static std::vector<OptionGroup> Groups() { return {}; }
+};
 
-Result<int> VersionCommand(const Arguments& arguments) {
-  TEMPER_ASSIGN_OR_RETURN(const bool go,
-                          ReadCommandOptions(arguments, {}, "usage: temper version\n\nVersion and libraries.\n"));
-  if (!go) return 0;
+Result<int> Version(const Arguments& arguments) {
+  TEMPER_ASSIGN_OR_RETURN(const auto line, ReadCommandOptions(arguments, {}, kVersionCommand));
+  if (!line) return 0;
   std::fputs(
       fmt::format("temper {} ({}, g++ {})\n{}\n", TEMPER_VERSION, InstructionSet(), __VERSION__, Libraries()).c_str(),
       stdout);
   return 0;
 }
-
-namespace {
 
 // Measures this machine as a cluster and saves the result for `--cluster this`.
 Result<int> Calibrate() {
@@ -53,28 +53,29 @@ Result<int> Calibrate() {
     }
     text += '\n';
   }
-  text += fmt::format("disk        reads {:.2f} GB/s, writes {:.2f} GB/s\nsaved in    {}: temper plan --cluster this\n",
-                      cluster.disk_read * 1e-9, cluster.disk_write * 1e-9, path);
+  text += fmt::format("disk        reads {:.2f} GB/s, writes {:.2f} GB/s\nsaved in    {}: {} plan --cluster this\n",
+                      cluster.disk_read * 1e-9, cluster.disk_write * 1e-9, path, ProgramName());
   std::fputs(text.c_str(), stdout);
   return 0;
 }
 
-}  // namespace
-
-Result<int> DoctorCommand(const Arguments& arguments) {
+struct DoctorSettings {
   bool calibrate = false;
-  std::vector<OptionGroup> groups = {
-      {"Measurements",
-       {{.name = "calibrate",
-         .target = &calibrate,
-         .help = "measure products, attention, norms, collectives and the disk (some seconds, on an idle machine) and "
-                 "save the result for `temper plan --cluster this`"}}}};
-  TEMPER_ASSIGN_OR_RETURN(const bool go,
-                          ReadCommandOptions(arguments, std::move(groups),
-                                             "usage: temper doctor [--calibrate]\n\nShows this machine's processors, "
-                                             "memory and speed, measured in about a second.\n"));
-  if (!go) return 0;
-  if (calibrate) return Calibrate();
+
+  std::vector<OptionGroup> Groups() {
+    return {{"Measurements",
+             {{.name = "calibrate",
+               .target = &calibrate,
+               .help = "measure products, attention, norms, collectives and the disk (some seconds, on an idle "
+                       "machine) and save the result for `temper plan --cluster this`"}}}};
+  }
+};
+
+Result<int> Doctor(const Arguments& arguments) {
+  DoctorSettings settings;
+  TEMPER_ASSIGN_OR_RETURN(const auto line, ReadCommandOptions(arguments, settings.Groups(), kDoctorCommand));
+  if (!line) return 0;
+  if (settings.calibrate) return Calibrate();
   const int threads = AvailableProcessors();
   std::string text = fmt::format("cores       {}\ninstructions {}\nmemory      {} available\nlibraries   {}\n", threads,
                                  InstructionSet(), FindAvailableMemory().ToString(), Libraries());
@@ -89,5 +90,25 @@ Result<int> DoctorCommand(const Arguments& arguments) {
   std::fputs(text.c_str(), stdout);
   return 0;
 }
+
+}  // namespace
+
+const Command kVersionCommand = {.name = "version",
+                                 .summary = "version and libraries",
+                                 .usage = "usage: temper version\n\nVersion and libraries.\n",
+                                 .first_word = FirstWord::kNone,
+                                 .words = "",
+                                 .run = Version,
+                                 .read_options = ReadOptionsOf<NoSettings>};
+
+const Command kDoctorCommand = {.name = "doctor",
+                                .summary = "show this machine's processors, memory and speed",
+                                .usage =
+                                    "usage: temper doctor [--calibrate]\n\nShows this machine's processors, "
+                                    "memory and speed, measured in about a second.\n",
+                                .first_word = FirstWord::kNone,
+                                .words = "",
+                                .run = Doctor,
+                                .read_options = ReadOptionsOf<DoctorSettings>};
 
 }  // namespace temper

@@ -1,12 +1,15 @@
+#include <algorithm>
 #include <string>
 #include <vector>
 
 #include "base/process_limits.h"
+#include "base/program_name.h"
 #include "base/standard_streams.h"
 #include "cli/commands.h"
 
 int main(int argc, char** argv) {
   temper::OpenMissingStreams();
   temper::ReportReachedLimits();
-  return temper::RunCommandLine(std::vector<std::string>(argv + 1, argv + argc));
+  if (argc > 0) temper::SetProgramName(argv[0]);
+  return temper::RunCommandLine(std::vector<std::string>(argv + std::min(argc, 1), argv + argc));
 }

@@ -15,11 +15,13 @@
 #include "base/log.h"
 #include "base/machine_memory.h"
 #include "checkpoint/companion_files.h"
+#include "cli/command_options.h"
 #include "cli/commands.h"
 #include "cli/train_setup.h"
 #include "compile/mesh/verify_agreement.h"
 #include "compile/pipeline/balance.h"
 #include "config/mesh_options.h"
+#include "config/run_options.h"
 #include "data/packing.h"
 #include "format/quoted.h"
 #include "plan/compiled_run.h"
@@ -41,10 +43,11 @@ namespace temper {
 namespace {
 
 constexpr char kUsage[] =
-    "usage: temper plan [RUN.yaml] --model FOLDER [--option value ...]\n\n"
+    "usage: temper plan [RUN.yaml] --model FOLDER|NAME [--option value ...]\n\n"
     "Compiles the training step that `temper train` with the same options would run, and prints its memory by class\n"
     "at its peak, its arithmetic and its segments. With --cluster also its speed there, what limits it, and\n"
-    "what would make it fit. Needs only config.json.\n";
+    "what would make it fit. Needs only config.json, and not even that for well-known models: --model "
+    "llama-3.1-405b.\n";
 
 // The memory that a rank would have on this machine for its arenas;
 // 0 if they are on a GPU, or if not all ranks are known to run here.
@@ -58,6 +61,10 @@ Bytes AvailableFor(const CompiledRun& run, const RunConfig& c) {
 Result<RowFill> FillOf(const TrainSetup& setup) {
   const RunConfig& config = setup.run.config;
   if (config.data.data.empty()) return InvalidArgument("read_data: the run names no data: add --data FILE");
+  if (setup.model.folder().empty()) {
+    return InvalidArgument(fmt::format("read_data: a tokenizer is needed: give --model the folder of {}, not its name",
+                                       config.model.model));
+  }
   TEMPER_ASSIGN_OR_RETURN(const RunData data, LoadRunData(PosixEnv(), setup.model, TrainingData(config)));
   std::vector<int32_t> all(static_cast<size_t>(data.dataset.store.size()));
   std::iota(all.begin(), all.end(), 0);
@@ -234,9 +241,18 @@ Status CheckOptions(const PlanOptions& o) {
   return OkStatus();
 }
 
-}  // namespace
+struct PlanSettings {
+  RunConfig run;
+  PlanOptions options;
 
-Result<int> PlanCommand(const Arguments& arguments) {
+  std::vector<OptionGroup> Groups() {
+    std::vector<OptionGroup> groups = RunOptionGroups(run);
+    groups.push_back(options.Group());
+    return groups;
+  }
+};
+
+Result<int> Plan(const Arguments& arguments) {
   PlanOptions options;
   std::optional<Cluster> cluster;
   const FactsOf facts_of = [&](const RunConfig& config) -> Result<RunFacts> {
@@ -311,5 +327,15 @@ Result<int> PlanCommand(const Arguments& arguments) {
   std::fputs((options.json ? PlanJson(train, facts, on) : PlanText(train, facts, on)).c_str(), stdout);
   return 0;
 }
+
+}  // namespace
+
+const Command kPlanCommand = {.name = "plan",
+                              .summary = "memory and speed of a run, before it runs",
+                              .usage = kUsage,
+                              .first_word = FirstWord::kYamlFile,
+                              .words = "",
+                              .run = Plan,
+                              .read_options = ReadOptionsOf<PlanSettings>};
 
 }  // namespace temper

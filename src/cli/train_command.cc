@@ -9,6 +9,7 @@
 #include "base/quantity.h"
 #include "checkpoint/companion_files.h"
 #include "checkpoint/training_state.h"
+#include "cli/command_options.h"
 #include "cli/commands.h"
 #include "cli/train_setup.h"
 #include "config/run_options.h"
@@ -44,6 +45,7 @@ struct Run {
   std::optional<RunData> eval_data;
   DataSplit split;
   RunEngine engine;
+  std::string hosts;  // Ranks::Hosts
 
   const RunConfig& config() const { return setup.run.config; }
   PackingOptions Packing() const {
@@ -67,13 +69,16 @@ Status LoadData(Run& run) {
   const RunConfig& c = run.config();
   const Ranks& ranks = run.setup.ranks;
   DataRequest request = TrainingData(c);
+  const auto describe = [&](const Dataset& dataset) {
+    DescribeData(dataset, *c.data.max_seq_len, run.setup.model.model().facts().max_positions);
+  };
   TEMPER_ASSIGN_OR_RETURN(run.data, LoadRunData(PosixEnv(), run.setup.model, request, ranks));
-  if (ranks.first()) DescribeData(run.data.dataset);
+  if (ranks.first()) describe(run.data.dataset);
   if (!c.data.eval_data.empty()) {
     request.files = {c.data.eval_data};
     request.option = "eval_data";
     TEMPER_ASSIGN_OR_RETURN(run.eval_data, LoadRunData(PosixEnv(), run.setup.model, request, ranks));
-    if (ranks.first()) DescribeData(run.eval_data->dataset);
+    if (ranks.first()) describe(run.eval_data->dataset);
   }
   const bool weighted = run.data.dataset.store.weighted() || (run.eval_data && run.eval_data->dataset.store.weighted());
   if (weighted && !c.data.weighted) {
@@ -176,8 +181,8 @@ void Announce(const Run& run) {
   const std::string tokenizer = FilesForTransformers(PosixEnv(), run.setup.model.folder()).why;
   if (!tokenizer.empty()) LogInfo("tokenizer   " + tokenizer);
   if (!run.setup.ranks.alone()) {
-    LogInfo(fmt::format("mesh        {}: {} ranks, {} with their own rows", run.compiled.mesh.mesh.ToString(),
-                        run.setup.ranks.size(), run.compiled.data_ranks()));
+    LogInfo(fmt::format("mesh        {}: {}; {} with rows of {} own", run.compiled.mesh.mesh.ToString(), run.hosts,
+                        run.compiled.data_ranks(), run.compiled.data_ranks() == 1 ? "its" : "their"));
     if (!run.compiled.mesh_note.empty()) LogInfo("mesh        " + run.compiled.mesh_note);
     for (const Decision& d : run.compiled.decisions) {
       LogInfo(fmt::format("decision    {}: {}, not {}: {}", d.what, d.chosen, d.rejected, d.reason));
@@ -186,10 +191,10 @@ void Announce(const Run& run) {
   if (const auto& pipeline = run.compiled.pipeline) {
     LogInfo("pipeline    " + pipeline->ToString());
     if (pipeline->micro_batches < pipeline->stages) {
-      LogWarning(
-          fmt::format("a step has {} micro-batches for {} stages: most stages are idle most of the time; raise "
-                      "gradient_accumulation_steps to {} or more",
-                      pipeline->micro_batches, pipeline->stages, 4 * pipeline->stages));
+      LogWarning(fmt::format(
+          "a step has {} for {} stages: most stages are idle most of the time; raise "
+          "gradient_accumulation_steps to {} or more",
+          Counted(pipeline->micro_batches, "micro-batch", "micro-batches"), pipeline->stages, 4 * pipeline->stages));
     }
   }
   if (!run.compiled.memory.text.empty()) {
@@ -202,6 +207,12 @@ void Announce(const Run& run) {
     LogInfo(fmt::format("settings    {} {}: {}", name, ValueAsYaml(*options.Find(name)), note));
   }
   WarnOfScalarKernels(run.compiled, c.machine.device);
+  const int64_t ranks = run.compiled.data_ranks();
+  const int64_t rows = c.batch.per_device_train_batch_size * c.batch.gradient_accumulation_steps * ranks;
+  LogInfo(fmt::format("batch       {} of {} a step: {} x {}{}, {}", Counted(rows, "row"),
+                      Counted(*c.data.max_seq_len, "token"), Counted(c.batch.per_device_train_batch_size, "row"),
+                      Counted(c.batch.gradient_accumulation_steps, "micro-batch", "micro-batches"),
+                      ranks > 1 ? " x " + Counted(ranks, "rank") : "", Counted(rows * *c.data.max_seq_len, "token")));
   const MemoryByClass& m = run.compiled.train().peak;
   LogInfo(fmt::format(
       "plan        arena {}: weights {}, adapters {}, gradients {}, optimizer {}, activations {}, workspace {}",
@@ -331,12 +342,14 @@ Result<int> TrainFrom(const RunProgress& at, const StepCount& steps, CheckpointC
     return StopSignal() == SIGINT ? kExitStoppedByInt : kExitStoppedByTerm;
   }
   if (!run.setup.ranks.first()) return 0;
-  return FinishRun(PosixEnv(), {.output = run.config().output,
+  return FinishRun(PosixEnv(), {.config = run.config(),
                                 .resume = run.setup.resume,
                                 .model_folder = run.setup.model.folder(),
                                 .model = run.setup.model.model(),
                                 .compiled = run.compiled,
                                 .progress = loop.progress(),
+                                .architecture = run.setup.model.model().facts().architecture,
+                                .samples = static_cast<int64_t>(run.split.train.size()),
                                 .chats = run.data.chat_template.has_value()});
 }
 
@@ -355,7 +368,7 @@ Status Compile(Run& run) {
   if (accumulation == run.config().batch.gradient_accumulation_steps) return OkStatus();
   run.setup.run.config.batch.gradient_accumulation_steps = accumulation;
   run.setup.run.notes["gradient_accumulation_steps"] =
-      fmt::format("a step has as many rows as before, now on {} rank(s)", run.compiled.data_ranks());
+      fmt::format("a step has as many rows as before, now on {}", Counted(run.compiled.data_ranks(), "rank"));
   TEMPER_ASSIGN_OR_RETURN(run.compiled, compile());
   return OkStatus();
 }
@@ -381,6 +394,7 @@ Result<int> Train(Run& run) {
   TEMPER_ASSIGN_OR_RETURN(run.available, MemoryOfRank(ranks, run.engine.gpu.get()));
   TEMPER_RETURN_IF_ERROR(ranks.Agree(Compile(run)));
   if (run.setup.reads_weights() && !ranks.alone()) TEMPER_RETURN_IF_ERROR(CheckSameModel(run));
+  TEMPER_ASSIGN_OR_RETURN(run.hosts, ranks.Hosts());
   Announce(run);
   TEMPER_RETURN_IF_ERROR(run.engine.Reserve(run.compiled, c, ranks, run.setup.model, SpillFolder(c)));
   if (ranks.first()) LogDisk(run);
@@ -406,12 +420,27 @@ Result<int> TrainAs(const Ranks& ranks, const Arguments& arguments) {
   return result;
 }
 
-}  // namespace
-
-Result<int> TrainCommand(const Arguments& arguments) {
+Result<int> TrainOnRank(const Arguments& arguments) {
   ExitOnStopSignals(kExitStoppedByTerm);
   TEMPER_ASSIGN_OR_RETURN(const Ranks ranks, Ranks::Join());
   return ranks.End(TrainAs(ranks, arguments));
 }
+
+struct TrainSettings {
+  RunConfig run;
+
+  std::vector<OptionGroup> Groups() { return RunOptionGroups(run); }
+};
+
+}  // namespace
+
+const Command kTrainCommand = {.name = "train",
+                               .summary = "fine-tune a model (LoRA or full)",
+                               .usage = kUsage,
+                               .first_word = FirstWord::kYamlFile,
+                               .words = "",
+                               .run = TrainOnRank,
+                               .read_options = ReadOptionsOf<TrainSettings>,
+                               .writes_files = true};
 
 }  // namespace temper

@@ -1,11 +1,13 @@
 #include "cli/train_setup.h"
 
-#include <fmt/core.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cstdio>
 
 #include "base/log.h"
+#include "base/quantity.h"
 #include "config/foreign_names.h"
 #include "config/run_options.h"
 #include "data/records.h"
@@ -80,6 +82,32 @@ Status CheckSettings(const Ranks& ranks, const RunConfig& config) {
   });
 }
 
+// --mesh changes single axes of a file's mesh. Says which others stay, to a user who expects it to replace them all.
+void NoteKeptAxes(const CommandLine& line, const RunConfig& config) {
+  if (line.positional.empty()) return;
+  const RunConfig::Mesh& m = config.mesh;
+  const std::pair<const char*, int64_t> axes[] = {{"pp", m.pp},
+                                                  {"dp", m.dp.value_or(1)},
+                                                  {"fsdp", m.fsdp.value_or(1)},
+                                                  {"cp", m.cp.value_or(1)},
+                                                  {"tp", m.tp.value_or(1)}};
+  bool changed = false;
+  std::vector<std::string> kept, without;
+  int64_t ranks = 1;
+  for (const auto& [name, size] : axes) {
+    ranks *= size;
+    if (line.Sets(fmt::format("mesh.{}", name))) {
+      changed = true;
+    } else if (size > 1) {
+      kept.push_back(fmt::format("{}={}", name, size));
+      without.push_back(fmt::format("{}=1", name));
+    }
+  }
+  if (!changed || kept.empty()) return;
+  LogInfo(fmt::format("mesh        {} of {} still counts: {} in all; for a mesh without it add --mesh {}",
+                      fmt::join(kept, ", "), line.positional[0], Counted(ranks, "rank"), fmt::join(without, ",")));
+}
+
 Result<std::optional<TrainSetup>> SetUp(const Arguments& arguments, Purpose purpose, const char* usage,
                                         const Ranks& ranks, std::vector<OptionGroup> more, int* exit_code,
                                         const FactsOf& facts_of) {
@@ -94,6 +122,7 @@ Result<std::optional<TrainSetup>> SetUp(const Arguments& arguments, Purpose purp
   }
   TEMPER_RETURN_IF_ERROR(ReadOptions(PosixEnv(), line, options));
   TEMPER_RETURN_IF_ERROR(Validate(config, purpose));
+  NoteKeptAxes(line, config);
   if (purpose == Purpose::kTrain && ranks.alone() && config.machine.nprocs > 1) {
     TEMPER_ASSIGN_OR_RETURN(*exit_code, StartRanks(static_cast<int>(config.machine.nprocs)));
     return std::optional<TrainSetup>();
@@ -106,7 +135,6 @@ Result<std::optional<TrainSetup>> SetUp(const Arguments& arguments, Purpose purp
   std::optional<OutputFolder> folder;
   std::optional<ResumePoint> resume;
   if (purpose == Purpose::kTrain) {
-    TEMPER_RETURN_IF_ERROR(ranks.Agree(ranks.first() ? CheckDataFiles(PosixEnv(), config.data) : OkStatus()));
     const std::string yaml = line.positional.empty() ? "" : line.positional[0];
     TEMPER_ASSIGN_OR_RETURN(const std::string resume_from, ClaimFolder(ranks, config, yaml, &folder));
     if (!resume_from.empty()) {
@@ -121,7 +149,11 @@ Result<std::optional<TrainSetup>> SetUp(const Arguments& arguments, Purpose purp
                                      .base = config.model.base,
                                      .adapter = config.model.adapter,
                                      .needs_weights = purpose == Purpose::kTrain && !config.model.from_scratch &&
-                                                      !all_from_checkpoint}));
+                                                      !all_from_checkpoint,
+                                     .by_name = purpose == Purpose::kPlan}));
+  if (purpose == Purpose::kTrain) {
+    TEMPER_RETURN_IF_ERROR(ranks.Agree(ranks.first() ? CheckDataFiles(PosixEnv(), config.data) : OkStatus()));
+  }
   if (folder) TEMPER_RETURN_IF_ERROR(folder->CheckKeeps("base model", model.folder()));
   TEMPER_ASSIGN_OR_RETURN(RunFacts facts, facts_of ? facts_of(config) : CommonFacts(ranks, config));
   facts.model_max_seq_len = model.model().facts().max_positions;

@@ -3,9 +3,12 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <functional>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "config/option_yaml.h"
+#include "format/quoted.h"
 
 namespace temper {
 namespace {
@@ -122,7 +125,28 @@ class Reader {
   CommandLine result_;
 };
 
-Status ApplySection(const CommandLine::Setting& setting, const OptionSet& options) {
+// What the command line has set so far. Setting an option to another value is an error, as in YAML: one of the two
+// would be lost without a word. The same value again, which scripts may add, changes nothing.
+class SetOnce {
+ public:
+  // `shown`: the value as the user wrote it.
+  Status Set(const Option& option, const std::string& shown, const std::function<Status()>& set) {
+    TEMPER_RETURN_IF_ERROR(set());
+    const std::string value = ValueAsYaml(option);
+    const auto [before, first] = given_.try_emplace(option.name, Given{shown, value});
+    if (first || before->second.value == value) return OkStatus();
+    return InvalidArgument(fmt::format("{}: {} is given twice, as {} and as {}: remove one", kWhere, option.name,
+                                       Quoted(before->second.shown), Quoted(shown)));
+  }
+
+ private:
+  struct Given {
+    std::string shown, value;
+  };
+  std::map<std::string, Given> given_;
+};
+
+Status ApplySection(const CommandLine::Setting& setting, const OptionSet& options, SetOnce& once) {
   std::string section = setting.name;
   std::replace(section.begin(), section.end(), '-', '_');
   TEMPER_ASSIGN_OR_RETURN(const OrderedJson keys,
@@ -139,7 +163,8 @@ Status ApplySection(const CommandLine::Setting& setting, const OptionSet& option
       return InvalidArgument(fmt::format("{}: --{}: '{}' has no value; write --{} KEY=VALUE,KEY=VALUE", kWhere, section,
                                          it.key(), section));
     }
-    TEMPER_RETURN_IF_ERROR(SetFromJson(*option, it.value(), kWhere));
+    const std::string shown = it.value().is_string() ? it.value().get<std::string>() : it.value().dump();
+    TEMPER_RETURN_IF_ERROR(once.Set(*option, shown, [&] { return SetFromJson(*option, it.value(), kWhere); }));
   }
   return OkStatus();
 }
@@ -167,16 +192,27 @@ std::string Wrapped(std::string_view text, size_t column, size_t indent, size_t 
 
 }  // namespace
 
+bool CommandLine::Sets(std::string_view name) const {
+  return std::any_of(settings.begin(), settings.end(), [&](const Setting& s) {
+    if (!s.is_section) return s.name == name;
+    if (!name.starts_with(s.name + ".")) return false;
+    const auto keys = ParseYamlValue(s.text, kWhere);
+    return keys.ok() && keys->is_object() && keys->contains(std::string(name.substr(s.name.size() + 1)));
+  });
+}
+
 Result<CommandLine> ReadCommandLine(std::span<const std::string> arguments, const OptionSet& options) {
   return Reader(arguments, options).Read();
 }
 
 Status ApplyCommandLine(const CommandLine& command_line, const OptionSet& options) {
+  SetOnce once;
   for (const CommandLine::Setting& setting : command_line.settings) {
     if (setting.is_section) {
-      TEMPER_RETURN_IF_ERROR(ApplySection(setting, options));
+      TEMPER_RETURN_IF_ERROR(ApplySection(setting, options, once));
     } else {
-      TEMPER_RETURN_IF_ERROR(SetFromText(*options.Find(setting.name), setting.text, kWhere));
+      const Option& option = *options.Find(setting.name);
+      TEMPER_RETURN_IF_ERROR(once.Set(option, setting.text, [&] { return SetFromText(option, setting.text, kWhere); }));
     }
   }
   return OkStatus();
@@ -206,6 +242,19 @@ Status ReadOptions(Env& env, const CommandLine& command_line, const OptionSet& o
   return ApplyCommandLine(command_line, options);
 }
 
+std::string SyntaxOf(const Option& option) {
+  const bool attached = std::holds_alternative<OptionalText>(option.target);
+  const std::string hint = ValueHint(option);
+  const bool on = IsFlag(option) && ValueAsYaml(option) == "true";
+  return fmt::format("--{}{}{}{}", on ? "[no-]" : "", option.name, attached || hint.empty() ? "" : " ", hint);
+}
+
+std::string HelpOf(const Option& option) {
+  const std::string value = option.default_text.empty() ? ValueAsYaml(option) : option.default_text;
+  const bool none = value == "null" || value == "[]" || value == "{}" || (IsFlag(option) && value == "false");
+  return option.help + (none ? "" : fmt::format(" (default: {})", value));
+}
+
 std::string HelpText(std::string_view usage, const OptionSet& options) {
   constexpr size_t kHelpColumn = 42;
   constexpr size_t kWidth = 120;
@@ -213,22 +262,13 @@ std::string HelpText(std::string_view usage, const OptionSet& options) {
   for (const OptionGroup& group : options.groups()) {
     out += fmt::format("\n{}:\n", group.title);
     for (const Option& option : group.options) {
-      const bool attached = std::holds_alternative<OptionalText>(option.target);
-      const std::string hint = ValueHint(option);
-      const bool on = IsFlag(option) && ValueAsYaml(option) == "true";
-      std::string line =
-          fmt::format("  --{}{}{}{}", on ? "[no-]" : "", option.name, attached || hint.empty() ? "" : " ", hint);
+      std::string line = "  " + SyntaxOf(option);
       if (line.size() + 2 > kHelpColumn) {
         out += line + '\n';
         line.clear();
       }
       line.resize(kHelpColumn, ' ');
-      std::string text = option.help;
-      const std::string value = option.default_text.empty() ? ValueAsYaml(option) : option.default_text;
-      if (value != "null" && value != "[]" && value != "{}" && !(IsFlag(option) && value == "false")) {
-        text += fmt::format(" (default: {})", value);
-      }
-      out += line + Wrapped(text, kHelpColumn, kHelpColumn, kWidth) + '\n';
+      out += line + Wrapped(HelpOf(option), kHelpColumn, kHelpColumn, kWidth) + '\n';
     }
   }
   return out;

@@ -1,7 +1,7 @@
 // The command line of one command, read by its OptionSet:
 //   --key value   --key=value   --lora.r 16   --flag   --no-flag   --resume[=CKPT]   --lora '{r: 8}'
 // '-' and '_' are the same in names. Any other argument is
-// positional. If an option is given twice, the last one counts.
+// positional. An option given twice must have the same value.
 //
 // Reading takes two steps, because the command line overrides the file that it names: ReadCommandLine parses,
 // ApplyCommandLine sets options.
@@ -27,15 +27,23 @@ struct CommandLine {
   bool help = false;  // --help or -h
   std::vector<std::string> positional;
   std::vector<Setting> settings;  // in the order given
+
+  bool Sets(std::string_view name) const;  // whether it sets this option
 };
 
 // `arguments`: those after the command's name. Sets no option.
 Result<CommandLine> ReadCommandLine(std::span<const std::string> arguments, const OptionSet& options);
 
+// Errors: values that options refuse; an option with two different values.
 Status ApplyCommandLine(const CommandLine& command_line, const OptionSet& options);
 
 // Reads the YAML file that is the only positional argument, if there is one, then applies the command line.
 Status ReadOptions(Env& env, const CommandLine& command_line, const OptionSet& options);
+
+// "--lora.r N", "--[no-]packing", "--resume[=PATH]"
+std::string SyntaxOf(const Option& option);
+// The help text of an option that still has its default, with that default.
+std::string HelpOf(const Option& option);
 
 // --help of a command: `usage`, then every option by group with its type, help and default.
 std::string HelpText(std::string_view usage, const OptionSet& options);

@@ -8,6 +8,8 @@
 #include <functional>
 #include <optional>
 
+#include "base/quantity.h"
+
 namespace temper {
 namespace {
 
@@ -177,7 +179,7 @@ Result<MeshSpec> MeshOf(const RunConfig& config, int ranks, int rank, const std:
     } else if (ranks % others == 0) {
       work.push_back(fmt::format("mesh.fsdp={} would use them all", ranks / others));
     } else {
-      work.push_back(fmt::format("{} ranks would do", others * fsdp));
+      work.push_back(fmt::format("{} would do", Counted(others * fsdp, "rank")));
       const std::pair<const char*, int64_t> axes[] = {{"pp", pp}, {"dp", dp}, {"cp", cp}, {"tp", tp}};
       for (const auto& [name, size] : axes) {
         if (size == 1) continue;
@@ -186,10 +188,11 @@ Result<MeshSpec> MeshOf(const RunConfig& config, int ranks, int rank, const std:
       }
       work.push_back(fmt::format("mesh.fsdp={} alone", ranks));
     }
-    return InvalidArgument(fmt::format(
-        "mesh: {}dp={} x fsdp={} x cp={} x tp={} is {}, but the run has {} rank(s) (nprocs, mpirun or "
-        "srun say how many): {}",
-        pp > 1 ? fmt::format("pp={} x ", pp) : "", dp, fsdp, cp, tp, others * fsdp, ranks, fmt::join(work, ", or ")));
+    return InvalidArgument(
+        fmt::format("mesh: {}dp={} x fsdp={} x cp={} x tp={} is {}, but the run has {} (nprocs, mpirun or "
+                    "srun say how many): {}",
+                    pp > 1 ? fmt::format("pp={} x ", pp) : "", dp, fsdp, cp, tp, others * fsdp, Counted(ranks, "rank"),
+                    fmt::join(work, ", or ")));
   }
   MeshSpec spec{.rank = rank,
                 .overlap = options.overlap,

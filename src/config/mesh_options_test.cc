@@ -25,11 +25,11 @@ TEST(MeshOptions, RefuseSizesThatAreNotTheNumberOfRanks) {
   RunConfig config;
   config.mesh.cp = 3;
   EXPECT_EQ(MeshOf(config, 2, 0, kHeads).status().message(),
-            "mesh: dp=1 x fsdp=1 x cp=3 x tp=1 is 3, but the run has 2 rank(s) (nprocs, mpirun or srun say how many): "
+            "mesh: dp=1 x fsdp=1 x cp=3 x tp=1 is 3, but the run has 2 ranks (nprocs, mpirun or srun say how many): "
             "3 ranks would do, or mesh.cp=2, or mesh.fsdp=2 alone");
   config.mesh.fsdp = 4;
   EXPECT_EQ(MeshOf(config, 6, 0, kHeads).status().message(),
-            "mesh: dp=1 x fsdp=4 x cp=3 x tp=1 is 12, but the run has 6 rank(s) (nprocs, mpirun or srun say how "
+            "mesh: dp=1 x fsdp=4 x cp=3 x tp=1 is 12, but the run has 6 ranks (nprocs, mpirun or srun say how "
             "many): mesh.fsdp=2 would use them all");
 }
 
@@ -43,7 +43,7 @@ std::string MeshText(const RunConfig::Mesh& options, int ranks, const std::vecto
 #define EXPECT_HAS(text, part) EXPECT_NE((text).find(part), std::string::npos) << (text)
 
 TEST(MeshOptions, UnstartedRanksGetAdviceOnNprocs) {
-  const std::string remedy = "the run has 1 rank(s) (nprocs, mpirun or srun say how many): start them on this machine ";
+  const std::string remedy = "the run has 1 rank (nprocs, mpirun or srun say how many): start them on this machine ";
   EXPECT_HAS(MeshText({.fsdp = 2}, 1), remedy + "by --nprocs 2");
   EXPECT_HAS(MeshText({.tp = 2, .pp = 3}, 1), remedy + "by --nprocs 6");
 }
@@ -86,13 +86,13 @@ TEST(MeshOptions, GatheredBlocksAreRefusedIfNothingIsGatheredAgain) {
 }
 
 TEST(MeshOptions, SizesThatDoNotMatchTheRanksAreRefusedWithOnesThatDo) {
-  EXPECT_HAS(MeshText({.fsdp = 3}, 4), "is 3, but the run has 4 rank(s)");
+  EXPECT_HAS(MeshText({.fsdp = 3}, 4), "is 3, but the run has 4 ranks");
   EXPECT_HAS(MeshText({.fsdp = 3}, 4), "mesh.fsdp=4 would use them all");
   EXPECT_HAS(MeshText({.tp = 3}, 6), "sizes of tp that work: 2, 4, 8; on 6 ranks: 2");
   EXPECT_HAS(MeshText({.tp = 3}, 3, Heads(5, 1)), "sizes of tp that work: 5; on 3 ranks: none");
   EXPECT_HAS(MeshText({.tp = 16}, 16), "sizes of tp that work: 2, 4, 8");
   EXPECT_HAS(MeshText({.tp = 2, .pp = 3}, 16),
-             "pp=3 x dp=1 x fsdp=2 x cp=1 x tp=2 is 12, but the run has 16 rank(s) (nprocs, mpirun or srun say how "
+             "pp=3 x dp=1 x fsdp=2 x cp=1 x tp=2 is 12, but the run has 16 ranks (nprocs, mpirun or srun say how "
              "many): 12 ranks would do, or mesh.pp=2, or mesh.pp=4, or mesh.fsdp=16 alone");
 }
 
@@ -106,7 +106,7 @@ TEST(MeshOptions, SizesWhoseProductOverflowsAreRefused) {
   config.mesh = {};
   config.machine.nprocs = kHuge + 2;
   EXPECT_EQ(RanksNamed(config), kMostRanks + 1);
-  EXPECT_HAS(MeshText({.fsdp = kMostRanks}, 1), "is 65536, but the run has 1 rank(s)");
+  EXPECT_HAS(MeshText({.fsdp = kMostRanks}, 1), "is 65536, but the run has 1 rank");
 }
 
 // Blocks may have different numbers of heads.
@@ -159,7 +159,7 @@ TEST(MeshOptions, StagesMultiplyTheOtherAxes) {
   config.mesh.fsdp = 1;
   EXPECT_EQ(
       ErrorOf(config, 8),
-      "mesh: pp=2 x dp=1 x fsdp=1 x cp=1 x tp=2 is 4, but the run has 8 rank(s) (nprocs, mpirun or srun say how many): "
+      "mesh: pp=2 x dp=1 x fsdp=1 x cp=1 x tp=2 is 4, but the run has 8 ranks (nprocs, mpirun or srun say how many): "
       "mesh.fsdp=2 would use them all");
 }
 

@@ -100,9 +100,8 @@ TEST(RunOptions, ReadsCommandLinesOfEveryForm) {
                                          "--lr_scheduler_kwargs",
                                          "{\"min_lr\": 1e-5}",
                                          "--seed",
-                                         "7",
-                                         "--seed",
-                                         "8"});
+                                         "8",
+                                         "--seed=8"});
   ASSERT_TRUE(status.ok()) << status.message();
   EXPECT_EQ(config.model.model, "m");
   EXPECT_EQ(config.optimizer.learning_rate, 3e-5);
@@ -114,7 +113,7 @@ TEST(RunOptions, ReadsCommandLinesOfEveryForm) {
   EXPECT_EQ(config.lora.alpha_pattern, (NumberPatterns{{"q_proj", 8}}));
   EXPECT_EQ(config.output.resume, "ck");
   EXPECT_EQ(config.length.kwargs.min_lr, 1e-5);
-  EXPECT_EQ(config.machine.seed, 8) << "the last setting counts";
+  EXPECT_EQ(config.machine.seed, 8) << "the same value twice is no mistake";
 }
 
 TEST(RunOptions, SeveralKeysOfASectionNeedNoQuotes) {
@@ -132,6 +131,15 @@ TEST(RunOptions, SeveralKeysOfASectionNeedNoQuotes) {
   EXPECT_HAS(CommandError({"--mesh=fsdp=2,tp="}), "'tp' has no value");
   EXPECT_HAS(CommandError({"--mesh", "fsdp=2,"}), "--mesh 'fsdp=2,' ends in a comma");
   EXPECT_HAS(CommandError({"--mesh=fsdp=2, "}), "ends in a comma");
+}
+
+TEST(RunOptions, AnOptionWithTwoValuesIsAnErrorThatNamesBoth) {
+  EXPECT_HAS(CommandError({"--seed", "7", "--seed", "8"}), "seed is given twice, as '7' and as '8': remove one");
+  EXPECT_HAS(CommandError({"--packing", "--no-packing"}), "packing is given twice, as 'true' and as 'false'");
+  EXPECT_HAS(CommandError({"--lora.r", "4", "--lora", "alpha=8,r=16"}), "lora.r is given twice, as '4' and as '16'");
+  EXPECT_HAS(CommandError({"--data", "a.jsonl", "--data", "b.jsonl"}), "as 'a.jsonl' and as 'b.jsonl'");
+  RunConfig config;
+  EXPECT_TRUE(Command(config, {"--learning_rate", "1e-4", "--learning-rate=0.0001"}).ok()) << "one value";
 }
 
 TEST(RunOptions, CommandLineWinsOverTheFileItNames) {

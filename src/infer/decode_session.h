@@ -46,6 +46,8 @@ class DecodeSession {
   void Reset() { length_ = 0; }
   int64_t length() const { return length_; }
   int64_t context() const { return context_; }
+  // Tokens that one step takes at most. Feeding a sequence in pieces of this length runs the same steps.
+  int64_t longest_step() const { return steps_.front().tokens; }
 
   // Appends `tokens` to the sequence and returns the logits [V] after the last; valid until the next call. REQUIRES:
   // tokens is not empty and length() + tokens.size() <= context().

@@ -10,23 +10,32 @@
 
 namespace temper {
 
+// Meaning and order as in transformers: the penalty, the temperature, then the cuts, each on what the one before left.
 struct SamplingSpec {
-  double temperature = 0;  // 0: the most probable token
-  int64_t top_k = 0;       // > 0: only the k most probable
-  double top_p = 1;        // < 1: only the most probable that together reach p (nucleus)
+  double repetition_penalty = 1;  // > 1: tokens of the prompt and of the answer become less probable
+  double temperature = 0;         // 0: the most probable token
+  int64_t top_k = 0;              // > 0: only the k most probable, and those as probable as the last of them
+  double top_p = 1;               // < 1: only the most probable that together reach p (nucleus)
+  double min_p = 0;               // > 0: only those at least min_p times as probable as the most probable
   uint64_t seed = 42;
 };
 
-// The next token under `logits` [V]. `draw` numbers the draws of one seed. Ties go to the smaller id.
+// The next token under `logits` [V], without the penalty. `draw` numbers the draws of one seed. Ties go to the smaller
+// id.
 int32_t SampleToken(std::span<const float> logits, const SamplingSpec& spec, uint64_t draw);
+
+// Makes each token of `seen` less probable, once however often it occurs: divides a positive logit by `penalty`,
+// multiplies a negative one. REQUIRES: ids are below logits.size().
+void PenalizeRepetition(std::span<float> logits, std::span<const int32_t> seen, double penalty);
 
 // Feeds `prompt` (after the tokens that the decoder already holds) and produces up to `max_new_tokens`, stopping before
 // the cache is full, after a token of `stop` (which is not delivered), or when `on_token` returns false. Returns the
-// delivered tokens. The last of them has not been fed to the decoder. Errors: a prompt that is empty or longer than the
-// rest of the cache, logits that are not numbers.
+// delivered tokens. The last of them has not been fed to the decoder. The repetition penalty counts `prompt` and what
+// was produced. `stopped`, if given, is called between the steps of the prompt, which may take long; true ends the
+// call. Errors: a prompt that is empty or longer than the rest of the cache, logits that are not numbers.
 Result<std::vector<int32_t>> GenerateTokens(DecodeSession& decoder, std::span<const int32_t> prompt,
                                             int64_t max_new_tokens, const SamplingSpec& sampling,
-                                            std::span<const int32_t> stop,
-                                            const std::function<bool(int32_t)>& on_token);
+                                            std::span<const int32_t> stop, const std::function<bool(int32_t)>& on_token,
+                                            const std::function<bool()>& stopped = nullptr);
 
 }  // namespace temper

@@ -54,6 +54,43 @@ TEST(SampleToken, TopKAndTopPCutTheTail) {
   EXPECT_EQ(Draw(logits, {.temperature = 1, .top_k = 3, .top_p = 0.99}, 1000)[0], 0) << "both cut";
 }
 
+TEST(SampleToken, TopKKeepsThoseAsProbableAsTheLast) {
+  // TopKLogitsWarper removes what is below the k-th logit.
+  EXPECT_EQ(Draw({1, 3, 2, 2, 2, 0}, {.temperature = 1, .top_k = 2}, 1000).size(), 4u);
+}
+
+TEST(SampleToken, MinPCutsByTheRatioToTheMostProbable) {
+  const std::vector<double> p = {0.1, 0.4, 0.3, 0.2};
+  std::vector<float> logits;
+  for (double x : p) logits.push_back(static_cast<float>(std::log(x)));
+  const auto kept = [&](const SamplingSpec& spec) {
+    std::vector<int32_t> ids;
+    for (const auto& [id, n] : Draw(logits, spec, 2000)) ids.push_back(id);
+    return ids;
+  };
+  // MinPLogitsWarper removes p < min_p * max p. The ratios are 0.25, 1, 0.75, 0.5.
+  EXPECT_EQ(kept({.temperature = 1, .min_p = 0.2}), (std::vector<int32_t>{0, 1, 2, 3}));
+  EXPECT_EQ(kept({.temperature = 1, .min_p = 0.4}), (std::vector<int32_t>{1, 2, 3}));
+  EXPECT_EQ(kept({.temperature = 1, .min_p = 0.6}), (std::vector<int32_t>{1, 2}));
+  EXPECT_EQ(kept({.temperature = 1, .min_p = 1}), (std::vector<int32_t>{1}));
+  // The temperature comes first: at half of it ratios are squared.
+  EXPECT_EQ(kept({.temperature = 0.5, .min_p = 0.4}), (std::vector<int32_t>{1, 2}));
+  EXPECT_EQ(kept({.temperature = 1, .top_k = 2, .min_p = 0.4}), (std::vector<int32_t>{1, 2})) << "each cut counts";
+  // What is left is drawn by its probability: 0.4 / 0.7.
+  const int n = 4000;
+  auto counts = Draw(logits, {.temperature = 1, .min_p = 0.6}, n);
+  EXPECT_NEAR(counts[1], n * 4 / 7.0, 5 * std::sqrt(n * 4 / 7.0 * 3 / 7.0));
+}
+
+TEST(PenalizeRepetition, DividesPositiveLogitsAndMultipliesNegativeOnesOnce) {
+  // RepetitionPenaltyLogitsProcessor: score < 0 ? score * penalty : score / penalty.
+  std::vector<float> logits = {3, -2, 0, 5, -1};
+  PenalizeRepetition(logits, std::vector<int32_t>{1, 0, 1, 0, 2}, 1.5);
+  EXPECT_EQ(logits, (std::vector<float>{2, -3, 0, 5, -1}));
+  PenalizeRepetition(logits, std::vector<int32_t>{3}, 0.5);
+  EXPECT_EQ(logits[3], 10) << "below 1 it rewards repetition";
+}
+
 TEST(SampleToken, OneSeedGivesOneTextAnotherAnother) {
   std::vector<float> logits(1000, 0.f);
   std::vector<int32_t> a, b, c;

@@ -8,6 +8,7 @@
 #include <set>
 #include <tuple>
 
+#include "base/quantity.h"
 #include "graph/rule.h"
 #include "plan/live_memory.h"
 #include "plan/page_template.h"
@@ -186,8 +187,9 @@ std::string PlanPage(const Program& train, const PlanFacts& facts, const PlanOnC
                             facts.dtype, static_cast<double>(facts.parameters) * 1e-6,
                             static_cast<double>(facts.trainable_parameters) * 1e-6)},
       {"mesh", facts.mesh.empty() ? "1 rank" : facts.mesh},
-      {"step", fmt::format("{} micro-batches of {} x {} tokens, recompute {}", facts.micro_batches,
-                           facts.rows * facts.data_ranks, facts.row_tokens, facts.recompute)},
+      {"step",
+       fmt::format("{} of {} x {} tokens, recompute {}", Counted(facts.micro_batches, "micro-batch", "micro-batches"),
+                   facts.rows * facts.data_ranks, facts.row_tokens, facts.recompute)},
       {"device", on.cluster->device},
       {"memory", FitText(f)},
       {"placement", facts.tiers.empty() ? "everything on the device" : facts.tiers},

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
+#include "base/quantity.h"
 #include "plan/live_memory.h"
 
 namespace temper {
@@ -170,17 +171,17 @@ nlohmann::ordered_json SpeedJson(const PlanOnCluster& on) {
 }  // namespace
 
 std::string PipelineFacts::ToString() const {
-  return fmt::format("{}: {} stages, runs of {} blocks, {} micro-batches, bubble {:.1f} %", schedule, stages,
-                     fmt::join(layers, ", "), micro_batches, 100 * bubble);
+  return fmt::format("{}: {} stages, runs of {} blocks, {}, bubble {:.1f} %", schedule, stages, fmt::join(layers, ", "),
+                     Counted(micro_batches, "micro-batch", "micro-batches"), 100 * bubble);
 }
 
 std::string PlanText(const Program& train, const PlanFacts& f, const PlanOnCluster& on) {
   std::string text = fmt::format("model       {} ({}), {:.2f} M parameters, {:.2f} M trained ({}, {})\n", f.model,
                                  f.architecture, static_cast<double>(f.parameters) * 1e-6,
                                  static_cast<double>(f.trainable_parameters) * 1e-6, f.method, f.dtype);
-  text += fmt::format("step        {} micro-batches of {} x {} tokens = {} tokens; recompute {}\n", f.micro_batches,
-                      f.rows * f.data_ranks, f.row_tokens, f.micro_batches * f.rows * f.data_ranks * f.row_tokens,
-                      f.recompute);
+  text += fmt::format("step        {} of {} x {} tokens = {} tokens; recompute {}\n",
+                      Counted(f.micro_batches, "micro-batch", "micro-batches"), f.rows * f.data_ranks, f.row_tokens,
+                      f.micro_batches * f.rows * f.data_ranks * f.row_tokens, f.recompute);
   if (f.fill) {
     text += fmt::format(
         "rows        {:.1f} % of their places hold tokens, {} per step; attention within documents computes {:.1f} % "
@@ -192,9 +193,8 @@ std::string PlanText(const Program& train, const PlanFacts& f, const PlanOnClust
     text += fmt::format("pipeline    {}; {} in flight on this stage\n", f.pipeline->ToString(), f.pipeline->in_flight);
   }
   if (f.ranks > 1) {
-    text +=
-        fmt::format("mesh        {}: {} ranks, {} with rows of their own; all figures below are for the first rank\n",
-                    f.mesh, f.ranks, f.data_ranks);
+    text += fmt::format("mesh        {}: {} ranks, {} with rows of {} own; all figures below are for the first rank\n",
+                        f.mesh, f.ranks, f.data_ranks, f.data_ranks == 1 ? "its" : "their");
     if (!f.mesh_note.empty()) text += fmt::format("  {}\n", f.mesh_note);
     text += fmt::format("traffic     {} sent to other ranks per step\n", ToString(cost.sent));
     text += DescribeDecisions(f.decisions);

@@ -89,7 +89,7 @@ Result<RunData> LoadRunData(Env& env, const OpenedModel& model, const DataReques
   return data;
 }
 
-void DescribeData(const Dataset& dataset) {
+void DescribeData(const Dataset& dataset, int64_t max_seq_len, int64_t positions) {
   for (const DataFile& file : dataset.files) {
     LogInfo(fmt::format("data        {}: {} of {} (detected at {})", file.path, Counted(file.rows, "row"),
                         FormatName(file.format), file.format_place));
@@ -109,9 +109,11 @@ void DescribeData(const Dataset& dataset) {
                            percent(s.bad_rows, s.rows), s.problems.empty() ? "" : s.problems.front()));
   if (s.cut_rows > 0)
     LogWarning(
-        fmt::format("cut at the end: {} ({:.2f} %) longer than max_seq_len, {} lost; raise "
-                    "--max_seq_len to keep them, or split them",
-                    Counted(s.cut_rows, "row"), percent(s.cut_rows, s.rows), Counted(s.cut_tokens, "token")));
+        fmt::format("cut at the end: {} ({:.2f} %) longer than max_seq_len, {} lost; {}", Counted(s.cut_rows, "row"),
+                    percent(s.cut_rows, s.rows), Counted(s.cut_tokens, "token"),
+                    max_seq_len < positions
+                        ? fmt::format("raise --max_seq_len (the model has {} positions), or split them", positions)
+                        : fmt::format("split them: the model has {} positions", positions)));
   if (s.dropped_rows > 0)
     LogWarning(fmt::format("dropped: {} ({:.2f} %) without supervised tokens (within max_seq_len)",
                            Counted(s.dropped_rows, "row"), percent(s.dropped_rows, s.rows)));

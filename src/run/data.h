@@ -40,7 +40,7 @@ Result<RunData> LoadRunData(Env& env, const OpenedModel& model, const DataReques
 Result<RunData> LoadRunData(Env& env, const OpenedModel& model, const DataRequest& request, const Ranks& ranks);
 
 // "data.jsonl: 7473 rows (prompt/completion), ..." and warnings
-// about rows that were cut, dropped or skipped, to stderr.
-void DescribeData(const Dataset& dataset);
+// about rows that were cut, dropped or skipped, to stderr. `max_seq_len`: tokens of a row; `positions`: of the model.
+void DescribeData(const Dataset& dataset, int64_t max_seq_len, int64_t positions);
 
 }  // namespace temper

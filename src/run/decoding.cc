@@ -67,15 +67,28 @@ OptionGroup SamplingOptions::Group() {
             .target = &top_p,
             .help = "sample from the most probable tokens whose probabilities add up to p",
             .range = {.at_most = 1, .above = 0}},
+           {.name = "min_p",
+            .target = &min_p,
+            .help = "sample only from tokens at least this many times as probable as the most probable; 0: all",
+            .range = {.at_least = 0, .at_most = 1}},
+           {.name = "repetition_penalty",
+            .target = &repetition_penalty,
+            .help = "above 1: tokens of the prompt and the answer become less probable, also at temperature 0",
+            .range = {.above = 0}},
            {.name = "seed", .target = &seed, .help = "equal seeds give equal text"}}};
 }
 
 SamplingSpec SamplingOptions::Spec() const {
-  return {.temperature = temperature, .top_k = top_k, .top_p = top_p, .seed = static_cast<uint64_t>(seed)};
+  return {.repetition_penalty = repetition_penalty,
+          .temperature = temperature,
+          .top_k = top_k,
+          .top_p = top_p,
+          .min_p = min_p,
+          .seed = static_cast<uint64_t>(seed)};
 }
 
 Result<std::vector<int32_t>> StreamAnswer(DecodingModel& model, std::span<const int32_t> prompt,
-                                          const SamplingOptions& sampling) {
+                                          const SamplingOptions& sampling, const std::function<bool()>& stopped) {
   const int64_t vocab = model.opened.model().facts().vocab;
   const auto beyond = std::find_if(prompt.begin(), prompt.end(), [&](int32_t id) { return id < 0 || id >= vocab; });
   if (beyond != prompt.end()) {
@@ -91,12 +104,13 @@ Result<std::vector<int32_t>> StreamAnswer(DecodingModel& model, std::span<const 
     std::fwrite(shown.data(), 1, shown.size(), stdout);
     std::fflush(stdout);
   };
+  const auto on_token = [&](int32_t id) {
+    print(decoder.Push(id));
+    return !stopped || !stopped();
+  };
   TEMPER_ASSIGN_OR_RETURN(std::vector<int32_t> answer,
                           GenerateTokens(*model.session, prompt, sampling.max_new_tokens, sampling.Spec(),
-                                         model.tokenizer->stop_ids(), [&](int32_t id) {
-                                           print(decoder.Push(id));
-                                           return true;
-                                         }));
+                                         model.tokenizer->stop_ids(), on_token, stopped));
   print(decoder.Finish() + "\n");
   // The last token needs no position: none follows it.
   const int64_t used = static_cast<int64_t>(prompt.size() + answer.size()), context = model.session->context();

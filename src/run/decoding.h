@@ -26,15 +26,17 @@ Status StartSession(DecodingModel& model, const ModelOptions& options, int64_t w
 
 struct SamplingOptions {
   int64_t max_new_tokens = 128;
-  double temperature = 0, top_p = 1;
+  double temperature = 0, top_p = 1, min_p = 0, repetition_penalty = 1;
   int64_t top_k = 0, seed = 42;
   OptionGroup Group();
   SamplingSpec Spec() const;
 };
 
 // Feeds `prompt`, writes the answer to stdout token by token, ends the line, and returns the answer's tokens. Warns if
-// the session's context is full before the answer ends.
+// the session's context is full before the answer ends. `stopped`, if given, is asked between steps whether to end the
+// answer there.
 Result<std::vector<int32_t>> StreamAnswer(DecodingModel& model, std::span<const int32_t> prompt,
-                                          const SamplingOptions& sampling);
+                                          const SamplingOptions& sampling,
+                                          const std::function<bool()>& stopped = nullptr);
 
 }  // namespace temper

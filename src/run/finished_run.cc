@@ -6,6 +6,7 @@
 
 #include "base/log.h"
 #include "base/machine_memory.h"
+#include "base/program_name.h"
 #include "base/quantity.h"
 #include "checkpoint/checkpoint_folder.h"
 #include "checkpoint/companion_files.h"
@@ -17,6 +18,7 @@
 #include "format/lora_config.h"
 #include "format/quoted.h"
 #include "run/far_memory.h"
+#include "run/model_card.h"
 #include "train/loss_curve.h"
 #include "train/metrics.h"
 #include "train/progress.h"
@@ -65,29 +67,49 @@ void PrintNextCommands(std::string out, bool lora, bool chats) {
   while (out.size() > 1 && out.ends_with('/')) out.pop_back();
   const std::string name = BaseName(out), kind = lora ? "merged" : "export";
   const std::string beside = name == "." || name == ".." ? kind : out + "-" + kind;
-  LogInfo(
-      fmt::format("next:{1}\n  temper generate --model {0} --prompt \"...\"\n  temper export --model {0} "
-                  "--output_dir {2}",
-                  ShellWord(out), chats ? "\n  temper chat --model " + ShellWord(out) : "", ShellWord(beside)));
+  const std::string& temper = ProgramName();  // as called: the lines are to be pasted
+  std::string next = "next:";
+  if (chats) next += fmt::format("\n  {} chat {}", temper, ShellWord(out));
+  next += fmt::format("\n  {} generate {} --prompt \"...\"", temper, ShellWord(out));
+  next += fmt::format("\n  {} export {} --output_dir {}", temper, ShellWord(out), ShellWord(beside));
+  LogInfo(next);
+}
+
+Status WriteCard(Env& env, const FinishedRun& run) {
+  const std::string& out = run.config.output.output_dir;
+  ModelCardFacts facts{.config = run.config,
+                       .architecture = run.architecture,
+                       .parameters = run.compiled.parameters,
+                       .trained = run.compiled.trainable_parameters,
+                       .samples = run.samples,
+                       .data_ranks = run.compiled.data_ranks(),
+                       .progress = run.progress,
+                       .chats = run.chats};
+  if (!run.compiled.targets.empty()) {
+    TEMPER_ASSIGN_OR_RETURN(facts.lora, ReadLoraConfig(env, JoinPath(out, kAdapterConfigFile)));
+  }
+  const auto history = ReadLossHistory(env, JoinPath(out, kMetricsFile));
+  if (history.ok() && !history->training.empty()) facts.loss = history->training.back().second;
+  return WriteModelCard(env, out, facts);
 }
 
 }  // namespace
 
 Result<int> FinishRun(Env& env, const FinishedRun& run) {
-  const RunConfig::Output& output = run.output;
+  const RunConfig::Output& output = run.config.output;
   const RunProgress& progress = run.progress;
   const Program& train = run.compiled.train();
   const std::string& out = output.output_dir;
   const bool lora = !run.compiled.targets.empty();
   TEMPER_ASSIGN_OR_RETURN(const std::string checkpoint, ResultCheckpoint(env, output, run.resume));
-  std::vector<std::string> files = {kAdapterWeightsFile, kAdapterConfigFile};
-  if (!lora) {
-    // f32 masters: the same tensors that the checkpoint holds. `temper export` rounds them to the base's type.
-    TEMPER_ASSIGN_OR_RETURN(files, CompanionFiles(env, run.model_folder));
-    files.insert(files.begin(), kModelWeightsFile);
-    // config.json, which makes the folder a model, comes last.
-    std::stable_partition(files.begin(), files.end(), [](const std::string& name) { return name != kModelConfigFile; });
-  }
+  TEMPER_ASSIGN_OR_RETURN(std::vector<std::string> files, CompanionFiles(env, run.model_folder));
+  if (lora) std::erase_if(files, [](const std::string& name) { return !IsTokenizerFile(name); });
+  // Of a full run f32 masters: the same tensors that the checkpoint holds. `temper export` rounds them to the base's
+  // type.
+  files.insert(files.begin(), lora ? kAdapterWeightsFile : kModelWeightsFile);
+  // The file that makes the folder an adapter or a model comes last.
+  std::erase(files, kModelConfigFile);
+  files.push_back(lora ? kAdapterConfigFile : kModelConfigFile);
   TEMPER_RETURN_IF_ERROR(VerifyWeights(env, checkpoint));
   const TransformersFiles exported = FilesForTransformers(env, run.model_folder);
   for (const std::string& name : files) {
@@ -100,11 +122,12 @@ Result<int> FinishRun(Env& env, const FinishedRun& run) {
       TEMPER_RETURN_IF_ERROR(WriteChecksums(env, out, {{name, checksum}}));
       continue;
     }
-    TEMPER_ASSIGN_OR_RETURN(const FileDigest copied,
-                            CopyFileDurably(env, JoinPath(checkpoint, name), JoinPath(out, name)));
+    const std::string& from = lora && IsTokenizerFile(name) ? run.model_folder : checkpoint;
+    TEMPER_ASSIGN_OR_RETURN(const FileDigest copied, CopyFileDurably(env, JoinPath(from, name), JoinPath(out, name)));
     if (name != kAdapterWeightsFile) continue;
     TEMPER_RETURN_IF_ERROR(WriteChecksums(env, out, {{name, copied.checksum}}));
   }
+  TEMPER_RETURN_IF_ERROR(WriteCard(env, run));
   PrintLossCurve(env, JoinPath(out, kMetricsFile));
   LogInfo(fmt::format("done        {}, {} in {}; {}", Counted(progress.step, "step"), Counted(progress.tokens, "token"),
                       ToString(Seconds{progress.seconds}), checkpoint));

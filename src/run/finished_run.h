@@ -12,17 +12,19 @@
 namespace temper {
 
 struct FinishedRun {
-  const RunConfig::Output& output;
+  const RunConfig& config;
   const std::optional<ResumePoint>& resume;
   const std::string& model_folder;  // of config.json and tokenizer
   const Model& model;
   const CompiledRun& compiled;
   const RunProgress& progress;
-  bool chats = false;  // the model has a chat template
+  std::string architecture;  // of the model
+  int64_t samples = 0;       // to train on
+  bool chats = false;        // the model has a chat template
 };
 
 // Puts the adapter (or model) of the last checkpoint (with load_best_model_at_end: of the best) at the top of the
-// output folder; prints the summary. Returns the exit code.
+// output folder, with tokenizer, chat template and model card; prints the summary. Returns the exit code.
 Result<int> FinishRun(Env& env, const FinishedRun& run);
 
 }  // namespace temper

@@ -1,6 +1,7 @@
 #include "run/opened_model.h"
 
-#include <fmt/core.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <nlohmann/json.hpp>
 
@@ -13,15 +14,42 @@
 #include "format/checksum.h"
 #include "format/quoted.h"
 #include "model/families.h"
+#include "model/known_models.h"
 #include "train/transfer_progress.h"
 
 namespace temper {
+namespace {
+
+// Completes the error that `model` is not there, if known models have to do with it.
+Status WithKnownModels(Status missing, const ModelChoice& choice) {
+  if (missing.code() != StatusCode::kNotFound) return missing;
+  if (FindKnownModel(choice.model)) {
+    return NotFound(missing.message() + ". temper plan knows this name, but not the weights: give the model's folder");
+  }
+  if (!choice.by_name) return missing;
+  const std::string nearest = NearestKnownModel(choice.model);
+  if (!nearest.empty()) return NotFound(fmt::format("{}; did you mean '{}'?", missing.message(), nearest));
+  if (choice.model.find('/') != std::string::npos) return missing;
+  return NotFound(fmt::format("{}, and no model is known by this name. Known are {}", missing.message(),
+                              fmt::join(KnownModelNames(), ", ")));
+}
+
+}  // namespace
+
 Result<OpenedModel> OpenedModel::Open(Env& env, const ModelChoice& choice) {
   OpenedModel opened;
   opened.env_ = &env;
-  TEMPER_ASSIGN_OR_RETURN(
-      opened.source_,
-      ResolveModelSource(env, {.model = choice.model, .base = choice.base, .needs_weights = choice.needs_weights}));
+  const bool bare = choice.base.empty() && choice.adapter.empty();
+  if (choice.by_name && bare && !env.IsFolder(choice.model)) {
+    if (const auto config = FindKnownModel(choice.model)) {
+      TEMPER_ASSIGN_OR_RETURN(opened.model_, ModelFromConfig(*config, choice.model));
+      return opened;
+    }
+  }
+  auto source =
+      ResolveModelSource(env, {.model = choice.model, .base = choice.base, .needs_weights = choice.needs_weights});
+  if (!source.ok()) return WithKnownModels(source.status(), choice);
+  opened.source_ = *std::move(source);
   for (const std::string& notice : opened.source_.notices) LogInfo(notice);
   if (!choice.adapter.empty()) {
     if (!opened.source_.adapter_folder.empty()) {

@@ -23,6 +23,7 @@ struct ModelChoice {
   std::string base;           // base model of an adapter; empty: as its configuration says
   std::string adapter;        // an adapter to put on top of `model`
   bool needs_weights = true;  // false: config.json is enough
+  bool by_name = false;       // `model` may also name a known model (model/known_models.h): nothing is read then
 };
 
 class OpenedModel {
@@ -32,7 +33,8 @@ class OpenedModel {
   static Result<OpenedModel> Open(Env& env, const ModelChoice& choice);
 
   const Model& model() const { return *model_; }
-  const std::string& folder() const { return source_.model_folder; }  // of config.json and tokenizer
+  // Of config.json and tokenizer; empty for a model that is known by name only.
+  const std::string& folder() const { return source_.model_folder; }
   const ModelSource& source() const { return source_; }
   const std::optional<LoraConfig>& adapter() const { return adapter_; }
 

@@ -13,6 +13,7 @@
 #include "checkpoint/training_state.h"
 #include "checkpoint/weight_checksums.h"
 #include "format/lora_config.h"
+#include "run/model_card.h"
 #include "train/metrics.h"
 
 namespace temper {
@@ -229,10 +230,13 @@ Status OutputFolder::Begin(int64_t step) {
   made_->folders.clear();
   if (output_.overwrite) {
     TEMPER_ASSIGN_OR_RETURN(const auto names, env_->List(path_));
-    // A full run's result is a whole model folder.
+    // A full run's result is a whole model folder; beside an adapter lies its tokenizer.
     const bool has_model = std::count(names.begin(), names.end(), kModelWeightsFile) > 0;
+    const bool has_adapter = std::count(names.begin(), names.end(), kAdapterWeightsFile) > 0;
     for (const std::string& name : names) {
-      if (!IsRunFile(name) && !(has_model && IsCompanionFile(name))) continue;
+      const bool of_result = (has_model && IsCompanionFile(name)) || (has_adapter && IsTokenizerFile(name)) ||
+                             (name == kModelCardFile && IsOwnModelCard(*env_, JoinPath(path_, name)));
+      if (!IsRunFile(name) && !of_result) continue;
       TEMPER_RETURN_IF_ERROR(env_->RemoveTree(JoinPath(path_, name)));
     }
     return OkStatus();

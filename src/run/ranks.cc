@@ -1,7 +1,12 @@
 #include "run/ranks.h"
 
+#include <fmt/core.h>
+#include <unistd.h>
+
+#include <algorithm>
 #include <chrono>
 #include <cstdlib>
+#include <cstring>
 #include <map>
 #include <thread>
 #include <utility>
@@ -9,6 +14,7 @@
 
 #include "base/log.h"
 #include "base/philox.h"
+#include "base/quantity.h"
 #include "comm/local/launch.h"
 #include "comm/local/local_communicator.h"
 #include "comm/mpi/mpi_communicator.h"
@@ -76,6 +82,40 @@ Status Ranks::CheckDifferent(const std::string& own, const std::function<Status(
     if (!is_new) return Agree(same(it->second, r));
   }
   return OkStatus();
+}
+
+Result<std::string> Ranks::Hosts() const {
+  if (alone()) return std::string();
+  // The name of each rank's host as numbers, for the only exchange between all. Longer names are cut.
+  constexpr size_t kLetters = 32;
+  std::vector<double> letters(kLetters * static_cast<size_t>(size()), 0);
+  char name[256] = {};
+  const char* const node = std::getenv("SLURMD_NODENAME");  // as Slurm's other messages call it
+  if (node != nullptr) std::strncpy(name, node, sizeof name - 1);
+  if (name[0] == '\0') (void)gethostname(name, sizeof name - 1);
+  for (size_t i = 0; i < kLetters && name[i] != '\0'; ++i) {
+    letters[kLetters * static_cast<size_t>(rank()) + i] = static_cast<unsigned char>(name[i]);
+  }
+  TEMPER_RETURN_IF_ERROR(communicator_->AllReduceSum(letters));
+  if (!first()) return std::string();
+  std::vector<std::pair<std::string, int>> hosts;  // in the order of their first ranks
+  for (int r = 0; r < size(); ++r) {
+    std::string host;
+    for (size_t i = 0; i < kLetters; ++i) {
+      const double letter = letters[kLetters * static_cast<size_t>(r) + i];
+      if (letter > 0) host += static_cast<char>(letter);
+    }
+    const auto known = std::find_if(hosts.begin(), hosts.end(), [&](const auto& h) { return h.first == host; });
+    known == hosts.end() ? (void)hosts.emplace_back(host, 1) : (void)++known->second;
+  }
+  constexpr size_t kShown = 8;
+  std::string text;
+  for (size_t i = 0; i < std::min(hosts.size(), kShown); ++i) {
+    const auto& [host, ranks] = hosts[i];
+    text += i == 0 ? fmt::format("{} on {}", Counted(ranks, "rank"), host) : fmt::format(", {} on {}", ranks, host);
+  }
+  if (hosts.size() > kShown) text += fmt::format(" and as many more on {} hosts", hosts.size() - kShown);
+  return text;
 }
 
 Result<int> Ranks::End(Result<int> result) const {

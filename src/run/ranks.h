@@ -34,6 +34,8 @@ class Ranks {
   bool all_know() const { return agreed_failure_; }
   // Returns the first rank's text on every rank. It may be any bytes.
   Result<std::string> FromFirst(const std::string& text) const;
+  // Where the ranks run, for messages: "4 ranks on n1", "2 ranks on n1, 2 on n2". Empty on all but the first.
+  Result<std::string> Hosts() const;
   // Checks that all have the same text as the first. `different` makes the error if this rank has another.
   Status CheckSame(const std::string& own, const std::function<Status(const std::string& firsts)>& different) const;
   // Checks that no two have the same text; "" does not count. `same` makes the error if two ranks do.

@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include "base/log.h"
+#include "base/quantity.h"
 #include "checkpoint/training_state.h"
 #include "config/run_options.h"
 #include "run/saver.h"
@@ -64,10 +65,9 @@ Result<int64_t> ResumePoint::AccumulationFor(const RunConfig& resolved, int64_t 
   const int64_t rows = product(config_, saved_ranks), now = product(resolved, data_ranks);
   if (rows == now) return resolved.batch.gradient_accumulation_steps;
   const auto described = [](const RunConfig& c, int64_t ranks) {
-    return fmt::format(
-        "per_device_train_batch_size {} x gradient_accumulation_steps {} x {} ranks with rows of their "
-        "own",
-        c.batch.per_device_train_batch_size, c.batch.gradient_accumulation_steps, ranks);
+    return fmt::format("per_device_train_batch_size {} x gradient_accumulation_steps {} x {} with rows of {} own",
+                       c.batch.per_device_train_batch_size, c.batch.gradient_accumulation_steps, Counted(ranks, "rank"),
+                       ranks == 1 ? "its" : "their");
   };
   if (saved_ranks == data_ranks) {
     return InvalidArgument(
@@ -83,10 +83,10 @@ Result<int64_t> ResumePoint::AccumulationFor(const RunConfig& resolved, int64_t 
     works += fmt::format("{}{}", works.empty() ? "" : ", ", ranks);
   }
   return InvalidArgument(fmt::format(
-      "{}: a step has {} rows ({}), which micro-batches of {} rows (per_device_train_batch_size {} x {} ranks) do not "
+      "{}: a step has {} rows ({}), which micro-batches of {} rows (per_device_train_batch_size {} x {}) do not "
       "divide. Numbers of ranks that do: {}",
-      path(), rows, described(config_, saved_ranks), at_once, resolved.batch.per_device_train_batch_size, data_ranks,
-      works.empty() ? "none with this per_device_train_batch_size" : works));
+      path(), rows, described(config_, saved_ranks), at_once, resolved.batch.per_device_train_batch_size,
+      Counted(data_ranks, "rank"), works.empty() ? "none with this per_device_train_batch_size" : works));
 }
 
 Status ResumePoint::CheckData(const std::string& fingerprint, const RunConfig& resolved) const {

@@ -8,7 +8,7 @@ namespace {
 // Saves often and runs long enough to be still running at a fault after the second save.
 Arguments LongRun(const Arguments& more) {
   Arguments run = Train({"--max_steps", "40", "--save_steps", "2", "--save_total_limit", "2"});
-  run.insert(run.end(), more.begin(), more.end());
+  run = With(run, more);
   return run;
 }
 const Arguments kSpills = {"--method",           "full", "--memory.optimizer", "disk",
@@ -34,7 +34,7 @@ class DiskFaults : public Workplace {
                          "FAIL_CALL=" + call,
                          "FAIL_AS=" + how,
                          TEMPER_PROGRAM};
-    command.insert(command.end(), run.begin(), run.end());
+    command = With(command, run);
     return Process(command, folder()).Wait();
   }
 
@@ -64,7 +64,7 @@ class DiskFaults : public Workplace {
   }
 
   void Undisturbed(Arguments run) const {
-    run.insert(run.end(), {"--output_dir", "whole"});
+    run = With(run, {"--output_dir", "whole"});
     const Ended ended = Temper(run);
     ASSERT_EQ(ended.code, 0) << ended.err;
   }

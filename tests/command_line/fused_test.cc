@@ -29,8 +29,8 @@ class Fused : public Workplace {
   Arguments Run(const std::string& method, const std::string& mesh, const Arguments& more) const {
     Arguments run = Train({"--model", Base(), "--method", method, "--dtype", "f32", "--gradient_accumulation_steps",
                            mesh.find("fsdp") == mesh.npos ? "2" : "1", "--per_device_train_batch_size", "1"});
-    if (!mesh.empty()) run.insert(run.end(), {"--nprocs", "2", "--mesh", mesh});
-    run.insert(run.end(), more.begin(), more.end());
+    if (!mesh.empty()) run = With(run, {"--nprocs", "2", "--mesh", mesh});
+    run = With(run, more);
     return run;
   }
   static ModelWeights Open(const std::string& path) {
@@ -117,7 +117,7 @@ TEST_F(Fused, AnAdapterIsMergedIntoTheFusedTensorAndGivesTheSameAnswers) {
   std::string answers[2];
   for (size_t i = 0; i < 2; ++i) {
     Arguments generate = {"generate", "--model", i == 0 ? "out" : "merged"};
-    generate.insert(generate.end(), ask.begin(), ask.end());
+    generate = With(generate, ask);
     const Ended ended = Temper(generate);
     ASSERT_EQ(ended.code, 0) << ended.err;
     answers[i] = ended.out;

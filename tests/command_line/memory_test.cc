@@ -63,7 +63,7 @@ class Memory : public Workplace {
   // `options` name the model and the parts of the step.
   static Arguments Step(Arguments options) {
     const Arguments step = {"--threads", "1", "--max_seq_len", "256", "--gradient_accumulation_steps", "1"};
-    options.insert(options.end(), step.begin(), step.end());
+    options = With(options, step);
     return options;
   }
   static Arguments TrainStep(const Arguments& options, const std::string& out) {
@@ -71,7 +71,7 @@ class Memory : public Workplace {
                        "--save_steps",  "1",      "--eval_steps", "2",           "--overwrite", "--output_dir", out,
                        "--tensorboard", "false"};
     const Arguments step = Step(options);
-    train.insert(train.end(), step.begin(), step.end());
+    train = With(train, step);
     return train;
   }
 
@@ -79,7 +79,7 @@ class Memory : public Workplace {
     SCOPED_TRACE(fmt::format("{}", fmt::join(options, " ")));
     Arguments plan = {"plan", "--json"};
     const Arguments step = Step(options);
-    plan.insert(plan.end(), step.begin(), step.end());
+    plan = With(plan, step);
     const Ended planned = Temper(plan);
     ASSERT_EQ(planned.code, 0) << planned.err;
     const Json by_tier = Json::parse(planned.out)["bytes"];
@@ -131,7 +131,7 @@ TEST_F(Memory, ARunInTiersTakesThePlannedMemory) {
         {lora, {"--memory.weights", "disk"}},
         {lora, {"--memory.device", "90MiB", "--memory.host", "48MiB"}}}) {
     Arguments options = run;
-    options.insert(options.end(), memory.begin(), memory.end());
+    options = With(options, memory);
     TakesWhatIsPlanned(options);
   }
 }
@@ -160,7 +160,7 @@ TEST_F(Memory, ARunThatDoesNotFitItsCgroupKeepsTheRestOnDiskAndTrainsTheSame) {
     EXPECT_TRUE(Slurp(JoinPath("out", c.result)) == Slurp(JoinPath("whole", c.result)));
     // Resumes with all memory, as if it had been available before.
     Arguments on = TrainStep(c.options, "out");
-    on.insert(on.end(), {"--overwrite", "false", "--resume=out/checkpoint-1"});
+    on = With(on, {"--overwrite", "false", "--resume=out/checkpoint-1"});
     const Ended resumed = Temper(on);
     ASSERT_EQ(resumed.code, 0) << resumed.err;
     EXPECT_EQ(resumed.err.find("another environment"), std::string::npos) << resumed.err;
@@ -171,7 +171,7 @@ TEST_F(Memory, ARunThatDoesNotFitItsCgroupKeepsTheRestOnDiskAndTrainsTheSame) {
 // Each rank wrote half of it: the export assembles it tensor by tensor.
 TEST_F(Memory, ExportOfAShardedCheckpointTakesMemoryForOneTensor) {
   Arguments train = TrainStep({"--model", Grown(), "--method", "full", "--from_scratch"}, "sharded");
-  train.insert(train.end(), {"--nprocs", "2", "--mesh", "fsdp=2"});
+  train = With(train, {"--nprocs", "2", "--mesh", "fsdp=2"});
   const Ended trained = Temper(train);
   ASSERT_EQ(trained.code, 0) << trained.err;
   const Ended exported = Temper({"export", "--model", "sharded/checkpoint-2", "--output_dir", "joined"});
@@ -204,11 +204,11 @@ TEST_F(Memory, AModelLargerThanItsCgroupGeneratesAndEvaluatesTheSame) {
                                 Arguments{"generate", "--prompt", "Why is the sea salt?", "--max_new_tokens", "6"}}) {
     SCOPED_TRACE(what[0]);
     Arguments command = what;
-    command.insert(command.end(), model.begin(), model.end());
+    command = With(command, model);
     const Ended everywhere = Temper(command);
     ASSERT_EQ(everywhere.code, 0) << everywhere.err;
     Arguments limited = command;
-    limited.insert(limited.end(), {"--memory.device", "40MiB", "--memory.host", "64KiB"});
+    limited = With(limited, {"--memory.device", "40MiB", "--memory.host", "64KiB"});
     const Ended in_tiers = Temper(limited);
     ASSERT_EQ(in_tiers.code, 0) << in_tiers.err;
     EXPECT_NE(in_tiers.err.find("on the disk"), std::string::npos) << in_tiers.err;

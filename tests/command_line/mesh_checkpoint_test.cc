@@ -36,10 +36,10 @@ class MeshCheckpoint : public Workplace {
     Arguments run = Train({"--model", Model(), "--method", method, "--dtype", "f32", "--max_steps", "6", "--save_steps",
                            "3", "--learning_rate", "1e-3", "--output_dir", out});
     const bool deals = mesh.find("dp") != mesh.npos || mesh.find("2d") != mesh.npos;
-    run.insert(run.end(), {"--per_device_train_batch_size", "1", "--gradient_accumulation_steps", deals ? "1" : "2"});
+    run = With(run, {"--per_device_train_batch_size", "1", "--gradient_accumulation_steps", deals ? "1" : "2"});
     const bool four = mesh.find(',') != mesh.npos;  // two axes of two
-    if (!mesh.empty()) run.insert(run.end(), {"--nprocs", four ? "4" : "2", "--mesh", mesh});
-    run.insert(run.end(), more.begin(), more.end());
+    if (!mesh.empty()) run = With(run, {"--nprocs", four ? "4" : "2", "--mesh", mesh});
+    run = With(run, more);
     return run;
   }
   void RunWell(const Arguments& arguments, const std::string& says = "") const {
@@ -69,7 +69,7 @@ TEST_F(MeshCheckpoint, KeepsDecisionsUnlessToldOtherwise) {
   };
   // With one micro-batch there is no decision.
   const auto with = [&](Arguments more) {
-    more.insert(more.end(), {"--gradient_accumulation_steps", "2"});  // the last one counts
+    more = With(more, {"--gradient_accumulation_steps", "2"});
     return Steps("full", "fsdp=2", "out", more);
   };
   RunWell(with({"--mesh.grad_sync", "step", "--mesh.embedding", "table"}), "grad_sync: step, not micro_batch");
@@ -214,7 +214,7 @@ TEST_F(MeshCheckpoint, ResumesOnAnyNumberOfRanksThatDividesTheBatch) {
     Arguments all = Train({"--method", "full", "--dtype", "f32", "--max_steps", "4", "--save_steps", "2",
                            "--learning_rate", "1e-3", "--max_seq_len", "32", "--output_dir", out, "--nprocs",
                            std::to_string(ranks), "--gradient_accumulation_steps", std::to_string(accumulation)});
-    all.insert(all.end(), more.begin(), more.end());
+    all = With(all, more);
     return all;
   };
   RunWell(run(8, 3, "8"));

@@ -84,14 +84,14 @@ class MeshFaults : public Workplace {
   // With and without mpirun: a run of three ranks into folder `out`.
   static Arguments ThreeRanks(bool mpi, const std::string& out, const Arguments& more = {}) {
     Arguments run = Train({"--output_dir", out});
-    run.insert(run.end(), more.begin(), more.end());
+    run = With(run, more);
     if (!mpi) {
-      run.insert(run.end(), {"--nprocs", "3"});
+      run = With(run, {"--nprocs", "3"});
       return Command(run);
     }
     Arguments all = Mpirun();
-    all.insert(all.end(), {"-n", "3", TEMPER_PROGRAM});
-    all.insert(all.end(), run.begin(), run.end());
+    all = With(all, {"-n", "3", TEMPER_PROGRAM});
+    all = With(all, run);
     return all;
   }
   Ended Run(const Arguments& command) const { return Process(command, folder()).Wait(); }
@@ -224,11 +224,11 @@ TEST_F(MeshFaults, RanksThatWereStartedDifferentlyAreRefusedBeforeTheFirstStep) 
   const auto run = [&](const Arguments& of_the_third) {
     Arguments all = Mpirun();
     const Arguments two = Train({"--model", "model", "--output_dir", Path("out")});  // shared, as required
-    all.insert(all.end(), {"-n", "2", "-wdir", Path("here"), TEMPER_PROGRAM});
-    all.insert(all.end(), two.begin(), two.end());
-    all.insert(all.end(), {":", "-n", "1", "-wdir", Path("there"), TEMPER_PROGRAM});
-    all.insert(all.end(), two.begin(), two.end());
-    all.insert(all.end(), of_the_third.begin(), of_the_third.end());
+    all = With(all, {"-n", "2", "-wdir", Path("here"), TEMPER_PROGRAM});
+    all = With(all, two);
+    all = With(all, {":", "-n", "1", "-wdir", Path("there"), TEMPER_PROGRAM});
+    all = With(all, two);
+    all = With(all, of_the_third);
     return Run(all);
   };
   const Ended settings = run({"--learning_rate", "7e-3", "--max_steps", "3"});

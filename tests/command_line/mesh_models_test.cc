@@ -21,9 +21,9 @@ class MeshModels : public Workplace {
   void ExpectLossesOfOneRank(const Arguments& model) {
     const auto train = [&](const std::string& out, int accumulation, const Arguments& more) {
       Arguments all = Train(model);
-      all.insert(all.end(), {"--dtype", "f32", "--learning_rate", "1e-3", "--per_device_train_batch_size", "1",
-                             "--gradient_accumulation_steps", std::to_string(accumulation), "--output_dir", out});
-      all.insert(all.end(), more.begin(), more.end());
+      all = With(all, {"--dtype", "f32", "--learning_rate", "1e-3", "--per_device_train_batch_size", "1",
+                       "--gradient_accumulation_steps", std::to_string(accumulation), "--output_dir", out});
+      all = With(all, more);
       return Command(all);
     };
     const Ended alone = Process(train("alone", 4, {}), folder()).Wait();
@@ -44,9 +44,9 @@ class MeshModels : public Workplace {
       SCOPED_TRACE(fmt::format("{}{}", mesh, more.empty() ? "" : " and memory tiers"));
       Arguments command = {"mpirun", "--oversubscribe", "--allow-run-as-root", "--bind-to", "none", "-n", "2"};
       Arguments options = {"--mesh", mesh, "--overwrite"};
-      options.insert(options.end(), more.begin(), more.end());
+      options = With(options, more);
       const Arguments ours = train("several", accumulation, options);
-      command.insert(command.end(), ours.begin(), ours.end());
+      command = With(command, ours);
       const Ended several = Process(command, folder()).Wait();
       ASSERT_EQ(several.code, 0) << several.err;
       const auto losses = Losses(Path("several"));

@@ -18,7 +18,7 @@ class Models : public Workplace {
         {{"--learning_rate", "1e-2"}, "lora"}, {{"--method", "full", "--learning_rate", "1e-3"}, "full"}};
     for (const auto& [options, name] : kinds) {
       Arguments run = Train({"--output_dir", name, "--save_steps", "2"});
-      run.insert(run.end(), options.begin(), options.end());
+      run = With(run, options);
       const Ended ended = RunTemper(run, runs_->path());
       ASSERT_EQ(ended.code, 0) << ended.err;
     }
@@ -151,7 +151,7 @@ TEST_F(Models, ChatAnswersLineByLineOnStdout) {
 TEST_F(Models, GenerateAnswersAMessageLikeChat) {
   const Arguments decoding = {"--model", Of("lora"), "--threads", "1", "--max_new_tokens", "8", "--temperature", "0"};
   const auto with = [&](Arguments command) {
-    command.insert(command.end(), decoding.begin(), decoding.end());
+    command = With(command, decoding);
     return command;
   };
   const Ended generated = Temper(with({"generate", "--chat", "--prompt", "Why does it rain?"}));
@@ -225,7 +225,7 @@ TEST_F(Models, TemplatesGetTheirVariables) {
         "{% if add_generation_prompt %}assistant{{ 'ON' if enable_thinking else 'OFF' }}:{% endif %}");
   const auto preview = [&](const Arguments& options) {
     Arguments run = {"data", "preview", "--model", "switched", "--data", "d.jsonl"};
-    run.insert(run.end(), options.begin(), options.end());
+    run = With(run, options);
     return Temper(run).out;
   };
   EXPECT_NE(preview({}).find("assistantOFF:"), std::string::npos);
@@ -257,7 +257,7 @@ TEST_F(Models, AFinishedModelNamesATokenizerClassThatIsReadUnchanged) {
 TEST_F(Models, PreviewPacksRowsAsLongAsTrainingDoes) {
   const auto row_of = [&](const Arguments& options) {
     Arguments run = {"data", "preview", "--model", kModel, "--data", "d.jsonl", "--packed", "--samples", "1"};
-    run.insert(run.end(), options.begin(), options.end());
+    run = With(run, options);
     const std::string out = Temper(run).out;
     const size_t of = out.find(" of ", out.find(':'));
     return of == out.npos ? 0 : std::atoi(out.c_str() + of + 4);
@@ -273,7 +273,7 @@ TEST_F(Models, PlanNeedsOnlyConfigJson) {
   Spill("bare/config.json", Slurp("config.json"));
   const Arguments options = {"--threads", "1", "--max_seq_len", "96", "--gradient_accumulation_steps", "1"};
   Arguments plan = {"plan", "--model", "bare", "--json"};
-  plan.insert(plan.end(), options.begin(), options.end());
+  plan = With(plan, options);
   const Ended ended = Temper(plan);
   ASSERT_EQ(ended.code, 0) << ended.err;
   const Json report = Json::parse(ended.out);

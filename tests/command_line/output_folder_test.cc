@@ -34,7 +34,7 @@ TEST_F(OutputFolder, OverwriteLosesNothingIfTheNewRunCannotBegin) {
                                  {"--lora.target_modules", "nothing"},
                                  {"--eval_data", "missing.jsonl"}}) {
     Arguments run = Train({"--overwrite"});
-    run.insert(run.end(), wrong.begin(), wrong.end());
+    run = With(run, wrong);
     const Ended ended = Temper(run);
     EXPECT_NE(ended.code, 0);
     EXPECT_TRUE(Has("out/checkpoint-4/manifest.json")) << wrong[0] << " " << wrong[1];
@@ -120,7 +120,7 @@ TEST_F(OutputFolder, AFailedStartLeavesNoNewFiles) {
   for (const Arguments& wrong : {Arguments{"--data", "broken.jsonl"}, {"--lora.target_modules", "nothing"}}) {
     for (const char* out : {"new/inner", "new/inner/", "empty", "mine"}) {
       Arguments run = Train({"--output_dir", out});
-      run.insert(run.end(), wrong.begin(), wrong.end());
+      run = With(run, wrong);
       EXPECT_NE(Temper(run).code, 0);
       EXPECT_EQ(Must(PosixEnv().List(folder())), before) << out << " " << wrong[0];
     }

@@ -20,7 +20,7 @@ class Plan : public Workplace {
                       "RTX2060-6",
                       "--per_device_train_batch_size",
                       "2"};
-    plan.insert(plan.end(), more.begin(), more.end());
+    plan = With(plan, more);
     const Ended ended = Temper(plan);
     EXPECT_EQ(ended.code, 0) << ended.err;
     return ended.code == 0 ? Json::parse(ended.out) : Json();
@@ -87,7 +87,7 @@ TEST_F(Plan, ABrowserDrawsItsPageBesideAMeasuredRun) {
   ASSERT_FALSE(report.is_null());
   const auto chromium = [&](const Arguments& more) {
     Arguments all = {"timeout", "120", "chromium"};
-    all.insert(all.end(), more.begin(), more.end());
+    all = With(all, more);
     return Process(all, folder()).Wait();
   };
   if (chromium({"--version"}).code != 0) GTEST_SKIP() << "there is no chromium here";

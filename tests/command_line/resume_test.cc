@@ -25,7 +25,7 @@ class Resume : public Workplace {
   void StoppedEndsAsWhole(const Arguments& options, const std::string& stop_at,
                           const std::vector<std::pair<int, int>>& signals_and_codes) {
     Arguments run = Train({"--max_steps", "80", "--eval_data", "e.jsonl", "--save_steps", "12"});
-    run.insert(run.end(), options.begin(), options.end());
+    run = With(run, options);
     const std::string whole = Folder("whole");
     const Ended unstopped = RunTemper(run, whole);
     ASSERT_EQ(unstopped.code, 0) << unstopped.err;

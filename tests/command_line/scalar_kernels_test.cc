@@ -10,7 +10,7 @@ TEST_F(ScalarKernels, AreAnnouncedByTrainAndPlanWithTheirReason) {
   const Arguments full = {"--method", "full", "--from_scratch", "true", "--max_steps", "1"};
   const auto train = [&](const std::string& model) {
     Arguments run = Train({"--model", model, "--output_dir", model + "-out"});
-    run.insert(run.end(), full.begin(), full.end());
+    run = With(run, full);
     const Ended ended = Temper(run);
     EXPECT_EQ(ended.code, 0) << ended.err;
     return ended.err;

@@ -151,14 +151,30 @@ inline pid_t ProcessOfRank(pid_t parent, int rank) {
   return 0;
 }
 
-// A run of the example's model on d.jsonl into out/, some ten milliseconds a step; later options override earlier ones.
+// `run` with the options of `more`, which replace its own of the same names.
+inline Arguments With(Arguments run, const Arguments& more) {
+  const auto name = [](const std::string& argument) { return argument.substr(0, argument.find('=')); };
+  for (const std::string& option : more) {
+    if (!option.starts_with("--")) continue;
+    for (auto it = run.begin(); it != run.end();) {
+      if (name(*it) != name(option)) {
+        ++it;
+        continue;
+      }
+      const bool has_value = it->find('=') == it->npos && it + 1 != run.end() && !(it + 1)->starts_with("--");
+      it = run.erase(it, it + (has_value ? 2 : 1));
+    }
+  }
+  run.insert(run.end(), more.begin(), more.end());
+  return run;
+}
+
+// A run of the example's model on d.jsonl into out/, some ten milliseconds a step. Options of `more` replace these.
 inline Arguments Train(const Arguments& more) {
-  Arguments all = {"train", "--model",        kModel, "--data",        "d.jsonl", "--output_dir",
-                   "out",   "--threads",      "1",    "--max_seq_len", "96",      "--gradient_accumulation_steps",
-                   "1",     "--warmup_steps", "0",    "--max_steps",   "4",       "--tensorboard",
-                   "false"};
-  all.insert(all.end(), more.begin(), more.end());
-  return all;
+  return With(
+      {"train", "--model", kModel, "--data", "d.jsonl", "--output_dir", "out", "--threads", "1", "--max_seq_len", "96",
+       "--gradient_accumulation_steps", "1", "--warmup_steps", "0", "--max_steps", "4", "--tensorboard", "false"},
+      more);
 }
 
 // A folder with d.jsonl and e.jsonl, some rows of the example's data.

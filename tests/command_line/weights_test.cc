@@ -31,7 +31,7 @@ class Weights : public Workplace {
                            const Arguments& more) {
     Arguments all = Train({"--data", data, "--eval_data", eval_data, "--eval_steps", "2", "--output_dir", out,
                            "--dtype", "f32", "--learning_rate", "1e-3", "--per_device_train_batch_size", "2"});
-    all.insert(all.end(), more.begin(), more.end());
+    all = With(all, more);
     return all;
   }
   Ended TrainOn(const std::string& data, const std::string& eval_data, const std::string& out,

@@ -1,0 +1,30 @@
+// The terminal of `temper chat`: messages come in as lines, and Ctrl-C stops an answer instead of the program.
+//
+// One at a time, used by one thread. Where stdin is no terminal it only reads lines, and Ctrl-C ends the program.
+#pragma once
+
+#include <optional>
+#include <string>
+
+namespace temper {
+
+class ChatTerminal {
+ public:
+  ChatTerminal();  // from here on SIGINT is caught, if stdin is a terminal
+  ~ChatTerminal();
+  ChatTerminal(const ChatTerminal&) = delete;
+
+  bool interactive() const { return interactive_; }
+  // Shows the prompt on a terminal and returns the next line without its end; nullopt after the last. Ctrl-C drops what
+  // was typed. Forgets an interrupt.
+  std::optional<std::string> ReadLine();
+  // Whether Ctrl-C was pressed since the last line was read.
+  bool Interrupted() const;
+
+ private:
+  const bool interactive_;
+  bool ended_ = false;
+  std::string read_;  // bytes after the last line
+};
+
+}  // namespace temper

@@ -1,0 +1,85 @@
+#include "model/known_models.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "model/families.h"
+
+namespace temper {
+namespace {
+
+// The numbers of parameters as their makers publish them, which are those of transformers for these configurations. A
+// wrong size of any kind changes them.
+const std::map<std::string, int64_t> kParameters = {
+    {"llama-2-7b", 6738415616},
+    {"llama-2-13b", 13015864320},
+    {"llama-2-70b", 68976648192},
+    {"llama-3-8b", 8030261248},
+    {"llama-3-70b", 70553706496},
+    {"llama-3.1-8b", 8030261248},
+    {"llama-3.1-70b", 70553706496},
+    {"llama-3.1-405b", 405853388800},
+    {"llama-3.2-1b", 1235814400},
+    {"llama-3.2-3b", 3212749824},
+    {"llama-3.3-70b", 70553706496},
+    {"tinyllama-1.1b", 1100048384},
+    {"smollm2-135m", 134515008},
+    {"smollm2-360m", 361821120},
+    {"smollm2-1.7b", 1711376384},
+    {"mistral-7b-v0.1", 7241732096},
+    {"mistral-7b-v0.3", 7248023552},
+    {"mistral-nemo-12b", 12247782400},
+    {"mistral-small-24b", 23572403200},
+    {"mistral-large-123b", 122610069504},
+    {"opt-125m", 125239296},
+    {"opt-350m", 331196416},
+    {"opt-1.3b", 1315758080},
+    {"opt-2.7b", 2651596800},
+    {"opt-6.7b", 6658473984},
+    {"opt-13b", 12853473280},
+    {"opt-30b", 29974540288},
+    {"opt-66b", 65719701504},
+    {"opt-175b", 174604468224},
+    {"phi-3-mini", 3821079552},
+    {"phi-3-medium", 13960238080},
+    {"phi-4", 14659507200},
+    {"phi-4-mini", 3836021760},
+    {"qwen2.5-0.5b", 494032768},
+    {"qwen2.5-1.5b", 1543714304},
+    {"qwen2.5-3b", 3085938688},
+    {"qwen2.5-7b", 7615616512},
+    {"qwen2.5-14b", 14770033664},
+    {"qwen2.5-32b", 32763876352},
+    {"qwen2.5-72b", 72706203648},
+    {"qwen3-0.6b", 596049920},
+    {"qwen3-1.7b", 1720574976},
+    {"qwen3-4b", 4022468096},
+    {"qwen3-8b", 8190735360},
+    {"qwen3-14b", 14768307200},
+    {"qwen3-32b", 32762123264},
+};
+
+TEST(KnownModels, HaveThePublishedNumbersOfParameters) {
+  const std::vector<std::string> names = KnownModelNames();
+  EXPECT_EQ(names.size(), kParameters.size());
+  for (const std::string& name : names) {
+    SCOPED_TRACE(name);
+    const auto model = ModelFromConfig(*FindKnownModel(name), name);
+    ASSERT_TRUE(model.ok()) << model.status().message();
+    const auto published = kParameters.find(name);
+    ASSERT_NE(published, kParameters.end());
+    EXPECT_EQ(NumParameters(**model), published->second);
+  }
+}
+
+TEST(KnownModels, AreFoundInAnyCaseAndAMistakeNamesTheNearest) {
+  EXPECT_TRUE(FindKnownModel("Llama-3.1-405B"));
+  EXPECT_FALSE(FindKnownModel("llama"));
+  EXPECT_FALSE(FindKnownModel(""));
+  EXPECT_EQ(NearestKnownModel("Llama3.1-405b"), "llama-3.1-405b");
+  EXPECT_EQ(NearestKnownModel("out/mine"), "");
+}
+
+}  // namespace
+}  // namespace temper

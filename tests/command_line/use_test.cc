@@ -1,0 +1,340 @@
+// What a new user types: the model as the first word, chat at a terminal, completion, the manual page, names of models,
+// and what a finished run leaves behind.
+#include <sys/ioctl.h>
+#include <termios.h>
+
+#include <chrono>
+#include <set>
+#include <sstream>
+#include <thread>
+
+#include "temper_program.h"
+
+namespace temper::program {
+namespace {
+
+using Use = Workplace;
+
+// temper at a terminal: what is typed goes in, prompts come out. Its stdout is a pipe that is full after some bytes, so
+// that an answer waits in its middle.
+class Terminal {
+ public:
+  static constexpr size_t kRoom = 8;  // bytes of an answer before it waits
+
+  Terminal(const Arguments& command, const std::string& cwd) {
+    master_ = posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);
+    TEMPER_CHECK(master_ >= 0 && grantpt(master_) == 0 && unlockpt(master_) == 0);
+    const std::string name = ptsname(master_);
+    int out[2];
+    TEMPER_CHECK(pipe2(out, O_CLOEXEC) == 0);
+    const int size = fcntl(out[1], F_SETPIPE_SZ, 4096);
+    filler_ = static_cast<size_t>(size) - kRoom;
+    const std::string filler(filler_, '#');
+    TEMPER_CHECK(write(out[1], filler.data(), filler.size()) == static_cast<ssize_t>(filler.size()));
+    pid_ = fork();
+    TEMPER_CHECK(pid_ >= 0);
+    if (pid_ == 0) {
+      setsid();
+      const int terminal = open(name.c_str(), O_RDWR);  // becomes the controlling terminal
+      dup2(terminal, STDIN_FILENO);
+      dup2(terminal, STDERR_FILENO);
+      dup2(out[1], STDOUT_FILENO);
+      signal(SIGINT, SIG_DFL);
+      std::vector<char*> argv;
+      for (const std::string& a : command) argv.push_back(const_cast<char*>(a.c_str()));
+      argv.push_back(nullptr);
+      if (chdir(cwd.c_str()) == 0) execvp(argv[0], argv.data());
+      _exit(126);
+    }
+    close(out[1]);
+    out_ = out[0];
+  }
+  ~Terminal() {
+    if (pid_ > 0) kill(pid_, SIGKILL), waitpid(pid_, nullptr, 0);
+    close(master_);
+    close(out_);
+  }
+  Terminal(const Terminal&) = delete;
+
+  void Type(const std::string& text) const { TEMPER_CHECK(write(master_, text.data(), text.size()) > 0); }
+  // Reads the screen on until `text` is on it; false if the program ends before.
+  bool ReadUntil(const std::string& text) {
+    const size_t from = seen_;
+    while (screen_.find(text, from) == std::string::npos) {
+      char c;
+      if (read(master_, &c, 1) != 1) return false;
+      screen_ += c;
+    }
+    seen_ = screen_.size();
+    return true;
+  }
+  // Until the answer waits for room in the pipe.
+  void WaitForAnswer() const {
+    int bytes = 0;
+    while (ioctl(out_, FIONREAD, &bytes) == 0 && static_cast<size_t>(bytes) <= filler_) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    }
+  }
+  // The rest of the answer, which makes room.
+  std::string ReadAnswer() {
+    std::string text;
+    while (!text.ends_with('\n')) {
+      char piece[4096];
+      const ssize_t n = read(out_, piece, sizeof piece);
+      if (n <= 0) break;
+      text.append(piece, static_cast<size_t>(n));
+    }
+    const std::string answer = text.substr(std::min(filler_, text.size()));
+    filler_ = 0;
+    return answer;
+  }
+  int Wait() {
+    int status = 0;
+    TEMPER_CHECK(waitpid(std::exchange(pid_, 0), &status, 0) > 0);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+  }
+  const std::string& screen() const { return screen_; }
+
+ private:
+  int master_ = -1, out_ = -1;
+  pid_t pid_ = 0;
+  size_t filler_ = 0, seen_ = 0;
+  std::string screen_;
+};
+
+TEST_F(Use, ChatGreetsAndCtrlCStopsAnAnswerAndCtrlDLeaves) {
+  const std::string question = "Why does it rain?";
+  const Ended whole = Temper({"generate", kModel, "--chat", "--prompt", question, "--threads", "1"});
+  ASSERT_EQ(whole.code, 0) << whole.err;
+  ASSERT_GT(whole.out.size(), 60u);
+
+  Terminal chat(Command({"chat", kModel, "--threads", "1"}), folder());
+  ASSERT_TRUE(chat.ReadUntil("you> ")) << chat.screen();
+  for (const std::string& part : {kModel + " (LlamaForCausalLM)", std::string("/help, /new, /system TEXT, /quit"),
+                                  std::string("Ctrl-C stops an answer, Ctrl-D leaves")}) {
+    EXPECT_NE(chat.screen().find(part), std::string::npos) << chat.screen();
+  }
+  chat.Type(question + "\n");
+  chat.WaitForAnswer();
+  chat.Type("\x03");
+  ASSERT_TRUE(chat.ReadUntil("^C"));
+  const std::string stopped = chat.ReadAnswer();
+  EXPECT_GT(stopped.size(), 1u);
+  EXPECT_LT(stopped.size(), 40u) << stopped;
+  EXPECT_TRUE(whole.out.starts_with(stopped.substr(0, stopped.size() - 1))) << stopped;
+  ASSERT_TRUE(chat.ReadUntil("you> "));
+
+  chat.Type("forget this\x03");  // at the prompt: drops the line
+  ASSERT_TRUE(chat.ReadUntil("(Ctrl-D leaves)"));
+  ASSERT_TRUE(chat.ReadUntil("you> "));
+  chat.Type("/new\n");
+  ASSERT_TRUE(chat.ReadUntil("you> "));
+  chat.Type(question + "\n");
+  EXPECT_EQ(chat.ReadAnswer(), whole.out) << "after /new the model does not know the stopped answer";
+  ASSERT_TRUE(chat.ReadUntil("you> "));
+  chat.Type("\x04");
+  EXPECT_EQ(chat.Wait(), 0);
+}
+
+TEST_F(Use, ChatKnowsItsCommands) {
+  const auto chat = [&](const std::string& lines) {
+    return Process(
+               {"sh", "-c",
+                "printf '" + lines + "' | " + TEMPER_PROGRAM + " chat " + kModel + " --threads 1 --max_new_tokens 5"},
+               folder())
+        .Wait();
+  };
+  const std::string first = chat("Why does it rain?\\n").out;
+  Ended ended = chat("/help\\n/nwe\\n\\nWhy does it rain?\\n/quit\\nWhy is ice cold?\\n");
+  EXPECT_EQ(ended.code, 0) << ended.err;
+  EXPECT_EQ(ended.out, first) << "only the message is answered, and nothing after /quit";
+  for (const char* part : {"  /system TEXT ", "  /quit ", "no command '/nwe'; /help lists them"}) {
+    EXPECT_NE(ended.err.find(part), std::string::npos) << ended.err;
+  }
+  const std::string told = chat("/system Talk like a pirate.\\nWhy does it rain?\\n").out;
+  EXPECT_EQ(told, Process({"sh", "-c",
+                           std::string("echo 'Why does it rain?' | ") + TEMPER_PROGRAM + " chat " + kModel +
+                               " --system 'Talk like a pirate.' --threads 1 --max_new_tokens 5"},
+                          folder())
+                      .Wait()
+                      .out);
+  EXPECT_EQ(chat("/system Talk like a pirate.\\n/system\\nWhy does it rain?\\n").out, first);
+}
+
+TEST_F(Use, TheFirstWordIsTheModel) {
+  const Arguments generate = {"--prompt", "Why?", "--max_new_tokens", "3", "--threads", "1"};
+  const Ended named = Temper(With({"generate", "--model", kModel}, generate));
+  EXPECT_EQ(named.code, 0) << named.err;
+  EXPECT_EQ(Temper(With({"generate", kModel}, generate)).out, named.out);
+  EXPECT_EQ(Temper({"eval", kModel, "--data", "e.jsonl"}).code, 0);
+  EXPECT_EQ(Temper({"data", "preview", kModel, "--data", "e.jsonl"}).code, 0);
+  EXPECT_EQ(Temper({"export", kModel, "--output_dir", "copy"}).code, 0);
+  EXPECT_EQ(Temper({"inspect", "--model", "copy"}).code, 0);
+  ExpectEnd(Temper(With({"generate", kModel, "--model", "copy"}, generate)), 2,
+            {"model is given twice, as '" + kModel + "' and as 'copy'"});
+  ExpectEnd(Temper({"generate", kModel, "Why?"}), 2, {"'Why?' is not an option: this command takes one model"});
+  ExpectEnd(Temper({"generate", kModel, "prompt=Why?"}), 2, {"'prompt=Why?' needs two dashes"});
+  ExpectEnd(Temper({"chat"}), 2, {"name a model: temper chat MODEL"});
+  ExpectEnd(Temper({"generate", kModel}), 2, {"there is no prompt: add --prompt TEXT"});
+}
+
+TEST_F(Use, RepetitionPenaltyChangesAGreedyAnswer) {
+  const Arguments generate = {"generate", kModel, "--prompt", "Why does it rain?", "--threads", "1"};
+  const std::string plain = Temper(generate).out;
+  EXPECT_NE(Temper(With(generate, {"--repetition_penalty", "3"})).out, plain);
+  EXPECT_EQ(Temper(With(generate, {"--repetition_penalty", "1", "--min_p", "0.3"})).out, plain)
+      << "greedy: no cut counts";
+  EXPECT_EQ(Temper(With(generate, {"--temperature", "1", "--min_p", "1"})).out, plain) << "only the best is left";
+  ExpectEnd(Temper(With(generate, {"--min_p", "2"})), 2, {"min_p should be at least 0 and at most 1"});
+}
+
+TEST_F(Use, AnOptionWithTwoValuesIsRefused) {
+  Arguments run = Train({});
+  run.insert(run.end(), {"--max_steps", "9"});
+  ExpectEnd(Temper(run), 2, {"max_steps is given twice, as '4' and as '9': remove one"});
+  EXPECT_FALSE(Has("out"));
+}
+
+TEST_F(Use, PlanKnowsModelsByName) {
+  const Ended plan = Temper({"plan", "--json", "--model", "llama-3.1-405b", "--cluster", "8xMI300X", "--lora.r", "8",
+                             "--max_seq_len", "64", "--mesh", "fsdp=8"});
+  ASSERT_EQ(plan.code, 0) << plan.err;
+  EXPECT_EQ(Json::parse(plan.out)["parameters"], 405853388800);
+  ExpectEnd(Temper({"plan", "--model", "lama-3.1-405b"}), 1, {"did you mean 'llama-3.1-405b'?"});
+  ExpectEnd(Temper({"plan", "--model", "mine"}), 1, {"there is no such folder", "Known are", "qwen3-8b"});
+  ExpectEnd(Temper({"plan", "--model", "opt-125m", "--data", "d.jsonl", "--read_data"}), 2, {"a tokenizer is needed"});
+  ExpectEnd(Temper(Train({"--model", "opt-125m"})), 1, {"temper plan knows this name, but not the weights"});
+}
+
+TEST_F(Use, AMissingModelIsToldBeforeAMissingDataFile) {
+  ExpectEnd(Temper(Train({"--model", "nowhere", "--data", "none.jsonl"})), 1, {"--model nowhere: there is no such"});
+  ExpectEnd(Temper(Train({"--data", "none.jsonl"})), 1, {"--data", "none.jsonl"});
+  EXPECT_FALSE(Has("out"));
+}
+
+TEST_F(Use, AMeshOfTheFileThatStaysIsNamed) {
+  Spill("run.yaml", "model: " + kModel + "\nmax_seq_len: 64\nmesh: {dp: 2, fsdp: 2}\n");
+  const Ended kept = Temper({"plan", "run.yaml", "--mesh", "fsdp=4"});
+  ExpectEnd(kept, 0, {"dp=2 of run.yaml still counts: 8 ranks in all", "--mesh dp=1"});
+  EXPECT_NE(kept.out.find("dp=2,fsdp=4: 8 ranks"), std::string::npos) << kept.out;
+  const Ended replaced = Temper({"plan", "run.yaml", "--mesh", "dp=1,fsdp=4"});
+  EXPECT_EQ(replaced.err.find("still counts"), std::string::npos) << replaced.err;
+  EXPECT_NE(replaced.out.find("fsdp=4: 4 ranks"), std::string::npos) << replaced.out;
+}
+
+TEST_F(Use, AnAdapterStandsAloneWithTokenizerAndModelCard) {
+  const Ended ended = Temper(Train({"--eval_data", "e.jsonl"}));
+  ASSERT_EQ(ended.code, 0) << ended.err;
+  for (const char* part : {"batch       1 row of 96 tokens a step: 1 row x 1 micro-batch, 96 tokens"}) {
+    EXPECT_NE(ended.err.find(part), std::string::npos) << ended.err;
+  }
+  EXPECT_EQ(ended.err.find("ETA 0"), std::string::npos) << ended.err;
+  // Lines to paste name the program as it was called.
+  for (const char* part : {" chat out\n", " generate out --prompt", " export out --output_dir out-merged"}) {
+    EXPECT_NE(ended.err.find(std::string("  ") + TEMPER_PROGRAM + part), std::string::npos) << ended.err;
+  }
+  for (const char* file : {"tokenizer.json", "tokenizer_config.json"}) {
+    EXPECT_EQ(Slurp(JoinPath("out", file)), temper::Slurp(JoinPath(kModel, file))) << file;
+  }
+  EXPECT_FALSE(Has("out/config.json")) << "it is no model";
+  const std::string card = Slurp("out/README.md");
+  EXPECT_TRUE(card.starts_with("---\nbase_model: \"" + kModel + "\"\nlibrary_name: peft\n")) << card;
+  for (const char* part : {"| steps | 4 |", "| training loss at the end | ", "| lowest evaluation loss | ",
+                           "`d.jsonl`, ", "| lora.r | 16 |", "AutoPeftModelForCausalLM", "temper chat FOLDER"}) {
+    EXPECT_NE(card.find(part), std::string::npos) << part << "\n" << card;
+  }
+  // --overwrite replaces our card, and keeps a user's.
+  EXPECT_EQ(Temper(Train({"--overwrite", "--max_steps", "2"})).code, 0);
+  EXPECT_NE(Slurp("out/README.md").find("| steps | 2 |"), std::string::npos);
+  Spill("out/README.md", "mine");
+  EXPECT_EQ(Temper(Train({"--overwrite", "--max_steps", "2"})).code, 0);
+  EXPECT_EQ(Slurp("out/README.md"), "mine");
+}
+
+TEST_F(Use, AdviceToRaiseMaxSeqLenComesOnlyWhereTheModelAllowsIt) {
+  const Json config = Json::parse(temper::Slurp(kModel + "/config.json"));
+  const std::string most = std::to_string(config["max_position_embeddings"].get<int64_t>());
+  std::string text = "{\"prompt\": \"Why?\", \"completion\": \"";
+  for (int i = 0; i < 2000; ++i) text += "water ";
+  Spill("long.jsonl", text + "\"}\n");
+  const auto warned = [&](const std::string& row) {
+    return Temper({"data", "preview", kModel, "--data", "long.jsonl", "--max_seq_len", row}).err;
+  };
+  EXPECT_NE(warned("64").find("raise --max_seq_len (the model has " + most + " positions)"), std::string::npos);
+  const std::string full = warned(most);
+  EXPECT_NE(full.find("split them: the model has " + most + " positions"), std::string::npos) << full;
+  EXPECT_EQ(full.find("raise"), std::string::npos) << full;
+}
+
+// What bash would offer for the last of these words.
+std::set<std::string> Completed(const std::string& words, const std::string& cwd) {
+  const Ended ended =
+      Process({"bash", "-c",
+               std::string("source <(") + TEMPER_PROGRAM + " completion bash); COMP_WORDS=(" + words +
+                   "); COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); _temper; printf '%s\\n' \"${COMPREPLY[@]}\""},
+              cwd)
+          .Wait();
+  std::set<std::string> offered;
+  std::string line;
+  for (const char c : ended.out) {
+    if (c != '\n') {
+      line += c;
+    } else {
+      offered.insert(std::exchange(line, {}));
+    }
+  }
+  return offered;
+}
+
+TEST_F(Use, BashCompletesCommandsOptionsAndValues) {
+  using Set = std::set<std::string>;
+  EXPECT_EQ(Completed("temper tr", folder()), Set{"train"});
+  EXPECT_EQ(Completed("temper train --lora.a", folder()), (Set{"--lora.alpha", "--lora.alpha_pattern"}));
+  EXPECT_EQ(Completed("temper train --method ''", folder()), (Set{"full", "lora"}));
+  EXPECT_EQ(Completed("temper export --dtype = f", folder()), (Set{"f16", "f32"}));
+  EXPECT_EQ(Completed("temper train --data d", folder()), Set{"d.jsonl"});
+  EXPECT_EQ(Completed("temper eval e", folder()), Set{"e.jsonl"}) << "the model";
+  EXPECT_EQ(Completed("temper train --no-pack", folder()), Set{"--no-packing"});
+  EXPECT_TRUE(Completed("temper plan --cluster 8x", folder()).contains("8xH100"));
+  EXPECT_EQ(Completed("temper data p", folder()).count("preview"), 1u);
+  EXPECT_EQ(Completed("temper completion ''", folder()), (Set{"bash", "fish", "zsh"}));
+  EXPECT_TRUE(Completed("temper train --seed ''", folder()) == Set{""});
+}
+
+TEST_F(Use, CompletionScriptsAreValid) {
+  for (const auto& [shell, check] : {std::pair{"bash", "-n"}, {"zsh", "-n"}, {"fish", "--no-execute"}}) {
+    const Ended script = Temper({"completion", shell});
+    ASSERT_EQ(script.code, 0) << script.err;
+    for (const char* option : {"lora.r", "repetition_penalty", "calibrate"}) {
+      EXPECT_NE(script.out.find(option), std::string::npos) << shell;
+    }
+    Spill("script", script.out);
+    if (std::system(("command -v " + std::string(shell) + " >/dev/null 2>&1").c_str()) != 0) continue;
+    const Ended checked = Process({shell, check, "script"}, folder()).Wait();
+    EXPECT_EQ(checked.code, 0) << shell << ": " << checked.err;
+  }
+  ExpectEnd(Temper({"completion", "tcsh"}), 2, {"temper completion bash, zsh or fish"});
+}
+
+TEST_F(Use, TheManualPageHasEveryOptionOfTheHelp) {
+  const Ended page = Temper({"man"});
+  ASSERT_EQ(page.code, 0) << page.err;
+  std::string text = page.out;
+  for (size_t at; (at = text.find("\\-")) != std::string::npos;) text.erase(at, 1);
+  for (const char* command : {"train", "plan", "generate", "chat", "eval", "data", "export", "inspect", "doctor"}) {
+    std::istringstream help(Temper({command, "--help"}).out);
+    for (std::string line; std::getline(help, line);) {
+      if (!line.starts_with("  --")) continue;
+      const std::string option = line.substr(2, line.find(' ', 2) - 2);
+      EXPECT_NE(text.find(".B " + option), std::string::npos) << command << " " << option;
+    }
+  }
+  if (std::system("command -v groff >/dev/null 2>&1") != 0) GTEST_SKIP() << "no groff here";
+  Spill("temper.1", page.out);
+  const Ended set = Process({"groff", "-man", "-Tascii", "-ww", "temper.1"}, folder()).Wait();
+  EXPECT_EQ(set.code, 0);
+  EXPECT_EQ(set.err, "");
+}
+
+}  // namespace
+}  // namespace temper::program
