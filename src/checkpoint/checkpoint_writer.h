@@ -8,9 +8,9 @@
 // ranks meet once per save, between Prepare and Launch. The failure of a rank shows there and in their other common
 // calls; the owner of the first rank's writer then destroys it to end its wait.
 //
-// Memory: none that grows with the state, except one tensor of an adapter that ranks share, and one that files have
-// transposed where weights are on a device. Thread rule: one caller
-// thread; the writer's own thread only reads the views.
+// Memory: none that grows with the state, except one tensor of an adapter that ranks share, and, where weights are on a
+// device, one that files store transposed. Thread rule: one caller thread; the writer's own thread only reads the
+// views.
 #pragma once
 
 #include <memory>

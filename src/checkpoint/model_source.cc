@@ -21,11 +21,12 @@ bool HasWeights(Env& env, const std::string& folder) {
          env.IsFile(JoinPath(folder, "model.safetensors.index.json"));
 }
 
-// The repository of the Hub that `text` may name.
+// The repository of the Hub that `text` may name, at `revision` if `text` names none. A revision that is no plain name
+// names nothing: it may come from a file of others.
 std::optional<HubName> HubNameOf(const std::string& text, const std::string& revision = "") {
   auto name = HubName::Parse(text, HubKind::kModel);
-  if (name && name->revision.empty()) name->revision = revision;
-  return name;
+  if (!name || !name->revision.empty() || revision.empty()) return name;
+  return HubName::Parse(text + "@" + revision, HubKind::kModel);
 }
 
 // One that nothing has been fetched of: what may help. Empty where the text is rather a path.

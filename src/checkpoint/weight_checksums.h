@@ -22,8 +22,8 @@ struct FileChecksum {
 // Writes FOLDER/checksums.xxh3. The files themselves are durable by then.
 Status WriteChecksums(Env& env, const std::string& folder, const std::vector<FileChecksum>& files);
 
-// kCorrupt, naming the file or tensor, where the weights in `folder` are not those that were written. Reads all of
-// them, or, where `parts` processes share the work, one in `parts` of the files or tensors. Bounded memory.
+// kCorrupt, naming the file or tensor, if the weights in `folder` are not those that were written. Reads all of them;
+// if `parts` processes that see the same files share the work, one in `parts` of the files or tensors. Bounded memory.
 Status VerifyWeights(Env& env, const std::string& folder, int part = 0, int parts = 1);
 
 }  // namespace temper

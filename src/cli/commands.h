@@ -3,7 +3,7 @@
 //
 // Exit codes: 0 done; 1 an error, described on stderr; 2 an error of the command line or the configuration; 69
 // another process uses the output folder, and the same command may work later; 75 stopped by SIGTERM, SIGHUP or SIGUSR1
-// and 130 by SIGINT, in both cases after saving a checkpoint to resume from.
+// and 130 by SIGINT, in both cases after saving a checkpoint to resume from, if a step has completed.
 #pragma once
 
 #include <functional>

@@ -108,7 +108,9 @@ Result<RunProgress> FillMemory(const RunIdentity& identity, Run& run) {
     });
   };
   if (run.setup.reads_weights()) {
-    TEMPER_RETURN_IF_ERROR(run.setup.model.Load(run.engine.Lookup(), run.setup.ranks.rank(), run.setup.ranks.size()));
+    // Each machine may have its own copy of the files.
+    const RankOfMachine here = run.setup.ranks.of_machine();
+    TEMPER_RETURN_IF_ERROR(run.setup.model.Load(run.engine.Lookup(), here.rank, here.ranks));
     if (!run.compiled.targets.empty() && !run.setup.model.adapter() && !resume) {
       TEMPER_RETURN_IF_ERROR(InitializeLora(run.compiled.targets, seed, fill));
     }

@@ -140,10 +140,10 @@ std::optional<HubName> HubName::Parse(std::string_view text, HubKind kind) {
 }
 
 std::string HubName::DownloadCommand() const {
-  std::string command = "hf download " + repository;
-  if (!file.empty()) command += " " + file;
+  std::string command = "hf download " + ShellWord(repository);
+  if (!file.empty()) command += " " + ShellWord(file);
   if (kind == HubKind::kDataset) command += " --repo-type dataset";
-  if (!revision.empty()) command += " --revision " + revision;
+  if (!revision.empty()) command += " --revision " + ShellWord(revision);
   return command;
 }
 

@@ -14,9 +14,8 @@ inline Shape Transposed(const Shape& matrix) {
   return {matrix[1], matrix[0]};
 }
 
-// to[c * to_stride + r] = from[r * from_stride + c] for r < rows, c < columns; strides in elements of `size` bytes: 2
-// or
-// 4. About the time of two copies.
+// to[c * to_stride + r] = from[r * from_stride + c] for r < rows, c < columns; strides in elements of `size`
+// bytes, which is 2 or 4. About the time of two copies.
 void Transpose(const std::byte* from, int64_t rows, int64_t columns, int64_t from_stride, std::byte* to,
                int64_t to_stride, int64_t size);
 

@@ -25,6 +25,9 @@ Result<std::unique_ptr<Model>> ReadCohere2(const Json& config, const std::string
   s.mlp_norm = "";
   s.ropes[0].interleaved = true;
   TEMPER_ASSIGN_OR_RETURN(s.logit_scale, NumberOr(config, "logit_scale", 0.0625, where));
+  if (!(s.logit_scale > 0)) {
+    return Corrupt(fmt::format("{}: logit_scale is {}, should be positive", where, s.logit_scale));
+  }
   TEMPER_ASSIGN_OR_RETURN(s.qkv_bias, BoolOr(config, "attention_bias", false, where));
   s.attention_out_bias = s.qkv_bias;
   TEMPER_ASSIGN_OR_RETURN(const int64_t window, ReadWindow(config, 4096, where));

@@ -66,12 +66,24 @@ const Family* FamilyOfType(std::string_view type) {
   return found == std::end(kFamilies) ? nullptr : found;
 }
 
+Status CheckComputable(const Json& config, const std::string& where) {
+  const auto has = [&](const char* key) { return config.contains(key) && !config[key].is_null(); };
+  if (has("quantization_config")) {
+    return Unsupported(where + ": quantised models cannot be trained; use the original weights");
+  }
+  if (has("per_layer_config")) {
+    return Unsupported(where + ": per_layer_config (sizes that differ by layer) is not supported");
+  }
+  return OkStatus();
+}
+
 Result<std::unique_ptr<Model>> ReadMultimodal(const Family& family, const Json& config, const std::string& where) {
   if (!HasObject(config, "text_config")) {
     return Corrupt(fmt::format("{}: {} has the sizes of its text model in an object text_config, which is missing",
                                where, family.architecture));
   }
   Json text = config["text_config"];
+  TEMPER_RETURN_IF_ERROR(CheckComputable(text, where + ": text_config"));
   std::string type = TextAt(text, "model_type");
   if (type.empty()) type = family.text_type;
   const std::string inside = where + ": text_config";
@@ -91,12 +103,7 @@ Result<std::unique_ptr<Model>> ReadMultimodal(const Family& family, const Json& 
 
 Result<std::unique_ptr<Model>> ModelFromConfig(const Json& config, const std::string& where) {
   if (!config.is_object()) return Corrupt(where + ": should be a JSON object");
-  if (config.contains("quantization_config") && !config["quantization_config"].is_null()) {
-    return Unsupported(where + ": quantised models cannot be trained; use the original weights");
-  }
-  if (config.contains("per_layer_config") && !config["per_layer_config"].is_null()) {
-    return Unsupported(where + ": per_layer_config (sizes that differ by layer) is not supported");
-  }
+  TEMPER_RETURN_IF_ERROR(CheckComputable(config, where));
   const std::string architecture = ArchitectureOf(config), type = TextAt(config, "model_type");
   const Family* family = FamilyOfType(type);
   if (!architecture.empty()) {

@@ -52,9 +52,11 @@ Result<std::string> WriteModel(Env& env, const FinishedRun& run, const std::stri
   if (!run.model.facts().keeps_other_tensors) {
     const std::string whole = JoinPath(checkpoint, kModelWeightsFile);
     if (!env.IsFile(whole)) return JoinWeights(env, checkpoint, to);
+    TEMPER_RETURN_IF_ERROR(VerifyWeights(env, checkpoint));
     TEMPER_ASSIGN_OR_RETURN(const FileDigest copied, CopyFileDurably(env, whole, to));
     return copied.checksum;
   }
+  TEMPER_RETURN_IF_ERROR(VerifyWeights(env, run.model_folder));
   TEMPER_ASSIGN_OR_RETURN(const ModelWeights base, OpenModelWeights(env, run.model_folder));
   std::vector<ModelWeights::Entry> others;
   for (const std::string& name : UnusedTensors(base, FileTensorsOf(run.model.StoredWeights()))) {
@@ -110,7 +112,6 @@ Result<int> FinishRun(Env& env, const FinishedRun& run) {
   // The file that makes the folder an adapter or a model comes last.
   std::erase(files, kModelConfigFile);
   files.push_back(lora ? kAdapterConfigFile : kModelConfigFile);
-  TEMPER_RETURN_IF_ERROR(VerifyWeights(env, checkpoint));
   const TransformersFiles exported = FilesForTransformers(env, run.model_folder);
   for (const std::string& name : files) {
     if (const auto it = exported.replaced.find(name); it != exported.replaced.end()) {
@@ -122,6 +123,7 @@ Result<int> FinishRun(Env& env, const FinishedRun& run) {
       TEMPER_RETURN_IF_ERROR(WriteChecksums(env, out, {{name, checksum}}));
       continue;
     }
+    if (name == kAdapterWeightsFile) TEMPER_RETURN_IF_ERROR(VerifyWeights(env, checkpoint));
     const std::string& from = lora && IsTokenizerFile(name) ? run.model_folder : checkpoint;
     TEMPER_ASSIGN_OR_RETURN(const FileDigest copied, CopyFileDurably(env, JoinPath(from, name), JoinPath(out, name)));
     if (name != kAdapterWeightsFile) continue;

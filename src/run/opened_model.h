@@ -52,7 +52,7 @@ class OpenedModel {
   // A digest that differs for another model. REQUIRES: OpenWeights was OK.
   Result<std::string> Digest() const;
   // Fills weights (and masters) and the adapter, if there is one; shows progress if it takes long. Checksums of files
-  // that Temper wrote are verified first; `parts` processes of one run share that. REQUIRES: OpenWeights was OK.
+  // that Temper wrote are verified first; `parts` processes of a machine share that work. REQUIRES: OpenWeights was OK.
   Status Load(const BufferLookup& buffer, int part = 0, int parts = 1) const;
 
   // The export of this model by `temper export`; the caller adds the destination.

@@ -282,7 +282,7 @@ class FullDisk : public MeshFaults {
   }
 };
 
-// A disk of 24 MB: room for a checkpoint and the reserve of 16 MiB at the start, and for a few more.
+// A disk with room for a few checkpoints.
 TEST_F(FullDisk, IsSeenBeforeASaveAndEndsAllWithOneMessage) {
   if (!CanMount()) GTEST_SKIP() << "cannot mount";
   for (const bool mpi : {false, true}) {

@@ -27,7 +27,7 @@ LLAMA = dict(
     rope_parameters={"rope_type": "default", "rope_theta": 10000.0},
 )
 # Changes to LLAMA, for families of many models.
-SMALL = dict(hidden_size=24, intermediate_size=28, num_attention_heads=2, num_key_value_heads=2, vocab_size=48)
+SMALL_PAIR = dict(hidden_size=24, intermediate_size=28, num_attention_heads=2, num_key_value_heads=2, vocab_size=48)
 OPT = dict(
     vocab_size=VOCAB,
     hidden_size=32,
@@ -155,29 +155,29 @@ MODELS = {
         tie_word_embeddings=True, rope_parameters={
             "rope_type": "default", "rope_theta": 500.0, "partial_rotary_factor": 0.5})),
     # Untied, for generation: scaled embeddings that are the head, too, repeat the last token.
-    "gemma": ("gemma", dict(SMALL, head_dim=16, tie_word_embeddings=False)),
-    "gemma_biases": ("gemma", dict(SMALL, head_dim=12, num_key_value_heads=1, attention_bias=True,
+    "gemma": ("gemma", dict(SMALL_PAIR, head_dim=16, tie_word_embeddings=False)),
+    "gemma_biases": ("gemma", dict(SMALL_PAIR, head_dim=12, num_key_value_heads=1, attention_bias=True,
                                    num_hidden_layers=1)),
     # Caps that bend most scores and logits.
-    "gemma2": ("gemma2", dict(SMALL, head_dim=16, sliding_window=6, query_pre_attn_scalar=24, tie_word_embeddings=False,
+    "gemma2": ("gemma2", dict(SMALL_PAIR, head_dim=16, sliding_window=6, query_pre_attn_scalar=24, tie_word_embeddings=False,
                               attn_logit_softcapping=2.0, final_logit_softcapping=3.0)),
     # No caps, the exact GELU, biases, the window in the second layer.
     "gemma2_no_caps": ("gemma2", dict(
-        SMALL, head_dim=12, num_key_value_heads=1, sliding_window=5, query_pre_attn_scalar=12, attention_bias=True,
+        SMALL_PAIR, head_dim=12, num_key_value_heads=1, sliding_window=5, query_pre_attn_scalar=12, attention_bias=True,
         attn_logit_softcapping=None, final_logit_softcapping=None, hidden_activation="gelu",
         layer_types=["full_attention", "sliding_attention"])),
     # A stretched embedding in the layer without a window.
     "gemma3": ("gemma3_text", dict(
-        SMALL, head_dim=16, sliding_window=6, query_pre_attn_scalar=20, tie_word_embeddings=False,
+        SMALL_PAIR, head_dim=16, sliding_window=6, query_pre_attn_scalar=20, tie_word_embeddings=False,
         layer_types=["sliding_attention", "full_attention"], rope_parameters={
             "full_attention": {"rope_type": "linear", "rope_theta": 1000000.0, "factor": 8.0},
             "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0}})),
     "gemma3_capped": ("gemma3_text", dict(
-        SMALL, head_dim=12, num_key_value_heads=1, sliding_window=5, query_pre_attn_scalar=12, attention_bias=True,
+        SMALL_PAIR, head_dim=12, num_key_value_heads=1, sliding_window=5, query_pre_attn_scalar=12, attention_bias=True,
         final_logit_softcapping=2.0, rope_parameters=None, layer_types=["full_attention", "sliding_attention"])),
-    "granite": ("granite", dict(SMALL, embedding_multiplier=3.0, residual_multiplier=0.4, attention_multiplier=0.2,
+    "granite": ("granite", dict(SMALL_PAIR, embedding_multiplier=3.0, residual_multiplier=0.4, attention_multiplier=0.2,
                                 logits_scaling=1.7)),
-    "granite_biases": ("granite", dict(SMALL, num_hidden_layers=1, num_key_value_heads=1, attention_bias=True,
+    "granite_biases": ("granite", dict(SMALL_PAIR, num_hidden_layers=1, num_key_value_heads=1, attention_bias=True,
                                        mlp_bias=True, attention_multiplier=0.3, tie_word_embeddings=True)),
     "opt_pre_norm": ("opt", dict()),
     "opt_post_norm_projected": ("opt", dict(do_layer_norm_before=False, word_embed_proj_dim=20)),

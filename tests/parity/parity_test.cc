@@ -306,8 +306,8 @@ class ParityOfCurves : public testing::TestWithParam<std::string> {
     UpdateSpec update{.weight_decay = settings["weight_decay"], .max_norm = settings["max_grad_norm"]};
     if (settings.contains("sgd")) {
       update.rule = UpdateRuleOf(Op::kSgd);
-      update.settings = UpdateSettings(
-          Op::kSgd, {{"momentum", settings["sgd"]["momentum"]}, {"nesterov", settings["sgd"]["nesterov"]}});
+      update.settings = UpdateSettings(Op::kSgd, {{"momentum", settings["sgd"]["momentum"]},
+                                                  {"nesterov", settings["sgd"]["nesterov"].get<bool>() ? 1 : 0}});
     }
     return Step(golden_.info["models"][0], adapter_, dtype, all_.row, all_.row,
                 {.micro_batches = micro_batches_, .update = std::move(update)});

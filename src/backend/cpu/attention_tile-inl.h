@@ -135,7 +135,7 @@ void ForwardOf(const AttentionForwardTile& t) {
   float* o = reinterpret_cast<float*>(probability + kRows * kProbabilityWords<Math>);
   const int64_t padded_E = RoundUpTo(t.E, kColumns);
   const float factor = t.scale * Math::kExponentFactor;
-  const Cap cap(t.scale, t.cap);
+  const Cap cap(t.scale, kCapped ? t.cap : 1);
   float largest[kRows], total[kRows], rescale[kRows];  // of scores without scale; of exponentials
   for (int i = 0; i < kRows; ++i) {
     largest[i] = kMinusInfinity;
@@ -270,7 +270,7 @@ void BackwardOf(const AttentionBackwardBlock& b) {
   float* slope_tile = p_tile + kRows * kColumns;  // of the cap
   const int64_t padded_E = RoundUpTo(b.E, kColumns);
   const float factor = b.scale * Math::kExponentFactor;
-  const Cap cap(b.scale, b.cap);
+  const Cap cap(b.scale, kCapped ? b.cap : 1);
   int64_t seen[kAttentionBlock / kRows];  // keys of the block that some row of a tile sees: [0, seen)
 
   for (int64_t i0 = 0; i0 < b.rows; i0 += kRows) {

@@ -290,8 +290,8 @@ class Partitioner final : public ShardingSink {
     }
     if (refused_.ok() && !(at.sharding == wanted)) {
       const int rank = at.global.rank();
-      Refuse(fmt::format("{} is split '{}' and cannot be converted to '{}'", graph_.value(global_id).name,
-                         from.sharding.ToString(rank), wanted.ToString(rank)));
+      Refuse(fmt::format("{} is split '{}' and cannot be converted to '{}'; mesh.tp_mode 1d has no such conversion",
+                         graph_.value(global_id).name, from.sharding.ToString(rank), wanted.ToString(rank)));
     }
     return converted_[key] = at.id;
   }

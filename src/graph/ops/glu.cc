@@ -7,9 +7,14 @@
 namespace temper {
 namespace {
 
+// Silu, gelu by erf, or gelu by tanh.
+bool IsGate(const Attributes& a) {
+  return a.Flag("gelu") || !a.Flag("tanh");
+}
+
 Result<Types> Infer(const Types& in, const Attributes& a) {
-  if (in.size() != 2 || !(in[0] == in[1]) || !IsFloat(in[0])) {
-    return BadOperands(Op::kGlu, "(gate, up) alike", in, a);
+  if (in.size() != 2 || !(in[0] == in[1]) || !IsFloat(in[0]) || !IsGate(a)) {
+    return BadOperands(Op::kGlu, "(gate, up) alike, tanh only with gelu", in, a);
   }
   return Types{in[0]};
 }
@@ -28,8 +33,8 @@ void Gradient(GradientSink& sink) {
 }
 
 Result<Types> InferBackward(const Types& in, const Attributes& a) {
-  if (in.size() != 3 || !(in[0] == in[1]) || !(in[1] == in[2]) || !IsFloat(in[0])) {
-    return BadOperands(Op::kGluBackward, "(d_h, gate, up) alike", in, a);
+  if (in.size() != 3 || !(in[0] == in[1]) || !(in[1] == in[2]) || !IsFloat(in[0]) || !IsGate(a)) {
+    return BadOperands(Op::kGluBackward, "(d_h, gate, up) alike, tanh only with gelu", in, a);
   }
   return Types{in[1], in[2]};
 }
