@@ -1,6 +1,8 @@
 # What `cmake --install` and the .deb hold: the program, its manual page and completions, which it prints itself, the
 # example clusters and models, README and licence.
 include(GNUInstallDirs)
+# Installing and packing need the program, not the tests.
+set(CMAKE_SKIP_INSTALL_ALL_DEPENDENCY ON)
 
 function(temper_install)
   install(TARGETS temper RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
@@ -21,7 +23,7 @@ function(temper_package)
   set(CPACK_PACKAGE_CONTACT "Temper developers <temper@localhost>")
   set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "fine-tunes large language models on the hardware you have")
   set(CPACK_DEBIAN_PACKAGE_DESCRIPTION
-      "Trains LoRA adapters or whole models of the Hugging Face format on CPUs, in one process or many,\n and plans memory and speed of a run before it starts.")
+      "Trains LoRA adapters or whole models of the Hugging Face format on CPUs,\n in one process or many, and plans memory and speed of a run before it\n starts.")
   set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
   set(CPACK_DEBIAN_PACKAGE_SECTION science)
   set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)

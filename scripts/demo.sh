@@ -243,12 +243,12 @@ size=$(du -k "$out/pirate/adapter_model.safetensors" | cut -f1)
 heading 'Your turn'
 cat <<END
   Talk to them:
-    $(paint 1 "$temper chat --model $out/pirate")
-    $(paint 1 "$temper chat --model $out/chef --temperature 0.7")
+    $(paint 1 "$temper chat $out/pirate")
+    $(paint 1 "$temper chat $out/chef --temperature 0.7")
 
   An adapter is a file of $size KiB in PEFT's format. Melt it into a model of its own, for any tool that reads
   Hugging Face folders:
-    $(paint 1 "$temper export --model $out/pirate --output_dir $out/pirate-merged")
+    $(paint 1 "$temper export $out/pirate --output_dir $out/pirate-merged")
 
   Now a model of yours: a Hugging Face folder (Llama or OPT) and a file with lines such as
   {"prompt": "...", "completion": "..."}:

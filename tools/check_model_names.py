@@ -9,7 +9,6 @@ import pathlib, re, sys
 # Literals that may have such a name: help texts and other tools' settings, with the names that users know.
 EXCEPTIONS = {
     "src/config/run_options.cc": {"q_proj"},
-    "src/cli/plan_command.cc": {"llama"},
     "src/config/option.cc": {"q_proj", "lm_head"},
     "src/config/foreign_names.cc": {"lm_head"},
     # model_type gives the kind of a tokenizer with vocab.json and merges.txt, as in transformers.

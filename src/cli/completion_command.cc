@@ -229,10 +229,12 @@ struct CompletionSettings {
 Result<int> Completion(const Arguments& arguments) {
   const std::string shell = arguments.empty() ? "" : arguments[0];
   std::string (*script)() = shell == "bash" ? Bash : shell == "zsh" ? Zsh : shell == "fish" ? Fish : nullptr;
+  if (script == nullptr && !shell.starts_with('-')) {
+    return InvalidArgument("name a shell: temper completion bash, zsh or fish");
+  }
   const Arguments rest(arguments.begin() + (script != nullptr), arguments.end());
   TEMPER_ASSIGN_OR_RETURN(const auto line, ReadCommandOptions(rest, {}, kCompletionCommand));
   if (!line) return 0;
-  if (script == nullptr) return InvalidArgument("name a shell: temper completion bash, zsh or fish");
   std::fputs(script().c_str(), stdout);
   return 0;
 }

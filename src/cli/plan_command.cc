@@ -46,8 +46,7 @@ constexpr char kUsage[] =
     "usage: temper plan [RUN.yaml] --model FOLDER|NAME [--option value ...]\n\n"
     "Compiles the training step that `temper train` with the same options would run, and prints its memory by class\n"
     "at its peak, its arithmetic and its segments. With --cluster also its speed there, what limits it, and\n"
-    "what would make it fit. Needs only config.json, and not even that for well-known models: --model "
-    "llama-3.1-405b.\n";
+    "what would make it fit. Needs only config.json, and not even that for well-known models, which --model names.\n";
 
 // The memory that a rank would have on this machine for its arenas;
 // 0 if they are on a GPU, or if not all ranks are known to run here.

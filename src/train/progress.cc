@@ -74,7 +74,7 @@ std::vector<Figure> Figures(const ProgressState& s) {
   if (s.tokens_per_second) out.push_back({2, Rate(*s.tokens_per_second) + " tok/s"});
   if (s.mfu) out.push_back({3, fmt::format("MFU {:.0f}%", *s.mfu * 100)});
   if (s.memory.v > 0) out.push_back({6, ToString(s.memory)});
-  if (s.eta && s.eta->v > 0) out.push_back({1, "ETA " + ToString(*s.eta)});
+  if (s.eta && s.eta->v >= 0.5) out.push_back({1, "ETA " + ToString(*s.eta)});
   return out;
 }
 
