@@ -9,8 +9,8 @@
 
 namespace temper {
 
-Planner::Planner(const Model& model, Cluster cluster, const RowFill& rows)
-    : model_(model), cluster_(std::move(cluster)), rows_(rows) {
+Planner::Planner(const Model& model, Cluster cluster, const RowFill& rows, std::optional<RunRates> rates)
+    : model_(model), cluster_(std::move(cluster)), rows_(rows), rates_(std::move(rates)) {
   for (auto& [ranks, share] : cluster_.shares) share.rates.set_attended(rows.attended);
 }
 
@@ -32,24 +32,6 @@ int RanksOn(const Cluster& cluster, const RunConfig& config) {
 
 namespace {
 
-// The memory that a rank of that run may take on the cluster, and the cost of moves there. For a shared machine: the
-// same limits as in the run itself, so that the plan is the run.
-MemorySpec MemoryOn(const Cluster& cluster, const RunConfig& config, int ranks) {
-  MemorySpec memory = MemorySpecOf(config);
-  if (cluster.shared) return memory;
-  const int on_host = std::min(ranks, cluster.devices_per_host);
-  memory.rates = cluster.ShareOf(on_host).rates;
-  memory.host_rates = cluster.HostRatesOf(on_host);
-  memory.links = cluster.LinksOf(on_host);
-  memory.loss_chunks_keep_bits = false;  // GPUs
-  // Runs that must be on the device are compiled without a limit: their size then shows whether they fit. So are
-  // pipeline stages, whose limits only the user sets.
-  if (config.memory.policy == TierPolicy::kDevice || config.mesh.pp > 1) return memory;
-  if (!config.memory.device) memory.device = cluster.MemoryOf(on_host);
-  if (!config.memory.host) memory.host = cluster.HostMemoryOf(on_host);
-  return memory;
-}
-
 // The run's own limits may be lower than the memory of the device and its host.
 void KeepWithin(const RunConfig::Memory& memory, Forecast* forecast) {
   forecast->limit = std::min(forecast->limit, memory.device.value_or(forecast->limit));
@@ -59,6 +41,26 @@ void KeepWithin(const RunConfig::Memory& memory, Forecast* forecast) {
 
 }  // namespace
 
+RunRates Planner::RatesFor(int ranks) const {
+  return rates_ ? *rates_ : RatesOn(cluster_, std::min(ranks, cluster_.devices_per_host));
+}
+
+// The rates that a run of `ranks` ranks chooses by, and for devices with a memory of their own its size. On a shared
+// machine the limits follow from the run (CompileStagesWithin), as in the run itself.
+MemorySpec Planner::MemoryFor(const RunConfig& config, int ranks) const {
+  MemorySpec memory = MemorySpecOf(config);
+  const int on_host = std::min(ranks, cluster_.devices_per_host);
+  UseRates(RatesFor(ranks), &memory);
+  if (cluster_.shared) return memory;
+  memory.loss_chunks_keep_bits = false;  // GPUs
+  // Runs that must be on the device are compiled without a limit: their size then shows whether they fit. So are
+  // pipeline stages, whose limits only the user sets.
+  if (config.memory.policy == TierPolicy::kDevice || config.mesh.pp > 1) return memory;
+  if (!config.memory.device) memory.device = cluster_.MemoryOf(on_host);
+  if (!config.memory.host) memory.host = cluster_.HostMemoryOf(on_host);
+  return memory;
+}
+
 Result<PlannedRun> Planner::Plan(const RunConfig& config, int ranks, bool keep_events) const {
   if (ranks > cluster_.devices()) {
     return InvalidArgument(
@@ -67,12 +69,12 @@ Result<PlannedRun> Planner::Plan(const RunConfig& config, int ranks, bool keep_e
                     ranks, cluster_.name, cluster_.devices()));
   }
   PlannedRun planned;
-  MemorySpec memory = MemoryOn(cluster_, config, ranks);
+  MemorySpec memory = MemoryFor(config, ranks);
   const auto compile = [&](int rank) { return CompileRun(model_, config, ranks, rank, {}, &memory); };
   Result<std::vector<CompiledRun>> stages =
-      cluster_.shared
-          ? CompileStagesWithin({.each = {cluster_.MemoryOf(ranks)}, .ranks_per_machine = ranks}, model_, config, ranks)
-          : CompileStages(ranks, compile);
+      cluster_.shared ? CompileStagesWithin({.each = {cluster_.MemoryOf(ranks)}, .ranks_per_machine = ranks}, model_,
+                                            config, ranks, memory)
+                      : CompileStages(ranks, compile);
   const bool by_option = cluster_.shared && !memory.IsOpen();
   if (!stages.ok() && stages.status().code() == StatusCode::kOutOfMemory && !by_option) {
     // It does not fit in any way: plan it for devices that are large enough.

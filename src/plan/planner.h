@@ -19,8 +19,9 @@ struct PlannedRun {
 
 class Planner {
  public:
-  // `model` must outlive the planner. `rows`: the known contents of rows.
-  Planner(const Model& model, Cluster cluster, const RowFill& rows = {});
+  // `model` must outlive the planner. `rows`: the known contents of rows. `rates`: by which runs choose, instead of
+  // the cluster's.
+  Planner(const Model& model, Cluster cluster, const RowFill& rows = {}, std::optional<RunRates> rates = {});
 
   // Compiles the run within the cluster's memory, with the placements of `config`; a run that does not fit in any way
   // is compiled for devices that are large enough. REQUIRES: `config` is resolved. Errors: those of CompileRun; more
@@ -32,9 +33,13 @@ class Planner {
   const RowFill& rows() const { return rows_; }
 
  private:
+  RunRates RatesFor(int ranks) const;
+  MemorySpec MemoryFor(const RunConfig& config, int ranks) const;
+
   const Model& model_;
   Cluster cluster_;  // its attention rates account for `rows_`
   const RowFill rows_;
+  const std::optional<RunRates> rates_;
 };
 
 // The tokens of a step of that run, and the arithmetic that it requires.

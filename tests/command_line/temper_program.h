@@ -153,10 +153,10 @@ inline pid_t ProcessOfRank(pid_t parent, int rank) {
 
 // A run of the example's model on d.jsonl into out/, some ten milliseconds a step; later options override earlier ones.
 inline Arguments Train(const Arguments& more) {
-  Arguments all = {"train", "--model",        kModel, "--data",        "d.jsonl", "--output_dir",
-                   "out",   "--threads",      "1",    "--max_seq_len", "96",      "--gradient_accumulation_steps",
-                   "1",     "--warmup_steps", "0",    "--max_steps",   "4",       "--tensorboard",
-                   "false"};
+  Arguments all = {"train", "--model",        kModel,   "--data",        "d.jsonl", "--output_dir",
+                   "out",   "--threads",      "1",      "--max_seq_len", "96",      "--gradient_accumulation_steps",
+                   "1",     "--warmup_steps", "0",      "--max_steps",   "4",       "--tensorboard",
+                   "false", "--rates",        "typical"};
   all.insert(all.end(), more.begin(), more.end());
   return all;
 }
