@@ -83,6 +83,7 @@ PlanFacts PlanFactsOf(const TrainSetup& setup, const CompiledRun& run, const std
                   .micro_batches = c.batch.gradient_accumulation_steps,
                   .tiers = run.MemoryText(),
                   .options = run.memory.options,
+                  .rates = run.rates,
                   .mesh = run.mesh.mesh.ranks() > 1 ? run.mesh.mesh.ToString() : "",
                   .mesh_note = run.mesh_note,
                   .ranks = run.mesh.mesh.ranks(),
