@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <functional>
 
+#include "base/for_each.h"
+#include "base/team.h"
 #include "config/mesh_options.h"
 
 namespace temper {
@@ -62,6 +64,16 @@ MemorySpec Planner::MemoryFor(const RunConfig& config, int ranks) const {
 }
 
 Result<PlannedRun> Planner::Plan(const RunConfig& config, int ranks, bool keep_events) const {
+  return PlanWithin(MemoryFor(config, ranks), config, ranks, keep_events);
+}
+
+Result<PlannedRun> Planner::PlanQuickly(const RunConfig& config, int ranks) const {
+  MemorySpec memory = MemoryFor(config, ranks);
+  memory.quick = true;
+  return PlanWithin(std::move(memory), config, ranks, /*keep_events=*/false);
+}
+
+Result<PlannedRun> Planner::PlanWithin(MemorySpec memory, const RunConfig& config, int ranks, bool keep_events) const {
   if (ranks > cluster_.devices()) {
     return InvalidArgument(
         fmt::format("the mesh has {} ranks, but cluster {} has {} devices: reduce the mesh, or raise hosts in "
@@ -69,7 +81,6 @@ Result<PlannedRun> Planner::Plan(const RunConfig& config, int ranks, bool keep_e
                     ranks, cluster_.name, cluster_.devices()));
   }
   PlannedRun planned;
-  MemorySpec memory = MemoryFor(config, ranks);
   const auto compile = [&](int rank) { return CompileRun(model_, config, ranks, rank, {}, &memory); };
   Result<std::vector<CompiledRun>> stages =
       cluster_.shared ? CompileStagesWithin({.each = {cluster_.MemoryOf(ranks)}, .ranks_per_machine = ranks}, model_,
@@ -232,17 +243,34 @@ Bytes Excess(const Forecast& f, bool shared) {
 Result<std::vector<Remedy>> FindRemedies(const Planner& planner, const RunConfig& config, const PlannedRun& planned) {
   const int before = planned.run.mesh.mesh.ranks();
   const bool shared = planner.cluster().shared;
+  // Each change alone.
+  struct One {
+    const Change* change;
+    RunConfig config;
+    int ranks;
+    std::optional<PlannedRun> planned;  // nullopt: this model cannot be split this way
+  };
+  const std::vector<Change> changes = Changes(planner);
+  std::vector<One> ones;
+  for (const Change& change : changes) {
+    One one{.change = &change, .config = config, .ranks = before};
+    if (change.apply(&one.config, &one.ranks)) ones.push_back(std::move(one));
+  }
+  ForEach(static_cast<int64_t>(ones.size()), AvailableProcessors(), [&](int64_t at) {
+    One& one = ones[static_cast<size_t>(at)];
+    Result<PlannedRun> result = planner.PlanQuickly(one.config, one.ranks);
+    if (result.ok()) one.planned = *std::move(result);
+  });
   std::vector<Remedy> remedies;
   RunConfig all = config;
   int all_ranks = before;
   std::string all_settings, all_price;
   bool one_fits = false, all_fits = false;
-  for (const Change& change : Changes(planner)) {
-    RunConfig one = config;
-    int ranks = before;
-    if (!change.apply(&one, &ranks)) continue;
-    const Result<PlannedRun> result = planner.Plan(one, ranks);
-    if (!result.ok()) continue;  // this model cannot be split this way
+  for (const One& alone : ones) {
+    if (!alone.planned) continue;
+    const Change& change = *alone.change;
+    const RunConfig& one = alone.config;
+    const PlannedRun* const result = &*alone.planned;
     const std::string settings = Written(change.settings, one) + Accumulation(config, one);
     if (Excess(result->forecast, shared) >= Excess(planned.forecast, shared)) continue;
     remedies.push_back(RemedyOf(settings, change.price, *result));
@@ -252,7 +280,7 @@ Result<std::vector<Remedy>> FindRemedies(const Planner& planner, const RunConfig
     all_settings += (all_settings.empty() ? "" : " ") + Written(change.settings, all);
     if (!change.price.empty()) all_price += (all_price.empty() ? "" : ", ") + change.price;
     if (remedies.size() < 2 || one_fits) continue;
-    TEMPER_ASSIGN_OR_RETURN(const PlannedRun together, planner.Plan(all, all_ranks));
+    TEMPER_ASSIGN_OR_RETURN(const PlannedRun together, planner.PlanQuickly(all, all_ranks));
     if (!together.forecast.fits) continue;
     all_fits = true;
     remedies.push_back(RemedyOf(all_settings + Accumulation(config, all), all_price, together));

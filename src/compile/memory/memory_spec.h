@@ -36,6 +36,8 @@ struct MemorySpec {
                      .disk_write = 1e9,
                      .latency = {20e-6},
                      .copies = {.slows = 0.6, .slowed = 0.5}};
+  // Tries fewer placements: what fits is the same, but the step found may be slower than what a whole search finds.
+  bool quick = false;
   int64_t update_part = kUpdatePart;  // ResidencySpec's; smaller for the small models of tests
   // Whether smaller chunks of the loss keep its bits on the device's kernels, so that they may be chosen for speed. If
   // false (a GPU), they are used only if nothing else fits.
