@@ -249,7 +249,7 @@ def full(arguments, folder):
     model = os.path.join(folder, "benchmark")
     write_model(model, BENCHMARK, with_weights=False)
     options = ["--from_scratch", "--method", "full", "--max_seq_len", "512", "--per_device_train_batch_size", "1",
-               "--gradient_accumulation_steps", "2", "--memory.device", "224MiB"]
+               "--gradient_accumulation_steps", "2", "--memory.device", "224MiB", "--rates", "typical"]
     command, output = train(arguments, folder, model, options)
     planned = json.loads(subprocess.run(
         [arguments.temper, "plan", "--json", "--model", model, "--dtype", "bf16"] +

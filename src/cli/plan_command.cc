@@ -36,6 +36,7 @@
 #include "run/far_memory.h"
 #include "run/machine.h"
 #include "run/processor.h"
+#include "run/rates_of_run.h"
 #include "run/scalar_kernels.h"
 #include "train/progress.h"
 
@@ -88,6 +89,7 @@ PlanFacts PlanFactsOf(const TrainSetup& setup, const CompiledRun& run, const std
                   .micro_batches = c.batch.gradient_accumulation_steps,
                   .tiers = run.MemoryText(),
                   .options = run.memory.options,
+                  .rates = run.rates,
                   .mesh = run.mesh.mesh.ranks() > 1 ? run.mesh.mesh.ToString() : "",
                   .mesh_note = run.mesh_note,
                   .ranks = run.mesh.mesh.ranks(),
@@ -211,6 +213,34 @@ Result<int> PrintSearch(const Planner& planner, const TrainSetup& setup, const P
   return 0;
 }
 
+// As `temper train` would here.
+Result<CompiledRun> CompileHere(const TrainSetup& setup, const Ranks& alone, int ranks) {
+  const RunConfig& config = setup.run.config;
+  std::unique_ptr<Device> gpu;
+  const RankMemory memory = MemoryForPlan(config.machine.device, ranks, &gpu);
+  // Rates of a GPU that is not here cannot be measured.
+  const bool elsewhere = config.machine.device == DeviceChoice::kGpu && gpu == nullptr;
+  RatesOfRun rates(PosixEnv(), alone,
+                   elsewhere && !IsNamed(config.machine.rates) ? kTypicalRates : config.machine.rates,
+                   {.ranks = ranks,
+                    .threads = static_cast<int>(*config.machine.threads),
+                    .dtype = ComputeDType(config),
+                    .gpu = gpu.get(),
+                    .folder = config.memory.disk});
+  return CompileWithin(memory, setup.model.model(), config, ranks, /*rank=*/0, {},
+                       [&](const Result<bool>& needed) { return rates.Ask(needed); });
+}
+
+// The rates that `rates` names for a plan on `cluster`; nullopt: the cluster's own.
+Result<std::optional<RunRates>> RatesOnCluster(const RunConfig& config, const Cluster& cluster) {
+  const std::string& option = config.machine.rates;
+  const int on_host = std::min(RanksOn(cluster, config), cluster.devices_per_host);
+  if (option == kTypicalRates) return std::optional(RatesIn(MemorySpecOf(config)));
+  if (!IsNamed(option)) return std::optional<RunRates>();
+  TEMPER_ASSIGN_OR_RETURN(const Cluster named, OpenClusterOrThis(PosixEnv(), option));
+  return std::optional(RatesOn(named, on_host));
+}
+
 // After some seconds, explains the wait to a user at a terminal, unless the result is destroyed before.
 std::jthread ExplainWaiting() {
   if (isatty(STDERR_FILENO) == 0) return {};
@@ -282,11 +312,8 @@ Result<int> Plan(const Arguments& arguments) {
     const int ranks = cluster ? RanksOn(*cluster, config) : RanksNamed(config);
     // Ranks that this machine would start share its memory; a larger mesh is planned for unspecified machines.
     const bool here = !options.sharding && ranks == config.machine.nprocs;
-    std::unique_ptr<Device> gpu;
-    TEMPER_ASSIGN_OR_RETURN(
-        const CompiledRun run,
-        here ? CompileWithin(MemoryForPlan(config.machine.device, ranks, &gpu), setup->model.model(), config, ranks)
-             : CompileRun(setup->model.model(), config, ranks));
+    TEMPER_ASSIGN_OR_RETURN(const CompiledRun run,
+                            here ? CompileHere(*setup, alone, ranks) : CompileRun(setup->model.model(), config, ranks));
     if (options.sharding) return PrintSharding(*setup, run);
     if (!cluster) WarnOfScalarKernels(run, config.machine.device);
     const PlanFacts facts = PlanFactsOf(*setup, run, fill);
@@ -297,7 +324,8 @@ Result<int> Plan(const Arguments& arguments) {
                stdout);
     return 0;
   }
-  const Planner planner(setup->model.model(), *cluster, fill.value_or(RowFill()));
+  TEMPER_ASSIGN_OR_RETURN(std::optional<RunRates> rates, RatesOnCluster(config, *cluster));
+  const Planner planner(setup->model.model(), *cluster, fill.value_or(RowFill()), std::move(rates));
   if (!options.search.empty()) return PrintSearch(planner, *setup, options);
   TEMPER_ASSIGN_OR_RETURN(
       const PlannedRun planned,

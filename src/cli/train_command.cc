@@ -21,6 +21,7 @@
 #include "run/finished_run.h"
 #include "run/machine.h"
 #include "run/machine_report.h"
+#include "run/rates_of_run.h"
 #include "run/run_record.h"
 #include "run/saver.h"
 #include "run/scalar_kernels.h"
@@ -40,6 +41,7 @@ constexpr size_t kTraceEvents = 1 << 20;  // about 70 MB: some hundred steps of 
 struct Run {
   TrainSetup setup;
   RankMemory available;
+  std::optional<RatesOfRun> rates;
   CompiledRun compiled;
   RunData data;
   std::optional<RunData> eval_data;
@@ -137,6 +139,7 @@ Result<CheckpointContents> ContentsOf(const Run& run) {
   contents.tensors =
       TrainingState(run.compiled.train(), run.engine.Lookup(), run.compiled.stored, ranks.rank(), ranks.size());
   contents.texts.push_back({kRunConfigFile, SavedConfig(c)});
+  if (!run.rates->text().empty()) contents.texts.push_back({kRatesFile, run.rates->text()});
   if (contents.kind == CheckpointKind::kLora) {
     contents.texts.push_back(
         {kAdapterConfigFile, FormatLoraConfig(SavedLora(c.lora, run.compiled.targets, run.setup.model))});
@@ -203,6 +206,7 @@ void Announce(const Run& run) {
     LogInfo("memory      " + run.compiled.MemoryText());
   }
   for (const std::string& line : OptionLines(run.compiled.memory.options)) LogInfo("memory        " + line);
+  if (!run.compiled.rates.empty()) LogInfo("rates       " + run.compiled.rates);
   RunConfig shown = c;
   const OptionSet options = RunOptions(shown);
   for (const auto& [name, note] : run.setup.run.notes) {
@@ -358,9 +362,20 @@ Result<int> TrainFrom(const RunProgress& at, const StepCount& steps, CheckpointC
 Status Compile(Run& run) {
   const Ranks& ranks = run.setup.ranks;
   if (run.setup.reads_weights()) TEMPER_RETURN_IF_ERROR(run.setup.model.OpenWeights());
+  TEMPER_ASSIGN_OR_RETURN(std::optional<std::string> kept,
+                          run.setup.resume ? run.setup.resume->rates() : std::optional<std::string>());
+  const RunConfig& c = run.config();
+  run.rates.emplace(PosixEnv(), ranks, c.machine.rates,
+                    RunOnMachine{.ranks = ranks.of_machine().ranks,
+                                 .threads = static_cast<int>(*c.machine.threads),
+                                 .dtype = ComputeDType(c),
+                                 .gpu = run.engine.gpu.get(),
+                                 .folder = SpillFolder(c)},
+                    std::move(kept));
   const auto compile = [&] {
     return CompileWithin(run.available, run.setup.model.model(), run.config(), ranks.size(), ranks.rank(),
-                         run.setup.resume ? run.setup.resume->decisions() : KeptDecisions());
+                         run.setup.resume ? run.setup.resume->decisions() : KeptDecisions(),
+                         [&](const Result<bool>& needed) { return run.rates->Ask(needed); });
   };
   TEMPER_ASSIGN_OR_RETURN(run.compiled, compile());
   if (!run.setup.resume) return OkStatus();

@@ -382,7 +382,9 @@ Result<std::vector<Program>> CompileTraining(const Graph& forward, const Graph& 
     // agree: all collectives keep their order.
     merges = false;
     ChosenMemory behind;
-    auto others = FitWithin(spec.memory, choices, make, spec.threads, &behind);
+    const bool only_chosen = spec.memory.quick && !refused;
+    auto others = FitWithin(spec.memory, only_chosen ? std::span(&chosen.choice, 1) : std::span(choices), make,
+                            spec.threads, &behind);
     if (refused || (others.ok() && behind.stall + behind.compute < chosen.stall + chosen.compute)) {
       programs = std::move(others);
       chosen = std::move(behind);

@@ -112,7 +112,8 @@ struct RunConfig {
     std::optional<int64_t> recompute_blocks;  // only the first ones
     std::optional<int64_t> threads;           // per rank
     int64_t seed = 42;
-    int64_t nprocs = 1;  // ranks to start on this machine
+    int64_t nprocs = 1;             // ranks to start on this machine
+    std::string rates = "measure";  // by which choices within memory limits are made: run/rates_of_run.h
   };
 
   // Limits of the memory tiers, and the tiers of values (compile/memory/memory_spec.h).

@@ -25,7 +25,8 @@ bool IsCircumstance(const std::string& name) {
                                                        "eval_steps",  "save_total_limit",
                                                        "threads",     "device",
                                                        "graphs",      "nprocs",
-                                                       "placement",   "per_device_eval_batch_size"};
+                                                       "placement",   "per_device_eval_batch_size",
+                                                       "rates"};
   return name.starts_with("mesh.") || name.starts_with("memory.") || name.starts_with("watch.") ||
          std::find(kNames.begin(), kNames.end(), name) != kNames.end();
 }
@@ -219,6 +220,13 @@ std::vector<OptionGroup> RunOptionGroups(RunConfig& c) {
             "tier of optimizer states; the host updates those that are not on the device"},
            {"memory.activations", ChoiceOf(c.memory.activations, {"auto", "device", "host"}),
             "tier of activations between forward and backward"},
+           {.name = "rates",
+            .target = &c.machine.rates,
+            .help =
+                "speeds by which a run that memory limits chooses what it recomputes and what lives in which tier: "
+                "measure: this machine's, from temper doctor --calibrate or measured for a second; typical: those of "
+                "a typical machine; or the name or file of a cluster",
+            .value_hint = "RATES"},
            {"threads",
             &c.machine.threads,
             "compute threads per rank",

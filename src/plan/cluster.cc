@@ -53,18 +53,22 @@ const Cluster::Share& Cluster::ShareOf(int ranks) const {
   return it == shares.end() ? shares.rbegin()->second : it->second;
 }
 
-Result<Cluster> OpenCluster(Env& env, const std::string& name) {
+Result<std::string> ReadCluster(Env& env, const std::string& name) {
   for (const ClusterPreset& preset : ClusterPresets()) {
-    if (preset.name == name) return ParseCluster(preset.text, "cluster " + name);
+    if (preset.name == name) return std::string(preset.text);
   }
-  if (!env.IsFile(name)) {
-    std::string known;
-    for (const ClusterPreset& preset : ClusterPresets())
-      known += fmt::format("{}{}", known.empty() ? "" : ", ", preset.name);
-    return NotFound(fmt::format("cluster {} is neither a file nor a preset. Presets: this, {}", Quoted(name), known));
-  }
-  TEMPER_ASSIGN_OR_RETURN(const std::string text, ReadTextFile(env, name, MiB(1)));
-  return ParseCluster(text, name);
+  if (env.IsFile(name)) return ReadTextFile(env, name, MiB(1));
+  std::string known;
+  for (const ClusterPreset& preset : ClusterPresets())
+    known += fmt::format("{}{}", known.empty() ? "" : ", ", preset.name);
+  return NotFound(fmt::format("cluster {} is neither a file nor a preset. Presets: this, {}", Quoted(name), known));
+}
+
+Result<Cluster> OpenCluster(Env& env, const std::string& name) {
+  TEMPER_ASSIGN_OR_RETURN(const std::string text, ReadCluster(env, name));
+  const bool preset = std::any_of(ClusterPresets().begin(), ClusterPresets().end(),
+                                  [&](const ClusterPreset& p) { return p.name == name; });
+  return ParseCluster(text, preset ? "cluster " + name : name);
 }
 
 namespace {

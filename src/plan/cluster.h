@@ -28,6 +28,7 @@ struct Link {
 struct Cluster {
   std::string name;
   std::string device;  // "H100 SXM5 80 GB"
+  std::string date;    // of the measurement, YYYY-MM-DD; empty: not measured, or unknown
 
   Bytes memory;   // of a device
   Bytes reserve;  // part of `memory` that driver, libraries and communicators take
@@ -84,6 +85,7 @@ struct ClusterPreset {
 const std::vector<ClusterPreset>& ClusterPresets();
 
 // `name`: a preset, or the path of a file. Errors: neither of the two; the message lists the presets.
+Result<std::string> ReadCluster(Env& env, const std::string& name);  // its text
 Result<Cluster> OpenCluster(Env& env, const std::string& name);
 
 // The seconds of a collective in which each rank of a group sends `sent` bytes in total (Cost::sent) in `turns` turns

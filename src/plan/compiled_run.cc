@@ -189,6 +189,7 @@ Result<CompiledRun> CompileRun(const Model& model, const RunConfig& config, int 
   if (memory != nullptr) spec.memory = *memory;
   TEMPER_ASSIGN_OR_RETURN(run.mesh_note, NoteOnMesh(forward, run.mesh));
   TEMPER_ASSIGN_OR_RETURN(run.programs, CompileTraining(forward, eval, spec, &run.decisions, &run.memory));
+  if (!run.memory.text.empty()) run.rates = spec.memory.rates_source;
   if (run.mesh.mesh.size(Axis::kPp) > 1) {
     TEMPER_ASSIGN_OR_RETURN(run.pipeline,
                             PipelineFactsOf(run.mesh, spec.micro_batches, run.memory.choice, run.targets.empty()));
@@ -224,30 +225,72 @@ Graph OneRow(const Model& model, const RunConfig& config) {
 
 }  // namespace
 
+namespace {
+
+// `asked` without limits, if that leaves nothing to choose.
+std::optional<MemorySpec> Unlimited(MemorySpec asked) {
+  asked.device = asked.host = kNoLimit;
+  return asked.IsOpen() ? std::optional(std::move(asked)) : std::nullopt;
+}
+
+}  // namespace
+
 Result<CompiledRun> CompileWithin(const RankMemory& available, const Model& model, const RunConfig& config, int ranks,
-                                  int rank, const KeptDecisions& kept) {
-  TEMPER_ASSIGN_OR_RETURN(CompiledRun plain, CompileRun(model, config, ranks, rank, kept));
+                                  int rank, const KeptDecisions& kept, const AskRates& ask) {
   const bool on_gpu = config.machine.device == DeviceChoice::kGpu;
-  if (on_gpu && !available.gpu) return plain;
-  // Decides by the need of the first rank of each stage, so that
+  MemorySpec asked = MemorySpecOf(config);
+  ProcessMemory share{.host = available.each, .gpu = available.gpu};
+  // Limits of the machine for `run`, compiled with `spec`. Decides by the need of the first rank of each stage, so that
   // all ranks of a stage decide alike: shards may differ by a row.
-  const int stages = plain.mesh.mesh.size(Axis::kPp), per_stage = ranks / stages, stage = rank / per_stage;
-  std::optional<CompiledRun> own_first;
-  std::vector<Bytes> needs;
-  for (int first = 0; first < ranks; first += per_stage) {
-    if (on_gpu && first / per_stage != stage) continue;  // each rank has its own GPU
-    std::optional<CompiledRun> other;
-    if (first != rank) {
-      TEMPER_ASSIGN_OR_RETURN(other, CompileRun(model, config, ranks, first, kept));
+  const auto limits_of = [&](const CompiledRun& run, const MemorySpec& spec) -> Result<std::optional<MemorySpec>> {
+    if (on_gpu && !available.gpu) return std::optional<MemorySpec>();
+    const int stages = run.mesh.mesh.size(Axis::kPp), per_stage = ranks / stages, stage = rank / per_stage;
+    std::optional<CompiledRun> own_first;
+    std::vector<Bytes> needs;
+    for (int first = 0; first < ranks; first += per_stage) {
+      if (on_gpu && first / per_stage != stage) continue;  // each rank has its own GPU
+      std::optional<CompiledRun> other;
+      if (first != rank) {
+        TEMPER_ASSIGN_OR_RETURN(other, CompileRun(model, config, ranks, first, kept, &spec));
+      }
+      needs.push_back(NeedOf(other ? *other : run));
+      if (first / per_stage == stage) own_first = std::move(other);
     }
-    needs.push_back(NeedOf(other ? *other : plain));
-    if (first / per_stage == stage) own_first = std::move(other);
+    share.stages = stages;
+    if (!on_gpu) share.host.bytes = SharesOfStages(available, needs, ranks)[static_cast<size_t>(stage)];
+    return LimitsOfMachine((own_first ? *own_first : run).train(), asked, share);
+  };
+  // A run that fits as it is depends on no rates, which take a second to measure.
+  CompiledRun run;
+  std::optional<MemorySpec> limits;
+  bool as_it_is = false;
+  const auto needs_rates = [&]() -> Result<bool> {
+    const std::optional<MemorySpec> unlimited = Unlimited(asked);
+    if (!unlimited) return true;
+    TEMPER_ASSIGN_OR_RETURN(run, CompileRun(model, config, ranks, rank, kept, &*unlimited));
+    as_it_is = run.train().arena_bytes <= asked.device;
+    const int per_stage = ranks / run.mesh.mesh.size(Axis::kPp), first = rank / per_stage * per_stage;
+    if (as_it_is && asked.IsLimited() && first != rank) {  // the first rank of a stage chooses what all recompute
+      TEMPER_ASSIGN_OR_RETURN(const CompiledRun of_first, CompileRun(model, config, ranks, first, kept, &*unlimited));
+      as_it_is = of_first.train().arena_bytes <= asked.device;
+    }
+    if (!as_it_is) return true;
+    TEMPER_ASSIGN_OR_RETURN(limits, limits_of(run, *unlimited));
+    return limits.has_value();
+  };
+  const Result<bool> needed = needs_rates();
+  std::optional<RunRates> rates;
+  if (ask) {
+    TEMPER_ASSIGN_OR_RETURN(rates, ask(needed));
   }
-  ProcessMemory share{.host = available.each, .gpu = available.gpu, .stages = stages};
-  // Each rank has its own GPU.
-  if (!on_gpu) share.host.bytes = SharesOfStages(available, needs, ranks)[static_cast<size_t>(stage)];
-  auto limits = LimitsOfMachine((own_first ? *own_first : plain).train(), MemorySpecOf(config), share);
-  return Within(std::move(limits), share, std::move(plain), model, config, ranks, rank, kept);
+  TEMPER_RETURN_IF_ERROR(needed.status());
+  if (rates) UseRates(*rates, &asked);
+  if (rates && limits) UseRates(*rates, &*limits);
+  if (!as_it_is) {
+    TEMPER_ASSIGN_OR_RETURN(run, CompileRun(model, config, ranks, rank, kept, &asked));
+    TEMPER_ASSIGN_OR_RETURN(limits, limits_of(run, asked));
+  }
+  return Within(std::move(limits), share, std::move(run), model, config, ranks, rank, kept);
 }
 
 Result<std::vector<CompiledRun>> CompileStages(int ranks, const std::function<Result<CompiledRun>(int rank)>& compile) {
@@ -261,9 +304,9 @@ Result<std::vector<CompiledRun>> CompileStages(int ranks, const std::function<Re
 }
 
 Result<std::vector<CompiledRun>> CompileStagesWithin(const RankMemory& available, const Model& model,
-                                                     const RunConfig& config, int ranks) {
-  TEMPER_ASSIGN_OR_RETURN(std::vector<CompiledRun> runs,
-                          CompileStages(ranks, [&](int rank) { return CompileRun(model, config, ranks, rank); }));
+                                                     const RunConfig& config, int ranks, const MemorySpec& asked) {
+  const auto compile = [&](int rank) { return CompileRun(model, config, ranks, rank, {}, &asked); };
+  TEMPER_ASSIGN_OR_RETURN(std::vector<CompiledRun> runs, CompileStages(ranks, compile));
   if (config.machine.device == DeviceChoice::kGpu) return runs;  // its memory is unknown
   const int stages = static_cast<int>(runs.size());
   std::vector<Bytes> needs;
@@ -274,7 +317,7 @@ Result<std::vector<CompiledRun>> CompileStagesWithin(const RankMemory& available
     CompiledRun& run = runs[static_cast<size_t>(stage)];
     ProcessMemory share{.host = available.each, .stages = stages};
     share.host.bytes = shares[static_cast<size_t>(stage)];
-    auto limits = LimitsOfMachine(run.train(), MemorySpecOf(config), share);
+    auto limits = LimitsOfMachine(run.train(), asked, share);
     TEMPER_ASSIGN_OR_RETURN(
         run, Within(std::move(limits), share, std::move(run), model, config, ranks, stage * (ranks / stages)));
   }

@@ -13,6 +13,7 @@
 #include "model/lora.h"
 #include "model/model.h"
 #include "plan/report.h"
+#include "plan/run_rates.h"
 #include "program/program.h"
 
 namespace temper {
@@ -24,6 +25,7 @@ struct CompiledRun {
   std::vector<Decision> decisions;  // made by cost
   std::string mesh_note;            // a note on unexpected effects of the user's mesh and rules; may be empty
   ChosenMemory memory;              // text "": everything is on the device
+  std::string rates;                // where the rates that it was chosen by come from; empty: no choice needed any
   // If the run got the limits of its machine: the reason, and the hash of the Program without limits. Tiers change no
   // bit of a result, so two runs that differ only in tiers count as the same.
   std::string limited_because;
@@ -57,18 +59,25 @@ UpdateSpec UpdateSpecOf(const RunConfig::Optimizer& optimizer);
 Result<CompiledRun> CompileRun(const Model& model, const RunConfig& config, int ranks = 1, int rank = 0,
                                const KeptDecisions& kept = {}, const MemorySpec* memory = nullptr);
 
+// Asks for the rates to choose by. All ranks call it once per compilation, at the same place. `needed`: whether choices
+// of this rank depend on rates, or why it does not compile. nullopt: no rank's do.
+using AskRates = std::function<Result<std::optional<RunRates>>(const Result<bool>& needed)>;
+
 // CompileRun for this machine: if `config` sets no limits and the run takes more than
 // `available`, it gets the machine's limits (compile/memory/machine_room.h); values that memory
 // does not hold are read from the model's files or kept on the disk. Each stage of a pipeline
 // has its own need and limits. On a GPU with unknown memory, the run is compiled as it is.
+// `ask` is called if it is given, otherwise rates are typical ones.
 Result<CompiledRun> CompileWithin(const RankMemory& available, const Model& model, const RunConfig& config,
-                                  int ranks = 1, int rank = 0, const KeptDecisions& kept = {});
+                                  int ranks = 1, int rank = 0, const KeptDecisions& kept = {},
+                                  const AskRates& ask = nullptr);
 
 // The result of `compile` for the first rank of each stage; for rank 0 without stages.
 Result<std::vector<CompiledRun>> CompileStages(int ranks, const std::function<Result<CompiledRun>(int rank)>& compile);
-// CompileWithin for the first rank of each stage, if `available` has no GPU's memory.
+// CompileWithin for the first rank of each stage, if `available` has no GPU's memory. `asked`: MemorySpecOf(config),
+// perhaps with other rates.
 Result<std::vector<CompiledRun>> CompileStagesWithin(const RankMemory& available, const Model& model,
-                                                     const RunConfig& config, int ranks);
+                                                     const RunConfig& config, int ranks, const MemorySpec& asked);
 
 // A line for each setting of LoRA without effect on this model.
 Result<std::vector<std::string>> IdleSettings(const Model& model, const RunConfig& config);

@@ -43,7 +43,8 @@ TEST(CompiledRun, StagesCompiledTogetherEqualThoseOfTheirRanks) {
   for (const Bytes room : {both, both - least / 8, least * 7 / 4}) {  // for two ranks, one of each stage
     const Bytes beside = MiB(153) + room / 128;                       // RoomForArenas
     const RankMemory memory{.each = {beside + room / 2}, .ranks_per_machine = kRanks};
-    const std::vector<CompiledRun> stages = Must(CompileStagesWithin(memory, *model, config, kRanks));
+    const std::vector<CompiledRun> stages =
+        Must(CompileStagesWithin(memory, *model, config, kRanks, MemorySpecOf(config)));
     ASSERT_EQ(stages.size(), 2u);
     for (int stage = 0; stage < 2; ++stage) {
       SCOPED_TRACE(testing::Message() << "stage " << stage << ", " << ToString(room) << " for two ranks");
@@ -79,6 +80,79 @@ TEST(CompiledRun, CountsTheArithmeticThatTheModelRequires) {
     const double per_weight = method == TrainMethod::kFull ? 6 : 4;
     EXPECT_EQ(run.ModelFlops(100, Flops{7}).v, per_weight * kWeights * 100 + 7);
   }
+}
+
+class LimitedRun : public testing::Test {
+ protected:
+  LimitedRun() {
+    const Json json = Must(ParseJson(R"({"architectures": ["LlamaForCausalLM"], "vocab_size": 2048, "hidden_size": 512,
+        "num_hidden_layers": 6, "num_attention_heads": 8, "num_key_value_heads": 4, "intermediate_size": 1024,
+        "max_position_embeddings": 256, "tie_word_embeddings": false})",
+                                     "config.json"));
+    model_ = Must(ModelFromConfig(json, "config.json"));
+    config_.model.model = "config.json";
+    config_.model.method = TrainMethod::kFull;
+    config_.data.max_seq_len = 64;
+    config_.batch.gradient_accumulation_steps = 2;
+    config_ = Must(Resolve(config_, {.has_bf16 = true, .today = "2026-01-01"})).config;
+  }
+
+  // What is asked while the run is compiled, and the result with these rates.
+  Result<CompiledRun> Compile(Bytes available, const std::optional<RunRates>& rates) {
+    asked_.clear();
+    return CompileWithin({.each = {available}, .ranks_per_machine = 1}, *model_, config_, 1, 0, {},
+                         [&](const Result<bool>& needed) -> Result<std::optional<RunRates>> {
+                           asked_.push_back(!needed.ok() ? "failed" : *needed ? "needed" : "not needed");
+                           if (!needed.ok()) return needed.status();
+                           return *needed ? rates : std::nullopt;
+                         });
+  }
+  // As on this kind of device, with copies of that speed.
+  RunRates Copying(double bytes_per_second) const {
+    RunRates rates = RatesIn(MemorySpecOf(config_));
+    rates.links.host_to_device = rates.links.device_to_host = bytes_per_second;
+    rates.source = "a test";
+    return rates;
+  }
+
+  std::unique_ptr<Model> model_;
+  RunConfig config_;
+  std::vector<std::string> asked_;
+};
+
+TEST_F(LimitedRun, AsksForRatesOnceAndOnlyIfItsChoicesDependOnThem) {
+  const CompiledRun whole = Must(Compile(GiB(8), Copying(1e9)));
+  EXPECT_EQ(asked_, std::vector<std::string>{"not needed"});
+  EXPECT_EQ(whole.rates, "");
+  const Bytes all = whole.train().arena_bytes;
+
+  config_.memory.device = all;  // a limit that it keeps anyway
+  const CompiledRun within = Must(Compile(GiB(8), Copying(1e9)));
+  EXPECT_EQ(asked_, std::vector<std::string>{"not needed"});
+  EXPECT_EQ(ProgramHash(within.train()), ProgramHash(whole.train()));
+
+  config_.memory.device = all / 2;
+  EXPECT_EQ(Must(Compile(GiB(8), Copying(1e9))).rates, "a test");
+  EXPECT_EQ(asked_, std::vector<std::string>{"needed"});
+  EXPECT_EQ(Must(Compile(GiB(8), std::nullopt)).rates, "typical");
+
+  config_.memory.device.reset();
+  EXPECT_EQ(Must(Compile(MiB(160) + all * 3 / 4, Copying(1e9))).rates, "a test") << "the machine's limit";
+  EXPECT_EQ(asked_, std::vector<std::string>{"needed"});
+
+  config_.mesh.tp = 3;  // does not divide its heads
+  EXPECT_FALSE(Compile(GiB(8), Copying(1e9)).ok());
+  EXPECT_EQ(asked_, std::vector<std::string>{"failed"}) << "other ranks wait at the same place";
+}
+
+TEST_F(LimitedRun, ChoosesByTheRatesThatItIsGiven) {
+  // Activations of many tokens: recomputed where copies are slow, else moved.
+  config_.data.max_seq_len = 256;
+  config_.batch.per_device_train_batch_size = 8;
+  config_.memory.device = Must(Compile(GiB(8), std::nullopt)).train().arena_bytes * 2 / 3;
+  const CompiledRun slow = Must(Compile(GiB(8), Copying(1e8))), fast = Must(Compile(GiB(8), Copying(1e12)));
+  EXPECT_NE(ProgramHash(slow.train()), ProgramHash(fast.train()));
+  EXPECT_NE(slow.memory.choice, fast.memory.choice) << slow.memory.ToString() << "\n" << fast.memory.ToString();
 }
 
 }  // namespace

@@ -5,12 +5,14 @@
 #include <algorithm>
 #include <functional>
 
+#include "base/for_each.h"
+#include "base/team.h"
 #include "config/mesh_options.h"
 
 namespace temper {
 
-Planner::Planner(const Model& model, Cluster cluster, const RowFill& rows)
-    : model_(model), cluster_(std::move(cluster)), rows_(rows) {
+Planner::Planner(const Model& model, Cluster cluster, const RowFill& rows, std::optional<RunRates> rates)
+    : model_(model), cluster_(std::move(cluster)), rows_(rows), rates_(std::move(rates)) {
   for (auto& [ranks, share] : cluster_.shares) share.rates.set_attended(rows.attended);
 }
 
@@ -32,24 +34,6 @@ int RanksOn(const Cluster& cluster, const RunConfig& config) {
 
 namespace {
 
-// The memory that a rank of that run may take on the cluster, and the cost of moves there. For a shared machine: the
-// same limits as in the run itself, so that the plan is the run.
-MemorySpec MemoryOn(const Cluster& cluster, const RunConfig& config, int ranks) {
-  MemorySpec memory = MemorySpecOf(config);
-  if (cluster.shared) return memory;
-  const int on_host = std::min(ranks, cluster.devices_per_host);
-  memory.rates = cluster.ShareOf(on_host).rates;
-  memory.host_rates = cluster.HostRatesOf(on_host);
-  memory.links = cluster.LinksOf(on_host);
-  memory.loss_chunks_keep_bits = false;  // GPUs
-  // Runs that must be on the device are compiled without a limit: their size then shows whether they fit. So are
-  // pipeline stages, whose limits only the user sets.
-  if (config.memory.policy == TierPolicy::kDevice || config.mesh.pp > 1) return memory;
-  if (!config.memory.device) memory.device = cluster.MemoryOf(on_host);
-  if (!config.memory.host) memory.host = cluster.HostMemoryOf(on_host);
-  return memory;
-}
-
 // The run's own limits may be lower than the memory of the device and its host.
 void KeepWithin(const RunConfig::Memory& memory, Forecast* forecast) {
   forecast->limit = std::min(forecast->limit, memory.device.value_or(forecast->limit));
@@ -59,7 +43,37 @@ void KeepWithin(const RunConfig::Memory& memory, Forecast* forecast) {
 
 }  // namespace
 
+RunRates Planner::RatesFor(int ranks) const {
+  return rates_ ? *rates_ : RatesOn(cluster_, std::min(ranks, cluster_.devices_per_host));
+}
+
+// The rates that a run of `ranks` ranks chooses by, and for devices with a memory of their own its size. On a shared
+// machine the limits follow from the run (CompileStagesWithin), as in the run itself.
+MemorySpec Planner::MemoryFor(const RunConfig& config, int ranks) const {
+  MemorySpec memory = MemorySpecOf(config);
+  const int on_host = std::min(ranks, cluster_.devices_per_host);
+  UseRates(RatesFor(ranks), &memory);
+  if (cluster_.shared) return memory;
+  memory.loss_chunks_keep_bits = false;  // GPUs
+  // Runs that must be on the device are compiled without a limit: their size then shows whether they fit. So are
+  // pipeline stages, whose limits only the user sets.
+  if (config.memory.policy == TierPolicy::kDevice || config.mesh.pp > 1) return memory;
+  if (!config.memory.device) memory.device = cluster_.MemoryOf(on_host);
+  if (!config.memory.host) memory.host = cluster_.HostMemoryOf(on_host);
+  return memory;
+}
+
 Result<PlannedRun> Planner::Plan(const RunConfig& config, int ranks, bool keep_events) const {
+  return PlanWithin(MemoryFor(config, ranks), config, ranks, keep_events);
+}
+
+Result<PlannedRun> Planner::PlanQuickly(const RunConfig& config, int ranks) const {
+  MemorySpec memory = MemoryFor(config, ranks);
+  memory.quick = true;
+  return PlanWithin(std::move(memory), config, ranks, /*keep_events=*/false);
+}
+
+Result<PlannedRun> Planner::PlanWithin(MemorySpec memory, const RunConfig& config, int ranks, bool keep_events) const {
   if (ranks > cluster_.devices()) {
     return InvalidArgument(
         fmt::format("the mesh has {} ranks, but cluster {} has {} devices: reduce the mesh, or raise hosts in "
@@ -67,12 +81,11 @@ Result<PlannedRun> Planner::Plan(const RunConfig& config, int ranks, bool keep_e
                     ranks, cluster_.name, cluster_.devices()));
   }
   PlannedRun planned;
-  MemorySpec memory = MemoryOn(cluster_, config, ranks);
   const auto compile = [&](int rank) { return CompileRun(model_, config, ranks, rank, {}, &memory); };
   Result<std::vector<CompiledRun>> stages =
-      cluster_.shared
-          ? CompileStagesWithin({.each = {cluster_.MemoryOf(ranks)}, .ranks_per_machine = ranks}, model_, config, ranks)
-          : CompileStages(ranks, compile);
+      cluster_.shared ? CompileStagesWithin({.each = {cluster_.MemoryOf(ranks)}, .ranks_per_machine = ranks}, model_,
+                                            config, ranks, memory)
+                      : CompileStages(ranks, compile);
   const bool by_option = cluster_.shared && !memory.IsOpen();
   if (!stages.ok() && stages.status().code() == StatusCode::kOutOfMemory && !by_option) {
     // It does not fit in any way: plan it for devices that are large enough.
@@ -230,17 +243,34 @@ Bytes Excess(const Forecast& f, bool shared) {
 Result<std::vector<Remedy>> FindRemedies(const Planner& planner, const RunConfig& config, const PlannedRun& planned) {
   const int before = planned.run.mesh.mesh.ranks();
   const bool shared = planner.cluster().shared;
+  // Each change alone.
+  struct One {
+    const Change* change;
+    RunConfig config;
+    int ranks;
+    std::optional<PlannedRun> planned;  // nullopt: this model cannot be split this way
+  };
+  const std::vector<Change> changes = Changes(planner);
+  std::vector<One> ones;
+  for (const Change& change : changes) {
+    One one{.change = &change, .config = config, .ranks = before};
+    if (change.apply(&one.config, &one.ranks)) ones.push_back(std::move(one));
+  }
+  ForEach(static_cast<int64_t>(ones.size()), AvailableProcessors(), [&](int64_t at) {
+    One& one = ones[static_cast<size_t>(at)];
+    Result<PlannedRun> result = planner.PlanQuickly(one.config, one.ranks);
+    if (result.ok()) one.planned = *std::move(result);
+  });
   std::vector<Remedy> remedies;
   RunConfig all = config;
   int all_ranks = before;
   std::string all_settings, all_price;
   bool one_fits = false, all_fits = false;
-  for (const Change& change : Changes(planner)) {
-    RunConfig one = config;
-    int ranks = before;
-    if (!change.apply(&one, &ranks)) continue;
-    const Result<PlannedRun> result = planner.Plan(one, ranks);
-    if (!result.ok()) continue;  // this model cannot be split this way
+  for (const One& alone : ones) {
+    if (!alone.planned) continue;
+    const Change& change = *alone.change;
+    const RunConfig& one = alone.config;
+    const PlannedRun* const result = &*alone.planned;
     const std::string settings = Written(change.settings, one) + Accumulation(config, one);
     if (Excess(result->forecast, shared) >= Excess(planned.forecast, shared)) continue;
     remedies.push_back(RemedyOf(settings, change.price, *result));
@@ -250,7 +280,7 @@ Result<std::vector<Remedy>> FindRemedies(const Planner& planner, const RunConfig
     all_settings += (all_settings.empty() ? "" : " ") + Written(change.settings, all);
     if (!change.price.empty()) all_price += (all_price.empty() ? "" : ", ") + change.price;
     if (remedies.size() < 2 || one_fits) continue;
-    TEMPER_ASSIGN_OR_RETURN(const PlannedRun together, planner.Plan(all, all_ranks));
+    TEMPER_ASSIGN_OR_RETURN(const PlannedRun together, planner.PlanQuickly(all, all_ranks));
     if (!together.forecast.fits) continue;
     all_fits = true;
     remedies.push_back(RemedyOf(all_settings + Accumulation(config, all), all_price, together));

@@ -19,22 +19,30 @@ struct PlannedRun {
 
 class Planner {
  public:
-  // `model` must outlive the planner. `rows`: the known contents of rows.
-  Planner(const Model& model, Cluster cluster, const RowFill& rows = {});
+  // `model` must outlive the planner. `rows`: the known contents of rows. `rates`: by which runs choose, instead of
+  // the cluster's.
+  Planner(const Model& model, Cluster cluster, const RowFill& rows = {}, std::optional<RunRates> rates = {});
 
   // Compiles the run within the cluster's memory, with the placements of `config`; a run that does not fit in any way
   // is compiled for devices that are large enough. REQUIRES: `config` is resolved. Errors: those of CompileRun; more
   // ranks than the cluster has devices.
   Result<PlannedRun> Plan(const RunConfig& config, int ranks, bool keep_events = false) const;
+  // Searches fewer placements (MemorySpec::quick): a plan with these settings is as fast or faster.
+  Result<PlannedRun> PlanQuickly(const RunConfig& config, int ranks) const;
 
   const Cluster& cluster() const { return cluster_; }
   const Model& model() const { return model_; }
   const RowFill& rows() const { return rows_; }
 
  private:
+  Result<PlannedRun> PlanWithin(MemorySpec memory, const RunConfig& config, int ranks, bool keep_events) const;
+  RunRates RatesFor(int ranks) const;
+  MemorySpec MemoryFor(const RunConfig& config, int ranks) const;
+
   const Model& model_;
   Cluster cluster_;  // its attention rates account for `rows_`
   const RowFill rows_;
+  const std::optional<RunRates> rates_;
 };
 
 // The tokens of a step of that run, and the arithmetic that it requires.
@@ -44,7 +52,8 @@ StepFacts StepFactsOf(const CompiledRun& run, const RunConfig& config, const Row
 int RanksOn(const Cluster& cluster, const RunConfig& config);
 
 // Each setting that would lower the memory that a rank lacks, with its savings and cost; then, if none is enough alone,
-// the combination of settings. All are compiled. REQUIRES: `planned` does not fit.
+// the combination of settings. All are compiled, on all cores, and what a placement of values costs is searched
+// quickly: with these settings a run is as fast or faster. REQUIRES: `planned` does not fit.
 Result<std::vector<Remedy>> FindRemedies(const Planner& planner, const RunConfig& config, const PlannedRun& planned);
 
 }  // namespace temper

@@ -210,6 +210,7 @@ std::string PlanText(const Program& train, const PlanFacts& f, const PlanOnClust
                       ToString(train.arena_bytes));
   if (!f.tiers.empty()) text += fmt::format("placement   {}\n", f.tiers);
   for (const std::string& line : OptionLines(f.options)) text += fmt::format("  {}\n", line);
+  if (!f.rates.empty()) text += fmt::format("rates       {}\n", f.rates);
   text += FarText(train, f);
   text += LargestText(train);
   const std::vector<int64_t> runs = RunsOf(train);
@@ -270,6 +271,7 @@ std::string PlanJson(const Program& train, const PlanFacts& f, const PlanOnClust
     json["bytes_moved"].push_back({{"from", ToString(t.from)}, {"to", ToString(t.to)}, {"bytes", t.bytes.v}});
   }
   if (!f.tiers.empty()) json["placement"] = f.tiers;
+  if (!f.rates.empty()) json["rates"] = f.rates;
   for (const StepOption& o : f.options) {
     nlohmann::ordered_json option = {{"recompute", o.choice.ToString()}, {"tried", o.placed}, {"fits", o.fits}};
     option["chosen"] = json["alternatives"].empty();

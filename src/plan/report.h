@@ -36,6 +36,7 @@ struct PlanFacts {
   int64_t tokens = 0;                                   // per step, assuming full rows unless `fill` is given
   std::string tiers;                                    // the tiers of values; empty: everything on the device
   std::vector<StepOption> options;                      // the options considered, the chosen one first
+  std::string rates;                                    // by which they were compared; empty: there was no choice
   std::string mesh;                                     // empty: one rank
   std::string mesh_note;                                // a note on the mesh; may be empty
   int64_t ranks = 1, data_ranks = 1;                    // data_ranks: with different rows

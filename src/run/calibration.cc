@@ -18,7 +18,9 @@
 #include "comm/local/local_communicator.h"
 #include "disk/disk_tier.h"
 #include "plan/rate_fit.h"
+#include "plan/run_rates.h"
 #include "run/calibration_cases.h"
+#include "run/machine.h"
 #include "runtime/arena.h"
 
 namespace temper {
@@ -30,27 +32,45 @@ double Elapsed(Clock::time_point since) {
   return std::chrono::duration<double>(Clock::now() - since).count();
 }
 
-// Time per case, for cases that compute and for those that move data.
-constexpr Seconds kComputeBudget{0.025}, kMoveBudget{0.010};
+// How much is measured, and for how long.
+struct Effort {
+  Seconds compute, move;  // per case that computes, and that moves data
+  Seconds beside;         // per round of kernels and moves together: many time slices of the scheduler
+  Bytes disk;             // written and read
+  std::vector<Op> ops;    // empty: all
+  Flops largest;          // of a case; 0: no limit
+};
+const Effort kCalibration = {
+    .compute = {0.025}, .move = {0.010}, .beside = {0.12}, .disk = MiB(256), .ops = {}, .largest = {}};
+// The ops that take most of a step; others are as fast as the most similar of these (DeviceRates::FillClasses).
+const Effort kQuick = {.compute = {0.004},
+                       .move = {0.003},
+                       .beside = {0.02},
+                       .disk = MiB(64),
+                       .ops = {Op::kLinear, Op::kAttention, Op::kAdd, Op::kAdamw},
+                       .largest = {1.2e9}};
 
-DeviceRates MeasureRates(int ranks, int threads) {
+DeviceRates MeasureRates(int ranks, int threads, const std::vector<DType>& dtypes, const Effort& effort) {
   DeviceRates rates;
   const KernelTimer timer(ranks, threads);
-  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+  for (const DType dtype : dtypes) {
     for (const RateCases& wanted : CalibrationCases(dtype)) {
+      const auto& ops = effort.ops;
+      if (!ops.empty() && std::find(ops.begin(), ops.end(), wanted.op) == ops.end()) continue;
+      if (!ops.empty() && wanted.computes && dtype != dtypes.back()) continue;  // a run computes in the last one
       std::vector<TimedSample> samples;
+      bool all = true;
       for (const TimedCase& c : wanted.cases) {
-        const Seconds seconds = timer.Time(c, wanted.computes ? kComputeBudget : kMoveBudget);
+        if (effort.largest.v > 0 && CostOf(c).flops.v > effort.largest.v && wanted.computes) continue;
+        const Seconds seconds = timer.Time(c, wanted.computes ? effort.compute : effort.move);
         if (seconds > Seconds{0}) samples.push_back({CostOf(c), seconds});
+        all &= seconds > Seconds{0};
       }
-      if (samples.size() < wanted.cases.size()) continue;  // not an op of this backend in this dtype
+      if (!all || samples.empty()) continue;  // not an op of this backend in this dtype
       rates.SetOp(wanted.op, wanted.op_class, wanted.dtype, wanted.computes ? FitRate(samples) : FitBandwidth(samples));
     }
   }
-  // Ops that are not timed (tables, slices) move data as fast as a sum.
-  for (const DType dtype : {DType::kF32, DType::kBF16}) {
-    rates.SetClass(OpClass::kMemory, dtype, rates.Of(Op::kAdd, OpClass::kMemory, dtype));
-  }
+  rates.FillClasses();
   return rates;
 }
 
@@ -108,12 +128,10 @@ TimedCase ProductBesideMoves() {
   const TensorType x{DType::kF32, {512, 768}}, w{DType::kF32, {2048, 768}}, y{DType::kF32, {512, 2048}};
   return {.op = Op::kLinear, .inputs = {x, w, y}, .attributes = {{"acc", int64_t{1}}, {"bias", int64_t{0}}}};
 }
-// Long enough for many time slices of the scheduler.
-constexpr Seconds kBesideBudget{0.12};
 
 // One thread's copies in memory, like a run's between device and host
 // (runtime/move.cc): of a weight's size, over more memory than a cache holds.
-Status MeasureCopies(const KernelTimer& timer, int ranks, Cluster::Share* share) {
+Status MeasureCopies(const KernelTimer& timer, int ranks, Seconds budget, Cluster::Share* share) {
   constexpr Bytes kMove = MiB(4), kMemory = MiB(32);
   struct Memory {
     std::unique_ptr<Arena> from, to;
@@ -132,47 +150,48 @@ Status MeasureCopies(const KernelTimer& timer, int ranks, Cluster::Share* share)
     m.at += kMove;
     if (m.at == kMemory) m.at = {};
   };
-  const KernelTimer::Beside found = timer.TimeBeside(ProductBesideMoves(), copy, kBesideBudget);
+  const KernelTimer::Beside found = timer.TimeBeside(ProductBesideMoves(), copy, budget);
   share->copies = static_cast<double>(kMove.v) / found.alone.v;
   share->beside_copies = found.contention;
   return OkStatus();
 }
 
 // Writes and reads like the disk tier of a run: two concurrent transfers, of memory that is not in blocks.
-Status MeasureDisk(Env& env, const std::string& folder, Cluster* cluster) {
-  constexpr Bytes kMove = MiB(32), kFile = MiB(256), kOff{64};
+Status MeasureDisk(Env& env, const std::string& folder, int threads, const Effort& effort, Cluster* cluster) {
+  constexpr Bytes kOff{64};
   constexpr size_t kUnderWay = 2;
-  TEMPER_ASSIGN_OR_RETURN(const auto tier, DiskTier::Create(env, {folder, kFile, {}}));
+  const Bytes file = effort.disk, move = file / 8;
+  TEMPER_ASSIGN_OR_RETURN(const auto tier, DiskTier::Create(env, {folder, file, {}}));
   std::vector<std::unique_ptr<Arena>> memories;
   for (size_t t = 0; t < kUnderWay; ++t) {
-    TEMPER_ASSIGN_OR_RETURN(memories.emplace_back(), Arena::Create(kMove + kOff));
+    TEMPER_ASSIGN_OR_RETURN(memories.emplace_back(), Arena::Create(move + kOff));
   }
   Status failed;
   std::mutex mutex;  // guards the status
   const auto transfer = [&](size_t t, Bytes at, bool writes) {
-    const std::span<std::byte> move(memories[t]->At(kOff), static_cast<size_t>(kMove.v));
-    Status done = writes ? tier->Write(at, move) : tier->Read(at, move);
+    const std::span<std::byte> memory(memories[t]->At(kOff), static_cast<size_t>(move.v));
+    Status done = writes ? tier->Write(at, memory) : tier->Read(at, memory);
     const std::lock_guard lock(mutex);
     if (failed.ok()) failed = std::move(done);
   };
   const auto rate = [&](bool writes) {
     const auto begin = Clock::now();
     ForEach(kUnderWay, kUnderWay, [&](int64_t t) {
-      for (Bytes at = kMove * t; at < kFile; at += kMove * kUnderWay) transfer(static_cast<size_t>(t), at, writes);
+      for (Bytes at = move * t; at < file; at += move * kUnderWay) transfer(static_cast<size_t>(t), at, writes);
     });
-    return static_cast<double>(kFile.v) / Elapsed(begin);
+    return static_cast<double>(file.v) / Elapsed(begin);
   };
   cluster->disk_write = rate(/*writes=*/true);
   cluster->disk_read = rate(/*writes=*/false);
   TEMPER_RETURN_IF_ERROR(failed);
   // Beside the kernels of one rank. Several ranks share the disk and the cores equally, so kernels lose the same.
   const auto two_reads = [&](int) {
-    std::thread other([&] { transfer(1, kMove, /*writes=*/false); });
+    std::thread other([&] { transfer(1, move, /*writes=*/false); });
     transfer(0, {}, /*writes=*/false);
     other.join();
   };
-  const KernelTimer timer(1, AvailableProcessors());
-  const Contention beside = timer.TimeBeside(ProductBesideMoves(), two_reads, kBesideBudget).contention;
+  const KernelTimer timer(1, threads);
+  const Contention beside = timer.TimeBeside(ProductBesideMoves(), two_reads, effort.beside).contention;
   for (auto& [ranks, share] : cluster->shares) share.beside_disk = beside;
   return failed;
 }
@@ -189,8 +208,8 @@ std::string ProcessorName() {
   return name;
 }
 
-std::string MachineName() {
-  return fmt::format("{}, {} threads, {}", ProcessorName(), AvailableProcessors(), ToString(DetectIsa()));
+std::string MachineName(int threads) {
+  return fmt::format("{}, {} threads, {}", ProcessorName(), threads, ToString(DetectIsa()));
 }
 
 }  // namespace
@@ -199,7 +218,8 @@ Result<Cluster> CalibrateThisMachine(Env& env, const std::string& folder,
                                      const std::function<void(const std::string&)>& progress) {
   const int cores = AvailableProcessors();
   Cluster cluster{.name = "this",
-                  .device = MachineName(),
+                  .device = MachineName(cores),
+                  .date = Today(),
                   .memory = FindAvailableMemory().bytes,
                   .devices_per_host = cores,
                   .host_memory = FindAvailableMemory().bytes,
@@ -208,16 +228,104 @@ Result<Cluster> CalibrateThisMachine(Env& env, const std::string& folder,
     const int threads = cores / ranks;
     progress(fmt::format("{} of {}", Counted(ranks, "rank"), Counted(threads, "thread")));
     Cluster::Share& share = cluster.shares[ranks];
-    share.rates = MeasureRates(ranks, threads);
+    share.rates = MeasureRates(ranks, threads, {DType::kF32, DType::kBF16}, kCalibration);
     share.f32_peak = MeasureGemmPeak(DType::kF32, threads, DetectIsa());
     share.bf16_peak = MeasureGemmPeak(DType::kBF16, threads, DetectIsa());
     if (ranks > 1) share.link = MeasureLink(ranks, threads);
-    TEMPER_RETURN_IF_ERROR(MeasureCopies(KernelTimer(ranks, threads), ranks, &share));
+    TEMPER_RETURN_IF_ERROR(MeasureCopies(KernelTimer(ranks, threads), ranks, kCalibration.beside, &share));
   }
   progress("disk");
   TEMPER_RETURN_IF_ERROR(env.CreateFolders(folder));
-  TEMPER_RETURN_IF_ERROR(MeasureDisk(env, folder, &cluster));
+  TEMPER_RETURN_IF_ERROR(MeasureDisk(env, folder, cores, kCalibration, &cluster));
   return cluster;
+}
+
+std::string NameOf(const RunOnMachine& run) {
+  return fmt::format("{} of {}", Counted(run.ranks, "rank"), Counted(run.threads, "thread"));
+}
+
+std::string MachineOf(const RunOnMachine& run) {
+  return run.gpu != nullptr ? run.gpu->name() : MachineName(run.ranks * run.threads);
+}
+
+namespace {
+
+// Failures leave the disk unmeasured: the run itself says whether it needs one.
+void TryDisk(Env& env, const RunOnMachine& run, Cluster* cluster) {
+  if (run.folder.empty() || !MeasureDisk(env, run.folder, run.threads, kQuick, cluster).ok()) {
+    cluster->disk_read = cluster->disk_write = 0;
+  }
+  cluster->disk_read *= run.ranks;  // the others read and write at the same time
+  cluster->disk_write *= run.ranks;
+}
+
+Result<std::string> MeasureCpuRun(Env& env, const RunOnMachine& run) {
+  Cluster cluster{.name = NameOf(run),
+                  .device = MachineOf(run),
+                  .date = Today(),
+                  .memory = FindAvailableMemory().bytes,
+                  .devices_per_host = run.ranks,
+                  .host_memory = FindAvailableMemory().bytes,
+                  .shared = true};
+  Cluster::Share& share = cluster.shares[run.ranks];
+  std::vector<DType> dtypes = {DType::kF32};  // of masters and states
+  if (run.dtype != DType::kF32) dtypes.push_back(run.dtype);
+  share.rates = MeasureRates(1, run.threads, dtypes, kQuick);
+  for (double* peak : {&share.f32_peak, &share.bf16_peak}) {
+    *peak = share.rates.OfClass(OpClass::kProduct, run.dtype).flops_per_second;
+  }
+  TEMPER_RETURN_IF_ERROR(MeasureCopies(KernelTimer(1, run.threads), 1, kQuick.beside, &share));
+  TryDisk(env, run, &cluster);
+  return PrintCluster(Rounded(cluster));
+}
+
+// Rates of a GPU by class: attention reaches as much of the peak as in the presets, relative to products.
+Result<std::string> MeasureGpuRun(Env& env, const RunOnMachine& run) {
+  constexpr double kAttention = 0.73;
+  TEMPER_ASSIGN_OR_RETURN(const double f32, MeasureProductPeak(*run.gpu, DType::kF32));
+  TEMPER_ASSIGN_OR_RETURN(const double bf16, MeasureProductPeak(*run.gpu, DType::kBF16));
+  TEMPER_ASSIGN_OR_RETURN(const CopyRates copies, MeasureCopyRates(*run.gpu));
+  TEMPER_ASSIGN_OR_RETURN(const Device::Memory memory, run.gpu->MeasureMemory());
+  const DeviceRates at_host = MeasureRates(1, run.threads, {DType::kF32}, kQuick);
+  Cluster disk;
+  disk.shares[1] = {};
+  TryDisk(env, run, &disk);
+  const auto rate = [](double measured, const char* unit) { return PrintQuantity(Rounded(measured), unit); };
+  const auto peak = [&](double measured) {
+    return fmt::format("{{peak: {}, products: 1, attention: {}}}", rate(measured, "FLOP/s"), kAttention);
+  };
+  std::string text = fmt::format(
+      "# Measured by Temper.\nname: {}\ndate: \"{}\"\ndevice:\n  name: \"{}\"\n  memory: {} B\n  bandwidth: {}\n"
+      "  bandwidth_share: 1\n  launch: {}\n  f32: {}\n  bf16: {}\nhost:\n  memory: {} B\n  bandwidth: {}\n"
+      "  copies: {{to_device: {}, from_device: {}}}\n",
+      NameOf(run), Today(), MachineOf(run), memory.total.v, rate(copies.within, "B/s"),
+      PrintQuantity(TypicalGpu().OfClass(OpClass::kMemory, DType::kF32).launch.v, "s"), peak(f32), peak(bf16),
+      FindAvailableMemory().bytes.v,
+      rate(at_host.OfClass(OpClass::kMemory, DType::kF32).BytesPerSecond(MiB(64)) * run.ranks, "B/s"),
+      rate(copies.to_device, "B/s"), rate(copies.from_device, "B/s"));
+  if (disk.disk_read > 0) {
+    text += fmt::format("  disk: {{read: {}, write: {}}}\n", rate(disk.disk_read, "B/s"), rate(disk.disk_write, "B/s"));
+  }
+  return text;
+}
+
+}  // namespace
+
+Result<std::string> MeasureRun(Env& env, const RunOnMachine& run) {
+  return run.gpu != nullptr ? MeasureGpuRun(env, run) : MeasureCpuRun(env, run);
+}
+
+std::optional<std::string> CalibrationOf(Env& env, const RunOnMachine& run) {
+  const Result<std::string> path = CalibrationPath();
+  if (run.gpu != nullptr || !path.ok() || !env.IsFile(*path)) return std::nullopt;
+  Result<Cluster> cluster = OpenCluster(env, *path);
+  if (!cluster.ok() || !cluster->shared || cluster->device != MachineOf(run)) return std::nullopt;
+  const auto share = cluster->shares.find(run.ranks);
+  if (share == cluster->shares.end()) return std::nullopt;
+  cluster->name = NameOf(run);
+  cluster->devices_per_host = run.ranks;
+  cluster->shares = {*share};
+  return PrintCluster(Rounded(*cluster));
 }
 
 Result<std::string> CalibrationPath() {
@@ -231,13 +339,32 @@ Result<std::string> CalibrationPath() {
   return JoinPath(home, ".cache/temper/this.yaml");
 }
 
+namespace {
+
+constexpr char kThis[] = "this";
+constexpr char kRemedy[] = "run `temper doctor --calibrate` (some seconds, on an idle machine)";
+
+// The path of this machine's calibration, which exists.
+Result<std::string> ThisPath(Env& env) {
+  TEMPER_ASSIGN_OR_RETURN(std::string path, CalibrationPath());
+  if (env.IsFile(path)) return path;
+  return NotFound(fmt::format("this machine has not been measured: {}", kRemedy));
+}
+
+}  // namespace
+
+Result<std::string> ReadClusterOrThis(Env& env, const std::string& name) {
+  if (name != kThis) return ReadCluster(env, name);
+  TEMPER_RETURN_IF_ERROR(OpenClusterOrThis(env, name).status());
+  TEMPER_ASSIGN_OR_RETURN(const std::string path, ThisPath(env));
+  return ReadTextFile(env, path, MiB(1));
+}
+
 Result<Cluster> OpenClusterOrThis(Env& env, const std::string& name) {
-  if (name != "this") return OpenCluster(env, name);
-  TEMPER_ASSIGN_OR_RETURN(const std::string path, CalibrationPath());
-  constexpr char kRemedy[] = "run `temper doctor --calibrate` (some seconds, on an idle machine)";
-  if (!env.IsFile(path)) return NotFound(fmt::format("this machine has not been measured: {}", kRemedy));
+  if (name != kThis) return OpenCluster(env, name);
+  TEMPER_ASSIGN_OR_RETURN(const std::string path, ThisPath(env));
   TEMPER_ASSIGN_OR_RETURN(Cluster cluster, OpenCluster(env, path));
-  if (cluster.device != MachineName()) {
+  if (cluster.device != MachineName(AvailableProcessors())) {
     return InvalidArgument(fmt::format("{} was measured on another machine ({}): {}", path, cluster.device, kRemedy));
   }
   cluster.memory = FindAvailableMemory().bytes;  // now

@@ -2,10 +2,13 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
+
 #include "base/log.h"
 #include "base/quantity.h"
 #include "checkpoint/training_state.h"
 #include "config/run_options.h"
+#include "run/rates_of_run.h"
 #include "run/saver.h"
 
 namespace temper {
@@ -23,6 +26,14 @@ KeptDecisions ResumePoint::decisions() const {
     if (chosen.is_string()) kept[what] = chosen.get<std::string>();
   }
   return kept;
+}
+
+Result<std::optional<std::string>> ResumePoint::rates() const {
+  const auto& files = reader_.manifest().files;
+  const bool has = std::any_of(files.begin(), files.end(), [](const auto& file) { return file.name == kRatesFile; });
+  if (!has) return std::optional<std::string>();
+  TEMPER_ASSIGN_OR_RETURN(std::string text, reader_.ReadText(kRatesFile));
+  return std::optional(std::move(text));
 }
 
 void ResumePoint::KeepChoices(RunConfig& config) const {

@@ -24,6 +24,8 @@ class ResumePoint {
 
   // The compiler's choices for the run so far: they are kept, so that the bits stay the same.
   KeptDecisions decisions() const;
+  // The rates by which it chose (run/rates_of_run.h); nullopt: no choice depended on any, or they were typical.
+  Result<std::optional<std::string>> rates() const;
 
   // Fills in settings that the run chose itself because its user left them open, such as the date for chat templates,
   // if `config`, not yet resolved, also leaves them open.

@@ -62,7 +62,8 @@ class Memory : public Workplace {
 
   // `options` name the model and the parts of the step.
   static Arguments Step(Arguments options) {
-    const Arguments step = {"--threads", "1", "--max_seq_len", "256", "--gradient_accumulation_steps", "1"};
+    const Arguments step = {"--threads", "1",       "--max_seq_len", "256", "--gradient_accumulation_steps",
+                            "1",         "--rates", "typical"};
     options = With(options, step);
     return options;
   }

@@ -171,10 +171,11 @@ inline Arguments With(Arguments run, const Arguments& more) {
 
 // A run of the example's model on d.jsonl into out/, some ten milliseconds a step. Options of `more` replace these.
 inline Arguments Train(const Arguments& more) {
-  return With(
-      {"train", "--model", kModel, "--data", "d.jsonl", "--output_dir", "out", "--threads", "1", "--max_seq_len", "96",
-       "--gradient_accumulation_steps", "1", "--warmup_steps", "0", "--max_steps", "4", "--tensorboard", "false"},
-      more);
+  return With({"train", "--model",        kModel,   "--data",        "d.jsonl", "--output_dir",
+               "out",   "--threads",      "1",      "--max_seq_len", "96",      "--gradient_accumulation_steps",
+               "1",     "--warmup_steps", "0",      "--max_steps",   "4",       "--tensorboard",
+               "false", "--rates",        "typical"},
+              more);
 }
 
 // A folder with d.jsonl and e.jsonl, some rows of the example's data.

@@ -254,12 +254,12 @@ TEST(PublishedRuns, IfTheHostIsTooSmallADiskIsAmongTheRemedies) {
   ASSERT_NE(disk, remedies.end());
   EXPECT_TRUE(disk->fits);
   EXPECT_LT(disk->tokens_per_second, full.forecast.tokens_per_second);
-  // A plan with these settings says the same.
+  // A plan with these settings searches longer, and finds the same or better.
   s.config.memory.disk = "spill";
   s.config.machine.recompute = Recompute::kBlock;
   const PlannedRun spilled = s.Plan();
   EXPECT_TRUE(spilled.forecast.fits);
-  EXPECT_EQ(spilled.forecast.bytes, disk->bytes);
+  EXPECT_GE(spilled.forecast.tokens_per_second, disk->tokens_per_second);
   EXPECT_LE(spilled.forecast.host_bytes, GiB(8));
   EXPECT_GT(spilled.forecast.disk_bytes, GiB(8));
 }

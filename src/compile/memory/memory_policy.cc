@@ -141,8 +141,8 @@ class StepChooser {
       if (best_ && best_seconds_.stall.v <= 0) break;
     }
     if (!best_) return refused;
-    if (!best_->all_on_device) TEMPER_RETURN_IF_ERROR(Refine());
-    if (!best_->all_on_device) TEMPER_RETURN_IF_ERROR(CutLossFiner());
+    if (!best_->all_on_device && !memory_.quick) TEMPER_RETURN_IF_ERROR(Refine());
+    if (!best_->all_on_device && !memory_.quick) TEMPER_RETURN_IF_ERROR(CutLossFiner());
     if (chosen != nullptr) Describe(chosen);
     return std::move(best_->programs);
   }

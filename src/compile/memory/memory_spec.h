@@ -3,6 +3,7 @@
 
 #include <limits>
 #include <optional>
+#include <string>
 
 #include "compile/rates/device_rates.h"
 #include "compile/residency/residency.h"
@@ -24,6 +25,7 @@ struct MemorySpec {
   bool disk = false;  // whether a folder on a disk is configured
   // The tier of a class of values; overrides the policy.
   std::optional<Tier> weights, gradients, optimizer, activations;
+  std::string rates_source = "typical";    // where the next three come from, for messages
   DeviceRates rates = TypicalHost();       // of the device
   DeviceRates host_rates = TypicalHost();  // of kernels on values in host memory
   // Copies by a thread on one of two cores that compute: measured on an Emerald Rapids, copies took 1.2 to 1.8 times
@@ -34,6 +36,8 @@ struct MemorySpec {
                      .disk_write = 1e9,
                      .latency = {20e-6},
                      .copies = {.slows = 0.6, .slowed = 0.5}};
+  // Tries fewer placements: what fits is the same, but the step found may be slower than what a whole search finds.
+  bool quick = false;
   int64_t update_part = kUpdatePart;  // ResidencySpec's; smaller for the small models of tests
   // Whether smaller chunks of the loss keep its bits on the device's kernels, so that they may be chosen for speed. If
   // false (a GPU), they are used only if nothing else fits.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 namespace temper {
 namespace {
@@ -99,6 +100,18 @@ void DeviceRates::SetClass(OpClass op_class, DType dtype, OpRate rate) {
   classes_[static_cast<size_t>(op_class)][Column(dtype)] = std::move(rate);
 }
 
+void DeviceRates::FillClasses() {
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    for (const auto& [c, op] : {std::pair{OpClass::kProduct, Op::kLinear},
+                                {OpClass::kNarrow, Op::kLinear},
+                                {OpClass::kAttention, Op::kAttention},
+                                {OpClass::kMemory, Op::kAdd}}) {
+      const OpRate* own = Own(op, c, dtype);
+      if (own != nullptr && !OfClass(c, dtype).known()) SetClass(c, dtype, *own);
+    }
+  }
+}
+
 const OpRate* DeviceRates::Own(Op op, OpClass op_class, DType dtype) const {
   const OpKind kind = RuleOf(op).kind;
   const bool fits = kind == OpKind::kProduct     ? op_class == OpClass::kProduct || op_class == OpClass::kNarrow
@@ -108,9 +121,13 @@ const OpRate* DeviceRates::Own(Op op, OpClass op_class, DType dtype) const {
   return fits && rate.known() ? &rate : nullptr;
 }
 
+const OpRate& DeviceRates::OfClass(OpClass op_class, DType dtype) const {
+  return classes_[static_cast<size_t>(op_class)][Column(dtype)];
+}
+
 const OpRate& DeviceRates::Of(Op op, OpClass op_class, DType dtype) const {
   const OpRate& own = ops_[static_cast<size_t>(MeasuredAs(op))][IsNarrow(op_class)][Column(dtype)];
-  return own.known() ? own : classes_[static_cast<size_t>(op_class)][Column(dtype)];
+  return own.known() ? own : OfClass(op_class, dtype);
 }
 
 OpSeconds DeviceRates::SecondsOf(Op op, const Types& inputs, const Types& outputs, const Attributes& attributes) const {

@@ -65,6 +65,9 @@ class DeviceRates {
   // Products have two rates: OpClass::kProduct and kNarrow; other ops ignore the class.
   void SetOp(Op op, OpClass op_class, DType dtype, OpRate rate);
   void SetClass(OpClass op_class, DType dtype, OpRate rate);
+  // Gives each class without a rate that of the measured op that is most like its others: a linear product, attention,
+  // a sum.
+  void FillClasses();
   void set_tile(const TileShape& tile) { tile_ = tile; }
   // The fraction of a row's pairs that attention computes, relative
   // to a row of one document: less than 1 if rows hold several.
@@ -73,6 +76,9 @@ class DeviceRates {
 
   // The rate of SetOp, or nullptr. Only the classes of the op have one.
   const OpRate* Own(Op op, OpClass op_class, DType dtype) const;
+
+  // The rate of SetClass; not known() if there is none.
+  const OpRate& OfClass(OpClass op_class, DType dtype) const;
 
   // The rate of `op` on operands of `dtype`: its own, else that of the op it is measured as, else its class's. If there
   // is none, it is not known().

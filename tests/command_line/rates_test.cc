@@ -1,0 +1,105 @@
+// The rates by which a run within memory limits chooses: a plan and a run with the same rates choose alike, and a
+// resumed run chooses as before.
+#include "temper_program.h"
+
+namespace temper::program {
+namespace {
+
+// A measured machine; `copies`: between its tiers.
+std::string Machine(const std::string& copies) {
+  std::string text =
+      "name: somewhere\ndate: \"2026-11-24\"\nshared: true\n"
+      "device: {name: \"some CPU\", memory: 16 GB}\nhost:\n  devices: 1\n  memory: 16 GB\n"
+      "  disk: {read: 1 GB/s, write: 1 GB/s}\nmeasured:\n  - ranks: 1\n    f32_peak: 100 GFLOP/s\n"
+      "    copies: {bandwidth: " +
+      copies + ", kernels: 1.5, moves: 1.3}\n    rates:\n";
+  for (const char* dtype : {"f32", "bf16"}) {
+    for (const auto& [op, op_class] :
+         {std::pair{"linear", "product"}, {"linear", "narrow"}, {"attention", "attention"}, {"add", "memory"}}) {
+      text += fmt::format(
+          "      - {{op: {}, class: {}, dtype: {}, launch: 1 us, rate: 100 GFLOP/s, bandwidth: [{{of: 1 B, is: 10 "
+          "GB/s}}]}}\n",
+          op, op_class, dtype);
+    }
+  }
+  return text;
+}
+
+class Rates : public Workplace {
+ protected:
+  // A run that does not fit its limits.
+  static Arguments Limited(const Arguments& more) {
+    Arguments all = Train({"--method", "full", "--memory.device", "6MiB", "--save_steps", "2"});
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+  }
+  // The lines of what was chosen, from a run's messages.
+  static std::string Chosen(const Ended& ended) {
+    EXPECT_EQ(ended.code, 0) << ended.err;
+    const size_t begin = ended.err.find("memory      gradients"), end = ended.err.find("rates       ", begin);
+    return begin == std::string::npos || end == std::string::npos ? "" : ended.err.substr(begin, end - begin);
+  }
+  static std::string Source(const Ended& ended) {
+    const size_t at = ended.err.find("rates       ");
+    return at == std::string::npos ? "" : ended.err.substr(at, ended.err.find('\n', at) - at);
+  }
+};
+
+TEST_F(Rates, ARunByTheRatesOfAFileChoosesAsItsPlanOnThatCluster) {
+  Spill("slow.yaml", Machine("20 MB/s"));
+  Spill("fast.yaml", Machine("50 GB/s"));
+  std::map<std::string, std::string> placements;
+  for (const std::string file : {"slow.yaml", "fast.yaml"}) {
+    SCOPED_TRACE(file);
+    Arguments plan = Limited({});
+    plan[0] = "plan";
+    plan.insert(plan.end(), {"--json", "--cluster", file, "--rates", "measure"});
+    const Ended planned = Temper(plan);
+    ASSERT_EQ(planned.code, 0) << planned.err;
+    const Json report = Json::parse(planned.out);
+    EXPECT_EQ(report["rates"], "measured on some CPU, 2026-11-24");
+    const Ended ran = Temper(Limited({"--rates", file, "--overwrite"}));
+    const std::string chosen = Chosen(ran);
+    EXPECT_EQ(Source(ran), "rates       measured on some CPU, 2026-11-24");
+    EXPECT_NE(chosen.find(report["placement"].get<std::string>()), std::string::npos) << report["placement"] << "\n"
+                                                                                      << chosen;
+    EXPECT_EQ(Json::parse(FirstLines(Path("out/metrics.jsonl"), 1))["device_peak_bytes"],
+              report["bytes"]["device"]["total"]);
+    placements[file] = chosen;
+  }
+  EXPECT_NE(placements["slow.yaml"], placements["fast.yaml"]);
+}
+
+TEST_F(Rates, AResumedRunTakesThoseThatItMeasuredUnlessItRunsOnOtherThreads) {
+  Arguments run = Limited({"--rates", "measure"});
+  const Ended first = Temper(run);
+  const std::string chosen = Chosen(first);
+  EXPECT_NE(Source(first).find("measured on "), std::string::npos) << first.err;
+  const std::string kept = Slurp("out/checkpoint-2/rates.yaml");
+  run.push_back("--resume=out/checkpoint-2");
+  const Ended again = Temper(run);
+  EXPECT_EQ(Chosen(again), chosen);
+  EXPECT_EQ(Slurp("out/checkpoint-4/rates.yaml"), kept);
+  run.insert(run.end(), {"--threads", "2"});
+  const Ended elsewhere = Temper(run);
+  ExpectEnd(elsewhere, 0, {"rates       the checkpoint's are of 1 rank of 1 thread", "this is 1 rank of 2 threads"});
+  EXPECT_NE(Slurp("out/checkpoint-4/rates.yaml").find("name: 1 rank of 2 threads"), std::string::npos);
+}
+
+TEST_F(Rates, NothingIsMeasuredForARunThatFits) {
+  const Ended open = Temper(Train({"--rates", "measure"}));
+  EXPECT_EQ(open.code, 0) << open.err;
+  EXPECT_EQ(Source(open), "");
+  EXPECT_FALSE(Has("out/checkpoint-4/rates.yaml"));
+  ExpectEnd(Temper(Limited({"--rates", "nowhere.yaml", "--overwrite"})), 1, {"'nowhere.yaml' is neither a file nor a"});
+}
+
+TEST_F(Rates, RanksMeasureTogetherAndChooseByTheSame) {
+  const Ended ran =
+      Temper(Limited({"--rates", "measure", "--nprocs", "2", "--mesh", "fsdp=2", "--memory.device", "4MiB"}));
+  ExpectEnd(ran, 0, {"rates       measured on "});
+  EXPECT_NE(Slurp("out/checkpoint-4/rates.yaml").find("name: 2 ranks of 1 thread"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace temper::program
