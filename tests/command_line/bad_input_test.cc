@@ -325,7 +325,7 @@ TEST_F(BadInput, ADamagedCheckpointIsRefused) {
   Spill("out/checkpoint-4/state-00000-of-00001.safetensors", state);
   ExpectEnd(Temper({"inspect", "out/checkpoint-4"}), 1, {"state-00000-of-00001.safetensors", "checksum"});
   const std::string result = Slurp("out/adapter_model.safetensors");
-  ExpectEnd(Temper(Train({"--save_steps", "2", "--resume"})), 1, {"checksum", "Resume from another checkpoint"});
+  ExpectEnd(Temper(Train({"--save_steps", "2", "--resume"})), 1, {"checksum", "Use another checkpoint"});
   EXPECT_TRUE(Slurp("out/adapter_model.safetensors") == result) << "a refused run has lost the result";
   ExpectEnd(Temper(Train({"--save_steps", "2", "--resume=out/checkpoint-2"})), 0, {"from out/checkpoint-2"});
 }

@@ -153,7 +153,7 @@ class SmallDisk : public Workplace {
 };
 
 TEST_F(SmallDisk, ThatIsTooSmallIsFoundBeforeDataIsRead) {
-  const Ended ended = OnDisk(8, Shell(Train({"--output_dir", "disk/out"})));
+  const Ended ended = OnDisk(2, Shell(Train({"--output_dir", "disk/out"})));
   if (NoDisk(ended)) GTEST_SKIP() << "no disk of its own to be had here: " << ended.err;
   ExpectEnd(ended, 1, {"before training", "disk/out needs", "Free some space or choose another folder"});
   EXPECT_EQ(ended.err.find("data        "), std::string::npos) << ended.err;
@@ -161,7 +161,7 @@ TEST_F(SmallDisk, ThatIsTooSmallIsFoundBeforeDataIsRead) {
 
 TEST_F(SmallDisk, AnExportThatDoesNotFitLeavesTheOneBefore) {
   const std::string run = Shell({"export", "--model", kModel, "--output_dir", "disk/out", "--overwrite"});
-  const Ended ended = OnDisk(64, run + "&& head -c 44M /dev/zero > disk/fill\n" + run + "; echo exit code $?\n" +
+  const Ended ended = OnDisk(64, run + "&& head -c 58M /dev/zero > disk/fill\n" + run + "; echo exit code $?\n" +
                                      Shell({"inspect", "disk/out"}) + "> /dev/null && echo valid");
   if (NoDisk(ended)) GTEST_SKIP() << "no disk of its own to be had here: " << ended.err;
   EXPECT_NE(ended.err.find("disk/out needs"), std::string::npos) << ended.err;
