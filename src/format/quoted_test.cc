@@ -18,9 +18,9 @@ std::string AsShellReads(const std::string& word) {
 
 TEST(ShellWord, IsReadAsTheTextByAShell) {
   for (const std::string text : {"out/my-run_1.2", "a b",  "",     "it's", "'",        "''",  "$(touch /tmp/x)",
-                                  "`id`",           "a;id", "a\nb", "*",    "~",        "\"",  "\\",
-                                  "a\\'b",          "#",    "-x",   "!x",   "\xC3\xA4", "a&b", "(a)",
-                                  "{a,b}"}) {
+                                 "`id`",           "a;id", "a\nb", "*",    "~",        "\"",  "\\",
+                                 "a\\'b",          "#",    "-x",   "!x",   "\xC3\xA4", "a&b", "(a)",
+                                 "{a,b}"}) {
     EXPECT_EQ(AsShellReads(ShellWord(text)), text);
   }
   EXPECT_EQ(ShellWord("out/my-run_1.2"), "out/my-run_1.2") << "plain names stay plain";
