@@ -50,8 +50,8 @@ TEST(RunRates, AreTheSameFromACalibrationAndFromTheTextThatACheckpointKeeps) {
     for (const RunRates* rates : {&other, &again}) {
       EXPECT_EQ(one.device.SecondsOf(Op::kLinear, in, out, {}).total().v,
                 rates->device.SecondsOf(Op::kLinear, in, out, {}).total().v);
-      EXPECT_EQ(one.host.SecondsOf(Op::kSwiglu, in, in, {}).total().v,
-                rates->host.SecondsOf(Op::kSwiglu, in, in, {}).total().v);
+      EXPECT_EQ(one.host.SecondsOf(Op::kGlu, in, in, {}).total().v,
+                rates->host.SecondsOf(Op::kGlu, in, in, {}).total().v);
       EXPECT_EQ(one.links.host_to_device, rates->links.host_to_device);
       EXPECT_EQ(one.links.disk_read, rates->links.disk_read);
       EXPECT_EQ(one.links.copies.slows, rates->links.copies.slows);
