@@ -145,15 +145,5 @@ TEST_F(LimitedRun, AsksForRatesOnceAndOnlyIfItsChoicesDependOnThem) {
   EXPECT_EQ(asked_, std::vector<std::string>{"failed"}) << "other ranks wait at the same place";
 }
 
-TEST_F(LimitedRun, ChoosesByTheRatesThatItIsGiven) {
-  // Activations of many tokens: recomputed where copies are slow, else moved.
-  config_.data.max_seq_len = 256;
-  config_.batch.per_device_train_batch_size = 8;
-  config_.memory.device = Must(Compile(GiB(8), std::nullopt)).train().arena_bytes * 2 / 3;
-  const CompiledRun slow = Must(Compile(GiB(8), Copying(1e8))), fast = Must(Compile(GiB(8), Copying(1e12)));
-  EXPECT_NE(ProgramHash(slow.train()), ProgramHash(fast.train()));
-  EXPECT_NE(slow.memory.choice, fast.memory.choice) << slow.memory.ToString() << "\n" << fast.memory.ToString();
-}
-
 }  // namespace
 }  // namespace temper
