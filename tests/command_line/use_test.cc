@@ -111,7 +111,7 @@ TEST_F(Use, ChatGreetsAndCtrlCStopsAnAnswerAndCtrlDLeaves) {
   Terminal chat(Command({"chat", kModel, "--threads", "1"}), folder());
   ASSERT_TRUE(chat.ReadUntil("you> ")) << chat.screen();
   for (const std::string& part : {kModel + " (LlamaForCausalLM)", std::string("/help, /new, /system TEXT, /quit"),
-                                 std::string("Ctrl-C stops an answer, Ctrl-D leaves")}) {
+                                  std::string("Ctrl-C stops an answer, Ctrl-D leaves")}) {
     EXPECT_NE(chat.screen().find(part), std::string::npos) << chat.screen();
   }
   chat.Type(question + "\n");
