@@ -221,10 +221,12 @@ TEST_F(BadInput, MissingDataIsFoundBeforeCompiling) {
   EXPECT_FALSE(Has("out"));
 }
 
-TEST_F(BadInput, ATableIsRefusedBeforeTheModelIsOpened) {
+TEST_F(BadInput, ATableIsRefusedBeforeTheWeightsAreOpened) {
   Spill("d.csv", "prompt,completion\na,b\n");
+  CopyModel("model");
+  Spill("model/model.safetensors", "");
   for (const char* option : {"--data", "--eval_data"}) {
-    const Ended table = Temper(Train({option, "d.csv", "--model", "no_model_here"}));
+    const Ended table = Temper(Train({option, "d.csv", "--model", "model"}));
     ExpectEnd(table, 1, {option, "d.csv is a table", "python3 -c", "< d.csv > d.jsonl"});
   }
   EXPECT_FALSE(Has("out"));

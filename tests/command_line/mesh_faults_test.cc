@@ -90,8 +90,8 @@ class MeshFaults : public Workplace {
       return Command(run);
     }
     Arguments all = Mpirun();
-    all = With(all, {"-n", "3", TEMPER_PROGRAM});
-    all = With(all, run);
+    all.insert(all.end(), {"-n", "3", TEMPER_PROGRAM});
+    all.insert(all.end(), run.begin(), run.end());
     return all;
   }
   Ended Run(const Arguments& command) const { return Process(command, folder()).Wait(); }
@@ -224,11 +224,11 @@ TEST_F(MeshFaults, RanksThatWereStartedDifferentlyAreRefusedBeforeTheFirstStep) 
   const auto run = [&](const Arguments& of_the_third) {
     Arguments all = Mpirun();
     const Arguments two = Train({"--model", "model", "--output_dir", Path("out")});  // shared, as required
-    all = With(all, {"-n", "2", "-wdir", Path("here"), TEMPER_PROGRAM});
-    all = With(all, two);
-    all = With(all, {":", "-n", "1", "-wdir", Path("there"), TEMPER_PROGRAM});
-    all = With(all, two);
-    all = With(all, of_the_third);
+    const auto add = [&](const Arguments& more) { all.insert(all.end(), more.begin(), more.end()); };
+    add({"-n", "2", "-wdir", Path("here"), TEMPER_PROGRAM});
+    add(two);
+    add({":", "-n", "1", "-wdir", Path("there"), TEMPER_PROGRAM});
+    add(With(two, of_the_third));
     return Run(all);
   };
   const Ended settings = run({"--learning_rate", "7e-3", "--max_steps", "3"});

@@ -112,9 +112,8 @@ TEST_F(Weights, CountInTheLossEquallyOnEveryMesh) {
   for (const std::string mesh : {"dp=2", "fsdp=2", "tp=2", "cp=2", "pp=2"}) {
     SCOPED_TRACE(mesh);
     const bool data = mesh.find("dp") != std::string::npos;
-    Arguments more = alone;
-    more.insert(more.end(),
-                {"--nprocs", "2", "--mesh", mesh, "--overwrite", "--gradient_accumulation_steps", data ? "1" : "2"});
+    const Arguments more = With(
+        alone, {"--nprocs", "2", "--mesh", mesh, "--overwrite", "--gradient_accumulation_steps", data ? "1" : "2"});
     const Ended several = TrainOn("d_weighed.jsonl", "e_weighed.jsonl", "several", more);
     ASSERT_EQ(several.code, 0) << several.err;
     const auto losses = LossesOf("several");
