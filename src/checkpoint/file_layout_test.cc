@@ -126,13 +126,14 @@ TEST(FileLayout, ComesBackFromAnyPartsOfRanksIntoAnyOthers) {
   for (const auto& [ranks, dim] : cuts) {
     for (const bool away : {false, true}) {
       SCOPED_TRACE(fmt::format("{} ranks, dim {}, {}", ranks, dim, away ? "elsewhere" : "on the host"));
-      Elsewhere elsewhere;
-      Stream& stream = away ? elsewhere : HostStream();
+      std::deque<Elsewhere> streams;  // one for each writer's thread, and the last for this one
+      const auto stream_of = [&]() -> Stream& { return away ? streams.emplace_back() : HostStream(); };
       const ScratchFolder out;
       std::deque<Rank> holders;
       std::vector<std::unique_ptr<CheckpointWriter>> writers;
       for (int r = 0; r < ranks; ++r) {
         Rank& rank = holders.emplace_back(r, ranks, dim);
+        Stream& stream = stream_of();
         const Status loaded = LoadWeights(files, weights, rank.Lookup(stream));
         ASSERT_TRUE(loaded.ok()) << loaded.message();
         for (const StoredWeight& w : weights) rank.memory["adam_m:" + w.name] = rank.memory[MasterName(w.name)];
@@ -148,6 +149,7 @@ TEST(FileLayout, ComesBackFromAnyPartsOfRanksIntoAnyOthers) {
         const Status saved = writers[r]->Finish();
         ASSERT_TRUE(saved.ok()) << saved.message();
       }
+      Stream& stream = stream_of();
       const std::string folder = CheckpointFolder(out.path(), 0);
       EXPECT_TRUE(VerifyAll(PosixEnv(), folder).ok());
       ExpectHoldsAll(Must(OpenModelWeights(PosixEnv(), folder)));
