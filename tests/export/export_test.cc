@@ -58,6 +58,7 @@ ExportSpec SpecFor(const std::string& model, const std::string& adapter, const s
   spec.tied_keys = opened->facts().tied_keys;
   for (const LinearModule& module : opened->modules()) spec.tensors_of[module.path] = module.tensors;
   spec.keeps_others = opened->facts().keeps_other_tensors;
+  spec.ignored = opened->facts().ignored;
   if (!adapter.empty()) {
     spec.modules = ModulesOf(*opened, Must(ReadLoraConfig(PosixEnv(), JoinPath(adapter, kAdapterConfigFile))));
   }
