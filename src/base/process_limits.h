@@ -1,17 +1,17 @@
-// Limits that the user or the system puts on a process (ulimit): running into one is an error with a remedy, neither a
-// bug of Temper nor a raw signal.
+// Limits that the user or the system puts on a process (ulimit). Reaching one is reported as an error with a remedy,
+// not as a bug of Temper or by a raw signal.
 #pragma once
 
 #include <string>
 
 namespace temper {
 
-// From now on: memory or threads that the system refuses end the process with an error and exit code 1, and a file that
-// grows over its limit fails with EFBIG (no SIGXFSZ). At the start of main.
+// Call it first in main. From then on, refused memory or threads end the process with an error and exit code 1, and a
+// write beyond the file size limit fails with EFBIG instead of SIGXFSZ.
 void ReportReachedLimits();
 
-// What to do about a system call's error where a limit may be its cause: ". Raise it: ulimit -f unlimited"; empty for
-// other errors.
+// The remedy for a system call's error that a limit may have caused, such as ". Raise it: ulimit -f unlimited"; empty
+// for other errors.
 std::string LimitRemedy(int error);
 
 }  // namespace temper

@@ -19,21 +19,21 @@ namespace temper {
 struct ExportSpec {
   ModelSource source;
   std::vector<FileTensor> tensors;   // of the model's files, which hold its weights
-  std::vector<std::string> ignored;  // ends of names of tensors that are left out without a word
+  std::vector<std::string> ignored;  // name endings of tensors that are left out silently
   // The output head: its module, and the tensor that it multiplies with. If that is the tensor of another module, the
   // head is tied to it, and config.json says so under the JSON pointers `tied_keys`.
   std::string head, head_tensor;
   std::vector<std::string> tied_keys;
   std::vector<LoraModule> modules;  // of source.adapter_folder
-  // By the path of a module, the adapted ones' and the head's: names of its weight in files, the one it is written
-  // under first.
+  // For the adapted modules and the head, by path: names of the weight in files. The first is the one it is written
+  // under.
   std::map<std::string, std::vector<std::string>> tensors_of;
-  bool keeps_others = false;  // tensors that are none of `tensors` are part of the model: exported byte for byte
+  bool keeps_others = false;  // tensors outside `tensors` belong to the model, too: exported byte for byte
   std::string output_dir;
   std::optional<DType> dtype;  // bf16, f16 or f32; default: as stored, for a full checkpoint as its config.json says
   bool overwrite = false;      // else output_dir must be missing or empty; one with a run or an adapter is refused
   Bytes max_shard = {5'000'000'000};
-  // Companion files, by name, that are written with another text, or left out where there is none.
+  // Companion files, by name, that get another text, or are left out (nullopt).
   std::map<std::string, std::optional<std::string>> replaced;
 };
 
@@ -44,9 +44,8 @@ struct ExportReport {
   std::vector<std::string> notices;  // untied embeddings, tensors left out or kept
 };
 
-// config.json is written last: an interrupted export is not a model folder. All other files beside the weights are
-// copied byte for byte, but for those replaced; config.json too, unless the dtype or the tying of the embeddings
-// changes.
+// config.json is written last: an interrupted export is not a model folder. Files beside the weights are copied byte
+// for byte, except those replaced, and config.json if the dtype or the tying of the embeddings changes.
 Result<ExportReport> ExportModel(Env& env, const ExportSpec& spec,
                                  const std::function<void(Bytes done, Bytes total)>& progress = nullptr);
 

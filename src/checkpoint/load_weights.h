@@ -20,14 +20,14 @@ namespace temper {
 using BufferLookup = std::function<DevicePart(const std::string& name)>;
 
 // Reads `part` of a stored tensor, and no other bytes, converted to its dtype. `staging` as in SafetensorsFile::ReadAs.
-// REQUIRES: part.global is the tensor's shape, or its transpose's where `transposed` says that `part` is of that. Then
-// rows of the file pass through a window of a MiB, one row at least.
+// REQUIRES: part.global is the tensor's shape or, if `transposed`, the shape of its transpose. A transposed part passes
+// through a window of 1 MiB, or of one row if that is larger.
 Status ReadPart(const ModelWeights::Entry& entry, const PartView& part, bool transposed, std::span<std::byte> staging);
 
 // Where the tensor is stored, under any of its names; null pointers if it is not.
 ModelWeights::Entry FindTensor(const ModelWeights& files, const FileTensor& tensor);
 
-// Whether two stored tensors are of one shape and hold the same numbers; reads up to the first that differs.
+// Whether two stored tensors have the same shape and numbers; reads up to the first difference.
 Result<bool> HaveSameElements(const ModelWeights::Entry& a, const ModelWeights::Entry& b);
 
 // Verifies from the headers alone, before any costly work, that LoadWeights will find all of `tensors`. Errors name
@@ -40,7 +40,7 @@ Status CheckTensors(const ModelWeights& files, std::span<const FileTensor> tenso
 Status LoadWeights(const ModelWeights& files, std::span<const StoredWeight> weights, const BufferLookup& buffer,
                    const std::function<void(Bytes, Bytes)>& progress = nullptr);
 
-// Names in `files` that no tensor of the model has, sorted: worth a warning. But for those that end with one of
+// Names in `files` that no tensor of the model has, sorted: worth a warning. Leaves out names that end with one of
 // `ignored`.
 std::vector<std::string> UnusedTensors(const ModelWeights& files, std::span<const FileTensor> tensors,
                                        std::span<const std::string> ignored = {});

@@ -1,7 +1,6 @@
-// Checksums of a folder's weights, verified before they are used: bits that a disk or a copy has flipped are an error,
-// not another model. Checkpoints have them in their manifest; what a run or an export leaves behind has them in
-// checksums.xxh3, which `xxhsum -c` reads. Folders without either (a model of the Hub) have nothing to be compared
-// with.
+// Checksums of a folder's weights, verified before use, so that a bit flipped by a disk or a copy is an error.
+// Checkpoints hold them in their manifest; results of runs and exports hold them in checksums.xxh3, which `xxhsum -c`
+// reads. Folders with neither, such as models of the Hub, are not verified.
 #pragma once
 
 #include <string>

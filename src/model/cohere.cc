@@ -1,6 +1,6 @@
-// Cohere 2, Command R7B and A (Cohere 2024; transformers, Cohere2ForCausalLM): attention and MLP read one layer norm
-// without shift and are added to what it reads, logits are scaled, three of four layers have a window, and only these
-// turn q and k, in interleaved pairs.
+// Cohere 2, Command R7B and A (Cohere 2024; transformers, Cohere2ForCausalLM): attention and MLP run in parallel behind
+// one layer norm without shift, logits are scaled, and three of four layers have a window. Only these have a rotary
+// embedding, of interleaved pairs.
 #include <fmt/core.h>
 
 #include "model/decoder.h"

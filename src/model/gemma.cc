@@ -1,8 +1,8 @@
 // Gemma (Gemma Team 2024; transformers, GemmaForCausalLM): embeddings times sqrt(hidden), norms that scale by 1 + w,
-// GeGLU. Gemma 2 (2024; Gemma2ForCausalLM): norms of what attention and MLP add, too; capped scores and logits; a
+// GeGLU. Gemma 2 (2024; Gemma2ForCausalLM): also norms on the outputs of attention and MLP; capped scores and logits; a
 // window in every other layer. Gemma 3 (2025; Gemma3ForCausalLM, and the text part of Gemma3ForConditionalGeneration):
-// norms of each head's q and k in the place of capped scores; five layers with a window, whose rotary embedding is one
-// of its own, to one without.
+// norms of each head's q and k instead of capped scores; five layers with a window and their own rotary embedding to
+// one without.
 #include <fmt/core.h>
 
 #include <cmath>

@@ -1,6 +1,6 @@
 // GPT-NeoX 20B and Pythia (Black et al. 2022, Biderman et al. 2023; transformers, GPTNeoXForCausalLM): layer norms,
-// attention and MLP beside each other with a norm each, an MLP without gate, a quarter of each head turns; q, k and v
-// in one tensor, head by head.
+// attention and MLP in parallel with a norm each, an ungated MLP, a rotary embedding of a quarter of each head; q, k
+// and v in one tensor, head by head.
 #include <fmt/core.h>
 
 #include <nlohmann/json.hpp>

@@ -100,8 +100,8 @@ Result<bool> OpenedModel::FilesTieTheHead(const Json& config) const {
     TEMPER_ASSIGN_OR_RETURN(const bool same, HaveSameElements(table, own));
     if (!same) {
       LogInfo(
-          fmt::format("{} ties the head to the embeddings, but the files hold both, and they differ: the head is one "
-                      "of its own",
+          fmt::format("{} ties the head to the embeddings, but the files hold both, and they differ: the head is "
+                      "separate",
                       JoinPath(folder(), kModelConfigFile)));
     }
     return same;

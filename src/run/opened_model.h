@@ -60,9 +60,9 @@ class OpenedModel {
 
  private:
   OpenedModel() = default;
-  // Whether the head is the embedding, by what `config` and the files say together, as transformers decides it: a tied
-  // head that the files hold beside a table with other numbers is its own; where config.json says nothing of a
-  // multimodal model, one that they do not hold is tied.
+  // Whether the head is the embedding, decided from `config` and the files as in transformers: a tied head is separate
+  // if the files hold it beside a table with other numbers; if the config.json of a multimodal model does not say, a
+  // head that the files do not hold is tied.
   Result<bool> FilesTieTheHead(const Json& config) const;
 
   Env* env_ = nullptr;

@@ -120,7 +120,7 @@ size_t WholeRecords(std::string_view file) {
   return at;
 }
 
-// Goes on behind the whole records of an event file; nothing where there are none.
+// Opens an event file to append after its last complete record; null if it has none.
 Result<std::unique_ptr<WritableFile>> AppendTo(Env& env, const std::string& path, int64_t* size) {
   TEMPER_ASSIGN_OR_RETURN(const std::string text, ReadTextFile(env, path));
   const size_t whole = WholeRecords(text);
@@ -191,7 +191,8 @@ Result<std::unique_ptr<TensorBoardWriter>> TensorBoardWriter::Create(Env& env, c
     const std::string folder = path.empty() ? RunFolder(runs, seconds, host) : FolderOf(path);
     TEMPER_RETURN_IF_ERROR(env.CreateFolders(folder));
     path = JoinPath(folder, fmt::format("events.out.tfevents.{}.{}.{}.0", int64_t{seconds}, host, getpid()));
-    TEMPER_ASSIGN_OR_RETURN(file, env.OpenForWrite(path, WriteMode::kAppend));  // goes on where it is cut, too
+    TEMPER_ASSIGN_OR_RETURN(
+        file, env.OpenForWrite(path, WriteMode::kAppend));  // also continues a file without complete records
     head.insert(0, EventRecord(VersionEvent(start)));
   }
   std::unique_ptr<TensorBoardWriter> writer(new TensorBoardWriter(env, path, std::move(file), size));
