@@ -87,7 +87,8 @@ class Multimodal : public Workplace {
 };
 
 TEST_F(Multimodal, AnAdapterOfTheTextModelMergesIntoTheWholeFolder) {
-  ExpectEnd(TrainOn({"--learning_rate", "1e-2"}), 0, {"the text model of Mistral3ForConditionalGeneration is used; its other 2 tensors"});
+  ExpectEnd(TrainOn({"--learning_rate", "1e-2"}), 0,
+            {"the text model of Mistral3ForConditionalGeneration is used; its other 2 tensors"});
   const Json adapter = Json::parse(Slurp("out/adapter_config.json"));
   // Short names would also mean modules of the vision tower to PEFT.
   for (const Json& module : adapter["target_modules"]) {

@@ -29,9 +29,7 @@ class Rates : public Workplace {
  protected:
   // A run that does not fit its limits.
   static Arguments Limited(const Arguments& more) {
-    Arguments all = Train({"--method", "full", "--memory.device", "6MiB", "--save_steps", "2"});
-    all.insert(all.end(), more.begin(), more.end());
-    return all;
+    return With(Train({"--method", "full", "--memory.device", "6MiB", "--save_steps", "2"}), more);
   }
   // The lines of what was chosen, from a run's messages.
   static std::string Chosen(const Ended& ended) {
@@ -53,8 +51,7 @@ TEST_F(Rates, ARunByTheRatesOfAFileChoosesAsItsPlanOnThatCluster) {
     SCOPED_TRACE(file);
     Arguments plan = Limited({});
     plan[0] = "plan";
-    plan.insert(plan.end(), {"--json", "--cluster", file, "--rates", "measure"});
-    const Ended planned = Temper(plan);
+    const Ended planned = Temper(With(plan, {"--json", "--cluster", file, "--rates", "measure"}));
     ASSERT_EQ(planned.code, 0) << planned.err;
     const Json report = Json::parse(planned.out);
     EXPECT_EQ(report["rates"], "measured on some CPU, 2026-11-24");
@@ -80,8 +77,7 @@ TEST_F(Rates, AResumedRunTakesThoseThatItMeasuredUnlessItRunsOnOtherThreads) {
   const Ended again = Temper(run);
   EXPECT_EQ(Chosen(again), chosen);
   EXPECT_EQ(Slurp("out/checkpoint-4/rates.yaml"), kept);
-  run.insert(run.end(), {"--threads", "2"});
-  const Ended elsewhere = Temper(run);
+  const Ended elsewhere = Temper(With(run, {"--threads", "2"}));
   ExpectEnd(elsewhere, 0, {"rates       the checkpoint's are of 1 rank of 1 thread", "this is 1 rank of 2 threads"});
   EXPECT_NE(Slurp("out/checkpoint-4/rates.yaml").find("name: 1 rank of 2 threads"), std::string::npos);
 }
