@@ -11,13 +11,14 @@ cd "$(dirname "$0")/.."
 what=$1 temper=$2 out=$3
 mkdir -p "$out"
 
-# train NAME OPTION...: a short run into $out/NAME; its last lines if it fails.
+# train NAME OPTION...: a short run of $model with $rows rows a step into $out/NAME; its last lines if it fails.
+model=examples/plain/model rows=4
 train() {
   name=$1
   shift
   # shellcheck disable=SC2086  # words
-  if $temper train --model examples/plain/model --data examples/plain/pirate_train.jsonl --dtype f32 --max_seq_len 128 \
-    --gradient_accumulation_steps 4 --learning_rate 1e-3 --max_steps 8 --output_dir "$out/$name" --overwrite true \
+  if $temper train --model "$model" --data examples/plain/pirate_train.jsonl --dtype f32 --max_seq_len 128 \
+    --gradient_accumulation_steps $rows --learning_rate 1e-3 --max_steps 8 --output_dir "$out/$name" --overwrite true \
     --tensorboard false "$@" >"$out/$name.out" 2>&1; then
     return 0
   fi
@@ -124,14 +125,14 @@ case $what in
       [ $method = full ] || scratch=false
       model=$out/even
       [ $method = full ] || model=$out/one_full
-      train one_$method --device gpu --model "$model" --method $method --from_scratch $scratch || exit 1
+      rows=4
+      train one_$method --device gpu --method $method --from_scratch $scratch || exit 1
       for mesh in dp=2 fsdp=2 tp=2 cp=2 pp=2; do
         name=$(echo $mesh | tr -d =)_$method
         # The same rows per step as one GPU, over the ranks with their own rows.
         rows=4
         case $mesh in dp=2 | fsdp=2) rows=2 ;; esac
-        if train "$name" --device gpu --model "$model" --method $method --from_scratch $scratch --nprocs 2 --mesh $mesh \
-          --gradient_accumulation_steps $rows; then
+        if train "$name" --device gpu --method $method --from_scratch $scratch --nprocs 2 --mesh $mesh; then
           close "$name" one_$method
         else
           failed=1

@@ -22,9 +22,9 @@ class OnPtx : public Workplace {
   }
   // A short run in a folder of that name.
   std::string Trained(const std::string& name, const std::string& device, const Arguments& more) const {
-    Arguments run = Train(
-        {"--max_seq_len", "40", "--max_steps", "2", "--gradient_accumulation_steps", "2", "--learning_rate", "1e-3"});
-    run.insert(run.end(), more.begin(), more.end());
+    const Arguments run = With(Train({"--max_seq_len", "40", "--max_steps", "2", "--gradient_accumulation_steps", "2",
+                                      "--learning_rate", "1e-3"}),
+                               more);
     const std::string folder = Folder(name);
     const Ended ended = Run(run, device, folder);
     EXPECT_EQ(ended.code, 0) << ended.err;
