@@ -48,7 +48,7 @@ Result<std::unique_ptr<Model>> ReadGptNeoX(const Json& config, const std::string
              .up = "mlp.dense_h_to_4h",
              .down = "mlp.dense_4h_to_h",
              .head = "embed_out"};
-  for (const char* mask : {".attention.bias", ".attention.masked_bias"}) s.facts.ignored.emplace_back(mask);
+  s.facts.ignored = {".rotary_emb.inv_freq", ".attention.bias", ".attention.masked_bias"};
   s.fused_qkv = s.qkv_by_head = s.mlp_bias = true;
   TEMPER_ASSIGN_OR_RETURN(s.qkv_bias, BoolOr(config, "attention_bias", true, where));
   s.attention_out_bias = s.qkv_bias;

@@ -9,6 +9,7 @@
 #include "config/run_options.h"
 #include "format/json.h"
 #include "model/families.h"
+#include "plan/slow_devices_for_test.h"
 
 // gcc 12 at -O1 believes that a Result<Cluster> on the stack is deleted.
 #pragma GCC diagnostic ignored "-Wfree-nonheap-object"
@@ -21,19 +22,6 @@ T Must(Result<T> result) {
   TEMPER_CHECK(result.ok()) << result.status().message();
   return std::move(*result);
 }
-
-constexpr char kTwoDevices[] = R"(name: test
-device:
-  name: D
-  memory: 1 GB
-  bandwidth: 100 GB/s
-  bandwidth_share: 1
-  launch: 1 us
-  f32: {peak: 1 TFLOP/s, products: 1, attention: 1}
-host:
-  devices: 2
-  link: {bandwidth: 10 GB/s, latency: 2 us}
-)";
 
 // Windows in three of four blocks: two kinds.
 constexpr char kTwoKinds[] = R"({"architectures": ["Qwen2ForCausalLM"], "vocab_size": 256, "hidden_size": 128,
@@ -62,7 +50,7 @@ TEST(SearchPlans, ForecastsOfAModelWithTwoKindsOfBlocksAreThoseOfItsWholeSteps) 
   config.data.max_seq_len = 128;
   config.batch.gradient_accumulation_steps = 4;
   config = Must(Resolve(config, {.today = "2026-01-01"})).config;
-  const Planner planner(*model, Must(ParseCluster(kTwoDevices, "test")));
+  const Planner planner(*model, SlowDevices(2));
   const SearchResult result = Must(SearchPlans(planner, config, SearchGoal::kThroughput));
   int extrapolated = 0;
   for (const Candidate& c : result.best) {

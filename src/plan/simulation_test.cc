@@ -13,6 +13,7 @@
 #include "plan/forecast.h"
 #include "plan/live_memory.h"
 #include "plan/measured_step.h"
+#include "plan/slow_devices_for_test.h"
 
 // gcc 12 at -O1 believes that a Result<Cluster> on the stack is deleted.
 #pragma GCC diagnostic ignored "-Wfree-nonheap-object"
@@ -23,24 +24,6 @@ namespace {
 constexpr char kConfig[] = R"({"architectures": ["LlamaForCausalLM"], "vocab_size": 512, "hidden_size": 256,
   "num_hidden_layers": 6, "num_attention_heads": 8, "num_key_value_heads": 4, "intermediate_size": 512,
   "max_position_embeddings": 1024})";
-
-// Slow enough that every term is visible.
-constexpr char kFourDevices[] = R"(name: test
-device:
-  name: D
-  memory: 1 GB
-  bandwidth: 100 GB/s
-  bandwidth_share: 1
-  launch: 1 us
-  f32: {peak: 1 TFLOP/s, products: 1, attention: 1}
-host:
-  devices: 4
-  link: {bandwidth: 10 GB/s, latency: 2 us}
-)";
-
-Cluster FourDevices() {
-  return *ParseCluster(kFourDevices, "test");
-}
 
 Program Compiled(int fsdp, int micro_batches, Recompute recompute = Recompute::kNone, bool overlap = true,
                  const MemorySpec& memory = {}, const char* config = kConfig, double max_norm = 1) {
@@ -72,7 +55,7 @@ double SumOfTerms(const StepEstimate& s) {
 
 TEST(Simulate, OnOneDeviceAStepIsTheSumOfItsInstructions) {
   const Program program = Compiled(1, 2);
-  const Cluster cluster = FourDevices();
+  const Cluster cluster = SlowDevices(4);
   const StepEstimate s = Simulate(program, Mesh(), cluster, /*keep_events=*/true);
   const Cost cost = CostOfStep(program);
   EXPECT_NEAR(s.step.v, SumOfTerms(s), 1e-12);
@@ -84,7 +67,7 @@ TEST(Simulate, OnOneDeviceAStepIsTheSumOfItsInstructions) {
 }
 
 TEST(Simulate, CollectivesInTheBackgroundHideBesideKernels) {
-  const Cluster cluster = FourDevices();
+  const Cluster cluster = SlowDevices(4);
   const StepEstimate with = Simulate(Compiled(4, 2), Fsdp(4), cluster);
   const StepEstimate without = Simulate(Compiled(4, 2, Recompute::kNone, /*overlap=*/false), Fsdp(4), cluster);
   EXPECT_GT(with.hidden.v, 0);
@@ -107,7 +90,7 @@ TEST(Simulate, OnSlowLinksAStepTakesTheLargerOfComputingAndMoving) {
       "max_position_embeddings": 1024})";
   const Program overlapped = Compiled(4, 2, Recompute::kNone, true, {}, kDeep);
   const Program in_line = Compiled(4, 2, Recompute::kNone, false, {}, kDeep);
-  Cluster cluster = FourDevices();
+  Cluster cluster = SlowDevices(4);
   Link& link = cluster.shares[1].link;
   link = {.bytes_per_second = 1e9, .latency = {}};
   const double moved_at_1e9 = Simulate(in_line, Fsdp(4), cluster).collectives.v;
@@ -124,7 +107,7 @@ TEST(Simulate, OnSlowLinksAStepTakesTheLargerOfComputingAndMoving) {
 }
 
 TEST(Simulate, RanksThatShareACpuHideNothing) {
-  Cluster cluster = FourDevices();
+  Cluster cluster = SlowDevices(4);
   cluster.shared = true;
   cluster.shares[4] = cluster.shares[1];
   const StepEstimate s = Simulate(Compiled(4, 2), Fsdp(4), cluster);
@@ -134,7 +117,7 @@ TEST(Simulate, RanksThatShareACpuHideNothing) {
 
 // No link exceeds its speed, no wait is counted twice, and a faster link does not slow the step.
 TEST(Simulate, MovesUseTheirLinkAndHideBesideKernels) {
-  Cluster cluster = FourDevices();
+  Cluster cluster = SlowDevices(4);
   cluster.host_memory = GiB(64);
   const Program all_there = Compiled(1, 2);
   const StepEstimate device = Simulate(all_there, Mesh(), cluster);
@@ -162,7 +145,7 @@ TEST(Simulate, MovesUseTheirLinkAndHideBesideKernels) {
 
 // Every queue runs one item at a time, and no item starts before those that it waits for.
 TEST(Simulate, EventsOfAQueueFollowEachOther) {
-  const StepEstimate s = Simulate(Compiled(4, 3, Recompute::kBlock), Fsdp(4), FourDevices(), true);
+  const StepEstimate s = Simulate(Compiled(4, 3, Recompute::kBlock), Fsdp(4), SlowDevices(4), true);
   Seconds compute, communicate;
   int background = 0;
   for (const TraceRow& e : s.events) {
@@ -176,8 +159,8 @@ TEST(Simulate, EventsOfAQueueFollowEachOther) {
 }
 
 TEST(Simulate, MoreMicroBatchesCostTheSameEach) {
-  const StepEstimate two = Simulate(Compiled(4, 2), Fsdp(4), FourDevices());
-  const StepEstimate five = Simulate(Compiled(4, 5), Fsdp(4), FourDevices());
+  const StepEstimate two = Simulate(Compiled(4, 2), Fsdp(4), SlowDevices(4));
+  const StepEstimate five = Simulate(Compiled(4, 5), Fsdp(4), SlowDevices(4));
   const double each = two.micro_batches[1].v - two.micro_batches[0].v;
   EXPECT_NEAR(five.step.v, two.step.v + 3 * each, 0.02 * five.step.v);
 }
@@ -217,7 +200,7 @@ std::vector<StepEstimate> SimulateStages(const std::vector<Program>& programs, c
 }
 
 Cluster WithFreeLinks() {
-  Cluster cluster = FourDevices();
+  Cluster cluster = SlowDevices(4);
   cluster.shares[1].link = {.bytes_per_second = 1e18, .latency = {}};
   return cluster;
 }
@@ -293,7 +276,7 @@ TEST(LiveMemory, IncludesTheLastMicroBatch) {
 }
 
 TEST(Forecast, FitsIfTheArenaIsNoLargerThanTheDevice) {
-  Cluster cluster = FourDevices();
+  Cluster cluster = SlowDevices(4);
   const Program program = Compiled(1, 1);
   cluster.memory = program.arena_bytes;
   const StepFacts facts{.tokens = 256, .model_flops = {1e9}};
@@ -310,7 +293,7 @@ TEST(Forecast, FitsIfTheArenaIsNoLargerThanTheDevice) {
 
 // The simulated trace has the format of a measured one: reading it gives the same step.
 TEST(MeasuredStep, ReadsSimulatedTraces) {
-  const StepEstimate s = Simulate(Compiled(4, 2), Fsdp(4), FourDevices(), true);
+  const StepEstimate s = Simulate(Compiled(4, 2), Fsdp(4), SlowDevices(4), true);
   const ScratchFolder folder;
   const std::string path = folder / "trace.json";
   ASSERT_TRUE(WriteTextFileAtomically(PosixEnv(), path, TraceText(s)).ok());

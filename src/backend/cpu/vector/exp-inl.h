@@ -4,11 +4,12 @@
 namespace temper {
 namespace {
 
-// exp(x) within 4u, relative, where the result is normal; 0 below -104, inf above 88.73; NaN stays NaN.
-// x = n ln 2 + r with |r| <= 0.347: r carries 2 roundings of its own size (0.7u of the result), the Taylor sum of
-// degree 7 is short by r^8/8!/e^r < 8e-9 = 0.13u, and Horner's rule rounds by 1u + 0.35 * (1u + 0.35 * ...) < 1.6u.
-TEMPER_VEC Floats Exp(Floats x) {
-  x = AtLeast(-104.0f, AtMost(89.0f, x));
+// What exp is made from: x = n ln 2 + r with |r| <= 0.347, and tail = (exp(r) - 1 - r) / r^2 by the Taylor sum of exp
+// up to degree 7. REQUIRES: |x| small enough that n is exact.
+struct ExpParts {
+  Floats n, r, tail;
+};
+TEMPER_VEC ExpParts ExpPartsOf(Floats x) {
   const Floats n = RoundToInteger(x * Set(1.44269504f));
   // ln 2 in two parts; n times the upper one (16 bits) is exact.
   Floats r = Fma(n, Set(-0x1.62e4p-1f), x);
@@ -19,9 +20,15 @@ TEMPER_VEC Floats Exp(Floats x) {
   p = Fma(p, r, Set(1.0f / 24));
   p = Fma(p, r, Set(1.0f / 6));
   p = Fma(p, r, Set(0.5f));
-  p = Fma(p, r, Set(1.0f));
-  p = Fma(p, r, Set(1.0f));
-  return TimesPowerOfTwo(p, n);
+  return {n, r, p};
+}
+
+// exp(x) within 4u, relative, where the result is normal; 0 below -104, inf above 88.73; NaN stays NaN.
+// r carries 2 roundings of its own size (0.7u of the result), the Taylor sum is short by r^8/8!/e^r < 8e-9 = 0.13u, and
+// Horner's rule rounds by 1u + 0.35 * (1u + 0.35 * ...) < 1.6u.
+TEMPER_VEC Floats Exp(Floats x) {
+  const ExpParts e = ExpPartsOf(AtLeast(-104.0f, AtMost(89.0f, x)));
+  return TimesPowerOfTwo(Fma(Fma(e.tail, e.r, Set(1.0f)), e.r, Set(1.0f)), e.n);
 }
 
 constexpr float kLog2E = 1.44269504f;
@@ -56,17 +63,8 @@ TEMPER_VEC Logistic LogisticOf(Floats x) {
 // is taken without cancellation: with 2x = n ln 2 + r, e = 2^n (exp(r) - 1) + (2^n - 1), of which the second term is
 // exact, the first within 1.5u of r, and neither is more than 3 times e. The quotient halves what e lost where |e| > 2.
 TEMPER_VEC Floats Tanh(Floats x) {
-  const Floats twice = AtLeast(-20.0f, AtMost(20.0f, x + x));
-  const Floats n = RoundToInteger(twice * Set(1.44269504f));
-  Floats r = Fma(n, Set(-0x1.62e4p-1f), twice);
-  r = Fma(n, Set(-0x1.7f7d1cp-20f), r);
-  Floats p = Set(1.0f / 5040);
-  p = Fma(p, r, Set(1.0f / 720));
-  p = Fma(p, r, Set(1.0f / 120));
-  p = Fma(p, r, Set(1.0f / 24));
-  p = Fma(p, r, Set(1.0f / 6));
-  p = Fma(p, r, Set(0.5f));
-  const Floats small = Fma(p * r, r, r), power = TimesPowerOfTwo(Set(1.0f), n);
+  const ExpParts twice = ExpPartsOf(AtLeast(-20.0f, AtMost(20.0f, x + x)));
+  const Floats small = Fma(twice.tail * twice.r, twice.r, twice.r), power = TimesPowerOfTwo(Set(1.0f), twice.n);
   const Floats e = Fma(small, power, power - Set(1.0f));
   return e / (e + Set(2.0f));
 }
