@@ -103,6 +103,8 @@ std::string SpeedText(const PlanOnCluster& on) {
       "{:.1f} %, moves and waiting for them {:.1f} %\n",
       s.Bottleneck(), share(s.arithmetic), share(s.memory), share(s.launches), share(s.collectives), share(s.waiting),
       share(s.moves + s.stalled));
+  // A quarter of the step: the figure from which another mesh is likely to be worth a search of seconds.
+  if (share(s.collectives + s.waiting) > 25) text += "  --search throughput looks for a mesh and rows that wait less\n";
   if (s.stages.v > 0) {
     text += fmt::format("  the first stage waits for others {:.1f} % of the step, all stages on average {:.1f} %\n",
                         share(s.stages), 100 * f.bubble);

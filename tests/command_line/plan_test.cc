@@ -160,6 +160,14 @@ TEST_F(Plan, PrintsWhatTheDocsShow) {
   EXPECT_GT(shown, 20);
 }
 
+// The docs' plan on eight devices shows the suggestion.
+TEST_F(Plan, SuggestsNoSearchToOneDevice) {
+  const Ended ended = Temper({"plan", "--model", kModel, "--cluster", "RTX2060-6"});
+  ExpectEnd(ended, 0, {});
+  EXPECT_NE(ended.out.find("bound by"), std::string::npos);
+  EXPECT_EQ(ended.out.find("--search"), std::string::npos);
+}
+
 // Of the largest model of each class, where there is memory for it. The processor's time: a busy machine takes longer
 // by the clock.
 TEST_F(Plan, OfAPublishedModelTakesLessThanASecond) {
