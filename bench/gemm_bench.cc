@@ -1,10 +1,10 @@
 // How fast are linear, linear_dx and linear_dw for the shapes of training, in % of what the machine's multipliers can
-// do, and beside oneDNN where it is installed? The limit is the rate of the inner loop alone on panels that stay in the
-// first-level cache, measured just before each shape. oneDNN takes as many threads as OMP_NUM_THREADS says.
-// Flags: --threads N --isa avx2|avx512|avx512_bf16|avx512_bf16_dot|amx_bf16 --dtype f32.
+// do (gemm_peak.h, measured just before each shape), and beside oneDNN where it is installed? oneDNN takes as many
+// threads as OMP_NUM_THREADS says. Flags: --threads N --isa avx2|avx512|avx512_bf16|avx512_bf16_dot|amx_bf16 --dtype
+// f32.
 #include <fmt/core.h>
 
-#include "backend/cpu/gemm.h"
+#include "backend/cpu/gemm_peak.h"
 #include "bench/measure.h"
 #ifdef TEMPER_HAVE_DNNL
 #include <dnnl.hpp>
@@ -16,27 +16,6 @@ namespace {
 struct Case {
   int64_t T, I, O;
 };
-
-// FLOP/s of tiles from panels of 16 KiB and less.
-double TilePeak(DType dtype, const CpuOptions& options) {
-  const TileKernels& t = TilesOf(dtype, options.isa);
-  constexpr int64_t kPanel = 16 << 10, kTiles = 2000;
-  const int64_t steps = kPanel / (t.nr * t.k_step * t.element_size);
-  const Timing time = Measure(
-      [&] {
-        RunTeam(options.threads, [&](TeamMember) {
-          alignas(64) static thread_local std::byte a[kPanel], b[kPanel];
-          alignas(64) static thread_local float c[32 * 32];
-          if (t.enter != nullptr) t.enter();
-          for (int64_t i = 0; i < kTiles; ++i) {
-            t.tile(a, b, steps, t.mr, t.nr, 0, 0, {.out = c, .out_stride = t.nr});
-          }
-          if (t.leave != nullptr) t.leave();
-        });
-      },
-      0.03);
-  return 2.0 * static_cast<double>(steps) * t.k_step * t.mr * t.nr * kTiles * options.threads / time.best;
-}
 
 #ifdef TEMPER_HAVE_DNNL
 // oneDNN's matmul of the same operands with plain strides, out as ours.
@@ -64,8 +43,8 @@ Timing MeasureOneDnn(Op op, const Case& c, DType dtype) {
   const dnnl::matmul::desc desc(a, b, y);
   const dnnl::matmul matmul(dnnl::matmul::primitive_desc(desc, engine));
   memory ma(a, engine), mb(b, engine), my(y, engine);
-  std::memset(ma.get_data_handle(), 0, a.get_size());
-  std::memset(mb.get_data_handle(), 0, b.get_size());
+  Randomize(ma.get_data_handle(), dtype, static_cast<int64_t>(a.get_size()) / SizeOf(dtype));
+  Randomize(mb.get_data_handle(), dtype, static_cast<int64_t>(b.get_size()) / SizeOf(dtype));
   return Measure([&] {
     matmul.execute(stream, {{DNNL_ARG_SRC, ma}, {DNNL_ARG_WEIGHTS, mb}, {DNNL_ARG_DST, my}});
     stream.wait();
@@ -74,7 +53,8 @@ Timing MeasureOneDnn(Op op, const Case& c, DType dtype) {
 #endif
 
 void RunCase(const Case& c, DType dtype, const CpuOptions& options) {
-  const double peak = TilePeak(dtype, options), flops = 2.0 * static_cast<double>(c.T * c.I * c.O);
+  const double peak = MeasureGemmPeak(dtype, options.threads, options.isa),
+               flops = 2.0 * static_cast<double>(c.T * c.I * c.O);
   fmt::print("{:5} {:5} {:5} |", c.T, c.I, c.O);
   for (Op op : {Op::kLinear, Op::kLinearDx, Op::kLinearDw}) {
     const TensorType x = {dtype, {c.T, c.I}}, w = {dtype, {c.O, c.I}}, y = {dtype, {c.T, c.O}};

@@ -36,6 +36,16 @@ inline Timing Measure(const std::function<void()>& run, double seconds = 0.3) {
   return {times.front(), times[times.size() / 2]};
 }
 
+// n small random numbers; integers stay as they are.
+inline void Randomize(void* to, DType dtype, int64_t n) {
+  std::mt19937 engine(1);
+  for (int64_t i = 0; i < n; ++i) {
+    const float x = static_cast<float>(engine() % 2048) / 1024 - 1;
+    if (dtype == DType::kF32) static_cast<float*>(to)[i] = x;
+    if (dtype == DType::kBF16) static_cast<bf16*>(to)[i] = ToBF16(x);
+  }
+}
+
 // One instruction with operands of its own: small random numbers; integers are zero until set.
 class Instruction {
  public:
@@ -46,14 +56,9 @@ class Instruction {
     if (rule.workspace)
       spec_.workspace = rule.workspace(spec_.inputs, spec_.outputs, spec_.attributes, options.threads);
     kernel_ = std::move(*MakeCpuKernels(options)->Make(spec_));
-    std::mt19937 engine(1);
     for (const TensorType& t : spec_.inputs) {
       in_.push_back(Allocate(t.bytes()));
-      for (int64_t i = 0; i < t.shape.elements(); ++i) {
-        const float x = static_cast<float>(engine() % 2048) / 1024 - 1;
-        if (t.dtype == DType::kF32) reinterpret_cast<float*>(in_.back())[i] = x;
-        if (t.dtype == DType::kBF16) reinterpret_cast<bf16*>(in_.back())[i] = ToBF16(x);
-      }
+      Randomize(in_.back(), t.dtype, t.shape.elements());
     }
     for (const TensorType& t : spec_.outputs) out_.push_back(Allocate(t.bytes()));
     workspace_ = Allocate(spec_.workspace);

@@ -197,7 +197,7 @@ void Main(int argc, char** argv) {
   };
   fs::create_directories(work / "spill");
   const auto speed = [] {
-    return MeasureGemmPeak(DType::kF32, static_cast<int>(std::thread::hardware_concurrency()), DetectIsa());
+    return MeasureProductRate(DType::kF32, static_cast<int>(std::thread::hardware_concurrency()), DetectIsa());
   };
   std::vector<Rounds> found(std::size(kCases));
   for (int round = 0; round < rounds; ++round) {

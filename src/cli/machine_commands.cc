@@ -79,11 +79,7 @@ Result<int> Doctor(const Arguments& arguments) {
   const int threads = AvailableProcessors();
   std::string text = fmt::format("cores       {}\ninstructions {}\nmemory      {} available\nlibraries   {}\n", threads,
                                  InstructionSet(), FindAvailableMemory().ToString(), Libraries());
-  text += DescribeGpus() + DescribeGpuRates();
-  for (const DType dtype : {DType::kF32, DType::kBF16}) {
-    const double rate = CpuPeak(dtype, threads) * 1e-9;
-    text += fmt::format("{:<11} {:.{}f} GFLOP/s in matrix products\n", ToString(dtype), rate, rate < 10 ? 2 : 0);
-  }
+  text += DescribeGpus() + DescribeGpuRates() + DescribeCpuRates(threads);
   TEMPER_ASSIGN_OR_RETURN(const ProcessorChoice processor, ChooseProcessor(DeviceChoice::kAuto));
   text += fmt::format("default     {} on {} (what --dtype auto and --device auto choose)\n",
                       ToString(processor.dtype()), processor.name);

@@ -68,4 +68,15 @@ double CpuPeak(DType dtype, int threads) {
   return MeasureGemmPeak(dtype, threads, DetectIsa());
 }
 
+std::string DescribeCpuRates(int threads) {
+  std::string text;
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    const double rate = MeasureProductRate(dtype, threads, DetectIsa()) * 1e-9;
+    const double peak = CpuPeak(dtype, threads) * 1e-9;
+    text += fmt::format("{:<11} {:.{}f} GFLOP/s in matrix products, of {:.{}f} that the multipliers reach\n",
+                        ToString(dtype), rate, rate < 10 ? 2 : 0, peak, peak < 10 ? 2 : 0);
+  }
+  return text;
+}
+
 }  // namespace temper

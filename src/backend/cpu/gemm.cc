@@ -9,10 +9,9 @@ namespace {
 
 // Block sizes. A tile reads both of its panels from the second-level cache; what limits depth (TileKernels) is their
 // size, what limits it from below is the traffic of partial sums (a depth of 256 costs 10 % of AVX-512's peak).
-constexpr int64_t kABlockBytes = 448 << 10;  // most of a second-level cache of 1 MiB, with a panel of B beside it
-constexpr int64_t kBBlockBytes = 4 << 20;    // shared, in the third-level cache
-constexpr int64_t kASharedBytes = 8 << 20;   // the same of A, where its lines are contiguous
-constexpr int64_t kSumBytes = 8 << 20;       // f32 sums of a block of columns, where a bf16 output needs them
+constexpr int64_t kBBlockBytes = 4 << 20;            // shared, in the third-level cache
+constexpr int64_t kASharedBytes = 8 << 20;           // the same of A, where its lines are contiguous
+constexpr int64_t kSumBytes = 8 << 20;               // f32 sums of a block of columns, where a bf16 output needs them
 constexpr int64_t kSkinny = 64, kSkinnyDepth = 256;  // LoRA's ranks, and a depth for their gradients
 // Below this a block of B stays in the second-level cache and tiles go along rows of the output, not down columns.
 constexpr int64_t kSmallBlockBytes = 128 << 10;
@@ -84,10 +83,10 @@ Gemm::Gemm(const GemmShape& shape, int threads, const TileKernels& tiles)
   const int64_t line_bytes = RoundUp(depth_, t.k_step) * element;
   a_panel_bytes_ = RoundUp(line_bytes * height_, kAlign) + kAlign;
   b_panel_bytes_ = RoundUp(line_bytes * t.nr, kAlign) + kAlign;
-  tiles_ = std::min(CeilDiv(m, height_), std::max<int64_t>(1, kABlockBytes / a_panel_bytes_));
+  tiles_ = std::min(CeilDiv(m, height_), std::max<int64_t>(1, kGemmABlockBytes / a_panel_bytes_));
   // Partial sums of several blocks of k are f32: the output itself, or a block beside it.
   const bool staged = depth_ < shape.k && shape.out_dtype != DType::kF32;
-  int64_t columns = std::max<int64_t>(1, (skinny ? kABlockBytes : kBBlockBytes) / b_panel_bytes_) * t.nr;
+  int64_t columns = std::max<int64_t>(1, (skinny ? kGemmABlockBytes : kBBlockBytes) / b_panel_bytes_) * t.nr;
   if (staged) columns = std::min(columns, kSumBytes / (4 * m));
   columns_ = EvenPiece(n, columns, t.nr);
   if (staged) sum_bytes_ = AlignUp({m * columns_ * 4}, kAlign);
@@ -95,8 +94,8 @@ Gemm::Gemm(const GemmShape& shape, int threads, const TileKernels& tiles)
   // Contiguous lines are read in runs as long as a block has rows: only one of many rows reads memory at speed. (With
   // sums beside the output, blocks of k must be innermost, and A is packed for each.)
   if (!shape.a_k_contiguous && !staged) {
-    shared_rows_ =
-        EvenPiece(m, std::max<int64_t>(1, (skinny ? kABlockBytes : kASharedBytes) / a_panel_bytes_) * height_, height_);
+    shared_rows_ = EvenPiece(
+        m, std::max<int64_t>(1, (skinny ? kGemmABlockBytes : kASharedBytes) / a_panel_bytes_) * height_, height_);
     a_bytes_ = {shared_rows_ / height_ * a_panel_bytes_};
     workspace_ = b_bytes_ + a_bytes_ + sum_bytes_;
   } else {

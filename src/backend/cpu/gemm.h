@@ -16,6 +16,9 @@
 
 namespace temper {
 
+// Rows of A that a member keeps packed: most of a second-level cache of 1 MiB, with a panel of B beside it.
+inline constexpr int64_t kGemmABlockBytes = 448 << 10;
+
 struct GemmShape {
   int64_t m = 0, n = 0, k = 0;
   DType dtype = DType::kF32;  // of A and B: kF32 or kBF16

@@ -3,16 +3,20 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
+#include <cstring>
 #include <memory>
 #include <vector>
 
 #include "backend/cpu/cpu_backend.h"
+#include "backend/cpu/gemm.h"
+#include "base/philox.h"
+#include "base/team.h"
 #include "graph/rule.h"
 
 namespace temper {
 namespace {
 
-constexpr double kBudget = 0.45;  // seconds for all
+constexpr double kBudget = 0.45;  // seconds for all products of a rate
 constexpr int64_t kLargest = 2048, kSmallest = 64;
 
 struct Free {
@@ -20,13 +24,32 @@ struct Free {
 };
 using Buffer = std::unique_ptr<std::byte[], Free>;
 
-// Zeroed, so that every page is there before the clock runs.
 Buffer Allocate(Bytes size) {
   const auto n = static_cast<size_t>(AlignUp(size, 64).v);
   Buffer buffer(static_cast<std::byte*>(std::aligned_alloc(64, n)));
   TEMPER_CHECK(buffer != nullptr) << n;
-  std::fill_n(buffer.get(), n, std::byte{0});
+  std::fill_n(buffer.get(), n, std::byte{0});  // every page is there before the clock runs
   return buffer;
+}
+
+// Numbers in [-1, 1), the same 16 Ki of them over and over.
+Buffer AllocateRandom(const TensorType& type) {
+  constexpr int64_t kDifferent = 16 << 10;
+  const int64_t size = SizeOf(type.dtype), n = type.shape.elements(), different = std::min(n, kDifferent);
+  Buffer buffer = Allocate(type.bytes());
+  for (int64_t i = 0; i < different; ++i) {
+    const float x = 2 * UniformAt({.seed = 1, .name_hash = 0}, i) - 1;
+    if (type.dtype == DType::kF32) reinterpret_cast<float*>(buffer.get())[i] = x;
+    if (type.dtype == DType::kBF16) reinterpret_cast<bf16*>(buffer.get())[i] = ToBF16(x);
+  }
+  for (int64_t i = different; i < n; i += different) {
+    std::memcpy(buffer.get() + i * size, buffer.get(), static_cast<size_t>(std::min(different, n - i) * size));
+  }
+  return buffer;
+}
+
+double SecondsSince(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
 // x w^T of n x n matrices.
@@ -36,7 +59,9 @@ struct Product {
     KernelSpec spec = {.op = Op::kLinear, .inputs = {matrix, matrix}, .outputs = {matrix}, .threads = threads};
     spec.workspace = RuleOf(spec.op).workspace(spec.inputs, spec.outputs, spec.attributes, threads);
     kernel = std::move(*MakeCpuKernels({.threads = threads, .isa = isa})->Make(spec));
-    for (Buffer* b : {&x, &w, &y}) *b = Allocate(matrix.bytes());
+    x = AllocateRandom(matrix);
+    w = AllocateRandom(matrix);
+    y = Allocate(matrix.bytes());
     workspace = Allocate(spec.workspace);
   }
   double Seconds() {
@@ -44,7 +69,7 @@ struct Product {
     const auto start = std::chrono::steady_clock::now();
     const Status status = kernel->Run({inputs, outputs, workspace.get()});
     TEMPER_CHECK(status.ok()) << status.message();
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    return SecondsSince(start);
   }
 
   double flops;
@@ -52,9 +77,62 @@ struct Product {
   Buffer x, w, y, workspace;
 };
 
+// One thread's panels, packed from random numbers: as many rows of A as Gemm keeps in the second-level cache, and a
+// panel of B.
+struct Panels {
+  Panels(DType dtype, const TileKernels& t) {
+    const int64_t depth = t.depth_bytes / t.element_size;
+    steps = depth / t.k_step;
+    a_bytes = AlignUp({depth * t.element_size * t.mr}, 64).v + 64;
+    const int64_t b_bytes = AlignUp({depth * t.element_size * t.nr}, 64).v;
+    tiles = std::max<int64_t>(1, kGemmABlockBytes / a_bytes);
+    a = Allocate({tiles * a_bytes + kPanelSlack});
+    b = Allocate({b_bytes + kPanelSlack});
+    out = Allocate({t.mr * t.nr * 4});
+    const Buffer rows = AllocateRandom({dtype, {tiles * t.mr, depth}}),
+                 columns = AllocateRandom({dtype, {t.nr, depth}});
+    t.pack_k(rows.get(), depth, tiles * t.mr, t.mr, false, depth, a.get(), a_bytes);
+    t.pack_k(columns.get(), depth, t.nr, t.nr, true, depth, b.get(), b_bytes);
+  }
+  void Multiply(const TileKernels& t) const {
+    for (int64_t i = 0; i < tiles; ++i) {
+      t.tile(a.get() + i * a_bytes, b.get(), steps, t.mr, t.nr, 0, 0, {.out = out.get(), .out_stride = t.nr});
+    }
+  }
+
+  int64_t steps, a_bytes, tiles;
+  Buffer a, b, out;
+};
+
 }  // namespace
 
 double MeasureGemmPeak(DType dtype, int threads, Isa isa) {
+  if (isa == Isa::kScalar) return MeasureProductRate(dtype, threads, isa);
+  const TileKernels& t = TilesOf(dtype, isa);
+  std::vector<Panels> panels;
+  for (int i = 0; i < threads; ++i) panels.emplace_back(dtype, t);
+  const double flops = 2.0 * static_cast<double>(panels[0].steps * panels[0].tiles) * t.k_step * t.mr * t.nr * threads;
+  int rounds = 1;
+  const auto once = [&] {
+    const auto start = std::chrono::steady_clock::now();
+    RunTeam(threads, [&](TeamMember self) {
+      if (t.enter != nullptr) t.enter();
+      for (int i = 0; i < rounds; ++i) {
+        for (int k = self.index; k < threads; k += self.size) panels[static_cast<size_t>(k)].Multiply(t);
+      }
+      if (t.leave != nullptr) t.leave();
+    });
+    return SecondsSince(start);
+  };
+  once();  // the first waits for its team
+  // 5 ms at a time are long beside the start of a team and short beside what else a processor does.
+  while (once() < 5e-3) rounds *= 2;
+  double best = 1e9;
+  for (int i = 0; i < 12; ++i) best = std::min(best, once());
+  return flops * rounds / best;
+}
+
+double MeasureProductRate(DType dtype, int threads, Isa isa) {
   double spent = 0, best = 0;
   // Grow until a product takes a twentieth of what is left, then repeat the largest.
   for (int64_t n = kSmallest;; n *= 2) {
