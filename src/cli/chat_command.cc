@@ -53,7 +53,8 @@ OrderedJson Message(const char* role, const std::string& content) {
   return {{"role", role}, {"content", content}};
 }
 
-// The messages so far. Templates may rewrite earlier turns, so the model is fed the whole conversation for each answer.
+// The messages so far. Templates may rewrite earlier turns, so each answer continues the whole conversation, rendered
+// anew; the model reads what has changed.
 class Conversation {
  public:
   Conversation(DecodingModel& model, const ChatOptions& template_options, const SamplingOptions& sampling,
@@ -102,7 +103,6 @@ class Conversation {
           fmt::format("this message has {} tokens, too many for the context of {}: shorten it", ids.size(), context));
       return false;
     }
-    model_.session->Reset();
     TEMPER_ASSIGN_OR_RETURN(const std::vector<int32_t> answer, StreamAnswer(model_, ids, sampling_, stopped));
     if (answer.empty() && stopped()) return false;
     turns_.push_back(Message("assistant", model_.tokenizer->Decode(answer)));

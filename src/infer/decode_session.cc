@@ -41,6 +41,7 @@ Result<std::unique_ptr<DecodeSession>> DecodeSession::Create(std::vector<Program
                                                              const FarTiers& far) {
   std::unique_ptr<DecodeSession> decoder(new DecodeSession());
   decoder->context_ = context;
+  decoder->sequence_.resize(static_cast<size_t>(context));
   decoder->programs_ = std::move(programs);
   const Bytes arena_bytes = decoder->programs_[0].arena_bytes;
   TEMPER_ASSIGN_OR_RETURN(decoder->arena_, device ? Arena::On(*device, arena_bytes) : Arena::Create(arena_bytes));
@@ -73,6 +74,13 @@ DevicePart DecodeSession::Buffer(const std::string& name) const {
   return index < 0 ? DevicePart() : steps_[0].executor->BufferPart(index);
 }
 
+int64_t DecodeSession::KeepPrefixOf(std::span<const int32_t> sequence) {
+  const int64_t most = std::min(length_, static_cast<int64_t>(sequence.size()) - 1);
+  const auto begin = sequence_.begin();
+  length_ = most <= 0 ? 0 : std::mismatch(begin, begin + most, sequence.begin()).first - begin;
+  return length_;
+}
+
 Result<std::span<const float>> DecodeSession::Feed(std::span<const int32_t> tokens) {
   TEMPER_CHECK(!tokens.empty() && length_ + static_cast<int64_t>(tokens.size()) <= context_)
       << tokens.size() << " tokens after " << length_ << " of " << context_;
@@ -84,6 +92,7 @@ Result<std::span<const float>> DecodeSession::Feed(std::span<const int32_t> toke
     fed_ = static_cast<int32_t>(length_);
     for (size_t i = 0; i < n; ++i) position_[i] = fed_ + static_cast<int32_t>(i);
     TEMPER_RETURN_IF_ERROR(step->executor->Run(step->io));
+    std::copy_n(tokens.begin(), n, sequence_.begin() + length_);
     length_ += step->tokens;
     tokens = tokens.subspan(n);
   }

@@ -44,6 +44,9 @@ class DecodeSession {
 
   // Forgets all tokens.
   void Reset() { length_ = 0; }
+  // Forgets the tokens from the first on that differs from `sequence`, and at least those from its last one on, so that
+  // there is something to feed. Returns length(): how many tokens of `sequence` need not be fed again.
+  int64_t KeepPrefixOf(std::span<const int32_t> sequence);
   int64_t length() const { return length_; }
   int64_t context() const { return context_; }
   // Tokens that one step takes at most. Feeding a sequence in pieces of this length runs the same steps.
@@ -65,6 +68,7 @@ class DecodeSession {
   std::vector<Program> programs_;
   std::unique_ptr<Arena> arena_;
   std::vector<int32_t> token_, position_;  // as many as the longest step takes
+  std::vector<int32_t> sequence_;          // the tokens in the cache: the first length_ of context_
   int32_t fed_ = 0;                        // tokens in the cache, as a step reads it
   std::vector<float> logits_;
   std::vector<Step> steps_;  // by descending number of tokens; the last takes one

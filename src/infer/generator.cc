@@ -79,14 +79,14 @@ Result<std::vector<int32_t>> GenerateTokens(DecodeSession& decoder, std::span<co
                                             std::span<const int32_t> stop, const std::function<bool(int32_t)>& on_token,
                                             const std::function<bool()>& stopped) {
   if (prompt.empty()) return InvalidArgument("there is nothing to continue: the prompt has no tokens");
-  if (decoder.length() + static_cast<int64_t>(prompt.size()) > decoder.context()) {
-    return InvalidArgument(fmt::format("the prompt has {} tokens after {}, but the context holds only {}",
-                                       prompt.size(), decoder.length(), decoder.context()));
+  if (static_cast<int64_t>(prompt.size()) > decoder.context()) {
+    return InvalidArgument(
+        fmt::format("the prompt has {} tokens, but the context holds only {}", prompt.size(), decoder.context()));
   }
   std::vector<int32_t> produced;
   std::vector<int32_t> seen(prompt.begin(), prompt.end());
   std::vector<float> penalized;
-  std::span<const int32_t> next = prompt;
+  std::span<const int32_t> next = prompt.subspan(static_cast<size_t>(decoder.KeepPrefixOf(prompt)));
   while (stopped && static_cast<int64_t>(next.size()) > decoder.longest_step()) {
     if (stopped()) return produced;
     const auto piece = static_cast<size_t>(decoder.longest_step());

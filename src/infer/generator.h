@@ -28,11 +28,12 @@ int32_t SampleToken(std::span<const float> logits, const SamplingSpec& spec, uin
 // multiplies a negative one. REQUIRES: ids are below logits.size().
 void PenalizeRepetition(std::span<float> logits, std::span<const int32_t> seen, double penalty);
 
-// Feeds `prompt` (after the tokens that the decoder already holds) and produces up to `max_new_tokens`, stopping before
-// the cache is full, after a token of `stop` (which is not delivered), or when `on_token` returns false. Returns the
-// delivered tokens. The last of them has not been fed to the decoder. The repetition penalty counts `prompt` and what
-// was produced. `stopped`, if given, is called between the steps of the prompt, which may take long; true ends the
-// call. Errors: a prompt that is empty or longer than the rest of the cache, logits that are not numbers.
+// Continues `prompt` by up to `max_new_tokens`, stopping before the cache is full, after a token of `stop` (which is
+// not delivered), or when `on_token` returns false. Returns the delivered tokens. The last of them has not been fed to
+// the decoder. What the decoder already holds of the prompt's beginning is not fed again: the sums are the same, but
+// kernels may take them in another order. The repetition penalty counts `prompt` and what was produced. `stopped`, if
+// given, is called between the steps of the prompt, which may take long; true ends the call. Errors: a prompt that is
+// empty or longer than the cache, logits that are not numbers.
 Result<std::vector<int32_t>> GenerateTokens(DecodeSession& decoder, std::span<const int32_t> prompt,
                                             int64_t max_new_tokens, const SamplingSpec& sampling,
                                             std::span<const int32_t> stop, const std::function<bool(int32_t)>& on_token,

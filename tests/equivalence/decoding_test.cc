@@ -162,6 +162,25 @@ TEST_P(Decoding, ResetForgetsEverything) {
   EXPECT_EQ(a, std::vector<float>(again.begin(), again.end()));
 }
 
+TEST_P(Decoding, WhatIsKeptOfAnotherPromptNeedNotBeFedAgain) {
+  const Family& f = GetParam();
+  tiny::TinyRun run({.config = f.config, .method = f.method, .row = 32, .micro_batches = 1});
+  Decoder kept(f.config, run, TargetsOf(f), DType::kF32, 64), fresh(f.config, run, TargetsOf(f), DType::kF32, 64);
+  const auto always = [](int32_t) { return true; };
+  std::vector<int32_t> sequence = RandomTokens(20, 3);
+  const auto first = Must(GenerateTokens(*kept.session, sequence, 3, {}, {}, always));
+  sequence.insert(sequence.end(), first.begin(), first.end());
+  for (const int32_t token : RandomTokens(10, 4)) sequence.push_back(token);
+  EXPECT_EQ(kept.session->length(), 22) << "the prompt and two of the three tokens";
+  EXPECT_EQ(Must(GenerateTokens(*kept.session, sequence, 5, {}, {}, always)),
+            Must(GenerateTokens(*fresh.session, sequence, 5, {}, {}, always)));
+
+  EXPECT_EQ(kept.session->KeepPrefixOf(sequence), 32) << "all but the last token, whose logits are wanted";
+  sequence[7] = (sequence[7] + 1) % 7;
+  EXPECT_EQ(kept.session->KeepPrefixOf(sequence), 7);
+  EXPECT_EQ(kept.session->KeepPrefixOf(std::span(sequence).first(1)), 0);
+}
+
 TEST_P(Decoding, GenerationStopsAtTheContextAtStopTokensAndWhenTold) {
   const Family& f = GetParam();
   tiny::TinyRun run({.config = f.config, .method = f.method, .row = 32, .micro_batches = 1});
