@@ -20,11 +20,18 @@ NO_FAMILIES = {"forward.cc", "forward.h", "initialize.cc", "initialize.h", "lora
 OURS = {"head_dim", "model_type", "inv_freq", "opt", "glm"}
 
 STRING = re.compile(r'"((?:[^"\\\n]|\\.)*)"')
+RAW = re.compile(r'R"(\w*)\(\n(.*?)\)\1"', re.S)
 
 
 def literals(path):
     """The literals of a source with their lines, without includes and comments."""
-    for number, line in enumerate(path.read_text().splitlines(), 1):
+    text = path.read_text()
+    # Raw ones of several lines: each line counts as a literal. The rest of the text keeps its lines.
+    for raw in RAW.finditer(text):
+        first = text.count("\n", 0, raw.start(2)) + 1
+        yield from enumerate(raw[2].split("\n"), first)
+    text = RAW.sub(lambda raw: '""' + "\n" * raw[0].count("\n"), text)
+    for number, line in enumerate(text.splitlines(), 1):
         if line.lstrip().startswith(("#include", "//")):
             continue
         # A comment after code: from the first // outside a literal on.

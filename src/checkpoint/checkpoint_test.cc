@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "base/faulty_env.h"
+#include "base/no_more_threads.h"
 #include "checkpoint/checkpoint_folder.h"
 #include "checkpoint/state_for_test.h"
 
@@ -92,6 +93,18 @@ TEST(Checkpoint, IsWrittenInTheBackground) {
   go = true;
   update.join();
   ASSERT_TRUE(writer.Finish().ok());
+  ExpectHolds(CheckpointFolder(out.path(), 1), state);
+}
+
+TEST(Checkpoint, IsWrittenByTheCallerWhereThereAreNoMoreThreads) {
+  const ScratchFolder out;
+  const SampleState state(1);
+  const NoMoreThreads none;
+  CheckpointWriter writer(PosixEnv(), {out.path(), {}});
+  ASSERT_TRUE(writer.Start(state.Contents()).ok());
+  EXPECT_EQ(Steps(out.path()), std::vector<int64_t>{1});
+  EXPECT_TRUE(writer.WaitUntilRead().ok());
+  EXPECT_TRUE(writer.FinishWithin({1}));
   ExpectHolds(CheckpointFolder(out.path(), 1), state);
 }
 

@@ -9,6 +9,7 @@
 #include <functional>
 #include <map>
 #include <mutex>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -344,7 +345,13 @@ class CheckpointWriter::Impl {
 
   void Launch() {
     read_ = ended_ = hurry_ = false;
-    thread_ = std::thread([this] { Work(); });
+    try {
+      thread_ = std::thread([this] { Work(); });
+    } catch (const std::system_error&) {
+      // The caller cannot write for several ranks: it waits for the others, and has to notice one that died.
+      if (options_.ranks > 1) throw;
+      Work();
+    }
   }
 
   Status WaitUntilRead() {

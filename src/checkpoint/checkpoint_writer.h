@@ -10,7 +10,7 @@
 //
 // Memory: none that grows with the state, except one tensor of an adapter that ranks share, and, where weights are on a
 // device, one that files store transposed. Thread rule: one caller thread; the writer's own thread only reads the
-// views.
+// views. If the system refuses that thread, a single rank's Start saves before it returns.
 #pragma once
 
 #include <memory>

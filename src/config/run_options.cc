@@ -208,7 +208,9 @@ std::vector<OptionGroup> RunOptionGroups(RunConfig& c) {
             "no limit"},
            {.name = "memory.disk",
             .target = &c.memory.disk,
-            .help = "folder for values that fit on neither; frozen weights are read from the model's files",
+            .help =
+                "folder for values that fit neither on the device nor on the host; frozen weights are read from the "
+                "model's files",
             .value_hint = "FOLDER"},
            {"memory.placement", ChoiceOf(c.memory.policy, {"auto", "device", "host"}),
             "auto: values that gain most on the device, the rest on the host; host: weights, gradients and optimizer "
@@ -223,9 +225,9 @@ std::vector<OptionGroup> RunOptionGroups(RunConfig& c) {
            {.name = "rates",
             .target = &c.machine.rates,
             .help =
-                "speeds by which a run that memory limits chooses what it recomputes and what lives in which tier: "
-                "measure: this machine's, from temper doctor --calibrate or measured for a second; typical: those of "
-                "a typical machine; or the name or file of a cluster",
+                "speeds by which a run chooses, if memory is short, what to recompute and what to keep in which tier; "
+                "measure: this machine's (from temper doctor --calibrate, or measured for a second); typical: a "
+                "typical machine's; or the name or file of a cluster",
             .value_hint = "RATES"},
            {"threads",
             &c.machine.threads,
@@ -270,11 +272,11 @@ std::vector<OptionGroup> RunOptionGroups(RunConfig& c) {
             "tp 1d: gather tokens for the feed-forward part of a block and sum its results, or gather its weights"},
            {"watch.idle_seconds",
             &c.watch.idle_seconds,
-            "seconds that a rank that others wait for may be idle before the run ends",
+            "seconds that a rank may be idle while others wait for it; then the run ends",
             {.at_least = 1}},
            {"watch.busy_seconds",
             &c.watch.busy_seconds,
-            "seconds that a rank that others wait for may take, even if it works",
+            "seconds that a rank may be busy while others wait for it; then the run ends",
             {.at_least = 1}},
            {.name = "placement",
             .target = &c.mesh.sharding,

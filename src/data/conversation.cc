@@ -114,7 +114,7 @@ Status UnifyWeight(OrderedJson& message, const std::string& where) {
                               ToTokenWeight(it->get<double>(), fmt::format("{}: '{}'", where, key)));
       product *= WeightValue(weight);
     } else if (!it->is_null()) {
-      return Corrupt(fmt::format("{}: '{}' should be a number of at least 0 but is {}", where, key, it->type_name()));
+      return Corrupt(fmt::format("{}: '{}' should be a number from 0 to 256 but is {}", where, key, it->type_name()));
     }
     message.erase(it);
   }

@@ -285,7 +285,7 @@ Result<Record> MakeRecord(OrderedJson row, RecordFormat format, const std::strin
   TokenWeight weight = kUnitWeight;
   if (const OrderedJson* given = Find(row, "weight")) {
     if (!given->is_number()) {
-      return Corrupt(fmt::format("{}: 'weight' should be a number of at least 0 but is {}", where, given->type_name()));
+      return Corrupt(fmt::format("{}: 'weight' should be a number from 0 to 256 but is {}", where, given->type_name()));
     }
     TEMPER_ASSIGN_OR_RETURN(weight, ToTokenWeight(given->get<double>(), where + ": 'weight'"));
   }

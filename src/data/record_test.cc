@@ -125,7 +125,7 @@ TEST(Record, ARowOfAnyFormatMayHaveAWeight) {
     EXPECT_EQ(Read(std::string("{") + row + R"(, "weight": null})")->weight, kUnitWeight) << row;
     ExpectError(std::string("{") + row + R"(, "weight": -1})", "'weight' is -1");
     ExpectError(std::string("{") + row + R"(, "weight": "much"})",
-                "'weight' should be a number of at least 0 but is string");
+                "'weight' should be a number from 0 to 256 but is string");
   }
   EXPECT_EQ(AsConversation(*Read(R"({"question": "a", "answer": "b", "weight": 3})")).weight, 3 * kUnitWeight);
 }

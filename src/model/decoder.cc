@@ -108,9 +108,41 @@ ValueId Decoder::Attention(ForwardBuilder& f, ValueId x_TD, std::span<const Tabl
   return f.Linear(o, module + s_.names.attention_out, D, HE, s_.attention_out_bias, "attn_out", layout, AddedInit());
 }
 
+using Activation = DecoderSpec::Activation;
+
+// Of a gated MLP.
+GraphBuilder::Gate GateOf(Activation activation) {
+  switch (activation) {
+    case Activation::kSilu:
+      return GraphBuilder::Gate::kSilu;
+    case Activation::kGelu:
+      return GraphBuilder::Gate::kGelu;
+    case Activation::kGeluTanh:
+      return GraphBuilder::Gate::kGeluTanh;
+    case Activation::kRelu:
+      break;
+  }
+  TEMPER_CHECK(false) << "no gate has this activation";
+  return {};
+}
+
+// Of an MLP without a gate.
+ValueId Activated(ForwardBuilder& f, ValueId x, Activation activation) {
+  switch (activation) {
+    case Activation::kGelu:
+      return f.Add(Op::kGelu, {x}, {{"tanh", int64_t{0}}}, "mlp")[0];
+    case Activation::kGeluTanh:
+      return f.Add(Op::kGelu, {x}, {{"tanh", int64_t{1}}}, "mlp")[0];
+    case Activation::kRelu:
+      return f.Add(Op::kRelu, {x}, {}, "mlp")[0];
+    case Activation::kSilu:
+      break;
+  }
+  TEMPER_CHECK(false) << "an MLP with this activation is gated";
+  return kNoValue;
+}
+
 ValueId Decoder::Mlp(ForwardBuilder& f, ValueId x_TD, const std::string& block) const {
-  using Activation = DecoderSpec::Activation;
-  using Gate = GraphBuilder::Gate;
   const Dim D{DimLabel::kHidden, s_.hidden}, F{DimLabel::kFfn, s_.ffn};
   const ModuleLayout layout{.transposed = s_.transposed};
   ValueId h;
@@ -123,15 +155,10 @@ ValueId Decoder::Mlp(ForwardBuilder& f, ValueId x_TD, const std::string& block) 
       gate = f.Linear(x_TD, block + "mlp.gate_proj", F, D, s_.mlp_bias, "gate");
       up = f.Linear(x_TD, block + s_.names.up, F, D, s_.mlp_bias, "up");
     }
-    h = f.Glu(gate, up, "mlp",
-              s_.activation == Activation::kSilu   ? Gate::kSilu
-              : s_.activation == Activation::kGelu ? Gate::kGelu
-                                                   : Gate::kGeluTanh);
+    h = f.Glu(gate, up, "mlp", GateOf(s_.activation));
   } else {
     h = f.Linear(x_TD, block + s_.names.up, F, D, s_.mlp_bias, "up", layout);
-    h = s_.activation == Activation::kRelu
-            ? f.Add(Op::kRelu, {h}, {}, "mlp")[0]
-            : f.Add(Op::kGelu, {h}, {{"tanh", int64_t{s_.activation == Activation::kGeluTanh}}}, "mlp")[0];
+    h = Activated(f, h, s_.activation);
   }
   return f.Linear(h, block + s_.names.down, D, F, s_.mlp_bias, "mlp_out", layout, AddedInit());
 }
@@ -201,8 +228,6 @@ bool IsNull(const Json& config, const char* key) {
   const auto it = config.find(key);
   return it != config.end() && it->is_null();
 }
-
-using Activation = DecoderSpec::Activation;
 
 // The activation that transformers calls `name`, if MLPs with or without a gate may have it.
 std::optional<Activation> ActivationNamed(const std::string& name, bool gated) {

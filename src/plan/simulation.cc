@@ -3,15 +3,28 @@
 #include <algorithm>
 #include <array>
 
+#include "base/check.h"
 #include "compile/estimate/rank_clock.h"
 #include "graph/ops/loss_scratch.h"
 
 namespace temper {
 namespace {
 
-// An all_reduce is a reduce_scatter followed by an all_gather.
+// How often the ranks of a ring pass data to their neighbours, one after another.
 int TurnsOf(Op op, int64_t ranks) {
-  return static_cast<int>(op == Op::kAllReduce ? 2 * (ranks - 1) : ranks - 1);
+  const int around = static_cast<int>(ranks - 1);
+  switch (op) {
+    case Op::kAllGather:
+    case Op::kReduceScatter:
+      return around;
+    case Op::kAllReduce:  // a reduce_scatter, then an all_gather
+      return 2 * around;
+    case Op::kShift:
+      return 1;
+    default:
+      TEMPER_CHECK(false) << ToString(op) << " exchanges nothing in a group";
+      return 0;
+  }
 }
 
 // Rates of a rank of that stage. `host`: rates of its machine's processor; must outlive the result.

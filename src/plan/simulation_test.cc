@@ -3,7 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
+#include <set>
+#include <string_view>
 
 #include "base/scratch_folder.h"
 #include "compile/train_step.h"
@@ -26,7 +29,7 @@ constexpr char kConfig[] = R"({"architectures": ["LlamaForCausalLM"], "vocab_siz
   "max_position_embeddings": 1024})";
 
 Program Compiled(int fsdp, int micro_batches, Recompute recompute = Recompute::kNone, bool overlap = true,
-                 const MemorySpec& memory = {}, const char* config = kConfig, double max_norm = 1) {
+                 const MemorySpec& memory = {}, const char* config = kConfig, double max_norm = 1, int cp = 1) {
   const auto model = ModelFromConfig(*ParseJson(config, "c"), "c");
   TEMPER_CHECK(model.ok()) << model.status().message();
   const ForwardSpec spec{.tokens = 256 * fsdp, .row = 128, .training = true};
@@ -37,6 +40,7 @@ Program Compiled(int fsdp, int micro_batches, Recompute recompute = Recompute::k
   StepSpec step{.micro_batches = micro_batches, .recompute = recompute, .memory = memory};
   step.update.max_norm = max_norm;
   step.mesh.mesh.set_size(Axis::kFsdp, fsdp);
+  step.mesh.mesh.set_size(Axis::kCp, cp);
   step.mesh.overlap = overlap;
   auto programs = CompileTraining(forward, (*model)->Forward(eval), step);
   TEMPER_CHECK(programs.ok()) << programs.status().message();
@@ -104,6 +108,26 @@ TEST(Simulate, OnSlowLinksAStepTakesTheLargerOfComputingAndMoving) {
     EXPECT_NEAR(Simulate(in_line, Fsdp(4), cluster).step.v, computing + moving, 1e-9 * step)
         << "without overlap, the sum";
   }
+}
+
+TEST(Simulate, AShiftTakesOneTurnOfItsRingAndAGatherAll) {
+  const Program program = Compiled(1, 1, Recompute::kNone, /*overlap=*/false, {}, kConfig, 1, /*cp=*/4);
+  Mesh mesh;
+  mesh.set_size(Axis::kCp, 4);
+  Cluster cluster = SlowDevices(4);
+  cluster.shares[1].link = {.bytes_per_second = 1e18, .latency = {1}};
+  const StepEstimate s = Simulate(program, mesh, cluster, /*keep_events=*/true);
+  const auto turns = [&](Op op) {
+    std::set<int> found;
+    for (const TraceRow& e : s.events) {
+      if (e.op == op) found.insert(static_cast<int>(std::lround(e.duration.v)));
+    }
+    return found;
+  };
+  EXPECT_EQ(turns(Op::kShift), std::set<int>{1});
+  EXPECT_EQ(turns(Op::kAllGather), std::set<int>{3});
+  EXPECT_EQ(turns(Op::kReduceScatter), std::set<int>{3});
+  EXPECT_EQ(turns(Op::kAllReduce), std::set<int>{6});
 }
 
 TEST(Simulate, RanksThatShareACpuHideNothing) {

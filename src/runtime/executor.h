@@ -3,8 +3,8 @@
 // executor at a time may run on an arena.
 //
 // The schedule is an order, and results are those of that order. Collectives, transfers and moves marked `background`
-// run beside the kernels that follow (runtime/lanes.h). Whatever touches what one of them reads or writes waits for it
-// (program/waits.h), so concurrency cannot change a result.
+// run beside the kernels that follow (runtime/lanes.h). An instruction that needs their result or overwrites their
+// operands waits for them (program/waits.h), so concurrency cannot change a result.
 //
 // On a device the walk through the schedule stops only for kernels that run at the host (AdamW on states that live
 // there), which wait for their operands, and for data from the disk.

@@ -125,7 +125,12 @@ class Launcher {
       execve("/proc/self/exe", argv.data(), envp.data());
       _exit(kNotStarted);
     }
-    if (pid < 0) return IoError(fmt::format("cannot start rank {}: {}", rank, std::strerror(errno)));
+    if (pid < 0) {
+      return IoError(
+          fmt::format("cannot start rank {}: {}; raise the limit of processes (ulimit -u, pids.max) or start "
+                      "fewer ranks (--nprocs)",
+                      rank, std::strerror(errno)));
+    }
     RankBlock& block = memory_->control().rank(rank);
     block.global_rank.store(rank);
     block.pid.store(pid);

@@ -1,5 +1,5 @@
-// Turns a vendor's driver's description of this machine into what a user needs to know: the GPUs that can be used, and
-// one line for whatever cannot. Pure data, so that tests can describe machines that nobody has.
+// Turns what the vendor's driver reports into what a user needs to know: the GPUs that can be used, and one line for
+// each that cannot. Pure data, so that tests can describe any machine.
 #pragma once
 
 #include <string>
