@@ -182,14 +182,11 @@ function(temper_ptx_programs)
   add_executable(ptx_step ${CMAKE_SOURCE_DIR}/bench/gpu_step.cc)
   target_link_libraries(ptx_step PRIVATE ${gpu})
   target_compile_definitions(ptx_step PRIVATE TEMPER_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
-  foreach(step IN ITEMS "lora_8b tests/prediction/configs/llama-3.1-8b.json lora 4 1 none 2"
-                        "full_1.5b bench/shapes/1.5b.json full 8 1 none 2 plain")
-    separate_arguments(step)
-    list(POP_FRONT step name)
-    add_test(NAME ptx.step.${name} COMMAND ptx_step ${step} WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
-    set_tests_properties(ptx.step.${name} PROPERTIES ENVIRONMENT TEMPER_TEST_GPU_DRY=1 TIMEOUT 600
-                         PASS_REGULAR_EXPRESSION "tokens/s, MFU")  # and then it misses the loss
-  endforeach()
+  # The lines of gpu_check.sh, on cards of 80 and 24 GiB.
+  add_test(NAME ptx.gpu_check COMMAND ${CMAKE_SOURCE_DIR}/scripts/gpu_check.sh --rehearse WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
+  file(RELATIVE_PATH build ${CMAKE_SOURCE_DIR} ${CMAKE_BINARY_DIR})
+  set_tests_properties(ptx.gpu_check PROPERTIES TIMEOUT 600 ENVIRONMENT
+                       "GPU_CHECK_BUILD=${build};GPU_CHECK_ONLY=lora_8b full_1.5b lora_8b_accumulated lora_8b_without_graphs;GPU_CHECK_LOGS=${CMAKE_BINARY_DIR}/ptx_gpu_check")
   foreach(program IN ITEMS temper_ptx ptx_backend ptx_conformance ptx_equivalence ptx_parity ptx_step)
     set_target_properties(${program} PROPERTIES
                           BUILD_RPATH "${CMAKE_BINARY_DIR}/test_cublaslt;${CMAKE_BINARY_DIR}/test_nccl")
