@@ -1,5 +1,7 @@
 # src/backend/gpu: kernels for GPUs, one source for several compilers.
 
+include(${CMAKE_CURRENT_LIST_DIR}/cuda_architectures.cmake)
+
 # Languages must be enabled at the top level of the project.
 if(TEMPER_GPU STREQUAL "cuda")
   # A100, Hopper, and PTX of 9.0 for later GPUs.
@@ -7,6 +9,8 @@ if(TEMPER_GPU STREQUAL "cuda")
   find_program(TEMPER_NVCC nvcc HINTS /usr/local/cuda/bin REQUIRED)
   set(CMAKE_CUDA_COMPILER ${TEMPER_NVCC} CACHE FILEPATH "CUDA's compiler")
   enable_language(CUDA)
+  temper_with_hopper(architectures "${CMAKE_CUDA_ARCHITECTURES}" "${CMAKE_CUDA_ARCHITECTURES_NATIVE}")
+  set(CMAKE_CUDA_ARCHITECTURES ${architectures})
   set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION "-std=c++20")  # CMake 3.25 does not know this option of nvcc
   set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION "-std=c++20")
   find_package(CUDAToolkit REQUIRED)
@@ -101,7 +105,7 @@ function(temper_gpu_layer)
   file(GLOB_RECURSE kernels CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/backend/gpu/*.cu)
   target_sources(temper_backend_gpu PRIVATE ${kernels})
   # Code for Hopper's own units is launched only if it was compiled.
-  if(CMAKE_CUDA_ARCHITECTURES MATCHES "90a-real|90a(;|$)")
+  if(CMAKE_CUDA_ARCHITECTURES MATCHES "90a(-real)?(;|$)")
     target_compile_definitions(temper_backend_gpu PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:TEMPER_SM90A>)
   endif()
   # Contraction is also off here: see CMakeLists.txt.
