@@ -16,8 +16,8 @@ if(TEMPER_GPU STREQUAL "cuda")
   find_package(CUDAToolkit REQUIRED)
 elseif(TEMPER_GPU STREQUAL "hip")
   set(TEMPER_HIP_ARCHITECTURES gfx90a CACHE STRING "GPUs to compile for")
-  find_program(TEMPER_HIPCC hipcc REQUIRED)
-  find_library(TEMPER_HIP_RUNTIME amdhip64 REQUIRED)
+  find_program(TEMPER_HIPCC hipcc HINTS ENV ROCM_PATH /opt/rocm PATH_SUFFIXES bin REQUIRED)
+  find_library(TEMPER_HIP_RUNTIME amdhip64 HINTS ENV ROCM_PATH /opt/rocm PATH_SUFFIXES lib REQUIRED)
 elseif(TEMPER_GPU)
   message(FATAL_ERROR "TEMPER_GPU is '${TEMPER_GPU}'; it may be 'cuda', 'hip', or empty")
 endif()
@@ -110,7 +110,7 @@ function(temper_gpu_layer)
   endif()
   # Contraction is also off here: see CMakeLists.txt.
   target_compile_options(temper_backend_gpu PRIVATE
-    "$<$<COMPILE_LANGUAGE:CUDA>:--expt-relaxed-constexpr;-fmad=false;-Xcompiler=-ffp-contract=off>")
+    "$<$<COMPILE_LANGUAGE:CUDA>:-Xptxas=--warn-on-spills;--expt-relaxed-constexpr;-fmad=false;-Xcompiler=-ffp-contract=off>")
 endfunction()
 
 # temper_backend_gpu_emulated: the kernels on the SIMT emulator, compiled by the
@@ -186,6 +186,12 @@ function(temper_ptx_programs)
   add_executable(ptx_step ${CMAKE_SOURCE_DIR}/bench/gpu_step.cc)
   target_link_libraries(ptx_step PRIVATE ${gpu})
   target_compile_definitions(ptx_step PRIVATE TEMPER_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
+  # Registers and local memory of the kernels in machine code.
+  find_package(Python3 QUIET COMPONENTS Interpreter)
+  if(Python3_Interpreter_FOUND)
+    add_test(NAME ptx.registers COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tools/check_registers.py
+             ${CMAKE_BINARY_DIR}/nvcc_objects ${CMAKE_SOURCE_DIR}/tools/registers.txt ${TEMPER_NVCC})
+  endif()
   # The lines of gpu_check.sh, on cards of 80 and 24 GiB.
   add_test(NAME ptx.gpu_check COMMAND ${CMAKE_SOURCE_DIR}/scripts/gpu_check.sh --rehearse WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
   file(RELATIVE_PATH build ${CMAKE_SOURCE_DIR} ${CMAKE_BINARY_DIR})
