@@ -1,9 +1,11 @@
 // How fast are whole training steps on a GPU? A model's shape with random weights and rows of one document each,
 // through the same passes and the same executor as `temper train`; MFU is against the peak of matrix products measured
 // in this run, flops as CompiledRun::ModelFlops counts them.
-//   gpu_step CONFIG.json lora|full ROWS MICRO_BATCHES [none|block] [STEPS] [graphs|plain] [LIMIT]
-// ROWS of 2048 tokens are a micro-batch. Within LIMIT of the device's memory ("20 GiB") the rest lies in the host's, as
-// `temper plan --cluster 1xH200` places it; then its forecast is told, too. One line on stdout.
+//   gpu_step CONFIG.json lora|full ROWS MICRO_BATCHES [fit|none|block] [STEPS] [graphs|plain] [LIMIT]
+// ROWS of 2048 tokens are a micro-batch. `fit`: as many of ROWS as fit into what is free on the card, down to a quarter
+// of them before blocks are recomputed; what fits in no way is a line that says so, and no error. Within LIMIT of the
+// device's memory ("20 GiB") the rest lies in the host's, as `temper plan --cluster 1xH200` places it; then its
+// forecast is told, too. One line on stdout.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -28,6 +30,7 @@
 #include "plan/compiled_run.h"
 #include "plan/planner.h"
 #include "program/buffer_names.h"
+#include "run/machine_limits.h"
 #include "run/processor.h"
 #include "runtime/executor.h"
 #include "train/trainer.h"
@@ -51,7 +54,7 @@ struct Case {
   std::string config;
   bool lora = true;
   int64_t rows = 1, micro_batches = 1;
-  bool recompute = false;
+  bool recompute = false, fit = false;
   int steps = 8;
   bool graphs = true;
   std::optional<Bytes> limit;
@@ -157,25 +160,55 @@ void FillBatches(int64_t vocab, HostBatches* batches) {
   }
 }
 
-int Main(const Case& c) {
+// Ways to run `c`, the preferred first: the most rows with nothing recomputed; then with blocks recomputed.
+std::vector<Case> WaysToRun(Case c) {
+  if (!c.fit) return {c};
+  std::vector<Case> ways;
+  const int64_t most = c.rows;
+  for (const bool recompute : {false, true}) {
+    c.recompute = recompute;
+    for (c.rows = most; c.rows >= (recompute ? 1 : (most + 3) / 4); c.rows /= 2) ways.push_back(c);
+  }
+  return ways;
+}
+
+int Main(Case c) {
   auto opened = OpenGpu(0);
   if (!opened.ok()) {
     fmt::print(stderr, "{}\n", opened.status().message());
     return 1;
   }
   Device& device = **opened;
-  const RunConfig config = ConfigOf(c);
   const auto model = Must(ModelFromConfig(Must(ReadJsonFile(PosixEnv(), c.config)), c.config));
   std::optional<PlannedRun> planned;
   std::string forecast;
   if (c.limit) {
     const Cluster cluster = Must(OpenCluster(PosixEnv(), kCluster));
-    planned = Must(Planner(*model, cluster).Plan(config, 1));
+    planned = Must(Planner(*model, cluster).Plan(ConfigOf(c), 1));
     forecast = fmt::format(", {} at the host, forecast {:.0f} tokens/s on {}",
                            ToString(planned->run.train().host.bytes), planned->forecast.tokens_per_second, kCluster);
   }
-  const CompiledRun run = planned ? std::move(planned->run) : Must(CompileRun(*model, config));
-  const double peak = Must(MeasureProductPeak(device, DType::kBF16));
+  const double peak = Must(MeasureProductPeak(device, DType::kBF16));  // first: what it loads is not free for a step
+  std::optional<CompiledRun> compiled;
+  if (planned) {
+    compiled = std::move(planned->run);
+  } else {
+    const Bytes free = Must(device.MeasureMemory()).free;
+    for (const Case& way : WaysToRun(c)) {
+      c = way;
+      compiled = Must(CompileRun(*model, ConfigOf(c)));
+      if (!c.fit || compiled->train().arena_bytes <= RoomOnGpu(compiled->train(), free)) break;
+      fmt::print(stderr, "{} rows{} would take {} of {} free\n", c.rows, c.recompute ? ", recompute" : "",
+                 ToString(compiled->train().arena_bytes), ToString(free));
+      compiled.reset();
+    }
+    if (!compiled) {
+      fmt::print("{} {}: left out, too large for a card with {} free\n", c.config.substr(c.config.rfind('/') + 1),
+                 c.lora ? "LoRA r=16" : "full", ToString(free));
+      return 0;
+    }
+  }
+  const CompiledRun& run = *compiled;
   const auto arena = Must(Arena::On(device, run.train().arena_bytes));
   const HostMemory host(run.train(), device);
   const auto executor = Must(Executor::Create(run.train(), *arena, device.kernels(), nullptr, host.tiers()));
@@ -226,8 +259,9 @@ int Main(const Case& c) {
 
 int main(int argc, char** argv) {
   if (argc < 5) {
-    std::fputs("usage: gpu_step CONFIG.json lora|full ROWS MICRO_BATCHES [none|block] [STEPS] [graphs|plain] [LIMIT]\n",
-               stderr);
+    std::fputs(
+        "usage: gpu_step CONFIG.json lora|full ROWS MICRO_BATCHES [fit|none|block] [STEPS] [graphs|plain] [LIMIT]\n",
+        stderr);
     return 2;
   }
   temper::Case c{.config = argv[1],
@@ -235,8 +269,9 @@ int main(int argc, char** argv) {
                  .rows = std::atol(argv[3]),
                  .micro_batches = std::atol(argv[4])};
   if (argc > 5) c.recompute = std::string_view(argv[5]) == "block";
+  if (argc > 5) c.fit = std::string_view(argv[5]) == "fit";
   if (argc > 6) c.steps = std::max(1, std::atoi(argv[6]));
   if (argc > 7) c.graphs = std::string_view(argv[7]) != "plain";
   if (argc > 8) c.limit = {static_cast<int64_t>(temper::Must(temper::ParseQuantity(argv[8], "B")))};
-  return temper::Main(c);
+  return temper::Main(std::move(c));
 }

@@ -1,5 +1,7 @@
 # src/backend/gpu: kernels for GPUs, one source for several compilers.
 
+include(${CMAKE_CURRENT_LIST_DIR}/cuda_architectures.cmake)
+
 # Languages must be enabled at the top level of the project.
 if(TEMPER_GPU STREQUAL "cuda")
   # A100, Hopper, and PTX of 9.0 for later GPUs.
@@ -7,13 +9,15 @@ if(TEMPER_GPU STREQUAL "cuda")
   find_program(TEMPER_NVCC nvcc HINTS /usr/local/cuda/bin REQUIRED)
   set(CMAKE_CUDA_COMPILER ${TEMPER_NVCC} CACHE FILEPATH "CUDA's compiler")
   enable_language(CUDA)
+  temper_with_hopper(architectures "${CMAKE_CUDA_ARCHITECTURES}" "${CMAKE_CUDA_ARCHITECTURES_NATIVE}")
+  set(CMAKE_CUDA_ARCHITECTURES ${architectures})
   set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION "-std=c++20")  # CMake 3.25 does not know this option of nvcc
   set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION "-std=c++20")
   find_package(CUDAToolkit REQUIRED)
 elseif(TEMPER_GPU STREQUAL "hip")
   set(TEMPER_HIP_ARCHITECTURES gfx90a CACHE STRING "GPUs to compile for")
-  find_program(TEMPER_HIPCC hipcc REQUIRED)
-  find_library(TEMPER_HIP_RUNTIME amdhip64 REQUIRED)
+  find_program(TEMPER_HIPCC hipcc HINTS ENV ROCM_PATH /opt/rocm PATH_SUFFIXES bin REQUIRED)
+  find_library(TEMPER_HIP_RUNTIME amdhip64 HINTS ENV ROCM_PATH /opt/rocm PATH_SUFFIXES lib REQUIRED)
 elseif(TEMPER_GPU)
   message(FATAL_ERROR "TEMPER_GPU is '${TEMPER_GPU}'; it may be 'cuda', 'hip', or empty")
 endif()
@@ -101,12 +105,12 @@ function(temper_gpu_layer)
   file(GLOB_RECURSE kernels CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/backend/gpu/*.cu)
   target_sources(temper_backend_gpu PRIVATE ${kernels})
   # Code for Hopper's own units is launched only if it was compiled.
-  if(CMAKE_CUDA_ARCHITECTURES MATCHES "90a-real|90a(;|$)")
+  if(CMAKE_CUDA_ARCHITECTURES MATCHES "90a(-real)?(;|$)")
     target_compile_definitions(temper_backend_gpu PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:TEMPER_SM90A>)
   endif()
   # Contraction is also off here: see CMakeLists.txt.
   target_compile_options(temper_backend_gpu PRIVATE
-    "$<$<COMPILE_LANGUAGE:CUDA>:--expt-relaxed-constexpr;-fmad=false;-Xcompiler=-ffp-contract=off>")
+    "$<$<COMPILE_LANGUAGE:CUDA>:-Xptxas=--warn-on-spills;--expt-relaxed-constexpr;-fmad=false;-Xcompiler=-ffp-contract=off>")
 endfunction()
 
 # temper_backend_gpu_emulated: the kernels on the SIMT emulator, compiled by the
@@ -182,14 +186,17 @@ function(temper_ptx_programs)
   add_executable(ptx_step ${CMAKE_SOURCE_DIR}/bench/gpu_step.cc)
   target_link_libraries(ptx_step PRIVATE ${gpu})
   target_compile_definitions(ptx_step PRIVATE TEMPER_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
-  foreach(step IN ITEMS "lora_8b tests/prediction/configs/llama-3.1-8b.json lora 4 1 none 2"
-                        "full_1.5b bench/shapes/1.5b.json full 8 1 none 2 plain")
-    separate_arguments(step)
-    list(POP_FRONT step name)
-    add_test(NAME ptx.step.${name} COMMAND ptx_step ${step} WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
-    set_tests_properties(ptx.step.${name} PROPERTIES ENVIRONMENT TEMPER_TEST_GPU_DRY=1 TIMEOUT 600
-                         PASS_REGULAR_EXPRESSION "tokens/s, MFU")  # and then it misses the loss
-  endforeach()
+  # Registers and local memory of the kernels in machine code.
+  find_package(Python3 QUIET COMPONENTS Interpreter)
+  if(Python3_Interpreter_FOUND)
+    add_test(NAME ptx.registers COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tools/check_registers.py
+             ${CMAKE_BINARY_DIR}/nvcc_objects ${CMAKE_SOURCE_DIR}/tools/registers.txt ${TEMPER_NVCC})
+  endif()
+  # The lines of gpu_check.sh, on cards of 80 and 24 GiB.
+  add_test(NAME ptx.gpu_check COMMAND ${CMAKE_SOURCE_DIR}/scripts/gpu_check.sh --rehearse WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
+  file(RELATIVE_PATH build ${CMAKE_SOURCE_DIR} ${CMAKE_BINARY_DIR})
+  set_tests_properties(ptx.gpu_check PROPERTIES TIMEOUT 600 ENVIRONMENT
+                       "GPU_CHECK_BUILD=${build};GPU_CHECK_ONLY=lora_8b full_1.5b lora_8b_accumulated lora_8b_without_graphs;GPU_CHECK_LOGS=${CMAKE_BINARY_DIR}/ptx_gpu_check")
   foreach(program IN ITEMS temper_ptx ptx_backend ptx_conformance ptx_equivalence ptx_parity ptx_step)
     set_target_properties(${program} PROPERTIES
                           BUILD_RPATH "${CMAKE_BINARY_DIR}/test_cublaslt;${CMAKE_BINARY_DIR}/test_nccl")

@@ -1,12 +1,15 @@
 #!/bin/sh
-# Run this first on a GPU. It needs CUDA's nvcc, a C++ compiler, CMake and Ninja, and no network. It builds, compares
-# every kernel with its scalar twin, trains small models and compares them with the CPU's, in memory tiers and, if there
-# are two GPUs, on both, measures, and runs compute-sanitizer. It ends with one table, always in less than ten minutes:
+# Run this first on a GPU. It needs CUDA's nvcc or HIP's hipcc, a C++ compiler, CMake and Ninja, and no network. It
+# builds, compares every kernel with its scalar twin, trains small models and compares them with the CPU's, in memory
+# tiers and, if there are two GPUs, on both, measures, and runs compute-sanitizer. It ends with one table, always in less
+# than ten minutes:
 # a step that fails or times out does not stop the following ones, the most informative steps come first, and a second
 # call with GPU_CHECK_ONLY=rest runs the steps that the first did not reach or pass.
 #   scripts/gpu_check.sh                     with the libraries of the machine
 #   scripts/gpu_check.sh --rehearse          without a GPU, in the build of the CPU (build/): every step but compute-
-#                                            sanitizer and the measurements, on the emulator and the tests' device
+#                                            sanitizer and bench/gpu_kernels, on the emulator and the tests' device;
+#                                            measured steps are enqueued, not computed, on simulated cards of 80 and
+#                                            24 GiB, where nvcc has built ptx_step
 #   scripts/gpu_check.sh --packages FOLDER   with those of Debian's packages (*.deb) in FOLDER, unpacked, not installed
 #   scripts/gpu_check.sh --fetch FOLDER      only downloads these packages, on a Debian 12 that has a network
 # In the environment:
@@ -15,7 +18,9 @@
 #   GPU_CHECK_SECONDS  its time limit (570)
 #   GPU_CHECK_BUILD    the build's folder (build-gpu; rehearsed: build)
 #   GPU_CHECK_LOGS     folder for the output of steps (BUILD/gpu_check)
-#   GPU_CHECK_ARCH     architecture to compile for, such as 90a-real (default: the first card's)
+#   GPU_CHECK_ARCH     architecture to compile for, such as 90a-real or gfx942 (default: the first card's)
+#   GPU_CHECK_VENDOR   cuda or hip (default: hip where only hipcc is found, else cuda)
+# Steps that are measured take as many rows as fit on the card, and PyTorch's take the same.
 set -eu
 cd "$(dirname "$0")/.."
 deadline=$(($(date +%s) + ${GPU_CHECK_SECONDS:-570}))
@@ -58,7 +63,20 @@ case "${1:-}" in
     exit 2
     ;;
 esac
-PATH="$PATH:/usr/local/cuda/bin"
+PATH="$PATH:/usr/local/cuda/bin:/opt/rocm/bin"
+vendor=${GPU_CHECK_VENDOR:-}
+if [ -z "$vendor" ]; then
+  vendor=cuda
+  command -v nvcc >/dev/null || ! command -v hipcc >/dev/null || vendor=hip
+fi
+# cards: a line per GPU, by its driver.
+cards() {
+  if [ "$vendor" = hip ]; then
+    rocm-smi --showproductname 2>/dev/null | grep '^GPU\[[0-9]*\].*Card [Ss]eries' || true
+  else
+    nvidia-smi -L 2>/dev/null | grep '^GPU' || true
+  fi
+}
 # CUDA's libraries may be Python packages, which neither compiler nor loader searches. The program does (doctor).
 for folder in /usr/local/cuda/lib64 "$(python3 -c 'import sysconfig; print(sysconfig.get_path("purelib"))' 2>/dev/null)"/nvidia/*/lib; do
   [ -d "$folder" ] && LD_LIBRARY_PATH="${LD_LIBRARY_PATH:-}:$folder"
@@ -85,6 +103,7 @@ finish() {
 }
 # wanted NAME: whether to run this step of $group.
 wanted() {
+  set -- "${1%.on_*_GiB}"
   case " $only " in
     '  ') [ "$group" != peers ] ;;
     ' rest ') [ "$group" != peers ] && ! grep -qxF "$1" "$passed" 2>/dev/null ;;
@@ -155,6 +174,21 @@ sanitize() {
 # measure NAME SECONDS PROGRAM ARGUMENT...: a step whose last line
 # goes into the table. A rehearsal only checks that its files exist.
 measure() {
+  # With nothing computed the loss is missed, which counts for nothing here. Steps in tiers would fill the host's memory.
+  if [ -n "$rehearse" ] && [ "${3##*/}" = gpu_step ] && [ -x "$build/ptx_step" ] && [ $# -lt 11 ]; then
+    line=$1
+    shift 3
+    for gib in 80 24; do
+      step "$line.on_${gib}_GiB" 300 env TEMPER_TEST_GPU_DRY=1 "TEMPER_TEST_GPU_MEMORY=$((gib * 1024 * 1024 * 1024))" \
+        "LD_LIBRARY_PATH=$build/test_cublaslt" \
+        sh -c '"$@" 2>&1 | tee /dev/stderr | grep -q "tokens/s, MFU\|: left out,"' dry "$build/ptx_step" "$@"
+      case $how in
+        skipped | left*) ;;
+        *) grep 'tokens/s, MFU\|: left out,' "$logs/$name.log" | sed 's/: [0-9]* tokens.*step.*, arena/, arena/' | cut -c 1-300 >>"$table" ;;
+      esac
+    done
+    return
+  fi
   if [ -n "$rehearse" ]; then
     name=$1 program=$3
     shift 3
@@ -170,10 +204,17 @@ measure() {
 }
 # The environment of the table's figures.
 facts() {
-  nvidia-smi --query-gpu=name,driver_version,memory.total,memory.used,clocks.max.sm,power.limit --format=csv,noheader ||
-    echo 'there is no nvidia-smi'
+  if [ "$vendor" = hip ]; then
+    rocm-smi --showproductname --showdriverversion --showmeminfo vram --showmaxpower | grep '^GPU\|^Driver' ||
+      echo 'there is no rocm-smi'
+    hipcc --version | head -n 1 || echo 'no hipcc'
+  else
+    nvidia-smi --query-gpu=name,driver_version,memory.total,memory.used,clocks.max.sm,power.limit --format=csv,noheader ||
+      echo 'there is no nvidia-smi'
+    nvcc --version | grep -o 'release.*' || echo 'no nvcc'
+  fi
   echo "$(nproc) processors, $(awk '/^MemTotal/ { t = $2 } /^MemAvailable/ { print int(t / 2^20) " GiB, " int($2 / 2^20) " available" }' /proc/meminfo), Linux $(uname -r)"
-  echo "$(nvcc --version | grep -o 'release.*' || echo 'no nvcc'), $(c++ --version | head -n 1), $(ldd --version | head -n 1)"
+  echo "$(c++ --version | head -n 1), $(ldd --version | head -n 1)"
   cmake --version | head -n 1
   python3 -c 'from importlib.metadata import version; print("torch", version("torch"))' || true
 }
@@ -185,8 +226,12 @@ trap 'failed="$failed (ended from outside)"; finish' TERM INT
 facts 2>/dev/null | tee -a "$table"
 
 group=build
-arch=${GPU_CHECK_ARCH:-}
-if [ -z "$arch" ]; then
+arch=${GPU_CHECK_ARCH:-} architectures=CMAKE_CUDA_ARCHITECTURES
+[ "$vendor" = cuda ] || architectures=TEMPER_HIP_ARCHITECTURES
+if [ -z "$arch" ] && [ "$vendor" = hip ]; then
+  arch=$(rocminfo 2>/dev/null | sed -n 's/^ *Name: *\(gfx[0-9a-f]*\) *$/\1/p' | head -n 1)
+  arch=${arch:-gfx90a}
+elif [ -z "$arch" ]; then
   capability=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | head -n 1 | tr -d '. ')
   case $capability in
     '' | *[!0-9]* | 90) arch=90a-real ;;
@@ -197,8 +242,8 @@ programs='temper temper_backend_gpu_tests gpu_step gpu_kernels'
 if [ -n "$rehearse" ]; then
   programs="$programs scenario_device"
 else
-  step configure 120 cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DTEMPER_GPU=cuda \
-    "-DCMAKE_CUDA_ARCHITECTURES=$arch" -DCMAKE_GTEST_DISCOVER_TESTS_DISCOVERY_MODE=PRE_TEST "$@"
+  step configure 120 cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release "-DTEMPER_GPU=$vendor" \
+    "-D$architectures=$arch" -DCMAKE_GTEST_DISCOVER_TESTS_DISCOVERY_MODE=PRE_TEST "$@"
 fi
 # Needed by the first steps.
 # shellcheck disable=SC2086  # a list of words
@@ -212,9 +257,9 @@ if [ "$how" != skipped ]; then
   gpus=$(grep '^gpu [0-9].*compute capability' "$logs/doctor.log" | grep -vc 'cannot be used' || true)
   [ -n "$rehearse" ] || grep '^gpu\|^between' "$logs/doctor.log" | cut -c 1-150 >>"$table" || true
 else
-  gpus=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU' || true)
+  gpus=$(cards | grep -c . || true)
 fi
-if [ "$gpus" -eq 0 ] && ! nvidia-smi -L 2>/dev/null | grep -q '^GPU'; then
+if [ -z "$rehearse" ] && [ "$gpus" -eq 0 ] && [ -z "$(cards)" ]; then
   echo "gpu_check: there is no usable GPU: $(grep -s '^gpu' "$logs/doctor.log" || tail -n 1 "$logs/doctor.log")" >&2
   failed="$failed (no GPU)"
   finish
@@ -224,7 +269,7 @@ tests kernels 120 "$build/temper_backend_gpu_tests" '*'
 group=speed
 llama=tests/prediction/configs/llama-3.1-8b.json
 small=bench/shapes/1.5b.json
-measure lora_8b 90 "$build/bench/gpu_step" $llama lora 8 1
+measure lora_8b 90 "$build/bench/gpu_step" $llama lora 8 1 fit
 measure gpu_kernels 90 "$build/bench/gpu_kernels"
 [ -n "$rehearse" ] || [ "$how" = skipped ] || grep -h 'TFLOP/s\|bf16  product\|at least' "$logs/gpu_kernels.log" >>"$table" || true
 
@@ -234,15 +279,15 @@ group=tests
 runs commands 90
 tests conformance 120 "$build/scenario_conformance" '-*Golden*'
 group=speed
-measure full_1.5b 60 "$build/bench/gpu_step" $small full 8 1
-measure lora_8b_accumulated 60 "$build/bench/gpu_step" $llama lora 2 4
+measure full_1.5b 60 "$build/bench/gpu_step" $small full 8 1 fit
+measure lora_8b_accumulated 60 "$build/bench/gpu_step" $llama lora 2 4 fit
 group=tests
 tests equivalence 120 "$build/scenario_equivalence" 'Gpu.*'
 runs tiers 90
 if [ "$gpus" -ge 2 ]; then runs ranks 120; elif wanted ranks; then note ranks "left out: one GPU"; fi
 tests parity 120 "$build/scenario_parity" '*'
 group=speed
-measure lora_8b_without_graphs 60 "$build/bench/gpu_step" $llama lora 2 4 none 8 plain
+measure lora_8b_without_graphs 60 "$build/bench/gpu_step" $llama lora 2 4 fit 8 plain
 # In tiers, with their forecast: frozen weights come from the host, and many of the states live there.
 measure lora_8b_in_12GiB 60 "$build/bench/gpu_step" $llama lora 2 1 block 4 graphs 12GiB
 measure full_1.5b_in_16GiB 60 "$build/bench/gpu_step" $small full 2 1 block 4 graphs 16GiB
@@ -257,14 +302,20 @@ elif [ -z "$rehearse" ] && wanted sanitizers; then
 fi
 
 group=peers
-# peer NAME ARGUMENT...: with PyTorch's own libraries, which those above would override.
+# peer STEP CONFIG METHOD: the shape that STEP ran with on this card, with PyTorch's own libraries, which those above
+# would override.
 peer() {
-  name=$1
-  shift
-  step "$name" 300 env "LD_LIBRARY_PATH=$users_library_path" python3 bench/peers/torch_gpu.py "$@"
+  shape=$(sed -n 's/^.*, \([0-9]*\) x \([0-9]*\) rows of 2048\(, recompute\)\{0,1\}.*tokens\/s.*$/\2 \1\3/p' "$logs/$1.log" 2>/dev/null)
+  case $shape in *recompute) shape="${shape%, recompute} --checkpointing" ;; esac
+  if [ -z "$shape" ]; then
+    ! wanted "peers_$1" || note "peers_$1" "left out: run $1 first, which finds the rows that fit"
+    return 0
+  fi
+  # shellcheck disable=SC2086  # words
+  step "peers_$1" 300 env "LD_LIBRARY_PATH=$users_library_path" python3 bench/peers/torch_gpu.py "$2" "$3" $shape
 }
-peer peers_lora_8b $llama lora 8 1
-peer peers_lora_8b_checkpointing $llama lora 8 1 --checkpointing
-peer peers_lora_8b_accumulated $llama lora 2 4
+peer lora_8b $llama lora
+peer full_1.5b $small full
+peer lora_8b_accumulated $llama lora
 [ "$how" = skipped ] || grep -h tokens/s "$logs"/peers_*.log >>"$table" || true
 finish

@@ -125,7 +125,9 @@ ptx() {
 hip() {
   begin 'build (hip)'
   cmake --preset hip
-  cmake --build --preset hip --target temper
+  # Including the runs of scripts/gpu_check.sh.
+  cmake --build --preset hip --target temper gpu_kernels gpu_step temper_backend_gpu_tests scenario_conformance \
+    scenario_equivalence scenario_parity
   build-hip/temper doctor | grep '^gpu'
   end
 }

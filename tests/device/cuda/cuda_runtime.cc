@@ -131,7 +131,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
   std::strncpy(properties->name, facts->name, sizeof(properties->name) - 1);
   std::memcpy(properties->uuid.bytes, "simulated GPU", sizeof("simulated GPU"));
   properties->uuid.bytes[15] = static_cast<char>(device);
-  properties->totalGlobalMem = static_cast<size_t>(facts->memory);
+  properties->totalGlobalMem = static_cast<size_t>(SimulatedGpu::The().memory_size());
   properties->sharedMemPerBlock = 48 << 10;
   properties->sharedMemPerBlockOptin = static_cast<size_t>(facts->shared_bytes_with_request);
   properties->warpSize = 32;
@@ -172,8 +172,8 @@ cudaError_t cudaDeviceGetPCIBusId(char* id, int bytes, int device) {
 cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
   if (const cudaError_t error = Usable(); error != cudaSuccess) return Ended(error);
   SimulatedGpu& gpu = SimulatedGpu::The();
-  *total = static_cast<size_t>(gpu.facts()->memory);
-  *free = static_cast<size_t>(std::max(gpu.facts()->memory - kContextBytes - gpu.memory.allocated(), int64_t{0}));
+  *total = static_cast<size_t>(gpu.memory_size());
+  *free = static_cast<size_t>(std::max(gpu.memory_size() - kContextBytes - gpu.memory.allocated(), int64_t{0}));
   return cudaSuccess;
 }
 cudaError_t cudaMalloc(void** memory, size_t bytes) {
@@ -182,7 +182,7 @@ cudaError_t cudaMalloc(void** memory, size_t bytes) {
   if (bytes == 0) return cudaSuccess;
   SimulatedGpu& gpu = SimulatedGpu::The();
   const auto wanted = static_cast<int64_t>(bytes);
-  if (wanted > gpu.facts()->memory - kContextBytes - gpu.memory.allocated()) return Ended(cudaErrorMemoryAllocation);
+  if (wanted > gpu.memory_size() - kContextBytes - gpu.memory.allocated()) return Ended(cudaErrorMemoryAllocation);
   if (wanted > gpu.real_memory() - gpu.memory.allocated()) {
     Say(fmt::format("{} bytes more than the test's machine gives it (TEMPER_TEST_GPU_MEMORY)", wanted));
     return Ended(cudaErrorMemoryAllocation);

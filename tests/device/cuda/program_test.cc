@@ -98,6 +98,21 @@ TEST_F(OnPtx, AllWeightsAreTrainedInBf16AsOnTheCpuWhereverTheyLie) {
   }
 }
 
+TEST_F(OnPtx, WhatMultipliesAndAttendsIsLoggedOnceAndASlowWayWithItsRemedy) {
+  const auto count = [](const std::string& text, const std::string& what) {
+    int n = 0;
+    for (size_t at = text.find(what); at != std::string::npos; at = text.find(what, at + 1)) ++n;
+    return n;
+  };
+  for (const char* dtype : {"bf16", "f32"}) {
+    const Ended ended = Run(Train({"--max_steps", "1", "--max_seq_len", "40", "--dtype", dtype}), "gpu", Folder(dtype));
+    EXPECT_EQ(ended.code, 0) << ended.err;
+    EXPECT_EQ(count(ended.err, "matrix products: cuBLASLt"), 1) << ended.err;
+    EXPECT_EQ(count(ended.err, "attention of "), 1) << ended.err;
+    EXPECT_EQ(count(ended.err, "--dtype bf16 uses them"), std::string(dtype) == "f32" ? 1 : 0) << ended.err;
+  }
+}
+
 // CUDA reports to the next caller only that some kernel has failed.
 TEST_F(OnPtx, AKernelThatFailsEndsTheRunWithTheNameOfWhatItWasPartOf) {
   setenv("TEMPER_TEST_GPU_FAIL", "RmsNormRowGradients", 1);

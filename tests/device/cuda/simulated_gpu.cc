@@ -31,12 +31,16 @@ SimulatedGpu::SimulatedGpu() {
   for (const GpuFacts& facts : kGpus) {
     if (number == facts.number) facts_ = &facts;
   }
+  if (facts_ != nullptr) memory_size_ = facts_->memory;
   if (facts_ != nullptr) count_ = number == all ? 1 : std::atoi(chosen + number.size() + 1);
   TEMPER_CHECK(facts_ != nullptr || number == "none") << "TEMPER_TEST_GPU is " << number;
   const char* const bytes = std::getenv("TEMPER_TEST_GPU_MEMORY");
   real_memory_ = bytes == nullptr ? 4 * kGiB : std::atoll(bytes);
   dry_ = std::getenv("TEMPER_TEST_GPU_DRY") != nullptr;
-  if (dry_ && facts_ != nullptr) real_memory_ = facts_->memory;
+  if (dry_ && facts_ != nullptr) {
+    memory_size_ = bytes == nullptr ? facts_->memory : real_memory_;
+    real_memory_ = memory_size_;
+  }
   if (const char* const name = std::getenv("TEMPER_TEST_GPU_FAIL")) kernel_to_fail_ = name;
 }
 

@@ -30,6 +30,8 @@ class SimulatedGpu {
   const GpuFacts* facts() const { return facts_; }  // nullptr: there is none
   int count() const { return count_; }
   DeviceMemory memory;
+  // Bytes that the GPU says it has: those of `facts`, or of a dry one TEMPER_TEST_GPU_MEMORY.
+  int64_t memory_size() const { return memory_size_; }
   // Bytes of the machine's real memory that allocations may take (TEMPER_TEST_GPU_MEMORY).
   int64_t real_memory() const { return real_memory_; }
   // Computes nothing and copies at most kDryBytes per copy, but makes all checks that enqueueing makes. Memory is as
@@ -49,6 +51,7 @@ class SimulatedGpu {
   SimulatedGpu();
   const GpuFacts* facts_ = nullptr;
   int count_ = 0;
+  int64_t memory_size_ = 0;
   int64_t real_memory_;
   std::string kernel_to_fail_;
   bool dry_;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdlib>
+#include <mutex>
 
 #include "backend/gpu/attention/cudnn_attention.h"
 #include "backend/gpu/gpu_api.h"
@@ -72,6 +73,14 @@ DriverReport AskDriver() {
   return report;
 }
 
+// Which library multiplies, once per process; on HIP, where none does, the line has the reason and the remedy.
+void SayProductsOnce() {
+  static std::once_flag said;
+  std::call_once(said, [] {
+    if (const Result<std::string> version = ProductsVersion(); version.ok()) LogInfo("matrix products: " + *version);
+  });
+}
+
 // The kernels that enqueue on one stream.
 class KernelsOn final : public KernelTable {
  public:
@@ -82,6 +91,7 @@ class KernelsOn final : public KernelTable {
       : name_(name), stream_(stream), products_(products), packed_(packed), exchanges_(exchanges) {}
   const std::string& name() const override { return name_; }
   Result<std::unique_ptr<Kernel>> Make(const KernelSpec& spec) override {
+    if (spec.op == Op::kLinear) SayProductsOnce();
     return MakeGpuKernel(spec, {.stream = stream_.stream(),
                                 .copies = &stream_,
                                 .faults = stream_.faults(),

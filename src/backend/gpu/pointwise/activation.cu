@@ -98,30 +98,24 @@ struct Binary {
   }
 };
 
+// What the gradient of a glu needs of its gate: the activation's value and its slope, which share their exponential.
+struct Gate {
+  float value, slope;
+};
 // silu'(x) = s (1 + x (1 - s)).
-template <class T>
-struct SwigluGradient {
-  const T *d_h, *gate, *up;
-  T *d_gate, *d_up;
-  template <int kCount>
-  __device__ void Run(int64_t i) const {
-    float d[kCount], a[kCount], u[kCount];
-    Load(d_h + i, d);
-    Load(gate + i, a);
-    Load(up + i, u);
-    for (int k = 0; k < kCount; ++k) {
-      const Logistic l = LogisticOf(a[k]);
-      const float d_s = d[k] * l.s;
-      d[k] = d_s * u[k] * Fma(a[k], l.complement, 1.0f);
-      u[k] = d_s * a[k];
-    }
-    Store(d_gate + i, d);
-    Store(d_up + i, u);
+struct SiluGate {
+  __device__ Gate operator()(float x) const {
+    const Logistic l = LogisticOf(x);
+    return {l.s * x, l.s * Fma(x, l.complement, 1.0f)};
   }
 };
+template <class Gelu, class Slope>
+struct GeluGate {
+  __device__ Gate operator()(float x) const { return {Gelu()(x), Slope()(1, x)}; }
+};
 
-template <class T, class Gelu, class Slope>
-struct GegluGradient {
+template <class T, class GateOf>
+struct GluGradient {
   const T *d_h, *gate, *up;
   T *d_gate, *d_up;
   template <int kCount>
@@ -131,8 +125,9 @@ struct GegluGradient {
     Load(gate + i, a);
     Load(up + i, u);
     for (int k = 0; k < kCount; ++k) {
-      const float d_up = d[k] * Gelu()(a[k]);
-      d[k] = Slope()(d[k] * u[k], a[k]);
+      const Gate g = GateOf()(a[k]);
+      const float d_up = d[k] * g.value;
+      d[k] = d[k] * g.slope * u[k];
       u[k] = d_up;
     }
     Store(d_gate + i, d);
@@ -154,22 +149,17 @@ struct CapAt {
   }
 };
 
-// The gradient of a glu: with SwigluGradient<T> or another of these.
-template <template <class> class Gradient>
+template <class GateOf>
 std::unique_ptr<Kernel> MakeGradient(const KernelSpec& spec, const Context& context) {
   if (!IsCompute(spec.outputs[0])) return nullptr;
   return DispatchFloat(spec.outputs[0].dtype, [&]<class T>() {
     return MakeKernel([n = spec.outputs[0].shape.elements(), stream = context.stream](const KernelArgs& args) {
-      const Gradient<T> gradient = {In<T>(args, 0), In<T>(args, 1), In<T>(args, 2), Out<T>(args, 0), Out<T>(args, 1)};
+      const GluGradient<T, GateOf> gradient = {In<T>(args, 0), In<T>(args, 1), In<T>(args, 2), Out<T>(args, 0),
+                                               Out<T>(args, 1)};
       return Map<kPack<T>>(n, gradient, stream);
     });
   });
 }
-template <class T>
-using GegluErfGradient = GegluGradient<T, GeluErf, GeluErfSlope>;
-template <class T>
-using GegluTanhGradient = GegluGradient<T, GeluTanh, GeluTanhSlope>;
-
 template <class F>
 std::unique_ptr<Kernel> MakeUnary(const KernelSpec& spec, const Context& context) {
   if (!IsCompute(spec.outputs[0])) return nullptr;
@@ -210,9 +200,9 @@ std::unique_ptr<Kernel> MakeGlu(const KernelSpec& spec, const Context& context) 
                                       : MakeBinary<GeluTimes<GeluErf>>(spec, context);
 }
 std::unique_ptr<Kernel> MakeGluBackward(const KernelSpec& spec, const Context& context) {
-  if (!spec.attributes.Flag("gelu")) return MakeGradient<SwigluGradient>(spec, context);
-  return spec.attributes.Flag("tanh") ? MakeGradient<GegluTanhGradient>(spec, context)
-                                      : MakeGradient<GegluErfGradient>(spec, context);
+  if (!spec.attributes.Flag("gelu")) return MakeGradient<SiluGate>(spec, context);
+  return spec.attributes.Flag("tanh") ? MakeGradient<GeluGate<GeluTanh, GeluTanhSlope>>(spec, context)
+                                      : MakeGradient<GeluGate<GeluErf, GeluErfSlope>>(spec, context);
 }
 
 std::unique_ptr<Kernel> MakeSoftcap(const KernelSpec& spec, const Context& context) {

@@ -11,6 +11,8 @@ namespace {
 
 struct Draws {
   uint32_t x[4];
+  // x[i]: an index that is not known at compile time would put x into local memory.
+  __device__ uint32_t At(uint32_t i) const { return i < 2 ? (i == 0 ? x[0] : x[1]) : (i == 2 ? x[2] : x[3]); }
 };
 
 __device__ Draws PhiloxOf(uint64_t key, uint64_t step, uint64_t index) {
@@ -77,7 +79,7 @@ struct Drop {
           drawn = place / 4;
           draws = PhiloxOf(key, step, drawn);
         }
-        u[k] = dropped(u[k], draws.x[place % 4]);
+        u[k] = dropped(u[k], draws.At(static_cast<uint32_t>(place % 4)));
       }
     }
     Store(y + i, u);
