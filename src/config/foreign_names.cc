@@ -129,6 +129,7 @@ std::vector<ForeignName> ForeignNames() {
       {"flash_attn", "", fused},
       {"attn_implementation", "", fused},
       {"do_train", "", always},
+      {"stage", "", "fine-tuning on given answers (sft, or pt on plain text) is what train does; remove it"},
       {"do_eval", "eval_data", "evaluation runs if there is eval data"},
       {"eval_strategy", "eval_steps", "every so many steps"},
       {"evaluation_strategy", "eval_steps", "every so many steps"},

@@ -31,35 +31,63 @@ class Reader {
   Reader(const YamlDocument& document, const std::string& file, const OptionSet& options)
       : document_(document), file_(file), options_(options) {}
 
-  // `section` is "" or "lora."; `pointer` the place of `object` in the document.
-  Status ReadMapping(const OrderedJson& object, const std::string& section, const std::string& pointer) {
+  // `section` is "" or "lora."; `pointer` the place of `object` in the document. Collects mistakes.
+  void ReadMapping(const OrderedJson& object, const std::string& section, const std::string& pointer) {
     for (auto it = object.begin(); it != object.end(); ++it) {
-      const std::string name = section + it.key();
       const std::string place = pointer + "/" + Escaped(it.key());
-      const std::string where = fmt::format("{} line {}", file_, document_.LineOf(place));
-      if (const Option* option = options_.Find(name)) {
-        if (!seen_.insert(option->name).second) {
-          return InvalidArgument(fmt::format("{}: {} was given before; keep one of the two", where, option->name));
-        }
-        TEMPER_RETURN_IF_ERROR(SetFromJson(*option, it.value(), where));
-      } else if (options_.IsSection(name)) {
-        if (it->is_null()) continue;  // a heading whose lines are all commented out
-        if (!it->is_object()) {
-          return InvalidArgument(fmt::format("{}: {} is a section: its keys follow, indented", where, name));
-        }
-        TEMPER_RETURN_IF_ERROR(ReadMapping(it.value(), name + ".", place));
-      } else {
-        return InvalidArgument(fmt::format("{}: unknown key {}; {}", where, Quoted(name), options_.Advice(name)));
-      }
+      Add(ReadKey(section + it.key(), it.value(), place));
     }
-    return OkStatus();
+  }
+
+  // One mistake is told as it is; several as a list, a line each.
+  Status status() const {
+    if (mistakes_ == 0) return OkStatus();
+    if (mistakes_ == 1) return first_;
+    const size_t more = mistakes_ - shown_;
+    return InvalidArgument(fmt::format("{}: {} mistakes:{}{}", file_, mistakes_, list_,
+                                       more == 0 ? "" : fmt::format("\n  and {} more", more)));
   }
 
  private:
+  // A generated file may be wrong in every line.
+  static constexpr size_t kMostShown = 100;
+
+  Status ReadKey(const std::string& name, const OrderedJson& value, const std::string& place) {
+    const std::string where = fmt::format("{} line {}", file_, document_.LineOf(place));
+    if (const Option* option = options_.Find(name)) {
+      if (!seen_.insert(option->name).second) {
+        return InvalidArgument(fmt::format("{}: {} was given before; keep one of the two", where, option->name));
+      }
+      return SetFromJson(*option, value, where);
+    }
+    if (options_.IsSection(name)) {
+      if (value.is_null()) return OkStatus();  // a heading whose lines are all commented out
+      if (!value.is_object()) {
+        return InvalidArgument(fmt::format("{}: {} is a section: its keys follow, indented", where, name));
+      }
+      ReadMapping(value, name + ".", place);
+      return OkStatus();
+    }
+    // Advice compares the name with all options, so it is given only where it is shown.
+    if (shown_ == kMostShown) return InvalidArgument("unknown key");
+    return InvalidArgument(fmt::format("{}: unknown key {}; {}", where, Quoted(name), options_.Advice(name)));
+  }
+
+  void Add(Status status) {
+    if (status.ok()) return;
+    if (++mistakes_ == 1) first_ = status;
+    if (shown_ == kMostShown) return;
+    ++shown_;
+    list_ += "\n  " + status.message();
+  }
+
   const YamlDocument& document_;
   const std::string& file_;
   const OptionSet& options_;
   std::set<std::string> seen_;
+  size_t mistakes_ = 0, shown_ = 0;
+  Status first_ = OkStatus();
+  std::string list_;
 };
 
 }  // namespace
@@ -72,7 +100,9 @@ Status ReadYamlOptions(std::string_view text, const std::string& file, const Opt
     return InvalidArgument(fmt::format("{}: should be lines of 'key: value', but is {}", file,
                                        root.is_array() ? "a list" : "a single value"));
   }
-  return Reader(document, file, options).ReadMapping(root, "", "");
+  Reader reader(document, file, options);
+  reader.ReadMapping(root, "", "");
+  return reader.status();
 }
 
 std::string PrintYamlOptions(const OptionSet& options, const std::map<std::string, std::string>& notes) {

@@ -12,7 +12,8 @@
 namespace temper {
 
 // Sets every option that `text` names. `file` is its path, for messages: "run.yaml line 3: ...". Keys of a section may
-// be nested ("lora: {r: 8}") or dotted ("lora.r: 8"). The first error stops; options before it stay set.
+// be nested ("lora: {r: 8}") or dotted ("lora.r: 8"). Mistakes do not stop the reading: the error names all of
+// them, a line each, and every option without a mistake is set.
 Status ReadYamlOptions(std::string_view text, const std::string& file, const OptionSet& options);
 
 // All options with their current values, in the table's order, sections nested. Same values, same bytes. `notes`

@@ -133,7 +133,10 @@ Result<Schedule> ScheduleOf(const RunConfig& config, int64_t total_steps) {
   s.total_steps = total_steps;
   s.warmup_steps =
       config.length.warmup_steps.value_or(WarmupSteps(config.length.warmup_ratio.value_or(0), total_steps));
-  s.num_cycles = k.num_cycles.value_or(s.num_cycles);
+  s.num_cycles = k.num_cycles.value_or(s.kind == ScheduleKind::kCosineWithRestarts ? 1 : s.num_cycles);
+  s.lr_end = k.lr_end.value_or(s.lr_end);
+  s.power = k.power.value_or(s.power);
+  s.timescale = k.timescale;
   s.min_lr_rate = k.min_lr_ratio.value_or(k.min_lr_rate.value_or(0));
   // If the peak is 0, so is the floor.
   if (k.min_lr && s.learning_rate > 0) s.min_lr_rate = *k.min_lr / s.learning_rate;

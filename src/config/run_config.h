@@ -75,6 +75,9 @@ struct RunConfig {
     std::optional<double> min_lr;
     std::optional<double> min_lr_rate;
     std::optional<double> min_lr_ratio;
+    std::optional<double> lr_end;
+    std::optional<double> power;
+    std::optional<int64_t> timescale;
     std::optional<int64_t> num_decay_steps;
     std::optional<int64_t> num_stable_steps;
     RampShape warmup_type = RampShape::kLinear;

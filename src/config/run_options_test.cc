@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <regex>
 #include <set>
 
@@ -204,6 +205,23 @@ TEST(RunOptions, UnknownNamesSuggestTheNearest) {
   EXPECT_HAS(CommandError({"--grad_accumulation_steps", "3"}), "did you mean 'gradient_accumulation_steps'?");
   EXPECT_HAS(YamlError("zzzzzzzzzzzz: 1"), "--help lists all names");
   EXPECT_HAS(CommandError({"--" + std::string(100000, 'x')}), "--help");
+}
+
+TEST(RunOptions, AllMistakesOfAFileAreToldInOneAnswer) {
+  const std::string error = YamlError("foo_bar_baz: 1\nlora: {alhpa: 3, r: x}\ndata: a\nlearning_rate: fast\n");
+  EXPECT_HAS(error, "run.yaml: 4 mistakes:\n  run.yaml line 1: unknown key 'foo_bar_baz'");
+  EXPECT_HAS(error, "\n  run.yaml line 2: unknown key 'lora.alhpa'");
+  EXPECT_HAS(error, "lora.r should be");
+  EXPECT_HAS(error, "\n  run.yaml line 4: learning_rate should be a number");
+}
+
+TEST(RunOptions, ThousandsOfMistakesAreCountedNotListed) {
+  std::string yaml;
+  for (int i = 0; i < 5000; ++i) yaml += "zzzzzzzzzzzz" + std::to_string(i) + ": 1\n";
+  const std::string error = YamlError(yaml);
+  EXPECT_HAS(error, "run.yaml: 5000 mistakes:");
+  EXPECT_HAS(error, "\n  and 4900 more");
+  EXPECT_EQ(std::count(error.begin(), error.end(), '\n'), 101);
 }
 
 TEST(RunOptions, ForeignNamesSuggestOurs) {

@@ -55,6 +55,24 @@ double WarmupStableDecayFactor(const Schedule& s, int64_t step) {
   return AboveFloor(Fall(s.decay_shape, s.num_cycles, Part(step - decay_start, s.decay_steps)), s.min_lr_rate);
 }
 
+// The cosine of transformers' restarts goes from 1 to -1 within each cycle.
+double CosineWithRestartsFactor(double num_cycles, double progress) {
+  if (progress >= 1) return 0;
+  return std::max(0.0, 0.5 * (1.0 + std::cos(std::numbers::pi * std::fmod(num_cycles * progress, 1.0))));
+}
+
+double PolynomialFactor(const Schedule& s, int64_t step) {
+  if (step >= s.total_steps) return s.lr_end / s.learning_rate;
+  const double remaining = 1 - Part(step - s.warmup_steps, s.total_steps - s.warmup_steps);
+  return ((s.learning_rate - s.lr_end) * std::pow(remaining, s.power) + s.lr_end) / s.learning_rate;
+}
+
+double InverseSqrtFactor(const Schedule& s, int64_t step) {
+  constexpr int64_t kDefaultTimescale = 10000;
+  const int64_t timescale = s.timescale.value_or(s.warmup_steps > 0 ? s.warmup_steps : kDefaultTimescale);
+  return 1.0 / std::sqrt(Part(step + timescale - s.warmup_steps, timescale));
+}
+
 double Factor(const Schedule& s, int64_t step) {
   if (s.kind == ScheduleKind::kConstant) return 1.0;
   if (s.kind == ScheduleKind::kWarmupStableDecay) return WarmupStableDecayFactor(s, step);
@@ -68,6 +86,12 @@ double Factor(const Schedule& s, int64_t step) {
       return std::max(0.0, CosineFall(s.num_cycles, progress));
     case ScheduleKind::kCosineWithMinLr:
       return AboveFloor(CosineFall(s.num_cycles, progress), s.min_lr_rate);
+    case ScheduleKind::kCosineWithRestarts:
+      return CosineWithRestartsFactor(s.num_cycles, progress);
+    case ScheduleKind::kPolynomial:
+      return PolynomialFactor(s, step);
+    case ScheduleKind::kInverseSqrt:
+      return InverseSqrtFactor(s, step);
     default:
       return 1.0;  // constant_with_warmup
   }
@@ -95,6 +119,17 @@ Status Schedule::Check() const {
         fmt::format("{} warmup steps are more than the run's {} steps: the learning rate would never reach its peak. "
                     "Lower warmup_steps, or train longer (num_train_epochs, max_steps)",
                     warmup_steps, total_steps));
+  }
+  if (kind == ScheduleKind::kPolynomial && lr_end >= learning_rate) {
+    return InvalidArgument(
+        fmt::format("lr_scheduler_kwargs.lr_end {} should be below learning_rate {}: polynomial only falls", lr_end,
+                    learning_rate));
+  }
+  if (kind == ScheduleKind::kInverseSqrt && timescale && *timescale < warmup_steps) {
+    return InvalidArgument(
+        fmt::format("lr_scheduler_kwargs.timescale {} is less than the {} warmup steps: the rate would jump above its "
+                    "peak. Raise it, or lower warmup_steps",
+                    *timescale, warmup_steps));
   }
   return OkStatus();
 }

@@ -11,7 +11,17 @@
 
 namespace temper {
 
-enum class ScheduleKind { kLinear, kCosine, kCosineWithMinLr, kConstant, kConstantWithWarmup, kWarmupStableDecay };
+enum class ScheduleKind {
+  kLinear,
+  kCosine,
+  kCosineWithMinLr,
+  kCosineWithRestarts,
+  kPolynomial,
+  kInverseSqrt,
+  kConstant,
+  kConstantWithWarmup,
+  kWarmupStableDecay
+};
 
 // How a warmup_stable_decay schedule rises and falls; kOneMinusSqrt is "1-sqrt".
 enum class RampShape { kLinear, kCosine, kOneMinusSqrt };
@@ -21,8 +31,15 @@ struct Schedule {
   double learning_rate = 0;  // the peak
   int64_t warmup_steps = 0;
   int64_t total_steps = 1;
-  double num_cycles = 0.5;  // for the cosine kinds; 0.5 falls once from the peak to the floor
+  double num_cycles = 0.5;  // for the cosine kinds; 0.5 falls once from the peak to the floor; restarts: how many falls
   double min_lr_rate = 0;   // floor as a part of the peak, for cosine_with_min_lr and warmup_stable_decay
+
+  // polynomial only.
+  double lr_end = 1e-7;  // the rate at the end, below the peak
+  double power = 1;
+
+  // inverse_sqrt only: the rate falls by sqrt(timescale / step). Default: warmup_steps, or 10,000 without warmup.
+  std::optional<int64_t> timescale;
 
   // warmup_stable_decay only.
   int64_t decay_steps = 0;
@@ -33,7 +50,7 @@ struct Schedule {
   // The rate of update number `step` (from 0). Defined for every step >= 0, also beyond total_steps.
   double At(int64_t step) const;
 
-  // An error if the phases of the schedule do not fit into total_steps.
+  // An error if the phases of the schedule do not fit into total_steps, or lr_end is not below the peak.
   Status Check() const;
 };
 

@@ -21,6 +21,9 @@ Schedule ScheduleOfCase(const Json& c) {
   const std::map<std::string, ScheduleKind> kinds = {{"linear", ScheduleKind::kLinear},
                                                      {"cosine", ScheduleKind::kCosine},
                                                      {"cosine_with_min_lr", ScheduleKind::kCosineWithMinLr},
+                                                     {"cosine_with_restarts", ScheduleKind::kCosineWithRestarts},
+                                                     {"polynomial", ScheduleKind::kPolynomial},
+                                                     {"inverse_sqrt", ScheduleKind::kInverseSqrt},
                                                      {"constant", ScheduleKind::kConstant},
                                                      {"constant_with_warmup", ScheduleKind::kConstantWithWarmup},
                                                      {"warmup_stable_decay", ScheduleKind::kWarmupStableDecay}};
@@ -30,7 +33,10 @@ Schedule ScheduleOfCase(const Json& c) {
   s.warmup_steps = c["warmup_steps"];
   s.total_steps = c["total_steps"];
   const Json& extra = c["lr_scheduler_kwargs"];
-  s.num_cycles = extra.value("num_cycles", 0.5);
+  s.num_cycles = extra.value("num_cycles", s.kind == ScheduleKind::kCosineWithRestarts ? 1 : 0.5);
+  s.lr_end = extra.value("lr_end", s.lr_end);
+  s.power = extra.value("power", s.power);
+  if (extra.contains("timescale")) s.timescale = extra["timescale"].get<int64_t>();
   s.decay_steps = extra.value("num_decay_steps", int64_t{0});
   if (extra.contains("num_stable_steps")) s.stable_steps = extra["num_stable_steps"].get<int64_t>();
   s.warmup_shape = ShapeNamed(extra.value("warmup_type", "linear"));
@@ -44,7 +50,7 @@ TEST(Schedule, EqualsTransformersAtEveryStepAndBeyondTheEnd) {
   const auto goldens = ReadJsonFile(PosixEnv(), TEMPER_SOURCE_DIR "/tests/schedule/goldens.json");
   ASSERT_TRUE(goldens.ok()) << goldens.status().message();
   const Json& cases = (*goldens)["cases"];
-  ASSERT_GE(cases.size(), 18u);
+  ASSERT_GE(cases.size(), 25u);
   for (const Json& c : cases) {
     const Schedule s = ScheduleOfCase(c);
     EXPECT_TRUE(s.Check().ok()) << s.Check().message();
@@ -72,6 +78,21 @@ TEST(Schedule, RefusesPhasesLongerThanTheRun) {
   EXPECT_FALSE(s.Check().ok());
   s.kind = ScheduleKind::kConstant;
   EXPECT_TRUE(s.Check().ok());
+}
+
+TEST(Schedule, RefusesAPolynomialThatRisesAndATimescaleShorterThanTheWarmup) {
+  Schedule s;
+  s.kind = ScheduleKind::kPolynomial;
+  s.total_steps = 10;
+  s.learning_rate = 1e-4;
+  EXPECT_TRUE(s.Check().ok());
+  s.lr_end = 1e-4;
+  EXPECT_NE(s.Check().message().find("lr_end"), std::string::npos);
+  s.kind = ScheduleKind::kInverseSqrt;
+  s.warmup_steps = 5;
+  EXPECT_TRUE(s.Check().ok());
+  s.timescale = 4;
+  EXPECT_NE(s.Check().message().find("timescale"), std::string::npos);
 }
 
 TEST(Schedule, RoundsWarmupAsTransformersDoes) {

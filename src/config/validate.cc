@@ -73,24 +73,28 @@ Status CheckSchedule(const RunConfig& c) {
   const RunConfig::SchedulerKwargs& k = c.length.kwargs;
   const Kind kind = c.length.lr_scheduler_type;
   const bool stable_decay = kind == Kind::kWarmupStableDecay;
-  const bool cosine = kind == Kind::kCosine || kind == Kind::kCosineWithMinLr || stable_decay;
+  const bool cosine =
+      kind == Kind::kCosine || kind == Kind::kCosineWithMinLr || kind == Kind::kCosineWithRestarts || stable_decay;
   const RunConfig::SchedulerKwargs defaults;
-  const std::pair<bool, const char*> without_effect[] = {
-      {k.num_cycles && !cosine, "num_cycles"},
-      {k.min_lr && kind != Kind::kCosineWithMinLr, "min_lr"},
-      {k.min_lr_rate && kind != Kind::kCosineWithMinLr, "min_lr_rate"},
-      {k.min_lr_ratio && !stable_decay, "min_lr_ratio"},
-      {k.num_decay_steps && !stable_decay, "num_decay_steps"},
-      {k.num_stable_steps && !stable_decay, "num_stable_steps"},
-      {k.warmup_type != defaults.warmup_type && !stable_decay, "warmup_type"},
-      {k.decay_type != defaults.decay_type && !stable_decay, "decay_type"},
+  struct Unused {
+    bool wrong;
+    const char *key, *taker;  // of a setting, and of a schedule that reads it
   };
-  for (const auto& [wrong, key] : without_effect) {
+  const Unused without_effect[] = {
+      {k.num_cycles && !cosine, "num_cycles", "cosine"},
+      {k.min_lr && kind != Kind::kCosineWithMinLr, "min_lr", "cosine_with_min_lr"},
+      {k.min_lr_rate && kind != Kind::kCosineWithMinLr, "min_lr_rate", "cosine_with_min_lr"},
+      {k.lr_end && kind != Kind::kPolynomial, "lr_end", "polynomial"},
+      {k.power && kind != Kind::kPolynomial, "power", "polynomial"},
+      {k.timescale && kind != Kind::kInverseSqrt, "timescale", "inverse_sqrt"},
+      {k.min_lr_ratio && !stable_decay, "min_lr_ratio", "warmup_stable_decay"},
+      {k.num_decay_steps && !stable_decay, "num_decay_steps", "warmup_stable_decay"},
+      {k.num_stable_steps && !stable_decay, "num_stable_steps", "warmup_stable_decay"},
+      {k.warmup_type != defaults.warmup_type && !stable_decay, "warmup_type", "warmup_stable_decay"},
+      {k.decay_type != defaults.decay_type && !stable_decay, "decay_type", "warmup_stable_decay"},
+  };
+  for (const auto& [wrong, key, taker] : without_effect) {
     if (!wrong) continue;
-    const std::string_view taker =
-        std::string_view(key).starts_with("min_lr") && std::string_view(key) != "min_lr_ratio" ? "cosine_with_min_lr"
-        : std::string_view(key) == "num_cycles"                                                ? "cosine"
-                                                                                               : "warmup_stable_decay";
     return InvalidArgument(
         fmt::format("lr_scheduler_kwargs.{} has no effect on this lr_scheduler_type: remove it, or set "
                     "lr_scheduler_type: {}",

@@ -77,6 +77,9 @@ TEST_F(BadInput, AnUnknownKeyIsAnErrorThatNamesTheNearest) {
   Arguments run = Train({});
   run.insert(run.begin() + 1, "run.yaml");
   ExpectEnd(Temper(run), 2, {"run.yaml line 3: unknown key 'lora.rnak'"});
+  Spill("run.yaml", "model_name_or_path: m\nlora_rank: 8\ncutoff_len: 9\n");
+  ExpectEnd(Temper(run), 2,
+            {"run.yaml: 3 mistakes:", "line 1: unknown key", "line 2: unknown key", "line 3: unknown key"});
   Spill("run.yaml", "seed: 1\nlearning_rate: fast\n");
   ExpectEnd(Temper(run), 2, {"run.yaml line 2: learning_rate should be a number, but is 'fast'"});
   ExpectEnd(Temper({"generate", "--model", kModel, "--promt", "x"}), 2, {"did you mean 'prompt'?"});

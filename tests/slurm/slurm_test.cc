@@ -105,6 +105,48 @@ TEST_F(Slurm, ARankThatIsKilledEndsTheRunOfAllWithOneMessage) {
   EXPECT_TRUE(by_slurm || by_us) << ended.err;
 }
 
+TEST_F(Slurm, ARankThatHangsEndsTheRunOfAllWithinTwentySeconds) {
+  Process srun(Srun(Steps("fsdp=4", 100000, "out")), folder());
+  ASSERT_TRUE(srun.ReadErrUntil("step 10/"));
+  const pid_t victim = ProcessOfTask(2);
+  ASSERT_GT(victim, 0);
+  const auto start = std::chrono::steady_clock::now();
+  kill(victim, SIGSTOP);
+  const Ended ended = srun.Wait();
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(30));  // 20, and a slow machine
+  EXPECT_NE(ended.code, 0);
+  EXPECT_NE(ended.err.find("rank 2 on n2 does not answer for 15"), std::string::npos) << ended.err;
+  EXPECT_TRUE(ProcessesOf(TEMPER_PROGRAM).empty());
+}
+
+TEST_F(Slurm, AJobWhoseRankIsKilledIsRequeuedOnlySoManyTimes) {
+  setenv("MOST_KILLS", "1", 1);
+  Arguments batch = {"sbatch", "--parsable", "--ntasks-per-node=2", "--cpus-per-task=1", "--output=log", kBatchScript};
+  Arguments steps = Steps("fsdp=4", 100000, "out");
+  batch.insert(batch.end(), steps.begin() + 1, steps.end());
+  const Ended submitted = Run(batch);
+  unsetenv("MOST_KILLS");
+  ASSERT_EQ(submitted.code, 0) << submitted.err;
+  const std::string job = submitted.out.substr(0, submitted.out.find('\n'));
+  const auto log = [&] { return Has("log") ? Slurp("log") : std::string(); };
+  const auto kill_when_it_trains = [&] {
+    pid_t victim = 0;
+    const size_t begun = log().size();
+    ASSERT_TRUE(Becomes([&] {
+      return log().find("step 5/", begun) != std::string::npos && (victim = ProcessOfTask(2)) > 0;
+    })) << log();
+    kill(victim, SIGKILL);
+  };
+
+  kill_when_it_trains();
+  ASSERT_TRUE(Becomes([&] { return log().find("requeueing, 1 of 1") != std::string::npos; })) << log();
+  ASSERT_TRUE(Becomes([&] { return JobState(job) == "PENDING\n" && ProcessesOf("slurmstepd").empty(); })) << log();
+  ASSERT_EQ(Run({"scontrol", "update", "JobId=" + job, "StartTime=now"}).code, 0);
+  kill_when_it_trains();
+  ASSERT_TRUE(Becomes([&] { return JobState(job) == "FAILED\n"; })) << JobState(job) << log();
+  EXPECT_NE(log().find("not requeued"), std::string::npos) << log();
+}
+
 TEST_F(Slurm, AStoppedJobIsRequeuedAndResumesWithTheSameBits) {
   const Ended whole = Run(Srun(Steps("fsdp=4", 30, "out")));
   ASSERT_EQ(whole.code, 0) << whole.err;
