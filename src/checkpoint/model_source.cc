@@ -119,7 +119,7 @@ class Resolver {
       return Unsupported(
           fmt::format("the base of adapter {} is itself an adapter, {}; merge that one first: temper export "
                       "--model {} --output_dir MERGED, then --base MERGED",
-                      source_.adapter_folder, path, path));
+                      source_.adapter_folder, path, ShellWord(path)));
     }
     if (checkpoint) {
       TEMPER_ASSIGN_OR_RETURN(const Manifest manifest, ReadManifest(env_, path));

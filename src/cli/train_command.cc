@@ -7,6 +7,7 @@
 
 #include "base/log.h"
 #include "base/quantity.h"
+#include "checkpoint/base_digest.h"
 #include "checkpoint/companion_files.h"
 #include "checkpoint/training_state.h"
 #include "cli/command_options.h"
@@ -139,6 +140,10 @@ Result<CheckpointContents> ContentsOf(const Run& run) {
   contents.tensors =
       TrainingState(run.compiled.train(), run.engine.Lookup(), run.compiled.stored, ranks.rank(), ranks.size());
   contents.texts.push_back({kRunConfigFile, SavedConfig(c)});
+  if (run.setup.keeps_base()) {
+    TEMPER_ASSIGN_OR_RETURN(std::string base, DescribeBase(run.setup.model.weights()));
+    contents.texts.push_back({kBaseFile, std::move(base)});
+  }
   if (!run.rates->text().empty()) contents.texts.push_back({kRatesFile, run.rates->text()});
   if (contents.kind == CheckpointKind::kLora) {
     contents.texts.push_back(
@@ -157,6 +162,8 @@ Result<Bytes> DiskBytes(const CheckpointContents& contents, const Run& run) {
   for (const CheckpointTensor& t : contents.tensors) {
     if (IsValueName(t.name)) sum += t.whole().bytes();
   }
+  const bool whole_folder = contents.kind == CheckpointKind::kFull && run.setup.keeps_base();
+  if (whole_folder) sum += run.setup.model.BytesOfOthers();
   // Ranks of one stage have the same tensors.
   const Mesh& mesh = run.compiled.mesh.mesh;
   const int stages = mesh.size(Axis::kPp);
@@ -273,9 +280,13 @@ Status OpenRecords(const RunProgress& at, Run& run, RunRecords* records) {
   TEMPER_ASSIGN_OR_RETURN(records->metrics, MetricsLog::Open(PosixEnv(), metrics_path));
   if (!c.output.tensorboard) return OkStatus();
   const auto now = std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
-  TEMPER_ASSIGN_OR_RETURN(
-      records->tensorboard,
-      TensorBoardWriter::Create(PosixEnv(), out, now, run.setup.resume ? std::optional(at.step) : std::nullopt));
+  auto tensorboard =
+      TensorBoardWriter::Create(PosixEnv(), out, now, run.setup.resume ? std::optional(at.step) : std::nullopt);
+  if (tensorboard.ok()) {
+    records->tensorboard = *std::move(tensorboard);
+  } else {
+    LogWarning(tensorboard.status().message() + "; the run goes on without TensorBoard's log");
+  }
   return OkStatus();
 }
 
@@ -361,7 +372,10 @@ Result<int> TrainFrom(const RunProgress& at, const StepCount& steps, CheckpointC
 
 Status Compile(Run& run) {
   const Ranks& ranks = run.setup.ranks;
-  if (run.setup.reads_weights()) TEMPER_RETURN_IF_ERROR(run.setup.model.OpenWeights());
+  if (run.setup.reads_weights() || run.setup.keeps_base()) TEMPER_RETURN_IF_ERROR(run.setup.model.OpenWeights());
+  if (run.setup.resume && run.setup.keeps_base()) {
+    TEMPER_RETURN_IF_ERROR(run.setup.resume->CheckBase(run.setup.model.weights()));
+  }
   TEMPER_ASSIGN_OR_RETURN(std::optional<std::string> kept,
                           run.setup.resume ? run.setup.resume->rates() : std::optional<std::string>());
   const RunConfig& c = run.config();

@@ -29,6 +29,10 @@ struct TrainSetup {
   bool reads_weights() const {
     return !run.config.model.from_scratch && !(resume && run.config.model.method == TrainMethod::kFull);
   }
+  // Whether the files give tensors to the result: then they must be there, and the same as when the run began.
+  bool keeps_base() const {
+    return run.config.model.method == TrainMethod::kLora || model.model().facts().keeps_other_tensors;
+  }
 };
 
 // Reads arguments over an optional YAML file into a configuration, opens its model and resolves what was left open; for

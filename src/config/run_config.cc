@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/quantity.h"
+#include "format/quoted.h"
 
 namespace temper {
 namespace {
@@ -51,7 +52,7 @@ Status ResolveAdapter(const RunFacts& facts, ResolvedRun& run) {
     return InvalidArgument(
         fmt::format("model {} is an adapter, but method is full: merge it first (temper export --model {} --output_dir "
                     "MERGED) and train MERGED, or continue training the adapter with method: lora",
-                    m.model, m.model));
+                    m.model, ShellWord(m.model)));
   }
   if (lora == *facts.adapter) return OkStatus();
   // Dropout is not a property of the trained weights: it may change from run to run.

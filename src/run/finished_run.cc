@@ -8,6 +8,7 @@
 #include "base/machine_memory.h"
 #include "base/program_name.h"
 #include "base/quantity.h"
+#include "checkpoint/base_digest.h"
 #include "checkpoint/checkpoint_folder.h"
 #include "checkpoint/companion_files.h"
 #include "checkpoint/load_weights.h"
@@ -109,6 +110,7 @@ Result<int> FinishRun(Env& env, const FinishedRun& run) {
   // Of a full run f32 masters: the same tensors that the checkpoint holds. `temper export` rounds them to the base's
   // type.
   files.insert(files.begin(), lora ? kAdapterWeightsFile : kModelWeightsFile);
+  if (lora && env.IsFile(JoinPath(checkpoint, kBaseFile))) files.push_back(kBaseFile);
   // The file that makes the folder an adapter or a model comes last.
   std::erase(files, kModelConfigFile);
   files.push_back(lora ? kAdapterConfigFile : kModelConfigFile);

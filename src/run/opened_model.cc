@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/log.h"
+#include "checkpoint/base_digest.h"
 #include "checkpoint/companion_files.h"
 #include "checkpoint/sliced_weights.h"
 #include "checkpoint/weight_checksums.h"
@@ -39,6 +40,7 @@ Status WithKnownModels(Status missing, const ModelChoice& choice) {
 Result<OpenedModel> OpenedModel::Open(Env& env, const ModelChoice& choice) {
   OpenedModel opened;
   opened.env_ = &env;
+  opened.base_chosen_ = !choice.base.empty() || !choice.adapter.empty();
   const bool bare = choice.base.empty() && choice.adapter.empty();
   if (choice.by_name && bare && !env.IsFolder(choice.model)) {
     if (const auto config = FindKnownModel(choice.model)) {
@@ -142,7 +144,32 @@ Status OpenedModel::OpenWeights() {
   if (!adapter_) return OkStatus();
   TEMPER_ASSIGN_OR_RETURN(const std::vector<LoraModule> targets, AdapterTargets());
   TEMPER_ASSIGN_OR_RETURN(adapter_weights_, AdapterReader::Open(*env_, source_.adapter_folder, targets));
+  return CheckAdapterBase(*weights_);
+}
+
+Status OpenedModel::CheckAdapterBase(const ModelWeights& base) const {
+  const std::string path = JoinPath(source_.adapter_folder, kBaseFile);
+  if (!env_->IsFile(path)) return OkStatus();
+  TEMPER_ASSIGN_OR_RETURN(const std::string text, ReadTextFile(*env_, path));
+  const Status same = CheckBase(text, path, base);
+  if (same.code() != StatusCode::kInvalidArgument) return same;
+  if (!base_chosen_) {
+    return InvalidArgument(
+        fmt::format("{}: the adapter does not fit them. Give the model that it was trained on with --base FOLDER or "
+                    "NAME@REVISION",
+                    same.message()));
+  }
+  LogWarning(same.message());
   return OkStatus();
+}
+
+Bytes OpenedModel::BytesOfOthers() const {
+  TEMPER_CHECK(weights_.has_value()) << "call OpenWeights first";
+  Bytes sum;
+  for (const std::string& name : UnusedTensors(*weights_, FileTensorsOf(model_->StoredWeights()))) {
+    sum += weights_->Find(name).tensor->bytes();
+  }
+  return sum;
 }
 
 Result<std::string> OpenedModel::Digest() const {
@@ -191,6 +218,10 @@ Result<ExportSpec> OpenedModel::ExportPlan() const {
   TEMPER_ASSIGN_OR_RETURN(spec.modules, AdapterTargets());
   for (const LinearModule& module : model_->modules()) spec.tensors_of[module.path] = module.tensors;
   spec.replaced = FilesForTransformers(*env_, folder()).replaced;
+  if (adapter_) {
+    TEMPER_ASSIGN_OR_RETURN(const ModelWeights base, OpenModelWeights(*env_, folder()));
+    TEMPER_RETURN_IF_ERROR(CheckAdapterBase(base));
+  }
   return spec;
 }
 

@@ -45,10 +45,16 @@ class OpenedModel {
   // nullopt if the model has none.
   Result<std::optional<ChatTemplate>> LoadChatTemplate() const;
 
-  // Opens the files of weights and adapter and checks, from their headers, that Load will find every tensor.
+  // Opens the files of weights and adapter and checks, from their headers, that Load will find every tensor, and that
+  // the adapter was trained on these weights (a warning where the user chose the base).
   Status OpenWeights();
   // The place of a part of a weight in the files. Errors: as FindSlice. REQUIRES: OpenWeights was OK.
   Result<StoredSlice> FindStored(const std::string& weight, const PartView& part) const;
+  // The weights of the base model. REQUIRES: OpenWeights was OK.
+  const ModelWeights& weights() const { return *weights_; }
+  // Of the tensors that the model does not compute with, which go into a full run's result as they are. REQUIRES:
+  // OpenWeights was OK.
+  Bytes BytesOfOthers() const;
   // A digest that differs for another model. REQUIRES: OpenWeights was OK.
   Result<std::string> Digest() const;
   // Fills weights (and masters) and the adapter, if there is one; shows progress if it takes long. Checksums of files
@@ -60,6 +66,8 @@ class OpenedModel {
 
  private:
   OpenedModel() = default;
+  // That the adapter was trained on `base`.
+  Status CheckAdapterBase(const ModelWeights& base) const;
   // Whether the head is the embedding, decided from `config` and the files as in transformers: a tied head is separate
   // if the files hold it beside a table with other numbers; if the config.json of a multimodal model does not say, a
   // head that the files do not hold is tied.
@@ -67,6 +75,7 @@ class OpenedModel {
 
   Env* env_ = nullptr;
   ModelSource source_;
+  bool base_chosen_ = false;  // the user named the adapter's base, rather than the adapter itself
   std::unique_ptr<Model> model_;
   std::optional<LoraConfig> adapter_;
   std::optional<ModelWeights> weights_;           // after OpenWeights

@@ -6,8 +6,10 @@
 
 #include "base/log.h"
 #include "base/quantity.h"
+#include "checkpoint/base_digest.h"
 #include "checkpoint/training_state.h"
 #include "config/run_options.h"
+#include "format/quoted.h"
 #include "run/rates_of_run.h"
 #include "run/saver.h"
 
@@ -28,10 +30,13 @@ KeptDecisions ResumePoint::decisions() const {
   return kept;
 }
 
-Result<std::optional<std::string>> ResumePoint::rates() const {
+bool ResumePoint::Has(std::string_view file) const {
   const auto& files = reader_.manifest().files;
-  const bool has = std::any_of(files.begin(), files.end(), [](const auto& file) { return file.name == kRatesFile; });
-  if (!has) return std::optional<std::string>();
+  return std::any_of(files.begin(), files.end(), [&](const auto& f) { return f.name == file; });
+}
+
+Result<std::optional<std::string>> ResumePoint::rates() const {
+  if (!Has(kRatesFile)) return std::optional<std::string>();
   TEMPER_ASSIGN_OR_RETURN(std::string text, reader_.ReadText(kRatesFile));
   return std::optional(std::move(text));
 }
@@ -50,7 +55,7 @@ Status ResumePoint::CheckSettings(const RunConfig& resolved) const {
     return InvalidArgument(
         fmt::format("{0} was trained with optimizer: {1}, whose states {2} cannot use: resume with optimizer: {1}, or "
                     "start a new run from it with --model {0}",
-                    path(), optimizer, now));
+                    ShellWord(path()), optimizer, now));
   }
   auto changed = ResultChangingDifferences(config_, resolved);
   // AccumulationFor checks these, once the mesh is known.
@@ -65,7 +70,7 @@ Status ResumePoint::CheckSettings(const RunConfig& resolved) const {
   return InvalidArgument(fmt::format(
       "{0} was trained with other settings: {1}. Resume with the same (they are in its run.yaml), or start a "
       "new run from it with --model {0}",
-      path(), settings));
+      ShellWord(path()), settings));
 }
 
 Result<int64_t> ResumePoint::AccumulationFor(const RunConfig& resolved, int64_t data_ranks) const {
@@ -84,7 +89,7 @@ Result<int64_t> ResumePoint::AccumulationFor(const RunConfig& resolved, int64_t 
     return InvalidArgument(
         fmt::format("{0} was trained with other settings: rows per step were {1} ({2}), now {3} ({4}). Choose them so "
                     "that the product is the same, or start a new run from it with --model {0}",
-                    path(), rows, described(config_, saved_ranks), now, described(resolved, data_ranks)));
+                    ShellWord(path()), rows, described(config_, saved_ranks), now, described(resolved, data_ranks)));
   }
   const int64_t at_once = resolved.batch.per_device_train_batch_size * data_ranks;
   if (rows % at_once == 0) return rows / at_once;
@@ -105,7 +110,16 @@ Status ResumePoint::CheckData(const std::string& fingerprint, const RunConfig& r
   return InvalidArgument(
       fmt::format("{}: the data is not what this run was trained on so far: {} has changed (or the tokenizer or "
                   "chat template has). Restore it, or start a new run from the checkpoint with --model {}",
-                  path(), resolved.data.data, path()));
+                  path(), resolved.data.data, ShellWord(path())));
+}
+
+Status ResumePoint::CheckBase(const ModelWeights& base) const {
+  if (!Has(kBaseFile)) return OkStatus();  // of an older Temper
+  TEMPER_ASSIGN_OR_RETURN(const std::string text, reader_.ReadText(kBaseFile));
+  const Status same = temper::CheckBase(text, JoinPath(path(), kBaseFile), base);
+  if (same.code() != StatusCode::kInvalidArgument) return same;
+  return InvalidArgument(fmt::format(
+      "{}. Resume with --model and that folder, or NAME@REVISION of the cache, or start a new run", same.message()));
 }
 
 Result<RunProgress> ResumePoint::Restore(const RunIdentity& now, const CompiledRun& run, const BufferLookup& buffer,

@@ -36,6 +36,8 @@ class ResumePoint {
   // gradient_accumulation_steps that make it so on `data_ranks` ranks: as in `resolved`, unless the number of ranks has
   // changed. Errors: different rows on as many ranks; rows that do not make a whole number of micro-batches.
   Result<int64_t> AccumulationFor(const RunConfig& resolved, int64_t data_ranks) const;
+  // That the files of the model hold the same weights as when the run began.
+  Status CheckBase(const ModelWeights& base) const;
   Status CheckData(const std::string& fingerprint, const RunConfig& resolved) const;
 
   // Restores weights and states into the buffers of the run (the Program of a pipeline stage may lack some), and
@@ -44,6 +46,7 @@ class ResumePoint {
                               const std::function<void(Bytes, Bytes)>& progress) const;
 
  private:
+  bool Has(std::string_view file) const;
   ResumePoint(CheckpointReader reader, RunConfig config) : reader_(std::move(reader)), config_(std::move(config)) {}
 
   CheckpointReader reader_;

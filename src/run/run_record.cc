@@ -32,7 +32,7 @@ LoraConfig SavedLora(LoraConfig lora, const std::vector<LoraModule>& modules, co
   const ModelSource& source = model.source();
   if (source.hub_model) {
     lora.base_model = source.hub_model->repository;
-    lora.base_revision = source.hub_model->revision;
+    lora.base_revision = BaseName(source.model_folder);  // the commit: a branch moves
     return lora;
   }
   std::error_code error;

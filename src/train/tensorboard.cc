@@ -103,29 +103,32 @@ T ReadRaw(std::string_view bytes) {
   return std::bit_cast<T>(raw);
 }
 
-// How many bytes of `file` are whole records. TensorBoard reads no further than the first that is not, such as the last
-// of a process that was killed.
-size_t WholeRecords(std::string_view file) {
+// How many bytes of `file` are whole records. TensorBoard reads no further than the first that is not. `torn`: the rest
+// is a part of one, as a killed process leaves it; otherwise it is damaged, and whole records may follow.
+size_t WholeRecords(std::string_view file, bool* torn) {
   constexpr size_t kLength = 8, kSum = 4;
   size_t at = 0;
   while (file.size() - at >= kLength + 2 * kSum) {
     const std::string_view length = file.substr(at, kLength);
     const auto size = ReadRaw<uint64_t>(length);
-    if (size > file.size() - at - kLength - 2 * kSum) break;
+    *torn = file.substr(at + kLength, kSum) == MaskedChecksum(length);
+    if (!*torn || size > file.size() - at - kLength - 2 * kSum) return at;
     const std::string_view data = file.substr(at + kLength + kSum, static_cast<size_t>(size));
-    if (file.substr(at + kLength, kSum) != MaskedChecksum(length)) break;
-    if (file.substr(at + kLength + kSum + data.size(), kSum) != MaskedChecksum(data)) break;
+    *torn = at + kLength + 2 * kSum + data.size() == file.size();  // nothing readable is behind it
+    if (file.substr(at + kLength + kSum + data.size(), kSum) != MaskedChecksum(data)) return at;
     at += kLength + 2 * kSum + data.size();
   }
+  *torn = true;
   return at;
 }
 
-// Opens an event file to append after its last complete record; null if it has none.
+// Opens an event file to append after its last complete record; null if it has none or is damaged: it stays as it is.
 Result<std::unique_ptr<WritableFile>> AppendTo(Env& env, const std::string& path, int64_t* size) {
   TEMPER_ASSIGN_OR_RETURN(const std::string text, ReadTextFile(env, path));
-  const size_t whole = WholeRecords(text);
+  bool torn = false;
+  const size_t whole = WholeRecords(text, &torn);
+  if (whole == 0 || !torn) return std::unique_ptr<WritableFile>();
   *size = static_cast<int64_t>(whole);
-  if (whole == 0) return std::unique_ptr<WritableFile>();
   if (whole < text.size()) TEMPER_RETURN_IF_ERROR(env.Truncate(path, *size));
   return env.OpenForWrite(path, WriteMode::kAppend);
 }
@@ -191,8 +194,7 @@ Result<std::unique_ptr<TensorBoardWriter>> TensorBoardWriter::Create(Env& env, c
     const std::string folder = path.empty() ? RunFolder(runs, seconds, host) : FolderOf(path);
     TEMPER_RETURN_IF_ERROR(env.CreateFolders(folder));
     path = JoinPath(folder, fmt::format("events.out.tfevents.{}.{}.{}.0", int64_t{seconds}, host, getpid()));
-    TEMPER_ASSIGN_OR_RETURN(
-        file, env.OpenForWrite(path, WriteMode::kAppend));  // also continues a file without complete records
+    TEMPER_ASSIGN_OR_RETURN(file, env.OpenForWrite(path, WriteMode::kAppend));
     head.insert(0, EventRecord(VersionEvent(start)));
   }
   std::unique_ptr<TensorBoardWriter> writer(new TensorBoardWriter(env, path, std::move(file), size));

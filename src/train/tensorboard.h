@@ -17,7 +17,8 @@ class TensorBoardWriter {
  public:
   // Creates OUTPUT_DIR/runs/Nov20_11-05-59_HOST/events.out.tfevents.TIME.HOST.PID.0. `start`: seconds since 1970.
   // `resume_step`: the run continues after this step, at the end of the newest event file; TensorBoard hides earlier
-  // events of later steps. An incomplete record, left by a killed process, is cut off. `env` must outlive the result.
+  // events of later steps. An incomplete record, left by a killed process, is cut off; a damaged file stays as it is,
+  // and a new one begins beside it. `env` must outlive the result.
   static Result<std::unique_ptr<TensorBoardWriter>> Create(Env& env, const std::string& output_dir, double start,
                                                            std::optional<int64_t> resume_step = std::nullopt);
 

@@ -100,6 +100,26 @@ TEST(TensorBoard, AResumedRunContinuesInTheNewestFile) {
             EventRecord(VersionEvent(2e9)) + EventRecord(SessionStartEvent(2e9, 2)));
 }
 
+// What follows the damage can be saved by other readers, and TensorBoard reads the new file.
+TEST(TensorBoard, AResumedRunLeavesADamagedFileAsItIs) {
+  const ScratchFolder folder;
+  Env& env = PosixEnv();
+  const std::string path = (*TensorBoardWriter::Create(env, folder.path(), 1.8e9))->path();
+  const std::string version = EventRecord(VersionEvent(1.8e9));
+  const std::string record = EventRecord(ScalarEvent(1.8e9, 1, "train/loss", 2.5f));
+  for (size_t at = 0; at < record.size(); ++at) {
+    std::string damaged = version + record + record;
+    damaged[version.size() + at] ^= 0x10;
+    ASSERT_TRUE(WriteTextFileAtomically(env, path, damaged).ok());
+    auto resumed = TensorBoardWriter::Create(env, folder.path(), 1.9e9, /*resume_step=*/1);
+    ASSERT_TRUE(resumed.ok());
+    EXPECT_EQ(Hex(*ReadTextFile(env, path)), Hex(damaged)) << at;
+    EXPECT_EQ(Hex(*ReadTextFile(env, (*resumed)->path())),
+              Hex(EventRecord(VersionEvent(1.9e9)) + EventRecord(SessionStartEvent(1.9e9, 2))));
+    ASSERT_TRUE(env.RemoveFile((*resumed)->path()).ok());
+  }
+}
+
 TEST(TensorBoard, AFullDiskLosesTheRecordsThatItMetAndNoOthers) {
   const ScratchFolder folder;
   bool full = false;

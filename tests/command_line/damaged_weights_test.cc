@@ -48,6 +48,23 @@ TEST_F(DamagedWeights, AreNotResumedFromNorMadeTheResultOfARun) {
   damaged[damaged.size() - 100] ^= 4;
   Spill(path, damaged);
   ExpectEnd(Temper(Train({"--max_steps", "2", "--resume"})), 1, {path, "is damaged"});
+
+  // With these learning rates the first step is the best, so that the end of the run takes another checkpoint than the
+  // one that it resumes from.
+  for (const std::string method : {"lora", "full"}) {
+    const Arguments run = Train({"--method", method, "--output_dir", method, "--max_steps", "3", "--save_steps", "1",
+                                 "--eval_data", "e.jsonl", "--eval_steps", "1", "--load_best_model_at_end", "true",
+                                 "--learning_rate", method == "lora" ? "0.1" : "0.3"});
+    ExpectEnd(Temper(run), 0, {"at step 1"});
+    const std::string file = method == "lora" ? "adapter_model.safetensors" : "model.safetensors";
+    const std::string best = method + "/checkpoint-1/" + file, result = method + "/" + file;
+    damaged = Slurp(best);
+    damaged[damaged.size() - 100] ^= 4;
+    Spill(best, damaged);
+    ASSERT_TRUE(PosixEnv().RemoveFile(Path(result)).ok());
+    ExpectEnd(Temper(With(run, {"--resume"})), 1, {best, "is damaged"});
+    EXPECT_FALSE(Has(result));
+  }
 }
 
 // The tools of others read and replace these files.

@@ -107,6 +107,27 @@ TEST_F(Multimodal, AnAdapterOfTheTextModelMergesIntoTheWholeFolder) {
   EXPECT_EQ(answer("mm"), answer(kModel)) << "the same text model, alone";
 }
 
+// The result takes the tensors that are not trained from the base's folder.
+TEST_F(Multimodal, AFullRunIsResumedOnlyOnTheBaseThatItBeganWith) {
+  const Arguments full = {"--method", "full", "--learning_rate", "1e-3", "--save_steps", "1"};
+  ASSERT_EQ(TrainOn(full).code, 0);
+  ASSERT_TRUE(PosixEnv().RemoveTree(Path("out/checkpoint-2")).ok());
+  const Arguments resume = With(full, {"--resume"});
+  const std::string whole = Slurp("mm/model.safetensors");
+  std::string other = whole;
+  const size_t tower = other.find(std::string("\x01\x08\x0f\x16", 4));  // numbers of the vision tower
+  ASSERT_NE(tower, other.npos);
+  other[tower] ^= 1;
+  Spill("mm/model.safetensors", other);
+  ExpectEnd(TrainOn(resume), 2, {"mm are not those that the training began with"});
+  ASSERT_TRUE(PosixEnv().RemoveFile(Path("mm/model.safetensors")).ok());
+  ExpectEnd(TrainOn(resume), 1, {"mm"});
+  EXPECT_FALSE(Has("out/checkpoint-2")) << "found before a step was made";
+  Spill("mm/model.safetensors", whole);
+  ExpectEnd(TrainOn(resume), 0, {});
+  ExpectWhole("out");
+}
+
 // As transformers decides it: by the files, where they say another thing than config.json, or it says nothing.
 TEST_F(Multimodal, TheFilesDecideWhetherTheHeadIsTied) {
   const auto trained = [&](const Json& tied, bool own_head) {

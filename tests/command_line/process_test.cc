@@ -69,7 +69,7 @@ TEST_F(ProcessSurroundings, ALimitIsAnErrorWithARemedy) {
     const Ended ended = Shell(limit, Train({"--overwrite"}));
     if (ended.code == 127) continue;  // the loader itself found no room
     if (ended.code == 0) break;
-    ExpectEnd(ended, 1, {"error: "});
+    ExpectEnd(ended, 1, {"error: ", "ulimit -v"});
     EXPECT_EQ(ended.err.find("a bug in temper"), std::string::npos) << ended.err;
   }
 }

@@ -142,6 +142,37 @@ TEST_F(Resume, NeedsNoWeightsOfTheModelIfTheCheckpointHasAll) {
   EXPECT_EQ(resumed.code, 0) << resumed.err;
 }
 
+// A branch of a repository that `hf download` has moved, for one: the same shapes, other numbers.
+TEST_F(Resume, OnABaseThatHasChangedIsRefusedAndSoAreItsAdapters) {
+  const std::string model = CopyModel("base model");
+  const Arguments run = Train({"--model", "base model", "--max_steps", "2"});
+  ASSERT_EQ(Temper(run).code, 0);
+  const Arguments resume = With(run, {"--resume"});
+  const std::vector<Arguments> others = {{"generate", "out", "--prompt", "x", "--max_new_tokens", "1"},
+                                         {"eval", "out/checkpoint-2", "--data", "e.jsonl"},
+                                         {"export", "out", "--output_dir", "merged"}};
+  const std::string whole = Slurp("base model/model.safetensors");
+  std::string other = whole;
+  for (size_t at = other.size() / 2; at < other.size(); ++at) other[at] ^= 1;
+  Spill("base model/model.safetensors", other);
+  ExpectEnd(Temper(resume), 2, {"base model are not those that the training began with", "out/checkpoint-2/base.json"});
+  for (const Arguments& command : others) ExpectEnd(Temper(command), 2, {"base.json says", "--base FOLDER"});
+  EXPECT_FALSE(Has("merged"));
+  ExpectEnd(Temper(With(others[0], {"--base", "base model"})), 0, {"warning: the weights of base model are not those"});
+  Spill("base model/model.safetensors", whole);
+  EXPECT_EQ(Temper(resume).code, 0);
+  for (const Arguments& command : others) EXPECT_EQ(Temper(command).code, 0) << command[0];
+}
+
+// It is no part of the result.
+TEST_F(Resume, GoesOnWithoutATensorBoardFileThatItCannotOpen) {
+  const Arguments run = Train({"--max_steps", "2", "--tensorboard", "true"});
+  ASSERT_EQ(Temper(run).code, 0);
+  ASSERT_TRUE(PosixEnv().RemoveTree(Path("out/runs")).ok());
+  Spill("out/runs", "a file");
+  ExpectEnd(Temper(With(run, {"--resume"})), 0, {"the run goes on without TensorBoard's log"});
+}
+
 TEST_F(Resume, TruncatesMetricsToTheCheckpointsStep) {
   const Arguments run = Train({"--max_steps", "5", "--save_steps", "2"});
   ASSERT_EQ(Temper(run).code, 0);
