@@ -15,6 +15,9 @@ Result<StoredSlice> FindSlice(const ModelWeights::Entry& entry, const PartView& 
     return Unsupported(
         fmt::format("{}: tensor {} cannot be read from its place: {}", entry.file->path(), Quoted(tensor.name), why));
   };
+  if (part.view.type.dtype.quantised()) {
+    return unsupported(fmt::format("it is kept as {}", ToString(part.view.type.dtype)));
+  }
   if (entry.pieces != nullptr) return unsupported("it lies in several pieces");
   if (!part.is_one_run()) {
     return unsupported(fmt::format("the elements of {} of {} are not contiguous", box.ToString(), global.ToString()));

@@ -52,7 +52,7 @@ class LineReader {
   bool Type(TensorType* out) {
     const size_t n = rest_.find('[');
     if (n == rest_.npos) return false;
-    const auto dtype = ParseDType(rest_.substr(0, n));
+    const auto dtype = ParseElementFormat(rest_.substr(0, n));
     if (!dtype.ok()) return false;
     rest_.remove_prefix(n);
     *out = TensorType{*dtype, {}};

@@ -207,6 +207,28 @@ TEST(Rule, EveryOpGivesItsOutputTypes) {
   EXPECT_EQ(seen.size(), static_cast<size_t>(kNumOps)) << "an op has no case";
 }
 
+// Only the weight of a product may be quantised, and only where the product computes in that format's type.
+TEST(Rule, OnlyProductsReadAQuantisedWeight) {
+  const ElementFormat int8 = ElementFormat::Int8Rows();
+  const TensorType x{DType::kBF16, {T, D}}, y{DType::kBF16, {T, O}}, w{int8, {O, D}};
+  const Attributes forward = {{"acc", int64_t{0}}, {"bias", int64_t{0}}}, backward = {{"acc", int64_t{0}}};
+  const auto linear = InferTypes(Op::kLinear, {x, w}, forward), d_x = InferTypes(Op::kLinearDx, {y, w}, backward);
+  ASSERT_TRUE(linear.ok() && d_x.ok());
+  EXPECT_EQ(*linear, Types{y});
+  EXPECT_EQ(*d_x, Types{x});
+  EXPECT_FALSE(InferTypes(Op::kLinear, {{DType::kF32, {T, D}}, w}, forward).ok());
+  EXPECT_FALSE(InferTypes(Op::kLinear, {{int8, {T, D}}, w}, forward).ok());
+  for (const Case& c : Cases()) {
+    for (size_t i = 0; i < c.inputs.size(); ++i) {
+      const bool moves = RuleOf(c.op).kind == OpKind::kCollective || c.op == Op::kFetch || c.op == Op::kEvict;
+      if (moves || (i == 1 && (c.op == Op::kLinear || c.op == Op::kLinearDx))) continue;
+      Types inputs = c.inputs;
+      inputs[i].dtype = int8;
+      EXPECT_FALSE(InferTypes(c.op, inputs, c.attributes).ok()) << Describe(c) << ", input " << i;
+    }
+  }
+}
+
 TEST(Rule, AnOpThatTakesTheRandomInputIsNamedForItsDraws) {
   for (const Case& c : Cases()) {
     const TensorType rng{DType::kI64, {kNumRngWords}};

@@ -8,7 +8,7 @@
 
 #include "base/check.h"
 #include "base/units.h"
-#include "tensor/dtype.h"
+#include "tensor/element_format.h"
 
 namespace temper {
 
@@ -62,11 +62,12 @@ class Shape {
   std::array<int64_t, kMaxRank> dims_{};
 };
 
-// A tensor without its memory.
+// A tensor without its memory: format x layout x shape. All layouts are row-major so far; operands that are kept packed
+// for a kernel get a member `layout` here, beside the format, which bytes() and the text form then take in.
 struct TensorType {
-  DType dtype = DType::kF32;
+  ElementFormat dtype = DType::kF32;  // named for what it is for all but frozen weights
   Shape shape;
-  Bytes bytes() const { return {shape.elements() * SizeOf(dtype)}; }
+  Bytes bytes() const { return {shape.rows() * dtype.RowBytes(shape.columns())}; }
   std::string ToString() const;  // "bf16[2048, 768]"
   friend bool operator==(const TensorType&, const TensorType&) = default;
 };

@@ -9,7 +9,7 @@ namespace temper {
 
 std::unique_ptr<Kernel> MakeAdamw(const KernelSpec& spec, Isa isa) {
   const bool with_weight = spec.attributes.Flag("weight");
-  const DType weight_dtype = with_weight ? spec.outputs[3].dtype : DType::kF32;
+  const DType weight_dtype = with_weight ? spec.outputs[3].dtype.dtype() : DType::kF32;
   if (weight_dtype != DType::kF32 && weight_dtype != DType::kBF16) return nullptr;
   return DispatchFloat(weight_dtype, [&]<class W>() {
     const int threads = spec.threads;

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "tensor/int8_rows.h"
 
 namespace temper {
 namespace {
@@ -115,6 +116,7 @@ void Gemm::RunInTeam(const GemmOperands& operands, std::byte* workspace, TeamMem
 void Gemm::RunInTeam(const GemmOperands& operands, Extent extent, std::byte* workspace, TeamMember self) const {
   TEMPER_CHECK(extent.m <= shape_.m && extent.n <= shape_.n && extent.k <= shape_.k && self.size <= threads_)
       << extent.m << ", " << extent.n << ", " << extent.k << ", team of " << self.size;
+  TEMPER_CHECK(operands.b_scales == nullptr || kernels_->read_int8 != nullptr) << "int8 rows are computed in bf16";
   if (kernels_->enter != nullptr) kernels_->enter();
   if (slice_ > 0) {
     self.Meet();
@@ -140,7 +142,8 @@ void Gemm::RunSlice(GemmOperands o, Extent extent, std::byte* workspace, TeamMem
   if (shape_.n >= shape_.m) {
     if (begin >= extent.n) return;
     extent.n = std::min(slice_, extent.n - begin);
-    shift(o.b, shape_.b_k_contiguous ? begin * o.b_stride : begin, kernels_->source_size);
+    shift(o.b, shape_.b_k_contiguous ? begin * o.b_stride : begin, o.b_scales ? 1 : kernels_->source_size);
+    if (o.b_scales && shape_.b_k_contiguous) o.b_scales += begin * o.b_stride;
     shift(out.out, begin, SizeOf(out.out_dtype));
     shift(out.acc, begin, SizeOf(out.acc_dtype));
     shift(out.bias, begin, SizeOf(out.bias_dtype));
@@ -205,10 +208,44 @@ void Gemm::PackB(const Block& block, std::byte* panels, TeamMember self) const {
   if (mine.begin >= mine.end) return;
   const GemmOperands& o = *block.operands;
   const int64_t line = block.column + mine.begin;
+  if (o.b_scales) {
+    return PackInt8(block, line, mine.end - mine.begin, panels + mine.begin / kernels_->nr * b_panel_bytes_);
+  }
   const auto pack = shape_.b_k_contiguous ? kernels_->pack_k : kernels_->pack_lines;
   const int64_t at = shape_.b_k_contiguous ? line * o.b_stride + block.k : block.k * o.b_stride + line;
   pack(Offset(o.b, at, kernels_->source_size), o.b_stride, mine.end - mine.begin, kernels_->nr, true, block.depth,
        panels + mine.begin / kernels_->nr * b_panel_bytes_, b_panel_bytes_);
+}
+
+// A piece of B becomes bf16 on the stack and is packed from there: the piece and what it becomes in a panel stay in the
+// first-level cache.
+void Gemm::PackInt8(const Block& block, int64_t line, int64_t lines, std::byte* panels) const {
+  constexpr int64_t kPiece = 8192;         // elements
+  constexpr int64_t kLongRun = 256;        // of a row
+  static_assert(kPiece / kLongRun == 32);  // k or lines: a multiple of each k_step, and no less than nr
+  alignas(64) uint16_t piece[kPiece];
+  const GemmOperands& o = *block.operands;
+  const TileKernels& t = *kernels_;
+  const int64_t nr = t.nr, at_once = shape_.b_k_contiguous ? nr : kLongRun;
+  const int64_t deep = shape_.b_k_contiguous ? kLongRun : kPiece / kLongRun;
+  const auto read = [&](int64_t row, int64_t column, int64_t n, uint16_t* to) {
+    const int8_t* const numbers = static_cast<const int8_t*>(o.b) + row * o.b_stride;
+    t.read_int8(numbers + column, ReadScale(o.b_scales + row * o.b_stride), n, to);
+  };
+  for (int64_t first = 0; first < lines; first += at_once) {
+    const int64_t count = std::min(at_once, lines - first);
+    for (int64_t k = 0; k < block.depth; k += deep) {
+      const int64_t depth = std::min(deep, block.depth - k);
+      std::byte* const to = panels + first / nr * b_panel_bytes_ + k * nr * t.element_size;
+      if (shape_.b_k_contiguous) {
+        for (int64_t i = 0; i < count; ++i) read(line + first + i, block.k + k, depth, piece + i * deep);
+        t.pack_k(piece, deep, count, t.nr, true, depth, to, b_panel_bytes_);
+      } else {
+        for (int64_t i = 0; i < depth; ++i) read(block.k + k + i, line + first, count, piece + i * at_once);
+        t.pack_lines(piece, at_once, count, t.nr, true, depth, to, b_panel_bytes_);
+      }
+    }
+  }
 }
 
 TileOutput Gemm::OutputOf(const Block& block, std::byte* workspace) const {

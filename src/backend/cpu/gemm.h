@@ -33,6 +33,9 @@ struct GemmOperands {
   const void* b = nullptr;
   int64_t b_stride = 0;
   TileOutput output;  // acc may equal out
+  // Set where B is int8 rows, computed as bf16 (tensor/int8_rows.h): the scale of its first row. Strides of B are
+  // bytes.
+  const std::byte* b_scales = nullptr;
 };
 
 // The plan of one product: constant after construction, any thread may run it.
@@ -63,6 +66,7 @@ class Gemm {
   void RunBlocks(const GemmOperands& operands, Extent extent, std::byte* workspace, TeamMember self) const;
   void PackA(const Block& block, int64_t row, int64_t rows, std::byte* panels) const;
   void PackB(const Block& block, std::byte* panels, TeamMember self) const;
+  void PackInt8(const Block& block, int64_t line, int64_t lines, std::byte* panels) const;
   void Multiply(const Block& block, std::byte* workspace, TeamMember self) const;
   TileOutput OutputOf(const Block& block, std::byte* workspace) const;
 

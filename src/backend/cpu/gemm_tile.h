@@ -49,6 +49,10 @@ using PackFn = void (*)(const void* source, int64_t stride, int64_t lines, int w
 using TileFn = void (*)(const void* a_panel, const void* b_panel, int64_t steps, int rows, int columns, int64_t row,
                         int64_t column, const TileOutput& output);
 
+// Reads a format in which weights are stored and none of the tables computes (tensor/element_format.h): out[i] =
+// bf16(scale * q[i]), tensor/int8_rows.h. What is packed are the panels of the same numbers in bf16.
+using ReadInt8Fn = void (*)(const int8_t* q, float scale, int64_t n, uint16_t* out);
+
 struct TileKernels {
   int mr, nr;         // largest tile
   int k_step;         // k per step
@@ -61,6 +65,7 @@ struct TileKernels {
   int64_t depth_bytes = 4096;  // of a line in a block of k, at most: a block less deep writes partial sums more often
   void (*enter)() = nullptr;   // what a thread calls before its first tile of a product,
   void (*leave)() = nullptr;   // and after its last
+  ReadInt8Fn read_int8 = nullptr;  // for tables of bf16
 };
 
 inline constexpr int kPanelSlack = 64;

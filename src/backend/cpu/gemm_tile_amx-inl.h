@@ -199,7 +199,8 @@ constexpr TileKernels kTable = {.mr = kMr,
                                 .row_step = kRegisterRows,
                                 .depth_bytes = 2048,
                                 .enter = Enter,
-                                .leave = Leave};
+                                .leave = Leave,
+                                .read_int8 = ReadInt8};
 
 }  // namespace
 }  // namespace temper

@@ -188,9 +188,30 @@ void PackLines(const void* source, int64_t stride, int64_t lines, int width, boo
   }
 }
 
+void ReadInt8(const int8_t* q, float scale, int64_t n, uint16_t* out) {
+  const auto read = [scale](const int8_t* from) {
+    const __m256i x = _mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(from)));
+    return _mm256_mul_ps(_mm256_cvtepi32_ps(x), _mm256_set1_ps(scale));
+  };
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) Store(out, i, DType::kBF16, kLanes, read(q + i));
+  if (i == n) return;
+  int8_t rest[kLanes] = {};
+  for (int64_t r = i; r < n; ++r) rest[r - i] = q[r];
+  Store(out, i, DType::kBF16, static_cast<int>(n - i), read(rest));
+}
+
 }  // namespace
 
 const TileKernels kTilesF32Avx2 = {kMr, kNr, 1, 4, 4, PackK<false>, PackLines<false>, TileOfRows<kMr>};
-const TileKernels kTilesBF16AsF32Avx2 = {kMr, kNr, 1, 4, 2, PackK<true>, PackLines<true>, TileOfRows<kMr>};
+const TileKernels kTilesBF16AsF32Avx2 = {.mr = kMr,
+                                         .nr = kNr,
+                                         .k_step = 1,
+                                         .element_size = 4,
+                                         .source_size = 2,
+                                         .pack_k = PackK<true>,
+                                         .pack_lines = PackLines<true>,
+                                         .tile = TileOfRows<kMr>,
+                                         .read_int8 = ReadInt8};
 
 }  // namespace temper

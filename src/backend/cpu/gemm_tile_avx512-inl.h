@@ -96,6 +96,16 @@ inline void AskForOutput(int rows, int64_t row, int64_t column, const TileOutput
   }
 }
 
+inline void ReadInt8(const int8_t* q, float scale, int64_t n, uint16_t* out) {
+  const __m512 s = _mm512_set1_ps(scale);
+  for (int64_t i = 0; i < n; i += 16) {
+    const __mmask16 mask = WordMask(n - i);
+    const __m512i x = _mm512_cvtepi8_epi32(_mm_maskz_loadu_epi8(mask, q + i));
+    // Not BF16Pairs::Narrow, whose instruction takes the smallest numbers for zero.
+    _mm256_mask_storeu_epi16(out + i, mask, F32::Narrow(_mm512_mul_ps(_mm512_cvtepi32_ps(x), s)));
+  }
+}
+
 // In: row i holds words i*16..i*16+15 of line i. Out: row w holds word w of lines 0..15.
 inline void Transpose16(__m512i (&r)[16]) {
   __m512i t[16];

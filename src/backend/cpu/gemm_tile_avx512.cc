@@ -189,11 +189,31 @@ void PackLinesF32(const void* source, int64_t stride, int64_t lines, int width, 
 
 }  // namespace
 
-const TileKernels kTilesF32Avx512 = {
-    kMr, kNr, 1, 4, 4, PackK<FromWords, 4, 1>, PackLinesF32<false>, TileOfRows<F32, kMr>};
-const TileKernels kTilesBF16Avx512 = {
-    kMr, kNr, 2, 2, 2, PackK<FromWords, 2, 2>, PackLinesPairs, TileOfRows<BF16Pairs, kMr>};
-const TileKernels kTilesBF16AsF32Avx512 = {
-    kMr, kNr, 1, 4, 2, PackK<FromBF16, 2, 1>, PackLinesF32<true>, TileOfRows<F32, kMr>};
+const TileKernels kTilesF32Avx512 = {.mr = kMr,
+                                     .nr = kNr,
+                                     .k_step = 1,
+                                     .element_size = 4,
+                                     .source_size = 4,
+                                     .pack_k = PackK<FromWords, 4, 1>,
+                                     .pack_lines = PackLinesF32<false>,
+                                     .tile = TileOfRows<F32, kMr>};
+const TileKernels kTilesBF16Avx512 = {.mr = kMr,
+                                      .nr = kNr,
+                                      .k_step = 2,
+                                      .element_size = 2,
+                                      .source_size = 2,
+                                      .pack_k = PackK<FromWords, 2, 2>,
+                                      .pack_lines = PackLinesPairs,
+                                      .tile = TileOfRows<BF16Pairs, kMr>,
+                                      .read_int8 = ReadInt8};
+const TileKernels kTilesBF16AsF32Avx512 = {.mr = kMr,
+                                           .nr = kNr,
+                                           .k_step = 1,
+                                           .element_size = 4,
+                                           .source_size = 2,
+                                           .pack_k = PackK<FromBF16, 2, 1>,
+                                           .pack_lines = PackLinesF32<true>,
+                                           .tile = TileOfRows<F32, kMr>,
+                                           .read_int8 = ReadInt8};
 
 }  // namespace temper

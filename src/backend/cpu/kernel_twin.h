@@ -16,6 +16,7 @@
 #include "backend/cpu/cpu_backend.h"
 #include "backend/cpu/reference/reference.h"
 #include "graph/rule.h"
+#include "tensor/int8_rows.h"
 
 namespace temper {
 
@@ -37,6 +38,11 @@ class TestTensor {
     return true;
   }
   double Get(int64_t i) const {
+    if (type_.dtype.quantised()) {
+      const int64_t n = type_.shape.columns();
+      const std::byte* const row = data() + i / n * Int8RowBytes(n);
+      return ToFloat(FromInt8(static_cast<int8_t>(row[i % n]), ReadScale(row + Int8ScaleAt(n))));
+    }
     switch (type_.dtype) {
       case DType::kF32:
         return reinterpret_cast<const float*>(data())[i];
@@ -94,7 +100,7 @@ inline TestTensor RandomTensor(const TensorType& type, uint32_t seed, double spr
 }
 
 inline TestTensor Absolute(const TestTensor& t) {
-  TestTensor a(t.type());
+  TestTensor a({t.type().dtype.compute(), t.type().shape});
   for (int64_t i = 0; i < t.type().shape.elements(); ++i) a.Set(i, std::fabs(t.Get(i)));
   return a;
 }
@@ -107,6 +113,25 @@ struct TwinRun {
   std::vector<std::pair<int, int>> in_place = {};
   int runs = 1;  // runs on the same buffers; later ones find the values of earlier ones
 };
+
+// As RandomTensor, kept as int8 rows.
+inline TestTensor RandomInt8Rows(const Shape& shape, uint32_t seed) {
+  const TestTensor numbers = RandomTensor({DType::kF32, shape}, seed);
+  TestTensor t({ElementFormat::Int8Rows(), shape});
+  const int64_t columns = shape.columns();
+  for (int64_t r = 0; r < shape.rows(); ++r) {
+    const std::span row(reinterpret_cast<const float*>(numbers.data()) + r * columns, static_cast<size_t>(columns));
+    WriteInt8Row(row, Int8Scale(row), t.data() + r * Int8RowBytes(columns));
+  }
+  return t;
+}
+
+// The numbers of `t` in bf16: of int8 rows, exactly.
+inline TestTensor InBf16(const TestTensor& t) {
+  TestTensor values({DType::kBF16, t.type().shape});
+  for (int64_t i = 0; i < t.type().shape.elements(); ++i) values.Set(i, t.Get(i));
+  return values;
+}
 
 // Whether a kernel is one of reference/.
 inline bool IsReference(const Kernel& kernel) {

@@ -2,6 +2,7 @@
 
 #include "backend/cpu/gemm.h"
 #include "backend/cpu/kernels.h"
+#include "tensor/int8_rows.h"
 
 namespace temper {
 namespace {
@@ -15,7 +16,9 @@ class LinearKernel final : public Kernel {
         << ToString(spec.op) << " " << spec.inputs[0].ToString() << " by " << spec.inputs[1].ToString() << " needs "
         << gemm_.workspace().v << " bytes, its rule gives " << spec.workspace.v;
     operands_.a_stride = spec.inputs[0].shape[1];
-    operands_.b_stride = spec.inputs[1].shape[1];
+    const TensorType& b = spec.inputs[1];
+    operands_.b_stride = b.dtype.quantised() ? b.dtype.RowBytes(b.shape[1]) : b.shape[1];
+    if (b.dtype.quantised()) scale_at_ = Int8ScaleAt(b.shape[1]);
     TileOutput& out = operands_.output;
     out.out_dtype = spec.outputs[0].dtype;
     out.out_stride = out.acc_stride = shape.n;
@@ -28,6 +31,7 @@ class LinearKernel final : public Kernel {
     GemmOperands operands = operands_;
     operands.a = args.inputs[0];
     operands.b = args.inputs[1];
+    if (scale_at_ >= 0) operands.b_scales = args.inputs[1] + scale_at_;
     operands.output.out = args.outputs[0];
     if (acc_ >= 0) operands.output.acc = args.inputs[acc_];
     if (bias_ >= 0) operands.output.bias = args.inputs[bias_];
@@ -38,11 +42,12 @@ class LinearKernel final : public Kernel {
  private:
   const Gemm gemm_;
   const int bias_, acc_;
+  int64_t scale_at_ = -1;  // of a row of the second operand, if that is int8
   GemmOperands operands_;
 };
 
-bool IsComputable(DType t) {
-  return t == DType::kF32 || t == DType::kBF16;
+bool IsComputable(ElementFormat t) {
+  return t.compute() == DType::kF32 || t.compute() == DType::kBF16;
 }
 
 // f64 graphs, f16 operands and the like go to the reference kernels.

@@ -10,7 +10,7 @@ namespace temper {
 
 std::unique_ptr<Kernel> MakeSgd(const KernelSpec& spec, Isa isa) {
   const bool with_weight = spec.attributes.Flag("weight"), with_buffer = spec.attributes.Flag("buffer");
-  const DType weight_dtype = with_weight ? spec.outputs.back().dtype : DType::kF32;
+  const DType weight_dtype = with_weight ? spec.outputs.back().dtype.dtype() : DType::kF32;
   if (weight_dtype != DType::kF32 && weight_dtype != DType::kBF16) return nullptr;
   return DispatchFloat(weight_dtype, [&]<class W>() {
     const int threads = spec.threads;

@@ -54,13 +54,14 @@ Result<CollectivePlan> PlanCollective(const KernelSpec& spec, int members, std::
                       .sent = RuleOf(spec.op).cost(spec.inputs, spec.outputs, spec.attributes).sent};
   for (size_t t = 0; t < tensors; ++t) {
     const TensorType& whole = WholeOf(spec, t);
-    CollectiveTensor tensor{.dtype = whole.dtype};
+    CollectiveTensor tensor{.dtype = whole.dtype.compute(), .opaque = whole.dtype.quantised()};
     if (IsCut(spec.op)) {
       const int dim = static_cast<int>(spec.attributes.Int("dim"));
       for (int d = 0; d < whole.shape.rank(); ++d) {
         if (d < dim) tensor.outer *= whole.shape[d];
         if (d > dim) tensor.inner *= whole.shape[d];
       }
+      if (tensor.opaque) tensor.inner = whole.dtype.RowBytes(whole.shape.columns());  // whole rows: matrices, dim 0
       tensor.whole = whole.shape[dim];
       int64_t begin = 0;
       for (int m = 0; m < members; ++m) {

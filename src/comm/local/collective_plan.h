@@ -17,10 +17,11 @@ namespace temper {
 // all_reduce is one row, in which member m adds up parts[m].
 struct CollectiveTensor {
   DType dtype = DType::kF32;
+  bool opaque = false;                      // elements are bytes, gathered and never added
   int64_t outer = 1, whole = 0, inner = 1;  // elements
   std::vector<Part> parts;                  // per member, in the group's order
 
-  int64_t element_bytes() const { return SizeOf(dtype); }
+  int64_t element_bytes() const { return opaque ? 1 : SizeOf(dtype); }
   Bytes bytes() const { return {outer * whole * inner * element_bytes()}; }
   // Elements of one row of member m's part, and where that row begins in the whole.
   int64_t row(int m) const { return parts[static_cast<size_t>(m)].count * inner; }

@@ -81,7 +81,7 @@ class Scheduler {
   void AddGathers(const temper::Run& of, const temper::Run& at) { Coalesce(of, at, moves_.gathers); }
 
   void Coalesce(const temper::Run& of, const temper::Run& at, const std::vector<bool>& selected) {
-    using Key = std::tuple<int, Op, std::string, int64_t, bool, DType>;  // turn, op, axes, dim, acc, dtype
+    using Key = std::tuple<int, Op, std::string, int64_t, bool, ElementFormat>;  // turn, op, axes, dim, acc, dtype
     std::map<Key, std::vector<const Node*>> groups;
     std::map<ValueId, int> turn_of;  // per result: nodes that read it, or add to it, have the next turn
     for (size_t i = of.begin; i < of.end; ++i) {
@@ -93,7 +93,7 @@ class Scheduler {
         if (const auto before = turn_of.find(id); before != turn_of.end()) turn = std::max(turn, before->second + 1);
       }
       turn_of[node.outputs[0]] = turn;
-      const DType dtype = result_.value(node.inputs[0]).type.dtype;
+      const ElementFormat dtype = result_.value(node.inputs[0]).type.dtype;
       groups[{turn, node.op, a.String("axes"), a.IntOr("dim", 0), a.Flag("acc"), dtype}].push_back(&node);
     }
     const Node& place = nodes_[at.begin];  // phase and block remain valid in moved-from nodes

@@ -32,6 +32,7 @@ class Finder {
   // Whether tensor ranks split dim `dim` of a linear's weight [out, in].
   bool SplitsDim(const Node& node, int dim) const {
     if (node.op != Op::kLinear) return false;
+    if (graph_.value(node.inputs[1]).type.dtype.quantised()) return false;  // columns of such are not gathered
     const auto it = weights_.find(graph_.value(node.inputs[1]).name);
     return it != weights_.end() && !(it->second.split(dim) & kTensorAxes).empty();
   }

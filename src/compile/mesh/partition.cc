@@ -318,6 +318,13 @@ class Partitioner final : public ShardingSink {
 
   Local GatherDim(Local at, int dim, AxisSet gather) {
     const std::vector<Axis>& axes = at.sharding.dims[static_cast<size_t>(dim)];
+    if (const TensorType& type = local_.value(at.id).type; dim > 0 && type.dtype.quantised()) {
+      Refuse(
+          fmt::format("the columns of {} are split over {} and would have to be gathered, but as {} it has a scale "
+                      "per row: split its rows (mesh.sharding), or remove base_dtype",
+                      local_.value(at.id).name, gather.ToString(), ToString(type.dtype)));
+      return at;
+    }
     // Parts are in the order of a group's ranks only if the gathered axes are the innermost, in mesh order: otherwise
     // gather in several steps, from the inside.
     while (!gather.empty()) {

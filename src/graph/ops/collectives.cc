@@ -21,7 +21,8 @@ Types Resized(std::span<const TensorType> in, const Attributes& a) {
   Types out;
   if (sizes.size() != in.size()) return out;
   for (size_t i = 0; i < in.size(); ++i) {
-    if (dim >= in[i].shape.rank() || !(sizes[i] >= 0) || sizes[i] != std::floor(sizes[i]) || sizes[i] > 0x1p40) {
+    if (dim >= in[i].shape.rank() || (in[i].dtype.quantised() && dim > 0) || !(sizes[i] >= 0) ||
+        sizes[i] != std::floor(sizes[i]) || sizes[i] > 0x1p40) {
       return {};
     }
     out.push_back(in[i]);

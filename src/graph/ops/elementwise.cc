@@ -64,7 +64,7 @@ void CastGradient(GradientSink& sink) {
 }
 
 Result<Types> InferSliceRows(const Types& in, const Attributes& a) {
-  if (in.size() != 1 || !IsMatrix(in[0]) || a.Int("begin") > in[0].shape[0] ||
+  if (in.size() != 1 || !IsMatrix(in[0]) || in[0].dtype.quantised() || a.Int("begin") > in[0].shape[0] ||
       a.Int("count") > in[0].shape[0] - a.Int("begin")) {
     return BadOperands(Op::kSliceRows, "x_TD with begin + count <= T", in, a);
   }

@@ -10,14 +10,19 @@
 namespace temper {
 namespace {
 
+// A weight in the type of `x`, or in a quantised format that is computed in it.
+bool IsWeightFor(const TensorType& x, const TensorType& w) {
+  return IsMatrix(w) && w.dtype.compute() == x.dtype;
+}
+
 Flops GemmFlops(int64_t t, int64_t i, int64_t o) {
   return {2.0 * static_cast<double>(t) * static_cast<double>(i) * static_cast<double>(o)};
 }
 
 Result<Types> Infer(const Types& in, const Attributes& a) {
   const size_t want = 2 + a.Flag("bias") + a.Flag("acc");
-  if (in.size() != want || !IsMatrix(in[0]) || !IsMatrix(in[1]) || in[0].shape[1] != in[1].shape[1] ||
-      !IsFloat(in[0]) || in[0].dtype != in[1].dtype) {
+  if (in.size() != want || !IsMatrix(in[0]) || !IsWeightFor(in[0], in[1]) || in[0].shape[1] != in[1].shape[1] ||
+      !IsFloat(in[0])) {
     return BadOperands(Op::kLinear, "(x_TI, w_OI, [bias_O], [acc_TO])", in, a);
   }
   TensorType y{in[0].dtype, {in[0].shape[0], in[1].shape[0]}};
@@ -126,8 +131,8 @@ void ShardOperands(ShardingSink& sink) {
 }
 
 Result<Types> InferDx(const Types& in, const Attributes& a) {
-  if (in.size() != 2u + a.Flag("acc") || !IsMatrix(in[0]) || !IsMatrix(in[1]) || in[0].shape[1] != in[1].shape[0] ||
-      !IsFloat(in[0]) || in[0].dtype != in[1].dtype) {
+  if (in.size() != 2u + a.Flag("acc") || !IsMatrix(in[0]) || !IsWeightFor(in[0], in[1]) ||
+      in[0].shape[1] != in[1].shape[0] || !IsFloat(in[0])) {
     return BadOperands(Op::kLinearDx, "(d_y_TO, w_OI, [acc_TI])", in, a);
   }
   const TensorType d_x{in[0].dtype, {in[0].shape[0], in[1].shape[1]}};

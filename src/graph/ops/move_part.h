@@ -13,7 +13,7 @@ struct MovedBytes {
 
 // REQUIRES: operands and attributes that fit the op's rule. `in`: of the first input.
 inline MovedBytes MovedBytesOf(const TensorType& in, size_t num_inputs, const TensorType& out, const Attributes& a) {
-  const Bytes begin{a.IntOr("begin", 0) * SizeOf(in.dtype)};
+  const Bytes begin{a.Has("begin") ? a.Int("begin") * SizeOf(in.dtype) : 0};
   if (num_inputs == 2) return {.from = {}, .to = begin, .size = in.bytes()};
   return {.from = begin, .to = {}, .size = out.bytes()};
 }

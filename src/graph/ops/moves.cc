@@ -15,15 +15,16 @@ Result<Types> InferMove(const Types& in, const Attributes& a) {
   const int64_t begin = a.IntOr("begin", 0);
   if (in.size() == 2) {  // a part of the second
     const int64_t part = in[0].shape.elements(), whole = in[1].shape.elements();
-    const bool inside =
-        in[0].dtype == in[1].dtype && part <= whole && begin <= whole - part && a.Has("begin") && !a.Has("count");
+    const bool inside = !in[0].dtype.quantised() && in[0].dtype == in[1].dtype && part <= whole &&
+                        begin <= whole - part && a.Has("begin") && !a.Has("count");
     if (!inside) return BadOperands(op, "a part that lies within the value", in, a);
     return Types{in[1]};
   }
   if (in.size() != 1) return BadOperands(op, "one value, or a part and the value", in, a);
   if (!a.Has("count") && begin == 0) return in;
   const int64_t count = a.IntOr("count", 0), whole = in[0].shape.elements();
-  if (count < 1 || count > whole || begin > whole - count) return BadOperands(op, "a value with such a part", in, a);
+  if (in[0].dtype.quantised() || count < 1 || count > whole || begin > whole - count)
+    return BadOperands(op, "a value with such a part", in, a);
   return Types{{in[0].dtype, {count}}};
 }
 

@@ -6,6 +6,7 @@
 
 #include "backend/cpu/reference/call.h"
 #include "graph/op_table.h"
+#include "tensor/int8_rows.h"
 
 namespace temper {
 namespace reference {
@@ -36,6 +37,10 @@ f16 RoundToF16(double x) {
 }
 
 double Operand::operator[](int64_t i) const {
+  if (type_->dtype.quantised()) {
+    const std::byte* const row = data_ + i / columns() * Int8RowBytes(columns());
+    return ToFloat(FromInt8(static_cast<int8_t>(row[i % columns()]), ReadScale(row + Int8ScaleAt(columns()))));
+  }
   switch (type_->dtype) {
     case DType::kF32:
       return *At<float>(data_, i);

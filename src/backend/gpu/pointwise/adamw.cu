@@ -66,7 +66,7 @@ __global__ void AdamwElements(int64_t n, Tensors<W> tensors, Constants c, const 
 std::unique_ptr<Kernel> MakeAdamw(const KernelSpec& spec, const Context& context) {
   const bool weight = spec.attributes.Flag("weight");
   if (weight && !IsCompute(spec.outputs[3])) return nullptr;
-  return DispatchFloat(weight ? spec.outputs[3].dtype : DType::kF32, [&]<class W>() {
+  return DispatchFloat(weight ? spec.outputs[3].dtype.dtype() : DType::kF32, [&]<class W>() {
     const int64_t n = spec.outputs[0].shape.elements();
     const double beta1 = spec.attributes.Double("beta1"), beta2 = spec.attributes.Double("beta2");
     const Constants constants = {.beta1 = static_cast<float>(beta1),

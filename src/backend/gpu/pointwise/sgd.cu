@@ -54,7 +54,7 @@ __global__ void SgdElements(int64_t n, Tensors<W> tensors, Constants c, const fl
 std::unique_ptr<Kernel> MakeSgd(const KernelSpec& spec, const Context& context) {
   const bool weight = spec.attributes.Flag("weight"), buffer = spec.attributes.Flag("buffer");
   if (weight && !IsCompute(spec.outputs.back())) return nullptr;
-  return DispatchFloat(weight ? spec.outputs.back().dtype : DType::kF32, [&]<class W>() {
+  return DispatchFloat(weight ? spec.outputs.back().dtype.dtype() : DType::kF32, [&]<class W>() {
     const int64_t n = spec.outputs[0].shape.elements();
     const Constants constants = {.weight_decay = static_cast<float>(spec.attributes.Double("weight_decay")),
                                  .momentum = static_cast<float>(spec.attributes.Double("momentum")),

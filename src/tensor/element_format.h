@@ -1,0 +1,52 @@
+// ElementFormat: how the elements of a stored tensor are kept. Either as numbers of a DType, one after another, or
+// quantised: fewer bits and a scale that several elements share. Only kernels that name a quantised format read it
+// (linear, linear_dx); everything else moves its bytes. Sizes follow from format and shape alone.
+//
+// A format has whole rows: a part of a tensor's rows is a part of its bytes. A part of the columns keeps the scales of
+// its rows, which are those of the whole tensor, so that every mesh computes with the same numbers.
+#pragma once
+
+#include <compare>
+#include <cstdint>
+#include <string_view>
+
+#include "base/check.h"
+#include "base/status.h"
+#include "tensor/dtype.h"
+
+namespace temper {
+
+class ElementFormat {
+ public:
+  constexpr ElementFormat() = default;
+  constexpr ElementFormat(DType t) : kind_(static_cast<uint8_t>(t)) {}  // NOLINT(google-explicit-constructor)
+  // 8-bit integers with one f32 scale per row (tensor/int8_rows.h).
+  static constexpr ElementFormat Int8Rows() { return ElementFormat(kInt8Rows, 0); }
+
+  constexpr bool quantised() const { return kind_ >= kInt8Rows; }
+  // REQUIRES: not quantised. The conversion lets code that knows no quantised format use a format as the DType that it
+  // is.
+  DType dtype() const {
+    TEMPER_CHECK(!quantised()) << "int8 rows have no dtype";
+    return static_cast<DType>(kind_);
+  }
+  operator DType() const { return dtype(); }  // NOLINT(google-explicit-constructor)
+  // What kernels compute with.
+  constexpr DType compute() const { return quantised() ? DType::kBF16 : static_cast<DType>(kind_); }
+  // Of a row of so many elements.
+  int64_t RowBytes(int64_t columns) const;
+
+  friend constexpr bool operator==(ElementFormat, ElementFormat) = default;
+  friend constexpr auto operator<=>(ElementFormat, ElementFormat) = default;
+  friend constexpr bool operator==(ElementFormat a, DType b) { return a == ElementFormat(b); }
+
+ private:
+  static constexpr uint8_t kInt8Rows = 0x80;
+  constexpr ElementFormat(uint8_t kind, int) : kind_(kind) {}
+  uint8_t kind_ = static_cast<uint8_t>(DType::kF32);  // a DType, or a quantised format
+};
+
+std::string_view ToString(ElementFormat f);                       // that of the DType, or "int8"
+Result<ElementFormat> ParseElementFormat(std::string_view text);  // the inverse
+
+}  // namespace temper

@@ -1,0 +1,42 @@
+#include "tensor/element_format.h"
+
+#include <gtest/gtest.h>
+
+#include "tensor/shape.h"
+
+namespace temper {
+namespace {
+
+TEST(ElementFormat, BytesFollowFromFormatAndShape) {
+  const ElementFormat int8 = ElementFormat::Int8Rows();
+  EXPECT_EQ((TensorType{DType::kBF16, {3, 5}}.bytes()), Bytes{30});
+  EXPECT_EQ((TensorType{DType::kF64, {}}.bytes()), Bytes{8});
+  EXPECT_EQ((TensorType{int8, {3, 12}}.bytes()), Bytes{3 * 16}) << "integers and the scale of each row";
+  EXPECT_EQ((TensorType{int8, {3, 13}}.bytes()), Bytes{3 * 32}) << "rows begin at multiples of 16";
+  EXPECT_EQ((TensorType{int8, {0, 13}}.bytes()), Bytes{0});
+  EXPECT_EQ((TensorType{int8, {1024, 4096}}.bytes()), Bytes{1024 * (4096 + 16)});
+}
+
+TEST(ElementFormat, EveryFormatIsReadBackFromItsName) {
+  for (const ElementFormat f :
+       {ElementFormat(DType::kF32), ElementFormat(DType::kBF16), ElementFormat(DType::kF16), ElementFormat(DType::kI32),
+        ElementFormat(DType::kI64), ElementFormat(DType::kF64), ElementFormat::Int8Rows()}) {
+    const auto read = ParseElementFormat(ToString(f));
+    ASSERT_TRUE(read.ok()) << ToString(f);
+    EXPECT_EQ(*read, f) << ToString(f);
+  }
+  EXPECT_FALSE(ParseElementFormat("int4").ok());
+}
+
+TEST(ElementFormat, CodeThatKnowsNoQuantisedFormatStopsAtOne) {
+  const TensorType w{ElementFormat::Int8Rows(), {2, 3}};
+  EXPECT_FALSE(w.dtype == DType::kBF16);
+  EXPECT_EQ(w.dtype.compute(), DType::kBF16);
+  EXPECT_EQ(ElementFormat(DType::kI32).compute(), DType::kI32);
+  EXPECT_EQ(w.ToString(), "int8[2, 3]");
+  EXPECT_DEATH((void)w.dtype.dtype(), "int8 rows have no dtype");
+  EXPECT_DEATH((void)SizeOf(w.dtype), "int8 rows have no dtype");
+}
+
+}  // namespace
+}  // namespace temper
