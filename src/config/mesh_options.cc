@@ -55,7 +55,7 @@ std::string Described(const std::vector<Dim>& heads) {
   std::string text;
   for (const Dim& h : heads) {
     if (!text.empty()) text += &h == &heads.back() ? " and " : ", ";
-    text += fmt::format("{} {}heads", h.size, h.label == DimLabel::kKvHeads ? "KV " : "");
+    text += fmt::format("{} {}head{}", h.size, h.label == DimLabel::kKvHeads ? "KV " : "", h.size == 1 ? "" : "s");
   }
   return text;
 }

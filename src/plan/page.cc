@@ -155,7 +155,7 @@ Json MovesJson(const Program& train) {
 Json AlternativesJson(const std::vector<StepOption>& options) {
   Json json = Json::array();
   for (const StepOption& o : options) {
-    json.push_back({o.choice.ToString(), o.placed, o.fits, o.step.v, o.device.v, o.host.v, o.disk.v, o.moved.v});
+    json.push_back({o.choice.ToString(), o.tried, o.fits, o.step.v, o.device.v, o.host.v, o.disk.v, o.moved.v});
   }
   return json;
 }

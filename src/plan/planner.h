@@ -23,11 +23,11 @@ class Planner {
   // the cluster's.
   Planner(const Model& model, Cluster cluster, const RowFill& rows = {}, std::optional<RunRates> rates = {});
 
-  // Compiles the run within the cluster's memory, with the placements of `config`; a run that does not fit in any way
-  // is compiled for devices that are large enough. REQUIRES: `config` is resolved. Errors: those of CompileRun; more
-  // ranks than the cluster has devices.
+  // Compiles the run within the cluster's memory, with the tiers that `config` names; a run that does not fit in any
+  // way is compiled for devices that are large enough. REQUIRES: `config` is resolved. Errors: those of CompileRun;
+  // more ranks than the cluster has devices.
   Result<PlannedRun> Plan(const RunConfig& config, int ranks, bool keep_events = false) const;
-  // Searches fewer placements (MemorySpec::quick): a plan with these settings is as fast or faster.
+  // Searches fewer choices of tiers (MemorySpec::quick): a plan with these settings is as fast or faster.
   Result<PlannedRun> PlanQuickly(const RunConfig& config, int ranks) const;
 
   const Cluster& cluster() const { return cluster_; }
@@ -52,7 +52,7 @@ StepFacts StepFactsOf(const CompiledRun& run, const RunConfig& config, const Row
 int RanksOn(const Cluster& cluster, const RunConfig& config);
 
 // Each setting that would lower the memory that a rank lacks, with its savings and cost; then, if none is enough alone,
-// the combination of settings. All are compiled, on all cores, and what a placement of values costs is searched
+// the combination of settings. All are compiled, on all cores, and what a choice of tiers costs is searched
 // quickly: with these settings a run is as fast or faster. REQUIRES: `planned` does not fit.
 Result<std::vector<Remedy>> FindRemedies(const Planner& planner, const RunConfig& config, const PlannedRun& planned);
 

@@ -275,9 +275,9 @@ std::string PlanJson(const Program& train, const PlanFacts& f, const PlanOnClust
   if (!f.tiers.empty()) json["placement"] = f.tiers;
   if (!f.rates.empty()) json["rates"] = f.rates;
   for (const StepOption& o : f.options) {
-    nlohmann::ordered_json option = {{"recompute", o.choice.ToString()}, {"tried", o.placed}, {"fits", o.fits}};
+    nlohmann::ordered_json option = {{"recompute", o.choice.ToString()}, {"tried", o.tried}, {"fits", o.fits}};
     option["chosen"] = json["alternatives"].empty();
-    // For options that were not placed: kernels alone.
+    // For options that were not tried: kernels alone.
     option[o.fits ? "step_seconds" : "compute_seconds"] = o.step.v;
     if (o.fits) {
       option["bytes"] = {{"device", o.device.v}, {"host", o.host.v}, {"disk", o.disk.v}};

@@ -11,8 +11,8 @@ namespace {
 
 bool HasVectorKernel(const KernelSpec& spec, Isa isa) {
   if (isa == Isa::kScalar) return false;
-  // With a shared vocabulary it is made with an exchange, which there is only between ranks.
-  if (spec.op == Op::kLinearCrossEntropy) return AllFast({spec.inputs[0]});
+  // With a shared vocabulary it needs an exchange, which exists only between ranks.
+  if (IsLoss(spec.op)) return AllFast({spec.inputs[0]});
   return MakeFastKernel(spec, isa) != nullptr;
 }
 

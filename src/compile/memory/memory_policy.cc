@@ -18,7 +18,7 @@ namespace {
 // Recomputing whole blocks is tried in this many steps: the first quarter of the blocks, the first half, ...
 constexpr int kPartsOfBlocks = 4;
 
-// Choices within this factor of the fastest are placed in all ways.
+// Choices within this factor of the fastest are tried with all tiers.
 constexpr double kNear = 1.25;
 
 constexpr char kRemedies[] = "Try a smaller max_seq_len or per_device_train_batch_size";
@@ -55,8 +55,8 @@ Result<FoundTiers> FindTiers(const MemorySpec& memory, const StepGraphs& step, i
   uses.graphs.push_back({parted(step.eval), 0, eval_slots});
   const bool gathers = pipeline != nullptr && !pipeline->gathers.nodes().empty();
   if (gathers) uses.graphs.push_back({{&pipeline->gathers, &whole}, 1});
-  const MakePrograms place = [&](const std::vector<PartedGraph>& placed) -> Result<std::vector<Program>> {
-    TEMPER_ASSIGN_OR_RETURN(const std::vector<PipelinedGraph> ready, InPlace(placed));
+  const MakePrograms make = [&](const std::vector<PartedGraph>& moved) -> Result<std::vector<Program>> {
+    TEMPER_ASSIGN_OR_RETURN(const std::vector<PipelinedGraph> ready, InPlace(moved));
     ProgramPlan train{.name = ProgramName(ProgramKind::kTrain)}, eval{.name = ProgramName(ProgramKind::kEval)};
     if (pipeline != nullptr) {
       train.pipeline = PipelinedStep{{}, pipeline->train};
@@ -78,7 +78,7 @@ Result<FoundTiers> FindTiers(const MemorySpec& memory, const StepGraphs& step, i
     if (updates) train.stages.push_back({&ready[update].graph, 0, 1});
     return AssignAddresses(std::vector<ProgramPlan>{train, eval}, threads);
   };
-  return SearchTiers(memory, std::move(uses), threads, place, effort, remedies);
+  return SearchTiers(memory, std::move(uses), threads, make, effort, remedies);
 }
 
 // Lower bound on the time of the micro-batches under any placement: their kernels alone.
@@ -119,8 +119,8 @@ std::string Describe(const Program& program) {
   return text;
 }
 
-// Goes through the choices and keeps the fastest that fits: places each in one way, then the best ones in all ways,
-// then the best of these with smaller chunks of the loss, too.
+// Goes through the choices and keeps the fastest that fits: tries each with one choice of tiers, then the best ones
+// with all, then the best of these with smaller chunks of the loss, too.
 class StepChooser {
  public:
   StepChooser(const MemorySpec& memory, std::span<const StepChoice> choices, const StepMaker& make, int threads)
@@ -154,7 +154,7 @@ class StepChooser {
     const bool alone = options_.size() == 1;
     if (!alone) option.step = ComputingAlone(step, memory_.rates);
     if (best_ && option.step >= best_seconds_.total()) return OkStatus();
-    option.placed = true;
+    option.tried = true;
     TEMPER_ASSIGN_OR_RETURN(FoundTiers found, FindTiers(memory_, step, threads_, effort, remedies_));
     // A first choice with everything on the device is the fastest possible: its time need not be estimated.
     const bool fastest = found.all_on_device && alone;
@@ -164,7 +164,7 @@ class StepChooser {
     return OkStatus();
   }
 
-  // Places the choices near the best one in all ways: with slow links, one way each does not rank them reliably.
+  // Tries the choices near the best one with all tiers: with slow links, one try each does not rank them reliably.
   Status Refine() {
     const Seconds near{best_seconds_.total().v * kNear};
     for (size_t k = 0; k < options_.size(); ++k) {
@@ -287,7 +287,7 @@ std::vector<std::string> OptionLines(std::span<const StepOption> options) {
                           temper::ToString(o.host + o.disk), temper::ToString(o.moved),
                           lines.size() == 1 ? "  chosen" : "");
     } else {
-      line += o.placed ? "does not fit" : fmt::format("not tried: compute time alone is {}", seconds);
+      line += o.tried ? "does not fit" : fmt::format("not tried: compute time alone is {}", seconds);
     }
     lines.push_back(std::move(line));
   }
@@ -304,8 +304,8 @@ Result<std::vector<Program>> FitWithin(const MemorySpec& memory, std::span<const
   StepUses uses;
   const std::vector<PipelinePart> whole;
   for (const NamedGraph& named : graphs) uses.graphs.push_back({{named.graph, &whole}, 1});
-  const MakePrograms place = [&](const std::vector<PartedGraph>& placed) -> Result<std::vector<Program>> {
-    TEMPER_ASSIGN_OR_RETURN(const std::vector<PipelinedGraph> ready, InPlace(placed));
+  const MakePrograms make = [&](const std::vector<PartedGraph>& moved) -> Result<std::vector<Program>> {
+    TEMPER_ASSIGN_OR_RETURN(const std::vector<PipelinedGraph> ready, InPlace(moved));
     std::vector<ProgramPlan> plans;
     for (size_t k = 0; k < ready.size(); ++k) {
       plans.push_back({.name = graphs[k].name, .stages = {{&ready[k].graph, 0, 1}}});
@@ -313,7 +313,7 @@ Result<std::vector<Program>> FitWithin(const MemorySpec& memory, std::span<const
     return AssignAddresses(plans, threads);
   };
   TEMPER_ASSIGN_OR_RETURN(FoundTiers found,
-                          SearchTiers(memory, std::move(uses), threads, place, Effort::kAll, kForwardRemedies));
+                          SearchTiers(memory, std::move(uses), threads, make, Effort::kAll, kForwardRemedies));
   if (chosen != nullptr && !found.all_on_device) {
     const StepSeconds seconds = EstimateOn(memory, found.programs[0]);
     *chosen = {.text = Describe(found.programs[0]), .stall = seconds.stall, .compute = seconds.compute};

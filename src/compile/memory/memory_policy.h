@@ -56,7 +56,7 @@ std::vector<StepChoice> ChoicesWithin(Recompute recompute, int recompute_blocks,
 struct StepOption {
   StepChoice choice;
   bool fits = false;
-  bool placed = false;       // false: not tried, because its compute time alone exceeds the best step found
+  bool tried = false;        // false: not tried, because its compute time alone exceeds the best step found
   Seconds step;              // estimated; compute time alone if it does not fit or was not tried
   Bytes device, host, disk;  // reserved, if it fits
   Bytes moved;               // per step
@@ -75,10 +75,10 @@ struct ChosenMemory {
 // A table of the options considered, the chosen one first; empty if there was no choice.
 std::vector<std::string> OptionLines(std::span<const StepOption> options);
 
-// Compiles the step by one of `choices` and places it within the limits. Smaller chunks of the loss are tried if
-// nothing else fits, and for the fastest choice if it waits for moves (MemorySpec::loss_chunks_keep_bits). Errors:
-// kOutOfMemory if the operands of one instruction, which the message names, exceed the device, or if nothing that
-// `placement` allows fits, with the numbers.
+// Compiles the step by one of `choices` and finds tiers for its values within the limits. Smaller chunks of the loss
+// are tried if nothing else fits, and for the fastest choice if it waits for moves (MemorySpec::loss_chunks_keep_bits).
+// Errors: kOutOfMemory if the operands of one instruction, which the message names, exceed the device, or if nothing
+// that `placement` allows fits, with the numbers.
 Result<std::vector<Program>> FitWithin(const MemorySpec& memory, std::span<const StepChoice> choices,
                                        const StepMaker& make, int threads, ChosenMemory* chosen);
 

@@ -1,4 +1,4 @@
-// MemorySpec: how much of each memory tier a run may take, requested placements, and the cost of moves and kernels.
+// MemorySpec: how much of each memory tier a run may take, requested tiers, and the cost of moves and kernels.
 #pragma once
 
 #include <limits>
@@ -36,7 +36,8 @@ struct MemorySpec {
                      .disk_write = 1e9,
                      .latency = {20e-6},
                      .copies = {.slows = 0.6, .slowed = 0.5}};
-  // Tries fewer placements: what fits is the same, but the step found may be slower than what a whole search finds.
+  // Tries fewer choices of tiers: what fits is the same, but the step found may be slower than what a whole search
+  // finds.
   bool quick = false;
   int64_t update_part = kUpdatePart;  // ResidencySpec's; smaller for the small models of tests
   // Whether smaller chunks of the loss keep its bits on the device's kernels, so that they may be chosen for speed. If
@@ -44,7 +45,7 @@ struct MemorySpec {
   bool loss_chunks_keep_bits = true;
 
   bool IsLimited() const { return device != kNoLimit; }
-  // No limits and no placements: everything lives on the device.
+  // No limits and no requests: everything lives on the device.
   bool IsOpen() const {
     return policy != TierPolicy::kHost && !IsLimited() && !weights && !gradients && !optimizer && !activations;
   }

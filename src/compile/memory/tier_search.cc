@@ -34,14 +34,9 @@ constexpr int kMostAtOnce = 4;
 
 class Searcher {
  public:
-  Searcher(const MemorySpec& memory, StepUses uses, int threads, const MakePrograms& place, Effort effort,
+  Searcher(const MemorySpec& memory, StepUses uses, int threads, const MakePrograms& make, Effort effort,
            const std::string& remedies)
-      : memory_(memory),
-        uses_(std::move(uses)),
-        threads_(threads),
-        place_(place),
-        effort_(effort),
-        remedies_(remedies) {}
+      : memory_(memory), uses_(std::move(uses)), threads_(threads), make_(make), effort_(effort), remedies_(remedies) {}
 
   Result<FoundTiers> Run() {
     if (memory_.IsOpen()) {
@@ -106,7 +101,7 @@ class Searcher {
     std::vector<std::vector<bool>> resident;  // per share and group
   };
 
-  // Whether no option places any value of the graphs elsewhere.
+  // Whether no option puts any value of the graphs into another tier.
   bool MayAllBeOnDevice() const {
     const auto away = [](std::optional<Tier> fixed) { return fixed.value_or(Tier::kDevice) != Tier::kDevice; };
     return std::none_of(uses_.graphs.begin(), uses_.graphs.end(), [&](const GraphUse& use) {
@@ -123,7 +118,7 @@ class Searcher {
   Result<std::vector<Program>> PlaceAsIs() const {
     std::vector<PartedGraph> graphs;
     for (const GraphUse& use : uses_.graphs) graphs.push_back(use.of);
-    return place_(graphs);
+    return make_(graphs);
   }
 
   Status TooLarge(const Program& program) const {
@@ -148,7 +143,7 @@ class Searcher {
   }
 
   // The least host memory that the update of a group needs: large groups are updated in parts. A group that partly
-  // lives at the host is not; placing it then finds the additional need.
+  // lives at the host is not; the layout then finds the additional need.
   Bytes CopiesOf(const TierGroup& g) const {
     return g.of_element ? UpdateAtHost(g.bytes, *g.of_element, memory_.update_part) : g.bytes;
   }
@@ -306,8 +301,8 @@ class Searcher {
     Bytes most{};
     for (const GraphUse& use : uses_.graphs) {
       if (use.slots == nullptr) continue;
-      const PipelinedGraph placed = Reside(*use.of.graph, *use.of.parts, spec);
-      const SlotSizes sizes = LayOut(placed.graph, placed.parts, threads_).in(Tier::kDevice).slots;
+      const PipelinedGraph moved = Reside(*use.of.graph, *use.of.parts, spec);
+      const SlotSizes sizes = LayOut(moved.graph, moved.parts, threads_).in(Tier::kDevice).slots;
       Bytes sum{};
       for (size_t chunk = 0; chunk < sizes.size(); ++chunk) {
         for (size_t kind = 0; kind < kNumSlotKinds; ++kind) sum += sizes[chunk][kind] * (*use.slots)[chunk][kind];
@@ -348,9 +343,9 @@ class Searcher {
       std::vector<PipelinedGraph> graphs;
       const ResidencySpec spec = SpecOf(homes, given.activations, room, host);
       for (const GraphUse& use : uses_.graphs) graphs.push_back(Reside(*use.of.graph, *use.of.parts, spec));
-      std::vector<PartedGraph> placed;
-      for (const PipelinedGraph& graph : graphs) placed.push_back({&graph.graph, &graph.parts});
-      TEMPER_ASSIGN_OR_RETURN(std::vector<Program> programs, place_(placed));
+      std::vector<PartedGraph> moved;
+      for (const PipelinedGraph& graph : graphs) moved.push_back({&graph.graph, &graph.parts});
+      TEMPER_ASSIGN_OR_RETURN(std::vector<Program> programs, make_(moved));
       const Program& program = programs[0];
       if (program.host.bytes > memory_.host) {
         refused = HostTooSmall(program.host.bytes);
@@ -390,7 +385,7 @@ class Searcher {
   const MemorySpec& memory_;
   const StepUses uses_;
   const int threads_;
-  const MakePrograms& place_;
+  const MakePrograms& make_;
   const Effort effort_;
   const std::string& remedies_;
   std::vector<TierGroup> groups_;
@@ -406,9 +401,9 @@ StepSeconds EstimateOn(const MemorySpec& memory, const Program& program) {
   return {.stall = stall, .compute = {step.step.v - stall.v}};
 }
 
-Result<FoundTiers> SearchTiers(const MemorySpec& memory, StepUses uses, int threads, const MakePrograms& place,
+Result<FoundTiers> SearchTiers(const MemorySpec& memory, StepUses uses, int threads, const MakePrograms& make,
                                Effort effort, const std::string& remedies) {
-  return Searcher(memory, std::move(uses), threads, place, effort, remedies).Run();
+  return Searcher(memory, std::move(uses), threads, make, effort, remedies).Run();
 }
 
 }  // namespace temper

@@ -32,10 +32,10 @@ struct FoundTiers {
 // fits, starting with the one that is usually best; kOthers: the others, if kOne is known and moves something.
 enum class Effort : uint8_t { kAll, kOne, kOthers };
 
-// The fastest placement found. Errors: kOutOfMemory if none fits, with the numbers; if the operands of one instruction
-// exceed the device, the message names it. `remedies`: advice to the user in that case. `threads`: the Programs run on
-// that many threads; the search uses as many, without influence on its result.
-Result<FoundTiers> SearchTiers(const MemorySpec& memory, StepUses uses, int threads, const MakePrograms& place,
+// The fastest choice of tiers found. Errors: kOutOfMemory if none fits, with the numbers; if the operands of one
+// instruction exceed the device, the message names it. `remedies`: advice to the user in that case. `threads`: the
+// Programs run on that many threads; the search uses as many, without influence on its result.
+Result<FoundTiers> SearchTiers(const MemorySpec& memory, StepUses uses, int threads, const MakePrograms& make,
                                Effort effort, const std::string& remedies);
 
 }  // namespace temper

@@ -153,11 +153,11 @@ Graph Net() {
 
 bool AllOnDevice(const Graph& graph, const MemorySpec& memory) {
   const std::vector<PipelinePart> whole;
-  const MakePrograms place = [](const std::vector<PartedGraph>& placed) -> Result<std::vector<Program>> {
-    const Graph ready = UpdateInPlace(*placed[0].graph);
+  const MakePrograms make = [](const std::vector<PartedGraph>& moved) -> Result<std::vector<Program>> {
+    const Graph ready = UpdateInPlace(*moved[0].graph);
     return AssignAddresses(std::vector<ProgramPlan>{{.name = "net", .stages = {{&ready, 0, 1}}}}, 1);
   };
-  const auto found = SearchTiers(memory, {.graphs = {{{&graph, &whole}, 1}}}, 1, place, Effort::kOne, "");
+  const auto found = SearchTiers(memory, {.graphs = {{{&graph, &whole}, 1}}}, 1, make, Effort::kOne, "");
   TEMPER_CHECK(found.ok()) << found.status().message();
   return found->all_on_device;
 }

@@ -65,11 +65,11 @@ class Partitioner final : public ShardingSink {
       weight.shard->partial = axes;
       // Its gradient would be whole from one use and a partial sum from another.
       if (const auto whole = whole_uses_.find(id); whole != whole_uses_.end() && !(whole->second & axes).empty()) {
-        return InvalidArgument(
-            fmt::format("mesh {}: {} is used in different ways along {}: give it a placement that splits it there, or "
-                        "none of the two that share it{}",
-                        spec_.mesh.ToString(), weight.name, (whole->second & axes).ToString(),
-                        GivenRules([&](const Node&, ValueId used) { return graph_.value(used).name == weight.name; })));
+        return InvalidArgument(fmt::format(
+            "mesh {}: {} is used in different ways along {}: give it a placement rule that splits it there, or "
+            "none of the two that share it{}",
+            spec_.mesh.ToString(), weight.name, (whole->second & axes).ToString(),
+            GivenRules([&](const Node&, ValueId used) { return graph_.value(used).name == weight.name; })));
       }
     }
     return std::move(local_);
@@ -110,7 +110,7 @@ class Partitioner final : public ShardingSink {
       ids.assign(outputs.size(), inputs[0]);
       return ids;
     }
-    TEMPER_CHECK(types->size() == outputs.size()) << ToString(op) << " placements";
+    TEMPER_CHECK(types->size() == outputs.size()) << ToString(op) << " shardings";
     Node node{.op = op,
               .inputs = std::move(inputs),
               .attributes = std::move(attributes),
@@ -121,7 +121,7 @@ class Partitioner final : public ShardingSink {
       const Value& like = graph_.value(node_->outputs[i]);
       const Shape expected = box(like.type.shape, outputs[i]).shape;
       TEMPER_CHECK((*types)[i].shape == expected)
-          << ToString(op) << " " << like.name << " gives " << (*types)[i].ToString() << ", its placement "
+          << ToString(op) << " " << like.name << " gives " << (*types)[i].ToString() << ", its sharding "
           << outputs[i].ToString(expected.rank()) << " says " << expected.ToString();
       ids.push_back(local_.AddValue({.name = like.name, .type = (*types)[i]}));
       locals_[ids.back()] = {ids.back(), like.type.shape, outputs[i]};
@@ -182,10 +182,10 @@ class Partitioner final : public ShardingSink {
   }
 
  private:
-  // "; your rules: X places ...", for weights used by the nodes that `concerned` selects. "" if there are none.
+  // "; your rules: X shards ...", for weights used by the nodes that `concerned` selects. "" if there are none.
   template <class Concerned>
   std::string GivenRules(const Concerned& concerned) const {
-    std::map<std::string, std::string> weight_of;  // by rule name: one weight that it places
+    std::map<std::string, std::string> weight_of;  // by rule name: one weight that it shards
     for (const Node& node : graph_.nodes()) {
       for (const ValueId id : node.inputs) {
         if (spec_.given_rules == nullptr || !concerned(node, id)) continue;
@@ -195,7 +195,7 @@ class Partitioner final : public ShardingSink {
     }
     std::string text;
     for (const auto& [rule, weight] : weight_of) {
-      text += fmt::format("{}{} places {}", text.empty() ? "; your rules: " : ", ", rule, weight);
+      text += fmt::format("{}{} shards {}", text.empty() ? "; your rules: " : ", ", rule, weight);
     }
     return text;
   }
@@ -252,7 +252,7 @@ class Partitioner final : public ShardingSink {
       // Every rank makes the same value: it may be used in any way.
     } else {
       const auto it = spec_.weights->find(v.name);
-      TEMPER_CHECK(it != spec_.weights->end()) << "no placement for " << v.name;
+      TEMPER_CHECK(it != spec_.weights->end()) << "no sharding of " << v.name;
       p = it->second;
     }
     const Shape global = v.type.shape;

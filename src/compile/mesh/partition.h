@@ -30,7 +30,7 @@ struct PartitionSpec {
   ResidualSplit residual = ResidualSplit::kTokens;
   // Shardings of every weight and adapter of the graph, by name (compile/mesh/sharding_rules.h).
   const std::map<std::string, Sharding>* weights = nullptr;
-  // For errors: the user's rule that placed a weight, by the weight's name. May be nullptr.
+  // For errors: the user's rule that shards a weight, by the weight's name. May be nullptr.
   const std::map<std::string, std::string>* given_rules = nullptr;
   // `mlp` is decided before (train_step): here kAuto means kActivations.
   DecisionOptions options = {};

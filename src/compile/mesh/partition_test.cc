@@ -446,9 +446,10 @@ TEST(Partition, RefusesATrainableWeightThatIsUsedInTwoWays) {
   net.graph.value(net.graph.FindSource("norm")).trainable = true;
   EXPECT_TRUE(PartitionOn(net.graph, mesh, 0, net.weights).ok()) << "a frozen one has no gradient";
   net.graph.value(net.graph.FindSource("w")).trainable = true;
-  EXPECT_EQ(ErrorOf(net.graph, mesh, net.weights),
-            "mesh tp=2: w is used in different ways along tp: give it a placement that splits it there, or none of the "
-            "two that share it");
+  EXPECT_EQ(
+      ErrorOf(net.graph, mesh, net.weights),
+      "mesh tp=2: w is used in different ways along tp: give it a placement rule that splits it there, or none of the "
+      "two that share it");
 }
 
 TEST(Partition, RefusesAHeadThatRanksWouldUseOnDifferentTokens) {

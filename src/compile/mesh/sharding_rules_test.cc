@@ -130,7 +130,7 @@ TEST(ShardingRules, ErrorsOfPartitionNameTheUsersRules) {
   const auto part = PartitionByRules(graph, {.mesh = mesh, .residual = ResidualSplit::kWhole}, rules);
   ASSERT_FALSE(part.ok());
   EXPECT_HAS(part.status().message(), "a.weight is split along its input dim over tp");
-  EXPECT_HAS(part.status().message(), "placement rule 2 ['a', '-,tp'] places a.weight");
+  EXPECT_HAS(part.status().message(), "placement rule 2 ['a', '-,tp'] shards a.weight");
 }
 
 }  // namespace

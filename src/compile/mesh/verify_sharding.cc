@@ -94,7 +94,7 @@ class Verifier {
       case Role::kOptimizerState: {
         // Names of states end in a colon and the weight's name.
         const auto it = weights_.find(v.role == Role::kOptimizerState ? v.name.substr(v.name.find(':') + 1) : v.name);
-        if (it == weights_.end()) return Refuse(v.name + " has no placement");
+        if (it == weights_.end()) return Refuse(v.name + " has no sharding");
         *slot = it->second;
         break;
       }

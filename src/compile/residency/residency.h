@@ -10,7 +10,7 @@
 // Between the parts of a pipeline's stage other micro-batches run: copies serve one part, and values that leave the
 // device between parts are in slots at the host (compile/layout/layout.h).
 //
-// Moves copy bytes: no placement changes a result.
+// Moves copy bytes: no tier changes a result.
 #pragma once
 
 #include <vector>
