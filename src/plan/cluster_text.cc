@@ -132,6 +132,11 @@ Link ReadLink(std::optional<Section> section) {
   return link;
 }
 
+// Kernels spend 14 flops on a pair and element of attention's backward (scores are made twice), where the op's cost
+// rule counts the 10 that it needs. `attention_backward` is a share of the peak in flops that are spent; where it is
+// absent, those that are needed run at `attention`.
+constexpr double kBackwardFlops = 10.0 / 14.0;
+
 // Rates stated by class: a peak, and the fraction of it that kernels of the class reach.
 Cluster::Share ReadStatedRates(Section& device) {
   Cluster::Share share;
@@ -146,6 +151,7 @@ Cluster::Share ReadStatedRates(Section& device) {
     const double peak = section.Quantity("peak", "FLOP/s");
     if (peak <= 0) section.Fail("peak", "peak should be above 0");
     const double products = section.Number("products", 1), attention = section.Number("attention", 1);
+    const double backward = section.Number("attention_backward", 1, attention / kBackwardFlops);
     section.Done();
     for (const OpClass c : {OpClass::kProduct, OpClass::kNarrow, OpClass::kAttention, OpClass::kMemory}) {
       OpRate rate = memory;
@@ -153,6 +159,9 @@ Cluster::Share ReadStatedRates(Section& device) {
       if (c == OpClass::kAttention) rate.flops_per_second = peak * attention;
       rates.SetClass(c, dtype, rate);
     }
+    OpRate rate = memory;
+    rate.flops_per_second = peak * backward * kBackwardFlops;
+    rates.SetOp(Op::kAttentionBackward, OpClass::kAttention, dtype, rate);
     return peak;
   };
   if (f32) {
@@ -164,6 +173,8 @@ Cluster::Share ReadStatedRates(Section& device) {
       for (const OpClass c : {OpClass::kProduct, OpClass::kNarrow, OpClass::kAttention, OpClass::kMemory}) {
         rates.SetClass(c, DType::kBF16, rates.Of(Op::kAdd, c, DType::kF32));
       }
+      rates.SetOp(Op::kAttentionBackward, OpClass::kAttention, DType::kBF16,
+                  rates.Of(Op::kAttentionBackward, OpClass::kAttention, DType::kF32));
     }
   }
   if (std::optional<Section> tile = device.Child("tile")) {

@@ -17,7 +17,7 @@ class Plan : public Workplace {
                       "--max_seq_len",
                       "512",
                       "--cluster",
-                      "RTX2060-6",
+                      "RTX3090-24",
                       "--per_device_train_batch_size",
                       "2"};
     plan = With(plan, more);
@@ -119,7 +119,7 @@ TEST_F(Plan, ABrowserDrawsItsPageBesideAMeasuredRun) {
 
 TEST_F(Plan, AnInvalidTraceIsAnErrorThatNamesItsOption) {
   ExpectEnd(
-      Temper({"plan", "--model", kModel, "--cluster", "RTX2060-6", "--html", "page.html", "--measured", "d.jsonl"}), 1,
+      Temper({"plan", "--model", kModel, "--cluster", "RTX3090-24", "--html", "page.html", "--measured", "d.jsonl"}), 1,
       {"--measured: d.jsonl"});
   EXPECT_FALSE(Has("page.html"));
 }
@@ -162,7 +162,7 @@ TEST_F(Plan, PrintsWhatTheDocsShow) {
 
 // The docs' plan on eight devices shows the suggestion.
 TEST_F(Plan, SuggestsNoSearchToOneDevice) {
-  const Ended ended = Temper({"plan", "--model", kModel, "--cluster", "RTX2060-6"});
+  const Ended ended = Temper({"plan", "--model", kModel, "--cluster", "RTX3090-24"});
   ExpectEnd(ended, 0, {});
   EXPECT_NE(ended.out.find("bound by"), std::string::npos);
   EXPECT_EQ(ended.out.find("--search"), std::string::npos);

@@ -34,6 +34,10 @@ Json ConfigOf(const std::string& name) {
   return Must(ReadJsonFile(PosixEnv(), fmt::format("{}/tests/prediction/configs/{}.json", TEMPER_SOURCE_DIR, name)));
 }
 
+// Cards of published runs that Temper has no kernels for.
+constexpr char kRtx2060[] = TEMPER_SOURCE_DIR "/tests/prediction/clusters/RTX2060-6.yaml";
+constexpr char kV100[] = TEMPER_SOURCE_DIR "/tests/prediction/clusters/V100-32.yaml";
+
 struct Setting {
   Setting(const char* model_name, const std::string& cluster_name) : Setting(ConfigOf(model_name), cluster_name) {
     config.model.model = model_name;
@@ -209,7 +213,7 @@ TEST(BytesPerParameter, AreThoseOfTheTable) {
 
 // A device of 6 GB holds 1.3 B parameters with LoRA; in full they do not fit on it.
 TEST(PublishedRuns, ASmallCardTrainsAdaptersOfAModelThatItCannotTrainInFull) {
-  Setting s("opt-1.3b", "RTX2060-6");
+  Setting s("opt-1.3b", kRtx2060);
   s.config.model.dtype = ComputeType::kBf16;
   s.config.data.max_seq_len = 512;
   s.config.memory.policy = TierPolicy::kDevice;
@@ -241,7 +245,7 @@ TEST(PublishedRuns, IfTheHostIsTooSmallOnlySavingHostMemoryHelps) {
 
 // Neither the card nor its host's memory holds the states: a disk does, and the plan shows the cost.
 TEST(PublishedRuns, IfTheHostIsTooSmallADiskIsAmongTheRemedies) {
-  Setting s("opt-1.3b", "RTX2060-6");
+  Setting s("opt-1.3b", kRtx2060);
   s.cluster.host_memory = GiB(8);
   s.config.model.method = TrainMethod::kFull;
   s.config.model.dtype = ComputeType::kBf16;
@@ -268,13 +272,13 @@ TEST(PublishedRuns, IfTheHostIsTooSmallADiskIsAmongTheRemedies) {
 // full, with the host's memory (of unknown size). Ours: 18 bytes per parameter, device and host together.
 TEST(PublishedRuns, ModelsThatOnlyFitWithTheHostsMemory) {
   struct Row {
-    const char* cluster;
+    std::string cluster;
     int64_t hidden, blocks;  // 12 hidden^2 parameters per block, in the shape of OPT
     double billions;
     Bytes host;  // that the machine must have: the plan's bytes, rounded up to common sizes
   };
-  for (const Row& row : {Row{"RTX2060-6", 1600, 48, 1.56, GiB(32)}, Row{"RTX3090-24", 6144, 40, 18.4, GiB(384)},
-                         Row{"V100-32", 6144, 53, 24.3, GiB(512)}}) {
+  for (const Row& row : {Row{kRtx2060, 1600, 48, 1.56, GiB(32)}, Row{"RTX3090-24", 6144, 40, 18.4, GiB(384)},
+                         Row{kV100, 6144, 53, 24.3, GiB(512)}}) {
     const Json config = Must(ParseJson(
         fmt::format(R"({{"architectures": ["OPTForCausalLM"], "vocab_size": 50272, "hidden_size": {}, "ffn_dim": {},
             "num_hidden_layers": {}, "num_attention_heads": {}, "word_embed_proj_dim": {}, "max_position_embeddings": 2048}})",
@@ -295,7 +299,7 @@ TEST(PublishedRuns, ModelsThatOnlyFitWithTheHostsMemory) {
     // Besides the state: activations, copies, scratch; on the host, transfers.
     EXPECT_LT(there, state + static_cast<double>(p.forecast.limit.v)) << row.cluster;
     RecordProperty(
-        row.cluster,
+        row.cluster.substr(row.cluster.rfind('/') + 1),
         fmt::format("{:.2f} B parameters: {} of the device, {} of the host's memory, {:.1f} s per step of {} "
                     "tokens, bound by {}",
                     static_cast<double>(p.run.parameters) * 1e-9, ToString(p.forecast.bytes),
@@ -385,7 +389,7 @@ TEST(Search, KeepsBlocksGatheredOnlyIfThatSavesTime) {
 
 // The run does not fit on one card but in the host's memory, and the search says how much is needed.
 TEST(Search, UsesTheHostIfNoCandidateFits) {
-  Setting s("opt-1.3b", "RTX2060-6");
+  Setting s("opt-1.3b", kRtx2060);
   s.config.model.method = TrainMethod::kFull;
   s.config.model.dtype = ComputeType::kBf16;
   s.config.data.max_seq_len = 512;
@@ -398,7 +402,7 @@ TEST(Search, UsesTheHostIfNoCandidateFits) {
 }
 
 TEST(Page, ShowsTiersTheirMovesAndTheirQueuesBesideAMeasuredStep) {
-  Setting s("opt-1.3b", "RTX2060-6");
+  Setting s("opt-1.3b", kRtx2060);
   s.config.model.method = TrainMethod::kFull;
   s.config.model.dtype = ComputeType::kBf16;
   s.config.data.max_seq_len = 256;
