@@ -105,7 +105,7 @@ TEST_F(Slurm, ARankThatIsKilledEndsTheRunOfAllWithOneMessage) {
   EXPECT_TRUE(by_slurm || by_us) << ended.err;
 }
 
-TEST_F(Slurm, ARankThatHangsEndsTheRunOfAllWithinTwentySeconds) {
+TEST_F(Slurm, ARankThatHangsIsNamedAndEndsTheRunOfAll) {
   Process srun(Srun(Steps("fsdp=4", 100000, "out")), folder());
   ASSERT_TRUE(srun.ReadErrUntil("step 10/"));
   const pid_t victim = ProcessOfTask(2);
@@ -113,7 +113,7 @@ TEST_F(Slurm, ARankThatHangsEndsTheRunOfAllWithinTwentySeconds) {
   const auto start = std::chrono::steady_clock::now();
   kill(victim, SIGSTOP);
   const Ended ended = srun.Wait();
-  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(30));  // 20, and a slow machine
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(30));
   EXPECT_NE(ended.code, 0);
   EXPECT_NE(ended.err.find("rank 2 on n2 does not answer for 15"), std::string::npos) << ended.err;
   EXPECT_TRUE(ProcessesOf(TEMPER_PROGRAM).empty());
@@ -124,6 +124,7 @@ TEST_F(Slurm, AJobWhoseRankIsKilledIsRequeuedOnlySoManyTimes) {
   Arguments batch = {"sbatch", "--parsable", "--ntasks-per-node=2", "--cpus-per-task=1", "--output=log", kBatchScript};
   Arguments steps = Steps("fsdp=4", 100000, "out");
   batch.insert(batch.end(), steps.begin() + 1, steps.end());
+  batch.insert(batch.end(), {"--save_steps", "0"});  // it begins anew
   const Ended submitted = Run(batch);
   unsetenv("MOST_KILLS");
   ASSERT_EQ(submitted.code, 0) << submitted.err;
