@@ -10,6 +10,7 @@
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -19,11 +20,13 @@
 #include "device/communicator.h"
 #include "disk/disk_tier.h"
 #include "format/json.h"
+#include "model/base_format.h"
 #include "model/families.h"
 #include "model/lora.h"
 #include "model/model.h"
 #include "program/buffer_names.h"
 #include "runtime/executor.h"
+#include "tensor/int8_rows.h"
 
 namespace temper::tiny {
 
@@ -93,12 +96,17 @@ inline std::string OptConfigText(bool pre_norm, double dropout = 0) {
       pre_norm ? 64 : 32, pre_norm, dropout);
 }
 
+// How the weights of linear modules are kept. kInt8Values: in the run's type, with the values that int8 rows would
+// have.
+enum class Base { kPlain, kInt8, kInt8Values };
+
 enum class Method { kFull, kLora, kLoraWithHead };
 
 struct RunSpec {
   std::string config = LlamaConfigText(true);
   Method method = Method::kFull;
   DType dtype = DType::kF32;
+  Base base = Base::kPlain;
   double dropout = 0;  // LoRA's; above 0 the model's own is also applied
   int64_t row = 32, rows_per_micro_batch = 1;
   int micro_batches = 4;
@@ -199,6 +207,12 @@ class TinyRun {
       targets_ = Must(ResolveLora(model_->modules(), lora));
       forward = AddLora(forward, targets_, spec.dropout);
       eval_forward = AddLora(eval_forward, targets_, 0);
+    }
+    for (const LinearModule& module : model_->modules()) {
+      if (!module.is_head) base_names_.insert(module.weights.begin(), module.weights.end());
+    }
+    if (spec.base == Base::kInt8) {
+      for (Graph* graph : {&forward, &eval_forward}) KeepBaseAs(ElementFormat::Int8Rows(), model_->modules(), graph);
     }
     programs_ = Must(CompileTraining(forward, eval_forward,
                                      {.micro_batches = spec.micro_batches,
@@ -324,6 +338,7 @@ class TinyRun {
     const RngKey key{.seed = 1, .name_hash = HashName(b.name)};
     const bool vector = b.type.shape.rank() == 1, norm = b.name.find("norm.weight") != std::string::npos;
     const double scale = vector ? 0.1 : 0.7 / std::sqrt(static_cast<double>(part.global.columns()));
+    if (spec_.base != Base::kPlain && base_names_.contains(b.name)) return RandomiseBase(b, part, scale);
     const int master = train().FindBuffer(MasterName(b.name));
     DispatchFloat(b.type.dtype, [&]<class T>() {
       const std::span<T> x = part.view.as<T>();
@@ -339,6 +354,34 @@ class TinyRun {
     });
     Must(train_->Write(train().FindBuffer(b.name), bytes));
     if (master >= 0) Must(train_->Write(master, states));
+  }
+
+  // Rounded with the scales of whole rows, also where this rank has a part of the columns.
+  void RandomiseBase(const Buffer& b, const PartView& part, double scale) {
+    const int64_t all = part.global.columns(), kept = part.columns();
+    std::vector<float> row(static_cast<size_t>(all));
+    std::vector<std::byte> int8(static_cast<size_t>(Int8RowBytes(kept)));
+    for (int64_t r = 0; r < part.rows(); ++r) {
+      for (int64_t c = 0; c < all; ++c) {
+        const auto place = static_cast<uint64_t>((part.begin[0] + r) * all + c);
+        row[static_cast<size_t>(c)] =
+            static_cast<float>(scale * NormalAt({.seed = 1, .name_hash = HashName(b.name)}, place));
+      }
+      const float of_row = Int8Scale(row);
+      WriteInt8Row(std::span(row).subspan(static_cast<size_t>(part.begin[1]), static_cast<size_t>(kept)), of_row,
+                   int8.data());
+      if (spec_.base == Base::kInt8) {
+        std::memcpy(part.view.data + r * Int8RowBytes(kept), int8.data(), int8.size());
+      } else {
+        DispatchFloat(b.type.dtype, [&]<class T>() {
+          for (int64_t c = 0; c < kept; ++c) {
+            const bf16 value = FromInt8(static_cast<int8_t>(int8[static_cast<size_t>(c)]), of_row);
+            part.view.as<T>()[static_cast<size_t>(r * kept + c)] = FromFloat<T>(ToFloat(value));
+          }
+        });
+      }
+    }
+    Must(train_->Write(train().FindBuffer(b.name), part.view.raw()));
   }
 
   void Run(Executor& executor, Batch& batch, const std::vector<int>& buffers) {
@@ -361,6 +404,7 @@ class TinyRun {
   std::unique_ptr<Model> model_;
   std::unique_ptr<KernelTable> kernels_, collectives_;
   std::vector<LoraModule> targets_;
+  std::set<std::string> base_names_;  // weights of linear modules
   std::vector<Program> programs_;
   ChosenMemory chosen_;
   std::unique_ptr<Arena> arena_, host_;

@@ -10,6 +10,7 @@
 #include "compile/train_step.h"
 #include "config/run_config.h"
 #include "config/run_options.h"
+#include "model/base_format.h"
 #include "plan/compiled_run.h"
 #include "program/program_names.h"
 #include "run/data.h"
@@ -59,6 +60,7 @@ Result<int> Eval(const Arguments& arguments) {
   TEMPER_RETURN_IF_ERROR(RequireModel(options.choice.model, kEvalCommand));
   TEMPER_RETURN_IF_ERROR(RequireOption(data_file, "data"));
   TEMPER_ASSIGN_OR_RETURN(const ProcessorChoice choice, ChooseProcessor(options.device));
+  TEMPER_RETURN_IF_ERROR(options.CheckBase(choice));
   TEMPER_ASSIGN_OR_RETURN(OpenedModel model, OpenedModel::Open(PosixEnv(), options.choice));
   TEMPER_RETURN_IF_ERROR(model.OpenWeights());
   const int threads = options.ResolvedThreads();
@@ -84,6 +86,7 @@ Result<int> Eval(const Arguments& arguments) {
       {.dtype = options.ResolvedDType(choice), .tokens = row, .row = row, .weighted = data.dataset.store.weighted()});
   TEMPER_ASSIGN_OR_RETURN(const auto targets, model.AdapterTargets());
   if (!targets.empty()) forward = AddLora(std::move(forward), targets, /*dropout=*/0);
+  if (const auto base = BaseFormatOf(options.base_dtype)) KeepBaseAs(*base, model.model().modules(), &forward);
   TEMPER_ASSIGN_OR_RETURN(const Processor processor, Processor::Open(choice, threads));
   TEMPER_ASSIGN_OR_RETURN(const ProcessMemory available, MemoryFor(processor));
   TEMPER_ASSIGN_OR_RETURN(

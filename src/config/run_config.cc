@@ -19,7 +19,10 @@ constexpr int64_t kFewestUsefulSteps = 20;
 
 void ResolveType(const RunFacts& facts, ResolvedRun& run) {
   ComputeType& dtype = run.config.model.dtype;
-  if (dtype == ComputeType::kAuto) {
+  if (dtype == ComputeType::kAuto && run.config.model.base_dtype == BaseType::kInt8) {
+    dtype = ComputeType::kBf16;
+    run.notes["dtype"] = "base_dtype: int8 is computed in bf16";
+  } else if (dtype == ComputeType::kAuto) {
     dtype = facts.has_bf16 ? ComputeType::kBf16 : ComputeType::kF32;
     run.notes["dtype"] = facts.processor + (facts.has_bf16 ? " has bf16 instructions" : " has no bf16 instructions");
   } else if (dtype == ComputeType::kBf16 && !facts.has_bf16) {
@@ -73,6 +76,22 @@ Status ResolveAdapter(const RunFacts& facts, ResolvedRun& run) {
 
 }  // namespace
 
+std::optional<ElementFormat> BaseFormatOf(BaseType base) {
+  return base == BaseType::kInt8 ? std::optional(ElementFormat::Int8Rows()) : std::nullopt;
+}
+
+Status CheckBaseType(BaseType base, ComputeType dtype, DeviceChoice device) {
+  if (base == BaseType::kAuto) return OkStatus();
+  if (dtype == ComputeType::kF32) {
+    return InvalidArgument(
+        "base_dtype: int8 is computed in bf16, but dtype is f32: set dtype: bf16, or remove base_dtype");
+  }
+  if (device == DeviceChoice::kGpu) {
+    return Unsupported("base_dtype: int8 has no kernels on GPUs yet: set device: cpu, or remove base_dtype");
+  }
+  return OkStatus();
+}
+
 int64_t DefaultMaxSeqLen(int64_t positions) {
   return std::min(kDefaultMaxSeqLen, positions);
 }
@@ -86,6 +105,7 @@ Result<ResolvedRun> Resolve(const RunConfig& config, const RunFacts& facts) {
     c.machine.device = facts.device;
     if (facts.device == DeviceChoice::kGpu) run.notes["device"] = facts.processor + " was found";
   }
+  TEMPER_RETURN_IF_ERROR(CheckBaseType(c.model.base_dtype, c.model.dtype, c.machine.device));
   TEMPER_RETURN_IF_ERROR(ResolveRows(facts, run));
   TEMPER_RETURN_IF_ERROR(ResolveAdapter(facts, run));
   if (c.data.template_date.empty()) c.data.template_date = facts.today;

@@ -19,11 +19,14 @@
 #include "config/optimizer_settings.h"
 #include "config/schedule.h"
 #include "format/lora_config.h"
+#include "tensor/element_format.h"
 
 namespace temper {
 
 enum class TrainMethod { kLora, kFull };
 enum class ComputeType { kAuto, kBf16, kF32 };
+// How the frozen weights of a base are kept. kAuto: as they are computed.
+enum class BaseType { kAuto, kInt8 };
 enum class DeviceChoice { kAuto, kCpu, kGpu };
 enum class TensorMode { k1d, k2d, k25d };
 
@@ -38,6 +41,7 @@ struct RunConfig {
     bool from_scratch = false;
     TrainMethod method = TrainMethod::kLora;
     ComputeType dtype = ComputeType::kAuto;
+    BaseType base_dtype = BaseType::kAuto;
   };
 
   struct Data {
@@ -166,6 +170,11 @@ struct RunConfig {
 
   bool evaluates() const { return !data.eval_data.empty() || data.eval_fraction > 0; }
 };
+
+// nullopt: as they are computed.
+std::optional<ElementFormat> BaseFormatOf(BaseType base);
+// Whether weights kept so can be computed in `dtype` on `device`, both resolved. Errors name the setting to change.
+Status CheckBaseType(BaseType base, ComputeType dtype, DeviceChoice device);
 
 // Default tokens per row, given the positions of the model.
 int64_t DefaultMaxSeqLen(int64_t positions);

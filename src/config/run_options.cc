@@ -90,6 +90,12 @@ std::vector<OptionGroup> RunOptionGroups(RunConfig& c) {
             "type of weights and activations in the step; sums are always f32",
             {},
             "bf16 if the processor has it, else f32"},
+           {"base_dtype",
+            ChoiceOf(c.model.base_dtype, {"auto", "int8"}),
+            "how LoRA keeps the weights of the base's linear modules: int8 takes half of bf16's memory, with a scale "
+            "per row",
+            {},
+            "as computed"},
        }},
       {"Data",
        {

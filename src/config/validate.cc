@@ -46,6 +46,11 @@ Status CheckMethod(const RunConfig& c) {
     }
     return OkStatus();
   }
+  if (m.base_dtype != BaseType::kAuto) {
+    return InvalidArgument(
+        "base_dtype is for frozen weights, but method is full, which trains them: remove base_dtype, or set method: "
+        "lora");
+  }
   if (!m.adapter.empty()) {
     return InvalidArgument(
         "adapter is set, but method is full: remove adapter, or set method: lora. To "

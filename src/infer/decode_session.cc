@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "compile/train_step.h"
+#include "model/base_format.h"
 #include "program/program_names.h"
 
 namespace temper {
@@ -22,6 +23,7 @@ Result<std::vector<Program>> CompileDecoding(const Model& model, const DecodeSpe
     if (tokens > spec.context) continue;
     Graph graph = model.Forward({.dtype = spec.dtype, .tokens = tokens, .cache = spec.context});
     if (!spec.adapter.empty()) graph = AddLora(std::move(graph), spec.adapter, /*dropout=*/0);
+    if (spec.base) KeepBaseAs(*spec.base, model.modules(), &graph);
     graphs.push_back(std::move(graph));
     names.push_back(ProgramName(ProgramKind::kDecode, tokens));
   }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -16,8 +17,9 @@ namespace temper {
 
 struct DecodeSpec {
   DType dtype = DType::kF32;
-  int64_t context = 0;              // tokens the cache holds
-  std::vector<LoraModule> adapter;  // empty: the bare model
+  int64_t context = 0;                               // tokens the cache holds
+  std::vector<LoraModule> adapter;                   // empty: the bare model
+  std::optional<ElementFormat> base = std::nullopt;  // how the weights of linear modules are kept; nullopt: in dtype
   int threads = 1;
   MemorySpec memory;
 };

@@ -8,6 +8,7 @@
 #include "compile/mesh/sharding_rules.h"
 #include "compile/pipeline/balance.h"
 #include "config/mesh_options.h"
+#include "model/base_format.h"
 
 namespace temper {
 namespace {
@@ -102,6 +103,14 @@ ModelWork WorkOf(const Graph& forward) {
   return work;
 }
 
+// Adds the adapters to a forward graph, whose base is kept as the run wants it.
+Graph WithAdapters(const Model& model, Graph forward, const RunConfig& config, const std::vector<LoraModule>& targets,
+                   double dropout) {
+  forward = AddLora(std::move(forward), targets, dropout);
+  if (const auto format = BaseFormatOf(config.model.base_dtype)) KeepBaseAs(*format, model.modules(), &forward);
+  return forward;
+}
+
 // Adds adapters, or marks all weights trainable, according to the method.
 Result<Graph> Adapted(const Model& model, Graph forward, const RunConfig& config, std::vector<LoraModule>* targets) {
   if (config.model.method != TrainMethod::kLora) {
@@ -109,7 +118,7 @@ Result<Graph> Adapted(const Model& model, Graph forward, const RunConfig& config
     return forward;
   }
   TEMPER_ASSIGN_OR_RETURN(*targets, ResolveLora(model.modules(), config.lora));
-  return AddLora(std::move(forward), *targets, config.lora.dropout);
+  return WithAdapters(model, std::move(forward), config, *targets, config.lora.dropout);
 }
 
 Result<PipelineFacts> PipelineFactsOf(const MeshSpec& mesh, int micro_batches, const StepChoice& choice, bool full) {
@@ -162,7 +171,7 @@ Result<CompiledRun> CompileRun(const Model& model, const RunConfig& config, int 
   run.work = WorkOf(plain);
   TEMPER_ASSIGN_OR_RETURN(const Graph forward, Adapted(model, std::move(plain), config, &run.targets));
   Graph eval = forward_of(config.batch.per_device_eval_batch_size.value_or(rows), /*training=*/false);
-  if (!run.targets.empty()) eval = AddLora(std::move(eval), run.targets, /*dropout=*/0);
+  if (!run.targets.empty()) eval = WithAdapters(model, std::move(eval), config, run.targets, /*dropout=*/0);
   run.trainable_parameters = run.targets.empty() ? run.parameters : 0;
   for (const LoraModule& t : run.targets) run.trainable_parameters += t.r * (t.in + t.out);
   const std::vector<int> blocks = BlocksOfFirstUse(forward);

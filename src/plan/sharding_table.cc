@@ -154,7 +154,7 @@ std::string DescribeRules(const Graph& forward, const ShardedBy& by, const Shard
   for (ValueId id = 0; id < forward.num_values(); ++id) {
     const Value& v = forward.value(id);
     if ((v.role != Role::kWeight && v.role != Role::kAdapter) || sharded.rule_of.contains(v.name)) continue;
-    const std::optional<std::string> spec = SpecOfLabels(v.labels, by.residual);
+    const std::optional<std::string> spec = SpecOfLabels(v.labels, by.residual, v.type.dtype.quantised());
     if (!spec) continue;  // of one element
     const std::string text = v.labels.ToString();
     const auto it = std::find_if(labels.begin(), labels.end(), [&](const Row& row) { return row.what == text; });

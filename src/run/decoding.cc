@@ -17,6 +17,7 @@ namespace temper {
 
 Result<DecodingModel> OpenForDecoding(const ModelOptions& options) {
   TEMPER_ASSIGN_OR_RETURN(ProcessorChoice choice, ChooseProcessor(options.device));
+  TEMPER_RETURN_IF_ERROR(options.CheckBase(choice));
   TEMPER_ASSIGN_OR_RETURN(OpenedModel opened, OpenedModel::Open(PosixEnv(), options.choice));
   TEMPER_RETURN_IF_ERROR(opened.OpenWeights());
   DecodingModel model{.opened = std::move(opened), .choice = std::move(choice)};
@@ -30,6 +31,7 @@ Status StartSession(DecodingModel& model, const ModelOptions& options, int64_t w
   const int64_t positions = model.opened.model().facts().max_positions;
   DecodeSpec spec{.dtype = options.ResolvedDType(model.choice),
                   .context = std::min(wanted_context, positions),
+                  .base = BaseFormatOf(options.base_dtype),
                   .threads = model.choice.on_gpu() ? 1 : options.ResolvedThreads()};
   TEMPER_ASSIGN_OR_RETURN(spec.adapter, model.opened.AdapterTargets());
   const MemorySpec asked = MemorySpecOf(options.run);

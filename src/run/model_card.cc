@@ -69,6 +69,7 @@ std::string ModelCard(const ModelCardFacts& f) {
   std::vector<const char*> names = {"method",    "dtype",        "learning_rate", "lr_scheduler_type",
                                     "optimizer", "weight_decay", "max_grad_norm", "num_train_epochs",
                                     "max_steps", "seed"};
+  if (f.config.model.base_dtype != BaseType::kAuto) names.insert(names.begin() + 2, "base_dtype");
   if (f.lora) {
     names.insert(names.begin() + 1, {"lora.r", "lora.alpha", "lora.dropout", "lora.target_modules", "lora.use_rslora"});
   }

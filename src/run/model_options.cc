@@ -39,6 +39,10 @@ std::vector<OptionGroup> ModelOptions::Groups() {
                            .target = ChoiceOf(dtype, {"auto", "bf16", "f32"}),
                            .help = "type to compute in",
                            .default_text = "bf16 if the processor has it, else f32"});
+  model.options.push_back({.name = "base_dtype",
+                           .target = ChoiceOf(base_dtype, {"auto", "int8"}),
+                           .help = "how to keep the weights of linear modules: int8 takes half of bf16's memory",
+                           .default_text = "as computed"});
   model.options.push_back({.name = "device",
                            .target = ChoiceOf(device, {"auto", "cpu", "gpu"}),
                            .help = "device to compute on",
@@ -51,8 +55,12 @@ std::vector<OptionGroup> ModelOptions::Groups() {
   return {std::move(model), std::move(memory)};
 }
 
+Status ModelOptions::CheckBase(const ProcessorChoice& processor) const {
+  return CheckBaseType(base_dtype, dtype, processor.device());
+}
+
 DType ModelOptions::ResolvedDType(const ProcessorChoice& processor) const {
-  if (dtype == ComputeType::kAuto) return processor.dtype();
+  if (dtype == ComputeType::kAuto) return base_dtype == BaseType::kInt8 ? DType::kBF16 : processor.dtype();
   return dtype == ComputeType::kBf16 ? DType::kBF16 : DType::kF32;
 }
 

@@ -86,6 +86,11 @@ TEST_F(Resume, LoraOnWeightsThatStayOnTheDiskStoppedEndsWithTheSameBytes) {
   StoppedEndsAsWhole({"--memory.weights", "disk", "--memory.placement", "host"}, "step 13/80", {{SIGTERM, 75}});
 }
 
+// The base is quantised anew, with the same result.
+TEST_F(Resume, LoraOnAnInt8BaseStoppedEndsWithTheSameBytes) {
+  StoppedEndsAsWhole({"--dtype", "bf16", "--base_dtype", "int8"}, "step 13/80", {{SIGTERM, 75}});
+}
+
 // A step may take minutes, in which nothing else shows that the signal arrived.
 TEST_F(Resume, AStopReportsItsWaitAndASecondSignalTheLostWork) {
   Process run(Command(Train({"--max_steps", "3", "--gradient_accumulation_steps", "64"})), folder());

@@ -83,7 +83,7 @@ Result<Sharding> Apply(std::span<const std::vector<Axis>> spec, const Mesh& mesh
 
 }  // namespace
 
-std::optional<std::string> SpecOfLabels(const DimLabels& labels, ResidualSplit residual) {
+std::optional<std::string> SpecOfLabels(const DimLabels& labels, ResidualSplit residual, bool whole_rows) {
   if (labels.empty()) return std::nullopt;
   const int rank = labels.rank(), out = std::max(rank - 2, 0);
   // The axis for a product's out dim, or its bias, in 2-D modes; for any dim in 1-D.
@@ -113,7 +113,8 @@ std::optional<std::string> SpecOfLabels(const DimLabels& labels, ResidualSplit r
   for (int d = 0; d < rank; ++d) {
     std::string dim = by_label(labels[d]);
     if (residual == ResidualSplit::kHidden) {
-      dim = d == out ? cut_out(labels[d]) : d > out && !labels.Has(DimLabel::kRank) ? "row" : "";
+      dim = d == out ? cut_out(labels[d]) : d > out && !labels.Has(DimLabel::kRank) && !whole_rows ? "row" : "";
+      if (d == out && whole_rows) dim += "+row";
     }
     if (d == 0) dim += dim.empty() ? "fsdp+cp" : "+fsdp+cp";
     spec += (d > 0 ? "," : "") + (dim.empty() ? "-" : dim);
@@ -163,7 +164,7 @@ Result<ShardedWeights> ShardWeights(const Graph& forward, const Mesh& mesh, std:
       if (!ruled.ok()) return ruled.status().WithContext(NameOfRule(rules, r));
       sharding = *ruled;
       sharded.rule_of[v.name] = r;
-    } else if (const std::optional<std::string> spec = SpecOfLabels(v.labels, residual)) {
+    } else if (const std::optional<std::string> spec = SpecOfLabels(v.labels, residual, v.type.dtype.quantised())) {
       TEMPER_ASSIGN_OR_RETURN(const auto axes, ParseSpec(*spec));
       TEMPER_ASSIGN_OR_RETURN(sharding, Apply(axes, mesh, v));
     } else if (v.type.shape.elements() > 1) {

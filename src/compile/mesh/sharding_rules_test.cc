@@ -73,6 +73,9 @@ TEST(ShardingRules, LabelsDecideForTensorsWithoutUserRules) {
   EXPECT_EQ(in_2d({kHidden, kFfn}), "tp+fsdp+cp,row");
   EXPECT_EQ(in_2d({kKvHeads, kHidden}), "kv+fsdp+cp,row");
   EXPECT_EQ(in_2d({kRank, kFfn}), "fsdp+cp,-") << "r is never split";
+  EXPECT_EQ(SpecOfLabels({kKvHeads, kHidden}, ResidualSplit::kHidden, /*whole_rows=*/true), "kv+row+fsdp+cp,-");
+  EXPECT_EQ(SpecOfLabels({kHidden, kFfn}, ResidualSplit::kTokens, /*whole_rows=*/true), "fsdp+cp,tp")
+      << "1-D keeps parts of columns, and gathers none";
   EXPECT_EQ(in_2d({kKvHeads, kRank}), "kv+fsdp+cp,-");
   EXPECT_EQ(in_2d({kHidden}), "tp+fsdp+cp") << "a bias";
   EXPECT_EQ(in_2d({kNorm}), "fsdp+cp");
