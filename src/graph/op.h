@@ -39,11 +39,6 @@ constexpr bool IsTransfer(Op op) {
   return op == Op::kSend || op == Op::kRecv;
 }
 
-// A softmax over the head's logits, row by row, that keeps only its value for the target.
-constexpr bool IsLoss(Op op) {
-  return op == Op::kLinearCrossEntropy || op == Op::kTokenLogprob;
-}
-
 std::string_view ToString(Op op);                  // "linear_cross_entropy"
 std::optional<Op> ParseOp(std::string_view text);  // the inverse
 

@@ -163,6 +163,11 @@ struct OpRule {
   int in_place_input = -1;
   // The input that another output may overwrite (accumulators, states, caches), or -1; nullptr: none may.
   int (*overwrites)(const Attributes& attributes, int num_inputs, int output) = nullptr;
+  // For collectives: how often the ranks of a ring pass data to their neighbours, one after another, in a group of
+  // `ranks`. nullptr: never.
+  int (*turns)(int ranks) = nullptr;
+  // A softmax over the head's logits, in chunks of rows, that keeps only its value for the target.
+  bool on_logits = false;
   // For OpKind::kProduct only.
   ProductDims (*product)(const Types& inputs) = nullptr;
   RecomputeCost recompute = RecomputeCost::kUnstated;
@@ -182,6 +187,9 @@ struct OpRule {
 
 const OpRule& RuleOf(Op op);
 const FlowRule* FlowOf(const Node& node);
+inline bool IsLoss(Op op) {
+  return RuleOf(op).on_logits;
+}
 
 // The input that output `output` of an op may overwrite, or -1.
 int OverwritableInput(Op op, const Attributes& attributes, int num_inputs, int output);

@@ -3,29 +3,12 @@
 #include <algorithm>
 #include <array>
 
-#include "base/check.h"
 #include "compile/estimate/rank_clock.h"
 #include "graph/ops/loss_scratch.h"
+#include "graph/rule.h"
 
 namespace temper {
 namespace {
-
-// How often the ranks of a ring pass data to their neighbours, one after another.
-int TurnsOf(Op op, int64_t ranks) {
-  const int around = static_cast<int>(ranks - 1);
-  switch (op) {
-    case Op::kAllGather:
-    case Op::kReduceScatter:
-      return around;
-    case Op::kAllReduce:  // a reduce_scatter, then an all_gather
-      return 2 * around;
-    case Op::kShift:
-      return 1;
-    default:
-      TEMPER_CHECK(false) << ToString(op) << " exchanges nothing in a group";
-      return 0;
-  }
-}
 
 // Rates of a rank of that stage. `host`: rates of its machine's processor; must outlive the result.
 StepRates RatesOf(const Mesh& mesh, int stage, const Cluster& cluster, const DeviceRates& host) {
@@ -46,10 +29,11 @@ StepRates RatesOf(const Mesh& mesh, int stage, const Cluster& cluster, const Dev
               inside ? Bytes{} : cost.sent};
     }
     const AxisSet axes = *AxisSet::Parse(a.String("axes"));  // rules have checked it
-    const int64_t ranks = a.Int("ranks");
-    const auto chunks = [&] { return NumLossChunks(LossScratchOf(in, a, 1), in[0].shape[0]); };
-    const int turns =
-        IsCollective(instruction.op) ? TurnsOf(instruction.op, ranks) : static_cast<int>(chunks() * (ranks - 1));
+    const auto ranks = static_cast<int>(a.Int("ranks"));
+    const OpRule& rule = RuleOf(instruction.op);
+    int turns = rule.turns != nullptr ? rule.turns(ranks) : 0;
+    // Where ranks share the vocabulary, each chunk gathers the statistics of its rows.
+    if (rule.on_logits) turns = static_cast<int>(NumLossChunks(LossScratchOf(in, a, 1), in[0].shape[0])) * (ranks - 1);
     const double share = ShareBetweenHosts(cluster, mesh, axes);
     return {CollectiveSeconds(cluster, mesh, axes, cost.sent, turns),
             {static_cast<int64_t>(static_cast<double>(cost.sent.v) * share)}};

@@ -73,6 +73,7 @@ std::string DescribeCpuRates(int threads) {
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
     const double rate = MeasureProductRate(dtype, threads, DetectIsa()) * 1e-9;
     const double peak = CpuPeak(dtype, threads) * 1e-9;
+    if (peak < rate) text += "busy        other programs took part of the processor: the next line is too low\n";
     text += fmt::format("{:<11} {:.{}f} GFLOP/s in matrix products, of {:.{}f} that the multipliers reach\n",
                         ToString(dtype), rate, rate < 10 ? 2 : 0, peak, peak < 10 ? 2 : 0);
   }

@@ -5,6 +5,7 @@
 #include "backend/cpu/attention_units.h"
 #include "backend/cpu/kernels.h"
 #include "backend/cpu/range_kernel.h"
+#include "graph/rule.h"
 
 namespace temper {
 namespace {

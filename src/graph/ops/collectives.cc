@@ -141,6 +141,17 @@ Cost BroadcastCost(const Types&, const Types&, const Attributes&) {
   return {};
 }
 
+int AroundTheRing(int ranks) {
+  return ranks - 1;
+}
+// A reduce_scatter, then an all_gather.
+int TwiceAroundTheRing(int ranks) {
+  return 2 * (ranks - 1);
+}
+int ToTheNeighbour(int) {
+  return 1;
+}
+
 int ReduceScatterOverwrites(const Attributes& a, int num_inputs, int output) {
   return a.Flag("acc") ? num_inputs / 2 + output : -1;
 }
@@ -163,6 +174,7 @@ const OpRule kAllGatherRule = {.kind = OpKind::kCollective,
                                .infer = InferAllGather,
                                .gradient = AllGatherGradient,
                                .cost = AllGatherCost,
+                               .turns = AroundTheRing,
                                .recompute = RecomputeCost::kExpensive};
 const OpRule kReduceScatterRule = {.kind = OpKind::kCollective,
                                    .attributes = kReduceScatterAttributes,
@@ -170,6 +182,7 @@ const OpRule kReduceScatterRule = {.kind = OpKind::kCollective,
                                    .gradient = ReduceScatterGradient,
                                    .cost = ReduceScatterCost,
                                    .overwrites = ReduceScatterOverwrites,
+                                   .turns = AroundTheRing,
                                    .recompute = RecomputeCost::kExpensive};
 const OpRule kAllReduceRule = {.kind = OpKind::kCollective,
                                .attributes = kAllReduceAttributes,
@@ -177,6 +190,7 @@ const OpRule kAllReduceRule = {.kind = OpKind::kCollective,
                                .gradient = AllReduceGradient,
                                .cost = AllReduceCost,
                                .overwrites = AllReduceOverwrites,
+                               .turns = TwiceAroundTheRing,
                                .recompute = RecomputeCost::kExpensive};
 const OpRule kBroadcastRule = {.kind = OpKind::kCollective,
                                .attributes = kGroupAttributes,
@@ -185,7 +199,10 @@ const OpRule kBroadcastRule = {.kind = OpKind::kCollective,
                                .cost = BroadcastCost,
                                .in_place_input = 0,
                                .recompute = RecomputeCost::kExpensive};
-const OpRule kShiftRule = {
-    .kind = OpKind::kCollective, .attributes = kShiftAttributes, .infer = InferShift, .cost = ShiftCost};
+const OpRule kShiftRule = {.kind = OpKind::kCollective,
+                           .attributes = kShiftAttributes,
+                           .infer = InferShift,
+                           .cost = ShiftCost,
+                           .turns = ToTheNeighbour};
 
 }  // namespace temper

@@ -6,6 +6,7 @@
 
 #include "backend/cpu/reference/call.h"
 #include "graph/op_table.h"
+#include "graph/rule.h"
 #include "tensor/int8_rows.h"
 
 namespace temper {
