@@ -2,8 +2,8 @@
 # The checks that a change must pass. Ends with the time of each part in seconds.
 #   scripts/test.sh            release and inputs, as in CI
 #   scripts/test.sh release    the sources are formatted, each layer includes only what it may, the tree builds
-#                              (build/), every test passes, no more skip than tools/skips.txt allows, and the demo's
-#                              learns its voices
+#                              (build/), every test passes, no more skip than tools/skips.txt allows, the demo
+#                              learns its voices, and a minute of attacks loses nothing
 #   scripts/test.sh inputs     code that reads files passes its unit tests under AddressSanitizer and
 #                              UndefinedBehaviorSanitizer, and its fuzz targets on the same inputs every time
 #                              (build-sanitize/)
@@ -66,6 +66,9 @@ release() {
   end
   begin 'demo (1 epoch)'
   scripts/demo.sh --temper build/temper --output_dir build/demo --epochs 1
+  end
+  begin 'attacks (1 minute)'
+  scripts/torture.py 1
   end
   if ninja -C build -t query temper_cuda >/dev/null 2>&1; then # if nvcc was found
     begin 'GPU backend (nvcc, one architecture)'

@@ -3,8 +3,10 @@
 the program crashes, or it hangs. What it promises: docs/reliability.md.
 
 usage: scripts/torture.py MINUTES [--seed N] [--only ATTACK[,ATTACK...]] [--program build/temper]
+       scripts/torture.py every   each system call of a run of two saves fails once; the power goes once before each
 
-Attacks: kill, signal, fault (one system call on the output folder fails), full (a disk that fills; needs root), flip (a
+Attacks: kill, signal, fault (one system call on the output folder fails), power (a disk that
+loses what was not synced), full (a disk that fills; needs root), flip (a
 bit of what was saved), input (a mutated data, configuration, tokenizer or YAML file) and limit (ulimit). A failure prints
 the seed and number of the attack: --seed N --first K repeats it, and the attack's folder is kept.
 """
@@ -25,6 +27,9 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 EXAMPLE = ROOT / "examples" / "plain"
 MOST_SECONDS = 60  # of a command that is not hurt: longer is a hang, on however busy a machine
 STEPS = 16
+# Calls of a run on its output folder, about. An attack that chooses a later one is an undisturbed run.
+CALLS = {"write": 421, "fsync": 140, "open": 93, "rename": 34, "unlink": 61, "mkdir": 11}
+POWER_CALLS = 640
 STOPPED = {signal.SIGTERM: 75, signal.SIGUSR1: 75, signal.SIGHUP: 75, signal.SIGINT: 130}
 
 
@@ -43,8 +48,7 @@ class Attacks:
         self.counts = {}
         self.references = {}
         self.slowest = 0.0
-        # Of a run on its output folder, at most; found out as calls fail.
-        self.most_calls = {"write": 400, "fsync": 150, "open": 150, "rename": 80, "unlink": 60, "mkdir": 20, "truncate": 4}
+        self.steps = STEPS
         with open(EXAMPLE / "pirate_train.jsonl") as rows:
             self.rows = [next(rows) for _ in range(60)]
         (folder / "d.jsonl").write_text("".join(self.rows))
@@ -57,7 +61,7 @@ class Attacks:
     def train(self, out, method, ranks, more=()):
         return [self.program, "train", "--model", str(EXAMPLE / "model"), "--data", str(self.folder / "d.jsonl"),
                 "--output_dir", str(out), "--threads", "1", "--max_seq_len", "96", "--gradient_accumulation_steps",
-                "2" if ranks == 1 else "1", "--warmup_steps", "0", "--max_steps", str(STEPS), "--save_steps", "2",
+                "2" if ranks == 1 else "1", "--warmup_steps", "0", "--max_steps", str(self.steps), "--save_steps", "2",
                 "--save_total_limit", "2", "--method", method, "--nprocs", str(ranks), *more]
 
     def start(self, command, env=None, limits=None):
@@ -162,22 +166,60 @@ class Attacks:
         self.count("signals")
         self.resume_to_end(out, method, ranks)
 
+    def library(self, name):
+        path = pathlib.Path(os.environ.get("PRELOADED", ROOT / "build")) / f"lib{name}.so"
+        if path.exists():
+            return str(path)
+        self.count(f"attacks skipped (build {name})")
+        return None
+
     def fault(self, r, out):
-        library = pathlib.Path(os.environ.get("FAILING_DISK", ROOT / "build" / "libfailing_disk.so"))
-        if not library.exists():
-            return self.count("faults skipped (build failing_disk)")
-        method = r.choice(["lora", "full"])
-        call = r.choice(list(self.most_calls))
-        nth = r.randint(1, self.most_calls[call])
-        env = {"LD_PRELOAD": str(library), "FAIL_PATH": str(out), "FAIL_CALL": call, "FAIL_ONCE": "/",
-               "FAIL_NTH": str(nth), "FAIL_AS": r.choice(["EIO", "ENOSPC"])}
+        call = r.choice(list(CALLS))
+        self.fail(out, r.choice(["lora", "full"]), call, r.randint(1, CALLS[call]), r.choice(["EIO", "ENOSPC"]))
+
+    def fail(self, out, method, call, nth, error):
+        """Whether the run made as many calls."""
+        library = self.library("failing_disk")
+        if not library:
+            return False
+        env = {"LD_PRELOAD": library, "FAIL_PATH": str(out), "FAIL_CALL": call, "FAIL_ONCE": "/",
+               "FAIL_NTH": str(nth), "FAIL_AS": error}
         ended = self.run(self.train(out, method, 1), env)
         self.expect_decent(ended)
-        if "FAILED " in ended.err:
+        failed = "FAILED " in ended.err
+        if failed:
             self.count("system calls failed")
-        else:
-            self.most_calls[call] = max(1, nth - 1)  # the run makes fewer
         self.resume_to_end(out, method, 1)
+        return failed
+
+    def power(self, r, out):
+        self.lose_power(out, r.choice(["lora", "full"]), r.randint(1, POWER_CALLS), r.choice(["lost", "kept"]))
+
+    def lose_power(self, out, method, nth, names):
+        """Whether the run made as many calls."""
+        library = self.library("power_loss")
+        if not library:
+            return False
+        env = {"LD_PRELOAD": library, "POWER_PATH": str(out), "POWER_NTH": str(nth), "POWER_NAMES": names}
+        began = time.monotonic()
+        ended = self.end(self.start(self.train(out, method, 1), env), began)
+        lost = "POWER LOST" in ended.err
+        if lost:
+            self.count("losses of power")
+        else:
+            self.expect_decent(ended, (0,))
+        self.resume_to_end(out, method, 1)
+        return lost
+
+    def every(self):
+        """Each system call of a short run fails once, and the power goes once before each: pairs of a name and an attack
+        on a folder, which says whether there is a next one."""
+        for method in ["lora", "full"]:
+            for names in ["lost", "kept"]:
+                yield f"power, {method}, names {names}", lambda out, n: self.lose_power(out, method, n, names)
+            for call in CALLS:
+                error = "EIO" if call in ["fsync", "unlink"] else "ENOSPC"
+                yield f"{call}, {method}", lambda out, n: self.fail(out, method, call, n, error)
 
     def full(self, r, out):
         if os.geteuid() != 0:
@@ -270,9 +312,9 @@ class Attacks:
 
 
 def main():
-    names = ["kill", "signal", "fault", "full", "flip", "input", "limit"]
+    names = ["kill", "signal", "fault", "power", "full", "flip", "input", "limit"]
     parser = argparse.ArgumentParser(usage=__doc__.split("\n\n")[1])
-    parser.add_argument("minutes", type=float)
+    parser.add_argument("minutes", type=lambda text: text if text == "every" else float(text))
     parser.add_argument("--seed", type=int, default=int(time.time()))
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--only", default=",".join(names))
@@ -282,6 +324,22 @@ def main():
     attacks = Attacks(options.program.resolve(), folder)
     only = options.only.split(",")
     began, number, failures = time.monotonic(), options.first, 0
+    if options.minutes == "every":
+        attacks.steps = 4
+        for name, attack in attacks.every():
+            n, goes_on = 0, True
+            while goes_on:
+                n += 1
+                out = folder / f"{number}-{n}"
+                try:
+                    goes_on = attack(out, n)
+                    shutil.rmtree(out, ignore_errors=True)
+                except Failure as failure:
+                    failures += 1
+                    print(f"FAILED {name}, call {n}, kept in {out}: {failure}\n", flush=True)
+            print(f"{n - 1:7} {name}", flush=True)
+            number += 1
+        options.minutes = 0
     while time.monotonic() - began < 60 * options.minutes:
         r = random.Random(f"{options.seed} {number}")
         name = r.choice(only)

@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <limits>
 #include <memory>
@@ -59,12 +60,18 @@ class Loader {
  private:
   Status LoadBlock(const RecordReader& reader, std::vector<RawRow>& block) {
     std::vector<RowOutcome> outcomes(block.size());
+    // The first row whose error ends the reading: those behind it are left. Each may cost as much as a template may.
+    std::atomic<int64_t> first_bad = std::numeric_limits<int64_t>::max();
     ForEach(static_cast<int64_t>(block.size()), options_.threads, [&](int64_t at) {
+      if (at > first_bad) return;
       const auto i = static_cast<size_t>(at);
       RowOutcome& outcome = outcomes[i];
       auto record = reader.Parse(std::move(block[i]));
       outcome.status = record.status();
       if (record.ok()) outcome.status = tokenizer_.Tokenize(*record, outcome.samples, outcome.statistics);
+      if (outcome.status.ok() || options_.skip_bad_rows) return;
+      for (int64_t known = first_bad; at < known && !first_bad.compare_exchange_weak(known, at);) {
+      }
     });
     for (size_t i = 0; i < outcomes.size(); ++i) {
       RowOutcome& outcome = outcomes[i];

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <set>
 
 #include "base/no_more_threads.h"
@@ -122,6 +123,26 @@ TEST(Dataset, BadRowsAreErrorsNamingFileAndLine) {
   ExpectError(Load({Write("unknown.jsonl", "{\"foo\":1}\n{\"bar\":1}\n")}), {"unknown.jsonl line 1", "'foo'"});
   ExpectError(Load({Write("surrogate.jsonl", good + "{\"prompt\":\"\\ud800\",\"completion\":\"b\"}\n")}),
               {"surrogate.jsonl line 2"});
+}
+
+class CountingTokenizer final : public FakeTokenizer {
+ public:
+  Result<std::vector<int32_t>> Encode(std::string_view text, EncodeOptions options) const override {
+    ++calls;
+    return FakeTokenizer::Encode(text, options);
+  }
+  mutable std::atomic<int> calls = 0;
+};
+
+// Each may cost a second, where a template is hostile.
+TEST(Dataset, RowsBehindABadOneAreNotTokenised) {
+  const std::string good = "{\"prompt\":\"a\",\"completion\":\"b\"}\n";
+  std::string rows = good + "{oops\n";
+  for (int i = 0; i < 1000; ++i) rows += good;
+  const CountingTokenizer tokenizer;
+  ExpectError(LoadDataset(PosixEnv(), {Write("early.jsonl", rows)}, tokenizer, nullptr, {.threads = 1}),
+              {"early.jsonl line 2"});
+  EXPECT_LT(tokenizer.calls, 10);
 }
 
 // Python's json writes NaN, mostly in fields that are not read.

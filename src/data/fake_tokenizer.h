@@ -11,7 +11,7 @@
 
 namespace temper {
 
-class FakeTokenizer final : public Tokenizer {
+class FakeTokenizer : public Tokenizer {
  public:
   static constexpr int32_t kBos = 256, kEos = 257, kImStart = 258, kImEnd = 259, kFirstWord = 260;
 

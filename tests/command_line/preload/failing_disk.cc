@@ -118,6 +118,10 @@ int unlink(const char* path) {
   static const auto next = Next<int (*)(const char*)>("unlink");
   return FailPath("unlink", path) != 0 ? -1 : next(path);
 }
+int unlinkat(int folder, const char* path, int flags) {  // of whole trees
+  static const auto next = Next<int (*)(int, const char*, int)>("unlinkat");
+  return FailFile("unlink", folder) != 0 ? -1 : next(folder, path, flags);
+}
 int mkdir(const char* path, mode_t mode) {
   static const auto next = Next<int (*)(const char*, mode_t)>("mkdir");
   return FailPath("mkdir", path) != 0 ? -1 : next(path, mode);
