@@ -263,6 +263,13 @@ std::string HelpText(std::string_view usage, const OptionSet& options) {
     out += fmt::format("\n{}:\n", group.title);
     for (const Option& option : group.options) {
       std::string line = "  " + SyntaxOf(option);
+      // Many choices: lines end behind a '|'.
+      while (line.size() > kWidth) {
+        const size_t end = line.rfind('|', kWidth - 1);
+        if (end == std::string::npos) break;
+        out += line.substr(0, end + 1) + '\n';
+        line = std::string(6, ' ') + line.substr(end + 1);
+      }
       if (line.size() + 2 > kHelpColumn) {
         out += line + '\n';
         line.clear();

@@ -53,8 +53,12 @@ class Reader {
   static constexpr size_t kMostShown = 100;
 
   Status ReadKey(const std::string& name, const OrderedJson& value, const std::string& place) {
+    const Option* const option = options_.Find(name);
+    // The line of a key takes time that grows with the file, and advice compares the name with all options. Files may
+    // have 100,000 unknown keys: both are given only where they are shown.
+    if (option == nullptr && shown_ == kMostShown && !options_.IsSection(name)) return InvalidArgument("unknown key");
     const std::string where = fmt::format("{} line {}", file_, document_.LineOf(place));
-    if (const Option* option = options_.Find(name)) {
+    if (option != nullptr) {
       if (!seen_.insert(option->name).second) {
         return InvalidArgument(fmt::format("{}: {} was given before; keep one of the two", where, option->name));
       }
@@ -68,8 +72,6 @@ class Reader {
       ReadMapping(value, name + ".", place);
       return OkStatus();
     }
-    // Advice compares the name with all options, so it is given only where it is shown.
-    if (shown_ == kMostShown) return InvalidArgument("unknown key");
     return InvalidArgument(fmt::format("{}: unknown key {}; {}", where, Quoted(name), options_.Advice(name)));
   }
 
