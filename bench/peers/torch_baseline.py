@@ -5,8 +5,9 @@ The figure is the median over the steps in which the machine was otherwise idle.
     bench/peers/torch_baseline.sh --method full --precision autocast --compile   (the wrapper sets malloc, threads)
 
 Model: Llama shape, 12 layers, hidden 768, 12 heads, 4 KV heads, ffn 2048, vocabulary 32000 untied: 100.07 M parameters
-in matrix products. A step is forward, backward, clipping and AdamW on one micro-batch of 2,048 tokens: 4 rows of 512, one
-document each, all supervised.
+in matrix products; or, with random weights, the causal language model of --model, a folder with config.json. A step is
+forward, backward, clipping and AdamW on one micro-batch of 2,048 tokens: 4 rows of 512, one document each, all
+supervised.
 
 --precision autocast  f32 weights and states, bf16 matrix products: what Trainer's bf16=True does (for LoRA the frozen
                       weights are bf16, the adapter f32)
@@ -30,13 +31,17 @@ LORA = dict(r=16, lora_alpha=32, lora_dropout=0.0, target_modules="all-linear", 
 
 
 def build(arguments):
-    config = transformers.LlamaConfig(
-        vocab_size=32000, hidden_size=768, intermediate_size=2048, num_hidden_layers=12, num_attention_heads=12,
-        num_key_value_heads=4, max_position_embeddings=arguments.row_length, tie_word_embeddings=False,
-        use_cache=False)
+    if arguments.model:
+        config = transformers.AutoConfig.from_pretrained(arguments.model, use_cache=False)
+    else:
+        config = transformers.LlamaConfig(
+            vocab_size=32000, hidden_size=768, intermediate_size=2048, num_hidden_layers=12, num_attention_heads=12,
+            num_key_value_heads=4, max_position_embeddings=arguments.row_length, tie_word_embeddings=False,
+            use_cache=False)
     frozen_bf16 = arguments.method == "lora" or arguments.precision == "bf16"
     dtype = torch.bfloat16 if frozen_bf16 else torch.float32
-    model = transformers.LlamaForCausalLM._from_config(config, dtype=dtype, attn_implementation=arguments.attention)
+    model = transformers.AutoModelForCausalLM.from_config(
+        config, dtype=dtype, attn_implementation=arguments.attention)
     if arguments.method == "lora":
         model = peft.get_peft_model(
             model, peft.LoraConfig(**LORA), autocast_adapter_dtype=arguments.precision == "autocast")
@@ -44,9 +49,13 @@ def build(arguments):
 
 
 def matrix_parameters(model):
-    """Parameters of the base model that are in matrix products: all but norms and the input embedding."""
+    """Parameters of the base model that are in matrix products: all but norms and the input embedding, which counts as
+    the head if the two are tied."""
+    base = model.get_base_model() if isinstance(model, peft.PeftModel) else model
+    head = base.get_output_embeddings().weight
+    inputs = base.get_input_embeddings().weight
     return sum(p.numel() for n, p in model.named_parameters()
-               if p.dim() == 2 and "lora_" not in n and "embed_tokens" not in n)
+               if p.dim() == 2 and "lora_" not in n and (p is head or p is not inputs))
 
 
 def bytes_of(tensors):
@@ -74,6 +83,7 @@ def peak_bytes():
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--method", choices=["full", "lora"], default="full")
+    parser.add_argument("--model", help="a folder with config.json")
     parser.add_argument("--precision", choices=["autocast", "bf16", "f32"], default="autocast")
     parser.add_argument("--attention", choices=["sdpa", "eager"], default="sdpa")
     parser.add_argument("--compile", action="store_true")
@@ -90,6 +100,7 @@ def main():
     torch.manual_seed(0)
     imported = resident_bytes()
     model = build(arguments)
+    vocabulary = model.get_input_embeddings().num_embeddings
     trained = [p for p in model.parameters() if p.requires_grad]
     optimizer = torch.optim.AdamW(trained, lr=1e-4, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.0, fused=True)
     forward = torch.compile(model, mode=arguments.compile_mode) if arguments.compile else model
@@ -98,7 +109,7 @@ def main():
 
     seconds, others, loss = [], [], None
     for _ in range(arguments.warmup + arguments.steps):
-        ids = torch.randint(0, 32000, (arguments.rows, arguments.row_length))
+        ids = torch.randint(0, vocabulary, (arguments.rows, arguments.row_length))
         begin, others_begin = time.perf_counter(), others_cpu_seconds()
         with torch.autocast("cpu", torch.bfloat16, enabled=arguments.precision == "autocast"):
             loss = forward(input_ids=ids, labels=ids).loss
