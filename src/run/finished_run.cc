@@ -109,7 +109,7 @@ Result<int> FinishRun(Env& env, const FinishedRun& run) {
   if (lora) std::erase_if(files, [](const std::string& name) { return !IsTokenizerFile(name); });
   // Of a full run f32 masters: the same tensors that the checkpoint holds. `temper export` rounds them to the base's
   // type.
-  files.insert(files.begin(), lora ? kAdapterWeightsFile : kModelWeightsFile);
+  files.insert(files.begin(), std::string(lora ? kAdapterWeightsFile : kModelWeightsFile));
   if (lora && env.IsFile(JoinPath(checkpoint, kBaseFile))) files.push_back(kBaseFile);
   // The file that makes the folder an adapter or a model comes last.
   std::erase(files, kModelConfigFile);
