@@ -305,10 +305,11 @@ group=peers
 # peer STEP CONFIG METHOD: the shape that STEP ran with on this card, with PyTorch's own libraries, which those above
 # would override.
 peer() {
-  shape=$(sed -n 's/^.*, \([0-9]*\) x \([0-9]*\) rows of 2048\(, recompute\)\{0,1\}.*tokens\/s.*$/\2 \1\3/p' "$logs/$1.log" 2>/dev/null)
+  wanted "peers_$1" || return 0
+  shape=$(sed -n 's/^.*, \([0-9]*\) x \([0-9]*\) rows of 2048\(, recompute\)\{0,1\}.*tokens\/s.*$/\2 \1\3/p' "$logs/$1.log" 2>/dev/null || true)
   case $shape in *recompute) shape="${shape%, recompute} --checkpointing" ;; esac
   if [ -z "$shape" ]; then
-    ! wanted "peers_$1" || note "peers_$1" "left out: run $1 first, which finds the rows that fit"
+    note "peers_$1" "left out: run $1 first, which finds the rows that fit"
     return 0
   fi
   # shellcheck disable=SC2086  # words
@@ -317,5 +318,5 @@ peer() {
 peer lora_8b $llama lora
 peer full_1.5b $small full
 peer lora_8b_accumulated $llama lora
-[ "$how" = skipped ] || grep -h tokens/s "$logs"/peers_*.log >>"$table" || true
+! wanted peers || grep -hs tokens/s "$logs"/peers_*.log >>"$table" || true
 finish

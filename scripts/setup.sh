@@ -3,6 +3,7 @@
 # and does nothing if everything is installed.
 #   scripts/setup.sh            packages for `cmake -S . -B build && cmake --build build`
 #   scripts/setup.sh --checks   also the tools of scripts/test.sh
+#   scripts/setup.sh --hip      also hipcc, for the preset `hip`
 set -eu
 
 packages='
@@ -17,8 +18,9 @@ case "${1:-}" in
     packages="$packages clang-format-14 python3-minimal clang-14 clang-tidy-14 libclang-rt-14-dev
       slurm-wlm munge iproute2 chromium"
     ;;
+  --hip) packages="$packages hipcc libamdhip64-dev" ;;
   *)
-    echo "usage: scripts/setup.sh [--checks]" >&2
+    echo "usage: scripts/setup.sh [--checks | --hip]" >&2
     exit 2
     ;;
 esac
