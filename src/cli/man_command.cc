@@ -14,7 +14,8 @@ constexpr char kUsage[] =
     "usage: temper man\n\n"
     "Prints the manual page. To read it: temper man | man -l -\n";
 
-// Text as roff shows it letter by letter: no line begins with a command, '-' stays a minus that can be pasted.
+// Text as roff shows it letter by letter: no line begins with a command, '-' stays a minus that can be pasted, and a
+// line may be broken behind a '|', as lists of choices need it.
 std::string Roff(std::string_view text) {
   std::string out;
   bool line_begins = true;
@@ -25,6 +26,8 @@ std::string Roff(std::string_view text) {
       out += "\\e";
     } else if (c == '-') {
       out += "\\-";
+    } else if (c == '|') {
+      out += "|\\:";
     } else {
       out += c;
     }
@@ -71,6 +74,7 @@ std::string ManPage() {
   std::string page = fmt::format(
       ".\\\" Made by `temper man`.\n"
       ".TH TEMPER 1 \"\" \"temper {}\" \"User Commands\"\n"
+      ".ad l\n"  // lists of choices have no spaces to stretch
       ".SH NAME\ntemper \\- fine\\-tune large language models on the hardware you have\n"
       ".SH SYNOPSIS\n.B temper\n.I COMMAND\n[\\-\\-option value ...]\n"
       ".SH COMMANDS\n",
