@@ -82,6 +82,23 @@ inline std::string Gemma2ConfigText() {
       "max_position_embeddings": 256, "query_pre_attn_scalar": 20, "sliding_window": 20, "attn_logit_softcapping": 2.0,
       "final_logit_softcapping": 3.0})";
 }
+// Norms of heads in the place of capped scores, and a rotary embedding for each kind of block.
+inline std::string Gemma3ConfigText() {
+  return R"({"architectures": ["Gemma3ForCausalLM"], "vocab_size": 160, "hidden_size": 64, "num_hidden_layers": 3,
+      "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 32, "intermediate_size": 128,
+      "max_position_embeddings": 256, "query_pre_attn_scalar": 20, "sliding_window": 20, "sliding_window_pattern": 2})";
+}
+// Learned positions, one projection for q, k and v, weights that files store transposed.
+inline std::string Gpt2ConfigText() {
+  return R"({"architectures": ["GPT2LMHeadModel"], "vocab_size": 160, "n_embd": 64, "n_layer": 3, "n_head": 4,
+      "n_positions": 256})";
+}
+// Layer norms and biases, no gate, a window.
+inline std::string Starcoder2ConfigText() {
+  return R"({"architectures": ["Starcoder2ForCausalLM"], "vocab_size": 160, "hidden_size": 64, "num_hidden_layers": 3,
+      "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 128, "max_position_embeddings": 256,
+      "sliding_window": 20})";
+}
 // Multipliers.
 inline std::string GraniteConfigText() {
   return R"({"architectures": ["GraniteForCausalLM"], "vocab_size": 160, "hidden_size": 64, "num_hidden_layers": 2,
@@ -330,13 +347,15 @@ class TinyRun {
   }
 
  private:
-  // Norm weights near 1, LoRA's B not zero: nothing vanishes.
+  // Norms scale by factors near 1, LoRA's B not zero: nothing vanishes.
   void Randomise(const Buffer& b) {
     std::vector<std::byte> bytes(static_cast<size_t>(b.type.bytes().v)), states(4 * b.type.shape.elements());
     const View view{bytes.data(), b.type};
     const PartView part = b.shard ? PartView(view, b.shard->global, b.shard->begin) : PartView(view);
     const RngKey key{.seed = 1, .name_hash = HashName(b.name)};
-    const bool vector = b.type.shape.rank() == 1, norm = b.name.find("norm.weight") != std::string::npos;
+    // Gemma's norms scale by 1 + w.
+    const bool vector = b.type.shape.rank() == 1, from_one = spec_.config.find("Gemma") == std::string::npos;
+    const bool norm = vector && b.name.ends_with(".weight") && from_one;
     const double scale = vector ? 0.1 : 0.7 / std::sqrt(static_cast<double>(part.global.columns()));
     if (spec_.base != Base::kPlain && base_names_.contains(b.name)) return RandomiseBase(b, part, scale);
     const int master = train().FindBuffer(MasterName(b.name));

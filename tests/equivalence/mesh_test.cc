@@ -283,27 +283,46 @@ const Curve& OneRank(const RunSpec& spec) {
   return it->second;
 }
 
+void ExpectLossesOfOneRank(const Variant& v, const Case& c) {
+  SCOPED_TRACE(fmt::format("{} on {}", v.name, c.name));
+  const RunSpec spec = SpecOf(v, c);
+  const Curve& one = OneRank(spec);
+  RunSpec sharded = spec;
+  sharded.recompute = c.recompute;
+  sharded.mesh = c.mesh;
+  const Curve mesh = TrainOnMesh(sharded);
+  for (size_t s = 0; s < kSteps; ++s) {
+    EXPECT_NEAR(mesh.loss[s], one.loss[s], 1e-5 * one.loss[s]) << "step " << s + 1;
+    EXPECT_NEAR(mesh.norm[s], one.norm[s], 1e-4 * one.norm[s]) << "step " << s + 1;
+  }
+}
+
 class MeshEquivalence : public testing::TestWithParam<int> {};
 
 TEST_P(MeshEquivalence, TenStepsHaveTheLossesOfOneRank) {
   const Case& c = Cases()[static_cast<size_t>(GetParam())];
   for (const Variant& v : Variants()) {
-    SCOPED_TRACE(fmt::format("{} on {}", v.name, c.name));
     // With more ranks than cores, collectives take long.
     if ((c.mesh.mesh.ranks() > 4 && !v.on_large_meshes) || (c.few && !v.of_few)) continue;
     if (c.grouped_heads_only && v.config.find("num_key_value_heads") == std::string::npos) continue;
     // Norms on the outputs of attention and MLP make whole rows, which 2-D modes would have to cut.
     if (c.mesh.residual == ResidualSplit::kHidden && v.config.find("Gemma2") != std::string::npos) continue;
-    const RunSpec spec = SpecOf(v, c);
-    const Curve& one = OneRank(spec);
-    RunSpec sharded = spec;
-    sharded.recompute = c.recompute;
-    sharded.mesh = c.mesh;
-    const Curve mesh = TrainOnMesh(sharded);
-    for (size_t s = 0; s < kSteps; ++s) {
-      EXPECT_NEAR(mesh.loss[s], one.loss[s], 1e-5 * one.loss[s]) << "step " << s + 1;
-      EXPECT_NEAR(mesh.norm[s], one.norm[s], 1e-4 * one.norm[s]) << "step " << s + 1;
-    }
+    ExpectLossesOfOneRank(v, c);
+  }
+}
+
+// Families whose shapes the variants above do not have, each on two meshes that use all kinds of axes between them.
+TEST(Mesh, FurtherFamiliesHaveTheLossesOfOneRank) {
+  const Case meshes[] = {{"fsdp2_tp2", MeshOf({{Axis::kFsdp, 2}, {Axis::kTp, 2}})},
+                         Pipeline("pp2_cp2", {{Axis::kPp, 2}, {Axis::kCp, 2}}, PipelineKind::kOneForwardOneBackward)};
+  const Variant variants[] = {{"full Gemma 3", Gemma3ConfigText(), Method::kFull, 0},
+                              {"LoRA Gemma 3", Gemma3ConfigText(), Method::kLora, 0.1},
+                              {"full GPT-2", Gpt2ConfigText(), Method::kFull, 0},
+                              {"LoRA GPT-2 with the model's dropout", Gpt2ConfigText(), Method::kLora, 0.1},
+                              {"full StarCoder 2", Starcoder2ConfigText(), Method::kFull, 0},
+                              {"LoRA StarCoder 2", Starcoder2ConfigText(), Method::kLora, 0.1}};
+  for (const Case& c : meshes) {
+    for (const Variant& v : variants) ExpectLossesOfOneRank(v, c);
   }
 }
 
