@@ -9,9 +9,10 @@
 namespace temper::gpu {
 namespace {
 
+#if !defined(TEMPER_GPU_EMULATED)
 // The card has Hopper's warpgroups, and the program was built without code for them.
 bool LacksHopperCode() {
-#if TEMPER_WGMMA && !defined(TEMPER_SM90A) && !defined(TEMPER_GPU_EMULATED)
+#if TEMPER_WGMMA && !defined(TEMPER_SM90A)
   int device = 0, major = 0, minor = 0;
   return cudaGetDevice(&device) == cudaSuccess &&
          cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) == cudaSuccess &&
@@ -21,6 +22,7 @@ bool LacksHopperCode() {
   return false;
 #endif
 }
+#endif
 
 void Say(AttentionPath path, const KernelSpec& spec, const Heads& heads) {
 #if !defined(TEMPER_GPU_EMULATED)

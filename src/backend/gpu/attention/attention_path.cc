@@ -30,9 +30,8 @@ std::string DescribeAttention(const AttentionFacts& facts, bool* slow) {
   }
   if (facts.lacks_hopper_code) {
     return what +
-           "by mma.sync, which reaches a fraction of what wgmma does; the program has no code for sm_90a: build it "
-           "with "
-           "-DCMAKE_CUDA_ARCHITECTURES=90a-real";
+           "by mma.sync, which reaches a fraction of what wgmma does, because the program has no code for sm_90a: "
+           "build it with -DCMAKE_CUDA_ARCHITECTURES=90a-real";
   }
   switch (facts.path) {
     case AttentionPath::kWarpgroups:
