@@ -46,8 +46,8 @@ class DecodeSession {
 
   // Forgets all tokens.
   void Reset() { length_ = 0; }
-  // Forgets the tokens from the first on that differs from `sequence`, and at least those from its last one on, so that
-  // there is something to feed. Returns length(): how many tokens of `sequence` need not be fed again.
+  // Keeps the tokens that the cache and `sequence` begin with and forgets the rest. The last token of `sequence` is
+  // never kept, so that there is one to feed. Returns length(): how many tokens of `sequence` need not be fed again.
   int64_t KeepPrefixOf(std::span<const int32_t> sequence);
   int64_t length() const { return length_; }
   int64_t context() const { return context_; }

@@ -3,11 +3,8 @@
 // whole rows wherever columns are cut, and everything that is true of a bf16 base is true of it.
 #include <gtest/gtest.h>
 
-#include <thread>
-
-#include "../tiny_run.h"
-#include "comm/local/local_communicator.h"
 #include "infer/decode_session.h"
+#include "thread_ranks.h"
 
 namespace temper::tiny {
 namespace {
@@ -37,25 +34,6 @@ Outcome Train(const RunSpec& spec) {
     if (b.role == Role::kWeight) o.weights += b.type.bytes();
   }
   return o;
-}
-
-std::vector<Outcome> TrainOnMesh(const RunSpec& spec) {
-  const int ranks = spec.mesh.mesh.ranks();
-  ThreadWorld world(ranks);
-  std::vector<Outcome> outcomes(static_cast<size_t>(ranks));
-  std::vector<std::thread> threads;
-  for (int rank = 0; rank < ranks; ++rank) {
-    threads.emplace_back([&, rank] {
-      RunSpec own = spec;
-      own.mesh.rank = rank;
-      own.threads = 1;
-      const auto communicator = world.Join(rank);
-      own.communicator = communicator.get();
-      outcomes[static_cast<size_t>(rank)] = Train(own);
-    });
-  }
-  for (std::thread& t : threads) t.join();
-  return outcomes;
 }
 
 void ExpectSame(const Outcome& int8, const Outcome& values) {
@@ -190,7 +168,7 @@ TEST(BaseFormat, OnEveryMesh) {
       int8.rows_per_micro_batch = values.rows_per_micro_batch = mesh.mesh.size(DataAxes(mesh.mesh));
       // Which of activations and weights move is a decision that changes the order of sums.
       values.mesh.decisions.mlp = MlpMove::kActivations;
-      const std::vector<Outcome> a = TrainOnMesh(int8), b = TrainOnMesh(values);
+      const std::vector<Outcome> a = OnThreadRanks<Outcome>(int8, Train), b = OnThreadRanks<Outcome>(values, Train);
       for (size_t rank = 0; rank < a.size(); ++rank) ExpectSame(a[rank], b[rank]);
     }
   }

@@ -14,6 +14,7 @@
 #include "comm/local/local_communicator.h"
 #include "comm/mpi/mpi_communicator.h"
 #include "mpi_rank.h"
+#include "thread_ranks.h"
 
 namespace temper::tiny {
 namespace {
@@ -39,22 +40,8 @@ Curve Train(const RunSpec& spec, double learning_rate = kLearningRate) {
   return curve;
 }
 
-Curve TrainOnMesh(RunSpec spec, double learning_rate = kLearningRate) {
-  const int ranks = spec.mesh.mesh.ranks();
-  ThreadWorld world(ranks);
-  std::vector<Curve> curves(static_cast<size_t>(ranks));
-  std::vector<std::thread> threads;
-  for (int rank = 0; rank < ranks; ++rank) {
-    threads.emplace_back([&, rank] {
-      RunSpec own = spec;
-      own.mesh.rank = rank;
-      own.threads = 1;
-      const auto communicator = world.Join(rank);
-      own.communicator = communicator.get();
-      curves[static_cast<size_t>(rank)] = Train(own, learning_rate);
-    });
-  }
-  for (std::thread& t : threads) t.join();
+Curve TrainOnMesh(const RunSpec& spec, double learning_rate = kLearningRate) {
+  const auto curves = OnThreadRanks<Curve>(spec, [&](const RunSpec& own) { return Train(own, learning_rate); });
   for (const Curve& c : curves) {
     EXPECT_EQ(c.loss, curves[0].loss) << "ranks disagree about the loss";
     EXPECT_EQ(c.norm, curves[0].norm) << "ranks disagree about the gradient norm";

@@ -44,6 +44,8 @@ class Slurm : public Workplace {
   std::string JobState(const std::string& job) const {
     return Run({"squeue", "--noheader", "--states=all", "--format=%T", "--jobs=" + job}).out;
   }
+  // Sends a signal to task 2 of a run of four ranks that trains, and expects the end of all within 30 s.
+  Ended EndBySignalToTask2(int signal, pid_t* victim);
 };
 
 // Processes in the cluster whose command line begins with `name`.
@@ -70,6 +72,20 @@ pid_t ProcessOfTask(int task) {
   return 0;
 }
 
+Ended Slurm::EndBySignalToTask2(int signal, pid_t* victim) {
+  Process srun(Srun(Steps("fsdp=4", 100000, "out")), folder());
+  EXPECT_TRUE(srun.ReadErrUntil("step 10/"));
+  *victim = ProcessOfTask(2);
+  EXPECT_GT(*victim, 0);
+  const auto start = std::chrono::steady_clock::now();
+  if (*victim > 0) kill(*victim, signal);
+  Ended ended = srun.Wait();
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(30));
+  EXPECT_NE(ended.code, 0);
+  EXPECT_TRUE(ProcessesOf(TEMPER_PROGRAM).empty());
+  return ended;
+}
+
 TEST_F(Slurm, RanksOnTwoNodesHaveTheLossesOfOne) {
   ASSERT_EQ(Run(Command(Steps("", 6, "one"))).code, 0);
   const auto expected = Losses(Path("one"));
@@ -86,19 +102,11 @@ TEST_F(Slurm, RanksOnTwoNodesHaveTheLossesOfOne) {
 }
 
 TEST_F(Slurm, ARankThatIsKilledEndsTheRunOfAllWithOneMessage) {
-  Process srun(Srun(Steps("fsdp=4", 100000, "out")), folder());
-  ASSERT_TRUE(srun.ReadErrUntil("step 10/"));
-  const pid_t victim = ProcessOfTask(2);
-  ASSERT_GT(victim, 0);
-  const auto start = std::chrono::steady_clock::now();
-  kill(victim, SIGKILL);
-  const Ended ended = srun.Wait();
-  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(30));
-  EXPECT_NE(ended.code, 0);
+  pid_t victim = 0;
+  const Ended ended = EndBySignalToTask2(SIGKILL, &victim);
   size_t messages = 0;
   for (size_t at = 0; (at = ended.err.find("\nerror: rank ", at)) != std::string::npos; ++at) ++messages;
   EXPECT_LE(messages, 1u) << ended.err;
-  EXPECT_TRUE(ProcessesOf(TEMPER_PROGRAM).empty());
   // If Slurm was faster than the ranks, it reports the error.
   const bool by_slurm = ended.err.find("task 2: Killed") != std::string::npos;
   const bool by_us = ended.err.find(fmt::format("rank 2 on n2 (process {}) has died", victim)) != std::string::npos;
@@ -106,17 +114,9 @@ TEST_F(Slurm, ARankThatIsKilledEndsTheRunOfAllWithOneMessage) {
 }
 
 TEST_F(Slurm, ARankThatHangsIsNamedAndEndsTheRunOfAll) {
-  Process srun(Srun(Steps("fsdp=4", 100000, "out")), folder());
-  ASSERT_TRUE(srun.ReadErrUntil("step 10/"));
-  const pid_t victim = ProcessOfTask(2);
-  ASSERT_GT(victim, 0);
-  const auto start = std::chrono::steady_clock::now();
-  kill(victim, SIGSTOP);
-  const Ended ended = srun.Wait();
-  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(30));
-  EXPECT_NE(ended.code, 0);
+  pid_t victim = 0;
+  const Ended ended = EndBySignalToTask2(SIGSTOP, &victim);
   EXPECT_NE(ended.err.find("rank 2 on n2 does not answer for 15"), std::string::npos) << ended.err;
-  EXPECT_TRUE(ProcessesOf(TEMPER_PROGRAM).empty());
 }
 
 TEST_F(Slurm, AJobWhoseRankIsKilledIsRequeuedOnlySoManyTimes) {

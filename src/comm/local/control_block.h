@@ -58,7 +58,7 @@ constexpr Lane OtherEnd(Lane lane) {
   return lane == Lane::kSends ? Lane::kReceives : Lane::kSends;
 }
 
-// A sleeper waits on `doorbell` (a futex). Its signaller rings if `sleeping` is set.
+// A sleeper waits on `doorbell` (a futex). The thread that signals it rings if `sleeping` is set.
 struct Sleeper {
   std::atomic<uint32_t> doorbell;
   std::atomic<uint32_t> sleeping;

@@ -7,7 +7,6 @@
 //               "truncate"
 //   FAIL_NTH    only this one of these calls fails, from 1, and says so on stderr; absent: all do
 //   FAIL_AS     "EIO", "ENOSPC", "ENODEV"; "short": no error, but half of the requested bytes
-#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -21,12 +20,9 @@
 #include <atomic>
 #include <string>
 
-namespace {
+#include "next_call.h"
 
-const char* Setting(const char* name) {
-  const char* const value = getenv(name);
-  return value == nullptr ? "" : value;
-}
+namespace {
 
 // The call's replaced result; INT_MIN: continue with `*size` bytes.
 constexpr ssize_t kGoOn = INT_MIN;
@@ -75,11 +71,6 @@ int FailPath(const char* call, const char* path) {
 int FailFile(const char* call, int fd) {
   size_t none = 0;
   return IsMeant(call, fd) ? static_cast<int>(Fail(&none)) : 0;
-}
-
-template <class F>
-F Next(const char* name) {
-  return reinterpret_cast<F>(dlsym(RTLD_NEXT, name));
 }
 
 }  // namespace

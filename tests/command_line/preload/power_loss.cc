@@ -9,7 +9,6 @@
 //
 // One process. A file that is renamed over another is not brought back with its old content, only with its own.
 #include <dirent.h>
-#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -27,19 +26,11 @@
 #include <string>
 #include <vector>
 
+#include "next_call.h"
+
 namespace {
 
 namespace fs = std::filesystem;
-
-template <class F>
-F Next(const char* name) {
-  return reinterpret_cast<F>(dlsym(RTLD_NEXT, name));
-}
-
-const char* Setting(const char* name) {
-  const char* const value = getenv(name);
-  return value == nullptr ? "" : value;
-}
 
 std::string PathOf(int fd) {
   char link[64], path[PATH_MAX];
