@@ -10,7 +10,8 @@ import pathlib, re, sys
 EXCEPTIONS = {
     "src/config/run_options.cc": {"q_proj"},
     "src/config/option.cc": {"q_proj", "lm_head"},
-    "src/config/foreign_names.cc": {"lm_head"},
+    "src/config/foreign_names.cc": {"lm_head", "rope_scaling"},
+    "src/config/import.cc": {"llama"},  # LLaMA-Factory
     # model_type gives the kind of a tokenizer with vocab.json and merges.txt, as in transformers.
     "src/data/tokenizer/vocab_merges.cc": {"qwen2", "qwen3"},
 }

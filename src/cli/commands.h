@@ -44,7 +44,7 @@ struct Command {
 };
 
 extern const Command kTrainCommand, kPlanCommand, kGenerateCommand, kChatCommand, kEvalCommand, kDataCommand,
-    kExportCommand, kInspectCommand, kDoctorCommand, kVersionCommand, kCompletionCommand, kManCommand;
+    kImportCommand, kExportCommand, kInspectCommand, kDoctorCommand, kVersionCommand, kCompletionCommand, kManCommand;
 
 // All commands, in the order of the help.
 std::span<const Command* const> Commands();

@@ -1,4 +1,6 @@
-// Option names of transformers, TRL, PEFT, Axolotl, LLaMA-Factory, Unsloth and torchtune, and the advice for each.
+// Option names of transformers, TRL, PEFT, Axolotl, LLaMA-Factory, Unsloth and torchtune: what each is called here, or
+// why it has no option. One table for two readers: the advice on an unknown name (OptionSet::Advice) and
+// `temper import` (config/import.h).
 #pragma once
 
 #include <vector>
@@ -7,6 +9,6 @@
 
 namespace temper {
 
-std::vector<ForeignName> ForeignNames();
+const std::vector<ForeignName>& ForeignNames();
 
 }  // namespace temper

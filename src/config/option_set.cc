@@ -21,12 +21,6 @@ std::string_view LastPart(std::string_view name) {
 
 }  // namespace
 
-OptionSet::OptionSet(std::vector<OptionGroup> groups, std::vector<ForeignName> foreign) : groups_(std::move(groups)) {
-  for (ForeignName& name : foreign) {
-    if (name.ours.empty() || Find(name.ours) != nullptr) foreign_.push_back(name);
-  }
-}
-
 const Option* OptionSet::Find(std::string_view name) const {
   const std::string wanted = Normalised(name);
   for (const OptionGroup& group : groups_) {
@@ -55,8 +49,8 @@ std::string OptionSet::Advice(std::string_view unknown) const {
   // The whole name first: in `lora.rank` the section adds nothing, in `lora.bias` it tells which bias.
   for (const std::string_view wanted : {std::string_view(name), LastPart(name)}) {
     for (const ForeignName& foreign : foreign_) {
-      if (foreign.foreign != wanted) continue;
-      if (foreign.ours.empty()) return std::string(foreign.note);
+      if (foreign.foreign != wanted || !Has(foreign)) continue;
+      if (foreign.ours.empty()) return foreign.note + "; remove it";
       return fmt::format("its name here is '{}'{}{}", foreign.ours, foreign.note.empty() ? "" : ": ", foreign.note);
     }
   }
@@ -76,6 +70,11 @@ std::string OptionSet::Advice(std::string_view unknown) const {
   }
   if (nearest == nullptr) return "--help lists all names";
   return fmt::format("did you mean '{}'?", nearest->name);
+}
+
+bool OptionSet::IsForeign(std::string_view name) const {
+  return std::any_of(foreign_.begin(), foreign_.end(),
+                     [&](const ForeignName& f) { return f.foreign == name && Has(f); });
 }
 
 Status OptionSet::CheckRanges() const {

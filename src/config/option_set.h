@@ -2,6 +2,7 @@
 // (config/option_yaml.h) and of the command line (config/command_line.h), the advice on unknown names, and --help.
 #pragma once
 
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -16,17 +17,28 @@ struct OptionGroup {
   std::vector<Option> options;
 };
 
-// An option name of other tools. `ours`: the option with the same meaning, or empty; `note` completes the advice.
+enum class ForeignTool : uint8_t { kAny, kLlamaFactory, kAxolotl, kTrl };
+
+// An option name of other tools. `ours`: the option with the same meaning, or empty. `note` completes the advice;
+// without `ours` it is the reason.
 struct ForeignName {
   std::string_view foreign;
   std::string_view ours;
   std::string note;
+  // How `temper import` translates values: "true=bf16 false=" are pairs, ours empty for a value that needs no option;
+  // '~' for '=' where the meaning changes as `note` says; "*" is any value. A value that is not listed has no
+  // equivalent. Empty: the value stays. "@rule" is a rule of config/import.cc.
+  std::string_view values = {};
+  ForeignTool tool = ForeignTool::kAny;  // the only tool where the name has this meaning
+  bool needless = false;                 // without `ours`: nothing is lost without it
 };
 
 class OptionSet {
  public:
-  // Foreign names of options that this command lacks are left out: all commands may share one list.
-  OptionSet(std::vector<OptionGroup> groups, std::vector<ForeignName> foreign);
+  // Foreign names of options that this command lacks have no effect: all commands share one list, which must outlive
+  // the set.
+  OptionSet(std::vector<OptionGroup> groups, std::span<const ForeignName> foreign)
+      : groups_(std::move(groups)), foreign_(foreign) {}
 
   // nullptr if there is none. '-' counts as '_'.
   const Option* Find(std::string_view name) const;
@@ -36,12 +48,16 @@ class OptionSet {
   // Advice on an unknown name: our name for it, or the closest option. Ends without a full stop.
   std::string Advice(std::string_view unknown) const;
 
+  bool IsForeign(std::string_view name) const;  // whether it is a name of another tool
+
   // Checks that every number is in its option's range.
   Status CheckRanges() const;
 
  private:
+  bool Has(const ForeignName& foreign) const { return foreign.ours.empty() || Find(foreign.ours) != nullptr; }
+
   std::vector<OptionGroup> groups_;
-  std::vector<ForeignName> foreign_;
+  std::span<const ForeignName> foreign_;
 };
 
 }  // namespace temper

@@ -44,8 +44,9 @@ class Reader {
     if (mistakes_ == 0) return OkStatus();
     if (mistakes_ == 1) return first_;
     const size_t more = mistakes_ - shown_;
-    return InvalidArgument(fmt::format("{}: {} mistakes:{}{}", file_, mistakes_, list_,
-                                       more == 0 ? "" : fmt::format("\n  and {} more", more)));
+    return InvalidArgument(fmt::format(
+        "{}: {} mistakes:{}{}{}", file_, mistakes_, list_, more == 0 ? "" : fmt::format("\n  and {} more", more),
+        foreign_ < 2 ? "" : "\ntemper import turns a file of LLaMA-Factory, Axolotl or TRL into one for Temper"));
   }
 
  private:
@@ -72,6 +73,7 @@ class Reader {
       ReadMapping(value, name + ".", place);
       return OkStatus();
     }
+    foreign_ += options_.IsForeign(name);
     return InvalidArgument(fmt::format("{}: unknown key {}; {}", where, Quoted(name), options_.Advice(name)));
   }
 
@@ -87,7 +89,7 @@ class Reader {
   const std::string& file_;
   const OptionSet& options_;
   std::set<std::string> seen_;
-  size_t mistakes_ = 0, shown_ = 0;
+  size_t mistakes_ = 0, shown_ = 0, foreign_ = 0;
   Status first_ = OkStatus();
   std::string list_;
 };
@@ -107,21 +109,25 @@ Status ReadYamlOptions(std::string_view text, const std::string& file, const Opt
   return reader.status();
 }
 
-std::string PrintYamlOptions(const OptionSet& options, const std::map<std::string, std::string>& notes) {
+std::string PrintYamlOptions(const OptionSet& options, const std::map<std::string, std::string>& notes,
+                             PrintedOptions printed) {
   std::string out;
   std::string section;
   for (const OptionGroup& group : options.groups()) {
-    out += fmt::format("{}# {}\n", out.empty() ? "" : "\n", group.title);
+    std::string lines;
     for (const Option& option : group.options) {
+      const auto note = notes.find(option.name);
+      if (printed == PrintedOptions::kWithNotes && note == notes.end()) continue;
       const size_t dot = option.name.find('.');
       const std::string own_section = dot == std::string::npos ? "" : option.name.substr(0, dot);
-      if (own_section != section && !own_section.empty()) out += own_section + ":\n";
+      if (own_section != section && !own_section.empty()) lines += own_section + ":\n";
       section = own_section;
-      out += section.empty() ? option.name : "  " + option.name.substr(dot + 1);
-      out += ": " + ValueAsYaml(option);
-      if (const auto note = notes.find(option.name); note != notes.end()) out += "  # " + note->second;
-      out += '\n';
+      lines += section.empty() ? option.name : "  " + option.name.substr(dot + 1);
+      lines += ": " + ValueAsYaml(option);
+      if (note != notes.end() && !note->second.empty()) lines += "  # " + note->second;
+      lines += '\n';
     }
+    if (!lines.empty()) out += fmt::format("{}# {}\n{}", out.empty() ? "" : "\n", group.title, lines);
   }
   return out;
 }

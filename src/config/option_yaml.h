@@ -16,8 +16,11 @@ namespace temper {
 // them, a line each, and every option without a mistake is set.
 Status ReadYamlOptions(std::string_view text, const std::string& file, const OptionSet& options);
 
-// All options with their current values, in the table's order, sections nested. Same values, same bytes. `notes`
-// (option name -> reason) become comments at the end of their lines.
-std::string PrintYamlOptions(const OptionSet& options, const std::map<std::string, std::string>& notes = {});
+enum class PrintedOptions : uint8_t { kAll, kWithNotes };
+
+// Options with their current values, in the table's order, sections nested. Same values, same bytes. `notes`
+// (option name -> reason) become comments at the end of their lines, unless they are empty.
+std::string PrintYamlOptions(const OptionSet& options, const std::map<std::string, std::string>& notes = {},
+                             PrintedOptions printed = PrintedOptions::kAll);
 
 }  // namespace temper

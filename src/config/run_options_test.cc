@@ -8,7 +8,6 @@
 
 #include "base/scratch_folder.h"
 #include "config/command_line.h"
-#include "config/foreign_names.h"
 #include "config/option_yaml.h"
 
 namespace temper {
@@ -229,7 +228,7 @@ TEST(RunOptions, ForeignNamesSuggestOurs) {
   EXPECT_HAS(YamlError("micro_batch_size: 2"), "'per_device_train_batch_size'");
   EXPECT_HAS(YamlError("lora_r: 2"), "'lora.r'");
   EXPECT_HAS(YamlError("lora: {lora_alpha: 2}"), "'lora.alpha'");
-  EXPECT_HAS(YamlError("lora: {modules_to_save: [lm_head]}"), "not supported; add lm_head to lora.target_modules");
+  EXPECT_HAS(YamlError("lora: {modules_to_save: [lm_head]}"), "not supported (add lm_head to lora.target_modules");
   EXPECT_HAS(YamlError("gradient_checkpointing: true"), "memory.recompute: block");
   EXPECT_HAS(CommandError({"--lr", "1"}), "'learning_rate'");
   EXPECT_HAS(CommandError({"--load-in-4bit"}), "not supported");
@@ -247,16 +246,6 @@ TEST(RunOptions, AnOptimizerIsChosenByTheNameOfItsRule) {
   ASSERT_FALSE(unknown.ok());
   EXPECT_HAS(unknown.status().message(), "adamw");
   EXPECT_HAS(unknown.status().message(), "sgd");
-}
-
-TEST(RunOptions, EveryForeignNameLeadsToAnOption) {
-  RunConfig config;
-  const OptionSet options = RunOptions(config);
-  for (const ForeignName& name : ForeignNames()) {
-    EXPECT_EQ(options.Find(name.foreign), nullptr) << name.foreign << " is one of ours";
-    EXPECT_TRUE(name.ours.empty() ? !name.note.empty() : options.Find(name.ours) != nullptr) << name.foreign;
-    EXPECT_HAS(options.Advice(name.foreign), name.ours.empty() ? name.note : name.ours);
-  }
 }
 
 TEST(RunOptions, CommandLineMistakesNameTheRemedy) {

@@ -1,0 +1,86 @@
+// temper import: turns a configuration of another tool into one of ours.
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+
+#include "base/log.h"
+#include "base/program_name.h"
+#include "cli/command_options.h"
+#include "cli/commands.h"
+#include "config/import.h"
+#include "format/quoted.h"
+
+namespace temper {
+namespace {
+
+constexpr char kUsage[] =
+    "usage: temper import FILE [-o RUN.yaml] [--option value ...]\n\n"
+    "Turns a configuration of LLaMA-Factory, Axolotl or TRL (YAML, or a shell script with the command) into one for\n"
+    "temper train. Comments say what each line comes from, what has no equivalent, and what changes its meaning.\n";
+
+struct ImportSettings {
+  std::string output;
+  ForeignTool from = ForeignTool::kAny;
+
+  std::vector<OptionGroup> Groups() {
+    return {{"Import",
+             {{.name = "output",
+               .target = &output,
+               .help = "write the configuration to this file (-o FILE does, too)",
+               .default_text = "stdout",
+               .value_hint = "FILE"},
+              {.name = "from",
+               .target = ChoiceOf(from, ForeignToolNames()),
+               .help = "the tool that the file is for",
+               .default_text = "recognised from the names in the file"}}}};
+  }
+};
+
+Result<int> Import(const Arguments& arguments) {
+  ImportSettings settings;
+  Arguments rest = arguments;
+  std::replace(rest.begin(), rest.end(), std::string("-o"), std::string("--output"));
+  std::string file;
+  if (!rest.empty() && !rest[0].starts_with('-')) {
+    file = rest[0];
+    rest.erase(rest.begin());
+  }
+  TEMPER_ASSIGN_OR_RETURN(const auto line, ReadCommandOptions(rest, settings.Groups(), kImportCommand));
+  if (!line) return 0;
+  if (file.empty()) return InvalidArgument("name the configuration: temper import FILE; see --help");
+  std::error_code no_such_file;
+  if (std::filesystem::equivalent(file, settings.output, no_such_file)) {
+    return InvalidArgument(fmt::format("output: {} is the file to import: name another", settings.output));
+  }
+  TEMPER_ASSIGN_OR_RETURN(const std::string text, ReadTextFile(PosixEnv(), file, MiB(1)));
+  const auto run = ImportRun(PosixEnv(), text, file, settings.from);
+  if (!run.ok()) return InvalidArgument(run.status().message());
+  if (settings.output.empty()) {
+    std::fputs(run->yaml.c_str(), stdout);
+  } else {
+    TEMPER_RETURN_IF_ERROR(WriteTextFileAtomically(PosixEnv(), settings.output, run->yaml));
+    for (const std::string& sentence : run->lost) LogInfo("no equivalent  " + sentence);
+    for (const std::string& sentence : run->changed) LogInfo("changes        " + sentence);
+  }
+  LogInfo(
+      fmt::format("import      {} settings for Temper from {}'s {}; {} without an equivalent, {} with another meaning",
+                  run->settings, ToString(run->tool), file, run->lost.size(), run->changed.size()));
+  if (!settings.output.empty()) {
+    LogInfo(fmt::format("next        {} plan {}", ProgramName(), ShellWord(settings.output)));
+  }
+  return 0;
+}
+
+}  // namespace
+
+const Command kImportCommand = {.name = "import",
+                                .summary = "turn a LLaMA-Factory, Axolotl or TRL configuration into one for train",
+                                .usage = kUsage,
+                                .first_word = FirstWord::kYamlFile,
+                                .words = "",
+                                .run = Import,
+                                .read_options = ReadOptionsOf<ImportSettings>};
+
+}  // namespace temper

@@ -1,0 +1,25 @@
+// Data sets as other tools name them: names in LLaMA-Factory's dataset_info.json, lists of mappings in Axolotl and TRL.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/env.h"
+#include "format/json.h"
+
+namespace temper {
+
+struct ForeignData {
+  std::vector<std::string> files;          // paths, or names of the Hub
+  std::vector<std::string> changed, lost;  // what changes meaning, and what has no equivalent: a sentence each
+};
+
+// `names`: one text ("identity,alpaca_en_demo") or a list. dataset_info.json is looked for in `dataset_dir`, as seen
+// from the working folder, from `file`'s folder and from the folders above that.
+ForeignData LlamaFactoryData(Env& env, const OrderedJson& names, const std::string& dataset_dir,
+                             const std::string& file);
+
+// Axolotl's `datasets`, and TRL's.
+ForeignData ListedData(const OrderedJson& list);
+
+}  // namespace temper

@@ -1,0 +1,119 @@
+#include "config/foreign_file.h"
+
+#include <fmt/core.h>
+
+#include "config/option.h"
+#include "format/quoted.h"
+#include "format/yaml.h"
+
+namespace temper {
+namespace {
+
+struct Word {
+  std::string text;
+  int line;
+};
+
+// Words of a shell script: quotes and backslashes as in a shell, comments left out, nothing expanded.
+Result<std::vector<Word>> ShellWords(std::string_view text, const std::string& file) {
+  std::vector<Word> words;
+  bool open = false;  // a word has begun
+  char quote = 0;
+  int line = 1;
+  const auto add = [&](char c) {
+    if (!open) words.push_back({"", line});
+    open = true;
+    if (c != 0) words.back().text += c;
+  };
+  for (size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (c == '\\' && quote != '\'' && i + 1 < text.size()) {
+      if (text[++i] != '\n') add(text[i]);
+    } else if (quote != 0) {
+      c == quote ? void(quote = 0) : add(c);
+    } else if (c == '\'' || c == '"') {
+      quote = c;
+      add(0);
+    } else if (c == '#' && !open) {
+      while (i + 1 < text.size() && text[i + 1] != '\n') ++i;
+    } else if (c == ' ' || c == '\t' || c == '\n' || c == '\r' || c == ';' || c == '&') {
+      open = false;
+    } else {
+      add(c);
+    }
+    if (text[i] == '\n') ++line;
+  }
+  if (quote != 0) return InvalidArgument(fmt::format("{}: a quote is not closed", file));
+  return words;
+}
+
+// Scripts that a launcher starts stand among its options; they are never values.
+bool IsOption(const std::string& word) {
+  return word.starts_with("--") && word.size() > 2;
+}
+
+bool IsValue(const std::string& word) {
+  return !IsOption(word) && !word.ends_with(".py");
+}
+
+Result<std::vector<ForeignSetting>> ReadOptionsOfCommand(std::string_view text, const std::string& file) {
+  TEMPER_ASSIGN_OR_RETURN(const std::vector<Word> words, ShellWords(text, file));
+  std::vector<ForeignSetting> settings;
+  for (size_t i = 0; i < words.size(); ++i) {
+    if (!IsOption(words[i].text)) continue;
+    const std::string where = fmt::format("{} line {}", file, words[i].line);
+    const size_t equals = words[i].text.find('=');
+    ForeignSetting setting{words[i].text.substr(2, equals == std::string::npos ? equals : equals - 2), nullptr,
+                           words[i].line};
+    for (char& c : setting.name) c = c == '-' ? '_' : c;
+    std::vector<std::string> values;
+    if (equals != std::string::npos) values.push_back(words[i].text.substr(equals + 1));
+    while (values.empty() || equals == std::string::npos) {
+      if (i + 1 == words.size() || !IsValue(words[i + 1].text)) break;
+      values.push_back(words[++i].text);
+    }
+    OrderedJson list = OrderedJson::array();
+    for (const std::string& value : values) {
+      if (value.find('$') != std::string::npos) {
+        return InvalidArgument(fmt::format("{}: --{} has the shell variable {}; write its value into the file", where,
+                                           setting.name, Quoted(value)));
+      }
+      TEMPER_ASSIGN_OR_RETURN(OrderedJson parsed, ParseYamlValue(value, where));
+      list.push_back(std::move(parsed));
+    }
+    setting.value = list.empty() ? OrderedJson(true) : list.size() == 1 ? list[0] : list;
+    settings.push_back(std::move(setting));
+  }
+  return settings;
+}
+
+}  // namespace
+
+std::string ForeignSetting::Text() const {
+  if (value.is_string()) return value.get<std::string>();
+  return value.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
+}
+
+Result<std::vector<ForeignSetting>> ReadForeignFile(std::string_view text, const std::string& file) {
+  const auto document = ParseYaml(text, file);
+  std::vector<ForeignSetting> settings;
+  if (document.ok() && document->value.is_object()) {
+    size_t i = 0;
+    for (auto it = document->value.begin(); it != document->value.end(); ++it, ++i) {
+      settings.push_back({it.key(), it.value(), document->lines.children[i].line});
+    }
+  } else {
+    auto options = ReadOptionsOfCommand(text, file);
+    if (!options.ok() || options->empty()) {
+      if (!options.ok() && document.ok()) return options.status();
+      if (!document.ok()) return document.status();
+      return InvalidArgument(
+          fmt::format("{}: neither lines of 'key: value' nor a command with --options was found", file));
+    }
+    settings = *std::move(options);
+  }
+  std::erase_if(settings, [](const ForeignSetting& setting) { return setting.value.is_null(); });
+  return settings;
+}
+
+}  // namespace temper

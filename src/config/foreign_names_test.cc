@@ -1,0 +1,51 @@
+#include "config/foreign_names.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+#include <sstream>
+
+#include "config/run_options.h"
+#include "format/json.h"
+#include "nlohmann/json.hpp"
+
+namespace temper {
+namespace {
+
+TEST(ForeignNames, EveryNameOfEachToolIsKnown) {
+  const auto tools = ReadJsonFile(PosixEnv(), std::string(TEMPER_SOURCE_DIR) + "/tests/foreign_names/names.json");
+  ASSERT_TRUE(tools.ok()) << tools.status().message();
+  RunConfig config;
+  const OptionSet options = RunOptions(config);
+  std::set<std::string_view> known;
+  for (const ForeignName& name : ForeignNames()) known.insert(name.foreign);
+  for (const auto& [tool, facts] : tools->items()) {
+    std::istringstream list(facts["names"].get<std::string>());
+    size_t count = 0;
+    for (std::string name; list >> name; ++count) {
+      EXPECT_TRUE(known.contains(name) || options.Find(name) || options.IsSection(name) ||
+                  options.Find("lora." + name) || known.contains("lora." + name))
+          << tool << ": " << name;
+    }
+    EXPECT_GT(count, 30u) << tool;
+  }
+}
+
+TEST(ForeignNames, EachLeadsToAnOptionOrAReason) {
+  RunConfig config;
+  const OptionSet options = RunOptions(config);
+  std::set<std::pair<std::string_view, ForeignTool>> seen;
+  for (const ForeignName& name : ForeignNames()) {
+    EXPECT_TRUE(seen.emplace(name.foreign, name.tool).second) << name.foreign << " is there twice";
+    EXPECT_TRUE(name.ours.empty() ? !name.note.empty() : options.Find(name.ours) != nullptr) << name.foreign;
+    if (options.Find(name.foreign) != nullptr) {
+      EXPECT_FALSE(name.values.empty()) << name.foreign << " is one of ours: only its values can differ";
+    } else if (name.tool == ForeignTool::kAny) {
+      EXPECT_NE(options.Advice(name.foreign).find(name.ours.empty() ? name.note : name.ours), std::string::npos)
+          << name.foreign;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace temper

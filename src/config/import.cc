@@ -1,0 +1,505 @@
+#include "config/import.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <map>
+#include <set>
+
+#include "base/check.h"
+#include "config/foreign_data.h"
+#include "config/foreign_file.h"
+#include "config/foreign_names.h"
+#include "config/option_yaml.h"
+#include "config/run_options.h"
+#include "config/validate.h"
+#include "format/quoted.h"
+
+namespace temper {
+namespace {
+
+constexpr ForeignTool kLlamaFactory = ForeignTool::kLlamaFactory, kAxolotl = ForeignTool::kAxolotl,
+                      kTrl = ForeignTool::kTrl;
+
+struct ToolFacts {
+  ForeignTool tool;
+  std::string_view name, option;        // as it is written, and as a value of an option
+  std::vector<std::string_view> marks;  // names that the other tools do not have
+};
+
+const std::array<ToolFacts, 3>& Tools() {
+  static const std::array<ToolFacts, 3> kTools = {{
+      {kLlamaFactory,
+       "LLaMA-Factory",
+       "llama-factory",
+       {"stage", "finetuning_type", "cutoff_len", "template", "dataset", "dataset_dir", "lora_rank", "lora_target",
+        "val_size"}},
+      {kAxolotl,
+       "Axolotl",
+       "axolotl",
+       {"base_model", "sequence_len", "micro_batch_size", "val_set_size", "num_epochs", "sample_packing", "adapter",
+        "lora_target_linear", "lr_scheduler", "optimizer"}},
+      {kTrl,
+       "TRL",
+       "trl",
+       {"dataset_name", "max_length", "use_peft", "dataset_train_split", "dataset_text_field", "assistant_only_loss",
+        "completion_only_loss", "attn_implementation", "packing_strategy"}},
+  }};
+  return kTools;
+}
+
+// Defaults of a tool that are not ours.
+struct ToolDefault {
+  ForeignTool tool;
+  std::string_view option, value;
+};
+
+constexpr ToolDefault kDefaults[] = {
+    {kLlamaFactory, "max_seq_len", "2048"},
+    {kLlamaFactory, "packing", "false"},
+    {kLlamaFactory, "learning_rate", "5e-5"},
+    {kLlamaFactory, "per_device_train_batch_size", "8"},
+    {kLlamaFactory, "gradient_accumulation_steps", "1"},
+    {kLlamaFactory, "lr_scheduler_type", "linear"},
+    {kLlamaFactory, "warmup_ratio", "0"},
+    {kLlamaFactory, "lora.r", "8"},
+    {kAxolotl, "method", "full"},
+    {kAxolotl, "max_seq_len", "512"},
+    {kAxolotl, "packing", "false"},
+    {kAxolotl, "gradient_accumulation_steps", "1"},
+    {kAxolotl, "num_train_epochs", "1"},
+    {kAxolotl, "warmup_ratio", "0.03"},
+    {kTrl, "method", "full"},
+    {kTrl, "max_seq_len", "1024"},
+    {kTrl, "packing", "false"},
+    {kTrl, "learning_rate", "2e-5"},
+    {kTrl, "per_device_train_batch_size", "8"},
+    {kTrl, "gradient_accumulation_steps", "1"},
+    {kTrl, "lr_scheduler_type", "linear"},
+    {kTrl, "warmup_ratio", "0"},
+    {kTrl, "lora.dropout", "0.05"},
+};
+
+// Whether a value says that a feature is not used.
+bool IsOff(const ForeignSetting& setting) {
+  static const std::set<std::string> kOff = {"false", "0", "0.0", "", "[]", "{}", "none", "None", "no", "off"};
+  return kOff.contains(setting.Text());
+}
+
+class Importer {
+ public:
+  Importer(Env& env, const std::string& file, ForeignTool tool, std::vector<ForeignSetting> settings)
+      : env_(env), file_(file), settings_(std::move(settings)) {
+    result_.tool = tool;
+  }
+
+  Result<ImportedRun> Import() {
+    for (const ForeignSetting& setting : settings_) Translate(setting);
+    SetDefaults();
+    DropUnused();
+    SayWhatCounts();
+    const Status valid = Validate(config_, Purpose::kPlan);
+    if (!valid.ok()) return valid.WithContext(fmt::format("{}, translated", file_));
+    result_.settings = notes_.size();
+    result_.yaml = Head() + PrintYamlOptions(options_, notes_, PrintedOptions::kWithNotes);
+    return std::move(result_);
+  }
+
+ private:
+  using Rule = void (Importer::*)(const ForeignSetting&, const ForeignName&);
+
+  const ForeignSetting* Given(std::string_view name) const {
+    for (const ForeignSetting& setting : settings_) {
+      if (setting.name == name) return &setting;
+    }
+    return nullptr;
+  }
+
+  // What a name means in this tool, or nullptr.
+  const ForeignName* Find(const std::string& name) const {
+    const ForeignName* found = nullptr;
+    for (const ForeignName& foreign : ForeignNames()) {
+      if (foreign.foreign != name) continue;
+      if (foreign.tool == result_.tool) return &foreign;
+      if (foreign.tool == ForeignTool::kAny && found == nullptr) found = &foreign;
+    }
+    return found;
+  }
+
+  // "line 3, cutoff_len: 2048"
+  static std::string Shown(const ForeignSetting& setting) {
+    constexpr size_t kLongest = 60;
+    std::string text = setting.Text();
+    if (text.size() > kLongest) text = text.substr(0, kLongest) + "...";
+    return fmt::format("line {}, {}: {}", setting.line, setting.name, OneLine(text));
+  }
+  static std::string OneLine(std::string text) {
+    std::replace_if(
+        text.begin(), text.end(), [](char c) { return static_cast<unsigned char>(c) < ' '; }, ' ');
+    return text;
+  }
+
+  void Say(std::vector<std::string>& list, const ForeignSetting& setting, std::string_view why) const {
+    list.push_back(why.empty() ? Shown(setting) : fmt::format("{}: {}", Shown(setting), why));
+  }
+
+  // Sets one of our options. `from` becomes the comment of its line.
+  void Set(std::string_view name, const OrderedJson& value, const ForeignSetting& setting) {
+    const Option& option = *options_.Find(name);
+    const std::string before = ValueAsYaml(option);
+    const bool given = notes_.contains(option.name);
+    const Status set = SetFromJson(option, value, fmt::format("line {}", setting.line));
+    if (!set.ok()) return Say(result_.lost, setting, set.message());
+    if (given && ValueAsYaml(option) != before) {
+      TEMPER_CHECK(SetFromText(option, before, "").ok());
+      return Say(result_.changed, setting,
+                 fmt::format("{} sets {}, too, to {}, which counts", notes_[option.name], option.name, before));
+    }
+    if (!given) notes_[option.name] = setting.name == option.name ? "" : setting.name;
+  }
+
+  void Translate(const ForeignSetting& setting) {
+    const ForeignName* const foreign = Find(setting.name);
+    if (foreign == nullptr) {
+      if (options_.Find(setting.name) != nullptr) return Set(setting.name, setting.value, setting);
+      return Say(result_.lost, setting, fmt::format("this name is not known; {}", options_.Advice(setting.name)));
+    }
+    if (foreign->values.starts_with('@')) return (this->*Rules().at(foreign->values))(setting, *foreign);
+    if (!foreign->values.empty()) return TranslateValue(setting, *foreign);
+    if (!foreign->ours.empty()) return Set(foreign->ours, setting.value, setting);
+    if (!IsOff(setting)) Say(foreign->needless ? result_.needless : result_.lost, setting, foreign->note);
+  }
+
+  // By the pairs of the table.
+  void TranslateValue(const ForeignSetting& setting, const ForeignName& foreign) {
+    const std::string value = setting.Text();
+    for (std::string_view rest = foreign.values; !rest.empty();) {
+      const std::string_view pair = rest.substr(0, rest.find(' '));
+      rest.remove_prefix(std::min(pair.size() + 1, rest.size()));
+      const size_t sign = pair.find_first_of("=~");
+      if (pair.substr(0, sign) != value && pair.substr(0, sign) != "*") continue;
+      const std::string ours(pair.substr(sign + 1));
+      if (ours.empty()) {
+        // A value that the table names says what Temper does anyway.
+        if (pair[0] == '*' || foreign.ours.empty()) Say(result_.needless, setting, foreign.note);
+        return;
+      }
+      if (pair[sign] == '~') Say(result_.changed, setting, foreign.note);
+      const auto parsed = ParseYamlValue(ours, file_);
+      return Set(foreign.ours, *parsed, setting);
+    }
+    if (foreign.ours.empty() && IsOff(setting)) return;
+    Say(result_.lost, setting, foreign.note);
+  }
+
+  static const std::map<std::string_view, Rule>& Rules() {
+    static const std::map<std::string_view, Rule> kRules = {
+        {"@loaded_dtype", &Importer::LoadedDtype},
+        {"@llama_factory_data", &Importer::NamedData},
+        {"@list_of_data", &Importer::ListOfData},
+        {"@held_out", &Importer::HeldOut},
+        {"@modules", &Importer::Modules},
+        {"@optimizer", &Importer::Optimizer},
+        {"@schedule", &Importer::ScheduleType},
+        {"@schedule_kwargs", &Importer::ScheduleKwargs},
+        {"@warmup", &Importer::Warmup},
+        {"@steps", &Importer::Steps},
+        {"@report", &Importer::Report},
+        {"@special_tokens", &Importer::SpecialTokens},
+    };
+    return kRules;
+  }
+
+  // The type in which weights are loaded: with bf16 they are computed in bf16 beside f32 weights, as here.
+  void LoadedDtype(const ForeignSetting& setting, const ForeignName& foreign) {
+    const std::string value = setting.Text();
+    const ForeignSetting* const bf16 = Given("bf16");
+    if (value == "auto" || (bf16 != nullptr && bf16->Text() == "true")) {
+      return Say(result_.needless, setting, "the optimizer's weights are f32 in any case");
+    }
+    const bool half = value == "bfloat16" || value == "bf16";
+    if (!half && value != "float32" && value != "fp32" && value != "f32") {
+      return Say(result_.lost, setting, foreign.note);
+    }
+    Set("dtype", half ? "bf16" : "f32", setting);
+  }
+
+  void NamedData(const ForeignSetting& setting, const ForeignName& foreign) {
+    const ForeignSetting* const folder = Given("dataset_dir");
+    TakeData(LlamaFactoryData(env_, setting.value, folder == nullptr ? "data" : folder->Text(), file_), setting,
+             foreign);
+  }
+
+  void ListOfData(const ForeignSetting& setting, const ForeignName& foreign) {
+    TakeData(ListedData(setting.value), setting, foreign);
+  }
+
+  void TakeData(const ForeignData& data, const ForeignSetting& setting, const ForeignName& foreign) {
+    for (size_t i = 0; i < data.files.size(); ++i) {
+      if (i == 0) {
+        Set(foreign.ours, data.files[0], setting);
+      } else {
+        result_.lost.push_back(fmt::format("line {}, {}: {}: a run has one data set; join the files", setting.line,
+                                           setting.name, data.files[i]));
+      }
+    }
+    for (const auto& [from, to] : {std::pair(&data.changed, &result_.changed), {&data.lost, &result_.lost}}) {
+      for (const std::string& sentence : *from) {
+        to->push_back(fmt::format("line {}, {}", setting.line, OneLine(sentence)));
+      }
+    }
+  }
+
+  // A part of the rows, or their number.
+  void HeldOut(const ForeignSetting& setting, const ForeignName& foreign) {
+    if (setting.value.is_number() && setting.value.get<double>() >= 1) {
+      return Say(result_.lost, setting, "rows are held out as a fraction: eval_fraction: 0.05");
+    }
+    if (!IsOff(setting)) Set(foreign.ours, setting.value, setting);
+  }
+
+  void Modules(const ForeignSetting& setting, const ForeignName& foreign) {
+    OrderedJson value = setting.value;
+    if (value.is_array() && value.size() == 1) value = value[0];
+    if (value == "all" || value == "all-linear") {
+      value = "all-linear";
+    } else if (value.is_string()) {
+      const std::string text = value.get<std::string>();
+      // Names with commas; anything else that is not a name is a regular expression, as in PEFT.
+      if (text.find_first_of("*.()[]|^$\\") == std::string::npos) {
+        OrderedJson names = OrderedJson::array();
+        for (size_t from = 0; from <= text.size();) {
+          const size_t to = std::min(text.find(',', from), text.size());
+          std::string name = text.substr(from, to - from);
+          std::erase(name, ' ');
+          if (!name.empty()) names.push_back(name);
+          from = to + 1;
+        }
+        value = names;
+      }
+    }
+    Set(foreign.ours, value, setting);
+  }
+
+  void Optimizer(const ForeignSetting& setting, const ForeignName& foreign) {
+    static const std::set<std::string>
+        kAdamw = {"adamw",           "adamw_torch",          "adamw_torch_fused", "adamw_hf", "adamw_apex_fused",
+                  "adamw_torch_xla", "adamw_torch_npu_fused"},
+        kCompact = {"adamw_8bit",        "adamw_bnb_8bit", "adamw_torch_8bit",   "adamw_torch_4bit",
+                    "ao_adamw_8bit",     "ao_adamw_4bit",  "ao_adamw_fp8",       "paged_adamw_8bit",
+                    "paged_adamw_32bit", "paged_adamw",    "adamw_anyprecision", "flash_adamw"};
+    const std::string name = setting.Text();
+    if (kCompact.contains(name)) {
+      Say(result_.changed, setting, "adamw, whose states are f32 here and stay in memory (memory.optimizer)");
+      return Set("optimizer", "adamw", setting);
+    }
+    if (name == "sgd" || kAdamw.contains(name)) return Set("optimizer", name == "sgd" ? "sgd" : "adamw", setting);
+    Say(result_.lost, setting, foreign.note);
+  }
+
+  void ScheduleType(const ForeignSetting& setting, const ForeignName&) {
+    Set("lr_scheduler_type", setting.value, setting);
+  }
+
+  // A mapping with our names, or JSON text of one.
+  void ScheduleKwargs(const ForeignSetting& setting, const ForeignName&) {
+    const auto parsed = setting.value.is_string() ? ParseYamlValue(setting.Text(), file_) : Result(setting.value);
+    if (!parsed.ok() || !parsed->is_object()) {
+      return Say(result_.lost, setting, "a mapping of settings is expected");
+    }
+    for (auto it = parsed->begin(); it != parsed->end(); ++it) {
+      const std::string name = "lr_scheduler_kwargs." + it.key();
+      if (options_.Find(name) == nullptr) {
+        Say(result_.lost, setting, fmt::format("{} has no equivalent", it.key()));
+      } else if (!it.value().is_null()) {
+        Set(name, it.value(), setting);
+      }
+    }
+  }
+
+  // transformers takes a fraction here, too.
+  void Warmup(const ForeignSetting& setting, const ForeignName&) {
+    const bool fraction = setting.value.is_number_float() && setting.value.get<double>() < 1;
+    Set(fraction ? "warmup_ratio" : "warmup_steps", setting.value, setting);
+  }
+
+  void Steps(const ForeignSetting& setting, const ForeignName& foreign) {
+    const double steps = setting.value.is_number() ? setting.value.get<double>() : 0;
+    if (steps > 0 && steps < 1) return Say(result_.lost, setting, "a part of the run; write a number of steps");
+    // Axolotl writes floats.
+    const bool whole = setting.value.is_number_float() && std::abs(steps) < 1e9 && steps == std::floor(steps);
+    Set(foreign.ours, whole ? OrderedJson(static_cast<int64_t>(steps)) : setting.value, setting);
+  }
+
+  void Report(const ForeignSetting& setting, const ForeignName& foreign) {
+    const OrderedJson list = setting.value.is_array() ? setting.value : OrderedJson::array({setting.value});
+    bool tensorboard = false;
+    for (const OrderedJson& one : list) {
+      const std::string name = one.is_string() ? one.get<std::string>() : one.dump();
+      if (name == "tensorboard" || name == "all") {
+        tensorboard = true;
+      } else if (name != "none" && name != "false") {
+        result_.lost.push_back(fmt::format("line {}, {}: {}: only metrics.jsonl and TensorBoard are written",
+                                           setting.line, setting.name, Quoted(name)));
+      }
+    }
+    Set(foreign.ours, tensorboard, setting);
+  }
+
+  void SpecialTokens(const ForeignSetting& setting, const ForeignName& foreign) {
+    const bool pad_only = setting.value.is_object() && setting.value.size() == 1 && setting.value.contains("pad_token");
+    if (pad_only) return Say(result_.needless, setting, "padding is never read");
+    if (!IsOff(setting)) Say(result_.lost, setting, foreign.note);
+  }
+
+  void SetDefaults() {
+    const auto open = [&](const std::string& name) { return !notes_.contains(name); };
+    for (const ToolDefault& fallback : kDefaults) {
+      const std::string name(fallback.option);
+      if (fallback.tool != result_.tool || !open(name)) continue;
+      if (name == "warmup_ratio" && !open("warmup_steps")) continue;
+      const ForeignSetting* const stage = Given("stage");
+      if (name == "packing" && stage != nullptr && stage->Text() == "pt") continue;  // it packs plain text
+      SetDefault(name, std::string(fallback.value));
+    }
+    // LLaMA-Factory's alpha follows from its rank.
+    if (result_.tool == kLlamaFactory && open("lora.alpha")) {
+      SetDefault("lora.alpha", std::to_string(2 * config_.lora.r));
+    }
+    if (result_.tool == kTrl && config_.model.method == TrainMethod::kLora && open("lora.target_modules")) {
+      result_.changed.emplace_back(
+          "lora_target_modules is not given: PEFT chooses some modules by the model's family, of attention for "
+          "most; here it is all linear modules");
+    }
+  }
+
+  void SetDefault(const std::string& name, const std::string& value) {
+    const Option& option = *options_.Find(name);
+    const std::string before = ValueAsYaml(option);
+    TEMPER_CHECK(SetFromText(option, value, "").ok());
+    // Ours is the same.
+    if (ValueAsYaml(option) != before) notes_[name] = fmt::format("the default of {}", ToString(result_.tool));
+  }
+
+  // Forgets an option: it is not printed, and has its default.
+  void Forget(const std::string& name) {
+    notes_.erase(name);
+    RunConfig fresh;
+    const OptionSet defaults = RunOptions(fresh);
+    TEMPER_CHECK(SetFromText(*options_.Find(name), ValueAsYaml(*defaults.Find(name)), "").ok());
+  }
+
+  // What other tools ignore, and Temper refuses.
+  void DropUnused() {
+    const auto drop = [&](const std::string& reason, auto&& belongs) {
+      std::vector<std::string> names;
+      for (const auto& [name, note] : notes_) {
+        if (belongs(name)) names.push_back(name);
+      }
+      for (const std::string& name : names) {
+        if (!notes_[name].starts_with("the default")) {
+          result_.needless.push_back(fmt::format("{}: {}", name, reason));
+        }
+        Forget(name);
+      }
+    };
+    if (config_.model.method == TrainMethod::kFull) {
+      drop("method is full, without LoRA", [](const std::string& name) {
+        return name.starts_with("lora.") || name == "base_dtype" || name == "adapter";
+      });
+    }
+    if (config_.length.lr_scheduler_type == ScheduleKind::kConstant) {
+      drop("the schedule constant has no warmup",
+           [](const std::string& name) { return name == "warmup_ratio" || name == "warmup_steps"; });
+    }
+    if (!config_.evaluates()) {
+      drop("there is no evaluation data", [](const std::string& name) {
+        return name == "eval_steps" || name == "load_best_model_at_end" || name == "per_device_eval_batch_size";
+      });
+    }
+    // Axolotl's floor belongs to its cosine.
+    if (config_.length.kwargs.min_lr_rate && config_.length.lr_scheduler_type == ScheduleKind::kCosine) {
+      config_.length.lr_scheduler_type = ScheduleKind::kCosineWithMinLr;
+      notes_.try_emplace("lr_scheduler_type", "cosine_min_lr_ratio");
+    }
+  }
+
+  // Differences that no single name shows.
+  void SayWhatCounts() {
+    if (!config_.data.packing) {
+      result_.changed.emplace_back(
+          "packing is false: a row with one document is computed at its full max_seq_len, padding included; with "
+          "packing: true a row holds several, isolated from each other, and the run is faster");
+    }
+    if (result_.tool == kTrl && !notes_.contains("train_on_prompt")) {
+      result_.changed.emplace_back(
+          "assistant_only_loss is not given: TRL trains on every token of rows with messages; here only on what the "
+          "assistant says (train_on_prompt: true for every token)");
+    }
+  }
+
+  std::string Head() const {
+    std::string text = fmt::format("# From {} ({}), by temper import.\n", OneLine(file_), ToString(result_.tool));
+    const auto list = [&](const char* title, const std::vector<std::string>& sentences) {
+      if (sentences.empty()) return;
+      text += fmt::format("#\n# {}:\n", title);
+      for (const std::string& sentence : sentences) text += fmt::format("#   {}\n", OneLine(sentence));
+    };
+    list("No equivalent", result_.lost);
+    list("The meaning changes", result_.changed);
+    list("Not needed", result_.needless);
+    return text + "\n";
+  }
+
+  Env& env_;
+  const std::string& file_;
+  const std::vector<ForeignSetting> settings_;
+  RunConfig config_;
+  const OptionSet options_ = RunOptions(config_);
+  std::map<std::string, std::string> notes_;  // of the options that are set: the name that set each
+  ImportedRun result_;
+};
+
+Result<ForeignTool> Recognise(const std::vector<ForeignSetting>& settings, const std::string& file) {
+  size_t most = 0;
+  std::vector<ForeignTool> best;
+  for (const ToolFacts& facts : Tools()) {
+    size_t marks = 0;
+    for (const ForeignSetting& setting : settings) {
+      marks += static_cast<size_t>(std::count(facts.marks.begin(), facts.marks.end(), setting.name));
+    }
+    if (marks > most) best.clear();
+    if (marks >= most && marks > 0) best.push_back(facts.tool);
+    most = std::max(most, marks);
+  }
+  if (best.size() == 1) return best[0];
+  return InvalidArgument(fmt::format("{}: its names do not show which tool it is for: add --from {}, {} or {}", file,
+                                     Tools()[0].option, Tools()[1].option, Tools()[2].option));
+}
+
+}  // namespace
+
+std::string_view ToString(ForeignTool tool) {
+  for (const ToolFacts& facts : Tools()) {
+    if (facts.tool == tool) return facts.name;
+  }
+  return "another tool";
+}
+
+std::vector<std::string_view> ForeignToolNames() {
+  std::vector<std::string_view> names = {"auto"};
+  for (const ToolFacts& facts : Tools()) names.push_back(facts.option);
+  return names;
+}
+
+Result<ImportedRun> ImportRun(Env& env, std::string_view text, const std::string& file, ForeignTool tool) {
+  TEMPER_ASSIGN_OR_RETURN(std::vector<ForeignSetting> settings, ReadForeignFile(text, file));
+  if (tool == ForeignTool::kAny) {
+    TEMPER_ASSIGN_OR_RETURN(tool, Recognise(settings, file));
+  }
+  return Importer(env, file, tool, std::move(settings)).Import();
+}
+
+}  // namespace temper

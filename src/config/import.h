@@ -1,0 +1,32 @@
+// Import: a configuration of LLaMA-Factory, Axolotl or TRL as one of ours. Names and values are translated by the table
+// of foreign names (config/foreign_names.h). Where the file leaves a setting open and the other tool's default is not
+// ours, the other tool's is written, so that the run stays the same.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/env.h"
+#include "config/option_set.h"
+
+namespace temper {
+
+std::string_view ToString(ForeignTool tool);       // "LLaMA-Factory"
+std::vector<std::string_view> ForeignToolNames();  // as values of an option, in the order of the enum
+
+struct ImportedRun {
+  ForeignTool tool = ForeignTool::kAny;
+  std::string yaml;  // a run.yaml, with comments: what each line comes from, and the lists below
+  size_t settings = 0;
+  // A sentence each, with its line in the file.
+  std::vector<std::string> changed;   // translated, but the meaning changes
+  std::vector<std::string> lost;      // no equivalent, and why
+  std::vector<std::string> needless;  // needs no setting here
+};
+
+// `text` is the content of `file`. kAny: the tool is recognised from the names. Errors: what is no configuration;
+// settings that contradict each other.
+Result<ImportedRun> ImportRun(Env& env, std::string_view text, const std::string& file, ForeignTool tool);
+
+}  // namespace temper

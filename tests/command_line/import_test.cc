@@ -1,0 +1,174 @@
+// temper import: configurations of the typical kind, written for these tests, become ours, and temper plan takes them.
+#include "temper_program.h"
+
+namespace temper::program {
+namespace {
+
+class Import : public Workplace {
+ protected:
+  // Imports `file`, plans the result, and returns it.
+  std::string Imported(const std::string& file, const Arguments& more = {}) const {
+    Arguments arguments = {"import", file, "-o", "run.yaml"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    const Ended imported = Temper(arguments);
+    EXPECT_EQ(imported.code, 0) << imported.err;
+    const Ended plan = Temper({"plan", "run.yaml", "--device", "cpu"});
+    EXPECT_EQ(plan.code, 0) << plan.err;
+    return Slurp("run.yaml");
+  }
+};
+
+void ExpectLines(const std::string& yaml, const std::vector<std::string>& lines) {
+  for (const std::string& line : lines) {
+    EXPECT_NE(("\n" + yaml).find("\n" + line + "\n"), std::string::npos) << "'" << line << "' is not in\n" << yaml;
+  }
+}
+
+TEST_F(Import, AxolotlsQlora) {
+  Spill("qlora.yml", "base_model: " + kModel + R"(
+tokenizer_type: AutoTokenizer
+load_in_8bit: true
+adapter: lora
+lora_model_dir:
+datasets:
+  - path: d.jsonl
+    ds_type: json
+    type: chat_template
+    field_messages: messages
+  - path: json
+    data_files: more.jsonl
+    type: alpaca
+val_set_size: 0.05
+sequence_len: 256
+sample_packing: true
+lora_r: 32
+lora_alpha: 16
+lora_target_linear: true
+micro_batch_size: 2
+num_epochs: 4
+optimizer: paged_adamw_32bit
+lr_scheduler: cosine
+cosine_min_lr_ratio: 0.1
+learning_rate: 2e-4
+warmup_steps: 10
+bf16: auto
+gradient_checkpointing: true
+flash_attention: true
+evals_per_epoch: 4
+wandb_project: mine
+special_tokens:
+  pad_token: "<pad>"
+)");
+  const std::string yaml = Imported("qlora.yml");
+  ExpectLines(
+      yaml,
+      {"# From qlora.yml (Axolotl), by temper import.", "data: d.jsonl  # datasets", "base_dtype: int8  # load_in_8bit",
+       "max_seq_len: 256  # sequence_len", "  r: 32  # lora_r", "  target_modules: all-linear  # lora_target_linear",
+       "per_device_train_batch_size: 2  # micro_batch_size", "gradient_accumulation_steps: 1  # the default of Axolotl",
+       "lr_scheduler_type: cosine_with_min_lr  # lr_scheduler", "  min_lr_rate: 0.1  # cosine_min_lr_ratio",
+       "warmup_steps: 10", "learning_rate: 0.0002", "  recompute: block  # gradient_checkpointing",
+       "#   line 31, wandb_project: mine: only metrics.jsonl and TensorBoard are written",
+       "#   line 29, flash_attention: true: attention is always fused and isolates documents"});
+  EXPECT_NE(yaml.find("line 22, optimizer: paged_adamw_32bit: adamw, whose states are f32"), std::string::npos) << yaml;
+}
+
+TEST_F(Import, LlamaFactorysLoraWithItsDatasetInfo) {
+  ASSERT_TRUE(PosixEnv().CreateFolders(Path("data")).ok());
+  Spill("data/dataset_info.json", R"({
+    "pirates": {"file_name": "../d.jsonl", "formatting": "openai"},
+    "chats": {"file_name": "chats.json", "formatting": "sharegpt", "columns": {"messages": "turns"}}})");
+  Spill("lora_sft.yaml", "model_name_or_path: " + kModel + R"(
+stage: sft
+do_train: true
+finetuning_type: lora
+lora_rank: 8
+lora_target: q_proj,v_proj
+dataset: pirates,chats
+cutoff_len: 256
+overwrite_cache: true
+output_dir: saves/lora
+save_steps: 0.5
+learning_rate: 1.0e-4
+num_train_epochs: 3.0
+lr_scheduler_type: cosine
+warmup_steps: 0.1
+bf16: true
+quantization_bit: 3
+pissa_init: true
+resume_from_checkpoint: null
+)");
+  const std::string yaml = Imported("lora_sft.yaml");
+  ExpectLines(yaml, {"# From lora_sft.yaml (LLaMA-Factory), by temper import.",
+                     "  alpha: 16  # the default of LLaMA-Factory", "  target_modules: [q_proj, v_proj]  # lora_target",
+                     "per_device_train_batch_size: 8  # the default of LLaMA-Factory",
+                     "packing: false  # the default of LLaMA-Factory", "warmup_ratio: 0.1  # warmup_steps",
+                     "learning_rate: 0.0001", "output_dir: saves/lora",
+                     "#   line 7, data set chats: rename the field 'turns' of its rows to conversations",
+                     "#   line 11, save_steps: 0.5: a part of the run; write a number of steps",
+                     "#   line 18, pissa_init: true: only PEFT's default initialisation of adapters is supported (A "
+                     "uniform, B zero)",
+                     "#   line 9, overwrite_cache: true: data is read and tokenized by all threads, once"});
+  EXPECT_NE(yaml.find("data: data/../d.jsonl"), std::string::npos) << yaml;
+  EXPECT_NE(yaml.find("line 17, quantization_bit: 3: "), std::string::npos) << yaml;
+}
+
+TEST_F(Import, TrlsYamlAndItsCommandSayTheSame) {
+  Spill("sft.yaml", "model_name_or_path: " + kModel + R"(
+dataset_name: org/chats
+use_peft: true
+lora_target_modules: [q_proj, v_proj]
+max_length: 256
+packing: true
+completion_only_loss: false
+learning_rate: 2.0e-4
+lr_scheduler_type: constant
+warmup_ratio: 0.1
+)");
+  Spill("sft.sh", "#!/bin/sh\naccelerate launch --num_processes 1 sft.py \\\n  --model_name_or_path '" + kModel +
+                      "' --dataset_name=org/chats --use_peft \\\n  --lora_target_modules q_proj v_proj "
+                      "--max_length 256 --packing --completion_only_loss false --learning_rate 2.0e-4 "
+                      "--lr_scheduler_type constant --warmup_ratio 0.1\n");
+  const auto settings = [](const std::string& yaml) { return yaml.substr(yaml.find("\n# Model")); };
+  const std::string yaml = settings(Imported("sft.yaml"));
+  ExpectLines(yaml, {"method: lora  # use_peft", "  dropout: 0.05  # the default of TRL",
+                     "train_on_prompt: true  # completion_only_loss", "lr_scheduler_type: constant",
+                     "per_device_train_batch_size: 8  # the default of TRL"});
+  EXPECT_EQ(yaml.find("warmup"), std::string::npos) << yaml;
+  EXPECT_EQ(settings(Imported("sft.sh")), yaml);
+}
+
+TEST_F(Import, FullTrainingDropsTheSettingsOfLora) {
+  Spill("full.yaml", "model_name_or_path: " + kModel +
+                         "\nfinetuning_type: full\nlora_rank: 8\ncutoff_len: 64\ndeepspeed: z3.json\nseed: 7\n");
+  const std::string yaml = Imported("full.yaml");
+  EXPECT_EQ(yaml.find("lora:"), std::string::npos) << yaml;
+  EXPECT_NE(yaml.find("#   lora.r: method is full, without LoRA"), std::string::npos) << yaml;
+  ExpectLines(yaml, {"seed: 7", "method: full  # finetuning_type"});
+}
+
+TEST_F(Import, MistakesNameTheRemedy) {
+  Spill("unclear.yaml", "learning_rate: 1e-4\n");
+  ExpectEnd(Temper({"import", "unclear.yaml"}), 2, {"add --from llama-factory, axolotl or trl"});
+  EXPECT_EQ(Temper({"import", "unclear.yaml", "--from", "trl"}).code, 2) << "it names no model";
+  ExpectEnd(Temper({"import", "unclear.yaml", "--from", "unsloth"}), 2, {"from should be one of", "trl", "'unsloth'"});
+  ExpectEnd(Temper({"import", "unclear.yaml", "-o", "./unclear.yaml"}), 2, {"is the file to import"});
+  ExpectEnd(Temper({"import"}), 2, {"temper import FILE"});
+  Spill("words.txt", "no settings here\n");
+  ExpectEnd(Temper({"import", "words.txt"}), 2, {"neither lines of 'key: value' nor a command"});
+  Spill("variable.sh", "python sft.py --model_name_or_path $MODEL --max_length 5\n");
+  ExpectEnd(Temper({"import", "variable.sh"}), 2, {"line 1", "shell variable '$MODEL'"});
+  // A typing error of the other tool's name is not dropped without a word.
+  Spill("typo.yaml", "base_model: " + kModel + "\nsequence_len: 64\nmicro_batch_size: 1\nlearnin_rate: 1\n");
+  ExpectEnd(Temper({"import", "typo.yaml", "-o", "run.yaml"}), 0,
+            {"line 4, learnin_rate: 1: this name is not known; did you mean 'learning_rate'?"});
+}
+
+TEST_F(Import, TrainWithAForeignFileLeadsToIt) {
+  Spill("axolotl.yml", "base_model: m\nsequence_len: 64\nmicro_batch_size: 1\nwandb_project: x\n");
+  ExpectEnd(Temper({"train", "axolotl.yml"}), 2,
+            {"line 4: unknown key 'wandb_project'; only metrics.jsonl and TensorBoard are written; remove it",
+             "temper import turns a file of LLaMA-Factory, Axolotl or TRL into one for Temper"});
+}
+
+}  // namespace
+}  // namespace temper::program
