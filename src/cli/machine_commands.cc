@@ -38,11 +38,7 @@ Result<int> Version(const Arguments& arguments) {
 // Measures this machine as a cluster and saves the result for `--cluster this`.
 Result<int> Calibrate() {
   TEMPER_ASSIGN_OR_RETURN(const std::string path, CalibrationPath());
-  Env& env = PosixEnv();
-  TEMPER_ASSIGN_OR_RETURN(const Cluster cluster, CalibrateThisMachine(env, FolderOf(path), [](const std::string& what) {
-                            LogInfo("measuring   " + what);
-                          }));
-  TEMPER_RETURN_IF_ERROR(WriteTextFileAtomically(env, path, PrintCluster(cluster)));
+  TEMPER_ASSIGN_OR_RETURN(const Cluster cluster, CalibrateAndSave(PosixEnv()));
   std::string text;
   for (const auto& [ranks, share] : cluster.shares) {
     text += fmt::format("{} rank{:<5}{:.0f} GFLOP/s each in f32 products, {:.0f} in bf16", ranks,

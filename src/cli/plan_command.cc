@@ -14,6 +14,7 @@
 
 #include "base/log.h"
 #include "base/machine_memory.h"
+#include "base/team.h"
 #include "checkpoint/companion_files.h"
 #include "cli/command_options.h"
 #include "cli/commands.h"
@@ -149,8 +150,8 @@ struct PlanOptions {
     return {"Report",
             {{.name = "cluster",
               .target = &cluster,
-              .help = "plan for these machines: a preset (8xH100, 8xMI300X, ...), a file, or 'this', measured by "
-                      "temper doctor --calibrate",
+              .help = "plan for these machines: a preset (8xH100, 8xMI300X, ...), a file, or 'this', measured "
+                      "when first needed",
               .value_hint = "NAME"},
              {.name = "price", .target = &price, .help = "price of a device per hour", .range = {.above = 0}},
              {.name = "trace",
@@ -180,14 +181,21 @@ struct PlanOptions {
   }
 };
 
-// The named cluster; without a name this machine's calibration, if there is one.
-Result<std::optional<Cluster>> ClusterOf(const PlanOptions& options) {
-  if (options.cluster.empty()) {
-    Result<Cluster> measured = OpenClusterOrThis(PosixEnv(), "this");
-    return measured.ok() ? std::optional<Cluster>(std::move(*measured)) : std::nullopt;
+// The named cluster; without a name this machine's calibration. `measure`: if there is none yet, calibrate.
+Result<std::optional<Cluster>> ClusterOf(const PlanOptions& options, bool measure) {
+  if (!options.cluster.empty() && options.cluster != "this") {
+    TEMPER_ASSIGN_OR_RETURN(Cluster cluster, OpenClusterOrThis(PosixEnv(), options.cluster));
+    return std::optional<Cluster>(std::move(cluster));
   }
-  TEMPER_ASSIGN_OR_RETURN(Cluster cluster, OpenClusterOrThis(PosixEnv(), options.cluster));
-  return std::optional<Cluster>(std::move(cluster));
+  Result<Cluster> measured = OpenClusterOrThis(PosixEnv(), "this");
+  if (!measured.ok() && measure) {
+    LogInfo(fmt::format("measuring   this machine, once: about {}, longer beside other work",
+                        ToString(CalibrationTakes())));
+    TEMPER_RETURN_IF_ERROR(CalibrateAndSave(PosixEnv()).status());
+    measured = OpenClusterOrThis(PosixEnv(), "this");
+  }
+  if (!measured.ok() && !options.cluster.empty()) return measured.status();
+  return measured.ok() ? std::optional<Cluster>(std::move(*measured)) : std::nullopt;
 }
 
 // The facts for resolving a run: those of the cluster's devices instead of this machine's.
@@ -256,18 +264,19 @@ std::jthread ExplainWaiting() {
   });
 }
 
-// Errors for options that need a cluster, if there is none.
-Status CheckOptions(const PlanOptions& o) {
+// The first given option that needs the speed of a cluster; nullptr: none.
+const char* NeedsCluster(const PlanOptions& o) {
   for (const auto& [name, given] : {std::pair{"search", !o.search.empty()}, std::pair{"html", !o.html.empty()},
                                     std::pair{"trace", !o.trace.empty()}, std::pair{"price", o.price.has_value()}}) {
-    if (given) {
-      return InvalidArgument(
-          fmt::format("{} needs a cluster: add --cluster (a preset, a file), or measure "
-                      "this machine with temper doctor --calibrate",
-                      name));
-    }
+    if (given) return name;
   }
-  return OkStatus();
+  return nullptr;
+}
+
+// Whether this machine's calibration, of its CPU, holds for the run: a larger mesh, or a GPU, is planned without
+// seconds.
+bool IsForThisMachine(const RunConfig& config) {
+  return config.machine.device != DeviceChoice::kGpu && RanksNamed(config) <= AvailableProcessors();
 }
 
 struct PlanSettings {
@@ -285,7 +294,8 @@ Result<int> Plan(const Arguments& arguments) {
   PlanOptions options;
   std::optional<Cluster> cluster;
   const FactsOf facts_of = [&](const RunConfig& config) -> Result<RunFacts> {
-    TEMPER_ASSIGN_OR_RETURN(cluster, ClusterOf(options));
+    const bool wanted = options.cluster == "this" || NeedsCluster(options) != nullptr;
+    TEMPER_ASSIGN_OR_RETURN(cluster, ClusterOf(options, wanted && IsForThisMachine(config)));
     if (cluster && options.price) cluster->price_per_device_hour = *options.price;
     return FactsOn(cluster, config.machine.device);
   };
@@ -294,12 +304,15 @@ Result<int> Plan(const Arguments& arguments) {
       auto setup, SetUpTraining(arguments, Purpose::kPlan, kUsage, alone, {options.Group()}, nullptr, facts_of));
   if (!setup) return 0;
   const RunConfig& config = setup->run.config;
-  // The default cluster is this machine, whose CPU was calibrated:
-  // a larger mesh, or its GPU, is planned without seconds.
   const bool measured = options.cluster.empty() && cluster;
   const bool elsewhere = measured && cluster->shared && config.machine.device == DeviceChoice::kGpu;
   if (elsewhere || (measured && RanksOn(*cluster, config) > cluster->devices())) cluster.reset();
-  if (!cluster) TEMPER_RETURN_IF_ERROR(CheckOptions(options));
+  if (const char* option = NeedsCluster(options); option != nullptr && !cluster) {
+    return InvalidArgument(
+        fmt::format("{} needs a cluster, because this machine has not what the run needs: add --cluster (a preset, a "
+                    "file)",
+                    option));
+  }
   if (!options.measured.empty() && options.html.empty()) {
     return InvalidArgument("measured shows a trace beside the plan's page: add --html FILE");
   }
@@ -322,6 +335,11 @@ Result<int> Plan(const Arguments& arguments) {
                                 : PlanText(run.train(), facts))
                    .c_str(),
                stdout);
+    if (here && !options.program && IsForThisMachine(config)) {
+      std::fflush(stdout);
+      LogInfo(fmt::format("speed       not known yet: add --cluster this, which measures this machine once (about {})",
+                          ToString(CalibrationTakes())));
+    }
     return 0;
   }
   TEMPER_ASSIGN_OR_RETURN(std::optional<RunRates> rates, RatesOnCluster(config, *cluster));

@@ -73,6 +73,36 @@ Json GroupsJson(const std::vector<TraceRow>& rows) {
   return json;
 }
 
+// Where a queue works on micro-batches that are not shown: [queue, begin, end, first, last], micro-batches from 0.
+Json LeftOutJson(const std::vector<TraceRow>& rows) {
+  const int last = LastMicroBatch(rows);
+  std::map<size_t, std::vector<const TraceRow*>> queues;
+  for (const TraceRow& r : rows) queues[QueueNumber(r)].push_back(&r);
+  Json json = Json::array();
+  for (auto& [queue, events] : queues) {
+    std::stable_sort(events.begin(), events.end(),
+                     [](const TraceRow* a, const TraceRow* b) { return a->begin < b->begin; });
+    bool open = false;  // the newest interval may grow: no event of a shown micro-batch came since
+    for (const TraceRow* r : events) {
+      if (IsShown(r->micro_batch, last)) {
+        open = false;
+        continue;
+      }
+      const double end = Rounded(r->begin + r->duration);
+      if (!open) {
+        json.push_back({queue, Rounded(r->begin), end, r->micro_batch, r->micro_batch});
+      } else {
+        Json& interval = json.back();
+        interval[2] = std::max(interval[2].get<double>(), end);
+        interval[3] = std::min(interval[3].get<int>(), r->micro_batch);
+        interval[4] = std::max(interval[4].get<int>(), r->micro_batch);
+      }
+      open = true;
+    }
+  }
+  return json;
+}
+
 // Per op and phase: planned and measured seconds of a whole step.
 Json OpsJson(const StepEstimate& simulation, const std::vector<TraceRow>& measured) {
   std::map<std::pair<Op, Phase>, double> seconds;
@@ -166,12 +196,20 @@ void Replace(std::string* text, std::string_view what, std::string_view with) {
   text->replace(at, what.size(), with);
 }
 
-// "5.10 GiB of 5.41 GiB, 24.0 GiB of host memory: fits".
-std::string FitText(const Forecast& f) {
-  std::string text = fmt::format("{} of {}", ToString(f.bytes), ToString(f.limit));
+// "fits: 5.10 GiB of 5.41 GiB of device memory, 24.0 GiB of host memory".
+std::string VerdictText(const Forecast& f) {
+  std::string text = fmt::format("{}: {} of {} of device memory", f.fits ? "It fits" : "It does not fit",
+                                 ToString(f.bytes), ToString(f.limit));
   if (f.host_bytes.v > 0) text += fmt::format(", {} of host memory", ToString(f.host_bytes));
   if (f.disk_bytes.v > 0) text += fmt::format(", {} on disk", ToString(f.disk_bytes));
-  return text + (f.fits ? ": fits" : ": does not fit");
+  return text;
+}
+
+// "64,980".
+std::string Grouped(double number) {
+  std::string digits = fmt::format("{:.0f}", number);
+  for (size_t at = digits.size(); at > 3; at -= 3) digits.insert(at - 3, ",");
+  return digits;
 }
 
 }  // namespace
@@ -181,20 +219,27 @@ std::string PlanPage(const Program& train, const PlanFacts& facts, const PlanOnC
   const Forecast& f = *on.forecast;
   const StepEstimate& s = f.simulation;
   Json data;
-  data["title"] = fmt::format("{} on {}", facts.model, on.cluster->name);
-  data["facts"] = {
-      {"model", fmt::format("{} ({}, {}), {:.2f} M parameters, {:.2f} M trained", facts.architecture, facts.method,
-                            facts.dtype, static_cast<double>(facts.parameters) * 1e-6,
-                            static_cast<double>(facts.trainable_parameters) * 1e-6)},
-      {"mesh", facts.mesh.empty() ? "1 rank" : facts.mesh},
-      {"step",
-       fmt::format("{} of {} x {} tokens, recompute {}", Counted(facts.micro_batches, "micro-batch", "micro-batches"),
-                   facts.rows * facts.data_ranks, facts.row_tokens, facts.recompute)},
-      {"device", on.cluster->device},
-      {"memory", FitText(f)},
-      {"placement", facts.tiers.empty() ? "everything on the device" : facts.tiers},
-      {"step time", fmt::format("{:.4g} s, {:.4g} tokens/s, MFU {:.2f} %", s.step.v, f.tokens_per_second, 100 * f.mfu)},
-      {"bound by", s.Bottleneck()}};
+  const Cluster& c = *on.cluster;
+  data["title"] = fmt::format("{}, {} in {}{} on {}", facts.model, facts.method == "lora" ? "LoRA" : "full training",
+                              facts.dtype, facts.mesh.empty() ? "," : fmt::format(", {},", facts.mesh),
+                              c.shared ? fmt::format("this machine ({})", c.device) : c.name);
+  data["fits"] = f.fits;
+  data["verdict"] = VerdictText(f);
+  data["speed"] =
+      fmt::format("{} per step, {} tokens/s, MFU {:.1f} %", ShortTime(s.step),
+                  f.tokens_per_second < 100 ? fmt::format("{:.1f}", f.tokens_per_second) : Grouped(f.tokens_per_second),
+                  100 * f.mfu);
+  if (!f.fits) data["remedies"] = RemedyText(on.remedies, f);
+  data["facts"] = {{"model", fmt::format("{} ({}, {}), {:.2f} M parameters, {:.2f} M trained", facts.architecture,
+                                         facts.method, facts.dtype, static_cast<double>(facts.parameters) * 1e-6,
+                                         static_cast<double>(facts.trainable_parameters) * 1e-6)},
+                   {"mesh", facts.mesh.empty() ? "1 rank" : facts.mesh},
+                   {"step", fmt::format("{} of {} x {} tokens, recompute {}",
+                                        Counted(facts.micro_batches, "micro-batch", "micro-batches"),
+                                        facts.rows * facts.data_ranks, facts.row_tokens, facts.recompute)},
+                   {"device", c.device},
+                   {"placement", facts.tiers.empty() ? "everything on the device" : facts.tiers},
+                   {"bound by", s.Bottleneck()}};
   data["limit"] = f.limit.v;
   data["parts"] = {{"arithmetic", s.arithmetic.v},     {"memory", s.memory.v},      {"launches", s.launches.v},
                    {"collectives", s.collectives.v},   {"waiting", s.waiting.v},    {"moves", s.moves.v},
@@ -205,6 +250,7 @@ std::string PlanPage(const Program& train, const PlanFacts& facts, const PlanOnC
   data["moves"] = MovesJson(train);
   data["groups"] = GroupsJson(s.events);
   data["planned"] = EventsJson(s.events);
+  data["left_out"] = {{"planned", LeftOutJson(s.events)}, {"measured", LeftOutJson(measured)}};
   data["memory"] = MemoryJson(train, s.events, FindLiveMemory(train, 0));
   data["alternatives"] = AlternativesJson(facts.options);
   data["ops"] = OpsJson(s, measured);

@@ -14,6 +14,9 @@ const std::string_view kPageTemplate = R"html(<!doctype html>
 body { margin: 0 auto; max-width: 1180px; padding: 24px 20px 60px; background: var(--paper); color: var(--ink);
        font: 15px/1.5 system-ui, -apple-system, "Segoe UI", "DejaVu Sans", sans-serif; }
 h1 { font-size: 22px; margin: 0 0 12px; }
+#verdict { font-size: 17px; font-weight: 600; margin: 0 0 2px; padding: 8px 12px; border-radius: 4px; color: #fff; max-width: none; }
+.fits { background: #2e7d43; } .not { background: #b3261e; }
+#speed { margin: 6px 0 10px; color: var(--ink); } pre { font-size: 13px; margin: 6px 0 10px; overflow-x: auto; }
 h2 { font-size: 16px; margin: 34px 0 4px; }
 p { margin: 2px 0 10px; color: var(--soft); max-width: 80ch; }
 dl { display: grid; grid-template-columns: max-content 1fr; gap: 2px 16px; margin: 0; }
@@ -39,13 +42,16 @@ button { font: inherit; font-size: 13px; padding: 1px 10px; border: 1px solid va
 </head>
 <body>
 <h1 id="title"></h1>
+<p id="verdict"></p>
+<p id="speed"></p>
+<pre id="remedies" hidden></pre>
 <dl id="facts"></dl>
 <div class="bar" id="parts"></div>
 <div class="key" id="parts_key"></div>
 
 <h2>Memory over time</h2>
 <p>The contents of one rank's arena, instruction by instruction, by class. The first two micro-batches, the last one and
-the update are shown; those in between are like the second. The dashed line is the device's limit.</p>
+the update are shown; those in between are like the second, and their time is hatched. <span id="limit"></span></p>
 <svg id="memory" viewBox="0 0 1140 300" role="img" aria-label="memory over time by class"></svg>
 <div class="key" id="memory_key"></div>
 
@@ -93,6 +99,12 @@ function key(id, colours, values) {
     $(id).append(span);
   }
 }
+$("verdict").textContent = data.verdict;
+$("verdict").className = data.fits ? "fits" : "not";
+$("speed").textContent = data.speed;
+if (data.remedies) { $("remedies").textContent = data.remedies; $("remedies").hidden = false; }
+// "micro-batches 3 to 7" of an interval that is left out; people count from 1.
+const leftOut = i => i[3] === i[4] ? "micro-batch " + (i[3] + 1) : "micro-batches " + (i[3] + 1) + " to " + (i[4] + 1);
 document.title = $("title").textContent = data.title;
 for (const k in data.facts) $("facts").append(el("dt", k), el("dd", data.facts[k]));
 const shares = {};
@@ -141,6 +153,20 @@ key("parts_key", part_colours, shares);
                                   y(at + p[1]).toFixed(2); });
   add("path", { d: d + "L" + x(end) + " " + y(at) + "Z", fill: class_colours["activations and scratch"] });
   values["activations and scratch"] = "up to " + bytes(Math.max(...points.map(p => p[1])));
+  const high_y = y(at + Math.max(...points.map(p => p[1]))), low_y = y(at);
+  for (const i of data.left_out.planned.filter(i => i[0] === 0)) {
+    const a = x(i[1]), b = x(Math.min(i[2], end));
+    add("rect", { x: a, width: b - a, y: high_y, height: low_y - high_y, fill: "#eef1f4" });
+    let lines = "";
+    for (let s = a - (low_y - high_y); s < b; s += 8) {
+      const l = Math.max(s, a), r = Math.min(s + low_y - high_y, b);
+      lines += "M" + l + " " + (low_y - l + s) + "L" + r + " " + (low_y - r + s);
+    }
+    add("path", { d: lines, stroke: "#aeb6bf", class: "left_out" });
+    if (b - a > 130) add("text", { x: (a + b) / 2, y: low_y - 8, "text-anchor": "middle" }, leftOut(i));
+  }
+  $("limit").textContent = data.limit <= 0 ? "" : data.limit <= top ? "The dashed line is the device's limit." :
+      "The device's limit of " + bytes(data.limit) + " is far above this chart.";
   if (data.limit > 0 && data.limit <= top) {
     add("line", { x1: L, x2: W - 8, y1: y(data.limit), y2: y(data.limit), stroke: "#b3261e", "stroke-dasharray": "6 4", "stroke-width": 1.5 });
     add("text", { x: W - 12, y: y(data.limit) - 5, "text-anchor": "end" }, "device: " + bytes(data.limit));
@@ -152,8 +178,8 @@ key("parts_key", part_colours, shares);
 (function () {
   const lanes = [];
   data.queues.forEach((name, queue) => {
-    lanes.push(["planned: " + name, data.planned, queue]);
-    if (data.measured) lanes.push(["measured: " + name, data.measured, queue]);
+    lanes.push(["planned: " + name, data.planned, queue, data.left_out.planned.filter(i => i[0] === queue)]);
+    if (data.measured) lanes.push(["measured: " + name, data.measured, queue, data.left_out.measured.filter(i => i[0] === queue)]);
   });
   const shown = lanes.filter(l => l[1].some(e => e[4] === l[2]));
   const canvas = $("queues"), tip = $("tip"), phases = ["forward", "backward", "update"];
@@ -180,6 +206,22 @@ key("parts_key", part_colours, shares);
         if (b - a > 3) { c.fillStyle = "#ffffff"; c.fillRect(b - 0.5, top, 0.5, rowh - 24); }
         c.globalAlpha = 1;
         if (b - a > 70) { c.fillStyle = "#fff"; c.fillText(e[0], a + 4, top + 15); }
+      }
+      for (const i of lane[3]) {
+        const a = Math.max(x(i[1]), left), b = Math.min(x(i[2]), width - left);
+        if (b <= a) continue;
+        c.save();
+        c.beginPath(); c.rect(a, top, b - a, rowh - 24); c.clip();
+        c.strokeStyle = "#aeb6bf";
+        c.beginPath();
+        for (let s = a - rowh; s < b; s += 8) { c.moveTo(s, top + rowh); c.lineTo(s + rowh, top); }
+        c.stroke();
+        c.restore();
+        if (b - a > 150) {
+          const text = leftOut(i) + " left out", wide = c.measureText(text).width + 8, mid = (a + b) / 2;
+          c.fillStyle = "#e8ebef"; c.fillRect(mid - wide / 2, top + 2, wide, rowh - 28);
+          c.fillStyle = "#5b6470"; c.fillText(text, mid - wide / 2 + 4, top + 15);
+        }
       }
     });
     c.fillStyle = "#5b6470";

@@ -86,18 +86,13 @@ std::string FarText(const Program& train, const PlanFacts& f) {
   return text;
 }
 
-// "12.3 ms" below a second, for which ToString prints 0.0 s.
-std::string Short(Seconds s) {
-  return s.v < 1 ? fmt::format("{:.2f} ms", s.v * 1e3) : ToString(s);
-}
-
 std::string SpeedText(const PlanOnCluster& on) {
   const Cluster& c = *on.cluster;
   const Forecast& f = *on.forecast;
   const StepEstimate& s = f.simulation;
   const auto share = [&](Seconds part) { return 100 * part.v / s.step.v; };
   std::string text = fmt::format("speed       {} ({}): {} per step, {:.1f} tokens/s, MFU {:.2f} %\n", c.name, c.device,
-                                 Short(s.step), f.tokens_per_second, 100 * f.mfu);
+                                 ShortTime(s.step), f.tokens_per_second, 100 * f.mfu);
   text += fmt::format(
       "  bound by {}: arithmetic {:.1f} %, memory {:.1f} %, launches {:.1f} %, collectives {:.1f} %, waiting for them "
       "{:.1f} %, moves and waiting for them {:.1f} %\n",
@@ -109,12 +104,12 @@ std::string SpeedText(const PlanOnCluster& on) {
     text += fmt::format("  the first stage waits for others {:.1f} % of the step, all stages on average {:.1f} %\n",
                         share(s.stages), 100 * f.bubble);
   }
-  if (s.hidden.v > 0) text += fmt::format("  collectives and moves hidden beside kernels: {}\n", Short(s.hidden));
+  if (s.hidden.v > 0) text += fmt::format("  collectives and moves hidden beside kernels: {}\n", ShortTime(s.hidden));
   constexpr size_t kLongest = 6;
   for (size_t i = 0; i < std::min(kLongest, s.ops.size()); ++i) {
     text += fmt::format("  {:<32} {:>6} runs {:>12} {:>5.1f} %\n",
                         fmt::format("{} {}", ToString(s.ops[i].phase), ToString(s.ops[i].op)), s.ops[i].runs,
-                        Short(s.ops[i].seconds), share(s.ops[i].seconds));
+                        ShortTime(s.ops[i].seconds), share(s.ops[i].seconds));
   }
   if (s.sent_within_host.v + s.sent_between_hosts.v > 0) {
     text += fmt::format("links       a rank sends {} within its host, {} to other hosts\n",
@@ -171,6 +166,10 @@ nlohmann::ordered_json SpeedJson(const PlanOnCluster& on) {
 }
 
 }  // namespace
+
+std::string ShortTime(Seconds s) {
+  return s.v < 1 ? fmt::format("{:.2f} ms", s.v * 1e3) : ToString(s);
+}
 
 std::string PipelineFacts::ToString() const {
   return fmt::format("{}: {} stages, runs of {} blocks, {}, bubble {:.1f} %", schedule, stages, fmt::join(layers, ", "),

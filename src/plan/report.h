@@ -56,6 +56,9 @@ struct PlanOnCluster {
   std::vector<Remedy> remedies;  // if it does not fit
 };
 
+// "12.30 ms" below a second, for which ToString prints 0.0 s.
+std::string ShortTime(Seconds s);
+
 std::string PlanText(const Program& train, const PlanFacts& facts, const PlanOnCluster& on = {});
 std::string PlanJson(const Program& train, const PlanFacts& facts, const PlanOnCluster& on = {});
 

@@ -12,6 +12,7 @@
 
 #include "backend/cpu/gemm_peak.h"
 #include "base/for_each.h"
+#include "base/log.h"
 #include "base/machine_memory.h"
 #include "base/quantity.h"
 #include "base/team.h"
@@ -342,16 +343,35 @@ Result<std::string> CalibrationPath() {
 namespace {
 
 constexpr char kThis[] = "this";
-constexpr char kRemedy[] = "run `temper doctor --calibrate` (some seconds, on an idle machine)";
+std::string Remedy() {
+  return fmt::format("run `temper doctor --calibrate` (about {}, on an idle machine)", ToString(CalibrationTakes()));
+}
 
 // The path of this machine's calibration, which exists.
 Result<std::string> ThisPath(Env& env) {
   TEMPER_ASSIGN_OR_RETURN(std::string path, CalibrationPath());
   if (env.IsFile(path)) return path;
-  return NotFound(fmt::format("this machine has not been measured: {}", kRemedy));
+  return NotFound(fmt::format("this machine has not been measured: {}", Remedy()));
 }
 
 }  // namespace
+
+Seconds CalibrationTakes() {
+  // 42 s of both cores were measured where ranks divide 2 cores in two ways.
+  constexpr Seconds kDivision{21};
+  int divisions = 0;
+  for (int ranks = 1; ranks <= AvailableProcessors(); ranks *= 2) ++divisions;
+  return {kDivision.v * divisions};
+}
+
+Result<Cluster> CalibrateAndSave(Env& env) {
+  TEMPER_ASSIGN_OR_RETURN(const std::string path, CalibrationPath());
+  TEMPER_ASSIGN_OR_RETURN(Cluster cluster, CalibrateThisMachine(env, FolderOf(path), [](const std::string& what) {
+                            LogInfo("measuring   " + what);
+                          }));
+  TEMPER_RETURN_IF_ERROR(WriteTextFileAtomically(env, path, PrintCluster(cluster)));
+  return cluster;
+}
 
 Result<std::string> ReadClusterOrThis(Env& env, const std::string& name) {
   if (name != kThis) return ReadCluster(env, name);
@@ -365,7 +385,7 @@ Result<Cluster> OpenClusterOrThis(Env& env, const std::string& name) {
   TEMPER_ASSIGN_OR_RETURN(const std::string path, ThisPath(env));
   TEMPER_ASSIGN_OR_RETURN(Cluster cluster, OpenCluster(env, path));
   if (cluster.device != MachineName(AvailableProcessors())) {
-    return InvalidArgument(fmt::format("{} was measured on another machine ({}): {}", path, cluster.device, kRemedy));
+    return InvalidArgument(fmt::format("{} was measured on another machine ({}): {}", path, cluster.device, Remedy()));
   }
   cluster.memory = FindAvailableMemory().bytes;  // now
   return cluster;

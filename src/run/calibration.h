@@ -17,6 +17,12 @@ namespace temper {
 Result<Cluster> CalibrateThisMachine(Env& env, const std::string& folder,
                                      const std::function<void(const std::string&)>& progress);
 
+// About how long that takes on an idle machine.
+Seconds CalibrationTakes();
+
+// Measures this machine, says so line by line, and saves the result: the file of CalibrationPath.
+Result<Cluster> CalibrateAndSave(Env& env);
+
 // A run on this machine, as its rates are measured. With several ranks, each is measured by its own process while the
 // others compute beside it.
 struct RunOnMachine {

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <iterator>
 #include <nlohmann/json.hpp>
+#include <regex>
 #include <set>
 #include <sstream>
 
@@ -406,6 +407,7 @@ TEST(Page, ShowsTiersTheirMovesAndTheirQueuesBesideAMeasuredStep) {
   s.config.model.method = TrainMethod::kFull;
   s.config.model.dtype = ComputeType::kBf16;
   s.config.data.max_seq_len = 256;
+  s.config.batch.gradient_accumulation_steps = 8;
   const PlannedRun p = Must(s.planner().Plan(s.Resolved(), 1, /*keep_events=*/true));
   ASSERT_GT(p.run.train().host.bytes, Bytes{});
   // Reads back the output of `--profile`.
@@ -427,6 +429,23 @@ TEST(Page, ShowsTiersTheirMovesAndTheirQueuesBesideAMeasuredStep) {
     for (const Json& event : data[side]) queues.insert(data["queues"][event[4].get<size_t>()]);
     EXPECT_EQ(queues, (std::set<std::string>{"compute", "evict to host", "fetch from host"})) << side;
   }
+  // Micro-batches 3 to 7 of 8 are not shown; on each side their time on the compute queue is one interval.
+  for (const char* side : {"planned", "measured"}) {
+    std::vector<Json> left_out;
+    for (const Json& interval : data["left_out"][side]) {
+      if (interval[0] == 0) left_out.push_back(interval);
+    }
+    ASSERT_EQ(left_out.size(), 1u) << side;
+    EXPECT_EQ(left_out[0][3], 2);
+    EXPECT_EQ(left_out[0][4], 6);
+    for (const Json& event : data[side]) {
+      const double begin = event[5], end = begin + event[6].get<double>();
+      if (event[4] != 0) continue;
+      EXPECT_TRUE(end <= left_out[0][1].get<double>() + 1e-6 || begin >= left_out[0][2].get<double>() - 1e-6);
+    }
+  }
+  EXPECT_EQ(data["fits"], true);
+  EXPECT_NE(data["verdict"].get<std::string>().find("It fits: "), std::string::npos);
   double parts = 0;
   for (const auto& [name, seconds] : data["parts"].items()) parts += seconds.get<double>();
   EXPECT_NEAR(parts, data["step"].get<double>(), 1e-6 * parts);
@@ -455,6 +474,9 @@ TEST(Page, IsOneFileThatNeedsNoNetwork) {
   EXPECT_EQ(page.find("<b>"), std::string::npos) << "a name from outside becomes markup";
   const size_t begin = page.find("application/json\">") + 18;
   const Json data = Must(ParseJson(page.substr(begin, page.find("</script>", begin) - begin), "page"));
+  EXPECT_EQ(data["title"], "</script><b>, LoRA in bf16, fsdp=8, on 8xH100");
+  const std::string speed = data["speed"];
+  EXPECT_TRUE(std::regex_search(speed, std::regex(", [0-9]{1,3}(,[0-9]{3})+ tokens/s, MFU "))) << speed;
   EXPECT_GT(data["planned"].size(), 100u);
   EXPECT_GT(data["measured"].size(), 100u);
   EXPECT_GT(data["memory"]["temporaries"].size(), 50u);
