@@ -6,6 +6,7 @@
 
 #include "cli/command_options.h"
 #include "cli/commands.h"
+#include "model/known_models.h"
 #include "plan/cluster.h"
 
 namespace temper {
@@ -18,13 +19,14 @@ constexpr char kUsage[] =
     "  zsh:   source <(temper completion zsh)\n"
     "  fish:  temper completion fish | source\n";
 
-// What may stand after an option.
+// What may stand after an option; a path may have words that stand beside the files.
 struct Values {
   enum Kind { kNone, kWords, kPath, kText } kind = kText;
   std::vector<std::string> words = {};
 };
 
-Values ValuesOf(const Option& option) {
+Values ValuesOf(const Command& command, const Option& option) {
+  if (&command == &kPlanCommand && option.name == "model") return {Values::kPath, KnownModelNames()};
   if (std::holds_alternative<bool*>(option.target)) return {Values::kNone};
   if (const auto* choice = std::get_if<Choice>(&option.target)) {
     return {Values::kWords, {choice->names.begin(), choice->names.end()}};
@@ -83,13 +85,13 @@ _temper() {{
   for (const Command* command : Commands()) {
     std::string paths, texts, names;
     ForEachOption(*command, [&](const Option& option) {
-      const Values values = ValuesOf(option);
+      const Values values = ValuesOf(*command, option);
       const std::string name = "--" + Typed(option);
       names += " " + name;
       const std::string pattern = fmt::format("{}:{}", command->name, name);
-      if (values.kind == Values::kWords) {
-        script += fmt::format("    {}) COMPREPLY=($(compgen -W \"{}\" -- \"$cur\")); return ;;\n", pattern,
-                              fmt::join(values.words, " "));
+      if (!values.words.empty()) {
+        script += fmt::format("    {}) COMPREPLY=($(compgen -W \"{}\" -- \"$cur\")); {} ;;\n", pattern,
+                              fmt::join(values.words, " "), values.kind == Values::kPath ? "path=1" : "return");
       } else if (values.kind == Values::kPath) {
         paths += (paths.empty() ? "" : "|") + pattern;
       } else if (values.kind == Values::kText) {
@@ -159,7 +161,7 @@ _temper() {
   for (const Command* command : Commands()) {
     script += fmt::format("    {})\n      _arguments", command->name);
     ForEachOption(*command, [&](const Option& option) {
-      const Values values = ValuesOf(option);
+      const Values values = ValuesOf(*command, option);
       const bool optional = std::holds_alternative<OptionalText>(option.target);
       script += fmt::format(" \\\n        '--{}{}[{}]", Typed(option),
                             values.kind == Values::kNone ? ""
@@ -170,7 +172,11 @@ _temper() {
         script += fmt::format("{}:{}:", optional ? ":" : "", values.kind == Values::kPath ? "path" : "value");
       }
       if (values.kind == Values::kWords) script += fmt::format("({})", fmt::join(values.words, " "));
-      if (values.kind == Values::kPath) script += "_files";
+      if (values.kind == Values::kPath && !values.words.empty()) {
+        script += fmt::format("{{compadd {}; _files}}", fmt::join(values.words, " "));
+      } else if (values.kind == Values::kPath) {
+        script += "_files";
+      }
       script += "'";
     });
     if (*command->words != '\0') {
@@ -210,11 +216,14 @@ std::string Fish() {
     if (*command->words != '\0') script += fmt::format("{} -a '{}'\n", in, command->words);
     if (TakesPath(*command)) script += in + " -F\n";
     ForEachOption(*command, [&](const Option& option) {
-      const Values values = ValuesOf(option);
+      const Values values = ValuesOf(*command, option);
       script += fmt::format("{} -l {}", in, Typed(option));
       if (values.kind == Values::kWords) script += fmt::format(" -x -a '{}'", fmt::join(values.words, " "));
       if (values.kind == Values::kPath)
         script += std::holds_alternative<OptionalText>(option.target) ? " -F" : " -r -F";
+      if (values.kind == Values::kPath && !values.words.empty()) {
+        script += fmt::format(" -a '{}'", fmt::join(values.words, " "));
+      }
       if (values.kind == Values::kText) script += " -x";
       script += fmt::format(" -d '{}'\n", InFish(option.help));
     });
