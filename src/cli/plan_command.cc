@@ -309,8 +309,8 @@ Result<int> Plan(const Arguments& arguments) {
   if (elsewhere || (measured && RanksOn(*cluster, config) > cluster->devices())) cluster.reset();
   if (const char* option = NeedsCluster(options); option != nullptr && !cluster) {
     return InvalidArgument(
-        fmt::format("{} needs a cluster, because this machine has not what the run needs: add --cluster (a preset, a "
-                    "file)",
+        fmt::format("{} needs the speed of machines that can run this, and this one has fewer cores than ranks, or the "
+                    "run is for a GPU: add --cluster (a preset, a file)",
                     option));
   }
   if (!options.measured.empty() && options.html.empty()) {

@@ -331,7 +331,8 @@ Result<int> TrainFrom(const RunProgress& at, const StepCount& steps, CheckpointC
                   .stream = run.engine.reading ? run.engine.reading.get() : &HostStream()},
                  std::move(contents), ranks, run.compiled.data_ranks());
   ProgressDisplay display(StderrIsRich(), LocaleIsUtf8(), /*silent=*/!run.setup.ranks.first());
-  InstallStopHandler();
+  // A launcher of several hosts may send a signal because a rank has died: then no step will be finished.
+  InstallStopHandler(/*tell_at_once=*/ranks.alone() || ranks.of_machine().launched);
   TrainingLoop loop({.config = c,
                      .trainer = trainer,
                      .evaluator = evaluator ? &*evaluator : nullptr,

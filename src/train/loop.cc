@@ -16,12 +16,15 @@ namespace {
 
 // Written by a signal handler on any thread.
 std::atomic<int> stop_signal = 0;
+std::atomic<bool> told_at_once = true;
 static_assert(std::atomic<int>::is_always_lock_free, "a signal handler may not wait for a lock");
 
 extern "C" void HandleStop(int signal) {
   int none = 0;
   if (stop_signal.compare_exchange_strong(none, signal)) {
-    LogInSignalHandler("stopping: finishing and saving the current step; a second signal ends the run unsaved");
+    if (told_at_once) {
+      LogInSignalHandler("stopping: finishing and saving the current step; a second signal ends the run unsaved");
+    }
   } else if (signal != SIGHUP) {
     LogInSignalHandler("stopped at once: progress since the last checkpoint is lost");
     _exit(128 + signal);
@@ -66,7 +69,8 @@ void ExitOnStopSignals(int code) {
   Handle({SIGINT, SIGTERM, SIGUSR1, SIGHUP}, HandleStopBeforeSteps);
 }
 
-void InstallStopHandler() {
+void InstallStopHandler(bool tell_at_once) {
+  told_at_once = tell_at_once;
   Handle({SIGINT, SIGTERM, SIGUSR1, SIGHUP}, HandleStop);
 }
 
@@ -102,6 +106,7 @@ Result<LoopEnd> TrainingLoop::Run() {
     TEMPER_RETURN_IF_ERROR(Step(options));
     if (EvaluationDue()) TEMPER_RETURN_IF_ERROR(Evaluate());
     TEMPER_ASSIGN_OR_RETURN(stopping, p_.peers.Any(StopSignal() != 0));
+    if (stopping && !told_at_once) p_.display.Message(fmt::format("stopping: saving step {}", progress_.step));
     if (stopping || SaveDue()) TEMPER_RETURN_IF_ERROR(Save());
   }
   TEMPER_RETURN_IF_ERROR(p_.saver.Finish());

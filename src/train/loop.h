@@ -46,7 +46,8 @@ void ExitOnStopSignals(int code);
 // After SIGINT, SIGTERM, SIGHUP or SIGUSR1 (mpirun forwards only the last, and kills for the others) the loop finishes
 // its step, saves and returns; an evaluation is aborted, and repeated when the run resumes. A second signal ends the
 // process at once, except SIGHUP, which kernel and shell both send when a terminal closes.
-void InstallStopHandler();
+// `tell_at_once`: the first signal is confirmed at once; else when all ranks have finished the step.
+void InstallStopHandler(bool tell_at_once);
 int StopSignal();  // 0: none
 // From now on these signals are ignored: the run has stopped already. Launchers send SIGTERM to all ranks once the
 // first has exited with a code other than 0, and it must not change the others' exit codes.

@@ -44,8 +44,8 @@ class Slurm : public Workplace {
   std::string JobState(const std::string& job) const {
     return Run({"squeue", "--noheader", "--states=all", "--format=%T", "--jobs=" + job}).out;
   }
-  // Sends a signal to task 2 of a run of four ranks that trains, and expects the end of all within 30 s.
-  Ended EndBySignalToTask2(int signal, pid_t* victim);
+  // Sends a signal to a task of a run that trains, and expects the end of all within 20 s.
+  Ended EndBySignal(int signal, const Arguments& command, int task, pid_t* victim);
 };
 
 // Processes in the cluster whose command line begins with `name`.
@@ -72,16 +72,17 @@ pid_t ProcessOfTask(int task) {
   return 0;
 }
 
-Ended Slurm::EndBySignalToTask2(int signal, pid_t* victim) {
-  Process srun(Srun(Steps("fsdp=4", 100000, "out")), folder());
+Ended Slurm::EndBySignal(int signal, const Arguments& command, int task, pid_t* victim) {
+  Process srun(command, folder());
   EXPECT_TRUE(srun.ReadErrUntil("step 10/"));
-  *victim = ProcessOfTask(2);
+  *victim = ProcessOfTask(task);
   EXPECT_GT(*victim, 0);
   const auto start = std::chrono::steady_clock::now();
   if (*victim > 0) kill(*victim, signal);
   Ended ended = srun.Wait();
-  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(30));
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(20));
   EXPECT_NE(ended.code, 0);
+  EXPECT_EQ(ended.err.find("stopping"), std::string::npos) << "no step is finished\n" << ended.err;
   EXPECT_TRUE(ProcessesOf(TEMPER_PROGRAM).empty());
   return ended;
 }
@@ -103,7 +104,7 @@ TEST_F(Slurm, RanksOnTwoNodesHaveTheLossesOfOne) {
 
 TEST_F(Slurm, ARankThatIsKilledEndsTheRunOfAllWithOneMessage) {
   pid_t victim = 0;
-  const Ended ended = EndBySignalToTask2(SIGKILL, &victim);
+  const Ended ended = EndBySignal(SIGKILL, Srun(Steps("fsdp=4", 100000, "out")), 2, &victim);
   size_t messages = 0;
   for (size_t at = 0; (at = ended.err.find("\nerror: rank ", at)) != std::string::npos; ++at) ++messages;
   EXPECT_LE(messages, 1u) << ended.err;
@@ -115,8 +116,25 @@ TEST_F(Slurm, ARankThatIsKilledEndsTheRunOfAllWithOneMessage) {
 
 TEST_F(Slurm, ARankThatHangsIsNamedAndEndsTheRunOfAll) {
   pid_t victim = 0;
-  const Ended ended = EndBySignalToTask2(SIGSTOP, &victim);
+  const Ended ended = EndBySignal(SIGSTOP, Srun(Steps("fsdp=4", 100000, "out")), 2, &victim);
   EXPECT_NE(ended.err.find("rank 2 on n2 does not answer for 15"), std::string::npos) << ended.err;
+}
+
+// No rank of its host sees it, and srun by itself would wait for it.
+TEST_F(Slurm, ARankAloneOnItsHostIsNamedAndEndsTheRunWithoutHelpOfSrun) {
+  for (const int signal : {SIGSTOP, SIGKILL}) {
+    SCOPED_TRACE(signal);
+    const std::string out = signal == SIGSTOP ? "stopped" : "killed";
+    Arguments command = {"srun", "--nodes=2", "--ntasks=2", "--mpi=pmix", TEMPER_PROGRAM};
+    const Arguments steps = Steps("fsdp=2", 100000, out);
+    command.insert(command.end(), steps.begin(), steps.end());
+    command.insert(command.end(), {"--watch.idle_seconds", "4"});
+    pid_t victim = 0;
+    const Ended ended = EndBySignal(signal, command, 1, &victim);
+    EXPECT_EQ(ended.code, 128 + SIGKILL) << ended.err;
+    EXPECT_NE(ended.err.find("rank 1 on n2 does not answer for 4"), std::string::npos) << ended.err;
+    EXPECT_NE(ended.err.find(" s, and rank 0 on n1 waits for it\n"), std::string::npos) << ended.err;
+  }
 }
 
 TEST_F(Slurm, AJobWhoseRankIsKilledIsRequeuedOnlySoManyTimes) {
@@ -145,7 +163,11 @@ TEST_F(Slurm, AJobWhoseRankIsKilledIsRequeuedOnlySoManyTimes) {
   ASSERT_EQ(Run({"scontrol", "update", "JobId=" + job, "StartTime=now"}).code, 0);
   kill_when_it_trains();
   ASSERT_TRUE(Becomes([&] { return JobState(job) == "FAILED\n"; })) << JobState(job) << log();
-  EXPECT_NE(log().find("not requeued"), std::string::npos) << log();
+  // The log's last line says why.
+  const std::string last = log().substr(log().rfind('\n', log().size() - 2) + 1);
+  EXPECT_NE(last.find("not requeued"), std::string::npos) << log();
+  EXPECT_TRUE(last.find("rank 2 on n2") != std::string::npos || last.find("n2: task 2: Killed") != std::string::npos)
+      << log();
 }
 
 TEST_F(Slurm, AStoppedJobIsRequeuedAndResumesWithTheSameBits) {

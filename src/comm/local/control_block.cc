@@ -86,7 +86,12 @@ std::string ControlBlock::NameOf(int i) const {
   // Before it has joined its number is known only where hosts have one each.
   const int number = pid == 0 ? i : r.global_rank.load(std::memory_order_relaxed);
   if (pid == 0) return fmt::format("rank {} (which has not started)", number);
-  return pid == getpid() ? fmt::format("rank {}", number) : fmt::format("rank {} (process {})", number, pid);
+  if (pid == getpid()) return fmt::format("rank {}", number);
+  if (launched()) return fmt::format("rank {} (process {})", number, pid);
+  // Ranks of several hosts: this host's name is theirs, too.
+  char host[64] = {};
+  (void)gethostname(host, sizeof host - 1);
+  return fmt::format("rank {} on {} (process {})", number, host, pid);
 }
 
 bool ControlBlock::Stop(const Status& cause, int reporter) const {

@@ -135,7 +135,11 @@ class MpiCommunicator final : public Communicator {
     Messages farewell(Matter::kFarewell);
     const bool together = CheckHeads({}, &farewell).ok();
     // mpirun ends the whole job when the first rank has failed: let that be the one that has told why.
-    if (!together && !ReportsFailure()) std::this_thread::sleep_for(kReportTakes);
+    if (!together) {
+      const bool reports = ReportsFailure();
+      if (!reports) std::this_thread::sleep_for(kReportTakes);
+      watch_->EndTheSilent(reports);
+    }
     watch_.reset();
     // Messages that have failed may still be written to arenas while MPI is called: no more from here on.
     host_.reset();

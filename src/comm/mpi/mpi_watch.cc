@@ -1,17 +1,22 @@
 #include "comm/mpi/mpi_watch.h"
 
+#include <fcntl.h>
 #include <fmt/core.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <csignal>
+#include <cstdlib>
 #include <cstring>
+
+#include "comm/local/process_activity.h"
 
 namespace temper {
 namespace {
 
 constexpr int kTag = 1;
 constexpr std::chrono::milliseconds kBetweenLooks{100}, kLettersTake{400};
-constexpr std::chrono::seconds kFarewell{3}, kLongSleep{2}, kMessagesTake{1};
+constexpr std::chrono::seconds kFarewell{2}, kLeavingTakes{2}, kLongSleep{2}, kMessagesTake{1};
 double SecondsBetween(std::chrono::steady_clock::time_point a, std::chrono::steady_clock::time_point b) {
   return std::chrono::duration<double>(b - a).count();
 }
@@ -56,6 +61,27 @@ bool MpiWatch::Reports() {
   Hurry();
   std::this_thread::sleep_for(kLettersTake);
   return reporter_elsewhere_.load() > rank_;
+}
+
+void MpiWatch::EndTheSilent(bool reports) {
+  // mpirun ends all ranks when one has failed. srun does so only with --kill-on-bad-exit, and then gently.
+  const bool by_srun = std::getenv("SLURM_STEP_ID") != nullptr && std::getenv("OMPI_COMM_WORLD_SIZE") == nullptr;
+  if (reports && silence_.load() && by_srun) {
+    // Open MPI would explain the abort in a page of text, after our line.
+    const int nowhere = open("/dev/null", O_WRONLY | O_CLOEXEC);
+    if (nowhere >= 0) dup2(nowhere, STDERR_FILENO);
+    const std::lock_guard held(mpi_lock_);
+    MPI_Abort(MPI_COMM_WORLD, 128 + SIGKILL);  // what the silent rank ends with
+  }
+  const auto until = Clock::now() + kLeavingTakes;
+  for (int i = 0; i < control_.ranks(); ++i) {
+    const RankBlock& block = control_.rank(i);
+    const auto gone = [&] { return i == hosts_.place(rank_) || block.left.load() != 0 || host_watch_.Died(i); };
+    while (!gone() && !ActivityOf(block.pid.load()).stopped() && Clock::now() < until) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+    if (!gone() && block.pid.load() > 0) kill(block.pid.load(), SIGKILL);
+  }
 }
 
 void MpiWatch::Run() {
@@ -216,6 +242,7 @@ Status MpiWatch::Judge(Lane lane, int peer, Seconds waited) {
   }
   const bool answered = answer_time > wait.first_look;
   if (SecondsBetween(answer_time, now) > control_.patience().idle.v) {
+    silence_.store(true);
     return IoError(fmt::format("{} does not answer for {}, and {} waits for it", NameOf(peer),
                                ToString(Seconds{SecondsBetween(answer_time, now)}), NameOf(rank_)));
   }
@@ -242,6 +269,7 @@ Status MpiWatch::Judge(Lane lane, int peer, Seconds waited) {
     return IoError(
         fmt::format("{} and {} wait for each other: they do not run the same program", NameOf(rank_), NameOf(peer)));
   }
+  silence_.store(true);
   return IoError(fmt::format("{} gives no sign of life for {}, and {} waits for it", NameOf(peer),
                              ToString(Seconds{seconds}), NameOf(rank_)));
 }

@@ -42,6 +42,10 @@ class MpiWatch {
   void SetLeft() { left_.store(true); }
   // The run was stopped on this host: wakes the watch at once.
   void Hurry();
+  // After a stop: ends ranks that cannot end themselves. Those of this host that have not left within two seconds, or
+  // that are stopped, are killed. `reports`: this rank has reported why; if a rank did not answer it, and srun started
+  // the run, all processes of the job step are killed, this one too: the other may be alone on its host.
+  void EndTheSilent(bool reports);
   // After a stop: whether this rank reports it. Hosts may have found out at the same time, so a rank that would report
   // waits a moment for messages of others.
   bool Reports();
@@ -100,6 +104,7 @@ class MpiWatch {
   PeerWatch host_watch_;
   std::list<Outgoing> outgoing_;
   std::atomic<bool> left_{false};
+  std::atomic<bool> silence_{false};              // a rank did not answer this one
   std::atomic<int> reporter_elsewhere_{INT_MAX};  // the lowest rank of another host that reports why the run ended
 
   // Protected by mutex_.
