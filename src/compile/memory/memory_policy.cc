@@ -21,6 +21,9 @@ constexpr int kPartsOfBlocks = 4;
 // Choices within this factor of the fastest are tried with all tiers.
 constexpr double kNear = 1.25;
 
+// The search ends where a step could gain less than this part of its time: forecasts are not that exact.
+constexpr double kWorthwhile = 0.01;
+
 constexpr char kRemedies[] = "Try a smaller max_seq_len or per_device_train_batch_size";
 constexpr char kForwardRemedies[] = "Try fewer tokens at a time (--max_new_tokens, --max_seq_len)";
 
@@ -137,12 +140,12 @@ class StepChooser {
       const Status status = Look(choice, Effort::kOne);
       if (!status.ok() && status.code() != StatusCode::kOutOfMemory) return status;
       if (!status.ok()) refused = status;  // of the last one, which needs the least
-      // Later choices compute more: if the best one waits for no moves, they cannot be faster.
-      if (best_ && best_seconds_.stall.v <= 0) break;
+      // Later choices compute more, so they can at most save the waits of the best one.
+      if (best_ && !MayGain()) break;
     }
     if (!best_) return refused;
-    if (!best_->all_on_device && !memory_.quick) TEMPER_RETURN_IF_ERROR(Refine());
-    if (!best_->all_on_device && !memory_.quick) TEMPER_RETURN_IF_ERROR(CutLossFiner());
+    if (MayGain() && !memory_.quick) TEMPER_RETURN_IF_ERROR(Refine());
+    if (MayGain() && !memory_.quick) TEMPER_RETURN_IF_ERROR(CutLossFiner());
     if (chosen != nullptr) Describe(chosen);
     return std::move(best_->programs);
   }
@@ -153,7 +156,8 @@ class StepChooser {
     StepOption& option = options_.emplace_back(StepOption{.choice = choice});
     const bool alone = options_.size() == 1;
     if (!alone) option.step = ComputingAlone(step, memory_.rates);
-    if (best_ && option.step >= best_seconds_.total()) return OkStatus();
+    option.computing = option.step;
+    if (best_ && !Beats(option.computing)) return OkStatus();
     option.tried = true;
     TEMPER_ASSIGN_OR_RETURN(FoundTiers found, FindTiers(memory_, step, threads_, effort, remedies_));
     // A first choice with everything on the device is the fastest possible: its time need not be estimated.
@@ -164,12 +168,17 @@ class StepChooser {
     return OkStatus();
   }
 
+  // Whether a step that takes `seconds` is worth finding.
+  bool Beats(Seconds seconds) const { return seconds.v < best_seconds_.total().v * (1 - kWorthwhile); }
+  // Whether another way to place values may be.
+  bool MayGain() const { return Beats(best_seconds_.compute); }
+
   // Tries the choices near the best one with all tiers: with slow links, one try each does not rank them reliably.
   Status Refine() {
     const Seconds near{best_seconds_.total().v * kNear};
     for (size_t k = 0; k < options_.size(); ++k) {
       const StepOption& o = options_[k];
-      if (!o.fits || o.step > near || o.host + o.disk == Bytes{}) continue;
+      if (!o.fits || o.step > near || !Beats(o.computing) || o.host + o.disk == Bytes{}) continue;
       TEMPER_ASSIGN_OR_RETURN(const StepGraphs step, make_(options_[k].choice));
       Result<FoundTiers> others = FindTiers(memory_, step, threads_, Effort::kOthers, remedies_);
       if (!others.ok() && others.status().code() == StatusCode::kOutOfMemory) continue;  // the first way fits
@@ -185,7 +194,7 @@ class StepChooser {
   // halves the chunks while that is faster. Every additional chunk passes over the head's weight and gradient again,
   // which the estimate counts.
   Status CutLossFiner() {
-    for (bool faster = memory_.loss_chunks_keep_bits; faster && best_seconds_.stall.v > 0;) {
+    for (bool faster = memory_.loss_chunks_keep_bits; faster && MayGain();) {
       const StepChoice best = options_[best_option_].choice;
       const auto finer = std::find_if(choices_.begin(), choices_.end(), [&](const StepChoice& c) {
         return c.recompute == best.recompute && c.recompute_blocks == best.recompute_blocks &&
