@@ -21,9 +21,6 @@ constexpr int kPartsOfBlocks = 4;
 // Choices within this factor of the fastest are tried with all tiers.
 constexpr double kNear = 1.25;
 
-// The search ends where a step could gain less than this part of its time: forecasts are not that exact.
-constexpr double kWorthwhile = 0.01;
-
 constexpr char kRemedies[] = "Try a smaller max_seq_len or per_device_train_batch_size";
 constexpr char kForwardRemedies[] = "Try fewer tokens at a time (--max_new_tokens, --max_seq_len)";
 
@@ -37,27 +34,47 @@ Result<std::vector<PipelinedGraph>> InPlace(const std::vector<PartedGraph>& grap
   return ready;
 }
 
-Result<FoundTiers> FindTiers(const MemorySpec& memory, const StepGraphs& step, int threads, Effort effort,
-                             const std::string& remedies) {
+// The graphs that FindTiers compiles together.
+struct StepUse {
+  StepUses uses;      // borrows from the step: its micro-batches first
+  size_t evaluation;  // its index among them
+  bool updates, gathers;
+};
+
+StepUse UseOf(const StepGraphs& step) {
+  static const std::vector<PipelinePart> whole;
   const auto* const pipeline = step.pipeline ? &*step.pipeline : nullptr;
   const auto parted = [](const PipelinedGraph& graph) { return PartedGraph{&graph.graph, &graph.parts}; };
   const std::vector<Slots>* const slots = pipeline != nullptr ? &pipeline->train.slots : nullptr;
   const std::vector<Slots>* const eval_slots = pipeline != nullptr ? &pipeline->eval.slots : nullptr;
-  const std::vector<PipelinePart> whole;
-  StepUses uses;
+  StepUse use;
+  StepUses& uses = use.uses;
   int micro_batches = 0;
   for (const StepGraphs::MicroBatches& some : step.train) {
     uses.graphs.push_back({parted(some.graph), some.count, slots});
     micro_batches += some.count;
   }
   uses.gradients_last = micro_batches == 1 && pipeline == nullptr;
-  const size_t update = uses.graphs.size();
-  const bool updates = !step.update.nodes().empty();
-  if (updates) uses.graphs.push_back({{&step.update, &whole}, 1});
-  const size_t evaluation = uses.graphs.size();
+  use.updates = !step.update.nodes().empty();
+  if (use.updates) uses.graphs.push_back({{&step.update, &whole}, 1});
+  use.evaluation = uses.graphs.size();
   uses.graphs.push_back({parted(step.eval), 0, eval_slots});
-  const bool gathers = pipeline != nullptr && !pipeline->gathers.nodes().empty();
-  if (gathers) uses.graphs.push_back({{&pipeline->gathers, &whole}, 1});
+  use.gathers = pipeline != nullptr && !pipeline->gathers.nodes().empty();
+  if (use.gathers) uses.graphs.push_back({{&pipeline->gathers, &whole}, 1});
+  return use;
+}
+
+// Whether no way to compile the step can fit: they all hold the same persistent values.
+bool NeverFits(const MemorySpec& memory, const StepGraphs& step) {
+  if (memory.disk || !memory.IsLimited() || memory.host == kNoLimit) return false;
+  return AlwaysHeld(FindTierGroups(memory, UseOf(step).uses)) > memory.device + memory.host;
+}
+
+Result<FoundTiers> FindTiers(const MemorySpec& memory, const StepGraphs& step, int threads, Effort effort,
+                             const std::string& remedies) {
+  const auto* const pipeline = step.pipeline ? &*step.pipeline : nullptr;
+  StepUse use = UseOf(step);
+  const size_t update = step.train.size();
   const MakePrograms make = [&](const std::vector<PartedGraph>& moved) -> Result<std::vector<Program>> {
     TEMPER_ASSIGN_OR_RETURN(const std::vector<PipelinedGraph> ready, InPlace(moved));
     ProgramPlan train{.name = ProgramName(ProgramKind::kTrain)}, eval{.name = ProgramName(ProgramKind::kEval)};
@@ -67,8 +84,8 @@ Result<FoundTiers> FindTiers(const MemorySpec& memory, const StepGraphs& step, i
         train.pipeline->graphs.insert(train.pipeline->graphs.end(), static_cast<size_t>(step.train[k].count),
                                       &ready[k]);
       }
-      train.before = gathers ? &ready.back().graph : nullptr;
-      eval.pipeline = PipelinedStep{{&ready[evaluation]}, pipeline->eval};
+      train.before = use.gathers ? &ready.back().graph : nullptr;
+      eval.pipeline = PipelinedStep{{&ready[use.evaluation]}, pipeline->eval};
     } else {
       int begin = 0;
       for (size_t k = 0; k < update; ++k) {
@@ -76,12 +93,12 @@ Result<FoundTiers> FindTiers(const MemorySpec& memory, const StepGraphs& step, i
         train.stages.push_back({&ready[k].graph, begin, end});
         begin = end;
       }
-      eval.stages = {{&ready[evaluation].graph, 0, 1}};
+      eval.stages = {{&ready[use.evaluation].graph, 0, 1}};
     }
-    if (updates) train.stages.push_back({&ready[update].graph, 0, 1});
+    if (use.updates) train.stages.push_back({&ready[update].graph, 0, 1});
     return AssignAddresses(std::vector<ProgramPlan>{train, eval}, threads);
   };
-  return SearchTiers(memory, std::move(uses), threads, make, effort, remedies);
+  return SearchTiers(memory, std::move(use.uses), threads, make, effort, remedies);
 }
 
 // Lower bound on the time of the micro-batches under any placement: their kernels alone.
@@ -140,6 +157,7 @@ class StepChooser {
       const Status status = Look(choice, Effort::kOne);
       if (!status.ok() && status.code() != StatusCode::kOutOfMemory) return status;
       if (!status.ok()) refused = status;  // of the last one, which needs the least
+      if (never_fits_) return refused;
       // Later choices compute more, so they can at most save the waits of the best one.
       if (best_ && !MayGain()) break;
     }
@@ -159,7 +177,9 @@ class StepChooser {
     option.computing = option.step;
     if (best_ && !Beats(option.computing)) return OkStatus();
     option.tried = true;
-    TEMPER_ASSIGN_OR_RETURN(FoundTiers found, FindTiers(memory_, step, threads_, effort, remedies_));
+    Result<FoundTiers> tiers = FindTiers(memory_, step, threads_, effort, remedies_);
+    if (!tiers.ok() && alone) never_fits_ = NeverFits(memory_, step);
+    TEMPER_ASSIGN_OR_RETURN(FoundTiers found, std::move(tiers));
     // A first choice with everything on the device is the fastest possible: its time need not be estimated.
     const bool fastest = found.all_on_device && alone;
     const StepSeconds seconds = fastest ? StepSeconds() : EstimateOn(memory_, found.programs[0]);
@@ -243,6 +263,7 @@ class StepChooser {
   std::optional<FoundTiers> best_;
   StepSeconds best_seconds_;
   size_t best_option_ = 0;
+  bool never_fits_ = false;
 };
 
 }  // namespace

@@ -37,6 +37,9 @@ struct StepGraphs {
   std::optional<Pipeline> pipeline;
 };
 
+// The search ends where a step could gain less than this part of its time: forecasts are not that exact.
+inline constexpr double kWorthwhile = 0.01;
+
 // One way to compile a step.
 struct StepChoice {
   Recompute recompute = Recompute::kNone;
