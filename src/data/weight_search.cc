@@ -101,7 +101,7 @@ WeightMention FindWeight(std::string_view text, bool at_end) {
   return open;
 }
 
-bool HasWeights(Env& env, const std::string& path) {
+bool HasWeights(Env& env, const std::string& path, int64_t max_rows) {
   if (IsTextFile(path)) return false;
   {
     const auto file = env.OpenForRead(path);
@@ -109,13 +109,15 @@ bool HasWeights(Env& env, const std::string& path) {
   }
   const auto reader = RecordReader::Open(env, path);
   if (!reader.ok()) return false;
-  for (RawRow row;;) {
+  RawRow row;
+  for (int64_t n = 0; n < max_rows; ++n) {
     const auto more = (*reader)->Next(row);
     if (!more.ok() || !*more) return false;
     if (FindWeight(row.text, /*at_end=*/true).at == std::string_view::npos) continue;
     const auto record = (*reader)->Parse(std::move(row));
     if (record.ok() && HasWeight(*record)) return true;
   }
+  return false;
 }
 
 }  // namespace temper
