@@ -26,7 +26,8 @@ Status CheckDataFiles(Env& env, const RunConfig::Data& data) {
     for (const DataInput& input : inputs) {
       const std::string& path = input.path;
       if (env.IsFolder(path)) {
-        return InvalidArgument(fmt::format("--{} {} is a folder: give files, .jsonl, .json or .txt", option, path));
+        return InvalidArgument(
+            fmt::format("--{} {} is a folder: give files, .jsonl, .json, .csv, .tsv or .txt", option, path));
       }
       if (const auto file = env.OpenForRead(path); !file.ok()) {
         return file.status().WithContext(fmt::format("--{}", option));

@@ -101,7 +101,8 @@ std::vector<OptionGroup> RunOptionGroups(RunConfig& c) {
        {
            DataOption(
                "data", c.data.data,
-               "training rows: .jsonl, .json or .txt; or the name of a data set in the Hugging Face cache. Repeat "
+               "training rows: .jsonl, .json, .csv, .tsv or .txt, also .gz and .zst; or the name of a data set in the "
+               "Hugging Face cache. Repeat "
                "it for several files. FILE:passes=0.5,max_samples=1000: an epoch sees half of the samples of its "
                "first 1000 rows",
                /*has_passes=*/true),

@@ -1,4 +1,6 @@
-// Several data files in a run: `temper train` on them is exact on resume, on ranks, and about what it refuses.
+// Data files: several in a run, exact on resume and on ranks; compressed ones and tables; and what is refused of them.
+#include <zstd.h>
+
 #include "temper_program.h"
 
 namespace temper::program {
@@ -60,6 +62,51 @@ TEST_F(DataFiles, EvaluationAndPreviewTakeSeveralFiles) {
   ASSERT_EQ(shown.code, 0) << shown.err;
   EXPECT_NE(shown.out.find("{\"place\":\"e.jsonl line 6\""), std::string::npos);
   EXPECT_NE(shown.out.find("{\"place\":\"d.jsonl line 60\""), std::string::npos);
+}
+
+std::string Zstd(const std::string& text) {
+  std::string packed(ZSTD_compressBound(text.size()), '\0');
+  const size_t size = ZSTD_compress(packed.data(), packed.size(), text.data(), text.size(), 3);
+  TEMPER_CHECK(!ZSTD_isError(size));
+  packed.resize(size);
+  return packed;
+}
+
+TEST_F(DataFiles, ACompressedFileTrainsAsItsText) {
+  Spill("d.jsonl.zst", Zstd(Slurp("d.jsonl")));
+  ASSERT_EQ(Temper(Train({"--output_dir", "plain"})).code, 0);
+  ExpectEnd(Temper(Train({"--data", "d.jsonl.zst", "--output_dir", "packed"})), 0,
+            {"d.jsonl.zst: 60 rows of messages"});
+  EXPECT_EQ(Slurp("plain/adapter_model.safetensors"), Slurp("packed/adapter_model.safetensors"));
+}
+
+TEST_F(DataFiles, ACutOffFileIsRefusedEvenIfBadRowsAreSkipped) {
+  const std::string packed = Zstd(Slurp("d.jsonl"));
+  Spill("d.jsonl.zst", packed.substr(0, packed.size() - 5));
+  const Ended ended = Temper(Train({"--data", "d.jsonl.zst", "--skip_bad_rows"}));
+  ExpectEnd(ended, 1,
+            {fmt::format("d.jsonl.zst: the file ends at byte {}, within its zstd data", packed.size() - 5),
+             "breaks off in line"});
+  EXPECT_FALSE(Has("out/run.yaml")) << "the run began";
+}
+
+TEST_F(DataFiles, MemoryIsBoundedByTheLongestRowWhateverAFileUnpacksTo) {
+  std::string bomb = Zstd("{\"text\": \"");
+  const std::string piece = Zstd(std::string(1 << 20, 'a'));
+  for (int mebibyte = 0; mebibyte < 400; ++mebibyte) bomb += piece;
+  ASSERT_LT(bomb.size(), 1u << 20);
+  Spill("d.jsonl", bomb);
+  const Ended ended = Temper(Train({}));
+  ExpectEnd(ended, 1, {"d.jsonl line 1: a row longer than 64.00 MiB: split it"});
+  EXPECT_LT(ended.peak_rss.v, MiB(300).v);
+}
+
+TEST_F(DataFiles, ATableTrainsAndItsBadRowsAreNamed) {
+  Spill("d.csv", "prompt,completion\n\"Who\nare you?\",\"I, \"\"me\"\".\"\nWhy?,Because.,So\nHow?,Thus.\n");
+  ExpectEnd(Temper(Train({"--data", "d.csv"})), 1,
+            {"d.csv line 4: 3 cells where the header has 2 columns", "--skip_bad_rows"});
+  ExpectEnd(Temper(Train({"--data", "d.csv", "--skip_bad_rows"})), 0,
+            {"d.csv: 3 rows of prompt/completion (detected at row 1 (line 2))", "1 bad row skipped"});
 }
 
 TEST_F(DataFiles, MistakesNameTheFileAndTheRemedy) {
