@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <set>
+#include <utility>
 
 #include "config/option_set.h"
 #include "config/yaml_text.h"
@@ -29,21 +31,20 @@ size_t SettingsAt(std::string_view text) {
   return equals > 0 && equals < rest.size() && rest[equals] == '=' ? colon : text.npos;
 }
 
-// {path, passes, ...} of such a text; the values are texts. Error: a key is given twice.
-Result<OrderedJson> MapOf(std::string_view text, const std::string& where) {
+using Setting = std::pair<std::string, OrderedJson>;
+
+// Its path and settings; the values are texts.
+std::vector<Setting> SettingsOf(std::string_view text) {
   const size_t colon = SettingsAt(text);
-  OrderedJson map = OrderedJson::object();
-  map["path"] = std::string(text.substr(0, colon));
-  while (colon != text.npos) {
-    const std::string_view rest = text.substr(map.size() == 1 ? colon + 1 : 0);
+  std::vector<Setting> settings = {{"path", std::string(text.substr(0, colon))}};
+  if (colon == text.npos) return settings;
+  for (std::string_view rest = text.substr(colon + 1);;) {
     const std::string_view setting = rest.substr(0, rest.find(','));
-    const std::string key(setting.substr(0, setting.find('=')));
-    if (map.contains(key)) return InvalidArgument(fmt::format("{}: {} is given twice: remove one", where, Quoted(key)));
-    map[key] = std::string(setting.substr(std::min(key.size() + 1, setting.size())));
-    if (setting.size() == rest.size()) break;
-    text = rest.substr(setting.size() + 1);
+    const std::string_view key = setting.substr(0, setting.find('='));
+    settings.emplace_back(key, std::string(setting.substr(std::min(key.size() + 1, setting.size()))));
+    if (setting.size() == rest.size()) return settings;
+    rest.remove_prefix(setting.size() + 1);
   }
-  return map;
 }
 
 class SourcesOption {
@@ -78,22 +79,28 @@ class SourcesOption {
           element.is_array() ? "a list in a list"
                              : Quoted(element.dump(-1, ' ', false, OrderedJson::error_handler_t::replace))));
     }
-    OrderedJson map = element;
+    std::vector<Setting> settings;
     std::string remedy;
     if (element.is_string()) {
       const auto& text = element.get_ref<const std::string&>();
-      TEMPER_ASSIGN_OR_RETURN(map, MapOf(text, where + ", " + name_));
+      settings = SettingsOf(text);
       remedy = fmt::format(" (for a path that ends so: {{path: {}}})", TextAsYaml(text));
+    } else {
+      for (auto it = element.begin(); it != element.end(); ++it) settings.emplace_back(it.key(), it.value());
     }
     DataSource source;
     const OptionSet options = Options(source);
-    for (auto it = map.begin(); it != map.end(); ++it) {
-      const Option* option = options.Find(it.key());
+    std::set<const Option*> given;
+    for (const auto& [key, value] : settings) {
+      const Option* option = options.Find(key);
       if (option == nullptr) {
-        return InvalidArgument(fmt::format("{}: {}: unknown setting {} of a file; {}{}", where, name_, Quoted(it.key()),
-                                           options.Advice(it.key()), remedy));
+        return InvalidArgument(fmt::format("{}: {}: unknown setting {} of a file; {}{}", where, name_, Quoted(key),
+                                           options.Advice(key), remedy));
       }
-      TEMPER_RETURN_IF_ERROR(SetFromJson(*option, it.value(), where + ", " + name_));
+      if (!given.insert(option).second) {
+        return InvalidArgument(fmt::format("{}: {}: {} is given twice: remove one", where, name_, option->name));
+      }
+      TEMPER_RETURN_IF_ERROR(SetFromJson(*option, value, where + ", " + name_));
     }
     if (source.path.empty()) return InvalidArgument(fmt::format("{}: {} has a file without a path", where, name_));
     const bool known =

@@ -96,23 +96,23 @@ TEST(DataSources, MistakesAreNamedWithTheirRemedy) {
       "{path: \"a.jsonl:weight=0.5\"})");
   EXPECT_EQ(error({"--data", "a.jsonl:max_sample=5"}),
             "command line: data: unknown setting 'max_sample' of a file; did you mean 'max_samples'? (for a path that "
-            "ends so: "
-            "{path: \"a.jsonl:max_sample=5\"})");
+            "ends so: {path: \"a.jsonl:max_sample=5\"})");
   EXPECT_EQ(error({"--data", "a.jsonl:passes=0"}),
             "command line, data: passes should be above 0 and at most 10000, but is 0");
   EXPECT_EQ(error({"--data", "a.jsonl:max_samples=0"}),
             "command line, data: max_samples should be at least 1, but is 0");
-  EXPECT_EQ(error({"--data", "a.jsonl:passes=2,passes=2"}), "command line, data: 'passes' is given twice: remove one");
+  EXPECT_EQ(error({"--data", "a.jsonl:passes=2,passes=2"}), "command line: data: passes is given twice: remove one");
+  EXPECT_EQ(error({"--data", "{path: a, max_samples: 2, max-samples: 3}"}),
+            "command line: data: max_samples is given twice: remove one");
   EXPECT_EQ(error({"--data", "a.jsonl:passes=2,"}),
-            "command line: data: unknown setting '' of a file; --help lists all names (for a path that ends so: "
-            "{path: \"a.jsonl:passes=2,\"})");
+            "command line: data: unknown setting '' of a file; --help lists all names (for a path that ends so: {path: "
+            "\"a.jsonl:passes=2,\"})");
   EXPECT_EQ(error({"--data", ":passes=2"}), "command line: data has a file without a path");
   EXPECT_EQ(error({"--data", "a.jsonl", "--data", "a.jsonl"}),
             "command line: data names 'a.jsonl' twice: remove one, or give it once with passes=2");
   EXPECT_EQ(error({"--eval_data", "a.jsonl:passes=2"}),
             "command line: eval_data: unknown setting 'passes' of a file; evaluation sees every sample once; remove it "
-            "(for a "
-            "path that ends so: {path: \"a.jsonl:passes=2\"})");
+            "(for a path that ends so: {path: \"a.jsonl:passes=2\"})");
   Settings s;
   EXPECT_EQ(s.Yaml("seed: 3\ndata:\n  - a\n  - [b]\n").message().substr(0, 15), "run.yaml: 2 mis");
   EXPECT_EQ(s.Yaml("data:\n  - a\n  - [b]\n").message(),

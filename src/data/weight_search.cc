@@ -114,8 +114,9 @@ bool HasWeights(Env& env, const std::string& path, int64_t max_rows) {
   if (!reader.ok()) return false;
   if (const auto* columns = (*reader)->columns()) {
     if (!MayHaveWeights(*columns)) return false;
-  } else if (const auto text = TextStream::Open(env, path); !text.ok() || !MayHaveWeights(**text)) {
-    return false;
+  } else if (max_rows == std::numeric_limits<int64_t>::max()) {  // else the first rows may be a small part of the file
+    const auto text = TextStream::Open(env, path);
+    if (!text.ok() || !MayHaveWeights(**text)) return false;
   }
   RawRow row;
   for (int64_t n = 0; n < max_rows; ++n) {
