@@ -10,6 +10,8 @@ namespace temper {
 namespace {
 
 constexpr size_t kBuffer = 256 << 10;
+// A file's first bytes tell its format; a compressed one may give them in pieces of any size.
+constexpr size_t kLeast = 16;
 
 }  // namespace
 
@@ -21,16 +23,21 @@ TextCursor::TextCursor(std::unique_ptr<TextStream> stream) : stream_(std::move(s
 
 Status TextCursor::Fill() {
   if (begin_ < end_) return OkStatus();
-  const auto read = stream_->Read(buffer_);
-  if (!read.ok()) {
-    if (!stream_->compressed()) return read.status();
-    return Status(read.status().code(),
-                  fmt::format("{} (its text breaks off in line {})", read.status().message(), line_));
+  size_t size = 0;
+  while (size < kLeast) {
+    const auto read = stream_->Read(std::span(buffer_).subspan(size));
+    if (!read.ok() && !stream_->compressed()) return read.status();
+    if (!read.ok()) {
+      return Status(read.status().code(),
+                    fmt::format("{} (its text breaks off in line {})", read.status().message(), line_));
+    }
+    if (*read == 0) break;
+    size += *read;
   }
-  if (*read == 0) return OkStatus();
+  if (size == 0) return OkStatus();
   first_buffer_ = first_buffer_ && end_ == 0;
   begin_ = 0;
-  end_ = *read;
+  end_ = size;
   return OkStatus();
 }
 
