@@ -7,7 +7,7 @@ set(MPI_CXX_SKIP_MPICXX ON)
 find_package(MPI COMPONENTS CXX QUIET)
 find_package(PkgConfig REQUIRED)
 foreach(package IN ITEMS libxxhash:xxhash libpcre2-8:pcre2 libutf8proc:utf8proc
-                    sentencepiece:sentencepiece)
+                    sentencepiece:sentencepiece zlib:zlib libzstd:zstd)
   string(REPLACE ":" ";" pair ${package})
   list(GET pair 0 module)
   list(GET pair 1 name)

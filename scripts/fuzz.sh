@@ -48,10 +48,12 @@ seeds() {
       copy "$1" '\001' tests/tokenizer/*/tokenizer.model
       copy "$1" '\003' tests/tokenizer/*/tokenizer_config.json
       ;;
-    records) # by the two lowest bits: JSON lines, a list, text
+    records) # by the two lowest bits: JSON lines, a list, text, a table; any may be compressed
       copy "$1" '\360' examples/plain/pirate_eval.jsonl tests/data/dataset_goldens.json
       copy "$1" '\361' tests/data/dataset_goldens.json
       copy "$1" '\362' README.md
+      printf '\363prompt,completion,weight\r\n"a ""b""\n, c",d,0.5\r\ne,,\n' >"$folder/seeds/$1/table"
+      { printf '\360' && head -n 2 examples/plain/pirate_eval.jsonl | gzip -n; } >"$folder/seeds/$1/gzip"
       ;;
     jinja) # each template of the tests' cases becomes a file
       awk -v folder="$folder/seeds/$1" '/^"template": / {

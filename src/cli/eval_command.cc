@@ -28,7 +28,7 @@ constexpr char kUsage[] =
 
 struct EvalSettings {
   ModelOptions model;
-  std::string data;
+  DataSources data;
   std::optional<int64_t> max_seq_len;
   bool train_on_prompt = false, skip_bad_rows = false;
   JsonObject kwargs;
@@ -37,9 +37,10 @@ struct EvalSettings {
     std::vector<OptionGroup> groups = model.Groups();
     groups.push_back(
         {"Data",
-         {{.name = "data",
-           .target = &data,
-           .help = "file, or name of a data set in the Hugging Face cache, to measure on"},
+         {DataOption("data", data,
+                     "file to measure on, or name of a data set in the Hugging Face cache; repeat it for several. "
+                     "FILE:max_samples=N: only its first N rows",
+                     /*has_passes=*/false),
           {.name = "max_seq_len",
            .target = &max_seq_len,
            .help = "tokens of a row; longer samples are cut",
@@ -56,9 +57,9 @@ Result<int> Eval(const Arguments& arguments) {
   EvalSettings settings;
   TEMPER_ASSIGN_OR_RETURN(const auto line, ReadCommandOptions(arguments, settings.Groups(), kEvalCommand));
   if (!line) return 0;
-  const auto& [options, data_file, max_seq_len, train_on_prompt, skip_bad_rows, kwargs] = settings;
+  const auto& [options, sources, max_seq_len, train_on_prompt, skip_bad_rows, kwargs] = settings;
   TEMPER_RETURN_IF_ERROR(RequireModel(options.choice.model, kEvalCommand));
-  TEMPER_RETURN_IF_ERROR(RequireOption(data_file, "data"));
+  TEMPER_RETURN_IF_ERROR(RequireOption(PathsOf(sources), "data"));
   TEMPER_ASSIGN_OR_RETURN(const ProcessorChoice choice, ChooseProcessor(options.device));
   TEMPER_RETURN_IF_ERROR(options.CheckBase(choice));
   TEMPER_ASSIGN_OR_RETURN(OpenedModel model, OpenedModel::Open(PosixEnv(), options.choice));
@@ -73,14 +74,14 @@ Result<int> Eval(const Arguments& arguments) {
                     row, facts.max_positions));
   }
   TEMPER_ASSIGN_OR_RETURN(const RunData data, LoadRunData(PosixEnv(), model,
-                                                          {.files = {data_file},
+                                                          {.sources = sources,
                                                            .max_seq_len = row,
                                                            .train_on_prompt = train_on_prompt,
                                                            .skip_bad_rows = skip_bad_rows,
                                                            .template_date = Today(),
                                                            .chat_template_kwargs = kwargs,
                                                            .threads = threads}));
-  DescribeData(data.dataset, row, facts.max_positions);
+  DescribeData(data.dataset, sources, row, facts.max_positions);
 
   Graph forward = model.model().Forward(
       {.dtype = options.ResolvedDType(choice), .tokens = row, .row = row, .weighted = data.dataset.store.weighted()});

@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <csignal>
+#include <limits>
 #include <numeric>
 
 #include "base/log.h"
@@ -52,7 +53,9 @@ struct Run {
 
   const RunConfig& config() const { return setup.run.config; }
   PackingOptions Packing() const {
-    return {.max_seq_len = *config().data.max_seq_len, .packing = config().data.packing};
+    return {.max_seq_len = *config().data.max_seq_len,
+            .packing = config().data.packing,
+            .passes = PassesOf(data.dataset, config().data.data)};
   }
   // The evaluation data, or the training data of which a part is held out.
   const RunData& held_out() const { return eval_data ? *eval_data : data; }
@@ -72,16 +75,16 @@ Status LoadData(Run& run) {
   const RunConfig& c = run.config();
   const Ranks& ranks = run.setup.ranks;
   DataRequest request = TrainingData(c);
-  const auto describe = [&](const Dataset& dataset) {
-    DescribeData(dataset, *c.data.max_seq_len, run.setup.model.model().facts().max_positions);
+  const auto describe = [&](const Dataset& dataset, const DataSources& sources) {
+    DescribeData(dataset, sources, *c.data.max_seq_len, run.setup.model.model().facts().max_positions);
   };
   TEMPER_ASSIGN_OR_RETURN(run.data, LoadRunData(PosixEnv(), run.setup.model, request, ranks));
-  if (ranks.first()) describe(run.data.dataset);
+  if (ranks.first()) describe(run.data.dataset, c.data.data);
   if (!c.data.eval_data.empty()) {
-    request.files = {c.data.eval_data};
+    request.sources = c.data.eval_data;
     request.option = "eval_data";
     TEMPER_ASSIGN_OR_RETURN(run.eval_data, LoadRunData(PosixEnv(), run.setup.model, request, ranks));
-    if (ranks.first()) describe(run.eval_data->dataset);
+    if (ranks.first()) describe(run.eval_data->dataset, c.data.eval_data);
   }
   const bool weighted = run.data.dataset.store.weighted() || (run.eval_data && run.eval_data->dataset.store.weighted());
   if (weighted && !c.data.weighted) {
@@ -235,15 +238,22 @@ void Announce(const Run& run) {
 
 Result<StepCount> CountSteps(const Run& run) {
   const RunConfig& c = run.config();
-  const Packing rows(run.data.dataset.store, run.split.train, run.Packing());
+  const int64_t samples = SamplesPerEpoch(run.split.train, run.Packing().passes);
+  if (samples >= std::numeric_limits<int32_t>::max()) {
+    return InvalidArgument(
+        fmt::format("an epoch has {} samples, and at most 2^31 are possible: lower passes of the "
+                    "data files",
+                    samples));
+  }
+  Packing rows(run.data.dataset.store, run.split.train, run.Packing());
   TEMPER_ASSIGN_OR_RETURN(
       const StepCount steps,
-      StepsOf(rows.rows(),
+      StepsOf(rows, static_cast<uint64_t>(c.machine.seed),
               c.batch.per_device_train_batch_size * c.batch.gradient_accumulation_steps * run.compiled.data_ranks(),
               c.length.num_train_epochs, c.length.max_steps.value_or(-1)));
-  LogInfo(fmt::format("rows        {} of {} tokens, {:.1f} % filled; {} per epoch, {} in all",
-                      Counted(rows.rows(), "row"), *c.data.max_seq_len, 100 * rows.efficiency(),
-                      Counted(steps.per_epoch, "step"), Counted(steps.total, "step")));
+  LogInfo(fmt::format("rows        {}{} of {} tokens, {:.1f} % filled; {} per epoch, {} in all",
+                      rows.rows_vary() ? "some " : "", Counted(rows.rows(), "row"), *c.data.max_seq_len,
+                      100 * rows.efficiency(), Counted(steps.per_epoch, "step"), Counted(steps.total, "step")));
   if (const auto warning = ShortRunWarning(c, steps.total)) LogWarning(*warning);
   return steps;
 }
@@ -258,6 +268,7 @@ std::optional<Evaluator> MakeEvaluator(const Run& run) {
   }
   PackingOptions in_order = run.Packing();
   in_order.shuffle = false;
+  in_order.passes.clear();
   return std::make_optional<Evaluator>(
       *run.engine.eval, from.store, samples, in_order, [&from](int32_t sample) { return from.PlaceOf(sample); },
       run.peers());

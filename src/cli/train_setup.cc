@@ -12,8 +12,8 @@
 #include "config/run_options.h"
 #include "data/records.h"
 #include "data/weight_search.h"
-#include "format/hub_cache.h"
 #include "plan/compiled_run.h"
+#include "run/data.h"
 #include "run/machine.h"
 
 namespace temper {
@@ -21,19 +21,22 @@ namespace {
 
 // Cheap checks of the data files. The first rank makes them for all.
 Status CheckDataFiles(Env& env, const RunConfig::Data& data) {
-  for (const auto& [option, given] : {std::pair{"data", data.data}, {"eval_data", data.eval_data}}) {
-    if (given.empty()) continue;
-    TEMPER_ASSIGN_OR_RETURN(const std::string path, FindDataFile(env, given, option));
-    if (env.IsFolder(path)) {
-      return InvalidArgument(fmt::format("--{} {} is a folder: give one file, .jsonl, .json or .txt", option, path));
-    }
-    if (const auto file = env.OpenForRead(path); !file.ok()) {
-      return file.status().WithContext(fmt::format("--{}", option));
-    }
-    // The first rows show the format; a text file is only read when needed.
-    if (IsTextFile(path)) continue;
-    if (const auto rows = RecordReader::Open(env, path); !rows.ok()) {
-      return rows.status().WithContext(fmt::format("--{}", option));
+  for (const auto& [option, sources] : {std::pair{"data", &data.data}, {"eval_data", &data.eval_data}}) {
+    TEMPER_ASSIGN_OR_RETURN(const auto inputs, FindInputs(env, *sources, option));
+    for (const DataInput& input : inputs) {
+      const std::string& path = input.path;
+      if (env.IsFolder(path)) {
+        return InvalidArgument(
+            fmt::format("--{} {} is a folder: give files, .jsonl, .json, .csv, .tsv or .txt", option, path));
+      }
+      if (const auto file = env.OpenForRead(path); !file.ok()) {
+        return file.status().WithContext(fmt::format("--{}", option));
+      }
+      // The first rows show the format; a text file is only read when needed.
+      if (IsTextFile(path)) continue;
+      if (const auto rows = RecordReader::Open(env, path); !rows.ok()) {
+        return rows.status().WithContext(fmt::format("--{}", option));
+      }
     }
   }
   return OkStatus();
@@ -44,10 +47,13 @@ Status CheckDataFiles(Env& env, const RunConfig::Data& data) {
 // all. A plan may name files that do not exist yet; they count as without weights.
 Result<bool> FirstRankFindsWeights(const Ranks& ranks, const RunConfig::Data& data) {
   bool weighted = false;
-  for (const std::string& given : {data.data, data.eval_data}) {
-    if (!ranks.first() || weighted || given.empty()) continue;
-    const auto path = FindDataFile(PosixEnv(), given, "data");
-    weighted = path.ok() && HasWeights(PosixEnv(), *path);
+  for (const DataSources* sources : {&data.data, &data.eval_data}) {
+    if (!ranks.first()) continue;
+    const auto inputs = FindInputs(PosixEnv(), *sources, "data");
+    if (!inputs.ok()) continue;
+    weighted = weighted || std::any_of(inputs->begin(), inputs->end(), [](const DataInput& input) {
+                 return HasWeights(PosixEnv(), input.path, input.max_rows);
+               });
   }
   constexpr char kWeighted[] = "weighted";
   TEMPER_ASSIGN_OR_RETURN(const std::string firsts, ranks.FromFirst(weighted ? kWeighted : ""));

@@ -12,6 +12,9 @@ std::vector<ForeignName> ForeignNames() {
   const char* const fused = "attention is always fused and isolates documents; remove it";
   const char* const own_template = "the model's own chat template is used; remove it";
   const char* const detected = "the format of a data file is recognised from its rows; remove it";
+  const char* const passes =
+      "of each file: {path: FILE, passes: P}, how often an epoch sees each of its samples; P = share * all samples / "
+      "samples of the file";
   const char* const no_modules_to_save =
       "full copies of modules beside an adapter are not supported; add lm_head to lora.target_modules, or train every "
       "weight with method: full";
@@ -42,14 +45,20 @@ std::vector<ForeignName> ForeignNames() {
       {"load_in_4bit", "", no_4_bit},
       {"load_in_8bit", "base_dtype", "base_dtype: int8"},
       {"quantization_bit", "base_dtype", "8 is base_dtype: int8; 4 bits are not supported"},
-      {"dataset", "data", "the path of a file"},
-      {"datasets", "data", "the path of a file"},
-      {"dataset_name", "data", "the path of a file"},
+      {"dataset", "data", "the paths of files"},
+      {"datasets", "data", "the paths of files"},
+      {"dataset_name", "data", "the paths of files"},
       {"train_file", "data", ""},
       {"train_data", "data", ""},
       {"data_path", "data", ""},
-      {"eval_dataset", "eval_data", "the path of a file"},
-      {"test_datasets", "eval_data", "the path of a file"},
+      {"max_samples", "data", "of each file: {path: FILE, max_samples: N}"},
+      {"max_train_samples", "data", "of each file: {path: FILE, max_samples: N}"},
+      {"max_eval_samples", "eval_data", "of each file: {path: FILE, max_samples: N}"},
+      {"interleave_probs", "data", passes},
+      {"dataset_mixer", "data", passes},
+      {"mix_strategy", "", "files are put together and shuffled, each with its own number of passes; remove it"},
+      {"eval_dataset", "eval_data", "the paths of files"},
+      {"test_datasets", "eval_data", "the paths of files"},
       {"validation_file", "eval_data", ""},
       {"val_data", "eval_data", ""},
       {"val_set_size", "eval_fraction", "a fraction of the rows, such as 0.05"},

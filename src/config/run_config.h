@@ -16,6 +16,7 @@
 #include "compile/memory/recompute.h"
 #include "compile/mesh/decisions.h"
 #include "compile/pipeline/schedule.h"
+#include "config/data_sources.h"
 #include "config/optimizer_settings.h"
 #include "config/schedule.h"
 #include "format/lora_config.h"
@@ -45,8 +46,7 @@ struct RunConfig {
   };
 
   struct Data {
-    std::string data;
-    std::string eval_data;
+    DataSources data, eval_data;
     double eval_fraction = 0;            // of `data`, held out
     std::optional<int64_t> max_seq_len;  // tokens of a row
     bool packing = true;

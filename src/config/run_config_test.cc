@@ -15,7 +15,7 @@ namespace {
 RunConfig Valid() {
   RunConfig c;
   c.model.model = "model";
-  c.data.data = "data.jsonl";
+  c.data.data = {{.path = "data.jsonl"}};
   c.output.output_dir = "out";
   return c;
 }
@@ -86,7 +86,7 @@ TEST(RunConfig, ResolvesByMethodModelAndMachine) {
 
 TEST(RunConfig, ResolvingTwiceChangesNothing) {
   RunConfig c = Valid();
-  c.data.eval_data = "e";
+  c.data.eval_data = {{.path = "e"}};
   RunFacts facts;
   facts.cpu_cores = 3;
   const auto once = Resolve(c, facts);
@@ -156,7 +156,7 @@ TEST(RunConfig, MistakesNameTheRemedy) {
              }),
              "method: lora");
   EXPECT_HAS(ErrorOf([](RunConfig& c) {
-               c.data.eval_data = "e";
+               c.data.eval_data = {{.path = "e"}};
                c.data.eval_fraction = 0.1;
              }),
              "remove the other");
@@ -164,7 +164,7 @@ TEST(RunConfig, MistakesNameTheRemedy) {
   EXPECT_HAS(ErrorOf([](RunConfig& c) { c.output.load_best_model_at_end = true; }), "eval_loss");
   EXPECT_HAS(ErrorOf([](RunConfig& c) {
                c.output.load_best_model_at_end = true;
-               c.data.eval_data = "e";
+               c.data.eval_data = {{.path = "e"}};
                c.output.eval_steps = 300;
              }),
              "multiple of eval_steps");
@@ -234,12 +234,12 @@ TEST(RunConfig, NeverDeletesOrOverwritesItsOwnInputs) {
              "would delete the model");
   EXPECT_HAS(ErrorOf([](RunConfig& c) {
                c.output.overwrite = true;
-               c.data.data = "x/../out/data.jsonl";
+               c.data.data = {{.path = "a.jsonl"}, {.path = "x/../out/data.jsonl"}};
              }),
              "would delete the data");
   EXPECT_HAS(ErrorOf([](RunConfig& c) {
                c.output.overwrite = true;
-               c.data.data = std::filesystem::current_path().string() + "/out/data.jsonl";
+               c.data.data = {{.path = std::filesystem::current_path().string() + "/out/data.jsonl"}};
              }),
              "would delete the data");
   RunConfig c = Valid();

@@ -99,9 +99,15 @@ std::vector<OptionGroup> RunOptionGroups(RunConfig& c) {
        }},
       {"Data",
        {
-           {"data", &c.data.data,
-            "training rows: .jsonl, .json or .txt; or the name of a data set in the Hugging Face cache"},
-           {"eval_data", &c.data.eval_data, "held-out rows to evaluate on"},
+           DataOption(
+               "data", c.data.data,
+               "training rows: .jsonl, .json, .csv, .tsv or .txt, also .gz and .zst; or the name of a data set in the "
+               "Hugging Face cache. Repeat "
+               "it for several files. FILE:passes=0.5,max_samples=1000: an epoch sees half of the samples of its "
+               "first 1000 rows",
+               /*has_passes=*/true),
+           DataOption("eval_data", c.data.eval_data, "held-out rows to evaluate on, as data: FILE[:max_samples=N]",
+                      /*has_passes=*/false),
            {"eval_fraction", &c.data.eval_fraction, "part of data to hold out, if there is no eval_data", fraction},
            {"max_seq_len",
             &c.data.max_seq_len,
@@ -343,7 +349,8 @@ void ForDifferences(const RunConfig& a, const RunConfig& b, const Body& body) {
 std::vector<OptionDifference> ResultChangingDifferences(const RunConfig& a, const RunConfig& b) {
   std::vector<OptionDifference> differences;
   ForDifferences(a, b, [&](const Option& mine, const Option& theirs) {
-    if (IsCircumstance(mine.name)) return;
+    // Files may have moved; what they hold is checked apart.
+    if (mine.name == "data" ? SameUse(a.data.data, b.data.data) : IsCircumstance(mine.name)) return;
     differences.push_back({.name = mine.name, .a = ValueAsYaml(mine), .b = ValueAsYaml(theirs)});
   });
   return differences;

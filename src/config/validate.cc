@@ -154,11 +154,10 @@ Status CheckOutput(const RunConfig& c) {
     return InvalidArgument("resume keeps the files in output_dir and overwrite deletes them: remove one of the two");
   }
   if (o.output_dir.empty()) return OkStatus();
-  const std::pair<const char*, const std::string*> inputs[] = {{"model", &c.model.model},
-                                                               {"base", &c.model.base},
-                                                               {"adapter", &c.model.adapter},
-                                                               {"data", &c.data.data},
-                                                               {"eval_data", &c.data.eval_data}};
+  std::vector<std::pair<const char*, const std::string*>> inputs = {
+      {"model", &c.model.model}, {"base", &c.model.base}, {"adapter", &c.model.adapter}};
+  for (const DataSource& source : c.data.data) inputs.emplace_back("data", &source.path);
+  for (const DataSource& source : c.data.eval_data) inputs.emplace_back("eval_data", &source.path);
   for (const auto& [key, path] : inputs) {
     if (path->empty() || !IsWithin(*path, o.output_dir)) continue;
     if (o.overwrite) {

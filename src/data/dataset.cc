@@ -33,9 +33,9 @@ class Loader {
   Loader(const RowTokenizer& tokenizer, const DatasetOptions& options, Dataset& out)
       : tokenizer_(tokenizer), options_(options), out_(out) {}
 
-  Status LoadFile(Env& env, const std::string& path) {
-    TEMPER_ASSIGN_OR_RETURN(const auto reader, RecordReader::Open(env, path));
-    DataFile file{.path = path,
+  Status LoadFile(Env& env, const DataInput& input) {
+    TEMPER_ASSIGN_OR_RETURN(const auto reader, RecordReader::Open(env, input.path));
+    DataFile file{.path = input.path,
                   .format = reader->format(),
                   .format_place = reader->format_place(),
                   .first_sample = out_.store.size()};
@@ -45,6 +45,8 @@ class Loader {
       size_t bytes = 0;
       while (block.size() < kBlockRows && bytes < kBlockBytes) {
         RawRow row;
+        more = file.rows + static_cast<int64_t>(block.size()) < input.max_rows;
+        if (!more) break;
         TEMPER_ASSIGN_OR_RETURN(more, reader->Next(row));
         if (!more) break;
         bytes += row.text.size();
@@ -112,19 +114,19 @@ std::string Dataset::PlaceOf(int64_t sample) const {
   return fmt::format("{} line {}", (next - 1)->path, lines[static_cast<size_t>(sample)]);
 }
 
-Result<Dataset> LoadDataset(Env& env, const std::vector<std::string>& paths, const Tokenizer& tokenizer,
+Result<Dataset> LoadDataset(Env& env, const std::vector<DataInput>& inputs, const Tokenizer& tokenizer,
                             const ChatTemplate* chat_template, const DatasetOptions& options) {
-  if (paths.empty()) return InvalidArgument("no data file is given (--data FILE)");
+  if (inputs.empty()) return InvalidArgument("no data file is given (--data FILE)");
   TEMPER_ASSIGN_OR_RETURN(const auto row_tokenizer, RowTokenizer::Create(tokenizer, chat_template, options.tokenize));
   Dataset out;
   Loader loader(*row_tokenizer, options, out);
-  for (const std::string& path : paths) TEMPER_RETURN_IF_ERROR(loader.LoadFile(env, path));
+  for (const DataInput& input : inputs) TEMPER_RETURN_IF_ERROR(loader.LoadFile(env, input));
   if (out.statistics.supervised == 0) {
     const DataStatistics& s = out.statistics;
     std::string why = fmt::format(
         "no token of {}{} is supervised, so there is nothing to train on: {} rows, {} of them bad, "
         "{} with nothing supervised within max_seq_len {}",
-        paths[0], paths.size() > 1 ? " (and the other files)" : "", s.rows, s.bad_rows, s.dropped_rows,
+        inputs[0].path, inputs.size() > 1 ? " (and the other files)" : "", s.rows, s.bad_rows, s.dropped_rows,
         options.tokenize.max_seq_len);
     if (!s.problems.empty()) {
       why += ". First problem: " + s.problems[0];

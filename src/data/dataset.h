@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -18,6 +19,11 @@ struct DatasetOptions {
   TokenizeOptions tokenize;
   bool skip_bad_rows = false;  // skip and count bad rows instead of stopping at the first
   int threads = 1;
+};
+
+struct DataInput {
+  std::string path;
+  int64_t max_rows = std::numeric_limits<int64_t>::max();  // only the first ones are read
 };
 
 struct DataFile {
@@ -38,9 +44,9 @@ struct Dataset {
   std::string PlaceOf(int64_t sample) const;
 };
 
-// Errors name file and row. Data without any supervised token is an error, too. `threads` threads use `tokenizer` and
-// `chat_template` (may be null) at once.
-Result<Dataset> LoadDataset(Env& env, const std::vector<std::string>& paths, const Tokenizer& tokenizer,
+// Errors name file and row. A text file has one row. Data without any supervised token is an error, too. `threads`
+// threads use `tokenizer` and `chat_template` (may be null) at once.
+Result<Dataset> LoadDataset(Env& env, const std::vector<DataInput>& inputs, const Tokenizer& tokenizer,
                             const ChatTemplate* chat_template, const DatasetOptions& options);
 
 struct DataSplit {

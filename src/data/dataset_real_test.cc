@@ -73,7 +73,7 @@ TEST_F(RealData, TokensAndFlagsAreThoseOfTheGoldens) {
     if (folder != loaded) Load(folder);
     loaded = folder;
     SCOPED_TRACE(folder + ", " + data);
-    const auto set = LoadDataset(PosixEnv(), {Path(data)}, *tokenizer_, nullptr,
+    const auto set = LoadDataset(PosixEnv(), {{Path(data)}}, *tokenizer_, nullptr,
                                  {.tokenize = {.max_seq_len = golden["max_seq_len"].get<int64_t>()}, .threads = 2});
     ASSERT_TRUE(set.ok()) << set.status().message();
     EXPECT_EQ(set->store.size(), golden["samples"]);
@@ -221,7 +221,7 @@ TEST_F(RealData, AnEpochOverShakespearePredictsEveryTokenOnce) {
   const std::string data = "datasets/text/tinyshakespeare.txt", model = "models/tinystories-656k";
   if (!Has(data) || !Has(model)) GTEST_SKIP() << data << " or " << model << " is not in " << root_;
   const Tokenizer& tokenizer = Load(model);
-  const auto set = LoadDataset(PosixEnv(), {Path(data)}, tokenizer, nullptr, {.tokenize = {.max_seq_len = 256}});
+  const auto set = LoadDataset(PosixEnv(), {{Path(data)}}, tokenizer, nullptr, {.tokenize = {.max_seq_len = 256}});
   ASSERT_TRUE(set.ok()) << set.status().message();
   const auto text = ReadTextFile(PosixEnv(), Path(data));
   auto expected = *tokenizer.Encode(*text);
@@ -235,7 +235,7 @@ TEST_F(RealData, AnEpochOverShakespearePredictsEveryTokenOnce) {
   EXPECT_GT(sampler.packing().efficiency(), 0.999);
   constexpr int64_t kRows = 8;
   std::vector<int32_t> token(kRows * 256), target(kRows * 256), position(kRows * 256), start(kRows * 256);
-  const auto steps = StepsOf(sampler.rows_per_epoch(), kRows, 1);
+  const auto steps = StepsOf(sampler.rows_of_epoch(), kRows, 1);
   ASSERT_TRUE(steps.ok());
   BatchCounts sum;
   for (int64_t step = 0; step < steps->total; ++step) {

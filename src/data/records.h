@@ -1,4 +1,5 @@
-// RecordReader: a data file (.jsonl, .json, .txt) as a stream of rows, each parsed into a record.
+// RecordReader: a data file (.jsonl, .json, .csv, .tsv or .txt, compressed or not) as a stream of rows, each parsed into a
+// record.
 //
 //   auto reader = RecordReader::Open(PosixEnv(), "train.jsonl");
 //   RawRow row;
@@ -14,6 +15,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/env.h"
 #include "base/status.h"
@@ -22,7 +24,7 @@
 
 namespace temper {
 
-// By its name: .txt, .text or .md.
+// By its name: .txt, .text or .md, and a compressed one (.txt.gz).
 bool IsTextFile(std::string_view path);
 
 class RecordReader {
@@ -40,6 +42,8 @@ class RecordReader {
   // The row that decided: "line 1", or "row 3 (line 40)" if a row is not a line.
   std::string format_place() const { return Place(format_row_); }
   const std::string& path() const { return path_; }
+  // Of a table, else null.
+  const std::vector<std::string>* columns() const { return rows_ ? rows_->columns() : nullptr; }
 
  private:
   explicit RecordReader(std::string path) : path_(std::move(path)) {}

@@ -4,6 +4,7 @@
 
 #include <numeric>
 #include <random>
+#include <set>
 #include <vector>
 
 namespace temper {
@@ -39,7 +40,7 @@ TEST(Sampler, SeesEverySampleOncePerEpochAndCountsItsSteps) {
   const TokenStore store = RandomStore(1, 300, 20);
   for (const int64_t rows_per_step : {1, 7, 16, 1000}) {
     Sampler sampler(store, Ids(300), {.max_seq_len = 32}, 42);
-    const auto steps = StepsOf(sampler.rows_per_epoch(), rows_per_step, 3);
+    const auto steps = StepsOf(sampler.rows_of_epoch(), rows_per_step, 3);
     ASSERT_TRUE(steps.ok());
     int64_t done = 0;
     for (int64_t epoch = 0; epoch < 3; ++epoch) {
@@ -89,7 +90,7 @@ TEST(Sampler, OrderWithinAnEpochIsIndependentOfTheBatchSize) {
   const auto order = [&](int64_t rows_per_step) {
     Sampler sampler(store, Ids(200), {.max_seq_len = 32}, 11);
     std::vector<std::vector<int32_t>> all;
-    for (int64_t rows = 0; rows < 2 * sampler.rows_per_epoch();) {
+    for (int64_t rows = 0; rows < 2 * sampler.rows_of_epoch();) {
       const auto batch = sampler.NextBatch(rows_per_step);
       for (auto& row : Contents(sampler, batch)) all.push_back(std::move(row));
       rows += batch.rows;
@@ -100,6 +101,34 @@ TEST(Sampler, OrderWithinAnEpochIsIndependentOfTheBatchSize) {
   EXPECT_EQ(order(4), one);
   EXPECT_EQ(order(13), one);
   EXPECT_EQ(order(10000), one);
+}
+
+// With parts of passes the rows of epochs differ, and steps are counted and continued all the same.
+TEST(Sampler, CountsAndContinuesStepsWhereTheRowsOfEpochsDiffer) {
+  const TokenStore store = RandomStore(8, 60, 30);
+  const PackingOptions options{.max_seq_len = 32, .passes = {{0, 0.35}, {20, 1.6}}};
+  constexpr int64_t kRows = 3;
+  Sampler straight(store, Ids(60), options, 5);
+  std::set<int64_t> rows;
+  std::vector<int64_t> steps_of(8, 0);
+  for (;;) {
+    Sampler resumed(store, Ids(60), options, 99);
+    ASSERT_TRUE(resumed.Restore(straight.state()).ok());
+    const auto batch = straight.NextBatch(kRows), again = resumed.NextBatch(kRows);
+    ASSERT_EQ(Contents(straight, batch), Contents(resumed, again));
+    ASSERT_EQ(straight.state(), resumed.state());
+    if (batch.epoch == std::ssize(steps_of)) break;
+    rows.insert(straight.rows_of_epoch());
+    ++steps_of[static_cast<size_t>(batch.epoch)];
+  }
+  EXPECT_GT(rows.size(), 1u) << "the epochs of this test should differ";
+  Packing packing(store, Ids(60), options);
+  EXPECT_EQ(StepsOf(packing, 5, kRows, 8)->total, std::accumulate(steps_of.begin(), steps_of.end(), int64_t{0}));
+  EXPECT_EQ(StepsOf(packing, 5, kRows, 8)->per_epoch, steps_of[0]);
+  EXPECT_EQ(StepsOf(packing, 5, kRows, 1.5)->total, steps_of[0] + (steps_of[1] + 1) / 2);
+  EXPECT_EQ(StepsOf(packing, 5, kRows, 8, 17)->total, 17);
+  EXPECT_FALSE(StepsOf(packing, 5, kRows, 1e9).ok());
+  EXPECT_FALSE(StepsOf(packing, 5, kRows, 0).ok());
 }
 
 TEST(Sampler, RefusesAStateOfOtherData) {

@@ -2,20 +2,50 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
+#include <numeric>
+
 #include "base/log.h"
 #include "base/quantity.h"
+#include "data/records.h"
 #include "format/hub_cache.h"
 #include "run/chat_context.h"
 
 namespace temper {
+
 DataRequest TrainingData(const RunConfig& config) {
-  return {.files = {config.data.data},
+  return {.sources = config.data.data,
           .max_seq_len = *config.data.max_seq_len,
           .train_on_prompt = config.data.train_on_prompt,
           .skip_bad_rows = config.data.skip_bad_rows,
           .template_date = config.data.template_date,
           .chat_template_kwargs = config.data.chat_template_kwargs,
           .threads = static_cast<int>(*config.machine.threads)};
+}
+
+Result<std::vector<DataInput>> FindInputs(Env& env, const DataSources& sources, const char* option) {
+  std::vector<DataInput> inputs;
+  for (const DataSource& source : sources) {
+    TEMPER_ASSIGN_OR_RETURN(std::string path, FindDataFile(env, source.path, option));
+    if (source.max_samples && IsTextFile(path)) {
+      return InvalidArgument(
+          fmt::format("--{} {}: max_samples counts rows, and a text file is one document: remove it", option, path));
+    }
+    if (!env.IsFile(path) && !env.IsFolder(path) && path.find(',') != std::string::npos) {
+      return NotFound(
+          fmt::format("--{} {}: there is no such file; for several files repeat --{}", option, path, option));
+    }
+    inputs.push_back({.path = std::move(path)});
+    if (source.max_samples) inputs.back().max_rows = *source.max_samples;
+  }
+  return inputs;
+}
+
+std::vector<SamplePasses> PassesOf(const Dataset& dataset, const DataSources& sources) {
+  if (std::all_of(sources.begin(), sources.end(), [](const DataSource& s) { return s.passes == 1; })) return {};
+  std::vector<SamplePasses> passes;
+  for (size_t i = 0; i < sources.size(); ++i) passes.push_back({dataset.files[i].first_sample, sources[i].passes});
+  return passes;
 }
 
 Result<RunData> LoadRunData(Env& env, const OpenedModel& model, const DataRequest& request) {
@@ -39,11 +69,8 @@ Result<RunData> LoadRunData(Env& env, const OpenedModel& model, const DataReques
                                             .vocab_size = vocab},
                                .skip_bad_rows = request.skip_bad_rows,
                                .threads = request.threads};
-  std::vector<std::string> paths;
-  for (const std::string& file : request.files) {
-    TEMPER_ASSIGN_OR_RETURN(paths.emplace_back(), FindDataFile(env, file, request.option));
-  }
-  TEMPER_ASSIGN_OR_RETURN(data.dataset, LoadDataset(env, paths, *data.tokenizer,
+  TEMPER_ASSIGN_OR_RETURN(const auto inputs, FindInputs(env, request.sources, request.option));
+  TEMPER_ASSIGN_OR_RETURN(data.dataset, LoadDataset(env, inputs, *data.tokenizer,
                                                     data.chat_template ? &*data.chat_template : nullptr, options));
   return data;
 }
@@ -89,10 +116,38 @@ Result<RunData> LoadRunData(Env& env, const OpenedModel& model, const DataReques
   return data;
 }
 
-void DescribeData(const Dataset& dataset, int64_t max_seq_len, int64_t positions) {
-  for (const DataFile& file : dataset.files) {
-    LogInfo(fmt::format("data        {}: {} of {} (detected at {})", file.path, Counted(file.rows, "row"),
-                        FormatName(file.format), file.format_place));
+namespace {
+
+// "; 0.5 passes an epoch, 30.0 % of the tokens": of each of several sources.
+std::vector<std::string> Shares(const Dataset& dataset, const DataSources& sources) {
+  std::vector<std::string> texts(sources.size());
+  if (sources.size() < 2) return texts;
+  std::vector<double> tokens;
+  for (size_t i = 0; i < sources.size(); ++i) {
+    const int64_t end = i + 1 < sources.size() ? dataset.files[i + 1].first_sample : dataset.store.size();
+    int64_t sum = 0;
+    for (int64_t s = dataset.files[i].first_sample; s < end; ++s) sum += dataset.store.length(s);
+    tokens.push_back(sources[i].passes * static_cast<double>(sum));
+  }
+  const double all = std::accumulate(tokens.begin(), tokens.end(), 0.0);
+  const bool draws = !PassesOf(dataset, sources).empty();
+  for (size_t i = 0; i < sources.size(); ++i) {
+    const double passes = sources[i].passes;
+    texts[i] = fmt::format("; {}{:.1f} % of the tokens",
+                           draws ? fmt::format("{} {} an epoch, ", passes, passes == 1 ? "pass" : "passes") : "",
+                           100 * tokens[i] / std::max(all, 1.0));
+  }
+  return texts;
+}
+
+}  // namespace
+
+void DescribeData(const Dataset& dataset, const DataSources& sources, int64_t max_seq_len, int64_t positions) {
+  const std::vector<std::string> shares = Shares(dataset, sources);
+  for (size_t i = 0; i < dataset.files.size(); ++i) {
+    const DataFile& file = dataset.files[i];
+    LogInfo(fmt::format("data        {}: {} of {} (detected at {}){}", file.path, Counted(file.rows, "row"),
+                        FormatName(file.format), file.format_place, shares[i]));
   }
   const DataStatistics& s = dataset.statistics;
   const auto percent = [](int64_t part, int64_t whole) {

@@ -60,9 +60,8 @@ std::string ModelCard(const ModelCardFacts& f) {
   }
 
   text += "\n## Data\n\n| | |\n|---|---|\n";
-  text += fmt::format("| training data | `{}`, {} |\n", Cell(f.config.data.data), Counted(f.samples, "sample"));
-  if (!f.config.data.eval_data.empty())
-    text += fmt::format("| evaluation data | `{}` |\n", Cell(f.config.data.eval_data));
+  text += fmt::format("| training data | `{}`, {} |\n", setting("data"), Counted(f.samples, "sample"));
+  if (!f.config.data.eval_data.empty()) text += fmt::format("| evaluation data | `{}` |\n", setting("eval_data"));
   if (f.config.data.eval_fraction > 0) text += fmt::format("| held out | {} |\n", setting("eval_fraction"));
 
   text += "\n## Settings\n\n| | |\n|---|---|\n";

@@ -110,7 +110,7 @@ Status ResumePoint::CheckData(const std::string& fingerprint, const RunConfig& r
   return InvalidArgument(
       fmt::format("{}: the data is not what this run was trained on so far: {} has changed (or the tokenizer or "
                   "chat template has). Restore it, or start a new run from the checkpoint with --model {}",
-                  path(), resolved.data.data, ShellWord(path())));
+                  path(), PathsOf(resolved.data.data), ShellWord(path())));
 }
 
 Status ResumePoint::CheckBase(const ModelWeights& base) const {
