@@ -53,6 +53,7 @@ Result<std::unique_ptr<RecordReader>> RecordReader::Open(Env& env, const std::st
     RawRow row{.number = 1, .line = 1};
     TEMPER_ASSIGN_OR_RETURN(row.text, ReadDocument(env, path));
     reader->format_ = RecordFormat::kTextFile;
+    reader->document_ = Bytes{static_cast<int64_t>(row.text.size())};
     reader->seen_.push_back(std::move(row));
     return reader;
   }

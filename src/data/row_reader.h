@@ -41,6 +41,7 @@ class RowReader {
   // cannot be found.
   Result<bool> Next(RawRow& row);
 
+  Bytes bytes_read() const { return {offset_ - static_cast<int64_t>(end_ - begin_)}; }  // up to the next row
   RowLayout layout() const { return layout_; }
   const std::string& path() const { return path_; }
 
