@@ -14,6 +14,7 @@
 #include "cli/commands.h"
 #include "cli/train_setup.h"
 #include "config/run_options.h"
+#include "data/token_cache.h"
 #include "data/tokenizer/transformers_files.h"
 #include "model/initialize.h"
 #include "plan/compiled_run.h"
@@ -72,6 +73,7 @@ Status LoadData(Run& run) {
   const RunConfig& c = run.config();
   const Ranks& ranks = run.setup.ranks;
   DataRequest request = TrainingData(c);
+  if (request.cache.empty()) request.cache = c.output.output_dir;
   const auto describe = [&](const Dataset& dataset) {
     DescribeData(dataset, *c.data.max_seq_len, run.setup.model.model().facts().max_positions);
   };
@@ -82,6 +84,11 @@ Status LoadData(Run& run) {
     request.option = "eval_data";
     TEMPER_ASSIGN_OR_RETURN(run.eval_data, LoadRunData(PosixEnv(), run.setup.model, request, ranks));
     if (ranks.first()) describe(run.eval_data->dataset);
+  }
+  if (ranks.first()) {
+    std::vector<std::string> used = {run.data.token_file};
+    if (run.eval_data) used.push_back(run.eval_data->token_file);
+    TokenCache::RemoveOthers(PosixEnv(), c.output.output_dir, used);
   }
   const bool weighted = run.data.dataset.store.weighted() || (run.eval_data && run.eval_data->dataset.store.weighted());
   if (weighted && !c.data.weighted) {
@@ -433,7 +440,7 @@ Result<int> Train(Run& run) {
   TEMPER_ASSIGN_OR_RETURN(const Bytes disk_bytes, DiskBytes(contents, run));
   if (run.setup.folder) TEMPER_RETURN_IF_ERROR(run.setup.folder->Prepare(disk_bytes));
   TEMPER_RETURN_IF_ERROR(ranks.Agree(LoadData(run)));
-  contents.state.data_fingerprint = fmt::format("{:016x}", run.data.dataset.store.Fingerprint());
+  contents.state.data_fingerprint = fmt::format("xxh3:{:016x}", run.data.dataset.store.Fingerprint());
   if (run.setup.resume) TEMPER_RETURN_IF_ERROR(run.setup.resume->CheckData(contents.state.data_fingerprint, c));
   TEMPER_ASSIGN_OR_RETURN(const StepCount steps, CountSteps(run));
   contents.state.total_steps = steps.total;
