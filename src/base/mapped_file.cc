@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
@@ -55,7 +56,7 @@ void MappedFile::LetGo() const {
 Status MappedFile::ReadAt(int64_t offset, std::span<std::byte> out) const {
   if (file_) return file_->ReadAt(offset, out);
   TEMPER_CHECK(offset >= 0 && static_cast<size_t>(offset) + out.size() <= bytes_.size()) << offset;
-  std::memcpy(out.data(), bytes_.data() + offset, out.size());
+  std::copy_n(bytes_.begin() + offset, out.size(), out.begin());
   return OkStatus();
 }
 

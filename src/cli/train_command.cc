@@ -248,9 +248,9 @@ Result<StepCount> CountSteps(const Run& run) {
       StepsOf(rows.rows(),
               c.batch.per_device_train_batch_size * c.batch.gradient_accumulation_steps * run.compiled.data_ranks(),
               c.length.num_train_epochs, c.length.max_steps.value_or(-1)));
-  LogInfo(fmt::format("rows        {} of {} tokens, {:.1f} % filled; {} per epoch, {} in all",
+  LogInfo(fmt::format("rows        {} of {} tokens, {:.1f} % filled; {} per epoch, {} in all; {} hold their order",
                       Counted(rows.rows(), "row"), *c.data.max_seq_len, 100 * rows.efficiency(),
-                      Counted(steps.per_epoch, "step"), Counted(steps.total, "step")));
+                      Counted(steps.per_epoch, "step"), Counted(steps.total, "step"), ToString(rows.memory())));
   if (const auto warning = ShortRunWarning(c, steps.total)) LogWarning(*warning);
   return steps;
 }

@@ -15,6 +15,7 @@
 #include "format/hub_cache.h"
 #include "plan/compiled_run.h"
 #include "run/machine.h"
+#include "train/transfer_progress.h"
 
 namespace temper {
 namespace {
@@ -47,7 +48,8 @@ Result<bool> FirstRankFindsWeights(const Ranks& ranks, const RunConfig::Data& da
   for (const std::string& given : {data.data, data.eval_data}) {
     if (!ranks.first() || weighted || given.empty()) continue;
     const auto path = FindDataFile(PosixEnv(), given, "data");
-    weighted = path.ok() && HasWeights(PosixEnv(), *path);
+    TransferProgress progress("search data for weights");
+    weighted = path.ok() && HasWeights(PosixEnv(), *path, progress.Callback());
   }
   constexpr char kWeighted[] = "weighted";
   TEMPER_ASSIGN_OR_RETURN(const std::string firsts, ranks.FromFirst(weighted ? kWeighted : ""));

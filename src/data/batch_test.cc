@@ -63,7 +63,7 @@ TEST(Batch, ArraysOfTwoSamplesByHand) {
 TEST(Batch, WeightsAreThoseOfTheTargets) {
   MemoryTokens made;
   made.Add(std::vector<int32_t>{11, 12, 13, 14}, std::vector<uint8_t>{0, 1, 0, 1},
-            std::vector<TokenWeight>{1, kUnitWeight / 4, 9, kLargestWeight});
+           std::vector<TokenWeight>{1, kUnitWeight / 4, 9, kLargestWeight});
   made.Add(std::vector<int32_t>{21, 22}, std::vector<uint8_t>{1, 1});
   const TokenStore store = made.Store();
   const Packing packing(store, Ids(2), {.max_seq_len = 8, .shuffle = false});

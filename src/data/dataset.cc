@@ -128,8 +128,8 @@ constexpr std::pair<const char*, int64_t DataStatistics::*> kCounts[] = {
     {"stopping_samples", &DataStatistics::stopping_samples},
     {"empty_answers", &DataStatistics::empty_answers},
 };
-static_assert(sizeof(DataStatistics) == std::size(kCounts) * sizeof(int64_t) + 2 * sizeof(TokenWeight) +
-                                            sizeof(DataStatistics::problems),
+static_assert(sizeof(DataStatistics) ==
+                  std::size(kCounts) * sizeof(int64_t) + 2 * sizeof(TokenWeight) + sizeof(DataStatistics::problems),
               "a count is missing above");
 
 std::string Format(const About& about, const std::string& key) {
@@ -261,6 +261,7 @@ Result<DataSplit> SplitForEvaluation(int64_t samples, double amount, uint64_t se
   }
   std::vector<int32_t> ids(static_cast<size_t>(samples));
   std::iota(ids.begin(), ids.end(), 0);
+  if (wanted == 0) return DataSplit{.train = std::move(ids)};
   Shuffle(seed, "data.split", 0, ids);
   const auto border = ids.begin() + static_cast<int64_t>(wanted);
   DataSplit split;

@@ -1,6 +1,6 @@
-// Dataset: data files as samples, in the order of files and rows for any number of threads. WriteDataset writes them to a
-// token file, OpenDataset opens that; LoadDataset does both in memory.
-// SplitForEvaluation: chooses the samples that are held out for evaluation.
+// Dataset: data files as samples, in the order of files and rows for any number of threads. WriteDataset writes them to
+// a token file, OpenDataset opens that; LoadDataset does both in memory. SplitForEvaluation: chooses the samples that
+// are held out for evaluation.
 #pragma once
 
 #include <cstdint>

@@ -43,8 +43,8 @@ class ChunkWords {
 
   // `words` words from byte `offset` on, those of `entries`. False: a sample's first token is supervised.
   Result<bool> Read(uint64_t offset, uint64_t words, std::span<const TokenEntry> entries) {
-    size_t at = 0;         // in entries
-    int64_t done = 0;      // words of that sample
+    size_t at = 0;     // in entries
+    int64_t done = 0;  // words of that sample
     bool well = true;
     for (uint64_t read = 0; read < words;) {
       const auto piece = std::span(piece_).first(std::min<size_t>(piece_.size(), words - read));
@@ -109,7 +109,8 @@ Status TokenStore::ReadTail() {
   }
   directory_.resize((footer_.samples + kChunkSamples - 1) / kChunkSamples);
   about_.resize(footer_.about_bytes);
-  const auto directory = std::as_writable_bytes(std::span(directory_)), about = std::as_writable_bytes(std::span(about_));
+  const auto directory = std::as_writable_bytes(std::span(directory_)),
+             about = std::as_writable_bytes(std::span(about_));
   if (directory.size() + about.size() > before) return Damaged(*file_, "its end says more than it holds");
   TEMPER_RETURN_IF_ERROR(file_->ReadAt(static_cast<int64_t>(before - about.size() - directory.size()), directory));
   TEMPER_RETURN_IF_ERROR(file_->ReadAt(static_cast<int64_t>(before - about.size()), about));

@@ -60,13 +60,14 @@ bool HasWeight(const Record& record) {
 }
 
 // Whether the bytes of the file may contain a weight; true if the file cannot be read.
-bool MayHaveWeights(const RandomAccessFile& file) {
+bool MayHaveWeights(const RandomAccessFile& file, const std::function<void(Bytes, Bytes)>& progress) {
   std::vector<char> buffer(kBlock + kLongestMention + kOverlap);
   size_t kept = 0;
   for (int64_t offset = 0; offset < file.size().v;) {
     const auto size = static_cast<size_t>(std::min<int64_t>(kBlock, file.size().v - offset));
     if (!file.ReadAt(offset, std::as_writable_bytes(std::span(buffer).subspan(kept, size))).ok()) return true;
     offset += static_cast<int64_t>(size);
+    if (progress) progress(Bytes{offset}, file.size());
     const std::string_view text(buffer.data(), kept + size);
     const WeightMention mention = FindWeight(text, offset == file.size().v);
     if (mention.at != text.npos && !mention.cut_off) return true;
@@ -101,11 +102,11 @@ WeightMention FindWeight(std::string_view text, bool at_end) {
   return open;
 }
 
-bool HasWeights(Env& env, const std::string& path) {
+bool HasWeights(Env& env, const std::string& path, const std::function<void(Bytes, Bytes)>& progress) {
   if (IsTextFile(path)) return false;
   {
     const auto file = env.OpenForRead(path);
-    if (!file.ok() || !MayHaveWeights(**file)) return false;
+    if (!file.ok() || !MayHaveWeights(**file, progress)) return false;
   }
   const auto reader = RecordReader::Open(env, path);
   if (!reader.ok()) return false;

@@ -88,17 +88,19 @@ Result<RunData> Load(Env& env, const OpenedModel& model, const DataRequest& requ
   }
   TEMPER_ASSIGN_OR_RETURN(const ChatContext context,
                           ChatContext::Create(request.template_date, request.chat_template_kwargs));
-  TransferProgress progress("tokenize");
-  const DatasetOptions options{
-      .tokenize = {.max_seq_len = request.max_seq_len,
-                   .train_on_prompt = request.train_on_prompt,
-                   // As in `temper chat`.
-                   .instructions_as_conversations = data.chat_template.has_value(),
-                   .chat = context.options(),
-                   .vocab_size = vocab},
-      .skip_bad_rows = request.skip_bad_rows,
-      .threads = request.threads,
-      .progress = [&](Bytes done, Bytes total, int64_t rows) { progress.Update(done, total, rows); }};
+  std::optional<TransferProgress> progress;  // since tokenizing began
+  const DatasetOptions options{.tokenize = {.max_seq_len = request.max_seq_len,
+                                            .train_on_prompt = request.train_on_prompt,
+                                            // As in `temper chat`.
+                                            .instructions_as_conversations = data.chat_template.has_value(),
+                                            .chat = context.options(),
+                                            .vocab_size = vocab},
+                               .skip_bad_rows = request.skip_bad_rows,
+                               .threads = request.threads,
+                               .progress = [&](Bytes done, Bytes total, int64_t rows) {
+                                 if (!progress) progress.emplace("tokenize");
+                                 progress->Update(done, total, rows);
+                               }};
   for (const std::string& file : request.files) {
     TEMPER_ASSIGN_OR_RETURN(kept->paths.emplace_back(), FindDataFile(env, file, request.option));
   }
@@ -121,8 +123,7 @@ Result<RunData> Load(Env& env, const OpenedModel& model, const DataRequest& requ
   if (found.status().code() == StatusCode::kCorrupt) LogWarning(found.status().message() + "; it is made again");
   TEMPER_RETURN_IF_ERROR(cache.Make([&](std::unique_ptr<WritableFile> file) -> Status {
     TokenWriter writer(std::move(file));
-    TEMPER_RETURN_IF_ERROR(
-        WriteDataset(env, paths, *data.tokenizer, chat_template, options, kept->key, writer));
+    TEMPER_RETURN_IF_ERROR(WriteDataset(env, paths, *data.tokenizer, chat_template, options, kept->key, writer));
     TEMPER_ASSIGN_OR_RETURN(const auto now, VersionsOf(env, paths));
     if (now == versions) return OkStatus();
     return InvalidArgument(fmt::format("{} changed while it was read: start again", fmt::join(paths, " or ")));
