@@ -16,7 +16,7 @@ folder=build-sanitize
 cmake --preset sanitize >/dev/null
 if [ "${1:-}" = --same ]; then
   cmake --build --preset inputs
-  set -- safetensors yaml tokenizer records jinja program
+  set -- safetensors yaml tokenizer records jinja program token_store
   corpus=same
   # A timeout that is long enough for a busy machine.
   effort='-seed=1 -runs=10000 -timeout=120'

@@ -29,6 +29,7 @@ constexpr char kUsage[] =
 struct EvalSettings {
   ModelOptions model;
   DataSources data;
+  std::string data_cache;
   std::optional<int64_t> max_seq_len;
   bool train_on_prompt = false, skip_bad_rows = false;
   JsonObject kwargs;
@@ -46,6 +47,10 @@ struct EvalSettings {
            .help = "tokens of a row; longer samples are cut",
            .range = {.at_least = 2},
            .default_text = "2048, or the model's if that is less"},
+          {.name = "data_cache",
+           .target = &data_cache,
+           .help = "folder that keeps the data's tokens for the next start",
+           .default_text = "none: they are kept in memory"},
           ChatTemplateKwargs(kwargs),
           {.name = "train_on_prompt", .target = &train_on_prompt, .help = "prompts count toward the loss, too"},
           {.name = "skip_bad_rows", .target = &skip_bad_rows, .help = "skip and count bad rows instead of stopping"}}});
@@ -57,7 +62,7 @@ Result<int> Eval(const Arguments& arguments) {
   EvalSettings settings;
   TEMPER_ASSIGN_OR_RETURN(const auto line, ReadCommandOptions(arguments, settings.Groups(), kEvalCommand));
   if (!line) return 0;
-  const auto& [options, sources, max_seq_len, train_on_prompt, skip_bad_rows, kwargs] = settings;
+  const auto& [options, sources, data_cache, max_seq_len, train_on_prompt, skip_bad_rows, kwargs] = settings;
   TEMPER_RETURN_IF_ERROR(RequireModel(options.choice.model, kEvalCommand));
   TEMPER_RETURN_IF_ERROR(RequireOption(PathsOf(sources), "data"));
   TEMPER_ASSIGN_OR_RETURN(const ProcessorChoice choice, ChooseProcessor(options.device));
@@ -80,7 +85,8 @@ Result<int> Eval(const Arguments& arguments) {
                                                            .skip_bad_rows = skip_bad_rows,
                                                            .template_date = Today(),
                                                            .chat_template_kwargs = kwargs,
-                                                           .threads = threads}));
+                                                           .threads = threads,
+                                                           .cache = data_cache}));
   DescribeData(data.dataset, sources, row, facts.max_positions);
 
   Graph forward = model.model().Forward(

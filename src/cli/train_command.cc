@@ -15,6 +15,7 @@
 #include "cli/commands.h"
 #include "cli/train_setup.h"
 #include "config/run_options.h"
+#include "data/token_cache.h"
 #include "data/tokenizer/transformers_files.h"
 #include "model/initialize.h"
 #include "plan/compiled_run.h"
@@ -75,6 +76,7 @@ Status LoadData(Run& run) {
   const RunConfig& c = run.config();
   const Ranks& ranks = run.setup.ranks;
   DataRequest request = TrainingData(c);
+  if (request.cache.empty()) request.cache = c.output.output_dir;
   const auto describe = [&](const Dataset& dataset, const DataSources& sources) {
     DescribeData(dataset, sources, *c.data.max_seq_len, run.setup.model.model().facts().max_positions);
   };
@@ -85,6 +87,11 @@ Status LoadData(Run& run) {
     request.option = "eval_data";
     TEMPER_ASSIGN_OR_RETURN(run.eval_data, LoadRunData(PosixEnv(), run.setup.model, request, ranks));
     if (ranks.first()) describe(run.eval_data->dataset, c.data.eval_data);
+  }
+  if (ranks.first()) {
+    std::vector<std::string> used = {run.data.token_file};
+    if (run.eval_data) used.push_back(run.eval_data->token_file);
+    TokenCache::RemoveOthers(PosixEnv(), c.output.output_dir, used);
   }
   const bool weighted = run.data.dataset.store.weighted() || (run.eval_data && run.eval_data->dataset.store.weighted());
   if (weighted && !c.data.weighted) {
@@ -251,9 +258,10 @@ Result<StepCount> CountSteps(const Run& run) {
       StepsOf(rows, static_cast<uint64_t>(c.machine.seed),
               c.batch.per_device_train_batch_size * c.batch.gradient_accumulation_steps * run.compiled.data_ranks(),
               c.length.num_train_epochs, c.length.max_steps.value_or(-1)));
-  LogInfo(fmt::format("rows        {}{} of {} tokens, {:.1f} % filled; {} per epoch, {} in all",
+  LogInfo(fmt::format("rows        {}{} of {} tokens, {:.1f} % filled; {} per epoch, {} in all; {} hold their order",
                       rows.rows_vary() ? "some " : "", Counted(rows.rows(), "row"), *c.data.max_seq_len,
-                      100 * rows.efficiency(), Counted(steps.per_epoch, "step"), Counted(steps.total, "step")));
+                      100 * rows.efficiency(), Counted(steps.per_epoch, "step"), Counted(steps.total, "step"),
+                      ToString(rows.memory())));
   if (const auto warning = ShortRunWarning(c, steps.total)) LogWarning(*warning);
   return steps;
 }
@@ -444,7 +452,7 @@ Result<int> Train(Run& run) {
   TEMPER_ASSIGN_OR_RETURN(const Bytes disk_bytes, DiskBytes(contents, run));
   if (run.setup.folder) TEMPER_RETURN_IF_ERROR(run.setup.folder->Prepare(disk_bytes));
   TEMPER_RETURN_IF_ERROR(ranks.Agree(LoadData(run)));
-  contents.state.data_fingerprint = fmt::format("{:016x}", run.data.dataset.store.Fingerprint());
+  contents.state.data_fingerprint = fmt::format("xxh3:{:016x}", run.data.dataset.store.Fingerprint());
   if (run.setup.resume) TEMPER_RETURN_IF_ERROR(run.setup.resume->CheckData(contents.state.data_fingerprint, c));
   TEMPER_ASSIGN_OR_RETURN(const StepCount steps, CountSteps(run));
   contents.state.total_steps = steps.total;

@@ -15,6 +15,7 @@
 #include "plan/compiled_run.h"
 #include "run/data.h"
 #include "run/machine.h"
+#include "train/transfer_progress.h"
 
 namespace temper {
 namespace {
@@ -51,8 +52,9 @@ Result<bool> FirstRankFindsWeights(const Ranks& ranks, const RunConfig::Data& da
     if (!ranks.first()) continue;
     const auto inputs = FindInputs(PosixEnv(), *sources, "data");
     if (!inputs.ok()) continue;
-    weighted = weighted || std::any_of(inputs->begin(), inputs->end(), [](const DataInput& input) {
-                 return HasWeights(PosixEnv(), input.path, input.max_rows);
+    TransferProgress progress("search data for weights");
+    weighted = weighted || std::any_of(inputs->begin(), inputs->end(), [&](const DataInput& input) {
+                 return HasWeights(PosixEnv(), input.path, input.max_rows, progress.Callback());
                });
   }
   constexpr char kWeighted[] = "weighted";

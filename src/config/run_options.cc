@@ -26,7 +26,7 @@ bool IsCircumstance(const std::string& name) {
                                                        "threads",     "device",
                                                        "graphs",      "nprocs",
                                                        "placement",   "per_device_eval_batch_size",
-                                                       "rates"};
+                                                       "rates",       "data_cache"};
   return name.starts_with("mesh.") || name.starts_with("memory.") || name.starts_with("watch.") ||
          std::find(kNames.begin(), kNames.end(), name) != kNames.end();
 }
@@ -117,6 +117,10 @@ std::vector<OptionGroup> RunOptionGroups(RunConfig& c) {
            {"packing", &c.data.packing, "fill rows with several documents, isolated from each other"},
            {"train_on_prompt", &c.data.train_on_prompt, "compute the loss on prompts too, not only on completions"},
            {"skip_bad_rows", &c.data.skip_bad_rows, "count and skip rows that cannot be read, instead of stopping"},
+           {.name = "data_cache",
+            .target = &c.data.data_cache,
+            .help = "folder that keeps the data's tokens for the next start; runs may share it",
+            .default_text = "output_dir"},
            ChatTemplateKwargs(c.data.chat_template_kwargs),
            {.name = "template_date",
             .target = &c.data.template_date,

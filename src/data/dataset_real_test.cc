@@ -51,9 +51,10 @@ std::string Fnv1a(const TokenStore& store) {
     for (int b = 0; b < bytes; ++b) hash = (hash ^ (value >> (8 * b) & 0xFF)) * 0x100000001B3;
   };
   for (int64_t s = 0; s < store.size(); ++s) {
-    for (int64_t i = 0; i < store.length(s); ++i) {
-      add(static_cast<uint32_t>(store.tokens(s)[static_cast<size_t>(i)]), 4);
-      add(store.supervised(s, i), 1);
+    const TokenSample sample = store.sample(s);
+    for (int64_t i = 0; i < sample.length(); ++i) {
+      add(static_cast<uint32_t>(sample.token(i)), 4);
+      add(sample.supervised(i), 1);
     }
   }
   std::string hex;

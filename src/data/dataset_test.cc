@@ -32,7 +32,7 @@ Result<Dataset> Load(const std::vector<std::string>& paths, DatasetOptions optio
 }
 
 std::string TextOf(const TokenStore& store, int64_t sample) {
-  return FakeTokenizer().Decode(store.tokens(sample), false);
+  return FakeTokenizer().Decode(store.sample(sample).tokens(), false);
 }
 
 void ExpectError(const Result<Dataset>& result, const std::vector<std::string>& hints) {

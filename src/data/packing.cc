@@ -59,6 +59,7 @@ Packing::Packing(const TokenStore& store, std::span<const int32_t> samples, cons
     if (per_epoch % (end - begin) != 0) largest_part = std::max(largest_part, end - begin);
   });
   order_of_set_.resize(largest_part);
+  store.LetGo();
   order_.resize(n);
   row_of_.resize(n);
   placed_.resize(n);
@@ -73,6 +74,15 @@ Packing::Packing(const TokenStore& store, std::span<const int32_t> samples, cons
 double Packing::efficiency() const {
   if (rows_ == 0) return 0;
   return static_cast<double>(tokens_) / (static_cast<double>(rows_) * static_cast<double>(options_.max_seq_len));
+}
+
+Bytes Packing::memory() const {
+  int64_t bytes = static_cast<int64_t>(room_bits_.capacity() * sizeof(room_bits_[0]));
+  for (const auto* array :
+       {&ids_, &lengths_, &order_, &by_length_, &row_of_, &room_, &next_row_, &row_begin_, &placed_, &row_order_}) {
+    bytes += static_cast<int64_t>(array->capacity() * sizeof((*array)[0]));
+  }
+  return Bytes{bytes};
 }
 
 double Packing::attended_pairs() const {

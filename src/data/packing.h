@@ -64,6 +64,7 @@ class Packing {
   double efficiency() const;
   // Of an epoch: the sum of length (length + 1) / 2 over its samples, to count attention's arithmetic.
   double attended_pairs() const;
+  Bytes memory() const;
   const PackingOptions& options() const { return options_; }
 
  private:

@@ -7,18 +7,20 @@
 #include <numeric>
 #include <random>
 
+#include "data/token_memory.h"
+
 namespace temper {
 namespace {
 
 TokenStore StoreOf(const std::vector<int64_t>& lengths) {
-  TokenStore store;
+  MemoryTokens store;
   int32_t token = 0;
   for (const int64_t n : lengths) {
     std::vector<int32_t> tokens(static_cast<size_t>(n));
     for (int32_t& t : tokens) t = token++;
     store.Add(tokens, std::vector<uint8_t>(tokens.size(), 1));
   }
-  return store;
+  return store.Store();
 }
 
 std::vector<int32_t> Ids(int64_t n) {

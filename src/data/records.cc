@@ -55,6 +55,8 @@ Result<std::unique_ptr<RecordReader>> RecordReader::Open(Env& env, const std::st
     RawRow row{.number = 1, .line = 1};
     TEMPER_ASSIGN_OR_RETURN(row.text, ReadDocument(env, path));
     reader->format_ = RecordFormat::kTextFile;
+    TEMPER_ASSIGN_OR_RETURN(const auto file, env.OpenForRead(path));
+    reader->document_ = file->size();
     reader->seen_.push_back(std::move(row));
     return reader;
   }

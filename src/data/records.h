@@ -1,5 +1,5 @@
-// RecordReader: a data file (.jsonl, .json, .csv, .tsv or .txt, compressed or not) as a stream of rows, each parsed into a
-// record.
+// RecordReader: a data file (.jsonl, .json, .csv, .tsv or .txt, compressed or not) as a stream of rows, each parsed
+// into a record.
 //
 //   auto reader = RecordReader::Open(PosixEnv(), "train.jsonl");
 //   RawRow row;
@@ -38,6 +38,9 @@ class RecordReader {
   // Parses the row. Any thread. By value: a text file's row is the whole file, which is moved, not copied.
   Result<Record> Parse(RawRow row) const;
 
+  // Of the file, some of them beyond the next row.
+  Bytes bytes_read() const { return rows_ ? rows_->bytes_read() : document_; }
+
   RecordFormat format() const { return format_; }
   // The row that decided: "line 1", or "row 3 (line 40)" if a row is not a line.
   std::string format_place() const { return Place(format_row_); }
@@ -55,6 +58,7 @@ class RecordReader {
   RecordFormat format_ = RecordFormat::kText;
   RawRow format_row_{.number = 1, .line = 1};  // without its text
   std::unique_ptr<RowReader> rows_;            // null for a text file
+  Bytes document_;                             // size of a text file
   std::deque<RawRow> seen_;                    // rows read to detect the format, not handed out yet
 };
 

@@ -66,7 +66,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   for (int64_t s = 0; s < dataset->store.size(); ++s) {
     const int64_t n = dataset->store.length(s);
     TEMPER_CHECK(n >= 2 && n <= options.tokenize.max_seq_len) << n;
-    TEMPER_CHECK(dataset->store.supervised(s, n - 1) && !dataset->store.supervised(s, 0)) << s;
+    TEMPER_CHECK(dataset->store.sample(s).supervised(n - 1) && !dataset->store.sample(s).supervised(0)) << s;
   }
   TEMPER_CHECK(dataset->store.total_supervised() == dataset->statistics.supervised) << "counts differ";
   return 0;

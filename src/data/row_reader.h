@@ -37,6 +37,7 @@ class RowReader {
   // broken so that the next row cannot be found.
   Result<bool> Next(RawRow& row);
 
+  Bytes bytes_read() const { return text_.bytes_read(); }  // of the file
   RowLayout layout() const { return layout_; }
   // Of a table, else null.
   const std::vector<std::string>* columns() const { return table_ ? &table_->columns() : nullptr; }

@@ -7,17 +7,19 @@
 #include <set>
 #include <vector>
 
+#include "data/token_memory.h"
+
 namespace temper {
 namespace {
 
 TokenStore RandomStore(uint32_t seed, int n, int max) {
   std::mt19937 random(seed);
-  TokenStore store;
+  MemoryTokens made;
   for (int s = 0; s < n; ++s) {
     const std::vector<int32_t> tokens(1 + random() % static_cast<uint32_t>(max), s);
-    store.Add(tokens, std::vector<uint8_t>(tokens.size(), 1));
+    made.Add(tokens, std::vector<uint8_t>(tokens.size(), 1));
   }
-  return store;
+  return made.Store();
 }
 
 std::vector<int32_t> Ids(int64_t n) {

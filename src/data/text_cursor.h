@@ -27,7 +27,8 @@ class TextCursor {
   Result<int> PeekAfterSpace();   // the next byte that is not white space
   Status Rewind(int64_t offset);  // to this byte of the text's first line
 
-  int64_t line() const { return line_; }  // of the next byte, from 1
+  Bytes bytes_read() const { return stream_->position(); }  // of the file, some of them not yet handed out
+  int64_t line() const { return line_; }                    // of the next byte, from 1
   const std::string& path() const { return stream_->path(); }
   std::string Place(int64_t line) const { return path() + " line " + std::to_string(line); }
 

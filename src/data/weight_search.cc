@@ -61,12 +61,13 @@ bool HasWeight(const Record& record) {
 }
 
 // Whether the bytes of the text may contain a weight; true if it cannot be read.
-bool MayHaveWeights(TextStream& stream) {
+bool MayHaveWeights(TextStream& stream, const std::function<void(Bytes, Bytes)>& progress) {
   std::vector<char> buffer(kBlock + kLongestMention + kOverlap);
   size_t kept = 0;
   for (;;) {
     const auto read = stream.Read(std::span(buffer).subspan(kept, kBlock));
     if (!read.ok()) return true;
+    if (progress) progress(stream.position(), stream.size());
     const std::string_view text(buffer.data(), kept + *read);
     const WeightMention mention = FindWeight(text, /*at_end=*/*read == 0);
     if (mention.at != text.npos && !mention.cut_off) return true;
@@ -108,7 +109,8 @@ WeightMention FindWeight(std::string_view text, bool at_end) {
   return open;
 }
 
-bool HasWeights(Env& env, const std::string& path, int64_t max_rows) {
+bool HasWeights(Env& env, const std::string& path, int64_t max_rows,
+                const std::function<void(Bytes, Bytes)>& progress) {
   if (IsTextFile(path)) return false;
   const auto reader = RecordReader::Open(env, path);
   if (!reader.ok()) return false;
@@ -116,7 +118,7 @@ bool HasWeights(Env& env, const std::string& path, int64_t max_rows) {
     if (!MayHaveWeights(*columns)) return false;
   } else if (max_rows == std::numeric_limits<int64_t>::max()) {  // else the first rows may be a small part of the file
     const auto text = TextStream::Open(env, path);
-    if (!text.ok() || !MayHaveWeights(**text)) return false;
+    if (!text.ok() || !MayHaveWeights(**text, progress)) return false;
   }
   RawRow row;
   for (int64_t n = 0; n < max_rows; ++n) {

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <string>
 #include <string_view>
@@ -13,8 +14,10 @@ namespace temper {
 
 // Whether one of the first `max_rows` rows of `path`, or a message of such a row, has a weight other than 0 and 1.
 // Searches the raw bytes; rows are parsed only if some key looks like such a weight, up to the first row that has one.
-// False for a file that cannot be read: reading its records will report the error.
-bool HasWeights(Env& env, const std::string& path, int64_t max_rows = std::numeric_limits<int64_t>::max());
+// False for a file that cannot be read: reading its records will report the error. `progress`: called with the bytes
+// searched and all.
+bool HasWeights(Env& env, const std::string& path, int64_t max_rows = std::numeric_limits<int64_t>::max(),
+                const std::function<void(Bytes, Bytes)>& progress = nullptr);
 
 // A place in JSON text that may be a weight other than 0 and 1. If none is found, no row of the text has one; if one is
 // found, only parsing can confirm it.

@@ -35,6 +35,7 @@ class PlainStream final : public TextStream {
     return OkStatus();
   }
   bool compressed() const override { return false; }
+  Bytes position() const override { return {offset_}; }
 
  private:
   int64_t offset_ = 0;
@@ -42,6 +43,9 @@ class PlainStream final : public TextStream {
 
 // What gzip and zstd share: the file's bytes, a piece at a time, and the errors.
 class CompressedStream : public TextStream {
+ public:
+  Bytes position() const override { return {place()}; }
+
  protected:
   CompressedStream(std::unique_ptr<RandomAccessFile> file, const char* format)
       : TextStream(std::move(file)), format_(format) {}

@@ -25,6 +25,8 @@ class TextStream {
   virtual Result<size_t> Read(std::span<char> out) = 0;
   virtual Status Rewind() = 0;  // to the beginning
   virtual bool compressed() const { return true; }
+  virtual Bytes position() const = 0;           // bytes of the file that have been read
+  Bytes size() const { return file_->size(); }  // of the file
   const std::string& path() const { return file_->path(); }
 
  protected:

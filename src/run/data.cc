@@ -1,15 +1,22 @@
 #include "run/data.h"
 
 #include <fmt/core.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <numeric>
 
 #include "base/log.h"
 #include "base/quantity.h"
+#include "checkpoint/companion_files.h"
 #include "data/records.h"
+#include "data/token_cache.h"
+#include "format/checksum.h"
 #include "format/hub_cache.h"
+#include "format/text_stream.h"
 #include "run/chat_context.h"
+#include "train/transfer_progress.h"
 
 namespace temper {
 
@@ -20,7 +27,8 @@ DataRequest TrainingData(const RunConfig& config) {
           .skip_bad_rows = config.data.skip_bad_rows,
           .template_date = config.data.template_date,
           .chat_template_kwargs = config.data.chat_template_kwargs,
-          .threads = static_cast<int>(*config.machine.threads)};
+          .threads = static_cast<int>(*config.machine.threads),
+          .cache = config.data.data_cache};
 }
 
 Result<std::vector<DataInput>> FindInputs(Env& env, const DataSources& sources, const char* option) {
@@ -48,7 +56,55 @@ std::vector<SamplePasses> PassesOf(const Dataset& dataset, const DataSources& so
   return passes;
 }
 
-Result<RunData> LoadRunData(Env& env, const OpenedModel& model, const DataRequest& request) {
+namespace {
+
+constexpr int64_t kPiece = 4 << 20;  // of a token file, for another machine
+
+// All that the tokens of `inputs` depend on: their contents, tokenizer and template, settings, and this program.
+Result<std::string> KeyOf(Env& env, const OpenedModel& model, const DataRequest& request, const DatasetOptions& options,
+                          const std::optional<ChatTemplate>& chat_template, const std::vector<DataInput>& inputs) {
+  const TokenizeOptions& t = options.tokenize;
+  std::string key = fmt::format("max_seq_len {}\ntrain_on_prompt {}\nskip_bad_rows {}\nvocab {}\n", t.max_seq_len,
+                                t.train_on_prompt, options.skip_bad_rows, t.vocab_size);
+  const auto add = [&](const std::string& name, const std::string& path) -> Status {
+    TEMPER_ASSIGN_OR_RETURN(const FileDigest digest, DigestFile(env, path));
+    key += fmt::format("{} {} {}\n", name, digest.bytes.v, digest.checksum);
+    return OkStatus();
+  };
+  TEMPER_RETURN_IF_ERROR(add("program", "/proc/self/exe"));  // another one may tokenize differently
+  TEMPER_ASSIGN_OR_RETURN(const auto files, CompanionFiles(env, model.folder()));
+  for (const std::string& name : files) TEMPER_RETURN_IF_ERROR(add(name, JoinPath(model.folder(), name)));
+  if (chat_template) {
+    const std::string sources = chat_template->sources();
+    key += fmt::format("template {}\n", ChecksumHex(std::as_bytes(std::span(sources))));
+    if (!request.chat_template_kwargs.text.empty()) key += "kwargs " + request.chat_template_kwargs.text + "\n";
+    if (sources.find("strftime_now") != std::string::npos) key += "date " + request.template_date + "\n";
+  }
+  for (const DataInput& input : inputs) {
+    const std::filesystem::path name(WithoutCompression(input.path));  // says how the file is read
+    TEMPER_RETURN_IF_ERROR(add("data " + name.extension().string(), input.path));
+    if (input.max_rows != DataInput().max_rows) key += fmt::format("its first {} rows\n", input.max_rows);
+  }
+  return key;
+}
+
+Result<std::vector<FileVersion>> VersionsOf(Env& env, const std::vector<DataInput>& inputs) {
+  std::vector<FileVersion> out;
+  for (const DataInput& input : inputs) {
+    TEMPER_ASSIGN_OR_RETURN(const auto file, env.OpenForRead(input.path));
+    out.push_back(file->version());
+  }
+  return out;
+}
+
+// What it takes to open the token file of a data set.
+struct Kept {
+  std::string key;
+  std::vector<std::string> paths;
+};
+
+// Of the request, with the tokens written to a file or found in one.
+Result<RunData> Load(Env& env, const OpenedModel& model, const DataRequest& request, Kept* kept) {
   RunData data;
   TEMPER_ASSIGN_OR_RETURN(data.tokenizer, model.LoadTokenizer());
   TEMPER_ASSIGN_OR_RETURN(data.chat_template, model.LoadChatTemplate());
@@ -61,6 +117,7 @@ Result<RunData> LoadRunData(Env& env, const OpenedModel& model, const DataReques
   }
   TEMPER_ASSIGN_OR_RETURN(const ChatContext context,
                           ChatContext::Create(request.template_date, request.chat_template_kwargs));
+  std::optional<TransferProgress> progress;  // since tokenizing began
   const DatasetOptions options{.tokenize = {.max_seq_len = request.max_seq_len,
                                             .train_on_prompt = request.train_on_prompt,
                                             // As in `temper chat`.
@@ -68,51 +125,127 @@ Result<RunData> LoadRunData(Env& env, const OpenedModel& model, const DataReques
                                             .chat = context.options(),
                                             .vocab_size = vocab},
                                .skip_bad_rows = request.skip_bad_rows,
-                               .threads = request.threads};
+                               .threads = request.threads,
+                               .progress = [&](Bytes done, Bytes total, int64_t rows) {
+                                 if (!progress) progress.emplace("tokenize");
+                                 progress->Update(done, total, rows);
+                               }};
   TEMPER_ASSIGN_OR_RETURN(const auto inputs, FindInputs(env, request.sources, request.option));
-  TEMPER_ASSIGN_OR_RETURN(data.dataset, LoadDataset(env, inputs, *data.tokenizer,
-                                                    data.chat_template ? &*data.chat_template : nullptr, options));
+  kept->paths = InputPaths(inputs);
+  const std::vector<std::string>& paths = kept->paths;
+  const ChatTemplate* const chat_template = data.chat_template ? &*data.chat_template : nullptr;
+  if (request.cache.empty()) {
+    TEMPER_ASSIGN_OR_RETURN(data.dataset, LoadDataset(env, inputs, *data.tokenizer, chat_template, options));
+    return data;
+  }
+  TEMPER_ASSIGN_OR_RETURN(const auto versions, VersionsOf(env, inputs));
+  TEMPER_ASSIGN_OR_RETURN(kept->key, KeyOf(env, model, request, options, data.chat_template, inputs));
+  const TokenCache cache(env, request.cache, kept->key);
+  data.token_file = cache.path();
+  auto found = cache.Open(TokenStore::Check::kAll, vocab, paths);
+  if (found.ok()) {
+    LogInfo(fmt::format("tokens      from {}: data, tokenizer and settings are the same", cache.path()));
+    data.dataset = *std::move(found);
+    return data;
+  }
+  if (found.status().code() == StatusCode::kCorrupt) LogWarning(found.status().message() + "; it is made again");
+  TEMPER_RETURN_IF_ERROR(cache.Make([&](std::unique_ptr<WritableFile> file) -> Status {
+    TokenWriter writer(std::move(file));
+    TEMPER_RETURN_IF_ERROR(WriteDataset(env, inputs, *data.tokenizer, chat_template, options, kept->key, writer));
+    TEMPER_ASSIGN_OR_RETURN(const auto now, VersionsOf(env, inputs));
+    if (now == versions) return OkStatus();
+    return InvalidArgument(fmt::format("{} changed while it was read: start again", fmt::join(paths, " or ")));
+  }));
+  TEMPER_ASSIGN_OR_RETURN(data.dataset, cache.Open(TokenStore::Check::kBorders, vocab, paths));
+  LogInfo(fmt::format("tokens      kept in {} ({})", cache.path(), ToString(data.dataset.store.bytes())));
   return data;
 }
 
-namespace {
-
-// Sends the first rank's `dataset` to all.
-Status Share(const Ranks& ranks, Dataset* dataset) {
-  const auto array = [&]<class T>(std::vector<T>& values) -> Status {
-    auto size = static_cast<uint64_t>(values.size());
-    Communicator& communicator = *ranks.communicator();
-    TEMPER_RETURN_IF_ERROR(communicator.Broadcast(std::as_writable_bytes(std::span(&size, 1)), 0));
-    values.resize(size);
-    return size == 0 ? OkStatus() : communicator.Broadcast(std::as_writable_bytes(std::span(values)), 0);
-  };
-  TEMPER_RETURN_IF_ERROR(dataset->store.ForArrays(array));
-  TEMPER_RETURN_IF_ERROR(array(dataset->lines));
-  // The rows of samples, for messages.
-  std::vector<int64_t> firsts;
-  for (const DataFile& file : dataset->files) firsts.push_back(file.first_sample);
-  TEMPER_RETURN_IF_ERROR(array(firsts));
-  dataset->files.resize(firsts.size());
-  for (size_t i = 0; i < firsts.size(); ++i) {
-    DataFile& file = dataset->files[i];
-    file.first_sample = firsts[i];
-    TEMPER_ASSIGN_OR_RETURN(file.path, ranks.FromFirst(file.path));
+// Sends the first rank's token file to all; those whose `file` is not null write it there. All get the same status.
+Status SendTokens(const Ranks& ranks, const MappedFile* mine, WritableFile* file) {
+  Communicator& communicator = *ranks.communicator();
+  int64_t size = mine ? mine->size().v : 0;
+  TEMPER_RETURN_IF_ERROR(communicator.Broadcast(std::as_writable_bytes(std::span(&size, 1)), 0));
+  std::vector<std::byte> buffer(static_cast<size_t>(std::min(size, kPiece)));
+  Status own;
+  for (int64_t done = 0; done < size;) {
+    const auto piece = std::span(buffer).first(static_cast<size_t>(std::min(kPiece, size - done)));
+    if (mine && own.ok()) own = mine->ReadAt(done, piece);
+    TEMPER_RETURN_IF_ERROR(communicator.Broadcast(piece, 0));
+    if (file && own.ok()) own = file->Append(piece);
+    done += static_cast<int64_t>(piece.size());
   }
+  if (file && own.ok()) own = file->Sync();
+  if (file && own.ok()) own = file->Close();
+  return own;
+}
+
+// Opens the first rank's token file on all other ranks.
+Status OpenOnAll(Env& env, const OpenedModel& model, const DataRequest& request, const Ranks& ranks, Kept kept,
+                 RunData* data) {
+  TEMPER_ASSIGN_OR_RETURN(kept.key, ranks.FromFirst(kept.key));
+  kept.paths.resize(request.sources.size());
+  for (std::string& path : kept.paths) {
+    TEMPER_ASSIGN_OR_RETURN(path, ranks.FromFirst(path));
+  }
+  const int64_t vocab = model.model().facts().vocab;
+  const TokenCache cache(env, request.cache, kept.key);
+  data->token_file = cache.path();
+  // One rank of each machine looks for the file, or writes it; the others wait.
+  const bool writes = !ranks.first() && ranks.communicator()->host_rank() == 0;
+  Result<Dataset> own = Dataset();
+  if (writes) own = cache.Open(TokenStore::Check::kAll, vocab, kept.paths);
+  double missing = own.ok() ? 0 : 1;
+  TEMPER_RETURN_IF_ERROR(ranks.communicator()->AllReduceSum({&missing, 1}));
+  if (missing > 0) {
+    std::unique_ptr<MappedFile> mine;
+    Status status;
+    if (ranks.first()) {
+      auto opened = MappedFile::Open(cache.path());
+      status = opened.status();
+      if (opened.ok()) mine = *std::move(opened);
+    }
+    TEMPER_RETURN_IF_ERROR(ranks.Agree(status));
+    bool sent = false;
+    if (!own.ok()) {
+      status = cache.Make([&](std::unique_ptr<WritableFile> file) {
+        sent = true;
+        return SendTokens(ranks, nullptr, file.get());
+      });
+    }
+    if (!sent) {
+      const Status received = SendTokens(ranks, mine.get(), nullptr);
+      if (status.ok()) status = received;
+    }
+    TEMPER_RETURN_IF_ERROR(ranks.Agree(status));
+    if (!own.ok()) own = cache.Open(TokenStore::Check::kAll, vocab, kept.paths);
+  }
+  TEMPER_RETURN_IF_ERROR(ranks.Agree(own.status()));
+  if (!ranks.first() && !writes) own = cache.Open(TokenStore::Check::kBorders, vocab, kept.paths);
+  TEMPER_RETURN_IF_ERROR(ranks.Agree(own.status()));
+  if (!ranks.first()) data->dataset = *std::move(own);
   return OkStatus();
 }
 
 }  // namespace
 
+Result<RunData> LoadRunData(Env& env, const OpenedModel& model, const DataRequest& request) {
+  Kept kept;
+  return Load(env, model, request, &kept);
+}
+
 Result<RunData> LoadRunData(Env& env, const OpenedModel& model, const DataRequest& request, const Ranks& ranks) {
   if (ranks.alone()) return LoadRunData(env, model, request);
+  TEMPER_CHECK(!request.cache.empty()) << "ranks share a file";
   Result<RunData> data = RunData();
+  Kept kept;
   if (ranks.first()) {
     DataRequest for_all = request;
     for_all.threads *= ranks.communicator()->host_ranks();
-    data = LoadRunData(env, model, for_all);
+    data = Load(env, model, for_all, &kept);
   }
   TEMPER_RETURN_IF_ERROR(ranks.Agree(data.status()));
-  TEMPER_RETURN_IF_ERROR(Share(ranks, &data->dataset));
+  TEMPER_RETURN_IF_ERROR(OpenOnAll(env, model, request, ranks, std::move(kept), &*data));
   return data;
 }
 

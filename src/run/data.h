@@ -21,6 +21,7 @@ struct DataRequest {
   std::string template_date;        // YYYY-MM-DD
   JsonObject chat_template_kwargs;  // variables for the chat template
   int threads = 1;
+  std::string cache;  // the folder that keeps the tokens in a file; empty: they are kept in memory
 };
 
 // A data set with the tokenizer and template that made it.
@@ -28,6 +29,7 @@ struct RunData {
   std::unique_ptr<Tokenizer> tokenizer;
   std::optional<ChatTemplate> chat_template;
   Dataset dataset;
+  std::string token_file;  // empty: in memory
 };
 
 // The request for a run's training data. REQUIRES: `config` is resolved.
@@ -43,8 +45,9 @@ std::vector<SamplePasses> PassesOf(const Dataset& dataset, const DataSources& so
 Result<RunData> LoadRunData(Env& env, const OpenedModel& model, const DataRequest& request);
 
 // The same on all ranks. Only the first reads and tokenises, with as many threads as all ranks on its machine have
-// together: the others need no copy of the files and no tokenizer. All ranks call this at the same place. Extra time: 4
-// bytes per token over the communicator.
+// together: the others need no copy of the files and no tokenizer. The ranks of a machine map one token file; a machine
+// whose folder does not have it gets a copy over the communicator. All ranks call this at the same place. REQUIRES:
+// request.cache is not empty, or there is one rank.
 Result<RunData> LoadRunData(Env& env, const OpenedModel& model, const DataRequest& request, const Ranks& ranks);
 
 // "data.jsonl: 7473 rows (prompt/completion), ..." and warnings

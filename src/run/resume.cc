@@ -106,7 +106,12 @@ Result<int64_t> ResumePoint::AccumulationFor(const RunConfig& resolved, int64_t 
 }
 
 Status ResumePoint::CheckData(const std::string& fingerprint, const RunConfig& resolved) const {
-  if (reader_.manifest().state.data_fingerprint == fingerprint) return OkStatus();
+  const std::string& saved = reader_.manifest().state.data_fingerprint;
+  if (saved == fingerprint) return OkStatus();
+  if (!saved.starts_with("xxh3:")) {
+    LogWarning(fmt::format("{}: saved by an older Temper: whether the data is still the same is not checked", path()));
+    return OkStatus();
+  }
   return InvalidArgument(
       fmt::format("{}: the data is not what this run was trained on so far: {} has changed (or the tokenizer or "
                   "chat template has). Restore it, or start a new run from the checkpoint with --model {}",

@@ -68,6 +68,7 @@ struct Figure {
 
 std::vector<Figure> Figures(const ProgressState& s) {
   std::vector<Figure> out;
+  if (s.rows) out.push_back({0, Rate(static_cast<double>(*s.rows)) + " rows"});
   if (s.loss) out.push_back({0, "loss " + Loss(*s.loss)});
   if (s.grad_norm) out.push_back({4, "grad " + Compact(*s.grad_norm)});
   if (s.learning_rate) out.push_back({5, "lr " + Compact(*s.learning_rate)});

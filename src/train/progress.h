@@ -16,7 +16,8 @@ struct ProgressState {
   std::string_view what = "train";  // "train", "eval", "load": REQUIRES: outlives the use
   int64_t step = 0;                 // done
   int64_t total_steps = 0;
-  bool in_bytes = false;  // both count bytes
+  bool in_bytes = false;        // both count bytes
+  std::optional<int64_t> rows;  // of data, done
   double epoch = 0;
   // The mean loss since the last logged row; the others are of the last step. Absent before it, or if unknown.
   std::optional<double> loss, grad_norm, learning_rate;

@@ -134,6 +134,7 @@ Result<StepReport> Trainer::Step(const Executor::RunOptions& options) {
       report.attention += spec_.attention_flops(store_.length(sample));
     }
   }
+  store_.LetGo();  // else all of the file counts as this process's memory in the end
   std::array<int64_t, 2> counts = {own.tokens, own.weight};
   TEMPER_RETURN_IF_ERROR(peers.SumExact(counts));
   batches_.SetRng(spec_.seed, step_, peers);
@@ -213,6 +214,7 @@ Result<EvaluationReport> Evaluator::Run(const std::function<bool()>& stop) {
     const int64_t first = std::min(all_first + peers_.data_rank * rows, packing_.rows());
     const int64_t filled = std::min(rows, packing_.rows() - first);
     own += FillBatch(store_, packing_, first, filled, batch_.Arrays(0), part);
+    store_.LetGo();
     TEMPER_RETURN_IF_ERROR(executor_.Run(batch_.io()));
     for (const float loss : batch_.losses()) sum += loss;
     if (!std::isfinite(sum)) {

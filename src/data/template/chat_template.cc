@@ -132,6 +132,13 @@ Result<ChatTemplate> ChatTemplate::FromSource(std::string source, std::string wh
   return out;
 }
 
+std::string ChatTemplate::sources() const {
+  std::string out = default_.source();
+  if (tool_use_) out += "\n" + tool_use_->source();
+  for (const auto& [name, token] : special_tokens_) out += fmt::format("\n{} {}", name, token);
+  return out;
+}
+
 std::string ChatTemplate::eos_token() const {
   for (const auto& [name, token] : special_tokens_) {
     if (name == "eos_token") return token;

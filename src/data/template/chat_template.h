@@ -52,6 +52,8 @@ class ChatTemplate {
                                                     const ChatOptions& options = {}) const;
 
   const std::string& where() const { return default_.where(); }
+  // All texts that rendering depends on besides its arguments.
+  std::string sources() const;
   const ChatSpecialTokens& special_tokens() const { return special_tokens_; }
   // Empty if the model names none.
   std::string eos_token() const;

@@ -30,7 +30,7 @@ TEST(Bpe, LongAndShortWordsAreMergedByTheDefinition) {
     // A random table over {a, b, c}: every merge joins two existing tokens.
     std::vector<std::string> spellings = {"a", "b", "c"};
     std::vector<std::pair<std::string, std::string>> merges;
-    for (int i = 0; i < 40; ++i) {
+    for (int i = 0; i < 2 + 2 * round; ++i) {  // with few, many pairs of letters are joined by none
       const std::string x = spellings[random() % spellings.size()], y = spellings[random() % spellings.size()];
       if (x.size() + y.size() > 12) continue;
       if (std::find(merges.begin(), merges.end(), std::pair(x, y)) != merges.end()) continue;
@@ -83,6 +83,20 @@ TEST(Bpe, SplittingATextAtItsSpacesChangesNoId) {
     (*bpe)->Encode("▁ab▁▁▁ab▁a", scratch, ids);
     EXPECT_EQ(ids, expected);
   }
+}
+
+// Unknown characters are fused over every place but one before a character with a token.
+TEST(Bpe, CuttingATextSplitsNoRunOfUnknownCharacters) {
+  const std::vector<std::pair<std::string_view, int64_t>> tokens = {{"<unk>", 0}, {"a", 1}, {"b", 2}, {"ab", 3}};
+  BpeOptions options;
+  options.unk_token = "<unk>";
+  options.fuse_unk = true;
+  auto bpe = Bpe::Create(*Vocabulary::Create(tokens, "f"), {{"a", "b"}}, options, "f");
+  ASSERT_TRUE(bpe.ok()) << bpe.status().message();
+  BpeScratch scratch;
+  std::vector<int32_t> ids;
+  (*bpe)->Encode("xéyabbxxé▁ba", scratch, ids);
+  EXPECT_EQ(ids, (std::vector<int32_t>{0, 3, 2, 0, 2, 1}));
 }
 
 TEST(Bpe, AffixesAreSpelledAroundCharacters) {
