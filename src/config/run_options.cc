@@ -14,21 +14,9 @@ namespace {
 
 const std::vector<std::string_view> kRamps = {"linear", "cosine", "1-sqrt"};
 
-// Options that say where and how to run; two runs that differ only here compute the same.
-bool IsCircumstance(const std::string& name) {
-  static const std::vector<std::string_view> kNames = {"model",       "base",
-                                                       "adapter",     "data",
-                                                       "eval_data",   "output_dir",
-                                                       "resume",      "overwrite",
-                                                       "save_steps",  "profile",
-                                                       "tensorboard", "logging_steps",
-                                                       "eval_steps",  "save_total_limit",
-                                                       "threads",     "device",
-                                                       "graphs",      "nprocs",
-                                                       "placement",   "per_device_eval_batch_size",
-                                                       "rates"};
-  return name.starts_with("mesh.") || name.starts_with("memory.") || name.starts_with("watch.") ||
-         std::find(kNames.begin(), kNames.end(), name) != kNames.end();
+Option With(OnResume on_resume, Option option) {
+  option.on_resume = on_resume;
+  return option;
 }
 
 // A choice among the update rules, by name.
@@ -60,12 +48,13 @@ Option ChatTemplateKwargs(JsonObject& kwargs) {
 }
 
 std::vector<OptionGroup> RunOptionGroups(RunConfig& c) {
+  constexpr OnResume kSame = OnResume::kSame, kGoesOn = OnResume::kGoesOn, kFree = OnResume::kFree;
   const Range positive = {.at_least = 1};
   const Range not_negative = {.at_least = 0};
   const Range fraction = {.at_least = 0, .below = 1};
   RunConfig::SchedulerKwargs& kwargs = c.length.kwargs;
   std::vector<Option> optimizer = {
-      {"optimizer", ChoiceOfRule(c.optimizer.rule), "update rule" + HelpOfRules(&UpdateRule::help)},
+      With(kSame, {"optimizer", ChoiceOfRule(c.optimizer.rule), "update rule" + HelpOfRules(&UpdateRule::help)}),
       {"learning_rate",
        &c.optimizer.learning_rate,
        "peak learning rate",
@@ -79,10 +68,11 @@ std::vector<OptionGroup> RunOptionGroups(RunConfig& c) {
   return {
       {"Model",
        {
-           {"model", &c.model.model,
-            "folder of a model, an adapter, an earlier output or a checkpoint; or its name in the Hugging Face cache"},
-           {"base", &c.model.base, "base model of an adapter given as model, if not the one it names"},
-           {"adapter", &c.model.adapter, "existing PEFT adapter to train further"},
+           With(kFree, {"model", &c.model.model,
+                        "folder of a model, an adapter, an earlier output or a checkpoint; or its name in the Hugging "
+                        "Face cache"}),
+           With(kFree, {"base", &c.model.base, "base model of an adapter given as model, if not the one it names"}),
+           With(kFree, {"adapter", &c.model.adapter, "existing PEFT adapter to train further"}),
            {"from_scratch", &c.model.from_scratch, "train from config.json with random weights (method: full)"},
            {"method", ChoiceOf(c.model.method, {"lora", "full"}), "train a LoRA adapter, or every weight"},
            {"dtype",
@@ -99,9 +89,9 @@ std::vector<OptionGroup> RunOptionGroups(RunConfig& c) {
        }},
       {"Data",
        {
-           {"data", &c.data.data,
-            "training rows: .jsonl, .json or .txt; or the name of a data set in the Hugging Face cache"},
-           {"eval_data", &c.data.eval_data, "held-out rows to evaluate on"},
+           With(kFree, {"data", &c.data.data,
+                        "training rows: .jsonl, .json or .txt; or the name of a data set in the Hugging Face cache"}),
+           With(kGoesOn, {"eval_data", &c.data.eval_data, "held-out rows to evaluate on"}),
            {"eval_fraction", &c.data.eval_fraction, "part of data to hold out, if there is no eval_data", fraction},
            {"max_seq_len",
             &c.data.max_seq_len,
@@ -122,7 +112,7 @@ std::vector<OptionGroup> RunOptionGroups(RunConfig& c) {
        {
            {"lora.r", &c.lora.r, "rank", positive},
            {"lora.alpha", &c.lora.alpha, "scaling: alpha / r times the adapter's output", {.above = 0}},
-           {"lora.dropout", &c.lora.dropout, "dropout of the adapter's input", fraction},
+           With(kGoesOn, {"lora.dropout", &c.lora.dropout, "dropout of the adapter's input", fraction}),
            {"lora.target_modules", &c.lora.target_modules, "all-linear, a list of names, or a regular expression"},
            {"lora.exclude_modules", &c.lora.exclude_modules, "names or a regular expression to leave out"},
            {"lora.use_rslora", &c.lora.use_rslora, "scale by alpha / sqrt(r)"},
@@ -132,16 +122,17 @@ std::vector<OptionGroup> RunOptionGroups(RunConfig& c) {
       {"Batch and length",
        {
            {"per_device_train_batch_size", &c.batch.per_device_train_batch_size, "rows per micro-batch", positive},
-           {"per_device_eval_batch_size", &c.batch.per_device_eval_batch_size, "rows per micro-batch in evaluation",
-            positive, "as for training"},
+           With(kFree, {"per_device_eval_batch_size", &c.batch.per_device_eval_batch_size,
+                        "rows per micro-batch in evaluation", positive, "as for training"}),
            {"gradient_accumulation_steps", &c.batch.gradient_accumulation_steps, "micro-batches per step", positive},
            {"num_train_epochs",
             &c.length.num_train_epochs,
             "passes over the data; a fraction is allowed",
             {.above = 0}},
            {"max_steps", &c.length.max_steps, "steps of the run; overrides num_train_epochs", {.at_least = -1}},
-       }},
-      {"Optimizer", std::move(optimizer)},
+       },
+       kGoesOn},
+      {"Optimizer", std::move(optimizer), kGoesOn},
       {"Learning-rate schedule (as in transformers)",
        {
            {"lr_scheduler_type",
@@ -182,13 +173,14 @@ std::vector<OptionGroup> RunOptionGroups(RunConfig& c) {
             "warmup_stable_decay: steps at learning_rate", not_negative, "the rest of the run"},
            {"lr_scheduler_kwargs.warmup_type", ChoiceOf(kwargs.warmup_type, kRamps), "warmup_stable_decay: rise"},
            {"lr_scheduler_kwargs.decay_type", ChoiceOf(kwargs.decay_type, kRamps), "warmup_stable_decay: fall"},
-       }},
+       },
+       kGoesOn},
       {"Output",
        {
-           {"output_dir", &c.output.output_dir, "folder for checkpoints, metrics and the result"},
-           {"resume", OptionalText{&c.output.resume},
-            "continue from the newest checkpoint of output_dir, or from this one"},
-           {"overwrite", &c.output.overwrite, "delete the files of an earlier run in output_dir"},
+           With(kFree, {"output_dir", &c.output.output_dir, "folder for checkpoints, metrics and the result"}),
+           With(kFree, {"resume", OptionalText{&c.output.resume},
+                        "continue from the newest checkpoint of output_dir, or from this one"}),
+           With(kFree, {"overwrite", &c.output.overwrite, "delete the files of an earlier run in output_dir"}),
            {"logging_steps", &c.output.logging_steps, "steps between rows of metrics.jsonl", positive},
            {"eval_steps", &c.output.eval_steps, "steps between evaluations (one more comes at the end)", positive,
             "save_steps"},
@@ -197,9 +189,10 @@ std::vector<OptionGroup> RunOptionGroups(RunConfig& c) {
             positive},
            {"load_best_model_at_end", &c.output.load_best_model_at_end,
             "the result is the checkpoint with the lowest eval_loss, not the last"},
-           {"tensorboard", &c.output.tensorboard, "write TensorBoard events to output_dir/runs"},
-           {"profile", &c.output.profile, "write a Chrome trace of instructions to output_dir"},
-       }},
+           With(kFree, {"tensorboard", &c.output.tensorboard, "write TensorBoard events to output_dir/runs"}),
+           With(kFree, {"profile", &c.output.profile, "write a Chrome trace of instructions to output_dir"}),
+       },
+       kGoesOn},
       {"Machine",
        {
            {"device",
@@ -251,9 +244,10 @@ std::vector<OptionGroup> RunOptionGroups(RunConfig& c) {
             "compute threads per rank",
             {.at_least = 1, .at_most = kMaxThreads},
             "the cores, shared by nprocs"},
-           {"seed", &c.machine.seed, "seed of initial weights, order of rows and dropout", not_negative},
+           With(kSame, {"seed", &c.machine.seed, "seed of initial weights, order of rows and dropout", not_negative}),
            {"nprocs", &c.machine.nprocs, "ranks to start on this machine", {.at_least = 1, .at_most = kMostRanks}},
-       }},
+       },
+       kFree},
       {"Mesh: how ranks share the work (--mesh fsdp=4,tp=2 sets several)",
        {
            {"mesh.pp", &c.mesh.pp, "stages of a pipeline, each with some of the blocks", positive},
@@ -300,7 +294,8 @@ std::vector<OptionGroup> RunOptionGroups(RunConfig& c) {
             .help = "how tensors are split, before the default rules (plan --sharding shows all): the first pattern "
                     "that matches a part of the name decides",
             .value_hint = "[[REGEX, SPEC], ...]"},
-       }},
+       },
+       kFree},
   };
 }
 
@@ -325,7 +320,7 @@ bool operator==(const RunConfig& a, const RunConfig& b) {
 
 namespace {
 
-// Calls body(option of a, option of b) for all options with different values.
+// Calls body(option of a, option of b, what a resumed run may do with it) for all options with different values.
 template <class Body>
 void ForDifferences(const RunConfig& a, const RunConfig& b, const Body& body) {
   RunConfig first = a, second = b;
@@ -333,17 +328,17 @@ void ForDifferences(const RunConfig& a, const RunConfig& b, const Body& body) {
   for (const OptionGroup& group : first_options.groups()) {
     for (const Option& option : group.options) {
       const Option& other = *second_options.Find(option.name);
-      if (ValueAsYaml(option) != ValueAsYaml(other)) body(option, other);
+      if (ValueAsYaml(option) != ValueAsYaml(other)) body(option, other, option.on_resume.value_or(group.on_resume));
     }
   }
 }
 
 }  // namespace
 
-std::vector<OptionDifference> ResultChangingDifferences(const RunConfig& a, const RunConfig& b) {
+std::vector<OptionDifference> Differences(const RunConfig& a, const RunConfig& b, OnResume on_resume) {
   std::vector<OptionDifference> differences;
-  ForDifferences(a, b, [&](const Option& mine, const Option& theirs) {
-    if (IsCircumstance(mine.name)) return;
+  ForDifferences(a, b, [&](const Option& mine, const Option& theirs, OnResume may) {
+    if (may != on_resume) return;
     differences.push_back({.name = mine.name, .a = ValueAsYaml(mine), .b = ValueAsYaml(theirs)});
   });
   return differences;
@@ -357,7 +352,7 @@ RunConfig SettingsOfAllRanks(const RunConfig& config) {
 
 std::string DescribeDifferences(const RunConfig& a, const RunConfig& b) {
   std::string text;
-  ForDifferences(SettingsOfAllRanks(a), SettingsOfAllRanks(b), [&](const Option& mine, const Option& theirs) {
+  ForDifferences(SettingsOfAllRanks(a), SettingsOfAllRanks(b), [&](const Option& mine, const Option& theirs, OnResume) {
     text += fmt::format("{}{} {}, not {}", text.empty() ? "" : "; ", mine.name, ValueAsYaml(mine), ValueAsYaml(theirs));
   });
   return text;

@@ -8,6 +8,14 @@
 #include "base/check.h"
 
 namespace temper {
+namespace {
+
+double EpochsDone(const SamplerState& at, int64_t rows_per_epoch) {
+  if (rows_per_epoch == 0) return 0;
+  return static_cast<double>(at.epoch) + static_cast<double>(at.next_row) / static_cast<double>(rows_per_epoch);
+}
+
+}  // namespace
 
 Sampler::Sampler(const TokenStore& store, std::span<const int32_t> samples, const PackingOptions& options,
                  uint64_t seed)
@@ -40,18 +48,23 @@ Status Sampler::Restore(const SamplerState& state) {
 }
 
 double Sampler::epochs_done() const {
-  if (rows_per_epoch() == 0) return 0;
-  return static_cast<double>(state_.epoch) +
-         static_cast<double>(state_.next_row) / static_cast<double>(rows_per_epoch());
+  return EpochsDone(state_, rows_per_epoch());
 }
 
-Result<StepCount> StepsOf(int64_t rows_per_epoch, int64_t rows_per_step, double epochs, int64_t max_steps) {
+Result<StepCount> StepsOf(int64_t rows_per_epoch, int64_t rows_per_step, double epochs, int64_t max_steps,
+                          const StepsDone& done) {
   if (rows_per_epoch <= 0) return InvalidArgument("the data set has no rows to train on");
   if (rows_per_step <= 0)
     return InvalidArgument(fmt::format("a step of {} rows: it needs at least one", rows_per_step));
   StepCount steps;
   steps.per_epoch = (rows_per_epoch - 1) / rows_per_step + 1;
   if (max_steps > 0) {
+    if (max_steps < done.steps) {
+      return InvalidArgument(
+          fmt::format("max_steps {} is less than the {} steps of the checkpoint to resume from: raise "
+                      "it, or resume from an earlier one",
+                      max_steps, done.steps));
+    }
     steps.total = max_steps;
     return steps;
   }
@@ -60,7 +73,23 @@ Result<StepCount> StepsOf(int64_t rows_per_epoch, int64_t rows_per_step, double 
   if (!(epochs > 0) || !(total <= 0x1p53)) {
     return InvalidArgument(fmt::format("num_train_epochs is {}: it should be above 0 (or set max_steps)", epochs));
   }
-  steps.total = static_cast<int64_t>(total);
+  const auto whole = static_cast<int64_t>(total);
+  const int64_t end_epoch = whole / steps.per_epoch;
+  const int64_t end_row = std::min(whole % steps.per_epoch * rows_per_step, rows_per_epoch);
+  const auto steps_for = [&](int64_t rows) { return (rows + rows_per_step - 1) / rows_per_step; };
+  int64_t left = 0;
+  if (done.at.epoch < end_epoch) {
+    left = steps_for(rows_per_epoch - done.at.next_row) + (end_epoch - done.at.epoch - 1) * steps.per_epoch +
+           whole % steps.per_epoch;
+  } else if (done.at.epoch == end_epoch && done.at.next_row <= end_row) {
+    left = steps_for(end_row - done.at.next_row);
+  } else {
+    return InvalidArgument(
+        fmt::format("num_train_epochs {} is less than the {:.2f} epochs of the checkpoint to resume from: raise it, or "
+                    "resume from an earlier one",
+                    epochs, EpochsDone(done.at, rows_per_epoch)));
+  }
+  steps.total = done.steps + left;
   return steps;
 }
 

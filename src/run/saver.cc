@@ -9,6 +9,7 @@ namespace {
 
 constexpr char kUnloggedLoss[] = "unlogged_loss", kUnloggedSteps[] = "unlogged_steps";
 constexpr char kDataRanks[] = "data_ranks";  // absent: 1
+constexpr char kAskedAccumulation[] = "asked_gradient_accumulation_steps";
 constexpr char kExtra[] = "the checkpoint's extra state";
 
 constexpr Seconds kTurn{0.1};
@@ -27,7 +28,8 @@ Status RunSaver::Save(const RunProgress& progress) {
   if (progress.unlogged_steps > 0) {
     state.extra = {{kUnloggedLoss, progress.unlogged_loss}, {kUnloggedSteps, progress.unlogged_steps}};
   }
-  if (data_ranks_ > 1) state.extra[kDataRanks] = data_ranks_;
+  if (batch_.data_ranks > 1) state.extra[kDataRanks] = batch_.data_ranks;
+  if (batch_.asked_accumulation) state.extra[kAskedAccumulation] = *batch_.asked_accumulation;
   contents_.seconds = progress.seconds;
   if (ranks_.alone()) return writer_.Start(contents_);
   TEMPER_RETURN_IF_ERROR(Finish());
@@ -60,10 +62,14 @@ Result<RunProgress> ProgressOf(const RunState& state, double seconds) {
   return progress;
 }
 
-Result<int64_t> DataRanksOf(const RunState& state) {
-  TEMPER_ASSIGN_OR_RETURN(const int64_t ranks, IntOr(state.extra, kDataRanks, 1, kExtra));
-  if (ranks < 1) return Corrupt(fmt::format("{}: '{}' is {}", kExtra, kDataRanks, ranks));
-  return ranks;
+Result<SavedBatch> SavedBatchOf(const RunState& state) {
+  SavedBatch batch;
+  TEMPER_ASSIGN_OR_RETURN(batch.data_ranks, IntOr(state.extra, kDataRanks, 1, kExtra));
+  if (batch.data_ranks < 1) return Corrupt(fmt::format("{}: '{}' is {}", kExtra, kDataRanks, batch.data_ranks));
+  if (state.extra.contains(kAskedAccumulation)) {
+    TEMPER_ASSIGN_OR_RETURN(batch.asked_accumulation, IntOr(state.extra, kAskedAccumulation, 0, kExtra));
+  }
+  return batch;
 }
 
 }  // namespace temper
