@@ -137,6 +137,7 @@ std::vector<ForeignName> ForeignNames() {
       {"logging_strategy", "logging_steps", "every so many steps"},
       {"save_limit", "save_total_limit", ""},
       {"keep_best", "load_best_model_at_end", ""},
+      {"early_stopping_steps", "early_stopping_patience", "evaluations, not steps"},
       {"metric_for_best_model", "", "the best model is the one with the lowest eval_loss; remove it"},
       {"greater_is_better", "", "the best model is the one with the lowest eval_loss; remove it"},
       {"resume_from_checkpoint", "resume", ""},

@@ -8,6 +8,7 @@ namespace temper {
 namespace {
 
 constexpr char kUnloggedLoss[] = "unlogged_loss", kUnloggedSteps[] = "unlogged_steps";
+constexpr char kEvalsWithoutGain[] = "evals_without_gain";
 constexpr char kDataRanks[] = "data_ranks";  // absent: 1
 constexpr char kAskedAccumulation[] = "asked_gradient_accumulation_steps";
 constexpr char kExtra[] = "the checkpoint's extra state";
@@ -22,12 +23,13 @@ Status RunSaver::Save(const RunProgress& progress) {
   state.sampler = {progress.sampler.seed, progress.sampler.epoch, progress.sampler.next_row};
   state.tokens = progress.tokens;
   state.eval_loss = progress.eval_loss;
-  state.best_eval_loss = progress.best_eval_loss;
-  state.best_step = progress.best_step;
+  state.best_eval_loss = progress.best.loss;
+  state.best_step = progress.best.step;
   state.extra = Json::object();
   if (progress.unlogged_steps > 0) {
     state.extra = {{kUnloggedLoss, progress.unlogged_loss}, {kUnloggedSteps, progress.unlogged_steps}};
   }
+  if (progress.best.without_gain > 0) state.extra[kEvalsWithoutGain] = progress.best.without_gain;
   if (batch_.data_ranks > 1) state.extra[kDataRanks] = batch_.data_ranks;
   if (batch_.asked_accumulation) state.extra[kAskedAccumulation] = *batch_.asked_accumulation;
   contents_.seconds = progress.seconds;
@@ -55,10 +57,10 @@ Result<RunProgress> ProgressOf(const RunState& state, double seconds) {
                        .tokens = state.tokens,
                        .seconds = seconds,
                        .eval_loss = state.eval_loss,
-                       .best_eval_loss = state.best_eval_loss,
-                       .best_step = state.best_step};
+                       .best = {.loss = state.best_eval_loss, .step = state.best_step}};
   TEMPER_ASSIGN_OR_RETURN(progress.unlogged_loss, NumberOr(state.extra, kUnloggedLoss, 0, kExtra));
   TEMPER_ASSIGN_OR_RETURN(progress.unlogged_steps, IntOr(state.extra, kUnloggedSteps, 0, kExtra));
+  TEMPER_ASSIGN_OR_RETURN(progress.best.without_gain, IntOr(state.extra, kEvalsWithoutGain, 0, kExtra));
   return progress;
 }
 

@@ -313,6 +313,24 @@ TEST_F(Resume, ALargerBatchGoesOnAtTheNextRow) {
   for (const int64_t tokens : on) EXPECT_TRUE(std::count(small.begin(), small.end(), tokens)) << tokens;
 }
 
+// With a learning rate of 0 no evaluation is lower than the first, at step 2.
+TEST_F(Resume, EarlyStoppingCountsOn) {
+  const auto run = [&](const Arguments& more) {
+    return Temper(With(Train({"--learning_rate", "0", "--eval_data", "e.jsonl", "--eval_steps", "2", "--save_steps",
+                              "2", "--load_best_model_at_end", "true", "--max_steps", "50"}),
+                       more));
+  };
+  const std::string ended = "early stop  after step 8: 3 evaluations in a row did not lower eval_loss by more than 0";
+  ExpectEnd(run({"--early_stopping_patience", "3", "--output_dir", "whole"}), 0, {ended, "done        8 steps"});
+  ExpectEnd(run({"--early_stopping_patience", "3", "--max_steps", "6"}), 0, {"done        6 steps"});
+  ExpectEnd(run({"--early_stopping_patience", "3", "--resume"}), 0, {"step 7/50", ended, "done        8 steps"});
+  const Ended again = run({"--early_stopping_patience", "3", "--resume"});
+  ExpectEnd(again, 0, {ended, "best        eval_loss"});
+  EXPECT_EQ(again.err.find("step 9/50"), std::string::npos) << again.err;
+  ExpectEnd(run({"--early_stopping_patience", "4", "--resume"}), 0,
+            {"changed     early_stopping_patience 3 -> 4", "early stop  after step 10"});
+}
+
 // Checkpoints after the named one are set aside, not deleted;
 // neither rotation nor a later --resume takes one for the newest.
 TEST_F(Resume, FromAnOlderCheckpointRenamesLaterOnes) {
