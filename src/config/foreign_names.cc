@@ -106,6 +106,8 @@ std::vector<ForeignName> ForeignNames() {
       {"steps", "max_steps", ""},
       {"max_steps_per_epoch", "max_steps", "for the whole run"},
       {"lr", "learning_rate", ""},
+      {"label_smoothing", "label_smoothing_factor", ""},
+      {"noisy_embedding_alpha", "neftune_noise_alpha", ""},
       {"scheduler", "lr_scheduler_type", ""},
       {"lr_scheduler", "lr_scheduler_type", ""},
       {"warmup", "warmup_ratio", "a fraction of the steps; a number of steps is warmup_steps"},

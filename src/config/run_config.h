@@ -73,6 +73,12 @@ struct RunConfig {
     OptimizerSettings settings;
   };
 
+  // What is against overfitting (LoRA's dropout is with LoRA).
+  struct Regularisation {
+    double neftune_noise_alpha = 0;
+    double label_smoothing_factor = 0;
+  };
+
   // Each lr_scheduler_type uses some of these; the rest must be empty.
   struct SchedulerKwargs {
     std::optional<double> num_cycles;
@@ -163,6 +169,7 @@ struct RunConfig {
   LoraConfig lora;
   Batch batch;
   Optimizer optimizer;
+  Regularisation regularisation;
   Length length;
   Output output;
   Machine machine;

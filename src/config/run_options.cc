@@ -65,6 +65,11 @@ std::vector<OptionGroup> RunOptionGroups(RunConfig& c) {
       {"max_grad_norm", &c.optimizer.max_grad_norm, "clip gradients to this norm; 0 for no clipping", not_negative},
   };
   for (Option& setting : c.optimizer.settings.Options()) optimizer.push_back(std::move(setting));
+  optimizer.push_back({"neftune_noise_alpha", &c.regularisation.neftune_noise_alpha,
+                       "noise on embeddings in training, uniform up to this / sqrt(max_seq_len * their width)",
+                       not_negative});
+  optimizer.push_back({"label_smoothing_factor", &c.regularisation.label_smoothing_factor,
+                       "part of the loss, in training and evaluation, that counts all words alike", fraction});
   return {
       {"Model",
        {
@@ -132,7 +137,7 @@ std::vector<OptionGroup> RunOptionGroups(RunConfig& c) {
            {"max_steps", &c.length.max_steps, "steps of the run; overrides num_train_epochs", {.at_least = -1}},
        },
        kGoesOn},
-      {"Optimizer", std::move(optimizer), kGoesOn},
+      {"Optimizer and loss", std::move(optimizer), kGoesOn},
       {"Learning-rate schedule (as in transformers)",
        {
            {"lr_scheduler_type",

@@ -61,8 +61,9 @@ TEST_F(Resume, LoraStoppedByAnySignalEndsWithTheSameBytes) {
 }
 
 TEST_F(Resume, FullStoppedEndsWithTheSameBytes) {
-  StoppedEndsAsWhole({"--method", "full", "--learning_rate", "1e-3", "--save_total_limit", "2"}, "step 13/80",
-                     {{SIGINT, 130}});
+  StoppedEndsAsWhole({"--method", "full", "--learning_rate", "1e-3", "--save_total_limit", "2", "--neftune_noise_alpha",
+                      "5", "--label_smoothing_factor", "0.1"},
+                     "step 13/80", {{SIGINT, 130}});
 }
 
 TEST_F(Resume, WithValuesInEveryTierStoppedEndsWithTheSameBytes) {
