@@ -134,8 +134,9 @@ struct RunSpec {
   const UpdateRule* optimizer = UpdateRuleOf(Op::kAdamw);
   Attributes settings = UpdateSettings(Op::kAdamw);  // of the optimizer
   double max_norm = 1.0;
-  bool weighted = false;      // tokens have weights
-  bool through_text = false;  // run the Program that its printed text reads back to
+  bool weighted = false;            // tokens have weights
+  double noise = 0, smoothing = 0;  // neftune_noise_alpha, label_smoothing_factor
+  bool through_text = false;        // run the Program that its printed text reads back to
   Isa isa = DetectIsa();
   MemorySpec memory;
   std::string spill_folder;  // of a real disk tier; "": memory simulates the disk
@@ -212,10 +213,15 @@ class TinyRun {
     kernels_ = MakeCpuKernels(options);
     const int64_t tokens = spec.row * spec.rows_per_micro_batch;
     const auto forward_of = [&](bool training) {
-      return model_->Forward(
-          {.dtype = spec.dtype, .tokens = tokens, .row = spec.row, .training = training, .weighted = spec.weighted});
+      return model_->Forward({.dtype = spec.dtype,
+                              .tokens = tokens,
+                              .row = spec.row,
+                              .training = training,
+                              .weighted = spec.weighted,
+                              .neftune_noise_alpha = spec.noise,
+                              .label_smoothing = spec.smoothing});
     };
-    Graph forward = forward_of(spec.dropout > 0), eval_forward = forward_of(false);
+    Graph forward = forward_of(spec.dropout > 0 || spec.noise > 0), eval_forward = forward_of(false);
     if (spec.method == Method::kFull) {
       TrainAllWeights(&forward);
     } else {

@@ -5,6 +5,7 @@
 #include <cstdio>
 
 #include "base/log.h"
+#include "base/quantity.h"
 #include "cli/command_options.h"
 #include "cli/commands.h"
 #include "compile/train_step.h"
@@ -17,6 +18,7 @@
 #include "run/far_memory.h"
 #include "run/machine.h"
 #include "run/model_options.h"
+#include "train/evaluation_progress.h"
 #include "train/trainer.h"
 
 namespace temper {
@@ -117,7 +119,13 @@ Result<int> Eval(const Arguments& arguments) {
   for (size_t i = 0; i < samples.size(); ++i) samples[i] = static_cast<int32_t>(i);
   Evaluator evaluator(*executor, store, samples, {.max_seq_len = row, .shuffle = false},
                       [&](int32_t sample) { return data.dataset.PlaceOf(sample); });
-  TEMPER_ASSIGN_OR_RETURN(const EvaluationReport report, evaluator.Run());
+  ProgressDisplay display(StderrIsRich(), LocaleIsUtf8());
+  EvaluationProgress progress(display);
+  TEMPER_ASSIGN_OR_RETURN(const EvaluationReport report,
+                          evaluator.Run(nullptr, [&](int64_t done, int64_t rows) { progress.Update(done, rows); }));
+  display.Finish();
+  LogInfo(fmt::format("eval        {} of {} tokens in {}: {:.3g} rows/s, {:.4g} tokens/s", Counted(report.rows, "row"),
+                      row, ToString(report.time), report.rows_per_second(), report.tokens_per_second()));
   // JSON has no infinity, and exp overflows for a loss above 709.
   const double perplexity = std::exp(report.loss);
   std::fputs(

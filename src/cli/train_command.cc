@@ -50,13 +50,19 @@ struct Run {
   std::optional<RunData> eval_data;
   DataSplit split;
   RunEngine engine;
-  std::string hosts;  // Ranks::Hosts
+  std::string hosts;                          // Ranks::Hosts
+  std::optional<int64_t> asked_accumulation;  // SavedBatch
+  bool trains_on = false;                     // resumed with other settings
 
   const RunConfig& config() const { return setup.run.config; }
   PackingOptions Packing() const {
     return {.max_seq_len = *config().data.max_seq_len,
             .packing = config().data.packing,
             .passes = PassesOf(data.dataset, config().data.data)};
+  }
+  int64_t RowsPerStep() const {
+    const RunConfig::Batch& batch = config().batch;
+    return batch.per_device_train_batch_size * batch.gradient_accumulation_steps * compiled.data_ranks();
   }
   // The evaluation data, or the training data of which a part is held out.
   const RunData& held_out() const { return eval_data ? *eval_data : data; }
@@ -132,8 +138,8 @@ Result<RunProgress> FillMemory(const RunIdentity& identity, Run& run) {
   }
   if (!resume) return RunProgress();
   TransferProgress progress("resume");
-  TEMPER_ASSIGN_OR_RETURN(RunProgress at,
-                          resume->Restore(identity, run.compiled, run.engine.Lookup(), progress.Callback()));
+  TEMPER_ASSIGN_OR_RETURN(
+      RunProgress at, resume->Restore(identity, run.trains_on, run.compiled, run.engine.Lookup(), progress.Callback()));
   LogInfo(fmt::format("resume      from {} at step {}", resume->path(), at.step));
   return at;
 }
@@ -231,7 +237,7 @@ void Announce(const Run& run) {
   }
   WarnOfScalarKernels(run.compiled, c.machine.device);
   const int64_t ranks = run.compiled.data_ranks();
-  const int64_t rows = c.batch.per_device_train_batch_size * c.batch.gradient_accumulation_steps * ranks;
+  const int64_t rows = run.RowsPerStep();
   LogInfo(fmt::format("batch       {} of {} a step: {} x {}{}, {}", Counted(rows, "row"),
                       Counted(*c.data.max_seq_len, "token"), Counted(c.batch.per_device_train_batch_size, "row"),
                       Counted(c.batch.gradient_accumulation_steps, "micro-batch", "micro-batches"),
@@ -243,7 +249,7 @@ void Announce(const Run& run) {
       ToString(m.optimizer), ToString(m.activations), ToString(m.workspace)));
 }
 
-Result<StepCount> CountSteps(const Run& run) {
+Result<StepCount> CountSteps(Run& run) {
   const RunConfig& c = run.config();
   const int64_t samples = SamplesPerEpoch(run.split.train, run.Packing().passes);
   if (samples >= std::numeric_limits<int32_t>::max()) {
@@ -253,16 +259,26 @@ Result<StepCount> CountSteps(const Run& run) {
                     samples));
   }
   Packing rows(run.data.dataset.store, run.split.train, run.Packing());
-  TEMPER_ASSIGN_OR_RETURN(
-      const StepCount steps,
-      StepsOf(rows, static_cast<uint64_t>(c.machine.seed),
-              c.batch.per_device_train_batch_size * c.batch.gradient_accumulation_steps * run.compiled.data_ranks(),
-              c.length.num_train_epochs, c.length.max_steps.value_or(-1)));
+  StepsDone done;
+  if (run.setup.resume) {
+    const RunState& at = run.setup.resume->state();
+    done = {at.step, {at.sampler.seed, at.sampler.epoch, at.sampler.next_row}};
+  }
+  TEMPER_ASSIGN_OR_RETURN(const StepCount steps,
+                          StepsOf(rows, static_cast<uint64_t>(c.machine.seed), run.RowsPerStep(),
+                                  c.length.num_train_epochs, c.length.max_steps.value_or(-1), done));
+  TEMPER_RETURN_IF_ERROR(ScheduleOf(c, steps.total).status());
   LogInfo(fmt::format("rows        {}{} of {} tokens, {:.1f} % filled; {} per epoch, {} in all; {} hold their order",
                       rows.rows_vary() ? "some " : "", Counted(rows.rows(), "row"), *c.data.max_seq_len,
                       100 * rows.efficiency(), Counted(steps.per_epoch, "step"), Counted(steps.total, "step"),
                       ToString(rows.memory())));
   if (const auto warning = ShortRunWarning(c, steps.total)) LogWarning(*warning);
+  if (!run.setup.resume) return steps;
+  rows.Pack(static_cast<uint64_t>(c.machine.seed), done.at.epoch);
+  TEMPER_ASSIGN_OR_RETURN(const auto changes,
+                          run.setup.resume->DescribeChanges({c, steps.total, run.RowsPerStep()}, rows.rows()));
+  run.trains_on = !changes.empty();
+  for (const std::string& line : changes) LogInfo("changed     " + line);
   return steps;
 }
 
@@ -348,7 +364,7 @@ Result<int> TrainFrom(const RunProgress& at, const StepCount& steps, CheckpointC
                   .rank = ranks.rank(),
                   .ranks = ranks.size(),
                   .stream = run.engine.reading ? run.engine.reading.get() : &HostStream()},
-                 std::move(contents), ranks, run.compiled.data_ranks());
+                 std::move(contents), ranks, {run.compiled.data_ranks(), run.asked_accumulation});
   ProgressDisplay display(StderrIsRich(), LocaleIsUtf8(), /*silent=*/!run.setup.ranks.first());
   InstallStopHandler();
   TrainingLoop loop({.config = c,
@@ -412,13 +428,14 @@ Status Compile(Run& run) {
   };
   TEMPER_ASSIGN_OR_RETURN(run.compiled, compile());
   if (!run.setup.resume) return OkStatus();
-  // A run resumed with more or fewer ranks keeps its batch: gradient accumulation is adapted.
+  // A run resumed with more or fewer ranks keeps the rows of a step: gradient accumulation is adapted.
   TEMPER_ASSIGN_OR_RETURN(const int64_t accumulation,
                           run.setup.resume->AccumulationFor(run.config(), run.compiled.data_ranks()));
   if (accumulation == run.config().batch.gradient_accumulation_steps) return OkStatus();
+  run.asked_accumulation = run.config().batch.gradient_accumulation_steps;
   run.setup.run.config.batch.gradient_accumulation_steps = accumulation;
-  run.setup.run.notes["gradient_accumulation_steps"] =
-      fmt::format("a step has as many rows as before, now on {}", Counted(run.compiled.data_ranks(), "rank"));
+  run.setup.run.notes["gradient_accumulation_steps"] = fmt::format(
+      "adapted to {}, as the rows of a step follow from the checkpoint", Counted(run.compiled.data_ranks(), "rank"));
   TEMPER_ASSIGN_OR_RETURN(run.compiled, compile());
   return OkStatus();
 }

@@ -81,6 +81,13 @@ using OptionTarget = std::variant<bool*, int64_t*, double*, std::string*, std::o
                                   std::optional<double>*, std::optional<Bytes>*, OptionalText, TextOrList*, TextPairs*,
                                   IntPatterns*, NumberPatterns*, IntList*, JsonObject*, Choice, Repeatable>;
 
+// What a run that goes on from a checkpoint may do with an option.
+enum class OnResume : uint8_t {
+  kSame,  // keep it: another value would change what the weights or the optimizer's states mean, or which rows are seen
+  kGoesOn,  // change it: training goes on with the new value, and says so
+  kFree,    // change it: it says where and how to run, not what to compute
+};
+
 struct Option {
   std::string name;  // "learning_rate"; "lora.r" is the key r of the section lora
   OptionTarget target;
@@ -88,6 +95,7 @@ struct Option {
   Range range = {};          // numbers only
   std::string default_text;  // for --help, if the default depends on other things; otherwise the target's value
   std::string value_hint;    // for --help, if the type says too little: "TEXT"
+  std::optional<OnResume> on_resume = std::nullopt;  // not as the others of its group
 };
 
 // For std::visit on a target: one lambda per type.

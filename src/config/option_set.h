@@ -14,6 +14,7 @@ namespace temper {
 struct OptionGroup {
   std::string title;
   std::vector<Option> options;
+  OnResume on_resume = OnResume::kSame;  // of options that do not say otherwise
 };
 
 // An option name of other tools. `ours`: the option with the same meaning, or empty; `note` completes the advice.

@@ -131,6 +131,15 @@ Result<ResolvedRun> Resolve(const RunConfig& config, const RunFacts& facts) {
     c.output.eval_steps = c.output.save_steps;
     run.notes["eval_steps"] = "at every checkpoint";
   }
+  if (c.output.early_stopping_patience && !c.output.load_best_model_at_end) {
+    run.warnings.push_back(
+        "with early_stopping_patience the result is the last checkpoint, after the best one: set "
+        "load_best_model_at_end: true to get the best");
+  }
+  if (c.output.early_stopping_patience && !c.output.eval_steps) {
+    return InvalidArgument(
+        "early_stopping_patience needs evaluations during the run, and there is one at its end only: set eval_steps");
+  }
   if (!c.machine.threads) {
     c.machine.threads = std::max<int64_t>(facts.cpu_cores / c.machine.nprocs, 1);
     run.notes["threads"] = c.machine.nprocs > 1 ? "the cores, shared by nprocs" : "one per core";

@@ -74,6 +74,12 @@ struct RunConfig {
     OptimizerSettings settings;
   };
 
+  // What is against overfitting (LoRA's dropout is with LoRA).
+  struct Regularisation {
+    double neftune_noise_alpha = 0;
+    double label_smoothing_factor = 0;
+  };
+
   // Each lr_scheduler_type uses some of these; the rest must be empty.
   struct SchedulerKwargs {
     std::optional<double> num_cycles;
@@ -107,6 +113,8 @@ struct RunConfig {
     int64_t save_steps = 500;  // 0: only at the end
     std::optional<int64_t> save_total_limit;
     bool load_best_model_at_end = false;
+    std::optional<int64_t> early_stopping_patience;  // evaluations without gain
+    double early_stopping_threshold = 0;             // a gain is more than this
     int64_t logging_steps = 1;
     std::optional<int64_t> eval_steps;  // default: save_steps, if there is evaluation data
     bool tensorboard = true;
@@ -162,6 +170,7 @@ struct RunConfig {
   LoraConfig lora;
   Batch batch;
   Optimizer optimizer;
+  Regularisation regularisation;
   Length length;
   Output output;
   Machine machine;

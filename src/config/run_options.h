@@ -32,9 +32,8 @@ struct OptionDifference {
   std::string name, a, b;
 };
 
-// Differences between the configuration of a checkpoint and that of the resumed run, without options that say where and
-// how to run, not what to compute.
-std::vector<OptionDifference> ResultChangingDifferences(const RunConfig& a, const RunConfig& b);
+// The options of kind `on_resume` in which the configuration `a` of a checkpoint and that of the resumed run differ.
+std::vector<OptionDifference> Differences(const RunConfig& a, const RunConfig& b, OnResume on_resume);
 
 // The settings that must be the same on all ranks of a run: all except those that each may choose for its machine.
 RunConfig SettingsOfAllRanks(const RunConfig& config);

@@ -421,7 +421,7 @@ TEST(RunOptions, VariablesOfTheChatTemplateAreAnObjectInFilesAndOnTheCommandLine
     const auto back = ParseRunConfig(PrintRunConfig(*file), "saved");
     ASSERT_TRUE(back.ok()) << back.status().message() << "\n" << PrintRunConfig(*file);
     EXPECT_EQ(back->data.chat_template_kwargs.text, want);
-    EXPECT_EQ(ResultChangingDifferences(RunConfig(), *file).size(), 1u);
+    EXPECT_EQ(Differences(RunConfig(), *file, OnResume::kSame).size(), 1u);
   }
   RunConfig config;
   const OptionSet options = RunOptions(config);
@@ -529,19 +529,23 @@ TEST(RunOptions, HelpNamesEveryOptionWithItsDefault) {
   for (std::string line; std::getline(in, line);) EXPECT_LE(line.size(), 120u) << line;
 }
 
-TEST(RunOptions, TellsWhichDifferencesChangeTheResult) {
+TEST(RunOptions, EveryOptionSaysWhatAResumedRunMayDoWithIt) {
   RunConfig a, b;
   b.output.output_dir = "elsewhere";
-  b.output.save_steps = 3;
   b.machine.recompute = Recompute::kBlock;
   b.watch.idle_seconds = 60;
-  EXPECT_TRUE(ResultChangingDifferences(a, b).empty());
+  b.batch.gradient_accumulation_steps = 2;
+  b.output.save_steps = 3;
   b.machine.seed = 1;
   b.lora.r = 2;
-  const auto differences = ResultChangingDifferences(a, b);
-  ASSERT_EQ(differences.size(), 2u);
-  EXPECT_EQ(differences[0].name + " " + differences[0].a + " " + differences[0].b, "lora.r 16 2");
-  EXPECT_EQ(differences[1].name + " " + differences[1].a + " " + differences[1].b, "seed 42 1");
+  const auto of = [&](OnResume kind) {
+    std::string text;
+    for (const OptionDifference& d : Differences(a, b, kind)) text += d.name + " " + d.a + " " + d.b + "; ";
+    return text;
+  };
+  EXPECT_EQ(of(OnResume::kSame), "lora.r 16 2; seed 42 1; ");
+  EXPECT_EQ(of(OnResume::kGoesOn), "gradient_accumulation_steps 8 2; save_steps 500 3; ");
+  EXPECT_EQ(of(OnResume::kFree), "output_dir null elsewhere; memory.recompute auto block; watch.idle_seconds 15 60; ");
 }
 
 // Mutations of a valid file: any bytes give an answer and no crash.

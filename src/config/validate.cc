@@ -136,6 +136,13 @@ Status CheckOutput(const RunConfig& c) {
   if (!c.evaluates() && o.eval_steps) {
     return InvalidArgument("eval_steps is set, but there is nothing to evaluate on: add eval_data or eval_fraction");
   }
+  if (o.early_stopping_patience && !c.evaluates()) {
+    return InvalidArgument("early_stopping_patience counts evaluations: add eval_data or eval_fraction");
+  }
+  if (o.early_stopping_threshold > 0 && !o.early_stopping_patience) {
+    return InvalidArgument(
+        "early_stopping_threshold has no effect without early_stopping_patience: remove it, or set the patience");
+  }
   if (o.load_best_model_at_end) {
     if (!c.evaluates()) {
       return InvalidArgument("load_best_model_at_end compares eval_loss: add eval_data or eval_fraction");

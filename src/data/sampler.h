@@ -55,12 +55,20 @@ struct StepCount {
   int64_t total = 0;
 };
 
+// Where a run goes on: `steps` done, perhaps with other rows per step, and the sampler there.
+struct StepsDone {
+  int64_t steps = 0;
+  SamplerState at;
+};
+
 // Steps of a run: `epochs` times the steps of one, rounded up (0.5 epochs of 5 steps are 3), or `max_steps` if that is
-// positive. Errors: no rows, nothing to do.
-Result<StepCount> StepsOf(int64_t rows_per_epoch, int64_t rows_per_step, double epochs, int64_t max_steps = -1);
+// positive. A run that goes on ends at the same row as one that has had `rows_per_step` from the beginning. Errors: no
+// rows, nothing to do, an end before `done`.
+Result<StepCount> StepsOf(int64_t rows_per_epoch, int64_t rows_per_step, double epochs, int64_t max_steps = -1,
+                          const StepsDone& done = {});
 // The same for the epochs of `packing`, where their rows vary: the steps of each whole epoch, and of the last one's
 // fraction, rounded up. Packs them all: 0.1 us per sample and epoch.
-Result<StepCount> StepsOf(Packing& packing, uint64_t seed, int64_t rows_per_step, double epochs,
-                          int64_t max_steps = -1);
+Result<StepCount> StepsOf(Packing& packing, uint64_t seed, int64_t rows_per_step, double epochs, int64_t max_steps = -1,
+                          const StepsDone& done = {});
 
 }  // namespace temper

@@ -135,8 +135,8 @@ Result<int> FinishRun(Env& env, const FinishedRun& run) {
   PrintLossCurve(env, JoinPath(out, kMetricsFile));
   LogInfo(fmt::format("done        {}, {} in {}; {}", Counted(progress.step, "step"), Counted(progress.tokens, "token"),
                       ToString(Seconds{progress.seconds}), checkpoint));
-  if (progress.best_eval_loss) {
-    LogInfo(fmt::format("best        eval_loss {:.4f} at step {}", *progress.best_eval_loss, progress.best_step));
+  if (progress.best.loss) {
+    LogInfo(fmt::format("best        eval_loss {:.4f} at step {}", *progress.best.loss, progress.best.step));
   }
   LogInfo(fmt::format("memory      {} planned and reserved, {} resident at the peak",
                       ToString(train.arena_bytes + train.host.bytes + TransferBuffers(train)),

@@ -54,9 +54,9 @@ std::string ModelCard(const ModelCardFacts& f) {
   text += "## Results\n\n| | |\n|---|---|\n";
   text += fmt::format("| steps | {} |\n| tokens trained on | {} |\n", f.progress.step, f.progress.tokens);
   if (f.loss) text += fmt::format("| training loss at the end | {:.4f} |\n", *f.loss);
-  if (f.progress.best_eval_loss) {
-    text += fmt::format("| lowest evaluation loss | {:.4f}, at step {} |\n", *f.progress.best_eval_loss,
-                        f.progress.best_step);
+  if (f.progress.best.loss) {
+    text +=
+        fmt::format("| lowest evaluation loss | {:.4f}, at step {} |\n", *f.progress.best.loss, f.progress.best.step);
   }
 
   text += "\n## Data\n\n| | |\n|---|---|\n";

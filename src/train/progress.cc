@@ -113,8 +113,8 @@ std::string ProgressBar(const ProgressState& state, int width, bool unicode) {
 }
 
 std::string ProgressLine(const ProgressState& s) {
-  std::string out = fmt::format("{} {}{}", s.what, s.in_bytes ? "" : "step ", Done(s));
-  if (s.total_steps > 0 && !s.in_bytes) out += fmt::format("  epoch {:.2f}", s.epoch);
+  std::string out = fmt::format("{} {}{}", s.what, s.epoch ? "step " : "", Done(s));
+  if (s.epoch) out += fmt::format("  epoch {:.2f}", *s.epoch);
   for (const Figure& f : Figures(s)) out += "  " + f.text;
   return out;
 }

@@ -63,6 +63,10 @@ TEST(Gpu, TrainsLoraWithDropoutInBf16LikeTheCpu) {
                        5e-3);
 }
 
+TEST(Gpu, TrainsWithNoiseAndSmoothLabelsLikeTheCpu) {
+  ExpectLossesOfTheCpu({.row = 16, .micro_batches = 2, .noise = 5, .smoothing = 0.1}, 1e-5);
+}
+
 #ifdef TEMPER_GPU_EMULATED
 TEST(Gpu, TrainsWithALibrarysAttentionLikeTheCpu) {
   const RunSpec spec = {
