@@ -19,9 +19,10 @@ constexpr int64_t kFewestUsefulSteps = 20;
 
 void ResolveType(const RunFacts& facts, ResolvedRun& run) {
   ComputeType& dtype = run.config.model.dtype;
-  if (dtype == ComputeType::kAuto && run.config.model.base_dtype == BaseType::kInt8) {
+  const auto base = BaseFormatOf(run.config.model.base_dtype);
+  if (dtype == ComputeType::kAuto && base) {
     dtype = ComputeType::kBf16;
-    run.notes["dtype"] = "base_dtype: int8 is computed in bf16";
+    run.notes["dtype"] = fmt::format("base_dtype: {} is computed in bf16", ToString(*base));
   } else if (dtype == ComputeType::kAuto) {
     dtype = facts.has_bf16 ? ComputeType::kBf16 : ComputeType::kF32;
     run.notes["dtype"] = facts.processor + (facts.has_bf16 ? " has bf16 instructions" : " has no bf16 instructions");
@@ -77,17 +78,28 @@ Status ResolveAdapter(const RunFacts& facts, ResolvedRun& run) {
 }  // namespace
 
 std::optional<ElementFormat> BaseFormatOf(BaseType base) {
-  return base == BaseType::kInt8 ? std::optional(ElementFormat::Int8Rows()) : std::nullopt;
+  switch (base) {
+    case BaseType::kAuto:
+      return std::nullopt;
+    case BaseType::kInt8:
+      return ElementFormat::Int8Rows();
+    case BaseType::kNf4:
+      return ElementFormat::Nf4();
+  }
+  return std::nullopt;
 }
 
 Status CheckBaseType(BaseType base, ComputeType dtype, DeviceChoice device) {
-  if (base == BaseType::kAuto) return OkStatus();
+  const std::optional<ElementFormat> format = BaseFormatOf(base);
+  if (!format) return OkStatus();
   if (dtype == ComputeType::kF32) {
     return InvalidArgument(
-        "base_dtype: int8 is computed in bf16, but dtype is f32: set dtype: bf16, or remove base_dtype");
+        fmt::format("base_dtype: {} is computed in bf16, but dtype is f32: set dtype: bf16, or remove base_dtype",
+                    ToString(*format)));
   }
   if (device == DeviceChoice::kGpu) {
-    return Unsupported("base_dtype: int8 has no kernels on GPUs yet: set device: cpu, or remove base_dtype");
+    return Unsupported(fmt::format("base_dtype: {} has no kernels on GPUs yet: set device: cpu, or remove base_dtype",
+                                   ToString(*format)));
   }
   return OkStatus();
 }

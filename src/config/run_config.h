@@ -26,7 +26,7 @@ namespace temper {
 enum class TrainMethod { kLora, kFull };
 enum class ComputeType { kAuto, kBf16, kF32 };
 // How the frozen weights of a base are kept. kAuto: as they are computed.
-enum class BaseType { kAuto, kInt8 };
+enum class BaseType { kAuto, kInt8, kNf4 };
 enum class DeviceChoice { kAuto, kCpu, kGpu };
 enum class TensorMode { k1d, k2d, k25d };
 
