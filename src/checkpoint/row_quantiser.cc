@@ -75,6 +75,15 @@ Status RowQuantiser::FillInt8(const ModelWeights::Entry& entry, const PartView& 
 Status RowQuantiser::FillNf4(const ModelWeights::Entry& entry, const PartView& piece, const Read& read) {
   if (tensor_ != entry.tensor) TEMPER_RETURN_IF_ERROR(FindAbsmaxes(entry, piece.global, read));
   const int64_t columns = piece.columns(), first = piece.begin[0];
+  if (entry.nf4 != nullptr) {
+    std::vector<uint8_t> indices(static_cast<size_t>(columns));
+    for (int64_t r = 0; r < piece.rows(); ++r) {
+      const int64_t at = (first + r) * piece.global.columns() + piece.begin[1];
+      TEMPER_RETURN_IF_ERROR(entry.nf4->ReadIndices(at, indices));
+      WriteNf4Row(indices, at, absmaxes_, piece.view.data + r * Nf4RowBytes(columns));
+    }
+    return OkStatus();
+  }
   const auto whole_blocks = static_cast<size_t>(piece.global.elements() / kNf4Block);
   std::vector<uint8_t> indices(static_cast<size_t>(columns));
   std::byte* out = piece.view.data;
@@ -94,6 +103,11 @@ Status RowQuantiser::FillNf4(const ModelWeights::Entry& entry, const PartView& p
 
 Status RowQuantiser::FindAbsmaxes(const ModelWeights::Entry& entry, const Shape& shape, const Read& read) {
   tensor_ = nullptr;
+  if (entry.nf4 != nullptr) {
+    TEMPER_ASSIGN_OR_RETURN(absmaxes_, entry.nf4->ReadAbsmaxes());
+    tensor_ = entry.tensor;
+    return OkStatus();
+  }
   absmax_.assign(static_cast<size_t>((shape.elements() + kNf4Block - 1) / kNf4Block), 0);
   const auto add = [&](int64_t row, std::span<const float> x) {
     bool finite = true;

@@ -1,7 +1,7 @@
 // Quantises a tensor of a file into the rows of a buffer, some rows at a time, so that no tensor is in memory in
 // another type. Scales are those of the whole tensor, also where the buffer has a part of its rows or columns, which
 // costs reading the rest: of int8 rows whole rows, of NF4 the whole tensor once more, for the mean and the groups of
-// its absmaxes.
+// its absmaxes. A tensor that is stored as NF4 keeps its bits.
 #pragma once
 
 #include <functional>

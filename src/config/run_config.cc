@@ -89,6 +89,14 @@ std::optional<ElementFormat> BaseFormatOf(BaseType base) {
   return std::nullopt;
 }
 
+Result<BaseType> BaseTypeOf(BaseType asked, bool model_is_nf4) {
+  if (!model_is_nf4) return asked;
+  if (asked == BaseType::kInt8) {
+    return InvalidArgument("base_dtype is int8, but the model's files hold nf4: remove base_dtype");
+  }
+  return BaseType::kNf4;
+}
+
 Status CheckBaseType(BaseType base, ComputeType dtype, DeviceChoice device) {
   const std::optional<ElementFormat> format = BaseFormatOf(base);
   if (!format) return OkStatus();
@@ -112,6 +120,15 @@ Result<ResolvedRun> Resolve(const RunConfig& config, const RunFacts& facts) {
   ResolvedRun run;
   run.config = config;
   RunConfig& c = run.config;
+  if (facts.model_is_nf4 && c.model.method == TrainMethod::kFull) {
+    return InvalidArgument(fmt::format(
+        "model {} is stored as nf4, which method: full cannot train: set method: lora, or give the original "
+        "weights",
+        c.model.model));
+  }
+  TEMPER_ASSIGN_OR_RETURN(const BaseType base, BaseTypeOf(c.model.base_dtype, facts.model_is_nf4));
+  if (base != c.model.base_dtype) run.notes["base_dtype"] = "as the model's files hold it";
+  c.model.base_dtype = base;
   ResolveType(facts, run);
   if (c.machine.device == DeviceChoice::kAuto) {
     c.machine.device = facts.device;

@@ -284,6 +284,20 @@ TEST(RunConfig, WarnsOfShortRuns) {
   EXPECT_HAS(*ShortRunWarning(c, 7), "raise max_steps");
 }
 
+TEST(RunConfig, ABaseThatIsStoredAsNf4IsKeptSoAndNotTrained) {
+  const RunFacts facts = {.has_bf16 = true, .model_is_nf4 = true};
+  RunConfig c = Valid();
+  const auto run = Resolve(c, facts);
+  ASSERT_TRUE(run.ok()) << run.status().message();
+  EXPECT_EQ(run->config.model.base_dtype, BaseType::kNf4);
+  EXPECT_TRUE(Resolve(run->config, facts).ok());
+  c.model.base_dtype = BaseType::kInt8;
+  EXPECT_HAS(Resolve(c, facts).status().message(), "files hold nf4: remove base_dtype");
+  c = Valid();
+  c.model.method = TrainMethod::kFull;
+  EXPECT_HAS(Resolve(c, facts).status().message(), "stored as nf4, which method: full cannot train");
+}
+
 TEST(RunConfig, AQuantisedBaseIsComputedInBf16OnACpu) {
   for (const BaseType base : {BaseType::kInt8, BaseType::kNf4}) {
     RunConfig c = Valid();

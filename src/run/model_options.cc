@@ -56,7 +56,8 @@ std::vector<OptionGroup> ModelOptions::Groups() {
   return {std::move(model), std::move(memory)};
 }
 
-Status ModelOptions::CheckBase(const ProcessorChoice& processor) const {
+Status ModelOptions::ResolveBase(const OpenedModel& model, const ProcessorChoice& processor) {
+  TEMPER_ASSIGN_OR_RETURN(base_dtype, BaseTypeOf(base_dtype, model.stored_as_nf4()));
   return CheckBaseType(base_dtype, dtype, processor.device());
 }
 

@@ -46,6 +46,12 @@ alignas(64) inline constexpr float kNf4Numbers[16] = {
 // What the index of an absmax means, in ascending order: bitsandbytes' dynamic map of 8 bits.
 std::span<const float, 256> Nf4AbsmaxNumbers();
 
+// An absmax from what is kept of it.
+inline float Nf4Absmax(uint8_t index, float scale, float mean) {
+  const float product = Nf4AbsmaxNumbers()[index] * scale;
+  return product + mean;
+}
+
 // The most blocks that so many columns touch, and the most groups that so many blocks do.
 constexpr int64_t Nf4Blocks(int64_t columns) {
   return (columns + 2 * (kNf4Block - 1)) / kNf4Block;
@@ -97,9 +103,7 @@ class Nf4Row {
   }
   int64_t BlockOf(int64_t column) const { return (in_block_ + column) / kNf4Block; }  // of those that the row touches
   float Absmax(int64_t block) const {
-    const float scale = FloatAt(2 + (in_group_ + block) / kNf4Group);
-    const float product = Nf4AbsmaxNumbers()[static_cast<size_t>(absmaxes_[block])] * scale;
-    return product + mean_;
+    return Nf4Absmax(static_cast<uint8_t>(absmaxes_[block]), FloatAt(2 + (in_group_ + block) / kNf4Group), mean_);
   }
 
   const std::byte *row_, *absmaxes_, *end_;
