@@ -357,6 +357,11 @@ class Exporter {
       changed = !config_.contains(key) || config_[key] != name;
       if (changed) config_[key] = name;
     }
+    // What was quantised is exported in the type that it was quantised from.
+    const auto& entries = base_->entries();
+    if (std::any_of(entries.begin(), entries.end(), [](const auto& e) { return e.nf4 != nullptr; })) {
+      changed = config_.erase("quantization_config") > 0 || changed;
+    }
     if (untied_) {
       for (const std::string& key : spec_.tied_keys) config_[OrderedJson::json_pointer(key)] = false;
       changed = true;

@@ -64,12 +64,12 @@ Result<int> Eval(const Arguments& arguments) {
   EvalSettings settings;
   TEMPER_ASSIGN_OR_RETURN(const auto line, ReadCommandOptions(arguments, settings.Groups(), kEvalCommand));
   if (!line) return 0;
-  const auto& [options, sources, data_cache, max_seq_len, train_on_prompt, skip_bad_rows, kwargs] = settings;
+  auto& [options, sources, data_cache, max_seq_len, train_on_prompt, skip_bad_rows, kwargs] = settings;
   TEMPER_RETURN_IF_ERROR(RequireModel(options.choice.model, kEvalCommand));
   TEMPER_RETURN_IF_ERROR(RequireOption(PathsOf(sources), "data"));
   TEMPER_ASSIGN_OR_RETURN(const ProcessorChoice choice, ChooseProcessor(options.device));
-  TEMPER_RETURN_IF_ERROR(options.CheckBase(choice));
   TEMPER_ASSIGN_OR_RETURN(OpenedModel model, OpenedModel::Open(PosixEnv(), options.choice));
+  TEMPER_RETURN_IF_ERROR(options.ResolveBase(model, choice));
   TEMPER_RETURN_IF_ERROR(model.OpenWeights());
   const int threads = options.ResolvedThreads();
   const ModelFacts& facts = model.model().facts();

@@ -55,7 +55,7 @@ Result<int> Generate(const Arguments& arguments) {
   GenerateSettings settings;
   TEMPER_ASSIGN_OR_RETURN(const auto line, ReadCommandOptions(arguments, settings.Groups(), kGenerateCommand));
   if (!line) return 0;
-  const auto& [options, sampling, prompt, chat, kwargs] = settings;
+  auto& [options, sampling, prompt, chat, kwargs] = settings;
   TEMPER_RETURN_IF_ERROR(RequireModel(options.choice.model, kGenerateCommand));
   if (!line->Sets("prompt")) {
     return InvalidArgument(

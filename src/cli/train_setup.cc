@@ -166,6 +166,7 @@ Result<std::optional<TrainSetup>> SetUp(const Arguments& arguments, Purpose purp
   TEMPER_ASSIGN_OR_RETURN(RunFacts facts, facts_of ? facts_of(config) : CommonFacts(ranks, config));
   facts.model_max_seq_len = model.model().facts().max_positions;
   facts.positions_are_learned = model.model().facts().positions_are_learned;
+  facts.model_is_nf4 = model.stored_as_nf4();
   if (model.adapter()) {
     facts.adapter = *model.adapter();
     facts.adapter->base_model.clear();

@@ -7,7 +7,7 @@
 namespace temper {
 
 std::vector<ForeignName> ForeignNames() {
-  const char* const no_4_bit = "a base in 4 bits is not supported; remove it, or use base_dtype: int8";
+  const char* const nf4 = "base_dtype: nf4, whose scales are always quantised, too";
   const char* const no_fp16 = "fp16 needs loss scaling and is not supported; use dtype: bf16 or f32";
   const char* const fused = "attention is always fused and isolates documents; remove it";
   const char* const own_template = "the model's own chat template is used; remove it";
@@ -42,9 +42,17 @@ std::vector<ForeignName> ForeignNames() {
       {"fp32", "dtype", "dtype: f32"},
       {"fp16", "dtype", no_fp16},
       {"float16", "dtype", no_fp16},
-      {"load_in_4bit", "", no_4_bit},
+      {"load_in_4bit", "base_dtype", nf4},
+      {"bnb_4bit_quant_type", "base_dtype", nf4},
+      {"bnb_4bit_use_double_quant", "base_dtype", nf4},
+      {"double_quantization", "base_dtype", nf4},
+      {"quantization_type", "base_dtype", nf4},
+      {"quantize_base", "base_dtype", nf4},
+      {"bnb_4bit_compute_dtype", "dtype", "bf16"},
       {"load_in_8bit", "base_dtype", "base_dtype: int8"},
-      {"quantization_bit", "base_dtype", "8 is base_dtype: int8; 4 bits are not supported"},
+      {"quantization", "base_dtype", "int8 or nf4"},
+      {"quantization_method", "base_dtype", "int8 or nf4"},
+      {"quantization_bit", "base_dtype", "8 is base_dtype: int8, 4 is base_dtype: nf4"},
       {"dataset", "data", "the paths of files"},
       {"datasets", "data", "the paths of files"},
       {"dataset_name", "data", "the paths of files"},

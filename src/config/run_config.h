@@ -27,7 +27,7 @@ namespace temper {
 enum class TrainMethod { kLora, kFull };
 enum class ComputeType { kAuto, kBf16, kF32 };
 // How the frozen weights of a base are kept. kAuto: as they are computed.
-enum class BaseType { kAuto, kInt8 };
+enum class BaseType { kAuto, kInt8, kNf4 };
 enum class DeviceChoice { kAuto, kCpu, kGpu };
 enum class TensorMode { k1d, k2d, k25d };
 
@@ -183,6 +183,8 @@ struct RunConfig {
 
 // nullopt: as they are computed.
 std::optional<ElementFormat> BaseFormatOf(BaseType base);
+// How a base is kept: as asked, or as its files hold it, which another format is refused for.
+Result<BaseType> BaseTypeOf(BaseType asked, bool model_is_nf4);
 // Whether weights kept so can be computed in `dtype` on `device`, both resolved. Errors name the setting to change.
 Status CheckBaseType(BaseType base, ComputeType dtype, DeviceChoice device);
 
@@ -200,6 +202,7 @@ struct RunFacts {
   bool positions_are_learned = false;        // in a table; a row may not be longer (OPT)
   std::optional<LoraConfig> adapter;         // configuration of the adapter to continue, without its base_model
   bool weighted_data = false;                // the run's data has weights
+  bool model_is_nf4 = false;                 // the model's files hold its linear weights so
 };
 
 struct ResolvedRun {

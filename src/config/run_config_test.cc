@@ -284,16 +284,34 @@ TEST(RunConfig, WarnsOfShortRuns) {
   EXPECT_HAS(*ShortRunWarning(c, 7), "raise max_steps");
 }
 
-TEST(RunConfig, AnInt8BaseIsComputedInBf16OnACpu) {
+TEST(RunConfig, ABaseThatIsStoredAsNf4IsKeptSoAndNotTrained) {
+  const RunFacts facts = {.has_bf16 = true, .model_is_nf4 = true};
   RunConfig c = Valid();
-  c.model.base_dtype = BaseType::kInt8;
-  const auto run = Resolve(c, {.has_bf16 = false});
+  const auto run = Resolve(c, facts);
   ASSERT_TRUE(run.ok()) << run.status().message();
-  EXPECT_EQ(run->config.model.dtype, ComputeType::kBf16) << "also where f32 is faster";
-  EXPECT_TRUE(Resolve(run->config, {.has_bf16 = false}).ok());
-  EXPECT_HAS(Resolve(c, {.has_bf16 = true, .device = DeviceChoice::kGpu}).status().message(), "no kernels on GPUs");
-  c.model.dtype = ComputeType::kF32;
-  EXPECT_HAS(Resolve(c, {.has_bf16 = true}).status().message(), "set dtype: bf16");
+  EXPECT_EQ(run->config.model.base_dtype, BaseType::kNf4);
+  EXPECT_TRUE(Resolve(run->config, facts).ok());
+  c.model.base_dtype = BaseType::kInt8;
+  EXPECT_HAS(Resolve(c, facts).status().message(), "files hold nf4: remove base_dtype");
+  c = Valid();
+  c.model.method = TrainMethod::kFull;
+  EXPECT_HAS(Resolve(c, facts).status().message(), "stored as nf4, which method: full cannot train");
+}
+
+TEST(RunConfig, AQuantisedBaseIsComputedInBf16OnACpu) {
+  for (const BaseType base : {BaseType::kInt8, BaseType::kNf4}) {
+    RunConfig c = Valid();
+    c.model.base_dtype = base;
+    const std::string name = "base_dtype: " + std::string(ToString(*BaseFormatOf(base)));
+    const auto run = Resolve(c, {.has_bf16 = false});
+    ASSERT_TRUE(run.ok()) << run.status().message();
+    EXPECT_EQ(run->config.model.dtype, ComputeType::kBf16) << "also where f32 is faster";
+    EXPECT_TRUE(Resolve(run->config, {.has_bf16 = false}).ok());
+    EXPECT_HAS(Resolve(c, {.has_bf16 = true, .device = DeviceChoice::kGpu}).status().message(),
+               name + " has no kernels on GPUs");
+    c.model.dtype = ComputeType::kF32;
+    EXPECT_HAS(Resolve(c, {.has_bf16 = true}).status().message(), "set dtype: bf16");
+  }
 }
 
 }  // namespace

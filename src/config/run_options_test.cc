@@ -257,7 +257,9 @@ TEST(RunOptions, ForeignNamesSuggestOurs) {
   EXPECT_HAS(YamlError("lora: {modules_to_save: [lm_head]}"), "not supported; add lm_head to lora.target_modules");
   EXPECT_HAS(YamlError("gradient_checkpointing: true"), "memory.recompute: block");
   EXPECT_HAS(CommandError({"--lr", "1"}), "'learning_rate'");
-  EXPECT_HAS(CommandError({"--load-in-4bit"}), "not supported");
+  EXPECT_HAS(CommandError({"--load-in-4bit"}), "base_dtype: nf4");
+  EXPECT_HAS(YamlError("quantization_bit: 4"), "4 is base_dtype: nf4");
+  EXPECT_HAS(YamlError("quantization: nf4"), "'base_dtype'");
   EXPECT_HAS(CommandError({"--bf16"}), "dtype: bf16");
 }
 

@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "base/log.h"
 #include "checkpoint/base_digest.h"
@@ -16,6 +17,7 @@
 #include "format/quoted.h"
 #include "model/families.h"
 #include "model/known_models.h"
+#include "model/quantisation_config.h"
 #include "train/transfer_progress.h"
 
 namespace temper {
@@ -70,6 +72,7 @@ Result<OpenedModel> OpenedModel::Open(Env& env, const ModelChoice& choice) {
   const std::string config_path = JoinPath(opened.folder(), kModelConfigFile);
   TEMPER_ASSIGN_OR_RETURN(Json config, ReadJsonFile(env, config_path));
   TEMPER_ASSIGN_OR_RETURN(opened.model_, ModelFromConfig(config, config_path));
+  opened.stored_as_nf4_ = IsStoredAsNf4(config);
   TEMPER_ASSIGN_OR_RETURN(const bool tied, opened.FilesTieTheHead(config));
   if (tied != opened.model_->facts().tied) {
     for (const std::string& key : opened.model_->facts().tied_keys) config[Json::json_pointer(key)] = tied;
@@ -128,6 +131,7 @@ Status OpenedModel::OpenWeights() {
   TEMPER_ASSIGN_OR_RETURN(weights_, OpenModelWeights(*env_, folder()));
   const std::vector<FileTensor> tensors = FileTensorsOf(model_->StoredWeights());
   TEMPER_RETURN_IF_ERROR(CheckTensors(*weights_, tensors));
+  TEMPER_RETURN_IF_ERROR(CheckNf4());
   const ModelFacts& facts = model_->facts();
   const auto unused = UnusedTensors(*weights_, tensors, facts.ignored);
   if (facts.keeps_other_tensors) {
@@ -145,6 +149,27 @@ Status OpenedModel::OpenWeights() {
   TEMPER_ASSIGN_OR_RETURN(const std::vector<LoraModule> targets, AdapterTargets());
   TEMPER_ASSIGN_OR_RETURN(adapter_weights_, AdapterReader::Open(*env_, source_.adapter_folder, targets));
   return CheckAdapterBase(*weights_);
+}
+
+// Those that were left out would have to be quantised here.
+Status OpenedModel::CheckNf4() const {
+  if (!stored_as_nf4_) return OkStatus();
+  std::set<std::string> linear;
+  for (const LinearModule& m : model_->modules()) {
+    if (!m.is_head) linear.insert(m.weights.begin(), m.weights.end());
+  }
+  for (const WeightDeclaration& w : model_->weights()) {
+    if (!linear.contains(w.name)) continue;
+    for (const FileTensor& tensor : w.source.tensors()) {
+      const ModelWeights::Entry entry = FindTensor(*weights_, tensor);
+      if (entry.nf4 != nullptr) continue;
+      return Unsupported(
+          fmt::format("{}: tensor {} is {}, but config.json says that linear modules are nf4, and all of them must be: "
+                      "use the original weights, with base_dtype: nf4",
+                      entry.file->path(), Quoted(entry.tensor->name), entry.tensor->ToString()));
+    }
+  }
+  return OkStatus();
 }
 
 Status OpenedModel::CheckAdapterBase(const ModelWeights& base) const {

@@ -37,6 +37,7 @@ class OpenedModel {
   const std::string& folder() const { return source_.model_folder; }
   const ModelSource& source() const { return source_; }
   const std::optional<LoraConfig>& adapter() const { return adapter_; }
+  bool stored_as_nf4() const { return stored_as_nf4_; }  // the weights of its linear modules, by bitsandbytes
 
   // The linear modules that the adapter adds to; empty without one.
   Result<std::vector<LoraModule>> AdapterTargets() const;
@@ -45,8 +46,9 @@ class OpenedModel {
   // nullopt if the model has none.
   Result<std::optional<ChatTemplate>> LoadChatTemplate() const;
 
-  // Opens the files of weights and adapter and checks, from their headers, that Load will find every tensor, and that
-  // the adapter was trained on these weights (a warning where the user chose the base).
+  // Opens the files of weights and adapter and checks, from their headers, that Load will find every tensor, that all
+  // linear modules are nf4 if the model is stored so, and that the adapter was trained on these weights (a warning
+  // where the user chose the base).
   Status OpenWeights();
   // The place of a part of a weight in the files. Errors: as FindSlice. REQUIRES: OpenWeights was OK.
   Result<StoredSlice> FindStored(const std::string& weight, const PartView& part) const;
@@ -66,6 +68,7 @@ class OpenedModel {
 
  private:
   OpenedModel() = default;
+  Status CheckNf4() const;
   // That the adapter was trained on `base`.
   Status CheckAdapterBase(const ModelWeights& base) const;
   // Whether the head is the embedding, decided from `config` and the files as in transformers: a tied head is separate
@@ -75,6 +78,7 @@ class OpenedModel {
 
   Env* env_ = nullptr;
   ModelSource source_;
+  bool stored_as_nf4_ = false;
   bool base_chosen_ = false;  // the user named the adapter's base, rather than the adapter itself
   std::unique_ptr<Model> model_;
   std::optional<LoraConfig> adapter_;

@@ -88,8 +88,8 @@ TEST_F(Resume, LoraOnWeightsThatStayOnTheDiskStoppedEndsWithTheSameBytes) {
 }
 
 // The base is quantised anew, with the same result.
-TEST_F(Resume, LoraOnAnInt8BaseStoppedEndsWithTheSameBytes) {
-  StoppedEndsAsWhole({"--dtype", "bf16", "--base_dtype", "int8"}, "step 13/80", {{SIGTERM, 75}});
+TEST_F(Resume, LoraOnAQuantisedBaseStoppedEndsWithTheSameBytes) {
+  StoppedEndsAsWhole({"--dtype", "bf16", "--base_dtype", "nf4"}, "step 13/80", {{SIGTERM, 75}});
 }
 
 // A step may take minutes, in which nothing else shows that the signal arrived.
