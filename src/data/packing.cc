@@ -77,12 +77,11 @@ double Packing::efficiency() const {
 }
 
 Bytes Packing::memory() const {
-  int64_t bytes = static_cast<int64_t>(room_bits_.capacity() * sizeof(room_bits_[0]));
-  for (const auto* array :
-       {&ids_, &lengths_, &order_, &by_length_, &row_of_, &room_, &next_row_, &row_begin_, &placed_, &row_order_}) {
-    bytes += static_cast<int64_t>(array->capacity() * sizeof((*array)[0]));
-  }
-  return Bytes{bytes};
+  const auto bytes = [](const auto&... arrays) {
+    return static_cast<int64_t>(((arrays.capacity() * sizeof(arrays[0])) + ...));
+  };
+  return Bytes{bytes(ids_, lengths_, order_of_set_, order_, by_length_, row_of_, room_, next_row_, room_bits_,
+                     row_begin_, placed_, row_order_)};
 }
 
 double Packing::attended_pairs() const {
