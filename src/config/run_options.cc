@@ -14,7 +14,8 @@ namespace {
 
 const std::vector<std::string_view> kRamps = {"linear", "cosine", "1-sqrt"};
 
-// Options that say where and how to run; two runs that differ only here compute the same.
+// Options that say where and how to run; two runs that differ only here compute the same. That they name the same
+// data, model and chat template is checked by content.
 bool IsCircumstance(const std::string& name) {
   static const std::vector<std::string_view> kNames = {"model",       "base",
                                                        "adapter",     "data",
@@ -26,7 +27,7 @@ bool IsCircumstance(const std::string& name) {
                                                        "threads",     "device",
                                                        "graphs",      "nprocs",
                                                        "placement",   "per_device_eval_batch_size",
-                                                       "rates"};
+                                                       "rates",       "chat_template"};
   return name.starts_with("mesh.") || name.starts_with("memory.") || name.starts_with("watch.") ||
          std::find(kNames.begin(), kNames.end(), name) != kNames.end();
 }
@@ -54,6 +55,16 @@ std::string HelpOfRules(std::string_view UpdateRule::*help) {
 }
 
 }  // namespace
+
+Option ChatTemplateOption(std::string& chat_template) {
+  return {
+      .name = "chat_template",
+      .target = &chat_template,
+      .help =
+          "chat template for a model that has none, or instead of its own: a file (Jinja), or alpaca, chatml, gemma, "
+          "llama2, llama3, mistral, phi3, phi4, zephyr",
+      .value_hint = "NAME or FILE"};
+}
 
 Option ChatTemplateKwargs(JsonObject& kwargs) {
   return {"chat_template_kwargs", &kwargs, "variables for the chat template, such as {\"enable_thinking\": false}"};
@@ -111,6 +122,7 @@ std::vector<OptionGroup> RunOptionGroups(RunConfig& c) {
            {"packing", &c.data.packing, "fill rows with several documents, isolated from each other"},
            {"train_on_prompt", &c.data.train_on_prompt, "compute the loss on prompts too, not only on completions"},
            {"skip_bad_rows", &c.data.skip_bad_rows, "count and skip rows that cannot be read, instead of stopping"},
+           ChatTemplateOption(c.data.chat_template),
            ChatTemplateKwargs(c.data.chat_template_kwargs),
            {.name = "template_date",
             .target = &c.data.template_date,

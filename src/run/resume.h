@@ -9,6 +9,7 @@
 #include "compile/mesh/decisions.h"
 #include "config/run_config.h"
 #include "plan/compiled_run.h"
+#include "run/opened_model.h"
 #include "train/loop.h"
 
 namespace temper {
@@ -32,6 +33,10 @@ class ResumePoint {
   void KeepChoices(RunConfig& config) const;
   // Settings that change the result must equal the checkpoint's.
   Status CheckSettings(const RunConfig& resolved) const;
+  // The checkpoint's own chat template, for --chat_template; empty: the base model's.
+  std::string chat_template() const;
+  // That `model` has the chat template of the run so far.
+  Status CheckTemplate(Env& env, const OpenedModel& model) const;
   // The rows of an optimizer step must also be the same, on any number of ranks. Returns the
   // gradient_accumulation_steps that make it so on `data_ranks` ranks: as in `resolved`, unless the number of ranks has
   // changed. Errors: different rows on as many ranks; rows that do not make a whole number of micro-batches.
