@@ -8,7 +8,7 @@ import pathlib, re, sys
 
 # Literals that may have such a name: help texts and other tools' settings, with the names that users know.
 EXCEPTIONS = {
-    "src/config/run_options.cc": {"q_proj"},
+    "src/config/run_options.cc": {"q_proj", "gemma", "llama3", "mistral", "phi3"},  # the latter as names of chat templates
     "src/config/option.cc": {"q_proj", "lm_head"},
     "src/config/foreign_names.cc": {"lm_head"},
     # model_type gives the kind of a tokenizer with vocab.json and merges.txt, as in transformers.

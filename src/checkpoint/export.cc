@@ -124,6 +124,9 @@ class Exporter {
       const auto it = spec_.replaced.find(name);
       return it != spec_.replaced.end() && !it->second;
     });
+    for (const auto& [name, text] : spec_.replaced) {
+      if (text && std::count(companions_.begin(), companions_.end(), name) == 0) companions_.push_back(name);
+    }
     TEMPER_ASSIGN_OR_RETURN(const std::string text, ReadTextFile(env_, config_path_, MiB(64)));
     TEMPER_ASSIGN_OR_RETURN(config_, ParseOrderedJson(text, config_path_));
     if (!config_.is_object()) return Corrupt(config_path_ + ": should be a JSON object");

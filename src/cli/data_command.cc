@@ -51,6 +51,7 @@ struct PreviewSettings {
           {.name = "json",
            .target = &json,
            .help = "print a line of JSON per sample: ids, labels (-100: masked), and the supervised text"},
+          ChatTemplateOption(choice.chat_template),
           ChatTemplateKwargs(kwargs),
           {.name = "max_seq_len",
            .target = &max_seq_len,

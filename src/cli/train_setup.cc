@@ -140,6 +140,8 @@ Result<std::optional<TrainSetup>> SetUp(const Arguments& arguments, Purpose purp
     ranks.communicator()->SetPatience({.idle = {config.watch.idle_seconds}, .busy = {config.watch.busy_seconds}});
   }
 
+  // Like the data, only the first rank needs it.
+  std::string chat_template = ranks.first() ? config.data.chat_template : "";
   std::optional<OutputFolder> folder;
   std::optional<ResumePoint> resume;
   if (purpose == Purpose::kTrain) {
@@ -148,6 +150,7 @@ Result<std::optional<TrainSetup>> SetUp(const Arguments& arguments, Purpose purp
     if (!resume_from.empty()) {
       TEMPER_ASSIGN_OR_RETURN(resume, ResumePoint::Open(PosixEnv(), resume_from));
       resume->KeepChoices(config);
+      if (ranks.first() && chat_template.empty()) chat_template = resume->chat_template();
     }
   }
   const bool all_from_checkpoint = resume && config.model.method == TrainMethod::kFull;
@@ -158,6 +161,7 @@ Result<std::optional<TrainSetup>> SetUp(const Arguments& arguments, Purpose purp
                                      .adapter = config.model.adapter,
                                      .needs_weights = purpose == Purpose::kTrain && !config.model.from_scratch &&
                                                       !all_from_checkpoint,
+                                     .chat_template = chat_template,
                                      .by_name = purpose == Purpose::kPlan}));
   if (purpose == Purpose::kTrain) {
     TEMPER_RETURN_IF_ERROR(ranks.Agree(ranks.first() ? CheckDataFiles(PosixEnv(), config.data) : OkStatus()));
@@ -176,6 +180,7 @@ Result<std::optional<TrainSetup>> SetUp(const Arguments& arguments, Purpose purp
   TEMPER_ASSIGN_OR_RETURN(ResolvedRun run, Resolve(config, facts));
   TEMPER_RETURN_IF_ERROR(CheckSettings(ranks, run.config));
   if (resume) TEMPER_RETURN_IF_ERROR(resume->CheckSettings(run.config));
+  if (resume && ranks.first()) TEMPER_RETURN_IF_ERROR(resume->CheckTemplate(PosixEnv(), model));
   for (const std::string& warning : run.warnings) LogWarning(warning);
   TEMPER_ASSIGN_OR_RETURN(const auto idle, IdleSettings(model.model(), run.config));
   for (const std::string& setting : idle) LogWarning(setting);

@@ -10,7 +10,6 @@ std::vector<ForeignName> ForeignNames() {
   const char* const nf4 = "base_dtype: nf4, whose scales are always quantised, too";
   const char* const no_fp16 = "fp16 needs loss scaling and is not supported; use dtype: bf16 or f32";
   const char* const fused = "attention is always fused and isolates documents; remove it";
-  const char* const own_template = "the model's own chat template is used; remove it";
   const char* const detected = "the format of a data file is recognised from its rows; remove it";
   const char* const passes =
       "of each file: {path: FILE, passes: P}, how often an epoch sees each of its samples; P = share * all samples / "
@@ -73,8 +72,10 @@ std::vector<ForeignName> ForeignNames() {
       {"val_size", "eval_fraction", "a fraction of the rows, such as 0.05"},
       {"test_size", "eval_fraction", "a fraction of the rows, such as 0.05"},
       {"dataset_format", "", detected},
-      {"template", "", own_template},
-      {"chat_template", "", own_template},
+      {"template", "chat_template", "only for a model without one; a model's own is used by default"},
+      {"custom_chat_template", "chat_template", ""},
+      {"chat_template_path", "chat_template", "a file"},
+      {"chat_template_jinja", "chat_template", "a file"},
       {"cutoff_len", "max_seq_len", ""},
       {"max_length", "max_seq_len", ""},
       {"max_seq_length", "max_seq_len", ""},

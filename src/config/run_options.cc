@@ -43,6 +43,16 @@ std::string HelpOfRules(std::string_view UpdateRule::*help) {
 
 }  // namespace
 
+Option ChatTemplateOption(std::string& chat_template) {
+  return {
+      .name = "chat_template",
+      .target = &chat_template,
+      .help =
+          "chat template for a model that has none, or instead of its own: a file (Jinja), or alpaca, chatml, gemma, "
+          "llama2, llama3, mistral, phi3, phi4, zephyr",
+      .value_hint = "NAME or FILE"};
+}
+
 Option ChatTemplateKwargs(JsonObject& kwargs) {
   return {"chat_template_kwargs", &kwargs, "variables for the chat template, such as {\"enable_thinking\": false}"};
 }
@@ -115,6 +125,7 @@ std::vector<OptionGroup> RunOptionGroups(RunConfig& c) {
                         .target = &c.data.data_cache,
                         .help = "folder that keeps the data's tokens for the next start; runs may share it",
                         .default_text = "output_dir"}),
+           With(kFree, ChatTemplateOption(c.data.chat_template)),  // checked by content
            ChatTemplateKwargs(c.data.chat_template_kwargs),
            {.name = "template_date",
             .target = &c.data.template_date,

@@ -16,7 +16,8 @@ OptionSet RunOptions(RunConfig& config);
 // Only its groups, for a command that adds its own options.
 std::vector<OptionGroup> RunOptionGroups(RunConfig& config);
 
-// chat_template_kwargs, for commands that render conversations without a RunConfig.
+// chat_template and chat_template_kwargs, for commands that render conversations without a RunConfig.
+Option ChatTemplateOption(std::string& chat_template);
 Option ChatTemplateKwargs(JsonObject& kwargs);
 
 // `config` as YAML; `notes` as in ResolvedRun. ParseRunConfig reads it back to an equal configuration. Clear

@@ -105,8 +105,9 @@ class Loader {
     return OkStatus();
   }
 
-  // For the error of a row that can be left out.
+  // For the error of a row that can be left out. What is not found, a chat template, every row lacks.
   static Status WithRemedy(const Status& bad) {
+    if (bad.code() == StatusCode::kNotFound) return bad;
     return Status(bad.code(), bad.message() + "; fix the row, or skip all bad rows (--skip_bad_rows)");
   }
 
@@ -222,6 +223,11 @@ Status WriteDataset(Env& env, const std::vector<DataInput>& inputs, const Tokeni
         options.tokenize.max_seq_len);
     if (!s.problems.empty()) {
       why += ". First problem: " + s.problems[0];
+    } else if (s.empty_answers.count > 0) {
+      why += fmt::format(
+          ". {}, the first at {}",
+          s.empty_answers.count == 1 ? "1 answer is empty" : fmt::format("{} answers are empty", s.empty_answers.count),
+          s.empty_answers.first);
     } else if (!options.tokenize.train_on_prompt) {
       why += ". Completions, answers and the assistant's messages count toward the loss; train_on_prompt adds the rest";
     }

@@ -170,11 +170,14 @@ TEST(Dataset, FilesWithoutSupervisedTokensAreErrors) {
                    {.tokenize = {.max_seq_len = 4}}),
               {"long.jsonl is supervised", "1 with nothing supervised within max_seq_len 4"});
   ExpectError(
-      Load({Write("bad.jsonl", "{\"prompt\":\"a\",\"completion\":\"b\"\n{\"prompt\":\"<s>\",\"completion\":\"\"}\n")},
+      Load({Write("bad.jsonl", "{\"prompt\":\"a\",\"completion\":\"b\"\n{\"prompt\":\"<s>\",\"completion\":\"b\"}\n")},
            {.skip_bad_rows = true}),
       {"2 of them bad", "First problem: ", "bad.jsonl line 1"});
-  ExpectError(Load({Write("chat.jsonl", "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}]}\n")}),
-              {"chat template"});
+  const auto chat = Load({Write("chat.jsonl", "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}]}\n")});
+  ExpectError(chat, {"chat.jsonl line 1: messages need a chat template", "--chat_template", "alpaca, chatml"});
+  EXPECT_EQ(chat.status().message().find("--skip_bad_rows"), std::string::npos) << "it would skip every row";
+  ExpectError(Load({Write("silent.jsonl", "{\"prompt\":\"a\",\"completion\":\"\"}\n")}),
+              {"1 answer is empty", "silent.jsonl line 1"});
 }
 
 TEST(Dataset, SkippedRowsAreCounted) {

@@ -1,6 +1,6 @@
 #include "run/data.h"
 
-#include <fmt/core.h>
+#include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
@@ -11,6 +11,7 @@
 #include "base/quantity.h"
 #include "checkpoint/companion_files.h"
 #include "data/records.h"
+#include "data/template_tokens.h"
 #include "data/token_cache.h"
 #include "format/checksum.h"
 #include "format/hub_cache.h"
@@ -103,11 +104,22 @@ struct Kept {
   std::vector<std::string> paths;
 };
 
+// The markers of a template that the model was not made for may be no tokens of its tokenizer.
+void DescribeTemplate(const ChatTemplate& chat_template, const Tokenizer& tokenizer) {
+  const std::vector<std::string> missing = MarkersWithoutToken(chat_template, tokenizer);
+  if (missing.empty()) return;
+  const auto end = TurnEndToken(chat_template, tokenizer);
+  LogWarning(fmt::format(
+      "{}: the tokenizer has no token {}, and reads {} as text{}", chat_template.where(), fmt::join(missing, ", "),
+      missing.size() == 1 ? "it" : "them",
+      end ? "" : ", also where a turn ends; alpaca and zephyr end turns with the tokenizer's own end token"));
+}
+
 // Of the request, with the tokens written to a file or found in one.
 Result<RunData> Load(Env& env, const OpenedModel& model, const DataRequest& request, Kept* kept) {
   RunData data;
   TEMPER_ASSIGN_OR_RETURN(data.tokenizer, model.LoadTokenizer());
-  TEMPER_ASSIGN_OR_RETURN(data.chat_template, model.LoadChatTemplate());
+  TEMPER_ASSIGN_OR_RETURN(data.chat_template, model.LoadChatTemplate(data.tokenizer.get()));
   const int64_t vocab = model.model().facts().vocab;
   if (data.tokenizer->vocab_size() > vocab) {
     LogWarning(
@@ -115,6 +127,9 @@ Result<RunData> Load(Env& env, const OpenedModel& model, const DataRequest& requ
                     "are errors",
                     model.folder(), data.tokenizer->vocab_size(), vocab));
   }
+  // Once a run: its evaluation data has the same.
+  if (model.added_template() && std::string_view(request.option) == "data")
+    DescribeTemplate(*data.chat_template, *data.tokenizer);
   TEMPER_ASSIGN_OR_RETURN(const ChatContext context,
                           ChatContext::Create(request.template_date, request.chat_template_kwargs));
   std::optional<TransferProgress> progress;  // since tokenizing began
@@ -305,11 +320,14 @@ void DescribeData(const Dataset& dataset, const DataSources& sources, int64_t ma
   if (s.dropped_rows > 0)
     LogWarning(fmt::format("dropped: {} ({:.2f} %) without supervised tokens (within max_seq_len)",
                            Counted(s.dropped_rows, "row"), percent(s.dropped_rows, s.rows)));
-  if (s.empty_answers > 0)
-    LogWarning(
-        fmt::format("{} with no text: the model learns to answer nothing there; remove these rows, or give "
-                    "these messages \"weight\": 0",
-                    Counted(s.empty_answers, "answer")));
+  const auto warn = [](const char* what, const Finding& finding, const char* noun, const char* which) {
+    if (finding.count == 0) return;
+    LogWarning(fmt::format("{}: {}{}; the first: {}", what, Counted(finding.count, noun), which, finding.first));
+  };
+  warn("not trained on", s.empty_answers, "empty answer", "");
+  warn("not trained on", s.unprinted_turns, "turn", " whose tool calls or reasoning the chat template leaves out");
+  warn("tools left out", s.unprinted_tools, "row", ", of whose tools or tool calls the chat template prints nothing");
+  warn("without an end token", s.open_turns, "turn", ", which the chat template ends with text");
   if (s.samples > 0 && s.stopping_samples == 0)
     LogWarning("no sample ends with a supervised end token: the model will not learn to stop");
 }

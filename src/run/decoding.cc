@@ -22,7 +22,7 @@ Result<DecodingModel> OpenForDecoding(ModelOptions& options) {
   TEMPER_RETURN_IF_ERROR(opened.OpenWeights());
   DecodingModel model{.opened = std::move(opened), .choice = std::move(choice)};
   TEMPER_ASSIGN_OR_RETURN(model.tokenizer, model.opened.LoadTokenizer());
-  TEMPER_ASSIGN_OR_RETURN(model.chat_template, model.opened.LoadChatTemplate());
+  TEMPER_ASSIGN_OR_RETURN(model.chat_template, model.opened.LoadChatTemplate(model.tokenizer.get()));
   TEMPER_ASSIGN_OR_RETURN(model.processor, Processor::Open(model.choice, options.ResolvedThreads()));
   return model;
 }

@@ -24,7 +24,8 @@ std::vector<Option> OptionsOf(ModelChoice& choice, const char* adapter) {
       {.name = "base",
        .target = &choice.base,
        .help = "base model of an adapter, instead of the one in its configuration"},
-      {.name = "adapter", .target = &choice.adapter, .help = adapter}};
+      {.name = "adapter", .target = &choice.adapter, .help = adapter},
+      ChatTemplateOption(choice.chat_template)};
 }
 
 std::vector<OptionGroup> ModelOptions::Groups() {

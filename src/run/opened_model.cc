@@ -9,8 +9,10 @@
 #include "base/log.h"
 #include "checkpoint/base_digest.h"
 #include "checkpoint/companion_files.h"
+#include "checkpoint/generation_config.h"
 #include "checkpoint/sliced_weights.h"
 #include "checkpoint/weight_checksums.h"
+#include "data/template_tokens.h"
 #include "data/tokenizer/load_tokenizer.h"
 #include "data/tokenizer/transformers_files.h"
 #include "format/checksum.h"
@@ -42,6 +44,9 @@ Status WithKnownModels(Status missing, const ModelChoice& choice) {
 Result<OpenedModel> OpenedModel::Open(Env& env, const ModelChoice& choice) {
   OpenedModel opened;
   opened.env_ = &env;
+  if (!choice.chat_template.empty()) {
+    TEMPER_ASSIGN_OR_RETURN(opened.added_template_, FindTemplate(env, choice.chat_template));
+  }
   opened.base_chosen_ = !choice.base.empty() || !choice.adapter.empty();
   const bool bare = choice.base.empty() && choice.adapter.empty();
   if (choice.by_name && bare && !env.IsFolder(choice.model)) {
@@ -78,7 +83,23 @@ Result<OpenedModel> OpenedModel::Open(Env& env, const ModelChoice& choice) {
     for (const std::string& key : opened.model_->facts().tied_keys) config[Json::json_pointer(key)] = tied;
     TEMPER_ASSIGN_OR_RETURN(opened.model_, ModelFromConfig(config, config_path));
   }
+  TEMPER_RETURN_IF_ERROR(opened.FindAddedTemplate(choice.chat_template));
   return opened;
+}
+
+Status OpenedModel::FindAddedTemplate(const std::string& chosen) {
+  const std::string beside = JoinPath(source_.adapter_folder, kChatTemplateFile);
+  if (chosen.empty() && !source_.adapter_folder.empty() && env_->IsFile(beside)) {
+    TEMPER_ASSIGN_OR_RETURN(added_template_, FindTemplate(*env_, beside));
+  }
+  if (!added_template_) return OkStatus();
+  const auto own = OwnTemplate();
+  if (own && own->text == added_template_->text) {
+    added_template_.reset();
+  } else if (!chosen.empty()) {
+    LogInfo(fmt::format("template    {}{}", chosen, own ? ", not the model's own (" + own->where + ")" : ""));
+  }
+  return OkStatus();
 }
 
 Result<bool> OpenedModel::FilesTieTheHead(const Json& config) const {
@@ -119,12 +140,34 @@ Result<std::vector<LoraModule>> OpenedModel::AdapterTargets() const {
   return ResolveLora(model_->modules(), *adapter_);
 }
 
+std::optional<TemplateSource> OpenedModel::OwnTemplate() const {
+  const auto own = ChatTemplate::SourceIn(*env_, folder());
+  return own.ok() ? *own : std::nullopt;
+}
+
 Result<std::unique_ptr<Tokenizer>> OpenedModel::LoadTokenizer() const {
   return temper::LoadTokenizer(*env_, folder());
 }
 
-Result<std::optional<ChatTemplate>> OpenedModel::LoadChatTemplate() const {
-  return ChatTemplate::Load(*env_, folder());
+Result<std::optional<ChatTemplate>> OpenedModel::LoadChatTemplate(Tokenizer* tokenizer) const {
+  TEMPER_ASSIGN_OR_RETURN(auto chat_template, ChatTemplate::Load(*env_, folder(), added_template_));
+  if (chat_template && tokenizer) {
+    if (const auto end = TurnEndToken(*chat_template, *tokenizer)) tokenizer->StopAt(*end);
+  }
+  return chat_template;
+}
+
+Result<std::map<std::string, std::string>> OpenedModel::FilesOfTemplate() const {
+  std::map<std::string, std::string> files;
+  if (!added_template_) return files;
+  files[kChatTemplateFile] = added_template_->text;
+  TEMPER_ASSIGN_OR_RETURN(const auto tokenizer, LoadTokenizer());
+  TEMPER_ASSIGN_OR_RETURN(const auto chat_template, LoadChatTemplate(nullptr));
+  const auto end = TurnEndToken(*chat_template, *tokenizer);
+  if (!end) return files;
+  TEMPER_ASSIGN_OR_RETURN(std::optional<std::string> stopping, GenerationConfigStoppingAt(*env_, folder(), *end));
+  if (stopping) files[kGenerationConfigFile] = *std::move(stopping);
+  return files;
 }
 
 Status OpenedModel::OpenWeights() {
@@ -243,6 +286,8 @@ Result<ExportSpec> OpenedModel::ExportPlan() const {
   TEMPER_ASSIGN_OR_RETURN(spec.modules, AdapterTargets());
   for (const LinearModule& module : model_->modules()) spec.tensors_of[module.path] = module.tensors;
   spec.replaced = FilesForTransformers(*env_, folder()).replaced;
+  TEMPER_ASSIGN_OR_RETURN(const auto of_template, FilesOfTemplate());
+  spec.replaced.insert(of_template.begin(), of_template.end());
   if (adapter_) {
     TEMPER_ASSIGN_OR_RETURN(const ModelWeights base, OpenModelWeights(*env_, folder()));
     TEMPER_RETURN_IF_ERROR(CheckAdapterBase(base));

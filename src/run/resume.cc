@@ -52,7 +52,25 @@ void ResumePoint::KeepChoices(RunConfig& config) const {
   if (config.model.dtype == ComputeType::kAuto) config.model.dtype = config_.model.dtype;
   if (!config.data.max_seq_len) config.data.max_seq_len = config_.data.max_seq_len;
   if (config.data.template_date.empty()) config.data.template_date = config_.data.template_date;
+  if (config.data.chat_template.empty()) config.data.chat_template = config_.data.chat_template;
   if (!config.optimizer.learning_rate) config.optimizer.learning_rate = config_.optimizer.learning_rate;
+}
+
+std::string ResumePoint::chat_template() const {
+  return Has(kChatTemplateFile) ? JoinPath(path(), kChatTemplateFile) : "";
+}
+
+Status ResumePoint::CheckTemplate(Env& env, const OpenedModel& model) const {
+  // A checkpoint of a full run has the base's template where no other was chosen, an adapter's has not.
+  const std::optional<TemplateSource> own = model.OwnTemplate();
+  TEMPER_ASSIGN_OR_RETURN(auto saved, ChatTemplate::SourceIn(env, path()));
+  if (!saved) saved = own;
+  const auto& now = model.added_template() ? model.added_template() : own;
+  if (saved.has_value() == now.has_value() && (!now || now->text == saved->text)) return OkStatus();
+  return InvalidArgument(
+      fmt::format("{0} was trained with another chat template. Leave out --chat_template to go on with that one, or "
+                  "start a new run from it with --model {0}",
+                  ShellWord(path())));
 }
 
 Status ResumePoint::CheckSettings(const RunConfig& resolved) const {

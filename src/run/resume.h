@@ -9,6 +9,7 @@
 #include "compile/mesh/decisions.h"
 #include "config/run_config.h"
 #include "plan/compiled_run.h"
+#include "run/opened_model.h"
 #include "run/train_on.h"
 #include "train/loop.h"
 
@@ -33,6 +34,10 @@ class ResumePoint {
   void KeepChoices(RunConfig& config) const;
   // An error for settings that may not change (OnResume::kSame), and for such as need other states of the optimizer.
   Status CheckSettings(const RunConfig& resolved) const;
+  // The checkpoint's own chat template, for --chat_template; empty: the base model's.
+  std::string chat_template() const;
+  // That `model` has the chat template of the run so far.
+  Status CheckTemplate(Env& env, const OpenedModel& model) const;
   // gradient_accumulation_steps on `data_ranks` ranks. As in `resolved`, but if only the number of ranks has changed,
   // so many that a step has as many rows as before. Error: these do not make a whole number of micro-batches.
   Result<int64_t> AccumulationFor(const RunConfig& resolved, int64_t data_ranks) const;
