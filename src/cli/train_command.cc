@@ -38,6 +38,7 @@ constexpr char kUsage[] =
     "usage: temper train [RUN.yaml] --model FOLDER --data FILE --output_dir FOLDER [--option value ...]\n\n"
     "Fine-tunes a model. Every key of the YAML file is also an option; the command line overrides the file.\n";
 
+constexpr double kNotable = 0.8;          // of the calibrated peak: clocks and short measurements vary less
 constexpr size_t kTraceEvents = 1 << 20;  // about 70 MB: some hundred steps of a large model
 
 // Everything that a run owns, in order of creation; Train fills it step by step.
@@ -108,9 +109,44 @@ Status LoadData(Run& run) {
   return OkStatus();
 }
 
+// "229 GFLOP/s", "3.41 GFLOP/s", "790 TFLOP/s".
+std::string PeakText(double flops_per_second) {
+  const bool large = flops_per_second >= 1e13;
+  return fmt::format("{:.3g} {}", flops_per_second * (large ? 1e-12 : 1e-9), large ? "TFLOP/s" : "GFLOP/s");
+}
+
 // For values that do not fit in memory. By default with the checkpoints, which have a similar size.
 std::string SpillFolder(const RunConfig& config) {
   return config.memory.disk.empty() ? config.output.output_dir : config.memory.disk;
+}
+
+RunOnMachine OnMachine(const Run& run) {
+  const RunConfig& c = run.config();
+  return {.ranks = run.setup.ranks.of_machine().ranks,
+          .threads = static_cast<int>(*c.machine.threads),
+          .dtype = ComputeDType(c),
+          .gpu = run.engine.gpu.get(),
+          .folder = SpillFolder(c)};
+}
+
+// What 100 % MFU is, and whether it is less than when the machine was calibrated.
+void LogPeak(const Run& run) {
+  const double peak = run.engine.peak;
+  if (peak <= 0) return;
+  const RunOnMachine on = OnMachine(run);
+  const int ranks = run.setup.ranks.size();
+  LogInfo(fmt::format("MFU         100 % is {}{}, the peak of products in {}, measured just now",
+                      ranks > 1 ? fmt::format("{} x ", ranks) : "", PeakText(peak), ToString(on.dtype)));
+  const std::optional<std::string> text = CalibrationOf(PosixEnv(), on);
+  if (!text) return;
+  const Result<Cluster> calibrated = ParseCluster(*text, kRatesFile);
+  if (!calibrated.ok()) return;
+  const double then = calibrated->ShareOf(on.ranks).peak(on.dtype);
+  if (peak >= kNotable * then) return;
+  LogWarning(
+      fmt::format("the machine gives {:.0f} % of the {} that it gave when it was calibrated ({}): other work may "
+                  "run on it, or its clock is lower",
+                  100 * peak / then, PeakText(then), calibrated->date));
 }
 
 // Fills in weights, adapters and states for the first step; returns the run's progress.
@@ -356,6 +392,7 @@ Result<int> TrainFrom(const RunProgress& at, const StepCount& steps, CheckpointC
   std::optional<Trace> trace;
   if (c.output.profile) trace.emplace(kTraceEvents);
   if (!run.engine.gpu) run.engine.peak = CpuPeak(ComputeDType(c), static_cast<int>(*c.machine.threads));
+  if (run.setup.ranks.first()) LogPeak(run);
 
   Utilisation utilisation(run.engine.kernel_time, run.engine.collective_time);
   RunRecords records;
@@ -420,13 +457,7 @@ Status Compile(Run& run) {
   TEMPER_ASSIGN_OR_RETURN(std::optional<std::string> kept,
                           run.setup.resume ? run.setup.resume->rates() : std::optional<std::string>());
   const RunConfig& c = run.config();
-  run.rates.emplace(PosixEnv(), ranks, c.machine.rates,
-                    RunOnMachine{.ranks = ranks.of_machine().ranks,
-                                 .threads = static_cast<int>(*c.machine.threads),
-                                 .dtype = ComputeDType(c),
-                                 .gpu = run.engine.gpu.get(),
-                                 .folder = SpillFolder(c)},
-                    std::move(kept));
+  run.rates.emplace(PosixEnv(), ranks, c.machine.rates, OnMachine(run), std::move(kept));
   const auto compile = [&] {
     return CompileWithin(run.available, run.setup.model.model(), run.config(), ranks.size(), ranks.rank(),
                          run.setup.resume ? run.setup.resume->decisions() : KeptDecisions(),

@@ -12,14 +12,17 @@ namespace {
 
 constexpr char kUnset[] = "null";
 
+// Empty if the next step has the rate that it would have had.
 std::string DescribeSchedule(const RunState& at, const SettledRun& before, const SettledRun& now) {
   const auto old = ScheduleOf(before.config, before.total_steps), next = ScheduleOf(now.config, now.total_steps);
-  TEMPER_CHECK(old.ok() && next.ok()) << "a run that trained has a valid schedule, and the new one was checked";
+  TEMPER_CHECK(next.ok()) << next.status().message();
+  const bool ended = at.step >= before.total_steps || !old.ok();
+  if (!ended && before.total_steps == now.total_steps && old->At(at.step) == next->At(at.step)) return "";
   std::string text =
       fmt::format("the schedule is that of a run of {} with these settings: learning rate {:.4g} in step {}",
                   Counted(now.total_steps, "step"), next->At(at.step), at.step + 1);
-  text += at.step < before.total_steps ? fmt::format(", not {:.4g}", old->At(at.step))
-                                       : fmt::format(" (the old one ended with step {})", before.total_steps);
+  text += ended ? fmt::format(" (the old one ended with step {})", before.total_steps)
+                : fmt::format(", not {:.4g}", old->At(at.step));
   if (next->warmup_steps > at.step) {
     text +=
         fmt::format(", with {} of {} left", next->warmup_steps - at.step, Counted(next->warmup_steps, "warmup step"));
@@ -54,16 +57,15 @@ std::vector<std::string> DescribeTrainOn(const RunState& at, int64_t rows_per_ep
                                                 : fmt::format("{} -> {}", d.a, d.b)));
   }
   if (lines.empty()) return lines;
-  const auto schedule = [](const SettledRun& run) { return ScheduleOf(run.config, run.total_steps); };
-  const bool rate_changes =
-      now.total_steps != before.total_steps || schedule(before)->At(at.step) != schedule(now)->At(at.step);
-  if (rate_changes && at.step < now.total_steps) lines.push_back(DescribeSchedule(at, before, now));
+  if (at.step < now.total_steps) {
+    if (std::string schedule = DescribeSchedule(at, before, now); !schedule.empty())
+      lines.push_back(std::move(schedule));
+  }
   if (now.rows_per_step != before.rows_per_step) lines.push_back(DescribeRows(at, rows_per_epoch, before, now));
-  const bool other_eval =
-      std::any_of(changed.begin(), changed.end(), [](const OptionDifference& d) { return d.name == "eval_data"; });
-  if (at.best_eval_loss && other_eval) {
-    lines.push_back(
-        fmt::format("the best eval_loss so far, {:.4g}, is of the eval_data of before", *at.best_eval_loss));
+  for (const OptionDifference& d : changed) {
+    if (!at.best_eval_loss || (d.name != "eval_data" && d.name != "label_smoothing_factor")) continue;
+    lines.push_back(fmt::format("the best eval_loss so far, {:.4g}, was measured with the {} of before",
+                                *at.best_eval_loss, d.name));
   }
   return lines;
 }

@@ -62,7 +62,7 @@ TEST(TrainOn, SaysWhereTheBestLossIsOfOtherData) {
   EXPECT_EQ(DescribeTrainOn(at, 100, {before, 10, 8}, {now, 10, 8}), Lines{"eval_data a.jsonl -> b.jsonl"});
   at.best_eval_loss = 1.5;
   EXPECT_EQ(DescribeTrainOn(at, 100, {before, 10, 8}, {now, 10, 8}).back(),
-            "the best eval_loss so far, 1.5, is of the eval_data of before");
+            "the best eval_loss so far, 1.5, was measured with the eval_data of before");
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 
 #include "train/progress.h"
 
@@ -11,16 +12,16 @@ namespace temper {
 
 class EvaluationProgress {
  public:
+  using Clock = std::chrono::steady_clock;
   // `display` must outlive this.
-  explicit EvaluationProgress(ProgressDisplay& display);
+  explicit EvaluationProgress(ProgressDisplay& display, std::function<Clock::time_point()> now = Clock::now);
   // `done` of `rows` are evaluated.
   void Update(int64_t done, int64_t rows);
 
  private:
-  using Clock = std::chrono::steady_clock;
-
   ProgressDisplay& display_;
-  const Clock::time_point begin_ = Clock::now();
+  const std::function<Clock::time_point()> now_;
+  const Clock::time_point begin_;
   Clock::time_point next_line_;
 };
 
