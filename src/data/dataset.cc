@@ -131,11 +131,16 @@ constexpr std::pair<const char*, int64_t DataStatistics::*> kCounts[] = {
     {"supervised", &DataStatistics::supervised},
     {"weighted", &DataStatistics::weighted},
     {"stopping_samples", &DataStatistics::stopping_samples},
-    {"empty_answers", &DataStatistics::empty_answers},
 };
-static_assert(sizeof(DataStatistics) ==
-                  std::size(kCounts) * sizeof(int64_t) + 2 * sizeof(TokenWeight) + sizeof(DataStatistics::problems),
-              "a count is missing above");
+constexpr std::pair<const char*, Finding DataStatistics::*> kFindings[] = {
+    {"empty_answers", &DataStatistics::empty_answers},
+    {"unprinted_turns", &DataStatistics::unprinted_turns},
+    {"unprinted_tools", &DataStatistics::unprinted_tools},
+    {"open_turns", &DataStatistics::open_turns},
+};
+static_assert(sizeof(DataStatistics) == std::size(kCounts) * sizeof(int64_t) + std::size(kFindings) * sizeof(Finding) +
+                                            2 * sizeof(TokenWeight) + sizeof(DataStatistics::problems),
+              "a count or a finding is missing above");
 
 std::string Format(const About& about, const std::string& key) {
   Json files = Json::array(), statistics = Json::object();
@@ -146,6 +151,10 @@ std::string Format(const About& about, const std::string& key) {
                      {"first_sample", file.first_sample}});
   }
   for (const auto& [name, count] : kCounts) statistics[name] = about.statistics.*count;
+  for (const auto& [name, finding] : kFindings) {
+    const Finding& found = about.statistics.*finding;
+    statistics[name] = {{"count", found.count}, {"first", found.first}};
+  }
   statistics["least_weight"] = about.statistics.least_weight;
   statistics["largest_weight"] = about.statistics.largest_weight;
   statistics["problems"] = about.statistics.problems;
@@ -176,6 +185,12 @@ Result<About> Parse(const Json& json, const std::string& where) {
   DataStatistics& s = about.statistics;
   for (const auto& [name, count] : kCounts) {
     TEMPER_ASSIGN_OR_RETURN(s.*count, RequireInt(*statistics, name, where));
+  }
+  for (const auto& [name, finding] : kFindings) {
+    const auto found = statistics->find(name);
+    if (found == statistics->end() || !found->is_object()) return wrong(name);
+    TEMPER_ASSIGN_OR_RETURN((s.*finding).count, RequireInt(*found, "count", where));
+    TEMPER_ASSIGN_OR_RETURN((s.*finding).first, StringOr(*found, "first", "", where));
   }
   TEMPER_ASSIGN_OR_RETURN(const int64_t least, RequireInt(*statistics, "least_weight", where));
   TEMPER_ASSIGN_OR_RETURN(const int64_t largest, RequireInt(*statistics, "largest_weight", where));
