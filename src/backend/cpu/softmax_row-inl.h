@@ -102,7 +102,7 @@ TEMPER_VEC RowSum SumExponentials(const typename Row::Element* logits_V, int64_t
   return {largest, sum};
 }
 
-// Pieces are added up in double: a vocabulary has many words, and their mean is small beside them.
+// Pieces are added up in double: the mean of many words is small beside their sum.
 template <class T, class Logits>
 TEMPER_VEC double SumLogits(const T* logits_V, int64_t V, const Logits& logits) {
   double sum = 0;
