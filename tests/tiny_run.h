@@ -7,6 +7,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <functional>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -142,6 +143,7 @@ struct RunSpec {
   // For one rank of several: rows_per_micro_batch are then those of all ranks.
   MeshSpec mesh;
   Communicator* communicator = nullptr;
+  std::function<std::unique_ptr<Model>()> model;  // instead of that of `config`
 
   int64_t data_ranks() const { return mesh.mesh.size(DataAxes(mesh.mesh)); }
   int64_t local_rows() const { return rows_per_micro_batch / data_ranks(); }
@@ -202,7 +204,7 @@ class MemoryStore final : public Store {
 
 class TinyRun {
  public:
-  explicit TinyRun(const RunSpec& spec) : spec_(spec), model_(MakeModel(spec.config)) {
+  explicit TinyRun(const RunSpec& spec) : spec_(spec), model_(spec.model ? spec.model() : MakeModel(spec.config)) {
     const MeshSpec& mesh = spec.mesh;
     CpuOptions options{.threads = spec.threads, .isa = spec.isa};
     if (spec.communicator) {

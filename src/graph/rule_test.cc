@@ -59,6 +59,7 @@ std::vector<Case> Cases() {
       {Op::kScale, {kX}, {{"factor", 0.5}}, "bf16[6, 8]"},
       {Op::kCast, {kX}, {{"dtype", std::string("f32")}}, "f32[6, 8]"},
       {Op::kSliceRows, {kX}, {{"begin", int64_t{4}}, {"count", int64_t{2}}}, "bf16[2, 8]"},
+      {Op::kSelect, {{kF, {4, O, D}}}, {{"index", int64_t{3}}}, "bf16[10, 8]"},
       {Op::kRmsNorm, {kX, kD}, {{"eps", 1e-5}}, "bf16[6, 8], f32[6]"},
       {Op::kLayerNorm, {kX, kD, kD}, {{"eps", 1e-5}}, "bf16[6, 8], f32[6], f32[6]"},
       {Op::kRopeTable, {kIndex}, {{"inv_freq", std::vector<double>{1, 0.1}}}, "f32[6, 4]"},
@@ -119,6 +120,11 @@ std::vector<Case> Cases() {
       {Op::kLinearDx, {kY, kW, kX}, {{"acc", kOne}}, "bf16[6, 8]"},
       {Op::kLinearDw, {kY, kX}, {}, "f32[10, 8]"},
       {Op::kLinearDw, {kY, kX, kGradW}, {{"acc", kOne}}, "f32[10, 8]"},
+      {Op::kSelectBackward, {kGradW}, {{"index", int64_t{3}}, {"matrices", int64_t{4}}}, "f32[4, 10, 8]"},
+      {Op::kSelectBackward,
+       {kGradW, {DType::kF32, {4, O, D}}},
+       {{"acc", kOne}, {"index", int64_t{3}}, {"matrices", int64_t{4}}},
+       "f32[4, 10, 8]"},
       {Op::kSumRows, {kX}, {}, "f32[8]"},
       {Op::kSumRows, {kX, kGradD}, {{"acc", kOne}}, "f32[8]"},
       {Op::kRmsNormBackward, {kX, kX, kD, kStatistic}, {}, "bf16[6, 8]"},
@@ -287,6 +293,7 @@ bool IsFreeDim(const Case& c, size_t k, int dim) {
   if (c.op == Op::kEmbedding) return k == 0 && dim == 0;  // the vocabulary
   if (c.op == Op::kSumRows) return k == 0 && dim == 0;    // the rows that are summed
   if (c.op == Op::kSliceRows) return k == 0 && dim == 0;  // the rows that are left out
+  if (c.op == Op::kSelect) return dim == 0;               // the other matrices
   if (c.op == Op::kSumSquares || c.op == Op::kSend) return true;
   // Parts may be uneven: of their dim only the size of what they are parts of is known, or of what is left of it.
   if (c.op == Op::kAllGather) return dim == c.attributes.Int("dim");
@@ -367,6 +374,9 @@ TEST(Rule, RefusesValuesOfAttributesThatMakeNoSense) {
   refused(Op::kSliceRows, {kX}, slice, "begin", int64_t{5});
   refused(Op::kSliceRows, {kX}, slice, "count", huge);
   refused(Op::kSliceRows, {kX}, slice, "begin", huge);
+  refused(Op::kSelect, {{kF, {4, O, D}}}, {{"index", int64_t{3}}}, "index", int64_t{4});
+  const Attributes selected = {{"index", int64_t{3}}, {"matrices", int64_t{4}}};
+  refused(Op::kSelectBackward, {kGradW}, selected, "index", int64_t{4});
   refused(Op::kEmbedding, {{kF, {V, D}}, kIndex}, {}, "offset", V + 1);
   refused(Op::kEmbedding, {{kF, {V, D}}, kIndex}, {}, "offset", huge);
   const Types attention = {kX, kKv, kKv, kIndex};

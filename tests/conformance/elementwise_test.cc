@@ -1,4 +1,5 @@
-// add, cast, slice_rows, relu, gelu, swiglu, dropout: each element depends on the operands' elements of the same index.
+// add, cast, slice_rows, select, relu, gelu, swiglu, dropout: ops that move elements, or compute each from those in its
+// place.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -121,6 +122,27 @@ TEST(SliceRows, CopiesTheBytesOfItsRows) {
     const Tensor x = Tensor::Random({dtype, {300, 67}}, 4);
     for (auto [begin, count] : {std::pair<int64_t, int64_t>{0, 300}, {17, 1}, {250, 50}, {3, 290}, {300, 0}}) {
       ExpectConforms({Op::kSliceRows, {x}, {{"begin", begin}, {"count", count}}}, Exact);
+    }
+  }
+}
+
+TEST(Select, CopiesTheBytesOfAMatrix) {
+  for (DType dtype : {DType::kF32, DType::kBF16, DType::kF64}) {
+    const Tensor stack = Tensor::Random({dtype, {5, 60, 67}}, 4);
+    for (int64_t index : {0, 3, 4}) ExpectConforms({Op::kSelect, {stack}, {{"index", index}}}, Exact);
+  }
+}
+
+// Matrices smaller than a thread's range of elements, and larger.
+TEST(Select, BackwardAddsToItsMatrixAndLeavesTheOthers) {
+  for (const Shape& shape : {Shape{60, 67}, Shape{5, 3}, Shape{200, 333}, Shape{0, 4}}) {
+    const Tensor d = Tensor::Random({DType::kF32, shape}, 4);
+    const Tensor before = Tensor::Random({DType::kF32, {5, shape[0], shape[1]}}, 5);
+    for (int64_t index : {0, 3, 4}) {
+      Attributes attributes{{"index", index}, {"matrices", int64_t{5}}};
+      ExpectConforms({Op::kSelectBackward, {d}, attributes}, Exact);
+      attributes.Set("acc", int64_t{1});
+      ExpectConforms({Op::kSelectBackward, {d, before}, attributes}, Exact);
     }
   }
 }

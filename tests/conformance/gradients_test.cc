@@ -284,6 +284,18 @@ TEST(Gradients, OfGluOfEveryActivation) {
   }
 }
 
+// Two matrices of one stack, one of them twice, and one that nothing uses.
+TEST(Gradients, OfMatricesOfAStack) {
+  OpGraph g;
+  const ValueId stack = g.Source("stack", {3, kD, kD});
+  ValueId y = g.Activation("x", {kT, kD});
+  for (const int64_t index : {2, 0, 2}) {
+    const std::string name = "w" + std::to_string(index);
+    y = g.Add(Op::kLinear, {y, g.Add(Op::kSelect, {stack}, {{"index", index}}, name)[0]}, {}, "y")[0];
+  }
+  g.FinishWithLoss(y);
+}
+
 TEST(Gradients, OfRelu) {
   OpGraph g;
   g.FinishWithLoss(g.Add(Op::kRelu, {g.Activation("x", {kT, kD})}, {}, "y")[0]);
