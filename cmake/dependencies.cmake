@@ -16,5 +16,4 @@ foreach(package IN ITEMS libxxhash:xxhash libpcre2-8:pcre2 libutf8proc:utf8proc
 endforeach()
 if(TEMPER_TESTS)
   find_package(GTest REQUIRED)
-  include(GoogleTest)
 endif()

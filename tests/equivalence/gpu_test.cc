@@ -25,7 +25,7 @@ using tiny::TinyRun;
 void ExpectLossesOfTheCpu(const RunSpec& spec, double tolerance,
                           [[maybe_unused]] gpu::PackedAttention* packed = nullptr) {
 #ifdef TEMPER_GPU_EMULATED
-  const auto kernels = MakeEmulatedGpuKernels({.warp_size = 32, .order = 11}, nullptr, packed);
+  const auto kernels = MakeEmulatedGpuKernels({.order = 11}, nullptr, packed);
   ApartDevice gpu(*kernels);
 #else
   const auto opened = OpenGpu(0);
