@@ -123,7 +123,7 @@ TEST_F(TokenCacheTest, RunsThatWriteAtOnceBothEndWithAWholeFile) {
                     const auto others = Open();  // stays open, and whole, when it is replaced
                     EXPECT_TRUE(others.ok());
                     const Status own = Write(std::move(file));
-                    EXPECT_EQ(others->store.sample(0).token(0), 'a');
+                    EXPECT_EQ(others->store.sample(0).token(1), 'a');
                     return own;
                   })
                   .ok());

@@ -176,7 +176,7 @@ Result<RunData> Load(Env& env, const OpenedModel& model, const DataRequest& requ
   return data;
 }
 
-// Sends the first rank's token file to all; those whose `file` is not null write it there. All get the same status.
+// All ranks call this at once: the first sends its token file, `mine`; ranks with a `file` write it there.
 Status SendTokens(const Ranks& ranks, const MappedFile* mine, WritableFile* file) {
   Communicator& communicator = *ranks.communicator();
   int64_t size = mine ? mine->size().v : 0;

@@ -88,7 +88,9 @@ Result<std::unique_ptr<Bpe>> Bpe::Create(Vocabulary vocabulary, const std::vecto
     for (size_t i = 0; i < bpe->starts_.size(); ++i) {
       bpe->starts_[i] = bpe->StartOf(o.bytes_in ? ByteLevelCharacters()[i] : std::string(1, static_cast<char>(i)));
     }
-    if (!o.bytes_in && !o.ignore_merges) bpe->FindBorders(merges);
+    // A character that is dropped brings its neighbours together: then there are no borders.
+    const bool drops = !bpe->unk_ && !covered;
+    if (!o.bytes_in && !o.ignore_merges && !drops) bpe->FindBorders(merges);
   }
   return bpe;
 }
