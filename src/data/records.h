@@ -1,5 +1,5 @@
-// RecordReader: a data file (.jsonl, .json, .csv, .tsv or .txt, compressed or not) as a stream of rows, each parsed into a
-// record.
+// RecordReader: a data file (.jsonl, .json, .csv, .tsv or .txt, compressed or not) as a stream of rows, each parsed
+// into a record.
 //
 //   auto reader = RecordReader::Open(PosixEnv(), "train.jsonl");
 //   RawRow row;
