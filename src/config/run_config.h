@@ -52,7 +52,7 @@ struct RunConfig {
     bool packing = true;
     bool train_on_prompt = false;
     bool skip_bad_rows = false;
-    std::string data_cache;  // the folder that keeps the tokens; empty: the output folder, for training
+    std::string data_cache;           // the folder that keeps the tokens; empty: the output folder, for training
     JsonObject chat_template_kwargs;  // variables for the chat template
     std::string template_date;  // YYYY-MM-DD, today's date for the chat template; saved, so that a run can be repeated
     // Not an option: whether rows have weights (data/weight_search.h: HasWeights). Resolve takes it from the facts,
