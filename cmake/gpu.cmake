@@ -114,8 +114,9 @@ function(temper_gpu_layer)
 endfunction()
 
 # temper_backend_gpu_emulated: the kernels on the SIMT emulator, compiled by the
-# host's compiler, for tests. CMake treats a *.cu as another language, so each gets a
-# *.cc that includes it. If kernels are built for a GPU, tests run them there instead.
+# host's compiler, for tests. TEMPER_PTX_TESTS: temper_ptx_programs runs those of
+# warps of 32. CMake treats a *.cu as another language, so each gets a *.cc that
+# includes it. If kernels are built for a GPU, tests run them there instead.
 function(temper_gpu_emulated)
   if(TEMPER_GPU)
     return()
@@ -140,6 +141,9 @@ function(temper_gpu_emulated)
   target_include_directories(temper_backend_gpu_emulated PUBLIC ${CMAKE_SOURCE_DIR}/src)
   target_compile_definitions(temper_backend_gpu_emulated PUBLIC TEMPER_GPU_EMULATED)
   target_link_libraries(temper_backend_gpu_emulated PUBLIC temper_device PRIVATE Boost::context)
+  if(TARGET temper_backend_gpu_cuda AND NOT TEMPER_SANITIZE)
+    target_compile_definitions(temper_backend_gpu_emulated PUBLIC TEMPER_PTX_TESTS)
+  endif()
 endfunction()
 
 # If there is temper_backend_gpu_cuda: programs that run its kernels' PTX on a GPU that tests/device/cuda simulates:
@@ -176,6 +180,9 @@ function(temper_ptx_programs)
   file(GLOB conformance CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/conformance/*.cc)
   # All are compiled, as for a GPU; the excluded ones run no kernel.
   temper_test_binary(ptx_backend "${backend}" "${gpu}" ptx. -GpuCudnn*:GpuInventory*:MemoryHolders*)
+  target_compile_definitions(ptx_backend PRIVATE TEMPER_PTX_TESTS)
+  # Attention by mma.sync: of a GPU without Hopper's units.
+  temper_test_suites(ptx_backend ptx8. GpuAttention*InBf16 TEMPER_TEST_GPU=8.0)
   temper_test_binary(ptx_conformance "${conformance}" "${gpu}" ptx.)
   temper_test_binary(ptx_equivalence ${CMAKE_SOURCE_DIR}/tests/equivalence/gpu_test.cc "${gpu}" ptx.)
   temper_test_binary(ptx_parity ${CMAKE_SOURCE_DIR}/tests/parity/parity_test.cc "${gpu}" ptx. -*ParityOfCurves*)

@@ -1,5 +1,5 @@
 # What `cmake --install` and the .deb hold: the program, its manual page and completions, which it prints itself, the
-# example clusters and models, README and licence.
+# example clusters, models and templates, README and licence.
 include(GNUInstallDirs)
 # Installing and packing need the program, not the tests.
 set(CMAKE_SKIP_INSTALL_ALL_DEPENDENCY ON)
@@ -7,6 +7,7 @@ set(CMAKE_SKIP_INSTALL_ALL_DEPENDENCY ON)
 function(temper_install)
   install(TARGETS temper RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
   install(DIRECTORY ${CMAKE_SOURCE_DIR}/examples/clusters ${CMAKE_SOURCE_DIR}/examples/models
+                    ${CMAKE_SOURCE_DIR}/examples/templates
           DESTINATION ${CMAKE_INSTALL_DOCDIR}/examples)
   install(FILES ${CMAKE_SOURCE_DIR}/README.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
   install(FILES ${CMAKE_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR} RENAME copyright)

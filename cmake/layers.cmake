@@ -180,6 +180,24 @@ function(temper_test_binary name sources library)
     TEMPER_SOURCE_DIR="${CMAKE_SOURCE_DIR}" TEMPER_BINARY_DIR="${CMAKE_BINARY_DIR}")
   # Another build's tests may run at the same time and would use the same files in /tmp.
   file(MAKE_DIRECTORY ${CMAKE_BINARY_DIR}/test_files)
-  gtest_discover_tests(${name} TEST_PREFIX "${ARGV3}" TEST_FILTER "${ARGV4}" DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT 600
-                       ENVIRONMENT_MODIFICATION "TEST_TMPDIR=set:${CMAKE_BINARY_DIR}/test_files/")
+  temper_test_suites(${name} "${ARGV3}" "${ARGV4}")
+endfunction()
+
+# temper_test_suites(name prefix filter [VARIABLE=VALUE...]): a test of ctest for each suite of a test binary
+# (cmake/list_suites.cmake).
+function(temper_test_suites name prefix filter)
+  set(list ${CMAKE_BINARY_DIR}/test_suites/${prefix}${name})
+  set(environment "TEST_TMPDIR=${CMAKE_BINARY_DIR}/test_files/")
+  foreach(variable IN LISTS ARGN)
+    string(APPEND environment "|${variable}")
+  endforeach()
+  add_custom_command(
+    TARGET ${name} POST_BUILD
+    COMMAND ${CMAKE_COMMAND} -D PROGRAM=$<TARGET_FILE:${name}> -D OUT=${list}.cmake -D "PREFIX=${prefix}"
+            -D "FILTER=${filter}" -D "ENVIRONMENT=${environment}" -P ${CMAKE_SOURCE_DIR}/cmake/list_suites.cmake
+    BYPRODUCTS ${list}.cmake
+    VERBATIM)
+  file(WRITE ${list}_include.cmake "if(EXISTS \"${list}.cmake\")\n  include(\"${list}.cmake\")\nelse()\n"
+       "  add_test(${prefix}${name}_NOT_BUILT ${name}_NOT_BUILT)\nendif()\n")
+  set_property(DIRECTORY APPEND PROPERTY TEST_INCLUDE_FILES ${list}_include.cmake)
 endfunction()

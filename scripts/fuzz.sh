@@ -16,7 +16,7 @@ folder=build-sanitize
 cmake --preset sanitize >/dev/null
 if [ "${1:-}" = --same ]; then
   cmake --build --preset inputs
-  set -- safetensors yaml tokenizer records jinja program
+  set -- safetensors yaml tokenizer records jinja program token_store
   corpus=same
   # A timeout that is long enough for a busy machine.
   effort='-seed=1 -runs=10000 -timeout=120'
@@ -48,10 +48,12 @@ seeds() {
       copy "$1" '\001' tests/tokenizer/*/tokenizer.model
       copy "$1" '\003' tests/tokenizer/*/tokenizer_config.json
       ;;
-    records) # by the two lowest bits: JSON lines, a list, text
+    records) # by the two lowest bits: JSON lines, a list, text, a table; any may be compressed
       copy "$1" '\360' examples/plain/pirate_eval.jsonl tests/data/dataset_goldens.json
       copy "$1" '\361' tests/data/dataset_goldens.json
       copy "$1" '\362' README.md
+      printf '\363prompt,completion,weight\r\n"a ""b""\n, c",d,0.5\r\ne,,\n' >"$folder/seeds/$1/table"
+      { printf '\360' && head -n 2 examples/plain/pirate_eval.jsonl | gzip -n; } >"$folder/seeds/$1/gzip"
       ;;
     jinja) # each template of the tests' cases becomes a file
       awk -v folder="$folder/seeds/$1" '/^"template": / {

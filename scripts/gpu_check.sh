@@ -27,7 +27,7 @@ deadline=$(($(date +%s) + ${GPU_CHECK_SECONDS:-570}))
 started=$(date +%s)
 
 packages='libfmt-dev libfmt9 nlohmann-json3-dev libyaml-cpp-dev libyaml-cpp0.7 libxxhash-dev libxxhash0 libpcre2-dev libpcre2-8-0
-  libutf8proc-dev libutf8proc2 libsentencepiece-dev libsentencepiece0 libprotobuf-lite32 libgtest-dev libgmock-dev
+  libutf8proc-dev libutf8proc2 libsentencepiece-dev libsentencepiece0 libprotobuf-lite32 zlib1g-dev libzstd-dev libgtest-dev libgmock-dev
   pkgconf pkgconf-bin pkg-config libpkgconf3'
 build=$PWD/${GPU_CHECK_BUILD:-build-gpu}
 only=${GPU_CHECK_ONLY:-}

@@ -162,7 +162,7 @@ tsan() {
   build tsan
   export TSAN_OPTIONS=ignore_noninstrumented_modules=1  # Open MPI
   # Without the emulator, which has one thread and switches stacks, and without tests of a process's memory.
-  tests tsan build-tsan -E '^(Gpu|Simt|Warpgroup)|^Arena.TakesWhatItSays'
+  tests tsan build-tsan -E '^(Gpu|Simt)|^ArenaMemory'
 }
 
 scripts/setup.sh --checks

@@ -11,6 +11,8 @@ bit of what was saved), input (a mutated data, configuration, tokenizer or YAML 
 the seed and number of the attack: --seed N --first K repeats it, and the attack's folder is kept.
 """
 import argparse
+import csv
+import gzip
 import json
 import os
 import pathlib
@@ -266,9 +268,17 @@ class Attacks:
         out.mkdir()
         model = out / "model"
         shutil.copytree(EXAMPLE / "model", model)
-        (out / "d.jsonl").write_text("".join(self.rows))
+        data_name = r.choice(["d.jsonl", "d.jsonl", "d.csv", "d.jsonl.gz"])
+        if data_name == "d.csv":
+            with open(out / data_name, "w", newline="") as file:
+                table = csv.writer(file)
+                table.writerow(["prompt", "completion"])
+                table.writerows([m["content"] for m in json.loads(row)["messages"][-2:]] for row in self.rows)
+        else:
+            packed = gzip.compress if data_name.endswith(".gz") else bytes
+            (out / data_name).write_bytes(packed("".join(self.rows).encode()))
         (out / "run.yaml").write_text((ROOT / "examples" / "pirate.yaml").read_text())
-        names = ["d.jsonl", "run.yaml", *(f"model/{p.name}" for p in model.iterdir())]
+        names = [data_name, "run.yaml", *(f"model/{p.name}" for p in model.iterdir())]
         path = out / r.choice(names)
         data = bytearray(path.read_bytes())
         for _ in range(r.choice([1, 1, 2, 8])):
@@ -287,7 +297,7 @@ class Attacks:
             if not data:
                 data = bytearray(b" ")
         path.write_bytes(data)
-        common = ["--model", str(model), "--data", str(out / "d.jsonl")]
+        common = ["--model", str(model), "--data", str(out / data_name)]
         train = ["train", *common, "--output_dir", str(out / "o"), "--max_steps", "1", "--threads", "1", "--max_seq_len", "96"]
         command = r.choice([["data", "preview", *common], ["plan", *common], ["inspect", str(model)], train,
                             ["generate", "--model", str(model), "--prompt", "x", "--max_new_tokens", "2"],

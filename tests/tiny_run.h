@@ -7,9 +7,11 @@
 
 #include <cmath>
 #include <cstring>
+#include <functional>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -26,7 +28,7 @@
 #include "model/model.h"
 #include "program/buffer_names.h"
 #include "runtime/executor.h"
-#include "tensor/int8_rows.h"
+#include "tensor/quantise_for_test.h"
 
 namespace temper::tiny {
 
@@ -113,9 +115,12 @@ inline std::string OptConfigText(bool pre_norm, double dropout = 0) {
       pre_norm ? 64 : 32, pre_norm, dropout);
 }
 
-// How the weights of linear modules are kept. kInt8Values: in the run's type, with the values that int8 rows would
-// have.
-enum class Base { kPlain, kInt8, kInt8Values };
+// How the weights of linear modules are kept. `values`: in the run's type, with the values that `format` would have.
+struct Base {
+  std::optional<ElementFormat> format;
+  bool values = false;
+  bool is_kept() const { return format && !values; }
+};
 
 enum class Method { kFull, kLora, kLoraWithHead };
 
@@ -123,7 +128,7 @@ struct RunSpec {
   std::string config = LlamaConfigText(true);
   Method method = Method::kFull;
   DType dtype = DType::kF32;
-  Base base = Base::kPlain;
+  Base base;
   double dropout = 0;  // LoRA's; above 0 the model's own is also applied
   int64_t row = 32, rows_per_micro_batch = 1;
   int micro_batches = 4;
@@ -134,14 +139,16 @@ struct RunSpec {
   const UpdateRule* optimizer = UpdateRuleOf(Op::kAdamw);
   Attributes settings = UpdateSettings(Op::kAdamw);  // of the optimizer
   double max_norm = 1.0;
-  bool weighted = false;      // tokens have weights
-  bool through_text = false;  // run the Program that its printed text reads back to
+  bool weighted = false;            // tokens have weights
+  double noise = 0, smoothing = 0;  // neftune_noise_alpha, label_smoothing_factor
+  bool through_text = false;        // run the Program that its printed text reads back to
   Isa isa = DetectIsa();
   MemorySpec memory;
   std::string spill_folder;  // of a real disk tier; "": memory simulates the disk
   // For one rank of several: rows_per_micro_batch are then those of all ranks.
   MeshSpec mesh;
   Communicator* communicator = nullptr;
+  std::function<std::unique_ptr<Model>()> model;  // instead of that of `config`
 
   int64_t data_ranks() const { return mesh.mesh.size(DataAxes(mesh.mesh)); }
   int64_t local_rows() const { return rows_per_micro_batch / data_ranks(); }
@@ -202,7 +209,7 @@ class MemoryStore final : public Store {
 
 class TinyRun {
  public:
-  explicit TinyRun(const RunSpec& spec) : spec_(spec), model_(MakeModel(spec.config)) {
+  explicit TinyRun(const RunSpec& spec) : spec_(spec), model_(spec.model ? spec.model() : MakeModel(spec.config)) {
     const MeshSpec& mesh = spec.mesh;
     CpuOptions options{.threads = spec.threads, .isa = spec.isa};
     if (spec.communicator) {
@@ -212,10 +219,15 @@ class TinyRun {
     kernels_ = MakeCpuKernels(options);
     const int64_t tokens = spec.row * spec.rows_per_micro_batch;
     const auto forward_of = [&](bool training) {
-      return model_->Forward(
-          {.dtype = spec.dtype, .tokens = tokens, .row = spec.row, .training = training, .weighted = spec.weighted});
+      return model_->Forward({.dtype = spec.dtype,
+                              .tokens = tokens,
+                              .row = spec.row,
+                              .training = training,
+                              .weighted = spec.weighted,
+                              .neftune_noise_alpha = spec.noise,
+                              .label_smoothing = spec.smoothing});
     };
-    Graph forward = forward_of(spec.dropout > 0), eval_forward = forward_of(false);
+    Graph forward = forward_of(spec.dropout > 0 || spec.noise > 0), eval_forward = forward_of(false);
     if (spec.method == Method::kFull) {
       TrainAllWeights(&forward);
     } else {
@@ -228,8 +240,8 @@ class TinyRun {
     for (const LinearModule& module : model_->modules()) {
       if (!module.is_head) base_names_.insert(module.weights.begin(), module.weights.end());
     }
-    if (spec.base == Base::kInt8) {
-      for (Graph* graph : {&forward, &eval_forward}) KeepBaseAs(ElementFormat::Int8Rows(), model_->modules(), graph);
+    if (spec.base.is_kept()) {
+      for (Graph* graph : {&forward, &eval_forward}) KeepBaseAs(*spec.base.format, model_->modules(), graph);
     }
     programs_ = Must(CompileTraining(forward, eval_forward,
                                      {.micro_batches = spec.micro_batches,
@@ -357,7 +369,7 @@ class TinyRun {
     const bool vector = b.type.shape.rank() == 1, from_one = spec_.config.find("Gemma") == std::string::npos;
     const bool norm = vector && b.name.ends_with(".weight") && from_one;
     const double scale = vector ? 0.1 : 0.7 / std::sqrt(static_cast<double>(part.global.columns()));
-    if (spec_.base != Base::kPlain && base_names_.contains(b.name)) return RandomiseBase(b, part, scale);
+    if (spec_.base.format && base_names_.contains(b.name)) return RandomiseBase(b, part, scale);
     const int master = train().FindBuffer(MasterName(b.name));
     DispatchFloat(b.type.dtype, [&]<class T>() {
       const std::span<T> x = part.view.as<T>();
@@ -375,30 +387,25 @@ class TinyRun {
     if (master >= 0) Must(train_->Write(master, states));
   }
 
-  // Rounded with the scales of whole rows, also where this rank has a part of the columns.
+  // Rounded with the scales of the whole weight, also where this rank has a part of it.
   void RandomiseBase(const Buffer& b, const PartView& part, double scale) {
-    const int64_t all = part.global.columns(), kept = part.columns();
-    std::vector<float> row(static_cast<size_t>(all));
-    std::vector<std::byte> int8(static_cast<size_t>(Int8RowBytes(kept)));
-    for (int64_t r = 0; r < part.rows(); ++r) {
-      for (int64_t c = 0; c < all; ++c) {
-        const auto place = static_cast<uint64_t>((part.begin[0] + r) * all + c);
-        row[static_cast<size_t>(c)] =
-            static_cast<float>(scale * NormalAt({.seed = 1, .name_hash = HashName(b.name)}, place));
-      }
-      const float of_row = Int8Scale(row);
-      WriteInt8Row(std::span(row).subspan(static_cast<size_t>(part.begin[1]), static_cast<size_t>(kept)), of_row,
-                   int8.data());
-      if (spec_.base == Base::kInt8) {
-        std::memcpy(part.view.data + r * Int8RowBytes(kept), int8.data(), int8.size());
-      } else {
-        DispatchFloat(b.type.dtype, [&]<class T>() {
-          for (int64_t c = 0; c < kept; ++c) {
-            const bf16 value = FromInt8(static_cast<int8_t>(int8[static_cast<size_t>(c)]), of_row);
-            part.view.as<T>()[static_cast<size_t>(r * kept + c)] = FromFloat<T>(ToFloat(value));
-          }
-        });
-      }
+    const ElementFormat format = *spec_.base.format;
+    std::vector<float> whole(static_cast<size_t>(part.global.elements()));
+    for (size_t i = 0; i < whole.size(); ++i) {
+      whole[i] = static_cast<float>(scale * NormalAt({.seed = 1, .name_hash = HashName(b.name)}, i));
+    }
+    const Shape& shape = part.view.type.shape;
+    const std::vector<std::byte> rows = Quantised(format, whole, part.global, part.begin, shape);
+    if (spec_.base.is_kept()) {
+      std::memcpy(part.view.data, rows.data(), rows.size());
+    } else {
+      const int64_t n = shape[1];
+      DispatchFloat(b.type.dtype, [&]<class T>() {
+        for (int64_t i = 0; i < shape.elements(); ++i) {
+          const bf16 value = format.Number(rows.data() + i / n * format.RowBytes(n), n, i % n);
+          part.view.as<T>()[static_cast<size_t>(i)] = FromFloat<T>(ToFloat(value));
+        }
+      });
     }
     Must(train_->Write(train().FindBuffer(b.name), part.view.raw()));
   }

@@ -8,15 +8,16 @@ import pathlib, re, sys
 
 # Literals that may have such a name: help texts and other tools' settings, with the names that users know.
 EXCEPTIONS = {
-    "src/config/run_options.cc": {"q_proj"},
+    "src/config/run_options.cc": {"q_proj", "gemma", "llama3", "mistral", "phi3"},  # the latter as names of chat templates
     "src/config/option.cc": {"q_proj", "lm_head"},
     "src/config/foreign_names.cc": {"lm_head", "rope_scaling"},
     "src/config/import.cc": {"llama"},  # LLaMA-Factory
     # model_type gives the kind of a tokenizer with vocab.json and merges.txt, as in transformers.
     "src/data/tokenizer/vocab_merges.cc": {"qwen2", "qwen3"},
 }
-# Files of src/model that are not families: they name values of the graph and settings of PEFT.
-NO_FAMILIES = {"forward.cc", "forward.h", "initialize.cc", "initialize.h", "lora.cc", "lora.h", "model.cc", "model.h"}
+# Files of src/model that are not families: they name values of the graph and settings of PEFT and bitsandbytes.
+NO_FAMILIES = {"forward.cc", "forward.h", "initialize.cc", "initialize.h", "lora.cc", "lora.h", "model.cc", "model.h",
+               "quantisation_config.cc", "quantisation_config.h"}
 # An attribute of an op with the name of a key; the key that identifies families; words that are also families.
 OURS = {"head_dim", "model_type", "inv_freq", "opt", "glm"}
 

@@ -7,6 +7,7 @@
 #include <functional>
 #include <string_view>
 
+#include "checkpoint/generation_config.h"
 #include "format/checksum.h"
 
 namespace temper {
@@ -34,7 +35,7 @@ Result<FileDigest> ForEachPiece(Env& env, const std::string& path,
 
 bool IsCompanionFile(std::string_view name) {
   static constexpr std::array<std::string_view, 13> kNames = {kModelConfigFile,
-                                                              "generation_config.json",
+                                                              kGenerationConfigFile,
                                                               "special_tokens_map.json",
                                                               "added_tokens.json",
                                                               "chat_template.json",
@@ -50,7 +51,7 @@ bool IsCompanionFile(std::string_view name) {
 }
 
 bool IsTokenizerFile(std::string_view name) {
-  return IsCompanionFile(name) && name != kModelConfigFile && name != "generation_config.json" &&
+  return IsCompanionFile(name) && name != kModelConfigFile && name != kGenerationConfigFile &&
          name != "processor_config.json";
 }
 

@@ -124,6 +124,9 @@ class Exporter {
       const auto it = spec_.replaced.find(name);
       return it != spec_.replaced.end() && !it->second;
     });
+    for (const auto& [name, text] : spec_.replaced) {
+      if (text && std::count(companions_.begin(), companions_.end(), name) == 0) companions_.push_back(name);
+    }
     TEMPER_ASSIGN_OR_RETURN(const std::string text, ReadTextFile(env_, config_path_, MiB(64)));
     TEMPER_ASSIGN_OR_RETURN(config_, ParseOrderedJson(text, config_path_));
     if (!config_.is_object()) return Corrupt(config_path_ + ": should be a JSON object");
@@ -356,6 +359,11 @@ class Exporter {
       const std::string name = TorchName(*spec_.dtype);
       changed = !config_.contains(key) || config_[key] != name;
       if (changed) config_[key] = name;
+    }
+    // What was quantised is exported in the type that it was quantised from.
+    const auto& entries = base_->entries();
+    if (std::any_of(entries.begin(), entries.end(), [](const auto& e) { return e.nf4 != nullptr; })) {
+      changed = config_.erase("quantization_config") > 0 || changed;
     }
     if (untied_) {
       for (const std::string& key : spec_.tied_keys) config_[OrderedJson::json_pointer(key)] = false;

@@ -33,7 +33,7 @@ struct ExportSpec {
   std::optional<DType> dtype;  // bf16, f16 or f32; default: as stored, for a full checkpoint as its config.json says
   bool overwrite = false;      // else output_dir must be missing or empty; one with a run or an adapter is refused
   Bytes max_shard = {5'000'000'000};
-  // Companion files, by name, that get another text, or are left out (nullopt).
+  // Companion files, by name, that get another text (also those that model_folder lacks), or are left out (nullopt).
   std::map<std::string, std::optional<std::string>> replaced;
 };
 

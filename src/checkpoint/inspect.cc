@@ -202,7 +202,13 @@ class Inspector {
   void PrintWeights(const ModelWeights& weights) {
     std::vector<Row> rows;
     for (const ModelWeights::Entry& e : weights.entries()) {
-      rows.push_back({e.tensor->name, e.tensor->ToString(), e.tensor->elements(), e.tensor->bytes()});
+      std::string type = e.tensor->ToString();
+      Bytes bytes = e.tensor->bytes();
+      if (e.nf4 != nullptr) {  // as it is stored, the few bytes of scales aside
+        type = "NF4" + type.substr(type.find('['));
+        bytes = e.nf4->indices().tensor->bytes() + e.nf4->absmax().tensor->bytes();
+      }
+      rows.push_back({e.tensor->name, std::move(type), e.tensor->elements(), bytes});
     }
     if (weights.files().size() > 1) Print("  {} shards", weights.files().size());
     PrintTensors(rows);

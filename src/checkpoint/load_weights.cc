@@ -3,15 +3,14 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 #include <set>
 
+#include "checkpoint/row_quantiser.h"
 #include "format/conversion.h"
 #include "format/quoted.h"
 #include "format/transpose.h"
 #include "program/buffer_names.h"
-#include "tensor/int8_rows.h"
 
 namespace temper {
 namespace {
@@ -99,10 +98,10 @@ class TensorReader {
   TensorReader() : staging_(SafetensorsFile::kStagingBytes) {}
 
   Status Read(const Job& job) {
-    if (job.weight.part.view.type.dtype.quantised()) {
-      return window_.Fill(job.weight, [&](const PartView& piece) { return Quantise(job, piece); });
-    }
     const auto read = [&](const PartView& piece) { return ReadPart(job.entry, piece, job.transposed, staging_); };
+    if (job.weight.part.view.type.dtype.quantised()) {
+      return window_.Fill(job.weight, [&](const PartView& piece) { return quantiser_.Fill(job.entry, piece, read); });
+    }
     if (!job.master.exists()) return window_.Fill(job.weight, read);
     TEMPER_CHECK(job.weight.part.view.type.shape == job.master.part.view.type.shape)
         << "a weight and its master are split differently";
@@ -119,36 +118,8 @@ class TensorReader {
   }
 
  private:
-  // Into int8 rows. Each row is read whole, because the scale is that of all its columns, whichever of them this rank
-  // keeps; some at a time, so that no tensor is in memory in another type.
-  Status Quantise(const Job& job, const PartView& piece) {
-    constexpr int64_t kWindow = 1 << 18;  // elements
-    const int64_t all = piece.global.columns(), kept = piece.columns(), first_kept = piece.begin[1];
-    const int64_t at_once = std::max<int64_t>(1, kWindow / std::max<int64_t>(all, 1));
-    for (int64_t first = 0; first < piece.rows(); first += at_once) {
-      const int64_t n = std::min(at_once, piece.rows() - first);
-      numbers_.resize(std::max(numbers_.size(), static_cast<size_t>(n * all)));
-      const View view{reinterpret_cast<std::byte*>(numbers_.data()), {DType::kF32, {n, all}}};
-      const PartView whole(view, piece.global, {piece.begin[0] + first, 0});
-      TEMPER_RETURN_IF_ERROR(ReadPart(job.entry, whole, job.transposed, staging_));
-      for (int64_t r = 0; r < n; ++r) {
-        const auto row = std::span(numbers_).subspan(static_cast<size_t>(r * all), static_cast<size_t>(all));
-        const float scale = Int8Scale(row);
-        if (!std::isfinite(scale)) {
-          return Corrupt(
-              fmt::format("{}: tensor {} has an element that is not finite in row {}, which int8 cannot "
-                          "hold: get the model again, or remove base_dtype",
-                          job.entry.file->path(), job.entry.tensor->name, whole.begin[0] + r));
-        }
-        const auto part = row.subspan(static_cast<size_t>(first_kept), static_cast<size_t>(kept));
-        WriteInt8Row(part, scale, piece.view.data + (first + r) * Int8RowBytes(kept));
-      }
-    }
-    return OkStatus();
-  }
-
   std::vector<std::byte> staging_;
-  std::vector<float> numbers_;
+  RowQuantiser quantiser_;
   HostWindow window_, rounded_;
 };
 

@@ -34,10 +34,9 @@ Result<bool> HaveSameElements(const ModelWeights::Entry& a, const ModelWeights::
 // tensor and file: missing (how many, and what is nearest to the first), wrong shape, not a floating type.
 Status CheckTensors(const ModelWeights& files, std::span<const FileTensor> tensors);
 
-// Fills the buffer of every weight, and of its master if `buffer` has one. A buffer of int8 rows is quantised from
-// whole rows, also where it holds a part of the columns, which costs reading the others. Makes all checks of
-// CheckTensors before it reads the first byte, against the buffers' shapes. `progress`, if set, is called after each
-// tensor with (bytes done, bytes in all).
+// Fills the buffer of every weight, and of its master if `buffer` has one. A buffer in a quantised format is
+// quantised on the way (row_quantiser.h). Makes all checks of CheckTensors before it reads the first byte, against the
+// buffers' shapes. `progress`, if set, is called after each tensor with (bytes done, bytes in all).
 Status LoadWeights(const ModelWeights& files, std::span<const StoredWeight> weights, const BufferLookup& buffer,
                    const std::function<void(Bytes, Bytes)>& progress = nullptr);
 

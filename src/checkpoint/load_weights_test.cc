@@ -13,7 +13,6 @@
 #include "device/elsewhere_for_test.h"
 #include "format/sharded_safetensors_writer.h"
 #include "program/buffer_names.h"
-#include "tensor/int8_rows.h"
 
 namespace temper {
 namespace {
@@ -204,55 +203,6 @@ TEST(LoadWeights, AWeightMayLieInAPartOfATensorOrInSeveral) {
             ASSERT_EQ(ToFloat(weight.view.as<bf16>()[static_cast<size_t>(i)]), want) << w.name << " dim " << dim;
             ASSERT_EQ(master.view.as<float>()[static_cast<size_t>(i)], want) << w.name << " dim " << dim;
           }
-        }
-      }
-    }
-  }
-}
-
-// Rows and columns of a tensor, of a part of one, and of a transposed one, as int8: scales are those of whole rows.
-TEST(LoadWeights, Int8RowsHaveTheScalesOfWholeRows) {
-  const ScratchFolder folder;
-  const FileTensor qkv{.name = "qkv", .shape = {12, 8}}, turned{.name = "turned", .shape = {8, 6}};
-  WriteModel(folder.path(), {{"qkv", {12, 8}}, {"turned", {8, 6}}});
-  const ModelWeights files = Must(ModelWeights::Open(PosixEnv(), folder.path()));
-  const std::vector<StoredWeight> weights = {{"v", {4, 8}, WeightSource::StridedRows(qkv, 4, 2, 6, 2)},
-                                             {"c", {4, 8}, WeightSource::Columns(turned, 2, 4)}};
-  const auto expected = [&](const std::string& name, int64_t row, int64_t column) {
-    if (name == "v") return Expected("qkv", ((row < 2 ? 4 : 8) + row) * 8 + column);
-    return Expected("turned", column * 6 + 2 + row);
-  };
-  for (const int cut : {0, 1}) {
-    for (const bool away : {false, true}) {
-      Elsewhere elsewhere;
-      Stream& stream = away ? elsewhere : HostStream();
-      std::map<std::string, std::vector<std::byte>> memory;
-      std::map<std::string, PartView> parts;
-      for (const StoredWeight& w : weights) {
-        Shape shape = w.shape, begin = {0, 0};
-        shape.set_dim(cut, w.shape[cut] / 2);
-        begin.set_dim(cut, w.shape[cut] / 2);
-        const TensorType type{ElementFormat::Int8Rows(), shape};
-        memory[w.name].resize(static_cast<size_t>(type.bytes().v));
-        parts[w.name] = PartView(View{memory[w.name].data(), type}, w.shape, begin);
-      }
-      const Status loaded = LoadWeights(files, weights, [&](const std::string& name) {
-        const auto it = parts.find(name);
-        return it == parts.end() ? DevicePart() : DevicePart(it->second, stream);
-      });
-      ASSERT_TRUE(loaded.ok()) << loaded.message();
-      for (const StoredWeight& w : weights) {
-        const PartView& part = parts.at(w.name);
-        for (int64_t r = 0; r < part.rows(); ++r) {
-          std::vector<float> whole;
-          for (int64_t c = 0; c < 8; ++c) whole.push_back(expected(w.name, part.begin[0] + r, c));
-          const float scale = Int8Scale(whole);
-          std::vector<std::byte> row(static_cast<size_t>(Int8RowBytes(part.columns())));
-          WriteInt8Row(
-              std::span(whole).subspan(static_cast<size_t>(part.begin[1]), static_cast<size_t>(part.columns())), scale,
-              row.data());
-          EXPECT_EQ(std::memcmp(row.data(), part.view.data + r * std::ssize(row), row.size()), 0)
-              << w.name << " row " << r << " cut " << cut;
         }
       }
     }

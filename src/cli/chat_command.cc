@@ -59,7 +59,13 @@ class Conversation {
  public:
   Conversation(DecodingModel& model, const ChatOptions& template_options, const SamplingOptions& sampling,
                std::string system)
-      : model_(model), template_options_(template_options), sampling_(sampling), system_(std::move(system)) {}
+      : model_(model),
+        template_options_(template_options),
+        sampling_(sampling),
+        system_(std::move(system)),
+        turn_end_(model.chat_template->TurnEnd()) {
+    turn_end_.erase(turn_end_.find_last_not_of(" \t\r\n") + 1);
+  }
 
   void Forget() { turns_ = OrderedJson::array(); }
   void SetSystem(std::string text) { system_ = std::move(text); }
@@ -105,7 +111,10 @@ class Conversation {
     }
     TEMPER_ASSIGN_OR_RETURN(const std::vector<int32_t> answer, StreamAnswer(model_, ids, sampling_, stopped));
     if (answer.empty() && stopped()) return false;
-    turns_.push_back(Message("assistant", model_.tokenizer->Decode(answer)));
+    std::string text = model_.tokenizer->Decode(answer);
+    // A turn's end that is text, not a token, is the template's to print.
+    if (!turn_end_.empty() && text.ends_with(turn_end_)) text.resize(text.size() - turn_end_.size());
+    turns_.push_back(Message("assistant", text));
     return true;
   }
 
@@ -113,6 +122,7 @@ class Conversation {
   const ChatOptions template_options_;
   const SamplingOptions& sampling_;
   std::string system_;
+  std::string turn_end_;  // without white space
   OrderedJson turns_ = OrderedJson::array();
 };
 
@@ -154,7 +164,8 @@ Result<int> Chat(const Arguments& arguments) {
   TEMPER_ASSIGN_OR_RETURN(const ChatContext context, ChatContext::Create(Today(), settings.kwargs));
   TEMPER_ASSIGN_OR_RETURN(DecodingModel model, OpenForDecoding(settings.model));
   if (!model.chat_template) {
-    return InvalidArgument(model.opened.folder() + " has no chat template; temper generate continues raw text");
+    return InvalidArgument(model.opened.folder() + " has no chat template: choose one with --chat_template (" +
+                           KnownTemplateNames() + ", or a file); temper generate continues raw text");
   }
   TEMPER_RETURN_IF_ERROR(StartSession(model, settings.model, kContext));
 

@@ -163,7 +163,8 @@ _temper() {
     ForEachOption(*command, [&](const Option& option) {
       const Values values = ValuesOf(*command, option);
       const bool optional = std::holds_alternative<OptionalText>(option.target);
-      script += fmt::format(" \\\n        '--{}{}[{}]", Typed(option),
+      script += fmt::format(" \\\n        '{}--{}{}[{}]", std::holds_alternative<Repeatable>(option.target) ? "*" : "",
+                            Typed(option),
                             values.kind == Values::kNone ? ""
                             : optional                   ? "=-"
                                                          : "=",

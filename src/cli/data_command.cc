@@ -27,7 +27,7 @@ constexpr char kUsage[] =
 
 struct PreviewSettings {
   ModelChoice choice;
-  std::string data_file;
+  DataSources sources;
   int64_t seed = 42;
   std::optional<int64_t> samples, max_seq_len;
   bool train_on_prompt = false, skip_bad_rows = false, packed = false, json = false;
@@ -37,9 +37,11 @@ struct PreviewSettings {
     return {
         {"Preview",
          {{.name = "model", .target = &choice.model, .help = "model whose tokenizer and chat template are used"},
-          {.name = "data",
-           .target = &data_file,
-           .help = "file, or name of a data set in the Hugging Face cache, to show"},
+          DataOption(
+              "data", sources,
+              "file to show, or name of a data set in the Hugging Face cache; as in train: repeated for several, "
+              "with :passes=P,max_samples=N",
+              /*has_passes=*/true),
           {.name = "samples",
            .target = &samples,
            .help = "number of samples (or packed rows) to show",
@@ -49,6 +51,7 @@ struct PreviewSettings {
           {.name = "json",
            .target = &json,
            .help = "print a line of JSON per sample: ids, labels (-100: masked), and the supervised text"},
+          ChatTemplateOption(choice.chat_template),
           ChatTemplateKwargs(kwargs),
           {.name = "max_seq_len",
            .target = &max_seq_len,
@@ -69,22 +72,22 @@ Result<int> Preview(const Arguments& arguments) {
   const Arguments rest(arguments.begin() + (arguments[0] == "preview"), arguments.end());
   TEMPER_ASSIGN_OR_RETURN(const auto line, ReadCommandOptions(rest, settings.Groups(), kDataCommand));
   if (!line) return 0;
-  const auto& [choice, data_file, seed, samples, max_seq_len, train_on_prompt, skip_bad_rows, packed, json, kwargs] =
+  const auto& [choice, sources, seed, samples, max_seq_len, train_on_prompt, skip_bad_rows, packed, json, kwargs] =
       settings;
   TEMPER_RETURN_IF_ERROR(RequireModel(choice.model, kDataCommand));
-  TEMPER_RETURN_IF_ERROR(RequireOption(data_file, "data"));
+  TEMPER_RETURN_IF_ERROR(RequireOption(PathsOf(sources), "data"));
   if (packed && json) return InvalidArgument("--json prints samples, not packed rows: leave out --packed");
   TEMPER_ASSIGN_OR_RETURN(const OpenedModel model, OpenedModel::Open(PosixEnv(), choice));
   const int64_t row = max_seq_len.value_or(DefaultMaxSeqLen(model.model().facts().max_positions));
   TEMPER_ASSIGN_OR_RETURN(const RunData data, LoadRunData(PosixEnv(), model,
-                                                          {.files = {data_file},
+                                                          {.sources = sources,
                                                            .max_seq_len = row,
                                                            .train_on_prompt = train_on_prompt,
                                                            .skip_bad_rows = skip_bad_rows,
                                                            .template_date = Today(),
                                                            .chat_template_kwargs = kwargs,
                                                            .threads = AvailableProcessors()}));
-  DescribeData(data.dataset, row, model.model().facts().max_positions);
+  DescribeData(data.dataset, sources, row, model.model().facts().max_positions);
   const TokenStore& store = data.dataset.store;
   const PreviewOptions style{.colour = isatty(STDOUT_FILENO) != 0 && std::getenv("NO_COLOR") == nullptr};
   if (json) {
@@ -102,7 +105,7 @@ Result<int> Preview(const Arguments& arguments) {
   }
   std::vector<int32_t> all(static_cast<size_t>(store.size()));
   for (size_t i = 0; i < all.size(); ++i) all[i] = static_cast<int32_t>(i);
-  Packing packing(store, all, {.max_seq_len = row});
+  Packing packing(store, all, {.max_seq_len = row, .passes = PassesOf(data.dataset, sources)});
   packing.Pack(static_cast<uint64_t>(seed), 0);
   for (int64_t r = 0; r < std::min(samples.value_or(kShown), packing.rows()); ++r) {
     std::fputs((PreviewRow(store, packing.row(r), row, *data.tokenizer, style) + "\n").c_str(), stdout);

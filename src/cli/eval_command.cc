@@ -5,6 +5,7 @@
 #include <cstdio>
 
 #include "base/log.h"
+#include "base/quantity.h"
 #include "cli/command_options.h"
 #include "cli/commands.h"
 #include "compile/train_step.h"
@@ -17,6 +18,7 @@
 #include "run/far_memory.h"
 #include "run/machine.h"
 #include "run/model_options.h"
+#include "train/evaluation_progress.h"
 #include "train/trainer.h"
 
 namespace temper {
@@ -28,7 +30,8 @@ constexpr char kUsage[] =
 
 struct EvalSettings {
   ModelOptions model;
-  std::string data;
+  DataSources data;
+  std::string data_cache;
   std::optional<int64_t> max_seq_len;
   bool train_on_prompt = false, skip_bad_rows = false;
   JsonObject kwargs;
@@ -37,14 +40,19 @@ struct EvalSettings {
     std::vector<OptionGroup> groups = model.Groups();
     groups.push_back(
         {"Data",
-         {{.name = "data",
-           .target = &data,
-           .help = "file, or name of a data set in the Hugging Face cache, to measure on"},
+         {DataOption("data", data,
+                     "file to measure on, or name of a data set in the Hugging Face cache; repeat it for several. "
+                     "FILE:max_samples=N: only its first N rows",
+                     /*has_passes=*/false),
           {.name = "max_seq_len",
            .target = &max_seq_len,
            .help = "tokens of a row; longer samples are cut",
            .range = {.at_least = 2},
            .default_text = "2048, or the model's if that is less"},
+          {.name = "data_cache",
+           .target = &data_cache,
+           .help = "folder that keeps the data's tokens for the next start",
+           .default_text = "none: they are kept in memory"},
           ChatTemplateKwargs(kwargs),
           {.name = "train_on_prompt", .target = &train_on_prompt, .help = "prompts count toward the loss, too"},
           {.name = "skip_bad_rows", .target = &skip_bad_rows, .help = "skip and count bad rows instead of stopping"}}});
@@ -56,12 +64,12 @@ Result<int> Eval(const Arguments& arguments) {
   EvalSettings settings;
   TEMPER_ASSIGN_OR_RETURN(const auto line, ReadCommandOptions(arguments, settings.Groups(), kEvalCommand));
   if (!line) return 0;
-  const auto& [options, data_file, max_seq_len, train_on_prompt, skip_bad_rows, kwargs] = settings;
+  auto& [options, sources, data_cache, max_seq_len, train_on_prompt, skip_bad_rows, kwargs] = settings;
   TEMPER_RETURN_IF_ERROR(RequireModel(options.choice.model, kEvalCommand));
-  TEMPER_RETURN_IF_ERROR(RequireOption(data_file, "data"));
+  TEMPER_RETURN_IF_ERROR(RequireOption(PathsOf(sources), "data"));
   TEMPER_ASSIGN_OR_RETURN(const ProcessorChoice choice, ChooseProcessor(options.device));
-  TEMPER_RETURN_IF_ERROR(options.CheckBase(choice));
   TEMPER_ASSIGN_OR_RETURN(OpenedModel model, OpenedModel::Open(PosixEnv(), options.choice));
+  TEMPER_RETURN_IF_ERROR(options.ResolveBase(model, choice));
   TEMPER_RETURN_IF_ERROR(model.OpenWeights());
   const int threads = options.ResolvedThreads();
   const ModelFacts& facts = model.model().facts();
@@ -73,14 +81,15 @@ Result<int> Eval(const Arguments& arguments) {
                     row, facts.max_positions));
   }
   TEMPER_ASSIGN_OR_RETURN(const RunData data, LoadRunData(PosixEnv(), model,
-                                                          {.files = {data_file},
+                                                          {.sources = sources,
                                                            .max_seq_len = row,
                                                            .train_on_prompt = train_on_prompt,
                                                            .skip_bad_rows = skip_bad_rows,
                                                            .template_date = Today(),
                                                            .chat_template_kwargs = kwargs,
-                                                           .threads = threads}));
-  DescribeData(data.dataset, row, facts.max_positions);
+                                                           .threads = threads,
+                                                           .cache = data_cache}));
+  DescribeData(data.dataset, sources, row, facts.max_positions);
 
   Graph forward = model.model().Forward(
       {.dtype = options.ResolvedDType(choice), .tokens = row, .row = row, .weighted = data.dataset.store.weighted()});
@@ -110,7 +119,13 @@ Result<int> Eval(const Arguments& arguments) {
   for (size_t i = 0; i < samples.size(); ++i) samples[i] = static_cast<int32_t>(i);
   Evaluator evaluator(*executor, store, samples, {.max_seq_len = row, .shuffle = false},
                       [&](int32_t sample) { return data.dataset.PlaceOf(sample); });
-  TEMPER_ASSIGN_OR_RETURN(const EvaluationReport report, evaluator.Run());
+  ProgressDisplay display(StderrIsRich(), LocaleIsUtf8());
+  EvaluationProgress progress(display);
+  TEMPER_ASSIGN_OR_RETURN(const EvaluationReport report,
+                          evaluator.Run(nullptr, [&](int64_t done, int64_t rows) { progress.Update(done, rows); }));
+  display.Finish();
+  LogInfo(fmt::format("eval        {} of {} tokens in {}: {:.3g} rows/s, {:.4g} tokens/s", Counted(report.rows, "row"),
+                      row, ToString(report.time), report.rows_per_second(), report.tokens_per_second()));
   // JSON has no infinity, and exp overflows for a loss above 709.
   const double perplexity = std::exp(report.loss);
   std::fputs(

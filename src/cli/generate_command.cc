@@ -43,7 +43,8 @@ Result<std::vector<int32_t>> EncodePrompt(const DecodingModel& model, const std:
                                           const ChatOptions& options) {
   if (!chat) return model.tokenizer->Encode(prompt);
   if (!model.chat_template) {
-    return InvalidArgument(model.opened.folder() + " has no chat template: leave out --chat to continue raw text");
+    return InvalidArgument(model.opened.folder() + " has no chat template: choose one with --chat_template (" +
+                           KnownTemplateNames() + ", or a file), or leave out --chat to continue raw text");
   }
   const OrderedJson messages = {{{"role", "user"}, {"content", prompt}}};
   TEMPER_ASSIGN_OR_RETURN(const std::string text,
@@ -55,7 +56,7 @@ Result<int> Generate(const Arguments& arguments) {
   GenerateSettings settings;
   TEMPER_ASSIGN_OR_RETURN(const auto line, ReadCommandOptions(arguments, settings.Groups(), kGenerateCommand));
   if (!line) return 0;
-  const auto& [options, sampling, prompt, chat, kwargs] = settings;
+  auto& [options, sampling, prompt, chat, kwargs] = settings;
   TEMPER_RETURN_IF_ERROR(RequireModel(options.choice.model, kGenerateCommand));
   if (!line->Sets("prompt")) {
     return InvalidArgument(

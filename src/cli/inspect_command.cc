@@ -38,7 +38,7 @@ struct InspectSettings {
 // Checks that the folder's tokenizer and chat template, if any,
 // are not corrupt. One that Temper does not support may be valid.
 Status CheckTexts(const OpenedModel& model) {
-  for (const Status& s : {model.LoadTokenizer().status(), model.LoadChatTemplate().status()}) {
+  for (const Status& s : {model.LoadTokenizer().status(), model.LoadChatTemplate(nullptr).status()}) {
     if (s.code() == StatusCode::kCorrupt) return s;
     if (!s.ok() && s.code() != StatusCode::kNotFound) LogWarning(s.message());
   }

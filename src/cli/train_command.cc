@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <csignal>
+#include <limits>
 #include <numeric>
 
 #include "base/log.h"
@@ -14,6 +15,7 @@
 #include "cli/commands.h"
 #include "cli/train_setup.h"
 #include "config/run_options.h"
+#include "data/token_cache.h"
 #include "data/tokenizer/transformers_files.h"
 #include "model/initialize.h"
 #include "plan/compiled_run.h"
@@ -36,6 +38,7 @@ constexpr char kUsage[] =
     "usage: temper train [RUN.yaml] --model FOLDER --data FILE --output_dir FOLDER [--option value ...]\n\n"
     "Fine-tunes a model. Every key of the YAML file is also an option; the command line overrides the file.\n";
 
+constexpr double kNotable = 0.8;          // of the calibrated peak: clocks and short measurements vary less
 constexpr size_t kTraceEvents = 1 << 20;  // about 70 MB: some hundred steps of a large model
 
 // Everything that a run owns, in order of creation; Train fills it step by step.
@@ -48,11 +51,19 @@ struct Run {
   std::optional<RunData> eval_data;
   DataSplit split;
   RunEngine engine;
-  std::string hosts;  // Ranks::Hosts
+  std::string hosts;                          // Ranks::Hosts
+  std::optional<int64_t> asked_accumulation;  // SavedBatch
+  bool trains_on = false;                     // resumed with other settings
 
   const RunConfig& config() const { return setup.run.config; }
   PackingOptions Packing() const {
-    return {.max_seq_len = *config().data.max_seq_len, .packing = config().data.packing};
+    return {.max_seq_len = *config().data.max_seq_len,
+            .packing = config().data.packing,
+            .passes = PassesOf(data.dataset, config().data.data)};
+  }
+  int64_t RowsPerStep() const {
+    const RunConfig::Batch& batch = config().batch;
+    return batch.per_device_train_batch_size * batch.gradient_accumulation_steps * compiled.data_ranks();
   }
   // The evaluation data, or the training data of which a part is held out.
   const RunData& held_out() const { return eval_data ? *eval_data : data; }
@@ -72,16 +83,22 @@ Status LoadData(Run& run) {
   const RunConfig& c = run.config();
   const Ranks& ranks = run.setup.ranks;
   DataRequest request = TrainingData(c);
-  const auto describe = [&](const Dataset& dataset) {
-    DescribeData(dataset, *c.data.max_seq_len, run.setup.model.model().facts().max_positions);
+  if (request.cache.empty()) request.cache = c.output.output_dir;
+  const auto describe = [&](const Dataset& dataset, const DataSources& sources) {
+    DescribeData(dataset, sources, *c.data.max_seq_len, run.setup.model.model().facts().max_positions);
   };
   TEMPER_ASSIGN_OR_RETURN(run.data, LoadRunData(PosixEnv(), run.setup.model, request, ranks));
-  if (ranks.first()) describe(run.data.dataset);
+  if (ranks.first()) describe(run.data.dataset, c.data.data);
   if (!c.data.eval_data.empty()) {
-    request.files = {c.data.eval_data};
+    request.sources = c.data.eval_data;
     request.option = "eval_data";
     TEMPER_ASSIGN_OR_RETURN(run.eval_data, LoadRunData(PosixEnv(), run.setup.model, request, ranks));
-    if (ranks.first()) describe(run.eval_data->dataset);
+    if (ranks.first()) describe(run.eval_data->dataset, c.data.eval_data);
+  }
+  if (ranks.first()) {
+    std::vector<std::string> used = {run.data.token_file};
+    if (run.eval_data) used.push_back(run.eval_data->token_file);
+    TokenCache::RemoveOthers(PosixEnv(), c.output.output_dir, used);
   }
   const bool weighted = run.data.dataset.store.weighted() || (run.eval_data && run.eval_data->dataset.store.weighted());
   if (weighted && !c.data.weighted) {
@@ -92,9 +109,44 @@ Status LoadData(Run& run) {
   return OkStatus();
 }
 
+// "229 GFLOP/s", "3.41 GFLOP/s", "790 TFLOP/s".
+std::string PeakText(double flops_per_second) {
+  const bool large = flops_per_second >= 1e13;
+  return fmt::format("{:.3g} {}", flops_per_second * (large ? 1e-12 : 1e-9), large ? "TFLOP/s" : "GFLOP/s");
+}
+
 // For values that do not fit in memory. By default with the checkpoints, which have a similar size.
 std::string SpillFolder(const RunConfig& config) {
   return config.memory.disk.empty() ? config.output.output_dir : config.memory.disk;
+}
+
+RunOnMachine OnMachine(const Run& run) {
+  const RunConfig& c = run.config();
+  return {.ranks = run.setup.ranks.of_machine().ranks,
+          .threads = static_cast<int>(*c.machine.threads),
+          .dtype = ComputeDType(c),
+          .gpu = run.engine.gpu.get(),
+          .folder = SpillFolder(c)};
+}
+
+// What 100 % MFU is, and whether it is less than when the machine was calibrated.
+void LogPeak(const Run& run) {
+  const double peak = run.engine.peak;
+  if (peak <= 0) return;
+  const RunOnMachine on = OnMachine(run);
+  const int ranks = run.setup.ranks.size();
+  LogInfo(fmt::format("MFU         100 % is {}{}, the peak of products in {}, measured just now",
+                      ranks > 1 ? fmt::format("{} x ", ranks) : "", PeakText(peak), ToString(on.dtype)));
+  const std::optional<std::string> text = CalibrationOf(PosixEnv(), on);
+  if (!text) return;
+  const Result<Cluster> calibrated = ParseCluster(*text, kRatesFile);
+  if (!calibrated.ok()) return;
+  const double then = calibrated->ShareOf(on.ranks).peak(on.dtype);
+  if (peak >= kNotable * then) return;
+  LogWarning(
+      fmt::format("the machine gives {:.0f} % of the {} that it gave when it was calibrated ({}): other work may "
+                  "run on it, or its clock is lower",
+                  100 * peak / then, PeakText(then), calibrated->date));
 }
 
 // Fills in weights, adapters and states for the first step; returns the run's progress.
@@ -122,8 +174,8 @@ Result<RunProgress> FillMemory(const RunIdentity& identity, Run& run) {
   }
   if (!resume) return RunProgress();
   TransferProgress progress("resume");
-  TEMPER_ASSIGN_OR_RETURN(RunProgress at,
-                          resume->Restore(identity, run.compiled, run.engine.Lookup(), progress.Callback()));
+  TEMPER_ASSIGN_OR_RETURN(
+      RunProgress at, resume->Restore(identity, run.trains_on, run.compiled, run.engine.Lookup(), progress.Callback()));
   LogInfo(fmt::format("resume      from {} at step {}", resume->path(), at.step));
   return at;
 }
@@ -145,13 +197,19 @@ Result<CheckpointContents> ContentsOf(const Run& run) {
     contents.texts.push_back({kBaseFile, std::move(base)});
   }
   if (!run.rates->text().empty()) contents.texts.push_back({kRatesFile, run.rates->text()});
+  TEMPER_ASSIGN_OR_RETURN(const auto of_template, run.setup.model.FilesOfTemplate());
   if (contents.kind == CheckpointKind::kLora) {
     contents.texts.push_back(
         {kAdapterConfigFile, FormatLoraConfig(SavedLora(c.lora, run.compiled.targets, run.setup.model))});
+    // Generation settings are the base model's.
+    if (!of_template.empty()) contents.texts.push_back({kChatTemplateFile, of_template.at(kChatTemplateFile)});
     return contents;
   }
   TEMPER_ASSIGN_OR_RETURN(const auto names, CompanionFiles(PosixEnv(), run.setup.model.folder()));
-  for (const std::string& name : names) contents.copies.push_back({name, JoinPath(run.setup.model.folder(), name)});
+  for (const std::string& name : names) {
+    if (!of_template.contains(name)) contents.copies.push_back({name, JoinPath(run.setup.model.folder(), name)});
+  }
+  for (const auto& [name, text] : of_template) contents.texts.push_back({name, text});
   return contents;
 }
 
@@ -221,7 +279,7 @@ void Announce(const Run& run) {
   }
   WarnOfScalarKernels(run.compiled, c.machine.device);
   const int64_t ranks = run.compiled.data_ranks();
-  const int64_t rows = c.batch.per_device_train_batch_size * c.batch.gradient_accumulation_steps * ranks;
+  const int64_t rows = run.RowsPerStep();
   LogInfo(fmt::format("batch       {} of {} a step: {} x {}{}, {}", Counted(rows, "row"),
                       Counted(*c.data.max_seq_len, "token"), Counted(c.batch.per_device_train_batch_size, "row"),
                       Counted(c.batch.gradient_accumulation_steps, "micro-batch", "micro-batches"),
@@ -233,18 +291,36 @@ void Announce(const Run& run) {
       ToString(m.optimizer), ToString(m.activations), ToString(m.workspace)));
 }
 
-Result<StepCount> CountSteps(const Run& run) {
+Result<StepCount> CountSteps(Run& run) {
   const RunConfig& c = run.config();
-  const Packing rows(run.data.dataset.store, run.split.train, run.Packing());
-  TEMPER_ASSIGN_OR_RETURN(
-      const StepCount steps,
-      StepsOf(rows.rows(),
-              c.batch.per_device_train_batch_size * c.batch.gradient_accumulation_steps * run.compiled.data_ranks(),
-              c.length.num_train_epochs, c.length.max_steps.value_or(-1)));
-  LogInfo(fmt::format("rows        {} of {} tokens, {:.1f} % filled; {} per epoch, {} in all",
-                      Counted(rows.rows(), "row"), *c.data.max_seq_len, 100 * rows.efficiency(),
-                      Counted(steps.per_epoch, "step"), Counted(steps.total, "step")));
+  const int64_t samples = SamplesPerEpoch(run.split.train, run.Packing().passes);
+  if (samples >= std::numeric_limits<int32_t>::max()) {
+    return InvalidArgument(
+        fmt::format("an epoch has {} samples, and at most 2^31 are possible: lower passes of the "
+                    "data files",
+                    samples));
+  }
+  Packing rows(run.data.dataset.store, run.split.train, run.Packing());
+  StepsDone done;
+  if (run.setup.resume) {
+    const RunState& at = run.setup.resume->state();
+    done = {at.step, {at.sampler.seed, at.sampler.epoch, at.sampler.next_row}};
+  }
+  TEMPER_ASSIGN_OR_RETURN(const StepCount steps,
+                          StepsOf(rows, static_cast<uint64_t>(c.machine.seed), run.RowsPerStep(),
+                                  c.length.num_train_epochs, c.length.max_steps.value_or(-1), done));
+  TEMPER_RETURN_IF_ERROR(ScheduleOf(c, steps.total).status());
+  LogInfo(fmt::format("rows        {}{} of {} tokens, {:.1f} % filled; {} per epoch, {} in all; {} hold their order",
+                      rows.rows_vary() ? "some " : "", Counted(rows.rows(), "row"), *c.data.max_seq_len,
+                      100 * rows.efficiency(), Counted(steps.per_epoch, "step"), Counted(steps.total, "step"),
+                      ToString(rows.memory())));
   if (const auto warning = ShortRunWarning(c, steps.total)) LogWarning(*warning);
+  if (!run.setup.resume) return steps;
+  rows.Pack(static_cast<uint64_t>(c.machine.seed), done.at.epoch);
+  TEMPER_ASSIGN_OR_RETURN(const auto changes,
+                          run.setup.resume->DescribeChanges({c, steps.total, run.RowsPerStep()}, rows.rows()));
+  run.trains_on = !changes.empty();
+  for (const std::string& line : changes) LogInfo("changed     " + line);
   return steps;
 }
 
@@ -258,6 +334,7 @@ std::optional<Evaluator> MakeEvaluator(const Run& run) {
   }
   PackingOptions in_order = run.Packing();
   in_order.shuffle = false;
+  in_order.passes.clear();
   return std::make_optional<Evaluator>(
       *run.engine.eval, from.store, samples, in_order, [&from](int32_t sample) { return from.PlaceOf(sample); },
       run.peers());
@@ -315,6 +392,7 @@ Result<int> TrainFrom(const RunProgress& at, const StepCount& steps, CheckpointC
   std::optional<Trace> trace;
   if (c.output.profile) trace.emplace(kTraceEvents);
   if (!run.engine.gpu) run.engine.peak = CpuPeak(ComputeDType(c), static_cast<int>(*c.machine.threads));
+  if (run.setup.ranks.first()) LogPeak(run);
 
   Utilisation utilisation(run.engine.kernel_time, run.engine.collective_time);
   RunRecords records;
@@ -329,7 +407,7 @@ Result<int> TrainFrom(const RunProgress& at, const StepCount& steps, CheckpointC
                   .rank = ranks.rank(),
                   .ranks = ranks.size(),
                   .stream = run.engine.reading ? run.engine.reading.get() : &HostStream()},
-                 std::move(contents), ranks, run.compiled.data_ranks());
+                 std::move(contents), ranks, {run.compiled.data_ranks(), run.asked_accumulation});
   ProgressDisplay display(StderrIsRich(), LocaleIsUtf8(), /*silent=*/!run.setup.ranks.first());
   // A launcher of several hosts may send a signal because a rank has died: then no step will be finished.
   InstallStopHandler(/*tell_at_once=*/ranks.alone() || ranks.of_machine().launched);
@@ -380,13 +458,7 @@ Status Compile(Run& run) {
   TEMPER_ASSIGN_OR_RETURN(std::optional<std::string> kept,
                           run.setup.resume ? run.setup.resume->rates() : std::optional<std::string>());
   const RunConfig& c = run.config();
-  run.rates.emplace(PosixEnv(), ranks, c.machine.rates,
-                    RunOnMachine{.ranks = ranks.of_machine().ranks,
-                                 .threads = static_cast<int>(*c.machine.threads),
-                                 .dtype = ComputeDType(c),
-                                 .gpu = run.engine.gpu.get(),
-                                 .folder = SpillFolder(c)},
-                    std::move(kept));
+  run.rates.emplace(PosixEnv(), ranks, c.machine.rates, OnMachine(run), std::move(kept));
   const auto compile = [&] {
     return CompileWithin(run.available, run.setup.model.model(), run.config(), ranks.size(), ranks.rank(),
                          run.setup.resume ? run.setup.resume->decisions() : KeptDecisions(),
@@ -394,13 +466,14 @@ Status Compile(Run& run) {
   };
   TEMPER_ASSIGN_OR_RETURN(run.compiled, compile());
   if (!run.setup.resume) return OkStatus();
-  // A run resumed with more or fewer ranks keeps its batch: gradient accumulation is adapted.
+  // A run resumed with more or fewer ranks keeps the rows of a step: gradient accumulation is adapted.
   TEMPER_ASSIGN_OR_RETURN(const int64_t accumulation,
                           run.setup.resume->AccumulationFor(run.config(), run.compiled.data_ranks()));
   if (accumulation == run.config().batch.gradient_accumulation_steps) return OkStatus();
+  run.asked_accumulation = run.config().batch.gradient_accumulation_steps;
   run.setup.run.config.batch.gradient_accumulation_steps = accumulation;
-  run.setup.run.notes["gradient_accumulation_steps"] =
-      fmt::format("a step has as many rows as before, now on {}", Counted(run.compiled.data_ranks(), "rank"));
+  run.setup.run.notes["gradient_accumulation_steps"] = fmt::format(
+      "adapted to {}, as the rows of a step follow from the checkpoint", Counted(run.compiled.data_ranks(), "rank"));
   TEMPER_ASSIGN_OR_RETURN(run.compiled, compile());
   return OkStatus();
 }
@@ -434,7 +507,7 @@ Result<int> Train(Run& run) {
   TEMPER_ASSIGN_OR_RETURN(const Bytes disk_bytes, DiskBytes(contents, run));
   if (run.setup.folder) TEMPER_RETURN_IF_ERROR(run.setup.folder->Prepare(disk_bytes));
   TEMPER_RETURN_IF_ERROR(ranks.Agree(LoadData(run)));
-  contents.state.data_fingerprint = fmt::format("{:016x}", run.data.dataset.store.Fingerprint());
+  contents.state.data_fingerprint = fmt::format("xxh3:{:016x}", run.data.dataset.store.Fingerprint());
   if (run.setup.resume) TEMPER_RETURN_IF_ERROR(run.setup.resume->CheckData(contents.state.data_fingerprint, c));
   TEMPER_ASSIGN_OR_RETURN(const StepCount steps, CountSteps(run));
   contents.state.total_steps = steps.total;

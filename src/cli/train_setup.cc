@@ -12,28 +12,32 @@
 #include "config/run_options.h"
 #include "data/records.h"
 #include "data/weight_search.h"
-#include "format/hub_cache.h"
 #include "plan/compiled_run.h"
+#include "run/data.h"
 #include "run/machine.h"
+#include "train/transfer_progress.h"
 
 namespace temper {
 namespace {
 
 // Cheap checks of the data files. The first rank makes them for all.
 Status CheckDataFiles(Env& env, const RunConfig::Data& data) {
-  for (const auto& [option, given] : {std::pair{"data", data.data}, {"eval_data", data.eval_data}}) {
-    if (given.empty()) continue;
-    TEMPER_ASSIGN_OR_RETURN(const std::string path, FindDataFile(env, given, option));
-    if (env.IsFolder(path)) {
-      return InvalidArgument(fmt::format("--{} {} is a folder: give one file, .jsonl, .json or .txt", option, path));
-    }
-    if (const auto file = env.OpenForRead(path); !file.ok()) {
-      return file.status().WithContext(fmt::format("--{}", option));
-    }
-    // The first rows show the format; a text file is only read when needed.
-    if (IsTextFile(path)) continue;
-    if (const auto rows = RecordReader::Open(env, path); !rows.ok()) {
-      return rows.status().WithContext(fmt::format("--{}", option));
+  for (const auto& [option, sources] : {std::pair{"data", &data.data}, {"eval_data", &data.eval_data}}) {
+    TEMPER_ASSIGN_OR_RETURN(const auto inputs, FindInputs(env, *sources, option));
+    for (const DataInput& input : inputs) {
+      const std::string& path = input.path;
+      if (env.IsFolder(path)) {
+        return InvalidArgument(
+            fmt::format("--{} {} is a folder: give files, .jsonl, .json, .csv, .tsv or .txt", option, path));
+      }
+      if (const auto file = env.OpenForRead(path); !file.ok()) {
+        return file.status().WithContext(fmt::format("--{}", option));
+      }
+      // The first rows show the format; a text file is only read when needed.
+      if (IsTextFile(path)) continue;
+      if (const auto rows = RecordReader::Open(env, path); !rows.ok()) {
+        return rows.status().WithContext(fmt::format("--{}", option));
+      }
     }
   }
   return OkStatus();
@@ -44,10 +48,14 @@ Status CheckDataFiles(Env& env, const RunConfig::Data& data) {
 // all. A plan may name files that do not exist yet; they count as without weights.
 Result<bool> FirstRankFindsWeights(const Ranks& ranks, const RunConfig::Data& data) {
   bool weighted = false;
-  for (const std::string& given : {data.data, data.eval_data}) {
-    if (!ranks.first() || weighted || given.empty()) continue;
-    const auto path = FindDataFile(PosixEnv(), given, "data");
-    weighted = path.ok() && HasWeights(PosixEnv(), *path);
+  for (const DataSources* sources : {&data.data, &data.eval_data}) {
+    if (!ranks.first()) continue;
+    const auto inputs = FindInputs(PosixEnv(), *sources, "data");
+    if (!inputs.ok()) continue;
+    TransferProgress progress("search data for weights");
+    weighted = weighted || std::any_of(inputs->begin(), inputs->end(), [&](const DataInput& input) {
+                 return HasWeights(PosixEnv(), input.path, input.max_rows, progress.Callback());
+               });
   }
   constexpr char kWeighted[] = "weighted";
   TEMPER_ASSIGN_OR_RETURN(const std::string firsts, ranks.FromFirst(weighted ? kWeighted : ""));
@@ -132,6 +140,8 @@ Result<std::optional<TrainSetup>> SetUp(const Arguments& arguments, Purpose purp
     ranks.communicator()->SetPatience({.idle = {config.watch.idle_seconds}, .busy = {config.watch.busy_seconds}});
   }
 
+  // Like the data, only the first rank needs it.
+  std::string chat_template = ranks.first() ? config.data.chat_template : "";
   std::optional<OutputFolder> folder;
   std::optional<ResumePoint> resume;
   if (purpose == Purpose::kTrain) {
@@ -140,6 +150,7 @@ Result<std::optional<TrainSetup>> SetUp(const Arguments& arguments, Purpose purp
     if (!resume_from.empty()) {
       TEMPER_ASSIGN_OR_RETURN(resume, ResumePoint::Open(PosixEnv(), resume_from));
       resume->KeepChoices(config);
+      if (ranks.first() && chat_template.empty()) chat_template = resume->chat_template();
     }
   }
   const bool all_from_checkpoint = resume && config.model.method == TrainMethod::kFull;
@@ -150,6 +161,7 @@ Result<std::optional<TrainSetup>> SetUp(const Arguments& arguments, Purpose purp
                                      .adapter = config.model.adapter,
                                      .needs_weights = purpose == Purpose::kTrain && !config.model.from_scratch &&
                                                       !all_from_checkpoint,
+                                     .chat_template = chat_template,
                                      .by_name = purpose == Purpose::kPlan}));
   if (purpose == Purpose::kTrain) {
     TEMPER_RETURN_IF_ERROR(ranks.Agree(ranks.first() ? CheckDataFiles(PosixEnv(), config.data) : OkStatus()));
@@ -158,6 +170,7 @@ Result<std::optional<TrainSetup>> SetUp(const Arguments& arguments, Purpose purp
   TEMPER_ASSIGN_OR_RETURN(RunFacts facts, facts_of ? facts_of(config) : CommonFacts(ranks, config));
   facts.model_max_seq_len = model.model().facts().max_positions;
   facts.positions_are_learned = model.model().facts().positions_are_learned;
+  facts.model_is_nf4 = model.stored_as_nf4();
   if (model.adapter()) {
     facts.adapter = *model.adapter();
     facts.adapter->base_model.clear();
@@ -167,6 +180,7 @@ Result<std::optional<TrainSetup>> SetUp(const Arguments& arguments, Purpose purp
   TEMPER_ASSIGN_OR_RETURN(ResolvedRun run, Resolve(config, facts));
   TEMPER_RETURN_IF_ERROR(CheckSettings(ranks, run.config));
   if (resume) TEMPER_RETURN_IF_ERROR(resume->CheckSettings(run.config));
+  if (resume && ranks.first()) TEMPER_RETURN_IF_ERROR(resume->CheckTemplate(PosixEnv(), model));
   for (const std::string& warning : run.warnings) LogWarning(warning);
   TEMPER_ASSIGN_OR_RETURN(const auto idle, IdleSettings(model.model(), run.config));
   for (const std::string& setting : idle) LogWarning(setting);

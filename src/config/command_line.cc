@@ -6,6 +6,7 @@
 #include <functional>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "config/option_yaml.h"
 #include "format/quoted.h"
@@ -125,8 +126,8 @@ class Reader {
   CommandLine result_;
 };
 
-// What the command line has set so far. Setting an option to another value is an error, as in YAML: one of the two
-// would be lost without a word. The same value again, which scripts may add, changes nothing.
+// What the command line has set so far. Setting an option that takes one value to another is an error, as in YAML: one
+// of the two would be lost without a word. The same value again, which scripts may add, changes nothing.
 class SetOnce {
  public:
   // `shown`: the value as the user wrote it.
@@ -207,11 +208,18 @@ Result<CommandLine> ReadCommandLine(std::span<const std::string> arguments, cons
 
 Status ApplyCommandLine(const CommandLine& command_line, const OptionSet& options) {
   SetOnce once;
+  std::set<std::string> repeated;
   for (const CommandLine::Setting& setting : command_line.settings) {
     if (setting.is_section) {
       TEMPER_RETURN_IF_ERROR(ApplySection(setting, options, once));
     } else {
       const Option& option = *options.Find(setting.name);
+      if (std::holds_alternative<Repeatable>(option.target)) {
+        // The first replaces what a file has, as with other options.
+        const bool more = !repeated.insert(option.name).second;
+        TEMPER_RETURN_IF_ERROR((more ? AddFromText : SetFromText)(option, setting.text, kWhere));
+        continue;
+      }
       TEMPER_RETURN_IF_ERROR(once.Set(option, setting.text, [&] { return SetFromText(option, setting.text, kWhere); }));
     }
   }

@@ -1,7 +1,7 @@
 // The command line of one command, read by its OptionSet:
 //   --key value   --key=value   --lora.r 16   --flag   --no-flag   --resume[=CKPT]   --lora '{r: 8}'
 // '-' and '_' are the same in names. Any other argument is
-// positional. An option given twice must have the same value.
+// positional. An option given twice must have the same value, unless it is repeatable (--data A --data B).
 //
 // Reading takes two steps, because the command line overrides the file that it names: ReadCommandLine parses,
 // ApplyCommandLine sets options.

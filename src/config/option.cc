@@ -9,25 +9,12 @@
 
 #include "base/quantity.h"
 #include "base/utf8.h"
+#include "config/yaml_text.h"
 #include "format/quoted.h"
 #include "format/yaml.h"
 
 namespace temper {
 namespace {
-
-char Lower(char c) {
-  return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
-}
-
-bool EqualIgnoringCase(std::string_view a, std::string_view b) {
-  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](char x, char y) { return Lower(x) == Lower(y); });
-}
-
-// The words for "not set" in YAML and in plain text.
-bool MeansUnset(std::string_view text) {
-  return text == "~" || EqualIgnoringCase(text, "null") || EqualIgnoringCase(text, "none") ||
-         EqualIgnoringCase(text, "auto");
-}
 
 template <class Number>
 bool ParseWhole(std::string_view text, Number& out) {
@@ -243,6 +230,12 @@ Status StoreObject(const Option& option, const OrderedJson& json, JsonObject& ta
   return OkStatus();
 }
 
+// A structured value as a file would have it, or the text itself.
+Result<OrderedJson> JsonOfText(const Option& option, std::string_view text, const std::string& where) {
+  if (text.starts_with('{') || text.starts_with('[')) return ParseYamlValue(text, where + ", " + option.name);
+  return OrderedJson(std::string(text));
+}
+
 Status StoreBool(const Option& option, std::string_view text, bool& target, const std::string& where) {
   if (!EqualIgnoringCase(text, "true") && !EqualIgnoringCase(text, "false")) {
     return Refuse(option, "true or false", Quoted(text), where);
@@ -259,39 +252,6 @@ Status StoreChoice(const Option& option, std::string_view text, const Choice& ch
     }
   }
   return Refuse(option, fmt::format("one of {}", fmt::join(choice.names, ", ")), Quoted(text), where);
-}
-
-std::string NumberAsYaml(double v) {
-  std::string text = fmt::format("{}", v);
-  // YAML 1.1 parsers read 1e-08 as text: they need the decimal point.
-  const size_t e = text.find('e');
-  if (e != text.npos && text.find('.') == text.npos) text.insert(e, ".0");
-  return text;
-}
-
-std::string TextAsYaml(std::string_view text) {
-  const bool plain_characters = std::all_of(text.begin(), text.end(), [](char c) {
-    return std::isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '.' || c == '/' || c == '-';
-  });
-  const bool plain_start = !text.empty() && (std::isalpha(static_cast<unsigned char>(text[0])) || text[0] == '/' ||
-                                             text.starts_with("./") || text.starts_with("../"));
-  bool keyword = MeansUnset(text);
-  for (const std::string_view word : {"true", "false", "yes", "no", "on", "off", "y", "n"}) {
-    keyword = keyword || EqualIgnoringCase(text, word);
-  }
-  if (plain_characters && plain_start && !keyword) return std::string(text);
-  std::string out = "\"";
-  for (const char c : text) {
-    if (c == '"' || c == '\\') {
-      out += '\\';
-      out += c;
-    } else if (static_cast<unsigned char>(c) < 0x20 || c == 0x7F) {
-      out += fmt::format("\\x{:02X}", static_cast<unsigned char>(c));
-    } else {
-      out += c;
-    }
-  }
-  return out + '"';
 }
 
 template <class Number>
@@ -320,7 +280,6 @@ std::string Range::ToString() const {
 }
 
 Status SetFromText(const Option& option, std::string_view text, const std::string& where) {
-  const bool structured = text.starts_with('{') || text.starts_with('[');
   return std::visit(
       Overloaded{[&](bool* v) { return StoreBool(option, text, *v, where); },
                  [&](int64_t* v) { return StoreInteger(option, text, *v, where); },
@@ -345,13 +304,13 @@ Status SetFromText(const Option& option, std::string_view text, const std::strin
                    return OkStatus();
                  },
                  [&](const Choice& v) { return StoreChoice(option, text, v, where); },
+                 [&](const Repeatable& v) -> Status {
+                   TEMPER_ASSIGN_OR_RETURN(const OrderedJson json, JsonOfText(option, text, where));
+                   return v.set(json, where, /*more=*/false);
+                 },
                  [&](auto* v) {  // TextOrList, pairs, patterns and objects: as in a file
-                   OrderedJson json = std::string(text);
-                   if (structured) {
-                     TEMPER_ASSIGN_OR_RETURN(json, ParseYamlValue(text, where + ", " + option.name));
-                   } else if (MeansUnset(text)) {
-                     json = nullptr;
-                   }
+                   TEMPER_ASSIGN_OR_RETURN(OrderedJson json, JsonOfText(option, text, where));
+                   if (MeansUnset(text)) json = nullptr;
                    if constexpr (std::is_same_v<decltype(v), TextOrList*>) {
                      return StoreList(option, json, *v, where);
                    } else if constexpr (std::is_same_v<decltype(v), IntList*>) {
@@ -419,6 +378,7 @@ Status SetFromJson(const Option& option, const OrderedJson& json, const std::str
             return text_or(fmt::format("one of {}", fmt::join(v.names, ", ")).c_str(),
                            [&](std::string_view t) { return StoreChoice(option, t, v, where); });
           },
+          [&](const Repeatable& v) { return v.set(json, where, /*more=*/false); },
           [&](IntList* v) { return StoreIntegers(option, json, *v, where); },
           [&](JsonObject* v) {
             const bool quoted = json.is_string() && json.get_ref<const std::string&>().starts_with('{');
@@ -427,6 +387,11 @@ Status SetFromJson(const Option& option, const OrderedJson& json, const std::str
           },
           [&](auto* v) { return StorePatterns(option, json, *v, where); }},
       option.target);
+}
+
+Status AddFromText(const Option& option, std::string_view text, const std::string& where) {
+  TEMPER_ASSIGN_OR_RETURN(const OrderedJson json, JsonOfText(option, text, where));
+  return std::get<Repeatable>(option.target).set(json, where, /*more=*/true);
 }
 
 std::string ValueAsYaml(const Option& option) {
@@ -458,6 +423,7 @@ std::string ValueAsYaml(const Option& option) {
                                  return fmt::format("[{}]", fmt::join(pairs, ", "));
                                },
                                [](const Choice& v) { return std::string(v.names[static_cast<size_t>(v.get())]); },
+                               [](const Repeatable& v) { return v.as_yaml(); },
                                [](const IntList* v) { return fmt::format("[{}]", fmt::join(*v, ", ")); },
                                [](const JsonObject* v) { return v->text.empty() ? "null" : v->text; },
                                [](const auto* v) { return PatternsAsYaml(*v); }},
@@ -476,6 +442,7 @@ std::string ValueHint(const Option& option) {
                  [](const TextOrList*) { return std::string("NAMES"); },
                  [](const TextPairs*) { return std::string("[[TEXT, TEXT]]"); },
                  [](const Choice& v) { return fmt::format("{}", fmt::join(v.names, "|")); },
+                 [](const Repeatable&) { return std::string("VALUE"); },
                  [](const IntList*) { return std::string("[N, ...]"); },
                  [](const JsonObject*) { return std::string("JSON"); },
                  [](const auto*) { return std::string("{NAME: N}"); }},

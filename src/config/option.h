@@ -44,6 +44,14 @@ struct OptionalText {
   std::optional<std::string>* value;
 };
 
+// A list, such as the files of a run. On the command line the option may be repeated; each time adds to the list.
+struct Repeatable {
+  // From a value as in YAML; texts of the command line are strings. `more`: add to the list, instead of replacing it.
+  // On error the list is unchanged.
+  std::function<Status(const OrderedJson& value, const std::string& where, bool more)> set;
+  std::function<std::string()> as_yaml;
+};
+
 // An enum, by the names its values have in files.
 struct Choice {
   std::vector<std::string_view> names;  // names[i] is the value i
@@ -71,7 +79,14 @@ struct Range {
 
 using OptionTarget = std::variant<bool*, int64_t*, double*, std::string*, std::optional<int64_t>*,
                                   std::optional<double>*, std::optional<Bytes>*, OptionalText, TextOrList*, TextPairs*,
-                                  IntPatterns*, NumberPatterns*, IntList*, JsonObject*, Choice>;
+                                  IntPatterns*, NumberPatterns*, IntList*, JsonObject*, Choice, Repeatable>;
+
+// What a run that goes on from a checkpoint may do with an option.
+enum class OnResume : uint8_t {
+  kSame,  // keep it: another value would change what the weights or the optimizer's states mean, or which rows are seen
+  kGoesOn,  // change it: training goes on with the new value, and says so
+  kFree,    // change it: it says where and how to run, not what to compute
+};
 
 struct Option {
   std::string name;  // "learning_rate"; "lora.r" is the key r of the section lora
@@ -80,6 +95,7 @@ struct Option {
   Range range = {};          // numbers only
   std::string default_text;  // for --help, if the default depends on other things; otherwise the target's value
   std::string value_hint;    // for --help, if the type says too little: "TEXT"
+  std::optional<OnResume> on_resume = std::nullopt;  // not as the others of its group
 };
 
 // For std::visit on a target: one lambda per type.
@@ -94,6 +110,8 @@ Overloaded(F...) -> Overloaded<F...>;
 // "run.yaml line 3", "command line". On error the target is unchanged.
 Status SetFromText(const Option& option, std::string_view text, const std::string& where);
 Status SetFromJson(const Option& option, const OrderedJson& value, const std::string& where);
+// REQUIRES: the option is repeatable.
+Status AddFromText(const Option& option, std::string_view text, const std::string& where);
 
 // A structured value given as text: "[q_proj, v_proj]", "{q_proj: 8}".
 Result<OrderedJson> ParseYamlValue(std::string_view text, const std::string& where);

@@ -15,6 +15,7 @@ namespace temper {
 struct OptionGroup {
   std::string title;
   std::vector<Option> options;
+  OnResume on_resume = OnResume::kSame;  // of options that do not say otherwise
 };
 
 enum class ForeignTool : uint8_t { kAny, kLlamaFactory, kAxolotl, kTrl };

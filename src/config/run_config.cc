@@ -19,9 +19,10 @@ constexpr int64_t kFewestUsefulSteps = 20;
 
 void ResolveType(const RunFacts& facts, ResolvedRun& run) {
   ComputeType& dtype = run.config.model.dtype;
-  if (dtype == ComputeType::kAuto && run.config.model.base_dtype == BaseType::kInt8) {
+  const auto base = BaseFormatOf(run.config.model.base_dtype);
+  if (dtype == ComputeType::kAuto && base) {
     dtype = ComputeType::kBf16;
-    run.notes["dtype"] = "base_dtype: int8 is computed in bf16";
+    run.notes["dtype"] = fmt::format("base_dtype: {} is computed in bf16", ToString(*base));
   } else if (dtype == ComputeType::kAuto) {
     dtype = facts.has_bf16 ? ComputeType::kBf16 : ComputeType::kF32;
     run.notes["dtype"] = facts.processor + (facts.has_bf16 ? " has bf16 instructions" : " has no bf16 instructions");
@@ -77,17 +78,36 @@ Status ResolveAdapter(const RunFacts& facts, ResolvedRun& run) {
 }  // namespace
 
 std::optional<ElementFormat> BaseFormatOf(BaseType base) {
-  return base == BaseType::kInt8 ? std::optional(ElementFormat::Int8Rows()) : std::nullopt;
+  switch (base) {
+    case BaseType::kAuto:
+      return std::nullopt;
+    case BaseType::kInt8:
+      return ElementFormat::Int8Rows();
+    case BaseType::kNf4:
+      return ElementFormat::Nf4();
+  }
+  return std::nullopt;
+}
+
+Result<BaseType> BaseTypeOf(BaseType asked, bool model_is_nf4) {
+  if (!model_is_nf4) return asked;
+  if (asked == BaseType::kInt8) {
+    return InvalidArgument("base_dtype is int8, but the model's files hold nf4: remove base_dtype");
+  }
+  return BaseType::kNf4;
 }
 
 Status CheckBaseType(BaseType base, ComputeType dtype, DeviceChoice device) {
-  if (base == BaseType::kAuto) return OkStatus();
+  const std::optional<ElementFormat> format = BaseFormatOf(base);
+  if (!format) return OkStatus();
   if (dtype == ComputeType::kF32) {
     return InvalidArgument(
-        "base_dtype: int8 is computed in bf16, but dtype is f32: set dtype: bf16, or remove base_dtype");
+        fmt::format("base_dtype: {} is computed in bf16, but dtype is f32: set dtype: bf16, or remove base_dtype",
+                    ToString(*format)));
   }
   if (device == DeviceChoice::kGpu) {
-    return Unsupported("base_dtype: int8 has no kernels on GPUs yet: set device: cpu, or remove base_dtype");
+    return Unsupported(fmt::format("base_dtype: {} has no kernels on GPUs yet: set device: cpu, or remove base_dtype",
+                                   ToString(*format)));
   }
   return OkStatus();
 }
@@ -100,6 +120,15 @@ Result<ResolvedRun> Resolve(const RunConfig& config, const RunFacts& facts) {
   ResolvedRun run;
   run.config = config;
   RunConfig& c = run.config;
+  if (facts.model_is_nf4 && c.model.method == TrainMethod::kFull) {
+    return InvalidArgument(fmt::format(
+        "model {} is stored as nf4, which method: full cannot train: set method: lora, or give the original "
+        "weights",
+        c.model.model));
+  }
+  TEMPER_ASSIGN_OR_RETURN(const BaseType base, BaseTypeOf(c.model.base_dtype, facts.model_is_nf4));
+  if (base != c.model.base_dtype) run.notes["base_dtype"] = "as the model's files hold it";
+  c.model.base_dtype = base;
   ResolveType(facts, run);
   if (c.machine.device == DeviceChoice::kAuto) {
     c.machine.device = facts.device;
@@ -130,6 +159,15 @@ Result<ResolvedRun> Resolve(const RunConfig& config, const RunFacts& facts) {
   if (!c.output.eval_steps && c.evaluates() && c.output.save_steps > 0) {
     c.output.eval_steps = c.output.save_steps;
     run.notes["eval_steps"] = "at every checkpoint";
+  }
+  if (c.output.early_stopping_patience && !c.output.load_best_model_at_end) {
+    run.warnings.push_back(
+        "with early_stopping_patience the result is the last checkpoint, after the best one: set "
+        "load_best_model_at_end: true to get the best");
+  }
+  if (c.output.early_stopping_patience && !c.output.eval_steps) {
+    return InvalidArgument(
+        "early_stopping_patience needs evaluations during the run, and there is one at its end only: set eval_steps");
   }
   if (!c.machine.threads) {
     c.machine.threads = std::max<int64_t>(facts.cpu_cores / c.machine.nprocs, 1);

@@ -16,6 +16,7 @@
 #include "compile/memory/recompute.h"
 #include "compile/mesh/decisions.h"
 #include "compile/pipeline/schedule.h"
+#include "config/data_sources.h"
 #include "config/optimizer_settings.h"
 #include "config/schedule.h"
 #include "format/lora_config.h"
@@ -26,7 +27,7 @@ namespace temper {
 enum class TrainMethod { kLora, kFull };
 enum class ComputeType { kAuto, kBf16, kF32 };
 // How the frozen weights of a base are kept. kAuto: as they are computed.
-enum class BaseType { kAuto, kInt8 };
+enum class BaseType { kAuto, kInt8, kNf4 };
 enum class DeviceChoice { kAuto, kCpu, kGpu };
 enum class TensorMode { k1d, k2d, k25d };
 
@@ -45,13 +46,14 @@ struct RunConfig {
   };
 
   struct Data {
-    std::string data;
-    std::string eval_data;
+    DataSources data, eval_data;
     double eval_fraction = 0;            // of `data`, held out
     std::optional<int64_t> max_seq_len;  // tokens of a row
     bool packing = true;
     bool train_on_prompt = false;
     bool skip_bad_rows = false;
+    std::string data_cache;           // the folder that keeps the tokens; empty: the output folder, for training
+    std::string chat_template;        // a name or a file; empty: the model's own
     JsonObject chat_template_kwargs;  // variables for the chat template
     std::string template_date;  // YYYY-MM-DD, today's date for the chat template; saved, so that a run can be repeated
     // Not an option: whether rows have weights (data/weight_search.h: HasWeights). Resolve takes it from the facts,
@@ -71,6 +73,12 @@ struct RunConfig {
     double weight_decay = 0;
     double max_grad_norm = 1;  // 0: no clipping
     OptimizerSettings settings;
+  };
+
+  // What is against overfitting (LoRA's dropout is with LoRA).
+  struct Regularisation {
+    double neftune_noise_alpha = 0;
+    double label_smoothing_factor = 0;
   };
 
   // Each lr_scheduler_type uses some of these; the rest must be empty.
@@ -106,6 +114,8 @@ struct RunConfig {
     int64_t save_steps = 500;  // 0: only at the end
     std::optional<int64_t> save_total_limit;
     bool load_best_model_at_end = false;
+    std::optional<int64_t> early_stopping_patience;  // evaluations without gain
+    double early_stopping_threshold = 0;             // a gain is more than this
     int64_t logging_steps = 1;
     std::optional<int64_t> eval_steps;  // default: save_steps, if there is evaluation data
     bool tensorboard = true;
@@ -161,6 +171,7 @@ struct RunConfig {
   LoraConfig lora;
   Batch batch;
   Optimizer optimizer;
+  Regularisation regularisation;
   Length length;
   Output output;
   Machine machine;
@@ -173,6 +184,8 @@ struct RunConfig {
 
 // nullopt: as they are computed.
 std::optional<ElementFormat> BaseFormatOf(BaseType base);
+// How a base is kept: as asked, or as its files hold it, which another format is refused for.
+Result<BaseType> BaseTypeOf(BaseType asked, bool model_is_nf4);
 // Whether weights kept so can be computed in `dtype` on `device`, both resolved. Errors name the setting to change.
 Status CheckBaseType(BaseType base, ComputeType dtype, DeviceChoice device);
 
@@ -190,6 +203,7 @@ struct RunFacts {
   bool positions_are_learned = false;        // in a table; a row may not be longer (OPT)
   std::optional<LoraConfig> adapter;         // configuration of the adapter to continue, without its base_model
   bool weighted_data = false;                // the run's data has weights
+  bool model_is_nf4 = false;                 // the model's files hold its linear weights so
 };
 
 struct ResolvedRun {

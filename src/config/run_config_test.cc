@@ -15,7 +15,7 @@ namespace {
 RunConfig Valid() {
   RunConfig c;
   c.model.model = "model";
-  c.data.data = "data.jsonl";
+  c.data.data = {{.path = "data.jsonl"}};
   c.output.output_dir = "out";
   return c;
 }
@@ -86,7 +86,7 @@ TEST(RunConfig, ResolvesByMethodModelAndMachine) {
 
 TEST(RunConfig, ResolvingTwiceChangesNothing) {
   RunConfig c = Valid();
-  c.data.eval_data = "e";
+  c.data.eval_data = {{.path = "e"}};
   RunFacts facts;
   facts.cpu_cores = 3;
   const auto once = Resolve(c, facts);
@@ -156,7 +156,7 @@ TEST(RunConfig, MistakesNameTheRemedy) {
              }),
              "method: lora");
   EXPECT_HAS(ErrorOf([](RunConfig& c) {
-               c.data.eval_data = "e";
+               c.data.eval_data = {{.path = "e"}};
                c.data.eval_fraction = 0.1;
              }),
              "remove the other");
@@ -164,7 +164,7 @@ TEST(RunConfig, MistakesNameTheRemedy) {
   EXPECT_HAS(ErrorOf([](RunConfig& c) { c.output.load_best_model_at_end = true; }), "eval_loss");
   EXPECT_HAS(ErrorOf([](RunConfig& c) {
                c.output.load_best_model_at_end = true;
-               c.data.eval_data = "e";
+               c.data.eval_data = {{.path = "e"}};
                c.output.eval_steps = 300;
              }),
              "multiple of eval_steps");
@@ -234,12 +234,12 @@ TEST(RunConfig, NeverDeletesOrOverwritesItsOwnInputs) {
              "would delete the model");
   EXPECT_HAS(ErrorOf([](RunConfig& c) {
                c.output.overwrite = true;
-               c.data.data = "x/../out/data.jsonl";
+               c.data.data = {{.path = "a.jsonl"}, {.path = "x/../out/data.jsonl"}};
              }),
              "would delete the data");
   EXPECT_HAS(ErrorOf([](RunConfig& c) {
                c.output.overwrite = true;
-               c.data.data = std::filesystem::current_path().string() + "/out/data.jsonl";
+               c.data.data = {{.path = std::filesystem::current_path().string() + "/out/data.jsonl"}};
              }),
              "would delete the data");
   RunConfig c = Valid();
@@ -284,16 +284,34 @@ TEST(RunConfig, WarnsOfShortRuns) {
   EXPECT_HAS(*ShortRunWarning(c, 7), "raise max_steps");
 }
 
-TEST(RunConfig, AnInt8BaseIsComputedInBf16OnACpu) {
+TEST(RunConfig, ABaseThatIsStoredAsNf4IsKeptSoAndNotTrained) {
+  const RunFacts facts = {.has_bf16 = true, .model_is_nf4 = true};
   RunConfig c = Valid();
-  c.model.base_dtype = BaseType::kInt8;
-  const auto run = Resolve(c, {.has_bf16 = false});
+  const auto run = Resolve(c, facts);
   ASSERT_TRUE(run.ok()) << run.status().message();
-  EXPECT_EQ(run->config.model.dtype, ComputeType::kBf16) << "also where f32 is faster";
-  EXPECT_TRUE(Resolve(run->config, {.has_bf16 = false}).ok());
-  EXPECT_HAS(Resolve(c, {.has_bf16 = true, .device = DeviceChoice::kGpu}).status().message(), "no kernels on GPUs");
-  c.model.dtype = ComputeType::kF32;
-  EXPECT_HAS(Resolve(c, {.has_bf16 = true}).status().message(), "set dtype: bf16");
+  EXPECT_EQ(run->config.model.base_dtype, BaseType::kNf4);
+  EXPECT_TRUE(Resolve(run->config, facts).ok());
+  c.model.base_dtype = BaseType::kInt8;
+  EXPECT_HAS(Resolve(c, facts).status().message(), "files hold nf4: remove base_dtype");
+  c = Valid();
+  c.model.method = TrainMethod::kFull;
+  EXPECT_HAS(Resolve(c, facts).status().message(), "stored as nf4, which method: full cannot train");
+}
+
+TEST(RunConfig, AQuantisedBaseIsComputedInBf16OnACpu) {
+  for (const BaseType base : {BaseType::kInt8, BaseType::kNf4}) {
+    RunConfig c = Valid();
+    c.model.base_dtype = base;
+    const std::string name = "base_dtype: " + std::string(ToString(*BaseFormatOf(base)));
+    const auto run = Resolve(c, {.has_bf16 = false});
+    ASSERT_TRUE(run.ok()) << run.status().message();
+    EXPECT_EQ(run->config.model.dtype, ComputeType::kBf16) << "also where f32 is faster";
+    EXPECT_TRUE(Resolve(run->config, {.has_bf16 = false}).ok());
+    EXPECT_HAS(Resolve(c, {.has_bf16 = true, .device = DeviceChoice::kGpu}).status().message(),
+               name + " has no kernels on GPUs");
+    c.model.dtype = ComputeType::kF32;
+    EXPECT_HAS(Resolve(c, {.has_bf16 = true}).status().message(), "set dtype: bf16");
+  }
 }
 
 }  // namespace

@@ -14,21 +14,9 @@ namespace {
 
 const std::vector<std::string_view> kRamps = {"linear", "cosine", "1-sqrt"};
 
-// Options that say where and how to run; two runs that differ only here compute the same.
-bool IsCircumstance(const std::string& name) {
-  static const std::vector<std::string_view> kNames = {"model",       "base",
-                                                       "adapter",     "data",
-                                                       "eval_data",   "output_dir",
-                                                       "resume",      "overwrite",
-                                                       "save_steps",  "profile",
-                                                       "tensorboard", "logging_steps",
-                                                       "eval_steps",  "save_total_limit",
-                                                       "threads",     "device",
-                                                       "graphs",      "nprocs",
-                                                       "placement",   "per_device_eval_batch_size",
-                                                       "rates"};
-  return name.starts_with("mesh.") || name.starts_with("memory.") || name.starts_with("watch.") ||
-         std::find(kNames.begin(), kNames.end(), name) != kNames.end();
+Option With(OnResume on_resume, Option option) {
+  option.on_resume = on_resume;
+  return option;
 }
 
 // A choice among the update rules, by name.
@@ -55,17 +43,28 @@ std::string HelpOfRules(std::string_view UpdateRule::*help) {
 
 }  // namespace
 
+Option ChatTemplateOption(std::string& chat_template) {
+  return {
+      .name = "chat_template",
+      .target = &chat_template,
+      .help =
+          "chat template for a model that has none, or instead of its own: a file (Jinja), or alpaca, chatml, gemma, "
+          "llama2, llama3, mistral, phi3, phi4, zephyr",
+      .value_hint = "NAME or FILE"};
+}
+
 Option ChatTemplateKwargs(JsonObject& kwargs) {
   return {"chat_template_kwargs", &kwargs, "variables for the chat template, such as {\"enable_thinking\": false}"};
 }
 
 std::vector<OptionGroup> RunOptionGroups(RunConfig& c) {
+  constexpr OnResume kSame = OnResume::kSame, kGoesOn = OnResume::kGoesOn, kFree = OnResume::kFree;
   const Range positive = {.at_least = 1};
   const Range not_negative = {.at_least = 0};
   const Range fraction = {.at_least = 0, .below = 1};
   RunConfig::SchedulerKwargs& kwargs = c.length.kwargs;
   std::vector<Option> optimizer = {
-      {"optimizer", ChoiceOfRule(c.optimizer.rule), "update rule" + HelpOfRules(&UpdateRule::help)},
+      With(kSame, {"optimizer", ChoiceOfRule(c.optimizer.rule), "update rule" + HelpOfRules(&UpdateRule::help)}),
       {"learning_rate",
        &c.optimizer.learning_rate,
        "peak learning rate",
@@ -76,13 +75,19 @@ std::vector<OptionGroup> RunOptionGroups(RunConfig& c) {
       {"max_grad_norm", &c.optimizer.max_grad_norm, "clip gradients to this norm; 0 for no clipping", not_negative},
   };
   for (Option& setting : c.optimizer.settings.Options()) optimizer.push_back(std::move(setting));
+  optimizer.push_back({"neftune_noise_alpha", &c.regularisation.neftune_noise_alpha,
+                       "noise on embeddings in training, uniform up to this / sqrt(max_seq_len * their width)",
+                       not_negative});
+  optimizer.push_back({"label_smoothing_factor", &c.regularisation.label_smoothing_factor,
+                       "part of the loss, in training and evaluation, that counts all words alike", fraction});
   return {
       {"Model",
        {
-           {"model", &c.model.model,
-            "folder of a model, an adapter, an earlier output or a checkpoint; or its name in the Hugging Face cache"},
-           {"base", &c.model.base, "base model of an adapter given as model, if not the one it names"},
-           {"adapter", &c.model.adapter, "existing PEFT adapter to train further"},
+           With(kFree, {"model", &c.model.model,
+                        "folder of a model, an adapter, an earlier output or a checkpoint; or its name in the Hugging "
+                        "Face cache"}),
+           With(kFree, {"base", &c.model.base, "base model of an adapter given as model, if not the one it names"}),
+           With(kFree, {"adapter", &c.model.adapter, "existing PEFT adapter to train further"}),
            {"from_scratch", &c.model.from_scratch, "train from config.json with random weights (method: full)"},
            {"method", ChoiceOf(c.model.method, {"lora", "full"}), "train a LoRA adapter, or every weight"},
            {"dtype",
@@ -91,17 +96,22 @@ std::vector<OptionGroup> RunOptionGroups(RunConfig& c) {
             {},
             "bf16 if the processor has it, else f32"},
            {"base_dtype",
-            ChoiceOf(c.model.base_dtype, {"auto", "int8"}),
+            ChoiceOf(c.model.base_dtype, {"auto", "int8", "nf4"}),
             "how LoRA keeps the weights of the base's linear modules: int8 takes half of bf16's memory, with a scale "
-            "per row",
+            "per row; nf4 little more than a quarter (QLoRA)",
             {},
             "as computed"},
        }},
       {"Data",
        {
-           {"data", &c.data.data,
-            "training rows: .jsonl, .json or .txt; or the name of a data set in the Hugging Face cache"},
-           {"eval_data", &c.data.eval_data, "held-out rows to evaluate on"},
+           DataOption("data", c.data.data,
+                      "training rows: .jsonl, .json, .csv, .tsv or .txt, also .gz and .zst; or the name of a data "
+                      "set in the Hugging Face cache. Repeat it for several files. "
+                      "FILE:passes=0.5,max_samples=1000: an epoch sees half of the samples of its first 1000 rows",
+                      /*has_passes=*/true),
+           With(kGoesOn,
+                DataOption("eval_data", c.data.eval_data, "held-out rows to evaluate on, as data: FILE[:max_samples=N]",
+                           /*has_passes=*/false)),
            {"eval_fraction", &c.data.eval_fraction, "part of data to hold out, if there is no eval_data", fraction},
            {"max_seq_len",
             &c.data.max_seq_len,
@@ -111,6 +121,11 @@ std::vector<OptionGroup> RunOptionGroups(RunConfig& c) {
            {"packing", &c.data.packing, "fill rows with several documents, isolated from each other"},
            {"train_on_prompt", &c.data.train_on_prompt, "compute the loss on prompts too, not only on completions"},
            {"skip_bad_rows", &c.data.skip_bad_rows, "count and skip rows that cannot be read, instead of stopping"},
+           With(kFree, {.name = "data_cache",
+                        .target = &c.data.data_cache,
+                        .help = "folder that keeps the data's tokens for the next start; runs may share it",
+                        .default_text = "output_dir"}),
+           With(kFree, ChatTemplateOption(c.data.chat_template)),  // checked by content
            ChatTemplateKwargs(c.data.chat_template_kwargs),
            {.name = "template_date",
             .target = &c.data.template_date,
@@ -122,7 +137,7 @@ std::vector<OptionGroup> RunOptionGroups(RunConfig& c) {
        {
            {"lora.r", &c.lora.r, "rank", positive},
            {"lora.alpha", &c.lora.alpha, "scaling: alpha / r times the adapter's output", {.above = 0}},
-           {"lora.dropout", &c.lora.dropout, "dropout of the adapter's input", fraction},
+           With(kGoesOn, {"lora.dropout", &c.lora.dropout, "dropout of the adapter's input", fraction}),
            {"lora.target_modules", &c.lora.target_modules, "all-linear, a list of names, or a regular expression"},
            {"lora.exclude_modules", &c.lora.exclude_modules, "names or a regular expression to leave out"},
            {"lora.use_rslora", &c.lora.use_rslora, "scale by alpha / sqrt(r)"},
@@ -132,16 +147,17 @@ std::vector<OptionGroup> RunOptionGroups(RunConfig& c) {
       {"Batch and length",
        {
            {"per_device_train_batch_size", &c.batch.per_device_train_batch_size, "rows per micro-batch", positive},
-           {"per_device_eval_batch_size", &c.batch.per_device_eval_batch_size, "rows per micro-batch in evaluation",
-            positive, "as for training"},
+           With(kFree, {"per_device_eval_batch_size", &c.batch.per_device_eval_batch_size,
+                        "rows per micro-batch in evaluation", positive, "as for training"}),
            {"gradient_accumulation_steps", &c.batch.gradient_accumulation_steps, "micro-batches per step", positive},
            {"num_train_epochs",
             &c.length.num_train_epochs,
             "passes over the data; a fraction is allowed",
             {.above = 0}},
            {"max_steps", &c.length.max_steps, "steps of the run; overrides num_train_epochs", {.at_least = -1}},
-       }},
-      {"Optimizer", std::move(optimizer)},
+       },
+       kGoesOn},
+      {"Optimizer and loss", std::move(optimizer), kGoesOn},
       {"Learning-rate schedule (as in transformers)",
        {
            {"lr_scheduler_type",
@@ -182,13 +198,14 @@ std::vector<OptionGroup> RunOptionGroups(RunConfig& c) {
             "warmup_stable_decay: steps at learning_rate", not_negative, "the rest of the run"},
            {"lr_scheduler_kwargs.warmup_type", ChoiceOf(kwargs.warmup_type, kRamps), "warmup_stable_decay: rise"},
            {"lr_scheduler_kwargs.decay_type", ChoiceOf(kwargs.decay_type, kRamps), "warmup_stable_decay: fall"},
-       }},
+       },
+       kGoesOn},
       {"Output",
        {
-           {"output_dir", &c.output.output_dir, "folder for checkpoints, metrics and the result"},
-           {"resume", OptionalText{&c.output.resume},
-            "continue from the newest checkpoint of output_dir, or from this one"},
-           {"overwrite", &c.output.overwrite, "delete the files of an earlier run in output_dir"},
+           With(kFree, {"output_dir", &c.output.output_dir, "folder for checkpoints, metrics and the result"}),
+           With(kFree, {"resume", OptionalText{&c.output.resume},
+                        "continue from the newest checkpoint of output_dir, or from this one"}),
+           With(kFree, {"overwrite", &c.output.overwrite, "delete the files of an earlier run in output_dir"}),
            {"logging_steps", &c.output.logging_steps, "steps between rows of metrics.jsonl", positive},
            {"eval_steps", &c.output.eval_steps, "steps between evaluations (one more comes at the end)", positive,
             "save_steps"},
@@ -197,9 +214,14 @@ std::vector<OptionGroup> RunOptionGroups(RunConfig& c) {
             positive},
            {"load_best_model_at_end", &c.output.load_best_model_at_end,
             "the result is the checkpoint with the lowest eval_loss, not the last"},
-           {"tensorboard", &c.output.tensorboard, "write TensorBoard events to output_dir/runs"},
-           {"profile", &c.output.profile, "write a Chrome trace of instructions to output_dir"},
-       }},
+           {"early_stopping_patience", &c.output.early_stopping_patience,
+            "end the run after this many evaluations in a row without a lower eval_loss", positive, "never"},
+           {"early_stopping_threshold", &c.output.early_stopping_threshold,
+            "how much lower than the best so far an eval_loss must be for early_stopping_patience", not_negative},
+           With(kFree, {"tensorboard", &c.output.tensorboard, "write TensorBoard events to output_dir/runs"}),
+           With(kFree, {"profile", &c.output.profile, "write a Chrome trace of instructions to output_dir"}),
+       },
+       kGoesOn},
       {"Machine",
        {
            {"device",
@@ -251,9 +273,10 @@ std::vector<OptionGroup> RunOptionGroups(RunConfig& c) {
             "compute threads per rank",
             {.at_least = 1, .at_most = kMaxThreads},
             "the cores, shared by nprocs"},
-           {"seed", &c.machine.seed, "seed of initial weights, order of rows and dropout", not_negative},
+           With(kSame, {"seed", &c.machine.seed, "seed of initial weights, order of rows and dropout", not_negative}),
            {"nprocs", &c.machine.nprocs, "ranks to start on this machine", {.at_least = 1, .at_most = kMostRanks}},
-       }},
+       },
+       kFree},
       {"Mesh: how ranks share the work (--mesh fsdp=4,tp=2 sets several)",
        {
            {"mesh.pp", &c.mesh.pp, "stages of a pipeline, each with some of the blocks", positive},
@@ -300,7 +323,8 @@ std::vector<OptionGroup> RunOptionGroups(RunConfig& c) {
             .help = "how tensors are split, before the default rules (plan --sharding shows all): the first pattern "
                     "that matches a part of the name decides",
             .value_hint = "[[REGEX, SPEC], ...]"},
-       }},
+       },
+       kFree},
   };
 }
 
@@ -325,7 +349,7 @@ bool operator==(const RunConfig& a, const RunConfig& b) {
 
 namespace {
 
-// Calls body(option of a, option of b) for all options with different values.
+// Calls body(option of a, option of b, what a resumed run may do with it) for all options with different values.
 template <class Body>
 void ForDifferences(const RunConfig& a, const RunConfig& b, const Body& body) {
   RunConfig first = a, second = b;
@@ -333,17 +357,19 @@ void ForDifferences(const RunConfig& a, const RunConfig& b, const Body& body) {
   for (const OptionGroup& group : first_options.groups()) {
     for (const Option& option : group.options) {
       const Option& other = *second_options.Find(option.name);
-      if (ValueAsYaml(option) != ValueAsYaml(other)) body(option, other);
+      if (ValueAsYaml(option) != ValueAsYaml(other)) body(option, other, option.on_resume.value_or(group.on_resume));
     }
   }
 }
 
 }  // namespace
 
-std::vector<OptionDifference> ResultChangingDifferences(const RunConfig& a, const RunConfig& b) {
+std::vector<OptionDifference> Differences(const RunConfig& a, const RunConfig& b, OnResume on_resume) {
   std::vector<OptionDifference> differences;
-  ForDifferences(a, b, [&](const Option& mine, const Option& theirs) {
-    if (IsCircumstance(mine.name)) return;
+  ForDifferences(a, b, [&](const Option& mine, const Option& theirs, OnResume may) {
+    if (may != on_resume) return;
+    // Files may have moved; what they hold is checked apart.
+    if (mine.name == "data" && SameUse(a.data.data, b.data.data)) return;
     differences.push_back({.name = mine.name, .a = ValueAsYaml(mine), .b = ValueAsYaml(theirs)});
   });
   return differences;
@@ -357,7 +383,7 @@ RunConfig SettingsOfAllRanks(const RunConfig& config) {
 
 std::string DescribeDifferences(const RunConfig& a, const RunConfig& b) {
   std::string text;
-  ForDifferences(SettingsOfAllRanks(a), SettingsOfAllRanks(b), [&](const Option& mine, const Option& theirs) {
+  ForDifferences(SettingsOfAllRanks(a), SettingsOfAllRanks(b), [&](const Option& mine, const Option& theirs, OnResume) {
     text += fmt::format("{}{} {}, not {}", text.empty() ? "" : "; ", mine.name, ValueAsYaml(mine), ValueAsYaml(theirs));
   });
   return text;

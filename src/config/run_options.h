@@ -16,7 +16,8 @@ OptionSet RunOptions(RunConfig& config);
 // Only its groups, for a command that adds its own options.
 std::vector<OptionGroup> RunOptionGroups(RunConfig& config);
 
-// chat_template_kwargs, for commands that render conversations without a RunConfig.
+// chat_template and chat_template_kwargs, for commands that render conversations without a RunConfig.
+Option ChatTemplateOption(std::string& chat_template);
 Option ChatTemplateKwargs(JsonObject& kwargs);
 
 // `config` as YAML; `notes` as in ResolvedRun. ParseRunConfig reads it back to an equal configuration. Clear
@@ -32,9 +33,8 @@ struct OptionDifference {
   std::string name, a, b;
 };
 
-// Differences between the configuration of a checkpoint and that of the resumed run, without options that say where and
-// how to run, not what to compute.
-std::vector<OptionDifference> ResultChangingDifferences(const RunConfig& a, const RunConfig& b);
+// The options of kind `on_resume` in which the configuration `a` of a checkpoint and that of the resumed run differ.
+std::vector<OptionDifference> Differences(const RunConfig& a, const RunConfig& b, OnResume on_resume);
 
 // The settings that must be the same on all ranks of a run: all except those that each may choose for its machine.
 RunConfig SettingsOfAllRanks(const RunConfig& config);

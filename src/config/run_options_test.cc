@@ -133,11 +133,36 @@ TEST(RunOptions, SeveralKeysOfASectionNeedNoQuotes) {
   EXPECT_HAS(CommandError({"--mesh=fsdp=2, "}), "ends in a comma");
 }
 
+// Every option but those that are lists of files.
+TEST(RunOptions, NoOptionTakesTwoValues) {
+  RunConfig config;
+  const OptionSet all = RunOptions(config);
+  for (const OptionGroup& group : all.groups()) {
+    for (const Option& option : group.options) {
+      if (std::holds_alternative<Repeatable>(option.target)) continue;
+      std::vector<std::string> candidates = {"true", "false", "0.25", "0.5",      "1",        "2",      "3",     "4",
+                                             "a",    "b",     "[1]",  "[[a, b]]", "[[a, c]]", "{a: 1}", "{a: 2}"};
+      if (const auto* choice = std::get_if<Choice>(&option.target)) {
+        candidates.assign(choice->names.begin(), choice->names.end());
+      }
+      std::vector<std::string> texts, values;
+      for (const std::string& text : candidates) {
+        if (!SetFromText(option, text, "test").ok()) continue;
+        if (!values.empty() && ValueAsYaml(option) == values.front()) continue;
+        texts.push_back(text);
+        values.push_back(ValueAsYaml(option));
+      }
+      ASSERT_GE(texts.size(), 2u) << option.name;
+      EXPECT_HAS(CommandError({"--" + option.name + "=" + texts[0], "--" + option.name + "=" + texts[1]}),
+                 option.name + " is given twice, as '" + texts[0] + "' and as '" + texts[1] + "': remove one");
+    }
+  }
+}
+
 TEST(RunOptions, AnOptionWithTwoValuesIsAnErrorThatNamesBoth) {
   EXPECT_HAS(CommandError({"--seed", "7", "--seed", "8"}), "seed is given twice, as '7' and as '8': remove one");
   EXPECT_HAS(CommandError({"--packing", "--no-packing"}), "packing is given twice, as 'true' and as 'false'");
   EXPECT_HAS(CommandError({"--lora.r", "4", "--lora", "alpha=8,r=16"}), "lora.r is given twice, as '4' and as '16'");
-  EXPECT_HAS(CommandError({"--data", "a.jsonl", "--data", "b.jsonl"}), "as 'a.jsonl' and as 'b.jsonl'");
   RunConfig config;
   EXPECT_TRUE(Command(config, {"--learning_rate", "1e-4", "--learning-rate=0.0001"}).ok()) << "one value";
 }
@@ -231,7 +256,9 @@ TEST(RunOptions, ForeignNamesSuggestOurs) {
   EXPECT_HAS(YamlError("lora: {modules_to_save: [lm_head]}"), "not supported (add lm_head to lora.target_modules");
   EXPECT_HAS(YamlError("gradient_checkpointing: true"), "memory.recompute: block");
   EXPECT_HAS(CommandError({"--lr", "1"}), "'learning_rate'");
-  EXPECT_HAS(CommandError({"--load-in-4bit"}), "not supported");
+  EXPECT_HAS(CommandError({"--load-in-4bit"}), "base_dtype: nf4");
+  EXPECT_HAS(YamlError("quantization_bit: 4"), "4 is base_dtype: nf4");
+  EXPECT_HAS(YamlError("quantization: nf4"), "'base_dtype'");
   EXPECT_HAS(CommandError({"--bf16"}), "dtype: bf16");
 }
 
@@ -272,8 +299,8 @@ TEST(RunOptions, PrintedConfigurationReadsBackEqual) {
   RunConfig config;
   config.model.model = "C: # odd \"path\"\\ with\ttabs, \x7f and ümläuts";
   config.model.adapter = "null";
-  config.data.data = "1e3";
-  config.data.eval_data = "-";
+  config.data.data = {{.path = "1e3"}, {.path = "b", .passes = 0.1}, {.path = "c: d", .max_samples = 3}};
+  config.data.eval_data = {{.path = "-"}};
   config.model.base = "yes";
   config.output.output_dir = "./out dir";
   config.output.resume = "true";
@@ -359,14 +386,14 @@ TEST(RunOptions, AnyTextReadsBackEqual) {
     std::string text;
     for (uint32_t length = next() % 5; text.size() < length || text.empty();) text += pieces[next() % pieces.size()];
     RunConfig config;
-    config.data.data = text;
+    config.data.data = {{.path = text}};
     config.output.resume = text;
     config.lora.exclude_modules = std::vector<std::string>{text, "b"};
     config.lora.rank_pattern = {{text, 2}};
     config.mesh.sharding = {{text, "fsdp,-"}, {"lm_head", text}};
     const auto back = ParseRunConfig(PrintRunConfig(config), "saved");
     ASSERT_TRUE(back.ok()) << back.status().message() << "\n" << PrintRunConfig(config);
-    EXPECT_EQ(back->data.data, text);
+    EXPECT_EQ(back->data.data, config.data.data);
     EXPECT_EQ(back->output.resume, text);
     EXPECT_EQ(back->lora, config.lora);
     EXPECT_EQ(back->mesh.sharding, config.mesh.sharding);
@@ -385,7 +412,7 @@ TEST(RunOptions, VariablesOfTheChatTemplateAreAnObjectInFilesAndOnTheCommandLine
     const auto back = ParseRunConfig(PrintRunConfig(*file), "saved");
     ASSERT_TRUE(back.ok()) << back.status().message() << "\n" << PrintRunConfig(*file);
     EXPECT_EQ(back->data.chat_template_kwargs.text, want);
-    EXPECT_EQ(ResultChangingDifferences(RunConfig(), *file).size(), 1u);
+    EXPECT_EQ(Differences(RunConfig(), *file, OnResume::kSame).size(), 1u);
   }
   RunConfig config;
   const OptionSet options = RunOptions(config);
@@ -493,19 +520,23 @@ TEST(RunOptions, HelpNamesEveryOptionWithItsDefault) {
   for (std::string line; std::getline(in, line);) EXPECT_LE(line.size(), 120u) << line;
 }
 
-TEST(RunOptions, TellsWhichDifferencesChangeTheResult) {
+TEST(RunOptions, EveryOptionSaysWhatAResumedRunMayDoWithIt) {
   RunConfig a, b;
   b.output.output_dir = "elsewhere";
-  b.output.save_steps = 3;
   b.machine.recompute = Recompute::kBlock;
   b.watch.idle_seconds = 60;
-  EXPECT_TRUE(ResultChangingDifferences(a, b).empty());
+  b.batch.gradient_accumulation_steps = 2;
+  b.output.save_steps = 3;
   b.machine.seed = 1;
   b.lora.r = 2;
-  const auto differences = ResultChangingDifferences(a, b);
-  ASSERT_EQ(differences.size(), 2u);
-  EXPECT_EQ(differences[0].name + " " + differences[0].a + " " + differences[0].b, "lora.r 16 2");
-  EXPECT_EQ(differences[1].name + " " + differences[1].a + " " + differences[1].b, "seed 42 1");
+  const auto of = [&](OnResume kind) {
+    std::string text;
+    for (const OptionDifference& d : Differences(a, b, kind)) text += d.name + " " + d.a + " " + d.b + "; ";
+    return text;
+  };
+  EXPECT_EQ(of(OnResume::kSame), "lora.r 16 2; seed 42 1; ");
+  EXPECT_EQ(of(OnResume::kGoesOn), "gradient_accumulation_steps 8 2; save_steps 500 3; ");
+  EXPECT_EQ(of(OnResume::kFree), "output_dir null elsewhere; memory.recompute auto block; watch.idle_seconds 15 60; ");
 }
 
 // Mutations of a valid file: any bytes give an answer and no crash.

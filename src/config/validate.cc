@@ -136,6 +136,13 @@ Status CheckOutput(const RunConfig& c) {
   if (!c.evaluates() && o.eval_steps) {
     return InvalidArgument("eval_steps is set, but there is nothing to evaluate on: add eval_data or eval_fraction");
   }
+  if (o.early_stopping_patience && !c.evaluates()) {
+    return InvalidArgument("early_stopping_patience counts evaluations: add eval_data or eval_fraction");
+  }
+  if (o.early_stopping_threshold > 0 && !o.early_stopping_patience) {
+    return InvalidArgument(
+        "early_stopping_threshold has no effect without early_stopping_patience: remove it, or set the patience");
+  }
   if (o.load_best_model_at_end) {
     if (!c.evaluates()) {
       return InvalidArgument("load_best_model_at_end compares eval_loss: add eval_data or eval_fraction");
@@ -154,11 +161,10 @@ Status CheckOutput(const RunConfig& c) {
     return InvalidArgument("resume keeps the files in output_dir and overwrite deletes them: remove one of the two");
   }
   if (o.output_dir.empty()) return OkStatus();
-  const std::pair<const char*, const std::string*> inputs[] = {{"model", &c.model.model},
-                                                               {"base", &c.model.base},
-                                                               {"adapter", &c.model.adapter},
-                                                               {"data", &c.data.data},
-                                                               {"eval_data", &c.data.eval_data}};
+  std::vector<std::pair<const char*, const std::string*>> inputs = {
+      {"model", &c.model.model}, {"base", &c.model.base}, {"adapter", &c.model.adapter}};
+  for (const DataSource& source : c.data.data) inputs.emplace_back("data", &source.path);
+  for (const DataSource& source : c.data.eval_data) inputs.emplace_back("eval_data", &source.path);
   for (const auto& [key, path] : inputs) {
     if (path->empty() || !IsWithin(*path, o.output_dir)) continue;
     if (o.overwrite) {

@@ -8,6 +8,7 @@
 
 #include "data/batch.h"
 #include "data/sampler.h"
+#include "data/token_memory.h"
 
 #ifndef TEMPER_SANITIZED  // sanitizers define these operators themselves
 
@@ -36,11 +37,12 @@ namespace {
 
 TEST(Sampler, AllocatesNothingFromBatchToBatchAndEpochToEpoch) {
   for (const bool packing : {true, false}) {
-    TokenStore store;
+    MemoryTokens made;
     for (int s = 0; s < 300; ++s) {
       const std::vector<int32_t> tokens(1 + static_cast<size_t>(s) * 31 % 60, s);
-      store.Add(tokens, std::vector<uint8_t>(tokens.size(), 1));
+      made.Add(tokens, std::vector<uint8_t>(tokens.size(), 1));
     }
+    const TokenStore store = made.Store();
     std::vector<int32_t> ids(300);
     std::iota(ids.begin(), ids.end(), 0);
     Sampler sampler(store, ids, {.max_seq_len = 64, .packing = packing}, 1);

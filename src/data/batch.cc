@@ -21,18 +21,18 @@ struct Stretch {
 // Writes the part of a sample that lies in the stretch; `start`: the place of its first token.
 BatchCounts FillSample(const TokenStore& store, int64_t sample, int64_t start, const Stretch& own,
                        const BatchArrays& arrays) {
-  const std::span<const int32_t> tokens = store.tokens(sample);
-  const auto length = static_cast<int64_t>(tokens.size());
+  const TokenSample tokens = store.sample(sample);
+  const int64_t length = tokens.length();
   const Stretch part = own.Within(start, start + length);
   BatchCounts counts{.tokens = part.end - part.begin};
   auto at = static_cast<size_t>(part.local);
   for (int64_t i = part.begin - start; i < part.end - start; ++i, ++at) {
-    const bool supervised = i + 1 < length && store.supervised(sample, i + 1);
-    arrays.token_T[at] = tokens[static_cast<size_t>(i)];
-    arrays.target_T[at] = supervised ? tokens[static_cast<size_t>(i) + 1] : -1;
+    const bool supervised = i + 1 < length && tokens.supervised(i + 1);
+    arrays.token_T[at] = tokens.token(i);
+    arrays.target_T[at] = supervised ? tokens.token(i + 1) : -1;
     arrays.position_T[at] = static_cast<int32_t>(i);
     arrays.document_start_T[at] = static_cast<int32_t>(start);
-    const TokenWeight weight = supervised ? store.weight(sample, i + 1) : 0;
+    const TokenWeight weight = supervised ? tokens.weight(i + 1) : 0;
     if (!arrays.weight_T.empty()) arrays.weight_T[at] = static_cast<float>(WeightValue(weight));
     counts.supervised += supervised;
     counts.weight += weight;

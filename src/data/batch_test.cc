@@ -7,6 +7,8 @@
 #include <random>
 #include <vector>
 
+#include "data/token_memory.h"
+
 namespace temper {
 namespace {
 
@@ -25,7 +27,7 @@ std::vector<int32_t> Ids(int64_t n) {
 
 TokenStore RandomStore(uint32_t seed, int n, int max) {
   std::mt19937 random(seed);
-  TokenStore store;
+  MemoryTokens made;
   for (int s = 0; s < n; ++s) {
     std::vector<int32_t> tokens(1 + random() % static_cast<uint32_t>(max));
     std::vector<uint8_t> flags(tokens.size());
@@ -35,15 +37,16 @@ TokenStore RandomStore(uint32_t seed, int n, int max) {
       flags[i] = random() % 2;
       weights[i] = 1 + random() % kLargestWeight;
     }
-    store.Add(tokens, flags, weights);
+    made.Add(tokens, flags, weights);
   }
-  return store;
+  return made.Store();
 }
 
 TEST(Batch, ArraysOfTwoSamplesByHand) {
-  TokenStore store;
-  store.Add(std::vector<int32_t>{11, 12, 13}, std::vector<uint8_t>{1, 0, 1});
-  store.Add(std::vector<int32_t>{21, 22}, std::vector<uint8_t>{1, 1});
+  MemoryTokens made;
+  made.Add(std::vector<int32_t>{11, 12, 13}, std::vector<uint8_t>{1, 0, 1});
+  made.Add(std::vector<int32_t>{21, 22}, std::vector<uint8_t>{1, 1});
+  const TokenStore store = made.Store();
   const Packing packing(store, Ids(2), {.max_seq_len = 6, .shuffle = false});
   Arrays a(12);
   const BatchCounts counts = FillBatch(store, packing, 0, 1, a.view());
@@ -58,10 +61,11 @@ TEST(Batch, ArraysOfTwoSamplesByHand) {
 }
 
 TEST(Batch, WeightsAreThoseOfTheTargets) {
-  TokenStore store;
-  store.Add(std::vector<int32_t>{11, 12, 13, 14}, std::vector<uint8_t>{0, 1, 0, 1},
-            std::vector<TokenWeight>{1, kUnitWeight / 4, 9, kLargestWeight});
-  store.Add(std::vector<int32_t>{21, 22}, std::vector<uint8_t>{1, 1});
+  MemoryTokens made;
+  made.Add(std::vector<int32_t>{11, 12, 13, 14}, std::vector<uint8_t>{0, 1, 0, 1},
+           std::vector<TokenWeight>{1, kUnitWeight / 4, 9, kLargestWeight});
+  made.Add(std::vector<int32_t>{21, 22}, std::vector<uint8_t>{1, 1});
+  const TokenStore store = made.Store();
   const Packing packing(store, Ids(2), {.max_seq_len = 8, .shuffle = false});
   Arrays a(8);
   const BatchCounts counts = FillBatch(store, packing, 0, 1, a.view());
@@ -163,8 +167,9 @@ TEST(Batch, IsIndependentOfTheSplitIntoMicroBatches) {
 }
 
 TEST(Batch, NoRowsAreAllPadding) {
-  TokenStore store;
-  store.Add(std::vector<int32_t>{1, 2}, std::vector<uint8_t>{1, 1});
+  MemoryTokens made;
+  made.Add(std::vector<int32_t>{1, 2}, std::vector<uint8_t>{1, 1});
+  const TokenStore store = made.Store();
   const Packing packing(store, Ids(1), {.max_seq_len = 4});
   Arrays a(4);
   const BatchCounts counts = FillBatch(store, packing, 1, 0, a.view());
@@ -174,8 +179,9 @@ TEST(Batch, NoRowsAreAllPadding) {
 }
 
 TEST(BatchDeathTest, ArraysOfAnotherShapeAreABug) {
-  TokenStore store;
-  store.Add(std::vector<int32_t>{1, 2}, std::vector<uint8_t>{1, 1});
+  MemoryTokens made;
+  made.Add(std::vector<int32_t>{1, 2}, std::vector<uint8_t>{1, 1});
+  const TokenStore store = made.Store();
   const Packing packing(store, Ids(1), {.max_seq_len = 4});
   Arrays a(6);
   EXPECT_DEATH(FillBatch(store, packing, 0, 1, a.view()), "rows of 4 in arrays of 6");

@@ -18,6 +18,10 @@ const OrderedJson* Find(const OrderedJson& object, std::string_view key) {
   return it == object.end() || it->is_null() ? nullptr : &*it;
 }
 
+bool IsBlank(std::string_view text) {
+  return text.find_first_not_of(" \t\r\n") == std::string_view::npos;
+}
+
 constexpr std::array<std::pair<std::string_view, std::string_view>, 16> kRoles = {{
     {"human", "user"},
     {"user", "user"},
@@ -202,11 +206,40 @@ TokenWeight WeightOf(const OrderedJson& message) {
   return weight ? static_cast<TokenWeight>(weight->get<double>() * kUnitWeight) : kUnitWeight;
 }
 
+bool HasNoText(const OrderedJson& message) {
+  const OrderedJson* content = Find(message, "content");
+  return !content || (content->is_string() && IsBlank(content->get_ref<const std::string&>()));
+}
+
+bool IsEmpty(const OrderedJson& message) {
+  if (!HasNoText(message)) return false;
+  for (const char* key : {"tool_calls", "function_call", "reasoning_content", "thinking", "reasoning"}) {
+    const OrderedJson* said = Find(message, key);
+    if (said && !said->empty() && !(said->is_string() && IsBlank(said->get_ref<const std::string&>()))) return false;
+  }
+  return true;
+}
+
+std::vector<std::string> FunctionsOf(const OrderedJson& messages, const OrderedJson& tools) {
+  std::vector<std::string> names;
+  const auto add = [&](const OrderedJson* list) {
+    if (!list || !list->is_array()) return;
+    for (const OrderedJson& one : *list) {
+      const OrderedJson* function = one.is_object() ? Find(one, "function") : nullptr;
+      const OrderedJson* name = function && function->is_object() ? Find(*function, "name") : nullptr;
+      if (name && name->is_string()) names.push_back(name->get<std::string>());
+    }
+  };
+  add(&tools);
+  for (const OrderedJson& message : messages) add(Find(message, "tool_calls"));
+  return names;
+}
+
 Result<OrderedJson> NormalizeTools(const OrderedJson& tools, const std::string& where) {
   OrderedJson list = tools;
   if (tools.is_string()) {
     const std::string& text = tools.get_ref<const std::string&>();
-    if (text.find_first_not_of(" \t\r\n") == std::string::npos) return OrderedJson();
+    if (IsBlank(text)) return OrderedJson();
     TEMPER_ASSIGN_OR_RETURN(list, ParseOrderedJson(text, where + ", tools"));
   }
   if (list.is_null()) return OrderedJson();

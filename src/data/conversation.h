@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "base/status.h"
 #include "data/token_weight.h"
@@ -22,6 +23,12 @@ Status NormalizeMessages(OrderedJson& messages, const std::string& where);
 bool IsSupervised(const OrderedJson& message);
 // Of a normalized message.
 TokenWeight WeightOf(const OrderedJson& message);
+// Of a normalized message: is its content empty or white space?
+bool HasNoText(const OrderedJson& message);
+// And does it say nothing else either, no tool call and no reasoning?
+bool IsEmpty(const OrderedJson& message);
+// The names of the functions that a row's tools and tool calls are about. A text that lacks one leaves it out.
+std::vector<std::string> FunctionsOf(const OrderedJson& messages, const OrderedJson& tools);
 
 // A list of tools in OpenAI's form, from that form, a bare list of functions, or either as JSON text. Null if absent.
 Result<OrderedJson> NormalizeTools(const OrderedJson& tools, const std::string& where);

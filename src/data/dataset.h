@@ -1,8 +1,11 @@
-// LoadDataset: turns data files into samples, in the order of files and rows for any number of threads.
-// SplitForEvaluation: chooses the samples that are held out for evaluation.
+// Dataset: data files as samples, in the order of files and rows for any number of threads. WriteDataset writes them to
+// a token file, OpenDataset opens that; LoadDataset does both in memory. SplitForEvaluation: chooses the samples that
+// are held out for evaluation.
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -10,6 +13,7 @@
 #include "base/status.h"
 #include "data/record.h"
 #include "data/token_store.h"
+#include "data/token_writer.h"
 #include "data/tokenize.h"
 
 namespace temper {
@@ -18,6 +22,13 @@ struct DatasetOptions {
   TokenizeOptions tokenize;
   bool skip_bad_rows = false;  // skip and count bad rows instead of stopping at the first
   int threads = 1;
+  // Called now and then with the bytes read so far, all bytes, and the rows read.
+  std::function<void(Bytes, Bytes, int64_t)> progress;
+};
+
+struct DataInput {
+  std::string path;
+  int64_t max_rows = std::numeric_limits<int64_t>::max();  // only the first ones are read
 };
 
 struct DataFile {
@@ -32,16 +43,25 @@ struct Dataset {
   TokenStore store;
   std::vector<DataFile> files;  // and the format detected for each, to be shown
   DataStatistics statistics;
-  std::vector<uint32_t> lines;  // of each sample: the line at which its row begins
 
   // "data.jsonl line 12": the row that gave the sample.
   std::string PlaceOf(int64_t sample) const;
 };
 
 // Errors name file and row. Data without any supervised token is an error, too. `threads` threads use `tokenizer` and
-// `chat_template` (may be null) at once.
-Result<Dataset> LoadDataset(Env& env, const std::vector<std::string>& paths, const Tokenizer& tokenizer,
+// `chat_template` (may be null) at once. Holds some 20 MB and a few times the longest row; a text file is one row.
+Result<Dataset> LoadDataset(Env& env, const std::vector<DataInput>& inputs, const Tokenizer& tokenizer,
                             const ChatTemplate* chat_template, const DatasetOptions& options);
+
+// The same, into a token file. `key`: all that the samples depend on.
+Status WriteDataset(Env& env, const std::vector<DataInput>& inputs, const Tokenizer& tokenizer,
+                    const ChatTemplate* chat_template, const DatasetOptions& options, const std::string& key,
+                    TokenWriter& out);
+// `paths`: of the files now, for messages. Errors: kCorrupt if the file is damaged, kNotFound if it was written with
+// another key. `check` and `vocab` as in TokenStore::Open.
+Result<Dataset> OpenDataset(std::unique_ptr<MappedFile> file, TokenStore::Check check, int64_t vocab,
+                            const std::string& key, const std::vector<std::string>& paths);
+std::vector<std::string> InputPaths(const std::vector<DataInput>& inputs);
 
 struct DataSplit {
   std::vector<int32_t> train, evaluation;  // ids of samples, ascending

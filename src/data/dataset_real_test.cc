@@ -51,9 +51,10 @@ std::string Fnv1a(const TokenStore& store) {
     for (int b = 0; b < bytes; ++b) hash = (hash ^ (value >> (8 * b) & 0xFF)) * 0x100000001B3;
   };
   for (int64_t s = 0; s < store.size(); ++s) {
-    for (int64_t i = 0; i < store.length(s); ++i) {
-      add(static_cast<uint32_t>(store.tokens(s)[static_cast<size_t>(i)]), 4);
-      add(store.supervised(s, i), 1);
+    const TokenSample sample = store.sample(s);
+    for (int64_t i = 0; i < sample.length(); ++i) {
+      add(static_cast<uint32_t>(sample.token(i)), 4);
+      add(sample.supervised(i), 1);
     }
   }
   std::string hex;
@@ -73,7 +74,7 @@ TEST_F(RealData, TokensAndFlagsAreThoseOfTheGoldens) {
     if (folder != loaded) Load(folder);
     loaded = folder;
     SCOPED_TRACE(folder + ", " + data);
-    const auto set = LoadDataset(PosixEnv(), {Path(data)}, *tokenizer_, nullptr,
+    const auto set = LoadDataset(PosixEnv(), {{Path(data)}}, *tokenizer_, nullptr,
                                  {.tokenize = {.max_seq_len = golden["max_seq_len"].get<int64_t>()}, .threads = 2});
     ASSERT_TRUE(set.ok()) << set.status().message();
     EXPECT_EQ(set->store.size(), golden["samples"]);
@@ -221,7 +222,7 @@ TEST_F(RealData, AnEpochOverShakespearePredictsEveryTokenOnce) {
   const std::string data = "datasets/text/tinyshakespeare.txt", model = "models/tinystories-656k";
   if (!Has(data) || !Has(model)) GTEST_SKIP() << data << " or " << model << " is not in " << root_;
   const Tokenizer& tokenizer = Load(model);
-  const auto set = LoadDataset(PosixEnv(), {Path(data)}, tokenizer, nullptr, {.tokenize = {.max_seq_len = 256}});
+  const auto set = LoadDataset(PosixEnv(), {{Path(data)}}, tokenizer, nullptr, {.tokenize = {.max_seq_len = 256}});
   ASSERT_TRUE(set.ok()) << set.status().message();
   const auto text = ReadTextFile(PosixEnv(), Path(data));
   auto expected = *tokenizer.Encode(*text);
@@ -235,7 +236,7 @@ TEST_F(RealData, AnEpochOverShakespearePredictsEveryTokenOnce) {
   EXPECT_GT(sampler.packing().efficiency(), 0.999);
   constexpr int64_t kRows = 8;
   std::vector<int32_t> token(kRows * 256), target(kRows * 256), position(kRows * 256), start(kRows * 256);
-  const auto steps = StepsOf(sampler.rows_per_epoch(), kRows, 1);
+  const auto steps = StepsOf(sampler.rows_of_epoch(), kRows, 1);
   ASSERT_TRUE(steps.ok());
   BatchCounts sum;
   for (int64_t step = 0; step < steps->total; ++step) {

@@ -1,5 +1,6 @@
 #include "data/dataset.h"
 
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -25,11 +26,13 @@ std::string Write(const std::string& name, const std::string& text) {
 
 Result<Dataset> Load(const std::vector<std::string>& paths, DatasetOptions options = {}) {
   static const FakeTokenizer tokenizer;
-  return LoadDataset(PosixEnv(), paths, tokenizer, nullptr, options);
+  std::vector<DataInput> inputs;
+  for (const std::string& path : paths) inputs.push_back({path});
+  return LoadDataset(PosixEnv(), inputs, tokenizer, nullptr, options);
 }
 
 std::string TextOf(const TokenStore& store, int64_t sample) {
-  return FakeTokenizer().Decode(store.tokens(sample), false);
+  return FakeTokenizer().Decode(store.sample(sample).tokens(), false);
 }
 
 void ExpectError(const Result<Dataset>& result, const std::vector<std::string>& hints) {
@@ -140,7 +143,7 @@ TEST(Dataset, RowsBehindABadOneAreNotTokenised) {
   std::string rows = good + "{oops\n";
   for (int i = 0; i < 1000; ++i) rows += good;
   const CountingTokenizer tokenizer;
-  ExpectError(LoadDataset(PosixEnv(), {Write("early.jsonl", rows)}, tokenizer, nullptr, {.threads = 1}),
+  ExpectError(LoadDataset(PosixEnv(), {{Write("early.jsonl", rows)}}, tokenizer, nullptr, {.threads = 1}),
               {"early.jsonl line 2"});
   EXPECT_LT(tokenizer.calls, 10);
 }
@@ -167,11 +170,14 @@ TEST(Dataset, FilesWithoutSupervisedTokensAreErrors) {
                    {.tokenize = {.max_seq_len = 4}}),
               {"long.jsonl is supervised", "1 with nothing supervised within max_seq_len 4"});
   ExpectError(
-      Load({Write("bad.jsonl", "{\"prompt\":\"a\",\"completion\":\"b\"\n{\"prompt\":\"<s>\",\"completion\":\"\"}\n")},
+      Load({Write("bad.jsonl", "{\"prompt\":\"a\",\"completion\":\"b\"\n{\"prompt\":\"<s>\",\"completion\":\"b\"}\n")},
            {.skip_bad_rows = true}),
       {"2 of them bad", "First problem: ", "bad.jsonl line 1"});
-  ExpectError(Load({Write("chat.jsonl", "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}]}\n")}),
-              {"chat template"});
+  const auto chat = Load({Write("chat.jsonl", "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}]}\n")});
+  ExpectError(chat, {"chat.jsonl line 1: messages need a chat template", "--chat_template", "alpaca, chatml"});
+  EXPECT_EQ(chat.status().message().find("--skip_bad_rows"), std::string::npos) << "it would skip every row";
+  ExpectError(Load({Write("silent.jsonl", "{\"prompt\":\"a\",\"completion\":\"\"}\n")}),
+              {"1 answer is empty", "silent.jsonl line 1"});
 }
 
 TEST(Dataset, SkippedRowsAreCounted) {
@@ -185,6 +191,25 @@ TEST(Dataset, SkippedRowsAreCounted) {
   // After a break in a list's structure no row can be found: this is never skipped.
   ExpectError(Load({Write("skip.json", "[" + good + "oops" + good + "]")}, {.skip_bad_rows = true}),
               {"skip.json line 2"});
+}
+
+TEST(LoadDataset, ReadsNoFurtherThanMaxRows) {
+  std::string rows;
+  for (int i = 0; i < 3000; ++i) rows += fmt::format("{{\"text\": \"row {}\"}}\n", i);
+  const std::string first = Write("first.jsonl", rows + "a broken row"), second = Write("second.jsonl", rows);
+  static const FakeTokenizer tokenizer;
+  const auto load = [&](int64_t max_rows) {
+    return LoadDataset(PosixEnv(), {{first, max_rows}, {second, 2}}, tokenizer, nullptr, {.threads = 2});
+  };
+  for (const int64_t max_rows : {1, 1024, 1500, 3000}) {
+    const auto set = load(max_rows);
+    ASSERT_TRUE(set.ok()) << set.status().message();
+    EXPECT_EQ(set->files[0].rows, max_rows);
+    EXPECT_EQ(set->files[1].rows, 2);
+    EXPECT_EQ(set->files[1].first_sample, max_rows);
+    EXPECT_EQ(set->PlaceOf(max_rows + 1), second + " line 2");
+  }
+  ExpectError(load(3001), {first + " line 3001"});
 }
 
 TEST(SplitForEvaluation, PartsAreDisjointCompleteAndRepeatable) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <limits>
 #include <numeric>
 
@@ -10,22 +11,55 @@
 
 namespace temper {
 
+namespace {
+
+// Calls body(begin, end, per_epoch) for each set: its place in `samples`, and how many an epoch takes of it.
+template <class Body>
+void ForSets(std::span<const int32_t> samples, const std::vector<SamplePasses>& passes, const Body& body) {
+  size_t begin = 0;
+  for (size_t s = 0; s < std::max<size_t>(passes.size(), 1); ++s) {
+    const bool last = s + 1 >= passes.size();
+    const auto end =
+        last ? samples.end() : std::lower_bound(samples.begin(), samples.end(), passes[s + 1].first_sample);
+    const auto place = static_cast<size_t>(end - samples.begin());
+    const auto n = static_cast<double>(place - begin);
+    const double wanted = passes.empty() ? n : std::round(passes[s].passes * n);
+    if (place > begin) body(begin, place, static_cast<size_t>(std::max(wanted, 1.0)));
+    begin = place;
+  }
+}
+
+}  // namespace
+
+int64_t SamplesPerEpoch(std::span<const int32_t> samples, const std::vector<SamplePasses>& passes) {
+  int64_t sum = 0;
+  ForSets(samples, passes, [&](size_t, size_t, size_t per_epoch) { sum += static_cast<int64_t>(per_epoch); });
+  return sum;
+}
+
 Packing::Packing(const TokenStore& store, std::span<const int32_t> samples, const PackingOptions& options)
     : options_(options), ids_(samples.begin(), samples.end()) {
   TEMPER_CHECK(options.max_seq_len > 0 && options.max_seq_len < std::numeric_limits<int32_t>::max())
       << "max_seq_len " << options.max_seq_len;
-  TEMPER_CHECK(ids_.size() < static_cast<size_t>(std::numeric_limits<int32_t>::max())) << ids_.size() << " samples";
-  const size_t n = ids_.size();
+  const int64_t drawn = SamplesPerEpoch(samples, options.passes);
+  TEMPER_CHECK(drawn < std::numeric_limits<int32_t>::max()) << drawn << " samples";
+  const auto n = static_cast<size_t>(drawn);
   const auto max_len = static_cast<size_t>(options.max_seq_len);
-  lengths_.reserve(n);
+  lengths_.reserve(ids_.size());
   by_length_.assign(max_len + 2, 0);
   for (const int32_t id : ids_) {
     const int64_t length = store.length(id);
     TEMPER_CHECK(length <= options.max_seq_len)
         << "sample " << id << " of " << length << " tokens in rows of " << options.max_seq_len;
     lengths_.push_back(static_cast<int32_t>(length));
-    tokens_ += length;
   }
+  size_t largest_part = 0;
+  ForSets(samples, options.passes, [&](size_t begin, size_t end, size_t per_epoch) {
+    sets_.push_back({begin, end, per_epoch});
+    if (per_epoch % (end - begin) != 0) largest_part = std::max(largest_part, end - begin);
+  });
+  order_of_set_.resize(largest_part);
+  store.LetGo();
   order_.resize(n);
   row_of_.resize(n);
   placed_.resize(n);
@@ -42,23 +76,51 @@ double Packing::efficiency() const {
   return static_cast<double>(tokens_) / (static_cast<double>(rows_) * static_cast<double>(options_.max_seq_len));
 }
 
+Bytes Packing::memory() const {
+  const auto bytes = [](const auto&... arrays) {
+    return static_cast<int64_t>(((arrays.capacity() * sizeof(arrays[0])) + ...));
+  };
+  return Bytes{bytes(ids_, lengths_, order_of_set_, order_, by_length_, row_of_, room_, next_row_, room_bits_,
+                     row_begin_, placed_, row_order_)};
+}
+
 double Packing::attended_pairs() const {
   double sum = 0;
-  for (const int32_t length : lengths_) sum += 0.5 * static_cast<double>(length) * static_cast<double>(length + 1);
+  for (const int32_t i : order_) {
+    const double length = lengths_[static_cast<size_t>(i)];
+    sum += 0.5 * length * (length + 1);
+  }
   return sum;
 }
 
+void Packing::Draw(uint64_t seed, int64_t epoch) {
+  auto out = placed_.begin();
+  for (const auto& [begin, end, per_epoch] : sets_) {
+    const size_t n = end - begin, part = per_epoch % n;
+    for (size_t pass = 0; pass < per_epoch / n; ++pass) {
+      std::iota(out, out + static_cast<int64_t>(n), static_cast<int32_t>(begin));
+      out += static_cast<int64_t>(n);
+    }
+    if (part == 0) continue;
+    const std::span order = std::span(order_of_set_).first(n);
+    std::iota(order.begin(), order.end(), static_cast<int32_t>(begin));
+    Shuffle(seed, "data.passes", static_cast<int64_t>(begin), order);  // an order of its own for each set
+    const size_t first = (static_cast<size_t>(epoch) % n) * part % n;
+    for (size_t i = 0; i < part; ++i) *out++ = order[(first + i) % n];
+  }
+}
+
 void Packing::Pack(uint64_t seed, int64_t epoch) {
-  const size_t n = ids_.size();
+  const size_t n = placed_.size();
   // placed_ serves as the shuffled list that the counting sort reads: ties are broken by its order.
-  std::iota(placed_.begin(), placed_.end(), 0);
+  Draw(seed, epoch);
   if (options_.shuffle) Shuffle(seed, "data.samples", epoch, placed_);
   if (options_.packing) {
     std::fill(by_length_.begin(), by_length_.end(), 0);
     const auto bucket = [&](int32_t i) {
       return static_cast<size_t>(options_.max_seq_len - lengths_[static_cast<size_t>(i)]);
     };
-    for (size_t i = 0; i < n; ++i) ++by_length_[bucket(static_cast<int32_t>(i)) + 1];
+    for (const int32_t i : placed_) ++by_length_[bucket(i) + 1];
     std::partial_sum(by_length_.begin(), by_length_.end(), by_length_.begin());
     for (const int32_t i : placed_) order_[static_cast<size_t>(by_length_[bucket(i)]++)] = i;
     Place();
@@ -67,6 +129,8 @@ void Packing::Pack(uint64_t seed, int64_t epoch) {
     std::iota(row_of_.begin(), row_of_.end(), 0);
     rows_ = static_cast<int64_t>(n);
   }
+  tokens_ = 0;
+  for (const int32_t i : order_) tokens_ += lengths_[static_cast<size_t>(i)];
   // Counting sort by row: within a row the samples stay in order_'s order.
   std::fill(row_begin_.begin(), row_begin_.end(), 0);
   for (const int32_t row : row_of_) ++row_begin_[static_cast<size_t>(row) + 1];

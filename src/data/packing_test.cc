@@ -7,18 +7,20 @@
 #include <numeric>
 #include <random>
 
+#include "data/token_memory.h"
+
 namespace temper {
 namespace {
 
 TokenStore StoreOf(const std::vector<int64_t>& lengths) {
-  TokenStore store;
+  MemoryTokens store;
   int32_t token = 0;
   for (const int64_t n : lengths) {
     std::vector<int32_t> tokens(static_cast<size_t>(n));
     for (int32_t& t : tokens) t = token++;
     store.Add(tokens, std::vector<uint8_t>(tokens.size(), 1));
   }
-  return store;
+  return store.Store();
 }
 
 std::vector<int32_t> Ids(int64_t n) {
@@ -125,6 +127,78 @@ TEST(Packing, TakesAPartOfTheSamples) {
   std::sort(seen.begin(), seen.end());
   EXPECT_EQ(seen, part);
   EXPECT_EQ(packing.tokens(), 13);
+}
+
+// How often each of `n` samples is in the epoch's rows.
+std::vector<int> TimesSeen(const Packing& packing, int64_t n) {
+  std::vector<int> seen(static_cast<size_t>(n), 0);
+  for (const auto& row : RowsOf(packing)) {
+    for (const int32_t id : row) ++seen[static_cast<size_t>(id)];
+  }
+  return seen;
+}
+
+TEST(Packing, WholePassesSeeEachSampleSoOftenInEveryEpoch) {
+  const TokenStore store = StoreOf(RandomLengths(4, 100, 40));
+  Packing packing(store, Ids(100), {.max_seq_len = 64, .passes = {{0, 1}, {30, 3}, {90, 2}}});
+  EXPECT_FALSE(packing.rows_vary());
+  EXPECT_EQ(SamplesPerEpoch(Ids(100), {{0, 1}, {30, 3}, {90, 2}}), 30 + 180 + 20);
+  std::vector<int> wanted(100, 1);
+  std::fill(wanted.begin() + 30, wanted.begin() + 90, 3);
+  std::fill(wanted.begin() + 90, wanted.end(), 2);
+  const int64_t rows = packing.rows();
+  for (int64_t epoch = 0; epoch < 3; ++epoch) {
+    packing.Pack(7, epoch);
+    EXPECT_EQ(TimesSeen(packing, 100), wanted);
+    EXPECT_EQ(packing.rows(), rows);
+  }
+}
+
+TEST(Packing, PassesOfOneChangeNothing) {
+  const TokenStore store = StoreOf(RandomLengths(5, 200, 40));
+  Packing plain(store, Ids(200), {.max_seq_len = 64}),
+      sets(store, Ids(200), {.max_seq_len = 64, .passes = {{0, 1}, {77, 1}}});
+  for (const int64_t epoch : {0, 5}) {
+    plain.Pack(3, epoch);
+    sets.Pack(3, epoch);
+    EXPECT_EQ(RowsOf(plain), RowsOf(sets));
+  }
+}
+
+TEST(Packing, PartsOfPassesTakeTurnsSoThatAllSamplesAreSeenEquallyOften) {
+  constexpr int64_t kSamples = 100;  // 40 seen 0.3 times, 60 seen 2.5 times an epoch
+  const TokenStore store = StoreOf(RandomLengths(6, kSamples, 40));
+  const std::vector<SamplePasses> passes = {{0, 0.3}, {40, 2.5}};
+  Packing packing(store, Ids(kSamples), {.max_seq_len = 64, .passes = passes});
+  EXPECT_TRUE(packing.rows_vary());
+  EXPECT_EQ(SamplesPerEpoch(Ids(kSamples), passes), 12 + 150);
+  std::vector<int> seen(kSamples, 0);
+  std::vector<int> first;
+  for (int64_t epoch = 0; epoch < 10; ++epoch) {
+    packing.Pack(11, epoch);
+    const std::vector<int> now = TimesSeen(packing, kSamples);
+    EXPECT_EQ(std::accumulate(now.begin(), now.begin() + 40, 0), 12);
+    for (int64_t i = 0; i < 40; ++i) EXPECT_LE(now[static_cast<size_t>(i)], 1);
+    for (int64_t i = 40; i < 100; ++i)
+      EXPECT_TRUE(now[static_cast<size_t>(i)] == 2 || now[static_cast<size_t>(i)] == 3);
+    for (size_t i = 0; i < seen.size(); ++i) seen[i] += now[i];
+    if (epoch == 0) first = now;
+    EXPECT_EQ(now == first, epoch == 0 || epoch == 10) << "the next epoch takes other samples";
+  }
+  std::vector<int> wanted(kSamples, 3);
+  std::fill(wanted.begin() + 40, wanted.end(), 25);
+  EXPECT_EQ(seen, wanted);
+  packing.Pack(12, 0);
+  EXPECT_NE(TimesSeen(packing, kSamples), first) << "another seed takes other samples";
+  packing.Pack(11, 0);
+  EXPECT_EQ(TimesSeen(packing, kSamples), first);
+}
+
+TEST(Packing, PassesCountWithinThePartOfTheSamplesThatIsGiven) {
+  const TokenStore store = StoreOf(std::vector<int64_t>(10, 3));
+  const std::vector<int32_t> part = {1, 2, 8};  // of the second set only sample 8, of the third none
+  const Packing packing(store, part, {.max_seq_len = 8, .passes = {{0, 1}, {5, 0.2}, {9, 4}}});
+  EXPECT_EQ(TimesSeen(packing, 10), (std::vector<int>{0, 1, 1, 0, 0, 0, 0, 0, 1, 0})) << "at least one of a set";
 }
 
 TEST(Packing, NoSamplesMakeNoRows) {

@@ -23,20 +23,20 @@ std::string TextOf(std::span<const int32_t> tokens, size_t begin, size_t end, co
   return tokenizer.Decode(tokens.subspan(begin, end - begin), /*skip_special=*/false);
 }
 
-int64_t SupervisedOf(const TokenStore& store, int64_t sample) {
+int64_t SupervisedOf(const TokenSample& sample) {
   int64_t n = 0;
-  for (int64_t i = 0; i < store.length(sample); ++i) n += store.supervised(sample, i);
+  for (int64_t i = 0; i < sample.length(); ++i) n += sample.supervised(i);
   return n;
 }
 
-std::string Body(const TokenStore& store, int64_t sample, const Tokenizer& tokenizer, const PreviewOptions& options) {
-  const auto tokens = store.tokens(sample);
+std::string Body(const TokenSample& sample, const Tokenizer& tokenizer, const PreviewOptions& options) {
+  const std::vector<int32_t> tokens = sample.tokens();
   const auto shown = std::min(tokens.size(), static_cast<size_t>(std::max<int64_t>(options.max_tokens, 0)));
   std::string out;
   for (size_t begin = 0; begin < shown;) {
     const auto weight_of = [&](size_t i) {
       const auto at = static_cast<int64_t>(i);
-      return store.supervised(sample, at) ? store.weight(sample, at) : 0;
+      return sample.supervised(at) ? sample.weight(at) : 0;
     };
     const TokenWeight weight = weight_of(begin);
     const bool supervised = weight > 0;
@@ -61,26 +61,26 @@ std::string Body(const TokenStore& store, int64_t sample, const Tokenizer& token
 std::string PreviewSample(const TokenStore& store, int64_t sample, const Tokenizer& tokenizer,
                           const PreviewOptions& options) {
   return fmt::format("--- sample {}: {} tokens, {} supervised ---\n", sample, store.length(sample),
-                     SupervisedOf(store, sample)) +
-         Body(store, sample, tokenizer, options);
+                     SupervisedOf(store.sample(sample))) +
+         Body(store.sample(sample), tokenizer, options);
 }
 
-std::string SampleAsJson(const TokenStore& store, int64_t sample, const std::string& place,
-                         const Tokenizer& tokenizer) {
-  const auto tokens = store.tokens(sample);
+std::string SampleAsJson(const TokenStore& store, int64_t id, const std::string& place, const Tokenizer& tokenizer) {
+  const TokenSample sample = store.sample(id);
+  const std::vector<int32_t> tokens = sample.tokens();
   OrderedJson labels = OrderedJson::array(), weights = OrderedJson::array(), spans = OrderedJson::array();
   bool weighted = false;
   size_t begin = 0;
   for (size_t i = 0; i <= tokens.size(); ++i) {
     const auto at = static_cast<int64_t>(i);
-    const bool supervised = i < tokens.size() && store.supervised(sample, at);
-    const bool before = i > 0 && store.supervised(sample, at - 1);
+    const bool supervised = i < tokens.size() && sample.supervised(at);
+    const bool before = i > 0 && sample.supervised(at - 1);
     if (supervised && !before) begin = i;
     if (before && !supervised) {
       spans.push_back({{"begin", begin}, {"end", i}, {"text", TextOf(tokens, begin, i, tokenizer)}});
     }
     if (i == tokens.size()) break;
-    const TokenWeight weight = supervised ? store.weight(sample, at) : 0;
+    const TokenWeight weight = supervised ? sample.weight(at) : 0;
     labels.push_back(supervised ? tokens[i] : -100);
     weights.push_back(WeightValue(weight));
     weighted |= supervised && weight != kUnitWeight;
@@ -99,7 +99,7 @@ std::string PreviewRow(const TokenStore& store, std::span<const int32_t> samples
   int64_t tokens = 0, supervised = 0;
   for (const int32_t sample : samples) {
     tokens += store.length(sample);
-    supervised += SupervisedOf(store, sample);
+    supervised += SupervisedOf(store.sample(sample));
   }
   std::string out =
       fmt::format("=== row of {} samples: {} of {} tokens ({:.1f} %), {} supervised ===\n", samples.size(), tokens,

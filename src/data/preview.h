@@ -26,7 +26,7 @@ std::string PreviewSample(const TokenStore& store, int64_t sample, const Tokeniz
 // One sample as an object on one line, for programs: "place", "input_ids", "labels" (-100: masked), "weights" (of
 // labels; only if one is not 1), and "spans": [{"begin", "end", "text"}], the supervised tokens [begin, end) and their
 // text. Text that is cut within a character has U+FFFD there.
-std::string SampleAsJson(const TokenStore& store, int64_t sample, const std::string& place, const Tokenizer& tokenizer);
+std::string SampleAsJson(const TokenStore& store, int64_t id, const std::string& place, const Tokenizer& tokenizer);
 
 // A packed row: a line that says how full the row of `max_seq_len` is, then its samples.
 std::string PreviewRow(const TokenStore& store, std::span<const int32_t> samples, int64_t max_seq_len,

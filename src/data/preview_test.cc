@@ -3,12 +3,13 @@
 #include <gtest/gtest.h>
 
 #include "data/fake_tokenizer.h"
+#include "data/token_memory.h"
 
 namespace temper {
 namespace {
 
 TokenStore StoreOf(const std::vector<std::pair<std::string, std::string>>& rows) {
-  TokenStore store;
+  MemoryTokens made;
   const FakeTokenizer tokenizer;
   for (const auto& [masked, supervised] : rows) {
     auto tokens = *tokenizer.Encode(masked);
@@ -18,9 +19,9 @@ TokenStore StoreOf(const std::vector<std::pair<std::string, std::string>>& rows)
       tokens.push_back(id);
       flags.push_back(1);
     }
-    store.Add(tokens, flags);
+    made.Add(tokens, flags);
   }
-  return store;
+  return made.Store();
 }
 
 TEST(Preview, PlainTextMarksSupervisedTokens) {
@@ -30,23 +31,25 @@ TEST(Preview, PlainTextMarksSupervisedTokens) {
 }
 
 TEST(Preview, WeightsFollowTheirText) {
-  TokenStore store;
+  MemoryTokens made;
   const FakeTokenizer tokenizer;
   const auto tokens = *tokenizer.Encode("abcd", {.add_special = false});
-  store.Add(tokens, std::vector<uint8_t>{0, 1, 1, 1},
-            std::vector<TokenWeight>{1, kUnitWeight / 2, kUnitWeight / 2, kUnitWeight});
+  made.Add(tokens, std::vector<uint8_t>{0, 1, 1, 1},
+           std::vector<TokenWeight>{1, kUnitWeight / 2, kUnitWeight / 2, kUnitWeight});
+  const TokenStore store = made.Store();
   EXPECT_EQ(PreviewSample(store, 0, tokenizer, {}), "--- sample 0: 4 tokens, 3 supervised ---\na[[bc]]{0.5}[[d]]\n");
 }
 
 TEST(Preview, JsonHasIdsLabelsAndSupervisedSpans) {
-  TokenStore store;
+  MemoryTokens made;
   const FakeTokenizer tokenizer;
-  store.Add(*tokenizer.Encode("ab\"d", {.add_special = false}), std::vector<uint8_t>{0, 1, 0, 1});
+  made.Add(*tokenizer.Encode("ab\"d", {.add_special = false}), std::vector<uint8_t>{0, 1, 0, 1});
+  made.Add(*tokenizer.Encode("ab", {.add_special = false}), std::vector<uint8_t>{0, 1},
+           std::vector<TokenWeight>{0, kUnitWeight / 4});
+  const TokenStore store = made.Store();
   EXPECT_EQ(SampleAsJson(store, 0, "f line 1", tokenizer),
             R"({"place":"f line 1","input_ids":[97,98,34,100],"labels":[-100,98,-100,100],)"
             R"("spans":[{"begin":1,"end":2,"text":"b"},{"begin":3,"end":4,"text":"d"}]})");
-  store.Add(*tokenizer.Encode("ab", {.add_special = false}), std::vector<uint8_t>{0, 1},
-            std::vector<TokenWeight>{0, kUnitWeight / 4});
   EXPECT_EQ(SampleAsJson(store, 1, "f line 2", tokenizer),
             R"({"place":"f line 2","input_ids":[97,98],"labels":[-100,98],"weights":[0.0,0.25],)"
             R"("spans":[{"begin":1,"end":2,"text":"b"}]})");

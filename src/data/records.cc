@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/utf8.h"
+#include "format/text_stream.h"
 
 namespace temper {
 namespace {
@@ -19,7 +20,7 @@ constexpr int kDetectRows = 32;
 constexpr Bytes kMaxTextFile = GiB(1);
 
 Result<std::string> ReadDocument(Env& env, const std::string& path) {
-  TEMPER_ASSIGN_OR_RETURN(std::string text, ReadTextFile(env, path, kMaxTextFile));
+  TEMPER_ASSIGN_OR_RETURN(std::string text, ReadWholeText(env, path, kMaxTextFile));
   if (text.starts_with("\xEF\xBB\xBF")) text.erase(0, 3);
   if (text.find_first_not_of(" \t\r\n") == std::string::npos) {
     return Corrupt(fmt::format("{} is empty: there is no text to train on", path));
@@ -41,6 +42,7 @@ Result<std::string> ReadDocument(Env& env, const std::string& path) {
 }  // namespace
 
 bool IsTextFile(std::string_view path) {
+  path = WithoutCompression(path);
   for (const std::string_view ending : {".txt", ".text", ".md", ".TXT"}) {
     if (path.ends_with(ending)) return true;
   }
@@ -53,6 +55,8 @@ Result<std::unique_ptr<RecordReader>> RecordReader::Open(Env& env, const std::st
     RawRow row{.number = 1, .line = 1};
     TEMPER_ASSIGN_OR_RETURN(row.text, ReadDocument(env, path));
     reader->format_ = RecordFormat::kTextFile;
+    TEMPER_ASSIGN_OR_RETURN(const auto file, env.OpenForRead(path));
+    reader->document_ = file->size();
     reader->seen_.push_back(std::move(row));
     return reader;
   }

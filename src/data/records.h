@@ -1,4 +1,5 @@
-// RecordReader: a data file (.jsonl, .json, .txt) as a stream of rows, each parsed into a record.
+// RecordReader: a data file (.jsonl, .json, .csv, .tsv or .txt, compressed or not) as a stream of rows, each parsed
+// into a record.
 //
 //   auto reader = RecordReader::Open(PosixEnv(), "train.jsonl");
 //   RawRow row;
@@ -14,6 +15,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/env.h"
 #include "base/status.h"
@@ -22,7 +24,7 @@
 
 namespace temper {
 
-// By its name: .txt, .text or .md.
+// By its name: .txt, .text or .md, and a compressed one (.txt.gz).
 bool IsTextFile(std::string_view path);
 
 class RecordReader {
@@ -36,10 +38,15 @@ class RecordReader {
   // Parses the row. Any thread. By value: a text file's row is the whole file, which is moved, not copied.
   Result<Record> Parse(RawRow row) const;
 
+  // Of the file, some of them beyond the next row.
+  Bytes bytes_read() const { return rows_ ? rows_->bytes_read() : document_; }
+
   RecordFormat format() const { return format_; }
   // The row that decided: "line 1", or "row 3 (line 40)" if a row is not a line.
   std::string format_place() const { return Place(format_row_); }
   const std::string& path() const { return path_; }
+  // Of a table, else null.
+  const std::vector<std::string>* columns() const { return rows_ ? rows_->columns() : nullptr; }
 
  private:
   explicit RecordReader(std::string path) : path_(std::move(path)) {}
@@ -51,6 +58,7 @@ class RecordReader {
   RecordFormat format_ = RecordFormat::kText;
   RawRow format_row_{.number = 1, .line = 1};  // without its text
   std::unique_ptr<RowReader> rows_;            // null for a text file
+  Bytes document_;                             // size of a text file
   std::deque<RawRow> seen_;                    // rows read to detect the format, not handed out yet
 };
 

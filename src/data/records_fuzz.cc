@@ -57,16 +57,16 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size == 0) return 0;
   using namespace temper;
   static const FakeTokenizer tokenizer({"un", "able", "unable"}, /*dummy_prefix=*/true);
-  const char* names[] = {"f.jsonl", "f.json", "f.txt", "f"};
+  const char* names[] = {"f.jsonl", "f.json", "f.txt", "f.csv"};
   FuzzEnv env(std::string(reinterpret_cast<const char*>(data) + 1, size - 1));
   const DatasetOptions options{.tokenize = {.max_seq_len = 2 + data[0] / 16, .train_on_prompt = (data[0] & 8) != 0},
                                .skip_bad_rows = (data[0] & 4) != 0};
-  const auto dataset = LoadDataset(env, {names[data[0] % 4]}, tokenizer, nullptr, options);
+  const auto dataset = LoadDataset(env, {{names[data[0] % 4]}}, tokenizer, nullptr, options);
   if (!dataset.ok()) return 0;
   for (int64_t s = 0; s < dataset->store.size(); ++s) {
     const int64_t n = dataset->store.length(s);
     TEMPER_CHECK(n >= 2 && n <= options.tokenize.max_seq_len) << n;
-    TEMPER_CHECK(dataset->store.supervised(s, n - 1) && !dataset->store.supervised(s, 0)) << s;
+    TEMPER_CHECK(dataset->store.sample(s).supervised(n - 1) && !dataset->store.sample(s).supervised(0)) << s;
   }
   TEMPER_CHECK(dataset->store.total_supervised() == dataset->statistics.supervised) << "counts differ";
   return 0;

@@ -9,16 +9,12 @@
 #include <string_view>
 
 #include "format/quoted.h"
+#include "format/text_stream.h"
 
 namespace temper {
 namespace {
 
-constexpr size_t kBuffer = 256 << 10;
 constexpr std::string_view kUtf8Mark = "\xEF\xBB\xBF";
-
-bool IsSpace(int c) {
-  return c == ' ' || c == '\t' || c == '\n' || c == '\r';
-}
 
 bool EndsWith(std::string_view text, std::string_view tail) {
   if (text.size() < tail.size()) return false;
@@ -26,22 +22,24 @@ bool EndsWith(std::string_view text, std::string_view tail) {
                     [](char a, char b) { return a == (b >= 'A' && b <= 'Z' ? b + 32 : b); });
 }
 
-// The command that converts a table to JSON lines; empty if the file's name is not a table's.
-std::string CommandToJson(const std::string& path) {
-  const bool tabs = EndsWith(path, ".tsv");
-  if (!tabs && !EndsWith(path, ".csv")) return "";
-  return fmt::format(
-      "python3 -c 'import csv, json, sys; [print(json.dumps(row)) for row in csv.DictReader(sys.stdin{})]' < {} > {}",
-      tabs ? ", delimiter=\"\\t\"" : "", ShellWord(path), ShellWord(path.substr(0, path.size() - 4) + ".jsonl"));
+// The delimiter of a table, by its file's name; 0 if that is not a table's.
+char TableDelimiter(std::string_view path) {
+  path = WithoutCompression(path);
+  return EndsWith(path, ".csv") ? ',' : EndsWith(path, ".tsv") ? '\t' : '\0';
 }
 
 // Recognises non-text files by their first bytes; says what to do about them.
-std::optional<std::string_view> ForeignFormat(std::string_view head) {
-  if (head.starts_with("\x1f\x8b")) return "is compressed with gzip: unpack it first (gunzip)";
-  if (head.starts_with("\x28\xb5\x2f\xfd")) return "is compressed with zstd: unpack it first (unzstd)";
-  if (head.starts_with("PAR1"))
-    return "is a Parquet file: convert it to JSON lines first (pandas.read_parquet(FILE).to_json(OUT, "
-           "orient=\"records\", lines=True))";
+std::optional<std::string> ForeignFormat(std::string_view head, const std::string& path) {
+  if (head.starts_with("\x1f\x8b") || head.starts_with("\x28\xb5\x2f\xfd")) {
+    return "is compressed twice: unpack it once first";
+  }
+  if (head.starts_with("PAR1")) {
+    const std::string_view stem = std::string_view(path).substr(0, path.size() - (EndsWith(path, ".parquet") ? 8 : 0));
+    return fmt::format(
+        "is a Parquet file: convert it first: python3 -c 'import pandas, sys; pandas.read_parquet(sys.argv[1])"
+        ".to_json(sys.argv[2], orient=\"records\", lines=True)' {} {}",
+        ShellWord(path), ShellWord(std::string(stem) + ".jsonl"));
+  }
   if (head.starts_with("ARROW1")) return "is an Arrow file: convert it to JSON lines first";
   if (head.starts_with("PK\x03\x04")) return "is a zip archive: unpack it first";
   if (head.starts_with("\xff\xfe") || head.starts_with("\xfe\xff")) {
@@ -127,144 +125,101 @@ class RowReader::ValueScanner {
   bool in_string_ = false, escaped_ = false, complete_ = false, too_deep_ = false, too_wide_ = false;
 };
 
-RowReader::RowReader(std::unique_ptr<RandomAccessFile> file, Bytes max_row)
-    : file_(std::move(file)),
-      path_(file_->path()),
-      max_row_(max_row),
-      buffer_(std::min(kBuffer, static_cast<size_t>(file_->size().v))) {}
-
 Result<std::unique_ptr<RowReader>> RowReader::Open(Env& env, const std::string& path, Bytes max_row) {
-  TEMPER_ASSIGN_OR_RETURN(auto file, env.OpenForRead(path));
-  std::unique_ptr<RowReader> reader(new RowReader(std::move(file), max_row));
+  TEMPER_ASSIGN_OR_RETURN(auto text, TextStream::Open(env, path));
+  std::unique_ptr<RowReader> reader(new RowReader(std::move(text), max_row));
   TEMPER_RETURN_IF_ERROR(reader->Probe());
   return reader;
 }
 
-std::string RowReader::Place(int64_t line) const {
-  return fmt::format("{} line {}", path_, line);
-}
-
-Status RowReader::Fill() {
-  if (begin_ < end_) return OkStatus();
-  begin_ = end_ = 0;
-  const int64_t left = file_->size().v - offset_;
-  if (left <= 0) return OkStatus();
-  const size_t n = std::min<size_t>(buffer_.size(), static_cast<size_t>(left));
-  TEMPER_RETURN_IF_ERROR(file_->ReadAt(offset_, std::as_writable_bytes(std::span(buffer_.data(), n))));
-  offset_ += static_cast<int64_t>(n);
-  end_ = n;
-  return OkStatus();
-}
-
-Result<int> RowReader::Peek() {
-  if (begin_ == end_) TEMPER_RETURN_IF_ERROR(Fill());
-  return begin_ == end_ ? -1 : static_cast<int>(static_cast<unsigned char>(buffer_[begin_]));
-}
-
-void RowReader::Skip() {
-  if (buffer_[begin_] == '\n') ++line_;
-  ++begin_;
-}
-
-Result<int> RowReader::PeekAfterSpace() {
-  for (;;) {
-    TEMPER_ASSIGN_OR_RETURN(const int c, Peek());
-    if (!IsSpace(c)) return c;
-    Skip();
-  }
-}
-
-void RowReader::Rewind(int64_t offset) {
-  begin_ = end_ = 0;
-  offset_ = offset;
-  line_ = 1;
-}
-
 // Decides the layout from the first value, reading no further than its end, and goes back to the beginning.
 Status RowReader::Probe() {
-  TEMPER_RETURN_IF_ERROR(Fill());
-  const std::string_view head(buffer_.data(), std::min<size_t>(end_, 16));
-  if (const auto foreign = ForeignFormat(head)) return Unsupported(fmt::format("{} {}", path_, *foreign));
+  TEMPER_RETURN_IF_ERROR(text_.Fill());
+  const std::string_view head = text_.unread().substr(0, 16);
+  if (const auto foreign = ForeignFormat(head, path())) return Unsupported(fmt::format("{} {}", path(), *foreign));
   const int64_t start = head.starts_with(kUtf8Mark) ? static_cast<int64_t>(kUtf8Mark.size()) : 0;
-  begin_ += static_cast<size_t>(start);
-  TEMPER_ASSIGN_OR_RETURN(const int first, PeekAfterSpace());
-  if (first < 0) return Corrupt(fmt::format("{} is empty: it has no rows", path_));
+  text_.Advance(static_cast<size_t>(start));
+  TEMPER_ASSIGN_OR_RETURN(const int first, text_.PeekAfterSpace());
+  if (first < 0) return Corrupt(fmt::format("{} is empty: it has no rows", path()));
   if (first != '{' && first != '[') {
-    if (const std::string command = CommandToJson(path_); !command.empty()) {
-      return Unsupported(fmt::format("{} is a table, and Temper reads JSON lines: {}", path_, command));
+    if (const char delimiter = TableDelimiter(path()); delimiter != '\0') {
+      layout_ = RowLayout::kTable;
+      TEMPER_RETURN_IF_ERROR(text_.Rewind(start));
+      TEMPER_ASSIGN_OR_RETURN(table_, TableReader::Open(text_, delimiter, max_row_));
+      return OkStatus();
     }
     return Corrupt(
-        fmt::format("{} line {}: neither a JSON object nor a list begins here. Data is JSON lines (.jsonl), a "
-                    "JSON list (.json) or plain text (.txt)",
-                    path_, line_));
+        fmt::format("{}: neither a JSON object nor a list begins here. Data is JSON lines (.jsonl), a "
+                    "JSON list (.json), a table (.csv, .tsv) or plain text (.txt)",
+                    text_.Place(text_.line())));
   }
-  const bool named_lines = EndsWith(path_, ".jsonl") || EndsWith(path_, ".ndjson");
+  const std::string_view name = WithoutCompression(path());
+  const bool named_lines = EndsWith(name, ".jsonl") || EndsWith(name, ".ndjson");
   layout_ = first == '[' ? RowLayout::kArray : RowLayout::kLines;
   ValueScanner scanner;
   for (;;) {
-    TEMPER_ASSIGN_OR_RETURN(const int c, Peek());
+    TEMPER_ASSIGN_OR_RETURN(const int c, text_.Peek());
     if (c < 0) break;
     // A raw line end inside a string is never valid: this is a broken line, so the layout is kLines.
     if (c == '\n') {
       layout_ = scanner.in_string() ? RowLayout::kLines : first == '[' ? RowLayout::kArray : RowLayout::kValues;
       if (layout_ == RowLayout::kValues && named_lines) {
         // Is the first row cut off, or does it continue in the next line?
-        Skip();
-        TEMPER_ASSIGN_OR_RETURN(const int next, Peek());
+        text_.Skip();
+        TEMPER_ASSIGN_OR_RETURN(const int next, text_.Peek());
         if (!IsSpace(next) && next != '"' && next != '}' && next != ']') layout_ = RowLayout::kLines;
       }
       break;
     }
     if (!scanner.Feed(static_cast<char>(c))) break;
-    Skip();
+    text_.Skip();
     if (!scanner.complete()) continue;
     if (first == '[') {
-      TEMPER_ASSIGN_OR_RETURN(const int next, PeekAfterSpace());
+      TEMPER_ASSIGN_OR_RETURN(const int next, text_.PeekAfterSpace());
       if (next >= 0 || named_lines) layout_ = RowLayout::kLines;  // each line is a list: a conversation per line
     }
     break;
   }
-  Rewind(start);
-  return OkStatus();
+  return text_.Rewind(start);
 }
 
 Result<bool> RowReader::NextLine(RawRow& row) {
   for (;;) {
     row.text.clear();
     row.error = OkStatus();
-    row.line = line_;
+    row.line = text_.line();
     bool too_long = false, blank = true;
     ValueScanner scanner;
     bool scanning = true;
     for (;;) {
-      TEMPER_RETURN_IF_ERROR(Fill());
-      if (begin_ == end_) {
+      TEMPER_RETURN_IF_ERROR(text_.Fill());
+      const std::string_view unread = text_.unread();
+      if (unread.empty()) {
         if (row.text.empty() && !too_long) return false;
         break;
       }
-      const char* data = buffer_.data() + begin_;
-      const void* newline = std::memchr(data, '\n', end_ - begin_);
-      const size_t n = newline ? static_cast<size_t>(static_cast<const char*>(newline) - data) : end_ - begin_;
+      const void* newline = std::memchr(unread.data(), '\n', unread.size());
+      const size_t n = newline ? static_cast<size_t>(static_cast<const char*>(newline) - unread.data()) : unread.size();
       for (size_t i = 0; i < n; ++i) {
-        if (blank && IsSpace(data[i])) continue;
+        if (blank && IsSpace(unread[i])) continue;
         blank = false;
         if (!scanning) break;
-        scanning = scanner.Feed(data[i]);
+        scanning = scanner.Feed(unread[i]);
       }
       if (row.text.size() + n > static_cast<size_t>(max_row_.v)) too_long = true;
-      if (!too_long) row.text.append(data, n);
-      begin_ += n;
+      if (!too_long) row.text.append(unread.data(), n);
+      text_.Advance(n);
       if (newline) {
-        Skip();
+        text_.Skip();
         break;
       }
     }
     if (blank) continue;
     if (too_long) {
       row.text.clear();
-      row.error = Corrupt(fmt::format("{}: a row longer than {}: split it", Place(row.line), ToString(max_row_)));
+      row.error = TooLong(text_.Place(row.line), max_row_);
     } else {
-      row.error = scanner.Verdict(Place(row.line));
+      row.error = scanner.Verdict(text_.Place(row.line));
     }
     return true;
   }
@@ -274,69 +229,78 @@ Result<bool> RowReader::NextLine(RawRow& row) {
 Status RowReader::ReadValue(RawRow& row) {
   row.text.clear();
   row.error = OkStatus();
-  row.line = line_;
+  row.line = text_.line();
   ValueScanner scanner;
   bool too_long = false;
   while (!scanner.complete()) {
-    TEMPER_ASSIGN_OR_RETURN(const int c, Peek());
+    TEMPER_ASSIGN_OR_RETURN(const int c, text_.Peek());
     if (c < 0 && scanner.scalar() && !row.text.empty()) break;
     if (c < 0) {
       return Corrupt(
           fmt::format("{}: the row that begins here never ends: a bracket or quote is missing, or the file "
                       "is truncated",
-                      Place(row.line)));
+                      text_.Place(row.line)));
     }
     if (!scanner.Feed(static_cast<char>(c))) break;
     if (row.text.size() >= static_cast<size_t>(max_row_.v)) too_long = true;
     if (!too_long) row.text.push_back(static_cast<char>(c));
-    Skip();
+    text_.Skip();
   }
   if (too_long) {
     row.text.clear();
-    row.error = Corrupt(fmt::format("{}: a row longer than {}: split it", Place(row.line), ToString(max_row_)));
+    row.error = TooLong(text_.Place(row.line), max_row_);
   } else {
-    row.error = scanner.Verdict(Place(row.line));
+    row.error = scanner.Verdict(text_.Place(row.line));
   }
   return OkStatus();
 }
 
 Result<bool> RowReader::Next(RawRow& row) {
   row.number = ++rows_;
-  return layout_ == RowLayout::kLines ? NextLine(row) : NextValue(row);
+  if (layout_ == RowLayout::kLines) return NextLine(row);
+  if (layout_ != RowLayout::kTable) return NextValue(row);
+  TEMPER_ASSIGN_OR_RETURN(const bool more, table_->Next(row));
+  if (!more || !row.error.ok()) return more;
+  // A cell may hold JSON of any depth.
+  ValueScanner scanner;
+  for (const char c : row.text) scanner.Feed(c);
+  row.error = scanner.Verdict(text_.Place(row.line));
+  return true;
 }
 
 Result<bool> RowReader::NextValue(RawRow& row) {
   if (done_) return false;
-  TEMPER_ASSIGN_OR_RETURN(int c, PeekAfterSpace());
+  TEMPER_ASSIGN_OR_RETURN(int c, text_.PeekAfterSpace());
   if (layout_ == RowLayout::kValues) {
     if (c < 0) return false;
-    if (c != '{' && c != '[') return Corrupt(fmt::format("{}: neither '{{' nor '[' begins a row here", Place(line_)));
+    if (c != '{' && c != '[')
+      return Corrupt(fmt::format("{}: neither '{{' nor '[' begins a row here", text_.Place(text_.line())));
     TEMPER_RETURN_IF_ERROR(ReadValue(row));
     return true;
   }
   const bool first = !in_array_;
   if (first) {
-    Skip();  // the bracket that Probe saw
+    text_.Skip();  // the bracket that Probe saw
     in_array_ = true;
-    TEMPER_ASSIGN_OR_RETURN(c, PeekAfterSpace());
+    TEMPER_ASSIGN_OR_RETURN(c, text_.PeekAfterSpace());
   }
   if (c == ']') {
-    Skip();
+    text_.Skip();
     done_ = true;
-    TEMPER_ASSIGN_OR_RETURN(const int after, PeekAfterSpace());
+    TEMPER_ASSIGN_OR_RETURN(const int after, text_.PeekAfterSpace());
     if (after < 0) return false;
-    return Corrupt(fmt::format("{}: text after the end of the list", Place(line_)));
+    return Corrupt(fmt::format("{}: text after the end of the list", text_.Place(text_.line())));
   }
   if (!first) {
     if (c != ',') {
-      return Corrupt(fmt::format("{}: {} where ',' or ']' should follow a row", Place(line_),
+      return Corrupt(fmt::format("{}: {} where ',' or ']' should follow a row", text_.Place(text_.line()),
                                  c < 0 ? "the file ends" : "something else"));
     }
-    Skip();
-    TEMPER_ASSIGN_OR_RETURN(c, PeekAfterSpace());
+    text_.Skip();
+    TEMPER_ASSIGN_OR_RETURN(c, text_.PeekAfterSpace());
   }
   if (c < 0 || c == ',' || c == ']' || c == '}' || c == ':') {
-    return Corrupt(fmt::format("{}: {} where a row should begin", Place(line_),
+    return Corrupt(fmt::format("{}: {} where a row should begin", text_.Place(text_.line()),
                                c < 0 ? std::string("the file ends") : fmt::format("'{}'", static_cast<char>(c))));
   }
   TEMPER_RETURN_IF_ERROR(ReadValue(row));

@@ -4,19 +4,22 @@
 
 #include <numeric>
 #include <random>
+#include <set>
 #include <vector>
+
+#include "data/token_memory.h"
 
 namespace temper {
 namespace {
 
 TokenStore RandomStore(uint32_t seed, int n, int max) {
   std::mt19937 random(seed);
-  TokenStore store;
+  MemoryTokens made;
   for (int s = 0; s < n; ++s) {
     const std::vector<int32_t> tokens(1 + random() % static_cast<uint32_t>(max), s);
-    store.Add(tokens, std::vector<uint8_t>(tokens.size(), 1));
+    made.Add(tokens, std::vector<uint8_t>(tokens.size(), 1));
   }
-  return store;
+  return made.Store();
 }
 
 std::vector<int32_t> Ids(int64_t n) {
@@ -39,7 +42,7 @@ TEST(Sampler, SeesEverySampleOncePerEpochAndCountsItsSteps) {
   const TokenStore store = RandomStore(1, 300, 20);
   for (const int64_t rows_per_step : {1, 7, 16, 1000}) {
     Sampler sampler(store, Ids(300), {.max_seq_len = 32}, 42);
-    const auto steps = StepsOf(sampler.rows_per_epoch(), rows_per_step, 3);
+    const auto steps = StepsOf(sampler.rows_of_epoch(), rows_per_step, 3);
     ASSERT_TRUE(steps.ok());
     int64_t done = 0;
     for (int64_t epoch = 0; epoch < 3; ++epoch) {
@@ -89,7 +92,7 @@ TEST(Sampler, OrderWithinAnEpochIsIndependentOfTheBatchSize) {
   const auto order = [&](int64_t rows_per_step) {
     Sampler sampler(store, Ids(200), {.max_seq_len = 32}, 11);
     std::vector<std::vector<int32_t>> all;
-    for (int64_t rows = 0; rows < 2 * sampler.rows_per_epoch();) {
+    for (int64_t rows = 0; rows < 2 * sampler.rows_of_epoch();) {
       const auto batch = sampler.NextBatch(rows_per_step);
       for (auto& row : Contents(sampler, batch)) all.push_back(std::move(row));
       rows += batch.rows;
@@ -100,6 +103,63 @@ TEST(Sampler, OrderWithinAnEpochIsIndependentOfTheBatchSize) {
   EXPECT_EQ(order(4), one);
   EXPECT_EQ(order(13), one);
   EXPECT_EQ(order(10000), one);
+}
+
+// With parts of passes the rows of epochs differ, and steps are counted and continued all the same.
+TEST(Sampler, CountsAndContinuesStepsWhereTheRowsOfEpochsDiffer) {
+  const TokenStore store = RandomStore(8, 60, 30);
+  const PackingOptions options{.max_seq_len = 32, .passes = {{0, 0.35}, {20, 1.6}}};
+  constexpr int64_t kRows = 3;
+  Sampler straight(store, Ids(60), options, 5);
+  const int64_t rows_of_first = straight.rows_of_epoch();
+  ASSERT_GT(rows_of_first, 10);
+  std::set<int64_t> rows;
+  std::vector<int64_t> steps_of(8, 0);
+  for (;;) {
+    Sampler resumed(store, Ids(60), options, 99);
+    ASSERT_TRUE(resumed.Restore(straight.state()).ok());
+    const auto batch = straight.NextBatch(kRows), again = resumed.NextBatch(kRows);
+    ASSERT_EQ(Contents(straight, batch), Contents(resumed, again));
+    ASSERT_EQ(straight.state(), resumed.state());
+    if (batch.epoch == std::ssize(steps_of)) break;
+    rows.insert(straight.rows_of_epoch());
+    ++steps_of[static_cast<size_t>(batch.epoch)];
+  }
+  EXPECT_GT(rows.size(), 1u) << "the epochs of this test should differ";
+  Packing packing(store, Ids(60), options);
+  EXPECT_EQ(StepsOf(packing, 5, kRows, 8)->total, std::accumulate(steps_of.begin(), steps_of.end(), int64_t{0}));
+  const StepsDone done = {4, {5, 0, 10}};  // with other rows per step
+  EXPECT_EQ(StepsOf(packing, 5, kRows, 8, -1, done)->total,
+            4 + std::accumulate(steps_of.begin() + 1, steps_of.end(), (rows_of_first - 10 + kRows - 1) / kRows));
+  EXPECT_FALSE(StepsOf(packing, 5, kRows, 0.1, -1, done).ok());
+  EXPECT_EQ(StepsOf(packing, 5, kRows, 8)->per_epoch, steps_of[0]);
+  EXPECT_EQ(StepsOf(packing, 5, kRows, 1.5)->total, steps_of[0] + (steps_of[1] + 1) / 2);
+  EXPECT_EQ(StepsOf(packing, 5, kRows, 8, 17)->total, 17);
+  EXPECT_FALSE(StepsOf(packing, 5, kRows, 1e9).ok());
+  EXPECT_FALSE(StepsOf(packing, 5, kRows, 0).ok());
+}
+
+// A run that goes on with other rows per step, at any place of any epoch.
+TEST(Sampler, ABatchThatChangesGoesOnAtTheNextRow) {
+  const TokenStore store = RandomStore(3, 100, 20);
+  Sampler one(store, Ids(100), {.max_seq_len = 32}, 11);
+  std::vector<std::vector<int32_t>> order;
+  for (int64_t rows = 0; rows < 3 * one.rows_of_epoch(); ++rows) order.push_back(Contents(one, one.NextBatch(1))[0]);
+  const int64_t all_steps = StepsOf(one.rows_of_epoch(), 4, 3)->total;
+  for (int64_t first_steps = 0; first_steps <= all_steps; ++first_steps) {
+    Sampler before(store, Ids(100), {.max_seq_len = 32}, 11);
+    std::vector<std::vector<int32_t>> seen;
+    const auto take = [&](Sampler& sampler, int64_t rows) {
+      for (auto& row : Contents(sampler, sampler.NextBatch(rows))) seen.push_back(std::move(row));
+    };
+    for (int64_t i = 0; i < first_steps; ++i) take(before, 4);
+    Sampler after(store, Ids(100), {.max_seq_len = 32}, 11);
+    ASSERT_TRUE(after.Restore(before.state()).ok());
+    const auto steps = StepsOf(after.rows_of_epoch(), 7, 3, -1, {first_steps, before.state()});
+    ASSERT_TRUE(steps.ok()) << steps.status().message();
+    for (int64_t i = first_steps; i < steps->total; ++i) take(after, 7);
+    ASSERT_EQ(seen, order) << first_steps;
+  }
 }
 
 TEST(Sampler, RefusesAStateOfOtherData) {
@@ -127,6 +187,30 @@ TEST(Sampler, StepsAreCountedAsTrainerDoes) {
   EXPECT_FALSE(StepsOf(10, 4, 0).ok());
   EXPECT_FALSE(StepsOf(10, 4, std::numeric_limits<double>::quiet_NaN()).ok());
   EXPECT_FALSE(StepsOf(10, 4, 1e300).ok());
+}
+
+TEST(Sampler, AResumedRunEndsWhereItWouldHave) {
+  for (const double epochs : {0.4, 1.0, 2.0, 2.5}) {
+    for (const int64_t rows_per_step : {1, 3, 4, 10, 12}) {
+      const auto whole = StepsOf(10, rows_per_step, epochs);
+      StepsDone done;
+      for (; done.steps <= whole->total; ++done.steps) {
+        const auto resumed = StepsOf(10, rows_per_step, epochs, -1, done);
+        ASSERT_TRUE(resumed.ok()) << resumed.status().message();
+        EXPECT_EQ(resumed->total, whole->total) << epochs << " epochs, after " << done.steps;
+        if (done.at.next_row == 10) done.at = {.epoch = done.at.epoch + 1};
+        done.at.next_row = std::min<int64_t>(done.at.next_row + rows_per_step, 10);
+      }
+    }
+  }
+}
+
+TEST(Sampler, ARunThatIsOverCannotEndEarlier) {
+  EXPECT_EQ(StepsOf(10, 4, 1, 5, {5, {.epoch = 1, .next_row = 8}})->total, 5);
+  EXPECT_FALSE(StepsOf(10, 4, 1, 4, {5, {.epoch = 1, .next_row = 8}}).ok());
+  EXPECT_EQ(StepsOf(10, 4, 1, -1, {3, {.epoch = 0, .next_row = 10}})->total, 3);
+  EXPECT_FALSE(StepsOf(10, 4, 1, -1, {4, {.epoch = 1, .next_row = 4}}).ok());
+  EXPECT_FALSE(StepsOf(10, 4, 0.5, -1, {3, {.epoch = 0, .next_row = 10}}).ok());
 }
 
 }  // namespace

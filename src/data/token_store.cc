@@ -1,55 +1,177 @@
 #include "data/token_store.h"
 
-#include <xxhash.h>
+#include <fmt/core.h>
 
 #include <algorithm>
-#include <array>
-#include <bit>
+#include <cstddef>
 
-#include "base/check.h"
+#include "format/checksum.h"
 
 namespace temper {
+namespace {
 
-void TokenStore::Add(std::span<const int32_t> tokens, std::span<const uint8_t> supervised,
-                     std::span<const TokenWeight> weights) {
-  TEMPER_CHECK(tokens.size() == supervised.size() && !tokens.empty())
-      << tokens.size() << " tokens, " << supervised.size() << " flags";
-  TEMPER_CHECK(weights.empty() || weights.size() == tokens.size())
-      << tokens.size() << " tokens, " << weights.size() << " weights";
-  const auto begin = static_cast<uint64_t>(offsets_.back());
-  tokens_.insert(tokens_.end(), tokens.begin(), tokens.end());
-  supervised_.resize((tokens_.size() + 63) / 64, 0);
-  for (size_t i = 1; i < supervised.size(); ++i) {
-    if (!supervised[i]) continue;
-    supervised_[(begin + i) / 64] |= uint64_t{1} << ((begin + i) % 64);
-    ++total_supervised_;
+constexpr size_t kPieceWords = 128 << 10;  // stays in a core's cache between its checksum and its check
+
+Status Damaged(const MappedFile& file, std::string_view what) {
+  return Corrupt(fmt::format("{} is damaged: {}", file.path(), what));
+}
+
+// What the words of a file add up to.
+struct WordTotals {
+  uint64_t supervised = 0;
+  uint32_t largest_token = 0, least_weight = kUnitWeight, largest_weight = kUnitWeight;
+
+  void AddTokens(std::span<const uint32_t> words) {
+    for (const uint32_t word : words) {
+      supervised += word >> 31;
+      largest_token = std::max(largest_token, word & ~kSupervisedBit);
+    }
   }
-  for (size_t i = 1; i < weights.size(); ++i) {
-    if (!supervised[i] || weights[i] == kUnitWeight) continue;
-    TEMPER_CHECK(weights[i] > 0 && weights[i] <= kLargestWeight) << "weight " << weights[i] << " of token " << i;
-    weights_.resize(tokens_.size(), kUnitWeight);
-    weights_[begin + i] = weights[i];
+  void AddWeights(std::span<const uint32_t> words) {
+    for (const uint32_t word : words) {
+      least_weight = std::min(least_weight, word);
+      largest_weight = std::max(largest_weight, word);
+    }
   }
-  if (!weights_.empty()) weights_.resize(tokens_.size(), kUnitWeight);
-  offsets_.push_back(static_cast<int64_t>(tokens_.size()));
-  longest_ = std::max(longest_, static_cast<int64_t>(tokens.size()));
+};
+
+// Reads the words of a chunk in pieces, and says of each which they are.
+class ChunkWords {
+ public:
+  ChunkWords(const MappedFile& file, Checksum& sum, WordTotals& totals)
+      : file_(file), sum_(sum), totals_(totals), piece_(kPieceWords) {}
+
+  // `words` words from byte `offset` on, those of `entries`. False: a sample's first token is supervised.
+  Result<bool> Read(uint64_t offset, uint64_t words, std::span<const TokenEntry> entries) {
+    size_t at = 0;     // in entries
+    int64_t done = 0;  // words of that sample
+    bool well = true;
+    for (uint64_t read = 0; read < words;) {
+      const auto piece = std::span(piece_).first(std::min<size_t>(piece_.size(), words - read));
+      TEMPER_RETURN_IF_ERROR(
+          file_.ReadAt(static_cast<int64_t>(offset + read * sizeof(uint32_t)), std::as_writable_bytes(piece)));
+      sum_.Update(std::as_bytes(piece));
+      read += piece.size();
+      for (std::span<const uint32_t> rest = piece; !rest.empty();) {
+        const TokenEntry& entry = entries[at];
+        const bool tokens = done < entry.length();
+        const auto left = static_cast<size_t>((tokens ? entry.length() : entry.words()) - done);
+        const auto part = rest.first(std::min(left, rest.size()));
+        if (done == 0) well &= (part[0] & kSupervisedBit) == 0;
+        if (tokens) {
+          totals_.AddTokens(part);
+        } else {
+          totals_.AddWeights(part);
+        }
+        rest = rest.subspan(part.size());
+        done += static_cast<int64_t>(part.size());
+        if (done < entry.words()) continue;
+        done = 0;
+        ++at;
+      }
+    }
+    return well;
+  }
+
+ private:
+  const MappedFile& file_;
+  Checksum& sum_;
+  WordTotals& totals_;
+  std::vector<uint32_t> piece_;
+};
+
+}  // namespace
+
+std::vector<int32_t> TokenSample::tokens() const {
+  std::vector<int32_t> out(length_);
+  for (size_t i = 0; i < length_; ++i) out[i] = token(static_cast<int64_t>(i));
+  return out;
 }
 
-Bytes TokenStore::memory() const {
-  return Bytes{static_cast<int64_t>(tokens_.size() * sizeof(int32_t) + supervised_.size() * sizeof(uint64_t) +
-                                    offsets_.size() * sizeof(int64_t) + weights_.size() * sizeof(TokenWeight))};
+Result<TokenStore> TokenStore::Open(std::unique_ptr<MappedFile> file, Check check, int64_t vocab) {
+  TokenStore store;
+  store.file_ = std::move(file);
+  TEMPER_RETURN_IF_ERROR(store.ReadTail());
+  TEMPER_RETURN_IF_ERROR(store.CheckSamples(check, vocab));
+  return store;
 }
 
-void TokenStore::Recount() {
-  total_supervised_ = longest_ = 0;
-  for (const uint64_t word : supervised_) total_supervised_ += std::popcount(word);
-  for (int64_t s = 0; s < size(); ++s) longest_ = std::max(longest_, length(s));
+// Footer, directory and `about`.
+Status TokenStore::ReadTail() {
+  const auto size = static_cast<uint64_t>(file_->size().v);
+  if (size < sizeof(footer_)) return Damaged(*file_, "it is too short");
+  const auto footer = std::as_writable_bytes(std::span(&footer_, 1));
+  TEMPER_RETURN_IF_ERROR(file_->ReadAt(static_cast<int64_t>(size - sizeof(footer_)), footer));
+  if (footer_.magic != kTokenFileMagic) return Damaged(*file_, "it does not end as token files do");
+  const uint64_t before = size - sizeof(footer_);
+  if (footer_.samples > before / sizeof(TokenEntry) || footer_.about_bytes > before) {
+    return Damaged(*file_, "its end says more than it holds");
+  }
+  directory_.resize((footer_.samples + kChunkSamples - 1) / kChunkSamples);
+  about_.resize(footer_.about_bytes);
+  const auto directory = std::as_writable_bytes(std::span(directory_)),
+             about = std::as_writable_bytes(std::span(about_));
+  if (directory.size() + about.size() > before) return Damaged(*file_, "its end says more than it holds");
+  TEMPER_RETURN_IF_ERROR(file_->ReadAt(static_cast<int64_t>(before - about.size() - directory.size()), directory));
+  TEMPER_RETURN_IF_ERROR(file_->ReadAt(static_cast<int64_t>(before - about.size()), about));
+  Checksum sum;
+  sum.Update(directory);
+  sum.Update(about);
+  sum.Update(footer.first(offsetof(TokenFooter, tail_sum)));
+  return sum.Value() == footer_.tail_sum ? OkStatus() : Damaged(*file_, "the checksum of its end does not match");
 }
 
-uint64_t TokenStore::Fingerprint() const {
-  const auto hash = [](const auto& v, uint64_t seed) { return XXH64(v.data(), v.size() * sizeof(v[0]), seed); };
-  const uint64_t print = hash(tokens_, hash(supervised_, hash(offsets_, 0)));
-  return weights_.empty() ? print : hash(weights_, print);
+Status TokenStore::CheckSamples(Check check, int64_t vocab) const {
+  const uint64_t end =
+      static_cast<uint64_t>(file_->size().v) - sizeof(footer_) - about_.size() - directory_.size() * sizeof(uint64_t);
+  Checksum words_sum, entries_sum, content_sum;
+  WordTotals totals;
+  ChunkWords reader(*file_, words_sum, totals);
+  TokenFooter found;
+  std::vector<TokenEntry> entries;
+  uint64_t begin = 0;  // of the chunk, in bytes
+  for (const uint64_t border : directory_) {
+    entries.resize(std::min<uint64_t>(kChunkSamples, footer_.samples - found.samples));
+    const auto bytes = std::as_writable_bytes(std::span(entries));
+    if (border < begin || border > end || bytes.size() > end - border || border % sizeof(uint32_t) != 0) {
+      return Damaged(*file_, "its chunks do not fit together");
+    }
+    TEMPER_RETURN_IF_ERROR(file_->ReadAt(static_cast<int64_t>(border), bytes));
+    entries_sum.Update(bytes);
+    uint64_t next = begin / sizeof(uint32_t);
+    for (const TokenEntry& entry : entries) {
+      if (entry.begin != next || entry.length() == 0) return Damaged(*file_, "its samples do not fit together");
+      next += static_cast<uint64_t>(entry.words());
+      found.tokens += static_cast<uint64_t>(entry.length());
+      found.longest = std::max(found.longest, static_cast<uint64_t>(entry.length()));
+      found.weighted |= entry.weighted();
+      content_sum.Update(std::as_bytes(std::span(&entry.length_and_weighted, 1)));
+    }
+    if (next * sizeof(uint32_t) != border) return Damaged(*file_, "its samples do not fit together");
+    found.samples += entries.size();
+    if (check == Check::kAll) {
+      TEMPER_ASSIGN_OR_RETURN(const bool well, reader.Read(begin, (border - begin) / sizeof(uint32_t), entries));
+      if (!well) return Damaged(*file_, "the first token of a sample is to be predicted");
+    }
+    begin = border + bytes.size();
+  }
+  if (begin != end) return Damaged(*file_, "its chunks do not fit together");
+  content_sum.Update(std::as_bytes(std::span(&footer_.words_sum, 1)));
+  if (entries_sum.Value() != footer_.entries_sum || content_sum.Value() != footer_.content_sum ||
+      found.tokens != footer_.tokens || found.longest != footer_.longest || found.weighted != footer_.weighted) {
+    return Damaged(*file_, "the checksum of its samples does not match");
+  }
+  if (check == Check::kBorders) return OkStatus();
+  if (words_sum.Value() != footer_.words_sum || totals.supervised != footer_.supervised) {
+    return Damaged(*file_, "the checksum of its tokens does not match");
+  }
+  if (totals.least_weight == 0 || totals.largest_weight > kLargestWeight) {
+    return Damaged(*file_, "it has a weight that no token can have");
+  }
+  if (footer_.tokens > 0 && totals.largest_token >= vocab) {
+    return Damaged(*file_, fmt::format("it has the token {}, of {}", totals.largest_token, vocab));
+  }
+  return OkStatus();
 }
 
 }  // namespace temper

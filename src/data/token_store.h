@@ -1,74 +1,94 @@
-// TokenStore: every sample of a data set, tokenised, in one flat array: 4 bytes and 1 bit per token, 8 bytes per
-// sample; another 4 bytes per token if some token's weight is not 1.
+// TokenStore: every sample of a data set, tokenised: a view of a token file (docs/formats/tokens.md), which several
+// processes may share. Holds 8 bytes per 4,096 samples; the rest stays in the file.
 //
-// Attention stays within a sample: one row of the data set, or one window of a long text. Samples never change once
-// added. Any thread may read; one thread may Add while no other reads.
+// Attention stays within a sample: one row of the data set, or one window of a long text. Any thread may read.
 #pragma once
 
 #include <cstdint>
+#include <cstring>
+#include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
+#include "base/mapped_file.h"
 #include "base/status.h"
-#include "base/units.h"
+#include "data/token_file.h"
 #include "data/token_weight.h"
 
 namespace temper {
 
-class TokenStore {
+// One sample of a store; valid as long as the store.
+class TokenSample {
  public:
-  // supervised[i]: predicting tokens[i] is part of the loss. Nothing predicts the first token of a sample, so its flag
-  // is stored as 0. weights[i]: how much that counts; empty: 1. REQUIRES: at least one token; as many flags; as many
-  // weights, or none; no supervised token has weight 0.
-  void Add(std::span<const int32_t> tokens, std::span<const uint8_t> supervised,
-           std::span<const TokenWeight> weights = {});
+  TokenSample(std::span<const uint32_t> words, bool weighted)
+      : words_(words), length_(words.size() / (weighted ? 2 : 1)) {}
 
-  int64_t size() const { return static_cast<int64_t>(offsets_.size()) - 1; }
-  int64_t length(int64_t sample) const { return offsets_[At(sample) + 1] - offsets_[At(sample)]; }
-  std::span<const int32_t> tokens(int64_t sample) const {
-    return std::span(tokens_).subspan(static_cast<size_t>(offsets_[At(sample)]), static_cast<size_t>(length(sample)));
+  int64_t length() const { return static_cast<int64_t>(length_); }
+  int32_t token(int64_t i) const { return static_cast<int32_t>(words_[static_cast<size_t>(i)] & ~kSupervisedBit); }
+  // Whether predicting token i is part of the loss.
+  bool supervised(int64_t i) const { return (words_[static_cast<size_t>(i)] & kSupervisedBit) != 0; }
+  // How much that counts. REQUIRES: supervised(i).
+  TokenWeight weight(int64_t i) const {
+    return words_.size() == length_ ? kUnitWeight : words_[length_ + static_cast<size_t>(i)];
   }
-  bool supervised(int64_t sample, int64_t i) const {
-    const auto bit = static_cast<uint64_t>(offsets_[At(sample)] + i);
-    return (supervised_[bit / 64] >> (bit % 64)) & 1;
-  }
-
-  // REQUIRES: supervised(sample, i).
-  TokenWeight weight(int64_t sample, int64_t i) const {
-    return weights_.empty() ? kUnitWeight : weights_[static_cast<size_t>(offsets_[At(sample)] + i)];
-  }
-  bool weighted() const { return !weights_.empty(); }  // some supervised token's weight is not 1
-
-  int64_t total_tokens() const { return offsets_.back(); }
-  int64_t total_supervised() const { return total_supervised_; }
-  int64_t longest() const { return longest_; }
-  Bytes memory() const;  // touched; growth reserves more addresses, but no memory for them
-
-  // For copying a store to other processes: calls body(vector) for each of its arrays, until one fails. Whatever body
-  // writes into them becomes the content. REQUIRES: the arrays fit together.
-  template <class Body>
-  Status ForArrays(const Body& body) {
-    TEMPER_RETURN_IF_ERROR(body(tokens_));
-    TEMPER_RETURN_IF_ERROR(body(supervised_));
-    TEMPER_RETURN_IF_ERROR(body(offsets_));
-    TEMPER_RETURN_IF_ERROR(body(weights_));
-    Recount();
-    return OkStatus();
-  }
-
-  // Hash of all tokens, flags, borders and weights: a resumed run compares it to detect changed data.
-  uint64_t Fingerprint() const;
+  std::vector<int32_t> tokens() const;
 
  private:
-  void Recount();  // recomputes what follows from the arrays
-  static size_t At(int64_t sample) { return static_cast<size_t>(sample); }
+  std::span<const uint32_t> words_;
+  size_t length_;
+};
 
-  std::vector<int32_t> tokens_;
-  std::vector<uint64_t> supervised_;  // bit i: token i of tokens_
-  std::vector<int64_t> offsets_ = {0};
-  std::vector<TokenWeight> weights_;  // of tokens_; kUnitWeight if not supervised; empty if all are
-  int64_t total_supervised_ = 0;
-  int64_t longest_ = 0;
+class TokenStore {
+ public:
+  enum class Check {
+    kAll,     // reads the whole file: checksums, and that every number is one that a run can use
+    kBorders  // of samples only: another process of this host, or this one, has checked the rest
+  };
+
+  TokenStore() = default;  // without samples
+  // Errors: kCorrupt, naming the file, if it is damaged or has a token of `vocab` or above.
+  static Result<TokenStore> Open(std::unique_ptr<MappedFile> file, Check check, int64_t vocab);
+
+  int64_t size() const { return static_cast<int64_t>(footer_.samples); }
+  TokenSample sample(int64_t id) const {
+    const TokenEntry entry = Entry(id);
+    return {{words() + entry.begin, static_cast<size_t>(entry.words())}, entry.weighted()};
+  }
+  int64_t length(int64_t id) const { return Entry(id).length(); }
+  int64_t line(int64_t id) const { return Entry(id).line; }
+
+  bool weighted() const { return footer_.weighted != 0; }  // some supervised token's weight is not 1
+  int64_t total_tokens() const { return static_cast<int64_t>(footer_.tokens); }
+  int64_t total_supervised() const { return static_cast<int64_t>(footer_.supervised); }
+  int64_t longest() const { return static_cast<int64_t>(footer_.longest); }
+  // Of all tokens, flags, borders and weights: a resumed run compares it to detect changed data.
+  uint64_t Fingerprint() const { return footer_.content_sum; }
+  // What the writer said of the samples.
+  const std::string& about() const { return about_; }
+  Bytes bytes() const { return file_ ? file_->size() : Bytes{}; }
+  // As MappedFile's.
+  void LetGo() const {
+    if (file_) file_->LetGo();
+  }
+
+ private:
+  TokenEntry Entry(int64_t id) const {
+    TokenEntry entry;
+    std::memcpy(&entry,
+                file_->bytes().data() + directory_[static_cast<size_t>(id / kChunkSamples)] +
+                    static_cast<size_t>(id % kChunkSamples) * sizeof(entry),
+                sizeof(entry));
+    return entry;
+  }
+  const uint32_t* words() const { return reinterpret_cast<const uint32_t*>(file_->bytes().data()); }
+  Status ReadTail();
+  Status CheckSamples(Check check, int64_t vocab) const;
+
+  std::unique_ptr<MappedFile> file_;
+  TokenFooter footer_;
+  std::vector<uint64_t> directory_;  // of each chunk: the offset of its entries
+  std::string about_;
 };
 
 }  // namespace temper

@@ -2,93 +2,190 @@
 
 #include <gtest/gtest.h>
 
+#include <cstddef>
 #include <random>
+
+#include "base/scratch_folder.h"
+#include "data/token_memory.h"
+#include "format/checksum.h"
 
 namespace temper {
 namespace {
 
-TEST(TokenStore, GivesBackWhatWasAdded) {
-  std::mt19937 random(1);
-  std::vector<std::vector<int32_t>> tokens;
-  std::vector<std::vector<uint8_t>> flags;
-  TokenStore store;
-  int64_t total = 0, supervised = 0;
-  for (int s = 0; s < 200; ++s) {
-    const size_t n = 1 + random() % 150;
-    auto& t = tokens.emplace_back(n);
-    auto& f = flags.emplace_back(n);
+using Tokens = std::vector<int32_t>;
+using Flags = std::vector<uint8_t>;
+using Weights = std::vector<TokenWeight>;
+
+constexpr int64_t kVocab = 100'000;
+
+struct Samples {
+  std::vector<Tokens> tokens;
+  std::vector<Flags> flags;
+  std::vector<Weights> weights;
+};
+
+// Every tenth sample has weights.
+Samples RandomSamples(uint32_t seed, int count, size_t longest) {
+  std::mt19937 random(seed);
+  Samples out;
+  for (int s = 0; s < count; ++s) {
+    const size_t n = 1 + random() % longest;
+    auto& t = out.tokens.emplace_back(n);
+    auto& f = out.flags.emplace_back(n);
+    auto& w = out.weights.emplace_back(s % 10 == 7 ? n : 0);
     for (size_t i = 0; i < n; ++i) {
-      t[i] = static_cast<int32_t>(random() % 100000);
+      t[i] = static_cast<int32_t>(random() % kVocab);
       f[i] = random() % 2;
-      supervised += i > 0 && f[i];
+      if (!w.empty()) w[i] = 1 + random() % kLargestWeight;
     }
-    total += static_cast<int64_t>(n);
-    store.Add(t, f);
   }
-  ASSERT_EQ(store.size(), 200);
-  EXPECT_EQ(store.total_tokens(), total);
-  EXPECT_EQ(store.total_supervised(), supervised);
-  for (int64_t s = 0; s < store.size(); ++s) {
-    const auto& t = tokens[static_cast<size_t>(s)];
-    ASSERT_TRUE(std::equal(t.begin(), t.end(), store.tokens(s).begin(), store.tokens(s).end()));
-    for (int64_t i = 0; i < store.length(s); ++i) {
+  return out;
+}
+
+void Write(const Samples& samples, TokenWriter& writer) {
+  for (size_t s = 0; s < samples.tokens.size(); ++s) {
+    ASSERT_TRUE(writer.Add(samples.tokens[s], samples.flags[s], samples.weights[s], static_cast<int64_t>(3 * s)).ok());
+  }
+  ASSERT_TRUE(writer.Finish("about").ok());
+}
+
+std::vector<std::byte> FileOf(const Samples& samples) {
+  MemoryTokens made;
+  Write(samples, made.writer());
+  const auto file = made.Take();
+  return {file->bytes().begin(), file->bytes().end()};
+}
+
+Result<TokenStore> Open(std::vector<std::byte> bytes, TokenStore::Check check = TokenStore::Check::kAll) {
+  return TokenStore::Open(MappedFile::OfBuffer(std::move(bytes)), check, kVocab);
+}
+
+// Chunks of samples, pieces of a buffer and a sample that is longer than both.
+TEST(TokenStore, GivesBackWhatWasWritten) {
+  Samples samples = RandomSamples(1, 2 * kChunkSamples + 17, 300);
+  const Samples one = RandomSamples(2, 1, 3'000'000);
+  samples.tokens[kChunkSamples - 1] = one.tokens[0];
+  samples.flags[kChunkSamples - 1] = one.flags[0];
+  samples.weights[kChunkSamples - 1].clear();
+  const ScratchFolder folder;
+  const std::string path = folder / "tokens";
+  TokenWriter writer(*PosixEnv().OpenForWrite(path));
+  Write(samples, writer);
+  auto store = TokenStore::Open(*MappedFile::Open(path), TokenStore::Check::kAll, kVocab);
+  ASSERT_TRUE(store.ok()) << store.status().message();
+  ASSERT_EQ(store->size(), static_cast<int64_t>(samples.tokens.size()));
+  EXPECT_EQ(store->about(), "about");
+  int64_t total = 0, supervised = 0, longest = 0;
+  for (int64_t s = 0; s < store->size(); ++s) {
+    const auto at = static_cast<size_t>(s);
+    const TokenSample sample = store->sample(s);
+    if (s % 100 == 0) store->LetGo();  // it reads the same afterwards
+    ASSERT_EQ(sample.tokens(), samples.tokens[at]);
+    ASSERT_EQ(store->length(s), sample.length());
+    ASSERT_EQ(store->line(s), 3 * s);
+    for (int64_t i = 0; i < sample.length(); ++i) {
+      const auto place = static_cast<size_t>(i);
       // Nothing predicts the first token of a sample.
-      ASSERT_EQ(store.supervised(s, i), i > 0 && flags[static_cast<size_t>(s)][static_cast<size_t>(i)]);
+      ASSERT_EQ(sample.supervised(i), i > 0 && samples.flags[at][place]);
+      if (!sample.supervised(i)) continue;
+      ++supervised;
+      ASSERT_EQ(sample.weight(i), samples.weights[at].empty() ? kUnitWeight : samples.weights[at][place]);
     }
+    total += sample.length();
+    longest = std::max(longest, sample.length());
   }
-  EXPECT_LE(store.memory().v, total * 4 + total / 8 + 201 * 8 + 64);
+  EXPECT_EQ(store->total_tokens(), total);
+  EXPECT_EQ(store->total_supervised(), supervised);
+  EXPECT_EQ(store->longest(), longest);
 }
 
 TEST(TokenStore, KeepsWeightsOnlyIfOneIsNotOne) {
-  using Tokens = std::vector<int32_t>;
-  using Flags = std::vector<uint8_t>;
-  using Weights = std::vector<TokenWeight>;
-  TokenStore plain, ones, some;
-  for (TokenStore* store : {&plain, &ones, &some}) store->Add(Tokens{1, 2, 3}, Flags{0, 1, 1});
-  plain.Add(Tokens{4, 5, 6}, Flags{0, 0, 1});
-  ones.Add(Tokens{4, 5, 6}, Flags{0, 0, 1}, Weights{7, 0, kUnitWeight});  // masked tokens' weights do not count
-  some.Add(Tokens{4, 5, 6}, Flags{0, 0, 1}, Weights{7, 0, kUnitWeight / 2});
-  for (TokenStore* store : {&plain, &ones, &some}) store->Add(Tokens{7, 8}, Flags{0, 1});
+  const auto with = [](const Weights& weights) {
+    return MemoryTokens().Add(Tokens{1, 2, 3}, Flags{0, 1, 1}).Add(Tokens{4, 5, 6}, Flags{0, 0, 1}, weights).Store();
+  };
+  const TokenStore plain = with({}), ones = with({7, 0, kUnitWeight}), some = with({7, 0, kUnitWeight / 2});
   EXPECT_FALSE(plain.weighted());
-  EXPECT_FALSE(ones.weighted());
+  EXPECT_FALSE(ones.weighted()) << "masked tokens' weights do not count";
   EXPECT_EQ(ones.Fingerprint(), plain.Fingerprint());
-  EXPECT_EQ(ones.memory(), plain.memory());
-  EXPECT_EQ(ones.weight(1, 2), kUnitWeight);
+  EXPECT_EQ(ones.bytes(), plain.bytes());
+  EXPECT_EQ(ones.sample(1).weight(2), kUnitWeight);
   EXPECT_TRUE(some.weighted());
   EXPECT_NE(some.Fingerprint(), plain.Fingerprint());
-  EXPECT_EQ(some.weight(1, 2), kUnitWeight / 2);
-  EXPECT_EQ(some.weight(0, 1), kUnitWeight);
-  EXPECT_EQ(some.weight(2, 1), kUnitWeight);
-  // A copy of the arrays is a copy of the store.
-  TokenStore copy;
-  std::vector<std::vector<std::byte>> arrays;
-  (void)some.ForArrays([&](auto& v) {
-    const auto bytes = std::as_bytes(std::span(v));
-    arrays.emplace_back(bytes.begin(), bytes.end());
-    return OkStatus();
-  });
-  size_t next = 0;
-  (void)copy.ForArrays([&]<class T>(std::vector<T>& v) {
-    const auto* from = reinterpret_cast<const T*>(arrays[next].data());
-    v.assign(from, from + arrays[next++].size() / sizeof(T));
-    return OkStatus();
-  });
-  EXPECT_EQ(copy.Fingerprint(), some.Fingerprint());
-  EXPECT_EQ(copy.weight(1, 2), kUnitWeight / 2);
+  EXPECT_EQ(some.sample(1).weight(2), kUnitWeight / 2);
+  EXPECT_EQ(some.sample(0).weight(1), kUnitWeight);
 }
 
-TEST(TokenStore, FingerprintChangesWithTokensFlagsAndBorders) {
-  const auto print = [](std::vector<std::vector<int32_t>> samples, uint8_t flag) {
-    TokenStore store;
-    for (const auto& s : samples) store.Add(s, std::vector<uint8_t>(s.size(), flag));
-    return store.Fingerprint();
+TEST(TokenStore, FingerprintChangesWithTokensFlagsAndBordersAlone) {
+  const auto print = [](const std::vector<Tokens>& samples, uint8_t flag, int64_t line = 0) {
+    MemoryTokens made;
+    for (const auto& s : samples) EXPECT_TRUE(made.writer().Add(s, Flags(s.size(), flag), {}, line).ok());
+    return made.Store().Fingerprint();
   };
   const uint64_t base = print({{1, 2, 3}, {4}}, 1);
   EXPECT_EQ(print({{1, 2, 3}, {4}}, 1), base);
+  EXPECT_EQ(print({{1, 2, 3}, {4}}, 1, 5), base);
   EXPECT_NE(print({{1, 2, 4}, {4}}, 1), base);
   EXPECT_NE(print({{1, 2, 3}, {4}}, 0), base);
   EXPECT_NE(print({{1, 2}, {3, 4}}, 1), base);
-  EXPECT_EQ(TokenStore().Fingerprint(), TokenStore().Fingerprint());
+}
+
+TEST(TokenStore, AnyFlippedBitIsDamage) {
+  const std::vector<std::byte> whole = FileOf(RandomSamples(3, 40, 9));
+  ASSERT_TRUE(Open(whole).ok());
+  for (size_t bit = 0; bit < 8 * whole.size(); bit += bit % 8 == 7 ? 1 : 3) {
+    std::vector<std::byte> bytes = whole;
+    bytes[bit / 8] ^= std::byte{1} << (bit % 8);
+    const auto opened = Open(std::move(bytes));
+    ASSERT_FALSE(opened.ok()) << "bit " << bit;
+    ASSERT_EQ(opened.status().code(), StatusCode::kCorrupt);
+    ASSERT_NE(opened.status().message().find("is damaged"), std::string::npos) << opened.status().message();
+  }
+}
+
+TEST(TokenStore, AFileCutAnywhereIsDamaged) {
+  const std::vector<std::byte> whole = FileOf(RandomSamples(4, 20, 9));
+  for (size_t size = 0; size < whole.size(); ++size) {
+    ASSERT_FALSE(Open({whole.begin(), whole.begin() + static_cast<int64_t>(size)}).ok()) << size;
+  }
+}
+
+// Checksums are no secret: numbers that a run cannot use are refused beside them.
+TEST(TokenStore, NumbersOutOfRangeAreRefusedWithGoodChecksums) {
+  const auto refused = [](const Tokens& tokens, const Flags& flags, int64_t vocab) {
+    MemoryTokens made;
+    made.Add(tokens, flags);
+    EXPECT_TRUE(made.writer().Finish("").ok());
+    const auto store = TokenStore::Open(made.Take(), TokenStore::Check::kAll, vocab);
+    return store.ok() ? "" : store.status().message();
+  };
+  EXPECT_EQ(refused({1, 9}, {0, 1}, 10), "");
+  EXPECT_NE(refused({1, 9}, {0, 1}, 9).find("it has the token 9, of 9"), std::string::npos);
+
+  // A sample that reaches beyond the words, with every checksum made again.
+  std::vector<std::byte> bytes = FileOf({.tokens = {{1, 2}}, .flags = {{0, 1}}, .weights = {{}}});
+  TokenFooter footer;
+  const size_t footer_at = bytes.size() - sizeof(footer), entry_at = 2 * sizeof(uint32_t);
+  std::memcpy(&footer, bytes.data() + footer_at, sizeof(footer));
+  TokenEntry entry;
+  std::memcpy(&entry, bytes.data() + entry_at, sizeof(entry));
+  entry.length_and_weighted = 1000;
+  std::memcpy(bytes.data() + entry_at, &entry, sizeof(entry));
+  footer.tokens = footer.longest = 1000;
+  Checksum entries, content, tail;
+  entries.Update(std::as_bytes(std::span(&entry, 1)));
+  content.Update(std::as_bytes(std::span(&entry.length_and_weighted, 1)));
+  content.Update(std::as_bytes(std::span(&footer.words_sum, 1)));
+  footer.entries_sum = entries.Value();
+  footer.content_sum = content.Value();
+  tail.Update(std::span(bytes).subspan(entry_at + sizeof(entry), footer_at - entry_at - sizeof(entry)));
+  tail.Update(std::as_bytes(std::span(&footer, 1)).first(offsetof(TokenFooter, tail_sum)));
+  footer.tail_sum = tail.Value();
+  std::memcpy(bytes.data() + footer_at, &footer, sizeof(footer));
+  for (const auto check : {TokenStore::Check::kAll, TokenStore::Check::kBorders}) {
+    const auto store = Open(bytes, check);
+    ASSERT_FALSE(store.ok());
+    EXPECT_NE(store.status().message().find("samples do not fit together"), std::string::npos);
+  }
 }
 
 }  // namespace

@@ -19,6 +19,16 @@ constexpr size_t kProblemsKept = 5;
 // ends at this size: a conversation of n turns then costs n times this, not n times itself.
 constexpr size_t kPieceBytes = 16 << 10;
 
+std::string MessagePlace(const Record& record, size_t message) {
+  return fmt::format("{}, message {}", record.where, message + 1);
+}
+
+std::string_view Stripped(std::string_view text) {
+  constexpr std::string_view kSpace = " \t\r\n";
+  const size_t begin = text.find_first_not_of(kSpace);
+  return begin == text.npos ? "" : text.substr(begin, text.find_last_not_of(kSpace) + 1 - begin);
+}
+
 bool StartsWith(const std::vector<int32_t>& ids, const std::vector<int32_t>& head) {
   return ids.size() >= head.size() && std::equal(head.begin(), head.end(), ids.begin());
 }
@@ -29,6 +39,11 @@ void Sample::Resize(size_t n) {
   tokens.resize(n);
   supervised.resize(n);
   if (!weights.empty()) weights.resize(n, kUnitWeight);
+}
+
+void Finding::Add(const Finding& other) {
+  if (count == 0) first = other.first;
+  count += other.count;
 }
 
 void DataStatistics::Add(const DataStatistics& o) {
@@ -46,7 +61,10 @@ void DataStatistics::Add(const DataStatistics& o) {
   least_weight = std::min(least_weight, o.least_weight);
   largest_weight = std::max(largest_weight, o.largest_weight);
   stopping_samples += o.stopping_samples;
-  empty_answers += o.empty_answers;
+  empty_answers.Add(o.empty_answers);
+  unprinted_turns.Add(o.unprinted_turns);
+  unprinted_tools.Add(o.unprinted_tools);
+  open_turns.Add(o.open_turns);
   for (const std::string& problem : o.problems) {
     if (problems.size() < kProblemsKept) problems.push_back(problem);
   }
@@ -76,6 +94,7 @@ Result<std::unique_ptr<RowTokenizer>> RowTokenizer::Create(const Tokenizer& toke
   }
   std::unique_ptr<RowTokenizer> out(new RowTokenizer(tokenizer, chat_template, options));
   out->eos_ = *tokenizer.eos();
+  if (chat_template) out->turn_end_ = Stripped(chat_template->TurnEnd());
   // Tokens that add_special puts before any text. Those that it
   // puts after (EOS for some tokenizers) are added elsewhere.
   TEMPER_ASSIGN_OR_RETURN(const auto bare, tokenizer.Encode("a", kPlain));
@@ -99,6 +118,22 @@ int32_t RowTokenizer::LastWord(const Sample& sample, size_t end) const {
   size_t at = end - 1;
   while (at > 0 && sample.supervised[at - 1] && IsWhiteSpace(sample.tokens[at])) --at;
   return sample.tokens[at];
+}
+
+// Whether all spans of a message are only white space and what ends a turn.
+bool RowTokenizer::SaysNothing(const RenderedChat& chat, size_t message) const {
+  constexpr size_t kMostOfEnds = 256;  // bytes; what ends a turn is shorter
+  for (size_t i = 0; i < chat.assistant.size(); ++i) {
+    if (chat.messages[i] != message) continue;
+    const TextSpan& span = chat.assistant[i];
+    const std::string_view text = std::string_view(chat.text).substr(span.begin, span.end - span.begin);
+    if (Stripped(text) == turn_end_) continue;
+    if (text.size() > kMostOfEnds) return false;
+    const auto ids = tokenizer_.Encode(text, kPlain);
+    const auto is_silent = [&](int32_t id) { return tokenizer_.IsSpecial(id) || EndsTurn(id) || IsWhiteSpace(id); };
+    if (!ids.ok() || !std::all_of(ids->begin(), ids->end(), is_silent)) return false;
+  }
+  return true;
 }
 
 // The tokens that `text` has after `context`, a special token or a line end. In all vocabularies that we know neither
@@ -172,13 +207,22 @@ Result<Sample> RowTokenizer::TokenizePrompt(const Record& record, DataStatistics
 Status RowTokenizer::TokenizeMessages(const Record& record, std::vector<Sample>& samples,
                                       DataStatistics& statistics) const {
   if (!chat_template_) {
-    return InvalidArgument(record.where +
-                           ": messages need a chat template, and the model has none: add one to its "
-                           "tokenizer_config.json (chat_template), or use prompt/completion rows");
+    return NotFound(fmt::format(
+        "{}: messages need a chat template, and the model has none: choose one with --chat_template, a file "
+        "or one of {} (alpaca works with every tokenizer), or use prompt/completion rows",
+        record.where, KnownTemplateNames()));
   }
   if (Status known = chat_template_->CheckRoles(record.messages); !known.ok()) return known.WithContext(record.where);
+  std::optional<OrderedJson> without_empty;
+  for (size_t i = 0; i < record.messages.size() && !options_.train_on_prompt; ++i) {
+    if (!IsSupervised(record.messages[i]) || !IsEmpty(record.messages[i])) continue;
+    if (!without_empty) without_empty = record.messages;
+    (*without_empty)[i]["weight"] = 0;
+    statistics.empty_answers.Add(MessagePlace(record, i));
+  }
+  const OrderedJson& messages = without_empty ? *without_empty : record.messages;
   std::vector<RenderedChat> chats;
-  if (std::any_of(record.messages.begin(), record.messages.end(), IsSupervised)) {
+  if (std::any_of(messages.begin(), messages.end(), IsSupervised)) {
     ChatOptions chat = options_.chat;
     // Turns beyond max_seq_len would be cut off, but finding their spans costs the
     // most. Prompts grow from turn to turn, so they are measured only now and then:
@@ -191,7 +235,7 @@ Status RowTokenizer::TokenizeMessages(const Record& record, std::vector<Sample>&
       if (!beyond) fits = prompt.size();
       return beyond;
     };
-    auto rendered = chat_template_->RenderWithSpans(record.messages, record.tools, chat);
+    auto rendered = chat_template_->RenderWithSpans(messages, record.tools, chat);
     if (!rendered.ok()) return rendered.status().WithContext(record.where);
     chats = *std::move(rendered);
     // If everything is supervised, the last text has it all; the others would repeat it.
@@ -202,6 +246,15 @@ Status RowTokenizer::TokenizeMessages(const Record& record, std::vector<Sample>&
     chats.push_back({.text = *std::move(text)});
   } else {
     ++statistics.dropped_rows;
+  }
+  const auto is_printed = [&](const std::string& name) {
+    return std::any_of(chats.begin(), chats.end(), [&](const RenderedChat& chat) {
+      return chat.text.find(name) != std::string::npos || chat.beyond.find(name) != std::string::npos;
+    });
+  };
+  const std::vector<std::string> functions = FunctionsOf(record.messages, record.tools);
+  if (!chats.empty() && !std::all_of(functions.begin(), functions.end(), is_printed)) {
+    statistics.unprinted_tools.Add(record.where);
   }
   for (const RenderedChat& chat : chats) {
     TEMPER_ASSIGN_OR_RETURN(Sample sample, TokenizeChat(record, chat, statistics));
@@ -218,9 +271,12 @@ Result<Sample> RowTokenizer::TokenizeChat(const Record& record, const RenderedCh
   size_t at = 0;
   for (size_t i = 0; i < chat.assistant.size(); ++i) {
     const TextSpan& span = chat.assistant[i];
+    const size_t m = chat.messages[i];
+    const bool printed = !HasNoText(record.messages[m]) || !SaysNothing(chat, m);
+    const bool first = i == 0 || chat.messages[i - 1] != m;
+    if (first && !printed && !options_.train_on_prompt) statistics.unprinted_turns.Add(MessagePlace(record, m));
     parts.push_back({text.substr(at, span.begin - at), false});
-    parts.push_back(
-        {text.substr(span.begin, span.end - span.begin), true, WeightOf(record.messages[chat.messages[i]])});
+    parts.push_back({text.substr(span.begin, span.end - span.begin), printed, WeightOf(record.messages[m])});
     at = span.end;
   }
   parts.push_back({text.substr(at), false});
@@ -239,6 +295,11 @@ Result<Sample> RowTokenizer::TokenizeChat(const Record& record, const RenderedCh
     if (sample.supervised[i]) last = i;
   }
   if (!last) return sample;
+  for (size_t i = 0; i <= *last; ++i) {
+    const bool ends = sample.supervised[i] && (i == *last || !sample.supervised[i + 1]);
+    const int32_t word = ends ? LastWord(sample, i + 1) : 0;
+    if (ends && !EndsTurn(word) && !tokenizer_.IsSpecial(word)) statistics.open_turns.Add(record.where);
+  }
   sample.Resize(*last + 1);
   const int32_t ending = LastWord(sample, sample.tokens.size());
   if (!EndsTurn(ending) && !tokenizer_.IsSpecial(ending)) {
@@ -264,8 +325,8 @@ Result<Sample> RowTokenizer::TokenizeIds(const Record& record) const {
   return sample;
 }
 
-void RowTokenizer::Count(const Sample& sample, bool has_answers, DataStatistics& statistics) const {
-  bool stops = false, says_something = false;
+void RowTokenizer::Count(const Sample& sample, DataStatistics& statistics) const {
+  bool stops = false;
   for (size_t i = 0; i < sample.tokens.size(); ++i) {
     if (!sample.supervised[i]) continue;
     ++statistics.supervised;
@@ -274,12 +335,7 @@ void RowTokenizer::Count(const Sample& sample, bool has_answers, DataStatistics&
       statistics.least_weight = std::min(statistics.least_weight, sample.weights[i]);
       statistics.largest_weight = std::max(statistics.largest_weight, sample.weights[i]);
     }
-    const bool first = i == 0 || !sample.supervised[i - 1];
-    const bool last = i + 1 == sample.tokens.size() || !sample.supervised[i + 1];
-    const bool end = EndsTurn(sample.tokens[i]);
-    stops |= end;
-    says_something = (!first && says_something) || (!end && !IsWhiteSpace(sample.tokens[i]));
-    statistics.empty_answers += has_answers && last && !says_something;
+    stops |= EndsTurn(sample.tokens[i]);
   }
   ++statistics.samples;
   statistics.tokens += static_cast<int64_t>(sample.tokens.size());
@@ -308,7 +364,7 @@ Status RowTokenizer::TokenizeText(const Record& record, std::vector<Sample>& sam
     sample.supervised.assign(size, 1);
     sample.supervised[0] = 0;
     if (record.weight != kUnitWeight) sample.weights.assign(size, record.weight);
-    Count(sample, /*has_answers=*/false, statistics);
+    Count(sample, statistics);
     samples.push_back(std::move(sample));
   }
   return OkStatus();
@@ -380,7 +436,7 @@ Status RowTokenizer::Finish(const Record& record, Sample sample, int64_t beyond,
     ++statistics.dropped_rows;
     return OkStatus();
   }
-  Count(sample, /*has_answers=*/true, statistics);
+  Count(sample, statistics);
   samples.push_back(std::move(sample));
   return OkStatus();
 }
@@ -404,6 +460,11 @@ Status RowTokenizer::Tokenize(const Record& record, std::vector<Sample>& samples
   }
   if (options_.instructions_as_conversations && record.is_instruction) {
     return TokenizeMessages(AsConversation(record), samples, statistics);
+  }
+  if (!options_.train_on_prompt && Stripped(record.completion).empty()) {
+    statistics.empty_answers.Add(record.where);
+    ++statistics.dropped_rows;
+    return OkStatus();
   }
   TEMPER_ASSIGN_OR_RETURN(Sample sample, TokenizePrompt(record, statistics));
   return Finish(record, std::move(sample), /*beyond=*/0, samples, statistics);

@@ -15,8 +15,8 @@
 //   tokens              as they are
 //
 // Text in capitals is supervised; with train_on_prompt all text is. Tokens after the last supervised one do not affect
-// the loss and are dropped. Text of weight 0 is not supervised. Rows longer than max_seq_len are cut at the end; a row
-// with nothing supervised left is dropped; both are counted.
+// the loss and are dropped. Text of weight 0 is not supervised, nor are empty answers. Rows longer than max_seq_len are
+// cut at the end; a row with nothing supervised left is dropped; both are counted.
 //
 // Immutable after Create; Tokenize may be called from any thread.
 #pragma once
@@ -52,6 +52,15 @@ struct Sample {
   void Resize(size_t n);  // added tokens are not supervised
 };
 
+// Something about the data that its user should know before training: how often, and where first.
+struct Finding {
+  int64_t count = 0;
+  std::string first;  // "data.jsonl line 12, message 2"
+
+  void Add(const std::string& where) { Add({1, where}); }
+  void Add(const Finding& other);
+};
+
 // Statistics of the rows; the caller prints them.
 struct DataStatistics {
   int64_t rows = 0;           // read, good or bad
@@ -68,7 +77,10 @@ struct DataStatistics {
   TokenWeight least_weight = kLargestWeight, largest_weight = 0;
   // Samples with a supervised token that ends generation. None at all: the model will not learn to stop.
   int64_t stopping_samples = 0;
-  int64_t empty_answers = 0;          // supervised: only the token that ends the turn
+  Finding empty_answers;              // not supervised, nor is the token that ends the turn
+  Finding unprinted_turns;            // neither: the template prints nothing of their tool calls or reasoning
+  Finding unprinted_tools;            // rows with a tool, or a call of one, that the template leaves out
+  Finding open_turns;                 // the template ends them with text that is not one special token
   std::vector<std::string> problems;  // of the first bad rows
 
   void Add(const DataStatistics& other);
@@ -105,7 +117,8 @@ class RowTokenizer {
   Status CheckIds(const Record& record, const Sample& sample) const;
   Status Finish(const Record& record, Sample sample, int64_t beyond, std::vector<Sample>& samples,
                 DataStatistics& statistics) const;
-  void Count(const Sample& sample, bool has_answers, DataStatistics& statistics) const;
+  void Count(const Sample& sample, DataStatistics& statistics) const;
+  bool SaysNothing(const RenderedChat& chat, size_t message) const;
   bool EndsTurn(int32_t id) const;
   bool IsWhiteSpace(int32_t id) const;
   int32_t LastWord(const Sample& sample, size_t end) const;
@@ -116,6 +129,7 @@ class RowTokenizer {
   const int64_t vocab_size_;
   std::vector<int32_t> front_;  // the tokens that the tokenizer puts before a text
   int32_t eos_ = 0;
+  std::string turn_end_;  // what the template prints behind an answer, without white space around it
 };
 
 }  // namespace temper

@@ -96,7 +96,7 @@ TEST(RowTokenizer, TrainOnPromptSupervisesAllButTheFirstToken) {
 TEST(RowTokenizer, EosIsNotDoubledAndDoubleBosIsAnError) {
   const FakeTokenizer tokenizer;
   EXPECT_EQ(RunRow(tokenizer, Prompt("ab", "cd</s>")).samples[0].tokens, (Ids{kBos, 'a', 'b', 'c', 'd', kEos}));
-  EXPECT_EQ(RunRow(tokenizer, Prompt("ab</s>", "")).samples[0].tokens, (Ids{kBos, 'a', 'b', kEos, kEos}));
+  EXPECT_EQ(RunRow(tokenizer, Prompt("ab</s>", "c")).samples[0].tokens, (Ids{kBos, 'a', 'b', kEos, 'c', kEos}));
   for (const Record& record : {Prompt("<s>ab", "cd"), Text("<s>ab"), Prompt("", "<s>ab")}) {
     const Outcome out = RunRow(tokenizer, record);
     ASSERT_FALSE(out.status.ok());
@@ -212,22 +212,22 @@ TEST(RowTokenizer, ABlockThatEndsInWhiteSpaceEndsItsTurnOnce) {
       "%}"
       "{% if add_generation_prompt %}<|im_start|>assistant:{% endif %}";
   const std::string messages = R"([{"role":"user","content":"a"},{"role":"assistant","content":"b"},
-      {"role":"user","content":"c"},{"role":"assistant","content":""}])";
+      {"role":"user","content":"c"},{"role":"assistant","content":"d"}])";
   // The second template ends the conversation outside its blocks.
   for (const std::string& tail : {std::string(), std::string("{{ eos_token }}")}) {
     const ChatTemplate chat = Template(head + tail);
     const Outcome out = RunRow(tokenizer, Chat(messages), {}, &chat);
     ASSERT_EQ(out.samples.size(), 1u) << out.status.message();
-    EXPECT_EQ(Supervised(tokenizer, out.samples[0]), "b<|im_end|>\n \n<|im_end|>\n \n");
+    EXPECT_EQ(Supervised(tokenizer, out.samples[0]), "b<|im_end|>\n \nd<|im_end|>\n \n");
     EXPECT_EQ(out.samples[0].tokens.back(), '\n');
     EXPECT_EQ(out.statistics.stopping_samples, 1);
-    EXPECT_EQ(out.statistics.empty_answers, 1);
+    EXPECT_EQ(out.statistics.open_turns.count, 0);
   }
   // A turn that ends only in white space still lacks its end.
   const ChatTemplate open = Template(
       "{% for m in messages %}<|im_start|>{{ m.role }}:{% if m.role == 'assistant' %}{% generation %}"
       "{{ m.content + '\n' }}{% endgeneration %}{% else %}{{ m.content }}{% endif %}{% endfor %}");
-  EXPECT_EQ(Supervised(tokenizer, RunRow(tokenizer, Chat(messages), {}, &open).samples[0]), "b\n\n</s>");
+  EXPECT_EQ(Supervised(tokenizer, RunRow(tokenizer, Chat(messages), {}, &open).samples[0]), "b\nd\n</s>");
 }
 
 TEST(RowTokenizer, ATemplateThatPrintsBosTwiceIsAnError) {
@@ -442,17 +442,75 @@ TEST(RowTokenizer, ALongConversationIsCutLikeAnyRow) {
   EXPECT_EQ(huge.samples.size(), 1u);
 }
 
-// Alpaca has 28 empty answers.
-TEST(RowTokenizer, EmptyAnswersAreCounted) {
+// Alpaca has 28 empty answers. Neither they count toward the loss, nor the tokens that end their turns.
+TEST(RowTokenizer, EmptyAnswersAreNotTrainedOn) {
   const FakeTokenizer tokenizer;
   const ChatTemplate chat = ChatMl();
-  EXPECT_EQ(RunRow(tokenizer, Prompt("ab", "")).statistics.empty_answers, 1);
-  EXPECT_EQ(RunRow(tokenizer, Prompt("ab", "c")).statistics.empty_answers, 0);
-  EXPECT_EQ(RunRow(tokenizer, Text("ab"), {.max_seq_len = 3}).statistics.empty_answers, 0) << "a window of EOS alone";
-  const Record record = Chat(R"([{"role":"user","content":"q"},{"role":"assistant","content":""},
+  for (const char* completion : {"", " ", "\n\n"}) {
+    const Outcome empty = RunRow(tokenizer, Prompt("ab", completion));
+    EXPECT_TRUE(empty.status.ok() && empty.samples.empty());
+    EXPECT_EQ(empty.statistics.empty_answers.count, 1);
+    EXPECT_EQ(empty.statistics.empty_answers.first, "f line 1");
+    EXPECT_EQ(empty.statistics.dropped_rows, 1);
+  }
+  EXPECT_EQ(RunRow(tokenizer, Prompt("ab", "c")).statistics.empty_answers.count, 0);
+  const Record record = Chat(R"([{"role":"user","content":"q"},{"role":"assistant","content":" \n"},
       {"role":"user","content":"q"},{"role":"assistant","content":"a"},{"role":"assistant","content":""}])");
-  EXPECT_EQ(RunRow(tokenizer, record, {}, &chat).statistics.empty_answers, 2);
-  EXPECT_EQ(RunRow(tokenizer, record, {.train_on_prompt = true}, &chat).statistics.empty_answers, 0);
+  const Outcome out = RunRow(tokenizer, record, {}, &chat);
+  ASSERT_EQ(out.samples.size(), 1u) << out.status.message();
+  EXPECT_EQ(Supervised(tokenizer, out.samples[0]), "a<|im_end|>");
+  EXPECT_EQ(out.statistics.empty_answers.count, 2);
+  EXPECT_EQ(out.statistics.empty_answers.first, "f line 1, message 2");
+  EXPECT_EQ(RunRow(tokenizer, record, {.train_on_prompt = true}, &chat).statistics.empty_answers.count, 0);
+  const Outcome nothing =
+      RunRow(tokenizer, Chat(R"([{"role":"user","content":"q"},{"role":"assistant","content":""}])"), {}, &chat);
+  EXPECT_TRUE(nothing.samples.empty());
+  EXPECT_EQ(nothing.statistics.dropped_rows, 1);
+  // A special token may be the whole answer.
+  EXPECT_EQ(Supervised(tokenizer, RunRow(tokenizer, Prompt("ab", "<s>")).samples[0]), "<s></s>");
+}
+
+TEST(RowTokenizer, TurnsOfWhichTheTemplatePrintsNothingAreNotTrainedOn) {
+  const FakeTokenizer tokenizer;
+  const ChatTemplate without = ChatMl();
+  const ChatTemplate with = Template(
+      "{% for m in messages %}<|im_start|>{{ m.role }}:{{ m.content }}{% for c in m.tool_calls %}{{ c.function.name }}"
+      "{% endfor %}<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant:{% endif %}");
+  const Record record = Chat(R"([{"role":"user","content":"q"},
+      {"role":"assistant","content":"","tool_calls":[{"function":{"name":"weather","arguments":{}}}]},
+      {"role":"tool","content":"sun"},{"role":"assistant","content":"a"}])");
+  const Outcome out = RunRow(tokenizer, record, {}, &without);
+  ASSERT_EQ(out.samples.size(), 1u) << out.status.message();
+  EXPECT_EQ(Supervised(tokenizer, out.samples[0]), "a<|im_end|>");
+  EXPECT_EQ(out.statistics.unprinted_turns.count, 1);
+  EXPECT_EQ(out.statistics.unprinted_turns.first, "f line 1, message 2");
+  EXPECT_EQ(out.statistics.unprinted_tools.count, 1);
+  EXPECT_EQ(out.statistics.unprinted_tools.first, "f line 1");
+  EXPECT_EQ(out.statistics.empty_answers.count, 0);
+  const Outcome printed = RunRow(tokenizer, record, {}, &with);
+  EXPECT_EQ(Supervised(tokenizer, printed.samples[0]), "weather<|im_end|>a<|im_end|>");
+  EXPECT_EQ(printed.statistics.unprinted_turns.count, 0);
+  EXPECT_EQ(printed.statistics.unprinted_tools.count, 0);
+  // A row's tools that no turn calls.
+  Record unused = Chat(R"([{"role":"user","content":"q"},{"role":"assistant","content":"a"}])");
+  unused.tools = OrderedJson::parse(R"([{"type":"function","function":{"name":"weather"}}])");
+  EXPECT_EQ(RunRow(tokenizer, unused, {}, &with).statistics.unprinted_tools.count, 1);
+}
+
+TEST(RowTokenizer, TurnsThatEndWithTextAreReported) {
+  const FakeTokenizer tokenizer;
+  const Record record = Chat(R"([{"role":"user","content":"q"},{"role":"assistant","content":"a"},
+      {"role":"user","content":"q"},{"role":"assistant","content":"b"}])");
+  const ChatTemplate text = Template(
+      "{% for m in messages %}[{{ m.role }}]{{ m.content }}[end]\n{% endfor %}"
+      "{% if add_generation_prompt %}[assistant]{% endif %}");
+  const Outcome out = RunRow(tokenizer, record, {}, &text);
+  ASSERT_EQ(out.samples.size(), 1u) << out.status.message();
+  EXPECT_EQ(Supervised(tokenizer, out.samples[0]), "a[end]b[end]</s>");
+  EXPECT_EQ(out.statistics.open_turns.count, 2);
+  EXPECT_EQ(out.statistics.open_turns.first, "f line 1");
+  const ChatTemplate chat = ChatMl();
+  EXPECT_EQ(RunRow(tokenizer, record, {}, &chat).statistics.open_turns.count, 0);
 }
 
 TEST(RowTokenizer, InstructionsCanGoThroughTheChatTemplate) {
@@ -499,7 +557,7 @@ TEST(RowTokenizer, TokensThatTheModelHasNoEmbeddingForAreErrors) {
 
 TEST(RowTokenizer, ErrorsSayWhatIsMissing) {
   const FakeTokenizer tokenizer;
-  EXPECT_NE(RunRow(tokenizer, Chat("[]")).status.message().find("chat template"), std::string::npos);
+  EXPECT_NE(RunRow(tokenizer, Chat("[]")).status.message().find("--chat_template"), std::string::npos);
   EXPECT_FALSE(RunRow(tokenizer, Prompt("a", "b"), {.max_seq_len = 1}).status.ok());
   const ChatTemplate chat = ChatMl();
   const Outcome out =

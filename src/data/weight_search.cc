@@ -7,6 +7,7 @@
 
 #include "data/conversation.h"
 #include "data/records.h"
+#include "format/text_stream.h"
 
 namespace temper {
 namespace {
@@ -59,24 +60,31 @@ bool HasWeight(const Record& record) {
                                                 [](const OrderedJson& message) { return IsWeight(WeightOf(message)); });
 }
 
-// Whether the bytes of the file may contain a weight; true if the file cannot be read.
-bool MayHaveWeights(const RandomAccessFile& file) {
+// Whether the bytes of the text may contain a weight; true if it cannot be read.
+bool MayHaveWeights(TextStream& stream, const std::function<void(Bytes, Bytes)>& progress) {
   std::vector<char> buffer(kBlock + kLongestMention + kOverlap);
   size_t kept = 0;
-  for (int64_t offset = 0; offset < file.size().v;) {
-    const auto size = static_cast<size_t>(std::min<int64_t>(kBlock, file.size().v - offset));
-    if (!file.ReadAt(offset, std::as_writable_bytes(std::span(buffer).subspan(kept, size))).ok()) return true;
-    offset += static_cast<int64_t>(size);
-    const std::string_view text(buffer.data(), kept + size);
-    const WeightMention mention = FindWeight(text, offset == file.size().v);
+  for (;;) {
+    const auto read = stream.Read(std::span(buffer).subspan(kept, kBlock));
+    if (!read.ok()) return true;
+    if (progress) progress(stream.position(), stream.size());
+    const std::string_view text(buffer.data(), kept + *read);
+    const WeightMention mention = FindWeight(text, /*at_end=*/*read == 0);
     if (mention.at != text.npos && !mention.cut_off) return true;
+    if (*read == 0) return false;
     const size_t open = std::min(mention.at, text.size());
     if (text.size() - open > kLongestMention) return true;
     kept = text.size() - (open > kOverlap ? open - kOverlap : 0);
     kept = std::min(kept, text.size());
     std::memmove(buffer.data(), buffer.data() + text.size() - kept, kept);
   }
-  return false;
+}
+
+// Whether a table may have weights: in a column of its own, or in the messages of one.
+bool MayHaveWeights(const std::vector<std::string>& columns) {
+  return std::any_of(columns.begin(), columns.end(), [](const std::string& name) {
+    return name == "weight" || name == "messages" || name == "conversations";
+  });
 }
 
 }  // namespace
@@ -101,21 +109,26 @@ WeightMention FindWeight(std::string_view text, bool at_end) {
   return open;
 }
 
-bool HasWeights(Env& env, const std::string& path) {
+bool HasWeights(Env& env, const std::string& path, int64_t max_rows,
+                const std::function<void(Bytes, Bytes)>& progress) {
   if (IsTextFile(path)) return false;
-  {
-    const auto file = env.OpenForRead(path);
-    if (!file.ok() || !MayHaveWeights(**file)) return false;
-  }
   const auto reader = RecordReader::Open(env, path);
   if (!reader.ok()) return false;
-  for (RawRow row;;) {
+  if (const auto* columns = (*reader)->columns()) {
+    if (!MayHaveWeights(*columns)) return false;
+  } else if (max_rows == std::numeric_limits<int64_t>::max()) {  // else the first rows may be a small part of the file
+    const auto text = TextStream::Open(env, path);
+    if (!text.ok() || !MayHaveWeights(**text, progress)) return false;
+  }
+  RawRow row;
+  for (int64_t n = 0; n < max_rows; ++n) {
     const auto more = (*reader)->Next(row);
     if (!more.ok() || !*more) return false;
     if (FindWeight(row.text, /*at_end=*/true).at == std::string_view::npos) continue;
     const auto record = (*reader)->Parse(std::move(row));
     if (record.ok() && HasWeight(*record)) return true;
   }
+  return false;
 }
 
 }  // namespace temper

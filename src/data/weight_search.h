@@ -2,6 +2,9 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <limits>
 #include <string>
 #include <string_view>
 
@@ -9,10 +12,12 @@
 
 namespace temper {
 
-// Whether some row of `path`, or some message of a row, has a weight other than 0 and 1. Searches the raw bytes; rows
-// are parsed only if some key looks like such a weight, up to the first row that has one. False for a file that cannot
-// be read: reading its records will report the error.
-bool HasWeights(Env& env, const std::string& path);
+// Whether one of the first `max_rows` rows of `path`, or a message of such a row, has a weight other than 0 and 1.
+// Searches the raw bytes; rows are parsed only if some key looks like such a weight, up to the first row that has one.
+// False for a file that cannot be read: reading its records will report the error. `progress`: called with the bytes
+// searched and all.
+bool HasWeights(Env& env, const std::string& path, int64_t max_rows = std::numeric_limits<int64_t>::max(),
+                const std::function<void(Bytes, Bytes)>& progress = nullptr);
 
 // A place in JSON text that may be a weight other than 0 and 1. If none is found, no row of the text has one; if one is
 // found, only parsing can confirm it.

@@ -21,7 +21,11 @@ void Checksum::Update(std::span<const std::byte> data) {
 }
 
 std::string Checksum::Hex() const {
-  return fmt::format("{:016x}", XXH3_64bits_digest(state_.get()));
+  return fmt::format("{:016x}", Value());
+}
+
+uint64_t Checksum::Value() const {
+  return XXH3_64bits_digest(state_.get());
 }
 
 std::string ChecksumHex(std::span<const std::byte> data) {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <span>
 #include <string>
@@ -17,8 +18,10 @@ class Checksum {
   Checksum();
 
   void Update(std::span<const std::byte> data);
-  // Over everything so far: 16 lower-case hexadecimal digits, most significant first (as `xxhsum -H3` prints them).
+  // Over everything so far. Hex: 16 lower-case hexadecimal digits, most significant first (as `xxhsum -H3` prints
+  // them).
   std::string Hex() const;
+  uint64_t Value() const;
 
  private:
   struct Free {

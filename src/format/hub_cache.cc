@@ -11,6 +11,7 @@
 
 #include "format/json.h"
 #include "format/quoted.h"
+#include "format/text_stream.h"
 
 namespace temper {
 namespace {
@@ -107,11 +108,12 @@ bool HoldsRows(const std::string& file) {
   for (const char* about : {"dataset_infos.json", "dataset_info.json", "state.json", "dataset_dict.json"}) {
     if (name == about) return false;
   }
-  return name.ends_with(".jsonl") || name.ends_with(".json");
+  const std::string_view plain = WithoutCompression(name);
+  return plain.ends_with(".jsonl") || plain.ends_with(".json") || plain.ends_with(".csv") || plain.ends_with(".tsv");
 }
 
 bool IsRowsName(std::string_view text) {
-  return text.ends_with(".jsonl") || text.ends_with(".json") || text.ends_with(".txt");
+  return HoldsRows(std::string(text)) || WithoutCompression(text).ends_with(".txt");
 }
 
 }  // namespace
@@ -269,8 +271,8 @@ Result<std::string> HubCache::RowsFile(const HubName& name) const {
         "load_dataset; load_dataset('{}', split='train').to_json('train.jsonl')\"",
         Listed(parquet), name.repository));
   }
-  return NotFound(fmt::format("{} has no .jsonl and no .json file{}: fetch it with `{}`", snapshot, Interrupted(name),
-                              name.DownloadCommand()));
+  return NotFound(fmt::format("{} has no .jsonl, .json, .csv or .tsv file{}: fetch it with `{}`", snapshot,
+                              Interrupted(name), name.DownloadCommand()));
 }
 
 Result<std::string> FindDataFile(Env& env, const std::string& given, const char* option) {

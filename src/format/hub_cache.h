@@ -41,8 +41,8 @@ class HubCache {
   // Its snapshot folder, checked to be complete: no link dangles, and with `needs_weights` a model has all shards of
   // its weights. Errors (kNotFound) are one line with the command that fetches what is missing.
   Result<std::string> Snapshot(const HubName& name, bool needs_weights) const;
-  // The file of rows that a data set's name stands for: the named one, or its only .jsonl or .json. Errors list the
-  // files that exist, or say how to convert Parquet.
+  // The file of rows that a data set's name stands for: the named one, or its only .jsonl, .json, .csv or .tsv. Errors
+  // list the files that exist, or say how to convert Parquet.
   Result<std::string> RowsFile(const HubName& name) const;
 
  private:

@@ -155,7 +155,7 @@ TEST_F(HubCacheTest, ADataSetsRowsAreItsOnlyFileOfThem) {
   Ref();
   Add("README.md");
   Add("dataset_infos.json");
-  EXPECT_TRUE(Has(Rows("o/m"), "has no .jsonl and no .json file")) << Rows("o/m");
+  EXPECT_TRUE(Has(Rows("o/m"), "has no .jsonl, .json, .csv or .tsv file")) << Rows("o/m");
   Add("data/part.parquet");
   EXPECT_TRUE(Has(Rows("o/m"), "holds Parquet (data/part.parquet), which is not read. Make JSONL")) << Rows("o/m");
   EXPECT_TRUE(Has(Rows("o/m"), "load_dataset('o/m', split='train').to_json('train.jsonl')"));
@@ -166,6 +166,9 @@ TEST_F(HubCacheTest, ADataSetsRowsAreItsOnlyFileOfThem) {
   EXPECT_TRUE(Has(Rows("o/m"), "data/train.jsonl, test.json. Name one of them: o/m/data/train.jsonl")) << Rows("o/m");
   EXPECT_EQ(Rows("o/m/test.json"), "test.json");
   EXPECT_TRUE(Has(Rows("o/m/no.jsonl"), "has no file no.jsonl (it has data/train.jsonl, test.json)"));
+  Add("table.csv");
+  Add("packed.jsonl.zst");
+  EXPECT_TRUE(Has(Rows("o/m"), "data/train.jsonl, packed.jsonl.zst, table.csv, test.json")) << Rows("o/m");
 }
 
 TEST_F(HubCacheTest, AFileOnTheDiskGoesBeforeADataSet) {

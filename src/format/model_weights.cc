@@ -172,11 +172,45 @@ Status ModelWeights::Collect() {
   const auto twice = std::adjacent_find(entries_.begin(), entries_.end(), [](const Entry& a, const Entry& b) {
     return a.tensor->name == b.tensor->name;
   });
-  if (twice == entries_.end()) return OkStatus();
+  if (twice == entries_.end()) return CollectNf4();
   return Corrupt(
       fmt::format("tensor {} is in two shards, {} and {}; Temper cannot tell which one counts: download the model "
                   "again into an empty folder",
                   Quoted(twice->tensor->name), twice->file->path(), (twice + 1)->file->path()));
+}
+
+// The tensors of each weight that bitsandbytes has quantised become one.
+Status ModelWeights::CollectNf4() {
+  std::vector<std::string> hidden;
+  for (const Entry& e : entries_) {
+    const std::string& name = e.tensor->name;
+    if (const size_t at = name.find(".quant_state.bitsandbytes__");
+        at != name.npos && !name.ends_with(Nf4Tensor::kState)) {
+      return Unsupported(
+          fmt::format("{}: tensor {} is quantised as {}; bitsandbytes' nf4 is read: use the original weights",
+                      e.file->path(), Quoted(name.substr(0, at)), Quoted(name.substr(at + 1))));
+    }
+    if (!name.ends_with(Nf4Tensor::kState)) continue;
+    const std::string weight = name.substr(0, name.size() - std::string_view(Nf4Tensor::kState).size());
+    TEMPER_ASSIGN_OR_RETURN(auto nf4, Nf4Tensor::Open(weight, [this](const std::string& part) {
+                              const Entry found = Find(part);
+                              return Nf4Tensor::Stored{found.file, found.tensor};
+                            }));
+    nf4_.push_back(std::move(nf4));
+    for (const char* end : {".absmax", ".nested_absmax", ".nested_quant_map", ".quant_map", Nf4Tensor::kState}) {
+      hidden.push_back(weight + end);
+    }
+  }
+  if (nf4_.empty()) return OkStatus();
+  std::sort(hidden.begin(), hidden.end());
+  std::erase_if(entries_,
+                [&](const Entry& e) { return std::binary_search(hidden.begin(), hidden.end(), e.tensor->name); });
+  for (const auto& nf4 : nf4_) {
+    const auto entry = std::lower_bound(entries_.begin(), entries_.end(), nf4->whole().name,
+                                        [](const Entry& e, const std::string& n) { return e.tensor->name < n; });
+    *entry = {.file = nf4->indices().file, .tensor = &nf4->whole(), .nf4 = nf4.get()};
+  }
+  return OkStatus();
 }
 
 Result<ModelWeights> ModelWeights::OfPieces(Env& env, const std::string& path, const std::vector<std::string>& files,
@@ -211,6 +245,7 @@ Result<ModelWeights> ModelWeights::OfPieces(Env& env, const std::string& path, c
 
 Status ModelWeights::Entry::ReadElementsAs(int64_t first, DType target, std::span<std::byte> out,
                                            std::span<std::byte> staging) const {
+  if (nf4 != nullptr) return nf4->ReadElementsAs(first, target, out);
   if (pieces == nullptr) return file->ReadElementsAs(tensor->name, first, target, out, staging);
   const int64_t size = SizeOf(target), end = first + static_cast<int64_t>(out.size()) / size;
   const std::vector<int64_t>& dims = tensor->dims;

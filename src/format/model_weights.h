@@ -1,5 +1,6 @@
 // ModelWeights: the tensors of a Hugging Face model or adapter folder, whether they are stored in one file or in
-// shards. It reads only headers; data is read tensor by tensor through SafetensorsFile.
+// shards. It reads only headers; data is read tensor by tensor through SafetensorsFile. A weight that bitsandbytes has
+// quantised to nf4 is one tensor here: the matrix that it dequantises to.
 //
 // Thread rule: const methods may be called from any thread at once.
 #pragma once
@@ -10,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "format/nf4_tensor.h"
 #include "format/safetensors.h"
 
 namespace temper {
@@ -31,10 +33,14 @@ class ModelWeights {
     const SafetensorsFile* file = nullptr;       // for a tensor in pieces: the first piece's
     const StoredTensor* tensor = nullptr;        // the whole tensor; for one in pieces begin and end give only its size
     const std::vector<Piece>* pieces = nullptr;  // null if the tensor is stored whole in `file`
+    const Nf4Tensor* nf4 = nullptr;              // set if it is stored as that; `tensor` is then what it dequantises to
 
     // Its offset in `file`: readers that follow the disk's order sort by it.
-    int64_t begin() const { return pieces == nullptr ? tensor->begin : pieces->front().stored->begin; }
-    // As SafetensorsFile::ReadElementsAs, wherever the elements are stored; reads only the pieces it needs.
+    int64_t begin() const {
+      if (nf4 != nullptr) return nf4->indices().tensor->begin;
+      return pieces == nullptr ? tensor->begin : pieces->front().stored->begin;
+    }
+    // As SafetensorsFile::ReadElementsAs, however the elements are stored; reads only the pieces it needs.
     Status ReadElementsAs(int64_t first, DType target, std::span<std::byte> out,
                           std::span<std::byte> staging = {}) const;
   };
@@ -82,6 +88,7 @@ class ModelWeights {
   Status OpenFile(Env& env, const std::string& path);
   Status OpenShards(Env& env, const std::string& folder, const std::string& index_path);
   Status Collect();
+  Status CollectNf4();
 
   std::string path_;
   std::vector<std::unique_ptr<SafetensorsFile>> files_;  // pointers: entries point into them
@@ -91,6 +98,7 @@ class ModelWeights {
     std::vector<Piece> pieces;
   };
   std::vector<std::unique_ptr<InPieces>> in_pieces_;
+  std::vector<std::unique_ptr<Nf4Tensor>> nf4_;  // entries point at them
   std::vector<Entry> entries_;
 };
 

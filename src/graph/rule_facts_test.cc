@@ -70,7 +70,8 @@ TEST(RuleFacts, EveryForwardOpThatComputesStatesTheArithmeticOfTheModel) {
 TEST(RuleFacts, WhatIsMeasuredFitsTheOp) {
   // Tables, parts and single numbers: their time is that of what they move.
   const std::set<Op> at_the_rate_of_memory = {
-      Op::kSliceRows, Op::kRopeTable, Op::kEmbeddingBackward, Op::kSumScalars, Op::kClip, Op::kFetch, Op::kEvict};
+      Op::kSliceRows,  Op::kSelect, Op::kSelectBackward, Op::kRopeTable, Op::kEmbeddingBackward,
+      Op::kSumScalars, Op::kClip,   Op::kFetch,          Op::kEvict};
   for (const Op op : AllOps()) {
     SCOPED_TRACE(ToString(op));
     const OpRule& rule = RuleOf(op);

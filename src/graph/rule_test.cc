@@ -59,6 +59,7 @@ std::vector<Case> Cases() {
       {Op::kScale, {kX}, {{"factor", 0.5}}, "bf16[6, 8]"},
       {Op::kCast, {kX}, {{"dtype", std::string("f32")}}, "f32[6, 8]"},
       {Op::kSliceRows, {kX}, {{"begin", int64_t{4}}, {"count", int64_t{2}}}, "bf16[2, 8]"},
+      {Op::kSelect, {{kF, {4, O, D}}}, {{"index", int64_t{3}}}, "bf16[10, 8]"},
       {Op::kRmsNorm, {kX, kD}, {{"eps", 1e-5}}, "bf16[6, 8], f32[6]"},
       {Op::kLayerNorm, {kX, kD, kD}, {{"eps", 1e-5}}, "bf16[6, 8], f32[6], f32[6]"},
       {Op::kRopeTable, {kIndex}, {{"inv_freq", std::vector<double>{1, 0.1}}}, "f32[6, 4]"},
@@ -91,7 +92,12 @@ std::vector<Case> Cases() {
        {kX, {DType::kI64, {kNumRngWords}}},
        {{"p", 0.5}, {"row", T}, {"packed_row", int64_t{24}}, {"ranks", int64_t{3}}, {"index", int64_t{2}}},
        "bf16[6, 8]"},
+      {Op::kNoise,
+       {kX, {DType::kI64, {kNumRngWords}}},
+       {{"magnitude", 0.5}, {"row", int64_t{3}}, {"column", int64_t{8}}, {"columns", int64_t{16}}},
+       "bf16[6, 8]"},
       {Op::kLinearCrossEntropy, {kX, head, kIndex}, {}, "f32[6]"},
+      {Op::kLinearCrossEntropy, {kX, head, kIndex}, {{"smoothing", 0.1}}, "f32[6]"},
       {Op::kLinearCrossEntropy,
        {kX, head, kIndex, grad_head},
        {{"grad_x", kOne}, {"grad_w", kOne}, {"acc_w", kOne}},
@@ -119,6 +125,11 @@ std::vector<Case> Cases() {
       {Op::kLinearDx, {kY, kW, kX}, {{"acc", kOne}}, "bf16[6, 8]"},
       {Op::kLinearDw, {kY, kX}, {}, "f32[10, 8]"},
       {Op::kLinearDw, {kY, kX, kGradW}, {{"acc", kOne}}, "f32[10, 8]"},
+      {Op::kSelectBackward, {kGradW}, {{"index", int64_t{3}}, {"matrices", int64_t{4}}}, "f32[4, 10, 8]"},
+      {Op::kSelectBackward,
+       {kGradW, {DType::kF32, {4, O, D}}},
+       {{"acc", kOne}, {"index", int64_t{3}}, {"matrices", int64_t{4}}},
+       "f32[4, 10, 8]"},
       {Op::kSumRows, {kX}, {}, "f32[8]"},
       {Op::kSumRows, {kX, kGradD}, {{"acc", kOne}}, "f32[8]"},
       {Op::kRmsNormBackward, {kX, kX, kD, kStatistic}, {}, "bf16[6, 8]"},
@@ -287,6 +298,7 @@ bool IsFreeDim(const Case& c, size_t k, int dim) {
   if (c.op == Op::kEmbedding) return k == 0 && dim == 0;  // the vocabulary
   if (c.op == Op::kSumRows) return k == 0 && dim == 0;    // the rows that are summed
   if (c.op == Op::kSliceRows) return k == 0 && dim == 0;  // the rows that are left out
+  if (c.op == Op::kSelect) return dim == 0;               // the other matrices
   if (c.op == Op::kSumSquares || c.op == Op::kSend) return true;
   // Parts may be uneven: of their dim only the size of what they are parts of is known, or of what is left of it.
   if (c.op == Op::kAllGather) return dim == c.attributes.Int("dim");
@@ -367,6 +379,9 @@ TEST(Rule, RefusesValuesOfAttributesThatMakeNoSense) {
   refused(Op::kSliceRows, {kX}, slice, "begin", int64_t{5});
   refused(Op::kSliceRows, {kX}, slice, "count", huge);
   refused(Op::kSliceRows, {kX}, slice, "begin", huge);
+  refused(Op::kSelect, {{kF, {4, O, D}}}, {{"index", int64_t{3}}}, "index", int64_t{4});
+  const Attributes selected = {{"index", int64_t{3}}, {"matrices", int64_t{4}}};
+  refused(Op::kSelectBackward, {kGradW}, selected, "index", int64_t{4});
   refused(Op::kEmbedding, {{kF, {V, D}}, kIndex}, {}, "offset", V + 1);
   refused(Op::kEmbedding, {{kF, {V, D}}, kIndex}, {}, "offset", huge);
   const Types attention = {kX, kKv, kKv, kIndex};
@@ -380,8 +395,9 @@ TEST(Rule, RefusesValuesOfAttributesThatMakeNoSense) {
   }
   for (const double cap : {0.0, -1.0}) refused(Op::kSoftcap, {kX}, {{"cap", 30.0}}, "cap", cap);
   refused(Op::kAttention, attention, kHeads, "softcap", -1.0);
-  const Types dropout = {kX, {DType::kI64, {kNumRngWords}}};
-  for (const double p : {-0.1, 1.0, 1.5}) refused(Op::kDropout, dropout, {{"p", 0.5}}, "p", p);
+  const Types drawn = {kX, {DType::kI64, {kNumRngWords}}};
+  for (const double p : {-0.1, 1.0, 1.5}) refused(Op::kDropout, drawn, {{"p", 0.5}}, "p", p);
+  refused(Op::kNoise, drawn, {{"magnitude", 0.5}}, "magnitude", -0.5);
   for (const char* dtype : {"i32", "i64", "f17", ""}) {
     refused(Op::kCast, {kX}, {{"dtype", std::string("f32")}}, "dtype", std::string(dtype));
     refused(Op::kLinear, {kX, kW}, {}, "out", std::string(dtype));
@@ -403,11 +419,17 @@ TEST(Rule, RefusesValuesOfAttributesThatMakeNoSense) {
   const Attributes shared = With(kPair, {{"whole", 2 * V}});
   for (const int64_t ranks : {0, 1}) refused(Op::kLinearCrossEntropy, head, shared, "ranks", ranks);
   for (const char* axes : {"", "wings"}) refused(Op::kLinearCrossEntropy, head, shared, "axes", std::string(axes));
-  const Attributes columns = {{"p", 0.5}, {"column", int64_t{8}}, {"columns", 2 * D}};
-  refused(Op::kDropout, dropout, columns, "column", int64_t{9});
-  refused(Op::kDropout, dropout, columns, "columns", D);
-  refused(Op::kDropout, dropout, columns, "column", huge);
-  refused(Op::kDropout, dropout, {{"p", 0.5}}, "column", kOne);
+  for (const double smoothing : {-0.1, 1.0}) {
+    refused(Op::kLinearCrossEntropy, head, {{"smoothing", 0.5}}, "smoothing", smoothing);
+  }
+  const std::pair<Op, Attributes> drawing[] = {{Op::kDropout, {{"p", 0.5}}}, {Op::kNoise, {{"magnitude", 0.5}}}};
+  for (const auto& [op, own] : drawing) {
+    const Attributes columns = With(own, {{"column", int64_t{8}}, {"columns", 2 * D}});
+    refused(op, drawn, columns, "column", int64_t{9});
+    refused(op, drawn, columns, "columns", D);
+    refused(op, drawn, columns, "column", huge);
+    refused(op, drawn, own, "column", kOne);
+  }
   // Rows that cannot be dealt, ranks that are none, steps of which the first is not within a rank's own tokens.
   const Types step = {kX, kKv, kKv, kIndex};
   for (const int64_t row : {int64_t{0}, T, int64_t{10}, 4 * T + 2, huge})
@@ -425,13 +447,15 @@ TEST(Rule, RefusesValuesOfAttributesThatMakeNoSense) {
   refused(Op::kAttention, step, ring, "ranks", kOne);
   refused(Op::kAttention, step, ring, "index", int64_t{2});
   refused(Op::kAttention, step, kHeads, "ranks", int64_t{2});
-  const Attributes dealt = {{"p", 0.5}, {"packed_row", int64_t{24}}, {"ranks", int64_t{3}}, {"index", int64_t{2}}};
-  for (const char* key : {"packed_row", "ranks"}) {
-    for (const int64_t x : {int64_t{0}, int64_t{7}, huge}) refused(Op::kDropout, dropout, dealt, key, x);
+  for (const auto& [op, own] : drawing) {
+    const Attributes dealt = With(own, {{"packed_row", int64_t{24}}, {"ranks", int64_t{3}}, {"index", int64_t{2}}});
+    for (const char* key : {"packed_row", "ranks"}) {
+      for (const int64_t x : {int64_t{0}, int64_t{7}, huge}) refused(op, drawn, dealt, key, x);
+    }
+    refused(op, drawn, dealt, "index", int64_t{3});
+    refused(op, drawn, dealt, "row", huge);
+    refused(op, drawn, own, "ranks", int64_t{3});
   }
-  refused(Op::kDropout, dropout, dealt, "index", int64_t{3});
-  refused(Op::kDropout, dropout, dealt, "row", huge);
-  refused(Op::kDropout, dropout, {{"p", 0.5}}, "ranks", int64_t{3});
   // Collectives of no group, of dims and sizes that are none.
   const Attributes gather = With(kPair, {{"dim", int64_t{0}}, {"sizes", Sizes({2 * T})}});
   const Attributes scatter = With(kPair, {{"dim", int64_t{0}}, {"sizes", Sizes({T / 2})}});

@@ -100,9 +100,17 @@ TEST(ModelConfig, ModelTypeStandsInForTheArchitecture) {
   EXPECT_EQ((*ModelFromConfig(opt, "f"))->facts().architecture, "OPTForCausalLM");
 }
 
-TEST(ModelConfig, QuantisedModelsAreRefused) {
+TEST(ModelConfig, OfQuantisedModelsNf4WithDoubleQuantisationIsRead) {
   ExpectRefused(LlamaJson(), "quantization_config", {{"bits", 4}}, StatusCode::kUnsupported);
+  ExpectRefused(LlamaJson(), "quantization_config", 4, StatusCode::kUnsupported);
   EXPECT_TRUE(With(LlamaJson(), "quantization_config", nullptr).ok());
+  Json nf4 = {{"quant_method", "bitsandbytes"},
+              {"load_in_4bit", true},
+              {"bnb_4bit_quant_type", "nf4"},
+              {"bnb_4bit_use_double_quant", true}};
+  EXPECT_TRUE(With(LlamaJson(), "quantization_config", nf4).ok());
+  nf4["bnb_4bit_use_double_quant"] = false;
+  ExpectRefused(LlamaJson(), "quantization_config", nf4, StatusCode::kUnsupported);
 }
 
 TEST(ModelConfig, InvalidSizesAreRefused) {

@@ -196,10 +196,13 @@ void Decoder::BuildForward(ForwardBuilder& f) const {
   f.EnterBlock(kBlockBefore, p);
   const ValueId table = f.Weight(EmbeddingName(), {V, W});
   double scale = s_.embedding_scale;
-  if (s_.rounds_embedding_scale && f.spec().dtype == DType::kBF16) {
+  if (s_.scales_in_embedding && f.spec().dtype == DType::kBF16) {
     scale = ToFloat(FromFloat<bf16>(static_cast<float>(scale)));
   }
-  ValueId x = f.Scale(f.Embedding(table, f.token(), 0, "embedded"), scale, "scaled");
+  ValueId x = f.Embedding(table, f.token(), 0, "embedded");
+  if (!s_.scales_in_embedding) x = f.Noise(x, "noise");
+  x = f.Scale(x, scale, "scaled");
+  if (s_.scales_in_embedding) x = f.Noise(x, "noise");
   if (embed != D.size) x = f.Linear(x, p + "project_in", D, W, false, "projected_in");
   if (!s_.names.positions.empty()) {
     const Dim P{DimLabel::kPositions, s_.facts.max_positions + s_.position_offset};

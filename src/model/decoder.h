@@ -64,7 +64,8 @@ struct DecoderSpec {
   // Factors on embeddings, on the outputs of attention and MLP, on logits. The first may be rounded to the type of
   // weights before it is applied (Gemma).
   double embedding_scale = 1, residual_scale = 1, logit_scale = 1;
-  bool rounds_embedding_scale = false;
+  // The embedding's module scales, so that the factor has its type and NEFTune's noise is not scaled (Gemma).
+  bool scales_in_embedding = false;
   double score_cap = 0, logit_cap = 0;  // x becomes cap * tanh(x / cap); 0: no cap
   // In training: on the outputs of attention and MLP, before the residual sum; on the input of the first block.
   double dropout = 0, embedding_dropout = 0;

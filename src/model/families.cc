@@ -8,6 +8,7 @@
 #include "base/edit_distance.h"
 #include "format/quoted.h"
 #include "model/nested.h"
+#include "model/quantisation_config.h"
 
 namespace temper {
 namespace {
@@ -68,9 +69,7 @@ const Family* FamilyOfType(std::string_view type) {
 
 Status CheckComputable(const Json& config, const std::string& where) {
   const auto has = [&](const char* key) { return config.contains(key) && !config[key].is_null(); };
-  if (has("quantization_config")) {
-    return Unsupported(where + ": quantised models cannot be trained; use the original weights");
-  }
+  TEMPER_RETURN_IF_ERROR(CheckQuantisation(config, where));
   if (has("per_layer_config")) {
     return Unsupported(where + ": per_layer_config (sizes that differ by layer) is not supported");
   }

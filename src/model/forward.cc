@@ -136,8 +136,18 @@ ValueId ForwardBuilder::Attend(ValueId q, ValueId k, ValueId v, const Heads& hea
 
 ValueId ForwardBuilder::Dropout(ValueId x, double p, const std::string& name) {
   if (!spec_.training || p == 0) return x;
+  return Add(Op::kDropout, {x, Rng()}, {{"p", p}}, name)[0];
+}
+
+ValueId ForwardBuilder::Noise(ValueId x_TD, const std::string& name) {
+  if (!spec_.training || spec_.neftune_noise_alpha == 0) return x_TD;
+  const auto elements = static_cast<double>(spec_.context() * type(x_TD).shape[1]);
+  return Add(Op::kNoise, {x_TD, Rng()}, {{"magnitude", spec_.neftune_noise_alpha / std::sqrt(elements)}}, name)[0];
+}
+
+ValueId ForwardBuilder::Rng() {
   if (rng_ == kNoValue) rng_ = Source(kRngInput, {DType::kI64, {kNumRngWords}}, Role::kInput);
-  return Add(Op::kDropout, {x, rng_}, {{"p", p}}, name)[0];
+  return rng_;
 }
 
 void ForwardBuilder::Head(ValueId x_TD, ValueId w_VD, const std::string& module, double softcap) {
@@ -148,6 +158,7 @@ void ForwardBuilder::Head(ValueId x_TD, ValueId w_VD, const std::string& module,
     std::vector<ValueId> inputs = {x_TD, w_VD, TokenInput(kTargetInput, DType::kI32, spec_.tokens)};
     Attributes attributes;
     if (softcap != 0) attributes.Set("softcap", softcap);
+    if (spec_.label_smoothing != 0) attributes.Set("smoothing", spec_.label_smoothing);
     if (spec_.weighted) {
       inputs.push_back(TokenInput(kWeightInput, DType::kF32, spec_.tokens));
       attributes.Set("weighted", int64_t{1});

@@ -21,6 +21,9 @@ struct ForwardSpec {
   int64_t cache = 0;          // C: > 0 builds a decoding step over a cache of that many tokens
   bool training = false;      // with the dropout of the model's configuration
   bool weighted = false;      // with a weight for the loss of every token
+  // In training: noise on embeddings, uniform up to this / sqrt(row * their width), as NEFTune. 0: none.
+  double neftune_noise_alpha = 0;
+  double label_smoothing = 0;  // of the loss: its part that counts all words alike
 
   // The most tokens that a query can attend to.
   int64_t context() const { return cache > 0 ? cache : row > 0 ? row : tokens; }
@@ -94,6 +97,9 @@ class ForwardBuilder : public GraphBuilder {
   // `block` names the cache.
   ValueId Attend(ValueId q, ValueId k, ValueId v, const Heads& heads, int block, const std::string& name);
 
+  // `x_TD`, embeddings, with the noise of the pass.
+  ValueId Noise(ValueId x_TD, const std::string& name);
+
   // `x` itself unless the pass is for training and p > 0.
   ValueId Dropout(ValueId x, double p, const std::string& name);
 
@@ -111,6 +117,7 @@ class ForwardBuilder : public GraphBuilder {
   std::vector<std::string> InFiles(const std::string& name) const {
     return naming_.in_files ? naming_.in_files(name) : std::vector<std::string>{name};
   }
+  ValueId Rng();
   FileTensor TensorOf(const std::string& name, Shape shape) const;
   void AddModule(const std::string& path, std::span<const ValueId> weights, const ModuleLayout& layout = {});
 

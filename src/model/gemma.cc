@@ -26,7 +26,7 @@ Result<DecoderSpec> ReadGemmas(const Json& config, const char* architecture, Dec
   }
   s.norm = DecoderSpec::Norm::kRmsPlusOne;
   s.embedding_scale = std::sqrt(static_cast<double>(s.hidden));
-  s.rounds_embedding_scale = true;
+  s.scales_in_embedding = true;
   TEMPER_ASSIGN_OR_RETURN(s.qkv_bias, BoolOr(config, "attention_bias", false, where));
   s.attention_out_bias = s.qkv_bias;
   return s;

@@ -163,7 +163,9 @@ Result<CompiledRun> CompileRun(const Model& model, const RunConfig& config, int 
                           .tokens = rows * run.data_ranks() * row,
                           .row = row,
                           .training = training,
-                          .weighted = config.data.weighted});
+                          .weighted = config.data.weighted,
+                          .neftune_noise_alpha = config.regularisation.neftune_noise_alpha,
+                          .label_smoothing = config.regularisation.label_smoothing_factor});
   };
   const int64_t rows = config.batch.per_device_train_batch_size;
   run.parameters = NumParameters(model);

@@ -3,27 +3,40 @@
 #include <algorithm>
 
 #include "graph/ops/move_part.h"
+#include "program/range_counts.h"
 
 namespace temper {
 namespace {
 
-struct Range {
-  Bytes begin, end;
-  bool Overlaps(const Range& other) const { return begin < other.end && other.begin < end; }
-};
-
 // The bytes that an instruction reads and writes, its scratch among these.
 struct Footprint {
-  std::vector<Range> reads, writes;
+  std::vector<AddressRange> reads, writes;
+};
 
-  bool ConflictsWith(const Footprint& later) const {
-    const auto meet = [](const std::vector<Range>& a, const std::vector<Range>& b) {
-      return std::any_of(a.begin(), a.end(), [&](const Range& x) {
-        return std::any_of(b.begin(), b.end(), [&](const Range& y) { return x.Overlaps(y); });
-      });
-    };
-    return meet(writes, later.reads) || meet(writes, later.writes) || meet(reads, later.writes);
+// The instructions of a lane that have been issued: by bytes, the latest that reads and that writes them.
+class Issued {
+ public:
+  uint32_t count() const { return count_; }
+
+  void Add(const Footprint& footprint) {
+    ++count_;
+    for (const AddressRange& range : footprint.reads) reads_.Set(range, count_);
+    for (const AddressRange& range : footprint.writes) writes_.Set(range, count_);
   }
+
+  // How many must be complete before a later instruction may run.
+  uint32_t NeededBy(const Footprint& later) const {
+    uint32_t needed = 0;
+    for (const AddressRange& range : later.reads) needed = std::max(needed, writes_.LatestIn(range));
+    for (const AddressRange& range : later.writes) {
+      needed = std::max({needed, writes_.LatestIn(range), reads_.LatestIn(range)});
+    }
+    return needed;
+  }
+
+ private:
+  uint32_t count_ = 0;
+  RangeCounts reads_, writes_;
 };
 
 // Of instruction `i` of the segment.
@@ -40,7 +53,7 @@ Footprint FootprintOf(const Program& program, const Segment& segment, size_t i, 
     f.writes.push_back({written, written + moved.size});
     return f;
   }
-  const auto add = [&](const std::vector<int>& operands, std::vector<Range>* ranges) {
+  const auto add = [&](const std::vector<int>& operands, std::vector<AddressRange>* ranges) {
     for (const int operand : operands) {
       const auto k = static_cast<size_t>(operand);
       const Bytes size = segment.operands[k].bytes();
@@ -68,7 +81,7 @@ size_t LaneOf(const Instruction& instruction, const Binding& binding) {
 
 std::vector<LaneCounts> FindWaits(const Program& program) {
   std::vector<LaneCounts> waits;
-  std::array<std::vector<Footprint>, kBackgroundLanes> issued;
+  std::array<Issued, kBackgroundLanes> issued;
   LaneCounts awaited = {};  // of those, known to be complete
   for (const Call& call : program.schedule) {
     if (call.kind != Call::Kind::kRun) continue;
@@ -80,20 +93,20 @@ std::vector<LaneCounts> FindWaits(const Program& program) {
       const bool background = instruction.attributes.Flag("background");
       const size_t own = LaneOf(instruction, binding);
       bool anything = background;
-      for (size_t lane = 0; lane < kBackgroundLanes; ++lane) anything |= awaited[lane] < issued[lane].size();
+      for (size_t lane = 0; lane < kBackgroundLanes; ++lane) anything |= awaited[lane] < issued[lane].count();
       if (!anything) {
         of_this = awaited;
         continue;
       }
-      Footprint footprint = FootprintOf(program, segment, i, binding);
+      const Footprint footprint = FootprintOf(program, segment, i, binding);
       for (size_t lane = 0; lane < kBackgroundLanes; ++lane) {
         if (background && lane == own && !IsDiskLane(lane)) continue;
-        for (size_t k = issued[lane].size(); k > awaited[lane]; --k) {
-          if (issued[lane][k - 1].ConflictsWith(footprint)) awaited[lane] = static_cast<uint32_t>(k);
+        if (awaited[lane] < issued[lane].count()) {
+          awaited[lane] = std::max(awaited[lane], issued[lane].NeededBy(footprint));
         }
         of_this[lane] = awaited[lane];
       }
-      if (background) issued[own].push_back(std::move(footprint));
+      if (background) issued[own].Add(footprint);
     }
   }
   return waits;

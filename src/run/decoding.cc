@@ -15,14 +15,14 @@
 
 namespace temper {
 
-Result<DecodingModel> OpenForDecoding(const ModelOptions& options) {
+Result<DecodingModel> OpenForDecoding(ModelOptions& options) {
   TEMPER_ASSIGN_OR_RETURN(ProcessorChoice choice, ChooseProcessor(options.device));
-  TEMPER_RETURN_IF_ERROR(options.CheckBase(choice));
   TEMPER_ASSIGN_OR_RETURN(OpenedModel opened, OpenedModel::Open(PosixEnv(), options.choice));
+  TEMPER_RETURN_IF_ERROR(options.ResolveBase(opened, choice));
   TEMPER_RETURN_IF_ERROR(opened.OpenWeights());
   DecodingModel model{.opened = std::move(opened), .choice = std::move(choice)};
   TEMPER_ASSIGN_OR_RETURN(model.tokenizer, model.opened.LoadTokenizer());
-  TEMPER_ASSIGN_OR_RETURN(model.chat_template, model.opened.LoadChatTemplate());
+  TEMPER_ASSIGN_OR_RETURN(model.chat_template, model.opened.LoadChatTemplate(model.tokenizer.get()));
   TEMPER_ASSIGN_OR_RETURN(model.processor, Processor::Open(model.choice, options.ResolvedThreads()));
   return model;
 }

@@ -19,7 +19,8 @@ struct DecodingModel {
   std::unique_ptr<DecodeSession> session;
 };
 
-Result<DecodingModel> OpenForDecoding(const ModelOptions& options);
+// Resolves the options' base_dtype.
+Result<DecodingModel> OpenForDecoding(ModelOptions& options);
 // Compiles the session and loads the weights that fit in memory; each step reads the others from their files.
 // `wanted_context`: tokens of prompt and answer; the cache holds that many, limited by the model's positions.
 Status StartSession(DecodingModel& model, const ModelOptions& options, int64_t wanted_context);

@@ -15,6 +15,7 @@
 #include "checkpoint/sliced_weights.h"
 #include "checkpoint/training_state.h"
 #include "checkpoint/weight_checksums.h"
+#include "data/template/chat_template.h"
 #include "data/tokenizer/transformers_files.h"
 #include "format/lora_config.h"
 #include "format/quoted.h"
@@ -105,8 +106,13 @@ Result<int> FinishRun(Env& env, const FinishedRun& run) {
   const std::string& out = output.output_dir;
   const bool lora = !run.compiled.targets.empty();
   TEMPER_ASSIGN_OR_RETURN(const std::string checkpoint, ResultCheckpoint(env, output, run.resume));
-  TEMPER_ASSIGN_OR_RETURN(std::vector<std::string> files, CompanionFiles(env, run.model_folder));
+  TEMPER_ASSIGN_OR_RETURN(std::vector<std::string> files, CompanionFiles(env, lora ? run.model_folder : checkpoint));
   if (lora) std::erase_if(files, [](const std::string& name) { return !IsTokenizerFile(name); });
+  // An adapter's checkpoint has no tokenizer, but a chat template if the base has another or none.
+  if (env.IsFile(JoinPath(checkpoint, kChatTemplateFile)) &&
+      std::count(files.begin(), files.end(), kChatTemplateFile) == 0) {
+    files.push_back(kChatTemplateFile);
+  }
   // Of a full run f32 masters: the same tensors that the checkpoint holds. `temper export` rounds them to the base's
   // type.
   files.insert(files.begin(), std::string(lora ? kAdapterWeightsFile : kModelWeightsFile));
@@ -126,7 +132,7 @@ Result<int> FinishRun(Env& env, const FinishedRun& run) {
       continue;
     }
     if (name == kAdapterWeightsFile) TEMPER_RETURN_IF_ERROR(VerifyWeights(env, checkpoint));
-    const std::string& from = lora && IsTokenizerFile(name) ? run.model_folder : checkpoint;
+    const std::string& from = env.IsFile(JoinPath(checkpoint, name)) ? checkpoint : run.model_folder;
     TEMPER_ASSIGN_OR_RETURN(const FileDigest copied, CopyFileDurably(env, JoinPath(from, name), JoinPath(out, name)));
     if (name != kAdapterWeightsFile) continue;
     TEMPER_RETURN_IF_ERROR(WriteChecksums(env, out, {{name, copied.checksum}}));
@@ -135,8 +141,8 @@ Result<int> FinishRun(Env& env, const FinishedRun& run) {
   PrintLossCurve(env, JoinPath(out, kMetricsFile));
   LogInfo(fmt::format("done        {}, {} in {}; {}", Counted(progress.step, "step"), Counted(progress.tokens, "token"),
                       ToString(Seconds{progress.seconds}), checkpoint));
-  if (progress.best_eval_loss) {
-    LogInfo(fmt::format("best        eval_loss {:.4f} at step {}", *progress.best_eval_loss, progress.best_step));
+  if (progress.best.loss) {
+    LogInfo(fmt::format("best        eval_loss {:.4f} at step {}", *progress.best.loss, progress.best.step));
   }
   LogInfo(fmt::format("memory      {} planned and reserved, {} resident at the peak",
                       ToString(train.arena_bytes + train.host.bytes + TransferBuffers(train)),

@@ -54,15 +54,14 @@ std::string ModelCard(const ModelCardFacts& f) {
   text += "## Results\n\n| | |\n|---|---|\n";
   text += fmt::format("| steps | {} |\n| tokens trained on | {} |\n", f.progress.step, f.progress.tokens);
   if (f.loss) text += fmt::format("| training loss at the end | {:.4f} |\n", *f.loss);
-  if (f.progress.best_eval_loss) {
-    text += fmt::format("| lowest evaluation loss | {:.4f}, at step {} |\n", *f.progress.best_eval_loss,
-                        f.progress.best_step);
+  if (f.progress.best.loss) {
+    text +=
+        fmt::format("| lowest evaluation loss | {:.4f}, at step {} |\n", *f.progress.best.loss, f.progress.best.step);
   }
 
   text += "\n## Data\n\n| | |\n|---|---|\n";
-  text += fmt::format("| training data | `{}`, {} |\n", Cell(f.config.data.data), Counted(f.samples, "sample"));
-  if (!f.config.data.eval_data.empty())
-    text += fmt::format("| evaluation data | `{}` |\n", Cell(f.config.data.eval_data));
+  text += fmt::format("| training data | `{}`, {} |\n", setting("data"), Counted(f.samples, "sample"));
+  if (!f.config.data.eval_data.empty()) text += fmt::format("| evaluation data | `{}` |\n", setting("eval_data"));
   if (f.config.data.eval_fraction > 0) text += fmt::format("| held out | {} |\n", setting("eval_fraction"));
 
   text += "\n## Settings\n\n| | |\n|---|---|\n";

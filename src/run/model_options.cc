@@ -24,7 +24,8 @@ std::vector<Option> OptionsOf(ModelChoice& choice, const char* adapter) {
       {.name = "base",
        .target = &choice.base,
        .help = "base model of an adapter, instead of the one in its configuration"},
-      {.name = "adapter", .target = &choice.adapter, .help = adapter}};
+      {.name = "adapter", .target = &choice.adapter, .help = adapter},
+      ChatTemplateOption(choice.chat_template)};
 }
 
 std::vector<OptionGroup> ModelOptions::Groups() {
@@ -40,8 +41,9 @@ std::vector<OptionGroup> ModelOptions::Groups() {
                            .help = "type to compute in",
                            .default_text = "bf16 if the processor has it, else f32"});
   model.options.push_back({.name = "base_dtype",
-                           .target = ChoiceOf(base_dtype, {"auto", "int8"}),
-                           .help = "how to keep the weights of linear modules: int8 takes half of bf16's memory",
+                           .target = ChoiceOf(base_dtype, {"auto", "int8", "nf4"}),
+                           .help = "how to keep the weights of linear modules: int8 takes half of bf16's memory, nf4 "
+                                   "little more than a quarter",
                            .default_text = "as computed"});
   model.options.push_back({.name = "device",
                            .target = ChoiceOf(device, {"auto", "cpu", "gpu"}),
@@ -55,12 +57,13 @@ std::vector<OptionGroup> ModelOptions::Groups() {
   return {std::move(model), std::move(memory)};
 }
 
-Status ModelOptions::CheckBase(const ProcessorChoice& processor) const {
+Status ModelOptions::ResolveBase(const OpenedModel& model, const ProcessorChoice& processor) {
+  TEMPER_ASSIGN_OR_RETURN(base_dtype, BaseTypeOf(base_dtype, model.stored_as_nf4()));
   return CheckBaseType(base_dtype, dtype, processor.device());
 }
 
 DType ModelOptions::ResolvedDType(const ProcessorChoice& processor) const {
-  if (dtype == ComputeType::kAuto) return base_dtype == BaseType::kInt8 ? DType::kBF16 : processor.dtype();
+  if (dtype == ComputeType::kAuto) return base_dtype != BaseType::kAuto ? DType::kBF16 : processor.dtype();
   return dtype == ComputeType::kBf16 ? DType::kBF16 : DType::kF32;
 }
 

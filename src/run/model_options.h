@@ -23,9 +23,9 @@ struct ModelOptions {
   RunConfig run;  // only `memory` counts: the limits of the tiers, as for training
 
   std::vector<OptionGroup> Groups();  // bound to this
-  // Whether the base can be kept as base_dtype says.
-  Status CheckBase(const ProcessorChoice& processor) const;
-  DType ResolvedDType(const ProcessorChoice& processor) const;
+  // Sets base_dtype to what it is of this model, and checks that it can be kept so.
+  Status ResolveBase(const OpenedModel& model, const ProcessorChoice& processor);
+  DType ResolvedDType(const ProcessorChoice& processor) const;  // REQUIRES: base_dtype is resolved
   int ResolvedThreads() const;
 };
 

@@ -4,18 +4,22 @@
 #include <fmt/ranges.h>
 
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "base/log.h"
 #include "checkpoint/base_digest.h"
 #include "checkpoint/companion_files.h"
+#include "checkpoint/generation_config.h"
 #include "checkpoint/sliced_weights.h"
 #include "checkpoint/weight_checksums.h"
+#include "data/template_tokens.h"
 #include "data/tokenizer/load_tokenizer.h"
 #include "data/tokenizer/transformers_files.h"
 #include "format/checksum.h"
 #include "format/quoted.h"
 #include "model/families.h"
 #include "model/known_models.h"
+#include "model/quantisation_config.h"
 #include "train/transfer_progress.h"
 
 namespace temper {
@@ -40,6 +44,9 @@ Status WithKnownModels(Status missing, const ModelChoice& choice) {
 Result<OpenedModel> OpenedModel::Open(Env& env, const ModelChoice& choice) {
   OpenedModel opened;
   opened.env_ = &env;
+  if (!choice.chat_template.empty()) {
+    TEMPER_ASSIGN_OR_RETURN(opened.added_template_, FindTemplate(env, choice.chat_template));
+  }
   opened.base_chosen_ = !choice.base.empty() || !choice.adapter.empty();
   const bool bare = choice.base.empty() && choice.adapter.empty();
   if (choice.by_name && bare && !env.IsFolder(choice.model)) {
@@ -70,12 +77,29 @@ Result<OpenedModel> OpenedModel::Open(Env& env, const ModelChoice& choice) {
   const std::string config_path = JoinPath(opened.folder(), kModelConfigFile);
   TEMPER_ASSIGN_OR_RETURN(Json config, ReadJsonFile(env, config_path));
   TEMPER_ASSIGN_OR_RETURN(opened.model_, ModelFromConfig(config, config_path));
+  opened.stored_as_nf4_ = IsStoredAsNf4(config);
   TEMPER_ASSIGN_OR_RETURN(const bool tied, opened.FilesTieTheHead(config));
   if (tied != opened.model_->facts().tied) {
     for (const std::string& key : opened.model_->facts().tied_keys) config[Json::json_pointer(key)] = tied;
     TEMPER_ASSIGN_OR_RETURN(opened.model_, ModelFromConfig(config, config_path));
   }
+  TEMPER_RETURN_IF_ERROR(opened.FindAddedTemplate(choice.chat_template));
   return opened;
+}
+
+Status OpenedModel::FindAddedTemplate(const std::string& chosen) {
+  const std::string beside = JoinPath(source_.adapter_folder, kChatTemplateFile);
+  if (chosen.empty() && !source_.adapter_folder.empty() && env_->IsFile(beside)) {
+    TEMPER_ASSIGN_OR_RETURN(added_template_, FindTemplate(*env_, beside));
+  }
+  if (!added_template_) return OkStatus();
+  const auto own = OwnTemplate();
+  if (own && own->text == added_template_->text) {
+    added_template_.reset();
+  } else if (!chosen.empty()) {
+    LogInfo(fmt::format("template    {}{}", chosen, own ? ", not the model's own (" + own->where + ")" : ""));
+  }
+  return OkStatus();
 }
 
 Result<bool> OpenedModel::FilesTieTheHead(const Json& config) const {
@@ -116,18 +140,41 @@ Result<std::vector<LoraModule>> OpenedModel::AdapterTargets() const {
   return ResolveLora(model_->modules(), *adapter_);
 }
 
+std::optional<TemplateSource> OpenedModel::OwnTemplate() const {
+  const auto own = ChatTemplate::SourceIn(*env_, folder());
+  return own.ok() ? *own : std::nullopt;
+}
+
 Result<std::unique_ptr<Tokenizer>> OpenedModel::LoadTokenizer() const {
   return temper::LoadTokenizer(*env_, folder());
 }
 
-Result<std::optional<ChatTemplate>> OpenedModel::LoadChatTemplate() const {
-  return ChatTemplate::Load(*env_, folder());
+Result<std::optional<ChatTemplate>> OpenedModel::LoadChatTemplate(Tokenizer* tokenizer) const {
+  TEMPER_ASSIGN_OR_RETURN(auto chat_template, ChatTemplate::Load(*env_, folder(), added_template_));
+  if (chat_template && tokenizer) {
+    if (const auto end = TurnEndToken(*chat_template, *tokenizer)) tokenizer->StopAt(*end);
+  }
+  return chat_template;
+}
+
+Result<std::map<std::string, std::string>> OpenedModel::FilesOfTemplate() const {
+  std::map<std::string, std::string> files;
+  if (!added_template_) return files;
+  files[kChatTemplateFile] = added_template_->text;
+  TEMPER_ASSIGN_OR_RETURN(const auto tokenizer, LoadTokenizer());
+  TEMPER_ASSIGN_OR_RETURN(const auto chat_template, LoadChatTemplate(nullptr));
+  const auto end = TurnEndToken(*chat_template, *tokenizer);
+  if (!end) return files;
+  TEMPER_ASSIGN_OR_RETURN(std::optional<std::string> stopping, GenerationConfigStoppingAt(*env_, folder(), *end));
+  if (stopping) files[kGenerationConfigFile] = *std::move(stopping);
+  return files;
 }
 
 Status OpenedModel::OpenWeights() {
   TEMPER_ASSIGN_OR_RETURN(weights_, OpenModelWeights(*env_, folder()));
   const std::vector<FileTensor> tensors = FileTensorsOf(model_->StoredWeights());
   TEMPER_RETURN_IF_ERROR(CheckTensors(*weights_, tensors));
+  TEMPER_RETURN_IF_ERROR(CheckNf4());
   const ModelFacts& facts = model_->facts();
   const auto unused = UnusedTensors(*weights_, tensors, facts.ignored);
   if (facts.keeps_other_tensors) {
@@ -145,6 +192,27 @@ Status OpenedModel::OpenWeights() {
   TEMPER_ASSIGN_OR_RETURN(const std::vector<LoraModule> targets, AdapterTargets());
   TEMPER_ASSIGN_OR_RETURN(adapter_weights_, AdapterReader::Open(*env_, source_.adapter_folder, targets));
   return CheckAdapterBase(*weights_);
+}
+
+// Those that were left out would have to be quantised here.
+Status OpenedModel::CheckNf4() const {
+  if (!stored_as_nf4_) return OkStatus();
+  std::set<std::string> linear;
+  for (const LinearModule& m : model_->modules()) {
+    if (!m.is_head) linear.insert(m.weights.begin(), m.weights.end());
+  }
+  for (const WeightDeclaration& w : model_->weights()) {
+    if (!linear.contains(w.name)) continue;
+    for (const FileTensor& tensor : w.source.tensors()) {
+      const ModelWeights::Entry entry = FindTensor(*weights_, tensor);
+      if (entry.nf4 != nullptr) continue;
+      return Unsupported(
+          fmt::format("{}: tensor {} is {}, but config.json says that linear modules are nf4, and all of them must be: "
+                      "use the original weights, with base_dtype: nf4",
+                      entry.file->path(), Quoted(entry.tensor->name), entry.tensor->ToString()));
+    }
+  }
+  return OkStatus();
 }
 
 Status OpenedModel::CheckAdapterBase(const ModelWeights& base) const {
@@ -218,6 +286,8 @@ Result<ExportSpec> OpenedModel::ExportPlan() const {
   TEMPER_ASSIGN_OR_RETURN(spec.modules, AdapterTargets());
   for (const LinearModule& module : model_->modules()) spec.tensors_of[module.path] = module.tensors;
   spec.replaced = FilesForTransformers(*env_, folder()).replaced;
+  TEMPER_ASSIGN_OR_RETURN(const auto of_template, FilesOfTemplate());
+  spec.replaced.insert(of_template.begin(), of_template.end());
   if (adapter_) {
     TEMPER_ASSIGN_OR_RETURN(const ModelWeights base, OpenModelWeights(*env_, folder()));
     TEMPER_RETURN_IF_ERROR(CheckAdapterBase(base));

@@ -2,6 +2,7 @@
 // weights are complete, and loads them once a Program has memory for them.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -23,6 +24,7 @@ struct ModelChoice {
   std::string base;           // base model of an adapter; empty: as its configuration says
   std::string adapter;        // an adapter to put on top of `model`
   bool needs_weights = true;  // false: config.json is enough
+  std::string chat_template;  // a name or a file (data/template/known_templates.h); empty: the model's own
   bool by_name = false;       // `model` may also name a known model (model/known_models.h): nothing is read then
 };
 
@@ -37,16 +39,26 @@ class OpenedModel {
   const std::string& folder() const { return source_.model_folder; }
   const ModelSource& source() const { return source_; }
   const std::optional<LoraConfig>& adapter() const { return adapter_; }
+  bool stored_as_nf4() const { return stored_as_nf4_; }  // the weights of its linear modules, by bitsandbytes
 
   // The linear modules that the adapter adds to; empty without one.
   Result<std::vector<LoraModule>> AdapterTargets() const;
 
   Result<std::unique_ptr<Tokenizer>> LoadTokenizer() const;
-  // nullopt if the model has none.
-  Result<std::optional<ChatTemplate>> LoadChatTemplate() const;
+  // nullopt if the model has none. `tokenizer`: of this model, or null; from then on it also stops at the token with
+  // which the template ends turns.
+  Result<std::optional<ChatTemplate>> LoadChatTemplate(Tokenizer* tokenizer) const;
+  // The chat template of folder(); nullopt: none, or none that can be read.
+  std::optional<TemplateSource> OwnTemplate() const;
+  // The chat template that was chosen, or that lies beside the adapter, if it is not the one of folder().
+  const std::optional<TemplateSource>& added_template() const { return added_template_; }
+  // What the folder of a model with added_template() has instead of the files of folder(), by name: the template, and
+  // generation settings that stop at the end of its turns. Empty without added_template().
+  Result<std::map<std::string, std::string>> FilesOfTemplate() const;
 
-  // Opens the files of weights and adapter and checks, from their headers, that Load will find every tensor, and that
-  // the adapter was trained on these weights (a warning where the user chose the base).
+  // Opens the files of weights and adapter and checks, from their headers, that Load will find every tensor, that all
+  // linear modules are nf4 if the model is stored so, and that the adapter was trained on these weights (a warning
+  // where the user chose the base).
   Status OpenWeights();
   // The place of a part of a weight in the files. Errors: as FindSlice. REQUIRES: OpenWeights was OK.
   Result<StoredSlice> FindStored(const std::string& weight, const PartView& part) const;
@@ -66,6 +78,9 @@ class OpenedModel {
 
  private:
   OpenedModel() = default;
+  Status CheckNf4() const;
+  // Completes added_template_; `chosen`: ModelChoice::chat_template.
+  Status FindAddedTemplate(const std::string& chosen);
   // That the adapter was trained on `base`.
   Status CheckAdapterBase(const ModelWeights& base) const;
   // Whether the head is the embedding, decided from `config` and the files as in transformers: a tied head is separate
@@ -75,9 +90,11 @@ class OpenedModel {
 
   Env* env_ = nullptr;
   ModelSource source_;
+  bool stored_as_nf4_ = false;
   bool base_chosen_ = false;  // the user named the adapter's base, rather than the adapter itself
   std::unique_ptr<Model> model_;
   std::optional<LoraConfig> adapter_;
+  std::optional<TemplateSource> added_template_;
   std::optional<ModelWeights> weights_;           // after OpenWeights
   std::optional<AdapterReader> adapter_weights_;  // after OpenWeights, if there is an adapter
 };

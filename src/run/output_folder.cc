@@ -92,13 +92,11 @@ Result<OutputFolder> OutputFolder::Claim(Env& env, const RunConfig& config, cons
     TEMPER_RETURN_IF_ERROR(folder.TakeLock());
   }
   const RunConfig::Model& m = config.model;
-  const RunConfig::Data& d = config.data;
-  for (const auto& [what, path] : {std::pair{"model", m.model},
-                                   {"base", m.base},
-                                   {"adapter", m.adapter},
-                                   {"data", d.data},
-                                   {"eval_data", d.eval_data}}) {
+  for (const auto& [what, path] : {std::pair{"model", m.model}, {"base", m.base}, {"adapter", m.adapter}}) {
     TEMPER_RETURN_IF_ERROR(folder.CheckKeeps(what, path));
+  }
+  for (const auto& [what, sources] : {std::pair{"data", &config.data.data}, {"eval_data", &config.data.eval_data}}) {
+    for (const DataSource& source : *sources) TEMPER_RETURN_IF_ERROR(folder.CheckKeeps(what, source.path));
   }
   if (folder.output_.resume) TEMPER_RETURN_IF_ERROR(folder.FindCheckpoint());
   return folder;

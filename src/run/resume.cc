@@ -14,6 +14,13 @@
 #include "run/saver.h"
 
 namespace temper {
+namespace {
+
+int64_t RowsPerStep(const RunConfig& c, int64_t data_ranks) {
+  return c.batch.per_device_train_batch_size * c.batch.gradient_accumulation_steps * data_ranks;
+}
+
+}  // namespace
 
 Result<ResumePoint> ResumePoint::Open(Env& env, const std::string& checkpoint) {
   TEMPER_ASSIGN_OR_RETURN(CheckpointReader reader, CheckpointReader::Open(env, checkpoint));
@@ -45,7 +52,25 @@ void ResumePoint::KeepChoices(RunConfig& config) const {
   if (config.model.dtype == ComputeType::kAuto) config.model.dtype = config_.model.dtype;
   if (!config.data.max_seq_len) config.data.max_seq_len = config_.data.max_seq_len;
   if (config.data.template_date.empty()) config.data.template_date = config_.data.template_date;
+  if (config.data.chat_template.empty()) config.data.chat_template = config_.data.chat_template;
   if (!config.optimizer.learning_rate) config.optimizer.learning_rate = config_.optimizer.learning_rate;
+}
+
+std::string ResumePoint::chat_template() const {
+  return Has(kChatTemplateFile) ? JoinPath(path(), kChatTemplateFile) : "";
+}
+
+Status ResumePoint::CheckTemplate(Env& env, const OpenedModel& model) const {
+  // A checkpoint of a full run has the base's template where no other was chosen, an adapter's has not.
+  const std::optional<TemplateSource> own = model.OwnTemplate();
+  TEMPER_ASSIGN_OR_RETURN(auto saved, ChatTemplate::SourceIn(env, path()));
+  if (!saved) saved = own;
+  const auto& now = model.added_template() ? model.added_template() : own;
+  if (saved.has_value() == now.has_value() && (!now || now->text == saved->text)) return OkStatus();
+  return InvalidArgument(
+      fmt::format("{0} was trained with another chat template. Leave out --chat_template to go on with that one, or "
+                  "start a new run from it with --model {0}",
+                  ShellWord(path())));
 }
 
 Status ResumePoint::CheckSettings(const RunConfig& resolved) const {
@@ -57,11 +82,16 @@ Status ResumePoint::CheckSettings(const RunConfig& resolved) const {
                     "start a new run from it with --model {0}",
                     ShellWord(path()), optimizer, now));
   }
-  auto changed = ResultChangingDifferences(config_, resolved);
-  // AccumulationFor checks these, once the mesh is known.
-  std::erase_if(changed, [](const OptionDifference& d) {
-    return d.name == "per_device_train_batch_size" || d.name == "gradient_accumulation_steps";
-  });
+  auto changed = Differences(config_, resolved, OnResume::kSame);
+  const UpdateRule& rule = *resolved.optimizer.rule;
+  const auto states = [&](const RunConfig& c) { return rule.StatesOf(c.optimizer.settings.Of(rule)); };
+  if (states(config_) != states(resolved)) {
+    for (OptionDifference& d : Differences(config_, resolved, OnResume::kGoesOn)) {
+      if (std::any_of(rule.settings.begin(), rule.settings.end(), [&](const auto& s) { return s.option == d.name; })) {
+        changed.push_back(std::move(d));
+      }
+    }
+  }
   if (changed.empty()) return OkStatus();
   std::string settings;
   for (const OptionDifference& d : changed) {
@@ -74,23 +104,13 @@ Status ResumePoint::CheckSettings(const RunConfig& resolved) const {
 }
 
 Result<int64_t> ResumePoint::AccumulationFor(const RunConfig& resolved, int64_t data_ranks) const {
-  TEMPER_ASSIGN_OR_RETURN(const int64_t saved_ranks, DataRanksOf(reader_.manifest().state));
-  const auto product = [](const RunConfig& c, int64_t ranks) {
-    return c.batch.per_device_train_batch_size * c.batch.gradient_accumulation_steps * ranks;
-  };
-  const int64_t rows = product(config_, saved_ranks), now = product(resolved, data_ranks);
-  if (rows == now) return resolved.batch.gradient_accumulation_steps;
-  const auto described = [](const RunConfig& c, int64_t ranks) {
-    return fmt::format("per_device_train_batch_size {} x gradient_accumulation_steps {} x {} with rows of {} own",
-                       c.batch.per_device_train_batch_size, c.batch.gradient_accumulation_steps, Counted(ranks, "rank"),
-                       ranks == 1 ? "its" : "their");
-  };
-  if (saved_ranks == data_ranks) {
-    return InvalidArgument(
-        fmt::format("{0} was trained with other settings: rows per step were {1} ({2}), now {3} ({4}). Choose them so "
-                    "that the product is the same, or start a new run from it with --model {0}",
-                    ShellWord(path()), rows, described(config_, saved_ranks), now, described(resolved, data_ranks)));
-  }
+  TEMPER_ASSIGN_OR_RETURN(const SavedBatch batch, SavedBatchOf(state()));
+  const RunConfig::Batch& saved = config_.batch;
+  const int64_t wanted = resolved.batch.gradient_accumulation_steps;
+  const int64_t rows = RowsPerStep(config_, batch.data_ranks);
+  if (RowsPerStep(resolved, data_ranks) == rows) return wanted;
+  if (wanted != saved.gradient_accumulation_steps && wanted != batch.asked_accumulation) return wanted;
+  if (data_ranks == batch.data_ranks) return saved.gradient_accumulation_steps;
   const int64_t at_once = resolved.batch.per_device_train_batch_size * data_ranks;
   if (rows % at_once == 0) return rows / at_once;
   std::string works;
@@ -99,18 +119,32 @@ Result<int64_t> ResumePoint::AccumulationFor(const RunConfig& resolved, int64_t 
     works += fmt::format("{}{}", works.empty() ? "" : ", ", ranks);
   }
   return InvalidArgument(fmt::format(
-      "{}: a step has {} rows ({}), which micro-batches of {} rows (per_device_train_batch_size {} x {}) do not "
-      "divide. Numbers of ranks that do: {}",
-      path(), rows, described(config_, saved_ranks), at_once, resolved.batch.per_device_train_batch_size,
-      Counted(data_ranks, "rank"), works.empty() ? "none with this per_device_train_batch_size" : works));
+      "{}: a step has {} rows (per_device_train_batch_size {} x gradient_accumulation_steps {} x {} with rows of {} "
+      "own), which micro-batches of {} rows (per_device_train_batch_size {} x {}) do not divide. Numbers of ranks that "
+      "do: {}. Or set another gradient_accumulation_steps, for steps of another size",
+      path(), rows, saved.per_device_train_batch_size, saved.gradient_accumulation_steps,
+      Counted(batch.data_ranks, "rank"), batch.data_ranks == 1 ? "its" : "their", at_once,
+      resolved.batch.per_device_train_batch_size, Counted(data_ranks, "rank"),
+      works.empty() ? "none with this per_device_train_batch_size" : works));
+}
+
+Result<std::vector<std::string>> ResumePoint::DescribeChanges(const SettledRun& now, int64_t rows_per_epoch) const {
+  TEMPER_ASSIGN_OR_RETURN(const SavedBatch batch, SavedBatchOf(state()));
+  const SettledRun before = {config_, state().total_steps, RowsPerStep(config_, batch.data_ranks)};
+  return DescribeTrainOn(state(), rows_per_epoch, before, now);
 }
 
 Status ResumePoint::CheckData(const std::string& fingerprint, const RunConfig& resolved) const {
-  if (reader_.manifest().state.data_fingerprint == fingerprint) return OkStatus();
+  const std::string& saved = reader_.manifest().state.data_fingerprint;
+  if (saved == fingerprint) return OkStatus();
+  if (!saved.starts_with("xxh3:")) {
+    LogWarning(fmt::format("{}: saved by an older Temper: whether the data is still the same is not checked", path()));
+    return OkStatus();
+  }
   return InvalidArgument(
       fmt::format("{}: the data is not what this run was trained on so far: {} has changed (or the tokenizer or "
                   "chat template has). Restore it, or start a new run from the checkpoint with --model {}",
-                  path(), resolved.data.data, ShellWord(path())));
+                  path(), PathsOf(resolved.data.data), ShellWord(path())));
 }
 
 Status ResumePoint::CheckBase(const ModelWeights& base) const {
@@ -122,10 +156,13 @@ Status ResumePoint::CheckBase(const ModelWeights& base) const {
       "{}. Resume with --model and that folder, or NAME@REVISION of the cache, or start a new run", same.message()));
 }
 
-Result<RunProgress> ResumePoint::Restore(const RunIdentity& now, const CompiledRun& run, const BufferLookup& buffer,
+Result<RunProgress> ResumePoint::Restore(const RunIdentity& now, bool trains_on, const CompiledRun& run,
+                                         const BufferLookup& buffer,
                                          const std::function<void(Bytes, Bytes)>& progress) const {
   const Manifest& saved = reader_.manifest();
-  if (const std::string differences = DescribeDifferences(saved.identity, now); !differences.empty()) {
+  RunIdentity same_settings = now;
+  if (trains_on) same_settings.program_hash = saved.identity.program_hash;
+  if (const std::string differences = DescribeDifferences(saved.identity, same_settings); !differences.empty()) {
     LogWarning(
         fmt::format("the run continues in another environment ({}): results will not be bit-identical to a run that "
                     "was never stopped",

@@ -8,7 +8,9 @@ namespace temper {
 namespace {
 
 constexpr char kUnloggedLoss[] = "unlogged_loss", kUnloggedSteps[] = "unlogged_steps";
+constexpr char kEvalsWithoutGain[] = "evals_without_gain";
 constexpr char kDataRanks[] = "data_ranks";  // absent: 1
+constexpr char kAskedAccumulation[] = "asked_gradient_accumulation_steps";
 constexpr char kExtra[] = "the checkpoint's extra state";
 
 constexpr Seconds kTurn{0.1};
@@ -21,13 +23,15 @@ Status RunSaver::Save(const RunProgress& progress) {
   state.sampler = {progress.sampler.seed, progress.sampler.epoch, progress.sampler.next_row};
   state.tokens = progress.tokens;
   state.eval_loss = progress.eval_loss;
-  state.best_eval_loss = progress.best_eval_loss;
-  state.best_step = progress.best_step;
+  state.best_eval_loss = progress.best.loss;
+  state.best_step = progress.best.step;
   state.extra = Json::object();
   if (progress.unlogged_steps > 0) {
     state.extra = {{kUnloggedLoss, progress.unlogged_loss}, {kUnloggedSteps, progress.unlogged_steps}};
   }
-  if (data_ranks_ > 1) state.extra[kDataRanks] = data_ranks_;
+  if (progress.best.without_gain > 0) state.extra[kEvalsWithoutGain] = progress.best.without_gain;
+  if (batch_.data_ranks > 1) state.extra[kDataRanks] = batch_.data_ranks;
+  if (batch_.asked_accumulation) state.extra[kAskedAccumulation] = *batch_.asked_accumulation;
   contents_.seconds = progress.seconds;
   if (ranks_.alone()) return writer_.Start(contents_);
   TEMPER_RETURN_IF_ERROR(Finish());
@@ -53,17 +57,21 @@ Result<RunProgress> ProgressOf(const RunState& state, double seconds) {
                        .tokens = state.tokens,
                        .seconds = seconds,
                        .eval_loss = state.eval_loss,
-                       .best_eval_loss = state.best_eval_loss,
-                       .best_step = state.best_step};
+                       .best = {.loss = state.best_eval_loss, .step = state.best_step}};
   TEMPER_ASSIGN_OR_RETURN(progress.unlogged_loss, NumberOr(state.extra, kUnloggedLoss, 0, kExtra));
   TEMPER_ASSIGN_OR_RETURN(progress.unlogged_steps, IntOr(state.extra, kUnloggedSteps, 0, kExtra));
+  TEMPER_ASSIGN_OR_RETURN(progress.best.without_gain, IntOr(state.extra, kEvalsWithoutGain, 0, kExtra));
   return progress;
 }
 
-Result<int64_t> DataRanksOf(const RunState& state) {
-  TEMPER_ASSIGN_OR_RETURN(const int64_t ranks, IntOr(state.extra, kDataRanks, 1, kExtra));
-  if (ranks < 1) return Corrupt(fmt::format("{}: '{}' is {}", kExtra, kDataRanks, ranks));
-  return ranks;
+Result<SavedBatch> SavedBatchOf(const RunState& state) {
+  SavedBatch batch;
+  TEMPER_ASSIGN_OR_RETURN(batch.data_ranks, IntOr(state.extra, kDataRanks, 1, kExtra));
+  if (batch.data_ranks < 1) return Corrupt(fmt::format("{}: '{}' is {}", kExtra, kDataRanks, batch.data_ranks));
+  if (state.extra.contains(kAskedAccumulation)) {
+    TEMPER_ASSIGN_OR_RETURN(batch.asked_accumulation, IntOr(state.extra, kAskedAccumulation, 0, kExtra));
+  }
+  return batch;
 }
 
 }  // namespace temper

@@ -11,13 +11,20 @@
 
 namespace temper {
 
+// What a checkpoint keeps of its run's batch beside the settings.
+struct SavedBatch {
+  int64_t data_ranks = 1;  // with rows of their own
+  // gradient_accumulation_steps as the user set it, where the run took another so that a step keeps its rows.
+  std::optional<int64_t> asked_accumulation;
+};
+
 class RunSaver final : public Saver {
  public:
-  // `contents`: everything except the state, which Save fills in; only the tensors that this rank writes. `data_ranks`:
-  // ranks with their own rows. `env` and `ranks` must outlive the saver.
+  // `contents`: everything except the state, which Save fills in; only the tensors that this rank writes. `env`
+  // and `ranks` must outlive the saver.
   RunSaver(Env& env, CheckpointWriter::Options options, CheckpointContents contents, const Ranks& ranks,
-           int64_t data_ranks)
-      : ranks_(ranks), data_ranks_(data_ranks), writer_(env, std::move(options)), contents_(std::move(contents)) {}
+           const SavedBatch& batch)
+      : ranks_(ranks), batch_(batch), writer_(env, std::move(options)), contents_(std::move(contents)) {}
 
   Status Save(const RunProgress& progress) override;
   Status WaitUntilRead() override { return writer_.WaitUntilRead(); }
@@ -25,14 +32,13 @@ class RunSaver final : public Saver {
 
  private:
   const Ranks& ranks_;
-  const int64_t data_ranks_;
+  const SavedBatch batch_;
   CheckpointWriter writer_;
   CheckpointContents contents_;
 };
 
 // The progress of a checkpoint's run. kCorrupt if its own part of the state ("extra") is not as RunSaver writes it.
 Result<RunProgress> ProgressOf(const RunState& state, double seconds);
-// The number of ranks that had their own rows.
-Result<int64_t> DataRanksOf(const RunState& state);
+Result<SavedBatch> SavedBatchOf(const RunState& state);
 
 }  // namespace temper

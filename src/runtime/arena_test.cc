@@ -29,7 +29,7 @@ TEST(Arena, IsZeroedAlignedAndInMemory) {
   }
 }
 
-TEST(Arena, TakesWhatItSaysAndGivesItBack) {
+TEST(ArenaMemory, TakesWhatItSaysAndGivesItBack) {
   const Bytes before = ResidentMemory();
   {
     const auto arena = Arena::Create(MiB(64));

@@ -3,19 +3,30 @@
 #include <string>
 
 #include "tensor/int8_rows.h"
+#include "tensor/nf4_rows.h"
 
 namespace temper {
 
 int64_t ElementFormat::RowBytes(int64_t columns) const {
+  if (*this == Nf4()) return Nf4RowBytes(columns);
   return quantised() ? Int8RowBytes(columns) : columns * SizeOf(dtype());
 }
 
+bf16 ElementFormat::Number(const std::byte* row, int64_t columns, int64_t column) const {
+  if (*this == Nf4()) return Nf4Row(row, columns).Number(column);
+  TEMPER_CHECK(*this == Int8Rows()) << ToString(*this);
+  return FromInt8(static_cast<int8_t>(row[column]), ReadScale(row + Int8ScaleAt(columns)));
+}
+
 std::string_view ToString(ElementFormat f) {
+  if (f == ElementFormat::Nf4()) return "nf4";
   return f.quantised() ? "int8" : ToString(f.dtype());
 }
 
 Result<ElementFormat> ParseElementFormat(std::string_view text) {
-  if (text == ToString(ElementFormat::Int8Rows())) return ElementFormat::Int8Rows();
+  for (const ElementFormat f : {ElementFormat::Int8Rows(), ElementFormat::Nf4()}) {
+    if (text == ToString(f)) return f;
+  }
   TEMPER_ASSIGN_OR_RETURN(const DType dtype, ParseDType(text));
   return ElementFormat(dtype);
 }

@@ -15,12 +15,17 @@ TEST(ElementFormat, BytesFollowFromFormatAndShape) {
   EXPECT_EQ((TensorType{int8, {3, 13}}.bytes()), Bytes{3 * 32}) << "rows begin at multiples of 16";
   EXPECT_EQ((TensorType{int8, {0, 13}}.bytes()), Bytes{0});
   EXPECT_EQ((TensorType{int8, {1024, 4096}}.bytes()), Bytes{1024 * (4096 + 16)});
+  const ElementFormat nf4 = ElementFormat::Nf4();
+  // Indices, those of 65 absmaxes (a row may begin within a block), 2 places, 2 scales, the mean: 2,127 bytes.
+  EXPECT_EQ((TensorType{nf4, {1024, 4096}}.bytes()), Bytes{1024 * 2128});
+  EXPECT_EQ((TensorType{nf4, {3, 1}}.bytes()), Bytes{3 * 16});
+  EXPECT_EQ((TensorType{nf4, {0, 64}}.bytes()), Bytes{0});
 }
 
 TEST(ElementFormat, EveryFormatIsReadBackFromItsName) {
   for (const ElementFormat f :
        {ElementFormat(DType::kF32), ElementFormat(DType::kBF16), ElementFormat(DType::kF16), ElementFormat(DType::kI32),
-        ElementFormat(DType::kI64), ElementFormat(DType::kF64), ElementFormat::Int8Rows()}) {
+        ElementFormat(DType::kI64), ElementFormat(DType::kF64), ElementFormat::Int8Rows(), ElementFormat::Nf4()}) {
     const auto read = ParseElementFormat(ToString(f));
     ASSERT_TRUE(read.ok()) << ToString(f);
     EXPECT_EQ(*read, f) << ToString(f);
@@ -34,8 +39,8 @@ TEST(ElementFormat, CodeThatKnowsNoQuantisedFormatStopsAtOne) {
   EXPECT_EQ(w.dtype.compute(), DType::kBF16);
   EXPECT_EQ(ElementFormat(DType::kI32).compute(), DType::kI32);
   EXPECT_EQ(w.ToString(), "int8[2, 3]");
-  EXPECT_DEATH((void)w.dtype.dtype(), "int8 rows have no dtype");
-  EXPECT_DEATH((void)SizeOf(w.dtype), "int8 rows have no dtype");
+  EXPECT_DEATH((void)w.dtype.dtype(), "a quantised format has no dtype");
+  EXPECT_DEATH((void)SizeOf(w.dtype), "a quantised format has no dtype");
 }
 
 }  // namespace

@@ -10,6 +10,8 @@
 #include <initializer_list>
 
 #include "base/log.h"
+#include "base/quantity.h"
+#include "train/evaluation_progress.h"
 
 namespace temper {
 namespace {
@@ -90,7 +92,7 @@ bool TrainingLoop::EvaluationDue() const {
 }
 
 bool TrainingLoop::SaveDue() const {
-  return last() || Due(progress_.step, p_.config.output.save_steps);
+  return over() || Due(progress_.step, p_.config.output.save_steps);
 }
 
 Result<LoopEnd> TrainingLoop::Run() {
@@ -102,7 +104,7 @@ Result<LoopEnd> TrainingLoop::Run() {
     if (progress_.eval_loss && SaveDue()) TEMPER_RETURN_IF_ERROR(Save());
   }
   TEMPER_ASSIGN_OR_RETURN(bool stopping, p_.peers.Any(StopSignal() != 0));
-  while (!last() && !stopping) {
+  while (!over() && !stopping) {
     TEMPER_RETURN_IF_ERROR(Step(options));
     if (EvaluationDue()) TEMPER_RETURN_IF_ERROR(Evaluate());
     TEMPER_ASSIGN_OR_RETURN(stopping, p_.peers.Any(StopSignal() != 0));
@@ -111,7 +113,14 @@ Result<LoopEnd> TrainingLoop::Run() {
   }
   TEMPER_RETURN_IF_ERROR(p_.saver.Finish());
   p_.display.Finish();
-  const bool complete = last() && (!EvaluationDue() || progress_.eval_loss);
+  if (stops_early()) {
+    p_.display.Message(
+        fmt::format("early stop  after step {}: {} in a row did not lower eval_loss by more than {}; the "
+                    "best was {:.4f} at step {}",
+                    progress_.step, Counted(progress_.best.without_gain, "evaluation"),
+                    p_.config.output.early_stopping_threshold, *progress_.best.loss, progress_.best.step));
+  }
+  const bool complete = over() && (!EvaluationDue() || progress_.eval_loss);
   return complete ? LoopEnd::kDone : LoopEnd::kStopped;
 }
 
@@ -191,19 +200,17 @@ Status TrainingLoop::Log(const StepReport& report) {
 }
 
 Status TrainingLoop::Evaluate() {
-  const double begin = Now();
-  const Result<EvaluationReport> evaluated = p_.evaluator->Run([] { return StopSignal() != 0; });
+  EvaluationProgress shown(p_.display);
+  const Result<EvaluationReport> evaluated = p_.evaluator->Run(
+      [] { return StopSignal() != 0; }, [&](int64_t done, int64_t rows) { shown.Update(done, rows); });
   if (evaluated.status().code() == StatusCode::kInterrupted) return OkStatus();
   TEMPER_RETURN_IF_ERROR(evaluated.status());
   const EvaluationReport& report = *evaluated;
-  const double seconds = Now() - begin;
   progress_.eval_loss = report.loss;
-  if (!progress_.best_eval_loss || report.loss < *progress_.best_eval_loss) {
-    progress_.best_eval_loss = report.loss;
-    progress_.best_step = progress_.step;
-  }
-  p_.display.Message(fmt::format("step {}  eval_loss {:.4f}  ({} tokens, {})", progress_.step, report.loss,
-                                 report.tokens, ToString(Seconds{seconds})));
+  progress_.best.Take(report.loss, progress_.step, p_.config.output.early_stopping_threshold);
+  p_.display.Message(fmt::format("step {}  eval_loss {:.4f}  ({} tokens, {}, {:.3g} rows/s, {:.4g} tokens/s)",
+                                 progress_.step, report.loss, report.tokens, ToString(report.time),
+                                 report.rows_per_second(), report.tokens_per_second()));
   if (p_.tensorboard) {
     if (Status s = p_.tensorboard->AddScalar("eval_loss", progress_.step, report.loss, WallClock()); !s.ok()) {
       p_.display.Message("warning: " + s.message());
@@ -214,7 +221,7 @@ Status TrainingLoop::Evaluate() {
                                          .epoch = p_.trainer.sampler().epochs_done(),
                                          .eval_loss = report.loss,
                                          .eval_tokens = report.tokens,
-                                         .eval_seconds = seconds});
+                                         .eval_seconds = report.time.v});
 }
 
 Status TrainingLoop::Save() {

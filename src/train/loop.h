@@ -7,6 +7,7 @@
 
 #include "config/run_config.h"
 #include "runtime/trace.h"
+#include "train/best_evaluation.h"
 #include "train/metrics.h"
 #include "train/progress.h"
 #include "train/tensorboard.h"
@@ -22,8 +23,7 @@ struct RunProgress {
   int64_t tokens = 0;               // real tokens trained on
   double seconds = 0;               // spent in steps, over all resumptions
   std::optional<double> eval_loss;  // of an evaluation at this step
-  std::optional<double> best_eval_loss;
-  int64_t best_step = 0;
+  BestEvaluation best;
   // Steps since the last row of metrics.jsonl, whose losses go into the next row.
   double unlogged_loss = 0;  // sum
   int64_t unlogged_steps = 0;
@@ -86,6 +86,10 @@ class TrainingLoop {
   Status Evaluate();
   Status Save();
   bool last() const { return progress_.step == p_.total_steps; }
+  bool stops_early() const {
+    return progress_.best.without_gain >= p_.config.output.early_stopping_patience.value_or(INT64_MAX);
+  }
+  bool over() const { return last() || stops_early(); }
   bool EvaluationDue() const;  // after this step
   bool SaveDue() const;
 

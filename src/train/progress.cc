@@ -68,6 +68,7 @@ struct Figure {
 
 std::vector<Figure> Figures(const ProgressState& s) {
   std::vector<Figure> out;
+  if (s.rows) out.push_back({0, Rate(static_cast<double>(*s.rows)) + " rows"});
   if (s.loss) out.push_back({0, "loss " + Loss(*s.loss)});
   if (s.grad_norm) out.push_back({4, "grad " + Compact(*s.grad_norm)});
   if (s.learning_rate) out.push_back({5, "lr " + Compact(*s.learning_rate)});
@@ -112,8 +113,8 @@ std::string ProgressBar(const ProgressState& state, int width, bool unicode) {
 }
 
 std::string ProgressLine(const ProgressState& s) {
-  std::string out = fmt::format("{} {}{}", s.what, s.in_bytes ? "" : "step ", Done(s));
-  if (s.total_steps > 0 && !s.in_bytes) out += fmt::format("  epoch {:.2f}", s.epoch);
+  std::string out = fmt::format("{} {}{}", s.what, s.epoch ? "step " : "", Done(s));
+  if (s.epoch) out += fmt::format("  epoch {:.2f}", *s.epoch);
   for (const Figure& f : Figures(s)) out += "  " + f.text;
   return out;
 }

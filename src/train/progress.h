@@ -16,8 +16,9 @@ struct ProgressState {
   std::string_view what = "train";  // "train", "eval", "load": REQUIRES: outlives the use
   int64_t step = 0;                 // done
   int64_t total_steps = 0;
-  bool in_bytes = false;  // both count bytes
-  double epoch = 0;
+  bool in_bytes = false;        // both count bytes
+  std::optional<int64_t> rows;  // of data, done
+  std::optional<double> epoch;  // absent: these are no steps of training
   // The mean loss since the last logged row; the others are of the last step. Absent before it, or if unknown.
   std::optional<double> loss, grad_norm, learning_rate;
   std::optional<double> tokens_per_second, mfu;  // mfu: 0 to 1

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <cmath>
 
 #include "model/forward.h"
@@ -134,6 +135,7 @@ Result<StepReport> Trainer::Step(const Executor::RunOptions& options) {
       report.attention += spec_.attention_flops(store_.length(sample));
     }
   }
+  store_.LetGo();  // else all of the file counts as this process's memory in the end
   std::array<int64_t, 2> counts = {own.tokens, own.weight};
   TEMPER_RETURN_IF_ERROR(peers.SumExact(counts));
   batches_.SetRng(spec_.seed, step_, peers);
@@ -201,8 +203,10 @@ Evaluator::Evaluator(Executor& executor, const TokenStore& store, std::span<cons
   packing_.Pack(0, 0);
 }
 
-Result<EvaluationReport> Evaluator::Run(const std::function<bool()>& stop) {
-  EvaluationReport report;
+Result<EvaluationReport> Evaluator::Run(const std::function<bool()>& stop,
+                                        const std::function<void(int64_t done, int64_t rows)>& progress) {
+  const auto begin = std::chrono::steady_clock::now();
+  EvaluationReport report{.rows = packing_.rows()};
   double sum = 0;  // of losses, each times its weight
   BatchCounts own;
   const ContextPart part = PartOf(peers_, packing_.options().max_seq_len);
@@ -210,9 +214,11 @@ Result<EvaluationReport> Evaluator::Run(const std::function<bool()>& stop) {
   for (int64_t all_first = 0; all_first < packing_.rows(); all_first += rows * peers_.data_ranks) {
     TEMPER_ASSIGN_OR_RETURN(const bool stopping, peers_.Any(stop && stop()));
     if (stopping) return Interrupted("the evaluation was aborted");
+    if (progress) progress(all_first, packing_.rows());
     const int64_t first = std::min(all_first + peers_.data_rank * rows, packing_.rows());
     const int64_t filled = std::min(rows, packing_.rows() - first);
     own += FillBatch(store_, packing_, first, filled, batch_.Arrays(0), part);
+    store_.LetGo();
     TEMPER_RETURN_IF_ERROR(executor_.Run(batch_.io()));
     for (const float loss : batch_.losses()) sum += loss;
     if (!std::isfinite(sum)) {
@@ -225,11 +231,13 @@ Result<EvaluationReport> Evaluator::Run(const std::function<bool()>& stop) {
     }
   }
   TEMPER_RETURN_IF_ERROR(peers_.SumOfLastStage({&sum, 1}));
-  std::array<int64_t, 2> counts = {own.supervised, own.weight};
+  std::array<int64_t, 3> counts = {own.supervised, own.weight, own.tokens};
   TEMPER_RETURN_IF_ERROR(peers_.SumExact(counts));
   report.tokens = counts[0];
+  report.all_tokens = counts[2];
   if (report.tokens == 0) return InvalidArgument("the evaluation data has no supervised token");
   report.loss = sum / WeightValue(counts[1]);
+  report.time = Seconds{std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count()};
   return report;
 }
 

@@ -97,6 +97,11 @@ class Trainer {
 struct EvaluationReport {
   double loss = 0;     // weighted mean over supervised tokens
   int64_t tokens = 0;  // supervised
+  int64_t rows = 0, all_tokens = 0;
+  Seconds time;
+
+  double rows_per_second() const { return static_cast<double>(rows) / time.v; }
+  double tokens_per_second() const { return static_cast<double>(all_tokens) / time.v; }
 };
 
 class Evaluator {
@@ -104,9 +109,11 @@ class Evaluator {
   // `executor` runs the "eval" Program, whose micro-batch has `rows` rows of packing.max_seq_len tokens.
   Evaluator(Executor& executor, const TokenStore& store, std::span<const int32_t> samples,
             const PackingOptions& packing, SamplePlace place, const Peers& peers = {});
-  // `stop` is called before each batch; true ends with kInterrupted. Errors: no supervised token among the samples; a
-  // loss that is not finite, naming the rows of the data.
-  Result<EvaluationReport> Run(const std::function<bool()>& stop = nullptr);
+  // Before each batch calls `progress` with the rows done and those of all ranks, and `stop`; true ends with
+  // kInterrupted. Errors: no supervised token among the samples; a loss that is not finite, naming the rows of the
+  // data.
+  Result<EvaluationReport> Run(const std::function<bool()>& stop = nullptr,
+                               const std::function<void(int64_t done, int64_t rows)>& progress = nullptr);
 
  private:
   Executor& executor_;

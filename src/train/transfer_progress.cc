@@ -17,13 +17,14 @@ TransferProgress::TransferProgress(std::string_view what, std::function<Clock::t
       next_line_(begin_ + kPatience),
       display_(StderrIsRich(), LocaleIsUtf8()) {}
 
-void TransferProgress::Update(Bytes done, Bytes total) {
+void TransferProgress::Update(Bytes done, Bytes total, std::optional<int64_t> rows) {
   const Clock::time_point now = now_();
   const bool over = done >= total;
   if (!shown_ && (over || now - begin_ < kPatience)) return;
   shown_ = true;
   const double seconds = std::chrono::duration<double>(now - begin_).count();
   ProgressState state{.what = what_, .step = done.v, .total_steps = total.v, .in_bytes = true};
+  state.rows = rows;
   if (!over && done.v > 0) {
     state.eta = Seconds{seconds * static_cast<double>((total - done).v) / static_cast<double>(done.v)};
   }

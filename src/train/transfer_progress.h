@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <functional>
+#include <optional>
 #include <string_view>
 
 #include "base/units.h"
@@ -17,7 +18,8 @@ class TransferProgress {
   // `what` ("load") must outlive this.
   explicit TransferProgress(std::string_view what, std::function<Clock::time_point()> now = Clock::now);
 
-  void Update(Bytes done, Bytes total);
+  // `rows`: of data, if it is read.
+  void Update(Bytes done, Bytes total, std::optional<int64_t> rows = std::nullopt);
   // Update as a function, for LoadWeights and ExportModel; must not outlive this.
   std::function<void(Bytes, Bytes)> Callback() {
     return [this](Bytes done, Bytes total) { Update(done, total); };

@@ -50,8 +50,13 @@ struct Layout {
   int ranks, ranks_per_host;
 };
 
+// Ranks per host, of four: all on one, each alone, or two, which wait for each other in both ways.
+std::vector<int> HostsFor(bool all) {
+  return all ? std::vector<int>{0, 1, 2} : std::vector<int>{2};
+}
+
 TEST_F(Mpi, EveryCollectiveEqualsAPlainLoop) {
-  for (const Layout& l : {Layout{1, 0}, {2, 0}, {4, 0}, {2, 1}, {3, 1}, {4, 2}, {5, 2}, {4, 3}}) {
+  for (const Layout& l : {Layout{1, 0}, {4, 0}, {3, 1}, {4, 2}, {5, 2}, {4, 3}}) {
     const Ended ended = Run(l.ranks, l.ranks_per_host, "conformance");
     EXPECT_EQ(ended.exit_code, 0) << ended.output;
     for (int r = 0; r < l.ranks; ++r) {
@@ -91,11 +96,11 @@ TEST_F(Mpi, AnAbortReachesAllWithRankAndCause) {
 
 // mpirun must not kill the others: they notice by themselves.
 TEST_F(Mpi, ARankThatDiesEndsAllOthers) {
-  for (const char* const what : {"kill", "exit", "throw"}) {
-    for (const int ranks_per_host : {0, 1, 2}) {
+  for (const std::string what : {"kill", "exit", "throw"}) {
+    for (const int ranks_per_host : HostsFor(what == "kill")) {
       const Ended ended = Run(4, ranks_per_host, what, 2, "--enable-recovery");
       const Heard heard = HeardBy(4, 2);
-      const std::string where = std::string(what) + " " + std::to_string(ranks_per_host) + " per host: ";
+      const std::string where = what + " " + std::to_string(ranks_per_host) + " per host: ";
       for (const std::string& m : heard.messages) EXPECT_EQ(m.find("rank 2 "), 0u) << where << m << ended.output;
       EXPECT_EQ(heard.reporters, 1) << where;
       EXPECT_LT(heard.slowest, 15) << where;
@@ -111,11 +116,11 @@ TEST_F(Mpi, ARankThatIsKilledEndsTheJob) {
 }
 
 TEST_F(Mpi, AHangingRankIsNotWaitedForForever) {
-  for (const char* const what : {"stop", "hang", "stages_stop", "stages_hang", "lanes_stop", "lanes_hang"}) {
-    for (const int ranks_per_host : {0, 1, 2}) {
+  for (const std::string what : {"stop", "hang", "stages_stop", "stages_hang", "lanes_stop", "lanes_hang"}) {
+    for (const int ranks_per_host : HostsFor(what == "stop" || what == "hang")) {
       const Ended ended = Run(4, ranks_per_host, what, 2);
       const Heard heard = HeardBy(4, 2);
-      const std::string where = std::string(what) + " " + std::to_string(ranks_per_host) + " per host: ";
+      const std::string where = what + " " + std::to_string(ranks_per_host) + " per host: ";
       for (const std::string& m : heard.messages) {
         if (m.empty()) continue;  // mpirun was faster
         EXPECT_EQ(m.find("rank 2 "), 0u) << where << m;

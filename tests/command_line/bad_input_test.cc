@@ -219,18 +219,7 @@ TEST_F(BadInput, MissingDataIsFoundBeforeCompiling) {
     const Ended missing = Temper(Train({option, "missing.jsonl"}));
     ExpectEnd(missing, 1, {option, "missing.jsonl", "No such file"});
     EXPECT_EQ(missing.err.find("plan "), std::string::npos) << missing.err;
-    ExpectEnd(Temper(Train({option, "."})), 2, {option, "is a folder: give one file"});
-  }
-  EXPECT_FALSE(Has("out"));
-}
-
-TEST_F(BadInput, ATableIsRefusedBeforeTheWeightsAreOpened) {
-  Spill("d.csv", "prompt,completion\na,b\n");
-  CopyModel("model");
-  Spill("model/model.safetensors", "");
-  for (const char* option : {"--data", "--eval_data"}) {
-    const Ended table = Temper(Train({option, "d.csv", "--model", "model"}));
-    ExpectEnd(table, 1, {option, "d.csv is a table", "python3 -c", "< d.csv > d.jsonl"});
+    ExpectEnd(Temper(Train({option, "."})), 2, {option, "is a folder: give files"});
   }
   EXPECT_FALSE(Has("out"));
 }

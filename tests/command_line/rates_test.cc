@@ -82,6 +82,29 @@ TEST_F(Rates, AResumedRunTakesThoseThatItMeasuredUnlessItRunsOnOtherThreads) {
   EXPECT_NE(Slurp("out/checkpoint-4/rates.yaml").find("name: 1 rank of 2 threads"), std::string::npos);
 }
 
+TEST_F(Rates, ARunSaysWhat100PercentMfuIsAndWhetherTheMachineGaveMoreWhenCalibrated) {
+  const std::string cache = Path("cache");
+  ASSERT_TRUE(PosixEnv().CreateFolders(cache + "/temper").ok());
+  Spill("cache/temper/none.yaml", "");
+  setenv("XDG_CACHE_HOME", cache.c_str(), 1);
+  const Ended plain = Temper(Limited({"--rates", "measure"}));
+  ExpectEnd(plain, 0, {"MFU         100 % is "});
+  EXPECT_EQ(plain.err.find("when it was calibrated"), std::string::npos) << plain.err;
+  const std::string kept = Slurp("out/checkpoint-2/rates.yaml"), key = "name: \"";
+  const size_t begin = kept.find(key) + key.size();
+  const std::string machine = kept.substr(begin, kept.find('"', begin) - begin);
+  std::string calibrated = Machine("10 GB/s");
+  for (const auto& [from, to] : {std::pair<std::string, std::string>{"some CPU", machine},
+                                 {"f32_peak: 100 GFLOP/s", "f32_peak: 90000 TFLOP/s"}}) {
+    calibrated.replace(calibrated.find(from), from.size(), to);
+  }
+  Spill("cache/temper/this.yaml", calibrated);
+  const Ended slower = Temper(Limited({"--overwrite"}));
+  unsetenv("XDG_CACHE_HOME");
+  ExpectEnd(slower, 0,
+            {"warning: the machine gives 0 % of the 9e+04 TFLOP/s that it gave when it was calibrated (2026-"});
+}
+
 TEST_F(Rates, NothingIsMeasuredForARunThatFits) {
   const Ended open = Temper(Train({"--rates", "measure"}));
   EXPECT_EQ(open.code, 0) << open.err;

@@ -61,8 +61,9 @@ TEST_F(Resume, LoraStoppedByAnySignalEndsWithTheSameBytes) {
 }
 
 TEST_F(Resume, FullStoppedEndsWithTheSameBytes) {
-  StoppedEndsAsWhole({"--method", "full", "--learning_rate", "1e-3", "--save_total_limit", "2"}, "step 13/80",
-                     {{SIGINT, 130}});
+  StoppedEndsAsWhole({"--method", "full", "--learning_rate", "1e-3", "--save_total_limit", "2", "--neftune_noise_alpha",
+                      "5", "--label_smoothing_factor", "0.1"},
+                     "step 13/80", {{SIGINT, 130}});
 }
 
 TEST_F(Resume, WithValuesInEveryTierStoppedEndsWithTheSameBytes) {
@@ -87,8 +88,8 @@ TEST_F(Resume, LoraOnWeightsThatStayOnTheDiskStoppedEndsWithTheSameBytes) {
 }
 
 // The base is quantised anew, with the same result.
-TEST_F(Resume, LoraOnAnInt8BaseStoppedEndsWithTheSameBytes) {
-  StoppedEndsAsWhole({"--dtype", "bf16", "--base_dtype", "int8"}, "step 13/80", {{SIGTERM, 75}});
+TEST_F(Resume, LoraOnAQuantisedBaseStoppedEndsWithTheSameBytes) {
+  StoppedEndsAsWhole({"--dtype", "bf16", "--base_dtype", "nf4"}, "step 13/80", {{SIGTERM, 75}});
 }
 
 // A step may take minutes, in which nothing else shows that the signal arrived.
@@ -227,12 +228,108 @@ TEST_F(Resume, WithAnotherOptimizerIsRefusedByNameBothWays) {
 TEST_F(Resume, WithOtherSettingsOrDataIsRefusedByName) {
   ASSERT_EQ(Temper(Train({})).code, 0);
   const std::string result = Slurp("out/adapter_model.safetensors");
-  ExpectEnd(Temper(Train({"--learning_rate", "1e-3", "--max_steps", "9", "--resume"})), 2,
-            {"trained with other settings: max_steps 4 (now 9), learning_rate 0.0002 (now 0.001)",
+  ExpectEnd(Temper(Train({"--seed", "7", "--lora.r", "4", "--max_seq_len", "64", "--max_steps", "9", "--resume"})), 2,
+            {"trained with other settings: max_seq_len 96 (now 64), lora.r 16 (now 4), seed 42 (now 7). Resume",
              "--model out/checkpoint-4"});
+  ExpectEnd(Temper(Train({"--max_steps", "3", "--resume"})), 2, {"max_steps 3 is less than the 4 steps"});
   Spill("d.jsonl", FirstLines(kExample + "/chef_train.jsonl", 60));
   ExpectEnd(Temper(Train({"--resume"})), 2, {"out/checkpoint-4", "d.jsonl has changed", "Restore it"});
   EXPECT_TRUE(Slurp("out/adapter_model.safetensors") == result) << "a refused run has lost the result";
+}
+
+// A state of the optimizer that the checkpoint does not have.
+TEST_F(Resume, WithASettingThatNeedsAnotherStateIsRefusedByName) {
+  const Arguments run = Train({"--optimizer", "sgd", "--sgd_momentum", "0"});
+  ASSERT_EQ(Temper(run).code, 0);
+  ExpectEnd(Temper(Train({"--optimizer", "sgd", "--sgd_momentum", "0.9", "--max_steps", "5", "--resume"})), 2,
+            {"sgd_momentum 0 (now 0.9)"});
+}
+
+// A finished run, with another length, learning rate and schedule, equals a single run whose schedule has both parts: a
+// warmup_stable_decay that stays at 1e-3 for 6 steps and falls to half of it at once.
+TEST_F(Resume, TrainsOnExactlyAsARunWithBothSchedules) {
+  for (const std::string optimizer : {"adamw", "sgd"}) {
+    SCOPED_TRACE(optimizer);
+    const auto run = [&](const std::string& out, const Arguments& more) {
+      return With(Train({"--optimizer", optimizer, "--learning_rate", "1e-3", "--output_dir", out}), more);
+    };
+    const Ended single = Temper(run(
+        "single-" + optimizer,
+        {"--max_steps", "12", "--lr_scheduler_type", "warmup_stable_decay", "--lr_scheduler_kwargs.num_stable_steps",
+         "6", "--lr_scheduler_kwargs.num_decay_steps", "0", "--lr_scheduler_kwargs.min_lr_ratio", "0.5"}));
+    ASSERT_EQ(single.code, 0) << single.err;
+    const Arguments constant = {"--lr_scheduler_type", "constant"};
+    ASSERT_EQ(Temper(With(run(optimizer, constant), {"--max_steps", "6"})).code, 0);
+    const Ended on =
+        Temper(With(run(optimizer, constant), {"--max_steps", "12", "--learning_rate", "5e-4", "--resume"}));
+    ExpectEnd(
+        on, 0,
+        {"changed     max_steps 6 -> 12\n", "changed     learning_rate 0.001 -> 0.0005\n",
+         "a run of 12 steps with these settings: learning rate 0.0005 in step 7 (the old one ended with step 6)"});
+    EXPECT_EQ(on.err.find("another environment"), std::string::npos) << on.err;
+    const std::string weights = "/adapter_model.safetensors";
+    EXPECT_TRUE(Slurp("single-" + optimizer + weights) == Slurp(optimizer + weights));
+    EXPECT_FALSE(Slurp(optimizer + "/checkpoint-6" + weights) == Slurp(optimizer + weights));
+    EXPECT_EQ(Losses(Path("single-" + optimizer)), Losses(Path(optimizer)));
+  }
+}
+
+// Stopped between, it ends in the same bytes.
+TEST_F(Resume, ARunThatWasTrainedOnResumesExactly) {
+  const Arguments first = Train({"--max_steps", "6", "--lora.dropout", "0.1"});
+  const Arguments on = With(first, {"--max_steps", "30", "--learning_rate", "1e-3", "--gradient_accumulation_steps",
+                                    "2", "--adam_beta2", "0.95", "--save_steps", "2", "--resume"});
+  std::string folders[] = {Folder("whole"), Folder("stopped")};
+  for (const std::string& folder : folders) ASSERT_EQ(RunTemper(first, folder).code, 0);
+  ASSERT_EQ(RunTemper(on, folders[0]).code, 0);
+  Process stopped(Command(on), folders[1]);
+  ASSERT_TRUE(stopped.ReadErrUntil("step 11/30"));
+  stopped.Signal(SIGTERM);
+  ASSERT_EQ(stopped.Wait().code, 75);
+  const Ended again = RunTemper(on, folders[1]);
+  ASSERT_EQ(again.code, 0) << again.err;
+  EXPECT_EQ(again.err.find("changed"), std::string::npos) << again.err;
+  ExpectSame(folders[0] + "/out", folders[1] + "/out");
+}
+
+// By the tokens seen after each step.
+TEST_F(Resume, ALargerBatchGoesOnAtTheNextRow) {
+  const auto run = [&](const std::string& out, const std::string& accumulation, const Arguments& more) {
+    return With(Train({"--num_train_epochs", "2", "--max_steps", "-1", "--output_dir", out,
+                       "--gradient_accumulation_steps", accumulation}),
+                more);
+  };
+  ASSERT_EQ(Temper(run("small", "6", {})).code, 0);
+  ASSERT_EQ(Temper(run("on", "6", {"--max_steps", "3"})).code, 0);
+  ExpectEnd(Temper(run("on", "12", {"--resume"})), 0, {"a step has 12 rows, not 6; the next row is 19 of"});
+  const auto tokens_of = [&](const std::string& out) {
+    std::vector<int64_t> tokens;
+    std::ifstream in(Path(out) + "/metrics.jsonl");
+    for (std::string line; std::getline(in, line);) tokens.push_back(Json::parse(line)["tokens"].get<int64_t>());
+    return tokens;
+  };
+  const auto small = tokens_of("small"), on = tokens_of("on");
+  EXPECT_LT(on.size(), small.size());
+  EXPECT_EQ(on.back(), small.back());
+  for (const int64_t tokens : on) EXPECT_TRUE(std::count(small.begin(), small.end(), tokens)) << tokens;
+}
+
+// With a learning rate of 0 no evaluation is lower than the first, at step 2.
+TEST_F(Resume, EarlyStoppingCountsOn) {
+  const auto run = [&](const Arguments& more) {
+    return Temper(With(Train({"--learning_rate", "0", "--eval_data", "e.jsonl", "--eval_steps", "2", "--save_steps",
+                              "2", "--load_best_model_at_end", "true", "--max_steps", "50"}),
+                       more));
+  };
+  const std::string ended = "early stop  after step 8: 3 evaluations in a row did not lower eval_loss by more than 0";
+  ExpectEnd(run({"--early_stopping_patience", "3", "--output_dir", "whole"}), 0, {ended, "done        8 steps"});
+  ExpectEnd(run({"--early_stopping_patience", "3", "--max_steps", "6"}), 0, {"done        6 steps"});
+  ExpectEnd(run({"--early_stopping_patience", "3", "--resume"}), 0, {"step 7/50", ended, "done        8 steps"});
+  const Ended again = run({"--early_stopping_patience", "3", "--resume"});
+  ExpectEnd(again, 0, {ended, "best        eval_loss"});
+  EXPECT_EQ(again.err.find("step 9/50"), std::string::npos) << again.err;
+  ExpectEnd(run({"--early_stopping_patience", "4", "--resume"}), 0,
+            {"changed     early_stopping_patience 3 -> 4", "early stop  after step 10"});
 }
 
 // Checkpoints after the named one are set aside, not deleted;

@@ -1,4 +1,5 @@
-// add, cast, slice_rows, relu, gelu, swiglu, dropout: each element depends on the operands' elements of the same index.
+// add, cast, slice_rows, select, relu, gelu, swiglu, dropout: ops that move elements, or compute each from those in its
+// place.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -121,6 +122,27 @@ TEST(SliceRows, CopiesTheBytesOfItsRows) {
     const Tensor x = Tensor::Random({dtype, {300, 67}}, 4);
     for (auto [begin, count] : {std::pair<int64_t, int64_t>{0, 300}, {17, 1}, {250, 50}, {3, 290}, {300, 0}}) {
       ExpectConforms({Op::kSliceRows, {x}, {{"begin", begin}, {"count", count}}}, Exact);
+    }
+  }
+}
+
+TEST(Select, CopiesTheBytesOfAMatrix) {
+  for (DType dtype : {DType::kF32, DType::kBF16, DType::kF64}) {
+    const Tensor stack = Tensor::Random({dtype, {5, 60, 67}}, 4);
+    for (int64_t index : {0, 3, 4}) ExpectConforms({Op::kSelect, {stack}, {{"index", index}}}, Exact);
+  }
+}
+
+// Matrices smaller than a thread's range of elements, and larger.
+TEST(Select, BackwardAddsToItsMatrixAndLeavesTheOthers) {
+  for (const Shape& shape : {Shape{60, 67}, Shape{5, 3}, Shape{200, 333}, Shape{0, 4}}) {
+    const Tensor d = Tensor::Random({DType::kF32, shape}, 4);
+    const Tensor before = Tensor::Random({DType::kF32, {5, shape[0], shape[1]}}, 5);
+    for (int64_t index : {0, 3, 4}) {
+      Attributes attributes{{"index", index}, {"matrices", int64_t{5}}};
+      ExpectConforms({Op::kSelectBackward, {d}, attributes}, Exact);
+      attributes.Set("acc", int64_t{1});
+      ExpectConforms({Op::kSelectBackward, {d, before}, attributes}, Exact);
     }
   }
 }
@@ -291,6 +313,27 @@ TEST(Dropout, KeepsADrawOfExactlyP) {
   }
 }
 
+// The magnitude and the product with it are rounded once each, and the sum.
+TEST(Noise, AgreesWithItsTwinWhichIsTheFormula) {
+  for (DType dtype : kCompute) {
+    for (const Shape& shape : kShapes) {
+      const Tensor x = Tensor::Random({dtype, shape}, 12);
+      for (int64_t first_token : {int64_t{0}, int64_t{13}, int64_t{1} << 36}) {
+        const OpCase noise{
+            Op::kNoise, {x, Rng(1234567, 42, first_token)}, {{"magnitude", 0.3}}, HashName("model.noise")};
+        ExpectConforms(noise, [&](int, int64_t i) { return 3 * kU * (std::fabs(x[i]) + 0.3); });
+        if (dtype != DType::kF32) continue;
+        const Tensor y = RunOn(ReferenceKernels(), noise, 1)[0];
+        const RngKey key{.seed = 1234567, .name_hash = HashName("model.noise"), .step = 42};
+        for (int64_t i = 0; i < shape.elements(); ++i) {
+          const auto place = static_cast<uint64_t>(first_token * shape.columns() + i);
+          ASSERT_FLOAT_EQ(y[i], x[i] + 0.3 * (2 * UniformAt(key, place) - 1));
+        }
+      }
+    }
+  }
+}
+
 TEST(Dropout, OfTheRowsOfABatchIsThatOfTheBatch) {
   for (int64_t columns : {7, 64}) {
     const Tensor whole = Tensor::Random({DType::kF32, {40, columns}}, 13);
@@ -318,57 +361,60 @@ Tensor Rows(const Tensor& x, int64_t begin, int64_t count) {
   return RunOn(ReferenceKernels(), {Op::kSliceRows, {x}, {{"begin", begin}, {"count", count}}}, 1)[0];
 }
 
-TEST(Dropout, OfPartsIsThatOfTheWholeToTheBit) {
+// The ops that draw a number per element, with their own attribute.
+const std::pair<Op, std::pair<const char*, double>> kDrawing[] = {{Op::kDropout, {"p", 0.5}},
+                                                                  {Op::kNoise, {"magnitude", 0.5}}};
+
+TEST(Draws, OfPartsAreThoseOfTheWholeToTheBit) {
   constexpr int64_t kFirstToken = 3;
-  for (DType dtype : kCompute) {
-    // Splits at and beside multiples of 4 (draws of a counter) and of 64 (a range), parts narrower than a range, a
-    // whole wider than a thread's portion.
-    for (const std::vector<int64_t>& cuts :
-         std::vector<std::vector<int64_t>>{{0, 5, 7}, {0, 1, 2, 3}, {0, 64, 128}, {0, 63, 130, 131}, {0, 4099, 8201}}) {
-      const int64_t columns = cuts.back(), rows = columns > 1000 ? 5 : 40;
-      const Tensor whole = Tensor::Random({dtype, {rows, columns}}, 14);
-      for (Isa isa : RunnableIsas()) {
-        const auto kernels = MakeCpuKernels({.threads = 3, .isa = isa});
-        const Tensor all = RunOn(*kernels, {Op::kDropout, {whole, Rng(5, 6, kFirstToken)}, {{"p", 0.5}}, 7}, 1)[0];
-        for (size_t i = 0; i + 1 < cuts.size(); ++i) {
-          for (auto [row, count] : {std::pair<int64_t, int64_t>{0, rows}, {rows / 3, rows / 2}, {2, 0}}) {
-            const int64_t width = cuts[i + 1] - cuts[i];
-            const Attributes attributes{{"p", 0.5}, {"row", row}, {"column", cuts[i]}, {"columns", columns}};
-            const OpCase dropout{Op::kDropout,
-                                 {Columns(Rows(whole, row, count), cuts[i], width), Rng(5, 6, kFirstToken)},
-                                 attributes,
-                                 7};
-            const Tensor want = Columns(Rows(all, row, count), cuts[i], width);
-            for (int threads : {1, 3}) {
-              EXPECT_TRUE(RunOn(*kernels, dropout, threads)[0].SameBytes(want))
-                  << ToString(dtype) << " columns from " << cuts[i] << " of " << columns << " on " << ToString(isa);
-              EXPECT_TRUE(RunOn(*kernels, dropout, threads, /*in_place=*/true)[0].SameBytes(want)) << ToString(isa);
+  for (const auto& [op, own] : kDrawing)
+    for (DType dtype : kCompute) {
+      // Splits at and beside multiples of 4 (draws of a counter) and of 64 (a range), parts narrower than a range, a
+      // whole wider than a thread's portion.
+      for (const std::vector<int64_t>& cuts : std::vector<std::vector<int64_t>>{
+               {0, 5, 7}, {0, 1, 2, 3}, {0, 64, 128}, {0, 63, 130, 131}, {0, 4099, 8201}}) {
+        const int64_t columns = cuts.back(), rows = columns > 1000 ? 5 : 40;
+        const Tensor whole = Tensor::Random({dtype, {rows, columns}}, 14);
+        for (Isa isa : RunnableIsas()) {
+          const auto kernels = MakeCpuKernels({.threads = 3, .isa = isa});
+          const Tensor all = RunOn(*kernels, {op, {whole, Rng(5, 6, kFirstToken)}, {own}, 7}, 1)[0];
+          for (size_t i = 0; i + 1 < cuts.size(); ++i) {
+            for (auto [row, count] : {std::pair<int64_t, int64_t>{0, rows}, {rows / 3, rows / 2}, {2, 0}}) {
+              const int64_t width = cuts[i + 1] - cuts[i];
+              const Attributes attributes{own, {"row", row}, {"column", cuts[i]}, {"columns", columns}};
+              const OpCase part{
+                  op, {Columns(Rows(whole, row, count), cuts[i], width), Rng(5, 6, kFirstToken)}, attributes, 7};
+              const Tensor want = Columns(Rows(all, row, count), cuts[i], width);
+              for (int threads : {1, 3}) {
+                EXPECT_TRUE(RunOn(*kernels, part, threads)[0].SameBytes(want))
+                    << ToString(dtype) << " columns from " << cuts[i] << " of " << columns << " on " << ToString(isa);
+                EXPECT_TRUE(RunOn(*kernels, part, threads, /*in_place=*/true)[0].SameBytes(want)) << ToString(isa);
+              }
             }
           }
         }
       }
     }
-  }
 }
 
-// A rank of cp has chunks of every row; it drops the same elements there as one rank.
-TEST(Dropout, OfSplitTokensIsThatOfTheWholeToTheBit) {
+// A rank of cp has chunks of every row; it draws the same there as one rank.
+TEST(Draws, OfSplitTokensAreThoseOfTheWholeToTheBit) {
   constexpr int64_t kFirstToken = 24, kRow = 24, kTokens = 2 * kRow;
-  for (DType dtype : kCompute) {
-    for (const auto& [columns, column, width] : {std::array<int64_t, 3>{7, 0, 7}, {64, 0, 64}, {130, 3, 70}}) {
-      const Tensor whole = Tensor::Random({dtype, {kTokens, columns}}, 16);
-      const Tensor all =
-          RunOn(ReferenceKernels(), {Op::kDropout, {whole, Rng(5, 6, kFirstToken)}, {{"p", 0.5}}, 7}, 1)[0];
-      for (const int64_t ranks : {2, 3}) {
-        const ContextPart part{kRow, ranks, ranks - 1};
-        const int64_t first = 3, T = kTokens / ranks - first;  // the part of one tensor rank
-        Tensor x({dtype, {T, width}});
-        for (int64_t i = 0; i < T * width; ++i) {
-          x.Set(i, whole[part.PlaceOf(first + i / width) * columns + column + i % width]);
-        }
-        const OpCase dropout{Op::kDropout,
+  for (const auto& [op, own] : kDrawing)
+    for (DType dtype : kCompute) {
+      for (const auto& [columns, column, width] : {std::array<int64_t, 3>{7, 0, 7}, {64, 0, 64}, {130, 3, 70}}) {
+        const Tensor whole = Tensor::Random({dtype, {kTokens, columns}}, 16);
+        const Tensor all = RunOn(ReferenceKernels(), {op, {whole, Rng(5, 6, kFirstToken)}, {own}, 7}, 1)[0];
+        for (const int64_t ranks : {2, 3}) {
+          const ContextPart part{kRow, ranks, ranks - 1};
+          const int64_t first = 3, T = kTokens / ranks - first;  // the part of one tensor rank
+          Tensor x({dtype, {T, width}});
+          for (int64_t i = 0; i < T * width; ++i) {
+            x.Set(i, whole[part.PlaceOf(first + i / width) * columns + column + i % width]);
+          }
+          const OpCase dealt{op,
                              {x, Rng(5, 6, kFirstToken)},
-                             {{"p", 0.5},
+                             {own,
                               {"row", first},
                               {"column", column},
                               {"columns", columns},
@@ -376,14 +422,14 @@ TEST(Dropout, OfSplitTokensIsThatOfTheWholeToTheBit) {
                               {"ranks", ranks},
                               {"index", ranks - 1}},
                              7};
-        const Tensor twin = RunOn(ReferenceKernels(), dropout, 1)[0];
-        for (int64_t i = 0; i < T * width; ++i) {
-          EXPECT_EQ(twin[i], all[part.PlaceOf(first + i / width) * columns + column + i % width]);
+          const Tensor twin = RunOn(ReferenceKernels(), dealt, 1)[0];
+          for (int64_t i = 0; i < T * width; ++i) {
+            EXPECT_EQ(twin[i], all[part.PlaceOf(first + i / width) * columns + column + i % width]);
+          }
+          ExpectConforms(dealt, [&](int, int64_t i) { return 2 * kU * (std::fabs(x[i]) / 0.5 + 0.5); });
         }
-        ExpectConforms(dropout, [&](int, int64_t i) { return 2 * kU * std::fabs(x[i]) / 0.5; });
       }
     }
-  }
 }
 
 TEST(Dropout, OfAPartAgreesWithItsTwin) {

@@ -86,6 +86,14 @@ TEST(Goldens, WeightedCrossEntropyAndItsGradientsAreTorchs) {
   ExpectGolden(out[2], kWeightedCrossEntropyDW);
 }
 
+TEST(Goldens, SmoothLabelsAreThoseOfTransformersLabelSmoother) {
+  const auto out = Twin(Op::kLinearCrossEntropy, {Wave(10, {3, 4}), Wave(11, {5, 4}), Tensor::Ints({4, -1, 1})},
+                        {{"smoothing", 0.1}, {"grad_x", int64_t{1}}, {"grad_w", int64_t{1}}});
+  ExpectGolden(out[0], kSmoothCrossEntropy);
+  ExpectGolden(out[1], kSmoothCrossEntropyDX);
+  ExpectGolden(out[2], kSmoothCrossEntropyDW);
+}
+
 TEST(Goldens, LogProbabilitiesOfTokensAreTorchs) {
   const auto out = Twin(Op::kTokenLogprob, {Wave(10, {3, 4}), Wave(11, {5, 4}), Tensor::Ints({4, -1, 1})}, {});
   ExpectGolden(out[0], kTokenLogprob);

@@ -284,6 +284,18 @@ TEST(Gradients, OfGluOfEveryActivation) {
   }
 }
 
+// Two matrices of one stack, one of them twice, and one that nothing uses.
+TEST(Gradients, OfMatricesOfAStack) {
+  OpGraph g;
+  const ValueId stack = g.Source("stack", {3, kD, kD});
+  ValueId y = g.Activation("x", {kT, kD});
+  for (const int64_t index : {2, 0, 2}) {
+    const std::string name = "w" + std::to_string(index);
+    y = g.Add(Op::kLinear, {y, g.Add(Op::kSelect, {stack}, {{"index", index}}, name)[0]}, {}, "y")[0];
+  }
+  g.FinishWithLoss(y);
+}
+
 TEST(Gradients, OfRelu) {
   OpGraph g;
   g.FinishWithLoss(g.Add(Op::kRelu, {g.Activation("x", {kT, kD})}, {}, "y")[0]);
@@ -304,6 +316,27 @@ TEST(Gradients, OfDropoutUseTheMaskOfTheForwardPass) {
   rng.Set(kRngFirstToken, 2);
   const ValueId rng_id = g.Given("rng", std::move(rng));
   g.FinishWithLoss(g.Add(Op::kDropout, {g.Activation("x", {kT, kD}), rng_id}, {{"p", 0.4}}, "y")[0]);
+}
+
+TEST(Gradients, OfNoisePassIt) {
+  OpGraph g;
+  Tensor rng({DType::kI64, {kNumRngWords}});
+  rng.Set(kRngSeed, 17);
+  const ValueId rng_id = g.Given("rng", std::move(rng));
+  g.FinishWithLoss(g.Add(Op::kNoise, {g.Activation("x", {kT, kD}), rng_id}, {{"magnitude", 0.4}}, "y")[0]);
+}
+
+TEST(Gradients, OfLinearCrossEntropyWithSmoothLabels) {
+  for (const double softcap : {0.0, 1.5}) {
+    for (const bool lora : {false, true}) {
+      OpGraph g;
+      std::vector<ValueId> inputs = {g.Activation("x", {kT, kD}), g.Source("w", {5, kD}),
+                                     g.Given("target", Tensor::Ints({4, -1, 0, 2, 2, 1}))};
+      if (lora) inputs.insert(inputs.end(), {g.Activation("x2", {kT, 2}), g.Source("w2", {5, 2})});
+      inputs.push_back(g.Given("weight", Tensor::Of({DType::kF64, {kT}}, {0.5, 3, 0, 2, 1, 256})));
+      g.Finish(inputs, {{"pair2", int64_t{lora}}, {"weighted", int64_t{1}}, {"softcap", softcap}, {"smoothing", 0.3}});
+    }
+  }
 }
 
 TEST(Gradients, OfLinearCrossEntropyWithALoraBranch) {

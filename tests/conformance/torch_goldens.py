@@ -3,6 +3,7 @@
 kernels match those libraries. Needs torch and transformers. Usage: torch_goldens.py > torch_goldens.h"""
 import torch
 import torch.nn.functional as F
+from transformers.trainer_pt_utils import LabelSmoother
 from transformers.models.llama.modeling_llama import LlamaRMSNorm, apply_rotary_pos_emb
 
 torch.set_default_dtype(torch.float64)
@@ -68,6 +69,20 @@ show("WeightedCrossEntropy", weighted)
 d_x, d_w = torch.autograd.grad(weighted.sum(), (x, w))
 show("WeightedCrossEntropyDX", d_x)
 show("WeightedCrossEntropyDW", d_w)
+# With smooth labels: of one token at a time, so that the mean over tokens is over one, and of all three, whose mean is over
+# the two that have a target.
+smoother, target = LabelSmoother(epsilon=0.1), torch.tensor([4, -100, 1])
+each = [smoother({"logits": (x @ w.T)[i:i + 1]}, target[i:i + 1]) for i in (0, 2)]
+mean = smoother({"logits": x @ w.T}, target)
+assert torch.allclose(mean, (each[0] + each[1]) / 2, atol=1e-7)  # the part of all words is summed in f32
+log_probs = torch.log_softmax(x @ w.T, -1)
+exact = -0.9 * log_probs[torch.arange(3), target.clamp(0)] - 0.1 * log_probs.mean(-1)  # the same in f64
+assert all(torch.allclose(e, exact[i], atol=1e-7) for e, i in zip(each, (0, 2)))
+smooth = exact * torch.tensor([1.0, 0.0, 1.0])
+show("SmoothCrossEntropy", smooth)
+d_x, d_w = torch.autograd.grad(smooth.sum(), (x, w), retain_graph=True)
+show("SmoothCrossEntropyDX", d_x)
+show("SmoothCrossEntropyDW", d_w)
 logprob = torch.log_softmax(x @ w.T, -1)
 show("TokenLogprob", torch.stack([logprob[0, 4], torch.tensor(0.0), logprob[2, 1]]))
 

@@ -4,7 +4,7 @@
     pip install transformers jinja2 && python tests/conversation/make_goldens.py DATA_FOLDER
 
 DATA_FOLDER is the folder of TEMPER_TEST_DATA: templates and vocabularies of published models. Families of the project
-itself ("own") do not need it. If a family's vocabulary is missing, another replaces it, with the special tokens of the
+itself ("own"; among them the templates that come with the program) do not need it. If a family's vocabulary is missing, another replaces it, with the special tokens of the
 family: the tests compare the template, its default system prompt and switches, and the beginning of spans.
 
 Per conversation: the ids of the prompt of every turn (from which generation starts), the ids of the conversation up to
@@ -112,6 +112,9 @@ EOS_IN_A_BLOCK = """{%- for m in messages %}
 {%- endfor %}
 {%- if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}
 {%- else %}{% generation %}{{ eos_token }}{% endgeneration %}{% endif %}"""
+# As Cohere's: add_generation_prompt is ignored.
+ALWAYS_A_HEADER = """{%- for m in messages %}{{ '<|im_start|>' + m.role + '\\n' + m.content + '<|im_end|>' }}{% endfor %}
+{{- '<|im_start|>assistant\\n' }}"""
 SWITCHES = """{%- if messages[0].role != 'system' %}{{ '<|im_start|>system\\nBe kind.<|im_end|>\\n' }}{% endif %}
 {%- for m in messages %}
     {{- '<|im_start|>' + m.role + '\\n' }}
@@ -120,7 +123,31 @@ SWITCHES = """{%- if messages[0].role != 'system' %}{{ '<|im_start|>system\\nBe 
 {%- endfor %}
 {%- if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"""
 
+
+
+def shipped(name, markers=()):
+    """A template that comes with the program, on a tokenizer with its markers."""
+    with open(os.path.join(ROOT, TINY["vocab.json"]["own"])) as f:
+        vocabulary = json.load(f)
+    tokens = ["<s>", "</s>", *markers]
+    config = config_of(tiny_size(), [t for t in tokens if t not in vocabulary], bos_token="<s>", eos_token="</s>")
+    for known in set(tokens) & set(vocabulary):
+        config["json"]["added_tokens_decoder"].update(config_of(vocabulary[known], [known])["json"]["added_tokens_decoder"])
+    config["json"]["tokenizer_class"] = "GPT2Tokenizer"
+    return family(own(f"examples/templates/{name}.jinja"), TINY, config, [])
+
+
 FAMILIES = {
+    "own: a header behind every conversation": family({"text": ALWAYS_A_HEADER}, TINY, tiny_config(eos_token="<|im_end|>"), []),
+    "own: alpaca": shipped("alpaca"),
+    "own: chatml": shipped("chatml", ["<|im_start|>", "<|im_end|>"]),
+    "own: gemma": shipped("gemma", ["<start_of_turn>", "<end_of_turn>"]),
+    "own: llama2": shipped("llama2"),
+    "own: llama3": shipped("llama3", ["<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"]),
+    "own: mistral": shipped("mistral", ["[INST]", "[/INST]"]),
+    "own: phi3": shipped("phi3", ["<|system|>", "<|user|>", "<|assistant|>", "<|end|>"]),
+    "own: phi4": shipped("phi4", ["<|im_start|>", "<|im_sep|>", "<|im_end|>"]),
+    "own: zephyr": shipped("zephyr"),
     "own: blocks that end in white space": family({"text": CHATML_IN_BLOCKS}, TINY, tiny_config(eos_token="<|im_end|>"), []),
     "own: eos in a block of its own": family({"text": EOS_IN_A_BLOCK}, TINY, tiny_config(eos_token="<|im_end|>"),
                                              [tiny_size() + 2]),
@@ -194,6 +221,8 @@ def turn_of(tokenizer, messages, i, options):
         return tokenizer(text, add_special_tokens=False)["input_ids"]
 
     prompt, full = render(i, True), render(i + 1, False)
+    if full == render(i + 1, True):  # the header of the next turn, which the model does not write
+        full = full[:full.rindex(tokenizer.eos_token) + len(tokenizer.eos_token)]
     if has_blocks(tokenizer):
         out = tokenizer.apply_chat_template(messages[:i + 1], return_assistant_tokens_mask=True, return_dict=True, **options)
         before = tokenizer.apply_chat_template(messages[:i], add_generation_prompt=True, return_assistant_tokens_mask=True,
@@ -216,8 +245,30 @@ def turn_of(tokenizer, messages, i, options):
     return {"prompt": encode(prompt), "ids": head + learnt, "learnt": list(range(len(head), len(head) + len(learnt)))}
 
 
+def check_published(root):
+    """That the shipped templates print what the published ones of their families print, default system prompts aside."""
+    def both(name, of, conversation):
+        out = []
+        for path in (os.path.join(ROOT, f"examples/templates/{name}.jinja"), os.path.join(root, f"chat_templates/{of}.jinja")):
+            with open(path) as f:
+                template = chat_template_utils._compile_jinja_template(f.read())
+            out.append(template.render(messages=CONVERSATIONS[conversation][0], bos_token="<B>", eos_token="<E>",
+                                       add_generation_prompt=False))
+        return out
+    ours, theirs = both("gemma", "google-gemma-2-2b-it", "two turns")
+    assert ours == theirs, (ours, theirs)
+    ours, theirs = both("chatml", "Qwen-Qwen2.5-7B-Instruct", "system")
+    assert ours == "<B>" + theirs, (ours, theirs)
+    ours, theirs = both("phi3", "microsoft-Phi-3.5-mini-instruct", "system")
+    assert ours + "<E>" == "<B>" + theirs, (ours, theirs)
+    ours, theirs = both("llama3", "meta-llama-Llama-3.1-8B-Instruct", "system")
+    users = "<|start_header_id|>user"
+    assert ours[ours.index(users):] == theirs[theirs.index(users):], (ours, theirs)
+
+
 def main():
     root = sys.argv[1]
+    check_published(root)
     goldens = []
     for name, spec in FAMILIES.items():
         with tempfile.TemporaryDirectory() as folder:

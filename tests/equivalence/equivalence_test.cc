@@ -44,6 +44,7 @@ std::vector<Variant> Variants() {
     add("opt_lora_dropout", {.config = tiny::OptConfigText(true), .method = Method::kLora, .dropout = 0.1});
     add("opt_own_dropout_full", {.config = tiny::OptConfigText(true, 0.1), .dropout = 0.1});
     add("opt_own_dropout_lora", {.config = tiny::OptConfigText(false, 0.2), .method = Method::kLora, .dropout = 0.1});
+    add("gemma2_noise_full", {.config = tiny::Gemma2ConfigText(), .dropout = 0.1, .noise = 5, .smoothing = 0.2});
     add("opt_lora_head", {.config = tiny::OptConfigText(false), .method = Method::kLoraWithHead});
     // One type each: all their ops are in the variants above in both.
     if (dtype == DType::kBF16) {
@@ -173,7 +174,7 @@ class EquivalenceWithDropout : public testing::TestWithParam<Variant> {};
 TEST_P(EquivalenceWithDropout, DrawsHaveAnEffectAndAreReproducible) {
   RunSpec spec = GetParam().spec;
   TinyRun with(spec), again(spec);
-  spec.dropout = 0;
+  spec.dropout = spec.noise = 0;
   TinyRun without(spec);
   Batch a = with.MakeBatch(7), b = without.MakeBatch(7), c = again.MakeBatch(7);
   with.Step(a);
@@ -225,7 +226,7 @@ TEST_P(Equivalence, AFrozenWeightNeverMoves) {
 TEST_P(Equivalence, EvaluationUsesTheWeightsOfTrainingAndChangesNothing) {
   RunSpec spec = GetParam().spec;
   spec.micro_batches = 1;
-  spec.dropout = 0;
+  spec.dropout = spec.noise = 0;
   TinyRun run(spec);
   Batch batch = run.MakeBatch(1);
   run.Evaluate(batch);

@@ -25,7 +25,7 @@ using tiny::TinyRun;
 void ExpectLossesOfTheCpu(const RunSpec& spec, double tolerance,
                           [[maybe_unused]] gpu::PackedAttention* packed = nullptr) {
 #ifdef TEMPER_GPU_EMULATED
-  const auto kernels = MakeEmulatedGpuKernels({.warp_size = 32, .order = 11}, nullptr, packed);
+  const auto kernels = MakeEmulatedGpuKernels({.order = 11}, nullptr, packed);
   ApartDevice gpu(*kernels);
 #else
   const auto opened = OpenGpu(0);
@@ -61,6 +61,10 @@ TEST(Gpu, TrainsLoraWithDropoutInBf16LikeTheCpu) {
                         .micro_batches = 2,
                         .recompute = Recompute::kBlock},
                        5e-3);
+}
+
+TEST(Gpu, TrainsWithNoiseAndSmoothLabelsLikeTheCpu) {
+  ExpectLossesOfTheCpu({.row = 16, .micro_batches = 2, .noise = 5, .smoothing = 0.1}, 1e-5);
 }
 
 #ifdef TEMPER_GPU_EMULATED

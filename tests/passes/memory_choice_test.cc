@@ -79,12 +79,16 @@ TEST(MemoryChoice, IsNoSlowerThanAnyModeThatAUserCouldSet) {
         for (const Recompute mode : {Recompute::kNone, Recompute::kSelective, Recompute::kBlock}) {
           const auto named = Compile(lora, mode, memory);
           if (named.ok()) {
-            EXPECT_LE(chosen.step.v, 1.0001 * named->step.v) << ToString(mode);
+            EXPECT_LE((1 - kWorthwhile) * chosen.step.v, 1.0001 * named->step.v) << ToString(mode);
           }
         }
         // Its description is accurate.
         EXPECT_NEAR((chosen.chosen.stall + chosen.chosen.compute).v, chosen.step.v, 1e-9);
-        ASSERT_FALSE(chosen.chosen.options.empty());
+        if (chosen.chosen.options.empty()) {  // the first choice was good enough
+          EXPECT_EQ(chosen.chosen.choice, StepChoice());
+          EXPECT_LE(chosen.chosen.stall.v, kWorthwhile * chosen.step.v);
+          continue;
+        }
         const StepOption& first = chosen.chosen.options.front();
         EXPECT_TRUE(first.fits);
         EXPECT_EQ(first.choice, chosen.chosen.choice);

@@ -20,6 +20,7 @@
 #include "base/machine_memory.h"
 #include "base/scratch_folder.h"
 #include "comm/local/local_communicator.h"
+#include "data/token_memory.h"
 #include "disk/disk_tier.h"
 #include "format/safetensors_writer.h"
 #include "infer/decode_session.h"
@@ -201,14 +202,15 @@ TEST(Trainer, StepsAndEvaluationsAllocateNothing) {
     const double dropout = method == Method::kLora ? 0.1 : 0;
     const RunSpec spec = {.method = method, .dtype = DType::kBF16, .dropout = dropout, .micro_batches = 2};
     TinyRun run(spec);
-    TokenStore store;
+    MemoryTokens made;
     std::vector<int32_t> samples;
     for (int32_t s = 0; s < 20; ++s) {
       std::vector<int32_t> tokens(static_cast<size_t>(5 + 7 * s % 23));
       for (size_t i = 0; i < tokens.size(); ++i) tokens[i] = (31 * s + 7 * static_cast<int32_t>(i)) % 160;
-      store.Add(tokens, std::vector<uint8_t>(tokens.size(), 1));
+      made.Add(tokens, std::vector<uint8_t>(tokens.size(), 1));
       samples.push_back(s);
     }
+    const TokenStore store = made.Store();
     Trainer trainer(run.executor(), store, samples, {.max_seq_len = spec.row},
                     {.micro_batches = spec.micro_batches,
                      .rows_per_micro_batch = spec.rows_per_micro_batch,

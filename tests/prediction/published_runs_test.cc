@@ -227,6 +227,28 @@ TEST(PublishedRuns, ASmallCardTrainsAdaptersOfAModelThatItCannotTrainInFull) {
                           [](const Remedy& r) { return r.settings == "--memory.placement auto" && r.fits; }));
 }
 
+// A processor whose memory is too small for a base in bf16 is offered one in fewer bits; GPUs have no kernels for it.
+TEST(PublishedRuns, AQuantisedBaseIsAmongTheRemediesOnAProcessor) {
+  for (const bool processor : {true, false}) {
+    Setting s("opt-1.3b", kRtx2060);
+    s.cluster.shared = processor;
+    s.cluster.memory = GiB(2) + s.cluster.reserve;
+    s.config.model.dtype = ComputeType::kBf16;
+    s.config.machine.recompute = Recompute::kBlock;
+    s.config.data.max_seq_len = 512;
+    s.config.memory.policy = TierPolicy::kDevice;
+    const PlannedRun plain = s.Plan();
+    EXPECT_FALSE(plain.forecast.fits);
+    const auto remedies = Must(FindRemedies(s.planner(), s.Resolved(), plain));
+    for (const char* settings : {"--base_dtype int8", "--base_dtype nf4"}) {
+      const auto found =
+          std::find_if(remedies.begin(), remedies.end(), [&](const Remedy& r) { return r.settings == settings; });
+      ASSERT_EQ(found != remedies.end(), processor) << settings;
+      if (processor) EXPECT_TRUE(found->fits) << settings << ": " << ToString(found->bytes);
+    }
+  }
+}
+
 // Stages whose states are on a host that is too small for them: saving only device memory does not help.
 TEST(PublishedRuns, IfTheHostIsTooSmallOnlySavingHostMemoryHelps) {
   Setting s("opt-1.3b", "8xH100");

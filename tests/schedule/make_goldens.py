@@ -1,15 +1,19 @@
 #!/usr/bin/env python3
-"""Writes goldens.json: learning rates of transformers' schedules, driven by torch's LambdaLR.
+"""Writes goldens.json: learning rates of transformers' schedules, driven by torch's LambdaLR, and the counters of its
+EarlyStoppingCallback.
 
-usage: make_goldens.py OUTPUT     (pip install torch transformers; src/config/schedule_test.cc reads the result)
+usage: make_goldens.py OUTPUT     (pip install torch transformers; src/config/schedule_test.cc and
+                                   src/train/best_evaluation_test.cc read the result)
 """
 import json
+import random
 import sys
+import types
 import warnings
 
 import torch
 import transformers
-from transformers import get_scheduler
+from transformers import EarlyStoppingCallback, get_scheduler
 
 CASES = [
     ("linear", 2e-4, 0, 20, {}),
@@ -53,6 +57,20 @@ def curve(kind, rate, warmup, total, extra):
     return rates
 
 
+def early_stopping(threshold, losses):
+    """The callback's counter after each loss. The trainer replaces the best metric after the callback has seen it."""
+    callback = EarlyStoppingCallback(early_stopping_patience=1000, early_stopping_threshold=threshold)
+    args = types.SimpleNamespace(greater_is_better=False, metric_for_best_model="eval_loss")
+    state = types.SimpleNamespace(best_metric=None)
+    counters = []
+    for loss in losses:
+        callback.on_evaluate(args, state, types.SimpleNamespace(), {"eval_loss": loss})
+        counters.append(callback.early_stopping_patience_counter)
+        if state.best_metric is None or loss < state.best_metric:
+            state.best_metric = loss
+    return {"threshold": threshold, "losses": losses, "counters": counters}
+
+
 def main():
     warnings.simplefilter("ignore")
     cases = [{"lr_scheduler_type": k, "learning_rate": r, "warmup_steps": w, "total_steps": t,
@@ -61,6 +79,12 @@ def main():
     with open(sys.argv[1], "w") as out:
         out.write('{"versions": %s,\n "cases": [\n' % json.dumps(versions))
         out.write(",\n".join(json.dumps(c) for c in cases))
+        out.write("\n],\n \"early_stopping\": [\n")
+        losses = [2.0, 1.75, 1.75, 1.5, 1.6, 1.375, 1.25, 1.125, 1.5]
+        draw = random.Random(1)
+        falling = [round(3 / (1 + 0.2 * i) + draw.uniform(-0.2, 0.2), 4) for i in range(20)]
+        runs = [early_stopping(t, of) for t in (0.0, 0.125, 0.3) for of in (losses, falling)]
+        out.write(",\n".join(json.dumps(r) for r in runs))
         out.write("\n]}\n")
 
 

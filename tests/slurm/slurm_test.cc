@@ -102,6 +102,19 @@ TEST_F(Slurm, RanksOnTwoNodesHaveTheLossesOfOne) {
   }
 }
 
+// Each node has its own /dev/shm, as clusters have their own scratch disks.
+TEST_F(Slurm, ANodeThatDoesNotSeeTheTokensOfTheFirstGetsACopy) {
+  const Arguments own = {"--data_cache", "/dev/shm/tokens"};
+  ASSERT_EQ(Run(Srun(With(Steps("fsdp=4", 2, "out"), {"--overwrite"}))).code, 0);
+  const std::string adapter = Slurp("out/adapter_model.safetensors");
+  for (const char* kept : {"", "data, tokenizer and settings are the same"}) {
+    const Ended ended = Run(Srun(With(Steps("fsdp=4", 2, "own"), With(own, {"--overwrite"}))));
+    ASSERT_EQ(ended.code, 0) << ended.err;
+    EXPECT_NE(ended.err.find(kept), std::string::npos) << ended.err;
+    EXPECT_TRUE(Slurp("own/adapter_model.safetensors") == adapter);
+  }
+}
+
 TEST_F(Slurm, ARankThatIsKilledEndsTheRunOfAllWithOneMessage) {
   pid_t victim = 0;
   const Ended ended = EndBySignal(SIGKILL, Srun(Steps("fsdp=4", 100000, "out")), 2, &victim);

@@ -89,18 +89,19 @@ inline StepScene SceneOf(const StepCase& c, DType dtype, int64_t index, int64_t 
 
 // Calls body(scene, name) for each pair of ranks, on the first and the last of the queries' ranks.
 template <class Body>
-void ForEachScene(const Body& body) {
-  for (DType dtype : {DType::kBF16, DType::kF32}) {
-    for (const StepCase& c : StepCases()) {
-      for (const int64_t index : {int64_t{0}, c.ranks - 1}) {
-        for (int64_t origin = 0; origin < c.ranks; ++origin) {
-          body(SceneOf(c, dtype, index, origin), std::string(c.name) + " " + std::string(ToString(dtype)) + ", rank " +
-                                                     std::to_string(index) + " on the keys of " +
-                                                     std::to_string(origin));
-        }
+void ForEachScene(DType dtype, const Body& body) {
+  for (const StepCase& c : StepCases()) {
+    for (const int64_t index : {int64_t{0}, c.ranks - 1}) {
+      for (int64_t origin = 0; origin < c.ranks; ++origin) {
+        body(SceneOf(c, dtype, index, origin), std::string(c.name) + " " + std::string(ToString(dtype)) + ", rank " +
+                                                   std::to_string(index) + " on the keys of " + std::to_string(origin));
       }
     }
   }
+}
+template <class Body>
+void ForEachScene(const Body& body) {
+  for (const DType dtype : {DType::kBF16, DType::kF32}) ForEachScene(dtype, body);
 }
 
 // Sums from other keys, with an lse such that neither they nor these keys decide alone.

@@ -4,6 +4,7 @@
 
 #include "base/check.h"
 #include "tensor/int8_rows.h"
+#include "tensor/nf4_rows.h"
 
 namespace temper {
 namespace {
@@ -116,7 +117,8 @@ void Gemm::RunInTeam(const GemmOperands& operands, std::byte* workspace, TeamMem
 void Gemm::RunInTeam(const GemmOperands& operands, Extent extent, std::byte* workspace, TeamMember self) const {
   TEMPER_CHECK(extent.m <= shape_.m && extent.n <= shape_.n && extent.k <= shape_.k && self.size <= threads_)
       << extent.m << ", " << extent.n << ", " << extent.k << ", team of " << self.size;
-  TEMPER_CHECK(operands.b_scales == nullptr || kernels_->read_int8 != nullptr) << "int8 rows are computed in bf16";
+  TEMPER_CHECK(!operands.b_format.quantised() || kernels_->read_int8 != nullptr)
+      << ToString(operands.b_format) << " is computed in bf16";
   if (kernels_->enter != nullptr) kernels_->enter();
   if (slice_ > 0) {
     self.Meet();
@@ -142,8 +144,13 @@ void Gemm::RunSlice(GemmOperands o, Extent extent, std::byte* workspace, TeamMem
   if (shape_.n >= shape_.m) {
     if (begin >= extent.n) return;
     extent.n = std::min(slice_, extent.n - begin);
-    shift(o.b, shape_.b_k_contiguous ? begin * o.b_stride : begin, o.b_scales ? 1 : kernels_->source_size);
-    if (o.b_scales && shape_.b_k_contiguous) o.b_scales += begin * o.b_stride;
+    if (!o.b_format.quantised()) {
+      shift(o.b, shape_.b_k_contiguous ? begin * o.b_stride : begin, kernels_->source_size);
+    } else if (shape_.b_k_contiguous) {
+      shift(o.b, begin * o.b_stride, 1);
+    } else {
+      o.b_column += begin;
+    }
     shift(out.out, begin, SizeOf(out.out_dtype));
     shift(out.acc, begin, SizeOf(out.acc_dtype));
     shift(out.bias, begin, SizeOf(out.bias_dtype));
@@ -208,8 +215,8 @@ void Gemm::PackB(const Block& block, std::byte* panels, TeamMember self) const {
   if (mine.begin >= mine.end) return;
   const GemmOperands& o = *block.operands;
   const int64_t line = block.column + mine.begin;
-  if (o.b_scales) {
-    return PackInt8(block, line, mine.end - mine.begin, panels + mine.begin / kernels_->nr * b_panel_bytes_);
+  if (o.b_format.quantised()) {
+    return PackQuantised(block, line, mine.end - mine.begin, panels + mine.begin / kernels_->nr * b_panel_bytes_);
   }
   const auto pack = shape_.b_k_contiguous ? kernels_->pack_k : kernels_->pack_lines;
   const int64_t at = shape_.b_k_contiguous ? line * o.b_stride + block.k : block.k * o.b_stride + line;
@@ -219,7 +226,7 @@ void Gemm::PackB(const Block& block, std::byte* panels, TeamMember self) const {
 
 // A piece of B becomes bf16 on the stack and is packed from there: the piece and what it becomes in a panel stay in the
 // first-level cache.
-void Gemm::PackInt8(const Block& block, int64_t line, int64_t lines, std::byte* panels) const {
+void Gemm::PackQuantised(const Block& block, int64_t line, int64_t lines, std::byte* panels) const {
   constexpr int64_t kPiece = 8192;         // elements
   constexpr int64_t kLongRun = 256;        // of a row
   static_assert(kPiece / kLongRun == 32);  // k or lines: a multiple of each k_step, and no less than nr
@@ -228,9 +235,21 @@ void Gemm::PackInt8(const Block& block, int64_t line, int64_t lines, std::byte* 
   const TileKernels& t = *kernels_;
   const int64_t nr = t.nr, at_once = shape_.b_k_contiguous ? nr : kLongRun;
   const int64_t deep = shape_.b_k_contiguous ? kLongRun : kPiece / kLongRun;
-  const auto read = [&](int64_t row, int64_t column, int64_t n, uint16_t* to) {
-    const int8_t* const numbers = static_cast<const int8_t*>(o.b) + row * o.b_stride;
-    t.read_int8(numbers + column, ReadScale(o.b_scales + row * o.b_stride), n, to);
+  const bool nf4 = o.b_format == ElementFormat::Nf4();
+  const auto read = [&](int64_t line_of_b, int64_t column, int64_t n, uint16_t* to) {
+    const std::byte* const row = static_cast<const std::byte*>(o.b) + line_of_b * o.b_stride;
+    const int64_t first = o.b_column + column;
+    if (nf4) {
+      const Nf4Row nf4_row(row, o.b_columns);
+      nf4_row.ForBlocks(first, first + n, [&](float absmax, int64_t begin, int64_t end) {
+        uint16_t* at = to + begin - first;
+        if (begin % 2 != 0) *at++ = nf4_row.Number(begin++).bits;
+        t.read_nf4(reinterpret_cast<const uint8_t*>(nf4_row.indices()) + begin / 2, absmax, end - begin, at);
+      });
+    } else {
+      const float scale = ReadScale(row + Int8ScaleAt(o.b_columns));
+      t.read_int8(reinterpret_cast<const int8_t*>(row) + first, scale, n, to);
+    }
   };
   for (int64_t first = 0; first < lines; first += at_once) {
     const int64_t count = std::min(at_once, lines - first);

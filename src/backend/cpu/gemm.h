@@ -13,6 +13,7 @@
 #include "backend/cpu/isa.h"
 #include "base/team.h"
 #include "base/units.h"
+#include "tensor/element_format.h"
 
 namespace temper {
 
@@ -33,9 +34,10 @@ struct GemmOperands {
   const void* b = nullptr;
   int64_t b_stride = 0;
   TileOutput output;  // acc may equal out
-  // Set where B is int8 rows, computed as bf16 (tensor/int8_rows.h): the scale of its first row. Strides of B are
-  // bytes.
-  const std::byte* b_scales = nullptr;
+  // Where B is quantised: its format, and how many columns its rows have. Its stride is then in bytes, and `b` a row,
+  // which is read from `b_column` on.
+  ElementFormat b_format;
+  int64_t b_columns = 0, b_column = 0;
 };
 
 // The plan of one product: constant after construction, any thread may run it.
@@ -66,7 +68,7 @@ class Gemm {
   void RunBlocks(const GemmOperands& operands, Extent extent, std::byte* workspace, TeamMember self) const;
   void PackA(const Block& block, int64_t row, int64_t rows, std::byte* panels) const;
   void PackB(const Block& block, std::byte* panels, TeamMember self) const;
-  void PackInt8(const Block& block, int64_t line, int64_t lines, std::byte* panels) const;
+  void PackQuantised(const Block& block, int64_t line, int64_t lines, std::byte* panels) const;
   void Multiply(const Block& block, std::byte* workspace, TeamMember self) const;
   TileOutput OutputOf(const Block& block, std::byte* workspace) const;
 

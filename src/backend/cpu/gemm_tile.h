@@ -49,9 +49,11 @@ using PackFn = void (*)(const void* source, int64_t stride, int64_t lines, int w
 using TileFn = void (*)(const void* a_panel, const void* b_panel, int64_t steps, int rows, int columns, int64_t row,
                         int64_t column, const TileOutput& output);
 
-// Reads a format in which weights are stored and none of the tables computes (tensor/element_format.h): out[i] =
-// bf16(scale * q[i]), tensor/int8_rows.h. What is packed are the panels of the same numbers in bf16.
+// Readers of formats in which weights are stored and none of the tables computes (tensor/element_format.h). What is
+// packed are the panels of the same numbers in bf16. Of int8_rows.h: out[i] = bf16(scale * q[i]). Of nf4_rows.h, n
+// elements of one block, the first one in the upper half of *indices: out[i] = bf16(kNf4Numbers[index i] * absmax).
 using ReadInt8Fn = void (*)(const int8_t* q, float scale, int64_t n, uint16_t* out);
+using ReadNf4Fn = void (*)(const uint8_t* indices, float absmax, int64_t n, uint16_t* out);
 
 struct TileKernels {
   int mr, nr;         // largest tile
@@ -66,6 +68,7 @@ struct TileKernels {
   void (*enter)() = nullptr;   // what a thread calls before its first tile of a product,
   void (*leave)() = nullptr;   // and after its last
   ReadInt8Fn read_int8 = nullptr;  // for tables of bf16
+  ReadNf4Fn read_nf4 = nullptr;
 };
 
 inline constexpr int kPanelSlack = 64;

@@ -200,7 +200,8 @@ constexpr TileKernels kTable = {.mr = kMr,
                                 .depth_bytes = 2048,
                                 .enter = Enter,
                                 .leave = Leave,
-                                .read_int8 = ReadInt8};
+                                .read_int8 = ReadInt8,
+                                .read_nf4 = ReadNf4};
 
 }  // namespace
 }  // namespace temper

@@ -205,7 +205,8 @@ const TileKernels kTilesBF16Avx512 = {.mr = kMr,
                                       .pack_k = PackK<FromWords, 2, 2>,
                                       .pack_lines = PackLinesPairs,
                                       .tile = TileOfRows<BF16Pairs, kMr>,
-                                      .read_int8 = ReadInt8};
+                                      .read_int8 = ReadInt8,
+                                      .read_nf4 = ReadNf4};
 const TileKernels kTilesBF16AsF32Avx512 = {.mr = kMr,
                                            .nr = kNr,
                                            .k_step = 1,
@@ -214,6 +215,7 @@ const TileKernels kTilesBF16AsF32Avx512 = {.mr = kMr,
                                            .pack_k = PackK<FromBF16, 2, 1>,
                                            .pack_lines = PackLinesF32<true>,
                                            .tile = TileOfRows<F32, kMr>,
-                                           .read_int8 = ReadInt8};
+                                           .read_int8 = ReadInt8,
+                                           .read_nf4 = ReadNf4};
 
 }  // namespace temper

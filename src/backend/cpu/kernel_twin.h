@@ -16,7 +16,7 @@
 #include "backend/cpu/cpu_backend.h"
 #include "backend/cpu/reference/reference.h"
 #include "graph/rule.h"
-#include "tensor/int8_rows.h"
+#include "tensor/quantise_for_test.h"
 
 namespace temper {
 
@@ -40,8 +40,7 @@ class TestTensor {
   double Get(int64_t i) const {
     if (type_.dtype.quantised()) {
       const int64_t n = type_.shape.columns();
-      const std::byte* const row = data() + i / n * Int8RowBytes(n);
-      return ToFloat(FromInt8(static_cast<int8_t>(row[i % n]), ReadScale(row + Int8ScaleAt(n))));
+      return ToFloat(type_.dtype.Number(data() + i / n * type_.dtype.RowBytes(n), n, i % n));
     }
     switch (type_.dtype) {
       case DType::kF32:
@@ -114,19 +113,17 @@ struct TwinRun {
   int runs = 1;  // runs on the same buffers; later ones find the values of earlier ones
 };
 
-// As RandomTensor, kept as int8 rows.
-inline TestTensor RandomInt8Rows(const Shape& shape, uint32_t seed) {
+// As RandomTensor, in a quantised format.
+inline TestTensor RandomQuantised(ElementFormat format, const Shape& shape, uint32_t seed) {
   const TestTensor numbers = RandomTensor({DType::kF32, shape}, seed);
-  TestTensor t({ElementFormat::Int8Rows(), shape});
-  const int64_t columns = shape.columns();
-  for (int64_t r = 0; r < shape.rows(); ++r) {
-    const std::span row(reinterpret_cast<const float*>(numbers.data()) + r * columns, static_cast<size_t>(columns));
-    WriteInt8Row(row, Int8Scale(row), t.data() + r * Int8RowBytes(columns));
-  }
+  const std::span x(reinterpret_cast<const float*>(numbers.data()), static_cast<size_t>(shape.elements()));
+  const std::vector<std::byte> bytes = Quantised(format, x, shape, {0, 0}, shape);
+  TestTensor t({format, shape});
+  std::copy(bytes.begin(), bytes.end(), t.data());
   return t;
 }
 
-// The numbers of `t` in bf16: of int8 rows, exactly.
+// The numbers of `t` in bf16: of a quantised format, exactly.
 inline TestTensor InBf16(const TestTensor& t) {
   TestTensor values({DType::kBF16, t.type().shape});
   for (int64_t i = 0; i < t.type().shape.elements(); ++i) values.Set(i, t.Get(i));

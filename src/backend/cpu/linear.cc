@@ -2,7 +2,6 @@
 
 #include "backend/cpu/gemm.h"
 #include "backend/cpu/kernels.h"
-#include "tensor/int8_rows.h"
 
 namespace temper {
 namespace {
@@ -18,7 +17,8 @@ class LinearKernel final : public Kernel {
     operands_.a_stride = spec.inputs[0].shape[1];
     const TensorType& b = spec.inputs[1];
     operands_.b_stride = b.dtype.quantised() ? b.dtype.RowBytes(b.shape[1]) : b.shape[1];
-    if (b.dtype.quantised()) scale_at_ = Int8ScaleAt(b.shape[1]);
+    operands_.b_format = b.dtype;
+    operands_.b_columns = b.shape[1];
     TileOutput& out = operands_.output;
     out.out_dtype = spec.outputs[0].dtype;
     out.out_stride = out.acc_stride = shape.n;
@@ -31,7 +31,6 @@ class LinearKernel final : public Kernel {
     GemmOperands operands = operands_;
     operands.a = args.inputs[0];
     operands.b = args.inputs[1];
-    if (scale_at_ >= 0) operands.b_scales = args.inputs[1] + scale_at_;
     operands.output.out = args.outputs[0];
     if (acc_ >= 0) operands.output.acc = args.inputs[acc_];
     if (bias_ >= 0) operands.output.bias = args.inputs[bias_];
@@ -42,7 +41,6 @@ class LinearKernel final : public Kernel {
  private:
   const Gemm gemm_;
   const int bias_, acc_;
-  int64_t scale_at_ = -1;  // of a row of the second operand, if that is int8
   GemmOperands operands_;
 };
 

@@ -30,13 +30,16 @@ class LossKernel final : public Kernel {
   LossKernel(const KernelSpec& spec, Isa isa, std::unique_ptr<Exchange> exchange)
       : operands_(spec.attributes),
         sign_(spec.op == Op::kTokenLogprob ? -1.0f : 1.0f),
-        cap_(static_cast<float>(spec.attributes.DoubleOr("softcap", 0))),
         layout_(LossScratchOf(spec.inputs, spec.attributes, spec.threads)),
         threads_(spec.threads),
         tokens_(spec.inputs[0].shape[0]),
         vocabulary_(spec.inputs[1].shape[0]),
         first_word_(spec.attributes.IntOr("begin", 0)),
         all_words_(spec.attributes.IntOr("whole", vocabulary_)),
+        labels_{spec.attributes.DoubleOr("smoothing", 0), all_words_},
+        loss_{static_cast<float>(spec.attributes.DoubleOr("softcap", 0)), static_cast<float>(labels_.smoothing),
+              all_words_},
+        statistics_(LossStatisticsOf(spec.attributes)),
         exchange_(std::move(exchange)) {
     const SoftmaxRowKernels& rows = isa >= Isa::kAvx512Bf16 ? kSoftmaxRowAvx512Bf16
                                     : isa == Isa::kAvx512   ? kSoftmaxRowAvx512
@@ -203,7 +206,7 @@ class LossKernel final : public Kernel {
     Divide(n, self, [&](int64_t i) {
       const float weight = WeightOf(args, rows[i]);
       const float loss =
-          rows_.cross_entropy(logits_NV + i * V, V, target_T[rows[i]], cap_, operands_.gradient, weight, exp_V);
+          rows_.cross_entropy(logits_NV + i * V, V, target_T[rows[i]], loss_, operands_.gradient, weight, exp_V);
       loss_T[rows[i]] = sign_ * weight * loss;
     });
   }
@@ -213,32 +216,33 @@ class LossKernel final : public Kernel {
     const int64_t V = vocabulary_, ranks = exchange_->size();
     const auto* target_T = reinterpret_cast<const int32_t*>(args.inputs[LossOperands::kTarget]);
     auto* loss_T = reinterpret_cast<float*>(args.outputs[LossOperands::kLoss]);
-    auto* mine_N3 = reinterpret_cast<float*>(args.workspace + layout_.statistics.v);
-    auto* all_RN3 = reinterpret_cast<float*>(args.workspace + layout_.all_statistics.v);
+    auto* mine_NS = reinterpret_cast<float*>(args.workspace + layout_.statistics.v);
+    auto* all_RNS = reinterpret_cast<float*>(args.workspace + layout_.all_statistics.v);
     const auto word_of = [&](int64_t i) {
       const int64_t word = target_T[rows[i]] - first_word_;
       return word >= 0 && word < V ? word : -1;
     };
     Divide(n, self, [&](int64_t i) {
-      const RowStatistics row = rows_.statistics(logits_NV + i * V, V, word_of(i), cap_);
-      float* mine = mine_N3 + i * kLossStatistics;
+      const RowStatistics row = rows_.statistics(logits_NV + i * V, V, word_of(i), loss_);
+      float* mine = mine_NS + i * statistics_;
       mine[kLossLargest] = row.largest;
       mine[kLossSum] = row.sum;
       mine[kLossTarget] = row.target;
+      if (labels_.smoothing > 0) mine[kLossLogits] = row.logits;
     });
     self.Meet();
     if (self.index == 0) {
-      const auto count = static_cast<size_t>(n * kLossStatistics);
-      exchanged_ = exchange_->AllGather({mine_N3, count}, {all_RN3, count * static_cast<size_t>(ranks)});
+      const auto count = static_cast<size_t>(n * statistics_);
+      exchanged_ = exchange_->AllGather({mine_NS, count}, {all_RNS, count * static_cast<size_t>(ranks)});
     }
     self.Meet();
     if (!exchanged_.ok()) return false;
     Divide(n, self, [&](int64_t i) {
-      const RowOfLogits row = AddUpRow(all_RN3, ranks, n, i);
+      const RowOfLogits row = AddUpRow(all_RNS, ranks, n, i, labels_);
       const float weight = WeightOf(args, rows[i]);
       loss_T[rows[i]] = sign_ * weight * static_cast<float>(row.loss);
       if (operands_.gradient) {
-        rows_.gradient(logits_NV + i * V, V, word_of(i), cap_, weight, static_cast<float>(row.largest),
+        rows_.gradient(logits_NV + i * V, V, word_of(i), loss_, weight, static_cast<float>(row.largest),
                        static_cast<float>(row.sum));
       }
     });
@@ -252,11 +256,13 @@ class LossKernel final : public Kernel {
 
   const LossOperands operands_;
   const float sign_;  // of what is stored: a log-probability is the loss with the other one
-  const float cap_;   // of logits; 0: none
   const LossScratch layout_;
   const int threads_;
   const int64_t tokens_, vocabulary_;     // the words of this rank,
   const int64_t first_word_, all_words_;  // which begin here among all
+  const Labels labels_;
+  const RowLoss loss_;
+  const int64_t statistics_;  // per row that ranks exchange
   const std::unique_ptr<Exchange> exchange_;
   Status exchanged_;  // the first error of a run; written by member 0 between barriers
   SoftmaxRowKernelsOf<T> rows_;

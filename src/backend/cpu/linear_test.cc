@@ -118,29 +118,36 @@ TEST(LinearDx, MatchesTheScalarTwin) {
   }
 }
 
-// A weight kept as int8 rows is dequantised while it is packed: the result has the bits of its bf16 values'.
-TEST(Linear, ReadsInt8RowsAsTheirBf16Values) {
+// A quantised weight is dequantised while it is packed: the result has the bits of its bf16 values'. Of nf4 most of
+// these have blocks that cross rows.
+void CheckQuantised(ElementFormat format) {
   for (const Op op : {Op::kLinear, Op::kLinearDx}) {
     for (const Product& p : kProducts) {
       const bool large = p.T * p.I * p.O > 1'000'000, dx = op == Op::kLinearDx;
-      TestTensors int8, values;
-      for (TestTensors* inputs : {&int8, &values}) {
+      TestTensors kept, values;
+      for (TestTensors* inputs : {&kept, &values}) {
         inputs->push_back(RandomTensor({DType::kBF16, {p.T, dx ? p.O : p.I}}, 1));
-        inputs->push_back(RandomInt8Rows({p.O, p.I}, 2));
+        inputs->push_back(RandomQuantised(format, {p.O, p.I}, 2));
         inputs->push_back(RandomTensor({DType::kBF16, {p.T, dx ? p.I : p.O}}, 3));
       }
       values[1] = InBf16(values[1]);
       Attributes attributes = {{"acc", int64_t{1}}, {"scale", 0.7}};
       if (!dx) attributes.Set("bias", int64_t{0});
-      if (!large) CheckProduct(op, p, DType::kBF16, attributes, dx ? p.O : p.I, int8);
+      if (!large) CheckProduct(op, p, DType::kBF16, attributes, dx ? p.O : p.I, kept);
       for (const Isa isa : RunnableIsas()) {
         if (isa == Isa::kScalar && large) continue;
         const TestTensors want = RunFast({op, attributes, &values}, isa, 2);
-        EXPECT_TRUE(RunFast({op, attributes, &int8}, isa, 2)[0].SameBits(want[0]))
+        EXPECT_TRUE(RunFast({op, attributes, &kept}, isa, 2)[0].SameBits(want[0]))
             << Name(op, p, DType::kBF16) << ToString(isa);
       }
     }
   }
+}
+TEST(Linear, ReadsInt8RowsAsTheirBf16Values) {
+  CheckQuantised(ElementFormat::Int8Rows());
+}
+TEST(Linear, ReadsNf4AsItsBf16Values) {
+  CheckQuantised(ElementFormat::Nf4());
 }
 
 TEST(LinearDw, MatchesTheScalarTwin) {

@@ -17,6 +17,7 @@ struct LossCase {
   bool grad_x, grad_w, grad_x2, grad_w2, acc;
   bool weighted = false;
   double softcap = 0;
+  double smoothing = 0;
 };
 
 inline constexpr LossCase kLossCases[] = {
@@ -40,6 +41,10 @@ inline constexpr LossCase kLossCases[] = {
     {"capped, several pieces of words", 7, 4500, 8, 0, 0.9, 512, true, true, false, false, true, false, 2.0},
     {"capped, LoRA on the head", 50, 90, 48, 8, 0.6, 20, true, false, true, true, true, false, 1.0},
     {"capped, loss alone", 30, 129, 32, 0, 0.5, 512, false, false, false, false, false, false, 1.0},
+    {"smooth", 37, 101, 24, 0, 0.7, 512, true, true, false, false, false, false, 0, 0.1},
+    {"smooth, several pieces of words", 7, 4500, 8, 0, 0.9, 512, true, true, false, false, true, true, 0, 0.3},
+    {"smooth, capped, LoRA on the head", 50, 90, 48, 8, 0.6, 20, true, false, true, true, true, true, 1.0, 0.2},
+    {"smooth, loss alone", 30, 129, 32, 0, 0.5, 512, false, false, false, false, false, false, 0, 0.9},
 };
 
 // The most that rounding can change each output by, from the operands in double.
@@ -91,19 +96,27 @@ inline LossBounds LossBoundsOf(const LossCase& c, DType dtype, const TestTensors
     }
     const double largest = *std::max_element(logit.begin(), logit.end());
     const double most = *std::max_element(off.begin(), off.end());
-    double sum = 0;
-    for (double l : logit) sum += std::exp(l - largest);
+    double sum = 0, size_of_logits = 0;
+    for (double l : logit) {
+      sum += std::exp(l - largest);
+      size_of_logits += std::fabs(l);
+    }
     // exp within 4 roundings (in bf16 3e-6, twice: a piece's and its factor's), its f32 argument within one of the
     // largest difference, a sum of V / 16 or so of them.
     const double exp_error =
         (static_cast<double>(c.V) / 8 + 40 + 4 * std::fabs(largest)) * u32 + (dtype == DType::kBF16 ? 6e-6 : 0);
     b.loss[static_cast<size_t>(t)] = weight * (2 * most + exp_error + 4 * u32 * std::fabs(largest));
+    // The sum of logits, by 8 or more lanes.
+    const double V32 = static_cast<double>(c.V);
+    b.loss[static_cast<size_t>(t)] += weight * c.smoothing * (V32 / 8 + 40) * u32 * size_of_logits / V32;
     for (int64_t v = 0; v < c.V; ++v) {
       const double p_v = std::exp(logit[static_cast<size_t>(v)] - largest) / sum;
-      const double uncapped = weight * std::fabs(p_v - (v == target)), d = uncapped * slope[static_cast<size_t>(v)];
+      const double label = (v == target ? 1 - c.smoothing : 0) + c.smoothing / static_cast<double>(c.V);
+      const double uncapped = weight * std::fabs(p_v - label), d = uncapped * slope[static_cast<size_t>(v)];
       // A weight adds a rounding of its product with p, and one of that with the target's.
       double error =
-          weight * (p_v * (std::exp(2 * most) - 1 + exp_error) * 1.01 + (c.weighted ? 4 : 2) * u32) + 1.01 * u * d;
+          weight * (p_v * (std::exp(2 * most) - 1 + exp_error) * 1.01 + (c.weighted || c.smoothing > 0 ? 4 : 2) * u32) +
+          1.01 * u * d;
       // The cap's slope changes by at most 2 / cap times what its argument is off by.
       if (c.softcap > 0) error += uncapped * (2 * off[static_cast<size_t>(v)] / c.softcap + 24 * u32);
       for (int p = 0; p < pairs; ++p) {
@@ -155,6 +168,7 @@ inline LossRun::LossRun(const LossCase& c, DType dtype)
                   {"acc_w2", int64_t{c.acc && c.grad_w2}}}),
       tokens(c.T) {
   if (c.softcap > 0) attributes.Set("softcap", c.softcap);
+  if (c.smoothing > 0) attributes.Set("smoothing", c.smoothing);
   inputs.push_back(RandomTensor({dtype, {c.T, c.D}}, 1));
   inputs.push_back(RandomTensor({dtype, {c.V, c.D}}, 2, 0.5));
   TestTensor target({DType::kI32, {c.T}});

@@ -102,25 +102,39 @@ TEMPER_VEC RowSum SumExponentials(const typename Row::Element* logits_V, int64_t
   return {largest, sum};
 }
 
+// Pieces are added up in double: the mean of many words is small beside their sum.
+template <class T, class Logits>
+TEMPER_VEC double SumLogits(const T* logits_V, int64_t V, const Logits& logits) {
+  double sum = 0;
+  for (int64_t begin = 0; begin < V; begin += kSoftmaxPiece) {
+    const int64_t n = V - begin < kSoftmaxPiece ? V - begin : kSoftmaxPiece;
+    sum += Total(n, [&](int64_t i, auto lanes) { return Keep(logits.Of(Load(logits_V + begin + i, lanes)), lanes); });
+  }
+  return sum;
+}
+
 // Keeps the exponentials of a row; a factor per piece corrects for maxima that came later.
 template <class Row, bool kCapped>
-float CrossEntropyRowOf(typename Row::Element* logits_V, int64_t V, int64_t target, float cap, bool gradient,
+float CrossEntropyRowOf(typename Row::Element* logits_V, int64_t V, int64_t target, const RowLoss& of, bool gradient,
                         float weight, float* exp_V) {
-  const Logits<kCapped> logits(cap);
+  const Logits<kCapped> logits(of.cap);
   const Floats target_x = Load(logits_V + target, First(1));
   const float target_logit = Lane0(logits.Of(target_x));
   float* const largest_at = exp_V + (V + kSoftmaxPiece - 1) / kSoftmaxPiece * kSoftmaxPiece;
   const auto [largest, sum] = SumExponentials<Row>(
       logits_V, V, logits, [&](int64_t i, Floats e, auto lanes) { Store(exp_V + i, e, lanes); },
       [&](int64_t piece, float so_far) { largest_at[piece] = so_far; });
+  // Before gradients overwrite them.
+  const double sum_of_logits = of.smoothing == 0 ? 0 : SumLogits(logits_V, V, logits);
   if (gradient) {
+    const Floats every = Set(of.every() * weight);
     const float target_exp = exp_V[target] * Lane0(Exp(Set(largest_at[target / kSoftmaxPiece] - largest)));
     for (int64_t begin = 0, piece = 0; begin < V; begin += kSoftmaxPiece, ++piece) {
       const int64_t n = V - begin < kSoftmaxPiece ? V - begin : kSoftmaxPiece;
       const Floats factor = Exp(Set(largest_at[piece] - largest)) / Set(sum) * Set(weight);
       Sweep(n, [&](int64_t i, auto lanes) {
         typename Row::Element* const at = logits_V + begin + i;
-        const Floats d_logit = Load(exp_V + begin + i, lanes) * factor;
+        const Floats d_logit = Load(exp_V + begin + i, lanes) * factor - every;
         if constexpr (kCapped) {
           Row::Write(at, logits.Gradient(d_logit, Load(at, lanes)), lanes);
         } else {
@@ -128,55 +142,63 @@ float CrossEntropyRowOf(typename Row::Element* logits_V, int64_t V, int64_t targ
         }
       });
     }
-    Row::Write(logits_V + target, logits.Gradient(Set((target_exp / sum - 1) * weight), target_x), First(1));
+    Row::Write(logits_V + target, logits.Gradient(Set((target_exp / sum - of.every() - of.more()) * weight), target_x),
+               First(1));
   }
   // The log is at least 0 and the rest too: nothing cancels.
-  return static_cast<float>(__builtin_log(static_cast<double>(sum)) + (static_cast<double>(largest) - target_logit));
+  double expected = target_logit;
+  if (of.smoothing != 0) {
+    const double part = of.smoothing;
+    expected = (1 - part) * expected + part * (sum_of_logits / static_cast<double>(of.words));
+  }
+  return static_cast<float>(__builtin_log(static_cast<double>(sum)) + (static_cast<double>(largest) - expected));
 }
 
 template <class Row>
-float CrossEntropyRow(typename Row::Element* logits_V, int64_t V, int64_t target, float cap, bool gradient,
+float CrossEntropyRow(typename Row::Element* logits_V, int64_t V, int64_t target, const RowLoss& of, bool gradient,
                       float weight, float* exp_V) {
-  return cap == 0 ? CrossEntropyRowOf<Row, false>(logits_V, V, target, cap, gradient, weight, exp_V)
-                  : CrossEntropyRowOf<Row, true>(logits_V, V, target, cap, gradient, weight, exp_V);
+  return of.cap == 0 ? CrossEntropyRowOf<Row, false>(logits_V, V, target, of, gradient, weight, exp_V)
+                     : CrossEntropyRowOf<Row, true>(logits_V, V, target, of, gradient, weight, exp_V);
 }
 
 template <class Row, bool kCapped>
-RowStatistics RowStatisticsOf(const typename Row::Element* logits_V, int64_t V, int64_t target, float cap) {
-  const Logits<kCapped> logits(cap);
+RowStatistics RowStatisticsOf(const typename Row::Element* logits_V, int64_t V, int64_t target, const RowLoss& of) {
+  const Logits<kCapped> logits(of.cap);
   const RowSum row = SumExponentials<Row>(
       logits_V, V, logits, [](int64_t, Floats, auto) {}, [](int64_t, float) {});
   const float at_target = target < 0 ? -__builtin_inff() : Lane0(logits.Of(Load(logits_V + target, First(1))));
-  return {row.largest, row.sum, at_target};
+  const double sum_of_logits = of.smoothing == 0 ? 0 : SumLogits(logits_V, V, logits);
+  return {row.largest, row.sum, at_target, static_cast<float>(sum_of_logits)};
 }
 template <class Row>
-RowStatistics StatisticsOfRow(const typename Row::Element* logits_V, int64_t V, int64_t target, float cap) {
-  return cap == 0 ? RowStatisticsOf<Row, false>(logits_V, V, target, cap)
-                  : RowStatisticsOf<Row, true>(logits_V, V, target, cap);
+RowStatistics StatisticsOfRow(const typename Row::Element* logits_V, int64_t V, int64_t target, const RowLoss& of) {
+  return of.cap == 0 ? RowStatisticsOf<Row, false>(logits_V, V, target, of)
+                     : RowStatisticsOf<Row, true>(logits_V, V, target, of);
 }
 
 // Computes exponentials anew: those of a whole chunk would take twice the memory of its logits.
 template <class Row, bool kCapped>
-void SoftmaxGradientRowOf(typename Row::Element* logits_V, int64_t V, int64_t target, float cap, float weight,
+void SoftmaxGradientRowOf(typename Row::Element* logits_V, int64_t V, int64_t target, const RowLoss& of, float weight,
                           float largest, float sum) {
-  const Logits<kCapped> logits(cap);
+  const Logits<kCapped> logits(of.cap);
   const Floats factor = Set(Row::kExponentFactor), shift = Set(-largest * Row::kExponentFactor);
-  const Floats scale = Set(1.0f) / Set(sum) * Set(weight);
+  const Floats scale = Set(1.0f) / Set(sum) * Set(weight), every = Set(of.every() * weight);
   const auto weighted = [&](int64_t i, auto lanes) {
-    return Row::Exponential(Fma(logits.Of(Load(logits_V + i, lanes)), factor, shift)) * scale;
+    return Row::Exponential(Fma(logits.Of(Load(logits_V + i, lanes)), factor, shift)) * scale - every;
   };
   const auto gradient = [&](int64_t i, Floats d_logit, auto lanes) {
     return logits.Gradient(d_logit, Load(logits_V + i, lanes));
   };
-  const Floats at_target = target < 0 ? Zero() : gradient(target, weighted(target, First(1)) - Set(weight), First(1));
+  const Floats at_target =
+      target < 0 ? Zero() : gradient(target, weighted(target, First(1)) - Set(of.more() * weight), First(1));
   Sweep(V, [&](int64_t i, auto lanes) { Row::Write(logits_V + i, gradient(i, weighted(i, lanes), lanes), lanes); });
   if (target >= 0) Row::Write(logits_V + target, at_target, First(1));
 }
 template <class Row>
-void SoftmaxGradientRow(typename Row::Element* logits_V, int64_t V, int64_t target, float cap, float weight,
+void SoftmaxGradientRow(typename Row::Element* logits_V, int64_t V, int64_t target, const RowLoss& of, float weight,
                         float largest, float sum) {
-  return cap == 0 ? SoftmaxGradientRowOf<Row, false>(logits_V, V, target, cap, weight, largest, sum)
-                  : SoftmaxGradientRowOf<Row, true>(logits_V, V, target, cap, weight, largest, sum);
+  return of.cap == 0 ? SoftmaxGradientRowOf<Row, false>(logits_V, V, target, of, weight, largest, sum)
+                     : SoftmaxGradientRowOf<Row, true>(logits_V, V, target, of, weight, largest, sum);
 }
 
 template <class Row>

@@ -11,25 +11,36 @@ namespace temper {
 // Logits that are exponentiated at a time: with their exponentials, 12 KiB of the L1 cache.
 inline constexpr int64_t kSoftmaxPiece = 2048;
 
-// T: float or bf16. Returns log(sum of exp) - logit of the target. `gradient`: logits_V becomes weight *
-// (softmax(logits) - onehot(target)), else it is left alone. A weight of 1 changes no bit. exp_V: scratch of V floats,
-// rounded up to whole pieces, and one float for each piece. REQUIRES: 0 <= target < V.
-// `cap`: the logits are cap * tanh(logits_V / cap), and the gradient is that of logits_V; 0: no cap.
+// The loss of a row of logits, which are cap * tanh(x / cap) of what lies in memory (`cap` 0: as it lies there), whose
+// labels are smoothed (linear_cross_entropy.cc) over all `words` of the vocabulary. Gradients are those of x.
+struct RowLoss {
+  float cap = 0, smoothing = 0;
+  int64_t words = 0;
+
+  // A label of a word; the target has more.
+  float every() const { return smoothing / static_cast<float>(words); }
+  float more() const { return 1 - smoothing; }
+};
+
+// T: float or bf16. Returns log(sum of exp) - logit of the target, or as labels are smoothed. `gradient`: logits_V
+// becomes weight * (softmax(logits) - labels), else it is left alone. A weight of 1 changes no bit. exp_V: scratch of V
+// floats, rounded up to whole pieces, and one float for each piece. REQUIRES: 0 <= target < V.
 template <class T>
-using CrossEntropyRowFn = float (*)(T* logits_V, int64_t V, int64_t target, float cap, bool gradient, float weight,
-                                    float* exp_V);
+using CrossEntropyRowFn = float (*)(T* logits_V, int64_t V, int64_t target, const RowLoss& of, bool gradient,
+                                    float weight, float* exp_V);
 
 // The same in two steps, for a row that is split over ranks; target -1 is not in this part. First the largest logit of
-// this part (-infinity if V is 0), the sum of exp(logit - largest), and the target's logit (-infinity if not here).
+// this part (-infinity if V is 0), the sum of exp(logit - largest), the target's logit (-infinity if not here), and, if
+// labels are smoothed, the sum of logits.
 struct RowStatistics {
-  float largest, sum, target;
+  float largest, sum, target, logits;
 };
 template <class T>
-using RowStatisticsFn = RowStatistics (*)(const T* logits_V, int64_t V, int64_t target, float cap);
-// Then, with both of the whole row, logits_V becomes weight * (softmax(logits) - onehot(target)).
+using RowStatisticsFn = RowStatistics (*)(const T* logits_V, int64_t V, int64_t target, const RowLoss& of);
+// Then, with both of the whole row, logits_V becomes weight * (softmax(logits) - labels).
 template <class T>
-using SoftmaxGradientRowFn = void (*)(T* logits_V, int64_t V, int64_t target, float cap, float weight, float largest,
-                                      float sum);
+using SoftmaxGradientRowFn = void (*)(T* logits_V, int64_t V, int64_t target, const RowLoss& of, float weight,
+                                      float largest, float sum);
 
 template <class T>
 struct SoftmaxRowKernelsOf {

@@ -56,11 +56,11 @@ inline int WarpSize() {
   return simt::WarpSize();
 }
 // Which matrix units code is made for: NVIDIA's (matrix_unit.h), Hopper's own (warpgroup_unit.h), AMD's (mfma.h).
-#define TEMPER_MMA 1
-#define TEMPER_WGMMA 1
+#define TEMPER_MMA 0
+#define TEMPER_WGMMA 0
 #define TEMPER_MFMA 1
-inline bool HasWgmma(gpuStream_t stream) {
-  return stream->warpgroups;
+inline bool HasMfma(gpuStream_t stream) {
+  return stream->warp_size == 64;
 }
 template <class T>
 T ShuffleXor(T x, int mask) {
@@ -188,14 +188,17 @@ __device__ T ShuffleXor(T x, int mask) {
 #define TEMPER_MMA 1
 #define TEMPER_WGMMA 1
 #define TEMPER_MFMA 0
-// Neither older GPUs nor newer ones have them, and only code for sm_90a may name them.
-inline bool HasWgmma(gpuStream_t) {
-#if defined(TEMPER_SM90A)
+// Compute capability 9.0: neither older GPUs nor newer ones have its warpgroups' units.
+inline bool IsHopper() {
   int device = 0, major = 0, minor = 0;
   return cudaGetDevice(&device) == cudaSuccess &&
          cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) == cudaSuccess &&
          cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device) == cudaSuccess && major == 9 &&
          minor == 0;
+}
+inline bool HasWgmma(gpuStream_t) {
+#if defined(TEMPER_SM90A)  // without it there is no code that names them
+  return IsHopper();
 #else
   return false;
 #endif

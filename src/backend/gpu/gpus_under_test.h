@@ -121,7 +121,11 @@ struct GpuTables {
 inline std::vector<GpuTables> GpusUnderTest() {
   std::vector<GpuTables> tables;
 #ifdef TEMPER_GPU_EMULATED
-  for (simt::Machine machine : {simt::Machine{32}, simt::Machine{64}, simt::Machine{.warpgroups = true}}) {
+  std::vector<simt::Machine> machines = {{.warp_size = 64}};
+#ifndef TEMPER_PTX_TESTS  // which run kernels on warps of 32
+  machines.push_back({.warp_size = 32});
+#endif
+  for (simt::Machine machine : machines) {
     auto table = MakeEmulatedGpuKernels(machine);
     machine.order = 7;  // the same bits in whatever order threads run
     tables.push_back({std::move(table), MakeEmulatedGpuKernels(machine)});
@@ -157,7 +161,7 @@ inline std::unique_ptr<KernelTable> GpuToSpoil() {
 #else
   auto device = OpenGpu(0);
   if (!device.ok()) return nullptr;
-  const auto memory = (*device)->Allocate(kTestMemory);
+  const auto memory = (*device)->Allocate(MiB(4));
   TEMPER_CHECK(memory.ok()) << memory.status().message();
   return std::make_unique<OnDevice>(std::move(*device), *memory);
 #endif

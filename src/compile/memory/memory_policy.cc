@@ -34,27 +34,47 @@ Result<std::vector<PipelinedGraph>> InPlace(const std::vector<PartedGraph>& grap
   return ready;
 }
 
-Result<FoundTiers> FindTiers(const MemorySpec& memory, const StepGraphs& step, int threads, Effort effort,
-                             const std::string& remedies) {
+// The graphs that FindTiers compiles together.
+struct StepUse {
+  StepUses uses;      // borrows from the step: its micro-batches first
+  size_t evaluation;  // its index among them
+  bool updates, gathers;
+};
+
+StepUse UseOf(const StepGraphs& step) {
+  static const std::vector<PipelinePart> whole;
   const auto* const pipeline = step.pipeline ? &*step.pipeline : nullptr;
   const auto parted = [](const PipelinedGraph& graph) { return PartedGraph{&graph.graph, &graph.parts}; };
   const std::vector<Slots>* const slots = pipeline != nullptr ? &pipeline->train.slots : nullptr;
   const std::vector<Slots>* const eval_slots = pipeline != nullptr ? &pipeline->eval.slots : nullptr;
-  const std::vector<PipelinePart> whole;
-  StepUses uses;
+  StepUse use;
+  StepUses& uses = use.uses;
   int micro_batches = 0;
   for (const StepGraphs::MicroBatches& some : step.train) {
     uses.graphs.push_back({parted(some.graph), some.count, slots});
     micro_batches += some.count;
   }
   uses.gradients_last = micro_batches == 1 && pipeline == nullptr;
-  const size_t update = uses.graphs.size();
-  const bool updates = !step.update.nodes().empty();
-  if (updates) uses.graphs.push_back({{&step.update, &whole}, 1});
-  const size_t evaluation = uses.graphs.size();
+  use.updates = !step.update.nodes().empty();
+  if (use.updates) uses.graphs.push_back({{&step.update, &whole}, 1});
+  use.evaluation = uses.graphs.size();
   uses.graphs.push_back({parted(step.eval), 0, eval_slots});
-  const bool gathers = pipeline != nullptr && !pipeline->gathers.nodes().empty();
-  if (gathers) uses.graphs.push_back({{&pipeline->gathers, &whole}, 1});
+  use.gathers = pipeline != nullptr && !pipeline->gathers.nodes().empty();
+  if (use.gathers) uses.graphs.push_back({{&pipeline->gathers, &whole}, 1});
+  return use;
+}
+
+// Whether no way to compile the step can fit: they all hold the same persistent values.
+bool NeverFits(const MemorySpec& memory, const StepGraphs& step) {
+  if (memory.disk || !memory.IsLimited() || memory.host == kNoLimit) return false;
+  return AlwaysHeld(FindTierGroups(memory, UseOf(step).uses)) > memory.device + memory.host;
+}
+
+Result<FoundTiers> FindTiers(const MemorySpec& memory, const StepGraphs& step, int threads, Effort effort,
+                             const std::string& remedies) {
+  const auto* const pipeline = step.pipeline ? &*step.pipeline : nullptr;
+  StepUse use = UseOf(step);
+  const size_t update = step.train.size();
   const MakePrograms make = [&](const std::vector<PartedGraph>& moved) -> Result<std::vector<Program>> {
     TEMPER_ASSIGN_OR_RETURN(const std::vector<PipelinedGraph> ready, InPlace(moved));
     ProgramPlan train{.name = ProgramName(ProgramKind::kTrain)}, eval{.name = ProgramName(ProgramKind::kEval)};
@@ -64,8 +84,8 @@ Result<FoundTiers> FindTiers(const MemorySpec& memory, const StepGraphs& step, i
         train.pipeline->graphs.insert(train.pipeline->graphs.end(), static_cast<size_t>(step.train[k].count),
                                       &ready[k]);
       }
-      train.before = gathers ? &ready.back().graph : nullptr;
-      eval.pipeline = PipelinedStep{{&ready[evaluation]}, pipeline->eval};
+      train.before = use.gathers ? &ready.back().graph : nullptr;
+      eval.pipeline = PipelinedStep{{&ready[use.evaluation]}, pipeline->eval};
     } else {
       int begin = 0;
       for (size_t k = 0; k < update; ++k) {
@@ -73,12 +93,12 @@ Result<FoundTiers> FindTiers(const MemorySpec& memory, const StepGraphs& step, i
         train.stages.push_back({&ready[k].graph, begin, end});
         begin = end;
       }
-      eval.stages = {{&ready[evaluation].graph, 0, 1}};
+      eval.stages = {{&ready[use.evaluation].graph, 0, 1}};
     }
-    if (updates) train.stages.push_back({&ready[update].graph, 0, 1});
+    if (use.updates) train.stages.push_back({&ready[update].graph, 0, 1});
     return AssignAddresses(std::vector<ProgramPlan>{train, eval}, threads);
   };
-  return SearchTiers(memory, std::move(uses), threads, make, effort, remedies);
+  return SearchTiers(memory, std::move(use.uses), threads, make, effort, remedies);
 }
 
 // Lower bound on the time of the micro-batches under any placement: their kernels alone.
@@ -137,12 +157,13 @@ class StepChooser {
       const Status status = Look(choice, Effort::kOne);
       if (!status.ok() && status.code() != StatusCode::kOutOfMemory) return status;
       if (!status.ok()) refused = status;  // of the last one, which needs the least
-      // Later choices compute more: if the best one waits for no moves, they cannot be faster.
-      if (best_ && best_seconds_.stall.v <= 0) break;
+      if (never_fits_) return refused;
+      // Later choices compute more, so they can at most save the waits of the best one.
+      if (best_ && !MayGain()) break;
     }
     if (!best_) return refused;
-    if (!best_->all_on_device && !memory_.quick) TEMPER_RETURN_IF_ERROR(Refine());
-    if (!best_->all_on_device && !memory_.quick) TEMPER_RETURN_IF_ERROR(CutLossFiner());
+    if (MayGain() && !memory_.quick) TEMPER_RETURN_IF_ERROR(Refine());
+    if (MayGain() && !memory_.quick) TEMPER_RETURN_IF_ERROR(CutLossFiner());
     if (chosen != nullptr) Describe(chosen);
     return std::move(best_->programs);
   }
@@ -153,9 +174,12 @@ class StepChooser {
     StepOption& option = options_.emplace_back(StepOption{.choice = choice});
     const bool alone = options_.size() == 1;
     if (!alone) option.step = ComputingAlone(step, memory_.rates);
-    if (best_ && option.step >= best_seconds_.total()) return OkStatus();
+    option.computing = option.step;
+    if (best_ && !Beats(option.computing)) return OkStatus();
     option.tried = true;
-    TEMPER_ASSIGN_OR_RETURN(FoundTiers found, FindTiers(memory_, step, threads_, effort, remedies_));
+    Result<FoundTiers> tiers = FindTiers(memory_, step, threads_, effort, remedies_);
+    if (!tiers.ok() && alone) never_fits_ = NeverFits(memory_, step);
+    TEMPER_ASSIGN_OR_RETURN(FoundTiers found, std::move(tiers));
     // A first choice with everything on the device is the fastest possible: its time need not be estimated.
     const bool fastest = found.all_on_device && alone;
     const StepSeconds seconds = fastest ? StepSeconds() : EstimateOn(memory_, found.programs[0]);
@@ -164,12 +188,17 @@ class StepChooser {
     return OkStatus();
   }
 
+  // Whether a step that takes `seconds` is worth finding.
+  bool Beats(Seconds seconds) const { return seconds.v < best_seconds_.total().v * (1 - kWorthwhile); }
+  // Whether another way to place values may be.
+  bool MayGain() const { return Beats(best_seconds_.compute); }
+
   // Tries the choices near the best one with all tiers: with slow links, one try each does not rank them reliably.
   Status Refine() {
     const Seconds near{best_seconds_.total().v * kNear};
     for (size_t k = 0; k < options_.size(); ++k) {
       const StepOption& o = options_[k];
-      if (!o.fits || o.step > near || o.host + o.disk == Bytes{}) continue;
+      if (!o.fits || o.step > near || !Beats(o.computing) || o.host + o.disk == Bytes{}) continue;
       TEMPER_ASSIGN_OR_RETURN(const StepGraphs step, make_(options_[k].choice));
       Result<FoundTiers> others = FindTiers(memory_, step, threads_, Effort::kOthers, remedies_);
       if (!others.ok() && others.status().code() == StatusCode::kOutOfMemory) continue;  // the first way fits
@@ -185,7 +214,7 @@ class StepChooser {
   // halves the chunks while that is faster. Every additional chunk passes over the head's weight and gradient again,
   // which the estimate counts.
   Status CutLossFiner() {
-    for (bool faster = memory_.loss_chunks_keep_bits; faster && best_seconds_.stall.v > 0;) {
+    for (bool faster = memory_.loss_chunks_keep_bits; faster && MayGain();) {
       const StepChoice best = options_[best_option_].choice;
       const auto finer = std::find_if(choices_.begin(), choices_.end(), [&](const StepChoice& c) {
         return c.recompute == best.recompute && c.recompute_blocks == best.recompute_blocks &&
@@ -234,6 +263,7 @@ class StepChooser {
   std::optional<FoundTiers> best_;
   StepSeconds best_seconds_;
   size_t best_option_ = 0;
+  bool never_fits_ = false;
 };
 
 }  // namespace

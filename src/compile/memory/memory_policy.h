@@ -37,6 +37,9 @@ struct StepGraphs {
   std::optional<Pipeline> pipeline;
 };
 
+// The search ends where a step could gain less than this part of its time: forecasts are not that exact.
+inline constexpr double kWorthwhile = 0.01;
+
 // One way to compile a step.
 struct StepChoice {
   Recompute recompute = Recompute::kNone;
@@ -56,8 +59,9 @@ std::vector<StepChoice> ChoicesWithin(Recompute recompute, int recompute_blocks,
 struct StepOption {
   StepChoice choice;
   bool fits = false;
-  bool tried = false;        // false: not tried, because its compute time alone exceeds the best step found
+  bool tried = false;        // false: not tried, because its compute time alone is no less than the best step found
   Seconds step;              // estimated; compute time alone if it does not fit or was not tried
+  Seconds computing;         // compute time alone; 0 for the first choice
   Bytes device, host, disk;  // reserved, if it fits
   Bytes moved;               // per step
 };

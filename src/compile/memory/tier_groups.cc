@@ -144,6 +144,14 @@ std::vector<TierGroup> FindTierGroups(const MemorySpec& memory, const StepUses& 
   return GroupFinder(memory, uses).Run();
 }
 
+Bytes AlwaysHeld(const std::vector<TierGroup>& groups) {
+  Bytes sum{};
+  for (const TierGroup& g : groups) {
+    if (!g.frozen && !g.lasts()) sum += g.bytes;
+  }
+  return sum;
+}
+
 std::vector<size_t> ByDensity(const std::vector<TierGroup>& groups) {
   std::vector<size_t> order(groups.size());
   std::iota(order.begin(), order.end(), size_t{0});

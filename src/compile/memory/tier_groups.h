@@ -61,6 +61,10 @@ std::optional<Tier> FixedTierOf(const MemorySpec& memory, Role role);
 // In the order of the graphs.
 std::vector<TierGroup> FindTierGroups(const MemorySpec& memory, const StepUses& uses);
 
+// What some tier must hold throughout a step: all but frozen weights, which may stay in the model's files, and
+// gradients that do not exist throughout.
+Bytes AlwaysHeld(const std::vector<TierGroup>& groups);
+
 // Indices, sorted by density, highest first; among equals, by first use: nothing hides their fetch.
 std::vector<size_t> ByDensity(const std::vector<TierGroup>& groups);
 

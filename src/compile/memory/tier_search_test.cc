@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "compile/layout/addresses.h"
+#include "compile/memory/memory_policy.h"
 #include "compile/residency/resident_room.h"
 #include "compile/step/differentiate.h"
 #include "compile/step/fuse.h"
@@ -122,6 +123,26 @@ TEST_F(OneMicroBatch, MovesOnlyStatesThatDoNotFitAndTheirGradients) {
     ASSERT_GE(state, 0);
     EXPECT_EQ(b.tier(), program->buffers[static_cast<size_t>(state)].tier()) << b.name;
   }
+}
+
+TEST_F(OneMicroBatch, IsCompiledOnceIfNoTierHoldsItsWeightsAndStates) {
+  const std::vector<StepChoice> choices = ChoicesWithin(Recompute::kAuto, kAllBlocks, kLayers, kTokens);
+  ASSERT_GT(choices.size(), 2u);
+  const auto compiled_times = [&](Bytes host) {
+    int times = 0;
+    const StepMaker make = [&](const StepChoice&) {
+      ++times;
+      StepGraphs step{.eval = {layers_, {}}, .update = update_};
+      step.train.push_back({.graph = {micro_batch_, {}}, .count = 1});
+      return Result<StepGraphs>(std::move(step));
+    };
+    const auto found = FitWithin({.device = Everything() / 64, .host = host}, choices, make, 1, nullptr);
+    EXPECT_EQ(found.status().code(), StatusCode::kOutOfMemory) << ToString(host);
+    return times;
+  };
+  EXPECT_EQ(compiled_times(Everything() / 4), 1);
+  // Here the device is too small for any instruction: another choice might have helped.
+  EXPECT_EQ(compiled_times(Everything() * 2), static_cast<int>(choices.size()));
 }
 
 TEST(ResidentRoom, GivesEachByteOnlyOncePerNode) {

@@ -2,7 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <map>
 
 #include "graph/builder.h"
@@ -40,25 +39,6 @@ TEST(BuildUpdate, DecaysValuesMarkedToDecay) {
     const std::map<std::string, double> expected = {
         {"master:matrix", 0.1}, {"master:vector", 0}, {"master:kept", 0}, {"master:scaled", 0.1}};
     EXPECT_EQ(decay, expected) << rule->name;
-  }
-}
-
-// No op multiplies with such a weight yet: this one is added to the input.
-TEST(BuildUpdate, AWeightOfThreeDimsIsUpdatedWhole) {
-  Graph graph;
-  GraphBuilder build(&graph);
-  const ValueId x = build.Source("x", {DType::kBF16, {4, 6, 5}}, Role::kInput);
-  const ValueId experts = build.Source("experts", {DType::kBF16, {4, 6, 5}}, Role::kWeight);
-  graph.value(experts).trainable = true;
-  build.Sum(x, experts, "y");
-  const Graph update = BuildUpdate(graph, {}, Mesh());
-  ASSERT_TRUE(Verify(update).ok()) << Verify(update).message();
-  const auto it = std::find_if(update.nodes().begin(), update.nodes().end(), [&](const Node& n) {
-    return n.op == Op::kAdamw && update.value(n.inputs[0]).name == "master:experts";
-  });
-  ASSERT_NE(it, update.nodes().end());
-  for (const ValueId id : {it->inputs[0], it->inputs[1], it->outputs[0]}) {
-    EXPECT_EQ(update.value(id).type.shape, (Shape{4, 6, 5})) << update.value(id).name;
   }
 }
 

@@ -12,6 +12,7 @@
 //         <think> that its turns do not have);
 //       - after P, where they do not (Mistral puts the system message into the last user turn): the text is then P and
 //         the turn's content, as generation from P gives it.
+//    A header of the next turn that the template prints behind the turn's eos_token is dropped.
 // 3. From the last turn backwards: a text holds every earlier turn whose own text, or that text without the eos_token
 //    that some templates append to a finished conversation, is a prefix of it. Turns that no text holds keep their own.
 //
@@ -182,10 +183,20 @@ class Deriver {
         begin = prompt->text.size();
       }
     }
+    if (prompt.ok()) DropNextHeader(prompt->text, turn.text);
     const size_t end = SpanEnd(turn.message, turn.text);
     if (begin >= end) return Fail(turn.message, "the template prints nothing for it");
     turn.spans = {{begin, end}};
     return OkStatus();
+  }
+
+  // A template that ignores add_generation_prompt (Cohere's) prints the header of the next turn behind every
+  // conversation, as at the end of its prompts. The model does not write it.
+  void DropNextHeader(std::string_view prompt, std::string& text) const {
+    const size_t end = eos_token_.empty() ? std::string::npos : text.rfind(eos_token_);
+    if (end == std::string::npos) return;
+    const std::string_view behind = std::string_view(text).substr(end + eos_token_.size());
+    if (!WithoutTrailingSpace(behind).empty() && prompt.ends_with(behind)) text.resize(end + eos_token_.size());
   }
 
   // The position in the turn's text at which its content begins.

@@ -14,9 +14,9 @@ namespace {
 
 // tokenizer_config.json lists added tokens, at most some thousand.
 constexpr Bytes kMaxConfig = MiB(64);
-constexpr Bytes kMaxTemplate = MiB(4);
+constexpr char kTokenizerConfig[] = "tokenizer_config.json";
 
-using Sources = std::map<std::string, std::pair<std::string, std::string>>;  // name: (source, where)
+using Sources = std::map<std::string, TemplateSource>;  // by name
 
 Result<Json> ReadObject(Env& env, const std::string& path) {
   if (!env.IsFile(path)) return Json::object();
@@ -55,11 +55,11 @@ Status AddFromJson(const Json& config, const std::string& path, Sources& sources
 
 Status AddFromFiles(Env& env, const std::string& folder, Sources& sources) {
   const auto add = [&](const std::string& name, const std::string& path) -> Status {
-    TEMPER_ASSIGN_OR_RETURN(std::string source, ReadTextFile(env, path, kMaxTemplate));
+    TEMPER_ASSIGN_OR_RETURN(std::string source, ReadTextFile(env, path, kMaxChatTemplate));
     sources[name] = {std::move(source), path};
     return OkStatus();
   };
-  const std::string main = JoinPath(folder, "chat_template.jinja");
+  const std::string main = JoinPath(folder, kChatTemplateFile);
   if (env.IsFile(main)) TEMPER_RETURN_IF_ERROR(add("default", main));
   const std::string more = JoinPath(folder, "additional_chat_templates");
   if (!env.IsFolder(more)) return OkStatus();
@@ -92,37 +92,51 @@ ChatSpecialTokens ReadSpecialTokens(const Json& config, const Json& map) {
   return out;
 }
 
-}  // namespace
-
-Result<std::optional<ChatTemplate>> ChatTemplate::Load(Env& env, const std::string& model_folder) {
-  const std::string config_path = JoinPath(model_folder, "tokenizer_config.json");
-  TEMPER_ASSIGN_OR_RETURN(const Json config, ReadObject(env, config_path));
+// Of a folder with this tokenizer_config.json: none, or "default" and others.
+Result<Sources> ReadSources(Env& env, const std::string& folder, const Json& config) {
   Sources sources;
-  TEMPER_RETURN_IF_ERROR(AddFromFiles(env, model_folder, sources));
-  if (sources.empty()) TEMPER_RETURN_IF_ERROR(AddFromJson(config, config_path, sources));
+  TEMPER_RETURN_IF_ERROR(AddFromFiles(env, folder, sources));
+  if (sources.empty()) TEMPER_RETURN_IF_ERROR(AddFromJson(config, JoinPath(folder, kTokenizerConfig), sources));
   if (sources.empty()) {
-    const std::string path = JoinPath(model_folder, "chat_template.json");
+    const std::string path = JoinPath(folder, "chat_template.json");
     TEMPER_ASSIGN_OR_RETURN(const Json json, ReadObject(env, path));
     TEMPER_RETURN_IF_ERROR(AddFromJson(json, path, sources));
   }
-  if (sources.empty()) return std::optional<ChatTemplate>();
-  const auto main = sources.find("default");
-  if (main == sources.end()) {
-    std::string names;
-    for (const auto& [name, source] : sources) names += (names.empty() ? "" : ", ") + name;
-    return NotFound(
-        fmt::format("{}: the model has chat templates ({}) but none is named 'default'; write the "
-                    "one to use to chat_template.jinja",
-                    model_folder, names));
+  if (sources.empty() || sources.contains("default")) return sources;
+  std::string names;
+  for (const auto& [name, source] : sources) names += (names.empty() ? "" : ", ") + name;
+  return NotFound(
+      fmt::format("{}: the model has chat templates ({}) but none is named 'default'; write the one to use to {}",
+                  folder, names, kChatTemplateFile));
+}
+
+}  // namespace
+
+Result<std::optional<ChatTemplate>> ChatTemplate::Load(Env& env, const std::string& model_folder,
+                                                       const std::optional<TemplateSource>& instead) {
+  TEMPER_ASSIGN_OR_RETURN(const Json config, ReadObject(env, JoinPath(model_folder, kTokenizerConfig)));
+  Sources sources;
+  if (instead) {
+    sources["default"] = *instead;
+  } else {
+    TEMPER_ASSIGN_OR_RETURN(sources, ReadSources(env, model_folder, config));
   }
+  if (sources.empty()) return std::optional<ChatTemplate>();
   TEMPER_ASSIGN_OR_RETURN(const Json map, ReadObject(env, JoinPath(model_folder, "special_tokens_map.json")));
-  TEMPER_ASSIGN_OR_RETURN(ChatTemplate out,
-                          FromSource(main->second.first, main->second.second, ReadSpecialTokens(config, map)));
+  const TemplateSource& main = sources.at("default");
+  TEMPER_ASSIGN_OR_RETURN(ChatTemplate out, FromSource(main.text, main.where, ReadSpecialTokens(config, map)));
   if (const auto it = sources.find("tool_use"); it != sources.end()) {
-    TEMPER_ASSIGN_OR_RETURN(Template tool_use, Template::Parse(it->second.first, it->second.second));
+    TEMPER_ASSIGN_OR_RETURN(Template tool_use, Template::Parse(it->second.text, it->second.where));
     out.tool_use_ = std::move(tool_use);
   }
   return std::optional<ChatTemplate>(std::move(out));
+}
+
+Result<std::optional<TemplateSource>> ChatTemplate::SourceIn(Env& env, const std::string& model_folder) {
+  TEMPER_ASSIGN_OR_RETURN(const Json config, ReadObject(env, JoinPath(model_folder, kTokenizerConfig)));
+  TEMPER_ASSIGN_OR_RETURN(Sources sources, ReadSources(env, model_folder, config));
+  if (sources.empty()) return std::optional<TemplateSource>();
+  return std::optional(std::move(sources.at("default")));
 }
 
 Result<ChatTemplate> ChatTemplate::FromSource(std::string source, std::string where, ChatSpecialTokens special_tokens) {
@@ -132,11 +146,26 @@ Result<ChatTemplate> ChatTemplate::FromSource(std::string source, std::string wh
   return out;
 }
 
+std::string ChatTemplate::sources() const {
+  std::string out = default_.source();
+  if (tool_use_) out += "\n" + tool_use_->source();
+  for (const auto& [name, token] : special_tokens_) out += fmt::format("\n{} {}", name, token);
+  return out;
+}
+
 std::string ChatTemplate::eos_token() const {
   for (const auto& [name, token] : special_tokens_) {
     if (name == "eos_token") return token;
   }
   return "";
+}
+
+std::string ChatTemplate::TurnEnd() const {
+  constexpr std::string_view kAnswer = "Qzx7answer";
+  const OrderedJson messages = {{{"role", "user"}, {"content", "Hi"}}, {{"role", "assistant"}, {"content", kAnswer}}};
+  const auto text = Render(messages, nullptr, /*add_generation_prompt=*/false);
+  const size_t at = text.ok() ? text->rfind(kAnswer) : std::string::npos;
+  return at == std::string::npos ? "" : text->substr(at + kAnswer.size());
 }
 
 Status ChatTemplate::CheckRoles(const OrderedJson& messages) const {

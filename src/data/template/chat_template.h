@@ -23,17 +23,24 @@
 #include "base/status.h"
 #include "data/template/chat_rendering.h"
 #include "data/template/jinja.h"
+#include "data/template/known_templates.h"
 #include "format/json.h"
 
 namespace temper {
+
+inline constexpr char kChatTemplateFile[] = "chat_template.jinja";
 
 class ChatTemplate {
  public:
   // The template of a model folder, or nullopt if it has none. Searched, as in transformers, in chat_template.jinja and
   // additional_chat_templates/*.jinja, then "chat_template" of tokenizer_config.json (a text, or a list of {name,
   // template}), then chat_template.json. A template named "tool_use" is used if there are tools. bos_token, eos_token
-  // and the like come from tokenizer_config.json or special_tokens_map.json.
-  static Result<std::optional<ChatTemplate>> Load(Env& env, const std::string& model_folder);
+  // and the like come from tokenizer_config.json or special_tokens_map.json. `instead`: replaces all templates of the
+  // folder.
+  static Result<std::optional<ChatTemplate>> Load(Env& env, const std::string& model_folder,
+                                                  const std::optional<TemplateSource>& instead = std::nullopt);
+  // The source of the folder's template; of several, the one that is used without tools.
+  static Result<std::optional<TemplateSource>> SourceIn(Env& env, const std::string& model_folder);
   // `where` names the template in errors.
   static Result<ChatTemplate> FromSource(std::string source, std::string where, ChatSpecialTokens special_tokens = {});
 
@@ -51,7 +58,12 @@ class ChatTemplate {
   Result<std::vector<RenderedChat>> RenderWithSpans(const OrderedJson& messages, const OrderedJson& tools,
                                                     const ChatOptions& options = {}) const;
 
+  // What the template prints behind the last message of the assistant: "<|im_end|>\n". Empty if it cannot be found.
+  std::string TurnEnd() const;
+
   const std::string& where() const { return default_.where(); }
+  // All texts that rendering depends on besides its arguments.
+  std::string sources() const;
   const ChatSpecialTokens& special_tokens() const { return special_tokens_; }
   // Empty if the model names none.
   std::string eos_token() const;

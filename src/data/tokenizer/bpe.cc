@@ -26,6 +26,15 @@ uint64_t HashPair(uint64_t pair) {
   return (pair ^ pair >> 29) * 0x9E3779B97F4A7C15u >> 24;
 }
 
+// Classes of characters for cuts: an ASCII character is its own.
+constexpr size_t kMetaspaceClass = 128, kOtherClass = 129;
+
+size_t ClassAt(std::string_view text, size_t at) {
+  const auto c = static_cast<unsigned char>(text[at]);
+  if (c < 128) return c;
+  return text.substr(at).starts_with(kMetaspace) ? kMetaspaceClass : kOtherClass;
+}
+
 std::string FallbackSpelling(int byte) {
   return fmt::format("<0x{:02X}>", byte);
 }
@@ -79,7 +88,9 @@ Result<std::unique_ptr<Bpe>> Bpe::Create(Vocabulary vocabulary, const std::vecto
     for (size_t i = 0; i < bpe->starts_.size(); ++i) {
       bpe->starts_[i] = bpe->StartOf(o.bytes_in ? ByteLevelCharacters()[i] : std::string(1, static_cast<char>(i)));
     }
-    if (!o.bytes_in && !o.ignore_merges) bpe->FindWordBoundary(merges);
+    // A character that is dropped brings its neighbours together: then there are no borders.
+    const bool drops = !bpe->unk_ && !covered;
+    if (!o.bytes_in && !o.ignore_merges && !drops) bpe->FindBorders(merges);
   }
   return bpe;
 }
@@ -114,23 +125,37 @@ Bpe::Start Bpe::StartOf(std::string_view spelling) const {
   return {unk_ ? Start::kUnknown : Start::kDropped, {}};
 }
 
-// A SentencePiece-style BPE has no pre-tokenizer: its word is the whole text, which no cache can hold. But if every
-// left part that merges with a '▁' on its right ends in '▁' itself, no symbol crosses from a word into the '▁' of the
-// next. Then the text can be cut there and encoded word by word, with the same ids.
-void Bpe::FindWordBoundary(const std::vector<Merge>& merges) {
-  if (!vocabulary_.Find(kMetaspace)) return;  // an unknown '▁' could be fused with unknown neighbours
-  splits_at_metaspace_ = std::none_of(merges.begin(), merges.end(), [](const Merge& merge) {
-    return merge.second.starts_with(kMetaspace) && !merge.first.ends_with(kMetaspace);
-  });
+// A SentencePiece-style BPE has no pre-tokenizer: its word is the whole text, which no cache can hold. But between two
+// characters that no merge joins, with the one at the end of its left part and the other at the begin of its right
+// part, no symbol ever grows across. There the text can be cut and encoded piece by piece, with the same ids. For most
+// vocabularies that is before each '▁'; for those with tokens of several words it is elsewhere.
+void Bpe::FindBorders(const std::vector<Merge>& merges) {
+  std::vector<Classes> joined(kClasses);
+  for (const auto& [a, b] : merges) {
+    if (a.empty() || b.empty()) return;
+    // Symbols that are not spelled as the characters that they stand for.
+    for (const std::string_view part : {a, b}) {
+      if (part == options_.unk_token || (options_.byte_fallback && part.starts_with("<0x"))) return;
+    }
+    joined[ClassAt(a, utf8::LastStart(a))].set(ClassAt(b, 0));
+  }
+  // A right character without a token might be fused with an unknown one on its left.
+  Classes tokens;
+  for (size_t c = 0; c < starts_.size(); ++c) tokens[c] = starts_[c].kind == Start::kToken;
+  tokens[kMetaspaceClass] = vocabulary_.Find(kMetaspace).has_value();
+  for (const Classes& right : joined) borders_.push_back(tokens & ~right);
 }
 
-// The end of the word that starts at `begin`.
+// The end of the piece that starts at `begin`.
 size_t Bpe::NextWord(std::string_view text, size_t begin) const {
-  if (!splits_at_metaspace_) return text.size();
-  size_t from = begin;
-  while (text.substr(from).starts_with(kMetaspace)) from += kMetaspace.size();
-  const size_t end = text.find(kMetaspace, from);
-  return end == text.npos ? text.size() : end;
+  if (borders_.empty()) return text.size();
+  size_t left = ClassAt(text, begin);
+  for (size_t i = begin + utf8::Length(text[begin]); i < text.size(); i += utf8::Length(text[i])) {
+    const size_t right = ClassAt(text, i);
+    if (borders_[left][right]) return i;
+    left = right;
+  }
+  return text.size();
 }
 
 void Bpe::Encode(std::string_view word, BpeScratch& scratch, std::vector<int32_t>& out) const {
@@ -258,23 +283,21 @@ void Bpe::MergeLong(BpeScratch& scratch) const {
   using Candidate = BpeScratch::Candidate;
   std::vector<Symbol>& symbols = scratch.symbols_;
   std::vector<Candidate>& heap = scratch.heap_;
-  const auto later = [](const Candidate& a, const Candidate& b) {
-    return a.rank != b.rank ? a.rank > b.rank : a.at > b.at;
-  };
+  const auto later = [](const Candidate& a, const Candidate& b) { return a.order > b.order; };
   const auto n = static_cast<int32_t>(scratch.ids_.size());
   symbols.clear();
   heap.clear();
   for (int32_t i = 0; i < n; ++i) {
     symbols.push_back({scratch.ids_[i], i - 1, i + 1 < n ? i + 1 : -1, true});
     const MergeSlot* merge = i + 1 < n ? FindMerge(scratch.ids_[i], scratch.ids_[i + 1]) : nullptr;
-    if (merge) heap.push_back({merge->rank, i, merge->id});
+    if (merge) heap.push_back(Candidate::Of(merge->rank, i, merge->id));
   }
   std::make_heap(heap.begin(), heap.end(), later);
   const auto push = [&](int32_t at) {
     const Symbol& left = symbols[at];
     if (left.next < 0) return;
     if (const MergeSlot* merge = FindMerge(left.id, symbols[left.next].id)) {
-      heap.push_back({merge->rank, at, merge->id});
+      heap.push_back(Candidate::Of(merge->rank, at, merge->id));
       std::push_heap(heap.begin(), heap.end(), later);
     }
   };
@@ -282,7 +305,7 @@ void Bpe::MergeLong(BpeScratch& scratch) const {
     const Candidate top = heap.front();
     std::pop_heap(heap.begin(), heap.end(), later);
     heap.pop_back();
-    Symbol& left = symbols[top.at];
+    Symbol& left = symbols[top.at()];
     if (!left.alive || left.next < 0) continue;
     Symbol& right = symbols[left.next];
     const MergeSlot* merge = FindMerge(left.id, right.id);
@@ -290,9 +313,9 @@ void Bpe::MergeLong(BpeScratch& scratch) const {
     left.id = top.id;
     left.next = right.next;
     right.alive = false;
-    if (left.next >= 0) symbols[left.next].prev = top.at;
+    if (left.next >= 0) symbols[left.next].prev = top.at();
     if (left.prev >= 0) push(left.prev);
-    push(top.at);
+    push(top.at());
   }
   scratch.ids_.clear();
   for (int32_t i = 0; i >= 0 && i < n; i = symbols[i].next) scratch.ids_.push_back(symbols[i].id);

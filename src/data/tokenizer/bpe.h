@@ -4,6 +4,7 @@
 // symbol, until no pair is in the merge table. O(n log n) in the word's length.
 #pragma once
 
+#include <bitset>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -39,9 +40,13 @@ class BpeScratch {
     bool alive;
   };
   struct Candidate {
-    uint32_t rank;
-    int32_t at;
+    uint64_t order;  // rank, then place: one comparison
     int32_t id;
+
+    static Candidate Of(uint32_t rank, int32_t at, int32_t id) {
+      return {uint64_t{rank} << 32 | static_cast<uint32_t>(at), id};
+    }
+    int32_t at() const { return static_cast<int32_t>(order); }
   };
   WordCache cache_;
   std::vector<int32_t> ids_;
@@ -83,7 +88,7 @@ class Bpe {
   void InsertMerge(uint64_t pair, uint32_t rank, int32_t id);
   const MergeSlot* FindMerge(int32_t left, int32_t right) const;
   Start StartOf(std::string_view spelling) const;
-  void FindWordBoundary(const std::vector<Merge>& merges);
+  void FindBorders(const std::vector<Merge>& merges);
   size_t NextWord(std::string_view text, size_t begin) const;
   void EncodeWord(std::string_view word, BpeScratch& scratch, std::vector<int32_t>& out) const;
   void StartSymbols(std::string_view word, std::vector<int32_t>& ids) const;
@@ -93,9 +98,12 @@ class Bpe {
   Vocabulary vocabulary_;
   BpeOptions options_;
   std::optional<int32_t> unk_;
-  bool affixes_ = false;              // characters are spelled with a prefix or suffix
-  bool splits_at_metaspace_ = false;  // see FindWordBoundary
-  std::vector<Start> starts_;         // of bytes (bytes_in) or ASCII characters
+  bool affixes_ = false;       // characters are spelled with a prefix or suffix
+  std::vector<Start> starts_;  // of bytes (bytes_in) or ASCII characters
+  // Whether a word may be cut between two characters, by their classes; see FindBorders. Empty: nowhere.
+  static constexpr size_t kClasses = 130;  // ASCII, '▁', all others
+  using Classes = std::bitset<kClasses>;
+  std::vector<Classes> borders_;  // of the left character: the right ones
   std::optional<int32_t> fallback_[256];
   std::vector<MergeSlot> merges_;  // open addressing, a power of two
   uint64_t merge_mask_ = 0;

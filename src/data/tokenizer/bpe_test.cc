@@ -30,7 +30,7 @@ TEST(Bpe, LongAndShortWordsAreMergedByTheDefinition) {
     // A random table over {a, b, c}: every merge joins two existing tokens.
     std::vector<std::string> spellings = {"a", "b", "c"};
     std::vector<std::pair<std::string, std::string>> merges;
-    for (int i = 0; i < 40; ++i) {
+    for (int i = 0; i < 2 + 2 * round; ++i) {  // with few, many pairs of letters are joined by none
       const std::string x = spellings[random() % spellings.size()], y = spellings[random() % spellings.size()];
       if (x.size() + y.size() > 12) continue;
       if (std::find(merges.begin(), merges.end(), std::pair(x, y)) != merges.end()) continue;
@@ -43,13 +43,14 @@ TEST(Bpe, LongAndShortWordsAreMergedByTheDefinition) {
       id_of[s] = static_cast<int32_t>(tokens.size());
       tokens.emplace_back(s, static_cast<int64_t>(tokens.size()));
     }
+    tokens.emplace_back("<unk>", static_cast<int64_t>(tokens.size()));  // without one, no text is cut
     std::vector<Bpe::Merge> views(merges.begin(), merges.end());
     std::map<std::pair<int32_t, int32_t>, std::pair<int, int32_t>> table;
     for (size_t i = 0; i < merges.size(); ++i) {
       const auto& [x, y] = merges[i];
       table[{id_of[x], id_of[y]}] = {static_cast<int>(i), id_of[x + y]};
     }
-    auto bpe = Bpe::Create(*Vocabulary::Create(tokens, "f"), views, {}, "f");
+    auto bpe = Bpe::Create(*Vocabulary::Create(tokens, "f"), views, {.unk_token = "<unk>"}, "f");
     ASSERT_TRUE(bpe.ok()) << bpe.status().message();
     BpeScratch scratch;
     for (int i = 0; i < 60; ++i) {
@@ -70,19 +71,43 @@ TEST(Bpe, LongAndShortWordsAreMergedByTheDefinition) {
 
 TEST(Bpe, SplittingATextAtItsSpacesChangesNoId) {
   // "b▁" crosses from a word into the next space, so with the second table the text must not be split.
-  const std::vector<std::pair<std::string_view, int64_t>> tokens = {{"▁", 0},  {"a", 1},  {"b", 2}, {"▁a", 3},
-                                                                    {"▁▁", 4}, {"b▁", 5}, {"ab", 6}};
+  const std::vector<std::pair<std::string_view, int64_t>> tokens = {{"▁", 0},  {"a", 1},  {"b", 2},  {"▁a", 3},
+                                                                    {"▁▁", 4}, {"b▁", 5}, {"ab", 6}, {"<unk>", 7}};
   const std::vector<Bpe::Merge> fine = {{"▁", "▁"}, {"▁", "a"}, {"a", "b"}};
   const std::vector<Bpe::Merge> crossing = {{"b", "▁"}, {"▁", "▁"}, {"▁", "a"}, {"a", "b"}};
   for (const auto& [merges, expected] : {std::pair(fine, std::vector<int32_t>{3, 2, 4, 3, 2, 3}),
                                          std::pair(crossing, std::vector<int32_t>{3, 5, 4, 1, 5, 1})}) {
-    auto bpe = Bpe::Create(*Vocabulary::Create(tokens, "f"), merges, {}, "f");
+    auto bpe = Bpe::Create(*Vocabulary::Create(tokens, "f"), merges, {.unk_token = "<unk>"}, "f");
     ASSERT_TRUE(bpe.ok());
     BpeScratch scratch;
     std::vector<int32_t> ids;
     (*bpe)->Encode("▁ab▁▁▁ab▁a", scratch, ids);
     EXPECT_EQ(ids, expected);
   }
+}
+
+// Unknown characters are fused over every place but one before a character with a token.
+TEST(Bpe, CuttingATextSplitsNoRunOfUnknownCharacters) {
+  const std::vector<std::pair<std::string_view, int64_t>> tokens = {{"<unk>", 0}, {"a", 1}, {"b", 2}, {"ab", 3}};
+  BpeOptions options;
+  options.unk_token = "<unk>";
+  options.fuse_unk = true;
+  auto bpe = Bpe::Create(*Vocabulary::Create(tokens, "f"), {{"a", "b"}}, options, "f");
+  ASSERT_TRUE(bpe.ok()) << bpe.status().message();
+  BpeScratch scratch;
+  std::vector<int32_t> ids;
+  (*bpe)->Encode("xéyabbxxé▁ba", scratch, ids);
+  EXPECT_EQ(ids, (std::vector<int32_t>{0, 3, 2, 0, 2, 1}));
+}
+
+TEST(Bpe, CharactersAroundADroppedOneMerge) {
+  const std::vector<std::pair<std::string_view, int64_t>> tokens = {{"▁", 0}, {"a", 1}, {"b", 2}, {"ab", 3}, {"▁▁", 4}};
+  auto bpe = Bpe::Create(*Vocabulary::Create(tokens, "f"), {{"a", "b"}, {"▁", "▁"}}, {}, "f");
+  ASSERT_TRUE(bpe.ok()) << bpe.status().message();
+  BpeScratch scratch;
+  std::vector<int32_t> ids;
+  (*bpe)->Encode("axb▁é▁", scratch, ids);
+  EXPECT_EQ(ids, (std::vector<int32_t>{3, 4}));
 }
 
 TEST(Bpe, AffixesAreSpelledAroundCharacters) {

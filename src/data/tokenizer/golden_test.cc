@@ -123,6 +123,33 @@ TEST(TokenizerGoldens, PublishedTokenizersGiveTheIdsOfTransformersAndTokenizers)
   if (cases == 0) GTEST_SKIP() << "TEMPER_TEST_DATA has no tokenizers/";
 }
 
+// tests/tokenizer/make_auto_goldens.py: also the special tokens that tokenizer_config.json names or that the pipeline
+// of tokenizer.json splits.
+TEST(TokenizerGoldens, PublishedTokenizersGiveTheIdsOfAutoTokenizer) {
+  if (!std::getenv("TEMPER_TEST_DATA")) GTEST_SKIP() << "TEMPER_TEST_DATA is not set";
+  const auto goldens = ReadJsonFile(PosixEnv(), kFolder + "/auto_goldens.json");
+  ASSERT_TRUE(goldens.ok()) << goldens.status().message();
+  int cases = 0;
+  for (const Json& golden : (*goldens)["cases"]) {
+    SCOPED_TRACE(golden["name"].get<std::string>());
+    MemoryFolder folder;
+    if (!Assemble(golden, folder)) continue;
+    ++cases;
+    const auto tokenizer = LoadTokenizer(folder, MemoryFolder::kPath);
+    ASSERT_TRUE(tokenizer.ok()) << tokenizer.status().message();
+    EXPECT_EQ((*tokenizer)->eos(), golden["eos"].get<int32_t>());
+    if (golden.contains("ids")) ExpectIds(golden, **tokenizer, /*is_short=*/true);
+    if (!golden.contains("special")) continue;
+    const std::vector<std::string> texts = TextsFor(golden, /*is_short=*/true);
+    for (size_t i = 0; i < texts.size(); ++i) {
+      std::vector<int32_t> ids = *(*tokenizer)->Encode(texts[i], {.add_special = false});
+      std::erase_if(ids, [&](int32_t id) { return !(*tokenizer)->IsSpecial(id); });
+      EXPECT_EQ(ids, golden["special"][i].get<std::vector<int32_t>>()) << "text " << i << ": '" << texts[i] << "'";
+    }
+  }
+  if (cases == 0) GTEST_SKIP() << "TEMPER_TEST_DATA has no tokenizers/";
+}
+
 TEST(TokenizerGoldens, EveryStepOfTokenizerJsonGivesTheIdsAndTextsOfTokenizers) {
   for (const Json& golden : Goldens()["variants"]) {
     SCOPED_TRACE(golden["name"].get<std::string>());

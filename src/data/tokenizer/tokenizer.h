@@ -3,10 +3,11 @@
 //   auto tokenizer = LoadTokenizer(PosixEnv(), folder);  // load_tokenizer.h
 //   auto ids = (*tokenizer)->Encode("Hello");
 //
-// Thread rule: immutable once loaded; every method may be called from any thread at once. A StreamDecoder
-// (stream_decoder.h) turns ids that arrive one by one into text that is complete UTF-8.
+// Thread rule: immutable once loaded, but for StopAt; every other method may be called from any thread at once. A
+// StreamDecoder (stream_decoder.h) turns ids that arrive one by one into text that is complete UTF-8.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -56,11 +57,16 @@ class Tokenizer {
   // Where generation stops: eos() and every eos_token_id of generation_config.json and config.json. Sorted, no
   // duplicates.
   const std::vector<int32_t>& stop_ids() const { return stop_ids_; }
+  // Adds `id` to stop_ids(): a chat template may end turns with a token that the model's files do not name. Not while
+  // other threads use the tokenizer.
+  void StopAt(int32_t id) {
+    const auto at = std::lower_bound(stop_ids_.begin(), stop_ids_.end(), id);
+    if (at == stop_ids_.end() || *at != id) stop_ids_.insert(at, id);
+  }
 
  protected:
   Tokenizer() = default;
 
-  // Constant once loaded.
   std::optional<int32_t> bos_, eos_, pad_;
   std::vector<int32_t> stop_ids_;
 

@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "data/tokenizer/text_pattern.h"
 #include "format/json.h"
 
 namespace temper {
@@ -105,10 +106,37 @@ Status AddFromJson(const Json& list, AddedTokenIds& ids, const std::string& wher
 
 }  // namespace
 
+Result<std::optional<Json>> StepsOfClass(const Json& tokenizer_json, const SpecialTokens& special,
+                                         const std::string& where) {
+  const Json& tokens = Member(tokenizer_json, "added_tokens");
+  if (special.tokenizer_class != "LlamaTokenizer" || !tokens.is_array()) return std::optional<Json>();
+  TEMPER_ASSIGN_OR_RETURN(const auto normalizer, Normalizer::FromJson(Member(tokenizer_json, "normalizer"), where));
+  bool splits = false;
+  for (const Json& token : tokens) {
+    TEMPER_ASSIGN_OR_RETURN(const std::string content, StringOr(token, "content", "", where));
+    TEMPER_ASSIGN_OR_RETURN(const bool is_special, BoolOr(token, "special", false, where));
+    TEMPER_ASSIGN_OR_RETURN(const bool normalized, BoolOr(token, "normalized", !is_special, where));
+    if (!normalizer || !is_special || !normalized) continue;
+    RegexScratch scratch;
+    Stretch stretch{content, /*at_start=*/true, GrowthLimit(content.size())};
+    TEMPER_RETURN_IF_ERROR(normalizer->Apply(stretch, scratch));
+    splits |= stretch.text != content;
+  }
+  if (!splits) return std::optional<Json>();
+  const char* scheme = !special.add_prefix_space.value_or(true) ? "never"
+                       : special.legacy.value_or(false)         ? "always"
+                                                                : "first";
+  return std::optional(Json{
+      {"normalizer", nullptr},
+      {"pre_tokenizer", {{"type", "Metaspace"}, {"replacement", "▁"}, {"prepend_scheme", scheme}, {"split", false}}}});
+}
+
 Result<PipelineParts> ParseTokenizerJson(std::string_view text, const SpecialTokens& special,
                                          const std::string& where) {
-  TEMPER_ASSIGN_OR_RETURN(const Json json, ParseJson(text, where));
+  TEMPER_ASSIGN_OR_RETURN(Json json, ParseJson(text, where));
   if (!json.is_object()) return Corrupt(where + ": should be a JSON object");
+  TEMPER_ASSIGN_OR_RETURN(const std::optional<Json> steps, StepsOfClass(json, special, where));
+  if (steps) json.update(*steps);
   const Json& model = Member(json, "model");
   TEMPER_RETURN_IF_ERROR(CheckModel(model, where));
 

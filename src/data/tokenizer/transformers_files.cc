@@ -104,8 +104,20 @@ Result<TransformersFiles> ReplaceLlama(Env& env, const std::string& folder) {
   }
   out.replaced[kTokenizerConfig] = Print(config);
   TEMPER_ASSIGN_OR_RETURN(OrderedJson pipeline, ReadOrdered(env, json));
+  TEMPER_ASSIGN_OR_RETURN(const std::optional<Json> steps, StepsOfClass(Json(pipeline), special, json));
+  if (steps) {
+    for (const auto& [name, step] : steps->items()) pipeline[name] = OrderedJson(step);
+    out.replaced[kTokenizerJson] = Print(pipeline);
+  }
   TEMPER_ASSIGN_OR_RETURN(std::optional<std::string> rewritten, WithPostProcessor(*parts, std::move(pipeline), json));
   if (rewritten) out.replaced[kTokenizerJson] = std::move(rewritten);
+  if (steps) {
+    out.why = fmt::format(
+        "{} splits special tokens inside a text: training uses the pipeline that transformers 5 builds for {}, and "
+        "exports hold it",
+        json, special.tokenizer_class);
+    return out;
+  }
   out.why = fmt::format(
       "{} names {}, for which transformers 5 builds its own pipeline, with other ids: training uses "
       "tokenizer.json's, like transformers 4, and exports name {}, which both read unchanged",

@@ -25,11 +25,11 @@ void FillScalars(const Attributes& settings, int64_t step, std::span<double> sca
 constexpr AttributeSpec kAttributes[] = {Double("beta1"),        Double("beta2"), Double("eps"),
                                          Double("weight_decay"), Flag("weight"),  OptionalString("dtype")};
 
-constexpr FlowOperand kIn[] = {{"AB"}, {"AB"}, {"AB"}, {"AB"}, {""}, {""}};
-constexpr FlowOutput kOut[] = {{"AB", {Factors({0, 1, 2, 3, 4, 5})}},
-                               {"AB", {Factors({0, 1, 2, 3, 4, 5})}},
-                               {"AB", {Factors({0, 1, 2, 3, 4, 5})}},
-                               {"AB", {Factors({0, 1, 2, 3, 4, 5})}, "weight"}};
+constexpr FlowOperand kIn[] = {{"ABCD"}, {"ABCD"}, {"ABCD"}, {"ABCD"}, {""}, {""}};
+constexpr FlowOutput kOut[] = {{"ABCD", {Factors({0, 1, 2, 3, 4, 5})}},
+                               {"ABCD", {Factors({0, 1, 2, 3, 4, 5})}},
+                               {"ABCD", {Factors({0, 1, 2, 3, 4, 5})}},
+                               {"ABCD", {Factors({0, 1, 2, 3, 4, 5})}, "weight"}};
 constexpr FlowRule kFlow = {.in = kIn, .out = kOut};
 
 constexpr UpdateState kStates[] = {{.name = "adam_m"}, {.name = "adam_v"}};

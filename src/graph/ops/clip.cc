@@ -48,7 +48,7 @@ Cost ClipCost(const Types& in, const Types& out, const Attributes&) {
 
 constexpr AttributeSpec kClipAttributes[] = {OptionalDouble("max_norm")};
 
-constexpr FlowOperand kSumSquaresIn[] = {{"AB"}};
+constexpr FlowOperand kSumSquaresIn[] = {{"ABCD"}};
 constexpr FlowOutput kSumSquaresOut[] = {{"", {Factors({0})}}};
 constexpr FlowRule kSumSquaresFlow = {.in = kSumSquaresIn, .out = kSumSquaresOut};
 constexpr FlowRule kSumScalarsFlow = {.of_whole = true};

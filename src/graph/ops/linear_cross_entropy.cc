@@ -5,14 +5,18 @@
 //
 // With a softcap c logits are c * tanh(logit / c) (Gemma 2).
 //
+// With label smoothing s a token's loss is (1 - s) times that of its target plus s times the mean of that of all words,
+// as transformers' LabelSmoother: log(sum of exp) - (1 - s) logit[target] - s mean(logits).
+//
 // token_logprob is the same without weights and gradients, with the other sign.
 //
 // A chunk of few rows takes less scratch and more time. It changes no bit: a row's logits and d_x know nothing of other
 // rows, and the products of d_w's sums are added one after the other, from chunk to chunk as within one.
 //
 // With `axes` w and w2 are rows [begin, begin + V) of a vocabulary of `whole` words, the rest of which the other ranks
-// of a group hold. For every chunk of supervised rows they gather each row's maximum, sum of exponentials and target's
-// logit (loss_scratch.h); all then have the same loss, each the gradients of its own logits: d_x is its term of a sum.
+// of a group hold. For every chunk of supervised rows they gather each row's maximum, sum of exponentials, target's
+// logit and, if labels are smoothed, sum of logits (loss_scratch.h); all then have the same loss, each the gradients of
+// its own logits: d_x is its term of a sum.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -52,8 +56,8 @@ Result<Types> InferLoss(Op op, const char* wanted, const Types& in, const Attrib
     good = IsMatrix(x) && IsFloat(x) && IsMatrix(w) && x.dtype == w.dtype && x.dtype == in[0].dtype &&
            x.shape[1] == w.shape[1] && x.shape[0] == in[0].shape[0] && w.shape[0] == in[1].shape[0];
   }
-  good = good && GoodPart(in[1], a) && a.DoubleOr("softcap", 0) >= 0 &&
-         IsIndex(in[LossOperands::kTarget], in[0].shape[0]) &&
+  good = good && GoodPart(in[1], a) && a.DoubleOr("softcap", 0) >= 0 && a.DoubleOr("smoothing", 0) >= 0 &&
+         a.DoubleOr("smoothing", 0) < 1 && IsIndex(in[LossOperands::kTarget], in[0].shape[0]) &&
          (operands.weight < 0 || IsStatistic(in[At(operands.weight)], in[0]));
   if (!good) return BadOperands(op, wanted, in, a);
   Types out(At(operands.num_outputs));
@@ -165,7 +169,7 @@ Cost LossCost(const Types& in, const Types& out, const Attributes& a) {
     cost.flops.v += gemm * (1 + (pair.d_x >= 0) + (pair.d_w >= 0));
   }
   // Statistics of every row, were all supervised.
-  if (a.Has("axes")) cost.sent = {in[0].shape[0] * (a.Int("ranks") - 1) * kLossStatistics * SizeOf(DType::kF32)};
+  if (a.Has("axes")) cost.sent = {in[0].shape[0] * (a.Int("ranks") - 1) * LossStatisticsOf(a) * SizeOf(DType::kF32)};
   return cost;
 }
 
@@ -181,11 +185,21 @@ int Overwrites(const Attributes& a, int, int output) {
   return -1;
 }
 
-constexpr AttributeSpec kAttributes[] = {
-    Flag("pair2"),         Flag("weighted"),          Flag("grad_x"),         Flag("grad_w"),
-    Flag("grad_x2"),       Flag("grad_w2"),           Flag("acc_w"),          Flag("acc_w2"),
-    OptionalSize("chunk"), OptionalDouble("softcap"), OptionalString("axes"), OptionalSize("ranks"),
-    OptionalSize("begin"), OptionalSize("whole")};
+constexpr AttributeSpec kAttributes[] = {Flag("pair2"),
+                                         Flag("weighted"),
+                                         Flag("grad_x"),
+                                         Flag("grad_w"),
+                                         Flag("grad_x2"),
+                                         Flag("grad_w2"),
+                                         Flag("acc_w"),
+                                         Flag("acc_w2"),
+                                         OptionalSize("chunk"),
+                                         OptionalDouble("softcap"),
+                                         OptionalString("axes"),
+                                         OptionalSize("ranks"),
+                                         OptionalSize("begin"),
+                                         OptionalSize("whole"),
+                                         OptionalDouble("smoothing")};
 constexpr AttributeSpec kLogprobAttributes[] = {
     Flag("pair2"),         OptionalSize("chunk"), OptionalDouble("softcap"), OptionalString("axes"),
     OptionalSize("ranks"), OptionalSize("begin"), OptionalSize("whole")};

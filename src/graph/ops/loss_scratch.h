@@ -18,15 +18,19 @@ struct LossScratch {
   Bytes exp_bytes;
   Bytes products;  // product_bytes: scratch of the largest matrix product
   Bytes product_bytes;
-  // With a split vocabulary: f32 [n, kLossStatistics] of a chunk's n rows, and the same from each rank of the group,
+  // With a split vocabulary: f32 [n, LossStatisticsOf] of a chunk's n rows, and the same from each rank of the group,
   // one after the other.
   Bytes statistics, all_statistics;
   Bytes bytes;  // all
 };
 
 // What ranks that share a vocabulary exchange per row: the largest of their logits, the sum of exp(logit - largest),
-// and the target's logit, -infinity from ranks that do not have it. One AllGather per chunk.
-enum LossStatistic : int { kLossLargest, kLossSum, kLossTarget, kLossStatistics };
+// the target's logit, -infinity from ranks that do not have it, and with label smoothing the sum of their logits. One
+// AllGather per chunk.
+enum LossStatistic : int { kLossLargest, kLossSum, kLossTarget, kLossLogits };
+inline int64_t LossStatisticsOf(const Attributes& a) {
+  return a.DoubleOr("smoothing", 0) > 0 ? kLossLogits + 1 : kLossLogits;
+}
 
 // Rows. 64 starve the matrix products and cost 1.8x; fewer would save little of the scratch.
 inline constexpr int64_t kDefaultLossChunk = 512, kLeastLossChunk = 64;
@@ -48,8 +52,8 @@ inline LossScratch LossScratchOf(const Types& in, const Attributes& a, int threa
   for (size_t p = 0; p < pairs; ++p) s.gathered[p] = take(s.chunk * in[3 * p].shape[1] * size);
   s.logits = take(s.chunk * V * size);
   if (const int64_t ranks = a.IntOr("ranks", 0); ranks > 0) {
-    s.statistics = take(s.chunk * kLossStatistics * 4);
-    s.all_statistics = take(s.chunk * kLossStatistics * 4 * ranks);
+    s.statistics = take(s.chunk * LossStatisticsOf(a) * 4);
+    s.all_statistics = take(s.chunk * LossStatisticsOf(a) * 4 * ranks);
   } else {
     const int64_t pieces = (V + kLossPiece - 1) / kLossPiece;
     s.exp_bytes = AlignUp(Bytes{pieces * (kLossPiece + 1) * 4}, 64);

@@ -38,8 +38,8 @@ int Overwrites(const Attributes&, int num_inputs, int output) {
   return num_inputs == 2 && output == 0 ? 1 : -1;
 }
 
-constexpr FlowOperand kIn[] = {{"AB", /*linear=*/true}};
-constexpr FlowOutput kOut[] = {{.dims = "AB", .products = {Factors({0})}}};
+constexpr FlowOperand kIn[] = {{"ABCD", /*linear=*/true}};
+constexpr FlowOutput kOut[] = {{.dims = "ABCD", .products = {Factors({0})}}};
 constexpr FlowRule kFlow = {.in = kIn, .out = kOut};
 
 constexpr AttributeSpec kAttributes[] = {Flag("background"), OptionalSize("begin"), OptionalSize("count")};

@@ -21,11 +21,11 @@ constexpr AttributeSpec kAttributes[] = {Double("momentum"),     Flag("nesterov"
                                          Double("weight_decay"), Flag("weight"),   OptionalString("dtype")};
 
 constexpr FlowOperand kIn[] = {
-    {"AB"}, {"AB"}, {.dims = "AB", .flag = "buffer"}, {""}, {""},
+    {"ABCD"}, {"ABCD"}, {.dims = "ABCD", .flag = "buffer"}, {""}, {""},
 };
-constexpr FlowOutput kOut[] = {{"AB", {Factors({0, 1, 2, 3, 4})}},
-                               {"AB", {Factors({0, 1, 2, 3, 4})}, "buffer"},
-                               {"AB", {Factors({0, 1, 2, 3, 4})}, "weight"}};
+constexpr FlowOutput kOut[] = {{"ABCD", {Factors({0, 1, 2, 3, 4})}},
+                               {"ABCD", {Factors({0, 1, 2, 3, 4})}, "buffer"},
+                               {"ABCD", {Factors({0, 1, 2, 3, 4})}, "weight"}};
 constexpr FlowRule kFlow = {.in = kIn, .out = kOut};
 
 constexpr UpdateState kStates[] = {{.name = "sgd_momentum", .flag = "buffer"}};

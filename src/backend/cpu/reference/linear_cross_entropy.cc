@@ -2,8 +2,9 @@
 // loss[t] = logsumexp(logits[t]) - logits[t, target[t]]; a token with target < 0 is not supervised: no loss, no
 // gradient. A token's weight, where there are some, scales its loss. The gradients are those of the SUM of the losses:
 // d_logits = weight * (softmax(logits) - onehot(target)), times the slope of the cap where logits are capped.
-// token_logprob stores -loss. Where ranks share the vocabulary, w has the words from `begin` on; ranks gather the
-// statistics of each chunk of rows (graph/ops/loss_scratch.h) between its logits and its gradients.
+// With smoothing s labels are (1 - s) onehot(target) + s / V instead of onehot(target), in the loss and in its
+// gradient. token_logprob stores -loss. Where ranks share the vocabulary, w has the words from `begin` on; ranks gather
+// the statistics of each chunk of rows (graph/ops/loss_scratch.h) between its logits and its gradients.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -45,21 +46,28 @@ int64_t WordOf(const Operand& target_T, int64_t t, int64_t begin, int64_t V) {
   return word >= 0 && word < V ? word : -1;
 }
 
-RowOfLogits RowOf(const double* logit_V, int64_t V, int64_t target) {
+RowOfLogits RowOf(const double* logit_V, int64_t V, int64_t target, const Labels& labels) {
   const double largest = *std::max_element(logit_V, logit_V + V);
-  double sum = 0;
-  for (int64_t v = 0; v < V; ++v) sum += std::exp(logit_V[v] - largest);
-  return {largest, sum, std::log(sum) + (largest - logit_V[target])};
+  double sum = 0, logits = 0;
+  for (int64_t v = 0; v < V; ++v) {
+    sum += std::exp(logit_V[v] - largest);
+    logits += logit_V[v];
+  }
+  return {largest, sum, std::log(sum) + (largest - labels.Expected(logit_V[target], logits))};
 }
 
-void TakeStatistics(const double* logit_V, int64_t V, int64_t word, float* statistics) {
+void TakeStatistics(const double* logit_V, int64_t V, int64_t word, const Labels& labels, float* statistics) {
   float largest = -INFINITY;
   for (int64_t v = 0; v < V; ++v) largest = std::max(largest, static_cast<float>(logit_V[v]));
-  double sum = 0;
-  for (int64_t v = 0; v < V; ++v) sum += std::exp(logit_V[v] - largest);
+  double sum = 0, logits = 0;
+  for (int64_t v = 0; v < V; ++v) {
+    sum += std::exp(logit_V[v] - largest);
+    logits += logit_V[v];
+  }
   statistics[kLossLargest] = largest;
   statistics[kLossSum] = static_cast<float>(sum);
   statistics[kLossTarget] = word < 0 ? -INFINITY : static_cast<float>(logit_V[word]);
+  if (labels.smoothing > 0) statistics[kLossLogits] = static_cast<float>(logits);
 }
 
 }  // namespace
@@ -76,6 +84,7 @@ Status Run(const Call& call, double sign) {
   const int64_t T = call.In(0).type().shape[0], V = call.In(1).type().shape[0];
   const int64_t begin = a.IntOr("begin", 0), whole = a.IntOr("whole", V);
   const double cap = a.DoubleOr("softcap", 0);
+  const Labels labels{a.DoubleOr("smoothing", 0), whole};
   int64_t supervised = 0;
   for (int64_t t = 0; t < T; ++t) {
     if (target_T.Int(t) >= whole) {
@@ -92,12 +101,12 @@ Status Run(const Call& call, double sign) {
   // Scratch: a chunk's logits and statistics, then the sums that are rounded only when complete: a row of d_x, all of
   // d_w, for each pair.
   const int64_t D = call.In(0).columns(), R = pair2 ? call.In(3).columns() : 0;
-  const int64_t statistics = chunks.chunk * kLossStatistics;
+  const int64_t statistics = chunks.chunk * LossStatisticsOf(a);
   double* const logit_NV = call.Scratch(chunks.chunk * V + statistics * (1 + ranks) + (1 + V) * (D + R));
   double* const sum_x = logit_NV + chunks.chunk * V;
   double *const sum_x2 = sum_x + D, *const sum_w = sum_x2 + R, *const sum_w2 = sum_w + V * D;
-  float* const mine_N3 = reinterpret_cast<float*>(sum_w2 + V * R);
-  float* const all_RN3 = mine_N3 + statistics;
+  float* const mine_NS = reinterpret_cast<float*>(sum_w2 + V * R);
+  float* const all_RNS = mine_NS + statistics;
   const auto pair_of = [&](const LossOperands::Pair& o, double* sum_x_I, double* sum_w_VI) {
     return Pair{call.In(o.x), call.In(o.w), o.d_x >= 0 ? sum_x_I : nullptr, o.d_w >= 0 ? sum_w_VI : nullptr};
   };
@@ -139,20 +148,22 @@ Status Run(const Call& call, double sign) {
         logit_V[v] = Capped(pairs[0].Logit(t, v) + (pair2 ? pairs[1].Logit(t, v) : 0), cap);
       }
       if (exchange != nullptr) {
-        TakeStatistics(logit_V, V, WordOf(target_T, t, begin, V), mine_N3 + i * kLossStatistics);
+        TakeStatistics(logit_V, V, WordOf(target_T, t, begin, V), labels, mine_NS + i * LossStatisticsOf(a));
       }
     });
     if (exchange != nullptr) {
-      const auto count = static_cast<size_t>(n * kLossStatistics);
-      TEMPER_RETURN_IF_ERROR(exchange->AllGather({mine_N3, count}, {all_RN3, count * static_cast<size_t>(ranks)}));
+      const auto count = static_cast<size_t>(n * LossStatisticsOf(a));
+      TEMPER_RETURN_IF_ERROR(exchange->AllGather({mine_NS, count}, {all_RNS, count * static_cast<size_t>(ranks)}));
     }
     next = for_rows([&](int64_t t, int64_t i) {
       const double* const logit_V = logit_NV + i * V;
       const int64_t word = WordOf(target_T, t, begin, V);
-      const RowOfLogits row = exchange == nullptr ? RowOf(logit_V, V, word) : AddUpRow(all_RN3, ranks, n, i);
+      const RowOfLogits row =
+          exchange == nullptr ? RowOf(logit_V, V, word, labels) : AddUpRow(all_RNS, ranks, n, i, labels);
       std::fill(sum_x, sum_x + D + R, 0.0);
       for (int64_t v = 0; v < V; ++v) {
-        const double d_logit = weight_of(t) * (std::exp(logit_V[v] - row.largest) / row.sum - (v == word ? 1 : 0));
+        const double label = (v == word ? 1 - labels.smoothing : 0) + labels.smoothing / static_cast<double>(whole);
+        const double d_logit = weight_of(t) * (std::exp(logit_V[v] - row.largest) / row.sum - label);
         for (const Pair& pair : pairs) pair.AddGradient(t, v, d_logit * CapSlope(logit_V[v], cap));
       }
       // Ranks store the same bits whatever kernels they have: these multiply in f32.

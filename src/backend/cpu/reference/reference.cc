@@ -7,7 +7,6 @@
 #include "backend/cpu/reference/call.h"
 #include "graph/op_table.h"
 #include "graph/rule.h"
-#include "tensor/int8_rows.h"
 
 namespace temper {
 namespace reference {
@@ -39,8 +38,8 @@ f16 RoundToF16(double x) {
 
 double Operand::operator[](int64_t i) const {
   if (type_->dtype.quantised()) {
-    const std::byte* const row = data_ + i / columns() * Int8RowBytes(columns());
-    return ToFloat(FromInt8(static_cast<int8_t>(row[i % columns()]), ReadScale(row + Int8ScaleAt(columns()))));
+    const int64_t n = columns();
+    return ToFloat(type_->dtype.Number(data_ + i / n * type_->dtype.RowBytes(n), n, i % n));
   }
   switch (type_->dtype) {
     case DType::kF32:

@@ -9,7 +9,7 @@
 #include "backend/cpu/vector/elementwise-inl.h"
 #include "backend/cpu/vector/activation-inl.h"
 #include "backend/cpu/vector/adamw-inl.h"
-#include "backend/cpu/vector/dropout-inl.h"
+#include "backend/cpu/vector/draws-inl.h"
 #include "backend/cpu/vector/norm-inl.h"
 #include "backend/cpu/vector/reduce-inl.h"
 #include "backend/cpu/vector/rope-inl.h"
@@ -34,6 +34,7 @@ constexpr VectorKernelsOf<T> kTableOf = {.add = Add<T>,
                                          .geglu_tanh = {Geglu<GeluTanh, T>, GegluBackward<GeluTanh, T>},
                                          .softcap = Softcap<T>,
                                          .dropout = Dropout<T>,
+                                         .noise = Noise<T>,
                                          .rms_norm = {RmsNorm<T>, RmsNormBackward<T>},
                                          .rms_norm_plus_one = {RmsNorm<T, true>, RmsNormBackward<T, true>},
                                          .layer_norm = LayerNorm<T>,

@@ -200,6 +200,9 @@ TEMPER_VEC void Interleave(Ints c[4]) {
   c[2] = _mm256_unpacklo_epi64(d, e);
   c[3] = _mm256_unpackhi_epi64(d, e);
 }
+TEMPER_VEC Floats UnitFloats(Ints draw) {
+  return _mm256_mul_ps(_mm256_cvtepi32_ps(_mm256_srli_epi32(draw, 8)), Set(0x1.0p-24f));
+}
 TEMPER_VEC Floats KeepDrawn(Ints draw, uint32_t threshold, Floats x) {
   const Ints dropped = _mm256_cmpgt_epi32(SetInt(threshold), _mm256_srli_epi32(draw, 8));
   return _mm256_andnot_ps(_mm256_castsi256_ps(dropped), x);

@@ -219,6 +219,10 @@ TEMPER_VEC void Interleave(Ints c[4]) {
   c[2] = _mm512_unpacklo_epi64(d, e);
   c[3] = _mm512_unpackhi_epi64(d, e);
 }
+// Uniform in [0, 1), as UnitFloat of base/philox.h.
+TEMPER_VEC Floats UnitFloats(Ints draw) {
+  return _mm512_mul_ps(_mm512_cvtepi32_ps(_mm512_srli_epi32(draw, 8)), Set(0x1.0p-24f));
+}
 // x where the upper 24 bits of the draw are at least `threshold`, else 0.
 TEMPER_VEC Floats KeepDrawn(Ints draw, uint32_t threshold, Floats x) {
   return _mm512_maskz_mov_ps(_mm512_cmpge_epi32_mask(_mm512_srli_epi32(draw, 8), SetInt(threshold)), x);

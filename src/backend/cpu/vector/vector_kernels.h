@@ -14,7 +14,7 @@
 
 namespace temper {
 
-// A multiple of every vector length and of dropout's group of draws: ranges that start at a multiple of it are
+// A multiple of every vector length and of a group of draws: ranges that start at a multiple of it are
 // processed without a split vector, and give the bits of one long range.
 inline constexpr int64_t kRangeAlignment = 64;
 
@@ -24,11 +24,9 @@ inline constexpr int64_t kSumRowsColumns = 64;
 // does not depend on the thread count; the workspace rules of the norms' backward (graph/ops) count by it too.
 inline constexpr int64_t kSumRowsBlock = 64;
 
-struct DropoutDraws {
+struct Draws {
   uint32_t keys[10][2];   // Philox key of each round
   uint32_t step0, step1;  // upper half of its counter
-  uint32_t threshold;     // an element survives if the upper 24 bits of its draw are at least this
-  float scale;            // 1 / (1 - p)
 };
 
 // T: float or bf16. Letters of dims as in graph/op_list.inc.
@@ -50,7 +48,9 @@ struct VectorKernelsOf {
   Glu swiglu, geglu_erf, geglu_tanh;
   void (*softcap)(const T* x, float cap, T* y, int64_t n);
   // Elements [begin, begin + n) of the value; x and y point at the first of them. REQUIRES: begin % 64 == 0.
-  void (*dropout)(const DropoutDraws& draws, const T* x, T* y, int64_t begin, int64_t n);
+  // An element survives, times `scale`, if the upper 24 bits of its draw are at least `threshold`.
+  void (*dropout)(const Draws& draws, uint32_t threshold, float scale, const T* x, T* y, int64_t begin, int64_t n);
+  void (*noise)(const Draws& draws, float magnitude, const T* x, T* y, int64_t begin, int64_t n);
 
   struct RmsNorm {
     void (*forward)(const T* x_TD, const T* w_D, double eps, int64_t rows, int64_t D, T* y_TD, float* rstd_T);

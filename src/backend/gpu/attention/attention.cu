@@ -9,20 +9,14 @@
 namespace temper::gpu {
 namespace {
 
-#if !defined(TEMPER_GPU_EMULATED)
 // The card has Hopper's warpgroups, and the program was built without code for them.
-bool LacksHopperCode() {
+[[maybe_unused]] bool LacksHopperCode() {
 #if TEMPER_WGMMA && !defined(TEMPER_SM90A)
-  int device = 0, major = 0, minor = 0;
-  return cudaGetDevice(&device) == cudaSuccess &&
-         cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) == cudaSuccess &&
-         cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device) == cudaSuccess && major == 9 &&
-         minor == 0;
+  return IsHopper();
 #else
   return false;
 #endif
 }
-#endif
 
 void Say(AttentionPath path, const KernelSpec& spec, const Heads& heads) {
 #if !defined(TEMPER_GPU_EMULATED)

@@ -81,7 +81,7 @@ class TileCopy {
   template <int kPending>
   __device__ __forceinline__ void Finish(Shared<Bf16Bits> tile) {
     if constexpr (Unit::kCopiesBeside) {
-      AwaitCopies<kPending>();
+      Unit::template AwaitCopies<kPending>();
     } else {
       TEMPER_UNROLL
       for (int n = 0; n < M::kCopies; ++n) Unit::FinishCopy(staged_[n], There(n), tile, Place(n));

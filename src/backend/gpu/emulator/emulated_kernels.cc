@@ -49,8 +49,7 @@ class EmulatedKernels final : public KernelTable {
       : machine_(machine),
         exchanges_(exchanges),
         packed_(packed),
-        name_("gpu emulator, warps of " + std::to_string(machine.warp_size) +
-              (machine.warpgroups ? ", warpgroups" : "")) {}
+        name_("gpu emulator, warps of " + std::to_string(machine.warp_size)) {}
   const std::string& name() const override { return name_; }
   Result<std::unique_ptr<Kernel>> Make(const KernelSpec& spec) override {
     return EmulatedKernel::Make(spec, machine_, exchanges_, packed_);

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <boost/context/fiber.hpp>
-#include <deque>
 #include <memory>
 #include <vector>
 
@@ -28,7 +27,6 @@ class SharedCells {
   struct Cell {
     int writer = kNoThread, reader = kNoThread;
     int64_t written = -1, read = -1;  // in which interval between barriers, last
-    int64_t nth = 0;                  // of the writer's writes
   };
   const int line;
   const size_t size;
@@ -38,25 +36,15 @@ class SharedCells {
 
 namespace {
 
-enum class State : unsigned char { kReady, kAtBarrier, kAtShuffle, kInWarpgroup, kDone };
-
-// What one unit has yet to do for a thread.
-struct Deferred {
-  using Group = std::vector<std::function<void()>>;
-  Group open;                // not closed yet
-  std::deque<Group> closed;  // in order
-};
+enum class State : unsigned char { kReady, kAtBarrier, kAtShuffle, kDone };
 
 struct Thread {
   context::fiber fiber;
   ThreadPlace place;
   State state = State::kReady;
-  int line = 0;                    // where it waits
-  int exchanges = 0;               // shuffles so far
-  size_t declared = 0;             // shared arrays so far
-  int64_t writes = 0, fenced = 0;  // to shared memory; those before the last fence
-  bool registers_fenced = false;   // since it waited for products
-  Deferred deferred[2];            // by Unit
+  int line = 0;         // where it waits
+  int exchanges = 0;    // shuffles so far
+  size_t declared = 0;  // shared arrays so far
 };
 
 // Values of a warp's lanes; those of the shuffle before are still read while the next one is under way.
@@ -124,8 +112,7 @@ class Block {
       if (std::all_of(threads_.begin(), threads_.end(), [](const Thread& t) { return t.state == State::kDone; })) {
         return "";
       }
-      const bool warps = Release(State::kAtShuffle, machine_.warp_size);
-      if (!Release(State::kInWarpgroup, 4 * machine_.warp_size) && !warps && !ReleaseBarrier()) return Deadlock();
+      if (!ReleaseWarps() && !ReleaseBarrier()) return Deadlock();
     }
   }
 
@@ -188,14 +175,6 @@ class Block {
     cell.reader = cell.read == interval_ && cell.reader != self ? kSeveral : self;
     cell.read = interval_;
   }
-  void ReadByProducts(SharedCells* s, size_t i) {
-    Read(s, i);
-    const SharedCells::Cell& cell = s->cells[i];
-    if (threads_[static_cast<size_t>(cell.writer)].fenced < cell.nth) {
-      Fail(fmt::format("matrix units read {}, which thread {} wrote without a fence for them", NameOf(*s, i),
-                       cell.writer));
-    }
-  }
   void Write(SharedCells* s, size_t i) {
     CheckBounds(*s, i);
     SharedCells::Cell& cell = s->cells[i];
@@ -208,7 +187,6 @@ class Block {
     }
     cell.writer = self;
     cell.written = interval_;
-    cell.nth = ++running_->writes;
   }
 
  private:
@@ -228,15 +206,15 @@ class Block {
     }
   }
 
-  // Groups of `count` threads all of which wait for each other in the same place go on; true where one does.
-  bool Release(State state, int count) {
+  // Warps whose lanes all wait in the same place go on; true where one does.
+  bool ReleaseWarps() {
     bool any = false;
-    const auto width = static_cast<size_t>(count);
+    const auto width = static_cast<size_t>(machine_.warp_size);
     for (size_t begin = 0; begin < threads_.size(); begin += width) {
       const auto first = threads_.begin() + static_cast<std::ptrdiff_t>(begin);
       const auto end = threads_.begin() + static_cast<std::ptrdiff_t>(std::min(begin + width, threads_.size()));
-      const bool together =
-          std::all_of(first, end, [&](const Thread& t) { return t.state == state && t.line == first->line; });
+      const bool together = std::all_of(
+          first, end, [&](const Thread& t) { return t.state == State::kAtShuffle && t.line == first->line; });
       if (!together || static_cast<size_t>(end - first) != width) continue;
       std::for_each(first, end, [](Thread& t) { t.state = State::kReady; });
       any = true;
@@ -262,8 +240,6 @@ class Block {
           return fmt::format("waits at the __syncthreads of line {}", t.line);
         case State::kAtShuffle:
           return fmt::format("waits in the shuffle of line {}", t.line / 64);
-        case State::kInWarpgroup:
-          return fmt::format("waits for its warpgroup in line {}", t.line);
         default:
           return std::string("has ended");
       }
@@ -337,32 +313,6 @@ uint64_t ExchangeBits(uint64_t bits, int mask, int line) {
 const WarpWords* ExchangeWords(const WarpWords& mine, int line) {
   return Current().ExchangeWords(mine, line);
 }
-void Defer(Unit unit, std::function<void()> work) {
-  if (unit == Unit::kProducts && !Current().running().registers_fenced) Fail("a product of registers without a fence");
-  Current().running().deferred[static_cast<size_t>(unit)].open.push_back(std::move(work));
-}
-void Close(Unit unit) {
-  Deferred& deferred = Current().running().deferred[static_cast<size_t>(unit)];
-  deferred.closed.push_back(std::exchange(deferred.open, {}));
-}
-void Await(Unit unit, int pending) {
-  if (unit == Unit::kProducts) Current().running().registers_fenced = false;
-  Deferred& deferred = Current().running().deferred[static_cast<size_t>(unit)];
-  while (deferred.closed.size() > static_cast<size_t>(pending)) {
-    for (const auto& work : deferred.closed.front()) work();
-    deferred.closed.pop_front();
-  }
-}
-void FenceWrites() {
-  Thread& thread = Current().running();
-  thread.fenced = thread.writes;
-}
-void FenceRegisters() {
-  Current().running().registers_fenced = true;
-}
-void MeetWarpgroup(int line) {
-  Current().Wait(State::kInWarpgroup, line);
-}
 void Fail(const std::string& what) {
   Current().Fail(what);
 }
@@ -371,9 +321,6 @@ SharedSpan AllocateShared(size_t elements, size_t element_size, int line) {
 }
 void CheckRead(SharedCells* cells, size_t index) {
   Current().Read(cells, index);
-}
-void CheckProductRead(SharedCells* cells, size_t index) {
-  Current().ReadByProducts(cells, index);
 }
 void CheckWrite(SharedCells* cells, size_t index) {
   Current().Write(cells, index);

@@ -1,4 +1,5 @@
 // A GPU in miniature, for tests: runs kernels of this folder, the very source that nvcc and hipcc compile, on the host.
+// Its matrix units are AMD's: NVIDIA's GPUs are simulated from PTX (tests/device/cuda).
 // Every thread of a block is a fiber; a fiber runs until it waits (__syncthreads, a shuffle) or ends. Blocks run one
 // after the other. What a GPU would do silently wrong is a fault here, and ends the launch:
 //   - __syncthreads that some threads of a block reach elsewhere or not at all; shuffles that lanes of a warp miss
@@ -24,9 +25,8 @@ struct Dim3 {
 };
 
 struct Machine {
-  int warp_size = 32;       // 32 (NVIDIA) or 64 (AMD)
-  uint64_t order = 0;       // 0: ascending; any other: shuffled by it, anew for every block and barrier
-  bool warpgroups = false;  // four warps have matrix units together (Hopper)
+  int warp_size = 64;  // with matrix units (mfma.h); or 32, without
+  uint64_t order = 0;  // 0: ascending; any other: shuffled by it, anew for every block and barrier
 };
 
 // The coordinates of the running thread.
@@ -44,23 +44,9 @@ int WarpSize();
 void Barrier(int line);
 // The bits that lane `self ^ mask` gave at the same call.
 uint64_t ExchangeBits(uint64_t bits, int mask, int line);
-// The 32 bytes that each lane of the running thread's warp gave at the same call, by lane; valid until the next.
-using WarpWords = std::array<uint32_t, 8>;
+// The 16 bytes that each lane of the running thread's warp gave at the same call, by lane; valid until the next.
+using WarpWords = std::array<uint32_t, 4>;
 const WarpWords* ExchangeWords(const WarpWords& mine, int line);
-// Work that a GPU does in the background for a thread: copies into shared memory, products of a warpgroup's matrix
-// units. It is done when the thread waits for it, no sooner: Close ends a group of it, Await completes all groups but
-// the last `pending`.
-enum class Unit : unsigned char { kCopies, kProducts };
-void Defer(Unit unit, std::function<void()> work);
-void Close(Unit unit);
-void Await(Unit unit, int pending);
-// Matrix units of warpgroups read shared memory past the caches of ordinary writes: from here on they may read this
-// thread's writes so far (fence.proxy.async).
-void FenceWrites();
-// Products may read registers that this thread has written so far (wgmma.fence).
-void FenceRegisters();
-// Waits for the other threads of this thread's four warps to come to the same line.
-void MeetWarpgroup(int line);
 // Ends the launch. Does not return to the kernel.
 [[noreturn]] void Fail(const std::string& what);
 
@@ -72,7 +58,6 @@ struct SharedSpan {
 };
 SharedSpan AllocateShared(size_t elements, size_t element_size, int line);
 void CheckRead(SharedCells* cells, size_t index);
-void CheckProductRead(SharedCells* cells, size_t index);  // by a warpgroup's matrix units
 void CheckWrite(SharedCells* cells, size_t index);
 
 // The emulator's `__shared__ T name[n]`.
@@ -105,13 +90,6 @@ class SharedArray {
   template <class I>
   Element operator[](I i) const {
     return {span_, static_cast<size_t>(i)};
-  }
-  // What a warpgroup's matrix units read.
-  T ForProducts(size_t i) const {
-    CheckProductRead(span_.cells, i);
-    T x;
-    std::memcpy(&x, span_.data + i * sizeof(T), sizeof(T));
-    return x;
   }
 
  private:

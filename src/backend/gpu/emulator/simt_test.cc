@@ -66,7 +66,7 @@ TEST(Simt, ShufflesAndReductionsMeetAllLanes) {
 
 // The fault of a launch of two warps of `kernel`.
 template <class F>
-std::string FaultOf(const F& kernel, const Machine& machine = {}) {
+std::string FaultOf(const F& kernel, const Machine& machine = {.warp_size = 32}) {
   return Launch(machine, {1}, {64}, kernel);
 }
 

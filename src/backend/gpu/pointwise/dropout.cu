@@ -1,120 +1,25 @@
-// dropout: the draws are functions of the element's place in the batch (base/philox.h), the same bits as on the CPU.
-// Floor: bytes of x and y; ten rounds of Philox per four elements hide behind them.
 #include <cmath>
 
-#include "backend/gpu/launch.h"
-#include "base/philox.h"
-#include "graph/ops/context_attributes.h"
+#include "backend/gpu/pointwise/drawn.h"
 
 namespace temper::gpu {
 namespace {
 
-struct Draws {
-  uint32_t x[4];
-  // x[i]: an index that is not known at compile time would put x into local memory.
-  __device__ uint32_t At(uint32_t i) const { return i < 2 ? (i == 0 ? x[0] : x[1]) : (i == 2 ? x[2] : x[3]); }
-};
-
-__device__ Draws PhiloxOf(uint64_t key, uint64_t step, uint64_t index) {
-  uint32_t key0 = static_cast<uint32_t>(key), key1 = static_cast<uint32_t>(key >> 32);
-  uint32_t c0 = static_cast<uint32_t>(index), c1 = static_cast<uint32_t>(index >> 32);
-  uint32_t c2 = static_cast<uint32_t>(step), c3 = static_cast<uint32_t>(step >> 32);
-  for (int round = 0; round < 10; ++round) {
-    const uint64_t p0 = uint64_t{kPhiloxMultiplier0} * c0, p1 = uint64_t{kPhiloxMultiplier1} * c2;
-    c0 = static_cast<uint32_t>(p1 >> 32) ^ c1 ^ key0;
-    c1 = static_cast<uint32_t>(p1);
-    c2 = static_cast<uint32_t>(p0 >> 32) ^ c3 ^ key1;
-    c3 = static_cast<uint32_t>(p0);
-    key0 += kPhiloxWeyl0;
-    key1 += kPhiloxWeyl1;
-  }
-  return {{c0, c1, c2, c3}};
-}
-
-// kDealt: rows are dealt to ranks (tensor/context_part.h), and not in the batch's order.
-template <class T, bool kDealt>
-struct Drop {
-  const T* x;
-  const int64_t* rng_3;
-  T* y;
-  uint64_t name_hash;
-  int64_t C;                      // columns of x,
-  uint64_t row, column, columns;  // which begin there in a whole of so many columns
-  ContextPart part;
+struct Dropped {
   uint32_t threshold;  // a draw's upper 24 bits below it drop the element
   float scale;
 
-  template <int kCount>
-  __device__ void Run(int64_t i) const {
-    const uint64_t key = MixedKey({.seed = static_cast<uint64_t>(rng_3[kRngSeed]), .name_hash = name_hash, .step = 0});
-    const auto step = static_cast<uint64_t>(rng_3[kRngStep]);
-    const auto first_token = static_cast<uint64_t>(rng_3[kRngFirstToken]);
-    float u[kCount];
-    Load(x + i, u);
-    int64_t t = i / C, c = i - t * C;  // divided once: a division costs as much as the draws
-    const auto of_row = [&] {          // the place of x[t, 0]
-      uint64_t token = row + static_cast<uint64_t>(t);
-      if constexpr (kDealt) token = static_cast<uint64_t>(part.PlaceOf(static_cast<int64_t>(token)));
-      return (first_token + token) * columns + column;
-    };
-    const auto dropped = [&](float value, uint32_t draw) { return draw >> 8 >= threshold ? value * scale : 0; };
-    uint64_t begin = of_row();
-    const uint64_t first = begin + static_cast<uint64_t>(c);
-    if (kCount % 4 == 0 && first % 4 == 0 && c + kCount <= C) {  // almost all: whole draws of one row
-      for (int k = 0; k + 4 <= kCount; k += 4) {
-        const Draws draws = PhiloxOf(key, step, first / 4 + static_cast<uint64_t>(k / 4));
-        for (int j = 0; j < 4; ++j) u[k + j] = dropped(u[k + j], draws.x[j]);
-      }
-    } else {
-      Draws draws;
-      uint64_t drawn = ~uint64_t{0};  // the counter of `draws`
-      for (int k = 0; k < kCount; ++k, ++c) {
-        if (c == C) {
-          c = 0;
-          ++t;
-          begin = of_row();
-        }
-        const uint64_t place = begin + static_cast<uint64_t>(c);
-        if (place / 4 != drawn) {
-          drawn = place / 4;
-          draws = PhiloxOf(key, step, drawn);
-        }
-        u[k] = dropped(u[k], draws.At(static_cast<uint32_t>(place % 4)));
-      }
-    }
-    Store(y + i, u);
-  }
+  __device__ float operator()(float x, uint32_t draw) const { return draw >> 8 >= threshold ? x * scale : 0; }
 };
-
-template <class T, bool kDealt>
-std::unique_ptr<Kernel> MakeDrop(const KernelSpec& spec, const Context& context) {
-  const int64_t n = spec.inputs[0].shape.elements(), C = spec.inputs[0].shape.columns();
-  const double p = spec.attributes.Double("p");
-  const Drop<T, kDealt> made = {.C = C,
-                                .row = static_cast<uint64_t>(spec.attributes.IntOr("row", 0)),
-                                .column = static_cast<uint64_t>(spec.attributes.IntOr("column", 0)),
-                                .columns = static_cast<uint64_t>(spec.attributes.IntOr("columns", C)),
-                                .part = ContextPartOf(spec.attributes, "packed_row"),
-                                // u >= p with u = k 2^-24 is k >= ceil(p 2^24): the product is exact in double.
-                                .threshold = static_cast<uint32_t>(std::ceil(p * 0x1.0p24)),
-                                .scale = static_cast<float>(1 / (1 - p))};
-  return MakeKernel([=, stream = context.stream](const KernelArgs& args) {
-    Drop<T, kDealt> drop = made;
-    drop.x = In<T>(args, 0);
-    drop.rng_3 = In<int64_t>(args, 1);
-    drop.y = Out<T>(args, 0);
-    drop.name_hash = args.rng_name_hash;
-    return Map<kPack<T>>(n, drop, stream);
-  });
-}
 
 }  // namespace
 
 std::unique_ptr<Kernel> MakeDropout(const KernelSpec& spec, const Context& context) {
-  if (!IsCompute(spec.inputs[0])) return nullptr;
-  return DispatchFloat(spec.inputs[0].dtype, [&]<class T>() {
-    return spec.attributes.Has("packed_row") ? MakeDrop<T, true>(spec, context) : MakeDrop<T, false>(spec, context);
-  });
+  const double p = spec.attributes.Double("p");
+  // u >= p with u = k 2^-24 is k >= ceil(p 2^24): the product is exact in double.
+  return MakeDrawn(
+      spec, context,
+      Dropped{.threshold = static_cast<uint32_t>(std::ceil(p * 0x1.0p24)), .scale = static_cast<float>(1 / (1 - p))});
 }
 
 }  // namespace temper::gpu

@@ -79,15 +79,34 @@ __device__ inline float Capped(float x, float cap) {
   return cap == 0 ? x : cap * Tanh(x / cap);
 }
 
-// Of a row of logits, which the block looks at together: the largest, and the sum of exp(logit - largest).
+// How labels are smoothed: by `part` over all `words` of the vocabulary. A label of a word, and what a target has more.
+struct Smoothing {
+  float part;
+  int64_t words;
+
+  __device__ float every() const { return part / static_cast<float>(words); }
+  __device__ float more() const { return 1 - part; }
+  // As Labels::Expected of backend/cpu/loss_statistics.h.
+  __device__ double Expected(double target, double sum_of_logits) const {
+    if (part == 0) return target;
+    return (1 - static_cast<double>(part)) * target + part * (sum_of_logits / static_cast<double>(words));
+  }
+};
+
+// Of a row of logits, which the block looks at together: the largest, the sum of exp(logit - largest), and that of the
+// logits.
 template <class T, int kCount>
-__device__ void SumOfRow(const T* logits_V, int64_t V, float cap, Shared<float> scratch, float* most, float* total) {
-  float largest = -INFINITY, sum = 0;  // of this thread
+__device__ void SumOfRow(const T* logits_V, int64_t V, float cap, Shared<float> scratch, float* most, float* total,
+                         float* logits) {
+  float largest = -INFINITY, sum = 0, plain = 0;  // of this thread
   for (int64_t v = FirstOfThread<kCount>(); v < V; v += kNextOfThread<kCount>) {
     float x[kCount], here = largest;
     Load(logits_V + v, x);
     if (cap != 0) {
       for (int k = 0; k < kCount; ++k) x[k] = Capped(x[k], cap);
+    }
+    if (logits != nullptr) {
+      for (int k = 0; k < kCount; ++k) plain += x[k];
     }
     for (int k = 0; k < kCount; ++k) here = Max()(x[k], here);
     if (here > largest) {
@@ -99,23 +118,25 @@ __device__ void SumOfRow(const T* logits_V, int64_t V, float cap, Shared<float> 
   *most = ReduceBlock<Max, float>(largest, scratch);
   const float mine = largest > -INFINITY ? sum * Exp(largest - *most) : sum;  // NaN stays; no word is no sum
   *total = ReduceBlock<Sum, float>(mine, scratch);
+  if (logits != nullptr) *logits = ReduceBlock<Sum, float>(plain, scratch);
 }
 
 // What this rank has to say of row i of the chunk, of whose words it has [begin, begin + V). A block per row.
 template <class T, int kCount>
 __global__ void RowStatistics(const T* logits_NV, const int* rows, const int* target_T, int64_t V, int64_t begin,
-                              float cap, float* statistics_N3) {
+                              float cap, bool smooth, float* statistics_NS) {
   TEMPER_SHARED(float, scratch, kMostWarps);
   const int64_t i = blockIdx.x;
   const T* const logits = logits_NV + i * V;
-  float most, total;
-  SumOfRow<T, kCount>(logits, V, cap, scratch, &most, &total);
+  float most, total, sum_of_logits = 0;
+  SumOfRow<T, kCount>(logits, V, cap, scratch, &most, &total, smooth ? &sum_of_logits : nullptr);
   if (threadIdx.x != 0) return;
   const int64_t own = target_T[rows[i]] - begin;
-  float* const out = statistics_N3 + i * kLossStatistics;
+  float* const out = statistics_NS + i * (kLossLogits + smooth);
   out[kLossLargest] = most;
   out[kLossSum] = total;
   out[kLossTarget] = own >= 0 && own < V ? Capped(Get(logits + own), cap) : -INFINITY;
+  if (smooth) out[kLossLogits] = sum_of_logits;
 }
 
 template <class T, int kCount>
@@ -129,17 +150,18 @@ __device__ inline float WeightOf(const float* weight_T, int64_t t) {
   return weight_T == nullptr ? 1.0f : weight_T[t];
 }
 
-// A row of logits becomes its gradient: weight times softmax, of which scale is weight / sum, less weight at the
-// target; and times the slope of the cap.
+// A row of logits becomes its gradient: weight times softmax, of which scale is weight / sum, less weight times the
+// labels; and times the slope of the cap.
 template <class T, int kCount>
-__device__ void GradientOfRow(T* logits_V, int64_t V, float cap, float most, float scale, float weight,
-                              int64_t target) {
+__device__ void GradientOfRow(T* logits_V, int64_t V, float cap, Smoothing smoothing, float most, float scale,
+                              float weight, int64_t target) {
+  const float every = smoothing.every() * weight, more = smoothing.more() * weight;
   for (int64_t v = FirstOfThread<kCount>(); v < V; v += kNextOfThread<kCount>) {
     float x[kCount];
     Load(logits_V + v, x);
     for (int k = 0; k < kCount; ++k) {
       const float t = cap == 0 ? 0.0f : Tanh(x[k] / cap), logit = cap == 0 ? x[k] : cap * t;
-      x[k] = Exp(logit - most) * scale - (v + k == target ? weight : 0.0f);
+      x[k] = Exp(logit - most) * scale - every - (v + k == target ? more : 0.0f);
       if (cap != 0) x[k] *= Fma(-t, t, 1.0f);
     }
     Store(logits_V + v, x);
@@ -150,8 +172,8 @@ __device__ void GradientOfRow(T* logits_V, int64_t V, float cap, float most, flo
 // all of them.
 template <class T, int kCount>
 __global__ void SplitSoftmaxLoss(T* logits_NV, const int* rows, const int* target_T, int64_t n, int64_t V,
-                                 int64_t begin, float cap, const float* all_RN3, int64_t ranks, bool gradient,
-                                 const float* weight_T, float sign, float* loss_T) {
+                                 int64_t begin, float cap, Smoothing smoothing, const float* all_RNS, int64_t ranks,
+                                 bool gradient, const float* weight_T, float sign, float* loss_T) {
   const int64_t i = blockIdx.x;
   T* const logits = logits_NV + i * V;
   if (i >= n) {
@@ -159,29 +181,34 @@ __global__ void SplitSoftmaxLoss(T* logits_NV, const int* rows, const int* targe
     return;
   }
   const int64_t t = rows[i], target = target_T[t] - begin;
-  double largest = -INFINITY, at_target = -INFINITY, sum = 0;
+  double largest = -INFINITY, at_target = -INFINITY, sum = 0, sum_of_logits = 0;
+  const bool smooth = smoothing.part > 0;
   // A NaN is not larger than anything: it comes back through the sum.
   for (int64_t r = 0; r < ranks; ++r) {
-    const float* const of = all_RN3 + (r * n + i) * kLossStatistics;
+    const float* const of = all_RNS + (r * n + i) * (kLossLogits + smooth);
     if (of[kLossLargest] > largest) largest = of[kLossLargest];
     if (of[kLossTarget] > at_target) at_target = of[kLossTarget];
   }
   for (int64_t r = 0; r < ranks; ++r) {
-    const float* const of = all_RN3 + (r * n + i) * kLossStatistics;
+    const float* const of = all_RNS + (r * n + i) * (kLossLogits + smooth);
     sum += of[kLossSum] * exp(of[kLossLargest] - largest);
+    if (smooth) sum_of_logits += of[kLossLogits];
   }
   const float weight = WeightOf(weight_T, t);
-  if (threadIdx.x == 0) loss_T[t] = sign * weight * static_cast<float>(log(sum) + (largest - at_target));
+  if (threadIdx.x == 0) {
+    const double expected = smoothing.Expected(at_target, sum_of_logits);
+    loss_T[t] = sign * weight * static_cast<float>(log(sum) + (largest - expected));
+  }
   if (!gradient) return;
   const float scale = static_cast<float>(1 / sum) * weight;
-  GradientOfRow<T, kCount>(logits, V, cap, static_cast<float>(largest), scale, weight, target);
+  GradientOfRow<T, kCount>(logits, V, cap, smoothing, static_cast<float>(largest), scale, weight, target);
 }
 
 // Row i of the chunk's logits, a block each: sign times its loss, and (`gradient`) d_logits = softmax - onehot over
 // them, both times its weight. Rows beyond n become zeros.
 template <class T, int kCount>
 __global__ void SoftmaxLoss(T* logits_NV, const int* rows, const int* target_T, int64_t n, int64_t V, float cap,
-                            bool gradient, const float* weight_T, float sign, float* loss_T) {
+                            Smoothing smoothing, bool gradient, const float* weight_T, float sign, float* loss_T) {
   TEMPER_SHARED(float, scratch, kMostWarps);
   const int64_t i = blockIdx.x;
   T* const logits = logits_NV + i * V;
@@ -191,12 +218,15 @@ __global__ void SoftmaxLoss(T* logits_NV, const int* rows, const int* target_T, 
   }
   const int64_t t = rows[i], target = target_T[t];
   const float at_target = target < V ? Capped(Get(logits + target), cap) : 0;  // a target beyond has been reported
-  float most, total;
-  SumOfRow<T, kCount>(logits, V, cap, scratch, &most, &total);
+  float most, total, sum_of_logits = 0;
+  SumOfRow<T, kCount>(logits, V, cap, scratch, &most, &total, smoothing.part > 0 ? &sum_of_logits : nullptr);
   const float weight = WeightOf(weight_T, t);
-  if (threadIdx.x == 0) loss_T[t] = sign * weight * (Log(total) + (most - at_target));
+  if (threadIdx.x == 0) {
+    const auto expected = static_cast<float>(smoothing.Expected(at_target, sum_of_logits));
+    loss_T[t] = sign * weight * (Log(total) + (most - expected));
+  }
   if (!gradient) return;
-  GradientOfRow<T, kCount>(logits, V, cap, most, 1 / total * weight, weight, target);
+  GradientOfRow<T, kCount>(logits, V, cap, smoothing, most, 1 / total * weight, weight, target);
 }
 
 // logits += x w^T, and where its gradients go.
@@ -231,7 +261,9 @@ class LossKernel final : public Kernel {
         tokens_(spec.inputs[0].shape[0]),
         V_(spec.inputs[1].shape[0]),
         first_word_(spec.attributes.IntOr("begin", 0)),
-        all_words_(spec.attributes.IntOr("whole", V_)) {
+        all_words_(spec.attributes.IntOr("whole", V_)),
+        smoothing_{static_cast<float>(spec.attributes.DoubleOr("smoothing", 0)), all_words_},
+        statistics_(LossStatisticsOf(spec.attributes)) {
     TEMPER_CHECK(layout_.bytes <= spec.workspace) << layout_.bytes.v << " of " << spec.workspace.v;
     fault_ = context.faults->Register([V = all_words_](int64_t word) {
       return "the target of row " + std::to_string(word - 1) + " is outside of the vocabulary of " + std::to_string(V);
@@ -367,15 +399,16 @@ class LossKernel final : public Kernel {
     const float* const weight = operands_.weight < 0 ? nullptr : In<const float>(args, operands_.weight);
     if (exchange_ == nullptr) {
       return TEMPER_LAUNCH((SoftmaxLoss<T, kCount>), chunk, kThreads, stream_, logits, rows, target, n, V_, cap_,
-                           operands_.gradient, weight, sign_, Out<float>(args, LossOperands::kLoss));
+                           smoothing_, operands_.gradient, weight, sign_, Out<float>(args, LossOperands::kLoss));
     }
     std::byte* const own = args.workspace + layout_.statistics.v;
     std::byte* const all = args.workspace + layout_.all_statistics.v;
     TEMPER_RETURN_IF_ERROR(TEMPER_LAUNCH((RowStatistics<T, kCount>), static_cast<unsigned>(n), kThreads, stream_,
-                                         logits, rows, target, V_, first_word_, cap_, reinterpret_cast<float*>(own)));
-    TEMPER_RETURN_IF_ERROR(exchange_->AllGather(own, all, Bytes{n * kLossStatistics * 4}));
+                                         logits, rows, target, V_, first_word_, cap_, smoothing_.part > 0,
+                                         reinterpret_cast<float*>(own)));
+    TEMPER_RETURN_IF_ERROR(exchange_->AllGather(own, all, Bytes{n * statistics_ * 4}));
     return TEMPER_LAUNCH((SplitSoftmaxLoss<T, kCount>), chunk, kThreads, stream_, logits, rows, target, n, V_,
-                         first_word_, cap_, reinterpret_cast<const float*>(all), int64_t{exchange_->size()},
+                         first_word_, cap_, smoothing_, reinterpret_cast<const float*>(all), int64_t{exchange_->size()},
                          operands_.gradient, weight, sign_, Out<float>(args, LossOperands::kLoss));
   }
 
@@ -391,7 +424,9 @@ class LossKernel final : public Kernel {
   const float cap_;   // of logits; 0: none
   const LossScratch layout_;
   const int64_t tokens_, V_, first_word_, all_words_;  // of this rank's V words the first, and how many all have
-  std::unique_ptr<DeviceExchange> exchange_;           // with the ranks that share the vocabulary, or nullptr
+  const Smoothing smoothing_;
+  const int64_t statistics_;                  // per row that ranks exchange
+  std::unique_ptr<DeviceExchange> exchange_;  // with the ranks that share the vocabulary, or nullptr
   Faults::Word fault_;
   std::vector<Pair> pairs_;
 };

@@ -64,59 +64,6 @@ __device__ __forceinline__ void CloseCopies();
 template <int kPending>
 __device__ __forceinline__ void AwaitCopies();
 
-#if defined(TEMPER_GPU_EMULATED)
-
-// The terms in f32, one after the other.
-void MultiplyAdd(const FragmentA& a, const FragmentB& b, FragmentC& c) {
-  const simt::WarpWords mine = {a.x[0], a.x[1], a.x[2], a.x[3], b.x[0], b.x[1], 0, 0};
-  const simt::WarpWords* const words = simt::ExchangeWords(mine, __LINE__);
-  const auto half = [](uint32_t word, int i) {
-    return ToFloat(bf16{static_cast<uint16_t>(i == 0 ? word & 0xFFFF : word >> 16)});
-  };
-  const int lane = simt::Here().index % simt::WarpSize(), g = lane / 4, t = lane % 4;
-  for (int i = 0; i < 4; ++i) {
-    const int row = g + i / 2 * 8, column = 2 * t + i % 2;
-    for (int k = 0; k < 16; ++k) {
-      const uint32_t a_word = words[row % 8 * 4 + k % 8 / 2][static_cast<size_t>(row / 8 + k / 8 * 2)];
-      const uint32_t b_word = words[column * 4 + k % 8 / 2][static_cast<size_t>(4 + k / 8)];
-      c.x[i] += half(a_word, k % 2) * half(b_word, k % 2);
-    }
-  }
-}
-
-template <bool kTransposed>
-void LoadMatrices(Shared<Bf16Bits> tile, int at, uint32_t (&x)[4]) {
-  const simt::WarpWords* const words = simt::ExchangeWords({static_cast<uint32_t>(at)}, __LINE__);
-  if (at % 8 != 0) simt::Fail("a row of a matrix at " + std::to_string(at));
-  const int lane = simt::Here().index % simt::WarpSize();
-  // Read before the next exchange may overwrite them.
-  for (int i = 0; i < 4; ++i) {
-    uint32_t pair[2];
-    for (int j = 0; j < 2; ++j) {
-      const int row = kTransposed ? 2 * (lane % 4) + j : lane / 4,
-                element = kTransposed ? lane / 4 : 2 * (lane % 4) + j;
-      pair[j] = static_cast<Bf16Bits>(tile[words[8 * i + row][0] + static_cast<uint32_t>(element)]);
-    }
-    x[i] = pair[0] | pair[1] << 16;
-  }
-}
-
-void CopyBeside(const bf16* from, bool there, Shared<Bf16Bits> tile, int at) {
-  if (at % 8 != 0 || reinterpret_cast<uintptr_t>(from) % 16 != 0) simt::Fail("a copy that is not aligned");
-  simt::Defer(simt::Unit::kCopies, [=, &tile] {
-    for (int i = 0; i < 8; ++i) tile[at + i] = there ? from[i].bits : Bf16Bits{0};
-  });
-}
-void CloseCopies() {
-  simt::Close(simt::Unit::kCopies);
-}
-template <int kPending>
-void AwaitCopies() {
-  simt::Await(simt::Unit::kCopies, kPending);
-}
-
-#else
-
 __device__ void MultiplyAdd(const FragmentA& a, const FragmentB& b, FragmentC& c) {
   asm volatile(
       "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
@@ -152,8 +99,6 @@ template <int kPending>
 __device__ void AwaitCopies() {
   asm volatile("cp.async.wait_group %0;" : : "n"(kPending) : "memory");
 }
-
-#endif
 
 #endif  // TEMPER_MMA
 

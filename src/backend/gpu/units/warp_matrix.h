@@ -133,6 +133,10 @@ struct Mma {
     CopyBeside(from, there, tile, at);
   }
   __device__ __forceinline__ static void CloseCopies() { gpu::CloseCopies(); }
+  template <int kPending>
+  __device__ __forceinline__ static void AwaitCopies() {
+    gpu::AwaitCopies<kPending>();
+  }
 };
 
 #endif
@@ -269,9 +273,7 @@ struct Mfma {
 // f.template operator()<Unit>() for the matrix units of the stream's GPU: a unique_ptr, nullptr where there are none.
 template <class F>
 auto WithMatrixUnit(gpuStream_t stream, const F& f) {
-#if defined(TEMPER_GPU_EMULATED)
-  return stream->warp_size == 32 ? f.template operator()<Mma>() : f.template operator()<Mfma>();
-#elif TEMPER_MMA
+#if TEMPER_MMA
   (void)stream;  // all of them have some
   return f.template operator()<Mma>();
 #else

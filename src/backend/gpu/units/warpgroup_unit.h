@@ -11,7 +11,6 @@
 
 #include "backend/gpu/units/matrix_unit.h"
 
-#if TEMPER_WGMMA
 namespace temper::gpu {
 
 inline constexpr int kWarpgroup = 128;      // threads
@@ -41,6 +40,8 @@ __device__ __forceinline__ uint64_t Describe(uint32_t address, int panel_bytes) 
          uint64_t{kSwizzleBytes >> 4} << 32 | uint64_t{1} << 62;
 }
 
+#if TEMPER_WGMMA
+
 // sums [64, rows of right] = (or +=, `add`) the 64 rows of `left` from `row` on times all of `right`, transposed: of
 // both the 16 columns from `e` on. The sums are there once AwaitProducts says so; until then neither they nor the tiles
 // may be touched.
@@ -64,97 +65,6 @@ __device__ __forceinline__ void CloseProducts();
 // Returns when this warp's products are done but for the last kPending groups; `sums` are those that are there now.
 template <int kPending, class... Sums>
 __device__ __forceinline__ void AwaitProducts(Sums&... sums);
-
-#if defined(TEMPER_GPU_EMULATED)
-
-// Element [row, e] of an operand, counted from where its descriptor begins: as the units find it.
-inline float Described(Shared<Bf16Bits> window, uint64_t descriptor, int row, int e) {
-  const auto field = [&](int bit) { return static_cast<uint32_t>(descriptor >> bit & 0x3FFF) << 4; };
-  if (descriptor >> 62 != 1) simt::Fail("a tile without the swizzle of 128 bytes");
-  const auto r = static_cast<uint32_t>(row), c = static_cast<uint32_t>(e);
-  const uint32_t byte = field(0) + c / kPanel * field(16) + r / 8 * field(32) + r % 8 * 128 + c % kPanel * 2;
-  return ToFloat(bf16{window.ForProducts((byte ^ (byte >> 7 & 7) << 4) / 2)});
-}
-
-// What sums are while they are under way: a NaN that no arithmetic makes.
-inline constexpr uint32_t kUnderWay = 0x7FC0DEAD;
-
-// A product that is done when it is waited for. left(half, k): of this lane's row (0) and the eighth behind it (1);
-// right(column, k).
-template <size_t kTiles, class Left, class Right>
-void DeferProduct(bool add, FragmentC (&sums)[kTiles], const Left& left, const Right& right) {
-  simt::MeetWarpgroup(__LINE__);
-  struct Operands {
-    float left[2][16], right[2 * kTiles][16];  // rows and columns of this lane
-  };
-  const auto read = [left, right, first = simt::Here().index % 4 * 2] {
-    Operands x;
-    for (int k = 0; k < 16; ++k) {
-      for (int half = 0; half < 2; ++half) x.left[half][k] = left(half, k);
-      for (int i = 0; i < 2 * static_cast<int>(kTiles); ++i) x.right[i][k] = right(i / 2 * 8 + first + i % 2, k);
-    }
-    return x;
-  };
-  read();  // what is wrong with the operands shows where the product is issued
-  const bool follows = std::bit_cast<uint32_t>(sums[0].x[0]) == kUnderWay;  // a product that is under way
-  std::array<FragmentC, kTiles> before;
-  std::copy_n(sums, kTiles, before.begin());
-  for (FragmentC& c : sums) std::fill_n(c.x, 4, std::bit_cast<float>(kUnderWay));
-  simt::Defer(simt::Unit::kProducts, [=, &sums] {
-    const Operands x = read();
-    for (size_t tile = 0; tile < kTiles; ++tile) {
-      for (size_t i = 0; i < 4; ++i) {
-        float sum = 0;
-        for (int k = 0; k < 16; ++k) sum += x.left[i / 2][k] * x.right[2 * tile + i % 2][k];
-        sums[tile].x[i] = (!add ? 0 : follows ? sums[tile].x[i] : before[tile].x[i]) + sum;
-      }
-    }
-  });
-}
-
-template <class Left, class Right>
-void MultiplyRows(Shared<Bf16Bits> window, Left left, int row, Right right, int e, bool add,
-                  FragmentC (&sums)[Right::kRows / 8]) {
-  const int mine = simt::Here().index % kWarpgroup / 32 * 16 + simt::Here().index % 32 / 4;
-  const uint64_t a = Describe(static_cast<uint32_t>(left.Begin(row, e)) * 2, 0),
-                 b = Describe(static_cast<uint32_t>(right.Begin(0, e)) * 2, 0);
-  DeferProduct(
-      add, sums, [=, &window](int half, int k) { return Described(window, a, mine + half * 8, k); },
-      [=, &window](int column, int k) { return Described(window, b, column, k); });
-}
-
-template <class Right>
-void MultiplyWeights(Shared<Bf16Bits> window, const FragmentA& left, Right right, int row,
-                     FragmentC (&sums)[Right::kE / 8]) {
-  const simt::WarpWords* const words = simt::ExchangeWords({left.x[0], left.x[1], left.x[2], left.x[3]}, __LINE__);
-  std::array<simt::WarpWords, 4> quad;  // the lanes that hold this lane's rows
-  std::copy_n(words + simt::Here().index % 32 / 4 * 4, 4, quad.begin());
-  const uint64_t b = Describe(static_cast<uint32_t>(right.Begin(row, 0)) * 2, Right::kRows * kPanel * 2);
-  DeferProduct(
-      true, sums,
-      [=](int half, int k) {
-        const uint32_t word = quad[static_cast<size_t>(k % 8 / 2)][static_cast<size_t>(half + k / 8 * 2)];
-        return ToFloat(bf16{static_cast<uint16_t>(k % 2 == 0 ? word & 0xFFFF : word >> 16)});
-      },
-      [=, &window](int column, int k) { return Described(window, b, k, column); });
-}
-
-template <class... Registers>
-void FenceRegisters(Registers&...) {
-  simt::FenceRegisters();
-}
-void FenceTiles() {
-  simt::FenceWrites();
-}
-void CloseProducts() {
-  simt::Close(simt::Unit::kProducts);
-}
-template <int kPending, class... Sums>
-void AwaitProducts(Sums&...) {
-  simt::Await(simt::Unit::kProducts, kPending);
-}
-
-#else
 
 // Code for other GPUs is compiled, too, and never launched.
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
@@ -257,7 +167,6 @@ __device__ void AwaitProducts(Sums&... sums) {
 #undef TEMPER_NAMES_32
 #undef TEMPER_NAMES_64
 
-#endif
+#endif  // TEMPER_WGMMA
 
 }  // namespace temper::gpu
-#endif  // TEMPER_WGMMA

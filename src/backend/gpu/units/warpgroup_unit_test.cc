@@ -1,10 +1,5 @@
-// Products of a warpgroup against plain ones, what the emulator finds wrong with their use, and that operands are
-// described as Triton describes them.
+// Operands of a warpgroup's units are described as Triton describes them.
 #include <gtest/gtest.h>
-
-#include <vector>
-
-#include "base/philox.h"
 
 #ifdef TEMPER_GPU_EMULATED
 #include "backend/gpu/units/warpgroup_unit.h"
@@ -12,109 +7,7 @@
 namespace temper::gpu {
 namespace {
 
-constexpr simt::Machine kMachine = {.warpgroups = true}, kShuffled = {.order = 5, .warpgroups = true};
-using Rows = SwizzledTile<128, 128>;  // of which a warpgroup takes half
 using Met = SwizzledTile<64, 128>;
-constexpr int kWindow = Rows::kElements + Met::kElements;
-
-// What a use of the units leaves out.
-enum class Forgets { kNothing, kTileFence, kRegisterFence, kBarrier, kAwait, kWarp };
-
-struct Scene {
-  std::vector<float> rows = std::vector<float>(Rows::kElements), met = std::vector<float>(Met::kElements);
-  std::vector<float> scores = std::vector<float>(128 * 64), out = std::vector<float>(128 * 128);
-
-  Scene() {
-    for (size_t i = 0; i < rows.size(); ++i) rows[i] = ToFloat(ToBF16(NormalAt({.seed = 1}, i)));
-    for (size_t i = 0; i < met.size(); ++i) met[i] = ToFloat(ToBF16(NormalAt({.seed = 2}, i)));
-  }
-};
-
-// scores = rows met^T; out = bf16(scores) met: as attention's kernels use the units, by two warpgroups.
-void Multiply(Scene* scene, Forgets forgets) {
-  TEMPER_WINDOW(Bf16Bits, window, kWindow);
-  const Rows rows = {0};
-  const Met met = {Rows::kElements};
-  const int thread = static_cast<int>(threadIdx.x), lane = thread % 32, group = thread / kWarpgroup;
-  for (int i = thread; i < Rows::kElements; i += 256) {
-    window[rows.Place(i / 128, i % 128)] = ToBF16(scene->rows[static_cast<size_t>(i)]).bits;
-  }
-  for (int i = thread; i < Met::kElements; i += 256) {
-    window[met.Place(i / 128, i % 128)] = ToBF16(scene->met[static_cast<size_t>(i)]).bits;
-  }
-  if (forgets != Forgets::kTileFence) FenceTiles();
-  if (forgets != Forgets::kBarrier) __syncthreads();
-  if (forgets == Forgets::kWarp && thread / 32 == 3) return;
-  FragmentC scores[8], out[16] = {};
-  if (forgets != Forgets::kRegisterFence) FenceRegisters();
-  for (int e = 0; e < 128; e += 16) MultiplyRows(window, rows, group * 64, met, e, e > 0, scores);
-  CloseProducts();
-  if (forgets != Forgets::kAwait) AwaitProducts<0>();
-  FragmentA weights[4];
-  for (int i = 0; i < 4; ++i) {
-    const FragmentC* const c = scores + i * 2;
-    weights[i] = {{PackBf16(c[0].x[0], c[0].x[1]), PackBf16(c[0].x[2], c[0].x[3]), PackBf16(c[1].x[0], c[1].x[1]),
-                   PackBf16(c[1].x[2], c[1].x[3])}};
-  }
-  FenceRegisters();
-  for (int row = 0; row < 64; row += 16) MultiplyWeights(window, weights[row / 16], met, row, out);
-  CloseProducts();
-  AwaitProducts<0>();
-  const int row = group * 64 + thread % kWarpgroup / 32 * 16 + lane / 4;
-  const auto store = [&](const FragmentC* c, int tiles, int width, std::vector<float>* y) {
-    for (int n = 0; n < tiles; ++n) {
-      for (int i = 0; i < 4; ++i) {
-        (*y)[static_cast<size_t>((row + i / 2 * 8) * width + n * 8 + lane % 4 * 2 + i % 2)] = c[n].x[i];
-      }
-    }
-  };
-  store(scores, 8, 64, &scene->scores);
-  store(out, 16, 128, &scene->out);
-}
-
-TEST(WarpgroupUnit, MultipliesRowsAndWeights) {
-  for (const simt::Machine& machine : {kMachine, kShuffled}) {
-    Scene scene;
-    ASSERT_EQ(simt::Launch(machine, {1}, {256}, [&] { Multiply(&scene, Forgets::kNothing); }), "");
-    for (size_t i = 0; i < 128; ++i) {
-      std::vector<double> weights(64);
-      for (size_t j = 0; j < 64; ++j) {
-        double dot = 0, size = 0;
-        for (size_t e = 0; e < 128; ++e) {
-          dot += double{scene.rows[i * 128 + e]} * scene.met[j * 128 + e];
-          size += std::fabs(double{scene.rows[i * 128 + e]} * scene.met[j * 128 + e]);
-        }
-        ASSERT_NEAR(scene.scores[i * 64 + j], dot, 128 * 0x1p-24 * size) << i << " " << j;
-        weights[j] = ToFloat(ToBF16(scene.scores[i * 64 + j]));
-      }
-      for (size_t e = 0; e < 128; ++e) {
-        double dot = 0, size = 0;
-        for (size_t j = 0; j < 64; ++j) {
-          dot += weights[j] * scene.met[j * 128 + e];
-          size += std::fabs(weights[j] * scene.met[j * 128 + e]);
-        }
-        ASSERT_NEAR(scene.out[i * 128 + e], dot, 64 * 0x1p-24 * size) << i << " " << e;
-      }
-    }
-  }
-}
-
-TEST(WarpgroupUnit, WhatHardwareWouldGetWrongInSilenceIsAFault) {
-  const auto fault = [](Forgets forgets) {
-    Scene scene;
-    return simt::Launch(kMachine, {1}, {256}, [&] { Multiply(&scene, forgets); });
-  };
-  EXPECT_NE(fault(Forgets::kTileFence).find("wrote without a fence"), std::string::npos);
-  EXPECT_NE(fault(Forgets::kRegisterFence).find("a product of registers without a fence"), std::string::npos);
-  EXPECT_NE(fault(Forgets::kBarrier).find("since the last __syncthreads"), std::string::npos);
-  EXPECT_NE(fault(Forgets::kWarp).find("waits for its warpgroup"), std::string::npos);
-}
-
-TEST(WarpgroupUnit, SumsThatNobodyWaitedForAreNoNumbers) {
-  Scene scene;
-  ASSERT_EQ(simt::Launch(kMachine, {1}, {256}, [&] { Multiply(&scene, Forgets::kAwait); }), "");
-  for (const float x : scene.out) ASSERT_TRUE(std::isnan(x));
-}
 
 // What tests/conformance/wgmma_layout.py prints: the bytes of 16-byte chunks of the first eight rows of a tile of
 // 64 x 128, and what its right operands are described as.

@@ -1,5 +1,5 @@
-// The loop of dropout: Philox4x32-10 (base/philox.h) on as many counters as there are lanes, hence 4 kLanes draws at a
-// time.
+// The loops of dropout and noise: Philox4x32-10 (base/philox.h) on as many counters as there are lanes, hence 4 kLanes
+// draws at a time.
 #pragma once
 
 #include "base/philox.h"  // constants
@@ -9,7 +9,7 @@ namespace {
 
 // Draws of counter blocks first, first + 1, ... in the order of elements: draws[0] has those of elements 4 first + 0
 // ... REQUIRES: first is a multiple of kLanes, so that adding a lane number carries into no upper word.
-TEMPER_VEC void DrawGroup(const DropoutDraws& key, uint64_t first, Ints draws[4]) {
+TEMPER_VEC void DrawGroup(const Draws& key, uint64_t first, Ints draws[4]) {
   Ints c0 = AddInts(SetInt(static_cast<uint32_t>(first)), InterleavedLanes());
   Ints c1 = SetInt(static_cast<uint32_t>(first >> 32));
   Ints c2 = SetInt(key.step0), c3 = SetInt(key.step1);
@@ -30,22 +30,34 @@ TEMPER_VEC void DrawGroup(const DropoutDraws& key, uint64_t first, Ints draws[4]
   Interleave(draws);
 }
 
-template <class T>
-void Dropout(const DropoutDraws& d, const T* x, T* y, int64_t begin, int64_t n) {
-  const Floats scale = Set(d.scale);
+// y = of(draw, x) for elements [begin, begin + n).
+template <class T, class Of>
+TEMPER_VEC void ForDraws(const Draws& d, const T* x, T* y, int64_t begin, int64_t n, const Of& of) {
   Ints draws[4];
   for (int64_t group = 0; group < n; group += 4 * kLanes) {
     DrawGroup(d, static_cast<uint64_t>(begin + group) / 4, draws);
     for (int k = 0; k < 4; ++k) {
       const int64_t i = group + k * kLanes;
       if (i + kLanes <= n) {
-        Store(y + i, KeepDrawn(draws[k], d.threshold, Load(x + i, Full{}) * scale), Full{});
+        Store(y + i, of(draws[k], Load(x + i, Full{})), Full{});
       } else if (i < n) {
         const Part lanes = First(n - i);
-        Store(y + i, KeepDrawn(draws[k], d.threshold, Load(x + i, lanes) * scale), lanes);
+        Store(y + i, of(draws[k], Load(x + i, lanes)), lanes);
       }
     }
   }
+}
+
+template <class T>
+void Dropout(const Draws& d, uint32_t threshold, float scale, const T* x, T* y, int64_t begin, int64_t n) {
+  const Floats factor = Set(scale);
+  ForDraws(d, x, y, begin, n, [&](Ints draw, Floats v) { return KeepDrawn(draw, threshold, v * factor); });
+}
+
+template <class T>
+void Noise(const Draws& d, float magnitude, const T* x, T* y, int64_t begin, int64_t n) {
+  const Floats width = Set(2 * magnitude), least = Set(-magnitude);
+  ForDraws(d, x, y, begin, n, [&](Ints draw, Floats v) { return v + Fma(UnitFloats(draw), width, least); });
 }
 
 }  // namespace

@@ -1,0 +1,42 @@
+// Quantises a tensor of a file into the rows of a buffer, some rows at a time, so that no tensor is in memory in
+// another type. Scales are those of the whole tensor, also where the buffer has a part of its rows or columns, which
+// costs reading the rest: of int8 rows whole rows, of NF4 the whole tensor once more, for the mean and the groups of
+// its absmaxes. A tensor that is stored as NF4 keeps its bits.
+#pragma once
+
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "format/model_weights.h"
+#include "tensor/nf4_rows.h"
+#include "tensor/view.h"
+
+namespace temper {
+
+class RowQuantiser {
+ public:
+  // Reads a part of the tensor as f32.
+  using Read = std::function<Status(const PartView&)>;
+
+  // `entry` is what `read` reads, or the transpose of that. REQUIRES: piece is of rank 2 and quantised. Remembers what
+  // it found out of the last tensor: the parts of one are best filled in turn. Fails if an element is not finite.
+  Status Fill(const ModelWeights::Entry& entry, const PartView& piece, const Read& read);
+
+ private:
+  using Row = std::function<Status(int64_t row, std::span<const float> x)>;
+  // Some columns of rows [begin, end) of a tensor of that shape.
+  Status ForRows(const Shape& tensor, int64_t begin, int64_t end, int64_t column, int64_t columns, const Read& read,
+                 const Row& row);
+  Status FillInt8(const ModelWeights::Entry& entry, const PartView& piece, const Read& read);
+  Status FillNf4(const ModelWeights::Entry& entry, const PartView& piece, const Read& read);
+  Status FindAbsmaxes(const ModelWeights::Entry& entry, const Shape& shape, const Read& read);
+
+  std::vector<float> numbers_;
+  // Of NF4: the tensor whose absmaxes these are, as they are and quantised.
+  const StoredTensor* tensor_ = nullptr;
+  std::vector<float> absmax_;
+  Nf4Absmaxes absmaxes_;
+};
+
+}  // namespace temper

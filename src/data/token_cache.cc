@@ -1,0 +1,93 @@
+#include "data/token_cache.h"
+
+#include <fmt/core.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <string_view>
+#include <utility>
+
+#include "format/checksum.h"
+
+namespace temper {
+namespace {
+
+constexpr std::string_view kPrefix = "tokens-", kSuffix = ".bin", kTemporary = ".tmp";
+
+bool IsTokenFile(std::string_view name, std::string_view suffix) {
+  return name.starts_with(kPrefix) && name.ends_with(suffix);
+}
+
+// Removes files that no process writes any more.
+void RemoveAbandoned(Env& env, const std::string& folder) {
+  const auto names = env.List(folder);
+  if (!names.ok()) return;
+  for (const std::string& name : *names) {
+    const std::string path = JoinPath(folder, name);
+    if (!IsTokenFile(name, kTemporary)) continue;
+    const auto lock = env.Lock(path);
+    if (lock.ok() && *lock) (void)env.RemoveFile(path);
+  }
+}
+
+}  // namespace
+
+TokenCache::TokenCache(Env& env, std::string folder, std::string key)
+    : env_(env),
+      folder_(std::move(folder)),
+      key_(std::move(key)),
+      path_(JoinPath(folder_, fmt::format("{}{}{}", kPrefix, ChecksumHex(std::as_bytes(std::span(key_))), kSuffix))) {}
+
+Result<Dataset> TokenCache::Open(TokenStore::Check check, int64_t vocab, const std::vector<std::string>& paths) const {
+  TEMPER_ASSIGN_OR_RETURN(auto file, MappedFile::Open(path_));
+  return OpenDataset(std::move(file), check, vocab, key_, paths);
+}
+
+Status TokenCache::Make(const std::function<Status(std::unique_ptr<WritableFile>)>& write) const {
+  std::string temporary;
+  std::unique_ptr<FileLock> lock;
+  const auto make = [&]() -> Status {
+    TEMPER_RETURN_IF_ERROR(env_.CreateFolders(folder_));
+    RemoveAbandoned(env_, folder_);
+    for (int n = 1;; ++n) {  // another process may write the same
+      temporary = fmt::format("{}.{}{}", path_, n, kTemporary);
+      auto locked = env_.Lock(temporary);
+      if (!locked.ok() && locked.status().code() == StatusCode::kInUse) continue;
+      TEMPER_RETURN_IF_ERROR(locked.status());
+      lock = *std::move(locked);
+      if (lock == nullptr) temporary = fmt::format("{}.{}{}", path_, getpid(), kTemporary);  // a file system without
+      break;
+    }
+    TEMPER_ASSIGN_OR_RETURN(auto file, env_.OpenForWrite(temporary));
+    TEMPER_RETURN_IF_ERROR(write(std::move(file)));
+    TEMPER_RETURN_IF_ERROR(env_.Rename(temporary, path_));
+    return env_.SyncFolder(folder_);
+  };
+  const Status made = make();
+  if (made.ok()) return made;
+  if (!temporary.empty()) (void)env_.RemoveFile(temporary);  // which may not even be there
+  const bool of_file = made.message().find(folder_) != std::string::npos;
+  if ((made.code() != StatusCode::kIo && made.code() != StatusCode::kNotFound) || !of_file) return made;
+  return Status(made.code(),
+                fmt::format("{}; the tokens of the data are kept there: make room, or choose another folder "
+                            "(--data_cache FOLDER)",
+                            made.message()));
+}
+
+void TokenCache::RemoveOthers(Env& env, const std::string& folder, const std::vector<std::string>& keep) {
+  const auto names = env.List(folder);
+  if (!names.ok()) return;
+  for (const std::string& name : *names) {
+    const std::string path = JoinPath(folder, name);
+    if (!IsTokenFile(name, kSuffix)) continue;
+    const bool kept = std::any_of(keep.begin(), keep.end(), [&](const std::string& k) {
+      std::error_code missing;
+      return k == path || std::filesystem::equivalent(k, path, missing);
+    });
+    if (!kept) (void)env.RemoveFile(path);
+  }
+  RemoveAbandoned(env, folder);
+}
+
+}  // namespace temper

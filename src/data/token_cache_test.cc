@@ -1,0 +1,144 @@
+#include "data/token_cache.h"
+
+#include <gtest/gtest.h>
+
+#include "base/faulty_env.h"
+#include "base/scratch_folder.h"
+#include "data/fake_tokenizer.h"
+
+namespace temper {
+namespace {
+
+class TokenCacheTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    auto file = PosixEnv().OpenForWrite(data_);
+    ASSERT_TRUE((*file)
+                    ->Append(R"({"prompt":"a","completion":"b"})"
+                             "\n{}\n\n"
+                             R"({"prompt":"c","completion":"d","weight":0.5})"
+                             "\n")
+                    .ok());
+    ASSERT_TRUE((*file)->Close().ok());
+  }
+
+  Status Write(std::unique_ptr<WritableFile> file) {
+    ++written_;
+    TokenWriter writer(std::move(file));
+    return WriteDataset(PosixEnv(), {data_}, tokenizer_, nullptr, {.skip_bad_rows = true}, "key", writer);
+  }
+  Status Make(Env& env = PosixEnv()) {
+    return TokenCache(env, folder_.path(), "key").Make([&](auto file) { return Write(std::move(file)); });
+  }
+  Result<Dataset> Open(const std::string& key = "key") {
+    return TokenCache(PosixEnv(), folder_.path(), key).Open(TokenStore::Check::kAll, kVocab, {data_});
+  }
+  std::vector<std::string> Names() { return *PosixEnv().List(folder_.path()); }
+  void Touch(const std::string& name) { ASSERT_TRUE((*PosixEnv().OpenForWrite(folder_ / name))->Close().ok()); }
+
+  static constexpr int64_t kVocab = FakeTokenizer::kFirstWord;
+  const ScratchFolder folder_, elsewhere_;
+  const std::string data_ = elsewhere_ / "data.jsonl";
+  const FakeTokenizer tokenizer_;
+  int written_ = 0;
+};
+
+TEST_F(TokenCacheTest, GivesBackTheDataSet) {
+  EXPECT_EQ(Open().status().code(), StatusCode::kNotFound);
+  ASSERT_TRUE(Make().ok());
+  const auto kept = Open();
+  const auto fresh = LoadDataset(PosixEnv(), {data_}, tokenizer_, nullptr, {.skip_bad_rows = true});
+  ASSERT_TRUE(kept.ok() && fresh.ok()) << kept.status().message();
+  EXPECT_EQ(kept->store.Fingerprint(), fresh->store.Fingerprint());
+  EXPECT_TRUE(kept->store.weighted());
+  EXPECT_EQ(kept->PlaceOf(1), data_ + " line 4");
+  ASSERT_EQ(kept->files.size(), 1u);
+  EXPECT_EQ(kept->files[0].rows, 3);
+  EXPECT_EQ(kept->files[0].format, RecordFormat::kPromptCompletion);
+  EXPECT_EQ(kept->files[0].format_place, "line 1");
+  const DataStatistics &a = kept->statistics, &b = fresh->statistics;
+  EXPECT_EQ(a.problems, b.problems);
+  EXPECT_EQ(a.bad_rows, 1);
+  EXPECT_EQ(std::tie(a.rows, a.samples, a.tokens, a.supervised, a.longest_row, a.weighted, a.stopping_samples),
+            std::tie(b.rows, b.samples, b.tokens, b.supervised, b.longest_row, b.weighted, b.stopping_samples));
+  EXPECT_EQ(std::pair(a.least_weight, a.largest_weight), std::pair(b.least_weight, b.largest_weight));
+}
+
+TEST_F(TokenCacheTest, AnotherKeyIsAnotherFile) {
+  ASSERT_TRUE(Make().ok());
+  EXPECT_EQ(Open("other").status().code(), StatusCode::kNotFound);
+  // Nor is a file believed that has another's name.
+  const TokenCache other(PosixEnv(), folder_.path(), "other");
+  ASSERT_TRUE(PosixEnv().Rename(folder_ / Names()[0], other.path()).ok());
+  EXPECT_EQ(Open("other").status().code(), StatusCode::kNotFound);
+}
+
+// The disk may fail, or the process end, at any operation: then there is no file, or a whole one.
+TEST_F(TokenCacheTest, AFailureAtAnyOperationLeavesNoFileOrAWholeOne) {
+  int64_t failing = 0;
+  for (bool failed = true; failed; ++failing) {
+    failed = false;
+    int64_t at = 0;
+    FaultyEnv faulty(PosixEnv(), [&](const std::string& operation, const std::string& path) {
+      if (operation == "list" || operation == "remove" || at++ != failing) return OkStatus();
+      failed = true;
+      return IoError("cannot " + operation + " " + path + ": No space left on device");
+    });
+    const Status made = Make(faulty);
+    EXPECT_EQ(made.ok(), !failed);
+    const bool whole = Open().ok();
+    EXPECT_EQ(Names().size(), whole ? 1u : 0u) << "left: " << Names()[0];
+    if (!failed) break;
+    EXPECT_NE(made.message().find("--data_cache"), std::string::npos) << made.message();
+    if (whole) ASSERT_TRUE(PosixEnv().RemoveFile(folder_ / Names()[0]).ok());
+  }
+  EXPECT_GT(failing, 6) << "open, append, sync, close, rename and sync of the folder";
+  EXPECT_TRUE(Open().ok());
+}
+
+TEST_F(TokenCacheTest, ABadRowIsReportedAsItIs) {
+  const Status made = TokenCache(PosixEnv(), folder_.path(), "key").Make([&](std::unique_ptr<WritableFile> file) {
+    TokenWriter writer(std::move(file));
+    return WriteDataset(PosixEnv(), {data_}, tokenizer_, nullptr, {}, "key", writer);
+  });
+  EXPECT_NE(made.message().find("data.jsonl line 2"), std::string::npos) << made.message();
+  EXPECT_EQ(made.message().find("--data_cache"), std::string::npos) << made.message();
+  EXPECT_TRUE(Names().empty());
+}
+
+TEST_F(TokenCacheTest, WhatAKilledRunHasLeftIsRemovedAndWhatARunningOneWritesIsNot) {
+  Touch("tokens-0123456789abcdef.bin.1.tmp");
+  const std::string running = folder_ / "tokens-fedcba9876543210.bin.1.tmp";
+  const auto lock = PosixEnv().Lock(running);
+  ASSERT_TRUE(lock.ok() && *lock);
+  ASSERT_TRUE(Make().ok());
+  EXPECT_EQ(Names().size(), 2u);
+  EXPECT_TRUE(PosixEnv().IsFile(running));
+}
+
+TEST_F(TokenCacheTest, RunsThatWriteAtOnceBothEndWithAWholeFile) {
+  ASSERT_TRUE(TokenCache(PosixEnv(), folder_.path(), "key")
+                  .Make([&](std::unique_ptr<WritableFile> file) {
+                    EXPECT_TRUE(Make().ok());
+                    const auto others = Open();  // stays open, and whole, when it is replaced
+                    EXPECT_TRUE(others.ok());
+                    const Status own = Write(std::move(file));
+                    EXPECT_EQ(others->store.sample(0).token(1), 'a');
+                    return own;
+                  })
+                  .ok());
+  EXPECT_EQ(written_, 2);
+  EXPECT_TRUE(Open().ok());
+  EXPECT_EQ(Names().size(), 1u);
+}
+
+TEST_F(TokenCacheTest, OldFilesAreRemovedAndNothingElse) {
+  for (const char* name : {"tokens-0123456789abcdef.bin", "tokens-1.bin.1.tmp", "tokens.txt", "run.yaml"}) Touch(name);
+  ASSERT_TRUE(Make().ok());
+  const std::string kept = TokenCache(PosixEnv(), folder_.path(), "key").path();
+  TokenCache::RemoveOthers(PosixEnv(), folder_.path(), {kept});
+  EXPECT_EQ(Names(), (std::vector<std::string>{"run.yaml", BaseName(kept), "tokens.txt"}));
+}
+
+}  // namespace
+}  // namespace temper

@@ -1,0 +1,160 @@
+// --chat_template: conversations with a base model that has no chat template, from training to export.
+#include <sys/stat.h>
+
+#include "data/template/known_templates.h"
+#include "temper_program.h"
+
+namespace temper::program {
+namespace {
+
+constexpr char kTemplate[] = "chat_template.jinja";
+
+std::string SourceOf(const std::string& name) {
+  return temper::Slurp(std::string(TEMPER_SOURCE_DIR) + "/examples/templates/" + name + ".jinja");
+}
+
+class ChatTemplates : public Workplace {
+ protected:
+  // "base": the example's model without its template, on a tokenizer with chatml's markers but another EOS.
+  ChatTemplates() {
+    CopyModel("base");
+    Json config = Json::parse(Slurp("base/tokenizer_config.json"));
+    config.erase("chat_template");
+    Spill("base/tokenizer_config.json", config.dump());
+    if (Has("base/chat_template.jinja")) TEMPER_CHECK(PosixEnv().RemoveFile(Path("base/chat_template.jinja")).ok());
+  }
+  static Arguments TrainBase(const Arguments& more) {
+    return With(Train({"--model", "base", "--max_steps", "2"}), more);
+  }
+  std::string Preview(const std::string& model, const Arguments& more = {}) const {
+    Arguments run = {"data", "preview", "--model", model, "--data", "d.jsonl"};
+    const Ended ended = Temper(With(run, more));
+    EXPECT_EQ(ended.code, 0) << ended.err;
+    return ended.out;
+  }
+};
+
+TEST_F(ChatTemplates, MessagesWithoutATemplateAreAnsweredWithTheOption) {
+  const Ended ended = Temper(TrainBase({}));
+  ExpectEnd(ended, 1, {"d.jsonl line 1: messages need a chat template", "--chat_template", "alpaca, chatml, gemma"});
+  EXPECT_EQ(ended.err.find("--skip_bad_rows"), std::string::npos) << "it would skip every row";
+  ExpectEnd(Temper({"chat", "base"}), 2, {"base has no chat template", "--chat_template"});
+  ExpectEnd(Temper({"generate", "base", "--chat", "--prompt", "x"}), 2,
+            {"base has no chat template", "--chat_template"});
+  ExpectEnd(Temper(TrainBase({"--chat_template", "chatmll"})), 1, {"did you mean 'chatml'", "Give a file"});
+}
+
+TEST_F(ChatTemplates, HelpNamesAllThatComeWithTheProgram) {
+  const std::string help = Temper({"train", "--help"}).out;
+  std::string text;  // without line ends and indentation
+  for (const char c : help) {
+    if (c != '\n' && c != ' ') text += c;
+  }
+  std::string names;
+  for (const KnownTemplate& known : KnownTemplates()) names += (names.empty() ? "" : ",") + std::string(known.name);
+  EXPECT_NE(text.find("afile(Jinja),or" + names), std::string::npos) << names;
+}
+
+TEST_F(ChatTemplates, AnAdapterKeepsItsTemplateInEveryCommand) {
+  ExpectEnd(Temper(TrainBase({"--chat_template", "alpaca"})), 0, {"template    alpaca", "chat out"});
+  for (const char* folder : {"out/", "out/checkpoint-2/"})
+    EXPECT_EQ(Slurp(std::string(folder) + kTemplate), SourceOf("alpaca"));
+  EXPECT_NE(Slurp("out/run.yaml").find("chat_template: alpaca\n"), std::string::npos);
+  EXPECT_NE(Preview("out").find("### Instruction:"), std::string::npos);
+  EXPECT_NE(Preview("out/checkpoint-2").find("### Instruction:"), std::string::npos);
+  EXPECT_NE(Preview("out", {"--chat_template", "zephyr"}).find("<|user|>\n"), std::string::npos);
+  ExpectEnd(Temper({"eval", "out", "--data", "e.jsonl", "--threads", "1"}), 0, {"6 rows of messages"});
+  ExpectEnd(Temper({"generate", "out", "--chat", "--prompt", "x", "--max_new_tokens", "2", "--threads", "1"}), 0, {});
+  ExpectEnd(Temper({"export", "out", "--output_dir", "merged"}), 0, {});
+  EXPECT_EQ(Slurp(std::string("merged/") + kTemplate), SourceOf("alpaca"));
+  // Trained on, the adapter's template goes into the new result.
+  ExpectEnd(Temper(Train({"--model", "out", "--max_steps", "1", "--output_dir", "more"})), 0, {});
+  EXPECT_EQ(Slurp(std::string("more/") + kTemplate), SourceOf("alpaca"));
+}
+
+TEST_F(ChatTemplates, AFullRunIsAModelWithTheTemplate) {
+  ExpectEnd(Temper(TrainBase({"--chat_template", "alpaca", "--method", "full"})), 0, {});
+  for (const char* folder : {"out/", "out/checkpoint-2/"})
+    EXPECT_EQ(Slurp(std::string(folder) + kTemplate), SourceOf("alpaca"));
+  ExpectEnd(Temper({"export", "out", "--output_dir", "exported"}), 0, {});
+  EXPECT_EQ(Slurp(std::string("exported/") + kTemplate), SourceOf("alpaca"));
+}
+
+// The example's model with its own template, which another one replaces.
+TEST_F(ChatTemplates, AnotherTemplateReplacesTheModelsOwnAndSaysSo) {
+  Spill("mine.jinja",
+        "{% for m in messages %}{{ '<|' + m.role + '|>~' + m.content + '<|end|>' }}{% endfor %}"
+        "{% if add_generation_prompt %}{{ '<|assistant|>~' }}{% endif %}");
+  const Ended ended = Temper(Train({"--chat_template", "mine.jinja", "--max_steps", "1"}));
+  ExpectEnd(ended, 0, {"template    mine.jinja, not the model's own (", "tokenizer_config.json"});
+  EXPECT_EQ(Slurp(std::string("out/") + kTemplate), Slurp("mine.jinja"));
+  EXPECT_NE(Preview("out").find("<|user|>~"), std::string::npos);
+  ExpectEnd(Temper(Train({"--output_dir", "own", "--max_steps", "1"})), 0, {});
+  EXPECT_FALSE(Has(std::string("own/") + kTemplate)) << "the model's own is in tokenizer_config.json";
+}
+
+// Generation and transformers stop where the template ends a turn, also if the model's files name another token.
+TEST_F(ChatTemplates, TheEndOfATurnEndsAnAnswer) {
+  for (const char* file : {"base/config.json", "base/generation_config.json"}) {
+    Json config = Json::parse(Slurp(file));
+    config["eos_token_id"] = 0;
+    Spill(file, config.dump());
+  }
+  Json tokens = Json::parse(Slurp("base/tokenizer_config.json"));
+  tokens["eos_token"] = "<|begin|>";
+  Spill("base/tokenizer_config.json", tokens.dump());
+  Spill("mine.jinja",
+        "{% for m in messages %}{{ '<|' + m.role + '|>' + m.content + '<|end|>' }}{% endfor %}"
+        "{% if add_generation_prompt %}{{ '<|assistant|>' }}{% endif %}");
+  const Ended ended = Temper(TrainBase({"--chat_template", "mine.jinja", "--method", "full"}));
+  ExpectEnd(ended, 0, {});
+  EXPECT_EQ(ended.err.find("will not learn to stop"), std::string::npos) << ended.err;
+  ExpectEnd(Temper({"export", "out", "--output_dir", "exported"}), 0, {});
+  for (const char* folder : {"out", "out/checkpoint-2", "exported"}) {
+    const Json generation = Json::parse(Slurp(std::string(folder) + "/generation_config.json"));
+    EXPECT_EQ(generation["eos_token_id"], Json({0, 1})) << folder;
+  }
+}
+
+TEST_F(ChatTemplates, ResumeKeepsTheTemplateAndRefusesAnotherOne) {
+  Spill("mine.jinja", SourceOf("alpaca"));
+  const Arguments run = TrainBase({"--chat_template", "mine.jinja", "--save_steps", "1", "--max_steps", "2"});
+  ExpectEnd(Temper(run), 0, {});
+  const std::string whole = Slurp("out/adapter_model.safetensors"), settings = Slurp("out/run.yaml");
+  const auto resume = [&](const Arguments& more) {
+    return Temper(With(run, With({"--resume=out/checkpoint-1"}, more)));
+  };
+  ExpectEnd(resume({}), 0, {"resume      from out/checkpoint-1"});
+  EXPECT_TRUE(Slurp("out/adapter_model.safetensors") == whole);
+  ExpectEnd(resume({"--chat_template", "chatml"}), 2,
+            {"out/checkpoint-1 was trained with another chat template", "Leave out --chat_template"});
+  Spill("mine.jinja", SourceOf("zephyr"));
+  ExpectEnd(resume({}), 2, {"out/checkpoint-1 was trained with another chat template"});
+  // The checkpoint has it: neither the option nor the file is needed.
+  TEMPER_CHECK(PosixEnv().RemoveFile(Path("mine.jinja")).ok());
+  Arguments bare = With(run, {"--chat_template="});
+  bare.pop_back();
+  bare.push_back("--resume=out/checkpoint-1");
+  ExpectEnd(Temper(bare), 0, {"resume      from out/checkpoint-1"});
+  EXPECT_TRUE(Slurp("out/adapter_model.safetensors") == whole);
+  EXPECT_EQ(Slurp("out/run.yaml"), settings);
+}
+
+// On a tokenizer without the markers: a line says so, rows are named, and a run of several ranks gives the same.
+TEST_F(ChatTemplates, WhatTheDataAndTheTokenizerLackIsSaidByRow) {
+  Spill("d.jsonl", R"({"messages":[{"role":"user","content":"a"},{"role":"assistant","content":"b"}]}
+{"messages":[{"role":"user","content":"a"},{"role":"assistant","content":""}]}
+{"messages":[{"role":"user","content":"a"},{"role":"assistant","content":"","tool_calls":[{"type":"function","function":{"name":"moon","arguments":{}}}]},{"role":"tool","content":"c"},{"role":"assistant","content":"d"}]}
+)");
+  const Arguments run = TrainBase({"--chat_template", "chatml"});
+  ExpectEnd(Temper(run), 0,
+            {"chat template chatml: the tokenizer has no token <|im_start|>, <|im_end|>, and reads them as text",
+             "not trained on: 1 empty answer; the first: d.jsonl line 2, message 2",
+             "not trained on: 1 turn whose tool calls", "the first: d.jsonl line 3, message 2", "tools left out: 1 row",
+             "without an end token: 2 turns", "the first: d.jsonl line 1"});
+  ExpectEnd(Temper(With(run, {"--output_dir", "two", "--nprocs", "2"})), 0, {"not trained on: 1 empty answer"});
+  EXPECT_EQ(Slurp(std::string("two/") + kTemplate), SourceOf("chatml"));
+}
+
+}  // namespace
+}  // namespace temper::program

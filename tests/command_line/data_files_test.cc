@@ -1,0 +1,125 @@
+// Data files: several in a run, exact on resume and on ranks; compressed ones and tables; and what is refused of them.
+#include <zstd.h>
+
+#include "temper_program.h"
+
+namespace temper::program {
+namespace {
+
+class DataFiles : public Workplace {
+ protected:
+  // Three epochs over two files of which one gives a part of its samples to each.
+  Arguments Run(const Arguments& more = {}) const {
+    Arguments run = With(Train({"--num_train_epochs", "3", "--save_steps", "20", "--learning_rate", "1e-3"}), more);
+    for (const char* option : {"--max_steps", "--data"}) {
+      const auto at = std::find(run.begin(), run.end(), option);
+      if (at != run.end()) run.erase(at, at + 2);
+    }
+    run.insert(run.end(), {"--data", "d.jsonl:max_samples=20", "--data", "e.jsonl:passes=2.5"});
+    return run;
+  }
+};
+
+TEST_F(DataFiles, ARunOnTwoFilesStoppedAndResumedEndsWithTheSameBytes) {
+  const Ended whole = Temper(Run());
+  ExpectEnd(whole, 0,
+            {"d.jsonl: 20 rows of messages (detected at line 1); 1 pass an epoch",
+             "e.jsonl: 6 rows of messages (detected at line 1); 2.5 passes an epoch"});
+  ASSERT_TRUE(PosixEnv().Rename(Path("out"), Path("whole")).ok());
+  Process first(Command(Run()), folder());
+  ASSERT_TRUE(first.ReadErrUntil("step 43/"));  // in the second epoch
+  first.Signal(SIGTERM);
+  EXPECT_EQ(first.Wait().code, 75);
+  ExpectEnd(Temper(With(Run(), {"--resume"})), 0, {"resume      from out/checkpoint-"});
+  ExpectSame(Path("whole"), Path("out"));
+
+  // Other use of the same files is other data.
+  Arguments other = With(Run(), {"--resume"});
+  other.back() = "--resume=checkpoint-20";
+  other[static_cast<size_t>(std::find(other.begin(), other.end(), "e.jsonl:passes=2.5") - other.begin())] = "e.jsonl";
+  ExpectEnd(Temper(other), 2,
+            {"trained with other settings: data [{path: d.jsonl, max_samples: 20}, {path: e.jsonl, "
+             "passes: 2.5}] (now [{path: d.jsonl, max_samples: 20}, e.jsonl])"});
+}
+
+// The first rank reads the files; the others learn where each begins.
+TEST_F(DataFiles, TwoRanksSeeTheSameSamplesAsOne) {
+  const Arguments one = Run({"--gradient_accumulation_steps", "2", "--output_dir", "one"});
+  const Arguments two = Run({"--nprocs", "2", "--mesh", "dp=2", "--output_dir", "two"});
+  ASSERT_EQ(Temper(one).code, 0);
+  ASSERT_EQ(Temper(two).code, 0);
+  const auto expected = Losses(Path("one")), got = Losses(Path("two"));
+  ASSERT_EQ(got.size(), expected.size());
+  for (const auto& [step, loss] : expected) EXPECT_NEAR(got.at(step), loss, 0.02 * loss) << step;
+}
+
+TEST_F(DataFiles, EvaluationAndPreviewTakeSeveralFiles) {
+  const auto samples = [](const Ended& ended) { return Json::parse(ended.out)["samples"].get<int64_t>(); };
+  const Ended evaluated = Temper({"eval", kModel, "--data", "d.jsonl:max_samples=7", "--data", "e.jsonl"});
+  ASSERT_EQ(evaluated.code, 0) << evaluated.err;
+  EXPECT_EQ(samples(evaluated), 13);
+  const Ended shown = Temper({"data", "preview", kModel, "--json", "--data", "e.jsonl", "--data", "d.jsonl"});
+  ASSERT_EQ(shown.code, 0) << shown.err;
+  EXPECT_NE(shown.out.find("{\"place\":\"e.jsonl line 6\""), std::string::npos);
+  EXPECT_NE(shown.out.find("{\"place\":\"d.jsonl line 60\""), std::string::npos);
+}
+
+std::string Zstd(const std::string& text) {
+  std::string packed(ZSTD_compressBound(text.size()), '\0');
+  const size_t size = ZSTD_compress(packed.data(), packed.size(), text.data(), text.size(), 3);
+  TEMPER_CHECK(!ZSTD_isError(size));
+  packed.resize(size);
+  return packed;
+}
+
+TEST_F(DataFiles, ACompressedFileTrainsAsItsText) {
+  Spill("d.jsonl.zst", Zstd(Slurp("d.jsonl")));
+  ASSERT_EQ(Temper(Train({"--output_dir", "plain"})).code, 0);
+  ExpectEnd(Temper(Train({"--data", "d.jsonl.zst", "--output_dir", "packed"})), 0,
+            {"d.jsonl.zst: 60 rows of messages"});
+  EXPECT_EQ(Slurp("plain/adapter_model.safetensors"), Slurp("packed/adapter_model.safetensors"));
+}
+
+TEST_F(DataFiles, ACutOffFileIsRefusedEvenIfBadRowsAreSkipped) {
+  const std::string packed = Zstd(Slurp("d.jsonl"));
+  Spill("d.jsonl.zst", packed.substr(0, packed.size() - 5));
+  const Ended ended = Temper(Train({"--data", "d.jsonl.zst", "--skip_bad_rows"}));
+  ExpectEnd(ended, 1,
+            {fmt::format("d.jsonl.zst: the file ends at byte {}, within its zstd data", packed.size() - 5),
+             "breaks off in line"});
+  EXPECT_FALSE(Has("out/run.yaml")) << "the run began";
+}
+
+TEST_F(DataFiles, MemoryIsBoundedByTheLongestRowWhateverAFileUnpacksTo) {
+  std::string bomb = Zstd("{\"text\": \"");
+  const std::string piece = Zstd(std::string(1 << 20, 'a'));
+  for (int mebibyte = 0; mebibyte < 400; ++mebibyte) bomb += piece;
+  ASSERT_LT(bomb.size(), 1u << 20);
+  Spill("d.jsonl", bomb);
+  const Ended ended = Temper(Train({}));
+  ExpectEnd(ended, 1, {"d.jsonl line 1: a row longer than 64.00 MiB: split it"});
+  EXPECT_LT(ended.peak_rss.v, MiB(300).v);
+}
+
+TEST_F(DataFiles, ATableTrainsAndItsBadRowsAreNamed) {
+  Spill("d.csv", "prompt,completion\n\"Who\nare you?\",\"I, \"\"me\"\".\"\nWhy?,Because.,So\nHow?,Thus.\n");
+  ExpectEnd(Temper(Train({"--data", "d.csv"})), 1,
+            {"d.csv line 4: 3 cells where the header has 2 columns", "--skip_bad_rows"});
+  ExpectEnd(Temper(Train({"--data", "d.csv", "--skip_bad_rows"})), 0,
+            {"d.csv: 3 rows of prompt/completion (detected at row 1 (line 2))", "1 bad row skipped"});
+}
+
+TEST_F(DataFiles, MistakesNameTheFileAndTheRemedy) {
+  Spill("bad.jsonl", "{\"text\": \"good\"}\n{\"text\": 5}\n");
+  Spill("story.txt", "Once.");
+  const auto train = [&](const Arguments& data) { return Temper(With(Train({}), data)); };
+  ExpectEnd(train({"--data", "d.jsonl", "--eval_data", "bad.jsonl"}), 1, {"bad.jsonl line 2: 'text' should be text"});
+  ExpectEnd(train({"--data", "d.jsonl,e.jsonl"}), 1, {"for several files repeat --data"});
+  ExpectEnd(train({"--data", "story.txt:max_samples=2"}), 2, {"--data story.txt: max_samples counts rows"});
+  Arguments missing = Train({});
+  missing.insert(missing.end(), {"--data", "missing.jsonl"});
+  ExpectEnd(Temper(missing), 1, {"--data: cannot open missing.jsonl"});
+}
+
+}  // namespace
+}  // namespace temper::program

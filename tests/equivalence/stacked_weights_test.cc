@@ -1,0 +1,291 @@
+// A weight of three dims that stacks the matrices of several experts is trained as those matrices are: it is declared,
+// split among ranks, loaded from tensors of either layout, read matrix by matrix, updated, saved and loaded.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "../tiny_run.h"
+#include "base/scratch_folder.h"
+#include "checkpoint/checkpoint_folder.h"
+#include "checkpoint/training_state.h"
+#include "format/sharded_safetensors_writer.h"
+#include "thread_ranks.h"
+
+namespace temper::tiny {
+namespace {
+
+constexpr int64_t kVocab = 48, kHidden = 16, kFfn = 24, kExperts = 4, kBlocks = 2;
+constexpr int kSteps = 3;
+
+std::string Prefix(int64_t block) {
+  return fmt::format("layers.{}.", block);
+}
+std::string UpName(int64_t block, int64_t expert) {
+  return Prefix(block) + fmt::format("experts.{}.up.weight", expert);
+}
+std::string DownName(int64_t block, int64_t expert) {
+  return Prefix(block) + fmt::format("experts.{}.down.weight", expert);
+}
+std::string StackedDownName(int64_t block) {
+  return Prefix(block) + "experts.down.weight";
+}
+
+// Blocks that add the outputs of all experts to the residual stream. `stacked`: each block has one weight for the first
+// products, which files keep as a tensor per expert, and one for the second, which files keep as one tensor. Else a
+// weight per product, each a tensor.
+class Experts final : public Model {
+ public:
+  explicit Experts(bool stacked) : stacked_(stacked) {
+    facts_.vocab = kVocab;
+    facts_.max_positions = 256;
+    facts_.kinds.assign(kBlocks, 0);
+    Declare();
+  }
+  const ModelFacts& facts() const override { return facts_; }
+  std::unique_ptr<Model> WithBlocks(std::span<const int>) const override { return nullptr; }  // no planner here
+
+ private:
+  void BuildForward(ForwardBuilder& f) const override {
+    const Dim E{DimLabel::kExperts, kExperts}, F{DimLabel::kFfn, kFfn}, D{DimLabel::kHidden, kHidden},
+        V{DimLabel::kVocab, kVocab};
+    ValueId x = f.Embedding(f.Weight("embedding", {V, D}), f.token(), 0, "embedded");
+    for (int block = 0; block < kBlocks; ++block) {
+      f.EnterBlock(block, Prefix(block));
+      std::vector<FileTensor> tensors;
+      for (int64_t e = 0; e < kExperts; ++e) tensors.push_back({.name = UpName(block, e), .shape = {kFfn, kHidden}});
+      const auto stack = [&](const std::string& name, const Dim& rows, const Dim& columns, WeightSource source) {
+        return stacked_ ? f.Weight(name, {E, rows, columns}, std::move(source)) : kNoValue;
+      };
+      const ValueId up = stack(Prefix(block) + "up", F, D, WeightSource::Stack(tensors));
+      const ValueId down =
+          stack(Prefix(block) + "down", D, F,
+                WeightSource(FileTensor{.name = StackedDownName(block), .shape = {kExperts, kHidden, kFfn}}));
+      ValueId sum = x;
+      for (int64_t e = 0; e < kExperts; ++e) {
+        const std::string n = std::to_string(e);
+        const ValueId w_up = stacked_ ? f.Select(up, e, "up" + n) : f.Weight(UpName(block, e), {F, D});
+        const ValueId w_down = stacked_ ? f.Select(down, e, "down" + n) : f.Weight(DownName(block, e), {D, F});
+        const ValueId h = f.Add(Op::kRelu, {f.Linear(x, w_up, kNoValue, "h" + n)}, {}, "relu" + n)[0];
+        sum = f.Sum(sum, f.Linear(h, w_down, kNoValue, "y" + n), "sum" + n);
+      }
+      x = sum;
+    }
+    f.Head(x, f.Weight("head", {V, D}), "head");
+  }
+
+  const bool stacked_;
+  ModelFacts facts_;
+};
+
+// The numbers of an expert's matrix are the same in both layouts.
+void WriteModel(const std::string& folder, const Model& model, DType dtype) {
+  std::vector<TensorDeclaration> declared;
+  for (const FileTensor& t : FileTensorsOf(model.StoredWeights())) declared.push_back({t.name, {dtype, t.shape}});
+  auto writer = Must(ShardedSafetensorsWriter::Create(PosixEnv(), folder, declared));
+  for (const StoredTensor& t : writer.order()) {
+    std::vector<std::byte> bytes(static_cast<size_t>(t.elements() * SizeOf(dtype)));
+    DispatchFloat(dtype, [&]<class T>() {
+      const std::span<T> x(reinterpret_cast<T*>(bytes.data()), static_cast<size_t>(t.elements()));
+      const bool stack = t.dims.size() == 3;
+      const size_t matrix = stack ? x.size() / kExperts : x.size();
+      for (size_t i = 0; i < x.size(); ++i) {
+        const auto expert = static_cast<int64_t>(i / matrix);
+        const int64_t block = t.name.find(Prefix(1)) == 0;
+        const std::string name = stack ? DownName(block, expert) : t.name;
+        x[i] = FromFloat<T>(static_cast<float>(0.2 * NormalAt({.seed = 1, .name_hash = HashName(name)}, i % matrix)));
+      }
+    });
+    Must(writer.Append(t.name, bytes));
+  }
+  Must(writer.Finish());
+}
+
+using Tensors = std::map<std::string, std::vector<float>>;
+
+// All tensors of a checkpoint, those of stacks cut into the matrices that they stack.
+Tensors MatricesOf(const std::string& folder) {
+  const CheckpointReader reader = Must(CheckpointReader::Open(PosixEnv(), folder));
+  Tensors tensors;
+  for (const std::string& name : reader.Names()) {
+    const TensorType type = reader.manifest().Find(name)->type;
+    std::vector<float> x(static_cast<size_t>(type.shape.elements()));
+    Must(reader.LoadTensor(name, View{reinterpret_cast<std::byte*>(x.data()), type}));
+    if (type.shape.rank() != 3) {
+      tensors[name] = std::move(x);
+      continue;
+    }
+    const size_t at = name.find("experts."), matrix = x.size() / kExperts;
+    for (size_t e = 0; e < kExperts; ++e) {
+      std::string of_expert = name;
+      of_expert.insert(at + 8, std::to_string(e) + ".");
+      tensors[of_expert] = std::vector<float>(x.begin() + static_cast<int64_t>(e * matrix),
+                                              x.begin() + static_cast<int64_t>((e + 1) * matrix));
+    }
+  }
+  return tensors;
+}
+
+// One rank of a run, and what it loads and saves.
+class Rank {
+ public:
+  Rank(const RunSpec& spec, const Model& model)
+      : spec_(spec), stored_(model.StoredWeights()), run_(spec), lookup_([this](const std::string& name) {
+          const int i = run_.train().FindBuffer(name);
+          return i < 0 ? DevicePart() : run_.executor().BufferPart(i);
+        }) {}
+
+  void Load(const std::string& folder) {
+    Must(LoadWeights(Must(ModelWeights::Open(PosixEnv(), folder)), stored_, lookup_));
+  }
+  void Save(const std::string& folder) {
+    const int rank = spec_.mesh.rank, ranks = spec_.mesh.mesh.ranks();
+    CheckpointContents contents{.kind = CheckpointKind::kFull};
+    contents.tensors = TrainingState(run_.train(), lookup_, stored_, rank, ranks);
+    CheckpointWriter writer(PosixEnv(), {.output_dir = folder, .rank = rank, .ranks = ranks});
+    if (spec_.communicator != nullptr) contents.tensors = Must(OwnParts(contents.tensors, *spec_.communicator));
+    Must(writer.Prepare(std::move(contents)));
+    Meet();
+    writer.Launch();
+    Must(writer.Finish());
+    Meet();
+  }
+  void Restore(const std::string& folder) {
+    const CheckpointReader reader = Must(CheckpointReader::Open(PosixEnv(), CheckpointFolder(folder, 0)));
+    std::vector<std::string> trained;  // a rank may hold no part of some of a stack's tensors
+    for (const StoredWeight& w : stored_) trained.push_back(w.name);
+    Must(RestoreTrainingState(reader, run_.train(), lookup_, stored_, nullptr, trained));
+  }
+  // The sum of the losses of each step.
+  std::vector<double> Train() {
+    std::vector<double> sums;
+    for (int step = 0; step < kSteps; ++step) {
+      Batch batch = run_.MakeBatch(static_cast<uint64_t>(step));
+      run_.Step(batch);
+      sums.push_back(run_.loss_sum());
+    }
+    return sums;
+  }
+  // Weights and the optimizer's states.
+  std::map<std::string, std::vector<std::byte>> Kept() {
+    auto state = run_.State();
+    std::erase_if(state, [&](const auto& named) {
+      const Role role = run_.train().buffers[static_cast<size_t>(run_.train().FindBuffer(named.first))].role;
+      return role != Role::kWeight && role != Role::kOptimizerState;
+    });
+    return state;
+  }
+
+ private:
+  void Meet() {
+    double nothing = 0;
+    if (spec_.communicator != nullptr) Must(spec_.communicator->AllReduceSum({&nothing, 1}));
+  }
+
+  const RunSpec spec_;
+  const std::vector<StoredWeight> stored_;
+  TinyRun run_;
+  const BufferLookup lookup_;
+};
+
+struct Outcome {
+  std::vector<double> losses;
+  bool restored = false;  // a run that began with the saved state has the same bytes
+};
+
+// Trains `model` from the files of `base`, saving into `before` and `after`.
+Outcome TrainAndSave(const RunSpec& spec, const Model& model, const std::string& base, const std::string& before,
+                     const std::string& after) {
+  Rank rank(spec, model);
+  rank.Load(base);
+  rank.Save(before);
+  Outcome outcome{.losses = rank.Train()};
+  rank.Save(after);
+  Rank again(spec, model);
+  again.Restore(after);
+  outcome.restored = again.Kept() == rank.Kept();
+  return outcome;
+}
+
+struct MeshCase {
+  const char* name;
+  std::vector<std::pair<Axis, int>> sizes;
+  ResidualSplit residual = ResidualSplit::kTokens;
+  MemorySpec memory = {};
+  friend void PrintTo(const MeshCase& c, std::ostream* out) { *out << c.name; }
+};
+
+class StackedWeights : public ::testing::TestWithParam<MeshCase> {};
+
+TEST_P(StackedWeights, AreTrainedSavedAndLoadedAsTheirMatricesAre) {
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    for (const Op optimizer : {Op::kAdamw, Op::kSgd}) {
+      SCOPED_TRACE(std::string(ToString(dtype)) + " " + std::string(ToString(optimizer)));
+      Outcome of[2];
+      Tensors before[2], after[2];
+      for (const bool stacked : {false, true}) {
+        const Experts model(stacked);
+        const ScratchFolder base, start, end;
+        WriteModel(base.path(), model, dtype);
+        // Clipping would add up squares in another order.
+        RunSpec spec{.dtype = dtype,
+                     .micro_batches = 2,
+                     .optimizer = UpdateRuleOf(optimizer),
+                     .settings = UpdateSettings(optimizer),
+                     .max_norm = 0,
+                     .memory = GetParam().memory,
+                     .mesh = {.residual = GetParam().residual},
+                     .model = [=] { return std::make_unique<Experts>(stacked); }};
+        for (const auto& [axis, size] : GetParam().sizes) spec.mesh.mesh.set_size(axis, size);
+        spec.rows_per_micro_batch = spec.data_ranks();
+        const auto train = [&](const RunSpec& own) {
+          return TrainAndSave(own, model, base.path(), start.path(), end.path());
+        };
+        const std::vector<Outcome> outcomes =
+            spec.mesh.mesh.ranks() == 1 ? std::vector<Outcome>{train(spec)} : OnThreadRanks<Outcome>(spec, train);
+        for (const Outcome& o : outcomes) EXPECT_TRUE(o.restored);
+        of[stacked] = outcomes[0];
+        before[stacked] = MatricesOf(CheckpointFolder(start.path(), 0));
+        after[stacked] = MatricesOf(CheckpointFolder(end.path(), 0));
+        // Saved as it was loaded: the tensors of the base, with their bits.
+        const CheckpointReader saved = Must(CheckpointReader::Open(PosixEnv(), CheckpointFolder(start.path(), 0)));
+        const ModelWeights files = Must(ModelWeights::Open(PosixEnv(), base.path()));
+        for (const FileTensor& t : FileTensorsOf(model.StoredWeights())) {
+          const auto entry = Must(files.Require(t.name));
+          std::vector<float> want(static_cast<size_t>(t.shape.elements())), got(want.size());
+          Must(entry.ReadElementsAs(0, DType::kF32, std::as_writable_bytes(std::span(want))));
+          Must(saved.LoadTensor(t.name, View{reinterpret_cast<std::byte*>(got.data()), {DType::kF32, t.shape}}));
+          EXPECT_TRUE(want == got) << t.name;
+        }
+      }
+      EXPECT_EQ(of[true].losses, of[false].losses);
+      EXPECT_TRUE(before[true] == before[false]);
+      ASSERT_EQ(after[true].size(), after[false].size());
+      for (const auto& [name, numbers] : after[false]) {
+        EXPECT_TRUE(after[true].at(name) == numbers) << name;
+        const auto it = before[false].find(name);
+        EXPECT_TRUE(it == before[false].end() || it->second != numbers) << name << " was not updated";
+      }
+    }
+  }
+}
+
+const MeshCase kMeshes[] = {
+    {"one", {}},
+    {"one_weights_at_host_states_on_disk",
+     {},
+     ResidualSplit::kTokens,
+     {.weights = Tier::kHost, .optimizer = Tier::kDisk}},
+    {"dp2", {{Axis::kDp, 2}}},
+    {"fsdp2", {{Axis::kFsdp, 2}}},
+    {"fsdp2_optimizer_at_host", {{Axis::kFsdp, 2}}, ResidualSplit::kTokens, {.optimizer = Tier::kHost}},
+    {"tp2", {{Axis::kTp, 2}}},
+    {"fsdp2_tp2", {{Axis::kFsdp, 2}, {Axis::kTp, 2}}},
+    {"row2_tp2", {{Axis::kRow, 2}, {Axis::kTp, 2}}, ResidualSplit::kHidden},
+};
+INSTANTIATE_TEST_SUITE_P(Meshes, StackedWeights, ::testing::ValuesIn(kMeshes),
+                         [](const auto& c) { return std::string(c.param.name); });
+
+}  // namespace
+}  // namespace temper::tiny
