@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 
+#include <charconv>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -103,6 +104,17 @@ void CheckType(const std::string& name, const OrderedJson& entry, ForeignData& d
       Quoted(style)));
 }
 
+// The 1000 of "train[:1000]".
+std::optional<int64_t> FirstRowsOf(std::string_view split) {
+  constexpr std::string_view kBegin = "train[:";
+  if (!split.starts_with(kBegin) || !split.ends_with(']')) return std::nullopt;
+  split = split.substr(kBegin.size(), split.size() - kBegin.size() - 1);
+  int64_t rows = 0;
+  const auto [end, error] = std::from_chars(split.data(), split.data() + split.size(), rows);
+  if (error != std::errc() || end != split.data() + split.size() || rows < 1) return std::nullopt;
+  return rows;
+}
+
 }  // namespace
 
 ForeignData LlamaFactoryData(Env& env, const OrderedJson& names, const std::string& dataset_dir,
@@ -129,14 +141,14 @@ ForeignData LlamaFactoryData(Env& env, const OrderedJson& names, const std::stri
   }
   for (const std::string& name : Names(names)) {
     if (folder.empty()) {
-      data.files.push_back(name);
+      data.files.push_back({.path = name});
       data.lost.push_back(fmt::format("data set {}: no dataset_info.json was found in {}; write the path of its file",
                                       name, Quoted(dataset_dir)));
       continue;
     }
     const auto entry = info.find(name);
     if (entry == info.end() || !entry->is_object()) {
-      data.files.push_back(name);
+      data.files.push_back({.path = name});
       data.lost.push_back(fmt::format("data set {}: {} has no such entry; write the path of its file", name,
                                       JoinPath(folder, "dataset_info.json")));
       continue;
@@ -146,7 +158,7 @@ ForeignData LlamaFactoryData(Env& env, const OrderedJson& names, const std::stri
       data.lost.push_back(fmt::format("data set {}: neither a file nor a data set of the Hugging Face Hub", name));
       continue;
     }
-    data.files.push_back(local.empty() ? hub : JoinPath(folder, local));
+    data.files.push_back({.path = local.empty() ? hub : JoinPath(folder, local)});
     for (const char* key : {"subset", "folder", "num_samples", "ranking"}) {
       const auto it = entry->find(key);
       if (it == entry->end() || it->is_null() || *it == false) continue;
@@ -181,7 +193,7 @@ ForeignData ListedData(const OrderedJson& list) {
   const OrderedJson entries = list.is_array() ? list : OrderedJson::array({list});
   for (const OrderedJson& entry : entries) {
     if (entry.is_string()) {
-      data.files.push_back(entry.get<std::string>());
+      data.files.push_back({.path = entry.get<std::string>()});
       continue;
     }
     const std::string path = TextAt(entry, "path");
@@ -194,10 +206,14 @@ ForeignData ListedData(const OrderedJson& list) {
     std::vector<std::string> files;
     if (const auto it = entry.find("data_files"); it != entry.end()) files = Names(*it);
     if (files.empty()) files = {path};
-    for (const std::string& one : files) data.files.push_back(loader || one == path ? one : path + "/" + one);
+    const std::optional<int64_t> first = FirstRowsOf(TextAt(entry, "split"));
+    for (const std::string& one : files) {
+      data.files.push_back({.path = loader || one == path ? one : path + "/" + one, .max_samples = first});
+    }
     CheckType(path, entry, data);
     for (auto it = entry.begin(); it != entry.end(); ++it) {
       if (kRead.contains(it.key()) || it.value().is_null() || it.value() == false) continue;
+      if (first && it.key() == "split") continue;
       const std::string value = it.value().is_string() ? it.value().get<std::string>() : it.value().dump();
       const std::string setting = fmt::format("{}: {}", it.key(), value);
       if (!kUsual.contains(setting)) data.lost.push_back(fmt::format("data set {}: {}", path, setting));

@@ -5,12 +5,13 @@
 #include <vector>
 
 #include "base/env.h"
+#include "config/data_sources.h"
 #include "format/json.h"
 
 namespace temper {
 
 struct ForeignData {
-  std::vector<std::string> files;          // paths, or names of the Hub
+  DataSources files;                       // paths, or names of the Hub; what is read of them
   std::vector<std::string> changed, lost;  // what changes meaning, and what has no equivalent: a sentence each
 };
 

@@ -10,12 +10,19 @@ namespace {
 constexpr ForeignTool kLlamaFactory = ForeignTool::kLlamaFactory, kAxolotl = ForeignTool::kAxolotl,
                       kTrl = ForeignTool::kTrl;
 
+constexpr const char* kShares =
+    "each file of data has its own passes: {path: FILE, passes: P}, where P = its share * all samples / its samples";
+
 // Names whose option, or whose value, differs from ours.
 std::vector<ForeignName> NamesWithOptions() {
   const char* const fp16 = "fp16 needs loss scaling and is not supported; use dtype: bf16 or f32";
-  const char* const path_of_file = "the path of a file";
+  const char* const paths_of_files = "the paths of files";
   const char* const opposite = "it means the opposite: completions only is train_on_prompt: false, the default";
-  const char* const no_4_bit = "a base in 4 bits is not supported; use base_dtype: int8";
+  const char* const nf4 = "base_dtype: nf4, whose scales are always quantised, too";
+  const char* const only_nf4 = "4 bits are nf4 (base_dtype: nf4)";
+  const char* const two_types = "base_dtype: int8 or nf4";
+  const char* const of_file = "of each file: {path: FILE, max_samples: N}";
+  const char* const template_file = "a file, or the name of one of Temper's templates";
   const char* const every = "every so many steps; once an epoch is not supported";
   const char* const ranks = "the number of ranks that shard weights, gradients and states; several ranks do by default";
   const char* const fraction = "a fraction of the rows, such as 0.05";
@@ -52,15 +59,23 @@ std::vector<ForeignName> NamesWithOptions() {
       {"fp16", "dtype", fp16, "false="},
       {"float16", "dtype", fp16, "false="},
       {"load_in_8bit", "base_dtype", "base_dtype: int8", "true=int8 false="},
-      {"load_in_4bit", "base_dtype", no_4_bit, "false="},
-      {"quantization_bit", "base_dtype", "8 is base_dtype: int8; 4 bits are not supported", "8=int8"},
+      {"load_in_4bit", "base_dtype", nf4, "true=nf4 false="},
+      {"load_in_4bit", "base_dtype", nf4, "true~nf4 false=", kTrl},  // its scales stay f32 by default
+      {"quantize_base", "base_dtype", nf4, "true=nf4 false="},
+      {"quantization_bit", "base_dtype", "8 is base_dtype: int8, 4 is base_dtype: nf4", "8=int8 4=nf4"},
+      {"quantization", "base_dtype", two_types, "int8=int8 nf4=nf4"},
+      {"bnb_4bit_quant_type", "base_dtype", only_nf4, "nf4="},
+      {"quantization_type", "base_dtype", only_nf4, "nf4="},
+      {"bnb_4bit_use_double_quant", "base_dtype", nf4, "true= false~"},
+      {"use_bnb_nested_quant", "base_dtype", nf4, "true= false~"},
+      {"double_quantization", "base_dtype", nf4, "true= false~"},
       // Data.
-      {"dataset", "data", path_of_file, "@llama_factory_data"},
-      {"eval_dataset", "eval_data", path_of_file, "@llama_factory_data"},
-      {"datasets", "data", path_of_file, "@list_of_data"},
-      {"test_datasets", "eval_data", path_of_file, "@list_of_data"},
-      {"pretraining_dataset", "data", path_of_file, "@list_of_data"},
-      {"dataset_name", "data", path_of_file},
+      {"dataset", "data", paths_of_files, "@llama_factory_data"},
+      {"eval_dataset", "eval_data", paths_of_files, "@llama_factory_data"},
+      {"datasets", "data", paths_of_files, "@list_of_data"},
+      {"test_datasets", "eval_data", paths_of_files, "@list_of_data"},
+      {"pretraining_dataset", "data", paths_of_files, "@list_of_data"},
+      {"dataset_name", "data", paths_of_files},
       {"train_file", "data", ""},
       {"train_data", "data", ""},
       {"data_path", "data", ""},
@@ -70,6 +85,16 @@ std::vector<ForeignName> NamesWithOptions() {
       {"val_size", "eval_fraction", fraction, "@held_out"},
       {"test_size", "eval_fraction", fraction, "@held_out"},
       {"test_split_size", "eval_fraction", fraction, "@held_out"},
+      {"max_samples", "data", of_file, "@max_samples"},
+      {"max_train_samples", "data", of_file, "@max_samples"},
+      {"max_eval_samples", "eval_data", of_file, "@max_samples"},
+      {"dataset_prepared_path", "data_cache", ""},
+      {"tokenized_path", "data_cache", ""},
+      {"template", "chat_template", template_file, "@template"},
+      {"chat_template", "chat_template", template_file, "@template"},
+      {"custom_chat_template", "chat_template", template_file, "@template"},
+      {"chat_template_path", "chat_template", template_file, "@template_file"},
+      {"chat_template_jinja", "chat_template", template_file, "@template_file"},
       {"cutoff_len", "max_seq_len", ""},
       {"max_length", "max_seq_len", ""},
       {"max_seq_length", "max_seq_len", ""},
@@ -116,6 +141,8 @@ std::vector<ForeignName> NamesWithOptions() {
       {"max_steps_per_epoch", "max_steps", "for the whole run"},
       // Optimizer and schedule.
       {"lr", "learning_rate", ""},
+      {"label_smoothing", "label_smoothing_factor", ""},
+      {"noisy_embedding_alpha", "neftune_noise_alpha", ""},
       {"wd", "weight_decay", ""},
       {"grad_clip", "max_grad_norm", ""},
       {"clip_grad_norm", "max_grad_norm", ""},
@@ -153,6 +180,7 @@ std::vector<ForeignName> NamesWithOptions() {
       {"saves_per_epoch", "save_steps", every, "0="},
       {"save_limit", "save_total_limit", ""},
       {"keep_best", "load_best_model_at_end", ""},
+      {"early_stopping_steps", "early_stopping_patience", "evaluations, not steps"},
       {"report_to", "tensorboard", "true or false; metrics.jsonl is always written", "@report"},
       {"use_tensorboard", "tensorboard", "metrics.jsonl is always written"},
       {"logging_dir", "tensorboard", "true or false; events go to output_dir/runs", "*="},
@@ -183,13 +211,14 @@ std::vector<ForeignName> NamesWithOptions() {
       {"special_tokens", "", "other vocabularies than the model's are not supported", "@special_tokens"},
       {"loss_type", "", "this loss is not supported", "nll= chunked_nll="},
       {"metric_for_best_model", "", "the best model is the one with the lowest eval_loss", "eval_loss= loss="},
-      {"mix_strategy", "", "data sets are concatenated", "concat="},
+      {"mix_strategy", "", kShares, "concat="},
       {"truncation_mode", "", "long conversations are cut at the end, long texts split", "keep_start="},
       {"excess_length_strategy", "", "long conversations are cut at the end, long texts split", "truncate="},
       {"train_sampling_strategy", "", "rows are always shuffled, each epoch anew", "random="},
       {"dataset_train_split", "", "a data set is one file: name it (org/name/train.jsonl)", "train="},
       {"dataset_test_split", "", "a data set is one file: name it (org/name/train.jsonl)", "test="},
-      {"quantization_method", "", "this quantisation is not supported (base_dtype: int8 is)", "bnb= bitsandbytes="},
+      {"quantization_method", "", "this quantisation is not supported (base_dtype: int8 and nf4 are)",
+       "bnb= bitsandbytes="},
       {"num_processes", "nprocs", "ranks on this machine; on a cluster the launcher decides", "1="},
       {"nproc_per_node", "nprocs", "ranks on this machine; on a cluster the launcher decides", "1="},
   };
@@ -243,9 +272,6 @@ constexpr Reason kWithoutOption[] = {
     {"this loss is not supported",
      "use_dft_loss use_asft_loss asft_alpha use_eaft_loss use_eaft eaft_alpha eaft_k moe_aux_loss_coef "
      "router_aux_loss_coef scaling_softmax scaling_softmax_factor scaling_softmax_bias"},
-    {"noise on embeddings is not supported", "neftune_noise_alpha noisy_embedding_alpha"},
-    {"label smoothing is not supported", "label_smoothing_factor"},
-    {"early stopping is not supported", "early_stopping_patience early_stopping_steps"},
     {"only fine-tuning on given answers is supported, no preferences, rewards or generation while training",
      "rl trl ebft reward_model process_reward_model center_rewards_coefficient num_labels dpo_use_weighting "
      "dpo_label_smoothing precompute_ref_log_probs dpo_use_liger_kernel dpo_padding_free dpo_loss_type "
@@ -275,9 +301,9 @@ constexpr Reason kWithoutOption[] = {
      "video_fps video_maxlen use_audio_in_video audio_sampling_rate media_dir image_size image_resize_algorithm "
      "role_boundaries processor_type processor_kwargs freeze_vision_tower freeze_multi_modal_projector "
      "freeze_language_model freeze_mm_modules"},
-    {"this quantisation is not supported (base_dtype: int8 is)",
-     "gptq bnb_config_kwargs quantization_type quantization_device_map model_quantization_config "
-     "model_quantization_config_kwargs qat quantization use_onebitllms fp8 fp8_config fp8_backend "
+    {"this quantisation is not supported (base_dtype: int8 and nf4 are)",
+     "gptq bnb_config_kwargs quantization_device_map model_quantization_config "
+     "model_quantization_config_kwargs qat use_onebitllms fp8 fp8_config fp8_backend "
      "fp8_enable_fsdp_float8_all_gather llmcompressor"},
     {"other vocabularies than the model's are not supported",
      "resize_vocab add_tokens add_special_tokens new_special_tokens_config init_special_tokens tokens "
@@ -288,15 +314,14 @@ constexpr Reason kWithoutOption[] = {
      "use_pose pose_split_on_token_ids pose_max_context_len pose_num_chunks type_of_model reinit_weights "
      "base_model_config cls_model_config"},
     {"a revision is part of the name: org/name@revision", "model_revision revision_of_model"},
-    {"the model's own chat template is used", "template chat_template chat_template_path chat_template_jinja"},
     {"the chat template decides how a conversation is written",
      "tool_format default_system default_system_message eot_tokens conversation"},
     {"variables of the chat template are chat_template_kwargs: {enable_thinking: false}",
      "enable_thinking preserve_thinking"},
     {"all assistant messages count toward the loss (a message with \"weight\": 0 does not)", "mask_history"},
     {"samples of a data set cannot be chosen by a setting (write the rows to a file)",
-     "max_samples interleave_probs dataset_shard_num dataset_shard_idx min_sample_len "
-     "dataset_exact_deduplication"},
+     "dataset_shard_num dataset_shard_idx min_sample_len dataset_exact_deduplication"},
+    {kShares, "interleave_probs dataset_mixer"},
     {"rows are recognised by their usual names (docs/formats/data.md); rename the field in the file",
      "dataset_text_field"},
     {"a data set is one file: name it (org/name/train.jsonl)", "dataset_config split"},
@@ -384,10 +409,10 @@ constexpr Reason kWithoutOption[] = {
      kNeedless},
     {"data is read and tokenized by all threads, once",
      "overwrite_cache preprocessing_batch_size preprocessing_num_workers dataset_num_proc dataset_processes "
-     "dataset_kwargs dataset_prepared_path dataset_keep_in_memory dataloader_pin_memory dataloader_num_workers "
+     "dataset_kwargs dataset_keep_in_memory dataloader_pin_memory dataloader_num_workers "
      "dataloader_prefetch_factor dataloader_persistent_workers dataloader_drop_last dataloader_in_order "
      "dataloader_multiprocessing_context skip_prepare_dataset num_dataset_shards_to_save remove_unused_columns "
-     "tokenized_path data_shared_file_system cache_dir shuffle_dataset shuffle_merged_datasets "
+     "data_shared_file_system cache_dir shuffle_dataset shuffle_merged_datasets "
      "shuffle_before_merging_datasets pretrain_multipack_buffer_size dataset_format",
      kNeedless},
     {"rows are packed whole, by best fit, and padded to max_seq_len",
@@ -403,10 +428,7 @@ constexpr Reason kWithoutOption[] = {
      "ignore_bias_buffers lora_task_type lora_fan_in_fan_out fan_in_fan_out "
      "save_safetensors megatron_config megatron_core runtime_config",
      kNeedless},
-    {"nf4's own settings are fixed",
-     "bnb_4bit_quant_type bnb_4bit_use_double_quant bnb_4bit_compute_dtype use_bnb_nested_quant bnb_4bit_quant_storage "
-     "double_quantization",
-     kNeedless},
+    {"an nf4 base is computed in the run's dtype", "bnb_4bit_compute_dtype bnb_4bit_quant_storage", kNeedless},
     {"progress and metrics always show this",
      "logging_first_step log_on_each_node logging_nan_inf_filter include_num_input_tokens_seen "
      "include_tokens_per_second "

@@ -96,7 +96,15 @@ class Importer {
   }
 
   Result<ImportedRun> Import() {
-    for (const ForeignSetting& setting : settings_) Translate(setting);
+    const auto of_each_file = [&](const ForeignSetting& setting) {
+      const ForeignName* const foreign = Find(setting.name);
+      return foreign != nullptr && foreign->values == "@max_samples";
+    };
+    for (const bool files_known : {false, true}) {
+      for (const ForeignSetting& setting : settings_) {
+        if (of_each_file(setting) == files_known) Translate(setting);
+      }
+    }
     SetDefaults();
     DropUnused();
     SayWhatCounts();
@@ -181,12 +189,13 @@ class Importer {
       const size_t sign = pair.find_first_of("=~");
       if (pair.substr(0, sign) != value && pair.substr(0, sign) != "*") continue;
       const std::string ours(pair.substr(sign + 1));
-      if (ours.empty()) {
+      if (pair[sign] == '~') {
+        Say(result_.changed, setting, foreign.note);
+      } else if (ours.empty() && (pair[0] == '*' || foreign.ours.empty())) {
         // A value that the table names says what Temper does anyway.
-        if (pair[0] == '*' || foreign.ours.empty()) Say(result_.needless, setting, foreign.note);
-        return;
+        Say(result_.needless, setting, foreign.note);
       }
-      if (pair[sign] == '~') Say(result_.changed, setting, foreign.note);
+      if (ours.empty()) return;
       const auto parsed = ParseYamlValue(ours, file_);
       return Set(foreign.ours, *parsed, setting);
     }
@@ -200,6 +209,9 @@ class Importer {
         {"@llama_factory_data", &Importer::NamedData},
         {"@list_of_data", &Importer::ListOfData},
         {"@held_out", &Importer::HeldOut},
+        {"@max_samples", &Importer::MaxSamples},
+        {"@template", &Importer::NamedTemplate},
+        {"@template_file", &Importer::TemplateFile},
         {"@modules", &Importer::Modules},
         {"@optimizer", &Importer::Optimizer},
         {"@schedule", &Importer::ScheduleType},
@@ -237,14 +249,28 @@ class Importer {
   }
 
   void TakeData(const ForeignData& data, const ForeignSetting& setting, const ForeignName& foreign) {
-    for (size_t i = 0; i < data.files.size(); ++i) {
-      if (i == 0) {
-        Set(foreign.ours, data.files[0], setting);
+    const bool has_passes = foreign.ours == "data";
+    DataSources files;
+    for (const DataSource& file : data.files) {
+      const auto same =
+          std::find_if(files.begin(), files.end(), [&](const DataSource& other) { return other.path == file.path; });
+      if (same == files.end()) {
+        files.push_back(file);
+      } else if (has_passes && same->max_samples == file.max_samples) {
+        same->passes += 1;
       } else {
-        result_.lost.push_back(fmt::format("line {}, {}: {}: a run has one data set; join the files", setting.line,
-                                           setting.name, data.files[i]));
+        result_.lost.push_back(
+            fmt::format("line {}, {}: {} is given twice; the first counts", setting.line, setting.name, file.path));
       }
     }
+    OrderedJson list = OrderedJson::array();
+    for (const DataSource& file : files) {
+      OrderedJson entry = {{"path", file.path}};
+      if (file.passes != 1) entry["passes"] = file.passes;
+      if (file.max_samples) entry["max_samples"] = *file.max_samples;
+      list.push_back(std::move(entry));
+    }
+    if (!list.empty()) Set(foreign.ours, list, setting);
     for (const auto& [from, to] : {std::pair(&data.changed, &result_.changed), {&data.lost, &result_.lost}}) {
       for (const std::string& sentence : *from) {
         to->push_back(fmt::format("line {}, {}", setting.line, OneLine(sentence)));
@@ -258,6 +284,49 @@ class Importer {
       return Say(result_.lost, setting, "rows are held out as a fraction: eval_fraction: 0.05");
     }
     if (!IsOff(setting)) Set(foreign.ours, setting.value, setting);
+  }
+
+  // Of each file.
+  void MaxSamples(const ForeignSetting& setting, const ForeignName& foreign) {
+    if (!setting.value.is_number_integer() || setting.value.get<int64_t>() < 1) {
+      return Say(result_.lost, setting, "a number of rows, at least 1, is expected");
+    }
+    // LLaMA-Factory's counts for evaluation, too.
+    const bool both = setting.name == "max_samples";
+    const bool training = foreign.ours == "data";
+    for (DataSources* files :
+         {training ? &config_.data.data : nullptr, training && !both ? nullptr : &config_.data.eval_data}) {
+      if (files == nullptr) continue;
+      for (DataSource& file : *files) {
+        if (!file.max_samples) file.max_samples = setting.value.get<int64_t>();
+      }
+    }
+  }
+
+  // Other tools write these templates by themselves; Temper takes a model's own by default.
+  void NamedTemplate(const ForeignSetting& setting, const ForeignName& foreign) {
+    static const std::map<std::string_view, std::string_view> kOurs = {
+        {"alpaca", "alpaca"}, {"chatml", "chatml"},   {"gemma", "gemma"}, {"llama2", "llama2"},
+        {"llama3", "llama3"}, {"mistral", "mistral"}, {"phi", "phi3"},    {"phi3", "phi3"},
+        {"phi_3", "phi3"},    {"phi4", "phi4"},       {"phi_4", "phi4"},  {"zephyr", "zephyr"}};
+    const std::string name = setting.Text();
+    if (name == "jinja" || name == "tokenizer_default") return;  // chat_template_jinja; the model's own
+    if (name.find("{%") != std::string::npos || name.find("{{") != std::string::npos) {
+      return TemplateFile(setting, foreign);
+    }
+    const auto ours = kOurs.find(name);
+    if (ours == kOurs.end()) {
+      return Say(result_.changed, setting,
+                 "the model's own chat template is used; a model without one needs chat_template");
+    }
+    Say(result_.changed, setting, "Temper's template of that name is used; without it, the model's own");
+    Set(foreign.ours, std::string(ours->second), setting);
+  }
+
+  void TemplateFile(const ForeignSetting& setting, const ForeignName& foreign) {
+    const std::string file = setting.Text();
+    if (file.ends_with(".jinja") || env_.IsFile(file)) return Set(foreign.ours, file, setting);
+    Say(result_.lost, setting, "write the template to a file: chat_template: FILE");
   }
 
   void Modules(const ForeignSetting& setting, const ForeignName& foreign) {
@@ -416,8 +485,13 @@ class Importer {
     }
     if (!config_.evaluates()) {
       drop("there is no evaluation data", [](const std::string& name) {
-        return name == "eval_steps" || name == "load_best_model_at_end" || name == "per_device_eval_batch_size";
+        return name == "eval_steps" || name == "load_best_model_at_end" || name == "per_device_eval_batch_size" ||
+               name == "early_stopping_patience";
       });
+    }
+    if (!config_.output.early_stopping_patience) {
+      drop("early_stopping_patience is not given",
+           [](const std::string& name) { return name == "early_stopping_threshold"; });
     }
     // Axolotl's floor belongs to its cosine.
     if (config_.length.kwargs.min_lr_rate && config_.length.lr_scheduler_type == ScheduleKind::kCosine) {

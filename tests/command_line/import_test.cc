@@ -61,14 +61,14 @@ special_tokens:
 )");
   const std::string yaml = Imported("qlora.yml");
   ExpectLines(
-      yaml,
-      {"# From qlora.yml (Axolotl), by temper import.", "data: d.jsonl  # datasets", "base_dtype: int8  # load_in_8bit",
-       "max_seq_len: 256  # sequence_len", "  r: 32  # lora_r", "  target_modules: all-linear  # lora_target_linear",
-       "per_device_train_batch_size: 2  # micro_batch_size", "gradient_accumulation_steps: 1  # the default of Axolotl",
-       "lr_scheduler_type: cosine_with_min_lr  # lr_scheduler", "  min_lr_rate: 0.1  # cosine_min_lr_ratio",
-       "warmup_steps: 10", "learning_rate: 0.0002", "  recompute: block  # gradient_checkpointing",
-       "#   line 31, wandb_project: mine: only metrics.jsonl and TensorBoard are written",
-       "#   line 29, flash_attention: true: attention is always fused and isolates documents"});
+      yaml, {"# From qlora.yml (Axolotl), by temper import.", "data: [d.jsonl, more.jsonl]  # datasets",
+             "base_dtype: int8  # load_in_8bit", "max_seq_len: 256  # sequence_len", "  r: 32  # lora_r",
+             "  target_modules: all-linear  # lora_target_linear", "per_device_train_batch_size: 2  # micro_batch_size",
+             "gradient_accumulation_steps: 1  # the default of Axolotl",
+             "lr_scheduler_type: cosine_with_min_lr  # lr_scheduler", "  min_lr_rate: 0.1  # cosine_min_lr_ratio",
+             "warmup_steps: 10", "learning_rate: 0.0002", "  recompute: block  # gradient_checkpointing",
+             "#   line 31, wandb_project: mine: only metrics.jsonl and TensorBoard are written",
+             "#   line 29, flash_attention: true: attention is always fused and isolates documents"});
   EXPECT_NE(yaml.find("line 22, optimizer: paged_adamw_32bit: adamw, whose states are f32"), std::string::npos) << yaml;
 }
 
@@ -94,6 +94,8 @@ lr_scheduler_type: cosine
 warmup_steps: 0.1
 bf16: true
 quantization_bit: 3
+max_samples: 100
+template: llama3
 pissa_init: true
 resume_from_checkpoint: null
 )");
@@ -102,13 +104,15 @@ resume_from_checkpoint: null
                      "  alpha: 16  # the default of LLaMA-Factory", "  target_modules: [q_proj, v_proj]  # lora_target",
                      "per_device_train_batch_size: 8  # the default of LLaMA-Factory",
                      "packing: false  # the default of LLaMA-Factory", "warmup_ratio: 0.1  # warmup_steps",
-                     "learning_rate: 0.0001", "output_dir: saves/lora",
+                     "learning_rate: 0.0001", "chat_template: llama3  # template", "output_dir: saves/lora",
                      "#   line 7, data set chats: rename the field 'turns' of its rows to conversations",
                      "#   line 11, save_steps: 0.5: a part of the run; write a number of steps",
-                     "#   line 18, pissa_init: true: only PEFT's default initialisation of adapters is supported (A "
+                     "#   line 20, pissa_init: true: only PEFT's default initialisation of adapters is supported (A "
                      "uniform, B zero)",
                      "#   line 9, overwrite_cache: true: data is read and tokenized by all threads, once"});
-  EXPECT_NE(yaml.find("data: data/../d.jsonl"), std::string::npos) << yaml;
+  EXPECT_NE(yaml.find("data: [{path: data/../d.jsonl, max_samples: 100}, {path: data/chats.json, max_samples: 100}]"),
+            std::string::npos)
+      << yaml;
   EXPECT_NE(yaml.find("line 17, quantization_bit: 3: "), std::string::npos) << yaml;
 }
 
@@ -135,6 +139,39 @@ warmup_ratio: 0.1
                      "per_device_train_batch_size: 8  # the default of TRL"});
   EXPECT_EQ(yaml.find("warmup"), std::string::npos) << yaml;
   EXPECT_EQ(settings(Imported("sft.sh")), yaml);
+}
+
+TEST_F(Import, QuantisedBasesTemplatesAndSeveralFilesHaveOptions) {
+  Spill("mine.jinja", "{% for m in messages %}{{ m.content }}{% endfor %}");
+  Spill("qlora.yml", "base_model: " + kModel + R"(
+adapter: qlora
+load_in_4bit: true
+bnb_4bit_use_double_quant: false
+datasets:
+  - path: d.jsonl
+    split: train[:1000]
+  - path: d2.jsonl
+  - path: d2.jsonl
+dataset_prepared_path: prepared
+chat_template: jinja
+chat_template_jinja: mine.jinja
+val_set_size: 0.1
+sequence_len: 64
+micro_batch_size: 1
+learning_rate: 1e-4
+neftune_noise_alpha: 5
+label_smoothing_factor: 0.1
+early_stopping_patience: 3
+interleave_probs: 0.7,0.3
+)");
+  const std::string yaml = Imported("qlora.yml");
+  ExpectLines(yaml,
+              {"base_dtype: nf4  # load_in_4bit", "data_cache: prepared  # dataset_prepared_path",
+               "chat_template: mine.jinja  # chat_template_jinja", "neftune_noise_alpha: 5",
+               "label_smoothing_factor: 0.1", "early_stopping_patience: 3",
+               "#   line 4, bnb_4bit_use_double_quant: false: base_dtype: nf4, whose scales are always quantised, too",
+               "data: [{path: d.jsonl, max_samples: 1000}, {path: d2.jsonl, passes: 2}]  # datasets"});
+  EXPECT_NE(yaml.find("each file of data has its own passes"), std::string::npos) << yaml;
 }
 
 TEST_F(Import, FullTrainingDropsTheSettingsOfLora) {
