@@ -105,7 +105,9 @@ Result<int> Preview(const Arguments& arguments) {
   }
   std::vector<int32_t> all(static_cast<size_t>(store.size()));
   for (size_t i = 0; i < all.size(); ++i) all[i] = static_cast<int32_t>(i);
-  Packing packing(store, all, {.max_seq_len = row, .passes = PassesOf(data.dataset, sources)});
+  const PackingOptions options{.max_seq_len = row, .passes = PassesOf(data.dataset, sources)};
+  TEMPER_RETURN_IF_ERROR(CheckPasses(all, options.passes));
+  Packing packing(store, all, options);
   packing.Pack(static_cast<uint64_t>(seed), 0);
   for (int64_t r = 0; r < std::min(samples.value_or(kShown), packing.rows()); ++r) {
     std::fputs((PreviewRow(store, packing.row(r), row, *data.tokenizer, style) + "\n").c_str(), stdout);

@@ -70,9 +70,10 @@ Result<RowFill> FillOf(const TrainSetup& setup) {
   std::vector<int32_t> all(static_cast<size_t>(data.dataset.store.size()));
   std::iota(all.begin(), all.end(), 0);
   const int64_t row = *config.data.max_seq_len;
-  const Packing packing(
-      data.dataset.store, all,
-      {.max_seq_len = row, .packing = config.data.packing, .passes = PassesOf(data.dataset, config.data.data)});
+  const PackingOptions options{
+      .max_seq_len = row, .packing = config.data.packing, .passes = PassesOf(data.dataset, config.data.data)};
+  TEMPER_RETURN_IF_ERROR(CheckPasses(all, options.passes));
+  const Packing packing(data.dataset.store, all, options);
   const double of_one_document = 0.5 * static_cast<double>(row) * static_cast<double>(row + 1);
   return RowFill{.tokens = packing.efficiency(),
                  .attended = packing.attended_pairs() / (static_cast<double>(packing.rows()) * of_one_document)};

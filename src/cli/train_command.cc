@@ -3,7 +3,6 @@
 
 #include <chrono>
 #include <csignal>
-#include <limits>
 #include <numeric>
 
 #include "base/log.h"
@@ -293,13 +292,7 @@ void Announce(const Run& run) {
 
 Result<StepCount> CountSteps(Run& run) {
   const RunConfig& c = run.config();
-  const int64_t samples = SamplesPerEpoch(run.split.train, run.Packing().passes);
-  if (samples >= std::numeric_limits<int32_t>::max()) {
-    return InvalidArgument(
-        fmt::format("an epoch has {} samples, and at most 2^31 are possible: lower passes of the "
-                    "data files",
-                    samples));
-  }
+  TEMPER_RETURN_IF_ERROR(CheckPasses(run.split.train, run.Packing().passes));
   Packing rows(run.data.dataset.store, run.split.train, run.Packing());
   StepsDone done;
   if (run.setup.resume) {
@@ -346,7 +339,7 @@ struct RunRecords {
   std::unique_ptr<TensorBoardWriter> tensorboard;
 };
 
-// The first change of the output folder.
+// But for the token file, the first change of the output folder.
 Status OpenRecords(const RunProgress& at, Run& run, RunRecords* records) {
   const RunConfig& c = run.config();
   const std::string& out = c.output.output_dir;
@@ -507,7 +500,7 @@ Result<int> Train(Run& run) {
   TEMPER_ASSIGN_OR_RETURN(const Bytes disk_bytes, DiskBytes(contents, run));
   if (run.setup.folder) TEMPER_RETURN_IF_ERROR(run.setup.folder->Prepare(disk_bytes));
   TEMPER_RETURN_IF_ERROR(ranks.Agree(LoadData(run)));
-  contents.state.data_fingerprint = fmt::format("xxh3:{:016x}", run.data.dataset.store.Fingerprint());
+  contents.state.data_fingerprint = DataFingerprint(run.data.dataset, c.data.data);
   if (run.setup.resume) TEMPER_RETURN_IF_ERROR(run.setup.resume->CheckData(contents.state.data_fingerprint, c));
   TEMPER_ASSIGN_OR_RETURN(const StepCount steps, CountSteps(run));
   contents.state.total_steps = steps.total;

@@ -1,5 +1,7 @@
 #include "data/packing.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -35,6 +37,13 @@ int64_t SamplesPerEpoch(std::span<const int32_t> samples, const std::vector<Samp
   int64_t sum = 0;
   ForSets(samples, passes, [&](size_t, size_t, size_t per_epoch) { sum += static_cast<int64_t>(per_epoch); });
   return sum;
+}
+
+Status CheckPasses(std::span<const int32_t> samples, const std::vector<SamplePasses>& passes) {
+  const int64_t drawn = SamplesPerEpoch(samples, passes);
+  if (drawn < std::numeric_limits<int32_t>::max()) return OkStatus();
+  return InvalidArgument(fmt::format(
+      "an epoch has {} samples, and less than 2^31 are possible: lower the passes of the data files", drawn));
 }
 
 Packing::Packing(const TokenStore& store, std::span<const int32_t> samples, const PackingOptions& options)

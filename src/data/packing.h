@@ -20,6 +20,7 @@
 #include <span>
 #include <vector>
 
+#include "base/status.h"
 #include "data/token_store.h"
 
 namespace temper {
@@ -39,11 +40,13 @@ struct PackingOptions {
 
 // How many samples an epoch has, each counted as often as it is seen.
 int64_t SamplesPerEpoch(std::span<const int32_t> samples, const std::vector<SamplePasses>& passes);
+// Error: an epoch has more than Packing can number.
+Status CheckPasses(std::span<const int32_t> samples, const std::vector<SamplePasses>& passes);
 
 class Packing {
  public:
-  // Packs `samples` of `store`, ascending. REQUIRES: none is longer than max_seq_len; SamplesPerEpoch is less than
-  // 2^31. Only the constructor reads `store`.
+  // Packs `samples` of `store`, ascending. REQUIRES: none is longer than max_seq_len; CheckPasses is OK.
+  // Only the constructor reads `store`.
   Packing(const TokenStore& store, std::span<const int32_t> samples, const PackingOptions& options);
 
   // Fills in the rows of `epoch`. About 0.1 us per sample.

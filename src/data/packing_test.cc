@@ -143,6 +143,8 @@ TEST(Packing, WholePassesSeeEachSampleSoOftenInEveryEpoch) {
   Packing packing(store, Ids(100), {.max_seq_len = 64, .passes = {{0, 1}, {30, 3}, {90, 2}}});
   EXPECT_FALSE(packing.rows_vary());
   EXPECT_EQ(SamplesPerEpoch(Ids(100), {{0, 1}, {30, 3}, {90, 2}}), 30 + 180 + 20);
+  EXPECT_TRUE(CheckPasses(Ids(100), {{0, 1e6}}).ok());
+  EXPECT_FALSE(CheckPasses(Ids(100), {{0, 1}, {30, 1e8}}).ok());
   std::vector<int> wanted(100, 1);
   std::fill(wanted.begin() + 30, wanted.begin() + 90, 3);
   std::fill(wanted.begin() + 90, wanted.end(), 2);

@@ -23,13 +23,18 @@ Status EndsBefore(double epochs, double done) {
                   epochs, done));
 }
 
+int64_t StepsFor(int64_t rows, int64_t rows_per_step) {
+  return (rows + rows_per_step - 1) / rows_per_step;
+}
+
 // Steps from row `first` of an epoch to the end of its first `part`; nullopt if that lies before `first`.
 std::optional<int64_t> StepsLeft(int64_t rows, int64_t rows_per_step, double part, int64_t first) {
-  const auto steps_for = [&](int64_t some) { return (some + rows_per_step - 1) / rows_per_step; };
-  const auto steps = static_cast<int64_t>(std::ceil(part * static_cast<double>(steps_for(rows))));
-  const int64_t end = std::min(steps * rows_per_step, rows);
+  // 1.1 epochs minus the first leave 0.1000...09 of the second.
+  constexpr double kRounding = 1e-9;
+  const double steps = std::ceil(part * static_cast<double>(StepsFor(rows, rows_per_step)) - kRounding);
+  const int64_t end = std::min(static_cast<int64_t>(steps) * rows_per_step, rows);
   if (first > end) return std::nullopt;
-  return steps_for(end - first);
+  return StepsFor(end - first, rows_per_step);
 }
 
 }  // namespace
@@ -76,7 +81,7 @@ Result<StepCount> StepsOf(int64_t rows_per_epoch, int64_t rows_per_step, double 
   if (rows_per_step <= 0)
     return InvalidArgument(fmt::format("a step of {} rows: it needs at least one", rows_per_step));
   StepCount steps;
-  steps.per_epoch = (rows_per_epoch - 1) / rows_per_step + 1;
+  steps.per_epoch = StepsFor(rows_per_epoch, rows_per_step);
   if (max_steps > 0) {
     if (max_steps < done.steps) {
       return InvalidArgument(
@@ -95,13 +100,12 @@ Result<StepCount> StepsOf(int64_t rows_per_epoch, int64_t rows_per_step, double 
   const auto whole = static_cast<int64_t>(total);
   const int64_t end_epoch = whole / steps.per_epoch;
   const int64_t end_row = std::min(whole % steps.per_epoch * rows_per_step, rows_per_epoch);
-  const auto steps_for = [&](int64_t rows) { return (rows + rows_per_step - 1) / rows_per_step; };
   int64_t left = 0;
   if (done.at.epoch < end_epoch) {
-    left = steps_for(rows_per_epoch - done.at.next_row) + (end_epoch - done.at.epoch - 1) * steps.per_epoch +
-           whole % steps.per_epoch;
+    left = StepsFor(rows_per_epoch - done.at.next_row, rows_per_step) +
+           (end_epoch - done.at.epoch - 1) * steps.per_epoch + whole % steps.per_epoch;
   } else if (done.at.epoch == end_epoch && done.at.next_row <= end_row) {
-    left = steps_for(end_row - done.at.next_row);
+    left = StepsFor(end_row - done.at.next_row, rows_per_step);
   } else {
     return EndsBefore(epochs, EpochsDone(done.at, rows_per_epoch));
   }

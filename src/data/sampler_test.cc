@@ -135,6 +135,8 @@ TEST(Sampler, CountsAndContinuesStepsWhereTheRowsOfEpochsDiffer) {
   EXPECT_EQ(StepsOf(packing, 5, kRows, 8)->per_epoch, steps_of[0]);
   EXPECT_EQ(StepsOf(packing, 5, kRows, 1.5)->total, steps_of[0] + (steps_of[1] + 1) / 2);
   EXPECT_EQ(StepsOf(packing, 5, kRows, 8, 17)->total, 17);
+  // No step more because 1.2 - 1 is 0.2 and a little.
+  EXPECT_EQ(StepsOf(packing, 5, kRows, 1 + 1.0 / static_cast<double>(steps_of[1]))->total, steps_of[0] + 1);
   EXPECT_FALSE(StepsOf(packing, 5, kRows, 1e9).ok());
   EXPECT_FALSE(StepsOf(packing, 5, kRows, 0).ok());
 }

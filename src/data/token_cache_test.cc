@@ -25,7 +25,7 @@ class TokenCacheTest : public testing::Test {
   Status Write(std::unique_ptr<WritableFile> file) {
     ++written_;
     TokenWriter writer(std::move(file));
-    return WriteDataset(PosixEnv(), {data_}, tokenizer_, nullptr, {.skip_bad_rows = true}, "key", writer);
+    return WriteDataset(PosixEnv(), {DataInput{data_}}, tokenizer_, nullptr, {.skip_bad_rows = true}, "key", writer);
   }
   Status Make(Env& env = PosixEnv()) {
     return TokenCache(env, folder_.path(), "key").Make([&](auto file) { return Write(std::move(file)); });
@@ -47,7 +47,7 @@ TEST_F(TokenCacheTest, GivesBackTheDataSet) {
   EXPECT_EQ(Open().status().code(), StatusCode::kNotFound);
   ASSERT_TRUE(Make().ok());
   const auto kept = Open();
-  const auto fresh = LoadDataset(PosixEnv(), {data_}, tokenizer_, nullptr, {.skip_bad_rows = true});
+  const auto fresh = LoadDataset(PosixEnv(), {DataInput{data_}}, tokenizer_, nullptr, {.skip_bad_rows = true});
   ASSERT_TRUE(kept.ok() && fresh.ok()) << kept.status().message();
   EXPECT_EQ(kept->store.Fingerprint(), fresh->store.Fingerprint());
   EXPECT_TRUE(kept->store.weighted());
@@ -99,7 +99,7 @@ TEST_F(TokenCacheTest, AFailureAtAnyOperationLeavesNoFileOrAWholeOne) {
 TEST_F(TokenCacheTest, ABadRowIsReportedAsItIs) {
   const Status made = TokenCache(PosixEnv(), folder_.path(), "key").Make([&](std::unique_ptr<WritableFile> file) {
     TokenWriter writer(std::move(file));
-    return WriteDataset(PosixEnv(), {data_}, tokenizer_, nullptr, {}, "key", writer);
+    return WriteDataset(PosixEnv(), {DataInput{data_}}, tokenizer_, nullptr, {}, "key", writer);
   });
   EXPECT_NE(made.message().find("data.jsonl line 2"), std::string::npos) << made.message();
   EXPECT_EQ(made.message().find("--data_cache"), std::string::npos) << made.message();

@@ -57,6 +57,12 @@ std::vector<SamplePasses> PassesOf(const Dataset& dataset, const DataSources& so
   return passes;
 }
 
+std::string DataFingerprint(const Dataset& dataset, const DataSources& sources) {
+  std::string text = fmt::format("xxh3:{:016x}", dataset.store.Fingerprint());
+  for (const SamplePasses& set : PassesOf(dataset, sources)) text += fmt::format(",{}", set.first_sample);
+  return text;
+}
+
 namespace {
 
 constexpr int64_t kPiece = 4 << 20;  // of a token file, for another machine

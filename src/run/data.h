@@ -42,6 +42,9 @@ Result<std::vector<DataInput>> FindInputs(Env& env, const DataSources& sources, 
 // How often an epoch sees the samples of each source; empty if all are seen once. `dataset` was loaded from `sources`.
 std::vector<SamplePasses> PassesOf(const Dataset& dataset, const DataSources& sources);
 
+// What a resumed run compares: the samples and, where sources have their own passes, where each begins.
+std::string DataFingerprint(const Dataset& dataset, const DataSources& sources);
+
 Result<RunData> LoadRunData(Env& env, const OpenedModel& model, const DataRequest& request);
 
 // The same on all ranks. Only the first reads and tokenises, with as many threads as all ranks on its machine have

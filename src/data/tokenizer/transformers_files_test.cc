@@ -65,6 +65,22 @@ TEST(TransformersFiles, ALlamaTokenizerIsExportedAsAClassThatIsReadUnchanged) {
   }
 }
 
+// tokenizers finds a normalized special token only where "\xE2\x96\x81", which begins every text, precedes it.
+TEST(TransformersFiles, SpecialTokensThatAPipelineSplitsAreFoundAndExportedSo) {
+  MemoryFolder folder = Folder(R"({"tokenizer_class":"LlamaTokenizer","bos_token":"<s>","eos_token":"</s>"})");
+  auto json = OrderedJson::parse(folder.files["tokenizer.json"]);
+  for (auto& token : json["added_tokens"]) token["normalized"] = true;
+  folder.files["tokenizer.json"] = json.dump();
+  MemoryFolder exported = Exported(folder), unchanged = folder;
+  unchanged.files["tokenizer_config.json"] = R"({"tokenizer_class":"PreTrainedTokenizerFast"})";
+  for (const char* text : {"hello</s>", "hello</s>hello <s> hello", "hello<s>"}) {
+    EXPECT_EQ(Ids(exported, text), Ids(folder, text)) << text;
+    EXPECT_NE(Ids(unchanged, text), Ids(folder, text)) << text;
+  }
+  EXPECT_EQ(Ids(folder, "hello</s>").back(), 2);
+  EXPECT_NE(FilesForTransformers(folder, MemoryFolder::kPath).why.find("splits special tokens"), std::string::npos);
+}
+
 TEST(TransformersFiles, OtherClassesStayAsTheyAre) {
   MemoryFolder folder = Folder(R"({"tokenizer_class":"Qwen2TokenizerFast","add_bos_token":true,"bos_token":"<s>"})");
   EXPECT_TRUE(FilesForTransformers(folder, MemoryFolder::kPath).replaced.empty());
