@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <csignal>
+#include <filesystem>
 #include <numeric>
 
 #include "base/log.h"
@@ -93,11 +94,6 @@ Status LoadData(Run& run) {
     request.option = "eval_data";
     TEMPER_ASSIGN_OR_RETURN(run.eval_data, LoadRunData(PosixEnv(), run.setup.model, request, ranks));
     if (ranks.first()) describe(run.eval_data->dataset, c.data.eval_data);
-  }
-  if (ranks.first()) {
-    std::vector<std::string> used = {run.data.token_file};
-    if (run.eval_data) used.push_back(run.eval_data->token_file);
-    TokenCache::RemoveOthers(PosixEnv(), c.output.output_dir, used);
   }
   const bool weighted = run.data.dataset.store.weighted() || (run.eval_data && run.eval_data->dataset.store.weighted());
   if (weighted && !c.data.weighted) {
@@ -339,11 +335,22 @@ struct RunRecords {
   std::unique_ptr<TensorBoardWriter> tensorboard;
 };
 
+// Token files of other data or settings; a refused run keeps them. In --data_cache nothing is ever deleted.
+void RemoveUnusedTokens(const Run& run) {
+  const RunConfig& c = run.config();
+  std::error_code missing;
+  if (std::filesystem::equivalent(c.data.data_cache, c.output.output_dir, missing)) return;
+  std::vector<std::string> used = {run.data.token_file};
+  if (run.eval_data) used.push_back(run.eval_data->token_file);
+  TokenCache::RemoveOthers(PosixEnv(), c.output.output_dir, used);
+}
+
 // But for the token file, the first change of the output folder.
 Status OpenRecords(const RunProgress& at, Run& run, RunRecords* records) {
   const RunConfig& c = run.config();
   const std::string& out = c.output.output_dir;
   TEMPER_RETURN_IF_ERROR(run.setup.folder->Begin(at.step));
+  RemoveUnusedTokens(run);
   TEMPER_RETURN_IF_ERROR(WriteTextFileAtomically(PosixEnv(), JoinPath(out, kRunConfigFile), SavedConfig(c)));
   const std::string metrics_path = JoinPath(out, kMetricsFile);
   TEMPER_RETURN_IF_ERROR(TruncateMetrics(PosixEnv(), metrics_path, at.step, at.eval_loss.has_value()));

@@ -1,4 +1,5 @@
 // Tokens that a run keeps for the next start: never others than a fresh start would make.
+#include <algorithm>
 #include <chrono>
 #include <thread>
 
@@ -65,6 +66,16 @@ TEST_F(DataCache, TokensAreUsedWhileAllTheyDependOnIsTheSame) {
   EXPECT_TRUE(Uses(run));
   temper::Spill(JoinPath(model, "tokenizer.json"), temper::Slurp(JoinPath(model, "tokenizer.json")) + "\n");
   EXPECT_FALSE(Uses(run)) << "another tokenizer";
+}
+
+TEST_F(DataCache, ARefusedRunKeepsTheTokensOfTheRunBefore) {
+  ASSERT_EQ(Temper(Train({"--save_steps", "2"})).code, 0);
+  const auto before = TokenFiles();
+  ASSERT_EQ(before.size(), 1u);
+  const Ended refused = Temper(Train({"--save_steps", "2", "--resume", "--data", "e.jsonl"}));
+  EXPECT_NE(refused.code, 0) << refused.err;
+  const auto after = TokenFiles();
+  EXPECT_EQ(std::count(after.begin(), after.end(), before[0]), 1);
 }
 
 TEST_F(DataCache, ADamagedFileIsMadeAgain) {
