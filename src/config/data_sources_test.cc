@@ -127,7 +127,7 @@ TEST(DataSources, TheUseOfFilesIsComparedOnResumeNotTheirPaths) {
     RunConfig first, second;
     first.data.data = a;
     second.data.data = b;
-    return ResultChangingDifferences(first, second).size();
+    return Differences(first, second, OnResume::kSame).size();
   };
   EXPECT_EQ(differences({{"a"}, {"b", 2}}, {{"x/a"}, {"x/b", 2}}), 0u);
   EXPECT_EQ(differences({{"a"}}, {{"a", 2}}), 1u);
