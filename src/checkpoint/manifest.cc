@@ -232,6 +232,7 @@ Json ToJson(const RunState& s) {
           {"best_eval_loss", number(s.best_eval_loss)},
           {"best_step", s.best_step},
           {"data_fingerprint", s.data_fingerprint},
+          {"eval_fingerprint", s.eval_fingerprint},
           {"extra", s.extra}};
 }
 
@@ -256,6 +257,9 @@ Result<RunState> ParseRunState(const Json& json, const std::string& where) {
   }
   TEMPER_ASSIGN_OR_RETURN(s.best_step, Count(json, "best_step", where));
   TEMPER_ASSIGN_OR_RETURN(s.data_fingerprint, Text(json, "data_fingerprint", where));
+  if (json.contains("eval_fingerprint")) {
+    TEMPER_ASSIGN_OR_RETURN(s.eval_fingerprint, Text(json, "eval_fingerprint", where));
+  }
   TEMPER_ASSIGN_OR_RETURN(s.extra, Member(json, "extra", Json::value_t::object, where));
   return s;
 }

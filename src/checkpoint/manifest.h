@@ -40,6 +40,7 @@ struct RunState {
   std::optional<double> best_eval_loss;
   int64_t best_step = 0;         // the step that gave it
   std::string data_fingerprint;  // of the rows in order: a resumed run must see the same
+  std::string eval_fingerprint;  // of the rows that eval_loss was measured on; empty: of an older Temper
   Json extra = Json::object();   // the caller's own
 
   bool operator==(const RunState&) const = default;

@@ -15,6 +15,7 @@ Manifest Sample() {
   m.state.eval_loss = 2.0000000000000004;
   m.state.best_step = 3;
   m.state.data_fingerprint = "f00";
+  m.state.eval_fingerprint = "ba7";
   m.state.extra = {{"note", "any \"text\"\n"}};
   m.identity = {"0123456789abcdef", {{"threads", 2}, {"isa", "avx2"}}, {{"chunk", 512}}};
   m.files = {{"run.yaml", {11}, "00000000000000aa", false}, {"state.safetensors", {900}, "00000000000000bb", true}};

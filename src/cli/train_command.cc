@@ -53,7 +53,6 @@ struct Run {
   RunEngine engine;
   std::string hosts;                          // Ranks::Hosts
   std::optional<int64_t> asked_accumulation;  // SavedBatch
-  bool trains_on = false;                     // resumed with other settings
 
   const RunConfig& config() const { return setup.run.config; }
   PackingOptions Packing() const {
@@ -145,7 +144,7 @@ void LogPeak(const Run& run) {
 }
 
 // Fills in weights, adapters and states for the first step; returns the run's progress.
-Result<RunProgress> FillMemory(const RunIdentity& identity, Run& run) {
+Result<RunProgress> FillMemory(const CheckpointContents& contents, Run& run) {
   const auto seed = static_cast<uint64_t>(run.config().machine.seed);
   const std::optional<ResumePoint>& resume = run.setup.resume;
   HostWindow window;
@@ -170,7 +169,8 @@ Result<RunProgress> FillMemory(const RunIdentity& identity, Run& run) {
   if (!resume) return RunProgress();
   TransferProgress progress("resume");
   TEMPER_ASSIGN_OR_RETURN(
-      RunProgress at, resume->Restore(identity, run.trains_on, run.compiled, run.engine.Lookup(), progress.Callback()));
+      RunProgress at, resume->Restore(contents.identity, run.config(), contents.state.eval_fingerprint, run.compiled,
+                                      run.engine.Lookup(), progress.Callback()));
   LogInfo(fmt::format("resume      from {} at step {}", resume->path(), at.step));
   return at;
 }
@@ -308,7 +308,6 @@ Result<StepCount> CountSteps(Run& run) {
   rows.Pack(static_cast<uint64_t>(c.machine.seed), done.at.epoch);
   TEMPER_ASSIGN_OR_RETURN(const auto changes,
                           run.setup.resume->DescribeChanges({c, steps.total, run.RowsPerStep()}, rows.rows()));
-  run.trains_on = !changes.empty();
   for (const std::string& line : changes) LogInfo("changed     " + line);
   return steps;
 }
@@ -508,10 +507,11 @@ Result<int> Train(Run& run) {
   if (run.setup.folder) TEMPER_RETURN_IF_ERROR(run.setup.folder->Prepare(disk_bytes));
   TEMPER_RETURN_IF_ERROR(ranks.Agree(LoadData(run)));
   contents.state.data_fingerprint = DataFingerprint(run.data.dataset, c.data.data);
+  contents.state.eval_fingerprint = DataFingerprint(run.held_out().dataset, {});
   if (run.setup.resume) TEMPER_RETURN_IF_ERROR(run.setup.resume->CheckData(contents.state.data_fingerprint, c));
   TEMPER_ASSIGN_OR_RETURN(const StepCount steps, CountSteps(run));
   contents.state.total_steps = steps.total;
-  TEMPER_ASSIGN_OR_RETURN(const RunProgress at, FillMemory(contents.identity, run));
+  TEMPER_ASSIGN_OR_RETURN(const RunProgress at, FillMemory(contents, run));
   return TrainFrom(at, steps, std::move(contents), run);
 }
 

@@ -84,8 +84,9 @@ using OptionTarget = std::variant<bool*, int64_t*, double*, std::string*, std::o
 // What a run that goes on from a checkpoint may do with an option.
 enum class OnResume : uint8_t {
   kSame,  // keep it: another value would change what the weights or the optimizer's states mean, or which rows are seen
-  kGoesOn,  // change it: training goes on with the new value, and says so
-  kFree,    // change it: it says where and how to run, not what to compute
+  kGoesOn,                    // change it: training goes on with the new value, and says so
+  kGoesOnWithAnotherProgram,  // the same, and the step is another Program
+  kFree,                      // change it: it says where and how to run, not what to compute
 };
 
 struct Option {

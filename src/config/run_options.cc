@@ -58,18 +58,19 @@ Option ChatTemplateKwargs(JsonObject& kwargs) {
 }
 
 std::vector<OptionGroup> RunOptionGroups(RunConfig& c) {
-  constexpr OnResume kSame = OnResume::kSame, kGoesOn = OnResume::kGoesOn, kFree = OnResume::kFree;
+  constexpr OnResume kSame = OnResume::kSame, kGoesOn = OnResume::kGoesOn, kFree = OnResume::kFree,
+                     kProgram = OnResume::kGoesOnWithAnotherProgram;
   const Range positive = {.at_least = 1};
   const Range not_negative = {.at_least = 0};
   const Range fraction = {.at_least = 0, .below = 1};
   RunConfig::SchedulerKwargs& kwargs = c.length.kwargs;
   std::vector<Option> optimizer = {
       With(kSame, {"optimizer", ChoiceOfRule(c.optimizer.rule), "update rule" + HelpOfRules(&UpdateRule::help)}),
-      {"learning_rate",
-       &c.optimizer.learning_rate,
-       "peak learning rate",
-       {.at_least = 0},
-       "2e-4 for LoRA, 2e-5 for full"},
+      With(kGoesOn, {"learning_rate",
+                     &c.optimizer.learning_rate,
+                     "peak learning rate",
+                     {.at_least = 0},
+                     "2e-4 for LoRA, 2e-5 for full"}),
       {"weight_decay", &c.optimizer.weight_decay,
        "decay of matrices, not of biases and norms" + HelpOfRules(&UpdateRule::decay_help), not_negative},
       {"max_grad_norm", &c.optimizer.max_grad_norm, "clip gradients to this norm; 0 for no clipping", not_negative},
@@ -137,7 +138,7 @@ std::vector<OptionGroup> RunOptionGroups(RunConfig& c) {
        {
            {"lora.r", &c.lora.r, "rank", positive},
            {"lora.alpha", &c.lora.alpha, "scaling: alpha / r times the adapter's output", {.above = 0}},
-           With(kGoesOn, {"lora.dropout", &c.lora.dropout, "dropout of the adapter's input", fraction}),
+           With(kProgram, {"lora.dropout", &c.lora.dropout, "dropout of the adapter's input", fraction}),
            {"lora.target_modules", &c.lora.target_modules, "all-linear, a list of names, or a regular expression"},
            {"lora.exclude_modules", &c.lora.exclude_modules, "names or a regular expression to leave out"},
            {"lora.use_rslora", &c.lora.use_rslora, "scale by alpha / sqrt(r)"},
@@ -146,10 +147,12 @@ std::vector<OptionGroup> RunOptionGroups(RunConfig& c) {
        }},
       {"Batch and length",
        {
-           {"per_device_train_batch_size", &c.batch.per_device_train_batch_size, "rows per micro-batch", positive},
+           With(kProgram, {"per_device_train_batch_size", &c.batch.per_device_train_batch_size, "rows per micro-batch",
+                           positive}),
            With(kFree, {"per_device_eval_batch_size", &c.batch.per_device_eval_batch_size,
                         "rows per micro-batch in evaluation", positive, "as for training"}),
-           {"gradient_accumulation_steps", &c.batch.gradient_accumulation_steps, "micro-batches per step", positive},
+           With(kProgram, {"gradient_accumulation_steps", &c.batch.gradient_accumulation_steps,
+                           "micro-batches per step", positive}),
            {"num_train_epochs",
             &c.length.num_train_epochs,
             "passes over the data; a fraction is allowed",
@@ -157,7 +160,7 @@ std::vector<OptionGroup> RunOptionGroups(RunConfig& c) {
            {"max_steps", &c.length.max_steps, "steps of the run; overrides num_train_epochs", {.at_least = -1}},
        },
        kGoesOn},
-      {"Optimizer and loss", std::move(optimizer), kGoesOn},
+      {"Optimizer and loss", std::move(optimizer), kProgram},
       {"Learning-rate schedule (as in transformers)",
        {
            {"lr_scheduler_type",
@@ -367,9 +370,11 @@ void ForDifferences(const RunConfig& a, const RunConfig& b, const Body& body) {
 std::vector<OptionDifference> Differences(const RunConfig& a, const RunConfig& b, OnResume on_resume) {
   std::vector<OptionDifference> differences;
   ForDifferences(a, b, [&](const Option& mine, const Option& theirs, OnResume may) {
-    if (may != on_resume) return;
+    const bool goes_on = on_resume == OnResume::kGoesOn && may == OnResume::kGoesOnWithAnotherProgram;
+    if (may != on_resume && !goes_on) return;
     // Files may have moved; what they hold is checked apart.
     if (mine.name == "data" && SameUse(a.data.data, b.data.data)) return;
+    if (mine.name == "eval_data" && SameUse(a.data.eval_data, b.data.eval_data)) return;
     differences.push_back({.name = mine.name, .a = ValueAsYaml(mine), .b = ValueAsYaml(theirs)});
   });
   return differences;

@@ -34,6 +34,7 @@ struct OptionDifference {
 };
 
 // The options of kind `on_resume` in which the configuration `a` of a checkpoint and that of the resumed run differ.
+// kGoesOn: also those of kGoesOnWithAnotherProgram.
 std::vector<OptionDifference> Differences(const RunConfig& a, const RunConfig& b, OnResume on_resume);
 
 // The settings that must be the same on all ranks of a run: all except those that each may choose for its machine.

@@ -109,13 +109,14 @@ Result<int64_t> ResumePoint::AccumulationFor(const RunConfig& resolved, int64_t 
   const int64_t wanted = resolved.batch.gradient_accumulation_steps;
   const int64_t rows = RowsPerStep(config_, batch.data_ranks);
   if (RowsPerStep(resolved, data_ranks) == rows) return wanted;
+  if (resolved.batch.per_device_train_batch_size != saved.per_device_train_batch_size) return wanted;
   if (wanted != saved.gradient_accumulation_steps && wanted != batch.asked_accumulation) return wanted;
   if (data_ranks == batch.data_ranks) return saved.gradient_accumulation_steps;
-  const int64_t at_once = resolved.batch.per_device_train_batch_size * data_ranks;
+  const int64_t at_once = saved.per_device_train_batch_size * data_ranks;
   if (rows % at_once == 0) return rows / at_once;
   std::string works;
   for (int64_t ranks = 1; ranks <= rows; ++ranks) {
-    if (rows % (ranks * resolved.batch.per_device_train_batch_size) != 0) continue;
+    if (rows % (ranks * saved.per_device_train_batch_size) != 0) continue;
     works += fmt::format("{}{}", works.empty() ? "" : ", ", ranks);
   }
   return InvalidArgument(fmt::format(
@@ -124,8 +125,7 @@ Result<int64_t> ResumePoint::AccumulationFor(const RunConfig& resolved, int64_t 
       "do: {}. Or set another gradient_accumulation_steps, for steps of another size",
       path(), rows, saved.per_device_train_batch_size, saved.gradient_accumulation_steps,
       Counted(batch.data_ranks, "rank"), batch.data_ranks == 1 ? "its" : "their", at_once,
-      resolved.batch.per_device_train_batch_size, Counted(data_ranks, "rank"),
-      works.empty() ? "none with this per_device_train_batch_size" : works));
+      saved.per_device_train_batch_size, Counted(data_ranks, "rank"), works));
 }
 
 Result<std::vector<std::string>> ResumePoint::DescribeChanges(const SettledRun& now, int64_t rows_per_epoch) const {
@@ -156,12 +156,32 @@ Status ResumePoint::CheckBase(const ModelWeights& base) const {
       "{}. Resume with --model and that folder, or NAME@REVISION of the cache, or start a new run", same.message()));
 }
 
-Result<RunProgress> ResumePoint::Restore(const RunIdentity& now, bool trains_on, const CompiledRun& run,
+Result<RunProgress> ResumePoint::ProgressFor(const RunConfig& resolved, const std::string& eval_fingerprint) const {
+  TEMPER_ASSIGN_OR_RETURN(RunProgress progress, ProgressOf(state(), reader_.manifest().seconds));
+  const double smoothing = config_.regularisation.label_smoothing_factor;
+  // An older Temper saved no fingerprint.
+  const bool other_data = !state().eval_fingerprint.empty() && state().eval_fingerprint != eval_fingerprint;
+  const bool other_smoothing = smoothing != resolved.regularisation.label_smoothing_factor;
+  if (!progress.best.loss || !(other_data || other_smoothing)) return progress;
+  LogInfo(
+      fmt::format("changed     the best eval_loss so far, {:.4g} at step {}, and the count of "
+                  "early_stopping_patience start anew: it was measured {}",
+                  *progress.best.loss, progress.best.step,
+                  other_data ? "on other data" : fmt::format("with label_smoothing_factor {}", smoothing)));
+  progress.best = {};
+  progress.eval_loss.reset();
+  return progress;
+}
+
+Result<RunProgress> ResumePoint::Restore(const RunIdentity& now, const RunConfig& resolved,
+                                         const std::string& eval_fingerprint, const CompiledRun& run,
                                          const BufferLookup& buffer,
                                          const std::function<void(Bytes, Bytes)>& progress) const {
   const Manifest& saved = reader_.manifest();
   RunIdentity same_settings = now;
-  if (trains_on) same_settings.program_hash = saved.identity.program_hash;
+  if (!Differences(config_, resolved, OnResume::kGoesOnWithAnotherProgram).empty()) {
+    same_settings.program_hash = saved.identity.program_hash;
+  }
   if (const std::string differences = DescribeDifferences(saved.identity, same_settings); !differences.empty()) {
     LogWarning(
         fmt::format("the run continues in another environment ({}): results will not be bit-identical to a run that "
@@ -169,7 +189,7 @@ Result<RunProgress> ResumePoint::Restore(const RunIdentity& now, bool trains_on,
                     differences));
   }
   TEMPER_RETURN_IF_ERROR(RestoreTrainingState(reader_, run.train(), buffer, run.stored, progress, run.trained));
-  return ProgressOf(saved.state, saved.seconds);
+  return ProgressFor(resolved, eval_fingerprint);
 }
 
 }  // namespace temper

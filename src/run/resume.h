@@ -38,8 +38,9 @@ class ResumePoint {
   std::string chat_template() const;
   // That `model` has the chat template of the run so far.
   Status CheckTemplate(Env& env, const OpenedModel& model) const;
-  // gradient_accumulation_steps on `data_ranks` ranks. As in `resolved`, but if only the number of ranks has changed,
-  // so many that a step has as many rows as before. Error: these do not make a whole number of micro-batches.
+  // gradient_accumulation_steps on `data_ranks` ranks. As in `resolved`, but if of the batch only the number of ranks
+  // has changed, so many that a step has as many rows as before. Error: these do not make a whole number of
+  // micro-batches.
   Result<int64_t> AccumulationFor(const RunConfig& resolved, int64_t data_ranks) const;
   // DescribeTrainOn from this checkpoint.
   Result<std::vector<std::string>> DescribeChanges(const SettledRun& now, int64_t rows_per_epoch) const;
@@ -48,13 +49,16 @@ class ResumePoint {
   Status CheckData(const std::string& fingerprint, const RunConfig& resolved) const;
 
   // Restores weights and states into the buffers of the run (the Program of a pipeline stage may lack some), and
-  // returns the run's progress. Warns if the environment differs from `now`, and the program, unless settings have
-  // changed (`trains_on`). `progress` as in LoadWeights.
-  Result<RunProgress> Restore(const RunIdentity& now, bool trains_on, const CompiledRun& run,
-                              const BufferLookup& buffer, const std::function<void(Bytes, Bytes)>& progress) const;
+  // returns the run's progress. Warns if the environment differs from `now`, and the program, unless settings of the
+  // Program have changed. If losses of evaluation cannot be compared with those before (other data, by its fingerprint,
+  // or label smoothing), it logs that the best starts anew. `progress` as in LoadWeights.
+  Result<RunProgress> Restore(const RunIdentity& now, const RunConfig& resolved, const std::string& eval_fingerprint,
+                              const CompiledRun& run, const BufferLookup& buffer,
+                              const std::function<void(Bytes, Bytes)>& progress) const;
 
  private:
   bool Has(std::string_view file) const;
+  Result<RunProgress> ProgressFor(const RunConfig& resolved, const std::string& eval_fingerprint) const;
   ResumePoint(CheckpointReader reader, RunConfig config) : reader_(std::move(reader)), config_(std::move(config)) {}
 
   CheckpointReader reader_;

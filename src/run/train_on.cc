@@ -44,11 +44,6 @@ std::string DescribeRows(const RunState& at, int64_t rows_per_epoch, const Settl
 std::vector<std::string> DescribeTrainOn(const RunState& at, int64_t rows_per_epoch, const SettledRun& before,
                                          const SettledRun& now) {
   std::vector<OptionDifference> changed = Differences(before.config, now.config, OnResume::kGoesOn);
-  if (now.rows_per_step == before.rows_per_step) {  // cut into other micro-batches, perhaps for other ranks
-    std::erase_if(changed, [](const OptionDifference& d) {
-      return d.name == "per_device_train_batch_size" || d.name == "gradient_accumulation_steps";
-    });
-  }
   std::vector<std::string> lines;
   for (const OptionDifference& d : changed) {
     lines.push_back(fmt::format("{} {}", d.name,
@@ -57,16 +52,18 @@ std::vector<std::string> DescribeTrainOn(const RunState& at, int64_t rows_per_ep
                                                 : fmt::format("{} -> {}", d.a, d.b)));
   }
   if (lines.empty()) return lines;
+  const bool cut = std::any_of(changed.begin(), changed.end(), [](const OptionDifference& d) {
+    return d.name == "per_device_train_batch_size" || d.name == "gradient_accumulation_steps";
+  });
+  if (cut && now.rows_per_step == before.rows_per_step) {
+    lines.push_back(fmt::format("a step has the same {} in other micro-batches: sums are rounded in another order",
+                                Counted(now.rows_per_step, "row")));
+  }
   if (at.step < now.total_steps) {
     if (std::string schedule = DescribeSchedule(at, before, now); !schedule.empty())
       lines.push_back(std::move(schedule));
   }
   if (now.rows_per_step != before.rows_per_step) lines.push_back(DescribeRows(at, rows_per_epoch, before, now));
-  for (const OptionDifference& d : changed) {
-    if (!at.best_eval_loss || (d.name != "eval_data" && d.name != "label_smoothing_factor")) continue;
-    lines.push_back(fmt::format("the best eval_loss so far, {:.4g}, was measured with the {} of before",
-                                *at.best_eval_loss, d.name));
-  }
   return lines;
 }
 

@@ -105,8 +105,9 @@ Result<LoopEnd> TrainingLoop::Run() {
   }
   TEMPER_ASSIGN_OR_RETURN(bool stopping, p_.peers.Any(StopSignal() != 0));
   while (!over() && !stopping) {
-    TEMPER_RETURN_IF_ERROR(Step(options));
+    TEMPER_ASSIGN_OR_RETURN(const StepReport report, Step(options));
     if (EvaluationDue()) TEMPER_RETURN_IF_ERROR(Evaluate());
+    if (stops_early() && progress_.unlogged_steps > 0) TEMPER_RETURN_IF_ERROR(Log(report, /*due=*/true));
     TEMPER_ASSIGN_OR_RETURN(stopping, p_.peers.Any(StopSignal() != 0));
     if (stopping && !told_at_once) p_.display.Message(fmt::format("stopping: saving step {}", progress_.step));
     if (stopping || SaveDue()) TEMPER_RETURN_IF_ERROR(Save());
@@ -124,7 +125,7 @@ Result<LoopEnd> TrainingLoop::Run() {
   return complete ? LoopEnd::kDone : LoopEnd::kStopped;
 }
 
-Status TrainingLoop::Step(const Executor::RunOptions& options) {
+Result<StepReport> TrainingLoop::Step(const Executor::RunOptions& options) {
   const double begin = Now();
   TEMPER_ASSIGN_OR_RETURN(const StepReport report, p_.trainer.Step(options));
   const double seconds = Now() - begin;
@@ -140,11 +141,11 @@ Status TrainingLoop::Step(const Executor::RunOptions& options) {
   window_seconds_ += seconds;
   window_flops_ += p_.model_flops(report).v;
   window_tokens_ += report.tokens;
-  return Log(report);
+  TEMPER_RETURN_IF_ERROR(Log(report, last() || Due(report.step, p_.config.output.logging_steps)));
+  return report;
 }
 
-Status TrainingLoop::Log(const StepReport& report) {
-  const bool due = last() || Due(report.step, p_.config.output.logging_steps);
+Status TrainingLoop::Log(const StepReport& report, bool due) {
   const double per_second = window_seconds_ > 0 ? static_cast<double>(window_tokens_) / window_seconds_ : 0;
   std::optional<double> mfu;
   if (p_.peak_flops_per_second > 0 && window_seconds_ > 0)

@@ -81,8 +81,9 @@ class TrainingLoop {
   const RunProgress& progress() const { return progress_; }
 
  private:
-  Status Step(const Executor::RunOptions& options);
-  Status Log(const StepReport& report);
+  Result<StepReport> Step(const Executor::RunOptions& options);
+  // `due`: with a row in metrics.jsonl.
+  Status Log(const StepReport& report, bool due);
   Status Evaluate();
   Status Save();
   bool last() const { return progress_.step == p_.total_steps; }

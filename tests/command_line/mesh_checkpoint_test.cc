@@ -234,6 +234,10 @@ TEST_F(MeshCheckpoint, ResumesOnAnyNumberOfRanksThatDividesTheBatch) {
   ExpectEnd(Temper(run(3, 3, "8to3", {"--max_steps", "5", "--resume"})), 0, {"24 rows of 32 tokens a step"});
   ExpectEnd(Temper(run(5, 3, "5", {"--resume=8/checkpoint-2"})), 2,
             {"8/checkpoint-2: a step has 24 rows", "micro-batches of 5 rows", "1, 2, 3, 4, 6, 8, 12, 24"});
+  // Another micro-batch is another batch: nothing is adapted, though 16 rows at once do not divide 24.
+  ExpectEnd(
+      Temper(run(2, 3, "8to2", {"--resume=8/checkpoint-2", "--per_device_train_batch_size", "8", "--max_steps", "3"})),
+      0, {"48 rows of 32 tokens a step", "a step has 48 rows, not 24"});
 
   const Ended listed = Temper({"inspect", "8/checkpoint-4"});
   EXPECT_EQ(listed.code, 0) << listed.err;

@@ -332,6 +332,56 @@ TEST_F(Resume, EarlyStoppingCountsOn) {
             {"changed     early_stopping_patience 3 -> 4", "early stop  after step 10"});
 }
 
+// Losses of other rows cannot be compared. As above, evaluations after the first give no gain.
+TEST_F(Resume, OnOtherEvaluationRowsTheBestAndEarlyStoppingStartAnew) {
+  const auto run = [&](const Arguments& more) {
+    return Temper(With(Train({"--learning_rate", "0", "--eval_data", "e.jsonl", "--eval_steps", "2", "--save_steps",
+                              "2", "--early_stopping_patience", "3", "--max_steps", "50"}),
+                       more));
+  };
+  const std::string anew = "start anew: it was measured ";
+  ExpectEnd(run({"--max_steps", "6"}), 0, {"done        6 steps"});
+  Spill("moved.jsonl", Slurp("e.jsonl"));
+  const Ended moved = run({"--eval_data", "moved.jsonl", "--max_steps", "6", "--resume"});
+  EXPECT_EQ(moved.code, 0) << moved.err;
+  EXPECT_EQ(moved.err.find("changed"), std::string::npos) << moved.err;
+  Spill("f.jsonl", FirstLines(kExample + "/chef_train.jsonl", 6));
+  // The evaluation at step 6 is repeated: it is the first of three more.
+  ExpectEnd(run({"--eval_data", "f.jsonl", "--resume"}), 0,
+            {"at step 2, and the count of early_stopping_patience " + anew + "on other data", "step 6  eval_loss",
+             "early stop  after step 12", "at step 6\n"});
+  ExpectEnd(run({"--eval_data", "f.jsonl", "--label_smoothing_factor", "0.1", "--resume"}), 0,
+            {anew + "with label_smoothing_factor 0\n", "early stop  after step 18"});
+}
+
+// Losses since the last row of metrics.jsonl come into one more.
+TEST_F(Resume, AnEarlyStopLogsTheLastSteps) {
+  const Arguments run = Train({"--learning_rate", "0", "--eval_data", "e.jsonl", "--eval_steps", "2",
+                               "--early_stopping_patience", "1", "--max_steps", "50", "--logging_steps", "3"});
+  ExpectEnd(Temper(run), 0, {"early stop  after step 4"});
+  const auto losses = Losses(Path("out"));
+  ASSERT_EQ(losses.size(), 2u);
+  EXPECT_EQ(losses.rbegin()->first, 4);
+  EXPECT_EQ(Slurp("out/checkpoint-4/manifest.json").find("unlogged"), std::string::npos);
+}
+
+// A setting that does not change the Program hides no other reason for which the Program changed.
+TEST_F(Resume, WarnsOfAnotherProgramUnlessASettingChangedIt) {
+  ASSERT_EQ(Temper(Train({})).code, 0);
+  std::string manifest = Slurp("out/checkpoint-4/manifest.json");
+  const std::string key = "\"program_hash\": \"";
+  const size_t at = manifest.find(key);
+  ASSERT_NE(at, manifest.npos) << manifest;
+  manifest.replace(at + key.size(), 16, "0123456789abcdef");
+  Spill("out/checkpoint-4/manifest.json", manifest);
+  const std::string warning = "another environment (program 0123456789abcdef -> ";
+  ExpectEnd(Temper(Train({"--resume=out/checkpoint-4", "--output_dir", "logging", "--logging_steps", "2"})), 0,
+            {"changed     logging_steps 1 -> 2", warning});
+  const Ended decay = Temper(Train({"--resume=out/checkpoint-4", "--output_dir", "decay", "--weight_decay", "0.1"}));
+  ExpectEnd(decay, 0, {"changed     weight_decay 0 -> 0.1"});
+  EXPECT_EQ(decay.err.find(warning), std::string::npos) << decay.err;
+}
+
 // Checkpoints after the named one are set aside, not deleted;
 // neither rotation nor a later --resume takes one for the newest.
 TEST_F(Resume, FromAnOlderCheckpointRenamesLaterOnes) {
