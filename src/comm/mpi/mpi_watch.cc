@@ -73,14 +73,21 @@ void MpiWatch::EndTheSilent(bool reports) {
     const std::lock_guard held(mpi_lock_);
     MPI_Abort(MPI_COMM_WORLD, 128 + SIGKILL);  // what the silent rank ends with
   }
-  const auto until = Clock::now() + kLeavingTakes;
+  const auto begin = Clock::now(), until = begin + kLeavingTakes;
+  std::vector<ProcessActivity> before;
+  for (int i = 0; i < control_.ranks(); ++i) before.push_back(ActivityOf(control_.rank(i).pid.load()));
   for (int i = 0; i < control_.ranks(); ++i) {
     const RankBlock& block = control_.rank(i);
     const auto gone = [&] { return i == hosts_.place(rank_) || block.left.load() != 0 || host_watch_.Died(i); };
     while (!gone() && !ActivityOf(block.pid.load()).stopped() && Clock::now() < until) {
       std::this_thread::sleep_for(std::chrono::milliseconds(10));
     }
-    if (!gone() && block.pid.load() > 0) kill(block.pid.load(), SIGKILL);
+    if (gone() || block.pid.load() <= 0) continue;
+    // A rank that computes or waits for a disk learns of the failure when it communicates next, and ends by itself.
+    const ProcessActivity now = ActivityOf(block.pid.load());
+    const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
+    const bool busy = now.blocked || now.WorkedSince(before[static_cast<size_t>(i)], seconds);
+    if (now.stopped() || !busy) kill(block.pid.load(), SIGKILL);
   }
 }
 

@@ -42,9 +42,9 @@ class MpiWatch {
   void SetLeft() { left_.store(true); }
   // The run was stopped on this host: wakes the watch at once.
   void Hurry();
-  // After a stop: ends ranks that cannot end themselves. Those of this host that have not left within two seconds, or
-  // that are stopped, are killed. `reports`: this rank has reported why; if a rank did not answer it, and srun started
-  // the run, all processes of the job step are killed, this one too: the other may be alone on its host.
+  // After a stop: ends ranks that cannot end themselves. Those of this host that are stopped, or that have neither left
+  // nor worked within two seconds, are killed. `reports`: this rank has reported why; if a rank did not answer it, and
+  // srun started the run, all processes of the job step are killed, this one too: the other may be alone on its host.
   void EndTheSilent(bool reports);
   // After a stop: whether this rank reports it. Hosts may have found out at the same time, so a rank that would report
   // waits a moment for messages of others.
