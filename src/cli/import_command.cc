@@ -9,6 +9,7 @@
 #include "base/program_name.h"
 #include "cli/command_options.h"
 #include "cli/commands.h"
+#include "config/foreign_tools.h"
 #include "config/import.h"
 #include "format/quoted.h"
 

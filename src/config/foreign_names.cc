@@ -28,7 +28,7 @@ std::vector<ForeignName> NamesWithOptions() {
   const char* const fraction = "a fraction of the rows, such as 0.05";
   const char* const blocks = "auto, none, selective or block";
   const char* const of_schedule = "with lr_scheduler_type: cosine_with_min_lr";
-  const char* const rules = "adamw or sgd; states are f32, not 8 bits";
+  const char* const rules = "temper train --help lists them; states are f32, not 8 bits";
   return {
       // Model and method.
       {"model_name_or_path", "model", ""},
@@ -259,7 +259,7 @@ constexpr Reason kWithoutOption[] = {
     {"training chosen weights or layers is not supported (method: lora or full)",
      "freeze_trainable_layers freeze_trainable_modules freeze_extra_modules unfrozen_parameters lisa_n_layers "
      "lisa_step_interval lisa_layers_attribute spectrum_top_fraction spectrum_model_name"},
-    {"this optimizer is not supported (adamw and sgd are)",
+    {"this optimizer is not supported (--help lists those that are)",
      "use_galore galore_target galore_rank galore_update_interval galore_scale galore_proj_type galore_layerwise "
      "use_apollo apollo_target apollo_rank apollo_update_interval apollo_scale apollo_proj apollo_proj_type "
      "apollo_scale_type apollo_layerwise apollo_scale_front use_badam badam_mode badam_start_block "

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <map>
 #include <set>
@@ -12,80 +11,30 @@
 #include "config/foreign_data.h"
 #include "config/foreign_file.h"
 #include "config/foreign_names.h"
+#include "config/foreign_tools.h"
 #include "config/option_yaml.h"
 #include "config/run_options.h"
 #include "config/validate.h"
 #include "format/quoted.h"
+#include "graph/update_rule.h"
 
 namespace temper {
 namespace {
-
-constexpr ForeignTool kLlamaFactory = ForeignTool::kLlamaFactory, kAxolotl = ForeignTool::kAxolotl,
-                      kTrl = ForeignTool::kTrl;
-
-struct ToolFacts {
-  ForeignTool tool;
-  std::string_view name, option;        // as it is written, and as a value of an option
-  std::vector<std::string_view> marks;  // names that the other tools do not have
-};
-
-const std::array<ToolFacts, 3>& Tools() {
-  static const std::array<ToolFacts, 3> kTools = {{
-      {kLlamaFactory,
-       "LLaMA-Factory",
-       "llama-factory",
-       {"stage", "finetuning_type", "cutoff_len", "template", "dataset", "dataset_dir", "lora_rank", "lora_target",
-        "val_size"}},
-      {kAxolotl,
-       "Axolotl",
-       "axolotl",
-       {"base_model", "sequence_len", "micro_batch_size", "val_set_size", "num_epochs", "sample_packing", "adapter",
-        "lora_target_linear", "lr_scheduler", "optimizer"}},
-      {kTrl,
-       "TRL",
-       "trl",
-       {"dataset_name", "max_length", "use_peft", "dataset_train_split", "dataset_text_field", "assistant_only_loss",
-        "completion_only_loss", "attn_implementation", "packing_strategy"}},
-  }};
-  return kTools;
-}
-
-// Defaults of a tool that are not ours.
-struct ToolDefault {
-  ForeignTool tool;
-  std::string_view option, value;
-};
-
-constexpr ToolDefault kDefaults[] = {
-    {kLlamaFactory, "max_seq_len", "2048"},
-    {kLlamaFactory, "packing", "false"},
-    {kLlamaFactory, "learning_rate", "5e-5"},
-    {kLlamaFactory, "per_device_train_batch_size", "8"},
-    {kLlamaFactory, "gradient_accumulation_steps", "1"},
-    {kLlamaFactory, "lr_scheduler_type", "linear"},
-    {kLlamaFactory, "warmup_ratio", "0"},
-    {kLlamaFactory, "lora.r", "8"},
-    {kAxolotl, "method", "full"},
-    {kAxolotl, "max_seq_len", "512"},
-    {kAxolotl, "packing", "false"},
-    {kAxolotl, "gradient_accumulation_steps", "1"},
-    {kAxolotl, "num_train_epochs", "1"},
-    {kAxolotl, "warmup_ratio", "0.03"},
-    {kTrl, "method", "full"},
-    {kTrl, "max_seq_len", "1024"},
-    {kTrl, "packing", "false"},
-    {kTrl, "learning_rate", "2e-5"},
-    {kTrl, "per_device_train_batch_size", "8"},
-    {kTrl, "gradient_accumulation_steps", "1"},
-    {kTrl, "lr_scheduler_type", "linear"},
-    {kTrl, "warmup_ratio", "0"},
-    {kTrl, "lora.dropout", "0.05"},
-};
 
 // Whether a value says that a feature is not used.
 bool IsOff(const ForeignSetting& setting) {
   static const std::set<std::string> kOff = {"false", "0", "0.0", "", "[]", "{}", "none", "None", "no", "off"};
   return kOff.contains(setting.Text());
+}
+
+// Whether `word` is one of `words`, which are separated by spaces.
+bool HasWord(std::string_view words, std::string_view word) {
+  while (!words.empty()) {
+    const size_t end = std::min(words.find(' '), words.size());
+    if (words.substr(0, end) == word) return true;
+    words.remove_prefix(std::min(end + 1, words.size()));
+  }
+  return false;
 }
 
 class Importer {
@@ -353,18 +302,16 @@ class Importer {
   }
 
   void Optimizer(const ForeignSetting& setting, const ForeignName& foreign) {
-    static const std::set<std::string>
-        kAdamw = {"adamw",           "adamw_torch",          "adamw_torch_fused", "adamw_hf", "adamw_apex_fused",
-                  "adamw_torch_xla", "adamw_torch_npu_fused"},
-        kCompact = {"adamw_8bit",        "adamw_bnb_8bit", "adamw_torch_8bit",   "adamw_torch_4bit",
-                    "ao_adamw_8bit",     "ao_adamw_4bit",  "ao_adamw_fp8",       "paged_adamw_8bit",
-                    "paged_adamw_32bit", "paged_adamw",    "adamw_anyprecision", "flash_adamw"};
     const std::string name = setting.Text();
-    if (kCompact.contains(name)) {
-      Say(result_.changed, setting, "adamw, whose states are f32 here and stay in memory (memory.optimizer)");
-      return Set("optimizer", "adamw", setting);
+    for (const UpdateRule* rule : UpdateRules()) {
+      const bool variant = HasWord(rule->other_variants, name);
+      if (name != rule->name && !variant && !HasWord(rule->other_names, name)) continue;
+      if (variant) {
+        Say(result_.changed, setting,
+            fmt::format("{}, whose states are f32 here and stay in memory (memory.optimizer)", rule->name));
+      }
+      return Set("optimizer", std::string(rule->name), setting);
     }
-    if (name == "sgd" || kAdamw.contains(name)) return Set("optimizer", name == "sgd" ? "sgd" : "adamw", setting);
     Say(result_.lost, setting, foreign.note);
   }
 
@@ -388,10 +335,12 @@ class Importer {
     }
   }
 
-  // transformers takes a fraction here, too.
-  void Warmup(const ForeignSetting& setting, const ForeignName&) {
-    const bool fraction = setting.value.is_number_float() && setting.value.get<double>() < 1;
-    Set(fraction ? "warmup_ratio" : "warmup_steps", setting.value, setting);
+  // As transformers: a fraction is a ratio, and warmup_ratio counts where there are 0 steps.
+  void Warmup(const ForeignSetting& setting, const ForeignName& foreign) {
+    const double steps = setting.value.is_number() ? setting.value.get<double>() : 1;
+    if (steps == 0 && Given("warmup_ratio") != nullptr) return;
+    if (steps > 0 && steps < 1) return Set("warmup_ratio", setting.value, setting);
+    Steps(setting, foreign);
   }
 
   void Steps(const ForeignSetting& setting, const ForeignName& foreign) {
@@ -425,19 +374,20 @@ class Importer {
 
   void SetDefaults() {
     const auto open = [&](const std::string& name) { return !notes_.contains(name); };
-    for (const ToolDefault& fallback : kDefaults) {
+    for (const ToolDefault& fallback : DefaultsOf(result_.tool)) {
       const std::string name(fallback.option);
-      if (fallback.tool != result_.tool || !open(name)) continue;
+      if (!open(name)) continue;
       if (name == "warmup_ratio" && !open("warmup_steps")) continue;
       const ForeignSetting* const stage = Given("stage");
       if (name == "packing" && stage != nullptr && stage->Text() == "pt") continue;  // it packs plain text
       SetDefault(name, std::string(fallback.value));
     }
     // LLaMA-Factory's alpha follows from its rank.
-    if (result_.tool == kLlamaFactory && open("lora.alpha")) {
+    if (result_.tool == ForeignTool::kLlamaFactory && open("lora.alpha")) {
       SetDefault("lora.alpha", std::to_string(2 * config_.lora.r));
     }
-    if (result_.tool == kTrl && config_.model.method == TrainMethod::kLora && open("lora.target_modules")) {
+    if (result_.tool == ForeignTool::kTrl && config_.model.method == TrainMethod::kLora &&
+        open("lora.target_modules")) {
       result_.changed.emplace_back(
           "lora_target_modules is not given: PEFT chooses some modules by the model's family, of attention for "
           "most; here it is all linear modules");
@@ -507,7 +457,7 @@ class Importer {
           "packing is false: a row with one document is computed at its full max_seq_len, padding included; with "
           "packing: true a row holds several, isolated from each other, and the run is faster");
     }
-    if (result_.tool == kTrl && !notes_.contains("train_on_prompt")) {
+    if (result_.tool == ForeignTool::kTrl && !notes_.contains("train_on_prompt")) {
       result_.changed.emplace_back(
           "assistant_only_loss is not given: TRL trains on every token of rows with messages; here only on what the "
           "assistant says (train_on_prompt: true for every token)");
@@ -536,42 +486,12 @@ class Importer {
   ImportedRun result_;
 };
 
-Result<ForeignTool> Recognise(const std::vector<ForeignSetting>& settings, const std::string& file) {
-  size_t most = 0;
-  std::vector<ForeignTool> best;
-  for (const ToolFacts& facts : Tools()) {
-    size_t marks = 0;
-    for (const ForeignSetting& setting : settings) {
-      marks += static_cast<size_t>(std::count(facts.marks.begin(), facts.marks.end(), setting.name));
-    }
-    if (marks > most) best.clear();
-    if (marks >= most && marks > 0) best.push_back(facts.tool);
-    most = std::max(most, marks);
-  }
-  if (best.size() == 1) return best[0];
-  return InvalidArgument(fmt::format("{}: its names do not show which tool it is for: add --from {}, {} or {}", file,
-                                     Tools()[0].option, Tools()[1].option, Tools()[2].option));
-}
-
 }  // namespace
-
-std::string_view ToString(ForeignTool tool) {
-  for (const ToolFacts& facts : Tools()) {
-    if (facts.tool == tool) return facts.name;
-  }
-  return "another tool";
-}
-
-std::vector<std::string_view> ForeignToolNames() {
-  std::vector<std::string_view> names = {"auto"};
-  for (const ToolFacts& facts : Tools()) names.push_back(facts.option);
-  return names;
-}
 
 Result<ImportedRun> ImportRun(Env& env, std::string_view text, const std::string& file, ForeignTool tool) {
   TEMPER_ASSIGN_OR_RETURN(std::vector<ForeignSetting> settings, ReadForeignFile(text, file));
   if (tool == ForeignTool::kAny) {
-    TEMPER_ASSIGN_OR_RETURN(tool, Recognise(settings, file));
+    TEMPER_ASSIGN_OR_RETURN(tool, RecogniseTool(settings, file));
   }
   return Importer(env, file, tool, std::move(settings)).Import();
 }

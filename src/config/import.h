@@ -12,9 +12,6 @@
 
 namespace temper {
 
-std::string_view ToString(ForeignTool tool);       // "LLaMA-Factory"
-std::vector<std::string_view> ForeignToolNames();  // as values of an option, in the order of the enum
-
 struct ImportedRun {
   ForeignTool tool = ForeignTool::kAny;
   std::string yaml;  // a run.yaml, with comments: what each line comes from, and the lists below

@@ -50,6 +50,8 @@ struct UpdateRule {
   std::span<const UpdateSetting> settings;  // all that it takes
   std::string_view help;                    // for the option that chooses it; "": its name says enough
   std::string_view decay_help;              // how weight decay acts
+  // What other tools call it, and variants whose states are smaller or elsewhere; separated by spaces.
+  std::string_view other_names, other_variants;
   // Its step is proportional to the gradient, so that it needs a higher learning rate than the defaults.
   bool scales_with_gradient = false;
   // Sets the attributes that follow from the settings. nullptr: none do.

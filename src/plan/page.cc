@@ -196,7 +196,7 @@ void Replace(std::string* text, std::string_view what, std::string_view with) {
   text->replace(at, what.size(), with);
 }
 
-// "fits: 5.10 GiB of 5.41 GiB of device memory, 24.0 GiB of host memory".
+// "It fits: 5.10 GiB of 5.41 GiB of device memory, 24.0 GiB of host memory".
 std::string VerdictText(const Forecast& f) {
   std::string text = fmt::format("{}: {} of {} of device memory", f.fits ? "It fits" : "It does not fit",
                                  ToString(f.bytes), ToString(f.limit));

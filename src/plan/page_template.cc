@@ -282,7 +282,7 @@ key("parts_key", part_colours, shares);
     data.alternatives.forEach(([name, tried, fits, step, device, host, disk, moved], i) => {
       const row = el("tr"), size = b => el("td", fits && b ? bytes(b) : "");
       row.append(el("td", name), el("td", fits || !tried ? secs(step) : ""), size(device), size(host), size(disk), size(moved),
-                 el("td", i === 0 ? "chosen" : fits ? "" : tried ? "does not fit" : "not tried: compute time alone"));
+                 el("td", i === 0 ? "chosen" : fits ? "" : tried ? "does not fit" : "not tried: compute time alone leaves nothing to gain"));
       others.append(row);
     });
     scroll.append(others);

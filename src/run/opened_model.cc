@@ -205,11 +205,16 @@ Status OpenedModel::CheckNf4() const {
     if (!linear.contains(w.name)) continue;
     for (const FileTensor& tensor : w.source.tensors()) {
       const ModelWeights::Entry entry = FindTensor(*weights_, tensor);
-      if (entry.nf4 != nullptr) continue;
+      if (entry.nf4 != nullptr && !w.source.transposed()) continue;
+      const std::string place = fmt::format("{}: tensor {}", entry.file->path(), Quoted(entry.tensor->name));
+      if (entry.nf4 != nullptr) {
+        return Unsupported(fmt::format(
+            "{} is nf4, and this family stores it transposed: use the original weights, with base_dtype: nf4", place));
+      }
       return Unsupported(
-          fmt::format("{}: tensor {} is {}, but config.json says that linear modules are nf4, and all of them must be: "
+          fmt::format("{} is {}, but config.json says that linear modules are nf4, and all of them must be: "
                       "use the original weights, with base_dtype: nf4",
-                      entry.file->path(), Quoted(entry.tensor->name), entry.tensor->ToString()));
+                      place, entry.tensor->ToString()));
     }
   }
   return OkStatus();

@@ -183,6 +183,18 @@ TEST_F(Import, FullTrainingDropsTheSettingsOfLora) {
   ExpectLines(yaml, {"seed: 7", "method: full  # finetuning_type"});
 }
 
+// As in transformers: no steps leave the ratio, and a whole float is a number.
+TEST_F(Import, WarmupCountsAsTransformersCountsIt) {
+  const auto imported = [&](const std::string& warmup) {
+    Spill("sft.yaml", "model_name_or_path: " + kModel + "\ndataset_name: d.jsonl\nmax_length: 128\n" + warmup);
+    return Imported("sft.yaml");
+  };
+  const std::string ratio = imported("warmup_steps: 0\nwarmup_ratio: 0.2\n");
+  ExpectLines(ratio, {"warmup_ratio: 0.2"});
+  EXPECT_EQ(ratio.find("\nwarmup_steps"), std::string::npos) << ratio;
+  ExpectLines(imported("warmup_steps: 10.0\n"), {"warmup_steps: 10"});
+}
+
 TEST_F(Import, MistakesNameTheRemedy) {
   Spill("unclear.yaml", "learning_rate: 1e-4\n");
   ExpectEnd(Temper({"import", "unclear.yaml"}), 2, {"add --from llama-factory, axolotl or trl"});

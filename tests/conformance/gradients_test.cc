@@ -326,19 +326,6 @@ TEST(Gradients, OfNoisePassIt) {
   g.FinishWithLoss(g.Add(Op::kNoise, {g.Activation("x", {kT, kD}), rng_id}, {{"magnitude", 0.4}}, "y")[0]);
 }
 
-TEST(Gradients, OfLinearCrossEntropyWithSmoothLabels) {
-  for (const double softcap : {0.0, 1.5}) {
-    for (const bool lora : {false, true}) {
-      OpGraph g;
-      std::vector<ValueId> inputs = {g.Activation("x", {kT, kD}), g.Source("w", {5, kD}),
-                                     g.Given("target", Tensor::Ints({4, -1, 0, 2, 2, 1}))};
-      if (lora) inputs.insert(inputs.end(), {g.Activation("x2", {kT, 2}), g.Source("w2", {5, 2})});
-      inputs.push_back(g.Given("weight", Tensor::Of({DType::kF64, {kT}}, {0.5, 3, 0, 2, 1, 256})));
-      g.Finish(inputs, {{"pair2", int64_t{lora}}, {"weighted", int64_t{1}}, {"softcap", softcap}, {"smoothing", 0.3}});
-    }
-  }
-}
-
 TEST(Gradients, OfLinearCrossEntropyWithALoraBranch) {
   OpGraph g;
   const ValueId x = g.Activation("x", {kT, kD}), w = g.Source("w", {5, kD});
@@ -347,15 +334,16 @@ TEST(Gradients, OfLinearCrossEntropyWithALoraBranch) {
   g.Finish({x, w, target, x2, w2}, {{"pair2", int64_t{1}}});
 }
 
-TEST(Gradients, OfLinearCrossEntropyWithWeights) {
-  for (const double softcap : {0.0, 1.5}) {
+TEST(Gradients, OfLinearCrossEntropyWithWeightsAndSmoothLabels) {
+  for (const auto& [softcap, smoothing] : {std::pair(0.0, 0.0), {1.5, 0.0}, {0.0, 0.3}, {1.5, 0.3}}) {
     for (const bool lora : {false, true}) {
       OpGraph g;
       std::vector<ValueId> inputs = {g.Activation("x", {kT, kD}), g.Source("w", {5, kD}),
                                      g.Given("target", Tensor::Ints({4, -1, 0, 2, 2, 1}))};
       if (lora) inputs.insert(inputs.end(), {g.Activation("x2", {kT, 2}), g.Source("w2", {5, 2})});
       inputs.push_back(g.Given("weight", Tensor::Of({DType::kF64, {kT}}, {0.5, 3, 0, 2, 1, 256})));
-      g.Finish(inputs, {{"pair2", int64_t{lora}}, {"weighted", int64_t{1}}, {"softcap", softcap}});
+      g.Finish(inputs,
+               {{"pair2", int64_t{lora}}, {"weighted", int64_t{1}}, {"softcap", softcap}, {"smoothing", smoothing}});
     }
   }
 }

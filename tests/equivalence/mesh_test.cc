@@ -268,9 +268,9 @@ RunSpec SpecOf(const Variant& v, const Case& c) {
 // Curves of one rank, computed once for each batch: no mesh and no recomputation changes them.
 const Curve& OneRank(const RunSpec& spec) {
   static std::map<std::string, Curve> known;
-  const auto [it, fresh] =
-      known.try_emplace(fmt::format("{} {} {} {} {} {} {}", spec.config, static_cast<int>(spec.method), spec.dropout,
-                                    spec.rows_per_micro_batch, spec.micro_batches, spec.weighted, spec.noise));
+  const auto [it, fresh] = known.try_emplace(
+      fmt::format("{} {} {} {} {} {} {} {}", spec.config, static_cast<int>(spec.method), spec.dropout,
+                  spec.rows_per_micro_batch, spec.micro_batches, spec.weighted, spec.noise, spec.smoothing));
   if (!fresh) return it->second;
   RunSpec alone = spec;
   alone.threads = 1;

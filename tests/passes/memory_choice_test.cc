@@ -105,9 +105,12 @@ TEST(MemoryChoice, RecomputesToAvoidSlowLinksAndUsesFastOnes) {
   const Bytes all = Must(Compile(true, Recompute::kNone, {})).programs[0].arena_bytes;
   const Compiled slow = Must(Compile(true, Recompute::kAuto, Limited(Share(all, 0.6), 2e8)));
   EXPECT_NE(slow.chosen.choice.recompute, Recompute::kNone);
+  EXPECT_GT(slow.chosen.options.size(), 1u);
   const Compiled fast = Must(Compile(true, Recompute::kAuto, Limited(Share(all, 0.6), 1e13)));
   EXPECT_EQ(fast.chosen.choice.recompute, Recompute::kNone);
   EXPECT_FALSE(TrafficOfStep(fast.programs[0]).empty());
+  EXPECT_GT(fast.chosen.stall.v, 0);
+  EXPECT_TRUE(fast.chosen.options.empty()) << "no other choice is tried for less than kWorthwhile";
 }
 
 // With slow links, the memory that smaller scratch of the head leaves

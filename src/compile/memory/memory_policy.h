@@ -59,7 +59,7 @@ std::vector<StepChoice> ChoicesWithin(Recompute recompute, int recompute_blocks,
 struct StepOption {
   StepChoice choice;
   bool fits = false;
-  bool tried = false;        // false: not tried, because its compute time alone is no less than the best step found
+  bool tried = false;        // false: not tried, because its compute time alone leaves less than kWorthwhile to gain
   Seconds step;              // estimated; compute time alone if it does not fit or was not tried
   Seconds computing;         // compute time alone; 0 for the first choice
   Bytes device, host, disk;  // reserved, if it fits

@@ -47,6 +47,13 @@ constexpr UpdateRule kUpdate = {.name = "adamw",
                                 .states = kStates,
                                 .settings = kSettings,
                                 .decay_help = "decoupled",
+                                .other_names =
+                                    "adamw_torch adamw_torch_fused adamw_hf adamw_apex_fused "
+                                    "adamw_torch_xla adamw_torch_npu_fused",
+                                .other_variants =
+                                    "adamw_8bit adamw_bnb_8bit adamw_torch_8bit adamw_torch_4bit ao_adamw_8bit "
+                                    "ao_adamw_4bit ao_adamw_fp8 paged_adamw_8bit paged_adamw_32bit paged_adamw "
+                                    "adamw_anyprecision flash_adamw",
                                 .fill_scalars = FillScalars};
 
 std::vector<MeasuredCase> Measured(DType dtype) {
