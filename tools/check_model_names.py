@@ -11,7 +11,7 @@ EXCEPTIONS = {
     "src/config/run_options.cc": {"q_proj", "gemma", "llama3", "mistral", "phi3"},  # the latter as names of chat templates
     "src/config/option.cc": {"q_proj", "lm_head"},
     "src/config/foreign_names.cc": {"lm_head", "rope_scaling"},
-    "src/config/import.cc": {"llama", "gemma", "llama3", "mistral", "phi3"},  # LLaMA-Factory; chat templates
+    "src/config/foreign_tools.cc": {"llama"},  # LLaMA-Factory
     # model_type gives the kind of a tokenizer with vocab.json and merges.txt, as in transformers.
     "src/data/tokenizer/vocab_merges.cc": {"qwen2", "qwen3"},
 }

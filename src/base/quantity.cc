@@ -47,6 +47,15 @@ std::string PrintQuantity(double number, std::string_view unit) {
   return fmt::format("{:.5g} {}", number, unit);
 }
 
+std::string Grouped(double number) {
+  if (!std::isfinite(number)) return fmt::format("{}", number);
+  if (std::abs(number) < 99.95) return fmt::format("{:.1f}", number);
+  std::string digits = fmt::format("{:.0f}", number);
+  const size_t first = digits[0] == '-' ? 1 : 0;
+  for (size_t at = digits.size(); at > first + 3; at -= 3) digits.insert(at - 3, ",");
+  return digits;
+}
+
 std::string Counted(int64_t n, std::string_view noun, std::string_view plural) {
   if (n != 1 && !plural.empty()) return fmt::format("{} {}", n, plural);
   return fmt::format("{} {}{}", n, noun, n == 1 ? "" : "s");

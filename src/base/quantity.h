@@ -16,6 +16,9 @@ Result<double> ParseQuantity(std::string_view text, std::string_view unit);
 // Text that ParseQuantity reads back to that number, to five digits: no measurement has more.
 std::string PrintQuantity(double number, std::string_view unit);
 
+// For people: "4.5" below 100, else "64,980".
+std::string Grouped(double number);
+
 // "1 row", "3 rows"; `plural`: if it is not the noun with an s.
 std::string Counted(int64_t n, std::string_view noun, std::string_view plural = "");
 

@@ -28,6 +28,15 @@ TEST(Quantity, PrintsWhatItReads) {
   }
 }
 
+TEST(Grouped, SeparatesThousands) {
+  EXPECT_EQ(Grouped(4.54), "4.5");
+  EXPECT_EQ(Grouped(99.97), "100");
+  EXPECT_EQ(Grouped(999.4), "999");
+  EXPECT_EQ(Grouped(64979.8), "64,980");
+  EXPECT_EQ(Grouped(1234567), "1,234,567");
+  EXPECT_EQ(Grouped(-123456), "-123,456");
+}
+
 TEST(Counted, OneIsSingular) {
   EXPECT_EQ(Counted(0, "row"), "0 rows");
   EXPECT_EQ(Counted(1, "row"), "1 row");

@@ -124,8 +124,8 @@ Result<int> Eval(const Arguments& arguments) {
   TEMPER_ASSIGN_OR_RETURN(const EvaluationReport report,
                           evaluator.Run(nullptr, [&](int64_t done, int64_t rows) { progress.Update(done, rows); }));
   display.Finish();
-  LogInfo(fmt::format("eval        {} of {} tokens in {}: {:.3g} rows/s, {:.4g} tokens/s", Counted(report.rows, "row"),
-                      row, ToString(report.time), report.rows_per_second(), report.tokens_per_second()));
+  LogInfo(fmt::format("eval        {} of {} tokens in {}: {} rows/s, {} tokens/s", Counted(report.rows, "row"), row,
+                      ToString(report.time), Grouped(report.rows_per_second()), Grouped(report.tokens_per_second())));
   // JSON has no infinity, and exp overflows for a loss above 709.
   const double perplexity = std::exp(report.loss);
   std::fputs(

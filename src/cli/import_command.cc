@@ -11,6 +11,7 @@
 #include "cli/commands.h"
 #include "config/foreign_tools.h"
 #include "config/import.h"
+#include "data/template/known_templates.h"
 #include "format/quoted.h"
 
 namespace temper {
@@ -56,7 +57,9 @@ Result<int> Import(const Arguments& arguments) {
     return InvalidArgument(fmt::format("output: {} is the file to import: name another", settings.output));
   }
   TEMPER_ASSIGN_OR_RETURN(const std::string text, ReadTextFile(PosixEnv(), file, MiB(1)));
-  const auto run = ImportRun(PosixEnv(), text, file, settings.from);
+  std::vector<std::string_view> templates;
+  for (const KnownTemplate& known : KnownTemplates()) templates.push_back(known.name);
+  const auto run = ImportRun(PosixEnv(), text, file, settings.from, templates);
   if (!run.ok()) return InvalidArgument(run.status().message());
   if (settings.output.empty()) {
     std::fputs(run->yaml.c_str(), stdout);

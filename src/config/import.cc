@@ -39,8 +39,9 @@ bool HasWord(std::string_view words, std::string_view word) {
 
 class Importer {
  public:
-  Importer(Env& env, const std::string& file, ForeignTool tool, std::vector<ForeignSetting> settings)
-      : env_(env), file_(file), settings_(std::move(settings)) {
+  Importer(Env& env, const std::string& file, ForeignTool tool, std::vector<ForeignSetting> settings,
+           std::span<const std::string_view> templates)
+      : env_(env), file_(file), settings_(std::move(settings)), templates_(templates) {
     result_.tool = tool;
   }
 
@@ -254,22 +255,19 @@ class Importer {
 
   // Other tools write these templates by themselves; Temper takes a model's own by default.
   void NamedTemplate(const ForeignSetting& setting, const ForeignName& foreign) {
-    static const std::map<std::string_view, std::string_view> kOurs = {
-        {"alpaca", "alpaca"}, {"chatml", "chatml"},   {"gemma", "gemma"}, {"llama2", "llama2"},
-        {"llama3", "llama3"}, {"mistral", "mistral"}, {"phi", "phi3"},    {"phi3", "phi3"},
-        {"phi_3", "phi3"},    {"phi4", "phi4"},       {"phi_4", "phi4"},  {"zephyr", "zephyr"}};
     const std::string name = setting.Text();
     if (name == "jinja" || name == "tokenizer_default") return;  // chat_template_jinja; the model's own
     if (name.find("{%") != std::string::npos || name.find("{{") != std::string::npos) {
       return TemplateFile(setting, foreign);
     }
-    const auto ours = kOurs.find(name);
-    if (ours == kOurs.end()) {
+    std::string ours = name;  // some write an underscore before the version
+    std::erase(ours, '_');
+    if (std::find(templates_.begin(), templates_.end(), ours) == templates_.end()) {
       return Say(result_.changed, setting,
                  "the model's own chat template is used; a model without one needs chat_template");
     }
     Say(result_.changed, setting, "Temper's template of that name is used; without it, the model's own");
-    Set(foreign.ours, std::string(ours->second), setting);
+    Set(foreign.ours, ours, setting);
   }
 
   void TemplateFile(const ForeignSetting& setting, const ForeignName& foreign) {
@@ -480,6 +478,7 @@ class Importer {
   Env& env_;
   const std::string& file_;
   const std::vector<ForeignSetting> settings_;
+  const std::span<const std::string_view> templates_;
   RunConfig config_;
   const OptionSet options_ = RunOptions(config_);
   std::map<std::string, std::string> notes_;  // of the options that are set: the name that set each
@@ -488,12 +487,13 @@ class Importer {
 
 }  // namespace
 
-Result<ImportedRun> ImportRun(Env& env, std::string_view text, const std::string& file, ForeignTool tool) {
+Result<ImportedRun> ImportRun(Env& env, std::string_view text, const std::string& file, ForeignTool tool,
+                              std::span<const std::string_view> templates) {
   TEMPER_ASSIGN_OR_RETURN(std::vector<ForeignSetting> settings, ReadForeignFile(text, file));
   if (tool == ForeignTool::kAny) {
     TEMPER_ASSIGN_OR_RETURN(tool, RecogniseTool(settings, file));
   }
-  return Importer(env, file, tool, std::move(settings)).Import();
+  return Importer(env, file, tool, std::move(settings), templates).Import();
 }
 
 }  // namespace temper

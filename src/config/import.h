@@ -3,6 +3,7 @@
 // ours, the other tool's is written, so that the run stays the same.
 #pragma once
 
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -24,6 +25,8 @@ struct ImportedRun {
 
 // `text` is the content of `file`. kAny: the tool is recognised from the names. Errors: what is no configuration;
 // settings that contradict each other.
-Result<ImportedRun> ImportRun(Env& env, std::string_view text, const std::string& file, ForeignTool tool);
+// `templates`: the names of chat templates that Temper has.
+Result<ImportedRun> ImportRun(Env& env, std::string_view text, const std::string& file, ForeignTool tool,
+                              std::span<const std::string_view> templates);
 
 }  // namespace temper

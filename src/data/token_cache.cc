@@ -69,10 +69,7 @@ Status TokenCache::Make(const std::function<Status(std::unique_ptr<WritableFile>
   if (!temporary.empty()) (void)env_.RemoveFile(temporary);  // which may not even be there
   const bool of_file = made.message().find(folder_) != std::string::npos;
   if ((made.code() != StatusCode::kIo && made.code() != StatusCode::kNotFound) || !of_file) return made;
-  return Status(made.code(),
-                fmt::format("{}; the tokens of the data are kept there: make room, or choose another folder "
-                            "(--data_cache FOLDER)",
-                            made.message()));
+  return Status(made.code(), fmt::format("{}; --data_cache FOLDER keeps the data's tokens elsewhere", made.message()));
 }
 
 void TokenCache::RemoveOthers(Env& env, const std::string& folder, const std::vector<std::string>& keep) {

@@ -12,7 +12,7 @@
 namespace temper {
 
 // The texts of examples/models/*.json: objects from a name to a config.json with what memory and speed depend on, but
-// not what only values depend on, such as the base of rotary embeddings. Made by cmake/known_models.cmake.
+// not what only values depend on, such as the base of rotary embeddings. Made by cmake/embedded_files.cmake.
 const std::vector<std::string_view>& KnownModelFiles();
 
 // Names in lowercase, in the order of the files.

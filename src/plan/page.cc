@@ -205,13 +205,6 @@ std::string VerdictText(const Forecast& f) {
   return text;
 }
 
-// "64,980".
-std::string Grouped(double number) {
-  std::string digits = fmt::format("{:.0f}", number);
-  for (size_t at = digits.size(); at > 3; at -= 3) digits.insert(at - 3, ",");
-  return digits;
-}
-
 }  // namespace
 
 std::string PlanPage(const Program& train, const PlanFacts& facts, const PlanOnCluster& on,
@@ -225,10 +218,8 @@ std::string PlanPage(const Program& train, const PlanFacts& facts, const PlanOnC
                               c.shared ? fmt::format("this machine ({})", c.device) : c.name);
   data["fits"] = f.fits;
   data["verdict"] = VerdictText(f);
-  data["speed"] =
-      fmt::format("{} per step, {} tokens/s, MFU {:.1f} %", ShortTime(s.step),
-                  f.tokens_per_second < 100 ? fmt::format("{:.1f}", f.tokens_per_second) : Grouped(f.tokens_per_second),
-                  100 * f.mfu);
+  data["speed"] = fmt::format("{} per step, {} tokens/s, MFU {:.1f} %", ShortTime(s.step), Grouped(f.tokens_per_second),
+                              100 * f.mfu);
   if (!f.fits) data["remedies"] = RemedyText(on.remedies, f);
   data["facts"] = {{"model", fmt::format("{} ({}, {}), {:.2f} M parameters, {:.2f} M trained", facts.architecture,
                                          facts.method, facts.dtype, static_cast<double>(facts.parameters) * 1e-6,

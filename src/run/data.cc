@@ -15,6 +15,7 @@
 #include "data/token_cache.h"
 #include "format/checksum.h"
 #include "format/hub_cache.h"
+#include "format/quoted.h"
 #include "format/text_stream.h"
 #include "run/chat_context.h"
 #include "train/transfer_progress.h"
@@ -89,7 +90,7 @@ Result<std::string> KeyOf(Env& env, const OpenedModel& model, const DataRequest&
   }
   for (const DataInput& input : inputs) {
     const std::filesystem::path name(WithoutCompression(input.path));  // says how the file is read
-    TEMPER_RETURN_IF_ERROR(add("data " + name.extension().string(), input.path));
+    TEMPER_RETURN_IF_ERROR(add("data " + Quoted(name.extension().string()), input.path));
     if (input.max_rows != DataInput().max_rows) key += fmt::format("its first {} rows\n", input.max_rows);
   }
   return key;

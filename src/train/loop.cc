@@ -209,9 +209,9 @@ Status TrainingLoop::Evaluate() {
   const EvaluationReport& report = *evaluated;
   progress_.eval_loss = report.loss;
   progress_.best.Take(report.loss, progress_.step, p_.config.output.early_stopping_threshold);
-  p_.display.Message(fmt::format("step {}  eval_loss {:.4f}  ({} tokens, {}, {:.3g} rows/s, {:.4g} tokens/s)",
-                                 progress_.step, report.loss, report.tokens, ToString(report.time),
-                                 report.rows_per_second(), report.tokens_per_second()));
+  p_.display.Message(fmt::format("step {}  eval_loss {:.4f}  ({} tokens, {}, {} rows/s, {} tokens/s)", progress_.step,
+                                 report.loss, report.tokens, ToString(report.time), Grouped(report.rows_per_second()),
+                                 Grouped(report.tokens_per_second())));
   if (p_.tensorboard) {
     if (Status s = p_.tensorboard->AddScalar("eval_loss", progress_.step, report.loss, WallClock()); !s.ok()) {
       p_.display.Message("warning: " + s.message());

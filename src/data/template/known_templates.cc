@@ -27,10 +27,10 @@ Result<TemplateSource> FindTemplate(Env& env, const std::string& name_or_file) {
   const auto near = std::find_if(all.begin(), all.end(), [&](const auto& t) {
     return name_or_file.size() < 20 && EditDistance(name_or_file, t.name) <= 2;
   });
-  return NotFound(fmt::format("chat_template {}: {}. Give a file, or one of {}", name_or_file,
-                              env.IsFolder(name_or_file) ? "this is a folder"
-                              : near != all.end() ? fmt::format("there is no such file; did you mean '{}'", near->name)
-                                                  : "there is no such file, and no template has this name",
+  return NotFound(fmt::format("chat_template {}: {} Give a file, or one of {}", name_or_file,
+                              env.IsFolder(name_or_file) ? "this is a folder."
+                              : near != all.end() ? fmt::format("there is no such file; did you mean '{}'?", near->name)
+                                                  : "there is no such file, and no template has this name.",
                               KnownTemplateNames()));
 }
 

@@ -17,7 +17,7 @@ struct KnownTemplate {
   std::string_view name, source;
 };
 
-// Compiled into the program by cmake/known_templates.cmake, sorted by name.
+// Compiled into the program by cmake/embedded_files.cmake, sorted by name.
 const std::vector<KnownTemplate>& KnownTemplates();
 
 // "alpaca, chatml, ...".
