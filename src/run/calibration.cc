@@ -357,8 +357,8 @@ Result<std::string> ThisPath(Env& env) {
 }  // namespace
 
 Seconds CalibrationTakes() {
-  // 42 s of both cores were measured where ranks divide 2 cores in two ways.
-  constexpr Seconds kDivision{21};
+  // 52 s were measured on 2 idle cores, which ranks divide in two ways.
+  constexpr Seconds kDivision{26};
   int divisions = 0;
   for (int ranks = 1; ranks <= AvailableProcessors(); ranks *= 2) ++divisions;
   return {kDivision.v * divisions};
