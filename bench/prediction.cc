@@ -23,6 +23,7 @@
 #include "backend/cpu/gemm_peak.h"
 #include "base/env.h"
 #include "base/philox.h"
+#include "base/project_folder_for_test.h"
 #include "format/json.h"
 
 namespace temper {
@@ -110,7 +111,7 @@ Json Parse(const std::string& text, const std::string& where) {
 
 // The example's tokenizer and a configuration of that size.
 void WriteModel(const fs::path& folder, const Model& m) {
-  const fs::path example = fs::path(TEMPER_SOURCE_DIR) / "examples/plain/model";
+  const fs::path example = fs::path(kProjectFolder) / "examples/plain/model";
   fs::create_directories(folder);
   for (const char* file : {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"}) {
     fs::copy_file(example / file, folder / file, fs::copy_options::overwrite_existing);

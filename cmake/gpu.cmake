@@ -192,7 +192,6 @@ function(temper_ptx_programs)
   # Steps of models of a realistic size for GPUs; checks their launches.
   add_executable(ptx_step ${CMAKE_SOURCE_DIR}/bench/gpu_step.cc)
   target_link_libraries(ptx_step PRIVATE ${gpu})
-  target_compile_definitions(ptx_step PRIVATE TEMPER_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
   # Registers and local memory of the kernels in machine code.
   find_package(Python3 QUIET COMPONENTS Interpreter)
   if(Python3_Interpreter_FOUND)

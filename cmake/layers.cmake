@@ -37,6 +37,15 @@ if(TEMPER_FUZZ)
   temper_fuzzed("" temper_headers)
 endif()
 
+# The only object that depends on where the build lies (base/project_folder_for_test.h): others are shared by ccache.
+file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/project_folder.cc CONTENT [=[
+#include "base/project_folder_for_test.h"
+const char temper::kProjectFolder[] = "@CMAKE_SOURCE_DIR@";
+const char temper::kBuildFolder[] = "@CMAKE_BINARY_DIR@";
+]=] @ONLY)
+add_library(temper_project_folder STATIC EXCLUDE_FROM_ALL ${CMAKE_BINARY_DIR}/project_folder.cc)
+target_include_directories(temper_project_folder PRIVATE ${CMAKE_SOURCE_DIR}/src)
+
 function(temper_target_name folder out)
   string(REPLACE "/" "_" name "temper_${folder}")
   set(${out} ${name} PARENT_SCOPE)
@@ -166,7 +175,7 @@ function(temper_test_binary name sources library)
     return()
   endif()
   add_executable(${name} ${sources})
-  target_link_libraries(${name} PRIVATE ${library} GTest::gtest_main)
+  target_link_libraries(${name} PRIVATE ${library} temper_project_folder GTest::gtest_main)
   temper_test_options(${name})
   target_precompile_headers(${name} REUSE_FROM temper_test_headers)
   if(TEMPER_SANITIZE)
@@ -176,8 +185,6 @@ function(temper_test_binary name sources library)
       target_compile_definitions(${name} PRIVATE TEMPER_ADDRESS_SANITIZED)
     endif()
   endif()
-  target_compile_definitions(${name} PRIVATE
-    TEMPER_SOURCE_DIR="${CMAKE_SOURCE_DIR}" TEMPER_BINARY_DIR="${CMAKE_BINARY_DIR}")
   # Another build's tests may run at the same time and would use the same files in /tmp.
   file(MAKE_DIRECTORY ${CMAKE_BINARY_DIR}/test_files)
   temper_test_suites(${name} "${ARGV3}" "${ARGV4}")

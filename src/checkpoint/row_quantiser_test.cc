@@ -4,6 +4,7 @@
 
 #include <cstring>
 
+#include "base/project_folder_for_test.h"
 #include "checkpoint/load_weights.h"
 #include "checkpoint/state_for_test.h"
 #include "device/elsewhere_for_test.h"
@@ -60,7 +61,8 @@ Result<std::vector<std::byte>> Load(const ModelWeights& files, const StoredWeigh
 // The golden file is bitsandbytes': what it holds is what the weight becomes here, whichever part of it a rank has, and
 // numbers are what bitsandbytes dequantises to (format/nf4_tensor_test.cc).
 TEST(RowQuantiser, Nf4HasTheBitsOfBitsandbytes) {
-  const ModelWeights golden = Must(ModelWeights::Open(PosixEnv(), TEMPER_SOURCE_DIR "/tests/format/nf4.safetensors"));
+  const ModelWeights golden =
+      Must(ModelWeights::Open(PosixEnv(), std::string(kProjectFolder) + "/tests/format/nf4.safetensors"));
   for (const auto& [name, shape] :
        {std::pair<const char*, Shape>{"whole.weight", {40, 448}}, {"crossing.weight", {7, 93}}}) {
     const ScratchFolder folder;

@@ -5,6 +5,7 @@
 #include <set>
 #include <sstream>
 
+#include "base/project_folder_for_test.h"
 #include "config/run_options.h"
 #include "format/json.h"
 #include "nlohmann/json.hpp"
@@ -13,7 +14,7 @@ namespace temper {
 namespace {
 
 TEST(ForeignNames, EveryNameOfEachToolIsKnown) {
-  const auto tools = ReadJsonFile(PosixEnv(), std::string(TEMPER_SOURCE_DIR) + "/tests/foreign_names/names.json");
+  const auto tools = ReadJsonFile(PosixEnv(), std::string(kProjectFolder) + "/tests/foreign_names/names.json");
   ASSERT_TRUE(tools.ok()) << tools.status().message();
   RunConfig config;
   const OptionSet options = RunOptions(config);

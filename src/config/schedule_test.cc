@@ -6,6 +6,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "base/project_folder_for_test.h"
 #include "format/json.h"
 
 namespace temper {
@@ -47,7 +48,7 @@ Schedule ScheduleOfCase(const Json& c) {
 }
 
 TEST(Schedule, EqualsTransformersAtEveryStepAndBeyondTheEnd) {
-  const auto goldens = ReadJsonFile(PosixEnv(), TEMPER_SOURCE_DIR "/tests/schedule/goldens.json");
+  const auto goldens = ReadJsonFile(PosixEnv(), std::string(kProjectFolder) + "/tests/schedule/goldens.json");
   ASSERT_TRUE(goldens.ok()) << goldens.status().message();
   const Json& cases = (*goldens)["cases"];
   ASSERT_GE(cases.size(), 25u);

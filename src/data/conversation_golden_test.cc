@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "base/project_folder_for_test.h"
 #include "data/tokenize.h"
 #include "data/tokenizer/load_tokenizer.h"
 #include "data/tokenizer/memory_folder.h"
@@ -19,7 +20,7 @@ using Ids = std::vector<int32_t>;
 
 const OrderedJson& Goldens() {
   static const OrderedJson goldens =
-      OrderedJson::parse(*ReadTextFile(PosixEnv(), TEMPER_SOURCE_DIR "/tests/conversation/goldens.json"));
+      OrderedJson::parse(*ReadTextFile(PosixEnv(), std::string(kProjectFolder) + "/tests/conversation/goldens.json"));
   return goldens;
 }
 
@@ -36,7 +37,7 @@ std::optional<MemoryFolder> FolderOf(const OrderedJson& family) {
     if (kind == "text") folder.files[name] = value.get<std::string>();
     if (kind == "json" || kind == "text") continue;
     if (kind == "data" && !outside) return std::nullopt;
-    const std::string path = JoinPath(kind == "own" ? TEMPER_SOURCE_DIR : outside, value.get<std::string>());
+    const std::string path = JoinPath(kind == "own" ? kProjectFolder : outside, value.get<std::string>());
     const auto text = ReadTextFile(PosixEnv(), path);
     if (!text.ok() && kind == "data") return std::nullopt;
     EXPECT_TRUE(text.ok()) << text.status().message();

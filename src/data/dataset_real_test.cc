@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 
+#include "base/project_folder_for_test.h"
 #include "base/scratch_folder.h"
 #include "data/batch.h"
 #include "data/dataset.h"
@@ -64,7 +65,7 @@ std::string Fnv1a(const TokenStore& store) {
 
 // Every token and every flag as tests/data/make_dataset_goldens.py computes them with Hugging Face's tokenizers.
 TEST_F(RealData, TokensAndFlagsAreThoseOfTheGoldens) {
-  auto goldens = ReadJsonFile(PosixEnv(), JoinPath(TEMPER_SOURCE_DIR, "tests/data/dataset_goldens.json"));
+  auto goldens = ReadJsonFile(PosixEnv(), JoinPath(kProjectFolder, "tests/data/dataset_goldens.json"));
   ASSERT_TRUE(goldens.ok()) << goldens.status().message();
   std::string loaded;
   int compared = 0;

@@ -5,6 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/project_folder_for_test.h"
 #include "base/scratch_folder.h"
 #include "data/dataset.h"
 #include "data/fake_tokenizer.h"
@@ -47,7 +48,7 @@ class TableReaderTest : public testing::Test {
 
 // tests/data/make_table_goldens.py.
 TEST_F(TableReaderTest, ReadsTablesAsPythonsCsvModule) {
-  const auto goldens = ReadJsonFile(PosixEnv(), JoinPath(TEMPER_SOURCE_DIR, "tests/data/table_goldens.json"));
+  const auto goldens = ReadJsonFile(PosixEnv(), JoinPath(kProjectFolder, "tests/data/table_goldens.json"));
   ASSERT_TRUE(goldens.ok()) << goldens.status().message();
   EXPECT_GT(goldens->size(), 100u);
   for (const Json& golden : *goldens) {

@@ -10,6 +10,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "base/project_folder_for_test.h"
 #include "base/scratch_folder.h"
 #include "format/json.h"
 
@@ -48,7 +49,7 @@ void Write(const std::string& path, const std::string& text) {
 }
 
 TEST(HubCache, RepositoriesAreFoundWhereHuggingfaceHubFindsThem) {
-  const auto golden = ReadJsonFile(PosixEnv(), std::string(TEMPER_SOURCE_DIR) + "/tests/format/hub_cache_cases.json");
+  const auto golden = ReadJsonFile(PosixEnv(), std::string(kProjectFolder) + "/tests/format/hub_cache_cases.json");
   ASSERT_TRUE(golden.ok()) << golden.status().message();
   for (const Json& layout : (*golden)["layouts"]) {
     const ScratchFolder root;

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "base/project_folder_for_test.h"
 #include "format/model_weights.h"
 
 namespace temper {
@@ -15,7 +16,7 @@ uint64_t HashOf(std::span<const bf16> values) {
 
 // tests/format/make_nf4_goldens.py: the file and the hash of the values are bitsandbytes'.
 TEST(Nf4Tensor, DequantisesToTheBitsOfBitsandbytes) {
-  const auto files = ModelWeights::Open(PosixEnv(), TEMPER_SOURCE_DIR "/tests/format/nf4.safetensors");
+  const auto files = ModelWeights::Open(PosixEnv(), std::string(kProjectFolder) + "/tests/format/nf4.safetensors");
   ASSERT_TRUE(files.ok()) << files.status().message();
   ASSERT_EQ(files->entries().size(), 2u) << "the parts of a weight are one tensor";
   for (const char* name : {"whole", "crossing"}) {

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "base/project_folder_for_test.h"
 #include "format/json.h"
 #include "format/memory_env_for_test.h"
 #include "format/safetensors.h"
@@ -15,7 +16,7 @@
 namespace temper {
 namespace {
 
-const std::string kFolder = std::string(TEMPER_SOURCE_DIR) + "/tests/format/";
+const std::string kFolder = std::string(kProjectFolder) + "/tests/format/";
 
 // As in the script.
 const SafetensorsMetadata kMetadata = {

@@ -9,6 +9,7 @@
 #include <span>
 
 #include "base/env.h"
+#include "base/project_folder_for_test.h"
 #include "graph/graph.h"
 #include "model/families.h"
 
@@ -50,8 +51,7 @@ bool IsHarmless(const std::string& family, const std::string& key) {
 }
 
 const Json& Golden() {
-  static const Json golden =
-      *ReadJsonFile(PosixEnv(), std::string(TEMPER_SOURCE_DIR) + "/tests/parity/config_keys.json");
+  static const Json golden = *ReadJsonFile(PosixEnv(), std::string(kProjectFolder) + "/tests/parity/config_keys.json");
   return golden;
 }
 

@@ -4,13 +4,14 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/project_folder_for_test.h"
 #include "format/json.h"
 
 namespace temper {
 namespace {
 
 TEST(BestEvaluation, CountsAsTransformersEarlyStoppingCallback) {
-  const auto goldens = ReadJsonFile(PosixEnv(), TEMPER_SOURCE_DIR "/tests/schedule/goldens.json");
+  const auto goldens = ReadJsonFile(PosixEnv(), std::string(kProjectFolder) + "/tests/schedule/goldens.json");
   ASSERT_TRUE(goldens.ok()) << goldens.status().message();
   const Json& runs = (*goldens)["early_stopping"];
   ASSERT_EQ(runs.size(), 6u);

@@ -10,7 +10,7 @@ namespace {
 constexpr char kTemplate[] = "chat_template.jinja";
 
 std::string SourceOf(const std::string& name) {
-  return temper::Slurp(std::string(TEMPER_SOURCE_DIR) + "/examples/templates/" + name + ".jinja");
+  return temper::Slurp(std::string(kProjectFolder) + "/examples/templates/" + name + ".jinja");
 }
 
 class ChatTemplates : public Workplace {

@@ -28,12 +28,12 @@ class DiskFaults : public Workplace {
   Ended RunOnFailingDisk(const Arguments& run, const std::string& path, const std::string& call,
                          const std::string& how) const {
     Arguments command = {"env",
-                         "LD_PRELOAD=" TEMPER_FAILING_DISK,
+                         "LD_PRELOAD=" + std::string(kBuildFolder) + "/libfailing_disk.so",
                          "FAIL_PATH=" + path,
                          "FAIL_ONCE=" + Path("out/checkpoint-4/manifest.json"),
                          "FAIL_CALL=" + call,
                          "FAIL_AS=" + how,
-                         TEMPER_PROGRAM};
+                         kProgram};
     command = With(command, run);
     return Process(command, folder()).Wait();
   }

@@ -90,7 +90,7 @@ class MeshFaults : public Workplace {
       return Command(run);
     }
     Arguments all = Mpirun();
-    all.insert(all.end(), {"-n", "3", TEMPER_PROGRAM});
+    all.insert(all.end(), {"-n", "3", kProgram});
     all.insert(all.end(), run.begin(), run.end());
     return all;
   }
@@ -225,9 +225,9 @@ TEST_F(MeshFaults, RanksThatWereStartedDifferentlyAreRefusedBeforeTheFirstStep) 
     Arguments all = Mpirun();
     const Arguments two = Train({"--model", "model", "--output_dir", Path("out")});  // shared, as required
     const auto add = [&](const Arguments& more) { all.insert(all.end(), more.begin(), more.end()); };
-    add({"-n", "2", "-wdir", Path("here"), TEMPER_PROGRAM});
+    add({"-n", "2", "-wdir", Path("here"), kProgram});
     add(two);
-    add({":", "-n", "1", "-wdir", Path("there"), TEMPER_PROGRAM});
+    add({":", "-n", "1", "-wdir", Path("there"), kProgram});
     add(With(two, of_the_third));
     return Run(all);
   };
@@ -269,7 +269,8 @@ class FullDisk : public MeshFaults {
     ASSERT_TRUE(PosixEnv().CreateFolders(Path("disk")).ok());
     const std::string script = "mount -t tmpfs -o " + options + " tmpfs disk && " + train +
                                "; code=$?; newest=$(ls disk/out | grep '^checkpoint-[0-9]*$' | "
-                               "sort -V | tail -n 1); '" TEMPER_PROGRAM "' inspect disk/out/$newest && exit $code";
+                               "sort -V | tail -n 1); '" +
+                               kProgram + "' inspect disk/out/$newest && exit $code";
     const auto begin = Clock::now();
     const Ended ended = Run({"unshare", "--mount", "sh", "-c", script});
     EXPECT_EQ(ended.code, 1) << ended.err;

@@ -138,12 +138,11 @@ TEST_F(Models, TrainContinuesFromAnAdapter) {
 
 TEST_F(Models, ChatAnswersLineByLineOnStdout) {
   // Through a shell, for its standard input.
-  const Ended ended =
-      Process({"sh", "-c",
-               "printf 'Why does it rain?\\n/new\\nWhy is ice cold?\\n' | " + std::string(TEMPER_PROGRAM) +
-                   " chat --threads 1 --max_new_tokens 5 --model " + kModel},
-              folder())
-          .Wait();
+  const Ended ended = Process({"sh", "-c",
+                               "printf 'Why does it rain?\\n/new\\nWhy is ice cold?\\n' | " + kProgram +
+                                   " chat --threads 1 --max_new_tokens 5 --model " + kModel},
+                              folder())
+                          .Wait();
   EXPECT_EQ(ended.code, 0) << ended.err;
   EXPECT_EQ(std::count(ended.out.begin(), ended.out.end(), '\n'), 2) << ended.out;
 }
@@ -156,7 +155,7 @@ TEST_F(Models, GenerateAnswersAMessageLikeChat) {
   };
   const Ended generated = Temper(with({"generate", "--chat", "--prompt", "Why does it rain?"}));
   ASSERT_EQ(generated.code, 0) << generated.err;
-  std::string chat = "printf 'Why does it rain?\\n' | " + std::string(TEMPER_PROGRAM);
+  std::string chat = "printf 'Why does it rain?\\n' | " + kProgram;
   for (const std::string& word : with({"chat"})) chat += " " + word;
   EXPECT_EQ(Process({"sh", "-c", chat}, folder()).Wait().out, generated.out);
   EXPECT_NE(Temper(with({"generate", "--prompt", "Why does it rain?"})).out, generated.out)
@@ -294,8 +293,7 @@ TEST_F(Models, PlanNeedsOnlyConfigJson) {
 TEST_F(Models, AReportThatCannotBeWrittenIsAnError) {
   if (!PosixEnv().IsFolder("/dev/shm") || access("/dev/full", W_OK) != 0) GTEST_SKIP() << "no /dev/full here";
   const Ended ended =
-      Process({"sh", "-c", std::string(TEMPER_PROGRAM) + " plan --json --model " + kModel + " > /dev/full"}, folder())
-          .Wait();
+      Process({"sh", "-c", kProgram + " plan --json --model " + kModel + " > /dev/full"}, folder()).Wait();
   ExpectEnd(ended, 1, {"could not be written to stdout", "No space left on device"});
 }
 

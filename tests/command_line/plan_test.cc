@@ -134,20 +134,18 @@ TEST_F(Plan, PrintsWhatTheDocsShow) {
         R"({"architectures": ["LlamaForCausalLM"], "hidden_size": 2048, "intermediate_size": 5632, "vocab_size": 32000,
             "max_position_embeddings": 2048, "num_attention_heads": 32, "num_key_value_heads": 4,
             "num_hidden_layers": 22, "rms_norm_eps": 1e-5, "tie_word_embeddings": false})");
-  model("llama-3.1-405b",
-        temper::Slurp(std::string(TEMPER_SOURCE_DIR) + "/tests/prediction/configs/llama-3.1-405b.json"));
-  std::ifstream page(std::string(TEMPER_SOURCE_DIR) + "/docs/howto/plan.md");
+  model("llama-3.1-405b", temper::Slurp(std::string(kProjectFolder) + "/tests/prediction/configs/llama-3.1-405b.json"));
+  std::ifstream page(std::string(kProjectFolder) + "/docs/howto/plan.md");
   int shown = 0;
   bool in_block = false;
   std::string printed;
   for (std::string line; std::getline(page, line);) {
     if (line.starts_with("$ temper plan ")) {
       in_block = true;
-      const Ended ended = Process({"sh", "-c",
-                                   std::string(TEMPER_PROGRAM) + line.substr(std::string("$ temper").size()) +
-                                       " --threads 2 --dtype bf16"},
-                                  folder())
-                              .Wait();
+      const Ended ended =
+          Process({"sh", "-c", kProgram + line.substr(std::string("$ temper").size()) + " --threads 2 --dtype bf16"},
+                  folder())
+              .Wait();
       ASSERT_EQ(ended.code, 0) << ended.err;
       printed = "\n" + ended.out;
     } else if (line == "```") {

@@ -11,7 +11,7 @@ class ProcessSurroundings : public Workplace {
  protected:
   // `script` is run by a shell, with the program as $0 and `arguments` as "$@".
   Ended Shell(const std::string& script, const Arguments& arguments) const {
-    Arguments command = {"sh", "-c", script, TEMPER_PROGRAM};
+    Arguments command = {"sh", "-c", script, kProgram};
     command.insert(command.end(), arguments.begin(), arguments.end());
     return Process(command, folder()).Wait();
   }

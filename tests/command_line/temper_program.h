@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "base/env.h"
+#include "base/project_folder_for_test.h"
 #include "base/units.h"
 #include "checkpoint/state_for_test.h"  // ScratchFolder, Must, Slurp, Spill
 #include "format/json.h"
@@ -28,7 +29,13 @@ namespace temper::program {
 
 using Arguments = std::vector<std::string>;
 
-inline const std::string kExample = std::string(TEMPER_SOURCE_DIR) + "/examples/plain";
+// The program under test. A test that is a program itself, or has another, defines TEMPER_PROGRAM.
+#ifdef TEMPER_PROGRAM
+inline const std::string kProgram = TEMPER_PROGRAM;
+#else
+inline const std::string kProgram = std::string(kBuildFolder) + "/temper";
+#endif
+inline const std::string kExample = std::string(kProjectFolder) + "/examples/plain";
 inline const std::string kModel = kExample + "/model";
 
 // How a process ended: its exit code, or minus the signal that killed it, its peak memory, and its processor time,
@@ -126,7 +133,7 @@ class Process {
 };
 
 inline Arguments Command(Arguments arguments) {
-  arguments.insert(arguments.begin(), TEMPER_PROGRAM);
+  arguments.insert(arguments.begin(), kProgram);
   return arguments;
 }
 inline Ended RunTemper(const Arguments& arguments, const std::string& cwd) {

@@ -138,10 +138,9 @@ TEST_F(Use, ChatGreetsAndCtrlCStopsAnAnswerAndCtrlDLeaves) {
 
 TEST_F(Use, ChatKnowsItsCommands) {
   const auto chat = [&](const std::string& lines) {
-    return Process(
-               {"sh", "-c",
-                "printf '" + lines + "' | " + TEMPER_PROGRAM + " chat " + kModel + " --threads 1 --max_new_tokens 5"},
-               folder())
+    return Process({"sh", "-c",
+                    "printf '" + lines + "' | " + kProgram + " chat " + kModel + " --threads 1 --max_new_tokens 5"},
+                   folder())
         .Wait();
   };
   const std::string first = chat("Why does it rain?\\n").out;
@@ -153,7 +152,7 @@ TEST_F(Use, ChatKnowsItsCommands) {
   }
   const std::string told = chat("/system Talk like a pirate.\\nWhy does it rain?\\n").out;
   EXPECT_EQ(told, Process({"sh", "-c",
-                           std::string("echo 'Why does it rain?' | ") + TEMPER_PROGRAM + " chat " + kModel +
+                           std::string("echo 'Why does it rain?' | ") + kProgram + " chat " + kModel +
                                " --system 'Talk like a pirate.' --threads 1 --max_new_tokens 5"},
                           folder())
                       .Wait()
@@ -231,7 +230,7 @@ TEST_F(Use, AnAdapterStandsAloneWithTokenizerAndModelCard) {
   EXPECT_EQ(ended.err.find("ETA 0"), std::string::npos) << ended.err;
   // Lines to paste name the program as it was called.
   for (const char* part : {" chat out\n", " generate out --prompt", " export out --output_dir out-merged"}) {
-    EXPECT_NE(ended.err.find(std::string("  ") + TEMPER_PROGRAM + part), std::string::npos) << ended.err;
+    EXPECT_NE(ended.err.find(std::string("  ") + kProgram + part), std::string::npos) << ended.err;
   }
   for (const char* file : {"tokenizer.json", "tokenizer_config.json"}) {
     EXPECT_EQ(Slurp(JoinPath("out", file)), temper::Slurp(JoinPath(kModel, file))) << file;
@@ -270,7 +269,7 @@ TEST_F(Use, AdviceToRaiseMaxSeqLenComesOnlyWhereTheModelAllowsIt) {
 std::set<std::string> Completed(const std::string& words, const std::string& cwd) {
   const Ended ended =
       Process({"bash", "-c",
-               std::string("source <(") + TEMPER_PROGRAM + " completion bash); COMP_WORDS=(" + words +
+               std::string("source <(") + kProgram + " completion bash); COMP_WORDS=(" + words +
                    "); COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); _temper; printf '%s\\n' \"${COMPREPLY[@]}\""},
               cwd)
           .Wait();

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <random>
 
+#include "base/project_folder_for_test.h"
 #include "checkpoint/checkpoint_folder.h"
 #include "checkpoint/companion_files.h"
 #include "checkpoint/inspect.h"
@@ -22,7 +23,7 @@
 namespace temper {
 namespace {
 
-const std::string kGoldens = std::string(TEMPER_SOURCE_DIR) + "/tests/parity/goldens/";
+const std::string kGoldens = std::string(kProjectFolder) + "/tests/parity/goldens/";
 
 std::string ModelFolder(const std::string& name) {
   return kGoldens + "models/" + name;

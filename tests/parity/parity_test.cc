@@ -11,6 +11,7 @@
 
 #include "backend/cpu/cpu_backend.h"
 #include "backend/gpu/gpu_device.h"
+#include "base/project_folder_for_test.h"
 #include "checkpoint/load_weights.h"
 #include "compile/train_step.h"
 #include "format/lora_config.h"
@@ -24,7 +25,7 @@
 namespace temper {
 namespace {
 
-const std::string kGoldens = std::string(TEMPER_SOURCE_DIR) + "/tests/parity/goldens/";
+const std::string kGoldens = std::string(kProjectFolder) + "/tests/parity/goldens/";
 
 template <class T>
 T Must(Result<T> r) {

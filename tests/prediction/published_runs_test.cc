@@ -10,6 +10,7 @@
 #include <set>
 #include <sstream>
 
+#include "base/project_folder_for_test.h"
 #include "base/scratch_folder.h"
 #include "config/command_line.h"
 #include "config/run_options.h"
@@ -32,12 +33,12 @@ T Must(Result<T> result) {
 }
 
 Json ConfigOf(const std::string& name) {
-  return Must(ReadJsonFile(PosixEnv(), fmt::format("{}/tests/prediction/configs/{}.json", TEMPER_SOURCE_DIR, name)));
+  return Must(ReadJsonFile(PosixEnv(), fmt::format("{}/tests/prediction/configs/{}.json", kProjectFolder, name)));
 }
 
 // Cards of published runs that Temper has no kernels for.
-constexpr char kRtx2060[] = TEMPER_SOURCE_DIR "/tests/prediction/clusters/RTX2060-6.yaml";
-constexpr char kV100[] = TEMPER_SOURCE_DIR "/tests/prediction/clusters/V100-32.yaml";
+const std::string kRtx2060 = std::string(kProjectFolder) + "/tests/prediction/clusters/RTX2060-6.yaml";
+const std::string kV100 = std::string(kProjectFolder) + "/tests/prediction/clusters/V100-32.yaml";
 
 struct Setting {
   Setting(const char* model_name, const std::string& cluster_name) : Setting(ConfigOf(model_name), cluster_name) {
@@ -114,7 +115,7 @@ TEST(PublishedRuns, TheSearchFindsTheResultInTheDocs) {
   const std::string found =
       fmt::format("Here it finds `{}`, {:.0f} tokens/s",
                   settings.substr(0, settings.find(" --gradient_accumulation_steps")), r.best[0].tokens_per_second);
-  std::string page = Must(ReadTextFile(PosixEnv(), std::string(TEMPER_SOURCE_DIR) + "/docs/howto/plan.md"));
+  std::string page = Must(ReadTextFile(PosixEnv(), std::string(kProjectFolder) + "/docs/howto/plan.md"));
   for (size_t at; (at = page.find("\n  ")) != page.npos;) page.replace(at, 3, " ");  // joins the lines of a list
   EXPECT_NE(page.find(found), std::string::npos) << "docs/howto/plan.md does not say: " << found;
 }

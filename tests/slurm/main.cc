@@ -10,9 +10,14 @@
 #include <string>
 #include <vector>
 
+#include "base/project_folder_for_test.h"
+
 namespace {
 
-constexpr char kInside[] = "TEMPER_TEST_CLUSTER", kScript[] = TEMPER_SOURCE_DIR "/tests/slurm/two_nodes.sh";
+using temper::kProjectFolder;
+
+constexpr char kInside[] = "TEMPER_TEST_CLUSTER";
+const std::string kScript = std::string(kProjectFolder) + "/tests/slurm/two_nodes.sh";
 constexpr int kNoCluster = 77;  // exit code of two_nodes.sh
 
 // Runs this program in a cluster; returns its exit code.
@@ -28,7 +33,7 @@ int RunInCluster(int argc, char** argv) {
   if (child == 0) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);  // a test that times out must not leave a cluster behind
     setenv(kInside, "1", 1);
-    execv(kScript, pointers.data());
+    execv(kScript.c_str(), pointers.data());
     _exit(126);
   }
   int status = 0;

@@ -3,17 +3,18 @@
 #include <thread>
 
 #include "../command_line/temper_program.h"
+#include "base/project_folder_for_test.h"
 
 namespace temper::program {
 namespace {
 
-const std::string kBatchScript = std::string(TEMPER_SOURCE_DIR) + "/scripts/slurm/train.sbatch";
+const std::string kBatchScript = std::string(kProjectFolder) + "/scripts/slurm/train.sbatch";
 constexpr std::chrono::seconds kPatience{40};
 
 class Slurm : public Workplace {
  protected:
   Slurm() {
-    setenv("TEMPER", TEMPER_PROGRAM, 1);
+    setenv("TEMPER", kProgram.c_str(), 1);
     setenv("ASAN_OPTIONS", "detect_leaks=0", 1);  // MPI's, not ours
   }
 
@@ -26,7 +27,7 @@ class Slurm : public Workplace {
     return run;
   }
   static Arguments Srun(const Arguments& temper) {
-    Arguments all = {"srun", "--nodes=2", "--ntasks=4", "--mpi=pmix", "--kill-on-bad-exit=1", TEMPER_PROGRAM};
+    Arguments all = {"srun", "--nodes=2", "--ntasks=4", "--mpi=pmix", "--kill-on-bad-exit=1", kProgram};
     all.insert(all.end(), temper.begin(), temper.end());
     return all;
   }
@@ -63,7 +64,7 @@ std::vector<std::string> ProcessesOf(const std::string& name) {
 
 // The process of a rank that Slurm has started; 0: none.
 pid_t ProcessOfTask(int task) {
-  for (const std::string& process : ProcessesOf(TEMPER_PROGRAM)) {
+  for (const std::string& process : ProcessesOf(kProgram)) {
     std::ifstream environment("/proc/" + process + "/environ");
     for (std::string entry; std::getline(environment, entry, '\0');) {
       if (entry == fmt::format("SLURM_PROCID={}", task)) return static_cast<pid_t>(std::stoi(process));
@@ -83,7 +84,7 @@ Ended Slurm::EndBySignal(int signal, const Arguments& command, int task, pid_t* 
   EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(20));
   EXPECT_NE(ended.code, 0);
   EXPECT_EQ(ended.err.find("stopping"), std::string::npos) << "no step is finished\n" << ended.err;
-  EXPECT_TRUE(ProcessesOf(TEMPER_PROGRAM).empty());
+  EXPECT_TRUE(ProcessesOf(kProgram).empty());
   return ended;
 }
 
@@ -138,7 +139,7 @@ TEST_F(Slurm, ARankAloneOnItsHostIsNamedAndEndsTheRunWithoutHelpOfSrun) {
   for (const int signal : {SIGSTOP, SIGKILL}) {
     SCOPED_TRACE(signal);
     const std::string out = signal == SIGSTOP ? "stopped" : "killed";
-    Arguments command = {"srun", "--nodes=2", "--ntasks=2", "--mpi=pmix", TEMPER_PROGRAM};
+    Arguments command = {"srun", "--nodes=2", "--ntasks=2", "--mpi=pmix", kProgram};
     const Arguments steps = Steps("fsdp=2", 100000, out);
     command.insert(command.end(), steps.begin(), steps.end());
     command.insert(command.end(), {"--watch.idle_seconds", "4"});

@@ -11,6 +11,7 @@
 #include <string>
 
 #include "base/env.h"
+#include "base/project_folder_for_test.h"
 
 namespace temper {
 namespace {
@@ -30,7 +31,7 @@ RenderOptions Options() {
 }
 
 OrderedJson ReadGoldens(const std::string& name) {
-  const std::string path = std::string(TEMPER_SOURCE_DIR) + "/tests/template/" + name;
+  const std::string path = std::string(kProjectFolder) + "/tests/template/" + name;
   auto text = ReadTextFile(PosixEnv(), path);
   EXPECT_TRUE(text.ok()) << text.status().message();
   auto json = ParseOrderedJson(*text, path);

@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 
+#include "base/project_folder_for_test.h"
 #include "data/tokenizer/load_tokenizer.h"
 #include "data/tokenizer/memory_folder.h"
 #include "data/tokenizer/stream_decoder.h"
@@ -13,7 +14,7 @@
 namespace temper {
 namespace {
 
-const std::string kFolder = TEMPER_SOURCE_DIR "/tests/tokenizer";
+const std::string kFolder = std::string(kProjectFolder) + "/tests/tokenizer";
 
 const Json& Goldens() {
   static const Json goldens = [] {

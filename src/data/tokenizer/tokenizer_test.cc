@@ -8,6 +8,7 @@
 #include <random>
 #include <thread>
 
+#include "base/project_folder_for_test.h"
 #include "base/utf8.h"
 #include "data/tokenizer/memory_folder.h"
 #include "data/tokenizer/stream_decoder.h"
@@ -16,7 +17,7 @@
 namespace temper {
 namespace {
 
-const std::string kFolder = TEMPER_SOURCE_DIR "/tests/tokenizer/";
+const std::string kFolder = std::string(kProjectFolder) + "/tests/tokenizer/";
 
 std::unique_ptr<Tokenizer> LoadOwn(const std::string& name) {
   auto made = LoadTokenizer(PosixEnv(), kFolder + name);

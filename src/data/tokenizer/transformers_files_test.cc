@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/project_folder_for_test.h"
 #include "data/tokenizer/load_tokenizer.h"
 #include "data/tokenizer/memory_folder.h"
 #include "format/json.h"
@@ -11,7 +12,7 @@
 namespace temper {
 namespace {
 
-const std::string kTiny = std::string(TEMPER_SOURCE_DIR) + "/tests/tokenizer/";
+const std::string kTiny = std::string(kProjectFolder) + "/tests/tokenizer/";
 
 // A folder like Llama 2's, whose tokenizer.json puts `post_processor` around a text.
 MemoryFolder Folder(const std::string& config, const char* post_processor = nullptr) {

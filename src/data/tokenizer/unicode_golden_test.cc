@@ -9,6 +9,7 @@
 #include <sstream>
 
 #include "base/env.h"
+#include "base/project_folder_for_test.h"
 #include "base/utf8.h"
 #include "data/tokenizer/regex.h"
 #include "data/tokenizer/unicode.h"
@@ -23,7 +24,7 @@ constexpr size_t kCodePoints = 0xD800 + (0x34000 - 0xE000) + 0x1000;
 
 const Json& Goldens() {
   static const Json goldens = [] {
-    auto json = ReadJsonFile(PosixEnv(), TEMPER_SOURCE_DIR "/tests/tokenizer/unicode_goldens.json");
+    auto json = ReadJsonFile(PosixEnv(), std::string(kProjectFolder) + "/tests/tokenizer/unicode_goldens.json");
     EXPECT_TRUE(json.ok()) << json.status().message();
     return json.ok() ? *json : Json::object();
   }();

@@ -248,7 +248,8 @@ TEST(GpuCudnn, ALibraryThatIsMissingOrTooOldIsToldInALine) {
   ASSERT_TRUE(CudnnVersion(kTestCudnn).ok());
   EXPECT_EQ(*CudnnVersion(kTestCudnn), "cuDNN 9.26.0");
   setenv("TEST_CUDNN_VERSION", "91701", 1);
-  const auto old = CudnnVersion(TEMPER_BINARY_DIR "/test_cudnn/../test_cudnn/libtest_cudnn.so.9");  // not loaded before
+  const auto old =
+      CudnnVersion(std::string(kBuildFolder) + "/test_cudnn/../test_cudnn/libtest_cudnn.so.9");  // not loaded before
   unsetenv("TEST_CUDNN_VERSION");
   ASSERT_FALSE(old.ok());
   EXPECT_NE(old.status().message().find("cuDNN 9.17.1: 9.18 or newer is needed"), std::string::npos)
@@ -277,7 +278,8 @@ TEST(GpuCudnn, CudnnItselfHasPlansForWhatIsAskedOfIt) {
   if (!version.ok()) GTEST_SKIP() << version.status().message();
   // What a plan is made of is loaded by the driver. Where there is none, by one that runs nothing; it is found by name.
   if (dlopen("libcuda.so.1", RTLD_NOW | RTLD_GLOBAL) == nullptr) {
-    ASSERT_NE(dlopen(TEMPER_BINARY_DIR "/test_cuda_driver/libcuda.so.1", RTLD_NOW | RTLD_GLOBAL), nullptr) << dlerror();
+    ASSERT_NE(dlopen(std::string(kBuildFolder) + "/test_cuda_driver/libcuda.so.1", RTLD_NOW | RTLD_GLOBAL), nullptr)
+        << dlerror();
   }
   const auto plan = [&](int device, const PackedShape& shape) {
     auto planner = MakeCudnnPlanner(DeviceOf(device, device < 900 ? 108 : 148, int64_t{180} << 30));

@@ -6,10 +6,11 @@
 #include <vector>
 
 #include "backend/gpu/attention/cudnn_attention.h"
+#include "base/project_folder_for_test.h"
 
 namespace temper::gpu {
 
-inline constexpr char kTestCudnn[] = TEMPER_BINARY_DIR "/test_cudnn/libtest_cudnn.so.9";
+inline const std::string kTestCudnn = std::string(kBuildFolder) + "/test_cudnn/libtest_cudnn.so.9";
 
 // Records the requests.
 class CountedAttention final : public PackedAttention {

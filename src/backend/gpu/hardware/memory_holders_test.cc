@@ -5,10 +5,12 @@
 
 #include <cstdlib>
 
+#include "base/project_folder_for_test.h"
+
 namespace temper::gpu {
 namespace {
 
-constexpr char kLibrary[] = TEMPER_BINARY_DIR "/test_nvml/libnvidia-ml.so.1";
+const std::string kLibrary = std::string(kBuildFolder) + "/test_nvml/libnvidia-ml.so.1";
 constexpr char kBus[] = "0000:19:00.0";
 
 std::vector<MemoryHolder> HoldersWhere(const std::string& processes) {

@@ -4,6 +4,7 @@
 #include <cstdlib>
 
 #include "backend/gpu/products/product_under_test.h"
+#include "base/project_folder_for_test.h"
 
 #ifdef TEMPER_GPU_EMULATED
 #include "backend/gpu/products/tile_products.h"
@@ -11,7 +12,7 @@
 namespace temper::gpu {
 namespace {
 
-constexpr char kLibrary[] = TEMPER_BINARY_DIR "/test_hipblaslt/libhipblaslt.so.0";
+const std::string kLibrary = std::string(kBuildFolder) + "/test_hipblaslt/libhipblaslt.so.0";
 
 // Counts what is asked of it, and makes nothing.
 class Refused final : public MatrixProducts {
