@@ -278,8 +278,8 @@ TEST(GpuCudnn, CudnnItselfHasPlansForWhatIsAskedOfIt) {
   if (!version.ok()) GTEST_SKIP() << version.status().message();
   // What a plan is made of is loaded by the driver. Where there is none, by one that runs nothing; it is found by name.
   if (dlopen("libcuda.so.1", RTLD_NOW | RTLD_GLOBAL) == nullptr) {
-    ASSERT_NE(dlopen(std::string(kBuildFolder) + "/test_cuda_driver/libcuda.so.1", RTLD_NOW | RTLD_GLOBAL), nullptr)
-        << dlerror();
+    const std::string driver = std::string(kBuildFolder) + "/test_cuda_driver/libcuda.so.1";
+    ASSERT_NE(dlopen(driver.c_str(), RTLD_NOW | RTLD_GLOBAL), nullptr) << dlerror();
   }
   const auto plan = [&](int device, const PackedShape& shape) {
     auto planner = MakeCudnnPlanner(DeviceOf(device, device < 900 ? 108 : 148, int64_t{180} << 30));

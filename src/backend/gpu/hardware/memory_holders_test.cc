@@ -15,7 +15,7 @@ constexpr char kBus[] = "0000:19:00.0";
 
 std::vector<MemoryHolder> HoldersWhere(const std::string& processes) {
   setenv("TEST_NVML", processes.c_str(), 1);
-  std::vector<MemoryHolder> holders = HoldersOfMemory(kBus, kLibrary);
+  std::vector<MemoryHolder> holders = HoldersOfMemory(kBus, kLibrary.c_str());
   unsetenv("TEST_NVML");
   return holders;
 }
@@ -39,7 +39,7 @@ TEST(MemoryHolders, AreNotNamedWhereNumbersOfProcessesMeanNothing) {
 
 TEST(MemoryHolders, AreUnknownWithoutTheLibraryOrTheGpu) {
   EXPECT_TRUE(HoldersOfMemory(kBus, "libnvidia-ml.so.0").empty());
-  EXPECT_TRUE(HoldersOfMemory("0000:20:00.0", kLibrary).empty());
+  EXPECT_TRUE(HoldersOfMemory("0000:20:00.0", kLibrary.c_str()).empty());
   EXPECT_EQ(DescribeHolders({}), "");
 }
 
