@@ -66,7 +66,8 @@ TEST_F(ResidencyTest, FetchesAWeightForEachPassIfThereIsNoRoomToKeepIt) {
   Homes homes;
   for (int layer = 0; layer < kLayers; ++layer) homes["w" + std::to_string(layer)] = Tier::kHost;
   const ResidencySpec least = Spec(homes, GiB(1));
-  const Graph tight = Reside(step, {}, Spec(homes, LeastOnDevice(step, {}, least).bytes)).graph;
+  const Bytes few = LeastOnDevice(step, {}, least, CostsOfNodes(step, &rates_, 1)).bytes;
+  const Graph tight = Reside(step, {}, Spec(homes, few)).graph;
   ASSERT_TRUE(Verify(tight).ok()) << Verify(tight).message();
   // One per layer for forward and backward; the last layer's copy may serve both, if it fits.
   EXPECT_GE(Count(tight, Op::kFetch), 2 * kLayers - 1);
