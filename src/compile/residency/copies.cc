@@ -156,8 +156,8 @@ class WindowCutter {
     }
   }
 
-  // Walks the graph as the executor would, with a queue per link. Issues the next fetch when its time has come or the
-  // link is idle, if there is room for the copy until its use.
+  // Walks the graph as the executor would, with a queue per link. Issues the next fetch before the node during which
+  // its time comes, or when the link is idle, if there is room for the copy until its use.
   void IssueFetches() {
     std::map<std::pair<Tier, Tier>, std::vector<Window*>> queues;
     for (Window& w : windows_) {
@@ -171,11 +171,13 @@ class WindowCutter {
       for (int i = 0; i < num_nodes() && next < queue.size(); ++i) {
         for (; next < queue.size(); ++next) {
           const Seconds now = starts_[static_cast<size_t>(i)] + stalled;
+          const Seconds next_chance = starts_[static_cast<size_t>(i) + 1] + stalled;
           Window& w = *queue[next];
           const Seconds takes = spec_.links.SecondsBesideKernels(link.first, link.second, SizeOf(graph_, w.root));
           const Seconds begins = std::max(now, free_at);
-          const double until_needed = (starts_[static_cast<size_t>(w.first)] + stalled).v - now.v;
-          const bool due = until_needed <= kAhead * (begins.v + takes.v - now.v) || w.first <= i;
+          const double left = (starts_[static_cast<size_t>(w.first)] + stalled).v - next_chance.v;
+          const double lasts = std::max(next_chance, free_at).v + takes.v - next_chance.v;
+          const bool due = left <= kAhead * lasts || w.first <= i;
           if (!due || w.earliest > i || (w.first > i && !Reserve(w, i, w.first))) break;
           w.issue = std::min(i, w.first);
           free_at = begins + takes;
