@@ -5,9 +5,9 @@ The figure is the median over the steps in which the machine was otherwise idle.
     bench/peers/torch_baseline.sh --method full --precision autocast --compile   (the wrapper sets malloc, threads)
 
 Model: Llama shape, 12 layers, hidden 768, 12 heads, 4 KV heads, ffn 2048, vocabulary 32000 untied: 100.07 M parameters
-in matrix products; or, with random weights, the causal language model of --model, a folder with config.json. A step is
-forward, backward, clipping and AdamW on one micro-batch of 2,048 tokens: 4 rows of 512, one document each, all
-supervised.
+in matrix products; or, with random weights, the causal language model of --model: a name in examples/models, or a folder
+with config.json. A step is forward, backward, clipping and AdamW on one micro-batch of 2,048 tokens: 4 rows of 512, one
+document each, all supervised.
 
 --precision autocast  f32 weights and states, bf16 matrix products: what Trainer's bf16=True does (for LoRA the frozen
                       weights are bf16, the adapter f32)
@@ -17,6 +17,7 @@ supervised.
 import argparse
 import json
 import os
+import pathlib
 import resource
 import statistics
 import time
@@ -30,9 +31,19 @@ QUIET_CORES = 0.1  # a step counts as undisturbed while other processes take les
 LORA = dict(r=16, lora_alpha=32, lora_dropout=0.0, target_modules="all-linear", task_type="CAUSAL_LM")
 
 
+def config_of(model):
+    if os.path.isdir(model):
+        return transformers.AutoConfig.from_pretrained(model, use_cache=False)
+    for path in (pathlib.Path(__file__).parents[2] / "examples/models").glob("*.json"):
+        config = json.loads(path.read_text()).get(model)
+        if config:
+            return getattr(transformers, config["architectures"][0]).config_class(**config, use_cache=False)
+    raise SystemExit(f"torch_baseline.py: {model} is neither a folder nor a name in examples/models")
+
+
 def build(arguments):
     if arguments.model:
-        config = transformers.AutoConfig.from_pretrained(arguments.model, use_cache=False)
+        config = config_of(arguments.model)
     else:
         config = transformers.LlamaConfig(
             vocab_size=32000, hidden_size=768, intermediate_size=2048, num_hidden_layers=12, num_attention_heads=12,
@@ -83,7 +94,7 @@ def peak_bytes():
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--method", choices=["full", "lora"], default="full")
-    parser.add_argument("--model", help="a folder with config.json")
+    parser.add_argument("--model", help="a name in examples/models, or a folder with config.json")
     parser.add_argument("--precision", choices=["autocast", "bf16", "f32"], default="autocast")
     parser.add_argument("--attention", choices=["sdpa", "eager"], default="sdpa")
     parser.add_argument("--compile", action="store_true")

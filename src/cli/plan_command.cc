@@ -252,14 +252,14 @@ Result<std::optional<RunRates>> RatesOnCluster(const RunConfig& config, const Cl
   return std::optional(RatesOn(named, on_host));
 }
 
-// After some seconds, explains the wait to a user at a terminal, unless the result is destroyed before.
+// Explains a wait that is felt to a user at a terminal, unless the result is destroyed before.
 std::jthread ExplainWaiting() {
   if (isatty(STDERR_FILENO) == 0) return {};
   return std::jthread([](const std::stop_token& done) {
     std::mutex mutex;
     std::condition_variable_any never;
     std::unique_lock lock(mutex);
-    never.wait_for(lock, done, std::chrono::seconds(2), [] { return false; });
+    never.wait_for(lock, done, std::chrono::milliseconds(300), [] { return false; });
     if (done.stop_requested()) return;
     LogInfo(
         "plan        comparing placements of values and recomputation; the largest models "

@@ -80,6 +80,11 @@ bool ParseValue(Reader& in, AttributeValue* out) {
 
 }  // namespace
 
+const Attributes::Entries& Attributes::None() {
+  static const Entries none;
+  return none;
+}
+
 Attributes::Attributes(std::initializer_list<std::pair<std::string, AttributeValue>> entries) {
   for (const auto& [key, value] : entries) Set(key, value);
 }
@@ -87,17 +92,18 @@ Attributes::Attributes(std::initializer_list<std::pair<std::string, AttributeVal
 void Attributes::Set(std::string key, AttributeValue value) {
   const auto* text = std::get_if<std::string>(&value);
   TEMPER_CHECK(IsKey(key) && (text == nullptr || IsPlain(*text))) << "attribute " << key << " cannot be printed";
-  const auto at = std::lower_bound(entries_.begin(), entries_.end(), key,
+  if (entries_ == nullptr || entries_.use_count() > 1) entries_ = std::make_shared<Entries>(entries());
+  const auto at = std::lower_bound(entries_->begin(), entries_->end(), key,
                                    [](const auto& entry, const std::string& k) { return entry.first < k; });
-  if (at != entries_.end() && at->first == key) {
+  if (at != entries_->end() && at->first == key) {
     at->second = std::move(value);
   } else {
-    entries_.emplace(at, std::move(key), std::move(value));
+    entries_->emplace(at, std::move(key), std::move(value));
   }
 }
 
 const AttributeValue* Attributes::Find(std::string_view key) const {
-  for (const auto& [k, value] : entries_) {
+  for (const auto& [k, value] : entries()) {
     if (k == key) return &value;
   }
   return nullptr;
@@ -116,13 +122,15 @@ int64_t Attributes::Int(std::string_view key) const {
   return Get<int64_t>(Find(key), key, *this);
 }
 int64_t Attributes::IntOr(std::string_view key, int64_t fallback) const {
-  return Has(key) ? Int(key) : fallback;
+  const AttributeValue* const value = Find(key);
+  return value != nullptr ? Get<int64_t>(value, key, *this) : fallback;
 }
 double Attributes::Double(std::string_view key) const {
   return Get<double>(Find(key), key, *this);
 }
 double Attributes::DoubleOr(std::string_view key, double fallback) const {
-  return Has(key) ? Double(key) : fallback;
+  const AttributeValue* const value = Find(key);
+  return value != nullptr ? Get<double>(value, key, *this) : fallback;
 }
 const std::string& Attributes::String(std::string_view key) const {
   return Get<std::string>(Find(key), key, *this);
@@ -133,7 +141,7 @@ const std::vector<double>& Attributes::Doubles(std::string_view key) const {
 
 std::string Attributes::ToString() const {
   std::string text = "{";
-  for (const auto& [key, value] : entries_) {
+  for (const auto& [key, value] : entries()) {
     if (text.size() > 1) text += ", ";
     text += key + "=";
     if (const auto* i = std::get_if<int64_t>(&value)) {

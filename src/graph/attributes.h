@@ -1,12 +1,15 @@
 // Attributes: the constants of a node (head counts, eps, flags), as sorted (key, value) pairs that print and read back
 // exactly. Looked up when a kernel is made, never on the step path.
 //
+// Copies share their entries until one of them is changed, so a copy of a graph copies none.
+//
 // Keys are identifiers (letters, digits, '_'); strings hold printable ASCII without '"' and '}', so the text form needs
 // no escapes.
 #pragma once
 
 #include <cstdint>
 #include <initializer_list>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -40,13 +43,17 @@ class Attributes {
   // Absent means false.
   bool Flag(std::string_view key) const { return IntOr(key, 0) != 0; }
 
-  const std::vector<std::pair<std::string, AttributeValue>>& entries() const { return entries_; }
+  using Entries = std::vector<std::pair<std::string, AttributeValue>>;
+  const Entries& entries() const { return entries_ == nullptr ? None() : *entries_; }
   std::string ToString() const;                            // {eps=1e-05, heads=12}: doubles in shortest round-trip form
   static Result<Attributes> Parse(std::string_view text);  // the inverse; refuses a duplicate key
-  friend bool operator==(const Attributes&, const Attributes&) = default;
+  friend bool operator==(const Attributes& a, const Attributes& b) {
+    return a.entries_ == b.entries_ || a.entries() == b.entries();
+  }
 
  private:
-  std::vector<std::pair<std::string, AttributeValue>> entries_;  // sorted by key
+  static const Entries& None();
+  std::shared_ptr<Entries> entries_;  // sorted by key; changed only where no copy shares them
 };
 
 }  // namespace temper

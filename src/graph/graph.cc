@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdlib>
 
 namespace temper {
 namespace {
@@ -52,22 +53,14 @@ ValueId Graph::AddValue(Value value) {
   return id;
 }
 
-const Value& Graph::value(ValueId id) const {
-  TEMPER_CHECK(id >= 0 && id < num_values()) << "value %" << id << " of " << num_values();
-  return values_[static_cast<size_t>(id)];
-}
-Value& Graph::value(ValueId id) {
-  return const_cast<Value&>(std::as_const(*this).value(id));
+void Graph::Unknown(ValueId id) const {
+  TEMPER_CHECK(false) << "value %" << id << " of " << num_values();
+  std::abort();
 }
 
 ValueId Graph::FindSource(std::string_view name) const {
   const auto it = std::find_if(values_.begin(), values_.end(), [&](const Value& v) { return v.name == name; });
   return it == values_.end() ? kNoValue : static_cast<ValueId>(it - values_.begin());
-}
-
-ValueId Graph::Root(ValueId id) const {
-  while (value(id).updates != kNoValue) id = value(id).updates;
-  return id;
 }
 
 std::vector<int> BlocksOfFirstUse(const Graph& graph) {

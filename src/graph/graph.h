@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "graph/attributes.h"
@@ -93,8 +94,11 @@ class Graph {
   ValueId AddValue(Value value);
   void AddNode(Node node) { nodes_.push_back(std::move(node)); }
 
-  const Value& value(ValueId id) const;
-  Value& value(ValueId id);
+  const Value& value(ValueId id) const {
+    if (static_cast<size_t>(id) >= values_.size()) Unknown(id);
+    return values_[static_cast<size_t>(id)];
+  }
+  Value& value(ValueId id) { return const_cast<Value&>(std::as_const(*this).value(id)); }
   int num_values() const { return static_cast<int>(values_.size()); }
   const std::vector<Node>& nodes() const { return nodes_; }
   std::vector<Node>& nodes() { return nodes_; }
@@ -104,9 +108,14 @@ class Graph {
   // The first value of that name, or kNoValue. O(values): passes that look up many keep a map of their own.
   ValueId FindSource(std::string_view name) const;
   // Follows `updates` to the value that owns the address.
-  ValueId Root(ValueId id) const;
+  ValueId Root(ValueId id) const {
+    while (value(id).updates != kNoValue) id = value(id).updates;
+    return id;
+  }
 
  private:
+  [[noreturn]] void Unknown(ValueId id) const;
+
   std::vector<Value> values_;
   std::vector<Node> nodes_;
   std::vector<LossRoot> roots_;

@@ -22,7 +22,9 @@ void RangeCounts::Set(AddressRange range, uint32_t count) {
 }
 
 uint32_t RangeCounts::LatestIn(AddressRange range) const {
-  if (range.begin >= range.end) return 0;
+  // Most lookups are in another tier than all ranges.
+  if (range.begin >= range.end || pieces_.empty() || range.end <= pieces_.begin()->first) return 0;
+  if (pieces_.rbegin()->second.end <= range.begin) return 0;
   auto piece = pieces_.lower_bound(range.begin);
   uint32_t latest = 0;
   if (piece != pieces_.begin()) {

@@ -22,6 +22,8 @@ constexpr bool IsDiskLane(size_t lane) {
   return lane >= kFirstMoveLane + 2;
 }
 size_t LaneOf(const Instruction& instruction, const Binding& binding);
+// That of a fetch from `far`, or of an eviction to it.
+size_t LaneOfMove(Op op, Tier far);
 // Their names in traces.
 inline constexpr std::array<const char*, kBackgroundLanes> kQueueOfLane = {
     "communicate",     "communicate soon", "send",           "receive",

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <utility>
 
 #include "base/check.h"
 
@@ -83,6 +84,46 @@ Seconds MoveLanes::Wait(size_t lane, size_t count) {
     if (mine.done + 1 < mine.left.size()) mine.spans[mine.done + 1].begin = {now_};
   }
   return waited;
+}
+
+Seconds LeastAdded(const MoveSeconds& moves, Seconds idle, const LinkRates& links) {
+  struct Share {
+    double left;  // beside kernels, without contention
+    Contention contention;
+    double beside() const { return left * (1 + contention.slowed); }
+  };
+  // If no kernel runs for `quiet` seconds, each lane uses all of it. Kernels lose least to the rest if moves run at the
+  // same time: the sum of their slowdowns counts less than each alone.
+  const auto added = [&](double quiet) {
+    std::array<Share, MoveLanes::kLanes> shares;
+    for (size_t k = 0; k < shares.size(); ++k) {
+      shares[k] = {std::max(0.0, moves[k].v - quiet), IsDiskLane(kFirstMoveLane + k) ? links.disk : links.copies};
+    }
+    std::sort(shares.begin(), shares.end(), [](const Share& a, const Share& b) { return a.beside() > b.beside(); });
+    double sum = quiet, slower = 1;
+    for (size_t k = 0; k < shares.size(); ++k) {
+      slower += shares[k].contention.slows;
+      const double until = k + 1 < shares.size() ? shares[k + 1].beside() : 0;
+      sum += (shares[k].beside() - until) * (1 - 1 / slower);
+    }
+    return sum;
+  };
+  // Linear in `quiet` but where a lane has no rest, or where the rests of two take equally long.
+  double least = added(idle.v);
+  const auto consider = [&](double quiet) {
+    if (quiet > idle.v) least = std::min(least, added(quiet));
+  };
+  for (size_t k = 0; k < moves.size(); ++k) {
+    consider(moves[k].v);
+    for (size_t j = 0; j < k; ++j) {
+      const bool disk_k = IsDiskLane(kFirstMoveLane + k), disk_j = IsDiskLane(kFirstMoveLane + j);
+      if (disk_k == disk_j) continue;  // parallel
+      const double a = 1 + (disk_k ? links.disk : links.copies).slowed,
+                   b = 1 + (disk_j ? links.disk : links.copies).slowed;
+      if (a != b) consider((moves[k].v * a - moves[j].v * b) / (a - b));
+    }
+  }
+  return {least};
 }
 
 }  // namespace temper

@@ -35,8 +35,9 @@ class MoveLanes {
   // REQUIRES: n < issued(lane).
   const Span& SpanOf(size_t lane, size_t n) const { return LaneAt(lane).spans[n]; }
 
- private:
   static constexpr size_t kLanes = kBackgroundLanes - kFirstMoveLane;
+
+ private:
   struct Lane {
     Contention contention;
     std::vector<Span> spans;
@@ -51,5 +52,12 @@ class MoveLanes {
   std::array<Lane, kLanes> lanes_;
   double now_ = 0;
 };
+
+// Per lane of moves: the sum of their durations without contention.
+using MoveSeconds = std::array<Seconds, MoveLanes::kLanes>;
+
+// The least by which the moves and `idle` lengthen a step in any order of moves and kernels. `idle`: seconds of the
+// step in which no kernel runs, but moves may.
+Seconds LeastAdded(const MoveSeconds& moves, Seconds idle, const LinkRates& links);
 
 }  // namespace temper

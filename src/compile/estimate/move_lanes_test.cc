@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <random>
+
 namespace temper {
 namespace {
 
@@ -54,6 +56,46 @@ TEST(MoveLanes, AMoveWithoutBytesIsDoneWhenItIsIssued) {
   lanes.Issue(kFetches, {0});
   EXPECT_DOUBLE_EQ(lanes.Wait(kFetches, 1).v, 0);
   EXPECT_DOUBLE_EQ(lanes.Compute({1}).v, 1);
+}
+
+// Moves and kernels in a random order never take less; the bound is reached where nothing waits.
+TEST(MoveLanes, NoOrderAddsLessThanTheLeast) {
+  std::mt19937 random(7);
+  const auto upto = [&](double most) { return std::uniform_real_distribution<double>(0, most)(random); };
+  for (int round = 0; round < 300; ++round) {
+    const LinkRates links{.copies = {.slows = upto(1), .slowed = upto(2)},
+                          .disk = {.slows = upto(2), .slowed = upto(1)}};
+    MoveLanes lanes{links};
+    MoveSeconds moves;
+    double kernels = 0, idle = 0, step = 0;
+    const auto kinds = static_cast<size_t>(1 + upto(3.99));
+    for (int event = 0; event < 60; ++event) {
+      const double takes = upto(1);
+      const size_t kind = static_cast<size_t>(upto(static_cast<double>(kinds) - 0.01));
+      if (event % 3 == 0) {
+        lanes.Issue(kFirstMoveLane + kind, {takes});
+        moves[kind] += {takes};
+      } else if (event % 7 == 1) {
+        step += takes;
+        idle += takes;
+        lanes.Idle({takes});
+      } else {
+        kernels += takes;
+        step += lanes.Compute({takes}).v;
+      }
+      if (event % 11 == 5) step += lanes.Wait(kFirstMoveLane + kind, lanes.issued(kFirstMoveLane + kind)).v;
+    }
+    for (size_t k = 0; k < MoveLanes::kLanes; ++k) {
+      step += lanes.Wait(kFirstMoveLane + k, lanes.issued(kFirstMoveLane + k)).v;
+    }
+    EXPECT_LE(kernels + LeastAdded(moves, {idle}, links).v, step * (1 + 1e-9)) << "round " << round;
+  }
+  const LinkRates links{.disk = {.slows = 0.6, .slowed = 0.5}};
+  MoveLanes lanes{links};
+  lanes.Issue(kDiskReads, {2});
+  MoveSeconds moves;
+  moves[kDiskReads - kFirstMoveLane] = {2};
+  EXPECT_NEAR(lanes.Compute({100}).v, 100 + LeastAdded(moves, {}, links).v, 1e-9);
 }
 
 }  // namespace

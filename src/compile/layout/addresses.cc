@@ -183,15 +183,19 @@ class SegmentWriter {
     const Node& first = graph.nodes()[begin];
     Segment segment{.phase = first.phase};
     Binding binding{.block = first.block};
-    std::unordered_map<ValueId, int> operand_of;  // by root: values that share an address are one operand
+    // Values that share an address are one operand.
+    operand_of_.resize(std::max(operand_of_.size(), static_cast<size_t>(graph.num_values())), -1);
+    std::vector<ValueId> roots;
     const auto operand = [&](ValueId id) {
       const ValueId root = graph.Root(id);
-      const auto [it, fresh] = operand_of.try_emplace(root, static_cast<int>(segment.operands.size()));
-      if (fresh) {
+      int& index = operand_of_[static_cast<size_t>(root)];
+      if (index < 0) {
+        index = static_cast<int>(roots.size());
+        roots.push_back(root);
         segment.operands.push_back(graph.value(root).type);
         binding.offsets.push_back(offset_of(root));
       }
-      return it->second;
+      return index;
     };
     for (size_t i = begin; i < end; ++i) {
       const Node& node = graph.nodes()[i];
@@ -203,6 +207,7 @@ class SegmentWriter {
       const std::optional<Bytes> scratch = layout.scratch[i];
       binding.scratch.push_back(scratch ? regions.At({.offset = *scratch}, TierOf(graph, node), slots) : Bytes{});
     }
+    for (const ValueId root : roots) operand_of_[static_cast<size_t>(root)] = -1;
     std::vector<Tier> tiers;
     for (const Bytes address : binding.offsets) tiers.push_back(TierOf(address));
     binding.segment = FindEqual(segment, tiers);
@@ -221,27 +226,28 @@ class SegmentWriter {
     const auto same = [](const Instruction& a, const Instruction& b) {
       return a.op == b.op && a.inputs == b.inputs && a.outputs == b.outputs && a.attributes == b.attributes;
     };
-    size_t k = 0;
-    for (; k < program_.segments.size(); ++k) {
+    for (size_t k = program_.segments.size(); k-- > 0;) {  // it is mostly that of the block before
       const Segment& known = program_.segments[k];
       if (known.phase == segment.phase && known.operands == segment.operands && tiers_[k] == tiers &&
           std::equal(known.instructions.begin(), known.instructions.end(), segment.instructions.begin(),
                      segment.instructions.end(), same)) {
-        break;
+        return static_cast<int>(k);
       }
     }
-    return static_cast<int>(k);
+    return static_cast<int>(program_.segments.size());
   }
 
   Program& program_;
   const BufferTable& table_;
   std::vector<std::vector<Tier>> tiers_;  // per segment: of its operands
+  std::vector<int> operand_of_;           // per root, of the segment at hand; -1: none yet
 };
 
 // Combines the layouts of all graphs.
 class Placer {
  public:
-  Placer(std::span<const ProgramPlan> plans, int threads) : plans_(plans), threads_(threads) {}
+  Placer(std::span<const ProgramPlan> plans, int threads, const ArenaLimits& limits)
+      : plans_(plans), threads_(threads), limits_(limits) {}
 
   Result<std::vector<Program>> Run() {
     for (const ProgramPlan& plan : plans_) {
@@ -264,7 +270,8 @@ class Placer {
     std::vector<Program> programs;
     for (const ProgramPlan& plan : plans_) {
       programs.push_back(Write(plan));
-      TEMPER_RETURN_IF_ERROR(Verify(programs.back()).WithContext("placing " + plan.name));
+      if (limits_.Hold(programs.back()))
+        TEMPER_RETURN_IF_ERROR(Verify(programs.back()).WithContext("placing " + plan.name));
     }
     return programs;
   }
@@ -359,8 +366,9 @@ class Placer {
       if (b.transient) continue;  // NotePeak counts those alive at the peak
       ClassOf(PeakIn(b.tier(), &program), b.role) += AlignUp(b.type.bytes(), kAlignment);
     }
+    NotePeaks(plan, &program);
+    if (!limits_.Hold(program)) return program;
     SegmentWriter writer(&program, table_);
-    PerTier peak_live = {};
     const Regions whole = {.temporaries = EndsOfBuffers()};
     if (plan.before != nullptr) {
       const Graph& graph = *plan.before;
@@ -368,11 +376,10 @@ class Placer {
         program.schedule.push_back({.binding = b});
       }
     }
-    if (plan.pipeline) WritePipeline(plan, &program, &writer, &peak_live);
+    if (plan.pipeline) WritePipeline(plan, &program, &writer);
     for (const Stage& stage : plan.stages) {
-      const Layout& layout = layouts_.at(stage.graph);
-      NotePeak(*stage.graph, layout, {}, &program, &peak_live);
-      const std::vector<int> bindings = writer.Write(*stage.graph, 0, stage.graph->nodes().size(), layout, whole);
+      const std::vector<int> bindings =
+          writer.Write(*stage.graph, 0, stage.graph->nodes().size(), layouts_.at(stage.graph), whole);
       const bool per_micro_batch = !IsUpdate(*stage.graph);
       const auto first_update = std::find_if(bindings.begin(), bindings.end(), [&](int b) {
         const Binding& binding = program.bindings[static_cast<size_t>(b)];
@@ -401,6 +408,19 @@ class Placer {
     return tier == Tier::kDevice ? program->peak : tier == Tier::kHost ? program->host.peak : program->disk.peak;
   }
 
+  void NotePeaks(const ProgramPlan& plan, Program* program) const {
+    PerTier peak_live = {};
+    if (plan.pipeline) {
+      const PerTier slots = PlaceSlots(plan, {}).second;
+      for (const PipelinedGraph* graph : GraphsOf(*plan.pipeline)) {
+        NotePeak(graph->graph, layouts_.at(&graph->graph), slots, program, &peak_live);
+      }
+    }
+    for (const Stage& stage : plan.stages) {
+      NotePeak(*stage.graph, layouts_.at(stage.graph), {}, program, &peak_live);
+    }
+  }
+
   // `kept`: bytes of slots, which exist for the whole run of a pipeline.
   static void NotePeak(const Graph& graph, const Layout& layout, const PerTier& kept, Program* program,
                        PerTier* peak_live) {
@@ -423,15 +443,9 @@ class Placer {
     }
   }
 
-  void WritePipeline(const ProgramPlan& plan, Program* program, SegmentWriter* writer, PerTier* peak_live) const {
-    const PerTier begin = EndsOfBuffers();
-    auto [regions, end] = PlaceSlots(plan, begin);
+  void WritePipeline(const ProgramPlan& plan, Program* program, SegmentWriter* writer) const {
+    auto [regions, end] = PlaceSlots(plan, EndsOfBuffers());
     regions.temporaries = end;
-    PerTier slots = {};
-    for (size_t t = 0; t < kNumTiers; ++t) slots[t] = end[t] - begin[t];
-    for (const PipelinedGraph* graph : GraphsOf(*plan.pipeline)) {
-      NotePeak(graph->graph, layouts_.at(&graph->graph), slots, program, peak_live);
-    }
     // By graph, part and slots: micro-batches with the same slots share a binding.
     std::map<std::tuple<const PipelinedGraph*, size_t, Slots>, std::vector<int>> bindings;
     int loaded = -1;
@@ -471,6 +485,7 @@ class Placer {
 
   const std::span<const ProgramPlan> plans_;
   const int threads_;
+  const ArenaLimits limits_;
   BufferTable table_;
   std::map<const Graph*, Layout> layouts_;
   PerTier reach_ = {};  // end of slots and temporaries over all Programs
@@ -478,8 +493,9 @@ class Placer {
 
 }  // namespace
 
-Result<std::vector<Program>> AssignAddresses(std::span<const ProgramPlan> plans, int threads) {
-  return Placer(plans, threads).Run();
+Result<std::vector<Program>> AssignAddresses(std::span<const ProgramPlan> plans, int threads,
+                                             const ArenaLimits& limits) {
+  return Placer(plans, threads, limits).Run();
 }
 
 }  // namespace temper

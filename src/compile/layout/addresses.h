@@ -7,6 +7,7 @@
 // between its parts are in slots (compile/layout/layout.h) below that region. All sizes are fixed at compile time.
 #pragma once
 
+#include <limits>
 #include <optional>
 #include <span>
 #include <string>
@@ -39,8 +40,16 @@ struct ProgramPlan {
   const Graph* before = nullptr;               // runs once, before everything else
 };
 
-// REQUIRES: all graphs verify. `threads` fixes how reductions are split.
-// Errors: two plans that disagree about the type or role of a buffer.
-Result<std::vector<Program>> AssignAddresses(std::span<const ProgramPlan> plans, int threads);
+// Bytes that the arenas may take.
+struct ArenaLimits {
+  Bytes device{std::numeric_limits<int64_t>::max()}, host = device;
+  bool Hold(const Program& program) const { return program.arena_bytes <= device && program.host.bytes <= host; }
+};
+
+// REQUIRES: all graphs verify. `threads` fixes how reductions are split. Programs that `limits` do not hold come
+// without instructions: only their buffers, sizes and peaks are known. Errors: two plans that disagree about the type
+// or role of a buffer.
+Result<std::vector<Program>> AssignAddresses(std::span<const ProgramPlan> plans, int threads,
+                                             const ArenaLimits& limits = {});
 
 }  // namespace temper

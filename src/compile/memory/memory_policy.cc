@@ -24,14 +24,12 @@ constexpr double kNear = 1.25;
 constexpr char kRemedies[] = "Try a smaller max_seq_len or per_device_train_batch_size";
 constexpr char kForwardRemedies[] = "Try fewer tokens at a time (--max_new_tokens, --max_seq_len)";
 
-Result<std::vector<PipelinedGraph>> InPlace(const std::vector<PartedGraph>& graphs) {
-  std::vector<PipelinedGraph> ready;
-  ready.reserve(graphs.size());
-  for (const PartedGraph& of : graphs) {
-    ready.push_back({UpdateInPlace(*of.graph), *of.parts});
-    TEMPER_RETURN_IF_ERROR(Verify(ready.back().graph));
+Result<std::vector<PipelinedGraph>> InPlace(std::vector<PipelinedGraph> graphs) {
+  for (PipelinedGraph& of : graphs) {
+    of.graph = UpdateInPlace(std::move(of.graph));
+    TEMPER_RETURN_IF_ERROR(Verify(of.graph));
   }
-  return ready;
+  return graphs;
 }
 
 // The graphs that FindTiers compiles together.
@@ -71,12 +69,12 @@ bool NeverFits(const MemorySpec& memory, const StepGraphs& step) {
 }
 
 Result<FoundTiers> FindTiers(const MemorySpec& memory, const StepGraphs& step, int threads, Effort effort,
-                             const std::string& remedies) {
+                             const std::string& remedies, Seconds known = kNoSeconds) {
   const auto* const pipeline = step.pipeline ? &*step.pipeline : nullptr;
   StepUse use = UseOf(step);
   const size_t update = step.train.size();
-  const MakePrograms make = [&](const std::vector<PartedGraph>& moved) -> Result<std::vector<Program>> {
-    TEMPER_ASSIGN_OR_RETURN(const std::vector<PipelinedGraph> ready, InPlace(moved));
+  const MakePrograms make = [&](std::vector<PipelinedGraph> moved) -> Result<std::vector<Program>> {
+    TEMPER_ASSIGN_OR_RETURN(const std::vector<PipelinedGraph> ready, InPlace(std::move(moved)));
     ProgramPlan train{.name = ProgramName(ProgramKind::kTrain)}, eval{.name = ProgramName(ProgramKind::kEval)};
     if (pipeline != nullptr) {
       train.pipeline = PipelinedStep{{}, pipeline->train};
@@ -96,9 +94,9 @@ Result<FoundTiers> FindTiers(const MemorySpec& memory, const StepGraphs& step, i
       eval.stages = {{&ready[use.evaluation].graph, 0, 1}};
     }
     if (use.updates) train.stages.push_back({&ready[update].graph, 0, 1});
-    return AssignAddresses(std::vector<ProgramPlan>{train, eval}, threads);
+    return AssignAddresses(std::vector<ProgramPlan>{train, eval}, threads, {memory.device, memory.host});
   };
-  return SearchTiers(memory, std::move(use.uses), threads, make, effort, remedies);
+  return SearchTiers(memory, std::move(use.uses), threads, make, effort, remedies, known);
 }
 
 // Lower bound on the time of the micro-batches under any placement: their kernels alone.
@@ -181,8 +179,8 @@ class StepChooser {
     if (!tiers.ok() && alone) never_fits_ = NeverFits(memory_, step);
     TEMPER_ASSIGN_OR_RETURN(FoundTiers found, std::move(tiers));
     // A first choice with everything on the device is the fastest possible: its time need not be estimated.
-    const bool fastest = found.all_on_device && alone;
-    const StepSeconds seconds = fastest ? StepSeconds() : EstimateOn(memory_, found.programs[0]);
+    const bool estimates = found.all_on_device && !alone;
+    const StepSeconds seconds = estimates ? EstimateOn(memory_, found.programs[0]) : found.seconds;
     Note(found.programs[0], seconds, &option);
     if (!best_ || seconds.total() < best_seconds_.total()) Keep(std::move(found), seconds, options_.size() - 1);
     return OkStatus();
@@ -200,10 +198,10 @@ class StepChooser {
       const StepOption& o = options_[k];
       if (!o.fits || o.step > near || !Beats(o.computing) || o.host + o.disk == Bytes{}) continue;
       TEMPER_ASSIGN_OR_RETURN(const StepGraphs step, make_(options_[k].choice));
-      Result<FoundTiers> others = FindTiers(memory_, step, threads_, Effort::kOthers, remedies_);
+      Result<FoundTiers> others = FindTiers(memory_, step, threads_, Effort::kOthers, remedies_, options_[k].step);
       if (!others.ok() && others.status().code() == StatusCode::kOutOfMemory) continue;  // the first way fits
       TEMPER_ASSIGN_OR_RETURN(FoundTiers found, std::move(others));
-      const StepSeconds seconds = EstimateOn(memory_, found.programs[0]);
+      const StepSeconds seconds = found.seconds;
       if (seconds.total() < options_[k].step) Note(found.programs[0], seconds, &options_[k]);
       if (seconds.total() < best_seconds_.total()) Keep(std::move(found), seconds, k);
     }
@@ -334,18 +332,18 @@ Result<std::vector<Program>> FitWithin(const MemorySpec& memory, std::span<const
   StepUses uses;
   const std::vector<PipelinePart> whole;
   for (const NamedGraph& named : graphs) uses.graphs.push_back({{named.graph, &whole}, 1});
-  const MakePrograms make = [&](const std::vector<PartedGraph>& moved) -> Result<std::vector<Program>> {
-    TEMPER_ASSIGN_OR_RETURN(const std::vector<PipelinedGraph> ready, InPlace(moved));
+  const MakePrograms make = [&](std::vector<PipelinedGraph> moved) -> Result<std::vector<Program>> {
+    TEMPER_ASSIGN_OR_RETURN(const std::vector<PipelinedGraph> ready, InPlace(std::move(moved)));
     std::vector<ProgramPlan> plans;
     for (size_t k = 0; k < ready.size(); ++k) {
       plans.push_back({.name = graphs[k].name, .stages = {{&ready[k].graph, 0, 1}}});
     }
-    return AssignAddresses(plans, threads);
+    return AssignAddresses(plans, threads, {memory.device, memory.host});
   };
   TEMPER_ASSIGN_OR_RETURN(FoundTiers found,
                           SearchTiers(memory, std::move(uses), threads, make, Effort::kAll, kForwardRemedies));
   if (chosen != nullptr && !found.all_on_device) {
-    const StepSeconds seconds = EstimateOn(memory, found.programs[0]);
+    const StepSeconds& seconds = found.seconds;
     *chosen = {.text = Describe(found.programs[0]), .stall = seconds.stall, .compute = seconds.compute};
   }
   return std::move(found.programs);

@@ -1,9 +1,9 @@
 #include "compile/memory/tier_groups.h"
 
 #include <algorithm>
-#include <map>
 #include <numeric>
 #include <set>
+#include <unordered_map>
 
 #include "compile/layout/addresses.h"
 #include "graph/update_rule.h"
@@ -37,7 +37,8 @@ class GroupFinder {
   std::vector<TierGroup> Run() {
     for (const GraphUse& use : uses_.graphs) {
       AddValues(*use.of.graph);
-      CountMoves(*use.of.graph, use.times);
+      group_of_.push_back(GroupsOf(*use.of.graph));
+      CountMoves(*use.of.graph, group_of_.back(), use.times);
     }
     if (uses_.gradients_last) {
       for (size_t use = 0; use < uses_.graphs.size(); ++use) FindLasting(use);
@@ -62,13 +63,30 @@ class GroupFinder {
     }
   }
 
-  // nullptr for a value without a home.
-  TierGroup* GroupOf(const Graph& graph, ValueId id) {
-    const auto it = index_.find(KeyOf(graph.value(graph.Root(id))));
-    return it == index_.end() ? nullptr : &groups_[it->second];
+  static constexpr size_t kNoGroup = SIZE_MAX;
+  using GroupOfValue = std::vector<size_t>;
+
+  // Per value; kNoGroup for one without a home.
+  GroupOfValue GroupsOf(const Graph& graph) const {
+    GroupOfValue groups(static_cast<size_t>(graph.num_values()), kNoGroup);
+    for (ValueId id = 0; id < graph.num_values(); ++id) {
+      if (graph.Root(id) != id) continue;
+      const auto it = index_.find(KeyOf(graph.value(id)));
+      if (it != index_.end()) groups[static_cast<size_t>(id)] = it->second;
+    }
+    for (ValueId id = 0; id < graph.num_values(); ++id) {
+      groups[static_cast<size_t>(id)] = groups[static_cast<size_t>(graph.Root(id))];
+    }
+    return groups;
   }
 
-  void CountMoves(const Graph& graph, int times) {
+  // nullptr for a value without a home.
+  TierGroup* GroupOf(const GroupOfValue& groups, ValueId id) {
+    const size_t group = groups[static_cast<size_t>(id)];
+    return group == kNoGroup ? nullptr : &groups_[group];
+  }
+
+  void CountMoves(const Graph& graph, const GroupOfValue& group_of, int times) {
     for (const Node& node : graph.nodes()) {
       const UpdateRule* const rule = UpdateRuleOf(node.op);
       const bool updates = rule != nullptr;
@@ -78,14 +96,14 @@ class GroupFinder {
         const ValueId home = node.inputs[operands.home()];
         // If the states are not on the device, the gradient moves to them and the weight comes back. Without states,
         // the weight itself is there.
-        Bytes& moved = GroupOf(graph, home)->moved;
+        Bytes& moved = GroupOf(group_of, home)->moved;
         moved += graph.value(node.inputs[UpdateOperands::kGradient]).type.bytes();
         if (HasStates(graph, home)) moved += graph.value(node.outputs.back()).type.bytes();
         if (rule->elementwise()) of_element = ReplacedPerElement(graph, node);
       }
       for (const auto* list : {&node.inputs, &node.outputs}) {
         for (const ValueId id : *list) {
-          TierGroup* const group = GroupOf(graph, id);
+          TierGroup* const group = GroupOf(group_of, id);
           if (group == nullptr) continue;
           group->updated |= updates || node.op == Op::kSumSquares;
           if (of_element) group->of_element = of_element;
@@ -97,6 +115,7 @@ class GroupFinder {
 
   void FindLasting(size_t use) {
     const Graph& graph = *uses_.graphs[use].of.graph;
+    const GroupOfValue& group_of = group_of_[use];
     std::vector<size_t> ends;  // for a value that no graph touches
     for (const GraphUse& any : uses_.graphs) ends.push_back(any.of.graph->nodes().size());
     for (size_t i = 0; i < graph.nodes().size(); ++i) {
@@ -104,7 +123,7 @@ class GroupFinder {
       for (const auto* list : {&node.inputs, &node.outputs}) {
         for (const ValueId id : *list) {
           if (graph.value(graph.Root(id)).role != Role::kGradient) continue;
-          std::vector<size_t>& from = GroupOf(graph, id)->from;
+          std::vector<size_t>& from = GroupOf(group_of, id)->from;
           if (from.empty()) from = ends;
           if (from[use] == ends[use]) from[use] = list == &node.inputs ? 0 : i;
         }
@@ -113,8 +132,8 @@ class GroupFinder {
       const ValueId home = node.inputs[UpdateOperands(node).home()];
       // A weight without states is on the device for its other uses.
       if (!HasStates(graph, home)) continue;
-      TierGroup& states = *GroupOf(graph, home);
-      TierGroup* const gradient = GroupOf(graph, node.inputs[UpdateOperands::kGradient]);
+      TierGroup& states = *GroupOf(group_of, home);
+      TierGroup* const gradient = GroupOf(group_of, node.inputs[UpdateOperands::kGradient]);
       // No group if the update itself makes its input.
       if (gradient == nullptr || states.fixed || gradient->fixed) continue;
       states.gradient = static_cast<size_t>(gradient - groups_.data());
@@ -125,8 +144,9 @@ class GroupFinder {
   const MemorySpec& memory_;
   const StepUses& uses_;
   std::vector<TierGroup> groups_;
-  std::map<std::string, size_t> index_;  // by key
-  std::set<std::string> counted_;        // names of values
+  std::unordered_map<std::string, size_t> index_;  // by key
+  std::vector<GroupOfValue> group_of_;             // per graph
+  std::set<std::string> counted_;                  // names of values
 };
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <atomic>
 #include <functional>
 #include <mutex>
 #include <optional>
@@ -11,11 +12,14 @@
 #include <utility>
 
 #include "base/for_each.h"
+#include "compile/estimate/move_lanes.h"
 #include "compile/estimate/rank_clock.h"
 #include "compile/layout/addresses.h"
 #include "compile/layout/layout.h"
 #include "compile/residency/resident_room.h"
 #include "compile/residency/touches.h"
+#include "graph/ops/move_part.h"
+#include "graph/update_rule.h"
 #include "program/buffer_names.h"
 
 namespace temper {
@@ -29,20 +33,30 @@ constexpr double kRooms[] = {1.2, 1.0, 1.6, 2.4};
 constexpr double kFirstGuess = 0.97;
 constexpr int kTries = 9;
 
+// A sum of seconds in another order.
+constexpr double kRounding = 1e-9;
+
 // Most ways tried in parallel: each holds its own graphs and Programs.
 constexpr int kMostAtOnce = 4;
 
 class Searcher {
  public:
   Searcher(const MemorySpec& memory, StepUses uses, int threads, const MakePrograms& make, Effort effort,
-           const std::string& remedies)
-      : memory_(memory), uses_(std::move(uses)), threads_(threads), make_(make), effort_(effort), remedies_(remedies) {}
+           const std::string& remedies, Seconds known)
+      : memory_(memory),
+        uses_(std::move(uses)),
+        threads_(threads),
+        make_(make),
+        effort_(effort),
+        remedies_(remedies),
+        fastest_(known.v) {}
 
   Result<FoundTiers> Run() {
     if (memory_.IsOpen()) {
       TEMPER_ASSIGN_OR_RETURN(auto programs, PlaceAsIs());
       return FoundTiers{.programs = std::move(programs), .all_on_device = true};
     }
+    groups_ = FindTierGroups(memory_, uses_);
     if (effort_ != Effort::kOthers && memory_.policy != TierPolicy::kHost && MayAllBeOnDevice()) {
       TEMPER_ASSIGN_OR_RETURN(auto programs, PlaceAsIs());
       if (programs[0].arena_bytes <= memory_.device) {
@@ -50,8 +64,8 @@ class Searcher {
       }
       if (memory_.policy == TierPolicy::kDevice) return TooLarge(programs[0]);
     }
-    groups_ = FindTierGroups(memory_, uses_);
     order_ = ByDensity(groups_);
+    for (const GraphUse& use : uses_.graphs) costs_.push_back(CostsOfNodes(*use.of.graph, &memory_.rates, threads_));
     std::vector<std::optional<Tier>> activations = {memory_.activations};
     if (!memory_.activations) {
       activations = {Tier::kDevice};
@@ -67,33 +81,32 @@ class Searcher {
     }
     // Among equally fast ones the first in order, independent of timing.
     std::mutex mutex;
-    std::optional<Found> best;
+    std::optional<FoundTiers> best;
     size_t best_try = 0;
     std::vector<Status> statuses(tries.size());
     ForEach(static_cast<int64_t>(tries.size()), std::min(threads_, kMostAtOnce), [&](int64_t at) {
       const auto k = static_cast<size_t>(at);
-      Result<Found> found = FirstThatFits(tries[k]);
+      Result<std::optional<FoundTiers>> result = FirstThatFits(tries[k]);
       const std::lock_guard lock(mutex);
-      statuses[k] = found.status();
-      if (!found.ok()) return;
-      if (best && (best->step < found->step || (best->step == found->step && best_try < k))) return;
-      best = *std::move(found);
+      statuses[k] = result.status();
+      if (!result.ok() || !result->has_value()) return;
+      FoundTiers* const found = &**result;
+      const auto seconds_of = [](const FoundTiers& tiers) { return tiers.seconds.total(); };
+      if (best && seconds_of(*best) < seconds_of(*found)) return;
+      if (best && seconds_of(*best) == seconds_of(*found) && best_try < k) return;
+      fastest_ = std::min(fastest_.load(), seconds_of(*found).v);
+      best = std::move(*found);
       best_try = k;
     });
     for (const Status& status : statuses) {
       if (!status.ok() && status.code() != StatusCode::kOutOfMemory) return status;
       if (!status.ok()) refused = status;  // of the last one, which needs the least
     }
-    if (tries.empty() && refused.ok()) return OutOfMemory("there is no other way to divide the device");
-    if (!best) return refused;
-    return FoundTiers{.programs = std::move(best->programs)};
+    if (!best) return refused.ok() ? OutOfMemory("there is no faster way to divide the device") : refused;
+    return *std::move(best);
   }
 
  private:
-  struct Found {
-    std::vector<Program> programs;
-    Seconds step;  // of the first Program, by EstimateOn
-  };
   // Tries one share of the device after the other until one fits.
   struct Try {
     std::optional<Tier> activations;
@@ -101,8 +114,13 @@ class Searcher {
     std::vector<std::vector<bool>> resident;  // per share and group
   };
 
-  // Whether no option puts any value of the graphs into another tier.
+  // Whether no option puts any value of the graphs into another tier, and the device has room for the persistent ones.
   bool MayAllBeOnDevice() const {
+    if (memory_.policy == TierPolicy::kAuto) {
+      Bytes persistent = OutsideGroups();
+      for (const TierGroup& g : groups_) persistent += g.lasts() ? Bytes{} : g.bytes;
+      if (persistent > memory_.device) return false;
+    }
     const auto away = [](std::optional<Tier> fixed) { return fixed.value_or(Tier::kDevice) != Tier::kDevice; };
     return std::none_of(uses_.graphs.begin(), uses_.graphs.end(), [&](const GraphUse& use) {
       const Graph& graph = *use.of.graph;
@@ -116,9 +134,9 @@ class Searcher {
   }
 
   Result<std::vector<Program>> PlaceAsIs() const {
-    std::vector<PartedGraph> graphs;
-    for (const GraphUse& use : uses_.graphs) graphs.push_back(use.of);
-    return make_(graphs);
+    std::vector<PipelinedGraph> graphs;
+    for (const GraphUse& use : uses_.graphs) graphs.push_back({*use.of.graph, *use.of.parts});
+    return make_(std::move(graphs));
   }
 
   Status TooLarge(const Program& program) const {
@@ -200,7 +218,10 @@ class Searcher {
     TEMPER_ASSIGN_OR_RETURN(const Homes all_far, HomesOf(none, kNoLimit));
     const ResidencySpec far = SpecOf(all_far, activations, memory_.device, memory_.host);
     std::vector<LeastBytes> of_graphs;
-    for (const GraphUse& use : uses_.graphs) of_graphs.push_back(LeastOnDevice(*use.of.graph, *use.of.parts, far));
+    for (size_t k = 0; k < costs_.size(); ++k) {
+      const PartedGraph& of = uses_.graphs[k].of;
+      of_graphs.push_back(LeastOnDevice(*of.graph, *of.parts, far, costs_[k]));
+    }
     const auto fullest = std::max_element(of_graphs.begin(), of_graphs.end(),
                                           [](const LeastBytes& a, const LeastBytes& b) { return a.bytes < b.bytes; });
     const LeastBytes& least = *fullest;
@@ -276,8 +297,8 @@ class Searcher {
                     ToString(least.bytes), largest, ToString(always), remedies_));
   }
 
-  // Bytes of inputs, outputs, constants and caches, and of values that an option puts on the device.
-  Bytes AlwaysOnDevice() const {
+  // Bytes of inputs, outputs, constants and caches.
+  Bytes OutsideGroups() const {
     Bytes sum{};
     std::set<std::string> seen;
     for (const GraphUse& use : uses_.graphs) {
@@ -290,6 +311,12 @@ class Searcher {
         sum += AlignUp(v.type.bytes(), kAlignment);
       }
     }
+    return sum;
+  }
+
+  // These, and values that an option puts on the device.
+  Bytes AlwaysOnDevice() const {
+    Bytes sum = OutsideGroups();
     for (const TierGroup& g : groups_) {
       if (g.fixed == Tier::kDevice && !g.lasts()) sum += g.bytes;
     }
@@ -299,9 +326,10 @@ class Searcher {
   // Bytes of a pipeline's micro-batches in flight.
   Bytes SlotsOnDevice(const ResidencySpec& spec) const {
     Bytes most{};
-    for (const GraphUse& use : uses_.graphs) {
+    for (size_t k = 0; k < costs_.size(); ++k) {
+      const GraphUse& use = uses_.graphs[k];
       if (use.slots == nullptr) continue;
-      const PipelinedGraph moved = Reside(*use.of.graph, *use.of.parts, spec);
+      const PipelinedGraph moved = Reside(*use.of.graph, *use.of.parts, spec, costs_[k]);
       const SlotSizes sizes = LayOut(moved.graph, moved.parts, threads_).in(Tier::kDevice).slots;
       Bytes sum{};
       for (size_t chunk = 0; chunk < sizes.size(); ++chunk) {
@@ -312,17 +340,52 @@ class Searcher {
     return most;
   }
 
-  Result<Found> FirstThatFits(const Try& given) const {
+  // nullopt: it would be slower than a known step.
+  Result<std::optional<FoundTiers>> FirstThatFits(const Try& given) const {
     Status refused = OkStatus();
     for (const std::vector<bool>& resident : given.resident) {
-      Result<Found> found = PlaceResidents(given, resident);
+      Result<std::optional<FoundTiers>> found = PlaceResidents(given, resident);
       if (found.ok() || found.status().code() != StatusCode::kOutOfMemory) return found;
       refused = found.status();
     }
     return refused;
   }
 
-  Result<Found> PlaceResidents(const Try& given, std::vector<bool> resident) const {
+  // A lower bound of EstimateOn on the Programs of these graphs.
+  Seconds LeastSeconds(const std::vector<PipelinedGraph>& moved) const {
+    Seconds kernels{}, idle{};
+    MoveSeconds moves = {};
+    for (size_t k = 0; k < moved.size(); ++k) {
+      const Graph& graph = moved[k].graph;
+      const double times = uses_.graphs[k].times;
+      for (const Node& node : graph.nodes()) {
+        if (!IsMove(node.op)) continue;
+        const Value &from = graph.value(node.inputs[0]), &to = graph.value(node.outputs[0]);
+        const Bytes bytes = MovedBytesOf(from.type, node.inputs.size(), to.type, node.attributes).size;
+        const Seconds takes{memory_.links.SecondsOf(from.tier, to.tier, bytes).v * times};
+        const size_t lane = LaneOfMove(node.op, std::max(from.tier, to.tier));
+        (node.attributes.Flag("background") ? moves[lane - kFirstMoveLane] : idle) += takes;
+      }
+      kernels += Seconds{KernelSeconds(graph, costs_[k]).v * times};
+    }
+    return kernels + LeastAdded(moves, idle, memory_.links);
+  }
+
+  // `costs`: of the graph before moves were inserted, where everything ran on the device.
+  Seconds KernelSeconds(const Graph& graph, const NodeCosts& costs) const {
+    const auto updates = [](const Node& node) { return UpdateRuleOf(node.op) != nullptr; };
+    if (std::none_of(graph.nodes().begin(), graph.nodes().end(), updates)) return costs.starts.back();
+    Seconds sum{};
+    for (const Node& node : graph.nodes()) {
+      if (IsMove(node.op) || IsCollective(node.op)) continue;
+      const DeviceRates& rates = TierOf(graph, node) == Tier::kHost ? memory_.host_rates : memory_.rates;
+      sum +=
+          rates.SecondsOf(node.op, TypesOf(graph, node.inputs), TypesOf(graph, node.outputs), node.attributes).total();
+    }
+    return sum;
+  }
+
+  Result<std::optional<FoundTiers>> PlaceResidents(const Try& given, std::vector<bool> resident) const {
     const bool limited = memory_.IsLimited();
     double scale = kFirstGuess;
     Bytes host = memory_.host;  // packing takes some of it
@@ -340,12 +403,15 @@ class Searcher {
       const Bytes room = !limited ? memory_.device
                          : last   ? Bytes{}
                                   : Bytes{static_cast<int64_t>(static_cast<double>((memory_.device - held).v) * scale)};
-      std::vector<PipelinedGraph> graphs;
+      std::vector<PipelinedGraph> moved;
       const ResidencySpec spec = SpecOf(homes, given.activations, room, host);
-      for (const GraphUse& use : uses_.graphs) graphs.push_back(Reside(*use.of.graph, *use.of.parts, spec));
-      std::vector<PartedGraph> moved;
-      for (const PipelinedGraph& graph : graphs) moved.push_back({&graph.graph, &graph.parts});
-      TEMPER_ASSIGN_OR_RETURN(std::vector<Program> programs, make_(moved));
+      for (size_t k = 0; k < costs_.size(); ++k) {
+        const PartedGraph& of = uses_.graphs[k].of;
+        moved.push_back(Reside(*of.graph, *of.parts, spec, costs_[k]));
+      }
+      // Half of the work is still to come: addresses, and seconds by them.
+      if (LeastSeconds(moved).v > fastest_ * (1 + kRounding)) return std::optional<FoundTiers>();
+      TEMPER_ASSIGN_OR_RETURN(std::vector<Program> programs, make_(std::move(moved)));
       const Program& program = programs[0];
       if (program.host.bytes > memory_.host) {
         refused = HostTooSmall(program.host.bytes);
@@ -353,8 +419,8 @@ class Searcher {
         continue;
       }
       if (!limited || program.arena_bytes <= memory_.device) {
-        const Seconds step = EstimateOn(memory_, program).total();
-        return Found{.programs = std::move(programs), .step = step};
+        const StepSeconds seconds = EstimateOn(memory_, program);
+        return std::optional(FoundTiers{.programs = std::move(programs), .seconds = seconds});
       }
       refused = OutOfMemory(fmt::format("memory.device is {}, but the step takes {} of the device (peak at {}). {}",
                                         ToString(memory_.device), ToString(program.arena_bytes),
@@ -388,6 +454,8 @@ class Searcher {
   const MakePrograms& make_;
   const Effort effort_;
   const std::string& remedies_;
+  std::atomic<double> fastest_;   // seconds of the fastest known step; slower ones are given up
+  std::vector<NodeCosts> costs_;  // per graph
   std::vector<TierGroup> groups_;
   std::vector<size_t> order_;  // of groups, most saved per byte of the device first
 };
@@ -402,8 +470,8 @@ StepSeconds EstimateOn(const MemorySpec& memory, const Program& program) {
 }
 
 Result<FoundTiers> SearchTiers(const MemorySpec& memory, StepUses uses, int threads, const MakePrograms& make,
-                               Effort effort, const std::string& remedies) {
-  return Searcher(memory, std::move(uses), threads, make, effort, remedies).Run();
+                               Effort effort, const std::string& remedies, Seconds known) {
+  return Searcher(memory, std::move(uses), threads, make, effort, remedies, known).Run();
 }
 
 }  // namespace temper

@@ -42,8 +42,8 @@ Graph Layers() {
 // A step of one micro-batch, whose gradients are laid out among temporaries.
 class OneMicroBatch : public testing::Test {
  protected:
-  Result<std::vector<Program>> Placed(const std::vector<PartedGraph>& graphs) const {
-    const Graph micro_batch = UpdateInPlace(*graphs[0].graph), update = UpdateInPlace(*graphs[1].graph);
+  Result<std::vector<Program>> Placed(const std::vector<PipelinedGraph>& graphs) const {
+    const Graph micro_batch = UpdateInPlace(graphs[0].graph), update = UpdateInPlace(graphs[1].graph);
     return AssignAddresses(
         std::vector<ProgramPlan>{{.name = "train", .stages = {{&micro_batch, 0, 1}, {&update, 0, 1}}}}, 1);
   }
@@ -56,7 +56,7 @@ class OneMicroBatch : public testing::Test {
         FoundTiers found,
         SearchTiers(
             {.device = device}, std::move(uses), threads,
-            [this](const std::vector<PartedGraph>& graphs) { return Placed(graphs); }, Effort::kAll, ""));
+            [this](const std::vector<PipelinedGraph>& graphs) { return Placed(graphs); }, Effort::kAll, ""));
     return std::move(found.programs[0]);
   }
 
@@ -67,8 +67,7 @@ class OneMicroBatch : public testing::Test {
   }
 
   Bytes Everything() const {
-    const std::vector<PipelinePart> whole;
-    const auto programs = Placed({{&micro_batch_, &whole}, {&update_, &whole}});
+    const auto programs = Placed({{micro_batch_, {}}, {update_, {}}});
     TEMPER_CHECK(programs.ok()) << programs.status().message();
     return (*programs)[0].arena_bytes;
   }
@@ -174,8 +173,8 @@ Graph Net() {
 
 bool AllOnDevice(const Graph& graph, const MemorySpec& memory) {
   const std::vector<PipelinePart> whole;
-  const MakePrograms make = [](const std::vector<PartedGraph>& moved) -> Result<std::vector<Program>> {
-    const Graph ready = UpdateInPlace(*moved[0].graph);
+  const MakePrograms make = [](const std::vector<PipelinedGraph>& moved) -> Result<std::vector<Program>> {
+    const Graph ready = UpdateInPlace(moved[0].graph);
     return AssignAddresses(std::vector<ProgramPlan>{{.name = "net", .stages = {{&ready, 0, 1}}}}, 1);
   };
   const auto found = SearchTiers(memory, {.graphs = {{{&graph, &whole}, 1}}}, 1, make, Effort::kOne, "");

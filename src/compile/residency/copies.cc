@@ -5,8 +5,6 @@
 
 #include "compile/layout/layout.h"
 #include "compile/residency/eviction.h"
-#include "compile/step/fuse.h"
-#include "graph/rule.h"
 #include "program/program.h"
 
 namespace temper {
@@ -21,8 +19,12 @@ Bytes SizeOf(const Graph& graph, ValueId id) {
 
 class WindowCutter {
  public:
-  WindowCutter(const Graph& graph, const Touches& touches, const ResidencySpec& spec)
-      : graph_(graph), touches_(touches), spec_(spec), used_(MeasureWorkingSets(graph, touches, spec)) {}
+  WindowCutter(const Graph& graph, const Touches& touches, const ResidencySpec& spec, const NodeCosts& costs)
+      : graph_(graph),
+        touches_(touches),
+        spec_(spec),
+        starts_(costs.starts),
+        used_(MeasureWorkingSets(graph, touches, spec, costs)) {}
 
   std::vector<Window> Run() {
     MakeWindows();
@@ -39,6 +41,7 @@ class WindowCutter {
   struct Between {
     ValueId root;
     size_t touch;
+    bool kept = false;
   };
 
   void MakeWindows() {
@@ -50,18 +53,17 @@ class WindowCutter {
     }
     std::vector<bool> chosen(gaps.size(), false);
     if (spec_.keep) chosen = ChooseKept(gaps, UsedOn(Tier::kDevice), spec_.device);
-    std::map<std::pair<ValueId, size_t>, bool> kept;
     for (size_t k = 0; k < gaps.size(); ++k) {
       const bool next_to_each_other = gaps[k].end == gaps[k].begin + 1;
-      const bool keep = (chosen[k] || next_to_each_other) && !MustLeave(betweens[k].root, gaps[k]);
-      kept[{betweens[k].root, betweens[k].touch}] = keep;
-      if (!keep) continue;
+      betweens[k].kept = (chosen[k] || next_to_each_other) && !MustLeave(betweens[k].root, gaps[k]);
+      if (!betweens[k].kept) continue;
       for (int i = gaps[k].begin + 1; i < gaps[k].end; ++i) {
         UsedOn(Tier::kDevice)[static_cast<size_t>(i)] += gaps[k].size;
       }
     }
+    auto between = betweens.cbegin();  // in the same order
     for (ValueId root = 0; root < graph_.num_values(); ++root) {
-      if (touches_.IsTouched(root) && touches_.IsAway(root)) CutWindows(root, kept);
+      if (touches_.IsTouched(root) && touches_.IsAway(root)) CutWindows(root, betweens.cend(), &between);
     }
     std::stable_sort(windows_.begin(), windows_.end(),
                      [](const Window& a, const Window& b) { return a.first < b.first; });
@@ -112,7 +114,8 @@ class WindowCutter {
     }
   }
 
-  void CutWindows(ValueId root, const std::map<std::pair<ValueId, size_t>, bool>& kept) {
+  // `next`: the first that is not of a root before this one.
+  void CutWindows(ValueId root, std::vector<Between>::const_iterator end, std::vector<Between>::const_iterator* next) {
     const std::vector<Touch>& touches = touches_.Of(root);
     const Tier home = touches_.HomeOf(root);
     std::vector<Window> of_root;
@@ -121,14 +124,14 @@ class WindowCutter {
     for (size_t k = 0; k < touches.size(); ++k) {
       const Touch& touch = touches[k];
       const Tier on = touch.on;
+      bool stays = home == Tier::kDevice;  // the copy, since the touch before
+      if (*next != end && (*next)->root == root && (*next)->touch + 1 == k) stays = (*(*next)++).kept;
       if (on == home) {
         if (open && (of_root.back().writes || touch.writes)) open = false;
         if (touch.writes) home_since = touch.node + 1;
         continue;
       }
       if (open && of_root.back().on == on) {
-        const auto gap = kept.find({root, k - 1});
-        const bool stays = gap != kept.end() ? gap->second : home == Tier::kDevice;
         open = stays && touches_.SamePart(of_root.back().last, touch.node);
       } else {
         open = false;
@@ -153,37 +156,28 @@ class WindowCutter {
     }
   }
 
-  // Walks the graph as the executor would, with a queue per link. Issues the next fetch when its time has come or the
-  // link is idle, if there is room for the copy until its use.
+  // Walks the graph as the executor would, with a queue per link. Issues the next fetch before the node during which
+  // its time comes, or when the link is idle, if there is room for the copy until its use.
   void IssueFetches() {
-    std::vector<Seconds> starts(graph_.nodes().size() + 1);
-    for (int i = 0; i < num_nodes(); ++i) {
-      const Node& node = NodeAt(i);
-      Seconds takes{};
-      if (!IsCollective(node.op)) {
-        takes = spec_.rates
-                    ->SecondsOf(node.op, TypesOf(graph_, node.inputs), TypesOf(graph_, node.outputs), node.attributes)
-                    .total();
-      }
-      starts[static_cast<size_t>(i) + 1] = starts[static_cast<size_t>(i)] + takes;
-    }
     std::map<std::pair<Tier, Tier>, std::vector<Window*>> queues;
     for (Window& w : windows_) {
       w.issue = w.first;
       if (w.reads) queues[{touches_.HomeOf(w.root), w.on}].push_back(&w);
     }
     for (auto& [link, queue] : queues) {
-      Seconds stalled{};  // delay of the walk relative to `starts`
+      Seconds stalled{};  // delay of the walk relative to `starts_`
       Seconds free_at{};  // when the link has finished its queue
       size_t next = 0;
       for (int i = 0; i < num_nodes() && next < queue.size(); ++i) {
         for (; next < queue.size(); ++next) {
-          const Seconds now = starts[static_cast<size_t>(i)] + stalled;
+          const Seconds now = starts_[static_cast<size_t>(i)] + stalled;
+          const Seconds next_chance = starts_[static_cast<size_t>(i) + 1] + stalled;
           Window& w = *queue[next];
           const Seconds takes = spec_.links.SecondsBesideKernels(link.first, link.second, SizeOf(graph_, w.root));
           const Seconds begins = std::max(now, free_at);
-          const double until_needed = (starts[static_cast<size_t>(w.first)] + stalled).v - now.v;
-          const bool due = until_needed <= kAhead * (begins.v + takes.v - now.v) || w.first <= i;
+          const double left = (starts_[static_cast<size_t>(w.first)] + stalled).v - next_chance.v;
+          const double lasts = std::max(next_chance, free_at).v + takes.v - next_chance.v;
+          const bool due = left <= kAhead * lasts || w.first <= i;
           if (!due || w.earliest > i || (w.first > i && !Reserve(w, i, w.first))) break;
           w.issue = std::min(i, w.first);
           free_at = begins + takes;
@@ -207,18 +201,18 @@ class WindowCutter {
   const Graph& graph_;
   const Touches& touches_;
   const ResidencySpec& spec_;
+  const std::vector<Seconds>& starts_;
   WorkingSets used_;
   std::vector<Window> windows_;
 };
 
 }  // namespace
 
-WorkingSets MeasureWorkingSets(const Graph& graph, const Touches& touches, const ResidencySpec& spec) {
+WorkingSets MeasureWorkingSets(const Graph& graph, const Touches& touches, const ResidencySpec& spec,
+                               const NodeCosts& costs) {
   WorkingSets sets;
   for (auto& used : sets) used.assign(graph.nodes().size(), Bytes{});
   const auto used_on = [&](Tier tier) -> std::vector<Bytes>& { return sets[static_cast<size_t>(tier)]; };
-  // The lifetime of an output that overwrites an input begins when the input's ends.
-  const Graph in_place = UpdateInPlace(graph);
   for (ValueId id = 0; id < graph.num_values(); ++id) {
     if (!touches.IsTouched(id)) continue;
     const std::vector<Touch>& of_value = touches.Of(id);
@@ -233,22 +227,23 @@ WorkingSets MeasureWorkingSets(const Graph& graph, const Touches& touches, const
       for (size_t i = static_cast<size_t>(made); i < used.size(); ++i) used[i] += size;
     }
     if (IsPersistent(graph, id) || touches.Leaves(id) || touches.IsInSlot(id)) continue;
-    const bool takes_over = in_place.value(id).updates != kNoValue;
+    // Its lifetime begins when that of the operand ends.
+    const bool takes_over = costs.takes_over[static_cast<size_t>(id)];
     std::vector<Bytes>& used = used_on(touches.HomeOf(id));
     for (int i = of_value.front().node + (takes_over ? 1 : 0); i <= of_value.back().node; ++i) {
       used[static_cast<size_t>(i)] += size;
     }
   }
   for (size_t i = 0; i < graph.nodes().size(); ++i) {
-    used_on(touches.ProcessorOf(static_cast<int>(i)))[i] +=
-        AlignUp(WorkspaceOf(graph, graph.nodes()[i], spec.threads), kAlignment);
+    used_on(touches.ProcessorOf(static_cast<int>(i)))[i] += costs.scratch[i];
     if (touches.IsCut(static_cast<int>(i))) used_on(Tier::kHost)[i] += touches.CopiesOfCut(static_cast<int>(i));
   }
   return sets;
 }
 
-std::vector<Window> FindWindows(const Graph& graph, const Touches& touches, const ResidencySpec& spec) {
-  return WindowCutter(graph, touches, spec).Run();
+std::vector<Window> FindWindows(const Graph& graph, const Touches& touches, const ResidencySpec& spec,
+                                const NodeCosts& costs) {
+  return WindowCutter(graph, touches, spec, costs).Run();
 }
 
 }  // namespace temper

@@ -5,6 +5,7 @@
 #include <array>
 #include <vector>
 
+#include "compile/residency/node_costs.h"
 #include "compile/residency/residency_spec.h"
 #include "compile/residency/touches.h"
 #include "graph/graph.h"
@@ -29,9 +30,11 @@ using WorkingSets = std::array<std::vector<Bytes>, kNumTiers>;
 
 // If every copy exists only for its touch. Persistent values at
 // home and slots are not counted, except for gradients that last.
-WorkingSets MeasureWorkingSets(const Graph& graph, const Touches& touches, const ResidencySpec& spec);
+WorkingSets MeasureWorkingSets(const Graph& graph, const Touches& touches, const ResidencySpec& spec,
+                               const NodeCosts& costs);
 
 // In the order of their first touches, within the limits of `spec`.
-std::vector<Window> FindWindows(const Graph& graph, const Touches& touches, const ResidencySpec& spec);
+std::vector<Window> FindWindows(const Graph& graph, const Touches& touches, const ResidencySpec& spec,
+                                const NodeCosts& costs);
 
 }  // namespace temper

@@ -33,27 +33,27 @@ class Rewriter {
       // Sources are at home from the start; results of nodes, once they are made.
       if (touches_.IsTouched(id) && !MadeByItsFirstTouch(id)) at_home_[At(id)] = id;
     }
-    std::map<const Window*, ValueId> fetched;
-    std::map<ValueId, const Window*> open;  // by root
-    std::map<ValueId, ValueId> copy;        // per root with an open window: the current value of its copy
-    std::vector<size_t> begin;              // per node: index of its first node in the result, moves included
+    std::vector<ValueId> fetched(windows_.size());
+    open_.assign(at_home_.size(), nullptr);
+    copy_.assign(at_home_.size(), kNoValue);
+    last_made_ = copy_;
+    std::vector<size_t> begin;  // per node: index of its first node in the result, moves included
     for (int i = 0; i < std::ssize(graph_.nodes()); ++i) {
       const auto n = static_cast<size_t>(i);
       begin.push_back(result_.nodes().size());
-      for (const Window* w : issued[n]) fetched[w] = Copy(at_home_[At(w->root)], w->root, w->on, NodeAt(i));
+      for (const Window* w : issued[n]) fetched[Index(w)] = Copy(at_home_[At(w->root)], w->root, w->on, NodeAt(i));
       for (const Window* w : begun[n]) {
-        open[w->root] = w;
-        copy[w->root] = w->reads ? fetched.at(w) : kNoValue;
+        open_[At(w->root)] = w;
+        copy_[At(w->root)] = w->reads ? fetched[Index(w)] : kNoValue;
       }
       if (touches_.IsCut(i)) {
-        AddInParts(NodeAt(i), open, copy);
+        AddInParts(NodeAt(i));
       } else {
-        AddNode(NodeAt(i), touches_.ProcessorOf(i), open, &copy);
+        AddNode(NodeAt(i), touches_.ProcessorOf(i));
       }
       for (const Window* w : ended[n]) {
-        if (w->writes_back) WriteBack(*w, copy.at(w->root), NodeAt(i));
-        open.erase(w->root);
-        copy.erase(w->root);
+        if (w->writes_back) WriteBack(*w, copy_[At(w->root)], NodeAt(i));
+        open_[At(w->root)] = nullptr;
       }
     }
     begin.push_back(result_.nodes().size());
@@ -66,6 +66,7 @@ class Rewriter {
 
  private:
   static size_t At(ValueId id) { return static_cast<size_t>(id); }
+  size_t Index(const Window* window) const { return static_cast<size_t>(window - windows_.data()); }
   const Node& NodeAt(int i) const { return graph_.nodes()[static_cast<size_t>(i)]; }
 
   bool MadeByItsFirstTouch(ValueId root) const {
@@ -91,35 +92,31 @@ class Rewriter {
                      .phase = place.phase});
   }
 
-  void AddNode(Node node, Tier processor, const std::map<ValueId, const Window*>& open,
-               std::map<ValueId, ValueId>* copy) {
-    const auto window_of = [&](ValueId root) -> const Window* {
-      const auto it = open.find(root);
-      return it != open.end() && it->second->on == processor ? it->second : nullptr;
-    };
+  void AddNode(Node node, Tier processor) {
+    const auto has_copy = [&](ValueId root) { return open_[At(root)] != nullptr && open_[At(root)]->on == processor; };
     for (ValueId& id : node.inputs) {
       const ValueId root = graph_.Root(id);
-      if (window_of(root) != nullptr) {
-        id = copy->at(root);
+      if (has_copy(root)) {
+        id = copy_[At(root)];
       } else if (at_home_[At(root)] != kNoValue) {
         id = at_home_[At(root)];
       }
     }
     for (ValueId& id : node.outputs) {
       const ValueId root = graph_.Root(id), updated = graph_.value(id).updates;
-      if (window_of(root) == nullptr) {
+      if (!has_copy(root)) {
         if (updated != kNoValue) result_.value(id).updates = at_home_[At(root)];
         at_home_[At(root)] = id;
         continue;
       }
-      last_made_[root] = id;
+      last_made_[At(root)] = id;
       result_.value(id).updates = kNoValue;  // its home is updated when it is written back
       const Value& value = graph_.value(id);
       const ValueId fresh = result_.AddValue({.name = value.name,
                                               .type = value.type,
                                               .tier = processor,
-                                              .updates = updated != kNoValue ? copy->at(root) : kNoValue});
-      (*copy)[root] = fresh;
+                                              .updates = updated != kNoValue ? copy_[At(root)] : kNoValue});
+      copy_[At(root)] = fresh;
       id = fresh;
     }
     result_.AddNode(std::move(node));
@@ -127,16 +124,14 @@ class Rewriter {
 
   // Adds an update of states on the disk, a part at a time: while one part is updated, the next is fetched and the
   // previous one is written back.
-  void AddInParts(const Node& whole_update, const std::map<ValueId, const Window*>& open,
-                  const std::map<ValueId, ValueId>& copy) {
+  void AddInParts(const Node& whole_update) {
     const UpdateOperands operands(whole_update);
     const int64_t elements = graph_.value(whole_update.inputs[0]).type.shape.elements();
     std::vector<ValueId> whole;  // clipping factor and scalars
     for (size_t k = operands.tensors(); k < whole_update.inputs.size(); ++k) {
       const ValueId root = graph_.Root(whole_update.inputs[k]);
-      const auto window = open.find(root);
-      const bool copied = window != open.end() && window->second->on == Tier::kHost;
-      whole.push_back(copied ? copy.at(root) : at_home_[At(root)]);
+      const Window* const window = open_[At(root)];
+      whole.push_back(window != nullptr && window->on == Tier::kHost ? copy_[At(root)] : at_home_[At(root)]);
     }
     std::vector<ValueId> next = FetchPart(whole_update, 0, elements);
     for (int64_t begin = 0; begin < elements; begin += update_part_) {
@@ -196,7 +191,7 @@ class Rewriter {
 
   // From here on, the value of the window's last write in the given graph is at home.
   void WriteBack(const Window& w, ValueId from, const Node& place) {
-    const ValueId made = last_made_.at(w.root);
+    const ValueId made = last_made_[At(w.root)];
     Value& value = result_.value(made);
     value.updates = at_home_[At(w.root)];
     if (value.updates == kNoValue) {
@@ -213,15 +208,19 @@ class Rewriter {
   const std::vector<Window>& windows_;
   const int64_t update_part_;
   Graph result_;
-  std::vector<ValueId> at_home_;          // per root: the value of the result that is at home
-  std::map<ValueId, ValueId> last_made_;  // per root: the value of the given graph made last
+  // Per root.
+  std::vector<ValueId> at_home_;     // the value of the result that is at home
+  std::vector<const Window*> open_;  // the window that serves the node at hand, or nullptr
+  std::vector<ValueId> copy_;        // while a window is open: the current value of its copy
+  std::vector<ValueId> last_made_;   // the value of the given graph made last
 };
 
 }  // namespace
 
-LeastBytes LeastOnDevice(const Graph& graph, const std::vector<PipelinePart>& parts, const ResidencySpec& spec) {
+LeastBytes LeastOnDevice(const Graph& graph, const std::vector<PipelinePart>& parts, const ResidencySpec& spec,
+                         const NodeCosts& costs) {
   const Touches touches(graph, parts, spec);
-  WorkingSets used = MeasureWorkingSets(graph, touches, spec);
+  WorkingSets used = MeasureWorkingSets(graph, touches, spec, costs);
   LeastBytes least{.at = std::move(used[static_cast<size_t>(Tier::kDevice)])};
   for (size_t i = 0; i < least.at.size(); ++i) {
     if (least.at[i] <= least.bytes) continue;
@@ -231,9 +230,14 @@ LeastBytes LeastOnDevice(const Graph& graph, const std::vector<PipelinePart>& pa
   return least;
 }
 
-PipelinedGraph Reside(const Graph& graph, const std::vector<PipelinePart>& parts, const ResidencySpec& spec) {
+PipelinedGraph Reside(const Graph& graph, const std::vector<PipelinePart>& parts, const ResidencySpec& spec,
+                      const NodeCosts& costs) {
   const Touches touches(graph, parts, spec);
-  return Rewriter(graph, touches, FindWindows(graph, touches, spec), spec.update_part).Run(parts);
+  return Rewriter(graph, touches, FindWindows(graph, touches, spec, costs), spec.update_part).Run(parts);
+}
+
+PipelinedGraph Reside(const Graph& graph, const std::vector<PipelinePart>& parts, const ResidencySpec& spec) {
+  return Reside(graph, parts, spec, CostsOfNodes(graph, spec.rates, spec.threads));
 }
 
 }  // namespace temper

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "compile/pipeline/pipeline.h"
+#include "compile/residency/node_costs.h"
 #include "compile/residency/residency_spec.h"
 #include "graph/graph.h"
 
@@ -28,11 +29,15 @@ struct LeastBytes {
   size_t node = 0;
   std::vector<Bytes> at;  // per node
 };
-// Does not include slots.
-LeastBytes LeastOnDevice(const Graph& graph, const std::vector<PipelinePart>& parts, const ResidencySpec& spec);
+// Does not include slots. `costs`: CostsOfNodes of the graph by the rates and threads of `spec`, here and below.
+LeastBytes LeastOnDevice(const Graph& graph, const std::vector<PipelinePart>& parts, const ResidencySpec& spec,
+                         const NodeCosts& costs);
 
 // `parts`: empty for a graph that is one part. REQUIRES: the graph verifies, all its values are on the device, and it
 // is before UpdateInPlace (compile/step/fuse.h).
+PipelinedGraph Reside(const Graph& graph, const std::vector<PipelinePart>& parts, const ResidencySpec& spec,
+                      const NodeCosts& costs);
+// For a graph that is placed once.
 PipelinedGraph Reside(const Graph& graph, const std::vector<PipelinePart>& parts, const ResidencySpec& spec);
 
 }  // namespace temper

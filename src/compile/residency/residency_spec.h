@@ -2,9 +2,9 @@
 // (compile/residency/residency.h).
 #pragma once
 
-#include <map>
 #include <optional>
 #include <string>
+#include <unordered_map>
 
 #include "base/units.h"
 #include "compile/rates/device_rates.h"
@@ -14,7 +14,7 @@
 namespace temper {
 
 // Home tiers of persistent values by name; the device for all others.
-using Homes = std::map<std::string, Tier>;
+using Homes = std::unordered_map<std::string, Tier>;
 
 // 8 MiB of each state: long enough for a disk (disk/disk_tier.cc has 8 MiB in flight), and small beside the copies of
 // neighbours. Multiples of 2048 elements are whole disk blocks even in bf16.
