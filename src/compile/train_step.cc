@@ -361,7 +361,7 @@ Result<std::vector<StepChoice>> ChoicesOf(const Graph& forward, const Graph& eva
   const int first_rank = spec.mesh.rank - spec.mesh.rank % MeshOfStage(spec.mesh.mesh).ranks();
   if (spec.mesh.rank == first_rank) {
     const TrainedMatrices matrices =
-        spec.memory.matrices == TrainedMatrices::kCast ? TrainedMatrices::kCast : TrainedMatrices::kStored;
+        TrainsInBf16(forward) && spec.memory.MayCast() ? spec.memory.matrices : TrainedMatrices::kStored;
     return ChoicesWithin(spec.recompute, spec.recompute_blocks, NumBlocks(forward), TokensOf(forward), matrices);
   }
   StepSpec first = spec;

@@ -152,6 +152,10 @@ TEST_F(LimitedRun, CountsAsTheSameRunWhereItsWeightsAreCast) {
   EXPECT_EQ(cast.hash_without_limits, ProgramHash(stored.train()));
   EXPECT_NE(ProgramHash(cast.train()), ProgramHash(stored.train()));
   EXPECT_EQ(cast.memory.choice.ToString(), "none, bf16 weights cast");
+
+  config_.memory.bf16_weights = TrainedMatrices::kAuto;
+  config_.memory.device = cast.train().arena_bytes;
+  EXPECT_TRUE(Must(Compile(GiB(8), Copying(1e8))).memory.choice.casts) << "moves are slower";
 }
 
 TEST_F(LimitedRun, RefusesToCastWhatIsNotTrainedInBf16OrNotOnTheDevice) {

@@ -19,7 +19,7 @@ enum class TierPolicy : uint8_t {
 
 // How a step that computes in bf16 holds the matrices that it trains (compile/memory/cast_weights.h).
 enum class TrainedMatrices : uint8_t {
-  kAuto,    // stored
+  kAuto,    // stored; if that does not fit on the device, whichever is faster by estimate
   kStored,  // in bf16, beside their f32 masters
   kCast,    // each use makes them from their masters, which stay on the device
 };
