@@ -14,6 +14,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "backend/cpu/cpu_backend.h"
@@ -21,6 +22,7 @@
 #include "compile/train_step.h"
 #include "device/communicator.h"
 #include "disk/disk_tier.h"
+#include "format/conversion.h"
 #include "format/json.h"
 #include "model/base_format.h"
 #include "model/families.h"
@@ -346,14 +348,20 @@ class TinyRun {
     Must(train_->Read(train().FindBuffer(b.name), bytes));
     return bytes;
   }
-  // Bytes of all weights, adapters, states and gradients, by name. For a step of one micro-batch without gradients,
+  // Bytes of all weights, adapters, states and gradients, by name. A weight that is cast from its master (CastWeights)
+  // counts as two, as if it were stored. For a step of one micro-batch without gradients,
   // whose memory other values reuse.
   std::map<std::string, std::vector<std::byte>> State() const {
     std::map<std::string, std::vector<std::byte>> state;
     for (const Buffer& b : train().buffers) {
       const bool gone = b.role == Role::kGradient && spec_.micro_batches == 1;
       if (b.role == Role::kInput || b.role == Role::kOutput || gone) continue;
-      state[b.name] = BytesOf(b);
+      std::vector<std::byte>& bytes = state[b.name] = BytesOf(b);
+      const bool cast = b.role == Role::kWeight && b.trainable && b.type.dtype != spec_.dtype;
+      if (!cast) continue;
+      std::vector<std::byte> rounded(bytes.size() / 2);
+      Convert(b.type.dtype, bytes.data(), spec_.dtype, rounded.data(), b.type.shape.elements());
+      state[MasterName(b.name)] = std::exchange(bytes, std::move(rounded));
     }
     return state;
   }
@@ -377,7 +385,9 @@ class TinyRun {
       for (int64_t row = 0; row < part.rows(); ++row) {
         for (int64_t c = 0; c < part.columns(); ++c, ++i) {
           const auto place = static_cast<uint64_t>(part.RowBegin(row) + c);
-          x[i] = FromFloat<T>(static_cast<float>(scale * NormalAt(key, place) + (norm ? 1 : 0)));
+          // In a run in bf16 also a master that is its own weight, as if the file were bf16.
+          const auto number = static_cast<float>(scale * NormalAt(key, place) + (norm ? 1 : 0));
+          x[i] = FromFloat<T>(spec_.dtype == DType::kBF16 ? ToFloat(FromFloat<bf16>(number)) : number);
           const float rounded = ToFloat(x[i]);
           std::memcpy(states.data() + 4 * i, &rounded, 4);
         }

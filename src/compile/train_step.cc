@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "compile/layout/addresses.h"
+#include "compile/memory/cast_weights.h"
 #include "compile/mesh/collectives.h"
 #include "compile/mesh/feed_forward.h"
 #include "compile/mesh/gather_once.h"
@@ -320,6 +321,27 @@ int NumBlocks(const Graph& graph) {
   return blocks;
 }
 
+bool TrainsInBf16(const Graph& forward) {
+  for (ValueId id = 0; id < forward.num_values(); ++id) {
+    const Value& value = forward.value(id);
+    if (value.role == Role::kWeight && value.trainable && value.type.dtype == DType::kBF16) return true;
+  }
+  return false;
+}
+
+Status CheckCasts(const Graph& forward, const MemorySpec& memory) {
+  if (memory.matrices != TrainedMatrices::kCast) return OkStatus();
+  if (!TrainsInBf16(forward)) {
+    return InvalidArgument(
+        "memory.bf16_weights is cast, but this run trains no weights in bf16: remove it, or set method: full and "
+        "dtype: bf16");
+  }
+  if (memory.MayCast()) return OkStatus();
+  return InvalidArgument(
+      "memory.bf16_weights is cast, for which masters stay on the device, but memory.placement, memory.weights or "
+      "memory.optimizer moves them away: remove one of these");
+}
+
 // Rows of the loss.
 int64_t TokensOf(const Graph& forward) {
   for (const Node& node : forward.nodes()) {
@@ -332,12 +354,15 @@ int64_t TokensOf(const Graph& forward) {
 // the loss: the first rank of a stage chooses for the whole stage.
 Result<std::vector<StepChoice>> ChoicesOf(const Graph& forward, const Graph& eval_forward, const StepSpec& spec) {
   if (!spec.memory.IsLimited()) {
+    const bool casts = spec.memory.matrices == TrainedMatrices::kCast;
     const Recompute mode = spec.recompute == Recompute::kAuto ? Recompute::kNone : spec.recompute;
-    return std::vector<StepChoice>{{mode, spec.recompute_blocks}};
+    return std::vector<StepChoice>{{mode, spec.recompute_blocks, kDefaultLossChunk, casts}};
   }
   const int first_rank = spec.mesh.rank - spec.mesh.rank % MeshOfStage(spec.mesh.mesh).ranks();
   if (spec.mesh.rank == first_rank) {
-    return ChoicesWithin(spec.recompute, spec.recompute_blocks, NumBlocks(forward), TokensOf(forward));
+    const TrainedMatrices matrices =
+        TrainsInBf16(forward) && spec.memory.MayCast() ? spec.memory.matrices : TrainedMatrices::kStored;
+    return ChoicesWithin(spec.recompute, spec.recompute_blocks, NumBlocks(forward), TokensOf(forward), matrices);
   }
   StepSpec first = spec;
   first.mesh.rank = first_rank;
@@ -350,6 +375,7 @@ Result<std::vector<StepChoice>> ChoicesOf(const Graph& forward, const Graph& eva
 
 Result<std::vector<Program>> CompileTraining(const Graph& forward, const Graph& eval_forward, const StepSpec& given,
                                              std::vector<Decision>* decisions, ChosenMemory* memory) {
+  TEMPER_RETURN_IF_ERROR(CheckCasts(forward, given.memory));
   std::vector<Decision> made;
   StepSpec spec = given;
   if (spec.recompute == Recompute::kAuto) spec.recompute = Recompute::kNone;  // until the choice is made
@@ -369,6 +395,7 @@ Result<std::vector<Program>> CompileTraining(const Graph& forward, const Graph& 
     spec.recompute_blocks = choice.recompute_blocks;
     TEMPER_ASSIGN_OR_RETURN(StepGraphs step, pipelined ? StageOf(forward, local, fused_eval, spec, sharded, sync)
                                                        : WholeStep(local, fused_eval, spec, sharded, sync, merges));
+    if (choice.casts) CastWeights(&step);
     for (StepGraphs::MicroBatches& some : step.train) CutLoss(choice.loss_chunk, &some.graph.graph);
     CutLoss(choice.loss_chunk, &step.eval.graph);
     return step;

@@ -140,6 +140,7 @@ struct RunConfig {
     TierPolicy policy = TierPolicy::kAuto;
     TierChoice weights = TierChoice::kAuto, gradients = TierChoice::kAuto, optimizer = TierChoice::kAuto,
                activations = TierChoice::kAuto;
+    TrainedMatrices bf16_weights = TrainedMatrices::kAuto;
   };
 
   // Sizes of mesh axes (config/mesh_options.h); sizes left open follow from the number of ranks.

@@ -257,6 +257,9 @@ std::vector<OptionGroup> RunOptionGroups(RunConfig& c) {
            {"memory.placement", ChoiceOf(c.memory.policy, {"auto", "device", "host"}),
             "auto: values that gain most on the device, the rest on the host; host: weights, gradients and optimizer "
             "states on the host"},
+           {"memory.bf16_weights", ChoiceOf(c.memory.bf16_weights, {"auto", "stored", "cast"}),
+            "bf16 matrices of a full run: stored beside their f32 masters, or cast from them for each use, which takes "
+            "2 bytes a parameter less; auto: the faster within memory.device, if that is set"},
            {"memory.weights", ChoiceOf(c.memory.weights, {"auto", "device", "host", "disk"}), "tier of weights"},
            {"memory.gradients", ChoiceOf(c.memory.gradients, {"auto", "device", "host", "disk"}),
             "tier of gradients between micro-batches"},

@@ -38,7 +38,8 @@ MemorySpec MemorySpecOf(const RunConfig& config) {
                      .weights = TierOf(m.weights),
                      .gradients = TierOf(m.gradients),
                      .optimizer = TierOf(m.optimizer),
-                     .activations = TierOf(m.activations)};
+                     .activations = TierOf(m.activations),
+                     .matrices = m.bf16_weights};
   if (config.machine.device == DeviceChoice::kGpu) {
     spec.rates = TypicalGpu();
     spec.links.host_to_device = spec.links.device_to_host = kTypicalGpuLink;
@@ -301,7 +302,13 @@ Result<CompiledRun> CompileWithin(const RankMemory& available, const Model& mode
     TEMPER_ASSIGN_OR_RETURN(run, CompileRun(model, config, ranks, rank, kept, &asked));
     TEMPER_ASSIGN_OR_RETURN(limits, limits_of(run, asked));
   }
-  return Within(std::move(limits), share, std::move(run), model, config, ranks, rank, kept);
+  TEMPER_ASSIGN_OR_RETURN(run, Within(std::move(limits), share, std::move(run), model, config, ranks, rank, kept));
+  if (run.memory.choice.casts && asked.matrices == TrainedMatrices::kCast) {
+    const MemorySpec stored;
+    TEMPER_ASSIGN_OR_RETURN(const CompiledRun plain, CompileRun(model, config, ranks, rank, kept, &stored));
+    run.hash_without_limits = ProgramHash(plain.train());
+  }
+  return run;
 }
 
 Result<std::vector<CompiledRun>> CompileStages(int ranks, const std::function<Result<CompiledRun>(int rank)>& compile) {

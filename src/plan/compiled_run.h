@@ -26,9 +26,9 @@ struct CompiledRun {
   std::string mesh_note;            // a note on unexpected effects of the user's mesh and rules; may be empty
   ChosenMemory memory;              // text "": everything is on the device
   std::string rates;                // where the rates that it was chosen by come from; empty: no choice needed any
-  // If the run got the limits of its machine: the reason, and the hash of the Program without limits. Tiers change no
-  // bit of a result, so two runs that differ only in tiers count as the same.
-  std::string limited_because;
+  std::string limited_because;      // if the run got the limits of its machine: the reason
+  // The hash of the Program without limits and casts of weights, if CompileWithin set limits, or weights are cast. Both
+  // change no bit of a result, so two runs that differ only in them count as the same.
   std::optional<uint64_t> hash_without_limits;
   std::vector<std::string> trained;   // names of all trainable values; a stage of a pipeline has only some of them
   std::vector<std::string> distinct;  // weights and adapters of one block of each kind, and those outside of blocks

@@ -145,5 +145,35 @@ TEST_F(LimitedRun, AsksForRatesOnceAndOnlyIfItsChoicesDependOnThem) {
   EXPECT_EQ(asked_, std::vector<std::string>{"failed"}) << "other ranks wait at the same place";
 }
 
+TEST_F(LimitedRun, CountsAsTheSameRunWhereItsWeightsAreCast) {
+  const CompiledRun stored = Must(Compile(GiB(8), std::nullopt));
+  config_.memory.bf16_weights = TrainedMatrices::kCast;
+  const CompiledRun cast = Must(Compile(GiB(8), std::nullopt));
+  EXPECT_EQ(cast.hash_without_limits, ProgramHash(stored.train()));
+  EXPECT_NE(ProgramHash(cast.train()), ProgramHash(stored.train()));
+  EXPECT_EQ(cast.memory.choice.ToString(), "none, bf16 weights cast");
+
+  config_.memory.bf16_weights = TrainedMatrices::kAuto;
+  config_.memory.device = cast.train().arena_bytes;
+  EXPECT_TRUE(Must(Compile(GiB(8), Copying(1e8))).memory.choice.casts) << "moves are slower";
+}
+
+TEST_F(LimitedRun, RefusesToCastWhatIsNotTrainedInBf16OrNotOnTheDevice) {
+  config_.memory.bf16_weights = TrainedMatrices::kCast;
+  const auto refused = [&](const char* word) {
+    const Status status = Compile(GiB(8), std::nullopt).status();
+    EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << word;
+    EXPECT_NE(status.message().find(word), std::string::npos) << status.message();
+  };
+  config_.memory.optimizer = TierChoice::kHost;
+  refused("memory.optimizer");
+  config_.memory.optimizer = TierChoice::kAuto;
+  config_.model.dtype = ComputeType::kF32;
+  refused("dtype: bf16");
+  config_.model.dtype = ComputeType::kBf16;
+  config_.model.method = TrainMethod::kLora;
+  refused("method: full");
+}
+
 }  // namespace
 }  // namespace temper

@@ -124,6 +124,15 @@ bool QuantiseBase(BaseType base, const Planner& planner, RunConfig* c) {
 
 std::vector<Change> Changes(const Planner& planner) {
   return {
+      {"--memory.bf16_weights cast", "each use casts weights from their f32 masters",
+       [](RunConfig* c, int*) {
+         // Within limits, which these have not (MemoryFor), auto has tried it.
+         if (c->memory.policy != TierPolicy::kDevice && c->mesh.pp == 1) return false;
+         const bool trains_bf16 = c->model.method == TrainMethod::kFull && c->model.dtype == ComputeType::kBf16;
+         if (!trains_bf16 || c->memory.bf16_weights == TrainedMatrices::kCast) return false;
+         c->memory.bf16_weights = TrainedMatrices::kCast;
+         return true;
+       }},
       {"--memory.recompute selective", "",
        [](RunConfig* c, int*) {
          if (c->machine.recompute != Recompute::kNone && c->machine.recompute != Recompute::kAuto) return false;

@@ -113,6 +113,27 @@ TEST(MemoryChoice, RecomputesToAvoidSlowLinksAndUsesFastOnes) {
   EXPECT_TRUE(fast.chosen.options.empty()) << "no other choice is tried for less than kWorthwhile";
 }
 
+// Where states do not fit beside bf16 weights, but beside their masters alone.
+TEST(MemoryChoice, CastsWeightsIfThatFitsAndOtherwiseLeavesTheirCopies) {
+  MemorySpec cast;
+  cast.matrices = TrainedMatrices::kCast;
+  const Program whole = Must(Compile(false, Recompute::kNone, cast)).programs[0];
+  const Bytes least = whole.arena_bytes, masters = whole.peak.weights + whole.peak.optimizer;
+  for (const Recompute mode : {Recompute::kNone, Recompute::kAuto}) {
+    const Compiled fits = Must(Compile(false, mode, Limited(least, 1e9)));
+    EXPECT_EQ(fits.chosen.choice, (StepChoice{.casts = true}));
+    EXPECT_TRUE(TrafficOfStep(fits.programs[0]).empty());
+    EXPECT_EQ(fits.chosen.options.size(), 2u) << "with and without copies";
+  }
+  const Compiled small = Must(Compile(false, Recompute::kNone, Limited(Share(masters, 0.95), 1e9)));
+  EXPECT_FALSE(small.chosen.choice.casts);
+  for (const StepOption& o : small.chosen.options) EXPECT_FALSE(o.choice.casts) << "masters alone exceed the device";
+  cast.device = Share(masters, 0.95);
+  const auto refused = Compile(false, Recompute::kNone, cast);
+  EXPECT_EQ(refused.status().code(), StatusCode::kOutOfMemory);
+  EXPECT_NE(refused.status().message().find("memory.bf16_weights: auto"), std::string::npos);
+}
+
 // With slow links, the memory that smaller scratch of the head leaves
 // for residents is worth more than another pass over the head.
 TEST(MemoryChoice, CutsTheLossFinerIfThatIsFasterAndAllowed) {

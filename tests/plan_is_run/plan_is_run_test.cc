@@ -106,6 +106,12 @@ std::vector<Variant> Variants() {
       {"opt_lora_f32", {.config = tiny::OptConfigText(true), .method = Method::kLora, .micro_batches = 2}},
       {"wide_llama_full_bf16",
        {.config = tiny::LlamaConfigText(false, 512, 2, 4096), .dtype = DType::kBF16, .row = 256, .micro_batches = 2}},
+      {"wide_llama_full_bf16_cast",
+       {.config = tiny::LlamaConfigText(false, 512, 2, 4096),
+        .dtype = DType::kBF16,
+        .row = 256,
+        .micro_batches = 1,
+        .memory = {.matrices = TrainedMatrices::kCast}}},
       {"wide_llama_lora_f32",
        {.config = tiny::LlamaConfigText(true, 512, 2, 4096), .method = Method::kLora, .row = 256, .micro_batches = 1}},
   };

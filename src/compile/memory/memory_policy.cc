@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "compile/layout/addresses.h"
+#include "compile/memory/cast_weights.h"
 #include "compile/memory/tier_search.h"
 #include "compile/step/fuse.h"
 #include "graph/rule.h"
@@ -62,7 +63,23 @@ StepUse UseOf(const StepGraphs& step) {
   return use;
 }
 
-// Whether no way to compile the step can fit: they all hold the same persistent values.
+// `memory` for that way to compile the step: what it casts stays on the device.
+MemorySpec MemoryOf(const StepChoice& choice, MemorySpec memory) {
+  if (choice.casts) memory.weights = memory.optimizer = Tier::kDevice;
+  return memory;
+}
+
+// Whether some way to compile the step that casts its matrices may fit. `step` stores them.
+bool MayFitIfCast(const MemorySpec& memory, const StepGraphs& step) {
+  Bytes held{};
+  for (const TierGroup& g : FindTierGroups(MemoryOf({.casts = true}, memory), UseOf(step).uses)) {
+    if (g.fixed == Tier::kDevice && !g.lasts()) held += g.bytes;
+  }
+  return held - CopiesOfMatrices(step) <= memory.device;
+}
+
+// Whether neither this way to compile the step nor one that also stores its matrices, or also casts them, can fit: they
+// all hold the same persistent values.
 bool NeverFits(const MemorySpec& memory, const StepGraphs& step) {
   if (memory.disk || !memory.IsLimited() || memory.host == kNoLimit) return false;
   return AlwaysHeld(FindTierGroups(memory, UseOf(step).uses)) > memory.device + memory.host;
@@ -146,18 +163,22 @@ class StepChooser {
     const bool auto_recompute = std::any_of(
         choices.begin(), choices.end(), [&](const StepChoice& c) { return c.recompute != choices.front().recompute; });
     if (!auto_recompute) remedies_ += ", or memory.recompute: auto";
+    if (choices.front().casts) remedies_ += ", or memory.bf16_weights: auto";
+    may_cast_ = std::any_of(choices.begin(), choices.end(), [](const StepChoice& c) { return c.casts; });
   }
 
   Result<std::vector<Program>> Run(ChosenMemory* chosen) {
     Status refused = OkStatus();
     for (const StepChoice& choice : choices_) {
       if (best_ && choice.loss_chunk < options_[best_option_].choice.loss_chunk) break;
+      // Later choices compute more, so they can at most save the waits of the best one, or its moves.
+      if (best_ && !MayGain() && !(choice.casts && Moves())) break;
+      if (choice.casts && !may_cast_) continue;
       const Status status = Look(choice, Effort::kOne);
       if (!status.ok() && status.code() != StatusCode::kOutOfMemory) return status;
-      if (!status.ok()) refused = status;  // of the last one, which needs the least
-      if (never_fits_) return refused;
-      // Later choices compute more, so they can at most save the waits of the best one.
-      if (best_ && !MayGain()) break;
+      // Of the last one, which needs the least. With matrices stored, if there is a choice: then all tiers are allowed.
+      if (!status.ok() && choice.casts == choices_.front().casts) refused = status;
+      if (never_fits_ && (choice.casts || !may_cast_)) return refused;
     }
     if (!best_) return refused;
     if (MayGain() && !memory_.quick) TEMPER_RETURN_IF_ERROR(Refine());
@@ -173,21 +194,28 @@ class StepChooser {
     const bool alone = options_.size() == 1;
     if (!alone) option.step = ComputingAlone(step, memory_.rates);
     option.computing = option.step;
-    if (best_ && !Beats(option.computing)) return OkStatus();
+    if (best_ && !Beats(option.computing) && !(choice.casts && IsAsFast(option.computing))) return OkStatus();
     option.tried = true;
-    Result<FoundTiers> tiers = FindTiers(memory_, step, threads_, effort, remedies_);
+    Result<FoundTiers> tiers = FindTiers(MemoryOf(choice, memory_), step, threads_, effort, remedies_);
+    if (alone && may_cast_ && !choice.casts) may_cast_ = MayFitIfCast(memory_, step);
     if (!tiers.ok() && alone) never_fits_ = NeverFits(memory_, step);
     TEMPER_ASSIGN_OR_RETURN(FoundTiers found, std::move(tiers));
     // A first choice with everything on the device is the fastest possible: its time need not be estimated.
     const bool estimates = found.all_on_device && !alone;
     const StepSeconds seconds = estimates ? EstimateOn(memory_, found.programs[0]) : found.seconds;
     Note(found.programs[0], seconds, &option);
-    if (!best_ || seconds.total() < best_seconds_.total()) Keep(std::move(found), seconds, options_.size() - 1);
+    const bool moves_less = best_ && found.all_on_device && !best_->all_on_device && IsAsFast(seconds.total());
+    if (!best_ || moves_less || seconds.total() < best_seconds_.total()) {
+      Keep(std::move(found), seconds, options_.size() - 1);
+    }
     return OkStatus();
   }
 
   // Whether a step that takes `seconds` is worth finding.
   bool Beats(Seconds seconds) const { return seconds.v < best_seconds_.total().v * (1 - kWorthwhile); }
+  // Forecasts cannot tell it from the best one's.
+  bool IsAsFast(Seconds seconds) const { return seconds.v <= best_seconds_.total().v * (1 + kWorthwhile); }
+  bool Moves() const { return !best_->all_on_device; }
   // Whether another way to place values may be.
   bool MayGain() const { return Beats(best_seconds_.compute); }
 
@@ -198,7 +226,8 @@ class StepChooser {
       const StepOption& o = options_[k];
       if (!o.fits || o.step > near || !Beats(o.computing) || o.host + o.disk == Bytes{}) continue;
       TEMPER_ASSIGN_OR_RETURN(const StepGraphs step, make_(options_[k].choice));
-      Result<FoundTiers> others = FindTiers(memory_, step, threads_, Effort::kOthers, remedies_, options_[k].step);
+      Result<FoundTiers> others =
+          FindTiers(MemoryOf(o.choice, memory_), step, threads_, Effort::kOthers, remedies_, o.step);
       if (!others.ok() && others.status().code() == StatusCode::kOutOfMemory) continue;  // the first way fits
       TEMPER_ASSIGN_OR_RETURN(FoundTiers found, std::move(others));
       const StepSeconds seconds = found.seconds;
@@ -215,8 +244,9 @@ class StepChooser {
     for (bool faster = memory_.loss_chunks_keep_bits; faster && MayGain();) {
       const StepChoice best = options_[best_option_].choice;
       const auto finer = std::find_if(choices_.begin(), choices_.end(), [&](const StepChoice& c) {
-        return c.recompute == best.recompute && c.recompute_blocks == best.recompute_blocks &&
-               c.loss_chunk < best.loss_chunk;
+        StepChoice coarser = c;
+        coarser.loss_chunk = best.loss_chunk;
+        return coarser == best && c.loss_chunk < best.loss_chunk;
       });
       if (finer == choices_.end()) break;
       const size_t before = best_option_;
@@ -261,6 +291,7 @@ class StepChooser {
   std::optional<FoundTiers> best_;
   StepSeconds best_seconds_;
   size_t best_option_ = 0;
+  bool may_cast_ = false;  // whether a choice that casts may fit
   bool never_fits_ = false;
 };
 
@@ -271,11 +302,13 @@ std::string StepChoice::ToString() const {
   if (recompute != Recompute::kNone && recompute_blocks != kAllBlocks) {
     text += fmt::format(" in the first {} blocks", recompute_blocks);
   }
+  if (casts) text += ", bf16 weights cast";
   if (loss_chunk != kDefaultLossChunk) text += fmt::format(", loss in chunks of {} rows", loss_chunk);
   return text;
 }
 
-std::vector<StepChoice> ChoicesWithin(Recompute recompute, int recompute_blocks, int blocks, int64_t tokens) {
+std::vector<StepChoice> ChoicesWithin(Recompute recompute, int recompute_blocks, int blocks, int64_t tokens,
+                                      TrainedMatrices matrices) {
   std::vector<StepChoice> ways = {{recompute, recompute_blocks}};
   if (recompute == Recompute::kAuto) {
     ways = {{Recompute::kNone}, {Recompute::kSelective}};
@@ -290,7 +323,10 @@ std::vector<StepChoice> ChoicesWithin(Recompute recompute, int recompute_blocks,
     if (chunk < kDefaultLossChunk && chunk >= tokens) continue;  // the same as one chunk
     for (StepChoice way : ways) {
       way.loss_chunk = chunk;
-      choices.push_back(way);
+      for (const bool casts : {false, true}) {
+        way.casts = casts;
+        if (matrices != (casts ? TrainedMatrices::kStored : TrainedMatrices::kCast)) choices.push_back(way);
+      }
     }
   }
   return choices;

@@ -11,31 +11,11 @@
 
 #include "compile/memory/memory_spec.h"
 #include "compile/memory/recompute.h"
-#include "compile/pipeline/pipeline.h"
-#include "graph/graph.h"
+#include "compile/memory/step_graphs.h"
 #include "graph/ops/loss_scratch.h"
 #include "program/program.h"
 
 namespace temper {
-
-// The graphs of a step, before UpdateInPlace.
-struct StepGraphs {
-  // Consecutive micro-batches with one graph. The first of a step creates the gradients, later ones add to them, and
-  // the last may sum them over ranks.
-  struct MicroBatches {
-    PipelinedGraph graph;  // without parts if there is no pipeline
-    int count = 1;
-  };
-  std::vector<MicroBatches> train;  // in order
-  PipelinedGraph eval;
-  Graph update;  // empty if the last micro-batch contains it (compile/step/merge_update.h)
-  // For a stage of a pipeline.
-  struct Pipeline {
-    StageCalls train, eval;
-    Graph gathers;  // of weights that are gathered once per step (compile/mesh/gather_once.h); else empty
-  };
-  std::optional<Pipeline> pipeline;
-};
 
 // The search ends where a step could gain less than this part of its time: forecasts are not that exact.
 inline constexpr double kWorthwhile = 0.01;
@@ -45,15 +25,17 @@ struct StepChoice {
   Recompute recompute = Recompute::kNone;
   int recompute_blocks = kAllBlocks;       // only the first `recompute_blocks`
   int64_t loss_chunk = kDefaultLossChunk;  // most rows that linear_cross_entropy processes at a time
+  bool casts = false;                      // trained matrices (CastWeights)
 
-  std::string ToString() const;  // "block in the first 6 blocks, loss in chunks of 128 rows"
+  std::string ToString() const;  // "block in the first 6 blocks, bf16 weights cast, loss in chunks of 128 rows"
   bool operator==(const StepChoice&) const = default;
 };
 using StepMaker = std::function<Result<StepGraphs>(const StepChoice&)>;
 
 // The choices for a model of `blocks` blocks under a limit, ordered from fast to small. `recompute`: the user's
-// setting; kAuto allows all modes. `tokens`: of a micro-batch.
-std::vector<StepChoice> ChoicesWithin(Recompute recompute, int recompute_blocks, int blocks, int64_t tokens);
+// setting; kAuto allows all modes. `tokens`: of a micro-batch. `matrices`: kAuto allows both.
+std::vector<StepChoice> ChoicesWithin(Recompute recompute, int recompute_blocks, int blocks, int64_t tokens,
+                                      TrainedMatrices matrices);
 
 // The result of one choice.
 struct StepOption {

@@ -17,6 +17,13 @@ enum class TierPolicy : uint8_t {
   kHost,    // weights, gradients and optimizer states live on the host and are fetched for each use
 };
 
+// How a step that computes in bf16 holds the matrices that it trains (compile/memory/cast_weights.h).
+enum class TrainedMatrices : uint8_t {
+  kAuto,    // stored; if that does not fit on the device, whichever is faster by estimate
+  kStored,  // in bf16, beside their f32 masters
+  kCast,    // each use makes them from their masters, which stay on the device
+};
+
 inline constexpr Bytes kNoLimit{std::numeric_limits<int64_t>::max()};
 
 struct MemorySpec {
@@ -25,6 +32,7 @@ struct MemorySpec {
   bool disk = false;  // whether a folder on a disk is configured
   // The tier of a class of values; overrides the policy.
   std::optional<Tier> weights, gradients, optimizer, activations;
+  TrainedMatrices matrices = TrainedMatrices::kAuto;
   std::string rates_source = "typical";    // where the next three come from, for messages
   DeviceRates rates = TypicalHost();       // of the device
   DeviceRates host_rates = TypicalHost();  // of kernels on values in host memory
@@ -44,6 +52,12 @@ struct MemorySpec {
   // false (a GPU), they are used only if nothing else fits.
   bool loss_chunks_keep_bits = true;
 
+  // Whether no option keeps masters away from the device. On the way to the device they would be twice as many bytes as
+  // what is cast from them.
+  bool MayCast() const {
+    const auto away = [](std::optional<Tier> fixed) { return fixed.value_or(Tier::kDevice) != Tier::kDevice; };
+    return policy != TierPolicy::kHost && !away(weights) && !away(optimizer);
+  }
   bool IsLimited() const { return device != kNoLimit; }
   // No limits and no requests: everything lives on the device.
   bool IsOpen() const {

@@ -125,7 +125,8 @@ TEST_F(OneMicroBatch, MovesOnlyStatesThatDoNotFitAndTheirGradients) {
 }
 
 TEST_F(OneMicroBatch, IsCompiledOnceIfNoTierHoldsItsWeightsAndStates) {
-  const std::vector<StepChoice> choices = ChoicesWithin(Recompute::kAuto, kAllBlocks, kLayers, kTokens);
+  const std::vector<StepChoice> choices =
+      ChoicesWithin(Recompute::kAuto, kAllBlocks, kLayers, kTokens, TrainedMatrices::kStored);
   ASSERT_GT(choices.size(), 2u);
   const auto compiled_times = [&](Bytes host) {
     int times = 0;
