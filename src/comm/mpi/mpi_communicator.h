@@ -13,6 +13,9 @@ namespace temper {
 // it can report what it lacks instead of running the same thing several times.
 bool StartedByMpi();
 
+// Whether srun has, without mpirun.
+bool StartedBySrun();
+
 // Whether this build has MPI.
 bool HasMpi();
 

@@ -12,4 +12,8 @@ bool StartedByMpi() {
   return false;
 }
 
+bool StartedBySrun() {
+  return std::getenv("SLURM_STEP_ID") != nullptr && std::getenv("OMPI_COMM_WORLD_SIZE") == nullptr;
+}
+
 }  // namespace temper
