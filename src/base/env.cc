@@ -16,7 +16,6 @@
 
 #include <fmt/core.h>
 
-#include "base/posix_file.h"
 #include "base/process_limits.h"
 
 namespace temper {
@@ -32,6 +31,41 @@ Status Errno(const std::string& what, const std::string& path, int error) {
   if (error == ENOENT) return NotFound(text);
   return IoError(text + LimitRemedy(error));
 }
+
+class PosixRandomAccessFile final : public RandomAccessFile {
+ public:
+  PosixRandomAccessFile(std::string path, int fd, const FileVersion& version)
+      : path_(std::move(path)), fd_(fd), version_(version) {}
+  ~PosixRandomAccessFile() override { close(fd_); }
+
+  Status ReadAt(int64_t offset, std::span<std::byte> out) const override {
+    size_t done = 0;
+    while (done < out.size()) {
+      const size_t want = std::min(out.size() - done, kMostAtOnce);
+      const ssize_t got = pread(fd_, out.data() + done, want, offset + static_cast<int64_t>(done));
+      if (got < 0) {
+        if (errno == EINTR) continue;
+        return Errno("cannot read", path_, errno);
+      }
+      if (got == 0) {
+        return Corrupt(
+            fmt::format("{} ends at byte {} but bytes {} to {} were expected: it is truncated; "
+                        "fetch or copy it again",
+                        path_, offset + static_cast<int64_t>(done), offset, offset + static_cast<int64_t>(out.size())));
+      }
+      done += static_cast<size_t>(got);
+    }
+    return OkStatus();
+  }
+  Bytes size() const override { return {version_.size}; }
+  const std::string& path() const override { return path_; }
+  FileVersion version() const override { return version_; }
+
+ private:
+  const std::string path_;
+  const int fd_;
+  const FileVersion version_;
+};
 
 Status WriteAll(int fd, std::span<const std::byte> data, const std::string& path) {
   size_t done = 0;
@@ -168,8 +202,19 @@ class PosixFileLock final : public FileLock {
 class PosixEnvironment final : public Env {
  public:
   Result<std::unique_ptr<RandomAccessFile>> OpenForRead(const std::string& path) override {
-    TEMPER_ASSIGN_OR_RETURN(auto file, PosixFile::Open(path));
-    return std::unique_ptr<RandomAccessFile>(std::move(file));
+    // O_NONBLOCK: a pipe that nobody writes to would be waited for. Of no effect on files.
+    const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0) return Errno("cannot open", path, errno);
+    struct stat st = {};
+    if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode)) {
+      close(fd);
+      return InvalidArgument(path + (S_ISDIR(st.st_mode) ? " is a folder, not a file"
+                                     : S_ISFIFO(st.st_mode)
+                                         ? " is a pipe, and files are read more than once: write what "
+                                           "it gives into a file first"
+                                         : " is not a regular file"));
+    }
+    return std::unique_ptr<RandomAccessFile>(std::make_unique<PosixRandomAccessFile>(path, fd, VersionOf(st)));
   }
   Result<std::string> ReadGenerated(const std::string& path) override {
     const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
@@ -270,45 +315,6 @@ class PosixEnvironment final : public Env {
 };
 
 }  // namespace
-
-Result<std::unique_ptr<PosixFile>> PosixFile::Open(const std::string& path) {
-  // O_NONBLOCK: a pipe that nobody writes to would be waited for. Of no effect on files.
-  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (fd < 0) return Errno("cannot open", path, errno);
-  struct stat st = {};
-  if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode)) {
-    close(fd);
-    return InvalidArgument(path + (S_ISDIR(st.st_mode)    ? " is a folder, not a file"
-                                   : S_ISFIFO(st.st_mode) ? " is a pipe, and files are read more than once: write what "
-                                                            "it gives into a file first"
-                                                          : " is not a regular file"));
-  }
-  return std::unique_ptr<PosixFile>(new PosixFile(path, fd, VersionOf(st)));
-}
-
-PosixFile::~PosixFile() {
-  close(fd_);
-}
-
-Status PosixFile::ReadAt(int64_t offset, std::span<std::byte> out) const {
-  size_t done = 0;
-  while (done < out.size()) {
-    const size_t want = std::min(out.size() - done, kMostAtOnce);
-    const ssize_t got = pread(fd_, out.data() + done, want, offset + static_cast<int64_t>(done));
-    if (got < 0) {
-      if (errno == EINTR) continue;
-      return Errno("cannot read", path_, errno);
-    }
-    if (got == 0) {
-      return Corrupt(
-          fmt::format("{} ends at byte {} but bytes {} to {} were expected: it is truncated; "
-                      "fetch or copy it again",
-                      path_, offset + static_cast<int64_t>(done), offset, offset + static_cast<int64_t>(out.size())));
-    }
-    done += static_cast<size_t>(got);
-  }
-  return OkStatus();
-}
 
 Result<std::string> Env::ReadGenerated(const std::string& path) {
   return ReadTextFile(*this, path);

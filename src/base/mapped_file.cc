@@ -1,7 +1,10 @@
 #include "base/mapped_file.h"
 
+#include <fcntl.h>
 #include <fmt/core.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -13,16 +16,29 @@
 namespace temper {
 
 Result<std::unique_ptr<MappedFile>> MappedFile::Open(const std::string& path) {
+  constexpr int kMostTries = 100;
   std::unique_ptr<MappedFile> out(new MappedFile());
   out->path_ = path;
-  TEMPER_ASSIGN_OR_RETURN(out->file_, PosixFile::Open(path));
-  const auto size = static_cast<size_t>(out->file_->size().v);
-  if (size == 0) return out;
-  void* const address = mmap(nullptr, size, PROT_READ, MAP_SHARED, out->file_->fd(), 0);
-  if (address == MAP_FAILED) {
-    const int error = errno;
+  const auto failed = [&](int error) {
     return IoError(fmt::format("cannot map {}: {}{}", path, std::strerror(error), LimitRemedy(error)));
+  };
+  // Once to read it and once to map it. Both must be the same file: another may have got its name in between.
+  int fd = -1;
+  bool same = false;
+  for (int tries = 0; !same && tries < kMostTries; ++tries) {
+    if (fd >= 0) close(fd);
+    TEMPER_ASSIGN_OR_RETURN(out->file_, PosixEnv().OpenForRead(path));
+    fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0) return failed(errno);
+    struct stat st = {};
+    same = fstat(fd, &st) == 0 && VersionOf(st) == out->file_->version();
   }
+  const auto size = static_cast<size_t>(out->file_->size().v);
+  void* const address = same && size > 0 ? mmap(nullptr, size, PROT_READ, MAP_SHARED, fd, 0) : nullptr;
+  const int error = errno;
+  close(fd);
+  if (!same) return IoError(fmt::format("{} was replaced {} times while it was opened", path, kMostTries));
+  if (address == MAP_FAILED) return failed(error);
   out->bytes_ = {static_cast<const std::byte*>(address), size};
   return out;
 }

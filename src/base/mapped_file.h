@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "base/posix_file.h"
+#include "base/env.h"
 
 namespace temper {
 
@@ -36,7 +36,7 @@ class MappedFile final : public RandomAccessFile {
   MappedFile() = default;
 
   std::string path_;
-  std::unique_ptr<PosixFile> file_;  // null: buffer_ is the content
+  std::unique_ptr<RandomAccessFile> file_;  // null: buffer_ is the content
   std::vector<std::byte> buffer_;
   std::span<const std::byte> bytes_;
 };

@@ -10,7 +10,7 @@
 
 #include "base/stop_signal.h"
 #include "comm/local/process_activity.h"
-#include "comm/mpi/mpi_communicator.h"
+#include "comm/mpi/started_by_mpi.h"
 
 namespace temper {
 namespace {

@@ -1,6 +1,6 @@
-#include <cstdlib>
+#include "comm/mpi/started_by_mpi.h"
 
-#include "comm/mpi/mpi_communicator.h"
+#include <cstdlib>
 
 namespace temper {
 
