@@ -298,9 +298,11 @@ class PosixEnvironment final : public Env {
       const int fd = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
       if (fd < 0) return Errno("cannot create", path, errno);
       if (flock(fd, LOCK_EX | LOCK_NB) == 0) {
-        struct stat st;
-        const bool removed = fstat(fd, &st) == 0 && st.st_nlink == 0;  // by who held the lock until now
-        if (!removed) return std::unique_ptr<FileLock>(std::make_unique<PosixFileLock>(fd));
+        // Who held the lock until now may have removed or renamed the file: another one may have its name.
+        struct stat locked = {}, named = {};
+        const bool same = fstat(fd, &locked) == 0 && stat(path.c_str(), &named) == 0 &&
+                          std::pair(locked.st_dev, locked.st_ino) == std::pair(named.st_dev, named.st_ino);
+        if (same) return std::unique_ptr<FileLock>(std::make_unique<PosixFileLock>(fd));
         close(fd);
         continue;
       }

@@ -3,7 +3,11 @@
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <thread>
+
 #include "base/faulty_env.h"
+#include "base/mapped_file.h"
 #include "base/scratch_folder.h"
 
 namespace temper {
@@ -92,6 +96,48 @@ TEST(Env, ALockIsHeldOnceAndUntilItIsDestroyed) {
   const auto second = PosixEnv().Lock(path);
   EXPECT_TRUE(second.ok());
   EXPECT_EQ(PosixEnv().Lock(folder / "no_folder/lock").status().code(), StatusCode::kNotFound);
+}
+
+// One process renames the file and lets go of its lock; another had opened it before.
+TEST(Env, ALockIsOnTheFileThatHasTheName) {
+  const ScratchFolder folder;
+  const std::string path = folder / "file";
+  if (const auto lock = PosixEnv().Lock(path); !lock.ok() || *lock == nullptr) GTEST_SKIP() << "no locks here";
+  std::atomic<bool> done = false;
+  std::thread other([&] {
+    while (!done) {
+      const auto lock = PosixEnv().Lock(path);
+      if (lock.ok()) EXPECT_TRUE(PosixEnv().Rename(path, folder / "renamed").ok());
+    }
+  });
+  for (int i = 0, locked = 0; i < 100'000 && locked < 300; ++i) {
+    const auto lock = PosixEnv().Lock(path);
+    if (!lock.ok()) continue;
+    ++locked;
+    EXPECT_TRUE(PosixEnv().IsFile(path)) << i;
+  }
+  done = true;
+  other.join();
+}
+
+TEST(MappedFile, IsReadWhileOtherProcessesReplaceTheFile) {
+  const ScratchFolder folder;
+  const std::string path = folder / "file", next = folder / "next";
+  Write(path, "whole", WriteMode::kReplace);
+  std::atomic<bool> done = false;
+  std::thread other([&] {
+    while (!done) {
+      Write(next, "whole", WriteMode::kReplace);
+      EXPECT_TRUE(PosixEnv().Rename(next, path).ok());
+    }
+  });
+  for (int i = 0; i < 300; ++i) {
+    const auto file = MappedFile::Open(path);
+    EXPECT_TRUE(file.ok()) << file.status().message();
+    if (file.ok()) EXPECT_EQ(std::string_view(reinterpret_cast<const char*>((*file)->bytes().data()), 5), "whole");
+  }
+  done = true;
+  other.join();
 }
 
 }  // namespace

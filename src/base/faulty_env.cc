@@ -124,7 +124,9 @@ Result<std::vector<std::string>> FaultyEnv::List(const std::string& folder) {
   return base_.List(folder);
 }
 Result<std::unique_ptr<FileLock>> FaultyEnv::Lock(const std::string& path) {
-  TEMPER_RETURN_IF_ERROR(hook_("lock", path));
+  const Status status = hook_("lock", path);
+  if (status.code() == StatusCode::kUnsupported) return std::unique_ptr<FileLock>();
+  TEMPER_RETURN_IF_ERROR(status);
   return base_.Lock(path);
 }
 

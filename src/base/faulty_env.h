@@ -16,7 +16,8 @@ class FaultyEnv final : public Env {
   // Called before each operation with its path: "open", "read", "create", "append", "sync",
   // "close", "rename", "remove", "folder", "truncate", "list", "lock", "reserve"
   // (CreateUnlinked), "write" (WriteAt). A non-OK status is returned instead of the operation's.
-  // An "append" that fails has written the first half of its data, as on a full disk.
+  // An "append" that fails has written the first half of its data, as on a full disk. A "lock" that fails with
+  // kUnsupported is null.
   using Hook = std::function<Status(const std::string& operation, const std::string& path)>;
 
   FaultyEnv(Env& base, Hook hook) : base_(base), hook_(std::move(hook)) {}

@@ -16,6 +16,7 @@ constexpr std::string_view kClearLine = "\r\x1b[K";  // to the start of the line
 
 std::atomic<bool> unfinished_line = false;
 std::atomic<int> log_rank = 0;
+std::string error_prefix = "error: ";
 
 void WriteLine(std::string_view prefix, std::string_view line) {
   std::string text;
@@ -28,8 +29,9 @@ void WriteLine(std::string_view prefix, std::string_view line) {
 
 }  // namespace
 
-void SetLogRank(int rank) {
+void SetLogRank(int rank, std::string_view name) {
   log_rank = rank;
+  if (!name.empty()) error_prefix.append(name).append(": ");
 }
 
 void LogInfo(std::string_view line) {
@@ -39,7 +41,7 @@ void LogWarning(std::string_view line) {
   if (log_rank == 0) WriteLine("warning: ", line);
 }
 void LogError(std::string_view line) {
-  WriteLine(log_rank == 0 ? "error: " : "error: rank " + std::to_string(log_rank) + ": ", line);
+  WriteLine(error_prefix, line);
 }
 
 void LogInSignalHandler(std::string_view line) {

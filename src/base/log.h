@@ -12,9 +12,9 @@ void LogError(std::string_view line);    // prefixed "error: "
 // As LogInfo, for a literal, from a signal handler: takes no lock and no memory.
 void LogInSignalHandler(std::string_view line);
 
-// Makes this process one of several ranks: only the first logs everything, the others only errors, with their
-// number.
-void SetLogRank(int rank);
+// Makes this process one of several ranks: only the first logs everything, the others only errors. Errors begin with
+// `name`, if it is not empty. Before another thread logs.
+void SetLogRank(int rank, std::string_view name);
 
 // Says whether an unfinished line (a bar that is redrawn) stands
 // on the terminal: the next message, from any thread, replaces it.

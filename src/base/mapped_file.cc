@@ -16,22 +16,28 @@
 namespace temper {
 
 Result<std::unique_ptr<MappedFile>> MappedFile::Open(const std::string& path) {
+  constexpr int kMostTries = 100;
   std::unique_ptr<MappedFile> out(new MappedFile());
   out->path_ = path;
-  TEMPER_ASSIGN_OR_RETURN(out->file_, PosixEnv().OpenForRead(path));
   const auto failed = [&](int error) {
     return IoError(fmt::format("cannot map {}: {}{}", path, std::strerror(error), LimitRemedy(error)));
   };
-  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (fd < 0) return failed(errno);
-  struct stat st = {};
-  // Both must be the same file: another may have got its name in between.
-  const bool same = fstat(fd, &st) == 0 && VersionOf(st) == out->file_->version();
+  // Once to read it and once to map it. Both must be the same file: another may have got its name in between.
+  int fd = -1;
+  bool same = false;
+  for (int tries = 0; !same && tries < kMostTries; ++tries) {
+    if (fd >= 0) close(fd);
+    TEMPER_ASSIGN_OR_RETURN(out->file_, PosixEnv().OpenForRead(path));
+    fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0) return failed(errno);
+    struct stat st = {};
+    same = fstat(fd, &st) == 0 && VersionOf(st) == out->file_->version();
+  }
   const auto size = static_cast<size_t>(out->file_->size().v);
   void* const address = same && size > 0 ? mmap(nullptr, size, PROT_READ, MAP_SHARED, fd, 0) : nullptr;
   const int error = errno;
   close(fd);
-  if (!same) return IoError(fmt::format("{} was replaced while it was opened: try again", path));
+  if (!same) return IoError(fmt::format("{} was replaced {} times while it was opened", path, kMostTries));
   if (address == MAP_FAILED) return failed(error);
   out->bytes_ = {static_cast<const std::byte*>(address), size};
   return out;

@@ -50,8 +50,8 @@ Result<int> Export(const Arguments& arguments) {
   TransferProgress progress("export");
   TEMPER_ASSIGN_OR_RETURN(const ExportReport report, ExportModel(PosixEnv(), spec, progress.Callback()));
   for (const std::string& notice : report.notices) LogInfo(notice);
-  LogInfo(fmt::format("{}: {} tensors, {}, {} merged with the adapter", output_dir, report.tensors,
-                      ToString(report.bytes), report.merged));
+  LogInfo(fmt::format("{}: {} tensors, {}{}", output_dir, report.tensors, ToString(report.bytes),
+                      report.merged > 0 ? fmt::format(", {} merged with the adapter", report.merged) : ""));
   return 0;
 }
 

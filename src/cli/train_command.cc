@@ -8,6 +8,7 @@
 
 #include "base/log.h"
 #include "base/quantity.h"
+#include "base/stop_signal.h"
 #include "checkpoint/base_digest.h"
 #include "checkpoint/companion_files.h"
 #include "checkpoint/training_state.h"
@@ -51,7 +52,6 @@ struct Run {
   std::optional<RunData> eval_data;
   DataSplit split;
   RunEngine engine;
-  std::string hosts;                          // Ranks::Hosts
   std::optional<int64_t> asked_accumulation;  // SavedBatch
 
   const RunConfig& config() const { return setup.run.config; }
@@ -246,8 +246,9 @@ void Announce(const Run& run) {
   const std::string tokenizer = FilesForTransformers(PosixEnv(), run.setup.model.folder()).why;
   if (!tokenizer.empty()) LogInfo("tokenizer   " + tokenizer);
   if (!run.setup.ranks.alone()) {
-    LogInfo(fmt::format("mesh        {}: {}; {} with rows of {} own", run.compiled.mesh.mesh.ToString(), run.hosts,
-                        run.compiled.data_ranks(), run.compiled.data_ranks() == 1 ? "its" : "their"));
+    LogInfo(fmt::format("mesh        {}: {}; {} with rows of {} own", run.compiled.mesh.mesh.ToString(),
+                        run.setup.ranks.Hosts(), run.compiled.data_ranks(),
+                        run.compiled.data_ranks() == 1 ? "its" : "their"));
     if (!run.compiled.mesh_note.empty()) LogInfo("mesh        " + run.compiled.mesh_note);
     for (const Decision& d : run.compiled.decisions) {
       LogInfo(fmt::format("decision    {}: {}, not {}: {}", d.what, d.chosen, d.rejected, d.reason));
@@ -432,8 +433,11 @@ Result<int> TrainFrom(const RunProgress& at, const StepCount& steps, CheckpointC
   }
   if (end == LoopEnd::kStopped) {
     if (!ranks.alone()) IgnoreStopSignals();
-    LogInfo(fmt::format("stopped at step {} of {}, checkpoint saved; continue with the same command and --resume",
-                        loop.progress().step, steps.total));
+    const int64_t step = loop.progress().step;
+    LogInfo(step == 0 ? kStoppedBeforeSteps
+                      : fmt::format("stopped at step {} of {}, checkpoint saved; continue with the same command and "
+                                    "--resume",
+                                    step, steps.total));
     return StopSignal() == SIGINT ? kExitStoppedByInt : kExitStoppedByTerm;
   }
   if (!run.setup.ranks.first()) return 0;
@@ -498,7 +502,6 @@ Result<int> Train(Run& run) {
   TEMPER_ASSIGN_OR_RETURN(run.available, MemoryOfRank(ranks, run.engine.gpu.get()));
   TEMPER_RETURN_IF_ERROR(ranks.Agree(Compile(run)));
   if (run.setup.reads_weights() && !ranks.alone()) TEMPER_RETURN_IF_ERROR(CheckSameModel(run));
-  TEMPER_ASSIGN_OR_RETURN(run.hosts, ranks.Hosts());
   Announce(run);
   TEMPER_RETURN_IF_ERROR(run.engine.Reserve(run.compiled, c, ranks, run.setup.model, SpillFolder(c)));
   if (ranks.first()) LogDisk(run);
@@ -506,6 +509,7 @@ Result<int> Train(Run& run) {
   TEMPER_ASSIGN_OR_RETURN(const Bytes disk_bytes, DiskBytes(contents, run));
   if (run.setup.folder) TEMPER_RETURN_IF_ERROR(run.setup.folder->Prepare(disk_bytes));
   TEMPER_RETURN_IF_ERROR(ranks.Agree(LoadData(run)));
+  if (run.setup.folder) TEMPER_RETURN_IF_ERROR(run.setup.folder->CheckSpace());
   contents.state.data_fingerprint = DataFingerprint(run.data.dataset, c.data.data);
   contents.state.eval_fingerprint = DataFingerprint(run.held_out().dataset, {});
   if (run.setup.resume) TEMPER_RETURN_IF_ERROR(run.setup.resume->CheckData(contents.state.data_fingerprint, c));
@@ -526,7 +530,7 @@ Result<int> TrainAs(const Ranks& ranks, const Arguments& arguments) {
 }
 
 Result<int> TrainOnRank(const Arguments& arguments) {
-  ExitOnStopSignals(kExitStoppedByTerm);
+  ExitOnStopSignals(kExitStoppedByTerm, /*waits=*/Ranks::StartedBySrun());
   TEMPER_ASSIGN_OR_RETURN(const Ranks ranks, Ranks::Join());
   return ranks.End(TrainAs(ranks, arguments));
 }

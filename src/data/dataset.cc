@@ -82,7 +82,7 @@ class Loader {
       auto record = reader.Parse(std::move(block[i]));
       outcome.status = record.status();
       if (record.ok()) outcome.status = tokenizer_.Tokenize(*record, outcome.samples, outcome.statistics);
-      if (outcome.status.ok() || options_.skip_bad_rows) return;
+      if (outcome.status.ok() || Skips(outcome.status)) return;
       for (int64_t known = first_bad; at < known && !first_bad.compare_exchange_weak(known, at);) {
       }
     });
@@ -90,7 +90,7 @@ class Loader {
       RowOutcome& outcome = outcomes[i];
       ++about_.statistics.rows;
       if (!outcome.status.ok()) {
-        if (!options_.skip_bad_rows) return WithRemedy(outcome.status);
+        if (!Skips(outcome.status)) return WithRemedy(outcome.status);
         about_.statistics.Add({.bad_rows = 1, .problems = {outcome.status.message()}});
         continue;
       }
@@ -105,9 +105,13 @@ class Loader {
     return OkStatus();
   }
 
-  // For the error of a row that can be left out. What is not found, a chat template, every row lacks.
+  // What is not found, a chat template, every row lacks; a template that exceeds its budget may do so with every row.
+  static bool IsOfRow(const Status& bad) {
+    return bad.code() != StatusCode::kNotFound && bad.code() != StatusCode::kOutOfMemory;
+  }
+  bool Skips(const Status& bad) const { return options_.skip_bad_rows && IsOfRow(bad); }
   static Status WithRemedy(const Status& bad) {
-    if (bad.code() == StatusCode::kNotFound) return bad;
+    if (!IsOfRow(bad)) return bad;
     return Status(bad.code(), bad.message() + "; fix the row, or skip all bad rows (--skip_bad_rows)");
   }
 

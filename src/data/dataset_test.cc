@@ -148,6 +148,20 @@ TEST(Dataset, RowsBehindABadOneAreNotTokenised) {
   EXPECT_LT(tokenizer.calls, 10);
 }
 
+TEST(Dataset, ATemplateThatLoopsEndsTheReadingAlsoWhereBadRowsAreSkipped) {
+  const std::string row = "{\"messages\":[{\"role\":\"assistant\",\"content\":\"a\"}]}\n";
+  const std::string path = Write("hostile.jsonl", row + row + row);
+  const auto with = [&](const std::string& source) {
+    const auto chat_template = ChatTemplate::FromSource(source, "hostile.jinja");
+    EXPECT_TRUE(chat_template.ok()) << chat_template.status().message();
+    const CountingTokenizer tokenizer;
+    return LoadDataset(PosixEnv(), {{path}}, tokenizer, &*chat_template, {.skip_bad_rows = true, .threads = 1});
+  };
+  ExpectError(with("{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}"),
+              {"hostile.jsonl line 1", "seems to loop forever"});
+  ExpectError(with("{{ raise_exception('no') }}"), {"3 of them bad", "First problem: "});
+}
+
 // Python's json writes NaN, mostly in fields that are not read.
 TEST(Dataset, NanIsNull) {
   const std::string nan = R"({"prompt":"a","completion":"NaN \"","score":NaN,"x":[-Infinity,Infinity]})";

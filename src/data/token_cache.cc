@@ -4,10 +4,15 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <csignal>
+#include <cstdlib>
 #include <filesystem>
 #include <string_view>
 #include <utility>
 
+#include "base/host_name.h"
 #include "format/checksum.h"
 
 namespace temper {
@@ -19,7 +24,21 @@ bool IsTokenFile(std::string_view name, std::string_view suffix) {
   return name.starts_with(kPrefix) && name.ends_with(suffix);
 }
 
-// Removes files that no process writes any more.
+// Beside its own name, of no other process on any host that sees the folder.
+std::string TemporaryName(const std::string& path) {
+  static std::atomic<int> last = 0;
+  return fmt::format("{}.{}-{}-{}{}", path, HostName(), getpid(), ++last, kTemporary);
+}
+
+// Whether a process of this host was to write the file, and is gone.
+bool WriterIsGone(std::string_view name) {
+  const std::string own = fmt::format("{}.{}-", kSuffix, HostName());
+  const size_t at = name.find(own);
+  const int pid = at == name.npos ? 0 : std::atoi(name.data() + at + own.size());
+  return pid > 0 && kill(pid, 0) != 0 && errno == ESRCH;
+}
+
+// Removes files that no process writes any more. Where files cannot be locked, those of other hosts stay.
 void RemoveAbandoned(Env& env, const std::string& folder) {
   const auto names = env.List(folder);
   if (!names.ok()) return;
@@ -27,7 +46,7 @@ void RemoveAbandoned(Env& env, const std::string& folder) {
     const std::string path = JoinPath(folder, name);
     if (!IsTokenFile(name, kTemporary)) continue;
     const auto lock = env.Lock(path);
-    if (lock.ok() && *lock) (void)env.RemoveFile(path);
+    if (lock.ok() && (*lock || WriterIsGone(name))) (void)env.RemoveFile(path);
   }
 }
 
@@ -50,15 +69,8 @@ Status TokenCache::Make(const std::function<Status(std::unique_ptr<WritableFile>
   const auto make = [&]() -> Status {
     TEMPER_RETURN_IF_ERROR(env_.CreateFolders(folder_));
     RemoveAbandoned(env_, folder_);
-    for (int n = 1;; ++n) {  // another process may write the same
-      temporary = fmt::format("{}.{}{}", path_, n, kTemporary);
-      auto locked = env_.Lock(temporary);
-      if (!locked.ok() && locked.status().code() == StatusCode::kInUse) continue;
-      TEMPER_RETURN_IF_ERROR(locked.status());
-      lock = *std::move(locked);
-      if (lock == nullptr) temporary = fmt::format("{}.{}{}", path_, getpid(), kTemporary);  // a file system without
-      break;
-    }
+    temporary = TemporaryName(path_);
+    TEMPER_ASSIGN_OR_RETURN(lock, env_.Lock(temporary));  // says that this process lives
     TEMPER_ASSIGN_OR_RETURN(auto file, env_.OpenForWrite(temporary));
     TEMPER_RETURN_IF_ERROR(write(std::move(file)));
     TEMPER_RETURN_IF_ERROR(env_.Rename(temporary, path_));

@@ -2,7 +2,13 @@
 
 #include <gtest/gtest.h>
 
+#include <fmt/core.h>
+#include <unistd.h>
+
+#include <algorithm>
+
 #include "base/faulty_env.h"
+#include "base/host_name.h"
 #include "base/scratch_folder.h"
 #include "data/fake_tokenizer.h"
 
@@ -114,6 +120,20 @@ TEST_F(TokenCacheTest, WhatAKilledRunHasLeftIsRemovedAndWhatARunningOneWritesIsN
   ASSERT_TRUE(Make().ok());
   EXPECT_EQ(Names().size(), 2u);
   EXPECT_TRUE(PosixEnv().IsFile(running));
+}
+
+// Only a process of this host is known to be gone.
+TEST_F(TokenCacheTest, WhereFilesCannotBeLockedTheWritersProcessIsAsked) {
+  const std::string of = "tokens-0123456789abcdef.bin.", here = of + HostName() + "-";
+  const std::string mine = fmt::format("{}{}-1.tmp", here, getpid()), elsewhere = of + "elsewhere-999999999-1.tmp";
+  for (const std::string& name : {here + "999999999-1.tmp", mine, elsewhere}) Touch(name);
+  FaultyEnv env(PosixEnv(), [](const std::string& operation, const std::string&) {
+    return operation == "lock" ? Unsupported("no locks") : OkStatus();
+  });
+  ASSERT_TRUE(Make(env).ok());
+  std::vector<std::string> left = {mine, elsewhere, BaseName(TokenCache(env, folder_.path(), "key").path())};
+  std::sort(left.begin(), left.end());
+  EXPECT_EQ(Names(), left);
 }
 
 TEST_F(TokenCacheTest, RunsThatWriteAtOnceBothEndWithAWholeFile) {

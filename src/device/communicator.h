@@ -47,6 +47,8 @@ class Communicator {
   virtual int host_ranks() const = 0;
   virtual int host_rank() const = 0;
   virtual int processors() const = 0;
+  // The name of a rank's machine.
+  virtual std::string host_of(int rank) const = 0;
 
   // Kernels of the collective ops (graph/op_list.inc: all_gather, reduce_scatter, ...), whose attribute `axes` names
   // the group within `mesh`. Parts are in the group's order (Mesh::Group) and may be of any sizes that add up to the

@@ -220,7 +220,13 @@ Status OutputFolder::Prepare(Bytes bytes) {
       bytes = std::max(bytes - freed, Bytes{});
     }
   }
+  needed_ = bytes;
   return PrepareOutputFolder(*env_, path_, bytes);
+}
+
+Status OutputFolder::CheckSpace() const {
+  return CheckFreeSpace(*env_, path_, needed_)
+      .WithContext("before training: one checkpoint must fit beside the tokens (--data_cache keeps them elsewhere)");
 }
 
 Status OutputFolder::Begin(int64_t step) {

@@ -30,6 +30,8 @@ class OutputFolder {
   // Before the work: checks that the folder can be created and written to,
   // has room for `bytes`, and that no other run has appeared since Claim.
   Status Prepare(Bytes bytes);
+  // Whether there still is room for those bytes: the token file may have been written meanwhile.
+  Status CheckSpace() const;
 
   // When the run is ready: --overwrite removes an earlier run's files (checkpoints, metrics, adapter, ...) and nothing
   // else. If the run resumes from step `step`, removes its earlier result and renames checkpoints of later steps, which
@@ -54,6 +56,7 @@ class OutputFolder {
   std::vector<std::string> sources_;  // folders that the run starts from
   std::optional<std::string> resume_from_;
   std::unique_ptr<FileLock> lock_;
+  Bytes needed_;  // what Begin leaves must have room for
 
   // Files and folders created for the run: removed if it never
   // begins. Declared after the lock, to be destroyed before it.

@@ -1,12 +1,9 @@
 #include "run/ranks.h"
 
 #include <fmt/core.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
-#include <cstdlib>
-#include <cstring>
 #include <map>
 #include <thread>
 #include <utility>
@@ -18,6 +15,7 @@
 #include "comm/local/launch.h"
 #include "comm/local/local_communicator.h"
 #include "comm/mpi/mpi_communicator.h"
+#include "comm/mpi/started_by_mpi.h"
 
 namespace temper {
 
@@ -25,14 +23,23 @@ Result<Ranks> Ranks::Join() {
   Ranks ranks;
   if (const auto launched = RankFromEnvironment()) {
     TEMPER_ASSIGN_OR_RETURN(ranks.communicator_, JoinLaunched(*launched));
-    SetLogRank(launched->rank);
   } else if (StartedByMpi()) {
     TEMPER_ASSIGN_OR_RETURN(ranks.communicator_, JoinMpi());
     ranks.of_mpi_ = true;
-    SetLogRank(ranks.communicator_->rank());
     if (ranks.communicator_->size() == 1) ranks.communicator_.reset();
   }
+  if (ranks.alone()) return ranks;
+  const int rank = ranks.rank();
+  if (ranks.size() > ranks.communicator_->host_ranks()) {
+    SetLogRank(rank, fmt::format("rank {} on {}", rank, ranks.communicator_->host_of(rank)));
+  } else {
+    SetLogRank(rank, rank == 0 ? "" : fmt::format("rank {}", rank));
+  }
   return ranks;
+}
+
+bool Ranks::StartedBySrun() {
+  return temper::StartedBySrun();
 }
 
 Status Ranks::Agree(const Status& own) const {
@@ -84,27 +91,10 @@ Status Ranks::CheckDifferent(const std::string& own, const std::function<Status(
   return OkStatus();
 }
 
-Result<std::string> Ranks::Hosts() const {
-  if (alone()) return std::string();
-  // The name of each rank's host as numbers, for the only exchange between all. Longer names are cut.
-  constexpr size_t kLetters = 32;
-  std::vector<double> letters(kLetters * static_cast<size_t>(size()), 0);
-  char name[256] = {};
-  const char* const node = std::getenv("SLURMD_NODENAME");  // as Slurm's other messages call it
-  if (node != nullptr) std::strncpy(name, node, sizeof name - 1);
-  if (name[0] == '\0') (void)gethostname(name, sizeof name - 1);
-  for (size_t i = 0; i < kLetters && name[i] != '\0'; ++i) {
-    letters[kLetters * static_cast<size_t>(rank()) + i] = static_cast<unsigned char>(name[i]);
-  }
-  TEMPER_RETURN_IF_ERROR(communicator_->AllReduceSum(letters));
-  if (!first()) return std::string();
+std::string Ranks::Hosts() const {
   std::vector<std::pair<std::string, int>> hosts;  // in the order of their first ranks
-  for (int r = 0; r < size(); ++r) {
-    std::string host;
-    for (size_t i = 0; i < kLetters; ++i) {
-      const double letter = letters[kLetters * static_cast<size_t>(r) + i];
-      if (letter > 0) host += static_cast<char>(letter);
-    }
+  for (int r = 0; !alone() && r < size(); ++r) {
+    const std::string host = communicator_->host_of(r);
     const auto known = std::find_if(hosts.begin(), hosts.end(), [&](const auto& h) { return h.first == host; });
     known == hosts.end() ? (void)hosts.emplace_back(host, 1) : (void)++known->second;
   }

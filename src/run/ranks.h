@@ -15,6 +15,9 @@ class Ranks {
   // Joins according to how this process was started: by --nprocs, by mpirun or srun, or alone.
   static Result<Ranks> Join();
 
+  // srun ends all ranks with SIGTERM when one has failed; mpirun kills them soon after, and --nprocs leaves them time.
+  static bool StartedBySrun();
+
   bool alone() const { return communicator_ == nullptr; }
   int size() const { return alone() ? 1 : communicator_->size(); }
   int rank() const { return alone() ? 0 : communicator_->rank(); }
@@ -34,8 +37,8 @@ class Ranks {
   bool all_know() const { return agreed_failure_; }
   // Returns the first rank's text on every rank. It may be any bytes.
   Result<std::string> FromFirst(const std::string& text) const;
-  // Where the ranks run, for messages: "4 ranks on n1", "2 ranks on n1, 2 on n2". Empty on all but the first.
-  Result<std::string> Hosts() const;
+  // Where the ranks run, for messages: "4 ranks on n1", "2 ranks on n1, 2 on n2". Empty if alone.
+  std::string Hosts() const;
   // Checks that all have the same text as the first. `different` makes the error if this rank has another.
   Status CheckSame(const std::string& own, const std::function<Status(const std::string& firsts)>& different) const;
   // Checks that no two have the same text; "" does not count. `same` makes the error if two ranks do.

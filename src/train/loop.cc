@@ -1,56 +1,17 @@
 #include "train/loop.h"
 
 #include <fmt/core.h>
-#include <signal.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <chrono>
-#include <initializer_list>
 
 #include "base/log.h"
 #include "base/quantity.h"
+#include "base/stop_signal.h"
 #include "train/evaluation_progress.h"
 
 namespace temper {
 namespace {
-
-// Written by a signal handler on any thread.
-std::atomic<int> stop_signal = 0;
-std::atomic<bool> told_at_once = true;
-static_assert(std::atomic<int>::is_always_lock_free, "a signal handler may not wait for a lock");
-
-extern "C" void HandleStop(int signal) {
-  int none = 0;
-  if (stop_signal.compare_exchange_strong(none, signal)) {
-    if (told_at_once) {
-      LogInSignalHandler("stopping: finishing and saving the current step; a second signal ends the run unsaved");
-    }
-  } else if (signal != SIGHUP) {
-    LogInSignalHandler("stopped at once: progress since the last checkpoint is lost");
-    _exit(128 + signal);
-  }
-}
-
-std::atomic<int> code_before_steps = 0;
-
-extern "C" void HandleStopBeforeSteps(int signal) {
-  LogInSignalHandler("stopped before the first step, with nothing to save: run the same command again");
-  _exit(signal == SIGINT ? 128 + SIGINT : code_before_steps.load());
-}
-
-void Handle(std::initializer_list<int> signals, void (*handler)(int)) {
-  struct sigaction action = {};
-  action.sa_handler = handler;
-  action.sa_flags = SA_RESTART;  // so that no read, write or sync of a save fails
-  for (const int signal : signals) {
-    struct sigaction before = {};
-    sigaction(signal, nullptr, &before);
-    if (signal == SIGHUP && before.sa_handler == SIG_IGN) continue;  // nohup: the run should continue
-    sigaction(signal, &action, nullptr);
-  }
-}
 
 double Now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
@@ -65,27 +26,6 @@ bool Due(int64_t step, int64_t every) {
 }
 
 }  // namespace
-
-void ExitOnStopSignals(int code) {
-  code_before_steps = code;
-  Handle({SIGINT, SIGTERM, SIGUSR1, SIGHUP}, HandleStopBeforeSteps);
-}
-
-void InstallStopHandler(bool tell_at_once) {
-  told_at_once = tell_at_once;
-  Handle({SIGINT, SIGTERM, SIGUSR1, SIGHUP}, HandleStop);
-}
-
-int StopSignal() {
-  return stop_signal;
-}
-
-void IgnoreStopSignals() {
-  signal(SIGINT, SIG_IGN);
-  signal(SIGTERM, SIG_IGN);
-  signal(SIGUSR1, SIG_IGN);
-  signal(SIGHUP, SIG_IGN);
-}
 
 bool TrainingLoop::EvaluationDue() const {
   return p_.evaluator && (last() || Due(progress_.step, p_.config.output.eval_steps.value_or(0)));
@@ -109,7 +49,7 @@ Result<LoopEnd> TrainingLoop::Run() {
     if (EvaluationDue()) TEMPER_RETURN_IF_ERROR(Evaluate());
     if (stops_early() && progress_.unlogged_steps > 0) TEMPER_RETURN_IF_ERROR(Log(report, /*due=*/true));
     TEMPER_ASSIGN_OR_RETURN(stopping, p_.peers.Any(StopSignal() != 0));
-    if (stopping && !told_at_once) p_.display.Message(fmt::format("stopping: saving step {}", progress_.step));
+    if (stopping && !StopIsToldAtOnce()) p_.display.Message(fmt::format("stopping: saving step {}", progress_.step));
     if (stopping || SaveDue()) TEMPER_RETURN_IF_ERROR(Save());
   }
   TEMPER_RETURN_IF_ERROR(p_.saver.Finish());

@@ -39,20 +39,8 @@ class Saver {
   virtual Status Finish() = 0;  // everything saved is durable
 };
 
-// Before the first step: SIGTERM, SIGHUP and SIGUSR1 end the process with this exit code, so that Slurm can requeue a
-// preempted job, and SIGINT with 130. In effect until InstallStopHandler.
-void ExitOnStopSignals(int code);
-
-// After SIGINT, SIGTERM, SIGHUP or SIGUSR1 (mpirun forwards only the last, and kills for the others) the loop finishes
-// its step, saves and returns; an evaluation is aborted, and repeated when the run resumes. A second signal ends the
-// process at once, except SIGHUP, which kernel and shell both send when a terminal closes.
-// `tell_at_once`: the first signal is confirmed at once; else when all ranks have finished the step.
-void InstallStopHandler(bool tell_at_once);
-int StopSignal();  // 0: none
-// From now on these signals are ignored: the run has stopped already. Launchers send SIGTERM to all ranks once the
-// first has exited with a code other than 0, and it must not change the others' exit codes.
-void IgnoreStopSignals();
-
+// kStopped: by a signal (base/stop_signal.h). The loop has finished its step and saved; an evaluation was aborted, and
+// is repeated when the run resumes.
 enum class LoopEnd { kDone, kStopped };
 
 class TrainingLoop {

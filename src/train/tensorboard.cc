@@ -10,6 +10,7 @@
 #include <ctime>
 #include <limits>
 
+#include "base/host_name.h"
 #include "train/crc32c.h"
 
 namespace temper {
@@ -56,12 +57,6 @@ std::string EventHead(double wall_time, int64_t step) {
 std::string MaskedChecksum(std::string_view data) {
   const uint32_t crc = Crc32c(data);
   return Raw<uint32_t>(((crc >> 15) | (crc << 17)) + 0xA282EAD8u);
-}
-
-std::string HostName() {
-  char name[256] = {};
-  if (gethostname(name, sizeof(name) - 1) != 0 || name[0] == '\0') return "localhost";
-  return name;
 }
 
 // The time in "events.out.tfevents.TIME.HOST.PID.0", or nullopt for other names.

@@ -7,6 +7,7 @@
 #include <cstdlib>
 
 #include "comm/mpi/mpi_communicator.h"
+#include "comm/mpi/started_by_mpi.h"
 #include "rank_program.h"
 #include "rank_reports.h"
 

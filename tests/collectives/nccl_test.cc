@@ -28,6 +28,7 @@ class FromHost final : public Communicator {
   int host_ranks() const override { return inner_.host_ranks(); }
   int host_rank() const override { return inner_.host_rank(); }
   int processors() const override { return inner_.processors(); }
+  std::string host_of(int rank) const override { return inner_.host_of(rank); }
   std::unique_ptr<KernelTable> Collectives(const Mesh& mesh) override {
     return std::make_unique<Table>(*this, inner_.Collectives(mesh));
   }

@@ -1,4 +1,5 @@
 // temper under srun and sbatch, two ranks on each of two nodes that share only a network and files.
+#include <algorithm>
 #include <chrono>
 #include <thread>
 
@@ -45,6 +46,16 @@ class Slurm : public Workplace {
   std::string JobState(const std::string& job) const {
     return Run({"squeue", "--noheader", "--states=all", "--format=%T", "--jobs=" + job}).out;
   }
+  // The number of a job of train.sbatch; its output goes to Log().
+  std::string Submit(const Arguments& temper) const {
+    Arguments batch = {"sbatch",       "--parsable", "--ntasks-per-node=2", "--cpus-per-task=1",
+                       "--output=log", kBatchScript};
+    batch.insert(batch.end(), temper.begin() + 1, temper.end());  // the script says "train"
+    const Ended submitted = Run(batch);
+    EXPECT_EQ(submitted.code, 0) << submitted.err;
+    return submitted.out.substr(0, submitted.out.find('\n'));
+  }
+  std::string Log() const { return Has("log") ? Slurp("log") : std::string(); }
   // Sends a signal to a task of a run that trains, and expects the end of all within 20 s.
   Ended EndBySignal(int signal, const Arguments& command, int task, pid_t* victim);
 };
@@ -134,54 +145,67 @@ TEST_F(Slurm, ARankThatHangsIsNamedAndEndsTheRunOfAll) {
   EXPECT_NE(ended.err.find("rank 2 on n2 does not answer for 15"), std::string::npos) << ended.err;
 }
 
-// No rank of its host sees it, and srun by itself would wait for it.
-TEST_F(Slurm, ARankAloneOnItsHostIsNamedAndEndsTheRunWithoutHelpOfSrun) {
-  for (const int signal : {SIGSTOP, SIGKILL}) {
-    SCOPED_TRACE(signal);
-    const std::string out = signal == SIGSTOP ? "stopped" : "killed";
+// No rank of its host sees it. srun by itself would wait for it; told to, it asks the others to stop and soon kills
+// them.
+TEST_F(Slurm, ARankAloneOnItsHostIsNamedAndEndsTheRunOfAll) {
+  for (const bool killed : {false, true}) {
+    SCOPED_TRACE(killed);
     Arguments command = {"srun", "--nodes=2", "--ntasks=2", "--mpi=pmix", kProgram};
-    const Arguments steps = Steps("fsdp=2", 100000, out);
+    if (killed) command.insert(command.end() - 1, "--kill-on-bad-exit=1");
+    const Arguments steps = Steps("fsdp=2", 100000, killed ? "killed" : "stopped");
     command.insert(command.end(), steps.begin(), steps.end());
-    command.insert(command.end(), {"--watch.idle_seconds", "4"});
+    if (!killed) command.insert(command.end(), {"--watch.idle_seconds", "4"});
     pid_t victim = 0;
-    const Ended ended = EndBySignal(signal, command, 1, &victim);
+    const Ended ended = EndBySignal(killed ? SIGKILL : SIGSTOP, command, 1, &victim);
     EXPECT_EQ(ended.code, 128 + SIGKILL) << ended.err;
+    EXPECT_NE(ended.err.find("\nerror: rank 0 on n1: "), std::string::npos) << ended.err;
     EXPECT_NE(ended.err.find("rank 1 on n2 does not answer for 4"), std::string::npos) << ended.err;
     EXPECT_NE(ended.err.find(" s, and rank 0 on n1 waits for it\n"), std::string::npos) << ended.err;
   }
 }
 
+// The first rank that ends makes srun ask the others to stop, which must not make the run one that was stopped.
+TEST_F(Slurm, AnErrorBeforeTheFirstStepIsTheRunsExitCode) {
+  const Ended ended = Run(Srun(With(Steps("fsdp=4", 1, "out"), {"--model", "/nowhere"})));
+  EXPECT_EQ(ended.code, 1) << ended.err;
+  EXPECT_NE(ended.err.find("error: rank 0 on n1: --model /nowhere: "), std::string::npos) << ended.err;
+  EXPECT_EQ(ended.err.find("stopped"), std::string::npos) << ended.err;
+}
+
 TEST_F(Slurm, AJobWhoseRankIsKilledIsRequeuedOnlySoManyTimes) {
   setenv("MOST_KILLS", "1", 1);
-  Arguments batch = {"sbatch", "--parsable", "--ntasks-per-node=2", "--cpus-per-task=1", "--output=log", kBatchScript};
-  Arguments steps = Steps("fsdp=4", 100000, "out");
-  batch.insert(batch.end(), steps.begin() + 1, steps.end());
-  batch.insert(batch.end(), {"--save_steps", "0"});  // it begins anew
-  const Ended submitted = Run(batch);
+  const std::string job = Submit(With(Steps("fsdp=4", 100000, "out"), {"--save_steps", "0"}));  // it begins anew
   unsetenv("MOST_KILLS");
-  ASSERT_EQ(submitted.code, 0) << submitted.err;
-  const std::string job = submitted.out.substr(0, submitted.out.find('\n'));
-  const auto log = [&] { return Has("log") ? Slurp("log") : std::string(); };
   const auto kill_when_it_trains = [&] {
     pid_t victim = 0;
-    const size_t begun = log().size();
+    const size_t begun = Log().size();
     ASSERT_TRUE(Becomes([&] {
-      return log().find("step 5/", begun) != std::string::npos && (victim = ProcessOfTask(2)) > 0;
-    })) << log();
+      return Log().find("step 5/", begun) != std::string::npos && (victim = ProcessOfTask(2)) > 0;
+    })) << Log();
     kill(victim, SIGKILL);
   };
 
   kill_when_it_trains();
-  ASSERT_TRUE(Becomes([&] { return log().find("requeueing, 1 of 1") != std::string::npos; })) << log();
-  ASSERT_TRUE(Becomes([&] { return JobState(job) == "PENDING\n" && ProcessesOf("slurmstepd").empty(); })) << log();
+  ASSERT_TRUE(Becomes([&] { return Log().find("requeueing, 1 of 1") != std::string::npos; })) << Log();
+  ASSERT_TRUE(Becomes([&] { return JobState(job) == "PENDING\n" && ProcessesOf("slurmstepd").empty(); })) << Log();
   ASSERT_EQ(Run({"scontrol", "update", "JobId=" + job, "StartTime=now"}).code, 0);
   kill_when_it_trains();
-  ASSERT_TRUE(Becomes([&] { return JobState(job) == "FAILED\n"; })) << JobState(job) << log();
+  ASSERT_TRUE(Becomes([&] { return JobState(job) == "FAILED\n"; })) << JobState(job) << Log();
   // The log's last line says why.
-  const std::string last = log().substr(log().rfind('\n', log().size() - 2) + 1);
-  EXPECT_NE(last.find("not requeued"), std::string::npos) << log();
+  const std::string last = Log().substr(Log().rfind('\n', Log().size() - 2) + 1);
+  EXPECT_NE(last.find("not requeued"), std::string::npos) << Log();
   EXPECT_TRUE(last.find("rank 2 on n2") != std::string::npos || last.find("n2: task 2: Killed") != std::string::npos)
-      << log();
+      << Log();
+}
+
+TEST_F(Slurm, AJobThatIsCancelledSavesAndIsNotRequeued) {
+  const std::string job = Submit(Steps("fsdp=4", 100000, "out"));
+  ASSERT_TRUE(Becomes([&] { return Log().find("step 5/") != std::string::npos; })) << JobState(job) << Log();
+  ASSERT_EQ(Run({"scancel", job}).code, 0);
+  ASSERT_TRUE(Becomes([&] { return Log().find("not requeued, the job was cancelled") != std::string::npos; })) << Log();
+  const auto names = Must(PosixEnv().List(Path("out")));  // srun may have ended before the ranks said so
+  EXPECT_TRUE(std::any_of(names.begin(), names.end(), [](const auto& n) { return n.starts_with("checkpoint-"); }));
+  EXPECT_TRUE(Becomes([&] { return JobState(job) == "CANCELLED\n"; })) << JobState(job) << Log();
 }
 
 TEST_F(Slurm, AStoppedJobIsRequeuedAndResumesWithTheSameBits) {
@@ -189,23 +213,17 @@ TEST_F(Slurm, AStoppedJobIsRequeuedAndResumesWithTheSameBits) {
   ASSERT_EQ(whole.code, 0) << whole.err;
   ASSERT_TRUE(PosixEnv().Rename(Path("out"), Path("whole")).ok());
 
-  Arguments batch = {"sbatch", "--parsable", "--ntasks-per-node=2", "--cpus-per-task=1", "--output=log", kBatchScript};
-  Arguments steps = Steps("fsdp=4", 30, "out");
-  batch.insert(batch.end(), steps.begin() + 1, steps.end());  // the script says "train"
-  const Ended submitted = Run(batch);
-  ASSERT_EQ(submitted.code, 0) << submitted.err;
-  const std::string job = submitted.out.substr(0, submitted.out.find('\n'));
-  const auto log = [&] { return Has("log") ? Slurp("log") : std::string(); };
+  const std::string job = Submit(Steps("fsdp=4", 30, "out"));
 
-  ASSERT_TRUE(Becomes([&] { return log().find("step 5/") != std::string::npos; })) << JobState(job) << log();
+  ASSERT_TRUE(Becomes([&] { return Log().find("step 5/") != std::string::npos; })) << JobState(job) << Log();
   ASSERT_EQ(Run({"scancel", "--signal=TERM", job}).code, 0);  // as Slurm does before the time is up
-  ASSERT_TRUE(Becomes([&] { return log().find("requeueing") != std::string::npos; })) << JobState(job) << log();
-  EXPECT_NE(log().find("of 30, checkpoint saved"), std::string::npos) << log();
+  ASSERT_TRUE(Becomes([&] { return Log().find("requeueing") != std::string::npos; })) << JobState(job) << Log();
+  EXPECT_NE(Log().find("of 30, checkpoint saved"), std::string::npos) << Log();
   // Slurm waits two minutes before it restarts a requeued job, while its daemons clean up.
-  ASSERT_TRUE(Becomes([&] { return JobState(job) == "PENDING\n" && ProcessesOf("slurmstepd").empty(); })) << log();
+  ASSERT_TRUE(Becomes([&] { return JobState(job) == "PENDING\n" && ProcessesOf("slurmstepd").empty(); })) << Log();
   ASSERT_EQ(Run({"scontrol", "update", "JobId=" + job, "StartTime=now"}).code, 0);
-  ASSERT_TRUE(Becomes([&] { return JobState(job) == "COMPLETED\n"; })) << JobState(job) << log();
-  EXPECT_NE(log().find("resume      from out/checkpoint-"), std::string::npos) << log();
+  ASSERT_TRUE(Becomes([&] { return JobState(job) == "COMPLETED\n"; })) << JobState(job) << Log();
+  EXPECT_NE(Log().find("resume      from out/checkpoint-"), std::string::npos) << Log();
 
   for (const std::string& name : Must(PosixEnv().List(Path("out")))) {  // of the stopped run
     if (name.starts_with("checkpoint-") && name != "checkpoint-30") {

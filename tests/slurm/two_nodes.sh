@@ -71,7 +71,7 @@ SelectType=select/cons_tres
 SelectTypeParameters=CR_Core
 SlurmdParameters=config_overrides
 ReturnToService=2
-KillWait=5
+KillWait=10
 NodeName=n1 NodeAddr=10.77.0.11 CPUs=2
 NodeName=n2 NodeAddr=10.77.0.12 CPUs=2
 PartitionName=all Nodes=n1,n2 Default=YES MaxTime=INFINITE State=UP

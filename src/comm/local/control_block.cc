@@ -13,6 +13,7 @@
 #include <cstring>
 
 #include "base/check.h"
+#include "base/host_name.h"
 
 namespace temper {
 namespace {
@@ -89,9 +90,7 @@ std::string ControlBlock::NameOf(int i) const {
   if (pid == getpid()) return fmt::format("rank {}", number);
   if (launched()) return fmt::format("rank {} (process {})", number, pid);
   // Ranks of several hosts: this host's name is theirs, too.
-  char host[64] = {};
-  (void)gethostname(host, sizeof host - 1);
-  return fmt::format("rank {} on {} (process {})", number, host, pid);
+  return fmt::format("rank {} on {} (process {})", number, HostName(), pid);
 }
 
 bool ControlBlock::Stop(const Status& cause, int reporter) const {

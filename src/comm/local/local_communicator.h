@@ -4,6 +4,7 @@
 
 #include <memory>
 
+#include "base/host_name.h"
 #include "comm/local/collective_kernels.h"
 #include "comm/local/host_rank.h"
 #include "comm/local/launch.h"
@@ -20,6 +21,7 @@ class LocalCommunicator final : public Communicator {
   int host_ranks() const override { return size(); }
   int host_rank() const override { return rank(); }
   int processors() const override { return host_->control().processors_per_rank(); }
+  std::string host_of(int) const override { return HostName(); }
   std::unique_ptr<KernelTable> Collectives(const Mesh& mesh) override;
   Result<std::unique_ptr<Exchange>> MakeExchange(const Mesh& mesh, AxisSet axes) override;
   Result<std::span<std::byte>> AllocateArena(Bytes size) override { return host_->arenas().Allocate(size); }

@@ -10,6 +10,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "base/host_name.h"
 #include "base/log.h"
 #include "comm/local/local_communicator.h"
 #include "comm/local/transfer_kernel.h"
@@ -108,7 +109,7 @@ struct World {
   int rank = 0, size = 1;
   MPI_Comm messages = MPI_COMM_NULL, letters = MPI_COMM_NULL;
   HostLayout hosts;
-  std::vector<std::string> names;  // "rank 3 on node7"
+  std::vector<std::string> host_names, names;  // of ranks: "node7", "rank 3 on node7"
   std::shared_ptr<HostMemory> memory;
 };
 
@@ -151,6 +152,8 @@ class MpiCommunicator final : public Communicator {
   int host_ranks() const override { return control_.ranks(); }
   int host_rank() const override { return world_.hosts.place(world_.rank); }
   int processors() const override { return control_.processors_per_rank(); }
+
+  std::string host_of(int rank) const override { return world_.host_names[static_cast<size_t>(rank)]; }
 
   std::unique_ptr<KernelTable> Collectives(const Mesh& mesh) override {
     TEMPER_CHECK(mesh.ranks() == size()) << "mesh " << mesh.ToString() << " for " << size() << " ranks";
@@ -349,12 +352,13 @@ Result<World> MakeWorld(const MpiOptions& options) {
 
   constexpr int kNameBytes = 64;
   char name[kNameBytes] = {};
-  gethostname(name, sizeof name - 1);
+  (void)HostName().copy(name, sizeof name - 1);
   std::vector<char> names(static_cast<size_t>(world.size) * kNameBytes);
   TEMPER_RETURN_IF_ERROR(Check(
       MPI_Allgather(name, kNameBytes, MPI_CHAR, names.data(), kNameBytes, MPI_CHAR, world.messages), "MPI_Allgather"));
   for (int r = 0; r < world.size; ++r) {
-    world.names.push_back(fmt::format("rank {} on {}", r, names.data() + static_cast<size_t>(r) * kNameBytes));
+    world.host_names.emplace_back(names.data() + static_cast<size_t>(r) * kNameBytes);
+    world.names.push_back(fmt::format("rank {} on {}", r, world.host_names.back()));
   }
   return world;
 }

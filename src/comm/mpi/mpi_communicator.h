@@ -9,10 +9,6 @@
 
 namespace temper {
 
-// Whether mpirun or srun has started this process as one of several ranks. A build without MPI knows that, too, so that
-// it can report what it lacks instead of running the same thing several times.
-bool StartedByMpi();
-
 // Whether this build has MPI.
 bool HasMpi();
 

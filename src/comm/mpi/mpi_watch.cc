@@ -6,10 +6,11 @@
 
 #include <algorithm>
 #include <csignal>
-#include <cstdlib>
 #include <cstring>
 
+#include "base/stop_signal.h"
 #include "comm/local/process_activity.h"
+#include "comm/mpi/started_by_mpi.h"
 
 namespace temper {
 namespace {
@@ -17,6 +18,9 @@ namespace {
 constexpr int kTag = 1;
 constexpr std::chrono::milliseconds kBetweenLooks{100}, kLettersTake{400};
 constexpr std::chrono::seconds kFarewell{2}, kLeavingTakes{2}, kLongSleep{2}, kMessagesTake{1};
+// How long a rank may not answer once a signal has asked the run to stop: launchers send one when a rank has died, and
+// kill all soon after.
+constexpr double kStoppingIdle = 4;
 double SecondsBetween(std::chrono::steady_clock::time_point a, std::chrono::steady_clock::time_point b) {
   return std::chrono::duration<double>(b - a).count();
 }
@@ -65,8 +69,7 @@ bool MpiWatch::Reports() {
 
 void MpiWatch::EndTheSilent(bool reports) {
   // mpirun ends all ranks when one has failed. srun does so only with --kill-on-bad-exit, and then gently.
-  const bool by_srun = std::getenv("SLURM_STEP_ID") != nullptr && std::getenv("OMPI_COMM_WORLD_SIZE") == nullptr;
-  if (reports && silence_.load() && by_srun) {
+  if (reports && silence_.load() && StartedBySrun()) {
     // Open MPI would explain the abort in a page of text, after our line.
     const int nowhere = open("/dev/null", O_WRONLY | O_CLOEXEC);
     if (nowhere >= 0) dup2(nowhere, STDERR_FILENO);
@@ -204,7 +207,12 @@ bool MpiWatch::Flushed() {
 }
 
 double MpiWatch::AskingTime() const {
-  return std::min(1.0, control_.patience().idle.v / 5);
+  return std::min(1.0, IdleTime() / 5);
+}
+
+double MpiWatch::IdleTime() const {
+  const double idle = control_.patience().idle.v;
+  return StopSignal() == 0 ? idle : std::min(idle, kStoppingIdle);
 }
 
 MpiWatch::Pulse MpiWatch::OwnPulse() const {
@@ -248,7 +256,7 @@ Status MpiWatch::Judge(Lane lane, int peer, Seconds waited) {
     }
   }
   const bool answered = answer_time > wait.first_look;
-  if (SecondsBetween(answer_time, now) > control_.patience().idle.v) {
+  if (SecondsBetween(answer_time, now) > IdleTime()) {
     silence_.store(true);
     return IoError(fmt::format("{} does not answer for {}, and {} waits for it", NameOf(peer),
                                ToString(Seconds{SecondsBetween(answer_time, now)}), NameOf(rank_)));

@@ -92,6 +92,7 @@ class MpiWatch {
   bool Flushed();
   Pulse OwnPulse() const;
   double AskingTime() const;  // seconds between two questions
+  double IdleTime() const;    // seconds without an answer
   std::string NameOf(int rank) const { return names_[static_cast<size_t>(rank)]; }
 
   const MPI_Comm comm_;

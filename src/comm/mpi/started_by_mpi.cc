@@ -1,6 +1,6 @@
-#include <cstdlib>
+#include "comm/mpi/started_by_mpi.h"
 
-#include "comm/mpi/mpi_communicator.h"
+#include <cstdlib>
 
 namespace temper {
 
@@ -10,6 +10,10 @@ bool StartedByMpi() {
     if (std::getenv(name) != nullptr) return true;
   }
   return false;
+}
+
+bool StartedBySrun() {
+  return std::getenv("SLURM_STEP_ID") != nullptr && std::getenv("OMPI_COMM_WORLD_SIZE") == nullptr;
 }
 
 }  // namespace temper

@@ -39,6 +39,7 @@ class NcclCommunicator final : public Communicator, public DeviceExchanges {
   int host_ranks() const override { return host_.host_ranks(); }
   int host_rank() const override { return host_.host_rank(); }
   int processors() const override { return host_.processors(); }
+  std::string host_of(int rank) const override { return host_.host_of(rank); }
   // Tables and kernels must not outlive this. Operands are the device's.
   std::unique_ptr<KernelTable> Collectives(const Mesh& mesh) override;
   Result<std::unique_ptr<Exchange>> MakeExchange(const Mesh& mesh, AxisSet axes) override {

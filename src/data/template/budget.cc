@@ -12,13 +12,14 @@ void FailUnsupported(std::string message) {
 }
 
 void Budget::OutOfSteps() {
-  Fail("the template takes too many steps: it seems to loop forever");
+  throw TemplateError(StatusCode::kOutOfMemory, "the template takes too many steps: it seems to loop forever");
 }
 void Budget::OutOfBytes() {
-  Fail("the template builds or searches too much text and data: it seems to loop forever");
+  throw TemplateError(StatusCode::kOutOfMemory,
+                      "the template builds or searches too much text and data: it seems to loop forever");
 }
 void Budget::TextTooLong() {
-  Fail("the template builds a text that is too long");
+  throw TemplateError(StatusCode::kOutOfMemory, "the template builds a text that is too long");
 }
 
 }  // namespace temper::jinja

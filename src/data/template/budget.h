@@ -33,6 +33,7 @@ class TemplateError final : public std::exception {
 [[noreturn]] void Fail(std::string message);             // an error in the template, or in data that it cannot handle
 [[noreturn]] void FailUnsupported(std::string message);  // valid Jinja or Python that this interpreter lacks
 
+// What it does not cover is an error of code kOutOfMemory.
 class Budget {
  public:
   Budget(int64_t steps, int64_t bytes, int64_t text_bytes) : steps_(steps), bytes_(bytes), text_bytes_(text_bytes) {}
