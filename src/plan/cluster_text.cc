@@ -132,12 +132,8 @@ Link ReadLink(std::optional<Section> section) {
   return link;
 }
 
-// Kernels spend 14 flops on a pair and element of attention's backward (scores are made twice), where the op's cost
-// rule counts the 10 that it needs. `attention_backward` is a share of the peak in flops that are spent; where it is
-// absent, those that are needed run at `attention`.
-constexpr double kBackwardFlops = 10.0 / 14.0;
-
-// Rates stated by class: a peak, and the fraction of it that kernels of the class reach.
+// Rates stated by class: a peak, and the fraction of it that kernels of the class reach. `attention_backward` is a
+// share of the peak in flops that kernels spend; where it is absent, those that are needed run at `attention`.
 Cluster::Share ReadStatedRates(Section& device) {
   Cluster::Share share;
   DeviceRates& rates = share.rates;
@@ -151,7 +147,7 @@ Cluster::Share ReadStatedRates(Section& device) {
     const double peak = section.Quantity("peak", "FLOP/s");
     if (peak <= 0) section.Fail("peak", "peak should be above 0");
     const double products = section.Number("products", 1), attention = section.Number("attention", 1);
-    const double backward = section.Number("attention_backward", 1, attention / kBackwardFlops);
+    const double backward = section.Number("attention_backward", 1, attention / kNeededOfAttentionBackward);
     section.Done();
     for (const OpClass c : {OpClass::kProduct, OpClass::kNarrow, OpClass::kAttention, OpClass::kMemory}) {
       OpRate rate = memory;
@@ -160,7 +156,7 @@ Cluster::Share ReadStatedRates(Section& device) {
       rates.SetClass(c, dtype, rate);
     }
     OpRate rate = memory;
-    rate.flops_per_second = peak * backward * kBackwardFlops;
+    rate.flops_per_second = peak * backward * kNeededOfAttentionBackward;
     rates.SetOp(Op::kAttentionBackward, OpClass::kAttention, dtype, rate);
     return peak;
   };

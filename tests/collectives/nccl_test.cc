@@ -2,6 +2,7 @@
 // functions (nccl/nccl.cc). The same list of cases as for all communicators.
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstdlib>
 #include <mutex>
@@ -279,6 +280,48 @@ TEST(Nccl, CommunicatorsAreAbortedTogetherSinceEachMayWaitForKernelsOfOthers) {
   });
   unsetenv("TEST_NCCL_ABORTS_TOGETHER");
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(15));
+}
+
+// Two ranks begin the sums of two communicators in different orders. Whether all came.
+bool SumsInDifferentOrdersEnd() {
+  std::atomic<bool> ended{true};
+  OnRanks(2, Timing::kKernelsLate, [&](LocalCommunicator& host, ApartDevice& device) {
+    const auto between = NcclCommunicator::Make(host, device);
+    TEMPER_CHECK(between.ok()) << between.status().message();
+    const auto table = CollectivesOfTwo(**between);
+    const std::unique_ptr<Kernel> sums[] = {MakeSum(*table, /*background=*/true, /*soon=*/0),
+                                            MakeSum(*table, /*background=*/true, /*soon=*/1)};
+    constexpr StreamUse kUses[] = {StreamUse::kCollectives, StreamUse::kSoonCollectives};
+    const auto memory = (*between)->AllocateArena(kTerms.bytes() * 2);
+    TEMPER_CHECK(memory.ok()) << memory.status().message();
+    for (int i = 0; i < 2; ++i) {
+      const auto sum = static_cast<size_t>(i) ^ static_cast<size_t>(host.rank());
+      std::byte* const at = memory->data() + kTerms.bytes().v * static_cast<int64_t>(sum);
+      TEMPER_CHECK(sums[sum]->Run({.inputs = &at, .outputs = &at}).ok());
+      if (i == 1) continue;
+      TEMPER_CHECK(host.Barrier().ok());
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));  // both have begun
+    }
+    for (const StreamUse use : kUses) {
+      if (!device.StreamFor(use).Synchronize().ok()) ended = false;
+    }
+  });
+  return ended;
+}
+
+TEST(Nccl, KernelsOfAllStreamsFitOntoACardSoThatTheirOrderDoesNotMatter) {
+  EXPECT_TRUE(SumsInDifferentOrdersEnd());
+  setenv("TEST_NCCL_SLOTS", "31", 1);  // one kernel of 16 blocks, and not another
+  setenv("TEST_NCCL_PATIENCE", "500", 1);
+  EXPECT_FALSE(SumsInDifferentOrdersEnd()) << "the library of the tests does not see deadlocks";
+  unsetenv("TEST_NCCL_SLOTS");
+  unsetenv("TEST_NCCL_PATIENCE");
+}
+
+TEST(Nccl, MemoryThatTheLibraryDoesNotTakeIsNoFault) {
+  setenv("TEST_NCCL_NO_MEMORY", "1", 1);
+  EXPECT_TRUE(SumsInDifferentOrdersEnd());
+  unsetenv("TEST_NCCL_NO_MEMORY");
 }
 
 TEST(Nccl, AMissingOrOldLibraryIsReportedInOneLine) {

@@ -265,6 +265,7 @@ __device__ __forceinline__ float Reciprocal(float x) {
     return TEMPER_GPU_NAME(name)(arguments...); \
   }
 TEMPER_GPU_FUNCTION(DeviceGetPCIBusId)
+TEMPER_GPU_FUNCTION(DeviceGetStreamPriorityRange)
 TEMPER_GPU_FUNCTION(EventCreateWithFlags)
 TEMPER_GPU_FUNCTION(EventDestroy)
 TEMPER_GPU_FUNCTION(EventElapsedTime)
@@ -287,7 +288,7 @@ TEMPER_GPU_FUNCTION(Memcpy2DAsync)
 TEMPER_GPU_FUNCTION(MemcpyAsync)
 TEMPER_GPU_FUNCTION(MemsetAsync)
 TEMPER_GPU_FUNCTION(SetDevice)
-TEMPER_GPU_FUNCTION(StreamCreateWithFlags)
+TEMPER_GPU_FUNCTION(StreamCreateWithPriority)
 TEMPER_GPU_FUNCTION(StreamDestroy)
 TEMPER_GPU_FUNCTION(StreamSynchronize)
 TEMPER_GPU_FUNCTION(StreamWaitEvent)

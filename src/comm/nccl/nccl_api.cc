@@ -11,7 +11,7 @@
 namespace temper {
 namespace {
 
-constexpr int kOldest = 21000;  // 2.10.0
+constexpr int kOldest = 21900;  // 2.19.0
 
 Result<std::unique_ptr<NcclApi>> Load(const std::string& name) {
   auto library = VendorLibrary::Open(name);
@@ -24,7 +24,9 @@ Result<std::unique_ptr<NcclApi>> Load(const std::string& name) {
   auto api = std::make_unique<NcclApi>();
   library->Find("ncclGetVersion", &api->get_version);
   library->Find("ncclGetUniqueId", &api->get_unique_id);
-  library->Find("ncclCommInitRank", &api->init_rank);
+  library->Find("ncclCommInitRankConfig", &api->init_rank);
+  library->Find("ncclCommRegister", &api->add_memory);
+  library->Find("ncclCommDeregister", &api->drop_memory);
   library->Find("ncclCommDestroy", &api->destroy);
   library->Find("ncclCommAbort", &api->abort);
   library->Find("ncclCommGetAsyncError", &api->get_async_error);
@@ -39,7 +41,7 @@ Result<std::unique_ptr<NcclApi>> Load(const std::string& name) {
   library->Find("ncclSend", &api->send);
   library->Find("ncclRecv", &api->receive);
   if (!library->missing().empty()) {
-    return Unsupported(fmt::format("{} has no {}: it is too old; 2.10 or newer is needed", name, library->missing()));
+    return Unsupported(fmt::format("{} has no {}: it is too old; 2.19 or newer is needed", name, library->missing()));
   }
   int version = 0;
   TEMPER_RETURN_IF_ERROR(api->StatusOf(api->get_version(&version), "its version"));
@@ -48,7 +50,7 @@ Result<std::unique_ptr<NcclApi>> Load(const std::string& name) {
                                ? fmt::format("{}.{}.{}", version / 1000, version / 100 % 10, version % 100)
                                : fmt::format("{}.{}.{}", version / 10000, version / 100 % 100, version % 100);
   if (version < kOldest) {
-    return Unsupported(fmt::format("{} is version {}: 2.10 or newer is needed for bf16", name, text));
+    return Unsupported(fmt::format("{} is version {}: 2.19 or newer is needed (RCCL: ROCm 6.2)", name, text));
   }
   api->library = name + " " + text;
   return api;

@@ -81,6 +81,7 @@ NcclCommunicator::Meeting& NcclCommunicator::MeetingOf(const Mesh& mesh) {
   auto made = std::make_unique<Meeting>();
   Meeting& meeting = *made;
   meeting.groups = std::make_unique<NcclGroups>(api_, host_, mesh);
+  for (const std::span<std::byte> arena : arenas_) meeting.groups->AddMemory(arena);
   {
     const std::lock_guard lock(mutex_);
     meetings_.push_back(std::move(made));
@@ -93,6 +94,14 @@ NcclCommunicator::Meeting& NcclCommunicator::MeetingOf(const Mesh& mesh) {
     }
   }
   return meeting;
+}
+
+// Outlives the groups: the device keeps it.
+Result<std::span<std::byte>> NcclCommunicator::AllocateArena(Bytes size) {
+  TEMPER_ASSIGN_OR_RETURN(const std::span<std::byte> arena, device_.Allocate(size));
+  arenas_.push_back(arena);
+  for (const auto& meeting : meetings_) meeting->groups->AddMemory(arena);
+  return arena;
 }
 
 std::unique_ptr<KernelTable> NcclCommunicator::Collectives(const Mesh& mesh) {

@@ -46,7 +46,7 @@ class NcclCommunicator final : public Communicator, public DeviceExchanges {
     return host_.MakeExchange(mesh, axes);
   }
   Result<std::unique_ptr<DeviceExchange>> MakeDeviceExchange(const Mesh& mesh, AxisSet axes) override;
-  Result<std::span<std::byte>> AllocateArena(Bytes size) override { return device_.Allocate(size); }
+  Result<std::span<std::byte>> AllocateArena(Bytes size) override;
   Status Barrier() override { return host_.Barrier(); }
   Status AllReduceSum(std::span<double> values) override { return host_.AllReduceSum(values); }
   Status AllReduceMax(std::span<double> values) override { return host_.AllReduceMax(values); }
@@ -86,6 +86,7 @@ class NcclCommunicator final : public Communicator, public DeviceExchanges {
   Communicator& host_;
   Device& device_;
   const NcclApi& api_;
+  std::vector<std::span<std::byte>> arenas_;
   std::mutex mutex_;  // guards changes of these two
   std::vector<std::unique_ptr<Meeting>> meetings_;
   Status aborted_;

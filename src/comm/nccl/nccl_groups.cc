@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/for_each.h"
+#include "base/log.h"
 
 namespace temper {
 
@@ -15,6 +16,12 @@ namespace {
 
 // Longer than any call takes that only enqueues.
 constexpr std::chrono::seconds kCallsTake{5};
+
+// Blocks of a kernel of NCCL's, which takes up to 32 by default. Each holds a multiprocessor until the peers have come.
+// Five streams have such kernels at once (device/device.h), in an order that differs between ranks: if they did not all
+// fit onto a card, some would wait for multiprocessors, and those that hold them for peers that wait in the same way.
+// An RTX 3090 has 82. Enough for a link's bandwidth is assumed; NCCL_MAX_CTAS wins.
+constexpr int kMostBlocks = 16;
 
 }  // namespace
 
@@ -73,15 +80,35 @@ bool NcclGroups::Abort(const std::vector<NcclGroups*>& all, const Status& cause)
 
 void NcclGroups::Close() {
   std::vector<NcclComm> open;
+  std::vector<std::pair<NcclComm, void*>> added;
   {
     const Inside inside(mutex_);
+    added.swap(added_);
+    memory_.clear();
     for (const auto& [key, group] : groups_) open.push_back(group.comm);
     for (const auto& [key, group] : edges_) open.push_back(group.comm);
     groups_.clear();
     edges_.clear();
     if (!aborted_.ok()) return;
   }
+  for (const auto& [comm, handle] : added) (void)api_.drop_memory(comm, handle);
   for (const NcclComm comm : open) (void)api_.destroy(comm);
+}
+
+void NcclGroups::AddMemory(std::span<std::byte> memory) {
+  const Inside inside(mutex_);
+  memory_.push_back(memory);
+  if (!aborted_.ok()) return;
+  for (const auto& [key, group] : groups_) Add(group.comm, memory);
+  for (const auto& [key, group] : edges_) Add(group.comm, memory);
+}
+
+void NcclGroups::Add(NcclComm comm, std::span<std::byte> memory) {
+  if (memory.empty()) return;
+  void* handle = nullptr;
+  const Status added = api_.StatusOf(api_.add_memory(comm, memory.data(), memory.size(), &handle), "registering memory");
+  if (!added.ok()) return LogWarning(added.message() + "; data goes through its own buffers");
+  added_.emplace_back(comm, handle);
 }
 
 template <class Key>
@@ -89,6 +116,7 @@ Status NcclGroups::Keep(std::map<Key, NcclGroup>* among, const Key& key, const N
   const Inside inside(mutex_);
   if (aborted_.ok()) {
     (*among)[key] = group;
+    for (const std::span<std::byte> memory : memory_) Add(group.comm, memory);
   } else {
     (void)api_.abort(group.comm);
   }
@@ -138,7 +166,8 @@ Result<NcclComm> NcclGroups::Meet(AxisSet axes, int founder, bool joining, int s
   std::transform(founders, founders + sizeof(id.bytes), std::begin(id.bytes),
                  [](int64_t byte) { return static_cast<char>(byte); });
   NcclComm comm = nullptr;
-  TEMPER_RETURN_IF_ERROR(StatusOf(api_.init_rank(&comm, size, id, index), "joining a group"));
+  NcclConfig config{.most_blocks = kMostBlocks};
+  TEMPER_RETURN_IF_ERROR(StatusOf(api_.init_rank(&comm, size, id, index, &config), "joining a group"));
   return comm;
 }
 

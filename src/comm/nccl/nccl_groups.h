@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -50,6 +51,11 @@ class NcclGroups {
   // One number of each member of the group, in order. Collective; whole numbers below 2^44.
   Result<std::vector<int64_t>> Gather(AxisSet axes, const std::vector<int64_t>& mine);
 
+  // Tells the library of memory that calls read and write, for communicators that there are and that are made later.
+  // Where it fails, bytes go through the library's own buffers, as they would without this call. REQUIRES: `memory`
+  // is kept until Close.
+  void AddMemory(std::span<std::byte> memory);
+
   // Bytes that this rank's calls of Gather have sent: to make kernels, not to run them.
   Bytes gathered() const { return {gathered_.load(std::memory_order_relaxed)}; }
 
@@ -83,6 +89,8 @@ class NcclGroups {
   Result<Exchange*> ExchangeOver(AxisSet axes);
   // `founder` of the group of `axes` makes the id with which the `joining` members meet.
   Result<NcclComm> Meet(AxisSet axes, int founder, bool joining, int size, int index);
+  // REQUIRES: inside.
+  void Add(NcclComm comm, std::span<std::byte> memory);
   // Keeps the new communicator, unless Abort came first.
   template <class Key>
   Status Keep(std::map<Key, NcclGroup>* among, const Key& key, const NcclGroup& group);
@@ -97,6 +105,8 @@ class NcclGroups {
   std::timed_mutex mutex_;  // guards changes of the following
   std::map<std::pair<AxisSet, StreamUse>, NcclGroup> groups_;
   std::map<Edge, NcclGroup> edges_;
+  std::vector<std::span<std::byte>> memory_;
+  std::vector<std::pair<NcclComm, void*>> added_;  // the library's handles
   Status aborted_;
 };
 

@@ -42,7 +42,18 @@ DeviceRates TypicalHost() {
 }
 
 DeviceRates TypicalGpu() {
-  return UniformRates({5e-6}, /*bandwidth=*/0.8 * 2.0e12, /*f32_peak=*/0.6 * 19.5e12, /*bf16_peak=*/0.6 * 312e12);
+  constexpr double kF32Peak = 19.5e12, kBf16Peak = 312e12;
+  DeviceRates rates = UniformRates({5e-6}, /*bandwidth=*/0.8 * 2.0e12, 0.6 * kF32Peak, 0.6 * kBf16Peak);
+  const auto set = [&rates](DType dtype, double forward, double backward) {
+    OpRate rate = rates.OfClass(OpClass::kAttention, dtype);
+    rate.flops_per_second = forward;
+    rates.SetClass(OpClass::kAttention, dtype, rate);
+    rate.flops_per_second = backward * kNeededOfAttentionBackward;
+    rates.SetOp(Op::kAttentionBackward, OpClass::kAttention, dtype, std::move(rate));
+  };
+  set(DType::kF32, 0.4 * kF32Peak, 0.4 * kF32Peak);
+  set(DType::kBF16, 0.35 * kBf16Peak, 0.25 * kBf16Peak);
+  return rates;
 }
 
 OpClass ClassOf(Op op, const Types& inputs) {

@@ -100,8 +100,13 @@ class DeviceRates {
 // current server. Good enough to decide which values are worth moving.
 DeviceRates TypicalHost();
 
-// Defaults for a GPU and its link to the host: an A100's data sheet, at three fifths of the peak of products and four
-// fifths of the bandwidths. Newer GPUs have more of everything, in similar proportions.
+// GPUs spend 14 flops per pair and element of attention's backward, because they make scores twice; the op's cost rule
+// counts the 10 that it needs. So its rate is this share of the flops that kernels do in a second.
+inline constexpr double kNeededOfAttentionBackward = 10.0 / 14.0;
+
+// Defaults for a GPU and its link to the host: an A100's data sheet, at three fifths of the peak in products, four
+// fifths of the bandwidths, and attention as in its preset (examples/clusters). Newer GPUs have more of everything, in
+// similar proportions.
 DeviceRates TypicalGpu();
 inline constexpr double kTypicalGpuLink = 25e9;  // PCIe 4.0 with 16 lanes: 31.5 GB/s
 

@@ -70,6 +70,16 @@ TEST(DeviceRates, StepsOfARingHaveTheRateOfAttention) {
 }
 
 // Chunks of 64 rows pass over the weight, and add to its whole gradient, eight times as often as chunks of 512.
+TEST(DeviceRates, AGpusAttentionIsPricedAtWhatItsKernelsAreAssumedToReach) {
+  const TensorType q = {DType::kBF16, {64, 32}}, lse = {DType::kF32, {64, 2}}, start = {DType::kI32, {64}};
+  const Types in = {q, q, q, start}, out = {q, lse}, of_backward = {q, q, q, q, q, lse, start}, gradients = {q, q, q};
+  const double peak = 312e12, pairs = 65 / 2.0 * 64 * 32;  // of an A100; keys per query, on average, and elements
+  const DeviceRates gpu = TypicalGpu();
+  EXPECT_DOUBLE_EQ(gpu.SecondsOf(Op::kAttention, in, out, {}).arithmetic.v, 4 * pairs / (0.35 * peak));
+  EXPECT_DOUBLE_EQ(gpu.SecondsOf(Op::kAttentionBackward, of_backward, gradients, {}).arithmetic.v,
+                   14 * pairs / (0.25 * peak));
+}
+
 TEST(DeviceRates, SmallLossChunksPassOverTheWeightMoreOften) {
   DeviceRates rates;
   rates.SetClass(OpClass::kProduct, kBF16, {.flops_per_second = 1e9, .bandwidth = {{Bytes{1}, 1e8}}});

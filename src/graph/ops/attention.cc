@@ -131,10 +131,9 @@ Bytes ForwardWorkspace(const Types& in, const Types&, const Attributes& a, int t
   return std::max(AttentionScratchOf(AttentionDimsOf(in[0], a), false, threads).bytes,
                   PackedScratchOf(in[0], a, false).bytes);
 }
-// GPUs keep d_o . o of every query and head there, f32.
 Bytes BackwardWorkspace(const Types& in, const Types&, const Attributes& a, int threads) {
   return std::max({AttentionScratchOf(AttentionDimsOf(in[1], a), true, threads).bytes,
-                   Bytes{in[5].shape.elements() * SizeOf(DType::kF32)}, PackedScratchOf(in[1], a, true).bytes});
+                   GpuAttentionScratchOf(in[1], a).bytes, PackedScratchOf(in[1], a, true).bytes});
 }
 Bytes CachedWorkspace(const Types& in, const Types&, const Attributes& a, int threads) {
   const int64_t head_dim = in[0].shape[1] / a.Int("heads");

@@ -73,4 +73,41 @@ inline AttentionScratch AttentionScratchOf(const AttentionDims& d, bool backward
   return s;
 }
 
+// What GPUs keep during attention's backward: offsets into the workspace, 64-byte aligned.
+struct GpuAttentionScratch {
+  int64_t parts = 1;  // blocks that make d_k and d_v of the same keys, each of some of the heads that share them
+  Bytes delta;        // f32 [T, H]: d_o . o
+  Bytes d_k, d_v;     // f32 [parts, T, K*E], to be added up in order, where there are several
+  Bytes bytes;
+};
+
+// A block per 128 keys and KV head leaves most of a card idle where a batch is short or KV heads are few, and the first
+// keys of a long row take twice the average time. So there are as many parts as two blocks for each of 132
+// multiprocessors take. Shapes alone decide, not the card: neither bits nor plans depend on it. The sums take 69 MiB at
+// most with heads of 128.
+inline GpuAttentionScratch GpuAttentionScratchOf(DType dtype, int64_t tokens, int64_t heads, int64_t kv_heads,
+                                                 int64_t head_dim) {
+  constexpr int64_t kKeys = 128, kBlocks = 2 * 132;
+  const int64_t sharing = heads / kv_heads, blocks = (tokens + kKeys - 1) / kKeys * kv_heads;
+  GpuAttentionScratch s;
+  // In f32 kernels divide nothing.
+  while (dtype == DType::kBF16 && s.parts < sharing && blocks * s.parts < kBlocks) {
+    do ++s.parts;
+    while (sharing % s.parts != 0);
+  }
+  const auto take = [&s](int64_t elements) {
+    const Bytes at = s.bytes;
+    s.bytes = AlignUp(s.bytes + Bytes{elements * SizeOf(DType::kF32)}, 64);
+    return at;
+  };
+  const int64_t sums = s.parts > 1 ? s.parts * tokens * kv_heads * head_dim : 0;
+  s.delta = take(tokens * heads);
+  s.d_k = take(sums);
+  s.d_v = take(sums);
+  return s;
+}
+inline GpuAttentionScratch GpuAttentionScratchOf(const TensorType& q, const Attributes& a) {
+  return GpuAttentionScratchOf(q.dtype, q.shape[0], a.Int("heads"), a.Int("kv_heads"), q.shape[1] / a.Int("heads"));
+}
+
 }  // namespace temper

@@ -80,9 +80,8 @@ AttentionScratch ScratchOf(const TensorType& q, const Attributes& a, bool backwa
 Bytes ForwardWorkspace(const Types& in, const Types&, const Attributes& a, int threads) {
   return ScratchOf(in[0], a, false, threads).bytes;
 }
-// GPUs keep d_o . o of every query and head there, f32.
 Bytes BackwardWorkspace(const Types& in, const Types&, const Attributes& a, int threads) {
-  return std::max(ScratchOf(in[1], a, true, threads).bytes, Bytes{in[5].shape.elements() * SizeOf(DType::kF32)});
+  return std::max(ScratchOf(in[1], a, true, threads).bytes, GpuAttentionScratchOf(in[1], a).bytes);
 }
 
 int ForwardOverwrites(const Attributes& a, int, int output) {

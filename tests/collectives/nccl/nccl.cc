@@ -1,7 +1,10 @@
 // A library with NCCL's functions for tests: ranks are threads or processes of one machine,
 // which exchange bytes through shared memory; streams are those of tests/apart_device.h.
 // Work runs in order on its stream; it is an error if members do not make the same calls in
-// the same order. Sums are in the order of ranks, in f32 (f64 for f64), and rounded once.
+// the same order. A rank's card has 132 multiprocessors, and each kernel that runs or waits for
+// peers holds as many as its communicator has blocks: orders that deadlock for want of them do
+// so here, too (TEST_NCCL_SLOTS, TEST_NCCL_PATIENCE in ms). Sums are in the order of ranks, in f32 (f64 for f64), and
+// rounded once.
 #include <fcntl.h>
 #include <sched.h>
 #include <sys/mman.h>
@@ -16,6 +19,7 @@
 #include <cstring>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -48,10 +52,28 @@ struct Shared {
 
 enum class What { kAllReduce, kReduce, kReduceScatter, kAllGather, kBroadcast, kSend, kReceive };
 
+int NumberOf(const char* variable, int otherwise) {
+  const char* const text = std::getenv(variable);
+  return text != nullptr ? std::atoi(text) : otherwise;
+}
+
+// The multiprocessors of a rank's card: those that no kernel holds. A rank makes all of its communicators in one
+// thread.
+struct Card {
+  std::atomic<int> free{NumberOf("TEST_NCCL_SLOTS", 132)};
+};
+const std::shared_ptr<Card>& CardOfThread() {
+  thread_local const auto card = std::make_shared<Card>();
+  return card;
+}
+
 struct Comm {
-  Comm(Shared* with, int number, int of) : shared(with), rank(number), ranks(of) {}
+  Comm(Shared* with, int number, int of, int most_blocks)
+      : shared(with), rank(number), ranks(of), blocks(most_blocks), card(CardOfThread()) {}
   Shared* const shared;
-  const int rank, ranks;
+  const int rank, ranks, blocks;
+  const std::shared_ptr<Card> card;
+  std::set<void*> memory;  // that it was told of
   std::atomic<bool> aborted{false};
 };
 
@@ -95,8 +117,8 @@ void Until(const Comm& comm, const Reached& reached) {
       continue;
     }
     std::this_thread::sleep_for(std::chrono::microseconds(50));
-    if (std::chrono::steady_clock::now() - begin > std::chrono::seconds(120)) {
-      throw Failure("a member of the group did not come");
+    if (std::chrono::steady_clock::now() - begin > std::chrono::milliseconds(NumberOf("TEST_NCCL_PATIENCE", 120'000))) {
+      throw Failure("a member of the group did not come, or kernels that wait hold the card");
     }
   }
 }
@@ -239,9 +261,27 @@ void Transfers(const std::vector<Call>& calls) {
   }
 }
 
+// What a kernel holds of its rank's card.
+class Hold {
+ public:
+  explicit Hold(const Comm& comm) : comm_(comm) {
+    Until(comm, [&] {
+      int free = comm.card->free.load();
+      return free >= comm.blocks && comm.card->free.compare_exchange_strong(free, free - comm.blocks);
+    });
+  }
+  ~Hold() { comm_.card->free.fetch_add(comm_.blocks); }
+  Hold(const Hold&) = delete;
+  Hold& operator=(const Hold&) = delete;
+
+ private:
+  const Comm& comm_;
+};
+
 const char* Run(void* argument) {
   const auto* work = static_cast<const Work*>(argument);
   try {
+    const Hold hold(*work->calls[0].comm);
     std::vector<Call> transfers;
     for (const Call& call : work->calls) {
       if (call.what == What::kSend || call.what == What::kReceive) {
@@ -309,7 +349,21 @@ int ncclGetUniqueId(Id* id) {
   return sized ? kSuccess : kSystemError;
 }
 
-int ncclCommInitRank(void** comm, int ranks, Id id, int rank) {
+// The fields that applications of version 2.17 set.
+struct Config {
+  size_t size;
+  unsigned magic, version;
+  int blocking, cluster, fewest_blocks, most_blocks;
+  const char* network;
+};
+
+int ncclCommInitRankConfig(void** comm, int ranks, Id id, int rank, const Config* config) {
+  constexpr int kNotSet = -2147483647 - 1, kDefaultBlocks = 32;
+  if (config == nullptr || config->size != sizeof(Config) || config->magic != 0xcafebeef || config->version != 21700 ||
+      config->blocking != kNotSet || config->cluster != kNotSet || config->fewest_blocks != kNotSet ||
+      config->network != nullptr || (config->most_blocks != kNotSet && config->most_blocks < 1)) {
+    return kInvalidArgument;
+  }
   if (ranks < 1 || ranks > kMostRanks || rank < 0 || rank >= ranks) return kInvalidArgument;
   const int file = shm_open(id.bytes, O_RDWR, 0600);
   if (file < 0) return kSystemError;
@@ -317,7 +371,8 @@ int ncclCommInitRank(void** comm, int ranks, Id id, int rank) {
   close(file);
   if (memory == MAP_FAILED) return kSystemError;
   auto* const shared = static_cast<Shared*>(memory);
-  auto made = std::make_unique<Comm>(shared, rank, ranks);
+  auto made = std::make_unique<Comm>(shared, rank, ranks,
+                                     config->most_blocks == kNotSet ? kDefaultBlocks : config->most_blocks);
   shared->joined.fetch_add(1);
   try {
     Until(*made, [&] { return shared->joined.load() == static_cast<uint32_t>(ranks); });
@@ -329,8 +384,21 @@ int ncclCommInitRank(void** comm, int ranks, Id id, int rank) {
   return kSuccess;
 }
 
+int ncclCommRegister(void* comm, void* memory, size_t bytes, void** handle) {
+  auto* const c = static_cast<Comm*>(comm);
+  if (c == nullptr || memory == nullptr || bytes == 0 || std::getenv("TEST_NCCL_NO_MEMORY") != nullptr) {
+    return kInvalidArgument;
+  }
+  *handle = memory;
+  return c->memory.insert(memory).second ? kSuccess : kInvalidUsage;
+}
+int ncclCommDeregister(void* comm, void* handle) {
+  return static_cast<Comm*>(comm)->memory.erase(handle) == 1 ? kSuccess : kInvalidUsage;
+}
+
 int ncclCommDestroy(void* comm) {
   auto* const c = static_cast<Comm*>(comm);
+  if (!c->memory.empty()) std::abort();  // a buffer that was not given back
   munmap(c->shared, sizeof(Shared));
   delete c;
   return kSuccess;

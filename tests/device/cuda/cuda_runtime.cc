@@ -338,7 +338,13 @@ cudaError_t cudaMemsetAsync(void* memory, int value, size_t bytes, cudaStream_t 
 
 // Streams.
 
-cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags) {
+// Of an H200.
+cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
+  *least = 0, *greatest = -5;
+  return Ended(Usable());
+}
+// Only order is simulated, not what starts first.
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned flags, int) {
   if (const cudaError_t error = Usable(); error != cudaSuccess) return Ended(error);
   if (flags != cudaStreamNonBlocking) {
     Say("streams that wait for the default stream are not simulated");

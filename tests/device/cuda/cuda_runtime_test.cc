@@ -18,8 +18,8 @@ constexpr size_t kBytes = 1000;
 class CudaRuntime : public testing::Test {
  protected:
   void SetUp() override {
-    ASSERT_EQ(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), cudaSuccess);
-    ASSERT_EQ(cudaStreamCreateWithFlags(&other_, cudaStreamNonBlocking), cudaSuccess);
+    ASSERT_EQ(cudaStreamCreateWithPriority(&stream_, cudaStreamNonBlocking, 0), cudaSuccess);
+    ASSERT_EQ(cudaStreamCreateWithPriority(&other_, cudaStreamNonBlocking, 0), cudaSuccess);
     ASSERT_EQ(cudaMalloc(&device_, kBytes), cudaSuccess);
     ASSERT_EQ(cudaMallocHost(&pinned_, kBytes), cudaSuccess);
   }

@@ -123,6 +123,17 @@ TEST_F(OnPtx, AKernelThatFailsEndsTheRunWithTheNameOfWhatItWasPartOf) {
   EXPECT_NE(ended.err.find("unspecified launch failure (719)"), std::string::npos) << ended.err;
 }
 
+// Their patterns begin at whole 1024 bytes of shared memory; here the window of a kernel comes right after its arrays.
+TEST_F(OnPtx, AWindowThatMatrixUnitsWouldMisreadEndsTheRun) {
+  setenv("TEMPER_TEST_GPU_WINDOWS", "16", 1);
+  const Ended ended =
+      Run(Train({"--max_steps", "1", "--max_seq_len", "40", "--dtype", "bf16"}), "gpu", Folder("misread"));
+  unsetenv("TEMPER_TEST_GPU_WINDOWS");
+  EXPECT_EQ(ended.code, 1) << ended.err;
+  EXPECT_NE(ended.err.find("WarpgroupKeyGradients"), std::string::npos) << ended.err;
+  EXPECT_NE(ended.err.find("traps"), std::string::npos) << ended.err;
+}
+
 TEST_F(OnPtx, RanksOnAGpuEachHaveTheLossesOfOne) {
   setenv("TEMPER_TEST_GPU", "9.0x2", 1);
   const Arguments full = {"--method", "full", "--dtype", "f32"};

@@ -26,7 +26,32 @@ __global__ void Deltas(const T* d_o, const T* o, int64_t rows, int64_t E, float*
   if (row < rows && threadIdx.x % kDeltaLanes == 0) delta_TH[row] = sum;
 }
 
+template <class R>
+struct PartsSum {
+  const float* x;
+  int64_t parts, n;
+  R* y;
+  template <int kCount>
+  __device__ void Run(int64_t i) const {
+    float sum[kCount];
+    Load(x + i, sum);
+    for (int64_t part = 1; part < parts; ++part) {
+      float next[kCount];
+      Load(x + part * n + i, next);
+      for (int k = 0; k < kCount; ++k) sum[k] += next[k];
+    }
+    Store(y + i, sum);
+  }
+};
+
 }  // namespace
+
+template <class R>
+Status AddParts(const float* x, int64_t parts, int64_t n, R* y, gpuStream_t stream) {
+  return Map<4>(n, PartsSum<R>{x, parts, n, y}, stream);
+}
+template Status AddParts(const float*, int64_t, int64_t, bf16*, gpuStream_t);
+template Status AddParts(const float*, int64_t, int64_t, float*, gpuStream_t);
 
 template <class T>
 Status FindDeltas(const T* d_o, const T* o, const Heads& heads, float* delta_TH, gpuStream_t stream) {
@@ -43,7 +68,7 @@ template Status FindDeltas(const bf16*, const bf16*, const Heads&, float*, gpuSt
 
 std::unique_ptr<Kernel> MakeAttentionBackward(const KernelSpec& spec, const Context& context) {
   const Heads heads = HeadsOf(spec.inputs[1], spec.attributes);
-  TEMPER_CHECK(spec.workspace.v >= heads.tokens * heads.heads * 4) << spec.workspace.v << " bytes for delta";
+  TEMPER_CHECK(spec.workspace >= GpuAttentionScratchOf(spec.inputs[1], spec.attributes).bytes) << spec.workspace.v;
   if (spec.inputs[1].dtype == DType::kBF16) {
     if (auto kernel = MakeWarpgroupAttentionBackward<bf16>(heads, Causal(), /*acc=*/false, context)) return kernel;
     if (auto kernel = MakeMatrixAttentionBackward<bf16>(heads, Causal(), /*acc=*/false, context)) {

@@ -1,6 +1,6 @@
 // The backward of attention and of the steps of a ring on matrix units: delta, then attention_tiling.h's two kernels.
-// d_q has a block per kBlockRows queries and head; d_k and d_v one per kBlockRows keys and head of theirs, which goes
-// through the heads that share them and their queries in order.
+// d_q has a block per kBlockRows queries and head; d_k and d_v one per kBlockRows keys and part of the heads that share
+// them (GpuAttentionScratch), which goes through these heads and their queries in order.
 #include "backend/gpu/attention/attention_matrix.h"
 
 namespace temper::gpu {
@@ -75,7 +75,8 @@ __global__ void TEMPER_LAUNCH_BOUNDS(M::kThreads, M::kE <= 64 ? 2 : 1)
   const int thread = static_cast<int>(threadIdx.x), lane = thread % U::kLanes, warp = thread / U::kLanes;
   const int k_begin = static_cast<int>(blockIdx.x) * M::kBlockRows, T = static_cast<int>(heads.tokens);
   const int k_end = T - k_begin < M::kBlockRows ? T : k_begin + M::kBlockRows, begin = k_begin + warp * U::kRows;
-  const int kv_head = static_cast<int>(blockIdx.y), sharing = static_cast<int>(heads.heads / heads.kv_heads);
+  const int kv_head = static_cast<int>(blockIdx.y);
+  const int of_part = static_cast<int>(heads.heads / heads.kv_heads) / static_cast<int>(gridDim.z);  // heads
   const int E = static_cast<int>(heads.E);
   typename U::A k_rows[M::kSteps], v_rows[M::kSteps];
   LoadRows<M>(x.k, begin, k_end, heads.kv_heads, kv_head, E, lane, k_rows);
@@ -98,8 +99,9 @@ __global__ void TEMPER_LAUNCH_BOUNDS(M::kThreads, M::kE <= 64 ? 2 : 1)
     delta_here = t < T ? x.delta_TH[t * heads.heads + h] : 0.0f;
     seen_here = SeenPlaces::Of(heads, sees, x.document_start_T, t);
   };
-  const int h_end = (kv_head + 1) * sharing;
-  int h = q_first < q_stop ? kv_head * sharing : h_end, q_begin = q_first;
+  const int h_first = (kv_head * static_cast<int>(gridDim.z) + static_cast<int>(blockIdx.z)) * of_part,
+            h_end = h_first + of_part;
+  int h = q_first < q_stop ? h_first : h_end, q_begin = q_first;
   if (h < h_end) start(h, q_begin);
   const auto start_next = [&] {
     q_begin += kTileRows;
@@ -147,8 +149,9 @@ __global__ void TEMPER_LAUNCH_BOUNDS(M::kThreads, M::kE <= 64 ? 2 : 1)
     TEMPER_SYNC_SHARED();
     if constexpr (U::kCopiesBeside) start_next();
   }
-  StoreRows<U>(out_k, heads.scale, nullptr, begin, k_end, heads.kv_heads, kv_head, E, lane, x.d_k);
-  StoreRows<U>(out_v, 1, nullptr, begin, k_end, heads.kv_heads, kv_head, E, lane, x.d_v);
+  const int64_t part = int64_t{blockIdx.z} * heads.tokens * heads.kv_heads * E;
+  StoreRows<U>(out_k, heads.scale, nullptr, begin, k_end, heads.kv_heads, kv_head, E, lane, x.d_k + part);
+  StoreRows<U>(out_v, 1, nullptr, begin, k_end, heads.kv_heads, kv_head, E, lane, x.d_v + part);
 }
 
 }  // namespace
@@ -166,8 +169,12 @@ std::unique_ptr<Kernel> MakeMatrixAttentionBackward(const Heads& heads, const Se
       TEMPER_RETURN_IF_ERROR(TEMPER_LAUNCH((MatrixQueryGradients<M, R, Sees>),
                                            (gpuDim3{tiles, static_cast<unsigned>(heads.heads)}), kThreads, stream, x,
                                            heads, sees));
-      return TEMPER_LAUNCH((MatrixKeyGradients<M, R, Sees>), (gpuDim3{tiles, static_cast<unsigned>(heads.kv_heads)}),
-                           kThreads, stream, x, heads, sees);
+      return MakeKeyGradients(args, x, heads, stream,
+                              [&]<class Out>(const BackwardOperands<bf16, Out>& to, unsigned parts) {
+                                return TEMPER_LAUNCH((MatrixKeyGradients<M, Out, Sees>),
+                                                     (gpuDim3{tiles, static_cast<unsigned>(heads.kv_heads), parts}),
+                                                     kThreads, stream, to, heads, sees);
+                              });
     });
   });
 }

@@ -3,6 +3,7 @@
 
 #include "backend/gpu/faults.h"
 #include "backend/gpu/launch.h"
+#include "graph/ops/attention_scratch.h"
 
 namespace temper::gpu {
 
@@ -59,7 +60,7 @@ template <class T, class R>
 struct BackwardOperands {
   const T *d_o, *q, *k, *v, *o;
   const float* lse_TH;
-  float* delta_TH;  // the workspace
+  float* delta_TH;  // at the beginning of the workspace (GpuAttentionScratch)
   const int* document_start_T;
   R *d_q, *d_k, *d_v;
   const float* d_q_before;  // of earlier steps, or nullptr
@@ -83,5 +84,35 @@ BackwardOperands<T, R> BackwardOperandsOf(const KernelArgs& args, bool acc) {
 // delta_TH of attention's backward: the sum over a head of d_o o.
 template <class T>
 Status FindDeltas(const T* d_o, const T* o, const Heads& heads, float* delta_TH, gpuStream_t stream);
+
+// y[i] = the sum of the `parts` arrays of n elements from x on, in order. REQUIRES: n is a multiple of 4.
+template <class R>
+Status AddParts(const float* x, int64_t parts, int64_t n, R* y, gpuStream_t stream);
+
+// d_k and d_v on matrix units, in as many parts as GpuAttentionScratch says. launch(operands, parts): what part p makes
+// lies p arrays after the operands' d_k and d_v.
+template <class R, class Launch>
+Status MakeKeyGradients(const KernelArgs& args, const BackwardOperands<bf16, R>& x, const Heads& heads,
+                        gpuStream_t stream, const Launch& launch) {
+  const auto scratch = GpuAttentionScratchOf(DType::kBF16, heads.tokens, heads.heads, heads.kv_heads, heads.E);
+  if (scratch.parts == 1) return launch(x, 1u);
+  const auto sums = [&](Bytes at) { return reinterpret_cast<float*>(args.workspace + at.v); };
+  const BackwardOperands<bf16, float> in_parts = {.d_o = x.d_o,
+                                                  .q = x.q,
+                                                  .k = x.k,
+                                                  .v = x.v,
+                                                  .o = x.o,
+                                                  .lse_TH = x.lse_TH,
+                                                  .delta_TH = x.delta_TH,
+                                                  .document_start_T = x.document_start_T,
+                                                  .d_q = nullptr,
+                                                  .d_k = sums(scratch.d_k),
+                                                  .d_v = sums(scratch.d_v),
+                                                  .d_q_before = nullptr};
+  TEMPER_RETURN_IF_ERROR(launch(in_parts, static_cast<unsigned>(scratch.parts)));
+  const int64_t n = heads.tokens * heads.kv_heads * heads.E;
+  TEMPER_RETURN_IF_ERROR(AddParts(in_parts.d_k, scratch.parts, n, x.d_k, stream));
+  return AddParts(in_parts.d_v, scratch.parts, n, x.d_v, stream);
+}
 
 }  // namespace temper::gpu

@@ -30,7 +30,7 @@ std::unique_ptr<Kernel> MakeAttentionStep(const KernelSpec& spec, const Context&
 
 std::unique_ptr<Kernel> MakeAttentionStepBackward(const KernelSpec& spec, const Context& context) {
   const Heads heads = HeadsOf(spec.inputs[1], spec.attributes);
-  TEMPER_CHECK(spec.workspace.v >= heads.tokens * heads.heads * 4) << spec.workspace.v << " bytes for delta";
+  TEMPER_CHECK(spec.workspace >= GpuAttentionScratchOf(spec.inputs[1], spec.attributes).bytes) << spec.workspace.v;
   const Dealt dealt = DealtOf(spec.attributes);
   const bool acc = spec.attributes.Flag("acc");
   if (spec.inputs[1].dtype == DType::kBF16) {

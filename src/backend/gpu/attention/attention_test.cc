@@ -3,6 +3,7 @@
 
 #include "backend/cpu/attention_bounds.h"
 #include "backend/gpu/gpus_under_test.h"
+#include "graph/ops/attention_scratch.h"
 
 namespace temper {
 namespace {
@@ -105,8 +106,8 @@ TEST(GpuAttention, MatchesTheScalarTwinInF32) {
   CheckForward(DType::kF32);
 }
 
-void CheckBackward(DType dtype) {
-  for (const Case& c : Cases()) {
+void CheckBackward(DType dtype, const std::vector<Case>& cases = Cases()) {
+  for (const Case& c : cases) {
     const Scene s(c, dtype);
     const TestTensors made = RunReference({Op::kAttention, s.attributes, &s.inputs});
     const TestTensor d_o = RandomTensor(s.inputs[0].type(), 5);
@@ -134,6 +135,13 @@ void CheckBackward(DType dtype) {
 TEST(GpuAttentionBackward, MatchesTheScalarTwinInBf16) {
   CheckBackward(DType::kBF16);
 }
+#if !defined(TEMPER_GPU_EMULATED)  // 840 blocks take half a minute there
+TEST(GpuAttentionBackward, BlocksThatShareAKvHeadTakeSeveralHeadsEachInBf16) {
+  const Case c{"4 heads in 2 parts", {2}, 560, 140, 16, 0};
+  ASSERT_EQ(GpuAttentionScratchOf(DType::kBF16, c.tokens(), c.heads, c.kv_heads, c.E).parts, 2);
+  CheckBackward(DType::kBF16, {c});
+}
+#endif
 TEST(GpuAttentionBackward, MatchesTheScalarTwinInF32) {
   CheckBackward(DType::kF32);
 }

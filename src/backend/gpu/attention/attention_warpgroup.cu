@@ -20,6 +20,7 @@ __global__ void __launch_bounds__(kWarpgroupThreads, 1)
     WarpgroupAttention(ForwardOperands<bf16, R> x, Heads heads, Sees sees, int64_t* fault) {
   using Tile = typename Forward<kE>::Tile;
   TEMPER_WINDOW(Bf16Bits, window, Forward<kE>::kWindow);
+  CheckAlignment(window);
   const auto place = [](int i) { return Tile{i * Tile::kElements}; };
   const int lane = static_cast<int>(threadIdx.x) % 32, group = static_cast<int>(threadIdx.x) / kWarpgroup;
   // The last queries see the most keys: their blocks begin first.

@@ -1,6 +1,6 @@
 // The backward of attention and of the steps of a ring on Hopper's warpgroups: delta, then attention_tiling.h's two
 // kernels. d_q has a block per 128 queries and head, which meets tiles of 64 keys; d_k and d_v one per 128 keys and
-// head of theirs, which meets tiles of 64 queries of the heads that share them, in order.
+// part of the heads that share them (GpuAttentionScratch), which meets tiles of 64 queries of these heads, in order.
 #include "backend/gpu/attention/attention_warpgroup.h"
 
 namespace temper::gpu {
@@ -26,6 +26,7 @@ __global__ void __launch_bounds__(kWarpgroupThreads, 1)
   using Own = typename Backward<kE>::Own;
   using Met = typename Backward<kE>::Met;
   TEMPER_WINDOW(Bf16Bits, window, Backward<kE>::kQueryWindow);
+  CheckAlignment(window);
   const Own q_tile = {0}, d_o_tile = {Own::kElements};
   const auto met = [](int i) { return Met{2 * Own::kElements + i * Met::kElements}; };
   const auto keys = [&](int j) { return met(j % 3); };
@@ -107,6 +108,7 @@ __global__ void __launch_bounds__(kWarpgroupThreads, 1)
   using Own = typename Backward<kE>::Own;
   using Met = typename Backward<kE>::Met;
   TEMPER_WINDOW(Bf16Bits, window, Backward<kE>::kKeyWindow);
+  CheckAlignment(window);
   TEMPER_SHARED(RowSums, sums, 2 * kMet);
   TEMPER_SHARED(SeenPlaces, seen, 2 * kMet);
   TEMPER_SHARED(int, places, kBlockRows);  // of the block's keys
@@ -117,15 +119,15 @@ __global__ void __launch_bounds__(kWarpgroupThreads, 1)
   const int E = static_cast<int>(heads.E), T = static_cast<int>(heads.tokens);
   const int k_begin = static_cast<int>(blockIdx.x) * kBlockRows, kv_head = static_cast<int>(blockIdx.y);
   const int k_end = T - k_begin < kBlockRows ? T : k_begin + kBlockRows;
-  const int sharing = static_cast<int>(heads.heads / heads.kv_heads);
+  const int of_part = static_cast<int>(heads.heads / heads.kv_heads) / static_cast<int>(gridDim.z);  // heads
   const int q_first = static_cast<int>(sees.FirstQuery(k_begin));
   const int of_head = TilesThatSee(heads, sees, x.document_start_T, q_first, k_end, kMet);
-  const int tiles = of_head * sharing;
+  const int tiles = of_head * of_part;
   const float scale = heads.scale * kLog2E;
   const int begin = WarpRow(k_begin);
   if (thread < kBlockRows) places[thread] = static_cast<int>(sees.PlaceOfKey(k_begin + thread));
   // Of the tile that is copied next.
-  int h = kv_head * sharing, q_begin = q_first;
+  int h = (kv_head * static_cast<int>(gridDim.z) + static_cast<int>(blockIdx.z)) * of_part, q_begin = q_first;
   const auto copy_met = [&](int i) {
     CopyRows(x.q, q_begin, T, heads.heads, h, E, window, met(i % 2));
     CopyRows(x.d_o, q_begin, T, heads.heads, h, E, window, met(2 + i % 2));
@@ -186,15 +188,17 @@ __global__ void __launch_bounds__(kWarpgroupThreads, 1)
     StartWeighted(window, more_weights, q_tile, out_k);
     AwaitProducts<0>(out_v, out_k);
   }
-  StoreRows<Mma>(out_k, heads.scale, nullptr, begin, k_end, heads.kv_heads, kv_head, E, lane, x.d_k);
-  StoreRows<Mma>(out_v, 1, nullptr, begin, k_end, heads.kv_heads, kv_head, E, lane, x.d_v);
+  const int64_t part = int64_t{blockIdx.z} * heads.tokens * heads.kv_heads * E;
+  StoreRows<Mma>(out_k, heads.scale, nullptr, begin, k_end, heads.kv_heads, kv_head, E, lane, x.d_k + part);
+  StoreRows<Mma>(out_v, 1, nullptr, begin, k_end, heads.kv_heads, kv_head, E, lane, x.d_v + part);
 }
 
 template <int kE, class R, class Sees>
 std::unique_ptr<Kernel> Make(const Heads& heads, const Sees& sees, bool acc, gpuStream_t stream) {
   constexpr int kQueryBytes = Backward<kE>::kQueryWindow * 2, kKeyBytes = Backward<kE>::kKeyWindow * 2;
   if (!AllowWindow(WarpgroupQueryGradients<kE, R, Sees>, kQueryBytes) ||
-      !AllowWindow(WarpgroupKeyGradients<kE, R, Sees>, kKeyBytes)) {
+      !AllowWindow(WarpgroupKeyGradients<kE, R, Sees>, kKeyBytes) ||
+      !AllowWindow(WarpgroupKeyGradients<kE, float, Sees>, kKeyBytes)) {
     return nullptr;
   }
   return MakeKernel([=](const KernelArgs& args) {
@@ -206,9 +210,12 @@ std::unique_ptr<Kernel> Make(const Heads& heads, const Sees& sees, bool acc, gpu
     TEMPER_RETURN_IF_ERROR(TEMPER_LAUNCH_WINDOW((WarpgroupQueryGradients<kE, R, Sees>),
                                                 (gpuDim3{blocks, static_cast<unsigned>(heads.heads)}), kThreads,
                                                 kQueryBytes, stream, x, heads, sees));
-    return TEMPER_LAUNCH_WINDOW((WarpgroupKeyGradients<kE, R, Sees>),
-                                (gpuDim3{blocks, static_cast<unsigned>(heads.kv_heads)}), kThreads, kKeyBytes, stream,
-                                x, heads, sees);
+    return MakeKeyGradients(
+        args, x, heads, stream, [&]<class Out>(const BackwardOperands<bf16, Out>& to, unsigned parts) {
+          return TEMPER_LAUNCH_WINDOW((WarpgroupKeyGradients<kE, Out, Sees>),
+                                      (gpuDim3{blocks, static_cast<unsigned>(heads.kv_heads), parts}), kThreads,
+                                      kKeyBytes, stream, to, heads, sees);
+        });
   });
 }
 

@@ -43,6 +43,11 @@ DriverReport::Card CardOf(const gpuDeviceProp& properties) {
 }
 
 DriverReport AskDriver() {
+#if !defined(__HIP__) && !defined(__HIPCC__)
+  // Read by the driver when it starts. Of its 8 queues to the card several would take two of our streams and NCCL's
+  // each, which then wait for each other; this is the most. A value in the environment wins.
+  (void)setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", /*overwrite=*/0);
+#endif
   DriverReport report;
   report.amd = kAmd;
   (void)gpuDriverGetVersion(&report.driver);  // 0 where there is none
@@ -79,6 +84,12 @@ void SayProductsOnce() {
   std::call_once(said, [] {
     if (const Result<std::string> version = ProductsVersion(); version.ok()) LogInfo("matrix products: " + *version);
   });
+}
+
+// Peers wait for what runs there, and it takes few of the card's multiprocessors.
+bool IsBetweenRanks(StreamUse use) {
+  return use == StreamUse::kCollectives || use == StreamUse::kSoonCollectives || use == StreamUse::kSends ||
+         use == StreamUse::kReceives;
 }
 
 // The kernels that enqueue on one stream.
@@ -121,7 +132,10 @@ class GpuDevice final : public Device {
   Status Open() {
     for (size_t use = 0; use < streams_.size(); ++use) {
       const bool computes = use == static_cast<size_t>(StreamUse::kCompute);
-      TEMPER_ASSIGN_OR_RETURN(streams_[use], GpuStream::Open(index_, {.faults = computes, .pinned = computes}));
+      TEMPER_ASSIGN_OR_RETURN(
+          streams_[use],
+          GpuStream::Open(
+              index_, {.faults = computes, .pinned = computes, .urgent = IsBetweenRanks(static_cast<StreamUse>(use))}));
       if (computes) {
         TEMPER_ASSIGN_OR_RETURN(const std::span<std::byte> scratch, Allocate(kProductScratch));
         given_ = {};  // that is not the run's

@@ -77,7 +77,11 @@ Result<Seconds> GpuEvent::Since(const Event& earlier) const {
 Result<std::unique_ptr<GpuStream>> GpuStream::Open(int device, const Options& options) {
   std::unique_ptr<GpuStream> made(new GpuStream(device));
   TEMPER_RETURN_IF_ERROR(StatusOfCall(gpuSetDevice(device), kSelecting));
-  TEMPER_RETURN_IF_ERROR(StatusOfCall(gpuStreamCreateWithFlags(&made->stream_, gpuStreamNonBlocking), "a stream"));
+  int least = 0, greatest = 0;
+  TEMPER_RETURN_IF_ERROR(StatusOfCall(gpuDeviceGetStreamPriorityRange(&least, &greatest), "priorities of streams"));
+  TEMPER_RETURN_IF_ERROR(
+      StatusOfCall(gpuStreamCreateWithPriority(&made->stream_, gpuStreamNonBlocking, options.urgent ? greatest : least),
+                   "a stream"));
   if (options.pinned) {
     TEMPER_RETURN_IF_ERROR(
         StatusOfCall(gpuMallocHost(reinterpret_cast<void**>(&made->pinned_), kPinned), "pinned memory"));

@@ -36,6 +36,7 @@ class GpuStream final : public Stream {
   struct Options {
     bool faults = false;  // reports what kernels wrote there
     bool pinned = false;  // copies through pinned memory of its own: kPinned bytes
+    bool urgent = false;  // blocks of its kernels start before those of other streams that wait
   };
   static Result<std::unique_ptr<GpuStream>> Open(int device, const Options& options);
   // Room for the copies between two waits: a micro-batch's inputs, losses and scalars; a piece of HostWindow's. What

@@ -42,6 +42,14 @@ __device__ __forceinline__ uint64_t Describe(uint32_t address, int panel_bytes) 
 
 #if TEMPER_WGMMA
 
+// Ends the kernel where the window does not begin as the units want it: they would multiply other elements, and nothing
+// would tell. It is declared aligned, but lies behind the kernel's other shared memory, where the driver puts it.
+__device__ __forceinline__ void CheckAlignment(Shared<Bf16Bits> window) {
+  uint32_t at;  // of which the compiler does not know that it is declared aligned
+  asm volatile("mov.u32 %0, %1;" : "=r"(at) : "r"(static_cast<uint32_t>(__cvta_generic_to_shared(window))));
+  if (at % kSwizzleBytes != 0) __trap();
+}
+
 // sums [64, rows of right] = (or +=, `add`) the 64 rows of `left` from `row` on times all of `right`, transposed: of
 // both the 16 columns from `e` on. The sums are there once AwaitProducts says so; until then neither they nor the tiles
 // may be touched.
