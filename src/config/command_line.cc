@@ -238,8 +238,10 @@ Status ReadOptions(Env& env, const CommandLine& command_line, const OptionSet& o
                       command_line.positional[1]));
     }
     if (env.IsFolder(path)) {
+      const bool model = options.Find("model") && env.IsFile(JoinPath(path, "config.json"));
       return InvalidArgument(
-          fmt::format("{}: '{}' is a folder, not a YAML file{}", kWhere, path,
+          fmt::format("{}: '{}' is a folder, not a YAML file{}{}", kWhere, path,
+                      model ? "; if it is the model, write --model " + path : "",
                       options.Find("resume") ? "; to continue from it, write --resume=" + path : ""));
     }
     // Configurations are written by hand: a file of more than a megabyte is something else.

@@ -34,4 +34,8 @@ bool IsOwnModelCard(Env& env, const std::string& path);
 // Writes the card into `folder`, unless a user's README.md is there.
 Status WriteModelCard(Env& env, const std::string& folder, const ModelCardFacts& facts);
 
+// Writes the card of an export of `result`, an adapter or a model, into `folder`: from the card beside it, if that is
+// ours; as above a user's stays.
+Status WriteExportedCard(Env& env, const std::string& result, bool adapter, const std::string& folder);
+
 }  // namespace temper
