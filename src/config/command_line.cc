@@ -247,6 +247,12 @@ Status ReadOptions(Env& env, const CommandLine& command_line, const OptionSet& o
     // Configurations are written by hand: a file of more than a megabyte is something else.
     const auto text = ReadTextFile(env, path, MiB(1));
     const Status read = text.ok() ? ReadYamlOptions(*text, path, options) : text.status();
+    const bool of_machines = text.ok() && options.Find("cluster") && text->find("\ndevice:") != text->npos &&
+                             text->find("\nhost:") != text->npos;
+    if (!read.ok() && of_machines) {
+      return InvalidArgument(
+          fmt::format("{}: '{}' describes machines, not a run: write --cluster {}", kWhere, path, path));
+    }
     if (!read.ok()) return InvalidArgument(read.message());  // always a mistake in the settings
   }
   return ApplyCommandLine(command_line, options);

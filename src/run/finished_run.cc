@@ -92,6 +92,7 @@ Status WriteCard(Env& env, const FinishedRun& run) {
                        .chats = run.chats};
   if (!run.compiled.targets.empty()) {
     TEMPER_ASSIGN_OR_RETURN(facts.lora, ReadLoraConfig(env, JoinPath(out, kAdapterConfigFile)));
+    facts.own_generation_config = env.IsFile(JoinPath(out, kGenerationConfigFile));
   }
   const auto history = ReadLossHistory(env, JoinPath(out, kMetricsFile));
   if (history.ok() && !history->training.empty()) facts.loss = history->training.back().second;

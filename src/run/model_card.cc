@@ -48,15 +48,21 @@ std::string Front(std::string_view base, const char* library, const char* method
       base, library, method, kMark);
 }
 
-std::string UseSection(bool adapter, bool chats) {
-  std::string text =
-      fmt::format("{}\n```sh\n{}temper generate FOLDER --prompt \"...\"\n```\n\n```python\n", kUse, chats ? kChat : "");
-  text += adapter ? "from peft import AutoPeftModelForCausalLM\nfrom transformers import AutoTokenizer\n\n"
-                    "model = AutoPeftModelForCausalLM.from_pretrained(\"FOLDER\")\n"
-                  : "from transformers import AutoModelForCausalLM, AutoTokenizer\n\n"
-                    "model = AutoModelForCausalLM.from_pretrained(\"FOLDER\")\n";
-  return text + "tokenizer = AutoTokenizer.from_pretrained(\"FOLDER\")\n```\n";
+std::string Commands(bool chats) {
+  return fmt::format("{}\n```sh\n{}temper generate FOLDER --prompt \"...\"\n```\n\n", kUse, chats ? kChat : "");
 }
+
+constexpr char kUseModel[] =
+    "```python\nfrom transformers import AutoModelForCausalLM, AutoTokenizer\n\n"
+    "model = AutoModelForCausalLM.from_pretrained(\"FOLDER\")\n"
+    "tokenizer = AutoTokenizer.from_pretrained(\"FOLDER\")\n```\n";
+constexpr char kUseAdapter[] =
+    "```python\nfrom peft import AutoPeftModelForCausalLM\nfrom transformers import AutoTokenizer{}\n\n"
+    "model = AutoPeftModelForCausalLM.from_pretrained(\"FOLDER\")\n"
+    "{}tokenizer = AutoTokenizer.from_pretrained(\"FOLDER\")\n```\n";
+constexpr char kUseGenerationConfig[] =
+    "# also stops where the chat template ends an answer\n"
+    "model.generation_config = GenerationConfig.from_pretrained(\"FOLDER\")\n";
 
 // The card of an adapter that was merged into its base, from the adapter's; empty if that is not as ModelCard writes
 // it.
@@ -70,7 +76,7 @@ std::string MergedCard(std::string_view adapter) {
   if (name.empty() || text.empty()) return "";
   return fmt::format("{}# {} with a LoRA adapter, merged\n\nThe merged LoRA adapter of {}{}{}{}",
                      Front(between("base_model: ", "\n"), "transformers", "lora"), name, text, kResults,
-                     between(kResults, kUse), UseSection(/*adapter=*/false, adapter.find(kChat) != adapter.npos));
+                     between(kResults, kUse), Commands(adapter.find(kChat) != adapter.npos) + kUseModel);
 }
 
 }  // namespace
@@ -119,7 +125,10 @@ std::string ModelCard(const ModelCardFacts& f) {
     if (value != "null") text += fmt::format("| {} | {} |\n", name, value);
   }
 
-  return text + "\n" + UseSection(f.lora.has_value(), f.chats);
+  text += "\n" + Commands(f.chats);
+  if (!f.lora) return text + kUseModel;
+  return text + fmt::format(kUseAdapter, f.own_generation_config ? ", GenerationConfig" : "",
+                            f.own_generation_config ? kUseGenerationConfig : "");
 }
 
 bool IsOwnModelCard(Env& env, const std::string& path) {

@@ -22,8 +22,9 @@ struct ModelCardFacts {
   int64_t samples = 0;  // to train on
   int64_t data_ranks = 1;
   const RunProgress& progress;
-  std::optional<double> loss;  // the last one in metrics.jsonl
-  bool chats = false;          // the model has a chat template
+  std::optional<double> loss;          // the last one in metrics.jsonl
+  bool chats = false;                  // the model has a chat template
+  bool own_generation_config = false;  // lies beside the adapter, where transformers does not look for one
 };
 
 std::string ModelCard(const ModelCardFacts& facts);

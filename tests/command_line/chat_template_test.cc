@@ -111,6 +111,7 @@ TEST_F(ChatTemplates, TheEndOfATurnEndsAnAnswer) {
   EXPECT_EQ(ended.err.find("will not learn to stop"), std::string::npos) << ended.err;
   ExpectEnd(Temper({"export", "out", "--output_dir", "exported"}), 0, {});
   ExpectEnd(Temper(TrainBase({"--chat_template", "mine.jinja", "--output_dir", "adapter"})), 0, {});
+  EXPECT_NE(Slurp("adapter/README.md").find("GenerationConfig.from_pretrained"), std::string::npos);
   for (const char* folder : {"out", "out/checkpoint-2", "exported", "adapter", "adapter/checkpoint-2"}) {
     const Json generation = Json::parse(Slurp(std::string(folder) + "/generation_config.json"));
     EXPECT_EQ(generation["eos_token_id"], Json({0, 1})) << folder;

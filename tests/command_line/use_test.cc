@@ -203,6 +203,8 @@ TEST_F(Use, PlanKnowsModelsByName) {
   EXPECT_EQ(Json::parse(plan.out)["parameters"], 405853388800);
   ExpectEnd(Temper({"plan", "--model", "lama-3.1-405b"}), 1, {"did you mean 'llama-3.1-405b'?"});
   ExpectEnd(Temper({"plan", "--model", "meta-llama/Llama-3.1-405B"}), 1, {"did you mean 'llama-3.1-405b'?"});
+  const std::string machines = std::string(TEMPER_SOURCE_DIR) + "/examples/clusters/8xH100.yaml";
+  ExpectEnd(Temper({"plan", machines, "--model", "opt-125m"}), 2, {"not a run: write --cluster " + machines});
   ExpectEnd(Temper({"plan", "--model", "mine"}), 1, {"there is no such folder", "Known are", "qwen3-8b"});
   ExpectEnd(Temper({"plan", "--model", "opt-125m", "--data", "d.jsonl", "--read_data"}), 2, {"a tokenizer is needed"});
   ExpectEnd(Temper(Train({"--model", "opt-125m"})), 1, {"temper plan knows this name, but not the weights"});
