@@ -24,7 +24,7 @@ function(temper_package)
   set(CPACK_PACKAGE_CONTACT "Temper developers <temper@localhost>")
   set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "fine-tunes large language models on the hardware you have")
   set(CPACK_DEBIAN_PACKAGE_DESCRIPTION
-      "Trains LoRA adapters or whole models of the Hugging Face format on CPUs,\n in one process or many, and plans memory and speed of a run before it\n starts.")
+      "Trains LoRA adapters or whole models of the Hugging Face format on CPUs,\nin one process or many, and plans memory and speed of a run before it\nstarts.")
   set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
   set(CPACK_DEBIAN_PACKAGE_SECTION science)
   set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)

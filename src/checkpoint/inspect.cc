@@ -158,14 +158,14 @@ class Inspector {
     if (!options_.list_tensors && !totals_only) {
       // On a screen the largest.
       constexpr size_t kShown = 12;
-      std::multiset<int64_t, std::greater<>> sizes;
-      for (const auto& [pattern, g] : groups) sizes.insert(g.bytes.v);
+      std::vector<std::pair<int64_t, std::string>> sizes;
+      for (const auto& [pattern, g] : groups) sizes.emplace_back(-g.bytes.v, pattern);
+      std::sort(sizes.begin(), sizes.end());
       const bool cut = !Full() && sizes.size() > kShown;
-      const int64_t least = cut ? *std::next(sizes.begin(), kShown - 1) : 0;
       size_t left_out = 0;
       Bytes left_out_bytes{};
       for (const auto& [pattern, g] : groups) {
-        if (g.bytes.v < least) {
+        if (cut && std::pair(-g.bytes.v, pattern) >= sizes[kShown]) {
           ++left_out;
           left_out_bytes += g.bytes;
           continue;
@@ -178,7 +178,7 @@ class Inspector {
         }
       }
       if (left_out > 0) {
-        Print("  {}, {}: --all lists them", Counted(static_cast<int64_t>(left_out), "smaller kind"),
+        Print("  {}, {}: --all lists them", Counted(static_cast<int64_t>(left_out), "more kind"),
               ToString(left_out_bytes));
       }
     }

@@ -30,7 +30,7 @@ struct PreviewSettings {
   DataSources sources;
   int64_t seed = 42;
   std::optional<int64_t> samples, max_seq_len;
-  bool train_on_prompt = false, skip_bad_rows = false, packed = false, json = false;
+  bool train_on_prompt = false, skip_bad_rows = false, packed = false, tokens = false, json = false;
   JsonObject kwargs;
 
   std::vector<OptionGroup> Groups() {
@@ -48,6 +48,7 @@ struct PreviewSettings {
            .range = {.at_least = 1},
            .default_text = "2; with json: all"},
           {.name = "packed", .target = &packed, .help = "show packed rows of max_seq_len tokens instead of samples"},
+          {.name = "tokens", .target = &tokens, .help = "show each token on a line: its place, id and text"},
           {.name = "json",
            .target = &json,
            .help = "print a line of JSON per sample: ids, labels (-100: masked), and the supervised text"},
@@ -72,11 +73,12 @@ Result<int> Preview(const Arguments& arguments) {
   const Arguments rest(arguments.begin() + (arguments[0] == "preview"), arguments.end());
   TEMPER_ASSIGN_OR_RETURN(const auto line, ReadCommandOptions(rest, settings.Groups(), kDataCommand));
   if (!line) return 0;
-  const auto& [choice, sources, seed, samples, max_seq_len, train_on_prompt, skip_bad_rows, packed, json, kwargs] =
-      settings;
+  const auto& [choice, sources, seed, samples, max_seq_len, train_on_prompt, skip_bad_rows, packed, tokens, json,
+               kwargs] = settings;
   TEMPER_RETURN_IF_ERROR(RequireModel(choice.model, kDataCommand));
   TEMPER_RETURN_IF_ERROR(RequireOption(PathsOf(sources), "data"));
   if (packed && json) return InvalidArgument("--json prints samples, not packed rows: leave out --packed");
+  if (tokens && json) return InvalidArgument("--json prints the ids of all tokens: leave out --tokens");
   TEMPER_ASSIGN_OR_RETURN(const OpenedModel model, OpenedModel::Open(PosixEnv(), choice));
   const int64_t row = max_seq_len.value_or(DefaultMaxSeqLen(model.model().facts().max_positions));
   TEMPER_ASSIGN_OR_RETURN(const RunData data, LoadRunData(PosixEnv(), model,
@@ -89,7 +91,8 @@ Result<int> Preview(const Arguments& arguments) {
                                                            .threads = AvailableProcessors()}));
   DescribeData(data.dataset, sources, row, model.model().facts().max_positions);
   const TokenStore& store = data.dataset.store;
-  const PreviewOptions style{.colour = isatty(STDOUT_FILENO) != 0 && std::getenv("NO_COLOR") == nullptr};
+  const PreviewOptions style{.colour = isatty(STDOUT_FILENO) != 0 && std::getenv("NO_COLOR") == nullptr,
+                             .tokens = tokens};
   if (json) {
     for (int64_t i = 0; i < std::min(samples.value_or(store.size()), store.size()); ++i) {
       std::fputs((SampleAsJson(store, i, data.dataset.PlaceOf(i), *data.tokenizer) + "\n").c_str(), stdout);

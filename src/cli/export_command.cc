@@ -5,6 +5,7 @@
 #include "checkpoint/export.h"
 #include "cli/command_options.h"
 #include "cli/commands.h"
+#include "run/model_card.h"
 #include "run/model_options.h"
 #include "train/transfer_progress.h"
 
@@ -49,6 +50,9 @@ Result<int> Export(const Arguments& arguments) {
   }
   TransferProgress progress("export");
   TEMPER_ASSIGN_OR_RETURN(const ExportReport report, ExportModel(PosixEnv(), spec, progress.Callback()));
+  const bool adapter = model.adapter().has_value();
+  TEMPER_RETURN_IF_ERROR(
+      WriteExportedCard(PosixEnv(), adapter ? model.source().adapter_folder : model.folder(), adapter, output_dir));
   for (const std::string& notice : report.notices) LogInfo(notice);
   LogInfo(fmt::format("{}: {} tensors, {}{}", output_dir, report.tensors, ToString(report.bytes),
                       report.merged > 0 ? fmt::format(", {} merged with the adapter", report.merged) : ""));

@@ -196,13 +196,11 @@ Result<CheckpointContents> ContentsOf(const Run& run) {
   if (contents.kind == CheckpointKind::kLora) {
     contents.texts.push_back(
         {kAdapterConfigFile, FormatLoraConfig(SavedLora(c.lora, run.compiled.targets, run.setup.model))});
-    // Generation settings are the base model's.
-    if (!of_template.empty()) contents.texts.push_back({kChatTemplateFile, of_template.at(kChatTemplateFile)});
-    return contents;
-  }
-  TEMPER_ASSIGN_OR_RETURN(const auto names, CompanionFiles(PosixEnv(), run.setup.model.folder()));
-  for (const std::string& name : names) {
-    if (!of_template.contains(name)) contents.copies.push_back({name, JoinPath(run.setup.model.folder(), name)});
+  } else {
+    TEMPER_ASSIGN_OR_RETURN(const auto names, CompanionFiles(PosixEnv(), run.setup.model.folder()));
+    for (const std::string& name : names) {
+      if (!of_template.contains(name)) contents.copies.push_back({name, JoinPath(run.setup.model.folder(), name)});
+    }
   }
   for (const auto& [name, text] : of_template) contents.texts.push_back({name, text});
   return contents;

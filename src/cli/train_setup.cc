@@ -12,6 +12,7 @@
 #include "config/run_options.h"
 #include "data/records.h"
 #include "data/weight_search.h"
+#include "format/data_file_name.h"
 #include "plan/compiled_run.h"
 #include "run/data.h"
 #include "run/machine.h"
@@ -34,7 +35,7 @@ Status CheckDataFiles(Env& env, const RunConfig::Data& data) {
         return file.status().WithContext(fmt::format("--{}", option));
       }
       // The first rows show the format; a text file is only read when needed.
-      if (IsTextFile(path)) continue;
+      if (KindOfDataFile(path) == DataFileKind::kText) continue;
       if (const auto rows = RecordReader::Open(env, path); !rows.ok()) {
         return rows.status().WithContext(fmt::format("--{}", option));
       }

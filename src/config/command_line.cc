@@ -238,13 +238,21 @@ Status ReadOptions(Env& env, const CommandLine& command_line, const OptionSet& o
                       command_line.positional[1]));
     }
     if (env.IsFolder(path)) {
+      const bool model = options.Find("model") && env.IsFile(JoinPath(path, "config.json"));
       return InvalidArgument(
-          fmt::format("{}: '{}' is a folder, not a YAML file{}", kWhere, path,
+          fmt::format("{}: '{}' is a folder, not a YAML file{}{}", kWhere, path,
+                      model ? "; if it is the model, write --model " + path : "",
                       options.Find("resume") ? "; to continue from it, write --resume=" + path : ""));
     }
     // Configurations are written by hand: a file of more than a megabyte is something else.
     const auto text = ReadTextFile(env, path, MiB(1));
     const Status read = text.ok() ? ReadYamlOptions(*text, path, options) : text.status();
+    const bool of_machines = text.ok() && options.Find("cluster") && text->find("\ndevice:") != text->npos &&
+                             text->find("\nhost:") != text->npos;
+    if (!read.ok() && of_machines) {
+      return InvalidArgument(
+          fmt::format("{}: '{}' describes machines, not a run: write --cluster {}", kWhere, path, path));
+    }
     if (!read.ok()) return InvalidArgument(read.message());  // always a mistake in the settings
   }
   return ApplyCommandLine(command_line, options);

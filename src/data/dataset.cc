@@ -121,7 +121,7 @@ class Loader {
   About& about_;
 };
 
-// All of DataStatistics but its bounds of weights and its problems.
+// All of DataStatistics but its bounds of weights, its problems and its unknown tokens.
 constexpr std::pair<const char*, int64_t DataStatistics::*> kCounts[] = {
     {"rows", &DataStatistics::rows},
     {"bad_rows", &DataStatistics::bad_rows},
@@ -143,7 +143,8 @@ constexpr std::pair<const char*, Finding DataStatistics::*> kFindings[] = {
     {"open_turns", &DataStatistics::open_turns},
 };
 static_assert(sizeof(DataStatistics) == std::size(kCounts) * sizeof(int64_t) + std::size(kFindings) * sizeof(Finding) +
-                                            2 * sizeof(TokenWeight) + sizeof(DataStatistics::problems),
+                                            2 * sizeof(TokenWeight) + sizeof(DataStatistics::problems) +
+                                            sizeof(UnknownTokens),
               "a count or a finding is missing above");
 
 std::string Format(const About& about, const std::string& key) {
@@ -162,6 +163,10 @@ std::string Format(const About& about, const std::string& key) {
   statistics["least_weight"] = about.statistics.least_weight;
   statistics["largest_weight"] = about.statistics.largest_weight;
   statistics["problems"] = about.statistics.problems;
+  const UnknownTokens& unknown = about.statistics.unknown;
+  Json characters = Json::object();
+  for (const auto& [character, n] : unknown.MostFrequent()) characters[character] = n;
+  statistics["unknown"] = {{"token", unknown.token}, {"count", unknown.count}, {"characters", std::move(characters)}};
   const Json json = {{"key", key}, {"files", std::move(files)}, {"statistics", std::move(statistics)}};
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
@@ -205,6 +210,16 @@ Result<About> Parse(const Json& json, const std::string& where) {
   for (const Json& problem : *problems) {
     if (!problem.is_string()) return wrong("a problem");
     s.problems.push_back(problem.get<std::string>());
+  }
+  const auto unknown = statistics->find("unknown");
+  if (unknown == statistics->end() || !unknown->is_object()) return wrong("unknown");
+  TEMPER_ASSIGN_OR_RETURN(s.unknown.token, StringOr(*unknown, "token", "", where));
+  TEMPER_ASSIGN_OR_RETURN(s.unknown.count, RequireInt(*unknown, "count", where));
+  const auto characters = unknown->find("characters");
+  if (characters == unknown->end() || !characters->is_object()) return wrong("the unknown characters");
+  for (const auto& [character, n] : characters->items()) {
+    if (!n.is_number_integer()) return wrong("an unknown character");
+    s.unknown.characters[character] = n.get<int64_t>();
   }
   return about;
 }

@@ -85,6 +85,10 @@ TEST_F(RealData, TokensAndFlagsAreThoseOfTheGoldens) {
     EXPECT_EQ(set->statistics.dropped_rows, golden["dropped_rows"]);
     EXPECT_EQ(set->statistics.split_borders, golden["split_borders"]);
     EXPECT_EQ(Fnv1a(set->store), golden["fnv1a"]);
+    EXPECT_EQ(set->statistics.unknown.count, golden["unknown"]);
+    Json characters = Json::array();
+    for (const auto& [character, n] : set->statistics.unknown.MostFrequent()) characters.push_back(character);
+    EXPECT_EQ(characters, golden["unknown_characters"]);
     ++compared;
   }
   if (compared == 0) GTEST_SKIP() << "none of the goldens' data is in " << root_;

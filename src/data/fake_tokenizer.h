@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/utf8.h"
 #include "data/tokenizer/tokenizer.h"
 
 namespace temper {
@@ -23,6 +24,11 @@ class FakeTokenizer : public Tokenizer {
     stop_ids_ = {kEos, kImEnd};
   }
   void RemoveEos() { eos_.reset(); }
+  // From now on these bytes are the unknown token, '?'.
+  void Forget(std::string bytes) {
+    forgotten_ = std::move(bytes);
+    unknown_ = '?';
+  }
 
   Result<std::vector<int32_t>> Encode(std::string_view text, EncodeOptions options = {}) const override {
     std::vector<int32_t> ids;
@@ -36,7 +42,9 @@ class FakeTokenizer : public Tokenizer {
         i += Spelling(special).size();
         continue;
       }
-      int32_t best = static_cast<unsigned char>(rest[0]);
+      const bool known = forgotten_.find(rest[0]) == std::string::npos;
+      if (!known && options.unknown) *options.unknown += rest[0];
+      int32_t best = known ? static_cast<unsigned char>(rest[0]) : *unknown_;
       size_t length = 1;
       for (size_t w = 0; w < words_.size(); ++w) {
         if (words_[w].size() > length && rest.starts_with(words_[w])) {
@@ -55,7 +63,8 @@ class FakeTokenizer : public Tokenizer {
     for (const int32_t id : ids) {
       if (!IsSpecial(id) || !skip_special) text += Spelling(id);
     }
-    return text;
+    std::string storage;
+    return std::string(utf8::MakeValid(text, storage));
   }
   int64_t vocab_size() const override { return kFirstWord + static_cast<int64_t>(words_.size()); }
   std::optional<int32_t> TokenToId(std::string_view token) const override {
@@ -84,6 +93,7 @@ class FakeTokenizer : public Tokenizer {
   static constexpr const char* kSpecials[] = {"<s>", "</s>", "<|im_start|>", "<|im_end|>"};
   const std::vector<std::string> words_;
   const bool dummy_prefix_;
+  std::string forgotten_;
 };
 
 }  // namespace temper

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "base/utf8.h"
+#include "data/tokenizer/stream_decoder.h"
 #include "format/json.h"
 
 namespace temper {
@@ -29,30 +30,55 @@ int64_t SupervisedOf(const TokenSample& sample) {
   return n;
 }
 
-std::string Body(const TokenSample& sample, const Tokenizer& tokenizer, const PreviewOptions& options) {
+// 0: the token is masked.
+TokenWeight WeightOf(const TokenSample& sample, size_t i) {
+  const auto at = static_cast<int64_t>(i);
+  return sample.supervised(at) ? sample.weight(at) : 0;
+}
+
+std::string Marked(const std::string& text, TokenWeight weight, bool colour) {
+  const bool supervised = weight > 0;
+  std::string out = colour       ? fmt::format("{}{}{}", supervised ? kGreen : kDim, text, kReset)
+                    : supervised ? "[[" + text + "]]"
+                                 : text;
+  if (supervised && weight != kUnitWeight) out += fmt::format("{{{}}}", WeightValue(weight));
+  return out;
+}
+
+std::string Text(const TokenSample& sample, size_t shown, const Tokenizer& tokenizer, bool colour) {
   const std::vector<int32_t> tokens = sample.tokens();
-  const auto shown = std::min(tokens.size(), static_cast<size_t>(std::max<int64_t>(options.max_tokens, 0)));
   std::string out;
   for (size_t begin = 0; begin < shown;) {
-    const auto weight_of = [&](size_t i) {
-      const auto at = static_cast<int64_t>(i);
-      return sample.supervised(at) ? sample.weight(at) : 0;
-    };
-    const TokenWeight weight = weight_of(begin);
-    const bool supervised = weight > 0;
+    const TokenWeight weight = WeightOf(sample, begin);
     size_t end = begin + 1;
-    while (end < shown && weight_of(end) == weight) ++end;
-    const std::string text = utf8::Harmless(TextOf(tokens, begin, end, tokenizer));
-    if (options.colour) {
-      out += fmt::format("{}{}{}", supervised ? kGreen : kDim, text, kReset);
-    } else {
-      out += supervised ? "[[" + text + "]]" : text;
-    }
-    if (supervised && weight != kUnitWeight) out += fmt::format("{{{}}}", WeightValue(weight));
+    while (end < shown && WeightOf(sample, end) == weight) ++end;
+    out += Marked(utf8::Harmless(TextOf(tokens, begin, end, tokenizer)), weight, colour);
     begin = end;
   }
-  if (shown < tokens.size()) out += fmt::format("\n... {} more tokens", tokens.size() - shown);
-  out += '\n';
+  return out + '\n';
+}
+
+std::string AsJson(const OrderedJson& json) {
+  return json.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
+}
+
+std::string Tokens(const TokenSample& sample, size_t shown, const Tokenizer& tokenizer, bool colour) {
+  StreamDecoder texts(tokenizer, /*skip_special=*/false);
+  std::string out;
+  for (size_t i = 0; i < shown; ++i) {
+    const int32_t id = sample.token(static_cast<int64_t>(i));
+    const std::string text = texts.Push(id);
+    const std::string quoted = text.empty() ? tokenizer.IdToToken(id) : AsJson(text);
+    out += fmt::format("{:>6} {:>7}  {}\n", i, id, Marked(utf8::Harmless(quoted), WeightOf(sample, i), colour));
+  }
+  return out;
+}
+
+std::string Body(const TokenSample& sample, const Tokenizer& tokenizer, const PreviewOptions& options) {
+  const auto length = static_cast<size_t>(sample.length());
+  const size_t shown = std::min(length, static_cast<size_t>(std::max<int64_t>(options.max_tokens, 0)));
+  std::string out = (options.tokens ? Tokens : Text)(sample, shown, tokenizer, options.colour);
+  if (shown < length) out += fmt::format("... {} more tokens\n", length - shown);
   return out;
 }
 
@@ -91,7 +117,7 @@ std::string SampleAsJson(const TokenStore& store, int64_t id, const std::string&
   out["labels"] = std::move(labels);
   if (weighted) out["weights"] = std::move(weights);
   out["spans"] = std::move(spans);
-  return out.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
+  return AsJson(out);
 }
 
 std::string PreviewRow(const TokenStore& store, std::span<const int32_t> samples, int64_t max_seq_len,

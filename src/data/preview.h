@@ -15,6 +15,9 @@ struct PreviewOptions {
   // true: supervised text is green, masked text dim, by ANSI sequences. false: supervised text is between [[ and ]]. A
   // weight follows its text: "So.{0.5}", "[[So.]]{0.5}".
   bool colour = false;
+  // A line for each token: its place in the sample, its id, and its text as JSON has it. A token that ends within a
+  // character has its spelling in the vocabulary instead, without quotes; the one that ends the character has the text.
+  bool tokens = false;
   int64_t max_tokens = 2000;  // per sample; the text says how many are left out
 };
 

@@ -76,6 +76,27 @@ TEST(Preview, DataCannotDriveTheTerminal) {
   EXPECT_NE(text.find("[[\\x1b]0;title\\x07\\x7f\\x9b\\x0d\nb\tc\xC3\xA9]]"), std::string::npos) << text;
 }
 
+TEST(Preview, TokensHaveALineEachWithTheirIdAndText) {
+  MemoryTokens made;
+  const FakeTokenizer tokenizer({"So"});
+  const auto tokens = *tokenizer.Encode("\"\n\xC3\xA9So.</s>");
+  made.Add(tokens, std::vector<uint8_t>{0, 0, 0, 0, 0, 1, 1, 1},
+           std::vector<TokenWeight>{0, 0, 0, 0, 0, kUnitWeight, kUnitWeight / 2, kUnitWeight});
+  const TokenStore store = made.Store();
+  EXPECT_EQ(PreviewSample(store, 0, tokenizer, {.tokens = true}),
+            "--- sample 0: 8 tokens, 3 supervised ---\n"
+            "     0     256  \"<s>\"\n"
+            "     1      34  \"\\\"\"\n"
+            "     2      10  \"\\n\"\n"
+            "     3     195  \\xc3\n"
+            "     4     169  \"\xC3\xA9\"\n"
+            "     5     260  [[\"So\"]]\n"
+            "     6      46  [[\".\"]]{0.5}\n"
+            "     7     257  [[\"</s>\"]]\n");
+  const std::string cut = PreviewSample(store, 0, tokenizer, {.colour = true, .tokens = true, .max_tokens = 6});
+  EXPECT_TRUE(cut.ends_with("     5     260  \x1b[32m\"So\"\x1b[0m\n... 2 more tokens\n")) << cut;
+}
+
 TEST(Preview, LongSamplesAreShortenedAndSaySo) {
   const TokenStore store = StoreOf({{"a", std::string(100, 'b')}});
   const std::string text = PreviewSample(store, 0, FakeTokenizer(), {.max_tokens = 12});

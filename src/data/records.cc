@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/utf8.h"
+#include "format/data_file_name.h"
 #include "format/text_stream.h"
 
 namespace temper {
@@ -41,17 +42,9 @@ Result<std::string> ReadDocument(Env& env, const std::string& path) {
 
 }  // namespace
 
-bool IsTextFile(std::string_view path) {
-  path = WithoutCompression(path);
-  for (const std::string_view ending : {".txt", ".text", ".md", ".TXT"}) {
-    if (path.ends_with(ending)) return true;
-  }
-  return false;
-}
-
 Result<std::unique_ptr<RecordReader>> RecordReader::Open(Env& env, const std::string& path) {
   std::unique_ptr<RecordReader> reader(new RecordReader(path));
-  if (IsTextFile(path)) {
+  if (KindOfDataFile(path) == DataFileKind::kText) {
     RawRow row{.number = 1, .line = 1};
     TEMPER_ASSIGN_OR_RETURN(row.text, ReadDocument(env, path));
     reader->format_ = RecordFormat::kTextFile;

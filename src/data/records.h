@@ -6,8 +6,8 @@
 //   while (*(*reader)->Next(row)) { Result<Record> record = (*reader)->Parse(std::move(row)); ... }
 //
 // The format is detected once per file, from the first row with a known one; every row must then have it. NaN and
-// Infinity, which Python writes but JSON lacks, are read as null. Memory is bounded by the longest row. A .txt (.text,
-// .md) file is one row: the whole document, with LF for CRLF.
+// Infinity, which Python writes but JSON lacks, are read as null. Memory is bounded by the longest row. A text
+// file (format/data_file_name.h) is one row: the whole document, with LF for CRLF.
 #pragma once
 
 #include <cstdint>
@@ -23,9 +23,6 @@
 #include "data/row_reader.h"
 
 namespace temper {
-
-// By its name: .txt, .text or .md, and a compressed one (.txt.gz).
-bool IsTextFile(std::string_view path);
 
 class RecordReader {
  public:

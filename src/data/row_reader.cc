@@ -8,6 +8,7 @@
 #include <optional>
 #include <string_view>
 
+#include "format/data_file_name.h"
 #include "format/quoted.h"
 #include "format/text_stream.h"
 
@@ -16,16 +17,10 @@ namespace {
 
 constexpr std::string_view kUtf8Mark = "\xEF\xBB\xBF";
 
-bool EndsWith(std::string_view text, std::string_view tail) {
-  if (text.size() < tail.size()) return false;
-  return std::equal(tail.begin(), tail.end(), text.end() - static_cast<int64_t>(tail.size()),
-                    [](char a, char b) { return a == (b >= 'A' && b <= 'Z' ? b + 32 : b); });
-}
-
 // The delimiter of a table, by its file's name; 0 if that is not a table's.
 char TableDelimiter(std::string_view path) {
-  path = WithoutCompression(path);
-  return EndsWith(path, ".csv") ? ',' : EndsWith(path, ".tsv") ? '\t' : '\0';
+  const DataFileKind kind = KindOfDataFile(path);
+  return kind == DataFileKind::kCommaTable ? ',' : kind == DataFileKind::kTabTable ? '\t' : '\0';
 }
 
 // Recognises non-text files by their first bytes; says what to do about them.
@@ -34,7 +29,8 @@ std::optional<std::string> ForeignFormat(std::string_view head, const std::strin
     return "is compressed twice: unpack it once first";
   }
   if (head.starts_with("PAR1")) {
-    const std::string_view stem = std::string_view(path).substr(0, path.size() - (EndsWith(path, ".parquet") ? 8 : 0));
+    std::string_view stem = WithoutCompression(path);
+    if (KindOfDataFile(path) == DataFileKind::kParquet) stem.remove_suffix(std::string_view(".parquet").size());
     return fmt::format(
         "is a Parquet file: convert it first: python3 -c 'import pandas, sys; pandas.read_parquet(sys.argv[1])"
         ".to_json(sys.argv[2], orient=\"records\", lines=True)' {} {}",
@@ -153,8 +149,7 @@ Status RowReader::Probe() {
                     "JSON list (.json), a table (.csv, .tsv) or plain text (.txt)",
                     text_.Place(text_.line())));
   }
-  const std::string_view name = WithoutCompression(path());
-  const bool named_lines = EndsWith(name, ".jsonl") || EndsWith(name, ".ndjson");
+  const bool named_lines = KindOfDataFile(path()) == DataFileKind::kJsonLines;
   layout_ = first == '[' ? RowLayout::kArray : RowLayout::kLines;
   ValueScanner scanner;
   for (;;) {

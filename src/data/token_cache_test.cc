@@ -18,6 +18,7 @@ namespace {
 class TokenCacheTest : public testing::Test {
  protected:
   void SetUp() override {
+    tokenizer_.Forget("cd");
     auto file = PosixEnv().OpenForWrite(data_);
     ASSERT_TRUE((*file)
                     ->Append(R"({"prompt":"a","completion":"b"})"
@@ -45,7 +46,7 @@ class TokenCacheTest : public testing::Test {
   static constexpr int64_t kVocab = FakeTokenizer::kFirstWord;
   const ScratchFolder folder_, elsewhere_;
   const std::string data_ = elsewhere_ / "data.jsonl";
-  const FakeTokenizer tokenizer_;
+  FakeTokenizer tokenizer_;
   int written_ = 0;
 };
 
@@ -68,6 +69,11 @@ TEST_F(TokenCacheTest, GivesBackTheDataSet) {
   EXPECT_EQ(std::tie(a.rows, a.samples, a.tokens, a.supervised, a.longest_row, a.weighted, a.stopping_samples),
             std::tie(b.rows, b.samples, b.tokens, b.supervised, b.longest_row, b.weighted, b.stopping_samples));
   EXPECT_EQ(std::pair(a.least_weight, a.largest_weight), std::pair(b.least_weight, b.largest_weight));
+  for (const UnknownTokens& unknown : {a.unknown, b.unknown}) {
+    EXPECT_EQ(unknown.token, "?");
+    EXPECT_EQ(unknown.count, 2);
+    EXPECT_EQ(unknown.characters, (std::map<std::string, int64_t>{{"c", 1}, {"d", 1}}));
+  }
 }
 
 TEST_F(TokenCacheTest, AnotherKeyIsAnotherFile) {

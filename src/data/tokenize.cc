@@ -68,6 +68,7 @@ void DataStatistics::Add(const DataStatistics& o) {
   for (const std::string& problem : o.problems) {
     if (problems.size() < kProblemsKept) problems.push_back(problem);
   }
+  unknown.Add(o.unknown);
 }
 
 RowTokenizer::RowTokenizer(const Tokenizer& tokenizer, const ChatTemplate* chat_template,
@@ -136,13 +137,23 @@ bool RowTokenizer::SaysNothing(const RenderedChat& chat, size_t message) const {
   return true;
 }
 
-// The tokens that `text` has after `context`, a special token or a line end. In all vocabularies that we know neither
-// merges with the following text, and after it no "start of text" space is put before `text`.
-Result<std::vector<int32_t>> RowTokenizer::EncodeAfter(const std::string& context, std::string_view text) const {
-  if (context.empty()) return tokenizer_.Encode(text, kPlain);
-  TEMPER_ASSIGN_OR_RETURN(const auto head, tokenizer_.Encode(context, kPlain));
-  TEMPER_ASSIGN_OR_RETURN(auto ids, tokenizer_.Encode(context + std::string(text), kPlain));
-  if (!StartsWith(ids, head)) return tokenizer_.Encode(text, kPlain);
+// The tokens that `text` has after `context`, a special token or a line end, and its unknown characters. In all
+// vocabularies that we know neither merges with the following text, and after it no "start of text" space is put before
+// `text`.
+Result<std::vector<int32_t>> RowTokenizer::EncodeAfter(const std::string& context, std::string_view text,
+                                                       std::string* unknown) const {
+  unknown->clear();
+  const EncodeOptions options{.add_special = false, .unknown = tokenizer_.unknown() ? unknown : nullptr};
+  if (context.empty()) return tokenizer_.Encode(text, options);
+  TEMPER_ASSIGN_OR_RETURN(const auto head, tokenizer_.Encode(context, options));
+  const size_t of_head = unknown->size();
+  unknown->clear();
+  TEMPER_ASSIGN_OR_RETURN(auto ids, tokenizer_.Encode(context + std::string(text), options));
+  if (!StartsWith(ids, head)) {
+    unknown->clear();
+    return tokenizer_.Encode(text, options);
+  }
+  unknown->erase(0, of_head);
   ids.erase(ids.begin(), ids.begin() + static_cast<int64_t>(head.size()));
   return ids;
 }
@@ -150,9 +161,10 @@ Result<std::vector<int32_t>> RowTokenizer::EncodeAfter(const std::string& contex
 // Encodes the concatenation so that the text before each border has the tokens that it would have if it ended there. A
 // piece is the text since the last special token that ends a part; its encoding must extend that of its beginning.
 Status RowTokenizer::EncodeParts(const std::vector<Part>& parts, Sample& sample, DataStatistics& statistics) const {
-  std::string context, piece;
+  std::string context, piece, unknown;
   std::vector<int32_t> piece_ids;
-  int borders = 0;  // inside the piece
+  size_t piece_unknown = 0;  // length of its unknown characters
+  int borders = 0;           // inside the piece
   const bool weighted =
       std::any_of(parts.begin(), parts.end(), [](const Part& part) { return part.weight != kUnitWeight; });
   for (const Part& part : parts) {
@@ -161,20 +173,24 @@ Status RowTokenizer::EncodeParts(const std::vector<Part>& parts, Sample& sample,
       if (!piece.empty()) context = "\n";
       piece.clear();
       piece_ids.clear();
+      piece_unknown = 0;
       borders = 0;
     }
     ++borders;
     const bool alone = piece.empty() && &part == &parts.back();  // a text file: not copied
     if (!alone) piece += part.text;
-    TEMPER_ASSIGN_OR_RETURN(auto ids, EncodeAfter(context, alone ? part.text : piece));
+    TEMPER_ASSIGN_OR_RETURN(auto ids, EncodeAfter(context, alone ? part.text : piece, &unknown));
     if (!StartsWith(ids, piece_ids)) {
       ++statistics.split_borders;
       context = "\n";
       piece = part.text;
       piece_ids.clear();
+      piece_unknown = 0;
       borders = 1;
-      TEMPER_ASSIGN_OR_RETURN(ids, EncodeAfter(context, piece));
+      TEMPER_ASSIGN_OR_RETURN(ids, EncodeAfter(context, piece, &unknown));
     }
+    statistics.unknown.AddText(std::string_view(unknown).substr(std::min(piece_unknown, unknown.size())));
+    piece_unknown = unknown.size();
     sample.tokens.insert(sample.tokens.end(), ids.begin() + static_cast<int64_t>(piece_ids.size()), ids.end());
     sample.supervised.resize(sample.tokens.size(), part.supervised);
     if (weighted) sample.weights.resize(sample.tokens.size(), part.weight);
@@ -185,6 +201,7 @@ Status RowTokenizer::EncodeParts(const std::vector<Part>& parts, Sample& sample,
         context = spelling;
         piece.clear();
         ids.clear();
+        piece_unknown = 0;
       }
     }
     piece_ids = std::move(ids);
@@ -340,6 +357,10 @@ void RowTokenizer::Count(const Sample& sample, DataStatistics& statistics) const
   ++statistics.samples;
   statistics.tokens += static_cast<int64_t>(sample.tokens.size());
   statistics.stopping_samples += stops;
+  if (const auto unknown = tokenizer_.unknown()) {
+    statistics.unknown.token = tokenizer_.IdToToken(*unknown);
+    statistics.unknown.count += std::count(sample.tokens.begin(), sample.tokens.end(), *unknown);
+  }
 }
 
 Status RowTokenizer::TokenizeText(const Record& record, std::vector<Sample>& samples,

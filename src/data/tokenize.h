@@ -31,6 +31,7 @@
 #include "data/record.h"
 #include "data/template/chat_template.h"
 #include "data/tokenizer/tokenizer.h"
+#include "data/unknown_tokens.h"
 
 namespace temper {
 
@@ -82,6 +83,7 @@ struct DataStatistics {
   Finding unprinted_tools;            // rows with a tool, or a call of one, that the template leaves out
   Finding open_turns;                 // the template ends them with text that is not one special token
   std::vector<std::string> problems;  // of the first bad rows
+  UnknownTokens unknown;
 
   void Add(const DataStatistics& other);
 };
@@ -107,7 +109,8 @@ class RowTokenizer {
   RowTokenizer(const Tokenizer& tokenizer, const ChatTemplate* chat_template, const TokenizeOptions& options);
 
   Status EncodeParts(const std::vector<Part>& parts, Sample& sample, DataStatistics& statistics) const;
-  Result<std::vector<int32_t>> EncodeAfter(const std::string& context, std::string_view text) const;
+  Result<std::vector<int32_t>> EncodeAfter(const std::string& context, std::string_view text,
+                                           std::string* unknown) const;
   Result<Sample> TokenizePrompt(const Record& record, DataStatistics& statistics) const;
   Status TokenizeMessages(const Record& record, std::vector<Sample>& samples, DataStatistics& statistics) const;
   Result<Sample> TokenizeChat(const Record& record, const RenderedChat& chat, DataStatistics& statistics) const;

@@ -569,5 +569,24 @@ TEST(RowTokenizer, ErrorsSayWhatIsMissing) {
   EXPECT_NE(RunRow(endless, Prompt("a", "b")).status.message().find("EOS"), std::string::npos);
 }
 
+// Turns are encoded together with those before them; what is cut off counts no token.
+TEST(Tokenize, UnknownTokensAreCountedOncePerTokenOfTheSamples) {
+  FakeTokenizer tokenizer;
+  tokenizer.Forget("+\n");
+  const ChatTemplate plain = Template("{% for m in messages %}{{ m.role }}:+{{ m.content }}\n{% endfor %}");
+  const auto out = RunRow(tokenizer,
+                          Chat(R"([{"role":"user","content":"+a"},{"role":"assistant","content":"b+"},)"
+                               R"({"role":"user","content":"c"},{"role":"assistant","content":"++"}])"),
+                          {}, &plain);
+  ASSERT_TRUE(out.status.ok()) << out.status.message();
+  EXPECT_EQ(out.statistics.unknown.characters, (std::map<std::string, int64_t>{{"+", 8}, {"\\n", 4}}));
+  ASSERT_EQ(out.samples.size(), 1u);
+  const Ids& ids = out.samples[0].tokens;
+  EXPECT_EQ(out.statistics.unknown.count, std::count(ids.begin(), ids.end(), '?'));
+  EXPECT_EQ(out.statistics.unknown.count, 12);
+  EXPECT_EQ(out.statistics.unknown.token, "?");
+  EXPECT_EQ(RunRow(tokenizer, Prompt("++", "a+++"), {.max_seq_len = 5}).statistics.unknown.count, 3);
+}
+
 }  // namespace
 }  // namespace temper

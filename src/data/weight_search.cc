@@ -7,6 +7,7 @@
 
 #include "data/conversation.h"
 #include "data/records.h"
+#include "format/data_file_name.h"
 #include "format/text_stream.h"
 
 namespace temper {
@@ -111,7 +112,7 @@ WeightMention FindWeight(std::string_view text, bool at_end) {
 
 bool HasWeights(Env& env, const std::string& path, int64_t max_rows,
                 const std::function<void(Bytes, Bytes)>& progress) {
-  if (IsTextFile(path)) return false;
+  if (KindOfDataFile(path) == DataFileKind::kText) return false;
   const auto reader = RecordReader::Open(env, path);
   if (!reader.ok()) return false;
   if (const auto* columns = (*reader)->columns()) {

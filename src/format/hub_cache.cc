@@ -9,9 +9,9 @@
 #include <set>
 #include <vector>
 
+#include "format/data_file_name.h"
 #include "format/json.h"
 #include "format/quoted.h"
-#include "format/text_stream.h"
 
 namespace temper {
 namespace {
@@ -108,12 +108,7 @@ bool HoldsRows(const std::string& file) {
   for (const char* about : {"dataset_infos.json", "dataset_info.json", "state.json", "dataset_dict.json"}) {
     if (name == about) return false;
   }
-  const std::string_view plain = WithoutCompression(name);
-  return plain.ends_with(".jsonl") || plain.ends_with(".json") || plain.ends_with(".csv") || plain.ends_with(".tsv");
-}
-
-bool IsRowsName(std::string_view text) {
-  return HoldsRows(std::string(text)) || WithoutCompression(text).ends_with(".txt");
+  return HasRows(KindOfDataFile(name));
 }
 
 }  // namespace
@@ -252,7 +247,7 @@ Result<std::string> HubCache::RowsFile(const HubName& name) const {
   std::vector<std::string> rows, parquet;
   std::copy_if(files.begin(), files.end(), std::back_inserter(rows), HoldsRows);
   std::copy_if(files.begin(), files.end(), std::back_inserter(parquet),
-               [](const std::string& file) { return file.ends_with(".parquet"); });
+               [](const std::string& file) { return KindOfDataFile(file) == DataFileKind::kParquet; });
   const std::string shown = name.repository + (name.revision.empty() ? "" : "@" + name.revision);
   if (!name.file.empty()) {
     std::string path = JoinPath(snapshot, name.file);
@@ -285,7 +280,7 @@ Result<std::string> FindDataFile(Env& env, const std::string& given, const char*
     if (!file.ok()) return file.status().WithContext(fmt::format("--{} {}", option, given));
     return file;
   }
-  if (name->file.empty() && IsRowsName(given)) return given;
+  if (name->file.empty() && KindOfDataFile(given) != DataFileKind::kOther) return given;
   return NotFound(
       fmt::format("--{} {}: there is no such file, and the Hugging Face cache ({}) has no data set {}. If it is one of "
                   "the Hub, fetch it with `{}`",

@@ -213,9 +213,9 @@ std::string PlanPage(const Program& train, const PlanFacts& facts, const PlanOnC
   const StepEstimate& s = f.simulation;
   Json data;
   const Cluster& c = *on.cluster;
-  data["title"] = fmt::format("{}, {} in {}{} on {}", facts.model, facts.method == "lora" ? "LoRA" : "full training",
-                              facts.dtype, facts.mesh.empty() ? "," : fmt::format(", {},", facts.mesh),
-                              c.shared ? fmt::format("this machine ({})", c.device) : c.name);
+  data["title"] =
+      fmt::format("{}, {} in {}{} on {}", facts.model, facts.method == "lora" ? "LoRA" : "full training", facts.dtype,
+                  facts.mesh.empty() ? "," : fmt::format(", {},", facts.mesh), c.shared ? c.device : c.name);
   data["fits"] = f.fits;
   data["verdict"] = VerdictText(f);
   data["speed"] = fmt::format("{} per step, {} tokens/s, MFU {:.1f} %", ShortTime(s.step), Grouped(f.tokens_per_second),

@@ -14,6 +14,7 @@
 #include "data/template_tokens.h"
 #include "data/token_cache.h"
 #include "format/checksum.h"
+#include "format/data_file_name.h"
 #include "format/hub_cache.h"
 #include "format/quoted.h"
 #include "format/text_stream.h"
@@ -37,7 +38,7 @@ Result<std::vector<DataInput>> FindInputs(Env& env, const DataSources& sources, 
   std::vector<DataInput> inputs;
   for (const DataSource& source : sources) {
     TEMPER_ASSIGN_OR_RETURN(std::string path, FindDataFile(env, source.path, option));
-    if (source.max_samples && IsTextFile(path)) {
+    if (source.max_samples && KindOfDataFile(path) == DataFileKind::kText) {
       return InvalidArgument(
           fmt::format("--{} {}: max_samples counts rows, and a text file is one document: remove it", option, path));
     }
@@ -313,6 +314,13 @@ void DescribeData(const Dataset& dataset, const DataSources& sources, int64_t ma
   if (s.weighted > 0) {
     LogInfo(fmt::format("            {} with a weight, {} to {}", Counted(s.weighted, "supervised token"),
                         WeightValue(s.least_weight), WeightValue(s.largest_weight)));
+  }
+  if (s.unknown.count > 0) {
+    std::string characters;
+    for (const auto& [character, n] : s.unknown.MostFrequent()) characters += " " + character;
+    LogWarning(fmt::format("{} of {} {} {}, which stands for text without a token{}{}",
+                           Counted(s.unknown.count, "token"), s.tokens, s.unknown.count == 1 ? "is" : "are",
+                           s.unknown.token, characters.empty() ? "" : ":", characters));
   }
   if (s.bad_rows > 0)
     LogWarning(fmt::format("{} skipped ({:.2f} %); the first: {}", Counted(s.bad_rows, "bad row"),

@@ -11,6 +11,7 @@
 #include "checkpoint/base_digest.h"
 #include "checkpoint/checkpoint_folder.h"
 #include "checkpoint/companion_files.h"
+#include "checkpoint/generation_config.h"
 #include "checkpoint/load_weights.h"
 #include "checkpoint/sliced_weights.h"
 #include "checkpoint/training_state.h"
@@ -91,6 +92,7 @@ Status WriteCard(Env& env, const FinishedRun& run) {
                        .chats = run.chats};
   if (!run.compiled.targets.empty()) {
     TEMPER_ASSIGN_OR_RETURN(facts.lora, ReadLoraConfig(env, JoinPath(out, kAdapterConfigFile)));
+    facts.own_generation_config = env.IsFile(JoinPath(out, kGenerationConfigFile));
   }
   const auto history = ReadLossHistory(env, JoinPath(out, kMetricsFile));
   if (history.ok() && !history->training.empty()) facts.loss = history->training.back().second;
@@ -108,10 +110,12 @@ Result<int> FinishRun(Env& env, const FinishedRun& run) {
   TEMPER_ASSIGN_OR_RETURN(const std::string checkpoint, ResultCheckpoint(env, output, run.resume));
   TEMPER_ASSIGN_OR_RETURN(std::vector<std::string> files, CompanionFiles(env, lora ? run.model_folder : checkpoint));
   if (lora) std::erase_if(files, [](const std::string& name) { return !IsTokenizerFile(name); });
-  // An adapter's checkpoint has no tokenizer, but a chat template if the base has another or none.
-  if (env.IsFile(JoinPath(checkpoint, kChatTemplateFile)) &&
-      std::count(files.begin(), files.end(), kChatTemplateFile) == 0) {
-    files.push_back(kChatTemplateFile);
+  // An adapter's checkpoint has no tokenizer, but a chat template if the base has another or none, and generation
+  // settings if they stop at its end of turn.
+  for (const char* name : {kChatTemplateFile, kGenerationConfigFile}) {
+    if (env.IsFile(JoinPath(checkpoint, name)) && std::count(files.begin(), files.end(), name) == 0) {
+      files.push_back(name);
+    }
   }
   // Of a full run f32 masters: the same tensors that the checkpoint holds. `temper export` rounds them to the base's
   // type.

@@ -3,6 +3,9 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
+#include <string_view>
+
 #include "base/quantity.h"
 #include "config/run_options.h"
 #include "format/json.h"
@@ -12,6 +15,8 @@ namespace temper {
 namespace {
 
 constexpr char kMark[] = "<!-- Written by Temper. A README.md without this line is kept. -->";
+
+constexpr Bytes kMostOfCard = MiB(1);
 
 // In a table: no text ends the cell or the row.
 std::string Cell(const std::string& text) {
@@ -33,6 +38,47 @@ std::string YamlText(const std::string& text) {
   return out + "\"";
 }
 
+constexpr char kResults[] = "## Results\n", kUse[] = "## Use\n", kChat[] = "temper chat FOLDER\n";
+constexpr char kAdapterTitle[] = "# LoRA adapter of ", kAdapterText[] = "This LoRA adapter of ";
+
+// `base`: as YAML.
+std::string Front(std::string_view base, const char* library, const char* method) {
+  return fmt::format(
+      "---\nbase_model: {}\nlibrary_name: {}\npipeline_tag: text-generation\ntags:\n- temper\n- {}\n---\n\n{}\n\n",
+      base, library, method, kMark);
+}
+
+std::string Commands(bool chats) {
+  return fmt::format("{}\n```sh\n{}temper generate FOLDER --prompt \"...\"\n```\n\n", kUse, chats ? kChat : "");
+}
+
+constexpr char kUseModel[] =
+    "```python\nfrom transformers import AutoModelForCausalLM, AutoTokenizer\n\n"
+    "model = AutoModelForCausalLM.from_pretrained(\"FOLDER\")\n"
+    "tokenizer = AutoTokenizer.from_pretrained(\"FOLDER\")\n```\n";
+constexpr char kUseAdapter[] =
+    "```python\nfrom peft import AutoPeftModelForCausalLM\nfrom transformers import AutoTokenizer{}\n\n"
+    "model = AutoPeftModelForCausalLM.from_pretrained(\"FOLDER\")\n"
+    "{}tokenizer = AutoTokenizer.from_pretrained(\"FOLDER\")\n```\n";
+constexpr char kUseGenerationConfig[] =
+    "# also stops where the chat template ends an answer\n"
+    "model.generation_config = GenerationConfig.from_pretrained(\"FOLDER\")\n";
+
+// The card of an adapter that was merged into its base, from the adapter's; empty if that is not as ModelCard writes
+// it.
+std::string MergedCard(std::string_view adapter) {
+  const auto between = [&](std::string_view begin, std::string_view end) {
+    const size_t at = adapter.find(begin);
+    const size_t from = at == adapter.npos ? adapter.size() : at + begin.size();
+    return adapter.substr(from, std::min(adapter.find(end, from), adapter.size()) - from);
+  };
+  const std::string_view name = between(kAdapterTitle, "\n"), text = between(kAdapterText, kResults);
+  if (name.empty() || text.empty()) return "";
+  return fmt::format("{}# {} with a LoRA adapter, merged\n\nThe merged LoRA adapter of {}{}{}{}",
+                     Front(between("base_model: ", "\n"), "transformers", "lora"), name, text, kResults,
+                     between(kResults, kUse), Commands(adapter.find(kChat) != adapter.npos) + kUseModel);
+}
+
 }  // namespace
 
 std::string ModelCard(const ModelCardFacts& f) {
@@ -40,18 +86,15 @@ std::string ModelCard(const ModelCardFacts& f) {
   const OptionSet options = RunOptions(config);
   const auto setting = [&](const char* name) { return Cell(ValueAsYaml(*options.Find(name))); };
   const std::string base = f.lora && !f.lora->base_model.empty() ? f.lora->base_model : f.config.model.model;
-  const std::string kind = f.lora ? "LoRA adapter" : "fine-tuned model";
 
-  std::string text = fmt::format(
-      "---\nbase_model: {}\nlibrary_name: {}\npipeline_tag: text-generation\ntags:\n- temper\n- {}\n---\n\n{}\n\n",
-      YamlText(base), f.lora ? "peft" : "transformers", f.lora ? "lora" : "sft", kMark);
-  text += fmt::format("# {} of {}\n\n", f.lora ? "LoRA adapter" : "Fine-tuned model", BaseName(base));
-  text += fmt::format("This {} of `{}` ({}) was trained with Temper {}. {} of {} million parameters were trained.\n\n",
-                      kind, base, f.architecture, TEMPER_VERSION,
+  std::string text = Front(YamlText(base), f.lora ? "peft" : "transformers", f.lora ? "lora" : "sft");
+  text += fmt::format("{}{}\n\n", f.lora ? kAdapterTitle : "# Fine-tuned model of ", BaseName(base));
+  text += fmt::format("{}`{}` ({}) was trained with Temper {}. {} of {} million parameters were trained.\n\n",
+                      f.lora ? kAdapterText : "This fine-tuned model of ", base, f.architecture, TEMPER_VERSION,
                       fmt::format("{:.2f}", 1e-6 * static_cast<double>(f.trained)),
                       fmt::format("{:.2f}", 1e-6 * static_cast<double>(f.parameters)));
 
-  text += "## Results\n\n| | |\n|---|---|\n";
+  text += fmt::format("{}\n| | |\n|---|---|\n", kResults);
   text += fmt::format("| steps | {} |\n| tokens trained on | {} |\n", f.progress.step, f.progress.tokens);
   if (f.loss) text += fmt::format("| training loss at the end | {:.4f} |\n", *f.loss);
   if (f.progress.best.loss) {
@@ -65,9 +108,11 @@ std::string ModelCard(const ModelCardFacts& f) {
   if (f.config.data.eval_fraction > 0) text += fmt::format("| held out | {} |\n", setting("eval_fraction"));
 
   text += "\n## Settings\n\n| | |\n|---|---|\n";
-  std::vector<const char*> names = {"method",    "dtype",        "learning_rate", "lr_scheduler_type",
-                                    "optimizer", "weight_decay", "max_grad_norm", "num_train_epochs",
-                                    "max_steps", "seed"};
+  const bool by_steps = f.config.length.max_steps.value_or(0) > 0;
+  std::vector<const char*> names = {
+      "method",    "dtype",        "learning_rate", "lr_scheduler_type",
+      "optimizer", "weight_decay", "max_grad_norm", by_steps ? "max_steps" : "num_train_epochs",
+      "seed"};
   if (f.config.model.base_dtype != BaseType::kAuto) names.insert(names.begin() + 2, "base_dtype");
   if (f.lora) {
     names.insert(names.begin() + 1, {"lora.r", "lora.alpha", "lora.dropout", "lora.target_modules", "lora.use_rslora"});
@@ -80,25 +125,37 @@ std::string ModelCard(const ModelCardFacts& f) {
     if (value != "null") text += fmt::format("| {} | {} |\n", name, value);
   }
 
-  text += "\n## Use\n\n```sh\n";
-  if (f.chats) text += "temper chat FOLDER\n";
-  text += "temper generate FOLDER --prompt \"...\"\n```\n\n```python\n";
-  text += f.lora ? "from peft import AutoPeftModelForCausalLM\nfrom transformers import AutoTokenizer\n\n"
-                   "model = AutoPeftModelForCausalLM.from_pretrained(\"FOLDER\")\n"
-                 : "from transformers import AutoModelForCausalLM, AutoTokenizer\n\n"
-                   "model = AutoModelForCausalLM.from_pretrained(\"FOLDER\")\n";
-  return text + "tokenizer = AutoTokenizer.from_pretrained(\"FOLDER\")\n```\n";
+  text += "\n" + Commands(f.chats);
+  if (!f.lora) return text + kUseModel;
+  return text + fmt::format(kUseAdapter, f.own_generation_config ? ", GenerationConfig" : "",
+                            f.own_generation_config ? kUseGenerationConfig : "");
 }
 
 bool IsOwnModelCard(Env& env, const std::string& path) {
-  const auto text = ReadTextFile(env, path, MiB(1));
+  const auto text = ReadTextFile(env, path, kMostOfCard);
   return text.ok() && text->find(kMark) != text->npos;
 }
 
-Status WriteModelCard(Env& env, const std::string& folder, const ModelCardFacts& facts) {
+namespace {
+
+// Keeps a user's README.md.
+Status WriteCard(Env& env, const std::string& folder, const std::string& card) {
   const std::string path = JoinPath(folder, kModelCardFile);
-  if (env.IsFile(path) && !IsOwnModelCard(env, path)) return OkStatus();
-  return WriteTextFileAtomically(env, path, ModelCard(facts));
+  if (card.empty() || (env.IsFile(path) && !IsOwnModelCard(env, path))) return OkStatus();
+  return WriteTextFileAtomically(env, path, card);
+}
+
+}  // namespace
+
+Status WriteModelCard(Env& env, const std::string& folder, const ModelCardFacts& facts) {
+  return WriteCard(env, folder, ModelCard(facts));
+}
+
+Status WriteExportedCard(Env& env, const std::string& result, bool adapter, const std::string& folder) {
+  const std::string path = JoinPath(result, kModelCardFile);
+  if (!IsOwnModelCard(env, path)) return OkStatus();
+  TEMPER_ASSIGN_OR_RETURN(const std::string card, ReadTextFile(env, path, kMostOfCard));
+  return WriteCard(env, folder, adapter ? MergedCard(card) : card);
 }
 
 }  // namespace temper

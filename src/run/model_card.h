@@ -22,8 +22,9 @@ struct ModelCardFacts {
   int64_t samples = 0;  // to train on
   int64_t data_ranks = 1;
   const RunProgress& progress;
-  std::optional<double> loss;  // the last one in metrics.jsonl
-  bool chats = false;          // the model has a chat template
+  std::optional<double> loss;          // the last one in metrics.jsonl
+  bool chats = false;                  // the model has a chat template
+  bool own_generation_config = false;  // lies beside the adapter, where transformers does not look for one
 };
 
 std::string ModelCard(const ModelCardFacts& facts);
@@ -33,5 +34,9 @@ bool IsOwnModelCard(Env& env, const std::string& path);
 
 // Writes the card into `folder`, unless a user's README.md is there.
 Status WriteModelCard(Env& env, const std::string& folder, const ModelCardFacts& facts);
+
+// Writes the card of an export of `result`, an adapter or a model, into `folder`: from the card beside it, if that is
+// ours; as above a user's stays.
+Status WriteExportedCard(Env& env, const std::string& result, bool adapter, const std::string& folder);
 
 }  // namespace temper

@@ -32,7 +32,7 @@ Status WithKnownModels(Status missing, const ModelChoice& choice) {
     return NotFound(missing.message() + ". temper plan knows this name, but not the weights: give the model's folder");
   }
   if (!choice.by_name) return missing;
-  const std::string nearest = NearestKnownModel(choice.model);
+  const std::string nearest = NearestKnownModel(BaseName(choice.model));  // the Hub's name has its maker in front
   if (!nearest.empty()) return NotFound(fmt::format("{}; did you mean '{}'?", missing.message(), nearest));
   if (choice.model.find('/') != std::string::npos) return missing;
   return NotFound(fmt::format("{}, and no model is known by this name. Known are {}", missing.message(),
@@ -93,7 +93,8 @@ Status OpenedModel::FindAddedTemplate(const std::string& chosen) {
     TEMPER_ASSIGN_OR_RETURN(added_template_, FindTemplate(*env_, beside));
   }
   if (!added_template_) return OkStatus();
-  const auto own = OwnTemplate();
+  const auto found = OwnTemplate();
+  const auto own = found.ok() ? *found : std::nullopt;  // another one may be chosen because this one cannot be read
   if (own && own->text == added_template_->text) {
     added_template_.reset();
   } else if (!chosen.empty()) {
@@ -140,9 +141,8 @@ Result<std::vector<LoraModule>> OpenedModel::AdapterTargets() const {
   return ResolveLora(model_->modules(), *adapter_);
 }
 
-std::optional<TemplateSource> OpenedModel::OwnTemplate() const {
-  const auto own = ChatTemplate::SourceIn(*env_, folder());
-  return own.ok() ? *own : std::nullopt;
+Result<std::optional<TemplateSource>> OpenedModel::OwnTemplate() const {
+  return ChatTemplate::SourceIn(*env_, folder());
 }
 
 Result<std::unique_ptr<Tokenizer>> OpenedModel::LoadTokenizer() const {

@@ -48,8 +48,8 @@ class OpenedModel {
   // nullopt if the model has none. `tokenizer`: of this model, or null; from then on it also stops at the token with
   // which the template ends turns.
   Result<std::optional<ChatTemplate>> LoadChatTemplate(Tokenizer* tokenizer) const;
-  // The chat template of folder(); nullopt: none, or none that can be read.
-  std::optional<TemplateSource> OwnTemplate() const;
+  // The chat template of folder(), if it has one.
+  Result<std::optional<TemplateSource>> OwnTemplate() const;
   // The chat template that was chosen, or that lies beside the adapter, if it is not the one of folder().
   const std::optional<TemplateSource>& added_template() const { return added_template_; }
   // What the folder of a model with added_template() has instead of the files of folder(), by name: the template, and

@@ -62,10 +62,13 @@ std::string ResumePoint::chat_template() const {
 
 Status ResumePoint::CheckTemplate(Env& env, const OpenedModel& model) const {
   // A checkpoint of a full run has the base's template where no other was chosen, an adapter's has not.
-  const std::optional<TemplateSource> own = model.OwnTemplate();
   TEMPER_ASSIGN_OR_RETURN(auto saved, ChatTemplate::SourceIn(env, path()));
-  if (!saved) saved = own;
-  const auto& now = model.added_template() ? model.added_template() : own;
+  std::optional<TemplateSource> now = model.added_template();
+  if (!saved || !now) {
+    TEMPER_ASSIGN_OR_RETURN(const auto own, model.OwnTemplate());
+    if (!saved) saved = own;
+    if (!now) now = own;
+  }
   if (saved.has_value() == now.has_value() && (!now || now->text == saved->text)) return OkStatus();
   return InvalidArgument(
       fmt::format("{0} was trained with another chat template. Leave out --chat_template to go on with that one, or "

@@ -110,7 +110,9 @@ TEST_F(ChatTemplates, TheEndOfATurnEndsAnAnswer) {
   ExpectEnd(ended, 0, {});
   EXPECT_EQ(ended.err.find("will not learn to stop"), std::string::npos) << ended.err;
   ExpectEnd(Temper({"export", "out", "--output_dir", "exported"}), 0, {});
-  for (const char* folder : {"out", "out/checkpoint-2", "exported"}) {
+  ExpectEnd(Temper(TrainBase({"--chat_template", "mine.jinja", "--output_dir", "adapter"})), 0, {});
+  EXPECT_NE(Slurp("adapter/README.md").find("GenerationConfig.from_pretrained"), std::string::npos);
+  for (const char* folder : {"out", "out/checkpoint-2", "exported", "adapter", "adapter/checkpoint-2"}) {
     const Json generation = Json::parse(Slurp(std::string(folder) + "/generation_config.json"));
     EXPECT_EQ(generation["eos_token_id"], Json({0, 1})) << folder;
   }
@@ -138,6 +140,16 @@ TEST_F(ChatTemplates, ResumeKeepsTheTemplateAndRefusesAnotherOne) {
   ExpectEnd(Temper(bare), 0, {"resume      from out/checkpoint-1"});
   EXPECT_TRUE(Slurp("out/adapter_model.safetensors") == whole);
   EXPECT_EQ(Slurp("out/run.yaml"), settings);
+}
+
+TEST_F(ChatTemplates, AResumeIsNotComparedWithATemplateThatCannotBeRead) {
+  CopyModel("own");
+  ExpectEnd(Temper(Train({"--model", "own", "--max_steps", "1"})), 0, {});
+  Json config = Json::parse(Slurp("own/tokenizer_config.json"));
+  config["chat_template"] = 5;
+  Spill("own/tokenizer_config.json", config.dump());
+  ExpectEnd(Temper(Train({"--model", "own", "--max_steps", "2", "--resume", "--chat_template", "alpaca"})), 1,
+            {"own/tokenizer_config.json", "chat_template"});
 }
 
 // On a tokenizer without the markers: a line says so, rows are named, and a run of several ranks gives the same.

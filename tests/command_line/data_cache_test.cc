@@ -68,6 +68,29 @@ TEST_F(DataCache, TokensAreUsedWhileAllTheyDependOnIsTheSame) {
   EXPECT_FALSE(Uses(run)) << "another tokenizer";
 }
 
+TEST_F(DataCache, UnknownTokensAreToldBeforeEveryStart) {
+  CopyModel("few");
+  Spill(
+      "few/tokenizer.json",
+      R"({"added_tokens": [{"id": 0, "content": "<unk>", "special": true}, {"id": 1, "content": "</s>", "special": true}],
+            "model": {"type": "BPE", "unk_token": "<unk>", "merges": [],
+                      "vocab": {"<unk>": 0, "</s>": 1, "a": 2, "b": 3, " ": 4}}})");
+  Spill("few/tokenizer_config.json", R"({"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "</s>"})");
+  Spill("few.jsonl", R"({"prompt": "a=", "completion": "b==+"})"
+                     "\n");
+  const Arguments data = {"--model", "few", "--data", "few.jsonl"};
+  const std::string told = "warning: 4 tokens of 7 are <unk>, which stands for text without a token: = +\n";
+  const Ended shown = Temper(With({"data", "preview", "--tokens"}, data));
+  EXPECT_NE(shown.err.find(told), std::string::npos) << shown.err;
+  EXPECT_NE(shown.out.find("     5       0  [[\" <unk>\"]]\n"), std::string::npos) << shown.out;
+  ExpectEnd(Temper(With({"data", "preview", "--tokens", "--json"}, data)), 2, {"leave out --tokens"});
+  for (const bool kept : {false, true}) {
+    const Ended ended = Temper(Train(With({"--overwrite"}, data)));
+    EXPECT_NE(ended.err.find(told), std::string::npos) << ended.err;
+    EXPECT_EQ(ended.err.find(kUsed) != std::string::npos, kept);
+  }
+}
+
 TEST_F(DataCache, ARefusedRunKeepsTheTokensOfTheRunBefore) {
   ASSERT_EQ(Temper(Train({"--save_steps", "2"})).code, 0);
   const auto before = TokenFiles();

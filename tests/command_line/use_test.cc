@@ -174,6 +174,7 @@ TEST_F(Use, TheFirstWordIsTheModel) {
   ExpectEnd(Temper({"generate", kModel, "Why?"}), 2, {"'Why?' is not an option: this command takes one model"});
   ExpectEnd(Temper({"generate", kModel, "prompt=Why?"}), 2, {"'prompt=Why?' needs two dashes"});
   ExpectEnd(Temper({"chat"}), 2, {"name a model: temper chat MODEL"});
+  ExpectEnd(Temper({"train", kModel}), 2, {"if it is the model, write --model " + kModel});
   ExpectEnd(Temper({"generate", kModel}), 2, {"there is no prompt: add --prompt TEXT"});
 }
 
@@ -200,6 +201,9 @@ TEST_F(Use, PlanKnowsModelsByName) {
   ASSERT_EQ(plan.code, 0) << plan.err;
   EXPECT_EQ(Json::parse(plan.out)["parameters"], 405853388800);
   ExpectEnd(Temper({"plan", "--model", "lama-3.1-405b"}), 1, {"did you mean 'llama-3.1-405b'?"});
+  ExpectEnd(Temper({"plan", "--model", "meta-llama/Llama-3.1-405B"}), 1, {"did you mean 'llama-3.1-405b'?"});
+  const std::string machines = std::string(kProjectFolder) + "/examples/clusters/8xH100.yaml";
+  ExpectEnd(Temper({"plan", machines, "--model", "opt-125m"}), 2, {"not a run: write --cluster " + machines});
   ExpectEnd(Temper({"plan", "--model", "mine"}), 1, {"there is no such folder", "Known are", "qwen3-8b"});
   ExpectEnd(Temper({"plan", "--model", "opt-125m", "--data", "d.jsonl", "--read_data"}), 2, {"a tokenizer is needed"});
   ExpectEnd(Temper(Train({"--model", "opt-125m"})), 1, {"temper plan knows this name, but not the weights"});
@@ -242,6 +246,15 @@ TEST_F(Use, AnAdapterStandsAloneWithTokenizerAndModelCard) {
                            "`d.jsonl`, ", "| lora.r | 16 |", "AutoPeftModelForCausalLM", "temper chat FOLDER"}) {
     EXPECT_NE(card.find(part), std::string::npos) << part << "\n" << card;
   }
+  EXPECT_EQ(card.find("num_train_epochs"), std::string::npos) << "max_steps overrides it";
+  EXPECT_EQ(Temper({"export", "out", "--output_dir", "merged"}).code, 0);
+  const std::string merged = Slurp("merged/README.md");
+  EXPECT_TRUE(merged.starts_with("---\nbase_model: \"" + kModel + "\"\nlibrary_name: transformers\n")) << merged;
+  for (const char* part : {"# model with a LoRA adapter, merged\n\nThe merged LoRA adapter of `", "| steps | 4 |",
+                           "| lora.r | 16 |", " AutoModelForCausalLM.from_pretrained", "temper chat FOLDER"}) {
+    EXPECT_NE(merged.find(part), std::string::npos) << part << "\n" << merged;
+  }
+  EXPECT_EQ(merged.find("peft"), std::string::npos) << merged;
   // --overwrite replaces our card, and keeps a user's.
   EXPECT_EQ(Temper(Train({"--overwrite", "--max_steps", "2"})).code, 0);
   EXPECT_NE(Slurp("out/README.md").find("| steps | 2 |"), std::string::npos);

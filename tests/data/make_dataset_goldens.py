@@ -4,8 +4,10 @@
     pip install tokenizers && python tests/data/make_dataset_goldens.py DATA_FOLDER
 
 DATA_FOLDER is the folder of TEMPER_TEST_DATA. Per case: rows, tokens, supervised tokens, borders that a token would
-have crossed, and a 64-bit FNV-1a hash over (token, flag) of all samples in order. src/data/dataset_real_test.cc compares.
+have crossed, a 64-bit FNV-1a hash over (token, flag) of all samples in order, unknown tokens and the characters that
+most often became one. src/data/dataset_real_test.cc compares.
 """
+import collections
 import json
 import os
 import sys
@@ -85,8 +87,18 @@ def alpaca(path):
         yield prompt, ("" if apart else " ") + row["output"]
 
 
-def summary(samples, window):
-    out = {"samples": 0, "tokens": 0, "supervised": 0, "split_borders": 0, "cut_rows": 0, "dropped_rows": 0}
+def most_unknown(tokenizer, unknown, texts):
+    found = collections.Counter()
+    for text in texts:
+        encoded = tokenizer.encode(text)
+        for token, (begin, end) in zip(encoded.ids, encoded.offsets):
+            if token == unknown:
+                found.update(text[begin:end])
+    return sorted(found, key=lambda character: (-found[character], character))[:8]
+
+
+def summary(samples, window, unknown):
+    out = dict.fromkeys(["samples", "tokens", "supervised", "split_borders", "cut_rows", "dropped_rows", "unknown"], 0)
     fnv = Hash()
     for ids, flags, split in samples:
         out["split_borders"] += split
@@ -99,6 +111,7 @@ def summary(samples, window):
         out["samples"] += 1
         out["tokens"] += len(ids)
         out["supervised"] += sum(flags)
+        out["unknown"] += ids.count(unknown)
         for token, flag in zip(ids, flags):
             fnv.add(token, 4)
             fnv.add(flag, 1)
@@ -108,27 +121,32 @@ def summary(samples, window):
 
 def main():
     root = sys.argv[1]
-    tokenizers = {
-        "models/tinystories-656k": "<|end_story|>",
-        "tokenizers/phi-3-mini": "<|endoftext|>",
-        "tokenizers/qwen2": "<|im_end|>",
+    tokenizers = {  # with their ends, and the token of what they do not know
+        "models/tinystories-656k": ("<|end_story|>", "<unk>"),
+        "tokenizers/phi-3-mini": ("<|endoftext|>", None),
+        "tokenizers/qwen2": ("<|im_end|>", None),
     }
     cases = []
-    for folder, eos_text in tokenizers.items():
+    for folder, (eos_text, unknown_text) in tokenizers.items():
         tokenizer = load(os.path.join(root, folder))
         eos = tokenizer.token_to_id(eos_text)
+        unknown = tokenizer.token_to_id(unknown_text) if unknown_text else None
+
+        def add(data, window, samples, texts):
+            cases.append({"tokenizer": folder, "data": data, "max_seq_len": window, **summary(samples, window, unknown),
+                          "unknown_characters": most_unknown(tokenizer, unknown, texts) if unknown_text else []})
+
         for data, rows, window in [
             ("datasets/gsm8k/test.jsonl", question_answer, 2048),
             ("datasets/gsm8k/test.jsonl", question_answer, 160),
             ("datasets/torchtune/alpaca_tiny.json", alpaca, 2048),
             ("datasets/llama-factory/identity.json", alpaca, 2048),
         ]:
-            samples = (prompt_sample(tokenizer, eos, p, c) for p, c in rows(os.path.join(root, data)))
-            cases.append({"tokenizer": folder, "data": data, "max_seq_len": window, **summary(samples, window)})
+            pairs = list(rows(os.path.join(root, data)))
+            add(data, window, (prompt_sample(tokenizer, eos, p, c) for p, c in pairs), (p + c for p, c in pairs))
         data = "datasets/text/tinyshakespeare.txt"
         text = open(os.path.join(root, data), encoding="utf-8", newline="").read().replace("\r\n", "\n")
-        cases.append({"tokenizer": folder, "data": data, "max_seq_len": 256,
-                      **summary(text_samples(tokenizer, eos, text, 256), 256)})
+        add(data, 256, text_samples(tokenizer, eos, text, 256), [text])
     with open(os.path.join(os.path.dirname(__file__), "dataset_goldens.json"), "w", encoding="utf-8") as out:
         json.dump(cases, out, indent=1)
         out.write("\n")

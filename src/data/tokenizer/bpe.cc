@@ -60,6 +60,7 @@ Result<std::unique_ptr<Bpe>> Bpe::Create(Vocabulary vocabulary, const std::vecto
   if (o.unk_token && !bpe->unk_ && !covered) {
     return Corrupt(fmt::format("{}: the unknown token '{}' is not in the vocabulary", where, *o.unk_token));
   }
+  if (covered) bpe->unk_.reset();
 
   const uint64_t capacity = std::bit_ceil(std::max<uint64_t>(16, merges.size() + merges.size() / 2));
   bpe->merges_.resize(capacity);
@@ -204,18 +205,48 @@ void Bpe::EncodeWord(std::string_view word, BpeScratch& scratch, std::vector<int
   out.insert(out.end(), ids.begin(), ids.end());
 }
 
+template <typename Visit>
+void Bpe::VisitCharacters(std::string_view word, Visit&& visit) const {
+  const auto visit_start = [&](std::string_view character, const Start& start) {
+    visit(character, start.kind, std::span<const int32_t>(start.ids));
+  };
+  if (options_.bytes_in) {
+    for (size_t i = 0; i < word.size(); ++i) {
+      visit_start(word.substr(i, 1), starts_[static_cast<unsigned char>(word[i])]);
+    }
+    return;
+  }
+  std::string spelling;
+  for (size_t i = 0; i < word.size();) {
+    const size_t n = utf8::Length(word[i]);
+    const std::string_view character = word.substr(i, n);
+    if (affixes_) {
+      spelling.assign(i > 0 ? options_.continuing_subword_prefix : "").append(character);
+      if (i + n == word.size()) spelling += options_.end_of_word_suffix;
+      visit_start(character, StartOf(spelling));
+    } else if (n == 1) {
+      visit_start(character, starts_[static_cast<unsigned char>(word[i])]);
+    } else if (const auto id = vocabulary_.Find(character)) {
+      visit(character, Start::kToken, std::span(&*id, 1));
+    } else {
+      visit_start(character, StartOf(character));
+    }
+    i += n;
+  }
+}
+
 void Bpe::StartSymbols(std::string_view word, std::vector<int32_t>& ids) const {
   bool unknown = false;  // an unknown token is held back: it may grow. (A fallback is output before it, as in the
                          // tokenizers library.)
-  const auto add = [&](const Start& start) {
-    switch (start.kind) {
+  VisitCharacters(word, [&](std::string_view, Start::Kind kind, std::span<const int32_t> start) {
+    switch (kind) {
       case Start::kToken:
         if (unknown) ids.push_back(*unk_);
         unknown = false;
-        ids.push_back(start.ids[0]);
+        ids.push_back(start[0]);
         break;
       case Start::kFallback:
-        ids.insert(ids.end(), start.ids.begin(), start.ids.end());
+        ids.insert(ids.end(), start.begin(), start.end());
         break;
       case Start::kUnknown:
         if (unknown && !options_.fuse_unk) ids.push_back(*unk_);
@@ -224,31 +255,14 @@ void Bpe::StartSymbols(std::string_view word, std::vector<int32_t>& ids) const {
       case Start::kDropped:
         break;
     }
-  };
-  if (options_.bytes_in) {
-    for (const char c : word) add(starts_[static_cast<unsigned char>(c)]);
-  } else {
-    std::string spelling;
-    for (size_t i = 0; i < word.size();) {
-      const size_t n = utf8::Length(word[i]);
-      const std::string_view character = word.substr(i, n);
-      if (affixes_) {
-        spelling.assign(i > 0 ? options_.continuing_subword_prefix : "").append(character);
-        if (i + n == word.size()) spelling += options_.end_of_word_suffix;
-        add(StartOf(spelling));
-      } else if (n == 1) {
-        add(starts_[static_cast<unsigned char>(word[i])]);
-      } else if (const auto id = vocabulary_.Find(character)) {
-        if (unknown) ids.push_back(*unk_);
-        unknown = false;
-        ids.push_back(*id);
-      } else {
-        add(StartOf(character));
-      }
-      i += n;
-    }
-  }
+  });
   if (unknown) ids.push_back(*unk_);
+}
+
+void Bpe::AppendUnknown(std::string_view word, std::string& out) const {
+  VisitCharacters(word, [&](std::string_view character, Start::Kind kind, std::span<const int32_t>) {
+    if (kind == Start::kUnknown) out += character;
+  });
 }
 
 void Bpe::MergeShort(BpeScratch& scratch) const {

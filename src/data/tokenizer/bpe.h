@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -67,6 +68,11 @@ class Bpe {
   // Appends the ids of `word` (valid UTF-8 unless bytes_in). REQUIRES: word.size() < 2^31.
   void Encode(std::string_view word, BpeScratch& scratch, std::vector<int32_t>& out) const;
 
+  // The token of unknown characters; none if every text has other tokens, or unknown characters are dropped.
+  std::optional<int32_t> unknown() const { return unk_; }
+  // Appends the unknown characters of `word`. Looks up each character.
+  void AppendUnknown(std::string_view word, std::string& out) const;
+
   const Vocabulary& vocabulary() const { return vocabulary_; }
 
  private:
@@ -91,15 +97,18 @@ class Bpe {
   void FindBorders(const std::vector<Merge>& merges);
   size_t NextWord(std::string_view text, size_t begin) const;
   void EncodeWord(std::string_view word, BpeScratch& scratch, std::vector<int32_t>& out) const;
+  // Calls visit(character, kind, ids), as of Start, for each character of a word, or byte of one of bytes.
+  template <typename Visit>
+  void VisitCharacters(std::string_view word, Visit&& visit) const;
   void StartSymbols(std::string_view word, std::vector<int32_t>& ids) const;
   void MergeShort(BpeScratch& scratch) const;
   void MergeLong(BpeScratch& scratch) const;
 
   Vocabulary vocabulary_;
   BpeOptions options_;
-  std::optional<int32_t> unk_;
-  bool affixes_ = false;       // characters are spelled with a prefix or suffix
-  std::vector<Start> starts_;  // of bytes (bytes_in) or ASCII characters
+  std::optional<int32_t> unk_;  // as unknown()
+  bool affixes_ = false;        // characters are spelled with a prefix or suffix
+  std::vector<Start> starts_;   // of bytes (bytes_in) or ASCII characters
   // Whether a word may be cut between two characters, by their classes; see FindBorders. Empty: nowhere.
   static constexpr size_t kClasses = 130;  // ASCII, '▁', all others
   using Classes = std::bitset<kClasses>;

@@ -1,6 +1,7 @@
 // Ids and texts against those of transformers and tokenizers (tests/tokenizer/make_goldens.py).
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 
@@ -51,8 +52,12 @@ void ExpectIds(const Json& golden, const Tokenizer& tokenizer, bool is_short) {
   const std::vector<std::string> texts = TextsFor(golden, is_short);
   ASSERT_EQ(texts.size(), golden["ids"].size());
   for (size_t i = 0; i < texts.size(); ++i) {
-    const auto ids = tokenizer.Encode(texts[i]);
+    std::string unknown;
+    const auto ids = tokenizer.Encode(texts[i], {.unknown = &unknown});
     ASSERT_TRUE(ids.ok()) << ids.status().message();
+    const bool has_unknown =
+        tokenizer.unknown() && std::find(ids->begin(), ids->end(), *tokenizer.unknown()) != ids->end();
+    EXPECT_EQ(!unknown.empty(), has_unknown) << "text " << i << ": '" << texts[i] << "'";
     EXPECT_EQ(*ids, golden["ids"][i].get<std::vector<int32_t>>()) << "text " << i << ": '" << texts[i] << "'";
     if (golden.contains("text")) {
       EXPECT_EQ(tokenizer.Decode(*ids, /*skip_special=*/false), golden["text"][i]) << "text " << i;

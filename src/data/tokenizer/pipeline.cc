@@ -19,6 +19,7 @@ Pipeline::Pipeline(PipelineParts parts) : parts_(std::move(parts)) {
   vocab_size_ = parts_.bpe->vocabulary().limit();
   for (const AddedToken& token : parts_.added.tokens())
     vocab_size_ = std::max<int64_t>(vocab_size_, token.id + int64_t{1});
+  unknown_ = parts_.bpe->unknown();
 }
 Pipeline::~Pipeline() = default;
 
@@ -50,15 +51,15 @@ Result<std::vector<int32_t>> Pipeline::Encode(std::string_view text, EncodeOptio
   ids.reserve(text.size() / 4 + 8);  // English has about four bytes to a token
   std::unique_ptr<Scratch> scratch = TakeScratch();
   const std::string_view valid = utf8::MakeValid(text, scratch->valid);
-  const Status status = EncodeValid(valid, options.parse_special, *scratch, ids);
+  const Status status = EncodeValid(valid, options, *scratch, ids);
   ReturnScratch(std::move(scratch));
   if (!status.ok()) return status;
   return options.add_special ? parts_.post_processor.Apply(std::move(ids)) : std::move(ids);
 }
 
-Status Pipeline::EncodeValid(std::string_view text, bool parse_special, Scratch& scratch,
+Status Pipeline::EncodeValid(std::string_view text, EncodeOptions options, Scratch& scratch,
                              std::vector<int32_t>& out) const {
-  parts_.added.Split(text, /*normalized=*/false, parse_special, scratch.raw_parts);
+  parts_.added.Split(text, /*normalized=*/false, options.parse_special, scratch.raw_parts);
   for (const TextPart& part : scratch.raw_parts) {
     if (part.id) {
       out.push_back(*part.id);
@@ -73,25 +74,30 @@ Status Pipeline::EncodeValid(std::string_view text, bool parse_special, Scratch&
       normalized = stretch.text;
       at_start = stretch.at_start;
     }
-    parts_.added.Split(normalized, /*normalized=*/true, parse_special, scratch.parts);
+    parts_.added.Split(normalized, /*normalized=*/true, options.parse_special, scratch.parts);
     for (const TextPart& words : scratch.parts) {
       if (words.id) {
         out.push_back(*words.id);
       } else {
         TEMPER_RETURN_IF_ERROR(
-            EncodeWords(words.text, at_start && words.text.data() == normalized.data(), scratch, out));
+            EncodeWords(words.text, at_start && words.text.data() == normalized.data(), scratch, out, options.unknown));
       }
     }
   }
   return OkStatus();
 }
 
-Status Pipeline::EncodeWords(std::string_view text, bool at_start, Scratch& scratch, std::vector<int32_t>& out) const {
+Status Pipeline::EncodeWords(std::string_view text, bool at_start, Scratch& scratch, std::vector<int32_t>& out,
+                             std::string* unknown) const {
   scratch.cut.made = 0;
   scratch.cut.limit = GrowthLimit(text.size());
   return CutIntoWords(parts_.pre_tokenizers, {text, at_start}, scratch.cut, [&](const Piece& piece) {
     if (static_cast<int64_t>(piece.text.size()) > kMaxText.v) return TooLong(static_cast<size_t>(kMaxText.v));
+    const auto before = static_cast<ptrdiff_t>(out.size());
     parts_.bpe->Encode(piece.text, scratch.bpe, out);
+    if (unknown && unknown_ && std::find(out.begin() + before, out.end(), *unknown_) != out.end()) {
+      parts_.bpe->AppendUnknown(piece.text, *unknown);
+    }
     return OkStatus();
   });
 }

@@ -50,8 +50,10 @@ class Pipeline final : public Tokenizer {
   std::unique_ptr<Scratch> TakeScratch() const;
   void ReturnScratch(std::unique_ptr<Scratch> scratch) const;
 
-  Status EncodeValid(std::string_view text, bool parse_special, Scratch& scratch, std::vector<int32_t>& out) const;
-  Status EncodeWords(std::string_view text, bool at_start, Scratch& scratch, std::vector<int32_t>& out) const;
+  Status EncodeValid(std::string_view text, EncodeOptions options, Scratch& scratch, std::vector<int32_t>& out) const;
+  // `unknown`: as in EncodeOptions.
+  Status EncodeWords(std::string_view text, bool at_start, Scratch& scratch, std::vector<int32_t>& out,
+                     std::string* unknown) const;
 
   // Constant after construction.
   const PipelineParts parts_;

@@ -130,6 +130,8 @@ Result<std::unique_ptr<Tokenizer>> SentencePieceTokenizer::Create(std::string_vi
   };
   made->post_processor_ = PostProcessor::Around(special.add_bos.value_or(true) ? id_of(special.bos) : std::nullopt,
                                                 special.add_eos.value_or(false) ? id_of(special.eos) : std::nullopt);
+  const bool falls_back_on_bytes = made->processor_->IsByte(made->processor_->PieceToId("<0x00>"));
+  if (!falls_back_on_bytes) made->unknown_ = made->processor_->unk_id();
   made->vocab_size_ = made->vocabulary_.limit();
   for (const AddedToken& token : made->added_.tokens()) {
     made->vocab_size_ = std::max<int64_t>(made->vocab_size_, token.id + int64_t{1});
@@ -160,7 +162,7 @@ Result<std::vector<int32_t>> SentencePieceTokenizer::Encode(std::string_view tex
     if (part.id) {
       ids.push_back(*part.id);
     } else {
-      TEMPER_RETURN_IF_ERROR(EncodePart(part.text, ids));
+      TEMPER_RETURN_IF_ERROR(EncodePart(part.text, ids, options.unknown));
     }
   }
   // Before a special token, the space put before the text is not a token of its own.
@@ -169,7 +171,8 @@ Result<std::vector<int32_t>> SentencePieceTokenizer::Encode(std::string_view tex
   return options.add_special ? post_processor_.Apply(std::move(ids)) : std::move(ids);
 }
 
-Status SentencePieceTokenizer::EncodePart(std::string_view text, std::vector<int32_t>& out) const {
+Status SentencePieceTokenizer::EncodePart(std::string_view text, std::vector<int32_t>& out,
+                                          std::string* unknown) const {
   // sentencepiece treats the start of its input as the start of a text. After the unknown token's spelling, whose
   // pieces are then dropped, a leading space is an ordinary space.
   const bool behind_unk = !legacy_ && (text.starts_with(' ') || text.starts_with(kMetaspace));
@@ -178,9 +181,9 @@ Status SentencePieceTokenizer::EncodePart(std::string_view text, std::vector<int
     const size_t end = NextSlice(text, begin);
     const std::string_view slice = text.substr(begin, end - begin);
     if (begin > 0) {
-      TEMPER_RETURN_IF_ERROR(EncodeSlice(slice, kAnchor, anchor_pieces_, out));
+      TEMPER_RETURN_IF_ERROR(EncodeSlice(slice, kAnchor, anchor_pieces_, out, unknown));
     } else {
-      TEMPER_RETURN_IF_ERROR(EncodeSlice(slice, behind_unk ? unk_ : "", behind_unk ? unk_pieces_ : 0, out));
+      TEMPER_RETURN_IF_ERROR(EncodeSlice(slice, behind_unk ? unk_ : "", behind_unk ? unk_pieces_ : 0, out, unknown));
     }
     begin = end;
   } while (begin < text.size());
@@ -189,12 +192,19 @@ Status SentencePieceTokenizer::EncodePart(std::string_view text, std::vector<int
 
 // Appends the ids that `text` has after `anchor`, which has `anchor_pieces`.
 Status SentencePieceTokenizer::EncodeSlice(std::string_view text, std::string_view anchor, size_t anchor_pieces,
-                                           std::vector<int32_t>& out) const {
+                                           std::vector<int32_t>& out, std::string* unknown) const {
   std::vector<int> pieces;
   const auto status = processor_->Encode(std::string(anchor).append(text), &pieces);
   if (!status.ok()) return Corrupt("sentencepiece cannot encode a text: " + status.ToString());
   const auto first = pieces.begin() + static_cast<ptrdiff_t>(std::min(anchor_pieces, pieces.size()));
   out.insert(out.end(), first, pieces.end());
+  if (unknown && unknown_ && std::find(first, pieces.end(), *unknown_) != pieces.end()) {
+    std::vector<std::string> texts;
+    (void)processor_->Encode(std::string(anchor).append(text), &texts);
+    for (auto at = first; at != pieces.end(); ++at) {
+      if (*at == *unknown_) *unknown += texts[static_cast<size_t>(at - pieces.begin())];
+    }
+  }
   return OkStatus();
 }
 

@@ -36,9 +36,10 @@ class SentencePieceTokenizer final : public Tokenizer {
  private:
   SentencePieceTokenizer(std::unique_ptr<sentencepiece::SentencePieceProcessor> processor, Vocabulary vocabulary);
 
-  Status EncodePart(std::string_view text, std::vector<int32_t>& out) const;
-  Status EncodeSlice(std::string_view text, std::string_view anchor, size_t anchor_pieces,
-                     std::vector<int32_t>& out) const;
+  // `unknown`: as in EncodeOptions.
+  Status EncodePart(std::string_view text, std::vector<int32_t>& out, std::string* unknown) const;
+  Status EncodeSlice(std::string_view text, std::string_view anchor, size_t anchor_pieces, std::vector<int32_t>& out,
+                     std::string* unknown) const;
   size_t NextSlice(std::string_view text, size_t begin) const;
   std::string DecodeText(std::span<const int32_t> ids) const;
 

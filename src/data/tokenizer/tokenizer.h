@@ -26,6 +26,8 @@ struct EncodeOptions {
   // Special tokens spelled out in the text ("<|im_start|>") become their ids. Off for untrusted text, which must not
   // forge them: they are then encoded as ordinary text. (Added tokens that are not special are always recognised.)
   bool parse_special = true;
+  // If not null: the characters that became the unknown() token are appended.
+  std::string* unknown = nullptr;
 };
 
 class Tokenizer {
@@ -54,6 +56,8 @@ class Tokenizer {
   std::optional<int32_t> bos() const { return bos_; }
   std::optional<int32_t> eos() const { return eos_; }
   std::optional<int32_t> pad() const { return pad_; }
+  // The token for text that has no other; none if every text has.
+  std::optional<int32_t> unknown() const { return unknown_; }
   // Where generation stops: eos() and every eos_token_id of generation_config.json and config.json. Sorted, no
   // duplicates.
   const std::vector<int32_t>& stop_ids() const { return stop_ids_; }
@@ -67,7 +71,7 @@ class Tokenizer {
  protected:
   Tokenizer() = default;
 
-  std::optional<int32_t> bos_, eos_, pad_;
+  std::optional<int32_t> bos_, eos_, pad_, unknown_;
   std::vector<int32_t> stop_ids_;
 
  private:

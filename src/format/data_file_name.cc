@@ -1,0 +1,38 @@
+#include "format/data_file_name.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "format/text_stream.h"
+
+namespace temper {
+namespace {
+
+constexpr std::pair<std::string_view, DataFileKind> kEndings[] = {
+    {".json", DataFileKind::kJson},      {".jsonl", DataFileKind::kJsonLines}, {".ndjson", DataFileKind::kJsonLines},
+    {".csv", DataFileKind::kCommaTable}, {".tsv", DataFileKind::kTabTable},    {".txt", DataFileKind::kText},
+    {".text", DataFileKind::kText},      {".md", DataFileKind::kText},         {".parquet", DataFileKind::kParquet},
+};
+
+bool EndsWith(std::string_view text, std::string_view lower) {
+  return text.size() >= lower.size() && std::equal(lower.rbegin(), lower.rend(), text.rbegin(), [](char a, char b) {
+           return a == (b >= 'A' && b <= 'Z' ? b + 32 : b);
+         });
+}
+
+}  // namespace
+
+DataFileKind KindOfDataFile(std::string_view path) {
+  path = WithoutCompression(path);
+  for (const auto& [ending, kind] : kEndings) {
+    if (EndsWith(path, ending)) return kind;
+  }
+  return DataFileKind::kOther;
+}
+
+bool HasRows(DataFileKind kind) {
+  return kind == DataFileKind::kJson || kind == DataFileKind::kJsonLines || kind == DataFileKind::kCommaTable ||
+         kind == DataFileKind::kTabTable;
+}
+
+}  // namespace temper

@@ -1,0 +1,16 @@
+// What the name of a data file says of its content: by its ending, in any case, behind which .gz, .zst or .zstd may
+// stand.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+namespace temper {
+
+enum class DataFileKind : uint8_t { kOther, kJson, kJsonLines, kCommaTable, kTabTable, kText, kParquet };
+
+DataFileKind KindOfDataFile(std::string_view path);
+// Whether such a file has rows that are read: JSON, or a table.
+bool HasRows(DataFileKind kind);
+
+}  // namespace temper
