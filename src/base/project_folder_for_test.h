@@ -1,5 +1,6 @@
-// Where this build found its sources, and where it writes. Tests and benchmarks read goldens and load test libraries from
-// there. One object file holds the paths (cmake/layers.cmake), so that builds in different folders share ccache's files.
+// Where this build found its sources, and where it writes: tests and benchmarks read goldens and load test libraries
+// from there. One object file holds the paths (cmake/layers.cmake), so builds in different folders share ccache's
+// files.
 #pragma once
 
 namespace temper {
