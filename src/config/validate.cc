@@ -23,9 +23,12 @@ bool IsWithin(const std::string& path, const std::string& folder) {
 }
 
 Status CheckRequired(const RunConfig& c, Purpose purpose) {
-  const auto missing = [](const char* what, const char* key, const char* value) {
-    return InvalidArgument(
-        fmt::format("no {} given: add --{} {}, or '{}: {}' in the YAML file", what, key, value, key, value));
+  const auto missing = [&c](const char* what, const char* key, const char* value) {
+    return InvalidArgument(fmt::format(
+        "no {} given: add --{} {}, or '{}: {}' in the YAML file{}", what, key, value, key, value,
+        c.output.resume ? "; a run that is resumed needs its settings again: name its run.yaml first, as in "
+                          "temper train FOLDER/run.yaml --resume"
+                        : ""));
   };
   if (c.model.model.empty()) return missing("model", "model", "FOLDER");
   if (purpose == Purpose::kPlan) return OkStatus();

@@ -106,7 +106,7 @@ std::string SampleAsJson(const TokenStore& store, int64_t id, const std::string&
       spans.push_back({{"begin", begin}, {"end", i}, {"text", TextOf(tokens, begin, i, tokenizer)}});
     }
     if (i == tokens.size()) break;
-    const TokenWeight weight = supervised ? sample.weight(at) : 0;
+    const TokenWeight weight = WeightOf(sample, i);
     labels.push_back(supervised ? tokens[i] : -100);
     weights.push_back(WeightValue(weight));
     weighted |= supervised && weight != kUnitWeight;

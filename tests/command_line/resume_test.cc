@@ -404,6 +404,11 @@ TEST_F(Resume, WithTheCheckpointAfterASpaceExplainsTheSyntax) {
             {"'out/checkpoint-2' is a folder, not a YAML file", "write --resume=out/checkpoint-2"});
 }
 
+TEST_F(Resume, WithoutItsSettingsSaysWhereTheyAre) {
+  ExpectEnd(Temper({"train", "--resume", "--output_dir", "out"}), 2,
+            {"no model given", "temper train FOLDER/run.yaml --resume"});
+}
+
 TEST_F(Resume, WithoutACheckpointStartsFromTheBeginning) {
   ExpectEnd(Temper(Train({"--resume"})), 0, {"out has no checkpoint yet: starting from the beginning", "step 1/4"});
 }

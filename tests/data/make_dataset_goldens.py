@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""Writes dataset_goldens.json: real data sets tokenised by real tokenizers, with Hugging Face's `tokenizers`.
+"""Writes dataset_goldens.json: real data sets tokenised by real tokenizers, with Hugging Face's `tokenizers` and
+Google's `sentencepiece`.
 
-    pip install tokenizers && python tests/data/make_dataset_goldens.py DATA_FOLDER
+    pip install tokenizers sentencepiece && python tests/data/make_dataset_goldens.py DATA_FOLDER
 
 DATA_FOLDER is the folder of TEMPER_TEST_DATA. Per case: rows, tokens, supervised tokens, borders that a token would
 have crossed, a 64-bit FNV-1a hash over (token, flag) of all samples in order, unknown tokens and the characters that
@@ -11,7 +12,9 @@ import collections
 import json
 import os
 import sys
+import types
 
+import sentencepiece
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
 MASK = (1 << 64) - 1
@@ -31,7 +34,21 @@ QWEN2_PATTERN = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| 
                  r"|\s+(?!\S)|\s+")
 
 
+class SentencePiece:
+    """A SentencePiece model with what is used here of a `tokenizers` tokenizer."""
+
+    def __init__(self, path):
+        self.model = sentencepiece.SentencePieceProcessor(model_file=path)
+        self.token_to_id = self.model.piece_to_id
+
+    def encode(self, text, add_special_tokens=True):
+        front = [self.model.bos_id()] if add_special_tokens else []
+        return types.SimpleNamespace(ids=front + self.model.encode(text))
+
+
 def load(folder):
+    if folder.endswith(".model"):
+        return SentencePiece(folder)
     if os.path.exists(os.path.join(folder, "tokenizer.json")):
         return Tokenizer.from_file(os.path.join(folder, "tokenizer.json"))
     bpe = models.BPE.from_file(os.path.join(folder, "vocab.json"), os.path.join(folder, "merges.txt"))
@@ -87,13 +104,19 @@ def alpaca(path):
         yield prompt, ("" if apart else " ") + row["output"]
 
 
+def texts_of_tokens(tokenizer, text):
+    if isinstance(tokenizer, SentencePiece):
+        return zip(tokenizer.model.encode(text), tokenizer.model.encode(text, out_type=str))
+    encoded = tokenizer.encode(text)
+    return ((token, text[begin:end]) for token, (begin, end) in zip(encoded.ids, encoded.offsets))
+
+
 def most_unknown(tokenizer, unknown, texts):
     found = collections.Counter()
     for text in texts:
-        encoded = tokenizer.encode(text)
-        for token, (begin, end) in zip(encoded.ids, encoded.offsets):
+        for token, characters in texts_of_tokens(tokenizer, text):
             if token == unknown:
-                found.update(text[begin:end])
+                found.update(characters)
     return sorted(found, key=lambda character: (-found[character], character))[:8]
 
 
@@ -123,6 +146,7 @@ def main():
     root = sys.argv[1]
     tokenizers = {  # with their ends, and the token of what they do not know
         "models/tinystories-656k": ("<|end_story|>", "<unk>"),
+        "tokenizers/torchtune-tiny/m.model": ("</s>", "<unk>"),
         "tokenizers/phi-3-mini": ("<|endoftext|>", None),
         "tokenizers/qwen2": ("<|im_end|>", None),
     }
@@ -142,8 +166,12 @@ def main():
             ("datasets/torchtune/alpaca_tiny.json", alpaca, 2048),
             ("datasets/llama-factory/identity.json", alpaca, 2048),
         ]:
+            if folder.endswith(".model") and "gsm8k" in data:
+                continue  # sentencepiece takes seconds for what the others show
             pairs = list(rows(os.path.join(root, data)))
             add(data, window, (prompt_sample(tokenizer, eos, p, c) for p, c in pairs), (p + c for p, c in pairs))
+        if folder.endswith(".model"):
+            continue
         data = "datasets/text/tinyshakespeare.txt"
         text = open(os.path.join(root, data), encoding="utf-8", newline="").read().replace("\r\n", "\n")
         add(data, 256, text_samples(tokenizer, eos, text, 256), [text])

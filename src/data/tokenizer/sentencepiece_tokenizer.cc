@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <exception>
 
+#include "base/check.h"
 #include "base/units.h"
 #include "base/utf8.h"
 #include "data/tokenizer/model_proto.h"
@@ -200,7 +201,8 @@ Status SentencePieceTokenizer::EncodeSlice(std::string_view text, std::string_vi
   out.insert(out.end(), first, pieces.end());
   if (unknown && unknown_ && std::find(first, pieces.end(), *unknown_) != pieces.end()) {
     std::vector<std::string> texts;
-    (void)processor_->Encode(std::string(anchor).append(text), &texts);
+    const auto again = processor_->Encode(std::string(anchor).append(text), &texts);
+    TEMPER_CHECK(again.ok() && texts.size() == pieces.size()) << "sentencepiece cuts one text in two ways";
     for (auto at = first; at != pieces.end(); ++at) {
       if (*at == *unknown_) *unknown += texts[static_cast<size_t>(at - pieces.begin())];
     }
