@@ -16,6 +16,8 @@
 #                              program's runs agree there (build/); not in CI, which has the tests of one GPU of these
 #   scripts/test.sh hip        the same with hipcc, for gfx90a (build-hip/); not in CI
 #   scripts/test.sh gfx942     its kernels compile for gfx942 (MI300X) with clang-19 (build-gfx942/); not in CI
+#   scripts/test.sh rocm       its sources agree with the headers of another ROCm, in $ROCM_INCLUDE, by clang-19; not in CI.
+#                              PyPI's package triton has those of HIP 7.1: triton/backends/amd/include
 #   scripts/test.sh all        release, inputs, sanitize, fuzz and tidy
 #   scripts/test.sh tsan       code that starts threads passes under ThreadSanitizer (build-tsan/); not in CI
 set -eu
@@ -151,6 +153,21 @@ gfx942() {
   ls $out/*.o
   end
 }
+rocm() {
+  begin "GPU backend (clang-19, headers of ${ROCM_INCLUDE:?names the folder of hip/hip_runtime.h})"
+  rm -rf build-rocm
+  mkdir -p build-rocm/bin
+  ln -s "$(realpath "$ROCM_INCLUDE")" build-rocm/include
+  sed -n 's/^#define \(HIP_VERSION_[A-Z]*\) \([0-9]*\)$/\1=\2/p' "$ROCM_INCLUDE/hip/hip_version.h" >build-rocm/bin/.hipVersion
+  { # SIDE SOURCE
+    find src/backend/gpu -name '*.cu' -exec printf 'host\0%s\0device\0%s\0' {} {} \;
+    for name in gpu_kernels products/linear hardware/gpu_device hardware/gpu_stream hardware/hip_products; do
+      printf 'host\0src/backend/gpu/%s.cc\0' $name
+    done
+  } | xargs -0 -n 2 -P "$(nproc)" sh -c 'exec clang++-19 -x hip --cuda-$0-only --offload-arch=gfx942 -nogpulib \
+    --hip-path=build-rocm -std=c++20 -Wall -Wextra -Werror -Wno-missing-field-initializers -fsyntax-only -Isrc "$1"'
+  end
+}
 tidy() {
   begin 'clang-tidy'
   # clang's compile_commands.json, without precompiled headers: this also shows that each file includes what it needs.
@@ -171,7 +188,7 @@ case "${1:-}" in
     release
     inputs
     ;;
-  release | inputs | sanitize | fuzz | tidy | tsan | cuda | ptx | hip | gfx942) "$1" ;;
+  release | inputs | sanitize | fuzz | tidy | tsan | cuda | ptx | hip | gfx942 | rocm) "$1" ;;
   all)
     release
     inputs
