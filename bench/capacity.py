@@ -6,8 +6,12 @@
         gives to the same file, O_DIRECT, in order, eight requests of a MiB in flight, before and after the run.
   full  full fine-tuning of the benchmark model (docs/benchmarks.md) with a device limit of a tenth of its state, in a
         cgroup of what is planned and what a run wants beside it: with less it would spill to the disk.
+  int8, nf4, cast
+        in such a cgroup LoRA on a base of int8 and of nf4, and full fine-tuning whose bf16 weights are cast from their
+        masters. In a cgroup of seven eighths of the plan the run with --memory.placement device must be refused, not
+        killed.
 
-  bench/capacity.py [lora|full] [--temper build/temper] [--work FOLDER] [--steps 6]
+  bench/capacity.py [lora|full|int8|nf4|cast] [--temper build/temper] [--work FOLDER] [--steps 6]
 
 Needs a memory cgroup (version 1 or 2) that this user may make; FOLDER must lie on the disk in question and have 2.5 GB
 free. A minute or two on an idle machine.
@@ -185,15 +189,20 @@ def disk_rate(path):
     return os.path.getsize(path) // piece * piece / seconds
 
 
-def run(command, limit, output):
-    """Runs it in a cgroup; (rows of metrics.jsonl, what it said, the group's peak)."""
+def run_within(command, limit):
+    """Runs it in a cgroup; (how it ended, the group's peak)."""
     group = MemoryCgroup(limit)
     try:
         done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
                               preexec_fn=group.enter)
-        peak = group.peak()
+        return done, group.peak()
     finally:
         group.remove()
+
+
+def run(command, limit, output):
+    """Runs it in a cgroup to its end; (rows of metrics.jsonl, what it said, the group's peak)."""
+    done, peak = run_within(command, limit)
     if done.returncode != 0:
         die(f"the run ended with {done.returncode} under {limit / MIB:.0f} MiB:\n{done.stderr}")
     with open(os.path.join(output, "metrics.jsonl")) as f:
@@ -204,7 +213,7 @@ def run(command, limit, output):
 def report(rows, limit, peak, said):
     ends = [row["seconds"] for row in rows]
     step = statistics.median(b - a for a, b in zip(ends[1:], ends[2:]))
-    moved = rows[-1]["bytes_moved"]
+    moved = rows[-1].get("bytes_moved", {})
     taken = "not said by this kernel" if peak is None else f"{peak / MIB:.0f} MiB"
     for line in said.splitlines():
         if line.startswith(("memory", "plan")):
@@ -212,7 +221,7 @@ def report(rows, limit, peak, said):
     print(f"  cgroup of {limit / MIB:.0f} MiB, at most taken: {taken}")
     print(f"  {len(rows)} steps, losses {rows[0]['loss']:.3f} to {rows[-1]['loss']:.3f}, a step {step:.2f} s, "
           f"{statistics.median(row['tokens_per_second'] for row in rows[2:]):.0f} tokens/s")
-    print("  moved per step: " + ", ".join(f"{k} {v / 1e9:.2f} GB" for k, v in moved.items()))
+    print("  moved per step: " + (", ".join(f"{k} {v / 1e9:.2f} GB" for k, v in moved.items()) or "nothing"))
     return step, moved
 
 
@@ -245,19 +254,23 @@ def lora(arguments, folder):
           f"after: {read / step / disk:.2f} x")
 
 
+def planned(arguments, model, options):
+    """(bytes of the arenas, limit of a cgroup that holds them)"""
+    text = subprocess.run([arguments.temper, "plan", "--json", "--model", model, "--dtype", "bf16"] +
+                          [o for o in options if o != "--from_scratch"], stdout=subprocess.PIPE, check=True).stdout
+    arenas = sum(tier["total"] for name, tier in json.loads(text)["bytes"].items() if name in ("device", "host"))
+    # Beside its arenas a run leaves 150 MiB, and 1/64 for page tables (run/machine_limits.cc), of what is free when it
+    # asks, by when it has taken some 30 MiB.
+    return arenas, (arenas + 150 * MIB) * 64 // 63 + 64 * MIB
+
+
 def full(arguments, folder):
     model = os.path.join(folder, "benchmark")
     write_model(model, BENCHMARK, with_weights=False)
     options = ["--from_scratch", "--method", "full", "--max_seq_len", "512", "--per_device_train_batch_size", "1",
                "--gradient_accumulation_steps", "2", "--memory.device", "224MiB", "--rates", "typical"]
     command, output = train(arguments, folder, model, options)
-    planned = json.loads(subprocess.run(
-        [arguments.temper, "plan", "--json", "--model", model, "--dtype", "bf16"] +
-        [o for o in options if o != "--from_scratch"], stdout=subprocess.PIPE, check=True).stdout)["bytes"]
-    # Beside its arenas a run leaves 150 MiB, and 1/64 for page tables (run/machine_limits.cc), of what is free when it
-    # asks, by when it has taken some 30 MiB.
-    arenas = planned["device"]["total"] + planned["host"]["total"]
-    limit = (arenas + 150 * MIB) * 64 // 63 + 64 * MIB
+    arenas, limit = planned(arguments, model, options)
     print(f"Full fine-tuning, 2.24 GB of state, a device of 224 MiB, {arenas / MIB:.0f} MiB planned with the host's")
     rows, said, peak = run(command, limit, output)
     report(rows, limit, peak, said)
@@ -265,16 +278,50 @@ def full(arguments, folder):
         die("the run set itself limits of the cgroup's memory: it is not the one that was planned")
 
 
+def in_memory(arguments, folder, title, config, options):
+    model = os.path.join(folder, title)
+    scratch = "--from_scratch" in options
+    write_model(model, config, with_weights=not scratch)
+    command, output = train(arguments, folder, model, options)
+    arenas, limit = planned(arguments, model, options)
+    print(f"{' '.join(options)}: {arenas / MIB:.0f} MiB planned")
+    rows, said, peak = run(command, limit, output)
+    report(rows, limit, peak, said)
+    if "everything in memory takes" in said:
+        die("the run did not have the memory that was planned")
+    small = arenas * 7 // 8
+    done, _ = run_within(command + ["--memory.placement", "device"], small)
+    if done.returncode <= 0 or "error:" not in done.stderr:
+        die(f"under {small / MIB:.0f} MiB it was not refused, but ended with {done.returncode}:\n{done.stderr}")
+    print(f"  under {small / MIB:.0f} MiB: {done.stderr.strip().splitlines()[-1]}")
+
+
+def quantised(base):
+    return lambda arguments, folder: in_memory(
+        arguments, folder, "large", LARGE,
+        ["--method", "lora", "--base_dtype", base, "--lora.r", "8", "--max_seq_len", "128",
+         "--per_device_train_batch_size", "1", "--gradient_accumulation_steps", "2"])
+
+
+def cast(arguments, folder):
+    in_memory(arguments, folder, "benchmark", BENCHMARK,
+              ["--from_scratch", "--method", "full", "--memory.bf16_weights", "cast", "--max_seq_len", "512",
+               "--per_device_train_batch_size", "1", "--gradient_accumulation_steps", "1"])
+
+
+KINDS = {"lora": lora, "full": full, "int8": quantised("int8"), "nf4": quantised("nf4"), "cast": cast}
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", nargs="?", choices=("lora", "full"), help="one of the two; else both")
+    parser.add_argument("what", nargs="?", choices=KINDS, help="one of these; else all")
     parser.add_argument("--temper", default=os.path.join(HERE, "..", "build", "temper"))
     parser.add_argument("--work", default="/tmp/temper_capacity", help="the folder of models and runs")
     parser.add_argument("--steps", type=int, default=6)
     arguments = parser.parse_args()
     if arguments.steps < 4:
         parser.error("--steps: the first ones are not counted, 4 at least")
-    for name, kind in (("lora", lora), ("full", full)):
+    for name, kind in KINDS.items():
         if arguments.what in (None, name):
             kind(arguments, arguments.work)
 
