@@ -47,8 +47,9 @@ Result<int> Export(const Arguments& arguments) {
   if (type != ExportType::kStored) {
     spec.dtype = type == ExportType::kBf16 ? DType::kBF16 : type == ExportType::kF16 ? DType::kF16 : DType::kF32;
   }
-  TransferProgress progress("export");
-  TEMPER_ASSIGN_OR_RETURN(const ExportReport report, ExportModel(PosixEnv(), spec, progress.Callback()));
+  TransferProgress verifying("verify"), progress("export");
+  TEMPER_ASSIGN_OR_RETURN(const ExportReport report,
+                          ExportModel(PosixEnv(), spec, progress.Callback(), verifying.Callback()));
   for (const std::string& notice : report.notices) LogInfo(notice);
   LogInfo(fmt::format("{}: {} tensors, {}{}", output_dir, report.tensors, ToString(report.bytes),
                       report.merged > 0 ? fmt::format(", {} merged with the adapter", report.merged) : ""));
