@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <functional>
 #include <string_view>
 
 #include "checkpoint/generation_config.h"
@@ -74,8 +73,11 @@ Result<FileDigest> CopyFileDurably(Env& env, const std::string& from, const std:
   return digest;
 }
 
-Result<FileDigest> DigestFile(Env& env, const std::string& path) {
-  return ForEachPiece(env, path, [](std::span<const std::byte>) { return OkStatus(); });
+Result<FileDigest> DigestFile(Env& env, const std::string& path, const std::function<void(Bytes)>& read) {
+  return ForEachPiece(env, path, [&](std::span<const std::byte> piece) {
+    if (read) read({std::ssize(piece)});
+    return OkStatus();
+  });
 }
 
 }  // namespace temper

@@ -2,6 +2,7 @@
 // settings, the chat template. They are copied byte for byte.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -25,7 +26,7 @@ struct FileDigest {
 };
 // Copies one file, synced; the digest is of the written bytes. Bounded memory; errors name the file.
 Result<FileDigest> CopyFileDurably(Env& env, const std::string& from, const std::string& to);
-// For an existing file. Bounded memory.
-Result<FileDigest> DigestFile(Env& env, const std::string& path);
+// For an existing file. Bounded memory. `read`, if set, is called for each piece with its size.
+Result<FileDigest> DigestFile(Env& env, const std::string& path, const std::function<void(Bytes)>& read = nullptr);
 
 }  // namespace temper

@@ -75,8 +75,8 @@ std::vector<float> Turned(const std::vector<float>& matrix, int64_t rows, int64_
 
 class Exporter {
  public:
-  Exporter(Env& env, const ExportSpec& spec, const std::function<void(Bytes, Bytes)>& progress)
-      : env_(env), spec_(spec), progress_(progress) {}
+  Exporter(Env& env, const ExportSpec& spec, const TransferCallback& progress, const TransferCallback& verifying)
+      : env_(env), spec_(spec), progress_(progress), verifying_(verifying) {}
 
   Result<ExportReport> Run() {
     TEMPER_RETURN_IF_ERROR(CheckOutput());
@@ -146,7 +146,7 @@ class Exporter {
   }
 
   Status VerifySources() const {
-    TEMPER_RETURN_IF_ERROR(VerifyWeights(env_, spec_.source.model_folder));
+    TEMPER_RETURN_IF_ERROR(VerifyWeights(env_, spec_.source.model_folder, verifying_));
     const std::string& adapter = spec_.source.adapter_folder;
     return adapter.empty() ? OkStatus() : VerifyWeights(env_, adapter);
   }
@@ -375,7 +375,7 @@ class Exporter {
 
   Env& env_;
   const ExportSpec& spec_;
-  const std::function<void(Bytes, Bytes)>& progress_;
+  const TransferCallback &progress_, &verifying_;
   std::string config_path_;
   OrderedJson config_;
   std::vector<std::string> companions_;
@@ -390,9 +390,9 @@ class Exporter {
 
 }  // namespace
 
-Result<ExportReport> ExportModel(Env& env, const ExportSpec& spec,
-                                 const std::function<void(Bytes done, Bytes total)>& progress) {
-  return Exporter(env, spec, progress).Run();
+Result<ExportReport> ExportModel(Env& env, const ExportSpec& spec, const TransferCallback& progress,
+                                 const TransferCallback& verifying) {
+  return Exporter(env, spec, progress, verifying).Run();
 }
 
 }  // namespace temper

@@ -13,6 +13,7 @@
 #include "checkpoint/adapter.h"
 #include "checkpoint/load_weights.h"
 #include "checkpoint/model_source.h"
+#include "checkpoint/weight_checksums.h"
 
 namespace temper {
 
@@ -46,7 +47,7 @@ struct ExportReport {
 
 // config.json is written last: an interrupted export is not a model folder. Files beside the weights are copied byte
 // for byte, except those replaced, and config.json if the dtype or the tying of the embeddings changes.
-Result<ExportReport> ExportModel(Env& env, const ExportSpec& spec,
-                                 const std::function<void(Bytes done, Bytes total)>& progress = nullptr);
+Result<ExportReport> ExportModel(Env& env, const ExportSpec& spec, const TransferCallback& progress = nullptr,
+                                 const TransferCallback& verifying = nullptr);
 
 }  // namespace temper

@@ -47,14 +47,20 @@ Result<std::vector<FileChecksum>> ReadChecksums(Env& env, const std::string& fol
 }
 
 // Of the values alone: the states of the optimizer may have been deleted, and are not used.
-Status VerifyCheckpoint(Env& env, const std::string& folder, int part, int parts) {
+Status VerifyCheckpoint(Env& env, const std::string& folder, const TransferCallback& progress, int part, int parts) {
   TEMPER_ASSIGN_OR_RETURN(const Manifest manifest, ReadManifest(env, folder));
-  std::map<std::string, std::unique_ptr<SafetensorsFile>> files;
-  const auto file_of = [&](const std::string& name) -> const SafetensorsFile& { return *files.at(name); };
+  std::vector<const Manifest::Tensor*> own;
+  Bytes total, done;
   int number = 0;
   for (const Manifest::Tensor& t : manifest.tensors) {
     if (!IsValueName(t.name) || number++ % parts != part) continue;
-    for (const Manifest::Slice& slice : t.slices) {
+    own.push_back(&t);
+    total += t.type.bytes();
+  }
+  std::map<std::string, std::unique_ptr<SafetensorsFile>> files;
+  const auto file_of = [&](const std::string& name) -> const SafetensorsFile& { return *files.at(name); };
+  for (const Manifest::Tensor* const t : own) {
+    for (const Manifest::Slice& slice : t->slices) {
       std::unique_ptr<SafetensorsFile>& file = files[slice.file];
       if (!file) {
         TEMPER_ASSIGN_OR_RETURN(SafetensorsFile opened, SafetensorsFile::Open(env, JoinPath(folder, slice.file)));
@@ -62,11 +68,13 @@ Status VerifyCheckpoint(Env& env, const std::string& folder, int part, int parts
       }
       TEMPER_ASSIGN_OR_RETURN(const StoredTensor* const stored, file->Require(slice.stored_as));
       TEMPER_ASSIGN_OR_RETURN(const TensorType type, stored->type());
-      if (type == TensorType{t.type.dtype, slice.shape}) continue;
+      if (type == TensorType{t->type.dtype, slice.shape}) continue;
       return Corrupt(fmt::format("{}: tensor {} is {}, its manifest says {}", file->path(), Quoted(slice.stored_as),
-                                 type.ToString(), TensorType{t.type.dtype, slice.shape}.ToString()));
+                                 type.ToString(), TensorType{t->type.dtype, slice.shape}.ToString()));
     }
-    TEMPER_RETURN_IF_ERROR(VerifySlices(t, file_of));
+    TEMPER_RETURN_IF_ERROR(VerifySlices(*t, file_of));
+    done += t->type.bytes();
+    if (progress) progress(done, total);
   }
   return OkStatus();
 }
@@ -79,20 +87,28 @@ Status WriteChecksums(Env& env, const std::string& folder, const std::vector<Fil
   return WriteTextFileAtomically(env, JoinPath(folder, kChecksumsFile), text);
 }
 
-Status VerifyWeights(Env& env, const std::string& folder, int part, int parts) {
-  if (env.IsFile(JoinPath(folder, kManifestFile))) return VerifyCheckpoint(env, folder, part, parts);
+Status VerifyWeights(Env& env, const std::string& folder, const TransferCallback& progress, int part, int parts) {
+  if (env.IsFile(JoinPath(folder, kManifestFile))) return VerifyCheckpoint(env, folder, progress, part, parts);
   if (!env.IsFile(JoinPath(folder, kChecksumsFile))) return OkStatus();
   TEMPER_ASSIGN_OR_RETURN(const auto files, ReadChecksums(env, folder));
-  int number = 0;
-  for (const auto& [name, checksum] : files) {
-    if (number++ % parts != part) continue;
-    const std::string path = JoinPath(folder, name);
-    TEMPER_ASSIGN_OR_RETURN(const FileDigest found, DigestFile(env, path));
-    if (found.checksum == checksum) continue;
+  Bytes total, done;
+  std::vector<const FileChecksum*> own;
+  for (size_t i = static_cast<size_t>(part); i < files.size(); i += static_cast<size_t>(parts)) {
+    TEMPER_ASSIGN_OR_RETURN(const auto file, env.OpenForRead(JoinPath(folder, files[i].name)));
+    own.push_back(&files[i]);
+    total += file->size();
+  }
+  for (const FileChecksum* const file : own) {
+    const std::string path = JoinPath(folder, file->name);
+    TEMPER_ASSIGN_OR_RETURN(const FileDigest found, DigestFile(env, path, [&](Bytes read) {
+                              done += read;
+                              if (progress) progress(done, total);
+                            }));
+    if (found.checksum == file->checksum) continue;
     return Corrupt(
         fmt::format("{} is damaged, or was replaced: its checksum is {}, {} says {}. Copy it again; if another "
                     "program wrote it, delete {}",
-                    path, found.checksum, kChecksumsFile, checksum, JoinPath(folder, kChecksumsFile)));
+                    path, found.checksum, kChecksumsFile, file->checksum, JoinPath(folder, kChecksumsFile)));
   }
   return OkStatus();
 }

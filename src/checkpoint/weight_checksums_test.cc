@@ -12,7 +12,9 @@ class WeightChecksums : public testing::Test {
   void Write(const std::string& name, const std::string& text) const {
     ASSERT_TRUE(WriteTextFileAtomically(PosixEnv(), scratch_ / name, text).ok());
   }
-  Status Verify(int part = 0, int parts = 1) const { return VerifyWeights(PosixEnv(), scratch_.path(), part, parts); }
+  Status Verify(int part = 0, int parts = 1) const {
+    return VerifyWeights(PosixEnv(), scratch_.path(), nullptr, part, parts);
+  }
   void ExpectRefused(const std::string& part) const {
     const Status status = Verify();
     EXPECT_EQ(status.code(), StatusCode::kCorrupt) << status.message();
@@ -43,6 +45,10 @@ TEST_F(WeightChecksums, OfSeveralFilesAreSharedAmongRanks) {
   EXPECT_TRUE(Verify(0, 2).ok());
   EXPECT_FALSE(Verify(1, 2).ok());
   ExpectRefused("b is damaged");
+  std::vector<int64_t> seen;  // of the first of two: 3 bytes of "a", 3 of "c"
+  const auto progress = [&](Bytes done, Bytes total) { seen.insert(seen.end(), {done.v, total.v}); };
+  EXPECT_TRUE(VerifyWeights(PosixEnv(), scratch_.path(), progress, 0, 2).ok());
+  EXPECT_EQ(seen, (std::vector<int64_t>{3, 6, 6, 6}));
 }
 
 TEST_F(WeightChecksums, ReadNoOtherFolderAndNothingElse) {

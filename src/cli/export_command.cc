@@ -48,8 +48,9 @@ Result<int> Export(const Arguments& arguments) {
   if (type != ExportType::kStored) {
     spec.dtype = type == ExportType::kBf16 ? DType::kBF16 : type == ExportType::kF16 ? DType::kF16 : DType::kF32;
   }
-  TransferProgress progress("export");
-  TEMPER_ASSIGN_OR_RETURN(const ExportReport report, ExportModel(PosixEnv(), spec, progress.Callback()));
+  TransferProgress verifying("verify"), progress("export");
+  TEMPER_ASSIGN_OR_RETURN(const ExportReport report,
+                          ExportModel(PosixEnv(), spec, progress.Callback(), verifying.Callback()));
   const bool adapter = model.adapter().has_value();
   TEMPER_RETURN_IF_ERROR(
       WriteExportedCard(PosixEnv(), adapter ? model.source().adapter_folder : model.folder(), adapter, output_dir));

@@ -505,7 +505,9 @@ Result<int> Train(Run& run) {
   if (ranks.first()) LogDisk(run);
   TEMPER_ASSIGN_OR_RETURN(CheckpointContents contents, ContentsOf(run));
   TEMPER_ASSIGN_OR_RETURN(const Bytes disk_bytes, DiskBytes(contents, run));
-  if (run.setup.folder) TEMPER_RETURN_IF_ERROR(run.setup.folder->Prepare(disk_bytes));
+  TEMPER_RETURN_IF_ERROR(ranks.Agree(run.setup.folder ? run.setup.folder->Prepare(disk_bytes) : OkStatus()));
+  TEMPER_RETURN_IF_ERROR(
+      ranks.Agree(ranks.first() ? OkStatus() : OutputFolder::CheckSeen(PosixEnv(), c.output.output_dir)));
   TEMPER_RETURN_IF_ERROR(ranks.Agree(LoadData(run)));
   if (run.setup.folder) TEMPER_RETURN_IF_ERROR(run.setup.folder->CheckSpace());
   contents.state.data_fingerprint = DataFingerprint(run.data.dataset, c.data.data);

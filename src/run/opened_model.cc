@@ -268,8 +268,11 @@ Result<StoredSlice> OpenedModel::FindStored(const std::string& weight, const Par
 
 Status OpenedModel::Load(const BufferLookup& buffer, int part, int parts) const {
   TEMPER_CHECK(weights_.has_value()) << "call OpenWeights first";
-  TEMPER_RETURN_IF_ERROR(VerifyWeights(*env_, folder(), part, parts));
-  if (adapter_weights_) TEMPER_RETURN_IF_ERROR(VerifyWeights(*env_, source_.adapter_folder, part, parts));
+  TransferProgress verifying("verify");
+  TEMPER_RETURN_IF_ERROR(VerifyWeights(*env_, folder(), verifying.Callback(), part, parts));
+  if (adapter_weights_) {
+    TEMPER_RETURN_IF_ERROR(VerifyWeights(*env_, source_.adapter_folder, /*progress=*/nullptr, part, parts));
+  }
   TransferProgress progress("load");
   TEMPER_RETURN_IF_ERROR(LoadWeights(*weights_, model_->StoredWeights(), buffer, progress.Callback()));
   return adapter_weights_ ? adapter_weights_->Load(buffer) : OkStatus();

@@ -229,6 +229,14 @@ Status OutputFolder::CheckSpace() const {
       .WithContext("before training: one checkpoint must fit beside the tokens (--data_cache keeps them elsewhere)");
 }
 
+Status OutputFolder::CheckSeen(Env& env, const std::string& path) {
+  if (env.IsFile(JoinPath(path, kLockFile))) return OkStatus();
+  return InvalidArgument(
+      fmt::format("--output_dir {}: this machine does not see the folder that the first rank's machine has under this "
+                  "name; choose one on a file system that all machines share",
+                  path));
+}
+
 Status OutputFolder::Begin(int64_t step) {
   made_->lock_file.clear();
   made_->folders.clear();

@@ -33,6 +33,9 @@ class OutputFolder {
   // Whether there still is room for those bytes: the token file may have been written meanwhile.
   Status CheckSpace() const;
 
+  // Of another rank, once the first has made the folder: whether its machine sees it.
+  static Status CheckSeen(Env& env, const std::string& path);
+
   // When the run is ready: --overwrite removes an earlier run's files (checkpoints, metrics, adapter, ...) and nothing
   // else. If the run resumes from step `step`, removes its earlier result and renames checkpoints of later steps, which
   // would otherwise count as the newest.

@@ -172,6 +172,15 @@ TEST_F(Slurm, AnErrorBeforeTheFirstStepIsTheRunsExitCode) {
   EXPECT_EQ(ended.err.find("stopped"), std::string::npos) << ended.err;
 }
 
+// It could not save: a checkpoint is written by all ranks.
+TEST_F(Slurm, AnOutputFolderThatTheNodesDoNotShareIsRefusedBeforeTheFirstStep) {
+  const Ended ended = Run(Srun(Steps("fsdp=4", 1, "/dev/shm/out")));
+  EXPECT_EQ(ended.code, 2) << ended.err;
+  EXPECT_NE(ended.err.find("error: rank 2 on n2: --output_dir /dev/shm/out: this machine does not see"),
+            std::string::npos)
+      << ended.err;
+}
+
 TEST_F(Slurm, AJobWhoseRankIsKilledIsRequeuedOnlySoManyTimes) {
   setenv("MOST_KILLS", "1", 1);
   const std::string job = Submit(With(Steps("fsdp=4", 100000, "out"), {"--save_steps", "0"}));  // it begins anew
