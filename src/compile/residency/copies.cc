@@ -1,6 +1,7 @@
 #include "compile/residency/copies.h"
 
 #include <algorithm>
+#include <limits>
 #include <map>
 
 #include "compile/layout/layout.h"
@@ -165,6 +166,16 @@ class WindowCutter {
       if (w.reads) queues[{touches_.HomeOf(w.root), w.on}].push_back(&w);
     }
     for (auto& [link, queue] : queues) {
+      const auto takes_of = [&, link = link](const Window& w) {
+        return spec_.links.SecondsBesideKernels(link.first, link.second, SizeOf(graph_, w.root));
+      };
+      // Per window: when its fetch must begin, for itself and for those behind it in the queue.
+      std::vector<double> begin_by(queue.size());
+      double latest = std::numeric_limits<double>::infinity();
+      for (size_t k = queue.size(); k-- > 0;) {
+        latest = std::min(latest, starts_[static_cast<size_t>(queue[k]->first)].v) - kAhead * takes_of(*queue[k]).v;
+        begin_by[k] = latest;
+      }
       Seconds stalled{};  // delay of the walk relative to `starts_`
       Seconds free_at{};  // when the link has finished its queue
       size_t next = 0;
@@ -173,11 +184,10 @@ class WindowCutter {
           const Seconds now = starts_[static_cast<size_t>(i)] + stalled;
           const Seconds next_chance = starts_[static_cast<size_t>(i) + 1] + stalled;
           Window& w = *queue[next];
-          const Seconds takes = spec_.links.SecondsBesideKernels(link.first, link.second, SizeOf(graph_, w.root));
+          const Seconds takes = takes_of(w);
           const Seconds begins = std::max(now, free_at);
-          const double left = (starts_[static_cast<size_t>(w.first)] + stalled).v - next_chance.v;
-          const double lasts = std::max(next_chance, free_at).v + takes.v - next_chance.v;
-          const bool due = left <= kAhead * lasts || w.first <= i;
+          const double busy = std::max(0.0, free_at.v - next_chance.v);
+          const bool due = begin_by[next] + stalled.v - next_chance.v <= kAhead * busy || w.first <= i;
           if (!due || w.earliest > i || (w.first > i && !Reserve(w, i, w.first))) break;
           w.issue = std::min(i, w.first);
           free_at = begins + takes;

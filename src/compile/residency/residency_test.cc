@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <tuple>
 
 #include "compile/step/differentiate.h"
 #include "compile/step/fuse.h"
@@ -118,6 +119,26 @@ TEST_F(ResidencyTest, IssuesFetchesAheadOfTheirUse) {
     }
     EXPECT_GE(ahead, kLayers - 1) << "kernels can hide all but the first";
   }
+}
+
+// The next fetch in the queue, of a small weight, could wait until after the long kernel. The one behind it cannot.
+TEST_F(ResidencyTest, IssuesAFetchThatCanWaitForTheSakeOfTheNext) {
+  Graph graph;
+  GraphBuilder build(&graph);
+  ValueId x = build.TokenInput("x", DType::kF32, kTokens);
+  graph.value(x).type.shape = {kTokens, kWide};
+  for (const auto& [name, rows, columns] :
+       {std::tuple("long", kWide, kWide), {"a", 2L, kWide}, {"b", kWide, 2L}, {"late", kWide, kWide}}) {
+    const ValueId w = build.Source(name, {DType::kF32, {rows, columns}}, Role::kWeight);
+    x = build.Add(Op::kLinear, {x, w}, {}, "y")[0];
+  }
+  const Homes homes = {{"b", Tier::kHost}, {"late", Tier::kHost}};
+  ResidencySpec spec = Spec(homes, GiB(1));
+  spec.links.host_to_device = 4e9;  // `late` takes half as long as the long kernel, and longer than those of a and b
+  const Graph resided = Reside(graph, {}, spec).graph;
+  ASSERT_EQ(resided.nodes().size(), 6u);
+  EXPECT_EQ(resided.nodes()[0].op, Op::kFetch);
+  EXPECT_EQ(resided.nodes()[1].op, Op::kFetch) << PrintGraph(resided);
 }
 
 }  // namespace
