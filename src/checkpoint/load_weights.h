@@ -27,8 +27,8 @@ Status ReadPart(const ModelWeights::Entry& entry, const PartView& part, bool tra
 // Where the tensor is stored, under any of its names; null pointers if it is not.
 ModelWeights::Entry FindTensor(const ModelWeights& files, const FileTensor& tensor);
 
-// Whether two stored tensors have the same shape and numbers; reads up to the first difference: 0.15 s of a core where both
-// are 311 MB, bf16 and in the page cache.
+// Whether two stored tensors have the same shape and numbers; reads up to the first difference: 0.15 s of a core where
+// both are 311 MB, bf16 and in the page cache.
 Result<bool> HaveSameElements(const ModelWeights::Entry& a, const ModelWeights::Entry& b);
 
 // Verifies from the headers alone, before any costly work, that LoadWeights will find all of `tensors`. Errors name
