@@ -106,7 +106,8 @@ void NcclGroups::AddMemory(std::span<std::byte> memory) {
 void NcclGroups::Add(NcclComm comm, std::span<std::byte> memory) {
   if (memory.empty()) return;
   void* handle = nullptr;
-  const Status added = api_.StatusOf(api_.add_memory(comm, memory.data(), memory.size(), &handle), "registering memory");
+  const Status added =
+      api_.StatusOf(api_.add_memory(comm, memory.data(), memory.size(), &handle), "registering memory");
   if (!added.ok()) return LogWarning(added.message() + "; data goes through its own buffers");
   added_.emplace_back(comm, handle);
 }
