@@ -69,8 +69,13 @@ Status TokenCache::Make(const std::function<Status(std::unique_ptr<WritableFile>
   const auto make = [&]() -> Status {
     TEMPER_RETURN_IF_ERROR(env_.CreateFolders(folder_));
     RemoveAbandoned(env_, folder_);
-    temporary = TemporaryName(path_);
-    TEMPER_ASSIGN_OR_RETURN(lock, env_.Lock(temporary));  // says that this process lives
+    Result<std::unique_ptr<FileLock>> locked = InUse("");  // also for a moment, by who looks whether this process lives
+    while (locked.status().code() == StatusCode::kInUse) {
+      temporary = TemporaryName(path_);
+      locked = env_.Lock(temporary);
+    }
+    TEMPER_RETURN_IF_ERROR(locked.status());
+    lock = *std::move(locked);
     TEMPER_ASSIGN_OR_RETURN(auto file, env_.OpenForWrite(temporary));
     TEMPER_RETURN_IF_ERROR(write(std::move(file)));
     TEMPER_RETURN_IF_ERROR(env_.Rename(temporary, path_));
