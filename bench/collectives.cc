@@ -15,6 +15,7 @@
 
 #include "comm/local/local_communicator.h"
 #include "comm/mpi/mpi_communicator.h"
+#include "comm/mpi/started_by_mpi.h"
 
 namespace temper {
 namespace {
