@@ -16,7 +16,8 @@
 #                              program's runs agree there (build/); not in CI, which has the tests of one GPU of these
 #   scripts/test.sh hip        the same with hipcc, for gfx90a (build-hip/); not in CI
 #   scripts/test.sh gfx942     its kernels compile for gfx942 (MI300X) with clang-19 (build-gfx942/); not in CI
-#   scripts/test.sh rocm       its sources agree with the headers of another ROCm, in $ROCM_INCLUDE, by clang-19; not in CI.
+#   scripts/test.sh rocm       its sources agree with the headers of another ROCm, in $ROCM_INCLUDE, by clang-19; not in
+#                              CI.
 #                              PyPI's package triton has those of HIP 7.1: triton/backends/amd/include
 #   scripts/test.sh all        release, inputs, sanitize, fuzz and tidy
 #   scripts/test.sh tsan       code that starts threads passes under ThreadSanitizer (build-tsan/); not in CI

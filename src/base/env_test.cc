@@ -104,13 +104,16 @@ TEST(Env, ALockIsOnTheFileThatHasTheName) {
   const std::string path = folder / "file";
   if (const auto lock = PosixEnv().Lock(path); !lock.ok() || *lock == nullptr) GTEST_SKIP() << "no locks here";
   std::atomic<bool> done = false;
+  int renamed = 0, locked = 0;
   std::thread other([&] {
     while (!done) {
       const auto lock = PosixEnv().Lock(path);
-      if (lock.ok()) EXPECT_TRUE(PosixEnv().Rename(path, folder / "renamed").ok());
+      if (!lock.ok()) continue;
+      ++renamed;
+      EXPECT_TRUE(PosixEnv().Rename(path, folder / "renamed").ok());
     }
   });
-  for (int i = 0, locked = 0; i < 100'000 && locked < 300; ++i) {
+  for (int i = 0; i < 100'000 && locked < 300; ++i) {
     const auto lock = PosixEnv().Lock(path);
     if (!lock.ok()) continue;
     ++locked;
@@ -118,6 +121,8 @@ TEST(Env, ALockIsOnTheFileThatHasTheName) {
   }
   done = true;
   other.join();
+  EXPECT_GT(locked, 0);
+  EXPECT_GT(renamed, 0);
 }
 
 TEST(MappedFile, IsReadWhileOtherProcessesReplaceTheFile) {

@@ -41,7 +41,7 @@ extern "C" void ExitBeforeSteps(int) {
 extern "C" void HandleStopBeforeSteps(int signal) {
   int none = 0;
   const bool first = stop_signal.compare_exchange_strong(none, signal);
-  if (!waits_to_fail) ExitBeforeSteps(signal);
+  if (!waits_to_fail || (!first && signal == SIGINT)) ExitBeforeSteps(signal);
   if (first) alarm(kSecondsToFail);
 }
 

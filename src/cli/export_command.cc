@@ -1,6 +1,8 @@
 // temper export: writes a model folder for other tools.
 #include <fmt/core.h>
 
+#include <optional>
+
 #include "base/log.h"
 #include "checkpoint/export.h"
 #include "cli/command_options.h"
@@ -48,9 +50,13 @@ Result<int> Export(const Arguments& arguments) {
   if (type != ExportType::kStored) {
     spec.dtype = type == ExportType::kBf16 ? DType::kBF16 : type == ExportType::kF16 ? DType::kF16 : DType::kF32;
   }
-  TransferProgress verifying("verify"), progress("export");
-  TEMPER_ASSIGN_OR_RETURN(const ExportReport report,
-                          ExportModel(PosixEnv(), spec, progress.Callback(), verifying.Callback()));
+  TransferProgress verifying("verify");
+  std::optional<TransferProgress> progress;  // begins when all is verified
+  const auto exported = [&](Bytes done, Bytes total) {
+    if (!progress) progress.emplace("export");
+    progress->Update(done, total);
+  };
+  TEMPER_ASSIGN_OR_RETURN(const ExportReport report, ExportModel(PosixEnv(), spec, exported, verifying.Callback()));
   const bool adapter = model.adapter().has_value();
   TEMPER_RETURN_IF_ERROR(
       WriteExportedCard(PosixEnv(), adapter ? model.source().adapter_folder : model.folder(), adapter, output_dir));

@@ -333,14 +333,17 @@ struct RunRecords {
   std::unique_ptr<TensorBoardWriter> tensorboard;
 };
 
-// Token files of other data or settings; a refused run keeps them. In --data_cache nothing is ever deleted.
-void RemoveUnusedTokens(const Run& run) {
-  const RunConfig& c = run.config();
+// Whether other runs may use the token files in the output folder: nothing is deleted in --data_cache. Elsewhere those
+// of other data or settings go, once the run begins.
+bool TokensAreShared(const RunConfig& c) {
   std::error_code missing;
-  if (std::filesystem::equivalent(c.data.data_cache, c.output.output_dir, missing)) return;
+  return std::filesystem::equivalent(c.data.data_cache, c.output.output_dir, missing);
+}
+
+std::vector<std::string> TokenFilesOf(const Run& run) {
   std::vector<std::string> used = {run.data.token_file};
   if (run.eval_data) used.push_back(run.eval_data->token_file);
-  TokenCache::RemoveOthers(PosixEnv(), c.output.output_dir, used);
+  return used;
 }
 
 // But for the token file, the first change of the output folder.
@@ -348,7 +351,7 @@ Status OpenRecords(const RunProgress& at, Run& run, RunRecords* records) {
   const RunConfig& c = run.config();
   const std::string& out = c.output.output_dir;
   TEMPER_RETURN_IF_ERROR(run.setup.folder->Begin(at.step));
-  RemoveUnusedTokens(run);
+  if (!TokensAreShared(c)) TokenCache::RemoveOthers(PosixEnv(), out, TokenFilesOf(run));
   TEMPER_RETURN_IF_ERROR(WriteTextFileAtomically(PosixEnv(), JoinPath(out, kRunConfigFile), SavedConfig(c)));
   const std::string metrics_path = JoinPath(out, kMetricsFile);
   TEMPER_RETURN_IF_ERROR(TruncateMetrics(PosixEnv(), metrics_path, at.step, at.eval_loss.has_value()));
@@ -393,9 +396,11 @@ Result<int> TrainFrom(const RunProgress& at, const StepCount& steps, CheckpointC
   if (run.setup.ranks.first()) LogPeak(run);
 
   Utilisation utilisation(run.engine.kernel_time, run.engine.collective_time);
-  RunRecords records;
-  TEMPER_RETURN_IF_ERROR(run.setup.ranks.Agree(run.setup.ranks.first() ? OpenRecords(at, run, &records) : OkStatus()));
   const Ranks& ranks = run.setup.ranks;
+  // A launcher of several hosts may send a signal because a rank has died: then no step will be finished.
+  InstallStopHandler(/*tell_at_once=*/ranks.alone() || ranks.of_machine().launched);
+  RunRecords records;
+  TEMPER_RETURN_IF_ERROR(ranks.Agree(ranks.first() ? OpenRecords(at, run, &records) : OkStatus()));
   if (!ranks.alone()) {
     TEMPER_ASSIGN_OR_RETURN(contents.tensors, OwnParts(std::move(contents.tensors), *ranks.communicator()));
   }
@@ -407,8 +412,6 @@ Result<int> TrainFrom(const RunProgress& at, const StepCount& steps, CheckpointC
                   .stream = run.engine.reading ? run.engine.reading.get() : &HostStream()},
                  std::move(contents), ranks, {run.compiled.data_ranks(), run.asked_accumulation});
   ProgressDisplay display(StderrIsRich(), LocaleIsUtf8(), /*silent=*/!run.setup.ranks.first());
-  // A launcher of several hosts may send a signal because a rank has died: then no step will be finished.
-  InstallStopHandler(/*tell_at_once=*/ranks.alone() || ranks.of_machine().launched);
   TrainingLoop loop({.config = c,
                      .trainer = trainer,
                      .evaluator = evaluator ? &*evaluator : nullptr,
@@ -432,7 +435,7 @@ Result<int> TrainFrom(const RunProgress& at, const StepCount& steps, CheckpointC
   if (end == LoopEnd::kStopped) {
     if (!ranks.alone()) IgnoreStopSignals();
     const int64_t step = loop.progress().step;
-    LogInfo(step == 0 ? kStoppedBeforeSteps
+    LogInfo(step == 0 ? "stopped before the first step; continue with the same command and --resume"
                       : fmt::format("stopped at step {} of {}, checkpoint saved; continue with the same command and "
                                     "--resume",
                                     step, steps.total));
@@ -509,7 +512,11 @@ Result<int> Train(Run& run) {
   TEMPER_RETURN_IF_ERROR(
       ranks.Agree(ranks.first() ? OkStatus() : OutputFolder::CheckSeen(PosixEnv(), c.output.output_dir)));
   TEMPER_RETURN_IF_ERROR(ranks.Agree(LoadData(run)));
-  if (run.setup.folder) TEMPER_RETURN_IF_ERROR(run.setup.folder->CheckSpace());
+  if (run.setup.folder) {
+    const Bytes unused =
+        TokensAreShared(c) ? Bytes{} : TokenCache::SizeOfOthers(PosixEnv(), c.output.output_dir, TokenFilesOf(run));
+    TEMPER_RETURN_IF_ERROR(run.setup.folder->CheckSpace(unused));
+  }
   contents.state.data_fingerprint = DataFingerprint(run.data.dataset, c.data.data);
   contents.state.eval_fingerprint = DataFingerprint(run.held_out().dataset, {});
   if (run.setup.resume) TEMPER_RETURN_IF_ERROR(run.setup.resume->CheckData(contents.state.data_fingerprint, c));

@@ -259,7 +259,7 @@ std::vector<OptionGroup> RunOptionGroups(RunConfig& c) {
             "states on the host"},
            {"memory.bf16_weights", ChoiceOf(c.memory.bf16_weights, {"auto", "stored", "cast"}),
             "bf16 matrices of a full run: stored beside their f32 masters, or cast from them for each use, which takes "
-            "2 bytes a parameter less; auto: the faster within memory.device, if that is set"},
+            "2 bytes a parameter less; auto: stored if that fits, else what is faster"},
            {"memory.weights", ChoiceOf(c.memory.weights, {"auto", "device", "host", "disk"}), "tier of weights"},
            {"memory.gradients", ChoiceOf(c.memory.gradients, {"auto", "device", "host", "disk"}),
             "tier of gradients between micro-batches"},

@@ -50,6 +50,22 @@ void RemoveAbandoned(Env& env, const std::string& folder) {
   }
 }
 
+// Paths of the token files in `folder` except `keep`.
+std::vector<std::string> Others(Env& env, const std::string& folder, const std::vector<std::string>& keep) {
+  std::vector<std::string> others;
+  const auto names = env.List(folder);
+  if (!names.ok()) return others;
+  for (const std::string& name : *names) {
+    const std::string path = JoinPath(folder, name);
+    const bool kept = std::any_of(keep.begin(), keep.end(), [&](const std::string& k) {
+      std::error_code missing;
+      return k == path || std::filesystem::equivalent(k, path, missing);
+    });
+    if (IsTokenFile(name, kSuffix) && !kept) others.push_back(path);
+  }
+  return others;
+}
+
 }  // namespace
 
 TokenCache::TokenCache(Env& env, std::string folder, std::string key)
@@ -90,18 +106,17 @@ Status TokenCache::Make(const std::function<Status(std::unique_ptr<WritableFile>
 }
 
 void TokenCache::RemoveOthers(Env& env, const std::string& folder, const std::vector<std::string>& keep) {
-  const auto names = env.List(folder);
-  if (!names.ok()) return;
-  for (const std::string& name : *names) {
-    const std::string path = JoinPath(folder, name);
-    if (!IsTokenFile(name, kSuffix)) continue;
-    const bool kept = std::any_of(keep.begin(), keep.end(), [&](const std::string& k) {
-      std::error_code missing;
-      return k == path || std::filesystem::equivalent(k, path, missing);
-    });
-    if (!kept) (void)env.RemoveFile(path);
-  }
+  for (const std::string& path : Others(env, folder, keep)) (void)env.RemoveFile(path);
   RemoveAbandoned(env, folder);
+}
+
+Bytes TokenCache::SizeOfOthers(Env& env, const std::string& folder, const std::vector<std::string>& keep) {
+  Bytes sum{};
+  for (const std::string& path : Others(env, folder, keep)) {
+    const auto file = env.OpenForRead(path);
+    if (file.ok()) sum += (*file)->size();
+  }
+  return sum;
 }
 
 }  // namespace temper

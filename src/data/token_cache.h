@@ -29,6 +29,8 @@ class TokenCache {
 
   // Removes from `folder` all token files except `keep` (paths), and what killed runs have left of them.
   static void RemoveOthers(Env& env, const std::string& folder, const std::vector<std::string>& keep);
+  // What RemoveOthers would free, without what killed runs have left.
+  static Bytes SizeOfOthers(Env& env, const std::string& folder, const std::vector<std::string>& keep);
 
  private:
   Env& env_;

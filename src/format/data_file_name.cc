@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "format/text_stream.h"
-
 namespace temper {
 namespace {
 
@@ -21,6 +19,13 @@ bool EndsWith(std::string_view text, std::string_view lower) {
 }
 
 }  // namespace
+
+std::string_view WithoutCompression(std::string_view path) {
+  for (const std::string_view ending : {".gz", ".zst", ".zstd"}) {
+    if (EndsWith(path, ending)) return path.substr(0, path.size() - ending.size());
+  }
+  return path;
+}
 
 DataFileKind KindOfDataFile(std::string_view path) {
   path = WithoutCompression(path);

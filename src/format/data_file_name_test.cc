@@ -7,7 +7,7 @@ namespace {
 
 TEST(DataFileName, EndingsCountInAnyCaseAndBehindACompression) {
   EXPECT_EQ(KindOfDataFile("a/b.jsonl"), DataFileKind::kJsonLines);
-  EXPECT_EQ(KindOfDataFile("B.NDJSON.gz"), DataFileKind::kJsonLines);
+  EXPECT_EQ(KindOfDataFile("B.NDJSON.GZ"), DataFileKind::kJsonLines);
   EXPECT_EQ(KindOfDataFile("b.Json.zst"), DataFileKind::kJson);
   EXPECT_EQ(KindOfDataFile("b.csv"), DataFileKind::kCommaTable);
   EXPECT_EQ(KindOfDataFile("b.TSV.zstd"), DataFileKind::kTabTable);

@@ -225,11 +225,4 @@ Result<std::string> ReadWholeText(Env& env, const std::string& path, Bytes limit
   }
 }
 
-std::string_view WithoutCompression(std::string_view path) {
-  for (const std::string_view ending : {".gz", ".zst", ".zstd"}) {
-    if (path.ends_with(ending)) return path.substr(0, path.size() - ending.size());
-  }
-  return path;
-}
-
 }  // namespace temper

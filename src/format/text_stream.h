@@ -38,7 +38,4 @@ class TextStream {
 // The text of a whole file. Error: it has more than `limit`.
 Result<std::string> ReadWholeText(Env& env, const std::string& path, Bytes limit);
 
-// `path` without the ending of a compressed file: .gz, .zst or .zstd.
-std::string_view WithoutCompression(std::string_view path);
-
 }  // namespace temper

@@ -22,6 +22,8 @@ namespace temper {
 
 using AttributeValue = std::variant<int64_t, double, std::string, std::vector<double>>;
 
+// Copies share their entries until one is changed. Thread rule: while a thread changes one, no other may change or
+// destroy a copy of it.
 class Attributes {
  public:
   Attributes() = default;

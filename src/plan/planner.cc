@@ -126,8 +126,9 @@ std::vector<Change> Changes(const Planner& planner) {
   return {
       {"--memory.bf16_weights cast", "each use casts weights from their f32 masters",
        [](RunConfig* c, int*) {
-         // Within limits, which these have not (MemoryFor), auto has tried it.
-         if (c->memory.policy != TierPolicy::kDevice && c->mesh.pp == 1) return false;
+         // Within limits the memory policy has tried it, if it may choose; MemoryFor sets none for these.
+         const bool limited = c->memory.policy != TierPolicy::kDevice && c->mesh.pp == 1;
+         if (limited && c->memory.bf16_weights == TrainedMatrices::kAuto) return false;
          const bool trains_bf16 = c->model.method == TrainMethod::kFull && c->model.dtype == ComputeType::kBf16;
          if (!trains_bf16 || c->memory.bf16_weights == TrainedMatrices::kCast) return false;
          c->memory.bf16_weights = TrainedMatrices::kCast;

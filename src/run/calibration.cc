@@ -280,7 +280,7 @@ Result<std::string> MeasureCpuRun(Env& env, const RunOnMachine& run) {
   return PrintCluster(Rounded(cluster));
 }
 
-// Rates of a GPU by class. Attention is not measured: its shares are those of the presets (examples/clusters), as parts
+// Rates of a GPU by class. Attention is not measured: its shares are those of examples/clusters/1xH200.yaml, as parts
 // of what products reach there.
 Result<std::string> MeasureGpuRun(Env& env, const RunOnMachine& run) {
   TEMPER_ASSIGN_OR_RETURN(const double f32, MeasureProductPeak(*run.gpu, DType::kF32));

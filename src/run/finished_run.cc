@@ -80,7 +80,7 @@ void PrintNextCommands(std::string out, bool lora, bool chats) {
   LogInfo(next);
 }
 
-Status WriteCard(Env& env, const FinishedRun& run) {
+Status WriteCard(Env& env, const FinishedRun& run, const std::string& checkpoint) {
   const std::string& out = run.config.output.output_dir;
   ModelCardFacts facts{.config = run.config,
                        .architecture = run.architecture,
@@ -92,7 +92,7 @@ Status WriteCard(Env& env, const FinishedRun& run) {
                        .chats = run.chats};
   if (!run.compiled.targets.empty()) {
     TEMPER_ASSIGN_OR_RETURN(facts.lora, ReadLoraConfig(env, JoinPath(out, kAdapterConfigFile)));
-    facts.own_generation_config = env.IsFile(JoinPath(out, kGenerationConfigFile));
+    facts.own_generation_config = env.IsFile(JoinPath(checkpoint, kGenerationConfigFile));
   }
   const auto history = ReadLossHistory(env, JoinPath(out, kMetricsFile));
   if (history.ok() && !history->training.empty()) facts.loss = history->training.back().second;
@@ -141,7 +141,7 @@ Result<int> FinishRun(Env& env, const FinishedRun& run) {
     if (name != kAdapterWeightsFile) continue;
     TEMPER_RETURN_IF_ERROR(WriteChecksums(env, out, {{name, copied.checksum}}));
   }
-  TEMPER_RETURN_IF_ERROR(WriteCard(env, run));
+  TEMPER_RETURN_IF_ERROR(WriteCard(env, run, checkpoint));
   PrintLossCurve(env, JoinPath(out, kMetricsFile));
   LogInfo(fmt::format("done        {}, {} in {}; {}", Counted(progress.step, "step"), Counted(progress.tokens, "token"),
                       ToString(Seconds{progress.seconds}), checkpoint));

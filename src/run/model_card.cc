@@ -138,11 +138,13 @@ bool IsOwnModelCard(Env& env, const std::string& path) {
 
 namespace {
 
-// Keeps a user's README.md.
+// Keeps a user's README.md. Without a card, one of an earlier result goes.
 Status WriteCard(Env& env, const std::string& folder, const std::string& card) {
   const std::string path = JoinPath(folder, kModelCardFile);
-  if (card.empty() || (env.IsFile(path) && !IsOwnModelCard(env, path))) return OkStatus();
-  return WriteTextFileAtomically(env, path, card);
+  const bool exists = env.IsFile(path);
+  if (exists && !IsOwnModelCard(env, path)) return OkStatus();
+  if (!card.empty()) return WriteTextFileAtomically(env, path, card);
+  return exists ? env.RemoveFile(path) : OkStatus();
 }
 
 }  // namespace
@@ -153,8 +155,10 @@ Status WriteModelCard(Env& env, const std::string& folder, const ModelCardFacts&
 
 Status WriteExportedCard(Env& env, const std::string& result, bool adapter, const std::string& folder) {
   const std::string path = JoinPath(result, kModelCardFile);
-  if (!IsOwnModelCard(env, path)) return OkStatus();
-  TEMPER_ASSIGN_OR_RETURN(const std::string card, ReadTextFile(env, path, kMostOfCard));
+  std::string card;
+  if (IsOwnModelCard(env, path)) {
+    TEMPER_ASSIGN_OR_RETURN(card, ReadTextFile(env, path, kMostOfCard));
+  }
   return WriteCard(env, folder, adapter ? MergedCard(card) : card);
 }
 

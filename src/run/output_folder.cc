@@ -87,7 +87,8 @@ OutputFolder::Made::~Made() {
 
 Result<OutputFolder> OutputFolder::Claim(Env& env, const RunConfig& config, const std::string& yaml) {
   OutputFolder folder(env, config, yaml);
-  if (env.IsFolder(folder.path_)) {
+  folder.existed_ = env.IsFolder(folder.path_);
+  if (folder.existed_) {
     TEMPER_RETURN_IF_ERROR(folder.CheckContents());  // creates no lock file in a refused folder
     TEMPER_RETURN_IF_ERROR(folder.TakeLock());
   }
@@ -204,10 +205,9 @@ Status OutputFolder::Prepare(Bytes bytes) {
   if (Status s = env_->CreateFolders(path_); !s.ok()) {
     return s.WithContext(fmt::format("the output folder {} cannot be used", path_));
   }
-  const bool was_missing = lock_ == nullptr;
   TEMPER_RETURN_IF_ERROR(TakeLock());
   TEMPER_ASSIGN_OR_RETURN(const auto names, env_->List(path_));
-  if (was_missing && output_.resume && std::any_of(names.begin(), names.end(), IsRunFile)) {
+  if (!existed_ && output_.resume && std::any_of(names.begin(), names.end(), IsRunFile)) {
     return InUse(
         fmt::format("another run wrote into {} while this one was starting: restart this one to continue from its "
                     "checkpoints, or choose another --output_dir",
@@ -224,9 +224,9 @@ Status OutputFolder::Prepare(Bytes bytes) {
   return PrepareOutputFolder(*env_, path_, bytes);
 }
 
-Status OutputFolder::CheckSpace() const {
-  return CheckFreeSpace(*env_, path_, needed_)
-      .WithContext("before training: one checkpoint must fit beside the tokens (--data_cache keeps them elsewhere)");
+Status OutputFolder::CheckSpace(Bytes freed) const {
+  return CheckFreeSpace(*env_, path_, std::max(needed_ - freed, Bytes{}))
+      .WithContext("before training: one checkpoint must fit beside the tokens, which --data_cache keeps elsewhere");
 }
 
 Status OutputFolder::CheckSeen(Env& env, const std::string& path) {
@@ -246,7 +246,8 @@ Status OutputFolder::Begin(int64_t step) {
     const bool has_model = std::count(names.begin(), names.end(), kModelWeightsFile) > 0;
     const bool has_adapter = std::count(names.begin(), names.end(), kAdapterWeightsFile) > 0;
     for (const std::string& name : names) {
-      const bool of_result = (has_model && IsCompanionFile(name)) || (has_adapter && IsTokenizerFile(name)) ||
+      const bool of_result = (has_model && IsCompanionFile(name)) ||
+                             (has_adapter && (IsTokenizerFile(name) || name == kGenerationConfigFile)) ||
                              (name == kModelCardFile && IsOwnModelCard(*env_, JoinPath(path_, name)));
       if (!IsRunFile(name) && !of_result) continue;
       TEMPER_RETURN_IF_ERROR(env_->RemoveTree(JoinPath(path_, name)));

@@ -30,8 +30,9 @@ class OutputFolder {
   // Before the work: checks that the folder can be created and written to,
   // has room for `bytes`, and that no other run has appeared since Claim.
   Status Prepare(Bytes bytes);
-  // Whether there still is room for those bytes: the token file may have been written meanwhile.
-  Status CheckSpace() const;
+  // Whether there still is room for those bytes, `freed` of which are yet to be deleted: the token file may have been
+  // written meanwhile.
+  Status CheckSpace(Bytes freed) const;
 
   // Of another rank, once the first has made the folder: whether its machine sees it.
   static Status CheckSeen(Env& env, const std::string& path);
@@ -58,8 +59,9 @@ class OutputFolder {
   TrainMethod method_;
   std::vector<std::string> sources_;  // folders that the run starts from
   std::optional<std::string> resume_from_;
-  std::unique_ptr<FileLock> lock_;
-  Bytes needed_;  // what Begin leaves must have room for
+  bool existed_ = false;            // when it was claimed
+  std::unique_ptr<FileLock> lock_;  // null also where files cannot be locked
+  Bytes needed_;                    // what Begin leaves must have room for
 
   // Files and folders created for the run: removed if it never
   // begins. Declared after the lock, to be destroyed before it.

@@ -39,7 +39,7 @@ Result<Ranks> Ranks::Join() {
 }
 
 bool Ranks::StartedBySrun() {
-  return temper::StartedBySrun();
+  return StartedByMpi() && !RankFromEnvironment() && temper::StartedBySrun();
 }
 
 Status Ranks::Agree(const Status& own) const {

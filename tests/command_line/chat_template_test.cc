@@ -116,6 +116,10 @@ TEST_F(ChatTemplates, TheEndOfATurnEndsAnAnswer) {
     const Json generation = Json::parse(Slurp(std::string(folder) + "/generation_config.json"));
     EXPECT_EQ(generation["eos_token_id"], Json({0, 1})) << folder;
   }
+  // Another run in the same folder does not keep the end of this template.
+  ExpectEnd(Temper(Train({"--output_dir", "adapter", "--overwrite", "--max_steps", "1"})), 0, {});
+  EXPECT_FALSE(Has("adapter/generation_config.json"));
+  EXPECT_EQ(Slurp("adapter/README.md").find("GenerationConfig.from_pretrained"), std::string::npos);
 }
 
 TEST_F(ChatTemplates, ResumeKeepsTheTemplateAndRefusesAnotherOne) {

@@ -125,6 +125,9 @@ TEST(MemoryChoice, CastsWeightsIfThatFitsAndOtherwiseLeavesTheirCopies) {
     EXPECT_TRUE(TrafficOfStep(fits.programs[0]).empty());
     EXPECT_EQ(fits.chosen.options.size(), 2u) << "with and without copies";
   }
+  MemorySpec alone = Limited(least, 1e9);
+  alone.host = Bytes{0};
+  EXPECT_EQ(Must(Compile(false, Recompute::kNone, alone)).chosen.choice, (StepChoice{.casts = true}));
   const Compiled small = Must(Compile(false, Recompute::kNone, Limited(Share(masters, 0.95), 1e9)));
   EXPECT_FALSE(small.chosen.choice.casts);
   for (const StepOption& o : small.chosen.options) EXPECT_FALSE(o.choice.casts) << "masters alone exceed the device";

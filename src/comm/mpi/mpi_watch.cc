@@ -18,9 +18,9 @@ namespace {
 constexpr int kTag = 1;
 constexpr std::chrono::milliseconds kBetweenLooks{100}, kLettersTake{400};
 constexpr std::chrono::seconds kFarewell{2}, kLeavingTakes{2}, kLongSleep{2}, kMessagesTake{1};
-// How long a rank may not answer once a signal has asked the run to stop: launchers send one when a rank has died, and
-// kill all soon after.
-constexpr double kStoppingIdle = 4;
+// What a rank's patience shrinks to, of the usual seconds, once a signal has asked the run to stop: launchers send one
+// when a rank has died, and kill all soon after.
+constexpr double kPatienceWhenStopping = 0.27;  // 4 of 15 seconds
 double SecondsBetween(std::chrono::steady_clock::time_point a, std::chrono::steady_clock::time_point b) {
   return std::chrono::duration<double>(b - a).count();
 }
@@ -212,7 +212,7 @@ double MpiWatch::AskingTime() const {
 
 double MpiWatch::IdleTime() const {
   const double idle = control_.patience().idle.v;
-  return StopSignal() == 0 ? idle : std::min(idle, kStoppingIdle);
+  return StopSignal() == 0 ? idle : idle * kPatienceWhenStopping;
 }
 
 MpiWatch::Pulse MpiWatch::OwnPulse() const {

@@ -20,7 +20,8 @@ constexpr std::chrono::seconds kCallsTake{5};
 // Blocks of a kernel of NCCL's, which takes up to 32 by default. Each holds a multiprocessor until the peers have come.
 // Five streams have such kernels at once (device/device.h), in an order that differs between ranks: if they did not all
 // fit onto a card, some would wait for multiprocessors, and those that hold them for peers that wait in the same way.
-// An RTX 3090 has 82. Enough for a link's bandwidth is assumed; NCCL_MAX_CTAS wins.
+// An RTX 3090 has 82; on smaller cards (L4: 58, A10: 72) that is left to NCCL_MAX_CTAS. Enough for a link's bandwidth
+// is assumed; NCCL_MAX_CTAS wins.
 constexpr int kMostBlocks = 16;
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <optional>
 
@@ -78,8 +79,8 @@ bool MayFitIfCast(const MemorySpec& memory, const StepGraphs& step) {
   return held - CopiesOfMatrices(step) <= memory.device;
 }
 
-// Whether neither this way to compile the step nor one that also stores its matrices, or also casts them, can fit: they
-// all hold the same persistent values.
+// Whether no choice that stores its matrices, or casts them, as this one does can fit: they all hold the same
+// persistent values.
 bool NeverFits(const MemorySpec& memory, const StepGraphs& step) {
   if (memory.disk || !memory.IsLimited() || memory.host == kNoLimit) return false;
   return AlwaysHeld(FindTierGroups(memory, UseOf(step).uses)) > memory.device + memory.host;
@@ -163,8 +164,7 @@ class StepChooser {
     const bool auto_recompute = std::any_of(
         choices.begin(), choices.end(), [&](const StepChoice& c) { return c.recompute != choices.front().recompute; });
     if (!auto_recompute) remedies_ += ", or memory.recompute: auto";
-    if (choices.front().casts) remedies_ += ", or memory.bf16_weights: auto";
-    may_cast_ = std::any_of(choices.begin(), choices.end(), [](const StepChoice& c) { return c.casts; });
+    if (memory.matrices != TrainedMatrices::kAuto) remedies_ += ", or memory.bf16_weights: auto";
   }
 
   Result<std::vector<Program>> Run(ChosenMemory* chosen) {
@@ -173,12 +173,11 @@ class StepChooser {
       if (best_ && choice.loss_chunk < options_[best_option_].choice.loss_chunk) break;
       // Later choices compute more, so they can at most save the waits of the best one, or its moves.
       if (best_ && !MayGain() && !(choice.casts && Moves())) break;
-      if (choice.casts && !may_cast_) continue;
+      if (KindOf(choice).never_fits) continue;
       const Status status = Look(choice, Effort::kOne);
       if (!status.ok() && status.code() != StatusCode::kOutOfMemory) return status;
       // Of the last one, which needs the least. With matrices stored, if there is a choice: then all tiers are allowed.
       if (!status.ok() && choice.casts == choices_.front().casts) refused = status;
-      if (never_fits_ && (choice.casts || !may_cast_)) return refused;
     }
     if (!best_) return refused;
     if (MayGain() && !memory_.quick) TEMPER_RETURN_IF_ERROR(Refine());
@@ -188,6 +187,12 @@ class StepChooser {
   }
 
  private:
+  // The choices that store their matrices, or those that cast them.
+  struct Kind {
+    bool tried = false, never_fits = false;
+  };
+  Kind& KindOf(const StepChoice& choice) { return kinds_[choice.casts]; }
+
   Status Look(const StepChoice& choice, Effort effort) {
     TEMPER_ASSIGN_OR_RETURN(const StepGraphs step, make_(choice));
     StepOption& option = options_.emplace_back(StepOption{.choice = choice});
@@ -197,8 +202,10 @@ class StepChooser {
     if (best_ && !Beats(option.computing) && !(choice.casts && IsAsFast(option.computing))) return OkStatus();
     option.tried = true;
     Result<FoundTiers> tiers = FindTiers(MemoryOf(choice, memory_), step, threads_, effort, remedies_);
-    if (alone && may_cast_ && !choice.casts) may_cast_ = MayFitIfCast(memory_, step);
-    if (!tiers.ok() && alone) never_fits_ = NeverFits(memory_, step);
+    Kind& kind = KindOf(choice);
+    if (!kind.tried && !choice.casts) kinds_[true].never_fits = !MayFitIfCast(memory_, step);
+    if (!kind.tried && !tiers.ok()) kind.never_fits = NeverFits(MemoryOf(choice, memory_), step);
+    kind.tried = true;
     TEMPER_ASSIGN_OR_RETURN(FoundTiers found, std::move(tiers));
     // A first choice with everything on the device is the fastest possible: its time need not be estimated.
     const bool estimates = found.all_on_device && !alone;
@@ -291,8 +298,7 @@ class StepChooser {
   std::optional<FoundTiers> best_;
   StepSeconds best_seconds_;
   size_t best_option_ = 0;
-  bool may_cast_ = false;  // whether a choice that casts may fit
-  bool never_fits_ = false;
+  std::array<Kind, 2> kinds_;  // of choices that store, and that cast
 };
 
 }  // namespace

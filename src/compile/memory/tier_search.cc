@@ -3,7 +3,6 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <atomic>
 #include <functional>
 #include <mutex>
 #include <optional>
@@ -49,7 +48,7 @@ class Searcher {
         make_(make),
         effort_(effort),
         remedies_(remedies),
-        fastest_(known.v) {}
+        known_(known) {}
 
   Result<FoundTiers> Run() {
     if (memory_.IsOpen()) {
@@ -94,7 +93,6 @@ class Searcher {
       const auto seconds_of = [](const FoundTiers& tiers) { return tiers.seconds.total(); };
       if (best && seconds_of(*best) < seconds_of(*found)) return;
       if (best && seconds_of(*best) == seconds_of(*found) && best_try < k) return;
-      fastest_ = std::min(fastest_.load(), seconds_of(*found).v);
       best = std::move(*found);
       best_try = k;
     });
@@ -410,7 +408,7 @@ class Searcher {
         moved.push_back(Reside(*of.graph, *of.parts, spec, costs_[k]));
       }
       // Half of the work is still to come: addresses, and seconds by them.
-      if (LeastSeconds(moved).v > fastest_ * (1 + kRounding)) return std::optional<FoundTiers>();
+      if (LeastSeconds(moved).v > known_.v * (1 + kRounding)) return std::optional<FoundTiers>();
       TEMPER_ASSIGN_OR_RETURN(std::vector<Program> programs, make_(std::move(moved)));
       const Program& program = programs[0];
       if (program.host.bytes > memory_.host) {
@@ -454,7 +452,7 @@ class Searcher {
   const MakePrograms& make_;
   const Effort effort_;
   const std::string& remedies_;
-  std::atomic<double> fastest_;   // seconds of the fastest known step; slower ones are given up
+  const Seconds known_;           // of a step; slower ones are given up
   std::vector<NodeCosts> costs_;  // per graph
   std::vector<TierGroup> groups_;
   std::vector<size_t> order_;  // of groups, most saved per byte of the device first

@@ -69,7 +69,6 @@ TEST(DeviceRates, StepsOfARingHaveTheRateOfAttention) {
   }
 }
 
-// Chunks of 64 rows pass over the weight, and add to its whole gradient, eight times as often as chunks of 512.
 TEST(DeviceRates, AGpusAttentionIsPricedAtWhatItsKernelsAreAssumedToReach) {
   const TensorType q = {DType::kBF16, {64, 32}}, lse = {DType::kF32, {64, 2}}, start = {DType::kI32, {64}};
   const Types in = {q, q, q, start}, out = {q, lse}, of_backward = {q, q, q, q, q, lse, start}, gradients = {q, q, q};
@@ -80,6 +79,7 @@ TEST(DeviceRates, AGpusAttentionIsPricedAtWhatItsKernelsAreAssumedToReach) {
                    14 * pairs / (0.25 * peak));
 }
 
+// Chunks of 64 rows pass over the weight, and add to its whole gradient, eight times as often as chunks of 512.
 TEST(DeviceRates, SmallLossChunksPassOverTheWeightMoreOften) {
   DeviceRates rates;
   rates.SetClass(OpClass::kProduct, kBF16, {.flops_per_second = 1e9, .bandwidth = {{Bytes{1}, 1e8}}});

@@ -158,7 +158,7 @@ class WindowCutter {
   }
 
   // Walks the graph as the executor would, with a queue per link. Issues the next fetch before the node during which
-  // its time comes, or when the link is idle, if there is room for the copy until its use.
+  // its time comes, if there is room for the copy until its use.
   void IssueFetches() {
     std::map<std::pair<Tier, Tier>, std::vector<Window*>> queues;
     for (Window& w : windows_) {

@@ -94,7 +94,7 @@ TEST_F(ResidencyTest, WritesGradientsToTheirHomeAndAddsToThemFromThere) {
   }
 }
 
-// Whether a fetch takes longer than a kernel or much shorter.
+// With links on which a fetch takes longer than a kernel, and much shorter.
 TEST_F(ResidencyTest, IssuesFetchesAheadOfTheirUse) {
   const Graph step = Differentiate(Layers(), false);
   Homes homes;

@@ -83,17 +83,16 @@ struct GpuAttentionScratch {
 
 // A block per 128 keys and KV head leaves most of a card idle where a batch is short or KV heads are few, and the first
 // keys of a long row take twice the average time. So there are as many parts as two blocks for each of 132
-// multiprocessors take. Shapes alone decide, not the card: neither bits nor plans depend on it. The sums take 69 MiB at
-// most with heads of 128.
+// multiprocessors take, and at most four. Shapes alone decide, not the card: neither bits nor plans depend on it. The
+// sums take at most 4 * 132 * 128 * 128 * 2 floats (66 MiB) with heads of 128; plans of CPUs count them, too.
 inline GpuAttentionScratch GpuAttentionScratchOf(DType dtype, int64_t tokens, int64_t heads, int64_t kv_heads,
                                                  int64_t head_dim) {
   constexpr int64_t kKeys = 128, kBlocks = 2 * 132;
   const int64_t sharing = heads / kv_heads, blocks = (tokens + kKeys - 1) / kKeys * kv_heads;
   GpuAttentionScratch s;
   // In f32 kernels divide nothing.
-  while (dtype == DType::kBF16 && s.parts < sharing && blocks * s.parts < kBlocks) {
-    do ++s.parts;
-    while (sharing % s.parts != 0);
+  for (int64_t next = 2; dtype == DType::kBF16 && next <= sharing && blocks * s.parts < kBlocks; ++next) {
+    if (sharing % next == 0 && blocks * next <= 2 * kBlocks) s.parts = next;
   }
   const auto take = [&s](int64_t elements) {
     const Bytes at = s.bytes;

@@ -123,7 +123,8 @@ TEST_F(OnPtx, AKernelThatFailsEndsTheRunWithTheNameOfWhatItWasPartOf) {
   EXPECT_NE(ended.err.find("unspecified launch failure (719)"), std::string::npos) << ended.err;
 }
 
-// Their patterns begin at whole 1024 bytes of shared memory; here the window of a kernel comes right after its arrays.
+// wgmma reads patterns that begin at whole 1024 bytes of shared memory. Here a kernel's window comes right after its
+// arrays.
 TEST_F(OnPtx, AWindowThatMatrixUnitsWouldMisreadEndsTheRun) {
   setenv("TEMPER_TEST_GPU_WINDOWS", "16", 1);
   const Ended ended =

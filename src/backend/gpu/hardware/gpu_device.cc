@@ -44,8 +44,8 @@ DriverReport::Card CardOf(const gpuDeviceProp& properties) {
 
 DriverReport AskDriver() {
 #if !defined(__HIP__) && !defined(__HIPCC__)
-  // Read by the driver when it starts. Of its 8 queues to the card several would take two of our streams and NCCL's
-  // each, which then wait for each other; this is the most. A value in the environment wins.
+  // The driver reads it when it starts. By default it has 8 queues to the card: several of our streams and NCCL's would
+  // share one and wait for each other. 32 is the maximum. A value in the environment wins.
   (void)setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", /*overwrite=*/0);
 #endif
   DriverReport report;
