@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "checkpoint/checkpoint_folder.h"
 #include "checkpoint/companion_files.h"
+#include "checkpoint/generation_config.h"
 #include "checkpoint/training_state.h"
 #include "checkpoint/weight_checksums.h"
 #include "format/lora_config.h"
@@ -242,7 +243,7 @@ Status OutputFolder::Begin(int64_t step) {
   made_->folders.clear();
   if (output_.overwrite) {
     TEMPER_ASSIGN_OR_RETURN(const auto names, env_->List(path_));
-    // A full run's result is a whole model folder; beside an adapter lies its tokenizer.
+    // A full run's result is a whole model folder; beside an adapter lie its tokenizer and generation settings.
     const bool has_model = std::count(names.begin(), names.end(), kModelWeightsFile) > 0;
     const bool has_adapter = std::count(names.begin(), names.end(), kAdapterWeightsFile) > 0;
     for (const std::string& name : names) {
