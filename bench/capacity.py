@@ -264,31 +264,31 @@ def planned(arguments, model, options):
     return arenas, (arenas + 150 * MIB) * 64 // 63 + 64 * MIB
 
 
+def run_as_planned(arguments, folder, model, options, title):
+    """Runs in a cgroup of what is planned; (command, bytes of the arenas)"""
+    command, output = train(arguments, folder, model, options)
+    arenas, limit = planned(arguments, model, options)
+    print(f"{title}: {arenas / MIB:.0f} MiB planned")
+    rows, said, peak = run(command, limit, output)
+    report(rows, limit, peak, said)
+    if "everything in memory takes" in said:
+        die("the run set itself limits of the cgroup's memory: it is not the one that was planned")
+    return command, arenas
+
+
 def full(arguments, folder):
     model = os.path.join(folder, "benchmark")
     write_model(model, BENCHMARK, with_weights=False)
     options = ["--from_scratch", "--method", "full", "--max_seq_len", "512", "--per_device_train_batch_size", "1",
                "--gradient_accumulation_steps", "2", "--memory.device", "224MiB", "--rates", "typical"]
-    command, output = train(arguments, folder, model, options)
-    arenas, limit = planned(arguments, model, options)
-    print(f"Full fine-tuning, 2.24 GB of state, a device of 224 MiB, {arenas / MIB:.0f} MiB planned with the host's")
-    rows, said, peak = run(command, limit, output)
-    report(rows, limit, peak, said)
-    if "everything in memory takes" in said:
-        die("the run set itself limits of the cgroup's memory: it is not the one that was planned")
+    run_as_planned(arguments, folder, model, options,
+                   "Full fine-tuning, 2.24 GB of state, a device of 224 MiB, with the host's")
 
 
 def in_memory(arguments, folder, title, config, options):
     model = os.path.join(folder, title)
-    scratch = "--from_scratch" in options
-    write_model(model, config, with_weights=not scratch)
-    command, output = train(arguments, folder, model, options)
-    arenas, limit = planned(arguments, model, options)
-    print(f"{' '.join(options)}: {arenas / MIB:.0f} MiB planned")
-    rows, said, peak = run(command, limit, output)
-    report(rows, limit, peak, said)
-    if "everything in memory takes" in said:
-        die("the run did not have the memory that was planned")
+    write_model(model, config, with_weights="--from_scratch" not in options)
+    command, arenas = run_as_planned(arguments, folder, model, options, " ".join(options))
     small = arenas * 7 // 8
     done, _ = run_within(command + ["--memory.placement", "device"], small)
     if done.returncode <= 0 or "error:" not in done.stderr:

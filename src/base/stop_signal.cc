@@ -34,7 +34,7 @@ extern "C" void HandleStop(int signal) {
 }
 
 extern "C" void ExitBeforeSteps(int) {
-  LogInSignalHandler(kStoppedBeforeSteps);
+  LogInSignalHandler("stopped before the first step, with nothing to save: run the same command again");
   _exit(stop_signal == SIGINT ? 128 + SIGINT : code_before_steps.load());
 }
 

@@ -5,9 +5,6 @@
 
 namespace temper {
 
-inline constexpr char kStoppedBeforeSteps[] =
-    "stopped before the first step, with nothing to save: run the same command again";
-
 // Before the first step a signal ends the process: SIGINT with 130, the others with `code`, so that Slurm can requeue a
 // preempted job. With `waits` the process has some seconds to end by itself: a launcher sends SIGTERM to all ranks when
 // one has failed, and its exit code is to be the run's. In effect until InstallStopHandler.

@@ -16,7 +16,6 @@
 #include "cli/commands.h"
 #include "cli/train_setup.h"
 #include "config/run_options.h"
-#include "data/token_cache.h"
 #include "data/tokenizer/transformers_files.h"
 #include "model/initialize.h"
 #include "plan/compiled_run.h"
@@ -333,13 +332,6 @@ struct RunRecords {
   std::unique_ptr<TensorBoardWriter> tensorboard;
 };
 
-// Whether other runs may use the token files in the output folder: nothing is deleted in --data_cache. Elsewhere those
-// of other data or settings go, once the run begins.
-bool TokensAreShared(const RunConfig& c) {
-  std::error_code missing;
-  return std::filesystem::equivalent(c.data.data_cache, c.output.output_dir, missing);
-}
-
 std::vector<std::string> TokenFilesOf(const Run& run) {
   std::vector<std::string> used = {run.data.token_file};
   if (run.eval_data) used.push_back(run.eval_data->token_file);
@@ -351,7 +343,6 @@ Status OpenRecords(const RunProgress& at, Run& run, RunRecords* records) {
   const RunConfig& c = run.config();
   const std::string& out = c.output.output_dir;
   TEMPER_RETURN_IF_ERROR(run.setup.folder->Begin(at.step));
-  if (!TokensAreShared(c)) TokenCache::RemoveOthers(PosixEnv(), out, TokenFilesOf(run));
   TEMPER_RETURN_IF_ERROR(WriteTextFileAtomically(PosixEnv(), JoinPath(out, kRunConfigFile), SavedConfig(c)));
   const std::string metrics_path = JoinPath(out, kMetricsFile);
   TEMPER_RETURN_IF_ERROR(TruncateMetrics(PosixEnv(), metrics_path, at.step, at.eval_loss.has_value()));
@@ -512,11 +503,7 @@ Result<int> Train(Run& run) {
   TEMPER_RETURN_IF_ERROR(
       ranks.Agree(ranks.first() ? OkStatus() : OutputFolder::CheckSeen(PosixEnv(), c.output.output_dir)));
   TEMPER_RETURN_IF_ERROR(ranks.Agree(LoadData(run)));
-  if (run.setup.folder) {
-    const Bytes unused =
-        TokensAreShared(c) ? Bytes{} : TokenCache::SizeOfOthers(PosixEnv(), c.output.output_dir, TokenFilesOf(run));
-    TEMPER_RETURN_IF_ERROR(run.setup.folder->CheckSpace(unused));
-  }
+  if (run.setup.folder) TEMPER_RETURN_IF_ERROR(run.setup.folder->UseTokens(TokenFilesOf(run)));
   contents.state.data_fingerprint = DataFingerprint(run.data.dataset, c.data.data);
   contents.state.eval_fingerprint = DataFingerprint(run.held_out().dataset, {});
   if (run.setup.resume) TEMPER_RETURN_IF_ERROR(run.setup.resume->CheckData(contents.state.data_fingerprint, c));

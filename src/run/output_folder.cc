@@ -13,6 +13,7 @@
 #include "checkpoint/generation_config.h"
 #include "checkpoint/training_state.h"
 #include "checkpoint/weight_checksums.h"
+#include "data/token_cache.h"
 #include "format/lora_config.h"
 #include "run/model_card.h"
 #include "train/metrics.h"
@@ -73,6 +74,7 @@ OutputFolder::OutputFolder(Env& env, const RunConfig& config, std::string yaml)
       yaml_(std::move(yaml)),
       path_(config.output.output_dir),
       output_(config.output),
+      data_cache_(config.data.data_cache),
       method_(config.model.method),
       sources_({config.model.model, config.model.adapter}),
       made_(std::make_unique<Made>(&env)) {}
@@ -225,8 +227,15 @@ Status OutputFolder::Prepare(Bytes bytes) {
   return PrepareOutputFolder(*env_, path_, bytes);
 }
 
-Status OutputFolder::CheckSpace(Bytes freed) const {
-  return CheckFreeSpace(*env_, path_, std::max(needed_ - freed, Bytes{}))
+bool OutputFolder::IsDataCache() const {
+  std::error_code missing;
+  return std::filesystem::equivalent(data_cache_, path_, missing);
+}
+
+Status OutputFolder::UseTokens(std::vector<std::string> files) {
+  tokens_ = std::move(files);
+  const Bytes unused = IsDataCache() ? Bytes{} : TokenCache::SizeOfOthers(*env_, path_, tokens_);
+  return CheckFreeSpace(*env_, path_, std::max(needed_ - unused, Bytes{}))
       .WithContext("before training: one checkpoint must fit beside the tokens, which --data_cache keeps elsewhere");
 }
 
@@ -241,6 +250,7 @@ Status OutputFolder::CheckSeen(Env& env, const std::string& path) {
 Status OutputFolder::Begin(int64_t step) {
   made_->lock_file.clear();
   made_->folders.clear();
+  if (!IsDataCache()) TokenCache::RemoveOthers(*env_, path_, tokens_);
   if (output_.overwrite) {
     TEMPER_ASSIGN_OR_RETURN(const auto names, env_->List(path_));
     // A full run's result is a whole model folder; beside an adapter lie its tokenizer and generation settings.

@@ -30,16 +30,16 @@ class OutputFolder {
   // Before the work: checks that the folder can be created and written to,
   // has room for `bytes`, and that no other run has appeared since Claim.
   Status Prepare(Bytes bytes);
-  // Whether there still is room for those bytes, `freed` of which are yet to be deleted: the token file may have been
-  // written meanwhile.
-  Status CheckSpace(Bytes freed) const;
+  // Once the data is tokenized: the token files that the run uses. Checks that there still is room for those bytes.
+  // Begin removes the folder's other token files, unless --data_cache names the folder: there nothing is ever deleted.
+  Status UseTokens(std::vector<std::string> files);
 
   // Of another rank, once the first has made the folder: whether its machine sees it.
   static Status CheckSeen(Env& env, const std::string& path);
 
-  // When the run is ready: --overwrite removes an earlier run's files (checkpoints, metrics, adapter, ...) and nothing
-  // else. If the run resumes from step `step`, removes its earlier result and renames checkpoints of later steps, which
-  // would otherwise count as the newest.
+  // When the run is ready: --overwrite removes an earlier run's files (checkpoints, metrics, adapter, ...). If the run
+  // resumes from step `step`, removes its earlier result and renames checkpoints of later steps, which would otherwise
+  // count as the newest.
   Status Begin(int64_t step);
 
  private:
@@ -51,17 +51,20 @@ class OutputFolder {
   Status CheckSettingsFile(const std::vector<std::string>& names) const;
   Status FindCheckpoint();
   Status SetAsideAfter(int64_t step) const;
+  bool IsDataCache() const;
 
   Env* env_;
   std::string yaml_;  // the file that the settings were read from; may be empty
   std::string path_;
   RunConfig::Output output_;
+  std::string data_cache_;
   TrainMethod method_;
   std::vector<std::string> sources_;  // folders that the run starts from
   std::optional<std::string> resume_from_;
-  bool existed_ = false;            // when it was claimed
-  std::unique_ptr<FileLock> lock_;  // null also where files cannot be locked
-  Bytes needed_;                    // what Begin leaves must have room for
+  bool existed_ = false;             // when it was claimed
+  std::unique_ptr<FileLock> lock_;   // null also where files cannot be locked
+  Bytes needed_;                     // what Begin leaves must have room for
+  std::vector<std::string> tokens_;  // UseTokens
 
   // Files and folders created for the run: removed if it never
   // begins. Declared after the lock, to be destroyed before it.

@@ -20,7 +20,7 @@ constexpr std::chrono::milliseconds kBetweenLooks{100}, kLettersTake{400};
 constexpr std::chrono::seconds kFarewell{2}, kLeavingTakes{2}, kLongSleep{2}, kMessagesTake{1};
 // What a rank's patience shrinks to, of the usual seconds, once a signal has asked the run to stop: launchers send one
 // when a rank has died, and kill all soon after.
-constexpr double kPatienceWhenStopping = 0.27;  // 4 of 15 seconds
+constexpr double kPatienceWhenStopping = 4.0 / 15;
 double SecondsBetween(std::chrono::steady_clock::time_point a, std::chrono::steady_clock::time_point b) {
   return std::chrono::duration<double>(b - a).count();
 }

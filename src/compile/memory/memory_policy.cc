@@ -164,6 +164,7 @@ class StepChooser {
     const bool auto_recompute = std::any_of(
         choices.begin(), choices.end(), [&](const StepChoice& c) { return c.recompute != choices.front().recompute; });
     if (!auto_recompute) remedies_ += ", or memory.recompute: auto";
+    for (const StepChoice& choice : choices) KindOf(choice).never_fits = false;
     if (memory.matrices != TrainedMatrices::kAuto) remedies_ += ", or memory.bf16_weights: auto";
   }
 
@@ -189,7 +190,7 @@ class StepChooser {
  private:
   // The choices that store their matrices, or those that cast them.
   struct Kind {
-    bool tried = false, never_fits = false;
+    bool tried = false, never_fits = true;  // until there is such a choice
   };
   Kind& KindOf(const StepChoice& choice) { return kinds_[choice.casts]; }
 
@@ -203,7 +204,8 @@ class StepChooser {
     option.tried = true;
     Result<FoundTiers> tiers = FindTiers(MemoryOf(choice, memory_), step, threads_, effort, remedies_);
     Kind& kind = KindOf(choice);
-    if (!kind.tried && !choice.casts) kinds_[true].never_fits = !MayFitIfCast(memory_, step);
+    Kind& casting = kinds_[true];
+    if (!kind.tried && !choice.casts && !casting.never_fits) casting.never_fits = !MayFitIfCast(memory_, step);
     if (!kind.tried && !tiers.ok()) kind.never_fits = NeverFits(MemoryOf(choice, memory_), step);
     kind.tried = true;
     TEMPER_ASSIGN_OR_RETURN(FoundTiers found, std::move(tiers));
