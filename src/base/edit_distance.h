@@ -7,7 +7,7 @@
 namespace temper {
 
 // Insertions, deletions, replacements and swaps of neighbours that turn `a` into `b`; capitals count as small letters.
-// Costs a.size() * b.size().
+// Takes time in proportion to a.size() only. REQUIRES: b has at most 64 characters.
 size_t EditDistance(std::string_view a, std::string_view b);
 
 }  // namespace temper
