@@ -3,7 +3,8 @@
 the program crashes, or it hangs. What it promises: docs/reliability.md.
 
 usage: scripts/torture.py MINUTES [--seed N] [--only ATTACK[,ATTACK...]] [--program build/temper]
-       scripts/torture.py every   each system call of a run of two saves fails once; the power goes once before each
+       scripts/torture.py every [--only lora|full]   each system call of a run of two saves fails once; the power goes
+                                                     once before each, and once at the end
 
 Attacks: kill, signal, fault (one system call on the output folder fails), power (a disk that
 loses what was not synced), full (a disk that fills; needs root), flip (a
@@ -17,6 +18,7 @@ import json
 import os
 import pathlib
 import random
+import re
 import resource
 import shutil
 import signal
@@ -28,7 +30,7 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 EXAMPLE = ROOT / "examples" / "plain"
 MOST_SECONDS = 60  # of a command that is not hurt: longer is a hang, on however busy a machine
-STEPS = 16
+STEPS, SAVE_STEPS = 16, 2
 # Calls of a run on its output folder, about. An attack that chooses a later one is an undisturbed run.
 CALLS = {"write": 421, "fsync": 140, "open": 93, "rename": 34, "unlink": 61, "mkdir": 11}
 POWER_CALLS = 640
@@ -63,7 +65,7 @@ class Attacks:
     def train(self, out, method, ranks, more=()):
         return [self.program, "train", "--model", str(EXAMPLE / "model"), "--data", str(self.folder / "d.jsonl"),
                 "--output_dir", str(out), "--threads", "1", "--max_seq_len", "96", "--gradient_accumulation_steps",
-                "2" if ranks == 1 else "1", "--warmup_steps", "0", "--max_steps", str(self.steps), "--save_steps", "2",
+                "2" if ranks == 1 else "1", "--warmup_steps", "0", "--max_steps", str(self.steps), "--save_steps", str(SAVE_STEPS),
                 "--save_total_limit", "2", "--method", method, "--nprocs", str(ranks), *more]
 
     def start(self, command, env=None, limits=None):
@@ -114,8 +116,18 @@ class Attacks:
             self.references[method, ranks] = (self.state(out, method), ended.seconds, out)
         return self.references[method, ranks]
 
-    def resume_to_end(self, out, method, ranks):
-        """The run goes on as if nothing had happened."""
+    def saved(self, ended):
+        """The last step that the run has told or treated as saved: it came to its end, stopped, or wrote the next save."""
+        if ended.code == 0:
+            return self.steps
+        stopped = re.search(r"saving step (\d+)", ended.err)
+        if stopped and ended.code in STOPPED.values():
+            return int(stopped[1])
+        later = re.search(r"^(?:POWER LOST at|FAILED \w+ of) .*/checkpoint-(\d+)", ended.err, re.MULTILINE)
+        return int(later[1]) - SAVE_STEPS if later else 0
+
+    def resume_to_end(self, out, method, ranks, saved=0):
+        """The run goes on as if nothing had happened, from step `saved` or a later one."""
         began = time.monotonic()
         ended = self.run(self.train(out, method, ranks, ["--resume"]))
         while ended.code == 69 and time.monotonic() - began < MOST_SECONDS:
@@ -123,6 +135,9 @@ class Attacks:
             ended = self.run(self.train(out, method, ranks, ["--resume"]))
         if ended.code != 0:
             raise Failure(f"the run does not go on: {ended.code}\n{ended.err[-2000:]}")
+        resumed = re.search(r"^resume +from .* at step (\d+)", ended.err, re.MULTILINE)
+        if saved > (int(resumed[1]) if resumed else 0):
+            raise Failure(f"the run goes on from an earlier step than {saved}, which was saved\n{ended.err[-2000:]}")
         losses, weights = self.state(out, method)
         expected = self.reference(method, ranks)[0]
         if losses != expected[0]:
@@ -134,7 +149,7 @@ class Attacks:
 
     def kill(self, r, out):
         method, ranks = r.choice(["lora", "full"]), r.choice([1, 1, 2, 4])
-        seconds = self.reference(method, ranks)[1]
+        seconds, saved = self.reference(method, ranks)[1], 0
         for _ in range(r.choice([1, 1, 3])):
             process = self.start(self.train(out, method, ranks, ["--resume"]))
             time.sleep(r.uniform(0, 1.1 * seconds))
@@ -150,9 +165,9 @@ class Attacks:
                     process.kill()
             except ProcessLookupError:
                 pass  # it has ended
-            self.end(process, time.monotonic())
+            saved = max(saved, self.saved(self.end(process, time.monotonic())))
             self.count(f"kills ({how}, {'1 rank' if ranks == 1 else 'several ranks'})")
-        self.resume_to_end(out, method, ranks)
+        self.resume_to_end(out, method, ranks, saved)
 
     def signal(self, r, out):
         method, ranks, number = r.choice(["lora", "full"]), r.choice([1, 1, 2]), r.choice(list(STOPPED))
@@ -166,7 +181,7 @@ class Attacks:
         if ended.code in (-number, 128 + number) and "plan  " in ended.err and number != signal.SIGINT:
             raise Failure(f"signal {number} ended the run by itself\n{ended.err[-2000:]}")
         self.count("signals")
-        self.resume_to_end(out, method, ranks)
+        self.resume_to_end(out, method, ranks, self.saved(ended))
 
     def library(self, name):
         path = pathlib.Path(os.environ.get("PRELOADED", ROOT / "build")) / f"lib{name}.so"
@@ -191,32 +206,33 @@ class Attacks:
         failed = "FAILED " in ended.err
         if failed:
             self.count("system calls failed")
-        self.resume_to_end(out, method, 1)
+        self.resume_to_end(out, method, 1, self.saved(ended))
         return failed
 
     def power(self, r, out):
         self.lose_power(out, r.choice(["lora", "full"]), r.randint(1, POWER_CALLS), r.choice(["lost", "kept"]))
 
     def lose_power(self, out, method, nth, names):
-        """Whether the run made as many calls."""
+        """Whether the run made as many calls. If not, the power goes when it has ended."""
         library = self.library("power_loss")
         if not library:
             return False
         env = {"LD_PRELOAD": library, "POWER_PATH": str(out), "POWER_NTH": str(nth), "POWER_NAMES": names}
         began = time.monotonic()
         ended = self.end(self.start(self.train(out, method, 1), env), began)
-        lost = "POWER LOST" in ended.err
-        if lost:
-            self.count("losses of power")
-        else:
+        lost = "POWER LOST at " in ended.err
+        self.count("losses of power" if lost else "losses of power after the end")
+        if not lost:
             self.expect_decent(ended, (0,))
-        self.resume_to_end(out, method, 1)
+            if "POWER LOST after the end" not in ended.err or self.state(out, method) != self.reference(method, 1)[0]:
+                raise Failure(f"the result of a run that has ended is lost\n{ended.err[-2000:]}")
+        self.resume_to_end(out, method, 1, self.saved(ended))
         return lost
 
-    def every(self):
-        """Each system call of a short run fails once, and the power goes once before each: pairs of a name and an attack
-        on a folder, which says whether there is a next one."""
-        for method in ["lora", "full"]:
+    def every(self, methods):
+        """Each system call of a short run fails once, and the power goes once before each and at the end: pairs of a name
+        and an attack on a folder, which says whether there is a next one."""
+        for method in methods:
             for names in ["lost", "kept"]:
                 yield f"power, {method}, names {names}", lambda out, n: self.lose_power(out, method, n, names)
             for call in CALLS:
@@ -327,16 +343,16 @@ def main():
     parser.add_argument("minutes", type=lambda text: text if text == "every" else float(text))
     parser.add_argument("--seed", type=int, default=int(time.time()))
     parser.add_argument("--first", type=int, default=0)
-    parser.add_argument("--only", default=",".join(names))
+    parser.add_argument("--only", help=",".join(names))
     parser.add_argument("--program", default=ROOT / "build" / "temper", type=pathlib.Path)
     options = parser.parse_args()
     folder = pathlib.Path(tempfile.mkdtemp(prefix="torture-"))
     attacks = Attacks(options.program.resolve(), folder)
-    only = options.only.split(",")
+    only = options.only.split(",") if options.only else ["lora", "full"] if options.minutes == "every" else names
     began, number, failures = time.monotonic(), options.first, 0
     if options.minutes == "every":
         attacks.steps = 4
-        for name, attack in attacks.every():
+        for name, attack in attacks.every(only):
             n, goes_on = 0, True
             while goes_on:
                 n += 1

@@ -1,30 +1,46 @@
 #include "base/edit_distance.h"
 
-#include <algorithm>
-#include <vector>
+#include "base/check.h"
 
 namespace temper {
 namespace {
 
-char Lower(char c) {
-  return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+unsigned char Lower(char c) {
+  return static_cast<unsigned char>(c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c);
 }
 
 }  // namespace
 
-size_t EditDistance(std::string_view a, std::string_view b) {
-  std::vector<size_t> before, above(b.size() + 1), row(b.size() + 1);
-  for (size_t j = 0; j <= b.size(); ++j) above[j] = j;
-  for (size_t i = 1; i <= a.size(); ++i) {
-    row[0] = i;
-    for (size_t j = 1; j <= b.size(); ++j) {
-      row[j] = std::min({above[j] + 1, row[j - 1] + 1, above[j - 1] + (Lower(a[i - 1]) != Lower(b[j - 1]))});
-      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1]) row[j] = std::min(row[j], before[j - 2] + 1);
-    }
-    before = above;
-    above = row;
+EditDistanceTo::EditDistanceTo(std::string_view b) : size_(b.size()) {
+  TEMPER_CHECK(b.size() <= 64) << b;
+  for (size_t i = 0; i < b.size(); ++i) places_[Lower(b[i])] |= uint64_t{1} << i;
+}
+
+// The bit-vector algorithm of Hyyro (2003). A column of the table of distances between beginnings of `a` and `b` is two
+// words: in which rows the distance is one more, and in which one less, than in the row above.
+size_t EditDistanceTo::From(std::string_view a) const {
+  if (size_ == 0) return a.size();
+  const size_t last = size_ - 1;
+  size_t distance = size_;
+  uint64_t more = ~uint64_t{0}, less = 0, diagonal = 0, equal_before = 0;
+  for (const char c : a) {
+    const uint64_t equal = places_[Lower(c)];
+    const uint64_t swapped = (~diagonal & equal) << 1 & equal_before;
+    diagonal =
+        (((equal & more) + more) ^ more) | equal | less | swapped;  // rows whose distance is that of the diagonal
+    uint64_t right_more = less | ~(diagonal | more), right_less = diagonal & more;  // than in the column before
+    distance += (right_more >> last & 1) - (right_less >> last & 1);
+    right_more = right_more << 1 | 1;
+    right_less <<= 1;
+    more = right_less | ~(diagonal | right_more);
+    less = right_more & diagonal;
+    equal_before = equal;
   }
-  return above[b.size()];
+  return distance;
+}
+
+size_t EditDistance(std::string_view a, std::string_view b) {
+  return EditDistanceTo(b).From(a);
 }
 
 }  // namespace temper

@@ -256,9 +256,15 @@ class PosixEnvironment final : public Env {
     return error ? Errno("cannot remove", path, error.value()) : OkStatus();
   }
   Status CreateFolders(const std::string& path) override {
+    std::vector<std::string> missing;
+    for (std::string folder = path; !IsFolder(folder) && folder != FolderOf(folder); folder = FolderOf(folder)) {
+      missing.push_back(folder);
+    }
     std::error_code error;
     fs::create_directories(path, error);
-    return error ? Errno("cannot create folder", path, error.value()) : OkStatus();
+    if (error) return Errno("cannot create folder", path, error.value());
+    for (const std::string& folder : missing) TEMPER_RETURN_IF_ERROR(SyncFolder(FolderOf(folder)));
+    return OkStatus();
   }
   Status SyncFolder(const std::string& path) override {
     const int fd = open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);

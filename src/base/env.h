@@ -78,7 +78,7 @@ class Env {
   virtual Status Rename(const std::string& from, const std::string& to) = 0;  // atomic within a file system
   virtual Status RemoveFile(const std::string& path) = 0;
   virtual Status RemoveTree(const std::string& path) = 0;     // missing is OK
-  virtual Status CreateFolders(const std::string& path) = 0;  // with parents; existing is OK
+  virtual Status CreateFolders(const std::string& path) = 0;  // with parents, durably; existing is OK
   virtual Status SyncFolder(const std::string& path) = 0;     // makes renames inside durable
   virtual Status Truncate(const std::string& path, int64_t size) = 0;
   virtual Result<std::vector<std::string>> List(const std::string& folder) = 0;  // sorted names, no "." or ".."

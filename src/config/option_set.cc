@@ -42,7 +42,7 @@ bool OptionSet::IsSection(std::string_view name) const {
 }
 
 std::string OptionSet::Advice(std::string_view unknown) const {
-  // Typing errors do not make a name much longer; the edit distance below costs length times length.
+  // Typing errors do not make a name much longer; the edit distance below takes 64 characters.
   constexpr size_t kLongest = 64;
   if (unknown.size() > kLongest) return "--help lists all names";
   const std::string name = Normalised(unknown);
@@ -55,13 +55,15 @@ std::string OptionSet::Advice(std::string_view unknown) const {
     }
   }
   const Option* nearest = nullptr;
+  const std::string_view last = LastPart(name);
+  const EditDistanceTo to_name(name), to_last(last);
   // Up to a third of the letters may be wrong; beyond that a suggestion is noise.
   // Among names with equally close last parts, the section decides: memory.devise is memory.device, not device.
-  std::pair<size_t, size_t> least{std::max<size_t>(1, LastPart(name).size() / 3) + 1, 0};
+  std::pair<size_t, size_t> least{std::max<size_t>(1, last.size() / 3) + 1, 0};
   for (const OptionGroup& group : groups_) {
     for (const Option& option : group.options) {
-      const size_t whole = EditDistance(name, option.name);
-      const std::pair distance{std::min(whole, EditDistance(LastPart(name), LastPart(option.name))), whole};
+      const size_t whole = to_name.From(option.name);
+      const std::pair distance{std::min(whole, to_last.From(LastPart(option.name))), whole};
       if (distance < least) {
         least = distance;
         nearest = &option;

@@ -63,6 +63,7 @@ namespace {
 // Replaces NaN and Infinity, which Python writes but JSON lacks,
 // by null, as other readers do. nullopt if there is none.
 std::optional<std::string> WithoutNonFinite(std::string_view text) {
+  if (text.find("NaN") == text.npos && text.find("Infinity") == text.npos) return std::nullopt;
   static constexpr std::array<std::string_view, 3> kNames = {"-Infinity", "Infinity", "NaN"};
   std::string out;
   bool in_string = false, changed = false;

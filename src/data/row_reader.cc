@@ -37,7 +37,10 @@ std::optional<std::string> ForeignFormat(std::string_view head, const std::strin
         ShellWord(path), ShellWord(std::string(stem) + ".jsonl"));
   }
   if (head.starts_with("ARROW1")) return "is an Arrow file: convert it to JSON lines first";
-  if (head.starts_with("PK\x03\x04")) return "is a zip archive: unpack it first";
+  if (head.starts_with("PK\x03\x04")) {
+    const bool sheet = path.ends_with(".xlsx") || path.ends_with(".ods");
+    return sheet ? "is a spreadsheet: save it as CSV first" : "is a zip archive: unpack it first";
+  }
   if (head.starts_with("\xff\xfe") || head.starts_with("\xfe\xff")) {
     return "is UTF-16: convert it first (iconv -f UTF-16 -t UTF-8)";
   }

@@ -118,6 +118,7 @@ TEST_F(RowReaderTest, NamesTheFormatOfOtherFiles) {
     EXPECT_NE(rows[0].find(hint), std::string::npos) << rows[0];
     EXPECT_NE(rows[0].find("foreign.jsonl"), std::string::npos) << rows[0];
   }
+  EXPECT_NE(Rows(Write("a.xlsx", "PK\x03\x04"))[0].find("a.xlsx is a spreadsheet: save it as CSV"), std::string::npos);
 }
 
 TEST_F(RowReaderTest, RowsTooLongTooDeepOrTooWideAreErrorsAndTheNextRowIsRead) {

@@ -19,7 +19,9 @@ bool IsSpace(int c) {
   return c == ' ' || c == '\t' || c == '\n' || c == '\r';
 }
 
-TextCursor::TextCursor(std::unique_ptr<TextStream> stream) : stream_(std::move(stream)), buffer_(kBuffer) {}
+TextCursor::TextCursor(std::unique_ptr<TextStream> stream)
+    : stream_(std::move(stream)),
+      buffer_(stream_->compressed() ? kBuffer : std::clamp(static_cast<size_t>(stream_->size().v), kLeast, kBuffer)) {}
 
 Status TextCursor::Fill() {
   if (begin_ < end_) return OkStatus();

@@ -39,7 +39,10 @@ struct WordTotals {
 class ChunkWords {
  public:
   ChunkWords(const MappedFile& file, Checksum& sum, WordTotals& totals)
-      : file_(file), sum_(sum), totals_(totals), piece_(kPieceWords) {}
+      : file_(file),
+        sum_(sum),
+        totals_(totals),
+        piece_(std::clamp(static_cast<size_t>(file.size().v) / sizeof(uint32_t), size_t{1}, kPieceWords)) {}
 
   // `words` words from byte `offset` on, those of `entries`. False: a sample's first token is supervised.
   Result<bool> Read(uint64_t offset, uint64_t words, std::span<const TokenEntry> entries) {

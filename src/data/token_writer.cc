@@ -14,10 +14,7 @@ constexpr size_t kBufferWords = 512 << 10;
 
 }  // namespace
 
-TokenWriter::TokenWriter(std::unique_ptr<WritableFile> file) : file_(std::move(file)) {
-  words_.reserve(kBufferWords);
-  entries_.reserve(kChunkSamples);
-}
+TokenWriter::TokenWriter(std::unique_ptr<WritableFile> file) : file_(std::move(file)) {}
 
 Status TokenWriter::Add(std::span<const int32_t> tokens, std::span<const uint8_t> supervised,
                         std::span<const TokenWeight> weights, int64_t line) {

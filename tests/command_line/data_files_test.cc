@@ -64,6 +64,14 @@ TEST_F(DataFiles, EvaluationAndPreviewTakeSeveralFiles) {
   EXPECT_NE(shown.out.find("{\"place\":\"d.jsonl line 60\""), std::string::npos);
 }
 
+TEST_F(DataFiles, FilesThatAreNotReadAreNamedBeforeTheModelIsPlanned) {
+  Spill("p.parquet", "PAR1....");
+  const Ended ended = Temper({"train", "--model", kModel, "--data", "p.parquet", "--output_dir", "o"});
+  ExpectEnd(ended, 1,
+            {"p.parquet is a Parquet file: convert it first: python3 -c 'import pandas", " p.parquet p.jsonl"});
+  EXPECT_EQ(ended.err.find("plan  "), std::string::npos) << ended.err;
+}
+
 std::string Zstd(const std::string& text) {
   std::string packed(ZSTD_compressBound(text.size()), '\0');
   const size_t size = ZSTD_compress(packed.data(), packed.size(), text.data(), text.size(), 3);

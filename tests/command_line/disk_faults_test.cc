@@ -70,6 +70,23 @@ class DiskFaults : public Workplace {
   }
 };
 
+TEST_F(DiskFaults, PowerThatGoesWhenARunHasEndedTakesNothingOfIt) {
+  for (const char* names : {"lost", "kept"}) {
+    const std::string out = fmt::format("new/{}", names);  // folders whose own names must last, too
+    const Arguments environment = {"env", "LD_PRELOAD=" + std::string(kBuildFolder) + "/libpower_loss.so",
+                                   "POWER_PATH=" + Path("new"), std::string("POWER_NAMES=") + names, kProgram};
+    const Ended ended =
+        Process(With(environment, Train({"--max_steps", "2", "--save_steps", "1", "--output_dir", out})), folder())
+            .Wait();
+    ASSERT_EQ(ended.code, 0) << ended.err;
+    ASSERT_NE(ended.err.find("POWER LOST after the end"), std::string::npos) << ended.err;
+    for (const char* kept : {"adapter_model.safetensors", "checkpoint-1", "checkpoint-2"}) {
+      const Ended inspected = Temper({"inspect", JoinPath(out, kept)});
+      EXPECT_EQ(inspected.code, 0) << inspected.err;
+    }
+  }
+}
+
 TEST_F(DiskFaults, AFullFailingOrVanishedSpillDiskEndsTheRunAndKeepsCheckpoints) {
   const Arguments run = LongRun(kSpills);
   Undisturbed(run);

@@ -15,6 +15,7 @@
 //    A header of the next turn that the template prints behind the turn's eos_token is dropped.
 // 3. From the last turn backwards: a text holds every earlier turn whose own text, or that text without the eos_token
 //    that some templates append to a finished conversation, is a prefix of it. Turns that no text holds keep their own.
+//    A block of an earlier turn ends where it ends in that text: gpt-oss prints another token than eos_token there.
 //
 // So a turn costs two renderings of everything before it, and a conversation takes time in proportion
 // to the square of its length (10 s at kMaxMessages): only rendering shows what a template prints.
@@ -53,7 +54,8 @@ struct Turn {
   size_t message = 0;
   std::string text;  // F; empty once another turn's text replaces it
   std::vector<TextSpan> spans;
-  bool from_blocks = false;  // the spans are {% generation %} blocks: used unchanged
+  bool from_blocks = false;      // the spans are {% generation %} blocks: used unchanged
+  std::vector<TextSpan> blocks;  // all {% generation %} blocks of F, also of earlier turns; goes with the text
   // If `inside` >= 0: F is the first `length` bytes of F of turn `inside` and, if `had_eos`, the eos_token.
   int64_t inside = -1;
   size_t length = 0;
@@ -136,6 +138,7 @@ class Deriver {
     turn.length = whole ? turn.text.size() : cut.size();
     turn.had_eos = !whole;
     std::string().swap(turn.text);
+    std::vector<TextSpan>().swap(turn.blocks);
   }
 
   Result<Turn> RenderTurn(size_t i) {
@@ -145,6 +148,7 @@ class Deriver {
       TEMPER_ASSIGN_OR_RETURN(turn.spans, GenerationSpans(i, rendered.generations));
       // A template may have blocks only for some kinds of turns; a turn without any is found by its prompt.
       turn.from_blocks = !turn.spans.empty();
+      turn.blocks = std::move(rendered.generations);
       if (turn.from_blocks) return turn;
     }
     TEMPER_RETURN_IF_ERROR(FindSpan(turn));
@@ -266,7 +270,11 @@ class Deriver {
         held[i] = true;
         for (const TextSpan& span : turns[i].spans) {
           if (turns[i].from_blocks && span.begin >= *upto) break;  // the end of the conversation is missing here
-          chat.assistant.push_back({span.begin, std::min(span.end, *upto)});
+          size_t end = std::min(span.end, *upto);
+          if (turns[i].from_blocks) {
+            for (const TextSpan& block : turns[j].blocks) end = block.begin == span.begin ? block.end : end;
+          }
+          chat.assistant.push_back({span.begin, end});
           chat.messages.push_back(turns[i].message);
         }
       }

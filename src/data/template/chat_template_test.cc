@@ -191,6 +191,14 @@ TEST(ChatTemplate, ABlockThatEndsTheConversationBelongsToItsLastTurn) {
                   "[</s>]"});
 }
 
+// As in gpt-oss: within its block a turn ends with the eos_token only where it is the last one.
+TEST(ChatTemplate, ABlockThatEndsInAnotherWayInALongerConversationIsWhole) {
+  EXPECT_EQ(Spans("{% for m in messages %}<{{ m.role }}>{% if m.role == 'assistant' %}{% generation %}{{ m.content }}"
+                  "{% if loop.last %}{{ eos_token }}{% else %}<end>{% endif %}{% endgeneration %}{% else %}"
+                  "{{ m.content }}{% endif %}{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}"),
+            Texts{"<user>q1<assistant>[a1<end>]<user>q2<assistant>[a2</s>]"});
+}
+
 TEST(ChatTemplate, AGenerationBlockInAMacroIsFoundByItsPrompt) {
   EXPECT_EQ(Spans("{% macro turn(m) %}{% generation %}{{ m.content }}<end>{% endgeneration %}{% endmacro %}"
                   "{% for m in messages %}<{{ m.role }}>{% if m.role == 'assistant' %}{{ turn(m) }}{% else %}"

@@ -3,7 +3,7 @@
 // would lose it, and kills the process. Deletions are durable at once. The environment says:
 //
 //   POWER_PATH   the folder
-//   POWER_NTH    the call at which the power goes, from 1
+//   POWER_NTH    the call at which the power goes, from 1. If the program makes fewer, it goes when the program ends
 //   POWER_NAMES  "lost": new and renamed entries of folders that were not synced since are gone; "kept": these survive,
 //                and only the data of files that were not synced is gone
 //
@@ -57,10 +57,18 @@ class Disk {
 
   bool Holds(const std::string& path) const { return !root_.empty() && (path + "/").starts_with(root_ + "/"); }
 
-  // Before each call that changes something.
-  void Count() {
+  // Before each call that changes something at `path`.
+  void Count(const std::string& path) {
     const std::lock_guard<std::recursive_mutex> lock(mutex_);
-    if (++calls_ == nth_) Lose();
+    if (++calls_ != nth_) return;
+    Lose("at " + path);
+    kill(getpid(), SIGKILL);
+    while (true) pause();
+  }
+  // The program's exit code is its own.
+  void End() {
+    const std::lock_guard<std::recursive_mutex> lock(mutex_);
+    if (!root_.empty()) Lose("after the end");
   }
   void Wrote(int fd, const std::string& path) {
     const std::lock_guard<std::recursive_mutex> lock(mutex_);
@@ -96,7 +104,7 @@ class Disk {
     if (*Setting("POWER_PATH") != '\0') root_ = Absolute(Setting("POWER_PATH"));
   }
 
-  [[noreturn]] void Lose() {
+  void Lose(const std::string& when) {
     for (const auto& [path, size] : unsynced_) (void)::truncate(path.c_str(), size);
     std::error_code error;
     for (size_t i = entries_.size(); i-- > 0 && !keeps_names_;) {
@@ -107,9 +115,7 @@ class Disk {
         fs::rename(e.path, e.from, error);
       }
     }
-    dprintf(STDERR_FILENO, "POWER LOST: %zu files, %zu names\n", unsynced_.size(), entries_.size());
-    kill(getpid(), SIGKILL);
-    while (true) pause();
+    dprintf(STDERR_FILENO, "POWER LOST %s: %zu files, %zu names\n", when.c_str(), unsynced_.size(), entries_.size());
   }
 
   const long nth_;
@@ -127,9 +133,14 @@ thread_local bool inside = false;  // calls of Lose itself
 bool Watched(const std::string& path) {
   if (inside || !Disk::Get().Holds(path)) return false;
   inside = true;
-  Disk::Get().Count();
+  Disk::Get().Count(path);
   inside = false;
   return true;
+}
+
+__attribute__((destructor)) void EndOfProgram() {
+  inside = true;
+  Disk::Get().End();
 }
 
 }  // namespace
@@ -146,9 +157,9 @@ ssize_t write(int fd, const void* data, size_t size) {
 int fsync(int fd) {
   static const auto next = Next<int (*)(int)>("fsync");
   const std::string path = PathOf(fd);
-  const bool watched = Watched(path);
+  (void)Watched(path);
   const int result = next(fd);
-  if (watched && result == 0) Disk::Get().Synced(path);
+  if (result == 0) Disk::Get().Synced(path);  // also of the folder that holds POWER_PATH: its name may be new
   return result;
 }
 int rename(const char* from, const char* to) {
