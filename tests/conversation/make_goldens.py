@@ -1,16 +1,19 @@
 #!/usr/bin/env python3
 """Writes goldens.json: conversations rendered by transformers' apply_chat_template, with each family's own template.
 
-    pip install transformers jinja2 && python tests/conversation/make_goldens.py DATA_FOLDER
+    pip install transformers jinja2 && python tests/conversation/make_goldens.py DATA_FOLDER [TEMPLATE_FOLDER]
 
 DATA_FOLDER is the folder of TEMPER_TEST_DATA: templates and vocabularies of published models. Families of the project
 itself ("own"; among them the templates that come with the program) do not need it. If a family's vocabulary is missing, another replaces it, with the special tokens of the
 family: the tests compare the template, its default system prompt and switches, and the beginning of spans.
 
+With TEMPLATE_FOLDER, a folder of published templates that are not ours to copy (ELSEWHERE names them), writes
+TEMPLATE_FOLDER/goldens.json instead, which the test reads if TEMPER_TEST_TEMPLATES names that folder.
+
 Per conversation: the ids of the prompt of every turn (from which generation starts), the ids of the conversation up to
 and with every turn, and which of them are supervised. That is the mask of transformers if the template has
-{% generation %} blocks; else the text after the prompt, without white space after the token that ends the turn
-(docs/design/chat_spans.md).
+{% generation %} blocks; else the text after the prompt, without white space after the token that ends the turn, or with
+EOS where no token ends it (docs/design/chat_spans.md).
 src/data/conversation_golden_test.cc compares.
 """
 import datetime
@@ -112,6 +115,15 @@ EOS_IN_A_BLOCK = """{%- for m in messages %}
 {%- endfor %}
 {%- if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}
 {%- else %}{% generation %}{{ eos_token }}{% endgeneration %}{% endif %}"""
+# As OLMo 3's: EOS ends a conversation, another token a turn inside it; the prompt opens reasoning.
+TWO_ENDS_IN_BLOCKS = """{%- for m in messages %}{{ '<|im_start|>' + m.role + '\\n' }}
+    {%- if m.role == 'assistant' %}{% generation %}{{ m.content }}{{ eos_token if loop.last else '<|turn_end|>\\n' }}{% endgeneration %}
+    {%- else %}{{ m.content + '<|turn_end|>\\n' }}{% endif %}
+{%- endfor %}
+{%- if add_generation_prompt %}{{ '<|im_start|>assistant\\n<think>' }}{% endif %}"""
+# As GLM-4's: only the header of the next message ends a turn.
+HEADERS_ALONE = """{%- for m in messages %}{{ ('<|im_start|>' if m.role == 'user' else '<|turn_end|>') + '\\n' + m.content }}{% endfor %}
+{%- if add_generation_prompt %}{{ '<|turn_end|>\\n' }}{% endif %}"""
 # As Cohere's: add_generation_prompt is ignored.
 ALWAYS_A_HEADER = """{%- for m in messages %}{{ '<|im_start|>' + m.role + '\\n' + m.content + '<|im_end|>' }}{% endfor %}
 {{- '<|im_start|>assistant\\n' }}"""
@@ -151,6 +163,8 @@ FAMILIES = {
     "own: blocks that end in white space": family({"text": CHATML_IN_BLOCKS}, TINY, tiny_config(eos_token="<|im_end|>"), []),
     "own: eos in a block of its own": family({"text": EOS_IN_A_BLOCK}, TINY, tiny_config(eos_token="<|im_end|>"),
                                              [tiny_size() + 2]),
+    "own: blocks with two ends": family({"text": TWO_ENDS_IN_BLOCKS}, TINY, tiny_config(eos_token="<|im_end|>"), [tiny_size() + 2]),
+    "own: headers alone": family({"text": HEADERS_ALONE}, TINY, tiny_config(eos_token="<|im_end|>"), [tiny_size()]),
     "own: switches, system prompt, reasoning": family({"text": SWITCHES}, TINY, tiny_config(eos_token="<|im_end|>"), [],
                                                       ({}, {"enable_thinking": False})),
     "Qwen2.5": family(published("Qwen-Qwen2.5-7B-Instruct"), QWEN, QWEN25_CONFIG, [151645, 151643], tools=True),
@@ -197,14 +211,59 @@ CONVERSATIONS = {
 }
 
 
-def content_of(source, root, files):
+
+def elsewhere(name, tokens, bos=None, stops=None, **switches):
+    """A family whose template lies in TEMPLATE_FOLDER. Its tokens are added to Qwen's vocabulary; the last one is EOS."""
+    config = config_of(151643, tokens, eos_token=tokens[-1], **({"bos_token": bos} if bos else {}))
+    return family({"template": f"{name}.jinja"}, QWEN, config, stops or [151643 + len(tokens) - 1], **switches)
+
+
+GEMMA_ENDS = {"tokens": ["<bos>", "<start_of_turn>", "<end_of_turn>", "<eos>"], "bos": "<bos>", "stops": [151645, 151646]}
+# The first Mistrals: [INST] is no token of its own there, and Llama 2's vocabulary, which Phi-3 has, is close to theirs.
+MISTRAL_CONFIG = {"json": {"tokenizer_class": "LlamaTokenizer", "bos_token": "<s>", "eos_token": "</s>"}}
+# In later ones it is; their <s> and </s> are words of the replacement vocabulary.
+MISTRAL_ENDS = {"tokens": ["[BOS]", "[INST]", "[/INST]", "[AVAILABLE_TOOLS]", "[/AVAILABLE_TOOLS]", "[SYSTEM_PROMPT]",
+                           "[/SYSTEM_PROMPT]", "[THINK]", "[/THINK]", "[EOS]"], "bos": "[BOS]"}
+OLMO_ENDS = {"tokens": ["<|im_start|>", "<|im_end|>", "<|endoftext|>"], "stops": [151644, 151645]}
+COHERE_ENDS = {"tokens": ["<BOS_TOKEN>", "<|START_OF_TURN_TOKEN|>", "<|USER_TOKEN|>", "<|CHATBOT_TOKEN|>", "<|SYSTEM_TOKEN|>",
+                          "<|START_RESPONSE|>", "<|END_RESPONSE|>", "<|END_OF_TURN_TOKEN|>"], "bos": "<BOS_TOKEN>"}
+PHI4_ENDS = {"tokens": ["<|im_start|>", "<|im_sep|>", "<|im_end|>"], "stops": [151645, 151643]}
+ELSEWHERE = {
+    "Gemma 1": elsewhere("gemma", **GEMMA_ENDS),
+    "Gemma 1, in blocks": elsewhere("gemma_training", **GEMMA_ENDS),
+    "Gemma 3": elsewhere("gemma3", **GEMMA_ENDS),
+    "Gemma 3, in blocks": elsewhere("gemma3_training", **GEMMA_ENDS),
+    "Mistral 7B v0.1": family({"template": "mistral_v0.jinja"}, PHI3, MISTRAL_CONFIG, 2),
+    "Mistral 7B v0.2": family({"template": "mistral_v1.jinja"}, PHI3, MISTRAL_CONFIG, 2),
+    "Mistral 7B v0.3": elsewhere("mistral_v3", **MISTRAL_ENDS),
+    "Mistral Large 2411": elsewhere("mistral_v7", **MISTRAL_ENDS),
+    "Mistral Small 3.2": elsewhere("mistral_small", **MISTRAL_ENDS),
+    "Ministral 3": elsewhere("ministral3", **MISTRAL_ENDS),
+    "Phi-4": elsewhere("phi4", **PHI4_ENDS),
+    "Phi-4 reasoning, in blocks": elsewhere("phi4_reasoning", **PHI4_ENDS),
+    "OLMo 2": elsewhere("olmo2", ["<|endoftext|>"], bos="<|endoftext|>"),
+    "OLMo 3": elsewhere("olmo3_instruct", **OLMO_ENDS),
+    "OLMo 3 Think": elsewhere("olmo3_think", **OLMO_ENDS),
+    "OLMo 3, in blocks": elsewhere("olmo3_training", **OLMO_ENDS),
+    "GLM-4": elsewhere("glm4", ["[gMASK]", "<sop>", "<|system|>", "<|user|>", "<|assistant|>", "<|observation|>", "<|endoftext|>"],
+                       stops=[151646, 151648, 151649]),
+    "Cohere 2": elsewhere("cohere2", **COHERE_ENDS),
+    "Cohere 2, in blocks": elsewhere("cohere2_training", **COHERE_ENDS),
+    "Command R7B": elsewhere("command_r7b", **COHERE_ENDS),
+    "Seed-OSS": elsewhere("seed_oss", ["<seed:bos>", "<seed:think>", "</seed:think>", "<seed:eos>"], bos="<seed:bos>",
+                          kwargs=({}, {"thinking_budget": 0}, {"thinking_budget": 512})),
+}
+
+
+def content_of(source, roots, files):
     if "json" in source:
         return json.dumps(source["json"])
     if "text" in source:
         return source["text"]
     if "config" in source:
-        return json.loads(content_of(files["tokenizer_config.json"], root, files))[source["config"]]
-    with open(os.path.join(root if "data" in source else ROOT, source.get("data") or source["own"])) as f:
+        return json.loads(content_of(files["tokenizer_config.json"], roots, files))[source["config"]]
+    kind, path = next(iter(source.items()))
+    with open(os.path.join(roots[kind], path)) as f:
         return f.read()
 
 
@@ -227,8 +286,9 @@ def turn_of(tokenizer, messages, i, options):
         out = tokenizer.apply_chat_template(messages[:i + 1], return_assistant_tokens_mask=True, return_dict=True, **options)
         before = tokenizer.apply_chat_template(messages[:i], add_generation_prompt=True, return_assistant_tokens_mask=True,
                                                return_dict=True, **options)
-        first = len(before["input_ids"])
         ids, mask = out["input_ids"], out["assistant_masks"]
+        # Not the prompt's length: it may end in what the turn lacks (OLMo 3's <think>).
+        first = len(os.path.commonprefix([before["input_ids"], ids]))
         return {"prompt": before["input_ids"], "ids": ids, "learnt": [k for k in range(first, len(ids)) if mask[k]]}
     content = messages[i]["content"]
     if full.startswith(prompt):
@@ -240,9 +300,11 @@ def turn_of(tokenizer, messages, i, options):
             before = before[:-len(tokenizer.eos_token)]
         text, begin = (full, at) if full.startswith(before) else (prompt + full[at:], len(prompt))
     end = len(text.rstrip())
-    head, learnt = encode(text[:begin]), encode(text[begin:end])
-    assert head + learnt == encode(text[:end]), "a token crosses a border: choose other words"
-    return {"prompt": encode(prompt), "ids": head + learnt, "learnt": list(range(len(head), len(head) + len(learnt)))}
+    head, ids = encode(text[:begin]), encode(text[:end])
+    assert ids[:len(head)] == head, "a token crosses a border: choose other words"
+    if content and text[:end].endswith(content):  # nothing ends the turn (GLM-4): EOS is added
+        ids.append(tokenizer.eos_token_id)
+    return {"prompt": encode(prompt), "ids": ids, "learnt": list(range(len(head), len(ids)))}
 
 
 def check_published(root):
@@ -267,15 +329,20 @@ def check_published(root):
 
 
 def main():
-    root = sys.argv[1]
-    check_published(root)
+    roots = {"data": sys.argv[1], "own": ROOT}
+    families, out_folder = FAMILIES, os.path.dirname(os.path.abspath(__file__))
+    if len(sys.argv) > 2:
+        families, out_folder = ELSEWHERE, sys.argv[2]
+        roots["template"] = out_folder
+    else:
+        check_published(roots["data"])
     goldens = []
-    for name, spec in FAMILIES.items():
+    for name, spec in families.items():
         with tempfile.TemporaryDirectory() as folder:
             for file, source in spec["files"].items():
                 with open(os.path.join(folder, file), "w") as f:
-                    f.write(content_of(source, root, spec["files"]))
-            config = json.loads(content_of(spec["files"]["tokenizer_config.json"], root, spec["files"]))
+                    f.write(content_of(source, roots, spec["files"]))
+            config = json.loads(content_of(spec["files"]["tokenizer_config.json"], roots, spec["files"]))
             tokenizer = CLASSES[config["tokenizer_class"]].from_pretrained(folder)
             eos = spec["files"]["generation_config.json"]["json"]["eos_token_id"]
             stops = sorted(set(eos if isinstance(eos, list) else [eos]) | {tokenizer.eos_token_id})
@@ -307,7 +374,7 @@ def main():
     text = json.dumps(out, ensure_ascii=False, separators=(",", ":"))
     for mark in ('{"family"', '{"title"', '"conversations"', '"families"'):
         text = text.replace(mark, "\n" + mark)
-    with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "goldens.json"), "w") as f:
+    with open(os.path.join(out_folder, "goldens.json"), "w") as f:
         f.write(text + "\n")
 
 

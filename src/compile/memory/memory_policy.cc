@@ -86,10 +86,10 @@ bool NeverFits(const MemorySpec& memory, const StepGraphs& step) {
   return AlwaysHeld(FindTierGroups(memory, UseOf(step).uses)) > memory.device + memory.host;
 }
 
-Result<FoundTiers> FindTiers(const MemorySpec& memory, const StepGraphs& step, int threads, Effort effort,
+// `use`: UseOf(step).
+Result<FoundTiers> FindTiers(const MemorySpec& memory, const StepGraphs& step, StepUse use, int threads, Effort effort,
                              const std::string& remedies, Seconds known = kNoSeconds) {
   const auto* const pipeline = step.pipeline ? &*step.pipeline : nullptr;
-  StepUse use = UseOf(step);
   const size_t update = step.train.size();
   const MakePrograms make = [&](std::vector<PipelinedGraph> moved) -> Result<std::vector<Program>> {
     TEMPER_ASSIGN_OR_RETURN(const std::vector<PipelinedGraph> ready, InPlace(std::move(moved)));
@@ -117,19 +117,14 @@ Result<FoundTiers> FindTiers(const MemorySpec& memory, const StepGraphs& step, i
   return SearchTiers(memory, std::move(use.uses), threads, make, effort, remedies, known);
 }
 
-// Lower bound on the time of the micro-batches under any placement: their kernels alone.
-Seconds ComputingAlone(const StepGraphs& step, const DeviceRates& rates) {
-  const auto seconds = [&](const Graph& graph) {
-    Seconds sum{};
-    for (const Node& node : graph.nodes()) {
-      if (IsCollective(node.op)) continue;
-      sum +=
-          rates.SecondsOf(node.op, TypesOf(graph, node.inputs), TypesOf(graph, node.outputs), node.attributes).total();
-    }
-    return sum.v;
-  };
+// Lower bound on the time of the micro-batches under any placement: their kernels alone. Keeps their costs in `use`.
+Seconds ComputingAlone(const StepGraphs& step, const DeviceRates& rates, int threads, StepUse* use) {
   double sum = 0;
-  for (const StepGraphs::MicroBatches& some : step.train) sum += some.count * seconds(some.graph.graph);
+  for (size_t k = 0; k < step.train.size(); ++k) {
+    std::optional<NodeCosts>& costs = use->uses.graphs[k].costs;
+    costs = CostsOfNodes(step.train[k].graph.graph, &rates, threads);
+    sum += step.train[k].count * costs->starts.back().v;
+  }
   return {sum};
 }
 
@@ -198,11 +193,12 @@ class StepChooser {
     TEMPER_ASSIGN_OR_RETURN(const StepGraphs step, make_(choice));
     StepOption& option = options_.emplace_back(StepOption{.choice = choice});
     const bool alone = options_.size() == 1;
-    if (!alone) option.step = ComputingAlone(step, memory_.rates);
+    StepUse use = UseOf(step);
+    if (!alone) option.step = ComputingAlone(step, memory_.rates, threads_, &use);
     option.computing = option.step;
     if (best_ && !Beats(option.computing) && !(choice.casts && IsAsFast(option.computing))) return OkStatus();
     option.tried = true;
-    Result<FoundTiers> tiers = FindTiers(MemoryOf(choice, memory_), step, threads_, effort, remedies_);
+    Result<FoundTiers> tiers = FindTiers(MemoryOf(choice, memory_), step, std::move(use), threads_, effort, remedies_);
     Kind& kind = KindOf(choice);
     Kind& casting = kinds_[true];
     if (!kind.tried && !choice.casts && !casting.never_fits) casting.never_fits = !MayFitIfCast(memory_, step);
@@ -236,7 +232,7 @@ class StepChooser {
       if (!o.fits || o.step > near || !Beats(o.computing) || o.host + o.disk == Bytes{}) continue;
       TEMPER_ASSIGN_OR_RETURN(const StepGraphs step, make_(options_[k].choice));
       Result<FoundTiers> others =
-          FindTiers(MemoryOf(o.choice, memory_), step, threads_, Effort::kOthers, remedies_, o.step);
+          FindTiers(MemoryOf(o.choice, memory_), step, UseOf(step), threads_, Effort::kOthers, remedies_, o.step);
       if (!others.ok() && others.status().code() == StatusCode::kOutOfMemory) continue;  // the first way fits
       TEMPER_ASSIGN_OR_RETURN(FoundTiers found, std::move(others));
       const StepSeconds seconds = found.seconds;

@@ -9,6 +9,7 @@
 
 #include "compile/memory/memory_spec.h"
 #include "compile/pipeline/pipeline.h"
+#include "compile/residency/node_costs.h"
 #include "graph/graph.h"
 
 namespace temper {
@@ -23,6 +24,7 @@ struct GraphUse {
   PartedGraph of;
   int times;                                  // per step
   const std::vector<Slots>* slots = nullptr;  // for a stage: slots per chunk
+  std::optional<NodeCosts> costs = {};        // if they are known already
 };
 
 // The graphs that are compiled together.

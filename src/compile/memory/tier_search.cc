@@ -64,7 +64,9 @@ class Searcher {
       if (memory_.policy == TierPolicy::kDevice) return TooLarge(programs[0]);
     }
     order_ = ByDensity(groups_);
-    for (const GraphUse& use : uses_.graphs) costs_.push_back(CostsOfNodes(*use.of.graph, &memory_.rates, threads_));
+    for (GraphUse& use : uses_.graphs) {
+      costs_.push_back(use.costs ? *std::move(use.costs) : CostsOfNodes(*use.of.graph, &memory_.rates, threads_));
+    }
     std::vector<std::optional<Tier>> activations = {memory_.activations};
     if (!memory_.activations) {
       activations = {Tier::kDevice};
@@ -447,7 +449,7 @@ class Searcher {
   }
 
   const MemorySpec& memory_;
-  const StepUses uses_;
+  StepUses uses_;
   const int threads_;
   const MakePrograms& make_;
   const Effort effort_;

@@ -22,10 +22,10 @@ NodeCosts CostsOfNodes(const Graph& graph, const DeviceRates* rates, int threads
       costs.starts.push_back(costs.starts.back() + takes);
     }
   }
-  const Graph in_place = UpdateInPlace(graph);
+  const std::vector<ValueId> from = TakenOver(graph);
   costs.takes_over.reserve(static_cast<size_t>(graph.num_values()));
   for (ValueId id = 0; id < graph.num_values(); ++id) {
-    costs.takes_over.push_back(in_place.value(id).updates != kNoValue);
+    costs.takes_over.push_back(graph.value(id).updates != kNoValue || from[static_cast<size_t>(id)] != kNoValue);
   }
   return costs;
 }

@@ -75,7 +75,8 @@ Graph Fuse(Graph graph) {
   return graph;
 }
 
-Graph UpdateInPlace(Graph graph) {
+std::vector<ValueId> TakenOver(const Graph& graph) {
+  std::vector<ValueId> from(graph.num_values(), kNoValue);
   std::vector<int> last_use(graph.num_values(), -1);
   std::vector<bool> made(graph.num_values(), false), taken(graph.num_values(), false);
   for (size_t i = 0; i < graph.nodes().size(); ++i) {
@@ -91,13 +92,21 @@ Graph UpdateInPlace(Graph graph) {
     if (position < 0) continue;
     const ValueId in = node.inputs[static_cast<size_t>(position)], out = node.outputs[0];
     const bool twice = std::count(node.inputs.begin(), node.inputs.end(), in) > 1;
-    Value& value = graph.value(out);
+    const Value& value = graph.value(out);
     if (twice || taken[in] || !made[in] || IsPersistent(graph.value(graph.Root(in)).role) || IsPersistent(value.role) ||
         value.updates != kNoValue || last_use[in] != static_cast<int>(i) || !(graph.value(in).type == value.type)) {
       continue;
     }
-    value.updates = in;
+    from[out] = in;
     taken[in] = true;
+  }
+  return from;
+}
+
+Graph UpdateInPlace(Graph graph) {
+  const std::vector<ValueId> from = TakenOver(graph);
+  for (ValueId id = 0; id < graph.num_values(); ++id) {
+    if (from[id] != kNoValue) graph.value(id).updates = from[id];
   }
   return graph;
 }

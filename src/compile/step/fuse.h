@@ -14,5 +14,7 @@ Graph Fuse(Graph graph);
 // REQUIRES: after recompute. Lets an output overwrite an input at the input's last use, if the op allows it
 // (OpRule::in_place_input): fewer live bytes, same bits.
 Graph UpdateInPlace(Graph graph);
+// For each value the input whose memory it takes over there, or kNoValue.
+std::vector<ValueId> TakenOver(const Graph& graph);
 
 }  // namespace temper

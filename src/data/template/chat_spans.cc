@@ -145,10 +145,10 @@ class Deriver {
     TEMPER_ASSIGN_OR_RETURN(RenderedTemplate rendered, Render(i + 1, false));
     Turn turn{.message = i, .text = std::move(rendered.text)};
     if (chat_.jinja_template().has_generation_blocks() && !rendered.generation_lost) {
-      TEMPER_ASSIGN_OR_RETURN(turn.spans, GenerationSpans(i, rendered.generations));
+      turn.blocks = std::move(rendered.generations);
+      TEMPER_ASSIGN_OR_RETURN(turn.spans, GenerationSpans(i, turn.blocks));
       // A template may have blocks only for some kinds of turns; a turn without any is found by its prompt.
       turn.from_blocks = !turn.spans.empty();
-      turn.blocks = std::move(rendered.generations);
       if (turn.from_blocks) return turn;
     }
     TEMPER_RETURN_IF_ERROR(FindSpan(turn));
@@ -270,11 +270,11 @@ class Deriver {
         held[i] = true;
         for (const TextSpan& span : turns[i].spans) {
           if (turns[i].from_blocks && span.begin >= *upto) break;  // the end of the conversation is missing here
-          size_t end = std::min(span.end, *upto);
-          if (turns[i].from_blocks) {
-            for (const TextSpan& block : turns[j].blocks) end = block.begin == span.begin ? block.end : end;
-          }
-          chat.assistant.push_back({span.begin, end});
+          // A block may end otherwise where the conversation continues (OLMo 3: an end-of-turn token, not EOS).
+          const auto block = std::find_if(turns[j].blocks.begin(), turns[j].blocks.end(),
+                                          [&](const TextSpan& b) { return b.begin == span.begin; });
+          const bool same_block = turns[i].from_blocks && block != turns[j].blocks.end();
+          chat.assistant.push_back({span.begin, same_block ? block->end : std::min(span.end, *upto)});
           chat.messages.push_back(turns[i].message);
         }
       }
