@@ -1,10 +1,9 @@
-// The algorithms that stand-ins for vendors' libraries offer, as tests say in the environment: NAME_FASTEST unset: one
-// for each product. NAME_FASTEST=k: eight, each with its own order of terms, of which the k-th (from 0) is the fastest.
+// The algorithms that stand-ins for vendors' libraries offer, as tests say in the environment. Variable unset: one for
+// each product. k: eight, each with its own order of terms; all but the k-th (from 0) are slow.
 #pragma once
 
-#include <chrono>
+#include <algorithm>
 #include <cstdlib>
-#include <thread>
 
 #include "column_major_product.h"
 
@@ -14,13 +13,8 @@ class OfferedAlgorithms {
  public:
   explicit constexpr OfferedAlgorithms(const char* variable) : variable_(variable) {}
   int Offered(int wanted) const { return std::min(wanted, Fastest() == nullptr ? 1 : 8); }
-  void Compute(int algorithm, const ColumnMajorProduct& product) const {
-    // More than a busy machine's clocks err by.
-    constexpr std::chrono::milliseconds kSlow(3);
-    const char* const fastest = Fastest();
-    if (fastest != nullptr && algorithm != std::atoi(fastest)) std::this_thread::sleep_for(kSlow);
-    product.Compute(1 + algorithm);
-  }
+  bool IsSlow(int algorithm) const { return Fastest() != nullptr && algorithm != std::atoi(Fastest()); }
+  static void Compute(int algorithm, const ColumnMajorProduct& product) { product.Compute(1 + algorithm); }
 
  private:
   const char* Fastest() const { return std::getenv(variable_); }

@@ -78,6 +78,8 @@ struct Enqueued {
       }
       matrix->data = first;
     }
+    constexpr double kSlow = 10;  // beside which a busy machine's noise is none
+    if (kAlgorithms.IsSlow(algorithm)) stream.pass_time(stream.stream, kSlow);
     kAlgorithms.Compute(algorithm, p);
     return nullptr;
   }

@@ -74,8 +74,10 @@ class HostTimer final : public ProductTimer {
  public:
   Result<ProductOperands> Draw(const ProductShape& shape) override {
     const TensorType out = {shape.out_dtype, {shape.m, shape.n}};
-    operands_ = {RandomTensor({shape.dtype, {shape.m, shape.k}}, 1), RandomTensor({shape.dtype, {shape.n, shape.k}}, 2),
-                 RandomTensor(out, 3)};
+    operands_.clear();
+    operands_.push_back(RandomTensor({shape.dtype, {shape.m, shape.k}}, 1));
+    operands_.push_back(RandomTensor({shape.dtype, {shape.n, shape.k}}, 2));
+    operands_.push_back(RandomTensor(out, 3));
     return ProductOperands{operands_[0].data(), operands_[1].data(), nullptr, nullptr, operands_[2].data()};
   }
   Result<Seconds> Time(const std::function<Status()>& enqueue) override {
