@@ -184,6 +184,7 @@ Result<CheckpointContents> ContentsOf(const Run& run) {
   const Ranks& ranks = run.setup.ranks;
   TEMPER_ASSIGN_OR_RETURN(contents.identity,
                           IdentityOf(run.compiled, run.engine.kernels_name(), c.machine.device, ranks));
+  if (!run.engine.products.by_maker.empty()) contents.identity.environment["timed_products"] = true;
   contents.tensors =
       TrainingState(run.compiled.train(), run.engine.Lookup(), run.compiled.stored, ranks.rank(), ranks.size());
   contents.texts.push_back({kRunConfigFile, SavedConfig(c)});

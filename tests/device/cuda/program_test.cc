@@ -143,6 +143,11 @@ TEST_F(OnPtxWithAlgorithms, TheFastestMultipliesIsKeptAndMultipliesAgainWhereARu
   EXPECT_EQ(said.find("timed"), std::string::npos) << said;
   EXPECT_EQ(Products(resumed, 3), Products(whole, 2));
 
+  Arguments untimed_on = on;
+  untimed_on.insert(untimed_on.end(), {"--time_products", "false"});
+  Trained("untimed_on", "gpu", untimed_on, &said);
+  EXPECT_NE(said.find("another environment (timed_products true -> null)"), std::string::npos) << said;
+
   // Of another version of the library, and by one that no longer offers it.
   setenv("TEST_CUBLASLT_VERSION", "130999", 1);
   const std::string newer = Trained("newer", "gpu", on, &said);
