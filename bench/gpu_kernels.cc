@@ -10,6 +10,7 @@
 #include "backend/gpu/gpu_device.h"
 #include "base/philox.h"
 #include "bench/memory_cases.h"
+#include "device/enqueued_seconds.h"
 #include "run/processor.h"
 #include "tensor/view.h"
 
@@ -59,10 +60,11 @@ class DeviceInstruction {
   double Seconds() {
     std::vector<const std::byte*> loaded(in_.size(), nullptr);  // as in a run, where the host has loaded them
     for (const auto& [input, bytes] : loaded_) loaded[input] = bytes.data();
-    return Must(EnqueuedSeconds(device_, [&] {
+    const auto run = [&] {
       return kernel_->Run(
           {.inputs = in_.data(), .outputs = out_.data(), .workspace = workspace_, .loaded = loaded.data()});
-    }));
+    };
+    return Must(EnqueuedSeconds(device_, run)).v;
   }
   Cost cost() const { return RuleOf(spec_.op).cost(spec_.inputs, spec_.outputs, spec_.attributes); }
 

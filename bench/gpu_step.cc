@@ -213,6 +213,12 @@ int Main(Case c) {
   const HostMemory host(run.train(), device);
   const auto executor = Must(Executor::Create(run.train(), *arena, device.kernels(), nullptr, host.tiers()));
   executor->set_replays(c.graphs);
+  ProductChoices products;
+  const auto timed = Must(device.ChooseProducts({arena->At({}), static_cast<size_t>(arena->size().v)}, &products));
+  Must(executor->FillConstants());
+  if (timed.algorithms > 0) {
+    fmt::print(stderr, "timed {} for {}\n", Counted(timed.algorithms, "algorithm"), Counted(timed.products, "product"));
+  }
   FillWeights(*executor);
   HostBatches batches(*executor, c.micro_batches);
   FillBatches(model->facts().vocab, &batches);

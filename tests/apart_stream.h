@@ -9,4 +9,7 @@ struct ApartStreamHandle {
   void (*enqueue)(void* stream, const char* (*work)(void*), void (*drop)(void*), void* argument);
   // The host's address of device or pinned memory; nullptr for any other address.
   void* (*memory_at)(void* stream, const void* address);
+  // Called by `work`: later events of the stream say that this much more time has passed. nullptr: no events have other
+  // times than the host's clock.
+  void (*pass_time)(void* stream, double seconds) = nullptr;
 };

@@ -24,6 +24,7 @@
 #include "run/finished_run.h"
 #include "run/machine.h"
 #include "run/machine_report.h"
+#include "run/products_of_run.h"
 #include "run/rates_of_run.h"
 #include "run/run_record.h"
 #include "run/saver.h"
@@ -183,6 +184,7 @@ Result<CheckpointContents> ContentsOf(const Run& run) {
   const Ranks& ranks = run.setup.ranks;
   TEMPER_ASSIGN_OR_RETURN(contents.identity,
                           IdentityOf(run.compiled, run.engine.kernels_name(), c.machine.device, ranks));
+  if (!run.engine.products.by_maker.empty()) contents.identity.environment["timed_products"] = true;
   contents.tensors =
       TrainingState(run.compiled.train(), run.engine.Lookup(), run.compiled.stored, ranks.rank(), ranks.size());
   contents.texts.push_back({kRunConfigFile, SavedConfig(c)});
@@ -191,6 +193,8 @@ Result<CheckpointContents> ContentsOf(const Run& run) {
     contents.texts.push_back({kBaseFile, std::move(base)});
   }
   if (!run.rates->text().empty()) contents.texts.push_back({kRatesFile, run.rates->text()});
+  const ProductChoices& products = run.engine.products;
+  if (!products.by_maker.empty()) contents.texts.push_back({kProductsFile, FormatProducts(products)});
   TEMPER_ASSIGN_OR_RETURN(const auto of_template, run.setup.model.FilesOfTemplate());
   if (contents.kind == CheckpointKind::kLora) {
     contents.texts.push_back(
@@ -473,6 +477,13 @@ Status Compile(Run& run) {
   return OkStatus();
 }
 
+Status ChooseProducts(Run& run) {
+  const Ranks& ranks = run.setup.ranks;
+  const Result<ProductChoices> kept = run.setup.resume ? run.setup.resume->products() : ProductChoices();
+  TEMPER_RETURN_IF_ERROR(ranks.Agree(kept.status()));
+  return run.engine.ChooseProducts(ranks, *kept);
+}
+
 // Each rank reads its part of the weights from the files of its machine.
 Status CheckSameModel(const Run& run) {
   const Ranks& ranks = run.setup.ranks;
@@ -496,6 +507,7 @@ Result<int> Train(Run& run) {
   if (run.setup.reads_weights() && !ranks.alone()) TEMPER_RETURN_IF_ERROR(CheckSameModel(run));
   Announce(run);
   TEMPER_RETURN_IF_ERROR(run.engine.Reserve(run.compiled, c, ranks, run.setup.model, SpillFolder(c)));
+  if (run.engine.gpu && c.machine.time_products) TEMPER_RETURN_IF_ERROR(ChooseProducts(run));
   if (ranks.first()) LogDisk(run);
   TEMPER_ASSIGN_OR_RETURN(CheckpointContents contents, ContentsOf(run));
   TEMPER_ASSIGN_OR_RETURN(const Bytes disk_bytes, DiskBytes(contents, run));

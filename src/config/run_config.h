@@ -125,6 +125,7 @@ struct RunConfig {
   struct Machine {
     DeviceChoice device = DeviceChoice::kAuto;
     bool graphs = true;
+    bool time_products = true;
     Recompute recompute = Recompute::kAuto;
     std::optional<int64_t> recompute_blocks;  // only the first ones
     std::optional<int64_t> threads;           // per rank

@@ -233,6 +233,9 @@ std::vector<OptionGroup> RunOptionGroups(RunConfig& c) {
             {},
             "gpu if one is found, else cpu"},
            {"graphs", &c.machine.graphs, "on a GPU: launch a segment's kernels as one recorded graph, not one by one"},
+           {"time_products", &c.machine.time_products,
+            "on a GPU: time eight algorithms of the library for each matrix product before the first step and take the "
+            "fastest, instead of the library's first choice; a checkpoint keeps them"},
            {"memory.recompute", ChoiceOf(c.machine.recompute, {"auto", "none", "selective", "block"}),
             "recompute activations in the backward pass to save memory: selective: cheap ones (norms, activations, "
             "dropout); block: all of a block; auto: the fastest within memory.device, if that is set"},

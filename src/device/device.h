@@ -18,6 +18,7 @@
 #include "base/status.h"
 #include "base/units.h"
 #include "device/kernel.h"
+#include "device/product_choices.h"
 
 namespace temper {
 
@@ -131,6 +132,14 @@ class Device {
   // run on the host, through `host`. Both outlive them. Without this, instructions that need an exchange are refused.
   virtual void Join(Communicator& host, DeviceExchanges& exchanges, const Mesh& mesh) = 0;
   KernelTable& kernels() { return KernelsFor(StreamUse::kCompute); }
+  // Chooses the algorithms of all matrix products among the kernels that exist: those of `choices` that its library
+  // offers again. All others are timed, and added to `choices`. Takes some seconds, and `memory` of the device, zeroed
+  // and not in use, for operands; it is zeroed afterwards. A device whose products have one algorithm each has nothing
+  // to do.
+  virtual Result<ProductTiming> ChooseProducts(std::span<std::byte> memory, ProductChoices* choices) {
+    (void)memory, (void)choices;
+    return ProductTiming();
+  }
 };
 
 // The host itself: memory is memory, and enqueued work is already done. Stateless, any thread.

@@ -6,6 +6,7 @@
 #include "backend/gpu/gpu_device.h"
 #include "base/log.h"
 #include "run/processor.h"
+#include "run/products_of_run.h"
 
 namespace temper {
 
@@ -86,6 +87,13 @@ Status RunEngine::ReserveOnCpu(const CompiledRun& run, const RunConfig& config, 
     TEMPER_ASSIGN_OR_RETURN(arena, Arena::Create(arena_bytes));
   }
   kernels = std::make_unique<TimedKernels>(MakeCpuKernels(options), &kernel_time);
+  return OkStatus();
+}
+
+Status RunEngine::ChooseProducts(const Ranks& ranks, const ProductChoices& kept) {
+  const std::span<std::byte> memory(arena->At({}), static_cast<size_t>(arena->size().v));
+  TEMPER_ASSIGN_OR_RETURN(products, ChooseProductsInTurn(ranks, *gpu, memory, kept));
+  for (Executor* executor : {train.get(), eval.get()}) TEMPER_RETURN_IF_ERROR(executor->FillConstants());
   return OkStatus();
 }
 

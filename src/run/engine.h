@@ -1,5 +1,5 @@
 // RunEngine: everything that computes in a training run: its device or the CPU's kernels, the arenas of all tiers,
-// collectives, and the executors of its Programs. Nothing is allocated after Reserve.
+// collectives, and the executors of its Programs. Nothing is allocated in a step.
 //
 // Cannot be moved: kernels store their time in it. One thread creates and uses it; communicators have their own.
 #pragma once
@@ -30,6 +30,9 @@ struct RunEngine {
   // not hold are in `model`'s files and in `spill_folder`.
   Status Reserve(const CompiledRun& run, const RunConfig& config, const Ranks& ranks, OpenedModel& model,
                  const std::string& spill_folder);
+  // On a GPU, after Reserve: chooses the algorithms of its matrix products (run/products_of_run.h), with the arena as
+  // memory, which is then as Reserve left it.
+  Status ChooseProducts(const Ranks& ranks, const ProductChoices& kept);
   // After an error of this rank: its GPU stops waiting for other ranks, and theirs for it. Returns the error to report,
   // which may be another rank's.
   Status LetGo(const Status& error, const Ranks& ranks);
@@ -49,7 +52,8 @@ struct RunEngine {
   std::unique_ptr<Arena> arena;
   FarArenas far;
   std::unique_ptr<Executor> train, eval;
-  double peak = 0;  // this rank's FLOP/s in matrix products; Reserve measures it on a GPU; 0: unknown
+  ProductChoices products;  // what a checkpoint should keep
+  double peak = 0;          // this rank's FLOP/s in matrix products; Reserve measures it on a GPU; 0: unknown
 
  private:
   Status ReserveOnGpu(const CompiledRun& run, const RunConfig& config, const Ranks& ranks);

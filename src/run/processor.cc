@@ -11,6 +11,7 @@
 #include "backend/gpu/gpu_device.h"
 #include "base/log.h"
 #include "base/philox.h"
+#include "device/enqueued_seconds.h"
 #include "graph/rule.h"
 #include "program/program.h"
 #include "tensor/view.h"
@@ -57,7 +58,10 @@ Result<double> ProductSeconds(Device& device, DType dtype, int64_t n) {
   TEMPER_RETURN_IF_ERROR(device.stream().CopyToDevice(host, operands[0]));
   TEMPER_RETURN_IF_ERROR(device.stream().CopyToDevice(host, operands[1]));
   TEMPER_RETURN_IF_ERROR(device.stream().Synchronize());
-  return EnqueuedSeconds(device, [&] { return kernel->Run({operands, operands + 2, memory.data() + 3 * size.v}); });
+  TEMPER_ASSIGN_OR_RETURN(const Seconds seconds, EnqueuedSeconds(device, [&] {
+                            return kernel->Run({operands, operands + 2, memory.data() + 3 * size.v});
+                          }));
+  return seconds.v;
 }
 
 // A launcher may show each rank only its own GPU.
@@ -117,29 +121,6 @@ Result<std::unique_ptr<Arena>> Processor::Reserve(Bytes size) const {
   return device_ ? Arena::On(*device_, size) : Arena::Create(size);
 }
 
-Result<double> EnqueuedSeconds(Device& device, const std::function<Status()>& enqueue) {
-  constexpr int kRepeats = 5, kAtOnce = 4;
-  Stream& stream = device.stream();
-  TEMPER_RETURN_IF_ERROR(enqueue());
-  TEMPER_RETURN_IF_ERROR(stream.Synchronize());
-  TEMPER_ASSIGN_OR_RETURN(const std::unique_ptr<Event> begin, device.MakeEvent());
-  TEMPER_ASSIGN_OR_RETURN(const std::unique_ptr<Event> end, device.MakeEvent());
-  std::vector<double> seconds;
-  for (int repeat = 0; repeat < kRepeats; ++repeat) {
-    // By the device's clock, from the end of the first run: a launch takes some microseconds to arrive, and its end as
-    // long to be noticed. Beside a kernel of 60 microseconds this would be a tenth of four runs' time.
-    TEMPER_RETURN_IF_ERROR(enqueue());
-    TEMPER_RETURN_IF_ERROR(stream.Mark(*begin));
-    for (int i = 0; i < kAtOnce; ++i) TEMPER_RETURN_IF_ERROR(enqueue());
-    TEMPER_RETURN_IF_ERROR(stream.Mark(*end));
-    TEMPER_RETURN_IF_ERROR(stream.Synchronize());
-    TEMPER_ASSIGN_OR_RETURN(const Seconds taken, end->Since(*begin));
-    seconds.push_back(taken.v / kAtOnce);
-  }
-  std::nth_element(seconds.begin(), seconds.begin() + kRepeats / 2, seconds.end());
-  return seconds[kRepeats / 2];
-}
-
 Result<double> MeasureProductPeak(Device& device, DType dtype) {
   constexpr double kLongEnough = 1e-3;  // a launch of some microseconds is negligible
   constexpr int64_t kLargest = 8192;
@@ -160,13 +141,13 @@ Result<CopyRates> MeasureCopyRates(Device& device) {
   TEMPER_ASSIGN_OR_RETURN(const std::unique_ptr<Kernel> copy, device.kernels().Make(spec));
   TEMPER_ASSIGN_OR_RETURN(const Lent memory, Lent::From(device, kWithin * 2));
   std::byte* operands[] = {memory.data(), memory.data() + kWithin.v};
-  const auto rate = [](Bytes moved, double seconds) { return static_cast<double>(moved.v) / seconds; };
+  const auto rate = [](Bytes moved, Seconds seconds) { return static_cast<double>(moved.v) / seconds.v; };
   CopyRates rates;
-  TEMPER_ASSIGN_OR_RETURN(double seconds, EnqueuedSeconds(device, [&] {
+  TEMPER_ASSIGN_OR_RETURN(Seconds seconds, EnqueuedSeconds(device, [&] {
                             return copy->Run({operands, operands + 1, {}});
                           }));
   // The faster of our kernel and the vendor's: the peak that other kernels are compared with should not be slow.
-  TEMPER_ASSIGN_OR_RETURN(const double vendors,
+  TEMPER_ASSIGN_OR_RETURN(const Seconds vendors,
                           EnqueuedSeconds(device, [&] { return stream.Copy(operands[0], operands[1], kWithin); }));
   rates.within = rate(kWithin * 2, std::min(seconds, vendors));
   // Pinned, like the host's tier.

@@ -1,7 +1,6 @@
 // The processor that a command computes on: this machine's CPU or one of its GPUs.
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <string>
 
@@ -47,10 +46,6 @@ class Processor {
   std::unique_ptr<Device> device_;
   std::unique_ptr<KernelTable> cpu_;
 };
-
-// Seconds that the device takes for the work that `enqueue` puts on its stream: the median of several runs, after a
-// first one that is not counted.
-Result<double> EnqueuedSeconds(Device& device, const std::function<Status()>& enqueue);
 
 // FLOP/s of a matrix product [n, n] x [n, n] of random numbers; n is doubled until it takes kLongEnough (or is 8192).
 // MFU on a device is relative to this. Takes some milliseconds and up to 400 MB of its memory.

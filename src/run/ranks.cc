@@ -55,13 +55,14 @@ Status Ranks::Agree(const Status& own) const {
   return {static_cast<StatusCode>(static_cast<int>(failed) % kCodes), ""};
 }
 
-Result<std::string> Ranks::FromFirst(const std::string& text) const {
+Result<std::string> Ranks::From(int rank, const std::string& text) const {
   if (alone()) return text;
   int64_t length = static_cast<int64_t>(text.size());
-  TEMPER_RETURN_IF_ERROR(communicator_->Broadcast(std::as_writable_bytes(std::span(&length, 1)), 0));
+  TEMPER_RETURN_IF_ERROR(communicator_->Broadcast(std::as_writable_bytes(std::span(&length, 1)), rank));
   std::string shared = text;
   shared.resize(static_cast<size_t>(length));
-  TEMPER_RETURN_IF_ERROR(communicator_->Broadcast(std::as_writable_bytes(std::span(shared.data(), shared.size())), 0));
+  TEMPER_RETURN_IF_ERROR(
+      communicator_->Broadcast(std::as_writable_bytes(std::span(shared.data(), shared.size())), rank));
   return shared;
 }
 

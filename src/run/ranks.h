@@ -35,8 +35,9 @@ class Ranks {
   Status Agree(const Status& own) const;
   // All ranks know of a failure from Agree: they end in order and need not be told.
   bool all_know() const { return agreed_failure_; }
-  // Returns the first rank's text on every rank. It may be any bytes.
-  Result<std::string> FromFirst(const std::string& text) const;
+  // Returns that rank's text on every rank. It may be any bytes.
+  Result<std::string> From(int rank, const std::string& text) const;
+  Result<std::string> FromFirst(const std::string& text) const { return From(0, text); }
   // Where the ranks run, for messages: "4 ranks on n1", "2 ranks on n1, 2 on n2". Empty if alone.
   std::string Hosts() const;
   // Checks that all have the same text as the first. `different` makes the error if this rank has another.

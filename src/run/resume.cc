@@ -10,6 +10,7 @@
 #include "checkpoint/training_state.h"
 #include "config/run_options.h"
 #include "format/quoted.h"
+#include "run/products_of_run.h"
 #include "run/rates_of_run.h"
 #include "run/saver.h"
 
@@ -46,6 +47,12 @@ Result<std::optional<std::string>> ResumePoint::rates() const {
   if (!Has(kRatesFile)) return std::optional<std::string>();
   TEMPER_ASSIGN_OR_RETURN(std::string text, reader_.ReadText(kRatesFile));
   return std::optional(std::move(text));
+}
+
+Result<ProductChoices> ResumePoint::products() const {
+  if (!Has(kProductsFile)) return ProductChoices();
+  TEMPER_ASSIGN_OR_RETURN(const std::string text, reader_.ReadText(kProductsFile));
+  return ParseProducts(text);
 }
 
 void ResumePoint::KeepChoices(RunConfig& config) const {

@@ -8,6 +8,7 @@
 #include "checkpoint/load_weights.h"
 #include "compile/mesh/decisions.h"
 #include "config/run_config.h"
+#include "device/product_choices.h"
 #include "plan/compiled_run.h"
 #include "run/opened_model.h"
 #include "run/train_on.h"
@@ -28,6 +29,8 @@ class ResumePoint {
   KeptDecisions decisions() const;
   // The rates by which it chose (run/rates_of_run.h); nullopt: no choice depended on any, or they were typical.
   Result<std::optional<std::string>> rates() const;
+  // The algorithms of its matrix products (run/products_of_run.h); empty: the libraries' first choices.
+  Result<ProductChoices> products() const;
 
   // Fills in settings that the run chose itself because its user left them open, such as the date for chat templates,
   // if `config`, not yet resolved, also leaves them open.

@@ -70,6 +70,8 @@ class Executor {
   // (the first loads them). A run with a trace enqueues them one by one. On by default.
   void set_replays(bool on) { replays_ = on; }
 
+  // Writes the Program's constants: Create does it, and so must whoever has used the arena since.
+  Status FillConstants();
   // Copies all bytes of a persistent buffer from or to the host, wherever the arena is. Not during Run.
   Status Write(int buffer, std::span<const std::byte> host);
   Status Read(int buffer, std::span<std::byte> host) const;
@@ -86,7 +88,6 @@ class Executor {
   // The memory address of a Program's address, for StreamOf its tier.
   std::byte* At(Bytes address) const;
   Stream& StreamOf(Tier tier) const;
-  Status FillConstants();
   Result<std::unique_ptr<Kernel>> MakeKernel(const Segment& segment, const Instruction& instruction, Tier tier) const;
   Result<std::unique_ptr<Kernel>> MakeMoveKernel(const Instruction& instruction, const Segment& segment,
                                                  const Binding& binding, size_t lane);

@@ -2,6 +2,7 @@
 // beta C + bias, all column-major, written from the documentation of the interface.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -46,9 +47,11 @@ struct ColumnMajorProduct {
            (transpose_a ? la.rows : la.columns) == (transpose_b ? lb.columns : lb.rows) && lc.rows == ld.rows &&
            lc.columns == ld.columns && lc.type == ld.type;
   }
-  void Compute() const {
+  // `parts` of the terms are summed by themselves: with more than one the last bits differ.
+  void Compute(int64_t parts = 1) const {
     const int64_t rows = d.layout.rows, depth = transpose_a ? a.layout.rows : a.layout.columns;
-    std::vector<float> op_a(static_cast<size_t>(rows * depth)), sums(static_cast<size_t>(rows));
+    const int64_t of_part = (depth + parts - 1) / parts;
+    std::vector<float> op_a(static_cast<size_t>(rows * depth)), sums(static_cast<size_t>(rows)), part(sums);
     for (int64_t k = 0; k < depth; ++k) {
       for (int64_t i = 0; i < rows; ++i) {
         op_a[static_cast<size_t>(k * rows + i)] =
@@ -57,10 +60,14 @@ struct ColumnMajorProduct {
     }
     for (int64_t j = 0; j < d.layout.columns; ++j) {
       sums.assign(sums.size(), 0);
-      for (int64_t k = 0; k < depth; ++k) {
-        const float x = b.Get(transpose_b ? j + k * b.layout.leading : k + j * b.layout.leading);
-        const float* const column = op_a.data() + k * rows;
-        for (int64_t i = 0; i < rows; ++i) sums[static_cast<size_t>(i)] += column[i] * x;
+      for (int64_t begin = 0; begin < depth; begin += of_part) {
+        part.assign(part.size(), 0);
+        for (int64_t k = begin; k < std::min(begin + of_part, depth); ++k) {
+          const float x = b.Get(transpose_b ? j + k * b.layout.leading : k + j * b.layout.leading);
+          const float* const column = op_a.data() + k * rows;
+          for (int64_t i = 0; i < rows; ++i) part[static_cast<size_t>(i)] += column[i] * x;
+        }
+        for (size_t i = 0; i < sums.size(); ++i) sums[i] += part[i];
       }
       for (int64_t i = 0; i < rows; ++i) {
         float sum = sums[static_cast<size_t>(i)] * alpha;

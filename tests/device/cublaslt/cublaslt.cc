@@ -1,13 +1,16 @@
 // A stand-in for the cuBLASLt functions that are used, for tests: it multiplies on the simulated GPU, in the order of
 // the stream. It refuses what cublasLt.h does not allow: matrices that do not fit, less workspace or alignment than the
 // heuristics were given, a bias of another type than the output.
+//   TEST_CUBLASLT_FASTEST=k   offers eight algorithms (offered_algorithms.h)
+//   TEST_CUBLASLT_VERSION=n   pretends to be that version
 #include <cublasLt.h>
 
+#include <cstdlib>
 #include <cstring>
 #include <new>
 
 #include "../../apart_stream.h"
-#include "../column_major_product.h"
+#include "../offered_algorithms.h"
 
 namespace {
 
@@ -30,10 +33,12 @@ struct Preference {
 };
 struct Algorithm {
   uint64_t magic;
+  int32_t number;
   uint32_t alignments[5];  // of A, B, C, D and the bias
 };
 static_assert(sizeof(Algorithm) <= sizeof(cublasLtMatmulAlgo_t));
 constexpr uint64_t kMagic = 0x7E57A160;
+constexpr temper::OfferedAlgorithms kAlgorithms("TEST_CUBLASLT_FASTEST");
 
 template <class T>
 T& As(void* opaque) {
@@ -56,6 +61,7 @@ bool IsAligned(const void* address, uint64_t alignment) {
 // Operands by their device addresses, until the product runs.
 struct Enqueued {
   temper::ColumnMajorProduct product;
+  int algorithm;
   ApartStreamHandle stream;
   const char* Run() {
     auto& p = product;
@@ -72,7 +78,9 @@ struct Enqueued {
       }
       matrix->data = first;
     }
-    p.Compute();
+    constexpr double kSlow = 10;  // beside which a busy machine's noise is none
+    if (kAlgorithms.IsSlow(algorithm)) stream.pass_time(stream.stream, kSlow);
+    kAlgorithms.Compute(algorithm, p);
     return nullptr;
   }
 };
@@ -82,7 +90,8 @@ struct Enqueued {
 extern "C" {
 
 size_t cublasLtGetVersion() {
-  return CUBLAS_VERSION;
+  const char* const pretended = std::getenv("TEST_CUBLASLT_VERSION");
+  return pretended != nullptr ? static_cast<size_t>(std::atoll(pretended)) : CUBLAS_VERSION;
 }
 cublasStatus_t cublasLtCreate(cublasLtHandle_t* handle) {
   *handle = reinterpret_cast<cublasLtHandle_t>(new int(1));
@@ -179,14 +188,19 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
     return CUBLAS_STATUS_NOT_SUPPORTED;
   }
   if (preferred.workspace < kWorkspace) return CUBLAS_STATUS_NOT_SUPPORTED;
-  Algorithm algorithm = {.magic = kMagic, .alignments = {}};
-  std::memcpy(algorithm.alignments, preferred.alignments, sizeof(preferred.alignments));
-  algorithm.alignments[4] = AlignmentOf(p.bias);
-  choices[0] = {};
-  std::memcpy(&choices[0].algo, &algorithm, sizeof(algorithm));
-  choices[0].workspaceSize = kWorkspace;
-  choices[0].state = CUBLAS_STATUS_SUCCESS;
-  *found = 1;
+  *found = kAlgorithms.Offered(wanted);
+  for (int i = 0; i < *found; ++i) {
+    Algorithm algorithm;
+    std::memset(&algorithm, 0, sizeof(algorithm));  // its padding, too: algorithms are compared by their bytes
+    algorithm.magic = kMagic;
+    algorithm.number = i;
+    std::memcpy(algorithm.alignments, preferred.alignments, sizeof(preferred.alignments));
+    algorithm.alignments[4] = AlignmentOf(p.bias);
+    choices[i] = {};
+    std::memcpy(&choices[i].algo, &algorithm, sizeof(algorithm));
+    choices[i].workspaceSize = kWorkspace;
+    choices[i].state = CUBLAS_STATUS_SUCCESS;
+  }
   return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -225,7 +239,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t prod
     return CUBLAS_STATUS_INVALID_VALUE;
   }
   const auto& handle_of_stream = *reinterpret_cast<const ApartStreamHandle*>(stream);
-  auto* const enqueued = new Enqueued{multiply, handle_of_stream};
+  auto* const enqueued = new Enqueued{multiply, algorithm.number, handle_of_stream};
   // A recording runs it again and again, so it must not change its arguments.
   handle_of_stream.enqueue(
       handle_of_stream.stream, [](void* argument) { return Enqueued(*static_cast<const Enqueued*>(argument)).Run(); },

@@ -404,8 +404,8 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   event->capture = on.capture.get();
   if (on.capture != nullptr) return cudaSuccess;
   event->time = std::make_shared<std::chrono::steady_clock::time_point>();
-  on.Enqueue([time = event->time] {
-    *time = std::chrono::steady_clock::now();
+  on.Enqueue([time = event->time, queue = on.queue.get()] {
+    *time = std::chrono::steady_clock::now() + queue->passed;
     return cudaSuccess;
   });
   event->queue = on.queue;

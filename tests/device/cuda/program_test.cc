@@ -20,14 +20,16 @@ class OnPtx : public Workplace {
     for (const char* file : {"d.jsonl", "e.jsonl"}) Spill(JoinPath(name, file), Slurp(file));
     return Path(name);
   }
-  // A short run in a folder of that name.
-  std::string Trained(const std::string& name, const std::string& device, const Arguments& more) const {
+  // A short run in a folder of that name; *said: what it logged.
+  std::string Trained(const std::string& name, const std::string& device, const Arguments& more,
+                      std::string* said = nullptr) const {
     const Arguments run = With(Train({"--max_seq_len", "40", "--max_steps", "2", "--gradient_accumulation_steps", "2",
                                       "--learning_rate", "1e-3"}),
                                more);
     const std::string folder = Folder(name);
     const Ended ended = Run(run, device, folder);
     EXPECT_EQ(ended.code, 0) << ended.err;
+    if (said != nullptr) *said = ended.err;
     return folder;
   }
   static std::vector<double> Losses(const std::string& folder) {
@@ -83,6 +85,117 @@ TEST_F(OnPtx, LoraIsTrainedSavedAndGoneOnWithAsOnTheCpu) {
       EXPECT_NEAR(a, b, 1e-4 * b);
     }
   }
+}
+
+// The library says which of its algorithms is the fastest, and each adds up in an order of its own
+// (offered_algorithms.h).
+class OnPtxWithAlgorithms : public OnPtx {
+ protected:
+  ~OnPtxWithAlgorithms() override {
+    unsetenv("TEST_CUBLASLT_FASTEST");
+    unsetenv("TEST_CUBLASLT_VERSION");
+  }
+  static Json Products(const std::string& folder, int step) {
+    return Json::parse(temper::Slurp(fmt::format("{}/out/checkpoint-{}/products.json", folder, step)));
+  }
+  // That each product of each library and device has that algorithm; returns the number of products.
+  static size_t ExpectAlgorithm(const Json& products, int algorithm) {
+    size_t count = 0;
+    for (const auto& [maker, algorithms] : products.items()) {
+      EXPECT_NE(maker.find("cuBLASLt "), std::string::npos);
+      EXPECT_NE(maker.find(" on "), std::string::npos);
+      for (const auto& [product, bytes] : algorithms.items()) {
+        EXPECT_EQ(bytes.get<std::string>().substr(16, 8), fmt::format("{:02x}000000", algorithm)) << product;
+        ++count;
+      }
+    }
+    EXPECT_GT(count, 5u);
+    return count;
+  }
+  static std::string Timed(size_t products) {
+    return fmt::format("products    timed {} algorithms for {} matrix products", 8 * products, products);
+  }
+};
+
+TEST_F(OnPtxWithAlgorithms, TheFastestMultipliesIsKeptAndMultipliesAgainWhereARunGoesOn) {
+  const Arguments run = {"--dtype", "f32", "--method", "full", "--max_steps", "3", "--save_steps", "2"};
+  const std::string first_choice = Weights(Trained("untimed", "gpu", run));
+  std::string said;
+  setenv("TEST_CUBLASLT_FASTEST", "5", 1);
+  Arguments untimed = run;
+  untimed.insert(untimed.end(), {"--time_products", "false"});
+  const std::string off = Trained("off", "gpu", untimed, &said);
+  EXPECT_TRUE(Weights(off) == first_choice);
+  EXPECT_EQ(said.find("timed"), std::string::npos) << said;
+  EXPECT_FALSE(PosixEnv().IsFile(off + "/out/checkpoint-2/products.json"));
+
+  const std::string whole = Trained("whole", "gpu", run, &said);
+  const size_t products = ExpectAlgorithm(Products(whole, 2), 5);
+  EXPECT_NE(said.find(Timed(products)), std::string::npos) << said;
+  EXPECT_FALSE(Weights(whole) == first_choice) << "the fastest was not used";
+
+  // Another one is the fastest now.
+  setenv("TEST_CUBLASLT_FASTEST", "2", 1);
+  Arguments on = run;
+  on.push_back("--resume=" + whole + "/out/checkpoint-2");
+  const std::string resumed = Trained("resumed", "gpu", on, &said);
+  EXPECT_TRUE(Weights(resumed) == Weights(whole));
+  EXPECT_EQ(said.find("timed"), std::string::npos) << said;
+  EXPECT_EQ(Products(resumed, 3), Products(whole, 2));
+
+  Arguments untimed_on = on;
+  untimed_on.insert(untimed_on.end(), {"--time_products", "false"});
+  Trained("untimed_on", "gpu", untimed_on, &said);
+  EXPECT_NE(said.find("another environment (timed_products true -> null)"), std::string::npos) << said;
+
+  // Of another version of the library, and by one that no longer offers it.
+  setenv("TEST_CUBLASLT_VERSION", "130999", 1);
+  const std::string newer = Trained("newer", "gpu", on, &said);
+  unsetenv("TEST_CUBLASLT_VERSION");
+  EXPECT_NE(said.find("warning: the checkpoint's matrix products are of cuBLASLt"), std::string::npos) << said;
+  EXPECT_NE(said.find(Timed(products)), std::string::npos) << said;
+  Json kept = Products(newer, 3);
+  ASSERT_EQ(kept.size(), 2u);
+  const Json before = Products(whole, 2);
+  for (const auto& [maker, algorithms] : before.items()) {
+    EXPECT_EQ(kept[maker], algorithms);
+    kept.erase(maker);
+  }
+  EXPECT_EQ(ExpectAlgorithm(kept, 2), products);
+  unsetenv("TEST_CUBLASLT_FASTEST");
+  EXPECT_EQ(ExpectAlgorithm(Products(Trained("fewer", "gpu", on, &said), 3), 0), products);
+  EXPECT_NE(said.find(fmt::format("no longer offers what the checkpoint says of {} matrix products", products)),
+            std::string::npos)
+      << said;
+}
+
+// With states of the optimizer that begin as zeros, and with norms whose weights are constants: all where operands
+// were.
+TEST_F(OnPtxWithAlgorithms, TimingLeavesTheMemoryAsItWas) {
+  const std::string model = CopyModel("small");
+  Spill("small/config.json", R"({"architectures": ["OPTForCausalLM"], "model_type": "opt", "vocab_size": 2048,
+    "hidden_size": 16, "ffn_dim": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "max_position_embeddings": 512,
+    "do_layer_norm_before": true, "layer_norm_elementwise_affine": false, "word_embed_proj_dim": 16})");
+  // As many tokens as make the operands of the logits' product reach beyond the constants.
+  const Arguments run = {"--model", model,      "--from_scratch", "true",          "--dtype",
+                         "f32",     "--method", "full",           "--max_seq_len", "64"};
+  const std::string untimed = Weights(Trained("untimed", "gpu", run));
+  std::string said;
+  setenv("TEST_CUBLASLT_FASTEST", "0", 1);
+  EXPECT_TRUE(Weights(Trained("timed", "gpu", run, &said)) == untimed);
+  EXPECT_NE(said.find("products    timed "), std::string::npos) << said;
+}
+
+TEST_F(OnPtxWithAlgorithms, RanksTakeWhatAnotherHasTimed) {
+  setenv("TEMPER_TEST_GPU", "9.0x2", 1);
+  setenv("TEST_CUBLASLT_FASTEST", "3", 1);
+  std::string said;
+  const std::string ranks = Trained(
+      "ranks", "gpu",
+      {"--dtype", "f32", "--save_steps", "2", "--nprocs", "2", "--mesh", "dp=2", "--gradient_accumulation_steps", "1"},
+      &said);
+  unsetenv("TEMPER_TEST_GPU");
+  EXPECT_NE(said.find(Timed(ExpectAlgorithm(Products(ranks, 2), 3))), std::string::npos) << said;
 }
 
 // bf16 rounds activations to 2^-8: 5e-3, as tests/equivalence has it.

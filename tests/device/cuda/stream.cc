@@ -33,6 +33,11 @@ void* MemoryForLibrary(void*, const void* address) {
   return SimulatedGpu::The().memory.Find(reinterpret_cast<uint64_t>(address), 0);
 }
 
+void PassTimeForLibrary(void* stream, double seconds) {
+  static_cast<CUstream_st*>(stream)->queue->passed +=
+      std::chrono::duration_cast<std::chrono::steady_clock::duration>(std::chrono::duration<double>(seconds));
+}
+
 }  // namespace
 
 WorkQueue::~WorkQueue() {
@@ -110,7 +115,8 @@ void SynchronizeStreams() {
 
 }  // namespace temper::cuda
 
-CUstream_st::CUstream_st() : handle{this, temper::cuda::EnqueueForLibrary, temper::cuda::MemoryForLibrary} {
+CUstream_st::CUstream_st()
+    : handle{this, temper::cuda::EnqueueForLibrary, temper::cuda::MemoryForLibrary, temper::cuda::PassTimeForLibrary} {
   const std::lock_guard lock(temper::cuda::Streams().mutex);
   temper::cuda::Streams().streams.insert(this);
 }

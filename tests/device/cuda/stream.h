@@ -29,6 +29,8 @@ class WorkQueue {
   // Waits until that much of it is done.
   void WaitFor(size_t position);
   bool IsDone(size_t position);
+  // What its work says has passed beside the host's clock: its work only.
+  std::chrono::steady_clock::duration passed{};
 
  private:
   void Run();

@@ -1,18 +1,23 @@
 // A stand-in for the hipBLASLt functions that are used, for tests: it multiplies in the host's memory, at once. Like
 // real libraries it lacks some kernels: it has none for products with 7 columns or for a workspace of less than 1 KiB,
-// and says that those with 11 are not supported. For those with 13 its choice is one that it calls invalid. As in ROCm
-// 6.0 it has no kernel for a bias without an address.
+// and says that those with 11 are not supported. For those with 13 its choices are such as it calls invalid. As in ROCm
+// 6.0 it has no kernel for a bias without an address. With TEST_HIPBLASLT_FASTEST=k it offers eight algorithms
+// (offered_algorithms.h).
+#include <chrono>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <thread>
 
-#include "../column_major_product.h"
+#include "../offered_algorithms.h"
 
 namespace {
 
 constexpr int kSuccess = 0, kInvalidValue = 3, kNotSupported = 7;
 constexpr int64_t kMissingColumns = 7, kUnsupportedColumns = 11, kInvalidColumns = 13;
 constexpr uint64_t kLeastWorkspace = 1024;
+constexpr uint8_t kMagic = 42;
+constexpr temper::OfferedAlgorithms kAlgorithms("TEST_HIPBLASLT_FASTEST");
 
 using Layout = temper::ColumnMajorLayout;
 struct Product {
@@ -26,7 +31,7 @@ struct Preference {
   uint64_t workspace = 0;
 };
 struct Algorithm {
-  uint8_t data[16];
+  uint8_t data[16];  // kMagic, its number
   size_t most_workspace;
 };
 struct Choice {
@@ -113,10 +118,11 @@ int hipblasLtMatmulAlgoGetHeuristic(void*, void* product, void*, void*, void*, v
   const auto& p = *static_cast<Product*>(product);
   const bool has = static_cast<Layout*>(d)->columns != kMissingColumns && (p.epilogue != 4 || p.bias != nullptr) &&
                    static_cast<Preference*>(preference)->workspace >= kLeastWorkspace;
-  *found = has && wanted > 0 ? 1 : 0;
-  if (*found > 0) {
-    choices[0] = {.algorithm = {.data = {42}, .most_workspace = kLeastWorkspace}, .workspace = kLeastWorkspace};
-    if (static_cast<Layout*>(d)->columns == kInvalidColumns) choices[0].state = kInvalidValue;
+  *found = has ? kAlgorithms.Offered(wanted) : 0;
+  for (int i = 0; i < *found; ++i) {
+    choices[i] = {.algorithm = {.data = {kMagic, static_cast<uint8_t>(i)}, .most_workspace = kLeastWorkspace},
+                  .workspace = kLeastWorkspace};
+    if (static_cast<Layout*>(d)->columns == kInvalidColumns) choices[i].state = kInvalidValue;
   }
   return kSuccess;
 }
@@ -137,11 +143,12 @@ int hipblasLtMatmul(void* handle, void* product, const void* alpha, const void* 
       .c = matrix(c, c_layout),
       .d = matrix(d, d_layout),
       .bias = {{.type = p.bias_type}, p.epilogue == 4 ? const_cast<void*>(p.bias) : nullptr}};
-  if (handle == nullptr || algorithm->data[0] != 42 || workspace == nullptr || workspace_bytes < kLeastWorkspace ||
+  if (handle == nullptr || algorithm->data[0] != kMagic || workspace == nullptr || workspace_bytes < kLeastWorkspace ||
       !multiply.valid()) {
     return kInvalidValue;
   }
-  multiply.Compute();
+  if (kAlgorithms.IsSlow(algorithm->data[1])) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  kAlgorithms.Compute(algorithm->data[1], multiply);
   return kSuccess;
 }
 

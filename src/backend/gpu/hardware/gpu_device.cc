@@ -15,6 +15,7 @@
 #include "backend/gpu/hardware/memory_holders.h"
 #include "backend/gpu/hardware/vendor_products.h"
 #include "backend/gpu/pointwise/column_sums.h"
+#include "backend/gpu/products/device_product_timer.h"
 #include "base/log.h"
 
 namespace temper {
@@ -170,6 +171,16 @@ class GpuDevice final : public Device {
   }
   KernelTable& KernelsFor(StreamUse use) override {
     return *kernels_[static_cast<size_t>(use)];
+  }
+  Result<ProductTiming> ChooseProducts(std::span<std::byte> memory, ProductChoices* choices) override {
+    TEMPER_ASSIGN_OR_RETURN(const std::string library, ProductsVersion());
+    ProductTiming done{.maker = library + " on " + facts_.name};
+    ProductAlgorithms& algorithms = choices->by_maker[done.maker];
+    DeviceProductTimer timer(*this, memory);
+    TEMPER_RETURN_IF_ERROR(products_->Choose(timer, &algorithms, &done));
+    TEMPER_RETURN_IF_ERROR(timer.Clear());
+    if (algorithms.empty()) choices->by_maker.erase(done.maker);
+    return done;
   }
   void Join(Communicator&, DeviceExchanges& exchanges, const Mesh& mesh) override {
     exchanges_ = [&exchanges, mesh](AxisSet axes) { return exchanges.MakeDeviceExchange(mesh, axes); };

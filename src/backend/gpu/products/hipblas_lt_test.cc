@@ -1,8 +1,11 @@
 // What is asked of hipBLASLt, by a library of its functions (tests/device/hipblaslt): no AMD GPU is needed.
 #include "backend/gpu/products/hipblas_lt.h"
 
+#include <chrono>
 #include <cstdlib>
+#include <optional>
 
+#include "backend/gpu/products/product_timer.h"
 #include "backend/gpu/products/product_under_test.h"
 #include "base/project_folder_for_test.h"
 
@@ -64,6 +67,70 @@ TEST(GpuHipblasLt, AsksForNoMoreScratchThanItHas) {
 TEST(GpuHipblasLt, WhatTheLibraryDoesNotSupportIsLeftToOthers) {
   EXPECT_TRUE(IsLeftToOthers(11, 4096));
   EXPECT_TRUE(IsLeftToOthers(13, 4096)) << "its choice is invalid";
+}
+
+// Operands in the host's memory, and its clock.
+class HostTimer final : public ProductTimer {
+ public:
+  Result<ProductOperands> Draw(const ProductShape& shape) override {
+    const TensorType out = {shape.out_dtype, {shape.m, shape.n}};
+    operands_.clear();
+    operands_.push_back(RandomTensor({shape.dtype, {shape.m, shape.k}}, 1));
+    operands_.push_back(RandomTensor({shape.dtype, {shape.n, shape.k}}, 2));
+    operands_.push_back(RandomTensor(out, 3));
+    return ProductOperands{operands_[0].data(), operands_[1].data(), nullptr, nullptr, operands_[2].data()};
+  }
+  Result<Seconds> Time(const std::function<Status()>& enqueue) override {
+    std::optional<Seconds> least;
+    for (int run = 0; run < 3; ++run) {
+      const auto begin = std::chrono::steady_clock::now();
+      TEMPER_RETURN_IF_ERROR(enqueue());
+      const Seconds taken{std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count()};
+      if (!least || taken < *least) least = taken;
+    }
+    return *least;
+  }
+
+ private:
+  TestTensors operands_;
+};
+
+TEST(GpuHipblasLt, OfEightAlgorithmsTheFastestIsTakenAndCanBeTakenAgain) {
+  constexpr ProductShape kShape = {.m = 33, .n = 20, .k = 50};
+  std::vector<std::byte> scratch(4096);
+  const auto make = [&] {
+    auto products = MakeHipblasLtProducts(nullptr, scratch, nullptr, kLibrary);
+    TEMPER_CHECK(products.ok()) << products.status().message();
+    return *std::move(products);
+  };
+  const auto bytes = [&](MatrixProduct& product) {
+    const TestTensor a = RandomTensor({DType::kF32, {33, 50}}, 4), b = RandomTensor({DType::kF32, {20, 50}}, 5);
+    TestTensor out({DType::kF32, {33, 20}});
+    EXPECT_TRUE(product.Run({a.data(), b.data(), nullptr, nullptr, out.data()}).ok());
+    return std::string(reinterpret_cast<const char*>(out.data()), 33 * 20 * 4);
+  };
+  HostTimer timer;
+  ProductAlgorithms algorithms;
+  setenv("TEST_HIPBLASLT_FASTEST", "6", 1);
+  const auto products = make(), again = make();
+  const auto product = products->Make(kShape), same = again->Make(kShape);
+  ASSERT_TRUE(product.ok() && same.ok());
+  const std::string first_choice = bytes(**product);
+  ProductTiming done;
+  ASSERT_TRUE(products->Choose(timer, &algorithms, &done).ok());
+  EXPECT_EQ(done.algorithms, 8);
+  ASSERT_EQ(algorithms.size(), 1u);
+  EXPECT_EQ(algorithms.begin()->second.substr(0, 6), "2a0600");
+  const std::string fastest = bytes(**product);
+  EXPECT_NE(fastest, first_choice);
+
+  setenv("TEST_HIPBLASLT_FASTEST", "1", 1);
+  ProductTiming kept;
+  ASSERT_TRUE(again->Choose(timer, &algorithms, &kept).ok());
+  unsetenv("TEST_HIPBLASLT_FASTEST");
+  EXPECT_EQ(kept.kept, 1);
+  EXPECT_EQ(kept.algorithms, 0);
+  EXPECT_EQ(bytes(**same), fastest);
 }
 
 TEST(GpuHipblasLt, ALibraryThatIsMissingOrTooOldIsToldInALine) {

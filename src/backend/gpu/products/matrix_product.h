@@ -6,9 +6,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <string>
 
 #include "base/status.h"
 #include "base/units.h"
+#include "device/product_choices.h"
 #include "tensor/dtype.h"
 
 namespace temper::gpu {
@@ -24,6 +26,10 @@ struct ProductShape {
   double scale = 1;
 };
 
+// "[512, 4096] x [14336, 4096] of bf16 into bf16, a by rows, b by rows, bias, acc": all but the scale, which no
+// algorithm depends on.
+std::string NameOf(const ProductShape& shape);
+
 struct ProductOperands {
   const std::byte *a, *b;
   const std::byte *acc, *bias;  // nullptr where the shape has none
@@ -37,11 +43,19 @@ class MatrixProduct {
   virtual Status Run(const ProductOperands& operands) = 0;
 };
 
+class ProductTimer;
+
 class MatrixProducts {
  public:
   virtual ~MatrixProducts() = default;
   // kUnsupported if the library has no such product within its scratch. REQUIRES: m, n > 0; k may be 0.
   virtual Result<std::unique_ptr<MatrixProduct>> Make(const ProductShape& shape) = 0;
+  // Chooses the algorithms of all products that it has made and that still exist (product_algorithms.h). Does nothing
+  // where each has one.
+  virtual Status Choose(ProductTimer& timer, ProductAlgorithms* algorithms, ProductTiming* done) {
+    (void)timer, (void)algorithms, (void)done;
+    return OkStatus();
+  }
 };
 
 }  // namespace temper::gpu
