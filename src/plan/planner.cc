@@ -113,10 +113,9 @@ struct Change {
   bool alone = false;
 };
 
-// There are kernels for processors alone, whose memory is the host's.
-bool QuantiseBase(BaseType base, const Planner& planner, RunConfig* c) {
+bool QuantiseBase(BaseType base, RunConfig* c) {
   RunConfig::Model& m = c->model;
-  if (!planner.cluster().shared || m.method != TrainMethod::kLora || m.dtype == ComputeType::kF32) return false;
+  if (m.method != TrainMethod::kLora || m.dtype == ComputeType::kF32) return false;
   if (m.base_dtype == base || m.base_dtype == BaseType::kNf4) return false;
   m.base_dtype = base;
   return true;
@@ -204,10 +203,10 @@ std::vector<Change> Changes(const Planner& planner) {
          return true;
        }},
       {"--base_dtype int8", "the base's linear weights in 8 bits",
-       [&planner](RunConfig* c, int*) { return QuantiseBase(BaseType::kInt8, planner, c); },
+       [](RunConfig* c, int*) { return QuantiseBase(BaseType::kInt8, c); },
        /*alone=*/true},
       {"--base_dtype nf4", "the base's linear weights in 4 bits",
-       [&planner](RunConfig* c, int*) { return QuantiseBase(BaseType::kNf4, planner, c); }},
+       [](RunConfig* c, int*) { return QuantiseBase(BaseType::kNf4, c); }},
       {"--max_seq_len SHORT", "rows of half the tokens",
        [](RunConfig* c, int*) {
          if (*c->data.max_seq_len < 256) return false;

@@ -156,7 +156,7 @@ class StoredNf4 : public BaseDtype {
       add(name + ".absmax", "U8", {q.indices.size()}, bytes(q.indices));
       add(name + ".nested_absmax", "F32", {q.scales.size()}, bytes(q.scales));
       add(name + ".quant_map", "F32", {16}, bytes(std::span(kNf4Numbers)));
-      add(name + ".nested_quant_map", "F32", {256}, bytes(Nf4AbsmaxNumbers()));
+      add(name + ".nested_quant_map", "F32", {256}, bytes(std::span(kNf4AbsmaxNumbers)));
       add(name + ".quant_state.bitsandbytes__nf4", "U8", {state.dump().size()}, state.dump());
     }
     if (edit) edit(tensors);

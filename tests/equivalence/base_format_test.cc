@@ -210,7 +210,7 @@ TEST(BaseFormat, OnEveryMesh) {
 TEST(BaseFormat, ColumnsThatWouldHaveToBeGatheredAreRefused) {
   const auto model = MakeModel(LlamaConfigText(true));
   Graph forward = model->Forward({.dtype = DType::kBF16, .tokens = 64, .row = 32, .training = false});
-  KeepBaseAs(ElementFormat::Int8Rows(), model->modules(), &forward);
+  KeepBaseAs({ElementFormat::Int8Rows()}, model->modules(), &forward);
   MeshSpec mesh = MeshOf({{Axis::kFsdp, 2}});
   mesh.rules = {{"q_proj", "-,fsdp"}};
   const auto programs = CompileTraining(forward, forward, {.micro_batches = 1, .mesh = mesh}, nullptr, nullptr);
@@ -227,8 +227,8 @@ TEST(BaseFormat, DecodingReadsIt) {
       std::vector<float> logits[2];
       for (const Base& base : {format, ValuesOf(format)}) {
         TinyRun run(Of(config, base));
-        const DecodeSpec spec{
-            .dtype = DType::kBF16, .context = 64, .base = base.is_kept() ? base.format : std::nullopt, .threads = 2};
+        DecodeSpec spec{.dtype = DType::kBF16, .context = 64, .threads = 2};
+        if (base.is_kept()) spec.base = {*base.format};
         const auto kernels = MakeCpuKernels({.threads = 2});
         const auto session = Must(DecodeSession::Create(*MakeModel(config), spec, *kernels));
         for (const Buffer& b : run.train().buffers) {
