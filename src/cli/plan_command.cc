@@ -328,8 +328,10 @@ Result<int> Plan(const Arguments& arguments) {
     const int ranks = cluster ? RanksOn(*cluster, config) : RanksNamed(config);
     // Ranks that this machine would start share its memory; a larger mesh is planned for unspecified machines.
     const bool here = !options.sharding && ranks == config.machine.nprocs;
-    TEMPER_ASSIGN_OR_RETURN(const CompiledRun run,
-                            here ? CompileHere(*setup, alone, ranks) : CompileRun(setup->model.model(), config, ranks));
+    TEMPER_ASSIGN_OR_RETURN(
+        const CompiledRun run,
+        here ? CompileHere(*setup, alone, ranks)
+             : CompileRun(setup->model.model(), cluster ? OnDevicesOf(*cluster, config) : config, ranks));
     if (options.sharding) return PrintSharding(*setup, run);
     if (!cluster) WarnOfScalarKernels(run, config.machine.device);
     const PlanFacts facts = PlanFactsOf(*setup, run, fill);

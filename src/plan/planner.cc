@@ -32,6 +32,11 @@ int RanksOn(const Cluster& cluster, const RunConfig& config) {
   return named || cluster.shared ? RanksNamed(config) : cluster.devices();
 }
 
+RunConfig OnDevicesOf(const Cluster& cluster, RunConfig config) {
+  if (!cluster.shared) config.machine.device = DeviceChoice::kGpu;
+  return config;
+}
+
 namespace {
 
 // The run's own limits may be lower than the memory of the device and its host.
@@ -73,13 +78,14 @@ Result<PlannedRun> Planner::PlanQuickly(const RunConfig& config, int ranks) cons
   return PlanWithin(std::move(memory), config, ranks, /*keep_events=*/false);
 }
 
-Result<PlannedRun> Planner::PlanWithin(MemorySpec memory, const RunConfig& config, int ranks, bool keep_events) const {
+Result<PlannedRun> Planner::PlanWithin(MemorySpec memory, const RunConfig& asked, int ranks, bool keep_events) const {
   if (ranks > cluster_.devices()) {
     return InvalidArgument(
         fmt::format("the mesh has {} ranks, but cluster {} has {} devices: reduce the mesh, or raise hosts in "
                     "the cluster's file",
                     ranks, cluster_.name, cluster_.devices()));
   }
+  const RunConfig config = OnDevicesOf(cluster_, asked);
   PlannedRun planned;
   const auto compile = [&](int rank) { return CompileRun(model_, config, ranks, rank, {}, &memory); };
   Result<std::vector<CompiledRun>> stages =

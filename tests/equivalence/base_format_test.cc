@@ -151,6 +151,15 @@ TEST(BaseFormat, OnEveryInstructionSet) {
   }
 }
 
+// Where a program is made for kernels that dequantise first, those that do as they pack ignore its scratch.
+TEST(BaseFormat, OnAProcessorInAProgramForADevice) {
+  for (const Base& base : {kInt8, kNf4}) {
+    RunSpec spec = Of(LlamaConfigText(true), base);
+    spec.base.dequantised_first = true;
+    ExpectSame(Train(spec), Train(Of(LlamaConfigText(true), ValuesOf(base))));
+  }
+}
+
 TEST(BaseFormat, InEveryPlacementAndRecomputed) {
   const MemorySpec placements[] = {{.policy = TierPolicy::kHost},
                                    {.weights = Tier::kHost},

@@ -27,8 +27,7 @@ class Int8Reader {
  public:
   explicit Int8Reader(int64_t columns) : row_bytes_(Int8RowBytes(columns)) {}
   __device__ void Begin(Shared<float>) const {}
-  __device__ void Read(const unsigned char* rows, int64_t row, int64_t column, Shared<float>,
-                       float (&x)[kEach]) const {
+  __device__ void Read(const unsigned char* rows, int64_t row, int64_t column, Shared<float>, float (&x)[kEach]) const {
     const unsigned char* const begin = rows + row * row_bytes_;
     const float scale = FloatAt(begin + row_bytes_ - 4);
     const Pack<signed char, kEach> q = *reinterpret_cast<const Pack<signed char, kEach>*>(begin + column);

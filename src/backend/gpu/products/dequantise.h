@@ -1,4 +1,5 @@
-// The numbers of a quantised matrix, for products that read bf16. Floor: the rows are read and their numbers written once.
+// The numbers of a quantised matrix, for products that read bf16. Floor: the rows are read and their numbers written
+// once.
 #pragma once
 
 #include "backend/gpu/gpu_api.h"

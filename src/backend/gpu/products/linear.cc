@@ -66,9 +66,8 @@ Result<std::unique_ptr<Kernel>> MakeProduct(const KernelSpec& spec, const Contex
   if (shape.m > 0 && shape.n > 0) {
     TEMPER_ASSIGN_OR_RETURN(product, context.products->Make(shape));
   }
-  return std::unique_ptr<Kernel>(
-      std::make_unique<LinearKernel>(std::move(product), std::move(quantised), bias ? 2 : -1, acc ? 2 + bias : -1,
-                                     context.stream));
+  return std::unique_ptr<Kernel>(std::make_unique<LinearKernel>(std::move(product), std::move(quantised), bias ? 2 : -1,
+                                                                acc ? 2 + bias : -1, context.stream));
 }
 
 }  // namespace
