@@ -1,7 +1,8 @@
 // How fast are whole training steps on a GPU? A model's shape with random weights and rows of one document each,
 // through the same passes and the same executor as `temper train`; MFU is against the peak of matrix products measured
 // in this run, flops as CompiledRun::ModelFlops counts them.
-//   gpu_step CONFIG.json lora|full ROWS MICRO_BATCHES [fit|none|block] [STEPS] [graphs|plain] [LIMIT]
+//   gpu_step CONFIG.json lora|int8|nf4|full ROWS MICRO_BATCHES [fit|none|block] [STEPS] [graphs|plain] [LIMIT]
+// `int8`, `nf4`: LoRA on a base that is kept so.
 // ROWS of 2048 tokens are a micro-batch. `fit`: as many of ROWS as fit into what is free on the card, down to a quarter
 // of them before blocks are recomputed; what fits in no way is a line that says so, and no error. Within LIMIT of the
 // device's memory ("20 GiB") the rest lies in the host's, as `temper plan --cluster 1xH200` places it; then its
@@ -33,6 +34,7 @@
 #include "run/machine_limits.h"
 #include "run/processor.h"
 #include "runtime/executor.h"
+#include "tensor/quantise_for_test.h"
 #include "train/trainer.h"
 
 namespace temper {
@@ -53,6 +55,7 @@ void Must(const Status& status) {
 struct Case {
   std::string config;
   bool lora = true;
+  BaseType base = BaseType::kAuto;
   int64_t rows = 1, micro_batches = 1;
   bool recompute = false, fit = false;
   int steps = 8;
@@ -62,10 +65,20 @@ struct Case {
 
 constexpr char kCluster[] = "1xH200";
 
+BaseType BaseNamed(std::string_view method) {
+  return method == "int8" ? BaseType::kInt8 : method == "nf4" ? BaseType::kNf4 : BaseType::kAuto;
+}
+
+std::string MethodOf(const Case& c) {
+  const auto format = BaseFormatOf(c.base);
+  return c.lora ? "LoRA r=16" + (format ? fmt::format(" on {}", ToString(*format)) : "") : "full";
+}
+
 RunConfig ConfigOf(const Case& c) {
   RunConfig config;
   config.model.method = c.lora ? TrainMethod::kLora : TrainMethod::kFull;
   config.model.dtype = ComputeType::kBf16;
+  config.model.base_dtype = c.base;
   config.lora.r = 16;
   config.lora.target_modules = std::string("all-linear");
   config.data.max_seq_len = kRow;
@@ -116,6 +129,19 @@ class Drawn {
   size_t next_ = 0;
 };
 
+// Rows of a quantised matrix: as many as there are numbers for, repeated.
+void FillQuantised(const std::vector<float>& numbers, const PartView& part) {
+  const TensorType& type = part.view.type;
+  const Shape some = {std::min(std::ssize(numbers) / type.shape[1], type.shape[0]), type.shape[1]};
+  const std::vector<std::byte> rows =
+      Quantised(type.dtype, std::span(numbers).first(static_cast<size_t>(some.elements())), some, {0, 0}, some);
+  std::byte* const begin = part.view.data;
+  std::byte* const end = begin + type.bytes().v;
+  for (std::byte* to = begin; to < end; to += rows.size()) {
+    std::copy_n(rows.data(), std::min<std::ptrdiff_t>(std::ssize(rows), end - to), to);
+  }
+}
+
 // Weights of a freshly initialised model: norms 1, all others N(0, 0.02^2).
 void FillWeights(const Executor& executor) {
   std::vector<float> piece(1000003);
@@ -129,6 +155,10 @@ void FillWeights(const Executor& executor) {
     if (!weight) continue;
     const bool norm = buffer.name.find("norm") != std::string::npos;
     Must(window.Fill(executor.BufferPart(static_cast<int>(b)), [&](const PartView& part) {
+      if (part.view.type.dtype.quantised()) {
+        FillQuantised(piece, part);
+        return OkStatus();
+      }
       DispatchFloat(part.view.type.dtype, [&]<class T>() {
         const std::span<T> x = part.view.as<T>();
         if (norm) {
@@ -204,7 +234,7 @@ int Main(Case c) {
     }
     if (!compiled) {
       fmt::print("{} {}: left out, too large for a card with {} free\n", c.config.substr(c.config.rfind('/') + 1),
-                 c.lora ? "LoRA r=16" : "full", ToString(free));
+                 MethodOf(c), ToString(free));
       return 0;
     }
   }
@@ -242,7 +272,7 @@ int Main(Case c) {
       "{} {}, {} x {} rows of {}{}{}: {:.0f} tokens/s, MFU {:.1f} % of {:.0f} TFLOP/s, step {:.1f} ms ({:.1f} to "
       "{:.1f}), "
       "arena {}, in use on the card {}{}, loss {:.3f}\n",
-      c.config.substr(c.config.rfind('/') + 1), c.lora ? "LoRA r=16" : "full", c.micro_batches, c.rows, kRow,
+      c.config.substr(c.config.rfind('/') + 1), MethodOf(c), c.micro_batches, c.rows, kRow,
       c.recompute ? ", recompute" : "", c.graphs ? "" : ", no graphs", static_cast<double>(tokens) / median, 100 * mfu,
       peak * 1e-12, median * 1e3, seconds.front() * 1e3, seconds.back() * 1e3, ToString(run.train().arena_bytes),
       ToString(in_use), forecast, loss / static_cast<double>(tokens));
@@ -260,12 +290,14 @@ int Main(Case c) {
 int main(int argc, char** argv) {
   if (argc < 5) {
     std::fputs(
-        "usage: gpu_step CONFIG.json lora|full ROWS MICRO_BATCHES [fit|none|block] [STEPS] [graphs|plain] [LIMIT]\n",
+        "usage: gpu_step CONFIG.json lora|int8|nf4|full ROWS MICRO_BATCHES [fit|none|block] [STEPS] [graphs|plain] "
+        "[LIMIT]\n",
         stderr);
     return 2;
   }
   temper::Case c{.config = argv[1],
-                 .lora = std::string_view(argv[2]) == "lora",
+                 .lora = std::string_view(argv[2]) != "full",
+                 .base = BaseNamed(argv[2]),
                  .rows = std::atol(argv[3]),
                  .micro_batches = std::atol(argv[4])};
   if (argc > 5) c.recompute = std::string_view(argv[5]) == "block";
