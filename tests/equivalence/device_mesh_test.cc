@@ -86,7 +86,7 @@ std::vector<Case> Cases() {
        DType::kBF16,
        2,
        {},
-       {ElementFormat::Nf4(), false, true}},
+       {}},
       {"fsdp2_optimizer_at_host", Of({{Axis::kFsdp, 2}}), Method::kFull, DType::kF32, 2, {.optimizer = Tier::kHost}},
       {"tp2", Of({{Axis::kTp, 2}})},
       {"fsdp2_tp2", Of({{Axis::kFsdp, 2}, {Axis::kTp, 2}})},
