@@ -297,7 +297,7 @@ int main(int argc, char** argv) {
   }
   temper::Case c{.config = argv[1],
                  .lora = std::string_view(argv[2]) != "full",
-                 .base = BaseNamed(argv[2]),
+                 .base = temper::BaseNamed(argv[2]),
                  .rows = std::atol(argv[3]),
                  .micro_batches = std::atol(argv[4])};
   if (argc > 5) c.recompute = std::string_view(argv[5]) == "block";
