@@ -14,6 +14,7 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string_view>
@@ -130,23 +131,35 @@ class Drawn {
 };
 
 // Rows of a quantised matrix: as many as there are numbers for, repeated.
-void FillQuantised(const std::vector<float>& numbers, const PartView& part) {
-  const TensorType& type = part.view.type;
-  const Shape some = {std::min(std::ssize(numbers) / type.shape[1], type.shape[0]), type.shape[1]};
-  const std::vector<std::byte> rows =
-      Quantised(type.dtype, std::span(numbers).first(static_cast<size_t>(some.elements())), some, {0, 0}, some);
-  std::byte* const begin = part.view.data;
-  std::byte* const end = begin + type.bytes().v;
-  for (std::byte* to = begin; to < end; to += rows.size()) {
-    std::copy_n(rows.data(), std::min<std::ptrdiff_t>(std::ssize(rows), end - to), to);
+class QuantisedRows {
+ public:
+  explicit QuantisedRows(std::span<const float> numbers) : numbers_(numbers) {}
+  void Fill(const View& matrix) {
+    const int64_t columns = matrix.type.shape[1];
+    std::vector<std::byte>& rows = by_columns_[columns];
+    if (rows.empty()) {
+      const Shape some = {std::ssize(numbers_) / columns, columns};
+      const auto first = numbers_.first(static_cast<size_t>(some.elements()));
+      rows = Quantised(matrix.type.dtype, first, some, {0, 0}, some);
+    }
+    for (std::span<std::byte> x = matrix.raw(); !x.empty();) {
+      const size_t n = std::min(x.size(), rows.size());
+      std::copy_n(rows.begin(), n, x.begin());
+      x = x.subspan(n);
+    }
   }
-}
+
+ private:
+  const std::span<const float> numbers_;
+  std::map<int64_t, std::vector<std::byte>> by_columns_;  // all weights are of one format
+};
 
 // Weights of a freshly initialised model: norms 1, all others N(0, 0.02^2).
 void FillWeights(const Executor& executor) {
   std::vector<float> piece(1000003);
   for (size_t i = 0; i < piece.size(); ++i) piece[i] = 0.02f * NormalAt({.seed = 1}, i);
   std::tuple<Drawn<float>, Drawn<bf16>> drawn{piece, piece};
+  QuantisedRows quantised(piece);
   HostWindow window;
   for (size_t b = 0; b < executor.program().buffers.size(); ++b) {
     const Buffer& buffer = executor.program().buffers[b];
@@ -156,7 +169,7 @@ void FillWeights(const Executor& executor) {
     const bool norm = buffer.name.find("norm") != std::string::npos;
     Must(window.Fill(executor.BufferPart(static_cast<int>(b)), [&](const PartView& part) {
       if (part.view.type.dtype.quantised()) {
-        FillQuantised(piece, part);
+        quantised.Fill(part.view);
         return OkStatus();
       }
       DispatchFloat(part.view.type.dtype, [&]<class T>() {
