@@ -1,7 +1,8 @@
 // How fast are whole training steps on a GPU? A model's shape with random weights and rows of one document each,
 // through the same passes and the same executor as `temper train`; MFU is against the peak of matrix products measured
 // in this run, flops as CompiledRun::ModelFlops counts them.
-//   gpu_step CONFIG.json lora|full ROWS MICRO_BATCHES [fit|none|block] [STEPS] [graphs|plain] [LIMIT]
+//   gpu_step CONFIG.json lora|int8|nf4|full ROWS MICRO_BATCHES [fit|none|block] [STEPS] [graphs|plain] [LIMIT]
+// `int8`, `nf4`: LoRA on a base that is kept so.
 // ROWS of 2048 tokens are a micro-batch. `fit`: as many of ROWS as fit into what is free on the card, down to a quarter
 // of them before blocks are recomputed; what fits in no way is a line that says so, and no error. Within LIMIT of the
 // device's memory ("20 GiB") the rest lies in the host's, as `temper plan --cluster 1xH200` places it; then its
@@ -13,6 +14,7 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string_view>
@@ -33,6 +35,7 @@
 #include "run/machine_limits.h"
 #include "run/processor.h"
 #include "runtime/executor.h"
+#include "tensor/quantise_for_test.h"
 #include "train/trainer.h"
 
 namespace temper {
@@ -53,6 +56,7 @@ void Must(const Status& status) {
 struct Case {
   std::string config;
   bool lora = true;
+  BaseType base = BaseType::kAuto;
   int64_t rows = 1, micro_batches = 1;
   bool recompute = false, fit = false;
   int steps = 8;
@@ -62,10 +66,20 @@ struct Case {
 
 constexpr char kCluster[] = "1xH200";
 
+BaseType BaseNamed(std::string_view method) {
+  return method == "int8" ? BaseType::kInt8 : method == "nf4" ? BaseType::kNf4 : BaseType::kAuto;
+}
+
+std::string MethodOf(const Case& c) {
+  const auto format = BaseFormatOf(c.base);
+  return c.lora ? "LoRA r=16" + (format ? fmt::format(" on {}", ToString(*format)) : "") : "full";
+}
+
 RunConfig ConfigOf(const Case& c) {
   RunConfig config;
   config.model.method = c.lora ? TrainMethod::kLora : TrainMethod::kFull;
   config.model.dtype = ComputeType::kBf16;
+  config.model.base_dtype = c.base;
   config.lora.r = 16;
   config.lora.target_modules = std::string("all-linear");
   config.data.max_seq_len = kRow;
@@ -116,11 +130,36 @@ class Drawn {
   size_t next_ = 0;
 };
 
+// Rows of a quantised matrix: as many as there are numbers for, repeated.
+class QuantisedRows {
+ public:
+  explicit QuantisedRows(std::span<const float> numbers) : numbers_(numbers) {}
+  void Fill(const View& matrix) {
+    const int64_t columns = matrix.type.shape[1];
+    std::vector<std::byte>& rows = by_columns_[columns];
+    if (rows.empty()) {
+      const Shape some = {std::ssize(numbers_) / columns, columns};
+      const auto first = numbers_.first(static_cast<size_t>(some.elements()));
+      rows = Quantised(matrix.type.dtype, first, some, {0, 0}, some);
+    }
+    for (std::span<std::byte> x = matrix.raw(); !x.empty();) {
+      const size_t n = std::min(x.size(), rows.size());
+      std::copy_n(rows.begin(), n, x.begin());
+      x = x.subspan(n);
+    }
+  }
+
+ private:
+  const std::span<const float> numbers_;
+  std::map<int64_t, std::vector<std::byte>> by_columns_;  // all weights are of one format
+};
+
 // Weights of a freshly initialised model: norms 1, all others N(0, 0.02^2).
 void FillWeights(const Executor& executor) {
   std::vector<float> piece(1000003);
   for (size_t i = 0; i < piece.size(); ++i) piece[i] = 0.02f * NormalAt({.seed = 1}, i);
   std::tuple<Drawn<float>, Drawn<bf16>> drawn{piece, piece};
+  QuantisedRows quantised(piece);
   HostWindow window;
   for (size_t b = 0; b < executor.program().buffers.size(); ++b) {
     const Buffer& buffer = executor.program().buffers[b];
@@ -129,6 +168,10 @@ void FillWeights(const Executor& executor) {
     if (!weight) continue;
     const bool norm = buffer.name.find("norm") != std::string::npos;
     Must(window.Fill(executor.BufferPart(static_cast<int>(b)), [&](const PartView& part) {
+      if (part.view.type.dtype.quantised()) {
+        quantised.Fill(part.view);
+        return OkStatus();
+      }
       DispatchFloat(part.view.type.dtype, [&]<class T>() {
         const std::span<T> x = part.view.as<T>();
         if (norm) {
@@ -204,7 +247,7 @@ int Main(Case c) {
     }
     if (!compiled) {
       fmt::print("{} {}: left out, too large for a card with {} free\n", c.config.substr(c.config.rfind('/') + 1),
-                 c.lora ? "LoRA r=16" : "full", ToString(free));
+                 MethodOf(c), ToString(free));
       return 0;
     }
   }
@@ -248,7 +291,7 @@ int Main(Case c) {
       "{} {}, {} x {} rows of {}{}{}: {:.0f} tokens/s, MFU {:.1f} % of {:.0f} TFLOP/s, step {:.1f} ms ({:.1f} to "
       "{:.1f}), "
       "arena {}, in use on the card {}{}, loss {:.3f}\n",
-      c.config.substr(c.config.rfind('/') + 1), c.lora ? "LoRA r=16" : "full", c.micro_batches, c.rows, kRow,
+      c.config.substr(c.config.rfind('/') + 1), MethodOf(c), c.micro_batches, c.rows, kRow,
       c.recompute ? ", recompute" : "", c.graphs ? "" : ", no graphs", static_cast<double>(tokens) / median, 100 * mfu,
       peak * 1e-12, median * 1e3, seconds.front() * 1e3, seconds.back() * 1e3, ToString(run.train().arena_bytes),
       ToString(in_use), forecast, loss / static_cast<double>(tokens));
@@ -266,12 +309,14 @@ int Main(Case c) {
 int main(int argc, char** argv) {
   if (argc < 5) {
     std::fputs(
-        "usage: gpu_step CONFIG.json lora|full ROWS MICRO_BATCHES [fit|none|block] [STEPS] [graphs|plain] [LIMIT]\n",
+        "usage: gpu_step CONFIG.json lora|int8|nf4|full ROWS MICRO_BATCHES [fit|none|block] [STEPS] [graphs|plain] "
+        "[LIMIT]\n",
         stderr);
     return 2;
   }
   temper::Case c{.config = argv[1],
-                 .lora = std::string_view(argv[2]) == "lora",
+                 .lora = std::string_view(argv[2]) != "full",
+                 .base = temper::BaseNamed(argv[2]),
                  .rows = std::atol(argv[3]),
                  .micro_batches = std::atol(argv[4])};
   if (argc > 5) c.recompute = std::string_view(argv[5]) == "block";

@@ -202,7 +202,7 @@ function(temper_ptx_programs)
   add_test(NAME ptx.gpu_check COMMAND ${CMAKE_SOURCE_DIR}/scripts/gpu_check.sh --rehearse WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
   file(RELATIVE_PATH build ${CMAKE_SOURCE_DIR} ${CMAKE_BINARY_DIR})
   set_tests_properties(ptx.gpu_check PROPERTIES TIMEOUT 600 ENVIRONMENT
-                       "GPU_CHECK_BUILD=${build};GPU_CHECK_ONLY=lora_8b full_1.5b lora_8b_accumulated lora_8b_without_graphs;GPU_CHECK_LOGS=${CMAKE_BINARY_DIR}/ptx_gpu_check")
+                       "GPU_CHECK_BUILD=${build};GPU_CHECK_ONLY=lora_8b full_1.5b lora_8b_accumulated lora_8b_nf4 lora_8b_without_graphs;GPU_CHECK_LOGS=${CMAKE_BINARY_DIR}/ptx_gpu_check")
   foreach(program IN ITEMS temper_ptx ptx_backend ptx_conformance ptx_equivalence ptx_parity ptx_step)
     set_target_properties(${program} PROPERTIES
                           BUILD_RPATH "${CMAKE_BINARY_DIR}/test_cublaslt;${CMAKE_BINARY_DIR}/test_nccl")

@@ -287,6 +287,7 @@ runs tiers 90
 if [ "$gpus" -ge 2 ]; then runs ranks 120; elif wanted ranks; then note ranks "left out: one GPU"; fi
 tests parity 120 "$build/scenario_parity" '*'
 group=speed
+measure lora_8b_nf4 60 "$build/bench/gpu_step" $llama nf4 8 1 fit
 measure lora_8b_without_graphs 60 "$build/bench/gpu_step" $llama lora 2 4 fit 8 plain
 # In tiers, with their forecast: frozen weights come from the host, and many of the states live there.
 measure lora_8b_in_12GiB 60 "$build/bench/gpu_step" $llama lora 2 1 block 4 graphs 12GiB

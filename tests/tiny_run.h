@@ -121,6 +121,7 @@ inline std::string OptConfigText(bool pre_norm, double dropout = 0) {
 struct Base {
   std::optional<ElementFormat> format;
   bool values = false;
+  bool dequantised_first = false;  // as products of GPUs want it
   bool is_kept() const { return format && !values; }
 };
 
@@ -243,7 +244,9 @@ class TinyRun {
       if (!module.is_head) base_names_.insert(module.weights.begin(), module.weights.end());
     }
     if (spec.base.is_kept()) {
-      for (Graph* graph : {&forward, &eval_forward}) KeepBaseAs(*spec.base.format, model_->modules(), graph);
+      for (Graph* graph : {&forward, &eval_forward}) {
+        KeepBaseAs({*spec.base.format, spec.base.dequantised_first}, model_->modules(), graph);
+      }
     }
     programs_ = Must(CompileTraining(forward, eval_forward,
                                      {.micro_batches = spec.micro_batches,

@@ -69,7 +69,7 @@ Result<int> Eval(const Arguments& arguments) {
   TEMPER_RETURN_IF_ERROR(RequireOption(PathsOf(sources), "data"));
   TEMPER_ASSIGN_OR_RETURN(const ProcessorChoice choice, ChooseProcessor(options.device));
   TEMPER_ASSIGN_OR_RETURN(OpenedModel model, OpenedModel::Open(PosixEnv(), options.choice));
-  TEMPER_RETURN_IF_ERROR(options.ResolveBase(model, choice));
+  TEMPER_RETURN_IF_ERROR(options.ResolveBase(model));
   TEMPER_RETURN_IF_ERROR(model.OpenWeights());
   const int threads = options.ResolvedThreads();
   const ModelFacts& facts = model.model().facts();
@@ -95,7 +95,9 @@ Result<int> Eval(const Arguments& arguments) {
       {.dtype = options.ResolvedDType(choice), .tokens = row, .row = row, .weighted = data.dataset.store.weighted()});
   TEMPER_ASSIGN_OR_RETURN(const auto targets, model.AdapterTargets());
   if (!targets.empty()) forward = AddLora(std::move(forward), targets, /*dropout=*/0);
-  if (const auto base = BaseFormatOf(options.base_dtype)) KeepBaseAs(*base, model.model().modules(), &forward);
+  if (const auto format = BaseFormatOf(options.base_dtype)) {
+    KeepBaseAs({*format, choice.on_gpu()}, model.model().modules(), &forward);
+  }
   TEMPER_ASSIGN_OR_RETURN(const Processor processor, Processor::Open(choice, threads));
   TEMPER_ASSIGN_OR_RETURN(const ProcessMemory available, MemoryFor(processor));
   TEMPER_ASSIGN_OR_RETURN(

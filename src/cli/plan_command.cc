@@ -326,10 +326,13 @@ Result<int> Plan(const Arguments& arguments) {
   std::jthread waiting = ExplainWaiting();
   if (options.sharding || options.program || !cluster) {
     const int ranks = cluster ? RanksOn(*cluster, config) : RanksNamed(config);
-    // Ranks that this machine would start share its memory; a larger mesh is planned for unspecified machines.
-    const bool here = !options.sharding && ranks == config.machine.nprocs;
-    TEMPER_ASSIGN_OR_RETURN(const CompiledRun run,
-                            here ? CompileHere(*setup, alone, ranks) : CompileRun(setup->model.model(), config, ranks));
+    // Ranks that this machine would start share its memory; a larger mesh is planned for unspecified machines, and so
+    // is one of a cluster's GPUs.
+    const bool here = !options.sharding && ranks == config.machine.nprocs && (!cluster || cluster->shared);
+    TEMPER_ASSIGN_OR_RETURN(
+        const CompiledRun run,
+        here ? CompileHere(*setup, alone, ranks)
+             : CompileRun(setup->model.model(), cluster ? OnDevicesOf(*cluster, config) : config, ranks));
     if (options.sharding) return PrintSharding(*setup, run);
     if (!cluster) WarnOfScalarKernels(run, config.machine.device);
     const PlanFacts facts = PlanFactsOf(*setup, run, fill);

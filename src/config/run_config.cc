@@ -97,17 +97,13 @@ Result<BaseType> BaseTypeOf(BaseType asked, bool model_is_nf4) {
   return BaseType::kNf4;
 }
 
-Status CheckBaseType(BaseType base, ComputeType dtype, DeviceChoice device) {
+Status CheckBaseType(BaseType base, ComputeType dtype) {
   const std::optional<ElementFormat> format = BaseFormatOf(base);
   if (!format) return OkStatus();
   if (dtype == ComputeType::kF32) {
     return InvalidArgument(
         fmt::format("base_dtype: {} is computed in bf16, but dtype is f32: set dtype: bf16, or remove base_dtype",
                     ToString(*format)));
-  }
-  if (device == DeviceChoice::kGpu) {
-    return Unsupported(fmt::format("base_dtype: {} has no kernels on GPUs yet: set device: cpu, or remove base_dtype",
-                                   ToString(*format)));
   }
   return OkStatus();
 }
@@ -134,7 +130,7 @@ Result<ResolvedRun> Resolve(const RunConfig& config, const RunFacts& facts) {
     c.machine.device = facts.device;
     if (facts.device == DeviceChoice::kGpu) run.notes["device"] = facts.processor + " was found";
   }
-  TEMPER_RETURN_IF_ERROR(CheckBaseType(c.model.base_dtype, c.model.dtype, c.machine.device));
+  TEMPER_RETURN_IF_ERROR(CheckBaseType(c.model.base_dtype, c.model.dtype));
   TEMPER_RETURN_IF_ERROR(ResolveRows(facts, run));
   TEMPER_RETURN_IF_ERROR(ResolveAdapter(facts, run));
   if (c.data.template_date.empty()) c.data.template_date = facts.today;

@@ -188,8 +188,8 @@ struct RunConfig {
 std::optional<ElementFormat> BaseFormatOf(BaseType base);
 // How a base is kept: as asked, or as its files hold it, which another format is refused for.
 Result<BaseType> BaseTypeOf(BaseType asked, bool model_is_nf4);
-// Whether weights kept so can be computed in `dtype` on `device`, both resolved. Errors name the setting to change.
-Status CheckBaseType(BaseType base, ComputeType dtype, DeviceChoice device);
+// Whether weights kept so can be computed in `dtype`, which is resolved. Errors name the setting to change.
+Status CheckBaseType(BaseType base, ComputeType dtype);
 
 // Default tokens per row, given the positions of the model.
 int64_t DefaultMaxSeqLen(int64_t positions);

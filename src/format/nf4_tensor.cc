@@ -78,7 +78,7 @@ Result<std::unique_ptr<Nf4Tensor>> Nf4Tensor::Open(const std::string& name,
   }
   TEMPER_ASSIGN_OR_RETURN(const std::vector<float> map, ReadFloats(numbers, std::ssize(kNf4Numbers)));
   if (!std::equal(map.begin(), map.end(), kNf4Numbers)) return Damaged(numbers, "does not hold the numbers of nf4");
-  const auto usual = Nf4AbsmaxNumbers();
+  const std::span<const float, 256> usual = kNf4AbsmaxNumbers;
   TEMPER_ASSIGN_OR_RETURN(const std::vector<float> nested_map, ReadFloats(absmax_numbers, std::ssize(usual)));
   if (!std::equal(nested_map.begin(), nested_map.end(), usual.begin())) {
     return Damaged(absmax_numbers, "does not hold bitsandbytes' dynamic map");

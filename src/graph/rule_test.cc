@@ -25,7 +25,7 @@ const TensorType kStatistic{DType::kF32, {T}}, kGradD{DType::kF32, {D}}, kGradW{
 const TensorType kKv{kF, {T, D / H*K}}, kCache{kF, {C, D / H*K}}, kLse{DType::kF32, {T, H}};
 const TensorType kScalars{DType::kF64, {kNumScalars}}, kSum{DType::kF64, {1}}, kClip{DType::kF32, {2}};
 const TensorType kMaster{DType::kF32, {O, D}};
-const int64_t kOne = 1;
+const int64_t kZero = 0, kOne = 1;
 const Attributes kHeads = {{"heads", H}, {"kv_heads", K}, {"scale", 0.5}};
 const TensorType kSums{DType::kF32, {T, D}};
 // Rows of 12 tokens on two ranks.
@@ -236,6 +236,30 @@ TEST(Rule, OnlyProductsReadAQuantisedWeight) {
       Types inputs = c.inputs;
       inputs[i].dtype = int8;
       EXPECT_FALSE(InferTypes(c.op, inputs, c.attributes).ok()) << Describe(c) << ", input " << i;
+    }
+  }
+}
+
+// A product that dequantises its weight first has scratch for its numbers, and costs a pass that reads the weight and
+// writes them, and a product that reads them. So does its gradient.
+TEST(Rule, DequantisingFirstIsScratchAndAPassBeforeTheProduct) {
+  const int64_t rows = 3, in = 2048, out = 1024, numbers = in * out * 2;
+  const TensorType x{DType::kBF16, {rows, in}}, y{DType::kBF16, {rows, out}};
+  for (const ElementFormat format : {ElementFormat::Int8Rows(), ElementFormat::Nf4()}) {
+    const TensorType kept{format, {out, in}}, plain{DType::kBF16, {out, in}};
+    for (const auto& [op, a] : {std::pair{Op::kLinear, x}, {Op::kLinearDx, y}}) {
+      const OpRule& rule = RuleOf(op);
+      const Attributes packs = {{"acc", kZero}}, first = {{"acc", kZero}, {"dequantise", kOne}};
+      const Types outputs = *InferTypes(op, {a, kept}, first);
+      const Cost cost = rule.cost({a, kept}, outputs, first), product = rule.cost({a, plain}, outputs, packs);
+      EXPECT_EQ(cost.flops, product.flops);
+      EXPECT_EQ(cost.read, product.read + kept.bytes());
+      EXPECT_EQ(cost.written, product.written + Bytes{numbers});
+      EXPECT_EQ(rule.moved_before({a, kept}, first), kept.bytes() + Bytes{numbers});
+      EXPECT_EQ(rule.moved_before({a, kept}, packs), Bytes{});
+      EXPECT_EQ(rule.workspace({a, kept}, outputs, first, 1),
+                std::max(rule.workspace({a, kept}, outputs, packs, 1), Bytes{numbers}));
+      EXPECT_FALSE(InferTypes(op, {a, plain}, first).ok()) << "bf16 needs none";
     }
   }
 }

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "compile/train_step.h"
-#include "model/base_format.h"
 #include "program/program_names.h"
 
 namespace temper {

@@ -9,6 +9,7 @@
 
 #include "compile/memory/memory_policy.h"
 #include "device/kernel.h"
+#include "model/base_format.h"
 #include "model/lora.h"
 #include "model/model.h"
 #include "runtime/executor.h"
@@ -17,9 +18,9 @@ namespace temper {
 
 struct DecodeSpec {
   DType dtype = DType::kF32;
-  int64_t context = 0;                               // tokens the cache holds
-  std::vector<LoraModule> adapter;                   // empty: the bare model
-  std::optional<ElementFormat> base = std::nullopt;  // how the weights of linear modules are kept; nullopt: in dtype
+  int64_t context = 0;                            // tokens the cache holds
+  std::vector<LoraModule> adapter;                // empty: the bare model
+  std::optional<BaseFormat> base = std::nullopt;  // how the weights of linear modules are kept; nullopt: in dtype
   int threads = 1;
   MemorySpec memory;
 };

@@ -11,7 +11,14 @@
 
 namespace temper {
 
-// REQUIRES: `format` is computed in the graph's type; none of the weights is trained; only products use them.
-void KeepBaseAs(ElementFormat format, const std::vector<LinearModule>& modules, Graph* graph);
+struct BaseFormat {
+  ElementFormat format;
+  // Products write a weight's numbers to their scratch before they multiply, as GPUs do, whose libraries multiply bf16.
+  // Else they dequantise what they pack.
+  bool dequantised_first = false;
+};
+
+// REQUIRES: `base` is computed in the graph's type; none of the weights is trained; only products use them.
+void KeepBaseAs(const BaseFormat& base, const std::vector<LinearModule>& modules, Graph* graph);
 
 }  // namespace temper

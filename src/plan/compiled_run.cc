@@ -108,7 +108,9 @@ ModelWork WorkOf(const Graph& forward) {
 Graph WithAdapters(const Model& model, Graph forward, const RunConfig& config, const std::vector<LoraModule>& targets,
                    double dropout) {
   forward = AddLora(std::move(forward), targets, dropout);
-  if (const auto format = BaseFormatOf(config.model.base_dtype)) KeepBaseAs(*format, model.modules(), &forward);
+  if (const auto format = BaseFormatOf(config.model.base_dtype)) {
+    KeepBaseAs({*format, config.machine.device == DeviceChoice::kGpu}, model.modules(), &forward);
+  }
   return forward;
 }
 

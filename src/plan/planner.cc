@@ -32,6 +32,11 @@ int RanksOn(const Cluster& cluster, const RunConfig& config) {
   return named || cluster.shared ? RanksNamed(config) : cluster.devices();
 }
 
+RunConfig OnDevicesOf(const Cluster& cluster, RunConfig config) {
+  if (!cluster.shared) config.machine.device = DeviceChoice::kGpu;
+  return config;
+}
+
 namespace {
 
 // The run's own limits may be lower than the memory of the device and its host.
@@ -73,13 +78,14 @@ Result<PlannedRun> Planner::PlanQuickly(const RunConfig& config, int ranks) cons
   return PlanWithin(std::move(memory), config, ranks, /*keep_events=*/false);
 }
 
-Result<PlannedRun> Planner::PlanWithin(MemorySpec memory, const RunConfig& config, int ranks, bool keep_events) const {
+Result<PlannedRun> Planner::PlanWithin(MemorySpec memory, const RunConfig& asked, int ranks, bool keep_events) const {
   if (ranks > cluster_.devices()) {
     return InvalidArgument(
         fmt::format("the mesh has {} ranks, but cluster {} has {} devices: reduce the mesh, or raise hosts in "
                     "the cluster's file",
                     ranks, cluster_.name, cluster_.devices()));
   }
+  const RunConfig config = OnDevicesOf(cluster_, asked);
   PlannedRun planned;
   const auto compile = [&](int rank) { return CompileRun(model_, config, ranks, rank, {}, &memory); };
   Result<std::vector<CompiledRun>> stages =
@@ -113,10 +119,9 @@ struct Change {
   bool alone = false;
 };
 
-// There are kernels for processors alone, whose memory is the host's.
-bool QuantiseBase(BaseType base, const Planner& planner, RunConfig* c) {
+bool QuantiseBase(BaseType base, RunConfig* c) {
   RunConfig::Model& m = c->model;
-  if (!planner.cluster().shared || m.method != TrainMethod::kLora || m.dtype == ComputeType::kF32) return false;
+  if (m.method != TrainMethod::kLora || m.dtype == ComputeType::kF32) return false;
   if (m.base_dtype == base || m.base_dtype == BaseType::kNf4) return false;
   m.base_dtype = base;
   return true;
@@ -204,10 +209,10 @@ std::vector<Change> Changes(const Planner& planner) {
          return true;
        }},
       {"--base_dtype int8", "the base's linear weights in 8 bits",
-       [&planner](RunConfig* c, int*) { return QuantiseBase(BaseType::kInt8, planner, c); },
+       [](RunConfig* c, int*) { return QuantiseBase(BaseType::kInt8, c); },
        /*alone=*/true},
       {"--base_dtype nf4", "the base's linear weights in 4 bits",
-       [&planner](RunConfig* c, int*) { return QuantiseBase(BaseType::kNf4, planner, c); }},
+       [](RunConfig* c, int*) { return QuantiseBase(BaseType::kNf4, c); }},
       {"--max_seq_len SHORT", "rows of half the tokens",
        [](RunConfig* c, int*) {
          if (*c->data.max_seq_len < 256) return false;

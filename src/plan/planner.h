@@ -48,6 +48,9 @@ class Planner {
 // The tokens of a step of that run, and the arithmetic that it requires.
 StepFacts StepFactsOf(const CompiledRun& run, const RunConfig& config, const RowFill& rows = {});
 
+// The settings of a run on `cluster`, as far as its devices decide them: those with a memory of their own are GPUs.
+RunConfig OnDevicesOf(const Cluster& cluster, RunConfig config);
+
 // The number of ranks of a run on `cluster`: as its options say, or all devices.
 int RanksOn(const Cluster& cluster, const RunConfig& config);
 

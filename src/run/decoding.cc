@@ -18,7 +18,7 @@ namespace temper {
 Result<DecodingModel> OpenForDecoding(ModelOptions& options) {
   TEMPER_ASSIGN_OR_RETURN(ProcessorChoice choice, ChooseProcessor(options.device));
   TEMPER_ASSIGN_OR_RETURN(OpenedModel opened, OpenedModel::Open(PosixEnv(), options.choice));
-  TEMPER_RETURN_IF_ERROR(options.ResolveBase(opened, choice));
+  TEMPER_RETURN_IF_ERROR(options.ResolveBase(opened));
   TEMPER_RETURN_IF_ERROR(opened.OpenWeights());
   DecodingModel model{.opened = std::move(opened), .choice = std::move(choice)};
   TEMPER_ASSIGN_OR_RETURN(model.tokenizer, model.opened.LoadTokenizer());
@@ -31,8 +31,8 @@ Status StartSession(DecodingModel& model, const ModelOptions& options, int64_t w
   const int64_t positions = model.opened.model().facts().max_positions;
   DecodeSpec spec{.dtype = options.ResolvedDType(model.choice),
                   .context = std::min(wanted_context, positions),
-                  .base = BaseFormatOf(options.base_dtype),
                   .threads = model.choice.on_gpu() ? 1 : options.ResolvedThreads()};
+  if (const auto format = BaseFormatOf(options.base_dtype)) spec.base = {*format, model.choice.on_gpu()};
   TEMPER_ASSIGN_OR_RETURN(spec.adapter, model.opened.AdapterTargets());
   const MemorySpec asked = MemorySpecOf(options.run);
   TEMPER_ASSIGN_OR_RETURN(const ProcessMemory available, MemoryFor(model.processor));

@@ -57,9 +57,9 @@ std::vector<OptionGroup> ModelOptions::Groups() {
   return {std::move(model), std::move(memory)};
 }
 
-Status ModelOptions::ResolveBase(const OpenedModel& model, const ProcessorChoice& processor) {
+Status ModelOptions::ResolveBase(const OpenedModel& model) {
   TEMPER_ASSIGN_OR_RETURN(base_dtype, BaseTypeOf(base_dtype, model.stored_as_nf4()));
-  return CheckBaseType(base_dtype, dtype, processor.device());
+  return CheckBaseType(base_dtype, dtype);
 }
 
 DType ModelOptions::ResolvedDType(const ProcessorChoice& processor) const {

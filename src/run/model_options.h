@@ -24,7 +24,7 @@ struct ModelOptions {
 
   std::vector<OptionGroup> Groups();  // bound to this
   // Sets base_dtype to what it is of this model, and checks that it can be kept so.
-  Status ResolveBase(const OpenedModel& model, const ProcessorChoice& processor);
+  Status ResolveBase(const OpenedModel& model);
   DType ResolvedDType(const ProcessorChoice& processor) const;  // REQUIRES: base_dtype is resolved
   int ResolvedThreads() const;
 };

@@ -1,6 +1,5 @@
 #include "tensor/nf4_rows.h"
 
-#include <array>
 #include <cmath>
 
 #include "base/check.h"
@@ -8,46 +7,18 @@
 namespace temper {
 namespace {
 
-// 7 decades below 1; the first has 1 interval, each after it twice as many, at whose middles the numbers lie. With
-// their negatives, 0 and 1: 256. Rounded where PyTorch rounds, which bitsandbytes makes the map with.
-std::array<float, 256> MakeAbsmaxNumbers() {
-  std::array<float, 256> numbers{};  // the last two are 0 and 1
-  size_t n = 1;
-  numbers[0] = 1;
-  for (int decade = 0; decade < 7; ++decade) {
-    const int intervals = 1 << decade;
-    const float first = 0.1f, step = (1 - first) / static_cast<float>(intervals);
-    const auto border = [&](int i) {  // of a sequence from 0.1 to 1, made from both ends with one rounding
-      return 2 * i < intervals ? static_cast<float>(static_cast<double>(first) + static_cast<double>(step) * i)
-                               : static_cast<float>(1 - static_cast<double>(step) * (intervals - i));
-    };
-    for (int i = 0; i < intervals; ++i) {
-      const float middle = (border(i) + border(i + 1)) / 2 * static_cast<float>(std::pow(10.0, decade - 6));
-      numbers[n++] = middle;
-      numbers[n++] = -middle;
-    }
-  }
-  std::sort(numbers.begin(), numbers.end());
-  return numbers;
-}
-
 // The index of an absmax that is `x` times its group's scale, -1 <= x <= 1. As bitsandbytes does it on processors: x
 // goes to the nearest of 65,536 steps, that to the nearest number.
 uint8_t AbsmaxIndex(float x) {
   constexpr float kSteps = 65535;
   const auto step = static_cast<int>((x + 1) * 0.5f * kSteps + 0.5f);
   const float rounded = static_cast<float>(step) * 2 / kSteps - 1;
-  const std::span<const float, 256> numbers = Nf4AbsmaxNumbers();
+  constexpr auto& numbers = kNf4AbsmaxNumbers;
   const auto above = std::lower_bound(numbers.begin() + 1, numbers.end() - 1, rounded), below = above - 1;
   return static_cast<uint8_t>((*above - rounded <= rounded - *below ? above : below) - numbers.begin());
 }
 
 }  // namespace
-
-std::span<const float, 256> Nf4AbsmaxNumbers() {
-  static const std::array<float, 256> numbers = MakeAbsmaxNumbers();
-  return numbers;
-}
 
 Nf4Absmaxes QuantiseAbsmaxes(std::span<const float> absmax) {
   Nf4Absmaxes q;

@@ -19,7 +19,7 @@ float Number(const std::vector<std::byte>& row, int64_t columns, int64_t column)
 TEST(Nf4Rows, AreOffByHalfAGapOfEachNumber) {
   float widest = 0, absmax_gap = 0;
   for (int i = 0; i < 15; ++i) widest = std::max(widest, kNf4Numbers[i + 1] - kNf4Numbers[i]);
-  const auto numbers = Nf4AbsmaxNumbers();
+  const auto& numbers = kNf4AbsmaxNumbers;
   for (size_t i = 0; i < 255; ++i) {
     ASSERT_LT(numbers[i], numbers[i + 1]);
     absmax_gap = std::max(absmax_gap, numbers[i + 1] - numbers[i]);

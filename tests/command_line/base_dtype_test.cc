@@ -4,6 +4,8 @@
 #include <filesystem>
 #include <functional>
 #include <map>
+#include <set>
+#include <sstream>
 
 #include "checkpoint/load_weights.h"
 #include "format/model_weights.h"
@@ -52,6 +54,26 @@ TEST_F(BaseDtype, APlanShowsTheBytesOfQuantisedRows) {
     EXPECT_EQ(in_bf16 - weights(std::string(ToString(format)).c_str()),
               saved * config["num_hidden_layers"].get<int64_t>());
   }
+}
+
+// For GPUs the base's products dequantise first, forward and backward; for CPUs none does.
+TEST_F(BaseDtype, AProgramForGpusDequantisesBeforeItsProducts) {
+  const auto dequantise = [&](const Arguments& where) {
+    const Ended plan = Temper(
+        With({"plan", "--program", "--model", kModel, "--dtype", "bf16", "--base_dtype", "nf4", "--max_seq_len", "96"},
+             where));
+    EXPECT_EQ(plan.code, 0) << plan.err;
+    std::set<std::string> ops;
+    std::istringstream lines(plan.out);
+    for (std::string line; std::getline(lines, line);) {
+      if (line.find("dequantise") == std::string::npos) continue;
+      ops.insert(line.find("linear_dx") != std::string::npos ? "linear_dx" : "linear");
+    }
+    return ops;
+  };
+  const std::set<std::string> both = {"linear", "linear_dx"};
+  EXPECT_EQ(dequantise({"--cluster", "RTX3090-24"}), both);
+  EXPECT_EQ(dequantise({"--threads", "1", "--rates", "typical"}), std::set<std::string>());
 }
 
 TEST_F(BaseDtype, TheDiskAndMeshesHaveTheLossesOfOneRankInMemory) {
@@ -156,7 +178,7 @@ class StoredNf4 : public BaseDtype {
       add(name + ".absmax", "U8", {q.indices.size()}, bytes(q.indices));
       add(name + ".nested_absmax", "F32", {q.scales.size()}, bytes(q.scales));
       add(name + ".quant_map", "F32", {16}, bytes(std::span(kNf4Numbers)));
-      add(name + ".nested_quant_map", "F32", {256}, bytes(Nf4AbsmaxNumbers()));
+      add(name + ".nested_quant_map", "F32", {256}, bytes(std::span(kNf4AbsmaxNumbers)));
       add(name + ".quant_state.bitsandbytes__nf4", "U8", {state.dump().size()}, state.dump());
     }
     if (edit) edit(tensors);

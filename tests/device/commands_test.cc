@@ -36,7 +36,8 @@ class OnDevice : public Workplace {
     }
   }
   // Trains with a save in between, on the host and on the device; resumes there from the save; uses the result.
-  void GivesTheBytesOfTheHost(const Arguments& options) {
+  // `use`: options of the commands that use it.
+  void GivesTheBytesOfTheHost(const Arguments& options, const Arguments& use = {}) {
     Arguments run = Train({"--max_steps", "8", "--save_steps", "4", "--eval_data", "e.jsonl", "--eval_steps", "4"});
     run.insert(run.end(), options.begin(), options.end());
     const std::string host = Folder("host"), device = Folder("device"), resumed = Folder("resumed");
@@ -64,13 +65,18 @@ class OnDevice : public Workplace {
       EXPECT_FALSE(want.out.empty());
       EXPECT_EQ(got.out, want.out);
     };
-    same_output({"generate", "--model", "out", "--prompt", "Ships", "--max_new_tokens", "12", "--threads", "1"});
-    same_output({"eval", "--model", "out", "--data", "e.jsonl", "--max_seq_len", "96", "--threads", "1"});
+    same_output(
+        With({"generate", "--model", "out", "--prompt", "Ships", "--max_new_tokens", "12", "--threads", "1"}, use));
+    same_output(With({"eval", "--model", "out", "--data", "e.jsonl", "--max_seq_len", "96", "--threads", "1"}, use));
   }
 };
 
 TEST_F(OnDevice, LoraIsTrainedResumedEvaluatedAndUsedWithTheBytesOfTheHost) {
   GivesTheBytesOfTheHost({"--lora.dropout", "0.1", "--memory.recompute", "block"});
+}
+
+TEST_F(OnDevice, LoraOnAQuantisedBaseIsTrainedResumedEvaluatedAndUsedWithTheBytesOfTheHost) {
+  GivesTheBytesOfTheHost({"--dtype", "bf16", "--base_dtype", "nf4"}, {"--base_dtype", "nf4"});
 }
 
 TEST_F(OnDevice, AllWeightsAreTrainedWithTheBytesOfTheHost) {

@@ -151,6 +151,15 @@ TEST(BaseFormat, OnEveryInstructionSet) {
   }
 }
 
+// Where a program is made for kernels that dequantise first, those that do as they pack ignore its scratch.
+TEST(BaseFormat, OnAProcessorInAProgramForADevice) {
+  for (const Base& base : {kInt8, kNf4}) {
+    RunSpec spec = Of(LlamaConfigText(true), base);
+    spec.base.dequantised_first = true;
+    ExpectSame(Train(spec), Train(Of(LlamaConfigText(true), ValuesOf(base))));
+  }
+}
+
 TEST(BaseFormat, InEveryPlacementAndRecomputed) {
   const MemorySpec placements[] = {{.policy = TierPolicy::kHost},
                                    {.weights = Tier::kHost},
@@ -210,7 +219,7 @@ TEST(BaseFormat, OnEveryMesh) {
 TEST(BaseFormat, ColumnsThatWouldHaveToBeGatheredAreRefused) {
   const auto model = MakeModel(LlamaConfigText(true));
   Graph forward = model->Forward({.dtype = DType::kBF16, .tokens = 64, .row = 32, .training = false});
-  KeepBaseAs(ElementFormat::Int8Rows(), model->modules(), &forward);
+  KeepBaseAs({ElementFormat::Int8Rows()}, model->modules(), &forward);
   MeshSpec mesh = MeshOf({{Axis::kFsdp, 2}});
   mesh.rules = {{"q_proj", "-,fsdp"}};
   const auto programs = CompileTraining(forward, forward, {.micro_batches = 1, .mesh = mesh}, nullptr, nullptr);
@@ -227,8 +236,8 @@ TEST(BaseFormat, DecodingReadsIt) {
       std::vector<float> logits[2];
       for (const Base& base : {format, ValuesOf(format)}) {
         TinyRun run(Of(config, base));
-        const DecodeSpec spec{
-            .dtype = DType::kBF16, .context = 64, .base = base.is_kept() ? base.format : std::nullopt, .threads = 2};
+        DecodeSpec spec{.dtype = DType::kBF16, .context = 64, .threads = 2};
+        if (base.is_kept()) spec.base = {*base.format};
         const auto kernels = MakeCpuKernels({.threads = 2});
         const auto session = Must(DecodeSession::Create(*MakeModel(config), spec, *kernels));
         for (const Buffer& b : run.train().buffers) {

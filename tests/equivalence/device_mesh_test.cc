@@ -54,6 +54,7 @@ struct Case {
   DType dtype = DType::kF32;
   int micro_batches = 2;
   MemorySpec memory = {};
+  tiny::Base base = {};
   friend void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
 };
 
@@ -71,6 +72,14 @@ std::vector<Case> Cases() {
       {"fsdp2_bf16", Of({{Axis::kFsdp, 2}}), Method::kFull, DType::kBF16},
       {"fsdp3_uneven", Of({{Axis::kFsdp, 3}})},
       {"fsdp2_lora", Of({{Axis::kFsdp, 2}}), Method::kLora},
+      {"fsdp2_int8",
+       Of({{Axis::kFsdp, 2}}),
+       Method::kLora,
+       DType::kBF16,
+       2,
+       {},
+       {ElementFormat::Int8Rows(), false, true}},
+      {"fsdp3_nf4", Of({{Axis::kFsdp, 3}}), Method::kLora, DType::kBF16, 2, {}, {ElementFormat::Nf4(), false, true}},
       {"fsdp2_optimizer_at_host", Of({{Axis::kFsdp, 2}}), Method::kFull, DType::kF32, 2, {.optimizer = Tier::kHost}},
       {"tp2", Of({{Axis::kTp, 2}})},
       {"fsdp2_tp2", Of({{Axis::kFsdp, 2}, {Axis::kTp, 2}})},
@@ -93,6 +102,7 @@ TEST_P(DeviceMesh, GivesTheBitsOfRanksOnTheHost) {
         const auto communicator = world.Join(rank);
         RunSpec spec{.method = c.method,
                      .dtype = c.dtype,
+                     .base = c.base,
                      .rows_per_micro_batch = c.mesh.mesh.size(DataAxes(c.mesh.mesh)),
                      .micro_batches = c.micro_batches,
                      .threads = 1,

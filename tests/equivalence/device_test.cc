@@ -64,16 +64,19 @@ std::vector<MemorySpec> Placements(const RunSpec& spec) {
 class DeviceMemory : public testing::TestWithParam<int> {};
 
 TEST_P(DeviceMemory, EveryPlacementGivesTheBitsOfTheHost) {
-  RunSpec spec = std::array<RunSpec, 3>{
+  RunSpec spec = std::array<RunSpec, 4>{
       RunSpec{}, RunSpec{.dtype = DType::kBF16, .recompute = Recompute::kBlock},
-      RunSpec{.method = tiny::Method::kLora, .dtype = DType::kBF16, .dropout = 0.1}}[static_cast<size_t>(GetParam())];
+      RunSpec{.method = tiny::Method::kLora, .dtype = DType::kBF16, .dropout = 0.1},
+      RunSpec{.method = tiny::Method::kLora,
+              .dtype = DType::kBF16,
+              .base = {.format = ElementFormat::Nf4(), .dequantised_first = true}}}[static_cast<size_t>(GetParam())];
   for (const MemorySpec& memory : Placements(spec)) {
     RunSpec placed = spec;
     placed.memory = memory;
     ExpectSameBits(placed);
   }
 }
-INSTANTIATE_TEST_SUITE_P(Runs, DeviceMemory, testing::Range(0, 3));
+INSTANTIATE_TEST_SUITE_P(Runs, DeviceMemory, testing::Range(0, 4));
 
 // Shows that these tests would detect a missing wait, by omitting each kind.
 // In a separate process: a kernel whose scratch is overwritten may follow a wrong index anywhere.

@@ -151,7 +151,14 @@ OpSeconds DeviceRates::SecondsOf(Op op, const Types& inputs, const Types& output
   const Cost cost = rule.cost(inputs, outputs, attributes);
   Bytes bytes = cost.read + cost.written;
   if (rule.moved_again != nullptr) bytes += rule.moved_again(inputs, attributes);
+  const Bytes before = rule.moved_before != nullptr ? rule.moved_before(inputs, attributes) : Bytes{};
+  bytes = bytes - before;
   OpSeconds seconds{.launch = rate.launch, .memory = {static_cast<double>(bytes.v) / rate.BytesPerSecond(bytes)}};
+  const OpRate& pass = OfClass(OpClass::kMemory, dtype);
+  if (before > Bytes{} && pass.known()) {
+    seconds.launch += pass.launch;
+    seconds.memory += Seconds{static_cast<double>(before.v) / pass.BytesPerSecond(before)};
+  }
   if (rate.flops_per_second > 0) {
     const Flops flops = rule.product != nullptr ? WithIdleUnits(tile_, rule.product(inputs), cost.flops) : cost.flops;
     seconds.arithmetic = {flops.v * (op_class == OpClass::kAttention ? attended_ : 1.0) / rate.flops_per_second};

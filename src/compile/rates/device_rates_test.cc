@@ -27,6 +27,24 @@ TEST(DeviceRates, AnOpsOwnRatePrecedesThatOfItsClass) {
   EXPECT_DOUBLE_EQ(rates.SecondsOf(Op::kGlu, two, one, {}).memory.v, 600 / 2e9);
 }
 
+// The pass has a launch of its own and the rate of ops that move memory; the product is that of a weight in bf16.
+TEST(DeviceRates, AWeightThatIsDequantisedFirstCostsAPassOverItAndTheProductOfItsNumbers) {
+  DeviceRates rates;
+  rates.SetClass(OpClass::kProduct, kBF16, {.launch = {1e-3}, .flops_per_second = 1e9, .bandwidth = {{Bytes{1}, 1e8}}});
+  rates.SetClass(OpClass::kMemory, kBF16, {.launch = {2e-3}, .bandwidth = {{Bytes{1}, 3e8}}});
+  const TensorType x{kBF16, {100, 200}}, y{kBF16, {100, 300}}, numbers{kBF16, {300, 200}};
+  for (const ElementFormat format : {ElementFormat::Int8Rows(), ElementFormat::Nf4()}) {
+    const TensorType w{format, {300, 200}};
+    for (const auto& [op, in, out] : {std::tuple{Op::kLinear, x, y}, {Op::kLinearDx, y, x}}) {
+      const OpSeconds product = rates.SecondsOf(op, {in, numbers}, {out}, {});
+      const OpSeconds s = rates.SecondsOf(op, {in, w}, {out}, {{"dequantise", int64_t{1}}});
+      EXPECT_DOUBLE_EQ(s.launch.v, 3e-3);
+      EXPECT_DOUBLE_EQ(s.arithmetic.v, product.arithmetic.v);
+      EXPECT_DOUBLE_EQ(s.memory.v, product.memory.v + static_cast<double>((w.bytes() + numbers.bytes()).v) / 3e8);
+    }
+  }
+}
+
 TEST(DeviceRates, LorasProductsAreNarrow) {
   EXPECT_EQ(ClassOf(Op::kLinear, {{kBF16, {2048, 4096}}, {kBF16, {8, 4096}}}), OpClass::kNarrow);
   EXPECT_EQ(ClassOf(Op::kLinear, {{kBF16, {2048, 8}}, {kBF16, {4096, 8}}}), OpClass::kNarrow);

@@ -15,6 +15,19 @@ bool IsWeightFor(const TensorType& x, const TensorType& w) {
   return IsMatrix(w) && w.dtype.compute() == x.dtype;
 }
 
+// `dequantise`: the product first writes w's numbers to its scratch, in the type that it computes in, and multiplies by
+// these. Otherwise it dequantises what it packs.
+bool DequantisesFirst(const Attributes& a) {
+  return a.Flag("dequantise");
+}
+Bytes NumbersOf(const TensorType& w) {
+  return {w.shape.elements() * SizeOf(w.dtype.compute())};
+}
+// Only a quantised weight is.
+bool CanDequantise(const Types& in, const Attributes& a) {
+  return !DequantisesFirst(a) || in[1].dtype.quantised();
+}
+
 Flops GemmFlops(int64_t t, int64_t i, int64_t o) {
   return {2.0 * static_cast<double>(t) * static_cast<double>(i) * static_cast<double>(o)};
 }
@@ -22,7 +35,7 @@ Flops GemmFlops(int64_t t, int64_t i, int64_t o) {
 Result<Types> Infer(const Types& in, const Attributes& a) {
   const size_t want = 2 + a.Flag("bias") + a.Flag("acc");
   if (in.size() != want || !IsMatrix(in[0]) || !IsWeightFor(in[0], in[1]) || in[0].shape[1] != in[1].shape[1] ||
-      !IsFloat(in[0])) {
+      !IsFloat(in[0]) || !CanDequantise(in, a)) {
     return BadOperands(Op::kLinear, "(x_TI, w_OI, [bias_O], [acc_TO])", in, a);
   }
   TensorType y{in[0].dtype, {in[0].shape[0], in[1].shape[0]}};
@@ -45,6 +58,7 @@ void Gradient(GradientSink& sink) {
     if (acc != kNoValue) inputs.push_back(acc);
     Attributes attributes = {{"acc", int64_t{acc != kNoValue}}};
     if (op != Op::kSumRows && scale != 1.0) attributes.Set("scale", scale);
+    if (op == Op::kLinearDx && DequantisesFirst(node.attributes)) attributes.Set("dequantise", int64_t{1});
     sink.Deliver(target, sink.Emit(op, inputs, attributes)[0]);
   };
   int next = 2;
@@ -132,7 +146,7 @@ void ShardOperands(ShardingSink& sink) {
 
 Result<Types> InferDx(const Types& in, const Attributes& a) {
   if (in.size() != 2u + a.Flag("acc") || !IsMatrix(in[0]) || !IsWeightFor(in[0], in[1]) ||
-      in[0].shape[1] != in[1].shape[0] || !IsFloat(in[0])) {
+      in[0].shape[1] != in[1].shape[0] || !IsFloat(in[0]) || !CanDequantise(in, a)) {
     return BadOperands(Op::kLinearDx, "(d_y_TO, w_OI, [acc_TI])", in, a);
   }
   const TensorType d_x{in[0].dtype, {in[0].shape[0], in[1].shape[1]}};
@@ -163,20 +177,36 @@ Cost SumRowsCost(const Types& in, const Types& out, const Attributes&) {
   return {.flops = {static_cast<double>(in[0].shape.elements())}, .read = in[0].bytes(), .written = out[0].bytes()};
 }
 
+// What dequantising w moves: read as it is kept, written to scratch.
+Bytes DequantisedBytes(const Types& in, const Attributes& a) {
+  return DequantisesFirst(a) ? in[1].bytes() + NumbersOf(in[1]) : Bytes{};
+}
+
 // x_TI by w_OI; d_y_TO by w_OI; d_y_TO by x_TI (summed over T).
-Cost LinearCost(const Types& in, const Types& out, const Attributes&) {
+Cost ProductCost(const Types& in, const Types& out, const Attributes& a) {
   Cost cost = ElementwiseCost(in, out, 0);
+  if (DequantisesFirst(a)) {
+    const Bytes numbers = NumbersOf(in[1]);
+    cost.read += numbers;
+    cost.written += numbers;
+  }
+  return cost;
+}
+Cost LinearCost(const Types& in, const Types& out, const Attributes& a) {
+  Cost cost = ProductCost(in, out, a);
   cost.flops = GemmFlops(in[0].shape[0], in[0].shape[1], in[1].shape[0]);
   return cost;
 }
-Cost BackwardCost(const Types& in, const Types& out, const Attributes&) {
-  Cost cost = ElementwiseCost(in, out, 0);
+Cost BackwardCost(const Types& in, const Types& out, const Attributes& a) {
+  Cost cost = ProductCost(in, out, a);
   cost.flops = GemmFlops(in[0].shape[0], in[0].shape[1], in[1].shape[1]);
   return cost;
 }
 
-Bytes LinearWorkspace(const Types& in, const Types& out, const Attributes&, int threads) {
-  return MatrixProductScratch(out[0].shape[0], out[0].shape[1], in[0].shape[1], out[0].dtype, true, threads);
+Bytes LinearWorkspace(const Types& in, const Types& out, const Attributes& a, int threads) {
+  const Bytes product =
+      MatrixProductScratch(out[0].shape[0], out[0].shape[1], in[0].shape[1], out[0].dtype, true, threads);
+  return DequantisesFirst(a) ? std::max(product, NumbersOf(in[1])) : product;
 }
 Bytes DwWorkspace(const Types& in, const Types& out, const Attributes&, int threads) {
   return MatrixProductScratch(out[0].shape[0], out[0].shape[1], in[0].shape[0], out[0].dtype, false, threads);
@@ -187,8 +217,10 @@ int LinearOverwrites(const Attributes& a, int num_inputs, int output) {
   return output == 0 && a.Flag("acc") ? num_inputs - 1 : -1;
 }
 
-constexpr AttributeSpec kAttributes[] = {Flag("bias"), Flag("acc"), OptionalDouble("scale"), OptionalString("out")};
-constexpr AttributeSpec kBackwardAttributes[] = {Flag("acc"), OptionalDouble("scale")};
+constexpr AttributeSpec kAttributes[] = {Flag("bias"), Flag("acc"), OptionalDouble("scale"), OptionalString("out"),
+                                         Flag("dequantise")};
+constexpr AttributeSpec kDxAttributes[] = {Flag("acc"), OptionalDouble("scale"), Flag("dequantise")};
+constexpr AttributeSpec kDwAttributes[] = {Flag("acc"), OptionalDouble("scale")};
 constexpr AttributeSpec kSumRowsAttributes[] = {Flag("acc")};
 
 constexpr FlowOperand kLinearIn[] = {LinearIn("TI"), LinearIn("OI"), LinearIn("O", "bias"), LinearIn("TO", "acc")};
@@ -270,18 +302,20 @@ const OpRule kLinearRule = {.kind = OpKind::kProduct,
                             .product = DimsOf,
                             .recompute = RecomputeCost::kExpensive,
                             .model_work = AddModelWork,
+                            .moved_before = DequantisedBytes,
                             .measured = Measured};
 const OpRule kLinearDxRule = {.kind = OpKind::kProduct,
-                              .attributes = kBackwardAttributes,
+                              .attributes = kDxAttributes,
                               .infer = InferDx,
                               .flow = &kDxFlow,
                               .cost = BackwardCost,
                               .workspace = LinearWorkspace,
                               .in_place_input = 2,
                               .product = DxDimsOf,
+                              .moved_before = DequantisedBytes,
                               .measured = MeasuredDx};
 const OpRule kLinearDwRule = {.kind = OpKind::kProduct,
-                              .attributes = kBackwardAttributes,
+                              .attributes = kDwAttributes,
                               .infer = InferDw,
                               .flow = &kDwFlow,
                               .cost = BackwardCost,

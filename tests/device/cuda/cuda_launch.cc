@@ -137,6 +137,8 @@ void __cudaRegisterFunction(void** image, const char* host_function, char*, cons
                             dim3*, dim3*, int*) {
   Kernels()[host_function] = {.image = reinterpret_cast<KernelImage*>(image), .name = name};
 }
+// Constants of kernels, which have their values from the PTX.
+void __cudaRegisterVar(void**, char*, char*, const char*, int, size_t, int, int) {}
 
 unsigned __cudaPushCallConfiguration(dim3 grid, dim3 block, size_t shared_bytes, cudaStream_t stream) {
   configurations.push_back({grid, block, shared_bytes, stream});

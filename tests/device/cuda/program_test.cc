@@ -211,6 +211,31 @@ TEST_F(OnPtx, AllWeightsAreTrainedInBf16AsOnTheCpuWhereverTheyLie) {
   }
 }
 
+// The losses of a base that is kept in fewer bits are those of the CPU; the result is evaluated and used with it. With
+// weights at the host or on the disk it has the same bytes.
+TEST_F(OnPtx, LoraOnAQuantisedBaseIsTrainedAndUsedAsOnTheCpu) {
+  for (const char* base : {"int8", "nf4"}) {
+    SCOPED_TRACE(base);
+    const auto in = [&](const char* where) { return std::string(base) + where; };
+    const Arguments kept = {"--dtype", "bf16", "--base_dtype", base};
+    const std::string cpu = Trained(in("_cpu"), "cpu", kept), gpu = Trained(in("_gpu"), "gpu", kept);
+    ExpectLosses(gpu, cpu, 5e-3);
+    const std::string weights = Weights(gpu);
+    EXPECT_TRUE(Weights(Trained(in("_spilled"), "gpu",
+                                With(kept, {"--memory.weights", "disk", "--memory.disk", "s"}))) == weights);
+    const auto used = [&](const Arguments& command, const char* device) {
+      const Ended ended = Run(With(command, With({"--model", "out"}, kept)), device, gpu);
+      EXPECT_EQ(ended.code, 0) << ended.err;
+      return ended.out;
+    };
+    const Arguments eval = {"eval", "--data", "e.jsonl", "--max_seq_len", "40"};
+    const auto loss = [&](const char* device) { return Json::parse(used(eval, device))["eval_loss"].get<double>(); };
+    const double want = loss("cpu");
+    EXPECT_NEAR(loss("gpu"), want, 5e-3 * want);
+    EXPECT_FALSE(used({"generate", "--prompt", "Ships", "--max_new_tokens", "3", "--temperature", "0"}, "gpu").empty());
+  }
+}
+
 TEST_F(OnPtx, WhatMultipliesAndAttendsIsLoggedOnceAndASlowWayWithItsRemedy) {
   const auto count = [](const std::string& text, const std::string& what) {
     int n = 0;

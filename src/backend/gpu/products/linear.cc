@@ -1,5 +1,9 @@
-// linear and its two gradients: matrix products, with scale, bias and acc in the same pass.
+// linear and its two gradients: matrix products, with scale, bias and acc in the same pass. A quantised weight becomes
+// bf16 in scratch first, whole, so that the product is that of a base in bf16, to the bit.
+#include <optional>
+
 #include "backend/gpu/kernels.h"
+#include "backend/gpu/products/dequantise.h"
 #include "backend/gpu/products/matrix_product.h"
 
 namespace temper::gpu {
@@ -7,22 +11,42 @@ namespace {
 
 class LinearKernel final : public Kernel {
  public:
-  // `bias` and `acc`: which inputs they are, -1 for none.
-  LinearKernel(std::unique_ptr<MatrixProduct> product, int bias, int acc)
-      : product_(std::move(product)), bias_(bias), acc_(acc) {}
+  // `quantised`: input 1, if its numbers are made first. `bias` and `acc`: which inputs they are, -1 for none.
+  LinearKernel(std::unique_ptr<MatrixProduct> product, std::optional<TensorType> quantised, int bias, int acc,
+               gpuStream_t stream)
+      : product_(std::move(product)), quantised_(std::move(quantised)), bias_(bias), acc_(acc), stream_(stream) {}
   Status Run(const KernelArgs& args) override {
-    return product_ == nullptr ? OkStatus()
-                               : product_->Run({.a = args.inputs[0],
-                                                .b = args.inputs[1],
-                                                .acc = acc_ < 0 ? nullptr : args.inputs[acc_],
-                                                .bias = bias_ < 0 ? nullptr : args.inputs[bias_],
-                                                .out = args.outputs[0]});
+    if (product_ == nullptr) return OkStatus();
+    const std::byte* b = args.inputs[1];
+    if (quantised_) {
+      TEMPER_RETURN_IF_ERROR(Dequantise(*quantised_, b, args.workspace, stream_));
+      b = args.workspace;
+    }
+    return product_->Run({.a = args.inputs[0],
+                          .b = b,
+                          .acc = acc_ < 0 ? nullptr : args.inputs[acc_],
+                          .bias = bias_ < 0 ? nullptr : args.inputs[bias_],
+                          .out = args.outputs[0]});
   }
 
  private:
   const std::unique_ptr<MatrixProduct> product_;  // nullptr: the output has no element
+  const std::optional<TensorType> quantised_;
   const int bias_, acc_;
+  const gpuStream_t stream_;
 };
+
+// Input 1, if it is quantised.
+Result<std::optional<TensorType>> QuantisedOf(const KernelSpec& spec) {
+  const TensorType& w = spec.inputs[1];
+  if (!w.dtype.quantised()) return std::optional<TensorType>();
+  if (!spec.attributes.Flag("dequantise")) {
+    return Unsupported(std::string(ToString(spec.op)) + " of " + w.ToString() + " without scratch for its numbers");
+  }
+  const Bytes numbers = {w.shape.elements() * SizeOf(w.dtype.compute())};
+  TEMPER_CHECK(spec.workspace >= numbers) << spec.workspace.v << " of " << numbers.v;
+  return std::optional(w);
+}
 
 Result<std::unique_ptr<Kernel>> MakeProduct(const KernelSpec& spec, const Context& context, int64_t k, bool a_by_rows,
                                             bool b_by_rows) {
@@ -37,12 +61,13 @@ Result<std::unique_ptr<Kernel>> MakeProduct(const KernelSpec& spec, const Contex
                               .acc = acc,
                               .bias = bias,
                               .scale = spec.attributes.DoubleOr("scale", 1.0)};
+  TEMPER_ASSIGN_OR_RETURN(std::optional<TensorType> quantised, QuantisedOf(spec));
   std::unique_ptr<MatrixProduct> product;
   if (shape.m > 0 && shape.n > 0) {
     TEMPER_ASSIGN_OR_RETURN(product, context.products->Make(shape));
   }
-  return std::unique_ptr<Kernel>(
-      std::make_unique<LinearKernel>(std::move(product), bias ? 2 : -1, acc ? 2 + bias : -1));
+  return std::unique_ptr<Kernel>(std::make_unique<LinearKernel>(std::move(product), std::move(quantised), bias ? 2 : -1,
+                                                                acc ? 2 + bias : -1, context.stream));
 }
 
 }  // namespace
