@@ -176,7 +176,8 @@ Cost BackwardCost(const Types& in, const Types& out, const Attributes&) {
 }
 
 Bytes LinearWorkspace(const Types& in, const Types& out, const Attributes&, int threads) {
-  return MatrixProductScratch(out[0].shape[0], out[0].shape[1], in[0].shape[1], out[0].dtype, true, threads);
+  return MatrixProductScratch(out[0].shape[0], out[0].shape[1], in[0].shape[1], out[0].dtype, true, threads,
+                              in[1].packed());
 }
 Bytes DwWorkspace(const Types& in, const Types& out, const Attributes&, int threads) {
   return MatrixProductScratch(out[0].shape[0], out[0].shape[1], in[0].shape[0], out[0].dtype, false, threads);
@@ -268,6 +269,7 @@ const OpRule kLinearRule = {.kind = OpKind::kProduct,
                             .workspace = LinearWorkspace,
                             .overwrites = LinearOverwrites,
                             .product = DimsOf,
+                            .packed = {.input = 1, .layout = ElementLayout::kColumnPairs},
                             .recompute = RecomputeCost::kExpensive,
                             .model_work = AddModelWork,
                             .measured = Measured};
@@ -279,6 +281,7 @@ const OpRule kLinearDxRule = {.kind = OpKind::kProduct,
                               .workspace = LinearWorkspace,
                               .in_place_input = 2,
                               .product = DxDimsOf,
+                              .packed = {.input = 1, .layout = ElementLayout::kRowPairs},
                               .measured = MeasuredDx};
 const OpRule kLinearDwRule = {.kind = OpKind::kProduct,
                               .attributes = kBackwardAttributes,
