@@ -372,10 +372,13 @@ class TinyRun {
  private:
   // Norms scale by factors near 1, LoRA's B not zero: nothing vanishes.
   void Randomise(const Buffer& b) {
-    std::vector<std::byte> bytes(static_cast<size_t>(b.type.bytes().v)), states(4 * b.type.shape.elements());
-    const View view{bytes.data(), b.type};
+    const TensorType type{b.type.dtype, b.type.shape};
+    std::vector<std::byte> bytes(static_cast<size_t>(type.bytes().v)), states(4 * type.shape.elements());
+    const View view{bytes.data(), type};
     const PartView part = b.shard ? PartView(view, b.shard->global, b.shard->begin) : PartView(view);
-    const RngKey key{.seed = 1, .name_hash = HashName(b.name)};
+    const std::string second = RowPairsName("");
+    const RngKey key{.seed = 1,
+                     .name_hash = HashName(b.name.starts_with(second) ? b.name.substr(second.size()) : b.name)};
     // Gemma's norms scale by 1 + w.
     const bool vector = b.type.shape.rank() == 1, from_one = spec_.config.find("Gemma") == std::string::npos;
     const bool norm = vector && b.name.ends_with(".weight") && from_one;
@@ -396,6 +399,13 @@ class TinyRun {
         }
       }
     });
+    if (b.type.packed()) {
+      const int64_t rows = type.shape[0], columns = type.shape[1];
+      std::vector<std::byte> packed(static_cast<size_t>(b.type.bytes().v));
+      PackedPanels(b.type.layout, rows, columns)
+          .PackRows(0, rows, reinterpret_cast<const uint16_t*>(bytes.data()), packed.data());
+      bytes = std::move(packed);
+    }
     Must(train_->Write(train().FindBuffer(b.name), bytes));
     if (master >= 0) Must(train_->Write(master, states));
   }

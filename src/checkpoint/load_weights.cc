@@ -19,6 +19,11 @@ struct Job {
   ModelWeights::Entry entry;
   DevicePart weight, master;
   bool transposed = false;  // the file has it so
+  // Where the weight is packed: `weight` is all of it, in whichever tensors `source` says, the first of which is
+  // `entry`; `row_pairs` is its second layout, if it has one.
+  const WeightSource* source = nullptr;
+  DevicePart row_pairs;
+  Bytes stored = {};  // of the file
 };
 
 // How many components ("mlp", "up_proj", "weight") two names have in common at their ends.
@@ -70,10 +75,8 @@ Status CheckStored(const ModelWeights::Entry& entry, const Shape& shape) {
   return OkStatus();
 }
 
-// Of the file.
-Bytes StoredBytes(const Job& job) {
-  const int64_t elements = job.weight.part.view.type.shape.elements();
-  return job.entry.tensor->bytes() * elements / std::max<int64_t>(job.weight.part.global.elements(), 1);
+Bytes StoredBytes(const ModelWeights::Entry& entry, const PartView& part) {
+  return entry.tensor->bytes() * part.view.type.shape.elements() / std::max<int64_t>(part.global.elements(), 1);
 }
 
 // The lines of `part` that `piece`, of a part of the same shape, has.
@@ -95,9 +98,10 @@ PartView LinesOf(const PartView& part, const PartView& piece) {
 // whichever type the file has.
 class TensorReader {
  public:
-  TensorReader() : staging_(SafetensorsFile::kStagingBytes) {}
+  explicit TensorReader(const ModelWeights& files) : files_(files), staging_(SafetensorsFile::kStagingBytes) {}
 
   Status Read(const Job& job) {
+    if (job.source != nullptr) return ReadPacked(job);
     const auto read = [&](const PartView& piece) { return ReadPart(job.entry, piece, job.transposed, staging_); };
     if (job.weight.part.view.type.dtype.quantised()) {
       return window_.Fill(job.weight, [&](const PartView& piece) { return quantiser_.Fill(job.entry, piece, read); });
@@ -118,7 +122,33 @@ class TensorReader {
   }
 
  private:
+  // Rows are read as they are into a window of about 1 MiB, and packed from there.
+  Status ReadPacked(const Job& job) {
+    constexpr int64_t kWindow = 512 << 10;  // elements
+    const PartView& all = job.weight.part;
+    const int64_t rows = all.rows(), columns = all.columns();
+    const int64_t at_once = std::max(kWindow / std::max<int64_t>(columns, 1) / kPanelLines, int64_t{1}) * kPanelLines;
+    rows_.resize(static_cast<size_t>(std::min(at_once, rows) * columns));
+    for (int64_t first = 0; first < rows; first += at_once) {
+      const int64_t n = std::min(at_once, rows - first);
+      PartView window({reinterpret_cast<std::byte*>(rows_.data()), {all.view.type.dtype, {n, columns}}}, all.global,
+                      all.begin);
+      window.begin.set_dim(0, all.begin[0] + first);
+      for (const WeightSource::FilePart& part : job.source->FileParts(window)) {
+        TEMPER_RETURN_IF_ERROR(ReadPart(FindTensor(files_, *part.tensor), part.part, part.transposed, staging_));
+      }
+      for (const DevicePart* packed : {&job.weight, &job.row_pairs}) {
+        if (!packed->exists()) continue;
+        const PackedPanels panels(packed->part.view.type.layout, rows, columns);
+        panels.PackRows(first, n, rows_.data(), packed->part.view.data);
+      }
+    }
+    return OkStatus();
+  }
+
+  const ModelWeights& files_;
   std::vector<std::byte> staging_;
+  std::vector<uint16_t> rows_;
   RowQuantiser quantiser_;
   HostWindow window_, rounded_;
 };
@@ -205,7 +235,10 @@ Status LoadWeights(const ModelWeights& files, std::span<const StoredWeight> weig
   for (const StoredWeight& stored : weights) {
     const DevicePart weight = buffer(stored.name), master = buffer(MasterName(stored.name));
     if (!weight.exists()) continue;  // not a value of this Program: nothing to read
-    const auto parts = stored.source.FileParts(weight.part);
+    const bool packed = weight.part.view.type.packed();
+    PartView rows = weight.part;
+    if (packed) rows.view = {.type = {weight.part.view.type.dtype, weight.part.view.type.shape}};
+    const auto parts = stored.source.FileParts(rows);
     const auto of_master = master.exists() ? stored.source.FileParts(master.part) : decltype(parts)();
     TEMPER_CHECK(!master.exists() || of_master.size() == parts.size())
         << stored.name << " and its master are split differently";
@@ -215,7 +248,18 @@ Status LoadWeights(const ModelWeights& files, std::span<const StoredWeight> weig
       if (master.exists()) job.master = DevicePart(of_master[i].part, *master.stream);
       if (job.entry.tensor == nullptr) return Missing(files, tensor.name, 1, 1);
       TEMPER_RETURN_IF_ERROR(CheckStored(job.entry, tensor.shape));
-      total += StoredBytes(job);
+      job.stored = StoredBytes(job.entry, job.weight.part);
+      total += job.stored;
+      if (packed && i > 0) {
+        jobs.back().stored += job.stored;
+        continue;
+      }
+      if (packed) {
+        job.weight = weight;
+        job.row_pairs = buffer(RowPairsName(stored.name));
+        job.source = &stored.source;
+        TEMPER_CHECK(weight.on_host() && !master.exists()) << stored.name << " is packed";
+      }
       jobs.push_back(job);
     }
   }
@@ -223,11 +267,11 @@ Status LoadWeights(const ModelWeights& files, std::span<const StoredWeight> weig
   std::stable_sort(jobs.begin(), jobs.end(), [](const Job& a, const Job& b) {
     return std::pair(a.entry.file, a.entry.begin()) < std::pair(b.entry.file, b.entry.begin());
   });
-  TensorReader reader;
+  TensorReader reader(files);
   Bytes done{};
   for (const Job& job : jobs) {
     TEMPER_RETURN_IF_ERROR(reader.Read(job));
-    done += StoredBytes(job);
+    done += job.stored;
     if (progress) progress(done, total);
   }
   return OkStatus();

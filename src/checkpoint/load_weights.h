@@ -35,9 +35,10 @@ Result<bool> HaveSameElements(const ModelWeights::Entry& a, const ModelWeights::
 // tensor and file: missing (how many, and what is nearest to the first), wrong shape, not a floating type.
 Status CheckTensors(const ModelWeights& files, std::span<const FileTensor> tensors);
 
-// Fills the buffer of every weight, and of its master if `buffer` has one. A buffer in a quantised format is
-// quantised on the way (row_quantiser.h). Makes all checks of CheckTensors before it reads the first byte, against the
-// buffers' shapes. `progress`, if set, is called after each tensor with (bytes done, bytes in all).
+// Fills the buffer of every weight, of its master if `buffer` has one, and of its second layout (RowPairsName). A
+// buffer in a quantised format is quantised on the way (row_quantiser.h), a packed one is packed. Makes all checks of
+// CheckTensors before it reads the first byte, against the buffers' shapes. `progress`, if set, is called after each
+// tensor with (bytes done, bytes in all).
 Status LoadWeights(const ModelWeights& files, std::span<const StoredWeight> weights, const BufferLookup& buffer,
                    const std::function<void(Bytes, Bytes)>& progress = nullptr);
 

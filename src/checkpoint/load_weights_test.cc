@@ -149,6 +149,64 @@ TEST(LoadWeights, ARankReadsItsShareOnceAndTakesNoMemoryBesideIt) {
   }
 }
 
+// A part of the rows and columns of values whose rows lie one way or another in their files; more than one window.
+TEST(LoadWeights, APackedWeightIsReadIntoBothOfItsLayouts) {
+  const ScratchFolder folder;
+  const FileTensor wide{.name = "wide", .shape = {400, 3000}}, two{.name = "two", .shape = {140, 96}},
+      turned{.name = "turned", .shape = {96, 140}};
+  WriteModel(folder.path(), {{"wide", wide.shape}, {"two", two.shape}, {"turned", turned.shape}});
+  const ModelWeights files = Must(ModelWeights::Open(PosixEnv(), folder.path()));
+  struct PackedCase {
+    StoredWeight stored;
+    Shape begin, shape;                                        // of the part
+    std::function<float(int64_t row, int64_t column)> number;  // of the value
+  };
+  const PackedCase cases[] = {
+      {{"whole", {400, 3000}, WeightSource(wide)},
+       {100, 300},
+       {299, 2001},
+       [](int64_t r, int64_t c) { return Expected("wide", r * 3000 + c); }},
+      {{"up", {70, 96}, WeightSource::StridedRows(two, 7, 7, 14, 10)},
+       {0, 0},
+       {70, 96},
+       [](int64_t r, int64_t c) { return Expected("two", (7 + r / 7 * 14 + r % 7) * 96 + c); }},
+      {{"t", {140, 96}, WeightSource::Columns(turned, 0, 140)}, {0, 0}, {140, 96}, [](int64_t r, int64_t c) {
+         return Expected("turned", c * 140 + r);
+       }}};
+  for (const PackedCase& p : cases) {
+    for (const bool backward : {false, true}) {
+      SCOPED_TRACE(p.stored.name);
+      std::map<std::string, std::vector<std::byte>> memory;
+      std::map<std::string, PartView> parts;
+      const auto add = [&](const std::string& name, ElementLayout layout) {
+        const TensorType type{DType::kBF16, p.shape, layout};
+        memory[name].assign(static_cast<size_t>(type.bytes().v), std::byte{1});
+        parts[name] = PartView(View{memory[name].data(), type}, p.stored.shape, p.begin);
+      };
+      add(p.stored.name, ElementLayout::kColumnPairs);
+      if (backward) add(RowPairsName(p.stored.name), ElementLayout::kRowPairs);
+      const auto lookup = [&](const std::string& name) {
+        const auto it = parts.find(name);
+        return it == parts.end() ? DevicePart() : DevicePart(it->second);
+      };
+      Bytes done{}, total{};
+      const Status loaded = LoadWeights(files, {&p.stored, 1}, lookup, [&](Bytes d, Bytes t) { done = d, total = t; });
+      ASSERT_TRUE(loaded.ok()) << loaded.message();
+      EXPECT_EQ(done, total);
+      EXPECT_EQ(total.v, p.shape.elements() * SizeOf(DType::kBF16));
+      for (const auto& [name, part] : parts) {
+        const PackedPanels panels(part.view.type.layout, p.shape[0], p.shape[1]);
+        for (int64_t r = 0; r < p.shape[0]; ++r) {
+          for (int64_t c = 0; c < p.shape[1]; ++c) {
+            const auto got = ToFloat(*reinterpret_cast<const bf16*>(part.view.data + panels.Offset(r, c)));
+            ASSERT_EQ(got, p.number(p.begin[0] + r, p.begin[1] + c)) << name << " " << r << ", " << c;
+          }
+        }
+      }
+    }
+  }
+}
+
 // The second half of a value's rows or columns, wherever its elements lie in the files; and of its master.
 TEST(LoadWeights, AWeightMayLieInAPartOfATensorOrInSeveral) {
   const ScratchFolder folder;

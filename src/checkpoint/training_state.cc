@@ -178,7 +178,8 @@ std::vector<CheckpointTensor> JoinRows(std::vector<CheckpointTensor> parts) {
 // Gives `part`, of the transpose of what is stored under `name`, to `put`, all at once.
 Status LoadTransposed(const CheckpointReader& checkpoint, const std::string& name, const PartView& part,
                       const PutBytes& put) {
-  const auto& [dtype, shape] = part.view.type;
+  const Shape& shape = part.view.type.shape;
+  const DType dtype = part.view.type.dtype;
   std::vector<std::byte> stored(static_cast<size_t>(part.view.type.bytes().v)), turned(stored.size());
   const View rows{stored.data(), {dtype, Transposed(shape)}};
   TEMPER_RETURN_IF_ERROR(checkpoint.LoadTensor(name, {rows, Transposed(part.global), Transposed(part.begin)}));

@@ -264,8 +264,8 @@ void Announce(const Run& run) {
           Counted(pipeline->micro_batches, "micro-batch", "micro-batches"), pipeline->stages, 4 * pipeline->stages));
     }
   }
-  if (!run.compiled.memory.text.empty()) {
-    LogInfo("memory      " + run.compiled.MemoryText());
+  if (const std::string text = run.compiled.MemoryText(); !text.empty()) {
+    LogInfo("memory      " + text);
   }
   for (const std::string& line : OptionLines(run.compiled.memory.options)) LogInfo("memory        " + line);
   if (!run.compiled.rates.empty()) LogInfo("rates       " + run.compiled.rates);

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -52,11 +53,18 @@ class LineReader {
   bool Type(TensorType* out) {
     const size_t n = rest_.find('[');
     if (n == rest_.npos) return false;
-    const auto dtype = ParseElementFormat(rest_.substr(0, n));
-    if (!dtype.ok()) return false;
+    std::string_view format = rest_.substr(0, n);
+    std::optional<ElementLayout> layout = ElementLayout::kRowMajor;
+    if (const size_t point = format.find('.'); point != format.npos) {
+      layout = ParseElementLayout(format.substr(point + 1));
+      if (layout == ElementLayout::kRowMajor) return false;
+      format = format.substr(0, point);
+    }
+    const auto dtype = ParseElementFormat(format);
+    if (!dtype.ok() || !layout) return false;
     rest_.remove_prefix(n);
-    *out = TensorType{*dtype, {}};
-    return Sizes(&out->shape);
+    *out = TensorType{*dtype, {}, *layout};
+    return Sizes(&out->shape) && (!out->packed() || (out->dtype == DType::kBF16 && out->shape.rank() == 2));
   }
   // "[2048, 768]". A size may be 0: a rank's part of a tensor with fewer rows than there are ranks.
   bool Sizes(Shape* out) {

@@ -26,6 +26,19 @@ TEST(LineReader, ReadsWhatThePrintersWrite) {
   EXPECT_EQ(n, -5);
 }
 
+TEST(LineReader, ReadsLayouts) {
+  const TensorType packed{DType::kBF16, {3, 64}, ElementLayout::kRowPairs};
+  const std::string text = packed.ToString();
+  LineReader in(text);
+  TensorType type;
+  EXPECT_TRUE(in.Type(&type) && in.AtEnd()) << text;
+  EXPECT_EQ(type, packed);
+  for (const char* other : {"bf16.[3, 64]", "bf16.pairs[3, 64]", "f32.row_pairs[3, 64]", "bf16.row_pairs[3]"}) {
+    LineReader wrong(other);
+    EXPECT_FALSE(wrong.Type(&type)) << other;
+  }
+}
+
 TEST(LineReader, RefusesOtherThings) {
   int id = 0;
   int64_t n = 0;

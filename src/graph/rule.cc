@@ -66,7 +66,12 @@ Status CheckAttributes(Op op, const Attributes& attributes) {
 
 Result<Types> InferTypes(Op op, const Types& inputs, const Attributes& attributes) {
   TEMPER_RETURN_IF_ERROR(CheckAttributes(op, attributes));
-  return RuleOf(op).infer(inputs, attributes);
+  const OpRule& rule = RuleOf(op);
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const bool taken = static_cast<int>(i) == rule.packed.input && inputs[i].layout == rule.packed.layout;
+    if (inputs[i].packed() && !taken) return BadOperands(op, "other layouts", inputs, attributes);
+  }
+  return rule.infer(inputs, attributes);
 }
 
 int OverwritableInput(Op op, const Attributes& attributes, int num_inputs, int output) {

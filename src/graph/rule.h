@@ -137,6 +137,12 @@ struct MeasuredCase {
   Attributes attributes;
 };
 
+// The input that may come packed, and in which layout its kernels then read it.
+struct PackedInput {
+  int input = -1;  // -1: none may
+  ElementLayout layout = ElementLayout::kRowMajor;
+};
+
 struct UpdateRule;  // graph/update_rule.h
 
 struct OpRule {
@@ -170,6 +176,7 @@ struct OpRule {
   bool on_logits = false;
   // For OpKind::kProduct only.
   ProductDims (*product)(const Types& inputs) = nullptr;
+  PackedInput packed;
   RecomputeCost recompute = RecomputeCost::kUnstated;
   // Draws random numbers, keyed by Node::rng_name; takes the `rng` input.
   bool random = false;

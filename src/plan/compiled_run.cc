@@ -89,6 +89,9 @@ Flops CompiledRun::AttentionFlops(int64_t tokens) const {
 }
 
 std::string CompiledRun::MemoryText() const {
+  if (packed.v > 0) {
+    return fmt::format("frozen weights are packed for products, a second time for the backward ({})", ToString(packed));
+  }
   if (memory.text.empty()) return "";
   return limited_because.empty() ? memory.ToString() : limited_because + ": " + memory.ToString();
 }
@@ -241,6 +244,14 @@ Graph OneRow(const Model& model, const RunConfig& config) {
 
 namespace {
 
+Bytes SecondLayouts(const Program& program) {
+  Bytes bytes{};
+  for (const Buffer& b : program.buffers) {
+    if (b.type.layout == ElementLayout::kRowPairs) bytes += b.type.bytes();
+  }
+  return bytes;
+}
+
 // `asked` without limits, if that leaves nothing to choose.
 std::optional<MemorySpec> Unlimited(MemorySpec asked) {
   asked.device = asked.host = kNoLimit;
@@ -303,6 +314,22 @@ Result<CompiledRun> CompileWithin(const RankMemory& available, const Model& mode
   if (!as_it_is) {
     TEMPER_ASSIGN_OR_RETURN(run, CompileRun(model, config, ranks, rank, kept, &asked));
     TEMPER_ASSIGN_OR_RETURN(limits, limits_of(run, asked));
+  }
+  if (available.packs && !on_gpu && !limits && !run.targets.empty() && Unlimited(asked)) {
+    MemorySpec packs = asked;
+    packs.policy = TierPolicy::kDevice;
+    packs.packs = true;
+    Result<CompiledRun> packed = CompileRun(model, config, ranks, rank, kept, &packs);
+    if (!packed.ok() && packed.status().code() != StatusCode::kOutOfMemory) return packed.status();
+    // More recomputation would cost more than packing gains.
+    const bool fits = packed.ok() && packed->memory.choice == run.memory.choice;
+    TEMPER_ASSIGN_OR_RETURN(const auto missing, fits ? limits_of(*packed, packs) : std::optional(packs));
+    if (!missing) {
+      packed->packed = SecondLayouts(packed->train());
+      packed->hash_without_limits = ProgramHash(run.train());
+      packed->rates = std::move(run.rates);
+      return packed;
+    }
   }
   TEMPER_ASSIGN_OR_RETURN(run, Within(std::move(limits), share, std::move(run), model, config, ranks, rank, kept));
   if (run.memory.choice.casts && asked.matrices == TrainedMatrices::kCast) {

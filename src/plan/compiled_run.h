@@ -27,8 +27,9 @@ struct CompiledRun {
   ChosenMemory memory;              // text "": everything is on the device
   std::string rates;                // where the rates that it was chosen by come from; empty: no choice needed any
   std::string limited_because;      // if the run got the limits of its machine: the reason
-  // The hash of the Program without limits and casts of weights, if CompileWithin set limits, or weights are cast. Both
-  // change no bit of a result, so two runs that differ only in them count as the same.
+  Bytes packed;                     // of the second layouts of frozen weights (compile/memory/pack_weights.h)
+  // The hash of the Program without limits, casts and packing of weights, if CompileWithin set limits, or weights are
+  // cast or packed. That changes no bit of a result, so two runs that differ only in it count as the same.
   std::optional<uint64_t> hash_without_limits;
   std::vector<std::string> trained;   // names of all trainable values; a stage of a pipeline has only some of them
   std::vector<std::string> distinct;  // weights and adapters of one block of each kind, and those outside of blocks
@@ -39,7 +40,7 @@ struct CompiledRun {
   const Program& train() const { return programs[0]; }
   const Program& eval() const { return programs[1]; }
   std::optional<PipelineFacts> pipeline;  // if there are stages
-  std::string MemoryText() const;         // the tiers of values, and why; "": everything is on the device
+  std::string MemoryText() const;         // the tiers of values, and why, or that weights are packed; "": neither
   // The number of ranks with different rows, and this rank's index among them.
   int64_t data_ranks() const { return mesh.mesh.size(DataAxes(mesh.mesh)); }
   int64_t data_rank() const { return mesh.mesh.IndexIn(DataAxes(mesh.mesh), mesh.rank); }
@@ -67,6 +68,7 @@ using AskRates = std::function<Result<std::optional<RunRates>>(const Result<bool
 // `available`, it gets the machine's limits (compile/memory/machine_room.h); values that memory
 // does not hold are read from the model's files or kept on the disk. Each stage of a pipeline
 // has its own need and limits. On a GPU with unknown memory, the run is compiled as it is.
+// If everything fits on the device and `available` says that frozen weights are packed, they are, where that fits, too.
 // `ask` is called if it is given, otherwise rates are typical ones.
 Result<CompiledRun> CompileWithin(const RankMemory& available, const Model& model, const RunConfig& config,
                                   int ranks = 1, int rank = 0, const KeptDecisions& kept = {},
@@ -74,8 +76,8 @@ Result<CompiledRun> CompileWithin(const RankMemory& available, const Model& mode
 
 // The result of `compile` for the first rank of each stage; for rank 0 without stages.
 Result<std::vector<CompiledRun>> CompileStages(int ranks, const std::function<Result<CompiledRun>(int rank)>& compile);
-// CompileWithin for the first rank of each stage, if `available` has no GPU's memory. `asked`: MemorySpecOf(config),
-// perhaps with other rates.
+// CompileWithin for the first rank of each stage, without packed weights, if `available` has no GPU's memory. `asked`:
+// MemorySpecOf(config), perhaps with other rates.
 Result<std::vector<CompiledRun>> CompileStagesWithin(const RankMemory& available, const Model& model,
                                                      const RunConfig& config, int ranks, const MemorySpec& asked);
 

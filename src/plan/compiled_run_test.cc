@@ -82,6 +82,46 @@ TEST(CompiledRun, CountsTheArithmeticThatTheModelRequires) {
   }
 }
 
+// Two blocks: their matrices are packed, and all but the first block's q, k and v a second time: nothing before those
+// is trained.
+TEST(CompiledRun, PacksFrozenWeightsWhereThereIsRoomForTheirSecondLayout) {
+  const Json json = Must(ParseJson(R"({"architectures": ["LlamaForCausalLM"], "vocab_size": 64, "hidden_size": 512,
+      "num_hidden_layers": 2, "num_attention_heads": 8, "num_key_value_heads": 4, "intermediate_size": 1024,
+      "max_position_embeddings": 64, "tie_word_embeddings": false})",
+                                   "config.json"));
+  const auto model = Must(ModelFromConfig(json, "config.json"));
+  RunConfig config;
+  config.model.model = "config.json";
+  config.model.method = TrainMethod::kLora;
+  config.data.max_seq_len = 16;
+  config = Must(Resolve(config, {.has_bf16 = true, .today = "2026-01-01"})).config;
+  const auto compile = [&](Bytes available, bool packs) {
+    return Must(CompileWithin({.each = {available}, .ranks_per_machine = 1, .packs = packs}, *model, config));
+  };
+  const CompiledRun plain = compile(GiB(8), false), packed = compile(GiB(8), true);
+  EXPECT_EQ(plain.packed, Bytes{});
+  EXPECT_EQ(plain.hash_without_limits, std::nullopt);
+  constexpr int64_t kMatrices = 2 * (2 * 512 * 512 + 2 * 256 * 512 + 3 * 1024 * 512), kQkv = 2 * 512 * 512;
+  const int64_t second = 2 * (kMatrices - kQkv);
+  EXPECT_GE(packed.packed.v, second);
+  EXPECT_LE(packed.packed.v, second + second / 400) << "a line beside each panel of 32 KiB and more";
+  const Bytes more = packed.train().arena_bytes - plain.train().arena_bytes;
+  EXPECT_LE(more.v, second + 2 * second / 400) << "one copy, and the lines of the other";
+  EXPECT_GT(more.v, second / 2) << "but for the scratch of packing";
+  EXPECT_EQ(packed.hash_without_limits, ProgramHash(plain.train())) << "they resume each other";
+  EXPECT_NE(ProgramHash(packed.train()), ProgramHash(plain.train()));
+
+  const auto expect_plain = [&](const CompiledRun& run) {
+    EXPECT_EQ(run.packed, Bytes{});
+    EXPECT_EQ(ProgramHash(run.train()), ProgramHash(plain.train()));
+  };
+  expect_plain(compile(MiB(160) + plain.train().arena_bytes * 66 / 64, true));
+  config.memory.device = plain.train().arena_bytes;
+  expect_plain(compile(GiB(8), true));
+  config.memory.device = packed.train().arena_bytes;
+  EXPECT_GT(compile(GiB(8), true).packed, Bytes{});
+}
+
 class LimitedRun : public testing::Test {
  protected:
   LimitedRun() {

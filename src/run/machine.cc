@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <ctime>
 
+#include "backend/cpu/cpu_backend.h"
 #include "backend/gpu/gpu_device.h"
 #include "base/team.h"
 
@@ -23,18 +24,23 @@ Result<ProcessMemory> MemoryNow(Device* gpu) {
 Result<RankMemory> MemoryOfRank(const Ranks& ranks, Device* gpu) {
   Result<ProcessMemory> found = MemoryNow(gpu);
   TEMPER_RETURN_IF_ERROR(ranks.Agree(found.status()));
-  RankMemory memory{.each = found->host, .ranks_per_machine = 1, .gpu = found->gpu};
+  RankMemory memory{
+      .each = found->host, .ranks_per_machine = 1, .gpu = found->gpu, .packs = ReadsPackedWeights(DetectIsa())};
   if (ranks.alone()) return memory;
   const RankOfMachine own = ranks.of_machine();
   const bool in_order = ranks.rank() % own.ranks == own.rank;
   // Over all ranks: the least share of memory, and free memory of the fullest GPU; the most and the fewest ranks of a
-  // machine; whether any is numbered differently.
+  // machine; whether any is numbered differently, and whether any reads no packed weights.
   double all[] = {-static_cast<double>(ShareOf(memory.each, own.ranks).bytes.v),
-                  gpu == nullptr ? 0.0 : -static_cast<double>(memory.gpu->free.v), static_cast<double>(own.ranks),
-                  -static_cast<double>(own.ranks), in_order ? 0.0 : 1.0};
+                  gpu == nullptr ? 0.0 : -static_cast<double>(memory.gpu->free.v),
+                  static_cast<double>(own.ranks),
+                  -static_cast<double>(own.ranks),
+                  in_order ? 0.0 : 1.0,
+                  memory.packs ? 0.0 : 1.0};
   TEMPER_RETURN_IF_ERROR(ranks.communicator()->AllReduceMax(all));
   memory.each.bytes = {static_cast<int64_t>(-all[0])};
   if (memory.gpu) memory.gpu->free = {static_cast<int64_t>(-all[1])};
+  memory.packs = all[5] == 0;
   memory.ranks_per_machine = all[2] == -all[3] && all[4] == 0 ? own.ranks : 0;
   return memory;
 }
@@ -82,7 +88,9 @@ Result<RunFacts> CommonFacts(const Ranks& ranks, const RunConfig& config) {
 }
 
 RankMemory MemoryForPlan(DeviceChoice device, int ranks, std::unique_ptr<Device>* opened) {
-  RankMemory memory{.each = ShareOf(FindAvailableMemory(), ranks), .ranks_per_machine = ranks};
+  RankMemory memory{.each = ShareOf(FindAvailableMemory(), ranks),
+                    .ranks_per_machine = ranks,
+                    .packs = ReadsPackedWeights(DetectIsa())};
   if (device != DeviceChoice::kGpu) return memory;
   const auto choice = ChooseProcessor(DeviceChoice::kGpu, {.ranks = ranks, .launched = true});
   if (!choice.ok()) return memory;  // a plan needs none

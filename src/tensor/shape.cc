@@ -11,8 +11,14 @@ std::string Shape::ToString() const {
   return text + "]";
 }
 
+Bytes TensorType::PackedBytes() const {
+  return PackedPanels(layout, shape.rows(), shape.columns()).bytes();
+}
+
 std::string TensorType::ToString() const {
-  return std::string(temper::ToString(dtype)) + shape.ToString();
+  std::string text(temper::ToString(dtype));
+  if (packed()) text += "." + std::string(temper::ToString(layout));
+  return text + shape.ToString();
 }
 
 }  // namespace temper

@@ -9,6 +9,7 @@
 #include "base/check.h"
 #include "base/units.h"
 #include "tensor/element_format.h"
+#include "tensor/element_layout.h"
 
 namespace temper {
 
@@ -62,14 +63,18 @@ class Shape {
   std::array<int64_t, kMaxRank> dims_{};
 };
 
-// A tensor without its memory: format x layout x shape. All layouts are row-major so far; operands that are kept packed
-// for a kernel get a member `layout` here, beside the format, which bytes() and the text form then take in.
+// A tensor without its memory: format x layout x shape.
 struct TensorType {
   ElementFormat dtype = DType::kF32;  // named for what it is for all but frozen weights
   Shape shape;
-  Bytes bytes() const { return {shape.rows() * dtype.RowBytes(shape.columns())}; }
-  std::string ToString() const;  // "bf16[2048, 768]"
+  ElementLayout layout = ElementLayout::kRowMajor;  // packed: bf16 matrices that only products read (OpRule::packed)
+  bool packed() const { return layout != ElementLayout::kRowMajor; }
+  Bytes bytes() const { return packed() ? PackedBytes() : Bytes{shape.rows() * dtype.RowBytes(shape.columns())}; }
+  std::string ToString() const;  // "bf16[2048, 768]", "bf16.row_pairs[2048, 768]"
   friend bool operator==(const TensorType&, const TensorType&) = default;
+
+ private:
+  Bytes PackedBytes() const;
 };
 
 }  // namespace temper

@@ -18,6 +18,10 @@ struct CpuOptions {
   std::function<Result<std::unique_ptr<Exchange>>(AxisSet)> exchange = nullptr;
 };
 
+// Whether products of bf16 read packed weights (tensor/element_layout.h) without a copy. Where they do not, the
+// reference kernel reads them.
+bool ReadsPackedWeights(Isa isa);
+
 // The table is stateless after construction; a kernel does not need it after it is made.
 std::unique_ptr<KernelTable> MakeCpuKernels(const CpuOptions& options);
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "tensor/element_layout.h"
 #include "tensor/int8_rows.h"
 #include "tensor/nf4_rows.h"
 
@@ -69,6 +70,8 @@ Gemm::Gemm(const GemmShape& shape, int threads, const TileKernels& tiles)
     : shape_(shape), threads_(threads), kernels_(&tiles) {
   TEMPER_CHECK(threads >= 1) << threads;
   const TileKernels& t = *kernels_;
+  TEMPER_CHECK(!shape.b_packed || (t.pair_panels && t.nr == kPanelLines && kPanelStep % t.k_step == 0))
+      << "these tiles do not read packed operands";
   const int64_t element = t.element_size;
   int64_t m = std::max<int64_t>(shape.m, 1), n = std::max<int64_t>(shape.n, 1);
   // A skinny product reads its long operand once and waits for memory. Members work alone, each on its slice of the
@@ -92,7 +95,7 @@ Gemm::Gemm(const GemmShape& shape, int threads, const TileKernels& tiles)
   if (staged) columns = std::min(columns, kSumBytes / (4 * m));
   columns_ = EvenPiece(n, columns, t.nr);
   if (staged) sum_bytes_ = AlignUp({m * columns_ * 4}, kAlign);
-  b_bytes_ = {columns_ / t.nr * b_panel_bytes_};
+  if (!shape.b_packed) b_bytes_ = {columns_ / t.nr * b_panel_bytes_};
   // Contiguous lines are read in runs as long as a block has rows: only one of many rows reads memory at speed. (With
   // sums beside the output, blocks of k must be innermost, and A is packed for each.)
   if (!shape.a_k_contiguous && !staged) {
@@ -144,7 +147,9 @@ void Gemm::RunSlice(GemmOperands o, Extent extent, std::byte* workspace, TeamMem
   if (shape_.n >= shape_.m) {
     if (begin >= extent.n) return;
     extent.n = std::min(slice_, extent.n - begin);
-    if (!o.b_format.quantised()) {
+    if (shape_.b_packed) {
+      shift(o.b, begin / kernels_->nr * o.b_stride, 1);
+    } else if (!o.b_format.quantised()) {
       shift(o.b, shape_.b_k_contiguous ? begin * o.b_stride : begin, kernels_->source_size);
     } else if (shape_.b_k_contiguous) {
       shift(o.b, begin * o.b_stride, 1);
@@ -182,8 +187,10 @@ void Gemm::RunBlocks(const GemmOperands& operands, Extent extent, std::byte* wor
   };
   const auto multiply = [&] {
     self.Meet();
-    PackB(block, workspace, self);
-    self.Meet();
+    if (!shape_.b_packed) {
+      PackB(block, workspace, self);
+      self.Meet();
+    }
     Multiply(block, workspace, self);
   };
   if (shared_rows_ == 0) {
@@ -293,6 +300,12 @@ void Gemm::Multiply(const Block& block, std::byte* workspace, TeamMember self) c
   const TileKernels& t = *kernels_;
   const bool shared = shared_rows_ > 0;
   const std::byte* b_panels = workspace;
+  int64_t b_panel_bytes = b_panel_bytes_;
+  if (shape_.b_packed) {
+    const GemmOperands& o = *block.operands;
+    b_panel_bytes = o.b_stride;
+    b_panels = static_cast<const std::byte*>(o.b) + block.column / t.nr * o.b_stride + block.k * t.nr * t.element_size;
+  }
   std::byte* a_panels = workspace + b_bytes_.v + (shared ? 0 : a_bytes_.v * self.index);
   const TileOutput out = OutputOf(block, workspace);
   const int64_t steps = CeilDiv(block.depth, t.k_step);
@@ -329,7 +342,7 @@ void Gemm::Multiply(const Block& block, std::byte* workspace, TeamMember self) c
     }
     const auto multiply = [&](int64_t i, int64_t j, int64_t next_i, int64_t next_j) {
       ask_for_start(next_i, next_j);
-      t.tile(a + (i - begin) * a_panel_bytes_, b_panels + j * b_panel_bytes_, steps,
+      t.tile(a + (i - begin) * a_panel_bytes_, b_panels + j * b_panel_bytes, steps,
              static_cast<int>(std::min<int64_t>(height_, block.rows - i * height_)),
              static_cast<int>(std::min<int64_t>(t.nr, block.columns - j * t.nr)), block.row + i * height_,
              block.column + j * t.nr, out);

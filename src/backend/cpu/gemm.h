@@ -26,6 +26,7 @@ struct GemmShape {
   DType out_dtype = DType::kF32;
   bool a_k_contiguous = true;  // A[m, k] is at m * stride + k, else at k * stride + m
   bool b_k_contiguous = true;  // B[n, k] is at n * stride + k, else at k * stride + n
+  bool b_packed = false;       // B lies in panels (tensor/element_layout.h), and its stride is their bytes
 };
 
 struct GemmOperands {
@@ -44,7 +45,7 @@ struct GemmOperands {
 class Gemm {
  public:
   Gemm() = default;
-  // REQUIRES: isa >= kAvx2, threads >= 1.
+  // REQUIRES: isa >= kAvx2, threads >= 1; for a packed B tiles that read it (TileKernels::pair_panels).
   Gemm(const GemmShape& shape, int threads, Isa isa);
   // With tiles of the shape's dtype, which must outlive it.
   Gemm(const GemmShape& shape, int threads, const TileKernels& tiles);

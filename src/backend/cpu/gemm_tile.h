@@ -67,6 +67,7 @@ struct TileKernels {
   int64_t depth_bytes = 4096;  // of a line in a block of k, at most: a block less deep writes partial sums more often
   void (*enter)() = nullptr;   // what a thread calls before its first tile of a product,
   void (*leave)() = nullptr;   // and after its last
+  bool pair_panels = false;    // panels of B are those of tensor/element_layout.h: nr lines, over any depth
   ReadInt8Fn read_int8 = nullptr;  // for tables of bf16
   ReadNf4Fn read_nf4 = nullptr;
 };

@@ -200,6 +200,7 @@ constexpr TileKernels kTable = {.mr = kMr,
                                 .depth_bytes = 2048,
                                 .enter = Enter,
                                 .leave = Leave,
+                                .pair_panels = true,
                                 .read_int8 = ReadInt8,
                                 .read_nf4 = ReadNf4};
 

@@ -205,6 +205,7 @@ const TileKernels kTilesBF16Avx512 = {.mr = kMr,
                                       .pack_k = PackK<FromWords, 2, 2>,
                                       .pack_lines = PackLinesPairs,
                                       .tile = TileOfRows<BF16Pairs, kMr>,
+                                      .pair_panels = true,
                                       .read_int8 = ReadInt8,
                                       .read_nf4 = ReadNf4};
 const TileKernels kTilesBF16AsF32Avx512 = {.mr = kMr,

@@ -38,6 +38,11 @@ class TestTensor {
     return true;
   }
   double Get(int64_t i) const {
+    if (type_.packed()) {
+      const int64_t n = type_.shape.columns();
+      const PackedPanels panels(type_.layout, type_.shape.rows(), n);
+      return ToFloat(*reinterpret_cast<const bf16*>(data() + panels.Offset(i / n, i % n)));
+    }
     if (type_.dtype.quantised()) {
       const int64_t n = type_.shape.columns();
       return ToFloat(type_.dtype.Number(data() + i / n * type_.dtype.RowBytes(n), n, i % n));

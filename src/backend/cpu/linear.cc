@@ -1,5 +1,6 @@
 #include "backend/cpu/linear.h"
 
+#include "backend/cpu/cpu_backend.h"
 #include "backend/cpu/gemm.h"
 #include "backend/cpu/kernels.h"
 
@@ -16,7 +17,9 @@ class LinearKernel final : public Kernel {
         << gemm_.workspace().v << " bytes, its rule gives " << spec.workspace.v;
     operands_.a_stride = spec.inputs[0].shape[1];
     const TensorType& b = spec.inputs[1];
-    operands_.b_stride = b.dtype.quantised() ? b.dtype.RowBytes(b.shape[1]) : b.shape[1];
+    operands_.b_stride = b.packed()            ? PackedPanels(b.layout, b.shape[0], b.shape[1]).panel_bytes()
+                         : b.dtype.quantised() ? b.dtype.RowBytes(b.shape[1])
+                                               : b.shape[1];
     operands_.b_format = b.dtype;
     operands_.b_columns = b.shape[1];
     TileOutput& out = operands_.output;
@@ -68,12 +71,20 @@ std::unique_ptr<Kernel> MakeLinearOf(const KernelSpec& spec, const TileKernels& 
                            .dtype = spec.inputs[0].dtype,
                            .out_dtype = spec.outputs[0].dtype,
                            .a_k_contiguous = forward || d_x,
-                           .b_k_contiguous = forward};
+                           .b_k_contiguous = forward,
+                           .b_packed = spec.inputs[1].packed()};
   return std::make_unique<LinearKernel>(spec, shape, tiles, bias ? 2 : -1, acc ? 2 + bias : -1);
 }
 
+bool ReadsPackedWeights(Isa isa) {
+  return isa > Isa::kScalar && TilesOf(DType::kBF16, isa).pair_panels;
+}
+
 std::unique_ptr<Kernel> MakeLinear(const KernelSpec& spec, Isa isa) {
-  return AllComputable(spec) ? MakeLinearOf(spec, TilesOf(spec.inputs[0].dtype, isa)) : nullptr;
+  if (!AllComputable(spec)) return nullptr;
+  const TileKernels& tiles = TilesOf(spec.inputs[0].dtype, isa);
+  if (spec.inputs[1].packed() && !tiles.pair_panels) return nullptr;
+  return MakeLinearOf(spec, tiles);
 }
 
 }  // namespace temper

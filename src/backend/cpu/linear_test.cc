@@ -38,6 +38,24 @@ class EmulatedAmx final : public KernelTable {
   const std::string name_ = "an emulated amx_bf16";
 };
 
+// `inputs`, of which the weight lies as `op` reads it packed.
+TestTensors WithPackedWeight(Op op, const TestTensors& inputs) {
+  TestTensors packed;
+  for (const TestTensor& t : inputs) {
+    TensorType type = t.type();
+    const bool is_weight = packed.size() == 1;
+    if (is_weight) type.layout = RuleOf(op).packed.layout;
+    TestTensor& copy = packed.emplace_back(type);
+    if (is_weight) {
+      const PackedPanels panels(type.layout, type.shape[0], type.shape[1]);
+      panels.PackRows(0, type.shape[0], reinterpret_cast<const uint16_t*>(t.data()), copy.data());
+    } else {
+      std::copy_n(t.data(), type.bytes().v, copy.data());
+    }
+  }
+  return packed;
+}
+
 // Runs `op` everywhere and checks it. A sum of `terms` products in f32 is off by at most terms + 2 roundings of the sum
 // of magnitudes (scale, bias and acc included), and both its result and the twin's are rounded once more.
 void CheckProduct(Op op, const Product& p, DType dtype, const Attributes& attributes, int64_t terms,
@@ -50,8 +68,14 @@ void CheckProduct(Op op, const Product& p, DType dtype, const Attributes& attrib
   absolute.Set("scale", std::fabs(attributes.DoubleOr("scale", 1.0)));
   const TestTensors scale = RunReference({op, absolute, &magnitudes});
   const double bound = static_cast<double>(terms + 4) * UnitRoundoff(DType::kF32) * 1.01;
+  // A packed weight holds the same numbers, and products with it add up in the same order.
+  TestTensors packed;
+  if (RuleOf(op).packed.input == 1 && inputs[1].type().dtype == DType::kBF16) {
+    packed = WithPackedWeight(op, inputs);
+    EXPECT_TRUE(RunReference({op, attributes, &packed})[0].SameBits(want[0])) << Name(op, p, dtype) << "its twin";
+  }
   // fast(run, threads): the outputs of one way to compute it.
-  const auto check = [&](const std::string& name, const auto& fast) {
+  const auto check = [&](const std::string& name, const auto& fast, bool reads_packed) {
     const TestTensors one = fast(run, 1);
     ExpectNear(
         one[0], want[0], 2.02 * UnitRoundoff(want[0].type().dtype),
@@ -60,6 +84,9 @@ void CheckProduct(Op op, const Product& p, DType dtype, const Attributes& attrib
     for (int threads : {2, p.T * p.I * p.O < 100'000 ? 3 : 2}) {
       EXPECT_TRUE(fast(run, threads)[0].SameBits(one[0])) << name << ": threads " << threads;
     }
+    for (int threads = 1; reads_packed && !packed.empty() && threads <= 2; ++threads) {
+      EXPECT_TRUE(fast(TwinRun{op, attributes, &packed}, threads)[0].SameBits(one[0])) << name << ": packed";
+    }
     if (!in_place.empty()) {
       EXPECT_TRUE(fast(TwinRun{op, attributes, &inputs, in_place}, 2)[0].SameBits(one[0])) << name;
     }
@@ -67,13 +94,15 @@ void CheckProduct(Op op, const Product& p, DType dtype, const Attributes& attrib
   const std::vector<Isa> isas = RunnableIsas();
   for (Isa isa : isas) {
     if (isa == Isa::kScalar) continue;
-    check(Name(op, p, dtype) + std::string(ToString(isa)),
-          [&](const TwinRun& r, int threads) { return RunFast(r, isa, threads); });
+    check(
+        Name(op, p, dtype) + std::string(ToString(isa)),
+        [&](const TwinRun& r, int threads) { return RunFast(r, isa, threads); }, isa >= Isa::kAvx512Bf16Dot);
   }
   if (dtype == DType::kBF16 && std::find(isas.begin(), isas.end(), Isa::kAvx512Bf16Dot) != isas.end()) {
     EmulatedAmx amx;
-    check(Name(op, p, dtype) + amx.name(),
-          [&](const TwinRun& r, int threads) { return RunKernel(r, amx, /*fast=*/true, threads); });
+    check(
+        Name(op, p, dtype) + amx.name(),
+        [&](const TwinRun& r, int threads) { return RunKernel(r, amx, /*fast=*/true, threads); }, true);
     EXPECT_EQ(threads_with_emulated_tiles, 0) << "registers were not released";
   }
 }

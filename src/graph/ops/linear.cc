@@ -204,8 +204,8 @@ Cost BackwardCost(const Types& in, const Types& out, const Attributes& a) {
 }
 
 Bytes LinearWorkspace(const Types& in, const Types& out, const Attributes& a, int threads) {
-  const Bytes product =
-      MatrixProductScratch(out[0].shape[0], out[0].shape[1], in[0].shape[1], out[0].dtype, true, threads);
+  const Bytes product = MatrixProductScratch(out[0].shape[0], out[0].shape[1], in[0].shape[1], out[0].dtype, true,
+                                             threads, in[1].packed());
   return DequantisesFirst(a) ? std::max(product, NumbersOf(in[1])) : product;
 }
 Bytes DwWorkspace(const Types& in, const Types& out, const Attributes&, int threads) {
@@ -300,6 +300,7 @@ const OpRule kLinearRule = {.kind = OpKind::kProduct,
                             .workspace = LinearWorkspace,
                             .overwrites = LinearOverwrites,
                             .product = DimsOf,
+                            .packed = {.input = 1, .layout = ElementLayout::kColumnPairs},
                             .recompute = RecomputeCost::kExpensive,
                             .model_work = AddModelWork,
                             .moved_before = DequantisedBytes,
@@ -312,6 +313,7 @@ const OpRule kLinearDxRule = {.kind = OpKind::kProduct,
                               .workspace = LinearWorkspace,
                               .in_place_input = 2,
                               .product = DxDimsOf,
+                              .packed = {.input = 1, .layout = ElementLayout::kRowPairs},
                               .moved_before = DequantisedBytes,
                               .measured = MeasuredDx};
 const OpRule kLinearDwRule = {.kind = OpKind::kProduct,

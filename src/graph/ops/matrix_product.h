@@ -11,8 +11,10 @@ namespace temper {
 // At least what a backend's product of [m, k] by [n, k] takes: panels of a block of either operand (as f32 where the
 // machine has no bf16 arithmetic) and, for a bf16 output that is summed over several blocks of k, f32 sums. The numbers
 // bound those of backend/cpu/gemm.cc, which checks that it stays within them.
-// a_by_rows: A is stored with its k contiguous; otherwise a team packs it together in larger blocks.
-inline Bytes MatrixProductScratch(int64_t m, int64_t n, int64_t k, DType out, bool a_by_rows, int threads) {
+// a_by_rows: A is stored with its k contiguous; otherwise a team packs it together in larger blocks. b_packed: B is
+// stored in panels, which are read in place.
+inline Bytes MatrixProductScratch(int64_t m, int64_t n, int64_t k, DType out, bool a_by_rows, int threads,
+                                  bool b_packed = false) {
   constexpr int64_t kTile = 32;  // at least a tile's rows and columns
   constexpr int64_t kB = 4 << 20, kA = 448 << 10, kSharedA = 8 << 20, kSums = 8 << 20, kDepth = 1024, kSkinny = 64;
   // Whole panels of up to 4 bytes an element, and of at least the 64 bytes per line that matrix units take; a line
@@ -20,19 +22,19 @@ inline Bytes MatrixProductScratch(int64_t m, int64_t n, int64_t k, DType out, bo
   const auto panels = [k](int64_t lines) {
     return (lines + kTile) * (std::max<int64_t>(k * 4, 64) + 8) + (lines / 4 + 2) * 128;
   };
+  const bool skinny = std::min(m, n) <= kSkinny;  // each thread alone
   Bytes bytes;
-  if (std::min(m, n) <= kSkinny) {  // each thread alone
-    bytes =
-        Bytes{std::min(panels(n), std::max(kA, panels(1))) + std::min(panels(m), std::max(kA, panels(1)))} * threads;
+  if (!b_packed) bytes = {std::min(panels(n), std::max(skinny ? kA : kB, panels(1)))};
+  if (skinny) {
+    bytes = (bytes + Bytes{std::min(panels(m), std::max(kA, panels(1)))}) * threads;
   } else {
-    bytes = {std::min(panels(n), std::max(kB, panels(1)))};
     const Bytes alone = Bytes{std::min(panels(m), std::max(kA, panels(1)))} * threads;
     const Bytes together = {std::min(panels(m), std::max(kSharedA, panels(1)))};
     bytes += a_by_rows ? alone : out == DType::kF32 ? together : std::max(alone, together);
   }
   if (out != DType::kF32 && k > kDepth) {
-    bytes += Bytes{std::min((m + kTile) * (n + kTile) * 4, std::max(m * kTile * 4, kSums)) + 64} *
-             (std::min(m, n) <= kSkinny ? threads : 1);
+    bytes +=
+        Bytes{std::min((m + kTile) * (n + kTile) * 4, std::max(m * kTile * 4, kSums)) + 64} * (skinny ? threads : 1);
   }
   return AlignUp(bytes, 64);
 }

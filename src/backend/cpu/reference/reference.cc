@@ -37,6 +37,10 @@ f16 RoundToF16(double x) {
 }
 
 double Operand::operator[](int64_t i) const {
+  if (type_->packed()) {
+    const PackedPanels panels(type_->layout, rows(), columns());
+    return ToFloat(*At<bf16>(data_ + panels.Offset(i / columns(), i % columns()), 0));
+  }
   if (type_->dtype.quantised()) {
     const int64_t n = columns();
     return ToFloat(type_->dtype.Number(data_ + i / n * type_->dtype.RowBytes(n), n, i % n));

@@ -1,0 +1,79 @@
+#include "compile/memory/pack_weights.h"
+
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "graph/rule.h"
+#include "program/buffer_names.h"
+
+namespace temper {
+namespace {
+
+bool IsFrozenMatrix(const Value& value) {
+  return value.role == Role::kWeight && !value.trainable && value.updates == kNoValue && value.tier == Tier::kDevice &&
+         value.type.dtype == DType::kBF16 && value.type.shape.rank() == 2;
+}
+
+std::vector<Graph*> GraphsOf(StepGraphs* step) {
+  std::vector<Graph*> graphs;
+  for (StepGraphs::MicroBatches& some : step->train) graphs.push_back(&some.graph.graph);
+  graphs.insert(graphs.end(), {&step->eval.graph, &step->update});
+  if (step->pipeline) graphs.push_back(&step->pipeline->gathers);
+  return graphs;
+}
+
+// Frozen matrices that no graph reads in any other way than a product that may take it packed.
+std::set<std::string> Packable(const std::vector<Graph*>& graphs) {
+  std::set<std::string> frozen, others;
+  for (const Graph* graph : graphs) {
+    for (ValueId id = 0; id < graph->num_values(); ++id) {
+      const Value& value = graph->value(id);
+      if (value.role == Role::kWeight) (IsFrozenMatrix(value) ? frozen : others).insert(value.name);
+    }
+    for (const Node& node : graph->nodes()) {
+      const int packed = RuleOf(node.op).packed.input;
+      for (size_t i = 0; i < node.inputs.size(); ++i) {
+        const Value& value = graph->value(node.inputs[i]);
+        if (value.role == Role::kWeight && static_cast<int>(i) != packed) others.insert(value.name);
+      }
+    }
+  }
+  for (const std::string& name : others) frozen.erase(name);
+  return frozen;
+}
+
+void PackIn(Graph* graph, const std::set<std::string>& names) {
+  std::map<ValueId, ValueId> row_pairs;  // of the weight that has its name
+  for (Node& node : graph->nodes()) {
+    const PackedInput packed = RuleOf(node.op).packed;
+    if (packed.input < 0) continue;
+    ValueId& input = node.inputs[static_cast<size_t>(packed.input)];
+    Value weight = graph->value(input);
+    if (weight.role != Role::kWeight || !names.contains(weight.name)) continue;
+    if (packed.layout == ElementLayout::kRowPairs) {
+      const auto [it, fresh] = row_pairs.try_emplace(input, kNoValue);
+      if (fresh) {
+        weight.name = RowPairsName(weight.name);
+        weight.type.layout = ElementLayout::kRowPairs;
+        it->second = graph->AddValue(std::move(weight));
+      }
+      input = it->second;
+    }
+  }
+  for (ValueId id = 0; id < graph->num_values(); ++id) {
+    Value& value = graph->value(id);
+    if (value.role == Role::kWeight && names.contains(value.name)) value.type.layout = ElementLayout::kColumnPairs;
+  }
+}
+
+}  // namespace
+
+void PackWeights(StepGraphs* step) {
+  const std::vector<Graph*> graphs = GraphsOf(step);
+  const std::set<std::string> names = Packable(graphs);
+  for (Graph* graph : graphs) PackIn(graph, names);
+}
+
+}  // namespace temper
