@@ -16,8 +16,9 @@ struct Products {
 };
 
 // Tails in every dim, ranks that differ, more than one block of k; together thin, and not.
-const Products kProducts[] = {{1, 1, {1, 1}},       {57, 130, {8, 8, 8}},    {100, 64, {16, 16}}, {70, 1101, {16, 5, 33}},
-                              {90, 70, {40, 3, 60}}, {700, 33, {16, 16, 16}}, {31, 2100, {7, 2}}};
+const Products kProducts[] = {{1, 1, {1, 1}},          {57, 130, {8, 8, 8}},  {100, 64, {16, 16}},
+                              {70, 1101, {16, 5, 33}}, {90, 70, {40, 3, 60}}, {700, 33, {16, 16, 16}},
+                              {31, 2100, {7, 2}}};
 
 Tensor Absolute(const Tensor& t) {
   Tensor a = t;

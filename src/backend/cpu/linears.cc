@@ -17,7 +17,9 @@ struct Dims {
 
 Dims DimsOf(const KernelSpec& spec, size_t n) {
   const bool forward = spec.op == Op::kLinears;
-  const Shape& x = forward ? spec.inputs[0].shape : spec.op == Op::kLinearsDx ? spec.outputs[0].shape : spec.inputs[n].shape;
+  const Shape& x = forward                     ? spec.inputs[0].shape
+                   : spec.op == Op::kLinearsDx ? spec.outputs[0].shape
+                                               : spec.inputs[n].shape;
   int64_t rows = 0;
   for (size_t i = 0; i < n; ++i) rows += (forward ? spec.outputs[i] : spec.inputs[i]).shape[1];
   return {x[0], x[1], rows};
@@ -42,11 +44,9 @@ class LinearsKernel final : public Kernel {
         dims_(DimsOf(spec, n_)),
         dtype_(spec.inputs[0].dtype.compute()),
         gemm_(ProductOf(spec, dims_), spec.threads, isa),
-        layout_(dims_.T, dims_.I, dims_.rows, dtype_, op_ == Op::kLinearsDw ? DType::kF32 : dtype_,
-                gemm_.workspace()) {
-    TEMPER_CHECK(layout_.bytes <= spec.workspace)
-        << ToString(op_) << " " << spec.inputs[0].ToString() << " needs " << layout_.bytes.v << " bytes, its rule gives "
-        << spec.workspace.v;
+        layout_(dims_.T, dims_.I, dims_.rows, dtype_, op_ == Op::kLinearsDw ? DType::kF32 : dtype_, gemm_.workspace()) {
+    TEMPER_CHECK(layout_.bytes <= spec.workspace) << ToString(op_) << " " << spec.inputs[0].ToString() << " needs "
+                                                  << layout_.bytes.v << " bytes, its rule gives " << spec.workspace.v;
     for (size_t i = 0; i < n_; ++i) {
       columns_.push_back((op_ == Op::kLinears ? spec.outputs[i] : spec.inputs[i]).shape[1]);
     }
@@ -69,9 +69,8 @@ class LinearsKernel final : public Kernel {
       o.output.out = thin;
       o.output.out_stride = rows;
     } else {
-      ForThin(args.inputs, thin, self, [](std::byte* apart, std::byte* together, size_t n) {
-        std::memcpy(together, apart, n);
-      });
+      ForThin(args.inputs, thin, self,
+              [](std::byte* apart, std::byte* together, size_t n) { std::memcpy(together, apart, n); });
       if (op_ == Op::kLinearsDx) {
         StackWeights(args.inputs + n_, weights, self);
         o.output.out = args.outputs[0];
@@ -87,9 +86,8 @@ class LinearsKernel final : public Kernel {
     self.Meet();
     gemm_.RunInTeam(o, args.workspace + layout_.product.v, self);
     if (op_ == Op::kLinears) {
-      ForThin(args.outputs, thin, self, [](std::byte* apart, std::byte* together, size_t n) {
-        std::memcpy(apart, together, n);
-      });
+      ForThin(args.outputs, thin, self,
+              [](std::byte* apart, std::byte* together, size_t n) { std::memcpy(apart, together, n); });
     } else if (op_ == Op::kLinearsDw) {
       AddToGradients(args, reinterpret_cast<const float*>(weights), self);
     }

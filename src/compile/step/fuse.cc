@@ -49,8 +49,8 @@ class ResidualFolder {
   std::vector<bool> folded_;  // per node: a linear that took a residual
 };
 
-// Whether the node is x A^T of an adapter and nothing else: thin, and as its weight is a source, made at any place where
-// x is.
+// Whether the node is x A^T of an adapter and nothing else: thin, and as its weight is a source, made at any place
+// where x is.
 bool IsAdapterProduct(const Graph& graph, const Node& node) {
   return node.op == Op::kLinear && node.inputs.size() == 2 && graph.value(node.inputs[1]).role == Role::kAdapter &&
          node.attributes.DoubleOr("scale", 1) == 1 && !node.attributes.Has("out");

@@ -1,6 +1,8 @@
 // Linears: y_n = x w_n^T for two or three weights that share x, as one product: the A of adapters on q, k and v, or on
 // gate and up. Each is too thin to pay for reading x alone. compile/step/fuse.h makes them after the graph has been
 // partitioned, so there is no sharding rule.
+#include <algorithm>
+
 #include "graph/ops/linears_scratch.h"
 #include "graph/ops/matrix_product.h"
 #include "graph/ops/rules.h"
@@ -89,23 +91,30 @@ void Gradient(GradientSink& sink) {
     d_ys.push_back(sink.OutputGradient(i));
     ws.push_back(node.inputs[static_cast<size_t>(1 + i)]);
   }
-  // Weights whose gradients begin here, and those that add to earlier ones'.
-  for (const bool pending : {false, true}) {
-    std::vector<ValueId> inputs, accs;
-    std::vector<int> targets;
-    for (int i = 0; i < n; ++i) {
-      const ValueId acc = sink.Pending(1 + i);
-      if (sink.OutputGradient(i) == kNoValue || !sink.Needs(1 + i) || (acc != kNoValue) != pending) continue;
-      inputs.push_back(sink.OutputGradient(i));
-      targets.push_back(1 + i);
-      if (pending) accs.push_back(acc);
+  std::vector<int> left;  // weights whose gradients are to be made
+  for (int i = 1; i <= n; ++i) {
+    if (sink.OutputGradient(i - 1) != kNoValue && sink.Needs(i)) left.push_back(i);
+  }
+  while (!left.empty()) {
+    // At once: gradients that all begin here, or all add to earlier ones. A weight's second one adds to its first.
+    const bool acc = sink.Pending(left[0]) != kNoValue;
+    std::vector<int> now, later;
+    for (const int i : left) {
+      const ValueId weight = node.inputs[static_cast<size_t>(i)];
+      const bool again = std::any_of(now.begin(), now.end(),
+                                     [&](int other) { return node.inputs[static_cast<size_t>(other)] == weight; });
+      (again || (sink.Pending(i) != kNoValue) != acc ? later : now).push_back(i);
     }
-    if (targets.empty()) continue;
+    std::vector<ValueId> inputs;
+    for (const int i : now) inputs.push_back(sink.OutputGradient(i - 1));
     inputs.push_back(node.inputs[0]);
-    inputs.insert(inputs.end(), accs.begin(), accs.end());
-    const Op op = targets.size() == 1 ? Op::kLinearDw : Op::kLinearsDw;
-    const auto d_ws = sink.Emit(op, std::move(inputs), attributes(targets.size(), pending));
-    for (size_t i = 0; i < targets.size(); ++i) sink.Deliver(targets[i], d_ws[i]);
+    for (const int i : now) {
+      if (acc) inputs.push_back(sink.Pending(i));
+    }
+    const Op op = now.size() == 1 ? Op::kLinearDw : Op::kLinearsDw;
+    const auto d_ws = sink.Emit(op, std::move(inputs), attributes(now.size(), acc));
+    for (size_t i = 0; i < now.size(); ++i) sink.Deliver(now[i], d_ws[i]);
+    left = std::move(later);
   }
   if (!sink.Needs(0)) return;
   const ValueId acc = sink.Pending(0);
@@ -187,13 +196,13 @@ constexpr FlowOperand kThreeDxIn[] = {LinearIn("TP"), LinearIn("TQ"), LinearIn("
                                       LinearIn("QI"), LinearIn("RI"), LinearIn("TI", "acc")};
 constexpr FlowOutput kThreeDxOut[] = {{"TI", {Factors({0, 3}), Factors({1, 4}), Factors({2, 5}), Factors({6})}}};
 constexpr FlowRule kThreeDx = {.in = kThreeDxIn, .out = kThreeDxOut};
-constexpr FlowOperand kDxIn[] = {LinearIn("TP"), LinearIn("TQ"), LinearIn("PI"), LinearIn("QI"),
-                                 LinearIn("TI", "acc")};
+constexpr FlowOperand kDxIn[] = {LinearIn("TP"), LinearIn("TQ"), LinearIn("PI"), LinearIn("QI"), LinearIn("TI", "acc")};
 constexpr FlowOutput kDxOut[] = {{"TI", {Factors({0, 2}), Factors({1, 3}), Factors({4})}}};
 constexpr FlowRule kDxFlow = {.in = kDxIn, .out = kDxOut, .flag = "third", .flagged = &kThreeDx};
 
-constexpr FlowOperand kThreeDwIn[] = {LinearIn("TP"),        LinearIn("TQ"),        LinearIn("TR"),       LinearIn("TI"),
-                                      LinearIn("PI", "acc"), LinearIn("QI", "acc"), LinearIn("RI", "acc")};
+constexpr FlowOperand kThreeDwIn[] = {LinearIn("TP"),       LinearIn("TQ"),        LinearIn("TR"),
+                                      LinearIn("TI"),       LinearIn("PI", "acc"), LinearIn("QI", "acc"),
+                                      LinearIn("RI", "acc")};
 constexpr FlowOutput kThreeDwOut[] = {{"PI", {Factors({0, 3}), Factors({4})}},
                                       {"QI", {Factors({1, 3}), Factors({5})}},
                                       {"RI", {Factors({2, 3}), Factors({6})}}};
