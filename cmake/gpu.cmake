@@ -87,9 +87,9 @@ function(temper_gpu_layer)
   if(TEMPER_GPU STREQUAL "hip")
     # Sources that name a stream need hipcc.
     temper_layer(backend/gpu DEPS base tensor graph device LIBS ${TEMPER_HIP_RUNTIME} ${CMAKE_DL_LIBS}
-                 EXCLUDE "/(gpu_kernels|linear|${TEMPER_GPU_OWN})\\.cc$|/emulator/")
+                 EXCLUDE "/(gpu_kernels|linear|linears|${TEMPER_GPU_OWN})\\.cc$|/emulator/")
     file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/backend/gpu/*.cu)
-    foreach(name IN ITEMS gpu_kernels products/linear hardware/gpu_device hardware/gpu_stream hardware/hip_products)
+    foreach(name IN ITEMS gpu_kernels products/linear products/linears hardware/gpu_device hardware/gpu_stream hardware/hip_products)
       list(APPEND sources ${CMAKE_SOURCE_DIR}/src/backend/gpu/${name}.cc)
     endforeach()
     set(architectures ${TEMPER_HIP_ARCHITECTURES})

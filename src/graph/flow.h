@@ -28,7 +28,7 @@ struct FlowOutput {
   const char* dims;
   // A sum of products, each a set of operands as bits. If a product has a split dim that the output lacks, it is added
   // up: the output is a term of a sum.
-  std::array<uint16_t, 3> products;
+  std::array<uint16_t, 4> products;
   const char* flag = nullptr;
   // Sharded like that operand. Axes along which it is whole and others are split are added up.
   int like = -1;

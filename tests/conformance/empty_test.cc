@@ -87,6 +87,12 @@ TEST(EmptyOperands, OfMatrixProducts) {
         ExpectConforms({Op::kLinear, with({x, w, Of(dtype, {p.O})}, y), bias}, Few);
         ExpectConforms({Op::kLinearDx, with({y, w}, x), {{"acc", acc}}}, Few);
         ExpectConforms({Op::kLinearDw, with({y, x}, Of(DType::kF32, {p.O, p.I})), {{"acc", acc}}}, Few);
+        ExpectConforms({Op::kLinears, {x, w, w}}, Few);
+        ExpectConforms({Op::kLinearsDx, with({y, y, w, w}, x), {{"acc", acc}}}, Few);
+        const Tensor d_w = Of(DType::kF32, {p.O, p.I});
+        std::vector<Tensor> of_w = {y, y, x};
+        for (int64_t i = 0; i < 2 * acc; ++i) of_w.push_back(d_w);
+        ExpectConforms({Op::kLinearsDw, of_w, {{"acc", acc}}}, Few);
         ExpectConforms({Op::kSumRows, with({y}, Of(DType::kF32, {p.O})), {{"acc", acc}}},
                        [](int, int64_t) { return 100 * kU; });
       }

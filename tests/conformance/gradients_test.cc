@@ -188,6 +188,27 @@ TEST(Gradients, OfLinearsThatShareInputAndWeight) {
   g.FinishWithLoss(z);
 }
 
+// Of three products one, two or all are used, of two the second's weight being frozen; a weight stands in two nodes,
+// and twice in one.
+TEST(Gradients, OfLinearsOfTwoOrThreeWeights) {
+  for (const int used : {1, 2, 3}) {
+    OpGraph g;
+    const ValueId x = g.Activation("x", {kT, 4}), a = g.Source("a", {2, 4}), b = g.Source("b", {2, 4}, used == 3),
+                  c = g.Source("c", {3, 4}, used == 3), up = g.Source("up", {2, 3}, used == 3);
+    const auto y = g.Add(Op::kLinears, {x, a, b, c}, {{"third", int64_t{1}}}, "y");
+    ValueId sum = y[0];
+    if (used > 1) sum = g.Add(Op::kAdd, {sum, y[1]}, {}, "sum")[0];
+    if (used > 2) sum = g.Add(Op::kLinear, {y[2], up, sum}, {{"acc", int64_t{1}}}, "all")[0];
+    g.FinishWithLoss(sum);
+  }
+  OpGraph g;
+  const ValueId x = g.Activation("x", {kT, 4}), a = g.Source("a", {2, 4}), b = g.Source("b", {3, 4});
+  const auto y = g.Add(Op::kLinears, {x, a, b}, {}, "y"), again = g.Add(Op::kLinears, {x, b, b}, {}, "again");
+  const ValueId once = g.Add(Op::kAdd, {y[1], again[0]}, {}, "once")[0];
+  const ValueId sum = g.Add(Op::kAdd, {once, again[1]}, {}, "sum")[0], up = g.Source("up", {3, 2});
+  g.FinishWithLoss(g.Add(Op::kLinear, {y[0], up, sum}, {{"acc", int64_t{1}}}, "all")[0]);
+}
+
 TEST(Gradients, OfAddScaleAndCast) {
   OpGraph g;
   const ValueId x = g.Activation("x", {kT, kD}), y = g.Activation("y", {kT, kD});

@@ -58,8 +58,10 @@ TEST(RealSteps, ALoraStepKeepsNoActivationThatOnlyAFrozenWeightsGradientNeeds) {
   const auto model = tiny::MakeModel(kBenchmark);
   const Graph graph = StepGraph(*model, true, false, Recompute::kNone);
   for (const Node& n : graph.nodes()) {
-    if (n.op == Op::kLinearDw) {
-      EXPECT_TRUE(graph.value(n.outputs[0]).name.find("lora_") != std::string::npos) << graph.value(n.outputs[0]).name;
+    if (n.op == Op::kLinearDw || n.op == Op::kLinearsDw) {
+      for (const ValueId d_w : n.outputs) {
+        EXPECT_NE(graph.value(d_w).name.find("lora_"), std::string::npos) << graph.value(d_w).name;
+      }
     }
     EXPECT_NE(n.op, Op::kEmbeddingBackward);
     if (n.op == Op::kRmsNormBackward) {
@@ -76,6 +78,35 @@ TEST(RealSteps, ALoraStepKeepsNoActivationThatOnlyAFrozenWeightsGradientNeeds) {
     return MostAlive(UpdateInPlace(Differentiate(Fuse(AddLora(forward, targets, 0)), false)));
   };
   EXPECT_LE(alive(few), alive(all) - Bytes{11 * 2048 * 2048 * 2});
+}
+
+// Of a block's seven adapters those on q, k and v read one x, and those on gate and up another: x A^T of each is one
+// product, and so are its two gradients. With dropout every adapter has an x of its own.
+TEST(RealSteps, AdaptersThatShareTheirInputShareProducts) {
+  const auto model = tiny::MakeModel(kBenchmark);
+  for (const double dropout : {0.0, 0.05}) {
+    for (const bool accumulate : {false, true}) {
+      const Graph graph = StepGraph(*model, true, accumulate, Recompute::kNone, dropout);
+      std::map<std::pair<Op, size_t>, int> count;  // by op and number of weights
+      for (const Node& n : graph.nodes()) {
+        if (n.op == Op::kLinears || n.op == Op::kLinearsDw) ++count[{n.op, n.outputs.size()}];
+        if (n.op == Op::kLinearsDx) ++count[{n.op, n.inputs.size() / 2}];
+        if (n.op != Op::kLinears) continue;
+        for (size_t i = 0; i < n.outputs.size(); ++i) {
+          const std::string weight = graph.value(n.inputs[1 + i]).name, y = graph.value(n.outputs[i]).name;
+          EXPECT_NE(weight.find(y + ".weight"), std::string::npos) << y << " is made by " << weight;
+        }
+      }
+      std::map<std::pair<Op, size_t>, int> want;
+      for (const size_t weights : {2, 3}) {
+        if (dropout > 0) continue;
+        want[{Op::kLinears, weights}] = want[{Op::kLinearsDw, weights}] = 12;
+        // What the first block reads needs no gradient, but what its MLP reads depends on adapters.
+        want[{Op::kLinearsDx, weights}] = weights == 3 ? 11 : 12;
+      }
+      EXPECT_EQ(count, want) << "dropout " << dropout;
+    }
+  }
 }
 
 TEST(RealSteps, EveryResidualIsFoldedIntoAProduct) {

@@ -16,8 +16,10 @@ constexpr int64_t kBBlockBytes = 4 << 20;            // shared, in the third-lev
 constexpr int64_t kASharedBytes = 8 << 20;           // the same of A, where its lines are contiguous
 constexpr int64_t kSumBytes = 8 << 20;               // f32 sums of a block of columns, where a bf16 output needs them
 constexpr int64_t kSkinny = 64, kSkinnyDepth = 256;  // LoRA's ranks, and a depth for their gradients
-// Below this a block of B stays in the second-level cache and tiles go along rows of the output, not down columns.
-constexpr int64_t kSmallBlockBytes = 128 << 10;
+// Below this a block of B stays in the second-level cache and tiles go along rows of the output, not down columns. So
+// they do where k is short (a LoRA branch added to its base): nothing then hides that each row of a tile down a column
+// is on a page of its own, which takes up to three times as long.
+constexpr int64_t kSmallBlockBytes = 128 << 10, kShortDepth = 128;
 constexpr int64_t kAlign = 64;
 
 int64_t CeilDiv(int64_t a, int64_t b) {
@@ -349,7 +351,7 @@ void Gemm::Multiply(const Block& block, std::byte* workspace, TeamMember self) c
     };
     const auto first_of = [&](int64_t j) { return std::max(begin, border(part, j)); };
     const auto last_of = [&](int64_t j) { return std::min(end, border(part + 1, j)); };
-    if ((panel_end - panel_begin) * b_panel_bytes_ <= kSmallBlockBytes) {
+    if (depth_ <= kShortDepth || (panel_end - panel_begin) * b_panel_bytes_ <= kSmallBlockBytes) {
       for (int64_t i = begin; i < end; ++i) {
         for (int64_t j = panel_begin; j < panel_end; ++j) {
           if (i >= first_of(j) && i < last_of(j)) multiply(i, j, i, j + 1);

@@ -1,6 +1,8 @@
 #include "compile/step/fuse.h"
 
 #include <algorithm>
+#include <map>
+#include <tuple>
 
 #include "graph/rule.h"
 
@@ -47,9 +49,38 @@ class ResidualFolder {
   std::vector<bool> folded_;  // per node: a linear that took a residual
 };
 
+// Whether the node is x A^T of an adapter and nothing else: thin, and as its weight is a source, made at any place
+// where x is.
+bool IsAdapterProduct(const Graph& graph, const Node& node) {
+  return node.op == Op::kLinear && node.inputs.size() == 2 && graph.value(node.inputs[1]).role == Role::kAdapter &&
+         node.attributes.DoubleOr("scale", 1) == 1 && !node.attributes.Has("out");
+}
+
+// Two or three products of adapters that share x (those of q, k and v, or of gate and up) become one node, in the place
+// of the first.
+void JoinAdapterProducts(Graph* graph) {
+  std::vector<Node>& nodes = graph->nodes();
+  std::map<std::tuple<ValueId, int, Phase>, size_t> first_of;  // by x, block and phase: a node that may take more
+  for (size_t i = 0; i < nodes.size(); ++i) {
+    Node& node = nodes[i];
+    if (!IsAdapterProduct(*graph, node)) continue;
+    const auto [at, first] = first_of.try_emplace({node.inputs[0], node.block, node.phase}, i);
+    if (first) continue;
+    Node& joined = nodes[at->second];
+    joined.inputs.push_back(node.inputs[1]);
+    joined.outputs.push_back(node.outputs[0]);
+    node.outputs.clear();
+    if (joined.outputs.size() == 3) first_of.erase(at);
+    if (joined.outputs.size() == 2) joined.op = Op::kLinears;
+    joined.attributes = {{"third", int64_t{joined.outputs.size() == 3}}};
+  }
+  std::erase_if(nodes, [](const Node& n) { return n.outputs.empty(); });
+}
+
 }  // namespace
 
 Graph Fuse(Graph graph) {
+  JoinAdapterProducts(&graph);
   std::vector<Node>& nodes = graph.nodes();
   ResidualFolder folder(graph);
   for (size_t i = 0; i < nodes.size(); ++i) {
