@@ -14,6 +14,7 @@
 #include "data/packing.h"
 #include "data/preview.h"
 #include "run/data.h"
+#include "run/data_report.h"
 #include "run/machine.h"
 #include "run/model_options.h"
 

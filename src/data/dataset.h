@@ -14,7 +14,7 @@
 #include "data/record.h"
 #include "data/token_store.h"
 #include "data/token_writer.h"
-#include "data/tokenize.h"
+#include "data/row_tokenizer.h"
 
 namespace temper {
 

@@ -1,4 +1,4 @@
-#include "data/tokenize.h"
+#include "data/row_tokenizer.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "data/tokenize.h"
+#include "data/row_tokenizer.h"
 
 #include <fmt/core.h>
 
@@ -13,11 +13,6 @@ namespace temper {
 namespace {
 
 constexpr EncodeOptions kPlain = {.add_special = false};
-// How many bad rows' messages are kept: enough to see what is wrong with a file.
-constexpr size_t kProblemsKept = 5;
-// Each border inside a piece encodes the piece again. Templates without special tokens would make one long piece, so it
-// ends at this size: a conversation of n turns then costs n times this, not n times itself.
-constexpr size_t kPieceBytes = 16 << 10;
 
 std::string MessagePlace(const Record& record, size_t message) {
   return fmt::format("{}, message {}", record.where, message + 1);
@@ -29,51 +24,12 @@ std::string_view Stripped(std::string_view text) {
   return begin == text.npos ? "" : text.substr(begin, text.find_last_not_of(kSpace) + 1 - begin);
 }
 
-bool StartsWith(const std::vector<int32_t>& ids, const std::vector<int32_t>& head) {
-  return ids.size() >= head.size() && std::equal(head.begin(), head.end(), ids.begin());
-}
-
 }  // namespace
-
-void Sample::Resize(size_t n) {
-  tokens.resize(n);
-  supervised.resize(n);
-  if (!weights.empty()) weights.resize(n, kUnitWeight);
-}
-
-void Finding::Add(const Finding& other) {
-  if (count == 0) first = other.first;
-  count += other.count;
-}
-
-void DataStatistics::Add(const DataStatistics& o) {
-  rows += o.rows;
-  bad_rows += o.bad_rows;
-  cut_rows += o.cut_rows;
-  cut_tokens += o.cut_tokens;
-  dropped_rows += o.dropped_rows;
-  split_borders += o.split_borders;
-  longest_row = std::max(longest_row, o.longest_row);
-  samples += o.samples;
-  tokens += o.tokens;
-  supervised += o.supervised;
-  weighted += o.weighted;
-  least_weight = std::min(least_weight, o.least_weight);
-  largest_weight = std::max(largest_weight, o.largest_weight);
-  stopping_samples += o.stopping_samples;
-  empty_answers.Add(o.empty_answers);
-  unprinted_turns.Add(o.unprinted_turns);
-  unprinted_tools.Add(o.unprinted_tools);
-  open_turns.Add(o.open_turns);
-  for (const std::string& problem : o.problems) {
-    if (problems.size() < kProblemsKept) problems.push_back(problem);
-  }
-  unknown.Add(o.unknown);
-}
 
 RowTokenizer::RowTokenizer(const Tokenizer& tokenizer, const ChatTemplate* chat_template,
                            const TokenizeOptions& options)
     : tokenizer_(tokenizer),
+      parts_(tokenizer),
       chat_template_(chat_template),
       options_(options),
       vocab_size_(options.vocab_size > 0 ? options.vocab_size : tokenizer.vocab_size()) {}
@@ -137,82 +93,10 @@ bool RowTokenizer::SaysNothing(const RenderedChat& chat, size_t message) const {
   return true;
 }
 
-// The tokens that `text` has after `context`, a special token or a line end, and its unknown characters. In all
-// vocabularies that we know neither merges with the following text, and after it no "start of text" space is put before
-// `text`.
-Result<std::vector<int32_t>> RowTokenizer::EncodeAfter(const std::string& context, std::string_view text,
-                                                       std::string* unknown) const {
-  unknown->clear();
-  const EncodeOptions options{.add_special = false, .unknown = tokenizer_.unknown() ? unknown : nullptr};
-  if (context.empty()) return tokenizer_.Encode(text, options);
-  TEMPER_ASSIGN_OR_RETURN(const auto head, tokenizer_.Encode(context, options));
-  const size_t of_head = unknown->size();
-  unknown->clear();
-  TEMPER_ASSIGN_OR_RETURN(auto ids, tokenizer_.Encode(context + std::string(text), options));
-  if (!StartsWith(ids, head)) {
-    unknown->clear();
-    return tokenizer_.Encode(text, options);
-  }
-  unknown->erase(0, of_head);
-  ids.erase(ids.begin(), ids.begin() + static_cast<int64_t>(head.size()));
-  return ids;
-}
-
-// Encodes the concatenation so that the text before each border has the tokens that it would have if it ended there. A
-// piece is the text since the last special token that ends a part; its encoding must extend that of its beginning.
-Status RowTokenizer::EncodeParts(const std::vector<Part>& parts, Sample& sample, DataStatistics& statistics) const {
-  std::string context, piece, unknown;
-  std::vector<int32_t> piece_ids;
-  size_t piece_unknown = 0;  // length of its unknown characters
-  int borders = 0;           // inside the piece
-  const bool weighted =
-      std::any_of(parts.begin(), parts.end(), [](const Part& part) { return part.weight != kUnitWeight; });
-  for (const Part& part : parts) {
-    if (part.text.empty()) continue;
-    if (piece.empty() || (borders >= 2 && piece.size() > kPieceBytes)) {
-      if (!piece.empty()) context = "\n";
-      piece.clear();
-      piece_ids.clear();
-      piece_unknown = 0;
-      borders = 0;
-    }
-    ++borders;
-    const bool alone = piece.empty() && &part == &parts.back();  // a text file: not copied
-    if (!alone) piece += part.text;
-    TEMPER_ASSIGN_OR_RETURN(auto ids, EncodeAfter(context, alone ? part.text : piece, &unknown));
-    if (!StartsWith(ids, piece_ids)) {
-      ++statistics.split_borders;
-      context = "\n";
-      piece = part.text;
-      piece_ids.clear();
-      piece_unknown = 0;
-      borders = 1;
-      TEMPER_ASSIGN_OR_RETURN(ids, EncodeAfter(context, piece, &unknown));
-    }
-    statistics.unknown.AddText(std::string_view(unknown).substr(std::min(piece_unknown, unknown.size())));
-    piece_unknown = unknown.size();
-    sample.tokens.insert(sample.tokens.end(), ids.begin() + static_cast<int64_t>(piece_ids.size()), ids.end());
-    sample.supervised.resize(sample.tokens.size(), part.supervised);
-    if (weighted) sample.weights.resize(sample.tokens.size(), part.weight);
-    if (alone) break;
-    if (!ids.empty() && tokenizer_.IsSpecial(ids.back())) {
-      const std::string spelling = tokenizer_.IdToToken(ids.back());
-      if (!spelling.empty() && piece.ends_with(spelling)) {
-        context = spelling;
-        piece.clear();
-        ids.clear();
-        piece_unknown = 0;
-      }
-    }
-    piece_ids = std::move(ids);
-  }
-  return OkStatus();
-}
-
 Result<Sample> RowTokenizer::TokenizePrompt(const Record& record, DataStatistics& statistics) const {
   Sample sample{.tokens = front_, .supervised = std::vector<uint8_t>(front_.size(), 0)};
   const std::string prompt = PromptText(record), completion = CompletionText(record);
-  TEMPER_RETURN_IF_ERROR(EncodeParts({{prompt, false}, {completion, true}}, sample, statistics));
+  TEMPER_RETURN_IF_ERROR(parts_.Encode({{prompt, false}, {completion, true}}, sample, statistics));
   const bool has_eos = !completion.empty() && !sample.tokens.empty() && EndsTurn(sample.tokens.back());
   if (!has_eos) {
     sample.tokens.push_back(eos_);
@@ -284,7 +168,7 @@ Status RowTokenizer::TokenizeMessages(const Record& record, std::vector<Sample>&
 Result<Sample> RowTokenizer::TokenizeChat(const Record& record, const RenderedChat& chat,
                                           DataStatistics& statistics) const {
   const std::string_view text = chat.text;
-  std::vector<Part> parts;
+  std::vector<PartEncoder::Part> parts;
   size_t at = 0;
   for (size_t i = 0; i < chat.assistant.size(); ++i) {
     const TextSpan& span = chat.assistant[i];
@@ -298,7 +182,7 @@ Result<Sample> RowTokenizer::TokenizeChat(const Record& record, const RenderedCh
   }
   parts.push_back({text.substr(at), false});
   Sample sample;
-  TEMPER_RETURN_IF_ERROR(EncodeParts(parts, sample, statistics));
+  TEMPER_RETURN_IF_ERROR(parts_.Encode(parts, sample, statistics));
 
   // {% generation %} blocks may leave out the token that ends the turn: the model must learn it all the same. Or they
   // may include the line end after it: then the turn already has its end.
@@ -366,7 +250,7 @@ void RowTokenizer::Count(const Sample& sample, DataStatistics& statistics) const
 Status RowTokenizer::TokenizeText(const Record& record, std::vector<Sample>& samples,
                                   DataStatistics& statistics) const {
   Sample whole{.tokens = front_};
-  TEMPER_RETURN_IF_ERROR(EncodeParts({{record.text, true}}, whole, statistics));
+  TEMPER_RETURN_IF_ERROR(parts_.Encode({{record.text, true}}, whole, statistics));
   if (whole.tokens.size() == front_.size()) {
     ++statistics.dropped_rows;
     return OkStatus();
