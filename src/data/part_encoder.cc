@@ -55,9 +55,8 @@ Status PartEncoder::Encode(const std::vector<Part>& parts, Sample& sample, DataS
       borders = 0;
     }
     ++borders;
-    const bool alone = piece.empty() && &part == &parts.back();  // a text file: not copied
-    if (!alone) piece += part.text;
-    TEMPER_ASSIGN_OR_RETURN(auto ids, EncodeAfter(context, alone ? part.text : piece, &unknown));
+    piece += part.text;
+    TEMPER_ASSIGN_OR_RETURN(auto ids, EncodeAfter(context, piece, &unknown));
     if (!StartsWith(ids, piece_ids)) {
       ++statistics.split_borders;
       context = "\n";
@@ -72,7 +71,6 @@ Status PartEncoder::Encode(const std::vector<Part>& parts, Sample& sample, DataS
     sample.tokens.insert(sample.tokens.end(), ids.begin() + static_cast<int64_t>(piece_ids.size()), ids.end());
     sample.supervised.resize(sample.tokens.size(), part.supervised);
     if (weighted) sample.weights.resize(sample.tokens.size(), part.weight);
-    if (alone) break;
     if (!ids.empty() && tokenizer_.IsSpecial(ids.back())) {
       const std::string spelling = tokenizer_.IdToToken(ids.back());
       if (!spelling.empty() && piece.ends_with(spelling)) {

@@ -247,54 +247,83 @@ void RowTokenizer::Count(const Sample& sample, DataStatistics& statistics) const
   }
 }
 
-Status RowTokenizer::TokenizeText(const Record& record, std::vector<Sample>& samples,
-                                  DataStatistics& statistics) const {
-  Sample whole{.tokens = front_};
-  TEMPER_RETURN_IF_ERROR(parts_.Encode({{record.text, true}}, whole, statistics));
-  if (whole.tokens.size() == front_.size()) {
-    ++statistics.dropped_rows;
-    return OkStatus();
-  }
-  TEMPER_RETURN_IF_ERROR(CheckFront(record, whole));
-  if (!EndsTurn(whole.tokens.back())) whole.tokens.push_back(eos_);
-  TEMPER_RETURN_IF_ERROR(CheckIds(record, whole));
-  const size_t n = whole.tokens.size();
-  statistics.longest_row = std::max(statistics.longest_row, static_cast<int64_t>(n));
+Result<std::vector<int32_t>> RowTokenizer::EncodePiece(std::string_view piece, bool continues,
+                                                       UnknownTokens& unknown) const {
+  std::string characters;
+  TEMPER_ASSIGN_OR_RETURN(auto ids,
+                          tokenizer_.Encode(piece, {.add_special = false,
+                                                    .continues = continues,
+                                                    .unknown = tokenizer_.unknown() ? &characters : nullptr}));
+  unknown.AddText(characters);
+  return ids;
+}
+
+Status RowTokenizer::Add(std::span<const int32_t> piece, OpenText& text, std::vector<Sample>& samples,
+                         DataStatistics& statistics) const {
+  const bool first = text.length == 0;
+  if (first) text.tokens = front_;
+  text.tokens.insert(text.tokens.end(), piece.begin(), piece.end());
+  text.length += static_cast<int64_t>(piece.size());
+  if (first) TEMPER_RETURN_IF_ERROR(CheckFront(text.tokens, RecordKind::kText, text.where));
+  TEMPER_RETURN_IF_ERROR(CheckIds(text.tokens, text.where));
   const auto window = static_cast<size_t>(options_.max_seq_len);
-  for (size_t begin = 0; begin + 1 < n; begin += window - 1) {
-    const size_t size = std::min(window, n - begin);
-    Sample sample;
-    sample.tokens.assign(whole.tokens.begin() + static_cast<int64_t>(begin),
-                         whole.tokens.begin() + static_cast<int64_t>(begin + size));
-    sample.supervised.assign(size, 1);
-    sample.supervised[0] = 0;
-    if (record.weight != kUnitWeight) sample.weights.assign(size, record.weight);
-    Count(sample, statistics);
-    samples.push_back(std::move(sample));
-  }
+  size_t begin = 0;
+  for (; text.tokens.size() - begin >= window; begin += window - 1) AddWindow(begin, window, text, samples, statistics);
+  text.tokens.erase(text.tokens.begin(), text.tokens.begin() + static_cast<int64_t>(begin));
   return OkStatus();
 }
 
-Status RowTokenizer::CheckFront(const Record& record, const Sample& sample) const {
+void RowTokenizer::End(OpenText& text, std::vector<Sample>& samples, DataStatistics& statistics) const {
+  if (text.length == 0) {
+    ++statistics.dropped_rows;
+    return;
+  }
+  const bool has_end = EndsTurn(text.tokens.back());
+  if (!has_end) text.tokens.push_back(eos_);
+  statistics.longest_row =
+      std::max(statistics.longest_row, static_cast<int64_t>(front_.size()) + text.length + (has_end ? 0 : 1));
+  if (text.tokens.size() > 1) AddWindow(0, text.tokens.size(), text, samples, statistics);
+}
+
+// `size` of the open text's tokens, from `begin` on, as a sample.
+void RowTokenizer::AddWindow(size_t begin, size_t size, const OpenText& text, std::vector<Sample>& samples,
+                             DataStatistics& statistics) const {
+  const auto first = text.tokens.begin() + static_cast<int64_t>(begin);
+  Sample sample{.tokens = {first, first + static_cast<int64_t>(size)}, .supervised = std::vector<uint8_t>(size, 1)};
+  sample.supervised[0] = 0;
+  if (text.weight != kUnitWeight) sample.weights.assign(size, text.weight);
+  Count(sample, statistics);
+  samples.push_back(std::move(sample));
+}
+
+Status RowTokenizer::TokenizeText(const Record& record, std::vector<Sample>& samples,
+                                  DataStatistics& statistics) const {
+  OpenText text{.where = record.where, .weight = record.weight};
+  TEMPER_ASSIGN_OR_RETURN(const auto ids, EncodePiece(record.text, /*continues=*/false, statistics.unknown));
+  TEMPER_RETURN_IF_ERROR(Add(ids, text, samples, statistics));
+  End(text, samples, statistics);
+  return OkStatus();
+}
+
+Status RowTokenizer::CheckFront(std::span<const int32_t> whole, RecordKind kind, const std::string& where) const {
   const auto bos = tokenizer_.bos();
-  if (!bos || sample.tokens.size() < 2 || sample.tokens[0] != *bos || sample.tokens[1] != *bos) return OkStatus();
+  if (!bos || whole.size() < 2 || whole[0] != *bos || whole[1] != *bos) return OkStatus();
   // If one token serves as both (OPT), an empty row is BOS EOS, and a row of ids may do this on purpose.
-  if (*bos == eos_ && (sample.tokens.size() == 2 || record.kind == RecordKind::kTokens)) return OkStatus();
+  if (*bos == eos_ && (whole.size() == 2 || kind == RecordKind::kTokens)) return OkStatus();
   return Corrupt(
       fmt::format("{}: begins with BOS twice. The tokenizer adds {} itself: remove it from the text "
                   "(or one of the two from the chat template)",
-                  record.where, tokenizer_.IdToToken(*bos)));
+                  where, tokenizer_.IdToToken(*bos)));
 }
 
 // A tokenizer may have tokens that its model lacks, such as the [PAD] of many Llamas.
-Status RowTokenizer::CheckIds(const Record& record, const Sample& sample) const {
-  const auto beyond =
-      std::find_if(sample.tokens.begin(), sample.tokens.end(), [&](int32_t id) { return id >= vocab_size_; });
-  if (beyond == sample.tokens.end()) return OkStatus();
+Status RowTokenizer::CheckIds(std::span<const int32_t> tokens, const std::string& where) const {
+  const auto beyond = std::find_if(tokens.begin(), tokens.end(), [&](int32_t id) { return id >= vocab_size_; });
+  if (beyond == tokens.end()) return OkStatus();
   return Corrupt(fmt::format(
       "{}: has the token {} ({}), but the model has embeddings for only {}: remove it from the text, or use "
       "the tokenizer that the model was trained with",
-      record.where, *beyond, Quoted(tokenizer_.IdToToken(*beyond)), vocab_size_));
+      where, *beyond, Quoted(tokenizer_.IdToToken(*beyond)), vocab_size_));
 }
 
 namespace {
@@ -319,8 +348,8 @@ Status ScaleWeights(const Record& record, Sample& sample) {
 // `beyond`: number of the row's further tokens that are in no sample.
 Status RowTokenizer::Finish(const Record& record, Sample sample, int64_t beyond, std::vector<Sample>& samples,
                             DataStatistics& statistics) const {
-  TEMPER_RETURN_IF_ERROR(CheckFront(record, sample));
-  TEMPER_RETURN_IF_ERROR(CheckIds(record, sample));
+  TEMPER_RETURN_IF_ERROR(CheckFront(sample.tokens, record.kind, record.where));
+  TEMPER_RETURN_IF_ERROR(CheckIds(sample.tokens, record.where));
   const auto length = static_cast<int64_t>(sample.tokens.size());
   statistics.longest_row = std::max(statistics.longest_row, length + beyond);
   if (length + beyond > options_.max_seq_len) {

@@ -23,7 +23,9 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/status.h"
@@ -55,6 +57,20 @@ class RowTokenizer {
   // Appends the record's samples (none, one, or many for a text) and counts them. Errors name the record's place.
   Status Tokenize(const Record& record, std::vector<Sample>& samples, DataStatistics& statistics) const;
 
+  // A text of which only a part has been tokenized. One thread at a time.
+  struct OpenText {
+    std::string where;  // for errors
+    TokenWeight weight = kUnitWeight;
+    std::vector<int32_t> tokens;  // the last ones, in no sample yet or only as the last of one
+    int64_t length = 0;           // of all tokens so far, without those that the tokenizer puts in front
+  };
+  // The tokens of a piece of a text. `continues`: it begins at a cut (Tokenizer::FindCut), not where the text does.
+  Result<std::vector<int32_t>> EncodePiece(std::string_view piece, bool continues, UnknownTokens& unknown) const;
+  // Appends to `samples` and counts those that are complete with the next piece's tokens, and in the end the rest.
+  Status Add(std::span<const int32_t> piece, OpenText& text, std::vector<Sample>& samples,
+             DataStatistics& statistics) const;
+  void End(OpenText& text, std::vector<Sample>& samples, DataStatistics& statistics) const;
+
  private:
   RowTokenizer(const Tokenizer& tokenizer, const ChatTemplate* chat_template, const TokenizeOptions& options);
 
@@ -63,8 +79,11 @@ class RowTokenizer {
   Result<Sample> TokenizeChat(const Record& record, const RenderedChat& chat, DataStatistics& statistics) const;
   Status TokenizeText(const Record& record, std::vector<Sample>& samples, DataStatistics& statistics) const;
   Result<Sample> TokenizeIds(const Record& record) const;
-  Status CheckFront(const Record& record, const Sample& sample) const;
-  Status CheckIds(const Record& record, const Sample& sample) const;
+  void AddWindow(size_t begin, size_t size, const OpenText& text, std::vector<Sample>& samples,
+                 DataStatistics& statistics) const;
+  // `whole`: of a text or a row, all tokens.
+  Status CheckFront(std::span<const int32_t> whole, RecordKind kind, const std::string& where) const;
+  Status CheckIds(std::span<const int32_t> tokens, const std::string& where) const;
   Status Finish(const Record& record, Sample sample, int64_t beyond, std::vector<Sample>& samples,
                 DataStatistics& statistics) const;
   void Count(const Sample& sample, DataStatistics& statistics) const;

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "data/tokenizer/text_border.h"
 #include "data/tokenizer/vocabulary.h"
 #include "data/tokenizer/word_cache.h"
 
@@ -67,6 +68,9 @@ class Bpe {
 
   // Appends the ids of `word` (valid UTF-8 unless bytes_in). REQUIRES: word.size() < 2^31.
   void Encode(std::string_view word, BpeScratch& scratch, std::vector<int32_t>& out) const;
+
+  // As TextBorder says.
+  bool Follow(TextBorder& border) const;
 
   // The token of unknown characters; none if every text has other tokens, or unknown characters are dropped.
   std::optional<int32_t> unknown() const { return unk_; }
