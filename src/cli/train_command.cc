@@ -296,6 +296,17 @@ Status CheckSameModel(const TrainingRun& run) {
   });
 }
 
+// All ranks write their parts of checkpoints into one folder.
+Status CheckSameFolder(TrainingRun& run) {
+  const Ranks& ranks = run.setup.ranks;
+  Result<std::string> mark = std::string();
+  if (ranks.first()) mark = run.setup.folder->Mark();
+  TEMPER_RETURN_IF_ERROR(ranks.Agree(mark.status()));
+  TEMPER_ASSIGN_OR_RETURN(const std::string firsts, ranks.FromFirst(*mark));
+  const std::string& path = run.config().output.output_dir;
+  return ranks.Agree(ranks.first() ? OkStatus() : OutputFolder::CheckSeen(PosixEnv(), path, firsts));
+}
+
 // Cheap checks run first: settings, the weights' headers, memory, the disk, the data. Then the weights are loaded.
 Result<int> Train(TrainingRun& run) {
   const RunConfig& c = run.config();
@@ -310,8 +321,7 @@ Result<int> Train(TrainingRun& run) {
   TEMPER_ASSIGN_OR_RETURN(CheckpointContents contents, ContentsOf(run));
   TEMPER_ASSIGN_OR_RETURN(const Bytes disk_bytes, DiskBytes(contents, run));
   TEMPER_RETURN_IF_ERROR(ranks.Agree(run.setup.folder ? run.setup.folder->Prepare(disk_bytes) : OkStatus()));
-  TEMPER_RETURN_IF_ERROR(
-      ranks.Agree(ranks.first() ? OkStatus() : OutputFolder::CheckSeen(PosixEnv(), c.output.output_dir)));
+  if (!ranks.alone()) TEMPER_RETURN_IF_ERROR(CheckSameFolder(run));
   TEMPER_RETURN_IF_ERROR(ranks.Agree(LoadData(run)));
   if (run.setup.folder) TEMPER_RETURN_IF_ERROR(run.setup.folder->UseTokens(TokenFilesOf(run)));
   contents.state.data_fingerprint = DataFingerprint(run.data.dataset, c.data.data);
