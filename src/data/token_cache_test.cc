@@ -142,6 +142,27 @@ TEST_F(TokenCacheTest, WhereFilesCannotBeLockedTheWritersProcessIsAsked) {
   EXPECT_EQ(Names(), left);
 }
 
+// Containers may share the name of their host and process ids. Where files can be locked, one would wait for the other.
+TEST_F(TokenCacheTest, TemporaryFilesHaveNamesThatNoOtherProcessGives) {
+  const auto name = [&] {
+    std::vector<std::string> names;
+    const Status failed = TokenCache(PosixEnv(), folder_.path(), "key").Make([&](const auto&) {
+      names = Names();
+      return InvalidArgument("enough");
+    });
+    EXPECT_FALSE(failed.ok());
+    EXPECT_EQ(names.size(), 1u);
+    return names[0];
+  };
+  const std::string first = name(), second = name(), known = fmt::format(".bin.{}-{}-", HostName(), getpid());
+  for (const std::string& each : {first, second}) {
+    const size_t at = each.find(known);
+    ASSERT_NE(at, std::string::npos) << each;
+    EXPECT_EQ(each.size() - at - known.size(), 16 + std::string(".tmp").size()) << each;
+  }
+  EXPECT_NE(first, second);
+}
+
 TEST_F(TokenCacheTest, RunsThatWriteAtOnceBothEndWithAWholeFile) {
   ASSERT_TRUE(TokenCache(PosixEnv(), folder_.path(), "key")
                   .Make([&](std::unique_ptr<WritableFile> file) {
