@@ -95,25 +95,23 @@ class Loader {
         TEMPER_ASSIGN_OR_RETURN(std::string piece, NextPiece(*reader, rest, more));
         pieces.push_back(std::move(piece));
       }
-      std::vector<Result<std::vector<int32_t>>> ids(pieces.size(), std::vector<int32_t>());
-      std::vector<UnknownTokens> unknown(pieces.size());
+      std::vector<Result<RowTokenizer::Piece>> tokens(pieces.size(), RowTokenizer::Piece());
       ForEach(static_cast<int64_t>(pieces.size()), options_.threads, [&](int64_t at) {
         const auto i = static_cast<size_t>(at);
-        ids[i] = rows_.EncodePiece(pieces[i], /*continues=*/begun || i > 0, unknown[i]);
+        tokens[i] = rows_.EncodePiece(pieces[i], /*continues=*/begun || i > 0);
         pieces[i] = std::string();
       });
       begun = true;
-      for (size_t i = 0; i < ids.size(); ++i) {
-        if (!ids[i].ok()) return ids[i].status().WithContext(input.path);
-        about_.statistics.unknown.Add(unknown[i]);
-        TEMPER_RETURN_IF_ERROR(rows_.Add(*ids[i], text, samples, about_.statistics));
-        ids[i] = std::vector<int32_t>();
-        TEMPER_RETURN_IF_ERROR(Write(samples));
+      for (Result<RowTokenizer::Piece>& piece : tokens) {
+        if (!piece.ok()) return piece.status().WithContext(input.path);
+        TEMPER_RETURN_IF_ERROR(rows_.Add(*piece, text, samples, about_.statistics));
+        piece = RowTokenizer::Piece();
+        TEMPER_RETURN_IF_ERROR(Write(samples, /*line=*/1));
       }
       if (options_.progress) options_.progress(done + reader->bytes_read(), total, about_.statistics.rows);
     }
     rows_.End(text, samples, about_.statistics);
-    return Write(samples);
+    return Write(samples, /*line=*/1);
   }
 
   // The next piece of a document, of which `rest` has been read and not handed out, and `more` is to be read.
@@ -138,13 +136,15 @@ class Loader {
     }
   }
 
-  // Writes the samples of a document and clears them.
-  Status Write(std::vector<Sample>& samples) {
+  // Writes the samples of the row at `line` and clears them.
+  Status Write(std::vector<Sample>& samples, int64_t line) {
     for (const Sample& sample : samples) {
-      TEMPER_RETURN_IF_ERROR(out_.Add(sample.tokens, sample.supervised, sample.weights, /*line=*/1));
+      if (options_.visit) options_.visit(out_.size(), sample);
+      TEMPER_RETURN_IF_ERROR(out_.Add(sample.tokens, sample.supervised, sample.weights, line));
     }
     samples.clear();
-    return CheckCount();
+    if (out_.size() < std::numeric_limits<int32_t>::max()) return OkStatus();
+    return Unsupported("more than 2^31 samples in one data set: train on a part of the files");
   }
 
   Status LoadBlock(const RecordReader& reader, std::vector<RawRow>& block) {
@@ -171,16 +171,9 @@ class Loader {
         continue;
       }
       about_.statistics.Add(outcome.statistics);
-      for (const Sample& sample : outcome.samples) {
-        TEMPER_RETURN_IF_ERROR(out_.Add(sample.tokens, sample.supervised, sample.weights, block[i].line));
-      }
+      TEMPER_RETURN_IF_ERROR(Write(outcome.samples, block[i].line));
     }
-    return CheckCount();
-  }
-
-  Status CheckCount() const {
-    if (out_.size() < std::numeric_limits<int32_t>::max()) return OkStatus();
-    return Unsupported("more than 2^31 samples in one data set: train on a part of the files");
+    return OkStatus();
   }
 
   // What is not found, a chat template, every row lacks; a template that exceeds its budget may do so with every row.

@@ -24,6 +24,8 @@ struct DatasetOptions {
   int threads = 1;
   // Called now and then with the bytes read so far, all bytes, and the rows read.
   std::function<void(Bytes, Bytes, int64_t)> progress;
+  // Called for every sample, in order, with its id: a token file does not keep all of it.
+  std::function<void(int64_t, const Sample&)> visit;
 };
 
 struct DataInput {

@@ -44,7 +44,8 @@ class FakeTokenizer : public Tokenizer {
         continue;
       }
       const bool known = forgotten_.find(rest[0]) == std::string::npos;
-      if (!known && options.unknown) *options.unknown += rest[0];
+      if (options.unknown && !known) options.unknown->emplace_back(1, rest[0]);
+      if (options.unknown && known && unknown_ && rest[0] == *unknown_) options.unknown->emplace_back();
       int32_t best = known ? static_cast<unsigned char>(rest[0]) : *unknown_;
       size_t length = 1;
       for (size_t w = 0; w < words_.size(); ++w) {

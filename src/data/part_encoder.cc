@@ -1,6 +1,7 @@
 #include "data/part_encoder.h"
 
 #include <algorithm>
+#include <span>
 #include <utility>
 
 namespace temper {
@@ -20,7 +21,7 @@ bool StartsWith(const std::vector<int32_t>& ids, const std::vector<int32_t>& hea
 // vocabularies that we know neither merges with the following text, and after it no "start of text" space is put before
 // `text`.
 Result<std::vector<int32_t>> PartEncoder::EncodeAfter(const std::string& context, std::string_view text,
-                                                      std::string* unknown) const {
+                                                      std::vector<std::string>* unknown) const {
   unknown->clear();
   const EncodeOptions options{.add_special = false, .unknown = tokenizer_.unknown() ? unknown : nullptr};
   if (context.empty()) return tokenizer_.Encode(text, options);
@@ -32,16 +33,17 @@ Result<std::vector<int32_t>> PartEncoder::EncodeAfter(const std::string& context
     unknown->clear();
     return tokenizer_.Encode(text, options);
   }
-  unknown->erase(0, of_head);
+  unknown->erase(unknown->begin(), unknown->begin() + static_cast<int64_t>(std::min(of_head, unknown->size())));
   ids.erase(ids.begin(), ids.begin() + static_cast<int64_t>(head.size()));
   return ids;
 }
 
 // A piece is the text since the last special token that ends a part; its encoding must extend that of its beginning.
 Status PartEncoder::Encode(const std::vector<Part>& parts, Sample& sample, DataStatistics& statistics) const {
-  std::string context, piece, unknown;
+  std::string context, piece;
   std::vector<int32_t> piece_ids;
-  size_t piece_unknown = 0;  // length of its unknown characters
+  std::vector<std::string> unknown;
+  size_t piece_unknown = 0;  // number of its unknown tokens
   int borders = 0;           // inside the piece
   const bool weighted =
       std::any_of(parts.begin(), parts.end(), [](const Part& part) { return part.weight != kUnitWeight; });
@@ -66,7 +68,9 @@ Status PartEncoder::Encode(const std::vector<Part>& parts, Sample& sample, DataS
       borders = 1;
       TEMPER_ASSIGN_OR_RETURN(ids, EncodeAfter(context, piece, &unknown));
     }
-    statistics.unknown.AddText(std::string_view(unknown).substr(std::min(piece_unknown, unknown.size())));
+    const auto of_part = std::span<const std::string>(unknown).subspan(std::min(piece_unknown, unknown.size()));
+    statistics.unknown.AddTexts(of_part);
+    sample.unknown.insert(sample.unknown.end(), of_part.begin(), of_part.end());
     piece_unknown = unknown.size();
     sample.tokens.insert(sample.tokens.end(), ids.begin() + static_cast<int64_t>(piece_ids.size()), ids.end());
     sample.supervised.resize(sample.tokens.size(), part.supervised);

@@ -32,7 +32,7 @@ class PartEncoder {
 
  private:
   Result<std::vector<int32_t>> EncodeAfter(const std::string& context, std::string_view text,
-                                           std::string* unknown) const;
+                                           std::vector<std::string>* unknown) const;
 
   const Tokenizer& tokenizer_;
 };

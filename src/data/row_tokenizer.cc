@@ -243,33 +243,43 @@ void RowTokenizer::Count(const Sample& sample, DataStatistics& statistics) const
   statistics.stopping_samples += stops;
   if (const auto unknown = tokenizer_.unknown()) {
     statistics.unknown.token = tokenizer_.IdToToken(*unknown);
-    statistics.unknown.count += std::count(sample.tokens.begin(), sample.tokens.end(), *unknown);
+    statistics.unknown.count += static_cast<int64_t>(CountUnknown(sample.tokens));
   }
 }
 
-Result<std::vector<int32_t>> RowTokenizer::EncodePiece(std::string_view piece, bool continues,
-                                                       UnknownTokens& unknown) const {
-  std::string characters;
-  TEMPER_ASSIGN_OR_RETURN(auto ids,
-                          tokenizer_.Encode(piece, {.add_special = false,
-                                                    .continues = continues,
-                                                    .unknown = tokenizer_.unknown() ? &characters : nullptr}));
-  unknown.AddText(characters);
-  return ids;
+size_t RowTokenizer::CountUnknown(std::span<const int32_t> tokens) const {
+  const auto unknown = tokenizer_.unknown();
+  return unknown ? static_cast<size_t>(std::count(tokens.begin(), tokens.end(), *unknown)) : 0;
 }
 
-Status RowTokenizer::Add(std::span<const int32_t> piece, OpenText& text, std::vector<Sample>& samples,
+Result<RowTokenizer::Piece> RowTokenizer::EncodePiece(std::string_view piece, bool continues) const {
+  Piece out;
+  TEMPER_ASSIGN_OR_RETURN(out.ids,
+                          tokenizer_.Encode(piece, {.add_special = false,
+                                                    .continues = continues,
+                                                    .unknown = tokenizer_.unknown() ? &out.unknown : nullptr}));
+  return out;
+}
+
+Status RowTokenizer::Add(const Piece& piece, OpenText& text, std::vector<Sample>& samples,
                          DataStatistics& statistics) const {
+  statistics.unknown.AddTexts(piece.unknown);
   const bool first = text.length == 0;
   if (first) text.tokens = front_;
-  text.tokens.insert(text.tokens.end(), piece.begin(), piece.end());
-  text.length += static_cast<int64_t>(piece.size());
+  text.tokens.insert(text.tokens.end(), piece.ids.begin(), piece.ids.end());
+  text.unknown.insert(text.unknown.end(), piece.unknown.begin(), piece.unknown.end());
+  text.length += static_cast<int64_t>(piece.ids.size());
   if (first) TEMPER_RETURN_IF_ERROR(CheckFront(text.tokens, RecordKind::kText, text.where));
   TEMPER_RETURN_IF_ERROR(CheckIds(text.tokens, text.where));
   const auto window = static_cast<size_t>(options_.max_seq_len);
-  size_t begin = 0;
-  for (; text.tokens.size() - begin >= window; begin += window - 1) AddWindow(begin, window, text, samples, statistics);
+  const std::span<const int32_t> tokens = text.tokens;
+  size_t begin = 0, unknown_before = 0;
+  for (; tokens.size() - begin >= window; begin += window - 1) {
+    AddWindow(begin, window, unknown_before, text, samples, statistics);
+    unknown_before += CountUnknown(tokens.subspan(begin, window - 1));
+  }
   text.tokens.erase(text.tokens.begin(), text.tokens.begin() + static_cast<int64_t>(begin));
+  text.unknown.erase(text.unknown.begin(), text.unknown.begin() + static_cast<int64_t>(unknown_before));
   return OkStatus();
 }
 
@@ -282,16 +292,20 @@ void RowTokenizer::End(OpenText& text, std::vector<Sample>& samples, DataStatist
   if (!has_end) text.tokens.push_back(eos_);
   statistics.longest_row =
       std::max(statistics.longest_row, static_cast<int64_t>(front_.size()) + text.length + (has_end ? 0 : 1));
-  if (text.tokens.size() > 1) AddWindow(0, text.tokens.size(), text, samples, statistics);
+  if (text.tokens.size() > 1) AddWindow(0, text.tokens.size(), 0, text, samples, statistics);
 }
 
-// `size` of the open text's tokens, from `begin` on, as a sample.
-void RowTokenizer::AddWindow(size_t begin, size_t size, const OpenText& text, std::vector<Sample>& samples,
-                             DataStatistics& statistics) const {
-  const auto first = text.tokens.begin() + static_cast<int64_t>(begin);
-  Sample sample{.tokens = {first, first + static_cast<int64_t>(size)}, .supervised = std::vector<uint8_t>(size, 1)};
+// `size` of the open text's tokens, from `begin` on, as a sample. `unknown_before`: number of unknown ones before.
+void RowTokenizer::AddWindow(size_t begin, size_t size, size_t unknown_before, const OpenText& text,
+                             std::vector<Sample>& samples, DataStatistics& statistics) const {
+  const auto tokens = std::span<const int32_t>(text.tokens).subspan(begin, size);
+  Sample sample{.tokens = {tokens.begin(), tokens.end()}, .supervised = std::vector<uint8_t>(size, 1)};
   sample.supervised[0] = 0;
   if (text.weight != kUnitWeight) sample.weights.assign(size, text.weight);
+  if (!text.unknown.empty()) {
+    const auto first = text.unknown.begin() + static_cast<int64_t>(unknown_before);
+    sample.unknown.assign(first, first + static_cast<int64_t>(CountUnknown(tokens)));
+  }
   Count(sample, statistics);
   samples.push_back(std::move(sample));
 }
@@ -299,8 +313,8 @@ void RowTokenizer::AddWindow(size_t begin, size_t size, const OpenText& text, st
 Status RowTokenizer::TokenizeText(const Record& record, std::vector<Sample>& samples,
                                   DataStatistics& statistics) const {
   OpenText text{.where = record.where, .weight = record.weight};
-  TEMPER_ASSIGN_OR_RETURN(const auto ids, EncodePiece(record.text, /*continues=*/false, statistics.unknown));
-  TEMPER_RETURN_IF_ERROR(Add(ids, text, samples, statistics));
+  TEMPER_ASSIGN_OR_RETURN(const Piece piece, EncodePiece(record.text, /*continues=*/false));
+  TEMPER_RETURN_IF_ERROR(Add(piece, text, samples, statistics));
   End(text, samples, statistics);
   return OkStatus();
 }

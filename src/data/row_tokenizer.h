@@ -57,18 +57,24 @@ class RowTokenizer {
   // Appends the record's samples (none, one, or many for a text) and counts them. Errors name the record's place.
   Status Tokenize(const Record& record, std::vector<Sample>& samples, DataStatistics& statistics) const;
 
-  // A text of which only a part has been tokenized. One thread at a time.
+  // The tokens of a piece of a text, and the text of each unknown one.
+  struct Piece {
+    std::vector<int32_t> ids;
+    std::vector<std::string> unknown;
+  };
+  // `continues`: the piece begins at a cut (Tokenizer::FindCut), not where the text does. Any thread.
+  Result<Piece> EncodePiece(std::string_view piece, bool continues) const;
+
+  // A text of which only a part has been added. One thread at a time.
   struct OpenText {
     std::string where;  // for errors
     TokenWeight weight = kUnitWeight;
-    std::vector<int32_t> tokens;  // the last ones, in no sample yet or only as the last of one
-    int64_t length = 0;           // of all tokens so far, without those that the tokenizer puts in front
+    std::vector<int32_t> tokens;       // the last ones, in no sample yet or only as the last of one
+    std::vector<std::string> unknown;  // of these
+    int64_t length = 0;                // of all tokens so far, without those that the tokenizer puts in front
   };
-  // The tokens of a piece of a text. `continues`: it begins at a cut (Tokenizer::FindCut), not where the text does.
-  Result<std::vector<int32_t>> EncodePiece(std::string_view piece, bool continues, UnknownTokens& unknown) const;
-  // Appends to `samples` and counts those that are complete with the next piece's tokens, and in the end the rest.
-  Status Add(std::span<const int32_t> piece, OpenText& text, std::vector<Sample>& samples,
-             DataStatistics& statistics) const;
+  // Appends to `samples` and counts those that are complete with the next piece, and in the end the rest.
+  Status Add(const Piece& piece, OpenText& text, std::vector<Sample>& samples, DataStatistics& statistics) const;
   void End(OpenText& text, std::vector<Sample>& samples, DataStatistics& statistics) const;
 
  private:
@@ -79,8 +85,9 @@ class RowTokenizer {
   Result<Sample> TokenizeChat(const Record& record, const RenderedChat& chat, DataStatistics& statistics) const;
   Status TokenizeText(const Record& record, std::vector<Sample>& samples, DataStatistics& statistics) const;
   Result<Sample> TokenizeIds(const Record& record) const;
-  void AddWindow(size_t begin, size_t size, const OpenText& text, std::vector<Sample>& samples,
+  void AddWindow(size_t begin, size_t size, size_t unknown_before, const OpenText& text, std::vector<Sample>& samples,
                  DataStatistics& statistics) const;
+  size_t CountUnknown(std::span<const int32_t> tokens) const;
   // `whole`: of a text or a row, all tokens.
   Status CheckFront(std::span<const int32_t> whole, RecordKind kind, const std::string& where) const;
   Status CheckIds(std::span<const int32_t> tokens, const std::string& where) const;

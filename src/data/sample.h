@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "data/token_weight.h"
@@ -14,6 +15,8 @@ struct Sample {
   std::vector<uint8_t> supervised;  // as many; [0] is always 0
   // How much each supervised token counts, never 0; as many, or empty if all count 1.
   std::vector<TokenWeight> weights;
+  // The text of each of the tokenizer's unknown tokens, in order; further ones, or none if that was not known.
+  std::vector<std::string> unknown;
 
   void Resize(size_t n);  // added tokens are not supervised
 };

@@ -56,10 +56,12 @@ Result<RunData> Load(Env& env, const OpenedModel& model, const DataRequest& requ
                                             .vocab_size = vocab},
                                .skip_bad_rows = request.skip_bad_rows,
                                .threads = request.threads,
-                               .progress = [&](Bytes done, Bytes total, int64_t rows) {
-                                 if (!progress) progress.emplace("tokenize");
-                                 progress->Update(done, total, rows);
-                               }};
+                               .progress =
+                                   [&](Bytes done, Bytes total, int64_t rows) {
+                                     if (!progress) progress.emplace("tokenize");
+                                     progress->Update(done, total, rows);
+                                   },
+                               .visit = request.visit};
   TEMPER_ASSIGN_OR_RETURN(const auto inputs, FindInputs(env, request.sources, request.option));
   kept->paths = InputPaths(inputs);
   const std::vector<std::string>& paths = kept->paths;

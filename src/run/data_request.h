@@ -1,6 +1,7 @@
 // DataRequest: which data a command asks for, and how it is to be tokenized. FindInputs: the files that it names.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -18,6 +19,7 @@ struct DataRequest {
   std::string template_date;        // YYYY-MM-DD
   JsonObject chat_template_kwargs;  // variables for the chat template
   int threads = 1;
+  std::function<void(int64_t, const Sample&)> visit;  // as DatasetOptions'; not called for tokens found in `cache`
   std::string cache;  // the folder that keeps the tokens in a file; empty: they are kept in memory
 };
 

@@ -261,9 +261,14 @@ void Bpe::StartSymbols(std::string_view word, std::vector<int32_t>& ids) const {
   if (unknown) ids.push_back(*unk_);
 }
 
-void Bpe::AppendUnknown(std::string_view word, std::string& out) const {
+void Bpe::AppendUnknown(std::string_view word, std::vector<std::string>& out) const {
+  bool unknown = false;  // as in StartSymbols
   VisitCharacters(word, [&](std::string_view character, Start::Kind kind, std::span<const int32_t>) {
-    if (kind == Start::kUnknown) out += character;
+    if (kind == Start::kUnknown) {
+      if (!unknown || !options_.fuse_unk) out.emplace_back();
+      out.back() += character;
+    }
+    unknown = kind == Start::kUnknown || (unknown && kind != Start::kToken);
   });
 }
 

@@ -74,8 +74,8 @@ class Bpe {
 
   // The token of unknown characters; none if every text has other tokens, or unknown characters are dropped.
   std::optional<int32_t> unknown() const { return unk_; }
-  // Appends the unknown characters of `word`. Looks up each character.
-  void AppendUnknown(std::string_view word, std::string& out) const;
+  // Appends for each unknown token of `word` its characters. Looks up each character.
+  void AppendUnknown(std::string_view word, std::vector<std::string>& out) const;
 
   const Vocabulary& vocabulary() const { return vocabulary_; }
 

@@ -97,12 +97,17 @@ size_t Pipeline::FindCut(std::string_view text, size_t from) const {
   return text.npos;
 }
 
+void Pipeline::AddToken(int32_t id, std::vector<int32_t>& out, std::vector<std::string>* unknown) const {
+  out.push_back(id);
+  if (unknown && id == unknown_) unknown->emplace_back();
+}
+
 Status Pipeline::EncodeValid(std::string_view text, EncodeOptions options, Scratch& scratch,
                              std::vector<int32_t>& out) const {
   parts_.added.Split(text, /*normalized=*/false, options.parse_special, scratch.raw_parts);
   for (const TextPart& part : scratch.raw_parts) {
     if (part.id) {
-      out.push_back(*part.id);
+      AddToken(*part.id, out, options.unknown);
       continue;
     }
     Stretch stretch;
@@ -118,7 +123,7 @@ Status Pipeline::EncodeValid(std::string_view text, EncodeOptions options, Scrat
     parts_.added.Split(normalized, /*normalized=*/true, options.parse_special, scratch.parts);
     for (const TextPart& words : scratch.parts) {
       if (words.id) {
-        out.push_back(*words.id);
+        AddToken(*words.id, out, options.unknown);
       } else {
         TEMPER_RETURN_IF_ERROR(
             EncodeWords(words.text, at_start && words.text.data() == normalized.data(), scratch, out, options.unknown));
@@ -129,7 +134,7 @@ Status Pipeline::EncodeValid(std::string_view text, EncodeOptions options, Scrat
 }
 
 Status Pipeline::EncodeWords(std::string_view text, bool at_start, Scratch& scratch, std::vector<int32_t>& out,
-                             std::string* unknown) const {
+                             std::vector<std::string>* unknown) const {
   scratch.cut.made = 0;
   scratch.cut.limit = GrowthLimit(text.size());
   return CutIntoWords(parts_.pre_tokenizers, {text, at_start}, scratch.cut, [&](const Piece& piece) {

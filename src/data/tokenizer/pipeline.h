@@ -52,10 +52,11 @@ class Pipeline final : public Tokenizer {
   void ReturnScratch(std::unique_ptr<Scratch> scratch) const;
 
   bool CutsAt(TextBorder border) const;
+  void AddToken(int32_t id, std::vector<int32_t>& out, std::vector<std::string>* unknown) const;
   Status EncodeValid(std::string_view text, EncodeOptions options, Scratch& scratch, std::vector<int32_t>& out) const;
   // `unknown`: as in EncodeOptions.
   Status EncodeWords(std::string_view text, bool at_start, Scratch& scratch, std::vector<int32_t>& out,
-                     std::string* unknown) const;
+                     std::vector<std::string>* unknown) const;
 
   // Constant after construction.
   const PipelineParts parts_;

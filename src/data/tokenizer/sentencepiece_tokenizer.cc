@@ -171,6 +171,7 @@ Result<std::vector<int32_t>> SentencePieceTokenizer::Encode(std::string_view tex
   for (const TextPart& part : parts) {
     if (part.id) {
       ids.push_back(*part.id);
+      if (options.unknown && *part.id == unknown_) options.unknown->emplace_back();
     } else {
       const bool continues = options.continues && part.text.data() == valid.data();
       TEMPER_RETURN_IF_ERROR(EncodePart(part.text, continues, ids, options.unknown));
@@ -184,7 +185,7 @@ Result<std::vector<int32_t>> SentencePieceTokenizer::Encode(std::string_view tex
 }
 
 Status SentencePieceTokenizer::EncodePart(std::string_view text, bool continues, std::vector<int32_t>& out,
-                                          std::string* unknown) const {
+                                          std::vector<std::string>* unknown) const {
   // sentencepiece treats the start of its input as the start of a text. After the unknown token's spelling, whose
   // pieces are then dropped, a leading space is an ordinary space.
   const bool behind_unk = !legacy_ && (text.starts_with(' ') || text.starts_with(kMetaspace));
@@ -204,7 +205,7 @@ Status SentencePieceTokenizer::EncodePart(std::string_view text, bool continues,
 
 // Appends the ids that `text` has after `anchor`, which has `anchor_pieces`.
 Status SentencePieceTokenizer::EncodeSlice(std::string_view text, std::string_view anchor, size_t anchor_pieces,
-                                           std::vector<int32_t>& out, std::string* unknown) const {
+                                           std::vector<int32_t>& out, std::vector<std::string>* unknown) const {
   std::vector<int> pieces;
   const auto status = processor_->Encode(std::string(anchor).append(text), &pieces);
   if (!status.ok()) return Corrupt("sentencepiece cannot encode a text: " + status.ToString());
@@ -215,7 +216,7 @@ Status SentencePieceTokenizer::EncodeSlice(std::string_view text, std::string_vi
     const auto again = processor_->Encode(std::string(anchor).append(text), &texts);
     TEMPER_CHECK(again.ok() && texts.size() == pieces.size()) << "sentencepiece cuts one text in two ways";
     for (auto at = first; at != pieces.end(); ++at) {
-      if (*at == *unknown_) *unknown += texts[static_cast<size_t>(at - pieces.begin())];
+      if (*at == *unknown_) unknown->push_back(texts[static_cast<size_t>(at - pieces.begin())]);
     }
   }
   return OkStatus();

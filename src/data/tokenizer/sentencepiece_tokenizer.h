@@ -38,9 +38,10 @@ class SentencePieceTokenizer final : public Tokenizer {
   SentencePieceTokenizer(std::unique_ptr<sentencepiece::SentencePieceProcessor> processor, Vocabulary vocabulary);
 
   // `unknown`: as in EncodeOptions.
-  Status EncodePart(std::string_view text, bool continues, std::vector<int32_t>& out, std::string* unknown) const;
+  Status EncodePart(std::string_view text, bool continues, std::vector<int32_t>& out,
+                    std::vector<std::string>* unknown) const;
   Status EncodeSlice(std::string_view text, std::string_view anchor, size_t anchor_pieces, std::vector<int32_t>& out,
-                     std::string* unknown) const;
+                     std::vector<std::string>* unknown) const;
   size_t NextSlice(std::string_view text, size_t begin) const;
   std::string DecodeText(std::span<const int32_t> ids) const;
 

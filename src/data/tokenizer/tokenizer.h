@@ -28,8 +28,8 @@ struct EncodeOptions {
   bool parse_special = true;
   // The text continues another, from which FindCut separates it: nothing is put in front of it.
   bool continues = false;
-  // If not null: the characters that became the unknown() token are appended.
-  std::string* unknown = nullptr;
+  // If not null: for each unknown() token the characters that became it are appended; "" if the text spells the token.
+  std::vector<std::string>* unknown = nullptr;
 };
 
 class Tokenizer {
