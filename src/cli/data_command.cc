@@ -5,6 +5,7 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <map>
 
 #include "base/team.h"
 #include "cli/command_options.h"
@@ -14,6 +15,7 @@
 #include "data/packing.h"
 #include "data/preview.h"
 #include "run/data.h"
+#include "run/data_report.h"
 #include "run/machine.h"
 #include "run/model_options.h"
 
@@ -81,6 +83,10 @@ Result<int> Preview(const Arguments& arguments) {
   if (tokens && json) return InvalidArgument("--json prints the ids of all tokens: leave out --tokens");
   TEMPER_ASSIGN_OR_RETURN(const OpenedModel model, OpenedModel::Open(PosixEnv(), choice));
   const int64_t row = max_seq_len.value_or(DefaultMaxSeqLen(model.model().facts().max_positions));
+  std::map<int64_t, std::vector<std::string>> unknown;  // by sample: the text of its unknown tokens
+  const auto keep_unknown = [&](int64_t sample, const Sample& made) {
+    if (settings.tokens && !made.unknown.empty()) unknown[sample] = made.unknown;
+  };
   TEMPER_ASSIGN_OR_RETURN(const RunData data, LoadRunData(PosixEnv(), model,
                                                           {.sources = sources,
                                                            .max_seq_len = row,
@@ -88,11 +94,13 @@ Result<int> Preview(const Arguments& arguments) {
                                                            .skip_bad_rows = skip_bad_rows,
                                                            .template_date = Today(),
                                                            .chat_template_kwargs = kwargs,
-                                                           .threads = AvailableProcessors()}));
+                                                           .threads = AvailableProcessors(),
+                                                           .visit = keep_unknown}));
   DescribeData(data.dataset, sources, row, model.model().facts().max_positions);
   const TokenStore& store = data.dataset.store;
   const PreviewOptions style{.colour = isatty(STDOUT_FILENO) != 0 && std::getenv("NO_COLOR") == nullptr,
-                             .tokens = tokens};
+                             .tokens = tokens,
+                             .unknown = &unknown};
   if (json) {
     for (int64_t i = 0; i < std::min(samples.value_or(store.size()), store.size()); ++i) {
       std::fputs((SampleAsJson(store, i, data.dataset.PlaceOf(i), *data.tokenizer) + "\n").c_str(), stdout);

@@ -15,6 +15,7 @@
 #include "plan/compiled_run.h"
 #include "program/program_names.h"
 #include "run/data.h"
+#include "run/data_report.h"
 #include "run/far_memory.h"
 #include "run/machine.h"
 #include "run/model_options.h"

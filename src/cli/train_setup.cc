@@ -44,20 +44,33 @@ Status CheckDataFiles(Env& env, const RunConfig::Data& data) {
   return OkStatus();
 }
 
-// Whether rows of the training or the evaluation data have weights; the run must
-// be compiled accordingly, before the data is read. The first rank searches for
-// all. A plan may name files that do not exist yet; they count as without weights.
-Result<bool> FirstRankFindsWeights(const Ranks& ranks, const RunConfig::Data& data) {
-  bool weighted = false;
+// A plan may name files that do not exist yet; they count as without weights.
+bool FindsWeights(Env& env, const RunConfig::Data& data) {
+  std::vector<std::pair<DataInput, Bytes>> files;  // with their sizes
+  Bytes total{}, done{};
   for (const DataSources* sources : {&data.data, &data.eval_data}) {
-    if (!ranks.first()) continue;
-    const auto inputs = FindInputs(PosixEnv(), *sources, "data");
+    const auto inputs = FindInputs(env, *sources, "data");
     if (!inputs.ok()) continue;
-    TransferProgress progress("search data for weights");
-    weighted = weighted || std::any_of(inputs->begin(), inputs->end(), [&](const DataInput& input) {
-                 return HasWeights(PosixEnv(), input.path, input.max_rows, progress.Callback());
-               });
+    for (const DataInput& input : *inputs) {
+      const auto file = env.OpenForRead(input.path);
+      files.emplace_back(input, file.ok() ? (*file)->size() : Bytes{});
+      total += files.back().second;
+    }
   }
+  TransferProgress progress("search data for weights");
+  return std::any_of(files.begin(), files.end(), [&](const auto& file) {
+    const auto& [input, size] = file;
+    const bool found = HasWeights(env, input.path, input.max_rows,
+                                  [&](Bytes searched, Bytes) { progress.Update(done + searched, total); });
+    done += size;
+    return found;
+  });
+}
+
+// Whether rows of the training or the evaluation data have weights; the run must be compiled accordingly, before the
+// data is read. The first rank searches for all.
+Result<bool> FirstRankFindsWeights(const Ranks& ranks, const RunConfig::Data& data) {
+  const bool weighted = ranks.first() && FindsWeights(PosixEnv(), data);
   constexpr char kWeighted[] = "weighted";
   TEMPER_ASSIGN_OR_RETURN(const std::string firsts, ranks.FromFirst(weighted ? kWeighted : ""));
   return firsts == kWeighted;

@@ -8,7 +8,7 @@
 #include <set>
 
 #include "base/project_folder_for_test.h"
-#include "data/tokenize.h"
+#include "data/row_tokenizer.h"
 #include "data/tokenizer/load_tokenizer.h"
 #include "data/tokenizer/memory_folder.h"
 #include "format/json.h"

@@ -7,15 +7,15 @@
 #include <cmath>
 #include <limits>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <numeric>
 #include <utility>
 
 #include "base/for_each.h"
+#include "data/document_reader.h"
 #include "data/records.h"
 #include "data/shuffle.h"
 #include "data/token_memory.h"
-#include "format/json.h"
+#include "format/data_file_name.h"
 
 namespace temper {
 namespace {
@@ -24,6 +24,10 @@ namespace {
 // (50 us each) negligible, and small enough to keep few texts in memory.
 constexpr size_t kBlockRows = 1024;
 constexpr size_t kBlockBytes = 4 << 20;
+// A text file is cut into pieces of about this size, each with milliseconds' work to find its end. Where a tokenizer
+// must have the text in one piece, it may have so much: an English text then has 250 million tokens.
+constexpr size_t kPieceBytes = 1 << 20;
+constexpr Bytes kMaxPiece = GiB(1);
 
 struct RowOutcome {
   Status status;
@@ -31,19 +35,20 @@ struct RowOutcome {
   DataStatistics statistics;
 };
 
-// What a token file says of its samples.
-struct About {
-  std::vector<DataFile> files;
-  DataStatistics statistics;
-};
-
 class Loader {
  public:
-  Loader(const RowTokenizer& tokenizer, const DatasetOptions& options, TokenWriter& out, About& about)
-      : tokenizer_(tokenizer), options_(options), out_(out), about_(about) {}
+  Loader(const Tokenizer& tokenizer, const RowTokenizer& rows, const DatasetOptions& options, TokenWriter& out,
+         DataDescription& about)
+      : tokenizer_(tokenizer), rows_(rows), options_(options), out_(out), about_(about) {}
 
   // `done`, `total`: bytes of the files before, and of all.
   Status LoadFile(Env& env, const DataInput& input, Bytes done, Bytes total) {
+    return KindOfDataFile(input.path) == DataFileKind::kText ? LoadDocument(env, input, done, total)
+                                                             : LoadRows(env, input, done, total);
+  }
+
+ private:
+  Status LoadRows(Env& env, const DataInput& input, Bytes done, Bytes total) {
     TEMPER_ASSIGN_OR_RETURN(const auto reader, RecordReader::Open(env, input.path));
     DataFile file{.path = input.path,
                   .format = reader->format(),
@@ -70,7 +75,78 @@ class Loader {
     return OkStatus();
   }
 
- private:
+  // Errors end the reading, also with skip_bad_rows: the samples before them are already written.
+  Status LoadDocument(Env& env, const DataInput& input, Bytes done, Bytes total) {
+    TEMPER_ASSIGN_OR_RETURN(const auto reader, DocumentReader::Open(env, input.path));
+    about_.files.push_back({.path = input.path,
+                            .format = RecordFormat::kTextFile,
+                            .format_place = "line 1",
+                            .rows = 1,
+                            .first_sample = out_.size()});
+    ++about_.statistics.rows;
+    RowTokenizer::OpenText text{.where = input.path};
+    std::vector<Sample> samples;
+    const size_t block = std::max<size_t>(kBlockBytes / kPieceBytes, 2 * static_cast<size_t>(options_.threads));
+    std::string rest;
+    bool begun = false;
+    for (bool more = true; more || !rest.empty();) {
+      std::vector<std::string> pieces;
+      while (pieces.size() < block && (more || !rest.empty())) {
+        TEMPER_ASSIGN_OR_RETURN(std::string piece, NextPiece(*reader, rest, more));
+        pieces.push_back(std::move(piece));
+      }
+      std::vector<Result<RowTokenizer::Piece>> tokens(pieces.size(), RowTokenizer::Piece());
+      ForEach(static_cast<int64_t>(pieces.size()), options_.threads, [&](int64_t at) {
+        const auto i = static_cast<size_t>(at);
+        tokens[i] = rows_.EncodePiece(pieces[i], /*continues=*/begun || i > 0);
+        pieces[i] = std::string();
+      });
+      begun = true;
+      for (Result<RowTokenizer::Piece>& piece : tokens) {
+        if (!piece.ok()) return piece.status().WithContext(input.path);
+        TEMPER_RETURN_IF_ERROR(rows_.Add(*piece, text, samples, about_.statistics));
+        piece = RowTokenizer::Piece();
+        TEMPER_RETURN_IF_ERROR(Write(samples, /*line=*/1));
+      }
+      if (options_.progress) options_.progress(done + reader->bytes_read(), total, about_.statistics.rows);
+    }
+    rows_.End(text, samples, about_.statistics);
+    return Write(samples, /*line=*/1);
+  }
+
+  // The next piece of a document, of which `rest` has been read and not handed out, and `more` is to be read.
+  Result<std::string> NextPiece(DocumentReader& reader, std::string& rest, bool& more) const {
+    for (size_t size = kPieceBytes;; size *= 2) {
+      const size_t wanted = std::min(2 * size, static_cast<size_t>(kMaxPiece.v) + 1);
+      if (more) {
+        TEMPER_ASSIGN_OR_RETURN(more, reader.Read(wanted, rest));
+      }
+      if (static_cast<int64_t>(rest.size()) > kMaxPiece.v) {
+        return InvalidArgument(
+            fmt::format("{}: no place to cut the text was found in {}, and this tokenizer cannot encode more in one "
+                        "piece: split it into documents",
+                        reader.path(), ToString(kMaxPiece)));
+      }
+      if (rest.size() < wanted) return std::exchange(rest, std::string());
+      const size_t cut = tokenizer_.FindCut(rest, size);
+      if (cut == rest.npos) continue;
+      std::string piece = rest.substr(0, cut);
+      rest.erase(0, cut);
+      return piece;
+    }
+  }
+
+  // Writes the samples of the row at `line` and clears them.
+  Status Write(std::vector<Sample>& samples, int64_t line) {
+    for (const Sample& sample : samples) {
+      if (options_.visit) options_.visit(out_.size(), sample);
+      TEMPER_RETURN_IF_ERROR(out_.Add(sample.tokens, sample.supervised, sample.weights, line));
+    }
+    samples.clear();
+    if (out_.size() < std::numeric_limits<int32_t>::max()) return OkStatus();
+    return Unsupported("more than 2^31 samples in one data set: train on a part of the files");
+  }
+
   Status LoadBlock(const RecordReader& reader, std::vector<RawRow>& block) {
     std::vector<RowOutcome> outcomes(block.size());
     // The first row whose error ends the reading: those behind it are left. Each may cost as much as a template may.
@@ -79,9 +155,9 @@ class Loader {
       if (at > first_bad) return;
       const auto i = static_cast<size_t>(at);
       RowOutcome& outcome = outcomes[i];
-      auto record = reader.Parse(std::move(block[i]));
+      auto record = reader.Parse(block[i]);
       outcome.status = record.status();
-      if (record.ok()) outcome.status = tokenizer_.Tokenize(*record, outcome.samples, outcome.statistics);
+      if (record.ok()) outcome.status = rows_.Tokenize(*record, outcome.samples, outcome.statistics);
       if (outcome.status.ok() || Skips(outcome.status)) return;
       for (int64_t known = first_bad; at < known && !first_bad.compare_exchange_weak(known, at);) {
       }
@@ -95,12 +171,7 @@ class Loader {
         continue;
       }
       about_.statistics.Add(outcome.statistics);
-      for (const Sample& sample : outcome.samples) {
-        TEMPER_RETURN_IF_ERROR(out_.Add(sample.tokens, sample.supervised, sample.weights, block[i].line));
-      }
-    }
-    if (out_.size() >= std::numeric_limits<int32_t>::max()) {
-      return Unsupported("more than 2^31 samples in one data set: train on a part of the files");
+      TEMPER_RETURN_IF_ERROR(Write(outcome.samples, block[i].line));
     }
     return OkStatus();
   }
@@ -115,114 +186,12 @@ class Loader {
     return Status(bad.code(), bad.message() + "; fix the row, or skip all bad rows (--skip_bad_rows)");
   }
 
-  const RowTokenizer& tokenizer_;
+  const Tokenizer& tokenizer_;
+  const RowTokenizer& rows_;
   const DatasetOptions& options_;
   TokenWriter& out_;
-  About& about_;
+  DataDescription& about_;
 };
-
-// All of DataStatistics but its bounds of weights, its problems and its unknown tokens.
-constexpr std::pair<const char*, int64_t DataStatistics::*> kCounts[] = {
-    {"rows", &DataStatistics::rows},
-    {"bad_rows", &DataStatistics::bad_rows},
-    {"cut_rows", &DataStatistics::cut_rows},
-    {"cut_tokens", &DataStatistics::cut_tokens},
-    {"dropped_rows", &DataStatistics::dropped_rows},
-    {"split_borders", &DataStatistics::split_borders},
-    {"longest_row", &DataStatistics::longest_row},
-    {"samples", &DataStatistics::samples},
-    {"tokens", &DataStatistics::tokens},
-    {"supervised", &DataStatistics::supervised},
-    {"weighted", &DataStatistics::weighted},
-    {"stopping_samples", &DataStatistics::stopping_samples},
-};
-constexpr std::pair<const char*, Finding DataStatistics::*> kFindings[] = {
-    {"empty_answers", &DataStatistics::empty_answers},
-    {"unprinted_turns", &DataStatistics::unprinted_turns},
-    {"unprinted_tools", &DataStatistics::unprinted_tools},
-    {"open_turns", &DataStatistics::open_turns},
-};
-static_assert(sizeof(DataStatistics) == std::size(kCounts) * sizeof(int64_t) + std::size(kFindings) * sizeof(Finding) +
-                                            2 * sizeof(TokenWeight) + sizeof(DataStatistics::problems) +
-                                            sizeof(UnknownTokens),
-              "a count or a finding is missing above");
-
-std::string Format(const About& about, const std::string& key) {
-  Json files = Json::array(), statistics = Json::object();
-  for (const DataFile& file : about.files) {
-    files.push_back({{"format", static_cast<int>(file.format)},
-                     {"format_place", file.format_place},
-                     {"rows", file.rows},
-                     {"first_sample", file.first_sample}});
-  }
-  for (const auto& [name, count] : kCounts) statistics[name] = about.statistics.*count;
-  for (const auto& [name, finding] : kFindings) {
-    const Finding& found = about.statistics.*finding;
-    statistics[name] = {{"count", found.count}, {"first", found.first}};
-  }
-  statistics["least_weight"] = about.statistics.least_weight;
-  statistics["largest_weight"] = about.statistics.largest_weight;
-  statistics["problems"] = about.statistics.problems;
-  const UnknownTokens& unknown = about.statistics.unknown;
-  Json characters = Json::object();
-  for (const auto& [character, n] : unknown.MostFrequent()) characters[character] = n;
-  statistics["unknown"] = {{"token", unknown.token}, {"count", unknown.count}, {"characters", std::move(characters)}};
-  const Json json = {{"key", key}, {"files", std::move(files)}, {"statistics", std::move(statistics)}};
-  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
-}
-
-Result<About> Parse(const Json& json, const std::string& where) {
-  const auto wrong = [&](const char* what) {
-    return Corrupt(fmt::format("{} is damaged: {} is missing or of another type", where, what));
-  };
-  About about;
-  const auto files = json.find("files"), statistics = json.find("statistics");
-  if (files == json.end() || !files->is_array()) return wrong("files");
-  if (statistics == json.end() || !statistics->is_object()) return wrong("statistics");
-  for (const Json& entry : *files) {
-    if (!entry.is_object()) return wrong("a file");
-    DataFile& file = about.files.emplace_back();
-    TEMPER_ASSIGN_OR_RETURN(const int64_t format, RequireInt(entry, "format", where));
-    if (format < 0 || format > static_cast<int64_t>(RecordFormat::kTextFile)) return wrong("the format of a file");
-    file.format = static_cast<RecordFormat>(format);
-    TEMPER_ASSIGN_OR_RETURN(file.format_place, StringOr(entry, "format_place", "", where));
-    TEMPER_ASSIGN_OR_RETURN(file.rows, RequireInt(entry, "rows", where));
-    TEMPER_ASSIGN_OR_RETURN(file.first_sample, RequireInt(entry, "first_sample", where));
-    const bool first = about.files.size() == 1;
-    if (first ? file.first_sample != 0 : file.first_sample < (&file - 1)->first_sample) return wrong("a first sample");
-  }
-  DataStatistics& s = about.statistics;
-  for (const auto& [name, count] : kCounts) {
-    TEMPER_ASSIGN_OR_RETURN(s.*count, RequireInt(*statistics, name, where));
-  }
-  for (const auto& [name, finding] : kFindings) {
-    const auto found = statistics->find(name);
-    if (found == statistics->end() || !found->is_object()) return wrong(name);
-    TEMPER_ASSIGN_OR_RETURN((s.*finding).count, RequireInt(*found, "count", where));
-    TEMPER_ASSIGN_OR_RETURN((s.*finding).first, StringOr(*found, "first", "", where));
-  }
-  TEMPER_ASSIGN_OR_RETURN(const int64_t least, RequireInt(*statistics, "least_weight", where));
-  TEMPER_ASSIGN_OR_RETURN(const int64_t largest, RequireInt(*statistics, "largest_weight", where));
-  s.least_weight = static_cast<TokenWeight>(least);
-  s.largest_weight = static_cast<TokenWeight>(largest);
-  const auto problems = statistics->find("problems");
-  if (problems == statistics->end() || !problems->is_array()) return wrong("problems");
-  for (const Json& problem : *problems) {
-    if (!problem.is_string()) return wrong("a problem");
-    s.problems.push_back(problem.get<std::string>());
-  }
-  const auto unknown = statistics->find("unknown");
-  if (unknown == statistics->end() || !unknown->is_object()) return wrong("unknown");
-  TEMPER_ASSIGN_OR_RETURN(s.unknown.token, StringOr(*unknown, "token", "", where));
-  TEMPER_ASSIGN_OR_RETURN(s.unknown.count, RequireInt(*unknown, "count", where));
-  const auto characters = unknown->find("characters");
-  if (characters == unknown->end() || !characters->is_object()) return wrong("the unknown characters");
-  for (const auto& [character, n] : characters->items()) {
-    if (!n.is_number_integer()) return wrong("an unknown character");
-    s.unknown.characters[character] = n.get<int64_t>();
-  }
-  return about;
-}
 
 }  // namespace
 
@@ -243,8 +212,8 @@ Status WriteDataset(Env& env, const std::vector<DataInput>& inputs, const Tokeni
     TEMPER_ASSIGN_OR_RETURN(const auto file, env.OpenForRead(input.path));
     begins.push_back(begins.back() + file->size());
   }
-  About about;
-  Loader loader(*row_tokenizer, options, out, about);
+  DataDescription about;
+  Loader loader(tokenizer, *row_tokenizer, options, out, about);
   for (size_t i = 0; i < inputs.size(); ++i) {
     TEMPER_RETURN_IF_ERROR(loader.LoadFile(env, inputs[i], begins[i], begins.back()));
   }
@@ -267,7 +236,7 @@ Status WriteDataset(Env& env, const std::vector<DataInput>& inputs, const Tokeni
     }
     return Corrupt(std::move(why));
   }
-  return out.Finish(Format(about, key));
+  return out.Finish(FormatDescription(about, key));
 }
 
 Result<Dataset> OpenDataset(std::unique_ptr<MappedFile> file, TokenStore::Check check, int64_t vocab,
@@ -275,13 +244,7 @@ Result<Dataset> OpenDataset(std::unique_ptr<MappedFile> file, TokenStore::Check 
   const std::string where = file->path();
   Dataset out;
   TEMPER_ASSIGN_OR_RETURN(out.store, TokenStore::Open(std::move(file), check, vocab));
-  TEMPER_ASSIGN_OR_RETURN(const Json json, ParseJson(out.store.about(), where));
-  if (!json.is_object()) return Corrupt(where + " is damaged: its description is no object");
-  TEMPER_ASSIGN_OR_RETURN(const std::string written, StringOr(json, "key", "", where));
-  if (written != key) return NotFound(where + " holds the tokens of other data or settings");
-  TEMPER_ASSIGN_OR_RETURN(About about, Parse(json, where));
-  if (about.files.size() != paths.size()) return Corrupt(where + " is damaged: it has another number of files");
-  for (size_t i = 0; i < paths.size(); ++i) about.files[i].path = paths[i];
+  TEMPER_ASSIGN_OR_RETURN(DataDescription about, ParseDescription(out.store.about(), key, paths, where));
   out.files = std::move(about.files);
   out.statistics = std::move(about.statistics);
   return out;

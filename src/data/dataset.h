@@ -11,10 +11,10 @@
 
 #include "base/env.h"
 #include "base/status.h"
-#include "data/record.h"
+#include "data/data_description.h"
+#include "data/row_tokenizer.h"
 #include "data/token_store.h"
 #include "data/token_writer.h"
-#include "data/tokenize.h"
 
 namespace temper {
 
@@ -24,19 +24,13 @@ struct DatasetOptions {
   int threads = 1;
   // Called now and then with the bytes read so far, all bytes, and the rows read.
   std::function<void(Bytes, Bytes, int64_t)> progress;
+  // Called for every sample, in order, with its id: a token file does not keep all of it.
+  std::function<void(int64_t, const Sample&)> visit;
 };
 
 struct DataInput {
   std::string path;
   int64_t max_rows = std::numeric_limits<int64_t>::max();  // only the first ones are read
-};
-
-struct DataFile {
-  std::string path;
-  RecordFormat format = RecordFormat::kText;
-  std::string format_place;  // the row that decided: "line 1"
-  int64_t rows = 0;
-  int64_t first_sample = 0;
 };
 
 struct Dataset {
@@ -49,7 +43,8 @@ struct Dataset {
 };
 
 // Errors name file and row. Data without any supervised token is an error, too. `threads` threads use `tokenizer` and
-// `chat_template` (may be null) at once. Holds some 20 MB and a few times the longest row; a text file is one row.
+// `chat_template` (may be null) at once. Holds some 20 MB and a few times the longest row; of a text file, which is one
+// row, 3 MB per thread where its tokenizer can encode it in pieces (Tokenizer::FindCut), else all of it a few times.
 Result<Dataset> LoadDataset(Env& env, const std::vector<DataInput>& inputs, const Tokenizer& tokenizer,
                             const ChatTemplate* chat_template, const DatasetOptions& options);
 

@@ -118,7 +118,7 @@ TEST_F(RealData, PromptsOfGsm8kAreTokenisedAsInGeneration) {
       DataStatistics statistics;
       ASSERT_TRUE((*rows)->Tokenize(*record, samples, statistics).ok());
       ASSERT_EQ(samples.size(), 1u);
-      const auto& [tokens, supervised, weights] = samples[0];
+      const auto& [tokens, supervised, weights, unknown] = samples[0];
       EXPECT_TRUE(weights.empty());
       const auto prompt = tokenizer.Encode(PromptText(*record));
       ASSERT_TRUE(prompt.ok());
@@ -153,8 +153,7 @@ TEST_F(RealData, FormatsAndRowsOfPublishedDataSetsAreRecognised) {
         {"datasets/torchtune/alpaca_tiny.json", RecordFormat::kInstruction, 100},
         {"datasets/torchtune/chat_tiny.json", RecordFormat::kConversations, 1},
         {"datasets/torchtune/instruct_tiny.json", RecordFormat::kInstruction, 2},
-        {"datasets/xtuner/openai_sft.jsonl", RecordFormat::kMessages, 128},
-        {"datasets/text/tinyshakespeare.txt", RecordFormat::kTextFile, 1}}) {
+        {"datasets/xtuner/openai_sft.jsonl", RecordFormat::kMessages, 128}}) {
     if (!Has(path)) continue;
     SCOPED_TRACE(path);
     const auto reader = RecordReader::Open(PosixEnv(), Path(path));
@@ -220,6 +219,38 @@ TEST_F(RealData, ConversationsSuperviseExactlyTheAssistantsWords) {
   }
   if (turns == 0) GTEST_SKIP() << "no conversations in " << root_;
   EXPECT_GT(turns, 500);
+}
+
+// In pieces, each of a thread of its own, a text has the tokens that it has as a whole.
+TEST_F(RealData, LongTextsHaveTheTokensOfTheWholeUnderEveryTokenizer) {
+  std::string text;
+  for (const char* name : {"wikitext-2/test.txt", "tinyshakespeare.txt", "wikitext-2/valid.txt"}) {
+    const std::string path = JoinPath("datasets/text", name);
+    if (Has(path)) text += *ReadTextFile(PosixEnv(), Path(path));
+  }
+  if (text.empty()) GTEST_SKIP() << "no texts in " << root_;
+  const std::string path = scratch_ / "long.txt";
+  ASSERT_TRUE(WriteTextFileAtomically(PosixEnv(), path, text).ok());
+  int compared = 0;
+  for (const char* folder : {"models/tinystories-656k", "tokenizers/llama2/tokenizer.model", "tokenizers/llama2",
+                             "tokenizers/phi-3-mini", "tokenizers/qwen2", "tokenizers/torchtune-tiny/m.model"}) {
+    if (!Has(folder)) continue;
+    SCOPED_TRACE(folder);
+    ++compared;
+    const Tokenizer& tokenizer = Load(folder);
+    EXPECT_NE(tokenizer.FindCut(text, text.size() / 2), text.npos);
+    std::vector<int32_t> expected = *tokenizer.Encode(text);
+    if (expected.back() != *tokenizer.eos()) expected.push_back(*tokenizer.eos());
+    const auto set = LoadDataset(PosixEnv(), {{path}}, tokenizer, nullptr, {.threads = 2});
+    ASSERT_TRUE(set.ok()) << set.status().message();
+    std::vector<int32_t> tokens = {expected[0]};
+    for (int64_t s = 0; s < set->store.size(); ++s) {
+      const std::vector<int32_t> window = set->store.sample(s).tokens();
+      tokens.insert(tokens.end(), window.begin() + 1, window.end());
+    }
+    ASSERT_TRUE(tokens == expected);
+  }
+  if (compared == 0) GTEST_SKIP() << "no tokenizers in " << root_;
 }
 
 // From file to arrays: an epoch over Shakespeare predicts every token of the text exactly once, in 256-token rows.

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <mutex>
 #include <set>
 
 #include "base/no_more_threads.h"
@@ -62,6 +63,66 @@ TEST(Dataset, ReadsFilesOfDifferentFormatsInTheirOrder) {
   EXPECT_EQ(data->statistics.samples, 4);
   EXPECT_EQ(data->statistics.tokens, data->store.total_tokens());
   EXPECT_EQ(data->statistics.supervised, data->store.total_supervised());
+}
+
+// Words do not have spaces.
+class CuttingTokenizer final : public FakeTokenizer {
+ public:
+  explicit CuttingTokenizer(bool cuts) : FakeTokenizer({"un", "able", "unable", "\n\n"}, true), cuts_(cuts) {}
+  Result<std::vector<int32_t>> Encode(std::string_view text, EncodeOptions options) const override {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    longest_ = std::max(longest_, text.size());
+    return FakeTokenizer::Encode(text, options);
+  }
+  size_t FindCut(std::string_view text, size_t from) const override {
+    return cuts_ ? text.substr(0, from + 1000).find(' ', from) : text.npos;
+  }
+  size_t longest() const { return longest_; }
+
+ private:
+  const bool cuts_;
+  mutable std::mutex mutex_;
+  mutable size_t longest_ = 0;
+};
+
+TEST(Dataset, ATextFileInPiecesHasTheTokensOfTheWhole) {
+  std::string text = "unable";
+  for (int i = 0; text.size() < 9'500'000; ++i) text += i % 7 == 0 ? "\n\n" : i % 3 == 0 ? " unab" : "able\xC3\xA9";
+  const std::string path = Write("long.txt", text);
+  for (const bool cuts : {false, true}) {
+    const CuttingTokenizer tokenizer(cuts);
+    std::vector<int32_t> expected = *FakeTokenizer({"un", "able", "unable", "\n\n"}, true).Encode(text);
+    expected.push_back(FakeTokenizer::kEos);
+    for (const int threads : {1, 3}) {
+      const auto set = LoadDataset(PosixEnv(), {{path}}, tokenizer, nullptr,
+                                   {.tokenize = {.max_seq_len = 1000}, .threads = threads});
+      ASSERT_TRUE(set.ok()) << set.status().message();
+      std::vector<int32_t> tokens = {expected[0]};
+      for (int64_t s = 0; s < set->store.size(); ++s) {
+        const std::vector<int32_t> window = set->store.sample(s).tokens();
+        ASSERT_TRUE(s + 1 == set->store.size() || window.size() == 1000) << s;
+        ASSERT_EQ(window[0], tokens.back()) << "a window begins with the last token of the one before";
+        tokens.insert(tokens.end(), window.begin() + 1, window.end());
+      }
+      EXPECT_TRUE(tokens == expected);
+      EXPECT_EQ(set->statistics.longest_row, static_cast<int64_t>(expected.size()));
+      EXPECT_EQ(set->statistics.supervised, static_cast<int64_t>(expected.size()) - 1);
+      EXPECT_EQ(set->statistics.rows, 1);
+    }
+    EXPECT_EQ(tokenizer.longest() < 3 << 20, cuts) << "memory does not depend on the text's length";
+  }
+}
+
+// Samples before the error have been written.
+TEST(Dataset, AnErrorWithinATextFileIsNeverSkipped) {
+  std::string text;
+  while (text.size() < 6 << 20) text += "some words ";
+  const CuttingTokenizer tokenizer(true);
+  ExpectError(LoadDataset(PosixEnv(), {{Write("beyond.txt", text + "unable")}}, tokenizer, nullptr,
+                          {.tokenize = {.vocab_size = 260}, .skip_bad_rows = true}),
+              {"beyond.txt: has the token 262", "embeddings for only 260"});
+  ExpectError(LoadDataset(PosixEnv(), {{Write("cut.txt", text + "\xC3")}}, tokenizer, nullptr, {.skip_bad_rows = true}),
+              {"cut.txt line 1 (byte 6291461): not UTF-8"});
 }
 
 TEST(Dataset, KnowsTheRowOfEverySample) {

@@ -33,8 +33,9 @@ class FakeTokenizer : public Tokenizer {
   Result<std::vector<int32_t>> Encode(std::string_view text, EncodeOptions options = {}) const override {
     std::vector<int32_t> ids;
     if (options.add_special) ids.push_back(kBos);
-    const std::string prefixed =
-        dummy_prefix_ && !text.empty() && SpecialAt(text, 0) < 0 ? "_" + std::string(text) : std::string(text);
+    const std::string prefixed = dummy_prefix_ && !options.continues && !text.empty() && SpecialAt(text, 0) < 0
+                                     ? "_" + std::string(text)
+                                     : std::string(text);
     for (size_t i = 0; i < prefixed.size();) {
       const std::string_view rest = std::string_view(prefixed).substr(i);
       if (const int32_t special = SpecialAt(rest, 0); special >= 0 && options.parse_special) {
@@ -43,7 +44,8 @@ class FakeTokenizer : public Tokenizer {
         continue;
       }
       const bool known = forgotten_.find(rest[0]) == std::string::npos;
-      if (!known && options.unknown) *options.unknown += rest[0];
+      if (options.unknown && !known) options.unknown->emplace_back(1, rest[0]);
+      if (options.unknown && known && unknown_ && rest[0] == *unknown_) options.unknown->emplace_back();
       int32_t best = known ? static_cast<unsigned char>(rest[0]) : *unknown_;
       size_t length = 1;
       for (size_t w = 0; w < words_.size(); ++w) {

@@ -62,22 +62,34 @@ std::string AsJson(const OrderedJson& json) {
   return json.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
 }
 
-std::string Tokens(const TokenSample& sample, size_t shown, const Tokenizer& tokenizer, bool colour) {
+// `unknown`: the text of each unknown token; further ones have none.
+std::string Tokens(const TokenSample& sample, size_t shown, const Tokenizer& tokenizer, bool colour,
+                   std::span<const std::string> unknown) {
   StreamDecoder texts(tokenizer, /*skip_special=*/false);
   std::string out;
   for (size_t i = 0; i < shown; ++i) {
     const int32_t id = sample.token(static_cast<int64_t>(i));
     const std::string text = texts.Push(id);
-    const std::string quoted = text.empty() ? tokenizer.IdToToken(id) : AsJson(text);
+    std::string quoted = text.empty() ? tokenizer.IdToToken(id) : AsJson(text);
+    if (id == tokenizer.unknown() && !unknown.empty()) {
+      if (!unknown[0].empty()) quoted = fmt::format("{} for {}", tokenizer.IdToToken(id), AsJson(unknown[0]));
+      unknown = unknown.subspan(1);
+    }
     out += fmt::format("{:>6} {:>7}  {}\n", i, id, Marked(utf8::Harmless(quoted), WeightOf(sample, i), colour));
   }
   return out;
 }
 
-std::string Body(const TokenSample& sample, const Tokenizer& tokenizer, const PreviewOptions& options) {
+std::string Body(const TokenStore& store, int64_t id, const Tokenizer& tokenizer, const PreviewOptions& options) {
+  const TokenSample sample = store.sample(id);
   const auto length = static_cast<size_t>(sample.length());
   const size_t shown = std::min(length, static_cast<size_t>(std::max<int64_t>(options.max_tokens, 0)));
-  std::string out = (options.tokens ? Tokens : Text)(sample, shown, tokenizer, options.colour);
+  std::span<const std::string> unknown;
+  if (options.unknown) {
+    if (const auto of = options.unknown->find(id); of != options.unknown->end()) unknown = of->second;
+  }
+  std::string out = options.tokens ? Tokens(sample, shown, tokenizer, options.colour, unknown)
+                                   : Text(sample, shown, tokenizer, options.colour);
   if (shown < length) out += fmt::format("... {} more tokens\n", length - shown);
   return out;
 }
@@ -88,7 +100,7 @@ std::string PreviewSample(const TokenStore& store, int64_t sample, const Tokeniz
                           const PreviewOptions& options) {
   return fmt::format("--- sample {}: {} tokens, {} supervised ---\n", sample, store.length(sample),
                      SupervisedOf(store.sample(sample))) +
-         Body(store.sample(sample), tokenizer, options);
+         Body(store, sample, tokenizer, options);
 }
 
 std::string SampleAsJson(const TokenStore& store, int64_t id, const std::string& place, const Tokenizer& tokenizer) {

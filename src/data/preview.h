@@ -3,8 +3,10 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "data/token_store.h"
 #include "data/tokenizer/tokenizer.h"
@@ -17,7 +19,10 @@ struct PreviewOptions {
   bool colour = false;
   // A line for each token: its place in the sample, its id, and its text as JSON has it. A token that ends within a
   // character has its spelling in the vocabulary instead, without quotes; the one that ends the character has the text.
+  // The tokenizer's unknown token is followed by the text that it stands for, if `unknown` has it.
   bool tokens = false;
+  // By sample: the text of each of its unknown tokens, as Sample::unknown.
+  const std::map<int64_t, std::vector<std::string>>* unknown = nullptr;
   int64_t max_tokens = 2000;  // per sample; the text says how many are left out
 };
 

@@ -97,6 +97,26 @@ TEST(Preview, TokensHaveALineEachWithTheirIdAndText) {
   EXPECT_TRUE(cut.ends_with("     5     260  \x1b[32m\"So\"\x1b[0m\n... 2 more tokens\n")) << cut;
 }
 
+TEST(Preview, AnUnknownTokenIsShownWithTheTextThatItStandsFor) {
+  FakeTokenizer tokenizer;
+  tokenizer.Forget("+\n");
+  MemoryTokens made;
+  const std::vector<uint8_t> supervised = {0, 1, 1, 1, 1, 0};
+  made.Add(*tokenizer.Encode("a+?\n+"), supervised).Add(*tokenizer.Encode("a+?\n+"), supervised);
+  const TokenStore store = made.Store();
+  const std::map<int64_t, std::vector<std::string>> unknown = {{1, {"+", "", "\n"}}};
+  EXPECT_EQ(PreviewSample(store, 1, tokenizer, {.tokens = true, .unknown = &unknown}),
+            "--- sample 1: 6 tokens, 4 supervised ---\n"
+            "     0     256  \"<s>\"\n"
+            "     1      97  [[\"a\"]]\n"
+            "     2      63  [[? for \"+\"]]\n"
+            "     3      63  [[\"?\"]]\n"
+            "     4      63  [[? for \"\\n\"]]\n"
+            "     5      63  \"?\"\n")
+      << "the text spells the token, or its text is not known";
+  EXPECT_EQ(PreviewSample(store, 0, tokenizer, {.tokens = true, .unknown = &unknown}).find(" for "), std::string::npos);
+}
+
 TEST(Preview, LongSamplesAreShortenedAndSaySo) {
   const TokenStore store = StoreOf({{"a", std::string(100, 'b')}});
   const std::string text = PreviewSample(store, 0, FakeTokenizer(), {.max_tokens = 12});

@@ -1,13 +1,12 @@
-// RecordReader: a data file (.jsonl, .json, .csv, .tsv or .txt, compressed or not) as a stream of rows, each parsed
-// into a record.
+// RecordReader: a data file (.jsonl, .json, .csv or .tsv, compressed or not) as a stream of rows, each parsed into a
+// record. Text files are data/document_reader.h's.
 //
 //   auto reader = RecordReader::Open(PosixEnv(), "train.jsonl");
 //   RawRow row;
 //   while (*(*reader)->Next(row)) { Result<Record> record = (*reader)->Parse(std::move(row)); ... }
 //
 // The format is detected once per file, from the first row with a known one; every row must then have it. NaN and
-// Infinity, which Python writes but JSON lacks, are read as null. Memory is bounded by the longest row. A text
-// file (format/data_file_name.h) is one row: the whole document, with LF for CRLF.
+// Infinity, which Python writes but JSON lacks, are read as null. Memory is bounded by the longest row.
 #pragma once
 
 #include <cstdint>
@@ -32,18 +31,18 @@ class RecordReader {
   // False after the last row. An error is final. One thread at a time.
   Result<bool> Next(RawRow& row);
 
-  // Parses the row. Any thread. By value: a text file's row is the whole file, which is moved, not copied.
-  Result<Record> Parse(RawRow row) const;
+  // Parses the row. Any thread.
+  Result<Record> Parse(const RawRow& row) const;
 
   // Of the file, some of them beyond the next row.
-  Bytes bytes_read() const { return rows_ ? rows_->bytes_read() : document_; }
+  Bytes bytes_read() const { return rows_->bytes_read(); }
 
   RecordFormat format() const { return format_; }
   // The row that decided: "line 1", or "row 3 (line 40)" if a row is not a line.
   std::string format_place() const { return Place(format_row_); }
   const std::string& path() const { return path_; }
   // Of a table, else null.
-  const std::vector<std::string>* columns() const { return rows_ ? rows_->columns() : nullptr; }
+  const std::vector<std::string>* columns() const { return rows_->columns(); }
 
  private:
   explicit RecordReader(std::string path) : path_(std::move(path)) {}
@@ -54,9 +53,8 @@ class RecordReader {
   const std::string path_;
   RecordFormat format_ = RecordFormat::kText;
   RawRow format_row_{.number = 1, .line = 1};  // without its text
-  std::unique_ptr<RowReader> rows_;            // null for a text file
-  Bytes document_;                             // size of a text file
-  std::deque<RawRow> seen_;                    // rows read to detect the format, not handed out yet
+  std::unique_ptr<RowReader> rows_;
+  std::deque<RawRow> seen_;  // rows read to detect the format, not handed out yet
 };
 
 }  // namespace temper

@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cerrno>
 #include <csignal>
 #include <cstdlib>
@@ -13,6 +12,7 @@
 #include <utility>
 
 #include "base/host_name.h"
+#include "base/unique_name.h"
 #include "format/checksum.h"
 
 namespace temper {
@@ -24,10 +24,9 @@ bool IsTokenFile(std::string_view name, std::string_view suffix) {
   return name.starts_with(kPrefix) && name.ends_with(suffix);
 }
 
-// Beside its own name, of no other process on any host that sees the folder.
+// Beside its own name, of no other process on any host that sees the folder: containers may share host names and ids.
 std::string TemporaryName(const std::string& path) {
-  static std::atomic<int> last = 0;
-  return fmt::format("{}.{}-{}-{}{}", path, HostName(), getpid(), ++last, kTemporary);
+  return fmt::format("{}.{}-{}-{}{}", path, HostName(), getpid(), UniqueName(), kTemporary);
 }
 
 // Whether a process of this host was to write the file, and is gone.

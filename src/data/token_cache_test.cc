@@ -76,6 +76,49 @@ TEST_F(TokenCacheTest, GivesBackTheDataSet) {
   }
 }
 
+// All four, and the problem of a bad row, as a fresh reading of the moved file finds them.
+TEST_F(TokenCacheTest, FindingsNameThePathsThatTheDataHasNow) {
+  const std::string path = elsewhere_ / "chats.jsonl", moved = elsewhere_ / "moved.jsonl", other = elsewhere_ / "chats";
+  for (const std::string& file : {path, other}) {  // the path of one begins with the other's
+    ASSERT_TRUE(WriteTextFileAtomically(
+                    PosixEnv(), file, R"({"messages":[{"role":"user","content":"a"},{"role":"assistant","content":"b"}]}
+{"messages":[{"role":"user","content":"a"},{"role":"assistant","content":""},{"role":"assistant","content":"b"}]}
+{"messages":[{"role":"user","content":"a"},{"role":"assistant","content":"","tool_calls":[{"type":"function","function":{"name":"look","arguments":{}}}]},{"role":"assistant","content":"b"}]}
+{broken
+)")
+                    .ok());
+  }
+  const auto chat = ChatTemplate::FromSource(
+      "{% for m in messages %}<|im_start|>{{ m.role }}:{{ m.content }}{{ '<|im_end|>' if m.tool_calls else '.\n' }}{% "
+      "endfor %}"
+      "{% if add_generation_prompt %}<|im_start|>assistant:{% endif %}",
+      "test template", {});
+  ASSERT_TRUE(chat.ok()) << chat.status().message();
+  const DatasetOptions options{.skip_bad_rows = true};
+  const TokenCache cache(PosixEnv(), folder_.path(), "key");
+  const Status made = cache.Make([&](std::unique_ptr<WritableFile> file) {
+    TokenWriter writer(std::move(file));
+    return WriteDataset(PosixEnv(), {{other, 1}, {path}}, tokenizer_, &*chat, options, "key", writer);
+  });
+  ASSERT_TRUE(made.ok()) << made.message();
+  ASSERT_TRUE(PosixEnv().Rename(path, moved).ok());
+  const auto kept = cache.Open(TokenStore::Check::kAll, kVocab, {other, moved});
+  const auto fresh = LoadDataset(PosixEnv(), {{other, 1}, {moved}}, tokenizer_, &*chat, options);
+  ASSERT_TRUE(kept.ok() && fresh.ok()) << kept.status().message() << fresh.status().message();
+  const DataStatistics &a = kept->statistics, &b = fresh->statistics;
+  EXPECT_EQ(a.problems, b.problems);
+  ASSERT_EQ(a.problems.size(), 1u) << a.problems[0];
+  EXPECT_TRUE(a.problems[0].starts_with(moved + " line 4")) << a.problems[0];
+  for (const auto finding : {&DataStatistics::empty_answers, &DataStatistics::unprinted_turns,
+                             &DataStatistics::unprinted_tools, &DataStatistics::open_turns}) {
+    EXPECT_GT((a.*finding).count, 0);
+    EXPECT_EQ((a.*finding).count, (b.*finding).count);
+    EXPECT_EQ((a.*finding).first, (b.*finding).first);
+  }
+  EXPECT_EQ(a.empty_answers.first, moved + " line 2, message 2");
+  EXPECT_TRUE(a.open_turns.first.starts_with(other + " line 1")) << a.open_turns.first;
+}
+
 TEST_F(TokenCacheTest, AnotherKeyIsAnotherFile) {
   ASSERT_TRUE(Make().ok());
   EXPECT_EQ(Open("other").status().code(), StatusCode::kNotFound);
@@ -140,6 +183,27 @@ TEST_F(TokenCacheTest, WhereFilesCannotBeLockedTheWritersProcessIsAsked) {
   std::vector<std::string> left = {mine, elsewhere, BaseName(TokenCache(env, folder_.path(), "key").path())};
   std::sort(left.begin(), left.end());
   EXPECT_EQ(Names(), left);
+}
+
+// Containers may share the name of their host and process ids. Where files can be locked, one would wait for the other.
+TEST_F(TokenCacheTest, TemporaryFilesHaveNamesThatNoOtherProcessGives) {
+  const auto name = [&] {
+    std::vector<std::string> names;
+    const Status failed = TokenCache(PosixEnv(), folder_.path(), "key").Make([&](const auto&) {
+      names = Names();
+      return InvalidArgument("enough");
+    });
+    EXPECT_FALSE(failed.ok());
+    EXPECT_EQ(names.size(), 1u);
+    return names[0];
+  };
+  const std::string first = name(), second = name(), known = fmt::format(".bin.{}-{}-", HostName(), getpid());
+  for (const std::string& each : {first, second}) {
+    const size_t at = each.find(known);
+    ASSERT_NE(at, std::string::npos) << each;
+    EXPECT_EQ(each.size() - at - known.size(), 16 + std::string(".tmp").size()) << each;
+  }
+  EXPECT_NE(first, second);
 }
 
 TEST_F(TokenCacheTest, RunsThatWriteAtOnceBothEndWithAWholeFile) {

@@ -22,11 +22,13 @@ std::string Shown(std::string_view character) {
 
 }  // namespace
 
-void UnknownTokens::AddText(std::string_view unknown) {
-  for (size_t i = 0; i < unknown.size();) {
-    const size_t n = std::max<size_t>(utf8::LengthAt(unknown, i), 1);
-    ++characters[Shown(unknown.substr(i, n))];
-    i += n;
+void UnknownTokens::AddTexts(std::span<const std::string> unknown) {
+  for (const std::string& text : unknown) {
+    for (size_t i = 0; i < text.size();) {
+      const size_t n = std::max<size_t>(utf8::LengthAt(text, i), 1);
+      ++characters[Shown(std::string_view(text).substr(i, n))];
+      i += n;
+    }
   }
 }
 

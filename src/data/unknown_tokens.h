@@ -4,8 +4,8 @@
 
 #include <cstdint>
 #include <map>
+#include <span>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -18,7 +18,7 @@ struct UnknownTokens {
   // what a line can show: the character, "\n", "\t", "U+00A0" for white space, "\xe2" for a byte.
   std::map<std::string, int64_t> characters;
 
-  void AddText(std::string_view unknown);
+  void AddTexts(std::span<const std::string> unknown);  // of each token
   void Add(const UnknownTokens& other);
   // The few that a line can show, most frequent first.
   std::vector<std::pair<std::string, int64_t>> MostFrequent() const;

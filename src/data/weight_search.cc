@@ -126,7 +126,7 @@ bool HasWeights(Env& env, const std::string& path, int64_t max_rows,
     const auto more = (*reader)->Next(row);
     if (!more.ok() || !*more) return false;
     if (FindWeight(row.text, /*at_end=*/true).at == std::string_view::npos) continue;
-    const auto record = (*reader)->Parse(std::move(row));
+    const auto record = (*reader)->Parse(row);
     if (record.ok() && HasWeight(*record)) return true;
   }
   return false;

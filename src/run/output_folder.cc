@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "base/log.h"
+#include "base/unique_name.h"
 #include "checkpoint/checkpoint_folder.h"
 #include "checkpoint/companion_files.h"
 #include "checkpoint/generation_config.h"
@@ -239,8 +240,19 @@ Status OutputFolder::UseTokens(std::vector<std::string> files) {
       .WithContext("before training: one checkpoint must fit beside the tokens, which --data_cache keeps elsewhere");
 }
 
-Status OutputFolder::CheckSeen(Env& env, const std::string& path) {
-  if (env.IsFile(JoinPath(path, kLockFile))) return OkStatus();
+// In the lock file, which is there for the time of the run. It is not replaced: that would let go of the lock.
+Result<std::string> OutputFolder::Mark() {
+  const std::string mark = UniqueName();
+  TEMPER_ASSIGN_OR_RETURN(const auto file, env_->OpenForWrite(JoinPath(path_, kLockFile)));
+  TEMPER_RETURN_IF_ERROR(file->Append(mark));
+  TEMPER_RETURN_IF_ERROR(file->Close());
+  return mark;
+}
+
+Status OutputFolder::CheckSeen(Env& env, const std::string& path, const std::string& mark) {
+  if (const auto seen = ReadTextFile(env, JoinPath(path, kLockFile), KiB(1)); seen.ok() && *seen == mark) {
+    return OkStatus();
+  }
   return InvalidArgument(
       fmt::format("--output_dir {}: this machine does not see the folder that the first rank's machine has under this "
                   "name; choose one on a file system that all machines share",

@@ -34,8 +34,10 @@ class OutputFolder {
   // Begin removes the folder's other token files, unless --data_cache names the folder: there nothing is ever deleted.
   Status UseTokens(std::vector<std::string> files);
 
-  // Of another rank, once the first has made the folder: whether its machine sees it.
-  static Status CheckSeen(Env& env, const std::string& path);
+  // Of the first of several ranks, after Prepare: leaves a mark in the folder that only this start of the run has.
+  Result<std::string> Mark();
+  // Of another rank: whether its machine sees the folder with that mark.
+  static Status CheckSeen(Env& env, const std::string& path, const std::string& mark);
 
   // When the run is ready: --overwrite removes an earlier run's files (checkpoints, metrics, adapter, ...). If the run
   // resumes from step `step`, removes its earlier result and renames checkpoints of later steps, which would otherwise

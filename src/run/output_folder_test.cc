@@ -89,5 +89,31 @@ TEST_F(Overtaken, ARunIsAcceptedIfNoOtherCame) {
   EXPECT_TRUE(folder->Begin(0).ok());
 }
 
+// A machine whose folder of this name is its own may have the lock file of an earlier run.
+TEST(OutputFolders, AreSeenByOtherRanksOnlyWithTheMarkOfThisStart) {
+  const ScratchFolder scratch;
+  RunConfig config;
+  config.model.model = "model";
+  std::vector<std::string> marks;
+  for (const char* name : {"shared", "own", "shared"}) {
+    config.output.output_dir = scratch / name;
+    auto folder = OutputFolder::Claim(PosixEnv(), config, "");
+    ASSERT_TRUE(folder.ok()) << folder.status().message();
+    ASSERT_TRUE(folder->Prepare(Bytes{}).ok());
+    const auto mark = folder->Mark();
+    ASSERT_TRUE(mark.ok()) << mark.status().message();
+    EXPECT_TRUE(OutputFolder::CheckSeen(PosixEnv(), scratch / name, *mark).ok());
+    EXPECT_FALSE(OutputFolder::Claim(PosixEnv(), config, "").ok()) << "the lock holds";
+    marks.push_back(*mark);
+    ASSERT_TRUE(folder->Begin(0).ok());
+  }
+  EXPECT_TRUE(OutputFolder::CheckSeen(PosixEnv(), scratch / "shared", marks[2]).ok());
+  for (const char* name : {"own", "none"}) {
+    const Status seen = OutputFolder::CheckSeen(PosixEnv(), scratch / name, marks[2]);
+    EXPECT_NE(seen.message().find("this machine does not see the folder"), std::string::npos) << seen.message();
+  }
+  EXPECT_FALSE(OutputFolder::CheckSeen(PosixEnv(), scratch / "shared", marks[0]).ok());
+}
+
 }  // namespace
 }  // namespace temper

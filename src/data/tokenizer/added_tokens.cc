@@ -147,6 +147,14 @@ void AddedTokens::Split(std::string_view text, bool normalized, bool parse_speci
   if (covered < text.size()) out.push_back({text.substr(covered), std::nullopt});
 }
 
+bool AddedTokens::Follow(const TextBorder& border, bool normalized) const {
+  const auto& patterns = (normalized ? normalized_ : raw_).patterns;
+  return std::none_of(patterns.begin(), patterns.end(), [&](const auto& pattern) {
+    const auto& [text, token] = pattern;
+    return border.MayEndOrCross(text) || (tokens_[token].single_word && text.starts_with(border.right));
+  });
+}
+
 const AddedToken* AddedTokens::Find(int32_t id) const {
   const auto it = by_id_.find(id);
   return it == by_id_.end() ? nullptr : &tokens_[it->second];

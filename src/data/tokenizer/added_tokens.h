@@ -11,6 +11,7 @@
 
 #include "base/status.h"
 #include "data/tokenizer/normalizer.h"
+#include "data/tokenizer/text_border.h"
 #include "data/tokenizer/vocabulary.h"
 
 namespace temper {
@@ -58,6 +59,9 @@ class AddedTokens {
   // Cuts `text` (valid UTF-8) at the tokens that are not normalized (before the normalizer) or are (after it).
   // parse_special = false: searches only those that are not special.
   void Split(std::string_view text, bool normalized, bool parse_special, std::vector<TextPart>& out) const;
+
+  // As TextBorder says, for a search with parse_special. No token ends or lies across, and none asks what is before it.
+  bool Follow(const TextBorder& border, bool normalized) const;
 
   const AddedToken* Find(int32_t id) const;
   const AddedToken* Find(std::string_view content) const;

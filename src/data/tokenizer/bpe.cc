@@ -147,6 +147,10 @@ void Bpe::FindBorders(const std::vector<Merge>& merges) {
   for (const Classes& right : joined) borders_.push_back(tokens & ~right);
 }
 
+bool Bpe::Follow(TextBorder& border) const {
+  return border.cut || (!borders_.empty() && borders_[ClassAt(border.left, 0)][ClassAt(border.right, 0)]);
+}
+
 // The end of the piece that starts at `begin`.
 size_t Bpe::NextWord(std::string_view text, size_t begin) const {
   if (borders_.empty()) return text.size();
@@ -184,9 +188,7 @@ void Bpe::EncodeWord(std::string_view word, BpeScratch& scratch, std::vector<int
   std::optional<int32_t> whole;
   if (options_.ignore_merges) {
     if (options_.bytes_in) {
-      std::string spelling;
-      for (const char c : word) spelling += ByteLevelCharacters()[static_cast<unsigned char>(c)];
-      whole = vocabulary_.Find(spelling);
+      whole = vocabulary_.Find(SpelledOut(word));
     } else {
       whole = vocabulary_.Find(word);
     }
@@ -259,9 +261,14 @@ void Bpe::StartSymbols(std::string_view word, std::vector<int32_t>& ids) const {
   if (unknown) ids.push_back(*unk_);
 }
 
-void Bpe::AppendUnknown(std::string_view word, std::string& out) const {
+void Bpe::AppendUnknown(std::string_view word, std::vector<std::string>& out) const {
+  bool unknown = false;  // as in StartSymbols
   VisitCharacters(word, [&](std::string_view character, Start::Kind kind, std::span<const int32_t>) {
-    if (kind == Start::kUnknown) out += character;
+    if (kind == Start::kUnknown) {
+      if (!unknown || !options_.fuse_unk) out.emplace_back();
+      out.back() += character;
+    }
+    unknown = kind == Start::kUnknown || (unknown && kind != Start::kToken);
   });
 }
 

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "data/tokenizer/text_border.h"
 #include "data/tokenizer/vocabulary.h"
 #include "data/tokenizer/word_cache.h"
 
@@ -68,10 +69,13 @@ class Bpe {
   // Appends the ids of `word` (valid UTF-8 unless bytes_in). REQUIRES: word.size() < 2^31.
   void Encode(std::string_view word, BpeScratch& scratch, std::vector<int32_t>& out) const;
 
+  // As TextBorder says.
+  bool Follow(TextBorder& border) const;
+
   // The token of unknown characters; none if every text has other tokens, or unknown characters are dropped.
   std::optional<int32_t> unknown() const { return unk_; }
-  // Appends the unknown characters of `word`. Looks up each character.
-  void AppendUnknown(std::string_view word, std::string& out) const;
+  // Appends for each unknown token of `word` its characters. Looks up each character.
+  void AppendUnknown(std::string_view word, std::vector<std::string>& out) const;
 
   const Vocabulary& vocabulary() const { return vocabulary_; }
 

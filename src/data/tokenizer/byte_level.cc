@@ -36,6 +36,12 @@ const std::array<std::string, 256>& ByteLevelCharacters() {
   return TheAlphabet().characters;
 }
 
+std::string SpelledOut(std::string_view bytes) {
+  std::string out;
+  for (const char c : bytes) out += ByteLevelCharacters()[static_cast<unsigned char>(c)];
+  return out;
+}
+
 std::optional<unsigned char> ByteOfCharacter(char32_t c) {
   const auto& bytes = TheAlphabet().bytes;
   if (c >= bytes.size() || bytes[c] < 0) return std::nullopt;

@@ -11,6 +11,8 @@ namespace temper {
 
 // The UTF-8 of the character that stands for a byte.
 const std::array<std::string, 256>& ByteLevelCharacters();
+// `bytes` in the alphabet.
+std::string SpelledOut(std::string_view bytes);
 // The byte that a character stands for.
 std::optional<unsigned char> ByteOfCharacter(char32_t c);
 // The bytes that `token` spells; nullopt if it holds a character that stands for none. REQUIRES: valid UTF-8.

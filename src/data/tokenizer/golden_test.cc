@@ -52,12 +52,12 @@ void ExpectIds(const Json& golden, const Tokenizer& tokenizer, bool is_short) {
   const std::vector<std::string> texts = TextsFor(golden, is_short);
   ASSERT_EQ(texts.size(), golden["ids"].size());
   for (size_t i = 0; i < texts.size(); ++i) {
-    std::string unknown;
+    std::vector<std::string> unknown;
     const auto ids = tokenizer.Encode(texts[i], {.unknown = &unknown});
     ASSERT_TRUE(ids.ok()) << ids.status().message();
-    const bool has_unknown =
-        tokenizer.unknown() && std::find(ids->begin(), ids->end(), *tokenizer.unknown()) != ids->end();
-    EXPECT_EQ(!unknown.empty(), has_unknown) << "text " << i << ": '" << texts[i] << "'";
+    const auto of_unknown = tokenizer.unknown() ? std::count(ids->begin(), ids->end(), *tokenizer.unknown()) : 0;
+    EXPECT_EQ(static_cast<int64_t>(unknown.size()), of_unknown) << "text " << i << ": '" << texts[i] << "'";
+    for (const std::string& text : unknown) EXPECT_NE(texts[i].find(text), std::string::npos) << text;
     EXPECT_EQ(*ids, golden["ids"][i].get<std::vector<int32_t>>()) << "text " << i << ": '" << texts[i] << "'";
     if (golden.contains("text")) {
       EXPECT_EQ(tokenizer.Decode(*ids, /*skip_special=*/false), golden["text"][i]) << "text " << i;
@@ -117,6 +117,37 @@ TEST(TokenizerGoldens, OwnTokenizersGiveTheIdsOfTransformersAndTokenizers) {
   EXPECT_EQ(cases, 5);
 }
 
+// Texts of all kinds in one, with the tokenizer's special tokens; repeated with words between, where most can be cut.
+std::string LongText(const Json& golden, bool is_short) {
+  std::string text;
+  for (const char* words : {" and so on ", "\n", "", "\xE4\xBB\x96\xEF\xBC\x8C", " x. Y"}) {
+    for (const std::string& part : TextsFor(golden, is_short)) text += part + words;
+  }
+  return text;
+}
+
+// At `tries` places of the text, where the tokenizer finds a cut behind them. Returns how often that was.
+int ExpectIdsOfCutTexts(const Tokenizer& tokenizer, const std::string& text, int tries) {
+  std::vector<std::string> unknown_of_whole;
+  const auto whole = tokenizer.Encode(text, {.add_special = false, .unknown = &unknown_of_whole});
+  EXPECT_TRUE(whole.ok());
+  int cuts = 0;
+  for (int n = 0; n < tries; ++n) {
+    const size_t at = tokenizer.FindCut(text, text.size() * static_cast<size_t>(n) / static_cast<size_t>(tries));
+    if (at == text.npos) continue;
+    ++cuts;
+    std::vector<std::string> unknown;
+    auto ids = *tokenizer.Encode(text.substr(0, at), {.add_special = false, .unknown = &unknown});
+    const auto more = *tokenizer.Encode(std::string_view(text).substr(at),
+                                        {.add_special = false, .continues = true, .unknown = &unknown});
+    ids.insert(ids.end(), more.begin(), more.end());
+    EXPECT_TRUE(ids == *whole) << "cut at byte " << at << ": '" << text.substr(at - std::min<size_t>(at, 20), 20)
+                               << "' | '" << text.substr(at, 20) << "'";
+    EXPECT_EQ(unknown, unknown_of_whole);
+  }
+  return cuts;
+}
+
 TEST(TokenizerGoldens, PublishedTokenizersGiveTheIdsOfTransformersAndTokenizers) {
   if (!std::getenv("TEMPER_TEST_DATA")) GTEST_SKIP() << "TEMPER_TEST_DATA is not set";
   int cases = 0;
@@ -156,7 +187,24 @@ TEST(TokenizerGoldens, PublishedTokenizersGiveTheIdsOfAutoTokenizer) {
   if (cases == 0) GTEST_SKIP() << "TEMPER_TEST_DATA has no tokenizers/";
 }
 
+// A text in pieces has the ids of the whole, which are those of transformers and tokenizers (above).
+TEST(TokenizerGoldens, PublishedTokenizersCutTextsWhereTheirIdsStayTheSame) {
+  if (!std::getenv("TEMPER_TEST_DATA")) GTEST_SKIP() << "TEMPER_TEST_DATA is not set";
+  int cases = 0;
+  for (const Json& golden : Goldens()["cases"]) {
+    SCOPED_TRACE(golden["name"].get<std::string>());
+    MemoryFolder folder;
+    if (!Assemble(golden, folder)) continue;
+    const auto tokenizer = LoadTokenizer(folder, MemoryFolder::kPath);
+    ASSERT_TRUE(tokenizer.ok()) << tokenizer.status().message();
+    cases += IsOutside(golden);
+    EXPECT_GT(ExpectIdsOfCutTexts(**tokenizer, LongText(golden, /*is_short=*/false), 50), 25);
+  }
+  if (cases == 0) GTEST_SKIP() << "TEMPER_TEST_DATA has no tokenizers/";
+}
+
 TEST(TokenizerGoldens, EveryStepOfTokenizerJsonGivesTheIdsAndTextsOfTokenizers) {
+  int cut = 0;
   for (const Json& golden : Goldens()["variants"]) {
     SCOPED_TRACE(golden["name"].get<std::string>());
     auto json = ReadJsonFile(PosixEnv(), kFolder + "/" + golden["base"].get<std::string>() + "/tokenizer.json");
@@ -173,8 +221,10 @@ TEST(TokenizerGoldens, EveryStepOfTokenizerJsonGivesTheIdsAndTextsOfTokenizers) 
     const auto tokenizer = LoadTokenizer(folder, MemoryFolder::kPath);
     ASSERT_TRUE(tokenizer.ok()) << tokenizer.status().message();
     ExpectIds(golden, **tokenizer, /*is_short=*/true);
+    cut += ExpectIdsOfCutTexts(**tokenizer, LongText(golden, /*is_short=*/true), 20) > 0;
   }
   EXPECT_GE(Goldens()["variants"].size(), 50u);
+  EXPECT_GE(cut, 25) << "tokenizers that cut";
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <vector>
 
@@ -23,6 +24,9 @@ class Sequence final : public Normalizer {
     }
     return OkStatus();
   }
+  bool Follow(TextBorder& border) const override {
+    return std::all_of(steps_.begin(), steps_.end(), [&](const auto& step) { return step->Follow(border); });
+  }
 
  private:
   std::vector<std::unique_ptr<Normalizer>> steps_;
@@ -32,9 +36,10 @@ class Prepend final : public Normalizer {
  public:
   explicit Prepend(std::string what) : what_(std::move(what)) {}
   Status Apply(Stretch& stretch, RegexScratch&) const override {
-    if (!stretch.text.empty()) stretch.text.insert(0, what_);
+    if (!stretch.text.empty() && !stretch.continues) stretch.text.insert(0, what_);
     return OkStatus();
   }
+  bool Follow(TextBorder&) const override { return true; }
 
  private:
   std::string what_;
@@ -45,6 +50,11 @@ class Replace final : public Normalizer {
   Replace(TextPattern pattern, std::string content) : pattern_(std::move(pattern)), content_(std::move(content)) {}
   Status Apply(Stretch& stretch, RegexScratch& scratch) const override {
     return pattern_.ReplaceAll(stretch.text, content_, stretch.limit, scratch);
+  }
+  bool Follow(TextBorder& border) const override {
+    const TextPattern::At at = pattern_.Find(border);
+    if (at == TextPattern::At::kMatchBegins) return border.Become(border.left, content_);
+    return at == TextPattern::At::kOutside;
   }
 
  private:
@@ -59,6 +69,13 @@ class UnicodeForm final : public Normalizer {
     stretch.text = unicode::Normalize(stretch.text, form_);
     return OkStatus();
   }
+  // Marks are what is reordered and composed with a character before it; so are some Hangul letters. No ASCII character
+  // and no punctuation is.
+  bool Follow(TextBorder& border) const override {
+    const char32_t right = utf8::At(border.right, 0);
+    if (right >= 0x80 && !unicode::IsPunctuation(right)) return false;
+    return border.Become(unicode::Normalize(border.left, form_), unicode::Normalize(border.right, form_));
+  }
 
  private:
   unicode::Form form_;
@@ -70,6 +87,9 @@ class Lowercase final : public Normalizer {
     stretch.text = unicode::Lowercase(stretch.text);
     return OkStatus();
   }
+  bool Follow(TextBorder& border) const override {
+    return border.Become(unicode::Lowercase(border.left), unicode::Lowercase(border.right));
+  }
 };
 
 class Strip final : public Normalizer {
@@ -78,7 +98,8 @@ class Strip final : public Normalizer {
   Status Apply(Stretch& stretch, RegexScratch&) const override {
     std::string& text = stretch.text;
     size_t begin = 0;
-    while (left_ && begin < text.size() && unicode::IsSpace(utf8::At(text, begin))) begin += utf8::Length(text[begin]);
+    while (left_ && !stretch.continues && begin < text.size() && unicode::IsSpace(utf8::At(text, begin)))
+      begin += utf8::Length(text[begin]);
     if (begin > 0) stretch.at_start = false;
     text.erase(0, begin);
     while (right_ && !text.empty()) {
@@ -88,6 +109,7 @@ class Strip final : public Normalizer {
     }
     return OkStatus();
   }
+  bool Follow(TextBorder&) const override { return true; }  // the left character is no white space
 
  private:
   bool left_, right_;
@@ -104,15 +126,19 @@ class StripAccents final : public Normalizer {
     stretch.text = std::move(kept);
     return OkStatus();
   }
+  bool Follow(TextBorder& border) const override {
+    return !unicode::IsMark(utf8::At(border.left, 0)) && !unicode::IsMark(utf8::At(border.right, 0));
+  }
 };
 
 class ByteLevel final : public Normalizer {
  public:
   Status Apply(Stretch& stretch, RegexScratch&) const override {
-    std::string out;
-    for (const char c : stretch.text) out += ByteLevelCharacters()[static_cast<unsigned char>(c)];
-    stretch.text = std::move(out);
+    stretch.text = SpelledOut(stretch.text);
     return OkStatus();
+  }
+  bool Follow(TextBorder& border) const override {
+    return border.Become(SpelledOut(border.left), SpelledOut(border.right));
   }
 };
 

@@ -3,15 +3,23 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <set>
+#include <utility>
 
 #include "base/units.h"
 #include "base/utf8.h"
 #include "data/tokenizer/text_pattern.h"
+#include "data/tokenizer/unicode.h"
 
 namespace temper {
 namespace {
 
 constexpr Bytes kMaxText = GiB(1);  // positions in a word have 31 bits, also after steps that lengthen a text
+
+// Letters that normal forms may join with the one before.
+bool IsJamo(char32_t c) {
+  return (c >= 0x1100 && c <= 0x11FF) || (c >= 0xA960 && c <= 0xA97F) || (c >= 0xD7B0 && c <= 0xD7FF) || c >= 0x10000;
+}
 
 }  // namespace
 
@@ -57,19 +65,57 @@ Result<std::vector<int32_t>> Pipeline::Encode(std::string_view text, EncodeOptio
   return options.add_special ? parts_.post_processor.Apply(std::move(ids)) : std::move(ids);
 }
 
+// Whether a text can be cut wherever these two characters meet (TextBorder).
+bool Pipeline::CutsAt(TextBorder border) const {
+  return parts_.added.Follow(border, /*normalized=*/false) &&
+         (!parts_.normalizer || parts_.normalizer->Follow(border)) &&
+         parts_.added.Follow(border, /*normalized=*/true) && FollowIntoWords(parts_.pre_tokenizers, border) &&
+         parts_.bpe->Follow(border);
+}
+
+size_t Pipeline::FindCut(std::string_view text, size_t from) const {
+  constexpr size_t kSearched = 64 << 10;  // bytes
+  constexpr size_t kTried = 32;           // pairs of characters; each takes milliseconds
+  std::set<std::pair<char32_t, char32_t>> tried;
+  size_t at = from;
+  while (at < text.size() && (text[at] & 0xC0) == 0x80) ++at;  // to the start of a character
+  if (at >= text.size()) return text.npos;
+  char32_t left = utf8::At(text, at);
+  for (at += utf8::Length(text[at]); at < text.size() && at < from + kSearched;) {
+    const size_t behind = at + utf8::Length(text[at]);
+    const char32_t right = utf8::At(text, at);
+    const bool marks = unicode::IsMark(left) || unicode::IsMark(right) ||
+                       (behind < text.size() && unicode::IsMark(utf8::At(text, behind)));
+    if (behind < text.size() && !marks && !IsJamo(left) && !unicode::IsSpace(left) &&
+        tried.emplace(left, right).second) {
+      if (CutsAt(TextBorder::Of(left, right))) return at;
+      if (tried.size() == kTried) break;
+    }
+    left = right;
+    at = behind;
+  }
+  return text.npos;
+}
+
+void Pipeline::AddToken(int32_t id, std::vector<int32_t>& out, std::vector<std::string>* unknown) const {
+  out.push_back(id);
+  if (unknown && id == unknown_) unknown->emplace_back();
+}
+
 Status Pipeline::EncodeValid(std::string_view text, EncodeOptions options, Scratch& scratch,
                              std::vector<int32_t>& out) const {
   parts_.added.Split(text, /*normalized=*/false, options.parse_special, scratch.raw_parts);
   for (const TextPart& part : scratch.raw_parts) {
     if (part.id) {
-      out.push_back(*part.id);
+      AddToken(*part.id, out, options.unknown);
       continue;
     }
     Stretch stretch;
     std::string_view normalized = part.text;
-    bool at_start = part.text.data() == text.data();
+    const bool first = part.text.data() == text.data();
+    bool at_start = first && !options.continues;
     if (parts_.normalizer) {
-      stretch = {std::string(part.text), at_start, GrowthLimit(part.text.size())};
+      stretch = {std::string(part.text), at_start, GrowthLimit(part.text.size()), first && options.continues};
       TEMPER_RETURN_IF_ERROR(parts_.normalizer->Apply(stretch, scratch.regex));
       normalized = stretch.text;
       at_start = stretch.at_start;
@@ -77,7 +123,7 @@ Status Pipeline::EncodeValid(std::string_view text, EncodeOptions options, Scrat
     parts_.added.Split(normalized, /*normalized=*/true, options.parse_special, scratch.parts);
     for (const TextPart& words : scratch.parts) {
       if (words.id) {
-        out.push_back(*words.id);
+        AddToken(*words.id, out, options.unknown);
       } else {
         TEMPER_RETURN_IF_ERROR(
             EncodeWords(words.text, at_start && words.text.data() == normalized.data(), scratch, out, options.unknown));
@@ -88,7 +134,7 @@ Status Pipeline::EncodeValid(std::string_view text, EncodeOptions options, Scrat
 }
 
 Status Pipeline::EncodeWords(std::string_view text, bool at_start, Scratch& scratch, std::vector<int32_t>& out,
-                             std::string* unknown) const {
+                             std::vector<std::string>* unknown) const {
   scratch.cut.made = 0;
   scratch.cut.limit = GrowthLimit(text.size());
   return CutIntoWords(parts_.pre_tokenizers, {text, at_start}, scratch.cut, [&](const Piece& piece) {

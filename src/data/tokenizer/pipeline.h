@@ -32,6 +32,7 @@ class Pipeline final : public Tokenizer {
   ~Pipeline() override;
 
   Result<std::vector<int32_t>> Encode(std::string_view text, EncodeOptions options) const override;
+  size_t FindCut(std::string_view text, size_t from) const override;
   std::string Decode(std::span<const int32_t> ids, bool skip_special) const override;
   int64_t vocab_size() const override { return vocab_size_; }
   std::optional<int32_t> TokenToId(std::string_view token) const override;
@@ -50,10 +51,12 @@ class Pipeline final : public Tokenizer {
   std::unique_ptr<Scratch> TakeScratch() const;
   void ReturnScratch(std::unique_ptr<Scratch> scratch) const;
 
+  bool CutsAt(TextBorder border) const;
+  void AddToken(int32_t id, std::vector<int32_t>& out, std::vector<std::string>* unknown) const;
   Status EncodeValid(std::string_view text, EncodeOptions options, Scratch& scratch, std::vector<int32_t>& out) const;
   // `unknown`: as in EncodeOptions.
   Status EncodeWords(std::string_view text, bool at_start, Scratch& scratch, std::vector<int32_t>& out,
-                     std::string* unknown) const;
+                     std::vector<std::string>* unknown) const;
 
   // Constant after construction.
   const PipelineParts parts_;

@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
@@ -20,6 +21,22 @@ constexpr std::string_view kGpt2Words = R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p
 constexpr size_t kMaxSteps = 64;  // real files have at most four
 
 enum class Behavior { kRemoved, kIsolated, kMergedWithPrevious, kMergedWithNext, kContiguous };
+
+// At a border that is one of two spans, for every text: whether it stays one, whatever spans are joined.
+bool Stays(Behavior behavior, bool left_matches, bool right_matches) {
+  switch (behavior) {
+    case Behavior::kRemoved:
+    case Behavior::kIsolated:
+      return true;
+    case Behavior::kContiguous:
+      return left_matches != right_matches;
+    case Behavior::kMergedWithPrevious:
+      return left_matches;
+    case Behavior::kMergedWithNext:
+      return right_matches;
+  }
+  return false;
+}
 
 // Joins the spans of a piece by the split's behavior, and passes the resulting pieces on.
 class Cutter {
@@ -103,6 +120,19 @@ class Split final : public PreTokenizer {
     }));
     return cutter.Finish();
   }
+  bool Follow(TextBorder& border) const override {
+    switch (pattern_.Find(border)) {
+      case TextPattern::At::kUncertain:
+        return false;
+      case TextPattern::At::kOutside:  // the text between two matches, in whichever piece it ends up
+        return true;
+      case TextPattern::At::kMatchEnds:  // whether the next span is a match is not known
+        return border.cut = Stays(behavior_, !invert_, false) && Stays(behavior_, !invert_, true);
+      case TextPattern::At::kMatchBegins:
+        return border.cut = Stays(behavior_, invert_, !invert_);
+    }
+    return false;
+  }
 
  private:
   TextPattern pattern_;
@@ -120,6 +150,11 @@ class CharacterSplit final : public PreTokenizer {
     TEMPER_RETURN_IF_ERROR(CoverCharacters(piece.text, is_, [&](const Span& span) { return cutter.Add(span); }));
     return cutter.Finish();
   }
+  bool Follow(TextBorder& border) const override {
+    const bool left = is_(utf8::At(border.left, 0)), right = is_(utf8::At(border.right, 0));
+    if (!left && !right) return true;
+    return border.cut = Stays(behavior_, left, right);
+  }
 
  private:
   Predicate is_;
@@ -131,21 +166,27 @@ class Words final : public PreTokenizer {
  public:
   Status Cut(const Piece& piece, RegexScratch&, PreTokenizerScratch&, PieceVisitor visit) const override {
     const std::string_view text = piece.text;
-    enum Kind { kWord, kSpace, kOther };
-    const auto kind_at = [&](size_t i) {
-      const char32_t c = utf8::At(text, i);
-      return unicode::IsWord(c) ? kWord : unicode::IsSpace(c) ? kSpace : kOther;
-    };
     for (size_t begin = 0; begin < text.size();) {
-      const Kind kind = kind_at(begin);
+      const Kind kind = KindAt(text, begin);
       size_t end = begin;
-      while (end < text.size() && kind_at(end) == kind) end += utf8::Length(text[end]);
+      while (end < text.size() && KindAt(text, end) == kind) end += utf8::Length(text[end]);
       if (kind != kSpace) {
         TEMPER_RETURN_IF_ERROR(visit({text.substr(begin, end - begin), piece.at_start && begin == 0}));
       }
       begin = end;
     }
     return OkStatus();
+  }
+  bool Follow(TextBorder& border) const override {
+    border.cut = KindAt(border.left, 0) != KindAt(border.right, 0);
+    return true;
+  }
+
+ private:
+  enum Kind { kWord, kSpace, kOther };
+  static Kind KindAt(std::string_view text, size_t i) {
+    const char32_t c = utf8::At(text, i);
+    return unicode::IsWord(c) ? kWord : unicode::IsSpace(c) ? kSpace : kOther;
   }
 };
 
@@ -169,12 +210,20 @@ class ByteLevel final : public PreTokenizer {
                    visit);
     });
   }
+  bool Follow(TextBorder& border) const override {
+    if (add_prefix_space_ && border.right != " ") return false;
+    if (words_) {
+      const TextPattern::At at = words_->Find(border);
+      border.cut = at == TextPattern::At::kMatchEnds;
+      if (!border.cut && at != TextPattern::At::kOutside) return false;
+    }
+    return !spell_out_ || border.Become(SpelledOut(border.left), SpelledOut(border.right));
+  }
 
  private:
   Status Spell(const Piece& piece, PreTokenizerScratch& scratch, PieceVisitor visit) const {
     if (!spell_out_) return visit(piece);
-    std::string spelled;
-    for (const char c : piece.text) spelled += ByteLevelCharacters()[static_cast<unsigned char>(c)];
+    const std::string spelled = SpelledOut(piece.text);
     TEMPER_RETURN_IF_ERROR(CountMade(scratch, spelled));
     return visit({spelled, piece.at_start});
   }
@@ -210,6 +259,13 @@ class Metaspace final : public PreTokenizer {
     TEMPER_RETURN_IF_ERROR(CoverCharacters(
         text, [&](char32_t c) { return c == mark; }, [&](const Span& span) { return cutter.Add(span); }));
     return cutter.Finish();
+  }
+  bool Follow(TextBorder& border) const override {
+    if (border.right == " ") border.right = replacement_;
+    if (prepend_ == Prepend::kAlways && border.right != replacement_) return false;
+    if (!split_) return true;
+    border.cut = border.right == replacement_;
+    return border.left != replacement_;
   }
 
  private:
@@ -316,6 +372,10 @@ Result<std::vector<std::unique_ptr<PreTokenizer>>> PreTokenizer::FromJson(const 
     made.push_back(std::move(one));
   }
   return made;
+}
+
+bool FollowIntoWords(std::span<const std::unique_ptr<PreTokenizer>> steps, TextBorder& border) {
+  return std::all_of(steps.begin(), steps.end(), [&](const auto& step) { return border.cut || step->Follow(border); });
 }
 
 Status CutIntoWords(std::span<const std::unique_ptr<PreTokenizer>> steps, const Piece& piece,

@@ -11,6 +11,7 @@
 #include "base/function_ref.h"
 #include "base/status.h"
 #include "data/tokenizer/regex.h"
+#include "data/tokenizer/text_border.h"
 #include "format/json.h"
 
 namespace temper {
@@ -38,6 +39,8 @@ class PreTokenizer {
   // Cuts `piece` (valid UTF-8) and passes the parts on, in order.
   virtual Status Cut(const Piece& piece, RegexScratch& regex, PreTokenizerScratch& scratch,
                      PieceVisitor visit) const = 0;
+  // As TextBorder says. REQUIRES: !border.cut.
+  virtual bool Follow(TextBorder& border) const = 0;
 
   // A null `json` gives no steps. *bytes_out (if not null): set if the last step would write the pieces in the
   // byte-level alphabet; it then leaves that to the model (BpeOptions::bytes_in). `where` names the file in errors.
@@ -49,5 +52,7 @@ class PreTokenizer {
 // the text. REQUIRES: scratch.limit is set.
 Status CutIntoWords(std::span<const std::unique_ptr<PreTokenizer>> steps, const Piece& piece,
                     PreTokenizerScratch& scratch, PieceVisitor visit);
+// As TextBorder says, for all `steps`.
+bool FollowIntoWords(std::span<const std::unique_ptr<PreTokenizer>> steps, TextBorder& border);
 
 }  // namespace temper

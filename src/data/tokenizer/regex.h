@@ -49,6 +49,8 @@ class Regex {
   // not grow with the text: a corpus has too many words to list.
   Status Cover(std::string_view text, RegexScratch& scratch, SpanVisitor visit) const;
 
+  const std::string& pattern() const { return pattern_; }  // as in the file
+
  private:
   struct CodeDeleter {
     void operator()(void* code) const;

@@ -38,6 +38,15 @@ bool IsAsciiWord(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
 }
 
+// The next single space between two ASCII letters or digits, which neither normalization nor any piece crosses: there a
+// text can be cut, with the same ids. npos: none.
+size_t FindSpace(std::string_view text, size_t from) {
+  for (size_t at = text.find(' ', std::max<size_t>(from, 1)); at != text.npos; at = text.find(' ', at + 1)) {
+    if (at + 1 < text.size() && IsAsciiWord(text[at - 1]) && IsAsciiWord(text[at + 1])) return at;
+  }
+  return text.npos;
+}
+
 void ReplaceAll(std::string& text, std::string_view from, std::string_view to) {
   for (size_t at = text.find(from); at != text.npos; at = text.find(from, at + to.size()))
     text.replace(at, from.size(), to);
@@ -153,7 +162,7 @@ Result<std::vector<int32_t>> SentencePieceTokenizer::Encode(std::string_view tex
   if (!legacy_ && !valid.empty()) {
     prepared = std::string(valid);
     ReplaceAll(prepared, kMetaspace, " ");
-    if (add_prefix_space_) prepared.insert(0, kMetaspace);
+    if (add_prefix_space_ && !options.continues) prepared.insert(0, kMetaspace);
     valid = prepared;
   }
   std::vector<TextPart> parts;
@@ -162,18 +171,21 @@ Result<std::vector<int32_t>> SentencePieceTokenizer::Encode(std::string_view tex
   for (const TextPart& part : parts) {
     if (part.id) {
       ids.push_back(*part.id);
+      if (options.unknown && *part.id == unknown_) options.unknown->emplace_back();
     } else {
-      TEMPER_RETURN_IF_ERROR(EncodePart(part.text, ids, options.unknown));
+      const bool continues = options.continues && part.text.data() == valid.data();
+      TEMPER_RETURN_IF_ERROR(EncodePart(part.text, continues, ids, options.unknown));
     }
   }
   // Before a special token, the space put before the text is not a token of its own.
-  if (!legacy_ && ids.size() > 1 && IsSpecial(ids[1]) && vocabulary_.Spelling(ids[0]) == kMetaspace)
+  if (!legacy_ && !options.continues && ids.size() > 1 && IsSpecial(ids[1]) &&
+      vocabulary_.Spelling(ids[0]) == kMetaspace)
     ids.erase(ids.begin());
   return options.add_special ? post_processor_.Apply(std::move(ids)) : std::move(ids);
 }
 
-Status SentencePieceTokenizer::EncodePart(std::string_view text, std::vector<int32_t>& out,
-                                          std::string* unknown) const {
+Status SentencePieceTokenizer::EncodePart(std::string_view text, bool continues, std::vector<int32_t>& out,
+                                          std::vector<std::string>* unknown) const {
   // sentencepiece treats the start of its input as the start of a text. After the unknown token's spelling, whose
   // pieces are then dropped, a leading space is an ordinary space.
   const bool behind_unk = !legacy_ && (text.starts_with(' ') || text.starts_with(kMetaspace));
@@ -181,7 +193,7 @@ Status SentencePieceTokenizer::EncodePart(std::string_view text, std::vector<int
   do {
     const size_t end = NextSlice(text, begin);
     const std::string_view slice = text.substr(begin, end - begin);
-    if (begin > 0) {
+    if (begin > 0 || continues) {
       TEMPER_RETURN_IF_ERROR(EncodeSlice(slice, kAnchor, anchor_pieces_, out, unknown));
     } else {
       TEMPER_RETURN_IF_ERROR(EncodeSlice(slice, behind_unk ? unk_ : "", behind_unk ? unk_pieces_ : 0, out, unknown));
@@ -193,7 +205,7 @@ Status SentencePieceTokenizer::EncodePart(std::string_view text, std::vector<int
 
 // Appends the ids that `text` has after `anchor`, which has `anchor_pieces`.
 Status SentencePieceTokenizer::EncodeSlice(std::string_view text, std::string_view anchor, size_t anchor_pieces,
-                                           std::vector<int32_t>& out, std::string* unknown) const {
+                                           std::vector<int32_t>& out, std::vector<std::string>* unknown) const {
   std::vector<int> pieces;
   const auto status = processor_->Encode(std::string(anchor).append(text), &pieces);
   if (!status.ok()) return Corrupt("sentencepiece cannot encode a text: " + status.ToString());
@@ -204,20 +216,26 @@ Status SentencePieceTokenizer::EncodeSlice(std::string_view text, std::string_vi
     const auto again = processor_->Encode(std::string(anchor).append(text), &texts);
     TEMPER_CHECK(again.ok() && texts.size() == pieces.size()) << "sentencepiece cuts one text in two ways";
     for (auto at = first; at != pieces.end(); ++at) {
-      if (*at == *unknown_) *unknown += texts[static_cast<size_t>(at - pieces.begin())];
+      if (*at == *unknown_) unknown->push_back(texts[static_cast<size_t>(at - pieces.begin())]);
     }
   }
   return OkStatus();
 }
 
-// The end of the slice that begins at `begin`: before a single space between two ASCII letters or digits, which neither
-// normalization nor any piece crosses, so that the slices' ids are the text's.
+// The end of the slice that begins at `begin`.
 size_t SentencePieceTokenizer::NextSlice(std::string_view text, size_t begin) const {
   if (!cuts_at_space_ || text.size() - begin <= 2 * kSlice) return text.size();
-  for (size_t at = text.find(' ', begin + kSlice); at + 1 < text.size(); at = text.find(' ', at + 1)) {
-    if (IsAsciiWord(text[at - 1]) && IsAsciiWord(text[at + 1])) return at;
+  return std::min(FindSpace(text, begin + kSlice), text.size());
+}
+
+size_t SentencePieceTokenizer::FindCut(std::string_view text, size_t from) const {
+  constexpr size_t kSearched = 64 << 10;  // bytes
+  text = text.substr(0, from + kSearched);
+  size_t at = cuts_at_space_ ? FindSpace(text, from) : text.npos;
+  while (at != text.npos && !added_.Follow(TextBorder::Of(text[at - 1], ' '), /*normalized=*/false)) {
+    at = FindSpace(text, at + 1);
   }
-  return text.size();
+  return at;
 }
 
 // Text of ids that are all pieces of the model, as sentencepiece joins them.

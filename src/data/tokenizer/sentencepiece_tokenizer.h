@@ -27,6 +27,7 @@ class SentencePieceTokenizer final : public Tokenizer {
   ~SentencePieceTokenizer() override;
 
   Result<std::vector<int32_t>> Encode(std::string_view text, EncodeOptions options) const override;
+  size_t FindCut(std::string_view text, size_t from) const override;
   std::string Decode(std::span<const int32_t> ids, bool skip_special) const override;
   int64_t vocab_size() const override { return vocab_size_; }
   std::optional<int32_t> TokenToId(std::string_view token) const override;
@@ -37,9 +38,10 @@ class SentencePieceTokenizer final : public Tokenizer {
   SentencePieceTokenizer(std::unique_ptr<sentencepiece::SentencePieceProcessor> processor, Vocabulary vocabulary);
 
   // `unknown`: as in EncodeOptions.
-  Status EncodePart(std::string_view text, std::vector<int32_t>& out, std::string* unknown) const;
+  Status EncodePart(std::string_view text, bool continues, std::vector<int32_t>& out,
+                    std::vector<std::string>* unknown) const;
   Status EncodeSlice(std::string_view text, std::string_view anchor, size_t anchor_pieces, std::vector<int32_t>& out,
-                     std::string* unknown) const;
+                     std::vector<std::string>* unknown) const;
   size_t NextSlice(std::string_view text, size_t begin) const;
   std::string DecodeText(std::span<const int32_t> ids) const;
 
@@ -54,7 +56,7 @@ class SentencePieceTokenizer final : public Tokenizer {
   bool add_prefix_space_ = true;
   std::string unk_;             // spelling of the unknown token; see EncodePart
   size_t unk_pieces_ = 0;       // how many pieces that is
-  bool cuts_at_space_ = false;  // no piece crosses a space; see NextSlice
+  bool cuts_at_space_ = false;  // no piece crosses a space; see FindSpace
   size_t anchor_pieces_ = 0;    // of kAnchor
   int64_t vocab_size_ = 0;
 };

@@ -4,6 +4,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "data/tokenizer/regex_border.h"
+
 namespace temper {
 
 Status TooLong(size_t limit) {
@@ -42,6 +44,23 @@ Status TextPattern::Cover(std::string_view text, RegexScratch& scratch, SpanVisi
     TEMPER_RETURN_IF_ERROR(visit({at, covered, true}));
   }
   return covered < text.size() ? visit({covered, text.size(), false}) : OkStatus();
+}
+
+TextPattern::At TextPattern::Find(const TextBorder& border) const {
+  if (regex_) {
+    switch (BorderOf(regex_->pattern(), border.left, border.right)) {
+      case RegexBorder::kUncertain:
+        return At::kUncertain;
+      case RegexBorder::kOutside:
+        return At::kOutside;
+      case RegexBorder::kMatchEnds:
+        return At::kMatchEnds;
+    }
+  }
+  if (literal_.empty()) return At::kOutside;
+  if (border.MayEndOrCross(literal_)) return At::kUncertain;
+  if (!literal_.starts_with(border.right)) return At::kOutside;
+  return literal_ == border.right ? At::kMatchBegins : At::kUncertain;
 }
 
 Status TextPattern::ReplaceAll(std::string& text, std::string_view content, size_t limit, RegexScratch& scratch) const {

@@ -7,6 +7,7 @@
 
 #include "base/status.h"
 #include "data/tokenizer/regex.h"
+#include "data/tokenizer/text_border.h"
 #include "format/json.h"
 
 namespace temper {
@@ -27,6 +28,14 @@ class TextPattern {
 
   // As Regex::Cover.
   Status Cover(std::string_view text, RegexScratch& scratch, SpanVisitor visit) const;
+  // Where matches and the text between them lie at a border.
+  enum class At {
+    kUncertain,
+    kOutside,      // neither character is part of any match
+    kMatchEnds,    // a match ends with the left one, always
+    kMatchBegins,  // the right one is a match, always, and the left one is part of none
+  };
+  At Find(const TextBorder& border) const;
   // An error if `text` would grow beyond `limit` bytes; it is then unchanged.
   Status ReplaceAll(std::string& text, std::string_view content, size_t limit, RegexScratch& scratch) const;
 

@@ -26,8 +26,10 @@ struct EncodeOptions {
   // Special tokens spelled out in the text ("<|im_start|>") become their ids. Off for untrusted text, which must not
   // forge them: they are then encoded as ordinary text. (Added tokens that are not special are always recognised.)
   bool parse_special = true;
-  // If not null: the characters that became the unknown() token are appended.
-  std::string* unknown = nullptr;
+  // The text continues another, from which FindCut separates it: nothing is put in front of it.
+  bool continues = false;
+  // If not null: for each unknown() token the characters that became it are appended; "" if the text spells the token.
+  std::vector<std::string>* unknown = nullptr;
 };
 
 class Tokenizer {
@@ -40,6 +42,15 @@ class Tokenizer {
   // Takes linear time; a hostile regular expression in tokenizer.json that takes longer is an error. That and a text of
   // more than 1 GiB are the only errors.
   virtual Result<std::vector<int32_t>> Encode(std::string_view text, EncodeOptions options = {}) const = 0;
+
+  // The first place from `from` on where `text` may be cut: its ids, without add_special, are those of the part before
+  // followed by those of the part behind as one that `continues`. npos if none of the next places is certain to be one:
+  // many tokenizers can be encoded in pieces only, some as a whole only. Takes some milliseconds, whatever the text.
+  // REQUIRES: valid UTF-8.
+  virtual size_t FindCut(std::string_view text, size_t from) const {
+    (void)text, (void)from;
+    return std::string_view::npos;
+  }
 
   // Always valid UTF-8: bytes that form no character come out as U+FFFD. Ids without a token are omitted, and with
   // skip_special also special tokens.

@@ -1,4 +1,4 @@
-#include "data/tokenize.h"
+#include "data/row_tokenizer.h"
 
 #include <fmt/core.h>
 
@@ -13,11 +13,6 @@ namespace temper {
 namespace {
 
 constexpr EncodeOptions kPlain = {.add_special = false};
-// How many bad rows' messages are kept: enough to see what is wrong with a file.
-constexpr size_t kProblemsKept = 5;
-// Each border inside a piece encodes the piece again. Templates without special tokens would make one long piece, so it
-// ends at this size: a conversation of n turns then costs n times this, not n times itself.
-constexpr size_t kPieceBytes = 16 << 10;
 
 std::string MessagePlace(const Record& record, size_t message) {
   return fmt::format("{}, message {}", record.where, message + 1);
@@ -29,51 +24,12 @@ std::string_view Stripped(std::string_view text) {
   return begin == text.npos ? "" : text.substr(begin, text.find_last_not_of(kSpace) + 1 - begin);
 }
 
-bool StartsWith(const std::vector<int32_t>& ids, const std::vector<int32_t>& head) {
-  return ids.size() >= head.size() && std::equal(head.begin(), head.end(), ids.begin());
-}
-
 }  // namespace
-
-void Sample::Resize(size_t n) {
-  tokens.resize(n);
-  supervised.resize(n);
-  if (!weights.empty()) weights.resize(n, kUnitWeight);
-}
-
-void Finding::Add(const Finding& other) {
-  if (count == 0) first = other.first;
-  count += other.count;
-}
-
-void DataStatistics::Add(const DataStatistics& o) {
-  rows += o.rows;
-  bad_rows += o.bad_rows;
-  cut_rows += o.cut_rows;
-  cut_tokens += o.cut_tokens;
-  dropped_rows += o.dropped_rows;
-  split_borders += o.split_borders;
-  longest_row = std::max(longest_row, o.longest_row);
-  samples += o.samples;
-  tokens += o.tokens;
-  supervised += o.supervised;
-  weighted += o.weighted;
-  least_weight = std::min(least_weight, o.least_weight);
-  largest_weight = std::max(largest_weight, o.largest_weight);
-  stopping_samples += o.stopping_samples;
-  empty_answers.Add(o.empty_answers);
-  unprinted_turns.Add(o.unprinted_turns);
-  unprinted_tools.Add(o.unprinted_tools);
-  open_turns.Add(o.open_turns);
-  for (const std::string& problem : o.problems) {
-    if (problems.size() < kProblemsKept) problems.push_back(problem);
-  }
-  unknown.Add(o.unknown);
-}
 
 RowTokenizer::RowTokenizer(const Tokenizer& tokenizer, const ChatTemplate* chat_template,
                            const TokenizeOptions& options)
     : tokenizer_(tokenizer),
+      parts_(tokenizer),
       chat_template_(chat_template),
       options_(options),
       vocab_size_(options.vocab_size > 0 ? options.vocab_size : tokenizer.vocab_size()) {}
@@ -137,82 +93,10 @@ bool RowTokenizer::SaysNothing(const RenderedChat& chat, size_t message) const {
   return true;
 }
 
-// The tokens that `text` has after `context`, a special token or a line end, and its unknown characters. In all
-// vocabularies that we know neither merges with the following text, and after it no "start of text" space is put before
-// `text`.
-Result<std::vector<int32_t>> RowTokenizer::EncodeAfter(const std::string& context, std::string_view text,
-                                                       std::string* unknown) const {
-  unknown->clear();
-  const EncodeOptions options{.add_special = false, .unknown = tokenizer_.unknown() ? unknown : nullptr};
-  if (context.empty()) return tokenizer_.Encode(text, options);
-  TEMPER_ASSIGN_OR_RETURN(const auto head, tokenizer_.Encode(context, options));
-  const size_t of_head = unknown->size();
-  unknown->clear();
-  TEMPER_ASSIGN_OR_RETURN(auto ids, tokenizer_.Encode(context + std::string(text), options));
-  if (!StartsWith(ids, head)) {
-    unknown->clear();
-    return tokenizer_.Encode(text, options);
-  }
-  unknown->erase(0, of_head);
-  ids.erase(ids.begin(), ids.begin() + static_cast<int64_t>(head.size()));
-  return ids;
-}
-
-// Encodes the concatenation so that the text before each border has the tokens that it would have if it ended there. A
-// piece is the text since the last special token that ends a part; its encoding must extend that of its beginning.
-Status RowTokenizer::EncodeParts(const std::vector<Part>& parts, Sample& sample, DataStatistics& statistics) const {
-  std::string context, piece, unknown;
-  std::vector<int32_t> piece_ids;
-  size_t piece_unknown = 0;  // length of its unknown characters
-  int borders = 0;           // inside the piece
-  const bool weighted =
-      std::any_of(parts.begin(), parts.end(), [](const Part& part) { return part.weight != kUnitWeight; });
-  for (const Part& part : parts) {
-    if (part.text.empty()) continue;
-    if (piece.empty() || (borders >= 2 && piece.size() > kPieceBytes)) {
-      if (!piece.empty()) context = "\n";
-      piece.clear();
-      piece_ids.clear();
-      piece_unknown = 0;
-      borders = 0;
-    }
-    ++borders;
-    const bool alone = piece.empty() && &part == &parts.back();  // a text file: not copied
-    if (!alone) piece += part.text;
-    TEMPER_ASSIGN_OR_RETURN(auto ids, EncodeAfter(context, alone ? part.text : piece, &unknown));
-    if (!StartsWith(ids, piece_ids)) {
-      ++statistics.split_borders;
-      context = "\n";
-      piece = part.text;
-      piece_ids.clear();
-      piece_unknown = 0;
-      borders = 1;
-      TEMPER_ASSIGN_OR_RETURN(ids, EncodeAfter(context, piece, &unknown));
-    }
-    statistics.unknown.AddText(std::string_view(unknown).substr(std::min(piece_unknown, unknown.size())));
-    piece_unknown = unknown.size();
-    sample.tokens.insert(sample.tokens.end(), ids.begin() + static_cast<int64_t>(piece_ids.size()), ids.end());
-    sample.supervised.resize(sample.tokens.size(), part.supervised);
-    if (weighted) sample.weights.resize(sample.tokens.size(), part.weight);
-    if (alone) break;
-    if (!ids.empty() && tokenizer_.IsSpecial(ids.back())) {
-      const std::string spelling = tokenizer_.IdToToken(ids.back());
-      if (!spelling.empty() && piece.ends_with(spelling)) {
-        context = spelling;
-        piece.clear();
-        ids.clear();
-        piece_unknown = 0;
-      }
-    }
-    piece_ids = std::move(ids);
-  }
-  return OkStatus();
-}
-
 Result<Sample> RowTokenizer::TokenizePrompt(const Record& record, DataStatistics& statistics) const {
   Sample sample{.tokens = front_, .supervised = std::vector<uint8_t>(front_.size(), 0)};
   const std::string prompt = PromptText(record), completion = CompletionText(record);
-  TEMPER_RETURN_IF_ERROR(EncodeParts({{prompt, false}, {completion, true}}, sample, statistics));
+  TEMPER_RETURN_IF_ERROR(parts_.Encode({{prompt, false}, {completion, true}}, sample, statistics));
   const bool has_eos = !completion.empty() && !sample.tokens.empty() && EndsTurn(sample.tokens.back());
   if (!has_eos) {
     sample.tokens.push_back(eos_);
@@ -284,7 +168,7 @@ Status RowTokenizer::TokenizeMessages(const Record& record, std::vector<Sample>&
 Result<Sample> RowTokenizer::TokenizeChat(const Record& record, const RenderedChat& chat,
                                           DataStatistics& statistics) const {
   const std::string_view text = chat.text;
-  std::vector<Part> parts;
+  std::vector<PartEncoder::Part> parts;
   size_t at = 0;
   for (size_t i = 0; i < chat.assistant.size(); ++i) {
     const TextSpan& span = chat.assistant[i];
@@ -298,7 +182,7 @@ Result<Sample> RowTokenizer::TokenizeChat(const Record& record, const RenderedCh
   }
   parts.push_back({text.substr(at), false});
   Sample sample;
-  TEMPER_RETURN_IF_ERROR(EncodeParts(parts, sample, statistics));
+  TEMPER_RETURN_IF_ERROR(parts_.Encode(parts, sample, statistics));
 
   // {% generation %} blocks may leave out the token that ends the turn: the model must learn it all the same. Or they
   // may include the line end after it: then the turn already has its end.
@@ -359,58 +243,101 @@ void RowTokenizer::Count(const Sample& sample, DataStatistics& statistics) const
   statistics.stopping_samples += stops;
   if (const auto unknown = tokenizer_.unknown()) {
     statistics.unknown.token = tokenizer_.IdToToken(*unknown);
-    statistics.unknown.count += std::count(sample.tokens.begin(), sample.tokens.end(), *unknown);
+    statistics.unknown.count += static_cast<int64_t>(CountUnknown(sample.tokens));
   }
+}
+
+size_t RowTokenizer::CountUnknown(std::span<const int32_t> tokens) const {
+  const auto unknown = tokenizer_.unknown();
+  return unknown ? static_cast<size_t>(std::count(tokens.begin(), tokens.end(), *unknown)) : 0;
+}
+
+Result<RowTokenizer::Piece> RowTokenizer::EncodePiece(std::string_view piece, bool continues) const {
+  Piece out;
+  TEMPER_ASSIGN_OR_RETURN(out.ids,
+                          tokenizer_.Encode(piece, {.add_special = false,
+                                                    .continues = continues,
+                                                    .unknown = tokenizer_.unknown() ? &out.unknown : nullptr}));
+  return out;
+}
+
+Status RowTokenizer::Add(const Piece& piece, OpenText& text, std::vector<Sample>& samples,
+                         DataStatistics& statistics) const {
+  statistics.unknown.AddTexts(piece.unknown);
+  const bool first = text.length == 0;
+  if (first) text.tokens = front_;
+  text.tokens.insert(text.tokens.end(), piece.ids.begin(), piece.ids.end());
+  text.unknown.insert(text.unknown.end(), piece.unknown.begin(), piece.unknown.end());
+  text.length += static_cast<int64_t>(piece.ids.size());
+  if (first) TEMPER_RETURN_IF_ERROR(CheckFront(text.tokens, RecordKind::kText, text.where));
+  TEMPER_RETURN_IF_ERROR(CheckIds(text.tokens, text.where));
+  const auto window = static_cast<size_t>(options_.max_seq_len);
+  const std::span<const int32_t> tokens = text.tokens;
+  size_t begin = 0, unknown_before = 0;
+  for (; tokens.size() - begin >= window; begin += window - 1) {
+    AddWindow(begin, window, unknown_before, text, samples, statistics);
+    unknown_before += CountUnknown(tokens.subspan(begin, window - 1));
+  }
+  text.tokens.erase(text.tokens.begin(), text.tokens.begin() + static_cast<int64_t>(begin));
+  text.unknown.erase(text.unknown.begin(), text.unknown.begin() + static_cast<int64_t>(unknown_before));
+  return OkStatus();
+}
+
+void RowTokenizer::End(OpenText& text, std::vector<Sample>& samples, DataStatistics& statistics) const {
+  if (text.length == 0) {
+    ++statistics.dropped_rows;
+    return;
+  }
+  const bool has_end = EndsTurn(text.tokens.back());
+  if (!has_end) text.tokens.push_back(eos_);
+  statistics.longest_row =
+      std::max(statistics.longest_row, static_cast<int64_t>(front_.size()) + text.length + (has_end ? 0 : 1));
+  if (text.tokens.size() > 1) AddWindow(0, text.tokens.size(), 0, text, samples, statistics);
+}
+
+// `size` of the open text's tokens, from `begin` on, as a sample. `unknown_before`: number of unknown ones before.
+void RowTokenizer::AddWindow(size_t begin, size_t size, size_t unknown_before, const OpenText& text,
+                             std::vector<Sample>& samples, DataStatistics& statistics) const {
+  const auto tokens = std::span<const int32_t>(text.tokens).subspan(begin, size);
+  Sample sample{.tokens = {tokens.begin(), tokens.end()}, .supervised = std::vector<uint8_t>(size, 1)};
+  sample.supervised[0] = 0;
+  if (text.weight != kUnitWeight) sample.weights.assign(size, text.weight);
+  if (!text.unknown.empty()) {
+    const auto first = text.unknown.begin() + static_cast<int64_t>(unknown_before);
+    sample.unknown.assign(first, first + static_cast<int64_t>(CountUnknown(tokens)));
+  }
+  Count(sample, statistics);
+  samples.push_back(std::move(sample));
 }
 
 Status RowTokenizer::TokenizeText(const Record& record, std::vector<Sample>& samples,
                                   DataStatistics& statistics) const {
-  Sample whole{.tokens = front_};
-  TEMPER_RETURN_IF_ERROR(EncodeParts({{record.text, true}}, whole, statistics));
-  if (whole.tokens.size() == front_.size()) {
-    ++statistics.dropped_rows;
-    return OkStatus();
-  }
-  TEMPER_RETURN_IF_ERROR(CheckFront(record, whole));
-  if (!EndsTurn(whole.tokens.back())) whole.tokens.push_back(eos_);
-  TEMPER_RETURN_IF_ERROR(CheckIds(record, whole));
-  const size_t n = whole.tokens.size();
-  statistics.longest_row = std::max(statistics.longest_row, static_cast<int64_t>(n));
-  const auto window = static_cast<size_t>(options_.max_seq_len);
-  for (size_t begin = 0; begin + 1 < n; begin += window - 1) {
-    const size_t size = std::min(window, n - begin);
-    Sample sample;
-    sample.tokens.assign(whole.tokens.begin() + static_cast<int64_t>(begin),
-                         whole.tokens.begin() + static_cast<int64_t>(begin + size));
-    sample.supervised.assign(size, 1);
-    sample.supervised[0] = 0;
-    if (record.weight != kUnitWeight) sample.weights.assign(size, record.weight);
-    Count(sample, statistics);
-    samples.push_back(std::move(sample));
-  }
+  OpenText text{.where = record.where, .weight = record.weight};
+  TEMPER_ASSIGN_OR_RETURN(const Piece piece, EncodePiece(record.text, /*continues=*/false));
+  TEMPER_RETURN_IF_ERROR(Add(piece, text, samples, statistics));
+  End(text, samples, statistics);
   return OkStatus();
 }
 
-Status RowTokenizer::CheckFront(const Record& record, const Sample& sample) const {
+Status RowTokenizer::CheckFront(std::span<const int32_t> whole, RecordKind kind, const std::string& where) const {
   const auto bos = tokenizer_.bos();
-  if (!bos || sample.tokens.size() < 2 || sample.tokens[0] != *bos || sample.tokens[1] != *bos) return OkStatus();
+  if (!bos || whole.size() < 2 || whole[0] != *bos || whole[1] != *bos) return OkStatus();
   // If one token serves as both (OPT), an empty row is BOS EOS, and a row of ids may do this on purpose.
-  if (*bos == eos_ && (sample.tokens.size() == 2 || record.kind == RecordKind::kTokens)) return OkStatus();
+  if (*bos == eos_ && (whole.size() == 2 || kind == RecordKind::kTokens)) return OkStatus();
   return Corrupt(
       fmt::format("{}: begins with BOS twice. The tokenizer adds {} itself: remove it from the text "
                   "(or one of the two from the chat template)",
-                  record.where, tokenizer_.IdToToken(*bos)));
+                  where, tokenizer_.IdToToken(*bos)));
 }
 
 // A tokenizer may have tokens that its model lacks, such as the [PAD] of many Llamas.
-Status RowTokenizer::CheckIds(const Record& record, const Sample& sample) const {
-  const auto beyond =
-      std::find_if(sample.tokens.begin(), sample.tokens.end(), [&](int32_t id) { return id >= vocab_size_; });
-  if (beyond == sample.tokens.end()) return OkStatus();
+Status RowTokenizer::CheckIds(std::span<const int32_t> tokens, const std::string& where) const {
+  const auto beyond = std::find_if(tokens.begin(), tokens.end(), [&](int32_t id) { return id >= vocab_size_; });
+  if (beyond == tokens.end()) return OkStatus();
   return Corrupt(fmt::format(
       "{}: has the token {} ({}), but the model has embeddings for only {}: remove it from the text, or use "
       "the tokenizer that the model was trained with",
-      record.where, *beyond, Quoted(tokenizer_.IdToToken(*beyond)), vocab_size_));
+      where, *beyond, Quoted(tokenizer_.IdToToken(*beyond)), vocab_size_));
 }
 
 namespace {
@@ -435,8 +362,8 @@ Status ScaleWeights(const Record& record, Sample& sample) {
 // `beyond`: number of the row's further tokens that are in no sample.
 Status RowTokenizer::Finish(const Record& record, Sample sample, int64_t beyond, std::vector<Sample>& samples,
                             DataStatistics& statistics) const {
-  TEMPER_RETURN_IF_ERROR(CheckFront(record, sample));
-  TEMPER_RETURN_IF_ERROR(CheckIds(record, sample));
+  TEMPER_RETURN_IF_ERROR(CheckFront(sample.tokens, record.kind, record.where));
+  TEMPER_RETURN_IF_ERROR(CheckIds(sample.tokens, record.where));
   const auto length = static_cast<int64_t>(sample.tokens.size());
   statistics.longest_row = std::max(statistics.longest_row, length + beyond);
   if (length + beyond > options_.max_seq_len) {

@@ -1,4 +1,4 @@
-#include "data/tokenize.h"
+#include "data/row_tokenizer.h"
 
 #include <gtest/gtest.h>
 
@@ -586,6 +586,25 @@ TEST(Tokenize, UnknownTokensAreCountedOncePerTokenOfTheSamples) {
   EXPECT_EQ(out.statistics.unknown.count, 12);
   EXPECT_EQ(out.statistics.unknown.token, "?");
   EXPECT_EQ(RunRow(tokenizer, Prompt("++", "a+++"), {.max_seq_len = 5}).statistics.unknown.count, 3);
+}
+
+TEST(Tokenize, SamplesHaveTheTextOfTheirUnknownTokens) {
+  FakeTokenizer tokenizer;
+  tokenizer.Forget("+-*");
+  using Texts = std::vector<std::string>;
+  EXPECT_EQ(RunRow(tokenizer, Prompt("+a?", "b-c")).samples[0].unknown, (Texts{"+", "", "-"}));
+  const ChatTemplate chat = ChatMl();
+  EXPECT_EQ(RunRow(tokenizer,
+                   Chat(R"([{"role":"user","content":"+"},{"role":"assistant","content":"-"},)"
+                        R"({"role":"user","content":"*"},{"role":"assistant","content":"+"}])"),
+                   {}, &chat)
+                .samples[0]
+                .unknown,
+            (Texts{"+", "-", "*", "+"}));
+  const auto text = RunRow(tokenizer, Text("a+b-*c?d+"), {.max_seq_len = 4});  // <s>a+b | b-*c | c?d+ | +</s>
+  ASSERT_EQ(text.samples.size(), 4u);
+  const Texts expected[] = {{"+"}, {"-", "*"}, {"", "+"}, {"+"}};
+  for (size_t i = 0; i < 4; ++i) EXPECT_EQ(text.samples[i].unknown, expected[i]) << i;
 }
 
 }  // namespace

@@ -23,15 +23,18 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "base/status.h"
+#include "data/data_statistics.h"
+#include "data/part_encoder.h"
 #include "data/record.h"
+#include "data/sample.h"
 #include "data/template/chat_template.h"
 #include "data/tokenizer/tokenizer.h"
-#include "data/unknown_tokens.h"
 
 namespace temper {
 
@@ -44,50 +47,6 @@ struct TokenizeOptions {
   int64_t vocab_size = 0;  // number of tokens with embeddings in the model; 0: all of the tokenizer's
 };
 
-struct Sample {
-  std::vector<int32_t> tokens;
-  std::vector<uint8_t> supervised;  // as many; [0] is always 0
-  // How much each supervised token counts, never 0; as many, or empty if all count 1.
-  std::vector<TokenWeight> weights;
-
-  void Resize(size_t n);  // added tokens are not supervised
-};
-
-// Something about the data that its user should know before training: how often, and where first.
-struct Finding {
-  int64_t count = 0;
-  std::string first;  // "data.jsonl line 12, message 2"
-
-  void Add(const std::string& where) { Add({1, where}); }
-  void Add(const Finding& other);
-};
-
-// Statistics of the rows; the caller prints them.
-struct DataStatistics {
-  int64_t rows = 0;           // read, good or bad
-  int64_t bad_rows = 0;       // skipped (skip_bad_rows)
-  int64_t cut_rows = 0;       // longer than max_seq_len, cut at the end
-  int64_t cut_tokens = 0;     // lost by that
-  int64_t dropped_rows = 0;   // nothing supervised (left)
-  int64_t split_borders = 0;  // borders that a token would have crossed
-  int64_t longest_row = 0;    // tokens, before cutting (plain text is never cut)
-  int64_t samples = 0;
-  int64_t tokens = 0;      // in the samples
-  int64_t supervised = 0;  // of those
-  int64_t weighted = 0;    // of those: with a weight other than 1, and these weights' bounds
-  TokenWeight least_weight = kLargestWeight, largest_weight = 0;
-  // Samples with a supervised token that ends generation. None at all: the model will not learn to stop.
-  int64_t stopping_samples = 0;
-  Finding empty_answers;              // not supervised, nor is the token that ends the turn
-  Finding unprinted_turns;            // neither: the template prints nothing of their tool calls or reasoning
-  Finding unprinted_tools;            // rows with a tool, or a call of one, that the template leaves out
-  Finding open_turns;                 // the template ends them with text that is not one special token
-  std::vector<std::string> problems;  // of the first bad rows
-  UnknownTokens unknown;
-
-  void Add(const DataStatistics& other);
-};
-
 class RowTokenizer {
  public:
   // `chat_template` may be null: records of messages are then an error. Both must outlive this. Errors: a max_seq_len
@@ -98,26 +57,40 @@ class RowTokenizer {
   // Appends the record's samples (none, one, or many for a text) and counts them. Errors name the record's place.
   Status Tokenize(const Record& record, std::vector<Sample>& samples, DataStatistics& statistics) const;
 
- private:
-  // A stretch of text, whether it is supervised, and its weight.
-  struct Part {
-    std::string_view text;
-    bool supervised = false;
-    TokenWeight weight = kUnitWeight;
+  // The tokens of a piece of a text, and the text of each unknown one.
+  struct Piece {
+    std::vector<int32_t> ids;
+    std::vector<std::string> unknown;
   };
+  // `continues`: the piece begins at a cut (Tokenizer::FindCut), not where the text does. Any thread.
+  Result<Piece> EncodePiece(std::string_view piece, bool continues) const;
 
+  // A text of which only a part has been added. One thread at a time.
+  struct OpenText {
+    std::string where;  // for errors
+    TokenWeight weight = kUnitWeight;
+    std::vector<int32_t> tokens;       // the last ones, in no sample yet or only as the last of one
+    std::vector<std::string> unknown;  // of these
+    int64_t length = 0;                // of all tokens so far, without those that the tokenizer puts in front
+  };
+  // Appends to `samples` and counts those that are complete with the next piece, and in the end the rest.
+  Status Add(const Piece& piece, OpenText& text, std::vector<Sample>& samples, DataStatistics& statistics) const;
+  void End(OpenText& text, std::vector<Sample>& samples, DataStatistics& statistics) const;
+
+ private:
   RowTokenizer(const Tokenizer& tokenizer, const ChatTemplate* chat_template, const TokenizeOptions& options);
 
-  Status EncodeParts(const std::vector<Part>& parts, Sample& sample, DataStatistics& statistics) const;
-  Result<std::vector<int32_t>> EncodeAfter(const std::string& context, std::string_view text,
-                                           std::string* unknown) const;
   Result<Sample> TokenizePrompt(const Record& record, DataStatistics& statistics) const;
   Status TokenizeMessages(const Record& record, std::vector<Sample>& samples, DataStatistics& statistics) const;
   Result<Sample> TokenizeChat(const Record& record, const RenderedChat& chat, DataStatistics& statistics) const;
   Status TokenizeText(const Record& record, std::vector<Sample>& samples, DataStatistics& statistics) const;
   Result<Sample> TokenizeIds(const Record& record) const;
-  Status CheckFront(const Record& record, const Sample& sample) const;
-  Status CheckIds(const Record& record, const Sample& sample) const;
+  void AddWindow(size_t begin, size_t size, size_t unknown_before, const OpenText& text, std::vector<Sample>& samples,
+                 DataStatistics& statistics) const;
+  size_t CountUnknown(std::span<const int32_t> tokens) const;
+  // `whole`: of a text or a row, all tokens.
+  Status CheckFront(std::span<const int32_t> whole, RecordKind kind, const std::string& where) const;
+  Status CheckIds(std::span<const int32_t> tokens, const std::string& where) const;
   Status Finish(const Record& record, Sample sample, int64_t beyond, std::vector<Sample>& samples,
                 DataStatistics& statistics) const;
   void Count(const Sample& sample, DataStatistics& statistics) const;
@@ -127,6 +100,7 @@ class RowTokenizer {
   int32_t LastWord(const Sample& sample, size_t end) const;
 
   const Tokenizer& tokenizer_;
+  const PartEncoder parts_;
   const ChatTemplate* const chat_template_;
   const TokenizeOptions options_;
   const int64_t vocab_size_;

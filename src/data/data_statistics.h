@@ -1,0 +1,48 @@
+// DataStatistics: what was seen while rows became samples, and what their user should know of it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "data/token_weight.h"
+#include "data/unknown_tokens.h"
+
+namespace temper {
+
+// Something about the data that its user should know before training: how often, and where first.
+struct Finding {
+  int64_t count = 0;
+  std::string first;  // "data.jsonl line 12, message 2"
+
+  void Add(const std::string& where) { Add({1, where}); }
+  void Add(const Finding& other);
+};
+
+// Statistics of the rows; the caller prints them.
+struct DataStatistics {
+  int64_t rows = 0;           // read, good or bad
+  int64_t bad_rows = 0;       // skipped (skip_bad_rows)
+  int64_t cut_rows = 0;       // longer than max_seq_len, cut at the end
+  int64_t cut_tokens = 0;     // lost by that
+  int64_t dropped_rows = 0;   // nothing supervised (left)
+  int64_t split_borders = 0;  // borders that a token would have crossed
+  int64_t longest_row = 0;    // tokens, before cutting (plain text is never cut)
+  int64_t samples = 0;
+  int64_t tokens = 0;      // in the samples
+  int64_t supervised = 0;  // of those
+  int64_t weighted = 0;    // of those: with a weight other than 1, and these weights' bounds
+  TokenWeight least_weight = kLargestWeight, largest_weight = 0;
+  // Samples with a supervised token that ends generation. None at all: the model will not learn to stop.
+  int64_t stopping_samples = 0;
+  Finding empty_answers;              // not supervised, nor is the token that ends the turn
+  Finding unprinted_turns;            // neither: the template prints nothing of their tool calls or reasoning
+  Finding unprinted_tools;            // rows with a tool, or a call of one, that the template leaves out
+  Finding open_turns;                 // the template ends them with text that is not one special token
+  std::vector<std::string> problems;  // of the first bad rows
+  UnknownTokens unknown;
+
+  void Add(const DataStatistics& other);
+};
+
+}  // namespace temper

@@ -1,0 +1,24 @@
+// Sample: tokens that are trained on together, and for each whether predicting it is part of the loss.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "data/token_weight.h"
+
+namespace temper {
+
+struct Sample {
+  std::vector<int32_t> tokens;
+  std::vector<uint8_t> supervised;  // as many; [0] is always 0
+  // How much each supervised token counts, never 0; as many, or empty if all count 1.
+  std::vector<TokenWeight> weights;
+  // The text of each of the tokenizer's unknown tokens, in order; further ones, or none if that was not known.
+  std::vector<std::string> unknown;
+
+  void Resize(size_t n);  // added tokens are not supervised
+};
+
+}  // namespace temper

@@ -1,0 +1,101 @@
+#include "run/data_report.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "base/log.h"
+#include "base/quantity.h"
+#include "data/template_tokens.h"
+#include "run/data_request.h"
+
+namespace temper {
+
+void DescribeTemplate(const ChatTemplate& chat_template, const Tokenizer& tokenizer) {
+  const std::vector<std::string> missing = MarkersWithoutToken(chat_template, tokenizer);
+  if (missing.empty()) return;
+  const auto end = TurnEndToken(chat_template, tokenizer);
+  LogWarning(fmt::format(
+      "{}: the tokenizer has no token {}, and reads {} as text{}", chat_template.where(), fmt::join(missing, ", "),
+      missing.size() == 1 ? "it" : "them",
+      end ? "" : ", also where a turn ends; alpaca and zephyr end turns with the tokenizer's own end token"));
+}
+
+namespace {
+
+// "; 0.5 passes an epoch, 30.0 % of the tokens": of each of several sources.
+std::vector<std::string> Shares(const Dataset& dataset, const DataSources& sources) {
+  std::vector<std::string> texts(sources.size());
+  if (sources.size() < 2) return texts;
+  std::vector<double> tokens;
+  for (size_t i = 0; i < sources.size(); ++i) {
+    const int64_t end = i + 1 < sources.size() ? dataset.files[i + 1].first_sample : dataset.store.size();
+    int64_t sum = 0;
+    for (int64_t s = dataset.files[i].first_sample; s < end; ++s) sum += dataset.store.length(s);
+    tokens.push_back(sources[i].passes * static_cast<double>(sum));
+  }
+  const double all = std::accumulate(tokens.begin(), tokens.end(), 0.0);
+  const bool draws = !PassesOf(dataset, sources).empty();
+  for (size_t i = 0; i < sources.size(); ++i) {
+    const double passes = sources[i].passes;
+    texts[i] = fmt::format("; {}{:.1f} % of the tokens",
+                           draws ? fmt::format("{} {} an epoch, ", passes, passes == 1 ? "pass" : "passes") : "",
+                           100 * tokens[i] / std::max(all, 1.0));
+  }
+  return texts;
+}
+
+}  // namespace
+
+void DescribeData(const Dataset& dataset, const DataSources& sources, int64_t max_seq_len, int64_t positions) {
+  const std::vector<std::string> shares = Shares(dataset, sources);
+  for (size_t i = 0; i < dataset.files.size(); ++i) {
+    const DataFile& file = dataset.files[i];
+    LogInfo(fmt::format("data        {}: {} of {} (detected at {}){}", file.path, Counted(file.rows, "row"),
+                        FormatName(file.format), file.format_place, shares[i]));
+  }
+  const DataStatistics& s = dataset.statistics;
+  const auto percent = [](int64_t part, int64_t whole) {
+    return 100.0 * static_cast<double>(part) / static_cast<double>(std::max<int64_t>(whole, 1));
+  };
+  LogInfo(fmt::format("            {}, {}, {} supervised ({:.1f} %), longest row {}", Counted(s.samples, "sample"),
+                      Counted(s.tokens, "token"), s.supervised, percent(s.supervised, s.tokens), s.longest_row));
+  if (s.weighted > 0) {
+    LogInfo(fmt::format("            {} with a weight, {} to {}", Counted(s.weighted, "supervised token"),
+                        WeightValue(s.least_weight), WeightValue(s.largest_weight)));
+  }
+  if (s.unknown.count > 0) {
+    std::string characters;
+    for (const auto& [character, n] : s.unknown.MostFrequent()) characters += " " + character;
+    LogWarning(fmt::format("{} of {} {} {}, which stands for text without a token{}{}",
+                           Counted(s.unknown.count, "token"), s.tokens, s.unknown.count == 1 ? "is" : "are",
+                           s.unknown.token, characters.empty() ? "" : ":", characters));
+  }
+  if (s.bad_rows > 0)
+    LogWarning(fmt::format("{} skipped ({:.2f} %); the first: {}", Counted(s.bad_rows, "bad row"),
+                           percent(s.bad_rows, s.rows), s.problems.empty() ? "" : s.problems.front()));
+  if (s.cut_rows > 0)
+    LogWarning(
+        fmt::format("cut at the end: {} ({:.2f} %) longer than max_seq_len, {} lost; {}", Counted(s.cut_rows, "row"),
+                    percent(s.cut_rows, s.rows), Counted(s.cut_tokens, "token"),
+                    max_seq_len < positions
+                        ? fmt::format("raise --max_seq_len (the model has {} positions), or split them", positions)
+                        : fmt::format("split them: the model has {} positions", positions)));
+  if (s.dropped_rows > 0)
+    LogWarning(fmt::format("dropped: {} ({:.2f} %) without supervised tokens (within max_seq_len)",
+                           Counted(s.dropped_rows, "row"), percent(s.dropped_rows, s.rows)));
+  const auto warn = [](const char* what, const Finding& finding, const char* noun, const char* which) {
+    if (finding.count == 0) return;
+    LogWarning(fmt::format("{}: {}{}; the first: {}", what, Counted(finding.count, noun), which, finding.first));
+  };
+  warn("not trained on", s.empty_answers, "empty answer", "");
+  warn("not trained on", s.unprinted_turns, "turn", " whose tool calls or reasoning the chat template leaves out");
+  warn("tools left out", s.unprinted_tools, "row", ", of whose tools or tool calls the chat template prints nothing");
+  warn("without an end token", s.open_turns, "turn", ", which the chat template ends with text");
+  if (s.samples > 0 && s.stopping_samples == 0)
+    LogWarning("no sample ends with a supervised end token: the model will not learn to stop");
+}
+
+}  // namespace temper

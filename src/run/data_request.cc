@@ -1,0 +1,48 @@
+#include "run/data_request.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "format/data_file_name.h"
+#include "format/hub_cache.h"
+
+namespace temper {
+
+DataRequest TrainingData(const RunConfig& config) {
+  return {.sources = config.data.data,
+          .max_seq_len = *config.data.max_seq_len,
+          .train_on_prompt = config.data.train_on_prompt,
+          .skip_bad_rows = config.data.skip_bad_rows,
+          .template_date = config.data.template_date,
+          .chat_template_kwargs = config.data.chat_template_kwargs,
+          .threads = static_cast<int>(*config.machine.threads),
+          .cache = config.data.data_cache};
+}
+
+Result<std::vector<DataInput>> FindInputs(Env& env, const DataSources& sources, const char* option) {
+  std::vector<DataInput> inputs;
+  for (const DataSource& source : sources) {
+    TEMPER_ASSIGN_OR_RETURN(std::string path, FindDataFile(env, source.path, option));
+    if (source.max_samples && KindOfDataFile(path) == DataFileKind::kText) {
+      return InvalidArgument(
+          fmt::format("--{} {}: max_samples counts rows, and a text file is one document: remove it", option, path));
+    }
+    if (!env.IsFile(path) && !env.IsFolder(path) && path.find(',') != std::string::npos) {
+      return NotFound(
+          fmt::format("--{} {}: there is no such file; for several files repeat --{}", option, path, option));
+    }
+    inputs.push_back({.path = std::move(path)});
+    if (source.max_samples) inputs.back().max_rows = *source.max_samples;
+  }
+  return inputs;
+}
+
+std::vector<SamplePasses> PassesOf(const Dataset& dataset, const DataSources& sources) {
+  if (std::all_of(sources.begin(), sources.end(), [](const DataSource& s) { return s.passes == 1; })) return {};
+  std::vector<SamplePasses> passes;
+  for (size_t i = 0; i < sources.size(); ++i) passes.push_back({dataset.files[i].first_sample, sources[i].passes});
+  return passes;
+}
+
+}  // namespace temper

@@ -1,0 +1,36 @@
+// DataRequest: which data a command asks for, and how it is to be tokenized. FindInputs: the files that it names.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "config/run_config.h"
+#include "data/dataset.h"
+#include "data/packing.h"
+
+namespace temper {
+
+struct DataRequest {
+  DataSources sources;
+  const char* option = "data";  // that gave them, for messages
+  int64_t max_seq_len = 0;
+  bool train_on_prompt = false, skip_bad_rows = false;
+  std::string template_date;        // YYYY-MM-DD
+  JsonObject chat_template_kwargs;  // variables for the chat template
+  int threads = 1;
+  std::function<void(int64_t, const Sample&)> visit;  // as DatasetOptions'; not called for tokens found in `cache`
+  std::string cache;  // the folder that keeps the tokens in a file; empty: they are kept in memory
+};
+
+// The request for a run's training data. REQUIRES: `config` is resolved.
+DataRequest TrainingData(const RunConfig& config);
+
+// The files of `sources`, which the user gave as `option`. Errors: a name that is in no cache; max_samples of a text
+// file, which has one row.
+Result<std::vector<DataInput>> FindInputs(Env& env, const DataSources& sources, const char* option);
+
+// How often an epoch sees the samples of each source; empty if all are seen once. `dataset` was loaded from `sources`.
+std::vector<SamplePasses> PassesOf(const Dataset& dataset, const DataSources& sources);
+
+}  // namespace temper

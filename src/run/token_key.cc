@@ -1,0 +1,42 @@
+#include "run/token_key.h"
+
+#include <fmt/format.h>
+
+#include <filesystem>
+
+#include "checkpoint/companion_files.h"
+#include "format/checksum.h"
+#include "format/data_file_name.h"
+#include "format/quoted.h"
+
+namespace temper {
+
+Result<std::string> TokenKey(Env& env, const OpenedModel& model, const DataRequest& request,
+                             const DatasetOptions& options, const ChatTemplate* chat_template,
+                             const std::vector<DataInput>& inputs) {
+  const TokenizeOptions& t = options.tokenize;
+  std::string key = fmt::format("max_seq_len {}\ntrain_on_prompt {}\nskip_bad_rows {}\nvocab {}\n", t.max_seq_len,
+                                t.train_on_prompt, options.skip_bad_rows, t.vocab_size);
+  const auto add = [&](const std::string& name, const std::string& path) -> Status {
+    TEMPER_ASSIGN_OR_RETURN(const FileDigest digest, DigestFile(env, path));
+    key += fmt::format("{} {} {}\n", name, digest.bytes.v, digest.checksum);
+    return OkStatus();
+  };
+  TEMPER_RETURN_IF_ERROR(add("program", "/proc/self/exe"));  // another one may tokenize differently
+  TEMPER_ASSIGN_OR_RETURN(const auto files, CompanionFiles(env, model.folder()));
+  for (const std::string& name : files) TEMPER_RETURN_IF_ERROR(add(name, JoinPath(model.folder(), name)));
+  if (chat_template) {
+    const std::string sources = chat_template->sources();
+    key += fmt::format("template {}\n", ChecksumHex(std::as_bytes(std::span(sources))));
+    if (!request.chat_template_kwargs.text.empty()) key += "kwargs " + request.chat_template_kwargs.text + "\n";
+    if (sources.find("strftime_now") != std::string::npos) key += "date " + request.template_date + "\n";
+  }
+  for (const DataInput& input : inputs) {
+    const std::filesystem::path name(WithoutCompression(input.path));  // says how the file is read
+    TEMPER_RETURN_IF_ERROR(add("data " + Quoted(name.extension().string()), input.path));
+    if (input.max_rows != DataInput().max_rows) key += fmt::format("its first {} rows\n", input.max_rows);
+  }
+  return key;
+}
+
+}  // namespace temper
