@@ -122,19 +122,20 @@ class TensorReader {
   }
 
  private:
-  // Rows are read as they are into a window of about 1 MiB, and packed from there.
+  // Rows are read as they are into a window of about 1 MiB, and packed from there; of 32 MiB, where they are columns of
+  // the file, which has a run for each of its rows in a window.
   Status ReadPacked(const Job& job) {
-    constexpr int64_t kWindow = 512 << 10;  // elements
+    const int64_t window = job.source->transposed() ? 16 << 20 : 512 << 10;  // elements
     const PartView& all = job.weight.part;
     const int64_t rows = all.rows(), columns = all.columns();
-    const int64_t at_once = std::max(kWindow / std::max<int64_t>(columns, 1) / kPanelLines, int64_t{1}) * kPanelLines;
+    const int64_t at_once = std::max(window / std::max<int64_t>(columns, 1) / kPanelLines, int64_t{1}) * kPanelLines;
     rows_.resize(static_cast<size_t>(std::min(at_once, rows) * columns));
     for (int64_t first = 0; first < rows; first += at_once) {
       const int64_t n = std::min(at_once, rows - first);
-      PartView window({reinterpret_cast<std::byte*>(rows_.data()), {all.view.type.dtype, {n, columns}}}, all.global,
-                      all.begin);
-      window.begin.set_dim(0, all.begin[0] + first);
-      for (const WeightSource::FilePart& part : job.source->FileParts(window)) {
+      PartView read({reinterpret_cast<std::byte*>(rows_.data()), {all.view.type.dtype, {n, columns}}}, all.global,
+                    all.begin);
+      read.begin.set_dim(0, all.begin[0] + first);
+      for (const WeightSource::FilePart& part : job.source->FileParts(read)) {
         TEMPER_RETURN_IF_ERROR(ReadPart(FindTensor(files_, *part.tensor), part.part, part.transposed, staging_));
       }
       for (const DevicePart* packed : {&job.weight, &job.row_pairs}) {

@@ -63,6 +63,7 @@ WeightSource WeightSource::Stack(std::vector<FileTensor> tensors) {
 
 std::vector<WeightSource::FilePart> WeightSource::FileParts(const PartView& part) const {
   const Shape& shape = part.view.type.shape;
+  TEMPER_CHECK(!part.view.type.packed()) << part.view.type.ToString() << " has no rows to point at";
   if (shape.rank() == 0) return {{&tensors_[0], part}};
   const int64_t first = part.begin[0], end = first + shape[0];
   const int64_t row_bytes = shape[0] == 0 ? 0 : part.view.type.bytes().v / shape[0];

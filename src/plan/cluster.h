@@ -46,6 +46,7 @@ struct Cluster {
   // The devices are shares of one machine: ranks divide its memory and its cores, and a background collective takes
   // time from kernels. `shares` then has the speed of one rank for each number of ranks.
   bool shared = false;
+  bool packs = false;  // the machine at hand, if its products read packed weights (RankMemory::packs); of no file
   struct Share {
     DeviceRates rates;
     Link link;  // to others on the host

@@ -89,11 +89,15 @@ Flops CompiledRun::AttentionFlops(int64_t tokens) const {
 }
 
 std::string CompiledRun::MemoryText() const {
-  if (packed.v > 0) {
-    return fmt::format("frozen weights are packed for products, a second time for the backward ({})", ToString(packed));
+  std::string text;
+  if (!memory.text.empty()) {
+    text = limited_because.empty() ? memory.ToString() : limited_because + ": " + memory.ToString();
   }
-  if (memory.text.empty()) return "";
-  return limited_because.empty() ? memory.ToString() : limited_because + ": " + memory.ToString();
+  if (packed) {
+    text += fmt::format("{}frozen weights are packed for products", text.empty() ? "" : "; ");
+    if (packed->v > 0) text += fmt::format(", a second time for the backward ({})", ToString(*packed));
+  }
+  return text;
 }
 
 namespace {
@@ -244,12 +248,26 @@ Graph OneRow(const Model& model, const RunConfig& config) {
 
 namespace {
 
-Bytes SecondLayouts(const Program& program) {
-  Bytes bytes{};
-  for (const Buffer& b : program.buffers) {
-    if (b.type.layout == ElementLayout::kRowPairs) bytes += b.type.bytes();
+// `packed` takes the place of `plain`, which fits as it is, if it packs anything, and recomputes no more: that would
+// cost more than packing gains.
+CompiledRun FasterOf(CompiledRun plain, CompiledRun packed) {
+  std::optional<Bytes> second;
+  for (const Buffer& b : packed.train().buffers) {
+    if (b.type.packed() && !second) second = Bytes{};
+    if (b.type.layout == ElementLayout::kRowPairs) *second += b.type.bytes();
   }
-  return bytes;
+  if (!second || !(packed.memory.choice == plain.memory.choice)) return plain;
+  packed.packed = second;
+  packed.hash_without_limits = ProgramHash(plain.train());
+  packed.rates = std::move(plain.rates);
+  return packed;
+}
+
+// `asked`, with frozen weights packed.
+MemorySpec Packing(MemorySpec asked) {
+  asked.policy = TierPolicy::kDevice;
+  asked.packs = true;
+  return asked;
 }
 
 // `asked` without limits, if that leaves nothing to choose.
@@ -267,8 +285,10 @@ Result<CompiledRun> CompileWithin(const RankMemory& available, const Model& mode
   ProcessMemory share{.host = available.each, .gpu = available.gpu};
   // Limits of the machine for `run`, compiled with `spec`. Decides by the need of the first rank of each stage, so that
   // all ranks of a stage decide alike: shards may differ by a row.
-  const auto limits_of = [&](const CompiledRun& run, const MemorySpec& spec) -> Result<std::optional<MemorySpec>> {
-    if (on_gpu && !available.gpu) return std::optional<MemorySpec>();
+  using Limits = std::optional<MemorySpec>;
+  const auto limits_of = [&](const CompiledRun& run, const MemorySpec& spec,
+                             const MemorySpec& given) -> Result<Limits> {
+    if (on_gpu && !available.gpu) return Limits();
     const int stages = run.mesh.mesh.size(Axis::kPp), per_stage = ranks / stages, stage = rank / per_stage;
     std::optional<CompiledRun> own_first;
     std::vector<Bytes> needs;
@@ -283,7 +303,7 @@ Result<CompiledRun> CompileWithin(const RankMemory& available, const Model& mode
     }
     share.stages = stages;
     if (!on_gpu) share.host.bytes = SharesOfStages(available, needs, ranks)[static_cast<size_t>(stage)];
-    return LimitsOfMachine((own_first ? *own_first : run).train(), asked, share);
+    return LimitsOfMachine((own_first ? *own_first : run).train(), given, share);
   };
   // A run that fits as it is depends on no rates, which take a second to measure.
   CompiledRun run;
@@ -300,7 +320,7 @@ Result<CompiledRun> CompileWithin(const RankMemory& available, const Model& mode
       as_it_is = of_first.train().arena_bytes <= asked.device;
     }
     if (!as_it_is) return true;
-    TEMPER_ASSIGN_OR_RETURN(limits, limits_of(run, *unlimited));
+    TEMPER_ASSIGN_OR_RETURN(limits, limits_of(run, *unlimited, asked));
     return limits.has_value();
   };
   const Result<bool> needed = needs_rates();
@@ -313,23 +333,15 @@ Result<CompiledRun> CompileWithin(const RankMemory& available, const Model& mode
   if (rates && limits) UseRates(*rates, &*limits);
   if (!as_it_is) {
     TEMPER_ASSIGN_OR_RETURN(run, CompileRun(model, config, ranks, rank, kept, &asked));
-    TEMPER_ASSIGN_OR_RETURN(limits, limits_of(run, asked));
+    TEMPER_ASSIGN_OR_RETURN(limits, limits_of(run, asked, asked));
   }
   if (available.packs && !on_gpu && !limits && !run.targets.empty() && Unlimited(asked)) {
-    MemorySpec packs = asked;
-    packs.policy = TierPolicy::kDevice;
-    packs.packs = true;
+    const MemorySpec packs = Packing(asked);
     Result<CompiledRun> packed = CompileRun(model, config, ranks, rank, kept, &packs);
-    if (!packed.ok() && packed.status().code() != StatusCode::kOutOfMemory) return packed.status();
-    // More recomputation would cost more than packing gains.
-    const bool fits = packed.ok() && packed->memory.choice == run.memory.choice;
-    TEMPER_ASSIGN_OR_RETURN(const auto missing, fits ? limits_of(*packed, packs) : std::optional(packs));
-    if (!missing) {
-      packed->packed = SecondLayouts(packed->train());
-      packed->hash_without_limits = ProgramHash(run.train());
-      packed->rates = std::move(run.rates);
-      return packed;
-    }
+    // Whichever limits are asked for, the machine has its own.
+    const auto missing = packed.ok() ? limits_of(*packed, packs, MemorySpec()) : packed.status();
+    if (!missing.ok() && missing.status().code() != StatusCode::kOutOfMemory) return missing.status();
+    if (missing.ok() && !*missing) return FasterOf(std::move(run), *std::move(packed));
   }
   TEMPER_ASSIGN_OR_RETURN(run, Within(std::move(limits), share, std::move(run), model, config, ranks, rank, kept));
   if (run.memory.choice.casts && asked.matrices == TrainedMatrices::kCast) {
@@ -356,17 +368,32 @@ Result<std::vector<CompiledRun>> CompileStagesWithin(const RankMemory& available
   TEMPER_ASSIGN_OR_RETURN(std::vector<CompiledRun> runs, CompileStages(ranks, compile));
   if (config.machine.device == DeviceChoice::kGpu) return runs;  // its memory is unknown
   const int stages = static_cast<int>(runs.size());
-  std::vector<Bytes> needs;
-  needs.reserve(runs.size());
-  for (const CompiledRun& run : runs) needs.push_back(NeedOf(run));
-  const std::vector<Bytes> shares = SharesOfStages(available, needs, ranks);
-  for (int stage = 0; stage < stages; ++stage) {
-    CompiledRun& run = runs[static_cast<size_t>(stage)];
-    ProcessMemory share{.host = available.each, .stages = stages};
-    share.host.bytes = shares[static_cast<size_t>(stage)];
-    auto limits = LimitsOfMachine(run.train(), asked, share);
-    TEMPER_ASSIGN_OR_RETURN(
-        run, Within(std::move(limits), share, std::move(run), model, config, ranks, stage * (ranks / stages)));
+  const auto shares_of = [&](const std::vector<CompiledRun>& all) {
+    std::vector<Bytes> needs;
+    needs.reserve(all.size());
+    for (const CompiledRun& run : all) needs.push_back(NeedOf(run));
+    std::vector<ProcessMemory> shares(all.size(), {.host = available.each, .stages = stages});
+    const std::vector<Bytes> bytes = SharesOfStages(available, needs, ranks);
+    for (size_t stage = 0; stage < all.size(); ++stage) shares[stage].host.bytes = bytes[stage];
+    return shares;
+  };
+  std::vector<CompiledRun> packed;  // of all stages, or none
+  if (available.packs && !runs[0].targets.empty() && Unlimited(asked)) {
+    const MemorySpec packs = Packing(asked);
+    auto all = CompileStages(ranks, [&](int rank) { return CompileRun(model, config, ranks, rank, {}, &packs); });
+    if (!all.ok() && all.status().code() != StatusCode::kOutOfMemory) return all.status();
+    if (all.ok()) packed = *std::move(all);
+  }
+  const std::vector<ProcessMemory> shares = shares_of(runs), packed_shares = shares_of(packed);
+  for (size_t stage = 0; stage < runs.size(); ++stage) {
+    CompiledRun& run = runs[stage];
+    auto limits = LimitsOfMachine(run.train(), asked, shares[stage]);
+    if (!limits && !packed.empty() && !LimitsOfMachine(packed[stage].train(), MemorySpec(), packed_shares[stage])) {
+      run = FasterOf(std::move(run), std::move(packed[stage]));
+      continue;
+    }
+    TEMPER_ASSIGN_OR_RETURN(run, Within(std::move(limits), shares[stage], std::move(run), model, config, ranks,
+                                        static_cast<int>(stage) * (ranks / stages)));
   }
   return runs;
 }

@@ -27,7 +27,8 @@ struct CompiledRun {
   ChosenMemory memory;              // text "": everything is on the device
   std::string rates;                // where the rates that it was chosen by come from; empty: no choice needed any
   std::string limited_because;      // if the run got the limits of its machine: the reason
-  Bytes packed;                     // of the second layouts of frozen weights (compile/memory/pack_weights.h)
+  // Bytes of the second layouts of frozen weights; nullopt: none are packed (compile/memory/pack_weights.h).
+  std::optional<Bytes> packed;
   // The hash of the Program without limits, casts and packing of weights, if CompileWithin set limits, or weights are
   // cast or packed. That changes no bit of a result, so two runs that differ only in it count as the same.
   std::optional<uint64_t> hash_without_limits;
@@ -76,7 +77,7 @@ Result<CompiledRun> CompileWithin(const RankMemory& available, const Model& mode
 
 // The result of `compile` for the first rank of each stage; for rank 0 without stages.
 Result<std::vector<CompiledRun>> CompileStages(int ranks, const std::function<Result<CompiledRun>(int rank)>& compile);
-// CompileWithin for the first rank of each stage, without packed weights, if `available` has no GPU's memory. `asked`:
+// CompileWithin for the first rank of each stage, if `available` has no GPU's memory. `asked`:
 // MemorySpecOf(config), perhaps with other rates.
 Result<std::vector<CompiledRun>> CompileStagesWithin(const RankMemory& available, const Model& model,
                                                      const RunConfig& config, int ranks, const MemorySpec& asked);

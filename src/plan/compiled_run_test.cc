@@ -99,12 +99,12 @@ TEST(CompiledRun, PacksFrozenWeightsWhereThereIsRoomForTheirSecondLayout) {
     return Must(CompileWithin({.each = {available}, .ranks_per_machine = 1, .packs = packs}, *model, config));
   };
   const CompiledRun plain = compile(GiB(8), false), packed = compile(GiB(8), true);
-  EXPECT_EQ(plain.packed, Bytes{});
+  EXPECT_EQ(plain.packed, std::nullopt);
   EXPECT_EQ(plain.hash_without_limits, std::nullopt);
   constexpr int64_t kMatrices = 2 * (2 * 512 * 512 + 2 * 256 * 512 + 3 * 1024 * 512), kQkv = 2 * 512 * 512;
   const int64_t second = 2 * (kMatrices - kQkv);
-  EXPECT_GE(packed.packed.v, second);
-  EXPECT_LE(packed.packed.v, second + second / 400) << "a line beside each panel of 32 KiB and more";
+  EXPECT_GE(packed.packed->v, second);
+  EXPECT_LE(packed.packed->v, second + second / 400) << "a line beside each panel of 32 KiB and more";
   const Bytes more = packed.train().arena_bytes - plain.train().arena_bytes;
   EXPECT_LE(more.v, second + 2 * second / 400) << "one copy, and the lines of the other";
   EXPECT_GT(more.v, second / 2) << "but for the scratch of packing";
@@ -112,14 +112,40 @@ TEST(CompiledRun, PacksFrozenWeightsWhereThereIsRoomForTheirSecondLayout) {
   EXPECT_NE(ProgramHash(packed.train()), ProgramHash(plain.train()));
 
   const auto expect_plain = [&](const CompiledRun& run) {
-    EXPECT_EQ(run.packed, Bytes{});
+    EXPECT_EQ(run.packed, std::nullopt);
     EXPECT_EQ(ProgramHash(run.train()), ProgramHash(plain.train()));
   };
   expect_plain(compile(MiB(160) + plain.train().arena_bytes * 66 / 64, true));
   config.memory.device = plain.train().arena_bytes;
   expect_plain(compile(GiB(8), true));
   config.memory.device = packed.train().arena_bytes;
-  EXPECT_GT(compile(GiB(8), true).packed, Bytes{});
+  EXPECT_TRUE(compile(GiB(8), true).packed);
+  // A requested placement is no reason to take more than the machine has.
+  config.memory.device.reset();
+  config.memory.policy = TierPolicy::kDevice;
+  expect_plain(compile(MiB(160) + plain.train().arena_bytes * 66 / 64, true));
+  EXPECT_TRUE(compile(GiB(8), true).packed);
+  config.memory.policy = TierPolicy::kAuto;
+
+  // What a plan of this machine prints is what its run reserves.
+  const std::vector<CompiledRun> planned = Must(CompileStagesWithin(
+      {.each = {GiB(8)}, .ranks_per_machine = 1, .packs = true}, *model, config, 1, MemorySpecOf(config)));
+  EXPECT_EQ(ProgramHash(planned[0].train()), ProgramHash(packed.train()));
+
+  // Two stages: one fits packed within a limit that the other does not. It stays as it is, and nothing fails.
+  config.mesh.pp = 2;
+  config.machine.nprocs = 2;
+  const auto stage = [&](int rank, bool packs) {
+    return Must(CompileWithin({.each = {GiB(8)}, .ranks_per_machine = 2, .packs = packs}, *model, config, 2, rank));
+  };
+  const Bytes first = stage(0, true).train().arena_bytes, second_stage = stage(1, true).train().arena_bytes;
+  ASSERT_NE(first, second_stage);
+  config.memory.device = std::min(first, second_stage);
+  for (const int rank : {0, 1}) {
+    const Bytes arena = stage(rank, false).train().arena_bytes;
+    ASSERT_LE(arena, *config.memory.device) << "the test's sizes";
+    EXPECT_EQ(stage(rank, true).train().arena_bytes, arena);
+  }
 }
 
 class LimitedRun : public testing::Test {

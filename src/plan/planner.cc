@@ -88,10 +88,12 @@ Result<PlannedRun> Planner::PlanWithin(MemorySpec memory, const RunConfig& asked
   const RunConfig config = OnDevicesOf(cluster_, asked);
   PlannedRun planned;
   const auto compile = [&](int rank) { return CompileRun(model_, config, ranks, rank, {}, &memory); };
-  Result<std::vector<CompiledRun>> stages =
-      cluster_.shared ? CompileStagesWithin({.each = {cluster_.MemoryOf(ranks)}, .ranks_per_machine = ranks}, model_,
-                                            config, ranks, memory)
-                      : CompileStages(ranks, compile);
+  Result<std::vector<CompiledRun>> stages = cluster_.shared
+                                                ? CompileStagesWithin({.each = {cluster_.MemoryOf(ranks)},
+                                                                       .ranks_per_machine = ranks,
+                                                                       .packs = cluster_.packs && !memory.quick},
+                                                                      model_, config, ranks, memory)
+                                                : CompileStages(ranks, compile);
   const bool by_option = cluster_.shared && !memory.IsOpen();
   if (!stages.ok() && stages.status().code() == StatusCode::kOutOfMemory && !by_option) {
     // It does not fit in any way: plan it for devices that are large enough.

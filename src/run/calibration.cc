@@ -10,6 +10,7 @@
 #include <mutex>
 #include <thread>
 
+#include "backend/cpu/cpu_backend.h"
 #include "backend/cpu/gemm_peak.h"
 #include "base/for_each.h"
 #include "base/log.h"
@@ -389,6 +390,7 @@ Result<Cluster> OpenClusterOrThis(Env& env, const std::string& name) {
     return InvalidArgument(fmt::format("{} was measured on another machine ({}): {}", path, cluster.device, Remedy()));
   }
   cluster.memory = FindAvailableMemory().bytes;  // now
+  cluster.packs = ReadsPackedWeights(DetectIsa());
   return cluster;
 }
 

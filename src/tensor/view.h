@@ -17,7 +17,7 @@ struct View {
 
   template <class T>
   std::span<T> as() const {
-    TEMPER_CHECK(static_cast<int64_t>(sizeof(T)) == SizeOf(type.dtype)) << type.ToString();
+    TEMPER_CHECK(static_cast<int64_t>(sizeof(T)) == SizeOf(type.dtype) && !type.packed()) << type.ToString();
     return {reinterpret_cast<T*>(data), static_cast<size_t>(type.shape.elements())};
   }
   std::span<std::byte> raw() const { return {data, static_cast<size_t>(type.bytes().v)}; }
