@@ -384,7 +384,8 @@ Result<std::vector<CompiledRun>> CompileStagesWithin(const RankMemory& available
     if (!all.ok() && all.status().code() != StatusCode::kOutOfMemory) return all.status();
     if (all.ok()) packed = *std::move(all);
   }
-  const std::vector<ProcessMemory> shares = shares_of(runs), packed_shares = shares_of(packed);
+  const std::vector<ProcessMemory> shares = shares_of(runs);
+  const auto packed_shares = packed.empty() ? std::vector<ProcessMemory>() : shares_of(packed);
   for (size_t stage = 0; stage < runs.size(); ++stage) {
     CompiledRun& run = runs[stage];
     auto limits = LimitsOfMachine(run.train(), asked, shares[stage]);
