@@ -82,7 +82,7 @@ TEST_F(DataCache, UnknownTokensAreToldBeforeEveryStart) {
   const std::string told = "warning: 4 tokens of 7 are <unk>, which stands for text without a token: = +\n";
   const Ended shown = Temper(With({"data", "preview", "--tokens"}, data));
   EXPECT_NE(shown.err.find(told), std::string::npos) << shown.err;
-  EXPECT_NE(shown.out.find("     5       0  [[\" <unk>\"]]\n"), std::string::npos) << shown.out;
+  EXPECT_NE(shown.out.find("     5       0  [[<unk> for \"+\"]]\n"), std::string::npos) << shown.out;
   ExpectEnd(Temper(With({"data", "preview", "--tokens", "--json"}, data)), 2, {"leave out --tokens"});
   for (const bool kept : {false, true}) {
     const Ended ended = Temper(Train(With({"--overwrite"}, data)));
