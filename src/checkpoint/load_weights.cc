@@ -19,8 +19,8 @@ struct Job {
   ModelWeights::Entry entry;
   DevicePart weight, master;
   bool transposed = false;  // the file has it so
-  // Where the weight is packed: `weight` is all of it, in whichever tensors `source` says, the first of which is
-  // `entry`; `row_pairs` is its second layout, if it has one.
+  // For a packed weight: `source` says which tensors hold it, of which `entry` is the first; `weight` is all of it, and
+  // `row_pairs` its second layout, if it has one. Else null.
   const WeightSource* source = nullptr;
   DevicePart row_pairs;
   Bytes stored = {};  // of the file
@@ -122,8 +122,8 @@ class TensorReader {
   }
 
  private:
-  // Rows are read as they are into a window of about 1 MiB, and packed from there; of 32 MiB, where they are columns of
-  // the file, which has a run for each of its rows in a window.
+  // Reads windows of about 1 MiB of rows and packs each. Where the file has the transpose, each window takes a short
+  // read for every row of the file: those windows are 32 MiB.
   Status ReadPacked(const Job& job) {
     const int64_t window = job.source->transposed() ? 16 << 20 : 512 << 10;  // elements
     const PartView& all = job.weight.part;

@@ -137,7 +137,7 @@ struct MeasuredCase {
   Attributes attributes;
 };
 
-// The input that may come packed, and in which layout its kernels then read it.
+// The input that may be packed, and the layout in which kernels read it.
 struct PackedInput {
   int input = -1;  // -1: none may
   ElementLayout layout = ElementLayout::kRowMajor;
@@ -176,7 +176,7 @@ struct OpRule {
   bool on_logits = false;
   // For OpKind::kProduct only.
   ProductDims (*product)(const Types& inputs) = nullptr;
-  PackedInput packed;
+  PackedInput packed = {};
   RecomputeCost recompute = RecomputeCost::kUnstated;
   // Draws random numbers, keyed by Node::rng_name; takes the `rng` input.
   bool random = false;

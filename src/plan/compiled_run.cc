@@ -248,9 +248,8 @@ Graph OneRow(const Model& model, const RunConfig& config) {
 
 namespace {
 
-// `packed` takes the place of `plain`, which fits as it is, if it packs anything, and recomputes no more: that would
-// cost more than packing gains.
-CompiledRun FasterOf(CompiledRun plain, CompiledRun packed) {
+// `packed`, if it packs any weight and recomputes no more than `plain`; else `plain`. Both fit.
+CompiledRun PreferPacked(CompiledRun plain, CompiledRun packed) {
   std::optional<Bytes> second;
   for (const Buffer& b : packed.train().buffers) {
     if (b.type.packed() && !second) second = Bytes{};
@@ -338,10 +337,10 @@ Result<CompiledRun> CompileWithin(const RankMemory& available, const Model& mode
   if (available.packs && !on_gpu && !limits && !run.targets.empty() && Unlimited(asked)) {
     const MemorySpec packs = Packing(asked);
     Result<CompiledRun> packed = CompileRun(model, config, ranks, rank, kept, &packs);
-    // Whichever limits are asked for, the machine has its own.
+    // The machine's memory limits it, whatever the options say.
     const auto missing = packed.ok() ? limits_of(*packed, packs, MemorySpec()) : packed.status();
     if (!missing.ok() && missing.status().code() != StatusCode::kOutOfMemory) return missing.status();
-    if (missing.ok() && !*missing) return FasterOf(std::move(run), *std::move(packed));
+    if (missing.ok() && !*missing) return PreferPacked(std::move(run), *std::move(packed));
   }
   TEMPER_ASSIGN_OR_RETURN(run, Within(std::move(limits), share, std::move(run), model, config, ranks, rank, kept));
   if (run.memory.choice.casts && asked.matrices == TrainedMatrices::kCast) {
@@ -390,7 +389,7 @@ Result<std::vector<CompiledRun>> CompileStagesWithin(const RankMemory& available
     CompiledRun& run = runs[stage];
     auto limits = LimitsOfMachine(run.train(), asked, shares[stage]);
     if (!limits && !packed.empty() && !LimitsOfMachine(packed[stage].train(), MemorySpec(), packed_shares[stage])) {
-      run = FasterOf(std::move(run), std::move(packed[stage]));
+      run = PreferPacked(std::move(run), std::move(packed[stage]));
       continue;
     }
     TEMPER_ASSIGN_OR_RETURN(run, Within(std::move(limits), shares[stage], std::move(run), model, config, ranks,

@@ -69,7 +69,7 @@ using AskRates = std::function<Result<std::optional<RunRates>>(const Result<bool
 // `available`, it gets the machine's limits (compile/memory/machine_room.h); values that memory
 // does not hold are read from the model's files or kept on the disk. Each stage of a pipeline
 // has its own need and limits. On a GPU with unknown memory, the run is compiled as it is.
-// If everything fits on the device and `available` says that frozen weights are packed, they are, where that fits, too.
+// If `available.packs` and everything fits on the device with frozen weights packed, they are packed.
 // `ask` is called if it is given, otherwise rates are typical ones.
 Result<CompiledRun> CompileWithin(const RankMemory& available, const Model& model, const RunConfig& config,
                                   int ranks = 1, int rank = 0, const KeptDecisions& kept = {},
@@ -77,8 +77,8 @@ Result<CompiledRun> CompileWithin(const RankMemory& available, const Model& mode
 
 // The result of `compile` for the first rank of each stage; for rank 0 without stages.
 Result<std::vector<CompiledRun>> CompileStages(int ranks, const std::function<Result<CompiledRun>(int rank)>& compile);
-// CompileWithin for the first rank of each stage, if `available` has no GPU's memory. `asked`:
-// MemorySpecOf(config), perhaps with other rates.
+// CompileWithin for the first rank of each stage, if `available` has no GPU's memory. `asked`: MemorySpecOf(config),
+// perhaps with other rates.
 Result<std::vector<CompiledRun>> CompileStagesWithin(const RankMemory& available, const Model& model,
                                                      const RunConfig& config, int ranks, const MemorySpec& asked);
 

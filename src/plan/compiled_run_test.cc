@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
+#include <memory>
 #include <nlohmann/json.hpp>
 
 #include "format/json.h"
@@ -17,21 +19,39 @@ T Must(Result<T> result) {
   return std::move(*result);
 }
 
-// A pipeline whose stages need different amounts, in memory with room for both, for one, and for neither.
-TEST(CompiledRun, StagesCompiledTogetherEqualThoseOfTheirRanks) {
-  const Json json = Must(ParseJson(R"({"architectures": ["LlamaForCausalLM"], "vocab_size": 2048, "hidden_size": 512,
-      "num_hidden_layers": 7, "num_attention_heads": 8, "num_key_value_heads": 4, "intermediate_size": 1024,
-      "max_position_embeddings": 256, "tie_word_embeddings": false})",
-                                   "config.json"));
-  const auto model = Must(ModelFromConfig(json, "config.json"));
+// With half as many KV heads as heads, and an untied head.
+std::unique_ptr<Model> LlamaOf(int vocab, int hidden, int blocks, int heads, int ffn) {
+  const Json json = {{"architectures", {"LlamaForCausalLM"}},
+                     {"vocab_size", vocab},
+                     {"hidden_size", hidden},
+                     {"num_hidden_layers", blocks},
+                     {"num_attention_heads", heads},
+                     {"num_key_value_heads", heads / 2},
+                     {"intermediate_size", ffn},
+                     {"max_position_embeddings", 256},
+                     {"tie_word_embeddings", false}};
+  return Must(ModelFromConfig(json, "config.json"));
+}
+
+// With `set` on top of the defaults for this method, resolved.
+RunConfig ConfigOf(
+    TrainMethod method, int64_t row, const std::function<void(RunConfig&)>& set = [](RunConfig&) {}) {
   RunConfig config;
   config.model.model = "config.json";
-  config.model.method = TrainMethod::kFull;
-  config.data.max_seq_len = 64;
-  config.batch.gradient_accumulation_steps = 4;
-  config.mesh.pp = 2;
-  config.mesh.fsdp = 2;
-  config = Must(Resolve(config, {.has_bf16 = true, .today = "2026-01-01"})).config;
+  config.model.method = method;
+  config.data.max_seq_len = row;
+  set(config);
+  return Must(Resolve(config, {.has_bf16 = true, .today = "2026-01-01"})).config;
+}
+
+// A pipeline whose stages need different amounts, in memory with room for both, for one, and for neither.
+TEST(CompiledRun, StagesCompiledTogetherEqualThoseOfTheirRanks) {
+  const auto model = LlamaOf(2048, 512, 7, 8, 1024);
+  const RunConfig config = ConfigOf(TrainMethod::kFull, 64, [](RunConfig& c) {
+    c.batch.gradient_accumulation_steps = 4;
+    c.mesh.pp = 2;
+    c.mesh.fsdp = 2;
+  });
   constexpr int kRanks = 4;
   const auto of_rank = [&](int rank) { return CompileRun(*model, config, kRanks, rank); };
   const std::vector<CompiledRun> open = Must(CompileStages(kRanks, of_rank));
@@ -61,18 +81,10 @@ TEST(CompiledRun, StagesCompiledTogetherEqualThoseOfTheirRanks) {
 
 // Two blocks of q, k, v, o [32 x 32, 16 x 32, 16 x 32, 32 x 32], gate, up, down [48 x 32], and the head [64 x 32].
 TEST(CompiledRun, CountsTheArithmeticThatTheModelRequires) {
-  const Json json = Must(ParseJson(R"({"architectures": ["LlamaForCausalLM"], "vocab_size": 64, "hidden_size": 32,
-      "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 48,
-      "max_position_embeddings": 64, "tie_word_embeddings": false})",
-                                   "config.json"));
-  const auto model = Must(ModelFromConfig(json, "config.json"));
+  const auto model = LlamaOf(64, 32, 2, 4, 48);
   constexpr int64_t kWeights = 2 * (2 * 32 * 32 + 2 * 16 * 32 + 3 * 48 * 32) + 64 * 32;
   for (const TrainMethod method : {TrainMethod::kFull, TrainMethod::kLora}) {
-    RunConfig config;
-    config.model.model = "config.json";
-    config.model.method = method;
-    config.data.max_seq_len = 16;
-    config = Must(Resolve(config, {.has_bf16 = true, .today = "2026-01-01"})).config;
+    const RunConfig config = ConfigOf(method, 16);
     const CompiledRun run = Must(CompileRun(*model, config));
     EXPECT_EQ(run.work.weights, kWeights);
     // Forward q k^T and p v, twice that backward: of 10 tokens, 55 pairs, 32 columns, two blocks.
@@ -85,16 +97,8 @@ TEST(CompiledRun, CountsTheArithmeticThatTheModelRequires) {
 // Two blocks: their matrices are packed, and all but the first block's q, k and v a second time: nothing before those
 // is trained.
 TEST(CompiledRun, PacksFrozenWeightsWhereThereIsRoomForTheirSecondLayout) {
-  const Json json = Must(ParseJson(R"({"architectures": ["LlamaForCausalLM"], "vocab_size": 64, "hidden_size": 512,
-      "num_hidden_layers": 2, "num_attention_heads": 8, "num_key_value_heads": 4, "intermediate_size": 1024,
-      "max_position_embeddings": 64, "tie_word_embeddings": false})",
-                                   "config.json"));
-  const auto model = Must(ModelFromConfig(json, "config.json"));
-  RunConfig config;
-  config.model.model = "config.json";
-  config.model.method = TrainMethod::kLora;
-  config.data.max_seq_len = 16;
-  config = Must(Resolve(config, {.has_bf16 = true, .today = "2026-01-01"})).config;
+  const auto model = LlamaOf(64, 512, 2, 8, 1024);
+  RunConfig config = ConfigOf(TrainMethod::kLora, 16);
   const auto compile = [&](Bytes available, bool packs) {
     return Must(CompileWithin({.each = {available}, .ranks_per_machine = 1, .packs = packs}, *model, config));
   };
@@ -151,16 +155,8 @@ TEST(CompiledRun, PacksFrozenWeightsWhereThereIsRoomForTheirSecondLayout) {
 class LimitedRun : public testing::Test {
  protected:
   LimitedRun() {
-    const Json json = Must(ParseJson(R"({"architectures": ["LlamaForCausalLM"], "vocab_size": 2048, "hidden_size": 512,
-        "num_hidden_layers": 6, "num_attention_heads": 8, "num_key_value_heads": 4, "intermediate_size": 1024,
-        "max_position_embeddings": 256, "tie_word_embeddings": false})",
-                                     "config.json"));
-    model_ = Must(ModelFromConfig(json, "config.json"));
-    config_.model.model = "config.json";
-    config_.model.method = TrainMethod::kFull;
-    config_.data.max_seq_len = 64;
-    config_.batch.gradient_accumulation_steps = 2;
-    config_ = Must(Resolve(config_, {.has_bf16 = true, .today = "2026-01-01"})).config;
+    model_ = LlamaOf(2048, 512, 6, 8, 1024);
+    config_ = ConfigOf(TrainMethod::kFull, 64, [](RunConfig& c) { c.batch.gradient_accumulation_steps = 2; });
   }
 
   // What is asked while the run is compiled, and the result with these rates.

@@ -51,7 +51,8 @@ void PackedPanels::PackRows(int64_t first_row, int64_t rows, const uint16_t* sou
   }
 }
 
-// Several pairs of one row after another would touch a cache line each: pairs are outermost within a panel.
+// Pairs are the outer loop, because a pair of neighbouring rows lies in one cache line and those of a row do not.
+// one.
 void PackedPanels::PackLines(int64_t first_row, int64_t rows, const uint16_t* source, std::byte* packed) const {
   const int64_t end = first_row + rows, padded_end = end == rows_ ? count_ * kPanelLines : end;
   for (int64_t begin = first_row; begin < padded_end;) {
@@ -64,7 +65,7 @@ void PackedPanels::PackLines(int64_t first_row, int64_t rows, const uint16_t* so
         if (row < end) {
           const uint16_t* const from = source + (row - first_row) * columns_ + 2 * pair;
           if (have == kWord) {
-            std::memcpy(&word, from, kWord);
+            std::memcpy(&word, from, kWord);  // of a constant size: one load
           } else {
             std::memcpy(&word, from, static_cast<size_t>(have));
           }

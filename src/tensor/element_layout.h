@@ -1,10 +1,11 @@
-// ElementLayout: how the elements of a matrix lie in memory. Row-major, or packed into the panels that products of bf16
-// read: then a product takes the matrix as it is, where it would else pack a block of it each time.
+// ElementLayout: how the elements of a matrix lie in memory: row-major, or packed into the panels that products of bf16
+// read. A product reads a packed matrix in place; it packs blocks of a row-major one at each call.
 //
-// A panel is 32 lines of the matrix, padded with zeros to 32, over all of the dim that a product sums over (here
-// `depth`), padded with zeros to whole steps of 32. It is a sequence of pairs of depth: 32 words, one per line, each of
-// two neighbours in depth. vdpbf16ps takes half a pair's words as one operand; the matrix units of AMX (tdpbf16ps) take
-// half of 16 pairs. 64 bytes between panels keep the same step of several panels in different lines of a cache.
+// A panel holds 32 lines of the matrix over its whole depth, the dim that the product sums over; lines and depth are
+// padded with zeros to multiples of 32. It is a sequence of pairs in depth, each of 32 words, one per line; a word has
+// the line's two elements of that pair. vdpbf16ps takes half a pair's words as one operand; the matrix units of AMX
+// (tdpbf16ps) take half of 16 pairs. 64 bytes between panels keep the same pair of several panels in different sets of
+// a cache.
 #pragma once
 
 #include <cstddef>
@@ -35,8 +36,8 @@ class PackedPanels {
   Bytes bytes() const { return {panel_bytes_ * count_}; }
   // The byte at which an element begins: the definition of the layout.
   int64_t Offset(int64_t row, int64_t column) const;
-  // Packs `rows` rows from `first_row` on, which lie at `source` one after another. Writes the padding beside and
-  // behind them, too. REQUIRES: first_row is even, and `rows`, unless they are the last.
+  // Packs `rows` rows from `first_row` on, which lie at `source` one after another, and writes the padding beside and
+  // behind them. REQUIRES: first_row is even; `rows` is even unless they are the last rows.
   void PackRows(int64_t first_row, int64_t rows, const uint16_t* source, std::byte* packed) const;
 
  private:

@@ -35,7 +35,7 @@ struct RankMemory {
   // Ranks r with the same r / ranks_per_machine share one machine's memory; 0: unknown.
   int ranks_per_machine = 0;
   std::optional<GpuRoom> gpu;  // its own, if it has one; all GPUs have the same free memory
-  bool packs = false;  // whether frozen weights are packed if there is room: its kernels then read them in place
+  bool packs = false;          // its kernels read packed weights, so frozen ones are packed if there is room
 };
 
 // The part of a process's `available` host memory that arenas may use.

@@ -33,7 +33,8 @@ struct MemorySpec {
   // The tier of a class of values; overrides the policy.
   std::optional<Tier> weights, gradients, optimizer, activations;
   TrainedMatrices matrices = TrainedMatrices::kAuto;
-  // Keeps frozen matrices packed (compile/memory/pack_weights.h). REQUIRES: the policy kDevice.
+  // Keeps frozen matrices packed (compile/memory/pack_weights.h). REQUIRES: nothing leaves the device (kDevice, or no
+  // limits).
   bool packs = false;
   std::string rates_source = "typical";    // where the next three come from, for messages
   DeviceRates rates = TypicalHost();       // of the device

@@ -2,11 +2,10 @@
 // differentiate and recompute, so that both see the executed nodes. Like all passes it takes the graph that it changes
 // by value: callers move the graph in to avoid a copy.
 //
-//   linear + add of the residual               ->  linear with acc
-//   linears of two or three adapters' A on one x  ->  linears
+//   linear + add of the residual       ->  linear with acc
+//   x A^T of two or three adapters      ->  linears
 //
-// Where ranks gather an adapter before each product the products stay apart: the second A is not there when the first
-// is used.
+// Products of adapters that ranks gather (fsdp) stay apart: when the first is computed, the second A is not gathered.
 #pragma once
 
 #include "graph/graph.h"
@@ -18,7 +17,7 @@ Graph Fuse(Graph graph);
 // REQUIRES: after recompute. Lets an output overwrite an input at the input's last use, if the op allows it
 // (OpRule::in_place_input): fewer live bytes, same bits.
 Graph UpdateInPlace(Graph graph);
-// For each value the input whose memory it takes over there, or kNoValue.
+// For each value the input that UpdateInPlace lets it overwrite, or kNoValue.
 std::vector<ValueId> TakenOver(const Graph& graph);
 
 }  // namespace temper
