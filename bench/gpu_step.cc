@@ -307,7 +307,8 @@ int Main(Case c) {
 }  // namespace temper
 
 int main(int argc, char** argv) {
-  if (argc < 5) {
+  const std::string_view method = argc > 2 ? argv[2] : "";
+  if (argc < 5 || !(method == "lora" || method == "int8" || method == "nf4" || method == "full")) {
     std::fputs(
         "usage: gpu_step CONFIG.json lora|int8|nf4|full ROWS MICRO_BATCHES [fit|none|block] [STEPS] [graphs|plain] "
         "[LIMIT]\n",
@@ -315,7 +316,7 @@ int main(int argc, char** argv) {
     return 2;
   }
   temper::Case c{.config = argv[1],
-                 .lora = std::string_view(argv[2]) != "full",
+                 .lora = method != "full",
                  .base = temper::BaseNamed(argv[2]),
                  .rows = std::atol(argv[3]),
                  .micro_batches = std::atol(argv[4])};

@@ -326,8 +326,8 @@ Result<int> Plan(const Arguments& arguments) {
   std::jthread waiting = ExplainWaiting();
   if (options.sharding || options.program || !cluster) {
     const int ranks = cluster ? RanksOn(*cluster, config) : RanksNamed(config);
-    // Ranks that this machine would start share its memory; a larger mesh is planned for unspecified machines, and so
-    // is one of a cluster's GPUs.
+    // Ranks that this machine would start share its memory. A larger mesh, or one of a cluster's GPUs, is planned for
+    // unspecified machines.
     const bool here = !options.sharding && ranks == config.machine.nprocs && (!cluster || cluster->shared);
     TEMPER_ASSIGN_OR_RETURN(
         const CompiledRun run,

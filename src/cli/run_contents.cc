@@ -18,7 +18,6 @@ Result<CheckpointContents> ContentsOf(const TrainingRun& run) {
   const Ranks& ranks = run.setup.ranks;
   TEMPER_ASSIGN_OR_RETURN(contents.identity,
                           IdentityOf(run.compiled, run.engine.kernels_name(), c.machine.device, ranks));
-  if (!run.engine.products.by_maker.empty()) contents.identity.environment["timed_products"] = true;
   contents.tensors =
       TrainingState(run.compiled.train(), run.engine.Lookup(), run.compiled.stored, ranks.rank(), ranks.size());
   contents.texts.push_back({kRunConfigFile, SavedConfig(c)});
@@ -27,8 +26,10 @@ Result<CheckpointContents> ContentsOf(const TrainingRun& run) {
     contents.texts.push_back({kBaseFile, std::move(base)});
   }
   if (!run.rates->text().empty()) contents.texts.push_back({kRatesFile, run.rates->text()});
-  const ProductChoices& products = run.engine.products;
-  if (!products.by_maker.empty()) contents.texts.push_back({kProductsFile, FormatProducts(products)});
+  if (const ProductChoices& products = run.engine.products; !products.by_maker.empty()) {
+    contents.identity.environment["timed_products"] = true;
+    contents.texts.push_back({kProductsFile, FormatProducts(products)});
+  }
   TEMPER_ASSIGN_OR_RETURN(const auto of_template, run.setup.model.FilesOfTemplate());
   if (contents.kind == CheckpointKind::kLora) {
     contents.texts.push_back(

@@ -37,7 +37,7 @@ static_assert(sizeof(DataStatistics) == std::size(kCounts) * sizeof(int64_t) + s
                                             sizeof(UnknownTokens),
               "a count or a finding is missing above");
 
-// A message that begins with the path of one of `files` is kept without it: the file may have moved when it is read.
+// Leaves out the path with which a message begins: the file may have another one when the message is read back.
 Json WithoutPath(const std::string& message, const std::vector<DataFile>& files) {
   size_t file = files.size(), longest = 0;
   for (size_t i = 0; i < files.size(); ++i) {

@@ -28,7 +28,7 @@ struct DataDescription {
 // As JSON. `key`: all that the samples depend on. Paths of files are left out.
 std::string FormatDescription(const DataDescription& about, const std::string& key);
 // Errors: kCorrupt if `text` is not such JSON, kNotFound if it was written with another key. `where` names its file.
-// `paths`: of the files now.
+// `paths`: where the files are now, in the same order.
 Result<DataDescription> ParseDescription(std::string_view text, const std::string& key,
                                          const std::vector<std::string>& paths, const std::string& where);
 

@@ -24,10 +24,9 @@ namespace {
 // (50 us each) negligible, and small enough to keep few texts in memory.
 constexpr size_t kBlockRows = 1024;
 constexpr size_t kBlockBytes = 4 << 20;
-// A text file is cut into pieces of about this size, each with milliseconds' work to find its end. Where a tokenizer
-// must have the text in one piece, it may have so much: an English text then has 250 million tokens.
+// A text file is cut into pieces of about this size; finding the end of one takes milliseconds. A tokenizer that finds
+// no place to cut gets as much as it takes at once (Tokenizer::max_text).
 constexpr size_t kPieceBytes = 1 << 20;
-constexpr Bytes kMaxPiece = GiB(1);
 
 struct RowOutcome {
   Status status;
@@ -116,16 +115,17 @@ class Loader {
 
   // The next piece of a document, of which `rest` has been read and not handed out, and `more` is to be read.
   Result<std::string> NextPiece(DocumentReader& reader, std::string& rest, bool& more) const {
+    const auto most = static_cast<size_t>(tokenizer_.max_text().v);
     for (size_t size = kPieceBytes;; size *= 2) {
-      const size_t wanted = std::min(2 * size, static_cast<size_t>(kMaxPiece.v) + 1);
+      const size_t wanted = std::min(2 * size, most + 1);
       if (more) {
         TEMPER_ASSIGN_OR_RETURN(more, reader.Read(wanted, rest));
       }
-      if (static_cast<int64_t>(rest.size()) > kMaxPiece.v) {
+      if (wanted > most && rest.size() >= wanted) {
         return InvalidArgument(
             fmt::format("{}: no place to cut the text was found in {}, and this tokenizer cannot encode more in one "
                         "piece: split it into documents",
-                        reader.path(), ToString(kMaxPiece)));
+                        reader.path(), ToString(tokenizer_.max_text())));
       }
       if (rest.size() < wanted) return std::exchange(rest, std::string());
       const size_t cut = tokenizer_.FindCut(rest, size);

@@ -44,7 +44,7 @@ struct Dataset {
 
 // Errors name file and row. Data without any supervised token is an error, too. `threads` threads use `tokenizer` and
 // `chat_template` (may be null) at once. Holds some 20 MB and a few times the longest row; of a text file, which is one
-// row, 3 MB per thread where its tokenizer can encode it in pieces (Tokenizer::FindCut), else all of it a few times.
+// row, some MB per thread where its tokenizer can encode it in pieces (Tokenizer::FindCut), else all of it a few times.
 Result<Dataset> LoadDataset(Env& env, const std::vector<DataInput>& inputs, const Tokenizer& tokenizer,
                             const ChatTemplate* chat_template, const DatasetOptions& options);
 

@@ -3,7 +3,7 @@
 //
 //   auto reader = RecordReader::Open(PosixEnv(), "train.jsonl");
 //   RawRow row;
-//   while (*(*reader)->Next(row)) { Result<Record> record = (*reader)->Parse(std::move(row)); ... }
+//   while (*(*reader)->Next(row)) { Result<Record> record = (*reader)->Parse(row); ... }
 //
 // The format is detected once per file, from the first row with a known one; every row must then have it. NaN and
 // Infinity, which Python writes but JSON lacks, are read as null. Memory is bounded by the longest row.

@@ -258,6 +258,7 @@ Result<RowTokenizer::Piece> RowTokenizer::EncodePiece(std::string_view piece, bo
                           tokenizer_.Encode(piece, {.add_special = false,
                                                     .continues = continues,
                                                     .unknown = tokenizer_.unknown() ? &out.unknown : nullptr}));
+  TEMPER_CHECK(out.unknown.size() == CountUnknown(out.ids)) << out.unknown.size() << " texts of unknown tokens";
   return out;
 }
 

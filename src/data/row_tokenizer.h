@@ -73,7 +73,7 @@ class RowTokenizer {
     std::vector<std::string> unknown;  // of these
     int64_t length = 0;                // of all tokens so far, without those that the tokenizer puts in front
   };
-  // Appends to `samples` and counts those that are complete with the next piece, and in the end the rest.
+  // Add appends to `samples`, and counts, those that `piece` completes; End does so with the rest.
   Status Add(const Piece& piece, OpenText& text, std::vector<Sample>& samples, DataStatistics& statistics) const;
   void End(OpenText& text, std::vector<Sample>& samples, DataStatistics& statistics) const;
 

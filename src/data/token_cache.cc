@@ -24,12 +24,14 @@ bool IsTokenFile(std::string_view name, std::string_view suffix) {
   return name.starts_with(kPrefix) && name.ends_with(suffix);
 }
 
-// Beside its own name, of no other process on any host that sees the folder: containers may share host names and ids.
+// A name beside the file that no other process gives, on any host that sees the folder: containers may share host names
+// and process ids.
 std::string TemporaryName(const std::string& path) {
   return fmt::format("{}.{}-{}-{}{}", path, HostName(), getpid(), UniqueName(), kTemporary);
 }
 
-// Whether a process of this host was to write the file, and is gone.
+// Whether a process of this host was to write the file, and is gone. For folders without locks: there, containers must
+// have different host names.
 bool WriterIsGone(std::string_view name) {
   const std::string own = fmt::format("{}.{}-", kSuffix, HostName());
   const size_t at = name.find(own);

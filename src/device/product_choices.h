@@ -11,7 +11,7 @@ namespace temper {
 using ProductAlgorithms = std::map<std::string, std::string>;
 
 struct ProductChoices {
-  // By library and device: "cuBLASLt 13.1.0 on NVIDIA H200". Ranks may have several kinds.
+  // By "LIBRARY VERSION on DEVICE". Ranks may have several kinds.
   std::map<std::string, ProductAlgorithms> by_maker;
 };
 

@@ -184,8 +184,7 @@ struct OpRule {
   void (*model_work)(const Types& inputs, const Attributes& attributes, ModelWork* work) = nullptr;
   // What a kernel moves beyond its cost because it takes its operands in smaller pieces than in calibration.
   Bytes (*moved_again)(const Types& inputs, const Attributes& attributes) = nullptr;
-  // What of its cost a kernel moves before its arithmetic, in a pass over memory that is a kernel by itself. nullptr:
-  // nothing.
+  // The bytes of `cost` that a separate kernel moves before the op's arithmetic: a pass over memory. nullptr: none.
   Bytes (*moved_before)(const Types& inputs, const Attributes& attributes) = nullptr;
   // The op of an optimizer.
   const UpdateRule* update = nullptr;

@@ -13,8 +13,8 @@ namespace temper {
 
 struct BaseFormat {
   ElementFormat format;
-  // Products write a weight's numbers to their scratch before they multiply, as GPUs do, whose libraries multiply bf16.
-  // Else they dequantise what they pack.
+  // For devices whose libraries multiply only the type that is computed in: products first write all of a weight's
+  // numbers to scratch. false: kernels dequantise the pieces that they pack.
   bool dequantised_first = false;
 };
 

@@ -16,7 +16,7 @@ namespace {
 constexpr char kOtherBits[] = "results will not be bit-identical to a run that was never stopped";
 
 void LogChosen(const ProductTiming& done, double seconds, const ProductChoices& kept) {
-  if (!kept.by_maker.empty() && !kept.by_maker.contains(done.maker)) {
+  if (!done.maker.empty() && !kept.by_maker.empty() && !kept.by_maker.contains(done.maker)) {
     LogWarning(fmt::format("the checkpoint's matrix products are of {}; this is {}, and they are chosen anew: {}",
                            kept.by_maker.begin()->first, done.maker, kOtherBits));
   }
@@ -27,18 +27,21 @@ void LogChosen(const ProductTiming& done, double seconds, const ProductChoices& 
   if (done.algorithms > 0) {
     LogInfo(fmt::format("products    timed {} for {} in {:.1f} s", Counted(done.algorithms, "algorithm"),
                         Counted(done.products, "matrix product"), seconds));
+  } else if (done.kept > 0) {
+    LogInfo(fmt::format("products    {} as the checkpoint has them", Counted(done.kept, "matrix product")));
   }
 }
 
-// What all ranks have timed; of the rest what this one says.
+// The counts of all ranks; the maker is this rank's.
 Result<ProductTiming> SumOverRanks(const Ranks& ranks, ProductTiming own) {
   if (ranks.alone()) return own;
-  std::array<double, 3> sums = {static_cast<double>(own.products), static_cast<double>(own.algorithms),
-                                static_cast<double>(own.refused)};
+  std::array<double, 4> sums = {static_cast<double>(own.products), static_cast<double>(own.algorithms),
+                                static_cast<double>(own.refused), static_cast<double>(own.kept)};
   TEMPER_RETURN_IF_ERROR(ranks.communicator()->AllReduceSum(sums));
   own.products = static_cast<int>(sums[0]);
   own.algorithms = static_cast<int>(sums[1]);
   own.refused = static_cast<int>(sums[2]);
+  own.kept = static_cast<int>(sums[3]);
   return own;
 }
 

@@ -16,10 +16,10 @@ struct TokenFile {
   std::vector<std::string> paths;  // of the data, for messages
 };
 
-// The first rank's, on all ranks; `own` counts there alone. `files`: the number of its paths.
+// Returns the first rank's `own` on every rank; other ranks' is not used. `files`: the number of its paths.
 Result<TokenFile> TokenFileOfFirst(const TokenFile& own, size_t files, const Ranks& ranks);
 
-// On all ranks but the first, whose file is in its `cache`: that file, or a copy of it. On the first: without samples.
+// Returns the first rank's token file, or a copy of it, opened; on the first rank itself, a Dataset without samples.
 Result<Dataset> OpenOnOtherRanks(const TokenCache& cache, const std::vector<std::string>& paths, int64_t vocab,
                                  const Ranks& ranks);
 

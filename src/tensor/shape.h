@@ -68,6 +68,8 @@ struct TensorType {
   ElementFormat dtype = DType::kF32;  // named for what it is for all but frozen weights
   Shape shape;
   ElementLayout layout = ElementLayout::kRowMajor;  // packed: bf16 matrices that only products read (OpRule::packed)
+  // What kernels compute with: itself, or the numbers of a quantised or packed one.
+  TensorType computed() const { return {dtype.compute(), shape}; }
   bool packed() const { return layout != ElementLayout::kRowMajor; }
   Bytes bytes() const { return packed() ? PackedBytes() : Bytes{shape.rows() * dtype.RowBytes(shape.columns())}; }
   std::string ToString() const;  // "bf16[2048, 768]", "bf16.row_pairs[2048, 768]"

@@ -211,7 +211,6 @@ CONVERSATIONS = {
 }
 
 
-
 def elsewhere(name, tokens, bos=None, stops=None, **switches):
     """A family whose template lies in TEMPLATE_FOLDER. Its tokens are added to Qwen's vocabulary; the last one is EOS."""
     config = config_of(151643, tokens, eos_token=tokens[-1], **({"bos_token": bos} if bos else {}))

@@ -151,11 +151,11 @@ OpSeconds DeviceRates::SecondsOf(Op op, const Types& inputs, const Types& output
   const Cost cost = rule.cost(inputs, outputs, attributes);
   Bytes bytes = cost.read + cost.written;
   if (rule.moved_again != nullptr) bytes += rule.moved_again(inputs, attributes);
-  const Bytes before = rule.moved_before != nullptr ? rule.moved_before(inputs, attributes) : Bytes{};
+  const OpRate& pass = OfClass(OpClass::kMemory, dtype);  // unknown: what it moves counts at the op's own rate
+  const Bytes before = rule.moved_before != nullptr && pass.known() ? rule.moved_before(inputs, attributes) : Bytes{};
   bytes = bytes - before;
   OpSeconds seconds{.launch = rate.launch, .memory = {static_cast<double>(bytes.v) / rate.BytesPerSecond(bytes)}};
-  const OpRate& pass = OfClass(OpClass::kMemory, dtype);
-  if (before > Bytes{} && pass.known()) {
+  if (before > Bytes{}) {
     seconds.launch += pass.launch;
     seconds.memory += Seconds{static_cast<double>(before.v) / pass.BytesPerSecond(before)};
   }

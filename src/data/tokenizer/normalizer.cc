@@ -74,7 +74,11 @@ class UnicodeForm final : public Normalizer {
   bool Follow(TextBorder& border) const override {
     const char32_t right = utf8::At(border.right, 0);
     if (right >= 0x80 && !unicode::IsPunctuation(right)) return false;
-    return border.Become(unicode::Normalize(border.left, form_), unicode::Normalize(border.right, form_));
+    // A compatibility form may become a mark, which joins the character before it: "ﾊﾞ" is one character in NFKC.
+    const std::string left = unicode::Normalize(border.left, form_);
+    const char32_t first = left.empty() ? 0 : utf8::At(left, 0);
+    if (unicode::IsMark(first) || unicode::MayJoinBefore(first)) return false;
+    return border.Become(left, unicode::Normalize(border.right, form_));
   }
 
  private:

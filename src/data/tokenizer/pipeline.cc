@@ -12,16 +12,6 @@
 #include "data/tokenizer/unicode.h"
 
 namespace temper {
-namespace {
-
-constexpr Bytes kMaxText = GiB(1);  // positions in a word have 31 bits, also after steps that lengthen a text
-
-// Letters that normal forms may join with the one before.
-bool IsJamo(char32_t c) {
-  return (c >= 0x1100 && c <= 0x11FF) || (c >= 0xA960 && c <= 0xA97F) || (c >= 0xD7B0 && c <= 0xD7FF) || c >= 0x10000;
-}
-
-}  // namespace
 
 Pipeline::Pipeline(PipelineParts parts) : parts_(std::move(parts)) {
   vocab_size_ = parts_.bpe->vocabulary().limit();
@@ -49,11 +39,11 @@ void Pipeline::ReturnScratch(std::unique_ptr<Scratch> scratch) const {
 }
 
 Result<std::vector<int32_t>> Pipeline::Encode(std::string_view text, EncodeOptions options) const {
-  if (static_cast<int64_t>(text.size()) > kMaxText.v) {
+  if (static_cast<int64_t>(text.size()) > max_text().v) {
     return InvalidArgument(
         fmt::format("a text of {} bytes cannot be tokenized in one piece (at most {}): split it into "
                     "documents",
-                    text.size(), ToString(kMaxText)));
+                    text.size(), ToString(max_text())));
   }
   std::vector<int32_t> ids;
   ids.reserve(text.size() / 4 + 8);  // English has about four bytes to a token
@@ -74,19 +64,18 @@ bool Pipeline::CutsAt(TextBorder border) const {
 }
 
 size_t Pipeline::FindCut(std::string_view text, size_t from) const {
-  constexpr size_t kSearched = 64 << 10;  // bytes
-  constexpr size_t kTried = 32;           // pairs of characters; each takes milliseconds
+  constexpr size_t kTried = 32;  // pairs of characters; each takes milliseconds
   std::set<std::pair<char32_t, char32_t>> tried;
   size_t at = from;
   while (at < text.size() && (text[at] & 0xC0) == 0x80) ++at;  // to the start of a character
   if (at >= text.size()) return text.npos;
   char32_t left = utf8::At(text, at);
-  for (at += utf8::Length(text[at]); at < text.size() && at < from + kSearched;) {
+  for (at += utf8::Length(text[at]); at < text.size() && at < from + kCutSearch;) {
     const size_t behind = at + utf8::Length(text[at]);
     const char32_t right = utf8::At(text, at);
     const bool marks = unicode::IsMark(left) || unicode::IsMark(right) ||
                        (behind < text.size() && unicode::IsMark(utf8::At(text, behind)));
-    if (behind < text.size() && !marks && !IsJamo(left) && !unicode::IsSpace(left) &&
+    if (behind < text.size() && !marks && !unicode::MayJoinBefore(left) && !unicode::IsSpace(left) &&
         tried.emplace(left, right).second) {
       if (CutsAt(TextBorder::Of(left, right))) return at;
       if (tried.size() == kTried) break;
@@ -138,7 +127,7 @@ Status Pipeline::EncodeWords(std::string_view text, bool at_start, Scratch& scra
   scratch.cut.made = 0;
   scratch.cut.limit = GrowthLimit(text.size());
   return CutIntoWords(parts_.pre_tokenizers, {text, at_start}, scratch.cut, [&](const Piece& piece) {
-    if (static_cast<int64_t>(piece.text.size()) > kMaxText.v) return TooLong(static_cast<size_t>(kMaxText.v));
+    if (static_cast<int64_t>(piece.text.size()) > max_text().v) return TooLong(static_cast<size_t>(max_text().v));
     const auto before = static_cast<ptrdiff_t>(out.size());
     parts_.bpe->Encode(piece.text, scratch.bpe, out);
     if (unknown && unknown_ && std::find(out.begin() + before, out.end(), *unknown_) != out.end()) {

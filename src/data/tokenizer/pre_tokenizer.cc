@@ -127,9 +127,11 @@ class Split final : public PreTokenizer {
       case TextPattern::At::kOutside:  // the text between two matches, in whichever piece it ends up
         return true;
       case TextPattern::At::kMatchEnds:  // whether the next span is a match is not known
-        return border.cut = Stays(behavior_, !invert_, false) && Stays(behavior_, !invert_, true);
+        border.cut = Stays(behavior_, !invert_, false) && Stays(behavior_, !invert_, true);
+        return border.cut;
       case TextPattern::At::kMatchBegins:
-        return border.cut = Stays(behavior_, invert_, !invert_);
+        border.cut = Stays(behavior_, invert_, !invert_);
+        return border.cut;
     }
     return false;
   }
@@ -153,7 +155,8 @@ class CharacterSplit final : public PreTokenizer {
   bool Follow(TextBorder& border) const override {
     const bool left = is_(utf8::At(border.left, 0)), right = is_(utf8::At(border.right, 0));
     if (!left && !right) return true;
-    return border.cut = Stays(behavior_, left, right);
+    border.cut = Stays(behavior_, left, right);
+    return border.cut;
   }
 
  private:

@@ -15,7 +15,6 @@ namespace temper {
 namespace {
 
 constexpr std::string_view kMetaspace = "\xE2\x96\x81";  // ▁
-constexpr Bytes kMaxText = MiB(256);                     // sentencepiece's positions are int, with several per byte
 
 // Long texts are encoded in slices of about this size: 70 MB take 30 s instead of 49 s in one piece, and a third less
 // memory.
@@ -38,8 +37,8 @@ bool IsAsciiWord(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
 }
 
-// The next single space between two ASCII letters or digits, which neither normalization nor any piece crosses: there a
-// text can be cut, with the same ids. npos: none.
+// The next single space between two ASCII letters or digits; npos: none. If cuts_at_space_, a text cut there has the
+// same ids: neither normalization nor any piece crosses it.
 size_t FindSpace(std::string_view text, size_t from) {
   for (size_t at = text.find(' ', std::max<size_t>(from, 1)); at != text.npos; at = text.find(' ', at + 1)) {
     if (at + 1 < text.size() && IsAsciiWord(text[at - 1]) && IsAsciiWord(text[at + 1])) return at;
@@ -150,11 +149,11 @@ Result<std::unique_ptr<Tokenizer>> SentencePieceTokenizer::Create(std::string_vi
 }
 
 Result<std::vector<int32_t>> SentencePieceTokenizer::Encode(std::string_view text, EncodeOptions options) const {
-  if (static_cast<int64_t>(text.size()) > kMaxText.v) {
+  if (static_cast<int64_t>(text.size()) > max_text().v) {
     return InvalidArgument(
         fmt::format("a text of {} bytes cannot be tokenized in one piece (at most {}): split it into "
                     "documents",
-                    text.size(), ToString(kMaxText)));
+                    text.size(), ToString(max_text())));
   }
   std::string storage;
   std::string_view valid = utf8::MakeValid(text, storage);
@@ -229,8 +228,7 @@ size_t SentencePieceTokenizer::NextSlice(std::string_view text, size_t begin) co
 }
 
 size_t SentencePieceTokenizer::FindCut(std::string_view text, size_t from) const {
-  constexpr size_t kSearched = 64 << 10;  // bytes
-  text = text.substr(0, from + kSearched);
+  text = text.substr(0, from + kCutSearch);
   size_t at = cuts_at_space_ ? FindSpace(text, from) : text.npos;
   while (at != text.npos && !added_.Follow(TextBorder::Of(text[at - 1], ' '), /*normalized=*/false)) {
     at = FindSpace(text, at + 1);

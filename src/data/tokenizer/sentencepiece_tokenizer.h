@@ -28,6 +28,7 @@ class SentencePieceTokenizer final : public Tokenizer {
 
   Result<std::vector<int32_t>> Encode(std::string_view text, EncodeOptions options) const override;
   size_t FindCut(std::string_view text, size_t from) const override;
+  Bytes max_text() const override { return MiB(256); }  // sentencepiece's positions are int, several per byte
   std::string Decode(std::span<const int32_t> ids, bool skip_special) const override;
   int64_t vocab_size() const override { return vocab_size_; }
   std::optional<int32_t> TokenToId(std::string_view token) const override;

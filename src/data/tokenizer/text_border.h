@@ -16,7 +16,7 @@ namespace temper {
 // characters to those that the next step sees. False if that is not certain.
 struct TextBorder {
   std::string left, right;  // one character each; `left` is no white space
-  bool cut = false;         // a step always cuts here: the next ones see the texts before and behind one by one
+  bool cut = false;         // a step always cuts here: later ones see the texts before and behind separately
 
   static TextBorder Of(char32_t left, char32_t right) {
     TextBorder border;

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "base/units.h"
 
 namespace temper {
 
@@ -40,17 +41,16 @@ class Tokenizer {
 
   // Bytes of `text` that are not UTF-8 are read as U+FFFD, one per maximal ill-formed part, as Python and Rust do.
   // Takes linear time; a hostile regular expression in tokenizer.json that takes longer is an error. That and a text of
-  // more than 1 GiB are the only errors.
+  // more than max_text() are the only errors.
   virtual Result<std::vector<int32_t>> Encode(std::string_view text, EncodeOptions options = {}) const = 0;
 
   // The first place from `from` on where `text` may be cut: its ids, without add_special, are those of the part before
-  // followed by those of the part behind as one that `continues`. npos if none of the next places is certain to be one:
-  // many tokenizers can be encoded in pieces only, some as a whole only. Takes some milliseconds, whatever the text.
-  // REQUIRES: valid UTF-8.
-  virtual size_t FindCut(std::string_view text, size_t from) const {
-    (void)text, (void)from;
-    return std::string_view::npos;
-  }
+  // followed by those of the part behind as one that `continues`. npos if none was found within kCutSearch bytes: more
+  // text may have one, but some tokenizers need a text whole. Takes some milliseconds for each pair of characters that
+  // it tries, of which there are 32 at most. REQUIRES: valid UTF-8.
+  virtual size_t FindCut(std::string_view /*text*/, size_t /*from*/) const { return std::string_view::npos; }
+  // The longest text that Encode takes.
+  virtual Bytes max_text() const { return GiB(1); }
 
   // Always valid UTF-8: bytes that form no character come out as U+FFFD. Ids without a token are omitted, and with
   // skip_special also special tokens.
@@ -80,6 +80,8 @@ class Tokenizer {
   }
 
  protected:
+  static constexpr size_t kCutSearch = 64 << 10;
+
   Tokenizer() = default;
 
   std::optional<int32_t> bos_, eos_, pad_, unknown_;

@@ -14,6 +14,11 @@ bool IsNumeric(char32_t c);      // Nd, Nl, No
 bool IsPunctuation(char32_t c);  // ASCII punctuation and P*
 bool IsWord(char32_t c);         // \w of regular expressions: Alphabetic, M, Nd, Pc, Join_Control
 bool IsMark(char32_t c);         // M*: dropped by stripping accents
+// Letters that normal forms may join with the character before: of Hangul, and to be safe all beyond 16 bits. (Marks
+// may be joined, too.)
+inline bool MayJoinBefore(char32_t c) {
+  return (c >= 0x1100 && c <= 0x11FF) || (c >= 0xA960 && c <= 0xA97F) || (c >= 0xD7B0 && c <= 0xD7FF) || c >= 0x10000;
+}
 
 enum class Form { kNfc, kNfd, kNfkc, kNfkd };
 // REQUIRES: valid UTF-8.

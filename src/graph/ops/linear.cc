@@ -15,16 +15,13 @@ bool IsWeightFor(const TensorType& x, const TensorType& w) {
   return IsMatrix(w) && w.dtype.compute() == x.dtype;
 }
 
-// `dequantise`: the product first writes w's numbers to its scratch, in the type that it computes in, and multiplies by
-// these. Otherwise it dequantises what it packs.
+// `dequantise`: the product first writes all numbers of w to its scratch, in the type that it computes in. Without it
+// the product dequantises the pieces that it packs.
 bool DequantisesFirst(const Attributes& a) {
   return a.Flag("dequantise");
 }
-Bytes NumbersOf(const TensorType& w) {
-  return {w.shape.elements() * SizeOf(w.dtype.compute())};
-}
-// Only a quantised weight is.
-bool CanDequantise(const Types& in, const Attributes& a) {
+// `dequantise` is allowed only where w is quantised.
+bool DequantiseFits(const Types& in, const Attributes& a) {
   return !DequantisesFirst(a) || in[1].dtype.quantised();
 }
 
@@ -35,7 +32,7 @@ Flops GemmFlops(int64_t t, int64_t i, int64_t o) {
 Result<Types> Infer(const Types& in, const Attributes& a) {
   const size_t want = 2 + a.Flag("bias") + a.Flag("acc");
   if (in.size() != want || !IsMatrix(in[0]) || !IsWeightFor(in[0], in[1]) || in[0].shape[1] != in[1].shape[1] ||
-      !IsFloat(in[0]) || !CanDequantise(in, a)) {
+      !IsFloat(in[0]) || !DequantiseFits(in, a)) {
     return BadOperands(Op::kLinear, "(x_TI, w_OI, [bias_O], [acc_TO])", in, a);
   }
   TensorType y{in[0].dtype, {in[0].shape[0], in[1].shape[0]}};
@@ -146,7 +143,7 @@ void ShardOperands(ShardingSink& sink) {
 
 Result<Types> InferDx(const Types& in, const Attributes& a) {
   if (in.size() != 2u + a.Flag("acc") || !IsMatrix(in[0]) || !IsWeightFor(in[0], in[1]) ||
-      in[0].shape[1] != in[1].shape[0] || !IsFloat(in[0]) || !CanDequantise(in, a)) {
+      in[0].shape[1] != in[1].shape[0] || !IsFloat(in[0]) || !DequantiseFits(in, a)) {
     return BadOperands(Op::kLinearDx, "(d_y_TO, w_OI, [acc_TI])", in, a);
   }
   const TensorType d_x{in[0].dtype, {in[0].shape[0], in[1].shape[1]}};
@@ -179,14 +176,14 @@ Cost SumRowsCost(const Types& in, const Types& out, const Attributes&) {
 
 // What dequantising w moves: read as it is kept, written to scratch.
 Bytes DequantisedBytes(const Types& in, const Attributes& a) {
-  return DequantisesFirst(a) ? in[1].bytes() + NumbersOf(in[1]) : Bytes{};
+  return DequantisesFirst(a) ? in[1].bytes() + in[1].computed().bytes() : Bytes{};
 }
 
 // x_TI by w_OI; d_y_TO by w_OI; d_y_TO by x_TI (summed over T).
 Cost ProductCost(const Types& in, const Types& out, const Attributes& a) {
   Cost cost = ElementwiseCost(in, out, 0);
   if (DequantisesFirst(a)) {
-    const Bytes numbers = NumbersOf(in[1]);
+    const Bytes numbers = in[1].computed().bytes();
     cost.read += numbers;
     cost.written += numbers;
   }
@@ -206,7 +203,7 @@ Cost BackwardCost(const Types& in, const Types& out, const Attributes& a) {
 Bytes LinearWorkspace(const Types& in, const Types& out, const Attributes& a, int threads) {
   const Bytes product = MatrixProductScratch(out[0].shape[0], out[0].shape[1], in[0].shape[1], out[0].dtype, true,
                                              threads, in[1].packed());
-  return DequantisesFirst(a) ? std::max(product, NumbersOf(in[1])) : product;
+  return DequantisesFirst(a) ? std::max(product, in[1].computed().bytes()) : product;
 }
 Bytes DwWorkspace(const Types& in, const Types& out, const Attributes&, int threads) {
   return MatrixProductScratch(out[0].shape[0], out[0].shape[1], in[0].shape[0], out[0].dtype, false, threads);

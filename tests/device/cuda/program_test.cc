@@ -122,9 +122,7 @@ TEST_F(OnPtxWithAlgorithms, TheFastestMultipliesIsKeptAndMultipliesAgainWhereARu
   const std::string first_choice = Weights(Trained("untimed", "gpu", run));
   std::string said;
   setenv("TEST_CUBLASLT_FASTEST", "5", 1);
-  Arguments untimed = run;
-  untimed.insert(untimed.end(), {"--time_products", "false"});
-  const std::string off = Trained("off", "gpu", untimed, &said);
+  const std::string off = Trained("off", "gpu", With(run, {"--time_products", "false"}), &said);
   EXPECT_TRUE(Weights(off) == first_choice);
   EXPECT_EQ(said.find("timed"), std::string::npos) << said;
   EXPECT_FALSE(PosixEnv().IsFile(off + "/out/checkpoint-2/products.json"));
@@ -136,16 +134,14 @@ TEST_F(OnPtxWithAlgorithms, TheFastestMultipliesIsKeptAndMultipliesAgainWhereARu
 
   // Another one is the fastest now.
   setenv("TEST_CUBLASLT_FASTEST", "2", 1);
-  Arguments on = run;
-  on.push_back("--resume=" + whole + "/out/checkpoint-2");
+  const Arguments on = With(run, {"--resume=" + whole + "/out/checkpoint-2"});
   const std::string resumed = Trained("resumed", "gpu", on, &said);
   EXPECT_TRUE(Weights(resumed) == Weights(whole));
   EXPECT_EQ(said.find("timed"), std::string::npos) << said;
+  EXPECT_NE(said.find(" as the checkpoint has them"), std::string::npos) << said;
   EXPECT_EQ(Products(resumed, 3), Products(whole, 2));
 
-  Arguments untimed_on = on;
-  untimed_on.insert(untimed_on.end(), {"--time_products", "false"});
-  Trained("untimed_on", "gpu", untimed_on, &said);
+  Trained("untimed_on", "gpu", With(on, {"--time_products", "false"}), &said);
   EXPECT_NE(said.find("another environment (timed_products true -> null)"), std::string::npos) << said;
 
   // Of another version of the library, and by one that no longer offers it.
@@ -169,8 +165,8 @@ TEST_F(OnPtxWithAlgorithms, TheFastestMultipliesIsKeptAndMultipliesAgainWhereARu
       << said;
 }
 
-// With states of the optimizer that begin as zeros, and with norms whose weights are constants: all where operands
-// were.
+// With states of the optimizer that begin as zeros, and with norms whose weights are constants: all lie in memory that
+// the timing used for operands.
 TEST_F(OnPtxWithAlgorithms, TimingLeavesTheMemoryAsItWas) {
   const std::string model = CopyModel("small");
   Spill("small/config.json", R"({"architectures": ["OPTForCausalLM"], "model_type": "opt", "vocab_size": 2048,

@@ -29,7 +29,7 @@ class WorkQueue {
   // Waits until that much of it is done.
   void WaitFor(size_t position);
   bool IsDone(size_t position);
-  // What its work says has passed beside the host's clock: its work only.
+  // Simulated time that its work has added to the host's clock. Only its work touches it.
   std::chrono::steady_clock::duration passed{};
 
  private:

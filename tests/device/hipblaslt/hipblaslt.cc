@@ -1,6 +1,6 @@
 // A stand-in for the hipBLASLt functions that are used, for tests: it multiplies in the host's memory, at once. Like
 // real libraries it lacks some kernels: it has none for products with 7 columns or for a workspace of less than 1 KiB,
-// and says that those with 11 are not supported. For those with 13 its choices are such as it calls invalid. As in ROCm
+// and says that those with 11 are not supported. For those with 13 it marks every choice as invalid. As in ROCm
 // 6.0 it has no kernel for a bias without an address. With TEST_HIPBLASLT_FASTEST=k it offers eight algorithms
 // (offered_algorithms.h).
 #include <chrono>

@@ -179,8 +179,9 @@ class GpuDevice final : public Device {
     DeviceProductTimer timer(*this, memory);
     TEMPER_RETURN_IF_ERROR(products_->Choose(timer, &algorithms, &done));
     TEMPER_RETURN_IF_ERROR(timer.Clear());
-    if (algorithms.empty()) choices->by_maker.erase(done.maker);
-    return done;
+    if (!algorithms.empty()) return done;
+    choices->by_maker.erase(done.maker);  // Temper's own kernels, of which there is nothing to choose
+    return ProductTiming();
   }
   void Join(Communicator&, DeviceExchanges& exchanges, const Mesh& mesh) override {
     exchanges_ = [&exchanges, mesh](AxisSet axes) { return exchanges.MakeDeviceExchange(mesh, axes); };

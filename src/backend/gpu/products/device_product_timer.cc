@@ -34,7 +34,8 @@ Result<ProductOperands> DeviceProductTimer::Draw(const ProductShape& shape) {
   if (piece_.empty()) {
     for (size_t i = 0; i < kPiece; ++i) piece_.push_back(ToBF16(static_cast<float>(NormalAt({.seed = 1}, i))));
   }
-  // All anew, as products lie among them. Two of these make an f32 of the second's size.
+  // Fills the whole range again, because it holds results of the last shape. Two neighbouring bf16 are also a sensible
+  // f32: the second is its upper half.
   TEMPER_RETURN_IF_ERROR(Fill(piece_, bytes));
   return operands;
 }

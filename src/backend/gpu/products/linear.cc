@@ -11,7 +11,8 @@ namespace {
 
 class LinearKernel final : public Kernel {
  public:
-  // `quantised`: input 1, if its numbers are made first. `bias` and `acc`: which inputs they are, -1 for none.
+  // `quantised`: the type of input 1 if it is quantised: it is written to scratch as bf16 first. `bias` and `acc`:
+  // which inputs they are, -1 for none.
   LinearKernel(std::unique_ptr<MatrixProduct> product, std::optional<TensorType> quantised, int bias, int acc,
                gpuStream_t stream)
       : product_(std::move(product)), quantised_(std::move(quantised)), bias_(bias), acc_(acc), stream_(stream) {}
@@ -36,14 +37,15 @@ class LinearKernel final : public Kernel {
   const gpuStream_t stream_;
 };
 
-// Input 1, if it is quantised.
+// Input 1, if it is quantised. Kernels that read packed weights are the CPU's.
 Result<std::optional<TensorType>> QuantisedOf(const KernelSpec& spec) {
   const TensorType& w = spec.inputs[1];
+  if (w.packed()) return Unsupported(std::string(ToString(spec.op)) + " of " + w.ToString() + " on GPUs");
   if (!w.dtype.quantised()) return std::optional<TensorType>();
   if (!spec.attributes.Flag("dequantise")) {
     return Unsupported(std::string(ToString(spec.op)) + " of " + w.ToString() + " without scratch for its numbers");
   }
-  const Bytes numbers = {w.shape.elements() * SizeOf(w.dtype.compute())};
+  const Bytes numbers = w.computed().bytes();
   TEMPER_CHECK(spec.workspace >= numbers) << spec.workspace.v << " of " << numbers.v;
   return std::optional(w);
 }

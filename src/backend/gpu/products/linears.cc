@@ -1,4 +1,4 @@
-// linears and its two gradients, product by product: d_x becomes the sum of those before it and one more.
+// linears and its two gradients, one product at a time. Each product of d_x is added to the sum of those before it.
 #include <array>
 #include <vector>
 

@@ -1,6 +1,6 @@
-// Matrix products by a library with cuBLASLt's interface, such as AMD's hipBLASLt: planned once, with the best of the
-// algorithms that it offers by its own estimate, until ChooseAlgorithms (product_algorithms.h). `Lt` is what differs:
-// its types, its constants and pointers to its functions, under the names used here (hardware/blas_lt.cc,
+// Matrix products by a library with cuBLASLt's interface, such as AMD's hipBLASLt, planned once. A product uses the
+// algorithm that the library ranks first until ChooseAlgorithms (product_algorithms.h) picks one by time. `Lt` is what
+// differs: its types, its constants and pointers to its functions, under the names used here (hardware/blas_lt.cc,
 // hipblas_lt.cc).
 #pragma once
 

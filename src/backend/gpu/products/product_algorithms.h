@@ -14,13 +14,14 @@ class ProductWithAlgorithms : public MatrixProduct {
   virtual const ProductShape& shape() const = 0;
   // Their bytes in hexadecimal, the library's first choice first; at least one.
   virtual const std::vector<std::string>& offered() const = 0;
-  // Runs with that one from now on. At first with the first.
+  // Runs use `offered()[algorithm]` from now on; before the first call they use offered()[0].
   virtual void Use(size_t algorithm) = 0;
 };
 
 // For each product: the algorithm in `algorithms`, if it is offered; else the fastest of those offered, which is added
-// there. Products of one name have one algorithm. What differs by less than noise is a tie, which the library's order
-// decides. One that cannot be run is not chosen; products whose operands the timer has no room for keep the first.
+// there. Products of one name have one algorithm. To replace an algorithm that the library ranks higher, one must be
+// 2 % faster. One that cannot be run is not chosen; if none can be run, or the timer has no room for the operands, the
+// first is kept.
 Status ChooseAlgorithms(const std::vector<ProductWithAlgorithms*>& products, ProductTimer& timer,
                         ProductAlgorithms* algorithms, ProductTiming* done);
 
