@@ -273,6 +273,51 @@ TEST(Rule, DequantisingFirstIsScratchAndAPassBeforeTheProduct) {
   }
 }
 
+// Joined products cost one product of all weights, and copies there and back of the thin operands and the weights; the
+// scratch holds both.
+TEST(Rule, JoinedProductsCostOneProductAndCopiesOfTheirThinOperandsAndWeights) {
+  const int64_t tokens = 100, in = 64, ranks[] = {8, 16, 4}, together = 28;
+  const auto f32 = DType::kF32, bf16 = DType::kBF16;
+  const TensorType x{bf16, {tokens, in}}, all{bf16, {together, in}}, thin{bf16, {tokens, together}};
+  Types ys, ws, sums;
+  for (const int64_t r : ranks) {
+    ys.push_back({bf16, {tokens, r}});
+    ws.push_back({bf16, {r, in}});
+    sums.push_back({f32, {r, in}});
+  }
+  const auto joined = [](std::initializer_list<Types> parts) {
+    Types types;
+    for (const Types& part : parts) types.insert(types.end(), part.begin(), part.end());
+    return types;
+  };
+  const TensorType of_all{f32, {together, in}};
+  struct Joined {
+    Op op, one;
+    Types inputs, alone;
+    int64_t apart;  // bytes that are copied side by side, or from there
+  };
+  const int64_t thin_bytes = thin.bytes().v, weight_bytes = all.bytes().v, sum_bytes = of_all.bytes().v;
+  for (const Joined& j :
+       {Joined{Op::kLinears, Op::kLinear, joined({{x}, ws}), {x, all}, thin_bytes + weight_bytes},
+        Joined{Op::kLinearsDx, Op::kLinearDx, joined({ys, ws, {x}}), {thin, all, x}, thin_bytes + weight_bytes},
+        Joined{Op::kLinearsDw, Op::kLinearDw, joined({ys, {x}, sums}), {thin, x, of_all}, thin_bytes + sum_bytes}}) {
+    SCOPED_TRACE(ToString(j.op));
+    Attributes a = {{"third", kOne}}, of_one;
+    if (j.op != Op::kLinears) {
+      a.Set("acc", kOne);
+      of_one.Set("acc", kOne);
+    }
+    const Types outputs = *InferTypes(j.op, j.inputs, a);
+    const Cost cost = RuleOf(j.op).cost(j.inputs, outputs, a);
+    const Cost product = RuleOf(j.one).cost(j.alone, *InferTypes(j.one, j.alone, of_one), of_one);
+    EXPECT_EQ(cost.flops, product.flops);
+    EXPECT_EQ(cost.read, product.read + Bytes{j.apart});
+    EXPECT_EQ(cost.written, product.written + Bytes{j.apart});
+    EXPECT_EQ(RuleOf(j.op).moved_before(j.inputs, a).v, 2 * j.apart);
+    EXPECT_GE(RuleOf(j.op).workspace(j.inputs, outputs, a, 1).v, j.apart);
+  }
+}
+
 TEST(Rule, AnOpThatTakesTheRandomInputIsNamedForItsDraws) {
   for (const Case& c : Cases()) {
     const TensorType rng{DType::kI64, {kNumRngWords}};

@@ -45,6 +45,18 @@ TEST(DeviceRates, AWeightThatIsDequantisedFirstCostsAPassOverItAndTheProductOfIt
   }
 }
 
+// One product of both weights; the copies have a launch of their own and the rate of ops that move memory.
+TEST(DeviceRates, JoinedProductsCostOneProductAndThePassThatCopies) {
+  DeviceRates rates;
+  rates.SetClass(OpClass::kNarrow, kBF16, {.launch = {1e-3}, .bandwidth = {{Bytes{1}, 1e8}}});
+  rates.SetClass(OpClass::kMemory, kBF16, {.launch = {2e-3}, .bandwidth = {{Bytes{1}, 3e8}}});
+  const TensorType x{kBF16, {100, 200}}, w{kBF16, {8, 200}}, y{kBF16, {100, 8}};
+  const OpSeconds product = rates.SecondsOf(Op::kLinear, {x, {kBF16, {16, 200}}}, {{kBF16, {100, 16}}}, {});
+  const OpSeconds s = rates.SecondsOf(Op::kLinears, {x, w, w}, {y, y}, {});
+  EXPECT_DOUBLE_EQ(s.launch.v, 3e-3);
+  EXPECT_DOUBLE_EQ(s.memory.v, product.memory.v + 2.0 * 16 * (100 + 200) * 2 / 3e8);
+}
+
 TEST(DeviceRates, LorasProductsAreNarrow) {
   EXPECT_EQ(ClassOf(Op::kLinear, {{kBF16, {2048, 4096}}, {kBF16, {8, 4096}}}), OpClass::kNarrow);
   EXPECT_EQ(ClassOf(Op::kLinear, {{kBF16, {2048, 8}}, {kBF16, {4096, 8}}}), OpClass::kNarrow);

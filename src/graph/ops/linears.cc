@@ -140,10 +140,31 @@ ProductDims DwDimsOf(const Types& in) {
   return {.rows = ColumnsOf(std::span(in).first(n)), .columns = in[n].shape[1], .inner = in[0].shape[0]};
 }
 
-template <ProductDims (*Dims)(const Types&)>
-Cost ProductCost(const Types& in, const Types& out, const Attributes&) {
+// The thin operands, T x rows, and the weights, rows x I: copied side by side before the product, or to their places
+// after it. A GPU launches two kernels for that, of which the forecast prices one (OpRule::moved_before).
+Bytes CopiedOf(int64_t T, int64_t I, int64_t rows, DType dtype, DType weight_dtype) {
+  return {2 * rows * (T * SizeOf(dtype) + I * SizeOf(weight_dtype))};
+}
+Bytes Copied(const Types& in, const Attributes&) {
+  const ProductDims d = DimsOf(in);
+  return CopiedOf(d.rows, d.inner, d.columns, in[0].dtype.compute(), in[0].dtype.compute());
+}
+Bytes DxCopied(const Types& in, const Attributes&) {
+  const ProductDims d = DxDimsOf(in);
+  return CopiedOf(d.rows, d.columns, d.inner, in[0].dtype.compute(), in[0].dtype.compute());
+}
+Bytes DwCopied(const Types& in, const Attributes&) {
+  const ProductDims d = DwDimsOf(in);
+  return CopiedOf(d.inner, d.columns, d.rows, in[0].dtype.compute(), GradientDType(in[0].dtype));
+}
+
+template <ProductDims (*Dims)(const Types&), Bytes (*CopiedBytes)(const Types&, const Attributes&)>
+Cost ProductCost(const Types& in, const Types& out, const Attributes& a) {
   const ProductDims d = Dims(in);
+  const int64_t copied = CopiedBytes(in, a).v / 2;
   Cost cost = ElementwiseCost(in, out, 0);
+  cost.read += {copied};
+  cost.written += {copied};
   cost.flops = {2.0 * static_cast<double>(d.rows) * static_cast<double>(d.columns) * static_cast<double>(d.inner)};
   return cost;
 }
@@ -219,29 +240,32 @@ const OpRule kLinearsRule = {.kind = OpKind::kProduct,
                              .infer = Infer,
                              .gradient = Gradient,
                              .flow = &kFlow,
-                             .cost = ProductCost<DimsOf>,
+                             .cost = ProductCost<DimsOf, Copied>,
                              .workspace = Workspace,
                              .product = DimsOf,
                              .recompute = RecomputeCost::kExpensive,
                              .model_work = AddModelWork,
+                             .moved_before = Copied,
                              .measured_as = Op::kLinear};
 const OpRule kLinearsDxRule = {.kind = OpKind::kProduct,
                                .attributes = kBackwardAttributes,
                                .infer = InferDx,
                                .flow = &kDxFlow,
-                               .cost = ProductCost<DxDimsOf>,
+                               .cost = ProductCost<DxDimsOf, DxCopied>,
                                .workspace = DxWorkspace,
                                .overwrites = DxOverwrites,
                                .product = DxDimsOf,
+                               .moved_before = DxCopied,
                                .measured_as = Op::kLinearDx};
 const OpRule kLinearsDwRule = {.kind = OpKind::kProduct,
                                .attributes = kBackwardAttributes,
                                .infer = InferDw,
                                .flow = &kDwFlow,
-                               .cost = ProductCost<DwDimsOf>,
+                               .cost = ProductCost<DwDimsOf, DwCopied>,
                                .workspace = DwWorkspace,
                                .overwrites = DwOverwrites,
                                .product = DwDimsOf,
+                               .moved_before = DwCopied,
                                .measured_as = Op::kLinearDw};
 
 }  // namespace temper
