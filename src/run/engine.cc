@@ -67,6 +67,7 @@ Status RunEngine::ReserveOnGpu(const CompiledRun& run, const RunConfig& config, 
   if (!measured.ok() && measured.status().code() != StatusCode::kOutOfMemory) return measured.status();
   peak = measured.ok() ? *measured : 0;
   TEMPER_ASSIGN_OR_RETURN(arena, Arena::On(*gpu, run.train().arena_bytes));
+  if (between_gpus) between_gpus->Register({arena->At({}), static_cast<size_t>(arena->size().v)});
   const std::string rate = measured.ok()
                                ? fmt::format("{:.0f} TFLOP/s in matrix products of {}", peak * 1e-12, ToString(dtype))
                                : "too little memory is free to measure its matrix products";

@@ -271,6 +271,18 @@ TEST_F(OnDevice, RanksOnADeviceEachGiveTheBytesOfRanksOnTheHost) {
   }
 }
 
+TEST_F(OnDevice, TheArenaIsRegisteredWithEachCommunicatorBeforeItIsUsed) {
+  const Arguments run = Train({"--max_steps", "2", "--nprocs", "2", "--mesh", "dp=2"});
+  setenv("TEST_NCCL_REGISTERED_ONLY", "1", 1);
+  const Ended told = Run(run, "gpu");
+  setenv("TEST_NCCL_NO_MEMORY", "1", 1);
+  const Ended untold = Run(run, "gpu", Folder("untold"));
+  unsetenv("TEST_NCCL_NO_MEMORY");
+  unsetenv("TEST_NCCL_REGISTERED_ONLY");
+  EXPECT_EQ(told.code, 0) << told.err;
+  EXPECT_NE(untold.code, 0) << "the library of the tests does not see that it was told of none";
+}
+
 TEST_F(OnDevice, StagesOfAPipelineLoadTheirKernelsBeforeTheyMayWaitForEachOther) {
   constexpr char kLoaded[] = "kernels are loaded when a GPU is opened";
   const Ended stages = Run(Train({"--max_steps", "2", "--nprocs", "2", "--mesh", "pp=2"}), "gpu");

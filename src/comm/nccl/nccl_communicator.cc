@@ -99,9 +99,13 @@ NcclCommunicator::Meeting& NcclCommunicator::MeetingOf(const Mesh& mesh) {
 // Outlives the groups: the device keeps it.
 Result<std::span<std::byte>> NcclCommunicator::AllocateArena(Bytes size) {
   TEMPER_ASSIGN_OR_RETURN(const std::span<std::byte> arena, device_.Allocate(size));
+  Register(arena);
+  return arena;
+}
+
+void NcclCommunicator::Register(std::span<std::byte> arena) {
   arenas_.push_back(arena);
   for (const auto& meeting : meetings_) meeting->groups->AddMemory(arena);
-  return arena;
 }
 
 std::unique_ptr<KernelTable> NcclCommunicator::Collectives(const Mesh& mesh) {

@@ -47,6 +47,9 @@ class NcclCommunicator final : public Communicator, public DeviceExchanges {
   }
   Result<std::unique_ptr<DeviceExchange>> MakeDeviceExchange(const Mesh& mesh, AxisSet axes) override;
   Result<std::span<std::byte>> AllocateArena(Bytes size) override;
+  // Memory of the device that operands will lie in, as if it came from AllocateArena: NCCL need not copy them into
+  // buffers of its own. It outlives this.
+  void Register(std::span<std::byte> arena);
   Status Barrier() override { return host_.Barrier(); }
   Status AllReduceSum(std::span<double> values) override { return host_.AllReduceSum(values); }
   Status AllReduceMax(std::span<double> values) override { return host_.AllReduceMax(values); }

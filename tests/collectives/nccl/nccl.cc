@@ -299,6 +299,8 @@ const char* Run(void* argument) {
 
 int Launch(std::vector<Call> calls) {
   if (calls.empty()) return kSuccess;
+  // A test may ask that a communicator is told of the arena before it is used.
+  if (std::getenv("TEST_NCCL_REGISTERED_ONLY") != nullptr && calls[0].comm->memory.empty()) return kInvalidUsage;
   ApartStreamHandle* const stream = calls[0].stream;
   for (Call& call : calls) {
     if (call.stream != stream || call.comm != calls[0].comm) return kInvalidUsage;
