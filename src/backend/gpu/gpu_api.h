@@ -120,9 +120,9 @@ bool AllowWindow(void (*)(Parameters...), int bytes) {
 }  // namespace temper::gpu
 
 #else  // a real GPU
-
-#if defined(__HIP__) || defined(__HIPCC__)
+#if defined(__HIP__) || defined(__HIP_PLATFORM_AMD__)
 #include <hip/hip_runtime.h>
+#define TEMPER_HIP  // compiled by hipcc, or, where it is only the host's code, by the host's compiler
 #define TEMPER_LAUNCH_BOUNDS(threads, waves) __launch_bounds__(threads, waves)
 #define TEMPER_SYNC_SHARED() asm volatile("s_waitcnt lgkmcnt(0)\n\ts_barrier" : : : "memory")
 #define TEMPER_GPU_NAME(name) hip##name
@@ -144,7 +144,7 @@ using gpuDim3 = dim3;
 using gpuStream_t = TEMPER_GPU_NAME(Stream_t);
 using gpuError_t = TEMPER_GPU_NAME(Error_t);
 inline constexpr gpuError_t gpuSuccess = TEMPER_GPU_NAME(Success);
-#if defined(__HIP__) || defined(__HIPCC__)
+#if defined(TEMPER_HIP)
 using gpuDeviceProp = hipDeviceProp_t;
 #else
 using gpuDeviceProp = cudaDeviceProp;
@@ -165,18 +165,18 @@ inline constexpr unsigned gpuStreamNonBlocking = TEMPER_GPU_NAME(StreamNonBlocki
 template <class T>
 using Shared = T*;
 
-#if defined(__HIP__) || defined(__HIPCC__)
+#if defined(TEMPER_HIP)
 #define TEMPER_MMA 0
 #define TEMPER_WGMMA 0
 #define TEMPER_MFMA 1
-// CDNA2 and later; neither older GPUs nor those for graphics have products of bf16 in this form.
-inline bool HasMfma(gpuStream_t) {
+inline bool HasMfma(gpuStream_t) {  // CDNA2 and later: others have no products of bf16 in this form
   int device = 0;
   hipDeviceProp_t found = {};
   if (hipGetDevice(&device) != hipSuccess || hipGetDeviceProperties(&found, device) != hipSuccess) return false;
   const std::string name = found.gcnArchName;  // gfx90a:sramecc+:xnack-
   return name.starts_with("gfx90a") || name.starts_with("gfx94") || name.starts_with("gfx950");
 }
+#if defined(__HIP__)
 __device__ inline int WarpSize() {
   return warpSize;
 }
@@ -184,12 +184,12 @@ template <class T>
 __device__ T ShuffleXor(T x, int mask) {
   return __shfl_xor(x, mask);
 }
+#endif
 #else
 #define TEMPER_MMA 1
 #define TEMPER_WGMMA 1
 #define TEMPER_MFMA 0
-// Compute capability 9.0: neither older GPUs nor newer ones have its warpgroups' units.
-inline bool IsHopper() {
+inline bool IsHopper() {  // compute capability 9.0: neither older GPUs nor newer ones have its warpgroups' units
   int device = 0, major = 0, minor = 0;
   return cudaGetDevice(&device) == cudaSuccess &&
          cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) == cudaSuccess &&
@@ -303,7 +303,7 @@ inline gpuError_t gpuMalloc(void** memory, size_t bytes) {
 }
 // What no other device of any machine has.
 inline gpuError_t gpuDeviceUuid(int index, std::array<unsigned char, 16>* uuid) {
-#if defined(__HIP__) || defined(__HIPCC__)
+#if defined(TEMPER_HIP)
   hipUUID found = {};
   const gpuError_t error = hipDeviceGetUuid(&found, index);
   std::copy_n(found.bytes, uuid->size(), uuid->begin());
@@ -316,7 +316,7 @@ inline gpuError_t gpuDeviceUuid(int index, std::array<unsigned char, 16>* uuid) 
 }
 // Pinned memory of the host.
 inline gpuError_t gpuMallocHost(void** memory, size_t bytes) {
-#if defined(__HIP__) || defined(__HIPCC__)
+#if defined(TEMPER_HIP)
   return hipHostMalloc(memory, bytes, hipHostMallocDefault);
 #else
   return cudaMallocHost(memory, bytes);
@@ -324,14 +324,14 @@ inline gpuError_t gpuMallocHost(void** memory, size_t bytes) {
 }
 
 inline gpuError_t gpuFreeHost(void* memory) {
-#if defined(__HIP__) || defined(__HIPCC__)
+#if defined(TEMPER_HIP)
   return hipHostFree(memory);
 #else
   return cudaFreeHost(memory);
 #endif
 }
 inline gpuError_t gpuGraphInstantiate(gpuGraphExec_t* executable, gpuGraph_t graph) {
-#if defined(__HIP__) || defined(__HIPCC__)
+#if defined(TEMPER_HIP)
   return hipGraphInstantiate(executable, graph, nullptr, nullptr, 0);
 #else
   return cudaGraphInstantiate(executable, graph, 0);
@@ -350,7 +350,7 @@ inline bool IsOfEarlierKernel(gpuError_t error) {
 // Unsupported: what was built holds no code for this GPU.
 inline Status LaunchStatus(const char* name, gpuError_t error) {
   if (error == gpuSuccess) return OkStatus();
-#if defined(__HIP__) || defined(__HIPCC__)
+#if defined(TEMPER_HIP)
   const bool no_code = error == hipErrorNoBinaryForGpu || error == hipErrorInvalidDeviceFunction;
 #else
   const bool no_code = error == cudaErrorNoKernelImageForDevice || error == cudaErrorInvalidDeviceFunction;

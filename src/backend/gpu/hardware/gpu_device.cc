@@ -23,7 +23,7 @@ namespace {
 
 using namespace gpu;  // the names of gpu_api.h
 
-#if defined(__HIP__) || defined(__HIPCC__)
+#if defined(TEMPER_HIP)
 constexpr bool kAmd = true;
 #else
 constexpr bool kAmd = false;
@@ -31,7 +31,7 @@ constexpr bool kAmd = false;
 
 DriverReport::Card CardOf(const gpuDeviceProp& properties) {
   DriverReport::Card card{.name = properties.name, .major = properties.major, .minor = properties.minor};
-#if defined(__HIP__) || defined(__HIPCC__)
+#if defined(TEMPER_HIP)
   // "gfx90a:sramecc+:xnack-": the last two digits are hexadecimal.
   const std::string arch = std::string(properties.gcnArchName).substr(0, std::string(properties.gcnArchName).find(':'));
   if (arch.starts_with("gfx") && arch.size() > 5) {
@@ -44,7 +44,7 @@ DriverReport::Card CardOf(const gpuDeviceProp& properties) {
 }
 
 DriverReport AskDriver() {
-#if !defined(__HIP__) && !defined(__HIPCC__)
+#if !defined(TEMPER_HIP)
   // The driver reads it when it starts. By default it has 8 queues to the card: several of our streams and NCCL's would
   // share one and wait for each other. 32 is the maximum. A value in the environment wins.
   (void)setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", /*overwrite=*/0);
@@ -160,7 +160,7 @@ class GpuDevice final : public Device {
 
   const std::string& name() const override { return facts_.name; }
   const char* collectives_library() const override {
-#if defined(__HIP__) || defined(__HIPCC__)
+#if defined(TEMPER_HIP)
     return "librccl.so.1";
 #else
     return "libnccl.so.2";
@@ -281,7 +281,7 @@ class GpuDevice final : public Device {
 
 // Read by the driver when it starts.
 void LoadKernelsWhenOpened() {
-#if defined(__HIP__) || defined(__HIPCC__)
+#if defined(TEMPER_HIP)
   (void)setenv("HIP_ENABLE_DEFERRED_LOADING", "0", /*overwrite=*/0);
 #else
   (void)setenv("CUDA_MODULE_LOADING", "EAGER", /*overwrite=*/0);
