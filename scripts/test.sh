@@ -160,12 +160,14 @@ rocm() {
   mkdir -p build-rocm/bin
   ln -s "$(realpath "$ROCM_INCLUDE")" build-rocm/include
   sed -n 's/^#define \(HIP_VERSION_[A-Z]*\) \([0-9]*\)$/\1=\2/p' "$ROCM_INCLUDE/hip/hip_version.h" >build-rocm/bin/.hipVersion
-  { # SIDE SOURCE
-    find src/backend/gpu -name '*.cu' -exec printf 'host\0%s\0device\0%s\0' {} {} \;
-    for name in gpu_kernels products/linear hardware/gpu_device hardware/gpu_stream hardware/hip_products; do
-      printf 'host\0src/backend/gpu/%s.cc\0' $name
-    done
-  } | xargs -0 -n 2 -P "$(nproc)" sh -c 'exec clang++-19 -x hip --cuda-$0-only --offload-arch=gfx942 -nogpulib \
+  # The host's code, which the host's compiler compiles.
+  for name in gpu_kernels products/linear hardware/gpu_device hardware/gpu_stream hardware/hip_products; do
+    c++ -D__HIP_PLATFORM_AMD__ -isystem "$ROCM_INCLUDE" -std=c++20 -Wall -Wextra -Werror -Wno-missing-field-initializers \
+      -fsyntax-only -Isrc "src/backend/gpu/$name.cc"
+  done
+  # SIDE SOURCE
+  find src/backend/gpu -name '*.cu' -exec printf 'host\0%s\0device\0%s\0' {} {} \; |
+    xargs -0 -n 2 -P "$(nproc)" sh -c 'exec clang++-19 -x hip --cuda-$0-only --offload-arch=gfx942 -nogpulib \
     --hip-path=build-rocm -std=c++20 -Wall -Wextra -Werror -Wno-missing-field-initializers -fsyntax-only -Isrc "$1"'
   end
 }
