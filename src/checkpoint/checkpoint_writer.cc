@@ -18,6 +18,7 @@
 #include "checkpoint/checkpoint_staging.h"
 #include "checkpoint/companion_files.h"
 #include "checkpoint/rank_fragments.h"
+#include "checkpoint/transposed_windows.h"
 #include "format/checksum.h"
 #include "format/safetensors_writer.h"
 #include "format/transpose.h"
@@ -146,14 +147,12 @@ class Save {
         }
         return OkStatus();
       };
-      const auto read = [&](const PartView& part, Stream* stream) {
-        return window.Read({part, stream != nullptr ? *stream : *options_.stream}, append);
-      };
+      std::vector<DevicePart> parts = {PartOf({t.part, t.stream})};
+      for (const CheckpointTensor::Rows& rows : t.more) parts.push_back(PartOf(rows));
       if (t.transposed) {
-        TEMPER_RETURN_IF_ERROR(AppendTransposed(t, window, append));
+        TEMPER_RETURN_IF_ERROR(ReadTransposed(parts, append));
       } else {
-        TEMPER_RETURN_IF_ERROR(read(t.part, t.stream));
-        for (const CheckpointTensor::Rows& rows : t.more) TEMPER_RETURN_IF_ERROR(read(rows.part, rows.stream));
+        for (const DevicePart& part : parts) TEMPER_RETURN_IF_ERROR(window.Read(part, append));
       }
       AddSlice(t, {file, t.stored_as, t.begin(), t.slice().shape, checksum.Hex()});
     }
@@ -161,39 +160,8 @@ class Save {
     return OkStatus();
   }
 
-  // Rows of the tensor are columns of its parts, side by side.
-  Status AppendTransposed(const CheckpointTensor& t, HostWindow& window,
-                          const std::function<Status(std::span<const std::byte>)>& append) {
-    std::vector<CheckpointTensor::Rows> parts = {{t.part, t.stream}};
-    parts.insert(parts.end(), t.more.begin(), t.more.end());
-    std::vector<std::vector<std::byte>> copies;  // of parts on a device
-    for (CheckpointTensor::Rows& rows : parts) {
-      const DevicePart from(rows.part, rows.stream != nullptr ? *rows.stream : *options_.stream);
-      if (from.on_host()) continue;
-      std::vector<std::byte>& copy = copies.emplace_back();
-      copy.reserve(static_cast<size_t>(rows.part.view.type.bytes().v));
-      TEMPER_RETURN_IF_ERROR(window.Read(from, [&](std::span<const std::byte> bytes) {
-        copy.insert(copy.end(), bytes.begin(), bytes.end());
-        return OkStatus();
-      }));
-      rows.part.view.data = copy.data();
-    }
-    const TensorType slice = t.slice();
-    const int64_t size = SizeOf(slice.dtype), ins = slice.shape[0], outs = slice.shape[1];
-    const int64_t at_once =
-        std::clamp<int64_t>(static_cast<int64_t>(kPiece) / std::max<int64_t>(outs * size, 1), 1, ins + 1);
-    std::vector<std::byte> piece(static_cast<size_t>(std::min(at_once, ins) * outs * size));
-    for (int64_t first = 0; first < ins; first += at_once) {
-      const int64_t n = std::min(at_once, ins - first);
-      std::byte* to = piece.data();
-      for (const CheckpointTensor::Rows& rows : parts) {
-        const View& view = rows.part.view;
-        Transpose(view.data + first * size, view.type.shape[0], n, ins, to, outs, size);
-        to += view.type.shape[0] * size;
-      }
-      TEMPER_RETURN_IF_ERROR(append(std::span(piece).first(static_cast<size_t>(n * outs * size))));
-    }
-    return OkStatus();
+  DevicePart PartOf(const CheckpointTensor::Rows& rows) const {
+    return {rows.part, rows.stream != nullptr ? *rows.stream : *options_.stream};
   }
 
   void AddSlice(const CheckpointTensor& t, Manifest::Slice slice) {

@@ -7,9 +7,9 @@
 #include <set>
 
 #include "checkpoint/row_quantiser.h"
+#include "checkpoint/transposed_windows.h"
 #include "format/conversion.h"
 #include "format/quoted.h"
-#include "format/transpose.h"
 #include "program/buffer_names.h"
 
 namespace temper {
@@ -154,28 +154,12 @@ class TensorReader {
   HostWindow window_, rounded_;
 };
 
-// Of the tensor's transpose: rows of the tensor are read, and are columns of `part`.
-Status ReadTransposed(const ModelWeights::Entry& entry, const PartView& part, std::span<std::byte> staging) {
-  constexpr int64_t kWindow = 1 << 20;
-  const View& view = part.view;
-  const int64_t outs = view.type.shape[0], ins = view.type.shape[1], size = SizeOf(view.type.dtype);
-  if (outs == 0 || ins == 0) return OkStatus();
-  const int64_t at_once = std::clamp<int64_t>(kWindow / (outs * size), 1, ins);
-  std::vector<std::byte> window(static_cast<size_t>(at_once * outs * size));
-  for (int64_t first = 0; first < ins; first += at_once) {
-    const int64_t n = std::min(at_once, ins - first);
-    const PartView rows({window.data(), {view.type.dtype, {n, outs}}}, Transposed(part.global),
-                        {part.begin[1] + first, part.begin[0]});
-    TEMPER_RETURN_IF_ERROR(ReadPart(entry, rows, /*transposed=*/false, staging));
-    Transpose(window.data(), n, outs, outs, view.data + first * size, ins, size);
-  }
-  return OkStatus();
-}
-
 }  // namespace
 
 Status ReadPart(const ModelWeights::Entry& entry, const PartView& part, bool transposed, std::span<std::byte> staging) {
-  if (transposed) return ReadTransposed(entry, part, staging);
+  if (transposed) {
+    return FillTransposed(part, [&](const PartView& rows) { return ReadPart(entry, rows, false, staging); });
+  }
   const DType dtype = part.view.type.dtype;
   TEMPER_CHECK(part.global.elements() == entry.tensor->elements())
       << entry.tensor->ToString() << " read as part of " << part.global.ToString();

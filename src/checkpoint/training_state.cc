@@ -9,6 +9,7 @@
 #include <set>
 #include <string_view>
 
+#include "checkpoint/transposed_windows.h"
 #include "format/conversion.h"
 #include "format/lora_config.h"
 #include "format/transpose.h"
@@ -175,16 +176,16 @@ std::vector<CheckpointTensor> JoinRows(std::vector<CheckpointTensor> parts) {
   return joined;
 }
 
-// Gives `part`, of the transpose of what is stored under `name`, to `put`, all at once.
+// Gives `part`, of the transpose of what is stored under `name`, to `put`.
 Status LoadTransposed(const CheckpointReader& checkpoint, const std::string& name, const PartView& part,
                       const PutBytes& put) {
   const Shape& shape = part.view.type.shape;
   const DType dtype = part.view.type.dtype;
-  std::vector<std::byte> stored(static_cast<size_t>(part.view.type.bytes().v)), turned(stored.size());
-  const View rows{stored.data(), {dtype, Transposed(shape)}};
-  TEMPER_RETURN_IF_ERROR(checkpoint.LoadTensor(name, {rows, Transposed(part.global), Transposed(part.begin)}));
-  Transpose(stored.data(), shape[1], shape[0], shape[0], turned.data(), shape[1], SizeOf(dtype));
-  return put(0, turned);
+  TransposedPut turned(shape, SizeOf(dtype), put);
+  TEMPER_RETURN_IF_ERROR(
+      checkpoint.LoadTensor(name, {dtype, Transposed(part.global)}, {Transposed(part.begin), Transposed(shape)},
+                            [&](int64_t at, std::span<const std::byte> bytes) { return turned.Put(at, bytes); }));
+  return turned.Flush();
 }
 
 }  // namespace

@@ -31,7 +31,7 @@ Status Bad(const Graph& graph, size_t index, const std::string& what) {
 // Names stand in quotes in the text form.
 Status CheckNames(const Graph& graph) {
   const auto printable = [](const std::string& name) {
-    return std::none_of(name.begin(), name.end(), [](char c) { return c == '"' || c == '\n'; });
+    return name.find('"') == name.npos && name.find('\n') == name.npos;
   };
   for (ValueId id = 0; id < graph.num_values(); ++id) {
     if (!printable(graph.value(id).name))

@@ -8,6 +8,11 @@ namespace temper {
 void RangeCounts::Set(AddressRange range, uint32_t count) {
   if (range.begin >= range.end) return;
   auto next = pieces_.lower_bound(range.begin);
+  // Most ranges come again: a step's micro-batches move the same values.
+  if (next != pieces_.end() && next->first == range.begin && next->second.end == range.end) {
+    next->second.count = count;
+    return;
+  }
   if (next != pieces_.begin()) {
     const auto before = std::prev(next);
     const Piece piece = before->second;

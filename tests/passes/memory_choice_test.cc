@@ -21,7 +21,8 @@ struct Compiled {
   Seconds step;
 };
 
-Result<Compiled> Compile(bool lora, Recompute recompute, const MemorySpec& memory, const char* config = kLlama) {
+Result<Compiled> Compile(bool lora, Recompute recompute, const MemorySpec& memory, const char* config = kLlama,
+                         int recompute_blocks = kAllBlocks) {
   const auto model = tiny::MakeModel(config);
   Graph forward = model->Forward({.dtype = DType::kBF16, .tokens = kTokens, .row = kRow, .training = true});
   Graph eval = model->Forward({.dtype = DType::kBF16, .tokens = kRow, .row = kRow, .training = false});
@@ -33,10 +34,13 @@ Result<Compiled> Compile(bool lora, Recompute recompute, const MemorySpec& memor
     TrainAllWeights(&forward);
   }
   Compiled result;
-  TEMPER_ASSIGN_OR_RETURN(
-      result.programs,
-      CompileTraining(forward, eval, {.micro_batches = 3, .recompute = recompute, .threads = 2, .memory = memory},
-                      nullptr, &result.chosen));
+  TEMPER_ASSIGN_OR_RETURN(result.programs, CompileTraining(forward, eval,
+                                                           {.micro_batches = 3,
+                                                            .recompute = recompute,
+                                                            .recompute_blocks = recompute_blocks,
+                                                            .threads = 2,
+                                                            .memory = memory},
+                                                           nullptr, &result.chosen));
   result.step =
       EstimateStep(result.programs[0], {.device = &memory.rates, .host = &memory.host_rates, .links = memory.links})
           .step;
@@ -99,6 +103,21 @@ TEST(MemoryChoice, IsNoSlowerThanAnyModeThatAUserCouldSet) {
       }
     }
   }
+}
+
+// Ways that keep too much for the backward are not compiled (compile/memory/held_activations.h).
+TEST(MemoryChoice, WhatItCallsTooLargeFailsAlone) {
+  MemorySpec memory = Limited(Share(Must(Compile(true, Recompute::kBlock, {})).programs[0].arena_bytes, 1.02), 8e9);
+  memory.activations = Tier::kDevice;
+  const Compiled chosen = Must(Compile(true, Recompute::kAuto, memory));
+  int too_large = 0;
+  for (const StepOption& o : chosen.chosen.options) {
+    if (o.fits || !o.tried || o.step > Seconds{}) continue;  // others were compiled, and so was the first
+    ++too_large;
+    const auto alone = Compile(true, o.choice.recompute, memory, kLlama, o.choice.recompute_blocks);
+    EXPECT_EQ(alone.status().code(), StatusCode::kOutOfMemory) << o.choice.ToString();
+  }
+  EXPECT_GE(too_large, 2);
 }
 
 TEST(MemoryChoice, RecomputesToAvoidSlowLinksAndUsesFastOnes) {

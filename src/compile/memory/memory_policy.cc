@@ -9,6 +9,7 @@
 
 #include "compile/layout/addresses.h"
 #include "compile/memory/cast_weights.h"
+#include "compile/memory/held_activations.h"
 #include "compile/memory/tier_search.h"
 #include "compile/step/fuse.h"
 #include "graph/rule.h"
@@ -165,11 +166,18 @@ class StepChooser {
 
   Result<std::vector<Program>> Run(ChosenMemory* chosen) {
     Status refused = OkStatus();
+    const StepChoice* last = nullptr;  // whose refusal is told
+    for (const StepChoice& choice : choices_) last = choice.casts == choices_.front().casts ? &choice : last;
     for (const StepChoice& choice : choices_) {
       if (best_ && choice.loss_chunk < options_[best_option_].choice.loss_chunk) break;
       // Later choices compute more, so they can at most save the waits of the best one, or its moves.
       if (best_ && !MayGain() && !(choice.casts && Moves())) break;
       if (KindOf(choice).never_fits) continue;
+      // The message of the last one tells what is missing.
+      if (!best_ && &choice != last && HoldsTooMuch(choice)) {
+        options_.push_back({.choice = choice, .tried = true});
+        continue;
+      }
       const Status status = Look(choice, Effort::kOne);
       if (!status.ok() && status.code() != StatusCode::kOutOfMemory) return status;
       // Of the last one, which needs the least. With matrices stored, if there is a choice: then all tiers are allowed.
@@ -186,11 +194,23 @@ class StepChooser {
   // The choices that store their matrices, or those that cast them.
   struct Kind {
     bool tried = false, never_fits = true;  // until there is such a choice
+    std::optional<HeldActivations> held;    // once one that recomputes nothing was made
   };
   Kind& KindOf(const StepChoice& choice) { return kinds_[choice.casts]; }
 
+  // Whether the activations that its backward needs exceed the tiers where they may be.
+  bool HoldsTooMuch(const StepChoice& choice) {
+    const std::optional<HeldActivations>& held = KindOf(choice).held;
+    if (!held || !memory_.IsLimited() || choice.recompute == Recompute::kSelective) return false;
+    const bool may_leave = memory_.activations != Tier::kDevice && memory_.policy != TierPolicy::kDevice;
+    if (may_leave && memory_.host == kNoLimit) return false;
+    const int blocks = choice.recompute == Recompute::kBlock ? choice.recompute_blocks : 0;
+    return held->Least(blocks) > memory_.device + (may_leave ? memory_.host : Bytes{});
+  }
+
   Status Look(const StepChoice& choice, Effort effort) {
     TEMPER_ASSIGN_OR_RETURN(const StepGraphs step, make_(choice));
+    if (choice.recompute == Recompute::kNone && !KindOf(choice).held) KindOf(choice).held.emplace(step);
     StepOption& option = options_.emplace_back(StepOption{.choice = choice});
     const bool alone = options_.size() == 1;
     StepUse use = UseOf(step);

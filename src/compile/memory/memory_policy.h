@@ -42,7 +42,7 @@ struct StepOption {
   StepChoice choice;
   bool fits = false;
   bool tried = false;        // false: not tried, because its compute time alone leaves less than kWorthwhile to gain
-  Seconds step;              // estimated; compute time alone if it does not fit or was not tried
+  Seconds step;              // estimated; compute time alone, or 0, if it does not fit or was not tried
   Seconds computing;         // compute time alone; 0 for the first choice
   Bytes device, host, disk;  // reserved, if it fits
   Bytes moved;               // per step

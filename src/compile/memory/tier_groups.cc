@@ -2,8 +2,9 @@
 
 #include <algorithm>
 #include <numeric>
-#include <set>
+#include <string_view>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "compile/layout/addresses.h"
 #include "graph/update_rule.h"
@@ -11,9 +12,11 @@
 namespace temper {
 namespace {
 
-// The key of a group: for states ("adam_m:W") the weight's name, else the value's own name.
-std::string KeyOf(const Value& root) {
-  return root.role == Role::kOptimizerState ? "states" + root.name.substr(root.name.find(':')) : root.name;
+// The key of a group: for states ("adam_m:W") ":" and the weight's name, else the value's own name, which has no colon
+// in front.
+std::string_view KeyOf(const Value& root) {
+  const std::string_view name = root.name;
+  return root.role == Role::kOptimizerState ? name.substr(name.find(':')) : name;
 }
 
 // Whether `home`, the operand that determines where an update runs, is a state. Without states it is the weight itself.
@@ -144,9 +147,10 @@ class GroupFinder {
   const MemorySpec& memory_;
   const StepUses& uses_;
   std::vector<TierGroup> groups_;
-  std::unordered_map<std::string, size_t> index_;  // by key
-  std::vector<GroupOfValue> group_of_;             // per graph
-  std::set<std::string> counted_;                  // names of values
+  // Their texts lie in the graphs.
+  std::unordered_map<std::string_view, size_t> index_;  // by key
+  std::vector<GroupOfValue> group_of_;                  // per graph
+  std::unordered_set<std::string_view> counted_;        // names of values
 };
 
 }  // namespace

@@ -200,11 +200,11 @@ class WindowCutter {
   // Reserves room for a copy at nodes [begin, end), if there is enough.
   bool Reserve(const Window& w, int begin, int end) {
     std::vector<Bytes>& used = UsedOn(w.on);
-    const Bytes limit = w.on == Tier::kDevice ? spec_.device : spec_.host;
+    const Bytes limit = w.on == Tier::kDevice ? spec_.device : spec_.host, size = SizeOf(graph_, w.root);
     for (int k = begin; k < end; ++k) {
-      if (used[static_cast<size_t>(k)] + SizeOf(graph_, w.root) > limit) return false;
+      if (used[static_cast<size_t>(k)] + size > limit) return false;
     }
-    for (int k = begin; k < end; ++k) used[static_cast<size_t>(k)] += SizeOf(graph_, w.root);
+    for (int k = begin; k < end; ++k) used[static_cast<size_t>(k)] += size;
     return true;
   }
 

@@ -77,10 +77,44 @@ void JoinAdapterProducts(Graph* graph) {
   std::erase_if(nodes, [](const Node& n) { return n.outputs.empty(); });
 }
 
+// A product that is only scaled (as Granite's are before they are added to the residual) is scaled before it is stored,
+// and where branches add to it, these are, too. Its gradients take the factor from the product. A bias would have to be
+// scaled itself: such a product stays as it is.
+void ScaleInProducts(Graph* graph) {
+  std::vector<Node>& nodes = graph->nodes();
+  const std::vector<int> uses = CountUses(*graph);
+  std::vector<Node*> maker(static_cast<size_t>(graph->num_values()), nullptr);
+  for (Node& scale : nodes) {
+    for (const ValueId id : scale.outputs) maker[static_cast<size_t>(id)] = &scale;
+    if (scale.op != Op::kScale) continue;
+    std::vector<Node*> products;  // of the sum, the last one first
+    for (ValueId term = scale.inputs[0]; term != kNoValue;) {
+      Node* const product = maker[static_cast<size_t>(term)];
+      const bool fits = product != nullptr && product->op == Op::kLinear && product->block == scale.block &&
+                        !product->attributes.Flag("bias") && uses[static_cast<size_t>(term)] == 1 &&
+                        !IsPersistent(graph->value(term).role);
+      if (!fits) products.clear();
+      if (!fits) break;
+      products.push_back(product);
+      term = product->attributes.Flag("acc") ? product->inputs.back() : kNoValue;
+    }
+    if (products.empty()) continue;
+    const double factor = scale.attributes.Double("factor");
+    for (Node* const product : products) {
+      product->attributes.Set("scale", product->attributes.DoubleOr("scale", 1) * factor);
+    }
+    products.front()->outputs = std::move(scale.outputs);
+    scale.outputs.clear();
+    maker[static_cast<size_t>(products.front()->outputs[0])] = products.front();
+  }
+  std::erase_if(nodes, [](const Node& node) { return node.outputs.empty(); });
+}
+
 }  // namespace
 
 Graph Fuse(Graph graph) {
   JoinAdapterProducts(&graph);
+  ScaleInProducts(&graph);
   std::vector<Node>& nodes = graph.nodes();
   ResidualFolder folder(graph);
   for (size_t i = 0; i < nodes.size(); ++i) {

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <functional>
 
 #include "graph/builder.h"
 #include "graph/rule.h"
@@ -136,6 +137,62 @@ TEST(Fuse, FoldsIntoTheLaterOfTwoProducts) {
   EXPECT_EQ(Count(fused, Op::kAdd), 0);
   EXPECT_FALSE(fused.nodes()[0].attributes.Flag("acc"));
   EXPECT_EQ(fused.nodes()[1].inputs.back(), y);
+}
+
+// x + factor (base(x) + s B A x): each product of the sum has the factor, and the residual has none.
+TEST(Fuse, ScalesTheProductsOfASum) {
+  for (const bool lora : {false, true}) {
+    Residual r;
+    ValueId y = r.build.Linear(r.x, r.w, kNoValue, "base");
+    if (lora) {
+      const ValueId a = r.build.Source("A", {DType::kF32, {2, 8}}, Role::kAdapter);
+      const ValueId b = r.build.Source("B", {DType::kF32, {8, 2}}, Role::kAdapter);
+      const ValueId down = r.build.Linear(r.x, a, kNoValue, "down");
+      y = r.build.Add(Op::kLinear, {down, b, y}, {{"acc", int64_t{1}}, {"bias", int64_t{0}}, {"scale", 2.0}}, "y")[0];
+    }
+    const ValueId sum = r.build.Sum(r.x, r.build.Scale(y, 0.25, "scaled"), "sum");
+    r.build.Add(Op::kRelu, {sum}, {}, "out", Role::kOutput);
+    const Graph fused = Fuse(r.graph);
+    ASSERT_TRUE(Verify(fused).ok()) << Verify(fused).message();
+    EXPECT_EQ(Count(fused, Op::kScale), 0);
+    EXPECT_EQ(Count(fused, Op::kAdd), 0);
+    const Node& base = fused.nodes()[0];
+    EXPECT_EQ(base.attributes.Double("scale"), 0.25);
+    EXPECT_EQ(base.inputs.back(), r.x);
+    if (!lora) continue;
+    EXPECT_FALSE(fused.nodes()[1].attributes.Has("scale")) << "x A^T";
+    EXPECT_EQ(fused.nodes()[2].attributes.Double("scale"), 0.5);
+    EXPECT_EQ(fused.nodes()[2].outputs[0], sum);
+  }
+}
+
+// What is scaled must be products alone, of that block, that nothing else reads.
+TEST(Fuse, LeavesOtherScales) {
+  const std::vector<std::function<ValueId(Residual&)>> ways = {
+      [](Residual& r) { return r.build.Linear(r.x, r.w, r.bias, "y"); },
+      [](Residual& r) { return r.build.Add(Op::kRelu, {r.x}, {}, "y")[0]; },
+      [](Residual& r) {
+        const ValueId y = r.build.Linear(r.x, r.w, kNoValue, "y");
+        r.build.Add(Op::kRelu, {y}, {}, "other", Role::kOutput);
+        return y;
+      },
+      [](Residual& r) {
+        return r.build.Add(Op::kLinear, {r.x, r.w}, {}, "y", Role::kOutput)[0];
+      },
+      [](Residual& r) {
+        return r.build.Add(Op::kLinear, {r.x, r.w, r.x}, {{"acc", int64_t{1}}, {"bias", int64_t{0}}}, "y")[0];
+      },
+      [](Residual& r) {
+        const ValueId y = r.build.Linear(r.x, r.w, kNoValue, "y");
+        r.build.EnterBlock(1, "");
+        return y;
+      },
+  };
+  for (const auto& product : ways) {
+    Residual r;
+    r.build.Add(Op::kRelu, {r.build.Scale(product(r), 0.25, "scaled")}, {}, "out", Role::kOutput);
+    EXPECT_EQ(PrintGraph(Fuse(r.graph)), PrintGraph(r.graph));
+  }
 }
 
 TEST(UpdateInPlace, OverwritesInputsAtTheirLastUse) {

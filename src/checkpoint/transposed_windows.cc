@@ -1,0 +1,116 @@
+#include "checkpoint/transposed_windows.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "format/transpose.h"
+
+namespace temper {
+namespace {
+
+// Rows of `row_bytes` that a window holds.
+int64_t RowsOf(int64_t window, int64_t row_bytes, int64_t rows) {
+  return std::clamp<int64_t>(window / row_bytes, 1, rows);
+}
+
+// Copies columns [first, first + n) of a part that is not on the host.
+Status CopyColumns(const DevicePart& from, int64_t first, int64_t n, std::vector<std::byte>* to) {
+  const View& view = from.part.view;
+  const int64_t rows = view.type.shape[0], columns = view.type.shape[1], size = SizeOf(view.type.dtype);
+  to->resize(static_cast<size_t>(rows * n * size));
+  const int64_t runs = n == columns ? 1 : rows, run = rows * n * size / runs;  // bytes
+  for (int64_t r = 0; r < runs; ++r) {
+    const auto place = std::span(*to).subspan(static_cast<size_t>(r * run), static_cast<size_t>(run));
+    TEMPER_RETURN_IF_ERROR(from.stream->CopyToHost(view.data + (r * columns + first) * size, place));
+  }
+  return from.stream->Synchronize();
+}
+
+}  // namespace
+
+Status FillTransposed(const PartView& part, const std::function<Status(const PartView& rows)>& read, Bytes window) {
+  const View& view = part.view;
+  const int64_t outs = view.type.shape[0], ins = view.type.shape[1], size = SizeOf(view.type.dtype);
+  if (outs == 0 || ins == 0) return OkStatus();
+  const int64_t at_once = RowsOf(window.v, outs * size, ins);
+  std::vector<std::byte> memory(static_cast<size_t>(at_once * outs * size));
+  for (int64_t first = 0; first < ins; first += at_once) {
+    const int64_t n = std::min(at_once, ins - first);
+    TEMPER_RETURN_IF_ERROR(read(PartView({memory.data(), {view.type.dtype, {n, outs}}}, Transposed(part.global),
+                                         {part.begin[1] + first, part.begin[0]})));
+    Transpose(memory.data(), n, outs, outs, view.data + first * size, ins, size);
+  }
+  return OkStatus();
+}
+
+Status ReadTransposed(std::span<const DevicePart> parts, const std::function<Status(std::span<const std::byte>)>& take,
+                      Bytes window) {
+  const TensorType& type = parts.front().part.view.type;
+  const int64_t size = SizeOf(type.dtype), ins = type.shape[1];
+  int64_t outs = 0;
+  for (const DevicePart& part : parts) outs += part.part.view.type.shape[0];
+  if (outs == 0 || ins == 0) return OkStatus();
+  const int64_t at_once = RowsOf(window.v, outs * size, ins);
+  std::vector<std::byte> rows(static_cast<size_t>(at_once * outs * size)), columns;
+  for (int64_t first = 0; first < ins; first += at_once) {
+    const int64_t n = std::min(at_once, ins - first);
+    std::byte* to = rows.data();
+    for (const DevicePart& part : parts) {
+      const View& view = part.part.view;
+      const int64_t of_part = view.type.shape[0];
+      if (part.on_host()) {
+        Transpose(view.data + first * size, of_part, n, ins, to, outs, size);
+      } else {
+        TEMPER_RETURN_IF_ERROR(CopyColumns(part, first, n, &columns));
+        Transpose(columns.data(), of_part, n, n, to, outs, size);
+      }
+      to += of_part * size;
+    }
+    TEMPER_RETURN_IF_ERROR(take(std::span(rows).first(static_cast<size_t>(n * outs * size))));
+  }
+  return OkStatus();
+}
+
+TransposedPut::TransposedPut(const Shape& shape, int64_t size, const PutBytes& put, Bytes window)
+    : outs_(shape[0]), ins_(shape[1]), size_(size), put_(put), window_(window.v) {}
+
+Status TransposedPut::Put(int64_t at, std::span<const std::byte> bytes) {
+  int64_t element = at / size_, left = std::ssize(bytes) / size_;
+  const std::byte* from = bytes.data();
+  while (left > 0) {
+    const int64_t row = element / outs_, column = element % outs_, width = std::min(outs_ - column, left);
+    const int64_t most = RowsOf(window_, width * size_, ins_);
+    if (rows_ > 0 && (column != column_ || width != width_ || row != first_ + rows_ || rows_ >= most)) {
+      TEMPER_RETURN_IF_ERROR(Flush());
+    }
+    if (rows_ == 0) {
+      first_ = row;
+      column_ = column;
+      width_ = width;
+    }
+    const int64_t rows = width == outs_ ? std::min(left / outs_, most - rows_) : 1;
+    const int64_t count = rows * width;
+    gathered_.insert(gathered_.end(), from, from + count * size_);
+    rows_ += rows;
+    element += count;
+    from += count * size_;
+    left -= count;
+  }
+  return OkStatus();
+}
+
+Status TransposedPut::Flush() {
+  if (rows_ == 0) return OkStatus();
+  turned_.resize(gathered_.size());
+  Transpose(gathered_.data(), rows_, width_, width_, turned_.data(), rows_, size_);
+  const int64_t lines = rows_ == ins_ ? 1 : width_, line = std::ssize(turned_) / lines;  // bytes
+  for (int64_t i = 0; i < lines; ++i) {
+    const auto run = std::span(turned_).subspan(static_cast<size_t>(i * line), static_cast<size_t>(line));
+    TEMPER_RETURN_IF_ERROR(put_(((column_ + i) * ins_ + first_) * size_, run));
+  }
+  gathered_.clear();
+  rows_ = 0;
+  return OkStatus();
+}
+
+}  // namespace temper
