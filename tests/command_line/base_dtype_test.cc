@@ -38,8 +38,9 @@ class BaseDtype : public Workplace {
 // Each weight of a linear module takes the bytes of its rows, instead of two bytes an element.
 TEST_F(BaseDtype, APlanShowsTheBytesOfQuantisedRows) {
   const auto weights = [&](const char* base, const Arguments& more = {}) {
+    // Not for this processor, which may pack a bf16 base, in twice its bytes.
     const Ended plan = Temper(With({"plan", "--json", "--model", kModel, "--dtype", "bf16", "--base_dtype", base,
-                                    "--threads", "1", "--rates", "typical", "--max_seq_len", "96"},
+                                    "--cluster", "RTX3090-24", "--max_seq_len", "96"},
                                    more));
     EXPECT_EQ(plan.code, 0) << plan.err;
     return Json::parse(plan.out)["bytes"]["device"]["weights"].get<int64_t>();
@@ -111,7 +112,7 @@ TEST_F(BaseDtype, TheDiskAndMeshesHaveTheLossesOfOneRankInMemory) {
                   run, {"--gradient_accumulation_steps", "2", "--memory.weights", "disk", "--memory.disk", "spill"})),
               expected)
         << "weights in the spill file";
-    for (const auto& [mesh, accumulation] : {std::pair{"fsdp=2", "1"}, {"cp=2", "2"}, {"pp=2", "2"}, {"tp=2", "2"}}) {
+    for (const auto& [mesh, accumulation] : {std::pair{"fsdp=2", "1"}, {"cp=2", "2"}, {"pp=2", "2"}}) {
       SCOPED_TRACE(mesh);
       const auto losses =
           LossesOf(With(run, {"--nprocs", "2", "--mesh", mesh, "--gradient_accumulation_steps", accumulation}));
