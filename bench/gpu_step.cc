@@ -71,7 +71,7 @@ BaseType BaseNamed(std::string_view method) {
 }
 
 std::string MethodOf(const Case& c) {
-  const auto format = BaseFormatOf(c.base);
+  const auto format = FormatOf(c.base);
   return c.lora ? "LoRA r=16" + (format ? fmt::format(" on {}", ToString(*format)) : "") : "full";
 }
 

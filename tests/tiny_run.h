@@ -122,7 +122,8 @@ struct Base {
   std::optional<ElementFormat> format;
   bool values = false;
   bool dequantised_first = false;  // as products of GPUs want it
-  bool is_kept() const { return format && !values; }
+  bool embedding = false;          // the token embedding and the head are int8 rows
+  bool is_kept() const { return (format || embedding) && !values; }
 };
 
 enum class Method { kFull, kLora, kLoraWithHead };
@@ -240,13 +241,11 @@ class TinyRun {
       forward = AddLora(forward, targets_, spec.dropout);
       eval_forward = AddLora(eval_forward, targets_, 0);
     }
-    for (const LinearModule& module : model_->modules()) {
-      if (!module.is_head) base_names_.insert(module.weights.begin(), module.weights.end());
-    }
+    BaseFormat base{.modules = spec.base.format, .dequantised_first = spec.base.dequantised_first};
+    if (spec.base.embedding) base.embedding = ElementFormat::Int8Rows();
+    FindFormats(base, forward);
     if (spec.base.is_kept()) {
-      for (Graph* graph : {&forward, &eval_forward}) {
-        KeepBaseAs({*spec.base.format, spec.base.dequantised_first}, model_->modules(), graph);
-      }
+      for (Graph* graph : {&forward, &eval_forward}) KeepBaseAs(base, model_->modules(), graph);
     }
     programs_ = Must(CompileTraining(forward, eval_forward,
                                      {.micro_batches = spec.micro_batches,
@@ -293,6 +292,7 @@ class TinyRun {
   const Program& train() const { return programs_[0]; }
   const Program& eval() const { return programs_[1]; }
   const ChosenMemory& chosen() const { return chosen_; }
+  const std::map<std::string, ElementFormat>& formats() const { return formats_; }
   const Arena& arena() const { return *arena_; }
   const Arena& host() const { return *host_; }
   const Store& disk() const { return *disk_; }
@@ -383,7 +383,7 @@ class TinyRun {
     const bool vector = b.type.shape.rank() == 1, from_one = spec_.config.find("Gemma") == std::string::npos;
     const bool norm = vector && b.name.ends_with(".weight") && from_one;
     const double scale = vector ? 0.1 : 0.7 / std::sqrt(static_cast<double>(part.global.columns()));
-    if (spec_.base.format && base_names_.contains(b.name)) return RandomiseBase(b, part, scale);
+    if (formats_.contains(b.name)) return RandomiseBase(b, part, scale);
     const int master = train().FindBuffer(MasterName(b.name));
     DispatchFloat(b.type.dtype, [&]<class T>() {
       const std::span<T> x = part.view.as<T>();
@@ -410,9 +410,22 @@ class TinyRun {
     if (master >= 0) Must(train_->Write(master, states));
   }
 
+  // Of the weights that `base` keeps in another format, or the values of which it has.
+  void FindFormats(const BaseFormat& base, const Graph& forward) {
+    for (const LinearModule& module : model_->modules()) {
+      for (const std::string& name : module.weights) {
+        if (const auto format = module.is_head ? base.embedding : base.modules) formats_.emplace(name, *format);
+      }
+    }
+    for (const Node& node : forward.nodes()) {
+      const bool tokens = node.op == Op::kEmbedding && forward.value(node.inputs[1]).name == "token";
+      if (tokens && base.embedding) formats_.emplace(forward.value(node.inputs[0]).name, *base.embedding);
+    }
+  }
+
   // Rounded with the scales of the whole weight, also where this rank has a part of it.
   void RandomiseBase(const Buffer& b, const PartView& part, double scale) {
-    const ElementFormat format = *spec_.base.format;
+    const ElementFormat format = formats_.at(b.name);
     std::vector<float> whole(static_cast<size_t>(part.global.elements()));
     for (size_t i = 0; i < whole.size(); ++i) {
       whole[i] = static_cast<float>(scale * NormalAt({.seed = 1, .name_hash = HashName(b.name)}, i));
@@ -453,7 +466,7 @@ class TinyRun {
   std::unique_ptr<Model> model_;
   std::unique_ptr<KernelTable> kernels_, collectives_;
   std::vector<LoraModule> targets_;
-  std::set<std::string> base_names_;  // weights of linear modules
+  std::map<std::string, ElementFormat> formats_;  // of weights that are, or have been, quantised
   std::vector<Program> programs_;
   ChosenMemory chosen_;
   std::unique_ptr<Arena> arena_, host_;

@@ -96,9 +96,7 @@ Result<int> Eval(const Arguments& arguments) {
       {.dtype = options.ResolvedDType(choice), .tokens = row, .row = row, .weighted = data.dataset.store.weighted()});
   TEMPER_ASSIGN_OR_RETURN(const auto targets, model.AdapterTargets());
   if (!targets.empty()) forward = AddLora(std::move(forward), targets, /*dropout=*/0);
-  if (const auto format = BaseFormatOf(options.base_dtype)) {
-    KeepBaseAs({*format, choice.on_gpu()}, model.model().modules(), &forward);
-  }
+  KeepBaseAs(options.Base(choice), model.model().modules(), &forward);
   TEMPER_ASSIGN_OR_RETURN(const Processor processor, Processor::Open(choice, threads));
   TEMPER_ASSIGN_OR_RETURN(const ProcessMemory available, MemoryFor(processor));
   TEMPER_ASSIGN_OR_RETURN(

@@ -424,7 +424,7 @@ class Importer {
     };
     if (config_.model.method == TrainMethod::kFull) {
       drop("method is full, without LoRA", [](const std::string& name) {
-        return name.starts_with("lora.") || name == "base_dtype" || name == "adapter";
+        return name.starts_with("lora.") || name == "base_dtype" || name == "embedding_dtype" || name == "adapter";
       });
     }
     if (config_.length.lr_scheduler_type == ScheduleKind::kConstant) {

@@ -19,10 +19,11 @@ constexpr int64_t kFewestUsefulSteps = 20;
 
 void ResolveType(const RunFacts& facts, ResolvedRun& run) {
   ComputeType& dtype = run.config.model.dtype;
-  const auto base = BaseFormatOf(run.config.model.base_dtype);
-  if (dtype == ComputeType::kAuto && base) {
+  const auto base = FormatOf(run.config.model.base_dtype), embedding = FormatOf(run.config.model.embedding_dtype);
+  if (dtype == ComputeType::kAuto && (base || embedding)) {
     dtype = ComputeType::kBf16;
-    run.notes["dtype"] = fmt::format("base_dtype: {} is computed in bf16", ToString(*base));
+    run.notes["dtype"] = fmt::format("{}: {} is computed in bf16", base ? "base_dtype" : "embedding_dtype",
+                                     ToString(base ? *base : *embedding));
   } else if (dtype == ComputeType::kAuto) {
     dtype = facts.has_bf16 ? ComputeType::kBf16 : ComputeType::kF32;
     run.notes["dtype"] = facts.processor + (facts.has_bf16 ? " has bf16 instructions" : " has no bf16 instructions");
@@ -77,7 +78,7 @@ Status ResolveAdapter(const RunFacts& facts, ResolvedRun& run) {
 
 }  // namespace
 
-std::optional<ElementFormat> BaseFormatOf(BaseType base) {
+std::optional<ElementFormat> FormatOf(BaseType base) {
   switch (base) {
     case BaseType::kAuto:
       return std::nullopt;
@@ -97,13 +98,12 @@ Result<BaseType> BaseTypeOf(BaseType asked, bool model_is_nf4) {
   return BaseType::kNf4;
 }
 
-Status CheckBaseType(BaseType base, ComputeType dtype) {
-  const std::optional<ElementFormat> format = BaseFormatOf(base);
+Status CheckKeptType(const char* setting, BaseType kept, ComputeType dtype) {
+  const std::optional<ElementFormat> format = FormatOf(kept);
   if (!format) return OkStatus();
   if (dtype == ComputeType::kF32) {
-    return InvalidArgument(
-        fmt::format("base_dtype: {} is computed in bf16, but dtype is f32: set dtype: bf16, or remove base_dtype",
-                    ToString(*format)));
+    return InvalidArgument(fmt::format("{0}: {1} is computed in bf16, but dtype is f32: set dtype: bf16, or remove {0}",
+                                       setting, ToString(*format)));
   }
   return OkStatus();
 }
@@ -130,7 +130,8 @@ Result<ResolvedRun> Resolve(const RunConfig& config, const RunFacts& facts) {
     c.machine.device = facts.device;
     if (facts.device == DeviceChoice::kGpu) run.notes["device"] = facts.processor + " was found";
   }
-  TEMPER_RETURN_IF_ERROR(CheckBaseType(c.model.base_dtype, c.model.dtype));
+  TEMPER_RETURN_IF_ERROR(CheckKeptType("base_dtype", c.model.base_dtype, c.model.dtype));
+  TEMPER_RETURN_IF_ERROR(CheckKeptType("embedding_dtype", c.model.embedding_dtype, c.model.dtype));
   TEMPER_RETURN_IF_ERROR(ResolveRows(facts, run));
   TEMPER_RETURN_IF_ERROR(ResolveAdapter(facts, run));
   if (c.data.template_date.empty()) c.data.template_date = facts.today;

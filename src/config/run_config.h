@@ -43,6 +43,7 @@ struct RunConfig {
     TrainMethod method = TrainMethod::kLora;
     ComputeType dtype = ComputeType::kAuto;
     BaseType base_dtype = BaseType::kAuto;
+    BaseType embedding_dtype = BaseType::kAuto;  // of the token embedding and the head: kAuto or kInt8
   };
 
   struct Data {
@@ -185,11 +186,12 @@ struct RunConfig {
 };
 
 // nullopt: as they are computed.
-std::optional<ElementFormat> BaseFormatOf(BaseType base);
+std::optional<ElementFormat> FormatOf(BaseType base);
 // How a base is kept: as asked, or as its files hold it, which another format is refused for.
 Result<BaseType> BaseTypeOf(BaseType asked, bool model_is_nf4);
-// Whether weights kept so can be computed in `dtype`, which is resolved. Errors name the setting to change.
-Status CheckBaseType(BaseType base, ComputeType dtype);
+// Whether weights that `setting` (base_dtype, embedding_dtype) keeps so can be computed in `dtype`, which is resolved.
+// Errors name the setting to change.
+Status CheckKeptType(const char* setting, BaseType kept, ComputeType dtype);
 
 // Default tokens per row, given the positions of the model.
 int64_t DefaultMaxSeqLen(int64_t positions);

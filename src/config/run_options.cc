@@ -102,6 +102,11 @@ std::vector<OptionGroup> RunOptionGroups(RunConfig& c) {
             "per row; nf4 little more than a quarter (QLoRA)",
             {},
             "as computed"},
+           {"embedding_dtype",
+            ChoiceOf(c.model.embedding_dtype, {"auto", "int8"}),
+            "how LoRA keeps the token embedding and the head: int8 takes half of bf16's memory, with a scale per word",
+            {},
+            "as computed"},
        }},
       {"Data",
        {

@@ -54,6 +54,11 @@ Status CheckMethod(const RunConfig& c) {
         "base_dtype is for frozen weights, but method is full, which trains them: remove base_dtype, or set method: "
         "lora");
   }
+  if (m.embedding_dtype != BaseType::kAuto) {
+    return InvalidArgument(
+        "embedding_dtype is for a frozen embedding and head, but method is full, which trains them: remove "
+        "embedding_dtype, or set method: lora");
+  }
   if (!m.adapter.empty()) {
     return InvalidArgument(
         "adapter is set, but method is full: remove adapter, or set method: lora. To "

@@ -227,8 +227,9 @@ TEST(Rule, EveryOpGivesItsOutputTypes) {
   EXPECT_EQ(seen.size(), static_cast<size_t>(kNumOps)) << "an op has no case";
 }
 
-// Only the weight of a product may be quantised, and only where the product computes in that format's type.
-TEST(Rule, OnlyProductsReadAQuantisedWeight) {
+// Only the weight of a product may be quantised, and only where the product computes in that format's type; a table and
+// a head without a gradient may be int8 rows.
+TEST(Rule, OnlyProductsAndEmbeddingsReadAQuantisedWeight) {
   const ElementFormat int8 = ElementFormat::Int8Rows();
   const TensorType x{DType::kBF16, {T, D}}, y{DType::kBF16, {T, O}}, w{int8, {O, D}};
   const Attributes forward = {{"acc", int64_t{0}}, {"bias", int64_t{0}}}, backward = {{"acc", int64_t{0}}};
@@ -238,10 +239,22 @@ TEST(Rule, OnlyProductsReadAQuantisedWeight) {
   EXPECT_EQ(*d_x, Types{x});
   EXPECT_FALSE(InferTypes(Op::kLinear, {{DType::kF32, {T, D}}, w}, forward).ok());
   EXPECT_FALSE(InferTypes(Op::kLinear, {{int8, {T, D}}, w}, forward).ok());
+  const TensorType table{int8, {V, D}}, in_nf4{ElementFormat::Nf4(), {V, D}};
+  const auto rows = InferTypes(Op::kEmbedding, {table, kIndex}, {});
+  const auto loss = InferTypes(Op::kLinearCrossEntropy, {x, table, kIndex}, {{"grad_x", kOne}, {"dequantise", kOne}});
+  ASSERT_TRUE(rows.ok() && loss.ok());
+  EXPECT_EQ(*rows, Types{x});
+  EXPECT_EQ((*loss)[1], x);
+  EXPECT_FALSE(InferTypes(Op::kEmbedding, {in_nf4, kIndex}, {}).ok());
+  EXPECT_FALSE(InferTypes(Op::kLinearCrossEntropy, {x, in_nf4, kIndex}, {}).ok());
+  EXPECT_FALSE(InferTypes(Op::kLinearCrossEntropy, {{DType::kF32, {T, D}}, table, kIndex}, {}).ok());
+  EXPECT_FALSE(InferTypes(Op::kLinearCrossEntropy, {x, {DType::kBF16, {V, D}}, kIndex}, {{"dequantise", kOne}}).ok());
   for (const Case& c : Cases()) {
     for (size_t i = 0; i < c.inputs.size(); ++i) {
       const bool moves = RuleOf(c.op).kind == OpKind::kCollective || c.op == Op::kFetch || c.op == Op::kEvict;
-      if (moves || (i == 1 && (c.op == Op::kLinear || c.op == Op::kLinearDx))) continue;
+      const bool head = c.op == Op::kTokenLogprob || (c.op == Op::kLinearCrossEntropy && !c.attributes.Flag("grad_w"));
+      if (moves || (i == 1 && (c.op == Op::kLinear || c.op == Op::kLinearDx || head))) continue;
+      if (i == 0 && c.op == Op::kEmbedding) continue;
       Types inputs = c.inputs;
       inputs[i].dtype = int8;
       EXPECT_FALSE(InferTypes(c.op, inputs, c.attributes).ok()) << Describe(c) << ", input " << i;
@@ -271,6 +284,17 @@ TEST(Rule, DequantisingFirstIsScratchAndAPassBeforeTheProduct) {
       EXPECT_FALSE(InferTypes(op, {a, plain}, first).ok()) << "bf16 needs none";
     }
   }
+  // So is the loss: once for all of its chunks.
+  const OpRule& loss = RuleOf(Op::kLinearCrossEntropy);
+  const Types kept = {x, {ElementFormat::Int8Rows(), {out, in}}, {DType::kI32, {rows}}};
+  const Types plain = {x, {DType::kBF16, {out, in}}, kept[2]};
+  const Attributes packs = {{"grad_x", kOne}}, first = {{"grad_x", kOne}, {"dequantise", kOne}};
+  const Types outputs = *InferTypes(Op::kLinearCrossEntropy, kept, first);
+  EXPECT_EQ(loss.cost(kept, outputs, first).read, loss.cost(plain, outputs, packs).read + kept[1].bytes());
+  EXPECT_EQ(loss.cost(kept, outputs, first).written, loss.cost(plain, outputs, packs).written + Bytes{numbers});
+  EXPECT_EQ(loss.moved_before(kept, first), kept[1].bytes() + Bytes{numbers});
+  EXPECT_EQ(loss.moved_before(kept, packs), Bytes{});
+  EXPECT_EQ(loss.workspace(kept, outputs, first, 1), loss.workspace(kept, outputs, packs, 1) + Bytes{numbers});
 }
 
 // Joined products cost one product of all weights, and copies there and back of the thin operands and the weights; the

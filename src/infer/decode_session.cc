@@ -22,7 +22,7 @@ Result<std::vector<Program>> CompileDecoding(const Model& model, const DecodeSpe
     if (tokens > spec.context) continue;
     Graph graph = model.Forward({.dtype = spec.dtype, .tokens = tokens, .cache = spec.context});
     if (!spec.adapter.empty()) graph = AddLora(std::move(graph), spec.adapter, /*dropout=*/0);
-    if (spec.base) KeepBaseAs(*spec.base, model.modules(), &graph);
+    KeepBaseAs(spec.base, model.modules(), &graph);
     graphs.push_back(std::move(graph));
     names.push_back(ProgramName(ProgramKind::kDecode, tokens));
   }

@@ -18,9 +18,9 @@ namespace temper {
 
 struct DecodeSpec {
   DType dtype = DType::kF32;
-  int64_t context = 0;                            // tokens the cache holds
-  std::vector<LoraModule> adapter;                // empty: the bare model
-  std::optional<BaseFormat> base = std::nullopt;  // how the weights of linear modules are kept; nullopt: in dtype
+  int64_t context = 0;              // tokens the cache holds
+  std::vector<LoraModule> adapter;  // empty: the bare model
+  BaseFormat base = {};             // how weights are kept
   int threads = 1;
   MemorySpec memory;
 };

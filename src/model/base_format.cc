@@ -1,24 +1,52 @@
 #include "model/base_format.h"
 
-#include <set>
+#include <map>
 #include <string>
 
+#include "model/forward.h"
+
 namespace temper {
+namespace {
+
+// Where an op reads a weight that may be quantised.
+int WeightInput(Op op) {
+  return op == Op::kEmbedding ? 0 : 1;
+}
+
+// Which weights change, and to which format.
+std::map<std::string, ElementFormat> Changes(const BaseFormat& base, const std::vector<LinearModule>& modules,
+                                             const Graph& graph) {
+  std::map<std::string, ElementFormat> formats;
+  for (const LinearModule& module : modules) {
+    const std::optional<ElementFormat>& format = module.is_head ? base.embedding : base.modules;
+    if (!format) continue;
+    for (const std::string& name : module.weights) formats.emplace(name, *format);
+  }
+  if (!base.embedding) return formats;
+  for (const Node& node : graph.nodes()) {
+    if (node.op != Op::kEmbedding || graph.value(node.inputs[1]).name != kTokenInput) continue;
+    formats.emplace(graph.value(node.inputs[0]).name, *base.embedding);
+  }
+  return formats;
+}
+
+}  // namespace
 
 void KeepBaseAs(const BaseFormat& base, const std::vector<LinearModule>& modules, Graph* graph) {
-  std::set<std::string> names;
-  for (const LinearModule& module : modules) {
-    if (!module.is_head) names.insert(module.weights.begin(), module.weights.end());
-  }
+  const std::map<std::string, ElementFormat> formats = Changes(base, modules, *graph);
   for (Node& node : graph->nodes()) {
     for (size_t i = 0; i < node.inputs.size(); ++i) {
       Value& value = graph->value(node.inputs[i]);
-      if (value.role != Role::kWeight || !names.contains(value.name)) continue;
-      TEMPER_CHECK(node.op == Op::kLinear && i == 1 && !value.trainable)
+      const auto change = formats.find(value.name);
+      if (value.role != Role::kWeight || change == formats.end()) continue;
+      const bool reads_it = node.op == Op::kLinear || node.op == Op::kEmbedding || node.op == Op::kLinearCrossEntropy ||
+                            node.op == Op::kTokenLogprob;
+      TEMPER_CHECK(reads_it && static_cast<int>(i) == WeightInput(node.op) && !value.trainable)
           << value.name << " is used by " << ToString(node.op);
-      TEMPER_CHECK(value.type.dtype.compute() == base.format.compute()) << value.name << " " << value.type.ToString();
-      value.type.dtype = base.format;
-      if (base.dequantised_first) node.attributes.Set("dequantise", int64_t{1});
+      const ElementFormat format = change->second;
+      TEMPER_CHECK(value.type.dtype.compute() == format.compute()) << value.name << " " << value.type.ToString();
+      value.type.dtype = format;
+      if (base.dequantised_first && node.op != Op::kEmbedding) node.attributes.Set("dequantise", int64_t{1});
     }
   }
 }

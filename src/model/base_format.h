@@ -1,8 +1,10 @@
-// The format in which a frozen base keeps the weights of its linear modules (base_dtype), as a rewrite of a forward
-// graph: their types change, and linear and linear_dx read that format. The head stays as it is computed: the loss
-// reads it, and tied embeddings are the same tensor. So do biases, norms and embeddings, which are small.
+// The formats in which a frozen base keeps its large weights, as a rewrite of a forward graph: their types change, and
+// the ops that read them read that format. base_dtype is that of linear modules, embedding_dtype that of the token
+// embedding and the head, which may be one tensor. Biases, norms and positions, which are small, stay as they are
+// computed.
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "graph/graph.h"
@@ -12,13 +14,14 @@
 namespace temper {
 
 struct BaseFormat {
-  ElementFormat format;
+  std::optional<ElementFormat> modules;    // of linear modules but the head; nullopt: as they are computed
+  std::optional<ElementFormat> embedding;  // of the token embedding and the head
   // For devices whose libraries multiply only the type that is computed in: products first write all of a weight's
   // numbers to scratch. false: kernels dequantise the pieces that they pack.
   bool dequantised_first = false;
 };
 
-// REQUIRES: `base` is computed in the graph's type; none of the weights is trained; only products use them.
+// REQUIRES: `base` is computed in the graph's type; none of the weights is trained.
 void KeepBaseAs(const BaseFormat& base, const std::vector<LinearModule>& modules, Graph* graph);
 
 }  // namespace temper

@@ -115,9 +115,10 @@ ModelWork WorkOf(const Graph& forward) {
 Graph WithAdapters(const Model& model, Graph forward, const RunConfig& config, const std::vector<LoraModule>& targets,
                    double dropout) {
   forward = AddLora(std::move(forward), targets, dropout);
-  if (const auto format = BaseFormatOf(config.model.base_dtype)) {
-    KeepBaseAs({*format, config.machine.device == DeviceChoice::kGpu}, model.modules(), &forward);
-  }
+  KeepBaseAs({.modules = FormatOf(config.model.base_dtype),
+              .embedding = FormatOf(config.model.embedding_dtype),
+              .dequantised_first = config.machine.device == DeviceChoice::kGpu},
+             model.modules(), &forward);
   return forward;
 }
 

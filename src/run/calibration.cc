@@ -42,6 +42,8 @@ struct Effort {
   std::vector<Op> ops;    // empty: all
   Flops largest;          // of a case; 0: no limit
 };
+// More than caches hold: the masters of a step are each cast once in a micro-batch, and are in no cache.
+constexpr Bytes kBeyondCaches = MiB(192);
 const Effort kCalibration = {
     .compute = {0.025}, .move = {0.010}, .beside = {0.12}, .disk = MiB(256), .ops = {}, .largest = {}};
 // The ops that take most of a step; others are as fast as the most similar of these (DeviceRates::FillClasses).
@@ -64,7 +66,8 @@ DeviceRates MeasureRates(int ranks, int threads, const std::vector<DType>& dtype
       bool all = true;
       for (const TimedCase& c : wanted.cases) {
         if (effort.largest.v > 0 && CostOf(c).flops.v > effort.largest.v && wanted.computes) continue;
-        const Seconds seconds = timer.Time(c, wanted.computes ? effort.compute : effort.move);
+        const Bytes memory = wanted.op == Op::kCast ? kBeyondCaches / ranks : Bytes{};
+        const Seconds seconds = timer.Time(c, wanted.computes ? effort.compute : effort.move, memory);
         if (seconds > Seconds{0}) samples.push_back({CostOf(c), seconds});
         all &= seconds > Seconds{0};
       }

@@ -54,6 +54,7 @@ class Bench {
     return bench;
   }
 
+  Bytes bytes() const { return arena_->size(); }
   void Run() {
     const Status status = kernel_->Run({inputs_.data(), outputs_.data(), arena_->At({0})});
     TEMPER_CHECK(status.ok()) << status.message();
@@ -146,26 +147,32 @@ KernelTimer::Beside KernelTimer::TimeBeside(const TimedCase& c, const std::funct
           .alone = {Median(alone)}};
 }
 
-Seconds KernelTimer::Time(const TimedCase& c, Seconds budget) const {
-  constexpr int kBatches = 5;
+Seconds KernelTimer::Time(const TimedCase& c, Seconds budget, Bytes memory) const {
+  constexpr int kBatches = 5, kMostCopies = 64;
   std::vector<double> seconds(static_cast<size_t>(ranks_), 0);
   std::barrier ready(ranks_);
   const auto rank = [&](int r) {
-    auto bench = Bench::Make(c, threads_);
-    if (bench.ok()) {
+    std::vector<std::unique_ptr<Bench>> benches;
+    for (Bytes made; benches.empty() || (made < memory && benches[0]->bytes() * kMostCopies >= memory);) {
+      auto bench = Bench::Make(c, threads_);
+      if (!bench.ok()) break;
       (*bench)->Run();  // warms up memory and code
-      (*bench)->Run();
+      if (benches.empty()) (*bench)->Run();
+      made += (*bench)->bytes();
+      benches.push_back(std::move(*bench));
     }
     ready.arrive_and_wait();
-    if (!bench.ok()) return;
+    if (benches.empty()) return;
+    size_t turn = 0;
+    const auto run = [&] { benches[turn++ % benches.size()]->Run(); };
     const auto start = Clock::now();
-    (*bench)->Run();
+    run();
     const int per_batch = std::max(1, static_cast<int>(budget.v / kBatches / std::max(Elapsed(start), 1e-9)));
     std::vector<double> batches;
     const auto begin = Clock::now();
     while (batches.size() < 3 || (batches.size() < kBatches && Elapsed(begin) < 2 * budget.v)) {
       const auto batch = Clock::now();
-      for (int i = 0; i < per_batch; ++i) (*bench)->Run();
+      for (int i = 0; i < per_batch; ++i) run();
       batches.push_back(Elapsed(batch) / per_batch);
     }
     seconds[static_cast<size_t>(r)] = *std::min_element(batches.begin(), batches.end());

@@ -23,8 +23,9 @@ class KernelTimer {
   KernelTimer(int ranks, int threads) : ranks_(ranks), threads_(threads) {}
 
   // The shortest of several batches within about `budget` in total (other work on the machine only adds time), at least
-  // three runs. 0 if this backend cannot run it.
-  Seconds Time(const TimedCase& c, Seconds budget) const;
+  // three runs. 0 if this backend cannot run it. `memory`: runs take turns with up to 64 copies of the operands that
+  // have so many bytes together, for operands that a step finds in no cache; smaller ones are not copied.
+  Seconds Time(const TimedCase& c, Seconds budget, Bytes memory = {}) const;
 
   // How much longer the kernel takes while another thread of each rank repeats `move`,
   // and how much longer the move takes: medians of a few rounds, in which both run

@@ -113,6 +113,7 @@ std::string ModelCard(const ModelCardFacts& f) {
       "method",    "dtype",        "learning_rate", "lr_scheduler_type",
       "optimizer", "weight_decay", "max_grad_norm", by_steps ? "max_steps" : "num_train_epochs",
       "seed"};
+  if (f.config.model.embedding_dtype != BaseType::kAuto) names.insert(names.begin() + 2, "embedding_dtype");
   if (f.config.model.base_dtype != BaseType::kAuto) names.insert(names.begin() + 2, "base_dtype");
   if (f.lora) {
     names.insert(names.begin() + 1, {"lora.r", "lora.alpha", "lora.dropout", "lora.target_modules", "lora.use_rslora"});

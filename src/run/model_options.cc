@@ -45,6 +45,10 @@ std::vector<OptionGroup> ModelOptions::Groups() {
                            .help = "how to keep the weights of linear modules: int8 takes half of bf16's memory, nf4 "
                                    "little more than a quarter",
                            .default_text = "as computed"});
+  model.options.push_back({.name = "embedding_dtype",
+                           .target = ChoiceOf(embedding_dtype, {"auto", "int8"}),
+                           .help = "how to keep the token embedding and the head: int8 takes half of bf16's memory",
+                           .default_text = "as computed"});
   model.options.push_back({.name = "device",
                            .target = ChoiceOf(device, {"auto", "cpu", "gpu"}),
                            .help = "device to compute on",
@@ -59,11 +63,18 @@ std::vector<OptionGroup> ModelOptions::Groups() {
 
 Status ModelOptions::ResolveBase(const OpenedModel& model) {
   TEMPER_ASSIGN_OR_RETURN(base_dtype, BaseTypeOf(base_dtype, model.stored_as_nf4()));
-  return CheckBaseType(base_dtype, dtype);
+  TEMPER_RETURN_IF_ERROR(CheckKeptType("base_dtype", base_dtype, dtype));
+  return CheckKeptType("embedding_dtype", embedding_dtype, dtype);
+}
+
+BaseFormat ModelOptions::Base(const ProcessorChoice& processor) const {
+  return {
+      .modules = FormatOf(base_dtype), .embedding = FormatOf(embedding_dtype), .dequantised_first = processor.on_gpu()};
 }
 
 DType ModelOptions::ResolvedDType(const ProcessorChoice& processor) const {
-  if (dtype == ComputeType::kAuto) return base_dtype != BaseType::kAuto ? DType::kBF16 : processor.dtype();
+  const bool kept = base_dtype != BaseType::kAuto || embedding_dtype != BaseType::kAuto;
+  if (dtype == ComputeType::kAuto) return kept ? DType::kBF16 : processor.dtype();
   return dtype == ComputeType::kBf16 ? DType::kBF16 : DType::kF32;
 }
 

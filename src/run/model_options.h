@@ -6,6 +6,7 @@
 
 #include "config/option_set.h"
 #include "config/run_config.h"
+#include "model/base_format.h"
 #include "run/opened_model.h"
 #include "run/processor.h"
 
@@ -17,15 +18,16 @@ std::vector<Option> OptionsOf(ModelChoice& choice, const char* adapter);
 struct ModelOptions {
   ModelChoice choice;
   ComputeType dtype = ComputeType::kAuto;
-  BaseType base_dtype = BaseType::kAuto;
+  BaseType base_dtype = BaseType::kAuto, embedding_dtype = BaseType::kAuto;
   DeviceChoice device = DeviceChoice::kAuto;
   std::optional<int64_t> threads;
   RunConfig run;  // only `memory` counts: the limits of the tiers, as for training
 
   std::vector<OptionGroup> Groups();  // bound to this
-  // Sets base_dtype to what it is of this model, and checks that it can be kept so.
+  // Sets base_dtype to what it is of this model, and checks that base and embedding can be kept as they are asked for.
   Status ResolveBase(const OpenedModel& model);
-  DType ResolvedDType(const ProcessorChoice& processor) const;  // REQUIRES: base_dtype is resolved
+  BaseFormat Base(const ProcessorChoice& processor) const;      // REQUIRES: base_dtype is resolved
+  DType ResolvedDType(const ProcessorChoice& processor) const;  // likewise
   int ResolvedThreads() const;
 };
 

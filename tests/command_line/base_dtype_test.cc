@@ -1,5 +1,7 @@
-// LoRA on a base that is kept in int8 or nf4, for users: its memory, its loss, resuming, the disk, meshes, export, and
-// what is refused.
+// LoRA on a base that is kept in int8 or nf4, its embedding and head in int8, for users: its memory, its loss,
+// resuming, the disk, meshes, export, and what is refused.
+#include <fmt/ranges.h>
+
 #include <cmath>
 #include <filesystem>
 #include <functional>
@@ -21,6 +23,11 @@ class BaseDtype : public Workplace {
   static Arguments On(const char* base, const Arguments& more) {
     return With(Train({"--dtype", "bf16", "--base_dtype", base, "--learning_rate", "1e-3"}), more);
   }
+  // The token embedding and the head in int8, beside linear modules in nf4.
+  static Arguments WithEmbedding(const Arguments& more = {}) { return With({"--embedding_dtype", "int8"}, more); }
+  static std::vector<Arguments> Kept() {
+    return {{"--base_dtype", "int8"}, {"--base_dtype", "nf4"}, WithEmbedding({"--base_dtype", "nf4"})};
+  }
   std::map<int64_t, double> LossesOf(const Arguments& options) {
     const Ended ended = Temper(With(options, {"--overwrite", "true", "--output_dir", "curve"}));
     EXPECT_EQ(ended.code, 0) << ended.err;
@@ -30,9 +37,11 @@ class BaseDtype : public Workplace {
 
 // Each weight of a linear module takes the bytes of its rows, instead of two bytes an element.
 TEST_F(BaseDtype, APlanShowsTheBytesOfQuantisedRows) {
-  const auto weights = [&](const char* base) {
-    const Ended plan = Temper({"plan", "--json", "--model", kModel, "--dtype", "bf16", "--base_dtype", base,
-                               "--threads", "1", "--rates", "typical", "--max_seq_len", "96"});
+  const auto weights = [&](const char* base, const Arguments& more = {}) {
+    // Not for this processor, which may pack a bf16 base, in twice its bytes.
+    const Ended plan = Temper(With({"plan", "--json", "--model", kModel, "--dtype", "bf16", "--base_dtype", base,
+                                    "--cluster", "RTX3090-24", "--max_seq_len", "96"},
+                                   more));
     EXPECT_EQ(plan.code, 0) << plan.err;
     return Json::parse(plan.out)["bytes"]["device"]["weights"].get<int64_t>();
   };
@@ -54,42 +63,59 @@ TEST_F(BaseDtype, APlanShowsTheBytesOfQuantisedRows) {
     EXPECT_EQ(in_bf16 - weights(std::string(ToString(format)).c_str()),
               saved * config["num_hidden_layers"].get<int64_t>());
   }
+  const int64_t tables = config["tie_word_embeddings"].get<bool>() ? 1 : 2, words = config["vocab_size"];
+  EXPECT_EQ(in_bf16 - weights("auto", WithEmbedding()),
+            tables * words * (2 * hidden - ElementFormat::Int8Rows().RowBytes(hidden)));
+}
+
+TEST_F(BaseDtype, Llama8BInNf4TakesAtMostFourAndAHalfGiB) {
+  const auto weights = [&](const Arguments& more) {
+    const Ended plan = Temper(With({"plan", "--json", "--model", "llama-3.1-8b", "--cluster", "RTX3090-24",
+                                    "--base_dtype", "nf4", "--max_seq_len", "512"},
+                                   more));
+    EXPECT_EQ(plan.code, 0) << plan.err;
+    return Json::parse(plan.out)["bytes"]["device"]["weights"].get<double>() / (1 << 30);
+  };
+  EXPECT_LE(weights(WithEmbedding()), 4.5);
+  EXPECT_GT(weights({}), 5) << "whose embedding and head are as bitsandbytes keeps them";
 }
 
 // For GPUs the base's products dequantise first, forward and backward; for CPUs none does.
 TEST_F(BaseDtype, AProgramForGpusDequantisesBeforeItsProducts) {
   const auto dequantise = [&](const Arguments& where) {
-    const Ended plan = Temper(
-        With({"plan", "--program", "--model", kModel, "--dtype", "bf16", "--base_dtype", "nf4", "--max_seq_len", "96"},
-             where));
+    const Ended plan = Temper(With({"plan", "--program", "--model", kModel, "--dtype", "bf16", "--base_dtype", "nf4",
+                                    "--embedding_dtype", "int8", "--max_seq_len", "96"},
+                                   where));
     EXPECT_EQ(plan.code, 0) << plan.err;
     std::set<std::string> ops;
     std::istringstream lines(plan.out);
     for (std::string line; std::getline(lines, line);) {
       if (line.find("dequantise") == std::string::npos) continue;
-      ops.insert(line.find("linear_dx") != std::string::npos ? "linear_dx" : "linear");
+      const bool loss = line.find("linear_cross_entropy") != std::string::npos;
+      ops.insert(loss ? "linear_cross_entropy" : line.find("linear_dx") != std::string::npos ? "linear_dx" : "linear");
     }
     return ops;
   };
-  const std::set<std::string> both = {"linear", "linear_dx"};
-  EXPECT_EQ(dequantise({"--cluster", "RTX3090-24"}), both);
+  const std::set<std::string> all = {"linear", "linear_dx", "linear_cross_entropy"};
+  EXPECT_EQ(dequantise({"--cluster", "RTX3090-24"}), all);
   EXPECT_EQ(dequantise({"--threads", "1", "--rates", "typical"}), std::set<std::string>());
 }
 
 TEST_F(BaseDtype, TheDiskAndMeshesHaveTheLossesOfOneRankInMemory) {
-  for (const char* base : {"int8", "nf4"}) {
-    SCOPED_TRACE(base);
-    const auto expected = LossesOf(On(base, {"--gradient_accumulation_steps", "2"}));
+  for (const Arguments& kept : Kept()) {
+    SCOPED_TRACE(fmt::format("{}", fmt::join(kept, " ")));
+    const Arguments run = Train(With({"--dtype", "bf16", "--learning_rate", "1e-3"}, kept));
+    const auto expected = LossesOf(With(run, {"--gradient_accumulation_steps", "2"}));
     ASSERT_EQ(expected.size(), 4u);
     EXPECT_LT(expected.at(4), expected.at(1));
-    EXPECT_EQ(LossesOf(On(
-                  base, {"--gradient_accumulation_steps", "2", "--memory.weights", "disk", "--memory.disk", "spill"})),
+    EXPECT_EQ(LossesOf(With(
+                  run, {"--gradient_accumulation_steps", "2", "--memory.weights", "disk", "--memory.disk", "spill"})),
               expected)
         << "weights in the spill file";
     for (const auto& [mesh, accumulation] : {std::pair{"fsdp=2", "1"}, {"cp=2", "2"}, {"pp=2", "2"}}) {
       SCOPED_TRACE(mesh);
       const auto losses =
-          LossesOf(On(base, {"--nprocs", "2", "--mesh", mesh, "--gradient_accumulation_steps", accumulation}));
+          LossesOf(With(run, {"--nprocs", "2", "--mesh", mesh, "--gradient_accumulation_steps", accumulation}));
       ASSERT_EQ(losses.size(), expected.size());
       // Sums in another order, in bf16.
       for (const auto& [step, loss] : losses) EXPECT_NEAR(loss, expected.at(step), 0.01 * expected.at(step)) << step;
@@ -99,7 +125,7 @@ TEST_F(BaseDtype, TheDiskAndMeshesHaveTheLossesOfOneRankInMemory) {
 
 // Export reads the base's folder, not what the run has in memory: where nothing was learnt, nothing changes.
 TEST_F(BaseDtype, ExportMergesIntoTheOriginalWeights) {
-  const Ended trained = Temper(On("nf4", {"--learning_rate", "0"}));
+  const Ended trained = Temper(On("nf4", WithEmbedding({"--learning_rate", "0"})));
   ASSERT_EQ(trained.code, 0) << trained.err;
   const Ended exported = Temper({"export", "--model", "out", "--output_dir", "merged"});
   ASSERT_EQ(exported.code, 0) << exported.err;
@@ -113,25 +139,30 @@ TEST_F(BaseDtype, ExportMergesIntoTheOriginalWeights) {
 }
 
 TEST_F(BaseDtype, EvaluationAndDecodingReadIt) {
-  for (const char* base : {"int8", "nf4"}) {
-    SCOPED_TRACE(base);
-    ASSERT_EQ(Temper(On(base, {"--eval_data", "e.jsonl", "--eval_steps", "4", "--overwrite", "true"})).code, 0);
+  for (const Arguments& kept : Kept()) {
+    SCOPED_TRACE(fmt::format("{}", fmt::join(kept, " ")));
+    ASSERT_EQ(Temper(With(Train({"--dtype", "bf16", "--learning_rate", "1e-3", "--eval_data", "e.jsonl", "--eval_steps",
+                                 "4", "--overwrite", "true"}),
+                          kept))
+                  .code,
+              0);
     double at_the_end = NAN;
     std::ifstream metrics(Path("out/metrics.jsonl"));
     for (std::string line; std::getline(metrics, line);) {
       const Json row = Json::parse(line);
       if (row.contains("eval_loss")) at_the_end = row["eval_loss"];
     }
-    const auto eval = [&](const char* kept_as) {
-      const Ended ended = Temper({"eval", "--model", "out", "--data", "e.jsonl", "--max_seq_len", "96", "--dtype",
-                                  "bf16", "--base_dtype", kept_as, "--threads", "1"});
+    const auto eval = [&](const Arguments& as) {
+      const Ended ended = Temper(With(
+          {"eval", "--model", "out", "--data", "e.jsonl", "--max_seq_len", "96", "--dtype", "bf16", "--threads", "1"},
+          as));
       EXPECT_EQ(ended.code, 0) << ended.err;
       return Json::parse(ended.out)["eval_loss"].get<double>();
     };
-    EXPECT_NEAR(eval(base), at_the_end, 1e-6 * at_the_end);
-    EXPECT_NE(eval("auto"), eval(base));
-    const Ended answer = Temper({"generate", "--model", "out", "--base_dtype", base, "--prompt", "Hello", "--threads",
-                                 "1", "--max_new_tokens", "8"});
+    EXPECT_NEAR(eval(kept), at_the_end, 1e-6 * at_the_end);
+    EXPECT_NE(eval({}), eval(kept));
+    const Ended answer = Temper(
+        With({"generate", "--model", "out", "--prompt", "Hello", "--threads", "1", "--max_new_tokens", "8"}, kept));
     ASSERT_EQ(answer.code, 0) << answer.err;
     EXPECT_FALSE(answer.out.empty());
   }
@@ -265,6 +296,11 @@ TEST_F(BaseDtype, WhatCannotBeIsRefusedInALine) {
   ExpectEnd(Temper({"generate", "--model", kModel, "--base_dtype", "nf4", "--dtype", "f32", "--prompt", "Hello"}), 2,
             {"base_dtype: nf4 is computed in bf16"});
   ExpectEnd(Temper(Train({"--load_in_4bit", "true"})), 2, {"base_dtype: nf4"});
+  ExpectEnd(Temper(Train(WithEmbedding({"--method", "full"}))), 2,
+            {"embedding_dtype is for a frozen embedding and head, but method is full", "set method: lora"});
+  ExpectEnd(Temper(Train(WithEmbedding({"--dtype", "f32"}))), 2,
+            {"embedding_dtype: int8 is computed in bf16, but dtype is f32"});
+  ExpectEnd(Temper(Train({"--embedding_dtype", "nf4"})), 2, {"embedding_dtype", "auto, int8"});
   ASSERT_EQ(Temper(On("int8", {"--save_steps", "2"})).code, 0);
   ASSERT_TRUE(PosixEnv().RemoveTree(Path("out/checkpoint-4")).ok());
   ExpectEnd(

@@ -76,7 +76,8 @@ TEST_F(OnDevice, LoraIsTrainedResumedEvaluatedAndUsedWithTheBytesOfTheHost) {
 }
 
 TEST_F(OnDevice, LoraOnAQuantisedBaseIsTrainedResumedEvaluatedAndUsedWithTheBytesOfTheHost) {
-  GivesTheBytesOfTheHost({"--dtype", "bf16", "--base_dtype", "nf4"}, {"--base_dtype", "nf4"});
+  const Arguments kept = {"--base_dtype", "nf4", "--embedding_dtype", "int8"};
+  GivesTheBytesOfTheHost(With({"--dtype", "bf16"}, kept), kept);
 }
 
 TEST_F(OnDevice, AllWeightsAreTrainedWithTheBytesOfTheHost) {

@@ -22,9 +22,17 @@ void ExpectSame(const LoraOutcome& kept, const LoraOutcome& values) {
 }
 
 const Base kInt8{ElementFormat::Int8Rows()}, kNf4{ElementFormat::Nf4()};
+// Token embedding and head in int8: alone, and beside linear modules in nf4.
+const Base kEmbedding{.embedding = true}, kNf4AndEmbedding{.format = ElementFormat::Nf4(), .embedding = true};
+const Base kBases[] = {kInt8, kNf4, kEmbedding, kNf4AndEmbedding};
 
-Base ValuesOf(const Base& base) {
-  return {base.format, true};
+Base ValuesOf(Base base) {
+  base.values = true;
+  return base;
+}
+
+std::string ToString(const Base& base) {
+  return std::string(base.format ? ToString(*base.format) : "bf16") + (base.embedding ? ", embedding int8" : "");
 }
 
 RunSpec Of(const std::string& config, const Base& base, Method method = Method::kLora) {
@@ -38,9 +46,9 @@ std::vector<std::string> Families() {
 
 // nf4's blocks of 64 cross the rows of those with other heads than 64 / 4, or with 160 columns.
 TEST(BaseFormat, ComputesWhatItsValuesDo) {
-  for (const Base& base : {kInt8, kNf4}) {
+  for (const Base& base : kBases) {
     for (const std::string& config : Families()) {
-      SCOPED_TRACE(std::string(ToString(*base.format)) + " " + config.substr(0, 60));
+      SCOPED_TRACE(ToString(base) + " " + config.substr(0, 60));
       ExpectSame(TrainLora(Of(config, base)), TrainLora(Of(config, ValuesOf(base))));
     }
     const std::string llama = LlamaConfigText(false);
@@ -70,7 +78,7 @@ float LargestError(ElementFormat format, std::span<const float> weight, size_t c
 // What a format changes the loss by follows from its roundings, none larger than derived: it is the mean of the
 // gradients before and after, times their errors. What is left is of third order.
 TEST(BaseFormat, TheLossIsWithinTheErrorOfTheRounding) {
-  for (const Base& base : {kInt8, kNf4}) {
+  for (const Base& base : kBases) {
     for (const std::string& config : {LlamaConfigText(true), Qwen3ConfigText(), OptConfigText(true)}) {
       RunSpec spec{.config = config, .micro_batches = 2};
       TinyRun exact(spec);
@@ -102,15 +110,15 @@ TEST(BaseFormat, TheLossIsWithinTheErrorOfTheRounding) {
         const auto columns = static_cast<size_t>(b.type.shape.columns());
         for (size_t i = 0; i < before.size(); ++i) {
           const float error = values[b.name][i] - weights[b.name][i];
-          const float largest = LargestError(*base.format, weights[b.name], columns, i);
+          const float largest = LargestError(rounded.formats().at(b.name), weights[b.name], columns, i);
           ASSERT_LE(std::fabs(error), largest) << b.name;
           predicted += 0.5 * (before[i] + after[i]) * error;
           bound += std::max(std::fabs(before[i]), std::fabs(after[i])) * largest;
         }
       }
       const double change = rounded.loss_sum() - exact.loss_sum();
-      SCOPED_TRACE(std::string(ToString(*base.format)) + " " + config.substr(0, 60) + ": " + std::to_string(change) +
-                   " of " + std::to_string(exact.loss_sum()) + ", bound " + std::to_string(bound));
+      SCOPED_TRACE(ToString(base) + " " + config.substr(0, 60) + ": " + std::to_string(change) + " of " +
+                   std::to_string(exact.loss_sum()) + ", bound " + std::to_string(bound));
       EXPECT_LE(std::fabs(change), bound);
       EXPECT_NE(change, 0);
       EXPECT_NEAR(change, predicted, 0.01 * bound);
@@ -120,7 +128,7 @@ TEST(BaseFormat, TheLossIsWithinTheErrorOfTheRounding) {
 
 // So does a machine without bf16 instructions, or with any others.
 TEST(BaseFormat, OnEveryInstructionSet) {
-  for (const Base& base : {kInt8, kNf4}) {
+  for (const Base& base : kBases) {
     for (const Isa isa : RunnableIsas()) {
       SCOPED_TRACE(ToString(isa));
       RunSpec kept = Of(LlamaConfigText(true), base), values = Of(LlamaConfigText(true), ValuesOf(base));
@@ -132,7 +140,7 @@ TEST(BaseFormat, OnEveryInstructionSet) {
 
 // Where a program is made for kernels that dequantise first, those that do as they pack ignore its scratch.
 TEST(BaseFormat, OnAProcessorInAProgramForADevice) {
-  for (const Base& base : {kInt8, kNf4}) {
+  for (const Base& base : kBases) {
     RunSpec spec = Of(LlamaConfigText(true), base);
     spec.base.dequantised_first = true;
     ExpectSame(TrainLora(spec), TrainLora(Of(LlamaConfigText(true), ValuesOf(base))));
@@ -144,7 +152,7 @@ TEST(BaseFormat, InEveryPlacementAndRecomputed) {
                                    {.weights = Tier::kHost},
                                    {.weights = Tier::kDisk},
                                    {.weights = Tier::kDisk, .activations = Tier::kHost}};
-  for (const Base& base : {kInt8, kNf4}) {
+  for (const Base& base : kBases) {
     const LoraOutcome values = TrainLora(Of(LlamaConfigText(false), ValuesOf(base)));
     for (const MemorySpec& memory : placements) {
       for (const Recompute recompute : {Recompute::kNone, Recompute::kBlock}) {
@@ -180,13 +188,13 @@ TEST(BaseFormat, OnEveryMesh) {
                              mlp_weights};
   for (const MeshSpec& mesh : meshes) {
     for (const std::string& config : {LlamaConfigText(true), Phi3ConfigText()}) {
-      for (const Base& base : {kInt8, kNf4}) {
-        SCOPED_TRACE(mesh.mesh.ToString() + " " + std::string(ToString(*base.format)) + " " + config.substr(0, 40));
+      for (const Base& base : kBases) {
+        SCOPED_TRACE(mesh.mesh.ToString() + " " + ToString(base) + " " + config.substr(0, 40));
         RunSpec kept = Of(config, base), values = Of(config, ValuesOf(base));
         kept.mesh = values.mesh = mesh;
         kept.rows_per_micro_batch = values.rows_per_micro_batch = mesh.mesh.size(DataAxes(mesh.mesh));
         // Which of activations and weights move is a decision that changes the order of sums.
-        values.mesh.decisions.mlp = MlpMove::kActivations;
+        if (base.format) values.mesh.decisions.mlp = MlpMove::kActivations;
         const std::vector<LoraOutcome> a = OnThreadRanks<LoraOutcome>(kept, TrainLora),
                                        b = OnThreadRanks<LoraOutcome>(values, TrainLora);
         for (size_t rank = 0; rank < a.size(); ++rank) ExpectSame(a[rank], b[rank]);
@@ -199,7 +207,7 @@ TEST(BaseFormat, OnEveryMesh) {
 TEST(BaseFormat, ColumnsThatWouldHaveToBeGatheredAreRefused) {
   const auto model = MakeModel(LlamaConfigText(true));
   Graph forward = model->Forward({.dtype = DType::kBF16, .tokens = 64, .row = 32, .training = false});
-  KeepBaseAs({ElementFormat::Int8Rows()}, model->modules(), &forward);
+  KeepBaseAs({.modules = ElementFormat::Int8Rows()}, model->modules(), &forward);
   MeshSpec mesh = MeshOf({{Axis::kFsdp, 2}});
   mesh.rules = {{"q_proj", "-,fsdp"}};
   const auto programs = CompileTraining(forward, forward, {.micro_batches = 1, .mesh = mesh}, nullptr, nullptr);
@@ -211,13 +219,14 @@ TEST(BaseFormat, ColumnsThatWouldHaveToBeGatheredAreRefused) {
 }
 
 TEST(BaseFormat, DecodingReadsIt) {
-  for (const Base& format : {kInt8, kNf4}) {
+  for (const Base& format : kBases) {
     for (const std::string& config : {LlamaConfigText(true), Phi3ConfigText(), OptConfigText(true)}) {
       std::vector<float> logits[2];
       for (const Base& base : {format, ValuesOf(format)}) {
         TinyRun run(Of(config, base));
         DecodeSpec spec{.dtype = DType::kBF16, .context = 64, .threads = 2};
-        if (base.is_kept()) spec.base = {*base.format};
+        if (base.is_kept()) spec.base.modules = base.format;
+        if (base.is_kept() && base.embedding) spec.base.embedding = ElementFormat::Int8Rows();
         const auto kernels = MakeCpuKernels({.threads = 2});
         const auto session = Must(DecodeSession::Create(*MakeModel(config), spec, *kernels));
         for (const Buffer& b : run.train().buffers) {

@@ -287,7 +287,7 @@ TEST(PublishedRuns, AQuantisedBaseOnAGpuTakesThePassesThatDequantiseIt) {
   for (const BaseType base : {BaseType::kInt8, BaseType::kNf4}) {
     const PlannedRun kept = plan(base);
     EXPECT_GE(largest(kept.run.train()), Bytes{kHidden * kFfn * 2});
-    const ElementFormat format = *BaseFormatOf(base);
+    const ElementFormat format = *FormatOf(base);
     const auto moved = [&](int64_t rows, int64_t columns) {
       return static_cast<double>(rows * (format.RowBytes(columns) + 2 * columns));
     };

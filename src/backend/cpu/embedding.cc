@@ -1,12 +1,14 @@
-// embedding: a gather of rows. Its backward: a scatter with sums, each element of the table by one thread, in the order
-// of the tokens, so the result does not depend on the number of threads.
+// embedding: a gather of rows; int8 rows become numbers. Its backward: a scatter with sums, each element of the table
+// by one thread, in the order of the tokens, so the result does not depend on the number of threads.
 #include <cstring>
 
 #include "backend/cpu/embedding_rows.h"
+#include "backend/cpu/gemm.h"
 #include "backend/cpu/kernels.h"
 #include "backend/cpu/range_kernel.h"
 #include "backend/cpu/vector/vector_kernels.h"
 #include "base/team.h"
+#include "tensor/int8_rows.h"
 
 namespace temper {
 namespace {
@@ -16,11 +18,13 @@ constexpr int64_t kColumnsPerThread = 64;
 
 }  // namespace
 
-std::unique_ptr<Kernel> MakeEmbedding(const KernelSpec& spec, Isa) {
-  if (spec.inputs[0].dtype != spec.outputs[0].dtype || spec.inputs[1].dtype != DType::kI32) return nullptr;
+std::unique_ptr<Kernel> MakeEmbedding(const KernelSpec& spec, Isa isa) {
+  const ElementFormat format = spec.inputs[0].dtype;
+  if (format.compute() != spec.outputs[0].dtype || spec.inputs[1].dtype != DType::kI32) return nullptr;
+  const ReadInt8Fn read_int8 = format.quantised() ? TilesOf(format.compute(), isa).read_int8 : nullptr;
   const int threads = spec.threads;
-  const int64_t T = spec.inputs[1].shape.elements();
-  const int64_t row_bytes = spec.inputs[0].shape.columns() * SizeOf(spec.inputs[0].dtype);
+  const int64_t T = spec.inputs[1].shape.elements(), D = spec.inputs[0].shape.columns();
+  const int64_t kept_bytes = format.RowBytes(D), row_bytes = D * SizeOf(format.compute());
   const EmbeddingRows rows(spec.attributes, spec.inputs[0].shape[0]);
   return MakeKernel([=](const KernelArgs& args) -> Status {
     const int32_t* const index = In<int32_t>(args, 1);
@@ -28,10 +32,15 @@ std::unique_ptr<Kernel> MakeEmbedding(const KernelSpec& spec, Isa) {
     ParallelBlocks(threads, T, 16, [&](int64_t begin, int64_t end) {
       for (int64_t t = begin; t < end; ++t) {
         std::byte* const to = args.outputs[0] + t * row_bytes;
-        if (const int64_t row = rows.Find(index[t]); row >= 0) {
-          std::memcpy(to, args.inputs[0] + row * row_bytes, row_bytes);
-        } else {
+        const int64_t row = rows.Find(index[t]);
+        const std::byte* const from = args.inputs[0] + row * kept_bytes;
+        if (row < 0) {
           std::memset(to, 0, row_bytes);
+        } else if (read_int8 == nullptr) {
+          std::memcpy(to, from, row_bytes);
+        } else {
+          read_int8(reinterpret_cast<const int8_t*>(from), ReadScale(from + Int8ScaleAt(D)), D,
+                    reinterpret_cast<uint16_t*>(to));
         }
       }
     });

@@ -119,8 +119,8 @@ struct TwinRun {
 };
 
 // As RandomTensor, in a quantised format.
-inline TestTensor RandomQuantised(ElementFormat format, const Shape& shape, uint32_t seed) {
-  const TestTensor numbers = RandomTensor({DType::kF32, shape}, seed);
+inline TestTensor RandomQuantised(ElementFormat format, const Shape& shape, uint32_t seed, double spread = 1.0) {
+  const TestTensor numbers = RandomTensor({DType::kF32, shape}, seed, spread);
   const std::span x(reinterpret_cast<const float*>(numbers.data()), static_cast<size_t>(shape.elements()));
   const std::vector<std::byte> bytes = Quantised(format, x, shape, {0, 0}, shape);
   TestTensor t({format, shape});

@@ -19,7 +19,9 @@ namespace {
 
 // logits += x w^T, and where its gradients go.
 struct Pair : LossOperands::Pair {
-  int64_t depth = 0;  // columns of x and w
+  int64_t depth = 0;       // columns of x and w
+  ElementFormat w_format;  // int8 rows become numbers where they are packed
+  int64_t w_stride = 0;    // elements; of int8 rows bytes
   Gemm logits, d_x_product, d_w_product;
 };
 
@@ -54,6 +56,8 @@ class LossKernel final : public Kernel {
     for (size_t p = 0; p < operands_.num_pairs; ++p) {
       Pair pair{operands_.pairs[p]};
       pair.depth = spec.inputs[static_cast<size_t>(pair.x)].shape[1];
+      pair.w_format = spec.inputs[static_cast<size_t>(pair.w)].dtype;
+      pair.w_stride = pair.w_format.quantised() ? pair.w_format.RowBytes(pair.depth) : pair.depth;
       pair.logits = Gemm({.m = chunk, .n = V, .k = pair.depth, .dtype = dtype, .out_dtype = dtype}, threads_, isa);
       pair.d_x_product =
           Gemm({.m = chunk, .n = pair.depth, .k = V, .dtype = dtype, .out_dtype = dtype, .b_k_contiguous = false},
@@ -96,6 +100,18 @@ class LossKernel final : public Kernel {
 
   T* GatheredOf(const KernelArgs& args, size_t p) const {
     return reinterpret_cast<T*>(args.workspace + layout_.gathered[p].v);
+  }
+
+  // Of a product with the pair's weight.
+  static GemmOperands OperandsOf(const KernelArgs& args, const Pair& pair, const T* a, int64_t a_stride,
+                                 const TileOutput& out) {
+    return {.a = a,
+            .a_stride = a_stride,
+            .b = args.inputs[pair.w],
+            .b_stride = pair.w_stride,
+            .output = out,
+            .b_format = pair.w_format,
+            .b_columns = pair.depth};
   }
 
   void RunInTeam(const KernelArgs& args, int64_t supervised, TeamMember self) {
@@ -158,7 +174,7 @@ class LossKernel final : public Kernel {
         out.acc_stride = V;
         out.acc_dtype = dtype;
       }
-      pair.logits.RunInTeam({GatheredOf(args, p), pair.depth, args.inputs[pair.w], pair.depth, out},
+      pair.logits.RunInTeam(OperandsOf(args, pair, GatheredOf(args, p), pair.depth, out),
                             {.m = n, .n = V, .k = pair.depth}, scratch, self);
     }
     if (exchange_ == nullptr) {
@@ -185,9 +201,8 @@ class LossKernel final : public Kernel {
       if (pair.d_x >= 0) {
         // Over the gathered rows, which nothing needs any more.
         T* d_x_NI = GatheredOf(args, p);
-        pair.d_x_product.RunInTeam(
-            {logits_NV, V, args.inputs[pair.w], I, {.out = d_x_NI, .out_stride = I, .out_dtype = dtype}},
-            {.m = n, .n = I, .k = V}, scratch, self);
+        const TileOutput out = {.out = d_x_NI, .out_stride = I, .out_dtype = dtype};
+        pair.d_x_product.RunInTeam(OperandsOf(args, pair, logits_NV, V, out), {.m = n, .n = I, .k = V}, scratch, self);
         T* d_x = reinterpret_cast<T*>(args.outputs[pair.d_x]);
         Divide(n, self,
                [&](int64_t i) { std::memcpy(d_x + rows[i] * I, d_x_NI + i * I, static_cast<size_t>(I) * sizeof(T)); });

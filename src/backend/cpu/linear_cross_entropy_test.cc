@@ -8,8 +8,7 @@
 namespace temper {
 namespace {
 
-void CheckLoss(const LossCase& c, DType dtype) {
-  const LossRun run(c, dtype);
+void CheckLoss(const LossCase& c, DType dtype, const LossRun& run) {
   const Attributes& a = run.attributes;
   const TestTensors& inputs = run.inputs;
   const TestTensors want = RunReference({Op::kLinearCrossEntropy, a, &inputs});
@@ -34,10 +33,31 @@ void CheckLoss(const LossCase& c, DType dtype) {
 }
 
 TEST(LinearCrossEntropy, MatchesTheScalarTwinInF32) {
-  for (const LossCase& c : kLossCases) CheckLoss(c, DType::kF32);
+  for (const LossCase& c : kLossCases) CheckLoss(c, DType::kF32, LossRun(c, DType::kF32));
 }
 TEST(LinearCrossEntropy, MatchesTheScalarTwinInBF16) {
-  for (const LossCase& c : kLossCases) CheckLoss(c, DType::kBF16);
+  for (const LossCase& c : kLossCases) CheckLoss(c, DType::kBF16, LossRun(c, DType::kBF16));
+}
+
+// A head of int8 rows is dequantised while it is packed: losses and gradients have the bits of its bf16 values', and
+// are the twin's within rounding.
+TEST(LinearCrossEntropy, ReadsAHeadOfInt8RowsAsItsBf16Values) {
+  int cases = 0;
+  for (const LossCase& c : kLossCases) {
+    if (c.grad_w) continue;
+    ++cases;
+    LossRun kept(c, DType::kBF16), values(c, DType::kBF16);
+    KeepHeadAsInt8(c, &kept, &values);
+    CheckLoss(c, DType::kBF16, kept);
+    for (const Isa isa : RunnableIsas()) {
+      const TestTensors want = RunFast({Op::kLinearCrossEntropy, values.attributes, &values.inputs}, isa, 2);
+      const TestTensors got = RunFast({Op::kLinearCrossEntropy, kept.attributes, &kept.inputs}, isa, 2);
+      for (size_t o = 0; o < want.size(); ++o) {
+        EXPECT_TRUE(got[o].SameBits(want[o])) << c.name << " output " << o << " on " << ToString(isa);
+      }
+    }
+  }
+  EXPECT_GE(cases, 8);
 }
 
 // So memory may decide how large it is.

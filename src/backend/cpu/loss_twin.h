@@ -208,6 +208,13 @@ inline LossRun::LossRun(const LossCase& c, DType dtype)
   }
 }
 
+// With a head of int8 rows, and the same with their numbers in bf16. REQUIRES: the case has no gradient of w.
+inline void KeepHeadAsInt8(const LossCase& c, LossRun* kept, LossRun* values) {
+  kept->inputs[1] = RandomQuantised(ElementFormat::Int8Rows(), {c.V, c.D}, 2, 0.5);
+  values->inputs[1] = InBf16(kept->inputs[1]);
+  kept->bounds = LossBoundsOf(c, DType::kBF16, kept->inputs);
+}
+
 // Operands of token_logprob in a run of linear_cross_entropy without weights.
 struct LogprobRun {
   explicit LogprobRun(const LossRun& loss)

@@ -144,7 +144,8 @@ const OpRate& DeviceRates::Of(Op op, OpClass op_class, DType dtype) const {
 OpSeconds DeviceRates::SecondsOf(Op op, const Types& inputs, const Types& outputs, const Attributes& attributes) const {
   const OpClass op_class = ClassOf(op, inputs);
   TEMPER_CHECK(op_class != OpClass::kCollective) << ToString(op) << " involves other ranks";
-  const DType dtype = (inputs.empty() ? outputs : inputs)[0].dtype;  // sum_scalars adds up none on some stages
+  const DType dtype =
+      (inputs.empty() ? outputs : inputs)[0].dtype.compute();  // sum_scalars adds up none on some stages
   const OpRate& rate = Of(op, op_class, dtype);
   if (!rate.known()) return {};
   const OpRule& rule = RuleOf(op);

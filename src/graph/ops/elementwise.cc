@@ -94,8 +94,10 @@ std::vector<MeasuredCase> MeasuredAdd(DType dtype) {
 std::vector<MeasuredCase> MeasuredScale(DType dtype) {
   return MeasuredAlike(dtype, 1, {{"factor", 0.5}});
 }
+// From masters to weights, and from activations to sums.
 std::vector<MeasuredCase> MeasuredCast(DType dtype) {
-  return MeasuredAlike(dtype, 1, {{"dtype", std::string(ToString(DType::kF32))}});
+  const DType to = dtype == DType::kF32 ? DType::kBF16 : DType::kF32;
+  return MeasuredAlike(dtype, 1, {{"dtype", std::string(ToString(to))}});
 }
 
 }  // namespace

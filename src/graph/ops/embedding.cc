@@ -1,6 +1,7 @@
 // Embedding: x[t] = table[index[t] + offset]. OPT's learned positions start at row 2, hence the offset
 // (transformers, OPTLearnedPositionalEmbedding). With `whole`, the table is rows begin, begin+1, ... of one of that
-// many, and x[t] is zero where its row is another of them.
+// many, and x[t] is zero where its row is another of them. A table of int8 rows gives the numbers that it is computed
+// with.
 #include <vector>
 
 #include "graph/ops/measured.h"
@@ -18,15 +19,16 @@ bool GoodRows(int64_t rows, const Attributes& a) {
 }
 
 Result<Types> Infer(const Types& in, const Attributes& a) {
-  if (in.size() != 2 || !IsMatrix(in[0]) || !IsFloat(in[0]) || in[1].shape.rank() != 1 ||
-      !IsIndex(in[1], in[1].shape[0]) || !GoodRows(in[0].shape[0], a)) {
+  if (in.size() != 2 || !IsMatrix(in[0]) || !(IsFloat(in[0]) || in[0].dtype == ElementFormat::Int8Rows()) ||
+      in[1].shape.rank() != 1 || !IsIndex(in[1], in[1].shape[0]) || !GoodRows(in[0].shape[0], a)) {
     return BadOperands(Op::kEmbedding, "(table_VD, index_T i32)", in, a);
   }
-  return Types{{in[0].dtype, {in[1].shape[0], in[0].shape[1]}}};
+  return Types{{in[0].dtype.compute(), {in[1].shape[0], in[0].shape[1]}}};
 }
 
 Cost ForwardCost(const Types& in, const Types& out, const Attributes&) {
-  return {.read = out[0].bytes() + in[1].bytes(), .written = out[0].bytes()};
+  const TensorType looked_up{in[0].dtype, out[0].shape};
+  return {.read = looked_up.bytes() + in[1].bytes(), .written = out[0].bytes()};
 }
 
 void Gradient(GradientSink& sink) {
@@ -79,18 +81,20 @@ std::vector<Axis> AxesOfRows(ShardingSink& sink, const Sharding& table, const Sh
   const Value& tokens = sink.value(sink.node().inputs[1]);
   const int64_t ranks = sink.mesh().size(over);
   // Of what the ranks of these axes have together.
-  const auto part = [&](int64_t elements, const Sharding& p) { return elements * ranks / sink.mesh().size(p.split()); };
+  const auto part = [&](int64_t n, const Sharding& p) { return n * ranks / sink.mesh().size(p.split()); };
   const int64_t indices = part(tokens.type.shape[0], index);
-  const Bytes rows{indices * whole.type.shape[1] * SizeOf(whole.type.dtype)};
+  const DType computed = whole.type.dtype.compute();
+  const Bytes rows{indices * whole.type.shape[1] * SizeOf(computed)};
+  const Bytes kept{part(whole.type.bytes().v, table)};
   const int64_t elements = part(whole.type.shape.elements(), table);
-  const int64_t gradient = whole.trainable ? SizeOf(GradientDType(whole.type.dtype)) : 0;
+  const Bytes gradient{whole.trainable ? elements * SizeOf(GradientDType(computed)) : 0};
   const auto sent = [&](Bytes bytes) { return bytes * (ranks - 1) / ranks; };
   const Alternatives ways = {
       .what = "embedding " + whole.name,
       .first = "table",
       .second = "rows",
       .axes = over,
-      .sent_first = sent(Bytes{elements * (SizeOf(whole.type.dtype) + gradient)}),
+      .sent_first = sent(kept + gradient),
       .sent_second = sent(Bytes{indices * SizeOf(tokens.type.dtype)} + rows * (whole.trainable ? 2 : 1))};
   return sink.TakesSecond(ways) ? axes : std::vector<Axis>();
 }

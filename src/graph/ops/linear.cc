@@ -4,26 +4,12 @@
 
 #include "graph/ops/matrix_product.h"
 #include "graph/ops/measured.h"
+#include "graph/ops/quantised_weight.h"
 #include "graph/ops/rules.h"
 #include "graph/ops/sharding.h"
 
 namespace temper {
 namespace {
-
-// A weight in the type of `x`, or in a quantised format that is computed in it.
-bool IsWeightFor(const TensorType& x, const TensorType& w) {
-  return IsMatrix(w) && w.dtype.compute() == x.dtype;
-}
-
-// `dequantise`: the product first writes all numbers of w to its scratch, in the type that it computes in. Without it
-// the product dequantises the pieces that it packs.
-bool DequantisesFirst(const Attributes& a) {
-  return a.Flag("dequantise");
-}
-// `dequantise` is allowed only where w is quantised.
-bool DequantiseFits(const Types& in, const Attributes& a) {
-  return !DequantisesFirst(a) || in[1].dtype.quantised();
-}
 
 Flops GemmFlops(int64_t t, int64_t i, int64_t o) {
   return {2.0 * static_cast<double>(t) * static_cast<double>(i) * static_cast<double>(o)};
@@ -32,7 +18,7 @@ Flops GemmFlops(int64_t t, int64_t i, int64_t o) {
 Result<Types> Infer(const Types& in, const Attributes& a) {
   const size_t want = 2 + a.Flag("bias") + a.Flag("acc");
   if (in.size() != want || !IsMatrix(in[0]) || !IsWeightFor(in[0], in[1]) || in[0].shape[1] != in[1].shape[1] ||
-      !IsFloat(in[0]) || !DequantiseFits(in, a)) {
+      !IsFloat(in[0]) || !DequantiseFits(in[1], a)) {
     return BadOperands(Op::kLinear, "(x_TI, w_OI, [bias_O], [acc_TO])", in, a);
   }
   TensorType y{in[0].dtype, {in[0].shape[0], in[1].shape[0]}};
@@ -143,7 +129,7 @@ void ShardOperands(ShardingSink& sink) {
 
 Result<Types> InferDx(const Types& in, const Attributes& a) {
   if (in.size() != 2u + a.Flag("acc") || !IsMatrix(in[0]) || !IsWeightFor(in[0], in[1]) ||
-      in[0].shape[1] != in[1].shape[0] || !IsFloat(in[0]) || !DequantiseFits(in, a)) {
+      in[0].shape[1] != in[1].shape[0] || !IsFloat(in[0]) || !DequantiseFits(in[1], a)) {
     return BadOperands(Op::kLinearDx, "(d_y_TO, w_OI, [acc_TI])", in, a);
   }
   const TensorType d_x{in[0].dtype, {in[0].shape[0], in[1].shape[1]}};
@@ -174,19 +160,10 @@ Cost SumRowsCost(const Types& in, const Types& out, const Attributes&) {
   return {.flops = {static_cast<double>(in[0].shape.elements())}, .read = in[0].bytes(), .written = out[0].bytes()};
 }
 
-// What dequantising w moves: read as it is kept, written to scratch.
-Bytes DequantisedBytes(const Types& in, const Attributes& a) {
-  return DequantisesFirst(a) ? in[1].bytes() + in[1].computed().bytes() : Bytes{};
-}
-
 // x_TI by w_OI; d_y_TO by w_OI; d_y_TO by x_TI (summed over T).
 Cost ProductCost(const Types& in, const Types& out, const Attributes& a) {
   Cost cost = ElementwiseCost(in, out, 0);
-  if (DequantisesFirst(a)) {
-    const Bytes numbers = in[1].computed().bytes();
-    cost.read += numbers;
-    cost.written += numbers;
-  }
+  AddDequantising(in, a, &cost);
   return cost;
 }
 Cost LinearCost(const Types& in, const Types& out, const Attributes& a) {

@@ -10,6 +10,8 @@
 //
 // token_logprob is the same without weights and gradients, with the other sign.
 //
+// A frozen w may be int8 rows. The attribute `dequantise` says that its numbers are first written to scratch.
+//
 // A chunk of few rows takes less scratch and more time. It changes no bit: a row's logits and d_x know nothing of other
 // rows, and the products of d_w's sums are added one after the other, from chunk to chunk as within one.
 //
@@ -24,6 +26,7 @@
 
 #include "graph/ops/loss_operands.h"
 #include "graph/ops/loss_scratch.h"
+#include "graph/ops/quantised_weight.h"
 #include "graph/ops/rules.h"
 #include "graph/ops/sharding.h"
 
@@ -44,6 +47,12 @@ bool GoodPart(const TensorType& w, const Attributes& a) {
   return axes.ok() && !axes->empty() && a.IntOr("ranks", 0) >= 2 && begin <= whole && w.shape[0] <= whole - begin;
 }
 
+// int8 rows are the only quantised format of a head, and no gradient is made for one.
+bool GoodWeight(const TensorType& x, const TensorType& w, bool with_gradient) {
+  if (w.dtype.quantised() && (with_gradient || w.dtype != ElementFormat::Int8Rows())) return false;
+  return IsWeightFor(x, w);
+}
+
 // Output types of `op`, whose operands are described by `wanted`.
 Result<Types> InferLoss(Op op, const char* wanted, const Types& in, const Attributes& a) {
   const LossOperands operands(a);
@@ -53,11 +62,13 @@ Result<Types> InferLoss(Op op, const char* wanted, const Types& in, const Attrib
   good = good && (a.Flag("grad_w") || !a.Flag("acc_w")) && (a.Flag("grad_w2") || !a.Flag("acc_w2"));
   for (size_t p = 0; good && p < operands.num_pairs; ++p) {
     const TensorType &x = in[At(operands.pairs[p].x)], &w = in[At(operands.pairs[p].w)];
-    good = IsMatrix(x) && IsFloat(x) && IsMatrix(w) && x.dtype == w.dtype && x.dtype == in[0].dtype &&
-           x.shape[1] == w.shape[1] && x.shape[0] == in[0].shape[0] && w.shape[0] == in[1].shape[0];
+    good = IsMatrix(x) && IsFloat(x) && GoodWeight(x, w, p > 0 || operands.pairs[p].d_w >= 0) &&
+           x.dtype == in[0].dtype && x.shape[1] == w.shape[1] && x.shape[0] == in[0].shape[0] &&
+           w.shape[0] == in[1].shape[0];
   }
-  good = good && GoodPart(in[1], a) && a.DoubleOr("softcap", 0) >= 0 && a.DoubleOr("smoothing", 0) >= 0 &&
-         a.DoubleOr("smoothing", 0) < 1 && IsIndex(in[LossOperands::kTarget], in[0].shape[0]) &&
+  good = good && DequantiseFits(in[1], a) && GoodPart(in[1], a) && a.DoubleOr("softcap", 0) >= 0 &&
+         a.DoubleOr("smoothing", 0) >= 0 && a.DoubleOr("smoothing", 0) < 1 &&
+         IsIndex(in[LossOperands::kTarget], in[0].shape[0]) &&
          (operands.weight < 0 || IsStatistic(in[At(operands.weight)], in[0]));
   if (!good) return BadOperands(op, wanted, in, a);
   Types out(At(operands.num_outputs));
@@ -161,6 +172,7 @@ void ShardOperands(ShardingSink& sink) {
 
 Cost LossCost(const Types& in, const Types& out, const Attributes& a) {
   Cost cost = ElementwiseCost(in, out, 0);
+  AddDequantising(in, a, &cost);
   const LossOperands operands(a);
   for (size_t p = 0; p < operands.num_pairs; ++p) {
     const Pair& pair = operands.pairs[p];
@@ -194,6 +206,7 @@ constexpr AttributeSpec kAttributes[] = {Flag("pair2"),
                                          Flag("acc_w"),
                                          Flag("acc_w2"),
                                          OptionalSize("chunk"),
+                                         Flag("dequantise"),
                                          OptionalDouble("softcap"),
                                          OptionalString("axes"),
                                          OptionalSize("ranks"),
@@ -201,8 +214,8 @@ constexpr AttributeSpec kAttributes[] = {Flag("pair2"),
                                          OptionalSize("whole"),
                                          OptionalDouble("smoothing")};
 constexpr AttributeSpec kLogprobAttributes[] = {
-    Flag("pair2"),         OptionalSize("chunk"), OptionalDouble("softcap"), OptionalString("axes"),
-    OptionalSize("ranks"), OptionalSize("begin"), OptionalSize("whole")};
+    Flag("pair2"),          OptionalSize("chunk"), Flag("dequantise"),    OptionalDouble("softcap"),
+    OptionalString("axes"), OptionalSize("ranks"), OptionalSize("begin"), OptionalSize("whole")};
 
 constexpr FlowOperand kLossIn[] = {{"Td"},
                                    {"Vd"},
@@ -231,11 +244,12 @@ ProductDims DimsOf(const Types& in) {
 // Chunks smaller than the default, whose traffic measured rates have in them: every chunk goes over the weight for its
 // logits and for d_x, and adds to all of d_w.
 Bytes MovedAgain(const Types& in, const Attributes& a) {
+  const Bytes w = DequantisesFirst(a) ? in[1].computed().bytes() : in[1].bytes();
   const int64_t rows = in[0].shape[0], chunk = a.IntOr("chunk", kDefaultLossChunk);
   const int64_t more = (rows + chunk - 1) / chunk - (rows + kDefaultLossChunk - 1) / kDefaultLossChunk;
   const Bytes d_w{a.Flag("grad_w") ? in[1].shape.elements() * SizeOf(DType::kF32) : 0};
   const int64_t products = a.Flag("grad_x") ? 2 : 1;
-  return (in[1].bytes() * products + d_w * 2) * std::max<int64_t>(more, 0);
+  return (w * products + d_w * 2) * std::max<int64_t>(more, 0);
 }
 
 void AddModelWork(const Types& in, const Attributes&, ModelWork* work) {
@@ -281,6 +295,7 @@ const OpRule kLinearCrossEntropyRule = {.kind = OpKind::kProduct,
                                         .recompute = RecomputeCost::kExpensive,
                                         .model_work = AddModelWork,
                                         .moved_again = MovedAgain,
+                                        .moved_before = DequantisedBytes,
                                         .measured = Measured};
 const OpRule kTokenLogprobRule = {.kind = OpKind::kProduct,
                                   .attributes = kLogprobAttributes,
@@ -293,6 +308,7 @@ const OpRule kTokenLogprobRule = {.kind = OpKind::kProduct,
                                   .product = DimsOf,
                                   .recompute = RecomputeCost::kExpensive,
                                   .moved_again = MovedAgain,
+                                  .moved_before = DequantisedBytes,
                                   .measured_as = Op::kLinearCrossEntropy};
 
 }  // namespace temper

@@ -21,7 +21,8 @@ struct LossScratch {
   // With a split vocabulary: f32 [n, LossStatisticsOf] of a chunk's n rows, and the same from each rank of the group,
   // one after the other.
   Bytes statistics, all_statistics;
-  Bytes bytes;  // all
+  Bytes numbers;  // of a quantised w that is dequantised first: [V, columns of x] in x's dtype
+  Bytes bytes;    // all
 };
 
 // What ranks that share a vocabulary exchange per row: the largest of their logits, the sum of exp(logit - largest),
@@ -66,6 +67,7 @@ inline LossScratch LossScratchOf(const Types& in, const Attributes& a, int threa
                                 MatrixProductScratch(V, I, s.chunk, DType::kF32, false, threads)});
   }
   s.products = take(s.product_bytes.v);
+  if (a.Flag("dequantise")) s.numbers = take(in[1].computed().bytes().v);
   return s;
 }
 

@@ -1,6 +1,7 @@
 // embedding and its backward. Floor: bytes of the rows that are read and written.
 #include "backend/gpu/copy.h"
 #include "backend/gpu/faults.h"
+#include "tensor/int8_rows.h"
 
 namespace temper::gpu {
 namespace {
@@ -42,6 +43,24 @@ __global__ void EmbeddingRowsOf(const T* table_VD, const int* index_T, TableRows
   }
 }
 
+// The same of int8 rows (tensor/int8_rows.h) of so many bytes. kCount: 1, or 8 where D is a multiple of it.
+template <int kCount>
+__global__ void EmbeddingInt8Rows(const signed char* table, int64_t row_bytes, const int* index_T, TableRows rows,
+                                  int64_t D, bf16* y_TD, int64_t* fault) {
+  const int64_t t = blockIdx.x, index = index_T[t], row = rows.Find(index);
+  if (threadIdx.x == 0 && !rows.Exists(index)) *fault = 1 + t;
+  const signed char* const from = table + row * row_bytes;
+  const float scale = row >= 0 ? reinterpret_cast<const Pack<float, 1>*>(from + row_bytes - 4)->x[0] : 0.0f;
+  for (int64_t d = int64_t{threadIdx.x} * kCount; d < D; d += int64_t{kBlockThreads} * kCount) {
+    float x[kCount] = {};
+    if (row >= 0) {
+      const Pack<signed char, kCount> q = *reinterpret_cast<const Pack<signed char, kCount>*>(from + d);
+      for (int k = 0; k < kCount; ++k) x[k] = scale * static_cast<float>(q.x[k]);
+    }
+    Store(y_TD + t * D + d, x);
+  }
+}
+
 // The block of a row's first token adds up all tokens of that row, in their order: no atomics, the same bits always.
 // Costs T / kBlockThreads looks at the indices for each of those tokens.
 template <class T>
@@ -72,7 +91,30 @@ __global__ void AddUpRows(const T* d_x_TD, const int* index_T, TableRows rows, i
 
 }  // namespace
 
+namespace {
+
+std::unique_ptr<Kernel> MakeInt8Embedding(const KernelSpec& spec, const Context& context) {
+  const int64_t tokens = spec.inputs[1].shape.elements(), D = spec.inputs[0].shape.columns();
+  const TableRows rows = RowsOf(spec.attributes, spec.inputs[0].shape[0]);
+  return MakeKernel([=, stream = context.stream, fault = FaultOf(context, rows)](const KernelArgs& args) {
+    if (tokens == 0) return OkStatus();
+    const auto* const table = In<signed char>(args, 0);
+    const int* const index = In<const int>(args, 1);
+    bf16* const y = Out<bf16>(args, 0);
+    const auto blocks = static_cast<unsigned>(tokens);
+    constexpr unsigned kThreads = kBlockThreads;
+    const int64_t row_bytes = Int8RowBytes(D);
+    return D % 8 == 0 ? TEMPER_LAUNCH((EmbeddingInt8Rows<8>), blocks, kThreads, stream, table, row_bytes, index, rows,
+                                      D, y, fault.get())
+                      : TEMPER_LAUNCH((EmbeddingInt8Rows<1>), blocks, kThreads, stream, table, row_bytes, index, rows,
+                                      D, y, fault.get());
+  });
+}
+
+}  // namespace
+
 std::unique_ptr<Kernel> MakeEmbedding(const KernelSpec& spec, const Context& context) {
+  if (spec.inputs[0].dtype == ElementFormat::Int8Rows()) return MakeInt8Embedding(spec, context);
   if (!IsCompute(spec.inputs[0])) return nullptr;
   return DispatchFloat(spec.inputs[0].dtype, [&]<class T>() {
     const int64_t tokens = spec.inputs[1].shape.elements(), D = spec.inputs[0].shape.columns();

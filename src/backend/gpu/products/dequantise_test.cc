@@ -3,6 +3,7 @@
 
 #include <cmath>
 
+#include "backend/cpu/loss_twin.h"
 #include "backend/gpu/gpus_under_test.h"
 #include "graph/rule.h"
 
@@ -104,6 +105,42 @@ TEST(GpuDequantise, ProductsHaveTheBitsOfTheWeightsBf16Values) {
       ExpectProduct(Op::kLinearDx, backward, {{"scale", 0.5}}, O);
       backward.push_back(x.Copy());
       ExpectProduct(Op::kLinearDx, backward, {{"acc", int64_t{1}}}, O);
+    }
+  }
+}
+
+// Losses and gradients of a head of int8 rows, too, also where a chunk follows another.
+TEST(GpuDequantise, TheLossHasTheBitsOfTheHeadsBf16Values) {
+  for (const LossCase& c : kLossCases) {
+    if (c.grad_w) continue;
+    LossRun kept(c, DType::kBF16), values(c, DType::kBF16);
+    KeepHeadAsInt8(c, &kept, &values);
+    Attributes first = kept.attributes;
+    first.Set("dequantise", int64_t{1});
+    for (const GpuTables& gpu : GpusUnderTest()) {
+      const TestTensors got = RunKernel({Op::kLinearCrossEntropy, first, &kept.inputs}, *gpu.table, /*fast=*/true, 1);
+      const TestTensors want =
+          RunKernel({Op::kLinearCrossEntropy, values.attributes, &values.inputs}, *gpu.table, /*fast=*/true, 1);
+      for (size_t o = 0; o < want.size(); ++o) {
+        EXPECT_TRUE(got[o].SameBits(want[o])) << c.name << " output " << o << " on " << gpu.table->name();
+      }
+    }
+  }
+}
+
+TEST(GpuDequantise, AnEmbeddingGivesTheNumbersOfInt8Rows) {
+  for (const auto& [V, D] : {std::pair<int64_t, int64_t>{1, 1}, {30, 61}, {50, 72}, {9, 2056}}) {
+    TestTensors inputs;
+    inputs.push_back(RandomQuantised(ElementFormat::Int8Rows(), {V, D}, 1));
+    inputs.emplace_back(TensorType{DType::kI32, {11}});
+    for (int64_t t = 0; t < 11; ++t) inputs[1].Set(t, static_cast<double>(t * 7 % V));
+    // The whole table, and a part of one: rows that others hold are zeros.
+    for (const Attributes& a : {Attributes{}, {{"begin", V}, {"whole", 3 * V}, {"offset", 2 * V - 1 - V / 2}}}) {
+      const TestTensors want = RunReference({Op::kEmbedding, a, &inputs});
+      for (const GpuTables& gpu : GpusUnderTest()) {
+        EXPECT_TRUE(RunKernel({Op::kEmbedding, a, &inputs}, *gpu.table, /*fast=*/true, 1)[0].SameBits(want[0]))
+            << V << " rows of " << D << " on " << gpu.table->name();
+      }
     }
   }
 }

@@ -8,10 +8,13 @@
 //
 // Where ranks share the vocabulary, they gather the statistics of a chunk's rows between its logits and its gradients
 // (graph/ops/loss_scratch.h), on the same stream.
+//
+// A weight of int8 rows becomes bf16 in scratch first, whole and once for all chunks, as in linear.cc.
 #include <algorithm>
 
 #include "backend/gpu/copy.h"
 #include "backend/gpu/faults.h"
+#include "backend/gpu/products/dequantise.h"
 #include "backend/gpu/products/matrix_product.h"
 #include "device/device.h"
 #include "graph/ops/loss_operands.h"
@@ -240,6 +243,10 @@ template <class T>
 class LossKernel final : public Kernel {
  public:
   static Result<std::unique_ptr<Kernel>> Make(const KernelSpec& spec, const Context& context) {
+    const TensorType& w = spec.inputs[1];
+    if (w.dtype.quantised() && !spec.attributes.Flag("dequantise")) {
+      return Unsupported(std::string(ToString(spec.op)) + " of " + w.ToString() + " without scratch for its numbers");
+    }
     auto made = std::make_unique<LossKernel>(spec, context);
     if (spec.attributes.Has("axes")) {
       if (context.exchange == nullptr)
@@ -259,7 +266,8 @@ class LossKernel final : public Kernel {
         cap_(static_cast<float>(spec.attributes.DoubleOr("softcap", 0))),
         layout_(LossScratchOf(spec.inputs, spec.attributes, spec.threads)),
         tokens_(spec.inputs[0].shape[0]),
-        V_(spec.inputs[1].shape[0]),
+        w_(spec.inputs[1]),
+        V_(w_.shape[0]),
         first_word_(spec.attributes.IntOr("begin", 0)),
         all_words_(spec.attributes.IntOr("whole", V_)),
         smoothing_{static_cast<float>(spec.attributes.DoubleOr("smoothing", 0)), all_words_},
@@ -291,6 +299,9 @@ class LossKernel final : public Kernel {
       }
     }
     TEMPER_RETURN_IF_ERROR(Clear(args, supervised));
+    if (w_.dtype.quantised() && supervised > 0) {
+      TEMPER_RETURN_IF_ERROR(Dequantise(w_, args.inputs[1], args.workspace + layout_.numbers.v, stream_));
+    }
     for (int64_t begin = 0; begin < supervised; begin += layout_.chunk) {
       TEMPER_RETURN_IF_ERROR(RunChunk(args, row_T + begin, std::min(layout_.chunk, supervised - begin), begin == 0));
     }
@@ -358,7 +369,7 @@ class LossKernel final : public Kernel {
       TEMPER_RETURN_IF_ERROR(TEMPER_LAUNCH((GatherRows<T>), chunk, kThreads, stream_, In<T>(args, pair.x), rows, n,
                                            pair.depth, Gathered(args, p)));
       TEMPER_RETURN_IF_ERROR(pair.logits->Run({.a = Bytes_(Gathered(args, p)),
-                                               .b = args.inputs[pair.w],
+                                               .b = Weight(args, pair),
                                                .acc = p + 1 < pairs_.size() ? logits : nullptr,
                                                .bias = nullptr,
                                                .out = logits}));
@@ -382,7 +393,7 @@ class LossKernel final : public Kernel {
       if (pair.d_x < 0) continue;
       // Over the gathered rows, which nothing needs any more.
       TEMPER_RETURN_IF_ERROR(pair.d_x_product->Run(
-          {.a = logits, .b = args.inputs[pair.w], .acc = nullptr, .bias = nullptr, .out = gathered}));
+          {.a = logits, .b = Weight(args, pair), .acc = nullptr, .bias = nullptr, .out = gathered}));
       TEMPER_RETURN_IF_ERROR(TEMPER_LAUNCH((ScatterRows<T>), static_cast<unsigned>(n), kThreads, stream_,
                                            Gathered(args, p), rows, pair.depth, Out<T>(args, pair.d_x)));
     }
@@ -415,6 +426,11 @@ class LossKernel final : public Kernel {
   T* Gathered(const KernelArgs& args, size_t p) const {
     return reinterpret_cast<T*>(args.workspace + layout_.gathered[p].v);
   }
+  // The numbers of the pair's weight.
+  const std::byte* Weight(const KernelArgs& args, const Pair& pair) const {
+    const bool dequantised = pair.w == 1 && w_.dtype.quantised();
+    return dequantised ? args.workspace + layout_.numbers.v : args.inputs[pair.w];
+  }
   static std::byte* Bytes_(T* x) { return reinterpret_cast<std::byte*>(x); }
 
   const gpuStream_t stream_;
@@ -423,7 +439,9 @@ class LossKernel final : public Kernel {
   const float sign_;  // of what is stored: a log-probability is the loss with the other one
   const float cap_;   // of logits; 0: none
   const LossScratch layout_;
-  const int64_t tokens_, V_, first_word_, all_words_;  // of this rank's V words the first, and how many all have
+  const int64_t tokens_;
+  const TensorType w_;                        // of the first pair
+  const int64_t V_, first_word_, all_words_;  // of this rank's V words the first, and how many all have
   const Smoothing smoothing_;
   const int64_t statistics_;                  // per row that ranks exchange
   std::unique_ptr<DeviceExchange> exchange_;  // with the ranks that share the vocabulary, or nullptr
