@@ -1,8 +1,14 @@
 // Ranks as processes that mpirun starts, as if on one host or on several. Skipped without MPI.
+#include <fcntl.h>
+#include <fmt/core.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
+#include <climits>
 #include <cstdio>
 #include <cstdlib>
 
@@ -64,6 +70,35 @@ TEST_F(Mpi, EveryCollectiveEqualsAPlainLoop) {
       EXPECT_EQ(Written(r), "") << "rank " << r << " of " << l.ranks << ", " << l.ranks_per_host << " per host";
     }
   }
+}
+
+// Open MPI's names for its memory can be predicted. A rank that opened such a file of somebody else would remove it in
+// the end, or leave it longer than it was.
+TEST_F(Mpi, MemoryThatSomebodyElseHasMadeForItIsNotUsed) {
+  if (geteuid() != 0) return;  // only root can be somebody else
+  char host[HOST_NAME_MAX + 1] = {};
+  ASSERT_EQ(gethostname(host, sizeof host), 0);
+  *std::find(host, host + HOST_NAME_MAX, '.') = 0;
+  const auto name = [&](int family) { return fmt::format("/dev/shm/vader_segment.{}.0.{:x}0001.0", host, family); };
+  constexpr int kFamilies = 1 << 16, kNobody = 65534;
+  std::vector<int> made;
+  for (int family = 0; family < kFamilies; ++family) {
+    const int file = open(name(family).c_str(), O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0666);
+    if (file < 0) continue;  // of another job
+    EXPECT_EQ(fchmod(file, 0666), 0);
+    EXPECT_EQ(fchown(file, kNobody, kNobody), 0);
+    close(file);
+    made.push_back(family);
+  }
+  EXPECT_GT(made.size(), 60'000u);
+  EXPECT_EQ(Run(2, 0, "digest").exit_code, 0);
+  int used = 0;
+  for (const int family : made) {
+    struct stat info;
+    used += stat(name(family).c_str(), &info) != 0 || info.st_size != 0;
+    unlink(name(family).c_str());
+  }
+  EXPECT_EQ(used, 0);
 }
 
 TEST_F(Mpi, SumsHaveTheSameBitsOnEveryRankAndInEveryRun) {
