@@ -2,6 +2,7 @@
 #include <fcntl.h>
 #include <fmt/core.h>
 #include <gtest/gtest.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -99,6 +100,27 @@ TEST_F(Mpi, MemoryThatSomebodyElseHasMadeForItIsNotUsed) {
     unlink(name(family).c_str());
   }
   EXPECT_EQ(used, 0);
+}
+
+// As a rank leaves it that is killed while MPI starts.
+TEST_F(Mpi, AFolderOfAKilledStartIsRemovedByTheNextUnlessSomebodyHoldsIt) {
+  const std::string dead = "/dev/shm/temper-dead00", held = "/dev/shm/temper-held00", fresh = "/dev/shm/temper-fresh0";
+  for (const std::string& folder : {dead, held, fresh}) {
+    ASSERT_EQ(mkdir(folder.c_str(), 0700), 0);
+    std::ofstream(folder + "/vader_segment") << "x";
+    const timespec old[2] = {{.tv_sec = 1'000'000'000}, {.tv_sec = 1'000'000'000}};
+    if (folder != fresh) {
+      ASSERT_EQ(utimensat(AT_FDCWD, folder.c_str(), old, 0), 0);
+    }
+  }
+  const int fd = open(held.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  ASSERT_EQ(flock(fd, LOCK_EX), 0);
+  EXPECT_EQ(Run(2, 0, "digest").exit_code, 0);
+  EXPECT_FALSE(std::filesystem::exists(dead));
+  EXPECT_TRUE(std::filesystem::exists(held));
+  EXPECT_TRUE(std::filesystem::exists(fresh));
+  for (const std::string& folder : {held, fresh}) std::filesystem::remove_all(folder);
+  close(fd);
 }
 
 TEST_F(Mpi, SumsHaveTheSameBitsOnEveryRankAndInEveryRun) {
