@@ -19,6 +19,10 @@ std::string_view LastPart(std::string_view name) {
   return name.substr(name.rfind('.') + 1);
 }  // npos + 1 == 0
 
+size_t Apart(size_t a, size_t b) {
+  return a < b ? b - a : a - b;
+}
+
 }  // namespace
 
 const Option* OptionSet::Find(std::string_view name) const {
@@ -47,23 +51,31 @@ std::string OptionSet::Advice(std::string_view unknown) const {
   if (unknown.size() > kLongest) return "--help lists all names";
   const std::string name = Normalised(unknown);
   // The whole name first: in `lora.rank` the section adds nothing, in `lora.bias` it tells which bias.
-  for (const std::string_view wanted : {std::string_view(name), LastPart(name)}) {
+  const std::string_view last = LastPart(name);
+  const bool in_section = last.size() < name.size();
+  for (const std::string_view wanted : {std::string_view(name), last}) {
     for (const ForeignName& foreign : foreign_) {
       if (foreign.foreign != wanted || !Has(foreign)) continue;
       if (foreign.ours.empty()) return foreign.note + "; remove it";
       return fmt::format("its name here is '{}'{}{}", foreign.ours, foreign.note.empty() ? "" : ": ", foreign.note);
     }
+    if (!in_section) break;
   }
   const Option* nearest = nullptr;
-  const std::string_view last = LastPart(name);
   const EditDistanceTo to_name(name), to_last(last);
   // Up to a third of the letters may be wrong; beyond that a suggestion is noise.
   // Among names with equally close last parts, the section decides: memory.devise is memory.device, not device.
   std::pair<size_t, size_t> least{std::max<size_t>(1, last.size() / 3) + 1, 0};
   for (const OptionGroup& group : groups_) {
     for (const Option& option : group.options) {
+      const std::string_view its_last = LastPart(option.name);
+      // Names differ by at least as many letters as their lengths do: most need no closer look.
+      const size_t whole_at_least = Apart(option.name.size(), name.size());
+      const std::pair at_least{std::min(whole_at_least, Apart(its_last.size(), last.size())), whole_at_least};
+      if (at_least >= least) continue;
       const size_t whole = to_name.From(option.name);
-      const std::pair distance{std::min(whole, to_last.From(LastPart(option.name))), whole};
+      const bool parts = in_section || its_last.size() < option.name.size();
+      const std::pair distance{parts ? std::min(whole, to_last.From(its_last)) : whole, whole};
       if (distance < least) {
         least = distance;
         nearest = &option;

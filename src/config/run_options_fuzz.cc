@@ -3,6 +3,10 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>
+#include <string>
+#include <type_traits>
+#include <variant>
+#include <vector>
 
 #include "config/command_line.h"
 #include "config/option_yaml.h"
@@ -10,24 +14,56 @@
 
 namespace {
 
-std::vector<std::string> Values(const temper::OptionSet& options) {
-  std::vector<std::string> values;
-  for (const temper::OptionGroup& group : options.groups()) {
-    for (const temper::Option& option : group.options) values.push_back(temper::ValueAsYaml(option));
+using temper::Option;
+using temper::OptionGroup;
+
+std::vector<const Option*> All(const temper::OptionSet& options) {
+  std::vector<const Option*> all;
+  for (const OptionGroup& group : options.groups()) {
+    for (const Option& option : group.options) all.push_back(&option);
   }
-  return values;
+  return all;
 }
+
+// Whether the same option of two configurations prints differently. Most values are the same and need not be printed.
+bool Differ(const Option& a, const Option& b) {
+  const bool same = std::visit(
+      [&](const auto& x) {
+        using T = std::decay_t<decltype(x)>;
+        const T& y = std::get<T>(b.target);
+        if constexpr (std::is_same_v<T, temper::Choice>) {
+          return x.get() == y.get();
+        } else if constexpr (std::is_same_v<T, temper::OptionalText>) {
+          return *x.value == *y.value;
+        } else if constexpr (std::is_same_v<T, temper::JsonObject*>) {
+          return x->text == y->text;
+        } else if constexpr (std::is_same_v<T, temper::Repeatable>) {
+          return false;
+        } else {
+          return *x == *y;
+        }
+      },
+      a.target);
+  return !same && temper::ValueAsYaml(a) != temper::ValueAsYaml(b);
+}
+
+// A configuration and its options. Made once: the options take longer to make than most inputs to read.
+struct Configured {
+  temper::RunConfig config;
+  const temper::OptionSet options = temper::RunOptions(config);
+  const std::vector<const Option*> all = All(options);
+};
 
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  // Made once: the options take longer to make than most inputs to read.
-  static temper::RunConfig config;
-  static const temper::OptionSet options = temper::RunOptions(config);
-  static const std::vector<std::string> untouched = Values(options);
+  static const Configured untouched;
+  static Configured read, before;
+  temper::RunConfig& config = read.config;
+  const temper::OptionSet& options = read.options;
 
   const std::string_view text(reinterpret_cast<const char*>(data), size);
-  config = temper::RunConfig();
+  config = untouched.config;
   temper::Status status;
   if (text.starts_with('\0')) {
     std::vector<std::string> arguments;
@@ -42,20 +78,18 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     status = temper::ReadYamlOptions(text, "f.yaml", options);
   }
   if (!status.ok() && status.message().empty()) std::abort();
-  // Also after an error: settings made before it must be valid. Those that are as they were take most of the time to
-  // read.
-  const std::vector<std::string> values = Values(options);
+  // Also after an error: settings made before it must be valid.
   std::string changed;
-  size_t i = 0;
-  for (const temper::OptionGroup& group : options.groups()) {
-    for (const temper::Option& option : group.options) {
-      if (values[i] != untouched[i]) changed += option.name + ": " + values[i] + "\n";
-      ++i;
-    }
+  for (size_t i = 0; i < read.all.size(); ++i) {
+    const Option& option = *read.all[i];
+    if (Differ(option, *untouched.all[i])) changed += option.name + ": " + temper::ValueAsYaml(option) + "\n";
   }
   if (changed.empty()) return 0;
-  config = temper::RunConfig();
+  before.config = config;
+  config = untouched.config;
   if (!temper::ReadYamlOptions(changed, "saved.yaml", options).ok()) std::abort();
-  if (Values(options) != values) std::abort();
+  for (size_t i = 0; i < read.all.size(); ++i) {
+    if (Differ(*read.all[i], *before.all[i])) std::abort();
+  }
   return 0;
 }

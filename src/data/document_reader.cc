@@ -15,11 +15,14 @@ namespace {
 
 constexpr size_t kBuffer = 256 << 10;
 constexpr size_t kLongestCharacter = 4;
+constexpr size_t kLeast = 16;  // for what is held, and more
 constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
 
 }  // namespace
 
-DocumentReader::DocumentReader(std::unique_ptr<TextStream> stream) : stream_(std::move(stream)), buffer_(kBuffer) {}
+DocumentReader::DocumentReader(std::unique_ptr<TextStream> stream)
+    : stream_(std::move(stream)),
+      buffer_(stream_->compressed() ? kBuffer : std::clamp(static_cast<size_t>(stream_->size().v), kLeast, kBuffer)) {}
 
 Result<std::unique_ptr<DocumentReader>> DocumentReader::Open(Env& env, const std::string& path) {
   TEMPER_ASSIGN_OR_RETURN(auto stream, TextStream::Open(env, path));
@@ -48,11 +51,12 @@ Status DocumentReader::Take(size_t size, std::string& text) {
   }
   if (!ended_ && valid > 0 && bytes[valid - 1] == '\r') --valid;  // a LF may follow
   const size_t begin = taken_ == 0 && bytes.substr(0, valid).starts_with(kByteOrderMark) ? kByteOrderMark.size() : 0;
-  for (size_t i = begin; i < valid; ++i) {
-    if (bytes[i] == '\r' && i + 1 < valid && bytes[i + 1] == '\n') continue;
-    text += bytes[i];
-    line_ += bytes[i] == '\n';
+  for (size_t at = begin; at < valid;) {
+    const size_t end = std::min(bytes.find("\r\n", at), valid);
+    text += bytes.substr(at, end - at);
+    at = end < valid ? end + 1 : end;  // its LF begins the next piece
   }
+  line_ += std::count(bytes.begin() + static_cast<int64_t>(begin), bytes.begin() + static_cast<int64_t>(valid), '\n');
   blank_ = blank_ && bytes.substr(begin, valid - begin).find_first_not_of(" \t\r\n") == bytes.npos;
   taken_ += static_cast<int64_t>(valid);
   held_ = size - valid;

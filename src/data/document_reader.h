@@ -18,8 +18,9 @@ class DocumentReader {
  public:
   static Result<std::unique_ptr<DocumentReader>> Open(Env& env, const std::string& path);
 
-  // Appends whole characters until `text` has at least `size` bytes, or the document ends: then false. Holds 256 KiB
-  // beside it. Errors: the file cannot be read or unpacked, is not UTF-8, or, at its end, has nothing but white space.
+  // Appends whole characters until `text` has at least `size` bytes, or the document ends: then false. Holds at
+  // most 256 KiB beside it. Errors: the file cannot be read or unpacked, is not UTF-8, or, at its end, has nothing but
+  // white space.
   Result<bool> Read(size_t size, std::string& text);
 
   Bytes bytes_read() const { return stream_->position(); }  // of the file

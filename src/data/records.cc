@@ -81,19 +81,21 @@ Status RecordReader::Detect() {
     Status problem = row.error;
     bool known = false;
     if (problem.ok()) {
-      const auto parsed = ParseRow(row.text, Where(row));
+      const std::string where = Where(row);
+      auto parsed = ParseRow(row.text, where);
       problem = parsed.status();
       if (parsed.ok()) {
-        const auto format = DetectFormat(*parsed, Where(row));
+        const auto format = DetectFormat(*parsed, where);
         problem = format.status();
         known = format.ok();
         if (known) format_ = *format;
         if (known) format_row_ = {.number = row.number, .line = row.line};
+        if (known) parsed_format_row_ = std::move(*parsed);
       }
     }
     seen_.push_back(std::move(row));
     if (known) return OkStatus();
-    if (first_error.ok()) first_error = problem;
+    if (first_error.ok()) first_error = std::move(problem);
   }
   if (seen_.empty()) return Corrupt(fmt::format("{} has no rows", path_));
   return first_error;
@@ -111,8 +113,11 @@ Result<bool> RecordReader::Next(RawRow& row) {
 Result<Record> RecordReader::Parse(const RawRow& row) const {
   if (!row.error.ok()) return row.error;
   const std::string where = Where(row);
-  TEMPER_ASSIGN_OR_RETURN(OrderedJson json, ParseRow(row.text, where));
-  Result<Record> record = MakeRecord(std::move(json), format_, where);
+  const bool known = row.number == format_row_.number && parsed_format_row_.has_value();
+  auto json = known ? Result<OrderedJson>(std::move(*parsed_format_row_)) : ParseRow(row.text, where);
+  if (known) parsed_format_row_.reset();
+  if (!json.ok()) return json.status();
+  Result<Record> record = MakeRecord(*std::move(json), format_, where);
   if (record.ok() || row.number == format_row_.number) return record;
   return Status(record.status().code(), fmt::format("{}. The file was read as {} because of its {}",
                                                     record.status().message(), FormatName(format_), format_place()));

@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -31,7 +32,7 @@ class RecordReader {
   // False after the last row. An error is final. One thread at a time.
   Result<bool> Next(RawRow& row);
 
-  // Parses the row. Any thread.
+  // Parses the row. Any thread, but one row by one thread at a time.
   Result<Record> Parse(const RawRow& row) const;
 
   // Of the file, some of them beyond the next row.
@@ -53,6 +54,8 @@ class RecordReader {
   const std::string path_;
   RecordFormat format_ = RecordFormat::kText;
   RawRow format_row_{.number = 1, .line = 1};  // without its text
+  // What Detect has made of that row, for the first Parse of it. Only the thread that parses that row touches it.
+  mutable std::optional<OrderedJson> parsed_format_row_;
   std::unique_ptr<RowReader> rows_;
   std::deque<RawRow> seen_;  // rows read to detect the format, not handed out yet
 };

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "data/dataset.h"
 #include "data/fake_tokenizer.h"
@@ -14,7 +15,7 @@ namespace {
 // One file in memory; its name chooses how it is read.
 class FuzzFile final : public RandomAccessFile {
  public:
-  FuzzFile(std::string path, std::string bytes) : path_(std::move(path)), bytes_(std::move(bytes)) {}
+  FuzzFile(std::string path, std::string_view bytes) : path_(std::move(path)), bytes_(bytes) {}
   Status ReadAt(int64_t offset, std::span<std::byte> out) const override {
     if (offset < 0 || static_cast<size_t>(offset) + out.size() > bytes_.size()) return Corrupt("read beyond the end");
     std::memcpy(out.data(), bytes_.data() + offset, out.size());
@@ -24,12 +25,13 @@ class FuzzFile final : public RandomAccessFile {
   const std::string& path() const override { return path_; }
 
  private:
-  const std::string path_, bytes_;
+  const std::string path_;
+  const std::string_view bytes_;  // libFuzzer's own copy, which ends where the memory does
 };
 
 class FuzzEnv final : public Env {
  public:
-  explicit FuzzEnv(std::string bytes) : bytes_(std::move(bytes)) {}
+  explicit FuzzEnv(std::string_view bytes) : bytes_(bytes) {}
   Result<std::unique_ptr<RandomAccessFile>> OpenForRead(const std::string& path) override {
     return std::unique_ptr<RandomAccessFile>(std::make_unique<FuzzFile>(path, bytes_));
   }
@@ -47,7 +49,7 @@ class FuzzEnv final : public Env {
   Result<Bytes> FreeSpace(const std::string& p) override { return IoError(p); }
 
  private:
-  const std::string bytes_;
+  const std::string_view bytes_;
 };
 
 }  // namespace
@@ -58,7 +60,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace temper;
   static const FakeTokenizer tokenizer({"un", "able", "unable"}, /*dummy_prefix=*/true);
   const char* names[] = {"f.jsonl", "f.json", "f.txt", "f.csv"};
-  FuzzEnv env(std::string(reinterpret_cast<const char*>(data) + 1, size - 1));
+  FuzzEnv env(std::string_view(reinterpret_cast<const char*>(data) + 1, size - 1));
   const DatasetOptions options{.tokenize = {.max_seq_len = 2 + data[0] / 16, .train_on_prompt = (data[0] & 8) != 0},
                                .skip_bad_rows = (data[0] & 4) != 0};
   const auto dataset = LoadDataset(env, {{names[data[0] % 4]}}, tokenizer, nullptr, options);

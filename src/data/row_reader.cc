@@ -118,7 +118,7 @@ class RowReader::ValueScanner {
   }
 
  private:
-  std::array<int, kMaxDepth + 1> keys_{};
+  std::array<int, kMaxDepth + 1> keys_;  // by depth; each set where an object or a list begins
   int64_t parts_ = 0, values_ = 0;
   int64_t depth_ = 0;
   bool in_string_ = false, escaped_ = false, complete_ = false, too_deep_ = false, too_wide_ = false;
@@ -156,25 +156,32 @@ Status RowReader::Probe() {
   layout_ = first == '[' ? RowLayout::kArray : RowLayout::kLines;
   ValueScanner scanner;
   for (;;) {
-    TEMPER_ASSIGN_OR_RETURN(const int c, text_.Peek());
-    if (c < 0) break;
-    // A raw line end inside a string is never valid: this is a broken line, so the layout is kLines.
-    if (c == '\n') {
-      layout_ = scanner.in_string() ? RowLayout::kLines : first == '[' ? RowLayout::kArray : RowLayout::kValues;
-      if (layout_ == RowLayout::kValues && named_lines) {
-        // Is the first row cut off, or does it continue in the next line?
-        text_.Skip();
-        TEMPER_ASSIGN_OR_RETURN(const int next, text_.Peek());
-        if (!IsSpace(next) && next != '"' && next != '}' && next != ']') layout_ = RowLayout::kLines;
+    TEMPER_RETURN_IF_ERROR(text_.Fill());
+    const std::string_view unread = text_.unread();
+    if (unread.empty()) break;
+    size_t taken = 0;
+    bool belongs = true;
+    while (taken < unread.size() && !scanner.complete() && unread[taken] != '\n' && belongs) {
+      belongs = scanner.Feed(unread[taken]);
+      taken += belongs ? 1 : 0;
+    }
+    text_.Advance(taken);
+    if (!belongs) break;
+    if (scanner.complete()) {
+      if (first == '[') {
+        TEMPER_ASSIGN_OR_RETURN(const int next, text_.PeekAfterSpace());
+        if (next >= 0 || named_lines) layout_ = RowLayout::kLines;  // each line is a list: a conversation per line
       }
       break;
     }
-    if (!scanner.Feed(static_cast<char>(c))) break;
-    text_.Skip();
-    if (!scanner.complete()) continue;
-    if (first == '[') {
-      TEMPER_ASSIGN_OR_RETURN(const int next, text_.PeekAfterSpace());
-      if (next >= 0 || named_lines) layout_ = RowLayout::kLines;  // each line is a list: a conversation per line
+    if (taken == unread.size()) continue;
+    // A raw line end inside a string is never valid: this is a broken line, so the layout is kLines.
+    layout_ = scanner.in_string() ? RowLayout::kLines : first == '[' ? RowLayout::kArray : RowLayout::kValues;
+    if (layout_ == RowLayout::kValues && named_lines) {
+      // Is the first row cut off, or does it continue in the next line?
+      text_.Skip();
+      TEMPER_ASSIGN_OR_RETURN(const int next, text_.Peek());
+      if (!IsSpace(next) && next != '"' && next != '}' && next != ']') layout_ = RowLayout::kLines;
     }
     break;
   }
@@ -198,12 +205,12 @@ Result<bool> RowReader::NextLine(RawRow& row) {
       }
       const void* newline = std::memchr(unread.data(), '\n', unread.size());
       const size_t n = newline ? static_cast<size_t>(static_cast<const char*>(newline) - unread.data()) : unread.size();
-      for (size_t i = 0; i < n; ++i) {
-        if (blank && IsSpace(unread[i])) continue;
-        blank = false;
-        if (!scanning) break;
-        scanning = scanner.Feed(unread[i]);
+      size_t begin = 0;
+      while (blank && begin < n) {
+        blank = IsSpace(unread[begin]);
+        begin += blank ? 1 : 0;
       }
+      while (begin < n && scanning) scanning = scanner.Feed(unread[begin++]);
       if (row.text.size() + n > static_cast<size_t>(max_row_.v)) too_long = true;
       if (!too_long) row.text.append(unread.data(), n);
       text_.Advance(n);
@@ -230,19 +237,24 @@ Status RowReader::ReadValue(RawRow& row) {
   row.line = text_.line();
   ValueScanner scanner;
   bool too_long = false;
-  while (!scanner.complete()) {
-    TEMPER_ASSIGN_OR_RETURN(const int c, text_.Peek());
-    if (c < 0 && scanner.scalar() && !row.text.empty()) break;
-    if (c < 0) {
+  for (bool belongs = true; belongs && !scanner.complete();) {
+    TEMPER_RETURN_IF_ERROR(text_.Fill());
+    const std::string_view unread = text_.unread();
+    if (unread.empty() && scanner.scalar() && !row.text.empty()) break;
+    if (unread.empty()) {
       return Corrupt(
           fmt::format("{}: the row that begins here never ends: a bracket or quote is missing, or the file "
                       "is truncated",
                       text_.Place(row.line)));
     }
-    if (!scanner.Feed(static_cast<char>(c))) break;
-    if (row.text.size() >= static_cast<size_t>(max_row_.v)) too_long = true;
-    if (!too_long) row.text.push_back(static_cast<char>(c));
-    text_.Skip();
+    size_t taken = 0;
+    while (taken < unread.size() && belongs && !scanner.complete()) {
+      belongs = scanner.Feed(unread[taken]);
+      taken += belongs ? 1 : 0;
+    }
+    if (row.text.size() + taken > static_cast<size_t>(max_row_.v)) too_long = true;
+    if (!too_long) row.text += unread.substr(0, taken);
+    text_.Advance(taken);
   }
   if (too_long) {
     row.text.clear();

@@ -1,8 +1,15 @@
 // Ranks as processes that mpirun starts, as if on one host or on several. Skipped without MPI.
+#include <fcntl.h>
+#include <fmt/core.h>
 #include <gtest/gtest.h>
+#include <sys/file.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
+#include <climits>
 #include <cstdio>
 #include <cstdlib>
 
@@ -64,6 +71,56 @@ TEST_F(Mpi, EveryCollectiveEqualsAPlainLoop) {
       EXPECT_EQ(Written(r), "") << "rank " << r << " of " << l.ranks << ", " << l.ranks_per_host << " per host";
     }
   }
+}
+
+// Open MPI's names for its memory can be predicted. A rank that opened such a file of somebody else would remove it in
+// the end, or leave it longer than it was.
+TEST_F(Mpi, MemoryThatSomebodyElseHasMadeForItIsNotUsed) {
+  if (geteuid() != 0) return;  // only root can be somebody else
+  char host[HOST_NAME_MAX + 1] = {};
+  ASSERT_EQ(gethostname(host, sizeof host), 0);
+  *std::find(host, host + HOST_NAME_MAX, '.') = 0;
+  const auto name = [&](int family) { return fmt::format("/dev/shm/vader_segment.{}.0.{:x}0001.0", host, family); };
+  constexpr int kFamilies = 1 << 16, kNobody = 65534;
+  std::vector<int> made;
+  for (int family = 0; family < kFamilies; ++family) {
+    const int file = open(name(family).c_str(), O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0666);
+    if (file < 0) continue;  // of another job
+    EXPECT_EQ(fchmod(file, 0666), 0);
+    EXPECT_EQ(fchown(file, kNobody, kNobody), 0);
+    close(file);
+    made.push_back(family);
+  }
+  EXPECT_GT(made.size(), 60'000u);
+  EXPECT_EQ(Run(2, 0, "digest").exit_code, 0);
+  int used = 0;
+  for (const int family : made) {
+    struct stat info;
+    used += stat(name(family).c_str(), &info) != 0 || info.st_size != 0;
+    unlink(name(family).c_str());
+  }
+  EXPECT_EQ(used, 0);
+}
+
+// As a rank leaves it that is killed while MPI starts.
+TEST_F(Mpi, AFolderOfAKilledStartIsRemovedByTheNextUnlessSomebodyHoldsIt) {
+  const std::string dead = "/dev/shm/temper-dead00", held = "/dev/shm/temper-held00", fresh = "/dev/shm/temper-fresh0";
+  for (const std::string& folder : {dead, held, fresh}) {
+    ASSERT_EQ(mkdir(folder.c_str(), 0700), 0);
+    std::ofstream(folder + "/vader_segment") << "x";
+    const timespec old[2] = {{.tv_sec = 1'000'000'000}, {.tv_sec = 1'000'000'000}};
+    if (folder != fresh) {
+      ASSERT_EQ(utimensat(AT_FDCWD, folder.c_str(), old, 0), 0);
+    }
+  }
+  const int fd = open(held.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  ASSERT_EQ(flock(fd, LOCK_EX), 0);
+  EXPECT_EQ(Run(2, 0, "digest").exit_code, 0);
+  EXPECT_FALSE(std::filesystem::exists(dead));
+  EXPECT_TRUE(std::filesystem::exists(held));
+  EXPECT_TRUE(std::filesystem::exists(fresh));
+  for (const std::string& folder : {held, fresh}) std::filesystem::remove_all(folder);
+  close(fd);
 }
 
 TEST_F(Mpi, SumsHaveTheSameBitsOnEveryRankAndInEveryRun) {

@@ -25,6 +25,7 @@ struct CollectiveTensor {
   Bytes bytes() const { return {outer * whole * inner * element_bytes()}; }
   // Elements of one row of member m's part, and where that row begins in the whole.
   int64_t row(int m) const { return parts[static_cast<size_t>(m)].count * inner; }
+  Bytes part_bytes(int m) const { return {outer * row(m) * element_bytes()}; }
   Bytes largest_part() const {
     int64_t count = 0;
     for (const Part& part : parts) count = std::max(count, part.count);

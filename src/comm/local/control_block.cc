@@ -23,6 +23,9 @@ constexpr int kProcessorWords = CPU_SETSIZE / 64;
 
 enum State : uint32_t { kRunning, kStopping, kStopped };
 
+// Differs between programs that would misread each other's blocks.
+constexpr uint64_t kLayout = 0x54656d7065720001;  // "Temper", 1: raise it when a field changes its meaning
+
 }  // namespace
 
 struct ControlBlock::Header {
@@ -33,6 +36,7 @@ struct ControlBlock::Header {
   uint32_t length;
   char text[kTextBytes];
   std::atomic<double> idle, busy;  // seconds; 0: not set
+  std::atomic<uint64_t> layout, size;
   alignas(64) std::atomic<uint64_t> processors[kProcessorWords];
 };
 
@@ -81,6 +85,15 @@ ControlBlock::ControlBlock(void* memory, int ranks)
   TEMPER_CHECK(ranks >= 1 && ranks <= kMaxHostRanks) << ranks << " ranks on one host";
 }
 
+void ControlBlock::Stamp() const {
+  header_->size.store(static_cast<uint64_t>(SizeFor(ranks_).v));
+  header_->layout.store(kLayout);
+}
+
+bool ControlBlock::IsStamped() const {
+  return header_->layout.load() == kLayout && header_->size.load() == static_cast<uint64_t>(SizeFor(ranks_).v);
+}
+
 std::string ControlBlock::NameOf(int i) const {
   const RankBlock& r = rank(i);
   const int pid = r.pid.load(std::memory_order_acquire);
@@ -121,7 +134,8 @@ bool ControlBlock::stopped() const {
 
 Status ControlBlock::Cause() const {
   if (!stopped()) return OkStatus();
-  return {header_->code, std::string(header_->text, header_->length)};
+  const size_t length = std::min<size_t>(header_->length, kTextBytes);
+  return {ErrorCodeOf(static_cast<int32_t>(header_->code)), std::string(header_->text, length)};
 }
 
 int ControlBlock::reporter() const {
@@ -164,6 +178,11 @@ int ControlBlock::processors() const {
   int n = 0;
   for (const auto& word : header_->processors) n += std::popcount(word.load(std::memory_order_relaxed));
   return n;
+}
+
+StatusCode ErrorCodeOf(int32_t code) {
+  const bool known = code > static_cast<int32_t>(StatusCode::kOk) && code <= static_cast<int32_t>(StatusCode::kInUse);
+  return known ? static_cast<StatusCode>(code) : StatusCode::kIo;
 }
 
 void RingDoorbell(Sleeper& sleeper) {

@@ -2,6 +2,9 @@
 // and why the run was stopped. It lies in memory that all of them map (or in that of one process, if ranks are
 // threads). Zeroed memory is a valid one, so no rank has to be first.
 //
+// Any process of the user can write what peers show here. A rank checks lengths, numbers of ranks and addresses before
+// it uses them: garbage is an error or a wrong result, not a crash.
+//
 // Thread rule: any thread of any process. Ranks are numbered within the host; messages name `global_rank`.
 #pragma once
 
@@ -103,6 +106,10 @@ class ControlBlock {
   // `memory`: SizeFor(ranks) bytes, page-aligned, that were zero before the first rank attached to them.
   ControlBlock(void* memory, int ranks);
 
+  // Says by whose layout the block is read and for how many ranks; programs that share it check that.
+  void Stamp() const;
+  bool IsStamped() const;
+
   int ranks() const { return ranks_; }
   RankBlock& rank(int i) const { return blocks_[i]; }
   // How often `from` has signalled `to` in a lane of meetings. Only `from` writes it.
@@ -147,6 +154,9 @@ class ControlBlock {
   std::atomic<uint32_t>* counters_;
   int ranks_;
 };
+
+// The code of an error that another process has told; kIo for a number that is none of an error.
+StatusCode ErrorCodeOf(int32_t code);
 
 // Wakes the sleeper there.
 void RingDoorbell(Sleeper& sleeper);

@@ -1,5 +1,6 @@
 #include "comm/local/host_memory.h"
 
+#include <fcntl.h>
 #include <fmt/core.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -13,10 +14,19 @@ namespace temper {
 namespace {
 
 constexpr uint64_t kRegion = uint64_t{1} << 44;
+constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
+constexpr unsigned kNoExecution = 8;  // MFD_NOEXEC_SEAL, since Linux 6.3; some systems ask for it
 
 Status CheckRanks(int ranks) {
   if (ranks >= 1 && ranks <= kMaxHostRanks) return OkStatus();
   return InvalidArgument(fmt::format("{} ranks on one host; there can be 1 to {}", ranks, kMaxHostRanks));
+}
+
+// An empty file without a name. Its mode would be 0777.
+int MakeFile() {
+  int file = memfd_create("temper", MFD_CLOEXEC | MFD_ALLOW_SEALING | kNoExecution);
+  if (file < 0 && errno == EINVAL) file = memfd_create("temper", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  return file;
 }
 
 }  // namespace
@@ -56,22 +66,31 @@ Result<std::shared_ptr<HostMemory>> HostMemory::CreateShared(int ranks) {
         "ranks on one host share memory through a file, and this process may only write files of limited size: raise "
         "it with `ulimit -f unlimited`");
   }
-  const int file = memfd_create("temper", MFD_CLOEXEC);
-  if (file < 0 || ftruncate(file, static_cast<off_t>(RegionOf(ranks))) != 0) {
+  const int file = MakeFile();
+  if (file < 0 || fchmod(file, S_IRUSR | S_IWUSR) != 0 || ftruncate(file, static_cast<off_t>(RegionOf(ranks))) != 0 ||
+      fcntl(file, F_ADD_SEALS, kSeals) != 0) {
     const int error = errno;
     if (file >= 0) close(file);
     return IoError(fmt::format("cannot make shared memory for {} ranks: {}", ranks, std::strerror(error)));
   }
-  return Map(file, ranks);
+  TEMPER_ASSIGN_OR_RETURN(std::shared_ptr<HostMemory> memory, Map(file, ranks));
+  memory->control().Stamp();
+  return memory;
 }
 
 Result<std::shared_ptr<HostMemory>> HostMemory::OpenShared(int file, int ranks) {
   TEMPER_RETURN_IF_ERROR(CheckRanks(ranks));
+  const auto refused = [&] {
+    return InvalidArgument(
+        fmt::format("descriptor {} is not the shared memory of {} ranks of this program", file, ranks));
+  };
   struct stat info;
-  if (fstat(file, &info) != 0 || info.st_size != static_cast<off_t>(RegionOf(ranks))) {
-    return InvalidArgument(fmt::format("descriptor {} is not the shared memory of {} ranks", file, ranks));
-  }
-  return Map(file, ranks);
+  if (fstat(file, &info) != 0 || info.st_size != static_cast<off_t>(RegionOf(ranks))) return refused();
+  const int seals = fcntl(file, F_GET_SEALS);
+  if (seals < 0 || (seals & kSeals) != kSeals) return refused();
+  TEMPER_ASSIGN_OR_RETURN(std::shared_ptr<HostMemory> memory, Map(file, ranks));
+  if (!memory->control().IsStamped()) return refused();
+  return memory;
 }
 
 }  // namespace temper

@@ -1,6 +1,8 @@
 // HostMemory: the memory that ranks of one host share: their control block, and for
 // processes the unnamed file (memfd) in which it and their arenas lie. The kernel
 // frees it when the last process that holds it has ended, however that happens.
+// The file has no name, and only its owner may open it. It is sealed: its size can never change, so no other process
+// can make a rank's access to it end in SIGBUS.
 #pragma once
 
 #include <memory>
@@ -16,7 +18,8 @@ class HostMemory {
   static Result<std::shared_ptr<HostMemory>> Private(int ranks);
   // A file that other processes can map, by inheriting its descriptor or through /proc/<pid>/fd.
   static Result<std::shared_ptr<HostMemory>> CreateShared(int ranks);
-  // A file that another process has created; takes over the descriptor.
+  // A file that another process has created with CreateShared for as many ranks; takes over the descriptor. Errors:
+  // another file, or one of a program whose control block is laid out differently.
   static Result<std::shared_ptr<HostMemory>> OpenShared(int file, int ranks);
   ~HostMemory();
   HostMemory(const HostMemory&) = delete;

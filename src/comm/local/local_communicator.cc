@@ -97,9 +97,14 @@ std::unique_ptr<LocalCommunicator> ThreadWorld::Join(int rank) {
 }
 
 Result<std::unique_ptr<LocalCommunicator>> JoinLaunched(const LaunchedRank& launched) {
-  TEMPER_ASSIGN_OR_RETURN(std::shared_ptr<HostMemory> memory, HostMemory::OpenShared(launched.file, launched.size));
+  auto memory = HostMemory::OpenShared(launched.file, launched.size);
+  if (memory.ok() && (launched.rank < 0 || launched.rank >= launched.size)) {
+    memory = InvalidArgument(fmt::format("rank {} of {}", launched.rank, launched.size));
+  }
+  // The variable says otherwise than the launcher of this process.
+  if (!memory.ok()) return memory.status().WithContext("TEMPER_LAUNCHED_RANK, which only temper sets: unset it");
   return std::make_unique<LocalCommunicator>(
-      std::make_unique<HostRank>(std::move(memory), launched.rank, launched.rank));
+      std::make_unique<HostRank>(*std::move(memory), launched.rank, launched.rank));
 }
 
 }  // namespace temper

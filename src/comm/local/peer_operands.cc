@@ -32,8 +32,10 @@ Status PeerOperands::Open(Meeting meeting, const CollectivePlan& plan, const Ker
         to[1] = args.outputs[first + t];
       }
       if (i == group_.index || empty(t)) continue;
+      const CollectiveTensor& tensor = plan.tensors[first + t];
+      const Bytes sizes[2] = {plan.op == Op::kAllGather ? tensor.part_bytes(i) : tensor.bytes(), tensor.bytes()};
       for (int k = 0; k < (outputs_ ? 2 : 1); ++k) {
-        auto address = arenas_.At(peer, block.addresses[2 * t + static_cast<size_t>(k)]);
+        auto address = arenas_.At(peer, block.addresses[2 * t + static_cast<size_t>(k)], sizes[k]);
         if (!address.ok()) return rendezvous_.Stop(address.status());
         to[k] = *address;
       }

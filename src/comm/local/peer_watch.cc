@@ -159,7 +159,7 @@ bool PeerWatch::FollowCircle(int peer, FunctionRef<void(int rank, Lane lane)> vi
     if (peer == self_ && *held == lane_) return true;
     lane = *held;
     peer = waits.on[static_cast<size_t>(lane)] - 1;
-    if (peer < 0) return false;  // on another host
+    if (peer < 0 || peer >= control_.ranks()) return false;  // on another host
   }
   return false;  // a circle of others, who see it themselves
 }

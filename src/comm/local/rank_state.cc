@@ -7,7 +7,8 @@ std::optional<Lane> RankWaits::HeldUpIn(Lane lane) const {
   if (waits(OtherEnd(lane))) return OtherEnd(lane);
   // What that lane does next is for the thread that runs kernels to issue.
   if (waits(Lane::kInline)) return Lane::kInline;
-  if (awaited != 0 && waits(static_cast<Lane>(awaited - 1))) return static_cast<Lane>(awaited - 1);
+  if (awaited >= 1 && awaited <= kNumLanes && waits(static_cast<Lane>(awaited - 1)))
+    return static_cast<Lane>(awaited - 1);
   return std::nullopt;
 }
 

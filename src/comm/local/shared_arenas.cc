@@ -19,6 +19,10 @@ int64_t PageSize() {
   return size;
 }
 
+bool Holds(uint64_t begin, uint64_t size, uint64_t address) {
+  return address >= begin && address - begin < size;
+}
+
 }  // namespace
 
 SharedArenas::SharedArenas(const HostMemory& memory, int self)
@@ -56,14 +60,19 @@ Result<std::byte*> SharedArenas::Map(uint64_t offset, uint64_t size, bool own) c
 Result<std::span<std::byte>> SharedArenas::Allocate(Bytes size) {
   TEMPER_CHECK(size.v >= 0) << size.v;
   RankBlock& block = control_.rank(self_);
-  const uint32_t index = block.num_extents.load(std::memory_order_relaxed);
+  // Where the next one begins is told by what this rank has mapped: the block is open to its peers.
+  uint64_t begin = file_ < 0 ? 0 : HostMemory::RegionOf(self_);
+  uint32_t index = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    const std::vector<Mapping>& own = mapped_[static_cast<size_t>(self_)];
+    index = static_cast<uint32_t>(own.size());
+    if (index > 0 && file_ >= 0) begin = own.back().begin + own.back().size;
+  }
   if (index >= kMaxExtents) {
     return OutOfMemory(fmt::format("a rank can have {} arenas that its peers read; these are in use", kMaxExtents));
   }
   const auto used = static_cast<uint64_t>(AlignUp(std::max(size, Bytes{1}), kHugePage).v);
-  uint64_t begin = 0;
-  if (file_ >= 0)
-    begin = index == 0 ? HostMemory::RegionOf(self_) : block.extents[index - 1].offset + block.extents[index - 1].size;
   if (file_ >= 0 && begin + used > HostMemory::RegionOf(self_ + 1)) {
     return OutOfMemory(fmt::format("an arena of {} is more than a rank can share", ToString(size)));
   }
@@ -89,24 +98,36 @@ uint64_t SharedArenas::AddressOf(const std::byte* p) const {
   return 0;
 }
 
-Result<std::byte*> SharedArenas::At(int rank, uint64_t address) {
+Status SharedArenas::NotShared(int rank) const {
+  return Corrupt(control_.NameOf(rank) +
+                 " shows memory that it does not share: its control block was overwritten, or it is another program");
+}
+
+Result<std::byte*> SharedArenas::At(int rank, uint64_t address, Bytes size) {
   if (file_ < 0) return reinterpret_cast<std::byte*>(address);
   const std::lock_guard lock(mutex_);
   auto& mapped = mapped_[static_cast<size_t>(rank)];
   for (const Mapping& m : mapped) {
-    if (address >= m.begin && address - m.begin < m.size) return m.memory + (address - m.begin);
+    if (!Holds(m.begin, m.size, address)) continue;
+    if (static_cast<uint64_t>(size.v) > m.size - (address - m.begin)) return NotShared(rank);
+    return m.memory + (address - m.begin);
   }
   const RankBlock& block = control_.rank(rank);
-  const uint32_t extents = block.num_extents.load(std::memory_order_acquire);
+  const uint32_t extents = std::min<uint32_t>(block.num_extents.load(std::memory_order_acquire), kMaxExtents);
+  const uint64_t begin = HostMemory::RegionOf(rank), end = HostMemory::RegionOf(rank + 1);
   for (uint32_t i = 0; i < extents; ++i) {
     const Extent extent = block.extents[i];
-    if (address < extent.offset || address - extent.offset >= extent.size) continue;
+    if (!Holds(extent.offset, extent.size, address)) continue;
+    // What lies beyond the file would end in SIGBUS.
+    if (extent.offset < begin || extent.offset > end || extent.size > end - extent.offset ||
+        extent.offset % kHugePage != 0 || static_cast<uint64_t>(size.v) > extent.size - (address - extent.offset)) {
+      return NotShared(rank);
+    }
     TEMPER_ASSIGN_OR_RETURN(std::byte* const memory, Map(extent.offset, extent.size, false));
     mapped.push_back({extent.offset, extent.size, memory});
     return memory + (address - extent.offset);
   }
-  TEMPER_CHECK(false) << control_.NameOf(rank) << " shows memory that it does not share";
-  return nullptr;
+  return NotShared(rank);
 }
 
 void SharedArenas::Forget(int rank, const std::byte* p, Bytes size) const {

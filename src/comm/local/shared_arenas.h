@@ -30,8 +30,9 @@ class SharedArenas {
 
   // Memory of this rank as peers address it. REQUIRES: `p` lies in memory from Allocate.
   uint64_t AddressOf(const std::byte* p) const;
-  // Memory of `rank` at an address from its AddressOf, mapped on first use.
-  Result<std::byte*> At(int rank, uint64_t address);
+  // `size` bytes of `rank` at an address from its AddressOf, mapped on first use. Errors: a peer process says that they
+  // lie where it shares no memory. Of threads nothing is checked.
+  Result<std::byte*> At(int rank, uint64_t address, Bytes size);
   // Drops the residency of `rank`'s [p, p + size), as At returned it, in this process; the next read restores it.
   void Forget(int rank, const std::byte* p, Bytes size) const;
 
@@ -41,6 +42,7 @@ class SharedArenas {
     std::byte* memory;
   };
   Result<std::byte*> Map(uint64_t offset, uint64_t size, bool own) const;
+  Status NotShared(int rank) const;
 
   const ControlBlock control_;
   const int self_, file_;

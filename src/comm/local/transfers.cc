@@ -35,7 +35,7 @@ Status Transfers::Receive(int peer, std::byte* bytes, Bytes size, uint64_t finge
                                     control_.NameOf(peer), control_.NameOf(self_))));
   }
   if (size.v > 0) {
-    const auto theirs = arenas_.At(peer, slot.address);
+    const auto theirs = arenas_.At(peer, slot.address, size);
     if (!theirs.ok()) return receives_.Stop(theirs.status());
     std::memcpy(bytes, *theirs, static_cast<size_t>(size.v));
   }

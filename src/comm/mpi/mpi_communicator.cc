@@ -19,6 +19,7 @@
 #include "comm/mpi/mpi_link.h"
 #include "comm/mpi/mpi_transfer.h"
 #include "comm/mpi/mpi_watch.h"
+#include "comm/mpi/segment_folder.h"
 
 namespace temper {
 namespace {
@@ -115,8 +116,9 @@ struct World {
 
 class MpiCommunicator final : public Communicator {
  public:
-  explicit MpiCommunicator(World world)
-      : world_(std::move(world)),
+  MpiCommunicator(World world, std::unique_ptr<SegmentFolder> segments)
+      : segments_(std::move(segments)),
+        world_(std::move(world)),
         control_(world_.memory->control()),
         host_(std::make_unique<HostRank>(world_.memory, world_.hosts.place(world_.rank), world_.rank)),
         links_{MakeLink(Lane::kInline), MakeLink(Lane::kBackground), MakeLink(Lane::kSoon), MakeLink(Lane::kSends),
@@ -144,7 +146,9 @@ class MpiCommunicator final : public Communicator {
     watch_.reset();
     // Messages that have failed may still be written to arenas while MPI is called: no more from here on.
     host_.reset();
-    if (together) MPI_Finalize();
+    if (!together) return;
+    segments_->Show();
+    MPI_Finalize();
   }
 
   int rank() const override { return world_.rank; }
@@ -262,6 +266,7 @@ class MpiCommunicator final : public Communicator {
     return link_.Wait(&pending_);
   }
 
+  const std::unique_ptr<SegmentFolder> segments_;
   const World world_;
   const ControlBlock control_;
   std::mutex lock_;  // of all calls of MPI
@@ -372,13 +377,16 @@ bool HasMpi() {
 Result<std::unique_ptr<Communicator>> JoinMpi(const MpiOptions& options) {
   // Suppresses Open MPI's page of text about a lost peer: we say in one line which rank died, and why.
   setenv("OMPI_MCA_btl_base_warn_peer_error", "0", /*overwrite=*/0);
+  auto segments = std::make_unique<SegmentFolder>();
   int provided = 0;
   TEMPER_RETURN_IF_ERROR(Check(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &provided), "MPI_Init_thread"));
   if (provided < MPI_THREAD_SERIALIZED) {
     return Unsupported("this MPI can be called by one thread only; temper needs MPI_THREAD_SERIALIZED");
   }
   TEMPER_ASSIGN_OR_RETURN(World world, MakeWorld(options));
-  auto communicator = std::make_unique<MpiCommunicator>(std::move(world));
+  // All ranks have called it, so all have left MPI_Init.
+  segments->Hide();
+  auto communicator = std::make_unique<MpiCommunicator>(std::move(world), std::move(segments));
   // From here on the others notice a rank that dies.
   TEMPER_RETURN_IF_ERROR(communicator->Barrier());
   return std::unique_ptr<Communicator>(std::move(communicator));

@@ -126,7 +126,7 @@ void MpiWatch::Look() {
 
 void MpiWatch::ReadLetters() {
   while (true) {
-    Letter letter;
+    Letter letter = {};
     MPI_Status from;
     {
       const std::lock_guard held(mpi_lock_);
@@ -134,6 +134,9 @@ void MpiWatch::ReadLetters() {
       if (MPI_Iprobe(MPI_ANY_SOURCE, kTag, comm_, &there, &from) != MPI_SUCCESS || there == 0) return;
       // It is there, so this does not block.
       if (MPI_Recv(&letter, sizeof letter, MPI_BYTE, from.MPI_SOURCE, kTag, comm_, &from) != MPI_SUCCESS) return;
+      // What is no letter comes from another program.
+      int bytes = 0;
+      if (MPI_Get_count(&from, MPI_BYTE, &bytes) != MPI_SUCCESS || bytes != static_cast<int>(sizeof letter)) continue;
     }
     switch (letter.kind) {
       case Letter::kAsk:
@@ -155,7 +158,7 @@ void MpiWatch::ReadLetters() {
           reporter_elsewhere_.store(letter.reporter);
         }
         letter.text[sizeof letter.text - 1] = 0;
-        if (control_.Stop(Status(static_cast<StatusCode>(letter.code), letter.text), letter.reporter)) {
+        if (control_.Stop(Status(ErrorCodeOf(letter.code), letter.text), letter.reporter)) {
           control_.ClaimForwarding();  // who stopped the run tells all hosts himself
         }
         break;
@@ -224,7 +227,7 @@ MpiWatch::Pulse MpiWatch::OwnPulse() const {
     int32_t& on = pulse.waits.on[lane];
     if (on == kElsewhere) {
       on = links_[lane].waiting_for().load();
-    } else if (on > 0) {
+    } else if (on > 0 && on <= control_.ranks()) {
       on = control_.rank(on - 1).global_rank.load() + 1;
     }
   }

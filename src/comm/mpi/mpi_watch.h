@@ -93,7 +93,11 @@ class MpiWatch {
   Pulse OwnPulse() const;
   double AskingTime() const;  // seconds between two questions
   double IdleTime() const;    // seconds without an answer
-  std::string NameOf(int rank) const { return names_[static_cast<size_t>(rank)]; }
+  // "a rank" for a number that the memory of ranks gives wrongly.
+  std::string NameOf(int rank) const {
+    const auto i = static_cast<size_t>(rank);
+    return i < names_.size() ? names_[i] : "a rank";
+  }
 
   const MPI_Comm comm_;
   std::mutex& mpi_lock_;
