@@ -31,7 +31,8 @@ Status StartSession(DecodingModel& model, const ModelOptions& options, int64_t w
   const int64_t positions = model.opened.model().facts().max_positions;
   DecodeSpec spec{.dtype = options.ResolvedDType(model.choice),
                   .context = std::min(wanted_context, positions),
-                  .threads = model.choice.on_gpu() ? 1 : options.ResolvedThreads()};
+                  .threads = model.choice.on_gpu() ? 1 : options.ResolvedThreads(),
+                  .joins_adapters = !model.choice.on_gpu()};
   if (const auto format = BaseFormatOf(options.base_dtype)) spec.base = {*format, model.choice.on_gpu()};
   TEMPER_ASSIGN_OR_RETURN(spec.adapter, model.opened.AdapterTargets());
   const MemorySpec asked = MemorySpecOf(options.run);

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <vector>
 
+#include "backend/cpu/cpu_backend.h"
 #include "backend/cpu/gemm.h"
 #include "backend/cpu/kernels.h"
 #include "backend/cpu/loss_statistics.h"
@@ -13,13 +14,27 @@
 #include "base/team.h"
 #include "graph/ops/loss_operands.h"
 #include "graph/ops/loss_scratch.h"
+#include "tensor/element_layout.h"
 
 namespace temper {
 namespace {
 
+// A weight as a product reads it: the input, and its stride (GemmOperands::b_stride).
+struct WeightAt {
+  int input = -1;
+  int64_t stride = 0;
+  bool packed = false;
+};
+WeightAt WeightAtOf(const KernelSpec& spec, int input) {
+  const TensorType& w = spec.inputs[static_cast<size_t>(input)];
+  if (!w.packed()) return {input, w.shape[1], false};
+  return {input, PackedPanels(w.layout, w.shape[0], w.shape[1]).panel_bytes(), true};
+}
+
 // logits += x w^T, and where its gradients go.
 struct Pair : LossOperands::Pair {
   int64_t depth = 0;  // columns of x and w
+  WeightAt logits_w, d_x_w;
   Gemm logits, d_x_product, d_w_product;
 };
 
@@ -54,10 +69,19 @@ class LossKernel final : public Kernel {
     for (size_t p = 0; p < operands_.num_pairs; ++p) {
       Pair pair{operands_.pairs[p]};
       pair.depth = spec.inputs[static_cast<size_t>(pair.x)].shape[1];
-      pair.logits = Gemm({.m = chunk, .n = V, .k = pair.depth, .dtype = dtype, .out_dtype = dtype}, threads_, isa);
-      pair.d_x_product =
-          Gemm({.m = chunk, .n = pair.depth, .k = V, .dtype = dtype, .out_dtype = dtype, .b_k_contiguous = false},
-               threads_, isa);
+      pair.logits_w = WeightAtOf(spec, pair.w);
+      pair.d_x_w = WeightAtOf(spec, p == 0 && operands_.w_of_d_x >= 0 ? operands_.w_of_d_x : pair.w);
+      pair.logits = Gemm(
+          {.m = chunk, .n = V, .k = pair.depth, .dtype = dtype, .out_dtype = dtype, .b_packed = pair.logits_w.packed},
+          threads_, isa);
+      pair.d_x_product = Gemm({.m = chunk,
+                               .n = pair.depth,
+                               .k = V,
+                               .dtype = dtype,
+                               .out_dtype = dtype,
+                               .b_k_contiguous = false,
+                               .b_packed = pair.d_x_w.packed},
+                              threads_, isa);
       pair.d_w_product =
           Gemm({.m = V, .n = pair.depth, .k = chunk, .dtype = dtype, .a_k_contiguous = false, .b_k_contiguous = false},
                threads_, isa);
@@ -158,8 +182,9 @@ class LossKernel final : public Kernel {
         out.acc_stride = V;
         out.acc_dtype = dtype;
       }
-      pair.logits.RunInTeam({GatheredOf(args, p), pair.depth, args.inputs[pair.w], pair.depth, out},
-                            {.m = n, .n = V, .k = pair.depth}, scratch, self);
+      pair.logits.RunInTeam(
+          {GatheredOf(args, p), pair.depth, args.inputs[pair.logits_w.input], pair.logits_w.stride, out},
+          {.m = n, .n = V, .k = pair.depth}, scratch, self);
     }
     if (exchange_ == nullptr) {
       TakeLoss(args, rows, n, logits_NV, self);
@@ -185,9 +210,12 @@ class LossKernel final : public Kernel {
       if (pair.d_x >= 0) {
         // Over the gathered rows, which nothing needs any more.
         T* d_x_NI = GatheredOf(args, p);
-        pair.d_x_product.RunInTeam(
-            {logits_NV, V, args.inputs[pair.w], I, {.out = d_x_NI, .out_stride = I, .out_dtype = dtype}},
-            {.m = n, .n = I, .k = V}, scratch, self);
+        pair.d_x_product.RunInTeam({logits_NV,
+                                    V,
+                                    args.inputs[pair.d_x_w.input],
+                                    pair.d_x_w.stride,
+                                    {.out = d_x_NI, .out_stride = I, .out_dtype = dtype}},
+                                   {.m = n, .n = I, .k = V}, scratch, self);
         T* d_x = reinterpret_cast<T*>(args.outputs[pair.d_x]);
         Divide(n, self,
                [&](int64_t i) { std::memcpy(d_x + rows[i] * I, d_x_NI + i * I, static_cast<size_t>(I) * sizeof(T)); });
@@ -274,6 +302,7 @@ class LossKernel final : public Kernel {
 std::unique_ptr<Kernel> MakeLinearCrossEntropy(const KernelSpec& spec, Isa isa, std::unique_ptr<Exchange>&& exchange) {
   TEMPER_CHECK((exchange != nullptr) == spec.attributes.Has("axes")) << spec.attributes.ToString();
   const DType dtype = spec.inputs[0].dtype;
+  if (spec.inputs[1].packed() && !ReadsPackedWeights(isa)) return nullptr;
   if (dtype == DType::kF32) return std::make_unique<LossKernel<float>>(spec, isa, std::move(exchange));
   if (dtype == DType::kBF16) return std::make_unique<LossKernel<bf16>>(spec, isa, std::move(exchange));
   return nullptr;
