@@ -147,6 +147,7 @@ struct RunSpec {
   double noise = 0, smoothing = 0;  // neftune_noise_alpha, label_smoothing_factor
   bool through_text = false;        // run the Program that its printed text reads back to
   Isa isa = DetectIsa();
+  bool joins_adapters = true;  // as on CPUs
   MemorySpec memory;
   std::string spill_folder;  // of a real disk tier; "": memory simulates the disk
   // For one rank of several: rows_per_micro_batch are then those of all ranks.
@@ -235,7 +236,7 @@ class TinyRun {
     if (spec.method == Method::kFull) {
       TrainAllWeights(&forward);
     } else {
-      LoraConfig lora{.r = 4, .alpha = 8};
+      LoraConfig lora{.r = 4, .alpha = 6};  // a scale that bf16 rounds
       if (spec.method == Method::kLoraWithHead) lora.target_modules = ".*(q_proj|v_proj|fc1|up_proj|lm_head)";
       targets_ = Must(ResolveLora(model_->modules(), lora));
       forward = AddLora(forward, targets_, spec.dropout);
@@ -257,7 +258,8 @@ class TinyRun {
                                                  .max_norm = spec.max_norm},
                                       .threads = spec.threads,
                                       .mesh = mesh,
-                                      .memory = spec.memory},
+                                      .memory = spec.memory,
+                                      .joins_adapters = spec.joins_adapters},
                                      nullptr, &chosen_));
     if (spec.through_text) {
       for (Program& p : programs_) p = Must(ReadProgram(PrintProgram(p)));

@@ -102,8 +102,8 @@ Result<int> Eval(const Arguments& arguments) {
   TEMPER_ASSIGN_OR_RETURN(
       const auto programs,
       CompileForwardWithin(available, MemorySpecOf(options.run), [&](const MemorySpec& memory, ChosenMemory* chosen) {
-        return CompileForward({{ProgramName(ProgramKind::kEval), &forward}}, choice.on_gpu() ? 1 : threads, memory,
-                              chosen);
+        return CompileForward({{ProgramName(ProgramKind::kEval), &forward}}, choice.on_gpu() ? 1 : threads,
+                              /*joins_adapters=*/!choice.on_gpu(), memory, chosen);
       }));
   TEMPER_ASSIGN_OR_RETURN(const auto arena, processor.Reserve(programs[0].arena_bytes));
   TEMPER_ASSIGN_OR_RETURN(const FarArenas far,

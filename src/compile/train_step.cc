@@ -19,6 +19,7 @@
 #include "compile/pipeline/balance.h"
 #include "compile/step/differentiate.h"
 #include "compile/step/fuse.h"
+#include "compile/step/join_adapters.h"
 #include "compile/step/merge_update.h"
 #include "compile/step/update.h"
 #include "graph/rule.h"
@@ -135,13 +136,16 @@ class StepCompiler {
                                   .gathered_blocks = gathered,
                                   .outside_blocks = pipelined && gathered != kAllBlocks};
     Graph step = LowerRings(RecomputeBlocks(Backward(fused, accumulate), recompute), rings());
-    if (!last) return step;
-    const auto whole = once_ ? GatheredUses(fused) : std::vector<GatheredUse>();
-    return SyncGradients(std::move(step), whole, fused, spec_.mesh.mesh);
+    if (last) {
+      const auto whole = once_ ? GatheredUses(fused) : std::vector<GatheredUse>();
+      step = SyncGradients(std::move(step), whole, fused, spec_.mesh.mesh);
+    }
+    return Joined(std::move(step));
   }
-  Graph Forward(const Graph& fused) const { return LowerRings(fused, rings()); }
+  Graph Forward(const Graph& fused) const { return Joined(LowerRings(fused, rings())); }
 
  private:
+  Graph Joined(Graph graph) const { return spec_.joins_adapters ? JoinAdapters(std::move(graph)) : graph; }
   Graph Backward(const Graph& fused, bool accumulate) const {
     if (!once_) return Differentiate(fused, accumulate);
     Graph step = Differentiate(TrainGathered(fused), accumulate);
@@ -423,13 +427,14 @@ Result<std::vector<Program>> CompileTraining(const Graph& forward, const Graph& 
   return programs;
 }
 
-Result<std::vector<Program>> CompileForward(const std::vector<NamedGraph>& graphs, int threads,
+Result<std::vector<Program>> CompileForward(const std::vector<NamedGraph>& graphs, int threads, bool joins_adapters,
                                             const MemorySpec& memory, ChosenMemory* chosen) {
   std::vector<Graph> fused;
   fused.reserve(graphs.size());
   std::vector<NamedGraph> named;
   for (const NamedGraph& graph : graphs) {
     fused.push_back(Fuse(*graph.graph));
+    if (joins_adapters) fused.back() = JoinAdapters(std::move(fused.back()));
     named.push_back({graph.name, &fused.back()});
   }
   return FitWithin(memory, named, threads, chosen);

@@ -1,6 +1,6 @@
 // The training step of a model: from its forward graph to Programs. This is the pass
 // pipeline, and the only place that knows its order: partition, fuse, differentiate,
-// recompute, collectives, optimizer, memory tiers, update in place, addresses.
+// recompute, join adapters, collectives, optimizer, memory tiers, update in place, addresses.
 #pragma once
 
 #include <optional>
@@ -42,6 +42,9 @@ struct StepSpec {
   int threads = 1;
   MeshSpec mesh;
   MemorySpec memory;
+  // Whether products take a second pair of operands, so that adapters are part of them (compile/step/join_adapters.h):
+  // on CPUs.
+  bool joins_adapters = false;
 };
 
 // Programs "train" (when a value is trainable) and "eval", which share one arena, for rank spec.mesh.rank. `forward`
@@ -51,8 +54,9 @@ Result<std::vector<Program>> CompileTraining(const Graph& forward, const Graph& 
                                              std::vector<Decision>* decisions = nullptr,
                                              ChosenMemory* memory = nullptr);
 
-// Forward-only Programs sharing one arena: evaluation alone, or decoding steps of several lengths.
-Result<std::vector<Program>> CompileForward(const std::vector<NamedGraph>& graphs, int threads,
+// Forward-only Programs sharing one arena: evaluation alone, or decoding steps of several lengths. `joins_adapters`: as
+// in StepSpec.
+Result<std::vector<Program>> CompileForward(const std::vector<NamedGraph>& graphs, int threads, bool joins_adapters,
                                             const MemorySpec& memory = {}, ChosenMemory* chosen = nullptr);
 
 }  // namespace temper

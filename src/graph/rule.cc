@@ -62,14 +62,21 @@ Status CheckAttributes(Op op, const Attributes& attributes) {
   return OkStatus();
 }
 
+// The layout in which input `i` of `inputs` may be packed; row-major: in none.
+ElementLayout LayoutTaken(const PackedInput& packed, const Attributes& attributes, size_t i, size_t inputs) {
+  if (static_cast<int>(i) == packed.input) return packed.layout;
+  const bool again = packed.of_gradient != nullptr && attributes.Flag(packed.of_gradient) && i + 1 == inputs;
+  return again ? ElementLayout::kRowPairs : ElementLayout::kRowMajor;
+}
+
 }  // namespace
 
 Result<Types> InferTypes(Op op, const Types& inputs, const Attributes& attributes) {
   TEMPER_RETURN_IF_ERROR(CheckAttributes(op, attributes));
   const OpRule& rule = RuleOf(op);
   for (size_t i = 0; i < inputs.size(); ++i) {
-    const bool taken = static_cast<int>(i) == rule.packed.input && inputs[i].layout == rule.packed.layout;
-    if (inputs[i].packed() && !taken) return BadOperands(op, "other layouts", inputs, attributes);
+    if (inputs[i].packed() && LayoutTaken(rule.packed, attributes, i, inputs.size()) != inputs[i].layout)
+      return BadOperands(op, "other layouts", inputs, attributes);
   }
   return rule.infer(inputs, attributes);
 }

@@ -141,6 +141,9 @@ struct MeasuredCase {
 struct PackedInput {
   int input = -1;  // -1: none may
   ElementLayout layout = ElementLayout::kRowMajor;
+  // Of an op that computes its gradient itself: the attribute that asks for the gradient that reads the matrix again,
+  // and the one that says that it is there once more, as the last input, in kRowPairs. nullptr: it is read once.
+  const char *gradient = nullptr, *of_gradient = nullptr;
 };
 
 struct UpdateRule;  // graph/update_rule.h

@@ -28,7 +28,7 @@ Result<std::vector<Program>> CompileDecoding(const Model& model, const DecodeSpe
   }
   std::vector<NamedGraph> named;
   for (size_t i = 0; i < graphs.size(); ++i) named.push_back({names[i], &graphs[i]});
-  return CompileForward(named, spec.threads, spec.memory, chosen);
+  return CompileForward(named, spec.threads, spec.joins_adapters, spec.memory, chosen);
 }
 
 Result<std::unique_ptr<DecodeSession>> DecodeSession::Create(const Model& model, const DecodeSpec& spec,

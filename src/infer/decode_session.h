@@ -23,6 +23,7 @@ struct DecodeSpec {
   BaseFormat base = {};             // how weights are kept
   int threads = 1;
   MemorySpec memory;
+  bool joins_adapters = false;  // as in StepSpec
 };
 
 // Programs for steps of several lengths, the longest first and the last of one token, which share their memory.

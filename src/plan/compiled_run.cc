@@ -65,7 +65,8 @@ StepSpec StepSpecOf(const RunConfig& config) {
           .update = UpdateSpecOf(config.optimizer),
           // One thread enqueues a device's kernels; scratch per thread would be wasted.
           .threads = config.machine.device == DeviceChoice::kGpu ? 1 : static_cast<int>(*config.machine.threads),
-          .memory = MemorySpecOf(config)};
+          .memory = MemorySpecOf(config),
+          .joins_adapters = config.machine.device != DeviceChoice::kGpu};
 }
 
 }  // namespace

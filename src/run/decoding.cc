@@ -32,7 +32,8 @@ Status StartSession(DecodingModel& model, const ModelOptions& options, int64_t w
   DecodeSpec spec{.dtype = options.ResolvedDType(model.choice),
                   .context = std::min(wanted_context, positions),
                   .base = options.Base(model.choice),
-                  .threads = model.choice.on_gpu() ? 1 : options.ResolvedThreads()};
+                  .threads = model.choice.on_gpu() ? 1 : options.ResolvedThreads(),
+                  .joins_adapters = !model.choice.on_gpu()};
   TEMPER_ASSIGN_OR_RETURN(spec.adapter, model.opened.AdapterTargets());
   const MemorySpec asked = MemorySpecOf(options.run);
   TEMPER_ASSIGN_OR_RETURN(const ProcessMemory available, MemoryFor(model.processor));

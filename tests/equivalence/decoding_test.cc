@@ -20,7 +20,8 @@ struct Decoder {
   // With the weights of `run`.
   Decoder(const std::string& config, tiny::TinyRun& run, const std::vector<LoraModule>& adapter, DType dtype,
           int64_t context, const MemorySpec& memory = {}) {
-    const DecodeSpec spec{.dtype = dtype, .context = context, .adapter = adapter, .threads = 2, .memory = memory};
+    const DecodeSpec spec{
+        .dtype = dtype, .context = context, .adapter = adapter, .threads = 2, .memory = memory, .joins_adapters = true};
     std::vector<Program> programs = Must(CompileDecoding(*tiny::MakeModel(config), spec));
     host = Must(Arena::Create(programs[0].host.bytes));
     disk = std::make_unique<tiny::MemoryStore>(programs[0].disk.bytes);
@@ -61,7 +62,7 @@ class Decoding : public testing::TestWithParam<Family> {
  protected:
   static std::vector<LoraModule> TargetsOf(const Family& f) {
     if (f.method == tiny::Method::kFull) return {};
-    LoraConfig lora{.r = 4, .alpha = 8};
+    LoraConfig lora{.r = 4, .alpha = 6};
     if (f.method == tiny::Method::kLoraWithHead) lora.target_modules = ".*(q_proj|v_proj|fc1|up_proj|lm_head)";
     return Must(ResolveLora(tiny::MakeModel(f.config)->modules(), lora));
   }

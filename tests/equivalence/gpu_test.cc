@@ -22,8 +22,8 @@ using tiny::TinyRun;
 // Three steps. In f32 both sum a loss's roughly 10^2 terms in different orders, like ranks of a mesh: the same
 // tolerance (mesh_test.cc). bf16 rounds activations to 2^-8, and sums that differ in the last place may round either
 // way. `packed`: a library of attention, for the emulator.
-void ExpectLossesOfTheCpu(const RunSpec& spec, double tolerance,
-                          [[maybe_unused]] gpu::PackedAttention* packed = nullptr) {
+void ExpectLossesOfTheCpu(RunSpec spec, double tolerance, [[maybe_unused]] gpu::PackedAttention* packed = nullptr) {
+  spec.joins_adapters = false;
 #ifdef TEMPER_GPU_EMULATED
   const auto kernels = MakeEmulatedGpuKernels({.order = 11}, nullptr, packed);
   ApartDevice gpu(*kernels);

@@ -142,6 +142,7 @@ class Step {
       graph = AddLora(graph, targets, 0);
       trained_ = LoraWeights(targets);
     }
+    spec.joins_adapters = place_.gpu == nullptr;
     programs_ = Must(CompileTraining(graph, graph, spec));
     arena_ = place_.Reserve(programs_[0].arena_bytes);
     train = Must(Executor::Create(programs_[0], *arena_, place_.kernels()));

@@ -63,6 +63,7 @@ struct Gemm::Block {
   int64_t m, all_k;         // of the whole product
   int64_t column, columns;  // [column, column + columns)
   int64_t k, depth;
+  int64_t more = 0;           // of k2: behind the last block of k
   int64_t row = 0, rows = 0;  // of A packed by the team, or all
 };
 
@@ -74,6 +75,7 @@ Gemm::Gemm(const GemmShape& shape, int threads, const TileKernels& tiles)
   const TileKernels& t = *kernels_;
   TEMPER_CHECK(!shape.b_packed || (t.pair_panels && t.nr == kPanelLines && kPanelStep % t.k_step == 0))
       << "these tiles do not read packed operands";
+  TEMPER_CHECK(shape.k2 == 0 || shape.a_k_contiguous) << "a second pair of operands";
   const int64_t element = t.element_size;
   int64_t m = std::max<int64_t>(shape.m, 1), n = std::max<int64_t>(shape.n, 1);
   // A skinny product reads its long operand once and waits for memory. Members work alone, each on its slice of the
@@ -87,7 +89,8 @@ Gemm::Gemm(const GemmShape& shape, int threads, const TileKernels& tiles)
   depth_ = EvenPiece(std::max<int64_t>(shape.k, 1), skinny && lines ? kSkinnyDepth : t.depth_bytes / element, t.k_step);
   height_ = static_cast<int>(EvenPiece(m, t.mr, t.row_step));
   // A line between panels: their steps would else fall into the same lines of the first-level cache.
-  const int64_t line_bytes = RoundUp(depth_, t.k_step) * element;
+  const int64_t more_bytes = RoundUp(shape.k2, t.k_step) * element;
+  const int64_t line_bytes = RoundUp(depth_, t.k_step) * element + more_bytes;
   a_panel_bytes_ = RoundUp(line_bytes * height_, kAlign) + kAlign;
   b_panel_bytes_ = RoundUp(line_bytes * t.nr, kAlign) + kAlign;
   tiles_ = std::min(CeilDiv(m, height_), std::max<int64_t>(1, kGemmABlockBytes / a_panel_bytes_));
@@ -97,7 +100,8 @@ Gemm::Gemm(const GemmShape& shape, int threads, const TileKernels& tiles)
   if (staged) columns = std::min(columns, kSumBytes / (4 * m));
   columns_ = EvenPiece(n, columns, t.nr);
   if (staged) sum_bytes_ = AlignUp({m * columns_ * 4}, kAlign);
-  if (!shape.b_packed) b_bytes_ = {columns_ / t.nr * b_panel_bytes_};
+  if (shape.b_packed && shape.k2 > 0) more_panel_bytes_ = RoundUp(more_bytes * t.nr, kAlign) + kAlign;
+  b_bytes_ = {columns_ / t.nr * (shape.b_packed ? more_panel_bytes_ : b_panel_bytes_)};
   // Contiguous lines are read in runs as long as a block has rows: only one of many rows reads memory at speed. (With
   // sums beside the output, blocks of k must be innermost, and A is packed for each.)
   if (!shape.a_k_contiguous && !staged) {
@@ -158,6 +162,7 @@ void Gemm::RunSlice(GemmOperands o, Extent extent, std::byte* workspace, TeamMem
     } else {
       o.b_column += begin;
     }
+    shift(o.b2, shape_.b_k_contiguous ? begin * o.b2_stride : begin, kernels_->source_size);
     shift(out.out, begin, SizeOf(out.out_dtype));
     shift(out.acc, begin, SizeOf(out.acc_dtype));
     shift(out.bias, begin, SizeOf(out.bias_dtype));
@@ -166,6 +171,7 @@ void Gemm::RunSlice(GemmOperands o, Extent extent, std::byte* workspace, TeamMem
     if (begin >= extent.m) return;
     extent.m = std::min(slice_, extent.m - begin);
     shift(o.a, shape_.a_k_contiguous ? begin * o.a_stride : begin, kernels_->source_size);
+    shift(o.a2, begin * o.a2_stride, kernels_->source_size);
     shift(out.out, begin * out.out_stride, SizeOf(out.out_dtype));
     shift(out.acc, begin * out.acc_stride, SizeOf(out.acc_dtype));
     if (out.start != nullptr) out.start += begin * out.start_stride;
@@ -184,12 +190,13 @@ void Gemm::RunBlocks(const GemmOperands& operands, Extent extent, std::byte* wor
   const auto for_depth = [&](const auto& body) {
     for (block.k = 0; block.k == 0 || block.k < extent.k; block.k += depth_) {
       block.depth = std::min(depth_, extent.k - block.k);
+      block.more = block.k + block.depth >= extent.k ? shape_.k2 : 0;
       body();
     }
   };
   const auto multiply = [&] {
     self.Meet();
-    if (!shape_.b_packed) {
+    if (!shape_.b_packed || block.more > 0) {
       PackB(block, workspace, self);
       self.Meet();
     }
@@ -217,20 +224,41 @@ void Gemm::PackA(const Block& block, int64_t row, int64_t rows, std::byte* panel
   const auto pack = shape_.a_k_contiguous ? kernels_->pack_k : kernels_->pack_lines;
   const int64_t at = shape_.a_k_contiguous ? row * o.a_stride + block.k : block.k * o.a_stride + row;
   pack(Offset(o.a, at, kernels_->source_size), o.a_stride, rows, height_, false, block.depth, panels, a_panel_bytes_);
+  if (block.more == 0) return;
+  // Behind the steps of A, which are narrower in a last panel that is not full.
+  const TileKernels& t = *kernels_;
+  const int64_t step_bytes = CeilDiv(block.depth, t.k_step) * t.k_step * t.element_size,
+                full = rows / height_ * height_;
+  const auto pack_more = [&](int64_t first, int64_t count, int64_t width) {
+    if (count == 0) return;
+    t.pack_k(Offset(o.a2, (row + first) * o.a2_stride, t.source_size), o.a2_stride, count, height_, false, block.more,
+             panels + first / height_ * a_panel_bytes_ + step_bytes * width, a_panel_bytes_);
+  };
+  pack_more(0, full, height_);
+  pack_more(full, rows - full, RoundUp(rows - full, t.row_step));
 }
 
 void Gemm::PackB(const Block& block, std::byte* panels, TeamMember self) const {
   const Range mine = PartOf(block.columns, kernels_->nr, self.index, self.size);
   if (mine.begin >= mine.end) return;
   const GemmOperands& o = *block.operands;
-  const int64_t line = block.column + mine.begin;
-  if (o.b_format.quantised()) {
-    return PackQuantised(block, line, mine.end - mine.begin, panels + mine.begin / kernels_->nr * b_panel_bytes_);
+  const TileKernels& t = *kernels_;
+  const int64_t line = block.column + mine.begin, lines = mine.end - mine.begin;
+  const auto pack = shape_.b_k_contiguous ? t.pack_k : t.pack_lines;
+  const int64_t panel_bytes = shape_.b_packed ? more_panel_bytes_ : b_panel_bytes_;
+  std::byte* to = panels + mine.begin / t.nr * panel_bytes;
+  if (!shape_.b_packed) {
+    if (o.b_format.quantised()) {
+      PackQuantised(block, line, lines, to);
+    } else {
+      const int64_t at = shape_.b_k_contiguous ? line * o.b_stride + block.k : block.k * o.b_stride + line;
+      pack(Offset(o.b, at, t.source_size), o.b_stride, lines, t.nr, true, block.depth, to, panel_bytes);
+    }
+    to += CeilDiv(block.depth, t.k_step) * t.k_step * t.nr * t.element_size;
   }
-  const auto pack = shape_.b_k_contiguous ? kernels_->pack_k : kernels_->pack_lines;
-  const int64_t at = shape_.b_k_contiguous ? line * o.b_stride + block.k : block.k * o.b_stride + line;
-  pack(Offset(o.b, at, kernels_->source_size), o.b_stride, mine.end - mine.begin, kernels_->nr, true, block.depth,
-       panels + mine.begin / kernels_->nr * b_panel_bytes_, b_panel_bytes_);
+  if (block.more == 0) return;
+  const int64_t at = shape_.b_k_contiguous ? line * o.b2_stride : line;
+  pack(Offset(o.b2, at, t.source_size), o.b2_stride, lines, t.nr, true, block.more, to, panel_bytes);
 }
 
 // A piece of B becomes bf16 on the stack and is packed from there: the piece and what it becomes in a panel stay in the
@@ -310,7 +338,7 @@ void Gemm::Multiply(const Block& block, std::byte* workspace, TeamMember self) c
   }
   std::byte* a_panels = workspace + b_bytes_.v + (shared ? 0 : a_bytes_.v * self.index);
   const TileOutput out = OutputOf(block, workspace);
-  const int64_t steps = CeilDiv(block.depth, t.k_step);
+  const int64_t steps = CeilDiv(block.depth, t.k_step), more_steps = CeilDiv(block.more, t.k_step);
   const int64_t tiles = CeilDiv(block.rows, height_), panels = CeilDiv(block.columns, t.nr);
 
   // Members share the rows, or the columns where rows are few. A tile on the border of two members is theirs in turn:
@@ -344,7 +372,14 @@ void Gemm::Multiply(const Block& block, std::byte* workspace, TeamMember self) c
     }
     const auto multiply = [&](int64_t i, int64_t j, int64_t next_i, int64_t next_j) {
       ask_for_start(next_i, next_j);
-      t.tile(a + (i - begin) * a_panel_bytes_, b_panels + j * b_panel_bytes, steps,
+      BPanel b = {b_panels + j * b_panel_bytes, steps};
+      if (shape_.b_packed) {
+        b.more = workspace + j * more_panel_bytes_;
+        b.more_steps = more_steps;
+      } else {
+        b.steps += more_steps;
+      }
+      t.tile(a + (i - begin) * a_panel_bytes_, b,
              static_cast<int>(std::min<int64_t>(height_, block.rows - i * height_)),
              static_cast<int>(std::min<int64_t>(t.nr, block.columns - j * t.nr)), block.row + i * height_,
              block.column + j * t.nr, out);

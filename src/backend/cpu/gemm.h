@@ -1,5 +1,6 @@
 // Matrix products on the CPU: out[m, n] = scale * sum over k of A[m, k] B[n, k] + bias[n] + acc[m, n], in bf16 or f32
-// with f32 sums and one rounding at the end. Packs blocks of both operands into panels (gemm_tile.h), so that all
+// with f32 sums and one rounding at the end. A second pair of operands, an adapter's, may go on with the sum over k2 of
+// A2[m, k2] B2[n, k2]. Packs blocks of both operands into panels (gemm_tile.h), so that all
 // layouts run alike.
 //
 // An element's sum runs over k in blocks that depend only on the planned shape: neither on the number of threads nor on
@@ -26,6 +27,7 @@ struct GemmShape {
   DType out_dtype = DType::kF32;
   bool a_k_contiguous = true;  // A[m, k] is at m * stride + k, else at k * stride + m
   bool b_k_contiguous = true;  // B[n, k] is at n * stride + k, else at k * stride + n
+  int64_t k2 = 0;              // of A2 and B2, laid out as A and B; REQUIRES: a_k_contiguous. 0: there are none
   bool b_packed = false;       // B lies in panels (tensor/element_layout.h), and its stride is their bytes
 };
 
@@ -39,6 +41,8 @@ struct GemmOperands {
   // which is read from `b_column` on.
   ElementFormat b_format;
   int64_t b_columns = 0, b_column = 0;
+  const void *a2 = nullptr, *b2 = nullptr;  // of the second pair; B2 is neither packed nor quantised
+  int64_t a2_stride = 0, b2_stride = 0;     // elements
 };
 
 // The plan of one product: constant after construction, any thread may run it.
@@ -83,6 +87,7 @@ class Gemm {
   int64_t tiles_ = 0;        // of rows in a block of A
   int64_t shared_rows_ = 0;  // rows of A that the team packs together, whole tiles; 0: each member packs its own
   int64_t a_panel_bytes_ = 0, b_panel_bytes_ = 0;
+  int64_t more_panel_bytes_ = 0;                     // of B2 beside a packed B
   Bytes b_bytes_, a_bytes_, sum_bytes_, workspace_;  // workspace_: of a slice, or the team's
 };
 

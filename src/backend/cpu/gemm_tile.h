@@ -44,10 +44,18 @@ struct TileOutput {
 using PackFn = void (*)(const void* source, int64_t stride, int64_t lines, int width, bool pad, int64_t depth,
                         void* panels, int64_t panel_bytes);
 
-// out[row + i, column + j] for i < rows, j < columns, from an A panel of width `rows`, rounded up to row_step, and a B
-// panel of width nr.
-using TileFn = void (*)(const void* a_panel, const void* b_panel, int64_t steps, int rows, int columns, int64_t row,
-                        int64_t column, const TileOutput& output);
+// A panel of B, and what its last steps read instead where they lie apart: for tables with pair_panels only.
+struct BPanel {
+  const void* panel;
+  int64_t steps;
+  const void* more = nullptr;
+  int64_t more_steps = 0;
+};
+
+// out[row + i, column + j] for i < rows, j < columns, from an A panel of width `rows`, rounded up to row_step, over all
+// steps of B, and a B panel of width nr.
+using TileFn = void (*)(const void* a_panel, const BPanel& b_panel, int rows, int columns, int64_t row, int64_t column,
+                        const TileOutput& output);
 
 // Readers of formats in which weights are stored and none of the tables computes (tensor/element_format.h). What is
 // packed are the panels of the same numbers in bf16. Of int8_rows.h: out[i] = bf16(scale * q[i]). Of nf4_rows.h, n

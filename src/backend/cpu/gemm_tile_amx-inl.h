@@ -40,10 +40,9 @@ void Leave() {
 
 // R x C registers of sums: as many as the tile has rows and columns for.
 template <int R, int C>
-void Tile(const void* a_panel, const void* b_panel, int64_t steps, int rows, int columns, int64_t row, int64_t column,
+void Tile(const void* a_panel, const BPanel& b_panel, int rows, int columns, int64_t row, int64_t column,
           const TileOutput& output) {
   const char* a = static_cast<const char*>(a_panel);
-  const char* b = static_cast<const char*>(b_panel);
   __mmask16 mask[C];
   for (int v = 0; v < C; ++v) mask[v] = WordMask(columns - 16 * v);
   alignas(64) float sums[kMr][kNr];
@@ -68,21 +67,27 @@ void Tile(const void* a_panel, const void* b_panel, int64_t steps, int rows, int
     if constexpr (R == 2) _tile_loadd(2, sums[kRegisterRows], kLine);
     if constexpr (R == 2 && C == 2) _tile_loadd(3, sums[kRegisterRows] + 16, kLine);
   }
-  for (int64_t s = 0; s < steps; ++s) {
-    _tile_loadd(4, a, kRowBytes);
-    _tile_loadd(6, b, kBLineBytes);
-    _tile_dpbf16ps(0, 4, 6);
-    if constexpr (C == 2) {
-      _tile_loadd(7, b + kRowBytes, kBLineBytes);
-      _tile_dpbf16ps(1, 4, 7);
+  BPanel left = b_panel;
+  while (true) {
+    const char* b = static_cast<const char*>(left.panel);
+    for (int64_t s = 0; s < left.steps; ++s) {
+      _tile_loadd(4, a, kRowBytes);
+      _tile_loadd(6, b, kBLineBytes);
+      _tile_dpbf16ps(0, 4, 6);
+      if constexpr (C == 2) {
+        _tile_loadd(7, b + kRowBytes, kBLineBytes);
+        _tile_dpbf16ps(1, 4, 7);
+      }
+      if constexpr (R == 2) {
+        _tile_loadd(5, a + kRegisterBytes, kRowBytes);
+        _tile_dpbf16ps(2, 5, 6);
+      }
+      if constexpr (R == 2 && C == 2) _tile_dpbf16ps(3, 5, 7);
+      a += R * kRegisterBytes;
+      b += kBStepBytes;
     }
-    if constexpr (R == 2) {
-      _tile_loadd(5, a + kRegisterBytes, kRowBytes);
-      _tile_dpbf16ps(2, 5, 6);
-    }
-    if constexpr (R == 2 && C == 2) _tile_dpbf16ps(3, 5, 7);
-    a += R * kRegisterBytes;
-    b += kBStepBytes;
+    if (left.more_steps == 0) break;
+    left = {.panel = left.more, .steps = left.more_steps};
   }
   _tile_stored(0, sums[0], kLine);
   if constexpr (C == 2) _tile_stored(1, sums[0] + 16, kLine);
@@ -95,11 +100,11 @@ void Tile(const void* a_panel, const void* b_panel, int64_t steps, int rows, int
   }
 }
 
-void TileOfRows(const void* a, const void* b, int64_t steps, int rows, int columns, int64_t row, int64_t column,
+void TileOfRows(const void* a, const BPanel& b, int rows, int columns, int64_t row, int64_t column,
                 const TileOutput& output) {
   const TileFn tile =
       rows > kRegisterRows ? (columns > 16 ? Tile<2, 2> : Tile<2, 1>) : (columns > 16 ? Tile<1, 2> : Tile<1, 1>);
-  tile(a, b, steps, rows, columns, row, column, output);
+  tile(a, b, rows, columns, row, column, output);
 }
 
 // Rows that a panel of A with `lines` of them holds.

@@ -10,10 +10,8 @@ constexpr int kMr = 14, kNr = 32;
 constexpr int64_t kPrefetchSteps = 12;
 
 template <class Math, int M, int V>
-void Tile(const void* a_panel, const void* b_panel, int64_t steps, int columns, int64_t row, int64_t column,
-          const TileOutput& output) {
+void Tile(const void* a_panel, BPanel b_panel, int columns, int64_t row, int64_t column, const TileOutput& output) {
   const int* a = static_cast<const int*>(a_panel);
-  const __m512i* b = static_cast<const __m512i*>(b_panel);
   __mmask16 mask[V];
 #pragma GCC unroll 2
   for (int v = 0; v < V; ++v) {
@@ -34,36 +32,41 @@ void Tile(const void* a_panel, const void* b_panel, int64_t steps, int columns, 
     }
   }
   AskForOutput<V>(M, row, column, output);
-  for (int64_t s = 0; s < steps; ++s) {
-    __m512i bv[V];
+  while (true) {
+    const __m512i* b = static_cast<const __m512i*>(b_panel.panel);
+    for (int64_t s = 0; s < b_panel.steps; ++s) {
+      __m512i bv[V];
 #pragma GCC unroll 2
-    for (int v = 0; v < V; ++v) {
-      bv[v] = _mm512_load_si512(b + v);
-      _mm_prefetch(reinterpret_cast<const char*>(b + v + 2 * kPrefetchSteps), _MM_HINT_T0);
-    }
+      for (int v = 0; v < V; ++v) {
+        bv[v] = _mm512_load_si512(b + v);
+        _mm_prefetch(reinterpret_cast<const char*>(b + v + 2 * kPrefetchSteps), _MM_HINT_T0);
+      }
 #pragma GCC unroll 14
-    for (int i = 0; i < M; ++i) {
-      const __m512i av = _mm512_set1_epi32(a[i]);
+      for (int i = 0; i < M; ++i) {
+        const __m512i av = _mm512_set1_epi32(a[i]);
 #pragma GCC unroll 2
-      for (int v = 0; v < V; ++v) sum[i][v] = Math::MultiplyAdd(sum[i][v], av, bv[v]);
+        for (int v = 0; v < V; ++v) sum[i][v] = Math::MultiplyAdd(sum[i][v], av, bv[v]);
+      }
+      a += M;
+      b += 2;
     }
-    a += M;
-    b += 2;
+    if (b_panel.more_steps == 0) break;
+    b_panel = {.panel = b_panel.more, .steps = b_panel.more_steps};
   }
 #pragma GCC unroll 14
   for (int i = 0; i < M; ++i) WriteRow<Math, V>(sum[i], mask, row + i, column, output);
 }
 
 template <class Math, int M>
-void TileOfRows(const void* a, const void* b, int64_t steps, int rows, int columns, int64_t row, int64_t column,
+void TileOfRows(const void* a, const BPanel& b, int rows, int columns, int64_t row, int64_t column,
                 const TileOutput& output) {
   if constexpr (M > 1) {
-    if (rows < M) return TileOfRows<Math, M - 1>(a, b, steps, rows, columns, row, column, output);
+    if (rows < M) return TileOfRows<Math, M - 1>(a, b, rows, columns, row, column, output);
   }
   if (columns > 16) {
-    Tile<Math, M, 2>(a, b, steps, columns, row, column, output);
+    Tile<Math, M, 2>(a, b, columns, row, column, output);
   } else {
-    Tile<Math, M, 1>(a, b, steps, columns, row, column, output);
+    Tile<Math, M, 1>(a, b, columns, row, column, output);
   }
 }
 

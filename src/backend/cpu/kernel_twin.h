@@ -103,6 +103,16 @@ inline TestTensor RandomTensor(const TensorType& type, uint32_t seed, double spr
   return t;
 }
 
+// The bf16 matrix `t` in panels.
+inline TestTensor PackedAs(ElementLayout layout, const TestTensor& t) {
+  TensorType type = t.type();
+  type.layout = layout;
+  TestTensor packed(type);
+  const PackedPanels panels(layout, type.shape[0], type.shape[1]);
+  panels.PackRows(0, type.shape[0], reinterpret_cast<const uint16_t*>(t.data()), packed.data());
+  return packed;
+}
+
 inline TestTensor Absolute(const TestTensor& t) {
   TestTensor a({t.type().dtype.compute(), t.type().shape});
   for (int64_t i = 0; i < t.type().shape.elements(); ++i) a.Set(i, std::fabs(t.Get(i)));

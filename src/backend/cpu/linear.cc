@@ -3,15 +3,15 @@
 #include "backend/cpu/cpu_backend.h"
 #include "backend/cpu/gemm.h"
 #include "backend/cpu/kernels.h"
+#include "graph/ops/linear_operands.h"
 
 namespace temper {
 namespace {
 
 class LinearKernel final : public Kernel {
  public:
-  // `bias` and `acc`: which inputs they are, -1 for none.
-  LinearKernel(const KernelSpec& spec, const GemmShape& shape, const TileKernels& tiles, int bias, int acc)
-      : gemm_(shape, spec.threads, tiles), bias_(bias), acc_(acc) {
+  LinearKernel(const KernelSpec& spec, const GemmShape& shape, const TileKernels& tiles, const LinearOperands& places)
+      : gemm_(shape, spec.threads, tiles), places_(places) {
     TEMPER_CHECK(gemm_.workspace() <= spec.workspace)
         << ToString(spec.op) << " " << spec.inputs[0].ToString() << " by " << spec.inputs[1].ToString() << " needs "
         << gemm_.workspace().v << " bytes, its rule gives " << spec.workspace.v;
@@ -22,12 +22,16 @@ class LinearKernel final : public Kernel {
                                                : b.shape[1];
     operands_.b_format = b.dtype;
     operands_.b_columns = b.shape[1];
+    if (places.x2 >= 0) {
+      operands_.a2_stride = spec.inputs[static_cast<size_t>(places.x2)].shape[1];
+      operands_.b2_stride = spec.inputs[static_cast<size_t>(places.w2)].shape[1];
+    }
     TileOutput& out = operands_.output;
     out.out_dtype = spec.outputs[0].dtype;
     out.out_stride = out.acc_stride = shape.n;
     out.scale = static_cast<float>(spec.attributes.DoubleOr("scale", 1.0));
-    if (acc >= 0) out.acc_dtype = spec.inputs[static_cast<size_t>(acc)].dtype;
-    if (bias >= 0) out.bias_dtype = spec.inputs[static_cast<size_t>(bias)].dtype;
+    if (places.acc >= 0) out.acc_dtype = spec.inputs[static_cast<size_t>(places.acc)].dtype;
+    if (places.bias >= 0) out.bias_dtype = spec.inputs[static_cast<size_t>(places.bias)].dtype;
   }
 
   Status Run(const KernelArgs& args) override {
@@ -35,15 +39,18 @@ class LinearKernel final : public Kernel {
     operands.a = args.inputs[0];
     operands.b = args.inputs[1];
     operands.output.out = args.outputs[0];
-    if (acc_ >= 0) operands.output.acc = args.inputs[acc_];
-    if (bias_ >= 0) operands.output.bias = args.inputs[bias_];
+    const auto input = [&args](int at) { return at < 0 ? nullptr : args.inputs[at]; };
+    operands.a2 = input(places_.x2);
+    operands.b2 = input(places_.w2);
+    operands.output.acc = input(places_.acc);
+    operands.output.bias = input(places_.bias);
     gemm_.Run(operands, args.workspace);
     return OkStatus();
   }
 
  private:
   const Gemm gemm_;
-  const int bias_, acc_;
+  const LinearOperands places_;
   GemmOperands operands_;
 };
 
@@ -64,7 +71,7 @@ bool AllComputable(const KernelSpec& spec) {
 std::unique_ptr<Kernel> MakeLinearOf(const KernelSpec& spec, const TileKernels& tiles) {
   const bool forward = spec.op == Op::kLinear, d_x = spec.op == Op::kLinearDx;
   TEMPER_CHECK(forward || d_x || spec.op == Op::kLinearDw) << ToString(spec.op);
-  const bool bias = spec.attributes.Flag("bias"), acc = spec.attributes.Flag("acc");
+  const LinearOperands places(spec.attributes);
   const GemmShape shape = {.m = spec.outputs[0].shape[0],
                            .n = spec.outputs[0].shape[1],
                            .k = spec.inputs[0].shape[forward || d_x ? 1 : 0],
@@ -72,8 +79,9 @@ std::unique_ptr<Kernel> MakeLinearOf(const KernelSpec& spec, const TileKernels& 
                            .out_dtype = spec.outputs[0].dtype,
                            .a_k_contiguous = forward || d_x,
                            .b_k_contiguous = forward,
+                           .k2 = places.x2 < 0 ? 0 : spec.inputs[static_cast<size_t>(places.x2)].shape[1],
                            .b_packed = spec.inputs[1].packed()};
-  return std::make_unique<LinearKernel>(spec, shape, tiles, bias ? 2 : -1, acc ? 2 + bias : -1);
+  return std::make_unique<LinearKernel>(spec, shape, tiles, places);
 }
 
 bool ReadsPackedWeights(Isa isa) {

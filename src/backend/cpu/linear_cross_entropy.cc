@@ -6,6 +6,7 @@
 #include <cstring>
 #include <vector>
 
+#include "backend/cpu/cpu_backend.h"
 #include "backend/cpu/gemm.h"
 #include "backend/cpu/kernels.h"
 #include "backend/cpu/loss_statistics.h"
@@ -13,15 +14,31 @@
 #include "base/team.h"
 #include "graph/ops/loss_operands.h"
 #include "graph/ops/loss_scratch.h"
+#include "tensor/element_layout.h"
 
 namespace temper {
 namespace {
 
+// A weight as a product reads it: which input, and GemmOperands::b_format, b_columns and b_stride. Int8 rows become
+// numbers where they are packed into panels.
+struct WeightAt {
+  int input = -1;
+  ElementFormat format;
+  int64_t columns = 0, stride = 0;
+  bool packed = false;
+};
+WeightAt WeightAtOf(const KernelSpec& spec, int input) {
+  const TensorType& w = spec.inputs[static_cast<size_t>(input)];
+  WeightAt at = {.input = input, .format = w.dtype, .columns = w.shape[1], .stride = w.shape[1], .packed = w.packed()};
+  if (at.packed) at.stride = PackedPanels(w.layout, w.shape[0], w.shape[1]).panel_bytes();
+  if (w.dtype.quantised()) at.stride = w.dtype.RowBytes(w.shape[1]);
+  return at;
+}
+
 // logits += x w^T, and where its gradients go.
 struct Pair : LossOperands::Pair {
-  int64_t depth = 0;       // columns of x and w
-  ElementFormat w_format;  // int8 rows become numbers where they are packed
-  int64_t w_stride = 0;    // elements; of int8 rows bytes
+  int64_t depth = 0;  // columns of x and w
+  WeightAt logits_w, d_x_w;
   Gemm logits, d_x_product, d_w_product;
 };
 
@@ -56,12 +73,19 @@ class LossKernel final : public Kernel {
     for (size_t p = 0; p < operands_.num_pairs; ++p) {
       Pair pair{operands_.pairs[p]};
       pair.depth = spec.inputs[static_cast<size_t>(pair.x)].shape[1];
-      pair.w_format = spec.inputs[static_cast<size_t>(pair.w)].dtype;
-      pair.w_stride = pair.w_format.quantised() ? pair.w_format.RowBytes(pair.depth) : pair.depth;
-      pair.logits = Gemm({.m = chunk, .n = V, .k = pair.depth, .dtype = dtype, .out_dtype = dtype}, threads_, isa);
-      pair.d_x_product =
-          Gemm({.m = chunk, .n = pair.depth, .k = V, .dtype = dtype, .out_dtype = dtype, .b_k_contiguous = false},
-               threads_, isa);
+      pair.logits_w = WeightAtOf(spec, pair.w);
+      pair.d_x_w = WeightAtOf(spec, p == 0 && operands_.w_of_d_x >= 0 ? operands_.w_of_d_x : pair.w);
+      pair.logits = Gemm(
+          {.m = chunk, .n = V, .k = pair.depth, .dtype = dtype, .out_dtype = dtype, .b_packed = pair.logits_w.packed},
+          threads_, isa);
+      pair.d_x_product = Gemm({.m = chunk,
+                               .n = pair.depth,
+                               .k = V,
+                               .dtype = dtype,
+                               .out_dtype = dtype,
+                               .b_k_contiguous = false,
+                               .b_packed = pair.d_x_w.packed},
+                              threads_, isa);
       pair.d_w_product =
           Gemm({.m = V, .n = pair.depth, .k = chunk, .dtype = dtype, .a_k_contiguous = false, .b_k_contiguous = false},
                threads_, isa);
@@ -103,15 +127,15 @@ class LossKernel final : public Kernel {
   }
 
   // Of a product with the pair's weight.
-  static GemmOperands OperandsOf(const KernelArgs& args, const Pair& pair, const T* a, int64_t a_stride,
+  static GemmOperands OperandsOf(const KernelArgs& args, const WeightAt& w, const T* a, int64_t a_stride,
                                  const TileOutput& out) {
     return {.a = a,
             .a_stride = a_stride,
-            .b = args.inputs[pair.w],
-            .b_stride = pair.w_stride,
+            .b = args.inputs[w.input],
+            .b_stride = w.stride,
             .output = out,
-            .b_format = pair.w_format,
-            .b_columns = pair.depth};
+            .b_format = w.format,
+            .b_columns = w.columns};
   }
 
   void RunInTeam(const KernelArgs& args, int64_t supervised, TeamMember self) {
@@ -174,7 +198,7 @@ class LossKernel final : public Kernel {
         out.acc_stride = V;
         out.acc_dtype = dtype;
       }
-      pair.logits.RunInTeam(OperandsOf(args, pair, GatheredOf(args, p), pair.depth, out),
+      pair.logits.RunInTeam(OperandsOf(args, pair.logits_w, GatheredOf(args, p), pair.depth, out),
                             {.m = n, .n = V, .k = pair.depth}, scratch, self);
     }
     if (exchange_ == nullptr) {
@@ -202,7 +226,8 @@ class LossKernel final : public Kernel {
         // Over the gathered rows, which nothing needs any more.
         T* d_x_NI = GatheredOf(args, p);
         const TileOutput out = {.out = d_x_NI, .out_stride = I, .out_dtype = dtype};
-        pair.d_x_product.RunInTeam(OperandsOf(args, pair, logits_NV, V, out), {.m = n, .n = I, .k = V}, scratch, self);
+        pair.d_x_product.RunInTeam(OperandsOf(args, pair.d_x_w, logits_NV, V, out), {.m = n, .n = I, .k = V}, scratch,
+                                   self);
         T* d_x = reinterpret_cast<T*>(args.outputs[pair.d_x]);
         Divide(n, self,
                [&](int64_t i) { std::memcpy(d_x + rows[i] * I, d_x_NI + i * I, static_cast<size_t>(I) * sizeof(T)); });
@@ -289,6 +314,7 @@ class LossKernel final : public Kernel {
 std::unique_ptr<Kernel> MakeLinearCrossEntropy(const KernelSpec& spec, Isa isa, std::unique_ptr<Exchange>&& exchange) {
   TEMPER_CHECK((exchange != nullptr) == spec.attributes.Has("axes")) << spec.attributes.ToString();
   const DType dtype = spec.inputs[0].dtype;
+  if (spec.inputs[1].packed() && !ReadsPackedWeights(isa)) return nullptr;
   if (dtype == DType::kF32) return std::make_unique<LossKernel<float>>(spec, isa, std::move(exchange));
   if (dtype == DType::kBF16) return std::make_unique<LossKernel<bf16>>(spec, isa, std::move(exchange));
   return nullptr;

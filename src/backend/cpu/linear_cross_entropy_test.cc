@@ -60,6 +60,35 @@ TEST(LinearCrossEntropy, ReadsAHeadOfInt8RowsAsItsBf16Values) {
   EXPECT_GE(cases, 8);
 }
 
+// A frozen head, packed once for the logits and once for d_x.
+TEST(LinearCrossEntropy, APackedHeadChangesNoBit) {
+  for (const LossCase& c : kLossCases) {
+    if (c.grad_w) continue;
+    const LossRun run(c, DType::kBF16);
+    Attributes attributes = run.attributes;
+    const PackedInput reads = RuleOf(Op::kLinearCrossEntropy).packed;
+    TestTensors inputs;
+    for (const TestTensor& t : run.inputs) {
+      const bool is_head = static_cast<int>(inputs.size()) == reads.input;
+      inputs.push_back(is_head ? PackedAs(reads.layout, t) : t.Copy());
+    }
+    if (attributes.Flag(reads.gradient)) {
+      inputs.push_back(PackedAs(ElementLayout::kRowPairs, run.inputs[static_cast<size_t>(reads.input)]));
+      attributes.Set(reads.of_gradient, int64_t{1});
+    }
+    for (const Isa isa : RunnableIsas()) {
+      if (isa != Isa::kScalar && !ReadsPackedWeights(isa)) continue;
+      const TestTensors want = RunFast({Op::kLinearCrossEntropy, run.attributes, &run.inputs}, isa, 1);
+      for (const int threads : {1, 2}) {
+        const TestTensors got = RunFast({Op::kLinearCrossEntropy, attributes, &inputs}, isa, threads);
+        for (size_t o = 0; o < want.size(); ++o) {
+          EXPECT_TRUE(got[o].SameBits(want[o])) << c.name << " output " << o << " on " << ToString(isa);
+        }
+      }
+    }
+  }
+}
+
 // So memory may decide how large it is.
 TEST(LinearCrossEntropy, TheSizeOfAChunkChangesNoBit) {
   const LossCase cases[] = {

@@ -42,16 +42,7 @@ class EmulatedAmx final : public KernelTable {
 TestTensors WithPackedWeight(Op op, const TestTensors& inputs) {
   TestTensors packed;
   for (const TestTensor& t : inputs) {
-    TensorType type = t.type();
-    const bool is_weight = packed.size() == 1;
-    if (is_weight) type.layout = RuleOf(op).packed.layout;
-    TestTensor& copy = packed.emplace_back(type);
-    if (is_weight) {
-      const PackedPanels panels(type.layout, type.shape[0], type.shape[1]);
-      panels.PackRows(0, type.shape[0], reinterpret_cast<const uint16_t*>(t.data()), copy.data());
-    } else {
-      std::copy_n(t.data(), type.bytes().v, copy.data());
-    }
+    packed.push_back(packed.size() == 1 ? PackedAs(RuleOf(op).packed.layout, t) : t.Copy());
   }
   return packed;
 }
@@ -147,6 +138,34 @@ TEST(LinearDx, MatchesTheScalarTwin) {
   }
 }
 
+// An adapter's product is part of the sum, over more than a step of k or less, behind one block of k or several.
+TEST(Linear, AddsASecondPairOfOperands) {
+  for (const Op op : {Op::kLinear, Op::kLinearDx}) {
+    const bool dx = op == Op::kLinearDx;
+    for (DType dtype : {DType::kBF16, DType::kF32}) {
+      for (const Product& p : kProducts) {
+        for (const int64_t R : {1, 8, 33}) {
+          if (p.T * p.I * p.O > 1'000'000 && R != 8) continue;
+          const int64_t inner = dx ? p.O : p.I, outer = dx ? p.I : p.O;
+          const bool bias = !dx && R != 8, acc = R != 33;
+          TestTensors inputs;
+          inputs.push_back(RandomTensor({dtype, {p.T, inner}}, 1));
+          inputs.push_back(RandomTensor({dtype, {p.O, p.I}}, 2));
+          inputs.push_back(RandomTensor({dtype, {p.T, R}}, 3));
+          inputs.push_back(RandomTensor({dtype, dx ? Shape{R, p.I} : Shape{p.O, R}}, 4));
+          if (bias) inputs.push_back(RandomTensor({dtype, {p.O}}, 5));
+          if (acc) inputs.push_back(RandomTensor({dtype, {p.T, outer}}, 6));
+          Attributes attributes = {{"pair2", int64_t{1}}, {"acc", int64_t{acc}}, {"scale", acc ? 1.0 : 0.6}};
+          if (!dx) attributes.Set("bias", int64_t{bias});
+          std::vector<std::pair<int, int>> in_place;
+          if (acc) in_place = {{0, static_cast<int>(inputs.size()) - 1}};
+          CheckProduct(op, p, dtype, attributes, inner + R, inputs, in_place);
+        }
+      }
+    }
+  }
+}
+
 // A quantised weight is dequantised while it is packed: the result has the bits of its bf16 values'. Of nf4 most of
 // these have blocks that cross rows.
 void CheckQuantised(ElementFormat format) {
@@ -157,12 +176,14 @@ void CheckQuantised(ElementFormat format) {
       for (TestTensors* inputs : {&kept, &values}) {
         inputs->push_back(RandomTensor({DType::kBF16, {p.T, dx ? p.O : p.I}}, 1));
         inputs->push_back(RandomQuantised(format, {p.O, p.I}, 2));
-        inputs->push_back(RandomTensor({DType::kBF16, {p.T, dx ? p.I : p.O}}, 3));
+        inputs->push_back(RandomTensor({DType::kBF16, {p.T, 8}}, 3));
+        inputs->push_back(RandomTensor({DType::kBF16, dx ? Shape{8, p.I} : Shape{p.O, 8}}, 4));
+        inputs->push_back(RandomTensor({DType::kBF16, {p.T, dx ? p.I : p.O}}, 5));
       }
       values[1] = InBf16(values[1]);
-      Attributes attributes = {{"acc", int64_t{1}}, {"scale", 0.7}};
+      Attributes attributes = {{"pair2", int64_t{1}}, {"acc", int64_t{1}}, {"scale", 0.7}};
       if (!dx) attributes.Set("bias", int64_t{0});
-      if (!large) CheckProduct(op, p, DType::kBF16, attributes, dx ? p.O : p.I, kept);
+      if (!large) CheckProduct(op, p, DType::kBF16, attributes, (dx ? p.O : p.I) + 8, kept);
       for (const Isa isa : RunnableIsas()) {
         if (isa == Isa::kScalar && large) continue;
         const TestTensors want = RunFast({op, attributes, &values}, isa, 2);

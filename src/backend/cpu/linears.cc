@@ -40,6 +40,7 @@ class LinearsKernel final : public Kernel {
       : op_(spec.op),
         threads_(spec.threads),
         acc_(spec.attributes.Flag("acc")),
+        scale_(static_cast<float>(spec.attributes.DoubleOr("scale", 1))),
         n_(2 + spec.attributes.Flag("third")),
         dims_(DimsOf(spec, n_)),
         dtype_(spec.inputs[0].dtype.compute()),
@@ -61,7 +62,8 @@ class LinearsKernel final : public Kernel {
   void RunInTeam(const KernelArgs& args, TeamMember self) const {
     const auto [T, I, rows] = dims_;
     std::byte *const thin = args.workspace, *const weights = args.workspace + layout_.weights.v;
-    GemmOperands o = {.a = thin, .a_stride = rows, .b = weights, .b_stride = I, .output = {.out_dtype = dtype_}};
+    GemmOperands o = {
+        .a = thin, .a_stride = rows, .b = weights, .b_stride = I, .output = {.scale = scale_, .out_dtype = dtype_}};
     if (op_ == Op::kLinears) {
       StackWeights(args.inputs + 1, weights, self);
       o.a = args.inputs[0];
@@ -135,6 +137,7 @@ class LinearsKernel final : public Kernel {
   const Op op_;
   const int threads_;
   const bool acc_;
+  const float scale_;
   const size_t n_;  // weights
   const Dims dims_;
   const DType dtype_;

@@ -45,21 +45,29 @@ std::set<std::string> Packable(const std::vector<Graph*>& graphs) {
 }
 
 void PackIn(Graph* graph, const std::set<std::string>& names) {
-  std::map<ValueId, ValueId> row_pairs;  // of the weight that has its name
+  std::map<ValueId, ValueId> made;  // of a weight: the value with its row pairs
+  const auto row_pairs = [&](ValueId of) {
+    const auto [it, fresh] = made.try_emplace(of, kNoValue);
+    if (fresh) {
+      Value weight = graph->value(of);
+      weight.name = RowPairsName(weight.name);
+      weight.type.layout = ElementLayout::kRowPairs;
+      it->second = graph->AddValue(std::move(weight));
+    }
+    return it->second;
+  };
   for (Node& node : graph->nodes()) {
     const PackedInput packed = RuleOf(node.op).packed;
     if (packed.input < 0) continue;
     ValueId& input = node.inputs[static_cast<size_t>(packed.input)];
-    Value weight = graph->value(input);
+    const Value& weight = graph->value(input);
     if (weight.role != Role::kWeight || !names.contains(weight.name)) continue;
     if (packed.layout == ElementLayout::kRowPairs) {
-      const auto [it, fresh] = row_pairs.try_emplace(input, kNoValue);
-      if (fresh) {
-        weight.name = RowPairsName(weight.name);
-        weight.type.layout = ElementLayout::kRowPairs;
-        it->second = graph->AddValue(std::move(weight));
-      }
-      input = it->second;
+      input = row_pairs(input);
+    } else if (packed.gradient != nullptr && node.attributes.Flag(packed.gradient)) {
+      const ValueId again = row_pairs(input);
+      node.inputs.push_back(again);
+      node.attributes.Set(packed.of_gradient, int64_t{1});
     }
   }
   for (ValueId id = 0; id < graph->num_values(); ++id) {

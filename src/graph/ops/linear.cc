@@ -1,7 +1,10 @@
-// Linear: y = scale * x w^T + bias + acc, with w stored [out, in] as in the files. The accumulator is a residual
-// (o_proj, down_proj) or the base product that a LoRA branch adds to.
+// Linear: y = scale * (x w^T + x2 w2^T) + bias + acc, with w stored [out, in] as in the files. The accumulator is a
+// residual (o_proj, down_proj) or the base product that a LoRA branch adds to. The second pair is such a branch that is
+// part of its base product: compile/step/join_adapters.h makes it at the end, so only kernels and costs know it.
 #include <fmt/core.h>
 
+#include "base/check.h"
+#include "graph/ops/linear_operands.h"
 #include "graph/ops/matrix_product.h"
 #include "graph/ops/measured.h"
 #include "graph/ops/quantised_weight.h"
@@ -11,28 +14,46 @@
 namespace temper {
 namespace {
 
+// x2_TR and w2 of the second pair: [O, R] of linear, [R, O] of its dx, where O are the columns of the product.
+bool PairFits(const Types& in, const Attributes& a, int64_t columns, bool dx) {
+  if (!a.Flag("pair2")) return true;
+  const TensorType &x2 = in[2], &w2 = in[3];
+  return IsMatrix(x2) && IsMatrix(w2) && x2.dtype == in[0].dtype && w2.dtype == in[0].dtype &&
+         x2.shape[0] == in[0].shape[0] && w2.shape[dx ? 0 : 1] == x2.shape[1] && w2.shape[dx ? 1 : 0] == columns;
+}
+// The second pair is told from [bias], acc by its types alone where no attributes are at hand.
+bool HasPair(const Types& in) {
+  return in.size() >= 4 && in[2].shape.rank() == 2;
+}
+int64_t InnerOfPair(const Types& in) {
+  return HasPair(in) ? in[2].shape[1] : 0;
+}
+
 Flops GemmFlops(int64_t t, int64_t i, int64_t o) {
   return {2.0 * static_cast<double>(t) * static_cast<double>(i) * static_cast<double>(o)};
 }
 
 Result<Types> Infer(const Types& in, const Attributes& a) {
-  const size_t want = 2 + a.Flag("bias") + a.Flag("acc");
-  if (in.size() != want || !IsMatrix(in[0]) || !IsWeightFor(in[0], in[1]) || in[0].shape[1] != in[1].shape[1] ||
-      !IsFloat(in[0]) || !DequantiseFits(in[1], a)) {
-    return BadOperands(Op::kLinear, "(x_TI, w_OI, [bias_O], [acc_TO])", in, a);
+  const LinearOperands places(a);
+  if (in.size() != static_cast<size_t>(places.num_inputs) || !IsMatrix(in[0]) || !IsWeightFor(in[0], in[1]) ||
+      in[0].shape[1] != in[1].shape[1] || !IsFloat(in[0]) || !DequantiseFits(in[1], a) ||
+      !PairFits(in, a, in[1].shape[0], false)) {
+    return BadOperands(Op::kLinear, "(x_TI, w_OI, [x2_TR, w2_OR], [bias_O], [acc_TO])", in, a);
   }
   TensorType y{in[0].dtype, {in[0].shape[0], in[1].shape[0]}};
   if (a.Has("out")) {
     TEMPER_ASSIGN_OR_RETURN(y.dtype, ParseDType(a.String("out")));
     if (!IsFloat(y)) return BadOperands(Op::kLinear, "a floating 'out'", in, a);
   }
-  if (a.Flag("bias") && !IsFloatVector(in[2], y.shape[1])) return BadOperands(Op::kLinear, "bias_O", in, a);
+  if (places.bias >= 0 && !IsFloatVector(in[static_cast<size_t>(places.bias)], y.shape[1]))
+    return BadOperands(Op::kLinear, "bias_O", in, a);
   if (a.Flag("acc") && !(in.back() == y)) return BadOperands(Op::kLinear, "acc_TO like y", in, a);
   return Types{y};
 }
 
 void Gradient(GradientSink& sink) {
   const Node& node = sink.node();
+  TEMPER_CHECK(!node.attributes.Flag("pair2")) << "adapters are joined with their products after differentiation";
   const ValueId d_y = sink.OutputGradient(0);
   const ValueId x = node.inputs[0], w = node.inputs[1];
   const double scale = node.attributes.DoubleOr("scale", 1.0);
@@ -128,12 +149,13 @@ void ShardOperands(ShardingSink& sink) {
 }
 
 Result<Types> InferDx(const Types& in, const Attributes& a) {
-  if (in.size() != 2u + a.Flag("acc") || !IsMatrix(in[0]) || !IsWeightFor(in[0], in[1]) ||
-      in[0].shape[1] != in[1].shape[0] || !IsFloat(in[0]) || !DequantiseFits(in[1], a)) {
-    return BadOperands(Op::kLinearDx, "(d_y_TO, w_OI, [acc_TI])", in, a);
+  if (in.size() != static_cast<size_t>(LinearOperands(a).num_inputs) || !IsMatrix(in[0]) ||
+      !IsWeightFor(in[0], in[1]) || in[0].shape[1] != in[1].shape[0] || !IsFloat(in[0]) || !DequantiseFits(in[1], a) ||
+      !PairFits(in, a, in[1].shape[1], true)) {
+    return BadOperands(Op::kLinearDx, "(d_y_TO, w_OI, [x2_TR, w2_RI], [acc_TI])", in, a);
   }
   const TensorType d_x{in[0].dtype, {in[0].shape[0], in[1].shape[1]}};
-  if (a.Flag("acc") && !(in[2] == d_x)) return BadOperands(Op::kLinearDx, "acc_TI like d_x", in, a);
+  if (a.Flag("acc") && !(in.back() == d_x)) return BadOperands(Op::kLinearDx, "acc_TI like d_x", in, a);
   return Types{d_x};
 }
 
@@ -168,10 +190,15 @@ Cost ProductCost(const Types& in, const Types& out, const Attributes& a) {
 }
 Cost LinearCost(const Types& in, const Types& out, const Attributes& a) {
   Cost cost = ProductCost(in, out, a);
-  cost.flops = GemmFlops(in[0].shape[0], in[0].shape[1], in[1].shape[0]);
+  cost.flops = GemmFlops(in[0].shape[0], in[0].shape[1] + InnerOfPair(in), in[1].shape[0]);
   return cost;
 }
-Cost BackwardCost(const Types& in, const Types& out, const Attributes& a) {
+Cost DxCost(const Types& in, const Types& out, const Attributes& a) {
+  Cost cost = ProductCost(in, out, a);
+  cost.flops = GemmFlops(in[0].shape[0], in[0].shape[1] + InnerOfPair(in), in[1].shape[1]);
+  return cost;
+}
+Cost DwCost(const Types& in, const Types& out, const Attributes& a) {
   Cost cost = ProductCost(in, out, a);
   cost.flops = GemmFlops(in[0].shape[0], in[0].shape[1], in[1].shape[1]);
   return cost;
@@ -179,7 +206,7 @@ Cost BackwardCost(const Types& in, const Types& out, const Attributes& a) {
 
 Bytes LinearWorkspace(const Types& in, const Types& out, const Attributes& a, int threads) {
   const Bytes product = MatrixProductScratch(out[0].shape[0], out[0].shape[1], in[0].shape[1], out[0].dtype, true,
-                                             threads, in[1].packed());
+                                             threads, in[1].packed(), InnerOfPair(in));
   return DequantisesFirst(a) ? std::max(product, in[1].computed().bytes()) : product;
 }
 Bytes DwWorkspace(const Types& in, const Types& out, const Attributes&, int threads) {
@@ -191,18 +218,20 @@ int LinearOverwrites(const Attributes& a, int num_inputs, int output) {
   return output == 0 && a.Flag("acc") ? num_inputs - 1 : -1;
 }
 
-constexpr AttributeSpec kAttributes[] = {Flag("bias"), Flag("acc"), OptionalDouble("scale"), OptionalString("out"),
-                                         Flag("dequantise")};
-constexpr AttributeSpec kDxAttributes[] = {Flag("acc"), OptionalDouble("scale"), Flag("dequantise")};
+constexpr AttributeSpec kAttributes[] = {Flag("bias"),          Flag("acc"),        OptionalDouble("scale"),
+                                         OptionalString("out"), Flag("dequantise"), Flag("pair2")};
+constexpr AttributeSpec kDxAttributes[] = {Flag("acc"), OptionalDouble("scale"), Flag("dequantise"), Flag("pair2")};
 constexpr AttributeSpec kDwAttributes[] = {Flag("acc"), OptionalDouble("scale")};
 constexpr AttributeSpec kSumRowsAttributes[] = {Flag("acc")};
 
-constexpr FlowOperand kLinearIn[] = {LinearIn("TI"), LinearIn("OI"), LinearIn("O", "bias"), LinearIn("TO", "acc")};
+constexpr FlowOperand kLinearIn[] = {LinearIn("TI"),          LinearIn("OI"),        LinearIn("TR", "pair2"),
+                                     LinearIn("OR", "pair2"), LinearIn("O", "bias"), LinearIn("TO", "acc")};
 // Bias and accumulator are what the product is: whole, split or terms alike.
-constexpr FlowOutput kLinearOut[] = {{"TO", {Factors({0, 1}), Factors({2}), Factors({3})}}};
+constexpr FlowOutput kLinearOut[] = {{"TO", {Factors({0, 1}), Factors({2, 3}), Factors({4}), Factors({5})}}};
 constexpr FlowRule kLinearFlow = {.in = kLinearIn, .out = kLinearOut};
-constexpr FlowOperand kDxIn[] = {LinearIn("TO"), LinearIn("OI"), LinearIn("TI", "acc")};
-constexpr FlowOutput kDxOut[] = {{"TI", {Factors({0, 1}), Factors({2})}}};
+constexpr FlowOperand kDxIn[] = {LinearIn("TO"), LinearIn("OI"), LinearIn("TR", "pair2"), LinearIn("RI", "pair2"),
+                                 LinearIn("TI", "acc")};
+constexpr FlowOutput kDxOut[] = {{"TI", {Factors({0, 1}), Factors({2, 3}), Factors({4})}}};
 constexpr FlowRule kDxFlow = {.in = kDxIn, .out = kDxOut};
 constexpr FlowOperand kDwIn[] = {LinearIn("TO"), LinearIn("TI"), LinearIn("OI", "acc")};
 constexpr FlowOutput kDwOut[] = {{"OI", {Factors({0, 1}), Factors({2})}}};
@@ -212,17 +241,17 @@ constexpr FlowOutput kSumRowsOut[] = {{"O", {Factors({0}), Factors({1})}}};
 constexpr FlowRule kSumRowsFlow = {.in = kSumRowsIn, .out = kSumRowsOut};
 
 ProductDims DimsOf(const Types& in) {
-  return {.rows = in[0].shape[0], .columns = in[1].shape[0], .inner = in[0].shape[1]};
+  return {.rows = in[0].shape[0], .columns = in[1].shape[0], .inner = in[0].shape[1] + InnerOfPair(in)};
 }
 ProductDims DxDimsOf(const Types& in) {
-  return {.rows = in[0].shape[0], .columns = in[1].shape[1], .inner = in[0].shape[1]};
+  return {.rows = in[0].shape[0], .columns = in[1].shape[1], .inner = in[0].shape[1] + InnerOfPair(in)};
 }
 ProductDims DwDimsOf(const Types& in) {
   return {.rows = in[0].shape[1], .columns = in[1].shape[1], .inner = in[0].shape[0]};
 }
 
 void AddModelWork(const Types& in, const Attributes&, ModelWork* work) {
-  work->weights += in[1].shape.elements();
+  work->weights += in[1].shape.elements() + (HasPair(in) ? in[3].shape.elements() : 0);
 }
 
 // Products of small and large models, with rows too few, enough and many; then LoRA's A ([r, in]) and B ([out, r]).
@@ -283,9 +312,9 @@ const OpRule kLinearDxRule = {.kind = OpKind::kProduct,
                               .attributes = kDxAttributes,
                               .infer = InferDx,
                               .flow = &kDxFlow,
-                              .cost = BackwardCost,
+                              .cost = DxCost,
                               .workspace = LinearWorkspace,
-                              .in_place_input = 2,
+                              .overwrites = LinearOverwrites,
                               .product = DxDimsOf,
                               .packed = {.input = 1, .layout = ElementLayout::kRowPairs},
                               .moved_before = DequantisedBytes,
@@ -294,7 +323,7 @@ const OpRule kLinearDwRule = {.kind = OpKind::kProduct,
                               .attributes = kDwAttributes,
                               .infer = InferDw,
                               .flow = &kDwFlow,
-                              .cost = BackwardCost,
+                              .cost = DwCost,
                               .workspace = DwWorkspace,
                               .in_place_input = 2,
                               .product = DwDimsOf,

@@ -66,6 +66,10 @@ Result<Types> InferLoss(Op op, const char* wanted, const Types& in, const Attrib
            x.dtype == in[0].dtype && x.shape[1] == w.shape[1] && x.shape[0] == in[0].shape[0] &&
            w.shape[0] == in[1].shape[0];
   }
+  if (good && operands.w_of_d_x >= 0) {
+    const TensorType& w = in[At(operands.w_of_d_x)];
+    good = a.Flag("grad_x") && w.dtype == in[1].dtype && w.shape == in[1].shape;
+  }
   good = good && DequantiseFits(in[1], a) && GoodPart(in[1], a) && a.DoubleOr("softcap", 0) >= 0 &&
          a.DoubleOr("smoothing", 0) >= 0 && a.DoubleOr("smoothing", 0) < 1 &&
          IsIndex(in[LossOperands::kTarget], in[0].shape[0]) &&
@@ -84,8 +88,8 @@ Result<Types> InferLoss(Op op, const char* wanted, const Types& in, const Attrib
 }
 
 Result<Types> Infer(const Types& in, const Attributes& a) {
-  return InferLoss(Op::kLinearCrossEntropy, "(x_TD, w_VD, target_T, [x2_TR, w2_VR], [weight_T], [acc_w], [acc_w2])", in,
-                   a);
+  return InferLoss(Op::kLinearCrossEntropy,
+                   "(x_TD, w_VD, target_T, [x2_TR, w2_VR], [weight_T], [acc_w], [acc_w2], [w_VD])", in, a);
 }
 Result<Types> InferLogprob(const Types& in, const Attributes& a) {
   return InferLoss(Op::kTokenLogprob, "(x_TD, w_VD, target_T, [x2_TR, w2_VR])", in, a);
@@ -212,7 +216,8 @@ constexpr AttributeSpec kAttributes[] = {Flag("pair2"),
                                          OptionalSize("ranks"),
                                          OptionalSize("begin"),
                                          OptionalSize("whole"),
-                                         OptionalDouble("smoothing")};
+                                         OptionalDouble("smoothing"),
+                                         Flag("w_of_d_x")};
 constexpr AttributeSpec kLogprobAttributes[] = {
     Flag("pair2"),          OptionalSize("chunk"), Flag("dequantise"),    OptionalDouble("softcap"),
     OptionalString("axes"), OptionalSize("ranks"), OptionalSize("begin"), OptionalSize("whole")};
@@ -224,8 +229,9 @@ constexpr FlowOperand kLossIn[] = {{"Td"},
                                    {"Vr", false, "pair2"},
                                    {"T", false, "weighted"},
                                    LinearIn("Vd", "acc_w"),
-                                   LinearIn("Vr", "acc_w2")};
-constexpr uint16_t kLossFactors = Factors({0, 1, 2, 3, 4, 5});
+                                   LinearIn("Vr", "acc_w2"),
+                                   {"Vd", false, "w_of_d_x"}};
+constexpr uint16_t kLossFactors = Factors({0, 1, 2, 3, 4, 5, 8});
 constexpr FlowOutput kLossOut[] = {{"T", {kLossFactors}, nullptr, -1, true},
                                    {"Td", {kLossFactors}, "grad_x"},
                                    {"Vd", {kLossFactors, Factors({6})}, "grad_w"},
@@ -280,23 +286,25 @@ std::vector<MeasuredCase> Measured(DType dtype) {
 
 }  // namespace
 
-const OpRule kLinearCrossEntropyRule = {.kind = OpKind::kProduct,
-                                        .attributes = kAttributes,
-                                        .infer = Infer,
-                                        .gradient = Gradient,
-                                        .only_root = true,
-                                        .shard = ShardOperands,
-                                        .flow = &kLossFlow,
-                                        .cost = LossCost,
-                                        .workspace = Workspace,
-                                        .overwrites = Overwrites,
-                                        .on_logits = true,
-                                        .product = DimsOf,
-                                        .recompute = RecomputeCost::kExpensive,
-                                        .model_work = AddModelWork,
-                                        .moved_again = MovedAgain,
-                                        .moved_before = DequantisedBytes,
-                                        .measured = Measured};
+const OpRule kLinearCrossEntropyRule = {
+    .kind = OpKind::kProduct,
+    .attributes = kAttributes,
+    .infer = Infer,
+    .gradient = Gradient,
+    .only_root = true,
+    .shard = ShardOperands,
+    .flow = &kLossFlow,
+    .cost = LossCost,
+    .workspace = Workspace,
+    .overwrites = Overwrites,
+    .on_logits = true,
+    .product = DimsOf,
+    .packed = {.input = 1, .layout = ElementLayout::kColumnPairs, .gradient = "grad_x", .of_gradient = "w_of_d_x"},
+    .recompute = RecomputeCost::kExpensive,
+    .model_work = AddModelWork,
+    .moved_again = MovedAgain,
+    .moved_before = DequantisedBytes,
+    .measured = Measured};
 const OpRule kTokenLogprobRule = {.kind = OpKind::kProduct,
                                   .attributes = kLogprobAttributes,
                                   .infer = InferLogprob,
@@ -306,6 +314,7 @@ const OpRule kTokenLogprobRule = {.kind = OpKind::kProduct,
                                   .workspace = Workspace,
                                   .on_logits = true,
                                   .product = DimsOf,
+                                  .packed = {.input = 1, .layout = ElementLayout::kColumnPairs},
                                   .recompute = RecomputeCost::kExpensive,
                                   .moved_again = MovedAgain,
                                   .moved_before = DequantisedBytes,

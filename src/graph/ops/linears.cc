@@ -1,8 +1,9 @@
-// Linears: y_n = x w_n^T for two or three weights that share x, as one product: the A of adapters on q, k and v, or on
-// gate and up. Each is too thin to pay for reading x alone. compile/step/fuse.h makes them after the graph has been
-// partitioned, so there is no sharding rule.
+// Linears: y_n = scale * x w_n^T for two or three weights that share x, as one product: the A of adapters on q, k and
+// v, or on gate and up. Each is too thin to pay for reading x alone. compile/step/fuse.h makes them after the graph has
+// been partitioned, so there is no sharding rule.
 #include <algorithm>
 
+#include "base/check.h"
 #include "graph/ops/linears_scratch.h"
 #include "graph/ops/matrix_product.h"
 #include "graph/ops/rules.h"
@@ -78,6 +79,7 @@ Result<Types> InferDw(const Types& in, const Attributes& a) {
 
 void Gradient(GradientSink& sink) {
   const Node& node = sink.node();
+  TEMPER_CHECK(!node.attributes.Has("scale")) << "adapters are joined with their products after differentiation";
   const int n = static_cast<int>(node.outputs.size());
   // One of a single product is that of `linear`.
   const auto attributes = [](size_t count, bool acc) {
@@ -203,7 +205,7 @@ void AddModelWork(const Types& in, const Attributes&, ModelWork* work) {
   for (size_t i = 1; i < in.size(); ++i) work->weights += in[i].shape.elements();
 }
 
-constexpr AttributeSpec kAttributes[] = {Flag("third")};
+constexpr AttributeSpec kAttributes[] = {Flag("third"), OptionalDouble("scale")};
 constexpr AttributeSpec kBackwardAttributes[] = {Flag("acc"), Flag("third")};
 
 constexpr FlowOperand kThreeIn[] = {LinearIn("TI"), LinearIn("PI"), LinearIn("QI"), LinearIn("RI")};

@@ -1,6 +1,6 @@
 // The places of the operands of linear_cross_entropy and token_logprob: x_TI, w_VI, target_T, [x2, w2], [weight_T],
-// [acc_w], [acc_w2] -> loss_T, [d_x], [d_w], [d_x2], [d_w2]. Attributes say which of those in brackets are present. For
-// the rule and for every kernel.
+// [acc_w], [acc_w2], [w of d_x] -> loss_T, [d_x], [d_w], [d_x2], [d_w2]. Attributes say which of those in brackets are
+// present. For the rule and for every kernel.
 #pragma once
 
 #include <array>
@@ -21,6 +21,7 @@ struct LossOperands {
   std::array<Pair, 2> pairs;
   size_t num_pairs = 1;
   int weight = -1;
+  int w_of_d_x = -1;  // the first pair's w once more, packed as d_x reads it (OpRule::packed)
   int num_inputs = 3, num_outputs = 1;
   bool gradient = false;  // whether any gradient is made
 
@@ -41,6 +42,7 @@ struct LossOperands {
       pairs[p].d_w = num_outputs++;
       if (a.Flag(kAccW[p])) pairs[p].acc = num_inputs++;
     }
+    if (a.Flag("w_of_d_x")) w_of_d_x = num_inputs++;
     gradient = num_outputs > 1;
   }
 };

@@ -1,10 +1,11 @@
-// y_n = x w_n^T for all n, and its two gradients.
+// y_n = scale * x w_n^T for all n, and its two gradients.
 #include "backend/cpu/reference/call.h"
 
 namespace temper::reference {
 
 Status Linears(const Call& call) {
   const Operand x_TI = call.In(0);
+  const double scale = call.attributes().DoubleOr("scale", 1);
   const int64_t T = x_TI.rows(), I = x_TI.columns();
   for (int n = 0; n < call.num_outputs(); ++n) {
     const Operand w_OI = call.In(1 + n), y_TO = call.Out(n);
@@ -13,7 +14,7 @@ Status Linears(const Call& call) {
       for (int64_t o = 0; o < O; ++o) {
         double dot = 0;
         for (int64_t i = 0; i < I; ++i) dot += x_TI[t * I + i] * w_OI[o * I + i];
-        y_TO.Store(t * O + o, dot);
+        y_TO.Store(t * O + o, scale * dot);
       }
     }
   }

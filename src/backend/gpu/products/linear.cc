@@ -41,6 +41,7 @@ class LinearKernel final : public Kernel {
 Result<std::optional<TensorType>> QuantisedOf(const KernelSpec& spec) {
   const TensorType& w = spec.inputs[1];
   if (w.packed()) return Unsupported(std::string(ToString(spec.op)) + " of " + w.ToString() + " on GPUs");
+  if (spec.attributes.Flag("pair2")) return Unsupported(std::string(ToString(spec.op)) + " of two pairs on GPUs");
   if (!w.dtype.quantised()) return std::optional<TensorType>();
   if (!spec.attributes.Flag("dequantise")) {
     return Unsupported(std::string(ToString(spec.op)) + " of " + w.ToString() + " without scratch for its numbers");

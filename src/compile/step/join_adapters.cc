@@ -1,0 +1,203 @@
+#include "compile/step/join_adapters.h"
+
+#include <algorithm>
+#include <optional>
+#include <vector>
+
+#include "graph/ops/linear_operands.h"
+
+namespace temper {
+namespace {
+
+// A product and where its value is used. Both hold on to node indices: nodes are erased at the end.
+class Joiner {
+ public:
+  explicit Joiner(Graph graph)
+      : graph_(std::move(graph)),
+        maker_(static_cast<size_t>(graph_.num_values()), -1),
+        users_(static_cast<size_t>(graph_.num_values())),
+        gone_(graph_.nodes().size(), false) {
+    for (size_t i = 0; i < nodes().size(); ++i) {
+      for (const ValueId id : nodes()[i].inputs) users_[static_cast<size_t>(id)].push_back(i);
+      for (const ValueId id : nodes()[i].outputs) maker_[static_cast<size_t>(id)] = static_cast<int>(i);
+    }
+  }
+
+  Graph Run() {
+    for (size_t i = 0; i < nodes().size(); ++i) {
+      if (nodes()[i].op == Op::kLinear || nodes()[i].op == Op::kLinears) TakeScale(i);
+    }
+    for (size_t i = 0; i < nodes().size(); ++i) {
+      if (nodes()[i].op == Op::kLinear) JoinForward(i);
+    }
+    for (size_t i = 0; i < nodes().size(); ++i) {
+      if (nodes()[i].op == Op::kLinearDx || nodes()[i].op == Op::kLinearsDx) JoinBackward(i);
+    }
+    std::vector<Node> left;
+    left.reserve(nodes().size());
+    for (size_t i = 0; i < nodes().size(); ++i) {
+      if (!gone_[i]) left.push_back(std::move(nodes()[i]));
+    }
+    graph_.nodes() = std::move(left);
+    return std::move(graph_);
+  }
+
+ private:
+  std::vector<Node>& nodes() { return graph_.nodes(); }
+  static double ScaleOf(const Node& node) { return node.attributes.DoubleOr("scale", 1); }
+  static bool InOnePlace(const Node& a, const Node& b) { return a.block == b.block && a.phase == b.phase; }
+  const std::vector<size_t>& UsersOf(ValueId id) const { return users_[static_cast<size_t>(id)]; }
+
+  // The node that makes `id`, where that is an `op` which nothing else than its one reader takes part in.
+  std::optional<size_t> OnlyMaker(ValueId id, Op op) {
+    const int at = maker_[static_cast<size_t>(id)];
+    if (at < 0 || gone_[static_cast<size_t>(at)] || UsersOf(id).size() != 1) return std::nullopt;
+    if (graph_.value(id).role != Role::kActivation || nodes()[static_cast<size_t>(at)].op != op) return std::nullopt;
+    return static_cast<size_t>(at);
+  }
+
+  // Where all that reads h = x A^T multiplies by the same scale, h is made with it: also where h is computed again for
+  // the gradient of B alone, so that it has the same bits.
+  void TakeScale(size_t at) {
+    Node& node = nodes()[at];
+    const LinearOperands places(node.attributes);
+    if (places.num_inputs > 2 || ScaleOf(node) != 1) return;
+    std::optional<double> scale;
+    for (const ValueId h : node.outputs) {
+      if (graph_.value(h).role != Role::kActivation || UsersOf(h).empty()) return;
+      for (const size_t user : UsersOf(h)) {
+        const Node& reader = nodes()[user];
+        const size_t place = reader.op == Op::kLinear ? 0 : reader.op == Op::kLinearDw ? 1 : reader.inputs.size();
+        if (place >= reader.inputs.size() || reader.inputs[place] != h || IsReadTwice(reader, h)) return;
+        if (scale.value_or(ScaleOf(reader)) != ScaleOf(reader)) return;
+        if (reader.op == Op::kLinear && LinearOperands(reader.attributes).acc < 0) return;
+        scale = ScaleOf(reader);
+      }
+    }
+    if (!scale || *scale == 1) return;
+    node.attributes.Set("scale", *scale);
+    for (const ValueId h : node.outputs) {
+      for (const size_t user : UsersOf(h)) nodes()[user].attributes.Set("scale", 1.0);
+    }
+  }
+  static bool IsReadTwice(const Node& node, ValueId id) {
+    return std::count(node.inputs.begin(), node.inputs.end(), id) > 1;
+  }
+
+  // `at` adds h B^T to a base product.
+  void JoinForward(size_t at) {
+    Node& branch = nodes()[at];
+    const LinearOperands places(branch.attributes);
+    if (places.acc < 0 || places.bias >= 0 || places.x2 >= 0 || ScaleOf(branch) != 1) return;
+    const ValueId h = branch.inputs[0], b = branch.inputs[1];
+    const auto found = OnlyMaker(branch.inputs[static_cast<size_t>(places.acc)], Op::kLinear);
+    if (!found || !IsAdapter(b)) return;
+    Node& base = nodes()[*found];
+    if (base.attributes.Flag("pair2") || ScaleOf(base) != 1 || !InOnePlace(base, branch)) return;
+    base.inputs.insert(base.inputs.begin() + 2, {h, b});
+    base.attributes.Set("pair2", int64_t{1});
+    base.outputs = branch.outputs;
+    // In the place of the branch: h is made there, and of what the base product reads nothing changes in between.
+    branch = std::move(base);
+    gone_[*found] = true;
+    for (const ValueId y : branch.outputs) maker_[static_cast<size_t>(y)] = static_cast<int>(at);
+  }
+
+  // A matrix of an adapter, or one that ranks have gathered.
+  bool IsAdapter(ValueId id) {
+    while (graph_.value(id).role != Role::kAdapter) {
+      const int at = maker_[static_cast<size_t>(id)];
+      if (at < 0) return false;
+      const Node& node = nodes()[static_cast<size_t>(at)];
+      const auto place = std::find(node.outputs.begin(), node.outputs.end(), id) - node.outputs.begin();
+      if (!IsCollective(node.op) || node.inputs.size() != node.outputs.size()) return false;
+      id = node.inputs[static_cast<size_t>(place)];
+    }
+    return true;
+  }
+
+  // `at` adds d_h A of one or more adapters to what products of their d_y come to, before it or behind it.
+  void JoinBackward(size_t at) {
+    Node& thin = nodes()[at];
+    const bool acc = thin.attributes.Flag("acc");
+    if (thin.attributes.Flag("pair2") || ScaleOf(thin) != 1) return;
+    const size_t n = (thin.inputs.size() - acc) / 2;
+    std::vector<size_t> chain = acc ? ProductsBefore(thin.inputs.back(), thin) : std::vector<size_t>();
+    const size_t before = chain.size();
+    ValueId sum = thin.outputs[0];
+    while (const auto product = ProductBehind(sum, thin)) {
+      chain.push_back(*product);
+      sum = nodes()[*product].outputs[0];
+    }
+    std::vector<size_t> taken;
+    for (size_t i = 0; i < n; ++i) {
+      const auto base = std::find_if(chain.begin(), chain.end(), [&](size_t product) {
+        return IsAdapter(thin.inputs[n + i]) && TakesPair(nodes()[product], product, thin.inputs[i]) &&
+               std::find(taken.begin(), taken.end(), product) == taken.end();
+      });
+      if (base == chain.end()) return;
+      taken.push_back(*base);
+    }
+    if (before < chain.size()) {  // the next product adds to what this one added to
+      Node& next = nodes()[chain[before]];
+      next.inputs.pop_back();
+      if (acc) next.inputs.push_back(thin.inputs.back());
+      next.attributes.Set("acc", int64_t{acc});
+    } else {
+      Node& last = nodes()[chain.front()];
+      last.outputs = thin.outputs;
+      maker_[static_cast<size_t>(thin.outputs[0])] = static_cast<int>(chain.front());
+    }
+    for (size_t i = 0; i < n; ++i) {
+      Node& base = nodes()[taken[i]];
+      base.inputs.insert(base.inputs.begin() + 2, {thin.inputs[i], thin.inputs[n + i]});
+      base.attributes.Set("pair2", int64_t{1});
+    }
+    gone_[at] = true;
+  }
+
+  // Products whose sum is `sum`, the last one first.
+  std::vector<size_t> ProductsBefore(ValueId sum, const Node& near) {
+    std::vector<size_t> products;
+    while (const auto product = OnlyMaker(sum, Op::kLinearDx)) {
+      const Node& node = nodes()[*product];
+      if (!InOnePlace(node, near)) break;
+      products.push_back(*product);
+      if (!node.attributes.Flag("acc")) break;
+      sum = node.inputs.back();
+    }
+    return products;
+  }
+  // The product that adds to `sum`, which nothing else reads.
+  std::optional<size_t> ProductBehind(ValueId sum, const Node& near) {
+    if (UsersOf(sum).size() != 1 || graph_.value(sum).role != Role::kActivation) return std::nullopt;
+    const size_t user = UsersOf(sum)[0];
+    const Node& node = nodes()[user];
+    if (gone_[user] || node.op != Op::kLinearDx || !InOnePlace(node, near)) return std::nullopt;
+    if (!node.attributes.Flag("acc") || node.inputs.back() != sum) return std::nullopt;
+    return user;
+  }
+
+  // Whether d_h was made of the d_y of `base`, before it.
+  bool TakesPair(const Node& base, size_t at, ValueId d_h) {
+    const int maker = maker_[static_cast<size_t>(d_h)];
+    if (maker < 0 || static_cast<size_t>(maker) >= at || base.attributes.Flag("pair2") || ScaleOf(base) != 1) {
+      return false;
+    }
+    const Node& of_d_h = nodes()[static_cast<size_t>(maker)];
+    return of_d_h.op == Op::kLinearDx && of_d_h.inputs[0] == base.inputs[0];
+  }
+
+  Graph graph_;
+  std::vector<int> maker_;                  // of each value: its node, or -1
+  std::vector<std::vector<size_t>> users_;  // nodes that read it, once per operand
+  std::vector<bool> gone_;
+};
+
+}  // namespace
+
+Graph JoinAdapters(Graph graph) {
+  return Joiner(std::move(graph)).Run();
+}
+
+}  // namespace temper
