@@ -76,8 +76,7 @@ TEST_F(OnDevice, LoraIsTrainedResumedEvaluatedAndUsedWithTheBytesOfTheHost) {
 }
 
 TEST_F(OnDevice, LoraOnAQuantisedBaseIsTrainedResumedEvaluatedAndUsedWithTheBytesOfTheHost) {
-  const Arguments kept = {"--base_dtype", "nf4", "--embedding_dtype", "int8"};
-  GivesTheBytesOfTheHost(With({"--dtype", "bf16"}, kept), kept);
+  GivesTheBytesOfTheHost({"--dtype", "bf16", "--base_dtype", "nf4"}, {"--base_dtype", "nf4"});
 }
 
 TEST_F(OnDevice, AllWeightsAreTrainedWithTheBytesOfTheHost) {
