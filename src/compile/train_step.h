@@ -1,6 +1,6 @@
 // The training step of a model: from its forward graph to Programs. This is the pass
 // pipeline, and the only place that knows its order: partition, fuse, differentiate,
-// recompute, join adapters, collectives, optimizer, memory tiers, update in place, addresses.
+// recompute, rings, gradient sync, join adapters, collectives, optimizer, memory tiers, update in place, addresses.
 #pragma once
 
 #include <optional>

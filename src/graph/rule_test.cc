@@ -54,6 +54,12 @@ std::vector<Case> Cases() {
       {Op::kLinear, {kX, kW}, {}, "bf16[6, 10]"},
       {Op::kLinear, {kX, kW, {kF, {O}}, kY}, {{"bias", kOne}, {"acc", kOne}, {"scale", 2.0}}, "bf16[6, 10]"},
       {Op::kLinear, {kX, kW}, {{"out", std::string("f32")}}, "f32[6, 10]"},
+      {Op::kLinear, {kX, kW, x2, {kF, {O, R}}}, {{"pair2", kOne}}, "bf16[6, 10]"},
+      {Op::kLinear,
+       {kX, kW, x2, {kF, {O, R}}, {kF, {O}}, kY},
+       {{"pair2", kOne}, {"bias", kOne}, {"acc", kOne}},
+       "bf16[6, 10]"},
+      {Op::kLinearDx, {kY, kW, x2, {kF, {R, D}}, kX}, {{"pair2", kOne}, {"acc", kOne}}, "bf16[6, 8]"},
       {Op::kLinears, {kX, kW, {kF, {R, D}}}, {}, "bf16[6, 10], bf16[6, 2]"},
       {Op::kLinears, {kX, kW, kW, {kF, {R, D}}}, {{"third", kOne}}, "bf16[6, 10], bf16[6, 10], bf16[6, 2]"},
       {Op::kAdd, {kX, kX}, {}, "bf16[6, 8]"},
@@ -657,6 +663,61 @@ TEST(Rule, MatrixProductsCostTwoPerMultiplyAdd) {
   const double pairs = T * (T + 1) / 2.0;
   EXPECT_EQ(flops(Op::kAttention, {kX, kKv, kKv, kIndex}, kHeads), 4 * D * pairs);
   EXPECT_EQ(flops(Op::kAttentionBackward, {kX, kX, kKv, kKv, kX, kLse, kIndex}, kHeads), 10 * D * pairs);
+}
+
+// The second pair of a product: its dims fit those of the first, and its arithmetic and weights count.
+TEST(Rule, ASecondPairOfAProductGoesOnWithItsSum) {
+  const int64_t T = 6, I = 8, O = 10, R = 2;
+  const DType f = DType::kBF16;
+  const TensorType x{f, {T, I}}, w{f, {O, I}}, y{f, {T, O}}, h{f, {T, R}}, b{f, {O, R}}, a{f, {R, I}}, bias{f, {O}};
+  const Attributes pair = {{"pair2", int64_t{1}}, {"acc", int64_t{1}}};
+  const struct {
+    Op op;
+    Types in, without;
+    TensorType w2;
+    int64_t columns, inner;
+  } products[] = {{Op::kLinear, {x, w, h, b, y}, {x, w, bias, y}, b, O, I},
+                  {Op::kLinearDx, {y, w, h, a, x}, {y, w, x}, a, I, O}};
+  for (const auto& p : products) {
+    const OpRule& rule = RuleOf(p.op);
+    EXPECT_TRUE(InferTypes(p.op, p.in, pair).ok());
+    for (size_t i = 2; i < 4; ++i) {
+      Types wrong = p.in;
+      wrong[i].shape = {wrong[i].shape[0] + 1, wrong[i].shape[1]};
+      EXPECT_FALSE(InferTypes(p.op, wrong, pair).ok()) << ToString(p.op) << " " << i;
+    }
+    EXPECT_FALSE(InferTypes(p.op, p.in, {{"acc", int64_t{1}}}).ok()) << ToString(p.op);
+    const auto flops = [&](const Types& in) { return rule.cost(in, {p.in.back()}, {}).flops.v; };
+    EXPECT_EQ(flops(p.in), 2.0 * T * p.columns * (p.inner + R)) << ToString(p.op);
+    EXPECT_EQ(flops(p.without), 2.0 * T * p.columns * p.inner) << ToString(p.op);
+    EXPECT_EQ(rule.product(p.in).inner, p.inner + R);
+    EXPECT_EQ(rule.product(p.without).inner, p.inner);
+    EXPECT_EQ(OverwritableInput(p.op, pair, 5, 0), 4);
+  }
+  ModelWork work, plain;
+  RuleOf(Op::kLinear).model_work({x, w, h, b}, {}, &work);
+  RuleOf(Op::kLinear).model_work({x, w, bias, y}, {}, &plain);
+  EXPECT_EQ(work.weights, O * I + O * R);
+  EXPECT_EQ(plain.weights, O * I);
+}
+
+// A head that is packed twice is one head: the same traffic, and only together with d_x.
+TEST(Rule, APackedHeadIsReadOnceMoreOnlyForItsGradient) {
+  const int64_t T = 6, D = 8, V = 20;
+  const TensorType x{DType::kBF16, {T, D}}, target{DType::kI32, {T}}, rows{DType::kBF16, {V, D}};
+  TensorType columns = rows, again = rows;
+  columns.layout = ElementLayout::kColumnPairs;
+  again.layout = ElementLayout::kRowPairs;
+  const Attributes plain = {{"grad_x", int64_t{1}}}, packed = {{"grad_x", int64_t{1}}, {"w_of_d_x", int64_t{1}}};
+  const OpRule& rule = RuleOf(Op::kLinearCrossEntropy);
+  const Result<Types> out = InferTypes(Op::kLinearCrossEntropy, {x, columns, target, again}, packed);
+  ASSERT_TRUE(out.ok()) << out.status().message();
+  EXPECT_EQ(rule.cost({x, columns, target, again}, *out, packed).read.v - columns.bytes().v,
+            rule.cost({x, rows, target}, *out, plain).read.v - rows.bytes().v);
+  EXPECT_FALSE(InferTypes(Op::kLinearCrossEntropy, {x, columns, target, again}, {{"w_of_d_x", int64_t{1}}}).ok());
+  EXPECT_FALSE(InferTypes(Op::kLinearCrossEntropy, {x, rows, target, again}, packed).ok());
+  EXPECT_FALSE(InferTypes(Op::kLinearCrossEntropy, {x, columns, target, columns}, packed).ok());
+  EXPECT_FALSE(InferTypes(Op::kLinearCrossEntropy, {x, columns, target, rows}, packed).ok());
 }
 
 }  // namespace

@@ -55,12 +55,16 @@ TEST(JoinedAdapters, TrainOnAQuantisedBase) {
 
 // Recomputed adapters have the bits of the first time, also where their scale goes to what they are made of.
 TEST(JoinedAdapters, RecomputingThemChangesNoBit) {
-  for (const DType dtype : {DType::kF32, DType::kBF16}) {
-    RunSpec spec{.method = Method::kLora, .dtype = dtype, .micro_batches = 2};
-    const LoraOutcome kept = TrainLora(spec);
-    for (const Recompute mode : {Recompute::kSelective, Recompute::kBlock}) {
-      spec.recompute = mode;
-      ExpectSameResults(TrainLora(spec), kept);
+  for (const std::string& config : {LlamaConfigText(true), Phi3ConfigText()}) {  // Phi3: one h for q, k and v
+    for (const DType dtype : {DType::kF32, DType::kBF16}) {
+      for (const double dropout : {0.0, 0.1}) {
+        RunSpec spec{.config = config, .method = Method::kLora, .dtype = dtype, .dropout = dropout, .micro_batches = 2};
+        const LoraOutcome kept = TrainLora(spec);
+        for (const Recompute mode : {Recompute::kSelective, Recompute::kBlock}) {
+          spec.recompute = mode;
+          ExpectSameResults(TrainLora(spec), kept);
+        }
+      }
     }
   }
 }

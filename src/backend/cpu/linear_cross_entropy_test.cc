@@ -85,6 +85,12 @@ TEST(LinearCrossEntropy, APackedHeadChangesNoBit) {
           EXPECT_TRUE(got[o].SameBits(want[o])) << c.name << " output " << o << " on " << ToString(isa);
         }
       }
+      if (c.weighted || c.smoothing > 0) continue;
+      LogprobRun logprob(run);
+      const TestTensors of_rows = RunFast({Op::kTokenLogprob, logprob.attributes, &logprob.inputs}, isa, 1);
+      logprob.inputs[static_cast<size_t>(reads.input)] =
+          PackedAs(reads.layout, run.inputs[static_cast<size_t>(reads.input)]);
+      EXPECT_TRUE(RunFast({Op::kTokenLogprob, logprob.attributes, &logprob.inputs}, isa, 1)[0].SameBits(of_rows[0]));
     }
   }
 }

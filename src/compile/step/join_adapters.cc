@@ -9,7 +9,7 @@
 namespace temper {
 namespace {
 
-// A product and where its value is used. Both hold on to node indices: nodes are erased at the end.
+// Finds products and their readers by node index; joined nodes are erased at the end.
 class Joiner {
  public:
   explicit Joiner(Graph graph)
@@ -48,7 +48,7 @@ class Joiner {
   static bool InOnePlace(const Node& a, const Node& b) { return a.block == b.block && a.phase == b.phase; }
   const std::vector<size_t>& UsersOf(ValueId id) const { return users_[static_cast<size_t>(id)]; }
 
-  // The node that makes `id`, where that is an `op` which nothing else than its one reader takes part in.
+  // The node that makes `id`, if it is an `op` and `id` has one reader.
   std::optional<size_t> OnlyMaker(ValueId id, Op op) {
     const int at = maker_[static_cast<size_t>(id)];
     if (at < 0 || gone_[static_cast<size_t>(at)] || UsersOf(id).size() != 1) return std::nullopt;
@@ -56,29 +56,44 @@ class Joiner {
     return static_cast<size_t>(at);
   }
 
-  // Where all that reads h = x A^T multiplies by the same scale, h is made with it: also where h is computed again for
-  // the gradient of B alone, so that it has the same bits.
+  // If all readers of h = x A^T scale by the same number, h is scaled instead. Recomputed h, which only the gradient of
+  // B reads, is treated alike, so that its bits match. With tp, ranks add up or exchange h before it is read.
   void TakeScale(size_t at) {
     Node& node = nodes()[at];
     const LinearOperands places(node.attributes);
     if (places.num_inputs > 2 || ScaleOf(node) != 1) return;
-    std::optional<double> scale;
+    std::vector<size_t> readers;
     for (const ValueId h : node.outputs) {
-      if (graph_.value(h).role != Role::kActivation || UsersOf(h).empty()) return;
-      for (const size_t user : UsersOf(h)) {
-        const Node& reader = nodes()[user];
-        const size_t place = reader.op == Op::kLinear ? 0 : reader.op == Op::kLinearDw ? 1 : reader.inputs.size();
-        if (place >= reader.inputs.size() || reader.inputs[place] != h || IsReadTwice(reader, h)) return;
-        if (scale.value_or(ScaleOf(reader)) != ScaleOf(reader)) return;
-        if (reader.op == Op::kLinear && LinearOperands(reader.attributes).acc < 0) return;
-        scale = ScaleOf(reader);
+      if (!FindReaders(h, &readers)) return;
+    }
+    if (readers.empty()) return;
+    const double scale = ScaleOf(nodes()[readers[0]]);
+    for (const size_t reader : readers) {
+      if (ScaleOf(nodes()[reader]) != scale) return;
+    }
+    if (scale == 1) return;
+    node.attributes.Set("scale", scale);
+    for (const size_t reader : readers) nodes()[reader].attributes.Set("scale", 1.0);
+  }
+  // Adds the nodes that read h, or what collectives make of it. False if one of them is neither a branch nor the
+  // gradient of its B.
+  bool FindReaders(ValueId h, std::vector<size_t>* readers) {
+    if (graph_.value(h).role != Role::kActivation) return false;
+    for (const size_t user : UsersOf(h)) {
+      const Node& reader = nodes()[user];
+      if (IsReadTwice(reader, h)) return false;
+      if (IsCollective(reader.op)) {
+        if (reader.inputs.size() != 1 || reader.outputs.size() != 1 || !FindReaders(reader.outputs[0], readers)) {
+          return false;
+        }
+        continue;
       }
+      const bool is_branch = reader.op == Op::kLinear && reader.inputs[0] == h && reader.attributes.Flag("acc");
+      const bool makes_d_b = reader.op == Op::kLinearDw && reader.inputs[1] == h;
+      if (!is_branch && !makes_d_b) return false;
+      readers->push_back(user);
     }
-    if (!scale || *scale == 1) return;
-    node.attributes.Set("scale", *scale);
-    for (const ValueId h : node.outputs) {
-      for (const size_t user : UsersOf(h)) nodes()[user].attributes.Set("scale", 1.0);
-    }
+    return true;
   }
   static bool IsReadTwice(const Node& node, ValueId id) {
     return std::count(node.inputs.begin(), node.inputs.end(), id) > 1;

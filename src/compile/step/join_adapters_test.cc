@@ -101,6 +101,33 @@ TEST(JoinAdapters, JoinsThoseWithDropoutForwardOnly) {
   EXPECT_EQ(Count(step, Op::kLinearDx, true), 0);
 }
 
+// As with tp, whose ranks add up their terms of h.
+TEST(JoinAdapters, FollowsHThroughCollectives) {
+  Adapted adapted(0.75);
+  Graph& graph = adapted.graph;
+  std::vector<Node> nodes;
+  for (Node& node : graph.nodes()) {
+    const bool branch = node.op == Op::kLinear && node.attributes.Flag("acc");
+    if (branch) {
+      const ValueId h = node.inputs[0];
+      const ValueId sum = graph.AddValue({.name = graph.value(h).name + ".sum", .type = graph.value(h).type});
+      nodes.push_back({.op = Op::kAllReduce,
+                       .inputs = {h},
+                       .outputs = {sum},
+                       .attributes = {{"axes", std::string("tp")}, {"ranks", int64_t{2}}},
+                       .block = node.block});
+      node.inputs[0] = sum;
+    }
+    nodes.push_back(std::move(node));
+  }
+  graph.nodes() = std::move(nodes);
+  graph = JoinAdapters(Fuse(std::move(graph)));
+  EXPECT_EQ(Count(graph, Op::kLinear, true), 2);
+  for (const Node& node : graph.nodes()) {
+    EXPECT_EQ(node.attributes.DoubleOr("scale", 1), node.op == Op::kLinears ? 0.75 : 1.0) << ToString(node.op);
+  }
+}
+
 // A product that adds to another one is no adapter: as of blocks whose attention and MLP are parallel.
 TEST(JoinAdapters, LeavesProductsOfWeights) {
   Adapted adapted(1);

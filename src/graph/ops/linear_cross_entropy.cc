@@ -68,7 +68,7 @@ Result<Types> InferLoss(Op op, const char* wanted, const Types& in, const Attrib
   }
   if (good && operands.w_of_d_x >= 0) {
     const TensorType& w = in[At(operands.w_of_d_x)];
-    good = a.Flag("grad_x") && w.dtype == in[1].dtype && w.shape == in[1].shape;
+    good = a.Flag("grad_x") && w.packed() && in[1].packed() && w.dtype == in[1].dtype && w.shape == in[1].shape;
   }
   good = good && DequantiseFits(in[1], a) && GoodPart(in[1], a) && a.DoubleOr("softcap", 0) >= 0 &&
          a.DoubleOr("smoothing", 0) >= 0 && a.DoubleOr("smoothing", 0) < 1 &&
@@ -178,6 +178,8 @@ Cost LossCost(const Types& in, const Types& out, const Attributes& a) {
   Cost cost = ElementwiseCost(in, out, 0);
   AddDequantising(in, a, &cost);
   const LossOperands operands(a);
+  // The weight is counted once, whether d_x reads it from a place of its own or not.
+  if (operands.w_of_d_x >= 0) cost.read = cost.read - in[At(operands.w_of_d_x)].bytes();
   for (size_t p = 0; p < operands.num_pairs; ++p) {
     const Pair& pair = operands.pairs[p];
     const double gemm =

@@ -1,5 +1,5 @@
 // The places of the operands of linear_cross_entropy and token_logprob: x_TI, w_VI, target_T, [x2, w2], [weight_T],
-// [acc_w], [acc_w2], [w of d_x] -> loss_T, [d_x], [d_w], [d_x2], [d_w2]. Attributes say which of those in brackets are
+// [acc_w], [acc_w2], [w_of_d_x] -> loss_T, [d_x], [d_w], [d_x2], [d_w2]. Attributes say which of those in brackets are
 // present. For the rule and for every kernel.
 #pragma once
 

@@ -62,9 +62,10 @@ inline LossScratch LossScratchOf(const Types& in, const Attributes& a, int threa
   }
   for (size_t p = 0; p < pairs; ++p) {
     const int64_t I = in[3 * p].shape[1];
-    s.product_bytes = std::max({s.product_bytes, MatrixProductScratch(s.chunk, V, I, in[0].dtype, true, threads),
-                                MatrixProductScratch(s.chunk, I, V, in[0].dtype, true, threads),
-                                MatrixProductScratch(V, I, s.chunk, DType::kF32, false, threads)});
+    s.product_bytes = std::max(
+        {s.product_bytes, MatrixProductScratch(s.chunk, V, I, in[0].dtype, true, threads, in[3 * p + 1].packed()),
+         MatrixProductScratch(s.chunk, I, V, in[0].dtype, true, threads, p == 0 && a.Flag("w_of_d_x")),
+         MatrixProductScratch(V, I, s.chunk, DType::kF32, false, threads)});
   }
   s.products = take(s.product_bytes.v);
   if (a.Flag("dequantise")) s.numbers = take(in[1].computed().bytes().v);

@@ -28,7 +28,8 @@ inline Bytes MatrixProductScratch(int64_t m, int64_t n, int64_t k, DType out, bo
   if (!b_packed) {
     bytes = {std::min(panels(n), std::max(skinny ? kA : kB, panels(1)))};
   } else if (k2 > 0) {
-    bytes = {(n + kTile) * more + (n / 4 + 2) * 128};
+    const int64_t lines = skinny && n >= m ? n / threads + 1 : n;  // each thread packs its own
+    bytes = {(lines + kTile) * more + (lines / 4 + 2) * 128};
   }
   if (skinny) {
     bytes = (bytes + Bytes{std::min(panels(m), std::max(kA, panels(1)))}) * threads;

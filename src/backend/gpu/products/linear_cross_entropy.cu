@@ -244,6 +244,7 @@ class LossKernel final : public Kernel {
  public:
   static Result<std::unique_ptr<Kernel>> Make(const KernelSpec& spec, const Context& context) {
     const TensorType& w = spec.inputs[1];
+    if (w.packed()) return Unsupported(std::string(ToString(spec.op)) + " of " + w.ToString() + " on GPUs");
     if (w.dtype.quantised() && !spec.attributes.Flag("dequantise")) {
       return Unsupported(std::string(ToString(spec.op)) + " of " + w.ToString() + " without scratch for its numbers");
     }

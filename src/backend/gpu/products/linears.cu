@@ -195,6 +195,7 @@ Result<std::unique_ptr<Kernel>> MakeJoined(const KernelSpec& spec, const Context
 }  // namespace
 
 Result<std::unique_ptr<Kernel>> MakeLinears(const KernelSpec& spec, const Context& context) {
+  if (spec.attributes.Has("scale")) return Unsupported(std::string(ToString(spec.op)) + " with a scale on GPUs");
   return MakeJoined(spec, context);
 }
 Result<std::unique_ptr<Kernel>> MakeLinearsDx(const KernelSpec& spec, const Context& context) {
