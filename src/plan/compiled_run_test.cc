@@ -94,8 +94,8 @@ TEST(CompiledRun, CountsTheArithmeticThatTheModelRequires) {
   }
 }
 
-// Two blocks: their matrices are packed, and all but the first block's q, k and v a second time: nothing before those
-// is trained.
+// Two blocks and a head: their matrices are packed, and all but the first block's q, k and v a second time: nothing
+// before those is trained.
 TEST(CompiledRun, PacksFrozenWeightsWhereThereIsRoomForTheirSecondLayout) {
   const auto model = LlamaOf(64, 512, 2, 8, 1024);
   RunConfig config = ConfigOf(TrainMethod::kLora, 16);
@@ -105,7 +105,8 @@ TEST(CompiledRun, PacksFrozenWeightsWhereThereIsRoomForTheirSecondLayout) {
   const CompiledRun plain = compile(GiB(8), false), packed = compile(GiB(8), true);
   EXPECT_EQ(plain.packed, std::nullopt);
   EXPECT_EQ(plain.hash_without_limits, std::nullopt);
-  constexpr int64_t kMatrices = 2 * (2 * 512 * 512 + 2 * 256 * 512 + 3 * 1024 * 512), kQkv = 2 * 512 * 512;
+  constexpr int64_t kBlocks = 2 * (2 * 512 * 512 + 2 * 256 * 512 + 3 * 1024 * 512), kHead = 64 * 512;
+  constexpr int64_t kMatrices = kBlocks + kHead, kQkv = 2 * 512 * 512;
   const int64_t second = 2 * (kMatrices - kQkv);
   EXPECT_GE(packed.packed->v, second);
   EXPECT_LE(packed.packed->v, second + second / 400) << "a line beside each panel of 32 KiB and more";
