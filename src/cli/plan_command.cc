@@ -88,6 +88,7 @@ PlanFacts PlanFactsOf(const TrainSetup& setup, const CompiledRun& run, const std
                   .recompute = run.memory.choice.ToString(),
                   .parameters = run.parameters,
                   .trainable_parameters = run.trainable_parameters,
+                  .hash_without_limits = run.hash_without_limits,
                   .rows = c.batch.per_device_train_batch_size,
                   .row_tokens = *c.data.max_seq_len,
                   .micro_batches = c.batch.gradient_accumulation_steps,
