@@ -104,10 +104,15 @@ TEST_F(Mpi, MemoryThatSomebodyElseHasMadeForItIsNotUsed) {
 
 // As a rank leaves it that is killed while MPI starts.
 TEST_F(Mpi, AFolderOfAKilledStartIsRemovedByTheNextUnlessSomebodyHoldsIt) {
-  const std::string dead = "/dev/shm/temper-dead00", held = "/dev/shm/temper-held00", fresh = "/dev/shm/temper-fresh0";
-  for (const std::string& folder : {dead, held, fresh}) {
-    ASSERT_EQ(mkdir(folder.c_str(), 0700), 0);
-    std::ofstream(folder + "/vader_segment") << "x";
+  const std::string place = "/dev/shm/.temper-mpi-";
+  const std::string dead = place + "dead00", held = place + "held00", fresh = place + "fresh0";
+  const std::string used = place + "used00", open_to_all = place + "open00", model = "/dev/shm/temper-model0";
+  const std::vector<std::string> all = {dead, held, fresh, used, open_to_all, model};
+  for (const std::string& folder : all) {
+    std::filesystem::remove_all(folder);
+    ASSERT_EQ(mkdir(folder.c_str(), folder == open_to_all ? 0755 : 0700), 0);
+    std::ofstream(folder + "/vader_segment.x") << "x";
+    if (folder == used) std::ofstream(folder + "/model.safetensors") << "x";
     const timespec old[2] = {{.tv_sec = 1'000'000'000}, {.tv_sec = 1'000'000'000}};
     if (folder != fresh) {
       ASSERT_EQ(utimensat(AT_FDCWD, folder.c_str(), old, 0), 0);
@@ -117,9 +122,11 @@ TEST_F(Mpi, AFolderOfAKilledStartIsRemovedByTheNextUnlessSomebodyHoldsIt) {
   ASSERT_EQ(flock(fd, LOCK_EX), 0);
   EXPECT_EQ(Run(2, 0, "digest").exit_code, 0);
   EXPECT_FALSE(std::filesystem::exists(dead));
-  EXPECT_TRUE(std::filesystem::exists(held));
-  EXPECT_TRUE(std::filesystem::exists(fresh));
-  for (const std::string& folder : {held, fresh}) std::filesystem::remove_all(folder);
+  for (const std::string& folder : {held, fresh, open_to_all, model}) {
+    EXPECT_TRUE(std::filesystem::exists(folder + "/vader_segment.x")) << folder;
+  }
+  EXPECT_TRUE(std::filesystem::exists(used + "/model.safetensors")) << "a file that is not Open MPI's";
+  for (const std::string& folder : all) std::filesystem::remove_all(folder);
   close(fd);
 }
 

@@ -18,8 +18,9 @@ namespace {
 constexpr const char* kVariables[] = {"OMPI_MCA_btl_vader_backing_directory", "OMPI_MCA_btl_sm_backing_directory"};
 
 constexpr const char* kPlace = "/dev/shm";
-constexpr const char* kPrefix = "temper-";
-constexpr time_t kLockingTakes = 60;  // seconds, far more than from making a folder to locking it
+constexpr const char* kPrefix = ".temper-mpi-";
+constexpr size_t kRandomCharacters = 6;  // behind it
+constexpr time_t kLockingTakes = 60;     // seconds, far more than from making a folder to locking it
 
 // The folder with a lock on it; -1 if it is not ours or somebody holds it.
 int Held(const std::string& path) {
@@ -30,15 +31,39 @@ int Held(const std::string& path) {
   return -1;
 }
 
-void RemoveAbandoned() {
+bool IsSegment(const std::filesystem::directory_entry& entry) {
   std::error_code ignored;
-  for (const auto& entry : std::filesystem::directory_iterator(kPlace, ignored)) {
+  const std::string name = entry.path().filename().string();
+  return entry.symlink_status(ignored).type() == std::filesystem::file_type::regular &&
+         (name.starts_with("vader_segment.") || name.starts_with("sm_segment."));
+}
+
+std::vector<std::filesystem::directory_entry> EntriesOf(const std::string& folder) {
+  std::vector<std::filesystem::directory_entry> entries;
+  std::error_code error;
+  auto it = std::filesystem::directory_iterator(folder, error);
+  for (; !error && it != std::filesystem::directory_iterator(); it.increment(error)) entries.push_back(*it);
+  return entries;
+}
+
+// Removes Open MPI's files, and the folder if nothing else is in it: nobody's data.
+void RemoveSegments(const std::string& folder) {
+  for (const auto& entry : EntriesOf(folder)) {
+    if (IsSegment(entry)) unlink(entry.path().c_str());
+  }
+  rmdir(folder.c_str());
+}
+
+void RemoveAbandoned() {
+  for (const auto& entry : EntriesOf(kPlace)) {
+    const std::string path = entry.path().string(), name = entry.path().filename().string();
     struct stat info;
-    if (!entry.path().filename().string().starts_with(kPrefix) || lstat(entry.path().c_str(), &info) != 0) continue;
+    if (!name.starts_with(kPrefix) || name.size() != std::string(kPrefix).size() + kRandomCharacters) continue;
+    if (lstat(path.c_str(), &info) != 0 || !S_ISDIR(info.st_mode) || (info.st_mode & 07777) != S_IRWXU) continue;
     if (time(nullptr) - info.st_mtime < kLockingTakes) continue;
-    const int fd = Held(entry.path());
+    const int fd = Held(path);
     if (fd < 0) continue;
-    std::filesystem::remove_all(entry.path(), ignored);
+    RemoveSegments(path);
     close(fd);
   }
 }
@@ -59,8 +84,7 @@ SegmentFolder::SegmentFolder() {
 
 SegmentFolder::~SegmentFolder() {
   if (path_.empty()) return;
-  std::error_code ignored;
-  std::filesystem::remove_all(path_, ignored);
+  RemoveSegments(path_);
   if (held_ >= 0) close(held_);
 }
 
@@ -68,9 +92,10 @@ void SegmentFolder::Hide() {
   if (path_.empty()) return;
   // Programs that this one starts are no ranks.
   for (const char* const variable : kVariables) unsetenv(variable);
-  std::error_code ignored;
-  for (const auto& entry : std::filesystem::directory_iterator(path_, ignored)) files_.push_back(entry.path());
-  std::filesystem::remove_all(path_, ignored);
+  for (const auto& entry : EntriesOf(path_)) {
+    if (IsSegment(entry)) files_.push_back(entry.path());
+  }
+  RemoveSegments(path_);
 }
 
 void SegmentFolder::Show() const {
