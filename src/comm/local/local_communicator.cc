@@ -99,10 +99,13 @@ std::unique_ptr<LocalCommunicator> ThreadWorld::Join(int rank) {
 Result<std::unique_ptr<LocalCommunicator>> JoinLaunched(const LaunchedRank& launched) {
   auto memory = HostMemory::OpenShared(launched.file, launched.size);
   if (memory.ok() && (launched.rank < 0 || launched.rank >= launched.size)) {
-    memory = InvalidArgument(fmt::format("rank {} of {}", launched.rank, launched.size));
+    memory = InvalidArgument(fmt::format("there is no rank {} among {}", launched.rank, launched.size));
   }
-  // The variable says otherwise than the launcher of this process.
-  if (!memory.ok()) return memory.status().WithContext("TEMPER_LAUNCHED_RANK, which only temper sets: unset it");
+  // The variable says otherwise than the launcher of this process. Other errors are the machine's.
+  if (memory.status().code() == StatusCode::kInvalidArgument) {
+    return memory.status().WithContext("TEMPER_LAUNCHED_RANK, which only temper sets: unset it");
+  }
+  if (!memory.ok()) return memory.status();
   return std::make_unique<LocalCommunicator>(
       std::make_unique<HostRank>(*std::move(memory), launched.rank, launched.rank));
 }
