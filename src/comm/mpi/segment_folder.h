@@ -4,8 +4,8 @@
 // enter, and it loses its name as soon as all ranks have opened it: nothing stays behind however a rank ends later.
 // What ranks that were killed in MPI_Init have left is removed by the next one of that user.
 //
-// A user's own choice of the place (btl_vader_backing_directory, btl_sm_backing_directory) is left alone if --mca or the
-// environment makes it; one in a parameter file is overridden. Where no folder can be made, Open MPI's place stays.
+// A user's own choice of the place (btl_vader_backing_directory, btl_sm_backing_directory) is left alone if --mca or
+// the environment makes it; one in a parameter file is overridden. Where no folder can be made, Open MPI's place stays.
 //
 // Thread rule: the thread that starts and ends MPI.
 #pragma once
