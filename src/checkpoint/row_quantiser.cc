@@ -14,7 +14,7 @@ namespace {
 Status NotFinite(const ModelWeights::Entry& entry, int64_t row, ElementFormat format) {
   return Corrupt(
       fmt::format("{}: tensor {} has an element that is not finite in row {}, which {} cannot hold: get the model "
-                  "again, or remove base_dtype and embedding_dtype",
+                  "again, or remove base_dtype or embedding_dtype",
                   entry.file->path(), entry.tensor->name, row, ToString(format)));
 }
 

@@ -78,38 +78,57 @@ Status TransposedPut::Put(int64_t at, std::span<const std::byte> bytes) {
   int64_t element = at / size_, left = std::ssize(bytes) / size_;
   const std::byte* from = bytes.data();
   while (left > 0) {
-    const int64_t row = element / outs_, column = element % outs_, width = std::min(outs_ - column, left);
-    const int64_t most = RowsOf(window_, width * size_, ins_);
-    if (rows_ > 0 && (column != column_ || width != width_ || row != first_ + rows_ || rows_ >= most)) {
-      TEMPER_RETURN_IF_ERROR(Flush());
-    }
-    if (rows_ == 0) {
-      first_ = row;
-      column_ = column;
-      width_ = width;
-    }
-    const int64_t rows = width == outs_ ? std::min(left / outs_, most - rows_) : 1;
-    const int64_t count = rows * width;
-    gathered_.insert(gathered_.end(), from, from + count * size_);
-    rows_ += rows;
-    element += count;
-    from += count * size_;
-    left -= count;
+    const int64_t n = std::min(outs_ - element % outs_, left);  // of one row
+    TEMPER_RETURN_IF_ERROR(Gather(element / outs_, element % outs_, n, from));
+    element += n;
+    from += n * size_;
+    left -= n;
+  }
+  return OkStatus();
+}
+
+Status TransposedPut::Gather(int64_t row, int64_t column, int64_t n, const std::byte* from) {
+  const bool full = begun_ == 0 && rows_ >= RowsOf(window_, std::max<int64_t>(width_, 1) * size_, ins_);
+  const bool widens = rows_ == 1 && begun_ == 0 && row == first_ && column == column_ + width_;
+  const bool goes_on =
+      rows_ > 0 && row == first_ + rows_ && column == column_ + begun_ && begun_ + n <= width_ && !full;
+  if (!widens && !goes_on) {
+    TEMPER_RETURN_IF_ERROR(Flush());
+    first_ = row;
+    column_ = column;
+  }
+  if (gathered_.empty())
+    gathered_.reserve(static_cast<size_t>(std::min(std::max(window_, outs_ * size_), outs_ * ins_ * size_)));
+  gathered_.insert(gathered_.end(), from, from + n * size_);
+  if (goes_on) {
+    begun_ += n;
+    if (begun_ < width_) return OkStatus();
+    begun_ = 0;
+    ++rows_;
+  } else {
+    width_ += n;
+    rows_ = 1;
   }
   return OkStatus();
 }
 
 Status TransposedPut::Flush() {
-  if (rows_ == 0) return OkStatus();
-  turned_.resize(gathered_.size());
-  Transpose(gathered_.data(), rows_, width_, width_, turned_.data(), rows_, size_);
-  const int64_t lines = rows_ == ins_ ? 1 : width_, line = std::ssize(turned_) / lines;  // bytes
+  const int64_t whole = rows_ * width_;
+  turned_.resize(static_cast<size_t>(whole * size_));
+  if (rows_ > 0) Transpose(gathered_.data(), rows_, width_, width_, turned_.data(), rows_, size_);
+  const int64_t lines = rows_ == 0 ? 0 : rows_ == ins_ ? 1 : width_;
   for (int64_t i = 0; i < lines; ++i) {
+    const int64_t line = whole * size_ / lines;  // bytes
     const auto run = std::span(turned_).subspan(static_cast<size_t>(i * line), static_cast<size_t>(line));
     TEMPER_RETURN_IF_ERROR(put_(((column_ + i) * ins_ + first_) * size_, run));
   }
+  for (int64_t i = 0; i < begun_; ++i) {  // of a row that did not go on
+    const auto number =
+        std::span(gathered_).subspan(static_cast<size_t>((whole + i) * size_), static_cast<size_t>(size_));
+    TEMPER_RETURN_IF_ERROR(put_(((column_ + i) * ins_ + first_ + rows_) * size_, number));
+  }
   gathered_.clear();
-  rows_ = 0;
+  rows_ = width_ = begun_ = 0;
   return OkStatus();
 }
 

@@ -97,5 +97,27 @@ TEST(TransposedWindows, PutTakesRunsOfAnyLengthAndOrder) {
   }
 }
 
+// Runs that end within rows, as a checkpoint's slices do, are no reason to put short ones.
+TEST(TransposedWindows, PutGivesEachRowOncePerWindowHoweverTheRunsAreCut) {
+  constexpr int64_t kRows = 3072, kColumns = 768, kAll = kRows * kColumns, kRun = (512 << 10) / kSize + 100;
+  const std::vector<int32_t> stored(kAll, 1);
+  for (const auto& [window, windows] : {std::pair{kFarWindow, 1}, std::pair{MiB(4), 3}}) {
+    int64_t puts = 0, elements = 0;
+    const PutBytes put = [&](int64_t, std::span<const std::byte> bytes) {
+      ++puts;
+      elements += std::ssize(bytes) / kSize;
+      return OkStatus();
+    };
+    TransposedPut turned({kColumns, kRows}, kSize, put, window);
+    for (int64_t e = 0; e < kAll; e += kRun) {
+      const auto run = std::span(stored).subspan(static_cast<size_t>(e), static_cast<size_t>(std::min(kRun, kAll - e)));
+      ASSERT_TRUE(turned.Put(e * kSize, std::as_bytes(run)).ok());
+    }
+    ASSERT_TRUE(turned.Flush().ok());
+    EXPECT_EQ(elements, kAll);
+    EXPECT_LE(puts, windows * kColumns);
+  }
+}
+
 }  // namespace
 }  // namespace temper

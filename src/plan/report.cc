@@ -277,7 +277,7 @@ std::string PlanJson(const Program& train, const PlanFacts& f, const PlanOnClust
     nlohmann::ordered_json option = {{"recompute", o.choice.ToString()}, {"tried", o.tried}, {"fits", o.fits}};
     option["chosen"] = json["alternatives"].empty();
     // For options that were not tried: kernels alone.
-    option[o.fits ? "step_seconds" : "compute_seconds"] = o.step.v;
+    if (o.fits || o.step.v > 0) option[o.fits ? "step_seconds" : "compute_seconds"] = o.step.v;
     if (o.fits) {
       option["bytes"] = {{"device", o.device.v}, {"host", o.host.v}, {"disk", o.disk.v}};
       option["bytes_moved"] = o.moved.v;

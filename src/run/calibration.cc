@@ -42,7 +42,7 @@ struct Effort {
   std::vector<Op> ops;    // empty: all
   Flops largest;          // of a case; 0: no limit
 };
-// More than caches hold: the masters of a step are each cast once in a micro-batch, and are in no cache.
+// More than most caches hold: the masters of a step are each cast once in a micro-batch, and are in no cache.
 constexpr Bytes kBeyondCaches = MiB(192);
 const Effort kCalibration = {
     .compute = {0.025}, .move = {0.010}, .beside = {0.12}, .disk = MiB(256), .ops = {}, .largest = {}};

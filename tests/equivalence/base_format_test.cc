@@ -40,8 +40,8 @@ RunSpec Of(const std::string& config, const Base& base, Method method = Method::
 }
 
 std::vector<std::string> Families() {
-  return {LlamaConfigText(true), LlamaConfigText(false), Phi3ConfigText(),    Qwen3ConfigText(),
-          Gemma2ConfigText(),    Cohere2ConfigText(),    GptNeoXConfigText(), OptConfigText(true)};
+  return {LlamaConfigText(true), LlamaConfigText(false), Phi3ConfigText(),    Qwen3ConfigText(),  Gemma2ConfigText(),
+          Cohere2ConfigText(),   GptNeoXConfigText(),    OptConfigText(true), GraniteConfigText()};
 }
 
 // nf4's blocks of 64 cross the rows of those with other heads than 64 / 4, or with 160 columns.

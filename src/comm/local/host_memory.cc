@@ -22,7 +22,7 @@ Status CheckRanks(int ranks) {
   return InvalidArgument(fmt::format("{} ranks on one host; there can be 1 to {}", ranks, kMaxHostRanks));
 }
 
-// An empty file without a name. Its mode would be 0777.
+// An empty file without a name. The kernel makes it with mode 0777; CreateShared sets 0600.
 int MakeFile() {
   int file = memfd_create("temper", MFD_CLOEXEC | MFD_ALLOW_SEALING | kNoExecution);
   if (file < 0 && errno == EINVAL) file = memfd_create("temper", MFD_CLOEXEC | MFD_ALLOW_SEALING);

@@ -68,6 +68,11 @@ void RemoveAbandoned() {
   }
 }
 
+// Programs that this one starts are no ranks.
+void ForgetVariables() {
+  for (const char* const variable : kVariables) unsetenv(variable);
+}
+
 }  // namespace
 
 SegmentFolder::SegmentFolder() {
@@ -84,14 +89,14 @@ SegmentFolder::SegmentFolder() {
 
 SegmentFolder::~SegmentFolder() {
   if (path_.empty()) return;
+  ForgetVariables();
   RemoveSegments(path_);
   if (held_ >= 0) close(held_);
 }
 
 void SegmentFolder::Hide() {
   if (path_.empty()) return;
-  // Programs that this one starts are no ranks.
-  for (const char* const variable : kVariables) unsetenv(variable);
+  ForgetVariables();
   for (const auto& entry : EntriesOf(path_)) {
     if (IsSegment(entry)) files_.push_back(entry.path());
   }

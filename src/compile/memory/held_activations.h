@@ -1,5 +1,5 @@
-// HeldActivations: bytes that a step certainly holds between its forward and its backward pass. They tell, without
-// compiling it, that a way to recompute whole blocks does not fit.
+// HeldActivations: bytes that a step certainly holds between its forward and its backward pass. If they exceed the
+// memory, a choice of recomputed blocks does not fit, and need not be compiled to know that.
 #pragma once
 
 #include <vector>

@@ -41,7 +41,8 @@ std::vector<StepChoice> ChoicesWithin(Recompute recompute, int recompute_blocks,
 struct StepOption {
   StepChoice choice;
   bool fits = false;
-  bool tried = false;        // false: not tried, because its compute time alone leaves less than kWorthwhile to gain
+  // Compiled, or refused without (HeldActivations). False: its compute time alone leaves less than kWorthwhile to gain.
+  bool tried = false;
   Seconds step;              // estimated; compute time alone, or 0, if it does not fit or was not tried
   Seconds computing;         // compute time alone; 0 for the first choice
   Bytes device, host, disk;  // reserved, if it fits

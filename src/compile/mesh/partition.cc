@@ -321,7 +321,7 @@ class Partitioner final : public ShardingSink {
     if (const TensorType& type = local_.value(at.id).type; dim > 0 && type.dtype.quantised()) {
       Refuse(
           fmt::format("the columns of {} are split over {} and would have to be gathered, but as {} it has a scale "
-                      "per row: split its rows by a placement rule, or remove base_dtype and embedding_dtype",
+                      "per row: split its rows by a placement rule, or remove base_dtype or embedding_dtype",
                       local_.value(at.id).name, gather.ToString(), ToString(type.dtype)));
       return at;
     }

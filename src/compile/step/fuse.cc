@@ -77,9 +77,9 @@ void JoinAdapterProducts(Graph* graph) {
   std::erase_if(nodes, [](const Node& n) { return n.outputs.empty(); });
 }
 
-// A product that is only scaled (as Granite's are before they are added to the residual) is scaled before it is stored,
-// and where branches add to it, these are, too. Its gradients take the factor from the product. A bias would have to be
-// scaled itself: such a product stays as it is.
+// A product that only a scale reads (as of models that scale their residuals) is scaled before it is stored. Branches
+// that add to it are scaled, too. Its gradients take the factor from the product. A bias would have to be scaled
+// itself: such a product stays as it is.
 void ScaleInProducts(Graph* graph) {
   std::vector<Node>& nodes = graph->nodes();
   const std::vector<int> uses = CountUses(*graph);

@@ -3,7 +3,7 @@
 // by value: callers move the graph in to avoid a copy.
 //
 //   linear + add of the residual       ->  linear with acc
-//   scale of a linear without bias      ->  linear with scale
+//   scale of a sum of linears without bias  ->  each linear with scale
 //   x A^T of two or three adapters      ->  linears
 //
 // Products of adapters that ranks gather (fsdp) stay apart: when the first is computed, the second A is not gathered.
