@@ -1,7 +1,6 @@
 // Matrix products on the CPU: out[m, n] = scale * sum over k of A[m, k] B[n, k] + bias[n] + acc[m, n], in bf16 or f32
-// with f32 sums and one rounding at the end. A second pair of operands, an adapter's, may go on with the sum over k2 of
-// A2[m, k2] B2[n, k2]. Packs blocks of both operands into panels (gemm_tile.h), so that all
-// layouts run alike.
+// with f32 sums and one rounding at the end. A second pair of operands (an adapter's) may go on with the sum: over k2
+// of A2[m, k2] B2[n, k2]. Packs blocks of both operands into panels (gemm_tile.h), so that all layouts run alike.
 //
 // An element's sum runs over k in blocks that depend only on the planned shape: neither on the number of threads nor on
 // how much of the shape a call uses.
