@@ -2,6 +2,8 @@
 // of a head of keys each, forward also into segments of their queries. A unit's keys and values are packed once into
 // panels, which all query heads of the group use; scores exist only as a tile. Units do not touch each other's results,
 // so any thread may take any unit.
+#include "backend/cpu/attention.h"
+
 #include <algorithm>
 #include <cstring>
 
@@ -11,13 +13,20 @@
 namespace temper {
 namespace {
 
+bool IsBackward(const KernelSpec& spec) {
+  return spec.op == Op::kAttentionBackward || spec.op == Op::kAttentionStepBackward;
+}
+const TensorType& QueriesOf(const KernelSpec& spec) {
+  return spec.inputs[IsBackward(spec) ? 1 : 0];
+}
+
 // What forward and backward have in common.
 class AttentionKernel : public Kernel {
  protected:
-  AttentionKernel(const KernelSpec& spec, const TensorType& q, bool backward, Isa isa)
-      : tokens_(spec, q),
-        heads_(spec, q, isa),
-        scratch_(AttentionScratchOf(tokens_.dims(), backward, spec.threads)),
+  AttentionKernel(const KernelSpec& spec, const AttentionKernels& table)
+      : tokens_(spec, QueriesOf(spec)),
+        heads_(spec, QueriesOf(spec), table),
+        scratch_(AttentionScratchOf(tokens_.dims(), IsBackward(spec), spec.threads)),
         threads_(spec.threads),
         acc_(tokens_.is_step() && spec.attributes.Flag("acc")) {
     TEMPER_CHECK(scratch_.bytes <= spec.workspace) << scratch_.bytes.v << " of " << spec.workspace.v;
@@ -47,7 +56,7 @@ class AttentionKernel : public Kernel {
 
 class AttentionForwardKernel final : public AttentionKernel {
  public:
-  AttentionForwardKernel(const KernelSpec& spec, Isa isa) : AttentionKernel(spec, spec.inputs[0], false, isa) {}
+  AttentionForwardKernel(const KernelSpec& spec, const AttentionKernels& table) : AttentionKernel(spec, table) {}
 
   Status Run(const KernelArgs& args) override {
     const AttentionUnit* units = Units(args);
@@ -61,7 +70,7 @@ class AttentionForwardKernel final : public AttentionKernel {
     // Items: the segments of each unit, of each head of keys. Late queries see more keys: they come first.
     int64_t segments = 0;
     for (int64_t u = 0; u < n; ++u) segments += SegmentsOf(units[u]);
-    ForEachUnit(threads_, segments * heads_.kv_heads, next_, [&](int64_t item, int thread) {
+    ForEachUnit(*heads_.tiles, threads_, segments * heads_.kv_heads, next_, [&](int64_t item, int thread) {
       int64_t segment = item / heads_.kv_heads, u = 0;
       for (; segment >= SegmentsOf(units[u]); ++u) segment -= SegmentsOf(units[u]);
       const int64_t begin = units[u].begin + (SegmentsOf(units[u]) - 1 - segment) * kSegment;
@@ -122,7 +131,7 @@ class AttentionForwardKernel final : public AttentionKernel {
 
 class AttentionBackwardKernel final : public AttentionKernel {
  public:
-  AttentionBackwardKernel(const KernelSpec& spec, Isa isa) : AttentionKernel(spec, spec.inputs[1], true, isa) {}
+  AttentionBackwardKernel(const KernelSpec& spec, const AttentionKernels& table) : AttentionKernel(spec, table) {}
 
   Status Run(const KernelArgs& args) override {
     const AttentionUnit* units = Units(args);
@@ -134,7 +143,7 @@ class AttentionBackwardKernel final : public AttentionKernel {
     } else if (tokens_.is_step()) {
       std::memset(args.outputs[0], 0, static_cast<size_t>(d_q_bytes));
     }
-    ForEachUnit(threads_, n * heads_.kv_heads, next_, [&](int64_t item, int thread) {
+    ForEachUnit(*heads_.tiles, threads_, n * heads_.kv_heads, next_, [&](int64_t item, int thread) {
       RunUnit(args, units[item / heads_.kv_heads], item % heads_.kv_heads, ThreadScratch(args, thread));
     });
     return OkStatus();
@@ -191,8 +200,8 @@ class AttentionBackwardKernel final : public AttentionKernel {
         const std::byte *d_o = h.At(args.inputs[0], at_q), *q = h.At(args.inputs[1], at_q);
         h.kernels->copy_rows(q, h.query_stride(), block.rows, kAttentionBlock, h.E, scratch + scratch_.q_rows.v);
         h.kernels->copy_rows(d_o, h.query_stride(), block.rows, kAttentionBlock, h.E, scratch + scratch_.d_o_rows.v);
-        h.PackDepth(q, h.query_stride(), block.rows, scratch + scratch_.q_panels.v);
-        h.PackDepth(d_o, h.query_stride(), block.rows, scratch + scratch_.d_o_panels.v);
+        h.PackQueries(q, h.query_stride(), block.rows, scratch + scratch_.q_panels.v);
+        h.PackQueries(d_o, h.query_stride(), block.rows, scratch + scratch_.d_o_panels.v);
         h.kernels->row_dots(d_o, h.At(args.inputs[4], at_q), h.query_stride(), block.rows, h.E, delta);
         std::memset(d_q, 0, static_cast<size_t>(kAttentionBlock * h.padded_E() * 4));
         for (int64_t j = first[0] / kAttentionBlock * kAttentionBlock; j < end_key; j += kAttentionBlock) {
@@ -203,6 +212,11 @@ class AttentionBackwardKernel final : public AttentionKernel {
           h.kernels->backward(block);
         }
         Write(d_q, h.scale, block.rows, args.outputs[0], at_q, h.query_stride(), /*add=*/true);
+      }
+    }
+    if (h.kernels->turn_keys != nullptr) {
+      for (int64_t j = 0; j < L; j += kAttentionBlock) {
+        for (float* sums : {d_k, d_v}) h.kernels->turn_keys(sums + j * h.padded_E(), h.E, scratch + scratch_.tile.v);
       }
     }
     Write(d_k, h.scale, length, args.outputs[1], at, h.key_stride(), /*add=*/false);
@@ -220,29 +234,30 @@ class AttentionBackwardKernel final : public AttentionKernel {
   }
 };
 
-std::unique_ptr<Kernel> MakeForward(const KernelSpec& spec, Isa isa) {
-  if (!Served(spec, spec.inputs[0])) return nullptr;
-  return std::make_unique<AttentionForwardKernel>(spec, isa);
-}
-std::unique_ptr<Kernel> MakeBackward(const KernelSpec& spec, Isa isa) {
-  if (!Served(spec, spec.inputs[1])) return nullptr;
-  return std::make_unique<AttentionBackwardKernel>(spec, isa);
+std::unique_ptr<Kernel> MakeServed(const KernelSpec& spec, Isa isa) {
+  const TensorType& q = QueriesOf(spec);
+  return Served(spec, q) ? MakeAttentionOf(spec, AttentionKernelsOf(q.dtype, isa)) : nullptr;
 }
 
 }  // namespace
 
+std::unique_ptr<Kernel> MakeAttentionOf(const KernelSpec& spec, const AttentionKernels& table) {
+  if (IsBackward(spec)) return std::make_unique<AttentionBackwardKernel>(spec, table);
+  return std::make_unique<AttentionForwardKernel>(spec, table);
+}
+
 // Over dealt tokens (`axes`) attention stands for the steps of a ring, and is none of these.
 std::unique_ptr<Kernel> MakeAttention(const KernelSpec& spec, Isa isa) {
-  return spec.attributes.Has("axes") ? nullptr : MakeForward(spec, isa);
+  return spec.attributes.Has("axes") ? nullptr : MakeServed(spec, isa);
 }
 std::unique_ptr<Kernel> MakeAttentionBackward(const KernelSpec& spec, Isa isa) {
-  return spec.attributes.Has("axes") ? nullptr : MakeBackward(spec, isa);
+  return spec.attributes.Has("axes") ? nullptr : MakeServed(spec, isa);
 }
 std::unique_ptr<Kernel> MakeAttentionStep(const KernelSpec& spec, Isa isa) {
-  return MakeForward(spec, isa);
+  return MakeServed(spec, isa);
 }
 std::unique_ptr<Kernel> MakeAttentionStepBackward(const KernelSpec& spec, Isa isa) {
-  return MakeBackward(spec, isa);
+  return MakeServed(spec, isa);
 }
 
 }  // namespace temper

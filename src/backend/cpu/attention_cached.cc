@@ -9,11 +9,12 @@
 namespace temper {
 namespace {
 
-// A query's heads of one group are rows of one tile: they see the same keys, and decoding has no other rows.
+// A query's heads of one group are rows of one tile: they see the same keys, and decoding has no other rows. Matrix
+// units would compute 32 of them, and what decoding waits for is the cache: tiles are those of vectors.
 class AttentionCachedKernel final : public Kernel {
  public:
   AttentionCachedKernel(const KernelSpec& spec, Isa isa)
-      : heads_(spec, spec.inputs[0], isa),
+      : heads_(spec, spec.inputs[0], AttentionKernelsOf(spec.inputs[0].dtype, VectorIsa(isa))),
         tokens_(spec.inputs[0].shape[0]),
         cache_(spec.inputs[3].shape[0]),
         threads_(spec.threads),
@@ -35,7 +36,7 @@ class AttentionCachedKernel final : public Kernel {
       std::memcpy(cache + static_cast<size_t>(length) * row, args.inputs[1 + i], static_cast<size_t>(tokens_) * row);
     }
     const int64_t segments = (tokens_ + kSegment - 1) / kSegment;
-    ForEachUnit(threads_, segments * h.kv_heads, next_, [&](int64_t item, int thread) {
+    ForEachUnit(*h.tiles, threads_, segments * h.kv_heads, next_, [&](int64_t item, int thread) {
       const int64_t begin = item / h.kv_heads * kSegment;
       RunSegment(args, length, begin, std::min(tokens_, begin + kSegment), item % h.kv_heads,
                  args.workspace + scratch_.threads.v + scratch_.thread_bytes.v * thread);

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "backend/cpu/attention_step_scenes.h"
+#include "backend/cpu/attention_ways.h"
 
 namespace temper {
 namespace {
@@ -32,16 +33,15 @@ TEST(AttentionStep, MatchesTheScalarTwin) {
     const double relative = 2 * p_error + (dtype == DType::kBF16 ? 1.01 * UnitRoundoff(dtype) : 0) + 1e-6;
     std::vector<std::pair<int, int>> in_place;
     if (inputs.size() > 4) in_place = {{0, 4}, {1, 5}};
-    for (Isa isa : RunnableIsas()) {
-      if (isa == Isa::kScalar) continue;
-      const std::string what = name + " on " + std::string(ToString(isa));
-      const TestTensors one = RunFast(run, isa, 1);
+    for (const AttentionWay& way : AttentionWaysOf(dtype)) {
+      const std::string what = name + " on " + way.name;
+      const TestTensors one = way.run(run, 1);
       ExpectNear(
           one[0], want[0], 4 * u32, [&](int64_t i) { return 1.02 * relative * magnitude[0].Get(i) + 1e-37; },
           what + " o");
       ExpectNear(
           one[1], want[1], 4 * u32, [&](int64_t) { return p_error; }, what + " lse");
-      const TestTensors more = RunFast({Op::kAttentionStep, s.attributes, &inputs, in_place}, isa, 3);
+      const TestTensors more = way.run({Op::kAttentionStep, s.attributes, &inputs, in_place}, 3);
       EXPECT_TRUE(more[0].SameBits(one[0]) && more[1].SameBits(one[1])) << what << " on three threads in place";
     }
   });
@@ -70,10 +70,9 @@ TEST(AttentionStepBackward, MatchesTheScalarTwin) {
     const BackwardBounds bounds = BoundsOf(s.shape, inputs, [&](int64_t t) { return s.Seen(t); });
     const std::vector<double>* bound[] = {&bounds.d_q, &bounds.d_k, &bounds.d_v};
     const double u32 = UnitRoundoff(DType::kF32);
-    for (Isa isa : RunnableIsas()) {
-      if (isa == Isa::kScalar) continue;
-      const std::string what = name + " on " + std::string(ToString(isa));
-      const TestTensors one = RunFast(run, isa, 1);
+    for (const AttentionWay& way : AttentionWaysOf(dtype)) {
+      const std::string what = name + " on " + way.name;
+      const TestTensors one = way.run(run, 1);
       for (size_t o = 0; o < 3; ++o) {
         ExpectNear(
             one[o], want[o], 2.02 * u32,
@@ -83,7 +82,7 @@ TEST(AttentionStepBackward, MatchesTheScalarTwin) {
             },
             what + " output " + std::to_string(o));
       }
-      const TestTensors more = RunFast({Op::kAttentionStepBackward, s.attributes, &inputs, in_place}, isa, 3);
+      const TestTensors more = way.run({Op::kAttentionStepBackward, s.attributes, &inputs, in_place}, 3);
       for (size_t o = 0; o < 3; ++o) EXPECT_TRUE(more[o].SameBits(one[o])) << what << " on three threads in place";
     }
   });

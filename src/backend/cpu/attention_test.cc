@@ -5,6 +5,7 @@
 #include <string>
 
 #include "backend/cpu/attention_bounds.h"
+#include "backend/cpu/attention_ways.h"
 
 namespace temper {
 namespace {
@@ -65,8 +66,8 @@ Scene SceneOf(const AttentionCase& c, DType dtype) {
   return s;
 }
 
-std::string Name(const AttentionCase& c, DType dtype, Isa isa) {
-  return std::string(c.name) + " " + std::string(ToString(dtype)) + " on " + std::string(ToString(isa));
+std::string Name(const AttentionCase& c, DType dtype, const AttentionWay& way) {
+  return std::string(c.name) + " " + std::string(ToString(dtype)) + " on " + way.name;
 }
 
 AttentionShape ShapeOf(const AttentionCase& c, const Scene& s) {
@@ -89,20 +90,19 @@ TEST(Attention, MatchesTheScalarTwin) {
       absolute.push_back(s.document_start.Copy());
       const TestTensors magnitude = RunReference({Op::kAttention, s.attributes, &absolute});
       const double p_error = ProbabilityError(ShapeOf(c, s), s.q, s.k);
-      for (Isa isa : RunnableIsas()) {
-        if (isa == Isa::kScalar) continue;
-        const TestTensors one = RunFast(run, isa, 1);
+      for (const AttentionWay& way : AttentionWaysOf(dtype)) {
+        const TestTensors one = way.run(run, 1);
         // bf16: probabilities are rounded before they meet v.
         const double relative = 2 * p_error + (dtype == DType::kBF16 ? 1.01 * u : 0) + 1e-6;
         ExpectNear(
             one[0], want[0], 2.02 * u, [&](int64_t i) { return 1.02 * relative * magnitude[0].Get(i) + 1e-37; },
-            Name(c, dtype, isa) + " o");
+            Name(c, dtype, way) + " o");
         ExpectNear(
             one[1], want[1], 4 * UnitRoundoff(DType::kF32), [&](int64_t) { return p_error; },
-            Name(c, dtype, isa) + " lse");
+            Name(c, dtype, way) + " lse");
         for (int threads : {2, 3}) {
-          const TestTensors more = RunFast(run, isa, threads);
-          EXPECT_TRUE(more[0].SameBits(one[0]) && more[1].SameBits(one[1])) << Name(c, dtype, isa) << threads;
+          const TestTensors more = way.run(run, threads);
+          EXPECT_TRUE(more[0].SameBits(one[0]) && more[1].SameBits(one[1])) << Name(c, dtype, way) << threads;
         }
       }
     }
@@ -126,16 +126,15 @@ TEST(AttentionBackward, MatchesTheScalarTwin) {
         return std::pair(c.window > 0 ? std::max(start, t - c.window + 1) : start, t + 1);
       });
       const std::vector<double>* bound[] = {&bounds.d_q, &bounds.d_k, &bounds.d_v};
-      for (Isa isa : RunnableIsas()) {
-        if (isa == Isa::kScalar) continue;
-        const TestTensors one = RunFast(run, isa, 1);
+      for (const AttentionWay& way : AttentionWaysOf(dtype)) {
+        const TestTensors one = way.run(run, 1);
         for (size_t o = 0; o < 3; ++o) {
           ExpectNear(
               one[o], want[o], 2.02 * UnitRoundoff(dtype),
               [&](int64_t i) { return 1.02 * (*bound[o])[static_cast<size_t>(i)] + 1e-30; },
-              Name(c, dtype, isa) + " output " + std::to_string(o));
+              Name(c, dtype, way) + " output " + std::to_string(o));
           for (int threads : {2, 3}) {
-            EXPECT_TRUE(RunFast(run, isa, threads)[o].SameBits(one[o])) << Name(c, dtype, isa) << threads;
+            EXPECT_TRUE(way.run(run, threads)[o].SameBits(one[o])) << Name(c, dtype, way) << threads;
           }
         }
       }

@@ -1,17 +1,12 @@
-// Bodies of attention_tile.h, once per instruction set. Included after its vec_*.h and, in the same anonymous
-// namespace,
-//   constexpr int kRows            rows of a tile, even: kRows x 2 vectors of sums fill the registers
-//   float FirstLane(Floats)
-//   Floats KeepRange(Floats x, int64_t begin, int64_t end)   zero in lanes outside of [begin, end)
+// Bodies of attention_tile.h, once per instruction set. Included after the products of a tile, attention_sums-inl.h or
+// attention_sums_amx-inl.h.
 #pragma once
 
-#include "backend/cpu/attention_tile.h"
 #include "backend/cpu/vector/exp-inl.h"
 
 namespace temper {
 namespace {
 
-constexpr int64_t kColumns = 2 * kLanes;  // of a tile: nr of gemm_tile.h
 constexpr float kMinusInfinity = -__builtin_inff();
 
 // Distances between rows of words in scratch: whole lines, but not multiples of 4 KiB, where rows would fall into the
@@ -49,47 +44,8 @@ struct F32Math {
 template <class Math>
 constexpr int64_t kQueryWords = Spaced(kMaxHeadDim / Math::kStep);
 template <class Math>
-constexpr int64_t kProbabilityWords = Spaced(kAttentionKeys / Math::kStep);
-template <class Math>
 constexpr int64_t kBlockWords = Spaced(kAttentionBlock / Math::kStep);
-constexpr int64_t kScoreWords = Spaced(kAttentionKeys);
-
-using Sums = Floats[kRows][2];
-
-TEMPER_VEC void ClearSums(Sums& sum) {
-#pragma GCC unroll 16
-  for (int i = 0; i < kRows; ++i) sum[i][0] = sum[i][1] = Zero();
-}
-TEMPER_VEC void LoadSums(const float* from, int64_t stride, Sums& sum) {
-#pragma GCC unroll 16
-  for (int i = 0; i < kRows; ++i) {
-    sum[i][0] = Load(from + i * stride, Full{});
-    sum[i][1] = Load(from + i * stride + kLanes, Full{});
-  }
-}
-TEMPER_VEC void StoreSums(const Sums& sum, float* to, int64_t stride) {
-#pragma GCC unroll 16
-  for (int i = 0; i < kRows; ++i) {
-    Store(to + i * stride, sum[i][0], Full{});
-    Store(to + i * stride + kLanes, sum[i][1], Full{});
-  }
-}
-
-// sum[i] += sum over steps of a[i * kRowWords + s * step_words] * step s of a panel of kColumns lines.
-template <class Math, int64_t kRowWords>
-TEMPER_VEC void AddProduct(const int* a, int64_t step_words, const int* panel, int64_t steps, Sums& sum) {
-  for (int64_t s = 0; s < steps; ++s) {
-    const typename Math::Words b0 = Math::LoadWords(panel), b1 = Math::LoadWords(panel + kLanes);
-#pragma GCC unroll 16
-    for (int i = 0; i < kRows; ++i) {
-      const typename Math::Words ai = Math::Broadcast(a + i * kRowWords);
-      sum[i][0] = Math::MultiplyAdd(sum[i][0], ai, b0);
-      sum[i][1] = Math::MultiplyAdd(sum[i][1], ai, b1);
-    }
-    a += step_words;
-    panel += kColumns;
-  }
-}
+constexpr int64_t kScoreWords = Spaced(kKeysAtOnce);
 
 TEMPER_VEC int64_t Smaller(int64_t a, int64_t b) {
   return a < b ? a : b;
@@ -111,9 +67,11 @@ template <class Math>
 void CopyRows(const void* source, int64_t stride, int64_t rows, int64_t padded_rows, int64_t E, void* to) {
   const auto* in = static_cast<const typename Math::Element*>(source);
   int* out = static_cast<int*>(to);
-  for (int64_t i = 0; i < rows; ++i) Math::CopyRow(in + i * stride, E, out + i * kQueryWords<Math>);
-  for (int64_t i = rows; i < padded_rows; ++i) {
-    for (int64_t w = 0; w < E / Math::kStep; ++w) out[i * kQueryWords<Math> + w] = 0;
+  const int64_t words = E / Math::kStep, padded_words = RoundUpTo(words, kDepthWords);
+  for (int64_t i = 0; i < padded_rows; ++i) {
+    int* const row = out + i * kQueryWords<Math>;
+    if (i < rows) Math::CopyRow(in + i * stride, E, row);
+    for (int64_t w = i < rows ? words : 0; w < padded_words; ++w) row[w] = 0;
   }
 }
 
@@ -124,15 +82,16 @@ struct Cap {
 };
 
 template <class Math>
-constexpr int64_t kForwardScratch = 4 * kRows*(kQueryWords<Math> + kScoreWords + kProbabilityWords<Math> + kMaxHeadDim);
+constexpr int64_t kForwardScratch = 4 * kRows*(kQueryWords<Math> + kScoreWords + kMaxHeadDim);
 
 template <class Math, bool kCapped>
 void ForwardOf(const AttentionForwardTile& t) {
   using T = typename Math::Element;
   int* q = static_cast<int*>(t.scratch);
-  float* score = reinterpret_cast<float*>(q + kRows * kQueryWords<Math>);
-  int* probability = reinterpret_cast<int*>(score + kRows * kScoreWords);
-  float* o = reinterpret_cast<float*>(probability + kRows * kProbabilityWords<Math>);
+  // A row's probabilities replace its scores, from the front. Rows that are not there score 0: zero in any type.
+  int* const probability = q + kRows * kQueryWords<Math>;
+  float* score = reinterpret_cast<float*>(probability);
+  float* o = score + kRows * kScoreWords;
   const int64_t padded_E = RoundUpTo(t.E, kColumns);
   const float factor = t.scale * Math::kExponentFactor;
   const Cap cap(t.scale, kCapped ? t.cap : 1);
@@ -154,23 +113,20 @@ void ForwardOf(const AttentionForwardTile& t) {
     }
   }
   CopyRows<Math>(t.q, t.q_stride, t.rows, kRows, t.E, q);
-  for (int64_t i = t.rows; i < kRows; ++i) {
-    for (int64_t w = 0; w < kProbabilityWords<Math>; ++w) probability[i * kProbabilityWords<Math> + w] = 0;
-    rescale[i] = 0;
-  }
+  for (int64_t i = t.rows; i < kRows; ++i) rescale[i] = 0;
 
-  for (int64_t key = begin; key < end; key += kAttentionKeys) {
-    const int64_t n = Smaller(kAttentionKeys, end - key), columns = RoundUpTo(n, kColumns);
+  for (int64_t key = begin; key < end; key += kKeysAtOnce) {
+    const int64_t n = Smaller(kKeysAtOnce, end - key), columns = RoundUpTo(n, kColumns);
     for (int64_t j = 0; j < columns; j += kColumns) {
       Sums sum;
       ClearSums(sum);
-      AddProduct<Math, kQueryWords<Math>>(q, 1, PanelAt(t.k_panels, (key + j) / kColumns * t.k_panel_bytes),
+      AddProduct<Math, kQueryWords<Math>>(q, PanelAt(t.k_panels, (key + j) / kColumns * t.k_panel_bytes),
                                           t.E / Math::kStep, sum);
       StoreSums(sum, score + j, kScoreWords);
     }
     for (int i = 0; i < t.rows; ++i) {
       float* s = score + i * kScoreWords;
-      int* p = probability + i * kProbabilityWords<Math>;
+      int* p = probability + i * kScoreWords;
       const int64_t from = t.first[i] < key ? 0 : Smaller(t.first[i] - key, columns);
       const int64_t to = t.last[i] < key ? 0 : Smaller(t.last[i] + 1 - key, columns);
       if constexpr (kCapped) {
@@ -206,15 +162,10 @@ void ForwardOf(const AttentionForwardTile& t) {
       if (key == begin && !t.resume) {
         ClearSums(sum);
       } else {
-        LoadSums(o + e, padded_E, sum);
-#pragma GCC unroll 16
-        for (int i = 0; i < kRows; ++i) {
-          sum[i][0] *= Set(rescale[i]);
-          sum[i][1] *= Set(rescale[i]);
-        }
+        LoadScaledSums(o + e, padded_E, rescale, sum);
       }
       const int* v = PanelAt(t.v_panels, e / kColumns * t.v_panel_bytes) + key / Math::kStep * kColumns;
-      AddProduct<Math, kProbabilityWords<Math>>(probability, 1, v, (n + Math::kStep - 1) / Math::kStep, sum);
+      AddProduct<Math, kScoreWords>(probability, v, (n + Math::kStep - 1) / Math::kStep, sum);
       StoreSums(sum, o + e, padded_E);
     }
   }
@@ -245,18 +196,19 @@ void Forward(const AttentionForwardTile& t) {
 template <class Math>
 constexpr int64_t kPanelWords = kAttentionBlock / Math::kStep* kAttentionBlock;
 template <class Math>
-constexpr int64_t kBackwardScratch = 4 * (2 * kPanelWords<Math> + kAttentionBlock * kBlockWords<Math> +
-                                          2 * kRows * kColumns);
+constexpr int64_t kBlockScratch = 4 *
+                                  (2 * kPanelWords<Math> + kAttentionBlock * kBlockWords<Math> + 2 * kRows * kColumns);
+template <class Math>
+constexpr int64_t kBackwardScratch = kBlockScratch<Math> > kTurningScratch ? kBlockScratch<Math> : kTurningScratch;
 
-// Adds to rows of sums, a column of panels at a time.
+// Adds to kRows rows of sums, a column of panels at a time.
 template <class Math, int64_t kRowWords>
-TEMPER_VEC void AddToRows(const int* a, int64_t step_words, const void* panels, int64_t panel_bytes, int64_t first_step,
-                          int64_t steps, int64_t padded_E, float* rows) {
+TEMPER_VEC void AddToRows(const int* a, const void* panels, int64_t panel_bytes, int64_t first_step, int64_t steps,
+                          int64_t padded_E, float* rows) {
   for (int64_t e = 0; e < padded_E; e += kColumns) {
     Sums sum;
     LoadSums(rows + e, padded_E, sum);
-    AddProduct<Math, kRowWords>(a, step_words, PanelAt(panels, e / kColumns * panel_bytes) + first_step * kColumns,
-                                steps, sum);
+    AddProduct<Math, kRowWords>(a, PanelAt(panels, e / kColumns * panel_bytes) + first_step * kColumns, steps, sum);
     StoreSums(sum, rows + e, padded_E);
   }
 }
@@ -292,7 +244,8 @@ void BackwardOf(const AttentionBackwardBlock& b) {
       const int* a = static_cast<const int*>(b.q_rows) + i0 * kQueryWords<Math>;
       Sums sum;
       ClearSums(sum);
-      AddProduct<Math, kQueryWords<Math>>(a, 1, PanelAt(b.k_panels, panel), b.E / Math::kStep, sum);
+      AddProduct<Math, kQueryWords<Math>>(a, PanelAt(b.k_panels, panel), b.E / Math::kStep, sum);
+      SettleSums(sum);
       // Rows see more keys one after the other, and begin at later ones.
       const bool masked = rows < kRows || to[0] < j + kColumns || from[kRows - 1] > j;
 #pragma GCC unroll 16
@@ -300,19 +253,21 @@ void BackwardOf(const AttentionBackwardBlock& b) {
 #pragma GCC unroll 2
         for (int v = 0; v < 2; ++v) {
           const int64_t column = j + v * kLanes;
+          Floats s = SumAt(sum, i, v);
           if constexpr (kCapped) {
-            const Floats t = Tanh(sum[i][v] * Set(cap.inward));
+            const Floats t = Tanh(s * Set(cap.inward));
             Store(slope_tile + i * kColumns + v * kLanes, Fma(Zero() - t, t, Set(1.0f)), Full{});
-            sum[i][v] = t * Set(cap.outward);
+            s = t * Set(cap.outward);
           }
-          Floats p = Math::Exponential(Fma(sum[i][v], Set(factor), Set(shift[i])));
+          Floats p = Math::Exponential(Fma(s, Set(factor), Set(shift[i])));
           if (masked) p = KeepRange(p, from[i] - column, to[i] - column);
           Store(p_tile + i * kColumns + v * kLanes, p, Full{});
         }
       }
       a = static_cast<const int*>(b.d_o_rows) + i0 * kQueryWords<Math>;
       ClearSums(sum);
-      AddProduct<Math, kQueryWords<Math>>(a, 1, PanelAt(b.v_panels, panel), b.E / Math::kStep, sum);
+      AddProduct<Math, kQueryWords<Math>>(a, PanelAt(b.v_panels, panel), b.E / Math::kStep, sum);
+      SettleSums(sum);
 #pragma GCC unroll 8
       for (int i = 0; i < kRows; i += 2) {
 #pragma GCC unroll 2
@@ -320,7 +275,8 @@ void BackwardOf(const AttentionBackwardBlock& b) {
           const int64_t column = j + v * kLanes;
           const float* p = p_tile + i * kColumns + v * kLanes;
           const Floats even = Load(p, Full{}), odd = Load(p + kColumns, Full{});
-          Floats d_even = even * (sum[i][v] - Set(delta[i])), d_odd = odd * (sum[i + 1][v] - Set(delta[i + 1]));
+          Floats d_even = even * (SumAt(sum, i, v) - Set(delta[i]));
+          Floats d_odd = odd * (SumAt(sum, i + 1, v) - Set(delta[i + 1]));
           if constexpr (kCapped) {
             const float* slope = slope_tile + i * kColumns + v * kLanes;
             d_even *= Load(slope, Full{});
@@ -347,15 +303,12 @@ void BackwardOf(const AttentionBackwardBlock& b) {
     while (tile * kRows < b.rows && seen[tile] <= k) ++tile;
     const int64_t first = tile * kRows / Math::kStep, steps = all_steps - first;
     if (steps <= 0) break;
-    const int64_t at = first * kAttentionBlock + k;
-    AddToRows<Math, 1>(p_panel + at, kAttentionBlock, b.d_o_panels, b.row_panel_bytes, first, steps, padded_E,
-                       b.d_v + k * padded_E);
-    AddToRows<Math, 1>(d_s_panel + at, kAttentionBlock, b.q_panels, b.row_panel_bytes, first, steps, padded_E,
-                       b.d_k + k * padded_E);
+    AddToKeys<Math>(p_panel, static_cast<const char*>(b.d_o_panels), b.row_panel_bytes, first, steps, k, b.E, b.d_v);
+    AddToKeys<Math>(d_s_panel, static_cast<const char*>(b.q_panels), b.row_panel_bytes, first, steps, k, b.E, b.d_k);
   }
   for (int64_t i0 = 0; i0 < b.rows; i0 += kRows) {
     const int64_t steps = (seen[i0 / kRows] + Math::kStep - 1) / Math::kStep;
-    AddToRows<Math, kBlockWords<Math>>(d_s_rows + i0 * kBlockWords<Math>, 1, b.k_depth_panels, b.k_depth_panel_bytes,
+    AddToRows<Math, kBlockWords<Math>>(d_s_rows + i0 * kBlockWords<Math>, b.k_depth_panels, b.k_depth_panel_bytes,
                                        b.first_key / Math::kStep, steps, padded_E, b.d_q + i0 * padded_E);
   }
 }
@@ -400,17 +353,21 @@ TEMPER_VEC void AddRows(const float* sums, float scale, int64_t rows, int64_t E,
 }
 
 template <class Math>
-constexpr AttentionKernels kAttentionTable = {.rows = kRows,
-                                              .columns = kColumns,
-                                              .row_bytes = 4 * kQueryWords<Math>,
-                                              .forward_scratch = kForwardScratch<Math>,
-                                              .backward_scratch = kBackwardScratch<Math>,
-                                              .forward = Forward<Math>,
-                                              .backward = Backward<Math>,
-                                              .copy_rows = CopyRows<Math>,
-                                              .row_dots = RowDots<typename Math::Element>,
-                                              .write_rows = WriteRows<typename Math::Element>,
-                                              .add_rows = AddRows};
+constexpr AttentionKernels AttentionTable(const TileKernels& tiles) {
+  return {.tiles = &tiles,
+          .rows = kRows,
+          .columns = kColumns,
+          .row_bytes = 4 * kQueryWords<Math>,
+          .forward_scratch = kForwardScratch<Math>,
+          .backward_scratch = kBackwardScratch<Math>,
+          .forward = Forward<Math>,
+          .backward = Backward<Math>,
+          .turn_keys = kTurnKeys,
+          .copy_rows = CopyRows<Math>,
+          .row_dots = RowDots<typename Math::Element>,
+          .write_rows = WriteRows<typename Math::Element>,
+          .add_rows = AddRows};
+}
 
 }  // namespace
 }  // namespace temper

@@ -7,15 +7,14 @@
 
 #include <cstdint>
 
+#include "backend/cpu/gemm_tile.h"
 #include "tensor/dtype.h"
 
 namespace temper {
 
-// Queries and keys of a block of the backward pass: a multiple of every tile's rows and columns (12 x 32, 6 x 16), and
-// enough for the products summed over a block to outweigh loading and storing their sums.
+// Queries and keys of a block of the backward pass: a multiple of every tile's rows and columns (12 x 32, 6 x 16, AMX's
+// 32 x 32), and enough for the products summed over a block to outweigh loading and storing their sums.
 inline constexpr int64_t kAttentionBlock = 96;
-// Keys that a tile of the forward pass takes at once, between rescalings of its sums.
-inline constexpr int64_t kAttentionKeys = 512;
 inline constexpr int64_t kMaxHeadDim = 256;
 
 struct AttentionForwardTile {
@@ -46,7 +45,7 @@ struct AttentionBackwardBlock {
   const int32_t *first = nullptr, *last = nullptr;  // of each row
   // Copied by copy_rows; zero from `rows` up to a whole tile.
   const void *q_rows = nullptr, *d_o_rows = nullptr;
-  // A panel per nr of E, kAttentionBlock deep; bytes between them.
+  // A panel per nr of E, kAttentionBlock deep; bytes between them. With turn_keys they are panels of A.
   const void *q_panels = nullptr, *d_o_panels = nullptr;
   int64_t row_panel_bytes = 0;
   // A panel per nr keys of the unit, E deep; bytes between them.
@@ -61,17 +60,22 @@ struct AttentionBackwardBlock {
   float cap = 0;            // of scaled scores: cap * tanh(score / cap); 0: none
   void* scratch = nullptr;  // backward_scratch bytes, 64-byte aligned
   // f32 sums to add to: kAttentionBlock rows of E elements, rounded up to whole vectors of a tile (padded_E). d_q: for
-  // the block's rows; d_k, d_v: for the block's keys. d_q and d_k lack the factor `scale`.
+  // the block's rows; d_k, d_v: for the block's keys, with turn_keys [E, kAttentionBlock]. d_q and d_k lack the factor
+  // `scale`.
   float *d_q = nullptr, *d_k = nullptr, *d_v = nullptr;
 };
 
 struct AttentionKernels {
-  int rows;                                   // of a tile
-  int columns;                                // of a tile, nr of gemm_tile.h: E is rounded up to it in sums
-  int64_t row_bytes;                          // between rows that copy_rows writes
+  const TileKernels* tiles;  // whose packing makes the panels, and whose enter and leave enclose calls of a thread
+  int rows;                  // of a tile
+  int columns;               // of a tile, nr of gemm_tile.h: E is rounded up to it in sums
+  int64_t row_bytes;         // between rows that copy_rows writes
   int64_t forward_scratch, backward_scratch;  // bytes
   void (*forward)(const AttentionForwardTile& tile);
   void (*backward)(const AttentionBackwardBlock& block);
+  // Makes rows of what `backward` has added up for a block of keys: of [E, kAttentionBlock] as many rows of E, rounded
+  // up to `columns`. `scratch` as of a block. Null: d_k and d_v are rows.
+  void (*turn_keys)(float* sums, int64_t E, void* scratch);
   // Rows of E elements, `stride` apart, in the layout of tiles; zero rows from `rows` to `padded_rows`. row_bytes each.
   void (*copy_rows)(const void* source, int64_t stride, int64_t rows, int64_t padded_rows, int64_t E, void* to);
   // out[i] = a[i] . b[i] of rows of E elements, `stride` apart.
@@ -84,5 +88,6 @@ struct AttentionKernels {
 
 extern const AttentionKernels kAttentionF32Avx512, kAttentionBF16Avx512, kAttentionBF16AsF32Avx512;
 extern const AttentionKernels kAttentionF32Avx2, kAttentionBF16AsF32Avx2;
+extern const AttentionKernels kAttentionBF16Amx;
 
 }  // namespace temper

@@ -8,6 +8,7 @@ constexpr int kRows = 6;
 TEMPER_VEC float FirstLane(Floats x) {
   return _mm256_cvtss_f32(x);
 }
+// Zero in lanes outside of [begin, end).
 TEMPER_VEC Floats KeepRange(Floats x, int64_t begin, int64_t end) {
   const Ints lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
   const int from = begin < 0 ? 0 : begin > 8 ? 8 : static_cast<int>(begin);
@@ -20,11 +21,13 @@ TEMPER_VEC Floats KeepRange(Floats x, int64_t begin, int64_t end) {
 }  // namespace
 }  // namespace temper
 
+#include "backend/cpu/attention_sums-inl.h"
+// What a tile's products are called must be known before its bodies.
 #include "backend/cpu/attention_tile-inl.h"
 
 namespace temper {
 
-constexpr AttentionKernels kAttentionF32Avx2 = kAttentionTable<F32Math<float>>;
-constexpr AttentionKernels kAttentionBF16AsF32Avx2 = kAttentionTable<F32Math<bf16>>;
+constexpr AttentionKernels kAttentionF32Avx2 = AttentionTable<F32Math<float>>(kTilesF32Avx2);
+constexpr AttentionKernels kAttentionBF16AsF32Avx2 = AttentionTable<F32Math<bf16>>(kTilesBF16AsF32Avx2);
 
 }  // namespace temper

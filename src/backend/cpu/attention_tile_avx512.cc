@@ -1,62 +1,21 @@
-#include "backend/cpu/vector/vec_avx512.h"
+#include "backend/cpu/attention_lanes_avx512-inl.h"
 
 namespace temper {
 namespace {
 
 constexpr int kRows = 12;
 
-TEMPER_VEC float FirstLane(Floats x) {
-  return _mm512_cvtss_f32(x);
-}
-TEMPER_VEC uint32_t LanesBelow(int64_t n) {
-  return n >= 16 ? 0xFFFF : n <= 0 ? 0 : (1u << n) - 1;
-}
-TEMPER_VEC Floats KeepRange(Floats x, int64_t begin, int64_t end) {
-  return _mm512_maskz_mov_ps(static_cast<__mmask16>(LanesBelow(end) & ~LanesBelow(begin)), x);
-}
-
 }  // namespace
 }  // namespace temper
 
-#include "backend/cpu/attention_tile-inl.h"
+#include "backend/cpu/attention_sums-inl.h"
+// What a tile's products are called must be known before its bodies.
+#include "backend/cpu/attention_pairs-inl.h"
 
 namespace temper {
-namespace {
 
-// Panels and probabilities in pairs of bf16, f32 sums.
-struct PairMath {
-  using Element = bf16;
-  using Words = __m512i;
-  static constexpr int64_t kStep = 2;
-  static constexpr float kExponentFactor = kLog2E;
-
-  static TEMPER_INLINE Words LoadWords(const int* p) { return _mm512_loadu_si512(p); }
-  static TEMPER_INLINE Words Broadcast(const int* p) { return _mm512_set1_epi32(*p); }
-  static TEMPER_INLINE Floats MultiplyAdd(Floats sum, Words a, Words b) {
-    return _mm512_dpbf16_ps(sum, (__m512bh)a, (__m512bh)b);
-  }
-  static TEMPER_INLINE Floats Exponential(Floats x) { return RoughExp2(x); }
-  static TEMPER_INLINE void CopyRow(const bf16* from, int64_t E, int* to) {
-    for (int64_t e = 0; e < E; e += kLanes) {
-      _mm256_store_si256(reinterpret_cast<__m256i*>(to + e / 2),
-                         _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from + e)));
-    }
-  }
-  static TEMPER_INLINE void StoreRow(int* row, int64_t column, Floats x) {
-    _mm256_store_si256(reinterpret_cast<__m256i*>(row + column / 2), (__m256i)_mm512_cvtneps_pbh(x));
-  }
-  static TEMPER_INLINE void StorePanel(int* panel, int64_t row, int64_t column, Floats even, Floats odd) {
-    const __m512i order = _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8,  //
-                                           23, 7, 22, 6, 21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
-    _mm512_store_si512(panel + row / 2 * kAttentionBlock + column,
-                       _mm512_permutexvar_epi16(order, (__m512i)_mm512_cvtne2ps_pbh(odd, even)));
-  }
-};
-
-}  // namespace
-
-constexpr AttentionKernels kAttentionF32Avx512 = kAttentionTable<F32Math<float>>;
-constexpr AttentionKernels kAttentionBF16AsF32Avx512 = kAttentionTable<F32Math<bf16>>;
-constexpr AttentionKernels kAttentionBF16Avx512 = kAttentionTable<PairMath>;
+constexpr AttentionKernels kAttentionF32Avx512 = AttentionTable<F32Math<float>>(kTilesF32Avx512);
+constexpr AttentionKernels kAttentionBF16AsF32Avx512 = AttentionTable<F32Math<bf16>>(kTilesBF16AsF32Avx512);
+constexpr AttentionKernels kAttentionBF16Avx512 = AttentionTable<PairMath>(kTilesBF16Avx512);
 
 }  // namespace temper

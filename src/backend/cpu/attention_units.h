@@ -17,6 +17,7 @@ inline constexpr int64_t kSegment = 512;
 
 inline const AttentionKernels& AttentionKernelsOf(DType dtype, Isa isa) {
   if (dtype == DType::kF32) return isa >= Isa::kAvx512 ? kAttentionF32Avx512 : kAttentionF32Avx2;
+  if (isa == Isa::kAmxBf16) return kAttentionBF16Amx;
   if (isa == Isa::kAvx512Bf16Dot) return kAttentionBF16Avx512;
   return isa >= Isa::kAvx512 ? kAttentionBF16AsF32Avx512 : kAttentionBF16AsF32Avx2;
 }
@@ -29,7 +30,7 @@ struct HeadLayout {
   const AttentionKernels* kernels;
   const TileKernels* tiles;
 
-  HeadLayout(const KernelSpec& spec, const TensorType& q, Isa isa)
+  HeadLayout(const KernelSpec& spec, const TensorType& q, const AttentionKernels& table)
       : heads(spec.attributes.Int("heads")),
         kv_heads(spec.attributes.Int("kv_heads")),
         group(heads / kv_heads),
@@ -38,8 +39,8 @@ struct HeadLayout {
         scale(static_cast<float>(spec.attributes.Double("scale"))),
         cap(static_cast<float>(spec.attributes.DoubleOr("softcap", 0))),
         element(SizeOf(q.dtype)),
-        kernels(&AttentionKernelsOf(q.dtype, VectorIsa(isa))),
-        tiles(&TilesOf(q.dtype, VectorIsa(isa))) {
+        kernels(&table),
+        tiles(table.tiles) {
     TEMPER_CHECK(kernels->columns == tiles->nr) << kernels->columns;
     TEMPER_CHECK(kernels->forward_scratch <= kForwardTileBound && kernels->backward_scratch <= kBackwardTileBound &&
                  kernels->row_bytes <= kAttentionRowBytesBound && kAttentionBlock <= kAttentionBlockBound)
@@ -60,6 +61,11 @@ struct HeadLayout {
   void PackDepth(const std::byte* head, int64_t stride, int64_t n, std::byte* panels) const {
     tiles->pack_lines(head, stride, E, tiles->nr, true, n, panels, PanelBytes(n));
   }
+  // The second with queries for tokens: what d_k and d_v are products of.
+  void PackQueries(const std::byte* head, int64_t stride, int64_t n, std::byte* panels) const {
+    if (kernels->turn_keys == nullptr) return PackDepth(head, stride, n, panels);
+    tiles->pack_lines(head, stride, E, tiles->mr, false, n, panels, PanelBytes(n));
+  }
 };
 
 // Whether the tiles apply: whole vectors of E, a positive scale (the softmax's maximum is taken before scaling).
@@ -71,10 +77,12 @@ inline bool Served(const KernelSpec& spec, const TensorType& q) {
 
 // Calls body(i, thread) for i < n, each on whichever thread is free: units differ in cost.
 template <class Body>
-void ForEachUnit(int threads, int64_t n, std::atomic<int64_t>& next, const Body& body) {
+void ForEachUnit(const TileKernels& tiles, int threads, int64_t n, std::atomic<int64_t>& next, const Body& body) {
   next.store(0, std::memory_order_relaxed);
   RunTeam(threads, [&](TeamMember self) {
+    if (tiles.enter != nullptr) tiles.enter();
     for (int64_t i; (i = next.fetch_add(1, std::memory_order_relaxed)) < n;) body(i, self.index);
+    if (tiles.leave != nullptr) tiles.leave();
   });
 }
 

@@ -10,33 +10,14 @@
 // whole.
 #pragma once
 
+#include "backend/cpu/amx_registers-inl.h"
 #include "backend/cpu/gemm_tile_avx512-inl.h"
 
 namespace temper {
 namespace {
 
 constexpr int kMr = 32, kNr = 32, kStep = 32;
-constexpr int kRegisterRows = 16, kRowBytes = 64, kRegisterBytes = kRegisterRows * kRowBytes;
 constexpr int kBLineBytes = kNr * 4, kBStepBytes = kStep / 2 * kBLineBytes;
-
-// What ldtilecfg reads: palette 1, eight registers of 16 rows of 64 bytes.
-struct TileConfig {
-  uint8_t palette = 1, start_row = 0, reserved[14] = {};
-  uint16_t row_bytes[16] = {kRowBytes, kRowBytes, kRowBytes, kRowBytes, kRowBytes, kRowBytes, kRowBytes, kRowBytes};
-  uint8_t rows[16] = {kRegisterRows, kRegisterRows, kRegisterRows, kRegisterRows,
-                      kRegisterRows, kRegisterRows, kRegisterRows, kRegisterRows};
-};
-static_assert(sizeof(TileConfig) == 64);
-alignas(64) constexpr TileConfig kWholeRegisters;
-
-// A thread's registers are empty until it configures them, and until
-// it releases them every switch to another thread costs 8 KiB.
-void Enter() {
-  _tile_loadconfig(&kWholeRegisters);
-}
-void Leave() {
-  _tile_release();
-}
 
 // R x C registers of sums: as many as the tile has rows and columns for.
 template <int R, int C>
@@ -61,7 +42,7 @@ void Tile(const void* a_panel, const BPanel& b_panel, int rows, int columns, int
                         i < rows ? _mm512_maskz_loadu_ps(mask[v], start + 16 * v) : _mm512_setzero_ps());
       }
     }
-    __asm__ volatile("" : : "r"(sums) : "memory");  // GCC's tile loads do not say that they read memory
+    BeforeTileLoads();
     _tile_loadd(0, sums[0], kLine);
     if constexpr (C == 2) _tile_loadd(1, sums[0] + 16, kLine);
     if constexpr (R == 2) _tile_loadd(2, sums[kRegisterRows], kLine);
@@ -203,8 +184,8 @@ constexpr TileKernels kTable = {.mr = kMr,
                                 .tile = TileOfRows,
                                 .row_step = kRegisterRows,
                                 .depth_bytes = 2048,
-                                .enter = Enter,
-                                .leave = Leave,
+                                .enter = EnterTiles,
+                                .leave = LeaveTiles,
                                 .pair_panels = true,
                                 .read_int8 = ReadInt8,
                                 .read_nf4 = ReadNf4};

@@ -1,0 +1,9 @@
+#include "backend/cpu/emulator/amx-inl.h"
+// What the instructions are called must be known before they are used.
+#include "backend/cpu/attention_tile_amx-inl.h"
+
+namespace temper {
+
+constexpr AttentionKernels kAttentionBF16AmxEmulated = AttentionTable<PairMath>(kTilesBF16AmxEmulated);
+
+}  // namespace temper
