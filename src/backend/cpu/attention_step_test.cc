@@ -70,7 +70,7 @@ TEST(AttentionStepBackward, MatchesTheScalarTwin) {
     const BackwardBounds bounds = BoundsOf(s.shape, inputs, [&](int64_t t) { return s.Seen(t); });
     const std::vector<double>* bound[] = {&bounds.d_q, &bounds.d_k, &bounds.d_v};
     const double u32 = UnitRoundoff(DType::kF32);
-    for (const AttentionWay& way : AttentionWaysOf(dtype)) {
+    for (const AttentionWay& way : AttentionWaysOf(s.q.type().dtype)) {
       const std::string what = name + " on " + way.name;
       const TestTensors one = way.run(run, 1);
       for (size_t o = 0; o < 3; ++o) {

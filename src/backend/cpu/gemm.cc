@@ -21,6 +21,9 @@ constexpr int64_t kSkinny = 64, kSkinnyDepth = 256;  // LoRA's ranks, and a dept
 // is on a page of its own, which takes up to three times as long.
 constexpr int64_t kSmallBlockBytes = 128 << 10, kShortDepth = 128;
 constexpr int64_t kAlign = 64;
+// Rows of A that lie a multiple of this apart are packed, even by tiles that read rows in place: their lines would fall
+// into a few sets of the second-level cache (16 ways, 128 KiB each), which then cannot hold a block of A.
+constexpr int64_t kBadStride = 16 << 10;
 
 int64_t CeilDiv(int64_t a, int64_t b) {
   return (a + b - 1) / b;
@@ -218,24 +221,34 @@ void Gemm::RunBlocks(const GemmOperands& operands, Extent extent, std::byte* wor
   }
 }
 
+int64_t Gemm::DepthInPlace(const Block& block) const {
+  const TileKernels& t = *kernels_;
+  const int64_t row_bytes = block.operands->a_stride * t.source_size;
+  if (!t.rows_in_place || !shape_.a_k_contiguous || row_bytes % kBadStride == 0) return 0;
+  return block.depth / t.k_step * t.k_step;
+}
+
 void Gemm::PackA(const Block& block, int64_t row, int64_t rows, std::byte* panels) const {
   if (rows <= 0) return;
   const GemmOperands& o = *block.operands;
-  const auto pack = shape_.a_k_contiguous ? kernels_->pack_k : kernels_->pack_lines;
-  const int64_t at = shape_.a_k_contiguous ? row * o.a_stride + block.k : block.k * o.a_stride + row;
-  pack(Offset(o.a, at, kernels_->source_size), o.a_stride, rows, height_, false, block.depth, panels, a_panel_bytes_);
-  if (block.more == 0) return;
-  // Behind the steps of A, which are narrower in a last panel that is not full.
   const TileKernels& t = *kernels_;
-  const int64_t step_bytes = CeilDiv(block.depth, t.k_step) * t.k_step * t.element_size,
-                full = rows / height_ * height_;
-  const auto pack_more = [&](int64_t first, int64_t count, int64_t width) {
+  const auto pack = shape_.a_k_contiguous ? t.pack_k : t.pack_lines;
+  // Of rows [first, first + count) what follows `skipped`, and A2, which lies behind it in panels of `width`.
+  const auto pack_rows = [&](int64_t first, int64_t count, int64_t width, int64_t skipped) {
     if (count == 0) return;
+    const int64_t k = block.k + skipped, depth = block.depth - skipped;
+    const int64_t at = shape_.a_k_contiguous ? (row + first) * o.a_stride + k : k * o.a_stride + row + first;
+    std::byte* to = panels + first / height_ * a_panel_bytes_;
+    if (depth > 0) pack(Offset(o.a, at, t.source_size), o.a_stride, count, height_, false, depth, to, a_panel_bytes_);
+    if (block.more == 0) return;
+    to += CeilDiv(depth, t.k_step) * t.k_step * t.element_size * width;
     t.pack_k(Offset(o.a2, (row + first) * o.a2_stride, t.source_size), o.a2_stride, count, height_, false, block.more,
-             panels + first / height_ * a_panel_bytes_ + step_bytes * width, a_panel_bytes_);
+             to, a_panel_bytes_);
   };
-  pack_more(0, full, height_);
-  pack_more(full, rows - full, RoundUp(rows - full, t.row_step));
+  const int64_t in_place = DepthInPlace(block), full = rows / height_ * height_, rest = rows - full;
+  if (in_place == 0 && block.more == 0) return pack_rows(0, rows, height_, 0);
+  pack_rows(0, full, height_, in_place);
+  pack_rows(full, rest, RoundUp(rest, t.row_step), 0);
 }
 
 void Gemm::PackB(const Block& block, std::byte* panels, TeamMember self) const {
@@ -339,6 +352,7 @@ void Gemm::Multiply(const Block& block, std::byte* workspace, TeamMember self) c
   std::byte* a_panels = workspace + b_bytes_.v + (shared ? 0 : a_bytes_.v * self.index);
   const TileOutput out = OutputOf(block, workspace);
   const int64_t steps = CeilDiv(block.depth, t.k_step), more_steps = CeilDiv(block.more, t.k_step);
+  const int64_t row_steps = DepthInPlace(block) / t.k_step;
   const int64_t tiles = CeilDiv(block.rows, height_), panels = CeilDiv(block.columns, t.nr);
 
   // Members share the rows, or the columns where rows are few. A tile on the border of two members is theirs in turn:
@@ -379,10 +393,16 @@ void Gemm::Multiply(const Block& block, std::byte* workspace, TeamMember self) c
       } else {
         b.steps += more_steps;
       }
-      t.tile(a + (i - begin) * a_panel_bytes_, b,
-             static_cast<int>(std::min<int64_t>(height_, block.rows - i * height_)),
-             static_cast<int>(std::min<int64_t>(t.nr, block.columns - j * t.nr)), block.row + i * height_,
-             block.column + j * t.nr, out);
+      const auto rows = static_cast<int>(std::min<int64_t>(height_, block.rows - i * height_));
+      APanel a_panel = {a + (i - begin) * a_panel_bytes_};
+      if (row_steps > 0 && rows == height_) {
+        const GemmOperands& o = *block.operands;
+        a_panel.rows = Offset(o.a, (block.row + i * height_) * o.a_stride + block.k, t.source_size);
+        a_panel.row_bytes = o.a_stride * t.source_size;
+        a_panel.row_steps = row_steps;
+      }
+      t.tile(a_panel, b, rows, static_cast<int>(std::min<int64_t>(t.nr, block.columns - j * t.nr)),
+             block.row + i * height_, block.column + j * t.nr, out);
     };
     const auto first_of = [&](int64_t j) { return std::max(begin, border(part, j)); };
     const auto last_of = [&](int64_t j) { return std::min(end, border(part + 1, j)); };

@@ -70,6 +70,8 @@ class Gemm {
   struct Block;  // of columns and k, with the addresses of the product's operands
   void RunSlice(GemmOperands operands, Extent extent, std::byte* workspace, TeamMember self) const;
   void RunBlocks(const GemmOperands& operands, Extent extent, std::byte* workspace, TeamMember self) const;
+  // Of a block's depth what tiles of whole panels read where A lies; what they do not is packed.
+  int64_t DepthInPlace(const Block& block) const;
   void PackA(const Block& block, int64_t row, int64_t rows, std::byte* panels) const;
   void PackB(const Block& block, std::byte* panels, TeamMember self) const;
   void PackQuantised(const Block& block, int64_t line, int64_t lines, std::byte* panels) const;

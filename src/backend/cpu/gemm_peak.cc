@@ -96,7 +96,7 @@ struct Panels {
   }
   void Multiply(const TileKernels& t) const {
     for (int64_t i = 0; i < tiles; ++i) {
-      t.tile(a.get() + i * a_bytes, {b.get(), steps}, t.mr, t.nr, 0, 0, {.out = out.get(), .out_stride = t.nr});
+      t.tile({a.get() + i * a_bytes}, {b.get(), steps}, t.mr, t.nr, 0, 0, {.out = out.get(), .out_stride = t.nr});
     }
   }
 

@@ -44,6 +44,14 @@ struct TileOutput {
 using PackFn = void (*)(const void* source, int64_t stride, int64_t lines, int width, bool pad, int64_t depth,
                         void* panels, int64_t panel_bytes);
 
+// A panel of A, and what its first row_steps steps read instead: rows of the operand where they lie, row_bytes apart.
+// The panel then holds the steps after those. For tables with rows_in_place only.
+struct APanel {
+  const void* panel;
+  const void* rows = nullptr;
+  int64_t row_bytes = 0, row_steps = 0;
+};
+
 // A panel of B, and what its last steps read instead where they lie apart: for tables with pair_panels only.
 struct BPanel {
   const void* panel;
@@ -54,7 +62,7 @@ struct BPanel {
 
 // out[row + i, column + j] for i < rows, j < columns, from an A panel of width `rows`, rounded up to row_step, over all
 // steps of B, and a B panel of width nr.
-using TileFn = void (*)(const void* a_panel, const BPanel& b_panel, int rows, int columns, int64_t row, int64_t column,
+using TileFn = void (*)(const APanel& a, const BPanel& b, int rows, int columns, int64_t row, int64_t column,
                         const TileOutput& output);
 
 // Readers of formats in which weights are stored and none of the tables computes (tensor/element_format.h). What is
@@ -75,6 +83,7 @@ struct TileKernels {
   int64_t depth_bytes = 4096;  // of a line in a block of k, at most: a block less deep writes partial sums more often
   void (*enter)() = nullptr;   // what a thread calls before its first tile of a product,
   void (*leave)() = nullptr;   // and after its last
+  bool rows_in_place = false;  // tiles of a whole panel's rows read steps of A where its k is contiguous
   bool pair_panels = false;    // panels of B are those of tensor/element_layout.h: nr lines, over any depth
   ReadInt8Fn read_int8 = nullptr;  // for tables of bf16
   ReadNf4Fn read_nf4 = nullptr;

@@ -5,9 +5,9 @@
 // (emulator/gemm_tile_amx_avx512.cc), which is included before this.
 //
 // A step is 32 k. B's panels are those of vdpbf16ps: a word is two k of a column, 32 columns lie side by side, and 16
-// such lines are a step. A's hold for each step 32 k of each row, 64 bytes, for 16 or 32 rows: copied from memory
-// rather than read there, so that edges are zero and rows of any stride are side by side. All registers are always
-// whole.
+// such lines are a step. A's hold for each step 32 k of each row, 64 bytes, for 16 or 32 rows. Whole steps of whole
+// panels are read where the operand lies, since a tile load takes a stride; what is copied are edges, which end in
+// zeros. All registers are always whole.
 #pragma once
 
 #include "backend/cpu/amx_registers-inl.h"
@@ -21,14 +21,14 @@ constexpr int kBLineBytes = kNr * 4, kBStepBytes = kStep / 2 * kBLineBytes;
 
 // R x C registers of sums: as many as the tile has rows and columns for.
 template <int R, int C>
-void Tile(const void* a_panel, const BPanel& b_panel, int rows, int columns, int64_t row, int64_t column,
+void Tile(const APanel& a_panel, const BPanel& b_panel, int rows, int columns, int64_t row, int64_t column,
           const TileOutput& output) {
-  const char* a = static_cast<const char*>(a_panel);
   __mmask16 mask[C];
   for (int v = 0; v < C; ++v) mask[v] = WordMask(columns - 16 * v);
   alignas(64) float sums[kMr][kNr];
   constexpr int kLine = kNr * sizeof(float);
   AskForOutput<C>(rows, row, column, output);
+  BeforeTileLoads();
   if (output.start == nullptr) {
     _tile_zero(0);
     _tile_zero(1);
@@ -48,11 +48,10 @@ void Tile(const void* a_panel, const BPanel& b_panel, int rows, int columns, int
     if constexpr (R == 2) _tile_loadd(2, sums[kRegisterRows], kLine);
     if constexpr (R == 2 && C == 2) _tile_loadd(3, sums[kRegisterRows] + 16, kLine);
   }
-  BPanel left = b_panel;
-  while (true) {
-    const char* b = static_cast<const char*>(left.panel);
-    for (int64_t s = 0; s < left.steps; ++s) {
-      _tile_loadd(4, a, kRowBytes);
+  const auto add_steps = [](const char* a, int64_t a_register, int64_t a_stride, int64_t a_step, const char* b,
+                            int64_t steps) {
+    for (int64_t s = 0; s < steps; ++s, a += a_step, b += kBStepBytes) {
+      _tile_loadd(4, a, a_stride);
       _tile_loadd(6, b, kBLineBytes);
       _tile_dpbf16ps(0, 4, 6);
       if constexpr (C == 2) {
@@ -60,15 +59,26 @@ void Tile(const void* a_panel, const BPanel& b_panel, int rows, int columns, int
         _tile_dpbf16ps(1, 4, 7);
       }
       if constexpr (R == 2) {
-        _tile_loadd(5, a + kRegisterBytes, kRowBytes);
+        _tile_loadd(5, a + a_register, a_stride);
         _tile_dpbf16ps(2, 5, 6);
       }
       if constexpr (R == 2 && C == 2) _tile_dpbf16ps(3, 5, 7);
-      a += R * kRegisterBytes;
-      b += kBStepBytes;
     }
-    if (left.more_steps == 0) break;
-    left = {.panel = left.more, .steps = left.more_steps};
+  };
+  // Either operand may go on elsewhere.
+  const int64_t all = b_panel.steps + b_panel.more_steps;
+  for (int64_t s = 0, end; s < all; s = end) {
+    end = s < a_panel.row_steps ? a_panel.row_steps : all;
+    if (s < b_panel.steps && end > b_panel.steps) end = b_panel.steps;
+    const char* b = static_cast<const char*>(s < b_panel.steps ? b_panel.panel : b_panel.more) +
+                    (s < b_panel.steps ? s : s - b_panel.steps) * kBStepBytes;
+    if (s < a_panel.row_steps) {
+      add_steps(static_cast<const char*>(a_panel.rows) + s * kRowBytes, kRegisterRows * a_panel.row_bytes,
+                a_panel.row_bytes, kRowBytes, b, end - s);
+    } else {
+      add_steps(static_cast<const char*>(a_panel.panel) + (s - a_panel.row_steps) * R * kRegisterBytes, kRegisterBytes,
+                kRowBytes, R * kRegisterBytes, b, end - s);
+    }
   }
   _tile_stored(0, sums[0], kLine);
   if constexpr (C == 2) _tile_stored(1, sums[0] + 16, kLine);
@@ -81,7 +91,7 @@ void Tile(const void* a_panel, const BPanel& b_panel, int rows, int columns, int
   }
 }
 
-void TileOfRows(const void* a, const BPanel& b, int rows, int columns, int64_t row, int64_t column,
+void TileOfRows(const APanel& a, const BPanel& b, int rows, int columns, int64_t row, int64_t column,
                 const TileOutput& output) {
   const TileFn tile =
       rows > kRegisterRows ? (columns > 16 ? Tile<2, 2> : Tile<2, 1>) : (columns > 16 ? Tile<1, 2> : Tile<1, 1>);
@@ -186,6 +196,7 @@ constexpr TileKernels kTable = {.mr = kMr,
                                 .depth_bytes = 2048,
                                 .enter = EnterTiles,
                                 .leave = LeaveTiles,
+                                .rows_in_place = true,
                                 .pair_panels = true,
                                 .read_int8 = ReadInt8,
                                 .read_nf4 = ReadNf4};

@@ -106,12 +106,13 @@ void Tile(const float* a, const float* b, int64_t steps, int columns, int64_t ro
 }
 
 template <int M>
-void TileOfRows(const void* a, const BPanel& b, int rows, int columns, int64_t row, int64_t column,
+void TileOfRows(const APanel& a, const BPanel& b, int rows, int columns, int64_t row, int64_t column,
                 const TileOutput& output) {
   if constexpr (M > 1) {
     if (rows < M) return TileOfRows<M - 1>(a, b, rows, columns, row, column, output);
   }
-  Tile<M>(static_cast<const float*>(a), static_cast<const float*>(b.panel), b.steps, columns, row, column, output);
+  Tile<M>(static_cast<const float*>(a.panel), static_cast<const float*>(b.panel), b.steps, columns, row, column,
+          output);
 }
 
 // In: row i holds words 0..7 of line i. Out: row w holds word w of lines 0..7.

@@ -58,15 +58,15 @@ void Tile(const void* a_panel, BPanel b_panel, int columns, int64_t row, int64_t
 }
 
 template <class Math, int M>
-void TileOfRows(const void* a, const BPanel& b, int rows, int columns, int64_t row, int64_t column,
+void TileOfRows(const APanel& a, const BPanel& b, int rows, int columns, int64_t row, int64_t column,
                 const TileOutput& output) {
   if constexpr (M > 1) {
     if (rows < M) return TileOfRows<Math, M - 1>(a, b, rows, columns, row, column, output);
   }
   if (columns > 16) {
-    Tile<Math, M, 2>(a, b, columns, row, column, output);
+    Tile<Math, M, 2>(a.panel, b, columns, row, column, output);
   } else {
-    Tile<Math, M, 1>(a, b, columns, row, column, output);
+    Tile<Math, M, 1>(a.panel, b, columns, row, column, output);
   }
 }
 

@@ -12,11 +12,7 @@
 namespace temper {
 namespace {
 
-struct EmulatedTiles {
-  bool configured = false;
-  int row_bytes[8], rows[8];
-  alignas(64) unsigned char data[8][16][64];
-
+struct EmulatedTiles : EmulatedRegisters {
   void Check(bool good) const {
     if (!good) __builtin_trap();
   }
@@ -85,7 +81,10 @@ struct EmulatedTiles {
   }
 };
 
-thread_local EmulatedTiles emulated_tiles;
+// Adds functions to the thread's registers, no data.
+inline EmulatedTiles& TilesOfThread() {
+  return static_cast<EmulatedTiles&>(emulated_registers);
+}
 
 }  // namespace
 }  // namespace temper
@@ -96,9 +95,9 @@ thread_local EmulatedTiles emulated_tiles;
 #undef _tile_loadd
 #undef _tile_stored
 #undef _tile_dpbf16ps
-#define _tile_loadconfig(config) emulated_tiles.LoadConfig(config)
-#define _tile_release() emulated_tiles.Release()
-#define _tile_zero(t) emulated_tiles.Zero(t)
-#define _tile_loadd(t, base, stride) emulated_tiles.Load(t, base, stride)
-#define _tile_stored(t, base, stride) emulated_tiles.Store(t, base, stride)
-#define _tile_dpbf16ps(c, a, b) emulated_tiles.MultiplyPairs(c, a, b)
+#define _tile_loadconfig(config) TilesOfThread().LoadConfig(config)
+#define _tile_release() TilesOfThread().Release()
+#define _tile_zero(t) TilesOfThread().Zero(t)
+#define _tile_loadd(t, base, stride) TilesOfThread().Load(t, base, stride)
+#define _tile_stored(t, base, stride) TilesOfThread().Store(t, base, stride)
+#define _tile_dpbf16ps(c, a, b) TilesOfThread().MultiplyPairs(c, a, b)

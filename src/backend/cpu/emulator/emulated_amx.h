@@ -10,6 +10,14 @@ namespace temper {
 extern const TileKernels kTilesBF16AmxEmulated;
 extern const AttentionKernels kAttentionBF16AmxEmulated;
 
+// A thread's registers. All kernels of a thread use the same ones, as on a processor.
+struct EmulatedRegisters {
+  bool configured;
+  int row_bytes[8], rows[8];
+  alignas(64) unsigned char data[8][16][64];
+};
+extern __thread EmulatedRegisters emulated_registers;  // thread_local would add a function that the linker merges
+
 // Threads that have configured their tile registers and not released them. Read by __atomic_load_n, or when no product
 // runs.
 extern int threads_with_emulated_tiles;

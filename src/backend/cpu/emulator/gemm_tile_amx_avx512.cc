@@ -5,6 +5,7 @@
 namespace temper {
 
 const TileKernels kTilesBF16AmxEmulated = kTable;
+__thread EmulatedRegisters emulated_registers;
 int threads_with_emulated_tiles = 0;
 
 }  // namespace temper
