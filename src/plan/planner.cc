@@ -121,9 +121,12 @@ struct Change {
   bool alone = false;
 };
 
+bool MayQuantise(const RunConfig::Model& m) {
+  return m.method == TrainMethod::kLora && m.dtype != ComputeType::kF32;
+}
 bool QuantiseBase(BaseType base, RunConfig* c) {
   RunConfig::Model& m = c->model;
-  if (m.method != TrainMethod::kLora || m.dtype == ComputeType::kF32) return false;
+  if (!MayQuantise(m)) return false;
   if (m.base_dtype == base || m.base_dtype == BaseType::kNf4) return false;
   m.base_dtype = base;
   return true;
@@ -215,6 +218,12 @@ std::vector<Change> Changes(const Planner& planner) {
        /*alone=*/true},
       {"--base_dtype nf4", "the base's linear weights in 4 bits",
        [](RunConfig* c, int*) { return QuantiseBase(BaseType::kNf4, c); }},
+      {"--embedding_dtype int8", "the token embedding and the head in 8 bits",
+       [](RunConfig* c, int*) {
+         if (!MayQuantise(c->model) || c->model.embedding_dtype == BaseType::kInt8) return false;
+         c->model.embedding_dtype = BaseType::kInt8;
+         return true;
+       }},
       {"--max_seq_len SHORT", "rows of half the tokens",
        [](RunConfig* c, int*) {
          if (*c->data.max_seq_len < 256) return false;
