@@ -130,6 +130,35 @@ TEST_F(Mpi, AFolderOfAKilledStartIsRemovedByTheNextUnlessSomebodyHoldsIt) {
   close(fd);
 }
 
+// A rank that is killed then leaves nothing behind, and nobody can open what ranks send each other.
+TEST_F(Mpi, WhatRanksShareHasNoNameWhileTheyWork) {
+  EXPECT_EQ(Run(2, 0, "segments").exit_code, 0);
+  for (int r = 0; r < 2; ++r) {
+    std::istringstream in(Written(r));
+    int files = 0;
+    for (std::string line; std::getline(in, line); ++files) {
+      EXPECT_EQ(line.find("/dev/shm/.temper-mpi-"), 0u) << line;
+      EXPECT_TRUE(line.ends_with(" (deleted)")) << line;
+      EXPECT_FALSE(std::filesystem::exists(line.substr(0, line.rfind('/')))) << line;
+    }
+    EXPECT_GE(files, 2) << "rank " << r << ": its own memory, and the other's";
+  }
+}
+
+TEST_F(Mpi, APlaceThatTheUserChoseIsKept) {
+  const ScratchFolder place;
+  const std::string option = "btl_vader_backing_directory";
+  const auto check = [&](const std::string& flags) {
+    const Ended ended = Run(2, 0, "segments", -1, flags);
+    EXPECT_EQ(ended.exit_code, 0) << ended.output;
+    EXPECT_EQ(Written(0).find(place.path() + "/vader_segment."), 0u) << Written(0);
+  };
+  check("--mca " + option + " " + place.path());
+  setenv(("OMPI_MCA_" + option).c_str(), place.path().c_str(), 1);
+  check("");
+  unsetenv(("OMPI_MCA_" + option).c_str());
+}
+
 TEST_F(Mpi, SumsHaveTheSameBitsOnEveryRankAndInEveryRun) {
   for (const int ranks_per_host : {1, 2}) {
     std::set<std::string> digests;

@@ -168,6 +168,20 @@ int64_t ResidentShared() {
   return -1;
 }
 
+// The files behind the memory that Open MPI shares on this host, of this rank and of its peers, as the kernel names
+// them: " (deleted)" follows those that have lost their names.
+std::string SegmentsOfMpi() {
+  std::ifstream in("/proc/self/maps");
+  std::string text;
+  for (std::string line; std::getline(in, line);) {
+    const size_t path = line.find('/');
+    const bool is_segment =
+        line.find("vader_segment.") != std::string::npos || line.find("sm_segment.") != std::string::npos;
+    if (path != std::string::npos && is_segment) text += line.substr(path) + "\n";
+  }
+  return text;
+}
+
 // Resident memory of peers, after each of two background collectives that read (n-1)/n of kResidentCase from them.
 std::string ResidentOfPeers(Communicator& communicator) {
   const int64_t n = communicator.size(), rows = kResidentCase.v / 4096 / n * n;
@@ -202,7 +216,7 @@ std::string ResidentOfPeers(Communicator& communicator) {
 }  // namespace
 
 int RunRank(const Join& join, const std::string& what, int culprit, const std::string& out, int ranks_per_host) {
-  const bool checks = what == "conformance" || what == "digest" || what == "resident";
+  const bool checks = what == "conformance" || what == "digest" || what == "resident" || what == "segments";
   auto joined = join();
   if (!joined.ok()) {
     Write(out, -1, joined.status().message());
@@ -219,6 +233,11 @@ int RunRank(const Join& join, const std::string& what, int culprit, const std::s
   }
   if (what == "digest") {
     Write(out, rank, fmt::format("{:016x}", DigestOfSums(*communicator, ranks_per_host)));
+    return 0;
+  }
+  if (what == "segments") {
+    DigestOfSums(*communicator, ranks_per_host);  // ranks have sent each other something
+    Write(out, rank, SegmentsOfMpi());
     return 0;
   }
   if (constexpr std::string_view kBeside = "beside_"; what.starts_with(kBeside)) {

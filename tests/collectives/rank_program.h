@@ -14,7 +14,8 @@ using Join = std::function<Result<std::unique_ptr<Communicator>>()>;
 
 // Writes its findings to the file "<out>.<rank>" and returns the exit code: 0, or kHeardOfFailure if a call failed.
 // Cases: "conformance", "digest", "resident" (writes how many KiB of its peers' memory stay resident in a rank after a
-// gather and after a reduction of kResidentCase each), "steps" (forever), and "<mishap> <rank>", where that rank does
+// gather and after a reduction of kResidentCase each), "segments" (writes the files behind memory that Open MPI shares,
+// as /proc/self/maps has them), "steps" (forever), and "<mishap> <rank>", where that rank does
 //   abort   calls Abort            exit   ends at once with exit code 9      throw  lets an exception escape
 //   kill    sends itself SIGKILL   stop   sends itself SIGSTOP               leave  returns from main
 //   hang    sleeps forever
