@@ -88,7 +88,9 @@ Result<std::shared_ptr<HostMemory>> HostMemory::OpenShared(int file, int ranks) 
   if (fstat(file, &info) != 0 || info.st_size != static_cast<off_t>(RegionOf(ranks))) return refused();
   const int seals = fcntl(file, F_GET_SEALS);
   if (seals < 0 || (seals & kSeals) != kSeals) return refused();
-  TEMPER_ASSIGN_OR_RETURN(std::shared_ptr<HostMemory> memory, Map(file, ranks));
+  const int own = fcntl(file, F_DUPFD_CLOEXEC, 0);
+  if (own < 0) return IoError(fmt::format("cannot open shared memory a second time: {}", std::strerror(errno)));
+  TEMPER_ASSIGN_OR_RETURN(std::shared_ptr<HostMemory> memory, Map(own, ranks));
   if (!memory->control().IsStamped()) return refused();
   return memory;
 }

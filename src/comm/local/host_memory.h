@@ -18,8 +18,8 @@ class HostMemory {
   static Result<std::shared_ptr<HostMemory>> Private(int ranks);
   // A file that other processes can map, by inheriting its descriptor or through /proc/<pid>/fd.
   static Result<std::shared_ptr<HostMemory>> CreateShared(int ranks);
-  // A file that another process has created with CreateShared for as many ranks; owns the descriptor then. Errors,
-  // which leave the descriptor as it is: another file, or one of a program whose control block is laid out differently.
+  // A file that another process has created with CreateShared for as many ranks. `file` stays the caller's: the memory
+  // has a descriptor of its own. Errors: another file, or one of a program whose control block is laid out differently.
   static Result<std::shared_ptr<HostMemory>> OpenShared(int file, int ranks);
   ~HostMemory();
   HostMemory(const HostMemory&) = delete;

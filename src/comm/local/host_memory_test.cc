@@ -32,7 +32,9 @@ std::shared_ptr<HostMemory> Shared(int ranks = kRanks) {
 }
 
 bool Opens(int file, int ranks) {
-  return HostMemory::OpenShared(file, ranks).ok();
+  const bool is_open = fcntl(file, F_GETFD) >= 0, opened = HostMemory::OpenShared(file, ranks).ok();
+  EXPECT_EQ(fcntl(file, F_GETFD) >= 0, is_open) << "it stays the caller's";
+  return opened;
 }
 
 TEST(HostMemory, NobodyCanCutTheFileThatRanksHaveMapped) {
@@ -71,10 +73,8 @@ TEST(HostMemory, OnlyItsOwnerCanOpenTheFile) {
 
 TEST(HostMemory, WhatIsNotTheMemoryOfAsManyRanksIsRefused) {
   const auto memory = Shared();
-  EXPECT_TRUE(Opens(dup(memory->file()), kRanks));
-  const int other_number = dup(memory->file());
-  EXPECT_FALSE(Opens(other_number, kRanks + 1));
-  close(other_number);
+  EXPECT_TRUE(Opens(memory->file(), kRanks));
+  EXPECT_FALSE(Opens(memory->file(), kRanks + 1));
   EXPECT_FALSE(Opens(-1, kRanks));
   EXPECT_FALSE(Opens(memory->file(), 0));
   EXPECT_FALSE(Opens(memory->file(), kMaxHostRanks + 1));
@@ -95,7 +95,7 @@ TEST(HostMemory, AFileWithoutTheStampOfThisLayoutIsRefused) {
   const int file = memfd_create("file", MFD_CLOEXEC | MFD_ALLOW_SEALING);
   ASSERT_EQ(ftruncate(file, static_cast<off_t>(HostMemory::RegionOf(kRanks))), 0);
   ASSERT_EQ(fcntl(file, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL), 0);
-  EXPECT_FALSE(Opens(dup(file), kRanks));
+  EXPECT_FALSE(Opens(file, kRanks));
   {
     void* const header = mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
     ASSERT_NE(header, MAP_FAILED);
@@ -103,6 +103,7 @@ TEST(HostMemory, AFileWithoutTheStampOfThisLayoutIsRefused) {
     munmap(header, 4096);
   }
   EXPECT_TRUE(Opens(file, kRanks));
+  close(file);
 }
 
 TEST(HostMemory, AVariableThatNamesAnotherFileOrRankIsAnErrorThatNamesIt) {
@@ -110,8 +111,8 @@ TEST(HostMemory, AVariableThatNamesAnotherFileOrRankIsAnErrorThatNamesIt) {
   for (const LaunchedRank& launched :
        {LaunchedRank{.rank = 0, .size = 2, .file = STDERR_FILENO}, LaunchedRank{.rank = 0, .size = 2, .file = 999},
         LaunchedRank{.rank = 0, .size = 2'000'000'000, .file = memory->file()},
-        LaunchedRank{.rank = 2, .size = 2, .file = dup(memory->file())},
-        LaunchedRank{.rank = -1, .size = 2, .file = dup(memory->file())}}) {
+        LaunchedRank{.rank = 2, .size = 2, .file = memory->file()},
+        LaunchedRank{.rank = -1, .size = 2, .file = memory->file()}}) {
     const auto joined = JoinLaunched(launched);
     ASSERT_FALSE(joined.ok()) << launched.rank << " of " << launched.size;
     EXPECT_NE(joined.status().message().find("TEMPER_LAUNCHED_RANK"), std::string::npos) << joined.status().message();

@@ -1,6 +1,7 @@
 #include "comm/local/local_communicator.h"
 
 #include <fmt/core.h>
+#include <unistd.h>
 
 #include "base/check.h"
 #include "comm/local/transfer_kernel.h"
@@ -106,6 +107,7 @@ Result<std::unique_ptr<LocalCommunicator>> JoinLaunched(const LaunchedRank& laun
     return memory.status().WithContext("TEMPER_LAUNCHED_RANK, which only temper sets: unset it");
   }
   if (!memory.ok()) return memory.status();
+  close(launched.file);
   return std::make_unique<LocalCommunicator>(
       std::make_unique<HostRank>(*std::move(memory), launched.rank, launched.rank));
 }

@@ -309,9 +309,8 @@ Result<std::shared_ptr<HostMemory>> ShareMemory(MPI_Comm local, bool* shared) {
     if (good) {
       memory = HostMemory::OpenShared(file, ranks);
       good = memory.ok();
-    } else if (file >= 0) {
-      close(file);
     }
+    if (file >= 0) close(file);
   }
   // The leader keeps the file open until all have it.
   TEMPER_RETURN_IF_ERROR(Check(MPI_Allreduce(MPI_IN_PLACE, &good, 1, MPI_INT, MPI_MIN, local), "MPI_Allreduce"));
