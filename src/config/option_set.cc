@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "base/edit_distance.h"
 
@@ -25,24 +26,30 @@ size_t Apart(size_t a, size_t b) {
 
 }  // namespace
 
-const Option* OptionSet::Find(std::string_view name) const {
-  const std::string wanted = Normalised(name);
+OptionSet::OptionSet(std::vector<OptionGroup> groups, std::span<const ForeignName> foreign)
+    : groups_(std::move(groups)) {
   for (const OptionGroup& group : groups_) {
     for (const Option& option : group.options) {
-      if (option.name == wanted) return &option;
+      const std::string_view name = option.name;
+      named_.push_back({&option, name.size(), LastPart(name).size()});
+      by_name_.emplace(name, &option);
+      for (size_t dot = name.find('.'); dot != name.npos; dot = name.find('.', dot + 1)) {
+        sections_.insert(name.substr(0, dot));
+      }
     }
   }
-  return nullptr;
+  for (const ForeignName& name : foreign) {
+    if (name.ours.empty() || Find(name.ours) != nullptr) foreign_.emplace(name.foreign, &name);
+  }
+}
+
+const Option* OptionSet::Find(std::string_view name) const {
+  const auto found = by_name_.find(Normalised(name));
+  return found == by_name_.end() ? nullptr : found->second;
 }
 
 bool OptionSet::IsSection(std::string_view name) const {
-  const std::string prefix = Normalised(name) + ".";
-  for (const OptionGroup& group : groups_) {
-    for (const Option& option : group.options) {
-      if (option.name.starts_with(prefix)) return true;
-    }
-  }
-  return false;
+  return sections_.contains(Normalised(name));
 }
 
 std::string OptionSet::Advice(std::string_view unknown) const {
@@ -54,8 +61,8 @@ std::string OptionSet::Advice(std::string_view unknown) const {
   const std::string_view last = LastPart(name);
   const bool in_section = last.size() < name.size();
   for (const std::string_view wanted : {std::string_view(name), last}) {
-    for (const ForeignName& foreign : foreign_) {
-      if (foreign.foreign != wanted || !Has(foreign)) continue;
+    if (const auto found = foreign_.find(wanted); found != foreign_.end()) {
+      const ForeignName& foreign = *found->second;
       if (foreign.ours.empty()) return foreign.note + "; remove it";
       return fmt::format("its name here is '{}'{}{}", foreign.ours, foreign.note.empty() ? "" : ": ", foreign.note);
     }
@@ -66,20 +73,19 @@ std::string OptionSet::Advice(std::string_view unknown) const {
   // Up to a third of the letters may be wrong; beyond that a suggestion is noise.
   // Among names with equally close last parts, the section decides: memory.devise is memory.device, not device.
   std::pair<size_t, size_t> least{std::max<size_t>(1, last.size() / 3) + 1, 0};
-  for (const OptionGroup& group : groups_) {
-    for (const Option& option : group.options) {
-      const std::string_view its_last = LastPart(option.name);
-      // Names differ by at least as many letters as their lengths do: most need no closer look.
-      const size_t whole_at_least = Apart(option.name.size(), name.size());
-      const std::pair at_least{std::min(whole_at_least, Apart(its_last.size(), last.size())), whole_at_least};
-      if (at_least >= least) continue;
-      const size_t whole = to_name.From(option.name);
-      const bool parts = in_section || its_last.size() < option.name.size();
-      const std::pair distance{parts ? std::min(whole, to_last.From(its_last)) : whole, whole};
-      if (distance < least) {
-        least = distance;
-        nearest = &option;
-      }
+  for (const Named& named : named_) {
+    // Names differ by at least as many letters as their lengths do: most need no closer look.
+    const size_t whole_at_least = Apart(named.size, name.size()),
+                 at_least = std::min(whole_at_least, Apart(named.last_size, last.size()));
+    if (at_least > least.first || (at_least == least.first && whole_at_least >= least.second)) continue;
+    const std::string_view its_name = named.option->name;
+    const size_t whole = to_name.From(its_name);
+    const bool parts = in_section || named.last_size < named.size;
+    const std::pair distance{
+        parts ? std::min(whole, to_last.From(its_name.substr(named.size - named.last_size))) : whole, whole};
+    if (distance < least) {
+      least = distance;
+      nearest = named.option;
     }
   }
   if (nearest == nullptr) return "--help lists all names";
@@ -87,8 +93,7 @@ std::string OptionSet::Advice(std::string_view unknown) const {
 }
 
 bool OptionSet::IsForeign(std::string_view name) const {
-  return std::any_of(foreign_.begin(), foreign_.end(),
-                     [&](const ForeignName& f) { return f.foreign == name && Has(f); });
+  return foreign_.contains(name);
 }
 
 Status OptionSet::CheckRanges() const {

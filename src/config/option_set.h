@@ -2,9 +2,12 @@
 // (config/option_yaml.h) and of the command line (config/command_line.h), the advice on unknown names, and --help.
 #pragma once
 
+#include <cstddef>
 #include <span>
 #include <string>
 #include <string_view>
+#include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "base/status.h"
@@ -38,8 +41,10 @@ class OptionSet {
  public:
   // Foreign names of options that this command lacks have no effect: all commands share one list, which must outlive
   // the set.
-  OptionSet(std::vector<OptionGroup> groups, std::span<const ForeignName> foreign)
-      : groups_(std::move(groups)), foreign_(foreign) {}
+  OptionSet(std::vector<OptionGroup> groups, std::span<const ForeignName> foreign);
+  OptionSet(OptionSet&&) = default;
+  OptionSet(const OptionSet&) = delete;  // what is found by name lies in groups_
+  OptionSet& operator=(const OptionSet&) = delete;
 
   // nullptr if there is none. '-' counts as '_'.
   const Option* Find(std::string_view name) const;
@@ -55,10 +60,17 @@ class OptionSet {
   Status CheckRanges() const;
 
  private:
-  bool Has(const ForeignName& foreign) const { return foreign.ours.empty() || Find(foreign.ours) != nullptr; }
+  struct Named {
+    const Option* option;
+    size_t size, last_size;  // of its name, and of the part behind the last dot
+  };
 
   std::vector<OptionGroup> groups_;
-  std::span<const ForeignName> foreign_;
+  // A file may have thousands of unknown keys, each of which is looked for in all of these.
+  std::vector<Named> named_;  // all, in order
+  std::unordered_map<std::string_view, const Option*> by_name_;
+  std::unordered_set<std::string_view> sections_;
+  std::unordered_map<std::string_view, const ForeignName*> foreign_;  // of options that this set has
 };
 
 }  // namespace temper

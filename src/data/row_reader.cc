@@ -49,8 +49,8 @@ std::optional<std::string> ForeignFormat(std::string_view head, const std::strin
 
 }  // namespace
 
-// Takes the bytes of one value, one by one. Looks only at structure: quotes, escapes, brackets, and the number of keys
-// of an object; the parser checks the rest.
+// Takes the bytes of one value. Looks only at structure: quotes, escapes, brackets, and the number of keys of an
+// object; the parser checks the rest.
 class RowReader::ValueScanner {
  public:
   // Objects keep the order of their keys (templates print them), which costs a search per insertion.
@@ -61,20 +61,57 @@ class RowReader::ValueScanner {
   static constexpr int kMaxValues = 4'000'000;
   static constexpr int kMaxParts = 1'000'000;  // texts, keys, lists and objects
 
-  // False if `c` no longer belongs to the value (a comma after a number).
-  bool Feed(char c) {
-    if (complete_) return false;
-    if (in_string_) {
+  // Takes bytes up to the value's end; returns how many. Fewer than all: the value is complete, or the next byte does
+  // not belong to it (a comma after a number).
+  size_t Feed(std::string_view text) {
+    size_t at = 0;
+    while (at < text.size() && !complete_) {
+      if (in_string_) {
+        at = FeedString(text, at);
+      } else if (!FeedStructure(text[at])) {
+        break;
+      } else {
+        ++at;
+      }
+    }
+    return at;
+  }
+
+  bool complete() const { return complete_; }
+  bool in_string() const { return in_string_; }
+  bool scalar() const { return depth_ == 0 && !complete_ && !in_string_; }
+  Status Verdict(const std::string& place) const {
+    if (too_deep_) return Corrupt(fmt::format("{}: JSON nested deeper than {} levels", place, kMaxDepth));
+    if (too_wide_)
+      return Corrupt(fmt::format("{}: an object of more than {} keys is too wide for a row of data", place, kMaxKeys));
+    if (parts_ > kMaxParts || values_ >= kMaxValues) {
+      return Corrupt(fmt::format("{}: a row of more than {}: split it", place,
+                                 parts_ > kMaxParts ? "a million texts, lists and objects" : "4 million values"));
+    }
+    return OkStatus();
+  }
+
+ private:
+  // Within a string, from byte `at` on: returns where it ends, or the text.
+  size_t FeedString(std::string_view text, size_t at) {
+    for (; at < text.size(); ++at) {
       if (escaped_) {
         escaped_ = false;
-      } else if (c == '\\') {
-        escaped_ = true;
-      } else if (c == '"') {
+        continue;
+      }
+      while (at < text.size() && !kEndsPlainText[static_cast<unsigned char>(text[at])]) ++at;
+      if (at == text.size()) break;
+      if (text[at] == '"') {
         in_string_ = false;
         complete_ = depth_ == 0;
+        return at + 1;
       }
-      return true;
+      escaped_ = true;
     }
+    return at;
+  }
+  // Outside of strings. False if `c` does not belong to the value.
+  bool FeedStructure(char c) {
     switch (c) {
       case '"':
         in_string_ = true;
@@ -103,21 +140,12 @@ class RowReader::ValueScanner {
     return true;
   }
 
-  bool complete() const { return complete_; }
-  bool in_string() const { return in_string_; }
-  bool scalar() const { return depth_ == 0 && !complete_ && !in_string_; }
-  Status Verdict(const std::string& place) const {
-    if (too_deep_) return Corrupt(fmt::format("{}: JSON nested deeper than {} levels", place, kMaxDepth));
-    if (too_wide_)
-      return Corrupt(fmt::format("{}: an object of more than {} keys is too wide for a row of data", place, kMaxKeys));
-    if (parts_ > kMaxParts || values_ >= kMaxValues) {
-      return Corrupt(fmt::format("{}: a row of more than {}: split it", place,
-                                 parts_ > kMaxParts ? "a million texts, lists and objects" : "4 million values"));
-    }
-    return OkStatus();
-  }
+  static constexpr std::array<bool, 256> kEndsPlainText = [] {
+    std::array<bool, 256> ends = {};
+    ends['"'] = ends['\\'] = true;
+    return ends;
+  }();
 
- private:
   std::array<int, kMaxDepth + 1> keys_;  // by depth; each set where an object or a list begins
   int64_t parts_ = 0, values_ = 0;
   int64_t depth_ = 0;
@@ -159,14 +187,10 @@ Status RowReader::Probe() {
     TEMPER_RETURN_IF_ERROR(text_.Fill());
     const std::string_view unread = text_.unread();
     if (unread.empty()) break;
-    size_t taken = 0;
-    bool belongs = true;
-    while (taken < unread.size() && !scanner.complete() && unread[taken] != '\n' && belongs) {
-      belongs = scanner.Feed(unread[taken]);
-      taken += belongs ? 1 : 0;
-    }
+    const std::string_view line = unread.substr(0, unread.find('\n'));
+    const size_t taken = scanner.Feed(line);
     text_.Advance(taken);
-    if (!belongs) break;
+    if (taken < line.size() && !scanner.complete()) break;
     if (scanner.complete()) {
       if (first == '[') {
         TEMPER_ASSIGN_OR_RETURN(const int next, text_.PeekAfterSpace());
@@ -210,7 +234,7 @@ Result<bool> RowReader::NextLine(RawRow& row) {
         blank = IsSpace(unread[begin]);
         begin += blank ? 1 : 0;
       }
-      while (begin < n && scanning) scanning = scanner.Feed(unread[begin++]);
+      if (begin < n && scanning) scanning = scanner.Feed(unread.substr(begin, n - begin)) == n - begin;
       if (row.text.size() + n > static_cast<size_t>(max_row_.v)) too_long = true;
       if (!too_long) row.text.append(unread.data(), n);
       text_.Advance(n);
@@ -247,11 +271,8 @@ Status RowReader::ReadValue(RawRow& row) {
                       "is truncated",
                       text_.Place(row.line)));
     }
-    size_t taken = 0;
-    while (taken < unread.size() && belongs && !scanner.complete()) {
-      belongs = scanner.Feed(unread[taken]);
-      taken += belongs ? 1 : 0;
-    }
+    const size_t taken = scanner.Feed(unread);
+    belongs = taken == unread.size();
     if (row.text.size() + taken > static_cast<size_t>(max_row_.v)) too_long = true;
     if (!too_long) row.text += unread.substr(0, taken);
     text_.Advance(taken);
@@ -273,7 +294,7 @@ Result<bool> RowReader::Next(RawRow& row) {
   if (!more || !row.error.ok()) return more;
   // A cell may hold JSON of any depth.
   ValueScanner scanner;
-  for (const char c : row.text) scanner.Feed(c);
+  scanner.Feed(row.text);
   row.error = scanner.Verdict(text_.Place(row.line));
   return true;
 }

@@ -1,6 +1,7 @@
 #include "data/row_reader.h"
 
 #include <gtest/gtest.h>
+#include <zlib.h>
 
 #include <filesystem>
 #include <utility>
@@ -131,6 +132,51 @@ TEST_F(RowReaderTest, RowsTooLongTooDeepOrTooWideAreErrorsAndTheNextRowIsRead) {
     EXPECT_EQ(Rows(Write("bad.jsonl", bad + "\n{\"a\":1}\n"), KiB(64)), (Strings{"1:!", "2:{\"a\":1}"}));
     EXPECT_EQ(Rows(Write("bad.json", "[\n" + bad + ",\n{\"a\":1}]"), KiB(64)), (Strings{"2:!", "3:{\"a\":1}"}));
     EXPECT_EQ(Rows(Write("last.jsonl", bad), KiB(64)), Strings{"1:!"});
+  }
+}
+
+// The limit counts the bytes of a value or of a line, without what ends it, wherever the row lies: also across the
+// pieces that a compressed file is unpacked in, and at the end of a file without a line end.
+TEST_F(RowReaderTest, ARowOfExactlyTheLimitIsReadAndOneByteMoreIsAnError) {
+  constexpr int64_t kLimit = 300'000;  // more than the buffer
+  const auto row = [](int64_t bytes) { return "{\"a\":\"" + std::string(static_cast<size_t>(bytes) - 8, 'x') + "\"}"; };
+  const std::string most = row(kLimit), more = row(kLimit + 1), next = "{\"a\":1}";
+  ASSERT_EQ(most.size(), static_cast<size_t>(kLimit));
+  struct Case {
+    std::string name, before, after;
+    RowLayout layout;
+    bool has_next;
+    int line;
+  };
+  for (const Case& c : {Case{"first.jsonl", "", "\n" + next, RowLayout::kLines, true, 1},
+                        {"last.jsonl", next + "\n", "", RowLayout::kLines, false, 2},
+                        {"only.jsonl", "", "", RowLayout::kLines, false, 1},
+                        {"values.json", "{\n\"a\":1}", next, RowLayout::kValues, true, 2},
+                        {"value.json", "{\n\"a\":1}\n", "", RowLayout::kValues, false, 3},
+                        {"list.json", "[" + next + ",", "," + next + "]", RowLayout::kArray, true, 1},
+                        {"tail.json", "[" + next + ",\n", "]", RowLayout::kArray, false, 2}}) {
+    for (const bool packed : {false, true}) {
+      SCOPED_TRACE(c.name + (packed ? ".gz" : ""));
+      const auto rows = [&](const std::string& text) {
+        const std::string path = folder_ / (c.name + (packed ? ".gz" : ""));
+        const gzFile file = gzopen(path.c_str(), packed ? "wb" : "wbT");  // T: as it is
+        const std::string all = c.before + text + c.after;
+        EXPECT_EQ(gzwrite(file, all.data(), static_cast<unsigned>(all.size())), static_cast<int>(all.size()));
+        EXPECT_EQ(gzclose(file), Z_OK);
+        auto found = Rows(path, Bytes{kLimit});
+        EXPECT_EQ(layout_, c.layout);
+        EXPECT_EQ(found.size(), size_t{1} + !c.before.empty() + c.has_next);
+        if (!c.before.empty() && !found.empty()) found.erase(found.begin());
+        found.resize(2);
+        return found;
+      };
+      const std::string place = std::to_string(c.line) + ":";
+      const auto whole = rows(most), cut = rows(more);
+      EXPECT_TRUE(whole[0] == place + most) << whole[0].substr(0, 40);
+      EXPECT_EQ(cut[0], place + "!");
+      EXPECT_EQ(whole[1].ends_with(next), c.has_next) << whole[1];
+      EXPECT_EQ(cut[1], whole[1]);
+    }
   }
 }
 

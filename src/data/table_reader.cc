@@ -26,18 +26,23 @@ bool HoldsList(std::string_view column) {
 void AppendString(std::string_view text, std::string& out) {
   constexpr std::string_view kHex = "0123456789abcdef";
   out += '"';
-  for (const char c : text) {
-    if (c == '"' || c == '\\') {
-      out += '\\';
-      out += c;
-    } else if (static_cast<unsigned char>(c) < 0x20) {
+  size_t begin = 0;  // of what is not written yet
+  for (size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    const bool control = static_cast<unsigned char>(c) < 0x20;
+    if (!control && c != '"' && c != '\\') continue;
+    out += text.substr(begin, i - begin);
+    begin = i + 1;
+    if (control) {
       out += "\\u00";
       out += kHex[static_cast<size_t>(c >> 4)];
       out += kHex[static_cast<size_t>(c & 15)];
     } else {
+      out += '\\';
       out += c;
     }
   }
+  out += text.substr(begin);
   out += '"';
 }
 

@@ -98,6 +98,19 @@ TEST_F(TableReaderTest, ALongRowIsBoundedAndCountedBeforeTheNextIsRead) {
   EXPECT_EQ(rows[2], R"(5004:{"a": "1", "b": "2"})");
 }
 
+// A row's length is that of its cells.
+TEST_F(TableReaderTest, ARowOfExactlyTheLimitIsReadAndOneByteMoreIsAnError) {
+  const std::string cell(600, 'x'), most(400, 'y'), more(401, 'y');
+  for (const std::string end : {"", "\n", "\r\n"}) {
+    const auto row = [&](const std::string& last) {
+      const auto rows = Rows("t.csv", "a,b\n" + cell + ",\"" + last + "\"" + end, Bytes{1000});
+      return rows.size() == 1 ? rows[0] : "not one row";
+    };
+    EXPECT_EQ(row(most), "2:{\"a\": \"" + cell + "\", \"b\": \"" + most + "\"}");
+    EXPECT_NE(row(more).find("line 2: a row longer than"), std::string::npos) << row(more);
+  }
+}
+
 TEST_F(TableReaderTest, BecomesTheSamplesOfTheSameRowsAsJson) {
   const std::string table = Write("d.csv", "prompt,completion,weight\n\"2 + 2,\n=\", 4,\nWho?,\"\"\"Me\"\".\",0.5\n");
   const std::string lines = Write("d.jsonl",

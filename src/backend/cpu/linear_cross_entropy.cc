@@ -56,8 +56,8 @@ class LossKernel final : public Kernel {
         first_word_(spec.attributes.IntOr("begin", 0)),
         all_words_(spec.attributes.IntOr("whole", vocabulary_)),
         labels_{spec.attributes.DoubleOr("smoothing", 0), all_words_},
-        loss_{static_cast<float>(spec.attributes.DoubleOr("softcap", 0)), static_cast<float>(labels_.smoothing),
-              all_words_},
+        loss_{static_cast<float>(spec.attributes.DoubleOr("softcap", 0)),
+              {static_cast<float>(labels_.smoothing), all_words_}},
         statistics_(LossStatisticsOf(spec.attributes)),
         exchange_(std::move(exchange)) {
     const SoftmaxRowKernels& rows = isa >= Isa::kAvx512Bf16 ? kSoftmaxRowAvx512Bf16
@@ -300,7 +300,7 @@ class LossKernel final : public Kernel {
   const int threads_;
   const int64_t tokens_, vocabulary_;     // the words of this rank,
   const int64_t first_word_, all_words_;  // which begin here among all
-  const Labels labels_;
+  const SmoothLabels<double> labels_;
   const RowLoss loss_;
   const int64_t statistics_;  // per row that ranks exchange
   const std::unique_ptr<Exchange> exchange_;

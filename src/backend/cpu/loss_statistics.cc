@@ -7,7 +7,7 @@
 
 namespace temper {
 
-RowOfLogits AddUpRow(const float* all_RNS, int64_t ranks, int64_t n, int64_t row, const Labels& labels) {
+RowOfLogits AddUpRow(const float* all_RNS, int64_t ranks, int64_t n, int64_t row, const SmoothLabels<double>& labels) {
   const bool smooth = labels.smoothing > 0;
   const auto of = [&](int64_t rank) { return all_RNS + (rank * n + row) * (kLossLogits + smooth); };
   double largest = -INFINITY, target = -INFINITY, sum = 0, logits = 0;

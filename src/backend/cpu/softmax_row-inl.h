@@ -125,9 +125,9 @@ float CrossEntropyRowOf(typename Row::Element* logits_V, int64_t V, int64_t targ
       logits_V, V, logits, [&](int64_t i, Floats e, auto lanes) { Store(exp_V + i, e, lanes); },
       [&](int64_t piece, float so_far) { largest_at[piece] = so_far; });
   // Before gradients overwrite them.
-  const double sum_of_logits = of.smoothing == 0 ? 0 : SumLogits(logits_V, V, logits);
+  const double sum_of_logits = of.labels.smoothing == 0 ? 0 : SumLogits(logits_V, V, logits);
   if (gradient) {
-    const Floats every = Set(of.every() * weight);
+    const Floats every = Set(of.labels.every() * weight);
     const float target_exp = exp_V[target] * Lane0(Exp(Set(largest_at[target / kSoftmaxPiece] - largest)));
     for (int64_t begin = 0, piece = 0; begin < V; begin += kSoftmaxPiece, ++piece) {
       const int64_t n = V - begin < kSoftmaxPiece ? V - begin : kSoftmaxPiece;
@@ -142,15 +142,12 @@ float CrossEntropyRowOf(typename Row::Element* logits_V, int64_t V, int64_t targ
         }
       });
     }
-    Row::Write(logits_V + target, logits.Gradient(Set((target_exp / sum - of.every() - of.more()) * weight), target_x),
+    Row::Write(logits_V + target,
+               logits.Gradient(Set((target_exp / sum - of.labels.every() - of.labels.more()) * weight), target_x),
                First(1));
   }
   // The log is at least 0 and the rest too: nothing cancels.
-  double expected = target_logit;
-  if (of.smoothing != 0) {
-    const double part = of.smoothing;
-    expected = (1 - part) * expected + part * (sum_of_logits / static_cast<double>(of.words));
-  }
+  const double expected = of.labels.Expected(target_logit, sum_of_logits);
   return static_cast<float>(__builtin_log(static_cast<double>(sum)) + (static_cast<double>(largest) - expected));
 }
 
@@ -167,7 +164,7 @@ RowStatistics RowStatisticsOf(const typename Row::Element* logits_V, int64_t V, 
   const RowSum row = SumExponentials<Row>(
       logits_V, V, logits, [](int64_t, Floats, auto) {}, [](int64_t, float) {});
   const float at_target = target < 0 ? -__builtin_inff() : Lane0(logits.Of(Load(logits_V + target, First(1))));
-  const double sum_of_logits = of.smoothing == 0 ? 0 : SumLogits(logits_V, V, logits);
+  const double sum_of_logits = of.labels.smoothing == 0 ? 0 : SumLogits(logits_V, V, logits);
   return {row.largest, row.sum, at_target, static_cast<float>(sum_of_logits)};
 }
 template <class Row>
@@ -182,7 +179,7 @@ void SoftmaxGradientRowOf(typename Row::Element* logits_V, int64_t V, int64_t ta
                           float largest, float sum) {
   const Logits<kCapped> logits(of.cap);
   const Floats factor = Set(Row::kExponentFactor), shift = Set(-largest * Row::kExponentFactor);
-  const Floats scale = Set(1.0f) / Set(sum) * Set(weight), every = Set(of.every() * weight);
+  const Floats scale = Set(1.0f) / Set(sum) * Set(weight), every = Set(of.labels.every() * weight);
   const auto weighted = [&](int64_t i, auto lanes) {
     return Row::Exponential(Fma(logits.Of(Load(logits_V + i, lanes)), factor, shift)) * scale - every;
   };
@@ -190,7 +187,7 @@ void SoftmaxGradientRowOf(typename Row::Element* logits_V, int64_t V, int64_t ta
     return logits.Gradient(d_logit, Load(logits_V + i, lanes));
   };
   const Floats at_target =
-      target < 0 ? Zero() : gradient(target, weighted(target, First(1)) - Set(of.more() * weight), First(1));
+      target < 0 ? Zero() : gradient(target, weighted(target, First(1)) - Set(of.labels.more() * weight), First(1));
   Sweep(V, [&](int64_t i, auto lanes) { Row::Write(logits_V + i, gradient(i, weighted(i, lanes), lanes), lanes); });
   if (target >= 0) Row::Write(logits_V + target, at_target, First(1));
 }

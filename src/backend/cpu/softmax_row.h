@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "backend/cpu/isa.h"
+#include "graph/ops/smooth_labels.h"
 #include "tensor/dtype.h"
 
 namespace temper {
@@ -11,15 +12,11 @@ namespace temper {
 // Logits that are exponentiated at a time: with their exponentials, 12 KiB of the L1 cache.
 inline constexpr int64_t kSoftmaxPiece = 2048;
 
-// The loss of a row of logits, which are cap * tanh(x / cap) of what lies in memory (`cap` 0: as it lies there), whose
-// labels are smoothed (linear_cross_entropy.cc) over all `words` of the vocabulary. Gradients are those of x.
+// The loss of a row of logits, which are cap * tanh(x / cap) of what lies in memory (`cap` 0: as it lies there).
+// Gradients are those of x.
 struct RowLoss {
-  float cap = 0, smoothing = 0;
-  int64_t words = 0;
-
-  // A label of a word; the target has more.
-  float every() const { return smoothing / static_cast<float>(words); }
-  float more() const { return 1 - smoothing; }
+  float cap = 0;
+  SmoothLabels<float> labels = {};
 };
 
 // T: float or bf16. Returns log(sum of exp) - logit of the target, or as labels are smoothed. `gradient`: logits_V

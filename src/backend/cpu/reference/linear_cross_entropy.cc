@@ -46,7 +46,7 @@ int64_t WordOf(const Operand& target_T, int64_t t, int64_t begin, int64_t V) {
   return word >= 0 && word < V ? word : -1;
 }
 
-RowOfLogits RowOf(const double* logit_V, int64_t V, int64_t target, const Labels& labels) {
+RowOfLogits RowOf(const double* logit_V, int64_t V, int64_t target, const SmoothLabels<double>& labels) {
   const double largest = *std::max_element(logit_V, logit_V + V);
   double sum = 0, logits = 0;
   for (int64_t v = 0; v < V; ++v) {
@@ -56,7 +56,8 @@ RowOfLogits RowOf(const double* logit_V, int64_t V, int64_t target, const Labels
   return {largest, sum, std::log(sum) + (largest - labels.Expected(logit_V[target], logits))};
 }
 
-void TakeStatistics(const double* logit_V, int64_t V, int64_t word, const Labels& labels, float* statistics) {
+void TakeStatistics(const double* logit_V, int64_t V, int64_t word, const SmoothLabels<double>& labels,
+                    float* statistics) {
   float largest = -INFINITY;
   for (int64_t v = 0; v < V; ++v) largest = std::max(largest, static_cast<float>(logit_V[v]));
   double sum = 0, logits = 0;
@@ -84,7 +85,7 @@ Status Run(const Call& call, double sign) {
   const int64_t T = call.In(0).type().shape[0], V = call.In(1).type().shape[0];
   const int64_t begin = a.IntOr("begin", 0), whole = a.IntOr("whole", V);
   const double cap = a.DoubleOr("softcap", 0);
-  const Labels labels{a.DoubleOr("smoothing", 0), whole};
+  const SmoothLabels<double> labels{a.DoubleOr("smoothing", 0), whole};
   int64_t supervised = 0;
   for (int64_t t = 0; t < T; ++t) {
     if (target_T.Int(t) >= whole) {
@@ -162,7 +163,7 @@ Status Run(const Call& call, double sign) {
           exchange == nullptr ? RowOf(logit_V, V, word, labels) : AddUpRow(all_RNS, ranks, n, i, labels);
       std::fill(sum_x, sum_x + D + R, 0.0);
       for (int64_t v = 0; v < V; ++v) {
-        const double label = (v == word ? 1 - labels.smoothing : 0) + labels.smoothing / static_cast<double>(whole);
+        const double label = (v == word ? labels.more() : 0) + labels.every();
         const double d_logit = weight_of(t) * (std::exp(logit_V[v] - row.largest) / row.sum - label);
         for (const Pair& pair : pairs) pair.AddGradient(t, v, d_logit * CapSlope(logit_V[v], cap));
       }

@@ -19,6 +19,7 @@
 #include "device/device.h"
 #include "graph/ops/loss_operands.h"
 #include "graph/ops/loss_scratch.h"
+#include "graph/ops/smooth_labels.h"
 
 namespace temper::gpu {
 namespace {
@@ -82,20 +83,6 @@ __device__ inline float Capped(float x, float cap) {
   return cap == 0 ? x : cap * Tanh(x / cap);
 }
 
-// How labels are smoothed: by `part` over all `words` of the vocabulary. A label of a word, and what a target has more.
-struct Smoothing {
-  float part;
-  int64_t words;
-
-  __device__ float every() const { return part / static_cast<float>(words); }
-  __device__ float more() const { return 1 - part; }
-  // As Labels::Expected of backend/cpu/loss_statistics.h.
-  __device__ double Expected(double target, double sum_of_logits) const {
-    if (part == 0) return target;
-    return (1 - static_cast<double>(part)) * target + part * (sum_of_logits / static_cast<double>(words));
-  }
-};
-
 // Of a row of logits, which the block looks at together: the largest, the sum of exp(logit - largest), and that of the
 // logits.
 template <class T, int kCount>
@@ -156,9 +143,9 @@ __device__ inline float WeightOf(const float* weight_T, int64_t t) {
 // A row of logits becomes its gradient: weight times softmax, of which scale is weight / sum, less weight times the
 // labels; and times the slope of the cap.
 template <class T, int kCount>
-__device__ void GradientOfRow(T* logits_V, int64_t V, float cap, Smoothing smoothing, float most, float scale,
+__device__ void GradientOfRow(T* logits_V, int64_t V, float cap, SmoothLabels<float> labels, float most, float scale,
                               float weight, int64_t target) {
-  const float every = smoothing.every() * weight, more = smoothing.more() * weight;
+  const float every = labels.every() * weight, more = labels.more() * weight;
   for (int64_t v = FirstOfThread<kCount>(); v < V; v += kNextOfThread<kCount>) {
     float x[kCount];
     Load(logits_V + v, x);
@@ -175,8 +162,8 @@ __device__ void GradientOfRow(T* logits_V, int64_t V, float cap, Smoothing smoot
 // all of them.
 template <class T, int kCount>
 __global__ void SplitSoftmaxLoss(T* logits_NV, const int* rows, const int* target_T, int64_t n, int64_t V,
-                                 int64_t begin, float cap, Smoothing smoothing, const float* all_RNS, int64_t ranks,
-                                 bool gradient, const float* weight_T, float sign, float* loss_T) {
+                                 int64_t begin, float cap, SmoothLabels<float> labels, const float* all_RNS,
+                                 int64_t ranks, bool gradient, const float* weight_T, float sign, float* loss_T) {
   const int64_t i = blockIdx.x;
   T* const logits = logits_NV + i * V;
   if (i >= n) {
@@ -185,7 +172,7 @@ __global__ void SplitSoftmaxLoss(T* logits_NV, const int* rows, const int* targe
   }
   const int64_t t = rows[i], target = target_T[t] - begin;
   double largest = -INFINITY, at_target = -INFINITY, sum = 0, sum_of_logits = 0;
-  const bool smooth = smoothing.part > 0;
+  const bool smooth = labels.smoothing > 0;
   // A NaN is not larger than anything: it comes back through the sum.
   for (int64_t r = 0; r < ranks; ++r) {
     const float* const of = all_RNS + (r * n + i) * (kLossLogits + smooth);
@@ -199,19 +186,20 @@ __global__ void SplitSoftmaxLoss(T* logits_NV, const int* rows, const int* targe
   }
   const float weight = WeightOf(weight_T, t);
   if (threadIdx.x == 0) {
-    const double expected = smoothing.Expected(at_target, sum_of_logits);
+    const double expected = labels.Expected(at_target, sum_of_logits);
     loss_T[t] = sign * weight * static_cast<float>(log(sum) + (largest - expected));
   }
   if (!gradient) return;
   const float scale = static_cast<float>(1 / sum) * weight;
-  GradientOfRow<T, kCount>(logits, V, cap, smoothing, static_cast<float>(largest), scale, weight, target);
+  GradientOfRow<T, kCount>(logits, V, cap, labels, static_cast<float>(largest), scale, weight, target);
 }
 
 // Row i of the chunk's logits, a block each: sign times its loss, and (`gradient`) d_logits = softmax - onehot over
 // them, both times its weight. Rows beyond n become zeros.
 template <class T, int kCount>
 __global__ void SoftmaxLoss(T* logits_NV, const int* rows, const int* target_T, int64_t n, int64_t V, float cap,
-                            Smoothing smoothing, bool gradient, const float* weight_T, float sign, float* loss_T) {
+                            SmoothLabels<float> labels, bool gradient, const float* weight_T, float sign,
+                            float* loss_T) {
   TEMPER_SHARED(float, scratch, kMostWarps);
   const int64_t i = blockIdx.x;
   T* const logits = logits_NV + i * V;
@@ -222,14 +210,14 @@ __global__ void SoftmaxLoss(T* logits_NV, const int* rows, const int* target_T, 
   const int64_t t = rows[i], target = target_T[t];
   const float at_target = target < V ? Capped(Get(logits + target), cap) : 0;  // a target beyond has been reported
   float most, total, sum_of_logits = 0;
-  SumOfRow<T, kCount>(logits, V, cap, scratch, &most, &total, smoothing.part > 0 ? &sum_of_logits : nullptr);
+  SumOfRow<T, kCount>(logits, V, cap, scratch, &most, &total, labels.smoothing > 0 ? &sum_of_logits : nullptr);
   const float weight = WeightOf(weight_T, t);
   if (threadIdx.x == 0) {
-    const auto expected = static_cast<float>(smoothing.Expected(at_target, sum_of_logits));
+    const auto expected = static_cast<float>(labels.Expected(at_target, sum_of_logits));
     loss_T[t] = sign * weight * (Log(total) + (most - expected));
   }
   if (!gradient) return;
-  GradientOfRow<T, kCount>(logits, V, cap, smoothing, most, 1 / total * weight, weight, target);
+  GradientOfRow<T, kCount>(logits, V, cap, labels, most, 1 / total * weight, weight, target);
 }
 
 // logits += x w^T, and where its gradients go.
@@ -271,7 +259,7 @@ class LossKernel final : public Kernel {
         V_(w_.shape[0]),
         first_word_(spec.attributes.IntOr("begin", 0)),
         all_words_(spec.attributes.IntOr("whole", V_)),
-        smoothing_{static_cast<float>(spec.attributes.DoubleOr("smoothing", 0)), all_words_},
+        labels_{static_cast<float>(spec.attributes.DoubleOr("smoothing", 0)), all_words_},
         statistics_(LossStatisticsOf(spec.attributes)) {
     TEMPER_CHECK(layout_.bytes <= spec.workspace) << layout_.bytes.v << " of " << spec.workspace.v;
     fault_ = context.faults->Register([V = all_words_](int64_t word) {
@@ -411,16 +399,16 @@ class LossKernel final : public Kernel {
     const float* const weight = operands_.weight < 0 ? nullptr : In<const float>(args, operands_.weight);
     if (exchange_ == nullptr) {
       return TEMPER_LAUNCH((SoftmaxLoss<T, kCount>), chunk, kThreads, stream_, logits, rows, target, n, V_, cap_,
-                           smoothing_, operands_.gradient, weight, sign_, Out<float>(args, LossOperands::kLoss));
+                           labels_, operands_.gradient, weight, sign_, Out<float>(args, LossOperands::kLoss));
     }
     std::byte* const own = args.workspace + layout_.statistics.v;
     std::byte* const all = args.workspace + layout_.all_statistics.v;
     TEMPER_RETURN_IF_ERROR(TEMPER_LAUNCH((RowStatistics<T, kCount>), static_cast<unsigned>(n), kThreads, stream_,
-                                         logits, rows, target, V_, first_word_, cap_, smoothing_.part > 0,
+                                         logits, rows, target, V_, first_word_, cap_, labels_.smoothing > 0,
                                          reinterpret_cast<float*>(own)));
     TEMPER_RETURN_IF_ERROR(exchange_->AllGather(own, all, Bytes{n * statistics_ * 4}));
     return TEMPER_LAUNCH((SplitSoftmaxLoss<T, kCount>), chunk, kThreads, stream_, logits, rows, target, n, V_,
-                         first_word_, cap_, smoothing_, reinterpret_cast<const float*>(all), int64_t{exchange_->size()},
+                         first_word_, cap_, labels_, reinterpret_cast<const float*>(all), int64_t{exchange_->size()},
                          operands_.gradient, weight, sign_, Out<float>(args, LossOperands::kLoss));
   }
 
@@ -443,7 +431,7 @@ class LossKernel final : public Kernel {
   const int64_t tokens_;
   const TensorType w_;                        // of the first pair
   const int64_t V_, first_word_, all_words_;  // of this rank's V words the first, and how many all have
-  const Smoothing smoothing_;
+  const SmoothLabels<float> labels_;
   const int64_t statistics_;                  // per row that ranks exchange
   std::unique_ptr<DeviceExchange> exchange_;  // with the ranks that share the vocabulary, or nullptr
   Faults::Word fault_;
