@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "base/for_each.h"
+#include "base/team.h"
 #include "compile/estimate/move_lanes.h"
 #include "compile/estimate/rank_clock.h"
 #include "compile/layout/addresses.h"
@@ -35,7 +36,8 @@ constexpr int kTries = 9;
 // A sum of seconds in another order.
 constexpr double kRounding = 1e-9;
 
-// Most ways tried in parallel: each holds its own graphs and Programs.
+// Most ways tried in parallel, on this machine's processors, whatever device the step is for: each holds its own graphs
+// and Programs. Quick searches are themselves many at a time.
 constexpr int kMostAtOnce = 4;
 
 class Searcher {
@@ -85,7 +87,8 @@ class Searcher {
     std::optional<FoundTiers> best;
     size_t best_try = 0;
     std::vector<Status> statuses(tries.size());
-    ForEach(static_cast<int64_t>(tries.size()), std::min(threads_, kMostAtOnce), [&](int64_t at) {
+    const int at_once = memory_.quick ? 1 : std::min(AvailableProcessors(), kMostAtOnce);
+    ForEach(static_cast<int64_t>(tries.size()), at_once, [&](int64_t at) {
       const auto k = static_cast<size_t>(at);
       Result<std::optional<FoundTiers>> result = FirstThatFits(tries[k]);
       const std::lock_guard lock(mutex);

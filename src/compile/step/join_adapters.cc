@@ -1,7 +1,9 @@
 #include "compile/step/join_adapters.h"
 
 #include <algorithm>
+#include <map>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "graph/ops/linear_operands.h"
@@ -56,8 +58,9 @@ class Joiner {
     return static_cast<size_t>(at);
   }
 
-  // If all readers of h = x A^T scale by the same number, h is scaled instead. Recomputed h, which only the gradient of
-  // B reads, is treated alike, so that its bits match. With tp, ranks add up or exchange h before it is read.
+  // If all readers of h = x A^T scale by the same number, h is scaled instead, but for the factor of the base product
+  // that they add to. Recomputed h, which only the gradient of B reads, is treated alike, so that its bits match. With
+  // tp, ranks add up or exchange h before it is read.
   void TakeScale(size_t at) {
     Node& node = nodes()[at];
     const LinearOperands places(node.attributes);
@@ -71,9 +74,28 @@ class Joiner {
     for (const size_t reader : readers) {
       if (ScaleOf(nodes()[reader]) != scale) return;
     }
-    if (scale == 1) return;
-    node.attributes.Set("scale", scale);
-    for (const size_t reader : readers) nodes()[reader].attributes.Set("scale", 1.0);
+    const double left = ScaleOfBases(node, readers);
+    if (scale == left) return;
+    node.attributes.Set("scale", scale / left);
+    for (const size_t reader : readers) nodes()[reader].attributes.Set("scale", left);
+  }
+  // The factor of all base products that branches of h add to; 1 if they differ. Clones have the names of what they
+  // recompute, which comes before them.
+  double ScaleOfBases(const Node& makes_h, const std::vector<size_t>& readers) {
+    const std::string& name = graph_.value(makes_h.outputs[0]).name;
+    std::optional<double> scale;
+    for (const size_t reader : readers) {
+      const Node& branch = nodes()[reader];
+      if (branch.op != Op::kLinear) continue;
+      const auto base =
+          OnlyMaker(branch.inputs[static_cast<size_t>(LinearOperands(branch.attributes).acc)], Op::kLinear);
+      const double of_base = base ? ScaleOf(nodes()[*base]) : 1;
+      if (scale && *scale != of_base) return scale_of_bases_[name] = 1;
+      scale = of_base;
+    }
+    if (scale) return scale_of_bases_[name] = *scale;
+    const auto found = scale_of_bases_.find(name);
+    return found == scale_of_bases_.end() ? 1 : found->second;
   }
   // Adds the nodes that read h, or what collectives make of it. False if one of them is neither a branch nor the
   // gradient of its B.
@@ -103,12 +125,12 @@ class Joiner {
   void JoinForward(size_t at) {
     Node& branch = nodes()[at];
     const LinearOperands places(branch.attributes);
-    if (places.acc < 0 || places.bias >= 0 || places.x2 >= 0 || ScaleOf(branch) != 1) return;
+    if (places.acc < 0 || places.bias >= 0 || places.x2 >= 0) return;
     const ValueId h = branch.inputs[0], b = branch.inputs[1];
     const auto found = OnlyMaker(branch.inputs[static_cast<size_t>(places.acc)], Op::kLinear);
     if (!found || !IsAdapter(b)) return;
     Node& base = nodes()[*found];
-    if (base.attributes.Flag("pair2") || ScaleOf(base) != 1 || !InOnePlace(base, branch)) return;
+    if (base.attributes.Flag("pair2") || ScaleOf(base) != ScaleOf(branch) || !InOnePlace(base, branch)) return;
     base.inputs.insert(base.inputs.begin() + 2, {h, b});
     base.attributes.Set("pair2", int64_t{1});
     base.outputs = branch.outputs;
@@ -165,6 +187,7 @@ class Joiner {
     }
     for (size_t i = 0; i < n; ++i) {
       Node& base = nodes()[taken[i]];
+      DivideScale(thin.inputs[i], ScaleOf(base));
       base.inputs.insert(base.inputs.begin() + 2, {thin.inputs[i], thin.inputs[n + i]});
       base.attributes.Set("pair2", int64_t{1});
     }
@@ -196,17 +219,32 @@ class Joiner {
   // Whether d_h was made of the d_y of `base`, before it.
   bool TakesPair(const Node& base, size_t at, ValueId d_h) {
     const int maker = maker_[static_cast<size_t>(d_h)];
-    if (maker < 0 || static_cast<size_t>(maker) >= at || base.attributes.Flag("pair2") || ScaleOf(base) != 1) {
-      return false;
-    }
+    if (maker < 0 || static_cast<size_t>(maker) >= at || base.attributes.Flag("pair2")) return false;
     const Node& of_d_h = nodes()[static_cast<size_t>(maker)];
-    return of_d_h.op == Op::kLinearDx && of_d_h.inputs[0] == base.inputs[0];
+    if (of_d_h.op != Op::kLinearDx || of_d_h.inputs[0] != base.inputs[0]) return false;
+    // The base product scales d_h A, too: d_h is made without that factor, which the gradient of A then takes.
+    const std::vector<size_t>& users = UsersOf(d_h);
+    return ScaleOf(base) == 1 || std::all_of(users.begin(), users.end(), [&](size_t user) {
+             const Node& reader = nodes()[user];
+             const bool makes_d_a = reader.op == Op::kLinearDw && reader.inputs[0] == d_h && !IsReadTwice(reader, d_h);
+             return makes_d_a || reader.op == Op::kLinearDx || reader.op == Op::kLinearsDx;
+           });
+  }
+  void DivideScale(ValueId d_h, double scale) {
+    if (scale == 1) return;
+    Node& maker = nodes()[static_cast<size_t>(maker_[static_cast<size_t>(d_h)])];
+    maker.attributes.Set("scale", ScaleOf(maker) / scale);
+    for (const size_t user : UsersOf(d_h)) {
+      Node& reader = nodes()[user];
+      if (reader.op == Op::kLinearDw) reader.attributes.Set("scale", ScaleOf(reader) * scale);
+    }
   }
 
   Graph graph_;
   std::vector<int> maker_;                  // of each value: its node, or -1
   std::vector<std::vector<size_t>> users_;  // nodes that read it, once per operand
   std::vector<bool> gone_;
+  std::map<std::string, double> scale_of_bases_;  // by the name of h
 };
 
 }  // namespace

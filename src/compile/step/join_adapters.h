@@ -5,7 +5,9 @@
 //   y = x W^T, then y + s h B^T            ->  linear of both pairs; s goes to h, which was x A^T
 //   d_x = d_y W, ..., then d_x + d_h A     ->  linear_dx of both pairs, for each d_h that was made of a d_y before it
 //
-// Every sum is then rounded once, where it was rounded twice. Adapters with dropout join forward only.
+// A base product that is scaled itself (Granite's) keeps its factor, of both pairs: h and d_h are then made without it,
+// and the gradients of A and B take it. Every sum is rounded once, where it was rounded twice. Adapters with dropout join
+// forward only.
 #pragma once
 
 #include "graph/graph.h"

@@ -13,12 +13,12 @@
 namespace temper {
 namespace {
 
-// Adapters on the products of gate and up, behind a norm that is trained, so that d_x is needed.
+// Adapters on the products of gate and up, or of gate alone, behind a norm that is trained, so that d_x is needed.
 struct Adapted {
   Graph graph;
   GraphBuilder build{&graph};
 
-  explicit Adapted(double scale, bool dropout = false) {
+  explicit Adapted(double scale, bool dropout = false, bool both = true) {
     const ValueId x = build.Source("x", {DType::kF32, {4, 8}}, Role::kInput);
     const ValueId norm = build.Source("norm", {DType::kF32, {8}}, Role::kWeight);
     const ValueId head = build.Source("head", {DType::kF32, {10, 6}}, Role::kWeight);
@@ -30,6 +30,10 @@ struct Adapted {
     for (const char* name : {"gate", "up"}) {
       const std::string path(name);
       const ValueId w = build.Source(path + ".weight", {DType::kF32, {6, 8}}, Role::kWeight);
+      if (path == "up" && !both) {
+        ys.push_back(build.Linear(normed, w, kNoValue, path));
+        continue;
+      }
       const ValueId a = build.Source(path + ".A", {DType::kF32, {2, 8}}, Role::kAdapter);
       const ValueId b = build.Source(path + ".B", {DType::kF32, {6, 2}}, Role::kAdapter);
       graph.value(a).trainable = graph.value(b).trainable = true;
@@ -79,6 +83,36 @@ TEST(JoinAdapters, GivesTheirScaleToWhatTheyAreMadeOf) {
     const bool makes_d_h = node.op == Op::kLinearDx && !node.attributes.Flag("pair2");
     EXPECT_EQ(scale, node.op == Op::kLinears || makes_d_h ? 0.75 : 1.0) << ToString(node.op);
   }
+}
+
+// As of models that scale what their blocks add. The gradients below are those of y = 0.5 x W^T + 0.5 * 1.5 h B^T.
+TEST(JoinAdapters, KeepsTheScaleOfTheirProducts) {
+  Adapted adapted(0.75, /*dropout=*/false, /*both=*/false);
+  for (Node& node : adapted.graph.nodes()) {
+    if (node.op == Op::kLinear && adapted.graph.value(node.outputs[0]).name == "gate.base") {
+      node.attributes.Set("scale", 0.5);
+    }
+  }
+  const Graph step = JoinedStep(std::move(adapted));
+  EXPECT_EQ(Count(step, Op::kLinear, true), 1);
+  EXPECT_EQ(Count(step, Op::kLinearDx, true), 1);
+  int of_adapters = 0;
+  for (const Node& node : step.nodes()) {
+    if (node.block != 0 || node.op == Op::kRmsNorm) continue;
+    const double scale = node.attributes.DoubleOr("scale", 1);
+    const bool is_product = node.op == Op::kLinear || node.op == Op::kLinearDx;
+    const std::string& name = step.value(node.outputs[0]).name;
+    if (is_product && node.attributes.Flag("pair2")) {
+      EXPECT_EQ(scale, 0.5) << name;
+    } else if (is_product && step.value(node.inputs[1]).role == Role::kAdapter) {
+      EXPECT_EQ(scale, 1.5) << name << ": h, or d_h";
+    }
+    // d_B = 0.5 d_y^T (1.5 h), d_A = 0.5 (1.5 d_y B)^T x.
+    if (node.op != Op::kLinearDw) continue;
+    EXPECT_EQ(scale, 0.5) << name;
+    ++of_adapters;
+  }
+  EXPECT_EQ(of_adapters, 2);
 }
 
 TEST(JoinAdapters, LeavesScalesThatDiffer) {
