@@ -66,7 +66,7 @@ Status ResolveAdapter(const RunFacts& facts, ResolvedRun& run) {
   if (wanted != LoraConfig() && wanted != theirs) {
     return InvalidArgument(
         fmt::format("lora.* differs from the configuration of adapter {} (r {}, alpha {}): remove the lora section to "
-                    "continue with it, or give its base model instead to start a new one",
+                    "continue with it, or start a new one: on its base model, or on what temper export makes of it",
                     m.adapter.empty() ? m.model : m.adapter, theirs.r, theirs.alpha));
   }
   const double dropout = lora.dropout;

@@ -1,6 +1,7 @@
 // If a rank dies, hangs or was started differently, the whole run ends soon, with one message that names the rank and
 // the reason, and no checkpoint is lost.
 #include <elf.h>
+#include <fcntl.h>
 #include <sys/ptrace.h>
 #include <sys/syscall.h>
 #include <sys/user.h>
@@ -310,6 +311,34 @@ TEST_F(MeshFaults, RanksOfOneMachineNeedNoDevShm) {
   EXPECT_EQ(ended.code, 0) << ended.err;
   ExpectEnd(Run({"sh", "-c", "ulimit -f 1000 && " + train + " --overwrite"}), 1,
             {"share memory through a file", "ulimit -f unlimited"});
+}
+
+// Under mpirun, with a /dev/shm of its own: no file of ours or of Open MPI's has a name there while ranks train, nor
+// after they were killed, which would leave memory behind until the machine starts anew.
+TEST_F(MeshFaults, RanksUnderMpirunLeaveNothingInDevShm) {
+  if (!HasMpirun()) GTEST_SKIP() << "there is no mpirun";
+  if (geteuid() != 0 || std::system("unshare --mount true 2>/dev/null") != 0) GTEST_SKIP() << "cannot mount";
+  std::string train;
+  for (const std::string& a : ThreeRanks(true, "out", {"--max_steps", "100000"})) train += "'" + a + "' ";
+  Process run({"unshare", "--mount", "sh", "-c", "mount -t tmpfs tmpfs /dev/shm && exec " + train}, folder());
+  ASSERT_TRUE(run.ReadErrUntil("step 3/"));
+  // Open, it stays when its last process has ended.
+  const int shared = open(fmt::format("/proc/{}/root/dev/shm", run.pid()).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  ASSERT_GE(shared, 0);
+  const auto names = [&] { return Must(PosixEnv().List(fmt::format("/proc/self/fd/{}", shared))); };
+  EXPECT_EQ(names(), std::vector<std::string>{}) << "while they train";
+  std::vector<pid_t> ranks;
+  for (int rank = 0; rank < 3; ++rank) {
+    ranks.push_back(ProcessOfRank(run.pid(), rank));
+    ASSERT_GT(ranks.back(), 0);
+    std::ifstream maps(fmt::format("/proc/{}/maps", ranks.back()));
+    const std::string text{std::istreambuf_iterator<char>(maps), {}};
+    EXPECT_NE(text.find("/dev/shm/.temper-mpi-"), text.npos) << "they share memory there, or this tests nothing";
+  }
+  for (const pid_t rank : ranks) kill(rank, SIGKILL);
+  EXPECT_NE(run.Wait().code, 0);
+  EXPECT_EQ(names(), std::vector<std::string>{}) << "after they were killed";
+  close(shared);
 }
 
 // Any rank is killed at any time: the run resumes from the newest checkpoint and ends with the bytes of a run that was
