@@ -3,9 +3,10 @@
 
     python tests/parity/family_walk.py --temper build/temper --data SHARED --work DIR [--only CLASS ...]
 
-SHARED: a folder with tokenizers/, chat_templates/ and datasets/llama-factory/identity.json. For each family a model with a real tokenizer and, where one is at hand, the family's chat template is previewed, trained (LoRA
-and full), asked, evaluated and exported by the program. Then transformers and PEFT load what it wrote: answers must be
-the same texts, losses of the same tokens and logits of adapter and merged model the same numbers. Exit status 0: all are.
+SHARED: a folder with tokenizers/, chat_templates/ and datasets/llama-factory/identity.json. For each family a model
+with a real tokenizer and, where one is at hand, the family's chat template is previewed, trained (LoRA and full),
+asked, evaluated and exported by the program. Then transformers and PEFT load what it wrote: answers must be the same
+texts, losses of the same tokens and logits of adapter and merged model the same numbers. Exit status 0: all are.
 
 Needs torch, transformers, peft, numpy, safetensors (pip). Everything is computed in f32, so that answers can be equal.
 """
