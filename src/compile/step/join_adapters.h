@@ -6,8 +6,8 @@
 //   d_x = d_y W, ..., then d_x + d_h A     ->  linear_dx of both pairs, for each d_h that was made of a d_y before it
 //
 // A base product that is scaled itself (Granite's) keeps its factor, of both pairs: h and d_h are then made without it,
-// and the gradients of A and B take it. Every sum is rounded once, where it was rounded twice. Adapters with dropout join
-// forward only.
+// and the gradients of A and B take it. Every sum is rounded once, where it was rounded twice. Adapters with dropout
+// join forward only.
 #pragma once
 
 #include "graph/graph.h"
