@@ -8,6 +8,7 @@
 
 #include "compile/layout/addresses.h"
 #include "compile/memory/cast_weights.h"
+#include "compile/memory/pack_operands.h"
 #include "compile/memory/pack_weights.h"
 #include "compile/mesh/collectives.h"
 #include "compile/mesh/feed_forward.h"
@@ -401,9 +402,11 @@ Result<std::vector<Program>> CompileTraining(const Graph& forward, const Graph& 
     TEMPER_ASSIGN_OR_RETURN(StepGraphs step, pipelined ? StageOf(forward, local, fused_eval, spec, sharded, sync)
                                                        : WholeStep(local, fused_eval, spec, sharded, sync, merges));
     if (choice.casts) CastWeights(&step);
-    if (spec.memory.packs) PackWeights(&step);
+    const PackedOperands packing = spec.memory.packing;
+    if (packing == PackedOperands::kAll) PackWeights(&step);
     for (StepGraphs::MicroBatches& some : step.train) CutLoss(choice.loss_chunk, &some.graph.graph);
     CutLoss(choice.loss_chunk, &step.eval.graph);
+    if (packing != PackedOperands::kNone) PackOperands(&step, packing == PackedOperands::kAll);
     return step;
   };
   ChosenMemory chosen;

@@ -144,6 +144,8 @@ struct PackedInput {
   // Of an op that computes its gradient itself: the attribute that asks for the gradient that reads the matrix again,
   // and the one that says that it is there once more, as the last input, in kRowPairs. nullptr: it is read once.
   const char *gradient = nullptr, *of_gradient = nullptr;
+  // How often one run of the op goes over the matrix in each layout; nullptr: once.
+  int64_t (*times)(const Types& inputs, const Attributes& attributes) = nullptr;
 };
 
 struct UpdateRule;  // graph/update_rule.h

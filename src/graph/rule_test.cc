@@ -66,6 +66,7 @@ std::vector<Case> Cases() {
       {Op::kAdd, {kX, kD}, {}, "bf16[6, 8]"},
       {Op::kScale, {kX}, {{"factor", 0.5}}, "bf16[6, 8]"},
       {Op::kCast, {kX}, {{"dtype", std::string("f32")}}, "f32[6, 8]"},
+      {Op::kCast, {kX}, {{"dtype", std::string("bf16")}, {"layout", std::string("row_pairs")}}, "bf16.row_pairs[6, 8]"},
       {Op::kSliceRows, {kX}, {{"begin", int64_t{4}}, {"count", int64_t{2}}}, "bf16[2, 8]"},
       {Op::kSelect, {{kF, {4, O, D}}}, {{"index", int64_t{3}}}, "bf16[10, 8]"},
       {Op::kRmsNorm, {kX, kD}, {{"eps", 1e-5}}, "bf16[6, 8], f32[6]"},
@@ -510,6 +511,11 @@ TEST(Rule, RefusesValuesOfAttributesThatMakeNoSense) {
     refused(Op::kCast, {kX}, {{"dtype", std::string("f32")}}, "dtype", std::string(dtype));
     refused(Op::kLinear, {kX, kW}, {}, "out", std::string(dtype));
   }
+  for (const char* layout : {"", "columns"}) {
+    refused(Op::kCast, {kX}, {{"dtype", std::string("bf16")}}, "layout", std::string(layout));
+  }
+  refused(Op::kCast, {kX}, {{"dtype", std::string("f32")}}, "layout", std::string("row_pairs"));
+  refused(Op::kCast, {kD}, {{"dtype", std::string("bf16")}}, "layout", std::string("row_pairs"));
   // Parts that do not lie within their whole.
   const Types table = {{kF, {V, D}}, kIndex}, d_x = {kX, kIndex}, head = {kX, {kF, {V, D}}, kIndex};
   const Attributes within = {{"begin", V}, {"whole", 2 * V}};

@@ -95,8 +95,13 @@ std::string CompiledRun::MemoryText() const {
     text = limited_because.empty() ? memory.ToString() : limited_because + ": " + memory.ToString();
   }
   if (packed) {
-    text += fmt::format("{}frozen weights are packed for products", text.empty() ? "" : "; ");
-    if (packed->v > 0) text += fmt::format(", a second time for the backward ({})", ToString(*packed));
+    if (!text.empty()) text += "; ";
+    if (targets.empty()) {
+      text += fmt::format("weights are packed for products once per step ({})", ToString(*packed));
+    } else {
+      text += "frozen weights are packed for products";
+      if (packed->v > 0) text += fmt::format(", a second time for the backward ({})", ToString(*packed));
+    }
   }
   return text;
 }
@@ -250,26 +255,34 @@ Graph OneRow(const Model& model, const RunConfig& config) {
 
 namespace {
 
-// `packed`, if it packs any weight and recomputes no more than `plain`; else `plain`. Both fit.
+// Whether packing makes nothing else worse. Both fit.
+bool ChoosesAlike(const CompiledRun& plain, const CompiledRun& packed) {
+  return packed.memory.choice == plain.memory.choice;
+}
+
+// `packed`, which chooses as `plain` does; `plain` if that has nothing to pack.
 CompiledRun PreferPacked(CompiledRun plain, CompiledRun packed) {
-  std::optional<Bytes> second;
+  const uint64_t hash = ProgramHash(plain.train());
+  if (ProgramHash(packed.train()) == hash) return plain;
   for (const Buffer& b : packed.train().buffers) {
-    if (b.type.packed() && !second) second = Bytes{};
-    if (b.type.layout == ElementLayout::kRowPairs) *second += b.type.bytes();
+    if (!b.type.packed()) continue;
+    if (!packed.packed) packed.packed = Bytes{};
+    if (b.role == Role::kCache || b.type.layout == ElementLayout::kRowPairs) *packed.packed += b.type.bytes();
   }
-  if (!second || !(packed.memory.choice == plain.memory.choice)) return plain;
-  packed.packed = second;
-  packed.hash_without_limits = ProgramHash(plain.train());
+  packed.hash_without_limits = hash;
   packed.rates = std::move(plain.rates);
   return packed;
 }
 
-// `asked`, with frozen weights packed.
-MemorySpec Packing(MemorySpec asked) {
+// `asked`, with operands packed.
+MemorySpec PackedSpec(MemorySpec asked, PackedOperands packing) {
   asked.policy = TierPolicy::kDevice;
-  asked.packs = true;
+  asked.packing = packing;
   return asked;
 }
+
+// Packs most first.
+constexpr PackedOperands kPackings[] = {PackedOperands::kAll, PackedOperands::kInMicroBatch};
 
 // `asked` without limits, if that leaves nothing to choose.
 std::optional<MemorySpec> Unlimited(MemorySpec asked) {
@@ -336,13 +349,18 @@ Result<CompiledRun> CompileWithin(const RankMemory& available, const Model& mode
     TEMPER_ASSIGN_OR_RETURN(run, CompileRun(model, config, ranks, rank, kept, &asked));
     TEMPER_ASSIGN_OR_RETURN(limits, limits_of(run, asked, asked));
   }
-  if (available.packs && !on_gpu && !limits && !run.targets.empty() && Unlimited(asked)) {
-    const MemorySpec packs = Packing(asked);
+  const bool may_pack =
+      available.packs && !on_gpu && !limits && Unlimited(asked) && ComputeDType(config) == DType::kBF16;
+  for (const PackedOperands packing : kPackings) {
+    if (!may_pack) break;
+    const MemorySpec packs = PackedSpec(asked, packing);
     Result<CompiledRun> packed = CompileRun(model, config, ranks, rank, kept, &packs);
     // The machine's memory limits it, whatever the options say.
     const auto missing = packed.ok() ? limits_of(*packed, packs, MemorySpec()) : packed.status();
     if (!missing.ok() && missing.status().code() != StatusCode::kOutOfMemory) return missing.status();
-    if (missing.ok() && !*missing) return PreferPacked(std::move(run), *std::move(packed));
+    if (missing.ok() && !*missing && ChoosesAlike(run, *packed)) {
+      return PreferPacked(std::move(run), *std::move(packed));
+    }
   }
   TEMPER_ASSIGN_OR_RETURN(run, Within(std::move(limits), share, std::move(run), model, config, ranks, rank, kept));
   if (run.memory.choice.casts && asked.matrices == TrainedMatrices::kCast) {
@@ -378,24 +396,35 @@ Result<std::vector<CompiledRun>> CompileStagesWithin(const RankMemory& available
     for (size_t stage = 0; stage < all.size(); ++stage) shares[stage].host.bytes = bytes[stage];
     return shares;
   };
-  std::vector<CompiledRun> packed;  // of all stages, or none
-  if (available.packs && !runs[0].targets.empty() && Unlimited(asked)) {
-    const MemorySpec packs = Packing(asked);
-    auto all = CompileStages(ranks, [&](int rank) { return CompileRun(model, config, ranks, rank, {}, &packs); });
-    if (!all.ok() && all.status().code() != StatusCode::kOutOfMemory) return all.status();
-    if (all.ok()) packed = *std::move(all);
-  }
   const std::vector<ProcessMemory> shares = shares_of(runs);
-  const auto packed_shares = packed.empty() ? std::vector<ProcessMemory>() : shares_of(packed);
+  std::vector<std::optional<MemorySpec>> limits;
   for (size_t stage = 0; stage < runs.size(); ++stage) {
-    CompiledRun& run = runs[stage];
-    auto limits = LimitsOfMachine(run.train(), asked, shares[stage]);
-    if (!limits && !packed.empty() && !LimitsOfMachine(packed[stage].train(), MemorySpec(), packed_shares[stage])) {
-      run = PreferPacked(std::move(run), std::move(packed[stage]));
-      continue;
+    limits.push_back(LimitsOfMachine(runs[stage].train(), asked, shares[stage]));
+  }
+  const bool may_pack = available.packs && Unlimited(asked) && ComputeDType(config) == DType::kBF16;
+  std::vector<bool> settled(runs.size());
+  for (const PackedOperands packing : kPackings) {
+    if (!may_pack) break;
+    const MemorySpec packs = PackedSpec(asked, packing);
+    auto packed = CompileStages(ranks, [&](int rank) { return CompileRun(model, config, ranks, rank, {}, &packs); });
+    if (!packed.ok() && packed.status().code() == StatusCode::kOutOfMemory) continue;
+    TEMPER_RETURN_IF_ERROR(packed.status());
+    const std::vector<ProcessMemory> packed_shares = shares_of(*packed);
+    for (size_t stage = 0; stage < runs.size(); ++stage) {
+      CompiledRun& of_stage = (*packed)[stage];
+      if (settled[stage] || limits[stage] || !ChoosesAlike(runs[stage], of_stage) ||
+          LimitsOfMachine(of_stage.train(), MemorySpec(), packed_shares[stage])) {
+        continue;
+      }
+      runs[stage] = PreferPacked(std::move(runs[stage]), std::move(of_stage));
+      settled[stage] = true;
     }
-    TEMPER_ASSIGN_OR_RETURN(run, Within(std::move(limits), shares[stage], std::move(run), model, config, ranks,
-                                        static_cast<int>(stage) * (ranks / stages)));
+    if (std::find(settled.begin(), settled.end(), false) == settled.end()) break;
+  }
+  for (size_t stage = 0; stage < runs.size(); ++stage) {
+    if (settled[stage]) continue;
+    TEMPER_ASSIGN_OR_RETURN(runs[stage], Within(std::move(limits[stage]), shares[stage], std::move(runs[stage]), model,
+                                                config, ranks, static_cast<int>(stage) * (ranks / stages)));
   }
   return runs;
 }

@@ -27,7 +27,8 @@ struct CompiledRun {
   ChosenMemory memory;              // text "": everything is on the device
   std::string rates;                // where the rates that it was chosen by come from; empty: no choice needed any
   std::string limited_because;      // if the run got the limits of its machine: the reason
-  // Bytes of the second layouts of frozen weights; nullopt: none are packed (compile/memory/pack_weights.h).
+  // Bytes of second layouts of frozen weights (compile/memory/pack_weights.h) and of packed copies of trained ones
+  // (pack_operands.h); nullopt: none are packed.
   std::optional<Bytes> packed;
   // The hash of the Program without limits, casts and packing of weights, if CompileWithin set limits, or weights are
   // cast or packed. That changes no bit of a result, so two runs that differ only in it count as the same.
@@ -69,7 +70,7 @@ using AskRates = std::function<Result<std::optional<RunRates>>(const Result<bool
 // `available`, it gets the machine's limits (compile/memory/machine_room.h); values that memory
 // does not hold are read from the model's files or kept on the disk. Each stage of a pipeline
 // has its own need and limits. On a GPU with unknown memory, the run is compiled as it is.
-// If `available.packs` and everything fits on the device with frozen weights packed, they are packed.
+// If `available.packs`, operands of products are packed as far as everything then fits on the device (PackedOperands).
 // `ask` is called if it is given, otherwise rates are typical ones.
 Result<CompiledRun> CompileWithin(const RankMemory& available, const Model& model, const RunConfig& config,
                                   int ranks = 1, int rank = 0, const KeptDecisions& kept = {},

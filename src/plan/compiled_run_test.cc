@@ -153,6 +153,44 @@ TEST(CompiledRun, PacksFrozenWeightsWhereThereIsRoomForTheirSecondLayout) {
   }
 }
 
+// Full fine-tuning packs its weights once per step where that fits, else what each micro-batch reads several times.
+TEST(CompiledRun, PacksWhatAFullRunReadsSeveralTimesAsFarAsItFits) {
+  const auto model = LlamaOf(4096, 512, 2, 8, 1024);
+  RunConfig config = ConfigOf(TrainMethod::kFull, 2048, [](RunConfig& c) { c.batch.gradient_accumulation_steps = 3; });
+  const auto compile = [&](bool packs) {
+    return Must(CompileWithin({.each = {GiB(8)}, .ranks_per_machine = 1, .packs = packs}, *model, config));
+  };
+  const auto packs_operands = [](const CompiledRun& run) {
+    for (const Segment& segment : run.train().segments) {
+      for (const Instruction& i : segment.instructions) {
+        if (i.op == Op::kCast && i.attributes.Has("layout")) return true;
+      }
+    }
+    return false;
+  };
+  const CompiledRun plain = compile(false), all = compile(true);
+  EXPECT_FALSE(packs_operands(plain));
+  EXPECT_TRUE(packs_operands(all));
+  constexpr int64_t kMatrices = 2 * (2 * 512 * 512 + 2 * 256 * 512 + 3 * 1024 * 512) + 4096 * 512;
+  const int64_t copies = 2 * 2 * kMatrices;  // two layouts of 2 bytes
+  ASSERT_TRUE(all.packed);
+  EXPECT_GE(all.packed->v, copies);
+  EXPECT_LE(all.packed->v, copies + copies / 200) << "a line beside each panel";
+  EXPECT_NE(all.MemoryText().find("weights are packed for products once per step"), std::string::npos);
+  EXPECT_EQ(all.hash_without_limits, ProgramHash(plain.train())) << "they resume each other";
+
+  config.memory.device = Bytes{all.train().arena_bytes.v - 1};
+  const CompiledRun some = compile(true);
+  EXPECT_TRUE(packs_operands(some));
+  EXPECT_EQ(some.packed, std::nullopt) << "no weights stay packed";
+  EXPECT_EQ(some.hash_without_limits, ProgramHash(plain.train()));
+  EXPECT_LE(some.train().arena_bytes, *config.memory.device);
+
+  config.memory.device = plain.train().arena_bytes;
+  const CompiledRun none = compile(true);
+  EXPECT_LE(none.train().arena_bytes, *config.memory.device);
+}
+
 class LimitedRun : public testing::Test {
  protected:
   LimitedRun() {

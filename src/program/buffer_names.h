@@ -12,9 +12,12 @@ inline std::string GradientName(const std::string& weight) {
 inline std::string MasterName(const std::string& weight) {
   return "master:" + weight;
 }  // f32 copy of a trainable bf16 value
+inline std::string ColumnPairsName(const std::string& weight) {
+  return "column_pairs:" + weight;
+}  // a trained weight, packed once per step
 inline std::string RowPairsName(const std::string& weight) {
   return "row_pairs:" + weight;
-}  // second layout of a packed weight
+}  // the same for the backward; second layout of a packed frozen weight
 
 inline constexpr char kScalarsBuffer[] = "scalars";  // f64[kNumScalars], written before each step
 inline constexpr char kClipBuffer[] = "clip";        // f32[2]: {factor, gradient norm}, read after each step

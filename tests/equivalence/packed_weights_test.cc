@@ -34,9 +34,9 @@ void ExpectSame(RunSpec spec, const std::vector<Isa>& levels) {
   for (const Isa isa : levels) {
     SCOPED_TRACE(std::string(ToString(isa)) + " " + spec.config.substr(0, 60));
     spec.isa = isa;
-    spec.memory.packs = false;
+    spec.memory.packing = PackedOperands::kNone;
     const auto rows = OnThreadRanks<LoraOutcome>(spec, TrainLora);
-    spec.memory.packs = true;
+    spec.memory.packing = PackedOperands::kAll;
     const auto packed = OnThreadRanks<LoraOutcome>(spec, TrainLora);
     for (size_t rank = 0; rank < rows.size(); ++rank) {
       ExpectSameResults(packed[rank], rows[rank]);
@@ -74,7 +74,7 @@ TEST(PackedWeights, GiveTheBitsOfRowMajorOnesOnMeshes) {
 // reads the layout that its rule names.
 TEST(PackedWeights, AreThoseThatOnlyProductsRead) {
   RunSpec spec{.config = LlamaConfigText(false), .method = Method::kLora, .dtype = DType::kBF16};
-  spec.memory.packs = true;
+  spec.memory.packing = PackedOperands::kAll;
   const TinyRun run(spec);
   std::map<Op, int> products;
   for (const Segment& segment : run.train().segments) {

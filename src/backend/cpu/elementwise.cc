@@ -2,7 +2,9 @@
 #include <algorithm>
 #include <cstring>
 
+#include "backend/cpu/gemm.h"
 #include "backend/cpu/kernels.h"
+#include "backend/cpu/pack.h"
 #include "backend/cpu/range_kernel.h"
 #include "backend/cpu/vector/vector_kernels.h"
 #include "base/team.h"
@@ -90,6 +92,11 @@ std::unique_ptr<Kernel> MakeScale(const KernelSpec& spec, Isa isa) {
 std::unique_ptr<Kernel> MakeCast(const KernelSpec& spec, Isa isa) {
   const DType from = spec.inputs[0].dtype, to = spec.outputs[0].dtype;
   const int64_t n = spec.outputs[0].shape.elements();
+  if (spec.outputs[0].packed()) {
+    const TileKernels& tiles = TilesOf(DType::kBF16, isa);
+    const bool packs = tiles.pair_panels && (from == DType::kF32 || from == DType::kBF16);
+    return packs ? MakePackOf(spec, tiles, VectorsFor<bf16>(isa).from_f32) : nullptr;
+  }
   if (from == to) return MakeCopy(spec.threads, spec.outputs[0].bytes().v, 0);
   if (from == DType::kF32 && to == DType::kBF16) return MakeConvert(VectorsFor<bf16>(isa).from_f32, spec.threads, n);
   if (from == DType::kBF16 && to == DType::kF32) return MakeConvert(VectorsFor<bf16>(isa).to_f32, spec.threads, n);

@@ -24,6 +24,14 @@ enum class TrainedMatrices : uint8_t {
   kCast,    // each use makes them from their masters, which stay on the device
 };
 
+// Which operands of products are packed ahead of them (compile/memory/pack_weights.h, pack_operands.h), by the memory
+// that takes.
+enum class PackedOperands : uint8_t {
+  kNone,
+  kInMicroBatch,  // what several products of a micro-batch read, while they need it
+  kAll,           // also frozen weights, once per run, and trained ones, once per step
+};
+
 inline constexpr Bytes kNoLimit{std::numeric_limits<int64_t>::max()};
 
 struct MemorySpec {
@@ -33,9 +41,8 @@ struct MemorySpec {
   // The tier of a class of values; overrides the policy.
   std::optional<Tier> weights, gradients, optimizer, activations;
   TrainedMatrices matrices = TrainedMatrices::kAuto;
-  // Keeps frozen matrices packed (compile/memory/pack_weights.h). REQUIRES: nothing leaves the device (kDevice, or no
-  // limits).
-  bool packs = false;
+  // REQUIRES: kNone, or nothing leaves the device (kDevice, or no limits).
+  PackedOperands packing = PackedOperands::kNone;
   std::string rates_source = "typical";    // where the next three come from, for messages
   DeviceRates rates = TypicalHost();       // of the device
   DeviceRates host_rates = TypicalHost();  // of kernels on values in host memory

@@ -53,8 +53,14 @@ void ScaleGradient(GradientSink& sink) {
 Result<Types> InferCast(const Types& in, const Attributes& a) {
   if (in.size() != 1 || !IsFloat(in[0])) return BadOperands(Op::kCast, "one floating value", in, a);
   TEMPER_ASSIGN_OR_RETURN(const DType to, ParseDType(a.String("dtype")));
-  const TensorType out{to, in[0].shape};
+  TensorType out{to, in[0].shape};
   if (!IsFloat(out) && to != DType::kF16) return BadOperands(Op::kCast, "a floating dtype", in, a);
+  if (!a.Has("layout")) return Types{out};
+  const auto layout = ParseElementLayout(a.String("layout"));
+  if (!layout || *layout == ElementLayout::kRowMajor || to != DType::kBF16 || !IsMatrix(in[0])) {
+    return BadOperands(Op::kCast, "a matrix that becomes bf16 in a packed layout", in, a);
+  }
+  out.layout = *layout;
   return Types{out};
 }
 void CastGradient(GradientSink& sink) {
@@ -75,7 +81,7 @@ Cost SliceCost(const Types&, const Types& out, const Attributes&) {
 }
 
 constexpr AttributeSpec kScaleAttributes[] = {Double("factor")};
-constexpr AttributeSpec kCastAttributes[] = {String("dtype")};
+constexpr AttributeSpec kCastAttributes[] = {String("dtype"), OptionalString("layout")};
 constexpr AttributeSpec kSliceAttributes[] = {Size("begin"), Size("count")};
 
 constexpr FlowOperand kAddIn[] = {LinearIn("TD"), LinearIn("TD")};

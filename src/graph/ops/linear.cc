@@ -210,7 +210,8 @@ Bytes LinearWorkspace(const Types& in, const Types& out, const Attributes& a, in
   return DequantisesFirst(a) ? std::max(product, in[1].computed().bytes()) : product;
 }
 Bytes DwWorkspace(const Types& in, const Types& out, const Attributes&, int threads) {
-  return MatrixProductScratch(out[0].shape[0], out[0].shape[1], in[0].shape[0], out[0].dtype, false, threads);
+  return MatrixProductScratch(out[0].shape[0], out[0].shape[1], in[0].shape[0], out[0].dtype, false, threads,
+                              in[1].packed());
 }
 
 // What is added to, which comes last, becomes the sum: each of its elements is read just before it is written.
@@ -327,6 +328,7 @@ const OpRule kLinearDwRule = {.kind = OpKind::kProduct,
                               .workspace = DwWorkspace,
                               .in_place_input = 2,
                               .product = DwDimsOf,
+                              .packed = {.input = 1, .layout = ElementLayout::kRowPairs},
                               .measured = MeasuredDw};
 const OpRule kSumRowsRule = {.kind = OpKind::kMemory,
                              .attributes = kSumRowsAttributes,

@@ -249,12 +249,16 @@ ProductDims DimsOf(const Types& in) {
   return {.rows = in[0].shape[0], .columns = in[1].shape[0], .inner = in[0].shape[1]};
 }
 
+int64_t ChunksOf(const Types& in, const Attributes& a) {
+  const int64_t chunk = a.IntOr("chunk", kDefaultLossChunk);
+  return (in[0].shape[0] + chunk - 1) / chunk;
+}
+
 // Chunks smaller than the default, whose traffic measured rates have in them: every chunk goes over the weight for its
 // logits and for d_x, and adds to all of d_w.
 Bytes MovedAgain(const Types& in, const Attributes& a) {
   const Bytes w = DequantisesFirst(a) ? in[1].computed().bytes() : in[1].bytes();
-  const int64_t rows = in[0].shape[0], chunk = a.IntOr("chunk", kDefaultLossChunk);
-  const int64_t more = (rows + chunk - 1) / chunk - (rows + kDefaultLossChunk - 1) / kDefaultLossChunk;
+  const int64_t more = ChunksOf(in, a) - ChunksOf(in, {});
   const Bytes d_w{a.Flag("grad_w") ? in[1].shape.elements() * SizeOf(DType::kF32) : 0};
   const int64_t products = a.Flag("grad_x") ? 2 : 1;
   return (w * products + d_w * 2) * std::max<int64_t>(more, 0);
@@ -288,25 +292,28 @@ std::vector<MeasuredCase> Measured(DType dtype) {
 
 }  // namespace
 
-const OpRule kLinearCrossEntropyRule = {
-    .kind = OpKind::kProduct,
-    .attributes = kAttributes,
-    .infer = Infer,
-    .gradient = Gradient,
-    .only_root = true,
-    .shard = ShardOperands,
-    .flow = &kLossFlow,
-    .cost = LossCost,
-    .workspace = Workspace,
-    .overwrites = Overwrites,
-    .on_logits = true,
-    .product = DimsOf,
-    .packed = {.input = 1, .layout = ElementLayout::kColumnPairs, .gradient = "grad_x", .of_gradient = "w_of_d_x"},
-    .recompute = RecomputeCost::kExpensive,
-    .model_work = AddModelWork,
-    .moved_again = MovedAgain,
-    .moved_before = DequantisedBytes,
-    .measured = Measured};
+const OpRule kLinearCrossEntropyRule = {.kind = OpKind::kProduct,
+                                        .attributes = kAttributes,
+                                        .infer = Infer,
+                                        .gradient = Gradient,
+                                        .only_root = true,
+                                        .shard = ShardOperands,
+                                        .flow = &kLossFlow,
+                                        .cost = LossCost,
+                                        .workspace = Workspace,
+                                        .overwrites = Overwrites,
+                                        .on_logits = true,
+                                        .product = DimsOf,
+                                        .packed = {.input = 1,
+                                                   .layout = ElementLayout::kColumnPairs,
+                                                   .gradient = "grad_x",
+                                                   .of_gradient = "w_of_d_x",
+                                                   .times = ChunksOf},
+                                        .recompute = RecomputeCost::kExpensive,
+                                        .model_work = AddModelWork,
+                                        .moved_again = MovedAgain,
+                                        .moved_before = DequantisedBytes,
+                                        .measured = Measured};
 const OpRule kTokenLogprobRule = {.kind = OpKind::kProduct,
                                   .attributes = kLogprobAttributes,
                                   .infer = InferLogprob,
@@ -316,7 +323,7 @@ const OpRule kTokenLogprobRule = {.kind = OpKind::kProduct,
                                   .workspace = Workspace,
                                   .on_logits = true,
                                   .product = DimsOf,
-                                  .packed = {.input = 1, .layout = ElementLayout::kColumnPairs},
+                                  .packed = {.input = 1, .layout = ElementLayout::kColumnPairs, .times = ChunksOf},
                                   .recompute = RecomputeCost::kExpensive,
                                   .moved_again = MovedAgain,
                                   .moved_before = DequantisedBytes,

@@ -68,6 +68,11 @@ int64_t Operand::Int(int64_t i) const {
 }
 
 void Operand::Store(int64_t i, double x) const {
+  if (type_->packed()) {
+    const PackedPanels panels(type_->layout, rows(), columns());
+    *At<bf16>(data_ + panels.Offset(i / columns(), i % columns()), 0) = RoundToBF16(x);
+    return;
+  }
   switch (type_->dtype) {
     case DType::kF32:
       *At<float>(data_, i) = static_cast<float>(x);

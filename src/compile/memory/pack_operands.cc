@@ -1,0 +1,212 @@
+#include "compile/memory/pack_operands.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "graph/rule.h"
+#include "program/buffer_names.h"
+
+namespace temper {
+namespace {
+
+// A product of fewer rows or columns reads its long operand once and waits for memory: it packs as it goes, for free.
+constexpr int64_t kFewLines = 64;
+
+bool IsPackable(const Value& value) {
+  return value.type.dtype == DType::kBF16 && value.type.shape.rank() == 2 && !value.type.packed() &&
+         value.tier == Tier::kDevice;
+}
+bool IsTrained(const Value& value) {
+  return value.role == Role::kWeight && value.trainable && value.updates == kNoValue;
+}
+
+// How often a node goes over the operand that it may take packed, in each of its layouts; 0: it should not.
+int64_t TimesOf(const Graph& graph, const Node& node) {
+  const OpRule& rule = RuleOf(node.op);
+  if (rule.packed.input < 0 || !IsPackable(graph.value(node.inputs[static_cast<size_t>(rule.packed.input)]))) return 0;
+  const Types types = TypesOf(graph, node.inputs);
+  const ProductDims dims = rule.product(types);
+  if (std::min(dims.rows, dims.columns) <= kFewLines) return 0;
+  return rule.packed.times != nullptr ? rule.packed.times(types, node.attributes) : 1;
+}
+
+// Calls visit(layout) for each layout in which a node takes that operand.
+template <class Visit>
+void ForLayouts(const Node& node, const Visit& visit) {
+  const PackedInput& packed = RuleOf(node.op).packed;
+  visit(packed.layout);
+  if (packed.gradient != nullptr && node.attributes.Flag(packed.gradient)) visit(ElementLayout::kRowPairs);
+}
+
+ValueId OperandOf(const Node& node) {
+  return node.inputs[static_cast<size_t>(RuleOf(node.op).packed.input)];
+}
+
+// Trained weights of which copies are kept for a step: by name and layout.
+using Kept = std::set<std::pair<std::string, ElementLayout>>;
+
+Kept KeptOf(const StepGraphs& step) {
+  std::map<Kept::value_type, int64_t> reads;
+  for (const StepGraphs::MicroBatches& some : step.train) {
+    const Graph& graph = some.graph.graph;
+    for (const Node& node : graph.nodes()) {
+      const int64_t times = TimesOf(graph, node);
+      if (times == 0 || !IsTrained(graph.value(OperandOf(node)))) continue;
+      const std::string& name = graph.value(OperandOf(node)).name;
+      ForLayouts(node, [&](ElementLayout layout) { reads[{name, layout}] += times * some.count; });
+    }
+  }
+  Kept kept;
+  for (const auto& [key, times] : reads) {
+    if (times > 1) kept.insert(key);
+  }
+  return kept;
+}
+
+void AddPacking(ValueId from, ValueId to, const Node& place, Graph* graph) {
+  graph->AddNode({.op = Op::kCast,
+                  .inputs = {from},
+                  .outputs = {to},
+                  .attributes = {{"dtype", std::string(ToString(DType::kBF16))},
+                                 {"layout", std::string(ToString(graph->value(to).type.layout))}},
+                  .block = place.block,
+                  .phase = place.phase});
+}
+
+Value PackedCopy(const Value& of, ElementLayout layout, Role role) {
+  const bool rows = layout == ElementLayout::kRowPairs;
+  return {.name = rows ? RowPairsName(of.name) : ColumnPairsName(of.name),
+          .type = {DType::kBF16, of.type.shape, layout},
+          .role = role};
+}
+
+// Rewrites one graph.
+class Packer {
+ public:
+  // `fills`: this graph makes the kept copies, where it first needs them; else they are there.
+  Packer(Graph graph, const Kept& kept, bool fills)
+      : nodes_(std::move(graph.nodes())), graph_(std::move(graph)), kept_(kept), fills_(fills) {
+    graph_.nodes().clear();
+    graph_.nodes().reserve(nodes_.size());
+    for (const Node& node : nodes_) {
+      const bool takes = TimesOf(graph_, node) > 0;
+      for (size_t i = 0; i < node.inputs.size(); ++i) {
+        const bool packed = takes && static_cast<int>(i) == RuleOf(node.op).packed.input;
+        (packed ? products_ : others_).insert(node.inputs[i]);
+      }
+      if (node.op == Op::kCast && graph_.value(node.inputs[0]).role == Role::kWeight) {
+        masters_.emplace(node.outputs[0], node.inputs[0]);
+      }
+    }
+  }
+
+  // Adds the nodes [begin, end), which share copies. Returns the index behind the last one added.
+  size_t Add(size_t begin, size_t end) {
+    times_.clear();
+    made_.clear();
+    for (size_t i = begin; i < end; ++i) {
+      const int64_t times = TimesOf(graph_, nodes_[i]);
+      if (times == 0) continue;
+      ForLayouts(nodes_[i], [&](ElementLayout layout) { times_[{OperandOf(nodes_[i]), layout}] += times; });
+    }
+    for (size_t i = begin; i < end; ++i) AddNode(std::move(nodes_[i]));
+    return graph_.nodes().size();
+  }
+
+  size_t num_nodes() const { return nodes_.size(); }
+  Graph TakeGraph() { return std::move(graph_); }
+
+ private:
+  using Key = std::pair<ValueId, ElementLayout>;
+
+  void AddNode(Node node) {
+    if (node.op == Op::kCast && IsCastForProducts(node.outputs[0])) return;  // each reader gets a packed one
+    if (TimesOf(graph_, node) > 0) {
+      const ValueId operand = OperandOf(node);
+      bool packs = true;
+      ForLayouts(node, [&](ElementLayout layout) { packs = packs && IsPacked({operand, layout}); });
+      if (packs) ForLayouts(node, [&](ElementLayout layout) { Take(CopyOf({operand, layout}, node), &node); });
+    }
+    graph_.AddNode(std::move(node));
+  }
+
+  void Take(ValueId copy, Node* node) const {
+    const PackedInput& packed = RuleOf(node->op).packed;
+    if (graph_.value(copy).type.layout == packed.layout) {
+      node->inputs[static_cast<size_t>(packed.input)] = copy;
+    } else {
+      node->inputs.push_back(copy);
+      node->attributes.Set(packed.of_gradient, int64_t{1});
+    }
+  }
+
+  // What a weight's master is cast to for products alone may as well be cast into panels.
+  bool IsCastForProducts(ValueId id) const {
+    return masters_.contains(id) && products_.contains(id) && !others_.contains(id);
+  }
+  bool IsKept(const Key& key) const {
+    const Value& value = graph_.value(key.first);
+    return IsTrained(value) && kept_.contains({value.name, key.second});
+  }
+  bool IsPacked(const Key& key) const { return IsCastForProducts(key.first) || IsKept(key) || times_.at(key) > 1; }
+
+  ValueId CopyOf(const Key& key, const Node& reader) {
+    const bool kept = IsKept(key);
+    const auto [it, fresh] = (kept ? copies_ : made_).try_emplace(key, kNoValue);
+    if (!fresh) return it->second;
+    const auto [id, layout] = key;
+    it->second = graph_.AddValue(PackedCopy(graph_.value(id), layout, kept ? Role::kCache : Role::kActivation));
+    if (!kept || fills_) AddPacking(IsCastForProducts(id) ? masters_.at(id) : id, it->second, reader, &graph_);
+    return it->second;
+  }
+
+  std::vector<Node> nodes_;  // of the given graph
+  Graph graph_;
+  const Kept& kept_;
+  const bool fills_;
+  std::set<ValueId> products_, others_;   // what products read that may take it packed; what anything else reads
+  std::map<ValueId, ValueId> masters_;    // of casts of weights: by the result
+  std::map<Key, int64_t> times_;          // of the nodes at hand
+  std::map<Key, ValueId> made_, copies_;  // for the nodes at hand; for the step
+};
+
+void PackIn(PipelinedGraph* graph, const Kept& kept, bool fills) {
+  Packer packer(std::move(graph->graph), kept, fills);
+  if (graph->parts.empty()) packer.Add(0, packer.num_nodes());
+  size_t end = 0;
+  for (PipelinePart& part : graph->parts) {
+    const size_t begin = std::exchange(end, packer.Add(part.begin, part.end));
+    part.begin = begin;
+    part.end = end;
+  }
+  graph->graph = packer.TakeGraph();
+}
+
+// For a pipeline: its micro-batches overlap, so that none is the one that fills the copies.
+void FillBefore(const Graph& micro_batch, const Kept& kept, Graph* gathers) {
+  for (const auto& [name, layout] : kept) {
+    const Value& weight = micro_batch.value(micro_batch.FindSource(name));
+    ValueId from = gathers->FindSource(name);
+    if (from == kNoValue) from = gathers->AddValue(weight);
+    const ValueId to = gathers->AddValue(PackedCopy(weight, layout, Role::kCache));
+    AddPacking(from, to, {.op = Op::kCast}, gathers);
+  }
+}
+
+}  // namespace
+
+void PackOperands(StepGraphs* step, bool keeps) {
+  const bool several = step->train.size() > 1 || step->train.front().count > 1;
+  const Kept kept = keeps && several ? KeptOf(*step) : Kept();
+  if (step->pipeline) FillBefore(step->train.front().graph.graph, kept, &step->pipeline->gathers);
+  for (StepGraphs::MicroBatches& some : step->train) {
+    PackIn(&some.graph, kept, !step->pipeline && &some == &step->train.front());
+  }
+  PackIn(&step->eval, {}, false);
+}
+
+}  // namespace temper

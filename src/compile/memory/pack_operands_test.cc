@@ -1,0 +1,158 @@
+#include "compile/memory/pack_operands.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "compile/memory/cast_weights.h"
+#include "compile/step/differentiate.h"
+#include "compile/step/fuse.h"
+#include "graph/builder.h"
+#include "graph/rule.h"
+
+namespace temper {
+namespace {
+
+constexpr int64_t kRows = 96, kWidth = 80, kHidden = 112, kVocabulary = 128;
+
+// gate, up and down of a trained block, and a trained head: one micro-batch, or several.
+struct Trained {
+  StepGraphs step;
+
+  explicit Trained(int micro_batches, int64_t loss_chunk = 48) {
+    Graph graph;
+    GraphBuilder build(&graph);
+    const auto weight = [&](const char* name, Shape shape) {
+      const ValueId w = build.Source(name, {DType::kBF16, shape}, Role::kWeight);
+      graph.value(w).trainable = true;
+      return w;
+    };
+    const ValueId x = build.Source("x", {DType::kBF16, {kRows, kWidth}}, Role::kInput);
+    const ValueId target = build.TokenInput("target", DType::kI32, kRows);
+    const ValueId norm = weight("norm", {kWidth}), gate = weight("gate", {kHidden, kWidth}),
+                  up = weight("up", {kHidden, kWidth}), down = weight("down", {kWidth, kHidden}),
+                  head = weight("head", {kVocabulary, kWidth});
+    build.EnterBlock(0, "");
+    const ValueId normed = build.RmsNorm(x, norm, 1e-5, "normed");
+    const ValueId hidden = build.Glu(build.Linear(normed, gate, kNoValue, "gate.out"),
+                                     build.Linear(normed, up, kNoValue, "up.out"), "hidden");
+    const ValueId out = build.Linear(hidden, down, kNoValue, "down.out");
+    build.EnterBlock(kBlockAfter, "");
+    build.Add(Op::kLinearCrossEntropy, {out, head, target}, {}, "loss", Role::kOutput);
+    const Graph fused = Fuse(std::move(graph));
+    step.train.push_back({.graph = {.graph = Differentiate(fused, false)}});
+    if (micro_batches > 1) {
+      step.train.push_back({.graph = {.graph = Differentiate(fused, true)}, .count = micro_batches - 1});
+    }
+    step.eval.graph = fused;
+    for (StepGraphs::MicroBatches& some : step.train) CutLoss(loss_chunk, &some.graph.graph);
+    CutLoss(loss_chunk, &step.eval.graph);
+  }
+  static void CutLoss(int64_t chunk, Graph* graph) {
+    for (Node& node : graph->nodes()) {
+      if (node.op == Op::kLinearCrossEntropy) node.attributes.Set("chunk", chunk);
+    }
+  }
+  const Graph& micro_batch(size_t i = 0) const { return step.train[i].graph.graph; }
+};
+
+// The values that a graph packs, and what products read packed: "row_pairs:normed" and the like.
+std::vector<std::string> PackedIn(const Graph& graph) {
+  std::vector<std::string> names;
+  for (const Node& node : graph.nodes()) {
+    if (node.op == Op::kCast && graph.value(node.outputs[0]).type.packed()) {
+      names.push_back(graph.value(node.outputs[0]).name);
+    }
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+int PackedReads(const Graph& graph) {
+  int reads = 0;
+  for (const Node& node : graph.nodes()) {
+    for (const ValueId id : node.inputs) reads += graph.value(id).type.packed();
+  }
+  return reads;
+}
+void ExpectGood(const Graph& graph) {
+  const Status verified = Verify(graph);
+  EXPECT_TRUE(verified.ok()) << verified.message();
+}
+
+TEST(PackOperands, PacksOnceWhatSeveralProductsOfAMicroBatchRead) {
+  Trained trained(1);
+  PackOperands(&trained.step, true);
+  const Graph& graph = trained.micro_batch();
+  ExpectGood(graph);
+  // d_w of gate and up; two chunks of the loss, for logits and for d_x. What one product reads once stays as it is.
+  EXPECT_EQ(PackedIn(graph), (std::vector<std::string>{"column_pairs:head", "row_pairs:head", "row_pairs:normed"}));
+  EXPECT_EQ(PackedReads(graph), 4);
+  for (ValueId id = 0; id < graph.num_values(); ++id) {
+    if (graph.value(id).type.packed()) EXPECT_EQ(graph.value(id).role, Role::kActivation) << graph.value(id).name;
+  }
+  ExpectGood(trained.step.eval.graph);
+  EXPECT_EQ(PackedIn(trained.step.eval.graph), std::vector<std::string>{"column_pairs:head"});
+}
+
+TEST(PackOperands, LeavesALossOfOneChunkAlone) {
+  Trained trained(1, kRows);
+  PackOperands(&trained.step, true);
+  EXPECT_EQ(PackedIn(trained.micro_batch()), std::vector<std::string>{"row_pairs:normed"});
+  EXPECT_EQ(PackedIn(trained.step.eval.graph), std::vector<std::string>{});
+}
+
+TEST(PackOperands, PacksTrainedWeightsOncePerStepOfSeveralMicroBatches) {
+  Trained trained(3);
+  PackOperands(&trained.step, true);
+  const std::vector<std::string> weights = {"column_pairs:down", "column_pairs:gate", "column_pairs:head",
+                                            "column_pairs:up",   "row_pairs:down",    "row_pairs:gate",
+                                            "row_pairs:head",    "row_pairs:up"};
+  std::vector<std::string> first = weights;
+  first.insert(first.end() - 1, "row_pairs:normed");
+  EXPECT_EQ(PackedIn(trained.micro_batch(0)), first);
+  EXPECT_EQ(PackedIn(trained.micro_batch(1)), std::vector<std::string>{"row_pairs:normed"}) << "the first packed them";
+  for (const size_t i : {size_t{0}, size_t{1}}) {
+    const Graph& graph = trained.micro_batch(i);
+    ExpectGood(graph);
+    EXPECT_EQ(PackedReads(graph), 10);
+    for (const std::string& name : weights) {
+      bool found = false;
+      for (ValueId id = 0; id < graph.num_values(); ++id) {
+        found = found || (graph.value(id).name == name && graph.value(id).role == Role::kCache);
+      }
+      EXPECT_TRUE(found) << name;
+    }
+  }
+}
+
+TEST(PackOperands, KeepsNoWeightsPackedIfNotAskedTo) {
+  Trained trained(3);
+  PackOperands(&trained.step, false);
+  for (const size_t i : {size_t{0}, size_t{1}}) {
+    EXPECT_EQ(PackedIn(trained.micro_batch(i)),
+              (std::vector<std::string>{"column_pairs:head", "row_pairs:head", "row_pairs:normed"}));
+  }
+}
+
+// Each use casts its master, so that no copy saves a pass: the cast itself writes panels.
+TEST(PackOperands, CastsMastersIntoPanels) {
+  Trained trained(3);
+  CastWeights(&trained.step);
+  PackOperands(&trained.step, true);
+  for (const size_t i : {size_t{0}, size_t{1}}) {
+    const Graph& graph = trained.micro_batch(i);
+    ExpectGood(graph);
+    EXPECT_EQ(PackedReads(graph), 10);
+    for (const Node& node : graph.nodes()) {
+      if (node.op != Op::kCast || graph.value(node.inputs[0]).role != Role::kWeight) continue;
+      EXPECT_TRUE(graph.value(node.outputs[0]).type.packed() || graph.value(node.outputs[0]).name == "norm")
+          << graph.value(node.outputs[0]).name;
+      EXPECT_EQ(graph.value(node.inputs[0]).type.dtype, DType::kF32);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace temper
