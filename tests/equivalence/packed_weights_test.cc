@@ -1,9 +1,13 @@
-// Frozen weights that are packed for the products that read them (compile/memory/pack_weights.h) give the bits of
-// row-major ones: losses, gradient norms and adapters after several steps, for every family of models, on one rank and
-// on meshes, with kernels that read panels in place and with their twins.
+// What is packed for the products that read it gives the bits of row-major operands, on one rank and on meshes, with
+// kernels that read panels in place and with their twins: frozen weights (compile/memory/pack_weights.h) after several
+// steps of LoRA, for every family of models; trained ones and activations (pack_operands.h) after several of full
+// fine-tuning.
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
+#include <string>
+#include <vector>
 
 #include "graph/rule.h"
 #include "lora_steps.h"
@@ -95,6 +99,90 @@ TEST(PackedWeights, AreThoseThatOnlyProductsRead) {
   for (const Buffer& b : run.train().buffers) {
     const bool of_product = b.name.find("embed") == std::string::npos && b.type.shape.rank() == 2;
     EXPECT_EQ(b.type.packed(), b.role == Role::kWeight && of_product) << b.name << " " << b.type.ToString();
+  }
+}
+
+struct FullOutcome {
+  std::vector<float> losses;  // of three steps and an evaluation
+  std::vector<double> norms;
+  std::map<std::string, std::vector<std::byte>> trained;  // weights and states
+  int packings = 0;                                       // instructions
+  std::vector<std::string> kept;                          // names of packed buffers
+};
+
+FullOutcome TrainFull(const RunSpec& spec) {
+  TinyRun run(spec);
+  FullOutcome o;
+  const auto add_losses = [&] { o.losses.insert(o.losses.end(), run.losses().begin(), run.losses().end()); };
+  for (uint64_t step = 0; step < 3; ++step) {
+    Batch batch = run.MakeBatch(step);
+    run.Step(batch);
+    add_losses();
+    o.norms.push_back(run.grad_norm());
+  }
+  Batch held_out = run.MakeBatch(100);
+  run.Evaluate(held_out);
+  add_losses();
+  for (const Buffer& b : run.train().buffers) {
+    if (b.role == Role::kWeight || b.role == Role::kOptimizerState) o.trained[b.name] = run.BytesOf(b);
+    if (b.type.packed()) o.kept.push_back(b.name);
+  }
+  for (const Segment& segment : run.train().segments) {
+    for (const Instruction& i : segment.instructions) o.packings += i.op == Op::kCast && i.attributes.Has("layout");
+  }
+  return o;
+}
+
+// Wide enough for products that are worth packing for; more rows than a chunk of the loss has.
+RunSpec Full(int micro_batches, bool tied = false) {
+  return {.config = LlamaConfigText(tied, 256, 2, 320),
+          .dtype = DType::kBF16,
+          .row = 96,
+          .rows_per_micro_batch = 6,
+          .micro_batches = micro_batches,
+          .through_text = true};
+}
+
+void ExpectSameTraining(RunSpec spec, bool keeps, const std::vector<Isa>& levels) {
+  for (const Isa isa : levels) {
+    SCOPED_TRACE(ToString(isa));
+    spec.isa = isa;
+    spec.memory.packing = PackedOperands::kNone;
+    const auto rows = OnThreadRanks<FullOutcome>(spec, TrainFull);
+    for (const PackedOperands packing : {PackedOperands::kInMicroBatch, PackedOperands::kAll}) {
+      spec.memory.packing = packing;
+      const auto packed = OnThreadRanks<FullOutcome>(spec, TrainFull);
+      for (size_t rank = 0; rank < rows.size(); ++rank) {
+        EXPECT_EQ(packed[rank].losses, rows[rank].losses);
+        EXPECT_EQ(packed[rank].norms, rows[rank].norms);
+        EXPECT_EQ(packed[rank].trained, rows[rank].trained);
+        EXPECT_EQ(rows[rank].packings, 0);
+        EXPECT_GT(packed[rank].packings, 0);
+        EXPECT_EQ(!packed[rank].kept.empty(), keeps && packing == PackedOperands::kAll);
+      }
+    }
+  }
+}
+
+TEST(PackedOperands, GiveTheBitsOfRowMajorOnes) {
+  ExpectSameTraining(Full(1), false, LevelsWithPanels());
+  ExpectSameTraining(Full(3), true, LevelsWithPanels());
+  ExpectSameTraining(Full(3, /*tied=*/true), true, LevelsWithPanels());
+  RunSpec recomputed = Full(2);
+  recomputed.recompute = Recompute::kBlock;
+  ExpectSameTraining(recomputed, true, LevelsWithPanels());
+  RunSpec cast = Full(2);
+  cast.memory.matrices = TrainedMatrices::kCast;
+  ExpectSameTraining(cast, false, LevelsWithPanels());
+}
+
+// fsdp and cp gather weights for each use: what products read are then no trained weights, and none stay packed.
+TEST(PackedOperands, GiveTheBitsOfRowMajorOnesOnMeshes) {
+  for (const Axis axis : {Axis::kDp, Axis::kFsdp, Axis::kTp, Axis::kCp, Axis::kPp}) {
+    SCOPED_TRACE(ToString(axis));
+    RunSpec spec = Full(2);
+    spec.mesh.mesh.set_size(axis, 2);
+    ExpectSameTraining(spec, axis != Axis::kFsdp && axis != Axis::kCp, LevelsWithPanels());
   }
 }
 
