@@ -516,6 +516,7 @@ TEST(Rule, RefusesValuesOfAttributesThatMakeNoSense) {
   }
   refused(Op::kCast, {kX}, {{"dtype", std::string("f32")}}, "layout", std::string("row_pairs"));
   refused(Op::kCast, {kD}, {{"dtype", std::string("bf16")}}, "layout", std::string("row_pairs"));
+  refused(Op::kCast, {{DType::kF32, {T, D}}}, {{"dtype", std::string("bf16")}}, "layout", std::string("row_pairs"));
   // Parts that do not lie within their whole.
   const Types table = {{kF, {V, D}}, kIndex}, d_x = {kX, kIndex}, head = {kX, {kF, {V, D}}, kIndex};
   const Attributes within = {{"begin", V}, {"whole", 2 * V}};

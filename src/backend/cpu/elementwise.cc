@@ -94,8 +94,7 @@ std::unique_ptr<Kernel> MakeCast(const KernelSpec& spec, Isa isa) {
   const int64_t n = spec.outputs[0].shape.elements();
   if (spec.outputs[0].packed()) {
     const TileKernels& tiles = TilesOf(DType::kBF16, isa);
-    const bool packs = tiles.pair_panels && (from == DType::kF32 || from == DType::kBF16);
-    return packs ? MakePackOf(spec, tiles, VectorsFor<bf16>(isa).from_f32) : nullptr;
+    return tiles.pair_panels ? MakePackOf(spec, tiles) : nullptr;
   }
   if (from == to) return MakeCopy(spec.threads, spec.outputs[0].bytes().v, 0);
   if (from == DType::kF32 && to == DType::kBF16) return MakeConvert(VectorsFor<bf16>(isa).from_f32, spec.threads, n);

@@ -8,9 +8,7 @@
 
 namespace temper {
 
-// REQUIRES: a cast of f32 or bf16 to a packed bf16 matrix; `tiles` of bf16 with pair_panels. `from_f32`: rounds n
-// numbers to bf16.
-std::unique_ptr<Kernel> MakePackOf(const KernelSpec& spec, const TileKernels& tiles,
-                                   void (*from_f32)(const float* x, bf16* y, int64_t n));
+// REQUIRES: a cast of bf16 to a packed layout; tiles of bf16 with pair_panels, which outlive the kernel.
+std::unique_ptr<Kernel> MakePackOf(const KernelSpec& spec, const TileKernels& tiles);
 
 }  // namespace temper

@@ -92,16 +92,6 @@ class Packer {
       : nodes_(std::move(graph.nodes())), graph_(std::move(graph)), kept_(kept), fills_(fills) {
     graph_.nodes().clear();
     graph_.nodes().reserve(nodes_.size());
-    for (const Node& node : nodes_) {
-      const bool takes = TimesOf(graph_, node) > 0;
-      for (size_t i = 0; i < node.inputs.size(); ++i) {
-        const bool packed = takes && static_cast<int>(i) == RuleOf(node.op).packed.input;
-        (packed ? products_ : others_).insert(node.inputs[i]);
-      }
-      if (node.op == Op::kCast && graph_.value(node.inputs[0]).role == Role::kWeight) {
-        masters_.emplace(node.outputs[0], node.inputs[0]);
-      }
-    }
   }
 
   // Adds the nodes [begin, end), which share copies. Returns the index behind the last one added.
@@ -124,7 +114,6 @@ class Packer {
   using Key = std::pair<ValueId, ElementLayout>;
 
   void AddNode(Node node) {
-    if (node.op == Op::kCast && IsCastForProducts(node.outputs[0])) return;  // each reader gets a packed one
     if (TimesOf(graph_, node) > 0) {
       const ValueId operand = OperandOf(node);
       bool packs = true;
@@ -144,15 +133,11 @@ class Packer {
     }
   }
 
-  // What a weight's master is cast to for products alone may as well be cast into panels.
-  bool IsCastForProducts(ValueId id) const {
-    return masters_.contains(id) && products_.contains(id) && !others_.contains(id);
-  }
   bool IsKept(const Key& key) const {
     const Value& value = graph_.value(key.first);
     return IsTrained(value) && kept_.contains({value.name, key.second});
   }
-  bool IsPacked(const Key& key) const { return IsCastForProducts(key.first) || IsKept(key) || times_.at(key) > 1; }
+  bool IsPacked(const Key& key) const { return IsKept(key) || times_.at(key) > 1; }
 
   ValueId CopyOf(const Key& key, const Node& reader) {
     const bool kept = IsKept(key);
@@ -160,7 +145,7 @@ class Packer {
     if (!fresh) return it->second;
     const auto [id, layout] = key;
     it->second = graph_.AddValue(PackedCopy(graph_.value(id), layout, kept ? Role::kCache : Role::kActivation));
-    if (!kept || fills_) AddPacking(IsCastForProducts(id) ? masters_.at(id) : id, it->second, reader, &graph_);
+    if (!kept || fills_) AddPacking(id, it->second, reader, &graph_);
     return it->second;
   }
 
@@ -168,8 +153,6 @@ class Packer {
   Graph graph_;
   const Kept& kept_;
   const bool fills_;
-  std::set<ValueId> products_, others_;   // what products read that may take it packed; what anything else reads
-  std::map<ValueId, ValueId> masters_;    // of casts of weights: by the result
   std::map<Key, int64_t> times_;          // of the nodes at hand
   std::map<Key, ValueId> made_, copies_;  // for the nodes at hand; for the step
 };

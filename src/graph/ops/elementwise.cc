@@ -57,8 +57,8 @@ Result<Types> InferCast(const Types& in, const Attributes& a) {
   if (!IsFloat(out) && to != DType::kF16) return BadOperands(Op::kCast, "a floating dtype", in, a);
   if (!a.Has("layout")) return Types{out};
   const auto layout = ParseElementLayout(a.String("layout"));
-  if (!layout || *layout == ElementLayout::kRowMajor || to != DType::kBF16 || !IsMatrix(in[0])) {
-    return BadOperands(Op::kCast, "a matrix that becomes bf16 in a packed layout", in, a);
+  if (!layout || *layout == ElementLayout::kRowMajor || to != DType::kBF16 || in[0].dtype != to || !IsMatrix(in[0])) {
+    return BadOperands(Op::kCast, "a matrix of bf16 for a packed layout", in, a);
   }
   out.layout = *layout;
   return Types{out};
