@@ -48,8 +48,9 @@ void ExpectAlike(RunSpec spec, double tolerance) {
 }
 
 TEST(JoinedAdapters, TrainLikeThoseThatAreApart) {
-  for (const std::string& config : {LlamaConfigText(true), LlamaConfigText(false), Phi3ConfigText(), Gemma2ConfigText(),
-                                    Cohere2ConfigText(), GptNeoXConfigText(), OptConfigText(true)}) {
+  for (const std::string& config :
+       {LlamaConfigText(true), LlamaConfigText(false), Phi3ConfigText(), Gemma2ConfigText(), Cohere2ConfigText(),
+        GptNeoXConfigText(), OptConfigText(true), GraniteConfigText()}) {
     SCOPED_TRACE(config.substr(0, 60));
     ExpectAlike({.config = config, .micro_batches = 2}, 1e-5);
     ExpectAlike({.config = config, .dropout = 0.1, .micro_batches = 2}, 1e-5);
@@ -65,7 +66,8 @@ TEST(JoinedAdapters, TrainOnAQuantisedBase) {
 
 // Recomputed adapters have the bits of the first time, also where their scale goes to what they are made of.
 TEST(JoinedAdapters, RecomputingThemChangesNoBit) {
-  for (const std::string& config : {LlamaConfigText(true), Phi3ConfigText()}) {  // Phi3: one h for q, k and v
+  // Phi3: one h for q, k and v. Granite: products that are scaled themselves.
+  for (const std::string& config : {LlamaConfigText(true), Phi3ConfigText(), GraniteConfigText()}) {
     for (const DType dtype : {DType::kF32, DType::kBF16}) {
       for (const double dropout : {0.0, 0.1}) {
         RunSpec spec{.config = config, .method = Method::kLora, .dtype = dtype, .dropout = dropout, .micro_batches = 2};

@@ -86,7 +86,8 @@ Gemm::Gemm(const GemmShape& shape, int threads, const TileKernels& tiles)
   const bool skinny = std::min(m, n) <= kSkinny;
   if (skinny) {
     slice_ = RoundUp(CeilDiv(std::max(m, n), threads), t.nr);
-    (n >= m ? n : m) = slice_;
+    int64_t& longest = n >= m ? n : m;
+    longest = std::min(slice_, longest);
   }
   const bool lines = !shape.a_k_contiguous && !shape.b_k_contiguous && shape.out_dtype == DType::kF32;
   depth_ = EvenPiece(std::max<int64_t>(shape.k, 1), skinny && lines ? kSkinnyDepth : t.depth_bytes / element, t.k_step);

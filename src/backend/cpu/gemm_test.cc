@@ -15,24 +15,31 @@ namespace {
 // The rules (graph/ops/matrix_product.h) know no instruction set; every plan must fit into what they give.
 TEST(Gemm, StaysWithinTheScratchOfTheRulesForAnyShape) {
   std::mt19937 engine(1);
+  const auto any = [&](int64_t n) { return static_cast<int64_t>(engine() % static_cast<uint32_t>(n)); };
+  // Of any magnitude, with many multiples of tiles and sizes beside them, where what tiles round up to counts most.
   const auto dim = [&] {
-    // Of any magnitude, with many multiples of tiles.
-    const int64_t n = int64_t{1} << (engine() % 16);
-    return engine() % 3 == 0 ? n : n + static_cast<int64_t>(engine() % static_cast<uint32_t>(n));
+    const int64_t n = int64_t{1} << any(20);
+    const int64_t kinds[] = {n, n + any(n), n + any(n), std::max<int64_t>(1, n * (1 + any(3)) + any(8) - 2)};
+    return kinds[any(4)];
   };
-  for (int i = 0; i < 30000; ++i) {
+  for (int i = 0; i < 100000; ++i) {
     GemmShape shape = {.m = dim(), .n = dim(), .k = dim()};
     shape.dtype = engine() % 2 ? DType::kBF16 : DType::kF32;
     shape.out_dtype = engine() % 2 ? shape.dtype : DType::kF32;
     shape.a_k_contiguous = engine() % 2;
     shape.b_k_contiguous = engine() % 2;
+    shape.k2 = shape.a_k_contiguous && engine() % 2 ? 1 + any(256) : 0;
+    shape.b_packed = shape.dtype == DType::kBF16 && engine() % 2;
     const int threads = 1 + static_cast<int>(engine() % 5);
-    const Bytes given = MatrixProductScratch(shape.m, shape.n, shape.k, shape.out_dtype, shape.a_k_contiguous, threads);
+    const Bytes given = MatrixProductScratch(shape.m, shape.n, shape.k, shape.out_dtype, shape.a_k_contiguous, threads,
+                                             shape.b_packed, shape.k2);
     for (Isa isa : {Isa::kAvx2, Isa::kAvx512, Isa::kAvx512Bf16, Isa::kAvx512Bf16Dot, Isa::kAmxBf16}) {
+      if (shape.b_packed && !TilesOf(shape.dtype, isa).pair_panels) continue;
       const Bytes needed = Gemm(shape, threads, isa).workspace();
-      ASSERT_LE(needed.v, given.v) << shape.m << " " << shape.n << " " << shape.k << " " << ToString(shape.dtype)
-                                   << " -> " << ToString(shape.out_dtype) << " " << shape.a_k_contiguous
-                                   << shape.b_k_contiguous << " threads " << threads << " " << ToString(isa);
+      ASSERT_LE(needed.v, given.v) << shape.m << " " << shape.n << " " << shape.k << " + " << shape.k2 << " "
+                                   << ToString(shape.dtype) << " -> " << ToString(shape.out_dtype) << " "
+                                   << shape.a_k_contiguous << shape.b_k_contiguous << shape.b_packed << " threads "
+                                   << threads << " " << ToString(isa);
     }
   }
 }
