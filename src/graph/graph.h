@@ -34,7 +34,7 @@ enum class Role : uint8_t {
   kActivation,      // lives within a step
   kGradient,        // gradient of a trainable value, f32, lives from its first contribution to its update
   kOptimizerState,  // f32 master copies, and what the optimizer keeps (graph/update_rule.h)
-  kCache,           // keys and values of earlier tokens; weights gathered once per step (compile/mesh/gather_once.h)
+  kCache,           // keys and values of earlier tokens; copies of weights, made once per step: gathered, or packed
 };
 std::string_view ToString(Role role);
 std::optional<Role> ParseRole(std::string_view text);

@@ -142,7 +142,7 @@ Json MemoryJson(const Program& train, const std::vector<TraceRow>& events, const
             {"adapters", m.adapters.v},
             {"optimizer states", m.optimizer.v},
             {"gradients", gradients.v},
-            {"gathered weights", m.caches.v},
+            {"copies of weights", m.caches.v},
             {"inputs and outputs", m.inputs_outputs.v}}},
           {"temporaries", points},
           {"arena", train.arena_bytes.v}};

@@ -88,7 +88,7 @@ const secs = s => s >= 1 ? s.toFixed(2) + " s" : s >= 1e-3 ? (s * 1e3).toFixed(2
 const part_colours = { "arithmetic": "#2f6db3", "memory": "#5aa469", "launches": "#b9a44c", "collectives": "#c8643c",
                        "waiting": "#8d4d8f", "moves": "#4a8f8c", "waiting for moves": "#b3617a", "other stages": "#9aa3ad" };
 const class_colours = { "weights": "#2f6db3", "adapters": "#6fb1d6", "optimizer states": "#5aa469", "gradients": "#b9a44c",
-                        "gathered weights": "#8d4d8f", "inputs and outputs": "#9aa3ad", "activations and scratch": "#c8643c" };
+                        "copies of weights": "#8d4d8f", "inputs and outputs": "#9aa3ad", "activations and scratch": "#c8643c" };
 const group_colours = { product: "#2f6db3", attention: "#8d4d8f", collective: "#c8643c", optimizer: "#5aa469", move: "#4a8f8c", other: "#9aa3ad" };
 function key(id, colours, values) {
   for (const name in colours) {

@@ -27,7 +27,7 @@ std::vector<ClassRow> RowsOf(const MemoryByClass& m) {
           {"in_flight", "in flight", m.in_flight},
           {"workspace", "kernel workspace", m.workspace},
           {"inputs_outputs", "inputs and outputs", m.inputs_outputs},
-          {"caches", "gathered weights", m.caches},
+          {"caches", "copies of weights", m.caches},
           {"staged", "copies from other tiers", m.staged}};
 }
 
