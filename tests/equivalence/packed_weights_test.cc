@@ -180,7 +180,7 @@ TEST(PackedOperands, GiveTheBitsOfRowMajorOnes) {
 TEST(PackedOperands, GiveTheBitsOfRowMajorOnesOnMeshes) {
   for (const Axis axis : {Axis::kDp, Axis::kFsdp, Axis::kTp, Axis::kCp, Axis::kPp}) {
     SCOPED_TRACE(ToString(axis));
-    RunSpec spec = Full(2);
+    RunSpec spec = Full(3);
     spec.mesh.mesh.set_size(axis, 2);
     ExpectSameTraining(spec, axis != Axis::kFsdp && axis != Axis::kCp, LevelsWithPanels());
   }

@@ -16,9 +16,15 @@ namespace {
 // A product of fewer rows or columns reads its long operand once and waits for memory: it packs as it goes, for free.
 constexpr int64_t kFewLines = 64;
 
+// What caches hold costs little to pack: two readers are enough. Else the panels go to memory and come back from there,
+// for which, measured on a head of 49 MB, two products save no more than that takes.
+constexpr Bytes kInCaches = MiB(8);
+constexpr int64_t kReadsInCaches = 2, kReadsFromMemory = 3;
+
+// Frozen weights are packed for the run, or not at all.
 bool IsPackable(const Value& value) {
   return value.type.dtype == DType::kBF16 && value.type.shape.rank() == 2 && !value.type.packed() &&
-         value.tier == Tier::kDevice;
+         value.tier == Tier::kDevice && (value.role != Role::kWeight || value.trainable);
 }
 bool IsTrained(const Value& value) {
   return value.role == Role::kWeight && value.trainable && value.updates == kNoValue;
@@ -62,7 +68,7 @@ Kept KeptOf(const StepGraphs& step) {
   }
   Kept kept;
   for (const auto& [key, times] : reads) {
-    if (times > 1) kept.insert(key);
+    if (times >= kReadsFromMemory) kept.insert(key);
   }
   return kept;
 }
@@ -137,7 +143,10 @@ class Packer {
     const Value& value = graph_.value(key.first);
     return IsTrained(value) && kept_.contains({value.name, key.second});
   }
-  bool IsPacked(const Key& key) const { return IsKept(key) || times_.at(key) > 1; }
+  bool IsPacked(const Key& key) const {
+    const bool in_caches = graph_.value(key.first).type.bytes() <= kInCaches;
+    return IsKept(key) || times_.at(key) >= (in_caches ? kReadsInCaches : kReadsFromMemory);
+  }
 
   ValueId CopyOf(const Key& key, const Node& reader) {
     const bool kept = IsKept(key);
@@ -189,7 +198,6 @@ void PackOperands(StepGraphs* step, bool keeps) {
   for (StepGraphs::MicroBatches& some : step->train) {
     PackIn(&some.graph, kept, !step->pipeline && &some == &step->train.front());
   }
-  PackIn(&step->eval, {}, false);
 }
 
 }  // namespace temper
