@@ -163,6 +163,17 @@ std::optional<MemorySpec> LimitsOfMachine(const Program& as_asked, const MemoryS
   return limits;
 }
 
+Status CheckRoom(const Program& program, const MemorySpec& asked, const ProcessMemory& available) {
+  const bool placed = asked.policy != TierPolicy::kAuto;
+  const bool named = placed || (asked.device != kNoLimit && asked.host != kNoLimit);
+  if (available.gpu || !named || Fits(program, available)) return OkStatus();
+  return OutOfMemory(
+      fmt::format("{}. Nothing goes to the disk, because {}: remove that, or try --memory.recompute block, a smaller "
+                  "--max_seq_len or --per_device_train_batch_size, or --method lora",
+                  DescribeLimits(program, available),
+                  placed ? "memory.placement is set" : "memory.device and memory.host are both set"));
+}
+
 Result<std::vector<Program>> CompileForwardWithin(const ProcessMemory& available, const MemorySpec& asked,
                                                   const ForwardCompiler& compile) {
   ChosenMemory chosen;
@@ -174,6 +185,8 @@ Result<std::vector<Program>> CompileForwardWithin(const ProcessMemory& available
     if (!within.ok()) return within.status().WithContext(because);
     programs = std::move(*within);
     because += ": ";
+  } else {
+    TEMPER_RETURN_IF_ERROR(CheckRoom(programs[0], asked, available));
   }
   if (!chosen.text.empty()) LogInfo("memory      " + because + chosen.ToString());
   return programs;

@@ -47,12 +47,16 @@ Bytes RoomForArenas(Bytes available);
 std::vector<Bytes> SharesOfStages(const RankMemory& memory, const std::vector<Bytes>& needs, int ranks);
 
 // Limits for compiling a Program again that, compiled as `asked`, takes more than `available`. nullopt if it fits, or
-// if options name tiers: then the allocation decides whether it fits. On the CPU, the device and host tiers share one
+// if options name tiers: then CheckRoom or, on a GPU, the allocation decides whether it fits. On the CPU, the device and host tiers share one
 // memory; on a GPU they are separate.
 std::optional<MemorySpec> LimitsOfMachine(const Program& as_asked, const MemorySpec& asked,
                                           const ProcessMemory& available);
 
-// The same for forward-only Programs, which `compile` makes; logs the chosen limits, if any.
+// OutOfMemory if options name tiers of a CPU's memory and what they hold does not fit there: the kernel would end the
+// run once it has begun.
+Status CheckRoom(const Program& program, const MemorySpec& asked, const ProcessMemory& available);
+
+// LimitsOfMachine, and CheckRoom, for forward-only Programs, which `compile` makes; logs the chosen limits, if any.
 using ForwardCompiler = std::function<Result<std::vector<Program>>(const MemorySpec&, ChosenMemory*)>;
 Result<std::vector<Program>> CompileForwardWithin(const ProcessMemory& available, const MemorySpec& asked,
                                                   const ForwardCompiler& compile);
