@@ -342,6 +342,10 @@ Result<int> Plan(const Arguments& arguments) {
                                 : PlanText(run.train(), facts))
                    .c_str(),
                stdout);
+    if (!run.room.ok()) {
+      std::fflush(stdout);
+      LogWarning("this machine would refuse the run: " + run.room.message());
+    }
     if (here && !options.program && IsForThisMachine(config)) {
       std::fflush(stdout);
       LogInfo(fmt::format("speed       not known yet: add --cluster this, which measures this machine once (about {})",

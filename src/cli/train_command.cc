@@ -270,17 +270,17 @@ Status Compile(TrainingRun& run) {
                          [&](const Result<bool>& needed) { return run.rates->Ask(needed); });
   };
   TEMPER_ASSIGN_OR_RETURN(run.compiled, compile());
-  if (!run.setup.resume) return OkStatus();
+  if (!run.setup.resume) return run.compiled.room;
   // A run resumed with more or fewer ranks keeps the rows of a step: gradient accumulation is adapted.
   TEMPER_ASSIGN_OR_RETURN(const int64_t accumulation,
                           run.setup.resume->AccumulationFor(run.config(), run.compiled.data_ranks()));
-  if (accumulation == run.config().batch.gradient_accumulation_steps) return OkStatus();
+  if (accumulation == run.config().batch.gradient_accumulation_steps) return run.compiled.room;
   run.asked_accumulation = run.config().batch.gradient_accumulation_steps;
   run.setup.run.config.batch.gradient_accumulation_steps = accumulation;
   run.setup.run.notes["gradient_accumulation_steps"] = fmt::format(
       "adapted to {}, as the rows of a step follow from the checkpoint", Counted(run.compiled.data_ranks(), "rank"));
   TEMPER_ASSIGN_OR_RETURN(run.compiled, compile());
-  return OkStatus();
+  return run.compiled.room;
 }
 
 Status ChooseProducts(TrainingRun& run) {

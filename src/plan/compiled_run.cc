@@ -349,7 +349,7 @@ Result<CompiledRun> CompileWithin(const RankMemory& available, const Model& mode
     TEMPER_ASSIGN_OR_RETURN(run, CompileRun(model, config, ranks, rank, kept, &asked));
     TEMPER_ASSIGN_OR_RETURN(limits, limits_of(run, asked, asked));
   }
-  if (!on_gpu && !limits) TEMPER_RETURN_IF_ERROR(CheckRoom(run.train(), asked, share));
+  if (!on_gpu && !limits) run.room = CheckRoom(run.train(), asked, share);
   const bool may_pack =
       available.packs && !on_gpu && !limits && Unlimited(asked) && ComputeDType(config) == DType::kBF16;
   for (const PackedOperands packing : kPackings) {

@@ -27,6 +27,7 @@ struct CompiledRun {
   ChosenMemory memory;              // text "": everything is on the device
   std::string rates;                // where the rates that it was chosen by come from; empty: no choice needed any
   std::string limited_because;      // if the run got the limits of its machine: the reason
+  Status room;                      // OutOfMemory: options place values where they do not fit (CheckRoom)
   // Bytes of second layouts of frozen weights (compile/memory/pack_weights.h) and of packed copies of trained ones
   // (pack_operands.h); nullopt: none are packed.
   std::optional<Bytes> packed;

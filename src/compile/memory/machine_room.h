@@ -47,8 +47,8 @@ Bytes RoomForArenas(Bytes available);
 std::vector<Bytes> SharesOfStages(const RankMemory& memory, const std::vector<Bytes>& needs, int ranks);
 
 // Limits for compiling a Program again that, compiled as `asked`, takes more than `available`. nullopt if it fits, or
-// if options name tiers: then CheckRoom or, on a GPU, the allocation decides whether it fits. On the CPU, the device and host tiers share one
-// memory; on a GPU they are separate.
+// if options name tiers: then CheckRoom or, on a GPU, the allocation decides whether it fits. On the CPU, the device
+// and host tiers share one memory; on a GPU they are separate.
 std::optional<MemorySpec> LimitsOfMachine(const Program& as_asked, const MemorySpec& asked,
                                           const ProcessMemory& available);
 
