@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <utility>
@@ -77,7 +78,7 @@ std::vector<ForeignName> NamesOfOthers(bool has_passes) {
 class SourcesOption {
  public:
   SourcesOption(std::string name, DataSources& target, bool has_passes)
-      : name_(std::move(name)), target_(target), has_passes_(has_passes) {}
+      : name_(std::move(name)), target_(target), has_passes_(has_passes), file_(std::make_shared<File>(has_passes)) {}
 
   Status Set(const OrderedJson& value, const std::string& where, bool more) const {
     DataSources sources = more ? target_ : DataSources();
@@ -99,6 +100,13 @@ class SourcesOption {
   }
 
  private:
+  // What is read of a file, and the options that set it: these take longer to make than most settings to read.
+  struct File {
+    explicit File(bool has_passes) : options(Options(source, has_passes)) {}
+    DataSource source;
+    const OptionSet options;
+  };
+
   Status Add(const OrderedJson& element, const std::string& where, DataSources& sources) const {
     if (!element.is_string() && !element.is_object()) {
       return InvalidArgument(fmt::format(
@@ -106,21 +114,22 @@ class SourcesOption {
           element.is_array() ? "a list in a list"
                              : Quoted(element.dump(-1, ' ', false, OrderedJson::error_handler_t::replace))));
     }
+    const std::string* const text = element.is_string() ? &element.get_ref<const std::string&>() : nullptr;
     std::vector<Setting> settings;
-    std::string remedy;
-    if (element.is_string()) {
-      const auto& text = element.get_ref<const std::string&>();
-      settings = SettingsOf(text);
-      remedy = fmt::format(" (for a path that ends so: {{path: {}}})", TextAsYaml(text));
+    if (text) {
+      settings = SettingsOf(*text);
     } else {
       for (auto it = element.begin(); it != element.end(); ++it) settings.emplace_back(it.key(), it.value());
     }
-    DataSource source;
-    const OptionSet options = Options(source);
+    DataSource& source = file_->source;
+    const OptionSet& options = file_->options;
+    source = {};
     std::set<const Option*> given;
     for (const auto& [key, value] : settings) {
       const Option* option = options.Find(key);
       if (option == nullptr) {
+        const std::string remedy =
+            text ? fmt::format(" (for a path that ends so: {{path: {}}})", TextAsYaml(*text)) : "";
         return InvalidArgument(fmt::format("{}: {}: unknown setting {} of a file; {}{}", where, name_, Quoted(key),
                                            options.Advice(key), remedy));
       }
@@ -140,14 +149,14 @@ class SourcesOption {
     return OkStatus();
   }
 
-  OptionSet Options(DataSource& source) const {
+  static OptionSet Options(DataSource& source, bool has_passes) {
     std::vector<Option> options = {
         {"path", &source.path, ""},
         {"max_samples", &source.max_samples, "", {.at_least = 1}},
     };
-    if (has_passes_) options.push_back({"passes", &source.passes, "", {.at_most = kMostPasses, .above = 0}});
+    if (has_passes) options.push_back({"passes", &source.passes, "", {.at_most = kMostPasses, .above = 0}});
     static const std::vector<ForeignName> kWithPasses = NamesOfOthers(true), kWithout = NamesOfOthers(false);
-    return OptionSet({{"", std::move(options)}}, has_passes_ ? kWithPasses : kWithout);
+    return OptionSet({{"", std::move(options)}}, has_passes ? kWithPasses : kWithout);
   }
 
   std::string AsYaml(const DataSource& source) const {
@@ -162,6 +171,7 @@ class SourcesOption {
   const std::string name_;
   DataSources& target_;
   const bool has_passes_;
+  const std::shared_ptr<File> file_;
 };
 
 }  // namespace

@@ -99,7 +99,8 @@ class RowReader::ValueScanner {
         escaped_ = false;
         continue;
       }
-      while (at < text.size() && !kEndsPlainText[static_cast<unsigned char>(text[at])]) ++at;
+      const auto ends = [](char c) { return kEndsPlainText[static_cast<unsigned char>(c)]; };
+      at = std::find_if(text.begin() + at, text.end(), ends) - text.begin();
       if (at == text.size()) break;
       if (text[at] == '"') {
         in_string_ = false;

@@ -23,17 +23,20 @@ bool HoldsList(std::string_view column) {
   return false;
 }
 
+bool IsControl(char c) {
+  return static_cast<unsigned char>(c) < 0x20;
+}
+
 void AppendString(std::string_view text, std::string& out) {
   constexpr std::string_view kHex = "0123456789abcdef";
   out += '"';
-  size_t begin = 0;  // of what is not written yet
-  for (size_t i = 0; i < text.size(); ++i) {
-    const char c = text[i];
-    const bool control = static_cast<unsigned char>(c) < 0x20;
-    if (!control && c != '"' && c != '\\') continue;
-    out += text.substr(begin, i - begin);
-    begin = i + 1;
-    if (control) {
+  for (auto begin = text.begin();;) {  // of what is not written yet
+    const auto end = std::find_if(begin, text.end(), [](char c) { return IsControl(c) || c == '"' || c == '\\'; });
+    out.append(begin, end);
+    if (end == text.end()) break;
+    begin = end + 1;
+    const char c = *end;
+    if (IsControl(c)) {
       out += "\\u00";
       out += kHex[static_cast<size_t>(c >> 4)];
       out += kHex[static_cast<size_t>(c & 15)];
@@ -42,7 +45,6 @@ void AppendString(std::string_view text, std::string& out) {
       out += c;
     }
   }
-  out += text.substr(begin);
   out += '"';
 }
 
