@@ -360,7 +360,8 @@ Result<CompiledRun> CompileWithin(const RankMemory& available, const Model& mode
     const auto missing = packed.ok() ? limits_of(*packed, packs, MemorySpec()) : packed.status();
     if (!missing.ok() && missing.status().code() != StatusCode::kOutOfMemory) return missing.status();
     if (missing.ok() && !*missing && ChoosesAlike(run, *packed)) {
-      return PreferPacked(std::move(run), *std::move(packed));
+      run = PreferPacked(std::move(run), *std::move(packed));
+      break;
     }
   }
   TEMPER_ASSIGN_OR_RETURN(run, Within(std::move(limits), share, std::move(run), model, config, ranks, rank, kept));

@@ -183,6 +183,14 @@ TEST(CompiledRun, PacksWhatAFullRunReadsSeveralTimesAsFarAsItFits) {
   EXPECT_NE(all.MemoryText().find("weights are packed for products once per step"), std::string::npos);
   EXPECT_EQ(all.hash_without_limits, ProgramHash(plain.train())) << "they resume each other";
 
+  // Casts count as the run that stores its weights, packed or not.
+  config.memory.bf16_weights = TrainedMatrices::kCast;
+  const CompiledRun cast = compile(true);
+  EXPECT_TRUE(packs_operands(cast));
+  EXPECT_EQ(cast.hash_without_limits, ProgramHash(plain.train()));
+  EXPECT_EQ(compile(false).hash_without_limits, ProgramHash(plain.train()));
+  config.memory.bf16_weights = TrainedMatrices::kAuto;
+
   config.memory.device = Bytes{all.train().arena_bytes.v - 1};
   const CompiledRun some = compile(true);
   EXPECT_TRUE(packs_operands(some));

@@ -133,12 +133,13 @@ FullOutcome TrainFull(const RunSpec& spec) {
   return o;
 }
 
-// Wide enough for products that are worth packing for; more rows than a chunk of the loss has.
-RunSpec Full(int micro_batches, bool tied = false) {
-  return {.config = LlamaConfigText(tied, 256, 2, 320),
+// Wide enough for products that are worth packing for (with 256 columns those of k and v, too); more rows than two
+// chunks of the loss have.
+RunSpec Full(int micro_batches, bool tied = false, int64_t hidden = 128) {
+  return {.config = LlamaConfigText(tied, hidden, 2, 192),
           .dtype = DType::kBF16,
           .row = 96,
-          .rows_per_micro_batch = 6,
+          .rows_per_micro_batch = 12,
           .micro_batches = micro_batches,
           .through_text = true};
 }
@@ -165,7 +166,7 @@ void ExpectSameTraining(RunSpec spec, bool keeps, const std::vector<Isa>& levels
 }
 
 TEST(PackedOperands, GiveTheBitsOfRowMajorOnes) {
-  ExpectSameTraining(Full(1), false, LevelsWithPanels());
+  ExpectSameTraining(Full(1, false, 256), false, LevelsWithPanels());
   ExpectSameTraining(Full(3), true, LevelsWithPanels());
   ExpectSameTraining(Full(3, /*tied=*/true), true, LevelsWithPanels());
   RunSpec recomputed = Full(2);

@@ -16,8 +16,8 @@ namespace {
 // A product of fewer rows or columns reads its long operand once and waits for memory: it packs as it goes, for free.
 constexpr int64_t kFewLines = 64;
 
-// What caches hold costs little to pack: two readers are enough. Else the panels go to memory and come back from there,
-// for which, measured on a head of 49 MB, two products save no more than that takes.
+// What was just made and caches hold costs little to pack: two readers are enough. Else the panels go to memory and
+// come back from there, for which, measured on a head of 49 MB, two products save no more than that takes.
 constexpr Bytes kInCaches = MiB(8);
 constexpr int64_t kReadsInCaches = 2, kReadsFromMemory = 3;
 
@@ -144,7 +144,8 @@ class Packer {
     return IsTrained(value) && kept_.contains({value.name, key.second});
   }
   bool IsPacked(const Key& key) const {
-    const bool in_caches = graph_.value(key.first).type.bytes() <= kInCaches;
+    const Value& value = graph_.value(key.first);
+    const bool in_caches = value.role == Role::kActivation && value.type.bytes() <= kInCaches;
     return IsKept(key) || times_.at(key) >= (in_caches ? kReadsInCaches : kReadsFromMemory);
   }
 
