@@ -67,9 +67,8 @@ seeds() {
 run() {
   mkdir -p "$corpus/$1"
   # Time goes with the length of an input, and with libFuzzer's weighing of rare features. What these read is rows and
-  # lines, all of whose cases are short. Freed memory is not used again at once, so that late uses of it are found: such
-  # an input frees 10 to 40 KB, so that 256 KB hold several, and stay in the processor's cache (8 to 12 % more inputs
-  # a second than with 1 MB).
+  # lines, all of whose cases are short. The sanitizer keeps freed memory back to find late uses of it. An input of these
+  # frees 10 to 40 KB: 256 KB hold several and stay in the processor's cache (8 to 12 % more inputs a second than 1 MB).
   case $1 in
     records | run_options)
       length='-max_len=1024 -entropic=0'

@@ -281,13 +281,18 @@ MemorySpec PackedSpec(MemorySpec asked, PackedOperands packing) {
   return asked;
 }
 
-// Packs most first.
-constexpr PackedOperands kPackings[] = {PackedOperands::kAll, PackedOperands::kInMicroBatch};
-
 // `asked` without limits, if that leaves nothing to choose.
 std::optional<MemorySpec> Unlimited(MemorySpec asked) {
   asked.device = asked.host = kNoLimit;
   return asked.IsOpen() ? std::optional(std::move(asked)) : std::nullopt;
+}
+
+// What to try to pack on such a machine, most first.
+std::vector<PackedOperands> PackingsOf(const RankMemory& available, const RunConfig& config, const MemorySpec& asked) {
+  const bool packs = available.packs && config.machine.device != DeviceChoice::kGpu &&
+                     ComputeDType(config) == DType::kBF16 && Unlimited(asked);
+  if (!packs) return {};
+  return {PackedOperands::kAll, PackedOperands::kInMicroBatch};
 }
 
 }  // namespace
@@ -350,10 +355,8 @@ Result<CompiledRun> CompileWithin(const RankMemory& available, const Model& mode
     TEMPER_ASSIGN_OR_RETURN(limits, limits_of(run, asked, asked));
   }
   if (!on_gpu && !limits) run.room = CheckRoom(run.train(), asked, share);
-  const bool may_pack =
-      available.packs && !on_gpu && !limits && Unlimited(asked) && ComputeDType(config) == DType::kBF16;
-  for (const PackedOperands packing : kPackings) {
-    if (!may_pack) break;
+  for (const PackedOperands packing : PackingsOf(available, config, asked)) {
+    if (limits) break;
     const MemorySpec packs = PackedSpec(asked, packing);
     Result<CompiledRun> packed = CompileRun(model, config, ranks, rank, kept, &packs);
     // The machine's memory limits it, whatever the options say.
@@ -403,10 +406,8 @@ Result<std::vector<CompiledRun>> CompileStagesWithin(const RankMemory& available
   for (size_t stage = 0; stage < runs.size(); ++stage) {
     limits.push_back(LimitsOfMachine(runs[stage].train(), asked, shares[stage]));
   }
-  const bool may_pack = available.packs && Unlimited(asked) && ComputeDType(config) == DType::kBF16;
   std::vector<bool> settled(runs.size());
-  for (const PackedOperands packing : kPackings) {
-    if (!may_pack) break;
+  for (const PackedOperands packing : PackingsOf(available, config, asked)) {
     const MemorySpec packs = PackedSpec(asked, packing);
     auto packed = CompileStages(ranks, [&](int rank) { return CompileRun(model, config, ranks, rank, {}, &packs); });
     if (!packed.ok() && packed.status().code() == StatusCode::kOutOfMemory) continue;

@@ -4,19 +4,21 @@
 #include <gtest/gtest.h>
 
 #include "infer/decode_session.h"
-#include "lora_steps.h"
 #include "thread_ranks.h"
+#include "training_steps.h"
 
 namespace temper::tiny {
 namespace {
 
-Bytes WeightBytes(const LoraOutcome& o) {
+Bytes WeightBytes(const Outcome& o) {
   Bytes bytes{};
-  for (const Buffer& b : o.weights) bytes += b.type.bytes();
+  for (const Buffer& b : o.buffers) {
+    if (b.role == Role::kWeight) bytes += b.type.bytes();
+  }
   return bytes;
 }
 
-void ExpectSame(const LoraOutcome& kept, const LoraOutcome& values) {
+void ExpectSame(const Outcome& kept, const Outcome& values) {
   ExpectSameResults(kept, values);
   EXPECT_LT(WeightBytes(kept), WeightBytes(values));
 }
@@ -49,11 +51,10 @@ TEST(BaseFormat, ComputesWhatItsValuesDo) {
   for (const Base& base : kBases) {
     for (const std::string& config : Families()) {
       SCOPED_TRACE(ToString(base) + " " + config.substr(0, 60));
-      ExpectSame(TrainLora(Of(config, base)), TrainLora(Of(config, ValuesOf(base))));
+      ExpectSame(Train(Of(config, base)), Train(Of(config, ValuesOf(base))));
     }
     const std::string llama = LlamaConfigText(false);
-    ExpectSame(TrainLora(Of(llama, base, Method::kLoraWithHead)),
-               TrainLora(Of(llama, ValuesOf(base), Method::kLoraWithHead)));
+    ExpectSame(Train(Of(llama, base, Method::kLoraWithHead)), Train(Of(llama, ValuesOf(base), Method::kLoraWithHead)));
   }
 }
 
@@ -133,7 +134,7 @@ TEST(BaseFormat, OnEveryInstructionSet) {
       SCOPED_TRACE(ToString(isa));
       RunSpec kept = Of(LlamaConfigText(true), base), values = Of(LlamaConfigText(true), ValuesOf(base));
       kept.isa = values.isa = isa;
-      ExpectSame(TrainLora(kept), TrainLora(values));
+      ExpectSame(Train(kept), Train(values));
     }
   }
 }
@@ -143,7 +144,7 @@ TEST(BaseFormat, OnAProcessorInAProgramForADevice) {
   for (const Base& base : kBases) {
     RunSpec spec = Of(LlamaConfigText(true), base);
     spec.base.dequantised_first = true;
-    ExpectSame(TrainLora(spec), TrainLora(Of(LlamaConfigText(true), ValuesOf(base))));
+    ExpectSame(Train(spec), Train(Of(LlamaConfigText(true), ValuesOf(base))));
   }
 }
 
@@ -153,14 +154,14 @@ TEST(BaseFormat, InEveryPlacementAndRecomputed) {
                                    {.weights = Tier::kDisk},
                                    {.weights = Tier::kDisk, .activations = Tier::kHost}};
   for (const Base& base : kBases) {
-    const LoraOutcome values = TrainLora(Of(LlamaConfigText(false), ValuesOf(base)));
+    const Outcome values = Train(Of(LlamaConfigText(false), ValuesOf(base)));
     for (const MemorySpec& memory : placements) {
       for (const Recompute recompute : {Recompute::kNone, Recompute::kBlock}) {
         RunSpec spec = Of(LlamaConfigText(false), base);
         spec.memory = memory;
         spec.recompute = recompute;
         spec.through_text = true;
-        ExpectSame(TrainLora(spec), values);
+        ExpectSame(Train(spec), values);
       }
     }
   }
@@ -195,8 +196,7 @@ TEST(BaseFormat, OnEveryMesh) {
         kept.rows_per_micro_batch = values.rows_per_micro_batch = mesh.mesh.size(DataAxes(mesh.mesh));
         // Which of activations and weights move is a decision that changes the order of sums.
         if (base.format) values.mesh.decisions.mlp = MlpMove::kActivations;
-        const std::vector<LoraOutcome> a = OnThreadRanks<LoraOutcome>(kept, TrainLora),
-                                       b = OnThreadRanks<LoraOutcome>(values, TrainLora);
+        const std::vector<Outcome> a = OnThreadRanks<Outcome>(kept, Train), b = OnThreadRanks<Outcome>(values, Train);
         for (size_t rank = 0; rank < a.size(); ++rank) ExpectSame(a[rank], b[rank]);
       }
     }

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <numeric>
 
-#include "lora_steps.h"
+#include "training_steps.h"
 
 namespace temper::tiny {
 namespace {
@@ -24,10 +24,10 @@ int ProductsOfTwoPairs(const TinyRun& run, Op op) {
 void ExpectAlike(RunSpec spec, double tolerance) {
   spec.method = Method::kLora;
   spec.joins_adapters = false;
-  const LoraOutcome apart = TrainLora(spec);
+  const Outcome apart = Train(spec);
   EXPECT_EQ(ProductsOfTwoPairs(TinyRun(spec), Op::kLinear), 0);
   spec.joins_adapters = true;
-  const LoraOutcome joined = TrainLora(spec);
+  const Outcome joined = Train(spec);
   EXPECT_GT(ProductsOfTwoPairs(TinyRun(spec), Op::kLinear), 0);
   if (spec.dropout == 0) EXPECT_GT(ProductsOfTwoPairs(TinyRun(spec), Op::kLinearDx), 0);
   ASSERT_EQ(joined.losses.size(), apart.losses.size());
@@ -36,7 +36,7 @@ void ExpectAlike(RunSpec spec, double tolerance) {
     EXPECT_NEAR(joined.losses[i], apart.losses[i], tolerance * std::fabs(apart.losses[i])) << i;
   }
   for (size_t step = 0; step < 4; ++step) {
-    const auto sum = [&](const LoraOutcome& o) {
+    const auto sum = [&](const Outcome& o) {
       const auto begin = o.losses.begin() + static_cast<ptrdiff_t>(step * tokens);
       return std::accumulate(begin, begin + static_cast<ptrdiff_t>(tokens), 0.0);
     };
@@ -71,10 +71,10 @@ TEST(JoinedAdapters, RecomputingThemChangesNoBit) {
     for (const DType dtype : {DType::kF32, DType::kBF16}) {
       for (const double dropout : {0.0, 0.1}) {
         RunSpec spec{.config = config, .method = Method::kLora, .dtype = dtype, .dropout = dropout, .micro_batches = 2};
-        const LoraOutcome kept = TrainLora(spec);
+        const Outcome kept = Train(spec);
         for (const Recompute mode : {Recompute::kSelective, Recompute::kBlock}) {
           spec.recompute = mode;
-          ExpectSameResults(TrainLora(spec), kept);
+          ExpectSameResults(Train(spec), kept);
         }
       }
     }

@@ -17,17 +17,6 @@ struct AttentionWay {
   std::function<TestTensors(const TwinRun& run, int threads)> run;
 };
 
-class EmulatedAttention final : public KernelTable {
- public:
-  const std::string& name() const override { return name_; }
-  Result<std::unique_ptr<Kernel>> Make(const KernelSpec& spec) override {
-    return MakeAttentionOf(spec, kAttentionBF16AmxEmulated);
-  }
-
- private:
-  const std::string name_ = "an emulated amx_bf16";
-};
-
 inline std::vector<AttentionWay> AttentionWaysOf(DType dtype) {
   std::vector<AttentionWay> ways;
   const std::vector<Isa> isas = RunnableIsas();
@@ -37,8 +26,9 @@ inline std::vector<AttentionWay> AttentionWaysOf(DType dtype) {
         {std::string(ToString(isa)), [isa](const TwinRun& run, int threads) { return RunFast(run, isa, threads); }});
   }
   if (dtype == DType::kBF16 && std::find(isas.begin(), isas.end(), Isa::kAvx512Bf16Dot) != isas.end()) {
-    ways.push_back({EmulatedAttention().name(), [](const TwinRun& run, int threads) {
-                      EmulatedAttention amx;
+    const auto make = [](const KernelSpec& spec) { return MakeAttentionOf(spec, kAttentionBF16AmxEmulated); };
+    ways.push_back({EmulatedAmx(make).name(), [make](const TwinRun& run, int threads) {
+                      EmulatedAmx amx(make);
                       TestTensors outputs = RunKernel(run, amx, /*fast=*/true, threads);
                       EXPECT_EQ(threads_with_emulated_tiles, 0) << "registers were not released";
                       return outputs;

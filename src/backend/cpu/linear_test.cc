@@ -27,18 +27,6 @@ std::string Name(Op op, const Product& p, DType dtype) {
          " O=" + std::to_string(p.O) + " " + std::string(ToString(dtype)) + " on ";
 }
 
-// The products of AMX, its instructions emulated.
-class EmulatedAmx final : public KernelTable {
- public:
-  const std::string& name() const override { return name_; }
-  Result<std::unique_ptr<Kernel>> Make(const KernelSpec& spec) override {
-    return MakeLinearOf(spec, kTilesBF16AmxEmulated);
-  }
-
- private:
-  const std::string name_ = "an emulated amx_bf16";
-};
-
 // `inputs`, of which the weight lies as `op` reads it packed.
 TestTensors WithPackedWeight(Op op, const TestTensors& inputs) {
   TestTensors packed;
@@ -91,7 +79,7 @@ void CheckProduct(Op op, const Product& p, DType dtype, const Attributes& attrib
         [&](const TwinRun& r, int threads) { return RunFast(r, isa, threads); }, isa >= Isa::kAvx512Bf16Dot);
   }
   if (dtype == DType::kBF16 && std::find(isas.begin(), isas.end(), Isa::kAvx512Bf16Dot) != isas.end()) {
-    EmulatedAmx amx;
+    EmulatedAmx amx([](const KernelSpec& spec) { return MakeLinearOf(spec, kTilesBF16AmxEmulated); });
     check(
         Name(op, p, dtype) + amx.name(),
         [&](const TwinRun& r, int threads) { return RunKernel(r, amx, /*fast=*/true, threads); }, true);

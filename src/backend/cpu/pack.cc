@@ -9,8 +9,6 @@
 namespace temper {
 namespace {
 
-constexpr int64_t kWordBytes = 4, kPairBytes = kPanelLines * kWordBytes;
-
 // One member packs a block at a time: a panel over its whole depth where depth is contiguous, else so much depth of all
 // panels that the lines of a row are read in one run.
 constexpr int64_t kBlockDepth = 64;
@@ -25,48 +23,50 @@ class PackKernel final : public Kernel {
         columns_(spec.outputs[0].shape[1]),
         lines_(spec.outputs[0].shape[rows_are_lines_ ? 0 : 1]),
         depth_(spec.outputs[0].shape[rows_are_lines_ ? 1 : 0]),
-        panel_bytes_(
-            PackedPanels(spec.outputs[0].layout, spec.outputs[0].shape[0], spec.outputs[0].shape[1]).panel_bytes()) {
+        panels_(spec.outputs[0].layout, spec.outputs[0].shape[0], columns_) {
     TEMPER_CHECK(tiles.pair_panels && tiles.nr == kPanelLines && tiles.element_size == 2)
         << "these tiles do not read packed operands";
   }
 
   Status Run(const KernelArgs& args) override {
     const auto* const source = reinterpret_cast<const uint16_t*>(args.inputs[0]);
-    std::byte* const panels = args.outputs[0];
+    std::byte* const packed = args.outputs[0];
     if (rows_are_lines_) {
       ParallelBlocks(threads_, lines_, kPanelLines, [&](int64_t begin, int64_t end) {
-        tiles_.pack_k(source + begin * columns_, columns_, end - begin, tiles_.nr, true, depth_,
-                      PanelAt(panels, begin, 0), panel_bytes_);
-        Pad(begin, end, panels);
+        tiles_.pack_k(source + begin * columns_, columns_, end - begin, tiles_.nr, true, depth_, At(begin, 0, packed),
+                      panels_.panel_bytes());
+        Pad(begin, end, packed);
       });
     } else {
       ParallelBlocks(threads_, depth_, kBlockDepth, [&](int64_t begin, int64_t end) {
         tiles_.pack_lines(source + begin * columns_, columns_, lines_, tiles_.nr, true, end - begin,
-                          PanelAt(panels, 0, begin), panel_bytes_);
-        if (end == depth_) Pad(0, lines_, panels);
+                          At(0, begin, packed), panels_.panel_bytes());
+        if (end == depth_) Pad(0, lines_, packed);
       });
     }
     return OkStatus();
   }
 
  private:
-  std::byte* PanelAt(std::byte* panels, int64_t line, int64_t k) const {
-    return panels + line / kPanelLines * panel_bytes_ + k / 2 * kPairBytes;
+  // Where k of a line begins.
+  std::byte* At(int64_t line, int64_t k, std::byte* packed) const {
+    return packed + (rows_are_lines_ ? panels_.Offset(line, k) : panels_.Offset(k, line));
   }
 
   // Zeros behind the last pair of depth, up to a whole step: matrix units take whole steps.
-  void Pad(int64_t line_begin, int64_t line_end, std::byte* panels) const {
+  void Pad(int64_t line_begin, int64_t line_end, std::byte* packed) const {
     const int64_t end = (depth_ + 1) / 2 * 2, whole = (depth_ + kPanelStep - 1) / kPanelStep * kPanelStep;
     for (int64_t line = line_begin; line < line_end; line += kPanelLines) {
-      std::memset(PanelAt(panels, line, end), 0, static_cast<size_t>((whole - end) / 2 * kPairBytes));
+      std::byte* const from = At(line, end, packed);
+      std::memset(from, 0, static_cast<size_t>(At(line, whole, packed) - from));
     }
   }
 
   const TileKernels& tiles_;
   const int threads_;
   const bool rows_are_lines_;
-  const int64_t columns_, lines_, depth_, panel_bytes_;
+  const int64_t columns_, lines_, depth_;
+  const PackedPanels panels_;
 };
 
 }  // namespace

@@ -11,18 +11,6 @@
 namespace temper {
 namespace {
 
-// The packing of AMX, its instructions emulated.
-class EmulatedAmx final : public KernelTable {
- public:
-  const std::string& name() const override { return name_; }
-  Result<std::unique_ptr<Kernel>> Make(const KernelSpec& spec) override {
-    return MakePackOf(spec, kTilesBF16AmxEmulated);
-  }
-
- private:
-  const std::string name_ = "an emulated amx_bf16";
-};
-
 // The panels that PackedPanels defines, padding included; between panels anything may lie.
 void ExpectPanels(const TestTensor& got, const TestTensor& want, const std::string& name) {
   ASSERT_EQ(got.type(), want.type()) << name;
@@ -57,7 +45,7 @@ TEST(Pack, WritesThePanelsThatProductsRead) {
         }
       }
       if (std::find(isas.begin(), isas.end(), Isa::kAvx512Bf16Dot) == isas.end()) continue;
-      EmulatedAmx amx;
+      EmulatedAmx amx([](const KernelSpec& spec) { return MakePackOf(spec, kTilesBF16AmxEmulated); });
       ExpectPanels(RunKernel(run, amx, /*fast=*/true, 2)[0], want, name + " on " + amx.name());
     }
   }

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "compile/pipeline/pipeline.h"
 #include "graph/update_rule.h"
 #include "program/program.h"
 
@@ -121,13 +122,8 @@ class Caster {
 
 void CastIn(PipelinedGraph* graph, const Matrices& names) {
   Caster caster(std::move(graph->graph), names);
-  if (graph->parts.empty()) caster.Add(0, caster.num_nodes());
-  size_t end = 0;
-  for (PipelinePart& part : graph->parts) {
-    const size_t begin = std::exchange(end, caster.Add(part.begin, part.end));
-    part.begin = begin;
-    part.end = end;
-  }
+  RewriteParts(
+      caster.num_nodes(), [&](size_t begin, size_t end) { return caster.Add(begin, end); }, &graph->parts);
   graph->graph = caster.TakeGraph();
 }
 

@@ -50,6 +50,22 @@ TEST(MachineRoom, MessagesNameTheTierThatLacksMemory) {
   EXPECT_EQ(why.find("GPU"), std::string::npos) << why;
 }
 
+// Where options leave nothing to choose, what does not fit beside the process itself is refused, and only that.
+TEST(MachineRoom, RefusesWhatOptionsPlaceWhereItDoesNotFit) {
+  const ProcessMemory available{.host = {GiB(2)}};
+  const Bytes room = RoomForArenas(GiB(2));
+  const Program fits = ProgramOf(room), large = ProgramOf(room, Bytes{64});
+  const MemorySpec device{.policy = TierPolicy::kDevice}, both{.device = GiB(4), .host = GiB(1)};
+  for (const MemorySpec& asked : {device, both}) {
+    EXPECT_TRUE(CheckRoom(fits, asked, available).ok());
+    EXPECT_EQ(CheckRoom(large, asked, available).code(), StatusCode::kOutOfMemory);
+    EXPECT_TRUE(CheckRoom(large, asked, {.host = {GiB(2)}, .gpu = Gpu()}).ok()) << "the allocation decides";
+  }
+  EXPECT_TRUE(CheckRoom(large, {}, available).ok()) << "it gets limits";
+  EXPECT_NE(CheckRoom(large, both, available).message().find("because memory.device and memory.host are both set"),
+            std::string::npos);
+}
+
 // For an f32 weight whose optimizer has few states, the copies are mostly the gradient and the weight.
 TEST(MachineRoom, HostLimitCoversTheCopiesOfALargeUpdate) {
   const TensorType f32{DType::kF32, {1 << 20}};

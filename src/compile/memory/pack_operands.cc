@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "compile/pipeline/pipeline.h"
 #include "graph/rule.h"
 #include "program/buffer_names.h"
 
@@ -98,6 +99,8 @@ class Packer {
       : nodes_(std::move(graph.nodes())), graph_(std::move(graph)), kept_(kept), fills_(fills) {
     graph_.nodes().clear();
     graph_.nodes().reserve(nodes_.size());
+    times_of_.reserve(nodes_.size());
+    for (const Node& node : nodes_) times_of_.push_back(TimesOf(graph_, node));
   }
 
   // Adds the nodes [begin, end), which share copies. Returns the index behind the last one added.
@@ -105,11 +108,13 @@ class Packer {
     times_.clear();
     made_.clear();
     for (size_t i = begin; i < end; ++i) {
-      const int64_t times = TimesOf(graph_, nodes_[i]);
-      if (times == 0) continue;
-      ForLayouts(nodes_[i], [&](ElementLayout layout) { times_[{OperandOf(nodes_[i]), layout}] += times; });
+      if (times_of_[i] == 0) continue;
+      ForLayouts(nodes_[i], [&](ElementLayout layout) { times_[{OperandOf(nodes_[i]), layout}] += times_of_[i]; });
     }
-    for (size_t i = begin; i < end; ++i) AddNode(std::move(nodes_[i]));
+    for (size_t i = begin; i < end; ++i) {
+      if (times_of_[i] > 0) TakePacked(&nodes_[i]);
+      graph_.AddNode(std::move(nodes_[i]));
+    }
     return graph_.nodes().size();
   }
 
@@ -119,14 +124,12 @@ class Packer {
  private:
   using Key = std::pair<ValueId, ElementLayout>;
 
-  void AddNode(Node node) {
-    if (TimesOf(graph_, node) > 0) {
-      const ValueId operand = OperandOf(node);
-      bool packs = true;
-      ForLayouts(node, [&](ElementLayout layout) { packs = packs && IsPacked({operand, layout}); });
-      if (packs) ForLayouts(node, [&](ElementLayout layout) { Take(CopyOf({operand, layout}, node), &node); });
-    }
-    graph_.AddNode(std::move(node));
+  // Before the node itself is added.
+  void TakePacked(Node* node) {
+    const ValueId operand = OperandOf(*node);
+    bool packs = true;
+    ForLayouts(*node, [&](ElementLayout layout) { packs = packs && IsPacked({operand, layout}); });
+    if (packs) ForLayouts(*node, [&](ElementLayout layout) { Take(CopyOf({operand, layout}, *node), node); });
   }
 
   void Take(ValueId copy, Node* node) const {
@@ -159,7 +162,8 @@ class Packer {
     return it->second;
   }
 
-  std::vector<Node> nodes_;  // of the given graph
+  std::vector<Node> nodes_;        // of the given graph
+  std::vector<int64_t> times_of_;  // TimesOf each
   Graph graph_;
   const Kept& kept_;
   const bool fills_;
@@ -169,24 +173,26 @@ class Packer {
 
 void PackIn(PipelinedGraph* graph, const Kept& kept, bool fills) {
   Packer packer(std::move(graph->graph), kept, fills);
-  if (graph->parts.empty()) packer.Add(0, packer.num_nodes());
-  size_t end = 0;
-  for (PipelinePart& part : graph->parts) {
-    const size_t begin = std::exchange(end, packer.Add(part.begin, part.end));
-    part.begin = begin;
-    part.end = end;
-  }
+  RewriteParts(
+      packer.num_nodes(), [&](size_t begin, size_t end) { return packer.Add(begin, end); }, &graph->parts);
   graph->graph = packer.TakeGraph();
 }
 
 // For a pipeline: its micro-batches overlap, so that none is the one that fills the copies.
 void FillBefore(const Graph& micro_batch, const Kept& kept, Graph* gathers) {
-  for (const auto& [name, layout] : kept) {
-    const Value& weight = micro_batch.value(micro_batch.FindSource(name));
-    ValueId from = gathers->FindSource(name);
-    if (from == kNoValue) from = gathers->AddValue(weight);
-    const ValueId to = gathers->AddValue(PackedCopy(weight, layout, Role::kCache));
-    AddPacking(from, to, {.op = Op::kCast}, gathers);
+  std::map<std::string, ValueId> weights;  // of `gathers`
+  for (ValueId id = 0; id < gathers->num_values(); ++id) {
+    if (IsTrained(gathers->value(id))) weights.emplace(gathers->value(id).name, id);
+  }
+  for (ValueId id = 0; id < micro_batch.num_values(); ++id) {
+    const Value& weight = micro_batch.value(id);
+    if (!IsTrained(weight)) continue;
+    for (const ElementLayout layout : {ElementLayout::kColumnPairs, ElementLayout::kRowPairs}) {
+      if (!kept.contains({weight.name, layout})) continue;
+      const auto [from, missing] = weights.try_emplace(weight.name, kNoValue);
+      if (missing) from->second = gathers->AddValue(weight);
+      AddPacking(from->second, gathers->AddValue(PackedCopy(weight, layout, Role::kCache)), {.op = Op::kCast}, gathers);
+    }
   }
 }
 

@@ -15,6 +15,7 @@
 
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "compile/pipeline/calls.h"
@@ -52,6 +53,19 @@ struct PipelinePart {
   int chunk = 0;
   size_t begin = 0, end = 0;  // nodes; may be empty
 };
+
+// For a pass that builds a graph anew: calls add(begin, end) for the nodes of each part in order, or for all `nodes` if
+// there are no parts. `add` returns how many nodes the new graph then has, of which the part gets its new range.
+template <class Add>
+void RewriteParts(size_t nodes, const Add& add, std::vector<PipelinePart>* parts) {
+  if (parts->empty()) add(0, nodes);
+  size_t end = 0;
+  for (PipelinePart& part : *parts) {
+    const size_t begin = std::exchange(end, add(part.begin, part.end));
+    part.begin = begin;
+    part.end = end;
+  }
+}
 
 // One stage's share, an ordinary graph: its parts are in an order in which one micro-batch could run.
 struct PipelinedGraph {
