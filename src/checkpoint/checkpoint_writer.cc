@@ -50,9 +50,18 @@ FileContents ByFile(const CheckpointContents& contents) {
   return files;
 }
 
-std::vector<TensorDeclaration> Declarations(const std::vector<const CheckpointTensor*>& tensors, bool whole) {
+std::vector<TensorDeclaration> SlicesIn(const std::vector<const CheckpointTensor*>& tensors) {
   std::vector<TensorDeclaration> declared;
-  for (const CheckpointTensor* t : tensors) declared.push_back({t->stored_as, whole ? t->whole() : t->slice()});
+  for (const CheckpointTensor* t : tensors) declared.push_back({t->stored_as, t->slice()});
+  return declared;
+}
+
+// Each once, also where a rank has several slices of it.
+std::vector<TensorDeclaration> WholesIn(const std::vector<const CheckpointTensor*>& tensors) {
+  std::map<std::string, TensorType> wholes;
+  for (const CheckpointTensor* t : tensors) wholes.emplace(t->name, t->whole());
+  std::vector<TensorDeclaration> declared;
+  for (const auto& [name, type] : wholes) declared.push_back({name, type});
   return declared;
 }
 
@@ -125,10 +134,9 @@ class Save {
 
   Status StreamTensors(const std::string& name, const std::vector<const CheckpointTensor*>& tensors) {
     const std::string file = !alone() && tensors.front()->joined ? PartFile(name, options_.rank) : name;
-    TEMPER_ASSIGN_OR_RETURN(
-        SafetensorsWriter created,
-        SafetensorsWriter::Create(env_, JoinPath(staging_, file), Declarations(tensors, /*whole=*/false),
-                                  SafetensorsWriter::DefaultMetadata(), WriteMode::kDirect));
+    TEMPER_ASSIGN_OR_RETURN(SafetensorsWriter created,
+                            SafetensorsWriter::Create(env_, JoinPath(staging_, file), SlicesIn(tensors),
+                                                      SafetensorsWriter::DefaultMetadata(), WriteMode::kDirect));
     writers_.push_back(std::move(created));
     SafetensorsWriter& writer = writers_.back();
     HostWindow window;
@@ -264,9 +272,9 @@ Shape CheckpointTensor::begin() const {
 Result<Bytes> CheckpointBytes(Env& env, const CheckpointContents& contents) {
   Bytes sum = KiB(64) + Bytes{kManifestBytesPerTensor} * static_cast<int64_t>(contents.tensors.size());
   for (const auto& [file, tensors] : ByFile(contents)) {
-    TEMPER_ASSIGN_OR_RETURN(const Bytes size,
-                            SafetensorsWriter::FileSize(Declarations(tensors, /*whole=*/true),
-                                                        SafetensorsWriter::DefaultMetadata(), WriteMode::kDirect));
+    TEMPER_ASSIGN_OR_RETURN(
+        const Bytes size,
+        SafetensorsWriter::FileSize(WholesIn(tensors), SafetensorsWriter::DefaultMetadata(), WriteMode::kDirect));
     sum += size;
   }
   for (const auto& text : contents.texts) sum += Bytes{static_cast<int64_t>(text.text.size())};

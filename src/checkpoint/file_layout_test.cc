@@ -138,7 +138,7 @@ TEST(FileLayout, ComesBackFromAnyPartsOfRanksIntoAnyOthers) {
         ASSERT_TRUE(loaded.ok()) << loaded.message();
         for (const StoredWeight& w : weights) rank.memory["adam_m:" + w.name] = rank.memory[MasterName(w.name)];
         CheckpointContents contents{.kind = CheckpointKind::kFull};
-        contents.tensors = TrainingState(rank.program, rank.Lookup(stream), weights, r, ranks);
+        contents.tensors = SlicesOf(TrainingState(rank.program, rank.Lookup(stream), weights, r, ranks));
         writers.push_back(std::make_unique<CheckpointWriter>(
             PosixEnv(),
             CheckpointWriter::Options{.output_dir = out.path(), .rank = r, .ranks = ranks, .stream = &stream}));

@@ -4,37 +4,18 @@
 
 #include <algorithm>
 #include <cstring>
-#include <iterator>
 #include <vector>
 
 #include "base/function_ref.h"
 #include "format/checksum.h"
 #include "format/quoted.h"
+#include "tensor/tiling.h"
 
 namespace temper {
 namespace {
 
 // Reads go in pieces that stay in a core's L2 cache between read, checksum and copy. Whole elements of any dtype.
 constexpr int64_t kPiece = 512 << 10;
-
-// More than any cluster has ranks; boxes are compared with each other.
-constexpr size_t kMaxSlices = 1 << 14;
-
-// Whether two boxes of one tensor have an element in common.
-bool Meet(const Shape& begin_a, const Shape& a, const Shape& begin_b, const Shape& b) {
-  for (int d = 0; d < a.rank(); ++d) {
-    if (begin_a[d] >= begin_b[d] + b[d] || begin_b[d] >= begin_a[d] + a[d]) return false;
-  }
-  return a.elements() > 0 && b.elements() > 0;
-}
-
-bool Within(const SlicedTensor::Slice& s, const Shape& whole) {
-  if (s.begin.rank() != whole.rank() || s.shape.rank() != whole.rank()) return false;
-  for (int d = 0; d < whole.rank(); ++d) {
-    if (s.begin[d] + s.shape[d] > whole[d]) return false;
-  }
-  return true;
-}
 
 // Of box `from`, row-major, `bytes` are the elements from number `first` on: puts those that `to` has, too. REQUIRES:
 // both are of one tensor; `bytes` are whole elements of `size` bytes.
@@ -111,43 +92,22 @@ Status ChecksumDiffers(const std::string& what, const std::string& found, const 
 }
 
 Status CheckSlices(const SlicedTensor& tensor, const std::string& where) {
-  const Shape& whole = tensor.type.shape;
-  const auto wrong = [&](const std::string& what) {
-    return Corrupt(fmt::format("{}, tensor {} of shape {}: {}", where, Quoted(tensor.name), whole.ToString(), what));
-  };
-  const auto text = [](const SlicedTensor::Slice& s) {
+  std::vector<Box> boxes;
+  boxes.reserve(tensor.slices.size());
+  for (const SlicedTensor::Slice& s : tensor.slices) boxes.push_back({s.begin, s.shape});
+  const std::string fault = FaultOfTiling(tensor.type.shape, boxes, [&](size_t i) {
+    const SlicedTensor::Slice& s = tensor.slices[i];
     return fmt::format("the slice {} at {} in {}", s.shape.ToString(), s.begin.ToString(), Quoted(s.file));
-  };
-  if (tensor.slices.empty()) return wrong("it has no slices");
-  if (tensor.slices.size() > kMaxSlices) return wrong(fmt::format("it has more than {} slices", kMaxSlices));
-  int64_t elements = 0;
-  for (const SlicedTensor::Slice& s : tensor.slices) {
-    if (!Within(s, whole)) return wrong(text(s) + " is not a part of it");
-    if (s.shape.elements() == 0 && tensor.slices.size() > 1) return wrong(text(s) + " is empty");
-    elements += s.shape.elements();
-  }
-  if (elements != whole.elements() || (tensor.slices.size() == 1 && !(tensor.slices[0].shape == whole))) {
-    return wrong(fmt::format("its {} slices have {} elements of {}", tensor.slices.size(), elements, whole.elements()));
-  }
-  if (tensor.slices.size() == 1) return OkStatus();
-  std::vector<const SlicedTensor::Slice*> by_row;
-  for (const SlicedTensor::Slice& s : tensor.slices) by_row.push_back(&s);
-  const auto first = [](const SlicedTensor::Slice* s) { return s->begin.rank() == 0 ? 0 : s->begin[0]; };
-  std::sort(by_row.begin(), by_row.end(), [&](auto* a, auto* b) { return first(a) < first(b); });
-  for (size_t i = 0; i < by_row.size(); ++i) {
-    const int64_t end = first(by_row[i]) + (whole.rank() == 0 ? 1 : by_row[i]->shape[0]);
-    for (size_t j = i + 1; j < by_row.size() && first(by_row[j]) < end; ++j) {
-      if (!Meet(by_row[i]->begin, by_row[i]->shape, by_row[j]->begin, by_row[j]->shape)) continue;
-      return wrong(fmt::format("{} overlaps {}", text(*by_row[i]), text(*by_row[j])));
-    }
-  }
-  return OkStatus();
+  });
+  if (fault.empty()) return OkStatus();
+  return Corrupt(
+      fmt::format("{}, tensor {} of shape {}: {}", where, Quoted(tensor.name), tensor.type.shape.ToString(), fault));
 }
 
 Status LoadSlices(const SlicedTensor& tensor, const SliceFiles& files, const Box& part, const PutBytes& put) {
   const DType dtype = tensor.type.dtype;
   for (const SlicedTensor::Slice& s : tensor.slices) {
-    if (!Meet(s.begin, s.shape, part.begin, part.shape)) continue;
+    if (!Meet({s.begin, s.shape}, part)) continue;
     TEMPER_RETURN_IF_ERROR(ReadSlice(files(s.file), s, dtype, [&](int64_t first, std::span<const std::byte> bytes) {
       return PutCommon({s.begin, s.shape}, first, bytes, part, SizeOf(dtype), put);
     }));

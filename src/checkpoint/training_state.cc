@@ -2,9 +2,7 @@
 
 #include <fmt/core.h>
 
-#include <algorithm>
 #include <deque>
-#include <iterator>
 #include <map>
 #include <set>
 #include <string_view>
@@ -15,6 +13,7 @@
 #include "format/transpose.h"
 #include "graph/update_rule.h"
 #include "program/buffer_names.h"
+#include "tensor/tiling.h"
 
 namespace temper {
 namespace {
@@ -134,48 +133,6 @@ Status CheckNames(const CheckpointReader& checkpoint, const std::vector<Checkpoi
   return OkStatus();
 }
 
-// Whether the rows of `next` follow those of `t` in one tensor, or in its transpose.
-bool Follows(const CheckpointTensor& t, const PartView& next) {
-  const PartView& part = t.part;
-  const int64_t rows = t.slice().shape.rank() == 0 ? 1 : t.slice().shape[t.transposed ? 1 : 0];
-  if (part.global.rank() == 0 || next.begin[0] != part.begin[0] + rows) return false;
-  for (int d = 1; d < part.global.rank(); ++d) {
-    if (next.begin[d] != part.begin[d] || next.view.type.shape[d] != part.view.type.shape[d]) return false;
-  }
-  return true;
-}
-
-// Rows of one tensor that follow each other become one slice, whichever values they are of.
-std::vector<CheckpointTensor> JoinRows(std::vector<CheckpointTensor> parts) {
-  std::map<std::string, std::vector<CheckpointTensor>> by_name;
-  std::vector<std::string> order;
-  for (CheckpointTensor& t : parts) {
-    std::vector<CheckpointTensor>& same = by_name[t.name];
-    if (same.empty()) order.push_back(t.name);
-    same.push_back(std::move(t));
-  }
-  std::vector<CheckpointTensor> joined;
-  for (const std::string& name : order) {
-    std::vector<CheckpointTensor>& same = by_name[name];
-    const auto first_row = [](const CheckpointTensor& t) { return t.part.global.rank() == 0 ? 0 : t.part.begin[0]; };
-    std::stable_sort(same.begin(), same.end(),
-                     [&](const auto& a, const auto& b) { return first_row(a) < first_row(b); });
-    const size_t first = joined.size();
-    for (CheckpointTensor& t : same) {
-      if (joined.size() > first && Follows(joined.back(), t.part)) {
-        joined.back().more.push_back({t.part, t.stream});
-      } else {
-        joined.push_back(std::move(t));
-      }
-    }
-    if (joined.size() == first + 1) continue;
-    for (size_t i = first; i < joined.size(); ++i) {
-      joined[i].stored_as += fmt::format("@{}", first_row(joined[i]));
-    }
-  }
-  return joined;
-}
-
 // Gives `part`, of the transpose of what is stored under `name`, to `put`.
 Status LoadTransposed(const CheckpointReader& checkpoint, const std::string& name, const PartView& part,
                       const PutBytes& put) {
@@ -215,7 +172,30 @@ std::vector<CheckpointTensor> TrainingState(const Program& program, const Buffer
       if (b.tier() != Tier::kDevice) parts.back().stream = memory.stream;
     }
   }
-  return JoinRows(std::move(parts));
+  return ranks == 1 ? SlicesOf(std::move(parts)) : parts;
+}
+
+std::vector<CheckpointTensor> SlicesOf(std::vector<CheckpointTensor> parts) {
+  std::map<std::string, std::vector<CheckpointTensor>> by_name;
+  std::vector<std::string> order;
+  for (CheckpointTensor& t : parts) {
+    std::vector<CheckpointTensor>& same = by_name[t.name];
+    if (same.empty()) order.push_back(t.name);
+    same.push_back(std::move(t));
+  }
+  std::vector<CheckpointTensor> joined;
+  for (const std::string& name : order) {
+    std::vector<CheckpointTensor>& same = by_name[name];
+    std::vector<Box> boxes;  // of the transpose, where that lies in memory
+    for (const CheckpointTensor& t : same) boxes.push_back({t.part.begin, t.part.view.type.shape});
+    const std::vector<std::vector<size_t>> groups = JoinRows(boxes);
+    for (const std::vector<size_t>& group : groups) {
+      CheckpointTensor& slice = joined.emplace_back(std::move(same[group[0]]));
+      if (groups.size() > 1) slice.stored_as += fmt::format("@{}", slice.part.begin[0]);
+      for (size_t i = 1; i < group.size(); ++i) slice.more.push_back({same[group[i]].part, same[group[i]].stream});
+    }
+  }
+  return joined;
 }
 
 bool IsValueName(const std::string& name) {
@@ -227,16 +207,16 @@ bool IsValueName(const std::string& name) {
   return true;
 }
 
-Result<std::vector<CheckpointTensor>> OwnParts(std::vector<CheckpointTensor> tensors, Communicator& communicator) {
+Result<std::vector<CheckpointTensor>> OwnParts(std::vector<CheckpointTensor> parts, Communicator& communicator) {
   // No rank writes an empty part, unless the whole is empty.
-  std::erase_if(tensors, [](const CheckpointTensor& t) {
+  std::erase_if(parts, [](const CheckpointTensor& t) {
     return t.slice().shape.elements() == 0 && t.part.global.elements() != 0;
   });
   const auto key = [](const CheckpointTensor& t) {
     return fmt::format("{} {} {}\n", t.name, t.begin().ToString(), t.slice().shape.ToString());
   };
   std::string own;
-  for (const CheckpointTensor& t : tensors) own += key(t);
+  for (const CheckpointTensor& t : parts) own += key(t);
   std::set<std::string, std::less<>> taken;  // by ranks before this one
   for (int rank = 0; rank + 1 < communicator.size(); ++rank) {
     std::string text = rank == communicator.rank() ? own : "";
@@ -251,8 +231,8 @@ Result<std::vector<CheckpointTensor>> OwnParts(std::vector<CheckpointTensor> ten
       begin = end;
     }
   }
-  std::erase_if(tensors, [&](const CheckpointTensor& t) { return taken.contains(key(t)); });
-  return tensors;
+  std::erase_if(parts, [&](const CheckpointTensor& t) { return taken.contains(key(t)); });
+  return SlicesOf(std::move(parts));
 }
 
 Status RestoreTrainingState(const CheckpointReader& checkpoint, const Program& program, const BufferLookup& buffer,

@@ -28,15 +28,19 @@ inline constexpr char kRunConfigFile[] = "run.yaml";
 // `program` is the "train" Program; `buffer` gives its memory (Executor::BufferPart(program.FindBuffer(name))). If
 // `buffer` gives parts without memory it still says what will be saved (CheckpointBytes). `weights`: where values are
 // stored in the model's files; any other value is all of a tensor of its own name. Tensors are those of the files, so
-// that a saved model has the layout of the loaded one.
+// that a saved model has the layout of the loaded one. Of several ranks: the parts of values as they lie on this one;
+// OwnParts makes of them what it writes.
 std::vector<CheckpointTensor> TrainingState(const Program& program, const BufferLookup& buffer,
                                             std::span<const StoredWeight> weights = {}, int rank = 0, int ranks = 1);
 // The value itself, not an optimizer's state.
 bool IsValueName(const std::string& name);
 
-// Those that this rank writes: of parts that several ranks hold,
-// the lowest rank's. All ranks call this at the same place.
-Result<std::vector<CheckpointTensor>> OwnParts(std::vector<CheckpointTensor> tensors, Communicator& communicator);
+// What this rank writes: of parts that several ranks hold, the lowest rank's, and then rows of one tensor that follow
+// each other as one slice. Not the other way round: the rows of a fused tensor's values may be split over ranks in one
+// of them and copies in the next. All ranks call this at the same place.
+Result<std::vector<CheckpointTensor>> OwnParts(std::vector<CheckpointTensor> parts, Communicator& communicator);
+// Only the second of these, for parts of which no other rank writes any.
+std::vector<CheckpointTensor> SlicesOf(std::vector<CheckpointTensor> parts);
 
 // Fills masters, states and the compute copies (the master rounded once, as the update does) of every trainable value.
 // If the values are split among ranks, it fills only the parts that lie in `buffer`, however the checkpoint's run had

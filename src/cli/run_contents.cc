@@ -1,5 +1,7 @@
 #include "cli/run_contents.h"
 
+#include <set>
+#include <string_view>
 #include <utility>
 
 #include "checkpoint/base_digest.h"
@@ -46,8 +48,9 @@ Result<CheckpointContents> ContentsOf(const TrainingRun& run) {
 
 Result<Bytes> DiskBytes(const CheckpointContents& contents, const TrainingRun& run) {
   TEMPER_ASSIGN_OR_RETURN(Bytes sum, CheckpointBytes(PosixEnv(), contents));
+  std::set<std::string_view> counted;  // a rank may have several parts of a tensor
   for (const CheckpointTensor& t : contents.tensors) {
-    if (IsValueName(t.name)) sum += t.whole().bytes();
+    if (IsValueName(t.name) && counted.insert(t.name).second) sum += t.whole().bytes();
   }
   const bool whole_folder = contents.kind == CheckpointKind::kFull && run.setup.keeps_base();
   if (whole_folder) sum += run.setup.model.BytesOfOthers();

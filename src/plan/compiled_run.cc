@@ -4,11 +4,14 @@
 #include <fmt/ranges.h>
 
 #include <numeric>
+#include <set>
+#include <string_view>
 
 #include "compile/mesh/sharding_rules.h"
 #include "compile/pipeline/balance.h"
 #include "config/mesh_options.h"
 #include "model/base_format.h"
+#include "plan/saved_slices.h"
 
 namespace temper {
 namespace {
@@ -168,6 +171,23 @@ Result<std::string> NoteOnMesh(const Graph& forward, const MeshSpec& mesh) {
   return fmt::format("{}", fmt::join(notes, "; "));
 }
 
+// Without rules of the user, blocks of one kind are split alike: one of each is looked at.
+Status CheckSaves(const Graph& forward, const CompiledRun& run) {
+  Mesh stage = run.mesh.mesh;  // of which each tensor has one, or two the same parts
+  stage.set_size(Axis::kPp, 1);
+  ShardedWeights sharded;
+  if (stage.ranks() > 1) {
+    TEMPER_ASSIGN_OR_RETURN(sharded, ShardWeights(forward, stage, run.mesh.rules, run.mesh.residual));
+  }
+  if (!run.mesh.rules.empty()) return CheckSavedSlices(run.stored, sharded.shardings, stage);
+  const std::set<std::string_view> distinct(run.distinct.begin(), run.distinct.end());
+  std::vector<StoredWeight> one_of_each;
+  for (const StoredWeight& w : run.stored) {
+    if (distinct.contains(w.name)) one_of_each.push_back(w);
+  }
+  return CheckSavedSlices(one_of_each, sharded.shardings, stage);
+}
+
 }  // namespace
 
 Result<CompiledRun> CompileRun(const Model& model, const RunConfig& config, int ranks, int rank,
@@ -217,6 +237,7 @@ Result<CompiledRun> CompileRun(const Model& model, const RunConfig& config, int 
   if (memory != nullptr) spec.memory = *memory;
   TEMPER_ASSIGN_OR_RETURN(run.mesh_note, NoteOnMesh(forward, run.mesh));
   TEMPER_ASSIGN_OR_RETURN(run.programs, CompileTraining(forward, eval, spec, &run.decisions, &run.memory));
+  TEMPER_RETURN_IF_ERROR(CheckSaves(forward, run));
   if (!run.memory.text.empty()) run.rates = spec.memory.rates_source;
   if (run.mesh.mesh.size(Axis::kPp) > 1) {
     TEMPER_ASSIGN_OR_RETURN(run.pipeline,

@@ -44,6 +44,18 @@ RunConfig ConfigOf(
   return Must(Resolve(config, {.has_bf16 = true, .today = "2026-01-01"})).config;
 }
 
+// A tensor in more slices than a checkpoint may have: known before anything is read or trained.
+TEST(CompiledRun, OneThatCouldNotBeSavedIsRefused) {
+  static constexpr int kRanks = 20000;
+  const auto model = LlamaOf(kRanks, 16, 1, 4, 32);
+  const RunConfig config = ConfigOf(TrainMethod::kFull, 16, [](RunConfig& c) { c.mesh.fsdp = kRanks; });
+  const auto run = CompileRun(*model, config, kRanks, 0);
+  ASSERT_FALSE(run.ok());
+  EXPECT_NE(run.status().message().find("checkpoints of this run could not be saved: tensor "), std::string::npos);
+  EXPECT_NE(run.status().message().find("it has 20000 slices, 16384 at most"), std::string::npos)
+      << run.status().message();
+}
+
 // A pipeline whose stages need different amounts, in memory with room for both, for one, and for neither.
 TEST(CompiledRun, StagesCompiledTogetherEqualThoseOfTheirRanks) {
   const auto model = LlamaOf(2048, 512, 7, 8, 1024);

@@ -4,13 +4,11 @@
 
 #include <algorithm>
 #include <cmath>
-#include <map>
 
-#include "../tiny_run.h"
 #include "base/scratch_folder.h"
 #include "checkpoint/checkpoint_folder.h"
-#include "checkpoint/training_state.h"
 #include "format/sharded_safetensors_writer.h"
+#include "saving_rank.h"
 #include "thread_ranks.h"
 
 namespace temper::tiny {
@@ -102,92 +100,24 @@ void WriteModel(const std::string& folder, const Model& model, DType dtype) {
   Must(writer.Finish());
 }
 
-using Tensors = std::map<std::string, std::vector<float>>;
-
 // All tensors of a checkpoint, those of stacks cut into the matrices that they stack.
 Tensors MatricesOf(const std::string& folder) {
-  const CheckpointReader reader = Must(CheckpointReader::Open(PosixEnv(), folder));
   Tensors tensors;
-  for (const std::string& name : reader.Names()) {
-    const TensorType type = reader.manifest().Find(name)->type;
-    std::vector<float> x(static_cast<size_t>(type.shape.elements()));
-    Must(reader.LoadTensor(name, View{reinterpret_cast<std::byte*>(x.data()), type}));
-    if (type.shape.rank() != 3) {
-      tensors[name] = std::move(x);
+  for (auto& [name, saved] : TensorsOf(folder)) {
+    if (saved.shape.rank() != 3) {
+      tensors[name] = std::move(saved);
       continue;
     }
-    const size_t at = name.find("experts."), matrix = x.size() / kExperts;
+    const size_t at = name.find("experts."), matrix = saved.numbers.size() / kExperts;
     for (size_t e = 0; e < kExperts; ++e) {
       std::string of_expert = name;
       of_expert.insert(at + 8, std::to_string(e) + ".");
-      tensors[of_expert] = std::vector<float>(x.begin() + static_cast<int64_t>(e * matrix),
-                                              x.begin() + static_cast<int64_t>((e + 1) * matrix));
+      const auto begin = saved.numbers.begin() + static_cast<int64_t>(e * matrix);
+      tensors[of_expert] = {{saved.shape[1], saved.shape[2]}, {begin, begin + static_cast<int64_t>(matrix)}};
     }
   }
   return tensors;
 }
-
-// One rank of a run, and what it loads and saves.
-class Rank {
- public:
-  Rank(const RunSpec& spec, const Model& model)
-      : spec_(spec), stored_(model.StoredWeights()), run_(spec), lookup_([this](const std::string& name) {
-          const int i = run_.train().FindBuffer(name);
-          return i < 0 ? DevicePart() : run_.executor().BufferPart(i);
-        }) {}
-
-  void Load(const std::string& folder) {
-    Must(LoadWeights(Must(ModelWeights::Open(PosixEnv(), folder)), stored_, lookup_));
-  }
-  void Save(const std::string& folder) {
-    const int rank = spec_.mesh.rank, ranks = spec_.mesh.mesh.ranks();
-    CheckpointContents contents{.kind = CheckpointKind::kFull};
-    contents.tensors = TrainingState(run_.train(), lookup_, stored_, rank, ranks);
-    CheckpointWriter writer(PosixEnv(), {.output_dir = folder, .rank = rank, .ranks = ranks});
-    if (spec_.communicator != nullptr) contents.tensors = Must(OwnParts(contents.tensors, *spec_.communicator));
-    Must(writer.Prepare(std::move(contents)));
-    Meet();
-    writer.Launch();
-    Must(writer.Finish());
-    Meet();
-  }
-  void Restore(const std::string& folder) {
-    const CheckpointReader reader = Must(CheckpointReader::Open(PosixEnv(), CheckpointFolder(folder, 0)));
-    std::vector<std::string> trained;  // a rank may hold no part of some of a stack's tensors
-    for (const StoredWeight& w : stored_) trained.push_back(w.name);
-    Must(RestoreTrainingState(reader, run_.train(), lookup_, stored_, nullptr, trained));
-  }
-  // The sum of the losses of each step.
-  std::vector<double> Train() {
-    std::vector<double> sums;
-    for (int step = 0; step < kSteps; ++step) {
-      Batch batch = run_.MakeBatch(static_cast<uint64_t>(step));
-      run_.Step(batch);
-      sums.push_back(run_.loss_sum());
-    }
-    return sums;
-  }
-  // Weights and the optimizer's states.
-  std::map<std::string, std::vector<std::byte>> Kept() {
-    auto state = run_.State();
-    std::erase_if(state, [&](const auto& named) {
-      const Role role = run_.train().buffers[static_cast<size_t>(run_.train().FindBuffer(named.first))].role;
-      return role != Role::kWeight && role != Role::kOptimizerState;
-    });
-    return state;
-  }
-
- private:
-  void Meet() {
-    double nothing = 0;
-    if (spec_.communicator != nullptr) Must(spec_.communicator->AllReduceSum({&nothing, 1}));
-  }
-
-  const RunSpec spec_;
-  const std::vector<StoredWeight> stored_;
-  TinyRun run_;
-  const BufferLookup lookup_;
-};
 
 struct Outcome {
   std::vector<double> losses;
@@ -197,12 +127,12 @@ struct Outcome {
 // Trains `model` from the files of `base`, saving into `before` and `after`.
 Outcome TrainAndSave(const RunSpec& spec, const Model& model, const std::string& base, const std::string& before,
                      const std::string& after) {
-  Rank rank(spec, model);
+  SavingRank rank(spec, model.StoredWeights());
   rank.Load(base);
   rank.Save(before);
-  Outcome outcome{.losses = rank.Train()};
+  Outcome outcome{.losses = rank.Train(kSteps)};
   rank.Save(after);
-  Rank again(spec, model);
+  SavingRank again(spec, model.StoredWeights());
   again.Restore(after);
   outcome.restored = again.Kept() == rank.Kept();
   return outcome;
@@ -262,10 +192,10 @@ TEST_P(StackedWeights, AreTrainedSavedAndLoadedAsTheirMatricesAre) {
       EXPECT_EQ(of[true].losses, of[false].losses);
       EXPECT_TRUE(before[true] == before[false]);
       ASSERT_EQ(after[true].size(), after[false].size());
-      for (const auto& [name, numbers] : after[false]) {
-        EXPECT_TRUE(after[true].at(name) == numbers) << name;
+      for (const auto& [name, saved] : after[false]) {
+        EXPECT_TRUE(after[true].at(name) == saved) << name;
         const auto it = before[false].find(name);
-        EXPECT_TRUE(it == before[false].end() || it->second != numbers) << name << " was not updated";
+        EXPECT_TRUE(it == before[false].end() || !(it->second == saved)) << name << " was not updated";
       }
     }
   }
