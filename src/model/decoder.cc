@@ -28,8 +28,8 @@ class Decoder final : public Model {
   struct Tables {
     ValueId q, k;
   };
-  // The norm of that module: over rows, or over every `width` elements of a row.
-  ValueId Norm(ForwardBuilder& f, ValueId x, const std::string& module, int64_t width, const std::string& name,
+  // The norm of that module: over rows, of which its scale has the dim `over`, or over every so many elements of a row.
+  ValueId Norm(ForwardBuilder& f, ValueId x, const std::string& module, Dim over, const std::string& name,
                bool grouped = false) const;
   ValueId Block(ForwardBuilder& f, ValueId x_TD, std::span<const Tables> ropes, int block) const;
   ValueId Attention(ForwardBuilder& f, ValueId x_TD, std::span<const Tables> ropes, int block,
@@ -60,12 +60,13 @@ std::vector<std::string> Decoder::NamesInFiles(const std::string& name) const {
 }
 
 // T tokens, D hidden, H heads, K kv-heads, E head dim, R rotary elements of a head, F ffn, V vocabulary, W embedding.
-ValueId Decoder::Norm(ForwardBuilder& f, ValueId x, const std::string& module, int64_t width, const std::string& name,
+ValueId Decoder::Norm(ForwardBuilder& f, ValueId x, const std::string& module, Dim over, const std::string& name,
                       bool grouped) const {
   using Kind = DecoderSpec::Norm;
   const bool plus_one = s_.norm == Kind::kRmsPlusOne;
-  const ValueId w =
-      s_.norm == Kind::kLayerPlain ? f.Constant(1, {width}) : f.NormScale(module + ".weight", width, plus_one);
+  const int64_t width = over.size;
+  const auto init = plus_one ? ForwardBuilder::Init::kZero : ForwardBuilder::Init::kOne;
+  const ValueId w = s_.norm == Kind::kLayerPlain ? f.Constant(1, {width}) : f.Weight(module + ".weight", {over}, init);
   if (plus_one || s_.norm == Kind::kRms) {
     return f.RmsNorm(x, w, s_.norm_eps, name, {.grouped = grouped, .plus_one = plus_one});
   }
@@ -92,13 +93,13 @@ ValueId Decoder::Attention(ForwardBuilder& f, ValueId x_TD, std::span<const Tabl
     k = f.Linear(x_TD, module + "k_proj", KE, D, s_.qkv_bias, "k");
     v = f.Linear(x_TD, module + "v_proj", KE, D, s_.qkv_bias, "v");
   }
-  const auto normed = [&](ValueId x, int64_t width, const std::string& norm) {
+  const auto normed = [&](ValueId x, Dim all, const std::string& norm) {
     if (s_.qk_norm == DecoderSpec::QkNorm::kNone) return x;
     const bool by_head = s_.qk_norm == DecoderSpec::QkNorm::kHeads;
-    return Norm(f, x, module + norm, by_head ? heads.head_dim : width, norm, by_head);
+    return Norm(f, x, module + norm, by_head ? Dim{DimLabel::kNorm, heads.head_dim} : all, norm, by_head);
   };
-  q = normed(q, HE.size, "q_norm");
-  k = normed(k, KE.size, "k_norm");
+  q = normed(q, HE, "q_norm");
+  k = normed(k, KE, "k_norm");
   if (kind.rope != kNoRope) {
     const auto rope = static_cast<size_t>(kind.rope);
     q = f.Rope(q, ropes[rope].q, heads.head_dim, s_.ropes[rope].interleaved, "q_rope");
@@ -167,7 +168,7 @@ ValueId Decoder::Block(ForwardBuilder& f, ValueId x_TD, std::span<const Tables> 
   const std::string p = fmt::format("{}{}{}.", s_.names.prefix, s_.names.blocks, block);
   f.EnterBlock(block, p);
   const auto normed = [&](ValueId x, const std::string& module, const char* name) {
-    return module.empty() ? x : Norm(f, x, p + module, s_.hidden, name);
+    return module.empty() ? x : Norm(f, x, p + module, {DimLabel::kNorm, s_.hidden}, name);
   };
   const bool before = !s_.norms_after_sums;
   ValueId h = before ? normed(x_TD, s_.attention_norm, "attn_norm") : x_TD;
@@ -221,7 +222,7 @@ void Decoder::BuildForward(ForwardBuilder& f) const {
   }
   for (size_t b = 0; b < s_.blocks.size(); ++b) x = Block(f, x, ropes, static_cast<int>(b));
   f.EnterBlock(kBlockAfter, p);
-  if (!s_.names.final_norm.empty()) x = Norm(f, x, p + s_.names.final_norm, D.size, "final_norm");
+  if (!s_.names.final_norm.empty()) x = Norm(f, x, p + s_.names.final_norm, {DimLabel::kNorm, D.size}, "final_norm");
   if (embed != D.size) x = f.Linear(x, p + "project_out", W, D, false, "projected_out");
   x = f.Scale(x, s_.logit_scale, "logits_scaled");
   f.Head(x, s_.facts.tied ? table : f.Weight(kHeadWeight, {V, W}), kHead, s_.logit_cap);

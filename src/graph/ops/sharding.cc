@@ -1,5 +1,7 @@
 #include "graph/ops/sharding.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 
 namespace temper {
@@ -17,6 +19,14 @@ void ShardElementwise(ShardingSink& sink) {
 void ShardNorm(ShardingSink& sink) {
   const Node& node = sink.node();
   Sharding p = sink.Settled(sink.sharding(0));
+  const Value& scale = sink.value(node.inputs[1]);
+  if (!p.split(1).empty() && (scale.labels.Has(DimLabel::kHeads) || scale.labels.Has(DimLabel::kKvHeads))) {
+    // Gathered rows could not be cut into heads again.
+    return sink.Refuse(fmt::format(
+        "{} scales a norm over all heads together, which '{}' splits: that is not supported. Use mesh.fsdp, "
+        "mesh.cp, mesh.pp or mesh.dp instead of mesh.tp",
+        scale.name, p.split(1).ToString()));
+  }
   for (const Axis axis : p.split(1).axes()) p = Gathered(p, 1, axis);
   std::vector<ValueId> inputs = {sink.Use(0, p)};
   const Sharding vector = VectorBeside(p, 1, sink.mesh());
