@@ -16,8 +16,8 @@ EXCEPTIONS = {
     "src/data/tokenizer/vocab_merges.cc": {"qwen2", "qwen3"},
 }
 # Files of src/model that are not families: they name values of the graph and settings of PEFT and bitsandbytes.
-NO_FAMILIES = {"forward.cc", "forward.h", "initialize.cc", "initialize.h", "lora.cc", "lora.h", "model.cc", "model.h",
-               "quantisation_config.cc", "quantisation_config.h"}
+NO_FAMILIES = {"forward.cc", "forward.h", "initialize.cc", "initialize.h", "lora.cc", "lora.h", "lora_layers.cc", "lora_layers.h",
+               "model.cc", "model.h", "quantisation_config.cc", "quantisation_config.h"}
 # An attribute of an op with the name of a key; the key that identifies families; words that are also families.
 OURS = {"head_dim", "model_type", "inv_freq", "opt", "glm"}
 

@@ -32,6 +32,14 @@ Status CheckTensor(const ModelWeights& files, const std::string& name, const Sha
   return OkStatus();
 }
 
+// The name that the file has for a module: today's, or that of an earlier version of transformers.
+std::string PathIn(const ModelWeights& files, const LoraModule& m) {
+  for (const std::string& older : m.older_paths) {
+    if (!files.Find(LoraAName(m.path)).tensor && files.Find(LoraAName(older)).tensor) return older;
+  }
+  return m.path;
+}
+
 }  // namespace
 
 Status WriteAdapter(Env& env, const std::string& folder, const LoraConfig& config, std::span<const NamedView> tensors) {
@@ -55,13 +63,16 @@ Status WriteAdapter(Env& env, const std::string& folder, const LoraConfig& confi
 Result<AdapterReader> AdapterReader::Open(Env& env, const std::string& folder, std::span<const LoraModule> modules) {
   TEMPER_ASSIGN_OR_RETURN(ModelWeights files, ModelWeights::Open(env, folder, WeightsKind::kAdapter));
   std::set<std::string, std::less<>> expected;
+  std::map<std::string, std::string> stored_as;
   for (const LoraModule& m : modules) {
-    const std::string a = LoraAName(m.path), b = LoraBName(m.path);
+    const std::string path = PathIn(files, m), a = LoraAName(path), b = LoraBName(path);
     TEMPER_RETURN_IF_ERROR(CheckTensor(files, a, {m.r, m.in}));
     TEMPER_RETURN_IF_ERROR(CheckTensor(files, b, {m.out, m.r}));
     expected.insert(a);
     expected.insert(b);
-    if (m.is_head) expected.insert(LoraBaseName(m.path));
+    if (m.is_head) expected.insert(LoraBaseName(path));
+    stored_as[LoraAName(m.path)] = a;
+    stored_as[LoraBName(m.path)] = b;
   }
   for (const ModelWeights::Entry& e : files.entries()) {
     if (expected.contains(e.tensor->name)) continue;
@@ -70,7 +81,7 @@ Result<AdapterReader> AdapterReader::Open(Env& env, const std::string& folder, s
                     "ignoring it would change what the adapter computes",
                     files.path(), Quoted(e.tensor->name), kAdapterConfigFile));
   }
-  return AdapterReader(std::move(files), {modules.begin(), modules.end()});
+  return AdapterReader(std::move(files), {modules.begin(), modules.end()}, std::move(stored_as));
 }
 
 Status AdapterReader::Load(const BufferLookup& buffer) const {
@@ -80,7 +91,7 @@ Status AdapterReader::Load(const BufferLookup& buffer) const {
     for (const DevicePart& part : {buffer(weight.name), buffer(MasterName(weight.name))}) {
       if (!part.exists()) continue;
       for (const WeightSource::FilePart& stored : weight.source.FileParts(part.part)) {
-        const auto entry = files_.Find(stored.tensor->name);
+        const auto entry = files_.Find(stored_as_.at(stored.tensor->name));
         TEMPER_RETURN_IF_ERROR(window.Fill({stored.part, *part.stream}, [&](const PartView& piece) {
           return ReadPart(entry, piece, stored.transposed, staging);
         }));
@@ -91,9 +102,9 @@ Status AdapterReader::Load(const BufferLookup& buffer) const {
 }
 
 Status AdapterReader::Read(const std::string& name, std::span<float> out) const {
-  TEMPER_ASSIGN_OR_RETURN(const ModelWeights::Entry entry, files_.Require(name));
+  TEMPER_ASSIGN_OR_RETURN(const ModelWeights::Entry entry, files_.Require(stored_as_.at(name)));
   TEMPER_CHECK(static_cast<int64_t>(out.size()) == entry.tensor->elements()) << name;
-  return entry.file->ReadAs(name, DType::kF32, std::as_writable_bytes(out));
+  return entry.file->ReadAs(entry.tensor->name, DType::kF32, std::as_writable_bytes(out));
 }
 
 }  // namespace temper

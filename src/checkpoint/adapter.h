@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <span>
 #include <string>
 #include <vector>
@@ -31,14 +32,16 @@ class AdapterReader {
   // Fills the buffer of each A and B, and of its master if `buffer`
   // has one, converting. Skips buffers that `buffer` does not have.
   Status Load(const BufferLookup& buffer) const;
-  // One tensor, converted to f32. REQUIRES: it is of a module given to Open; out has its element count.
+  // One tensor, named by its module's path of today, converted to f32. REQUIRES: it is of a module given to Open; out
+  // has its element count.
   Status Read(const std::string& name, std::span<float> out) const;
 
  private:
-  AdapterReader(ModelWeights files, std::vector<LoraModule> modules)
-      : files_(std::move(files)), modules_(std::move(modules)) {}
+  AdapterReader(ModelWeights files, std::vector<LoraModule> modules, std::map<std::string, std::string> stored_as)
+      : files_(std::move(files)), modules_(std::move(modules)), stored_as_(std::move(stored_as)) {}
   ModelWeights files_;
   std::vector<LoraModule> modules_;
+  std::map<std::string, std::string> stored_as_;  // by the tensor's name of today's module, that in the file
 };
 
 }  // namespace temper

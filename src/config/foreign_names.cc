@@ -122,6 +122,10 @@ std::vector<ForeignName> NamesWithOptions() {
       {"lora_target_linear", "lora.target_modules", "all-linear, the default", "true=all-linear false="},
       {"lora_rank_pattern", "lora.rank_pattern", ""},
       {"lora_alpha_pattern", "lora.alpha_pattern", ""},
+      {"layers_to_transform", "lora.layers_to_transform", ""},
+      {"layers_pattern", "lora.layers_pattern", ""},
+      {"peft_layers_to_transform", "lora.layers_to_transform", ""},
+      {"peft_layers_pattern", "lora.layers_pattern", ""},
       {"use_rslora", "lora.use_rslora", ""},
       {"peft_use_rslora", "lora.use_rslora", ""},
       // Batch and length.
@@ -244,8 +248,8 @@ constexpr Reason kWithoutOption[] = {
     {"DoRA is not supported", "use_dora peft_use_dora"},
     {"only PEFT's default initialisation of adapters is supported (A uniform, B zero)",
      "init_lora_weights peft_init_lora_weights pissa_init pissa_iter pissa_convert loftq_config loftq_bits"},
-    {"adapters on chosen layers or on parameters that are not linear modules are not supported",
-     "layers_to_transform layers_pattern peft_layers_to_transform peft_layers_pattern peft_layer_replication "
+    {"adapters on parameters that are not linear modules and copies of layers are not supported",
+     "peft_layer_replication "
      "lora_target_parameters peft_trainable_token_indices peft_ensure_weight_tying "
      "layer_replication target_parameters trainable_token_indices ensure_weight_tying"},
     {"learning rates of single modules are not supported",

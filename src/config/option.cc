@@ -129,6 +129,8 @@ Status StoreIntegers(const Option& option, const OrderedJson& json, IntList& tar
     for (const OrderedJson& element : json) {
       TEMPER_RETURN_IF_ERROR(StoreIntegerJson(option, element, values.emplace_back(), where));
     }
+  } else if (json.is_number_integer()) {
+    TEMPER_RETURN_IF_ERROR(StoreIntegerJson(option, json, values.emplace_back(), where));
   } else if (!json.is_null()) {
     return Refuse(option, "a list of whole numbers, such as [3, 5]", ShownJson(json), where);
   }

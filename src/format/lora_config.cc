@@ -39,7 +39,7 @@ Status RefuseOtherMethods(const Json& json, const std::string& path) {
     if (on) return unsupported(key);
   }
   for (const char* key :
-       {"modules_to_save", "trainable_token_indices", "target_parameters", "layer_replication", "layers_to_transform",
+       {"modules_to_save", "trainable_token_indices", "target_parameters", "layer_replication",
         "alora_invocation_tokens", "arrow_config", "kasa_config", "monteclora_config", "use_bdlora"}) {
     if (json.contains(key) && !json[key].empty()) return unsupported(key);
   }
@@ -63,6 +63,20 @@ Result<LoraConfig::Modules> ModulesOr(const Json& json, const char* key, const s
     names.push_back(name.get<std::string>());
   }
   return LoraConfig::Modules(names);
+}
+
+// A number stands for a list of it.
+Result<std::vector<int64_t>> LayersOr(const Json& json, const std::string& path) {
+  std::vector<int64_t> layers;
+  const auto it = json.find("layers_to_transform");
+  if (it == json.end() || it->is_null()) return layers;
+  for (const Json& layer : it->is_array() ? *it : Json::array({*it})) {
+    if (!layer.is_number_integer()) {
+      return Corrupt(path + ": layers_to_transform should be a number of a layer, or a list of numbers");
+    }
+    layers.push_back(layer.get<int64_t>());
+  }
+  return layers;
 }
 
 constexpr char kAllLinear[] = "all-linear";
@@ -98,6 +112,11 @@ const std::vector<std::string>& LoraConfig::exclude_names() const {
   return NamesOf(exclude_modules);
 }
 
+std::vector<std::string> LoraConfig::layers_patterns() const {
+  const std::string& text = TextOf(layers_pattern);
+  return text.empty() ? NamesOf(layers_pattern) : std::vector<std::string>{text};
+}
+
 Result<LoraConfig> ReadLoraConfig(Env& env, const std::string& path) {
   TEMPER_ASSIGN_OR_RETURN(const Json json, ReadJsonFile(env, path));
   if (!json.is_object()) return Corrupt(path + ": should be a JSON object");
@@ -115,6 +134,8 @@ Result<LoraConfig> ReadLoraConfig(Env& env, const std::string& path) {
     return Corrupt(path + ": target_modules is missing or empty");
   }
   TEMPER_ASSIGN_OR_RETURN(c.exclude_modules, ModulesOr(json, "exclude_modules", path));
+  TEMPER_ASSIGN_OR_RETURN(c.layers_to_transform, LayersOr(json, path));
+  TEMPER_ASSIGN_OR_RETURN(c.layers_pattern, ModulesOr(json, "layers_pattern", path));
   for (const char* key : {"rank_pattern", "alpha_pattern"}) {
     if (!json.contains(key) || json[key].is_null()) continue;
     for (const auto& [pattern, value] : json[key].items()) {
@@ -162,6 +183,9 @@ std::string FormatLoraConfig(const LoraConfig& c) {
                {"use_dora", false},
                {"target_modules", modules(c.target_modules)},
                {"use_rslora", c.use_rslora}};
+  if (!c.layers_to_transform.empty()) json["layers_to_transform"] = c.layers_to_transform;
+  if (const std::string& list = TextOf(c.layers_pattern); !list.empty()) json["layers_pattern"] = list;
+  if (const std::vector<std::string>& lists = NamesOf(c.layers_pattern); !lists.empty()) json["layers_pattern"] = lists;
   if (const Json excluded = modules(c.exclude_modules); !excluded.empty()) json["exclude_modules"] = excluded;
   for (const auto& [pattern, r] : c.rank_pattern) json["rank_pattern"][pattern] = r;
   for (const auto& [pattern, alpha] : c.alpha_pattern) json["alpha_pattern"][pattern] = number(alpha);

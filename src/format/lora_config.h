@@ -21,6 +21,10 @@ struct LoraConfig {
   double dropout = 0;
   Modules target_modules = "all-linear";  // a text: a regex over whole paths, or all linear modules but the head
   Modules exclude_modules = std::vector<std::string>();  // a text: a regex over whole paths; "" excludes nothing
+  // Only modules of these layers, by their numbers; empty: all. A module of which target_modules lists the whole path
+  // has its adapter anyway. layers_pattern: names (regexes) of the lists that the numbers count in; empty: any.
+  std::vector<int64_t> layers_to_transform;
+  Modules layers_pattern = std::vector<std::string>();
   bool use_rslora = false;
   // Per-module overrides; a key matches a module's path as the regex "(.*\.)?(key)$". First match wins.
   std::vector<std::pair<std::string, int64_t>> rank_pattern;
@@ -38,6 +42,7 @@ struct LoraConfig {
   const std::vector<std::string>& target_names() const;
   const std::string& exclude_regex() const;
   const std::vector<std::string>& exclude_names() const;
+  std::vector<std::string> layers_patterns() const;
 };
 
 inline constexpr char kAdapterConfigFile[] = "adapter_config.json";

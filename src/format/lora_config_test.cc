@@ -50,7 +50,6 @@ TEST(LoraConfig, WhatComputesOtherwiseIsRefusedByItsNameWithARemedy) {
   const std::vector<std::pair<const char*, const char*>> flags = {{"use_dora", "true"},
                                                                   {"lora_bias", "true"},
                                                                   {"modules_to_save", R"(["lm_head"])"},
-                                                                  {"layers_to_transform", "[0, 1]"},
                                                                   {"layer_replication", "[[0, 4]]"},
                                                                   {"target_parameters", R"(["experts.weight"])"},
                                                                   {"trainable_token_indices", "[1]"},
@@ -74,6 +73,8 @@ TEST(LoraConfig, ComesBackAsItWasWritten) {
                               .dropout = 0.1,
                               .target_modules = ".*q_proj",
                               .exclude_modules = std::vector<std::string>{"lm_head"},
+                              .layers_to_transform = {2, 0},
+                              .layers_pattern = "layers",
                               .use_rslora = true,
                               .rank_pattern = {{"q_proj", 5}},
                               .alpha_pattern = {{"q_proj", 7}},
@@ -81,6 +82,21 @@ TEST(LoraConfig, ComesBackAsItWasWritten) {
   const auto read = Read(FormatLoraConfig(written));
   ASSERT_TRUE(read.ok()) << read.status().message();
   EXPECT_EQ(*read, written);
+}
+
+TEST(LoraConfig, LayersAreANumberOrAListAsInPeft) {
+  using Layers = std::vector<int64_t>;
+  using Names = std::vector<std::string>;
+  EXPECT_EQ(With("layers_to_transform", 3)->layers_to_transform, Layers{3});
+  EXPECT_EQ(With("layers_to_transform", {0, 2})->layers_to_transform, (Layers{0, 2}));
+  EXPECT_EQ(With("layers_to_transform", nullptr)->layers_to_transform, Layers());
+  EXPECT_EQ(With("layers_to_transform", "all").status().code(), StatusCode::kCorrupt);
+  EXPECT_EQ(With("layers_to_transform", {"0"}).status().code(), StatusCode::kCorrupt);
+  EXPECT_EQ(With("layers_pattern", "h")->layers_patterns(), Names{"h"});
+  EXPECT_EQ(With("layers_pattern", {"h", "layers"})->layers_patterns(), (Names{"h", "layers"}));
+  EXPECT_EQ(With("layers_pattern", nullptr)->layers_patterns(), Names());
+  const Json none = Json::parse(FormatLoraConfig({.target_modules = Names{"q_proj"}}));
+  EXPECT_TRUE(none.at("layers_to_transform").is_null() && none.at("layers_pattern").is_null());
 }
 
 TEST(LoraConfig, TargetsAreAllLinearModulesOrARegexOrNames) {

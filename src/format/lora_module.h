@@ -11,7 +11,8 @@
 namespace temper {
 
 struct LoraModule {
-  std::string path;  // as transformers names it today: "model.layers.0.self_attn.q_proj"
+  std::string path;                           // as transformers names it today: "model.layers.0.self_attn.q_proj"
+  std::vector<std::string> older_paths = {};  // as earlier versions did; an adapter's file may have them
   int64_t in = 0, out = 0, r = 0;
   double scale = 0;
   bool is_head = false;     // the output head: PEFT stores its frozen weight beside the adapter

@@ -42,6 +42,11 @@ class Decoder final : public Model {
   std::string EmbeddingName() const { return s_.names.prefix + s_.names.embedding + ".weight"; }
   std::string HeadName() const { return s_.names.head + ".weight"; }
   std::vector<std::string> NamesInFiles(const std::string& name) const override;
+  // Earlier versions of the class call the head as files do.
+  std::vector<std::string> OlderPaths(const std::string& module) const override {
+    if (module != kHead || s_.names.head == kHead) return {};
+    return {s_.names.head};
+  }
 
   const DecoderSpec s_;
 };

@@ -13,6 +13,7 @@
 #include "graph/ops/loss_operands.h"
 #include "graph/rule.h"
 #include "model/forward.h"
+#include "model/lora_layers.h"
 
 namespace temper {
 namespace {
@@ -23,8 +24,12 @@ bool NameMatches(const std::string& path, const std::string& name) {
   return path == name || path.ends_with("." + name);
 }
 
-bool AnyNameMatches(const std::string& path, const std::vector<std::string>& names) {
-  return std::any_of(names.begin(), names.end(), [&](const std::string& n) { return NameMatches(path, n); });
+// What PEFT calls a module: its path, and those of earlier versions of its class.
+template <class Module>
+std::vector<std::string> NamesOf(const Module& module) {
+  std::vector<std::string> names = {module.path};
+  names.insert(names.end(), module.older_paths.begin(), module.older_paths.end());
+  return names;
 }
 
 Result<Pattern> CompileOf(const char* setting, const std::string& expression) {
@@ -33,13 +38,23 @@ Result<Pattern> CompileOf(const char* setting, const std::string& expression) {
   return pattern;
 }
 
-// The override for `path`: the first of `patterns` whose key matches it, or patterns.end().
+// A module answers to any of its names.
+Result<bool> MatchesAny(const Pattern& pattern, const std::vector<std::string>& names) {
+  for (const std::string& name : names) {
+    TEMPER_ASSIGN_OR_RETURN(const bool matches, pattern.Matches(name));
+    if (matches) return true;
+  }
+  return false;
+}
+
+// The override for a module: the first of `patterns` whose key matches one of its names, or patterns.end().
 template <class T>
 Result<typename std::vector<std::pair<std::string, T>>::const_iterator> Override(
-    const std::vector<std::pair<std::string, T>>& patterns, const char* setting, const std::string& path) {
+    const std::vector<std::pair<std::string, T>>& patterns, const char* setting,
+    const std::vector<std::string>& names) {
   for (auto it = patterns.begin(); it != patterns.end(); ++it) {
     TEMPER_ASSIGN_OR_RETURN(const Pattern pattern, CompileOf(setting, "(.*\\.)?(" + it->first + ")"));
-    TEMPER_ASSIGN_OR_RETURN(const bool matches, pattern.Matches(path));
+    TEMPER_ASSIGN_OR_RETURN(const bool matches, MatchesAny(pattern, names));
     if (matches) return it;
   }
   return patterns.end();
@@ -52,6 +67,9 @@ class Selector {
  public:
   static Result<Selector> Create(const LoraConfig& config) {
     Selector selector(config);
+    Result<LoraLayers> layers = LoraLayers::Create(config);
+    if (!layers.ok()) return layers.status().WithContext("lora");
+    selector.layers_ = std::move(*layers);
     if (!config.target_regex().empty()) {
       TEMPER_ASSIGN_OR_RETURN(selector.targets_, CompileOf("lora.target_modules", config.target_regex()));
     }
@@ -62,22 +80,34 @@ class Selector {
   }
 
   Result<bool> Selects(const LinearModule& module) {
-    const std::string& path = module.path;
-    bool selected = false;
+    const std::vector<std::string> paths = NamesOf(module);
+    const auto is_called = [&](const std::string& name) {
+      return std::any_of(paths.begin(), paths.end(), [&](const std::string& path) { return NameMatches(path, name); });
+    };
+    bool selected = false, by_whole_path = false;
     if (targets_) {
-      TEMPER_ASSIGN_OR_RETURN(selected, targets_->Matches(path));
+      TEMPER_ASSIGN_OR_RETURN(selected, MatchesAny(*targets_, paths));
     } else if (config_.all_linear()) {
       selected = !module.is_head;
     } else {
       for (const std::string& name : config_.target_names()) {
-        if (!NameMatches(path, name)) continue;
+        if (!is_called(name)) continue;
         matched_.insert(name);
         selected = true;
+        by_whole_path |= std::find(paths.begin(), paths.end(), name) != paths.end();
       }
     }
-    if (!selected || AnyNameMatches(path, config_.exclude_names())) return false;
+    if (selected && layers_->choose() && !by_whole_path) {
+      selected = false;
+      for (const std::string& path : paths) {
+        TEMPER_ASSIGN_OR_RETURN(const bool has, layers_->Has(path));
+        selected |= has;
+      }
+    }
+    const std::vector<std::string>& excluded_names = config_.exclude_names();
+    if (!selected || std::any_of(excluded_names.begin(), excluded_names.end(), is_called)) return false;
     if (!excluded_) return true;
-    TEMPER_ASSIGN_OR_RETURN(const bool excluded, excluded_->Matches(path));
+    TEMPER_ASSIGN_OR_RETURN(const bool excluded, MatchesAny(*excluded_, paths));
     return !excluded;
   }
 
@@ -93,6 +123,7 @@ class Selector {
   explicit Selector(const LoraConfig& config) : config_(config) {}
   const LoraConfig& config_;
   std::optional<Pattern> targets_, excluded_;
+  std::optional<LoraLayers> layers_;
   std::set<std::string> matched_;
 };
 
@@ -114,9 +145,11 @@ Result<std::vector<LoraModule>> ResolveLora(const std::vector<LinearModule>& mod
     all.insert(module.path);
     TEMPER_ASSIGN_OR_RETURN(const bool selected, selector.Selects(module));
     if (!selected) continue;
-    TEMPER_ASSIGN_OR_RETURN(const auto rank, Override(config.rank_pattern, kRankPattern, module.path));
-    TEMPER_ASSIGN_OR_RETURN(const auto alpha, Override(config.alpha_pattern, kAlphaPattern, module.path));
+    const std::vector<std::string> names = NamesOf(module);
+    TEMPER_ASSIGN_OR_RETURN(const auto rank, Override(config.rank_pattern, kRankPattern, names));
+    TEMPER_ASSIGN_OR_RETURN(const auto alpha, Override(config.alpha_pattern, kAlphaPattern, names));
     LoraModule target{.path = module.path,
+                      .older_paths = module.older_paths,
                       .in = module.in,
                       .out = module.out(),
                       .r = rank == config.rank_pattern.end() ? config.r : rank->second,
@@ -143,8 +176,9 @@ Result<std::vector<LoraModule>> ResolveLora(const std::vector<LinearModule>& mod
                                        unmatched.front(), LastComponents(all)));
   }
   if (targets.empty()) {
-    return InvalidArgument(
-        fmt::format("lora.target_modules selects no linear module; this model has {}", LastComponents(all)));
+    return InvalidArgument(fmt::format("lora.target_modules selects no linear module{}; this model has {}",
+                                       config.layers_to_transform.empty() ? "" : " of layers_to_transform",
+                                       LastComponents(all)));
   }
   return targets;
 }
@@ -158,7 +192,7 @@ Status AddIdle(const std::vector<std::pair<std::string, T>>& patterns, const cha
   std::set<std::string> decides, modules;
   for (const LoraModule& t : targets) {
     modules.insert(t.path);
-    TEMPER_ASSIGN_OR_RETURN(const auto it, Override(patterns, setting, t.path));
+    TEMPER_ASSIGN_OR_RETURN(const auto it, Override(patterns, setting, NamesOf(t)));
     if (it != patterns.end()) decides.insert(it->first);
   }
   for (const auto& [key, value] : patterns) {
@@ -166,6 +200,26 @@ Status AddIdle(const std::vector<std::pair<std::string, T>>& patterns, const cha
     idle->push_back(
         fmt::format("{}: '{}' has no effect: it is the first match of no module with an adapter; these have one: {}",
                     setting, key, LastComponents(modules)));
+  }
+  return OkStatus();
+}
+
+// Adds a line for the layers that no module with an adapter is of.
+Status AddIdleLayers(const std::vector<LoraModule>& targets, const LoraConfig& config, std::vector<std::string>* idle) {
+  TEMPER_ASSIGN_OR_RETURN(const LoraLayers layers, LoraLayers::Create(config));
+  std::set<int64_t> have;
+  for (const LoraModule& t : targets) {
+    for (const std::string& name : NamesOf(t)) {
+      TEMPER_ASSIGN_OR_RETURN(const std::optional<int64_t> layer, layers.LayerOf(name));
+      if (layer) have.insert(*layer);
+    }
+  }
+  for (const int64_t layer : config.layers_to_transform) {
+    if (have.contains(layer)) continue;
+    idle->push_back(
+        fmt::format("lora.layers_to_transform: {} has no effect: no module of that layer gets an adapter; "
+                    "the first layer is 0",
+                    layer));
   }
   return OkStatus();
 }
@@ -181,7 +235,9 @@ Result<std::vector<std::string>> IdleLoraSettings(const std::vector<LinearModule
   whole.exclude_modules = std::vector<std::string>();
   TEMPER_ASSIGN_OR_RETURN(const auto candidates, ResolveLora(modules, whole));
   std::set<std::string> paths;
-  for (const LoraModule& t : candidates) paths.insert(t.path);
+  for (const LoraModule& t : candidates) {
+    for (std::string& name : NamesOf(t)) paths.insert(std::move(name));
+  }
   const auto excludes_nothing = [&](const std::string& what) {
     return fmt::format("lora.exclude_modules: {} excludes nothing; without it, these modules get an adapter: {}", what,
                        LastComponents(paths));
@@ -193,7 +249,37 @@ Result<std::vector<std::string>> IdleLoraSettings(const std::vector<LinearModule
   if (!config.exclude_regex().empty() && candidates.size() == targets.size()) {
     idle.push_back(excludes_nothing("the expression '" + config.exclude_regex() + "' (it must match a whole path)"));
   }
+  TEMPER_RETURN_IF_ERROR(AddIdleLayers(targets, config, &idle));
   return idle;
+}
+
+Result<LoraConfig> NamedByPaths(const std::vector<LinearModule>& modules, const LoraConfig& config) {
+  std::vector<LinearModule> today = modules;
+  for (LinearModule& module : today) module.older_paths.clear();
+  TEMPER_ASSIGN_OR_RETURN(const std::vector<LoraModule> targets, ResolveLora(modules, config));
+  const auto same = [](const LoraModule& a, const LoraModule& b) {
+    return a.path == b.path && a.r == b.r && a.scale == b.scale;
+  };
+  const auto as_written = ResolveLora(today, config);
+  if (as_written.ok() && std::equal(as_written->begin(), as_written->end(), targets.begin(), targets.end(), same)) {
+    return config;
+  }
+  LoraConfig named = config;
+  named.exclude_modules = std::vector<std::string>();
+  named.layers_to_transform.clear();
+  named.layers_pattern = std::vector<std::string>();
+  named.rank_pattern.clear();
+  named.alpha_pattern.clear();
+  std::vector<std::string> paths;
+  for (const LoraModule& t : targets) {
+    paths.push_back(t.path);
+    TEMPER_ASSIGN_OR_RETURN(const auto rank, Override(config.rank_pattern, kRankPattern, NamesOf(t)));
+    TEMPER_ASSIGN_OR_RETURN(const auto alpha, Override(config.alpha_pattern, kAlphaPattern, NamesOf(t)));
+    if (rank != config.rank_pattern.end()) named.rank_pattern.emplace_back(t.path, rank->second);
+    if (alpha != config.alpha_pattern.end()) named.alpha_pattern.emplace_back(t.path, alpha->second);
+  }
+  named.target_modules = std::move(paths);
+  return named;
 }
 
 namespace {

@@ -23,6 +23,10 @@ Result<std::vector<LoraModule>> ResolveLora(const std::vector<LinearModule>& mod
 // silently. Errors: as ResolveLora.
 Result<std::vector<std::string>> IdleLoraSettings(const std::vector<LinearModule>& modules, const LoraConfig& config);
 
+// `config`, or where it selects or overrides by names that only earlier versions of the class have: the same by whole
+// paths of today's, for a file that PEFT reads. Errors: as ResolveLora.
+Result<LoraConfig> NamedByPaths(const std::vector<LinearModule>& modules, const LoraConfig& config);
+
 // REQUIRES: `targets` from ResolveLora on modules of the same model. Dropout 0 adds no dropout node.
 Graph AddLora(Graph forward, const std::vector<LoraModule>& targets, double dropout);
 

@@ -12,6 +12,11 @@
 namespace temper {
 namespace {
 
+template <class T>
+T Must(Result<T> result) {
+  TEMPER_CHECK(result.ok()) << result.status().message();
+  return std::move(*result);
+}
 std::unique_ptr<Model> Make(const char* text) {
   return std::move(*ModelFromConfig(Json::parse(text), "f"));
 }
@@ -112,6 +117,63 @@ TEST(LoraTargets, ExcludedModulesGetNoAdapter) {
   EXPECT_EQ(Selected(*model, {.exclude_modules = "q_proj"}).size(), 2u * 7u) << "a regex excludes whole paths only";
   ExpectRefused(*model, {.target_modules = Names{"q_proj"}, .exclude_modules = Names{"q_proj"}},
                 "selects no linear module");
+}
+
+std::unique_ptr<Model> GptNeoX() {
+  return Make(R"({"architectures": ["GPTNeoXForCausalLM"], "vocab_size": 50, "hidden_size": 32, "num_hidden_layers": 2,
+      "num_attention_heads": 2, "intermediate_size": 48})");
+}
+std::unique_ptr<Model> Multimodal() {
+  return Make(R"({"architectures": ["Gemma3ForConditionalGeneration"], "text_config": {"vocab_size": 50,
+      "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 16,
+      "intermediate_size": 48}})");
+}
+
+// Adapters were made with many versions of transformers, in which a class had other names for some modules: the head of
+// GPT-NeoX (4), the text model inside a multimodal one (before 4.52).
+TEST(LoraTargets, AModuleAnswersToItsNamesOfEarlierVersions) {
+  const auto neox = GptNeoX(), gemma = Multimodal();
+  const Names head = {"lm_head"};
+  EXPECT_EQ(Selected(*neox, {.target_modules = Names{"embed_out"}}), head);
+  EXPECT_EQ(Selected(*neox, {.target_modules = Names{"lm_head"}}), head);
+  EXPECT_EQ(Selected(*neox, {.target_modules = "embed_(out|in)"}), head);
+  EXPECT_EQ(Selected(*neox, {.target_modules = Names{"dense", "embed_out"}, .exclude_modules = Names{"embed_out"}}),
+            (Names{"gpt_neox.layers.0.attention.dense", "gpt_neox.layers.1.attention.dense"}));
+  EXPECT_EQ(
+      Must(ResolveLora(neox->modules(), {.target_modules = Names{"lm_head"}, .rank_pattern = {{"embed_out", 3}}}))[0].r,
+      3);
+  ExpectRefused(*Llama(), {.target_modules = Names{"embed_out"}}, "no linear module is called 'embed_out'");
+  const std::string today = "model.language_model.layers.1.mlp.up_proj";
+  EXPECT_EQ(Selected(*gemma, {.target_modules = Names{"language_model.model.layers.1.mlp.up_proj"}}), Names{today});
+  EXPECT_EQ(Selected(*gemma, {.target_modules = R"(language_model\.model\.layers\.1\.mlp\.up_proj)"}), Names{today});
+  EXPECT_EQ(Selected(*gemma, {.target_modules = Names{"language_model.lm_head"}}), head);
+}
+
+// What is written names modules as today's transformers does, so that PEFT finds them.
+TEST(LoraTargets, SelectedByOlderNamesAreWrittenByPathsOfToday) {
+  const auto neox = GptNeoX();
+  const LoraConfig plain = {.r = 4, .target_modules = Names{"dense"}, .layers_to_transform = {1}};
+  EXPECT_EQ(Must(NamedByPaths(neox->modules(), plain)), plain) << "as the user wrote it";
+  const LoraConfig older = {.r = 4,
+                            .target_modules = Names{"dense", "embed_out"},
+                            .layers_to_transform = {1},
+                            .rank_pattern = {{"embed_out", 3}, {"layers.1.attention.dense", 5}},
+                            .alpha_pattern = {{"embed_out|dense", 7}}};
+  const std::string dense = "gpt_neox.layers.1.attention.dense";
+  EXPECT_EQ(Must(NamedByPaths(neox->modules(), older)), (LoraConfig{.r = 4,
+                                                                    .target_modules = Names{dense, "lm_head"},
+                                                                    .rank_pattern = {{dense, 5}, {"lm_head", 3}},
+                                                                    .alpha_pattern = {{dense, 7}, {"lm_head", 7}}}));
+}
+
+TEST(LoraTargets, OfChosenLayersAlone) {
+  const auto model = Llama();
+  const auto of_second = Selected(*model, {.layers_to_transform = {1, 9}});
+  EXPECT_EQ(of_second.size(), 7u);
+  for (const std::string& m : of_second) EXPECT_TRUE(m.starts_with(L1)) << m;
+  const auto idle = IdleLoraSettings(model->modules(), {.layers_to_transform = {1, 9}});
+  ASSERT_TRUE(idle.ok() && idle->size() == 1u);
+  EXPECT_NE(idle->front().find("lora.layers_to_transform: 9 has no effect"), std::string::npos) << idle->front();
 }
 
 TEST(LoraTargets, PatternsOverrideRankAndAlphaPerModule) {

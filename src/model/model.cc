@@ -18,6 +18,7 @@ void Model::Declare() {
   BuildForward(builder);
   weights_ = builder.weights();
   modules_ = builder.modules();
+  for (LinearModule& module : modules_) module.older_paths = OlderPaths(module.path);
 }
 
 std::vector<StoredWeight> Model::StoredWeights() const {

@@ -69,6 +69,8 @@ class Model {
   // As ForwardBuilder::Naming.
   virtual std::string NameInGraph(const std::string& name) const { return name; }
   virtual std::vector<std::string> NamesInFiles(const std::string& name) const { return {name}; }
+  // What earlier versions of the class in transformers call the module of that path.
+  virtual std::vector<std::string> OlderPaths(const std::string& /*module*/) const { return {}; }
   ForwardBuilder BuilderOf(Graph* graph, const ForwardSpec& spec) const;
 
   std::vector<WeightDeclaration> weights_;

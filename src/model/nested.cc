@@ -20,6 +20,12 @@ class Nested final : public Model {
   }
 
  private:
+  // Until transformers 4.51 the text model was one with a head.
+  std::vector<std::string> OlderPaths(const std::string& module) const override {
+    const std::string inner = std::string(kModel).append(kInside);
+    if (!module.starts_with(inner)) return {std::string(kInside) + module};
+    return {std::string(kInside).append(kModel).append(module.substr(inner.size()))};
+  }
   void BuildForward(ForwardBuilder& f) const override { BuildForwardOf(*text_, f); }
   std::string NameInGraph(const std::string& name) const override {
     if (!name.starts_with(kModel)) return name;

@@ -33,10 +33,11 @@ struct ModuleLayout {
 // A module that computes y = x W^T, with PEFT's name. In a fused projection its weight consists of several values,
 // whose rows follow each other, or alternate in groups.
 struct LinearModule {
-  std::string path;                  // "model.layers.0.self_attn.q_proj", "lm_head"
-  std::vector<std::string> tensors;  // names of its weight in files, the one it is written under first
-  std::vector<std::string> weights;  // values of the graph, in the order of their rows
-  std::vector<int64_t> rows;         // of each
+  std::string path;                           // "model.layers.0.self_attn.q_proj", "lm_head"
+  std::vector<std::string> older_paths = {};  // of earlier versions of the class, as adapters made with them have them
+  std::vector<std::string> tensors;           // names of its weight in files, the one it is written under first
+  std::vector<std::string> weights;           // values of the graph, in the order of their rows
+  std::vector<int64_t> rows;                  // of each
   int64_t in = 0;
   ModuleLayout layout = {};
   bool is_head = false;  // the output head; PEFT's "all-linear" excludes it

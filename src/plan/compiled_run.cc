@@ -456,7 +456,7 @@ Result<std::vector<CompiledRun>> CompileStagesWithin(const RankMemory& available
 Result<std::vector<std::string>> IdleSettings(const Model& model, const RunConfig& config) {
   const LoraConfig& lora = config.lora;
   const bool selective = !lora.rank_pattern.empty() || !lora.alpha_pattern.empty() || !lora.exclude_names().empty() ||
-                         !lora.exclude_regex().empty();
+                         !lora.exclude_regex().empty() || !lora.layers_to_transform.empty();
   if (config.model.method != TrainMethod::kLora || !selective) return std::vector<std::string>();
   return IdleLoraSettings(model.modules(), lora);
 }

@@ -22,6 +22,9 @@ std::string SavedConfig(const RunConfig& config) {
 }
 
 LoraConfig SavedLora(LoraConfig lora, const std::vector<LoraModule>& modules, const OpenedModel& model) {
+  const Result<LoraConfig> named = NamedByPaths(model.model().modules(), lora);
+  TEMPER_CHECK(named.ok()) << named.status().message();  // it has been resolved
+  lora = *named;
   const bool whole_paths = model.model().facts().keeps_other_tensors && lora.target_regex().empty();
   if (whole_paths || lora.all_linear()) {
     std::set<std::string> names;
