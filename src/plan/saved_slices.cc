@@ -2,8 +2,6 @@
 
 #include <fmt/core.h>
 
-#include <set>
-#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -15,8 +13,9 @@ namespace {
 
 // Of one tensor: what all ranks write.
 struct Saved {
-  std::string weight;  // one that lies in it
+  std::string tensor, weight;  // weight: one that lies in it
   Shape shape;
+  bool transposed = false;
   std::vector<Box> slices;
   std::vector<int> ranks;  // that write them
 };
@@ -25,47 +24,50 @@ struct Saved {
 
 Status CheckSavedSlices(std::span<const StoredWeight> weights, const std::map<std::string, Sharding>& shardings,
                         const Mesh& mesh) {
-  const auto sharding_of = [&](const StoredWeight& w) {
-    const auto it = shardings.find(w.name);
-    return it == shardings.end() ? Sharding() : it->second;
-  };
+  std::vector<Saved> saved;
+  std::map<const FileTensor*, size_t> place;  // in `saved`
+  std::map<std::string, size_t> by_name;
+  std::vector<Sharding> sharding;  // of each weight
   AxisSet split;
-  for (const StoredWeight& w : weights) split |= sharding_of(w).split();
-  std::map<std::string, Saved> saved;
-  std::set<std::tuple<std::string, std::string>> taken;  // the tensor and the box of parts that lower ranks have
+  for (const StoredWeight& w : weights) {
+    for (const FileTensor& tensor : w.source.tensors()) {
+      const auto [it, fresh] = by_name.try_emplace(tensor.name, saved.size());
+      if (fresh) saved.push_back({tensor.name, w.name, tensor.shape, w.source.transposed(), {}, {}});
+      place[&tensor] = it->second;
+    }
+    const auto it = shardings.find(w.name);
+    sharding.push_back(it == shardings.end() ? Sharding() : it->second);
+    split |= sharding.back().split();
+  }
+  std::vector<std::vector<Box>> own(saved.size());  // of the rank, by tensor
   for (int rank = 0; rank < mesh.ranks(); ++rank) {
-    // Others have copies of what a lower rank has.
+    // Along other axes a lower rank has the same.
     if (mesh.IndexIn(mesh.axes() - split, rank) != 0) continue;
-    std::map<std::string, std::vector<Box>> own;
-    std::map<std::string, bool> transposed;
-    for (const StoredWeight& w : weights) {
-      const Box box = BoxOf(w.shape, sharding_of(w), mesh, rank);
-      const PartView part(View{nullptr, {DType::kF32, box.shape}}, w.shape, box.begin);
-      for (const WeightSource::FilePart& in_file : w.source.FileParts(part)) {
-        const std::string& tensor = in_file.tensor->name;
-        Saved& of_tensor = saved[tensor];
-        of_tensor.weight = w.name;
-        of_tensor.shape = in_file.tensor->shape;
-        const Box written{in_file.part.begin, in_file.part.view.type.shape};
-        if (written.shape.elements() == 0 && of_tensor.shape.elements() != 0) continue;
-        if (!taken.emplace(tensor, written.begin.ToString() + written.shape.ToString()).second) continue;
-        own[tensor].push_back(written);
-        transposed[tensor] = in_file.transposed;
+    for (size_t i = 0; i < weights.size(); ++i) {
+      if (mesh.IndexIn(mesh.axes() - sharding[i].split(), rank) != 0) continue;
+      const Box box = BoxOf(weights[i].shape, sharding[i], mesh, rank);
+      const PartView part(View{nullptr, {DType::kF32, box.shape}}, weights[i].shape, box.begin);
+      for (const WeightSource::FilePart& in_file : weights[i].source.FileParts(part)) {
+        const size_t at = place.at(in_file.tensor);
+        const Shape& written = in_file.part.view.type.shape;
+        if (written.elements() != 0 || saved[at].shape.elements() == 0)
+          own[at].push_back({in_file.part.begin, written});
       }
     }
-    for (const auto& [tensor, boxes] : own) {
-      for (const std::vector<size_t>& group : JoinRows(boxes)) {
-        Box slice = boxes[group[0]];
+    for (size_t at = 0; at < own.size(); ++at) {
+      for (const std::vector<size_t>& group : JoinRows(own[at])) {
+        Box slice = own[at][group[0]];
         for (size_t i = 1; i < group.size(); ++i) {
-          slice.shape.set_dim(0, slice.shape[0] + boxes[group[i]].shape[0]);
+          slice.shape.set_dim(0, slice.shape[0] + own[at][group[i]].shape[0]);
         }
-        if (transposed[tensor]) slice = {Transposed(slice.begin), Transposed(slice.shape)};
-        saved[tensor].slices.push_back(slice);
-        saved[tensor].ranks.push_back(rank);
+        if (saved[at].transposed) slice = {Transposed(slice.begin), Transposed(slice.shape)};
+        saved[at].slices.push_back(slice);
+        saved[at].ranks.push_back(rank);
       }
+      own[at].clear();
     }
   }
-  for (const auto& [tensor, of] : saved) {
+  for (const Saved& of : saved) {
     const std::string fault = FaultOfTiling(of.shape, of.slices, [&](size_t i) {
       return fmt::format("the slice {} at {} of rank {}", of.slices[i].shape.ToString(), of.slices[i].begin.ToString(),
                          of.ranks[i]);
@@ -74,7 +76,7 @@ Status CheckSavedSlices(std::span<const StoredWeight> weights, const std::map<st
     return InvalidArgument(
         fmt::format("mesh {}: checkpoints of this run could not be saved: tensor {} of shape {}: {}. Keep it whole "
                     "(placement: [['{}', 'replicate']]), or take another mesh",
-                    mesh.ToString(), tensor, of.shape.ToString(), fault, of.weight));
+                    mesh.ToString(), of.tensor, of.shape.ToString(), fault, of.weight));
   }
   return OkStatus();
 }

@@ -44,7 +44,7 @@ TEST(SavedSlices, ThatOverlapOrLackRowsAreRefusedWithTensorAndNumbers) {
   };
   EXPECT_EQ(refused(Fused(4, 12)),
             "mesh copy=2: checkpoints of this run could not be saved: tensor qkv of shape [24, 8]: the slice [8, 8] at "
-            "[8, 0] of rank 1 overlaps the slice [4, 8] at [12, 0] of rank 0. Keep it whole (placement: [['v', "
+            "[8, 0] of rank 1 overlaps the slice [4, 8] at [12, 0] of rank 0. Keep it whole (placement: [['q', "
             "'replicate']]), or take another mesh");
   std::vector<StoredWeight> lacks = Fused(4, 16);
   lacks.pop_back();
