@@ -199,6 +199,7 @@ void FillBatches(int64_t vocab, HostBatches* batches) {
       arrays.target_T[t] = draw(3);
       arrays.position_T[t] = static_cast<int32_t>(at % kRow);
       arrays.document_start_T[t] = static_cast<int32_t>(at / kRow * kRow);
+      if (!arrays.document_length_T.empty()) arrays.document_length_T[t] = kRow;
     }
   }
 }

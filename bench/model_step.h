@@ -98,9 +98,10 @@ class ModelStep {
       for (size_t i = 0; i < tokens.size(); ++i) {
         const int64_t place = part.ranks > 1 ? part.PlaceOf(static_cast<int64_t>(i)) : static_cast<int64_t>(i);
         const int64_t position = place % of.row;
-        tokens[i] = static_cast<int32_t>(b.name == "position"         ? position
-                                         : b.name == "document_start" ? place - position
-                                                                      : UniformAt(key, i) * static_cast<float>(vocab));
+        tokens[i] = static_cast<int32_t>(b.name == "position"          ? position
+                                         : b.name == "document_start"  ? place - position
+                                         : b.name == "document_length" ? of.row
+                                                                       : UniformAt(key, i) * static_cast<float>(vocab));
       }
     } else if (b.role == Role::kWeight) {
       const double scale = 0.02;

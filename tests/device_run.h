@@ -46,6 +46,7 @@ class DeviceRun {
     add(kTargetInput, batch.target);
     add(kPositionInput, batch.position);
     add(kDocumentStartInput, batch.document_start);
+    add(kDocumentLengthInput, batch.document_length);
     add(kRngInput, rng_);
     add(kLossOutput, losses_);
     return executor_->Run(io, {.trace = trace});

@@ -61,6 +61,18 @@ inline std::string Phi3ConfigText() {
       "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 128, "max_position_embeddings": 256,
       "sliding_window": 20})";
 }
+// Rotary embeddings that are others for documents of more than 24 tokens: another one for all, one for each length.
+inline std::string LongropeConfigText() {
+  return R"({"architectures": ["Phi3ForCausalLM"], "vocab_size": 160, "hidden_size": 64, "num_hidden_layers": 3,
+      "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 128, "max_position_embeddings": 256,
+      "original_max_position_embeddings": 24, "rope_parameters": {"rope_type": "longrope",
+      "short_factor": [1, 1, 1, 1, 1, 1, 2, 2], "long_factor": [3, 3, 3, 4, 5, 6, 7, 8]}})";
+}
+inline std::string DynamicRopeConfigText() {
+  return R"({"architectures": ["LlamaForCausalLM"], "vocab_size": 160, "hidden_size": 64, "num_hidden_layers": 3,
+      "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 128, "max_position_embeddings": 24,
+      "rope_parameters": {"rope_type": "dynamic", "factor": 4.0}})";
+}
 // Two kinds of blocks, norms of heads, biases.
 inline std::string Qwen3ConfigText() {
   return R"({"architectures": ["Qwen3ForCausalLM"], "vocab_size": 160, "hidden_size": 64, "num_hidden_layers": 3,
@@ -161,11 +173,12 @@ struct RunSpec {
   int64_t local_tokens() const { return row * rows_per_micro_batch / mesh.mesh.size(TokenAxes(mesh.mesh)); }
 };
 
-// Random rows of packed documents: tokens, targets (some unsupervised), positions, document starts within each
-// micro-batch. A row's content depends only on its number. With `data_ranks` ranks of `rows_per_micro_batch` rows each
-// per micro-batch, the rows of rank `data_rank`, and its part of each row; `supervised` counts tokens of all ranks.
+// Random rows of packed documents: tokens, targets (some unsupervised), positions, lengths of documents and their
+// starts within each micro-batch. A row's content depends only on its number. With `data_ranks` ranks of
+// `rows_per_micro_batch` rows each per micro-batch, the rows of rank `data_rank`, and its part of each row;
+// `supervised` counts tokens of all ranks.
 struct Batch {
-  std::vector<int32_t> token, target, position, document_start;
+  std::vector<int32_t> token, target, position, document_start, document_length;
   std::vector<float> weight;  // multiples of 2^-2; 0 if target is -1
   int64_t supervised = 0;
   double weight_sum = 0;  // over all ranks
@@ -175,10 +188,14 @@ struct Batch {
     for (int64_t r = 0; r < rows; ++r) {
       const bool mine = r / rows_per_micro_batch % data_ranks == data_rank;
       const RngKey key{.seed = seed, .name_hash = static_cast<uint64_t>(r)};
-      int64_t start = 0;
+      const auto begins = [&](int64_t i) { return i > 0 && UniformAt(key, static_cast<uint64_t>(4 * i)) < 0.1f; };
+      int64_t start = 0, end = 0;
       for (int64_t i = 0; i < row; ++i) {
         const auto u = static_cast<uint64_t>(4 * i);
-        if (i > start && UniformAt(key, u) < 0.1f) start = i;
+        if (i == end) {
+          start = end++;
+          while (end < row && !begins(end)) ++end;
+        }
         const bool counts = UniformAt(key, u + 2) < 0.75f;
         supervised += counts;
         const int quarters = counts ? 1 + static_cast<int>(UniformAt(key, u + 2) * 10) : 0;
@@ -189,6 +206,7 @@ struct Batch {
         target.push_back(counts ? static_cast<int32_t>(UniformAt(key, u + 3) * static_cast<float>(vocab)) : -1);
         position.push_back(static_cast<int32_t>(i - start));
         document_start.push_back(static_cast<int32_t>(r % rows_per_micro_batch * row + start));
+        document_length.push_back(static_cast<int32_t>(end - start));
       }
     }
   }
@@ -285,7 +303,8 @@ class TinyRun {
     data_rank_ = data_rank();
     scalars_ = Find(kScalarsBuffer);
     clip_ = Find(kClipBuffer);
-    for (const char* name : {"token", "target", "position", "document_start", "rng", "loss", "weight"}) {
+    for (const char* name :
+         {"token", "target", "position", "document_start", "rng", "loss", "weight", "document_length"}) {
       train_buffers_.push_back(train().FindBuffer(name));
       eval_buffers_.push_back(eval().FindBuffer(name));
     }
@@ -449,9 +468,9 @@ class TinyRun {
   }
 
   void Run(Executor& executor, Batch& batch, const std::vector<int>& buffers) {
-    const std::span<std::byte> data[] = {Raw(batch.token),          Raw(batch.target), Raw(batch.position),
-                                         Raw(batch.document_start), Raw(rng_),         Raw(losses_),
-                                         Raw(batch.weight)};
+    const std::span<std::byte> data[] = {
+        Raw(batch.token), Raw(batch.target), Raw(batch.position), Raw(batch.document_start),
+        Raw(rng_),        Raw(losses_),      Raw(batch.weight),   Raw(batch.document_length)};
     HostArray io[std::size(data)];
     size_t n = 0;
     for (size_t i = 0; i < std::size(data); ++i) {

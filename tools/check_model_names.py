@@ -18,8 +18,8 @@ EXCEPTIONS = {
 # Files of src/model that are not families: they name values of the graph and settings of PEFT and bitsandbytes.
 NO_FAMILIES = {"forward.cc", "forward.h", "initialize.cc", "initialize.h", "lora.cc", "lora.h", "lora_layers.cc", "lora_layers.h",
                "model.cc", "model.h", "quantisation_config.cc", "quantisation_config.h"}
-# An attribute of an op with the name of a key; the key that identifies families; words that are also families.
-OURS = {"head_dim", "model_type", "inv_freq", "opt", "glm"}
+# Attributes of ops, some with the name of a key; the key that identifies families; words that are also families.
+OURS = {"head_dim", "model_type", "inv_freq", "long_inv_freq", "document_length", "opt", "glm"}
 
 STRING = re.compile(r'"((?:[^"\\\n]|\\.)*)"')
 RAW = re.compile(r'R"(\w*)\(\n(.*?)\)\1"', re.S)

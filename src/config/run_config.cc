@@ -44,7 +44,7 @@ Status ResolveRows(const RunFacts& facts, ResolvedRun& run) {
     if (facts.positions_are_learned) {
       return InvalidArgument(fmt::format("{}: it has no embedding for the rest. Set max_seq_len: {}", what, *most));
     }
-    run.warnings.push_back(what + ": it was not trained on longer rows");
+    run.warnings.push_back(what + ": it was not trained on longer documents");
   }
   return OkStatus();
 }

@@ -32,6 +32,7 @@ BatchCounts FillSample(const TokenStore& store, int64_t sample, int64_t start, c
     arrays.target_T[at] = supervised ? tokens.token(i + 1) : -1;
     arrays.position_T[at] = static_cast<int32_t>(i);
     arrays.document_start_T[at] = static_cast<int32_t>(start);
+    if (!arrays.document_length_T.empty()) arrays.document_length_T[at] = static_cast<int32_t>(length);
     const TokenWeight weight = supervised ? tokens.weight(i + 1) : 0;
     if (!arrays.weight_T.empty()) arrays.weight_T[at] = static_cast<float>(WeightValue(weight));
     counts.supervised += supervised;
@@ -48,6 +49,7 @@ void FillPadding(const Stretch& own, const BatchArrays& arrays) {
     if (!arrays.weight_T.empty()) arrays.weight_T[at] = 0;
     arrays.position_T[at] = 0;
     arrays.document_start_T[at] = static_cast<int32_t>(place);
+    if (!arrays.document_length_T.empty()) arrays.document_length_T[at] = 1;
   }
 }
 
@@ -66,6 +68,8 @@ BatchCounts FillBatch(const TokenStore& store, const Packing& packing, int64_t f
       << arrays.document_start_T.size() << " document starts";
   TEMPER_CHECK(arrays.weight_T.empty() || arrays.weight_T.size() == size)
       << size << " tokens, " << arrays.weight_T.size() << " weights";
+  TEMPER_CHECK(arrays.document_length_T.empty() || arrays.document_length_T.size() == size)
+      << size << " tokens, " << arrays.document_length_T.size() << " document lengths";
   const int64_t room = static_cast<int64_t>(size) / own.local_row();
   TEMPER_CHECK(static_cast<int64_t>(size) % own.local_row() == 0 && rows <= room)
       << rows << " rows of " << own.local_row() << " in arrays of " << size;

@@ -6,12 +6,13 @@
 //   position_T         place in its sample, from 0
 //   weight_T           how much the loss of that prediction counts, an exact multiple of 2^-16; 0 if target is -1
 //   document_start_T   index in the T axis of its sample's first token: token i attends to [document_start_T[i], i]
+//   document_length_T  tokens of its sample, for models whose rotary embedding goes by it
 //
-// On a rank of cp (tensor/context_part.h) the arrays hold its own tokens, with targets and positions of the whole rows;
-// document_start_T is then a place in whole rows, too.
+// On a rank of cp (tensor/context_part.h) the arrays hold its own tokens, with targets, positions and lengths of the
+// whole rows; document_start_T is then a place in whole rows, too.
 //
-// Padding: token 0, target -1, weight 0, position 0, document_start its own index; nothing attends to it, and it
-// attends only to itself. The last token of a sample predicts nothing.
+// Padding: token 0, target -1, weight 0, position 0, length 1, document_start its own index; nothing attends to it, and
+// it attends only to itself. The last token of a sample predicts nothing.
 #pragma once
 
 #include <cstdint>
@@ -23,10 +24,11 @@
 
 namespace temper {
 
-// Spans of one length; the caller owns the memory. weight_T is empty if weights are not wanted.
+// Spans of one length; the caller owns the memory. weight_T and document_length_T are empty if they are not wanted.
 struct BatchArrays {
   std::span<int32_t> token_T, target_T, position_T, document_start_T;
   std::span<float> weight_T = {};
+  std::span<int32_t> document_length_T = {};
 };
 
 struct BatchCounts {       // of this rank's tokens

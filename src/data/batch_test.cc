@@ -13,9 +13,10 @@ namespace temper {
 namespace {
 
 struct Arrays {
-  explicit Arrays(size_t n) : token(n, -7), target(n, -7), position(n, -7), start(n, -7), weight(n, -7) {}
-  BatchArrays view() { return {token, target, position, start, weight}; }
-  std::vector<int32_t> token, target, position, start;
+  explicit Arrays(size_t n)
+      : token(n, -7), target(n, -7), position(n, -7), start(n, -7), length(n, -7), weight(n, -7) {}
+  BatchArrays view() { return {token, target, position, start, weight, length}; }
+  std::vector<int32_t> token, target, position, start, length;
   std::vector<float> weight;
 };
 
@@ -54,6 +55,7 @@ TEST(Batch, ArraysOfTwoSamplesByHand) {
   EXPECT_EQ(a.target, (std::vector<int32_t>{-1, 13, -1, 22, -1, -1, -1, -1, -1, -1, -1, -1}));
   EXPECT_EQ(a.position, (std::vector<int32_t>{0, 1, 2, 0, 1, 0, 0, 0, 0, 0, 0, 0}));
   EXPECT_EQ(a.start, (std::vector<int32_t>{0, 0, 0, 3, 3, 5, 6, 7, 8, 9, 10, 11}));
+  EXPECT_EQ(a.length, (std::vector<int32_t>{3, 3, 3, 2, 2, 1, 1, 1, 1, 1, 1, 1}));
   EXPECT_EQ(counts.tokens, 5);
   EXPECT_EQ(counts.supervised, 2);
   EXPECT_EQ(counts.weight, 2 * int64_t{kUnitWeight});
@@ -122,6 +124,7 @@ TEST(Batch, IsSplitOverRanksThatShareRows) {
         EXPECT_EQ(own.target[i], whole.target[place]) << place;
         EXPECT_EQ(own.position[i], whole.position[place]) << place;
         EXPECT_EQ(own.start[i], whole.start[place]) << place;
+        EXPECT_EQ(own.length[i], whole.length[place]) << place;
         EXPECT_EQ(own.weight[i], whole.weight[place]) << place;
       }
     }

@@ -72,6 +72,13 @@ std::vector<Case> Cases() {
       {Op::kRmsNorm, {kX, kD}, {{"eps", 1e-5}}, "bf16[6, 8], f32[6]"},
       {Op::kLayerNorm, {kX, kD, kD}, {{"eps", 1e-5}}, "bf16[6, 8], f32[6], f32[6]"},
       {Op::kRopeTable, {kIndex}, {{"inv_freq", std::vector<double>{1, 0.1}}}, "f32[6, 4]"},
+      {Op::kRopeTable,
+       {kIndex, kIndex},
+       {{"inv_freq", std::vector<double>{1, 0.1}},
+        {"document_length", kOne},
+        {"near", int64_t{8}},
+        {"long_inv_freq", std::vector<double>{0.5, 0.1}}},
+       "f32[6, 4]"},
       {Op::kRope, {kX, rope}, {{"head_dim", int64_t{4}}}, "bf16[6, 8]"},
       {Op::kAttention, {kX, kKv, kKv, kIndex}, kHeads, "bf16[6, 8], f32[6, 4]"},
       {Op::kAttentionCached,
@@ -502,6 +509,16 @@ TEST(Rule, RefusesValuesOfAttributesThatMakeNoSense) {
   for (const int64_t e : {int64_t{0}, int64_t{2}, int64_t{3}, int64_t{5}, huge}) {
     refused(Op::kRope, rope, {{"head_dim", int64_t{4}}}, "head_dim", e);
   }
+  const Types lengths = {kIndex, kIndex};
+  const std::vector<double> pair = {1, 0.1};
+  const Attributes growing = {
+      {"inv_freq", pair}, {"document_length", kOne}, {"near", int64_t{8}}, {"theta", 1e4}, {"factor", 2.0}};
+  refused(Op::kRopeTable, lengths, growing, "near", int64_t{0});
+  refused(Op::kRopeTable, lengths, growing, "theta", 0.0);
+  refused(Op::kRopeTable, lengths, growing, "factor", -1.0);
+  refused(Op::kRopeTable, lengths, growing, "inv_freq", std::vector<double>{1});
+  refused(Op::kRopeTable, lengths, growing, "long_inv_freq", pair);
+  refused(Op::kRopeTable, {kIndex}, {{"inv_freq", pair}}, "near", int64_t{8});
   for (const double cap : {0.0, -1.0}) refused(Op::kSoftcap, {kX}, {{"cap", 30.0}}, "cap", cap);
   refused(Op::kAttention, attention, kHeads, "softcap", -1.0);
   const Types drawn = {kX, {DType::kI64, {kNumRngWords}}};

@@ -51,6 +51,13 @@ Result<std::unique_ptr<DecodeSession>> DecodeSession::Create(std::vector<Program
   };
   decoder->token_.resize(static_cast<size_t>(tokens_of(decoder->programs_[0])));
   decoder->position_.resize(decoder->token_.size());
+  decoder->document_length_.resize(decoder->token_.size());
+  for (const Segment& segment : decoder->programs_[0].segments) {
+    for (const Instruction& i : segment.instructions) {
+      if (i.op != Op::kRopeTable || !i.attributes.Flag("document_length")) continue;
+      decoder->long_ropes_.push_back({i.attributes.Int("near"), !i.attributes.Has("long_inv_freq")});
+    }
+  }
   for (const Program& program : decoder->programs_) {
     Step step{.tokens = tokens_of(program)};
     TEMPER_ASSIGN_OR_RETURN(step.executor, Executor::Create(program, *decoder->arena_, kernels, nullptr, far));
@@ -61,6 +68,7 @@ Result<std::unique_ptr<DecodeSession>> DecodeSession::Create(std::vector<Program
     const auto n = static_cast<size_t>(step.tokens);
     add(kTokenInput, std::as_writable_bytes(std::span(decoder->token_).first(n)));
     add(kPositionInput, std::as_writable_bytes(std::span(decoder->position_).first(n)));
+    add(kDocumentLengthInput, std::as_writable_bytes(std::span(decoder->document_length_).first(n)));
     add(kLengthInput, std::as_writable_bytes(std::span(&decoder->fed_, 1)));
     const temper::Buffer& logits = program.buffers[static_cast<size_t>(program.FindBuffer(kLogitsOutput))];
     decoder->logits_.resize(static_cast<size_t>(logits.type.shape.elements()));
@@ -75,16 +83,35 @@ DevicePart DecodeSession::Buffer(const std::string& name) const {
   return index < 0 ? DevicePart() : steps_[0].executor->BufferPart(index);
 }
 
+bool DecodeSession::AreAlike(int64_t length, int64_t other) const {
+  return !SwitchesBetween(length, other) &&
+         std::none_of(long_ropes_.begin(), long_ropes_.end(),
+                      [&](const LongRope& r) { return r.grows && std::max(length, other) > r.near; });
+}
+
+bool DecodeSession::SwitchesBetween(int64_t length, int64_t other) const {
+  return std::any_of(long_ropes_.begin(), long_ropes_.end(),
+                     [&](const LongRope& r) { return !r.grows && (length > r.near) != (other > r.near); });
+}
+
 int64_t DecodeSession::KeepPrefixOf(std::span<const int32_t> sequence) {
-  const int64_t most = std::min(length_, static_cast<int64_t>(sequence.size()) - 1);
+  announced_ = static_cast<int64_t>(sequence.size());
+  const int64_t most = AreAlike(made_for_, announced_) ? std::min(length_, announced_ - 1) : 0;
   const auto begin = sequence_.begin();
   length_ = most <= 0 ? 0 : std::mismatch(begin, begin + most, sequence.begin()).first - begin;
+  if (length_ == 0) made_for_ = 0;
   return length_;
 }
 
 Result<std::span<const float>> DecodeSession::Feed(std::span<const int32_t> tokens) {
   TEMPER_CHECK(!tokens.empty() && length_ + static_cast<int64_t>(tokens.size()) <= context_)
       << tokens.size() << " tokens after " << length_ << " of " << context_;
+  std::copy(tokens.begin(), tokens.end(), sequence_.begin() + length_);
+  const int64_t end = length_ + static_cast<int64_t>(tokens.size()), whole = std::max(announced_, end);
+  if (SwitchesBetween(made_for_, whole)) length_ = made_for_ = 0;
+  made_for_ = std::max(made_for_, whole);
+  std::fill(document_length_.begin(), document_length_.end(), static_cast<int32_t>(whole));
+  tokens = std::span(sequence_).subspan(static_cast<size_t>(length_), static_cast<size_t>(end - length_));
   while (!tokens.empty()) {
     const auto step = std::find_if(steps_.begin(), steps_.end(),
                                    [&](const Step& s) { return s.tokens <= static_cast<int64_t>(tokens.size()); });
@@ -93,7 +120,6 @@ Result<std::span<const float>> DecodeSession::Feed(std::span<const int32_t> toke
     fed_ = static_cast<int32_t>(length_);
     for (size_t i = 0; i < n; ++i) position_[i] = fed_ + static_cast<int32_t>(i);
     TEMPER_RETURN_IF_ERROR(step->executor->Run(step->io));
-    std::copy_n(tokens.begin(), n, sequence_.begin() + length_);
     length_ += step->tokens;
     tokens = tokens.subspan(n);
   }

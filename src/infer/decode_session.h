@@ -1,5 +1,9 @@
 // DecodeSession: a model compiled for decoding: Programs that take S more tokens (S = 1 and some larger, for prompts)
 // over one key-value cache, sharing one arena with the weights.
+//
+// longrope and dynamic scaling go by the length of the sequence, as transformers' generate has it: the prompt's, then
+// one more with each token. Where longrope takes its other frequencies, what the cache holds is made again with these,
+// as transformers' Phi-3 does; with dynamic scaling, the cache keeps keys as they were made.
 #pragma once
 
 #include <memory>
@@ -47,9 +51,11 @@ class DecodeSession {
   DevicePart Buffer(const std::string& name) const;
 
   // Forgets all tokens.
-  void Reset() { length_ = 0; }
-  // Keeps the tokens that the cache and `sequence` begin with and forgets the rest. The last token of `sequence` is
-  // never kept, so that there is one to feed. Returns length(): how many tokens of `sequence` need not be fed again.
+  void Reset() { length_ = announced_ = made_for_ = 0; }
+  // Announces `sequence`: what is fed next is part of a sequence of its length. Keeps the tokens that the cache and
+  // `sequence` begin with and forgets the rest; all where another embedding was made for the cache's. The last token of
+  // `sequence` is never kept, so that there is one to feed. Returns length(): how many tokens of `sequence` need not be
+  // fed again.
   int64_t KeepPrefixOf(std::span<const int32_t> sequence);
   int64_t length() const { return length_; }
   int64_t context() const { return context_; }
@@ -66,14 +72,25 @@ class DecodeSession {
     std::unique_ptr<Executor> executor;
     std::vector<HostArray> io;  // over token_, position_, fed_ and logits_
   };
+  // A rotary embedding that is another one for sequences of more than `near` tokens.
+  struct LongRope {
+    int64_t near;
+    bool grows;  // with every further token; else there are two
+  };
   DecodeSession() = default;
+  // Whether keys made for a sequence of one length are those of a sequence of the other.
+  bool AreAlike(int64_t length, int64_t other) const;
+  bool SwitchesBetween(int64_t length, int64_t other) const;
 
   int64_t context_ = 0, length_ = 0;
+  int64_t announced_ = 0;  // the length of the last sequence that KeepPrefixOf was given
+  int64_t made_for_ = 0;   // the longest sequence for which a token in the cache was made
+  std::vector<LongRope> long_ropes_;
   std::vector<Program> programs_;
   std::unique_ptr<Arena> arena_;
-  std::vector<int32_t> token_, position_;  // as many as the longest step takes
-  std::vector<int32_t> sequence_;          // the tokens in the cache: the first length_ of context_
-  int32_t fed_ = 0;                        // tokens in the cache, as a step reads it
+  std::vector<int32_t> token_, position_, document_length_;  // as many as the longest step takes
+  std::vector<int32_t> sequence_;                            // the tokens in the cache: the first length_ of context_
+  int32_t fed_ = 0;                                          // tokens in the cache, as a step reads it
   std::vector<float> logits_;
   std::vector<Step> steps_;  // by descending number of tokens; the last takes one
 };

@@ -219,9 +219,7 @@ void Decoder::BuildForward(ForwardBuilder& f) const {
   std::vector<Tables> ropes;
   for (const RopeSpec& rope : s_.ropes) {
     const std::string name = ropes.empty() ? "rope" : fmt::format("rope{}", ropes.size());
-    const auto made = [&](bool of_queries, const std::string& of) {
-      return RopeTableOf(f, f.position(), rope, f.spec().context(), of_queries, of);
-    };
+    const auto made = [&](bool of_queries, const std::string& of) { return RopeTableOf(f, rope, of_queries, of); };
     const ValueId k = made(false, name);
     ropes.push_back({rope.position_beta == 0 ? k : made(true, name + "_q"), k});
   }
@@ -314,7 +312,7 @@ Result<DecoderSpec> ReadDecoder(const Json& config, std::string architecture, co
   s.ropes = {rope};
   if (rope.original > 0) {
     f.training_notes.push_back(fmt::format(
-        "rows of more than {} tokens use the long-context rotary embedding of {}; other rows use the usual one",
+        "documents of more than {} tokens use the long-context rotary embedding of {}; others use the usual one",
         rope.original, where));
   }
   return s;

@@ -15,6 +15,11 @@ ForwardBuilder::ForwardBuilder(Graph* graph, const ForwardSpec& spec, Naming nam
   }
 }
 
+ValueId ForwardBuilder::document_length() {
+  if (document_length_ == kNoValue) document_length_ = TokenInput(kDocumentLengthInput, DType::kI32, spec_.tokens);
+  return document_length_;
+}
+
 FileTensor ForwardBuilder::TensorOf(const std::string& name, Shape shape) const {
   std::vector<std::string> names = InFiles(name);
   std::string written = std::move(names.front());

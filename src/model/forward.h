@@ -30,15 +30,16 @@ struct ForwardSpec {
 };
 
 // Names of the host-written inputs and the host-read outputs of a forward graph.
-inline constexpr char kTokenInput[] = "token";                   // i32[T]
-inline constexpr char kTargetInput[] = "target";                 // i32[T], -1: no loss here
-inline constexpr char kWeightInput[] = "weight";                 // f32[T], loss weights; if ForwardSpec::weighted
-inline constexpr char kPositionInput[] = "position";             // i32[T], restarts with each document
-inline constexpr char kDocumentStartInput[] = "document_start";  // i32[T]
-inline constexpr char kRngInput[] = "rng";                       // i64[kNumRngWords], if an op draws random numbers
-inline constexpr char kLengthInput[] = "length";                 // i32[1], decoding: tokens in the cache
-inline constexpr char kLossOutput[] = "loss";                    // f32[T]
-inline constexpr char kLogitsOutput[] = "logits";                // f32[1, V]
+inline constexpr char kTokenInput[] = "token";                     // i32[T]
+inline constexpr char kTargetInput[] = "target";                   // i32[T], -1: no loss here
+inline constexpr char kWeightInput[] = "weight";                   // f32[T], loss weights; if ForwardSpec::weighted
+inline constexpr char kPositionInput[] = "position";               // i32[T], restarts with each document
+inline constexpr char kDocumentStartInput[] = "document_start";    // i32[T]
+inline constexpr char kDocumentLengthInput[] = "document_length";  // i32[T], if a rotary embedding goes by it
+inline constexpr char kRngInput[] = "rng";                         // i64[kNumRngWords], if an op draws random numbers
+inline constexpr char kLengthInput[] = "length";                   // i32[1], decoding: tokens in the cache
+inline constexpr char kLossOutput[] = "loss";                      // f32[T]
+inline constexpr char kLogitsOutput[] = "logits";                  // f32[1, V]
 
 class ForwardBuilder : public GraphBuilder {
  public:
@@ -74,6 +75,8 @@ class ForwardBuilder : public GraphBuilder {
 
   ValueId token() const { return token_; }
   ValueId position() const { return position_; }
+  // The tokens of each token's document. The pass takes this input on first use.
+  ValueId document_length();
 
   // y = x W^T [+ b] with weights "<module>.weight" [out, in] and "<module>.bias".
   ValueId Linear(ValueId x_TI, const std::string& module, Dim out, Dim in, bool bias, const std::string& name,
@@ -127,6 +130,7 @@ class ForwardBuilder : public GraphBuilder {
   std::vector<WeightDeclaration> declared_;
   std::vector<LinearModule> modules_;
   ValueId token_, position_, document_start_ = kNoValue, length_ = kNoValue, rng_ = kNoValue;
+  ValueId document_length_ = kNoValue;
 };
 
 }  // namespace temper

@@ -233,26 +233,27 @@ Status ReadPositionScale(const Json& config, const char* key, const std::string&
   return OkStatus();
 }
 
-std::vector<double> RopeSpec::FrequenciesFor(int64_t tokens) const {
-  if (tokens <= original) return inv_freq;
-  if (!long_inv_freq.empty()) return long_inv_freq;
-  if (dynamic_factor == 0) return inv_freq;
-  const auto dims = static_cast<double>(2 * inv_freq.size());
-  const double longer = static_cast<double>(tokens) / static_cast<double>(original);
-  const double grown = theta * std::pow(dynamic_factor * longer - (dynamic_factor - 1), dims / (dims - 2));
-  return InF32(Plain(grown, 2 * static_cast<int64_t>(inv_freq.size())));
-}
-
-ValueId RopeTableOf(GraphBuilder& builder, ValueId position_T, const RopeSpec& rope, int64_t tokens, bool of_queries,
-                    const std::string& name) {
-  Attributes attributes = {{"inv_freq", rope.FrequenciesFor(tokens)}};
+ValueId RopeTableOf(ForwardBuilder& builder, const RopeSpec& rope, bool of_queries, const std::string& name) {
+  Attributes attributes = {{"inv_freq", rope.inv_freq}};
   if (rope.interleaved) attributes.Set("interleaved", int64_t{1});
   if (rope.scale != 1) attributes.Set("scale", rope.scale);
   if (of_queries && rope.position_beta != 0) {
     attributes.Set("beta", rope.position_beta);
     attributes.Set("original", rope.position_original);
   }
-  return builder.Add(Op::kRopeTable, {position_T}, std::move(attributes), name)[0];
+  std::vector<ValueId> inputs = {builder.position()};
+  if (rope.HasLongDocuments(builder.spec().context())) {
+    inputs.push_back(builder.document_length());
+    attributes.Set("document_length", int64_t{1});
+    attributes.Set("near", rope.original);
+    if (rope.long_inv_freq.empty()) {
+      attributes.Set("theta", rope.theta);
+      attributes.Set("factor", rope.dynamic_factor);
+    } else {
+      attributes.Set("long_inv_freq", rope.long_inv_freq);
+    }
+  }
+  return builder.Add(Op::kRopeTable, std::move(inputs), std::move(attributes), name)[0];
 }
 
 }  // namespace temper

@@ -6,16 +6,15 @@
 #include <vector>
 
 #include "format/json.h"
-#include "graph/builder.h"
+#include "model/forward.h"
 
 namespace temper {
 
 struct RopeSpec {
   // For each rotated pair of a head's elements, in radians per position.
   std::vector<double> inv_freq;
-  // For contexts of more than `original` tokens (rows in training, the cache in decoding): longrope's second
-  // frequencies, or the parameters of dynamic scaling, whose `theta` grows with the context. transformers goes by the
-  // longest document of a batch instead, which is not known when a Program is compiled.
+  // For documents of more than `original` tokens: longrope's second frequencies, or the parameters of dynamic scaling,
+  // whose `theta` grows with the document.
   std::vector<double> long_inv_freq;
   double dynamic_factor = 0, theta = 0;
   int64_t original = 0;
@@ -25,8 +24,8 @@ struct RopeSpec {
   double position_beta = 0;
   int64_t position_original = 0;
 
-  // The frequencies for a context of `tokens` tokens.
-  std::vector<double> FrequenciesFor(int64_t tokens) const;
+  // Whether a document within a context of `tokens` tokens may be too long for inv_freq.
+  bool HasLongDocuments(int64_t tokens) const { return original > 0 && tokens > original; }
   friend bool operator==(const RopeSpec&, const RopeSpec&) = default;
 };
 
@@ -48,8 +47,8 @@ Result<RopeSpec> ReadRope(const Json& config, const char* layer_type, const Rope
 // Reads `key` among the parameters of scaling: how much queries grow with their position (RopeSpec::position_beta).
 Status ReadPositionScale(const Json& config, const char* key, const std::string& where, RopeSpec* rope);
 
-// The table of that embedding for a context of `tokens` tokens. `of_queries`: with the scale that only queries have.
-ValueId RopeTableOf(GraphBuilder& builder, ValueId position_T, const RopeSpec& rope, int64_t tokens, bool of_queries,
-                    const std::string& name);
+// The table of that embedding for the tokens of the pass. Where documents may be long it goes by the length of each.
+// `of_queries`: with the scale that only queries have.
+ValueId RopeTableOf(ForwardBuilder& builder, const RopeSpec& rope, bool of_queries, const std::string& name);
 
 }  // namespace temper

@@ -5,6 +5,8 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "graph/ops/rope_table.h"
+
 namespace temper {
 namespace {
 
@@ -29,6 +31,25 @@ std::vector<double> Plain(double theta, int64_t head_dim) {
   for (int64_t i = 0; i < head_dim; i += 2)
     f.push_back(1.0 / std::pow(theta, static_cast<double>(i) / static_cast<double>(head_dim)));
   return f;
+}
+// The table's node in a pass over rows of `row` tokens.
+struct Table {
+  Attributes attributes;
+  size_t inputs;
+  std::vector<double> For(int64_t length) const {
+    const RopeFrequencies frequencies(attributes);
+    const RopeFrequencies::OfDocument of = frequencies.Of(length);
+    std::vector<double> listed;
+    for (int64_t e = 0; e < of.half; ++e) listed.push_back(of[e]);
+    return listed;
+  }
+};
+Table TableOf(const RopeSpec& rope, int64_t row) {
+  Graph graph;
+  ForwardBuilder builder(&graph, {.tokens = row, .row = row});
+  RopeTableOf(builder, rope, /*of_queries=*/false, "rope");
+  const Node& node = graph.nodes().back();
+  return {node.attributes, node.inputs.size()};
 }
 
 TEST(Rope, FrequenciesArePowersOfTheta) {
@@ -120,22 +141,32 @@ TEST(Rope, YarnStretchesSlowWaves) {
   EXPECT_EQ(Rope(both)->scale, 1);
 }
 
-TEST(Rope, LongropeHasOtherFactorsBeyondTheOriginalContext) {
+TEST(Rope, LongropeHasOtherFactorsForDocumentsBeyondTheOriginalLength) {
   const char* text = R"({"rope_scaling": {"type": "su", "short_factor": [1, 2], "long_factor": [4, 8]}})";
   const auto rope = Rope(text, 4, 65536, {.yarn_is_longrope = true, .original = 4096});
   ASSERT_TRUE(rope.ok()) << rope.status().message();
   const std::vector<double> plain = Plain(10000, 4);
-  ExpectNear(rope->FrequenciesFor(4096), {plain[0], plain[1] / 2});
-  ExpectNear(rope->FrequenciesFor(4097), {plain[0] / 4, plain[1] / 8});
+  ExpectNear(TableOf(*rope, 8192).For(4096), {plain[0], plain[1] / 2});
+  ExpectNear(TableOf(*rope, 8192).For(4097), {plain[0] / 4, plain[1] / 8});
   EXPECT_DOUBLE_EQ(rope->scale, std::sqrt(1 + std::log(16) / std::log(4096)));
   EXPECT_EQ(Rope(text, 4).status().code(), StatusCode::kUnsupported) << "only Phi-3 calls it so";
 }
 
 // transformers' _compute_dynamic_ntk_parameters.
-TEST(Rope, DynamicGrowsThetaBeyondTheLongestRowOfTheModel) {
+TEST(Rope, DynamicGrowsThetaWithDocumentsBeyondTheLongestOfTheModel) {
   const auto rope = Rope(R"({"rope_scaling": {"type": "dynamic", "factor": 2}})");
-  ExpectNear(rope->FrequenciesFor(2048), Plain(10000, 64));
-  ExpectNear(rope->FrequenciesFor(8192), Plain(10000 * std::pow(2.0 * 4 - 1, 64.0 / 62), 64));
+  ExpectNear(TableOf(*rope, 8192).For(2048), Plain(10000, 64));
+  ExpectNear(TableOf(*rope, 8192).For(4096), Plain(10000 * std::pow(2.0 * 2 - 1, 64.0 / 62), 64));
+  ExpectNear(TableOf(*rope, 8192).For(8192), Plain(10000 * std::pow(2.0 * 4 - 1, 64.0 / 62), 64));
+}
+
+// Such Programs are what they would be without the scaling.
+TEST(Rope, RowsTooShortForALongDocumentTakeNoLengths) {
+  const auto dynamic = Rope(R"({"rope_scaling": {"type": "dynamic", "factor": 2}})");
+  EXPECT_EQ(TableOf(*dynamic, 2048).attributes, TableOf(*Rope("{}"), 2048).attributes);
+  EXPECT_EQ(TableOf(*dynamic, 2048).inputs, 1u);
+  EXPECT_EQ(TableOf(*dynamic, 2049).inputs, 2u);
+  EXPECT_EQ(TableOf(*Rope("{}"), 1 << 20).inputs, 1u);
 }
 
 TEST(Rope, InvalidOrUnsupportedSettingsAreRefused) {

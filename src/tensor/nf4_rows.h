@@ -141,8 +141,8 @@ struct Nf4Absmaxes {
   std::vector<float> scales;     // by group
   float mean = 0;
 };
-// `absmax`: of each block. The mean is that of their exact sum; bitsandbytes' depends on the vectors and threads that
-// sum it, and has these bits where its sum is exact.
+// `absmax`: of each block. The mean is that of their exact sum; bitsandbytes' depends on the threads or the GPU that
+// sum it, and has these bits where its sum is exact; elsewhere, an absmax may take another index (docs/correctness.md).
 Nf4Absmaxes QuantiseAbsmaxes(std::span<const float> absmax);
 
 // Of elements of one block with this absmax: the index of the nearest number, the lower of two. `whole`: the block has

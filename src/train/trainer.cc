@@ -79,6 +79,7 @@ HostBatches::HostBatches(const Executor& executor, int64_t micro_batches)
   if (executor.program().FindBuffer(kWeightInput) >= 0) add(kWeightInput, weight_, tokens_);
   add(kPositionInput, position_, tokens_);
   add(kDocumentStartInput, document_start_, tokens_);
+  if (executor.program().FindBuffer(kDocumentLengthInput) >= 0) add(kDocumentLengthInput, document_length_, tokens_);
   add(kRngInput, rng_, kNumRngWords);
   add(kLossOutput, loss_, tokens_);
 }
@@ -89,6 +90,7 @@ BatchArrays HostBatches::Arrays(int64_t m) {
   };
   BatchArrays arrays = {part(token_), part(target_), part(position_), part(document_start_)};
   if (!weight_.empty()) arrays.weight_T = part(weight_);
+  if (!document_length_.empty()) arrays.document_length_T = part(document_length_);
   return arrays;
 }
 

@@ -35,7 +35,8 @@ class HostBatches {
  private:
   const int64_t tokens_, micro_batches_;
   std::vector<int32_t> token_, target_, position_, document_start_;
-  std::vector<float> weight_;  // empty if the Program takes no weights
+  std::vector<float> weight_;             // empty if the Program takes no weights
+  std::vector<int32_t> document_length_;  // empty if it takes no lengths
   std::vector<int64_t> rng_;
   std::vector<float> loss_;
   std::vector<HostArray> io_;

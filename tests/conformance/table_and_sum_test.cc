@@ -181,6 +181,50 @@ TEST(Rope, TableIsTheTwinsToTheBit) {
               1.5 * (1 + 0.1 * std::log(1 + std::floor(70 * 1703 / 4096.0))), 1e-6);
 }
 
+// Every row is that of a table for documents of its length alone.
+TEST(Rope, TableByDocumentIsTheTwinsAndThatOfEachLength) {
+  const int64_t half = 16, near = 40;
+  const double theta = 10000, factor = 3;
+  std::vector<double> short_ones, long_ones;
+  for (int64_t e = 0; e < half; ++e) {
+    short_ones.push_back(std::pow(theta, -static_cast<double>(e) / half));
+    long_ones.push_back(short_ones.back() / static_cast<double>(e + 1));
+  }
+  std::vector<int32_t> positions, lengths;
+  for (const int32_t length : {40, 1, 41, 97, 7}) {
+    for (int32_t t = 0; t < length; ++t) positions.push_back(t), lengths.push_back(length);
+  }
+  // transformers, _compute_dynamic_ntk_parameters.
+  const auto grown = [&](double length) {
+    std::vector<double> f;
+    const double base = theta * std::pow(factor * length / near - (factor - 1), 2.0 * half / (2.0 * half - 2));
+    for (int64_t e = 0; e < half; ++e) f.push_back(1 / std::pow(base, 2.0 * static_cast<double>(e) / (2.0 * half)));
+    return f;
+  };
+  for (const bool dynamic : {false, true}) {
+    Attributes by_document = {
+        {"inv_freq", short_ones}, {"document_length", int64_t{1}}, {"near", near}, {"scale", 1.1}};
+    if (dynamic) {
+      by_document.Set("theta", theta);
+      by_document.Set("factor", factor);
+    } else {
+      by_document.Set("long_inv_freq", long_ones);
+    }
+    const OpCase table{Op::kRopeTable, {Tensor::Ints(positions), Tensor::Ints(lengths)}, by_document};
+    ExpectConforms(table, Exact);
+    const Tensor got = RunOn(ReferenceKernels(), table, 1)[0];
+    for (size_t t = 0; t < positions.size(); ++t) {
+      const std::vector<double> f = lengths[t] <= near ? short_ones : dynamic ? grown(lengths[t]) : long_ones;
+      for (int64_t e = 0; e < half; ++e) {
+        const double angle = positions[t] * f[static_cast<size_t>(e)];
+        const int64_t row = static_cast<int64_t>(t) * 2 * half;
+        ASSERT_NEAR(got[row + e], 1.1 * std::cos(angle), 1e-5) << "position " << positions[t] << " of " << lengths[t];
+        ASSERT_NEAR(got[row + half + e], 1.1 * std::sin(angle), 1e-5);
+      }
+    }
+  }
+}
+
 // The first R of a head's E elements are rotated.
 TEST(Rope, OfPartsOfHeadsAndOfInterleavedPairsAgreesWithItsTwin) {
   for (DType dtype : kCompute) {

@@ -90,9 +90,11 @@ TEST_P(Decoding, LogitsAreThoseOfTheTrainingForward) {
     for (int32_t i = 0; i < 32; ++i) {
       batch.position[static_cast<size_t>(i)] = i;
       batch.document_start[static_cast<size_t>(i)] = 0;
+      batch.document_length[static_cast<size_t>(i)] = 32;
     }
     run.Evaluate(batch);
     Decoder decoder(f.config, run, TargetsOf(f), dtype, 64);
+    decoder.session->KeepPrefixOf(batch.token);
     const double tolerance = dtype == DType::kF32 ? 2e-5 : 0.06;
     for (size_t i = 0; i < 32; ++i) {
       const auto logits = Must(decoder.session->Feed({&batch.token[i], 1}));
@@ -204,11 +206,57 @@ TEST_P(Decoding, GenerationStopsAtTheContextAtStopTokensAndWhenTold) {
   EXPECT_EQ(decoder.session->length(), 0) << "and nothing was fed";
 }
 
+// As generate does with transformers' Phi-3: beyond the original length the whole sequence has the long factors.
+TEST(DecodingOfLongSequences, WhereLongropeSwitchesTheCacheIsMadeAgain) {
+  tiny::TinyRun run({.config = tiny::LongropeConfigText(), .row = 32, .micro_batches = 1});
+  Decoder growing(tiny::LongropeConfigText(), run, {}, DType::kF32, 64),
+      fresh(tiny::LongropeConfigText(), run, {}, DType::kF32, 64);
+  const std::vector<int32_t> sequence = RandomTokens(30, 8);
+  for (size_t n = 1; n <= sequence.size(); ++n) {
+    const std::vector<float> a = growing.After({&sequence[n - 1], 1});
+    if (n < 23) continue;
+    fresh.session->Reset();
+    const std::vector<float> b = fresh.After(std::span(sequence).first(n));
+    for (size_t i = 0; i < a.size(); ++i) ASSERT_NEAR(a[i], b[i], 1e-4) << "logit " << i << " after " << n;
+  }
+  EXPECT_EQ(growing.session->length(), 30);
+  EXPECT_EQ(growing.session->KeepPrefixOf(std::span(sequence).first(25)), 24) << "made with the long factors, too";
+  EXPECT_EQ(growing.session->KeepPrefixOf(std::span(sequence).first(24)), 0);
+}
+
+// As generate does with dynamic scaling: a prompt is made for its own length, each further token for one more, and what
+// the cache holds stays. tests/parity has transformers' tokens.
+TEST(DecodingOfLongSequences, WithDynamicScalingAPromptIsMadeForItsLengthAndKeysStay) {
+  tiny::TinyRun run({.config = tiny::DynamicRopeConfigText(), .row = 32, .micro_batches = 1});
+  Decoder whole(tiny::DynamicRopeConfigText(), run, {}, DType::kF32, 64),
+      pieces(tiny::DynamicRopeConfigText(), run, {}, DType::kF32, 64);
+  const std::vector<int32_t> sequence = RandomTokens(40, 8);
+  const auto difference = [&](size_t first) {  // of a prompt fed at once, and fed in two pieces
+    whole.session->Reset();
+    const std::vector<float> a = whole.After(sequence);
+    pieces.After(std::span(sequence).first(first));
+    const std::vector<float> b = pieces.After(std::span(sequence).subspan(first));
+    double most = 0;
+    for (size_t i = 0; i < a.size(); ++i) most = std::max<double>(most, std::abs(a[i] - b[i]));
+    return most;
+  };
+  pieces.session->KeepPrefixOf(sequence);
+  EXPECT_LE(difference(30), 1e-4);
+  pieces.session->Reset();
+  EXPECT_GE(difference(30), 1e-3) << "keys made for 30 tokens are others than those made for 40";
+  EXPECT_EQ(pieces.session->KeepPrefixOf(sequence), 0) << "a new prompt is made for its length";
+  pieces.session->Reset();
+  pieces.After(std::span(sequence).first(20));
+  EXPECT_EQ(pieces.session->KeepPrefixOf(std::span(sequence).first(24)), 20);
+  EXPECT_EQ(pieces.session->KeepPrefixOf(std::span(sequence).first(25)), 0);
+}
+
 INSTANTIATE_TEST_SUITE_P(Tiny, Decoding,
                          testing::Values(Family{"llama_tied", tiny::LlamaConfigText(true), tiny::Method::kFull},
                                          Family{"llama_lora_head", tiny::LlamaConfigText(true),
                                                 tiny::Method::kLoraWithHead},
                                          Family{"qwen3", tiny::Qwen3ConfigText(), tiny::Method::kLora},
+                                         Family{"longrope", tiny::LongropeConfigText(), tiny::Method::kFull},
                                          Family{"gemma2", tiny::Gemma2ConfigText(), tiny::Method::kLora},
                                          Family{"gemma3", tiny::Gemma3ConfigText(), tiny::Method::kFull},
                                          Family{"gpt2", tiny::Gpt2ConfigText(), tiny::Method::kLora},

@@ -312,6 +312,7 @@ TEST(Mesh, FurtherFamiliesHaveTheLossesOfOneRank) {
                          Pipeline("pp2_cp2", {{Axis::kPp, 2}, {Axis::kCp, 2}}, PipelineKind::kOneForwardOneBackward)};
   const Variant variants[] = {{"full Gemma 3", Gemma3ConfigText(), Method::kFull, 0},
                               {"LoRA Gemma 3", Gemma3ConfigText(), Method::kLora, 0.1},
+                              {"full Phi-3 with longrope", LongropeConfigText(), Method::kFull, 0},
                               {"full GPT-2", Gpt2ConfigText(), Method::kFull, 0},
                               {"LoRA GPT-2 with the model's dropout", Gpt2ConfigText(), Method::kLora, 0.1},
                               {"full StarCoder 2", Starcoder2ConfigText(), Method::kFull, 0},

@@ -375,7 +375,9 @@ def write_generation(out):
             ("mistral_window", None, 200), ("glm4", None, 200), ("olmo3", None, 200), ("phi3_longrope_far", None, 200),
             ("smollm3", None, 200), ("ministral3", None, 200), ("cohere2", None, 200), ("starcoder2", None, 200),
             ("gpt2", None, 50), ("gpt_neox", None, 200), ("gemma", None, 200), ("gemma2", None, 200),
-            ("gemma3", None, 200), ("granite", None, 200)):
+            ("gemma3", None, 200), ("granite", None, 200),
+            # Past the length where the embedding changes.
+            ("phi3_longrope_mixed", None, 50), ("llama_rope_dynamic", None, 50)):
         if (name, adapter) in known:
             continue
         model = model_zoo.load(out.models / name)

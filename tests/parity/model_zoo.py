@@ -58,6 +58,9 @@ GPT2 = dict(
 )
 SMALL = dict(vocab_size=64, hidden_size=24, num_attention_heads=3, intermediate_size=40)
 
+LITTLE = dict(num_hidden_layers=1, hidden_size=16, num_attention_heads=2, num_key_value_heads=1, intermediate_size=20,
+              vocab_size=48, tie_word_embeddings=True)
+
 # With head_dim 16 the wavelengths are 6.3, 19.9, 62.8, 199, ...: below 128/4 kept, above 128/1 divided by the factor,
 # 62.8 in the smooth part between them.
 LLAMA3_ROPE = {
@@ -111,6 +114,15 @@ MODELS = {
         original_max_position_embeddings=5, vocab_size=64, intermediate_size=48, rope_parameters={
             "rope_type": "longrope", "rope_theta": 10000.0, "short_factor": [1.0, 1.1, 1.2, 1.3],
             "long_factor": [1.0, 1.5, 2.0, 4.0]})),
+    # Documents on both sides of the original length, one of exactly that length.
+    "phi3_longrope_mixed": ("phi3", dict(
+        **LITTLE, original_max_position_embeddings=14, rope_parameters={
+            "rope_type": "longrope", "rope_theta": 10000.0, "short_factor": [1.0, 1.1, 1.2, 1.3],
+            "long_factor": [1.0, 1.5, 2.0, 4.0]})),
+    # The same, and documents beyond it differ from each other.
+    "llama_rope_dynamic": ("llama", dict(
+        **LITTLE, max_position_embeddings=14,
+        rope_parameters={"rope_type": "dynamic", "rope_theta": 10000.0, "factor": 4.0})),
     "glm": ("glm", dict(head_dim=16, num_key_value_heads=1, vocab_size=64)),
     "glm4": ("glm4", dict(head_dim=12, vocab_size=64, attention_bias=False, tie_word_embeddings=True, rope_parameters={
         "rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.5})),

@@ -58,7 +58,7 @@ std::vector<int32_t> ReadInts(const SafetensorsFile& file, const std::string& na
 
 // The inputs of one micro-batch for Temper, from the goldens' rows.
 struct Batch {
-  std::vector<int32_t> token, target, position, document_start;
+  std::vector<int32_t> token, target, position, document_start, document_length;
   int64_t row = 0, supervised = 0;
 };
 
@@ -72,6 +72,9 @@ Batch ReadBatch(const SafetensorsFile& file) {
     const bool continues =
         documents[i] >= 0 && static_cast<int64_t>(i) % b.row != 0 && documents[i] == documents[i - 1];
     b.document_start.push_back(continues ? b.document_start[i - 1] : static_cast<int32_t>(i));
+    b.document_length.push_back(0);
+    std::fill(b.document_length.begin() + b.document_start[i], b.document_length.end(),
+              static_cast<int32_t>(i) + 1 - b.document_start[i]);
     if (b.target[i] == -100) b.target[i] = -1;
     b.supervised += b.target[i] >= 0;
   }
@@ -205,6 +208,7 @@ class Step {
     add(kTargetInput, batch.target);
     add(kPositionInput, batch.position);
     add(kDocumentStartInput, batch.document_start);
+    if (executor.program().FindBuffer(kDocumentLengthInput) >= 0) add(kDocumentLengthInput, batch.document_length);
     add(kLossOutput, losses);
     if (&executor == train.get()) {
       double scalars[kNumScalars] = {};
@@ -324,6 +328,7 @@ class ParityOfCurves : public testing::TestWithParam<std::string> {
                 .target = cut(all_.target),
                 .position = cut(all_.position),
                 .document_start = cut(all_.document_start),
+                .document_length = cut(all_.document_length),
                 .row = all_.row};
     for (size_t i = 0; i < n; ++i) {
       batch.document_start[i] -= static_cast<int32_t>((t * n) + i / all_.row * all_.row);  // local to the micro-batch
@@ -378,9 +383,10 @@ std::unique_ptr<DecodeSession> MakeDecoder(const std::string& name, const std::s
                                            int64_t context) {
   const std::unique_ptr<Model> model = OpenModel(name);
   const auto targets = adapter.empty() ? std::vector<LoraModule>() : TargetsOf(*model, adapter);
-  auto decoder = Must(
-      DecodeSession::Create(*model, {.context = std::min(context, model->facts().max_positions), .adapter = targets},
-                            place.kernels(), place.gpu));
+  const ModelFacts& facts = model->facts();
+  if (facts.positions_are_learned) context = std::min(context, facts.max_positions);
+  auto decoder =
+      Must(DecodeSession::Create(*model, {.context = context, .adapter = targets}, place.kernels(), place.gpu));
   const auto lookup = [&](const std::string& n) { return decoder->Buffer(n); };
   Must(LoadWeights(Must(ModelWeights::Open(PosixEnv(), kGoldens + "models/" + name)), model->StoredWeights(), lookup));
   if (!adapter.empty()) LoadAdapter(adapter, targets, lookup);
@@ -404,7 +410,10 @@ TEST_P(ParityOfLogits, EqualTransformersAfterEveryToken) {
     double worst = 0, largest = 0;
     for (size_t t = 0; t < batch.token.size(); ++t) {
       if (documents[t] < 0) continue;
-      if (batch.position[t] == 0) decoder->Reset();
+      if (batch.position[t] == 0) {
+        decoder->Reset();
+        decoder->KeepPrefixOf(std::span(batch.token).subspan(t, static_cast<size_t>(batch.document_length[t])));
+      }
       const auto logits = Must(decoder->Feed({&batch.token[t], 1}));
       ASSERT_EQ(logits.size(), vocab);
       for (size_t v = 0; v < vocab; ++v) {

@@ -3,11 +3,32 @@
 import numpy as np
 import torch
 
-from packed_batch import IGNORED, PADDING
+from packed_batch import IGNORED, PADDING, PackedBatch
+
+
+def rope_type(model):
+    return (getattr(model.config.get_text_config(), "rope_parameters", None) or {}).get("rope_type")
+
+
+def embedding_of(model, length):
+    """What decides, of a document's length, its rotary embedding."""
+    config = model.config.get_text_config()
+    if rope_type(model) == "longrope":
+        return length > config.original_max_position_embeddings
+    return max(length, config.max_position_embeddings) if rope_type(model) == "dynamic" else None
+
+
+def forget_longer_documents(model):
+    """With dynamic scaling transformers keeps the embedding of the longest document so far, until one comes that is
+    shorter than max_position_embeddings."""
+    if rope_type(model) == "dynamic":
+        with torch.no_grad():
+            model(input_ids=torch.tensor([[3]]), use_cache=False)
 
 
 def document_losses(model, document):
     """Logits [n, vocab] and per-position losses [n] (0 where unsupervised) of one document on its own."""
+    forget_longer_documents(model)
     ids = torch.from_numpy(document.ids.astype(np.int64))[None]
     logits = model(input_ids=ids, use_cache=False).logits[0].float()
     targets = torch.from_numpy(document.targets().astype(np.int64))
@@ -44,7 +65,13 @@ def forward_and_gradients(model, batch, name_of=lambda name: name):
 
 
 def packed_loss_sum(model, batch):
-    """The same sum from one packed forward with an explicit block-causal mask: another order of every reduction."""
+    """The same sum from one packed forward with an explicit block-causal mask: another order of every reduction. Where
+    transformers would give all documents the embedding of the longest, each has a forward of its own. (One token is not
+    rotated.)"""
+    documents = [d for row in batch.rows for d in row]
+    if len({embedding_of(model, len(d.ids)) for d in documents if len(d.ids) > 1}) > 1:
+        return sum(packed_loss_sum(model, PackedBatch([[d]], len(d.ids))) for d in documents if len(d.ids) > 1)
+    forget_longer_documents(model)
     t = {name: torch.from_numpy(value.astype(np.int64)) for name, value in batch.tensors().items()}
     rows, length = t["input_ids"].shape
     same = t["documents"][:, :, None] == t["documents"][:, None, :]
@@ -92,6 +119,7 @@ def cross_check(model, batch, tensors, name_of=lambda name: name):
 
 def greedy(model, prompt, new_tokens, eos):
     """Greedy continuation, and the smallest gap between the best and second-best logit on the way."""
+    forget_longer_documents(model)
     out = model.generate(
         input_ids=torch.tensor([prompt]), attention_mask=torch.ones(1, len(prompt), dtype=torch.long),
         do_sample=False, max_new_tokens=new_tokens, eos_token_id=eos, pad_token_id=0,

@@ -16,13 +16,15 @@ std::unique_ptr<Kernel> MakeRopeTable(const KernelSpec& spec, Isa) {
   if (spec.inputs[0].dtype != DType::kI32 || spec.outputs[0].dtype != DType::kF32) return nullptr;
   const int threads = spec.threads;
   const int64_t T = spec.inputs[0].shape.elements();
-  return MakeKernel([=, inv_freq = spec.attributes.Doubles("inv_freq"),
+  return MakeKernel([=, frequencies = RopeFrequencies(spec.attributes),
                      shape = RopeTableShape(spec.attributes)](const KernelArgs& args) {
     const int32_t* const position = In<int32_t>(args, 0);
+    const int32_t* const length = frequencies.by_document ? In<int32_t>(args, 1) : nullptr;
     float* const table = Out<float>(args, 0);
     ParallelBlocks(threads, T, kRowsPerRange, [&](int64_t begin, int64_t end) {
       for (int64_t t = begin; t < end; ++t) {
         const double scale = shape.ScaleAt(position[t]);
+        const RopeFrequencies::OfDocument inv_freq = frequencies.Of(length == nullptr ? 0 : length[t]);
         float* const row = table + 2 * shape.half * t;
         for (int64_t e = 0; e < shape.half; ++e) {
           const double angle = position[t] * inv_freq[e];

@@ -6,18 +6,32 @@
 //
 // Tables may be scaled, as YaRN and longrope do, and by the position, as Ministral 3 does with q (transformers,
 // get_llama_4_attn_scale): scale * (1 + beta ln(1 + floor(position / original))).
+//
+// A table may also go by the length of each token's document (attribute document_length, a second operand): longrope
+// and dynamic scaling have other frequencies for long documents (rope_table.h), and documents share rows.
 #include <fmt/core.h>
 
 #include "graph/ops/measured.h"
+#include "graph/ops/rope_table.h"
 #include "graph/ops/rules.h"
 #include "graph/ops/sharding.h"
 
 namespace temper {
 namespace {
 
+// What a table by document needs to know of long ones: their frequencies, or how theta grows.
+bool GoodLengths(const Attributes& a) {
+  const RopeFrequencies f(a);
+  if (!f.by_document) return f.long_inv_freq.empty() && f.near == 0 && f.theta == 0 && f.factor == 0;
+  if (!f.long_inv_freq.empty()) return f.long_inv_freq.size() == f.inv_freq.size() && f.theta == 0 && f.factor == 0;
+  return f.near > 0 && f.theta > 0 && f.factor > 0 && f.inv_freq.size() > 1;
+}
+
 Result<Types> InferTable(const Types& in, const Attributes& a) {
-  if (in.size() != 1 || in[0].shape.rank() != 1 || !IsIndex(in[0], in[0].shape[0])) {
-    return BadOperands(Op::kRopeTable, "(position_T i32)", in, a);
+  const bool by_document = a.Flag("document_length");
+  if (in.size() != (by_document ? 2 : 1) || in[0].shape.rank() != 1 || !IsIndex(in[0], in[0].shape[0]) ||
+      !(in.back() == in[0]) || !GoodLengths(a)) {
+    return BadOperands(Op::kRopeTable, "(position_T i32, [document_length_T i32])", in, a);
   }
   const auto half = static_cast<int64_t>(a.Doubles("inv_freq").size());
   const DType dtype = a.Flag("f64") ? DType::kF64 : DType::kF32;
@@ -46,7 +60,9 @@ void RopeGradient(GradientSink& sink) {
 // The table is made from the positions of this rank's rows, as long as x has whole rows.
 void ShardTable(ShardingSink& sink) {
   const Sharding p = sink.sharding(0);
-  sink.Deliver(0, sink.Emit(Op::kRopeTable, {sink.Use(0, p)}, sink.node().attributes, {p})[0]);
+  std::vector<ValueId> inputs = {sink.Use(0, p)};
+  if (sink.node().inputs.size() > 1) inputs.push_back(sink.Use(1, p));
+  sink.Deliver(0, sink.Emit(Op::kRopeTable, std::move(inputs), sink.node().attributes, {p})[0]);
 }
 // Whole heads on each rank, of all the tokens that the table has.
 void ShardRope(ShardingSink& sink) {
@@ -70,13 +86,17 @@ Cost RopeCost(const Types& in, const Types& out, const Attributes&) {
   return ElementwiseCost(in, out, 3);
 }
 
-constexpr AttributeSpec kTableAttributes[] = {Doubles("inv_freq"),    Flag("f64"),
-                                              Flag("interleaved"),    OptionalDouble("scale"),
-                                              OptionalDouble("beta"), OptionalSize("original")};
+constexpr AttributeSpec kLongFrequencies = {"long_inv_freq", AttributeSpec::Kind::kDoubles};
+constexpr AttributeSpec kTableAttributes[] = {Doubles("inv_freq"),     Flag("f64"),
+                                              Flag("interleaved"),     OptionalDouble("scale"),
+                                              OptionalDouble("beta"),  OptionalSize("original"),
+                                              Flag("document_length"), OptionalSize("near"),
+                                              kLongFrequencies,        OptionalDouble("theta"),
+                                              OptionalDouble("factor")};
 constexpr AttributeSpec kRopeAttributes[] = {Size("head_dim"), Flag("inverse"), Flag("interleaved")};
 
-constexpr FlowOperand kTableIn[] = {{"T"}};
-constexpr FlowOutput kTableOut[] = {{"Te", {Factors({0})}}};
+constexpr FlowOperand kTableIn[] = {{"T"}, {"T", false, "document_length"}};
+constexpr FlowOutput kTableOut[] = {{"Te", {Factors({0, 1})}}};
 constexpr FlowRule kTableFlow = {.in = kTableIn, .out = kTableOut};
 constexpr FlowOperand kRopeIn[] = {LinearIn("TH"), {"Te"}};
 constexpr FlowOutput kRopeOut[] = {{"TH", {Factors({0, 1})}}};

@@ -10,12 +10,13 @@ namespace temper::reference {
 Status RopeTable(const Call& call) {
   const Operand position_T = call.In(0), table_TR = call.Out(0);
   const RopeTableShape shape(call.attributes());
-  const std::vector<double>& inv_freq = call.attributes().Doubles("inv_freq");
+  const RopeFrequencies frequencies(call.attributes());
   for (int64_t t = 0; t < position_T.elements(); ++t) {
     const auto position = static_cast<int32_t>(position_T.Int(t));
     const double scale = shape.ScaleAt(position);
+    const RopeFrequencies::OfDocument inv_freq = frequencies.Of(frequencies.by_document ? call.In(1).Int(t) : 0);
     for (int64_t e = 0; e < shape.half; ++e) {
-      const double angle = static_cast<double>(position) * inv_freq[static_cast<size_t>(e)];
+      const double angle = static_cast<double>(position) * inv_freq[e];
       const int64_t row = t * 2 * shape.half;
       table_TR.Store(row + shape.CosineAt(e), scale * std::cos(angle));
       table_TR.Store(row + shape.SineAt(e), scale * std::sin(angle));

@@ -21,14 +21,30 @@ struct TableRow {
   double scale, beta, original;
 };
 
-// In double, as positions times frequencies lose their fraction in f32 from some thousand on.
-__global__ void RopeTableElements(const int* position_T, Frequencies inv_freq, int64_t tokens, TableRow row,
-                                  float* table_TR) {
+// What a table by document has for those of more than `near` tokens (RopeFrequencies): `inv_freq`, or, where `theta` is
+// not 0, what follows from it.
+struct LongDocuments {
+  int64_t near;
+  double theta, factor;
+  Frequencies inv_freq;
+
+  __device__ double Frequency(int64_t e, int64_t half, double length) const {
+    if (theta == 0) return inv_freq.x[e];
+    const double n = static_cast<double>(half), growth = factor * length / static_cast<double>(near) - (factor - 1);
+    return static_cast<double>(static_cast<float>(pow(theta * pow(growth, n / (n - 1)), -static_cast<double>(e) / n)));
+  }
+};
+
+// In double, as positions times frequencies lose their fraction in f32 from some thousand on. `length_T` is null where
+// the table is not by document.
+__global__ void RopeTableElements(const int* position_T, const int* length_T, Frequencies inv_freq,
+                                  LongDocuments documents, int64_t tokens, TableRow row, float* table_TR) {
   const int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
   if (i >= tokens * row.half) return;
   const int64_t t = i / row.half, e = i % row.half, begin = t * 2 * row.half;
   const auto position = static_cast<double>(position_T[t]);
-  const double angle = position * inv_freq.x[e];
+  const bool is_long = length_T != nullptr && length_T[t] > documents.near;
+  const double angle = position * (is_long ? documents.Frequency(e, row.half, length_T[t]) : inv_freq.x[e]);
   const double scale = row.beta == 0 ? row.scale : row.scale * (1 + row.beta * log1p(floor(position / row.original)));
   table_TR[begin + (row.interleaved ? 2 * e : e)] = static_cast<float>(scale * cos(angle));
   table_TR[begin + (row.interleaved ? 2 * e + 1 : row.half + e)] = static_cast<float>(scale * sin(angle));
@@ -115,17 +131,21 @@ struct RotatePairs : RotatedHeads<T> {
 
 std::unique_ptr<Kernel> MakeRopeTable(const KernelSpec& spec, const Context& context) {
   const RopeTableShape shape(spec.attributes);
-  const std::vector<double>& given = spec.attributes.Doubles("inv_freq");
-  if (given.size() > kMostFrequencies || spec.outputs[0].dtype != DType::kF32) return nullptr;
+  const RopeFrequencies given(spec.attributes);
+  if (given.inv_freq.size() > kMostFrequencies || spec.outputs[0].dtype != DType::kF32) return nullptr;
   Frequencies inv_freq = {};
-  std::copy(given.begin(), given.end(), inv_freq.x);
+  std::copy(given.inv_freq.begin(), given.inv_freq.end(), inv_freq.x);
+  LongDocuments documents = {given.near, given.theta, given.factor, {}};
+  std::copy(given.long_inv_freq.begin(), given.long_inv_freq.end(), documents.inv_freq.x);
+  const bool by_document = given.by_document;
   const int64_t tokens = spec.inputs[0].shape.elements();
   const TableRow row = {static_cast<int>(shape.half), shape.interleaved, shape.scale,
                         shape.original == 0 ? 0 : shape.beta, static_cast<double>(shape.original)};
   return MakeKernel([=, stream = context.stream](const KernelArgs& args) {
     if (tokens * row.half == 0) return OkStatus();
     return TEMPER_LAUNCH(RopeTableElements, BlocksFor(tokens * row.half), unsigned{kBlockThreads}, stream,
-                         In<const int>(args, 0), inv_freq, tokens, row, Out<float>(args, 0));
+                         In<const int>(args, 0), by_document ? In<const int>(args, 1) : nullptr, inv_freq, documents,
+                         tokens, row, Out<float>(args, 0));
   });
 }
 
