@@ -26,6 +26,15 @@ Result<bool> WantsTraining(const OrderedJson& message, const std::string& where)
   return true;
 }
 
+// Whether what a message has under `key` is the speaker's words, besides its content. Other keys, such as the speaker's
+// name, may be in the header of a turn.
+bool IsSaid(std::string_view key) {
+  for (const std::string_view said : {"tool_calls", "function_call", "reasoning_content", "thinking", "reasoning"}) {
+    if (key == said) return true;
+  }
+  return false;
+}
+
 // The message as the template sees it. Reasoning has several names: it is passed on under the two that templates read,
 // "reasoning_content" and (gpt-oss) "thinking", as transformers 5 does; tests/conversation compares.
 OrderedJson ForTemplate(const OrderedJson& message) {
@@ -92,15 +101,23 @@ Result<ChatRenderer> ChatRenderer::Make(const Template& jinja_template, const Ch
   return Status(error.code(), error.what());
 }
 
+bool ChatRenderer::SaysMore(size_t message) const {
+  const auto& entries = messages_[message].value.dict().entries;
+  return std::any_of(entries.begin(), entries.end(),
+                     [](const auto& entry) { return entry.first.IsString() && IsSaid(entry.first.text()); });
+}
+
 Result<RenderedTemplate> ChatRenderer::Render(size_t count, bool add_generation_prompt,
-                                              const char* replaced_content) const {
+                                              const OtherWords* instead) const {
   Template::Variables variables = variables_;
   std::vector<jinja::Value> shown;
   for (size_t i = 0; i < count; ++i) shown.push_back(messages_[i].value);
-  if (replaced_content) {
+  if (instead) {
     jinja::DictBuilder message;
-    for (const auto& [key, value] : shown.back().dict().entries) message.Set(key, value);
-    message.Set("content", jinja::Value::String(replaced_content));
+    for (const auto& [key, value] : shown.back().dict().entries) {
+      if (!instead->alone || !key.IsString() || !IsSaid(key.text())) message.Set(key, value);
+    }
+    message.Set("content", jinja::Value::String(instead->content));
     shown.back() = message.Build();
   }
   variables.emplace_back("messages", jinja::Value::List(std::move(shown)));
