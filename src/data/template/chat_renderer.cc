@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "data/conversation.h"
 #include "data/template/value_json.h"
 
 namespace temper {
@@ -29,20 +30,14 @@ Result<bool> WantsTraining(const OrderedJson& message, const std::string& where)
 // Whether what a message has under `key` is the speaker's words, besides its content. Other keys, such as the speaker's
 // name, may be in the header of a turn.
 bool IsSaid(std::string_view key) {
-  for (const std::string_view said : {"tool_calls", "function_call", "reasoning_content", "thinking", "reasoning"}) {
-    if (key == said) return true;
-  }
-  return false;
+  return key == "tool_calls" || key == "function_call" ||
+         std::find(kReasoningKeys.begin(), kReasoningKeys.end(), key) != kReasoningKeys.end();
 }
 
 // The message as the template sees it. Reasoning has several names: it is passed on under the two that templates read,
 // "reasoning_content" and (gpt-oss) "thinking", as transformers 5 does; tests/conversation compares.
 OrderedJson ForTemplate(const OrderedJson& message) {
-  const OrderedJson* reasoning = nullptr;
-  for (const char* key : {"reasoning_content", "thinking", "reasoning"}) {
-    const auto it = message.find(key);
-    if (!reasoning && it != message.end() && !it->is_null()) reasoning = &*it;
-  }
+  const OrderedJson* reasoning = ReasoningOf(message);
   OrderedJson out = OrderedJson::object();
   if (reasoning) out["thinking"] = *reasoning;
   for (const auto& [key, value] : message.items()) {
@@ -53,6 +48,15 @@ OrderedJson ForTemplate(const OrderedJson& message) {
 }
 
 }  // namespace
+
+Status CheckVariables(const OrderedJson& variables, const std::string& what) {
+  for (const char* name : {"messages", "tools", "documents", "add_generation_prompt"}) {
+    if (!variables.contains(name)) continue;
+    return InvalidArgument(
+        fmt::format("{}: '{}' is set for every template and cannot be chosen; leave it out", what, name));
+  }
+  return OkStatus();
+}
 
 Result<ChatRenderer> ChatRenderer::Make(const Template& jinja_template, const ChatSpecialTokens& special_tokens,
                                         const OrderedJson& messages, const OrderedJson& tools,
