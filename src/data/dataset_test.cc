@@ -199,6 +199,11 @@ class CountingTokenizer final : public FakeTokenizer {
 };
 
 // Each may cost a second, where a template is hostile.
+TEST(Dataset, RowsThatPythonPrintedAreNamedAsThat) {
+  ExpectError(Load({Write("py.jsonl", "{'prompt': 'a', 'completion': \"it's\"}\n")}),
+              {"py.jsonl line 1: a row as Python prints it, in single quotes", "json.dumps(row)"});
+}
+
 TEST(Dataset, AFileOfAnotherEncodingIsNamedWithTheLineThatConvertsIt) {
   const std::string line = "iconv -f WINDOWS-1252 -t UTF-8 ";
   ExpectError(Load({Write("d.csv", "prompt,completion\nCaf\xE9?, Oui\n")}),

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/utf8.h"
+#include "data/conversation.h"
 #include "data/encoding.h"
 
 namespace temper {
@@ -59,10 +60,12 @@ Result<OrderedJson> ParseRow(std::string_view text, const std::string& path, con
   auto json = ParseOrderedJson(text, where);
   if (json.ok()) return json;
   if (const size_t bad = utf8::ValidPrefix(text); bad < text.size()) return NotUtf8(text, bad, path, where);
-  const auto finite = WithoutNonFinite(text);
-  if (!finite) return json;
-  auto again = ParseOrderedJson(*finite, where);
-  return again.ok() ? again : json;
+  if (const auto finite = WithoutNonFinite(text)) {
+    auto again = ParseOrderedJson(*finite, where);
+    if (again.ok()) return again;
+  }
+  if (!IsPythonText(text)) return json;
+  return Corrupt(where + ": a row as Python prints it, in single quotes, not JSON: write rows with json.dumps(row)");
 }
 
 }  // namespace
