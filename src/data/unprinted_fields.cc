@@ -98,6 +98,7 @@ class Search {
   }
 
   bool Finds(const std::vector<std::string_view>& texts, std::string_view text) {
+    if (searched_ > kMostSearched) return true;
     // Messages are mostly found in their order.
     if (&texts == &all_ && !all_.empty()) {
       const size_t at = all_.back().find(text, last_);
