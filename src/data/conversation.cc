@@ -50,11 +50,18 @@ Status CheckRole(const std::string& role, const std::string& where) {
       fmt::format("{}: the role \"{}\" is called \"{}\" in messages: rename it", where, role, known->second));
 }
 
+// JSON within a text of the row.
+Result<OrderedJson> ParseText(const std::string& text, const std::string& where) {
+  Result<OrderedJson> parsed = ParseOrderedJson(text, where);
+  if (!parsed.ok() && IsPythonText(text)) return Corrupt(PythonText(where));
+  return parsed;
+}
+
 // The calls of a function_call turn: JSON text of one {name, arguments} or a list of them.
 Result<OrderedJson> ToolCalls(const OrderedJson& value, const std::string& where) {
   OrderedJson parsed = value;
   if (value.is_string()) {
-    TEMPER_ASSIGN_OR_RETURN(parsed, ParseOrderedJson(value.get_ref<const std::string&>(), where + ", function call"));
+    TEMPER_ASSIGN_OR_RETURN(parsed, ParseText(value.get_ref<const std::string&>(), where + ", function call"));
   }
   if (!parsed.is_array()) parsed = OrderedJson::array({std::move(parsed)});
   OrderedJson calls = OrderedJson::array();
@@ -68,6 +75,12 @@ Result<OrderedJson> ToolCalls(const OrderedJson& value, const std::string& where
     calls.push_back(std::move(call));
   }
   return calls;
+}
+
+// The error for a required field.
+Status NoField(const OrderedJson& object, const char* key, const std::string& where) {
+  if (!object.contains(key)) return Corrupt(fmt::format("{}: '{}' is missing", where, key));
+  return Corrupt(fmt::format("{}: '{}' is null; give it a value, or leave the row out", where, key));
 }
 
 // Joins text parts; refuses anything else (images, audio).
@@ -141,7 +154,10 @@ Result<OrderedJson> MessagesFromShareGpt(const OrderedJson& turns, const std::st
     if (!from) from = Find(turn, "role");
     const OrderedJson* value = Find(turn, "value");
     if (!value) value = Find(turn, "content");
-    if (!from || !from->is_string()) return Corrupt(place + ": 'from' is missing");
+    if (!from) return NoField(turn, !turn.contains("from") && turn.contains("role") ? "role" : "from", place);
+    if (!from->is_string()) {
+      return Corrupt(fmt::format("{}: 'from' should be text but is {}", place, from->type_name()));
+    }
     const std::string& name = from->get_ref<const std::string&>();
     const auto* role = std::find_if(kRoles.begin(), kRoles.end(), [&](const auto& r) { return r.first == name; });
     if (role == kRoles.end()) {
@@ -149,8 +165,9 @@ Result<OrderedJson> MessagesFromShareGpt(const OrderedJson& turns, const std::st
       for (const auto& [speaker, as] : kRoles) known += fmt::format("{}{}", known.empty() ? "" : ", ", speaker);
       return Corrupt(fmt::format("{}: unknown speaker \"{}\"; known are {}", place, name, known));
     }
-    if (!value && (role->second == "function_call" || !Find(turn, "tool_calls")))
-      return Corrupt(place + ": 'value' is missing");
+    if (!value && (role->second == "function_call" || !Find(turn, "tool_calls"))) {
+      return NoField(turn, !turn.contains("value") && turn.contains("content") ? "content" : "value", place);
+    }
 
     OrderedJson message = OrderedJson::object();
     if (role->second == "function_call") {
@@ -177,13 +194,14 @@ Status NormalizeMessages(OrderedJson& messages, const std::string& where) {
     const std::string place = fmt::format("{}, message {}", where, i + 1);
     if (!message.is_object()) return Corrupt(place + " should be an object {\"role\": ..., \"content\": ...}");
     const OrderedJson* role = Find(message, "role");
-    if (!role || !role->is_string()) return Corrupt(place + ": 'role' is missing");
+    if (!role) return NoField(message, "role", place);
+    if (!role->is_string())
+      return Corrupt(fmt::format("{}: 'role' should be text but is {}", place, role->type_name()));
     TEMPER_RETURN_IF_ERROR(CheckRole(role->get_ref<const std::string&>(), place));
     const OrderedJson* calls = Find(message, "tool_calls");
     const OrderedJson* content = Find(message, "content");
     if (!content) {
-      if (!calls)
-        return Corrupt(place + (message.contains("content") ? ": 'content' is null" : ": 'content' is missing"));
+      if (!calls) return NoField(message, "content", place);
       message["content"] = "";
     } else if (content->is_array()) {
       TEMPER_ASSIGN_OR_RETURN(std::string text, JoinParts(*content, place));
@@ -195,6 +213,25 @@ Status NormalizeMessages(OrderedJson& messages, const std::string& where) {
     TEMPER_RETURN_IF_ERROR(UnifyWeight(message, place));
   }
   return OkStatus();
+}
+
+bool IsPythonText(std::string_view text) {
+  constexpr std::string_view kSpace = " \t\r\n";
+  const auto skip_space = [&] { text.remove_prefix(std::min(text.find_first_not_of(kSpace), text.size())); };
+  skip_space();
+  size_t open = 0;
+  for (; text.starts_with('[') || text.starts_with('{'); ++open) {
+    text.remove_prefix(1);
+    skip_space();
+  }
+  return open > 0 && text.starts_with('\'');
+}
+
+std::string PythonText(const std::string& what) {
+  return what +
+         " is a list as Python prints it, in single quotes, not JSON: pandas writes cells like this; in its place "
+         "write "
+         "df.to_json(\"data.jsonl\", orient=\"records\", lines=True)";
 }
 
 bool IsSupervised(const OrderedJson& message) {
@@ -213,26 +250,39 @@ bool HasNoText(const OrderedJson& message) {
 
 bool IsEmpty(const OrderedJson& message) {
   if (!HasNoText(message)) return false;
-  for (const char* key : {"tool_calls", "function_call", "reasoning_content", "thinking", "reasoning"}) {
-    const OrderedJson* said = Find(message, key);
-    if (said && !said->empty() && !(said->is_string() && IsBlank(said->get_ref<const std::string&>()))) return false;
-  }
-  return true;
+  const auto says = [](const OrderedJson* said) {
+    return said && !said->empty() && !(said->is_string() && IsBlank(said->get_ref<const std::string&>()));
+  };
+  return !says(Find(message, "tool_calls")) && !says(Find(message, "function_call")) &&
+         std::none_of(kReasoningKeys.begin(), kReasoningKeys.end(),
+                      [&](const char* key) { return says(Find(message, key)); });
 }
 
-std::vector<std::string> FunctionsOf(const OrderedJson& messages, const OrderedJson& tools) {
+std::vector<std::string> FunctionsOf(const OrderedJson& list) {
   std::vector<std::string> names;
-  const auto add = [&](const OrderedJson* list) {
-    if (!list || !list->is_array()) return;
-    for (const OrderedJson& one : *list) {
-      const OrderedJson* function = one.is_object() ? Find(one, "function") : nullptr;
-      const OrderedJson* name = function && function->is_object() ? Find(*function, "name") : nullptr;
-      if (name && name->is_string()) names.push_back(name->get<std::string>());
-    }
-  };
-  add(&tools);
-  for (const OrderedJson& message : messages) add(Find(message, "tool_calls"));
+  if (!list.is_array()) return names;
+  for (const OrderedJson& one : list) {
+    const OrderedJson* function = one.is_object() ? Find(one, "function") : nullptr;
+    const OrderedJson* name = function && function->is_object() ? Find(*function, "name") : nullptr;
+    if (name && name->is_string()) names.push_back(name->get<std::string>());
+  }
   return names;
+}
+
+const OrderedJson* ReasoningOf(const OrderedJson& message) {
+  for (const char* key : kReasoningKeys) {
+    if (const OrderedJson* reasoning = Find(message, key)) return reasoning;
+  }
+  return nullptr;
+}
+
+ThoughtAndSaid SplitThought(std::string_view content) {
+  constexpr std::string_view kOpen = "<think>", kClose = "</think>";
+  const size_t close = content.find(kClose);
+  if (close == content.npos) return {.thought = "", .said = content};
+  std::string_view thought = content.substr(0, close);
+  if (const size_t open = thought.rfind(kOpen); open != thought.npos) thought.remove_prefix(open + kOpen.size());
+  return {.thought = thought, .said = content.substr(close + kClose.size())};
 }
 
 Result<OrderedJson> NormalizeTools(const OrderedJson& tools, const std::string& where) {
@@ -240,7 +290,7 @@ Result<OrderedJson> NormalizeTools(const OrderedJson& tools, const std::string& 
   if (tools.is_string()) {
     const std::string& text = tools.get_ref<const std::string&>();
     if (IsBlank(text)) return OrderedJson();
-    TEMPER_ASSIGN_OR_RETURN(list, ParseOrderedJson(text, where + ", tools"));
+    TEMPER_ASSIGN_OR_RETURN(list, ParseText(text, where + ", tools"));
   }
   if (list.is_null()) return OrderedJson();
   if (!list.is_array()) return Corrupt(where + ": 'tools' should be a list");

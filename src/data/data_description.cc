@@ -29,10 +29,14 @@ constexpr std::pair<const char*, int64_t DataStatistics::*> kCounts[] = {
 constexpr std::pair<const char*, Finding DataStatistics::*> kFindings[] = {
     {"empty_answers", &DataStatistics::empty_answers},
     {"unprinted_turns", &DataStatistics::unprinted_turns},
-    {"unprinted_tools", &DataStatistics::unprinted_tools},
     {"open_turns", &DataStatistics::open_turns},
 };
+constexpr std::pair<const char*, FieldFindings DataStatistics::*> kFieldFindings[] = {
+    {"unprinted_fields", &DataStatistics::unprinted_fields},
+    {"unread_fields", &DataStatistics::unread_fields},
+};
 static_assert(sizeof(DataStatistics) == std::size(kCounts) * sizeof(int64_t) + std::size(kFindings) * sizeof(Finding) +
+                                            std::size(kFieldFindings) * sizeof(FieldFindings) +
                                             2 * sizeof(TokenWeight) + sizeof(DataStatistics::problems) +
                                             sizeof(UnknownTokens),
               "a count or a finding is missing above");
@@ -51,11 +55,26 @@ Json WithoutPath(const std::string& message, const std::vector<DataFile>& files)
   return json;
 }
 
+Json FindingJson(const Finding& found, const std::vector<DataFile>& files) {
+  Json json = WithoutPath(found.first, files);
+  json["count"] = found.count;
+  return json;
+}
+
 Result<std::string> WithPath(const Json& json, const std::vector<std::string>& paths, const std::string& where) {
   TEMPER_ASSIGN_OR_RETURN(const std::string text, StringOr(json, "text", "", where));
   TEMPER_ASSIGN_OR_RETURN(const int64_t file, IntOr(json, "file", -1, where));
   if (file >= static_cast<int64_t>(paths.size())) return Corrupt(where + " is damaged: a message is of no file");
   return file < 0 ? text : paths[static_cast<size_t>(file)] + text;
+}
+
+Result<Finding> FindingOf(const Json& json, const char* name, const std::vector<std::string>& paths,
+                          const std::string& where) {
+  if (!json.is_object()) return Corrupt(fmt::format("{} is damaged: {} is of another type", where, name));
+  Finding out;
+  TEMPER_ASSIGN_OR_RETURN(out.count, RequireInt(json, "count", where));
+  TEMPER_ASSIGN_OR_RETURN(out.first, WithPath(json, paths, where));
+  return out;
 }
 
 }  // namespace
@@ -69,10 +88,13 @@ std::string FormatDescription(const DataDescription& about, const std::string& k
                      {"first_sample", file.first_sample}});
   }
   for (const auto& [name, count] : kCounts) statistics[name] = about.statistics.*count;
-  for (const auto& [name, finding] : kFindings) {
-    const Finding& found = about.statistics.*finding;
-    statistics[name] = WithoutPath(found.first, about.files);
-    statistics[name]["count"] = found.count;
+  for (const auto& [name, finding] : kFindings) statistics[name] = FindingJson(about.statistics.*finding, about.files);
+  for (const auto& [name, findings] : kFieldFindings) {
+    Json fields = Json::object();
+    for (const auto& [field, found] : (about.statistics.*findings).by_name) {
+      fields[field] = FindingJson(found, about.files);
+    }
+    statistics[name] = std::move(fields);
   }
   statistics["least_weight"] = about.statistics.least_weight;
   statistics["largest_weight"] = about.statistics.largest_weight;
@@ -120,9 +142,16 @@ Result<DataDescription> ParseDescription(std::string_view text, const std::strin
   }
   for (const auto& [name, finding] : kFindings) {
     const auto found = statistics->find(name);
-    if (found == statistics->end() || !found->is_object()) return wrong(name);
-    TEMPER_ASSIGN_OR_RETURN((s.*finding).count, RequireInt(*found, "count", where));
-    TEMPER_ASSIGN_OR_RETURN((s.*finding).first, WithPath(*found, paths, where));
+    if (found == statistics->end()) return wrong(name);
+    TEMPER_ASSIGN_OR_RETURN(s.*finding, FindingOf(*found, name, paths, where));
+  }
+  for (const auto& [name, findings] : kFieldFindings) {
+    const auto fields = statistics->find(name);
+    if (fields == statistics->end() || !fields->is_object()) return wrong(name);
+    for (const auto& [field, found] : fields->items()) {
+      TEMPER_ASSIGN_OR_RETURN(const Finding finding, FindingOf(found, name, paths, where));
+      (s.*findings).Add(field, finding);
+    }
   }
   TEMPER_ASSIGN_OR_RETURN(const int64_t least, RequireInt(*statistics, "least_weight", where));
   TEMPER_ASSIGN_OR_RETURN(const int64_t largest, RequireInt(*statistics, "largest_weight", where));

@@ -10,11 +10,6 @@ constexpr size_t kProblemsKept = 5;
 
 }  // namespace
 
-void Finding::Add(const Finding& other) {
-  if (count == 0) first = other.first;
-  count += other.count;
-}
-
 void DataStatistics::Add(const DataStatistics& o) {
   rows += o.rows;
   bad_rows += o.bad_rows;
@@ -32,8 +27,9 @@ void DataStatistics::Add(const DataStatistics& o) {
   stopping_samples += o.stopping_samples;
   empty_answers.Add(o.empty_answers);
   unprinted_turns.Add(o.unprinted_turns);
-  unprinted_tools.Add(o.unprinted_tools);
   open_turns.Add(o.open_turns);
+  unprinted_fields.Add(o.unprinted_fields);
+  unread_fields.Add(o.unread_fields);
   for (const std::string& problem : o.problems) {
     if (problems.size() < kProblemsKept) problems.push_back(problem);
   }

@@ -5,19 +5,11 @@
 #include <string>
 #include <vector>
 
+#include "data/finding.h"
 #include "data/token_weight.h"
 #include "data/unknown_tokens.h"
 
 namespace temper {
-
-// Something about the data that its user should know before training: how often, and where first.
-struct Finding {
-  int64_t count = 0;
-  std::string first;  // "data.jsonl line 12, message 2"
-
-  void Add(const std::string& where) { Add({1, where}); }
-  void Add(const Finding& other);
-};
 
 // Statistics of the rows; the caller prints them.
 struct DataStatistics {
@@ -35,10 +27,12 @@ struct DataStatistics {
   TokenWeight least_weight = kLargestWeight, largest_weight = 0;
   // Samples with a supervised token that ends generation. None at all: the model will not learn to stop.
   int64_t stopping_samples = 0;
-  Finding empty_answers;              // not supervised, nor is the token that ends the turn
-  Finding unprinted_turns;            // neither: the template prints nothing of their tool calls or reasoning
-  Finding unprinted_tools;            // rows with a tool, or a call of one, that the template leaves out
-  Finding open_turns;                 // the template ends them with text that is not one special token
+  Finding empty_answers;    // not supervised, nor is the token that ends the turn
+  Finding unprinted_turns;  // neither: the template prints nothing of their tool calls or reasoning
+  Finding open_turns;       // the template ends them with text that is not one special token
+  // What the template prints nothing of: by field of a message, and "tools" of a row (unprinted_fields.h).
+  FieldFindings unprinted_fields;
+  FieldFindings unread_fields;        // fields of rows that their format does not have
   std::vector<std::string> problems;  // of the first bad rows
   UnknownTokens unknown;
 

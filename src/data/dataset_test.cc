@@ -199,6 +199,24 @@ class CountingTokenizer final : public FakeTokenizer {
 };
 
 // Each may cost a second, where a template is hostile.
+TEST(Dataset, RowsThatPythonPrintedAreNamedAsThat) {
+  ExpectError(Load({Write("py.jsonl", "{'prompt': 'a', 'completion': \"it's\"}\n")}),
+              {"py.jsonl line 1: a row as Python prints it, in single quotes", "json.dumps(row)"});
+}
+
+TEST(Dataset, AFileOfAnotherEncodingIsNamedWithTheLineThatConvertsIt) {
+  const std::string line = "iconv -f WINDOWS-1252 -t UTF-8 ";
+  ExpectError(Load({Write("d.csv", "prompt,completion\nCaf\xE9?, Oui\n")}),
+              {"d.csv row 1 (line 2): not UTF-8: 'Caf\\xe9?'. The file seems to be Windows-1252", line, "d.utf8.csv"});
+  ExpectError(Load({Write("h.csv", "prompt,r\xE9ponse\na,b\n")}), {"h.csv line 1: not UTF-8: 'r\\xe9ponse'", line});
+  ExpectError(Load({Write("d.jsonl", "{\"text\": \"a\"}\n{\"text\": \"\x93So\x94\"}\n")}),
+              {"d.jsonl line 2: not UTF-8: '\\x93So\\x94'. The file seems", line, "d.utf8.jsonl"});
+  ExpectError(Load({Write("sjis.jsonl", "{\"text\": \"\x8F\x91\"}\n")}),
+              {"sjis.jsonl line 1: not UTF-8", "with its encoding in place of WINDOWS-1252"});
+  ExpectError(Load({Write("cut.jsonl", "{\"text\": \"\xC3\xA9t\xC3\"}\n")}), {"cut.jsonl line 1", "it is damaged"});
+  ExpectError(Load({Write("d.txt", "Caf\xE9\n")}), {"d.txt line 1 (byte 3): not UTF-8", line, "d.utf8.txt"});
+}
+
 TEST(Dataset, RowsBehindABadOneAreNotTokenised) {
   const std::string good = "{\"prompt\":\"a\",\"completion\":\"b\"}\n";
   std::string rows = good + "{oops\n";

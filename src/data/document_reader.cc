@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/utf8.h"
+#include "data/encoding.h"
 
 namespace temper {
 namespace {
@@ -44,10 +45,9 @@ Status DocumentReader::Take(size_t size, std::string& text) {
   std::string_view bytes(buffer_.data(), size);
   size_t valid = utf8::ValidPrefix(bytes);
   if (valid < size && (ended_ || size - valid >= kLongestCharacter)) {
-    return Corrupt(fmt::format("{} line {} (byte {}): not UTF-8. Convert the file first, e.g. iconv -f LATIN1 -t UTF-8",
-                               path(),
-                               line_ + std::count(bytes.begin(), bytes.begin() + static_cast<int64_t>(valid), '\n'),
-                               taken_ + static_cast<int64_t>(valid)));
+    const auto line = line_ + std::count(bytes.begin(), bytes.begin() + static_cast<int64_t>(valid), '\n');
+    return NotUtf8(bytes, valid, path(),
+                   fmt::format("{} line {} (byte {})", path(), line, taken_ + static_cast<int64_t>(valid)));
   }
   if (!ended_ && valid > 0 && bytes[valid - 1] == '\r') --valid;  // a LF may follow
   const size_t begin = taken_ == 0 && bytes.substr(0, valid).starts_with(kByteOrderMark) ? kByteOrderMark.size() : 0;

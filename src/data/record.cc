@@ -4,12 +4,17 @@
 
 #include <algorithm>
 #include <limits>
+#include <string_view>
 #include <utility>
 
 #include "data/conversation.h"
+#include "data/row_fields.h"
+#include "data/template/chat_rendering.h"
 
 namespace temper {
 namespace {
+
+constexpr const char* kVariables = "chat_template_kwargs";
 
 // nullptr if the key is absent or null.
 const OrderedJson* Find(const OrderedJson& row, const char* key) {
@@ -60,6 +65,28 @@ OrderedJson Message(const char* role, std::string content) {
   return message;
 }
 
+// A text that should be a list of messages, as text files of tables often have it.
+bool LooksLikeMessages(std::string_view text) {
+  constexpr std::string_view kSpace = " \t\r\n";
+  for (const char c : {'[', '{'}) {
+    text.remove_prefix(std::min(text.find_first_not_of(kSpace), text.size()));
+    if (!text.starts_with(c)) return false;
+    text.remove_prefix(1);
+  }
+  text.remove_prefix(std::min(text.find_first_not_of(kSpace), text.size()));
+  return text.starts_with("'role'") || text.starts_with("\"role\"") || text.starts_with("'content'") ||
+         text.starts_with("\"content\"");
+}
+
+// The error for a field whose list is in a text.
+Status ListAsText(std::string_view text, const char* key, const std::string& where) {
+  if (IsPythonText(text)) return Corrupt(PythonText(fmt::format("{}: '{}'", where, key)));
+  return Corrupt(
+      fmt::format("{}: '{}' should be a list of messages but is text: write it as a JSON list, not as a text "
+                  "that holds one",
+                  where, key));
+}
+
 // Joins paragraphs of a prompt that comes from several fields.
 std::string Join(const std::string& head, const std::string& tail) {
   return head.empty() ? tail : tail.empty() ? head : head + "\n\n" + tail;
@@ -103,20 +130,26 @@ Result<Record> PromptRecord(const OrderedJson& row, RecordFormat format, const s
     if (prompt && completion && prompt->is_array() && completion->is_array()) return PromptOfMessages(row, where);
     TEMPER_ASSIGN_OR_RETURN(record.prompt, Text(row, "prompt", where));
     TEMPER_ASSIGN_OR_RETURN(record.completion, Text(row, "completion", where));
+    if (LooksLikeMessages(record.prompt) && LooksLikeMessages(record.completion)) {
+      return ListAsText(record.prompt, "prompt", where);
+    }
     return record;
   }
+  TEMPER_ASSIGN_OR_RETURN(const std::string context, TextOr(row, "context", where));
   if (format == RecordFormat::kQuestionAnswer) {
-    TEMPER_ASSIGN_OR_RETURN(record.prompt, Text(row, "question", where));
+    TEMPER_ASSIGN_OR_RETURN(const std::string question, Text(row, "question", where));
     TEMPER_ASSIGN_OR_RETURN(record.completion, Text(row, "answer", where));
+    record.prompt = Join(question, context);
     return record;
   }
   TEMPER_ASSIGN_OR_RETURN(const std::string instruction, Text(row, "instruction", where));
   TEMPER_ASSIGN_OR_RETURN(const std::string input, TextOr(row, "input", where));
   TEMPER_ASSIGN_OR_RETURN(record.completion, Text(row, Find(row, "output") ? "output" : "response", where));
-  record.prompt = Join(instruction, input);
+  record.prompt = Join(Join(instruction, input), context);
   const OrderedJson* history = Find(row, "history");
   if (history && !history->empty()) {
     OrderedJson messages = OrderedJson::array();
+    if (history->is_string()) return ListAsText(history->get_ref<const std::string&>(), "history", where);
     if (!history->is_array()) return Corrupt(where + ": 'history' should be a list of [question, answer]");
     for (const OrderedJson& turn : *history) {
       if (!turn.is_array() || turn.size() != 2 || !turn[0].is_string() || !turn[1].is_string()) {
@@ -183,6 +216,18 @@ Result<Record> TokensRecord(const OrderedJson& row, const std::string& where) {
   return record;
 }
 
+// The row's chat_template_kwargs, which a table has as text.
+Result<OrderedJson> TemplateVariables(const OrderedJson& row, const std::string& where) {
+  const OrderedJson* given = Find(row, kVariables);
+  if (!given || given->empty()) return OrderedJson();
+  if (!given->is_object()) {
+    return Corrupt(fmt::format("{}: '{}' should be an object such as {{\"enable_thinking\": false}} but is {}", where,
+                               kVariables, given->type_name()));
+  }
+  TEMPER_RETURN_IF_ERROR(CheckVariables(*given, fmt::format("{}: '{}'", where, kVariables)));
+  return *given;
+}
+
 // `row` is an object or a conversation.
 Result<Record> RecordOf(OrderedJson row, RecordFormat format, const std::string& where) {
   if (format == RecordFormat::kMessages && IsConversation(row)) {
@@ -194,11 +239,13 @@ Result<Record> RecordOf(OrderedJson row, RecordFormat format, const std::string&
     case RecordFormat::kMessages: {
       const OrderedJson* messages = Find(row, "messages");
       if (!messages) return NoField(row, "messages", where);
+      if (messages->is_string()) return ListAsText(messages->get_ref<const std::string&>(), "messages", where);
       return Conversation(*messages, row, where);
     }
     case RecordFormat::kConversations: {
       const OrderedJson* turns = Find(row, "conversations");
       if (!turns) return NoField(row, "conversations", where);
+      if (turns->is_string()) return ListAsText(turns->get_ref<const std::string&>(), "conversations", where);
       TEMPER_ASSIGN_OR_RETURN(OrderedJson messages, MessagesFromShareGpt(*turns, where));
       return Conversation(std::move(messages), row, where);
     }
@@ -214,28 +261,6 @@ Result<Record> RecordOf(OrderedJson row, RecordFormat format, const std::string&
 }
 
 }  // namespace
-
-std::string_view FormatName(RecordFormat format) {
-  switch (format) {
-    case RecordFormat::kTokens:
-      return "tokens (input_ids)";
-    case RecordFormat::kMessages:
-      return "messages";
-    case RecordFormat::kConversations:
-      return "conversations (ShareGPT)";
-    case RecordFormat::kPromptCompletion:
-      return "prompt/completion";
-    case RecordFormat::kQuestionAnswer:
-      return "question/answer";
-    case RecordFormat::kInstruction:
-      return "instruction (Alpaca)";
-    case RecordFormat::kText:
-      return "text";
-    case RecordFormat::kTextFile:
-      return "plain text file";
-  }
-  return "?";
-}
 
 Result<RecordFormat> DetectFormat(const OrderedJson& row, const std::string& where) {
   if (IsConversation(row)) return RecordFormat::kMessages;
@@ -253,10 +278,10 @@ Result<RecordFormat> DetectFormat(const OrderedJson& row, const std::string& whe
   if (has("instruction") && (has("output") || has("response"))) return RecordFormat::kInstruction;
   if (has("text")) return RecordFormat::kText;
   if (has("chosen") && has("rejected")) {
-    return Unsupported(
-        where +
-        ": preference data (chosen, rejected); Temper trains on single answers: keep the chosen ones, as "
-        "prompt and completion or as messages");
+    return Unsupported(where +
+                       ": preference data ('chosen' and 'rejected'); Temper does not train on preferences: keep the "
+                       "chosen answers, as "
+                       "prompt and completion or as messages");
   }
   // The fields of a format, but no values in them.
   for (const std::vector<const char*>& fields : {std::vector{"prompt", "completion"},
@@ -289,8 +314,16 @@ Result<Record> MakeRecord(OrderedJson row, RecordFormat format, const std::strin
     }
     TEMPER_ASSIGN_OR_RETURN(weight, ToTokenWeight(given->get<double>(), where + ": 'weight'"));
   }
+  TEMPER_RETURN_IF_ERROR(CheckMeaning(row, format, where));
+  std::vector<std::string> unread = UnreadFields(row, format);
+  OrderedJson variables;
+  if (std::find(unread.begin(), unread.end(), kVariables) == unread.end()) {
+    TEMPER_ASSIGN_OR_RETURN(variables, TemplateVariables(row, where));
+  }
   TEMPER_ASSIGN_OR_RETURN(Record record, RecordOf(std::move(row), format, where));
   record.weight = weight;
+  record.template_variables = std::move(variables);
+  record.unread = std::move(unread);
   return record;
 }
 
@@ -313,6 +346,7 @@ std::string CompletionText(const Record& record) {
 Record AsConversation(const Record& record) {
   TEMPER_CHECK(record.kind == RecordKind::kPrompt) << record.where << " is a conversation already";
   Record out{.kind = RecordKind::kMessages, .where = record.where, .weight = record.weight};
+  out.template_variables = record.template_variables;
   out.messages = OrderedJson::array();
   if (!record.system.empty()) out.messages.push_back(Message("system", record.system));
   out.messages.push_back(Message("user", record.prompt));

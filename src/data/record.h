@@ -5,39 +5,27 @@
 //   messages                    messages [, tools, system], or the row is the list itself       kMessages
 //   conversations (ShareGPT)    conversations: [{from, value}] [, tools, system]                kMessages
 //   prompt/completion           prompt, completion [, system]; lists of messages, too           kPrompt (kMessages)
-//   question/answer             question, answer [, system]                                     kPrompt
-//   instruction (Alpaca)        instruction [, input, system, history], output or response      kPrompt (kMessages)
+//   question/answer             question, answer [, context, system]                            kPrompt
+//   instruction (Alpaca, Dolly) instruction [, input, context, system, history], output or      kPrompt (kMessages)
+//                               response
 //   text                        text                                                            kText
 //
 // A row with the fields of several formats is read as the first in this list. A row that is an object may have a
-// "weight" in every format. Pure functions; any thread.
+// "weight" in every format, and "chat_template_kwargs" in every one that goes through a chat template. Other fields are
+// named in `unread`, or refused (data/row_fields.h). Pure functions; any thread.
 #pragma once
 
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "base/status.h"
+#include "data/record_format.h"
 #include "data/token_weight.h"
 #include "format/json.h"
 
 namespace temper {
-
-enum class RecordFormat : uint8_t {
-  kTokens,
-  kMessages,
-  kConversations,
-  kPromptCompletion,
-  kQuestionAnswer,
-  kInstruction,
-  kText,
-  kTextFile,  // not JSON: the file is one document
-};
-
-// For people: "prompt/completion".
-std::string_view FormatName(RecordFormat format);
 
 enum class RecordKind : uint8_t { kPrompt, kMessages, kText, kTokens };
 
@@ -54,6 +42,11 @@ struct Record {
   // string, arguments of tool calls are objects, and "weight" says how much an assistant's
   // message counts in the loss (NormalizeMessages). `tools` is null or a list.
   OrderedJson messages, tools;
+
+  // Of kMessages and instructions: the template's variables for this row, which win over the run's. Null if there are
+  // none.
+  OrderedJson template_variables;
+  std::vector<std::string> unread;  // the row's fields that are not in this record
 
   std::string text;  // kText
 

@@ -63,6 +63,83 @@ TEST(Record, AlpacaFieldsMakeOnePrompt) {
                      {"role":"user","content":"C"},{"role":"assistant","content":"D"}])");
 }
 
+TEST(Record, TheContextOfAQuestionOrAnInstructionIsPartOfItsPrompt) {  // Dolly, SQuAD
+  ExpectPrompt(R"({"instruction": "Who?", "context": "By Ada.", "response": "Ada", "category": "qa"})",
+               "Who?\n\nBy Ada.", " Ada");
+  ExpectPrompt(R"({"instruction": "Who?", "context": "", "response": "Ada"})", "Who?", " Ada");
+  ExpectPrompt(R"({"question": "Who?", "context": "By Ada.", "answer": "Ada"})", "Who?\n\nBy Ada.", " Ada");
+  ExpectError(R"({"question": "Who?", "context": {"a": "By Ada."}, "answer": "Ada"})", "'context' should be text");
+}
+
+TEST(Record, NamesTheFieldsThatItsFormatDoesNotRead) {
+  const auto unread = [](const std::string& row) {
+    const auto record = Read(row);
+    EXPECT_TRUE(record.ok()) << record.status().message();
+    return record.ok() ? record->unread : std::vector<std::string>();
+  };
+  using Names = std::vector<std::string>;
+  EXPECT_EQ(unread(R"({"instruction": "a", "context": "b", "response": "c", "category": "qa"})"), Names{"category"});
+  EXPECT_EQ(unread(R"({"instruction": "a", "output": "b", "response": "c", "input": "", "weight": 1})"),
+            Names{"response"});
+  EXPECT_EQ(unread(R"({"messages": [{"role": "user", "content": "a"}], "tools": [], "system": "s", "source": "x",
+                       "prompt": "a", "score": 0, "empty": "", "none": null, "list": [], "images": [], "chosen": "a"})"),
+            (Names{"source", "prompt", "score", "chosen"}));
+  EXPECT_EQ(unread(R"({"messages": [{"role": "system", "content": "a"}], "system": "b"})"), Names{"system"});
+  EXPECT_EQ(unread(R"({"conversations": [{"from": "system", "value": "a"}], "system": "b"})"), Names{"system"});
+  EXPECT_EQ(unread(R"({"prompt": "a", "completion": "b", "tools": [1], "system": "s"})"), Names{"tools"});
+  EXPECT_EQ(unread(R"({"prompt": [{"role": "user", "content": "a"}], "completion": [{"role": "assistant",
+                       "content": "b"}], "tools": [{"name": "f"}], "id": 1})"),
+            Names{"id"});
+  EXPECT_EQ(unread(R"({"text": "a", "label": 0, "image": "a.png", "meta": {"x": 1}})"),
+            (Names{"label", "image", "meta"}));
+  EXPECT_EQ(unread(R"({"input_ids": [1, 2], "token_type_ids": [0, 0]})"), Names{"token_type_ids"});
+}
+
+TEST(Record, ARowOfWhichTextIsOnlyAPartIsRefused) {
+  const std::string chat =
+      R"("messages": [{"role": "user", "content": "<image>?"}, {"role": "assistant", "content": "A"}])";
+  const std::string turns =
+      R"("conversations": [{"from": "human", "value": "<image>?"}, {"from": "gpt", "value": "A"}])";
+  for (const char* field :
+       {R"("images": ["a.png"])", R"("audios": ["a.wav"])", R"("videos": [{"path": "a"}])", R"("image": "a.png")"}) {
+    ExpectError("{" + chat + ", " + field + "}", "Temper trains on text only");
+    ExpectError("{" + turns + ", " + field + "}", "Temper trains on text only");
+  }
+  ExpectError(R"({"prompt": "a", "completion": "b", "images": ["a.png"]})", "has 'images'");
+  EXPECT_TRUE(Read("{" + chat + R"(, "images": [], "videos": null})").ok());
+}
+
+TEST(Record, PreferencesAreRefusedWithWhatToDo) {
+  ExpectError(R"({"conversations": [{"from": "human", "value": "Name a bird."}],
+                  "chosen": {"from": "gpt", "value": "A jay."}, "rejected": {"from": "gpt", "value": "A cat."}})",
+              "keep the chosen answer, as the last of 'conversations', from gpt, and remove both fields");
+  ExpectError(R"({"messages": [{"role": "user", "content": "a"}], "chosen": "b", "rejected": "c"})",
+              "keep the chosen answer, as the last of 'messages', the assistant's");
+  ExpectError(R"({"prompt": "a", "completion": "b", "chosen": "b", "rejected": "c"})", "as the row's one answer");
+  for (const char* label : {R"("label": false)", R"("label": "False")", R"("kto_tag": false)"}) {
+    ExpectError(std::string(R"({"prompt": "a", "completion": "b", )") + label + "}", "is false, so its answer is one");
+  }
+  EXPECT_TRUE(Read(R"({"prompt": "a", "completion": "b", "label": true})").ok());
+  EXPECT_TRUE(Read(R"({"prompt": "a", "completion": "b", "label": 0})").ok());
+  EXPECT_TRUE(Read(R"({"text": "a", "label": false})").ok()) << "classes of texts";
+}
+
+TEST(Record, VariablesOfTheTemplateAreReadWhereThereIsOne) {
+  const std::string variables = R"("chat_template_kwargs": {"enable_thinking": false})";
+  for (const char* row :
+       {R"("messages": [{"role": "user", "content": "a"}])", R"("conversations": [{"from": "human", "value": "a"}])",
+        R"("question": "a", "answer": "b")", R"("instruction": "a", "output": "b")"}) {
+    const auto record = Read(std::string("{") + row + ", " + variables + "}");
+    ASSERT_TRUE(record.ok()) << record.status().message();
+    EXPECT_EQ(record->template_variables.dump(), R"({"enable_thinking":false})") << row;
+    EXPECT_TRUE(record->unread.empty()) << row;
+  }
+  const auto plain = Read(R"({"prompt": "a", "completion": "b", )" + variables + "}");
+  EXPECT_EQ(plain->unread, std::vector<std::string>{"chat_template_kwargs"});
+  ExpectError(R"({"messages": [], "chat_template_kwargs": 3})", "should be an object");
+  ExpectError(R"({"messages": [], "chat_template_kwargs": {"tools": 3}})", "'tools' is set for every template");
+}
+
 TEST(Record, InstructionsCanBeConversations) {
   const auto record = Read(R"({"instruction": "Add.", "input": "2 2", "output": "4", "system": "S"})");
   ASSERT_TRUE(record.ok());
@@ -141,6 +218,11 @@ TEST(Record, ShareGptTurnsBecomeMessages) {
                      {"role":"tool","content":"3"}])");
   ExpectError(R"({"conversations": [{"from": "alien", "value": "a"}]})", "unknown speaker \"alien\"");
   ExpectError(R"({"conversations": [{"from": "human"}]})", "turn 1: 'value' is missing");
+  ExpectError(R"({"conversations": [{"from": "gpt", "value": null}]})", "turn 1: 'value' is null; give it a value");
+  ExpectError(R"({"conversations": [{"role": "gpt", "content": null}]})", "turn 1: 'content' is null");
+  ExpectError(R"({"conversations": [{"from": null, "value": "a"}]})", "turn 1: 'from' is null");
+  ExpectError(R"({"conversations": [{"value": "a"}]})", "turn 1: 'from' is missing");
+  ExpectError(R"({"conversations": [{"from": "function_call", "value": null}]})", "turn 1: 'value' is null");
   ExpectError(R"({"conversations": [{"from": "function_call", "value": "no json"}]})", "not valid JSON");
   ExpectError(R"({"conversations": [{"from": "function_call", "tool_calls": []}]})", "'value' is missing");
 }
@@ -182,6 +264,22 @@ TEST(Record, TokenRowsKeepLabelsAndDropPadding) {
   ExpectError(R"({"input_ids": "5"})", "list of integers");
 }
 
+TEST(Record, AListThatPythonPrintedIsNamedAsThat) {
+  for (const char* list : {"[{'role': 'user', 'content': 'a'}]", R"( [ {'content': \"it's\"}\n {'role': 'user'}])"}) {
+    for (const char* field : {"messages", "conversations"}) {
+      ExpectError(std::string("{\"") + field + "\": \"" + list + "\"}",
+                  std::string("'") + field + "' is a list as Python prints it, in single quotes, not JSON");
+    }
+    ExpectError(std::string("{\"prompt\": \"") + list + "\", \"completion\": \"" + list + "\"}", "df.to_json(");
+    ExpectError(std::string(R"({"messages": [{"role": "user", "content": "a"}], "tools": ")") + list + "\"}",
+                "tools is a list as Python prints it");
+    ExpectError(std::string(R"({"conversations": [{"from": "function_call", "value": ")") + list + "\"}]}",
+                "function call is a list as Python prints it");
+  }
+  ExpectError(R"({"messages": "[{\"role\": \"user\"}]"})", "should be a list of messages but is text");
+  EXPECT_TRUE(Read(R"({"prompt": "['a', 'b'] is a list in", "completion": "Python"})").ok());
+}
+
 TEST(Record, ErrorsNameTheRowAndTheField) {
   ExpectError(R"({"prompt": "a", "completion": 3})", "'completion' should be text but is number");
   ExpectError(R"({"prompt": "a", "completion": null})", "'completion' is null");
@@ -199,6 +297,7 @@ TEST(Record, ErrorsNameTheRowAndTheField) {
   ExpectError(R"({"messages": "hi"})", "list of messages");
   ExpectError(R"({"messages": [7]})", "message 1 should be an object");
   ExpectError(R"({"messages": [{"content": "a"}]})", "message 1: 'role' is missing");
+  ExpectError(R"({"messages": [{"role": null, "content": "a"}]})", "message 1: 'role' is null");
   ExpectError(R"({"messages": [{"role": "user"}]})", "message 1: 'content' is missing");
   ExpectError(R"({"messages": [{"role": "user", "content": 3}]})", "'content' should be text");
   ExpectError(R"({"messages": [{"role": "user", "content": [{"type": "image", "image": "x"}]}]})", "text only");

@@ -8,6 +8,10 @@
 #include <string_view>
 #include <utility>
 
+#include "base/utf8.h"
+#include "data/conversation.h"
+#include "data/encoding.h"
+
 namespace temper {
 namespace {
 
@@ -52,13 +56,16 @@ std::optional<std::string> WithoutNonFinite(std::string_view text) {
   return changed ? std::optional(std::move(out)) : std::nullopt;
 }
 
-Result<OrderedJson> ParseRow(std::string_view text, const std::string& where) {
+Result<OrderedJson> ParseRow(std::string_view text, const std::string& path, const std::string& where) {
   auto json = ParseOrderedJson(text, where);
   if (json.ok()) return json;
-  const auto finite = WithoutNonFinite(text);
-  if (!finite) return json;
-  auto again = ParseOrderedJson(*finite, where);
-  return again.ok() ? again : json;
+  if (const size_t bad = utf8::ValidPrefix(text); bad < text.size()) return NotUtf8(text, bad, path, where);
+  if (const auto finite = WithoutNonFinite(text)) {
+    auto again = ParseOrderedJson(*finite, where);
+    if (again.ok()) return again;
+  }
+  if (!IsPythonText(text)) return json;
+  return Corrupt(where + ": a row as Python prints it, in single quotes, not JSON: write rows with json.dumps(row)");
 }
 
 }  // namespace
@@ -82,7 +89,7 @@ Status RecordReader::Detect() {
     bool known = false;
     if (problem.ok()) {
       const std::string where = Where(row);
-      auto parsed = ParseRow(row.text, where);
+      auto parsed = ParseRow(row.text, path_, where);
       problem = parsed.status();
       if (parsed.ok()) {
         const auto format = DetectFormat(*parsed, where);
@@ -114,7 +121,7 @@ Result<Record> RecordReader::Parse(const RawRow& row) const {
   if (!row.error.ok()) return row.error;
   const std::string where = Where(row);
   const bool known = row.number == format_row_.number && parsed_format_row_.has_value();
-  auto json = known ? Result<OrderedJson>(std::move(*parsed_format_row_)) : ParseRow(row.text, where);
+  auto json = known ? Result<OrderedJson>(std::move(*parsed_format_row_)) : ParseRow(row.text, path_, where);
   if (known) parsed_format_row_.reset();
   if (!json.ok()) return json.status();
   Result<Record> record = MakeRecord(*std::move(json), format_, where);

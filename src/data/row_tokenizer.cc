@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "data/conversation.h"
+#include "data/unprinted_fields.h"
 #include "format/quoted.h"
 
 namespace temper {
@@ -123,39 +124,43 @@ Status RowTokenizer::TokenizeMessages(const Record& record, std::vector<Sample>&
   }
   const OrderedJson& messages = without_empty ? *without_empty : record.messages;
   std::vector<RenderedChat> chats;
+  ChatOptions options = options_.chat;
+  OrderedJson variables;
+  if (!record.template_variables.is_null()) {
+    variables = options.variables ? *options.variables : OrderedJson::object();
+    variables.update(record.template_variables);
+    options.variables = &variables;
+  }
   if (std::any_of(messages.begin(), messages.end(), IsSupervised)) {
-    ChatOptions chat = options_.chat;
     // Turns beyond max_seq_len would be cut off, but finding their spans costs the
     // most. Prompts grow from turn to turn, so they are measured only now and then:
     // a prompt less than a quarter longer than one that fits is assumed to fit.
+    ChatOptions bounded = options;
     size_t fits = static_cast<size_t>(options_.max_seq_len);  // bytes; no token is shorter than one
-    chat.is_beyond = [&](std::string_view prompt) {
+    bounded.is_beyond = [&](std::string_view prompt) {
       if (prompt.size() < fits + fits / 4) return false;
       const auto ids = tokenizer_.Encode(prompt, kPlain);
       const bool beyond = ids.ok() && static_cast<int64_t>(ids->size()) >= options_.max_seq_len;
       if (!beyond) fits = prompt.size();
       return beyond;
     };
-    auto rendered = chat_template_->RenderWithSpans(messages, record.tools, chat);
+    auto rendered = chat_template_->RenderWithSpans(messages, record.tools, bounded);
     if (!rendered.ok()) return rendered.status().WithContext(record.where);
     chats = *std::move(rendered);
     // If everything is supervised, the last text has it all; the others would repeat it.
     if (options_.train_on_prompt) chats.erase(chats.begin(), chats.end() - 1);
   } else if (options_.train_on_prompt) {
-    auto text = chat_template_->Render(record.messages, record.tools, /*add_generation_prompt=*/false, options_.chat);
+    auto text = chat_template_->Render(record.messages, record.tools, /*add_generation_prompt=*/false, options);
     if (!text.ok()) return text.status().WithContext(record.where);
     chats.push_back({.text = *std::move(text)});
   } else {
     ++statistics.dropped_rows;
   }
-  const auto is_printed = [&](const std::string& name) {
-    return std::any_of(chats.begin(), chats.end(), [&](const RenderedChat& chat) {
-      return chat.text.find(name) != std::string::npos || chat.beyond.find(name) != std::string::npos;
-    });
-  };
-  const std::vector<std::string> functions = FunctionsOf(record.messages, record.tools);
-  if (!chats.empty() && !std::all_of(functions.begin(), functions.end(), is_printed)) {
-    statistics.unprinted_tools.Add(record.where);
+  if (!chats.empty()) {
+    for (const UnprintedField& field :
+         FindUnprintedFields(*chat_template_, messages, record.tools, options, chats, options_.train_on_prompt)) {
+      statistics.unprinted_fields.Add(field.name, field.message ? MessagePlace(record, *field.message) : record.where);
+    }
   }
   for (const RenderedChat& chat : chats) {
     TEMPER_ASSIGN_OR_RETURN(Sample sample, TokenizeChat(record, chat, statistics));
@@ -391,6 +396,7 @@ Status RowTokenizer::Finish(const Record& record, Sample sample, int64_t beyond,
 }
 
 Status RowTokenizer::Tokenize(const Record& record, std::vector<Sample>& samples, DataStatistics& statistics) const {
+  for (const std::string& field : record.unread) statistics.unread_fields.Add(field, record.where);
   if (record.weight == 0) {
     ++statistics.dropped_rows;
     return OkStatus();

@@ -484,17 +484,47 @@ TEST(RowTokenizer, TurnsOfWhichTheTemplatePrintsNothingAreNotTrainedOn) {
   EXPECT_EQ(Supervised(tokenizer, out.samples[0]), "a<|im_end|>");
   EXPECT_EQ(out.statistics.unprinted_turns.count, 1);
   EXPECT_EQ(out.statistics.unprinted_turns.first, "f line 1, message 2");
-  EXPECT_EQ(out.statistics.unprinted_tools.count, 1);
-  EXPECT_EQ(out.statistics.unprinted_tools.first, "f line 1");
+  const Finding& calls = out.statistics.unprinted_fields.by_name.at("tool_calls");
+  EXPECT_EQ(calls.count, 1);
+  EXPECT_EQ(calls.first, "f line 1, message 2");
   EXPECT_EQ(out.statistics.empty_answers.count, 0);
   const Outcome printed = RunRow(tokenizer, record, {}, &with);
   EXPECT_EQ(Supervised(tokenizer, printed.samples[0]), "weather<|im_end|>a<|im_end|>");
   EXPECT_EQ(printed.statistics.unprinted_turns.count, 0);
-  EXPECT_EQ(printed.statistics.unprinted_tools.count, 0);
+  EXPECT_TRUE(printed.statistics.unprinted_fields.by_name.empty());
   // A row's tools that no turn calls.
   Record unused = Chat(R"([{"role":"user","content":"q"},{"role":"assistant","content":"a"}])");
   unused.tools = OrderedJson::parse(R"([{"type":"function","function":{"name":"weather"}}])");
-  EXPECT_EQ(RunRow(tokenizer, unused, {}, &with).statistics.unprinted_tools.count, 1);
+  const Finding tools = RunRow(tokenizer, unused, {}, &with).statistics.unprinted_fields.by_name.at("tools");
+  EXPECT_EQ(tools.count, 1);
+  EXPECT_EQ(tools.first, "f line 1");
+}
+
+TEST(RowTokenizer, ReasoningThatTheTemplateLeavesOutIsReportedByTurn) {
+  const FakeTokenizer tokenizer;
+  const ChatTemplate chat = ChatMl();
+  const Outcome out = RunRow(tokenizer, Chat(R"([{"role":"user","content":"q"},
+      {"role":"assistant","content":"a","reasoning_content":"Easy."},{"role":"user","content":"r"},
+      {"role":"assistant","content":"b","reasoning_content":"Hard."}])"),
+                             {}, &chat);
+  ASSERT_EQ(out.samples.size(), 1u) << out.status.message();
+  EXPECT_EQ(Supervised(tokenizer, out.samples[0]), "a<|im_end|>b<|im_end|>");
+  const Finding& reasoning = out.statistics.unprinted_fields.by_name.at("reasoning");
+  EXPECT_EQ(reasoning.count, 2);
+  EXPECT_EQ(reasoning.first, "f line 1, message 2");
+}
+
+TEST(RowTokenizer, VariablesOfARowWinOverThoseOfTheRun) {
+  const FakeTokenizer tokenizer;
+  const ChatTemplate chat = Template(
+      "{% for m in messages %}<|im_start|>{{ m.role }}:{{ x }}{{ y }}{{ m.content }}<|im_end|>\n{% endfor %}"
+      "{% if add_generation_prompt %}<|im_start|>assistant:{{ x }}{{ y }}{% endif %}");
+  Record record = Chat(R"([{"role":"user","content":"q"},{"role":"assistant","content":"a"}])");
+  record.template_variables = {{"x", 1}};
+  const OrderedJson variables = {{"x", 8}, {"y", 9}};
+  const Outcome out = RunRow(tokenizer, record, {.chat = {.variables = &variables}}, &chat);
+  ASSERT_EQ(out.samples.size(), 1u) << out.status.message();
+  EXPECT_EQ(Whole(tokenizer, out.samples[0]), "<|im_start|>user:19q<|im_end|>\n<|im_start|>assistant:19a<|im_end|>");
 }
 
 TEST(RowTokenizer, TurnsThatEndWithTextAreReported) {

@@ -9,15 +9,17 @@
 #include <set>
 #include <string_view>
 
+#include "base/utf8.h"
+#include "data/encoding.h"
 #include "format/json.h"
 #include "format/quoted.h"
 
 namespace temper {
 namespace {
 
-bool HoldsList(std::string_view column) {
-  for (const std::string_view name :
-       {"messages", "conversations", "tools", "input_ids", "labels", "attention_mask", "history"}) {
+bool HoldsJson(std::string_view column) {
+  for (const std::string_view name : {"messages", "conversations", "tools", "input_ids", "labels", "attention_mask",
+                                      "history", "chat_template_kwargs"}) {
     if (column == name) return true;
   }
   return false;
@@ -86,6 +88,9 @@ Status TableReader::ReadHeader() {
     return Corrupt(fmt::format("{}: the header is one column, {}: separate columns by {}", place, Quoted(columns_[0]),
                                delimiter_ == ',' ? "commas, or name the file .tsv if it has tabs"
                                                  : "tabs, or name the file .csv if it has commas"));
+  }
+  for (const std::string& name : columns_) {
+    if (const size_t bad = utf8::ValidPrefix(name); bad < name.size()) return NotUtf8(name, bad, text_.path(), place);
   }
   std::set<std::string_view> names;
   for (const std::string& name : columns_) {
@@ -188,14 +193,14 @@ std::string TableReader::Object() const {
   for (size_t i = 0; i < columns_.size(); ++i) {
     const std::string& name = columns_[i];
     const std::string& cell = cells_[i];
-    const bool list = HoldsList(name), weight = name == "weight";
-    if (name.empty() || (cell.empty() && (list || weight))) continue;
+    const bool json = HoldsJson(name), weight = name == "weight";
+    if (name.empty() || (cell.empty() && (json || weight))) continue;
     if (out.size() > 1) out += ", ";
     AppendString(name, out);
     out += ": ";
     if (weight) {
       AppendNumber(cell, out);
-    } else if (list && OrderedJson::accept(cell)) {
+    } else if (json && OrderedJson::accept(cell)) {
       out += cell;
     } else {
       AppendString(cell, out);

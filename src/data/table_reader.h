@@ -6,8 +6,8 @@
 // row.
 //
 // Cells are strings. Those of `weight` become numbers. Those of fields that are lists (messages, conversations, tools,
-// input_ids, labels, attention_mask, history) are read as JSON. An empty cell of all these is no field. Columns without
-// a name, such as an index, are left out.
+// input_ids, labels, attention_mask, history) or objects (chat_template_kwargs) are read as JSON. An empty cell of all
+// these is no field. Columns without a name, such as an index, are left out.
 //
 // Memory is bounded by the longest row. One thread at a time.
 #pragma once

@@ -83,6 +83,8 @@ TEST_F(TableReaderTest, ListsAndWeightsAreValuesAndOtherCellsAreTexts) {
   ExpectRows("messages,weight,x\n\"[{\"\"role\"\": \"\"user\"\"}]\",0.50,[1]\n,,7\n[1,.25,\n",
              {R"(2:{"messages": [{"role": "user"}], "weight": 0.5, "x": "[1]"})", R"(3:{"x": "7"})",
               R"(4:{"messages": "[1", "weight": 0.25, "x": ""})"});
+  ExpectRows("text,chat_template_kwargs\na,\"{\"\"x\"\": false}\"\nb,\n",
+             {R"(2:{"text": "a", "chat_template_kwargs": {"x": false}})", R"(3:{"text": "b"})"});
   ExpectRows(",text,\n0,a,b\n", {R"(2:{"text": "a"})"});  // columns without a name
   ExpectRows("text,weight\na,heavy\nb,nan\n", {R"("weight": "heavy")", R"("weight": "nan")"});
   const std::string deep = std::string(300, '[') + std::string(300, ']');

@@ -76,13 +76,13 @@ TEST_F(TokenCacheTest, GivesBackTheDataSet) {
   }
 }
 
-// All four, and the problem of a bad row, as a fresh reading of the moved file finds them.
+// All of them, and the problem of a bad row, as a fresh reading of the moved file finds them.
 TEST_F(TokenCacheTest, FindingsNameThePathsThatTheDataHasNow) {
   const std::string path = elsewhere_ / "chats.jsonl", moved = elsewhere_ / "moved.jsonl", other = elsewhere_ / "chats";
   for (const std::string& file : {path, other}) {  // the path of one begins with the other's
     ASSERT_TRUE(WriteTextFileAtomically(
                     PosixEnv(), file, R"({"messages":[{"role":"user","content":"a"},{"role":"assistant","content":"b"}]}
-{"messages":[{"role":"user","content":"a"},{"role":"assistant","content":""},{"role":"assistant","content":"b"}]}
+{"messages":[{"role":"user","content":"a"},{"role":"assistant","content":""},{"role":"assistant","content":"b"}],"id":"x"}
 {"messages":[{"role":"user","content":"a"},{"role":"assistant","content":"","tool_calls":[{"type":"function","function":{"name":"look","arguments":{}}}]},{"role":"assistant","content":"b"}]}
 {broken
 )")
@@ -109,12 +109,21 @@ TEST_F(TokenCacheTest, FindingsNameThePathsThatTheDataHasNow) {
   EXPECT_EQ(a.problems, b.problems);
   ASSERT_EQ(a.problems.size(), 1u) << a.problems[0];
   EXPECT_TRUE(a.problems[0].starts_with(moved + " line 4")) << a.problems[0];
-  for (const auto finding : {&DataStatistics::empty_answers, &DataStatistics::unprinted_turns,
-                             &DataStatistics::unprinted_tools, &DataStatistics::open_turns}) {
+  for (const auto finding :
+       {&DataStatistics::empty_answers, &DataStatistics::unprinted_turns, &DataStatistics::open_turns}) {
     EXPECT_GT((a.*finding).count, 0);
     EXPECT_EQ((a.*finding).count, (b.*finding).count);
     EXPECT_EQ((a.*finding).first, (b.*finding).first);
   }
+  const auto in_words = [](const FieldFindings& fields) {
+    std::string words;
+    for (const auto& [name, f] : fields.by_name) words += name + " " + std::to_string(f.count) + " " + f.first + "\n";
+    return words;
+  };
+  EXPECT_EQ(in_words(a.unprinted_fields), "tool_calls 1 " + moved + " line 3, message 2\n");
+  EXPECT_EQ(in_words(a.unprinted_fields), in_words(b.unprinted_fields));
+  EXPECT_EQ(in_words(a.unread_fields), "id 1 " + moved + " line 2\n");
+  EXPECT_EQ(in_words(a.unread_fields), in_words(b.unread_fields));
   EXPECT_EQ(a.empty_answers.first, moved + " line 2, message 2");
   EXPECT_TRUE(a.open_turns.first.starts_with(other + " line 1")) << a.open_turns.first;
 }

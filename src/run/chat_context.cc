@@ -17,13 +17,7 @@ Result<ChatContext> ChatContext::Create(const std::string& date, const JsonObjec
   timegm(&out.today_);  // fills in the weekday
   if (kwargs.text.empty()) return out;
   TEMPER_ASSIGN_OR_RETURN(out.variables_, ParseOrderedJson(kwargs.text, "chat_template_kwargs"));
-  for (const char* name : {"messages", "tools", "documents", "add_generation_prompt"}) {
-    if (!out.variables_.contains(name)) continue;
-    return InvalidArgument(
-        fmt::format("chat_template_kwargs: '{}' is set for every template and cannot be chosen; "
-                    "leave it out",
-                    name));
-  }
+  TEMPER_RETURN_IF_ERROR(CheckVariables(out.variables_, "chat_template_kwargs"));
   return out;
 }
 

@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "base/quantity.h"
 #include "data/template_tokens.h"
+#include "format/quoted.h"
 #include "run/data_request.h"
 
 namespace temper {
@@ -47,6 +48,36 @@ std::vector<std::string> Shares(const Dataset& dataset, const DataSources& sourc
   return texts;
 }
 
+// "left out of training by the chat template: reasoning of 3 turns (the first: data.jsonl line 1, message 2); ...".
+void WarnOfUnprintedFields(const FieldFindings& fields) {
+  struct Words {
+    std::string name, shown, noun;
+  };
+  const Words known[] = {
+      {"reasoning", "reasoning", "turn"}, {"tool_calls", "tool calls", "turn"}, {"tools", "tools", "row"}};
+  std::vector<std::string> parts;
+  for (const auto& [name, finding] : fields.MostFrequent()) {
+    const auto* as = std::find_if(std::begin(known), std::end(known), [&](const Words& w) { return w.name == name; });
+    const Words words = as == std::end(known) ? Words{name, Quoted(name), "message"} : *as;
+    parts.push_back(
+        fmt::format("{} of {} (the first: {})", words.shown, Counted(finding.count, words.noun), finding.first));
+  }
+  if (parts.empty()) return;
+  LogWarning(fmt::format("left out of training by the chat template: {}", fmt::join(parts, "; ")));
+}
+
+// "fields that are not read: 'id' (3 rows), ...".
+void DescribeUnreadFields(const FieldFindings& fields) {
+  std::vector<std::string> parts;
+  for (const auto& [name, finding] : fields.MostFrequent()) {
+    parts.push_back(fmt::format("{} ({})", Quoted(name), Counted(finding.count, "row")));
+  }
+  if (parts.empty()) return;
+  const size_t more = fields.by_name.size() - parts.size();
+  LogInfo(fmt::format("            fields that are not read: {}{}", fmt::join(parts, ", "),
+                      more > 0 ? fmt::format(" and {} more", more) : ""));
+}
+
 }  // namespace
 
 void DescribeData(const Dataset& dataset, const DataSources& sources, int64_t max_seq_len, int64_t positions) {
@@ -66,6 +97,7 @@ void DescribeData(const Dataset& dataset, const DataSources& sources, int64_t ma
     LogInfo(fmt::format("            {} with a weight, {} to {}", Counted(s.weighted, "supervised token"),
                         WeightValue(s.least_weight), WeightValue(s.largest_weight)));
   }
+  DescribeUnreadFields(s.unread_fields);
   if (s.unknown.count > 0) {
     std::string characters;
     for (const auto& [character, n] : s.unknown.MostFrequent()) characters += " " + character;
@@ -92,7 +124,7 @@ void DescribeData(const Dataset& dataset, const DataSources& sources, int64_t ma
   };
   warn("not trained on", s.empty_answers, "empty answer", "");
   warn("not trained on", s.unprinted_turns, "turn", " whose tool calls or reasoning the chat template leaves out");
-  warn("tools left out", s.unprinted_tools, "row", ", of whose tools or tool calls the chat template prints nothing");
+  WarnOfUnprintedFields(s.unprinted_fields);
   warn("without an end token", s.open_turns, "turn", ", which the chat template ends with text");
   if (s.samples > 0 && s.stopping_samples == 0)
     LogWarning("no sample ends with a supervised end token: the model will not learn to stop");

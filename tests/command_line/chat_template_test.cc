@@ -159,15 +159,17 @@ TEST_F(ChatTemplates, AResumeIsNotComparedWithATemplateThatCannotBeRead) {
 // On a tokenizer without the markers: a line says so, rows are named, and a run of several ranks gives the same.
 TEST_F(ChatTemplates, WhatTheDataAndTheTokenizerLackIsSaidByRow) {
   Spill("d.jsonl", R"({"messages":[{"role":"user","content":"a"},{"role":"assistant","content":"b"}]}
-{"messages":[{"role":"user","content":"a"},{"role":"assistant","content":""}]}
+{"messages":[{"role":"user","content":"a"},{"role":"assistant","content":""}],"id":7}
 {"messages":[{"role":"user","content":"a"},{"role":"assistant","content":"","tool_calls":[{"type":"function","function":{"name":"moon","arguments":{}}}]},{"role":"tool","content":"c"},{"role":"assistant","content":"d"}]}
 )");
   const Arguments run = TrainBase({"--chat_template", "chatml"});
-  ExpectEnd(Temper(run), 0,
-            {"chat template chatml: the tokenizer has no token <|im_start|>, <|im_end|>, and reads them as text",
-             "not trained on: 1 empty answer; the first: d.jsonl line 2, message 2",
-             "not trained on: 1 turn whose tool calls", "the first: d.jsonl line 3, message 2", "tools left out: 1 row",
-             "without an end token: 2 turns", "the first: d.jsonl line 1"});
+  ExpectEnd(
+      Temper(run), 0,
+      {"chat template chatml: the tokenizer has no token <|im_start|>, <|im_end|>, and reads them as text",
+       "not trained on: 1 empty answer; the first: d.jsonl line 2, message 2", "fields that are not read: 'id' (1 row)",
+       "not trained on: 1 turn whose tool calls", "the first: d.jsonl line 3, message 2",
+       "left out of training by the chat template: tool calls of 1 turn (the first: d.jsonl line 3, message 2)",
+       "without an end token: 2 turns", "the first: d.jsonl line 1"});
   ExpectEnd(Temper(With(run, {"--output_dir", "two", "--nprocs", "2"})), 0, {"not trained on: 1 empty answer"});
   EXPECT_EQ(Slurp(std::string("two/") + kTemplate), SourceOf("chatml"));
 }

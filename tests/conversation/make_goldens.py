@@ -12,8 +12,8 @@ TEMPLATE_FOLDER/goldens.json instead, which the test reads if TEMPER_TEST_TEMPLA
 
 Per conversation: the ids of the prompt of every turn (from which generation starts), the ids of the conversation up to
 and with every turn, and which of them are supervised. That is the mask of transformers if the template has
-{% generation %} blocks; else the text after the prompt, without white space after the token that ends the turn, or with
-EOS where no token ends it (docs/design/chat_spans.md).
+{% generation %} blocks; else the text after the prompt (where the turn does not begin with the prompt, from the turn's
+reasoning, content or calls on), without white space after the token that ends the turn, or with EOS where no token ends it (docs/design/chat_spans.md).
 src/data/conversation_golden_test.cc compares.
 """
 import datetime
@@ -190,7 +190,7 @@ FAMILIES = {
                           config_of(151643, GRANITE_TOKENS, bos_token="<|end_of_text|>", eos_token="<|end_of_text|>"), 151643,
                           ({}, {"thinking": True})),
     "Mistral Nemo": family(published("mistralai-Mistral-Nemo-Instruct-2407"), QWEN,
-                           config_of(151643, NEMO_TOKENS, bos_token="[BOS]", eos_token="[EOS]"), 151644),
+                           config_of(151643, NEMO_TOKENS, bos_token="[BOS]", eos_token="[EOS]"), 151644, tools=True),
 }
 
 TWO_TURNS = [{"role": "user", "content": "How far is the moon?"}, {"role": "assistant", "content": "Far away."},
@@ -209,6 +209,12 @@ CONVERSATIONS = {
               [{"type": "function", "function": {"name": "weather", "description": "Tells the weather", "parameters": {
                   "type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}}}]),
 }
+# With the ids that Mistral's templates want.
+CONVERSATIONS["system and tools"] = (
+    [{"role": "system", "content": "Be brief."}, CONVERSATIONS["tools"][0][0],
+     {**CONVERSATIONS["tools"][0][1], "tool_calls": [{"id": "abcdefghi", **CONVERSATIONS["tools"][0][1]["tool_calls"][0]}]},
+     {**CONVERSATIONS["tools"][0][2], "tool_call_id": "abcdefghi"}, CONVERSATIONS["tools"][0][3]],
+    CONVERSATIONS["tools"][1])
 
 
 def elsewhere(name, tokens, bos=None, stops=None, **switches):
@@ -293,10 +299,17 @@ def turn_of(tokenizer, messages, i, options):
     if full.startswith(prompt):
         text, begin = full, len(prompt)
     else:
-        at = full.rindex(content)
+        if content:
+            at = full.rindex(content)
+        else:  # only calls: where a turn with words would have them
+            other = tokenizer.apply_chat_template(messages[:i] + [{"role": "assistant", "content": "@"}], tokenize=False, **options)
+            at = len(os.path.commonprefix([full, other]))
         before = render(i, False)
         if tokenizer.eos_token and before.endswith(tokenizer.eos_token):
             before = before[:-len(tokenizer.eos_token)]
+        reasoning = messages[i].get("reasoning_content") or messages[i].get("thinking") or content
+        if full.startswith(before) and 0 <= full.find(reasoning, len(before)) < at:  # the turn's words begin with it
+            at = full.find(reasoning, len(before))
         text, begin = (full, at) if full.startswith(before) else (prompt + full[at:], len(prompt))
     end = len(text.rstrip())
     head, ids = encode(text[:begin]), encode(text[:end])
@@ -347,7 +360,7 @@ def main():
             stops = sorted(set(eos if isinstance(eos, list) else [eos]) | {tokenizer.eos_token_id})
             cases = []
             for title, (messages, tools) in CONVERSATIONS.items():
-                if (tools is None) == (spec["tools"] == "only") or (tools and not spec["tools"]):
+                if spec["tools"] == "only" if tools is None else not spec["tools"]:
                     continue
                 for kwargs in spec["kwargs"]:
                     options = dict(kwargs, **({"tools": tools} if tools else {}))

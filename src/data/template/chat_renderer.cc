@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "data/conversation.h"
 #include "data/template/value_json.h"
 
 namespace temper {
@@ -26,14 +27,17 @@ Result<bool> WantsTraining(const OrderedJson& message, const std::string& where)
   return true;
 }
 
+// Whether what a message has under `key` is the speaker's words, besides its content. Other keys, such as the speaker's
+// name, may be in the header of a turn.
+bool IsSaid(std::string_view key) {
+  return key == "tool_calls" || key == "function_call" ||
+         std::find(kReasoningKeys.begin(), kReasoningKeys.end(), key) != kReasoningKeys.end();
+}
+
 // The message as the template sees it. Reasoning has several names: it is passed on under the two that templates read,
 // "reasoning_content" and (gpt-oss) "thinking", as transformers 5 does; tests/conversation compares.
 OrderedJson ForTemplate(const OrderedJson& message) {
-  const OrderedJson* reasoning = nullptr;
-  for (const char* key : {"reasoning_content", "thinking", "reasoning"}) {
-    const auto it = message.find(key);
-    if (!reasoning && it != message.end() && !it->is_null()) reasoning = &*it;
-  }
+  const OrderedJson* reasoning = ReasoningOf(message);
   OrderedJson out = OrderedJson::object();
   if (reasoning) out["thinking"] = *reasoning;
   for (const auto& [key, value] : message.items()) {
@@ -44,6 +48,15 @@ OrderedJson ForTemplate(const OrderedJson& message) {
 }
 
 }  // namespace
+
+Status CheckVariables(const OrderedJson& variables, const std::string& what) {
+  for (const char* name : {"messages", "tools", "documents", "add_generation_prompt"}) {
+    if (!variables.contains(name)) continue;
+    return InvalidArgument(
+        fmt::format("{}: '{}' is set for every template and cannot be chosen; leave it out", what, name));
+  }
+  return OkStatus();
+}
 
 Result<ChatRenderer> ChatRenderer::Make(const Template& jinja_template, const ChatSpecialTokens& special_tokens,
                                         const OrderedJson& messages, const OrderedJson& tools,
@@ -92,15 +105,23 @@ Result<ChatRenderer> ChatRenderer::Make(const Template& jinja_template, const Ch
   return Status(error.code(), error.what());
 }
 
+bool ChatRenderer::SaysMore(size_t message) const {
+  const auto& entries = messages_[message].value.dict().entries;
+  return std::any_of(entries.begin(), entries.end(),
+                     [](const auto& entry) { return entry.first.IsString() && IsSaid(entry.first.text()); });
+}
+
 Result<RenderedTemplate> ChatRenderer::Render(size_t count, bool add_generation_prompt,
-                                              const char* replaced_content) const {
+                                              const OtherWords* instead) const {
   Template::Variables variables = variables_;
   std::vector<jinja::Value> shown;
   for (size_t i = 0; i < count; ++i) shown.push_back(messages_[i].value);
-  if (replaced_content) {
+  if (instead) {
     jinja::DictBuilder message;
-    for (const auto& [key, value] : shown.back().dict().entries) message.Set(key, value);
-    message.Set("content", jinja::Value::String(replaced_content));
+    for (const auto& [key, value] : shown.back().dict().entries) {
+      if (!instead->alone || !key.IsString() || !IsSaid(key.text())) message.Set(key, value);
+    }
+    message.Set("content", jinja::Value::String(instead->content));
     shown.back() = message.Build();
   }
   variables.emplace_back("messages", jinja::Value::List(std::move(shown)));

@@ -28,9 +28,16 @@ class ChatRenderer {
   const Template& jinja_template() const { return *template_; }
   const std::function<bool(std::string_view)>& is_beyond() const { return *is_beyond_; }
 
-  // Renders the first `count` messages. `replaced_content`: if not null, replaces the content of the last one.
-  Result<RenderedTemplate> Render(size_t count, bool add_generation_prompt,
-                                  const char* replaced_content = nullptr) const;
+  // What the last message says instead of its own words.
+  struct OtherWords {
+    const char* content = nullptr;
+    bool alone = false;  // also without its tool calls and reasoning
+  };
+  // Whether the message says more than its content: tool calls or reasoning.
+  bool SaysMore(size_t message) const;
+
+  // Renders the first `count` messages. `instead`: if not null, of the last one.
+  Result<RenderedTemplate> Render(size_t count, bool add_generation_prompt, const OtherWords* instead = nullptr) const;
 
  private:
   explicit ChatRenderer(const Template& t) : template_(&t) {}

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/status.h"
 #include "data/template/jinja.h"
 #include "format/json.h"
 
@@ -28,6 +29,9 @@ struct ChatOptions {
   // the first of a conversation. Null: none is. Called from the thread that renders.
   std::function<bool(std::string_view prompt)> is_beyond;
 };
+
+// Error: `variables` sets what every template gets from its caller. `what` names them.
+Status CheckVariables(const OrderedJson& variables, const std::string& what);
 
 struct RenderedChat {
   std::string text;

@@ -7,11 +7,12 @@
 //    that ends the conversation (the eos_token of Phi-3) belongs to the turn that is the last of a text. Else the span
 //    begins
 //    a. at |P|, where the prompt P (the messages before, with add_generation_prompt) is a prefix of F;
-//    b. else at the turn's content, found by rendering two texts in its place that differ from the first character on:
+//    b. else where what the template prints begins to depend on what the assistant says, found by rendering two other
+//       texts in its place that differ from the first character on, and in place of its tool calls and reasoning, too:
 //       - in F, where the messages before it look the same in F as without the turn (DeepSeek-R1's prompt adds a
-//         <think> that its turns do not have);
+//         <think> that its turns do not have; Qwen 3's closes it where its turn prints reasoning);
 //       - after P, where they do not (Mistral puts the system message into the last user turn): the text is then P and
-//         the turn's content, as generation from P gives it.
+//         the turn, as generation from P gives it.
 //    A header of the next turn that the template prints behind the turn's eos_token is dropped.
 // 3. From the last turn backwards: a text holds every earlier turn whose own text, or that text without the eos_token
 //    that some templates append to a finished conversation, is a prefix of it. Turns that no text holds keep their own.
@@ -111,9 +112,10 @@ class Deriver {
   }
 
   // ChatRenderer::Render, within the limit.
-  Result<RenderedTemplate> Render(size_t count, bool add_generation_prompt, const char* replaced_content = nullptr) {
+  Result<RenderedTemplate> Render(size_t count, bool add_generation_prompt,
+                                  const ChatRenderer::OtherWords* instead = nullptr) {
     if (rendered_ > kMaxRendered) return TooLong();
-    Result<RenderedTemplate> rendered = chat_.Render(count, add_generation_prompt, replaced_content);
+    Result<RenderedTemplate> rendered = chat_.Render(count, add_generation_prompt, instead);
     if (rendered.ok()) rendered_ += Bytes{static_cast<int64_t>(rendered->text.size())};
     return rendered;
   }
@@ -179,9 +181,10 @@ class Deriver {
     if (prompt.ok() && !prompt->text.empty() && turn.text.starts_with(prompt->text)) {
       begin = prompt->text.size();
     } else {
-      TEMPER_ASSIGN_OR_RETURN(begin, ContentBegin(turn));
       const Result<RenderedTemplate> before = Render(turn.message, false);
       const bool history_stands = before.ok() && turn.text.starts_with(WithoutEos(before->text));
+      TEMPER_ASSIGN_OR_RETURN(
+          begin, SaidFrom(turn, history_stands ? std::optional(WithoutEos(before->text).size()) : std::nullopt));
       if (!history_stands && prompt.ok() && turn.message > 0) {
         turn.text = prompt->text + turn.text.substr(begin);
         begin = prompt->text.size();
@@ -203,16 +206,33 @@ class Deriver {
     if (!WithoutTrailingSpace(behind).empty() && prompt.ends_with(behind)) text.resize(end + eos_token_.size());
   }
 
-  // The position in the turn's text at which its content begins.
-  Result<size_t> ContentBegin(const Turn& turn) {
-    TEMPER_ASSIGN_OR_RETURN(const RenderedTemplate a, Render(turn.message + 1, false, kProbes[0]));
-    TEMPER_ASSIGN_OR_RETURN(const RenderedTemplate b, Render(turn.message + 1, false, kProbes[1]));
-    const size_t begin = CommonPrefix(a.text, b.text);
-    if (a.text.compare(begin, std::char_traits<char>::length(kProbes[0]), kProbes[0]) != 0) {
+  // The position in the turn's text from which on it depends on what the assistant says. `history`: the length of the
+  // messages before, if they look in it as they do without the turn.
+  Result<size_t> SaidFrom(const Turn& turn, std::optional<size_t> history) {
+    Status failed;
+    // A template may reject the turn without its tool calls: it counts the turns that have none.
+    for (const bool alone : {true, false}) {
+      if (!alone && !chat_.SaysMore(turn.message)) break;
+      const auto begin = SaidFrom(turn, history, alone);
+      if (begin.ok()) return begin;
+      failed = begin.status();
+    }
+    return failed;
+  }
+
+  Result<size_t> SaidFrom(const Turn& turn, std::optional<size_t> history, bool alone) {
+    const ChatRenderer::OtherWords words[] = {{kProbes[0], alone}, {kProbes[1], alone}};
+    TEMPER_ASSIGN_OR_RETURN(const RenderedTemplate a, Render(turn.message + 1, false, &words[0]));
+    TEMPER_ASSIGN_OR_RETURN(const RenderedTemplate b, Render(turn.message + 1, false, &words[1]));
+    const size_t content = CommonPrefix(a.text, b.text);
+    if (a.text.compare(content, std::char_traits<char>::length(kProbes[0]), kProbes[0]) != 0) {
       return Fail(turn.message, "the template does not print its content");
     }
-    if (turn.text.compare(0, begin, a.text, 0, begin) != 0) {
-      return Fail(turn.message, "the text before its content depends on the content");
+    const size_t begin = std::min(CommonPrefix(turn.text, a.text), CommonPrefix(turn.text, b.text));
+    // Between the end of the history and the content the turn may print more of what was said: its reasoning. Text
+    // further ahead is not the turn's.
+    if (begin != content && begin < history.value_or(content)) {
+      return Fail(turn.message, "the text before it depends on it");
     }
     return begin;
   }

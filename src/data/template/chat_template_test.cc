@@ -154,6 +154,88 @@ TEST(ChatTemplate, ASystemMessageThatMovesWithTheLastTurnStaysInThePrompt) {  //
             (Texts{"<s>[INST]S q1[/INST][a1</s>]", "<s>[INST]q1[/INST]a1</s>[INST]S q2[/INST][a2</s>]"}));
 }
 
+// As Mistral Nemo's: the system message moves into the last turn, and a message with calls prints nothing else.
+constexpr const char* kMovesTheSystemMessage =
+    "{% set s = messages[0].content %}{{ bos_token }}{% for m in messages[1:] %}{% if m.role == 'user' %}"
+    "[INST]{% if loop.last %}{{ s + ' ' }}{% endif %}{{ m.content }}[/INST]{% elif m.tool_calls %}"
+    "[CALLS]{{ m.tool_calls | tojson }}{{ eos_token }}{% elif m.role == 'tool' %}[RESULTS]{{ m.content }}[/RESULTS]"
+    "{% else %}{{ m.content + eos_token }}{% endif %}{% endfor %}";
+
+TEST(ChatTemplate, ACallWithoutContentFollowsThePromptThatHasTheMovedSystemMessage) {
+  const OrderedJson messages = Parse(R"([{"role": "system", "content": "S"}, {"role": "user", "content": "q1"},
+      {"role": "assistant", "content": "", "tool_calls": [1]}, {"role": "tool", "content": "r"},
+      {"role": "assistant", "content": "a1"}])");
+  EXPECT_EQ(
+      Spans(kMovesTheSystemMessage, messages),
+      (Texts{"<s>[INST]S q1[/INST][[CALLS][1]</s>]", "<s>[INST]q1[/INST][CALLS][1]</s>[RESULTS]r[/RESULTS][a1</s>]"}));
+  // A message may call and say something of which the template prints nothing.
+  OrderedJson both = messages;
+  both[2]["content"] = "Let me look.";
+  EXPECT_EQ(Spans(kMovesTheSystemMessage, both), Spans(kMovesTheSystemMessage, messages));
+}
+
+TEST(ChatTemplate, ACallWithoutContentBeginsBehindAHeaderThatThePromptDoesNotEndWith) {
+  const OrderedJson messages = Parse(R"([{"role": "user", "content": "q"},
+      {"role": "assistant", "content": "", "tool_calls": [1]}, {"role": "tool", "content": "r"},
+      {"role": "assistant", "content": "a"}])");
+  EXPECT_EQ(
+      Spans("{% for m in messages %}<{{ m.role }}>{% if m.tool_calls %}<call>{{ m.tool_calls | tojson }}{% else %}"
+            "{{ m.content }}{% endif %}<end>{% endfor %}"
+            "{% if add_generation_prompt %}<assistant><think>\n{% endif %}",
+            messages),
+      Texts{"<user>q<end><assistant>[<call>[1]<end>]<tool>r<end><assistant>[a<end>]"});
+}
+
+// The template rejects a turn without calls here, so the turn is compared with one that has them.
+TEST(ChatTemplate, ATurnThatMustCallIsFoundByItsContent) {
+  const OrderedJson messages = Parse(R"([{"role": "user", "content": "q"},
+      {"role": "assistant", "content": "a", "tool_calls": [1]}])");
+  EXPECT_EQ(
+      Spans("{% for m in messages %}{% if m.role == 'assistant' and not m.tool_calls %}{{ raise_exception('no') }}"
+            "{% endif %}<{{ m.role }}>{{ m.content }}{% if m.tool_calls %}{{ m.tool_calls | tojson }}{% endif %}<end>"
+            "{% endfor %}{% if add_generation_prompt %}<assistant><think>{% endif %}",
+            messages),
+      Texts{"<user>q<end><assistant>[a[1]<end>]"});
+}
+
+// As Qwen 3's with enable_thinking false: the prompt closes the block that its turn fills.
+TEST(ChatTemplate, ReasoningCountsWhereThePromptDoesNotBeginItsTurn) {
+  const std::string prints =
+      "{% for m in messages %}<{{ m.role }}>{% if m.role == 'assistant' %}<think>\n{{ m.reasoning_content "
+      "}}\n</think>\n"
+      "{% endif %}{{ m.content }}<end>{% endfor %}{% if add_generation_prompt %}<assistant>";
+  const OrderedJson messages = Parse(R"([{"role": "user", "content": "q"},
+      {"role": "assistant", "content": "4", "reasoning_content": "Easy."}])");
+  EXPECT_EQ(Spans(prints + "<think>\n\n</think>\n{% endif %}", messages),
+            Texts{"<user>q<end><assistant><think>\n[Easy.\n</think>\n4<end>]"});
+  EXPECT_EQ(Spans(prints + "<think>\n{% endif %}", messages),
+            Texts{"<user>q<end><assistant><think>\n[Easy.\n</think>\n4<end>]"});
+  EXPECT_EQ(Spans(prints + "{% endif %}", messages),
+            Texts{"<user>q<end><assistant>[<think>\nEasy.\n</think>\n4<end>]"});
+}
+
+TEST(ChatTemplate, ReasoningWithinTheContentCountsWhereItsBlockIsPrintedAnew) {
+  const OrderedJson messages = Parse(R"([{"role": "user", "content": "q"},
+      {"role": "assistant", "content": "<think>Easy.</think>4"}])");
+  EXPECT_EQ(Spans("{% for m in messages %}<{{ m.role }}>{% if m.role == 'assistant' %}{% if '</think>' in m.content %}"
+                  "<think>{{ m.content.split('</think>')[0].split('<think>')[-1] }}</think>"
+                  "{{ m.content.split('</think>')[-1] }}{% else %}<think></think>{{ m.content }}{% endif %}{% else %}"
+                  "{{ m.content }}{% endif %}<end>{% endfor %}"
+                  "{% if add_generation_prompt %}<assistant><think></think>{% endif %}",
+                  messages),
+            Texts{"<user>q<end><assistant><think>[Easy.</think>4<end>]"});
+}
+
+// The system message says how the last turn is: its text is not the turn's.
+TEST(ChatTemplate, TextAheadOfTheTurnThatDependsOnItsReasoningDoesNotCount) {
+  const OrderedJson messages = Parse(R"([{"role": "user", "content": "q"},
+      {"role": "assistant", "content": "4", "reasoning_content": "Easy."}])");
+  EXPECT_EQ(Spans("{{ 'deep ' if messages[-1].reasoning_content else 'quick ' }}{% for m in messages %}<{{ m.role }}>"
+                  "{{ m.content }}<end>{% endfor %}{% if add_generation_prompt %}<assistant><think>{% endif %}",
+                  messages),
+            Texts{"quick <user>q<end><assistant><think>[4<end>]"});
+}
+
 TEST(ChatTemplate, UsesGenerationBlocks) {
   EXPECT_EQ(Spans("{% for m in messages %}<{{ m.role }}>{% if m.role == 'assistant' %}{% generation %}{{ m.content }}."
                   "{% endgeneration %}{% else %}{{ m.content }}{% endif %}\n{% endfor %}"),

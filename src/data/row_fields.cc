@@ -1,0 +1,120 @@
+#include "data/row_fields.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <string_view>
+
+namespace temper {
+namespace {
+
+bool IsEmptyValue(const OrderedJson& value) {
+  if (value.is_null() || (value.is_structured() && value.empty())) return true;
+  if (!value.is_string()) return false;
+  const std::string& text = value.get_ref<const std::string&>();
+  return text.empty() || text == "[]";  // a table's cell
+}
+
+const OrderedJson* Find(const OrderedJson& row, const char* key) {
+  const auto it = row.find(key);
+  return it == row.end() || IsEmptyValue(*it) ? nullptr : &*it;
+}
+
+bool IsConversation(RecordFormat format) {
+  return format == RecordFormat::kMessages || format == RecordFormat::kConversations;
+}
+
+bool IsFalse(const OrderedJson& value) {
+  return value == false || value == "false" || value == "False";
+}
+
+// A conversation with a system message of its own is not given the row's.
+bool BeginsWithSystem(const OrderedJson* turns) {
+  if (!turns || !turns->is_array() || !turns->front().is_object()) return false;
+  const OrderedJson& first = turns->front();
+  return first.value("role", OrderedJson()) == "system" || first.value("from", OrderedJson()) == "system";
+}
+
+std::vector<std::string_view> FieldsOf(RecordFormat format, const OrderedJson& row) {
+  switch (format) {
+    case RecordFormat::kTokens:
+      return {"input_ids", "labels", "attention_mask"};
+    case RecordFormat::kMessages:
+    case RecordFormat::kConversations: {
+      const char* turns = format == RecordFormat::kMessages ? "messages" : "conversations";
+      if (BeginsWithSystem(Find(row, turns))) return {turns, "tools", "chat_template_kwargs"};
+      return {turns, "tools", "system", "chat_template_kwargs"};
+    }
+    case RecordFormat::kPromptCompletion:
+      if (const OrderedJson* prompt = Find(row, "prompt"); !prompt || !prompt->is_array()) {
+        return {"prompt", "completion", "system"};
+      }
+      return {"prompt", "completion", "tools", "system", "chat_template_kwargs"};
+    case RecordFormat::kQuestionAnswer:
+      return {"question", "answer", "context", "system", "chat_template_kwargs"};
+    case RecordFormat::kInstruction: {
+      std::vector<std::string_view> fields = {"instruction",
+                                              "input",
+                                              "context",
+                                              "system",
+                                              "chat_template_kwargs",
+                                              row.contains("output") ? "output" : "response"};
+      if (Find(row, "history")) fields.insert(fields.end(), {"history", "tools"});
+      return fields;
+    }
+    case RecordFormat::kText:
+    case RecordFormat::kTextFile:
+      break;
+  }
+  return {"text"};
+}
+
+// What the chosen answer belongs into.
+std::string_view PlaceOfAnswer(RecordFormat format) {
+  if (format == RecordFormat::kMessages) return "as the last of 'messages', the assistant's";
+  if (format == RecordFormat::kConversations) return "as the last of 'conversations', from gpt";
+  return "as the row's one answer";
+}
+
+}  // namespace
+
+std::vector<std::string> UnreadFields(const OrderedJson& row, RecordFormat format) {
+  const std::vector<std::string_view> read = FieldsOf(format, row);
+  std::vector<std::string> unread;
+  for (const auto& [key, value] : row.items()) {
+    if (key == "weight" || IsEmptyValue(value)) continue;
+    if (std::find(read.begin(), read.end(), key) == read.end()) unread.push_back(key);
+  }
+  return unread;
+}
+
+Status CheckMeaning(const OrderedJson& row, RecordFormat format, const std::string& where) {
+  for (const char* key : {"images", "audios", "videos", "image", "audio", "video"}) {
+    // A column "image" beside a text may be anything; beside a conversation it is what is talked about (LLaVA).
+    const bool of_the_row = std::string_view(key).ends_with('s') || IsConversation(format);
+    if (!of_the_row || !Find(row, key)) continue;
+    return Unsupported(
+        fmt::format("{}: has '{}': Temper trains on text only, so the model would learn to answer about what it does "
+                    "not get: remove the row (or the field, if the text alone is meant)",
+                    where, key));
+  }
+  if (Find(row, "chosen") && Find(row, "rejected")) {
+    return Unsupported(
+        fmt::format("{}: preference data ('chosen' and 'rejected'); Temper does not train on preferences: keep the "
+                    "chosen answer, {}, and remove both fields",
+                    where, PlaceOfAnswer(format)));
+  }
+  const bool has_answer = format != RecordFormat::kTokens && format != RecordFormat::kText;
+  for (const char* key : {"label", "kto_tag"}) {
+    const OrderedJson* label = has_answer ? Find(row, key) : nullptr;
+    if (!label || !IsFalse(*label)) continue;
+    return Unsupported(fmt::format(
+        "{}: '{}' is false, so its answer is one to avoid (preference data, as for KTO); Temper would train "
+        "the model to give it: remove the row",
+        where, key));
+  }
+  return OkStatus();
+}
+
+}  // namespace temper
