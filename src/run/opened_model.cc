@@ -39,6 +39,17 @@ Status WithKnownModels(Status missing, const ModelChoice& choice) {
                               fmt::join(KnownModelNames(), ", ")));
 }
 
+void WarnOfKeys(const std::vector<std::string>& unknown, const std::string& path) {
+  constexpr size_t kShown = 5;
+  std::vector<std::string> shown;
+  for (size_t i = 0; i < std::min(kShown, unknown.size()); ++i) shown.push_back(Quoted(unknown[i]));
+  LogWarning(
+      fmt::format("{}: not known and ignored, as by PEFT: {}{}. If a newer PEFT wrote them, the adapter may "
+                  "compute something else",
+                  path, fmt::join(shown, ", "),
+                  unknown.size() > kShown ? fmt::format(" and {} more", unknown.size() - kShown) : ""));
+}
+
 }  // namespace
 
 Result<OpenedModel> OpenedModel::Open(Env& env, const ModelChoice& choice) {
@@ -71,8 +82,10 @@ Result<OpenedModel> OpenedModel::Open(Env& env, const ModelChoice& choice) {
     opened.source_.adapter_folder = adapter.adapter_folder;
   }
   if (!opened.source_.adapter_folder.empty()) {
-    TEMPER_ASSIGN_OR_RETURN(opened.adapter_,
-                            ReadLoraConfig(env, JoinPath(opened.source_.adapter_folder, kAdapterConfigFile)));
+    const std::string path = JoinPath(opened.source_.adapter_folder, kAdapterConfigFile);
+    TEMPER_ASSIGN_OR_RETURN(opened.adapter_, ReadLoraConfig(env, path));
+    TEMPER_ASSIGN_OR_RETURN(const auto unknown, UnknownLoraKeys(env, path));
+    if (!unknown.empty()) WarnOfKeys(unknown, path);
   }
   const std::string config_path = JoinPath(opened.folder(), kModelConfigFile);
   TEMPER_ASSIGN_OR_RETURN(Json config, ReadJsonFile(env, config_path));
@@ -138,7 +151,7 @@ Result<bool> OpenedModel::FilesTieTheHead(const Json& config) const {
 
 Result<std::vector<LoraModule>> OpenedModel::AdapterTargets() const {
   if (!adapter_) return std::vector<LoraModule>();
-  return ResolveLora(model_->modules(), *adapter_);
+  return ResolveLora(model_->modules(), *adapter_, JoinPath(source_.adapter_folder, kAdapterConfigFile));
 }
 
 Result<std::optional<TemplateSource>> OpenedModel::OwnTemplate() const {
