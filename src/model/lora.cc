@@ -152,7 +152,8 @@ Result<std::vector<LoraModule>> ResolveLora(const std::vector<LinearModule>& mod
     if (file.empty()) return InvalidArgument(text);
     return Unsupported(text + ". " + kMergeWithPeft);
   };
-  if (const auto unmatched = selector.Unmatched(); !unmatched.empty()) {
+  // In PEFT one name that is a module's is enough; the adapter's tensors show whether something is missing then.
+  if (const auto unmatched = selector.Unmatched(); !unmatched.empty() && (file.empty() || targets.empty())) {
     return refuse(fmt::format(": no linear module is called {}", Quoted(unmatched.front())));
   }
   if (targets.empty()) return refuse(" selects no linear module");
