@@ -51,18 +51,20 @@ std::vector<std::string> Decoder::NamesInFiles(const std::string& name) const {
   const auto add = [&](const std::string& more) {
     if (std::find(names.begin(), names.end(), more) == names.end()) names.push_back(more);
   };
-  // As transformers does: a file of the model without its head has no base_model_prefix, one of a model around it may
-  // have it twice.
-  const std::string prefix = s_.names.prefix.substr(0, s_.names.prefix.find('.') + 1);
-  const auto add_with_prefixes = [&](const std::string& own) {
-    add(own);
-    if (own.starts_with(prefix)) add(own.substr(prefix.size()));
-    add(prefix + own);
-  };
-  add_with_prefixes(name == kHeadWeight ? HeadName() : name);
+  if (name == kHeadWeight) {
+    add(HeadName());
+  } else {
+    // As in transformers: a file of the model without its head has no base_model_prefix, one of a model around it may
+    // have it twice.
+    const std::string prefix = s_.names.prefix.substr(0, s_.names.prefix.find('.') + 1);
+    add(name);
+    if (name.starts_with(prefix)) add(name.substr(prefix.size()));
+    add(prefix + name);
+  }
   // A file with tied weights may hold either name.
   if (name == kHeadWeight || (s_.facts.tied && name == EmbeddingName())) {
-    for (const std::string& head : {HeadName(), std::string(kHeadWeight)}) add_with_prefixes(head);
+    add(HeadName());
+    add(kHeadWeight);
   }
   return names;
 }
