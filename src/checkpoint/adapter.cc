@@ -78,8 +78,8 @@ Result<AdapterReader> AdapterReader::Open(Env& env, const std::string& folder, s
     if (expected.contains(e.tensor->name)) continue;
     return Unsupported(
         fmt::format("{} has tensor {}, which belongs to none of the LoRA modules that its {} and the model define; "
-                    "ignoring it would change what the adapter computes",
-                    files.path(), Quoted(e.tensor->name), kAdapterConfigFile));
+                    "ignoring it would change what the adapter computes. {}",
+                    files.path(), Quoted(e.tensor->name), kAdapterConfigFile, kMergeWithPeft));
   }
   return AdapterReader(std::move(files), {modules.begin(), modules.end()}, std::move(stored_as));
 }

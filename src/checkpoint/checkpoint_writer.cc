@@ -194,10 +194,12 @@ class Save {
 
   Status WriteOtherFiles() {
     for (const auto& [name, text] : contents_.texts) {
+      TEMPER_RETURN_IF_ERROR(CreateFolderFor(env_, staging_, name));
       TEMPER_ASSIGN_OR_RETURN(const FileDigest d, WriteText(env_, JoinPath(staging_, name), text));
       manifest_.files.push_back({name, d.bytes, d.checksum});
     }
     for (const auto& [name, from] : contents_.copies) {
+      TEMPER_RETURN_IF_ERROR(CreateFolderFor(env_, staging_, name));
       TEMPER_ASSIGN_OR_RETURN(const FileDigest d, CopyFileDurably(env_, from, JoinPath(staging_, name)));
       manifest_.files.push_back({name, d.bytes, d.checksum});
     }
@@ -211,6 +213,9 @@ class Save {
     std::sort(manifest_.tensors.begin(), manifest_.tensors.end(), by_name);
     const auto written = WriteText(env_, JoinPath(staging_, kManifestFile), FormatManifest(manifest_));
     TEMPER_RETURN_IF_ERROR(written.status());
+    if (const std::string more = JoinPath(staging_, kCompanionFolder); env_.IsFolder(more)) {
+      TEMPER_RETURN_IF_ERROR(env_.SyncFolder(more));
+    }
     return env_.SyncFolder(staging_);
   }
 

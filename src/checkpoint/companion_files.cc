@@ -46,7 +46,16 @@ bool IsCompanionFile(std::string_view name) {
                                                               "tokenizer.json",
                                                               "tokenizer_config.json",
                                                               "tokenizer.model"};
+  if (const size_t slash = name.find('/'); slash != name.npos) {
+    const std::string_view file = name.substr(slash + 1);
+    const bool plain = !file.starts_with('.') && file.find_first_of(std::string_view("/\\\0", 3)) == file.npos;
+    return name.substr(0, slash) == kCompanionFolder && plain && file.ends_with(".jinja");
+  }
   return std::find(kNames.begin(), kNames.end(), name) != kNames.end() || name.ends_with(".jinja");
+}
+
+bool IsInCompanionFolder(std::string_view name) {
+  return name.find('/') != name.npos && IsCompanionFile(name);
 }
 
 bool IsTokenizerFile(std::string_view name) {
@@ -58,10 +67,24 @@ Result<std::vector<std::string>> CompanionFiles(Env& env, const std::string& mod
   if (!env.IsFile(JoinPath(model_folder, kModelConfigFile))) {
     return NotFound(fmt::format("{} has no {}: it is not a model folder", model_folder, kModelConfigFile));
   }
-  TEMPER_ASSIGN_OR_RETURN(std::vector<std::string> names, env.List(model_folder));
-  std::erase_if(names,
-                [&](const std::string& n) { return !IsCompanionFile(n) || !env.IsFile(JoinPath(model_folder, n)); });
+  return CompanionFilesIn(env, model_folder);
+}
+
+Result<std::vector<std::string>> CompanionFilesIn(Env& env, const std::string& folder) {
+  TEMPER_ASSIGN_OR_RETURN(std::vector<std::string> names, env.List(folder));
+  if (const std::string more = JoinPath(folder, kCompanionFolder); env.IsFolder(more)) {
+    TEMPER_ASSIGN_OR_RETURN(const std::vector<std::string> inside, env.List(more));
+    for (const std::string& name : inside) names.push_back(JoinPath(kCompanionFolder, name));
+  }
+  std::erase_if(names, [&](const std::string& n) { return !IsCompanionFile(n) || !env.IsFile(JoinPath(folder, n)); });
+  std::sort(names.begin(), names.end());
   return names;
+}
+
+Status CreateFolderFor(Env& env, const std::string& folder, const std::string& name) {
+  if (name.find('/') == std::string::npos) return OkStatus();
+  TEMPER_RETURN_IF_ERROR(env.CreateFolders(FolderOf(JoinPath(folder, name))));
+  return env.SyncFolder(folder);
 }
 
 Result<FileDigest> CopyFileDurably(Env& env, const std::string& from, const std::string& to) {

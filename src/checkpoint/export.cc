@@ -137,6 +137,7 @@ class Exporter {
     }
     TEMPER_ASSIGN_OR_RETURN(ModelWeights base, OpenModelWeights(env_, folder));
     base_.emplace(std::move(base));
+    report_.notices = base_->notices();
     TEMPER_RETURN_IF_ERROR(CheckTensors(*base_, spec_.tensors));
     if (spec_.source.adapter_folder.empty()) return OkStatus();
     TEMPER_ASSIGN_OR_RETURN(AdapterReader adapter,
@@ -325,13 +326,14 @@ class Exporter {
 
   // An earlier export's shards, index, tokenizer, ... would be taken for this one's.
   Status RemoveStaleFiles(const std::vector<std::string>& weights) {
-    TEMPER_ASSIGN_OR_RETURN(const auto names, env_.List(spec_.output_dir));
+    TEMPER_ASSIGN_OR_RETURN(auto names, CompanionFilesIn(env_, spec_.output_dir));
+    TEMPER_ASSIGN_OR_RETURN(const auto all, env_.List(spec_.output_dir));
+    std::copy_if(all.begin(), all.end(), std::back_inserter(names), IsWeightsFile);
     for (const std::string& name : names) {
       const bool ours = std::count(weights.begin(), weights.end(), name) ||
                         std::count(companions_.begin(), companions_.end(), name) ||
                         (name == "model.safetensors.index.json" && weights.size() > 1);
-      if (ours || !(IsWeightsFile(name) || IsCompanionFile(name))) continue;
-      TEMPER_RETURN_IF_ERROR(env_.RemoveFile(JoinPath(spec_.output_dir, name)));
+      if (!ours) TEMPER_RETURN_IF_ERROR(env_.RemoveFile(JoinPath(spec_.output_dir, name)));
     }
     return OkStatus();
   }
@@ -341,6 +343,7 @@ class Exporter {
       if (name == kModelConfigFile) continue;
       const std::string from = JoinPath(spec_.source.model_folder, name), to = JoinPath(spec_.output_dir, name);
       const auto replaced = spec_.replaced.find(name);
+      TEMPER_RETURN_IF_ERROR(CreateFolderFor(env_, spec_.output_dir, name));
       TEMPER_RETURN_IF_ERROR(replaced == spec_.replaced.end() ? CopyFileDurably(env_, from, to).status()
                                                               : WriteTextFileAtomically(env_, to, *replaced->second));
       report_.files.push_back(name);

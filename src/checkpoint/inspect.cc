@@ -10,6 +10,7 @@
 #include <set>
 #include <vector>
 
+#include "base/log.h"
 #include "base/quantity.h"
 #include "checkpoint/adapter.h"
 #include "checkpoint/checkpoint_folder.h"
@@ -210,6 +211,7 @@ class Inspector {
       }
       rows.push_back({e.tensor->name, std::move(type), e.tensor->elements(), bytes});
     }
+    for (const std::string& notice : weights.notices()) LogWarning(notice);
     if (weights.files().size() > 1) Print("  {} shards", weights.files().size());
     PrintTensors(rows);
   }

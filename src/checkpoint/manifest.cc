@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <set>
 
+#include "checkpoint/companion_files.h"
 #include "format/checksum.h"
 #include "format/quoted.h"
 
@@ -104,9 +105,10 @@ Result<Shape> ParseShape(const Json& object, const char* key, const std::string&
   return shape;
 }
 
-// A file of the folder itself: the manifest must not make Temper read elsewhere.
+// A file of the folder itself, or a chat template below it: the manifest must not make Temper read elsewhere.
 Result<std::string> FileName(const Json& object, const char* key, const std::string& where) {
   TEMPER_ASSIGN_OR_RETURN(std::string name, Text(object, key, where));
+  if (IsCompanionFile(name)) return name;
   if (name.empty() || name[0] == '.' || name.find_first_of(std::string_view("/\\\0", 3)) != name.npos) {
     return Corrupt(fmt::format("{}: {} is not a plain file name", where, Quoted(name)));
   }

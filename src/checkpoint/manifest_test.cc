@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "format/memory_env_for_test.h"
 
 namespace temper {
@@ -81,6 +83,21 @@ TEST(Manifest, RefusesWhatLeadsOutOfTheFolder) {
   Manifest m = Sample();
   m.tensors[0].slices[0].file = "other.safetensors";
   EXPECT_EQ(ParseManifest(FormatManifest(m), "m").status().code(), StatusCode::kCorrupt);
+}
+
+TEST(Manifest, OfAllFoldersOnlyThatOfChatTemplatesHasFiles) {
+  const auto with = [](const std::string& name) {
+    Manifest m = Sample();
+    m.files.push_back({name, {5}, "00000000000000dd"});
+    std::sort(m.files.begin(), m.files.end(), [](const auto& a, const auto& b) { return a.name < b.name; });
+    return ParseManifest(FormatManifest(m), "m").status();
+  };
+  EXPECT_TRUE(with("additional_chat_templates/tool_use.jinja").ok());
+  for (const char* name : {"additional_chat_templates/../x.jinja", "additional_chat_templates/.x.jinja",
+                           "additional_chat_templates/a/x.jinja", "additional_chat_templates/x.txt", "other/x.jinja",
+                           "additional_chat_templates/"}) {
+    EXPECT_NE(with(name).message().find("not a plain file name"), std::string::npos) << name;
+  }
 }
 
 TEST(Manifest, SlicesMakeUpTheTensorExactly) {

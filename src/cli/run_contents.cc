@@ -39,7 +39,8 @@ Result<CheckpointContents> ContentsOf(const TrainingRun& run) {
   } else {
     TEMPER_ASSIGN_OR_RETURN(const auto names, CompanionFiles(PosixEnv(), run.setup.model.folder()));
     for (const std::string& name : names) {
-      if (!of_template.contains(name)) contents.copies.push_back({name, JoinPath(run.setup.model.folder(), name)});
+      const bool replaced = of_template.contains(name) || (!of_template.empty() && IsInCompanionFolder(name));
+      if (!replaced) contents.copies.push_back({name, JoinPath(run.setup.model.folder(), name)});
     }
   }
   for (const auto& [name, text] : of_template) contents.texts.push_back({name, text});

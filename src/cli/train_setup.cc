@@ -155,7 +155,7 @@ Result<std::optional<TrainSetup>> SetUp(const Arguments& arguments, Purpose purp
   }
 
   // Like the data, only the first rank needs it.
-  std::string chat_template = ranks.first() ? config.data.chat_template : "";
+  std::string chat_template = ranks.first() ? config.data.chat_template : "", templates_of;
   std::optional<OutputFolder> folder;
   std::optional<ResumePoint> resume;
   if (purpose == Purpose::kTrain) {
@@ -164,7 +164,7 @@ Result<std::optional<TrainSetup>> SetUp(const Arguments& arguments, Purpose purp
     if (!resume_from.empty()) {
       TEMPER_ASSIGN_OR_RETURN(resume, ResumePoint::Open(PosixEnv(), resume_from));
       resume->KeepChoices(config);
-      if (ranks.first() && chat_template.empty()) chat_template = resume->chat_template();
+      if (ranks.first()) templates_of = resume->templates_of();
     }
   }
   const bool all_from_checkpoint = resume && config.model.method == TrainMethod::kFull;
@@ -176,6 +176,7 @@ Result<std::optional<TrainSetup>> SetUp(const Arguments& arguments, Purpose purp
                                      .needs_weights = purpose == Purpose::kTrain && !config.model.from_scratch &&
                                                       !all_from_checkpoint,
                                      .chat_template = chat_template,
+                                     .templates_of = templates_of,
                                      .by_name = purpose == Purpose::kPlan}));
   if (purpose == Purpose::kTrain) {
     TEMPER_RETURN_IF_ERROR(ranks.Agree(ranks.first() ? CheckDataFiles(PosixEnv(), config.data) : OkStatus()));

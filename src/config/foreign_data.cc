@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <charconv>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -37,45 +38,118 @@ std::vector<std::string> Names(const OrderedJson& value) {
   return names;
 }
 
-// Says which fields of rows must be renamed before Temper recognises them (docs/formats/data.md).
+// What LLaMA-Factory calls the fields of rows, or the roles of messages, and what Temper takes them from.
+struct Meant {
+  std::string_view key;
+  std::vector<std::string_view> read;  // the first of them is advised
+};
+
+const std::vector<Meant>& FieldsOfAlpaca() {
+  static const std::vector<Meant> kFields = {{"prompt", {"instruction"}},
+                                             {"query", {"input"}},
+                                             {"response", {"output", "response"}},
+                                             {"history", {"history"}},
+                                             {"system", {"system"}}};
+  return kFields;
+}
+
+const std::vector<Meant>& FieldsOfTurns() {
+  static const std::vector<Meant> kFields = {
+      {"messages", {"conversations", "messages"}}, {"system", {"system"}}, {"tools", {"tools"}}};
+  return kFields;
+}
+
+const std::vector<Meant>& TagsOfTurns() {
+  static const std::vector<Meant> kTags = {{"role_tag", {"from", "role"}}, {"content_tag", {"value", "content"}}};
+  return kTags;
+}
+
+const std::vector<Meant>& Roles() {
+  static const std::vector<Meant> kRoles = {{"user_tag", {"human", "user"}},
+                                            {"assistant_tag", {"gpt", "assistant"}},
+                                            {"observation_tag", {"observation", "tool"}},
+                                            {"function_tag", {"function_call", "tool_call"}},
+                                            {"system_tag", {"system"}}};
+  return kRoles;
+}
+
+// Why a key of dataset_info.json has no equivalent, as far as more than that can be said.
+std::string ReasonFor(const std::string& key) {
+  if (key == "images" || key == "videos" || key == "audios") return ": images, video and sound are not supported";
+  if (key == "chosen" || key == "rejected" || key == "kto_tag" || key == "ranking") {
+    return ": only fine-tuning on given answers is supported, no preferences";
+  }
+  if (key == "split" || key == "subset" || key == "folder") {
+    return ": a data set is one file: name it (org/name/train.jsonl)";
+  }
+  return "";
+}
+
+// Names each key of a section of dataset_info.json of which Temper reads something else than the file says.
+void CheckSection(const std::string& name, const OrderedJson& section, const std::vector<std::vector<Meant>>& known,
+                  const char* what, ForeignData& data) {
+  for (auto it = section.begin(); it != section.end(); ++it) {
+    if (it.value().is_null()) continue;
+    const std::string given = it.value().is_string() ? it.value().get<std::string>() : it.value().dump();
+    const Meant* meant = nullptr;
+    for (const std::vector<Meant>& list : known) {
+      for (const Meant& one : list) {
+        if (one.key == it.key()) meant = &one;
+      }
+    }
+    if (meant == nullptr) {
+      data.lost.push_back(fmt::format("data set {}: its {} {}{}", name, it.key(), Quoted(given), ReasonFor(it.key())));
+    } else if (std::find(meant->read.begin(), meant->read.end(), given) == meant->read.end()) {
+      const bool role = it.key().ends_with("_tag") && it.key() != "role_tag" && it.key() != "content_tag";
+      data.lost.push_back(fmt::format("data set {}: {}: rename the {} {} of its {} to {}", name, it.key(),
+                                      role ? "role" : what, Quoted(given), role ? "messages" : "rows", meant->read[0]));
+    }
+  }
+}
+
+// Says which fields of rows must be renamed before Temper recognises them (docs/formats/data.md), and which are not
+// read.
 void CheckFields(const std::string& name, const OrderedJson& entry, ForeignData& data) {
   static const OrderedJson kNone = OrderedJson::object();
   const auto section = [&](const char* key) -> const OrderedJson& {
     const auto it = entry.find(key);
     return it != entry.end() && it->is_object() ? *it : kNone;
   };
-  const OrderedJson &columns = section("columns"), &tags = section("tags");
+  OrderedJson columns = section("columns"), tags = section("tags");
   const std::string formatting = TextAt(entry, "formatting", "alpaca");
-  std::vector<std::pair<std::string, std::string>> renamed;  // (in the rows, as Temper knows it)
-  const auto expect = [&](const std::string& given, const std::string& ours) {
-    if (given != ours) renamed.emplace_back(given, ours);
-  };
   if (formatting == "alpaca") {
     const std::string prompt = TextAt(columns, "prompt", "instruction"), answer = TextAt(columns, "response", "output");
-    if (prompt == "text" && !columns.contains("response")) return;  // plain text
-    if (prompt == "prompt" && answer == "completion") {
+    const bool text = prompt == "text" && !columns.contains("response");
+    const bool joined = prompt == "prompt" && answer == "completion";
+    if (joined) {
       data.changed.push_back(
           fmt::format("data set {}: prompt and completion are joined as they are, without a chat "
                       "template; rename them to question and answer for one",
                       name));
-      return;
     }
-    if (prompt == "question" && answer == "answer") return;
-    expect(prompt, "instruction");
-    expect(TextAt(columns, "query", "input"), "input");
-    if (answer != "response") expect(answer, "output");
-  } else {
-    // sharegpt rows have conversations of {from, value}; openai rows messages of {role, content}. Temper knows both.
-    const bool openai = formatting == "openai" || TextAt(tags, "role_tag") == "role";
-    const std::string turns = TextAt(columns, "messages", formatting == "openai" ? "messages" : "conversations");
-    if (turns != "messages" && turns != "conversations") expect(turns, openai ? "messages" : "conversations");
-    const std::string role = TextAt(tags, "role_tag", openai ? "role" : "from");
-    if (role != "role") expect(role, "from");
-    const std::string content = TextAt(tags, "content_tag", openai ? "content" : "value");
-    if (content != "content") expect(content, "value");
+    if (text || joined || (prompt == "question" && answer == "answer")) {  // rows that Temper knows by these names
+      columns.erase("prompt");
+      columns.erase("response");
+    }
+    CheckSection(name, columns, {FieldsOfAlpaca()}, "field", data);
+    CheckSection(name, tags, {}, "field", data);
+    return;
   }
-  for (const auto& [theirs, ours] : renamed) {
-    data.lost.push_back(fmt::format("data set {}: rename the field {} of its rows to {}", name, Quoted(theirs), ours));
+  if (formatting != "sharegpt" && formatting != "openai") {
+    data.lost.push_back(fmt::format("data set {}: its formatting {}", name, Quoted(formatting)));
+  }
+  CheckSection(name, columns, {FieldsOfTurns()}, "field", data);
+  CheckSection(name, tags, {TagsOfTurns(), Roles()}, "field", data);
+}
+
+// What no part of the entry of dataset_info.json above has said.
+void CheckEntry(const std::string& name, const OrderedJson& entry, ForeignData& data) {
+  static const std::set<std::string> kRead = {"hf_hub_url", "file_name", "formatting", "columns", "tags"};
+  for (auto it = entry.begin(); it != entry.end(); ++it) {
+    if (kRead.contains(it.key()) || it.value().is_null() || it.value() == false) continue;
+    if (it.key() == "split" && it.value() == "train") continue;
+    const std::string given = it.value().is_string() ? it.value().get<std::string>() : it.value().dump();
+    data.lost.push_back(fmt::format("data set {}: its {} {}{}", name, it.key(), Quoted(given), ReasonFor(it.key())));
   }
 }
 
@@ -159,11 +233,10 @@ ForeignData LlamaFactoryData(Env& env, const OrderedJson& names, const std::stri
       continue;
     }
     data.files.push_back({.path = local.empty() ? hub : JoinPath(folder, local)});
-    for (const char* key : {"subset", "folder", "num_samples", "ranking"}) {
-      const auto it = entry->find(key);
-      if (it == entry->end() || it->is_null() || *it == false) continue;
-      data.lost.push_back(fmt::format("data set {}: its {}", name, key));
+    if (entry->contains("num_samples") && (*entry)["num_samples"].is_number_integer() && (*entry)["num_samples"] > 0) {
+      data.files.back().max_samples = (*entry)["num_samples"].get<int64_t>();
     }
+    CheckEntry(name, *entry, data);
     CheckFields(name, *entry, data);
   }
   return data;
@@ -171,9 +244,8 @@ ForeignData LlamaFactoryData(Env& env, const OrderedJson& names, const std::stri
 
 ForeignData ListedData(const OrderedJson& list) {
   // What needs nothing: how files are loaded, and the fields of rows under the names that Temper knows.
-  static const std::set<std::string> kRead = {"path",         "data_files",        "type",
-                                              "ds_type",      "trust_remote_code", "preprocess_shards",
-                                              "train_on_eos", "train_on_eot"};
+  static const std::set<std::string> kRead = {"path", "data_files", "type"};
+  static const std::set<std::string> kNeedless = {"ds_type", "trust_remote_code", "preprocess_shards"};
   static const std::set<std::string> kUsual = {"split: train",
                                                "field_messages: messages",
                                                "field_messages: conversations",
@@ -186,6 +258,8 @@ ForeignData ListedData(const OrderedJson& list) {
                                                "roles_to_train: [\"assistant\"]",
                                                "roles_to_train: [\"gpt\",\"assistant\"]",
                                                "roles_to_train: [\"assistant\",\"gpt\"]",
+                                               "train_on_eos: turn",
+                                               "train_on_eot: turn",
                                                "field: text",
                                                "text_column: text",
                                                "chat_template: tokenizer_default"};
@@ -216,7 +290,12 @@ ForeignData ListedData(const OrderedJson& list) {
       if (first && it.key() == "split") continue;
       const std::string value = it.value().is_string() ? it.value().get<std::string>() : it.value().dump();
       const std::string setting = fmt::format("{}: {}", it.key(), value);
-      if (!kUsual.contains(setting)) data.lost.push_back(fmt::format("data set {}: {}", path, setting));
+      if (kUsual.contains(setting)) continue;
+      const bool ends = it.key() == "train_on_eos" || it.key() == "train_on_eot";
+      const std::string sentence =
+          fmt::format("data set {}: {}{}", path, setting,
+                      ends ? ": the token that ends a turn counts where the turn does, in each of them" : "");
+      (kNeedless.contains(it.key()) ? data.needless : data.lost).push_back(sentence);
     }
   }
   return data;

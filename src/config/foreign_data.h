@@ -11,8 +11,9 @@
 namespace temper {
 
 struct ForeignData {
-  DataSources files;                       // paths, or names of the Hub; what is read of them
-  std::vector<std::string> changed, lost;  // what changes meaning, and what has no equivalent: a sentence each
+  DataSources files;  // paths, or names of the Hub; what is read of them
+  // What changes meaning, what has no equivalent, and what needs no setting here: a sentence each.
+  std::vector<std::string> changed, lost, needless;
 };
 
 // `names`: one text ("identity,alpaca_en_demo") or a list. dataset_info.json is looked for in `dataset_dir`, as seen

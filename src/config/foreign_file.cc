@@ -2,7 +2,6 @@
 
 #include <fmt/core.h>
 
-#include "config/option.h"
 #include "format/quoted.h"
 #include "format/yaml.h"
 
@@ -78,8 +77,9 @@ Result<std::vector<ForeignSetting>> ReadOptionsOfCommand(std::string_view text, 
         return InvalidArgument(fmt::format("{}: --{} has the shell variable {}; write its value into the file", where,
                                            setting.name, Quoted(value)));
       }
-      TEMPER_ASSIGN_OR_RETURN(OrderedJson parsed, ParseYamlValue(value, where));
-      list.push_back(std::move(parsed));
+      auto parsed = ParseYaml(value, where, YamlVersion::k11);
+      if (!parsed.ok()) return InvalidArgument(parsed.status().message());
+      list.push_back(std::move(parsed->value));
     }
     setting.value = list.empty() ? OrderedJson(true) : list.size() == 1 ? list[0] : list;
     settings.push_back(std::move(setting));
@@ -95,7 +95,7 @@ std::string ForeignSetting::Text() const {
 }
 
 Result<std::vector<ForeignSetting>> ReadForeignFile(std::string_view text, const std::string& file) {
-  const auto document = ParseYaml(text, file);
+  const auto document = ParseYaml(text, file, YamlVersion::k11);  // as PyYAML, which all these tools use
   std::vector<ForeignSetting> settings;
   if (document.ok() && document->value.is_object()) {
     size_t i = 0;

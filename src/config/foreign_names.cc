@@ -23,6 +23,7 @@ std::vector<ForeignName> NamesWithOptions() {
   const char* const two_types = "base_dtype: int8 or nf4";
   const char* const of_file = "of each file: {path: FILE, max_samples: N}";
   const char* const template_file = "a file, or the name of one of Temper's templates";
+  const char* const variable = "a variable of the chat template: chat_template_kwargs: {enable_thinking: false}";
   const char* const every = "every so many steps; once an epoch is not supported";
   const char* const ranks = "the number of ranks that shard weights, gradients and states; several ranks do by default";
   const char* const fraction = "a fraction of the rows, such as 0.05";
@@ -95,6 +96,8 @@ std::vector<ForeignName> NamesWithOptions() {
       {"custom_chat_template", "chat_template", template_file, "@template"},
       {"chat_template_path", "chat_template", template_file, "@template_file"},
       {"chat_template_jinja", "chat_template", template_file, "@template_file"},
+      {"enable_thinking", "chat_template_kwargs", variable, "@template_variable"},
+      {"preserve_thinking", "chat_template_kwargs", variable, "@template_variable"},
       {"cutoff_len", "max_seq_len", ""},
       {"max_length", "max_seq_len", ""},
       {"max_seq_length", "max_seq_len", ""},
@@ -320,8 +323,6 @@ constexpr Reason kWithoutOption[] = {
     {"a revision is part of the name: org/name@revision", "model_revision revision_of_model"},
     {"the chat template decides how a conversation is written",
      "tool_format default_system default_system_message eot_tokens conversation"},
-    {"variables of the chat template are chat_template_kwargs: {enable_thinking: false}",
-     "enable_thinking preserve_thinking"},
     {"all assistant messages count toward the loss (a message with \"weight\": 0 does not)", "mask_history"},
     {"samples of a data set cannot be chosen by a setting (write the rows to a file)",
      "dataset_shard_num dataset_shard_idx min_sample_len dataset_exact_deduplication"},
@@ -447,6 +448,18 @@ constexpr Reason kWithoutOption[] = {
     {"dataset_info.json there was read", "dataset_dir", kNeedless},
 };
 
+// Of the names in these tables: what is true in a tool that is not told otherwise.
+constexpr std::string_view kOnByDefault =
+    "average_tokens_across_devices bf16 cut_cross_entropy dataloader_in_order dataloader_pin_memory dense_mixer "
+    "do_sample double_quantization enable_thinking eval_do_concat_batches experimental_skip_move_to_device "
+    "expert_parallel_fallback_on_unsupported freeze_multi_modal_projector freeze_vision_tower "
+    "generation_do_sample gradient_checkpointing ignore_pad_token_for_loss include_tkps lm_eval_post_train "
+    "log_on_each_node logging_nan_inf_filter low_cpu_mem_usage nemo_gym_auto_start nemo_gym_enabled "
+    "pretrain_multipack_attn profiler_profile_memory profiler_record_shapes "
+    "profiler_with_stack qgalore_proj_quant remove_unused_columns save_safetensors shuffle_merged_datasets "
+    "skip_memory_metrics skip_special_tokens tf32 tiled_mlp_use_original_mlp tokenizer_save_jinja_files "
+    "use_fast_tokenizer use_kv_cache use_reentrant_gc";
+
 std::vector<ForeignName> AllNames() {
   std::vector<ForeignName> names = NamesWithOptions();
   for (const UpdateRule* rule : UpdateRules()) {
@@ -472,6 +485,10 @@ std::vector<ForeignName> AllNames() {
 const std::vector<ForeignName>& ForeignNames() {
   static const std::vector<ForeignName> kNames = AllNames();
   return kNames;
+}
+
+bool IsOnByDefault(std::string_view name) {
+  return fmt::format(" {} ", kOnByDefault).find(fmt::format(" {} ", name)) != std::string::npos;
 }
 
 }  // namespace temper

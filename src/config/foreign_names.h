@@ -3,6 +3,7 @@
 // `temper import` (config/import.h).
 #pragma once
 
+#include <string_view>
 #include <vector>
 
 #include "config/option_set.h"
@@ -10,5 +11,7 @@
 namespace temper {
 
 const std::vector<ForeignName>& ForeignNames();
+// Whether a tool has this setting on unless a file says false.
+bool IsOnByDefault(std::string_view name);
 
 }  // namespace temper

@@ -20,7 +20,8 @@ TEST(ForeignNames, EveryNameOfEachToolIsKnown) {
   const OptionSet options = RunOptions(config);
   std::set<std::string_view> known;
   for (const ForeignName& name : ForeignNames()) known.insert(name.foreign);
-  for (const auto& [tool, facts] : tools->items()) {
+  for (const char* tool : {"LLaMA-Factory", "Axolotl", "TRL", "PEFT"}) {
+    const Json& facts = (*tools)[tool];
     std::istringstream list(facts["names"].get<std::string>());
     size_t count = 0;
     for (std::string name; list >> name; ++count) {
@@ -30,6 +31,19 @@ TEST(ForeignNames, EveryNameOfEachToolIsKnown) {
     }
     EXPECT_GT(count, 30u) << tool;
   }
+}
+
+TEST(ForeignNames, WhatAToolHasOnByDefaultIsKnown) {
+  const auto tools = ReadJsonFile(PosixEnv(), std::string(kProjectFolder) + "/tests/foreign_names/names.json");
+  ASSERT_TRUE(tools.ok()) << tools.status().message();
+  for (const char* tool : {"LLaMA-Factory", "Axolotl", "TRL"}) {
+    std::istringstream list((*tools)[tool]["on"].get<std::string>());
+    size_t count = 0;
+    for (std::string name; list >> name; ++count) EXPECT_TRUE(IsOnByDefault(name)) << tool << ": " << name;
+    EXPECT_GT(count, 5u) << tool;
+  }
+  EXPECT_FALSE(IsOnByDefault("use_dora"));
+  EXPECT_FALSE(IsOnByDefault("thinking"));
 }
 
 TEST(ForeignNames, EachLeadsToAnOptionOrAReason) {

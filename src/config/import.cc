@@ -23,7 +23,7 @@ namespace {
 
 // Whether a value says that a feature is not used.
 bool IsOff(const ForeignSetting& setting) {
-  static const std::set<std::string> kOff = {"false", "0", "0.0", "", "[]", "{}", "none", "None", "no", "off"};
+  static const std::set<std::string> kOff = {"false", "", "[]", "{}", "none", "None", "no", "off"};
   return kOff.contains(setting.Text());
 }
 
@@ -59,7 +59,7 @@ class Importer {
     DropUnused();
     SayWhatCounts();
     const Status valid = Validate(config_, Purpose::kPlan);
-    if (!valid.ok()) return valid.WithContext(fmt::format("{}, translated", file_));
+    if (!valid.ok()) return valid.WithContext(fmt::format("{}, translated{}", file_, TranslatedIn(valid.message())));
     result_.settings = notes_.size();
     result_.yaml = Head() + PrintYamlOptions(options_, notes_, PrintedOptions::kWithNotes);
     return std::move(result_);
@@ -103,6 +103,12 @@ class Importer {
     list.push_back(why.empty() ? Shown(setting) : fmt::format("{}: {}", Shown(setting), why));
   }
 
+  // `yaml`: ValueAsYaml of such an option.
+  static void Restore(const Option& option, const std::string& yaml) {
+    const auto value = ParseYamlValue(yaml, "");
+    TEMPER_CHECK(value.ok() && SetFromJson(option, *value, "").ok()) << option.name << ": " << yaml;
+  }
+
   // Sets one of our options. `from` becomes the comment of its line.
   void Set(std::string_view name, const OrderedJson& value, const ForeignSetting& setting) {
     const Option& option = *options_.Find(name);
@@ -111,7 +117,7 @@ class Importer {
     const Status set = SetFromJson(option, value, fmt::format("line {}", setting.line));
     if (!set.ok()) return Say(result_.lost, setting, set.message());
     if (given && ValueAsYaml(option) != before) {
-      TEMPER_CHECK(SetFromText(option, before, "").ok());
+      Restore(option, before);
       return Say(result_.changed, setting,
                  fmt::format("{} sets {}, too, to {}, which counts", notes_[option.name], option.name, before));
     }
@@ -127,8 +133,11 @@ class Importer {
     if (foreign->values.starts_with('@')) return (this->*Rules().at(foreign->values))(setting, *foreign);
     if (!foreign->values.empty()) return TranslateValue(setting, *foreign);
     if (!foreign->ours.empty()) return Set(foreign->ours, setting.value, setting);
-    if (!IsOff(setting)) Say(foreign->needless ? result_.needless : result_.lost, setting, foreign->note);
+    if (!LeavesOff(setting)) Say(foreign->needless ? result_.needless : result_.lost, setting, foreign->note);
   }
+
+  // Whether the value says what the tool does without it: that it does not use a feature.
+  static bool LeavesOff(const ForeignSetting& setting) { return IsOff(setting) && !IsOnByDefault(setting.name); }
 
   // By the pairs of the table.
   void TranslateValue(const ForeignSetting& setting, const ForeignName& foreign) {
@@ -137,11 +146,13 @@ class Importer {
       const std::string_view pair = rest.substr(0, rest.find(' '));
       rest.remove_prefix(std::min(pair.size() + 1, rest.size()));
       const size_t sign = pair.find_first_of("=~");
-      if (pair.substr(0, sign) != value && pair.substr(0, sign) != "*") continue;
+      const std::string_view theirs = pair.substr(0, sign);
+      const bool no = theirs == "no" && setting.value == false;  // YAML 1.1 makes it false
+      if (theirs != value && theirs != "*" && !no) continue;
       const std::string ours(pair.substr(sign + 1));
       if (pair[sign] == '~') {
         Say(result_.changed, setting, foreign.note);
-      } else if (ours.empty() && (pair[0] == '*' || foreign.ours.empty())) {
+      } else if (ours.empty() && !LeavesOff(setting)) {
         // A value that the table names says what Temper does anyway.
         Say(result_.needless, setting, foreign.note);
       }
@@ -149,7 +160,7 @@ class Importer {
       const auto parsed = ParseYamlValue(ours, file_);
       return Set(foreign.ours, *parsed, setting);
     }
-    if (foreign.ours.empty() && IsOff(setting)) return;
+    if (foreign.ours.empty() && LeavesOff(setting)) return;
     Say(result_.lost, setting, foreign.note);
   }
 
@@ -161,6 +172,7 @@ class Importer {
         {"@held_out", &Importer::HeldOut},
         {"@max_samples", &Importer::MaxSamples},
         {"@template", &Importer::NamedTemplate},
+        {"@template_variable", &Importer::TemplateVariable},
         {"@template_file", &Importer::TemplateFile},
         {"@modules", &Importer::Modules},
         {"@optimizer", &Importer::Optimizer},
@@ -221,7 +233,9 @@ class Importer {
       list.push_back(std::move(entry));
     }
     if (!list.empty()) Set(foreign.ours, list, setting);
-    for (const auto& [from, to] : {std::pair(&data.changed, &result_.changed), {&data.lost, &result_.lost}}) {
+    for (const auto& [from, to] : {std::pair(&data.changed, &result_.changed),
+                                   {&data.lost, &result_.lost},
+                                   {&data.needless, &result_.needless}}) {
       for (const std::string& sentence : *from) {
         to->push_back(fmt::format("line {}, {}", setting.line, OneLine(sentence)));
       }
@@ -233,7 +247,7 @@ class Importer {
     if (setting.value.is_number() && setting.value.get<double>() >= 1) {
       return Say(result_.lost, setting, "rows are held out as a fraction: eval_fraction: 0.05");
     }
-    if (!IsOff(setting)) Set(foreign.ours, setting.value, setting);
+    if (!IsOff(setting) && setting.value != 0) Set(foreign.ours, setting.value, setting);
   }
 
   // Of each file.
@@ -244,19 +258,38 @@ class Importer {
     // LLaMA-Factory's counts for evaluation, too.
     const bool both = setting.name == "max_samples";
     const bool training = foreign.ours == "data";
+    bool taken = false;
     for (DataSources* files :
          {training ? &config_.data.data : nullptr, training && !both ? nullptr : &config_.data.eval_data}) {
       if (files == nullptr) continue;
       for (DataSource& file : *files) {
         if (!file.max_samples) file.max_samples = setting.value.get<int64_t>();
+        taken = true;
       }
     }
+    if (!taken) Say(result_.lost, setting, "no file is given that it could count for");
+  }
+
+  // Adds a variable to chat_template_kwargs.
+  void TemplateVariable(const ForeignSetting& setting, const ForeignName& foreign) {
+    if (IsOnByDefault(setting.name) ? setting.value == true : IsOff(setting)) return;
+    std::string& text = config_.data.chat_template_kwargs.text;
+    OrderedJson variables = OrderedJson::object();
+    if (!text.empty()) variables = *ParseYamlValue(text, file_);  // as dump() below or Set wrote it
+    if (variables.contains(setting.name))
+      return Say(result_.changed, setting, "chat_template_kwargs has it, which counts");
+    variables[setting.name] = setting.value;
+    text = variables.dump();
+    std::string& note = notes_[std::string(foreign.ours)];
+    note += (note.empty() ? "" : ", ") + setting.name;
+    Say(result_.changed, setting, foreign.note);
   }
 
   // Other tools write these templates by themselves; Temper takes a model's own by default.
   void NamedTemplate(const ForeignSetting& setting, const ForeignName& foreign) {
     const std::string name = setting.Text();
-    if (name == "jinja" || name == "tokenizer_default") return;  // chat_template_jinja; the model's own
+    if (name == "tokenizer_default") return;  // the default, here too
+    if (name == "jinja") return Say(result_.needless, setting, "the template is that of chat_template_jinja");
     if (name.find("{%") != std::string::npos || name.find("{{") != std::string::npos) {
       return TemplateFile(setting, foreign);
     }
@@ -400,12 +433,22 @@ class Importer {
     if (ValueAsYaml(option) != before) notes_[name] = fmt::format("the default of {}", ToString(result_.tool));
   }
 
+  // " (adapter is lora_model_dir)": what the file calls the options that a message names.
+  std::string TranslatedIn(const std::string& message) const {
+    std::string text;
+    for (const auto& [name, note] : notes_) {
+      if (note.empty() || note.starts_with("the default") || message.find(name) == std::string::npos) continue;
+      text += fmt::format("{}{} is {}", text.empty() ? " (" : ", ", name, note);
+    }
+    return text.empty() ? "" : text + ")";
+  }
+
   // Forgets an option: it is not printed, and has its default.
   void Forget(const std::string& name) {
     notes_.erase(name);
     RunConfig fresh;
     const OptionSet defaults = RunOptions(fresh);
-    TEMPER_CHECK(SetFromText(*options_.Find(name), ValueAsYaml(*defaults.Find(name)), "").ok());
+    Restore(*options_.Find(name), ValueAsYaml(*defaults.Find(name)));
   }
 
   // What other tools ignore, and Temper refuses.
@@ -417,7 +460,8 @@ class Importer {
       }
       for (const std::string& name : names) {
         if (!notes_[name].starts_with("the default")) {
-          result_.needless.push_back(fmt::format("{}: {}", name, reason));
+          const std::string theirs = notes_[name].empty() ? "" : fmt::format(" ({})", notes_[name]);
+          result_.needless.push_back(fmt::format("{}{}: {}", name, theirs, reason));
         }
         Forget(name);
       }

@@ -26,10 +26,7 @@ bool ChangesItsBase(std::string initialization) {
 Status RefuseOtherMethods(const Json& json, const std::string& path) {
   TEMPER_ASSIGN_OR_RETURN(const std::string type, StringOr(json, "peft_type", "LORA", path));
   const auto unsupported = [&](const std::string& what) {
-    return Unsupported(
-        fmt::format("{}: {} is not supported: if PEFT can merge the adapter into its base (merge_and_unload), use the "
-                    "merged model",
-                    path, what));
+    return Unsupported(fmt::format("{}: {} is not supported. {}", path, what, kMergeWithPeft));
   };
   if (type != "LORA") return unsupported(fmt::format("peft_type {}", type));
   TEMPER_ASSIGN_OR_RETURN(const std::string bias, StringOr(json, "bias", "none", path));
@@ -118,8 +115,10 @@ std::vector<std::string> LoraConfig::layers_patterns() const {
 }
 
 Result<LoraConfig> ReadLoraConfig(Env& env, const std::string& path) {
-  TEMPER_ASSIGN_OR_RETURN(const Json json, ReadJsonFile(env, path));
-  if (!json.is_object()) return Corrupt(path + ": should be a JSON object");
+  TEMPER_ASSIGN_OR_RETURN(const std::string text, ReadTextFile(env, path));
+  TEMPER_ASSIGN_OR_RETURN(const OrderedJson ordered, ParseOrderedJson(text, path));  // of patterns the first counts
+  if (!ordered.is_object()) return Corrupt(path + ": should be a JSON object");
+  const Json json(ordered);
   TEMPER_RETURN_IF_ERROR(RefuseOtherMethods(json, path));
   LoraConfig c{.r = 8, .alpha = 8};
   TEMPER_ASSIGN_OR_RETURN(c.base_model, StringOr(json, "base_model_name_or_path", "", path));
@@ -137,8 +136,8 @@ Result<LoraConfig> ReadLoraConfig(Env& env, const std::string& path) {
   TEMPER_ASSIGN_OR_RETURN(c.layers_to_transform, LayersOr(json, path));
   TEMPER_ASSIGN_OR_RETURN(c.layers_pattern, ModulesOr(json, "layers_pattern", path));
   for (const char* key : {"rank_pattern", "alpha_pattern"}) {
-    if (!json.contains(key) || json[key].is_null()) continue;
-    for (const auto& [pattern, value] : json[key].items()) {
+    if (!ordered.contains(key) || ordered[key].is_null()) continue;
+    for (const auto& [pattern, value] : ordered[key].items()) {
       const bool integer = std::string_view(key) == "rank_pattern";
       if (!value.is_number() || (integer && !value.is_number_integer()))
         return Corrupt(fmt::format("{}: {} should map names to numbers", path, key));
@@ -150,6 +149,57 @@ Result<LoraConfig> ReadLoraConfig(Env& env, const std::string& path) {
     }
   }
   return c;
+}
+
+Result<std::vector<std::string>> UnknownLoraKeys(Env& env, const std::string& path) {
+  static constexpr std::string_view kKnown[] = {"alora_invocation_tokens",
+                                                "alpha_pattern",
+                                                "arrow_config",
+                                                "auto_mapping",
+                                                "base_model_name_or_path",
+                                                "bias",
+                                                "corda_config",
+                                                "ensure_weight_tying",
+                                                "eva_config",
+                                                "exclude_modules",
+                                                "fan_in_fan_out",
+                                                "inference_mode",
+                                                "init_lora_weights",
+                                                "kasa_config",
+                                                "layer_replication",
+                                                "layers_pattern",
+                                                "layers_to_transform",
+                                                "loftq_config",
+                                                "lora_alpha",
+                                                "lora_bias",
+                                                "lora_dropout",
+                                                "lora_ga_config",
+                                                "megatron_config",
+                                                "megatron_core",
+                                                "modules_to_save",
+                                                "monteclora_config",
+                                                "peft_type",
+                                                "peft_version",
+                                                "qalora_group_size",
+                                                "r",
+                                                "rank_pattern",
+                                                "revision",
+                                                "runtime_config",
+                                                "target_modules",
+                                                "target_parameters",
+                                                "task_type",
+                                                "trainable_token_indices",
+                                                "use_bdlora",
+                                                "use_dora",
+                                                "use_qalora",
+                                                "use_rslora",
+                                                "velora_config"};
+  TEMPER_ASSIGN_OR_RETURN(const Json json, ReadJsonFile(env, path));
+  std::vector<std::string> unknown;
+  for (const auto& [key, value] : json.items()) {
+    if (!std::binary_search(std::begin(kKnown), std::end(kKnown), key)) unknown.push_back(key);
+  }
+  return unknown;
 }
 
 std::string FormatLoraConfig(const LoraConfig& c) {
@@ -187,9 +237,10 @@ std::string FormatLoraConfig(const LoraConfig& c) {
   if (const std::string& list = TextOf(c.layers_pattern); !list.empty()) json["layers_pattern"] = list;
   if (const std::vector<std::string>& lists = NamesOf(c.layers_pattern); !lists.empty()) json["layers_pattern"] = lists;
   if (const Json excluded = modules(c.exclude_modules); !excluded.empty()) json["exclude_modules"] = excluded;
-  for (const auto& [pattern, r] : c.rank_pattern) json["rank_pattern"][pattern] = r;
-  for (const auto& [pattern, alpha] : c.alpha_pattern) json["alpha_pattern"][pattern] = number(alpha);
-  return json.dump(2) + "\n";
+  OrderedJson ordered(json);
+  for (const auto& [pattern, r] : c.rank_pattern) ordered["rank_pattern"][pattern] = r;
+  for (const auto& [pattern, alpha] : c.alpha_pattern) ordered["alpha_pattern"][pattern] = number(alpha);
+  return ordered.dump(2) + "\n";
 }
 
 }  // namespace temper

@@ -48,9 +48,16 @@ struct LoraConfig {
 inline constexpr char kAdapterConfigFile[] = "adapter_config.json";
 inline constexpr char kAdapterWeightsFile[] = "adapter_model.safetensors";
 
+// What to do with an adapter that Temper does not compute.
+inline constexpr char kMergeWithPeft[] =
+    "If PEFT can merge the adapter into its base (merge_and_unload), use the merged model";
+
 // Settings that the file leaves out have PEFT's defaults (r 8, alpha 8), not those above.
 Result<LoraConfig> ReadLoraConfig(Env& env, const std::string& path);
-// The keys that all recent versions of PEFT read, sorted, indented by 2.
+// The keys of such a file that PEFT 0.21 does not know, as in a newer version's. PEFT warns of them, too.
+Result<std::vector<std::string>> UnknownLoraKeys(Env& env, const std::string& path);
+// The keys that all recent versions of PEFT read, sorted, indented by 2; patterns keep their order, which has a
+// meaning.
 std::string FormatLoraConfig(const LoraConfig& config);
 
 }  // namespace temper

@@ -3,9 +3,11 @@
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
+#include <sstream>
 #include <utility>
 #include <vector>
 
+#include "base/project_folder_for_test.h"
 #include "base/scratch_folder.h"
 #include "format/json.h"
 
@@ -61,7 +63,7 @@ TEST(LoraConfig, WhatComputesOtherwiseIsRefusedByItsNameWithARemedy) {
   const auto refused = [](const Status& status, const std::string& what) {
     EXPECT_EQ(status.code(), StatusCode::kUnsupported) << what << ": " << status.message();
     EXPECT_NE(status.message().find(what), std::string::npos) << status.message();
-    EXPECT_NE(status.message().find("is not supported: if PEFT can merge"), std::string::npos) << status.message();
+    EXPECT_NE(status.message().find("is not supported. If PEFT can merge"), std::string::npos) << status.message();
   };
   for (const auto& [key, value] : flags) refused(With(key, Json::parse(value)).status(), key);
   for (const auto& [key, value] : words) refused(With(key, value).status(), value);
@@ -97,6 +99,44 @@ TEST(LoraConfig, LayersAreANumberOrAListAsInPeft) {
   EXPECT_EQ(With("layers_pattern", nullptr)->layers_patterns(), Names());
   const Json none = Json::parse(FormatLoraConfig({.target_modules = Names{"q_proj"}}));
   EXPECT_TRUE(none.at("layers_to_transform").is_null() && none.at("layers_pattern").is_null());
+}
+
+// PEFT 0.21 takes the first pattern that matches (get_pattern_key), in the order of the file.
+TEST(LoraConfig, PatternsKeepTheUsersOrderWrittenAndRead) {
+  const LoraConfig written = {.target_modules = std::vector<std::string>{"q_proj"},
+                              .rank_pattern = {{"self_attn.q_proj", 6}, {"q_proj", 2}, {"layers.1.*", 4}, {"a", 3}},
+                              .alpha_pattern = {{"z", 64}, {"self_attn.q_proj", 1.5}, {"q_proj", 2}}};
+  const std::string text = FormatLoraConfig(written);
+  const auto read = Read(text);
+  ASSERT_TRUE(read.ok()) << read.status().message();
+  EXPECT_EQ(read->rank_pattern, written.rank_pattern) << text;
+  EXPECT_EQ(read->alpha_pattern, written.alpha_pattern) << text;
+  const auto others = Read(R"({"target_modules": ["q_proj"], "alpha_pattern": {"self_attn.q_proj": 64, "q_proj": 2}})");
+  ASSERT_TRUE(others.ok()) << others.status().message();
+  EXPECT_EQ(others->alpha_pattern.front().first, "self_attn.q_proj");
+}
+
+TEST(LoraConfig, KeysThatPeftDoesNotKnowAreNamedAndNoOthers) {
+  const auto unknown = [](const Json& json) {
+    const ScratchFolder folder;
+    const std::string path = folder / kAdapterConfigFile;
+    TEMPER_CHECK(WriteTextFileAtomically(PosixEnv(), path, json.dump()).ok());
+    return *UnknownLoraKeys(PosixEnv(), path);
+  };
+  // Those of PEFT's class, and those of its bases.
+  Json known = {{"auto_mapping", 0},   {"base_model_name_or_path", 0},
+                {"inference_mode", 0}, {"peft_type", 0},
+                {"peft_version", 0},   {"revision", 0},
+                {"task_type", 0}};
+  const auto tools = ReadJsonFile(PosixEnv(), std::string(kProjectFolder) + "/tests/foreign_names/names.json");
+  ASSERT_TRUE(tools.ok()) << tools.status().message();
+  std::istringstream names((*tools)["PEFT"]["names"].get<std::string>());
+  for (std::string name; names >> name;) known[name] = 0;
+  EXPECT_EQ(unknown(known), std::vector<std::string>());
+  EXPECT_EQ(unknown(Json::parse(FormatLoraConfig({}))), std::vector<std::string>());
+  known["use_newra"] = true;
+  known["R"] = 4;
+  EXPECT_EQ(unknown(known), (std::vector<std::string>{"R", "use_newra"}));
 }
 
 TEST(LoraConfig, TargetsAreAllLinearModulesOrARegexOrNames) {

@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 
-#include "base/log.h"
 #include "format/checksum.h"
 #include "format/json.h"
 #include "format/quoted.h"
@@ -114,8 +114,9 @@ Result<ModelWeights> ModelWeights::Open(Env& env, const std::string& path, Weigh
     const std::string file = JoinPath(path, "model.safetensors");
     const std::string index = JoinPath(path, "model.safetensors.index.json");
     if (env.IsFile(file)) {
-      if (env.IsFile(index))
-        LogWarning(fmt::format("{} has model.safetensors and an index: the index is ignored", path));
+      if (env.IsFile(index)) {
+        weights.notices_.push_back(path + " has model.safetensors and an index: the index is ignored");
+      }
       TEMPER_RETURN_IF_ERROR(weights.OpenFile(env, file));
     } else if (env.IsFile(index)) {
       TEMPER_RETURN_IF_ERROR(weights.OpenShards(env, path, index));
@@ -134,49 +135,59 @@ Status ModelWeights::OpenFile(Env& env, const std::string& path) {
 }
 
 Status ModelWeights::OpenShards(Env& env, const std::string& folder, const std::string& index_path) {
-  TEMPER_ASSIGN_OR_RETURN(const auto weight_map, ReadWeightMap(env, index_path));
-  std::map<std::string, const SafetensorsFile*> shards;
-  for (const auto& [tensor, shard] : weight_map) shards.emplace(shard, nullptr);
+  TEMPER_ASSIGN_OR_RETURN(auto weight_map, ReadWeightMap(env, index_path));
+  std::set<std::string> shards;
+  for (const auto& [tensor, shard] : weight_map) shards.insert(shard);
   std::vector<std::string> missing;
-  for (const auto& [shard, file] : shards) {
+  for (const std::string& shard : shards) {
     if (!env.IsFile(JoinPath(folder, shard))) missing.push_back(shard);
   }
   if (!missing.empty()) {
     return NotFound(fmt::format("{} lacks {} of the {} shards that its index names: {}; download them", folder,
                                 missing.size(), shards.size(), FirstOf(missing)));
   }
-  for (auto& [shard, file] : shards) {
-    TEMPER_RETURN_IF_ERROR(OpenFile(env, JoinPath(folder, shard)));
-    file = files_.back().get();
-  }
-  for (const auto& [tensor, shard] : weight_map) {
-    if (shards[shard]->Find(tensor)) continue;
-    const auto other =
-        std::find_if(files_.begin(), files_.end(), [&name = tensor](const auto& f) { return f->Find(name); });
-    return Corrupt(
-        fmt::format("{} says that tensor {} is in {}, but it is {}; index and shards are of different models "
-                    "or versions: download them together",
-                    index_path, Quoted(tensor), Quoted(shard),
-                    other == files_.end() ? "in no shard" : "in " + Quoted(BaseName((*other)->path()))));
-  }
+  for (const std::string& shard : shards) TEMPER_RETURN_IF_ERROR(OpenFile(env, JoinPath(folder, shard)));
+  // What the index lists and no shard has is missed only if the model needs it; transformers reads shards, not lists.
+  listed_ = std::move(weight_map);
   return OkStatus();
 }
 
-// Tensors that the index does not list are taken too, as transformers does: it loads shards, not lists.
+// Tensors that the index does not list are taken too, as transformers does: it loads shards, not lists. Of several
+// shards that have a tensor the last counts there, in the order of their names, whatever the index says.
 Status ModelWeights::Collect() {
   for (const auto& file : files_) {
     for (const StoredTensor& t : file->tensors()) entries_.push_back({file.get(), &t});
   }
-  std::sort(entries_.begin(), entries_.end(),
-            [](const Entry& a, const Entry& b) { return a.tensor->name < b.tensor->name; });
-  const auto twice = std::adjacent_find(entries_.begin(), entries_.end(), [](const Entry& a, const Entry& b) {
-    return a.tensor->name == b.tensor->name;
-  });
-  if (twice == entries_.end()) return CollectNf4();
-  return Corrupt(
-      fmt::format("tensor {} is in two shards, {} and {}; Temper cannot tell which one counts: download the model "
-                  "again into an empty folder",
-                  Quoted(twice->tensor->name), twice->file->path(), (twice + 1)->file->path()));
+  std::stable_sort(entries_.begin(), entries_.end(),
+                   [](const Entry& a, const Entry& b) { return a.tensor->name < b.tensor->name; });
+  std::vector<Entry> counted;
+  size_t twice = 0;
+  std::string first;
+  for (const Entry& e : entries_) {
+    if (counted.empty() || counted.back().tensor->name != e.tensor->name) {
+      counted.push_back(e);
+      continue;
+    }
+    const std::string before = BaseName(counted.back().file->path()), now = BaseName(e.file->path());
+    if (twice++ == 0) {
+      const std::string in_index = ListedIn(e.tensor->name);
+      first = fmt::format("{} is in {} and {}: the last counts, as in transformers{}", Quoted(e.tensor->name),
+                          Quoted(before), Quoted(now),
+                          in_index == now ? "" : fmt::format(", though the index says {}", Quoted(in_index)));
+    }
+    counted.back() = e;
+  }
+  entries_ = std::move(counted);
+  if (twice > 0) {
+    notices_.push_back(
+        fmt::format("{}: {}{}", path_, first, twice > 1 ? fmt::format(" (as {} tensors more)", twice - 1) : ""));
+  }
+  return CollectNf4();
+}
+
+std::string ModelWeights::ListedIn(const std::string& name) const {
+  const auto it = listed_.find(name);
+  return it == listed_.end() ? "" : it->second;
 }
 
 // The tensors of each weight that bitsandbytes has quantised become one.

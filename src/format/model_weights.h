@@ -5,6 +5,7 @@
 // Thread rule: const methods may be called from any thread at once.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -58,8 +59,8 @@ class ModelWeights {
   };
 
   // `path`: a folder, a .safetensors file, or an index of shards. A folder that has both one file and an index is read
-  // from the one file, as transformers does. Errors: kNotFound (no weights, missing shards: all are named), kCorrupt
-  // (index and shards contradict each other, a shard is damaged), kUnsupported (only pickles).
+  // from the one file, as transformers does. Shards count, not what the index says of their tensors. Errors: kNotFound
+  // (no weights, missing shards: all are named), kCorrupt (a damaged index or shard), kUnsupported (only pickles).
   static Result<ModelWeights> Open(Env& env, const std::string& path, WeightsKind kind = WeightsKind::kModel);
 
   // Tensors that are stored in pieces in `files`, whose other content is ignored. REQUIRES: the pieces of a tensor are
@@ -68,12 +69,17 @@ class ModelWeights {
                                        std::span<const PieceList> tensors);
 
   const std::string& path() const { return path_; }  // as given to Open
+  // What a user should hear of the files once, as warnings.
+  const std::vector<std::string>& notices() const { return notices_; }
   const std::vector<std::unique_ptr<SafetensorsFile>>& files() const { return files_; }
   const std::vector<Entry>& entries() const { return entries_; }  // sorted by name; names are unique
   Bytes bytes() const;                                            // of all tensors
 
   Entry Find(std::string_view name) const;  // null pointers where absent
   Result<Entry> Require(std::string_view name) const;
+
+  // The shard that the index assigns a tensor to, whether or not it is there; empty if it does not list it.
+  std::string ListedIn(const std::string& name) const;
 
   // Distinguishes these weights from others without reading them all: names, types and sizes of all tensors, and the
   // first elements of some.
@@ -100,6 +106,8 @@ class ModelWeights {
   std::vector<std::unique_ptr<InPieces>> in_pieces_;
   std::vector<std::unique_ptr<Nf4Tensor>> nf4_;  // entries point at them
   std::vector<Entry> entries_;
+  std::map<std::string, std::string> listed_;  // by the index
+  std::vector<std::string> notices_;
 };
 
 }  // namespace temper

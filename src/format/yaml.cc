@@ -110,15 +110,27 @@ Result<std::optional<OrderedJson>> ParseNumber(std::string_view text) {
   return std::optional<OrderedJson>(negative ? -value : value);
 }
 
-std::optional<bool> ParseBool(std::string_view text) {
+std::optional<bool> ParseBool(std::string_view text, YamlVersion version) {
   if (OneOf(text, {"true", "True", "TRUE"})) return true;
   if (OneOf(text, {"false", "False", "FALSE"})) return false;
+  if (version == YamlVersion::k12) return std::nullopt;
+  if (OneOf(text, {"yes", "Yes", "YES", "on", "On", "ON"})) return true;
+  if (OneOf(text, {"no", "No", "NO", "off", "Off", "OFF"})) return false;
   return std::nullopt;
+}
+
+// "1_000" without its underscores; other texts as they are.
+std::string WithoutUnderscores(std::string text) {
+  const size_t first = text.find_first_not_of("+-");
+  const bool number = first <= 1 && first < text.size() && text[first] >= '0' && text[first] <= '9' &&
+                      text.find_first_not_of("0123456789_.", first) == text.npos;
+  if (number) std::erase(text, '_');
+  return text;
 }
 
 class Builder final : public YAML::EventHandler {
  public:
-  explicit Builder(const std::string& where) : where_(where) {}
+  Builder(const std::string& where, YamlVersion version) : where_(where), version_(version) {}
 
   YamlDocument TakeDocument() { return {std::move(root_.value), std::move(root_.lines)}; }
 
@@ -271,10 +283,10 @@ class Builder final : public YAML::EventHandler {
     if (!plain && !OneOf(kind, {"bool", "int", "float", "null"})) CheckTag(mark, tag, "str");
     if (kind == "null" && OneOf(text, {"", "~", "null", "Null", "NULL"})) return nullptr;
     if (plain || kind == "bool") {
-      if (const auto b = ParseBool(text)) return *b;
+      if (const auto b = ParseBool(text, version_)) return *b;
     }
     if (plain || kind == "int" || kind == "float") {
-      auto number = ParseNumber(text);
+      auto number = ParseNumber(version_ == YamlVersion::k11 ? WithoutUnderscores(text) : text);
       if (!number.ok()) Fail(mark, number.status());
       if (*number && kind == "float") return (*number)->get<double>();
       if (*number && (plain || (*number)->is_number_integer())) return std::move(**number);
@@ -284,6 +296,7 @@ class Builder final : public YAML::EventHandler {
   }
 
   const std::string& where_;
+  const YamlVersion version_;
   Node root_;
   std::vector<Frame> stack_;
   std::map<YAML::anchor_t, Node> anchored_;
@@ -325,7 +338,7 @@ int YamlDocument::LineOf(std::string_view pointer) const {
   return place->line;
 }
 
-Result<YamlDocument> ParseYaml(std::string_view text, const std::string& where) {
+Result<YamlDocument> ParseYaml(std::string_view text, const std::string& where, YamlVersion version) {
   if (static_cast<int64_t>(text.size()) > kMaxYamlText.v) {
     return Corrupt(fmt::format("{} has {}, more than the {} that a YAML file may have", where,
                                ToString(Bytes{static_cast<int64_t>(text.size())}), ToString(kMaxYamlText)));
@@ -335,14 +348,14 @@ Result<YamlDocument> ParseYaml(std::string_view text, const std::string& where) 
                                std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(bad), '\n') + 1,
                                bad));
   }
-  Builder builder(where);
+  Builder builder(where, version);
   try {
     // yaml-cpp takes the end of the text for a missing closing quote; an explicit end of the document it does not.
     std::istringstream stream(std::string(text) + (text.empty() || text.ends_with('\n') ? "...\n" : "\n...\n"));
     YAML::Parser parser(stream);
     if (!parser.HandleNextDocument(builder)) return YamlDocument{.value = nullptr, .lines = {1, {}}};
     YamlDocument document = builder.TakeDocument();
-    Builder second(where);
+    Builder second(where, version);
     if (parser.HandleNextDocument(second)) {
       return Unsupported(fmt::format("{} holds more than one YAML document ('---'); keep one", where));
     }

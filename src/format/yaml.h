@@ -34,9 +34,13 @@ struct YamlDocument {
   int LineOf(std::string_view pointer) const;
 };
 
+// Python's parser, and so the files of many tools, go by YAML 1.1: there plain yes, no, on and off are booleans, too,
+// and digits may have underscores between them.
+enum class YamlVersion { k12, k11 };
+
 // `where` names the document in errors, which read "run.yaml line 7: ...". Errors: kCorrupt for invalid YAML, a
 // duplicate key, nesting beyond 64 levels, aliases that grow beyond 64 MiB; kUnsupported for YAML that Temper refuses.
-Result<YamlDocument> ParseYaml(std::string_view text, const std::string& where);
+Result<YamlDocument> ParseYaml(std::string_view text, const std::string& where, YamlVersion version = YamlVersion::k12);
 Result<YamlDocument> ReadYamlFile(Env& env, const std::string& path);
 
 }  // namespace temper

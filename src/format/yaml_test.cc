@@ -307,5 +307,16 @@ TEST(Yaml, ReadsFilesWithAnyLineEndAndAByteOrderMark) {
   EXPECT_EQ(ReadYamlFile(env, "absent.yaml").status().code(), StatusCode::kNotFound);
 }
 
+// As PyYAML's safe_load.
+TEST(Yaml, OfVersion11HasYesAndNoAndUnderscoresInNumbers) {
+  const char* const text = "[yes, No, ON, off, 'yes', y, n, 1_000, -2_0.5, _1, 1_a, 2e-4]";
+  const auto old = ParseYaml(text, "f.yaml", YamlVersion::k11), now = ParseYaml(text, "f.yaml");
+  ASSERT_TRUE(old.ok() && now.ok());
+  EXPECT_EQ(old->value,
+            OrderedJson::parse(R"([true, false, true, false, "yes", "y", "n", 1000, -20.5, "_1", "1_a", 2e-4])"));
+  EXPECT_EQ(now->value,
+            OrderedJson::parse(R"(["yes", "No", "ON", "off", "yes", "y", "n", "1_000", "-2_0.5", "_1", "1_a", 2e-4])"));
+}
+
 }  // namespace
 }  // namespace temper

@@ -52,14 +52,24 @@ class Decoder final : public Model {
 };
 
 std::vector<std::string> Decoder::NamesInFiles(const std::string& name) const {
-  std::vector<std::string> names = {name == kHeadWeight ? HeadName() : name};
-  const std::string& prefix = s_.names.old_prefix;
-  if (!prefix.empty() && name.starts_with(prefix)) names.push_back(name.substr(prefix.size()));
+  std::vector<std::string> names;
+  const auto add = [&](const std::string& more) {
+    if (std::find(names.begin(), names.end(), more) == names.end()) names.push_back(more);
+  };
+  if (name == kHeadWeight) {
+    add(HeadName());
+  } else {
+    // As in transformers: a file of the model without its head has no base_model_prefix, one of a model around it may
+    // have it twice.
+    const std::string prefix = s_.names.prefix.substr(0, s_.names.prefix.find('.') + 1);
+    add(name);
+    if (name.starts_with(prefix)) add(name.substr(prefix.size()));
+    add(prefix + name);
+  }
   // A file with tied weights may hold either name.
   if (name == kHeadWeight || (s_.facts.tied && name == EmbeddingName())) {
-    for (const std::string& head : {HeadName(), std::string(kHeadWeight)}) {
-      if (std::find(names.begin(), names.end(), head) == names.end()) names.push_back(head);
-    }
+    add(HeadName());
+    add(kHeadWeight);
   }
   return names;
 }

@@ -25,12 +25,11 @@ struct DecoderBlock {
 
 // Names of a model's parts in its files, as current transformers writes them; "": the model has no such part.
 struct DecoderNames {
-  std::string prefix = "model.";  // of everything except the head
+  std::string prefix = "model.";  // of everything except the head; transformers' base_model_prefix comes first
   std::string embedding = "embed_tokens", positions, blocks = "layers.", final_norm = "norm";
   // In a block. `up` and `down` of the MLP; gated MLPs also have gate_proj, or gate_up_proj for both.
   std::string attention = "self_attn.", fused_qkv = "qkv_proj", attention_out = "o_proj";
   std::string up = "mlp.up_proj", down = "mlp.down_proj";
-  std::string old_prefix;        // beginning of `prefix` that some files omit
   std::string head = "lm_head";  // in files; as a module it is always lm_head
 };
 

@@ -52,8 +52,7 @@ Result<std::unique_ptr<Model>> ReadGpt2(const Json& file, const std::string& whe
              .fused_qkv = "c_attn",
              .attention_out = "c_proj",
              .up = "mlp.c_fc",
-             .down = "mlp.c_proj",
-             .old_prefix = "transformer."};
+             .down = "mlp.c_proj"};
   s.attention_norm = "ln_1";
   s.mlp_norm = "ln_2";
   s.fused_qkv = s.transposed = true;

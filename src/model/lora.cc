@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/pattern.h"
+#include "format/quoted.h"
 #include "graph/ops/loss_operands.h"
 #include "graph/rule.h"
 #include "model/forward.h"
@@ -32,7 +33,7 @@ std::vector<std::string> NamesOf(const Module& module) {
   return names;
 }
 
-Result<Pattern> CompileOf(const char* setting, const std::string& expression) {
+Result<Pattern> CompileOf(const std::string& setting, const std::string& expression) {
   Result<Pattern> pattern = Pattern::Compile(expression);
   if (!pattern.ok()) return pattern.status().WithContext(setting);
   return pattern;
@@ -50,7 +51,7 @@ Result<bool> MatchesAny(const Pattern& pattern, const std::vector<std::string>& 
 // The override for a module: the first of `patterns` whose key matches one of its names, or patterns.end().
 template <class T>
 Result<typename std::vector<std::pair<std::string, T>>::const_iterator> Override(
-    const std::vector<std::pair<std::string, T>>& patterns, const char* setting,
+    const std::vector<std::pair<std::string, T>>& patterns, const std::string& setting,
     const std::vector<std::string>& names) {
   for (auto it = patterns.begin(); it != patterns.end(); ++it) {
     TEMPER_ASSIGN_OR_RETURN(const Pattern pattern, CompileOf(setting, "(.*\\.)?(" + it->first + ")"));
@@ -60,21 +61,26 @@ Result<typename std::vector<std::pair<std::string, T>>::const_iterator> Override
   return patterns.end();
 }
 
-constexpr char kRankPattern[] = "lora.rank_pattern", kAlphaPattern[] = "lora.alpha_pattern";
+constexpr char kRankPattern[] = "rank_pattern", kAlphaPattern[] = "alpha_pattern";
+
+// What messages call a setting: an option of the run, or a key of the adapter's file.
+std::string Called(const char* key, const std::string& file) {
+  return file.empty() ? std::string("lora.") + key : fmt::format("{}: {}", file, key);
+}
 
 // Decides which module paths a configuration selects, and records which listed names select nothing.
 class Selector {
  public:
-  static Result<Selector> Create(const LoraConfig& config) {
+  static Result<Selector> Create(const LoraConfig& config, const std::string& file) {
     Selector selector(config);
     Result<LoraLayers> layers = LoraLayers::Create(config);
-    if (!layers.ok()) return layers.status().WithContext("lora");
+    if (!layers.ok()) return layers.status().WithContext(file.empty() ? "lora" : file);
     selector.layers_ = std::move(*layers);
     if (!config.target_regex().empty()) {
-      TEMPER_ASSIGN_OR_RETURN(selector.targets_, CompileOf("lora.target_modules", config.target_regex()));
+      TEMPER_ASSIGN_OR_RETURN(selector.targets_, CompileOf(Called("target_modules", file), config.target_regex()));
     }
     if (!config.exclude_regex().empty()) {
-      TEMPER_ASSIGN_OR_RETURN(selector.excluded_, CompileOf("lora.exclude_modules", config.exclude_regex()));
+      TEMPER_ASSIGN_OR_RETURN(selector.excluded_, CompileOf(Called("exclude_modules", file), config.exclude_regex()));
     }
     return selector;
   }
@@ -137,8 +143,10 @@ std::string LastComponents(const std::set<std::string>& paths) {
 
 }  // namespace
 
-Result<std::vector<LoraModule>> ResolveLora(const std::vector<LinearModule>& modules, const LoraConfig& config) {
-  TEMPER_ASSIGN_OR_RETURN(Selector selector, Selector::Create(config));
+Result<std::vector<LoraModule>> ResolveLora(const std::vector<LinearModule>& modules, const LoraConfig& config,
+                                            const std::string& file) {
+  TEMPER_ASSIGN_OR_RETURN(Selector selector, Selector::Create(config, file));
+  const std::string rank_pattern = Called(kRankPattern, file), alpha_pattern = Called(kAlphaPattern, file);
   std::vector<LoraModule> targets;
   std::set<std::string> all;
   for (const LinearModule& module : modules) {
@@ -146,8 +154,8 @@ Result<std::vector<LoraModule>> ResolveLora(const std::vector<LinearModule>& mod
     TEMPER_ASSIGN_OR_RETURN(const bool selected, selector.Selects(module));
     if (!selected) continue;
     const std::vector<std::string> names = NamesOf(module);
-    TEMPER_ASSIGN_OR_RETURN(const auto rank, Override(config.rank_pattern, kRankPattern, names));
-    TEMPER_ASSIGN_OR_RETURN(const auto alpha, Override(config.alpha_pattern, kAlphaPattern, names));
+    TEMPER_ASSIGN_OR_RETURN(const auto rank, Override(config.rank_pattern, rank_pattern, names));
+    TEMPER_ASSIGN_OR_RETURN(const auto alpha, Override(config.alpha_pattern, alpha_pattern, names));
     LoraModule target{.path = module.path,
                       .older_paths = module.older_paths,
                       .in = module.in,
@@ -157,8 +165,8 @@ Result<std::vector<LoraModule>> ResolveLora(const std::vector<LinearModule>& mod
                       .transposed = module.layout.transposed,
                       .groups = module.layout.groups};
     if (target.r < 1 || target.r > kMaxRank) {
-      return InvalidArgument(
-          fmt::format("LoRA rank of {} is {}; it must be from 1 to {}", target.path, target.r, kMaxRank));
+      return InvalidArgument(fmt::format("{}LoRA rank of {} is {}; it must be from 1 to {}",
+                                         file.empty() ? "" : file + ": ", target.path, target.r, kMaxRank));
     }
     const double r = static_cast<double>(target.r);
     const double numerator = alpha == config.alpha_pattern.end() ? config.alpha : alpha->second;
@@ -171,14 +179,19 @@ Result<std::vector<LoraModule>> ResolveLora(const std::vector<LinearModule>& mod
     }
     targets.push_back(std::move(target));
   }
-  if (const auto unmatched = selector.Unmatched(); !unmatched.empty()) {
-    return InvalidArgument(fmt::format("lora.target_modules: no linear module is called '{}'; this model has {}",
-                                       unmatched.front(), LastComponents(all)));
+  const auto refuse = [&](const std::string& what) {
+    const std::string text =
+        fmt::format("{}{}; this model has {}", Called("target_modules", file), what, LastComponents(all));
+    if (file.empty()) return InvalidArgument(text);
+    return Unsupported(text + ". " + kMergeWithPeft);
+  };
+  // In PEFT one name that is a module's is enough; the adapter's tensors show whether something is missing then.
+  if (const auto unmatched = selector.Unmatched(); !unmatched.empty() && (file.empty() || targets.empty())) {
+    return refuse(fmt::format(": no linear module is called {}", Quoted(unmatched.front())));
   }
   if (targets.empty()) {
-    return InvalidArgument(fmt::format("lora.target_modules selects no linear module{}; this model has {}",
-                                       config.layers_to_transform.empty() ? "" : " of layers_to_transform",
-                                       LastComponents(all)));
+    return refuse(fmt::format(" selects no linear module{}",
+                              config.layers_to_transform.empty() ? "" : " of layers_to_transform"));
   }
   return targets;
 }
@@ -187,7 +200,7 @@ namespace {
 
 // Adds a line for each of `patterns` that applies to none of `targets`.
 template <class T>
-Status AddIdle(const std::vector<std::pair<std::string, T>>& patterns, const char* setting,
+Status AddIdle(const std::vector<std::pair<std::string, T>>& patterns, const std::string& setting,
                const std::vector<LoraModule>& targets, std::vector<std::string>* idle) {
   std::set<std::string> decides, modules;
   for (const LoraModule& t : targets) {
@@ -229,8 +242,8 @@ Status AddIdleLayers(const std::vector<LoraModule>& targets, const LoraConfig& c
 Result<std::vector<std::string>> IdleLoraSettings(const std::vector<LinearModule>& modules, const LoraConfig& config) {
   std::vector<std::string> idle;
   TEMPER_ASSIGN_OR_RETURN(const auto targets, ResolveLora(modules, config));
-  TEMPER_RETURN_IF_ERROR(AddIdle(config.rank_pattern, kRankPattern, targets, &idle));
-  TEMPER_RETURN_IF_ERROR(AddIdle(config.alpha_pattern, kAlphaPattern, targets, &idle));
+  TEMPER_RETURN_IF_ERROR(AddIdle(config.rank_pattern, Called(kRankPattern, ""), targets, &idle));
+  TEMPER_RETURN_IF_ERROR(AddIdle(config.alpha_pattern, Called(kAlphaPattern, ""), targets, &idle));
   LoraConfig whole = config;
   whole.exclude_modules = std::vector<std::string>();
   TEMPER_ASSIGN_OR_RETURN(const auto candidates, ResolveLora(modules, whole));

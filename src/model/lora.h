@@ -16,8 +16,11 @@
 namespace temper {
 
 // The modules of a model that `config` selects, in the model's order. Errors: a bad regex, a rank out of range, nothing
-// selected, or a listed name that no module has (the message lists the model's names).
-Result<std::vector<LoraModule>> ResolveLora(const std::vector<LinearModule>& modules, const LoraConfig& config);
+// selected, or a listed name that no module has (the message lists the model's names). They name the settings of a run
+// or, where `file` is given, the keys of that adapter_config.json, with what is left to do with such an adapter. There
+// names that no module has select nothing, as in PEFT.
+Result<std::vector<LoraModule>> ResolveLora(const std::vector<LinearModule>& modules, const LoraConfig& config,
+                                            const std::string& file = "");
 
 // A line for each override or exclusion of `config` that has no effect, most often a mistyped name. PEFT accepts these
 // silently. Errors: as ResolveLora.

@@ -226,6 +226,29 @@ TEST(LoraTargets, RankStabilisedScalesByTheRoot) {
   EXPECT_EQ((*targets)[0].scale, 2.0);
 }
 
+// Of an adapter's file no option can be changed: PEFT's adapters on embeddings, for example.
+TEST(LoraTargets, ErrorsOfAnAdapterNameItsFileAndWhatIsLeftToDo) {
+  const auto model = Llama();
+  const std::string file = "there/adapter_config.json";
+  const auto error = [&](const LoraConfig& config) { return ResolveLora(model->modules(), config, file).status(); };
+  for (const LoraConfig& config :
+       {LoraConfig{.target_modules = Names{"wte", "embed_tokens"}}, LoraConfig{.target_modules = ".*embed_tokens"}}) {
+    const std::string message = error(config).message();
+    EXPECT_EQ(error(config).code(), StatusCode::kUnsupported);
+    EXPECT_EQ(message.find(file + ": target_modules"), 0u) << message;
+    EXPECT_NE(message.find("merge_and_unload"), std::string::npos) << message;
+  }
+  const auto some = ResolveLora(model->modules(), {.target_modules = Names{"q_proj", "embed_tokens"}}, file);
+  ASSERT_TRUE(some.ok()) << "PEFT wants one name to match; a tensor of another module is refused with the weights";
+  EXPECT_EQ(some->size(), 2u);
+  for (const LoraConfig& config : {LoraConfig{.target_modules = "(q_proj"}, LoraConfig{.exclude_modules = "[z-a]"},
+                                   LoraConfig{.rank_pattern = {{"*", 3}}}, LoraConfig{.r = 0}}) {
+    const std::string message = error(config).message();
+    EXPECT_EQ(message.find(file + ": "), 0u) << message;
+    EXPECT_EQ(message.find("lora."), std::string::npos) << message;
+  }
+}
+
 TEST(LoraTargets, BadPatternsAndRanksAreRefused) {
   const auto model = Llama();
   ExpectRefused(*model, {.target_modules = "(q_proj"}, "lora.target_modules: '(q_proj' is not a regular expression");

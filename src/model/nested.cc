@@ -3,7 +3,7 @@
 namespace temper {
 namespace {
 
-constexpr std::string_view kModel = "model.", kInside = "language_model.";
+constexpr std::string_view kModel = "model.", kInside = "language_model.", kHead = "lm_head.weight";
 
 class Nested final : public Model {
  public:
@@ -35,7 +35,7 @@ class Nested final : public Model {
     std::vector<std::string> names;
     for (const std::string& inner : NamesInFilesOf(*text_, name)) {
       names.push_back(std::string(kInside) + inner);
-      names.push_back(NameInGraph(inner));
+      if (inner.starts_with(kModel) || inner == kHead) names.push_back(NameInGraph(inner));
     }
     return names;
   }

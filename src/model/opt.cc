@@ -30,8 +30,7 @@ Result<std::unique_ptr<Model>> ReadOpt(const Json& config, const std::string& wh
              .final_norm = "final_layer_norm",
              .attention_out = "out_proj",
              .up = "fc1",
-             .down = "fc2",
-             .old_prefix = "model."};
+             .down = "fc2"};
   s.attention_norm = "self_attn_layer_norm";
   s.mlp_norm = "final_layer_norm";
   s.facts.positions_are_learned = true;

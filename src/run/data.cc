@@ -43,7 +43,7 @@ Result<RunData> Load(Env& env, const OpenedModel& model, const DataRequest& requ
                     model.folder(), data.tokenizer->vocab_size(), vocab));
   }
   // Once a run: its evaluation data has the same.
-  if (model.added_template() && std::string_view(request.option) == "data")
+  if (model.added_templates() && std::string_view(request.option) == "data")
     DescribeTemplate(*data.chat_template, *data.tokenizer);
   TEMPER_ASSIGN_OR_RETURN(const ChatContext context,
                           ChatContext::Create(request.template_date, request.chat_template_kwargs));

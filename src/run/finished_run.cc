@@ -109,12 +109,14 @@ Result<int> FinishRun(Env& env, const FinishedRun& run) {
   const bool lora = !run.compiled.targets.empty();
   TEMPER_ASSIGN_OR_RETURN(const std::string checkpoint, ResultCheckpoint(env, output, run.resume));
   TEMPER_ASSIGN_OR_RETURN(std::vector<std::string> files, CompanionFiles(env, lora ? run.model_folder : checkpoint));
-  if (lora) std::erase_if(files, [](const std::string& name) { return !IsTokenizerFile(name); });
-  // An adapter's checkpoint has no tokenizer, but a chat template if the base has another or none, and generation
-  // settings if they stop at its end of turn.
-  for (const char* name : {kChatTemplateFile, kGenerationConfigFile}) {
-    if (env.IsFile(JoinPath(checkpoint, name)) && std::count(files.begin(), files.end(), name) == 0) {
-      files.push_back(name);
+  if (lora) {
+    std::erase_if(files, [](const std::string& name) { return !IsTokenizerFile(name); });
+    // An adapter's checkpoint has no tokenizer, but chat templates if they are not the base's, and generation settings
+    // if they stop at the end of its turns.
+    if (env.IsFile(JoinPath(checkpoint, kChatTemplateFile))) std::erase_if(files, IsInCompanionFolder);
+    TEMPER_ASSIGN_OR_RETURN(const std::vector<std::string> own, CompanionFilesIn(env, checkpoint));
+    for (const std::string& name : own) {
+      if (std::count(files.begin(), files.end(), name) == 0) files.push_back(name);
     }
   }
   // Of a full run f32 masters: the same tensors that the checkpoint holds. `temper export` rounds them to the base's
@@ -137,6 +139,7 @@ Result<int> FinishRun(Env& env, const FinishedRun& run) {
     }
     if (name == kAdapterWeightsFile) TEMPER_RETURN_IF_ERROR(VerifyWeights(env, checkpoint));
     const std::string& from = env.IsFile(JoinPath(checkpoint, name)) ? checkpoint : run.model_folder;
+    TEMPER_RETURN_IF_ERROR(CreateFolderFor(env, out, name));
     TEMPER_ASSIGN_OR_RETURN(const FileDigest copied, CopyFileDurably(env, JoinPath(from, name), JoinPath(out, name)));
     if (name != kAdapterWeightsFile) continue;
     TEMPER_RETURN_IF_ERROR(WriteChecksums(env, out, {{name, copied.checksum}}));

@@ -39,13 +39,25 @@ Status WithKnownModels(Status missing, const ModelChoice& choice) {
                               fmt::join(KnownModelNames(), ", ")));
 }
 
+void WarnOfKeys(const std::vector<std::string>& unknown, const std::string& path) {
+  constexpr size_t kShown = 5;
+  std::vector<std::string> shown;
+  for (size_t i = 0; i < std::min(kShown, unknown.size()); ++i) shown.push_back(Quoted(unknown[i]));
+  LogWarning(
+      fmt::format("{}: not known and ignored, as by PEFT: {}{}. If a newer PEFT wrote them, the adapter may "
+                  "compute something else",
+                  path, fmt::join(shown, ", "),
+                  unknown.size() > kShown ? fmt::format(" and {} more", unknown.size() - kShown) : ""));
+}
+
 }  // namespace
 
 Result<OpenedModel> OpenedModel::Open(Env& env, const ModelChoice& choice) {
   OpenedModel opened;
   opened.env_ = &env;
   if (!choice.chat_template.empty()) {
-    TEMPER_ASSIGN_OR_RETURN(opened.added_template_, FindTemplate(env, choice.chat_template));
+    TEMPER_ASSIGN_OR_RETURN(TemplateSource chosen, FindTemplate(env, choice.chat_template));
+    opened.added_templates_ = TemplateSources{{"default", std::move(chosen)}};
   }
   opened.base_chosen_ = !choice.base.empty() || !choice.adapter.empty();
   const bool bare = choice.base.empty() && choice.adapter.empty();
@@ -71,8 +83,10 @@ Result<OpenedModel> OpenedModel::Open(Env& env, const ModelChoice& choice) {
     opened.source_.adapter_folder = adapter.adapter_folder;
   }
   if (!opened.source_.adapter_folder.empty()) {
-    TEMPER_ASSIGN_OR_RETURN(opened.adapter_,
-                            ReadLoraConfig(env, JoinPath(opened.source_.adapter_folder, kAdapterConfigFile)));
+    const std::string path = JoinPath(opened.source_.adapter_folder, kAdapterConfigFile);
+    TEMPER_ASSIGN_OR_RETURN(opened.adapter_, ReadLoraConfig(env, path));
+    TEMPER_ASSIGN_OR_RETURN(const auto unknown, UnknownLoraKeys(env, path));
+    if (!unknown.empty()) WarnOfKeys(unknown, path);
   }
   const std::string config_path = JoinPath(opened.folder(), kModelConfigFile);
   TEMPER_ASSIGN_OR_RETURN(Json config, ReadJsonFile(env, config_path));
@@ -83,24 +97,46 @@ Result<OpenedModel> OpenedModel::Open(Env& env, const ModelChoice& choice) {
     for (const std::string& key : opened.model_->facts().tied_keys) config[Json::json_pointer(key)] = tied;
     TEMPER_ASSIGN_OR_RETURN(opened.model_, ModelFromConfig(config, config_path));
   }
-  TEMPER_RETURN_IF_ERROR(opened.FindAddedTemplate(choice.chat_template));
+  TEMPER_RETURN_IF_ERROR(opened.FindAddedTemplates(choice));
   return opened;
 }
 
-Status OpenedModel::FindAddedTemplate(const std::string& chosen) {
-  const std::string beside = JoinPath(source_.adapter_folder, kChatTemplateFile);
-  if (chosen.empty() && !source_.adapter_folder.empty() && env_->IsFile(beside)) {
-    TEMPER_ASSIGN_OR_RETURN(added_template_, FindTemplate(*env_, beside));
+Status OpenedModel::FindAddedTemplates(const ModelChoice& choice) {
+  std::string called = choice.chat_template, own_is = "the model's own";
+  if (!added_templates_ && !choice.templates_of.empty()) {
+    TEMPER_ASSIGN_OR_RETURN(added_templates_, ChatTemplate::SourcesIn(*env_, choice.templates_of));
+    if (added_templates_) called = added_templates_->at("default").where;
   }
-  if (!added_template_) return OkStatus();
-  const auto found = OwnTemplate();
+  // As for a user of transformers who loads the tokenizer of the adapter's folder.
+  const bool of_adapter = !added_templates_ && !source_.adapter_folder.empty();
+  if (of_adapter) {
+    TEMPER_ASSIGN_OR_RETURN(added_templates_, ChatTemplate::SourcesIn(*env_, source_.adapter_folder));
+    if (added_templates_) called = fmt::format("the adapter's ({})", added_templates_->at("default").where);
+    own_is = "its base's";
+  }
+  if (!added_templates_) return OkStatus();
+  const auto found = OwnTemplates();
   const auto own = found.ok() ? *found : std::nullopt;  // another one may be chosen because this one cannot be read
-  if (own && own->text == added_template_->text) {
-    added_template_.reset();
-  } else if (!chosen.empty()) {
-    LogInfo(fmt::format("template    {}{}", chosen, own ? ", not the model's own (" + own->where + ")" : ""));
+  if (own && HaveSameTexts(*own, *added_templates_)) {
+    added_templates_.reset();
+    return OkStatus();
   }
+  LogInfo(fmt::format("template    {}{}", called,
+                      own ? fmt::format(", not {} ({})", own_is, own->at("default").where) : ""));
+  if (of_adapter) CompareTokensOfAdapter();
   return OkStatus();
+}
+
+void OpenedModel::CompareTokensOfAdapter() const {
+  const auto of_adapter = ChatTemplate::Load(*env_, source_.adapter_folder);
+  const auto used = LoadChatTemplate(nullptr);
+  if (!of_adapter.ok() || !used.ok()) return;  // the user of the template says so
+  for (const char* name : {"bos_token", "eos_token"}) {
+    const std::string theirs = (*of_adapter)->SpecialToken(name), ours = (*used)->SpecialToken(name);
+    if (theirs.empty() || theirs == ours) continue;
+    LogWarning(fmt::format("{}: the adapter's tokenizer has {} {}, that of its base {}, which is used",
+                           source_.adapter_folder, name, Quoted(theirs), Quoted(ours)));
+  }
 }
 
 Result<bool> OpenedModel::FilesTieTheHead(const Json& config) const {
@@ -138,11 +174,11 @@ Result<bool> OpenedModel::FilesTieTheHead(const Json& config) const {
 
 Result<std::vector<LoraModule>> OpenedModel::AdapterTargets() const {
   if (!adapter_) return std::vector<LoraModule>();
-  return ResolveLora(model_->modules(), *adapter_);
+  return ResolveLora(model_->modules(), *adapter_, JoinPath(source_.adapter_folder, kAdapterConfigFile));
 }
 
-Result<std::optional<TemplateSource>> OpenedModel::OwnTemplate() const {
-  return ChatTemplate::SourceIn(*env_, folder());
+Result<std::optional<TemplateSources>> OpenedModel::OwnTemplates() const {
+  return ChatTemplate::SourcesIn(*env_, folder());
 }
 
 Result<std::unique_ptr<Tokenizer>> OpenedModel::LoadTokenizer() const {
@@ -150,7 +186,7 @@ Result<std::unique_ptr<Tokenizer>> OpenedModel::LoadTokenizer() const {
 }
 
 Result<std::optional<ChatTemplate>> OpenedModel::LoadChatTemplate(Tokenizer* tokenizer) const {
-  TEMPER_ASSIGN_OR_RETURN(auto chat_template, ChatTemplate::Load(*env_, folder(), added_template_));
+  TEMPER_ASSIGN_OR_RETURN(auto chat_template, ChatTemplate::Load(*env_, folder(), added_templates_));
   if (chat_template && tokenizer) {
     if (const auto end = TurnEndToken(*chat_template, *tokenizer)) tokenizer->StopAt(*end);
   }
@@ -159,8 +195,8 @@ Result<std::optional<ChatTemplate>> OpenedModel::LoadChatTemplate(Tokenizer* tok
 
 Result<std::map<std::string, std::string>> OpenedModel::FilesOfTemplate() const {
   std::map<std::string, std::string> files;
-  if (!added_template_) return files;
-  files[kChatTemplateFile] = added_template_->text;
+  if (!added_templates_) return files;
+  files = FilesOfTemplates(*added_templates_);
   TEMPER_ASSIGN_OR_RETURN(const auto tokenizer, LoadTokenizer());
   TEMPER_ASSIGN_OR_RETURN(const auto chat_template, LoadChatTemplate(nullptr));
   const auto end = TurnEndToken(*chat_template, *tokenizer);
@@ -172,6 +208,7 @@ Result<std::map<std::string, std::string>> OpenedModel::FilesOfTemplate() const 
 
 Status OpenedModel::OpenWeights() {
   TEMPER_ASSIGN_OR_RETURN(weights_, OpenModelWeights(*env_, folder()));
+  for (const std::string& notice : weights_->notices()) LogWarning(notice);
   const std::vector<FileTensor> tensors = FileTensorsOf(model_->StoredWeights());
   TEMPER_RETURN_IF_ERROR(CheckTensors(*weights_, tensors));
   TEMPER_RETURN_IF_ERROR(CheckNf4());
@@ -296,6 +333,12 @@ Result<ExportSpec> OpenedModel::ExportPlan() const {
   spec.replaced = FilesForTransformers(*env_, folder()).replaced;
   TEMPER_ASSIGN_OR_RETURN(const auto of_template, FilesOfTemplate());
   spec.replaced.insert(of_template.begin(), of_template.end());
+  if (added_templates_) {
+    TEMPER_ASSIGN_OR_RETURN(const auto companions, CompanionFilesIn(*env_, folder()));
+    for (const std::string& name : companions) {
+      if (IsInCompanionFolder(name)) spec.replaced.emplace(name, std::nullopt);
+    }
+  }
   if (adapter_) {
     TEMPER_ASSIGN_OR_RETURN(const ModelWeights base, OpenModelWeights(*env_, folder()));
     TEMPER_RETURN_IF_ERROR(CheckAdapterBase(base));

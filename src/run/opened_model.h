@@ -25,6 +25,7 @@ struct ModelChoice {
   std::string adapter;        // an adapter to put on top of `model`
   bool needs_weights = true;  // false: config.json is enough
   std::string chat_template;  // a name or a file (data/template/known_templates.h); empty: the model's own
+  std::string templates_of;   // a checkpoint whose chat templates count, unless one is chosen; empty: none
   bool by_name = false;       // `model` may also name a known model (model/known_models.h): nothing is read then
 };
 
@@ -48,12 +49,13 @@ class OpenedModel {
   // nullopt if the model has none. `tokenizer`: of this model, or null; from then on it also stops at the token with
   // which the template ends turns.
   Result<std::optional<ChatTemplate>> LoadChatTemplate(Tokenizer* tokenizer) const;
-  // The chat template of folder(), if it has one.
-  Result<std::optional<TemplateSource>> OwnTemplate() const;
-  // The chat template that was chosen, or that lies beside the adapter, if it is not the one of folder().
-  const std::optional<TemplateSource>& added_template() const { return added_template_; }
-  // What the folder of a model with added_template() has instead of the files of folder(), by name: the template, and
-  // generation settings that stop at the end of its turns. Empty without added_template().
+  // The chat templates of folder(), if it has any.
+  Result<std::optional<TemplateSources>> OwnTemplates() const;
+  // The chat template that was chosen, or those of the adapter's folder, if they are not the ones of folder().
+  const std::optional<TemplateSources>& added_templates() const { return added_templates_; }
+  // What the folder of a model with added_templates() has instead of the files of folder(), by name: the templates (of
+  // folder() no file below additional_chat_templates), and generation settings that stop at the end of their turns.
+  // Empty without added_templates().
   Result<std::map<std::string, std::string>> FilesOfTemplate() const;
 
   // Opens the files of weights and adapter and checks, from their headers, that Load will find every tensor, that all
@@ -79,8 +81,9 @@ class OpenedModel {
  private:
   OpenedModel() = default;
   Status CheckNf4() const;
-  // Completes added_template_; `chosen`: ModelChoice::chat_template.
-  Status FindAddedTemplate(const std::string& chosen);
+  Status FindAddedTemplates(const ModelChoice& choice);
+  // Warns where the adapter's tokenizer names another bos_token or eos_token than folder()'s, which is used.
+  void CompareTokensOfAdapter() const;
   // That the adapter was trained on `base`.
   Status CheckAdapterBase(const ModelWeights& base) const;
   // Whether the head is the embedding, decided from `config` and the files as in transformers: a tied head is separate
@@ -94,7 +97,7 @@ class OpenedModel {
   bool base_chosen_ = false;  // the user named the adapter's base, rather than the adapter itself
   std::unique_ptr<Model> model_;
   std::optional<LoraConfig> adapter_;
-  std::optional<TemplateSource> added_template_;
+  std::optional<TemplateSources> added_templates_;
   std::optional<ModelWeights> weights_;           // after OpenWeights
   std::optional<AdapterReader> adapter_weights_;  // after OpenWeights, if there is an adapter
 };

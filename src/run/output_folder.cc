@@ -271,6 +271,7 @@ Status OutputFolder::Begin(int64_t step) {
     for (const std::string& name : names) {
       const bool of_result = (has_model && IsCompanionFile(name)) ||
                              (has_adapter && (IsTokenizerFile(name) || name == kGenerationConfigFile)) ||
+                             ((has_model || has_adapter) && name == kCompanionFolder) ||
                              (name == kModelCardFile && IsOwnModelCard(*env_, JoinPath(path_, name)));
       if (!IsRunFile(name) && !of_result) continue;
       TEMPER_RETURN_IF_ERROR(env_->RemoveTree(JoinPath(path_, name)));

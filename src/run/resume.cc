@@ -63,20 +63,20 @@ void ResumePoint::KeepChoices(RunConfig& config) const {
   if (!config.optimizer.learning_rate) config.optimizer.learning_rate = config_.optimizer.learning_rate;
 }
 
-std::string ResumePoint::chat_template() const {
-  return Has(kChatTemplateFile) ? JoinPath(path(), kChatTemplateFile) : "";
+std::string ResumePoint::templates_of() const {
+  return Has(kChatTemplateFile) ? path() : "";
 }
 
 Status ResumePoint::CheckTemplate(Env& env, const OpenedModel& model) const {
   // A checkpoint of a full run has the base's template where no other was chosen, an adapter's has not.
-  TEMPER_ASSIGN_OR_RETURN(auto saved, ChatTemplate::SourceIn(env, path()));
-  std::optional<TemplateSource> now = model.added_template();
+  TEMPER_ASSIGN_OR_RETURN(auto saved, ChatTemplate::SourcesIn(env, path()));
+  std::optional<TemplateSources> now = model.added_templates();
   if (!saved || !now) {
-    TEMPER_ASSIGN_OR_RETURN(const auto own, model.OwnTemplate());
+    TEMPER_ASSIGN_OR_RETURN(const auto own, model.OwnTemplates());
     if (!saved) saved = own;
     if (!now) now = own;
   }
-  if (saved.has_value() == now.has_value() && (!now || now->text == saved->text)) return OkStatus();
+  if (saved.has_value() == now.has_value() && (!now || HaveSameTexts(*now, *saved))) return OkStatus();
   return InvalidArgument(
       fmt::format("{0} was trained with another chat template. Leave out --chat_template to go on with that one, or "
                   "start a new run from it with --model {0}",

@@ -37,8 +37,8 @@ class ResumePoint {
   void KeepChoices(RunConfig& config) const;
   // An error for settings that may not change (OnResume::kSame), and for such as need other states of the optimizer.
   Status CheckSettings(const RunConfig& resolved) const;
-  // The checkpoint's own chat template, for --chat_template; empty: the base model's.
-  std::string chat_template() const;
+  // For ModelChoice: the checkpoint if it has chat templates of its own; empty: the base model's are used.
+  std::string templates_of() const;
   // That `model` has the chat template of the run so far.
   Status CheckTemplate(Env& env, const OpenedModel& model) const;
   // gradient_accumulation_steps on `data_ranks` ranks. As in `resolved`, but if of the batch only the number of ranks

@@ -159,7 +159,40 @@ TEST_F(BadInput, AMissingTensorIsNamed) {
     tensors = std::move(renamed);
   });
   ExpectModelRefused("renamed", {"model.embed_tokens.weight is missing, and 46 more of 47",
-                                 "the nearest name there is 'base.model.embed_tokens.weight'"});
+                                 "the nearest name there is 'base.model.embed_tokens.weight'",
+                                 "47 tensors under names that the model of config.json does not have"});
+  ChangedModel("shards", [](Tensors& t) { t.erase("model.layers.2.mlp.up_proj.weight"); });
+  ASSERT_TRUE(PosixEnv().Rename(Path("shards/model.safetensors"), Path("shards/a.safetensors")).ok());
+  Spill("shards/model.safetensors.index.json",
+        R"({"weight_map": {"model.layers.2.mlp.up_proj.weight": "a.safetensors"}})");
+  ExpectModelRefused("shards",
+                     {"model.layers.2.mlp.up_proj.weight is missing",
+                      "The index says that it is in 'a.safetensors', which lacks it", "download them together"});
+}
+
+// As transformers loads them: names without base_model_prefix or with two, and an index that lists what no shard has.
+TEST_F(BadInput, IsNotAnotherPrefixNorAnIndexThatListsMore) {
+  const auto renamed = [&](const std::string& folder, const std::function<std::string(std::string)>& name) {
+    return ChangedModel(folder, [&](Tensors& tensors) {
+      Tensors changed;
+      for (auto& [own, content] : tensors) changed[name(own)] = std::move(content);
+      tensors = std::move(changed);
+    });
+  };
+  const auto loss = [&](const std::string& model) {
+    const Ended ended =
+        Temper({"eval", "--model", model, "--data", "e.jsonl", "--max_seq_len", "96", "--dtype", "f32"});
+    EXPECT_EQ(ended.code, 0) << ended.err;
+    EXPECT_EQ(ended.err.find("warning"), std::string::npos) << ended.err;
+    return Json::parse(ended.out)["eval_loss"].get<double>();
+  };
+  const double same = loss(renamed("same", [](const std::string& name) { return name; }));
+  EXPECT_EQ(loss(renamed("bare", [](const std::string& name) { return name.substr(name.find('.') + 1); })), same);
+  const auto twice = [](const std::string& name) { return name.starts_with("model.") ? "model." + name : name; };
+  EXPECT_EQ(loss(renamed("twice", twice)), same);
+  ASSERT_TRUE(PosixEnv().Rename(Path("same/model.safetensors"), Path("same/a.safetensors")).ok());
+  Spill("same/model.safetensors.index.json", R"({"weight_map": {"mtp.fc.weight": "a.safetensors"}})");
+  EXPECT_EQ(loss("same"), same);
 }
 
 TEST_F(BadInput, AWrongShapeIsNamedWithBoth) {

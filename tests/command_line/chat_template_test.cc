@@ -174,5 +174,81 @@ TEST_F(ChatTemplates, WhatTheDataAndTheTokenizerLackIsSaidByRow) {
   EXPECT_EQ(Slurp(std::string("two/") + kTemplate), SourceOf("chatml"));
 }
 
+// Before 4.53, transformers saved every template in tokenizer_config.json, and so did whoever trained the adapter.
+TEST_F(ChatTemplates, AnAdaptersTemplateCountsWhereverItKeepsIt) {
+  ExpectEnd(Temper(Train({"--max_steps", "1", "--output_dir", "other"})), 0, {});
+  const std::string mine =
+      "{% for m in messages %}{{ '<|' + m.role + '|>~' + m.content + '<|end|>' }}{% endfor %}"
+      "{% if add_generation_prompt %}{{ '<|assistant|>~' }}{% endif %}";
+  Json config = Json::parse(Slurp("other/tokenizer_config.json"));
+  config["chat_template"] = mine;
+  config["eos_token"] = "<|begin|>";
+  Spill("other/tokenizer_config.json", config.dump());
+  const std::vector<std::string> said = {
+      "template    the adapter's (other/tokenizer_config.json, chat_template), not its base's (",
+      "the adapter's tokenizer has eos_token '<|begin|>', that of its base"};
+  const Ended preview = Temper({"data", "preview", "--model", "other", "--data", "d.jsonl"});
+  ExpectEnd(preview, 0, said);
+  EXPECT_NE(preview.out.find("<|user|>~"), std::string::npos) << preview.out;
+  ExpectEnd(Temper({"eval", "other", "--data", "e.jsonl", "--threads", "1"}), 0, said);
+  ExpectEnd(Temper({"generate", "other", "--chat", "--prompt", "x", "--max_new_tokens", "2", "--threads", "1"}), 0,
+            said);
+  ExpectEnd(Temper({"export", "other", "--output_dir", "exported"}), 0, said);
+  EXPECT_EQ(Slurp(std::string("exported/") + kTemplate), mine);
+  EXPECT_NE(Preview("other", {"--chat_template", "zephyr"}).find("<|user|>\n"), std::string::npos);
+  // Trained on, it goes into the new result; a tool_use of its own as well.
+  config["chat_template"] = Json::array({{{"name", "default"}, {"template", mine}},
+                                         {{"name", "tool_use"}, {"template", "TOOLS" + mine}},
+                                         {{"name", "../odd"}, {"template", "x"}}});
+  Spill("other/tokenizer_config.json", config.dump());
+  ExpectEnd(Temper(Train({"--model", "other", "--max_steps", "1", "--output_dir", "more"})), 0, {"the adapter's ("});
+  for (const char* folder : {"more/", "more/checkpoint-1/"}) {
+    EXPECT_EQ(Slurp(std::string(folder) + kTemplate), mine);
+    EXPECT_EQ(Slurp(std::string(folder) + "additional_chat_templates/tool_use.jinja"), "TOOLS" + mine);
+  }
+}
+
+// A model whose template for tools lies beside the one without.
+TEST_F(ChatTemplates, BesideTheMainOneAreKeptAsTransformersKeepsThem) {
+  const std::string tool_use = "additional_chat_templates/tool_use.jinja", plain = SourceOf("chatml");
+  Spill(std::string("base/") + kTemplate, plain);
+  TEMPER_CHECK(PosixEnv().CreateFolders(Path("base/additional_chat_templates")).ok());
+  Spill("base/" + tool_use, "TOOLS " + plain);
+  Json row =
+      Json::parse(R"({"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Yo"}]})");
+  std::string rows = row.dump() + "\n";
+  row["tools"] = Json::parse(R"([{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}])");
+  rows += row.dump() + "\n";
+  Spill("d.jsonl", rows);
+  const std::string seen = Preview("base");
+  ASSERT_NE(seen.find("TOOLS"), std::string::npos) << seen;
+  const auto keeps = [&](const std::string& folder) {
+    EXPECT_EQ(Slurp(folder + "/" + tool_use), Slurp("base/" + tool_use)) << folder;
+    EXPECT_EQ(Slurp(folder + "/" + kTemplate), plain) << folder;
+  };
+  ExpectEnd(Temper(TrainBase({"--method", "full", "--save_steps", "1"})), 0, {});
+  ExpectEnd(Temper({"export", "out", "--output_dir", "exported"}), 0, {});
+  for (const char* folder : {"out", "out/checkpoint-1", "exported"}) {
+    keeps(folder);
+    EXPECT_EQ(Preview(folder), seen) << folder;
+  }
+  ExpectEnd(Temper(TrainBase({"--method", "full", "--save_steps", "1", "--resume=out/checkpoint-1"})), 0,
+            {"resume      from out/checkpoint-1"});
+  keeps("out");
+  ExpectEnd(Temper(TrainBase({"--output_dir", "adapter"})), 0, {});
+  keeps("adapter");
+  EXPECT_EQ(Preview("adapter"), seen);
+  EXPECT_EQ(Preview("adapter/checkpoint-2"), seen);
+  // Another template replaces them all, also where an earlier result had them.
+  for (const char* method : {"full", "lora"}) {
+    ExpectEnd(Temper(TrainBase({"--method", method, "--chat_template", "alpaca", "--overwrite"})), 0, {});
+    ExpectEnd(Temper({"export", "out", "--output_dir", "exported", "--overwrite"}), 0, {});
+    for (const char* folder : {"out/", "out/checkpoint-2/", "exported/"}) {
+      EXPECT_FALSE(Has(folder + tool_use)) << folder << " of " << method;
+      EXPECT_EQ(Slurp(std::string(folder) + kTemplate), SourceOf("alpaca")) << folder;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace temper::program

@@ -105,7 +105,7 @@ resume_from_checkpoint: null
                      "per_device_train_batch_size: 8  # the default of LLaMA-Factory",
                      "packing: false  # the default of LLaMA-Factory", "warmup_ratio: 0.1  # warmup_steps",
                      "learning_rate: 0.0001", "chat_template: llama3  # template", "output_dir: saves/lora",
-                     "#   line 7, data set chats: rename the field 'turns' of its rows to conversations",
+                     "#   line 7, data set chats: messages: rename the field 'turns' of its rows to conversations",
                      "#   line 11, save_steps: 0.5: a part of the run; write a number of steps",
                      "#   line 20, pissa_init: true: only PEFT's default initialisation of adapters is supported (A "
                      "uniform, B zero)",
@@ -179,7 +179,7 @@ TEST_F(Import, FullTrainingDropsTheSettingsOfLora) {
                          "\nfinetuning_type: full\nlora_rank: 8\ncutoff_len: 64\ndeepspeed: z3.json\nseed: 7\n");
   const std::string yaml = Imported("full.yaml");
   EXPECT_EQ(yaml.find("lora:"), std::string::npos) << yaml;
-  EXPECT_NE(yaml.find("#   lora.r: method is full, without LoRA"), std::string::npos) << yaml;
+  EXPECT_NE(yaml.find("#   lora.r (lora_rank): method is full, without LoRA"), std::string::npos) << yaml;
   ExpectLines(yaml, {"seed: 7", "method: full  # finetuning_type"});
 }
 

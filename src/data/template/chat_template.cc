@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
 #include <map>
 #include <nlohmann/json.hpp>
 
@@ -14,9 +15,8 @@ namespace {
 
 // tokenizer_config.json lists added tokens, at most some thousand.
 constexpr Bytes kMaxConfig = MiB(64);
-constexpr char kTokenizerConfig[] = "tokenizer_config.json";
-
-using Sources = std::map<std::string, TemplateSource>;  // by name
+constexpr char kTokenizerConfig[] = "tokenizer_config.json", kDefault[] = "default";
+constexpr std::string_view kSuffix = ".jinja";
 
 Result<Json> ReadObject(Env& env, const std::string& path) {
   if (!env.IsFile(path)) return Json::object();
@@ -27,7 +27,7 @@ Result<Json> ReadObject(Env& env, const std::string& path) {
 }
 
 // "chat_template" of a JSON file: a text, or a list of {name, template}, or an object of texts by name.
-Status AddFromJson(const Json& config, const std::string& path, Sources& sources) {
+Status AddFromJson(const Json& config, const std::string& path, TemplateSources& sources) {
   const auto it = config.find("chat_template");
   if (it == config.end() || it->is_null()) return OkStatus();
   const auto malformed = [&] {
@@ -37,10 +37,10 @@ Status AddFromJson(const Json& config, const std::string& path, Sources& sources
     if (!name.is_string() || !source.is_string()) return malformed();
     const std::string key = name.get<std::string>();
     sources[key] = {source.get<std::string>(),
-                    fmt::format("{}, chat_template{}", path, key == "default" ? "" : " " + key)};
+                    fmt::format("{}, chat_template{}", path, key == kDefault ? "" : " " + key)};
     return OkStatus();
   };
-  if (it->is_string()) return add("default", *it);
+  if (it->is_string()) return add(kDefault, *it);
   if (it->is_object()) {
     for (const auto& [name, source] : it->items()) TEMPER_RETURN_IF_ERROR(add(name, source));
     return OkStatus();
@@ -53,18 +53,17 @@ Status AddFromJson(const Json& config, const std::string& path, Sources& sources
   return OkStatus();
 }
 
-Status AddFromFiles(Env& env, const std::string& folder, Sources& sources) {
+Status AddFromFiles(Env& env, const std::string& folder, TemplateSources& sources) {
   const auto add = [&](const std::string& name, const std::string& path) -> Status {
     TEMPER_ASSIGN_OR_RETURN(std::string source, ReadTextFile(env, path, kMaxChatTemplate));
     sources[name] = {std::move(source), path};
     return OkStatus();
   };
   const std::string main = JoinPath(folder, kChatTemplateFile);
-  if (env.IsFile(main)) TEMPER_RETURN_IF_ERROR(add("default", main));
-  const std::string more = JoinPath(folder, "additional_chat_templates");
+  if (env.IsFile(main)) TEMPER_RETURN_IF_ERROR(add(kDefault, main));
+  const std::string more = JoinPath(folder, kMoreChatTemplates);
   if (!env.IsFolder(more)) return OkStatus();
   TEMPER_ASSIGN_OR_RETURN(const std::vector<std::string> names, env.List(more));
-  constexpr std::string_view kSuffix = ".jinja";
   for (const std::string& name : names) {
     if (!name.ends_with(kSuffix)) continue;
     TEMPER_RETURN_IF_ERROR(add(name.substr(0, name.size() - kSuffix.size()), JoinPath(more, name)));
@@ -93,8 +92,8 @@ ChatSpecialTokens ReadSpecialTokens(const Json& config, const Json& map) {
 }
 
 // Of a folder with this tokenizer_config.json: none, or "default" and others.
-Result<Sources> ReadSources(Env& env, const std::string& folder, const Json& config) {
-  Sources sources;
+Result<TemplateSources> ReadSources(Env& env, const std::string& folder, const Json& config) {
+  TemplateSources sources;
   TEMPER_RETURN_IF_ERROR(AddFromFiles(env, folder, sources));
   if (sources.empty()) TEMPER_RETURN_IF_ERROR(AddFromJson(config, JoinPath(folder, kTokenizerConfig), sources));
   if (sources.empty()) {
@@ -102,7 +101,7 @@ Result<Sources> ReadSources(Env& env, const std::string& folder, const Json& con
     TEMPER_ASSIGN_OR_RETURN(const Json json, ReadObject(env, path));
     TEMPER_RETURN_IF_ERROR(AddFromJson(json, path, sources));
   }
-  if (sources.empty() || sources.contains("default")) return sources;
+  if (sources.empty() || sources.contains(kDefault)) return sources;
   std::string names;
   for (const auto& [name, source] : sources) names += (names.empty() ? "" : ", ") + name;
   return NotFound(
@@ -112,18 +111,36 @@ Result<Sources> ReadSources(Env& env, const std::string& folder, const Json& con
 
 }  // namespace
 
+bool HaveSameTexts(const TemplateSources& a, const TemplateSources& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                    [](const auto& x, const auto& y) { return x.first == y.first && x.second.text == y.second.text; });
+}
+
+std::map<std::string, std::string> FilesOfTemplates(const TemplateSources& sources) {
+  std::map<std::string, std::string> files;
+  for (const auto& [name, source] : sources) {
+    const bool plain = !name.empty() && std::all_of(name.begin(), name.end(), [](unsigned char c) {
+      return std::isalnum(c) || c == '_' || c == '-';
+    });
+    if (plain)
+      files[name == kDefault ? kChatTemplateFile : JoinPath(kMoreChatTemplates, name) + std::string(kSuffix)] =
+          source.text;
+  }
+  return files;
+}
+
 Result<std::optional<ChatTemplate>> ChatTemplate::Load(Env& env, const std::string& model_folder,
-                                                       const std::optional<TemplateSource>& instead) {
+                                                       const std::optional<TemplateSources>& instead) {
   TEMPER_ASSIGN_OR_RETURN(const Json config, ReadObject(env, JoinPath(model_folder, kTokenizerConfig)));
-  Sources sources;
+  TemplateSources sources;
   if (instead) {
-    sources["default"] = *instead;
+    sources = *instead;
   } else {
     TEMPER_ASSIGN_OR_RETURN(sources, ReadSources(env, model_folder, config));
   }
   if (sources.empty()) return std::optional<ChatTemplate>();
   TEMPER_ASSIGN_OR_RETURN(const Json map, ReadObject(env, JoinPath(model_folder, "special_tokens_map.json")));
-  const TemplateSource& main = sources.at("default");
+  const TemplateSource& main = sources.at(kDefault);
   TEMPER_ASSIGN_OR_RETURN(ChatTemplate out, FromSource(main.text, main.where, ReadSpecialTokens(config, map)));
   if (const auto it = sources.find("tool_use"); it != sources.end()) {
     TEMPER_ASSIGN_OR_RETURN(Template tool_use, Template::Parse(it->second.text, it->second.where));
@@ -132,11 +149,11 @@ Result<std::optional<ChatTemplate>> ChatTemplate::Load(Env& env, const std::stri
   return std::optional<ChatTemplate>(std::move(out));
 }
 
-Result<std::optional<TemplateSource>> ChatTemplate::SourceIn(Env& env, const std::string& model_folder) {
+Result<std::optional<TemplateSources>> ChatTemplate::SourcesIn(Env& env, const std::string& model_folder) {
   TEMPER_ASSIGN_OR_RETURN(const Json config, ReadObject(env, JoinPath(model_folder, kTokenizerConfig)));
-  TEMPER_ASSIGN_OR_RETURN(Sources sources, ReadSources(env, model_folder, config));
-  if (sources.empty()) return std::optional<TemplateSource>();
-  return std::optional(std::move(sources.at("default")));
+  TEMPER_ASSIGN_OR_RETURN(TemplateSources sources, ReadSources(env, model_folder, config));
+  if (sources.empty()) return std::optional<TemplateSources>();
+  return std::optional(std::move(sources));
 }
 
 Result<ChatTemplate> ChatTemplate::FromSource(std::string source, std::string where, ChatSpecialTokens special_tokens) {
@@ -153,9 +170,9 @@ std::string ChatTemplate::sources() const {
   return out;
 }
 
-std::string ChatTemplate::eos_token() const {
+std::string ChatTemplate::SpecialToken(std::string_view role) const {
   for (const auto& [name, token] : special_tokens_) {
-    if (name == "eos_token") return token;
+    if (name == role) return token;
   }
   return "";
 }

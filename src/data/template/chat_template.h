@@ -15,6 +15,7 @@
 // A ChatTemplate is immutable: any number of threads may use it at once.
 #pragma once
 
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -29,6 +30,13 @@
 namespace temper {
 
 inline constexpr char kChatTemplateFile[] = "chat_template.jinja";
+inline constexpr char kMoreChatTemplates[] = "additional_chat_templates";  // a folder of NAME.jinja
+
+// The templates of a folder by name: "default" and perhaps others.
+using TemplateSources = std::map<std::string, TemplateSource>;
+bool HaveSameTexts(const TemplateSources& a, const TemplateSources& b);
+// The files in which transformers keeps these templates, with their texts. Leaves out names that are no file's.
+std::map<std::string, std::string> FilesOfTemplates(const TemplateSources& sources);
 
 class ChatTemplate {
  public:
@@ -38,9 +46,9 @@ class ChatTemplate {
   // and the like come from tokenizer_config.json or special_tokens_map.json. `instead`: replaces all templates of the
   // folder.
   static Result<std::optional<ChatTemplate>> Load(Env& env, const std::string& model_folder,
-                                                  const std::optional<TemplateSource>& instead = std::nullopt);
-  // The source of the folder's template; of several, the one that is used without tools.
-  static Result<std::optional<TemplateSource>> SourceIn(Env& env, const std::string& model_folder);
+                                                  const std::optional<TemplateSources>& instead = std::nullopt);
+  // The folder's templates as they are searched, of which "default" is used without tools.
+  static Result<std::optional<TemplateSources>> SourcesIn(Env& env, const std::string& model_folder);
   // `where` names the template in errors.
   static Result<ChatTemplate> FromSource(std::string source, std::string where, ChatSpecialTokens special_tokens = {});
 
@@ -65,8 +73,9 @@ class ChatTemplate {
   // All texts that rendering depends on besides its arguments.
   std::string sources() const;
   const ChatSpecialTokens& special_tokens() const { return special_tokens_; }
-  // Empty if the model names none.
-  std::string eos_token() const;
+  // By role, "eos_token"; empty if the model names none.
+  std::string SpecialToken(std::string_view role) const;
+  std::string eos_token() const { return SpecialToken("eos_token"); }
 
  private:
   explicit ChatTemplate(Template t) : default_(std::move(t)) {}
