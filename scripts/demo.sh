@@ -95,7 +95,7 @@ number() { sed -n "s/.*\"$1\": *\([-+0-9.eE]*\).*/\1/p" | head -n 1; }
 progress() {
   local text next=0
   while IFS= read -r text; do
-    [[ $text =~ ^(\[[^]]*\]) ]] && ((SECONDS >= next)) || continue
+    if [[ ! $text =~ ^(\[[^]]*\]) ]] || ((SECONDS < next)); then continue; fi
     echo "  ${BASH_REMATCH[1]} $((SECONDS - started)) s"
     next=$((SECONDS + 15))
   done
