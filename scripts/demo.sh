@@ -91,6 +91,16 @@ mebibytes() { awk -v bytes="$1" 'BEGIN { printf "%.1f MiB", bytes / 1048576 }'; 
 # number KEY <<< JSON: the number after the first "KEY": in a text without nested quotes
 number() { sed -n "s/.*\"$1\": *\([-+0-9.eE]*\).*/\1/p" | head -n 1; }
 
+# progress: of the lines of a build, now and then how far it is: "[120/500]" of ninja, "[ 24%]" of make
+progress() {
+  local text next=0
+  while IFS= read -r text; do
+    if [[ ! $text =~ ^(\[[^]]*\]) ]] || ((SECONDS < next)); then continue; fi
+    echo "  ${BASH_REMATCH[1]} $((SECONDS - started)) s"
+    next=$((SECONDS + 15))
+  done
+}
+
 # --- install and build ----------------------------------------------------------------------------------------------
 
 printf '\n  %s  %s\n' "$(paint '1;36' temper)" 'fine-tunes language models on the hardware you have'
@@ -111,7 +121,7 @@ if [[ -z $temper ]]; then
   fi
   if [[ -n $rich ]]; then
     cmake --build build --target temper # ninja redraws one line
-  elif ! cmake --build build --target temper >build/demo.log 2>&1; then
+  elif ! cmake --build build --target temper 2>&1 | tee build/demo.log | progress; then
     tail -n 40 build/demo.log >&2
     fail 'the build failed: its last lines are above, all of them in build/demo.log'
   fi
@@ -250,8 +260,8 @@ cat <<END
   Hugging Face folders:
     $(paint 1 "$temper export $out/pirate --output_dir $out/pirate-merged")
 
-  Now a model of yours: a Hugging Face folder (Llama or OPT) and a file with lines such as
-  {"prompt": "...", "completion": "..."}:
+  Now a model of yours: a Hugging Face folder of one of the families in docs/supported.md (Llama, Qwen, Gemma, Mistral,
+  Phi, OLMo and others) and a file with lines such as {"prompt": "...", "completion": "..."}:
     $(paint 1 "$temper plan  --model FOLDER                       # does it fit?")
     $(paint 1 "$temper data preview --model FOLDER --data FILE    # is it read as intended?")
     $(paint 1 "$temper train --model FOLDER --data FILE --output_dir out/mine")

@@ -10,6 +10,8 @@
 #include <thread>
 #include <vector>
 
+#include "base/processors.h"
+
 namespace temper {
 namespace {
 
@@ -124,9 +126,7 @@ class Team {
 }  // namespace
 
 int AvailableProcessors() {
-  cpu_set_t set;
-  if (sched_getaffinity(0, sizeof(set), &set) == 0) return CPU_COUNT(&set);
-  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  return std::min(AffineProcessors(), ProcessorsAtStart().number);
 }
 
 void TeamMember::Meet() const {

@@ -5,6 +5,7 @@
 
 #include "base/log.h"
 #include "base/machine_memory.h"
+#include "base/processors.h"
 #include "base/program_name.h"
 #include "base/team.h"
 #include "cli/command_options.h"
@@ -73,8 +74,9 @@ Result<int> Doctor(const Arguments& arguments) {
   if (!line) return 0;
   if (settings.calibrate) return Calibrate();
   const int threads = AvailableProcessors();
-  std::string text = fmt::format("cores       {}\ninstructions {}\nmemory      {} available\nlibraries   {}\n", threads,
-                                 InstructionSet(), FindAvailableMemory().ToString(), Libraries());
+  std::string text =
+      fmt::format("cores       {}\ninstructions {}\nmemory      {} available\nlibraries   {}\n",
+                  ProcessorsAtStart().ToString(), InstructionSet(), FindAvailableMemory().ToString(), Libraries());
   text += DescribeGpus() + DescribeGpuRates() + DescribeCpuRates(threads);
   TEMPER_ASSIGN_OR_RETURN(const ProcessorChoice processor, ChooseProcessor(DeviceChoice::kAuto));
   text += fmt::format("default     {} on {} (what --dtype auto and --device auto choose)\n",

@@ -48,7 +48,8 @@ constexpr char kUsage[] =
     "usage: temper plan [RUN.yaml] --model FOLDER|NAME [--option value ...]\n\n"
     "Compiles the training step that `temper train` with the same options would run, and prints its memory by class\n"
     "at its peak, its arithmetic and its segments. With --cluster also its speed there, what limits it, and\n"
-    "what would make it fit. Needs only config.json, and not even that for well-known models, which --model names.\n";
+    "what would make it fit. Needs only config.json, and not even that for well-known models, which --model names.\n"
+    "Where weights are there, it looks at their headers, too.\n";
 
 // The memory that a rank would have on this machine for its arenas;
 // 0 if they are on a GPU, or if not all ranks are known to run here.
@@ -262,10 +263,18 @@ std::jthread ExplainWaiting() {
     std::unique_lock lock(mutex);
     never.wait_for(lock, done, std::chrono::milliseconds(300), [] { return false; });
     if (done.stop_requested()) return;
-    LogInfo(
-        "plan        comparing placements of values and recomputation; the largest models "
-        "take a minute");
+    LogInfo("plan        comparing placements of values and recomputation; the largest models take seconds");
   });
+}
+
+// Says what `temper train` would find wrong with the headers of the model's weights, where they are there.
+void CheckWeights(TrainSetup& setup) {
+  const std::string& folder = setup.model.folder();
+  const auto has = [&](const char* file) { return !folder.empty() && PosixEnv().IsFile(JoinPath(folder, file)); };
+  if (!setup.reads_weights() || !(has("model.safetensors") || has("model.safetensors.index.json"))) return;
+  if (const Status status = setup.model.OpenWeights(); !status.ok()) {
+    LogWarning("the run would be refused because of its weights: " + status.message());
+  }
 }
 
 // The first given option that needs the speed of a cluster; nullptr: none.
@@ -307,6 +316,7 @@ Result<int> Plan(const Arguments& arguments) {
   TEMPER_ASSIGN_OR_RETURN(
       auto setup, SetUpTraining(arguments, Purpose::kPlan, kUsage, alone, {options.Group()}, nullptr, facts_of));
   if (!setup) return 0;
+  CheckWeights(*setup);
   const RunConfig& config = setup->run.config;
   const bool measured = options.cluster.empty() && cluster;
   const bool elsewhere = measured && cluster->shared && config.machine.device == DeviceChoice::kGpu;

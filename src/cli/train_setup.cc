@@ -180,6 +180,7 @@ Result<std::optional<TrainSetup>> SetUp(const Arguments& arguments, Purpose purp
                                      .by_name = purpose == Purpose::kPlan}));
   if (purpose == Purpose::kTrain) {
     TEMPER_RETURN_IF_ERROR(ranks.Agree(ranks.first() ? CheckDataFiles(PosixEnv(), config.data) : OkStatus()));
+    TEMPER_RETURN_IF_ERROR(ranks.Agree(ranks.first() ? CheckTokenizer(PosixEnv(), model, config.data) : OkStatus()));
   }
   if (folder) TEMPER_RETURN_IF_ERROR(folder->CheckKeeps("base model", model.folder()));
   TEMPER_ASSIGN_OR_RETURN(RunFacts facts, facts_of ? facts_of(config) : CommonFacts(ranks, config));

@@ -42,7 +42,8 @@ Result<std::unique_ptr<RowTokenizer>> RowTokenizer::Create(const Tokenizer& toke
     return InvalidArgument(fmt::format(
         "max_seq_len is {}: a row needs at least 2 tokens, one as input and one to predict", options.max_seq_len));
   }
-  if (!tokenizer.eos()) {
+  const bool none = tokenizer.vocab_size() == 0;  // NoTokenizer: enough for rows of tokens, others get its error
+  if (!tokenizer.eos() && !none) {
     return InvalidArgument(
         "the tokenizer has no EOS token, so the model could not learn to stop: set eos_token in "
         "tokenizer_config.json");
@@ -51,6 +52,7 @@ Result<std::unique_ptr<RowTokenizer>> RowTokenizer::Create(const Tokenizer& toke
     return InvalidArgument("cannot turn instructions into conversations: the model has no chat template");
   }
   std::unique_ptr<RowTokenizer> out(new RowTokenizer(tokenizer, chat_template, options));
+  if (none) return out;
   out->eos_ = *tokenizer.eos();
   if (chat_template) out->turn_end_ = Stripped(chat_template->TurnEnd());
   // Tokens that add_special puts before any text. Those that it

@@ -56,7 +56,16 @@ TEST(ModelConfig, AnUnknownArchitectureIsRefusedWithTheNearestKnownOne) {
   };
   expect({{"architectures", {"Qwen4ForCausalLM"}}}, "'Qwen4ForCausalLM' is not supported; the nearest that is: Qwen");
   expect({{"model_type", "olmo4"}}, "the nearest that is: Olmo");
-  EXPECT_EQ(error({{"architectures", {"BertModel"}}}).find("nearest"), std::string::npos);
+  expect({{"architectures", {"OlmoeForCausalLM"}}}, "the nearest that is: Olmo");
+  expect({{"architectures", {"LlamaForCasualLM"}}}, "the nearest that is: LlamaForCausalLM");
+  expect({{"architectures", {"Lamma"}}}, "nor is a relative of it");
+  // By letters alone these would be Gemma, Gemma, OPT and Phi.
+  for (const char* stranger :
+       {"BambaForCausalLM", "MambaForCausalLM", "ApertusForCausalLM", "DbrxForCausalLM", "BertModel"}) {
+    expect({{"architectures", {stranger}}},
+           std::string("'") + stranger + "' is not supported, nor is a relative of it");
+    expect({{"architectures", {stranger}}}, "docs/supported.md");
+  }
   // Wrong nesting.
   Json llama = LlamaJson();
   llama["text_config"] = {{"hidden_size", 64}};

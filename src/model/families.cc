@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cctype>
 #include <nlohmann/json.hpp>
 
 #include "base/edit_distance.h"
@@ -43,22 +44,47 @@ bool HasObject(const Json& config, const char* key) {
   return it != config.end() && it->is_object();
 }
 
+// The word that a class or a model_type begins with, in small letters: "qwen" of "Qwen2MoeForCausalLM" and of
+// "qwen2_moe"; "gptneo" of "GPTNeoXForCausalLM", whose capitals run on.
+std::string FirstWord(std::string_view name) {
+  std::string word;
+  for (size_t i = 0; i < name.size() && std::isalpha(static_cast<unsigned char>(name[i])) != 0; ++i) {
+    const bool capital = std::isupper(static_cast<unsigned char>(name[i])) != 0;
+    if (capital && i > 0 && std::islower(static_cast<unsigned char>(name[i - 1])) != 0) break;
+    word += static_cast<char>(std::tolower(static_cast<unsigned char>(name[i])));
+  }
+  return word;
+}
+
+// Whether two names are of relatives, or one is a slip of the other: their first words are the same, one begins with
+// the other ("olmoe" and "olmo"), or a letter of a long one differs ("mixtral" and "mistral").
+bool AreRelatives(const std::string& a, const std::string& b) {
+  constexpr size_t kWord = 3, kLong = 5;
+  const size_t shorter = std::min(a.size(), b.size());
+  if (shorter < kWord) return false;
+  return a.starts_with(b) || b.starts_with(a) || (shorter >= kLong && EditDistance(a, b) <= 1);
+}
+
 Status Unknown(const std::string& name, const std::string& where) {
   std::string known;
   const Family* nearest = nullptr;
   size_t least = 0;
+  const std::string word = FirstWord(name);
   for (const Family& family : kFamilies) {
     const size_t distance = std::min(EditDistance(name, family.architecture), EditDistance(name, family.model_type));
-    if (nearest == nullptr || distance < least) {
+    const bool relative = AreRelatives(word, FirstWord(family.architecture));
+    if (relative && (nearest == nullptr || distance < least)) {
       nearest = &family;
       least = distance;
     }
     if (!known.empty()) known += &family == std::end(kFamilies) - 1 ? " and " : ", ";
     known += family.architecture;
   }
-  const bool near = least <= std::min<size_t>(name.size() / 2, 6);
-  return Unsupported(fmt::format("{}: architecture {} is not supported{}; supported are {}", where, Quoted(name),
-                                 near ? fmt::format("; the nearest that is: {}", nearest->architecture) : "", known));
+  return Unsupported(fmt::format("{}: architecture {} is not supported{}; supported are {} (docs/supported.md)", where,
+                                 Quoted(name),
+                                 nearest != nullptr ? fmt::format("; the nearest that is: {}", nearest->architecture)
+                                                    : ", nor is a relative of it",
+                                 known));
 }
 
 const Family* FamilyOfType(std::string_view type) {

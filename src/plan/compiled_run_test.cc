@@ -6,6 +6,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "compile/memory/tier_search.h"
 #include "format/json.h"
 #include "model/families.h"
 #include "program/program.h"
@@ -298,6 +299,22 @@ TEST_F(LimitedRun, RefusesToCastWhatIsNotTrainedInBf16OrNotOnTheDevice) {
   config_.model.dtype = ComputeType::kBf16;
   config_.model.method = TrainMethod::kLora;
   refused("method: full");
+}
+
+// Updates of large matrices go between disk and memory in parts, and of each matrix of two blocks the last part may
+// still be on its way. Counts what the search does: a model of 8 or 405 billion parameters takes about as much.
+TEST(CompiledRun, FullFineTuningFromTheDiskFitsAndIsFoundWithinTheWorkOfASearch) {
+  const auto model = LlamaOf(8192, 4096, 4, 32, 12288);
+  const RunConfig config = ConfigOf(TrainMethod::kFull, 256, [](RunConfig& c) {
+    c.batch.gradient_accumulation_steps = 2;
+    c.machine.recompute = Recompute::kAuto;
+  });
+  const auto run = CompileWithin({.each = {GiB(4)}, .ranks_per_machine = 1}, *model, config);
+  ASSERT_TRUE(run.ok()) << run.status().message();
+  EXPECT_GT(run->train().disk.bytes, GiB(8));
+  EXPECT_LE(run->train().arena_bytes + run->train().host.bytes, RoomForArenas(GiB(4)));
+  EXPECT_GT(run->memory.work, 0);
+  EXPECT_LT(run->memory.work, 2 * SearchWork::kEnough);
 }
 
 }  // namespace

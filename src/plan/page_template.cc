@@ -277,7 +277,7 @@ key("parts_key", part_colours, shares);
   }
   if (data.alternatives.length) {
     const others = el("table"), titles = el("tr"), scroll = el("div", undefined, "scroll");
-    for (const c of ["recompute", "step", "device", "host", "disk", "moved per step", ""]) titles.append(el("th", c));
+    for (const c of ["recompute", "step without traffic to other ranks", "device", "host", "disk", "moved per step", ""]) titles.append(el("th", c));
     others.append(titles);
     data.alternatives.forEach(([name, tried, fits, step, device, host, disk, moved], i) => {
       const row = el("tr"), size = b => el("td", fits && b ? bytes(b) : "");

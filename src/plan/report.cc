@@ -211,6 +211,7 @@ std::string PlanText(const Program& train, const PlanFacts& f, const PlanOnClust
                       ToString(train.arena_bytes));
   if (!f.tiers.empty()) text += fmt::format("placement   {}\n", f.tiers);
   for (const std::string& line : OptionLines(f.options)) text += fmt::format("  {}\n", line);
+  if (f.ranks > 1 && !f.options.empty()) text += "  (these steps without traffic to other ranks)\n";
   if (!f.rates.empty()) text += fmt::format("rates       {}\n", f.rates);
   text += FarText(train, f);
   text += LargestText(train);
@@ -276,8 +277,9 @@ std::string PlanJson(const Program& train, const PlanFacts& f, const PlanOnClust
   for (const StepOption& o : f.options) {
     nlohmann::ordered_json option = {{"recompute", o.choice.ToString()}, {"tried", o.tried}, {"fits", o.fits}};
     option["chosen"] = json["alternatives"].empty();
-    // For options that were not tried: kernels alone.
-    if (o.fits || o.step.v > 0) option[o.fits ? "step_seconds" : "compute_seconds"] = o.step.v;
+    // What options are compared by: this rank's kernels, moves and waits for them, not collectives nor sends, which all
+    // have. For options that were not tried: kernels alone.
+    if (o.fits || o.step.v > 0) option[o.fits ? "seconds_without_traffic" : "compute_seconds"] = o.step.v;
     if (o.fits) {
       option["bytes"] = {{"device", o.device.v}, {"host", o.host.v}, {"disk", o.disk.v}};
       option["bytes_moved"] = o.moved.v;

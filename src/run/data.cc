@@ -3,8 +3,13 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
+
 #include "base/log.h"
+#include "data/records.h"
 #include "data/token_cache.h"
+#include "data/tokenizer/no_tokenizer.h"
+#include "format/data_file_name.h"
 #include "run/chat_context.h"
 #include "run/data_report.h"
 #include "run/shared_tokens.h"
@@ -21,6 +26,23 @@ std::string DataFingerprint(const Dataset& dataset, const DataSources& sources) 
 
 namespace {
 
+// Whether all rows are ready-made tokens, as their first ones say.
+bool AreTokens(Env& env, const std::vector<DataInput>& inputs) {
+  return std::all_of(inputs.begin(), inputs.end(), [&](const DataInput& input) {
+    if (KindOfDataFile(input.path) == DataFileKind::kText) return false;
+    const auto rows = RecordReader::Open(env, input.path);
+    return rows.ok() && (*rows)->format() == RecordFormat::kTokens;
+  });
+}
+
+// The model's tokenizer; if it has none, and the data needs none, one that encodes nothing.
+Result<std::unique_ptr<Tokenizer>> TokenizerFor(Env& env, const OpenedModel& model,
+                                                const std::vector<DataInput>& inputs) {
+  auto tokenizer = model.LoadTokenizer();
+  if (tokenizer.status().code() != StatusCode::kNotFound || !AreTokens(env, inputs)) return tokenizer;
+  return std::unique_ptr<Tokenizer>(std::make_unique<NoTokenizer>(tokenizer.status()));
+}
+
 Result<std::vector<FileVersion>> VersionsOf(Env& env, const std::vector<DataInput>& inputs) {
   std::vector<FileVersion> out;
   for (const DataInput& input : inputs) {
@@ -33,7 +55,8 @@ Result<std::vector<FileVersion>> VersionsOf(Env& env, const std::vector<DataInpu
 // Of the request, with the tokens written to a file or found in one.
 Result<RunData> Load(Env& env, const OpenedModel& model, const DataRequest& request, TokenFile* kept) {
   RunData data;
-  TEMPER_ASSIGN_OR_RETURN(data.tokenizer, model.LoadTokenizer());
+  TEMPER_ASSIGN_OR_RETURN(const auto inputs, FindInputs(env, request.sources, request.option));
+  TEMPER_ASSIGN_OR_RETURN(data.tokenizer, TokenizerFor(env, model, inputs));
   TEMPER_ASSIGN_OR_RETURN(data.chat_template, model.LoadChatTemplate(data.tokenizer.get()));
   const int64_t vocab = model.model().facts().vocab;
   if (data.tokenizer->vocab_size() > vocab) {
@@ -62,7 +85,6 @@ Result<RunData> Load(Env& env, const OpenedModel& model, const DataRequest& requ
                                      progress->Update(done, total, rows);
                                    },
                                .visit = request.visit};
-  TEMPER_ASSIGN_OR_RETURN(const auto inputs, FindInputs(env, request.sources, request.option));
   kept->paths = InputPaths(inputs);
   const std::vector<std::string>& paths = kept->paths;
   const ChatTemplate* const chat_template = data.chat_template ? &*data.chat_template : nullptr;
@@ -94,6 +116,15 @@ Result<RunData> Load(Env& env, const OpenedModel& model, const DataRequest& requ
 }
 
 }  // namespace
+
+Status CheckTokenizer(Env& env, const OpenedModel& model, const RunConfig::Data& data) {
+  std::vector<DataInput> all;
+  for (const auto& [option, sources] : {std::pair{"data", &data.data}, {"eval_data", &data.eval_data}}) {
+    TEMPER_ASSIGN_OR_RETURN(const auto inputs, FindInputs(env, *sources, option));
+    all.insert(all.end(), inputs.begin(), inputs.end());
+  }
+  return TokenizerFor(env, model, all).status();
+}
 
 Result<RunData> LoadRunData(Env& env, const OpenedModel& model, const DataRequest& request) {
   TokenFile kept;

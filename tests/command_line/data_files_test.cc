@@ -1,6 +1,8 @@
 // Data files: several in a run, exact on resume and on ranks; compressed ones and tables; and what is refused of them.
 #include <zstd.h>
 
+#include <filesystem>
+
 #include "temper_program.h"
 
 namespace temper::program {
@@ -127,6 +129,30 @@ TEST_F(DataFiles, MistakesNameTheFileAndTheRemedy) {
   Arguments missing = Train({});
   missing.insert(missing.end(), {"--data", "missing.jsonl"});
   ExpectEnd(Temper(missing), 1, {"--data: cannot open missing.jsonl"});
+}
+
+// Before the model is compiled and memory reserved. Ready-made tokens need none, to train and to evaluate.
+TEST_F(DataFiles, AMissingTokenizerIsToldFirstAndOnlyWhereTheDataNeedsOne) {
+  CopyModel("model");
+  for (const char* file : {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"}) {
+    std::filesystem::remove(Path("model/" + std::string(file)));
+  }
+  const Ended refused = Temper(Train({"--model", "model"}));
+  ExpectEnd(refused, 1, {"model: no tokenizer: neither tokenizer.json nor tokenizer.model"});
+  EXPECT_EQ(refused.err.find("\nmodel  "), std::string::npos) << "compiled:\n" << refused.err;
+
+  std::string rows;
+  for (int row = 0; row < 12; ++row) {
+    rows += "{\"input_ids\": [";
+    for (int k = 0; k < 40; ++k) rows += (k > 0 ? ", " : "") + std::to_string(5 + (7 * row + 3 * k) % 200);
+    rows += "]}\n";
+  }
+  Spill("tokens.jsonl", rows);
+  const Arguments tokens = Train({"--model", "model", "--data", "tokens.jsonl", "--max_steps", "2"});
+  ExpectEnd(Temper(tokens), 0, {"tokens.jsonl: 12 rows of tokens (input_ids)"});
+  EXPECT_TRUE(Has("out/adapter_model.safetensors"));
+  ExpectEnd(Temper({"eval", "--model", "out", "--data", "tokens.jsonl"}), 0, {});
+  ExpectEnd(Temper(With(tokens, {"--eval_data", "e.jsonl", "--output_dir", "other"})), 1, {"no tokenizer"});
 }
 
 }  // namespace

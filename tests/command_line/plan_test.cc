@@ -47,11 +47,45 @@ TEST_F(Plan, NamesTheConsideredWaysToMakeAStepFit) {
   for (size_t i = 0; i < alternatives.size(); ++i) {
     const Json& one = alternatives[i];
     EXPECT_EQ(one["chosen"], i == 0);
-    EXPECT_EQ(one.contains("step_seconds"), one["fits"].get<bool>()) << one.dump();
+    EXPECT_EQ(one.contains("seconds_without_traffic"), one["fits"].get<bool>()) << one.dump();
     if (one["fits"]) {
-      EXPECT_GE(one["step_seconds"], alternatives[0]["step_seconds"]);
+      EXPECT_GE(one["seconds_without_traffic"], alternatives[0]["seconds_without_traffic"]);
     }
   }
+}
+
+// "step_seconds" is a whole step, with what ranks send; what alternatives are compared by has another name.
+TEST_F(Plan, SecondsOfAStepAndOfAlternativesAreNamedByWhatTheyCount) {
+  const Json open = Report({"--method", "full"});
+  const std::string limit = std::to_string(open["bytes"]["device"]["total"].get<int64_t>() * 2 / 3);
+  const Json alone = Report({"--method", "full", "--memory.device", limit});
+  EXPECT_NEAR(alone["alternatives"][0]["seconds_without_traffic"].get<double>(), alone["step_seconds"].get<double>(),
+              1e-9)
+      << "one rank has no traffic";
+  const Arguments two = {"plan",      "--json", "--model",         kModel,
+                         "--cluster", "8xH100", "--method",        "full",
+                         "--mesh",    "fsdp=2", "--memory.device", std::to_string(std::stoll(limit) / 2)};
+  const Ended ended = Temper(two);
+  ASSERT_EQ(ended.code, 0) << ended.err;
+  const Json sharded = Json::parse(ended.out);
+  ASSERT_TRUE(sharded.contains("alternatives"));
+  for (const Json& one : sharded["alternatives"]) EXPECT_FALSE(one.contains("step_seconds")) << one.dump();
+  EXPECT_LT(sharded["alternatives"][0]["seconds_without_traffic"], sharded["step_seconds"]);
+}
+
+TEST_F(Plan, WarnsOfWeightsThatTrainingWouldRefuse) {
+  CopyModel("model");
+  const Ended good = Temper({"plan", "--model", "model"});
+  ExpectEnd(good, 0, {});
+  EXPECT_EQ(good.err.find("would be refused"), std::string::npos) << good.err;
+  std::string config = Slurp("model/config.json");
+  const std::string five = "\"num_hidden_layers\": 5";
+  ASSERT_NE(config.find(five), std::string::npos);
+  Spill("model/config.json", config.replace(config.find(five), five.size(), "\"num_hidden_layers\": 6"));
+  const Ended lacking = Temper({"plan", "--model", "model"});
+  EXPECT_EQ(lacking.code, 0);
+  EXPECT_NE(lacking.err.find("the run would be refused because of its weights: "), std::string::npos) << lacking.err;
+  EXPECT_NE(lacking.err.find("model.layers.5."), std::string::npos) << lacking.err;
 }
 
 TEST_F(Plan, ReadDataEstimatesAttentionFromTheLengthsOfDocuments) {

@@ -310,6 +310,27 @@ int64_t PartsMoved(const Program& program) {
   return parts;
 }
 
+// The last part of a large matrix is waited for, so that it does not stay at the host beside those of others.
+TEST(MemoryOfAStep, WaitsForTheLastOfLargePartsAndKeepsTheBits) {
+  RunSpec spec{.config = tiny::LlamaConfigText(false, 64, 1, 34'000),
+               .dtype = DType::kBF16,
+               .micro_batches = 1,
+               .memory = {.optimizer = Tier::kDisk}};
+  TinyRun whole(spec);
+  spec.memory.update_part = kUpdatePart + 2048;
+  TinyRun parts(spec);
+  ASSERT_GT(PartsMoved(parts.train()), 0);
+  int waited_for = 0;
+  for (const Segment& segment : parts.train().segments) {
+    for (const Instruction& i : segment.instructions) {
+      const bool last = i.op == Op::kEvict && i.attributes.Has("begin") && i.attributes.Int("begin") > 0;
+      waited_for += last && !i.attributes.Flag("background") ? 1 : 0;
+    }
+  }
+  EXPECT_EQ(waited_for, 2 * 3) << "master and two states, of the embedding and of the head";
+  ExpectSameOutcome(Train(parts), Train(whole));
+}
+
 // States on the disk pass through the host in parts: it need not hold all states of a weight.
 TEST(MemoryTraffic, OfAnUpdateInPartsIsThatOfAWholeOneWithLittleHostMemory) {
   for (const DType dtype : {DType::kF32, DType::kBF16}) {

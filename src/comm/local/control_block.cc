@@ -14,6 +14,7 @@
 
 #include "base/check.h"
 #include "base/host_name.h"
+#include "base/processors.h"
 
 namespace temper {
 namespace {
@@ -38,6 +39,7 @@ struct ControlBlock::Header {
   std::atomic<double> idle, busy;  // seconds; 0: not set
   std::atomic<uint64_t> layout, size;
   alignas(64) std::atomic<uint64_t> processors[kProcessorWords];
+  std::atomic<int32_t> quota;  // of the cgroup, in processors; 0: none
 };
 
 const char* ToString(Meeting meeting) {
@@ -172,12 +174,19 @@ void ControlBlock::AddProcessors() const {
   for (int i = 0; i < CPU_SETSIZE; ++i) {
     if (CPU_ISSET(i, &set)) header_->processors[i / 64].fetch_or(uint64_t{1} << (i % 64));
   }
+  // Ranks of a container share its quota.
+  const int quota = ProcessorsAtStart().number;
+  if (quota >= CPU_COUNT(&set)) return;
+  int32_t known = header_->quota.load();
+  while ((known == 0 || quota < known) && !header_->quota.compare_exchange_weak(known, quota)) {
+  }
 }
 
 int ControlBlock::processors() const {
   int n = 0;
   for (const auto& word : header_->processors) n += std::popcount(word.load(std::memory_order_relaxed));
-  return n;
+  const int quota = header_->quota.load(std::memory_order_relaxed);
+  return quota > 0 ? std::min(n, quota) : n;
 }
 
 StatusCode ErrorCodeOf(int32_t code) {

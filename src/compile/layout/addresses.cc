@@ -49,19 +49,20 @@ std::string BufferKey(const Value& root) {
 class BufferTable {
  public:
   Status Add(const Graph& graph) {
-    const auto [of_graph, unknown] = of_.try_emplace(&graph, static_cast<size_t>(graph.num_values()), size_t{0});
+    const auto [of_graph, unknown] = of_.try_emplace(&graph);
     if (!unknown) return OkStatus();
-    std::vector<bool> seen(of_graph->second.size(), false);  // roots
-    for (ValueId id = 0; id < graph.num_values(); ++id) {
-      const auto at = static_cast<size_t>(graph.Root(id));
-      if (seen[at] || !IsPersistent(graph, id)) continue;
-      seen[at] = true;
-      const Value& root = graph.value(graph.Root(id));
+    std::vector<size_t>& indices = of_graph->second.indices;
+    const std::vector<ValueId>& roots = of_graph->second.roots = RootsOf(graph);
+    indices.assign(roots.size(), kNoBuffer);
+    for (const ValueId id : roots) {
+      const auto at = static_cast<size_t>(id);
+      const Value& root = graph.value(id);
+      if (indices[at] != kNoBuffer || root.role == Role::kActivation) continue;
       const auto [it, fresh] = index_.try_emplace(BufferKey(root), buffers_.size());
       if (fresh) {
         buffers_.push_back({root.name, root.type, root.role, root.trainable, BaseOf(root.tier), root.shard});
       }
-      of_graph->second[at] = it->second;
+      indices[at] = it->second;
       Buffer& known = buffers_[it->second];
       known.trainable |= root.trainable;
       if (!(known.type == root.type) || known.role != root.role || known.tier() != root.tier) {
@@ -105,8 +106,10 @@ class BufferTable {
     }
   }
 
-  // REQUIRES: a persistent value of a graph that was added.
-  size_t IndexOf(const Graph& graph, ValueId id) const { return of_.at(&graph)[static_cast<size_t>(graph.Root(id))]; }
+  // REQUIRES: a graph that was added; likewise below.
+  const std::vector<ValueId>& RootsIn(const Graph& graph) const { return of_.at(&graph).roots; }
+  // REQUIRES: `root` is a persistent value that owns its address.
+  size_t IndexOf(const Graph& graph, ValueId root) const { return of_.at(&graph).indices[static_cast<size_t>(root)]; }
   const Buffer& operator[](size_t index) const { return buffers_[index]; }
   Bytes end(Tier tier) const { return end_[static_cast<size_t>(tier)]; }
 
@@ -114,10 +117,12 @@ class BufferTable {
   std::vector<Buffer> UsedBy(const std::vector<const Graph*>& graphs) const {
     std::vector<bool> used(buffers_.size(), false);
     for (const Graph* graph : graphs) {
+      const OfGraph& of = of_.at(graph);
       for (const Node& node : graph->nodes()) {
         for (const auto* list : {&node.inputs, &node.outputs}) {
           for (ValueId id : *list) {
-            if (IsPersistent(*graph, id)) used[IndexOf(*graph, id)] = true;
+            const size_t index = of.indices[static_cast<size_t>(of.roots[static_cast<size_t>(id)])];
+            if (index != kNoBuffer) used[index] = true;
           }
         }
       }
@@ -132,7 +137,12 @@ class BufferTable {
  private:
   std::vector<Buffer> buffers_;
   std::unordered_map<std::string, size_t> index_;
-  std::map<const Graph*, std::vector<size_t>> of_;  // per root of a persistent value: its buffer
+  static constexpr size_t kNoBuffer = SIZE_MAX;
+  struct OfGraph {
+    std::vector<ValueId> roots;   // per value
+    std::vector<size_t> indices;  // per root of a persistent value: its buffer
+  };
+  std::map<const Graph*, OfGraph> of_;
   std::array<Bytes, kNumTiers> end_ = {};
 };
 
@@ -176,10 +186,11 @@ class SegmentWriter {
   int WriteSegment(const Graph& graph, size_t begin, size_t end, const Layout& layout, const Regions& regions,
                    const Slots& slots) {
     const auto offset_of = [&](ValueId root) {
-      return IsPersistent(graph, root)
+      return graph.value(root).role != Role::kActivation
                  ? table_[table_.IndexOf(graph, root)].offset
                  : regions.At(layout.home[static_cast<size_t>(root)], graph.value(root).tier, slots);
     };
+    const std::vector<ValueId>& all_roots = table_.RootsIn(graph);
     const Node& first = graph.nodes()[begin];
     Segment segment{.phase = first.phase};
     Binding binding{.block = first.block};
@@ -187,7 +198,7 @@ class SegmentWriter {
     operand_of_.resize(std::max(operand_of_.size(), static_cast<size_t>(graph.num_values())), -1);
     std::vector<ValueId> roots;
     const auto operand = [&](ValueId id) {
-      const ValueId root = graph.Root(id);
+      const ValueId root = all_roots[static_cast<size_t>(id)];
       int& index = operand_of_[static_cast<size_t>(root)];
       if (index < 0) {
         index = static_cast<int>(roots.size());

@@ -41,7 +41,12 @@ class LayoutMaker {
  public:
   LayoutMaker(const Graph& graph, const std::vector<PipelinePart>& parts, int threads, std::span<const ValueId> lasting,
               const std::array<Bytes, kNumTiers>& enough)
-      : graph_(graph), parts_(parts), threads_(threads), enough_(enough), ends_(EndsOfNodes(graph, parts)) {
+      : graph_(graph),
+        parts_(parts),
+        threads_(threads),
+        enough_(enough),
+        ends_(EndsOfNodes(graph, parts)),
+        roots_(RootsOf(graph)) {
     lasts_.assign(static_cast<size_t>(graph.num_values()), false);
     for (const ValueId id : lasting) lasts_[At(id)] = true;
   }
@@ -68,6 +73,7 @@ class LayoutMaker {
 
  private:
   static size_t At(ValueId id) { return static_cast<size_t>(id); }
+  ValueId RootOf(ValueId id) const { return roots_[At(id)]; }
   const PipelinePart& PartAt(int node) const {
     return parts_[static_cast<size_t>(part_of_[static_cast<size_t>(node)])];
   }
@@ -77,7 +83,7 @@ class LayoutMaker {
       const Node& node = graph_.nodes()[static_cast<size_t>(i)];
       for (const auto* list : {&node.inputs, &node.outputs}) {
         for (ValueId id : *list) {
-          const size_t root = At(graph_.Root(id));
+          const size_t root = At(RootOf(id));
           if (begin_[root] < 0) begin_[root] = i;
           end_[root] = std::max(end_[root], list == &node.inputs ? ends_[static_cast<size_t>(i)] : i);
           // Values of transfers (in separate parts, or sent by a part that has ended) are in transit while other parts
@@ -94,17 +100,17 @@ class LayoutMaker {
   // Marks copies of values, or parts of values, of other tiers, and values that will be written back.
   void FindStaged() {
     staged_.assign(begin_.size(), false);
-    const auto lives = [&](ValueId root) { return IsPersistent(graph_, root) || lasts_[At(root)]; };
+    const auto lives = [&](ValueId root) { return graph_.value(root).role != Role::kActivation || lasts_[At(root)]; };
     for (const Node& node : graph_.nodes()) {
       if (!IsMove(node.op)) continue;
-      const ValueId from = graph_.Root(node.inputs[0]), to = graph_.Root(node.outputs[0]);
+      const ValueId from = RootOf(node.inputs[0]), to = RootOf(node.outputs[0]);
       if (node.op == Op::kFetch || lives(from)) staged_[At(to)] = true;
       if (lives(to)) staged_[At(from)] = true;
     }
   }
 
   bool IsActivation(ValueId id) const {
-    return graph_.Root(id) == id && !IsPersistent(graph_, id) && begin_[At(id)] >= 0;
+    return RootOf(id) == id && graph_.value(id).role == Role::kActivation && begin_[At(id)] >= 0;
   }
   bool IsTemporary(ValueId id) const { return !sent_[At(id)] && &PartAt(begin_[At(id)]) == &PartAt(end_[At(id)]); }
   Interval IntervalOf(ValueId id) const {
@@ -191,7 +197,8 @@ class LayoutMaker {
   const std::vector<PipelinePart>& parts_;
   const int threads_;
   const std::array<Bytes, kNumTiers> enough_;
-  const std::vector<int> ends_;  // per node
+  const std::vector<int> ends_;       // per node
+  const std::vector<ValueId> roots_;  // per value
   Layout layout_;
   std::vector<int> part_of_;      // per node
   std::vector<int> begin_, end_;  // per root: the nodes that first and last touch it
@@ -212,6 +219,22 @@ Tier TierOf(const Graph& graph, const Node& node) {
 
 bool IsPersistent(const Graph& graph, ValueId id) {
   return graph.value(graph.Root(id)).role != Role::kActivation;
+}
+
+std::vector<ValueId> RootsOf(const Graph& graph) {
+  std::vector<ValueId> roots(static_cast<size_t>(graph.num_values()), kNoValue), chain;
+  for (ValueId id = 0; id < graph.num_values(); ++id) {
+    ValueId at = id;
+    for (; roots[static_cast<size_t>(at)] == kNoValue && graph.value(at).updates != kNoValue;) {
+      chain.push_back(at);
+      at = graph.value(at).updates;
+    }
+    if (roots[static_cast<size_t>(at)] != kNoValue) at = roots[static_cast<size_t>(at)];
+    roots[static_cast<size_t>(at)] = at;
+    for (const ValueId link : chain) roots[static_cast<size_t>(link)] = at;
+    chain.clear();
+  }
+  return roots;
 }
 
 Layout LayOut(const Graph& graph, const std::vector<PipelinePart>& parts, int threads, std::span<const ValueId> lasting,

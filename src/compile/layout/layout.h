@@ -51,6 +51,10 @@ Tier TierOf(const Graph& graph, const Node& node);
 // Whether a value outlives the step, or the host reads or writes it.
 bool IsPersistent(const Graph& graph, ValueId id);
 
+// Per value its Graph::Root. O(values), however long the chains of updates are: an update in parts makes one of
+// hundreds.
+std::vector<ValueId> RootsOf(const Graph& graph);
+
 // `parts`: consecutive and covering the graph; empty for a graph that is one part. `lasting`: activations that live
 // from their first use to the end of the graph. `enough`: per tier, the bytes of temporaries that another graph needs
 // anyway: this one need not be packed tighter.

@@ -114,5 +114,16 @@ TEST(LayOut, ValuesThatAreAliveTogetherShareNoByte) {
   }
 }
 
+TEST(Layout, RootsAreThoseOfEveryChainOfUpdatesInAnyOrderOfIds) {
+  Graph graph;
+  const TensorType type{DType::kF32, {4}};
+  for (const ValueId updates : {3, 0, kNoValue, 4, kNoValue, 1}) {
+    graph.AddValue({.name = "v", .type = type, .updates = updates});
+  }
+  const std::vector<ValueId> roots = RootsOf(graph);
+  EXPECT_EQ(roots, (std::vector<ValueId>{4, 4, 2, 4, 4, 4}));
+  for (ValueId id = 0; id < graph.num_values(); ++id) EXPECT_EQ(roots[static_cast<size_t>(id)], graph.Root(id));
+}
+
 }  // namespace
 }  // namespace temper

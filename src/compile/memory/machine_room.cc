@@ -8,6 +8,7 @@
 
 #include "base/log.h"
 #include "compile/residency/touches.h"
+#include "graph/update_rule.h"
 
 namespace temper {
 namespace {
@@ -40,15 +41,25 @@ struct Updated {
   }
 };
 
+// Elements of a part of an update on the disk: at least `least`. With more parts, a Program of hundreds of billions of
+// parameters would be millions of moves long.
+int64_t PartFor(const Program& program, int64_t least) {
+  constexpr int64_t kMostParts = 4096, kWhole = int64_t{1} << 20;
+  int64_t trained = 0;
+  for (const Buffer& b : program.buffers) trained += b.trainable ? b.type.shape.elements() : 0;
+  const int64_t part = (trained / kMostParts + kWhole - 1) / kWhole * kWhole;
+  return std::max(least, part);
+}
+
 // The maximum of each over all weights.
-Updated LargestUpdate(const Program& program) {
+Updated LargestUpdate(const Program& program, int64_t update_part) {
   struct Tensors {
     Bytes bytes, of_element;
     void Add(const TensorType& type) {
       bytes += AlignUp(type.bytes(), kAlignment);
       of_element += Bytes{SizeOf(type.dtype)};
     }
-    Bytes AtHost() const { return UpdateAtHost(bytes, of_element, kUpdatePart); }
+    Bytes AtHost(int64_t update_part) const { return UpdateAtHost(bytes, of_element, update_part); }
   };
   std::map<std::string, Tensors> states;
   for (const Buffer& b : program.buffers) {
@@ -62,10 +73,36 @@ Updated LargestUpdate(const Program& program) {
     all.Add({DType::kF32, b.type.shape});  // its gradient
     // An f32 weight is its own master and is replaced beside its states.
     if (b.type.dtype == DType::kF32) of_states.of_element += Bytes{SizeOf(DType::kF32)};
-    largest.states = std::max(largest.states, of_states.AtHost());
-    largest.all = std::max(largest.all, all.AtHost());
+    largest.states = std::max(largest.states, of_states.AtHost(update_part));
+    largest.all = std::max(largest.all, all.AtHost(update_part));
   }
   return largest;
+}
+
+// Bytes of what updates on the disk may hold at the host at once beside the one at work: of each the last part of what
+// it wrote, which stays until the segment after its own has ended (compile/layout/layout.cc).
+Bytes LastParts(const Program& program, int64_t update_part) {
+  Bytes most{}, before{};
+  for (const Call& call : program.schedule) {
+    if (call.kind != Call::Kind::kRun) continue;
+    const Segment& segment =
+        program.segments[static_cast<size_t>(program.bindings[static_cast<size_t>(call.binding)].segment)];
+    Bytes own{};
+    for (const Instruction& instruction : segment.instructions) {
+      const UpdateRule* const rule = UpdateRuleOf(instruction.op);
+      if (rule == nullptr || !rule->elementwise() || update_part > kUpdatePart) continue;
+      for (const int operand : instruction.outputs) {
+        const TensorType& type = segment.operands[static_cast<size_t>(operand)];
+        const int64_t elements = type.shape.elements();
+        if (elements <= update_part) continue;  // whole: the search knows when there is room for it
+        const int64_t last = (elements - 1) % update_part + 1;
+        own += AlignUp(Bytes{last * SizeOf(type.dtype)}, kAlignment);
+      }
+    }
+    most = std::max(most, before + own);
+    before = own;
+  }
+  return most;
 }
 
 // Bytes of adapters: they stay in memory if a disk holds only values read from the model's files.
@@ -153,10 +190,13 @@ std::optional<MemorySpec> LimitsOfMachine(const Program& as_asked, const MemoryS
   } else {
     // The host tier is the same memory, so nothing waits there: it
     // holds only copies of values that move to the disk and back.
-    const Updated update = LargestUpdate(as_asked);
+    limits.update_part = PartFor(as_asked, asked.update_part);
+    const Updated update = LargestUpdate(as_asked, limits.update_part);
     const Bytes least = std::min(update.Times(kLeastStaging, kLeastOfAll), room * 3 / 4);
     const Bytes most = std::max(least, update.Times(kMostStaging, kMostOfAll));
     limits.host = std::clamp(room / 4, least, most) + Adapters(as_asked);
+    const Bytes parts = LastParts(as_asked, limits.update_part);
+    if (parts > Bytes{}) limits.host = std::max(limits.host, std::min(parts + update.all, room * 3 / 4));
     limits.device = std::max(room - limits.host, Bytes{});
     if (!limits.activations) limits.activations = Tier::kDevice;
   }

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <numeric>
 #include <optional>
 
 #include "compile/layout/addresses.h"
@@ -89,7 +90,7 @@ bool NeverFits(const MemorySpec& memory, const StepGraphs& step) {
 
 // `use`: UseOf(step).
 Result<FoundTiers> FindTiers(const MemorySpec& memory, const StepGraphs& step, StepUse use, int threads, Effort effort,
-                             const std::string& remedies, Seconds known = kNoSeconds) {
+                             const std::string& remedies, SearchWork* work, Seconds known = kNoSeconds) {
   const auto* const pipeline = step.pipeline ? &*step.pipeline : nullptr;
   const size_t update = step.train.size();
   const MakePrograms make = [&](std::vector<PipelinedGraph> moved) -> Result<std::vector<Program>> {
@@ -115,7 +116,7 @@ Result<FoundTiers> FindTiers(const MemorySpec& memory, const StepGraphs& step, S
     if (use.updates) train.stages.push_back({&ready[update].graph, 0, 1});
     return AssignAddresses(std::vector<ProgramPlan>{train, eval}, threads, {memory.device, memory.host});
   };
-  return SearchTiers(memory, std::move(use.uses), threads, make, effort, remedies, known);
+  return SearchTiers(memory, std::move(use.uses), threads, make, effort, remedies, known, work);
 }
 
 // Lower bound on the time of the micro-batches under any placement: their kernels alone. Keeps their costs in `use`.
@@ -161,6 +162,8 @@ class StepChooser {
         choices.begin(), choices.end(), [&](const StepChoice& c) { return c.recompute != choices.front().recompute; });
     if (!auto_recompute) remedies_ += ", or memory.recompute: auto";
     for (const StepChoice& choice : choices) KindOf(choice).never_fits = false;
+    // Quick searches are many.
+    if (memory.quick) work_.nodes = SearchWork::kEnough / 5 * 4;
     if (memory.matrices != TrainedMatrices::kAuto) remedies_ += ", or memory.bf16_weights: auto";
   }
 
@@ -172,20 +175,23 @@ class StepChooser {
       if (best_ && choice.loss_chunk < options_[best_option_].choice.loss_chunk) break;
       // Later choices compute more, so they can at most save the waits of the best one, or its moves.
       if (best_ && !MayGain() && !(choice.casts && Moves())) break;
+      if (best_ && work_.half()) break;
       if (KindOf(choice).never_fits) continue;
+      // The last one, which needs the least, decides whether any fits.
+      if (work_.enough() && &choice != last) continue;
       // The message of the last one tells what is missing.
       if (!best_ && &choice != last && HoldsTooMuch(choice)) {
         options_.push_back({.choice = choice, .tried = true});
         continue;
       }
-      const Status status = Look(choice, Effort::kOne);
+      const Status status = Look(choice, Effort::kOne, /*decides=*/&choice == last);
       if (!status.ok() && status.code() != StatusCode::kOutOfMemory) return status;
       // Of the last one, which needs the least. With matrices stored, if there is a choice: then all tiers are allowed.
       if (!status.ok() && choice.casts == choices_.front().casts) refused = status;
     }
     if (!best_) return refused;
     if (MayGain() && !memory_.quick) TEMPER_RETURN_IF_ERROR(Refine());
-    if (MayGain() && !memory_.quick) TEMPER_RETURN_IF_ERROR(CutLossFiner());
+    if (MayGain() && !memory_.quick && !work_.enough()) TEMPER_RETURN_IF_ERROR(CutLossFiner());
     if (chosen != nullptr) Describe(chosen);
     return std::move(best_->programs);
   }
@@ -193,33 +199,51 @@ class StepChooser {
  private:
   // The choices that store their matrices, or those that cast them.
   struct Kind {
-    bool tried = false, never_fits = true;  // until there is such a choice
-    std::optional<HeldActivations> held;    // once one that recomputes nothing was made
+    bool made = false, tried = false, never_fits = true;  // until there is such a choice
+    std::optional<HeldActivations> held;                  // once one that recomputes nothing was made
+    Bytes always;                                         // of values that no tier but the device and the host may hold
   };
   Kind& KindOf(const StepChoice& choice) { return kinds_[choice.casts]; }
 
-  // Whether the activations that its backward needs exceed the tiers where they may be.
-  bool HoldsTooMuch(const StepChoice& choice) {
-    const std::optional<HeldActivations>& held = KindOf(choice).held;
-    if (!held || !memory_.IsLimited() || choice.recompute == Recompute::kSelective) return false;
+  // Whether activations of that size, which are alive when the backward begins, exceed the tiers where they may be,
+  // beside what always lives there.
+  bool IsTooMuch(Bytes activations, const Kind& kind) const {
+    if (!memory_.IsLimited()) return false;
     const bool may_leave = memory_.activations != Tier::kDevice && memory_.policy != TierPolicy::kDevice;
-    if (may_leave && memory_.host == kNoLimit) return false;
-    const int blocks = choice.recompute == Recompute::kBlock ? choice.recompute_blocks : 0;
-    return held->Least(blocks) > memory_.device + (may_leave ? memory_.host : Bytes{});
+    if (!may_leave) return activations > memory_.device;
+    return memory_.host != kNoLimit && activations + kind.always > memory_.device + memory_.host;
+  }
+  bool HoldsTooMuch(const StepChoice& choice) {
+    const Kind& kind = KindOf(choice);
+    if (!kind.held || choice.recompute == Recompute::kSelective) return false;
+    return IsTooMuch(kind.held->Least(choice.recompute == Recompute::kBlock ? choice.recompute_blocks : 0), kind);
   }
 
-  Status Look(const StepChoice& choice, Effort effort) {
+  // `decides`: if this does not fit, none does, and its message tells why.
+  Status Look(const StepChoice& choice, Effort effort, bool decides) {
     TEMPER_ASSIGN_OR_RETURN(const StepGraphs step, make_(choice));
-    if (choice.recompute == Recompute::kNone && !KindOf(choice).held) KindOf(choice).held.emplace(step);
+    Kind& kind = KindOf(choice);
     StepOption& option = options_.emplace_back(StepOption{.choice = choice});
     const bool alone = options_.size() == 1;
     StepUse use = UseOf(step);
+    if (!kind.made && memory_.IsLimited() && !memory_.disk) {
+      kind.always = AlwaysHeld(FindTierGroups(MemoryOf(choice, memory_), use.uses));
+    }
+    kind.made = true;
+    const HeldActivations held(step);
+    if (choice.recompute == Recompute::kNone && !kind.held) kind.held = held;
+    // If these values alone are too much, the search says by how much, and no other choice is looked at.
+    const bool may_fit = memory_.host == kNoLimit || kind.always <= memory_.device + memory_.host;
+    if (!best_ && !decides && may_fit && IsTooMuch(held.Least(0), kind)) {
+      option.tried = true;
+      return OutOfMemory("its activations alone exceed the memory");
+    }
     if (!alone) option.step = ComputingAlone(step, memory_.rates, threads_, &use);
     option.computing = option.step;
     if (best_ && !Beats(option.computing) && !(choice.casts && IsAsFast(option.computing))) return OkStatus();
     option.tried = true;
-    Result<FoundTiers> tiers = FindTiers(MemoryOf(choice, memory_), step, std::move(use), threads_, effort, remedies_);
-    Kind& kind = KindOf(choice);
+    Result<FoundTiers> tiers =
+        FindTiers(MemoryOf(choice, memory_), step, std::move(use), threads_, effort, remedies_, &work_);
     Kind& casting = kinds_[true];
     if (!kind.tried && !choice.casts && !casting.never_fits) casting.never_fits = !MayFitIfCast(memory_, step);
     if (!kind.tried && !tiers.ok()) kind.never_fits = NeverFits(MemoryOf(choice, memory_), step);
@@ -247,12 +271,16 @@ class StepChooser {
   // Tries the choices near the best one with all tiers: with slow links, one try each does not rank them reliably.
   Status Refine() {
     const Seconds near{best_seconds_.total().v * kNear};
-    for (size_t k = 0; k < options_.size(); ++k) {
+    std::vector<size_t> order(options_.size());
+    std::iota(order.begin(), order.end(), size_t{0});
+    if (work_.half()) std::swap(order[0], order[best_option_]);
+    for (const size_t k : order) {
       const StepOption& o = options_[k];
+      if (work_.enough()) break;
       if (!o.fits || o.step > near || !Beats(o.computing) || o.host + o.disk == Bytes{}) continue;
       TEMPER_ASSIGN_OR_RETURN(const StepGraphs step, make_(options_[k].choice));
-      Result<FoundTiers> others =
-          FindTiers(MemoryOf(o.choice, memory_), step, UseOf(step), threads_, Effort::kOthers, remedies_, o.step);
+      Result<FoundTiers> others = FindTiers(MemoryOf(o.choice, memory_), step, UseOf(step), threads_, Effort::kOthers,
+                                            remedies_, &work_, o.step);
       if (!others.ok() && others.status().code() == StatusCode::kOutOfMemory) continue;  // the first way fits
       TEMPER_ASSIGN_OR_RETURN(FoundTiers found, std::move(others));
       const StepSeconds seconds = found.seconds;
@@ -275,7 +303,7 @@ class StepChooser {
       });
       if (finer == choices_.end()) break;
       const size_t before = best_option_;
-      const Status status = Look(*finer, Effort::kAll);
+      const Status status = Look(*finer, Effort::kAll, /*decides=*/false);
       if (!status.ok() && status.code() != StatusCode::kOutOfMemory) return status;
       faster = best_option_ != before;
     }
@@ -305,6 +333,7 @@ class StepChooser {
     if (!best_->all_on_device) chosen->text = temper::Describe(best_->programs[0]);
     if (best_->all_on_device && options_.size() > 1) chosen->text = "everything on the device";
     if (options_.size() > 1) chosen->options = std::move(options_);
+    chosen->work = work_.nodes;
   }
 
   const MemorySpec& memory_;
@@ -317,6 +346,7 @@ class StepChooser {
   StepSeconds best_seconds_;
   size_t best_option_ = 0;
   std::array<Kind, 2> kinds_;  // of choices that store, and that cast
+  SearchWork work_;
 };
 
 }  // namespace

@@ -56,6 +56,7 @@ struct ChosenMemory {
   Seconds stall;     // per step, estimated: time of moves that computing does not hide
   Seconds compute;   // per step
   std::vector<StepOption> options;  // all that were considered, the chosen one first; empty if there was no choice
+  int64_t work = 0;                 // SearchWork::nodes of the search, if there was a choice
 
   std::string ToString() const;
 };

@@ -32,6 +32,8 @@ constexpr double kRooms[] = {1.2, 1.0, 1.6, 2.4};
 // Packing and operands held by background moves cost a little more than the live bytes.
 constexpr double kFirstGuess = 0.97;
 constexpr int kTries = 9;
+// A search that has done enough gives back this many times what is missing, to fit at the next attempt.
+constexpr int kStride = 2;
 
 // A sum of seconds in another order.
 constexpr double kRounding = 1e-9;
@@ -43,14 +45,16 @@ constexpr int kMostAtOnce = 4;
 class Searcher {
  public:
   Searcher(const MemorySpec& memory, StepUses uses, int threads, const MakePrograms& make, Effort effort,
-           const std::string& remedies, Seconds known)
+           const std::string& remedies, Seconds known, SearchWork* work)
       : memory_(memory),
         uses_(std::move(uses)),
         threads_(threads),
         make_(make),
         effort_(effort),
         remedies_(remedies),
-        known_(known) {}
+        known_(known),
+        work_(*work),
+        hurries_(work->enough()) {}
 
   Result<FoundTiers> Run() {
     if (memory_.IsOpen()) {
@@ -90,8 +94,11 @@ class Searcher {
     const int at_once = memory_.quick ? 1 : std::min(AvailableProcessors(), kMostAtOnce);
     ForEach(static_cast<int64_t>(tries.size()), at_once, [&](int64_t at) {
       const auto k = static_cast<size_t>(at);
-      Result<std::optional<FoundTiers>> result = FirstThatFits(tries[k]);
+      int64_t nodes = 0;
+      // Tries go on beside each other: each counts as if the others did as much, whatever they do.
+      Result<std::optional<FoundTiers>> result = FirstThatFits(tries[k], std::ssize(tries), &nodes);
       const std::lock_guard lock(mutex);
+      work_.nodes += nodes;
       statuses[k] = result.status();
       if (!result.ok() || !result->has_value()) return;
       FoundTiers* const found = &**result;
@@ -208,6 +215,24 @@ class Searcher {
     return homes;
   }
 
+  // Whether a value could leave the host for the disk.
+  bool LivesAtHost(const Homes& homes) const {
+    return std::any_of(groups_.begin(), groups_.end(), [&](const TierGroup& g) {
+      const auto it = homes.find(g.names[0]);
+      return !g.fixed && (g.frozen || memory_.disk) && it != homes.end() && it->second == Tier::kHost;
+    });
+  }
+
+  // The least limit that HomesOf can keep if nothing lives at the host.
+  Bytes MostCopied(const std::vector<bool>& resident) const {
+    Bytes copies{};
+    for (size_t k = 0; k < groups_.size(); ++k) {
+      const TierGroup& g = groups_[k];
+      if (!resident[k] && !g.fixed && g.updated) copies = std::max(copies, CopiesOf(g));
+    }
+    return copies;
+  }
+
   Status HostTooSmall(Bytes needed) const {
     return OutOfMemory(
         fmt::format("values that are not on the device need {} of host memory, {} more than memory.host. {}",
@@ -255,7 +280,7 @@ class Searcher {
       std::vector<bool> resident = ChooseResidents(ResidentRoom(free, std::move(used)));
       if (std::find(shares.begin(), shares.end(), resident) == shares.end()) shares.push_back(std::move(resident));
     }
-    if (effort_ == Effort::kOne) {
+    if (effort_ == Effort::kOne || hurries_) {
       one.resident = std::move(shares);
       tries->push_back(std::move(one));
       return OkStatus();
@@ -344,10 +369,10 @@ class Searcher {
   }
 
   // nullopt: it would be slower than a known step.
-  Result<std::optional<FoundTiers>> FirstThatFits(const Try& given) const {
+  Result<std::optional<FoundTiers>> FirstThatFits(const Try& given, int64_t tries, int64_t* nodes) const {
     Status refused = OkStatus();
     for (const std::vector<bool>& resident : given.resident) {
-      Result<std::optional<FoundTiers>> found = PlaceResidents(given, resident);
+      Result<std::optional<FoundTiers>> found = PlaceResidents(given, resident, tries, nodes);
       if (found.ok() || found.status().code() != StatusCode::kOutOfMemory) return found;
       refused = found.status();
     }
@@ -388,16 +413,40 @@ class Searcher {
     return sum;
   }
 
-  Result<std::optional<FoundTiers>> PlaceResidents(const Try& given, std::vector<bool> resident) const {
+  // The least bytes of the host that these graphs take: values that live there, and what its largest update works on.
+  static Bytes LeastAtHost(const std::vector<PipelinedGraph>& moved) {
+    Bytes most{};
+    for (const PipelinedGraph& of : moved) {
+      const Graph& graph = of.graph;
+      for (const Node& node : graph.nodes()) {
+        if (UpdateRuleOf(node.op) == nullptr || TierOf(graph, node) != Tier::kHost) continue;
+        Bytes bytes{};
+        for (const ValueId id : node.inputs) bytes += graph.value(id).type.bytes();
+        most = std::max(most, bytes);
+      }
+    }
+    return most;
+  }
+
+  // `tries`: that search at the same time. `nodes`: counts what this one has rewritten.
+  Result<std::optional<FoundTiers>> PlaceResidents(const Try& given, std::vector<bool> resident, int64_t tries,
+                                                   int64_t* nodes) const {
     const bool limited = memory_.IsLimited();
     double scale = kFirstGuess;
     Bytes host = memory_.host;  // packing takes some of it
     Status refused = OkStatus();
+    // What the attempt before placed, and by how much it exceeded the host's memory.
+    struct {
+      Homes homes;
+      Bytes room, staging, over_host;
+    } before;
     for (int attempt = 0; attempt < kTries; ++attempt) {
       // The last attempt uses the minimum: no optional residents, and copies exist only during their use.
       const bool last = attempt + 1 == kTries;
       if (last && memory_.policy == TierPolicy::kAuto) resident.assign(resident.size(), false);
-      TEMPER_ASSIGN_OR_RETURN(const Homes homes, HomesOf(resident, host));
+      const Result<Homes> homes = HomesOf(resident, host);
+      if (!homes.ok())
+        return refused.ok() ? homes.status() : refused;  // the Program's size, not that of the reduced room
       Bytes held = given.always;
       for (size_t k = 0; k < groups_.size(); ++k) {
         const TierGroup& g = groups_[k];
@@ -407,18 +456,35 @@ class Searcher {
                          : last   ? Bytes{}
                                   : Bytes{static_cast<int64_t>(static_cast<double>((memory_.device - held).v) * scale)};
       std::vector<PipelinedGraph> moved;
-      const ResidencySpec spec = SpecOf(homes, given.activations, room, host);
+      const ResidencySpec spec = SpecOf(*homes, given.activations, room, host);
+      if (before.over_host > Bytes{} && spec.device == before.room && spec.host == before.staging &&
+          *homes == before.homes) {
+        host = std::max(host - before.over_host, MostCopied(resident));  // it would be the same again
+        continue;
+      }
+      before = {*homes, spec.device, spec.host, Bytes{}};
       for (size_t k = 0; k < costs_.size(); ++k) {
         const PartedGraph& of = uses_.graphs[k].of;
         moved.push_back(Reside(*of.graph, *of.parts, spec, costs_[k]));
+        *nodes += std::ssize(moved.back().graph.nodes());
       }
+      const bool hurries = hurries_ || work_before_ + *nodes * tries > SearchWork::kEnough;
       // Half of the work is still to come: addresses, and seconds by them.
       if (LeastSeconds(moved).v > known_.v * (1 + kRounding)) return std::optional<FoundTiers>();
+      const Bytes least_at_host = LeastAtHost(moved);
+      if (least_at_host > memory_.host && LivesAtHost(*homes)) {
+        refused = HostTooSmall(least_at_host);
+        host = std::max(host - (least_at_host - memory_.host), MostCopied(resident));
+        continue;
+      }
       TEMPER_ASSIGN_OR_RETURN(std::vector<Program> programs, make_(std::move(moved)));
       const Program& program = programs[0];
       if (program.host.bytes > memory_.host) {
         refused = HostTooSmall(program.host.bytes);
-        host = host - (program.host.bytes - memory_.host);
+        if (!LivesAtHost(*homes)) break;
+        // Values that live there go to the disk, too; then updates of what belongs to them work on parts.
+        before.over_host = program.host.bytes - memory_.host;
+        host = std::max(host - before.over_host * (hurries ? kStride : 1), MostCopied(resident));
         continue;
       }
       if (!limited || program.arena_bytes <= memory_.device) {
@@ -428,7 +494,7 @@ class Searcher {
       refused = OutOfMemory(fmt::format("memory.device is {}, but the step takes {} of the device (peak at {}). {}",
                                         ToString(memory_.device), ToString(program.arena_bytes),
                                         program.peak_instruction, remedies_));
-      const Bytes over = program.arena_bytes - memory_.device;
+      const Bytes over = (program.arena_bytes - memory_.device) * (hurries ? kStride : 1);
       const bool drops = room - over <= given.least && memory_.policy == TierPolicy::kAuto;
       if (drops && DropResidents(over, &resident)) continue;
       if (room.v <= 0) break;  // copies exist only during their use
@@ -457,7 +523,10 @@ class Searcher {
   const MakePrograms& make_;
   const Effort effort_;
   const std::string& remedies_;
-  const Seconds known_;           // of a step; slower ones are given up
+  const Seconds known_;  // of a step; slower ones are given up
+  SearchWork& work_;
+  const int64_t work_before_ = work_.nodes;
+  const bool hurries_;            // takes the first way that fits
   std::vector<NodeCosts> costs_;  // per graph
   std::vector<TierGroup> groups_;
   std::vector<size_t> order_;  // of groups, most saved per byte of the device first
@@ -473,8 +542,9 @@ StepSeconds EstimateOn(const MemorySpec& memory, const Program& program) {
 }
 
 Result<FoundTiers> SearchTiers(const MemorySpec& memory, StepUses uses, int threads, const MakePrograms& make,
-                               Effort effort, const std::string& remedies, Seconds known) {
-  return Searcher(memory, std::move(uses), threads, make, effort, remedies, known).Run();
+                               Effort effort, const std::string& remedies, Seconds known, SearchWork* work) {
+  SearchWork own;
+  return Searcher(memory, std::move(uses), threads, make, effort, remedies, known, work != nullptr ? work : &own).Run();
 }
 
 }  // namespace temper

@@ -35,11 +35,24 @@ struct FoundTiers {
 // fits, starting with the one that is usually best; kOthers: the others, if kOne is known and moves something.
 enum class Effort : uint8_t { kAll, kOne, kOthers };
 
+// How much searches for tiers have done: the nodes of all graphs that they have rewritten. Programs of small models are
+// far from the bound. Of large ones, whose every placement takes a good part of a second, a search beyond it takes the
+// first way that fits. It counts work, not time, so that all ranks and machines find the same.
+struct SearchWork {
+  static constexpr int64_t kEnough = 400'000;  // some two seconds of a core
+
+  int64_t nodes = 0;
+  bool enough() const { return nodes > kEnough; }
+  bool half() const { return nodes > kEnough / 2; }  // the rest is for the best way found
+};
+
 // The fastest choice of tiers found. Errors: kOutOfMemory if none fits, with the numbers; if the operands of one
 // instruction exceed the device, the message names it. `remedies`: advice to the user in that case. `threads`: the
 // Programs run on that many threads; the search uses as many, without influence on its result. `known`: the seconds of
-// a step that is known; slower ones may be given up (kOutOfMemory).
+// a step that is known; slower ones may be given up (kOutOfMemory). `work`: of the searches so far; this one adds its
+// own.
 Result<FoundTiers> SearchTiers(const MemorySpec& memory, StepUses uses, int threads, const MakePrograms& make,
-                               Effort effort, const std::string& remedies, Seconds known = kNoSeconds);
+                               Effort effort, const std::string& remedies, Seconds known = kNoSeconds,
+                               SearchWork* work = nullptr);
 
 }  // namespace temper

@@ -49,14 +49,14 @@ class OneMicroBatch : public testing::Test {
   }
 
   // `knows`: whether the search knows how gradients are laid out. `threads`: of the search.
-  Result<Program> Within(Bytes device, bool knows, int threads = 1) const {
+  Result<Program> Within(Bytes device, bool knows, int threads = 1, SearchWork* work = nullptr) const {
     const std::vector<PipelinePart> whole;
     StepUses uses{.graphs = {{{&micro_batch_, &whole}, 1}, {{&update_, &whole}, 1}}, .gradients_last = knows};
-    TEMPER_ASSIGN_OR_RETURN(
-        FoundTiers found,
-        SearchTiers(
-            {.device = device}, std::move(uses), threads,
-            [this](const std::vector<PipelinedGraph>& graphs) { return Placed(graphs); }, Effort::kAll, ""));
+    TEMPER_ASSIGN_OR_RETURN(FoundTiers found,
+                            SearchTiers(
+                                {.device = device}, std::move(uses), threads,
+                                [this](const std::vector<PipelinedGraph>& graphs) { return Placed(graphs); },
+                                Effort::kAll, "", kNoSeconds, work));
     return std::move(found.programs[0]);
   }
 
@@ -89,6 +89,19 @@ TEST_F(OneMicroBatch, MovesLessIfTheSearchKnowsThatGradientsComeLate) {
     ASSERT_TRUE(unknowing.ok()) << unknowing.status().message();
     EXPECT_LE(knowing->arena_bytes, limit);
     EXPECT_LT(Moved(*knowing), Moved(*unknowing));
+  }
+}
+
+TEST_F(OneMicroBatch, ASearchThatHasDoneEnoughTakesTheFirstWayThatFits) {
+  for (const int percent : {97, 80, 60, 45}) {
+    SCOPED_TRACE(percent);
+    const Bytes limit = Everything() * percent / 100;
+    SearchWork whole, late{.nodes = SearchWork::kEnough + 1};
+    ASSERT_TRUE(Within(limit, true, 1, &whole).ok());
+    const auto found = Within(limit, true, 1, &late);
+    ASSERT_TRUE(found.ok()) << found.status().message();
+    EXPECT_LE(found->arena_bytes, limit);
+    EXPECT_LT(2 * (late.nodes - SearchWork::kEnough), whole.nodes) << "nodes of graphs that were placed";
   }
 }
 

@@ -176,7 +176,11 @@ class Rewriter {
     if (!last) made = result_.AddValue({.name = graph_.value(output).name, .type = graph_.value(output).type});
     result_.value(made).tier = touches_.HomeOf(root);
     result_.value(made).updates = before;
-    AddMoveOfPart({part, before}, made, {{"background", int64_t{1}}, {"begin", begin}}, place);
+    Attributes attributes{{"begin", begin}};
+    // The copy of the last part stays at the host until the next segment has ended, of every weight of a block. Only
+    // small parts may: large ones are waited for.
+    if (!last || update_part_ <= kUpdatePart) attributes.Set("background", int64_t{1});
+    AddMoveOfPart({part, before}, made, std::move(attributes), place);
     at_home_[At(root)] = made;
   }
 
