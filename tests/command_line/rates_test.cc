@@ -29,7 +29,7 @@ class Rates : public Workplace {
  protected:
   // A run that does not fit its limits.
   static Arguments Limited(const Arguments& more) {
-    return With(Train({"--method", "full", "--memory.device", "6MiB", "--save_steps", "2"}), more);
+    return With(Train({"--method", "full", "--dtype", "bf16", "--memory.device", "6MiB", "--save_steps", "2"}), more);
   }
   // The lines of what was chosen, from a run's messages.
   static std::string Chosen(const Ended& ended) {

@@ -92,7 +92,7 @@ TEST_F(OnDevice, AllWeightsAreTrainedWithTheBytesOfTheHost) {
 }
 
 TEST_F(OnDevice, AModelFromScratchStartsWithTheWeightsOfTheHost) {
-  const Arguments run = Train({"--method", "full", "--from_scratch", "true", "--max_steps", "2"});
+  const Arguments run = Train({"--method", "full", "--dtype", "bf16", "--from_scratch", "true", "--max_steps", "2"});
   const std::string host = Folder("host"), device = Folder("device");
   const Ended on_host = Run(run, "cpu", host), on_device = Run(run, "gpu", device);
   ASSERT_EQ(on_host.code, 0) << on_host.err;
@@ -166,7 +166,8 @@ TEST_F(OnDevice, EveryPlacementOfValuesGivesTheBytesOfTheHost) {
     const char* name;
     Arguments method, memory;
   };
-  const Arguments lora = AdapterOfTheHead({"--lora.dropout", "0.1"}), full = {"--method", "full", "--dtype", "bf16"};
+  const Arguments lora = AdapterOfTheHead({"--dtype", "bf16", "--lora.dropout", "0.1"}),
+                  full = {"--method", "full", "--dtype", "bf16"};
   for (const auto& [name, method, memory] :
        {Placement{"host", full, {"--memory.placement", "host"}},
         Placement{"optimizer", full, {"--memory.optimizer", "host"}},
@@ -268,8 +269,8 @@ TEST_F(OnDevice, RanksOnADeviceEachGiveTheBytesOfRanksOnTheHost) {
   for (const char* mesh : {"dp=2", "fsdp=2", "cp=2"}) {
     SCOPED_TRACE(mesh);
     const std::string name(mesh, 2);
-    Arguments run = Train({"--max_steps", "4", "--save_steps", "2", "--nprocs", "2", "--mesh", mesh, "--method",
-                           name == "cp" ? "lora" : "full"});
+    Arguments run = Train({"--max_steps", "4", "--save_steps", "2", "--nprocs", "2", "--mesh", mesh, "--dtype", "bf16",
+                           "--method", name == "cp" ? "lora" : "full"});
     if (name == "cp") run = With(run, AdapterOfTheHead({}));
     const std::string host = Folder("host_" + name), device = Folder("device_" + name);
     const Ended on_host = Run(run, "cpu", host), on_device = Run(run, "gpu", device);
