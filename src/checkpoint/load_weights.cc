@@ -50,23 +50,26 @@ std::string NearestName(const ModelWeights& files, const std::string& name) {
   return nearest ? fmt::format(" (the nearest name there is {})", Quoted(nearest->name)) : "";
 }
 
-// `unused`: how many tensors the files have that the model does not need. Where they could be the missing ones, a
-// download of the same files has the same names.
-Status Missing(const ModelWeights& files, const std::string& name, int64_t missing, int64_t wanted, int64_t unused) {
+// `unused`: how many tensors the files have that the model does not need. Where most are missing and these could be
+// them, a download of the same files has the same names; a few are missing from a folder that is incomplete.
+Status Missing(const ModelWeights& files, const FileTensor& tensor, int64_t missing, int64_t wanted, int64_t unused) {
+  const std::string& name = tensor.name;
   const std::string what =
       fmt::format("{}: tensor {} is missing{}{}", files.path(), name,
                   missing > 1 ? fmt::format(", and {} more of {}", missing - 1, wanted) : "", NearestName(files, name));
-  if (const std::string shard = files.ListedIn(name); !shard.empty()) {
+  std::string shard = files.ListedIn(name);
+  for (size_t i = 0; shard.empty() && i < tensor.aliases.size(); ++i) shard = files.ListedIn(tensor.aliases[i]);
+  if (!shard.empty()) {
     return NotFound(
         fmt::format("{}. The index says that it is in {}, which lacks it: index and shards are of different "
                     "models or versions: download them together",
                     what, Quoted(shard)));
   }
-  if (unused >= missing) {
+  if (unused >= missing && 2 * missing > wanted) {
     return NotFound(
         fmt::format("{}. The files have {} tensors under names that the model of config.json does not have: an unknown "
-                    "layout, which "
-                    "a new download would have, too. Get the model as transformers' class of config.json saves it",
+                    "layout, which a new download would have, too. Save the model again with transformers, by the "
+                    "class that config.json names",
                     what, unused));
   }
   return NotFound(
@@ -227,7 +230,7 @@ Status CheckTensors(const ModelWeights& files, std::span<const FileTensor> tenso
     TEMPER_RETURN_IF_ERROR(CheckStored(entry, tensor.shape));
   }
   if (missing == 0) return OkStatus();
-  return Missing(files, first_missing->name, missing, std::ssize(tensors), std::ssize(UnusedTensors(files, tensors)));
+  return Missing(files, *first_missing, missing, std::ssize(tensors), std::ssize(UnusedTensors(files, tensors)));
 }
 
 Status LoadWeights(const ModelWeights& files, std::span<const StoredWeight> weights, const BufferLookup& buffer,
@@ -248,7 +251,7 @@ Status LoadWeights(const ModelWeights& files, std::span<const StoredWeight> weig
       const FileTensor& tensor = *parts[i].tensor;
       Job job{FindTensor(files, tensor), DevicePart(parts[i].part, *weight.stream), {}, parts[i].transposed};
       if (master.exists()) job.master = DevicePart(of_master[i].part, *master.stream);
-      if (job.entry.tensor == nullptr) return Missing(files, tensor.name, /*missing=*/1, /*wanted=*/1, /*unused=*/0);
+      if (job.entry.tensor == nullptr) return Missing(files, tensor, /*missing=*/1, /*wanted=*/1, /*unused=*/0);
       TEMPER_RETURN_IF_ERROR(CheckStored(job.entry, tensor.shape));
       job.stored = StoredBytes(job.entry, job.weight.part);
       total += job.stored;

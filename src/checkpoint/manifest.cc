@@ -108,7 +108,7 @@ Result<Shape> ParseShape(const Json& object, const char* key, const std::string&
 // A file of the folder itself, or a chat template below it: the manifest must not make Temper read elsewhere.
 Result<std::string> FileName(const Json& object, const char* key, const std::string& where) {
   TEMPER_ASSIGN_OR_RETURN(std::string name, Text(object, key, where));
-  if (IsCompanionFile(name)) return name;
+  if (IsInCompanionFolder(name)) return name;
   if (name.empty() || name[0] == '.' || name.find_first_of(std::string_view("/\\\0", 3)) != name.npos) {
     return Corrupt(fmt::format("{}: {} is not a plain file name", where, Quoted(name)));
   }

@@ -93,9 +93,10 @@ TEST(Manifest, OfAllFoldersOnlyThatOfChatTemplatesHasFiles) {
     return ParseManifest(FormatManifest(m), "m").status();
   };
   EXPECT_TRUE(with("additional_chat_templates/tool_use.jinja").ok());
+  EXPECT_FALSE(with(std::string("x\0.jinja", 8)).ok());
   for (const char* name : {"additional_chat_templates/../x.jinja", "additional_chat_templates/.x.jinja",
                            "additional_chat_templates/a/x.jinja", "additional_chat_templates/x.txt", "other/x.jinja",
-                           "additional_chat_templates/"}) {
+                           "additional_chat_templates/", ".x.jinja", "a\\b.jinja"}) {
     EXPECT_NE(with(name).message().find("not a plain file name"), std::string::npos) << name;
   }
 }

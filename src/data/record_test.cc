@@ -68,7 +68,7 @@ TEST(Record, TheContextOfAQuestionOrAnInstructionIsPartOfItsPrompt) {  // Dolly,
                "Who?\n\nBy Ada.", " Ada");
   ExpectPrompt(R"({"instruction": "Who?", "context": "", "response": "Ada"})", "Who?", " Ada");
   ExpectPrompt(R"({"question": "Who?", "context": "By Ada.", "answer": "Ada"})", "Who?\n\nBy Ada.", " Ada");
-  ExpectError(R"({"question": "Who?", "context": {"a": "By Ada."}, "answer": "Ada"})", "'context' should be text");
+  ExpectPrompt(R"({"question": "Who?", "context": {"a": ["By Ada."]}, "answer": "Ada"})", "Who?", " Ada");  // HotpotQA
 }
 
 TEST(Record, NamesTheFieldsThatItsFormatDoesNotRead) {
@@ -81,6 +81,9 @@ TEST(Record, NamesTheFieldsThatItsFormatDoesNotRead) {
   EXPECT_EQ(unread(R"({"instruction": "a", "context": "b", "response": "c", "category": "qa"})"), Names{"category"});
   EXPECT_EQ(unread(R"({"instruction": "a", "output": "b", "response": "c", "input": "", "weight": 1})"),
             Names{"response"});
+  EXPECT_EQ(unread(R"({"instruction": "a", "output": null, "response": "c"})"), Names{});
+  EXPECT_EQ(unread(R"({"question": "a", "context": {"a": ["b"]}, "answer": "c"})"), Names{"context"});
+  EXPECT_EQ(unread(R"({"text": "a", "images": ["https://a/b.png"], "videos": 0})"), (Names{"images", "videos"}));
   EXPECT_EQ(unread(R"({"messages": [{"role": "user", "content": "a"}], "tools": [], "system": "s", "source": "x",
                        "prompt": "a", "score": 0, "empty": "", "none": null, "list": [], "images": [], "chosen": "a"})"),
             (Names{"source", "prompt", "score", "chosen"}));

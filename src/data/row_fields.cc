@@ -29,6 +29,12 @@ bool IsFalse(const OrderedJson& value) {
   return value == false || value == "false" || value == "False";
 }
 
+// HotpotQA's is a table, which is not read.
+bool HasTextOfContext(const OrderedJson& row) {
+  const OrderedJson* context = Find(row, "context");
+  return context && context->is_string();
+}
+
 // A conversation with a system message of its own is not given the row's.
 bool BeginsWithSystem(const OrderedJson* turns) {
   if (!turns || !turns->is_array() || !turns->front().is_object()) return false;
@@ -51,15 +57,15 @@ std::vector<std::string_view> FieldsOf(RecordFormat format, const OrderedJson& r
         return {"prompt", "completion", "system"};
       }
       return {"prompt", "completion", "tools", "system", "chat_template_kwargs"};
-    case RecordFormat::kQuestionAnswer:
-      return {"question", "answer", "context", "system", "chat_template_kwargs"};
+    case RecordFormat::kQuestionAnswer: {
+      std::vector<std::string_view> fields = {"question", "answer", "system", "chat_template_kwargs"};
+      if (HasTextOfContext(row)) fields.push_back("context");
+      return fields;
+    }
     case RecordFormat::kInstruction: {
-      std::vector<std::string_view> fields = {"instruction",
-                                              "input",
-                                              "context",
-                                              "system",
-                                              "chat_template_kwargs",
-                                              row.contains("output") ? "output" : "response"};
+      std::vector<std::string_view> fields = {"instruction", "input", "system", "chat_template_kwargs",
+                                              Find(row, "output") ? "output" : "response"};
+      if (HasTextOfContext(row)) fields.push_back("context");
       if (Find(row, "history")) fields.insert(fields.end(), {"history", "tools"});
       return fields;
     }
@@ -90,9 +96,11 @@ std::vector<std::string> UnreadFields(const OrderedJson& row, RecordFormat forma
 }
 
 Status CheckMeaning(const OrderedJson& row, RecordFormat format, const std::string& where) {
+  const bool has_answer = format != RecordFormat::kTokens && format != RecordFormat::kText;
   for (const char* key : {"images", "audios", "videos", "image", "audio", "video"}) {
-    // A column "image" beside a text may be anything; beside a conversation it is what is talked about (LLaVA).
-    const bool of_the_row = std::string_view(key).ends_with('s') || IsConversation(format);
+    // Columns beside a plain text may be anything, and so may "image" beside a question; beside a conversation it is
+    // what is talked about (LLaVA).
+    const bool of_the_row = std::string_view(key).ends_with('s') ? has_answer : IsConversation(format);
     if (!of_the_row || !Find(row, key)) continue;
     return Unsupported(
         fmt::format("{}: has '{}': Temper trains on text only, so the model would learn to answer about what it does "
@@ -105,7 +113,6 @@ Status CheckMeaning(const OrderedJson& row, RecordFormat format, const std::stri
                     "chosen answer, {}, and remove both fields",
                     where, PlaceOfAnswer(format)));
   }
-  const bool has_answer = format != RecordFormat::kTokens && format != RecordFormat::kText;
   for (const char* key : {"label", "kto_tag"}) {
     const OrderedJson* label = has_answer ? Find(row, key) : nullptr;
     if (!label || !IsFalse(*label)) continue;

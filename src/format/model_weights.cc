@@ -173,7 +173,7 @@ Status ModelWeights::Collect() {
       const std::string in_index = ListedIn(e.tensor->name);
       first = fmt::format("{} is in {} and {}: the last counts, as in transformers{}", Quoted(e.tensor->name),
                           Quoted(before), Quoted(now),
-                          in_index == now ? "" : fmt::format(", though the index says {}", Quoted(in_index)));
+                          in_index.empty() || in_index == now ? "" : fmt::format(", though the index says {}", Quoted(in_index)));
     }
     counted.back() = e;
   }

@@ -205,6 +205,10 @@ TEST(ModelWeights, OfATensorInTwoShardsTheLastCountsAsInTransformers) {
             std::string::npos)
       << said;
   EXPECT_NE(said.find("though the index says 'model-00001-of-00002.safetensors'"), std::string::npos) << said;
+  env.files[kIndex] = R"({"weight_map":{"b.weight":"model-00002-of-00002.safetensors"}})";
+  const auto unlisted = ModelWeights::Open(env, "m");
+  ASSERT_TRUE(unlisted.ok()) << unlisted.status().message();
+  for (const std::string& notice : unlisted->notices()) EXPECT_EQ(notice.find("the index says"), notice.npos) << notice;
 }
 
 TEST(ModelWeights, RefusesAnIndexThatPointsOutOfItsFolder) {

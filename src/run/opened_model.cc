@@ -110,7 +110,12 @@ Status OpenedModel::FindAddedTemplates(const ModelChoice& choice) {
   // As for a user of transformers who loads the tokenizer of the adapter's folder.
   const bool of_adapter = !added_templates_ && !source_.adapter_folder.empty();
   if (of_adapter) {
-    TEMPER_ASSIGN_OR_RETURN(added_templates_, ChatTemplate::SourcesIn(*env_, source_.adapter_folder));
+    auto sources = ChatTemplate::SourcesIn(*env_, source_.adapter_folder);
+    if (!sources.ok()) {  // what needs no template goes on
+      LogWarning(sources.status().message() + ": the chat template of the adapter's base is used");
+      return OkStatus();
+    }
+    added_templates_ = std::move(*sources);
     if (added_templates_) called = fmt::format("the adapter's ({})", added_templates_->at("default").where);
     own_is = "its base's";
   }

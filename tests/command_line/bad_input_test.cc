@@ -153,6 +153,12 @@ TEST_F(BadInput, AMissingTensorIsNamed) {
   ChangedModel("model", [](Tensors& t) { t.erase("model.layers.2.mlp.up_proj.weight"); });
   ExpectModelRefused(
       "model", {"model.layers.2.mlp.up_proj.weight is missing", "the nearest name there is", "download it again"});
+  // A few are missing and others are not needed: old files have a table per block.
+  ChangedModel("old", [](Tensors& t) {
+    t["model.layers.0.self_attn.rotary_emb.inv_freq"] = t["model.norm.weight"];
+    t.erase("model.layers.2.mlp.up_proj.weight");
+  });
+  ExpectModelRefused("old", {"model.layers.2.mlp.up_proj.weight is missing", "download it again"});
   ChangedModel("renamed", [](Tensors& tensors) {
     Tensors renamed;
     for (auto& [name, content] : tensors) renamed["base." + name] = std::move(content);

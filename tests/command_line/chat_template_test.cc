@@ -196,6 +196,11 @@ TEST_F(ChatTemplates, AnAdaptersTemplateCountsWhereverItKeepsIt) {
   ExpectEnd(Temper({"export", "other", "--output_dir", "exported"}), 0, said);
   EXPECT_EQ(Slurp(std::string("exported/") + kTemplate), mine);
   EXPECT_NE(Preview("other", {"--chat_template", "zephyr"}).find("<|user|>\n"), std::string::npos);
+  // One that cannot be read is no reason to refuse what needs none.
+  config["chat_template"] = 1;
+  Spill("other/tokenizer_config.json", config.dump());
+  ExpectEnd(Temper({"eval", "other", "--data", "e.jsonl", "--threads", "1"}), 0,
+            {"warning: ", "the chat template of the adapter's base is used"});
   // Trained on, it goes into the new result; a tool_use of its own as well.
   config["chat_template"] = Json::array({{{"name", "default"}, {"template", mine}},
                                          {{"name", "tool_use"}, {"template", "TOOLS" + mine}},
