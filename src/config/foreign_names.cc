@@ -455,7 +455,7 @@ constexpr std::string_view kOnByDefault =
     "expert_parallel_fallback_on_unsupported freeze_multi_modal_projector freeze_vision_tower "
     "generation_do_sample gradient_checkpointing ignore_pad_token_for_loss include_tkps lm_eval_post_train "
     "log_on_each_node logging_nan_inf_filter low_cpu_mem_usage nemo_gym_auto_start nemo_gym_enabled "
-    "pretrain_multipack_attn profiler_profile_memory profiler_record_shapes "
+    "pad_to_multiple_of pretrain_multipack_attn profiler_profile_memory profiler_record_shapes "
     "profiler_with_stack qgalore_proj_quant remove_unused_columns save_safetensors shuffle_merged_datasets "
     "skip_memory_metrics skip_special_tokens tf32 tiled_mlp_use_original_mlp tokenizer_save_jinja_files "
     "use_fast_tokenizer use_kv_cache use_reentrant_gc";

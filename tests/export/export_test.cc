@@ -106,7 +106,7 @@ TEST(Adapter, ReadsAllOfPeftsAdapters) {
               Floats(Must(ModelWeights::Open(PosixEnv(), folder, WeightsKind::kAdapter)), LoraAName(modules[0].path)));
     // One module too many, one too few, another rank.
     auto wrong = modules;
-    wrong.push_back({"model.layers.9.mlp.up_proj", 4, 4, 4, 1});
+    wrong.push_back({.path = "model.layers.9.mlp.up_proj", .in = 4, .out = 4, .r = 4, .scale = 1});
     EXPECT_EQ(AdapterReader::Open(PosixEnv(), folder, wrong).status().code(), StatusCode::kNotFound);
     wrong = modules;
     wrong.pop_back();
