@@ -171,9 +171,10 @@ Status ModelWeights::Collect() {
     const std::string before = BaseName(counted.back().file->path()), now = BaseName(e.file->path());
     if (twice++ == 0) {
       const std::string in_index = ListedIn(e.tensor->name);
-      first = fmt::format("{} is in {} and {}: the last counts, as in transformers{}", Quoted(e.tensor->name),
-                          Quoted(before), Quoted(now),
-                          in_index.empty() || in_index == now ? "" : fmt::format(", though the index says {}", Quoted(in_index)));
+      first = fmt::format(
+          "{} is in {} and {}: the last counts, as in transformers{}", Quoted(e.tensor->name), Quoted(before),
+          Quoted(now),
+          in_index.empty() || in_index == now ? "" : fmt::format(", though the index says {}", Quoted(in_index)));
     }
     counted.back() = e;
   }
