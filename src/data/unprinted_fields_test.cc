@@ -120,5 +120,24 @@ TEST(UnprintedFields, ContentThatTheTemplateDropsIsFoundButNotWhatItPrintsInAnot
   EXPECT_EQ(Unprinted(changes, messages), Names{});
 }
 
+// After a few searches in vain a field is searched no more; the template itself then says whether it prints it.
+TEST(UnprintedFields, EveryMessageOfALongConversationCountsWhoseFieldIsLeftOut) {
+  OrderedJson messages = OrderedJson::array();
+  Names unprinted;
+  const std::string filler(2000, '.');
+  for (size_t m = 0; m < 60; ++m) {
+    const std::string n = std::to_string(m);
+    messages.push_back({{"role", m % 2 ? "assistant" : "user"}, {"content", "c" + n + filler}, {"id", "id-" + n}});
+    if (m % 2) messages[m]["reasoning_content"] = "thought " + n;
+    unprinted.push_back("id " + std::to_string(m + 1));
+  }
+  EXPECT_EQ(Unprinted(kThinksLast, messages.dump()), unprinted);
+  const std::string prints =
+      "{% for m in messages %}<{{ m.role }} {{ m.id | upper }}>{{ m.content }}<end>{% endfor %}"
+      "{% if add_generation_prompt %}<assistant {% endif %}";
+  for (OrderedJson& message : messages) message.erase("reasoning_content");
+  EXPECT_EQ(Unprinted(prints, messages.dump()), Names{});
+}
+
 }  // namespace
 }  // namespace temper
