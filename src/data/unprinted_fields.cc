@@ -1,8 +1,11 @@
 #include "data/unprinted_fields.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <map>
 #include <nlohmann/json.hpp>
-#include <set>
+#include <ranges>
 #include <string_view>
 
 #include "data/conversation.h"
@@ -11,7 +14,7 @@
 namespace temper {
 namespace {
 
-constexpr size_t kMostNames = 16;  // that are checked one by one
+constexpr size_t kMostChecks = 16;  // of fields of one row
 
 constexpr const char* kOtherContent = "Qzx7probe";
 
@@ -29,6 +32,15 @@ void AddTexts(const OrderedJson& value, std::vector<std::string_view>& out) {
 bool IsBlank(std::string_view text) {
   return text.find_first_not_of(" \t\r\n") == text.npos;
 }
+
+// A field that was not found, or not searched any more.
+struct Suspect {
+  std::string name;
+  size_t message;
+  std::string role;
+  bool searched;
+};
+using Suspects = std::vector<const Suspect*>;
 
 class Search {
  public:
@@ -63,7 +75,7 @@ class Search {
   }
 
   std::vector<UnprintedField>& sure() { return sure_; }
-  const std::vector<UnprintedField>& suspected() const { return suspected_; }
+  const std::vector<Suspect>& suspected() const { return suspected_; }
 
  private:
   // What is not searched any more counts as printed.
@@ -111,16 +123,22 @@ class Search {
     std::erase_if(parts, IsBlank);
     if (parts.empty()) return;
     // Templates print the fields of one role alike.
-    const std::string kind = key + " of " + messages_[m]["role"].get<std::string>();
-    const auto found = [&](std::string_view part) { return all_.Has(part, kind) == PrintedTexts::Answer::kYes; };
-    if (std::none_of(parts.begin(), parts.end(), found)) suspected_.push_back({key, m});
+    const auto role = messages_[m]["role"].get<std::string>();
+    bool searched = true;
+    const auto found = [&](std::string_view part) {
+      const PrintedTexts::Answer answer = all_.Has(part, key + " of " + role);
+      searched &= answer != PrintedTexts::Answer::kNotSearched;
+      return answer == PrintedTexts::Answer::kYes;
+    };
+    if (std::none_of(parts.begin(), parts.end(), found)) suspected_.push_back({key, m, role, searched});
   }
 
   const OrderedJson& messages_;
   const bool all_counts_;
   PrintedTexts all_;
   std::vector<std::vector<std::string_view>> spans_;  // that count, by message
-  std::vector<UnprintedField> sure_, suspected_;
+  std::vector<UnprintedField> sure_;
+  std::vector<Suspect> suspected_;
 };
 
 // Whether the template prints the same with these fields as without them. False if that cannot be found out.
@@ -130,16 +148,15 @@ class Comparison {
              const ChatOptions& options)
       : template_(chat_template), messages_(messages), tools_(tools), options_(options), with_(Render(messages)) {}
 
-  bool IsSame(const std::vector<UnprintedField>& fields, const std::string* only = nullptr) const {
+  bool IsSame(const Suspects& fields) const {
     if (!with_.ok()) return false;
     OrderedJson without = messages_;
-    for (const UnprintedField& field : fields) {
-      if (only && field.name != *only) continue;
-      OrderedJson& message = without[*field.message];
-      if (field.name == "content") {
+    for (const Suspect* field : fields) {
+      OrderedJson& message = without[field->message];
+      if (field->name == "content") {
         message["content"] = kOtherContent;
       } else {
-        message.erase(field.name);
+        message.erase(field->name);
       }
     }
     const auto text = Render(without);
@@ -157,6 +174,44 @@ class Comparison {
   const ChatOptions& options_;
   const Result<std::string> with_;
 };
+
+// The suspects of which the template prints nothing: all of them or, where it prints some in another way, those of one
+// name, of one role and so on, as far as the checks suffice. Those of assistants come last: their turns that count are
+// printed.
+Suspects Unprinted(const Comparison& comparison, const std::vector<Suspect>& suspected) {
+  using Key = std::string (*)(const Suspect&);
+  constexpr Key kFiner[] = {
+      // Checked in the order of these texts.
+      [](const Suspect&) { return std::string(); },
+      [](const Suspect& s) { return s.name; },
+      [](const Suspect& s) { return (s.role == "assistant" ? "last " : "first ") + s.role; },
+      [](const Suspect& s) { return std::string(s.searched ? "first" : "last"); },
+      [](const Suspect& s) { return fmt::format("{:08}", s.message); },
+  };
+  std::vector<Suspects> groups(1);
+  for (const Suspect& suspect : suspected) groups.front().push_back(&suspect);
+  Suspects out;
+  size_t checks = 0;
+  for (const Key key : kFiner) {
+    std::vector<Suspects> printed;
+    for (const Suspects& group : groups) {
+      std::map<std::string, Suspects> parts;
+      for (const Suspect* suspect : group) parts[key(*suspect)].push_back(suspect);
+      for (Suspects& part : std::views::values(parts)) {
+        const bool differs = parts.size() == 1 && checks > 0;  // the group was checked
+        if (!differs && ++checks > kMostChecks) break;
+        if (!differs && comparison.IsSame(part)) {
+          out.insert(out.end(), part.begin(), part.end());
+        } else if (part.size() > 1) {
+          printed.push_back(std::move(part));
+        }
+      }
+    }
+    groups = std::move(printed);
+  }
+  std::sort(out.begin(), out.end());  // as they were found
+  return out;
+}
 
 // How many messages the texts are of: what follows the last turn that counts is cut off.
 size_t MessagesIn(std::span<const RenderedChat> chats, size_t all) {
@@ -177,23 +232,9 @@ std::vector<UnprintedField> FindUnprintedFields(const ChatTemplate& chat_templat
   search.Tools(tools);
   for (size_t m = 0; m < MessagesIn(chats, messages.size()); ++m) search.Message(m);
   std::vector<UnprintedField> out = std::move(search.sure());
-  const std::vector<UnprintedField>& suspected = search.suspected();
-  if (suspected.empty()) return out;
+  if (search.suspected().empty()) return out;
   const Comparison comparison(chat_template, messages, tools, options);
-  if (comparison.IsSame(suspected)) {
-    out.insert(out.end(), suspected.begin(), suspected.end());
-    return out;
-  }
-  std::set<std::string> names, unprinted;
-  for (const UnprintedField& field : suspected) names.insert(field.name);
-  if (names.size() == 1) return out;
-  size_t checked = 0;
-  for (const std::string& name : names) {
-    if (++checked > kMostNames) break;
-    if (comparison.IsSame(suspected, &name)) unprinted.insert(name);
-  }
-  std::copy_if(suspected.begin(), suspected.end(), std::back_inserter(out),
-               [&](const UnprintedField& field) { return unprinted.contains(field.name); });
+  for (const Suspect* field : Unprinted(comparison, search.suspected())) out.push_back({field->name, field->message});
   return out;
 }
 
