@@ -229,9 +229,8 @@ bool IsPythonText(std::string_view text) {
 
 std::string PythonText(const std::string& what) {
   return what +
-         " is a list as Python prints it, in single quotes, not JSON: pandas writes cells like this; in its place "
-         "write "
-         "df.to_json(\"data.jsonl\", orient=\"records\", lines=True)";
+         " is a list as Python prints it, in single quotes, not JSON: pandas writes cells like this; save the "
+         "table with df.to_json(\"data.jsonl\", orient=\"records\", lines=True) instead";
 }
 
 bool IsSupervised(const OrderedJson& message) {

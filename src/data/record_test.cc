@@ -273,7 +273,8 @@ TEST(Record, AListThatPythonPrintedIsNamedAsThat) {
       ExpectError(std::string("{\"") + field + "\": \"" + list + "\"}",
                   std::string("'") + field + "' is a list as Python prints it, in single quotes, not JSON");
     }
-    ExpectError(std::string("{\"prompt\": \"") + list + "\", \"completion\": \"" + list + "\"}", "df.to_json(");
+    ExpectError(std::string("{\"prompt\": \"") + list + "\", \"completion\": \"" + list + "\"}",
+                "save the table with df.to_json(");
     ExpectError(std::string(R"({"messages": [{"role": "user", "content": "a"}], "tools": ")") + list + "\"}",
                 "tools is a list as Python prints it");
     ExpectError(std::string(R"({"conversations": [{"from": "function_call", "value": ")") + list + "\"}]}",

@@ -1,43 +1,22 @@
 #include "data/unprinted_fields.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <map>
 #include <nlohmann/json.hpp>
-#include <set>
+#include <ranges>
 #include <string_view>
 
 #include "data/conversation.h"
+#include "data/printed_texts.h"
 
 namespace temper {
 namespace {
 
-constexpr size_t kMostSearched = size_t{1} << 30;  // bytes of a row's texts; a second. What is left counts as printed
-constexpr size_t kMostNames = 16;                  // that are checked one by one
+constexpr size_t kMostChecks = 16;  // of fields of one row
 
 constexpr const char* kOtherContent = "Qzx7probe";
-
-std::string_view Stripped(std::string_view text) {
-  constexpr std::string_view kSpace = " \t\r\n";
-  const size_t begin = text.find_first_not_of(kSpace);
-  return begin == text.npos ? "" : text.substr(begin, text.find_last_not_of(kSpace) + 1 - begin);
-}
-
-// Templates change white space at the ends of a text, and may print it in pieces.
-std::string_view LongestLine(std::string_view text) {
-  std::string_view longest;
-  for (size_t at = 0; at < text.size();) {
-    const size_t end = std::min(text.find('\n', at), text.size());
-    const std::string_view line = Stripped(text.substr(at, end - at));
-    if (line.size() > longest.size()) longest = line;
-    at = end + 1;
-  }
-  return longest;
-}
-
-// As a template prints it that makes JSON of it.
-std::string Escaped(std::string_view text) {
-  const std::string quoted = OrderedJson(text).dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
-  return quoted.substr(1, quoted.size() - 2);
-}
 
 bool IsReasoning(std::string_view key) {
   return std::find(kReasoningKeys.begin(), kReasoningKeys.end(), key) != kReasoningKeys.end();
@@ -50,25 +29,36 @@ void AddTexts(const OrderedJson& value, std::vector<std::string_view>& out) {
   for (const OrderedJson& part : value) AddTexts(part, out);
 }
 
+bool IsBlank(std::string_view text) {
+  return text.find_first_not_of(" \t\r\n") == text.npos;
+}
+
+// A field that was not found, or not searched any more.
+struct Suspect {
+  std::string name;
+  size_t message;
+  std::string role;
+  bool searched;
+};
+using Suspects = std::vector<const Suspect*>;
+
 class Search {
  public:
   Search(const OrderedJson& messages, std::span<const RenderedChat> chats, bool all_counts)
-      : messages_(messages), all_counts_(all_counts), counting_(messages.size()) {
+      : messages_(messages), all_counts_(all_counts), all_(chats), spans_(messages.size()) {
     for (const RenderedChat& chat : chats) {
-      all_.push_back(chat.text);
-      if (!chat.beyond.empty()) all_.push_back(chat.beyond);
       for (size_t i = 0; i < chat.assistant.size(); ++i) {
         const TextSpan& span = chat.assistant[i];
-        counting_[chat.messages[i]].push_back(std::string_view(chat.text).substr(span.begin, span.end - span.begin));
+        spans_[chat.messages[i]].push_back(std::string_view(chat.text).substr(span.begin, span.end - span.begin));
       }
     }
   }
 
   // Adds to sure() and suspected() what seems to be left out.
   void Tools(const OrderedJson& tools) {
-    const std::vector<std::string> names = FunctionsOf(tools);
-    if (!std::all_of(names.begin(), names.end(), [&](const auto& name) { return Has(all_, name); })) {
-      sure_.push_back({"tools", std::nullopt});
+    for (const std::string& name : FunctionsOf(tools)) {
+      if (IsMissing(name, "tools")) return sure_.push_back({"tools", std::nullopt});
+      all_.NextMessage();
     }
   }
   void Message(size_t m) {
@@ -81,62 +71,45 @@ class Search {
       const bool searched = assistant && (key == "tool_calls" || IsReasoning(key));
       if (!silent && !searched) Field(m, key, value);
     }
+    all_.NextMessage();
   }
 
   std::vector<UnprintedField>& sure() { return sure_; }
-  const std::vector<UnprintedField>& suspected() const { return suspected_; }
+  const std::vector<Suspect>& suspected() const { return suspected_; }
 
  private:
-  // The texts that should have what a turn says; none if it does not count.
-  const std::vector<std::string_view>& Counting(size_t m) const { return all_counts_ ? all_ : counting_[m]; }
-
-  bool Has(const std::vector<std::string_view>& texts, std::string_view text) {
-    const std::string_view line = LongestLine(text);
-    if (line.empty() || Finds(texts, line)) return true;
-    const std::string escaped = Escaped(line);
-    return escaped != line && Finds(texts, escaped);
+  // What is not searched any more counts as printed.
+  bool IsMissing(std::string_view text, const std::string& kind) {
+    return all_.Has(text, kind) == PrintedTexts::Answer::kNo;
   }
 
-  bool Finds(const std::vector<std::string_view>& texts, std::string_view text) {
-    if (searched_ > kMostSearched) return true;
-    // Messages are mostly found in their order.
-    if (&texts == &all_ && !all_.empty()) {
-      const size_t at = all_.back().find(text, last_);
-      searched_ += (at == std::string_view::npos ? all_.back().size() : at) - std::min(last_, all_.back().size());
-      if (at != std::string_view::npos) {
-        last_ = at;
-        return true;
-      }
-    }
-    return std::any_of(texts.begin(), texts.end(), [&](std::string_view where) {
-      if (searched_ > kMostSearched) return true;
-      searched_ += where.size();
-      return where.find(text) != std::string_view::npos;
-    });
+  // Not in the text of the turn that counts.
+  bool IsMissingIn(size_t m, std::string_view text, const std::string& kind) {
+    const auto has = [&](std::string_view span) { return PrintedTexts::Shows(span, text); };
+    if (std::any_of(spans_[m].begin(), spans_[m].end(), has)) return false;
+    return !all_counts_ || IsMissing(text, kind);
   }
 
   void Reasoning(size_t m) {
-    const std::vector<std::string_view>& texts = Counting(m);
-    if (texts.empty()) return;
+    if (spans_[m].empty() && !all_counts_) return;
     std::vector<std::string_view> thoughts;
     if (const OrderedJson* reasoning = ReasoningOf(messages_[m])) AddTexts(*reasoning, thoughts);
     const auto content = messages_[m].find("content");
     if (content != messages_[m].end() && content->is_string()) {
       thoughts.push_back(SplitThought(content->get_ref<const std::string&>()).thought);
     }
-    if (!std::all_of(thoughts.begin(), thoughts.end(), [&](const auto& thought) { return Has(texts, thought); })) {
-      sure_.push_back({"reasoning", m});
-    }
+    const auto missing = [&](std::string_view thought) { return IsMissingIn(m, thought, "reasoning"); };
+    if (std::any_of(thoughts.begin(), thoughts.end(), missing)) sure_.push_back({"reasoning", m});
   }
 
   void Calls(size_t m) {
     const auto calls = messages_[m].find("tool_calls");
     if (calls == messages_[m].end()) return;
     const std::vector<std::string> names = FunctionsOf(*calls);
-    const auto& texts = Counting(m).empty() ? all_ : Counting(m);
-    if (!std::all_of(names.begin(), names.end(), [&](const auto& name) { return Has(texts, name); })) {
-      sure_.push_back({"tool_calls", m});
-    }
+    const auto missing = [&](const std::string& name) {
+      return spans_[m].empty() ? IsMissing(name, "tool_calls") : IsMissingIn(m, name, "tool_calls");
+    };
+    if (std::any_of(names.begin(), names.end(), missing)) sure_.push_back({"tool_calls", m});
   }
 
   void Field(size_t m, const std::string& key, const OrderedJson& value) {
@@ -147,20 +120,25 @@ class Search {
     } else {
       AddTexts(value, parts);
     }
-    std::erase_if(parts, [](std::string_view part) { return LongestLine(part).empty(); });
+    std::erase_if(parts, IsBlank);
     if (parts.empty()) return;
-    if (!std::any_of(parts.begin(), parts.end(), [&](std::string_view part) { return Has(all_, part); })) {
-      suspected_.push_back({key, m});
-    }
+    // Templates print the fields of one role alike.
+    const auto role = messages_[m]["role"].get<std::string>();
+    bool searched = true;
+    const auto found = [&](std::string_view part) {
+      const PrintedTexts::Answer answer = all_.Has(part, key + " of " + role);
+      searched &= answer != PrintedTexts::Answer::kNotSearched;
+      return answer == PrintedTexts::Answer::kYes;
+    };
+    if (std::none_of(parts.begin(), parts.end(), found)) suspected_.push_back({key, m, role, searched});
   }
 
   const OrderedJson& messages_;
   const bool all_counts_;
-  std::vector<std::string_view> all_;
-  std::vector<std::vector<std::string_view>> counting_;  // by message
-  std::vector<UnprintedField> sure_, suspected_;
-  size_t last_ = 0;  // where the last text was found in the last of all_
-  size_t searched_ = 0;
+  PrintedTexts all_;
+  std::vector<std::vector<std::string_view>> spans_;  // that count, by message
+  std::vector<UnprintedField> sure_;
+  std::vector<Suspect> suspected_;
 };
 
 // Whether the template prints the same with these fields as without them. False if that cannot be found out.
@@ -170,16 +148,15 @@ class Comparison {
              const ChatOptions& options)
       : template_(chat_template), messages_(messages), tools_(tools), options_(options), with_(Render(messages)) {}
 
-  bool IsSame(const std::vector<UnprintedField>& fields, const std::string* only = nullptr) const {
+  bool IsSame(const Suspects& fields) const {
     if (!with_.ok()) return false;
     OrderedJson without = messages_;
-    for (const UnprintedField& field : fields) {
-      if (only && field.name != *only) continue;
-      OrderedJson& message = without[*field.message];
-      if (field.name == "content") {
+    for (const Suspect* field : fields) {
+      OrderedJson& message = without[field->message];
+      if (field->name == "content") {
         message["content"] = kOtherContent;
       } else {
-        message.erase(field.name);
+        message.erase(field->name);
       }
     }
     const auto text = Render(without);
@@ -197,6 +174,44 @@ class Comparison {
   const ChatOptions& options_;
   const Result<std::string> with_;
 };
+
+// The suspects of which the template prints nothing: all of them or, where it prints some in another way, those of one
+// name, of one role and so on, as far as the checks suffice. Those of assistants come last: their turns that count are
+// printed.
+Suspects Unprinted(const Comparison& comparison, const std::vector<Suspect>& suspected) {
+  using Key = std::string (*)(const Suspect&);
+  constexpr Key kFiner[] = {
+      // Checked in the order of these texts.
+      [](const Suspect&) { return std::string(); },
+      [](const Suspect& s) { return s.name; },
+      [](const Suspect& s) { return (s.role == "assistant" ? "last " : "first ") + s.role; },
+      [](const Suspect& s) { return std::string(s.searched ? "first" : "last"); },
+      [](const Suspect& s) { return fmt::format("{:08}", s.message); },
+  };
+  std::vector<Suspects> groups(1);
+  for (const Suspect& suspect : suspected) groups.front().push_back(&suspect);
+  Suspects out;
+  size_t checks = 0;
+  for (const Key key : kFiner) {
+    std::vector<Suspects> printed;
+    for (const Suspects& group : groups) {
+      std::map<std::string, Suspects> parts;
+      for (const Suspect* suspect : group) parts[key(*suspect)].push_back(suspect);
+      for (Suspects& part : std::views::values(parts)) {
+        const bool differs = parts.size() == 1 && checks > 0;  // the group was checked
+        if (!differs && ++checks > kMostChecks) break;
+        if (!differs && comparison.IsSame(part)) {
+          out.insert(out.end(), part.begin(), part.end());
+        } else if (part.size() > 1) {
+          printed.push_back(std::move(part));
+        }
+      }
+    }
+    groups = std::move(printed);
+  }
+  std::sort(out.begin(), out.end());  // as they were found
+  return out;
+}
 
 // How many messages the texts are of: what follows the last turn that counts is cut off.
 size_t MessagesIn(std::span<const RenderedChat> chats, size_t all) {
@@ -217,23 +232,9 @@ std::vector<UnprintedField> FindUnprintedFields(const ChatTemplate& chat_templat
   search.Tools(tools);
   for (size_t m = 0; m < MessagesIn(chats, messages.size()); ++m) search.Message(m);
   std::vector<UnprintedField> out = std::move(search.sure());
-  const std::vector<UnprintedField>& suspected = search.suspected();
-  if (suspected.empty()) return out;
+  if (search.suspected().empty()) return out;
   const Comparison comparison(chat_template, messages, tools, options);
-  if (comparison.IsSame(suspected)) {
-    out.insert(out.end(), suspected.begin(), suspected.end());
-    return out;
-  }
-  std::set<std::string> names, unprinted;
-  for (const UnprintedField& field : suspected) names.insert(field.name);
-  if (names.size() == 1) return out;
-  size_t checked = 0;
-  for (const std::string& name : names) {
-    if (++checked > kMostNames) break;
-    if (comparison.IsSame(suspected, &name)) unprinted.insert(name);
-  }
-  std::copy_if(suspected.begin(), suspected.end(), std::back_inserter(out),
-               [&](const UnprintedField& field) { return unprinted.contains(field.name); });
+  for (const Suspect* field : Unprinted(comparison, search.suspected())) out.push_back({field->name, field->message});
   return out;
 }
 

@@ -28,8 +28,9 @@ struct UnprintedField {
 };
 
 // `chats`: the texts of a row with these normalized messages and tools. `all_counts`: not only the assistant's turns
-// count toward the loss (train_on_prompt). Costs a search of the texts for each message, and where a
-// field seems to be left out 2 to 18 renderings of the row.
+// count toward the loss (train_on_prompt). Costs a few readings of the texts (printed_texts.h), and where
+// a field seems to be left out 2 to 17 renderings of the row: where the template prints other fields that were not
+// found in another way, those are told apart by name, role and message as far as these suffice.
 std::vector<UnprintedField> FindUnprintedFields(const ChatTemplate& chat_template, const OrderedJson& messages,
                                                 const OrderedJson& tools, const ChatOptions& options,
                                                 std::span<const RenderedChat> chats, bool all_counts);

@@ -120,5 +120,44 @@ TEST(UnprintedFields, ContentThatTheTemplateDropsIsFoundButNotWhatItPrintsInAnot
   EXPECT_EQ(Unprinted(changes, messages), Names{});
 }
 
+TEST(UnprintedFields, WhatTheTemplateDropsIsFoundBesideWhatItPrintsInAnotherWay) {
+  const std::string drops =
+      "{% for m in messages if m.role != 'system' and not m.skip %}<{{ m.role }}>{{ m.content | upper }}<end>"
+      "{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}";
+  const std::string messages = R"([{"role":"system","content":"Be brief."},{"role":"user","content":"Hi.","id":"x1"},
+      {"role":"assistant","content":"Hello."},{"role":"user","content":"Go on."},
+      {"role":"assistant","content":"Done."}])";
+  EXPECT_EQ(Unprinted(drops, messages), (Names{"content 1", "id 2"}));
+  // Also a single message among those of one role.
+  OrderedJson skipped = OrderedJson::parse(messages);
+  skipped[3]["skip"] = true;
+  EXPECT_EQ(Unprinted(drops, skipped.dump()), (Names{"content 1", "id 2", "content 4"}));
+  // Of many, as many as are checked.
+  for (size_t i = 0; i < 100; ++i) {
+    const std::string n = std::to_string(i);
+    skipped.push_back({{"role", i % 2 ? "assistant" : "user"}, {"content", "again " + n}});
+  }
+  EXPECT_EQ(Unprinted(drops, skipped.dump()), (Names{"content 1", "id 2", "content 4"}));
+}
+
+// After a few searches in vain a field is searched no more; the template itself then says whether it prints it.
+TEST(UnprintedFields, EveryMessageOfALongConversationCountsWhoseFieldIsLeftOut) {
+  OrderedJson messages = OrderedJson::array();
+  Names unprinted;
+  const std::string filler(2000, '.');
+  for (size_t m = 0; m < 60; ++m) {
+    const std::string n = std::to_string(m);
+    messages.push_back({{"role", m % 2 ? "assistant" : "user"}, {"content", "c" + n + filler}, {"id", "id-" + n}});
+    if (m % 2) messages[m]["reasoning_content"] = "thought " + n;
+    unprinted.push_back("id " + std::to_string(m + 1));
+  }
+  EXPECT_EQ(Unprinted(kThinksLast, messages.dump()), unprinted);
+  const std::string prints =
+      "{% for m in messages %}<{{ m.role }} {{ m.id | upper }}>{{ m.content }}<end>{% endfor %}"
+      "{% if add_generation_prompt %}<assistant {% endif %}";
+  for (OrderedJson& message : messages) message.erase("reasoning_content");
+  EXPECT_EQ(Unprinted(prints, messages.dump()), Names{});
+}
+
 }  // namespace
 }  // namespace temper

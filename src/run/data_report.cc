@@ -48,22 +48,38 @@ std::vector<std::string> Shares(const Dataset& dataset, const DataSources& sourc
   return texts;
 }
 
-// "left out of training by the chat template: reasoning of 3 turns (the first: data.jsonl line 1, message 2); ...".
-void WarnOfUnprintedFields(const FieldFindings& fields) {
-  struct Words {
-    std::string name, shown, noun;
+// "reasoning of 3 turns (the first: data.jsonl line 1, message 2)".
+std::string Places(std::string_view what, const Finding& finding, const char* noun) {
+  return fmt::format("{} of {} (the first: {})", what, Counted(finding.count, noun), finding.first);
+}
+
+// What turns say that count, and what messages of any role have. `turns`: those that say nothing else.
+void WarnOfUnprintedFields(const FieldFindings& fields, const Finding& turns) {
+  FieldFindings others = fields;
+  std::vector<std::string> said, parts;
+  const auto known = [&](const char* name, const char* shown, const char* noun, std::vector<std::string>& out) {
+    const auto found = others.by_name.extract(name);
+    if (!found.empty()) out.push_back(Places(shown, found.mapped(), noun));
   };
-  const Words known[] = {
-      {"reasoning", "reasoning", "turn"}, {"tool_calls", "tool calls", "turn"}, {"tools", "tools", "row"}};
-  std::vector<std::string> parts;
-  for (const auto& [name, finding] : fields.MostFrequent()) {
-    const auto* as = std::find_if(std::begin(known), std::end(known), [&](const Words& w) { return w.name == name; });
-    const Words words = as == std::end(known) ? Words{name, Quoted(name), "message"} : *as;
-    parts.push_back(
-        fmt::format("{} of {} (the first: {})", words.shown, Counted(finding.count, words.noun), finding.first));
+  known("reasoning", "reasoning", "turn", said);
+  known("tool_calls", "tool calls", "turn", said);
+  known("tools", "tools", "row", parts);
+  if (!said.empty()) {
+    const bool one = turns.count == 1;
+    const std::string nothing = fmt::format("; {} that {} nothing else {} not trained on", Counted(turns.count, "turn"),
+                                            one ? "says" : "say", one ? "is" : "are");
+    LogWarning(fmt::format("left out of training by the chat template: {}{}", fmt::join(said, "; "),
+                           turns.count > 0 ? nothing : ""));
+  } else if (turns.count > 0) {
+    LogWarning(fmt::format("not trained on: {} of which the chat template prints nothing; the first: {}",
+                           Counted(turns.count, "turn"), turns.first));
   }
+  const auto shown = others.MostFrequent();
+  for (const auto& [name, finding] : shown) parts.push_back(Places(Quoted(name), finding, "message"));
   if (parts.empty()) return;
-  LogWarning(fmt::format("left out of training by the chat template: {}", fmt::join(parts, "; ")));
+  const size_t more = others.by_name.size() - shown.size();
+  LogWarning(fmt::format("not printed by the chat template: {}{}", fmt::join(parts, "; "),
+                         more > 0 ? fmt::format("; and {} more", more) : ""));
 }
 
 // "fields that are not read: 'id' (3 rows), ...".
@@ -123,8 +139,7 @@ void DescribeData(const Dataset& dataset, const DataSources& sources, int64_t ma
     LogWarning(fmt::format("{}: {}{}; the first: {}", what, Counted(finding.count, noun), which, finding.first));
   };
   warn("not trained on", s.empty_answers, "empty answer", "");
-  warn("not trained on", s.unprinted_turns, "turn", " whose tool calls or reasoning the chat template leaves out");
-  WarnOfUnprintedFields(s.unprinted_fields);
+  WarnOfUnprintedFields(s.unprinted_fields, s.unprinted_turns);
   warn("without an end token", s.open_turns, "turn", ", which the chat template ends with text");
   if (s.samples > 0 && s.stopping_samples == 0)
     LogWarning("no sample ends with a supervised end token: the model will not learn to stop");

@@ -167,11 +167,27 @@ TEST_F(ChatTemplates, WhatTheDataAndTheTokenizerLackIsSaidByRow) {
       Temper(run), 0,
       {"chat template chatml: the tokenizer has no token <|im_start|>, <|im_end|>, and reads them as text",
        "not trained on: 1 empty answer; the first: d.jsonl line 2, message 2", "fields that are not read: 'id' (1 row)",
-       "not trained on: 1 turn whose tool calls", "the first: d.jsonl line 3, message 2",
-       "left out of training by the chat template: tool calls of 1 turn (the first: d.jsonl line 3, message 2)",
+       "left out of training by the chat template: tool calls of 1 turn (the first: d.jsonl line 3, message 2); 1 turn "
+       "that says nothing else is not trained on",
        "without an end token: 2 turns", "the first: d.jsonl line 1"});
   ExpectEnd(Temper(With(run, {"--output_dir", "two", "--nprocs", "2"})), 0, {"not trained on: 1 empty answer"});
   EXPECT_EQ(Slurp(std::string("two/") + kTemplate), SourceOf("chatml"));
+}
+
+// Only turns that count can be left out of training. What turns say is named however many other fields there are.
+TEST_F(ChatTemplates, FieldsThatTheTemplateDoesNotPrintAreNamedApartFromWhatTurnsSay) {
+  Json user = {{"role", "user"}, {"content", "a"}};
+  for (int i = 0; i < 10; ++i) user["field" + std::to_string(i)] = "value";
+  const Json chat = {user,
+                     {{"role", "assistant"}, {"content", "b"}, {"reasoning_content", "Easy."}},
+                     user,
+                     {{"role", "assistant"}, {"content", "c"}}};
+  Spill("d.jsonl", Json{{"messages", chat}}.dump() + "\n");
+  const Ended ended = Temper(TrainBase({"--chat_template", "chatml"}));
+  ExpectEnd(ended, 0,
+            {"left out of training by the chat template: reasoning of 1 turn (the first: d.jsonl line 1, message 2)\n",
+             "not printed by the chat template: 'field0' of 2 messages (the first: d.jsonl line 1, message 1); ",
+             "'field7' of 2 messages (the first: d.jsonl line 1, message 1); and 2 more\n"});
 }
 
 // Before 4.53, transformers saved every template in tokenizer_config.json, and so did whoever trained the adapter.

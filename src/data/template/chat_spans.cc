@@ -230,8 +230,11 @@ class Deriver {
     }
     const size_t begin = std::min(CommonPrefix(turn.text, a.text), CommonPrefix(turn.text, b.text));
     // Between the end of the history and the content the turn may print more of what was said: its reasoning. Text
-    // further ahead is not the turn's.
-    if (begin != content && begin < history.value_or(content)) {
+    // further ahead is not the turn's. Without a history only white space is known to be the turn's: a template may
+    // print a space ahead of the content, but not ahead of calls or reasoning.
+    const auto between = std::string_view(a.text).substr(begin, content - begin);
+    const bool elsewhere = history ? begin < *history : !jinja::Strip(between, nullptr, true, true).empty();
+    if (begin != content && elsewhere) {
       return Fail(turn.message, "the text before it depends on it");
     }
     return begin;

@@ -174,6 +174,24 @@ TEST(ChatTemplate, ACallWithoutContentFollowsThePromptThatHasTheMovedSystemMessa
   EXPECT_EQ(Spans(kMovesTheSystemMessage, both), Spans(kMovesTheSystemMessage, messages));
 }
 
+// As Mistral's of version 3: a space is ahead of what is said, but not of calls; here not of reasoning either.
+TEST(ChatTemplate, WhatFollowsAMovedSystemMessageMayLackTheSpaceAheadOfContent) {
+  constexpr const char* kSpace =
+      "{% set s = messages[0].content %}{{ bos_token }}{% for m in messages[1:] %}{% if m.role == 'user' %}"
+      "[INST] {% if loop.last %}{{ s + ' ' }}{% endif %}{{ m.content }}[/INST]{% elif m.tool_calls %}"
+      "[CALLS] {{ m.tool_calls | tojson }}{{ eos_token }}{% elif m.role == 'tool' %}[RESULTS] {{ m.content }}[/RESULTS]"
+      "{% else %}{% if m.reasoning %}[THINK]{{ m.reasoning }}[/THINK]{% endif %}"
+      "{{ ' ' + m.content | trim + eos_token }}{% endif %}{% endfor %}";
+  const OrderedJson calls = Parse(R"([{"role": "system", "content": "S"}, {"role": "user", "content": "q1"},
+      {"role": "assistant", "content": "", "tool_calls": [1]}, {"role": "tool", "content": "r"},
+      {"role": "assistant", "content": "a1"}])");
+  EXPECT_EQ(Spans(kSpace, calls), (Texts{"<s>[INST] S q1[/INST][[CALLS] [1]</s>]",
+                                         "<s>[INST] q1[/INST][CALLS] [1]</s>[RESULTS] r[/RESULTS][ a1</s>]"}));
+  const OrderedJson thinks = Parse(R"([{"role": "system", "content": "S"}, {"role": "user", "content": "q"},
+      {"role": "assistant", "content": "4", "reasoning": "Easy."}])");
+  EXPECT_EQ(Spans(kSpace, thinks), Texts{"<s>[INST] S q[/INST][[THINK]Easy.[/THINK] 4</s>]"});
+}
+
 TEST(ChatTemplate, ACallWithoutContentBeginsBehindAHeaderThatThePromptDoesNotEndWith) {
   const OrderedJson messages = Parse(R"([{"role": "user", "content": "q"},
       {"role": "assistant", "content": "", "tool_calls": [1]}, {"role": "tool", "content": "r"},
