@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
-#include <ranges>
 #include <string_view>
 
 #include "data/conversation.h"
@@ -197,7 +196,7 @@ Suspects Unprinted(const Comparison& comparison, const std::vector<Suspect>& sus
     for (const Suspects& group : groups) {
       std::map<std::string, Suspects> parts;
       for (const Suspect* suspect : group) parts[key(*suspect)].push_back(suspect);
-      for (Suspects& part : std::views::values(parts)) {
+      for (auto& [called, part] : parts) {
         const bool differs = parts.size() == 1 && checks > 0;  // the group was checked
         if (!differs && ++checks > kMostChecks) break;
         if (!differs && comparison.IsSame(part)) {
