@@ -80,15 +80,17 @@ Arguments AdapterOfTheHead(Arguments more) {
 }
 
 TEST_F(OnDevice, LoraIsTrainedResumedEvaluatedAndUsedWithTheBytesOfTheHost) {
-  GivesTheBytesOfTheHost(AdapterOfTheHead({"--dtype", "f32", "--lora.dropout", "0.1", "--memory.recompute", "block"}));
+  GivesTheBytesOfTheHost(AdapterOfTheHead({"--dtype", "f32", "--lora.dropout", "0.1", "--memory.recompute", "block"}),
+                         {"--dtype", "f32"});
 }
 
 TEST_F(OnDevice, LoraOnAQuantisedBaseIsTrainedResumedEvaluatedAndUsedWithTheBytesOfTheHost) {
-  GivesTheBytesOfTheHost(AdapterOfTheHead({"--dtype", "bf16", "--base_dtype", "nf4"}), {"--base_dtype", "nf4"});
+  GivesTheBytesOfTheHost(AdapterOfTheHead({"--dtype", "bf16", "--base_dtype", "nf4"}),
+                         {"--dtype", "bf16", "--base_dtype", "nf4"});
 }
 
 TEST_F(OnDevice, AllWeightsAreTrainedWithTheBytesOfTheHost) {
-  GivesTheBytesOfTheHost({"--method", "full", "--dtype", "bf16"});
+  GivesTheBytesOfTheHost({"--method", "full", "--dtype", "bf16"}, {"--dtype", "bf16"});
 }
 
 TEST_F(OnDevice, AModelFromScratchStartsWithTheWeightsOfTheHost) {

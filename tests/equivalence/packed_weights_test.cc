@@ -124,6 +124,7 @@ void ExpectSameTraining(RunSpec spec, bool keeps, const std::vector<Isa>& levels
         ExpectSameResults(packed[rank], rows[rank]);
         EXPECT_EQ(rows[rank].packings, 0);
         EXPECT_GT(packed[rank].packings, 0);
+        if (isa == Isa::kScalar) continue;  // so few rows are not worth weights that stay packed
         EXPECT_EQ(CountOf(packed[rank], ElementLayout::kColumnPairs) > 0, keeps && packing == PackedOperands::kAll);
       }
     }
