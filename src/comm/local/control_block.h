@@ -141,8 +141,8 @@ class ControlBlock {
   // A launcher watches the ranks: it knows best how one of them died.
   void SetLaunched() const;
   bool launched() const;
-  // Processors that any of the ranks may run on, as far as the quota of their cgroup reaches; each rank adds its own when
-  // it joins.
+  // Processors that any of the ranks may run on, as far as the quota of their cgroup reaches; each rank adds its own
+  // when it joins.
   void AddProcessors() const;
   int processors() const;
   int processors_per_rank() const { return processors() > ranks_ ? processors() / ranks_ : 1; }
