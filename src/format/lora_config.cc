@@ -62,6 +62,10 @@ Result<LoraConfig::Modules> ModulesOr(const Json& json, const char* key, const s
   return LoraConfig::Modules(names);
 }
 
+// Of a file that anybody may have written: each pattern is compiled, each layer looked for in every module.
+constexpr int64_t kMostLayers = 1 << 16;
+constexpr size_t kMostLayerPatterns = 64;
+
 // A number stands for a list of it.
 Result<std::vector<int64_t>> LayersOr(const Json& json, const std::string& path) {
   std::vector<int64_t> layers;
@@ -71,7 +75,16 @@ Result<std::vector<int64_t>> LayersOr(const Json& json, const std::string& path)
     if (!layer.is_number_integer()) {
       return Corrupt(path + ": layers_to_transform should be a number of a layer, or a list of numbers");
     }
+    // Unsigned beyond int64_t would come out negative.
+    if (layer < 0 || layer >= kMostLayers) {
+      return Corrupt(fmt::format("{}: layers_to_transform has layer {}; layers are from 0 to {}", path, layer.dump(),
+                                 kMostLayers - 1));
+    }
     layers.push_back(layer.get<int64_t>());
+  }
+  if (std::ssize(layers) > kMostLayers) {
+    return Corrupt(
+        fmt::format("{}: layers_to_transform lists {} layers; at most {} are read", path, layers.size(), kMostLayers));
   }
   return layers;
 }
@@ -135,6 +148,10 @@ Result<LoraConfig> ReadLoraConfig(Env& env, const std::string& path) {
   TEMPER_ASSIGN_OR_RETURN(c.exclude_modules, ModulesOr(json, "exclude_modules", path));
   TEMPER_ASSIGN_OR_RETURN(c.layers_to_transform, LayersOr(json, path));
   TEMPER_ASSIGN_OR_RETURN(c.layers_pattern, ModulesOr(json, "layers_pattern", path));
+  if (const size_t patterns = c.layers_patterns().size(); patterns > kMostLayerPatterns) {
+    return Corrupt(
+        fmt::format("{}: layers_pattern has {} patterns; at most {} are read", path, patterns, kMostLayerPatterns));
+  }
   for (const char* key : {"rank_pattern", "alpha_pattern"}) {
     if (!ordered.contains(key) || ordered[key].is_null()) continue;
     for (const auto& [pattern, value] : ordered[key].items()) {

@@ -94,6 +94,11 @@ TEST(LoraConfig, LayersAreANumberOrAListAsInPeft) {
   EXPECT_EQ(With("layers_to_transform", nullptr)->layers_to_transform, Layers());
   EXPECT_EQ(With("layers_to_transform", "all").status().code(), StatusCode::kCorrupt);
   EXPECT_EQ(With("layers_to_transform", {"0"}).status().code(), StatusCode::kCorrupt);
+  EXPECT_EQ(With("layers_to_transform", Layers(65537, 0)).status().code(), StatusCode::kCorrupt);
+  for (const Json& layer : {Json(-1), Json(int64_t{1} << 40), Json(uint64_t{18446744073709551615u})}) {
+    EXPECT_EQ(With("layers_to_transform", layer).status().code(), StatusCode::kCorrupt) << layer;
+  }
+  EXPECT_EQ(With("layers_pattern", std::vector<std::string>(65, "h")).status().code(), StatusCode::kCorrupt);
   EXPECT_EQ(With("layers_pattern", "h")->layers_patterns(), Names{"h"});
   EXPECT_EQ(With("layers_pattern", {"h", "layers"})->layers_patterns(), (Names{"h", "layers"}));
   EXPECT_EQ(With("layers_pattern", nullptr)->layers_patterns(), Names());

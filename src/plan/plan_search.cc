@@ -155,6 +155,7 @@ class Searcher {
  public:
   Searcher(const Planner& planner, const RunConfig& config, int64_t rows_of_step)
       : planner_(planner), config_(config), rows_of_step_(rows_of_step), blocks_(Blocks(planner.model())) {
+    if (!config.lora.layers_to_transform.empty()) return;  // numbers of the whole model's blocks, which are not alike
     // The first and the last block, and between them one of each kind: so there is one that is neither first nor last.
     std::vector<BlockKind> kinds = KindsOf(planner.model().facts());
     std::vector<int> few = {0};

@@ -43,6 +43,21 @@ RunConfig With(RunConfig config, const std::string& settings) {
   return config;
 }
 
+TEST(SearchPlans, AdaptersOfTheLastBlocksAloneAreFoundAPlan) {
+  const auto model = Must(ModelFromConfig(Must(ParseJson(kTwoKinds, "c")), "c"));
+  RunConfig config;
+  config.lora.layers_to_transform = {10, 11};
+  config.data.max_seq_len = 128;
+  config = Must(Resolve(config, {.today = "2026-01-01"})).config;
+  const Planner planner(*model, SlowDevices(2));
+  const SearchResult result = Must(SearchPlans(planner, config, SearchGoal::kThroughput));
+  ASSERT_FALSE(result.best.empty());
+  for (const Candidate& c : result.best) {
+    const PlannedRun whole = Must(planner.Plan(With(config, c.settings), c.devices));
+    EXPECT_NEAR(c.step.v, whole.forecast.simulation.step.v, 0.01 * c.step.v) << c.settings;
+  }
+}
+
 TEST(SearchPlans, ForecastsOfAModelWithTwoKindsOfBlocksAreThoseOfItsWholeSteps) {
   const auto model = Must(ModelFromConfig(Must(ParseJson(kTwoKinds, "c")), "c"));
   RunConfig config;
