@@ -9,12 +9,12 @@ namespace temper {
 namespace {
 
 // Of lines "4:memory:/jobs/7", of version 2 "0::/jobs/7".
-std::optional<std::string_view> PathOf(std::string_view groups, bool second, std::string_view controller) {
+std::optional<std::string_view> PathOf(std::string_view groups, bool version_2, std::string_view controller) {
   for (const std::string_view line : Split(groups, '\n')) {
     const size_t first = line.find(':'), next = line.find(':', first + 1);
     if (next == std::string_view::npos) continue;
     const std::string_view controllers = line.substr(first + 1, next - first - 1);
-    if (second ? controllers.empty() : HasWord(controllers, controller)) return line.substr(next + 1);
+    if (version_2 ? controllers.empty() : HasWord(controllers, controller)) return line.substr(next + 1);
   }
   return std::nullopt;
 }
@@ -43,12 +43,12 @@ std::vector<Cgroup> CgroupsOf(Env& env, const std::string& root, std::string_vie
     const auto fields = Split(line, ' ');
     const auto dash = std::find(fields.begin(), fields.end(), "-");
     if (fields.size() < 5 || fields.end() - dash < 4) continue;
-    const bool second = dash[1] == "cgroup2";
-    if (!second && !(dash[1] == "cgroup" && HasWord(dash[3], controller))) continue;
-    const auto path = PathOf(groups, second, controller);
+    const bool version_2 = dash[1] == "cgroup2";
+    if (!version_2 && !(dash[1] == "cgroup" && HasWord(dash[3], controller))) continue;
+    const auto path = PathOf(groups, version_2, controller);
     if (!path) continue;
     for (std::string group = Below(fields[3], *path);; group.resize(group.rfind('/'))) {
-      found.push_back({second, root + std::string(fields[4]) + group, group.empty() ? "/" : group});
+      found.push_back({version_2, root + std::string(fields[4]) + group, group.empty() ? "/" : group});
       if (group.empty()) break;
     }
   }

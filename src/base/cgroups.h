@@ -10,9 +10,9 @@
 namespace temper {
 
 struct Cgroup {
-  bool second = false;  // of version 2
-  std::string folder;   // where its files are, for ReadKernelText
-  std::string name;     // "/jobs/7"; "/": the root of what can be seen
+  bool version_2 = false;
+  std::string folder;  // where its files are, for ReadKernelText
+  std::string name;    // "/jobs/7"; "/": the root of what can be seen
 
   // "" if there is no such file, or it cannot be read.
   std::string Read(Env& env, const std::string& file) const;

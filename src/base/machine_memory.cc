@@ -45,7 +45,7 @@ const CgroupVersion& Version2() {
 
 // What the group itself still allows; nullopt: it bounds nothing.
 std::optional<int64_t> LeftIn(const Cgroup& group, Env& env) {
-  const CgroupVersion& version = group.second ? Version2() : Version1();
+  const CgroupVersion& version = group.version_2 ? Version2() : Version1();
   std::optional<int64_t> limit;
   for (const std::string& file : version.limits) {
     const auto number = NumberIn(group.Read(env, file));  // "max" is none

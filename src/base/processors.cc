@@ -17,7 +17,7 @@ struct Quota {
   std::optional<int64_t> time, period;
 };
 Quota QuotaOf(const Cgroup& group, Env& env) {
-  if (!group.second) {
+  if (!group.version_2) {
     return {NumberIn(group.Read(env, "cpu.cfs_quota_us")), NumberIn(group.Read(env, "cpu.cfs_period_us"))};
   }
   const std::string text = group.Read(env, "cpu.max");

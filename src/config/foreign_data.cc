@@ -127,11 +127,13 @@ void CheckFields(const std::string& name, const OrderedJson& entry, ForeignData&
                       "template; rename them to question and answer for one",
                       name));
     }
-    if (text || joined || (prompt == "question" && answer == "answer")) {  // rows that Temper knows by these names
+    const bool known = text || joined || (prompt == "question" && answer == "answer");  // by these names
+    if (known) {
       columns.erase("prompt");
       columns.erase("response");
     }
-    CheckSection(name, columns, {FieldsOfAlpaca()}, "field", data);
+    const std::vector<Meant> system = {{"system", {"system"}}};  // all that is read beside them; nothing beside a text
+    CheckSection(name, columns, {!known ? FieldsOfAlpaca() : text ? std::vector<Meant>() : system}, "field", data);
     CheckSection(name, tags, {}, "field", data);
     return;
   }
@@ -144,7 +146,8 @@ void CheckFields(const std::string& name, const OrderedJson& entry, ForeignData&
 
 // What no part of the entry of dataset_info.json above has said.
 void CheckEntry(const std::string& name, const OrderedJson& entry, ForeignData& data) {
-  static const std::set<std::string> kRead = {"hf_hub_url", "file_name", "formatting", "columns", "tags"};
+  static const std::set<std::string> kRead = {"hf_hub_url", "file_name", "formatting",
+                                              "columns",    "tags",      "num_samples"};
   for (auto it = entry.begin(); it != entry.end(); ++it) {
     if (kRead.contains(it.key()) || it.value().is_null() || it.value() == false) continue;
     if (it.key() == "split" && it.value() == "train") continue;
@@ -233,8 +236,14 @@ ForeignData LlamaFactoryData(Env& env, const OrderedJson& names, const std::stri
       continue;
     }
     data.files.push_back({.path = local.empty() ? hub : JoinPath(folder, local)});
-    if (entry->contains("num_samples") && (*entry)["num_samples"].is_number_integer() && (*entry)["num_samples"] > 0) {
-      data.files.back().max_samples = (*entry)["num_samples"].get<int64_t>();
+    if (const auto it = entry->find("num_samples"); it != entry->end() && !it->is_null()) {
+      if (it->is_number_integer() && *it > 0) {
+        data.files.back().max_samples = it->get<int64_t>();
+        data.changed.push_back(
+            fmt::format("data set {}: its num_samples are the first rows, not random ones (max_samples)", name));
+      } else {
+        data.lost.push_back(fmt::format("data set {}: its num_samples {}", name, Quoted(it->dump())));
+      }
     }
     CheckEntry(name, *entry, data);
     CheckFields(name, *entry, data);

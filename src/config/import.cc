@@ -263,7 +263,8 @@ class Importer {
          {training ? &config_.data.data : nullptr, training && !both ? nullptr : &config_.data.eval_data}) {
       if (files == nullptr) continue;
       for (DataSource& file : *files) {
-        if (!file.max_samples) file.max_samples = setting.value.get<int64_t>();
+        const auto most = setting.value.get<int64_t>();
+        file.max_samples = std::min(file.max_samples.value_or(most), most);  // a data set may have its own
         taken = true;
       }
     }

@@ -93,6 +93,27 @@ TEST(Import, EveryKeyOfLlamaFactorysDataSetsIsTranslatedOrNamed) {
   }
 }
 
+TEST(Import, OfTwoLimitsOfADataSetTheSmallerCounts) {
+  MemoryEnv env = WithDatasetInfo({{"file_name", "d.json"}, {"num_samples", 1000}});
+  for (const auto& [limit, counts] : {std::pair{"100", "max_samples: 100"}, {"5000", "max_samples: 1000"}}) {
+    const std::string yaml = kLlamaFactory.With("max_samples", limit, env);
+    EXPECT_NE(yaml.find(counts), yaml.npos) << yaml;
+    EXPECT_NE(yaml.find("the first rows, not random ones"), yaml.npos) << yaml;
+    EXPECT_EQ(yaml.find("num_samples '"), yaml.npos) << yaml;
+  }
+}
+
+TEST(Import, ColumnsThatRowsOfOtherFormatsDoNotReadAreNamed) {
+  for (const Json& columns : {Json{{"prompt", "question"}, {"response", "answer"}, {"query", "input"}},
+                              Json{{"prompt", "prompt"}, {"response", "completion"}, {"query", "input"}},
+                              Json{{"prompt", "text"}, {"query", "input"}}}) {
+    MemoryEnv env = WithDatasetInfo({{"file_name", "d.json"}, {"columns", columns}});
+    const std::string yaml = kLlamaFactory.With("cutoff_len", "64", env);
+    EXPECT_TRUE(HasWord(yaml, "query")) << yaml;
+    EXPECT_FALSE(HasWord(yaml, "response")) << yaml;
+  }
+}
+
 TEST(Import, EveryKeyOfAxolotlsDataSetsIsTranslatedOrNamed) {
   MemoryEnv env;
   const Json known = KnownValues("Axolotl's datasets");

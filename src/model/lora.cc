@@ -227,12 +227,15 @@ Status AddIdleLayers(const std::vector<LoraModule>& targets, const LoraConfig& c
       if (layer) have.insert(*layer);
     }
   }
+  std::vector<int64_t> missing;
   for (const int64_t layer : config.layers_to_transform) {
-    if (have.contains(layer)) continue;
-    idle->push_back(
-        fmt::format("lora.layers_to_transform: {} has no effect: no module of that layer gets an adapter; "
-                    "the first layer is 0",
-                    layer));
+    if (!have.contains(layer)) missing.push_back(layer);
+  }
+  if (!missing.empty()) {
+    idle->push_back(fmt::format(
+        "lora.layers_to_transform: {}{} no effect: no module there gets an adapter; "
+        "the first layer is 0",
+        missing.front(), missing.size() == 1 ? " has" : fmt::format(" and {} more have", missing.size() - 1)));
   }
   return OkStatus();
 }

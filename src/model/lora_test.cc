@@ -174,6 +174,9 @@ TEST(LoraTargets, OfChosenLayersAlone) {
   const auto idle = IdleLoraSettings(model->modules(), {.layers_to_transform = {1, 9}});
   ASSERT_TRUE(idle.ok() && idle->size() == 1u);
   EXPECT_NE(idle->front().find("lora.layers_to_transform: 9 has no effect"), std::string::npos) << idle->front();
+  const auto many = IdleLoraSettings(model->modules(), {.layers_to_transform = {1, 9, 10, 11}});
+  ASSERT_TRUE(many.ok() && many->size() == 1u) << "one line, however many there are";
+  EXPECT_NE(many->front().find(": 9 and 2 more have no effect"), std::string::npos) << many->front();
 }
 
 TEST(LoraTargets, PatternsOverrideRankAndAlphaPerModule) {

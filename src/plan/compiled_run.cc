@@ -171,6 +171,13 @@ Result<std::string> NoteOnMesh(const Graph& forward, const MeshSpec& mesh) {
   return fmt::format("{}", fmt::join(notes, "; "));
 }
 
+// "model.layers.*.mlp.up_proj.weight" of block 7's.
+std::string NameInAnyBlock(std::string name, int block) {
+  const std::string number = fmt::format(".{}.", block);
+  const size_t at = name.find(number);
+  return at == std::string::npos ? name : name.replace(at, number.size(), ".*.");
+}
+
 // Without rules of the user, blocks of one kind are split alike: one of each is looked at.
 Status CheckSaves(const Graph& forward, const CompiledRun& run) {
   Mesh stage = run.mesh.mesh;  // of which each tensor has one, or two the same parts
@@ -214,13 +221,15 @@ Result<CompiledRun> CompileRun(const Model& model, const RunConfig& config, int 
   run.trainable_parameters = run.targets.empty() ? run.parameters : 0;
   for (const LoraModule& t : run.targets) run.trainable_parameters += t.r * (t.in + t.out);
   const std::vector<int> blocks = BlocksOfFirstUse(forward);
+  std::set<std::pair<int, std::string>> kinds;  // values of them
   for (ValueId id = 0; id < forward.num_values(); ++id) {
     const Value& value = forward.value(id);
     if (value.trainable) run.trained.push_back(value.name);
+    if (value.role != Role::kWeight && value.role != Role::kAdapter) continue;
     const int block = blocks[static_cast<size_t>(id)];
-    const bool first_of_kind = block < 0 || model.facts().kinds[static_cast<size_t>(block)] == block;
-    const bool weight = value.role == Role::kWeight || value.role == Role::kAdapter;
-    if (weight && first_of_kind) run.distinct.push_back(value.name);
+    const int kind = block < 0 ? block : model.facts().kinds[static_cast<size_t>(block)];
+    // Of the first block of its kind that has it: adapters may be on later ones alone.
+    if (kinds.emplace(kind, NameInAnyBlock(value.name, block)).second) run.distinct.push_back(value.name);
   }
   run.stored = run.targets.empty() ? model.StoredWeights() : LoraWeights(run.targets);
   if (run.mesh.mesh.size(Axis::kPp) > 1) {

@@ -57,6 +57,20 @@ TEST(CompiledRun, OneThatCouldNotBeSavedIsRefused) {
       << run.status().message();
 }
 
+// So that their saves are checked and the plan's page shows them.
+TEST(CompiledRun, ValuesOfOneBlockOfEachKindHaveTheAdaptersOfLaterBlocks) {
+  const auto model = LlamaOf(64, 16, 4, 4, 32);
+  const auto adapters = [&](std::vector<int64_t> layers) {
+    const RunConfig config =
+        ConfigOf(TrainMethod::kLora, 16, [&](RunConfig& c) { c.lora.layers_to_transform = layers; });
+    const CompiledRun run = Must(CompileRun(*model, config, 1, 0));
+    return std::count_if(run.distinct.begin(), run.distinct.end(),
+                         [](const std::string& name) { return name.find("lora_") != name.npos; });
+  };
+  EXPECT_EQ(adapters({}), 14);  // A and B of seven modules
+  EXPECT_EQ(adapters({2, 3}), 14);
+}
+
 // A pipeline whose stages need different amounts, in memory with room for both, for one, and for neither.
 TEST(CompiledRun, StagesCompiledTogetherEqualThoseOfTheirRanks) {
   const auto model = LlamaOf(2048, 512, 7, 8, 1024);

@@ -73,10 +73,10 @@ Status CheckSavedSlices(std::span<const StoredWeight> weights, const std::map<st
                          of.ranks[i]);
     });
     if (fault.empty()) continue;
-    return InvalidArgument(
-        fmt::format("mesh {}: checkpoints of this run could not be saved: tensor {} of shape {}: {}. Keep it whole "
-                    "(placement: [['{}', 'replicate']]), or take another mesh",
-                    mesh.ToString(), of.tensor, of.shape.ToString(), fault, of.weight));
+    return InvalidArgument(fmt::format(
+        "mesh {}: checkpoints of this run could not be saved: tensor {} of shape {}: {}. Split it over fewer "
+        "ranks (less fsdp or tp, with dp beside it), or keep it whole (placement: [['{}', 'replicate']])",
+        mesh.ToString(), of.tensor, of.shape.ToString(), fault, of.weight));
   }
   return OkStatus();
 }

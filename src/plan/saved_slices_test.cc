@@ -44,8 +44,8 @@ TEST(SavedSlices, ThatOverlapOrLackRowsAreRefusedWithTensorAndNumbers) {
   };
   EXPECT_EQ(refused(Fused(4, 12)),
             "mesh copy=2: checkpoints of this run could not be saved: tensor qkv of shape [24, 8]: the slice [8, 8] at "
-            "[8, 0] of rank 1 overlaps the slice [4, 8] at [12, 0] of rank 0. Keep it whole (placement: [['q', "
-            "'replicate']]), or take another mesh");
+            "[8, 0] of rank 1 overlaps the slice [4, 8] at [12, 0] of rank 0. Split it over fewer ranks (less "
+            "fsdp or tp, with dp beside it), or keep it whole (placement: [['q', 'replicate']])");
   std::vector<StoredWeight> lacks = Fused(4, 16);
   lacks.pop_back();
   EXPECT_NE(refused(lacks).find("tensor qkv of shape [24, 8]: its 3 slices have 160 elements of 192"),

@@ -162,7 +162,7 @@ class StepChooser {
         choices.begin(), choices.end(), [&](const StepChoice& c) { return c.recompute != choices.front().recompute; });
     if (!auto_recompute) remedies_ += ", or memory.recompute: auto";
     for (const StepChoice& choice : choices) KindOf(choice).never_fits = false;
-    // Quick searches are many.
+    // The planner makes many quick searches: each has a fifth of the work.
     if (memory.quick) work_.nodes = SearchWork::kEnough / 5 * 4;
     if (memory.matrices != TrainedMatrices::kAuto) remedies_ += ", or memory.bf16_weights: auto";
   }
