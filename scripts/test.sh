@@ -2,8 +2,9 @@
 # The checks that a change must pass. Ends with the time of each part in seconds.
 #   scripts/test.sh            release and inputs, as in CI
 #   scripts/test.sh release    the sources are formatted, each layer includes only what it may, the tree builds
-#                              (build/), every test passes, no more skip than tools/skips.txt allows, the demo
-#                              learns its voices, and a minute of attacks loses nothing
+#                              (build/), every test passes, no more skip than tools/skips.txt allows, those that depend
+#                              on the processor pass as on AVX2, too, the demo learns its voices, and a minute of attacks
+#                              loses nothing
 #   scripts/test.sh inputs     code that reads files passes its unit tests under AddressSanitizer and
 #                              UndefinedBehaviorSanitizer, and its fuzz targets on the same inputs every time
 #                              (build-sanitize/)
