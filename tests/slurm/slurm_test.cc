@@ -16,6 +16,7 @@ class Slurm : public Workplace {
  protected:
   Slurm() {
     setenv("TEMPER", kProgram.c_str(), 1);
+    setenv("SLURM_PMIX_FENCE", "ring", 1);  // as docs/howto/launch.md says
     setenv("ASAN_OPTIONS", "detect_leaks=0", 1);  // MPI's, not ours
   }
 
