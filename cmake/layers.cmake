@@ -1,5 +1,14 @@
 set(TEMPER_LAYERS "" CACHE INTERNAL "")
 
+# Headers take most of the time to compile a source of a few hundred lines: twelve together take half of it. So their
+# unnamed namespaces are one: tools/check_one_definition.py looks at names that two of them define. Operators
+# (graph/ops) repeat each other's names by design and are compiled one by one, as are instruction sets' sources, which
+# have flags of their own.
+set(CMAKE_UNITY_BUILD ${TEMPER_UNITY})
+set(CMAKE_UNITY_BUILD_BATCH_SIZE 12)
+file(GLOB operators CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/graph/ops/*.cc)
+set_source_files_properties(${operators} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+
 # Sources whose name ends in _avx2.cc, _avx512.cc or _amx.cc are compiled for that instruction set; they run only after
 # a runtime check (backend/cpu/isa.h), so the binary starts on any x86-64. g++ 12 warns about its own intrinsics'
 # headers (PR 105593), hence -Wno-maybe-uninitialized.
@@ -131,6 +140,7 @@ function(temper_tests)
   list(FILTER tests INCLUDE REGEX "_test\\.cc$")
   list(FILTER sources EXCLUDE REGEX "_test\\.cc$")
   add_library(temper_ptx_machine STATIC ${sources})
+  set_target_properties(temper_ptx_machine PROPERTIES UNITY_BUILD OFF)  # its files name instructions alike
   target_link_libraries(temper_ptx_machine PUBLIC temper_base)
   target_include_directories(temper_ptx_machine PUBLIC ${CMAKE_SOURCE_DIR}/tests/device/cuda)
   temper_test_binary(temper_ptx_tests "${tests}" temper_ptx_machine)

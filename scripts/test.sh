@@ -179,7 +179,7 @@ rocm() {
 tidy() {
   begin 'clang-tidy'
   # clang's compile_commands.json, without precompiled headers: this also shows that each file includes what it needs.
-  cmake --preset sanitize -B build-tidy -D CMAKE_DISABLE_PRECOMPILE_HEADERS=ON >/dev/null
+  cmake --preset sanitize -B build-tidy -D CMAKE_DISABLE_PRECOMPILE_HEADERS=ON -D TEMPER_UNITY=OFF >/dev/null
   find src -name '*.cc' | sort | xargs -n 8 -P "$(nproc)" clang-tidy-14 -p build-tidy --quiet --warnings-as-errors='*'
   end
 }

@@ -15,7 +15,7 @@
 #include "base/env.h"
 #include "base/scratch_folder.h"
 
-namespace temper {
+namespace temper::block_file_test {
 namespace {
 
 constexpr int64_t kBlock = BlockFile::kBlock;
@@ -164,4 +164,4 @@ TEST_P(BlockFileTest, LeavesNothingInThePageCache) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::block_file_test

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-namespace temper {
+namespace temper::edit_distance_test {
 namespace {
 
 // The table of distances between all beginnings of two words.
@@ -46,4 +46,4 @@ TEST(EditDistance, CapitalsAreSmallLetters) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::edit_distance_test

@@ -10,7 +10,7 @@
 #include "base/mapped_file.h"
 #include "base/scratch_folder.h"
 
-namespace temper {
+namespace temper::env_test {
 namespace {
 
 void Write(const std::string& path, const std::string& text, WriteMode mode) {
@@ -140,11 +140,13 @@ TEST(MappedFile, IsReadWhileOtherProcessesReplaceTheFile) {
   for (int i = 0; i < 300; ++i) {
     const auto file = MappedFile::Open(path);
     EXPECT_TRUE(file.ok()) << file.status().message();
-    if (file.ok()) EXPECT_EQ(std::string_view(reinterpret_cast<const char*>((*file)->bytes().data()), 5), "whole");
+    if (file.ok()) {
+      EXPECT_EQ(std::string_view(reinterpret_cast<const char*>((*file)->bytes().data()), 5), "whole");
+    }
   }
   done = true;
   other.join();
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::env_test

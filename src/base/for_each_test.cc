@@ -11,7 +11,7 @@
 
 #include "base/no_more_threads.h"
 
-namespace temper {
+namespace temper::for_each_test {
 namespace {
 
 TEST(ForEach, CallsForEachItemOnce) {
@@ -48,4 +48,4 @@ TEST(ForEach, DoesAllItselfWhereThereAreNoMoreThreads) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::for_each_test

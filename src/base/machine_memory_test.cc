@@ -5,7 +5,7 @@
 
 #include "base/scratch_folder.h"
 
-namespace temper {
+namespace temper::machine_memory_test {
 namespace {
 
 constexpr char kMountsOfVersion1[] =
@@ -154,4 +154,4 @@ TEST(ThisMachine, HasMemory) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::machine_memory_test

@@ -4,7 +4,7 @@
 
 #include <cmath>
 
-namespace temper {
+namespace temper::philox_test {
 namespace {
 
 TEST(Philox, MatchesTheVectorsOfItsAuthors) {
@@ -44,4 +44,4 @@ TEST(Philox, NormalsHaveUnitVariance) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::philox_test

@@ -5,7 +5,7 @@
 #include "base/scratch_folder.h"
 #include "base/team.h"
 
-namespace temper {
+namespace temper::processors_test {
 namespace {
 
 constexpr char kVersion1[] =
@@ -92,4 +92,4 @@ TEST(Processors, OfThisProcessAreAtLeastOneAndNoMoreThanItMayRunOn) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::processors_test

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace temper {
+namespace temper::quantity_test {
 namespace {
 
 TEST(Quantity, ReadsNumbersPrefixesAndUnits) {
@@ -46,4 +46,4 @@ TEST(Counted, OneIsSingular) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::quantity_test

@@ -5,7 +5,7 @@
 
 #include <csignal>
 
-namespace temper {
+namespace temper::stop_signal_test {
 namespace {
 
 // In processes of their own: handlers stay.
@@ -25,4 +25,4 @@ TEST(StopSignal, ASignalThatCameShortlyBeforeTheFirstStepStopsTheRunThere) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::stop_signal_test

@@ -9,7 +9,7 @@
 #include <thread>
 #include <vector>
 
-namespace temper {
+namespace temper::team_test {
 namespace {
 
 // Of all threads of this process.
@@ -111,4 +111,4 @@ TEST(Team, GivesWayToWhoItWaitsFor) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::team_test

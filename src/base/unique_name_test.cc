@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace temper {
+namespace temper::unique_name_test {
 namespace {
 
 TEST(UniqueNames, AreSixteenDigitsThatDiffer) {
@@ -15,4 +15,4 @@ TEST(UniqueNames, AreSixteenDigitsThatDiffer) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::unique_name_test

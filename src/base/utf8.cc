@@ -34,6 +34,10 @@ size_t LengthAt(std::string_view text, size_t i) {
   return ScanOne(text, i, &bad);
 }
 
+bool IsAscii(std::string_view text) {
+  return std::all_of(text.begin(), text.end(), [](char c) { return static_cast<unsigned char>(c) < 0x80; });
+}
+
 size_t ValidPrefix(std::string_view text) {
   size_t i = 0, bad = 0;
   while (i < text.size()) {

@@ -17,6 +17,7 @@ size_t ValidPrefix(std::string_view text);
 inline bool IsValid(std::string_view text) {
   return ValidPrefix(text) == text.size();
 }
+bool IsAscii(std::string_view text);
 // `text` itself if it is valid, else `storage` filled with it, each maximal ill-formed part replaced by U+FFFD.
 std::string_view MakeValid(std::string_view text, std::string& storage);
 

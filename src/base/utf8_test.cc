@@ -4,7 +4,7 @@
 
 #include "base/philox.h"
 
-namespace temper {
+namespace temper::utf8_test {
 namespace {
 
 TEST(Utf8, EveryCodePointComesBackAndSurrogatesDoNot) {
@@ -70,4 +70,4 @@ TEST(Utf8, HarmlessTextDrivesNoTerminal) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::utf8_test

@@ -4,7 +4,7 @@
 
 #include "base/scratch_folder.h"
 
-namespace temper {
+namespace temper::adapter_test {
 namespace {
 
 // A head that an earlier version of the class called otherwise.
@@ -43,4 +43,4 @@ TEST(AdapterReader, FindsTensorsUnderTheNamesOfEarlierVersions) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::adapter_test

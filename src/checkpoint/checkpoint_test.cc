@@ -9,7 +9,7 @@
 #include "checkpoint/checkpoint_folder.h"
 #include "checkpoint/state_for_test.h"
 
-namespace temper {
+namespace temper::checkpoint_test {
 namespace {
 
 Status SaveTo(Env& env, const std::string& out, CheckpointContents contents, std::optional<int64_t> limit = {}) {
@@ -324,4 +324,4 @@ TEST(Checkpoint, SizeIsKnownBeforehand) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::checkpoint_test

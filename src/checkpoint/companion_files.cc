@@ -13,12 +13,12 @@ namespace temper {
 namespace {
 
 // A piece of a copy: stays in a core's L2 cache between its checksum and its write.
-constexpr int64_t kPiece = 256 << 10;
+constexpr int64_t kCopyPiece = 256 << 10;
 
 Result<FileDigest> ForEachPiece(Env& env, const std::string& path,
                                 const std::function<Status(std::span<const std::byte>)>& take) {
   TEMPER_ASSIGN_OR_RETURN(const auto file, env.OpenForRead(path));
-  std::vector<std::byte> piece(static_cast<size_t>(std::min(kPiece, file->size().v)));
+  std::vector<std::byte> piece(static_cast<size_t>(std::min(kCopyPiece, file->size().v)));
   Checksum checksum;
   for (int64_t done = 0; done < file->size().v;) {
     const std::span<std::byte> part = std::span(piece).first(std::min<size_t>(piece.size(), file->size().v - done));

@@ -28,7 +28,7 @@ namespace {
 constexpr int64_t kPieceBytes = 4 << 20;
 
 // One tensor of the export.
-struct Job {
+struct ExportJob {
   std::string name;                     // in the export
   ModelWeights::Entry from;             // of the base
   const LoraModule* adapter = nullptr;  // to merge; null: none
@@ -84,7 +84,7 @@ class Exporter {
     TEMPER_RETURN_IF_ERROR(PlanTensors());
     TEMPER_RETURN_IF_ERROR(VerifySources());
     std::vector<TensorDeclaration> declared;
-    for (const Job& job : jobs_) declared.push_back({job.name, job.type});
+    for (const ExportJob& job : jobs_) declared.push_back({job.name, job.type});
     TEMPER_ASSIGN_OR_RETURN(auto writer, ShardedSafetensorsWriter::Create(env_, spec_.output_dir, std::move(declared),
                                                                           {.max_shard = spec_.max_shard}));
     TEMPER_RETURN_IF_ERROR(PrepareOutput(writer.total_size()));
@@ -245,7 +245,7 @@ class Exporter {
                    : fmt::format("{} holds the text model alone: the export lacks the rest of the multimodal model",
                                  spec_.source.model_folder));
     }
-    std::sort(jobs_.begin(), jobs_.end(), [](const Job& a, const Job& b) { return a.name < b.name; });
+    std::sort(jobs_.begin(), jobs_.end(), [](const ExportJob& a, const ExportJob& b) { return a.name < b.name; });
     report_.tensors = static_cast<int64_t>(jobs_.size());
     return OkStatus();
   }
@@ -261,12 +261,12 @@ class Exporter {
   }
 
   Status WriteWeights(ShardedSafetensorsWriter& writer) {
-    std::map<std::string_view, const Job*> by_name;
-    for (const Job& job : jobs_) by_name[job.name] = &job;
+    std::map<std::string_view, const ExportJob*> by_name;
+    for (const ExportJob& job : jobs_) by_name[job.name] = &job;
     Bytes done{}, total{};
-    for (const Job& job : jobs_) total += job.type.bytes();
+    for (const ExportJob& job : jobs_) total += job.type.bytes();
     for (const StoredTensor& stored : writer.order()) {
-      const Job& job = *by_name.at(stored.name);
+      const ExportJob& job = *by_name.at(stored.name);
       TEMPER_RETURN_IF_ERROR(job.adapter ? WriteMerged(writer, job) : WriteConverted(writer, job));
       done += job.type.bytes();
       if (progress_) progress_(done, total);
@@ -277,7 +277,7 @@ class Exporter {
     return OkStatus();
   }
 
-  Status WriteConverted(ShardedSafetensorsWriter& writer, const Job& job) {
+  Status WriteConverted(ShardedSafetensorsWriter& writer, const ExportJob& job) {
     const int64_t elements = job.type.shape.elements(), size = SizeOf(job.type.dtype);
     const int64_t piece = kPieceBytes / 8;  // elements; the widest has 8 bytes
     out_.resize(static_cast<size_t>(std::min(piece, elements) * size));
@@ -289,7 +289,7 @@ class Exporter {
     return OkStatus();
   }
 
-  Status WriteMerged(ShardedSafetensorsWriter& writer, const Job& job) {
+  Status WriteMerged(ShardedSafetensorsWriter& writer, const ExportJob& job) {
     const LoraModule& m = *job.adapter;
     std::vector<float> a(static_cast<size_t>(m.r * m.in)), b(static_cast<size_t>(m.out * m.r));
     TEMPER_RETURN_IF_ERROR(adapter_->Read(LoraAName(m.path), a));
@@ -386,7 +386,7 @@ class Exporter {
   std::optional<AdapterReader> adapter_;
   std::optional<DType> dtype_;  // of all floating tensors; as stored where absent
   bool untied_ = false;
-  std::vector<Job> jobs_;
+  std::vector<ExportJob> jobs_;
   std::vector<std::byte> out_, staging_ = std::vector<std::byte>(SafetensorsFile::kStagingBytes);
   ExportReport report_;
 };

@@ -15,7 +15,7 @@
 #include "format/safetensors_writer.h"
 #include "program/buffer_names.h"
 
-namespace temper {
+namespace temper::file_layout_test {
 namespace {
 
 constexpr int64_t kHeads = 3, kHeadDim = 4, kHidden = 10;
@@ -171,4 +171,4 @@ TEST(FileLayout, ComesBackFromAnyPartsOfRanksIntoAnyOthers) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::file_layout_test

@@ -11,7 +11,7 @@
 #include "checkpoint/state_for_test.h"
 #include "format/safetensors_writer.h"
 
-namespace temper {
+namespace temper::inspect_test {
 namespace {
 
 struct Outcome {
@@ -142,4 +142,4 @@ TEST(Inspect, SaysWhatItCannotUse) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::inspect_test

@@ -14,7 +14,7 @@
 #include "format/sharded_safetensors_writer.h"
 #include "program/buffer_names.h"
 
-namespace temper {
+namespace temper::load_weights_test {
 namespace {
 
 // Bytes that this process has asked files for so far.
@@ -268,4 +268,4 @@ TEST(LoadWeights, AWeightMayLieInAPartOfATensorOrInSeveral) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::load_weights_test

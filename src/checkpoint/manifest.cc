@@ -174,7 +174,7 @@ Status ParseLists(const Json& json, const std::string& where, std::vector<Manife
   return OkStatus();
 }
 
-Status CheckNames(const Manifest& m, const std::string& where) {
+Status CheckTensorNames(const Manifest& m, const std::string& where) {
   std::set<std::string_view> tensor_files;
   for (size_t i = 1; i < m.files.size(); ++i) {
     if (m.files[i - 1].name >= m.files[i].name) return Corrupt(where + ": 'files' is not sorted, or names one twice");
@@ -335,7 +335,7 @@ Result<Manifest> ParseManifest(std::string_view text, const std::string& where) 
   TEMPER_ASSIGN_OR_RETURN(m.identity.environment, Member(json, "environment", Json::value_t::object, where));
   TEMPER_ASSIGN_OR_RETURN(m.identity.decisions, Member(json, "decisions", Json::value_t::object, where));
   TEMPER_RETURN_IF_ERROR(ParseLists(json, where, &m.files, &m.tensors));
-  TEMPER_RETURN_IF_ERROR(CheckNames(m, where));
+  TEMPER_RETURN_IF_ERROR(CheckTensorNames(m, where));
   return m;
 }
 

@@ -6,7 +6,7 @@
 
 #include "format/memory_env_for_test.h"
 
-namespace temper {
+namespace temper::manifest_test {
 namespace {
 
 Manifest Sample() {
@@ -169,4 +169,4 @@ TEST(RunIdentity, DifferencesAreNamed) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::manifest_test

@@ -5,7 +5,7 @@
 #include <random>
 #include <vector>
 
-namespace temper {
+namespace temper::merge_test {
 namespace {
 
 TEST(MergeRows, GivesTheBitsOfTheScalarTwin) {
@@ -28,4 +28,4 @@ TEST(MergeRows, GivesTheBitsOfTheScalarTwin) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::merge_test

@@ -6,7 +6,7 @@
 #include "format/lora_config.h"
 #include "format/memory_env_for_test.h"
 
-namespace temper {
+namespace temper::model_source_test {
 namespace {
 
 class ModelSourceTest : public testing::Test {
@@ -182,4 +182,4 @@ TEST_F(ModelSourceTest, AConfigurationIsEnoughWhereWeightsAreNotNeeded) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::model_source_test

@@ -18,24 +18,24 @@
 namespace temper {
 namespace {
 
-using Clock = std::chrono::steady_clock;
+using WaitClock = std::chrono::steady_clock;
 
-constexpr std::string_view kPrefix = "rank-";
+constexpr std::string_view kFragmentPrefix = "rank-";
 constexpr size_t kPartPrefix = 11;  // "rank-00001."
 constexpr std::chrono::milliseconds kPoll{5};
 
 bool IsPartFile(std::string_view name) {
-  return name.starts_with(kPrefix);
+  return name.starts_with(kFragmentPrefix);
 }
 
 std::string FragmentPath(const std::string& staging, int rank) {
-  return JoinPath(staging, fmt::format("{}{:05}.json", kPrefix, rank));
+  return JoinPath(staging, fmt::format("{}{:05}.json", kFragmentPrefix, rank));
 }
 
 }  // namespace
 
 std::string PartFile(const std::string& file, int rank) {
-  return fmt::format("{}{:05}.{}", kPrefix, rank, file);
+  return fmt::format("{}{:05}.{}", kFragmentPrefix, rank, file);
 }
 
 Status PublishFragment(Env& env, const std::string& staging, int rank, const ManifestFragment& fragment) {
@@ -46,13 +46,13 @@ Result<std::vector<ManifestFragment>> AwaitFragments(Env& env, const std::string
                                                      const std::atomic<bool>& cancelled) {
   std::vector<int> missing;
   for (int rank = 1; rank < ranks; ++rank) missing.push_back(rank);
-  auto last = Clock::now();
+  auto last = WaitClock::now();
   while (true) {
     const bool came = std::erase_if(missing, [&](int r) { return env.IsFile(FragmentPath(staging, r)); }) > 0;
     if (missing.empty()) break;
-    if (came) last = Clock::now();
+    if (came) last = WaitClock::now();
     if (cancelled) return Interrupted(fmt::format("the run ended before ranks {} had saved", fmt::join(missing, ", ")));
-    if (std::chrono::duration<double>(Clock::now() - last).count() > patience.v) {
+    if (std::chrono::duration<double>(WaitClock::now() - last).count() > patience.v) {
       return IoError(fmt::format("{}: ranks {} have not written their parts within {}", staging,
                                  fmt::join(missing, ", "), ToString(patience)));
     }

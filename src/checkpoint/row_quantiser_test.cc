@@ -11,7 +11,7 @@
 #include "format/sharded_safetensors_writer.h"
 #include "tensor/quantise_for_test.h"
 
-namespace temper {
+namespace temper::row_quantiser_test {
 namespace {
 
 // The weight of tests/format/make_nf4_goldens.py.
@@ -138,4 +138,4 @@ TEST(RowQuantiser, AnElementThatIsNotFiniteIsNamed) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::row_quantiser_test

@@ -14,7 +14,7 @@
 #include "checkpoint/state_for_test.h"
 #include "format/conversion.h"
 
-namespace temper {
+namespace temper::several_ranks_test {
 namespace {
 
 // A tensor of random bits.
@@ -391,4 +391,4 @@ TEST(SeveralRanks, PartsThatDoNotMakeUpATensorAreNotCommitted) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::several_ranks_test

@@ -12,7 +12,7 @@
 namespace temper {
 namespace {
 
-constexpr int64_t kPiece = 1 << 20;  // of a tensor that is put together: whole elements of any dtype
+constexpr int64_t kReadPiece = 1 << 20;  // of a tensor that is put together: whole elements of any dtype
 
 }  // namespace
 
@@ -56,7 +56,7 @@ Result<std::string> JoinWeights(Env& env, const std::string& checkpoint, const s
   TEMPER_ASSIGN_OR_RETURN(SafetensorsWriter writer, SafetensorsWriter::Create(env, path, std::move(declared)));
   writer.KeepChecksum();
   TEMPER_ASSIGN_OR_RETURN(const ModelWeights weights, OpenModelWeights(env, checkpoint));
-  std::vector<std::byte> memory(kPiece);
+  std::vector<std::byte> memory(kReadPiece);
   for (const StoredTensor& stored : writer.order()) {
     const auto other = of_others.find(stored.name);
     ModelWeights::Entry entry;
@@ -69,8 +69,8 @@ Result<std::string> JoinWeights(Env& env, const std::string& checkpoint, const s
     }
     TEMPER_ASSIGN_OR_RETURN(const TensorType type, entry.tensor->type());
     const DType dtype = type.dtype;
-    for (int64_t done = 0; done < stored.bytes().v; done += kPiece) {
-      const auto piece = std::span(memory).first(static_cast<size_t>(std::min(kPiece, stored.bytes().v - done)));
+    for (int64_t done = 0; done < stored.bytes().v; done += kReadPiece) {
+      const auto piece = std::span(memory).first(static_cast<size_t>(std::min(kReadPiece, stored.bytes().v - done)));
       TEMPER_RETURN_IF_ERROR(entry.ReadElementsAs(done / SizeOf(dtype), dtype, piece));
       TEMPER_RETURN_IF_ERROR(writer.Append(stored.name, piece));
     }

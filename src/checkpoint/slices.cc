@@ -15,7 +15,7 @@ namespace temper {
 namespace {
 
 // Reads go in pieces that stay in a core's L2 cache between read, checksum and copy. Whole elements of any dtype.
-constexpr int64_t kPiece = 512 << 10;
+constexpr int64_t kSlicePiece = 512 << 10;
 
 // Of box `from`, row-major, `bytes` are the elements from number `first` on: puts those that `to` has, too. REQUIRES:
 // both are of one tensor; `bytes` are whole elements of `size` bytes.
@@ -70,10 +70,10 @@ Status PutCommon(const Box& from, int64_t first, std::span<const std::byte> byte
 Status ReadSlice(const SafetensorsFile& file, const SlicedTensor::Slice& slice, DType dtype,
                  FunctionRef<Status(int64_t first, std::span<const std::byte> bytes)> take) {
   const int64_t total = TensorType{dtype, slice.shape}.bytes().v;
-  std::vector<std::byte> staging(static_cast<size_t>(std::min(kPiece, total)));
+  std::vector<std::byte> staging(static_cast<size_t>(std::min(kSlicePiece, total)));
   Checksum checksum;
   for (int64_t done = 0; done < total;) {
-    const auto piece = std::span(staging).first(static_cast<size_t>(std::min(kPiece, total - done)));
+    const auto piece = std::span(staging).first(static_cast<size_t>(std::min(kSlicePiece, total - done)));
     TEMPER_RETURN_IF_ERROR(file.ReadRange(slice.stored_as, done, piece));
     checksum.Update(piece);
     TEMPER_RETURN_IF_ERROR(take(done / SizeOf(dtype), piece));

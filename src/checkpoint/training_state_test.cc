@@ -10,7 +10,7 @@
 #include "format/lora_config.h"
 #include "program/buffer_names.h"
 
-namespace temper {
+namespace temper::training_state_test {
 namespace {
 
 // Buffers as a training Program of one trainable matrix has them, and memory for each.
@@ -123,4 +123,4 @@ TEST(TrainingState, AnotherModelIsRefusedBeforeAnythingIsRead) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::training_state_test

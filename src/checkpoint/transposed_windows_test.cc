@@ -7,7 +7,7 @@
 #include "device/elsewhere_for_test.h"
 #include "format/transpose.h"
 
-namespace temper {
+namespace temper::transposed_windows_test {
 namespace {
 
 // A file's matrix of `ins` rows and `outs` columns, and its transpose.
@@ -120,4 +120,4 @@ TEST(TransposedWindows, PutGivesEachRowOncePerWindowHoweverTheRunsAreCut) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::transposed_windows_test

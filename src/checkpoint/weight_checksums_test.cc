@@ -4,7 +4,7 @@
 
 #include "base/scratch_folder.h"
 
-namespace temper {
+namespace temper::weight_checksums_test {
 namespace {
 
 class WeightChecksums : public testing::Test {
@@ -65,4 +65,4 @@ TEST_F(WeightChecksums, ReadNoOtherFolderAndNothingElse) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::weight_checksums_test

@@ -18,7 +18,7 @@
 namespace temper {
 namespace {
 
-constexpr char kUsage[] =
+constexpr char kChatUsage[] =
     "usage: temper chat MODEL [--system TEXT] [--option value ...]\n\n"
     "Talks to a model. One line is one message. Ctrl-C stops an answer, Ctrl-D leaves; /help lists commands.\n";
 
@@ -195,7 +195,7 @@ Result<int> Chat(const Arguments& arguments) {
 
 const Command kChatCommand = {.name = "chat",
                               .summary = "talk to a model",
-                              .usage = kUsage,
+                              .usage = kChatUsage,
                               .first_word = FirstWord::kModel,
                               .words = "",
                               .run = Chat,

@@ -12,7 +12,7 @@
 namespace temper {
 namespace {
 
-constexpr char kUsage[] =
+constexpr char kCompletionUsage[] =
     "usage: temper completion bash|zsh|fish\n\n"
     "Prints a script that completes commands, options and values. To use it in this shell:\n"
     "  bash:  source <(temper completion bash)\n"
@@ -253,7 +253,7 @@ Result<int> Completion(const Arguments& arguments) {
 
 const Command kCompletionCommand = {.name = "completion",
                                     .summary = "print a completion script for bash, zsh or fish",
-                                    .usage = kUsage,
+                                    .usage = kCompletionUsage,
                                     .first_word = FirstWord::kOneOf,
                                     .words = "bash zsh fish",
                                     .run = Completion,

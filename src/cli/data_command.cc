@@ -22,7 +22,7 @@
 namespace temper {
 namespace {
 
-constexpr char kUsage[] =
+constexpr char kDataUsage[] =
     "usage: temper data preview MODEL --data FILE [--option value ...]\n\n"
     "Shows samples as the model is trained on them: text that counts toward the loss is highlighted, the rest is "
     "dim.\n";
@@ -130,7 +130,7 @@ Result<int> Preview(const Arguments& arguments) {
 
 const Command kDataCommand = {.name = "data",
                               .summary = "preview: show a data file as the model is trained on it",
-                              .usage = kUsage,
+                              .usage = kDataUsage,
                               .first_word = FirstWord::kModel,
                               .words = "preview",
                               .run = Preview,

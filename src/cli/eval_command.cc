@@ -25,7 +25,7 @@
 namespace temper {
 namespace {
 
-constexpr char kUsage[] =
+constexpr char kEvalUsage[] =
     "usage: temper eval MODEL --data FILE [--option value ...]\n\n"
     "Prints {\"eval_loss\", \"perplexity\", \"tokens\", \"samples\"} on stdout.\n";
 
@@ -141,7 +141,7 @@ Result<int> Eval(const Arguments& arguments) {
 
 const Command kEvalCommand = {.name = "eval",
                               .summary = "loss and perplexity on a data file",
-                              .usage = kUsage,
+                              .usage = kEvalUsage,
                               .first_word = FirstWord::kModel,
                               .words = "",
                               .run = Eval,

@@ -14,7 +14,7 @@
 namespace temper {
 namespace {
 
-constexpr char kUsage[] =
+constexpr char kExportUsage[] =
     "usage: temper export MODEL --output_dir FOLDER [--option value ...]\n\n"
     "Writes a Hugging Face folder that transformers loads; an adapter is merged into its base.\n";
 enum class ExportType { kStored, kBf16, kF16, kF32 };
@@ -70,7 +70,7 @@ Result<int> Export(const Arguments& arguments) {
 
 const Command kExportCommand = {.name = "export",
                                 .summary = "write a Hugging Face model folder, with the adapter merged",
-                                .usage = kUsage,
+                                .usage = kExportUsage,
                                 .first_word = FirstWord::kModel,
                                 .words = "",
                                 .run = Export,

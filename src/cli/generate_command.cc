@@ -14,7 +14,7 @@
 namespace temper {
 namespace {
 
-constexpr char kUsage[] =
+constexpr char kGenerateUsage[] =
     "usage: temper generate MODEL --prompt TEXT [--option value ...]\n\n"
     "Continues the text; with --chat, answers it as a user's message. Prints the continuation on stdout.\n";
 
@@ -84,7 +84,7 @@ Result<int> Generate(const Arguments& arguments) {
 
 const Command kGenerateCommand = {.name = "generate",
                                   .summary = "continue a prompt",
-                                  .usage = kUsage,
+                                  .usage = kGenerateUsage,
                                   .first_word = FirstWord::kModel,
                                   .words = "",
                                   .run = Generate,

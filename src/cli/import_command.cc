@@ -17,7 +17,7 @@
 namespace temper {
 namespace {
 
-constexpr char kUsage[] =
+constexpr char kImportUsage[] =
     "usage: temper import FILE [-o RUN.yaml] [--option value ...]\n\n"
     "Turns a configuration of LLaMA-Factory, Axolotl or TRL (YAML, or a shell script with the command) into one for\n"
     "temper train. Comments say what each line comes from, what has no equivalent, and what changes its meaning.\n";
@@ -81,7 +81,7 @@ Result<int> Import(const Arguments& arguments) {
 
 const Command kImportCommand = {.name = "import",
                                 .summary = "turn a LLaMA-Factory, Axolotl or TRL configuration into one for train",
-                                .usage = kUsage,
+                                .usage = kImportUsage,
                                 .first_word = FirstWord::kYamlFile,
                                 .words = "",
                                 .run = Import,

@@ -15,7 +15,7 @@
 namespace temper {
 namespace {
 
-constexpr char kUsage[] =
+constexpr char kInspectUsage[] =
     "usage: temper inspect MODEL [--all] [--tensors] [--json]\n\n"
     "Checks and lists a safetensors file, model folder, adapter, checkpoint or output folder. Exits 0 only if all is "
     "valid. MODEL may be a name in the Hugging Face cache.\n";
@@ -79,7 +79,7 @@ Result<int> InspectPath(const Arguments& arguments) {
 
 const Command kInspectCommand = {.name = "inspect",
                                  .summary = "check and list a safetensors file, model, adapter or checkpoint",
-                                 .usage = kUsage,
+                                 .usage = kInspectUsage,
                                  .first_word = FirstWord::kModel,
                                  .words = "",
                                  .run = InspectPath,

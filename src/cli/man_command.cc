@@ -10,7 +10,7 @@
 namespace temper {
 namespace {
 
-constexpr char kUsage[] =
+constexpr char kManUsage[] =
     "usage: temper man\n\n"
     "Prints the manual page. To read it: temper man | man -l -\n";
 
@@ -129,7 +129,7 @@ Result<int> Man(const Arguments& arguments) {
 
 const Command kManCommand = {.name = "man",
                              .summary = "print the manual page",
-                             .usage = kUsage,
+                             .usage = kManUsage,
                              .first_word = FirstWord::kNone,
                              .words = "",
                              .run = Man,

@@ -44,7 +44,7 @@
 namespace temper {
 namespace {
 
-constexpr char kUsage[] =
+constexpr char kPlanUsage[] =
     "usage: temper plan [RUN.yaml] --model FOLDER|NAME [--option value ...]\n\n"
     "Compiles the training step that `temper train` with the same options would run, and prints its memory by class\n"
     "at its peak, its arithmetic and its segments. With --cluster also its speed there, what limits it, and\n"
@@ -314,7 +314,7 @@ Result<int> Plan(const Arguments& arguments) {
   };
   const Ranks alone;  // also if a launcher started several
   TEMPER_ASSIGN_OR_RETURN(
-      auto setup, SetUpTraining(arguments, Purpose::kPlan, kUsage, alone, {options.Group()}, nullptr, facts_of));
+      auto setup, SetUpTraining(arguments, Purpose::kPlan, kPlanUsage, alone, {options.Group()}, nullptr, facts_of));
   if (!setup) return 0;
   CheckWeights(*setup);
   const RunConfig& config = setup->run.config;
@@ -398,7 +398,7 @@ Result<int> Plan(const Arguments& arguments) {
 
 const Command kPlanCommand = {.name = "plan",
                               .summary = "memory and speed of a run, before it runs",
-                              .usage = kUsage,
+                              .usage = kPlanUsage,
                               .first_word = FirstWord::kYamlFile,
                               .words = "",
                               .run = Plan,

@@ -31,7 +31,7 @@
 namespace temper {
 namespace {
 
-constexpr char kUsage[] =
+constexpr char kTrainUsage[] =
     "usage: temper train [RUN.yaml] --model FOLDER --data FILE --output_dir FOLDER [--option value ...]\n\n"
     "Fine-tunes a model. Every key of the YAML file is also an option; the command line overrides the file.\n";
 
@@ -343,7 +343,7 @@ Result<int> Train(TrainingRun& run) {
 
 Result<int> TrainAs(const Ranks& ranks, const Arguments& arguments) {
   int exit_code = 0;
-  TEMPER_ASSIGN_OR_RETURN(auto setup, SetUpTraining(arguments, Purpose::kTrain, kUsage, ranks, {}, &exit_code));
+  TEMPER_ASSIGN_OR_RETURN(auto setup, SetUpTraining(arguments, Purpose::kTrain, kTrainUsage, ranks, {}, &exit_code));
   if (!setup) return exit_code;
   TrainingRun run{.setup = std::move(*setup)};
   Result<int> result = Train(run);
@@ -367,7 +367,7 @@ struct TrainSettings {
 
 const Command kTrainCommand = {.name = "train",
                                .summary = "fine-tune a model (LoRA or full)",
-                               .usage = kUsage,
+                               .usage = kTrainUsage,
                                .first_word = FirstWord::kYamlFile,
                                .words = "",
                                .run = TrainOnRank,

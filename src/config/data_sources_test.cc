@@ -7,7 +7,7 @@
 #include "config/option_yaml.h"
 #include "config/run_options.h"
 
-namespace temper {
+namespace temper::data_sources_test {
 namespace {
 
 struct Settings {
@@ -137,4 +137,4 @@ TEST(DataSources, TheUseOfFilesIsComparedOnResumeNotTheirPaths) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::data_sources_test

@@ -10,7 +10,7 @@
 #include "format/json.h"
 #include "nlohmann/json.hpp"
 
-namespace temper {
+namespace temper::foreign_names_test {
 namespace {
 
 TEST(ForeignNames, EveryNameOfEachToolIsKnown) {
@@ -63,4 +63,4 @@ TEST(ForeignNames, EachLeadsToAnOptionOrAReason) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::foreign_names_test

@@ -8,9 +8,6 @@
 namespace temper {
 namespace {
 
-constexpr ForeignTool kLlamaFactory = ForeignTool::kLlamaFactory, kAxolotl = ForeignTool::kAxolotl,
-                      kTrl = ForeignTool::kTrl;
-
 constexpr ToolDefault kLlamaFactoryDefaults[] = {
     {"max_seq_len", "2048"},
     {"packing", "false"},
@@ -48,19 +45,19 @@ struct ToolFacts {
 
 const std::array<ToolFacts, 3>& Tools() {
   static const std::array<ToolFacts, 3> kTools = {{
-      {kLlamaFactory,
+      {ForeignTool::kLlamaFactory,
        "LLaMA-Factory",
        "llama-factory",
        {"stage", "finetuning_type", "cutoff_len", "template", "dataset", "dataset_dir", "lora_rank", "lora_target",
         "val_size"},
        kLlamaFactoryDefaults},
-      {kAxolotl,
+      {ForeignTool::kAxolotl,
        "Axolotl",
        "axolotl",
        {"base_model", "sequence_len", "micro_batch_size", "val_set_size", "num_epochs", "sample_packing", "adapter",
         "lora_target_linear", "lr_scheduler", "optimizer"},
        kAxolotlDefaults},
-      {kTrl,
+      {ForeignTool::kTrl,
        "TRL",
        "trl",
        {"dataset_name", "max_length", "use_peft", "dataset_train_split", "dataset_text_field", "assistant_only_loss",

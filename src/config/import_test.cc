@@ -10,7 +10,7 @@
 #include "format/json.h"
 #include "format/memory_env_for_test.h"
 
-namespace temper {
+namespace temper::import_test {
 namespace {
 
 // Whether `text` has `word`, not as a part of another name.
@@ -181,4 +181,4 @@ TEST(Import, LlamaFactorysColumnsAndTagsAreNamedWithWhatTemperReads) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::import_test

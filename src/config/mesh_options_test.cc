@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace temper {
+namespace temper::mesh_options_test {
 namespace {
 
 std::vector<Dim> Heads(int64_t heads, int64_t kv_heads) {
@@ -180,4 +180,4 @@ TEST(MeshOptions, ChunksNeedAnInterleavedSchedule) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::mesh_options_test

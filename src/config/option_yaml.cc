@@ -26,9 +26,9 @@ std::string Escaped(std::string_view key) {
   return out;
 }
 
-class Reader {
+class YamlReader {
  public:
-  Reader(const YamlDocument& document, const std::string& file, const OptionSet& options)
+  YamlReader(const YamlDocument& document, const std::string& file, const OptionSet& options)
       : document_(document), file_(file), options_(options) {}
 
   // `section` is "" or "lora."; `pointer` the place of `object` in the document. Collects mistakes.
@@ -104,7 +104,7 @@ Status ReadYamlOptions(std::string_view text, const std::string& file, const Opt
     return InvalidArgument(fmt::format("{}: should be lines of 'key: value', but is {}", file,
                                        root.is_array() ? "a list" : "a single value"));
   }
-  Reader reader(document, file, options);
+  YamlReader reader(document, file, options);
   reader.ReadMapping(root, "", "");
   return reader.status();
 }

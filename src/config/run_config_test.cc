@@ -7,7 +7,7 @@
 #include "config/run_options.h"
 #include "config/validate.h"
 
-namespace temper {
+namespace temper::run_config_test {
 namespace {
 
 #define EXPECT_HAS(text, part) EXPECT_NE((text).find(part), std::string::npos) << (text)
@@ -314,4 +314,4 @@ TEST(RunConfig, AQuantisedBaseIsComputedInBf16) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::run_config_test

@@ -10,7 +10,7 @@
 #include "config/command_line.h"
 #include "config/option_yaml.h"
 
-namespace temper {
+namespace temper::run_options_test {
 namespace {
 
 Status Command(RunConfig& config, const std::vector<std::string>& arguments) {
@@ -554,4 +554,4 @@ TEST(RunOptions, SurvivesAnyBytes) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::run_options_test

@@ -9,7 +9,7 @@
 #include "base/project_folder_for_test.h"
 #include "format/json.h"
 
-namespace temper {
+namespace temper::schedule_test {
 namespace {
 
 RampShape ShapeNamed(const std::string& name) {
@@ -103,4 +103,4 @@ TEST(Schedule, RoundsWarmupAsTransformersDoes) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::schedule_test

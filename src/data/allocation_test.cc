@@ -32,7 +32,7 @@ void operator delete(void* p, size_t) noexcept {
   operator delete(p);
 }
 
-namespace temper {
+namespace temper::allocation_test {
 namespace {
 
 TEST(Sampler, AllocatesNothingFromBatchToBatchAndEpochToEpoch) {
@@ -61,6 +61,6 @@ TEST(Sampler, AllocatesNothingFromBatchToBatchAndEpochToEpoch) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::allocation_test
 
 #endif

@@ -9,7 +9,7 @@
 
 #include "data/token_memory.h"
 
-namespace temper {
+namespace temper::batch_test {
 namespace {
 
 struct Arrays {
@@ -193,4 +193,4 @@ TEST(BatchDeathTest, ArraysOfAnotherShapeAreABug) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::batch_test

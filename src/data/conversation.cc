@@ -8,19 +8,12 @@
 #include <string_view>
 #include <utility>
 
+#include "data/text_parts.h"
 #include "data/token_weight.h"
+#include "format/json.h"
 
 namespace temper {
 namespace {
-
-const OrderedJson* Find(const OrderedJson& object, std::string_view key) {
-  const auto it = object.find(key);
-  return it == object.end() || it->is_null() ? nullptr : &*it;
-}
-
-bool IsBlank(std::string_view text) {
-  return text.find_first_not_of(" \t\r\n") == std::string_view::npos;
-}
 
 constexpr std::array<std::pair<std::string_view, std::string_view>, 16> kRoles = {{
     {"human", "user"},
@@ -66,7 +59,7 @@ Result<OrderedJson> ToolCalls(const OrderedJson& value, const std::string& where
   if (!parsed.is_array()) parsed = OrderedJson::array({std::move(parsed)});
   OrderedJson calls = OrderedJson::array();
   for (OrderedJson& function : parsed) {
-    if (!function.is_object() || !Find(function, "name")) {
+    if (!function.is_object() || !FindValue(function, "name")) {
       return Corrupt(where + ": a function call should be {\"name\": ..., \"arguments\": ...}");
     }
     OrderedJson call = OrderedJson::object();
@@ -89,12 +82,12 @@ Result<std::string> JoinParts(const OrderedJson& parts, const std::string& where
   for (const OrderedJson& part : parts) {
     const OrderedJson* piece = &part;
     if (part.is_object()) {
-      const OrderedJson* type = Find(part, "type");
+      const OrderedJson* type = FindValue(part, "type");
       if (type && *type != "text") {
         return Unsupported(fmt::format("{}: content of type {}: Temper trains on text only", where, type->dump()));
       }
-      piece = Find(part, "text");
-      if (!piece) piece = Find(part, "value");
+      piece = FindValue(part, "text");
+      if (!piece) piece = FindValue(part, "value");
     }
     if (!piece || !piece->is_string()) return Corrupt(where + ": a part of 'content' has no text");
     text += piece->get_ref<const std::string&>();
@@ -150,10 +143,10 @@ Result<OrderedJson> MessagesFromShareGpt(const OrderedJson& turns, const std::st
     const OrderedJson& turn = turns[i];
     const std::string place = fmt::format("{}, turn {}", where, i + 1);
     if (!turn.is_object()) return Corrupt(place + " should be an object {\"from\": ..., \"value\": ...}");
-    const OrderedJson* from = Find(turn, "from");
-    if (!from) from = Find(turn, "role");
-    const OrderedJson* value = Find(turn, "value");
-    if (!value) value = Find(turn, "content");
+    const OrderedJson* from = FindValue(turn, "from");
+    if (!from) from = FindValue(turn, "role");
+    const OrderedJson* value = FindValue(turn, "value");
+    if (!value) value = FindValue(turn, "content");
     if (!from) return NoField(turn, !turn.contains("from") && turn.contains("role") ? "role" : "from", place);
     if (!from->is_string()) {
       return Corrupt(fmt::format("{}: 'from' should be text but is {}", place, from->type_name()));
@@ -165,7 +158,7 @@ Result<OrderedJson> MessagesFromShareGpt(const OrderedJson& turns, const std::st
       for (const auto& [speaker, as] : kRoles) known += fmt::format("{}{}", known.empty() ? "" : ", ", speaker);
       return Corrupt(fmt::format("{}: unknown speaker \"{}\"; known are {}", place, name, known));
     }
-    if (!value && (role->second == "function_call" || !Find(turn, "tool_calls"))) {
+    if (!value && (role->second == "function_call" || !FindValue(turn, "tool_calls"))) {
       return NoField(turn, !turn.contains("value") && turn.contains("content") ? "content" : "value", place);
     }
 
@@ -193,13 +186,13 @@ Status NormalizeMessages(OrderedJson& messages, const std::string& where) {
     OrderedJson& message = messages[i];
     const std::string place = fmt::format("{}, message {}", where, i + 1);
     if (!message.is_object()) return Corrupt(place + " should be an object {\"role\": ..., \"content\": ...}");
-    const OrderedJson* role = Find(message, "role");
+    const OrderedJson* role = FindValue(message, "role");
     if (!role) return NoField(message, "role", place);
     if (!role->is_string())
       return Corrupt(fmt::format("{}: 'role' should be text but is {}", place, role->type_name()));
     TEMPER_RETURN_IF_ERROR(CheckRole(role->get_ref<const std::string&>(), place));
-    const OrderedJson* calls = Find(message, "tool_calls");
-    const OrderedJson* content = Find(message, "content");
+    const OrderedJson* calls = FindValue(message, "tool_calls");
+    const OrderedJson* content = FindValue(message, "content");
     if (!content) {
       if (!calls) return NoField(message, "content", place);
       message["content"] = "";
@@ -238,12 +231,12 @@ bool IsSupervised(const OrderedJson& message) {
 }
 
 TokenWeight WeightOf(const OrderedJson& message) {
-  const OrderedJson* weight = Find(message, "weight");
+  const OrderedJson* weight = FindValue(message, "weight");
   return weight ? static_cast<TokenWeight>(weight->get<double>() * kUnitWeight) : kUnitWeight;
 }
 
 bool HasNoText(const OrderedJson& message) {
-  const OrderedJson* content = Find(message, "content");
+  const OrderedJson* content = FindValue(message, "content");
   return !content || (content->is_string() && IsBlank(content->get_ref<const std::string&>()));
 }
 
@@ -252,17 +245,17 @@ bool IsEmpty(const OrderedJson& message) {
   const auto says = [](const OrderedJson* said) {
     return said && !said->empty() && !(said->is_string() && IsBlank(said->get_ref<const std::string&>()));
   };
-  return !says(Find(message, "tool_calls")) && !says(Find(message, "function_call")) &&
+  return !says(FindValue(message, "tool_calls")) && !says(FindValue(message, "function_call")) &&
          std::none_of(kReasoningKeys.begin(), kReasoningKeys.end(),
-                      [&](const char* key) { return says(Find(message, key)); });
+                      [&](const char* key) { return says(FindValue(message, key)); });
 }
 
 std::vector<std::string> FunctionsOf(const OrderedJson& list) {
   std::vector<std::string> names;
   if (!list.is_array()) return names;
   for (const OrderedJson& one : list) {
-    const OrderedJson* function = one.is_object() ? Find(one, "function") : nullptr;
-    const OrderedJson* name = function && function->is_object() ? Find(*function, "name") : nullptr;
+    const OrderedJson* function = one.is_object() ? FindValue(one, "function") : nullptr;
+    const OrderedJson* name = function && function->is_object() ? FindValue(*function, "name") : nullptr;
     if (name && name->is_string()) names.push_back(name->get<std::string>());
   }
   return names;
@@ -270,7 +263,7 @@ std::vector<std::string> FunctionsOf(const OrderedJson& list) {
 
 const OrderedJson* ReasoningOf(const OrderedJson& message) {
   for (const char* key : kReasoningKeys) {
-    if (const OrderedJson* reasoning = Find(message, key)) return reasoning;
+    if (const OrderedJson* reasoning = FindValue(message, key)) return reasoning;
   }
   return nullptr;
 }

@@ -13,7 +13,7 @@
 #include "data/tokenizer/memory_folder.h"
 #include "format/json.h"
 
-namespace temper {
+namespace temper::conversation_golden_test {
 namespace {
 
 using Ids = std::vector<int32_t>;
@@ -189,4 +189,4 @@ TEST(ConversationGoldens, AreThoseOfTransformers) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::conversation_golden_test

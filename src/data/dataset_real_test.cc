@@ -14,7 +14,7 @@
 #include "data/sampler.h"
 #include "data/tokenizer/load_tokenizer.h"
 
-namespace temper {
+namespace temper::dataset_real_test {
 namespace {
 
 class RealData : public testing::Test {
@@ -287,4 +287,4 @@ TEST_F(RealData, AnEpochOverShakespearePredictsEveryTokenOnce) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::dataset_real_test

@@ -13,7 +13,7 @@
 #include "data/fake_tokenizer.h"
 #include "data/records.h"
 
-namespace temper {
+namespace temper::dataset_test {
 namespace {
 
 std::string Write(const std::string& name, const std::string& text) {
@@ -324,4 +324,4 @@ TEST(SplitForEvaluation, PartsAreDisjointCompleteAndRepeatable) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::dataset_test

@@ -6,7 +6,7 @@
 
 #include "base/scratch_folder.h"
 
-namespace temper {
+namespace temper::document_reader_test {
 namespace {
 
 class Documents : public testing::Test {
@@ -65,4 +65,4 @@ TEST_F(Documents, ThatAreNotUtf8OrBlankAreErrorsWithTheirPlace) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::document_reader_test

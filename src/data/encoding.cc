@@ -10,7 +10,7 @@
 namespace temper {
 namespace {
 
-bool IsAscii(char c) {
+bool IsAsciiByte(char c) {
   return static_cast<unsigned char>(c) < 0x80;
 }
 
@@ -46,7 +46,7 @@ std::string Conversion(const std::string& path) {
 
 Status NotUtf8(std::string_view text, size_t bad, const std::string& path, const std::string& where) {
   const std::string what = fmt::format("{}: not UTF-8: {}", where, Quoted(WordAround(text, bad)));
-  if (!std::all_of(text.begin(), text.begin() + static_cast<int64_t>(bad), IsAscii)) {
+  if (!std::all_of(text.begin(), text.begin() + static_cast<int64_t>(bad), IsAsciiByte)) {
     return Corrupt(what + ", though the text before is: it is damaged, or from files of different encodings");
   }
   return Corrupt(fmt::format("{}. {}: {}", what,

@@ -9,7 +9,7 @@
 
 #include "data/token_memory.h"
 
-namespace temper {
+namespace temper::packing_test {
 namespace {
 
 TokenStore StoreOf(const std::vector<int64_t>& lengths) {
@@ -227,4 +227,4 @@ TEST(PackingDeathTest, ASampleThatFitsNoRowIsABug) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::packing_test

@@ -45,7 +45,7 @@ std::string Marked(const std::string& text, TokenWeight weight, bool colour) {
   return out;
 }
 
-std::string Text(const TokenSample& sample, size_t shown, const Tokenizer& tokenizer, bool colour) {
+std::string ShownText(const TokenSample& sample, size_t shown, const Tokenizer& tokenizer, bool colour) {
   const std::vector<int32_t> tokens = sample.tokens();
   std::string out;
   for (size_t begin = 0; begin < shown;) {
@@ -89,7 +89,7 @@ std::string Body(const TokenStore& store, int64_t id, const Tokenizer& tokenizer
     if (const auto of = options.unknown->find(id); of != options.unknown->end()) unknown = of->second;
   }
   std::string out = options.tokens ? Tokens(sample, shown, tokenizer, options.colour, unknown)
-                                   : Text(sample, shown, tokenizer, options.colour);
+                                   : ShownText(sample, shown, tokenizer, options.colour);
   if (shown < length) out += fmt::format("... {} more tokens\n", length - shown);
   return out;
 }

@@ -5,7 +5,7 @@
 #include "data/fake_tokenizer.h"
 #include "data/token_memory.h"
 
-namespace temper {
+namespace temper::preview_test {
 namespace {
 
 TokenStore StoreOf(const std::vector<std::pair<std::string, std::string>>& rows) {
@@ -124,4 +124,4 @@ TEST(Preview, LongSamplesAreShortenedAndSaySo) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::preview_test

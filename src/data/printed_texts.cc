@@ -3,16 +3,11 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "data/text_parts.h"
 #include "format/json.h"
 
 namespace temper {
 namespace {
-
-std::string_view Stripped(std::string_view text) {
-  constexpr std::string_view kSpace = " \t\r\n";
-  const size_t begin = text.find_first_not_of(kSpace);
-  return begin == text.npos ? "" : text.substr(begin, text.find_last_not_of(kSpace) + 1 - begin);
-}
 
 // Templates change white space at the ends of a text, and may print it in pieces.
 std::string_view LongestLine(std::string_view text) {
@@ -30,11 +25,6 @@ std::string_view LongestLine(std::string_view text) {
 std::string Escaped(std::string_view text) {
   const std::string quoted = OrderedJson(text).dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
   return quoted.substr(1, quoted.size() - 2);
-}
-
-size_t CommonPrefix(std::string_view a, std::string_view b) {
-  const auto n = static_cast<int64_t>(std::min(a.size(), b.size()));
-  return static_cast<size_t>(std::mismatch(a.begin(), a.begin() + n, b.begin()).first - a.begin());
 }
 
 }  // namespace

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace temper {
+namespace temper::printed_texts_test {
 namespace {
 
 using Answer = PrintedTexts::Answer;
@@ -88,4 +88,4 @@ TEST(PrintedTexts, MessagesBehindOneThatMovedToTheEndAreFoundInTheirOrder) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::printed_texts_test

@@ -10,6 +10,7 @@
 #include "data/conversation.h"
 #include "data/row_fields.h"
 #include "data/template/chat_rendering.h"
+#include "format/json.h"
 
 namespace temper {
 namespace {
@@ -17,11 +18,6 @@ namespace {
 constexpr const char* kVariables = "chat_template_kwargs";
 
 // nullptr if the key is absent or null.
-const OrderedJson* Find(const OrderedJson& row, const char* key) {
-  const auto it = row.find(key);
-  return it == row.end() || it->is_null() ? nullptr : &*it;
-}
-
 std::string KeysOf(const OrderedJson& row) {
   std::string keys;
   int n = 0;
@@ -33,15 +29,15 @@ std::string KeysOf(const OrderedJson& row) {
 }
 
 // The error for a required field.
-Status NoField(const OrderedJson& row, const char* key, const std::string& where) {
+Status NoFieldOfRow(const OrderedJson& row, const char* key, const std::string& where) {
   if (row.contains(key))
     return Corrupt(fmt::format("{}: '{}' is null; give it a value, or leave the row out", where, key));
   return Corrupt(fmt::format("{}: '{}' is missing; the row has {}", where, key, KeysOf(row)));
 }
 
-Result<std::string> Text(const OrderedJson& row, const char* key, const std::string& where) {
-  const OrderedJson* value = Find(row, key);
-  if (!value) return NoField(row, key, where);
+Result<std::string> TextOfRow(const OrderedJson& row, const char* key, const std::string& where) {
+  const OrderedJson* value = FindValue(row, key);
+  if (!value) return NoFieldOfRow(row, key, where);
   if (!value->is_string()) {
     return Corrupt(fmt::format("{}: '{}' should be text but is {}", where, key, value->type_name()));
   }
@@ -49,11 +45,11 @@ Result<std::string> Text(const OrderedJson& row, const char* key, const std::str
 }
 
 Result<std::string> TextOr(const OrderedJson& row, const char* key, const std::string& where) {
-  if (!Find(row, key)) return std::string();
-  return Text(row, key, where);
+  if (!FindValue(row, key)) return std::string();
+  return TextOfRow(row, key, where);
 }
 
-bool IsConversation(const OrderedJson& row) {
+bool IsListOfMessages(const OrderedJson& row) {
   return row.is_array() && !row.empty() &&
          std::all_of(row.begin(), row.end(), [](const OrderedJson& m) { return m.is_object() && m.contains("role"); });
 }
@@ -88,7 +84,7 @@ Status ListAsText(std::string_view text, const char* key, const std::string& whe
 }
 
 // Joins paragraphs of a prompt that comes from several fields.
-std::string Join(const std::string& head, const std::string& tail) {
+std::string Joined(const std::string& head, const std::string& tail) {
   return head.empty() ? tail : tail.empty() ? head : head + "\n\n" + tail;
 }
 
@@ -101,7 +97,7 @@ Result<Record> Conversation(OrderedJson messages, const OrderedJson& row, const 
     if (!system.empty() && !has_system && messages.is_array()) {
       messages.insert(messages.begin(), Message("system", system));
     }
-    if (const OrderedJson* tools = Find(row, "tools")) {
+    if (const OrderedJson* tools = FindValue(row, "tools")) {
       TEMPER_ASSIGN_OR_RETURN(record.tools, NormalizeTools(*tools, where));
     }
   }
@@ -112,11 +108,11 @@ Result<Record> Conversation(OrderedJson messages, const OrderedJson& row, const 
 
 // TRL's conversational form: both fields are lists of messages, and only the second is supervised.
 Result<Record> PromptOfMessages(const OrderedJson& row, const std::string& where) {
-  OrderedJson messages = *Find(row, "prompt");
+  OrderedJson messages = *FindValue(row, "prompt");
   for (OrderedJson& message : messages) {
     if (message.is_object()) message["weight"] = 0;
   }
-  for (const OrderedJson& message : *Find(row, "completion")) messages.push_back(message);
+  for (const OrderedJson& message : *FindValue(row, "completion")) messages.push_back(message);
   return Conversation(std::move(messages), row, where);
 }
 
@@ -125,29 +121,29 @@ Result<Record> PromptRecord(const OrderedJson& row, RecordFormat format, const s
   record.is_instruction = format != RecordFormat::kPromptCompletion;
   TEMPER_ASSIGN_OR_RETURN(record.system, TextOr(row, "system", where));
   if (format == RecordFormat::kPromptCompletion) {
-    const OrderedJson* prompt = Find(row, "prompt");
-    const OrderedJson* completion = Find(row, "completion");
+    const OrderedJson* prompt = FindValue(row, "prompt");
+    const OrderedJson* completion = FindValue(row, "completion");
     if (prompt && completion && prompt->is_array() && completion->is_array()) return PromptOfMessages(row, where);
-    TEMPER_ASSIGN_OR_RETURN(record.prompt, Text(row, "prompt", where));
-    TEMPER_ASSIGN_OR_RETURN(record.completion, Text(row, "completion", where));
+    TEMPER_ASSIGN_OR_RETURN(record.prompt, TextOfRow(row, "prompt", where));
+    TEMPER_ASSIGN_OR_RETURN(record.completion, TextOfRow(row, "completion", where));
     if (LooksLikeMessages(record.prompt) && LooksLikeMessages(record.completion)) {
       return ListAsText(record.prompt, "prompt", where);
     }
     return record;
   }
-  const OrderedJson* beside = Find(row, "context");  // of HotpotQA a table: named as a field that is not read
+  const OrderedJson* beside = FindValue(row, "context");  // of HotpotQA a table: named as a field that is not read
   const std::string context = beside && beside->is_string() ? beside->get<std::string>() : "";
   if (format == RecordFormat::kQuestionAnswer) {
-    TEMPER_ASSIGN_OR_RETURN(const std::string question, Text(row, "question", where));
-    TEMPER_ASSIGN_OR_RETURN(record.completion, Text(row, "answer", where));
-    record.prompt = Join(question, context);
+    TEMPER_ASSIGN_OR_RETURN(const std::string question, TextOfRow(row, "question", where));
+    TEMPER_ASSIGN_OR_RETURN(record.completion, TextOfRow(row, "answer", where));
+    record.prompt = Joined(question, context);
     return record;
   }
-  TEMPER_ASSIGN_OR_RETURN(const std::string instruction, Text(row, "instruction", where));
+  TEMPER_ASSIGN_OR_RETURN(const std::string instruction, TextOfRow(row, "instruction", where));
   TEMPER_ASSIGN_OR_RETURN(const std::string input, TextOr(row, "input", where));
-  TEMPER_ASSIGN_OR_RETURN(record.completion, Text(row, Find(row, "output") ? "output" : "response", where));
-  record.prompt = Join(Join(instruction, input), context);
-  const OrderedJson* history = Find(row, "history");
+  TEMPER_ASSIGN_OR_RETURN(record.completion, TextOfRow(row, FindValue(row, "output") ? "output" : "response", where));
+  record.prompt = Joined(Joined(instruction, input), context);
+  const OrderedJson* history = FindValue(row, "history");
   if (history && !history->empty()) {
     OrderedJson messages = OrderedJson::array();
     if (history->is_string()) return ListAsText(history->get_ref<const std::string&>(), "history", where);
@@ -167,7 +163,7 @@ Result<Record> PromptRecord(const OrderedJson& row, RecordFormat format, const s
 }
 
 Result<std::vector<int32_t>> Integers(const OrderedJson& row, const char* key, const std::string& where) {
-  const OrderedJson* list = Find(row, key);
+  const OrderedJson* list = FindValue(row, key);
   if (!list || !list->is_array()) return Corrupt(fmt::format("{}: '{}' should be a list of integers", where, key));
   std::vector<int32_t> out;
   out.reserve(list->size());
@@ -187,11 +183,11 @@ Result<Record> TokensRecord(const OrderedJson& row, const std::string& where) {
   Record record{.kind = RecordKind::kTokens, .where = where};
   TEMPER_ASSIGN_OR_RETURN(record.input_ids, Integers(row, "input_ids", where));
   record.labels = record.input_ids;
-  if (Find(row, "labels")) {
+  if (FindValue(row, "labels")) {
     TEMPER_ASSIGN_OR_RETURN(record.labels, Integers(row, "labels", where));
   }
   std::vector<int32_t> mask(record.input_ids.size(), 1);
-  if (Find(row, "attention_mask")) {
+  if (FindValue(row, "attention_mask")) {
     TEMPER_ASSIGN_OR_RETURN(mask, Integers(row, "attention_mask", where));
   }
   if (record.labels.size() != record.input_ids.size() || mask.size() != record.input_ids.size()) {
@@ -219,7 +215,7 @@ Result<Record> TokensRecord(const OrderedJson& row, const std::string& where) {
 
 // The row's chat_template_kwargs, which a table has as text.
 Result<OrderedJson> TemplateVariables(const OrderedJson& row, const std::string& where) {
-  const OrderedJson* given = Find(row, kVariables);
+  const OrderedJson* given = FindValue(row, kVariables);
   if (!given || given->empty()) return OrderedJson();
   if (!given->is_object()) {
     return Corrupt(fmt::format("{}: '{}' should be an object such as {{\"enable_thinking\": false}} but is {}", where,
@@ -231,21 +227,21 @@ Result<OrderedJson> TemplateVariables(const OrderedJson& row, const std::string&
 
 // `row` is an object or a conversation.
 Result<Record> RecordOf(OrderedJson row, RecordFormat format, const std::string& where) {
-  if (format == RecordFormat::kMessages && IsConversation(row)) {
+  if (format == RecordFormat::kMessages && IsListOfMessages(row)) {
     return Conversation(std::move(row), OrderedJson(), where);
   }
   switch (format) {
     case RecordFormat::kTokens:
       return TokensRecord(row, where);
     case RecordFormat::kMessages: {
-      const OrderedJson* messages = Find(row, "messages");
-      if (!messages) return NoField(row, "messages", where);
+      const OrderedJson* messages = FindValue(row, "messages");
+      if (!messages) return NoFieldOfRow(row, "messages", where);
       if (messages->is_string()) return ListAsText(messages->get_ref<const std::string&>(), "messages", where);
       return Conversation(*messages, row, where);
     }
     case RecordFormat::kConversations: {
-      const OrderedJson* turns = Find(row, "conversations");
-      if (!turns) return NoField(row, "conversations", where);
+      const OrderedJson* turns = FindValue(row, "conversations");
+      if (!turns) return NoFieldOfRow(row, "conversations", where);
       if (turns->is_string()) return ListAsText(turns->get_ref<const std::string&>(), "conversations", where);
       TEMPER_ASSIGN_OR_RETURN(OrderedJson messages, MessagesFromShareGpt(*turns, where));
       return Conversation(std::move(messages), row, where);
@@ -253,7 +249,7 @@ Result<Record> RecordOf(OrderedJson row, RecordFormat format, const std::string&
     case RecordFormat::kText:
     case RecordFormat::kTextFile: {
       Record record{.kind = RecordKind::kText, .where = where};
-      TEMPER_ASSIGN_OR_RETURN(record.text, Text(row, "text", where));
+      TEMPER_ASSIGN_OR_RETURN(record.text, TextOfRow(row, "text", where));
       return record;
     }
     default:
@@ -264,13 +260,13 @@ Result<Record> RecordOf(OrderedJson row, RecordFormat format, const std::string&
 }  // namespace
 
 Result<RecordFormat> DetectFormat(const OrderedJson& row, const std::string& where) {
-  if (IsConversation(row)) return RecordFormat::kMessages;
+  if (IsListOfMessages(row)) return RecordFormat::kMessages;
   if (!row.is_object()) {
     return Corrupt(fmt::format("{}: a row should be an object or a list of messages but is {}{}", where,
                                row.is_array() ? "another list" : row.type_name(),
                                row.is_array() ? "; a file that is one JSON list should be named .json" : ""));
   }
-  const auto has = [&](const char* key) { return Find(row, key) != nullptr; };
+  const auto has = [&](const char* key) { return FindValue(row, key) != nullptr; };
   if (has("input_ids")) return RecordFormat::kTokens;
   if (has("messages")) return RecordFormat::kMessages;
   if (has("conversations")) return RecordFormat::kConversations;
@@ -295,7 +291,7 @@ Result<RecordFormat> DetectFormat(const OrderedJson& row, const std::string& whe
                                                  {"input_ids"}}) {
     const auto stated = [&](const char* key) { return row.contains(key); };
     if (!std::all_of(fields.begin(), fields.end(), stated)) continue;
-    return NoField(row, *std::find_if_not(fields.begin(), fields.end(), has), where);
+    return NoFieldOfRow(row, *std::find_if_not(fields.begin(), fields.end(), has), where);
   }
   return Corrupt(
       fmt::format("{}: unknown format. The row has {}; Temper reads prompt + completion, question + answer, "
@@ -304,12 +300,12 @@ Result<RecordFormat> DetectFormat(const OrderedJson& row, const std::string& whe
 }
 
 Result<Record> MakeRecord(OrderedJson row, RecordFormat format, const std::string& where) {
-  if (format == RecordFormat::kMessages && IsConversation(row)) return RecordOf(std::move(row), format, where);
+  if (format == RecordFormat::kMessages && IsListOfMessages(row)) return RecordOf(std::move(row), format, where);
   if (!row.is_object()) {
     return Corrupt(fmt::format("{}: a row should be an object but is {}", where, row.type_name()));
   }
   TokenWeight weight = kUnitWeight;
-  if (const OrderedJson* given = Find(row, "weight")) {
+  if (const OrderedJson* given = FindValue(row, "weight")) {
     if (!given->is_number()) {
       return Corrupt(fmt::format("{}: 'weight' should be a number from 0 to 256 but is {}", where, given->type_name()));
     }
@@ -329,7 +325,7 @@ Result<Record> MakeRecord(OrderedJson row, RecordFormat format, const std::strin
 }
 
 std::string PromptText(const Record& record) {
-  return Join(record.system, record.prompt);
+  return Joined(record.system, record.prompt);
 }
 
 // The space belongs to the completion, so that the prompt is what a person would

@@ -4,7 +4,7 @@
 
 #include "data/conversation.h"
 
-namespace temper {
+namespace temper::record_test {
 namespace {
 
 Result<Record> Read(const std::string& text) {
@@ -309,4 +309,4 @@ TEST(Record, ErrorsNameTheRowAndTheField) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::record_test

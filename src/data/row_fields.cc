@@ -16,22 +16,22 @@ bool IsEmptyValue(const OrderedJson& value) {
   return text.empty() || text == "[]";  // a table's cell
 }
 
-const OrderedJson* Find(const OrderedJson& row, const char* key) {
+const OrderedJson* FindFilled(const OrderedJson& row, const char* key) {
   const auto it = row.find(key);
   return it == row.end() || IsEmptyValue(*it) ? nullptr : &*it;
 }
 
-bool IsConversation(RecordFormat format) {
+bool IsConversationFormat(RecordFormat format) {
   return format == RecordFormat::kMessages || format == RecordFormat::kConversations;
 }
 
-bool IsFalse(const OrderedJson& value) {
+bool SaysFalse(const OrderedJson& value) {
   return value == false || value == "false" || value == "False";
 }
 
 // HotpotQA's is a table, which is not read.
 bool HasTextOfContext(const OrderedJson& row) {
-  const OrderedJson* context = Find(row, "context");
+  const OrderedJson* context = FindFilled(row, "context");
   return context && context->is_string();
 }
 
@@ -49,11 +49,11 @@ std::vector<std::string_view> FieldsOf(RecordFormat format, const OrderedJson& r
     case RecordFormat::kMessages:
     case RecordFormat::kConversations: {
       const char* turns = format == RecordFormat::kMessages ? "messages" : "conversations";
-      if (BeginsWithSystem(Find(row, turns))) return {turns, "tools", "chat_template_kwargs"};
+      if (BeginsWithSystem(FindFilled(row, turns))) return {turns, "tools", "chat_template_kwargs"};
       return {turns, "tools", "system", "chat_template_kwargs"};
     }
     case RecordFormat::kPromptCompletion:
-      if (const OrderedJson* prompt = Find(row, "prompt"); !prompt || !prompt->is_array()) {
+      if (const OrderedJson* prompt = FindFilled(row, "prompt"); !prompt || !prompt->is_array()) {
         return {"prompt", "completion", "system"};
       }
       return {"prompt", "completion", "tools", "system", "chat_template_kwargs"};
@@ -64,9 +64,9 @@ std::vector<std::string_view> FieldsOf(RecordFormat format, const OrderedJson& r
     }
     case RecordFormat::kInstruction: {
       std::vector<std::string_view> fields = {"instruction", "input", "system", "chat_template_kwargs",
-                                              Find(row, "output") ? "output" : "response"};
+                                              FindFilled(row, "output") ? "output" : "response"};
       if (HasTextOfContext(row)) fields.push_back("context");
-      if (Find(row, "history")) fields.insert(fields.end(), {"history", "tools"});
+      if (FindFilled(row, "history")) fields.insert(fields.end(), {"history", "tools"});
       return fields;
     }
     case RecordFormat::kText:
@@ -100,22 +100,22 @@ Status CheckMeaning(const OrderedJson& row, RecordFormat format, const std::stri
   for (const char* key : {"images", "audios", "videos", "image", "audio", "video"}) {
     // Columns beside a plain text may be anything, and so may "image" beside a question; beside a conversation it is
     // what is talked about (LLaVA).
-    const bool of_the_row = std::string_view(key).ends_with('s') ? has_answer : IsConversation(format);
-    if (!of_the_row || !Find(row, key)) continue;
+    const bool of_the_row = std::string_view(key).ends_with('s') ? has_answer : IsConversationFormat(format);
+    if (!of_the_row || !FindFilled(row, key)) continue;
     return Unsupported(
         fmt::format("{}: has '{}': Temper trains on text only, so the model would learn to answer about what it does "
                     "not get: remove the row (or the field, if the text alone is meant)",
                     where, key));
   }
-  if (Find(row, "chosen") && Find(row, "rejected")) {
+  if (FindFilled(row, "chosen") && FindFilled(row, "rejected")) {
     return Unsupported(
         fmt::format("{}: preference data ('chosen' and 'rejected'); Temper does not train on preferences: keep the "
                     "chosen answer, {}, and remove both fields",
                     where, PlaceOfAnswer(format)));
   }
   for (const char* key : {"label", "kto_tag"}) {
-    const OrderedJson* label = has_answer ? Find(row, key) : nullptr;
-    if (!label || !IsFalse(*label)) continue;
+    const OrderedJson* label = has_answer ? FindFilled(row, key) : nullptr;
+    if (!label || !SaysFalse(*label)) continue;
     return Unsupported(fmt::format(
         "{}: '{}' is false, so its answer is one to avoid (preference data, as for KTO); Temper would train "
         "the model to give it: remove the row",

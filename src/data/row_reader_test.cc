@@ -9,7 +9,7 @@
 #include "base/faulty_env.h"
 #include "base/scratch_folder.h"
 
-namespace temper {
+namespace temper::row_reader_test {
 namespace {
 
 class RowReaderTest : public testing::Test {
@@ -233,4 +233,4 @@ TEST_F(RowReaderTest, AFailingReadIsAnError) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::row_reader_test

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "data/conversation.h"
+#include "data/text_parts.h"
 #include "data/unprinted_fields.h"
 #include "format/quoted.h"
 
@@ -17,12 +18,6 @@ constexpr EncodeOptions kPlain = {.add_special = false};
 
 std::string MessagePlace(const Record& record, size_t message) {
   return fmt::format("{}, message {}", record.where, message + 1);
-}
-
-std::string_view Stripped(std::string_view text) {
-  constexpr std::string_view kSpace = " \t\r\n";
-  const size_t begin = text.find_first_not_of(kSpace);
-  return begin == text.npos ? "" : text.substr(begin, text.find_last_not_of(kSpace) + 1 - begin);
 }
 
 }  // namespace

@@ -6,7 +6,7 @@
 
 #include "data/fake_tokenizer.h"
 
-namespace temper {
+namespace temper::row_tokenizer_test {
 namespace {
 
 using Ids = std::vector<int32_t>;
@@ -638,4 +638,4 @@ TEST(Tokenize, SamplesHaveTheTextOfTheirUnknownTokens) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::row_tokenizer_test

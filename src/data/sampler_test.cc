@@ -9,7 +9,7 @@
 
 #include "data/token_memory.h"
 
-namespace temper {
+namespace temper::sampler_test {
 namespace {
 
 TokenStore RandomStore(uint32_t seed, int n, int max) {
@@ -216,4 +216,4 @@ TEST(Sampler, ARunThatIsOverCannotEndEarlier) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::sampler_test

@@ -8,7 +8,7 @@
 #include <numeric>
 #include <vector>
 
-namespace temper {
+namespace temper::shuffle_test {
 namespace {
 
 std::vector<int32_t> Order(uint64_t seed, const char* name, int64_t epoch, int n) {
@@ -47,4 +47,4 @@ TEST(Shuffle, EveryOrderIsEquallyLikely) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::shuffle_test

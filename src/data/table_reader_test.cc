@@ -13,7 +13,7 @@
 #include "data/weight_search.h"
 #include "format/json.h"
 
-namespace temper {
+namespace temper::table_reader_test {
 namespace {
 
 class TableReaderTest : public testing::Test {
@@ -135,4 +135,4 @@ TEST_F(TableReaderTest, BecomesTheSamplesOfTheSameRowsAsJson) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::table_reader_test

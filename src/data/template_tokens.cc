@@ -8,7 +8,7 @@
 namespace temper {
 namespace {
 
-constexpr EncodeOptions kPlain = {.add_special = false};
+constexpr EncodeOptions kPlainText = {.add_special = false};
 
 // The length of the marker at the start of `text`: <|name|> or <name>; 0 if there is none.
 size_t MarkerAt(std::string_view text) {
@@ -26,7 +26,7 @@ size_t MarkerAt(std::string_view text) {
 std::optional<int32_t> TurnEndToken(const ChatTemplate& chat_template, const Tokenizer& tokenizer) {
   std::string end = chat_template.TurnEnd();
   end.erase(0, end.find_first_not_of(" \t\r\n"));
-  const auto ids = tokenizer.Encode(end, kPlain);
+  const auto ids = tokenizer.Encode(end, kPlainText);
   if (!ids.ok() || ids->empty() || !tokenizer.IsSpecial(ids->front())) return std::nullopt;
   return ids->front();
 }
@@ -42,7 +42,7 @@ std::vector<std::string> MarkersWithoutToken(const ChatTemplate& chat_template, 
     const size_t size = MarkerAt(std::string_view(*text).substr(at));
     if (size == 0) continue;
     const std::string marker = text->substr(at, size);
-    const auto ids = tokenizer.Encode(marker, kPlain);
+    const auto ids = tokenizer.Encode(marker, kPlainText);
     if (!ids.ok() || ids->size() == 1 || std::count(missing.begin(), missing.end(), marker) > 0) continue;
     missing.push_back(marker);
   }

@@ -4,7 +4,7 @@
 
 #include "data/fake_tokenizer.h"
 
-namespace temper {
+namespace temper::template_tokens_test {
 namespace {
 
 ChatTemplate Known(const std::string& name) {
@@ -46,4 +46,4 @@ TEST(KnownTemplates, ANameIsFoundAndAnUnknownOneIsAnswered) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::template_tokens_test

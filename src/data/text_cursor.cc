@@ -9,9 +9,9 @@
 namespace temper {
 namespace {
 
-constexpr size_t kBuffer = 256 << 10;
+constexpr size_t kCursorBuffer = 256 << 10;
 // A file's first bytes tell its format; a compressed one may give them in pieces of any size.
-constexpr size_t kLeast = 16;
+constexpr size_t kLeastCursorBuffer = 16;
 
 }  // namespace
 
@@ -21,12 +21,14 @@ bool IsSpace(int c) {
 
 TextCursor::TextCursor(std::unique_ptr<TextStream> stream)
     : stream_(std::move(stream)),
-      buffer_(stream_->compressed() ? kBuffer : std::clamp(static_cast<size_t>(stream_->size().v), kLeast, kBuffer)) {}
+      buffer_(stream_->compressed()
+                  ? kCursorBuffer
+                  : std::clamp(static_cast<size_t>(stream_->size().v), kLeastCursorBuffer, kCursorBuffer)) {}
 
 Status TextCursor::Fill() {
   if (begin_ < end_) return OkStatus();
   size_t size = 0;
-  while (size < kLeast) {
+  while (size < kLeastCursorBuffer) {
     const auto read = stream_->Read(std::span(buffer_).subspan(size));
     if (!read.ok() && !stream_->compressed()) return read.status();
     if (!read.ok()) {

@@ -12,7 +12,7 @@
 #include "base/scratch_folder.h"
 #include "data/fake_tokenizer.h"
 
-namespace temper {
+namespace temper::token_cache_test {
 namespace {
 
 class TokenCacheTest : public testing::Test {
@@ -154,7 +154,9 @@ TEST_F(TokenCacheTest, AFailureAtAnyOperationLeavesNoFileOrAWholeOne) {
     EXPECT_EQ(Names().size(), whole ? 1u : 0u) << "left: " << Names()[0];
     if (!failed) break;
     EXPECT_NE(made.message().find("--data_cache"), std::string::npos) << made.message();
-    if (whole) ASSERT_TRUE(PosixEnv().RemoveFile(folder_ / Names()[0]).ok());
+    if (whole) {
+      ASSERT_TRUE(PosixEnv().RemoveFile(folder_ / Names()[0]).ok());
+    }
   }
   EXPECT_GT(failing, 6) << "open, append, sync, close, rename and sync of the folder";
   EXPECT_TRUE(Open().ok());
@@ -240,4 +242,4 @@ TEST_F(TokenCacheTest, OldFilesAreRemovedAndNothingElse) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::token_cache_test

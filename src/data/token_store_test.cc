@@ -9,7 +9,7 @@
 #include "data/token_memory.h"
 #include "format/checksum.h"
 
-namespace temper {
+namespace temper::token_store_test {
 namespace {
 
 using Tokens = std::vector<int32_t>;
@@ -189,4 +189,4 @@ TEST(TokenStore, NumbersOutOfRangeAreRefusedWithGoodChecksums) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::token_store_test

@@ -10,7 +10,7 @@
 namespace temper {
 namespace {
 
-constexpr size_t kShown = 8;
+constexpr size_t kShownTexts = 8;
 
 std::string Shown(std::string_view character) {
   if (character == "\n") return "\\n";
@@ -41,7 +41,7 @@ void UnknownTokens::Add(const UnknownTokens& other) {
 std::vector<std::pair<std::string, int64_t>> UnknownTokens::MostFrequent() const {
   std::vector<std::pair<std::string, int64_t>> sorted(characters.begin(), characters.end());
   std::stable_sort(sorted.begin(), sorted.end(), [](const auto& a, const auto& b) { return a.second > b.second; });
-  sorted.resize(std::min(sorted.size(), kShown));
+  sorted.resize(std::min(sorted.size(), kShownTexts));
   return sorted;
 }
 

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace temper {
+namespace temper::unknown_tokens_test {
 namespace {
 
 using Counts = std::vector<std::pair<std::string, int64_t>>;
@@ -27,4 +27,4 @@ TEST(UnknownTokens, AddUpAndShowTheEightMostFrequentCharacters) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::unknown_tokens_test

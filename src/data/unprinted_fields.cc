@@ -9,6 +9,7 @@
 
 #include "data/conversation.h"
 #include "data/printed_texts.h"
+#include "data/text_parts.h"
 
 namespace temper {
 namespace {
@@ -26,10 +27,6 @@ void AddTexts(const OrderedJson& value, std::vector<std::string_view>& out) {
   if (value.is_string()) out.push_back(value.get_ref<const std::string&>());
   if (!value.is_structured()) return;
   for (const OrderedJson& part : value) AddTexts(part, out);
-}
-
-bool IsBlank(std::string_view text) {
-  return text.find_first_not_of(" \t\r\n") == text.npos;
 }
 
 // A field that was not found, or not searched any more.

@@ -6,7 +6,7 @@
 
 #include "data/conversation.h"
 
-namespace temper {
+namespace temper::unprinted_fields_test {
 namespace {
 
 ChatTemplate Template(const std::string& source) {
@@ -160,4 +160,4 @@ TEST(UnprintedFields, EveryMessageOfALongConversationCountsWhoseFieldIsLeftOut) 
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::unprinted_fields_test

@@ -8,7 +8,7 @@
 #include "data/conversation.h"
 #include "data/records.h"
 
-namespace temper {
+namespace temper::weight_search_test {
 namespace {
 
 TEST(HasWeights, IsExact) {
@@ -127,4 +127,4 @@ TEST(HasWeights, FindsAWeightAcrossTwoBlocks) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::weight_search_test

@@ -4,7 +4,7 @@
 
 #include "device/elsewhere_for_test.h"
 
-namespace temper {
+namespace temper::device_part_test {
 namespace {
 
 // Rows 10.. of a matrix, or elements, that number their place in the whole.
@@ -122,4 +122,4 @@ TEST(HostWindow, AnErrorOfTheFillerEndsIt) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::device_part_test

@@ -9,7 +9,7 @@
 
 #include "base/scratch_folder.h"
 
-namespace temper {
+namespace temper::vendor_library_test {
 namespace {
 
 // Any library, by a name that the loader knows nothing of.
@@ -118,4 +118,4 @@ TEST(VendorLibrary, ThatIsNowhereIsSaidToBeSoWithTheFoldersThatWereLookedThrough
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::vendor_library_test

@@ -8,7 +8,7 @@
 #include "disk/disk_tier.h"
 #include "disk/model_files_for_test.h"
 
-namespace temper {
+namespace temper::disk_faults_test {
 namespace {
 
 void ExpectSays(const Status& status, StatusCode code, std::initializer_list<std::string> words) {
@@ -146,4 +146,4 @@ TEST(SpillFaults, AFullOrVanishedDiskIsToldAndSpoilsOnlyWhatWasWritten) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::disk_faults_test

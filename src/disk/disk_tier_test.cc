@@ -6,7 +6,7 @@
 #include "disk/model_files_for_test.h"
 #include "tensor/tier.h"
 
-namespace temper {
+namespace temper::disk_tier_test {
 namespace {
 
 // Bytes at an address that is `shift` off a multiple of 4096.
@@ -248,4 +248,4 @@ TEST(DiskTier, TakesMemoryForWritesOnlyWhereItSpills) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::disk_tier_test

@@ -14,7 +14,7 @@
 #include "base/block_file.h"
 #include "base/no_more_threads.h"
 
-namespace temper {
+namespace temper::io_team_test {
 namespace {
 
 TEST(IoTeam, DoesEveryChunkOnceWithABufferThatNoOtherThreadUses) {
@@ -217,4 +217,4 @@ TEST(IoTeam, TheCallerDoesAllWhereThereAreNoMoreThreads) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::io_team_test

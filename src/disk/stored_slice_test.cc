@@ -2,7 +2,7 @@
 
 #include "disk/model_files_for_test.h"
 
-namespace temper {
+namespace temper::stored_slice_test {
 namespace {
 
 PartView Part(DType dtype, const Shape& box, const Shape& global, const Shape& begin) {
@@ -96,4 +96,4 @@ TEST(StoredSlice, PiecesAndTypesThatDoNotConvertAreRefused) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::stored_slice_test

@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-namespace temper {
+namespace temper::checksum_test {
 namespace {
 
 std::span<const std::byte> AsBytes(std::string_view text) {
@@ -41,4 +41,4 @@ TEST(Checksum, SeesEveryFlippedBit) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::checksum_test

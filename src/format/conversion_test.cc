@@ -8,7 +8,7 @@
 #include <random>
 #include <vector>
 
-namespace temper {
+namespace temper::conversion_test {
 namespace {
 
 template <class T>
@@ -145,4 +145,4 @@ TEST(Conversion, F64ToBF16IsTheNearestOfAllBF16) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::conversion_test

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace temper {
+namespace temper::data_file_name_test {
 namespace {
 
 TEST(DataFileName, EndingsCountInAnyCaseAndBehindACompression) {
@@ -19,4 +19,4 @@ TEST(DataFileName, EndingsCountInAnyCaseAndBehindACompression) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::data_file_name_test

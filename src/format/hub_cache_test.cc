@@ -14,7 +14,7 @@
 #include "base/scratch_folder.h"
 #include "format/json.h"
 
-namespace temper {
+namespace temper::hub_cache_test {
 namespace {
 
 // Variables that decide where the cache is; restored when it is destroyed.
@@ -192,4 +192,4 @@ TEST_F(HubCacheTest, AFileOnTheDiskGoesBeforeADataSet) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::hub_cache_test

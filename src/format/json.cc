@@ -74,13 +74,6 @@ Status WrongType(const Json& value, const char* key, const char* wanted, const s
   return Corrupt(fmt::format("{}: '{}' should be {} but is {}", where, key, wanted, value.type_name()));
 }
 
-// nullptr where the key is absent or null.
-const Json* Find(const Json& object, const char* key) {
-  if (!object.is_object()) return nullptr;
-  const auto it = object.find(key);
-  return it == object.end() || it->is_null() ? nullptr : &*it;
-}
-
 }  // namespace
 
 Result<Json> ParseJson(std::string_view text, const std::string& where) {
@@ -95,8 +88,19 @@ Result<Json> ReadJsonFile(Env& env, const std::string& path) {
   return ParseJson(text, path);
 }
 
+const Json* FindValue(const Json& object, std::string_view key) {
+  if (!object.is_object()) return nullptr;
+  const auto it = object.find(key);
+  return it == object.end() || it->is_null() ? nullptr : &*it;
+}
+const OrderedJson* FindValue(const OrderedJson& object, std::string_view key) {
+  if (!object.is_object()) return nullptr;
+  const auto it = object.find(key);
+  return it == object.end() || it->is_null() ? nullptr : &*it;
+}
+
 Result<int64_t> IntOr(const Json& object, const char* key, int64_t fallback, const std::string& where) {
-  const Json* value = Find(object, key);
+  const Json* value = FindValue(object, key);
   if (!value) return fallback;
   if (value->is_number_unsigned() && value->get<uint64_t>() > static_cast<uint64_t>(INT64_MAX)) {
     return Corrupt(fmt::format("{}: '{}' is {}, which is too large", where, key, value->get<uint64_t>()));
@@ -105,25 +109,25 @@ Result<int64_t> IntOr(const Json& object, const char* key, int64_t fallback, con
   return WrongType(*value, key, "an integer", where);
 }
 Result<double> NumberOr(const Json& object, const char* key, double fallback, const std::string& where) {
-  const Json* value = Find(object, key);
+  const Json* value = FindValue(object, key);
   if (!value) return fallback;
   if (value->is_number()) return value->get<double>();
   return WrongType(*value, key, "a number", where);
 }
 Result<bool> BoolOr(const Json& object, const char* key, bool fallback, const std::string& where) {
-  const Json* value = Find(object, key);
+  const Json* value = FindValue(object, key);
   if (!value) return fallback;
   if (value->is_boolean()) return value->get<bool>();
   return WrongType(*value, key, "true or false", where);
 }
 Result<std::string> StringOr(const Json& object, const char* key, std::string fallback, const std::string& where) {
-  const Json* value = Find(object, key);
+  const Json* value = FindValue(object, key);
   if (!value) return fallback;
   if (value->is_string()) return value->get<std::string>();
   return WrongType(*value, key, "a string", where);
 }
 Result<int64_t> RequireInt(const Json& object, const char* key, const std::string& where) {
-  if (!Find(object, key)) return Corrupt(fmt::format("{}: '{}' is missing", where, key));
+  if (!FindValue(object, key)) return Corrupt(fmt::format("{}: '{}' is missing", where, key));
   return IntOr(object, key, 0, where);
 }
 

@@ -28,6 +28,9 @@ Result<int64_t> IntOr(const Json& object, const char* key, int64_t fallback, con
 Result<double> NumberOr(const Json& object, const char* key, double fallback, const std::string& where);
 Result<bool> BoolOr(const Json& object, const char* key, bool fallback, const std::string& where);
 Result<std::string> StringOr(const Json& object, const char* key, std::string fallback, const std::string& where);
+// nullptr where it is absent or null, or where this is no object.
+const Json* FindValue(const Json& object, std::string_view key);
+const OrderedJson* FindValue(const OrderedJson& object, std::string_view key);
 // As above, but absence is an error too.
 Result<int64_t> RequireInt(const Json& object, const char* key, const std::string& where);
 

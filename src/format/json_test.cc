@@ -4,7 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
-namespace temper {
+namespace temper::json_test {
 namespace {
 
 TEST(Json, NamesFileLineAndColumnOfAnError) {
@@ -72,4 +72,4 @@ TEST(Json, OrderedJsonKeepsTheOrderOfTheFile) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::json_test

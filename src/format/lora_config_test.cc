@@ -11,7 +11,7 @@
 #include "base/scratch_folder.h"
 #include "format/json.h"
 
-namespace temper {
+namespace temper::lora_config_test {
 namespace {
 
 Result<LoraConfig> Read(const std::string& text) {
@@ -161,4 +161,4 @@ TEST(LoraConfig, TargetsAreAllLinearModulesOrARegexOrNames) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::lora_config_test

@@ -10,7 +10,7 @@
 #include "format/memory_env_for_test.h"
 #include "format/sharded_safetensors_writer.h"
 
-namespace temper {
+namespace temper::model_weights_test {
 namespace {
 
 // `n` bytes that name their tensor and place, so that a mix-up shows.
@@ -305,4 +305,4 @@ TEST(ShardedSafetensorsWriter, RefusesANameInTwoShards) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::model_weights_test

@@ -5,7 +5,7 @@
 #include "base/project_folder_for_test.h"
 #include "format/model_weights.h"
 
-namespace temper {
+namespace temper::nf4_tensor_test {
 namespace {
 
 uint64_t HashOf(std::span<const bf16> values) {
@@ -37,4 +37,4 @@ TEST(Nf4Tensor, DequantisesToTheBitsOfBitsandbytes) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::nf4_tensor_test

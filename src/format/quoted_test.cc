@@ -4,7 +4,7 @@
 
 #include <cstdio>
 
-namespace temper {
+namespace temper::quoted_test {
 namespace {
 
 // What a shell makes of `word`.
@@ -32,4 +32,4 @@ TEST(Quoted, ShowsNoControlCharacter) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::quoted_test

@@ -13,7 +13,7 @@
 #include "format/safetensors.h"
 #include "format/safetensors_writer.h"
 
-namespace temper {
+namespace temper::safetensors_golden_test {
 namespace {
 
 const std::string kFolder = std::string(kProjectFolder) + "/tests/format/";
@@ -129,4 +129,4 @@ TEST(SafetensorsGolden, OpensAndRefusesTheFilesThatTheLibraryOpensAndRefuses) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::safetensors_golden_test

@@ -8,7 +8,7 @@
 #include "format/memory_env_for_test.h"
 #include "format/safetensors.h"
 
-namespace temper {
+namespace temper::safetensors_header_test {
 namespace {
 
 std::string WithLength(const std::string& json, const std::string& data = "") {
@@ -281,4 +281,4 @@ TEST(SafetensorsHeader, RefusesToWriteNamesThatNoReaderCouldTellApart) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::safetensors_header_test

@@ -13,7 +13,7 @@
 #include "format/memory_env_for_test.h"
 #include "format/safetensors_writer.h"
 
-namespace temper {
+namespace temper::safetensors_test {
 namespace {
 
 std::vector<std::byte> RandomBytes(size_t n, uint32_t seed) {
@@ -269,4 +269,4 @@ TEST(Safetensors, OpensRealModels) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::safetensors_test

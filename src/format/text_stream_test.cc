@@ -6,7 +6,7 @@
 
 #include "base/scratch_folder.h"
 
-namespace temper {
+namespace temper::text_stream_test {
 namespace {
 
 std::string Gzip(std::string_view text) {
@@ -152,4 +152,4 @@ TEST_F(TextStreamTest, ATextHasALimit) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::text_stream_test

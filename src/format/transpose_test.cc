@@ -5,7 +5,7 @@
 #include <numeric>
 #include <vector>
 
-namespace temper {
+namespace temper::transpose_test {
 namespace {
 
 template <class T>
@@ -31,4 +31,4 @@ TEST(Transpose, EveryElementLandsInItsPlaceAndNoOtherIsTouched) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::transpose_test

@@ -6,7 +6,7 @@
 
 #include "format/transpose.h"
 
-namespace temper {
+namespace temper::weight_source_test {
 namespace {
 
 // A file's tensors, of which each element is the number of its place; and the weight that `source` makes of them.
@@ -108,4 +108,4 @@ TEST(WeightSource, TensorsThatSeveralWeightsLieInAreListedOnce) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::weight_source_test

@@ -22,7 +22,7 @@ namespace temper {
 namespace {
 
 // No configuration nests deeper; yaml-cpp and the documents' destructors recurse.
-constexpr size_t kMaxDepth = 64;
+constexpr size_t kMaxYamlDepth = 64;
 // Bounds what aliases may copy out. A value is charged 64 bytes (a JSON value, its line and its key's string) and its
 // text; 1 MiB of YAML has at most 2^19 values, so a document without aliases always fits.
 constexpr int64_t kMaxCost = MiB(64).v;
@@ -128,9 +128,9 @@ std::string WithoutUnderscores(std::string text) {
   return text;
 }
 
-class Builder final : public YAML::EventHandler {
+class YamlBuilder final : public YAML::EventHandler {
  public:
-  Builder(const std::string& where, YamlVersion version) : where_(where), version_(version) {}
+  YamlBuilder(const std::string& where, YamlVersion version) : where_(where), version_(version) {}
 
   YamlDocument TakeDocument() { return {std::move(root_.value), std::move(root_.lines)}; }
 
@@ -232,7 +232,7 @@ class Builder final : public YAML::EventHandler {
             OrderedJson empty) {
     CheckTag(mark, tag, kind);
     if (ExpectsKey()) Fail(mark, Unsupported("a list or map stands where a key should be; a key must be plain text"));
-    if (stack_.size() == kMaxDepth) Fail(mark, Corrupt(fmt::format("nested deeper than {} levels", kMaxDepth)));
+    if (stack_.size() == kMaxYamlDepth) Fail(mark, Corrupt(fmt::format("nested deeper than {} levels", kMaxYamlDepth)));
     stack_.push_back({.node = {.value = std::move(empty), .lines = {LineAt(mark), {}}, .cost = kValueCost},
                       .mark = mark,
                       .anchor = anchor});
@@ -348,14 +348,14 @@ Result<YamlDocument> ParseYaml(std::string_view text, const std::string& where, 
                                std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(bad), '\n') + 1,
                                bad));
   }
-  Builder builder(where, version);
+  YamlBuilder builder(where, version);
   try {
     // yaml-cpp takes the end of the text for a missing closing quote; an explicit end of the document it does not.
     std::istringstream stream(std::string(text) + (text.empty() || text.ends_with('\n') ? "...\n" : "\n...\n"));
     YAML::Parser parser(stream);
     if (!parser.HandleNextDocument(builder)) return YamlDocument{.value = nullptr, .lines = {1, {}}};
     YamlDocument document = builder.TakeDocument();
-    Builder second(where, version);
+    YamlBuilder second(where, version);
     if (parser.HandleNextDocument(second)) {
       return Unsupported(fmt::format("{} holds more than one YAML document ('---'); keep one", where));
     }

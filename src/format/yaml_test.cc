@@ -8,7 +8,7 @@
 
 #include "format/memory_env_for_test.h"
 
-namespace temper {
+namespace temper::yaml_test {
 namespace {
 
 OrderedJson Parsed(const std::string& text) {
@@ -319,4 +319,4 @@ TEST(Yaml, OfVersion11HasYesAndNoAndUnderscoresInNumbers) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::yaml_test

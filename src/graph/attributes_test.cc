@@ -7,7 +7,7 @@
 #include <cmath>
 #include <limits>
 
-namespace temper {
+namespace temper::attributes_test {
 namespace {
 
 // Bits, not values: NaN and -0.0 count.
@@ -161,4 +161,4 @@ TEST(AttributesDeathTest, HoldNothingThatHasNoText) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::attributes_test

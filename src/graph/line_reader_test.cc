@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace temper {
+namespace temper::line_reader_test {
 namespace {
 
 TEST(LineReader, ReadsWhatThePrintersWrite) {
@@ -71,4 +71,4 @@ TEST(LineReader, BoundsTheSizesOfTensors) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::line_reader_test

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace temper {
+namespace temper::loss_scratch_test {
 namespace {
 
 // Whatever processor is at hand: matrix units take rows of bf16 32 at a time, all others in pairs.
@@ -30,4 +30,4 @@ TEST(LossScratch, ChunksCoverTheRowsInUnitsAndAreOfNearlyEqualSize) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::loss_scratch_test

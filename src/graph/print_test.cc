@@ -5,7 +5,7 @@
 #include "graph/mutated_text_for_test.h"
 #include "graph/rule.h"
 
-namespace temper {
+namespace temper::print_test {
 namespace {
 
 // One of everything that a line can say.
@@ -112,4 +112,4 @@ TEST(GraphText, MutationsNeverCrashAndWhatIsAcceptedReadsBack) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::print_test

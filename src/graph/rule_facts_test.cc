@@ -7,7 +7,7 @@
 
 #include "graph/rule.h"
 
-namespace temper {
+namespace temper::rule_facts_test {
 namespace {
 
 std::vector<Op> AllOps() {
@@ -112,4 +112,4 @@ TEST(RuleFacts, AWindowBoundsThePairsThatAreCounted) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::rule_facts_test

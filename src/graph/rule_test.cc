@@ -8,7 +8,7 @@
 #include <limits>
 #include <set>
 
-namespace temper {
+namespace temper::rule_test {
 namespace {
 
 struct Case {
@@ -745,4 +745,4 @@ TEST(Rule, APackedHeadIsReadOnceMoreOnlyForItsGradient) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::rule_test

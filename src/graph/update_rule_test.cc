@@ -10,7 +10,7 @@
 #include "graph/builder.h"
 #include "graph/rule.h"
 
-namespace temper {
+namespace temper::update_rule_test {
 namespace {
 
 struct Case {
@@ -103,4 +103,4 @@ TEST(UpdateRule, SgdRefusesABufferWithoutMomentumAndNesterovWithout) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::update_rule_test

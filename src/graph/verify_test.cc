@@ -3,7 +3,7 @@
 #include "graph/builder.h"
 #include "graph/graph.h"
 
-namespace temper {
+namespace temper::verify_test {
 namespace {
 
 const TensorType kX{DType::kF32, {4, 8}};
@@ -203,4 +203,4 @@ TEST(Verify, RefusesNamesThatHaveNoText) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::verify_test

@@ -6,7 +6,7 @@
 
 #include "infer/generator.h"
 
-namespace temper {
+namespace temper::sampling_test {
 namespace {
 
 std::map<int32_t, int> Draw(const std::vector<float>& logits, const SamplingSpec& spec, int n) {
@@ -114,4 +114,4 @@ TEST(SampleToken, ExtremeLogitsAndTemperaturesGiveTheBest) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::sampling_test

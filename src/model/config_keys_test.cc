@@ -13,7 +13,7 @@
 #include "graph/graph.h"
 #include "model/families.h"
 
-namespace temper {
+namespace temper::config_keys_test {
 namespace {
 
 // Keys that change nothing in what a text model computes, and why; with a class before them: of that class.
@@ -231,4 +231,4 @@ TEST(ConfigKeys, TheTablesKnowTheFamiliesOfToday) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::config_keys_test

@@ -7,7 +7,7 @@
 #include "model/model.h"
 #include "model/published_sizes_for_test.h"
 
-namespace temper {
+namespace temper::config_test {
 namespace {
 
 Json LlamaJson() {
@@ -606,4 +606,4 @@ TEST(ModelConfig, DropoutThatIsNotAppliedIsNoted) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::config_test

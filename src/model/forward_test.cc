@@ -8,7 +8,7 @@
 #include "model/families.h"
 #include "model/model.h"
 
-namespace temper {
+namespace temper::forward_test {
 namespace {
 
 // The names of what a node of `op` reads, and of what it makes; empty: the graph has none.
@@ -53,4 +53,4 @@ TEST(Forward, NoiseIsOfTrainingAlone) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::forward_test

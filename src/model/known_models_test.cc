@@ -7,7 +7,7 @@
 
 #include "model/families.h"
 
-namespace temper {
+namespace temper::known_models_test {
 namespace {
 
 // The numbers of parameters as their makers publish them, which are those of transformers for these configurations. A
@@ -122,4 +122,4 @@ TEST(KnownModels, AreFoundInAnyCaseAndAMistakeNamesTheNearest) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::known_models_test

@@ -4,7 +4,7 @@
 
 #include "model/lora.h"
 
-namespace temper {
+namespace temper::lora_layers_test {
 namespace {
 
 using Names = std::vector<std::string>;
@@ -68,4 +68,4 @@ TEST(LoraLayers, WhatPeftRefusesIsRefused) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::lora_layers_test

@@ -9,7 +9,7 @@
 #include "model/families.h"
 #include "model/model.h"
 
-namespace temper {
+namespace temper::lora_test {
 namespace {
 
 template <class T>
@@ -339,4 +339,4 @@ TEST(GraphText, ModelGraphsSurviveARoundTripThroughText) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::lora_test

@@ -18,20 +18,20 @@ Status SetQwenWindows(const Json& config, const std::string& where, DecoderSpec*
       config, window, [&](int64_t block) { return block >= first; }, where, spec);
 }
 
-constexpr DecoderDefaults kDefaults = {
+constexpr DecoderDefaults kQwenDefaults = {
     .vocab = 151936, .hidden = 4096, .ffn = 22016, .blocks = 32, .heads = 32, .max_positions = 32768, .kv_heads = 32};
 
 }  // namespace
 
 Result<std::unique_ptr<Model>> ReadQwen2(const Json& config, const std::string& where) {
-  TEMPER_ASSIGN_OR_RETURN(DecoderSpec s, ReadDecoder(config, "Qwen2ForCausalLM", kDefaults, where));
+  TEMPER_ASSIGN_OR_RETURN(DecoderSpec s, ReadDecoder(config, "Qwen2ForCausalLM", kQwenDefaults, where));
   s.qkv_bias = true;
   TEMPER_RETURN_IF_ERROR(SetQwenWindows(config, where, &s));
   return MakeDecoder(std::move(s));
 }
 
 Result<std::unique_ptr<Model>> ReadQwen3(const Json& config, const std::string& where) {
-  DecoderDefaults defaults = kDefaults;
+  DecoderDefaults defaults = kQwenDefaults;
   defaults.head_dim = 128;
   TEMPER_ASSIGN_OR_RETURN(DecoderSpec s, ReadDecoder(config, "Qwen3ForCausalLM", defaults, where));
   s.qk_norm = DecoderSpec::QkNorm::kHeads;

@@ -7,7 +7,7 @@
 
 #include "graph/ops/rope_table.h"
 
-namespace temper {
+namespace temper::rope_test {
 namespace {
 
 Result<RopeSpec> Rope(const std::string& text, int64_t head_dim = 64, int64_t max_positions = 2048,
@@ -211,4 +211,4 @@ TEST(Rope, InvalidOrUnsupportedSettingsAreRefused) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::rope_test

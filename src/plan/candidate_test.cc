@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-namespace temper {
+namespace temper::candidate_test {
 namespace {
 
 TEST(StepFigures, OfManyBlocksAreExtrapolatedLinearly) {
@@ -61,4 +61,4 @@ TEST(Candidates, ThoseThatFitOnDevicesPrecedeThoseThatNeedAHost) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::candidate_test

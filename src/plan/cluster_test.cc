@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace temper {
+namespace temper::cluster_test {
 namespace {
 
 constexpr char kTwoHosts[] = R"(name: test
@@ -157,4 +157,4 @@ TEST(Cluster, AMeasuredClusterSurvivesARoundTrip) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::cluster_test

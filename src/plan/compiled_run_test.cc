@@ -11,7 +11,7 @@
 #include "model/families.h"
 #include "program/program.h"
 
-namespace temper {
+namespace temper::compiled_run_test {
 namespace {
 
 template <class T>
@@ -332,4 +332,4 @@ TEST(CompiledRun, FullFineTuningFromTheDiskFitsAndIsFoundWithinTheWorkOfASearch)
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::compiled_run_test

@@ -9,6 +9,7 @@
 #include <tuple>
 
 #include "base/quantity.h"
+#include "format/json.h"
 #include "graph/rule.h"
 #include "plan/live_memory.h"
 #include "plan/page_template.h"
@@ -17,13 +18,11 @@
 namespace temper {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
 // A page with more rectangles than this is slow to draw; later ones are left out, with a note on the page.
 constexpr size_t kMostEvents = 20000;
 
 // Rounded to nanoseconds, which is enough for display.
-double Rounded(Seconds s) {
+double ToNanoseconds(Seconds s) {
   return static_cast<double>(static_cast<int64_t>(s.v * 1e9 + 0.5)) * 1e-9;
 }
 
@@ -33,8 +32,8 @@ size_t QueueNumber(const TraceRow& row) {
   return it == kQueueOfLane.end() ? 0 : 1 + static_cast<size_t>(it - kQueueOfLane.begin());
 }
 
-Json QueueNames() {
-  Json names = {kComputeQueue};
+OrderedJson QueueNames() {
+  OrderedJson names = {kComputeQueue};
   for (const char* name : kQueueOfLane) names.push_back(name);
   return names;
 }
@@ -45,14 +44,14 @@ int LastMicroBatch(const std::vector<TraceRow>& rows) {
   return last;
 }
 
-Json EventsJson(const std::vector<TraceRow>& rows) {
-  Json json = Json::array();
+OrderedJson EventsJson(const std::vector<TraceRow>& rows) {
+  OrderedJson json = OrderedJson::array();
   const int last = LastMicroBatch(rows);
   for (const TraceRow& r : rows) {
     if (!IsShown(r.micro_batch, last)) continue;
     if (json.size() >= kMostEvents) break;
-    json.push_back({ToString(r.op), static_cast<int>(r.phase), r.block, r.micro_batch, QueueNumber(r), Rounded(r.begin),
-                    Rounded(r.duration)});
+    json.push_back({ToString(r.op), static_cast<int>(r.phase), r.block, r.micro_batch, QueueNumber(r),
+                    ToNanoseconds(r.begin), ToNanoseconds(r.duration)});
   }
   return json;
 }
@@ -67,18 +66,18 @@ const char* GroupOf(Op op, Phase phase) {
   return rule.update != nullptr || phase == Phase::kUpdate ? "optimizer" : "other";
 }
 
-Json GroupsJson(const std::vector<TraceRow>& rows) {
-  Json json = Json::object();
+OrderedJson GroupsJson(const std::vector<TraceRow>& rows) {
+  OrderedJson json = OrderedJson::object();
   for (const TraceRow& r : rows) json[std::string(ToString(r.op))] = GroupOf(r.op, r.phase);
   return json;
 }
 
 // Where a queue works on micro-batches that are not shown: [queue, begin, end, first, last], micro-batches from 0.
-Json LeftOutJson(const std::vector<TraceRow>& rows) {
+OrderedJson LeftOutJson(const std::vector<TraceRow>& rows) {
   const int last = LastMicroBatch(rows);
   std::map<size_t, std::vector<const TraceRow*>> queues;
   for (const TraceRow& r : rows) queues[QueueNumber(r)].push_back(&r);
-  Json json = Json::array();
+  OrderedJson json = OrderedJson::array();
   for (auto& [queue, events] : queues) {
     std::stable_sort(events.begin(), events.end(),
                      [](const TraceRow* a, const TraceRow* b) { return a->begin < b->begin; });
@@ -88,11 +87,11 @@ Json LeftOutJson(const std::vector<TraceRow>& rows) {
         open = false;
         continue;
       }
-      const double end = Rounded(r->begin + r->duration);
+      const double end = ToNanoseconds(r->begin + r->duration);
       if (!open) {
-        json.push_back({queue, Rounded(r->begin), end, r->micro_batch, r->micro_batch});
+        json.push_back({queue, ToNanoseconds(r->begin), end, r->micro_batch, r->micro_batch});
       } else {
-        Json& interval = json.back();
+        OrderedJson& interval = json.back();
         interval[2] = std::max(interval[2].get<double>(), end);
         interval[3] = std::min(interval[3].get<int>(), r->micro_batch);
         interval[4] = std::max(interval[4].get<int>(), r->micro_batch);
@@ -104,10 +103,10 @@ Json LeftOutJson(const std::vector<TraceRow>& rows) {
 }
 
 // Per op and phase: planned and measured seconds of a whole step.
-Json OpsJson(const StepEstimate& simulation, const std::vector<TraceRow>& measured) {
+OrderedJson OpsJson(const StepEstimate& simulation, const std::vector<TraceRow>& measured) {
   std::map<std::pair<Op, Phase>, double> seconds;
   for (const TraceRow& r : measured) seconds[{r.op, r.phase}] += r.duration.v;
-  Json json = Json::array();
+  OrderedJson json = OrderedJson::array();
   for (const OpTotal& op : simulation.ops) {
     const auto it = seconds.find({op.op, op.phase});
     json.push_back({fmt::format("{} {}", ToString(op.phase), ToString(op.op)), op.runs, op.seconds.v,
@@ -118,8 +117,8 @@ Json OpsJson(const StepEstimate& simulation, const std::vector<TraceRow>& measur
 
 // Temporaries and scratch while each event runs, in the order of the events. The simulation issues what the schedule
 // lists, so the n-th event is the n-th instruction.
-Json MemoryJson(const Program& train, const std::vector<TraceRow>& events, const LiveMemory& memory) {
-  Json points = Json::array();
+OrderedJson MemoryJson(const Program& train, const std::vector<TraceRow>& events, const LiveMemory& memory) {
+  OrderedJson points = OrderedJson::array();
   const int last = LastMicroBatch(events);
   size_t shown = 0;
   int64_t before = -1;
@@ -129,7 +128,7 @@ Json MemoryJson(const Program& train, const std::vector<TraceRow>& events, const
     const int64_t bytes = memory.temporaries[shown++].v;
     if (bytes == before && shown < memory.temporaries.size()) continue;
     before = bytes;
-    points.push_back({Rounded(r.begin), bytes});
+    points.push_back({ToNanoseconds(r.begin), bytes});
   }
   const MemoryByClass& m = train.peak;
   Bytes gradients{};  // except those among temporaries
@@ -149,9 +148,9 @@ Json MemoryJson(const Program& train, const std::vector<TraceRow>& events, const
 }
 
 // Weights and adapters of one block of each kind, and those outside of blocks.
-Json TensorsJson(const Program& train, const PlanFacts& facts) {
+OrderedJson TensorsJson(const Program& train, const PlanFacts& facts) {
   const std::set<std::string_view> distinct(facts.distinct.begin(), facts.distinct.end());
-  Json json = Json::array();
+  OrderedJson json = OrderedJson::array();
   for (const Buffer& b : train.buffers) {
     if (!distinct.contains(b.name)) continue;
     json.push_back({b.name, b.shard ? TensorType{b.type.dtype, b.shard->global}.ToString() : b.type.ToString(),
@@ -162,8 +161,8 @@ Json TensorsJson(const Program& train, const PlanFacts& facts) {
 }
 
 // Contents of each tier at its peak, by class, and bytes that a step moves between tiers.
-Json TiersJson(const Program& train) {
-  Json tiers = Json::array();
+OrderedJson TiersJson(const Program& train) {
+  OrderedJson tiers = OrderedJson::array();
   for (const auto& [tier, bytes, peak] : {std::tuple{Tier::kDevice, train.arena_bytes, &train.peak},
                                           std::tuple{Tier::kHost, train.host.bytes, &train.host.peak},
                                           std::tuple{Tier::kDisk, train.disk.bytes, &train.disk.peak}}) {
@@ -173,8 +172,8 @@ Json TiersJson(const Program& train) {
   }
   return tiers;
 }
-Json MovesJson(const Program& train) {
-  Json moves = Json::array();
+OrderedJson MovesJson(const Program& train) {
+  OrderedJson moves = OrderedJson::array();
   for (const LinkTraffic& t : TrafficOfStep(train)) {
     moves.push_back({fmt::format("{} to {}", ToString(t.from), ToString(t.to)), t.bytes.v});
   }
@@ -182,8 +181,8 @@ Json MovesJson(const Program& train) {
 }
 
 // The considered ways to make the step fit, the chosen one first.
-Json AlternativesJson(const std::vector<StepOption>& options) {
-  Json json = Json::array();
+OrderedJson AlternativesJson(const std::vector<StepOption>& options) {
+  OrderedJson json = OrderedJson::array();
   for (const StepOption& o : options) {
     json.push_back({o.choice.ToString(), o.tried, o.fits, o.step.v, o.device.v, o.host.v, o.disk.v, o.moved.v});
   }
@@ -211,7 +210,7 @@ std::string PlanPage(const Program& train, const PlanFacts& facts, const PlanOnC
                      const std::vector<TraceRow>& measured) {
   const Forecast& f = *on.forecast;
   const StepEstimate& s = f.simulation;
-  Json data;
+  OrderedJson data;
   const Cluster& c = *on.cluster;
   data["title"] =
       fmt::format("{}, {} in {}{} on {}", facts.model, facts.method == "lora" ? "LoRA" : "full training", facts.dtype,
@@ -254,7 +253,7 @@ std::string PlanPage(const Program& train, const PlanFacts& facts, const PlanOnC
   }
   std::string page(kPageTemplate);
   // The data is inside a script element and must not end it.
-  std::string text = data.dump(-1, ' ', /*ensure_ascii=*/true, Json::error_handler_t::replace);
+  std::string text = data.dump(-1, ' ', /*ensure_ascii=*/true, OrderedJson::error_handler_t::replace);
   for (size_t at = 0; (at = text.find('<', at)) != std::string::npos; at += 6) text.replace(at, 1, "\\u003c");
   Replace(&page, "\"DATA\"", text);
   return page;

@@ -14,7 +14,7 @@
 // gcc 12 at -O1 believes that a Result<Cluster> on the stack is deleted.
 #pragma GCC diagnostic ignored "-Wfree-nonheap-object"
 
-namespace temper {
+namespace temper::plan_search_test {
 namespace {
 
 template <class T>
@@ -82,4 +82,4 @@ TEST(SearchPlans, ForecastsOfAModelWithTwoKindsOfBlocksAreThoseOfItsWholeSteps) 
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::plan_search_test

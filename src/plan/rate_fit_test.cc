@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace temper {
+namespace temper::rate_fit_test {
 namespace {
 
 TimedSample Sample(double flops, int64_t bytes, double seconds) {
@@ -40,4 +40,4 @@ TEST(FitBandwidth, ReproducesTheTimesOfItsSamples) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::rate_fit_test

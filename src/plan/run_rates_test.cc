@@ -4,7 +4,7 @@
 
 #include <cmath>
 
-namespace temper {
+namespace temper::run_rates_test {
 namespace {
 
 Cluster Parsed(const std::string& text) {
@@ -85,4 +85,4 @@ TEST(RunRates, StatedRatesAreTakenAsTheyAre) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::run_rates_test

@@ -4,7 +4,7 @@
 
 #include <map>
 
-namespace temper {
+namespace temper::saved_slices_test {
 namespace {
 
 // A fused projection of `heads` heads and one KV head, all of four rows.
@@ -54,4 +54,4 @@ TEST(SavedSlices, ThatOverlapOrLackRowsAreRefusedWithTensorAndNumbers) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::saved_slices_test

@@ -4,7 +4,7 @@
 
 #include "graph/builder.h"
 
-namespace temper {
+namespace temper::sharding_table_test {
 namespace {
 
 // Two layers of a matrix and a vector each, and a table.
@@ -124,4 +124,4 @@ TEST(ShardingTable, CountsTheTensorsOfEachRule) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::sharding_table_test

@@ -21,7 +21,7 @@
 // gcc 12 at -O1 believes that a Result<Cluster> on the stack is deleted.
 #pragma GCC diagnostic ignored "-Wfree-nonheap-object"
 
-namespace temper {
+namespace temper::simulation_test {
 namespace {
 
 constexpr char kConfig[] = R"({"architectures": ["LlamaForCausalLM"], "vocab_size": 512, "hidden_size": 256,
@@ -342,4 +342,4 @@ TEST(MeasuredStep, RefusesFilesThatAreNoTraces) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::simulation_test

@@ -6,7 +6,7 @@
 
 #include "graph/mutated_text_for_test.h"
 
-namespace temper {
+namespace temper::program_test {
 namespace {
 
 // Two blocks of y = relu(x w^T) that share a segment: the least that has buffers, temporaries and scratch.
@@ -231,4 +231,4 @@ TEST(ReadProgram, MutationsNeverCrashAndWhatIsAcceptedReadsBack) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::program_test

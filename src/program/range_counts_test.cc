@@ -6,7 +6,7 @@
 #include <random>
 #include <vector>
 
-namespace temper {
+namespace temper::range_counts_test {
 namespace {
 
 TEST(RangeCounts, AgreesWithACountForEveryByte) {
@@ -34,4 +34,4 @@ TEST(RangeCounts, AgreesWithACountForEveryByte) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::range_counts_test

@@ -348,7 +348,7 @@ Result<std::string> CalibrationPath() {
 namespace {
 
 constexpr char kThis[] = "this";
-std::string Remedy() {
+std::string CalibrateRemedy() {
   return fmt::format("run `temper doctor --calibrate` (about {}, on an idle machine)", ToString(CalibrationTakes()));
 }
 
@@ -356,7 +356,7 @@ std::string Remedy() {
 Result<std::string> ThisPath(Env& env) {
   TEMPER_ASSIGN_OR_RETURN(std::string path, CalibrationPath());
   if (env.IsFile(path)) return path;
-  return NotFound(fmt::format("this machine has not been measured: {}", Remedy()));
+  return NotFound(fmt::format("this machine has not been measured: {}", CalibrateRemedy()));
 }
 
 }  // namespace
@@ -390,7 +390,7 @@ Result<Cluster> OpenClusterOrThis(Env& env, const std::string& name) {
   TEMPER_ASSIGN_OR_RETURN(const std::string path, ThisPath(env));
   TEMPER_ASSIGN_OR_RETURN(Cluster cluster, OpenCluster(env, path));
   if (cluster.device != MachineName(AvailableProcessors())) {
-    return InvalidArgument(fmt::format("{} was measured on another machine ({}): {}", path, cluster.device, Remedy()));
+    return InvalidArgument(fmt::format("{} was measured on another machine ({}): {}", path, cluster.device, CalibrateRemedy()));
   }
   cluster.memory = FindAvailableMemory().bytes;  // now
   cluster.packs = ReadsPackedWeights(DetectIsa());

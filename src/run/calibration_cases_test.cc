@@ -5,7 +5,7 @@
 #include <set>
 #include <tuple>
 
-namespace temper {
+namespace temper::calibration_cases_test {
 namespace {
 
 // One rate per op, class and dtype; for ops that only move data, from ascending sizes (FitBandwidth).
@@ -38,4 +38,4 @@ TEST(CalibrationCases, GiveEachRateOnceFromOperandsOfItsClass) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::calibration_cases_test

@@ -80,7 +80,7 @@ void PrintNextCommands(std::string out, bool lora, bool chats) {
   LogInfo(next);
 }
 
-Status WriteCard(Env& env, const FinishedRun& run, const std::string& checkpoint) {
+Status WriteRunCard(Env& env, const FinishedRun& run, const std::string& checkpoint) {
   const std::string& out = run.config.output.output_dir;
   ModelCardFacts facts{.config = run.config,
                        .architecture = run.architecture,
@@ -144,7 +144,7 @@ Result<int> FinishRun(Env& env, const FinishedRun& run) {
     if (name != kAdapterWeightsFile) continue;
     TEMPER_RETURN_IF_ERROR(WriteChecksums(env, out, {{name, copied.checksum}}));
   }
-  TEMPER_RETURN_IF_ERROR(WriteCard(env, run, checkpoint));
+  TEMPER_RETURN_IF_ERROR(WriteRunCard(env, run, checkpoint));
   PrintLossCurve(env, JoinPath(out, kMetricsFile));
   LogInfo(fmt::format("done        {}, {} in {}; {}", Counted(progress.step, "step"), Counted(progress.tokens, "token"),
                       ToString(Seconds{progress.seconds}), checkpoint));

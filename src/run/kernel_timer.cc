@@ -13,7 +13,7 @@
 namespace temper {
 namespace {
 
-using Clock = std::chrono::steady_clock;
+using TimerClock = std::chrono::steady_clock;
 
 // Fills in numbers that are neither zero nor denormal in any
 // floating type. Indices are 0; document starts, every `row`.
@@ -67,8 +67,8 @@ class Bench {
   std::vector<std::byte*> inputs_, outputs_;
 };
 
-double Elapsed(Clock::time_point since) {
-  return std::chrono::duration<double>(Clock::now() - since).count();
+double ElapsedSince(TimerClock::time_point since) {
+  return std::chrono::duration<double>(TimerClock::now() - since).count();
 }
 
 }  // namespace
@@ -88,13 +88,13 @@ double Median(std::vector<double> values) {
 
 // Seconds of each call that begins within `budget`.
 double SecondsEach(Seconds budget, const std::function<void()>& call) {
-  const auto begin = Clock::now();
+  const auto begin = TimerClock::now();
   int calls = 0;
   do {
     call();
     ++calls;
-  } while (Elapsed(begin) < budget.v);
-  return Elapsed(begin) / calls;
+  } while (ElapsedSince(begin) < budget.v);
+  return ElapsedSince(begin) / calls;
 }
 
 }  // namespace
@@ -165,15 +165,15 @@ Seconds KernelTimer::Time(const TimedCase& c, Seconds budget, Bytes memory) cons
     if (benches.empty()) return;
     size_t turn = 0;
     const auto run = [&] { benches[turn++ % benches.size()]->Run(); };
-    const auto start = Clock::now();
+    const auto start = TimerClock::now();
     run();
-    const int per_batch = std::max(1, static_cast<int>(budget.v / kBatches / std::max(Elapsed(start), 1e-9)));
+    const int per_batch = std::max(1, static_cast<int>(budget.v / kBatches / std::max(ElapsedSince(start), 1e-9)));
     std::vector<double> batches;
-    const auto begin = Clock::now();
-    while (batches.size() < 3 || (batches.size() < kBatches && Elapsed(begin) < 2 * budget.v)) {
-      const auto batch = Clock::now();
+    const auto begin = TimerClock::now();
+    while (batches.size() < 3 || (batches.size() < kBatches && ElapsedSince(begin) < 2 * budget.v)) {
+      const auto batch = TimerClock::now();
       for (int i = 0; i < per_batch; ++i) run();
-      batches.push_back(Elapsed(batch) / per_batch);
+      batches.push_back(ElapsedSince(batch) / per_batch);
     }
     seconds[static_cast<size_t>(r)] = *std::min_element(batches.begin(), batches.end());
   };

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace temper {
+namespace temper::machine_limits_test {
 namespace {
 
 constexpr Bytes kFree = GiB(10);
@@ -58,4 +58,4 @@ TEST(MachineLimits, EachPipelineNeighbourTakesTwoCommunicators) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::machine_limits_test

@@ -8,7 +8,7 @@
 #include "base/faulty_env.h"
 #include "base/scratch_folder.h"
 
-namespace temper {
+namespace temper::output_folder_test {
 namespace {
 
 // Another run begins and ends after a run checks its output folder and before it has the lock; it leaves `files`.
@@ -116,4 +116,4 @@ TEST(OutputFolders, AreSeenByOtherRanksOnlyWithTheMarkOfThisStart) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::output_folder_test

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace temper {
+namespace temper::products_of_run_test {
 namespace {
 
 TEST(ProductsOfRun, AreReadAsTheyWereWritten) {
@@ -23,4 +23,4 @@ TEST(ProductsOfRun, TextOfAnotherFormIsAnErrorThatNamesTheFile) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::products_of_run_test

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace temper {
+namespace temper::run_record_test {
 namespace {
 
 // A step whose loss processes `chunk` rows at a time, and computes the head's gradient if that is trained.
@@ -33,4 +33,4 @@ TEST(RunRecord, ContainsTheLossChunksThatRoundTheHeadsGradientOnAGpu) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::run_record_test

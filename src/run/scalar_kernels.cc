@@ -15,7 +15,7 @@ namespace {
 // Elements of all operands together. A scalar kernel processes some 10^8 to 10^9 of them per second.
 constexpr int64_t kFew = 1 << 12;
 
-KernelSpec SpecOf(const Program& program, const Segment& segment, const Instruction& instruction) {
+KernelSpec ScalarSpecOf(const Program& program, const Segment& segment, const Instruction& instruction) {
   KernelSpec spec{.op = instruction.op, .attributes = instruction.attributes, .threads = program.threads};
   for (const int k : instruction.inputs) spec.inputs.push_back(segment.operands[static_cast<size_t>(k)]);
   for (const int k : instruction.outputs) spec.outputs.push_back(segment.operands[static_cast<size_t>(k)]);
@@ -42,7 +42,7 @@ std::vector<std::string> ScalarKernels(const Program& program, Isa isa) {
   for (const Segment& segment : program.segments) {
     for (const Instruction& instruction : segment.instructions) {
       if (IsMove(instruction.op) || IsCollective(instruction.op)) continue;
-      const KernelSpec spec = SpecOf(program, segment, instruction);
+      const KernelSpec spec = ScalarSpecOf(program, segment, instruction);
       if (IsSmall(spec)) continue;
       std::string operands;
       for (const TensorType& t : spec.inputs) operands += (operands.empty() ? "" : ", ") + t.ToString();

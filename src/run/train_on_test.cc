@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace temper {
+namespace temper::train_on_test {
 namespace {
 
 RunConfig Resolved(double learning_rate, int64_t max_steps) {
@@ -64,4 +64,4 @@ TEST(TrainOn, SaysAtWhichRowABatchOfAnotherSizeGoesOn) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::train_on_test

@@ -8,7 +8,7 @@
 
 #include "base/machine_memory.h"
 
-namespace temper {
+namespace temper::arena_test {
 namespace {
 
 TEST(Arena, IsZeroedAlignedAndInMemory) {
@@ -56,4 +56,4 @@ TEST(Arena, RefusesMoreThanTheMachineHasAndSaysWhatHelps) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::arena_test

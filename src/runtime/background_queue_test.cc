@@ -9,7 +9,7 @@
 #include <mutex>
 #include <vector>
 
-namespace temper {
+namespace temper::background_queue_test {
 namespace {
 
 class Calls final : public Kernel {
@@ -118,4 +118,4 @@ TEST(BackgroundQueue, AfterAnErrorNoFurtherItemIsBegun) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::background_queue_test

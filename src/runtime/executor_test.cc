@@ -7,7 +7,7 @@
 
 #include "runtime/arena.h"
 
-namespace temper {
+namespace temper::executor_test {
 namespace {
 
 struct Watch {
@@ -230,4 +230,4 @@ TEST(Executor, TracesEveryInstruction) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::executor_test

@@ -7,7 +7,7 @@
 #include "base/scratch_folder.h"
 #include "format/json.h"
 
-namespace temper {
+namespace temper::trace_test {
 namespace {
 
 TEST(Trace, WritesJsonThatParsesWithTimesInMicroseconds) {
@@ -76,4 +76,4 @@ TEST(Trace, AnEmptyTraceAndEventsWithoutLengthParseToo) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::trace_test

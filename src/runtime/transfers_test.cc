@@ -9,7 +9,7 @@
 #include "runtime/arena.h"
 #include "runtime/executor.h"
 
-namespace temper {
+namespace temper::transfers_test {
 namespace {
 
 using std::chrono::milliseconds;
@@ -159,4 +159,4 @@ TEST(BackgroundCollectives, ASumOfWhatTheyGiveWaitsForThem) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::transfers_test

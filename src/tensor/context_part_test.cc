@@ -4,7 +4,7 @@
 
 #include <vector>
 
-namespace temper {
+namespace temper::context_part_test {
 namespace {
 
 TEST(ContextPart, EveryTokenIsOnOneRankInTheOrderOfPlaces) {
@@ -69,4 +69,4 @@ TEST(ContextPart, OnlyRowsThatMakeWholeChunksAreDealt) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::context_part_test

@@ -6,20 +6,20 @@
 namespace temper {
 namespace {
 
-constexpr std::string_view kNames[] = {"-",         "hidden", "heads", "kv_heads", "ffn",    "vocab",
-                                       "positions", "embed",  "norm",  "rank",     "experts"};
-static_assert(std::size(kNames) == static_cast<size_t>(DimLabel::kExperts) + 1);
+constexpr std::string_view kLabelNames[] = {"-",         "hidden", "heads", "kv_heads", "ffn",    "vocab",
+                                            "positions", "embed",  "norm",  "rank",     "experts"};
+static_assert(std::size(kLabelNames) == static_cast<size_t>(DimLabel::kExperts) + 1);
 
 }  // namespace
 
 std::string_view ToString(DimLabel label) {
-  return kNames[static_cast<size_t>(label)];
+  return kLabelNames[static_cast<size_t>(label)];
 }
 
 std::optional<DimLabel> ParseDimLabel(std::string_view text) {
-  const auto* const it = std::find(std::begin(kNames), std::end(kNames), text);
-  if (it == std::end(kNames)) return std::nullopt;
-  return static_cast<DimLabel>(it - std::begin(kNames));
+  const auto* const it = std::find(std::begin(kLabelNames), std::end(kLabelNames), text);
+  if (it == std::end(kLabelNames)) return std::nullopt;
+  return static_cast<DimLabel>(it - std::begin(kLabelNames));
 }
 
 bool DimLabels::Has(DimLabel label) const {

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <limits>
 
-namespace temper {
+namespace temper::dtype_test {
 namespace {
 
 TEST(DType, BF16RoundsToNearestEvenAndKeepsNaN) {
@@ -37,4 +37,4 @@ TEST(DType, F16RoundsToNearestEven) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::dtype_test

@@ -4,7 +4,7 @@
 
 #include "tensor/shape.h"
 
-namespace temper {
+namespace temper::element_format_test {
 namespace {
 
 TEST(ElementFormat, BytesFollowFromFormatAndShape) {
@@ -44,4 +44,4 @@ TEST(ElementFormat, CodeThatKnowsNoQuantisedFormatStopsAtOne) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::element_format_test

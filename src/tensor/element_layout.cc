@@ -9,7 +9,7 @@ namespace temper {
 namespace {
 
 constexpr int64_t kWord = 4, kPairBytes = kPanelLines * kWord, kGap = 64;
-constexpr std::string_view kNames[] = {"", "column_pairs", "row_pairs"};
+constexpr std::string_view kLayoutNames[] = {"", "column_pairs", "row_pairs"};
 
 int64_t CeilDiv(int64_t a, int64_t b) {
   return (a + b - 1) / b;
@@ -18,13 +18,13 @@ int64_t CeilDiv(int64_t a, int64_t b) {
 }  // namespace
 
 std::string_view ToString(ElementLayout layout) {
-  return kNames[static_cast<size_t>(layout)];
+  return kLayoutNames[static_cast<size_t>(layout)];
 }
 
 std::optional<ElementLayout> ParseElementLayout(std::string_view text) {
-  const auto* const name = std::find(std::begin(kNames), std::end(kNames), text);
-  if (name == std::end(kNames)) return std::nullopt;
-  return static_cast<ElementLayout>(name - std::begin(kNames));
+  const auto* const name = std::find(std::begin(kLayoutNames), std::end(kLayoutNames), text);
+  if (name == std::end(kLayoutNames)) return std::nullopt;
+  return static_cast<ElementLayout>(name - std::begin(kLayoutNames));
 }
 
 PackedPanels::PackedPanels(ElementLayout layout, int64_t rows, int64_t columns)

@@ -6,7 +6,7 @@
 #include <map>
 #include <vector>
 
-namespace temper {
+namespace temper::element_layout_test {
 namespace {
 
 struct Size {
@@ -73,4 +73,4 @@ TEST(ElementLayout, IsReadAsItIsWritten) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::element_layout_test

@@ -7,7 +7,7 @@
 #include <random>
 #include <vector>
 
-namespace temper {
+namespace temper::int8_rows_test {
 namespace {
 
 std::vector<float> Read(const std::vector<std::byte>& row, int64_t columns) {
@@ -61,4 +61,4 @@ TEST(Int8Rows, TheScaleOfARowThatIsNotFiniteIsNotFinite) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::int8_rows_test

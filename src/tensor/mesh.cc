@@ -7,17 +7,17 @@
 namespace temper {
 namespace {
 
-constexpr std::string_view kNames[kNumAxes] = {"pp", "dp", "fsdp", "cp", "depth", "row", "tp", "copy"};
+constexpr std::string_view kAxisNames[kNumAxes] = {"pp", "dp", "fsdp", "cp", "depth", "row", "tp", "copy"};
 
 }  // namespace
 
 std::string_view ToString(Axis axis) {
-  return kNames[static_cast<size_t>(axis)];
+  return kAxisNames[static_cast<size_t>(axis)];
 }
 
 std::optional<Axis> ParseAxis(std::string_view text) {
   for (int i = 0; i < kNumAxes; ++i) {
-    if (kNames[i] == text) return static_cast<Axis>(i);
+    if (kAxisNames[i] == text) return static_cast<Axis>(i);
   }
   return std::nullopt;
 }
@@ -43,7 +43,8 @@ Result<AxisSet> AxisSet::Parse(std::string_view text) {
     const size_t n = text.find(',');
     const std::string_view word = text.substr(0, n);
     const auto axis = ParseAxis(word);
-    if (!axis) return Corrupt(fmt::format("'{}' is not a mesh axis; the axes are {}", word, fmt::join(kNames, ", ")));
+    if (!axis)
+      return Corrupt(fmt::format("'{}' is not a mesh axis; the axes are {}", word, fmt::join(kAxisNames, ", ")));
     set |= *axis;
     if (n == text.npos) return set;
     text.remove_prefix(n + 1);

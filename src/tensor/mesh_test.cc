@@ -4,7 +4,7 @@
 
 #include <set>
 
-namespace temper {
+namespace temper::mesh_test {
 namespace {
 
 Mesh Example() {
@@ -84,4 +84,4 @@ TEST(Mesh, GroupsPartitionTheRanksInTheOrderOfTheirIndices) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::mesh_test

@@ -6,7 +6,7 @@
 
 #include "tensor/quantise_for_test.h"
 
-namespace temper {
+namespace temper::nf4_rows_test {
 namespace {
 
 float Number(const std::vector<std::byte>& row, int64_t columns, int64_t column) {
@@ -85,4 +85,4 @@ TEST(Nf4Rows, ZerosAndTheLargestOfABlockAreExact) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::nf4_rows_test

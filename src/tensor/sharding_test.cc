@@ -4,7 +4,7 @@
 
 #include <map>
 
-namespace temper {
+namespace temper::sharding_test {
 namespace {
 
 Mesh FsdpAndTp() {
@@ -64,4 +64,4 @@ TEST(Sharding, BoxesOfAllRanksHoldEveryElementAsOftenAsItIsCopied) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::sharding_test

@@ -3,7 +3,7 @@
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 
-namespace temper {
+namespace temper::tiling_test {
 namespace {
 
 std::string Fault(const Shape& whole, const std::vector<Box>& boxes) {
@@ -36,4 +36,4 @@ TEST(Tiling, BoxesThatDoNotMakeUpTheWholeAreNamed) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::tiling_test

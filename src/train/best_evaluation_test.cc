@@ -7,7 +7,7 @@
 #include "base/project_folder_for_test.h"
 #include "format/json.h"
 
-namespace temper {
+namespace temper::best_evaluation_test {
 namespace {
 
 TEST(BestEvaluation, CountsAsTransformersEarlyStoppingCallback) {
@@ -31,4 +31,4 @@ TEST(BestEvaluation, CountsAsTransformersEarlyStoppingCallback) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::best_evaluation_test

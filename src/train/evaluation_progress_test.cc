@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace temper {
+namespace temper::evaluation_progress_test {
 namespace {
 
 // In a test stderr is captured in a pipe or a file, so lines are printed.
@@ -21,4 +21,4 @@ TEST(EvaluationProgress, IsALineEveryTenSecondsInAPipe) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::evaluation_progress_test

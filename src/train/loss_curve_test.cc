@@ -6,7 +6,7 @@
 #include <sstream>
 #include <vector>
 
-namespace temper {
+namespace temper::loss_curve_test {
 namespace {
 
 using Points = std::vector<std::pair<int64_t, double>>;
@@ -74,4 +74,4 @@ TEST(LossCurve, DrawsUnusualInput) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::loss_curve_test

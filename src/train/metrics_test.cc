@@ -9,7 +9,7 @@
 #include "base/scratch_folder.h"
 #include "format/json.h"
 
-namespace temper {
+namespace temper::metrics_test {
 namespace {
 
 std::string FreshPath(const std::string& name) {
@@ -182,4 +182,4 @@ TEST(Metrics, LossHistoryHasBothCurves) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::metrics_test

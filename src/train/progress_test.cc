@@ -6,7 +6,7 @@
 
 #include "base/log.h"
 
-namespace temper {
+namespace temper::progress_test {
 namespace {
 
 ProgressState Full() {
@@ -135,4 +135,4 @@ TEST(Progress, AMessageReplacesTheBarWhichThenReappears) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::progress_test

@@ -8,7 +8,7 @@
 #include "base/scratch_folder.h"
 #include "train/crc32c.h"
 
-namespace temper {
+namespace temper::tensorboard_test {
 namespace {
 
 std::string Hex(std::string_view bytes) {
@@ -145,4 +145,4 @@ TEST(TensorBoard, AnUnwritableFolderIsAnError) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::tensorboard_test

@@ -5,8 +5,8 @@
 namespace temper {
 namespace {
 
-constexpr auto kPatience = std::chrono::seconds(1);    // shorter transfers show nothing
-constexpr auto kLineEvery = std::chrono::seconds(10);  // in a pipe
+constexpr auto kPatience = std::chrono::seconds(1);            // shorter transfers show nothing
+constexpr auto kTransferLineEvery = std::chrono::seconds(10);  // in a pipe
 
 }  // namespace
 
@@ -29,7 +29,7 @@ void TransferProgress::Update(Bytes done, Bytes total, std::optional<int64_t> ro
     state.eta = Seconds{seconds * static_cast<double>((total - done).v) / static_cast<double>(done.v)};
   }
   const bool line = now >= next_line_;
-  if (line) next_line_ = now + kLineEvery;
+  if (line) next_line_ = now + kTransferLineEvery;
   display_.Update(state, line);
 }
 

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace temper {
+namespace temper::transfer_progress_test {
 namespace {
 
 // In a test stderr is captured in a pipe or a file, so lines are printed.
@@ -41,4 +41,4 @@ TEST_F(TransferProgressTest, IsALineEveryTenSecondsInAPipe) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::transfer_progress_test

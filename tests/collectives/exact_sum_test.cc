@@ -7,7 +7,7 @@
 #include "comm/local/local_communicator.h"
 #include "train/peers.h"
 
-namespace temper::collectives {
+namespace temper::collectives::exact_sum_test {
 namespace {
 
 TEST(ExactSum, OfIntegersBeyondTheRangeOfADouble) {
@@ -39,4 +39,4 @@ TEST(ExactSum, OfIntegersBeyondTheRangeOfADouble) {
 }
 
 }  // namespace
-}  // namespace temper::collectives
+}  // namespace temper::collectives::exact_sum_test

@@ -18,7 +18,7 @@
 #include "rank_program.h"
 #include "rank_reports.h"
 
-namespace temper::collectives {
+namespace temper::collectives::mpi_test {
 namespace {
 
 class Mpi : public RankProcesses {
@@ -245,4 +245,4 @@ TEST_F(Mpi, IsFoundInTheEnvironment) {
 }
 
 }  // namespace
-}  // namespace temper::collectives
+}  // namespace temper::collectives::mpi_test

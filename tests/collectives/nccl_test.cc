@@ -16,7 +16,7 @@
 #include "conformance.h"
 #include "transfers.h"
 
-namespace temper::collectives {
+namespace temper::collectives::nccl_test {
 namespace {
 
 // Makes a communicator of devices look like one of hosts: copies operands to the device and back. A kernel runs on the
@@ -335,4 +335,4 @@ TEST(Nccl, AMissingOrOldLibraryIsReportedInOneLine) {
 }
 
 }  // namespace
-}  // namespace temper::collectives
+}  // namespace temper::collectives::nccl_test

@@ -13,7 +13,7 @@
 #include "rank_program.h"
 #include "rank_reports.h"
 
-namespace temper::collectives {
+namespace temper::collectives::processes_test {
 namespace {
 
 class Processes : public RankProcesses {
@@ -234,4 +234,4 @@ TEST_F(Processes, MoreRanksThanProcessorsWork) {
 }
 
 }  // namespace
-}  // namespace temper::collectives
+}  // namespace temper::collectives::processes_test

@@ -11,7 +11,7 @@
 #include "rank_program.h"
 #include "transfers.h"
 
-namespace temper::collectives {
+namespace temper::collectives::threads_test {
 namespace {
 
 // Runs `body` on each rank of a new world.
@@ -243,4 +243,4 @@ TEST(ThreadFailure, RanksThatRunDifferentCollectivesAreReported) {
 }
 
 }  // namespace
-}  // namespace temper::collectives
+}  // namespace temper::collectives::threads_test

@@ -10,7 +10,7 @@
 #include "format/safetensors_writer.h"
 #include "temper_program.h"
 
-namespace temper::program {
+namespace temper::program::bad_input_test {
 namespace {
 
 class BadInput : public Workplace {
@@ -381,4 +381,4 @@ TEST_F(BadInput, ShardingRulesThatDoNotFitAreNamed) {
 }
 
 }  // namespace
-}  // namespace temper::program
+}  // namespace temper::program::bad_input_test

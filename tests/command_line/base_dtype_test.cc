@@ -15,7 +15,7 @@
 #include "tensor/element_format.h"
 #include "tensor/nf4_rows.h"
 
-namespace temper::program {
+namespace temper::program::base_dtype_test {
 namespace {
 
 class BaseDtype : public Workplace {
@@ -322,4 +322,4 @@ TEST_F(BaseDtype, AWeightThatIsNotFiniteIsNamed) {
 }
 
 }  // namespace
-}  // namespace temper::program
+}  // namespace temper::program::base_dtype_test

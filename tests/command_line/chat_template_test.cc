@@ -4,7 +4,7 @@
 #include "data/template/known_templates.h"
 #include "temper_program.h"
 
-namespace temper::program {
+namespace temper::program::chat_template_test {
 namespace {
 
 constexpr char kTemplate[] = "chat_template.jinja";
@@ -272,4 +272,4 @@ TEST_F(ChatTemplates, BesideTheMainOneAreKeptAsTransformersKeepsThem) {
 }
 
 }  // namespace
-}  // namespace temper::program
+}  // namespace temper::program::chat_template_test

@@ -2,7 +2,7 @@
 // makes anything of them.
 #include "temper_program.h"
 
-namespace temper::program {
+namespace temper::program::damaged_weights_test {
 namespace {
 
 using DamagedWeights = Workplace;
@@ -78,4 +78,4 @@ TEST_F(DamagedWeights, WeightsThatWereReplacedNeedTheirOldChecksumsGone) {
 }
 
 }  // namespace
-}  // namespace temper::program
+}  // namespace temper::program::damaged_weights_test

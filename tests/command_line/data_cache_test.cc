@@ -5,7 +5,7 @@
 
 #include "temper_program.h"
 
-namespace temper::program {
+namespace temper::program::data_cache_test {
 namespace {
 
 constexpr char kUsed[] = "data, tokenizer and settings are the same";
@@ -158,4 +158,4 @@ TEST_F(DataCache, ARunKilledWhileItTokenizesLeavesNothingThatCounts) {
 }
 
 }  // namespace
-}  // namespace temper::program
+}  // namespace temper::program::data_cache_test

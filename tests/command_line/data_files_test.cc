@@ -5,7 +5,7 @@
 
 #include "temper_program.h"
 
-namespace temper::program {
+namespace temper::program::data_files_test {
 namespace {
 
 class DataFiles : public Workplace {
@@ -156,4 +156,4 @@ TEST_F(DataFiles, AMissingTokenizerIsToldFirstAndOnlyWhereTheDataNeedsOne) {
 }
 
 }  // namespace
-}  // namespace temper::program
+}  // namespace temper::program::data_files_test

@@ -2,7 +2,7 @@
 // are complete, and resuming gives the same result as a run without a fault.
 #include "temper_program.h"
 
-namespace temper::program {
+namespace temper::program::disk_faults_test {
 namespace {
 
 // Saves often and runs long enough to be still running at a fault after the second save.
@@ -149,4 +149,4 @@ TEST_F(DiskFaults, AWeightsFileChangedOrTruncatedDuringARunEndsItAndKeepsCheckpo
 }
 
 }  // namespace
-}  // namespace temper::program
+}  // namespace temper::program::disk_faults_test

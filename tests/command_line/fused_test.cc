@@ -7,7 +7,7 @@
 #include "format/model_weights.h"
 #include "temper_program.h"
 
-namespace temper::program {
+namespace temper::program::fused_test {
 namespace {
 
 class Fused : public Workplace {
@@ -127,4 +127,4 @@ TEST_F(Fused, AnAdapterIsMergedIntoTheFusedTensorAndGivesTheSameAnswers) {
 }
 
 }  // namespace
-}  // namespace temper::program
+}  // namespace temper::program::fused_test

@@ -3,7 +3,7 @@
 
 #include "temper_program.h"
 
-namespace temper::program {
+namespace temper::program::hub_test {
 namespace {
 
 // A cache, set for the programs that a test starts, that holds the example's model and its data as `hf download` lays
@@ -72,4 +72,4 @@ TEST_F(Hub, WhatTheCacheLacksIsExplained) {
 }
 
 }  // namespace
-}  // namespace temper::program
+}  // namespace temper::program::hub_test

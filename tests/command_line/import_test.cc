@@ -1,7 +1,7 @@
 // temper import: configurations of the typical kind, written for these tests, become ours, and temper plan takes them.
 #include "temper_program.h"
 
-namespace temper::program {
+namespace temper::program::import_test {
 namespace {
 
 class Import : public Workplace {
@@ -220,4 +220,4 @@ TEST_F(Import, TrainWithAForeignFileLeadsToIt) {
 }
 
 }  // namespace
-}  // namespace temper::program
+}  // namespace temper::program::import_test

@@ -6,7 +6,7 @@
 #include "memory_cgroup.h"
 #include "temper_program.h"
 
-namespace temper::program {
+namespace temper::program::memory_test {
 namespace {
 
 #ifdef TEMPER_SANITIZED
@@ -223,4 +223,4 @@ TEST_F(Memory, AModelLargerThanItsCgroupGeneratesAndEvaluatesTheSame) {
 }
 
 }  // namespace
-}  // namespace temper::program
+}  // namespace temper::program::memory_test

@@ -7,7 +7,7 @@
 #include "checkpoint/manifest.h"
 #include "temper_program.h"
 
-namespace temper::program {
+namespace temper::program::mesh_checkpoint_test {
 namespace {
 
 class MeshCheckpoint : public Workplace {
@@ -308,4 +308,4 @@ TEST_F(MeshCheckpoint, CopiesAreWrittenOnce) {
 }
 
 }  // namespace
-}  // namespace temper::program
+}  // namespace temper::program::mesh_checkpoint_test

@@ -15,7 +15,7 @@
 #include "comm/mpi/mpi_communicator.h"
 #include "temper_program.h"
 
-namespace temper::program {
+namespace temper::program::mesh_faults_test {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -444,4 +444,4 @@ TEST_F(RandomKills, UnderMpirunLoseNothing) {
 }
 
 }  // namespace
-}  // namespace temper::program
+}  // namespace temper::program::mesh_faults_test

@@ -5,7 +5,7 @@
 #include "comm/mpi/mpi_communicator.h"
 #include "temper_program.h"
 
-namespace temper::program {
+namespace temper::program::mesh_models_test {
 namespace {
 
 class MeshModels : public Workplace {
@@ -98,4 +98,4 @@ TEST_F(MeshModels, OfAPublishedLlama) {
 }
 
 }  // namespace
-}  // namespace temper::program
+}  // namespace temper::program::mesh_models_test

@@ -4,7 +4,7 @@
 
 #include "temper_program.h"
 
-namespace temper::program {
+namespace temper::program::models_test {
 namespace {
 
 // One short LoRA and one short full run, made once for all tests of this file.
@@ -326,4 +326,4 @@ TEST_F(Help, TakesLessThan50MillisecondsOfAProcessor) {
 }
 
 }  // namespace
-}  // namespace temper::program
+}  // namespace temper::program::models_test

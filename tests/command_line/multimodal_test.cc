@@ -3,7 +3,7 @@
 #include "format/safetensors_writer.h"
 #include "temper_program.h"
 
-namespace temper::program {
+namespace temper::program::multimodal_test {
 namespace {
 
 const std::string kInside = "language_model.";
@@ -159,4 +159,4 @@ TEST_F(Multimodal, AFullRunEndsInAWholeFolder) {
 }
 
 }  // namespace
-}  // namespace temper::program
+}  // namespace temper::program::multimodal_test

@@ -3,7 +3,7 @@
 
 #include "temper_program.h"
 
-namespace temper::program {
+namespace temper::program::output_folder_test {
 namespace {
 
 using OutputFolder = Workplace;
@@ -193,4 +193,4 @@ TEST_F(SmallDisk, FillingUpKeepsThePreviousCheckpoint) {
 }
 
 }  // namespace
-}  // namespace temper::program
+}  // namespace temper::program::output_folder_test

@@ -2,7 +2,7 @@
 #include "model/published_sizes_for_test.h"
 #include "temper_program.h"
 
-namespace temper::program {
+namespace temper::program::plan_test {
 namespace {
 
 class Plan : public Workplace {
@@ -234,4 +234,4 @@ TEST_F(Plan, OfAPublishedModelTakesNoLongerPerBlockThanOfItsFirstFew) {
 }
 
 }  // namespace
-}  // namespace temper::program
+}  // namespace temper::program::plan_test

@@ -4,7 +4,7 @@
 
 #include "temper_program.h"
 
-namespace temper::program {
+namespace temper::program::process_test {
 namespace {
 
 class ProcessSurroundings : public Workplace {
@@ -125,4 +125,4 @@ TEST_F(ProcessSurroundings, EscapeSequencesThatAModelHasLearntDoNotReachATermina
 }
 
 }  // namespace
-}  // namespace temper::program
+}  // namespace temper::program::process_test

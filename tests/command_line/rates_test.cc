@@ -2,7 +2,7 @@
 // resumed run chooses as before.
 #include "temper_program.h"
 
-namespace temper::program {
+namespace temper::program::rates_test {
 namespace {
 
 // A measured machine; `copies`: between its tiers.
@@ -121,4 +121,4 @@ TEST_F(Rates, RanksMeasureTogetherAndChooseByTheSame) {
 }
 
 }  // namespace
-}  // namespace temper::program
+}  // namespace temper::program::rates_test

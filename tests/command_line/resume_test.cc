@@ -2,7 +2,7 @@
 // and resumed ends with the bytes of a run that never stopped.
 #include "temper_program.h"
 
-namespace temper::program {
+namespace temper::program::resume_test {
 namespace {
 
 // Checkpoints of a run, by name.
@@ -415,4 +415,4 @@ TEST_F(Resume, WithoutACheckpointStartsFromTheBeginning) {
 }
 
 }  // namespace
-}  // namespace temper::program
+}  // namespace temper::program::resume_test

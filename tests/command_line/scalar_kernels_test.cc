@@ -1,7 +1,7 @@
 // A run with scalar kernels warns about them.
 #include "temper_program.h"
 
-namespace temper::program {
+namespace temper::program::scalar_kernels_test {
 namespace {
 
 using ScalarKernels = Workplace;
@@ -36,4 +36,4 @@ TEST_F(ScalarKernels, AreAnnouncedByTrainAndPlanWithTheirReason) {
 }
 
 }  // namespace
-}  // namespace temper::program
+}  // namespace temper::program::scalar_kernels_test

@@ -4,7 +4,7 @@
 
 #include "temper_program.h"
 
-namespace temper::program {
+namespace temper::program::train_test {
 namespace {
 
 class TrainedBy : public Workplace {
@@ -94,4 +94,4 @@ TEST_F(TrainedBy, PlainTextTrainsAModelFromScratch) {
 }
 
 }  // namespace
-}  // namespace temper::program
+}  // namespace temper::program::train_test

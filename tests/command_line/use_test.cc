@@ -10,7 +10,7 @@
 
 #include "temper_program.h"
 
-namespace temper::program {
+namespace temper::program::use_test {
 namespace {
 
 using Use = Workplace;
@@ -351,4 +351,4 @@ TEST_F(Use, TheManualPageHasEveryOptionOfTheHelp) {
 }
 
 }  // namespace
-}  // namespace temper::program
+}  // namespace temper::program::use_test

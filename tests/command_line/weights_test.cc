@@ -4,7 +4,7 @@
 
 #include "temper_program.h"
 
-namespace temper::program {
+namespace temper::program::weights_test {
 namespace {
 
 class Weights : public Workplace {
@@ -176,4 +176,4 @@ TEST_F(Weights, InvalidOnesAreErrorsThatNameTheRow) {
 }
 
 }  // namespace
-}  // namespace temper::program
+}  // namespace temper::program::weights_test

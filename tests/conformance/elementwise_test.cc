@@ -10,7 +10,7 @@
 #include "base/philox.h"
 #include "op_case.h"
 
-namespace temper {
+namespace temper::elementwise_test {
 namespace {
 
 constexpr double kInf = std::numeric_limits<double>::infinity();
@@ -458,4 +458,4 @@ TEST(Dropout, ZeroesWhatItDropsEvenWhereItWasNaN) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::elementwise_test

@@ -5,7 +5,7 @@
 #include "graph/update_rule.h"
 #include "op_case.h"
 
-namespace temper {
+namespace temper::empty_test {
 namespace {
 
 double Exact(int, int64_t) {
@@ -139,4 +139,4 @@ TEST(EmptyOperands, OfTheLoss) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::empty_test

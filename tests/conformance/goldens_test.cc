@@ -8,7 +8,7 @@
 #include "op_case.h"
 #include "torch_goldens.h"
 
-namespace temper {
+namespace temper::goldens_test {
 namespace {
 
 using namespace goldens;
@@ -133,4 +133,4 @@ TEST(Goldens, CachedAttentionContinuesAttention) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::goldens_test

@@ -14,7 +14,7 @@
 #include "op_case.h"
 #include "program/buffer_names.h"
 
-namespace temper {
+namespace temper::gradients_test {
 namespace {
 
 using Values = std::map<ValueId, Tensor>;  // by the value that owns the address
@@ -389,4 +389,4 @@ TEST(Gradients, OfLinearCrossEntropyOfATrainableHeadAndOfAFrozenOne) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::gradients_test

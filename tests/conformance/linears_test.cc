@@ -7,7 +7,7 @@
 #include "backend/cpu/reference/reference.h"
 #include "op_case.h"
 
-namespace temper {
+namespace temper::linears_test {
 namespace {
 
 struct Products {
@@ -124,4 +124,4 @@ TEST(Linears, AddToGradientsInPlace) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::linears_test

@@ -7,7 +7,7 @@
 #include "backend/cpu/reference/reference.h"
 #include "op_case.h"
 
-namespace temper {
+namespace temper::norms_test {
 namespace {
 
 // (T, D): single elements, odd tails, more than one block of 64 rows, a large row, many rows.
@@ -211,4 +211,4 @@ TEST(LayerNorm, BackwardAgreesWithItsTwin) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::norms_test

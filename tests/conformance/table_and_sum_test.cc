@@ -8,7 +8,7 @@
 #include "base/philox.h"
 #include "op_case.h"
 
-namespace temper {
+namespace temper::table_and_sum_test {
 namespace {
 
 double Exact(int, int64_t) {
@@ -316,4 +316,4 @@ TEST(SumRows, AgreesWithItsTwin) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::table_and_sum_test

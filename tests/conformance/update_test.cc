@@ -9,7 +9,7 @@
 #include "op_case.h"
 #include "torch_goldens.h"
 
-namespace temper {
+namespace temper::update_test {
 namespace {
 
 constexpr int64_t kCounts[] = {1, 15, 64, 4095, 4096, 4097, 100003};
@@ -185,4 +185,4 @@ TEST(Sgd, IsItsTwinToTheBitOnEveryInstructionSet) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::update_test

@@ -8,7 +8,7 @@
 #include "../command_line/temper_program.h"
 #include "run/machine_limits.h"
 
-namespace temper::program {
+namespace temper::program::commands_test {
 namespace {
 
 class OnDevice : public Workplace {
@@ -345,4 +345,4 @@ TEST_F(OnDevice, RanksWithoutADeviceEachOrALibraryAreToldSoInALine) {
 }
 
 }  // namespace
-}  // namespace temper::program
+}  // namespace temper::program::commands_test

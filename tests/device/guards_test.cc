@@ -7,7 +7,7 @@
 #include "../apart_device.h"
 #include "backend/gpu/gpus_under_test.h"
 
-namespace temper {
+namespace temper::guards_test {
 namespace {
 
 // Its kernels copy their input, and write some zeros after the output, or before it.
@@ -64,4 +64,4 @@ TEST(GpusUnderTest, FindWhatAKernelWritesBesideItsOperands) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::guards_test

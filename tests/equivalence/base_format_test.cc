@@ -7,7 +7,7 @@
 #include "thread_ranks.h"
 #include "training_steps.h"
 
-namespace temper::tiny {
+namespace temper::tiny::base_format_test {
 namespace {
 
 Bytes WeightBytes(const Outcome& o) {
@@ -247,4 +247,4 @@ TEST(BaseFormat, DecodingReadsIt) {
 }
 
 }  // namespace
-}  // namespace temper::tiny
+}  // namespace temper::tiny::base_format_test

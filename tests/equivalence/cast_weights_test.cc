@@ -6,7 +6,7 @@
 
 #include "thread_ranks.h"
 
-namespace temper {
+namespace temper::cast_weights_test {
 namespace {
 
 using tiny::RunSpec;
@@ -139,4 +139,4 @@ TEST(CastWeightsOfARun, TakeTwoBytesAParameterLessButForABlock) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::cast_weights_test

@@ -5,7 +5,7 @@
 #include "../tiny_run.h"
 #include "infer/generator.h"
 
-namespace temper {
+namespace temper::decoding_test {
 namespace {
 
 using tiny::Must;
@@ -267,4 +267,4 @@ INSTANTIATE_TEST_SUITE_P(Tiny, Decoding,
                          [](const testing::TestParamInfo<Family>& info) { return info.param.name; });
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::decoding_test

@@ -10,7 +10,7 @@
 #include "comm/local/local_communicator.h"
 #include "comm/nccl/nccl_communicator.h"
 
-namespace temper {
+namespace temper::device_mesh_test {
 namespace {
 
 using tiny::Batch;
@@ -122,4 +122,4 @@ INSTANTIATE_TEST_SUITE_P(Meshes, DeviceMesh, testing::ValuesIn(Cases()),
                          [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::device_mesh_test

@@ -4,7 +4,7 @@
 #include "../apart_device.h"
 #include "../device_run.h"
 
-namespace temper {
+namespace temper::device_test {
 namespace {
 
 using tiny::Batch;
@@ -192,4 +192,4 @@ TEST(DeviceDeathTest, TheHostMayNotAccessItsMemory) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::device_test

@@ -6,7 +6,7 @@
 
 #include "../tiny_run.h"
 
-namespace temper {
+namespace temper::equivalence_test {
 namespace {
 
 using tiny::Batch;
@@ -248,4 +248,4 @@ std::vector<Variant> VariantsWithDropout() {
 INSTANTIATE_TEST_SUITE_P(Tiny, EquivalenceWithDropout, testing::ValuesIn(VariantsWithDropout()), kName);
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::equivalence_test

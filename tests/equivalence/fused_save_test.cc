@@ -7,7 +7,7 @@
 #include "saving_rank.h"
 #include "thread_ranks.h"
 
-namespace temper::tiny {
+namespace temper::tiny::fused_save_test {
 namespace {
 
 struct Family {
@@ -124,4 +124,4 @@ INSTANTIATE_TEST_SUITE_P(Methods, FusedSave, ::testing::Values(Method::kFull, Me
                          [](const auto& method) { return method.param == Method::kFull ? "full" : "lora"; });
 
 }  // namespace
-}  // namespace temper::tiny
+}  // namespace temper::tiny::fused_save_test

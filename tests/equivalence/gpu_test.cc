@@ -11,7 +11,7 @@
 #include "backend/gpu/emulator/emulated_kernels.h"
 #endif
 
-namespace temper {
+namespace temper::gpu_test {
 namespace {
 
 using tiny::Batch;
@@ -93,4 +93,4 @@ TEST(Gpu, TrainsWithALibrarysAttentionLikeTheCpu) {
 #endif
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::gpu_test

@@ -7,7 +7,7 @@
 
 #include "training_steps.h"
 
-namespace temper::tiny {
+namespace temper::tiny::joined_adapters_test {
 namespace {
 
 int ProductsOfTwoPairs(const TinyRun& run, Op op) {
@@ -82,4 +82,4 @@ TEST(JoinedAdapters, RecomputingThemChangesNoBit) {
 }
 
 }  // namespace
-}  // namespace temper::tiny
+}  // namespace temper::tiny::joined_adapters_test

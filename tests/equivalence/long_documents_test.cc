@@ -6,7 +6,7 @@
 #include "data/token_memory.h"
 #include "train/trainer.h"
 
-namespace temper {
+namespace temper::long_documents_test {
 namespace {
 
 // Documents within and beyond the 24 tokens up to which the embeddings are the usual ones.
@@ -50,4 +50,4 @@ TEST(LongDocuments, HaveTheLossOfRowsOfTheirOwnWhereTheyAreWithinPackedRows) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::long_documents_test

@@ -10,7 +10,7 @@
 #include "../tiny_run.h"
 #include "comm/local/local_communicator.h"
 
-namespace temper {
+namespace temper::memory_test {
 namespace {
 
 using tiny::Method;
@@ -525,4 +525,4 @@ INSTANTIATE_TEST_SUITE_P(Meshes, MemoryOnMeshes, testing::ValuesIn(CasesOnMeshes
                          [](const auto& info) { return info.param.name; });
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::memory_test

@@ -17,7 +17,7 @@
 #include "mpi_rank.h"
 #include "thread_ranks.h"
 
-namespace temper::tiny {
+namespace temper::tiny::mesh_test {
 namespace {
 
 constexpr int kSteps = 10;
@@ -554,4 +554,4 @@ int RunMpiRank(Communicator& communicator, int case_number) {
   return errors == 0 ? 0 : 1;
 }
 
-}  // namespace temper::tiny
+}  // namespace temper::tiny::mesh_test

@@ -4,7 +4,7 @@
 
 #include "thread_ranks.h"
 
-namespace temper::tiny {
+namespace temper::tiny::norm_over_heads_test {
 namespace {
 
 constexpr int kSteps = 3;
@@ -74,4 +74,4 @@ TEST(NormOverHeads, ThatTensorRanksWouldSplitIsRefusedByName) {
 }
 
 }  // namespace
-}  // namespace temper::tiny
+}  // namespace temper::tiny::norm_over_heads_test

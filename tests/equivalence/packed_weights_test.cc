@@ -10,7 +10,7 @@
 #include "thread_ranks.h"
 #include "training_steps.h"
 
-namespace temper::tiny {
+namespace temper::tiny::packed_weights_test {
 namespace {
 
 // The levels whose products read panels; where this processor has none, the one whose twins read them.
@@ -154,4 +154,4 @@ TEST(PackedOperands, GiveTheBitsOfRowMajorOnesOnMeshes) {
 }
 
 }  // namespace
-}  // namespace temper::tiny
+}  // namespace temper::tiny::packed_weights_test

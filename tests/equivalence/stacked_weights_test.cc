@@ -11,7 +11,7 @@
 #include "saving_rank.h"
 #include "thread_ranks.h"
 
-namespace temper::tiny {
+namespace temper::tiny::stacked_weights_test {
 namespace {
 
 constexpr int64_t kVocab = 48, kHidden = 16, kFfn = 24, kExperts = 4, kBlocks = 2;
@@ -218,4 +218,4 @@ INSTANTIATE_TEST_SUITE_P(Meshes, StackedWeights, ::testing::ValuesIn(kMeshes),
                          [](const auto& c) { return std::string(c.param.name); });
 
 }  // namespace
-}  // namespace temper::tiny
+}  // namespace temper::tiny::stacked_weights_test

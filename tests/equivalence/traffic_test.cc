@@ -10,7 +10,7 @@
 #include "../tiny_run.h"
 #include "comm/local/local_communicator.h"
 
-namespace temper::tiny {
+namespace temper::tiny::traffic_test {
 namespace {
 
 constexpr int64_t kHidden = 64, kBlocks = 3, kVocab = 160, kHeads = 4, kKvHeads = 2, kHeadDim = 16, kFfn = 128;
@@ -283,4 +283,4 @@ TEST(Traffic, OfTwoDimensionalTensorParallelismIsSummas) {
 }
 
 }  // namespace
-}  // namespace temper::tiny
+}  // namespace temper::tiny::traffic_test

@@ -20,7 +20,7 @@
 #include "model/model.h"
 #include "program/buffer_names.h"
 
-namespace temper {
+namespace temper::export_test {
 namespace {
 
 const std::string kGoldens = std::string(kProjectFolder) + "/tests/parity/goldens/";
@@ -400,4 +400,4 @@ TEST(Export, RefusesToOverwriteOtherFiles) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::export_test

@@ -22,7 +22,7 @@
 #include "program/buffer_names.h"
 #include "runtime/executor.h"
 
-namespace temper {
+namespace temper::parity_test {
 namespace {
 
 const std::string kGoldens = std::string(kProjectFolder) + "/tests/parity/goldens/";
@@ -449,4 +449,4 @@ TEST(ParityOfGeneration, GreedyTokensEqualTransformers) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::parity_test

@@ -6,7 +6,7 @@
 #include "../tiny_run.h"
 #include "compile/estimate/rank_clock.h"
 
-namespace temper {
+namespace temper::memory_choice_test {
 namespace {
 
 using tiny::Must;
@@ -211,4 +211,4 @@ TEST(MemoryChoice, FitsIntoAnyLimitDownToTheLeastByCuttingTheLossFinerAndThenNam
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::memory_choice_test

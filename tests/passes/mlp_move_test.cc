@@ -7,7 +7,7 @@
 
 #include "../tiny_run.h"
 
-namespace temper::tiny {
+namespace temper::tiny::mlp_move_test {
 namespace {
 
 constexpr int64_t kRow = 64, kFfn = 128;
@@ -114,4 +114,4 @@ TEST(MlpMove, WeightsGatheredTwiceAreDroppedAfterTheForward) {
 }
 
 }  // namespace
-}  // namespace temper::tiny
+}  // namespace temper::tiny::mlp_move_test

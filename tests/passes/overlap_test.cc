@@ -13,7 +13,7 @@
 #include "graph/rule.h"
 #include "program/buffer_names.h"
 
-namespace temper::tiny {
+namespace temper::tiny::overlap_test {
 namespace {
 
 // Wide enough for the products of a block to hide the exchange of tensor ranks.
@@ -205,4 +205,4 @@ TEST(Overlap, OnOneRankTheLastMicroBatchIsLikeTheOthers) {
 }
 
 }  // namespace
-}  // namespace temper::tiny
+}  // namespace temper::tiny::overlap_test

@@ -11,7 +11,7 @@
 #include "compile/step/fuse.h"
 #include "graph/rule.h"
 
-namespace temper {
+namespace temper::packing_test {
 namespace {
 
 using tiny::Must;
@@ -319,4 +319,4 @@ TEST(Packing, ArenasAreWithinThreePercentOfTheirLiveMemory) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::packing_test

@@ -18,7 +18,7 @@
 #include "model/model.h"
 #include "program/buffer_names.h"
 
-namespace temper {
+namespace temper::partition_test {
 namespace {
 
 // Divides over 2, 3, 4 data ranks, and the result over 2 and 4 tensor ranks.
@@ -365,4 +365,4 @@ INSTANTIATE_TEST_SUITE_P(Meshes, PartitionedModels, testing::Range(0, static_cas
                          [](const auto& info) { return std::string(kMeshes[info.param].name); });
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::partition_test

@@ -20,7 +20,7 @@
 #include "graph/builder.h"
 #include "runtime/executor.h"
 
-namespace temper {
+namespace temper::random_graphs_test {
 namespace {
 
 constexpr int64_t T = 6, D = 8, V = 12;
@@ -280,4 +280,4 @@ INSTANTIATE_TEST_SUITE_P(Dtypes, RandomGraphs, testing::Values(DType::kF32, DTyp
                          [](const testing::TestParamInfo<DType>& info) { return std::string(ToString(info.param)); });
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::random_graphs_test

@@ -7,7 +7,7 @@
 #include "compile/step/differentiate.h"
 #include "compile/step/fuse.h"
 
-namespace temper {
+namespace temper::real_steps_test {
 namespace {
 
 using tiny::Must;
@@ -169,4 +169,4 @@ TEST(RealSteps, ADamagedProgramIsRefusedOrVerifies) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::real_steps_test

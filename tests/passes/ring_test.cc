@@ -11,7 +11,7 @@
 #include "lockstep.h"
 #include "tensor/context_part.h"
 
-namespace temper {
+namespace temper::ring_test {
 namespace {
 
 constexpr int64_t kRows = 2, kRow = 12, kTokens = kRows * kRow, kHeads = 4, kKvHeads = 2, kE = 2;
@@ -208,4 +208,4 @@ TEST_P(RingOf, IsVerifiedAsCompleteAndEveryErrorInItIsFound) {
 INSTANTIATE_TEST_SUITE_P(Ranks, RingOf, testing::Values(2, 3));
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::ring_test

@@ -15,7 +15,7 @@
 #include "compile/step/differentiate.h"
 #include "compile/step/fuse.h"
 
-namespace temper::tiny {
+namespace temper::tiny::verify_mesh_test {
 namespace {
 
 struct MeshCase {
@@ -390,4 +390,4 @@ TEST(AgreementVerifier, MatchesSendsWithReceivesOfAPipeline) {
 }
 
 }  // namespace
-}  // namespace temper::tiny
+}  // namespace temper::tiny::verify_mesh_test

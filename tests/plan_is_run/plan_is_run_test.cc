@@ -73,7 +73,7 @@ void free(void* p) {
 }
 #endif
 
-namespace temper {
+namespace temper::plan_is_run_test {
 namespace {
 
 using tiny::Batch;
@@ -467,4 +467,4 @@ TEST(Memory, ResidentBytesStayWithin150MiBOfThePlan) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::plan_is_run_test

@@ -23,7 +23,7 @@
 // gcc 12 at -O1 wrongly warns that a Result<Cluster> on the stack is deleted.
 #pragma GCC diagnostic ignored "-Wfree-nonheap-object"
 
-namespace temper {
+namespace temper::published_runs_test {
 namespace {
 
 template <class T>
@@ -583,4 +583,4 @@ TEST(Page, IsOneFileThatNeedsNoNetwork) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::published_runs_test

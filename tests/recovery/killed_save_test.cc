@@ -12,7 +12,7 @@
 #include "checkpoint/checkpoint_folder.h"
 #include "checkpoint/state_for_test.h"
 
-namespace temper {
+namespace temper::killed_save_test {
 namespace {
 
 constexpr int kKills = 60;
@@ -88,4 +88,4 @@ TEST(KilledSave, LosesNothingThatWasFinished) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::killed_save_test

@@ -10,7 +10,7 @@
 #include "base/scratch_folder.h"
 #include "disk/disk_tier.h"
 
-namespace temper {
+namespace temper::killed_spill_test {
 namespace {
 
 constexpr Bytes kSpill = MiB(256);
@@ -56,4 +56,4 @@ TEST(KilledSpill, LeavesNothingInItsFolderAndItsSpaceFree) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::killed_spill_test

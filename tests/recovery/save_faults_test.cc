@@ -8,7 +8,7 @@
 #include "checkpoint/checkpoint_folder.h"
 #include "checkpoint/state_for_test.h"
 
-namespace temper {
+namespace temper::save_faults_test {
 namespace {
 
 // Hundreds of saves: in memory if there is such a file system, since syncing to a disk proves nothing here.
@@ -165,4 +165,4 @@ TEST(SaveFaults, ReplacingAStepNeverLosesIt) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::save_faults_test

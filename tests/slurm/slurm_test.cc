@@ -6,7 +6,7 @@
 #include "../command_line/temper_program.h"
 #include "base/project_folder_for_test.h"
 
-namespace temper::program {
+namespace temper::program::slurm_test {
 namespace {
 
 const std::string kBatchScript = std::string(kProjectFolder) + "/scripts/slurm/train.sbatch";
@@ -16,7 +16,7 @@ class Slurm : public Workplace {
  protected:
   Slurm() {
     setenv("TEMPER", kProgram.c_str(), 1);
-    setenv("SLURM_PMIX_FENCE", "ring", 1);  // as docs/howto/launch.md says
+    setenv("SLURM_PMIX_FENCE", "ring", 1);        // as docs/howto/launch.md says
     setenv("ASAN_OPTIONS", "detect_leaks=0", 1);  // MPI's, not ours
   }
 
@@ -250,4 +250,4 @@ TEST_F(Slurm, AStoppedJobIsRequeuedAndResumesWithTheSameBits) {
 }
 
 }  // namespace
-}  // namespace temper::program
+}  // namespace temper::program::slurm_test

@@ -40,7 +40,7 @@ void* aligned_alloc(size_t alignment, size_t size) {
 }
 #endif
 
-namespace temper {
+namespace temper::allocation_test {
 namespace {
 
 TestTensor Indices(int64_t n, int64_t (*value)(int64_t)) {
@@ -142,4 +142,4 @@ TEST(ComputeBoundKernels, AreCountedByACounterThatCounts) {
 #endif
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::allocation_test

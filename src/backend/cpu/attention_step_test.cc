@@ -6,7 +6,7 @@
 #include "backend/cpu/attention_step_scenes.h"
 #include "backend/cpu/attention_ways.h"
 
-namespace temper {
+namespace temper::attention_step_test {
 namespace {
 
 TEST(AttentionStep, MatchesTheScalarTwin) {
@@ -184,4 +184,4 @@ TEST(AttentionStep, RefusesDocumentsThatBeginOutsideOfTheirRow) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::attention_step_test

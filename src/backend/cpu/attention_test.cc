@@ -7,7 +7,7 @@
 #include "backend/cpu/attention_bounds.h"
 #include "backend/cpu/attention_ways.h"
 
-namespace temper {
+namespace temper::attention_test {
 namespace {
 
 struct AttentionCase {
@@ -225,4 +225,4 @@ TEST(Attention, RefusesDocumentsThatDoNotNameTheirFirstToken) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::attention_test

@@ -7,7 +7,7 @@
 #include "backend/cpu/reference/reference.h"
 #include "graph/op.h"
 
-namespace temper {
+namespace temper::cpu_backend_test {
 namespace {
 
 TEST(CpuBackend, OnlySingleNumbersAreLeftToTheScalarTwin) {
@@ -36,4 +36,4 @@ TEST(CpuBackend, RefusesWhatNoKernelCarriesOutByName) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::cpu_backend_test

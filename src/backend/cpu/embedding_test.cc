@@ -3,7 +3,7 @@
 
 #include "backend/cpu/kernel_twin.h"
 
-namespace temper {
+namespace temper::embedding_test {
 namespace {
 
 struct Dims {
@@ -33,4 +33,4 @@ TEST(Embedding, GivesTheNumbersOfInt8Rows) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::embedding_test

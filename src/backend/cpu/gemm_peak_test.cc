@@ -4,7 +4,7 @@
 
 #include "backend/cpu/cpu_backend.h"
 
-namespace temper {
+namespace temper::gemm_peak_test {
 namespace {
 
 TEST(GemmPeak, IsMeasuredOnEveryInstructionSet) {
@@ -18,4 +18,4 @@ TEST(GemmPeak, IsMeasuredOnEveryInstructionSet) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::gemm_peak_test

@@ -9,7 +9,7 @@
 #include "backend/cpu/kernel_twin.h"
 #include "graph/ops/matrix_product.h"
 
-namespace temper {
+namespace temper::gemm_test {
 namespace {
 
 // The rules (graph/ops/matrix_product.h) know no instruction set; every plan must fit into what they give.
@@ -91,4 +91,4 @@ TEST(Gemm, NeedsLittleScratch) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::gemm_test

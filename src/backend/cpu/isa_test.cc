@@ -4,7 +4,7 @@
 
 #include <cstdlib>
 
-namespace temper {
+namespace temper::isa_test {
 namespace {
 
 class IsaCap : public testing::Test {
@@ -51,4 +51,4 @@ TEST_F(IsaCap, NamesReadBack) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::isa_test

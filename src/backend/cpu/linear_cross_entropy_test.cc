@@ -5,7 +5,7 @@
 
 #include "backend/cpu/loss_twin.h"
 
-namespace temper {
+namespace temper::linear_cross_entropy_test {
 namespace {
 
 void CheckLoss(const LossCase& c, DType dtype, const LossRun& run) {
@@ -186,4 +186,4 @@ TEST(LinearCrossEntropy, RefusesATargetBeyondTheVocabulary) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::linear_cross_entropy_test

@@ -9,7 +9,7 @@
 #include "backend/cpu/emulator/emulated_amx.h"
 #include "backend/cpu/kernel_twin.h"
 
-namespace temper {
+namespace temper::linear_test {
 namespace {
 
 struct Product {
@@ -217,4 +217,4 @@ TEST(LinearDw, SumsOverManyTokens) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::linear_test

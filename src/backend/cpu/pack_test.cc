@@ -8,7 +8,7 @@
 #include "backend/cpu/emulator/emulated_amx.h"
 #include "backend/cpu/kernel_twin.h"
 
-namespace temper {
+namespace temper::pack_test {
 namespace {
 
 // The panels that PackedPanels defines, padding included; between panels anything may lie.
@@ -52,4 +52,4 @@ TEST(Pack, WritesThePanelsThatProductsRead) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::pack_test

@@ -5,7 +5,7 @@
 
 #include "backend/cpu/shared_vocabulary_runs.h"
 
-namespace temper {
+namespace temper::shared_vocabulary_test {
 namespace {
 
 std::vector<TestTensors> RunOnIsas(const LossRun& whole, const std::vector<int64_t>& cuts, const std::vector<Isa>& isas,
@@ -210,4 +210,4 @@ TEST(SharedVocabulary, HandsOnNaNFromAnyRank) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::shared_vocabulary_test

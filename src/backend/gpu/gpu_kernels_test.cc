@@ -16,7 +16,7 @@
 #include "backend/gpu/emulator/host_products.h"
 #endif
 
-namespace temper {
+namespace temper::gpu_kernels_test {
 namespace {
 
 // What a GPU cannot run stands here.
@@ -342,4 +342,4 @@ TEST(GpuSgd, IsItsTwinToTheBit) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::gpu_kernels_test

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-namespace temper {
+namespace temper::collective_plan_test {
 namespace {
 
 KernelSpec Spec(Op op, Shape in, Shape out, int dim) {
@@ -97,4 +97,4 @@ TEST(CollectivePlan, OfWeightsLargeEnoughForgetsWhatItHasReadOfPeersOfActivation
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::collective_plan_test

@@ -7,7 +7,7 @@
 #include <cstring>
 #include <memory>
 
-namespace temper {
+namespace temper::control_block_test {
 namespace {
 
 // Memory of zeros, as a fresh mapping is.
@@ -45,4 +45,4 @@ TEST_F(ControlBlockTest, OneWhoWasKilledWhileHeWroteTheCauseHoldsUpNobody) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::control_block_test

@@ -19,7 +19,7 @@
 #include "comm/local/rank_state.h"
 #include "comm/local/shared_arenas.h"
 
-namespace temper {
+namespace temper::host_memory_test {
 namespace {
 
 constexpr int kRanks = 2;
@@ -217,4 +217,4 @@ TEST(HostMemory, GarbageInTheControlBlockCrashesNoRank) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::host_memory_test

@@ -11,7 +11,7 @@
 #include <thread>
 #include <vector>
 
-namespace temper {
+namespace temper::process_activity_test {
 namespace {
 
 constexpr std::chrono::milliseconds kWhile{400};
@@ -93,4 +93,4 @@ TEST(ProcessActivity, OfNobodyIsUnknown) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::process_activity_test

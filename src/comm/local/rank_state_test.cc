@@ -10,7 +10,7 @@
 
 #include "comm/local/host_memory.h"
 
-namespace temper {
+namespace temper::rank_state_test {
 namespace {
 
 constexpr auto kNobody = std::optional<Lane>();
@@ -73,4 +73,4 @@ TEST(OwnActivity, IsThatOfThreadsThatDoNotWait) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::rank_state_test

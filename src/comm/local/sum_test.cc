@@ -9,7 +9,7 @@
 #include <random>
 #include <vector>
 
-namespace temper {
+namespace temper::sum_test {
 namespace {
 
 struct Set {
@@ -122,4 +122,4 @@ TEST(Sum, OfF64KeepsF64) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::sum_test

@@ -5,7 +5,7 @@
 #include <map>
 #include <numeric>
 
-namespace temper {
+namespace temper::host_layout_test {
 namespace {
 
 TEST(HostLayout, RanksOfAHostNeedNotFollowEachOther) {
@@ -49,4 +49,4 @@ TEST(GroupLayout, DeputiesAndChargesAgreeAndShareTheWork) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::host_layout_test

@@ -10,7 +10,7 @@ namespace temper {
 namespace {
 
 // Far below what fits MPI's int.
-constexpr int64_t kMostPerMessage = int64_t{1} << 26;
+constexpr int64_t kMostPerShift = int64_t{1} << 26;
 
 class MpiShift final : public LaneKernel {
  public:
@@ -26,7 +26,7 @@ class MpiShift final : public LaneKernel {
         messages_(MatterOf(lane)) {
     size_t messages = 0;
     for (const CollectiveTensor& t : plan_.tensors) {
-      messages += static_cast<size_t>((t.bytes().v + kMostPerMessage - 1) / kMostPerMessage);
+      messages += static_cast<size_t>((t.bytes().v + kMostPerShift - 1) / kMostPerShift);
     }
     messages_.Reserve(2 * messages);
   }
@@ -51,8 +51,8 @@ class MpiShift final : public LaneKernel {
   Status Post(const KernelArgs& args, size_t first, size_t count) {
     for (size_t t = first; t < first + count; ++t) {
       const int64_t bytes = plan_.tensors[t].bytes().v;
-      for (int64_t at = 0; at < bytes; at += kMostPerMessage) {
-        const auto n = static_cast<size_t>(std::min(bytes - at, kMostPerMessage));
+      for (int64_t at = 0; at < bytes; at += kMostPerShift) {
+        const auto n = static_cast<size_t>(std::min(bytes - at, kMostPerShift));
         if (!IsHere(before_)) {
           TEMPER_RETURN_IF_ERROR(link_.Receive(args.outputs[t] + at, n, RankOf(before_), &messages_));
         }

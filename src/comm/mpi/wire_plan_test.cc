@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace temper {
+namespace temper::wire_plan_test {
 namespace {
 
 CollectiveTensor Tensor(DType dtype, int64_t outer, int64_t inner, std::vector<int64_t> counts) {
@@ -55,4 +55,4 @@ TEST(WirePlan, StretchesFollowTheRowsOfTheWhole) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::wire_plan_test

@@ -6,7 +6,7 @@
 #include <chrono>
 #include <future>
 
-namespace temper {
+namespace temper::nccl_watch_test {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -66,4 +66,4 @@ TEST(NcclWatch, EndsAtOnceWithItsOwner) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::nccl_watch_test

@@ -4,7 +4,7 @@
 
 #include <random>
 
-namespace temper {
+namespace temper::move_lanes_test {
 namespace {
 
 constexpr size_t kFetches = kFirstMoveLane, kEvictions = kFirstMoveLane + 1, kDiskReads = kFirstMoveLane + 2;
@@ -99,4 +99,4 @@ TEST(MoveLanes, NoOrderAddsLessThanTheLeast) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::move_lanes_test

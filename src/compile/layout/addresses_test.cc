@@ -12,7 +12,7 @@
 #include "graph/rule.h"
 #include "program/buffer_names.h"
 
-namespace temper {
+namespace temper::addresses_test {
 namespace {
 
 constexpr int64_t D = 8, V = 32;
@@ -290,4 +290,4 @@ TEST(CompileTraining, VectorsDoNotDecayAndEveryTrainableValueIsUpdated) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::addresses_test

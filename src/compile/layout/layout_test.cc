@@ -9,7 +9,7 @@
 #include "graph/builder.h"
 #include "program/program.h"
 
-namespace temper {
+namespace temper::layout_test {
 namespace {
 
 constexpr int64_t T = 64, D = 32, V = 48;
@@ -126,4 +126,4 @@ TEST(Layout, RootsAreThoseOfEveryChainOfUpdatesInAnyOrderOfIds) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::layout_test

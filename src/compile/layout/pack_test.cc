@@ -7,7 +7,7 @@
 
 #include "program/program.h"
 
-namespace temper {
+namespace temper::pack_test {
 namespace {
 
 class Draws {
@@ -171,4 +171,4 @@ TEST(PackIntervals, ReusesMemoryAndDependsOnNothingElse) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::pack_test

@@ -11,7 +11,7 @@
 #include "compile/step/fuse.h"
 #include "graph/builder.h"
 
-namespace temper {
+namespace temper::held_activations_test {
 namespace {
 
 constexpr int kBlocks = 3;
@@ -80,4 +80,4 @@ TEST(HeldActivations, OfAStageAreUnknown) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::held_activations_test

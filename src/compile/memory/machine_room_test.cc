@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace temper {
+namespace temper::machine_room_test {
 namespace {
 
 constexpr Bytes kFree = GiB(10), kLibraries = MiB(512);
@@ -134,4 +134,4 @@ TEST(SharesOfStages, WithoutAPipelineAreThoseOfEachRank) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::machine_room_test

@@ -130,7 +130,7 @@ Seconds ComputingAlone(const StepGraphs& step, const DeviceRates& rates, int thr
   return {sum};
 }
 
-std::string Describe(const Program& program) {
+std::string DescribePolicy(const Program& program) {
   std::map<std::pair<std::string_view, Tier>, Bytes> by_class;
   for (const Buffer& b : program.buffers) {
     const std::string_view what = b.role == Role::kWeight           ? "weights"
@@ -192,7 +192,7 @@ class StepChooser {
     if (!best_) return refused;
     if (MayGain() && !memory_.quick) TEMPER_RETURN_IF_ERROR(Refine());
     if (MayGain() && !memory_.quick && !work_.enough()) TEMPER_RETURN_IF_ERROR(CutLossFiner());
-    if (chosen != nullptr) Describe(chosen);
+    if (chosen != nullptr) DescribePolicy(chosen);
     return std::move(best_->programs);
   }
 
@@ -326,11 +326,11 @@ class StepChooser {
     best_option_ = option;
   }
 
-  void Describe(ChosenMemory* chosen) {
+  void DescribePolicy(ChosenMemory* chosen) {
     std::rotate(options_.begin(), options_.begin() + static_cast<std::ptrdiff_t>(best_option_),
                 options_.begin() + static_cast<std::ptrdiff_t>(best_option_) + 1);
     *chosen = {.choice = options_.front().choice, .stall = best_seconds_.stall, .compute = best_seconds_.compute};
-    if (!best_->all_on_device) chosen->text = temper::Describe(best_->programs[0]);
+    if (!best_->all_on_device) chosen->text = temper::DescribePolicy(best_->programs[0]);
     if (best_->all_on_device && options_.size() > 1) chosen->text = "everything on the device";
     if (options_.size() > 1) chosen->options = std::move(options_);
     chosen->work = work_.nodes;
@@ -434,7 +434,7 @@ Result<std::vector<Program>> FitWithin(const MemorySpec& memory, std::span<const
                           SearchTiers(memory, std::move(uses), threads, make, Effort::kAll, kForwardRemedies));
   if (chosen != nullptr && !found.all_on_device) {
     const StepSeconds& seconds = found.seconds;
-    *chosen = {.text = Describe(found.programs[0]), .stall = seconds.stall, .compute = seconds.compute};
+    *chosen = {.text = DescribePolicy(found.programs[0]), .stall = seconds.stall, .compute = seconds.compute};
   }
   return std::move(found.programs);
 }

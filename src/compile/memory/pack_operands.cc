@@ -171,7 +171,7 @@ class Packer {
   std::map<Key, ValueId> made_, copies_;  // for the nodes at hand; for the step
 };
 
-void PackIn(PipelinedGraph* graph, const Kept& kept, bool fills) {
+void PackOperandsIn(PipelinedGraph* graph, const Kept& kept, bool fills) {
   Packer packer(std::move(graph->graph), kept, fills);
   RewriteParts(
       packer.num_nodes(), [&](size_t begin, size_t end) { return packer.Add(begin, end); }, &graph->parts);
@@ -203,7 +203,7 @@ void PackOperands(StepGraphs* step, bool keeps) {
   const Kept kept = keeps && several ? KeptOf(*step) : Kept();
   if (step->pipeline) FillBefore(step->train.front().graph.graph, kept, &step->pipeline->gathers);
   for (StepGraphs::MicroBatches& some : step->train) {
-    PackIn(&some.graph, kept, !step->pipeline && &some == &step->train.front());
+    PackOperandsIn(&some.graph, kept, !step->pipeline && &some == &step->train.front());
   }
 }
 

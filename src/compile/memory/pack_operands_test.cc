@@ -12,7 +12,7 @@
 #include "graph/builder.h"
 #include "graph/rule.h"
 
-namespace temper {
+namespace temper::pack_operands_test {
 namespace {
 
 constexpr int64_t kRows = 96, kWidth = 80, kHidden = 112;
@@ -90,7 +90,9 @@ TEST(PackOperands, PacksOnceWhatSeveralProductsOfAMicroBatchRead) {
   EXPECT_EQ(PackedIn(graph), (std::vector<std::string>{"column_pairs:head", "row_pairs:head", "row_pairs:normed"}));
   EXPECT_EQ(PackedReads(graph), 4);
   for (ValueId id = 0; id < graph.num_values(); ++id) {
-    if (graph.value(id).type.packed()) EXPECT_EQ(graph.value(id).role, Role::kActivation) << graph.value(id).name;
+    if (graph.value(id).type.packed()) {
+      EXPECT_EQ(graph.value(id).role, Role::kActivation) << graph.value(id).name;
+    }
   }
   EXPECT_EQ(PackedIn(trained.step.eval.graph), std::vector<std::string>{}) << "there no weight is trained";
 }
@@ -177,4 +179,4 @@ TEST(PackOperands, PacksWhatMastersAreCastToIfItIsReadSeveralTimes) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::pack_operands_test

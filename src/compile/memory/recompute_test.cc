@@ -10,7 +10,7 @@
 #include "graph/builder.h"
 #include "tensor/mesh.h"
 
-namespace temper {
+namespace temper::recompute_test {
 namespace {
 
 // Two blocks of x + w2 relu(dropout(w1 norm(x))), and a loss.
@@ -170,4 +170,4 @@ TEST(Recompute, ClonesComeInTheOrderOfTheForward) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::recompute_test

@@ -11,7 +11,7 @@
 #include "graph/builder.h"
 #include "graph/rule.h"
 
-namespace temper {
+namespace temper::selective_test {
 namespace {
 
 class Draws {
@@ -212,4 +212,4 @@ TEST(Selective, NoOtherChoiceCostsLess) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::selective_test

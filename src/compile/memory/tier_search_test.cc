@@ -12,7 +12,7 @@
 #include "compile/step/update.h"
 #include "graph/builder.h"
 
-namespace temper {
+namespace temper::tier_search_test {
 namespace {
 
 constexpr int64_t kTokens = 64, kWide = 256, kVocab = 512;
@@ -207,4 +207,4 @@ TEST(SearchTiers, OptionsForAbsentValuesMoveNothing) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::tier_search_test

@@ -12,7 +12,7 @@
 #include "graph/rule.h"
 #include "program/buffer_names.h"
 
-namespace temper {
+namespace temper::partition_test {
 namespace {
 
 constexpr int64_t T = 24, D = 8, F = 10, V = 21;
@@ -502,4 +502,4 @@ TEST(Partition, RefusesHeadsThatDoNotDivide) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::partition_test

@@ -7,7 +7,7 @@
 #include "graph/builder.h"
 #include "graph/rule.h"
 
-namespace temper {
+namespace temper::ring_test {
 namespace {
 
 constexpr int64_t kRow = 48, kHeads = 4, kKvHeads = 2, kE = 16;
@@ -159,4 +159,4 @@ TEST(Ring, TakesTheMemoryOfTwoRanksKeys) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::ring_test

@@ -4,7 +4,7 @@
 
 #include "graph/builder.h"
 
-namespace temper {
+namespace temper::sharding_rules_test {
 namespace {
 
 #define EXPECT_HAS(text, part) EXPECT_NE((text).find(part), std::string::npos) << (text)
@@ -137,4 +137,4 @@ TEST(ShardingRules, ErrorsOfPartitionNameTheUsersRules) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::sharding_rules_test

@@ -7,7 +7,7 @@
 
 #include "graph/builder.h"
 
-namespace temper {
+namespace temper::balance_test {
 namespace {
 
 BlockCosts Alike(int blocks, double before = 0, double after = 0) {
@@ -108,4 +108,4 @@ TEST(CostsOfBlocks, CountsTheWorkOfEachBlockAndTheHead) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::balance_test

@@ -12,7 +12,7 @@
 #include "compile/step/fuse.h"
 #include "graph/builder.h"
 
-namespace temper {
+namespace temper::pipeline_test {
 namespace {
 
 constexpr int64_t T = 4, D = 8, V = 16;
@@ -189,4 +189,4 @@ TEST(CutPipeline, RefusesAValueThatSkipsAStage) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::pipeline_test

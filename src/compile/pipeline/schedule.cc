@@ -21,7 +21,7 @@ std::vector<PipelineTask> OneForOne(const std::vector<PipelineTask>& forwards,
   return tasks;
 }
 
-std::vector<PipelineTask> InOrder(Work work, int chunk, int micro_batches) {
+std::vector<PipelineTask> TasksInOrder(Work work, int chunk, int micro_batches) {
   std::vector<PipelineTask> tasks;
   for (int m = 0; m < micro_batches; ++m) tasks.push_back({work, chunk, m});
   return tasks;
@@ -30,15 +30,15 @@ std::vector<PipelineTask> InOrder(Work work, int chunk, int micro_batches) {
 void FillOneForwardOneBackward(PipelineSchedule* s) {
   for (int stage = 0; stage < s->stages; ++stage) {
     const int warmup = std::min(s->stages - 1 - stage, s->micro_batches);
-    s->tasks.push_back(OneForOne(InOrder(Work::kForward, stage, s->micro_batches),
-                                 InOrder(Work::kBackward, stage, s->micro_batches), static_cast<size_t>(warmup)));
+    s->tasks.push_back(OneForOne(TasksInOrder(Work::kForward, stage, s->micro_batches),
+                                 TasksInOrder(Work::kBackward, stage, s->micro_batches), static_cast<size_t>(warmup)));
   }
 }
 
 void FillGpipe(PipelineSchedule* s) {
   for (int stage = 0; stage < s->stages; ++stage) {
-    s->tasks.push_back(OneForOne(InOrder(Work::kForward, stage, s->micro_batches),
-                                 InOrder(Work::kBackward, stage, s->micro_batches),
+    s->tasks.push_back(OneForOne(TasksInOrder(Work::kForward, stage, s->micro_batches),
+                                 TasksInOrder(Work::kBackward, stage, s->micro_batches),
                                  static_cast<size_t>(s->micro_batches)));
   }
 }
@@ -78,7 +78,7 @@ void FillZeroBubble(PipelineSchedule* s) {
   }
 }
 
-double TimeOf(const PipelineTask& task, const PipelineSchedule& s, const WorkTimes& times) {
+double TimeOfTask(const PipelineTask& task, const PipelineSchedule& s, const WorkTimes& times) {
   switch (task.work) {
     case Work::kForward:
       return times.forward / s.chunks_per_stage;
@@ -198,7 +198,7 @@ Result<SimulatedPipeline> SimulatePipeline(const PipelineSchedule& s, const Work
         const PipelineTask& t = s.tasks[stage][next[stage]];
         const double at = ready(t);
         if (at < 0) break;
-        const double time = TimeOf(t, s, times);
+        const double time = TimeOfTask(t, s, times);
         free[stage] = std::max(free[stage], at) + time;
         end_of(t.work, t.chunk, t.micro_batch) = free[stage];
         busy += time;

@@ -12,7 +12,7 @@
 
 #include "compile/pipeline/calls.h"
 
-namespace temper {
+namespace temper::schedule_test {
 namespace {
 
 constexpr PipelineKind kKinds[] = {PipelineKind::kOneForwardOneBackward, PipelineKind::kInterleaved,
@@ -251,4 +251,4 @@ TEST(PipelineSchedule, EvaluationRunsForwardOnly) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::schedule_test

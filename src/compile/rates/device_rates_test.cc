@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace temper {
+namespace temper::device_rates_test {
 namespace {
 
 constexpr DType kBF16 = DType::kBF16;
@@ -144,4 +144,4 @@ TEST(WithIdleUnits, CountsIdleUnitsOfTheLastWave) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::device_rates_test

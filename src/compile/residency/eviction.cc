@@ -390,12 +390,12 @@ class Chooser {
 };
 
 // Per step: its number among the steps where not all gaps fit; for other steps, the number of the next such step.
-struct Binding {
+struct ScarceSteps {
   std::vector<int> number;  // per step, and for the end
   std::vector<Bytes> room;
 };
 
-Binding FindBinding(std::span<const Gap> gaps, std::span<const Bytes> used, Bytes capacity) {
+ScarceSteps FindScarceSteps(std::span<const Gap> gaps, std::span<const Bytes> used, Bytes capacity) {
   std::vector<int64_t> change(used.size() + 1, 0);
   for (const Gap& g : gaps) {
     TEMPER_CHECK(0 <= g.begin && g.begin < g.end && static_cast<size_t>(g.end) <= used.size())
@@ -403,7 +403,7 @@ Binding FindBinding(std::span<const Gap> gaps, std::span<const Bytes> used, Byte
     change[static_cast<size_t>(g.begin) + 1] += g.size.v;
     change[static_cast<size_t>(g.end)] -= g.size.v;
   }
-  Binding binding;
+  ScarceSteps binding;
   binding.number.reserve(used.size() + 1);
   Bytes wanted{};
   for (size_t t = 0; t < used.size(); ++t) {
@@ -419,7 +419,7 @@ Binding FindBinding(std::span<const Gap> gaps, std::span<const Bytes> used, Byte
 }  // namespace
 
 std::vector<bool> ChooseKept(std::span<const Gap> gaps, std::span<const Bytes> used, Bytes capacity) {
-  const Binding binding = FindBinding(gaps, used, capacity);
+  const ScarceSteps binding = FindScarceSteps(gaps, used, capacity);
   std::vector<Contender> contenders;
   for (size_t i = 0; i < gaps.size(); ++i) {
     const Gap& g = gaps[i];

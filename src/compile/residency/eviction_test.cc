@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <ctime>
 
-namespace temper {
+namespace temper::eviction_test {
 namespace {
 
 class Draws {
@@ -232,4 +232,4 @@ TEST(Eviction, KeepsEmptyGapsAndNothingWithoutRoom) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::eviction_test

@@ -9,7 +9,7 @@
 #include "compile/step/fuse.h"
 #include "graph/builder.h"
 
-namespace temper {
+namespace temper::residency_test {
 namespace {
 
 constexpr int64_t kTokens = 64, kWide = 256;
@@ -142,4 +142,4 @@ TEST_F(ResidencyTest, IssuesAFetchThatCanWaitForTheSakeOfTheNext) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::residency_test

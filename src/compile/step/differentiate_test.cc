@@ -10,7 +10,7 @@
 #include "graph/builder.h"
 #include "program/buffer_names.h"
 
-namespace temper {
+namespace temper::differentiate_test {
 namespace {
 
 constexpr int64_t T = 4, D = 8, V = 16;
@@ -240,4 +240,4 @@ TEST(Differentiate, InvalidRootsAreRefused) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::differentiate_test

@@ -8,7 +8,7 @@
 #include "graph/builder.h"
 #include "graph/rule.h"
 
-namespace temper {
+namespace temper::fuse_test {
 namespace {
 
 int Count(const Graph& graph, Op op) {
@@ -237,4 +237,4 @@ TEST(UpdateInPlace, KeepsValuesInPersistentBuffers) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::fuse_test

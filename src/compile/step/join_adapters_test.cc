@@ -10,7 +10,7 @@
 #include "graph/builder.h"
 #include "graph/rule.h"
 
-namespace temper {
+namespace temper::join_adapters_test {
 namespace {
 
 // Adapters on the products of gate and up, or of gate alone, behind a norm that is trained, so that d_x is needed.
@@ -174,4 +174,4 @@ TEST(JoinAdapters, LeavesProductsOfWeights) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::join_adapters_test

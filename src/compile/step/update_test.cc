@@ -6,7 +6,7 @@
 
 #include "graph/builder.h"
 
-namespace temper {
+namespace temper::update_test {
 namespace {
 
 // A trained matrix and vector with default decay, and one of each with the opposite setting.
@@ -66,4 +66,4 @@ TEST(BuildUpdate, KeepsTheStatesOfItsOptimizerAndNoOthers) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::update_test

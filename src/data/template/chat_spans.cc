@@ -30,6 +30,7 @@
 #include "base/units.h"
 #include "data/template/chat_renderer.h"
 #include "data/template/unicode.h"
+#include "data/text_parts.h"
 
 namespace temper {
 namespace {
@@ -39,12 +40,6 @@ constexpr Bytes kMaxRendered = GiB(1);  // over all renderings; seconds
 
 // Two contents that no template treats specially; their first characters differ.
 constexpr const char* kProbes[] = {"Qzx7probe", "Vkw3probe"};
-
-size_t CommonPrefix(std::string_view a, std::string_view b) {
-  const size_t n = std::min(a.size(), b.size());
-  return static_cast<size_t>(std::mismatch(a.begin(), a.begin() + static_cast<int64_t>(n), b.begin()).first -
-                             a.begin());
-}
 
 std::string_view WithoutTrailingSpace(std::string_view text) {
   return jinja::Strip(text, nullptr, false, true);

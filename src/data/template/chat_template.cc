@@ -27,7 +27,7 @@ Result<Json> ReadObject(Env& env, const std::string& path) {
 }
 
 // "chat_template" of a JSON file: a text, or a list of {name, template}, or an object of texts by name.
-Status AddFromJson(const Json& config, const std::string& path, TemplateSources& sources) {
+Status AddTemplateFromJson(const Json& config, const std::string& path, TemplateSources& sources) {
   const auto it = config.find("chat_template");
   if (it == config.end() || it->is_null()) return OkStatus();
   const auto malformed = [&] {
@@ -95,11 +95,11 @@ ChatSpecialTokens ReadSpecialTokens(const Json& config, const Json& map) {
 Result<TemplateSources> ReadSources(Env& env, const std::string& folder, const Json& config) {
   TemplateSources sources;
   TEMPER_RETURN_IF_ERROR(AddFromFiles(env, folder, sources));
-  if (sources.empty()) TEMPER_RETURN_IF_ERROR(AddFromJson(config, JoinPath(folder, kTokenizerConfig), sources));
+  if (sources.empty()) TEMPER_RETURN_IF_ERROR(AddTemplateFromJson(config, JoinPath(folder, kTokenizerConfig), sources));
   if (sources.empty()) {
     const std::string path = JoinPath(folder, "chat_template.json");
     TEMPER_ASSIGN_OR_RETURN(const Json json, ReadObject(env, path));
-    TEMPER_RETURN_IF_ERROR(AddFromJson(json, path, sources));
+    TEMPER_RETURN_IF_ERROR(AddTemplateFromJson(json, path, sources));
   }
   if (sources.empty() || sources.contains(kDefault)) return sources;
   std::string names;

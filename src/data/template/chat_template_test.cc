@@ -7,7 +7,7 @@
 
 #include "base/scratch_folder.h"
 
-namespace temper {
+namespace temper::chat_template_test {
 namespace {
 
 constexpr const char* kChatMl =
@@ -473,4 +473,4 @@ TEST(ChatTemplate, SpansOfRealTemplatesAreTheAssistantsText) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::chat_template_test

@@ -13,7 +13,7 @@
 #include "base/env.h"
 #include "base/project_folder_for_test.h"
 
-namespace temper {
+namespace temper::jinja_test {
 namespace {
 
 // 2024-07-26 15:04:05, a Friday: the same as in tests/template/environment.py.
@@ -365,4 +365,4 @@ TEST(Jinja, TheCallerSetsTheLimits) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::jinja_test

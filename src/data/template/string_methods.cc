@@ -45,7 +45,7 @@ Value Split(Interpreter&, const Value& self, const Arguments& arguments) {
   return Value::List(std::move(out));
 }
 
-Value SplitLines(Interpreter&, const Value& self, const Arguments& arguments) {
+Value SplitLinesMethod(Interpreter&, const Value& self, const Arguments& arguments) {
   const Parameters p("splitlines", arguments, {"keepends"});
   std::vector<Value> out;
   for (std::string_view line : jinja::SplitLines(self.text(), p.Flag(0, false))) {
@@ -211,7 +211,7 @@ MethodFunction FindStringMethod(std::string_view name) {
       {"rsplit", Split<true>},
       {"rstrip", StripMethod<false, true>},
       {"split", Split<false>},
-      {"splitlines", SplitLines},
+      {"splitlines", SplitLinesMethod},
       {"startswith", StartsOrEndsWith<false>},
       {"strip", StripMethod<true, true>},
       {"title", Transform<TitleCase>},

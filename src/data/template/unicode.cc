@@ -98,10 +98,6 @@ void AppendLower(std::string& out, const std::u32string& text, size_t at) {
   utf8::Append(out, ends_word ? kFinalSigma : kSmallSigma);
 }
 
-bool IsAscii(std::string_view text) {
-  return std::all_of(text.begin(), text.end(), [](char c) { return static_cast<unsigned char>(c) < 0x80; });
-}
-
 }  // namespace
 
 TEMPER_RANGE_PREDICATE(IsSpace, kSpace)
@@ -154,7 +150,7 @@ std::string Upper(std::string_view text) {
 std::string Lower(std::string_view text) {
   std::string out;
   out.reserve(text.size());
-  if (IsAscii(text)) {
+  if (utf8::IsAscii(text)) {
     for (char c : text) out += c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c;
     return out;
   }

@@ -5,7 +5,7 @@
 #include <map>
 #include <random>
 
-namespace temper {
+namespace temper::bpe_test {
 namespace {
 
 // The definition: merge the pair of lowest rank, the leftmost of equals, until none is left.
@@ -133,4 +133,4 @@ TEST(Bpe, AffixesAreSpelledAroundCharacters) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::bpe_test

@@ -13,9 +13,9 @@
 namespace temper {
 namespace {
 
-constexpr size_t kMaxSteps = 64;  // real files have four
+constexpr size_t kMaxDecoderSteps = 64;  // real files have four
 
-class ByteLevel final : public Decoder {
+class ByteLevelDecoder final : public Decoder {
  public:
   void Apply(std::vector<std::string>& parts, size_t) const override {
     std::string bytes;
@@ -65,9 +65,9 @@ class ByteFallback final : public Decoder {
   }
 };
 
-class Metaspace final : public Decoder {
+class MetaspaceDecoder final : public Decoder {
  public:
-  Metaspace(char32_t replacement, bool prepended) : replacement_(replacement), prepended_(prepended) {}
+  MetaspaceDecoder(char32_t replacement, bool prepended) : replacement_(replacement), prepended_(prepended) {}
   void Apply(std::vector<std::string>& parts, size_t) const override {
     for (size_t p = 0; p < parts.size(); ++p) {
       std::string out;
@@ -88,9 +88,10 @@ class Metaspace final : public Decoder {
   bool prepended_;
 };
 
-class Replace final : public Decoder {
+class ReplaceDecoder final : public Decoder {
  public:
-  Replace(TextPattern pattern, std::string content) : pattern_(std::move(pattern)), content_(std::move(content)) {}
+  ReplaceDecoder(TextPattern pattern, std::string content)
+      : pattern_(std::move(pattern)), content_(std::move(content)) {}
   void Apply(std::vector<std::string>& parts, size_t limit) const override {
     RegexScratch scratch;
     size_t total = 0;
@@ -118,9 +119,10 @@ class Fuse final : public Decoder {
 };
 
 // Drops up to `start` times `content` from the left of each part and up to `stop` times from the right.
-class Strip final : public Decoder {
+class StripDecoder final : public Decoder {
  public:
-  Strip(std::string content, int64_t start, int64_t stop) : content_(std::move(content)), start_(start), stop_(stop) {}
+  StripDecoder(std::string content, int64_t start, int64_t stop)
+      : content_(std::move(content)), start_(start), stop_(stop) {}
   void Apply(std::vector<std::string>& parts, size_t) const override {
     for (std::string& part : parts) {
       std::string_view rest = part;
@@ -135,9 +137,9 @@ class Strip final : public Decoder {
   int64_t start_, stop_;
 };
 
-class Sequence final : public Decoder {
+class SequenceDecoder final : public Decoder {
  public:
-  explicit Sequence(std::vector<std::unique_ptr<Decoder>> steps) : steps_(std::move(steps)) {}
+  explicit SequenceDecoder(std::vector<std::unique_ptr<Decoder>> steps) : steps_(std::move(steps)) {}
   void Apply(std::vector<std::string>& parts, size_t limit) const override {
     for (const auto& step : steps_) step->Apply(parts, limit);
   }
@@ -154,9 +156,9 @@ Result<std::string> OneCharacter(const Json& json, const char* key, const char* 
   return value;
 }
 
-Result<std::unique_ptr<Decoder>> MakeStep(const std::string& type, const Json& json, const std::string& where) {
+Result<std::unique_ptr<Decoder>> MakeDecoderStep(const std::string& type, const Json& json, const std::string& where) {
   using Made = std::unique_ptr<Decoder>;
-  if (type == "ByteLevel") return Made(std::make_unique<ByteLevel>());
+  if (type == "ByteLevel") return Made(std::make_unique<ByteLevelDecoder>());
   if (type == "ByteFallback") return Made(std::make_unique<ByteFallback>());
   if (type == "Fuse") return Made(std::make_unique<Fuse>());
   if (type == "Metaspace") {
@@ -164,18 +166,18 @@ Result<std::unique_ptr<Decoder>> MakeStep(const std::string& type, const Json& j
     TEMPER_ASSIGN_OR_RETURN(const bool add, BoolOr(json, "add_prefix_space", true, where));
     TEMPER_ASSIGN_OR_RETURN(const std::string scheme,
                             StringOr(json, "prepend_scheme", add ? "always" : "never", where));
-    return Made(std::make_unique<Metaspace>(utf8::At(mark, 0), scheme != "never"));
+    return Made(std::make_unique<MetaspaceDecoder>(utf8::At(mark, 0), scheme != "never"));
   }
   if (type == "Replace") {
     TEMPER_ASSIGN_OR_RETURN(TextPattern pattern, TextPattern::FromJson(json, where));
     TEMPER_ASSIGN_OR_RETURN(std::string content, StringOr(json, "content", "", where));
-    return Made(std::make_unique<Replace>(std::move(pattern), std::move(content)));
+    return Made(std::make_unique<ReplaceDecoder>(std::move(pattern), std::move(content)));
   }
   if (type == "Strip") {
     TEMPER_ASSIGN_OR_RETURN(std::string content, OneCharacter(json, "content", " ", where));
     TEMPER_ASSIGN_OR_RETURN(const int64_t start, IntOr(json, "start", 0, where));
     TEMPER_ASSIGN_OR_RETURN(const int64_t stop, IntOr(json, "stop", 0, where));
-    return Made(std::make_unique<Strip>(std::move(content), start, stop));
+    return Made(std::make_unique<StripDecoder>(std::move(content), start, stop));
   }
   return Unsupported(
       fmt::format("{}: the decoder '{}' is not supported (Sequence, ByteLevel, Metaspace, ByteFallback, "
@@ -191,8 +193,8 @@ Status Collect(const Json& json, std::vector<std::unique_ptr<Decoder>>& out, con
     for (const Json& step : *it) TEMPER_RETURN_IF_ERROR(Collect(step, out, where));
     return OkStatus();
   }
-  if (out.size() == kMaxSteps) return Corrupt(fmt::format("{}: more than {} decoders", where, kMaxSteps));
-  TEMPER_ASSIGN_OR_RETURN(auto step, MakeStep(type, json, where));
+  if (out.size() == kMaxDecoderSteps) return Corrupt(fmt::format("{}: more than {} decoders", where, kMaxDecoderSteps));
+  TEMPER_ASSIGN_OR_RETURN(auto step, MakeDecoderStep(type, json, where));
   out.push_back(std::move(step));
   return OkStatus();
 }
@@ -204,7 +206,7 @@ Result<std::unique_ptr<Decoder>> Decoder::FromJson(const Json& json, const std::
   std::vector<std::unique_ptr<Decoder>> steps;
   TEMPER_RETURN_IF_ERROR(Collect(json, steps, where));
   if (steps.size() == 1) return std::move(steps[0]);
-  return std::unique_ptr<Decoder>(std::make_unique<Sequence>(std::move(steps)));
+  return std::unique_ptr<Decoder>(std::make_unique<SequenceDecoder>(std::move(steps)));
 }
 
 }  // namespace temper

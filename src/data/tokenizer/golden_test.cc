@@ -12,7 +12,7 @@
 #include "data/tokenizer/tokenizer.h"
 #include "format/json.h"
 
-namespace temper {
+namespace temper::golden_test {
 namespace {
 
 const std::string kFolder = std::string(kProjectFolder) + "/tests/tokenizer";
@@ -228,4 +228,4 @@ TEST(TokenizerGoldens, EveryStepOfTokenizerJsonGivesTheIdsAndTextsOfTokenizers) 
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::golden_test

@@ -14,9 +14,9 @@
 namespace temper {
 namespace {
 
-class Sequence final : public Normalizer {
+class SequenceNormalizer final : public Normalizer {
  public:
-  explicit Sequence(std::vector<std::unique_ptr<Normalizer>> steps) : steps_(std::move(steps)) {}
+  explicit SequenceNormalizer(std::vector<std::unique_ptr<Normalizer>> steps) : steps_(std::move(steps)) {}
   Status Apply(Stretch& stretch, RegexScratch& scratch) const override {
     for (const auto& step : steps_) {
       TEMPER_RETURN_IF_ERROR(step->Apply(stretch, scratch));
@@ -45,9 +45,10 @@ class Prepend final : public Normalizer {
   std::string what_;
 };
 
-class Replace final : public Normalizer {
+class ReplaceNormalizer final : public Normalizer {
  public:
-  Replace(TextPattern pattern, std::string content) : pattern_(std::move(pattern)), content_(std::move(content)) {}
+  ReplaceNormalizer(TextPattern pattern, std::string content)
+      : pattern_(std::move(pattern)), content_(std::move(content)) {}
   Status Apply(Stretch& stretch, RegexScratch& scratch) const override {
     return pattern_.ReplaceAll(stretch.text, content_, stretch.limit, scratch);
   }
@@ -96,9 +97,9 @@ class Lowercase final : public Normalizer {
   }
 };
 
-class Strip final : public Normalizer {
+class StripNormalizer final : public Normalizer {
  public:
-  Strip(bool left, bool right) : left_(left), right_(right) {}
+  StripNormalizer(bool left, bool right) : left_(left), right_(right) {}
   Status Apply(Stretch& stretch, RegexScratch&) const override {
     std::string& text = stretch.text;
     size_t begin = 0;
@@ -135,7 +136,7 @@ class StripAccents final : public Normalizer {
   }
 };
 
-class ByteLevel final : public Normalizer {
+class ByteLevelNormalizer final : public Normalizer {
  public:
   Status Apply(Stretch& stretch, RegexScratch&) const override {
     stretch.text = SpelledOut(stretch.text);
@@ -160,7 +161,7 @@ Result<std::unique_ptr<Normalizer>> Normalizer::FromJson(const Json& json, const
       TEMPER_ASSIGN_OR_RETURN(Made made, FromJson(step, where));
       if (made) steps.push_back(std::move(made));
     }
-    return Made(std::make_unique<Sequence>(std::move(steps)));
+    return Made(std::make_unique<SequenceNormalizer>(std::move(steps)));
   }
   if (type == "Prepend") {
     TEMPER_ASSIGN_OR_RETURN(std::string what, StringOr(json, "prepend", "", where));
@@ -169,7 +170,7 @@ Result<std::unique_ptr<Normalizer>> Normalizer::FromJson(const Json& json, const
   if (type == "Replace") {
     TEMPER_ASSIGN_OR_RETURN(TextPattern pattern, TextPattern::FromJson(json, where));
     TEMPER_ASSIGN_OR_RETURN(std::string content, StringOr(json, "content", "", where));
-    return Made(std::make_unique<Replace>(std::move(pattern), std::move(content)));
+    return Made(std::make_unique<ReplaceNormalizer>(std::move(pattern), std::move(content)));
   }
   if (type == "NFC") return Made(std::make_unique<UnicodeForm>(unicode::Form::kNfc));
   if (type == "NFD") return Made(std::make_unique<UnicodeForm>(unicode::Form::kNfd));
@@ -177,11 +178,11 @@ Result<std::unique_ptr<Normalizer>> Normalizer::FromJson(const Json& json, const
   if (type == "NFKD") return Made(std::make_unique<UnicodeForm>(unicode::Form::kNfkd));
   if (type == "Lowercase") return Made(std::make_unique<Lowercase>());
   if (type == "StripAccents") return Made(std::make_unique<StripAccents>());
-  if (type == "ByteLevel") return Made(std::make_unique<ByteLevel>());
+  if (type == "ByteLevel") return Made(std::make_unique<ByteLevelNormalizer>());
   if (type == "Strip") {
     TEMPER_ASSIGN_OR_RETURN(const bool left, BoolOr(json, "strip_left", true, where));
     TEMPER_ASSIGN_OR_RETURN(const bool right, BoolOr(json, "strip_right", true, where));
-    return Made(std::make_unique<Strip>(left, right));
+    return Made(std::make_unique<StripNormalizer>(left, right));
   }
   return Unsupported(
       fmt::format("{}: the normalizer '{}' is not supported (Sequence, Prepend, Replace, NFC, NFD, NFKC, "

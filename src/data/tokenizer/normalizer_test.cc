@@ -7,7 +7,7 @@
 
 #include "format/json.h"
 
-namespace temper {
+namespace temper::normalizer_test {
 namespace {
 
 // A normal form of the text before a border is what it would be without the text behind. But what comes before the left
@@ -29,4 +29,4 @@ TEST(Normalizers, FollowNoCharacterWhoseFormJoinsTheOneBefore) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::normalizer_test

@@ -18,7 +18,7 @@ namespace {
 // GPT-2's words: contractions; runs of letters, of digits, of other signs, each with the space before it; white space
 // without the last space before a word.
 constexpr std::string_view kGpt2Words = R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
-constexpr size_t kMaxSteps = 64;  // real files have at most four
+constexpr size_t kMaxPreTokenizerSteps = 64;  // real files have at most four
 
 enum class Behavior { kRemoved, kIsolated, kMergedWithPrevious, kMergedWithNext, kContiguous };
 
@@ -109,9 +109,9 @@ Status CountMade(PreTokenizerScratch& scratch, const std::string& text) {
   return scratch.made > scratch.limit ? TooLong(scratch.limit) : OkStatus();
 }
 
-class Split final : public PreTokenizer {
+class SplitPreTokenizer final : public PreTokenizer {
  public:
-  Split(TextPattern pattern, Behavior behavior, bool invert)
+  SplitPreTokenizer(TextPattern pattern, Behavior behavior, bool invert)
       : pattern_(std::move(pattern)), behavior_(behavior), invert_(invert) {}
   Status Cut(const Piece& piece, RegexScratch& regex, PreTokenizerScratch&, PieceVisitor visit) const override {
     Cutter cutter(piece, behavior_, visit);
@@ -193,9 +193,9 @@ class Words final : public PreTokenizer {
   }
 };
 
-class ByteLevel final : public PreTokenizer {
+class ByteLevelPreTokenizer final : public PreTokenizer {
  public:
-  ByteLevel(bool add_prefix_space, std::optional<TextPattern> words, bool spell_out)
+  ByteLevelPreTokenizer(bool add_prefix_space, std::optional<TextPattern> words, bool spell_out)
       : add_prefix_space_(add_prefix_space), words_(std::move(words)), spell_out_(spell_out) {}
 
   Status Cut(const Piece& piece, RegexScratch& regex, PreTokenizerScratch& scratch, PieceVisitor visit) const override {
@@ -236,10 +236,10 @@ class ByteLevel final : public PreTokenizer {
   bool spell_out_;
 };
 
-class Metaspace final : public PreTokenizer {
+class MetaspacePreTokenizer final : public PreTokenizer {
  public:
   enum class Prepend { kAlways, kFirst, kNever };
-  Metaspace(std::string replacement, Prepend prepend, bool split)
+  MetaspacePreTokenizer(std::string replacement, Prepend prepend, bool split)
       : replacement_(std::move(replacement)), prepend_(prepend), split_(split) {}
 
   Status Cut(const Piece& piece, RegexScratch&, PreTokenizerScratch& scratch, PieceVisitor visit) const override {
@@ -302,17 +302,18 @@ Result<std::unique_ptr<PreTokenizer>> MakeMetaspace(const Json& json, const std:
   if (scheme != "always" && scheme != "first" && scheme != "never") {
     return Corrupt(fmt::format("{}: '{}' is not a prepend_scheme (always, first, never)", where, scheme));
   }
-  const auto prepend = scheme == "always"  ? Metaspace::Prepend::kAlways
-                       : scheme == "first" ? Metaspace::Prepend::kFirst
-                                           : Metaspace::Prepend::kNever;
-  return std::unique_ptr<PreTokenizer>(std::make_unique<Metaspace>(std::move(replacement), prepend, split));
+  const auto prepend = scheme == "always"  ? MetaspacePreTokenizer::Prepend::kAlways
+                       : scheme == "first" ? MetaspacePreTokenizer::Prepend::kFirst
+                                           : MetaspacePreTokenizer::Prepend::kNever;
+  return std::unique_ptr<PreTokenizer>(std::make_unique<MetaspacePreTokenizer>(std::move(replacement), prepend, split));
 }
 
 // The steps of nested Sequences, in order.
 Status Flatten(const Json& json, std::vector<const Json*>& steps, const std::string& where) {
   TEMPER_ASSIGN_OR_RETURN(const std::string type, StringOr(json, "type", "", where));
   if (type != "Sequence") {
-    if (steps.size() == kMaxSteps) return Corrupt(fmt::format("{}: more than {} pre-tokenizers", where, kMaxSteps));
+    if (steps.size() == kMaxPreTokenizerSteps)
+      return Corrupt(fmt::format("{}: more than {} pre-tokenizers", where, kMaxPreTokenizerSteps));
     steps.push_back(&json);
     return OkStatus();
   }
@@ -322,7 +323,7 @@ Status Flatten(const Json& json, std::vector<const Json*>& steps, const std::str
   return OkStatus();
 }
 
-Result<std::unique_ptr<PreTokenizer>> MakeStep(const Json& json, bool spell_out, const std::string& where) {
+Result<std::unique_ptr<PreTokenizer>> MakePreTokenizerStep(const Json& json, bool spell_out, const std::string& where) {
   using Made = std::unique_ptr<PreTokenizer>;
   TEMPER_ASSIGN_OR_RETURN(const std::string type, StringOr(json, "type", "", where));
   if (type == "ByteLevel") {
@@ -332,13 +333,13 @@ Result<std::unique_ptr<PreTokenizer>> MakeStep(const Json& json, bool spell_out,
     if (use_regex) {
       TEMPER_ASSIGN_OR_RETURN(words, TextPattern::OfRegex(kGpt2Words, where));
     }
-    return Made(std::make_unique<ByteLevel>(prefix, std::move(words), spell_out));
+    return Made(std::make_unique<ByteLevelPreTokenizer>(prefix, std::move(words), spell_out));
   }
   if (type == "Split") {
     TEMPER_ASSIGN_OR_RETURN(TextPattern pattern, TextPattern::FromJson(json, where));
     TEMPER_ASSIGN_OR_RETURN(const Behavior behavior, BehaviorFromJson(json, "", where));
     TEMPER_ASSIGN_OR_RETURN(const bool invert, BoolOr(json, "invert", false, where));
-    return Made(std::make_unique<Split>(std::move(pattern), behavior, invert));
+    return Made(std::make_unique<SplitPreTokenizer>(std::move(pattern), behavior, invert));
   }
   if (type == "Metaspace") return MakeMetaspace(json, where);
   if (type == "Digits") {
@@ -371,7 +372,7 @@ Result<std::vector<std::unique_ptr<PreTokenizer>>> PreTokenizer::FromJson(const 
     TEMPER_ASSIGN_OR_RETURN(const std::string type, StringOr(*step, "type", "", where));
     const bool raw = bytes_out && step == steps.back() && type == "ByteLevel";
     if (raw) *bytes_out = true;
-    TEMPER_ASSIGN_OR_RETURN(auto one, MakeStep(*step, /*spell_out=*/!raw, where));
+    TEMPER_ASSIGN_OR_RETURN(auto one, MakePreTokenizerStep(*step, /*spell_out=*/!raw, where));
     made.push_back(std::move(one));
   }
   return made;

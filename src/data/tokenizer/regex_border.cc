@@ -10,7 +10,7 @@
 namespace temper {
 namespace {
 
-constexpr int kMaxDepth = 64;  // of groups; published expressions have at most three
+constexpr int kMaxPatternDepth = 64;  // of groups; published expressions have at most three
 
 // What is known of a part of the expression: whether its matches may ...
 struct Part {
@@ -59,7 +59,7 @@ class Reader {
 
   // Up to the closing parenthesis or the end. `flags`: of the group, "(?i)" or "(?m)" or both.
   std::optional<Part> Alternatives(std::string flags, int depth) {
-    if (depth > kMaxDepth) return std::nullopt;
+    if (depth > kMaxPatternDepth) return std::nullopt;
     std::optional<Part> all;
     Part sequence;
     while (i_ < in_.size() && !At(")")) {

@@ -8,7 +8,7 @@
 
 #include "data/tokenizer/regex.h"
 
-namespace temper {
+namespace temper::regex_border_test {
 namespace {
 
 constexpr char kGpt2[] = R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
@@ -145,4 +145,4 @@ TEST(RegexBorders, ASearchOfBothPartsFindsWhatThatOfTheWholeFinds) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::regex_border_test

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace temper {
+namespace temper::regex_test {
 namespace {
 
 std::vector<std::string> Matches(const std::string& pattern, const std::string& text) {
@@ -77,4 +77,4 @@ TEST(Regex, EndsOnLongTexts) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::regex_test

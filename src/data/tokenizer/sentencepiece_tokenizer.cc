@@ -14,7 +14,7 @@
 namespace temper {
 namespace {
 
-constexpr std::string_view kMetaspace = "\xE2\x96\x81";  // ▁
+constexpr std::string_view kSpaceMark = "\xE2\x96\x81";  // ▁
 
 // Long texts are encoded in slices of about this size: 70 MB take 30 s instead of 49 s in one piece, and a third less
 // memory.
@@ -26,9 +26,9 @@ constexpr std::string_view kAnchor = "a";
 bool SomePieceCrossesASpace(const Vocabulary& vocabulary) {
   for (const auto& [piece, id] : vocabulary.ids()) {
     std::string_view rest = piece;
-    while (rest.starts_with(kMetaspace) || rest.starts_with(' '))
-      rest.remove_prefix(rest[0] == ' ' ? 1 : kMetaspace.size());
-    if (rest.find(kMetaspace) != rest.npos || rest.find(' ') != rest.npos) return true;
+    while (rest.starts_with(kSpaceMark) || rest.starts_with(' '))
+      rest.remove_prefix(rest[0] == ' ' ? 1 : kSpaceMark.size());
+    if (rest.find(kSpaceMark) != rest.npos || rest.find(' ') != rest.npos) return true;
   }
   return false;
 }
@@ -160,8 +160,8 @@ Result<std::vector<int32_t>> SentencePieceTokenizer::Encode(std::string_view tex
   std::string prepared;
   if (!legacy_ && !valid.empty()) {
     prepared = std::string(valid);
-    ReplaceAll(prepared, kMetaspace, " ");
-    if (add_prefix_space_ && !options.continues) prepared.insert(0, kMetaspace);
+    ReplaceAll(prepared, kSpaceMark, " ");
+    if (add_prefix_space_ && !options.continues) prepared.insert(0, kSpaceMark);
     valid = prepared;
   }
   std::vector<TextPart> parts;
@@ -178,7 +178,7 @@ Result<std::vector<int32_t>> SentencePieceTokenizer::Encode(std::string_view tex
   }
   // Before a special token, the space put before the text is not a token of its own.
   if (!legacy_ && !options.continues && ids.size() > 1 && IsSpecial(ids[1]) &&
-      vocabulary_.Spelling(ids[0]) == kMetaspace)
+      vocabulary_.Spelling(ids[0]) == kSpaceMark)
     ids.erase(ids.begin());
   return options.add_special ? post_processor_.Apply(std::move(ids)) : std::move(ids);
 }
@@ -187,7 +187,7 @@ Status SentencePieceTokenizer::EncodePart(std::string_view text, bool continues,
                                           std::vector<std::string>* unknown) const {
   // sentencepiece treats the start of its input as the start of a text. After the unknown token's spelling, whose
   // pieces are then dropped, a leading space is an ordinary space.
-  const bool behind_unk = !legacy_ && (text.starts_with(' ') || text.starts_with(kMetaspace));
+  const bool behind_unk = !legacy_ && (text.starts_with(' ') || text.starts_with(kSpaceMark));
   size_t begin = 0;
   do {
     const size_t end = NextSlice(text, begin);
@@ -258,7 +258,7 @@ std::string SentencePieceTokenizer::Decode(std::span<const int32_t> ids, bool sk
     if (i < kept.size() && !added_.Find(kept[i])) continue;
     // The space before the text is not the user's, whichever step added it.
     const bool strip =
-        begin == 0 && i > 0 && add_prefix_space_ && vocabulary_.Spelling(kept[0]).starts_with(kMetaspace);
+        begin == 0 && i > 0 && add_prefix_space_ && vocabulary_.Spelling(kept[0]).starts_with(kSpaceMark);
     std::string part = DecodeText(std::span(kept).subspan(begin, i - begin));
     if (strip && !legacy_ && part.starts_with(' ')) part.erase(0, 1);
     text += part;

@@ -14,7 +14,7 @@
 #include "data/tokenizer/stream_decoder.h"
 #include "format/json.h"
 
-namespace temper {
+namespace temper::tokenizer_test {
 namespace {
 
 const std::string kFolder = std::string(kProjectFolder) + "/tests/tokenizer/";
@@ -330,4 +330,4 @@ TEST(StreamDecoder, DoesNotHoldBackInvalidBytesForever) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::tokenizer_test

@@ -9,7 +9,7 @@
 #include "data/tokenizer/memory_folder.h"
 #include "format/json.h"
 
-namespace temper {
+namespace temper::transformers_files_test {
 namespace {
 
 const std::string kTiny = std::string(kProjectFolder) + "/tests/tokenizer/";
@@ -108,4 +108,4 @@ TEST(TransformersFiles, ABrokenPipelineIsReplacedByTheModelBesideIt) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::transformers_files_test

@@ -13,10 +13,6 @@
 namespace temper::unicode {
 namespace {
 
-bool IsAscii(std::string_view text) {
-  return std::all_of(text.begin(), text.end(), [](char c) { return static_cast<unsigned char>(c) < 0x80; });
-}
-
 const utf8proc_property_t& Property(char32_t c) {
   return *utf8proc_get_property(static_cast<utf8proc_int32_t>(c));
 }
@@ -131,7 +127,7 @@ bool IsMark(char32_t c) {
 }
 
 std::string Normalize(std::string_view text, Form form) {
-  if (IsAscii(text)) return std::string(text);
+  if (utf8::IsAscii(text)) return std::string(text);
   const bool compose = form == Form::kNfc || form == Form::kNfkc;
   const bool compatible = form == Form::kNfkc || form == Form::kNfkd;
   std::string out;

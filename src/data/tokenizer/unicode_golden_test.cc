@@ -15,7 +15,7 @@
 #include "data/tokenizer/unicode.h"
 #include "format/json.h"
 
-namespace temper {
+namespace temper::unicode_golden_test {
 namespace {
 
 // Code points outside are unassigned, or for private use.
@@ -170,4 +170,4 @@ TEST(UnicodeGoldens, StepsChangeCharactersAsTokenizersDoes) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::unicode_golden_test

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace temper::unicode {
+namespace temper::unicode::unicode_test {
 namespace {
 
 TEST(Unicode, NormalizationForms) {
@@ -29,4 +29,4 @@ TEST(Unicode, LowercasesCharacterByCharacter) {
 }
 
 }  // namespace
-}  // namespace temper::unicode
+}  // namespace temper::unicode::unicode_test

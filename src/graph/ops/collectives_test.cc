@@ -4,7 +4,7 @@
 #include "base/check.h"
 #include "graph/rule.h"
 
-namespace temper {
+namespace temper::collectives_test {
 namespace {
 
 constexpr int64_t T = 6, D = 8, V = 12;
@@ -128,4 +128,4 @@ TEST(Collectives, SendWhatARingSends) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::collectives_test

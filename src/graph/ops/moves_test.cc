@@ -3,7 +3,7 @@
 
 #include "graph/rule.h"
 
-namespace temper {
+namespace temper::moves_test {
 namespace {
 
 const TensorType kX{DType::kBF16, {6, 8}};
@@ -39,4 +39,4 @@ TEST(Moves, OfAPartStayWithinTheValue) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::moves_test

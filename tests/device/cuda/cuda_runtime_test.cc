@@ -9,7 +9,7 @@
 
 #include "../../apart_stream.h"
 
-namespace temper {
+namespace temper::cuda_runtime_test {
 namespace {
 
 constexpr size_t kBytes = 1000;
@@ -145,4 +145,4 @@ TEST_F(CudaRuntimeDeathTest, AFailureIsToldByEveryCallAfterIt) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::cuda_runtime_test

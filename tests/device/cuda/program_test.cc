@@ -6,7 +6,7 @@
 
 #include "../../command_line/temper_program.h"
 
-namespace temper::program {
+namespace temper::program::program_test {
 namespace {
 
 class OnPtx : public Workplace {
@@ -290,4 +290,4 @@ TEST_F(OnPtx, RanksOnAGpuEachHaveTheLossesOfOne) {
 }
 
 }  // namespace
-}  // namespace temper::program
+}  // namespace temper::program::program_test

@@ -5,7 +5,7 @@
 
 #include "ptx_under_test.h"
 
-namespace temper::ptx {
+namespace temper::ptx::ptx_machine_test {
 namespace {
 
 // out[thread] = what `body` leaves in %r1, of in[thread] in %r2.
@@ -197,4 +197,4 @@ TEST(PtxFaults, CopiesAreThereWhenTheyAreWaitedFor) {
 }
 
 }  // namespace
-}  // namespace temper::ptx
+}  // namespace temper::ptx::ptx_machine_test

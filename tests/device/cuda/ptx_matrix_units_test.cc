@@ -3,7 +3,7 @@
 #include "ptx_floating_point.h"
 #include "ptx_under_test.h"
 
-namespace temper::ptx {
+namespace temper::ptx::ptx_matrix_units_test {
 namespace {
 
 using gpu::At, gpu::Layout, gpu::Matrix, gpu::RandomMatrix;
@@ -48,4 +48,4 @@ TEST(PtxMatrixUnits, HoldWhatTritonSays) {
 }
 
 }  // namespace
-}  // namespace temper::ptx
+}  // namespace temper::ptx::ptx_matrix_units_test

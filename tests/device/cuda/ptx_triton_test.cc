@@ -9,7 +9,7 @@
 
 #include "ptx_under_test.h"
 
-namespace temper::ptx {
+namespace temper::ptx::ptx_triton_test {
 namespace {
 
 template <class T>
@@ -81,4 +81,4 @@ TEST(TritonKernels, ComputesWhatItsSourceSays) {
 }
 
 }  // namespace
-}  // namespace temper::ptx
+}  // namespace temper::ptx::ptx_triton_test

@@ -4,7 +4,7 @@
 #include "ptx_floating_point.h"
 #include "ptx_under_test.h"
 
-namespace temper::ptx {
+namespace temper::ptx::ptx_warpgroup_units_test {
 namespace {
 
 // Of 128 threads: tiles A [64, 16] and B [8, 16] come into shared memory as they lie in `in` (cores of 8 rows of 16
@@ -114,4 +114,4 @@ TEST(PtxWarpgroupUnits, WhatIsOverwrittenBeforeItIsWaitedForIsNotWhatWasThere) {
 }
 
 }  // namespace
-}  // namespace temper::ptx
+}  // namespace temper::ptx::ptx_warpgroup_units_test

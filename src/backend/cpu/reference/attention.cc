@@ -31,12 +31,6 @@ struct Heads {
   }
 };
 
-double Dot(const Operand& a, int64_t a_at, const Operand& b, int64_t b_at, int64_t n) {
-  double dot = 0;
-  for (int64_t e = 0; e < n; ++e) dot += a[a_at + e] * b[b_at + e];
-  return dot;
-}
-
 }  // namespace
 
 Status Attention(const Call& call) {

@@ -34,6 +34,9 @@ class Operand {
 bf16 RoundToBF16(double x);
 f16 RoundToF16(double x);
 
+// Of `n` elements of each, from a_at and b_at.
+double Dot(const Operand& a, int64_t a_at, const Operand& b, int64_t b_at, int64_t n);
+
 // One run of a kernel.
 class Call {
  public:

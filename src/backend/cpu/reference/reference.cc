@@ -67,6 +67,12 @@ int64_t Operand::Int(int64_t i) const {
   return type_->dtype == DType::kI32 ? *At<int32_t>(data_, i) : *At<int64_t>(data_, i);
 }
 
+double Dot(const Operand& a, int64_t a_at, const Operand& b, int64_t b_at, int64_t n) {
+  double dot = 0;
+  for (int64_t e = 0; e < n; ++e) dot += a[a_at + e] * b[b_at + e];
+  return dot;
+}
+
 void Operand::Store(int64_t i, double x) const {
   if (type_->packed()) {
     const PackedPanels panels(type_->layout, rows(), columns());

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace temper::gpu {
+namespace temper::gpu::attention_path_test {
 namespace {
 
 TEST(AttentionPath, ASlowWayNamesItsReasonAndItsRemedy) {
@@ -38,4 +38,4 @@ TEST(AttentionPath, AFastWayIsNamed) {
 }
 
 }  // namespace
-}  // namespace temper::gpu
+}  // namespace temper::gpu::attention_path_test

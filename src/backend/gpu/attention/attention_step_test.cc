@@ -4,7 +4,7 @@
 #include "backend/cpu/attention_step_scenes.h"
 #include "backend/gpu/gpus_under_test.h"
 
-namespace temper {
+namespace temper::attention_step_test {
 namespace {
 
 // Simulators take their time: what is long in order to fill the CPU's blocks is left to the CPU, and most of what is
@@ -103,4 +103,4 @@ TEST(GpuAttentionStepBackward, MatchesTheScalarTwinInF32) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::attention_step_test

@@ -5,7 +5,7 @@
 #include "backend/gpu/gpus_under_test.h"
 #include "graph/ops/attention_scratch.h"
 
-namespace temper {
+namespace temper::attention_test {
 namespace {
 
 struct Case {
@@ -268,4 +268,4 @@ TEST(GpuAttention, WiderHeadsAreRefusedByName) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::attention_test

@@ -12,10 +12,10 @@
 namespace temper::gpu {
 namespace {
 
-constexpr char kLibrary[] = "libcudnn.so.9";
-constexpr size_t kOldest = 91800;
+constexpr char kCudnn[] = "libcudnn.so.9";
+constexpr size_t kOldestCudnn = 91800;
 
-Result<CudnnApi> Load(const std::string& name) {
+Result<CudnnApi> OpenCudnn(const std::string& name) {
   auto library = VendorLibrary::Open(name);
   if (!library.ok()) {
     return Unsupported(
@@ -41,7 +41,7 @@ Result<CudnnApi> Load(const std::string& name) {
   }
   api.number = api.get_version();
   api.version = fmt::format("cuDNN {}.{}.{}", api.number / 10000, api.number / 100 % 100, api.number % 100);
-  if (api.number < kOldest) {
+  if (api.number < kOldestCudnn) {
     return Unsupported(fmt::format("{} is {}: 9.18 or newer is needed for attention", name, api.version));
   }
   return api;
@@ -52,10 +52,10 @@ Result<CudnnApi> Load(const std::string& name) {
 Result<const CudnnApi*> LoadCudnn(const std::string& library) {
   static std::mutex mutex;
   static std::map<std::string, Result<CudnnApi>> loaded;
-  const std::string name = library.empty() ? kLibrary : library;
+  const std::string name = library.empty() ? kCudnn : library;
   const std::lock_guard lock(mutex);
   auto it = loaded.find(name);
-  if (it == loaded.end()) it = loaded.emplace(name, Load(name)).first;
+  if (it == loaded.end()) it = loaded.emplace(name, OpenCudnn(name)).first;
   if (!it->second.ok()) return it->second.status();
   return &*it->second;
 }

@@ -14,7 +14,7 @@
 #include "backend/gpu/gpus_under_test.h"
 #include "graph/ops/packed_attention_scratch.h"
 
-namespace temper::gpu {
+namespace temper::gpu::cudnn_attention_test {
 namespace {
 
 struct Case {
@@ -303,4 +303,4 @@ TEST(GpuCudnn, CudnnItselfHasPlansForWhatIsAskedOfIt) {
 }
 
 }  // namespace
-}  // namespace temper::gpu
+}  // namespace temper::gpu::cudnn_attention_test

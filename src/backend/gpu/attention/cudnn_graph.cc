@@ -8,7 +8,7 @@
 namespace temper::gpu {
 namespace {
 
-constexpr int64_t kAlignment = 16;  // what every kernel of attention asks for; ours are aligned to more
+constexpr int64_t kOperandAlignment = 16;  // what every kernel of attention asks for; ours are aligned to more
 constexpr int64_t kMostConfigs = 16;
 
 }  // namespace
@@ -47,7 +47,7 @@ CudnnGraph::Tensor CudnnGraph::Make(int64_t id, CudnnType type, const Dims& dims
   Set(d, CudnnAttribute::kTensorDims, CudnnElement::kInt64, 4, dims.data());
   Set(d, CudnnAttribute::kTensorStrides, CudnnElement::kInt64, 4, strides.data());
   SetOne(d, CudnnAttribute::kTensorId, CudnnElement::kInt64, id);
-  SetOne(d, CudnnAttribute::kTensorAlignment, CudnnElement::kInt64, kAlignment);
+  SetOne(d, CudnnAttribute::kTensorAlignment, CudnnElement::kInt64, kOperandAlignment);
   if (kind) SetOne(d, *kind, CudnnElement::kBoolean, true);
   if (starts != nullptr) SetDescriptor(d, CudnnAttribute::kTensorRaggedOffsets, starts->descriptor);
   Finalize(d, "a tensor");

@@ -10,7 +10,7 @@
 #include "backend/gpu/gpu_api.h"
 #include "backend/gpu/reduce.h"
 
-namespace temper::simt {
+namespace temper::simt::simt_test {
 namespace {
 
 using gpu::kBlockThreads, gpu::kMostWarps, gpu::ReduceBlock, gpu::Shared, gpu::ShuffleXor;
@@ -170,4 +170,4 @@ TEST(Simt, WhatNoGpuLaunchesIsAFault) {
 }
 
 }  // namespace
-}  // namespace temper::simt
+}  // namespace temper::simt::simt_test

@@ -12,7 +12,7 @@ namespace {
 static_assert(CUBLAS_VER_MAJOR == 12 || CUBLAS_VER_MAJOR == 13,
               "what is used of the library was read in these versions");
 // Of the version of the headers.
-constexpr const char* kLibrary = CUBLAS_VER_MAJOR == 12 ? "libcublasLt.so.12" : "libcublasLt.so.13";
+constexpr const char* kBlasLt = CUBLAS_VER_MAJOR == 12 ? "libcublasLt.so.12" : "libcublasLt.so.13";
 
 // What is used of the library, as LtProducts names it.
 struct CublasLt {
@@ -64,14 +64,14 @@ struct CublasLt {
   }
 };
 
-Result<CublasLt> Load() {
-  auto library = VendorLibrary::Open(kLibrary);
+Result<CublasLt> LoadBlasLt() {
+  auto library = VendorLibrary::Open(kBlasLt);
   if (!library.ok()) {
     constexpr int kMajor = CUBLAS_VER_MAJOR;
     return Unsupported(fmt::format(
         "{} could not be loaded ({}): install CUDA {}'s cuBLAS (package libcublas-{}-{}, of Python {}), or name its "
         "folder in LD_LIBRARY_PATH",
-        kLibrary, library.status().message(), kMajor, kMajor, CUBLAS_VER_MINOR,
+        kBlasLt, library.status().message(), kMajor, kMajor, CUBLAS_VER_MINOR,
         kMajor == 12 ? "nvidia-cublas-cu12" : "nvidia-cublas"));
   }
   CublasLt lt = {};
@@ -89,27 +89,27 @@ Result<CublasLt> Load() {
   library->Find("cublasLtMatmulPreferenceDestroy", &lt.drop_preference);
   library->Find("cublasLtMatmulPreferenceSetAttribute", &lt.set_preference);
   if (!library->missing().empty()) {
-    return Unsupported(fmt::format("{} has no {}: it is of another version", kLibrary, library->missing()));
+    return Unsupported(fmt::format("{} has no {}: it is of another version", kBlasLt, library->missing()));
   }
   return lt;
 }
 
-const Result<CublasLt>& TheLibrary() {
-  static const Result<CublasLt> lt = Load();
+const Result<CublasLt>& TheBlasLt() {
+  static const Result<CublasLt> lt = LoadBlasLt();
   return lt;
 }
 
 }  // namespace
 
 Result<std::string> ProductsVersion() {
-  if (!TheLibrary().ok()) return TheLibrary().status();
-  const size_t v = TheLibrary()->version();  // 130100 is 13.1.0
+  if (!TheBlasLt().ok()) return TheBlasLt().status();
+  const size_t v = TheBlasLt()->version();  // 130100 is 13.1.0
   return fmt::format("cuBLASLt {}.{}.{}", v / 10000, v / 100 % 100, v % 100);
 }
 
 Result<std::unique_ptr<MatrixProducts>> MakeProducts(gpuStream_t stream, std::span<std::byte> scratch) {
-  if (!TheLibrary().ok()) return TheLibrary().status();
-  const CublasLt& lt = *TheLibrary();
+  if (!TheBlasLt().ok()) return TheBlasLt().status();
+  const CublasLt& lt = *TheBlasLt();
   cublasLtHandle_t handle = nullptr;
   TEMPER_RETURN_IF_ERROR(StatusOfLt<CublasLt>(lt.create(&handle), "its start"));
   auto products = std::make_unique<LtProducts<CublasLt>>(lt, handle, stream, scratch);

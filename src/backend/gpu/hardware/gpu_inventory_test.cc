@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-namespace temper::gpu {
+namespace temper::gpu::gpu_inventory_test {
 namespace {
 
 DriverReport Working() {
@@ -115,4 +115,4 @@ TEST(GpuInventory, SaysWhoMayHoldTheMemory) {
 }
 
 }  // namespace
-}  // namespace temper::gpu
+}  // namespace temper::gpu::gpu_inventory_test

@@ -32,7 +32,7 @@ struct Nvml {
   ListProcesses computing, drawing;
 };
 
-bool Load(const char* name, Nvml* api) {
+bool LoadNvml(const char* name, Nvml* api) {
   auto library = VendorLibrary::Open(name);
   if (!library.ok()) return false;
   library->Find("nvmlInit_v2", &api->init);
@@ -53,7 +53,7 @@ std::string NameOfProcess(unsigned pid) {
 
 std::vector<MemoryHolder> HoldersOfMemory(const std::string& bus, const char* library) {
   Nvml api = {};
-  if (!Load(library, &api) || api.init() != kSuccess) return {};
+  if (!LoadNvml(library, &api) || api.init() != kSuccess) return {};
   std::vector<MemoryHolder> holders;
   bool is_here = false;
   NvmlDevice device = nullptr;

@@ -7,7 +7,7 @@
 
 #include "base/project_folder_for_test.h"
 
-namespace temper::gpu {
+namespace temper::gpu::memory_holders_test {
 namespace {
 
 const std::string kLibrary = std::string(kBuildFolder) + "/test_nvml/libnvidia-ml.so.1";
@@ -44,4 +44,4 @@ TEST(MemoryHolders, AreUnknownWithoutTheLibraryOrTheGpu) {
 }
 
 }  // namespace
-}  // namespace temper::gpu
+}  // namespace temper::gpu::memory_holders_test

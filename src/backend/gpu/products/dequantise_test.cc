@@ -7,7 +7,7 @@
 #include "backend/gpu/gpus_under_test.h"
 #include "graph/rule.h"
 
-namespace temper {
+namespace temper::dequantise_test {
 namespace {
 
 constexpr ElementFormat kFormats[] = {ElementFormat::Int8Rows(), ElementFormat::Nf4()};
@@ -156,4 +156,4 @@ TEST(GpuDequantise, AWeightWithoutScratchForItsNumbersIsRefused) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::dequantise_test

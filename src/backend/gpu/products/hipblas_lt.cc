@@ -15,7 +15,7 @@ namespace temper::gpu {
 namespace {
 
 constexpr const char* kLibraries[] = {"libhipblaslt.so.0", "libhipblaslt.so.1"};  // ROCm 6, ROCm 7
-constexpr int kOldest = 600;                                                      // 0.6.0: ROCm 6.0
+constexpr int kOldestHipblasLt = 600;                                             // 0.6.0: ROCm 6.0
 
 // What is used of the library, as LtProducts names it. Numbers and layouts are those of its header hipblaslt.h, and of
 // hipDataType, hipblasOperation_t and hipblasComputeType_t, from ROCm 6 on.
@@ -70,7 +70,7 @@ struct HipblasLt {
   }
 };
 
-Result<HipblasLt> Load(const std::string& named) {
+Result<HipblasLt> LoadHipblasLt(const std::string& named) {
   std::vector<std::string> names(std::begin(kLibraries), std::end(kLibraries));
   if (!named.empty()) names = {named};
   std::optional<VendorLibrary> library;
@@ -108,12 +108,12 @@ Result<HipblasLt> Load(const std::string& named) {
   return lt;
 }
 
-Result<const HipblasLt*> TheLibrary(const std::string& named) {
+Result<const HipblasLt*> TheHipblasLt(const std::string& named) {
   static std::mutex mutex;
   static std::map<std::string, Result<HipblasLt>> loaded;
   const std::lock_guard lock(mutex);
   auto it = loaded.find(named);
-  if (it == loaded.end()) it = loaded.emplace(named, Load(named)).first;
+  if (it == loaded.end()) it = loaded.emplace(named, LoadHipblasLt(named)).first;
   if (!it->second.ok()) return it->second.status();
   return &*it->second;
 }
@@ -129,7 +129,7 @@ Result<Opened> Open(const HipblasLt& lt) {
   int v = 0;
   Status status = StatusOfLt<HipblasLt>(lt.version(opened.handle, &v), "its version");
   opened.version = fmt::format("hipBLASLt {}.{}.{}", v / 100000, v / 100 % 1000, v % 100);
-  if (status.ok() && v < kOldest) {
+  if (status.ok() && v < kOldestHipblasLt) {
     status = Unsupported(fmt::format("{} is {}: 0.6.0 or newer is needed (ROCm 6)", lt.file, opened.version));
   }
   if (status.ok()) return opened;
@@ -140,7 +140,7 @@ Result<Opened> Open(const HipblasLt& lt) {
 }  // namespace
 
 Result<std::string> HipblasLtVersion(const std::string& library) {
-  TEMPER_ASSIGN_OR_RETURN(const HipblasLt* const lt, TheLibrary(library));
+  TEMPER_ASSIGN_OR_RETURN(const HipblasLt* const lt, TheHipblasLt(library));
   TEMPER_ASSIGN_OR_RETURN(const Opened opened, Open(*lt));
   (void)lt->destroy(opened.handle);
   return opened.version;
@@ -149,7 +149,7 @@ Result<std::string> HipblasLtVersion(const std::string& library) {
 Result<std::unique_ptr<MatrixProducts>> MakeHipblasLtProducts(void* stream, std::span<std::byte> scratch,
                                                               std::unique_ptr<MatrixProducts> otherwise,
                                                               const std::string& library) {
-  TEMPER_ASSIGN_OR_RETURN(const HipblasLt* const lt, TheLibrary(library));
+  TEMPER_ASSIGN_OR_RETURN(const HipblasLt* const lt, TheHipblasLt(library));
   TEMPER_ASSIGN_OR_RETURN(const Opened opened, Open(*lt));
   auto products = std::make_unique<LtProducts<HipblasLt>>(*lt, opened.handle, stream, scratch);
   return std::unique_ptr<MatrixProducts>(std::make_unique<ProductsOrElse>(std::move(products), std::move(otherwise)));

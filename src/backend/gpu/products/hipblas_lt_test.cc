@@ -12,7 +12,7 @@
 #ifdef TEMPER_GPU_EMULATED
 #include "backend/gpu/products/tile_products.h"
 
-namespace temper::gpu {
+namespace temper::gpu::hipblas_lt_test {
 namespace {
 
 const std::string kLibrary = std::string(kBuildFolder) + "/test_hipblaslt/libhipblaslt.so.0";
@@ -149,5 +149,5 @@ TEST(GpuHipblasLt, ALibraryThatIsMissingOrTooOldIsToldInALine) {
 }
 
 }  // namespace
-}  // namespace temper::gpu
+}  // namespace temper::gpu::hipblas_lt_test
 #endif

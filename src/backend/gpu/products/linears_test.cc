@@ -10,7 +10,7 @@
 #include "backend/gpu/products/matrix_product.h"
 #include "graph/rule.h"
 
-namespace temper::gpu {
+namespace temper::gpu::linears_test {
 namespace {
 
 class NotedProducts final : public MatrixProducts {
@@ -62,5 +62,5 @@ TEST(GpuLinears, AreOneProductOfAllWeightsForwardAndBackward) {
 }
 
 }  // namespace
-}  // namespace temper::gpu
+}  // namespace temper::gpu::linears_test
 #endif

@@ -5,7 +5,7 @@
 #include <map>
 #include <memory>
 
-namespace temper::gpu {
+namespace temper::gpu::product_algorithms_test {
 namespace {
 
 constexpr ProductShape kSmall = {.m = 2, .n = 3, .k = 4}, kLarge = {.m = 20, .n = 30, .k = 40};
@@ -139,4 +139,4 @@ TEST(GpuProductName, TellsProductsApartThatMayHaveOtherAlgorithms) {
 }
 
 }  // namespace
-}  // namespace temper::gpu
+}  // namespace temper::gpu::product_algorithms_test

@@ -6,7 +6,7 @@
 #ifdef TEMPER_GPU_EMULATED
 #include "backend/gpu/emulator/emulated_kernels.h"
 
-namespace temper {
+namespace temper::shared_vocabulary_test {
 namespace {
 
 std::mutex emulator;  // which runs one thread at a time
@@ -85,5 +85,5 @@ TEST(GpuSharedVocabulary, HasTheLossAndGradientsOfTheWholeInBF16) {
 }
 
 }  // namespace
-}  // namespace temper
+}  // namespace temper::shared_vocabulary_test
 #endif

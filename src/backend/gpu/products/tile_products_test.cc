@@ -6,7 +6,7 @@
 #include "backend/gpu/gpus_under_test.h"
 #include "backend/gpu/products/product_under_test.h"
 
-namespace temper::gpu {
+namespace temper::gpu::tile_products_test {
 namespace {
 
 #ifdef TEMPER_GPU_EMULATED
@@ -83,4 +83,4 @@ TEST(GpuTileProducts, GiveTheSumsOfAnyShapeAndLayout) {
 #endif
 
 }  // namespace
-}  // namespace temper::gpu
+}  // namespace temper::gpu::tile_products_test

@@ -8,7 +8,7 @@
 #include "backend/gpu/units/lane_layout_for_test.h"
 #include "backend/gpu/units/warp_matrix.h"
 
-namespace temper::gpu {
+namespace temper::gpu::warp_matrix_test {
 namespace {
 
 // Written by tests/conformance/matrix_layouts.py (Triton 3.9.0) for gfx90a and gfx942.
@@ -163,5 +163,5 @@ TEST(GpuMatrixUnits, PackedNumbersAreRoundedAsTheCpuRounds) {
 }
 
 }  // namespace
-}  // namespace temper::gpu
+}  // namespace temper::gpu::warp_matrix_test
 #endif

@@ -4,7 +4,7 @@
 #ifdef TEMPER_GPU_EMULATED
 #include "backend/gpu/units/warpgroup_unit.h"
 
-namespace temper::gpu {
+namespace temper::gpu::warpgroup_unit_test {
 namespace {
 
 using Met = SwizzledTile<64, 128>;
@@ -38,5 +38,5 @@ TEST(WarpgroupUnit, TilesLieAndAreDescribedAsThoseOfTriton) {
 }
 
 }  // namespace
-}  // namespace temper::gpu
+}  // namespace temper::gpu::warpgroup_unit_test
 #endif
