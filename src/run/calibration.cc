@@ -390,7 +390,8 @@ Result<Cluster> OpenClusterOrThis(Env& env, const std::string& name) {
   TEMPER_ASSIGN_OR_RETURN(const std::string path, ThisPath(env));
   TEMPER_ASSIGN_OR_RETURN(Cluster cluster, OpenCluster(env, path));
   if (cluster.device != MachineName(AvailableProcessors())) {
-    return InvalidArgument(fmt::format("{} was measured on another machine ({}): {}", path, cluster.device, CalibrateRemedy()));
+    return InvalidArgument(
+        fmt::format("{} was measured on another machine ({}): {}", path, cluster.device, CalibrateRemedy()));
   }
   cluster.memory = FindAvailableMemory().bytes;  // now
   cluster.packs = ReadsPackedWeights(DetectIsa());
