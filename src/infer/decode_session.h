@@ -57,6 +57,9 @@ class DecodeSession {
   // `sequence` is never kept, so that there is one to feed. Returns length(): how many tokens of `sequence` need not be
   // fed again.
   int64_t KeepPrefixOf(std::span<const int32_t> sequence);
+  // Whether feeding the sequence up to `length` tokens makes what the cache holds again, which takes as long as a
+  // prompt: KeepPrefixOf then keeps nothing, and the caller may feed it in pieces.
+  bool MakesCacheAgainFor(int64_t length) const { return length_ > 0 && SwitchesBetween(made_for_, length); }
   int64_t length() const { return length_; }
   int64_t context() const { return context_; }
   // Tokens that one step takes at most. Feeding a sequence in pieces of this length runs the same steps.

@@ -74,6 +74,22 @@ void PenalizeRepetition(std::span<float> logits, std::span<const int32_t> seen, 
   }
 }
 
+namespace {
+
+// Feeds all of *next but its last step. False: `stopped` said so between two steps.
+Result<bool> FeedUpToLastStep(DecodeSession& decoder, std::span<const int32_t>* next,
+                              const std::function<bool()>& stopped) {
+  while (static_cast<int64_t>(next->size()) > decoder.longest_step()) {
+    if (stopped()) return false;
+    const auto piece = static_cast<size_t>(decoder.longest_step());
+    TEMPER_RETURN_IF_ERROR(decoder.Feed(next->first(piece)).status());
+    *next = next->subspan(piece);
+  }
+  return true;
+}
+
+}  // namespace
+
 Result<std::vector<int32_t>> GenerateTokens(DecodeSession& decoder, std::span<const int32_t> prompt,
                                             int64_t max_new_tokens, const SamplingSpec& sampling,
                                             std::span<const int32_t> stop, const std::function<bool(int32_t)>& on_token,
@@ -87,15 +103,16 @@ Result<std::vector<int32_t>> GenerateTokens(DecodeSession& decoder, std::span<co
   std::vector<int32_t> seen(prompt.begin(), prompt.end());
   std::vector<float> penalized;
   std::span<const int32_t> next = prompt.subspan(static_cast<size_t>(decoder.KeepPrefixOf(prompt)));
-  while (stopped && static_cast<int64_t>(next.size()) > decoder.longest_step()) {
-    if (stopped()) return produced;
-    const auto piece = static_cast<size_t>(decoder.longest_step());
-    TEMPER_RETURN_IF_ERROR(decoder.Feed(next.first(piece)).status());
-    next = next.subspan(piece);
-  }
   int32_t last = 0;
   while (static_cast<int64_t>(produced.size()) < max_new_tokens &&
          decoder.length() + static_cast<int64_t>(next.size()) <= decoder.context()) {
+    if (decoder.MakesCacheAgainFor(static_cast<int64_t>(seen.size()))) {
+      next = std::span(seen).subspan(static_cast<size_t>(decoder.KeepPrefixOf(seen)));
+    }
+    if (stopped) {
+      TEMPER_ASSIGN_OR_RETURN(const bool fed, FeedUpToLastStep(decoder, &next, stopped));
+      if (!fed) return produced;
+    }
     TEMPER_ASSIGN_OR_RETURN(std::span<const float> logits, decoder.Feed(next));
     if (std::any_of(logits.begin(), logits.end(), [](float x) { return std::isnan(x); })) {
       return Numerical(

@@ -224,6 +224,23 @@ TEST(DecodingOfLongSequences, WhereLongropeSwitchesTheCacheIsMadeAgain) {
   EXPECT_EQ(growing.session->KeepPrefixOf(std::span(sequence).first(24)), 0);
 }
 
+TEST(DecodingOfLongSequences, MakingTheCacheAgainStopsWhenTold) {
+  tiny::TinyRun run({.config = tiny::LongropeConfigText(), .row = 32, .micro_batches = 1});
+  Decoder decoder(tiny::LongropeConfigText(), run, {}, DType::kF32, 40);
+  ASSERT_LT(decoder.session->longest_step(), 25) << "so that the 25 tokens after the switch take several steps";
+  const std::vector<int32_t> prompt = RandomTokens(22, 3);
+  const auto always = [](int32_t) { return true; };
+  const auto all = Must(GenerateTokens(*decoder.session, prompt, 10, {}, {}, always));
+  decoder.session->Reset();
+  int64_t fed = 0;
+  const auto forgotten = [&] { return decoder.session->length() < std::exchange(fed, decoder.session->length()); };
+  EXPECT_EQ(Must(GenerateTokens(*decoder.session, prompt, 10, {}, {}, always, forgotten)),
+            std::vector<int32_t>(all.begin(), all.begin() + 3));
+  EXPECT_EQ(decoder.session->length(), 0);
+  decoder.session->Reset();
+  EXPECT_EQ(Must(GenerateTokens(*decoder.session, prompt, 10, {}, {}, always, [] { return false; })), all);
+}
+
 // As generate does with dynamic scaling: a prompt is made for its own length, each further token for one more, and what
 // the cache holds stays. tests/parity has transformers' tokens.
 TEST(DecodingOfLongSequences, WithDynamicScalingAPromptIsMadeForItsLengthAndKeysStay) {
