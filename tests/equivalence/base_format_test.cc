@@ -224,10 +224,10 @@ TEST(BaseFormat, DecodingReadsIt) {
       std::vector<float> logits[2];
       for (const Base& base : {format, ValuesOf(format)}) {
         TinyRun run(Of(config, base));
-        DecodeSpec spec{.dtype = DType::kBF16, .context = 64, .threads = 2};
+        DecodeSpec spec{.dtype = DType::kBF16, .context = 64};
         if (base.is_kept()) spec.base.modules = base.format;
         if (base.is_kept() && base.embedding) spec.base.embedding = ElementFormat::Int8Rows();
-        const auto kernels = MakeCpuKernels({.threads = 2});
+        const auto kernels = MakeCpuKernels({});
         const auto session = Must(DecodeSession::Create(*MakeModel(config), spec, *kernels));
         for (const Buffer& b : run.train().buffers) {
           if (b.role != Role::kWeight) continue;
