@@ -74,8 +74,8 @@ inline std::string DynamicRopeConfigText() {
       "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 128, "max_position_embeddings": 24,
       "rope_parameters": {"rope_type": "dynamic", "factor": 4.0}})";
 }
-// Two kinds of blocks, norms of heads, biases; heads that are together wider than the residual stream, and fill no whole
-// number of wide vectors; rows that end within a block of nf4.
+// Two kinds of blocks, norms of heads, biases; heads of one and a half tiles, wider together than the residual stream;
+// rows that end within a block of nf4.
 inline std::string Qwen3ConfigText() {
   return R"({"architectures": ["Qwen3ForCausalLM"], "vocab_size": 160, "hidden_size": 64, "num_hidden_layers": 3,
       "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 48, "intermediate_size": 160,
@@ -214,8 +214,8 @@ struct Batch {
   }
 };
 
-// NormalAt of the places [0, n) under `name`, kept: drawing them takes longer than the rest of making a run, and runs of
-// all kinds have the same weights.
+// NormalAt of the places [0, n) under `name`, kept: drawing them takes longer than the rest of making a run, and runs
+// of all kinds have the same weights.
 inline std::shared_ptr<const std::vector<float>> Normals(const std::string& name, int64_t n) {
   static std::mutex mutex;
   static std::map<std::string, std::shared_ptr<const std::vector<float>>> known;
