@@ -1,6 +1,7 @@
 // For tests: a part of a matrix in a quantised format, from the whole matrix.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <vector>
 
@@ -27,10 +28,11 @@ inline std::vector<std::byte> Quantised(ElementFormat format, std::span<const fl
       continue;
     }
     std::vector<uint8_t> indices(kept.size());
-    for (size_t i = 0; i < kept.size(); ++i) {
-      const auto block = static_cast<int64_t>(static_cast<size_t>(at) + i) / kNf4Block;
-      Nf4Indices(kept.subspan(i, 1), absmax[static_cast<size_t>(block)], (block + 1) * kNf4Block <= whole.elements(),
-                 &indices[i]);
+    for (int64_t i = 0; i < part[1];) {  // what lies in one block
+      const int64_t block = (at + i) / kNf4Block, end = std::min((block + 1) * kNf4Block - at, part[1]);
+      Nf4Indices(kept.subspan(static_cast<size_t>(i), static_cast<size_t>(end - i)), absmax[static_cast<size_t>(block)],
+                 (block + 1) * kNf4Block <= whole.elements(), &indices[static_cast<size_t>(i)]);
+      i = end;
     }
     WriteNf4Row(indices, at, absmaxes, out);
   }

@@ -24,7 +24,7 @@ class Resume : public Workplace {
   // `stop_at`: the output of the run at which the signal is sent.
   void StoppedEndsAsWhole(const Arguments& options, const std::string& stop_at,
                           const std::vector<std::pair<int, int>>& signals_and_codes) {
-    Arguments run = Train({"--max_steps", "80", "--eval_data", "e.jsonl", "--save_steps", "12"});
+    Arguments run = Train({"--max_steps", "50", "--eval_data", "e.jsonl", "--save_steps", "12"});
     run = With(run, options);
     const std::string whole = Folder("whole");
     const Ended unstopped = RunTemper(run, whole);
@@ -63,33 +63,33 @@ TEST_F(Resume, LoraStoppedByAnySignalEndsWithTheSameBytes) {
 TEST_F(Resume, FullStoppedEndsWithTheSameBytes) {
   StoppedEndsAsWhole({"--method", "full", "--learning_rate", "1e-3", "--save_total_limit", "2", "--neftune_noise_alpha",
                       "5", "--label_smoothing_factor", "0.1"},
-                     "step 13/80", {{SIGINT, 130}});
+                     "step 13/50", {{SIGINT, 130}});
 }
 
 TEST_F(Resume, WithValuesInEveryTierStoppedEndsWithTheSameBytes) {
   StoppedEndsAsWhole({"--method", "full", "--learning_rate", "1e-3", "--save_total_limit", "2", "--memory.weights",
                       "host", "--memory.gradients", "host", "--memory.optimizer", "disk", "--memory.disk", "spill"},
-                     "step 13/80", {{SIGTERM, 75}});
+                     "step 13/50", {{SIGTERM, 75}});
 }
 
 TEST_F(Resume, SgdStoppedEndsWithTheSameBytes) {
   StoppedEndsAsWhole({"--method", "full", "--optimizer", "sgd", "--learning_rate", "0.1", "--memory.optimizer", "disk",
                       "--memory.disk", "spill"},
-                     "step 13/80", {{SIGTERM, 75}});
+                     "step 13/50", {{SIGTERM, 75}});
 }
 
 TEST_F(Resume, WithinALimitStoppedEndsWithTheSameBytes) {
-  StoppedEndsAsWhole({"--method", "full", "--learning_rate", "1e-3", "--memory.device", "8MiB"}, "step 13/80",
+  StoppedEndsAsWhole({"--method", "full", "--learning_rate", "1e-3", "--memory.device", "8MiB"}, "step 13/50",
                      {{SIGTERM, 75}});
 }
 
 TEST_F(Resume, LoraOnWeightsThatStayOnTheDiskStoppedEndsWithTheSameBytes) {
-  StoppedEndsAsWhole({"--memory.weights", "disk", "--memory.placement", "host"}, "step 13/80", {{SIGTERM, 75}});
+  StoppedEndsAsWhole({"--memory.weights", "disk", "--memory.placement", "host"}, "step 13/50", {{SIGTERM, 75}});
 }
 
 // The base is quantised anew, with the same result.
 TEST_F(Resume, LoraOnAQuantisedBaseStoppedEndsWithTheSameBytes) {
-  StoppedEndsAsWhole({"--dtype", "bf16", "--base_dtype", "nf4", "--embedding_dtype", "int8"}, "step 13/80",
+  StoppedEndsAsWhole({"--dtype", "bf16", "--base_dtype", "nf4", "--embedding_dtype", "int8"}, "step 13/50",
                      {{SIGTERM, 75}});
 }
 

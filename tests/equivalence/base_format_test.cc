@@ -58,22 +58,25 @@ TEST(BaseFormat, ComputesWhatItsValuesDo) {
   }
 }
 
-// The most by which a weight's value in the format may differ from it. int8: half a scale. nf4: half the widest gap of
-// its numbers times the block's absmax, which is itself off by at most 1 % of its group's scale, and that is no more
-// than the largest absmax (nf4_rows_test.cc). And bf16's half place.
-float LargestError(ElementFormat format, std::span<const float> weight, size_t columns, size_t i) {
+// The most by which each value of a weight may differ from it in the format. int8: half a scale. nf4: half the widest
+// gap of its numbers times the block's absmax, which is itself off by at most 1 % of its group's scale, and that is no
+// more than the largest absmax (nf4_rows_test.cc). And bf16's half place.
+std::vector<float> LargestErrors(ElementFormat format, std::span<const float> weight, size_t columns) {
   const auto largest = [](std::span<const float> x) {
     float m = 0;
     for (const float v : x) m = std::max(m, std::fabs(v));
     return m;
   };
-  const float of_bf16 = 0x1p-8f * std::fabs(weight[i]);
-  if (format == ElementFormat::Int8Rows()) {
-    return 0.5001f * Int8Scale(weight.subspan(i / columns * columns, columns)) + of_bf16;
+  const bool int8 = format == ElementFormat::Int8Rows();
+  const size_t run = int8 ? columns : kNf4Block;  // of values with the same scale
+  const float of_scales = 0.01f * largest(weight);
+  std::vector<float> errors;
+  for (size_t begin = 0; begin < weight.size(); begin += run) {
+    const auto values = weight.subspan(begin, std::min(run, weight.size() - begin));
+    const float rounding = int8 ? 0.5001f * Int8Scale(values) : 0.1520f * largest(values) + of_scales;
+    for (const float v : values) errors.push_back(rounding + 0x1p-8f * std::fabs(v));
   }
-  const size_t block = i / kNf4Block * kNf4Block;
-  const float absmax = largest(weight.subspan(block, std::min<size_t>(kNf4Block, weight.size() - block)));
-  return 0.1520f * absmax + 0.01f * largest(weight) + of_bf16;
+  return errors;
 }
 
 // What a format changes the loss by follows from its roundings, none larger than derived: it is the mean of the
@@ -109,9 +112,10 @@ TEST(BaseFormat, TheLossIsWithinTheErrorOfTheRounding) {
         const Buffer& of = exact.train().buffers[static_cast<size_t>(gradient)];
         const std::vector<float> before = floats(exact, of), after = floats(rounded, of);
         const auto columns = static_cast<size_t>(b.type.shape.columns());
+        const std::vector<float> largest_errors = LargestErrors(rounded.formats().at(b.name), weights[b.name], columns);
         for (size_t i = 0; i < before.size(); ++i) {
           const float error = values[b.name][i] - weights[b.name][i];
-          const float largest = LargestError(rounded.formats().at(b.name), weights[b.name], columns, i);
+          const float largest = largest_errors[i];
           ASSERT_LE(std::fabs(error), largest) << b.name;
           predicted += 0.5 * (before[i] + after[i]) * error;
           bound += std::max(std::fabs(before[i]), std::fabs(after[i])) * largest;
@@ -224,10 +228,10 @@ TEST(BaseFormat, DecodingReadsIt) {
       std::vector<float> logits[2];
       for (const Base& base : {format, ValuesOf(format)}) {
         TinyRun run(Of(config, base));
-        DecodeSpec spec{.dtype = DType::kBF16, .context = 64, .threads = 2};
+        DecodeSpec spec{.dtype = DType::kBF16, .context = 64};
         if (base.is_kept()) spec.base.modules = base.format;
         if (base.is_kept() && base.embedding) spec.base.embedding = ElementFormat::Int8Rows();
-        const auto kernels = MakeCpuKernels({.threads = 2});
+        const auto kernels = MakeCpuKernels({});
         const auto session = Must(DecodeSession::Create(*MakeModel(config), spec, *kernels));
         for (const Buffer& b : run.train().buffers) {
           if (b.role != Role::kWeight) continue;

@@ -11,7 +11,7 @@ namespace {
 using tiny::Must;
 
 struct Decoder {
-  std::unique_ptr<KernelTable> kernels = MakeCpuKernels({.threads = 2});
+  std::unique_ptr<KernelTable> kernels = MakeCpuKernels({});
   std::unique_ptr<Arena> host;
   std::unique_ptr<tiny::MemoryStore> disk;
   std::unique_ptr<DecodeSession> session;
@@ -21,7 +21,7 @@ struct Decoder {
   Decoder(const std::string& config, tiny::TinyRun& run, const std::vector<LoraModule>& adapter, DType dtype,
           int64_t context, const MemorySpec& memory = {}) {
     const DecodeSpec spec{
-        .dtype = dtype, .context = context, .adapter = adapter, .threads = 2, .memory = memory, .joins_adapters = true};
+        .dtype = dtype, .context = context, .adapter = adapter, .memory = memory, .joins_adapters = true};
     std::vector<Program> programs = Must(CompileDecoding(*tiny::MakeModel(config), spec));
     host = Must(Arena::Create(programs[0].host.bytes));
     disk = std::make_unique<tiny::MemoryStore>(programs[0].disk.bytes);

@@ -31,11 +31,11 @@ void ExpectAlike(RunSpec spec, double tolerance) {
   EXPECT_GT(ProductsOfTwoPairs(TinyRun(spec), Op::kLinear), 0);
   if (spec.dropout == 0) EXPECT_GT(ProductsOfTwoPairs(TinyRun(spec), Op::kLinearDx), 0);
   ASSERT_EQ(joined.losses.size(), apart.losses.size());
-  const size_t tokens = joined.losses.size() / 4;  // of a step, or of the evaluation behind three
+  const size_t tokens = joined.losses.size() / 3;  // of a step, or of the evaluation behind two
   for (size_t i = 0; i < tokens; ++i) {
     EXPECT_NEAR(joined.losses[i], apart.losses[i], tolerance * std::fabs(apart.losses[i])) << i;
   }
-  for (size_t step = 0; step < 4; ++step) {
+  for (size_t step = 0; step < 3; ++step) {
     const auto sum = [&](const Outcome& o) {
       const auto begin = o.losses.begin() + static_cast<ptrdiff_t>(step * tokens);
       return std::accumulate(begin, begin + static_cast<ptrdiff_t>(tokens), 0.0);

@@ -10,7 +10,7 @@
 namespace temper::tiny {
 
 struct Outcome {
-  std::vector<float> losses;  // of three steps and an evaluation
+  std::vector<float> losses;  // of two steps and an evaluation
   std::vector<double> norms;
   std::map<std::string, std::vector<std::byte>> trained;  // weights or adapters, and states
   std::vector<Buffer> buffers;                            // as the Program keeps them
@@ -21,7 +21,7 @@ inline Outcome Train(const RunSpec& spec) {
   TinyRun run(spec);
   Outcome o;
   const auto add_losses = [&] { o.losses.insert(o.losses.end(), run.losses().begin(), run.losses().end()); };
-  for (uint64_t step = 0; step < 3; ++step) {
+  for (uint64_t step = 0; step < 2; ++step) {
     Batch batch = run.MakeBatch(step);
     run.Step(batch);
     add_losses();

@@ -423,9 +423,10 @@ TEST(Search, LooksAtHundredsOfCandidatesAndCompilesTheWinner) {
 // last micro-batch (sums over dp, an update without clipping) is not part of each.
 TEST(Search, PredictsTheSameAsAPlanWithTheSameSettings) {
   Setting s("llama-3.1-8b", "8xH100");
+  s.cluster.devices_per_host = 4;
   s.config.data.max_seq_len = 8192;
   s.config.batch.per_device_train_batch_size = 1;
-  s.config.batch.gradient_accumulation_steps = 16;
+  s.config.batch.gradient_accumulation_steps = 8;
   s.config.optimizer.max_grad_norm = 0;
   const SearchResult r = Must(SearchPlans(s.planner(), s.Resolved(), SearchGoal::kThroughput));
   int promised = 0, as_planned = 0;
@@ -454,6 +455,7 @@ TEST(Search, TheFewestDevicesThatHoldTheRun) {
 // Two hosts with a slow network between them: gathering weights over it takes longer than passing activations.
 TEST(Search, FindsAPipelineWhereTheNetworkIsSlow) {
   Setting s("llama-3.1-8b", "2x8xA100-80-EFA");
+  s.cluster.devices_per_host = 4;
   s.cluster.between_hosts = {2e9, {30e-6}};
   s.config.model.method = TrainMethod::kFull;
   s.config.data.max_seq_len = 2048;
@@ -469,6 +471,7 @@ TEST(Search, FindsAPipelineWhereTheNetworkIsSlow) {
 
 TEST(Search, KeepsBlocksGatheredOnlyIfThatSavesTime) {
   Setting s("llama-3.1-8b", "2x8xA100-80-EFA");
+  s.cluster.devices_per_host = 4;
   s.config.model.method = TrainMethod::kFull;
   s.config.data.max_seq_len = 2048;
   s.config.batch.gradient_accumulation_steps = 8;

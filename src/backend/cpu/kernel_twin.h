@@ -38,6 +38,7 @@ class TestTensor {
     return true;
   }
   double Get(int64_t i) const {
+    if (type_.dtype == DType::kF32 && !type_.packed()) return reinterpret_cast<const float*>(data())[i];
     if (type_.packed()) {
       const int64_t n = type_.shape.columns();
       const PackedPanels panels(type_.layout, type_.shape.rows(), n);
@@ -48,8 +49,6 @@ class TestTensor {
       return ToFloat(type_.dtype.Number(data() + i / n * type_.dtype.RowBytes(n), n, i % n));
     }
     switch (type_.dtype) {
-      case DType::kF32:
-        return reinterpret_cast<const float*>(data())[i];
       case DType::kBF16:
         return ToFloat(reinterpret_cast<const bf16*>(data())[i]);
       case DType::kI32:

@@ -72,6 +72,11 @@ void LoadFloats(const Warp& warp, const Operand& o, Type type, bool flushes, dou
   }
 }
 
+// Nearly all conversions round to nearest, as it is set anyway.
+void Round(int is_set, int mode) {
+  if (mode != is_set) std::fesetround(mode);
+}
+
 void Convert(Warp& warp, const Instruction& i, Mask mask) {
   const Conversion how = Conversion::Unpacked(i.number);
   const bool flushes = (how.flags & kFlushes) != 0;
@@ -92,7 +97,7 @@ void Convert(Warp& warp, const Instruction& i, Mask mask) {
       }
       return StoreIntegers(warp, i.d, mask, integers);
     }
-    std::fesetround(how.rounding);
+    Round(before, how.rounding);
     ForLanes(mask, [&](int lane) {
       volatile const int64_t x = integers[lane];
       const bool is_unsigned = how.from.kind != Kind::kSigned;
@@ -104,11 +109,11 @@ void Convert(Warp& warp, const Instruction& i, Mask mask) {
         warp.Out<float>(i.d)[lane] = y;
       }
     });
-    std::fesetround(before);
+    Round(how.rounding, before);
     return;
   }
   LoadFloats(warp, i.a, how.from, flushes, floats);
-  std::fesetround(how.rounding);
+  Round(before, how.rounding);
   if (how.to_integer) {
     for (double& x : floats) {
       volatile const double from = x;
@@ -117,7 +122,7 @@ void Convert(Warp& warp, const Instruction& i, Mask mask) {
   }
   if (!IsFloat(how.to)) {
     for (int lane = 0; lane < kLanes; ++lane) integers[lane] = Clamped(floats[lane], how.from, how.to);
-    std::fesetround(before);
+    Round(how.rounding, before);
     return StoreIntegers(warp, i.d, mask, integers);
   }
   ForLanes(mask, [&](int lane) {
@@ -133,7 +138,7 @@ void Convert(Warp& warp, const Instruction& i, Mask mask) {
           how.flags & kSaturates ? Saturated(static_cast<float>(y)) : Canonical(static_cast<float>(y));
     }
   });
-  std::fesetround(before);
+  Round(how.rounding, before);
 }
 
 // a becomes the upper half, b the lower.

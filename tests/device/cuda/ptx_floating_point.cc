@@ -184,11 +184,31 @@ void Float(Warp& warp, const Instruction& i, Mask mask) {
     });
   }
 }
+// Float<MultiplyAdd, float, false, 3> without a call of the library for each lane.
+[[gnu::target("avx2,fma")]] void MultiplyAddByVectors(Warp& warp, const Instruction& i, Mask mask) {
+  float a[kLanes], b[kLanes], c[kLanes];
+  std::copy_n(warp.In<float>(i.a), kLanes, a);
+  std::copy_n(warp.In<float>(i.b), kLanes, b);
+  std::copy_n(warp.In<float>(i.c), kLanes, c);
+  for (int lane = 0; lane < kLanes; ++lane) a[lane] = Canonical(__builtin_fmaf(a[lane], b[lane], c[lane]));
+  auto* d = warp.Out<float>(i.d);
+  if (mask == kAllLanes) {
+    std::copy_n(a, kLanes, d);
+  } else {
+    ForLanes(mask, [&](int lane) { d[lane] = a[lane]; });
+  }
+}
 template <class F, int kOperands>
 Handler FloatOf(Type type, int64_t mode) {
   if (type.bytes == 8) return mode == 0 ? &Float<F, double, false, kOperands> : &Float<F, double, true, kOperands>;
   if (type.bytes == 4) return mode == 0 ? &Float<F, float, false, kOperands> : &Float<F, float, true, kOperands>;
   return nullptr;
+}
+
+Handler MultiplyAddOf(Type type, int64_t mode) {
+  static const bool vectors = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+  if (type.bytes == 4 && mode == 0 && vectors) return &MultiplyAddByVectors;
+  return FloatOf<MultiplyAdd, 3>(type, mode);
 }
 
 template <class F>
@@ -268,7 +288,7 @@ bool DecodeFloatingPoint(Decoding& d) {
                 : name == "sqrt" ? FloatOf<SquareRoot, 1>(type, mode)
                 : name == "min"  ? (nan ? FloatOf<LeastOrNan, 2>(type, mode) : FloatOf<Least, 2>(type, mode))
                 : name == "max"  ? (nan ? FloatOf<MostOrNan, 2>(type, mode) : FloatOf<Most, 2>(type, mode))
-                                 : FloatOf<MultiplyAdd, 3>(type, mode);
+                                 : MultiplyAddOf(type, mode);
   }
   return true;
 }

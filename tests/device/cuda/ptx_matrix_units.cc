@@ -36,10 +36,12 @@ void MultiplyAdd(Warp& warp, const Instruction& i, Mask) {
   }
   for (int row = 0; row < 16; ++row) {
     for (int half = 0; half < 16; half += 8) {
+      double sum[8] = {};  // side by side: the compiler makes vectors of them
+      for (int k = half; k < half + 8; ++k) {
+        for (int column = 0; column < 8; ++column) sum[column] += static_cast<double>(a[row][k] * b[k][column]);
+      }
       for (int column = 0; column < 8; ++column) {
-        double sum = 0;
-        for (int k = half; k < half + 8; ++k) sum += static_cast<double>(a[row][k] * b[k][column]);
-        c[row][column] = CutOff(static_cast<double>(c[row][column]) + sum);
+        c[row][column] = CutOff(static_cast<double>(c[row][column]) + sum[column]);
       }
     }
   }

@@ -304,17 +304,17 @@ bool Locate(Warp& warp, Space space, const uint64_t (&addresses)[kLanes], Mask m
       }
     }
   }
-  int before = 0;
+  if (space == Space::kShared && !writes) {
+    SharedMemory& shared = warp.block().shared();
+    const int lane = shared.ReadByWarp(addresses, mask, bytes, warp.thread(0), at);
+    if (lane >= 0) warp.Fail(lane, "does " + shared.error());
+    return lane < 0;
+  }
   for (Mask left = mask; left != 0; left &= left - 1) {
     const int lane = __builtin_ctz(left);
     const uint64_t address = addresses[lane];
     switch (space) {
       case Space::kShared:
-        // Lanes often read the same address.
-        if (!writes && left != mask && address == addresses[before]) {
-          at[lane] = at[before];
-          break;
-        }
         at[lane] = InShared(warp, lane, address, bytes, writes);
         break;
       case Space::kLocal:
@@ -338,7 +338,6 @@ bool Locate(Warp& warp, Space space, const uint64_t (&addresses)[kLanes], Mask m
         at[lane] = InGlobal(warp, lane, address, bytes);
     }
     if (at[lane] == nullptr) return false;
-    before = lane;
   }
   return true;
 }

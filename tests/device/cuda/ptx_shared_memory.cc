@@ -63,6 +63,27 @@ std::byte* SharedMemory::Read(int64_t at, int64_t bytes, int thread) {
   return bytes_.data() + (at - begin_);
 }
 
+int SharedMemory::ReadByWarp(const uint64_t* from, uint32_t lanes, int64_t bytes, int thread, std::byte** at) {
+  int before = -1;
+  for (; lanes != 0; lanes &= lanes - 1) {
+    const int lane = __builtin_ctz(lanes);
+    // Lanes often read the same address.
+    if (before >= 0 && from[lane] == from[before]) {
+      at[lane] = at[before];
+      continue;
+    }
+    const auto begin = static_cast<int64_t>(from[lane]);
+    if (!Reaches(begin, bytes)) return lane;
+    const int64_t end = (begin - begin_ + bytes - 1) >> shift_;
+    for (int64_t i = (begin - begin_) >> shift_; i <= end; ++i) {
+      if (!MayRead(granules_[static_cast<size_t>(i)], begin, thread + lane)) return lane;
+    }
+    at[lane] = bytes_.data() + (begin - begin_);
+    before = lane;
+  }
+  return -1;
+}
+
 std::byte* SharedMemory::Write(int64_t at, int64_t bytes, int thread) {
   if (!Reaches(at, bytes)) return nullptr;
   const int64_t end = (at - begin_ + bytes - 1) >> shift_;

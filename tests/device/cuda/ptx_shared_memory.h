@@ -24,6 +24,9 @@ class SharedMemory {
   // `thread`: of the block.
   std::byte* Read(int64_t at, int64_t bytes, int thread);
   std::byte* Write(int64_t at, int64_t bytes, int thread);
+  // Read for those of a warp's lanes that are in `lanes`, each from its own address; `thread`: the first lane's.
+  // Returns the lane that may not, or -1.
+  int ReadByWarp(const uint64_t* from, uint32_t lanes, int64_t bytes, int thread, std::byte** at);
   // A copy to there begins, and ends (a write follows).
   bool BeginCopy(int64_t at, int64_t bytes, int thread);
   void EndCopy(int64_t at, int64_t bytes);

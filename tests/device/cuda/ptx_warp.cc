@@ -9,6 +9,7 @@ namespace temper::ptx {
 namespace {
 
 constexpr int kRegisterAlignment = 64;
+constexpr int kBlockRegister = 6;  // the first of three special registers that have the block's place
 
 }  // namespace
 
@@ -22,6 +23,32 @@ Warp::Warp(Block& block, int index, size_t register_bytes, size_t local_bytes)
   registers_ = storage_.get() + (kRegisterAlignment - begin % kRegisterAlignment) % kRegisterAlignment;
   // NaNs: unwritten registers are not 0 by chance.
   std::memset(registers_, 0xFF, register_bytes);
+  // Registers of the launch and of the thread, which no instruction writes.
+  const std::array<int, 3> dimensions = block_.dimensions(), grid = block_.grid();
+  auto* special = reinterpret_cast<uint32_t*>(registers_);
+  for (int lane = 0; lane < kLanes; ++lane, ++special) {
+    const std::array<int, 3> thread = block_.Thread(this->thread(lane));
+    const int values[] = {thread[0],
+                          thread[1],
+                          thread[2],
+                          dimensions[0],
+                          dimensions[1],
+                          dimensions[2],
+                          0,
+                          0,
+                          0,
+                          grid[0],
+                          grid[1],
+                          grid[2],
+                          lane,
+                          index_,
+                          (block_.threads() + 31) / 32};
+    int i = 0;
+    for (const int value : values) special[kLanes * i++] = static_cast<uint32_t>(value);
+    special[kLanes * i++] = Mask{1} << lane;
+    special[kLanes * i++] = (Mask{1} << lane) - 1;
+    special[kLanes * i++] = (Mask{2} << lane) - 1;
+  }
   if (block.kernel().has_products) {
     written_at.resize(register_bytes / 64 + 1);
     summing.resize(register_bytes / 64 + 1);
@@ -45,18 +72,11 @@ void Warp::Begin(int32_t begin, int x, int y, int z) {
   std::fill(summing.begin(), summing.end(), 0);
   std::fill(reading.begin(), reading.end(), 0);
   std::fill(local_.begin(), local_.end(), std::byte{0xFF});
-  const std::array<int, 3> block = block_.dimensions(), grid = block_.grid();
-  auto* special = reinterpret_cast<uint32_t*>(registers_);
-  for (int lane = 0; lane < kLanes; ++lane, ++special) {
-    const std::array<int, 3> thread = block_.Thread(this->thread(lane));
-    const int values[] = {thread[0], thread[1], thread[2], block[0], block[1],
-                          block[2],  x,         y,         z,        grid[0],
-                          grid[1],   grid[2],   lane,      index_,   (block_.threads() + 31) / 32};
-    int i = 0;
-    for (const int value : values) special[kLanes * i++] = static_cast<uint32_t>(value);
-    special[kLanes * i++] = Mask{1} << lane;
-    special[kLanes * i++] = (Mask{1} << lane) - 1;
-    special[kLanes * i++] = (Mask{2} << lane) - 1;
+  auto* const of_block = reinterpret_cast<uint32_t*>(registers_) + kBlockRegister * kLanes;
+  for (int lane = 0; lane < kLanes; ++lane) {
+    of_block[lane] = static_cast<uint32_t>(x);
+    of_block[kLanes + lane] = static_cast<uint32_t>(y);
+    of_block[2 * kLanes + lane] = static_cast<uint32_t>(z);
   }
 }
 

@@ -108,17 +108,23 @@ bool Gather(Warp& warp, const Warp::Product& product, float (&left)[kWarpRows][k
 void Finish(Warp& warp, const Warp::Product& product) {
   const int64_t flags = product.instruction->number;
   const auto columns = static_cast<int>(flags & kColumns);
-  float left[kWarpRows][kDepth], right[256][kDepth];
+  float left[kWarpRows][kDepth], right[256][kDepth], by_depth[kDepth][256];
   if (!Gather(warp, product, left, right)) return;
+  for (int c = 0; c < columns; ++c) {
+    for (int k = 0; k < kDepth; ++k) by_depth[k][c] = right[c][k];
+  }
   const double sign = ((flags & kNegatesLeft) != 0) != ((flags & kNegatesRight) != 0) ? -1.0 : 1.0;
-  for (int r = 0; r < columns / 2; ++r) {
-    auto* sums = warp.Out<float>(product.instruction->many[static_cast<size_t>(r)]);
-    for (int lane = 0; lane < kLanes; ++lane) {
-      const float* const x = left[lane / 4 + 8 * (r / 2 % 2)];
-      const float* const y = right[8 * (r / 4) + 2 * (lane % 4) + r % 2];
-      double sum = 0;
-      for (int k = 0; k < kDepth; ++k) sum += static_cast<double>(x[k] * y[k]);
-      sums[lane] = CutOff((product.add ? static_cast<double>(sums[lane]) : 0) + sign * sum);
+  for (int row = 0; row < kWarpRows; ++row) {
+    for (int c = 0; c < columns; c += 8) {
+      double sum[8] = {};  // side by side: the compiler makes vectors of them
+      for (int k = 0; k < kDepth; ++k) {
+        for (int e = 0; e < 8; ++e) sum[e] += static_cast<double>(left[row][k] * by_depth[k][c + e]);
+      }
+      for (int e = 0; e < 8; ++e) {
+        const int r = 4 * (c / 8) + 2 * (row / 8) + e % 2, lane = 4 * (row % 8) + e / 2;
+        float& to = warp.Out<float>(product.instruction->many[static_cast<size_t>(r)])[lane];
+        to = CutOff((product.add ? static_cast<double>(to) : 0) + sign * sum[e]);
+      }
     }
   }
 }

@@ -36,7 +36,7 @@ f16 RoundToF16(double x) {
   return ToF16(RoundToOdd(x));
 }
 
-double Operand::operator[](int64_t i) const {
+double Operand::OfAnyType(int64_t i) const {
   if (type_->packed()) {
     const PackedPanels panels(type_->layout, rows(), columns());
     return ToFloat(*At<bf16>(data_ + panels.Offset(i / columns(), i % columns()), 0));
