@@ -3,9 +3,9 @@
 
 #include "device/communicator.h"
 
-namespace temper::tiny {
+namespace temper::tiny::mesh_test {
 
 // Trains on the mesh of one of the cases, whose ranks are those of `communicator`; returns the exit code.
 int RunMpiRank(Communicator& communicator, int case_number);
 
-}  // namespace temper::tiny
+}  // namespace temper::tiny::mesh_test
