@@ -180,6 +180,7 @@ class LauncherProcess {
   explicit LauncherProcess(const LaunchSpec& spec) {
     pid_ = fork();
     if (pid_ == 0) {
+      signal(SIGINT, SIG_DFL);  // a shell's background jobs ignore it, and so would the ranks
       const auto result = Launch(spec);
       _exit(result.ok() ? result->exit_code : 99);
     }
