@@ -68,7 +68,8 @@ double Element(int number, int rank, int tensor, int64_t i) {
   x = (x ^ (x >> 27)) * 0x94D049BB133111EBull;
   x ^= x >> 31;
   const double unit = static_cast<double>(x >> 40) * 0x1p-24 - 0.5;
-  return std::ldexp(unit, static_cast<int>(x % 12) - 6);
+  constexpr double kScales[12] = {0x1p-6, 0x1p-5, 0x1p-4, 0x1p-3, 0x1p-2, 0x1p-1, 1, 2, 4, 8, 16, 32};
+  return unit * kScales[x % 12];
 }
 
 void Put(DType dtype, std::byte* memory, int64_t i, double x) {
@@ -209,6 +210,9 @@ class Conformance {
         }
         for (const Case& c : Cases()) {
           if (acc_apart_ && c.acc && c.dtype == DType::kF64) continue;
+          // As many bytes are sent the same way by smaller groups: runs of fewer ranks have those.
+          const bool large = c.wholes[0].elements() > 1'000'000;
+          if (large && axes.size() > 1) continue;
           Check(mesh, group, *table, c);
           if (stop_) return failures_;
         }
