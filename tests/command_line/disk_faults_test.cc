@@ -7,7 +7,7 @@ namespace {
 
 // Saves often and runs long enough to be still running at a fault after the second save.
 Arguments LongRun(const Arguments& more) {
-  Arguments run = Train({"--max_steps", "40", "--save_steps", "2", "--save_total_limit", "2"});
+  Arguments run = Train({"--max_steps", "24", "--save_steps", "2", "--save_total_limit", "2"});
   run = With(run, more);
   return run;
 }
@@ -47,7 +47,7 @@ class DiskFaults : public Workplace {
     ASSERT_FALSE(steps.empty());
     const int64_t last = *std::max_element(steps.begin(), steps.end());
     EXPECT_GE(last, 4);
-    EXPECT_LT(last, 40) << "it was not stopped";
+    EXPECT_LT(last, 24) << "it was not stopped";
     const Ended inspected = Temper({"inspect", fmt::format("out/checkpoint-{}", last)});
     EXPECT_EQ(inspected.code, 0) << inspected.err;
     Arguments on = run;

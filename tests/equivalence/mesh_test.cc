@@ -296,11 +296,11 @@ void ExpectLossesOfOneRank(const Variant& v, const Case& c) {
 class MeshEquivalence : public testing::TestWithParam<int> {};
 
 // Variants that differ from others in what case `number` hardly touches take turns from case to case: of two, or, for
-// those `few`, of three.
+// those `few`, of four.
 bool IsTurnOf(const Variant& v, size_t place, const Case& c, int number) {
   const auto turn = place + static_cast<size_t>(number);
-  if (c.few) return v.of_few && (v.always || turn % 3 == 0);
-  return v.of_few || v.on_large_meshes || turn % 2 == 0;
+  if (c.few) return v.of_few && (v.always || turn % 4 == 0);
+  return v.always || turn % 2 == 0;
 }
 
 TEST_P(MeshEquivalence, TenStepsHaveTheLossesOfOneRank) {

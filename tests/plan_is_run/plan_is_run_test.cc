@@ -209,7 +209,8 @@ TEST(Trainer, StepsAndEvaluationsAllocateNothing) {
   if (!TEMPER_COUNTS_ALLOCATIONS) GTEST_SKIP() << "a sanitizer's allocator is in place of ours";
   for (const Method method : {Method::kFull, Method::kLora}) {
     const double dropout = method == Method::kLora ? 0.1 : 0;
-    const RunSpec spec = {.method = method, .dtype = DType::kBF16, .dropout = dropout, .micro_batches = 2, .threads = 2};
+    const RunSpec spec = {
+        .method = method, .dtype = DType::kBF16, .dropout = dropout, .micro_batches = 2, .threads = 2};
     TinyRun run(spec);
     MemoryTokens made;
     std::vector<int32_t> samples;

@@ -125,11 +125,18 @@ double MeasureGemmPeak(DType dtype, int threads, Isa isa) {
     return SecondsSince(start);
   };
   once();  // the first waits for its team
-  // 5 ms at a time are long beside the start of a team and short beside what else a processor does.
-  while (once() < 5e-3) rounds *= 2;
-  double best = 1e9;
-  for (int i = 0; i < 12; ++i) best = std::min(best, once());
-  return flops * rounds / best;
+  // Long beside the start of a team, if there is one, and short beside what else a processor does.
+  const double at_a_time = threads == 1 ? 1e-3 : 5e-3;
+  while (once() < at_a_time) rounds *= 2;
+  // Until five agree: nothing else had the processors then.
+  constexpr size_t kAgree = 5, kMost = 12;
+  std::vector<double> fastest;
+  while (fastest.size() < kMost) {
+    const double seconds = once();
+    fastest.insert(std::upper_bound(fastest.begin(), fastest.end(), seconds), seconds);
+    if (fastest.size() >= kAgree && fastest[kAgree - 1] <= 1.01 * fastest[0]) break;
+  }
+  return flops * rounds / fastest[0];
 }
 
 double MeasureProductRate(DType dtype, int threads, Isa isa) {

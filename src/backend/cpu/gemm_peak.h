@@ -8,7 +8,8 @@ namespace temper {
 
 // FLOP per second that the multipliers reach with `threads` threads: tiles of packed panels of random numbers in each
 // core's second-level cache. The denominator of utilisation (MFU). Random, because processors slow down when bits
-// change: zeros are multiplied up to a quarter faster. Takes a tenth of a second and 600 KiB per thread.
+// change: zeros are multiplied up to a quarter faster. Takes some milliseconds, a tenth of a second where other work
+// wants the processors, and 600 KiB per thread.
 // On kScalar, which has no tiles: MeasureProductRate. REQUIRES: dtype kF32 or kBF16.
 double MeasureGemmPeak(DType dtype, int threads, Isa isa);
 

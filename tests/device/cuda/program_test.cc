@@ -23,7 +23,7 @@ class OnPtx : public Workplace {
   // A short run in a folder of that name; *said: what it logged.
   std::string Trained(const std::string& name, const std::string& device, const Arguments& more,
                       std::string* said = nullptr) const {
-    const Arguments run = With(Train({"--max_seq_len", "40", "--max_steps", "2", "--gradient_accumulation_steps", "2",
+    const Arguments run = With(Train({"--max_seq_len", "24", "--max_steps", "2", "--gradient_accumulation_steps", "2",
                                       "--learning_rate", "1e-3"}),
                                more);
     const std::string folder = Folder(name);
@@ -70,7 +70,7 @@ TEST_F(OnPtx, LoraIsTrainedSavedAndGoneOnWithAsOnTheCpu) {
   // The result, used on both.
   for (const Arguments& use :
        {Arguments{"generate", "--prompt", "Ships", "--max_new_tokens", "6", "--temperature", "0"},
-        Arguments{"eval", "--data", "e.jsonl", "--max_seq_len", "40"}}) {
+        Arguments{"eval", "--data", "e.jsonl", "--max_seq_len", "24"}}) {
     Arguments command = use;
     command.insert(command.end(), {"--model", "out", "--dtype", "f32"});
     const Ended want = Run(command, "cpu", cpu), got = Run(command, "gpu", cpu);
@@ -231,7 +231,7 @@ TEST_F(OnPtx, LoraOnAQuantisedBaseIsTrainedAndUsedAsOnTheCpu) {
       EXPECT_EQ(ended.code, 0) << ended.err;
       return ended.out;
     };
-    const Arguments eval = {"eval", "--data", "e.jsonl", "--max_seq_len", "40"};
+    const Arguments eval = {"eval", "--data", "e.jsonl", "--max_seq_len", "24"};
     const auto loss = [&](const char* device) { return Json::parse(used(eval, device))["eval_loss"].get<double>(); };
     const double want = loss("cpu");
     EXPECT_NEAR(loss("gpu"), want, 5e-3 * want);
@@ -246,7 +246,7 @@ TEST_F(OnPtx, WhatMultipliesAndAttendsIsLoggedOnceAndASlowWayWithItsRemedy) {
     return n;
   };
   for (const char* dtype : {"bf16", "f32"}) {
-    const Ended ended = Run(Train({"--max_steps", "1", "--max_seq_len", "40", "--dtype", dtype}), "gpu", Folder(dtype));
+    const Ended ended = Run(Train({"--max_steps", "1", "--max_seq_len", "24", "--dtype", dtype}), "gpu", Folder(dtype));
     EXPECT_EQ(ended.code, 0) << ended.err;
     EXPECT_EQ(count(ended.err, "matrix products: cuBLASLt"), 1) << ended.err;
     EXPECT_EQ(count(ended.err, "attention of "), 1) << ended.err;
@@ -257,7 +257,7 @@ TEST_F(OnPtx, WhatMultipliesAndAttendsIsLoggedOnceAndASlowWayWithItsRemedy) {
 // CUDA reports to the next caller only that some kernel has failed.
 TEST_F(OnPtx, AKernelThatFailsEndsTheRunWithTheNameOfWhatItWasPartOf) {
   setenv("TEMPER_TEST_GPU_FAIL", "RmsNormRowGradients", 1);
-  const Ended ended = Run(Train({"--max_steps", "1", "--max_seq_len", "40"}), "gpu", Folder("failing"));
+  const Ended ended = Run(Train({"--max_steps", "1", "--max_seq_len", "24"}), "gpu", Folder("failing"));
   unsetenv("TEMPER_TEST_GPU_FAIL");
   EXPECT_EQ(ended.code, 1) << ended.err;
   EXPECT_NE(ended.err.find("a kernel of backward"), std::string::npos) << ended.err;
@@ -269,7 +269,7 @@ TEST_F(OnPtx, AKernelThatFailsEndsTheRunWithTheNameOfWhatItWasPartOf) {
 TEST_F(OnPtx, AWindowThatMatrixUnitsWouldMisreadEndsTheRun) {
   setenv("TEMPER_TEST_GPU_WINDOWS", "16", 1);
   const Ended ended =
-      Run(Train({"--max_steps", "1", "--max_seq_len", "40", "--dtype", "bf16"}), "gpu", Folder("misread"));
+      Run(Train({"--max_steps", "1", "--max_seq_len", "24", "--dtype", "bf16"}), "gpu", Folder("misread"));
   unsetenv("TEMPER_TEST_GPU_WINDOWS");
   EXPECT_EQ(ended.code, 1) << ended.err;
   EXPECT_NE(ended.err.find("WarpgroupKeyGradients"), std::string::npos) << ended.err;
