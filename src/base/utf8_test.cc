@@ -9,16 +9,17 @@ namespace {
 
 TEST(Utf8, EveryCodePointComesBackAndSurrogatesDoNot) {
   for (char32_t c = 0; c <= 0x110000; ++c) {
-    std::string text;
-    utf8::Append(text, c);
+    std::string behind_x = "x";
+    utf8::Append(behind_x, c);
+    const std::string_view text = std::string_view(behind_x).substr(1);
     const bool is_character = c < 0x110000 && (c < 0xD800 || c > 0xDFFF);
-    ASSERT_EQ(utf8::IsValid(text), is_character) << static_cast<uint32_t>(c);
-    if (!is_character) continue;
-    ASSERT_EQ(utf8::At(text, 0), c);
-    ASSERT_EQ(utf8::Length(text[0]), text.size());
-    ASSERT_EQ(utf8::LengthAt(text, 0), text.size());
-    ASSERT_EQ(utf8::LastStart("x" + text), 1u);
-    for (size_t cut = 1; cut < text.size(); ++cut) ASSERT_EQ(utf8::LengthAt(text.substr(0, cut), 0), 0u);
+    bool right = utf8::IsValid(text) == is_character;
+    if (is_character) {
+      right &= utf8::At(text, 0) == c && utf8::Length(text[0]) == text.size() &&
+               utf8::LengthAt(text, 0) == text.size() && utf8::LastStart(behind_x) == 1;
+      for (size_t cut = 1; cut < text.size(); ++cut) right &= utf8::LengthAt(text.substr(0, cut), 0) == 0;
+    }
+    if (!right) FAIL() << "code point " << static_cast<uint32_t>(c);  // an assertion for each takes seconds
   }
 }
 

@@ -24,9 +24,7 @@ namespace {
 // (50 us each) negligible, and small enough to keep few texts in memory.
 constexpr size_t kBlockRows = 1024;
 constexpr size_t kBlockBytes = 4 << 20;
-// A text file is cut into pieces of about this size; finding the end of one takes milliseconds. A tokenizer that finds
-// no place to cut gets as much as it takes at once (Tokenizer::max_text).
-constexpr size_t kTextPieceBytes = 1 << 20;
+constexpr size_t kBlockPieces = 4;  // of a text file
 
 struct RowOutcome {
   Status status;
@@ -85,7 +83,7 @@ class Loader {
     ++about_.statistics.rows;
     RowTokenizer::OpenText text{.where = input.path};
     std::vector<Sample> samples;
-    const size_t block = std::max<size_t>(kBlockBytes / kTextPieceBytes, 2 * static_cast<size_t>(options_.threads));
+    const size_t block = std::max(kBlockPieces, 2 * static_cast<size_t>(options_.threads));
     std::string rest;
     bool begun = false;
     for (bool more = true; more || !rest.empty();) {
@@ -116,7 +114,7 @@ class Loader {
   // The next piece of a document, of which `rest` has been read and not handed out, and `more` is to be read.
   Result<std::string> NextPiece(DocumentReader& reader, std::string& rest, bool& more) const {
     const auto most = static_cast<size_t>(tokenizer_.max_text().v);
-    for (size_t size = kTextPieceBytes;; size *= 2) {
+    for (auto size = static_cast<size_t>(options_.piece.v);; size *= 2) {
       const size_t wanted = std::min(2 * size, most + 1);
       if (more) {
         TEMPER_ASSIGN_OR_RETURN(more, reader.Read(wanted, rest));

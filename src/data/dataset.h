@@ -11,6 +11,7 @@
 
 #include "base/env.h"
 #include "base/status.h"
+#include "base/units.h"
 #include "data/data_description.h"
 #include "data/row_tokenizer.h"
 #include "data/token_store.h"
@@ -22,6 +23,9 @@ struct DatasetOptions {
   TokenizeOptions tokenize;
   bool skip_bad_rows = false;  // skip and count bad rows instead of stopping at the first
   int threads = 1;
+  // A text file is cut into pieces of about this size; finding the end of one takes milliseconds. A tokenizer that
+  // finds no place to cut gets as much as it takes at once (Tokenizer::max_text).
+  Bytes piece = MiB(1);
   // Called now and then with the bytes read so far, all bytes, and the rows read.
   std::function<void(Bytes, Bytes, int64_t)> progress;
   // Called for every sample, in order, with its id: a token file does not keep all of it.

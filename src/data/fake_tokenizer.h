@@ -22,6 +22,7 @@ class FakeTokenizer : public Tokenizer {
     bos_ = kBos;
     eos_ = kEos;
     stop_ids_ = {kEos, kImEnd};
+    for (const std::string& word : words_) begins_ += word.substr(0, 1);
   }
   void RemoveEos() { eos_.reset(); }
   // From now on these bytes are the unknown token, '?'.
@@ -38,17 +39,20 @@ class FakeTokenizer : public Tokenizer {
                                      : std::string(text);
     for (size_t i = 0; i < prefixed.size();) {
       const std::string_view rest = std::string_view(prefixed).substr(i);
-      if (const int32_t special = SpecialAt(rest, 0); special >= 0 && options.parse_special) {
-        ids.push_back(special);
-        i += Spelling(special).size();
-        continue;
+      if (options.parse_special) {
+        if (const int32_t special = SpecialAt(rest, 0); special >= 0) {
+          ids.push_back(special);
+          i += Spelling(special).size();
+          continue;
+        }
       }
       const bool known = forgotten_.find(rest[0]) == std::string::npos;
       if (options.unknown && !known) options.unknown->emplace_back(1, rest[0]);
       if (options.unknown && known && unknown_ && rest[0] == *unknown_) options.unknown->emplace_back();
       int32_t best = known ? static_cast<unsigned char>(rest[0]) : *unknown_;
       size_t length = 1;
-      for (size_t w = 0; w < words_.size(); ++w) {
+      const bool begins_word = begins_.find(rest[0]) != std::string::npos;  // most bytes begin none
+      for (size_t w = 0; begins_word && w < words_.size(); ++w) {
         if (words_[w].size() > length && rest.starts_with(words_[w])) {
           best = kFirstWord + static_cast<int32_t>(w);
           length = words_[w].size();
@@ -80,6 +84,7 @@ class FakeTokenizer : public Tokenizer {
 
  private:
   static int32_t SpecialAt(std::string_view text, size_t i) {
+    if (text[i] != '<') return -1;  // as all of them begin
     for (int32_t id = kBos; id < kFirstWord; ++id) {
       if (text.substr(i).starts_with(kSpecials[id - kBos])) return id;
     }
@@ -95,6 +100,7 @@ class FakeTokenizer : public Tokenizer {
   static constexpr const char* kSpecials[] = {"<s>", "</s>", "<|im_start|>", "<|im_end|>"};
   const std::vector<std::string> words_;
   const bool dummy_prefix_;
+  std::string begins_;  // the first byte of each word
   std::string forgotten_;
 };
 

@@ -391,11 +391,9 @@ TEST(RowTokenizer, ConversationsThatWouldTakeTooLongAreErrors) {
   const ChatTemplate chat = ChatMl();
   constexpr int64_t kAll = 1 << 30;
   EXPECT_TRUE(RunRow(tokenizer, Conversation(100, 1000), {.max_seq_len = kAll}, &chat).status.ok());
-  for (const Record& record : {Conversation(2100, 1), Conversation(120, 100000)}) {
-    const Outcome out = RunRow(tokenizer, record, {.max_seq_len = kAll}, &chat);
-    ASSERT_FALSE(out.status.ok());
-    EXPECT_NE(out.status.message().find("f line 1: a conversation of"), std::string::npos) << out.status.message();
-  }
+  const Outcome out = RunRow(tokenizer, Conversation(2100, 1), {.max_seq_len = kAll}, &chat);
+  ASSERT_FALSE(out.status.ok());
+  EXPECT_NE(out.status.message().find("f line 1: a conversation of"), std::string::npos) << out.status.message();
 }
 
 // Spans of turns that would be cut off are not searched, since that takes time in proportion to the square of their
@@ -437,7 +435,7 @@ TEST(RowTokenizer, ALongConversationIsCutLikeAnyRow) {
     }
   }
   const ChatTemplate chat = ChatMl();
-  const Outcome huge = RunRow(tokenizer, Conversation(30000, 1), {.max_seq_len = 512}, &chat);
+  const Outcome huge = RunRow(tokenizer, Conversation(4500, 1), {.max_seq_len = 512}, &chat);
   EXPECT_TRUE(huge.status.ok()) << huge.status.message();
   EXPECT_EQ(huge.samples.size(), 1u);
 }

@@ -63,10 +63,12 @@ bool HasWeight(const Record& record) {
 
 // Whether the bytes of the text may contain a weight; true if it cannot be read.
 bool MayHaveWeights(TextStream& stream, const std::function<void(Bytes, Bytes)>& progress) {
-  std::vector<char> buffer(kBlock + kLongestMention + kOverlap);
+  // A small file takes a small buffer: filling a large one takes longer than the search.
+  const size_t block = stream.compressed() ? kBlock : std::clamp<size_t>(stream.size().v, 1, kBlock);
+  std::vector<char> buffer(block + kLongestMention + kOverlap);
   size_t kept = 0;
   for (;;) {
-    const auto read = stream.Read(std::span(buffer).subspan(kept, kBlock));
+    const auto read = stream.Read(std::span(buffer).subspan(kept, block));
     if (!read.ok()) return true;
     if (progress) progress(stream.position(), stream.size());
     const std::string_view text(buffer.data(), kept + *read);

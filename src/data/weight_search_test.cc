@@ -7,6 +7,7 @@
 #include "base/scratch_folder.h"
 #include "data/conversation.h"
 #include "data/records.h"
+#include "format/memory_env_for_test.h"
 
 namespace temper::weight_search_test {
 namespace {
@@ -71,8 +72,8 @@ TEST(FindWeight, SaysWhereToSearchAgainIfTheTextIsCut) {
 
 // Compares with parsing every row.
 TEST(HasWeights, AgreesWithParsingEveryRow) {
-  const ScratchFolder folder;
-  const std::string path = folder / "random.jsonl";
+  MemoryEnv env;
+  const std::string path = "random.jsonl";
   const std::vector<std::string> keys = {"weight",         "loss_weight",  "loss", "train",     R"(\u0077eight)",
                                          R"(weigh\u0074)", R"(lo\u0073s)", "x",    R"(tags\")", "weights"};
   const std::vector<std::string> values = {"0",          "1",    "0.5", "1.0", "1e0",   "1e-1",     "-0",
@@ -94,9 +95,9 @@ TEST(HasWeights, AgreesWithParsingEveryRow) {
       text += random() % 2 ? field() : "";
       text += "}\n";
     }
-    ASSERT_TRUE(WriteTextFileAtomically(PosixEnv(), path, text).ok());
+    env.files[path] = text;
     bool expected = false;
-    const auto reader = RecordReader::Open(PosixEnv(), path);
+    const auto reader = RecordReader::Open(env, path);
     for (RawRow row; reader.ok() && *(*reader)->Next(row);) {
       const auto record = (*reader)->Parse(row);
       if (!record.ok()) continue;
@@ -104,7 +105,7 @@ TEST(HasWeights, AgreesWithParsingEveryRow) {
       expected |= weighs(record->weight);
       for (const OrderedJson& message : record->messages) expected |= weighs(WeightOf(message));
     }
-    ASSERT_EQ(HasWeights(PosixEnv(), path), expected) << text;
+    ASSERT_EQ(HasWeights(env, path), expected) << text;
     with += expected;
   }
   EXPECT_GT(with, 300);
@@ -112,18 +113,21 @@ TEST(HasWeights, AgreesWithParsingEveryRow) {
 }
 
 TEST(HasWeights, FindsAWeightAcrossTwoBlocks) {
-  const ScratchFolder folder;
-  const std::string path = folder / "long.jsonl";
-  const std::string row = R"({"text":"b","weight":)" + std::string(40, ' ') + "0.5}";
+  MemoryEnv env;
+  const std::string path = "long.jsonl";
+  const std::string plain = "{\"text\":\"b\"}\n", row = R"({"text":"b","weight":)" + std::string(40, ' ') + "0.5}";
   constexpr size_t kBlock = 1 << 20;
   for (size_t before = 0; before <= row.size(); before += 3) {
-    const size_t fill = kBlock - before - std::string_view("{\"text\":\"\"}\n").size();
-    const std::string text = "{\"text\":\"" + std::string(fill, 'x') + "\"}\n";
-    ASSERT_TRUE(WriteTextFileAtomically(PosixEnv(), path, text + row).ok());
-    EXPECT_TRUE(HasWeights(PosixEnv(), path)) << before;
-    ASSERT_TRUE(WriteTextFileAtomically(PosixEnv(), path, text + text + text).ok());
-    EXPECT_FALSE(HasWeights(PosixEnv(), path)) << before;
+    // The first row is parsed, which takes longer than a search; the second one fills the block.
+    const size_t fill = kBlock - before - 2 * plain.size();
+    const std::string filling = "{\"text\":\"b" + std::string(fill, 'x') + "\"}\n";
+    env.files[path] = plain + filling + row;
+    EXPECT_TRUE(HasWeights(env, path)) << before;
+    env.files[path] = plain + filling + plain;
+    EXPECT_FALSE(HasWeights(env, path)) << before;
   }
+  env.files[path] = plain + "{\"text\":\"" + std::string(3 * kBlock, 'x') + "\"}\n" + plain;
+  EXPECT_FALSE(HasWeights(env, path));
 }
 
 }  // namespace

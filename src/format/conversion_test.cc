@@ -27,6 +27,7 @@ std::vector<std::byte> Converted(DType from, const std::vector<std::byte>& in, D
 
 // The hardware makes a signalling F16 NaN quiet and the scalar twin does not: any NaN equals any other.
 void ExpectSame(DType t, const std::vector<std::byte>& a, const std::vector<std::byte>& b) {
+  if (a == b) return;
   std::vector<std::byte> fa = Converted(t, a, DType::kF64, true), fb = Converted(t, b, DType::kF64, true);
   for (size_t i = 0; i < fa.size(); i += 8) {
     double x, y;
@@ -51,7 +52,7 @@ TEST(Conversion, VectorKernelsAgreeWithTheirScalarTwinOnEvery16BitPattern) {
 TEST(Conversion, VectorKernelsAgreeWithTheirScalarTwinOnF32) {
   std::mt19937 random(1);
   std::vector<uint32_t> bits;
-  for (int i = 0; i < 1'000'003; ++i) bits.push_back(static_cast<uint32_t>(random()));
+  for (int i = 0; i < 100'003; ++i) bits.push_back(static_cast<uint32_t>(random()));
   // Every bf16 boundary: the upper half with a lower half just below, at and above the tie.
   for (uint32_t upper = 0; upper < 0x10000; ++upper) {
     for (uint32_t lower : {0x0000u, 0x7FFFu, 0x8000u, 0x8001u, 0xFFFFu}) bits.push_back(upper << 16 | lower);

@@ -53,7 +53,7 @@ TEST(Nf4Rows, AreOffByHalfAGapOfEachNumber) {
 TEST(Nf4Rows, PartsHaveTheNumbersOfTheWhole) {
   std::mt19937 engine(1);
   std::normal_distribution<float> normal;
-  for (const Shape& whole : {Shape{300, 61}, Shape{9, 16500}, Shape{20, 128}}) {
+  for (const Shape& whole : {Shape{300, 61}, Shape{5, 16500}, Shape{20, 128}}) {
     std::vector<float> x(static_cast<size_t>(whole.elements()));
     for (float& v : x) v = normal(engine);
     const ElementFormat nf4 = ElementFormat::Nf4();
@@ -63,9 +63,9 @@ TEST(Nf4Rows, PartsHaveTheNumbersOfTheWhole) {
       const std::vector<std::byte> rows = Quantised(nf4, x, whole, {3, column}, part);
       for (int64_t r = 0; r < part[0]; ++r) {
         for (int64_t c = 0; c < part[1]; ++c) {
-          ASSERT_EQ(nf4.Number(rows.data() + r * nf4.RowBytes(part[1]), part[1], c).bits,
-                    nf4.Number(all.data() + (3 + r) * nf4.RowBytes(whole[1]), whole[1], column + c).bits)
-              << whole.ToString() << " row " << 3 + r << " column " << column + c;
+          if (nf4.Number(rows.data() + r * nf4.RowBytes(part[1]), part[1], c).bits !=
+              nf4.Number(all.data() + (3 + r) * nf4.RowBytes(whole[1]), whole[1], column + c).bits)
+            FAIL() << whole.ToString() << " row " << 3 + r << " column " << column + c;
         }
       }
     }

@@ -100,6 +100,7 @@ Result<ChatRenderer> ChatRenderer::Make(const Template& jinja_template, const Ch
   set("documents", jinja::Value());
   out.options_ = {.now = options.today, .limits = options.limits};
   out.is_beyond_ = &options.is_beyond;
+  out.all_renderings_ = options.all_renderings;
   return out;
 } catch (const jinja::TemplateError& error) {
   return Status(error.code(), error.what());

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/units.h"
 #include "data/template/chat_rendering.h"
 #include "data/template/value.h"
 
@@ -27,6 +28,7 @@ class ChatRenderer {
   const std::vector<Message>& messages() const { return messages_; }
   const Template& jinja_template() const { return *template_; }
   const std::function<bool(std::string_view)>& is_beyond() const { return *is_beyond_; }
+  Bytes all_renderings() const { return all_renderings_; }
 
   // What the last message says instead of its own words.
   struct OtherWords {
@@ -46,6 +48,7 @@ class ChatRenderer {
   std::vector<Message> messages_;
   Template::Variables variables_;  // all but the messages
   RenderOptions options_;
+  Bytes all_renderings_;
   const std::function<bool(std::string_view)>* is_beyond_ = nullptr;
 };
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "base/units.h"
 #include "data/template/jinja.h"
 #include "format/json.h"
 
@@ -24,6 +25,7 @@ struct ChatOptions {
   // They win over the special tokens. Must outlive the call.
   const OrderedJson* variables = nullptr;
   RenderLimits limits;
+  Bytes all_renderings = GiB(1);  // of one conversation, which takes seconds; a longer one is an error
   // Called with the prompt of a turn (P in chat_template.h): whether the turn is
   // beyond what the caller can use. Then it and all later ones are left out, but never
   // the first of a conversation. Null: none is. Called from the thread that renders.

@@ -36,7 +36,6 @@ namespace temper {
 namespace {
 
 constexpr size_t kMaxMessages = 4096;
-constexpr Bytes kMaxRendered = GiB(1);  // over all renderings; seconds
 
 // Two contents that no template treats specially; their first characters differ.
 constexpr const char* kProbes[] = {"Qzx7probe", "Vkw3probe"};
@@ -109,7 +108,7 @@ class Deriver {
   // ChatRenderer::Render, within the limit.
   Result<RenderedTemplate> Render(size_t count, bool add_generation_prompt,
                                   const ChatRenderer::OtherWords* instead = nullptr) {
-    if (rendered_ > kMaxRendered) return TooLong();
+    if (rendered_ > chat_.all_renderings()) return TooLong();
     Result<RenderedTemplate> rendered = chat_.Render(count, add_generation_prompt, instead);
     if (rendered.ok()) rendered_ += Bytes{static_cast<int64_t>(rendered->text.size())};
     return rendered;

@@ -66,6 +66,22 @@ TEST(ChatTemplate, SupervisesEveryTurnWithItsEndToken) {
                                   "<|im_start|>user\nq2<|im_end|>\n<|im_start|>assistant\n[a2<|im_end|>]\n"});
 }
 
+// The texts of 16 turns, one in the other, have 8 times the bytes of the last, twice.
+TEST(ChatTemplate, AllRenderingsOfAConversationHaveALimit) {
+  OrderedJson messages = OrderedJson::array();
+  for (int i = 0; i < 16; ++i) {
+    messages.push_back({{"role", "user"}, {"content", std::string(1 << 10, 'u')}});
+    messages.push_back({{"role", "assistant"}, {"content", "a"}});
+  }
+  for (const auto& [limit, fits] : {std::pair{KiB(512), true}, {KiB(128), false}}) {
+    const auto chats = Make(kChatMl).RenderWithSpans(messages, nullptr, {.all_renderings = limit});
+    ASSERT_EQ(chats.ok(), fits) << chats.status().message();
+    if (fits) continue;
+    EXPECT_EQ(chats.status().message(), "a conversation of 32 messages, 16 of them supervised, is too long; split it");
+  }
+  EXPECT_EQ(ChatOptions().all_renderings, GiB(1)) << "docs/formats/data.md names it";
+}
+
 TEST(ChatTemplate, ExcludesTurnsThatTheDataExcludes) {
   const auto expected = Texts{
       "<|im_start|>user\nq1<|im_end|>\n<|im_start|>assistant\na1<|im_end|>\n"
