@@ -29,7 +29,9 @@ void ExpectAlike(RunSpec spec, double tolerance) {
   spec.joins_adapters = true;
   const Outcome joined = Train(spec);
   EXPECT_GT(ProductsOfTwoPairs(TinyRun(spec), Op::kLinear), 0);
-  if (spec.dropout == 0) EXPECT_GT(ProductsOfTwoPairs(TinyRun(spec), Op::kLinearDx), 0);
+  if (spec.dropout == 0) {
+    EXPECT_GT(ProductsOfTwoPairs(TinyRun(spec), Op::kLinearDx), 0);
+  }
   ASSERT_EQ(joined.losses.size(), apart.losses.size());
   const size_t tokens = joined.losses.size() / 3;  // of a step, or of the evaluation behind two
   for (size_t i = 0; i < tokens; ++i) {
