@@ -46,7 +46,8 @@ if(TEMPER_FUZZ)
   temper_fuzzed("" temper_headers)
 endif()
 
-# The only object that depends on where the build lies (base/project_folder_for_test.h): others are shared by ccache.
+# Without TEMPER_UNITY the only object that depends on where the build lies (base/project_folder_for_test.h): others are
+# shared by ccache.
 file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/project_folder.cc CONTENT [=[
 #include "base/project_folder_for_test.h"
 const char temper::kProjectFolder[] = "@CMAKE_SOURCE_DIR@";

@@ -14,7 +14,7 @@ SCOPE = re.compile(r"^(?:namespace (?P<open>[\w:]*) ?\{|(?P<close>\}  // namespa
 LOCAL = re.compile(r"(?:class|struct|enum class|enum|union) (\w+)(?=[^;]*\{)|using (\w+) =|"
                    r"[\w:<>,\s*&()\[\]]*?[\s*&](\w+)(?:\[[^\]]*\])*(?:\(|\s*=|\{|;)")
 # Compiled one by one, or a program of its own.
-ALONE = re.compile(r"^bench/|^tests/device/\w+/|/graph/ops/|_(?:avx2|avx512|amx)\.cc$|_fuzz\.cc$|\.cu$|/main\.cc$")
+ALONE = re.compile(r"^bench/|^tests/device/\w+/|/graph/ops/|_(?:avx2|avx512|amx)\.cc$|_fuzz\.cc$|\.cu$|^src/.*/main\.cc$")
 
 
 def layer_of(path):
