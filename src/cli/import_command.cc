@@ -22,9 +22,13 @@ constexpr char kImportUsage[] =
     "Turns a configuration of LLaMA-Factory, Axolotl or TRL (YAML, or a shell script with the command) into one for\n"
     "temper train. Comments say what each line comes from, what has no equivalent, and what changes its meaning.\n";
 
+enum class As : uint8_t { kItself, kSft };
+
 struct ImportSettings {
   std::string output;
   ForeignTool from = ForeignTool::kAny;
+  As as = As::kItself;
+  bool overwrite = false;
 
   std::vector<OptionGroup> Groups() {
     return {{"Import",
@@ -36,7 +40,12 @@ struct ImportSettings {
               {.name = "from",
                .target = ChoiceOf(from, ForeignToolNames()),
                .help = "the tool that the file is for",
-               .default_text = "recognised from the names in the file"}}}};
+               .default_text = "recognised from the names in the file"},
+              {.name = "as",
+               .target = ChoiceOf(as, {"itself", "sft"}),
+               .help = "sft: a recipe for preferences, rewards, distillation or chosen layers becomes fine-tuning on "
+                       "given answers; without, it is refused"},
+              {.name = "overwrite", .target = &overwrite, .help = "replace the file of --output if there is one"}}}};
   }
 };
 
@@ -56,10 +65,15 @@ Result<int> Import(const Arguments& arguments) {
   if (std::filesystem::equivalent(file, settings.output, no_such_file)) {
     return InvalidArgument(fmt::format("output: {} is the file to import: name another", settings.output));
   }
+  if (!settings.output.empty() && !settings.overwrite && std::filesystem::exists(settings.output, no_such_file)) {
+    return InvalidArgument(
+        fmt::format("output: {} exists: name another, or replace it with --overwrite", settings.output));
+  }
   TEMPER_ASSIGN_OR_RETURN(const std::string text, ReadTextFile(PosixEnv(), file, MiB(1)));
   std::vector<std::string_view> templates;
   for (const KnownTemplate& known : KnownTemplates()) templates.push_back(known.name);
-  const auto run = ImportRun(PosixEnv(), text, file, settings.from, templates);
+  const auto run = ImportRun(PosixEnv(), text, file,
+                             {.tool = settings.from, .as_sft = settings.as == As::kSft, .templates = templates});
   if (!run.ok()) return InvalidArgument(run.status().message());
   if (settings.output.empty()) {
     std::fputs(run->yaml.c_str(), stdout);

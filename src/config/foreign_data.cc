@@ -42,20 +42,21 @@ std::vector<std::string> Names(const OrderedJson& value) {
 struct Meant {
   std::string_view key;
   std::vector<std::string_view> read;  // the first of them is advised
+  bool by_default = true;              // LLaMA-Factory reads the first, too, unless the file says otherwise
 };
 
 const std::vector<Meant>& FieldsOfAlpaca() {
   static const std::vector<Meant> kFields = {{"prompt", {"instruction"}},
                                              {"query", {"input"}},
                                              {"response", {"output", "response"}},
-                                             {"history", {"history"}},
-                                             {"system", {"system"}}};
+                                             {"history", {"history"}, false},
+                                             {"system", {"system"}, false}};
   return kFields;
 }
 
 const std::vector<Meant>& FieldsOfTurns() {
   static const std::vector<Meant> kFields = {
-      {"messages", {"conversations", "messages"}}, {"system", {"system"}}, {"tools", {"tools"}}};
+      {"messages", {"conversations", "messages"}}, {"system", {"system"}, false}, {"tools", {"tools"}, false}};
   return kFields;
 }
 
@@ -89,7 +90,6 @@ std::string ReasonFor(const std::string& key) {
 void CheckSection(const std::string& name, const OrderedJson& section, const std::vector<std::vector<Meant>>& known,
                   const char* what, ForeignData& data) {
   for (auto it = section.begin(); it != section.end(); ++it) {
-    if (it.value().is_null()) continue;
     const std::string given = it.value().is_string() ? it.value().get<std::string>() : it.value().dump();
     const Meant* meant = nullptr;
     for (const std::vector<Meant>& list : known) {
@@ -97,7 +97,11 @@ void CheckSection(const std::string& name, const OrderedJson& section, const std
         if (one.key == it.key()) meant = &one;
       }
     }
-    if (meant == nullptr) {
+    if (it.value().is_null()) {
+      if (meant == nullptr || !meant->by_default) continue;
+      data.lost.push_back(
+          fmt::format("data set {}: {}: null leaves {} out, which is read here", name, it.key(), meant->read[0]));
+    } else if (meant == nullptr) {
       data.lost.push_back(fmt::format("data set {}: its {} {}{}", name, it.key(), Quoted(given), ReasonFor(it.key())));
     } else if (std::find(meant->read.begin(), meant->read.end(), given) == meant->read.end()) {
       const bool role = it.key().ends_with("_tag") && it.key() != "role_tag" && it.key() != "content_tag";
@@ -132,7 +136,8 @@ void CheckFields(const std::string& name, const OrderedJson& entry, ForeignData&
       columns.erase("prompt");
       columns.erase("response");
     }
-    const std::vector<Meant> system = {{"system", {"system"}}};  // all that is read beside them; nothing beside a text
+    const std::vector<Meant> system = {
+        {"system", {"system"}, false}};  // all that is read beside them; nothing beside a text
     CheckSection(name, columns, {!known ? FieldsOfAlpaca() : text ? std::vector<Meant>() : system}, "field", data);
     CheckSection(name, tags, {}, "field", data);
     return;

@@ -2,20 +2,17 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
+
 #include "format/quoted.h"
 #include "format/yaml.h"
 
 namespace temper {
 namespace {
 
-struct Word {
-  std::string text;
-  int line;
-};
-
 // Words of a shell script: quotes and backslashes as in a shell, comments left out, nothing expanded.
-Result<std::vector<Word>> ShellWords(std::string_view text, const std::string& file) {
-  std::vector<Word> words;
+Result<std::vector<ForeignWord>> ShellWords(std::string_view text, const std::string& file) {
+  std::vector<ForeignWord> words;
   bool open = false;  // a word has begun
   char quote = 0;
   int line = 1;
@@ -55,11 +52,14 @@ bool IsValue(const std::string& word) {
   return !IsOption(word) && !word.ends_with(".py");
 }
 
-Result<std::vector<ForeignSetting>> ReadOptionsOfCommand(std::string_view text, const std::string& file) {
-  TEMPER_ASSIGN_OR_RETURN(const std::vector<Word> words, ShellWords(text, file));
-  std::vector<ForeignSetting> settings;
+Result<ForeignFile> ReadOptionsOfCommand(std::string_view text, const std::string& file) {
+  TEMPER_ASSIGN_OR_RETURN(const std::vector<ForeignWord> words, ShellWords(text, file));
+  ForeignFile found;
   for (size_t i = 0; i < words.size(); ++i) {
-    if (!IsOption(words[i].text)) continue;
+    if (!IsOption(words[i].text)) {
+      found.programs.push_back(words[i]);
+      continue;
+    }
     const std::string where = fmt::format("{} line {}", file, words[i].line);
     const size_t equals = words[i].text.find('=');
     ForeignSetting setting{words[i].text.substr(2, equals == std::string::npos ? equals : equals - 2), nullptr,
@@ -82,9 +82,9 @@ Result<std::vector<ForeignSetting>> ReadOptionsOfCommand(std::string_view text, 
       list.push_back(std::move(parsed->value));
     }
     setting.value = list.empty() ? OrderedJson(true) : list.size() == 1 ? list[0] : list;
-    settings.push_back(std::move(setting));
+    found.settings.push_back(std::move(setting));
   }
-  return settings;
+  return found;
 }
 
 }  // namespace
@@ -94,26 +94,38 @@ std::string ForeignSetting::Text() const {
   return value.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
 }
 
-Result<std::vector<ForeignSetting>> ReadForeignFile(std::string_view text, const std::string& file) {
+std::string ForeignSetting::Shown() const {
+  constexpr size_t kLongest = 60;
+  std::string text = Text();
+  if (text.size() > kLongest) text = text.substr(0, kLongest) + "...";
+  return fmt::format("line {}, {}: {}", line, name, OneLine(text));
+}
+
+std::string OneLine(std::string text) {
+  std::replace_if(
+      text.begin(), text.end(), [](char c) { return static_cast<unsigned char>(c) < ' '; }, ' ');
+  return text;
+}
+
+Result<ForeignFile> ReadForeignFile(std::string_view text, const std::string& file) {
   const auto document = ParseYaml(text, file, YamlVersion::k11);  // as PyYAML, which all these tools use
-  std::vector<ForeignSetting> settings;
+  ForeignFile found;
   if (document.ok() && document->value.is_object()) {
     size_t i = 0;
     for (auto it = document->value.begin(); it != document->value.end(); ++it, ++i) {
-      settings.push_back({it.key(), it.value(), document->lines.children[i].line});
+      found.settings.push_back({it.key(), it.value(), document->lines.children[i].line});
     }
   } else {
     auto options = ReadOptionsOfCommand(text, file);
-    if (!options.ok() || options->empty()) {
+    if (!options.ok() || options->settings.empty()) {
       if (!options.ok() && document.ok()) return options.status();
       if (!document.ok()) return document.status();
       return InvalidArgument(
           fmt::format("{}: neither lines of 'key: value' nor a command with --options was found", file));
     }
-    settings = *std::move(options);
+    found = *std::move(options);
   }
-  std::erase_if(settings, [](const ForeignSetting& setting) { return setting.value.is_null(); });
-  return settings;
+  return found;
 }
 
 }  // namespace temper

@@ -19,9 +19,24 @@ struct ForeignSetting {
 
   // A scalar as it would be typed, to look it up and to show it; a list or a mapping as JSON.
   std::string Text() const;
+  // "line 3, cutoff_len: 2048", in one line, without the end of a long value.
+  std::string Shown() const;
 };
 
-// `file` is its path, for messages. Null values, which leave a setting open, are left out.
-Result<std::vector<ForeignSetting>> ReadForeignFile(std::string_view text, const std::string& file);
+struct ForeignWord {
+  std::string text;
+  int line = 0;
+};
+
+struct ForeignFile {
+  std::vector<ForeignSetting> settings;  // a null leaves one open
+  std::vector<ForeignWord> programs;     // of a script: the words that are neither options nor their values
+};
+
+// `file` is its path, for messages.
+Result<ForeignFile> ReadForeignFile(std::string_view text, const std::string& file);
+
+// `text` with a space for each control character.
+std::string OneLine(std::string text);
 
 }  // namespace temper

@@ -2,6 +2,9 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
+
+#include "config/foreign_objective.h"
 #include "graph/update_rule.h"
 
 namespace temper {
@@ -13,23 +16,28 @@ constexpr ForeignTool kLlamaFactory = ForeignTool::kLlamaFactory, kAxolotl = For
 constexpr const char* kShares =
     "each file of data has its own passes: {path: FILE, passes: P}, where P = its share * all samples / its samples";
 
+constexpr const char* kGivenAnswers =
+    "only fine-tuning on given answers is supported, no preferences, rewards or generation while training";
+
 // Names whose option, or whose value, differs from ours.
 std::vector<ForeignName> NamesWithOptions() {
   const char* const fp16 = "fp16 needs loss scaling and is not supported; use dtype: bf16 or f32";
   const char* const paths_of_files = "the paths of files";
   const char* const opposite = "it means the opposite: completions only is train_on_prompt: false, the default";
   const char* const nf4 = "base_dtype: nf4, whose scales are always quantised, too";
-  const char* const only_nf4 = "4 bits are nf4 (base_dtype: nf4)";
-  const char* const two_types = "base_dtype: int8 or nf4";
+  const char* const only_nf4 = "4 bits are always nf4 (base_dtype: nf4)";
+  const char* const two_types = "only base_dtype: int8 and nf4 are supported";
+  const char* const types = "only bf16 and f32 are supported";
+  const char* const methods = "only lora and full are supported";
   const char* const of_file = "of each file: {path: FILE, max_samples: N}";
   const char* const template_file = "a file, or the name of one of Temper's templates";
-  const char* const variable = "a variable of the chat template: chat_template_kwargs: {enable_thinking: false}";
-  const char* const every = "every so many steps; once an epoch is not supported";
-  const char* const ranks = "the number of ranks that shard weights, gradients and states; several ranks do by default";
+  const char* const variable = "a variable of the chat template, as in chat_template_kwargs: {enable_thinking: false}";
+  const char* const every = "it comes every so many steps; once an epoch is not supported";
+  const char* const ranks = "several ranks shard weights, gradients and states by default; mesh.fsdp is their number";
   const char* const fraction = "a fraction of the rows, such as 0.05";
-  const char* const blocks = "auto, none, selective or block";
+  const char* const blocks = "what fits is not recomputed; memory.recompute is auto, none, selective or block";
   const char* const of_schedule = "with lr_scheduler_type: cosine_with_min_lr";
-  const char* const rules = "temper train --help lists them; states are f32, not 8 bits";
+  const char* const rules = "temper train --help lists those that are supported; states are f32, not 8 bits";
   return {
       // Model and method.
       {"model_name_or_path", "model", ""},
@@ -41,20 +49,20 @@ std::vector<ForeignName> NamesWithOptions() {
       {"adapter_name_or_path", "adapter", ""},
       {"lora_model_dir", "adapter", ""},
       {"adapter", "method", "lora, or full by leaving it out", "lora=lora qlora=lora", kAxolotl},
-      {"finetuning_type", "method", "lora or full"},
-      {"train_type", "method", "lora or full"},
-      {"peft_type", "method", "lora or full"},
+      {"finetuning_type", "method", methods},
+      {"train_type", "method", methods},
+      {"peft_type", "method", methods},
       {"use_peft", "method", "method: lora", "true=lora false=full"},
       {"full_finetuning", "method", "method: full", "true=full false=lora"},
       {"train_from_scratch", "from_scratch", ""},
       {"bf16", "dtype", "dtype: bf16", "true=bf16 full=bf16 auto=auto false=f32"},
       {"bfloat16", "dtype", "dtype: bf16", "true=bf16 false="},
       {"pure_bf16", "dtype", "dtype: bf16; the optimizer keeps f32 weights all the same", "true~bf16 false="},
-      {"dtype", "dtype", "bf16 or f32", "@loaded_dtype"},
-      {"torch_dtype", "dtype", "bf16 or f32", "@loaded_dtype"},
-      {"compute_dtype", "dtype", "bf16 or f32", "@loaded_dtype"},
-      {"precision", "dtype", "bf16 or f32", "bf16=bf16 fp32=f32"},
-      {"mixed_precision", "dtype", "bf16 or f32", "bf16=bf16 no=f32"},
+      {"dtype", "dtype", types, "@loaded_dtype"},
+      {"torch_dtype", "dtype", types, "@loaded_dtype"},
+      {"compute_dtype", "dtype", types, "@loaded_dtype"},
+      {"precision", "dtype", types, "bf16=bf16 fp32=f32"},
+      {"mixed_precision", "dtype", types, "bf16=bf16 no=f32"},
       {"fp32", "dtype", "dtype: f32", "true=f32 false="},
       {"float32", "dtype", "dtype: f32", "true=f32 false="},
       {"fp16", "dtype", fp16, "false="},
@@ -63,7 +71,8 @@ std::vector<ForeignName> NamesWithOptions() {
       {"load_in_4bit", "base_dtype", nf4, "true=nf4 false="},
       {"load_in_4bit", "base_dtype", nf4, "true~nf4 false=", kTrl},  // its scales stay f32 by default
       {"quantize_base", "base_dtype", nf4, "true=nf4 false="},
-      {"quantization_bit", "base_dtype", "8 is base_dtype: int8, 4 is base_dtype: nf4", "8=int8 4=nf4"},
+      {"quantization_bit", "base_dtype", "8 is base_dtype: int8, 4 is base_dtype: nf4; others are not supported",
+       "8=int8 4=nf4"},
       {"quantization", "base_dtype", two_types, "int8=int8 nf4=nf4"},
       {"bnb_4bit_quant_type", "base_dtype", only_nf4, "nf4="},
       {"quantization_type", "base_dtype", only_nf4, "nf4="},
@@ -144,6 +153,7 @@ std::vector<ForeignName> NamesWithOptions() {
       {"num_epochs", "num_train_epochs", ""},
       {"epochs", "num_train_epochs", ""},
       {"max_epochs", "num_train_epochs", ""},
+      {"max_steps", "max_steps", "a number of steps", "@max_steps"},
       {"steps", "max_steps", ""},
       {"max_steps_per_epoch", "max_steps", "for the whole run"},
       // Optimizer and schedule.
@@ -181,7 +191,8 @@ std::vector<ForeignName> NamesWithOptions() {
       {"do_eval", "eval_data", "evaluation runs if there is eval data", "*="},
       {"eval_strategy", "eval_steps", every, "steps= no="},
       {"evaluation_strategy", "eval_steps", every, "steps= no="},
-      {"save_strategy", "save_steps", "every so many steps, not once an epoch; 0 saves only at the end", "steps= no=0"},
+      {"save_strategy", "save_steps", "it comes every so many steps, not once an epoch; 0 saves only at the end",
+       "steps= no=0"},
       {"logging_strategy", "logging_steps", every, "steps="},
       {"evals_per_epoch", "eval_steps", every, "0="},
       {"saves_per_epoch", "save_steps", every, "0="},
@@ -190,14 +201,14 @@ std::vector<ForeignName> NamesWithOptions() {
       {"early_stopping_steps", "early_stopping_patience", "evaluations, not steps"},
       {"report_to", "tensorboard", "true or false; metrics.jsonl is always written", "@report"},
       {"use_tensorboard", "tensorboard", "metrics.jsonl is always written"},
-      {"logging_dir", "tensorboard", "true or false; events go to output_dir/runs", "*="},
+      {"logging_dir", "tensorboard", "TensorBoard's events go to output_dir/runs", "*="},
       {"data_seed", "seed", "one seed for everything", "*="},
       // Machine and mesh.
       {"num_threads", "threads", ""},
-      {"device", "device", "cpu or gpu", "auto=auto cpu=cpu gpu=gpu cuda=gpu"},
+      {"device", "device", "only cpu and gpu are supported", "auto=auto cpu=cpu gpu=gpu cuda=gpu"},
       {"use_cpu", "device", "device: cpu", "true=cpu false="},
       {"no_cuda", "device", "device: cpu", "true=cpu false="},
-      {"gradient_checkpointing", "memory.recompute", "gradient_checkpointing: true is memory.recompute: block",
+      {"gradient_checkpointing", "memory.recompute", "what fits is not recomputed; true is memory.recompute: block",
        "true=block unsloth=block offload=block offload_disk=block false="},
       {"activation_checkpointing", "memory.recompute", blocks, "true=block false="},
       {"enable_activation_checkpointing", "memory.recompute", blocks, "true=block false="},
@@ -279,7 +290,7 @@ constexpr Reason kWithoutOption[] = {
     {"this loss is not supported",
      "use_dft_loss use_asft_loss asft_alpha use_eaft_loss use_eaft eaft_alpha eaft_k moe_aux_loss_coef "
      "router_aux_loss_coef scaling_softmax scaling_softmax_factor scaling_softmax_bias"},
-    {"only fine-tuning on given answers is supported, no preferences, rewards or generation while training",
+    {kGivenAnswers,
      "rl trl ebft reward_model process_reward_model center_rewards_coefficient num_labels dpo_use_weighting "
      "dpo_label_smoothing precompute_ref_log_probs dpo_use_liger_kernel dpo_padding_free dpo_loss_type "
      "dpo_loss_weights dpo_beta dpo_use_logits_to_keep dpo_generate_during_eval dpo_norm_loss rpo_alpha orpo_alpha "
@@ -420,11 +431,13 @@ constexpr Reason kWithoutOption[] = {
      "data_shared_file_system cache_dir shuffle_dataset shuffle_merged_datasets "
      "shuffle_before_merging_datasets pretrain_multipack_buffer_size dataset_format",
      kNeedless},
+    {"padding is never read and never counts toward the loss", "pad_token ignore_pad_token_for_loss", kNeedless},
     {"rows are packed whole, by best fit, and padded to max_seq_len",
      "sample_packing_group_size sample_packing_bin_size sample_packing_mp_start_method packing_strategy "
-     "pad_to_sequence_len pad_to_multiple_of multipack_real_batches pretraining_sample_concatenation pad_token "
-     "total_num_tokens total_supervised_tokens sample_packing_eff_est ignore_pad_token_for_loss",
+     "multipack_real_batches pretraining_sample_concatenation total_num_tokens total_supervised_tokens "
+     "sample_packing_eff_est",
      kNeedless},
+    {"rows are always max_seq_len long", "pad_to_sequence_len pad_to_multiple_of", kNeedless},
     {"the tokenizer is read from the model's folder, and no code of a model is run",
      "trust_remote_code trust_remote_code_model use_fast_tokenizer tokenizer_use_fast tokenizer_legacy "
      "tokenizer_use_mistral_common tokenizer_type tokenizer_config tokenizer_save_jinja_files tokenizer_name "
@@ -445,20 +458,18 @@ constexpr Reason kWithoutOption[] = {
      "ignore_data_skip restore_callback_states_from_checkpoint full_determinism create_new_adapter adapter_folder",
      kNeedless},
     {"this is always on", "do_train strict axolotl_config_path", kNeedless},
-    {"dataset_info.json there was read", "dataset_dir", kNeedless},
+    {"dataset_info.json is looked for there", "dataset_dir", kNeedless},
 };
 
-// Of the names in these tables: what is true in a tool that is not told otherwise.
-constexpr std::string_view kOnByDefault =
-    "average_tokens_across_devices bf16 cut_cross_entropy dataloader_in_order dataloader_pin_memory dense_mixer "
-    "do_sample double_quantization enable_thinking eval_do_concat_batches experimental_skip_move_to_device "
-    "expert_parallel_fallback_on_unsupported freeze_multi_modal_projector freeze_vision_tower "
-    "generation_do_sample gradient_checkpointing ignore_pad_token_for_loss include_tkps lm_eval_post_train "
-    "log_on_each_node logging_nan_inf_filter low_cpu_mem_usage nemo_gym_auto_start nemo_gym_enabled "
-    "pad_to_multiple_of pretrain_multipack_attn profiler_profile_memory profiler_record_shapes "
-    "profiler_with_stack qgalore_proj_quant remove_unused_columns save_safetensors shuffle_merged_datasets "
-    "skip_memory_metrics skip_special_tokens tf32 tiled_mlp_use_original_mlp tokenizer_save_jinja_files "
-    "use_fast_tokenizer use_kv_cache use_reentrant_gc";
+// Calls visit(word) for each of `words`, which are separated by spaces.
+template <class Visit>
+void ForEachWord(std::string_view words, const Visit& visit) {
+  while (!words.empty()) {
+    const size_t end = std::min(words.find(' '), words.size());
+    visit(words.substr(0, end));
+    words.remove_prefix(std::min(end + 1, words.size()));
+  }
+}
 
 std::vector<ForeignName> AllNames() {
   std::vector<ForeignName> names = NamesWithOptions();
@@ -467,16 +478,14 @@ std::vector<ForeignName> AllNames() {
     for (const UpdateSetting& setting : rule->settings) names.push_back({setting.attribute, setting.option, note});
   }
   for (const Reason& reason : kWithoutOption) {
-    for (std::string_view rest = reason.names; !rest.empty();) {
-      const size_t end = std::min(rest.find(' '), rest.size());
-      names.push_back({.foreign = rest.substr(0, end),
-                       .ours = "",
-                       .note = reason.reason,
-                       .tool = reason.tool,
-                       .needless = reason.needless});
-      rest.remove_prefix(std::min(end + 1, rest.size()));
-    }
+    ForEachWord(reason.names, [&](std::string_view name) {
+      names.push_back(
+          {.foreign = name, .ours = "", .note = reason.reason, .tool = reason.tool, .needless = reason.needless});
+    });
   }
+  ForEachWord(SettingsOfTrlsOtherTrainers(), [&](std::string_view name) {
+    names.push_back({.foreign = name, .ours = "", .note = kGivenAnswers, .tool = kTrl});
+  });
   return names;
 }
 
@@ -485,10 +494,6 @@ std::vector<ForeignName> AllNames() {
 const std::vector<ForeignName>& ForeignNames() {
   static const std::vector<ForeignName> kNames = AllNames();
   return kNames;
-}
-
-bool IsOnByDefault(std::string_view name) {
-  return fmt::format(" {} ", kOnByDefault).find(fmt::format(" {} ", name)) != std::string::npos;
 }
 
 }  // namespace temper

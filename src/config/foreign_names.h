@@ -11,7 +11,5 @@
 namespace temper {
 
 const std::vector<ForeignName>& ForeignNames();
-// Whether a tool has this setting on unless a file says false.
-bool IsOnByDefault(std::string_view name);
 
 }  // namespace temper

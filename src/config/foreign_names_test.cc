@@ -6,6 +6,7 @@
 #include <sstream>
 
 #include "base/project_folder_for_test.h"
+#include "config/foreign_defaults.h"
 #include "config/run_options.h"
 #include "format/json.h"
 #include "nlohmann/json.hpp"
@@ -33,17 +34,24 @@ TEST(ForeignNames, EveryNameOfEachToolIsKnown) {
   }
 }
 
-TEST(ForeignNames, WhatAToolHasOnByDefaultIsKnown) {
+TEST(ForeignNames, DefaultsOfEachToolAreKnownFromOtherValues) {
   const auto tools = ReadJsonFile(PosixEnv(), std::string(kProjectFolder) + "/tests/foreign_names/names.json");
   ASSERT_TRUE(tools.ok()) << tools.status().message();
-  for (const char* tool : {"LLaMA-Factory", "Axolotl", "TRL"}) {
-    std::istringstream list((*tools)[tool]["on"].get<std::string>());
-    size_t count = 0;
-    for (std::string name; list >> name; ++count) EXPECT_TRUE(IsOnByDefault(name)) << tool << ": " << name;
-    EXPECT_GT(count, 5u) << tool;
+  for (const auto& [name, tool] : {std::pair{"LLaMA-Factory", ForeignTool::kLlamaFactory},
+                                   {"Axolotl", ForeignTool::kAxolotl},
+                                   {"TRL", ForeignTool::kTrl}}) {
+    const Json& facts = (*tools)[name];
+    EXPECT_GT(facts["defaults"].size(), 50u) << name;
+    for (const auto& [key, value] : facts["defaults"].items()) {
+      EXPECT_TRUE(IsDefault(tool, key, OrderedJson::parse(value.dump()))) << name << ", " << key << ": " << value;
+    }
+    for (const auto& [key, values] : facts["values"].items()) {
+      for (const Json& value : values) {
+        EXPECT_FALSE(IsDefault(tool, key, OrderedJson::parse(value.dump()))) << name << ", " << key << ": " << value;
+      }
+    }
   }
-  EXPECT_FALSE(IsOnByDefault("use_dora"));
-  EXPECT_FALSE(IsOnByDefault("thinking"));
+  EXPECT_TRUE(IsDefault(ForeignTool::kTrl, "eval_strategy", false)) << "a 'no' of YAML 1.1";
 }
 
 TEST(ForeignNames, EachLeadsToAnOptionOrAReason) {

@@ -10,7 +10,6 @@ namespace {
 
 constexpr ToolDefault kLlamaFactoryDefaults[] = {
     {"max_seq_len", "2048"},
-    {"packing", "false"},
     {"learning_rate", "5e-5"},
     {"per_device_train_batch_size", "8"},
     {"gradient_accumulation_steps", "1"},
@@ -20,14 +19,13 @@ constexpr ToolDefault kLlamaFactoryDefaults[] = {
 };
 
 constexpr ToolDefault kAxolotlDefaults[] = {
-    {"method", "full"},        {"max_seq_len", "512"},   {"packing", "false"}, {"gradient_accumulation_steps", "1"},
+    {"method", "full"},        {"max_seq_len", "512"},   {"gradient_accumulation_steps", "1"},
     {"num_train_epochs", "1"}, {"warmup_ratio", "0.03"},
 };
 
 constexpr ToolDefault kTrlDefaults[] = {
     {"method", "full"},
     {"max_seq_len", "1024"},
-    {"packing", "false"},
     {"learning_rate", "2e-5"},
     {"per_device_train_batch_size", "8"},
     {"gradient_accumulation_steps", "1"},
@@ -89,12 +87,12 @@ std::span<const ToolDefault> DefaultsOf(ForeignTool tool) {
   return {};
 }
 
-Result<ForeignTool> RecogniseTool(const std::vector<ForeignSetting>& settings, const std::string& file) {
+Result<ForeignTool> RecogniseTool(const ForeignFile& content, const std::string& file) {
   size_t most = 0;
   std::vector<ForeignTool> best;
   for (const ToolFacts& facts : Tools()) {
     size_t marks = 0;
-    for (const ForeignSetting& setting : settings) {
+    for (const ForeignSetting& setting : content.settings) {
       marks += static_cast<size_t>(std::count(facts.marks.begin(), facts.marks.end(), setting.name));
     }
     if (marks > most) best.clear();

@@ -23,6 +23,6 @@ std::vector<std::string_view> ForeignToolNames();  // as values of an option, in
 std::span<const ToolDefault> DefaultsOf(ForeignTool tool);
 
 // By the names of the settings. Error: they fit several tools or none.
-Result<ForeignTool> RecogniseTool(const std::vector<ForeignSetting>& settings, const std::string& file);
+Result<ForeignTool> RecogniseTool(const ForeignFile& content, const std::string& file);
 
 }  // namespace temper

@@ -5,12 +5,13 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
-#include <set>
 
 #include "base/check.h"
 #include "config/foreign_data.h"
+#include "config/foreign_defaults.h"
 #include "config/foreign_file.h"
 #include "config/foreign_names.h"
+#include "config/foreign_objective.h"
 #include "config/foreign_tools.h"
 #include "config/option_yaml.h"
 #include "config/run_options.h"
@@ -20,12 +21,6 @@
 
 namespace temper {
 namespace {
-
-// Whether a value says that a feature is not used.
-bool IsOff(const ForeignSetting& setting) {
-  static const std::set<std::string> kOff = {"false", "", "[]", "{}", "none", "None", "no", "off"};
-  return kOff.contains(setting.Text());
-}
 
 // Whether `word` is one of `words`, which are separated by spaces.
 bool HasWord(std::string_view words, std::string_view word) {
@@ -39,13 +34,14 @@ bool HasWord(std::string_view words, std::string_view word) {
 
 class Importer {
  public:
-  Importer(Env& env, const std::string& file, ForeignTool tool, std::vector<ForeignSetting> settings,
-           std::span<const std::string_view> templates)
-      : env_(env), file_(file), settings_(std::move(settings)), templates_(templates) {
-    result_.tool = tool;
+  Importer(Env& env, const std::string& file, ForeignFile content, const ImportOptions& options)
+      : env_(env), file_(file), content_(std::move(content)), settings_(content_.settings), import_(options) {
+    result_.tool = options.tool;
   }
 
   Result<ImportedRun> Import() {
+    TEMPER_RETURN_IF_ERROR(TakeObjective());
+    TakeNulls();
     const auto of_each_file = [&](const ForeignSetting& setting) {
       const ForeignName* const foreign = Find(setting.name);
       return foreign != nullptr && foreign->values == "@max_samples";
@@ -57,6 +53,7 @@ class Importer {
     }
     SetDefaults();
     DropUnused();
+    TranslatePadding();
     SayWhatCounts();
     const Status valid = Validate(config_, Purpose::kPlan);
     if (!valid.ok()) return valid.WithContext(fmt::format("{}, translated{}", file_, TranslatedIn(valid.message())));
@@ -86,21 +83,43 @@ class Importer {
     return found;
   }
 
-  // "line 3, cutoff_len: 2048"
-  static std::string Shown(const ForeignSetting& setting) {
-    constexpr size_t kLongest = 60;
-    std::string text = setting.Text();
-    if (text.size() > kLongest) text = text.substr(0, kLongest) + "...";
-    return fmt::format("line {}, {}: {}", setting.line, setting.name, OneLine(text));
+  // Refuses a recipe for something else, or names what it asks for.
+  Status TakeObjective() {
+    const std::vector<OtherObjective> others = OtherObjectives(content_, result_.tool);
+    if (others.empty()) return OkStatus();
+    if (!import_.as_sft) {
+      return InvalidArgument(
+          fmt::format("{} {}. temper train fine-tunes on given answers, by LoRA or in full; --as sft translates the "
+                      "rest of this recipe into such a run and names what is left out",
+                      file_, others[0].why));
+    }
+    for (const OtherObjective& other : others) {
+      result_.lost.push_back(other.why);
+      std::erase_if(settings_, [&](const ForeignSetting& setting) { return setting.name == other.setting; });
+    }
+    return OkStatus();
   }
-  static std::string OneLine(std::string text) {
-    std::replace_if(
-        text.begin(), text.end(), [](char c) { return static_cast<unsigned char>(c) < ' '; }, ' ');
-    return text;
+
+  // A null leaves a setting open. It says something where that is not what the tool does without it.
+  void TakeNulls() {
+    for (const ForeignSetting& setting : settings_) {
+      if (!setting.value.is_null()) continue;
+      const ForeignName* const foreign = Find(setting.name);
+      if (const auto theirs = ForeignDefault(result_.tool, setting.name)) {
+        if (foreign == nullptr || !foreign->ours.empty()) {
+          Say(result_.lost, setting, fmt::format("nothing in place of the default, {}: the default counts", *theirs));
+        } else {
+          Say(foreign->needless ? result_.needless : result_.lost, setting, foreign->note);
+        }
+      } else if (foreign == nullptr && options_.Find(setting.name) == nullptr) {
+        Say(result_.lost, setting, fmt::format("this name is not known; {}", options_.Advice(setting.name)));
+      }
+    }
+    std::erase_if(settings_, [](const ForeignSetting& setting) { return setting.value.is_null(); });
   }
 
   void Say(std::vector<std::string>& list, const ForeignSetting& setting, std::string_view why) const {
-    list.push_back(why.empty() ? Shown(setting) : fmt::format("{}: {}", Shown(setting), why));
+    list.push_back(why.empty() ? setting.Shown() : fmt::format("{}: {}", setting.Shown(), why));
   }
 
   // `yaml`: ValueAsYaml of such an option.
@@ -114,8 +133,9 @@ class Importer {
     const Option& option = *options_.Find(name);
     const std::string before = ValueAsYaml(option);
     const bool given = notes_.contains(option.name);
-    const Status set = SetFromJson(option, value, fmt::format("line {}", setting.line));
-    if (!set.ok()) return Say(result_.lost, setting, set.message());
+    const std::string where = fmt::format("line {}", setting.line);
+    const Status set = SetFromJson(option, value, where);
+    if (!set.ok()) return Say(result_.lost, setting, set.message().substr(where.size() + 2));
     if (given && ValueAsYaml(option) != before) {
       Restore(option, before);
       return Say(result_.changed, setting,
@@ -133,11 +153,11 @@ class Importer {
     if (foreign->values.starts_with('@')) return (this->*Rules().at(foreign->values))(setting, *foreign);
     if (!foreign->values.empty()) return TranslateValue(setting, *foreign);
     if (!foreign->ours.empty()) return Set(foreign->ours, setting.value, setting);
-    if (!LeavesOff(setting)) Say(foreign->needless ? result_.needless : result_.lost, setting, foreign->note);
+    if (!SaysNothing(setting)) Say(foreign->needless ? result_.needless : result_.lost, setting, foreign->note);
   }
 
-  // Whether the value says what the tool does without it: that it does not use a feature.
-  static bool LeavesOff(const ForeignSetting& setting) { return IsOff(setting) && !IsOnByDefault(setting.name); }
+  // Whether the value says what the tool does without it.
+  bool SaysNothing(const ForeignSetting& setting) const { return IsDefault(result_.tool, setting.name, setting.value); }
 
   // By the pairs of the table.
   void TranslateValue(const ForeignSetting& setting, const ForeignName& foreign) {
@@ -152,7 +172,7 @@ class Importer {
       const std::string ours(pair.substr(sign + 1));
       if (pair[sign] == '~') {
         Say(result_.changed, setting, foreign.note);
-      } else if (ours.empty() && !LeavesOff(setting)) {
+      } else if (ours.empty() && !SaysNothing(setting)) {
         // A value that the table names says what Temper does anyway.
         Say(result_.needless, setting, foreign.note);
       }
@@ -160,7 +180,7 @@ class Importer {
       const auto parsed = ParseYamlValue(ours, file_);
       return Set(foreign.ours, *parsed, setting);
     }
-    if (foreign.ours.empty() && LeavesOff(setting)) return;
+    if (foreign.ours.empty() && SaysNothing(setting)) return;
     Say(result_.lost, setting, foreign.note);
   }
 
@@ -180,6 +200,7 @@ class Importer {
         {"@schedule_kwargs", &Importer::ScheduleKwargs},
         {"@warmup", &Importer::Warmup},
         {"@steps", &Importer::Steps},
+        {"@max_steps", &Importer::MaxSteps},
         {"@report", &Importer::Report},
         {"@special_tokens", &Importer::SpecialTokens},
     };
@@ -247,7 +268,7 @@ class Importer {
     if (setting.value.is_number() && setting.value.get<double>() >= 1) {
       return Say(result_.lost, setting, "rows are held out as a fraction: eval_fraction: 0.05");
     }
-    if (!IsOff(setting) && setting.value != 0) Set(foreign.ours, setting.value, setting);
+    Set(foreign.ours, setting.value == false ? OrderedJson(0) : setting.value, setting);
   }
 
   // Of each file.
@@ -273,7 +294,7 @@ class Importer {
 
   // Adds a variable to chat_template_kwargs.
   void TemplateVariable(const ForeignSetting& setting, const ForeignName& foreign) {
-    if (IsOnByDefault(setting.name) ? setting.value == true : IsOff(setting)) return;
+    if (SaysNothing(setting)) return;
     std::string& text = config_.data.chat_template_kwargs.text;
     OrderedJson variables = OrderedJson::object();
     if (!text.empty()) variables = *ParseYamlValue(text, file_);  // as dump() below or Set wrote it
@@ -296,7 +317,7 @@ class Importer {
     }
     std::string ours = name;  // some write an underscore before the version
     std::erase(ours, '_');
-    if (std::find(templates_.begin(), templates_.end(), ours) == templates_.end()) {
+    if (std::find(import_.templates.begin(), import_.templates.end(), ours) == import_.templates.end()) {
       return Say(result_.changed, setting,
                  "the model's own chat template is used; a model without one needs chat_template");
     }
@@ -370,7 +391,10 @@ class Importer {
   // As transformers: a fraction is a ratio, and warmup_ratio counts where there are 0 steps.
   void Warmup(const ForeignSetting& setting, const ForeignName& foreign) {
     const double steps = setting.value.is_number() ? setting.value.get<double>() : 1;
-    if (steps == 0 && Given("warmup_ratio") != nullptr) return;
+    if (steps == 0 && Given("warmup_ratio") != nullptr) {
+      if (!SaysNothing(setting)) Say(result_.needless, setting, "warmup_ratio counts");
+      return;
+    }
     if (steps > 0 && steps < 1) return Set("warmup_ratio", setting.value, setting);
     Steps(setting, foreign);
   }
@@ -381,6 +405,12 @@ class Importer {
     // Axolotl writes floats.
     const bool whole = setting.value.is_number_float() && std::abs(steps) < 1e9 && steps == std::floor(steps);
     Set(foreign.ours, whole ? OrderedJson(static_cast<int64_t>(steps)) : setting.value, setting);
+  }
+
+  // As transformers: only a number above 0 counts.
+  void MaxSteps(const ForeignSetting& setting, const ForeignName& foreign) {
+    if (!setting.value.is_number() || setting.value.get<double>() > 0) return Steps(setting, foreign);
+    if (!SaysNothing(setting)) Say(result_.needless, setting, "num_train_epochs counts");
   }
 
   void Report(const ForeignSetting& setting, const ForeignName& foreign) {
@@ -401,7 +431,7 @@ class Importer {
   void SpecialTokens(const ForeignSetting& setting, const ForeignName& foreign) {
     const bool pad_only = setting.value.is_object() && setting.value.size() == 1 && setting.value.contains("pad_token");
     if (pad_only) return Say(result_.needless, setting, "padding is never read");
-    if (!IsOff(setting)) Say(result_.lost, setting, foreign.note);
+    if (!SaysNothing(setting)) Say(result_.lost, setting, foreign.note);
   }
 
   void SetDefaults() {
@@ -410,8 +440,6 @@ class Importer {
       const std::string name(fallback.option);
       if (!open(name)) continue;
       if (name == "warmup_ratio" && !open("warmup_steps")) continue;
-      const ForeignSetting* const stage = Given("stage");
-      if (name == "packing" && stage != nullptr && stage->Text() == "pt") continue;  // it packs plain text
       SetDefault(name, std::string(fallback.value));
     }
     // LLaMA-Factory's alpha follows from its rank.
@@ -493,13 +521,41 @@ class Importer {
     }
   }
 
-  // Differences that no single name shows.
-  void SayWhatCounts() {
-    if (!config_.data.packing) {
+  // Without packing other tools pad a row to the longest of its batch; our unpacked rows are all max_seq_len long.
+  void TranslatePadding() {
+    const ForeignSetting* given = Given("packing");
+    if (given == nullptr) given = Given("sample_packing");
+    const ForeignSetting *const to_full = Given("pad_to_sequence_len"), *const stage = Given("stage");
+    const bool plain = stage != nullptr && stage->Text() == "pt";  // which LLaMA-Factory packs by default
+    if (given == nullptr ? plain : notes_.contains("packing") && config_.data.packing) {
+      const ForeignSetting* const neat = Given("neat_packing");
+      if (result_.tool == ForeignTool::kLlamaFactory && (neat == nullptr || neat->value == false)) {
+        result_.changed.emplace_back(
+            "packed documents are isolated from each other; LLaMA-Factory's see each other without neat_packing");
+      }
+      return;
+    }
+    if (notes_.contains("packing") && config_.data.packing) return;  // neat_packing
+    if (to_full != nullptr && to_full->value == true) {
+      config_.data.packing = false;
+      notes_["packing"] = given != nullptr && given->name == "packing" ? "" : to_full->name;
       result_.changed.emplace_back(
           "packing is false: a row with one document is computed at its full max_seq_len, padding included; with "
           "packing: true a row holds several, isolated from each other, and the run is faster");
+      return;
     }
+    Forget("packing");
+    const std::string why = fmt::format(
+        "{} pads each row to the longest of its batch; here a row holds several documents, isolated from each other, "
+        "so "
+        "that a step sees more of them (packing: false gives each its own row, of full max_seq_len)",
+        ToString(result_.tool));
+    if (given != nullptr) return Say(result_.changed, *given, why);
+    result_.changed.push_back("packing is not given: " + why);
+  }
+
+  // Differences that no single name shows.
+  void SayWhatCounts() {
     if (result_.tool == ForeignTool::kTrl && !notes_.contains("train_on_prompt")) {
       result_.changed.emplace_back(
           "assistant_only_loss is not given: TRL trains on every token of rows with messages; here only on what the "
@@ -522,8 +578,9 @@ class Importer {
 
   Env& env_;
   const std::string& file_;
-  const std::vector<ForeignSetting> settings_;
-  const std::span<const std::string_view> templates_;
+  const ForeignFile content_;
+  std::vector<ForeignSetting> settings_;
+  const ImportOptions& import_;
   RunConfig config_;
   const OptionSet options_ = RunOptions(config_);
   std::map<std::string, std::string> notes_;  // of the options that are set: the name that set each
@@ -532,13 +589,13 @@ class Importer {
 
 }  // namespace
 
-Result<ImportedRun> ImportRun(Env& env, std::string_view text, const std::string& file, ForeignTool tool,
-                              std::span<const std::string_view> templates) {
-  TEMPER_ASSIGN_OR_RETURN(std::vector<ForeignSetting> settings, ReadForeignFile(text, file));
-  if (tool == ForeignTool::kAny) {
-    TEMPER_ASSIGN_OR_RETURN(tool, RecogniseTool(settings, file));
+Result<ImportedRun> ImportRun(Env& env, std::string_view text, const std::string& file, const ImportOptions& options) {
+  TEMPER_ASSIGN_OR_RETURN(ForeignFile content, ReadForeignFile(text, file));
+  ImportOptions of_tool = options;
+  if (of_tool.tool == ForeignTool::kAny) {
+    TEMPER_ASSIGN_OR_RETURN(of_tool.tool, RecogniseTool(content, file));
   }
-  return Importer(env, file, tool, std::move(settings), templates).Import();
+  return Importer(env, file, std::move(content), of_tool).Import();
 }
 
 }  // namespace temper

@@ -13,6 +13,14 @@
 
 namespace temper {
 
+struct ImportOptions {
+  ForeignTool tool = ForeignTool::kAny;  // recognised from the names
+  // A recipe for something else than fine-tuning on given answers (config/foreign_objective.h) becomes such a run; what
+  // it asked for is named. Without, it is an error.
+  bool as_sft = false;
+  std::span<const std::string_view> templates = {};  // names of the chat templates that Temper has
+};
+
 struct ImportedRun {
   ForeignTool tool = ForeignTool::kAny;
   std::string yaml;  // a run.yaml, with comments: what each line comes from, and the lists below
@@ -23,10 +31,8 @@ struct ImportedRun {
   std::vector<std::string> needless;  // needs no setting here
 };
 
-// `text` is the content of `file`. kAny: the tool is recognised from the names. Errors: what is no configuration;
-// settings that contradict each other.
-// `templates`: the names of chat templates that Temper has.
-Result<ImportedRun> ImportRun(Env& env, std::string_view text, const std::string& file, ForeignTool tool,
-                              std::span<const std::string_view> templates);
+// `text` is the content of `file`. Errors: what is no configuration; settings that contradict each other; another
+// objective.
+Result<ImportedRun> ImportRun(Env& env, std::string_view text, const std::string& file, const ImportOptions& options);
 
 }  // namespace temper

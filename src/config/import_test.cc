@@ -5,6 +5,9 @@
 
 #include <cctype>
 #include <nlohmann/json.hpp>
+#include <set>
+#include <sstream>
+#include <tuple>
 
 #include "base/project_folder_for_test.h"
 #include "format/json.h"
@@ -28,16 +31,27 @@ struct Tool {
   const char* name;
   std::vector<std::pair<std::string, std::string>> lines;  // of a file that says what each must
 
-  // The result for such a file with another line; an error is its message.
-  std::string With(const std::string& key, const std::string& value, MemoryEnv& env) const {
-    std::string text = fmt::format("{}: {}\n", key, value);
+  // The result for such a file with `more` lines.
+  Result<ImportedRun> Run(const std::string& more, MemoryEnv& env, bool as_sft = false) const {
+    std::string text = more;
     for (const auto& [name, given] : lines) {
-      if (name != key) text += fmt::format("{}: {}\n", name, given);
+      if (("\n" + more).find("\n" + name + ":") == std::string::npos) text += fmt::format("{}: {}\n", name, given);
     }
-    const auto run = ImportRun(env, text, "f.yaml", tool, {});
+    return ImportRun(env, text, "f.yaml", {.tool = tool, .as_sft = as_sft});
+  }
+  // With another line; an error is its message.
+  std::string With(const std::string& key, const std::string& value, MemoryEnv& env) const {
+    const auto run = Run(fmt::format("{}: {}\n", key, value), env);
     return run.ok() ? run->yaml : run.status().message();
   }
 };
+
+std::set<std::string> LinesOf(const std::string& text) {
+  std::istringstream in(text);
+  std::set<std::string> lines;
+  for (std::string line; std::getline(in, line);) lines.insert(line);
+  return lines;
+}
 
 const Tool kLlamaFactory = {ForeignTool::kLlamaFactory,
                             "LLaMA-Factory",
@@ -57,17 +71,34 @@ Json KnownValues(const char* of) {
   return (*tools)[of]["values"];
 }
 
-// Each value of names.json differs from the tool's default.
+// Settings with which nothing could be trained.
+const std::set<std::string> kErrors = {"train_from_scratch: true"};  // with LoRA
+
+// Each value of names.json differs from the tool's default. The result differs from that without the setting, and names
+// it in a line of its own.
 TEST(Import, EveryValueOfEverySettingOfEachToolIsTranslatedOrNamed) {
   MemoryEnv env = WithDatasetInfo({{"file_name", "d.json"}});
   for (const Tool* tool : {&kLlamaFactory, &kAxolotl, &kTrl}) {
     int count = 0;
+    const auto without = tool->Run("", env);
+    ASSERT_TRUE(without.ok()) << without.status().message();
+    const std::set<std::string> usual = LinesOf(without->yaml);
     const Json known = KnownValues(tool->name);
     for (const auto& [key, values] : known.items()) {
       for (const Json& value : values) {
-        const std::string result = tool->With(key, value.dump(), env);
-        EXPECT_TRUE(HasWord(result, key)) << tool->name << ", " << key << ": " << value << "\n" << result;
+        const std::string setting = fmt::format("{}: {}", key, value.dump());
         ++count;
+        const auto run = tool->Run(setting + "\n", env, /*as_sft=*/true);
+        if (!run.ok()) {
+          EXPECT_TRUE(kErrors.contains(setting)) << tool->name << ", " << setting << "\n" << run.status().message();
+          EXPECT_TRUE(HasWord(run.status().message(), key)) << setting << "\n" << run.status().message();
+          continue;
+        }
+        bool named = false;
+        for (const std::string& line : LinesOf(run->yaml)) {
+          named |= !usual.contains(line) && HasWord(line, key) && !HasWord(line, "# the default of");
+        }
+        EXPECT_TRUE(named) << tool->name << ", " << setting << "\n" << run->yaml;
       }
     }
     EXPECT_GT(count, 200) << tool->name;
@@ -135,6 +166,12 @@ TEST(Import, WhatAFileLeavesAtTheDefaultIsNotListed) {
   for (const char* line : {"use_dora", "streaming", "pissa_init", "shift_attn"}) {
     EXPECT_FALSE(HasWord(kLlamaFactory.With(line, "false", env), line)) << line;
   }
+  for (const char* line : {"eval_delay", "pref_ftx", "dataloader_num_workers"}) {
+    EXPECT_FALSE(HasWord(kLlamaFactory.With(line, "0", env), line)) << line;
+    EXPECT_FALSE(HasWord(kLlamaFactory.With(line, "0.0", env), line)) << line;
+  }
+  EXPECT_FALSE(HasWord(kLlamaFactory.With("galore_rank", "16", env), "galore_rank"));
+  EXPECT_TRUE(HasWord(kLlamaFactory.With("galore_rank", "0", env), "galore_rank"));
   EXPECT_FALSE(HasWord(kLlamaFactory.With("enable_thinking", "true", env), "enable_thinking"));
   EXPECT_FALSE(HasWord(kLlamaFactory.With("dataset", "demo", env), "split"));
 }
@@ -153,13 +190,14 @@ TEST(Import, Yaml11sYesAndNoAreBooleans) {
     EXPECT_NE(kLlamaFactory.With("bf16", yes, env).find("\ndtype: bf16  # bf16\n"), std::string::npos) << yes;
     EXPECT_NE(kLlamaFactory.With("packing", yes, env).find("\npacking: true\n"), std::string::npos) << yes;
   }
-  EXPECT_NE(kLlamaFactory.With("packing", "no", env).find("\npacking: false\n"), std::string::npos);
+  const std::string no = kAxolotl.With("train_on_inputs", "no", env);
+  EXPECT_NE(no.find("\ntrain_on_prompt: false  # train_on_inputs\n"), std::string::npos) << no;
   EXPECT_NE(kTrl.With("save_strategy", "no", env).find("\nsave_steps: 0  # save_strategy\n"), std::string::npos);
   EXPECT_NE(kTrl.With("max_length", "2_048", env).find("\nmax_seq_len: 2048  # max_length\n"), std::string::npos);
   const std::string quoted = kLlamaFactory.With("packing", "'yes'", env);
   EXPECT_NE(quoted.find("packing should be true or false"), std::string::npos) << quoted;
   const auto command = ImportRun(env, "python sft.py --model_name_or_path m --dataset_name d.jsonl --bf16 yes", "f.sh",
-                                 ForeignTool::kTrl, {});
+                                 {.tool = ForeignTool::kTrl});
   ASSERT_TRUE(command.ok()) << command.status().message();
   EXPECT_NE(command->yaml.find("\ndtype: bf16  # bf16\n"), std::string::npos) << command->yaml;
 }
@@ -178,6 +216,109 @@ TEST(Import, LlamaFactorysColumnsAndTagsAreNamedWithWhatTemperReads) {
     EXPECT_NE(yaml.find(line), std::string::npos) << line << " is not in\n" << yaml;
   }
   EXPECT_FALSE(HasWord(yaml, "assistant_tag")) << "the default\n" << yaml;
+}
+
+// A null where the tool has a default: TRL's "no limit".
+TEST(Import, ANullInPlaceOfADefaultIsNamed) {
+  MemoryEnv env;
+  EXPECT_NE(kTrl.With("max_length", "null", env).find("max_length: null: nothing in place of the default, 1024"),
+            std::string::npos);
+  EXPECT_FALSE(HasWord(kAxolotl.With("lora_model_dir", "", env), "lora_model_dir"));
+}
+
+// Recipes as their tools' examples have them, and what each does.
+TEST(Import, RecipesForSomethingElseThanGivenAnswersAreRefusedUnlessTakenAsSft) {
+  MemoryEnv env = WithDatasetInfo({{"file_name", "d.json"}});
+  const std::tuple<const Tool*, std::string, std::string> recipes[] = {
+      {&kLlamaFactory, "stage: dpo\npref_beta: 0.2\npref_loss: sigmoid\n", "line 1, stage: dpo: trains on preferences"},
+      {&kLlamaFactory, "stage: kto\n", "line 1, stage: kto: trains on preferences"},
+      {&kLlamaFactory, "stage: ppo\nreward_model: r\n", "line 1, stage: ppo: trains by rewards"},
+      {&kLlamaFactory, "stage: rm\n", "line 1, stage: rm: trains a model of rewards"},
+      {&kLlamaFactory, "finetuning_type: freeze\n", "line 1, finetuning_type: freeze: trains only chosen weights"},
+      {&kLlamaFactory, "finetuning_type: oft\n", "line 1, finetuning_type: oft: is another kind of adapter"},
+      {&kAxolotl, "rl: dpo\n", "line 1, rl: dpo: trains on preferences"},
+      {&kAxolotl, "rl: grpo\ntrl: {beta: 0.1}\n", "line 1, rl: grpo: trains by rewards"},
+      {&kAxolotl, "reward_model: true\n", "line 1, reward_model: true: trains a model of rewards"},
+      {&kAxolotl, "kd_trainer: true\n", "line 1, kd_trainer: true: trains on a teacher's distribution"},
+      {&kAxolotl, "plugins: [axolotl.integrations.diffusion.DiffusionPlugin]\n", "trains by diffusion"},
+      {&kAxolotl, "unfrozen_parameters: [lm_head]\n", "trains only chosen weights"},
+      {&kTrl, "beta: 0.1\n", "line 1, beta: 0.1: TRL's SFT has no such setting"}};
+  for (const auto& [tool, text, why] : recipes) {
+    const auto refused = tool->Run(text, env);
+    ASSERT_FALSE(refused.ok()) << text << refused->yaml;
+    const std::string message = refused.status().message();
+    EXPECT_NE(message.find(why), message.npos) << message;
+    EXPECT_NE(message.find("--as sft"), message.npos) << message;
+    const auto taken = tool->Run(text, env, /*as_sft=*/true);
+    ASSERT_TRUE(taken.ok()) << taken.status().message();
+    bool named = false;
+    for (const std::string& sentence : taken->lost) named |= sentence.find(why) != why.npos;
+    EXPECT_TRUE(named) << text << taken->yaml;
+  }
+  for (const auto& [tool, text] : {std::pair{&kLlamaFactory, "stage: sft\nfinetuning_type: full\n"},
+                                   {&kLlamaFactory, "stage: pt\n"},
+                                   {&kAxolotl, "rl:\nreward_model: false\nadapter: qlora\n"}}) {
+    const auto run = tool->Run(text, env);
+    EXPECT_TRUE(run.ok()) << run.status().message();
+  }
+}
+
+TEST(Import, CommandsOfOtherTrainersAreRefused) {
+  MemoryEnv env;
+  const auto run = [&](const std::string& command) {
+    return ImportRun(env, command + " --model_name_or_path m --dataset_name d.jsonl", "f.sh",
+                     {.tool = ForeignTool::kTrl});
+  };
+  for (const char* command : {"trl dpo", "trl grpo", "accelerate launch --num_processes 2 trl/scripts/dpo.py",
+                              "python reward_modeling.py", "python run_kto.py"}) {
+    const auto refused = run(command);
+    EXPECT_FALSE(refused.ok()) << command;
+    if (!refused.ok()) EXPECT_NE(refused.status().message().find("line 1: "), std::string::npos);
+  }
+  for (const char* command : {"trl sft", "accelerate launch sft.py", "python train_model.py"}) {
+    const auto taken = run(command);
+    EXPECT_TRUE(taken.ok()) << taken.status().message();
+  }
+}
+
+TEST(Import, SettingsThatOnlyTrlsOtherTrainersHaveShowWhatAFileIsFor) {
+  MemoryEnv env;
+  auto tools = ReadJsonFile(PosixEnv(), std::string(kProjectFolder) + "/tests/foreign_names/names.json");
+  ASSERT_TRUE(tools.ok());
+  // Generation has these, too, and some are ours.
+  const std::set<std::string> shared = {"callbacks", "chat_template_kwargs", "label_smoothing",    "max_new_tokens",
+                                        "min_p",     "temperature",          "repetition_penalty", "top_k",
+                                        "top_p"};
+  std::istringstream list((*tools)["TRL's other trainers"]["names"].get<std::string>());
+  size_t count = 0;
+  for (std::string name; list >> name; ++count) {
+    EXPECT_EQ(kTrl.Run(name + ": 1\n", env).ok(), shared.contains(name)) << name;
+  }
+  EXPECT_GT(count, 100u);
+}
+
+// Other tools pad a row to the longest of its batch: `packing: false` would compute all of max_seq_len.
+TEST(Import, RowsAreUnpackedOnlyWhereTheToolPadsThemToFullLength) {
+  MemoryEnv env = WithDatasetInfo({{"file_name", "d.json"}});
+  const auto has = [](const std::string& yaml, const std::string& line) { return LinesOf(yaml).contains(line); };
+  for (const Tool* tool : {&kLlamaFactory, &kAxolotl, &kTrl}) {
+    const std::string open = tool->Run("", env)->yaml;
+    EXPECT_FALSE(has(open, "packing: false")) << open;
+    EXPECT_TRUE(open.find("#   packing is not given: " + std::string(tool->name) + " pads") != open.npos) << open;
+    const std::string key = tool == &kAxolotl ? "sample_packing" : "packing";
+    const std::string off = tool->With(key, "false", env), on = tool->With(key, "true", env);
+    EXPECT_EQ(off.find("\npacking:"), off.npos) << off;
+    EXPECT_NE(off.find("#   line 1, " + key + ": false: " + tool->name + " pads"), off.npos) << off;
+    EXPECT_NE(on.find("\npacking: true"), on.npos) << on;
+  }
+  const std::string full = kAxolotl.With("pad_to_sequence_len", "true", env);
+  EXPECT_TRUE(has(full, "packing: false  # pad_to_sequence_len")) << full;
+  const std::string plain = kLlamaFactory.With("stage", "pt", env);
+  EXPECT_EQ(plain.find("pads each row"), plain.npos) << plain;
+  for (const auto& [neat, see] : {std::pair{"true", false}, {"false", true}}) {
+    const std::string yaml = kLlamaFactory.With("packing", fmt::format("true\nneat_packing: {}", neat), env);
+    EXPECT_EQ(yaml.find("see each other without neat_packing") != yaml.npos, see) << yaml;
+  }
 }
 
 }  // namespace

@@ -8,7 +8,7 @@ class Import : public Workplace {
  protected:
   // Imports `file`, plans the result, and returns it.
   std::string Imported(const std::string& file, const Arguments& more = {}) const {
-    Arguments arguments = {"import", file, "-o", "run.yaml"};
+    Arguments arguments = {"import", file, "-o", "run.yaml", "--overwrite"};
     arguments.insert(arguments.end(), more.begin(), more.end());
     const Ended imported = Temper(arguments);
     EXPECT_EQ(imported.code, 0) << imported.err;
@@ -100,20 +100,24 @@ pissa_init: true
 resume_from_checkpoint: null
 )");
   const std::string yaml = Imported("lora_sft.yaml");
-  ExpectLines(yaml, {"# From lora_sft.yaml (LLaMA-Factory), by temper import.",
-                     "  alpha: 16  # the default of LLaMA-Factory", "  target_modules: [q_proj, v_proj]  # lora_target",
-                     "per_device_train_batch_size: 8  # the default of LLaMA-Factory",
-                     "packing: false  # the default of LLaMA-Factory", "warmup_ratio: 0.1  # warmup_steps",
-                     "learning_rate: 0.0001", "chat_template: llama3  # template", "output_dir: saves/lora",
-                     "#   line 7, data set chats: messages: rename the field 'turns' of its rows to conversations",
-                     "#   line 11, save_steps: 0.5: a part of the run; write a number of steps",
-                     "#   line 20, pissa_init: true: only PEFT's default initialisation of adapters is supported (A "
-                     "uniform, B zero)",
-                     "#   line 9, overwrite_cache: true: data is read and tokenized by all threads, once"});
+  ExpectLines(yaml,
+              {"# From lora_sft.yaml (LLaMA-Factory), by temper import.", "  alpha: 16  # the default of LLaMA-Factory",
+               "  target_modules: [q_proj, v_proj]  # lora_target",
+               "per_device_train_batch_size: 8  # the default of LLaMA-Factory", "warmup_ratio: 0.1  # warmup_steps",
+               "learning_rate: 0.0001", "chat_template: llama3  # template", "output_dir: saves/lora",
+               "#   line 7, data set chats: messages: rename the field 'turns' of its rows to conversations",
+               "#   line 11, save_steps: 0.5: a part of the run; write a number of steps",
+               "#   line 20, pissa_init: true: only PEFT's default initialisation of adapters is supported (A "
+               "uniform, B zero)",
+               "#   line 9, overwrite_cache: true: data is read and tokenized by all threads, once"});
   EXPECT_NE(yaml.find("data: [{path: data/../d.jsonl, max_samples: 100}, {path: data/chats.json, max_samples: 100}]"),
             std::string::npos)
       << yaml;
-  EXPECT_NE(yaml.find("line 17, quantization_bit: 3: "), std::string::npos) << yaml;
+  EXPECT_NE(yaml.find("line 17, quantization_bit: 3: 8 is base_dtype: int8, 4 is"), std::string::npos) << yaml;
+  EXPECT_NE(yaml.find("#   packing is not given: LLaMA-Factory pads each row to the longest of its batch"),
+            std::string::npos)
+      << yaml;
+  EXPECT_EQ(yaml.find("packing: false\n"), std::string::npos) << yaml;
 }
 
 TEST_F(Import, TrlsYamlAndItsCommandSayTheSame) {
@@ -210,6 +214,27 @@ TEST_F(Import, MistakesNameTheRemedy) {
   Spill("typo.yaml", "base_model: " + kModel + "\nsequence_len: 64\nmicro_batch_size: 1\nlearnin_rate: 1\n");
   ExpectEnd(Temper({"import", "typo.yaml", "-o", "run.yaml"}), 0,
             {"line 4, learnin_rate: 1: this name is not known; did you mean 'learning_rate'?"});
+}
+
+TEST_F(Import, ARecipeForPreferencesBecomesARunOnlyIfToldSo) {
+  Spill("dpo.yaml", "model_name_or_path: " + kModel +
+                        "\nstage: dpo\nfinetuning_type: lora\npref_beta: 0.2\ndataset: d.jsonl\ncutoff_len: 64\n");
+  ExpectEnd(Temper({"import", "dpo.yaml", "-o", "sft.yaml"}), 2,
+            {"dpo.yaml line 2, stage: dpo: trains on preferences", "--as sft"});
+  EXPECT_FALSE(PosixEnv().IsFile(Path("sft.yaml")));
+  const std::string yaml = Imported("dpo.yaml", {"--as", "sft"});
+  ExpectLines(yaml, {"#   line 2, stage: dpo: trains on preferences",
+                     "#   line 4, pref_beta: 0.2: only fine-tuning on given answers is supported, no preferences, "
+                     "rewards or generation while training"});
+}
+
+TEST_F(Import, AFileIsReplacedOnlyIfToldSo) {
+  Spill("sft.yaml", "model_name_or_path: " + kModel + "\ndataset_name: d.jsonl\nmax_length: 128\n");
+  Spill("mine.yaml", "seed: 7\n");
+  ExpectEnd(Temper({"import", "sft.yaml", "-o", "mine.yaml"}), 2, {"mine.yaml exists", "--overwrite"});
+  EXPECT_EQ(Slurp("mine.yaml"), "seed: 7\n");
+  EXPECT_EQ(Temper({"import", "sft.yaml", "-o", "mine.yaml", "--overwrite"}).code, 0);
+  ExpectLines(Slurp("mine.yaml"), {"max_seq_len: 128  # max_length"});
 }
 
 TEST_F(Import, TrainWithAForeignFileLeadsToIt) {

@@ -1,0 +1,25 @@
+// Foreign objective: whether a file of another tool asks for something else than fine-tuning on given answers by LoRA
+// or in full. As such a run it would train on other rows, toward something else, and look as if all were well.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "config/foreign_file.h"
+#include "config/option_set.h"
+
+namespace temper {
+
+struct OtherObjective {
+  std::string setting;  // that says so; empty: the command of a script does
+  std::string why;      // "line 4, stage: dpo: DPO trains on preferences"
+};
+
+std::vector<OtherObjective> OtherObjectives(const ForeignFile& file, ForeignTool tool);
+
+// Settings that TRL's trainers for preferences, rewards, reinforcement learning and distillation have and SFT has not;
+// separated by spaces.
+std::string_view SettingsOfTrlsOtherTrainers();
+
+}  // namespace temper
