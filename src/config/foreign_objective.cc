@@ -50,7 +50,7 @@ const Method* MethodOf(std::string_view program) {
   return nullptr;
 }
 
-bool HasWord(std::string_view words, std::string_view word) {
+bool IsAmong(std::string_view words, std::string_view word) {
   return fmt::format(" {} ", words).find(fmt::format(" {} ", word)) != std::string::npos;
 }
 
@@ -77,11 +77,11 @@ std::string Does(ForeignTool tool, const ForeignSetting& setting) {
       if (setting.name == "kd_trainer") return std::string(kTeacher);
       if (setting.name == "plugins" && value.find(".kd.") != value.npos) return std::string(kTeacher);
       if (setting.name == "plugins" && value.find(".diffusion.") != value.npos) return "trains by diffusion";
-      if (HasWord("unfrozen_parameters lisa_n_layers spectrum_top_fraction", setting.name)) return chosen;
+      if (IsAmong("unfrozen_parameters lisa_n_layers spectrum_top_fraction", setting.name)) return chosen;
       if (setting.name == "adapter" && value != "lora" && value != "qlora") return "is another adapter than LoRA";
       break;
     case ForeignTool::kTrl:
-      if (HasWord(SettingsOfTrlsOtherTrainers(), setting.name)) {
+      if (IsAmong(SettingsOfTrlsOtherTrainers(), setting.name)) {
         return "TRL's SFT has no such setting; its trainers for preferences, rewards and distillation have it";
       }
       break;
