@@ -273,7 +273,9 @@ TEST(Import, CommandsOfOtherTrainersAreRefused) {
                               "python reward_modeling.py", "python run_kto.py"}) {
     const auto refused = run(command);
     EXPECT_FALSE(refused.ok()) << command;
-    if (!refused.ok()) EXPECT_NE(refused.status().message().find("line 1: "), std::string::npos);
+    if (!refused.ok()) {
+      EXPECT_NE(refused.status().message().find("line 1: "), std::string::npos);
+    }
   }
   for (const char* command : {"trl sft", "accelerate launch sft.py", "python train_model.py"}) {
     const auto taken = run(command);

@@ -182,7 +182,7 @@ for tool, name in {"LLaMA-Factory": "kLlamaFactory", "Axolotl": "kAxolotl", "TRL
     defaults = {name: json.dumps(value) for name, value in entry["defaults"].items()}
     defaults |= {name: "" for name in entry["decided"].split()}
     quoted = lambda text: json.dumps(text, ensure_ascii=False)
-    lines.append(f"constexpr Default {name}Defaults[] = {{" +
+    lines.append(f"constexpr Default {name}DefaultValues[] = {{" +
                  ", ".join(f"{{{quoted(n)}, {quoted(v)}}}" for n, v in sorted(defaults.items())) + "};\n")
 table.write_text(head + "// The table begins.\n" + "\n".join(lines) + "// The table ends.\n" +
                  rest.split("// The table ends.\n")[1])
