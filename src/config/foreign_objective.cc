@@ -12,20 +12,19 @@ namespace temper {
 namespace {
 
 constexpr std::string_view kPreferences = "trains on preferences", kRewards = "trains by rewards",
-                           kModelOfRewards = "trains a model of rewards",
-                           kTeacher = "trains on a teacher's distribution";
+                           kRewardModel = "trains a reward model", kTeacher = "trains on a teacher's distribution";
 
 // As values of `stage` and `rl`, and in the names of scripts and commands: "dpo.py", "trl grpo".
 struct Method {
   std::string_view name, does;
 };
 constexpr Method kMethods[] = {
-    {"dpo", kPreferences},       {"ipo", kPreferences},    {"kto", kPreferences},      {"orpo", kPreferences},
-    {"cpo", kPreferences},       {"tpo", kPreferences},    {"bco", kPreferences},      {"simpo", kPreferences},
-    {"xpo", kPreferences},       {"ppo", kRewards},        {"grpo", kRewards},         {"gdpo", kRewards},
-    {"rloo", kRewards},          {"ebft", kRewards},       {"gmpo", kRewards},         {"rm", kModelOfRewards},
-    {"reward", kModelOfRewards}, {"prm", kModelOfRewards}, {"distillation", kTeacher}, {"distill", kTeacher},
-    {"gkd", kTeacher},           {"kd", kTeacher},
+    {"dpo", kPreferences},    {"ipo", kPreferences}, {"kto", kPreferences},      {"orpo", kPreferences},
+    {"cpo", kPreferences},    {"tpo", kPreferences}, {"bco", kPreferences},      {"simpo", kPreferences},
+    {"xpo", kPreferences},    {"ppo", kRewards},     {"grpo", kRewards},         {"gdpo", kRewards},
+    {"rloo", kRewards},       {"ebft", kRewards},    {"gmpo", kRewards},         {"rm", kRewardModel},
+    {"reward", kRewardModel}, {"prm", kRewardModel}, {"distillation", kTeacher}, {"distill", kTeacher},
+    {"gkd", kTeacher},        {"kd", kTeacher},
 };
 
 const Method* FindMethod(std::string_view name) {
@@ -50,10 +49,6 @@ const Method* MethodOf(std::string_view program) {
   return nullptr;
 }
 
-bool IsAmong(std::string_view words, std::string_view word) {
-  return fmt::format(" {} ", words).find(fmt::format(" {} ", word)) != std::string::npos;
-}
-
 // What the value of a setting makes of the run; empty: no more than fine-tuning.
 std::string Does(ForeignTool tool, const ForeignSetting& setting) {
   const std::string value = setting.Text();
@@ -73,15 +68,15 @@ std::string Does(ForeignTool tool, const ForeignSetting& setting) {
     case ForeignTool::kAxolotl:
       if (IsDefault(tool, setting.name, setting.value)) return "";
       if (setting.name == "rl") return method();
-      if (setting.name == "reward_model" || setting.name == "process_reward_model") return std::string(kModelOfRewards);
+      if (setting.name == "reward_model" || setting.name == "process_reward_model") return std::string(kRewardModel);
       if (setting.name == "kd_trainer") return std::string(kTeacher);
       if (setting.name == "plugins" && value.find(".kd.") != value.npos) return std::string(kTeacher);
       if (setting.name == "plugins" && value.find(".diffusion.") != value.npos) return "trains by diffusion";
-      if (IsAmong("unfrozen_parameters lisa_n_layers spectrum_top_fraction", setting.name)) return chosen;
+      if (IsListed("unfrozen_parameters lisa_n_layers spectrum_top_fraction", setting.name)) return chosen;
       if (setting.name == "adapter" && value != "lora" && value != "qlora") return "is another adapter than LoRA";
       break;
     case ForeignTool::kTrl:
-      if (IsAmong(SettingsOfTrlsOtherTrainers(), setting.name)) {
+      if (IsListed(SettingsOfTrlsOtherTrainers(), setting.name)) {
         return "TRL's SFT has no such setting; its trainers for preferences, rewards and distillation have it";
       }
       break;
@@ -140,6 +135,15 @@ std::string_view SettingsOfTrlsOtherTrainers() {
          "vllm_max_model_length vllm_mode vllm_model_impl vllm_server_base_url vllm_server_host vllm_server_port "
          "vllm_server_timeout vllm_structured_outputs_regex vllm_sync_frequency vllm_tensor_parallel_size "
          "wandb_log_unique_prompts weight_sync_steps weight_sync_timeout";
+}
+
+bool IsListed(std::string_view words, std::string_view word) {
+  while (!words.empty()) {
+    const size_t end = std::min(words.find(' '), words.size());
+    if (words.substr(0, end) == word) return true;
+    words.remove_prefix(std::min(end + 1, words.size()));
+  }
+  return false;
 }
 
 }  // namespace temper

@@ -22,4 +22,7 @@ std::vector<OtherObjective> OtherObjectives(const ForeignFile& file, ForeignTool
 // separated by spaces.
 std::string_view SettingsOfTrlsOtherTrainers();
 
+// Whether `words`, separated by spaces, has that word.
+bool IsListed(std::string_view words, std::string_view word);
+
 }  // namespace temper

@@ -23,15 +23,6 @@ namespace temper {
 namespace {
 
 // Whether `word` is one of `words`, which are separated by spaces.
-bool HasWord(std::string_view words, std::string_view word) {
-  while (!words.empty()) {
-    const size_t end = std::min(words.find(' '), words.size());
-    if (words.substr(0, end) == word) return true;
-    words.remove_prefix(std::min(end + 1, words.size()));
-  }
-  return false;
-}
-
 class Importer {
  public:
   Importer(Env& env, const std::string& file, ForeignFile content, const ImportOptions& options)
@@ -357,8 +348,8 @@ class Importer {
   void Optimizer(const ForeignSetting& setting, const ForeignName& foreign) {
     const std::string name = setting.Text();
     for (const UpdateRule* rule : UpdateRules()) {
-      const bool variant = HasWord(rule->other_variants, name);
-      if (name != rule->name && !variant && !HasWord(rule->other_names, name)) continue;
+      const bool variant = IsListed(rule->other_variants, name);
+      if (name != rule->name && !variant && !IsListed(rule->other_names, name)) continue;
       if (variant) {
         Say(result_.changed, setting,
             fmt::format("{}, whose states are f32 here and stay in memory (memory.optimizer)", rule->name));
@@ -547,8 +538,7 @@ class Importer {
     Forget("packing");
     const std::string why = fmt::format(
         "{} pads each row to the longest of its batch; here a row holds several documents, isolated from each other, "
-        "so "
-        "that a step sees more of them (packing: false gives each its own row, of full max_seq_len)",
+        "so that a step sees more of them (packing: false gives each its own row, of full max_seq_len)",
         ToString(result_.tool));
     if (given != nullptr) return Say(result_.changed, *given, why);
     result_.changed.push_back("packing is not given: " + why);

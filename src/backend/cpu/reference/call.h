@@ -7,6 +7,7 @@
 
 #include "device/communicator.h"
 #include "device/kernel.h"
+#include "tensor/dtype.h"
 
 namespace temper::reference {
 
