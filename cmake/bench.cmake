@@ -6,7 +6,6 @@ find_package(dnnl QUIET)
 set(TEMPER_KERNEL_BENCHES attention_bench gemm_bench loss_bench save_bench)
 
 function(temper_benches)
-  set(CMAKE_UNITY_BUILD OFF)  # each is a program of one source
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/bench/*.cc)
   foreach(source IN LISTS sources)
     get_filename_component(name ${source} NAME_WE)

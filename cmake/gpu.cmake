@@ -138,8 +138,7 @@ function(temper_gpu_emulated)
     file(CONFIGURE OUTPUT ${wrapper} CONTENT "#include \"${path}\"\n")
     list(APPEND sources ${wrapper})
   endforeach()
-  add_library(temper_backend_gpu_emulated STATIC ${sources})
-  set_target_properties(temper_backend_gpu_emulated PROPERTIES UNITY_BUILD OFF)  # kernels name their parts alike
+  add_library(temper_backend_gpu_emulated STATIC ${sources})  # one by one: kernels name their parts alike
   target_include_directories(temper_backend_gpu_emulated PUBLIC ${CMAKE_SOURCE_DIR}/src)
   target_compile_definitions(temper_backend_gpu_emulated PUBLIC TEMPER_GPU_EMULATED)
   target_link_libraries(temper_backend_gpu_emulated PUBLIC temper_device PRIVATE Boost::context)

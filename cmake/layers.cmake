@@ -1,13 +1,34 @@
 set(TEMPER_LAYERS "" CACHE INTERNAL "")
 
-# Headers take most of the time to compile a source of a few hundred lines: twelve together take half of it. So their
-# unnamed namespaces are one: tools/check_one_definition.py looks at names that two of them define. Operators
-# (graph/ops) repeat each other's names by design and are compiled one by one, as are instruction sets' sources, which
-# have flags of their own.
-set(CMAKE_UNITY_BUILD ${TEMPER_UNITY})
-set(CMAKE_UNITY_BUILD_BATCH_SIZE 12)
-file(GLOB operators CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/graph/ops/*.cc)
-set_source_files_properties(${operators} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+# temper_together(out target sources...): `out` is the sources of `target`, those that may be compiled together replaced by
+# files that include twelve each: headers take most of the time to compile a source of a few hundred lines, so twelve
+# together take half of it. Their unnamed namespaces are one: tools/check_one_definition.py looks at names that two of
+# them define. Operators (graph/ops) repeat each other's names by design and are compiled one by one, as are instruction
+# sets' sources, which have flags of their own. Not CMake's unity build, which includes absolute paths: objects would
+# depend on where the checkout lies.
+function(temper_together out target)
+  set(alone ${ARGN})
+  if(TEMPER_UNITY)
+    set(together ${ARGN})
+    list(FILTER together EXCLUDE REGEX "_(avx2|avx512|amx)\\.cc$|/graph/ops/")
+    list(FILTER alone INCLUDE REGEX "_(avx2|avx512|amx)\\.cc$|/graph/ops/")
+    list(LENGTH together count)
+    set(first 0)
+    while(first LESS count)
+      list(SUBLIST together ${first} 12 batch)
+      set(lines "")
+      foreach(source IN LISTS batch)
+        file(RELATIVE_PATH path ${CMAKE_SOURCE_DIR}/src ${source})
+        string(APPEND lines "#include \"${path}\"\n")
+      endforeach()
+      set(file ${CMAKE_BINARY_DIR}/together/${target}_${first}.cc)
+      file(CONFIGURE OUTPUT ${file} CONTENT "${lines}" @ONLY)
+      list(APPEND alone ${file})
+      math(EXPR first "${first} + 12")
+    endwhile()
+  endif()
+  set(${out} ${alone} PARENT_SCOPE)
+endfunction()
 
 # Sources whose name ends in _avx2.cc, _avx512.cc or _amx.cc are compiled for that instruction set; they run only after
 # a runtime check (backend/cpu/isa.h), so the binary starts on any x86-64. g++ 12 warns about its own intrinsics'
@@ -46,8 +67,7 @@ if(TEMPER_FUZZ)
   temper_fuzzed("" temper_headers)
 endif()
 
-# Without TEMPER_UNITY the only object that depends on where the build lies (base/project_folder_for_test.h): others are
-# shared by ccache.
+# The only object that depends on where the build lies (base/project_folder_for_test.h): others are shared by ccache.
 file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/project_folder.cc CONTENT [=[
 #include "base/project_folder_for_test.h"
 const char temper::kProjectFolder[] = "@CMAKE_SOURCE_DIR@";
@@ -76,7 +96,8 @@ function(temper_layer folder)
   endif()
   temper_target_name(${folder} target)
   if(sources)
-    add_library(${target} STATIC ${sources})
+    temper_together(compiled ${target} ${sources})
+    add_library(${target} STATIC ${compiled})
     target_precompile_headers(${target} REUSE_FROM temper_headers)
     set(scope PUBLIC)
   else()
@@ -140,8 +161,7 @@ function(temper_tests)
   set(tests ${sources})
   list(FILTER tests INCLUDE REGEX "_test\\.cc$")
   list(FILTER sources EXCLUDE REGEX "_test\\.cc$")
-  add_library(temper_ptx_machine STATIC ${sources})
-  set_target_properties(temper_ptx_machine PROPERTIES UNITY_BUILD OFF)  # its files name instructions alike
+  add_library(temper_ptx_machine STATIC ${sources})  # one by one: its files name instructions alike
   target_link_libraries(temper_ptx_machine PUBLIC temper_base)
   target_include_directories(temper_ptx_machine PUBLIC ${CMAKE_SOURCE_DIR}/tests/device/cuda)
   temper_test_binary(temper_ptx_tests "${tests}" temper_ptx_machine)
@@ -186,7 +206,9 @@ function(temper_test_binary name sources library)
   if(NOT sources)
     return()
   endif()
-  add_executable(${name} ${sources})
+  temper_together(compiled ${name} ${sources})
+  add_executable(${name} ${compiled})
+  target_include_directories(${name} PRIVATE ${CMAKE_SOURCE_DIR}/src)
   target_link_libraries(${name} PRIVATE ${library} temper_project_folder GTest::gtest_main)
   temper_test_options(${name})
   target_precompile_headers(${name} REUSE_FROM temper_test_headers)
