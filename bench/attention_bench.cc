@@ -5,7 +5,7 @@
 
 #include <cmath>
 
-#include "backend/cpu/gemm_peak.h"
+#include "backend/cpu/products/gemm_peak.h"
 #include "bench/measure.h"
 
 namespace temper::bench {

@@ -8,7 +8,7 @@
         cgroup of what is planned and what a run wants beside it: with less it would spill to the disk.
   int8, nf4, cast
         in such a cgroup LoRA on a base of int8 and of nf4, and full fine-tuning whose bf16 weights are cast from their
-        masters. In a cgroup of seven eighths of the plan the run with --memory.placement device must be refused, not
+        masters. In a cgroup of seven eighths of the plan the run with --memory.tiers device must be refused, not
         killed.
 
   bench/capacity.py [lora|full|int8|nf4|cast] [--temper build/temper] [--work FOLDER] [--steps 6]
@@ -290,7 +290,7 @@ def in_memory(arguments, folder, title, config, options):
     write_model(model, config, with_weights="--from_scratch" not in options)
     command, arenas = run_as_planned(arguments, folder, model, options, " ".join(options))
     small = arenas * 7 // 8
-    done, _ = run_within(command + ["--memory.placement", "device"], small)
+    done, _ = run_within(command + ["--memory.tiers", "device"], small)
     if done.returncode <= 0 or "error:" not in done.stderr:
         die(f"under {small / MIB:.0f} MiB it was not refused, but ended with {done.returncode}:\n{done.stderr}")
     print(f"  under {small / MIB:.0f} MiB: {done.stderr.strip().splitlines()[-1]}")

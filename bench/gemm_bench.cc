@@ -4,7 +4,7 @@
 // f32.
 #include <fmt/core.h>
 
-#include "backend/cpu/gemm_peak.h"
+#include "backend/cpu/products/gemm_peak.h"
 #include "bench/measure.h"
 #ifdef TEMPER_HAVE_DNNL
 #include <dnnl.hpp>

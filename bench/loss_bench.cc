@@ -3,7 +3,7 @@
 // Flags: --threads N --isa avx2|avx512|avx512_bf16|avx512_bf16_dot.
 #include <fmt/core.h>
 
-#include "backend/cpu/gemm_peak.h"
+#include "backend/cpu/products/gemm_peak.h"
 #include "bench/measure.h"
 
 int main(int argc, char** argv) {

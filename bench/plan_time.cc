@@ -13,11 +13,11 @@
 #include <vector>
 
 #include "base/env.h"
-#include "config/run_config.h"
 #include "model/families.h"
 #include "model/known_models.h"
 #include "plan/cluster.h"
 #include "plan/planner.h"
+#include "settings/run_config.h"
 
 namespace temper::bench {
 namespace {

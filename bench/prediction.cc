@@ -20,7 +20,7 @@
 #include <thread>
 #include <vector>
 
-#include "backend/cpu/gemm_peak.h"
+#include "backend/cpu/products/gemm_peak.h"
 #include "base/env.h"
 #include "base/philox.h"
 #include "base/project_folder_for_test.h"
@@ -66,7 +66,7 @@ constexpr Case kCases[] = {
     {"lora r=8 bf16, 2 ranks tp", 0,
      "--nprocs 2 --mesh tp=2 --dtype bf16 --lora.r 8 --max_seq_len 1024 --per_device_train_batch_size 2"},
     {"full bf16, all at the host", 1,
-     "--method full --dtype bf16 --max_seq_len 512 --per_device_train_batch_size 4 --memory.placement host"},
+     "--method full --dtype bf16 --max_seq_len 512 --per_device_train_batch_size 4 --memory.tiers host"},
     {"full bf16, states on the disk", 1,
      "--method full --dtype bf16 --max_seq_len 512 --per_device_train_batch_size 4 --memory.optimizer disk"},
     {"lora r=8 bf16, weights from disk", 0,

@@ -108,11 +108,11 @@ case $what in
     lora="lora adapter_model.safetensors $exact"
     # shellcheck disable=SC2086
     {
-      same full_host $full --memory.placement host
+      same full_host $full --memory.tiers host
       same full_states_at_host $full --memory.optimizer host
       same full_states_on_disk $full --memory.optimizer disk --memory.disk "$out"
       same full_limited $full --memory.device 24MiB
-      same full_host_without_graphs $full --memory.placement host --graphs false
+      same full_host_without_graphs $full --memory.tiers host --graphs false
       same lora_weights_at_host $lora --memory.weights host
       same lora_weights_on_disk $lora --memory.weights disk
       same lora_activations_at_host $lora --memory.activations host

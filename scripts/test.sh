@@ -94,7 +94,7 @@ inputs() {
   # Only on the tests' own data: with sanitizers the outside data would take minutes.
   # In parts, more than there are processors: tests are dealt out by their number and take different times.
   parts=$((3 * $(nproc)))
-  for layer in data format tensor base program; do # the longest first
+  for layer in data_tokenizer data data_template format tensor base program; do # the longest first
     seq 0 $((parts - 1)) | sed "s/^/$layer /"
   done | xargs -P "$(nproc)" -L 1 sh -c 'GTEST_TOTAL_SHARDS=$0 GTEST_SHARD_INDEX=$2 exec env -u TEMPER_TEST_DATA \
     "build-sanitize/temper_${1}_tests" --gtest_brief=1' "$parts"

@@ -10,7 +10,7 @@
 #include "base/team.h"
 #include "cli/command_options.h"
 #include "cli/commands.h"
-#include "config/run_config.h"
+#include "config/data_option.h"
 #include "config/run_options.h"
 #include "data/packing.h"
 #include "data/preview.h"
@@ -18,6 +18,7 @@
 #include "run/data_report.h"
 #include "run/machine.h"
 #include "run/model_options.h"
+#include "settings/run_config.h"
 
 namespace temper {
 namespace {

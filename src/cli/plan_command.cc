@@ -21,11 +21,12 @@
 #include "cli/train_setup.h"
 #include "compile/mesh/verify_agreement.h"
 #include "compile/pipeline/balance.h"
-#include "config/mesh_options.h"
+#include "compile/run/compiled_run.h"
+#include "compile/run/mesh_options.h"
 #include "config/run_options.h"
 #include "data/packing.h"
 #include "format/quoted.h"
-#include "plan/compiled_run.h"
+#include "plan/cluster_rates.h"
 #include "plan/measured_step.h"
 #include "plan/page.h"
 #include "plan/plan_search.h"
@@ -263,7 +264,7 @@ std::jthread ExplainWaiting() {
     std::unique_lock lock(mutex);
     never.wait_for(lock, done, std::chrono::milliseconds(300), [] { return false; });
     if (done.stop_requested()) return;
-    LogInfo("plan        comparing placements of values and recomputation; the largest models take seconds");
+    LogInfo("plan        comparing tiers of values and recomputation; the largest models take seconds");
   });
 }
 

@@ -8,12 +8,12 @@
 
 #include "base/log.h"
 #include "base/quantity.h"
+#include "compile/run/compiled_run.h"
 #include "config/foreign_names.h"
 #include "config/run_options.h"
 #include "data/records.h"
 #include "data/weight_search.h"
 #include "format/data_file_name.h"
-#include "plan/compiled_run.h"
 #include "run/data.h"
 #include "run/machine.h"
 #include "train/transfer_progress.h"

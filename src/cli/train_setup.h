@@ -7,12 +7,12 @@
 #include "cli/commands.h"
 #include "config/command_line.h"
 #include "config/option_set.h"
-#include "config/run_config.h"
 #include "config/validate.h"
 #include "run/opened_model.h"
 #include "run/output_folder.h"
 #include "run/ranks.h"
 #include "run/resume.h"
+#include "settings/run_config.h"
 
 namespace temper {
 

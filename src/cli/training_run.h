@@ -7,9 +7,9 @@
 #include <string>
 
 #include "cli/train_setup.h"
+#include "compile/run/compiled_run.h"
 #include "data/dataset.h"
 #include "data/packing.h"
-#include "plan/compiled_run.h"
 #include "run/calibration.h"
 #include "run/data.h"
 #include "run/engine.h"

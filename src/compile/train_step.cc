@@ -236,7 +236,7 @@ Status CheckUpdate(const Graph& local, const StepSpec& spec) {
     if (!v.trainable || v.type.shape.rank() < 2 || !v.shard || v.shard->split.empty()) continue;
     return Unsupported(
         fmt::format("optimizer {} works on whole matrices, and mesh {} splits {} over {}: keep it whole ('replicate' "
-                    "by placement), "
+                    "by mesh.sharding), "
                     "or take an optimizer that works on each element",
                     spec.update.rule->name, spec.mesh.mesh.ToString(), v.name, v.shard->split.ToString()));
   }
@@ -344,7 +344,7 @@ Status CheckCasts(const Graph& forward, const MemorySpec& memory) {
   }
   if (memory.MayCast()) return OkStatus();
   return InvalidArgument(
-      "memory.bf16_weights is cast, for which masters stay on the device, but memory.placement, memory.weights or "
+      "memory.bf16_weights is cast, for which masters stay on the device, but memory.tiers, memory.weights or "
       "memory.optimizer moves them away: remove one of these");
 }
 

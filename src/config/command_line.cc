@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "base/log.h"
 #include "config/option_yaml.h"
 #include "format/quoted.h"
 
@@ -76,6 +77,7 @@ class Reader {
       return Add(negated->name, "false");
     }
     if (has_value) return Add(option->name, value);
+    if (options_.IsFormer(name)) LogInfo(fmt::format("--{} is called --{} now", name, option->name));
     // Without '=': a flag's value is optional (only a truth value counts as its value). An optional text never takes
     // the next argument, which could be a positional one.
     if (IsFlag(*option)) return Add(option->name, Peek() && IsTruthValue(*Peek()) ? arguments_[next_++] : "true");

@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "base/env.h"
-#include "config/data_sources.h"
 #include "format/json.h"
+#include "settings/data_sources.h"
 
 namespace temper {
 

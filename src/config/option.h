@@ -18,26 +18,9 @@
 #include "base/status.h"
 #include "base/units.h"
 #include "format/json.h"
+#include "settings/value_types.h"
 
 namespace temper {
-
-// Module names as in PEFT: one string ("all-linear" or a regular expression), or a list of names.
-using TextOrList = std::variant<std::string, std::vector<std::string>>;
-
-// Values for module names that match a pattern, in the order given (the first match counts).
-using IntPatterns = std::vector<std::pair<std::string, int64_t>>;
-using NumberPatterns = std::vector<std::pair<std::string, double>>;
-
-// Whole numbers in the order given: [3, 5], or 3,5.
-using IntList = std::vector<int64_t>;
-
-// Pairs of texts in the order given: [[lm_head, "fsdp,tp"]].
-using TextPairs = std::vector<std::pair<std::string, std::string>>;
-
-// A JSON object, as text; empty if it is not set.
-struct JsonObject {
-  std::string text;
-};
 
 // A flag with an optional value: absent, present ("") or present with text. `--resume`, `--resume=checkpoint-100`.
 struct OptionalText {
@@ -97,6 +80,7 @@ struct Option {
   std::string default_text;  // for --help, if the default depends on other things; otherwise the target's value
   std::string value_hint;    // for --help, if the type says too little: "TEXT"
   std::optional<OnResume> on_resume = std::nullopt;  // not as the others of its group
+  std::string former = {};                           // its name in files and scripts of before, which goes on working
 };
 
 // For std::visit on a target: one lambda per type.

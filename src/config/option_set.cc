@@ -33,6 +33,7 @@ OptionSet::OptionSet(std::vector<OptionGroup> groups, std::span<const ForeignNam
       const std::string_view name = option.name;
       named_.push_back({&option, name.size(), LastPart(name).size()});
       by_name_.emplace(name, &option);
+      if (!option.former.empty()) by_name_.emplace(option.former, &option);
       for (size_t dot = name.find('.'); dot != name.npos; dot = name.find('.', dot + 1)) {
         sections_.insert(name.substr(0, dot));
       }
@@ -46,6 +47,11 @@ OptionSet::OptionSet(std::vector<OptionGroup> groups, std::span<const ForeignNam
 const Option* OptionSet::Find(std::string_view name) const {
   const auto found = by_name_.find(Normalised(name));
   return found == by_name_.end() ? nullptr : found->second;
+}
+
+bool OptionSet::IsFormer(std::string_view name) const {
+  const Option* option = Find(name);
+  return option != nullptr && option->name != Normalised(name);
 }
 
 bool OptionSet::IsSection(std::string_view name) const {

@@ -46,8 +46,9 @@ class OptionSet {
   OptionSet(const OptionSet&) = delete;  // what is found by name lies in groups_
   OptionSet& operator=(const OptionSet&) = delete;
 
-  // nullptr if there is none. '-' counts as '_'.
+  // By its name or its former one; nullptr if there is none. '-' counts as '_'.
   const Option* Find(std::string_view name) const;
+  bool IsFormer(std::string_view name) const;   // whether an option has another name now
   bool IsSection(std::string_view name) const;  // "lora"
   const std::vector<OptionGroup>& groups() const { return groups_; }
 

@@ -1,4 +1,4 @@
-#include "config/run_config.h"
+#include "settings/run_config.h"
 
 #include <gtest/gtest.h>
 

@@ -4,7 +4,9 @@
 
 #include <algorithm>
 
+#include "config/data_option.h"
 #include "config/foreign_names.h"
+#include "config/optimizer_options.h"
 #include "config/option_yaml.h"
 #include "program/program.h"
 #include "tensor/mesh.h"
@@ -75,7 +77,7 @@ std::vector<OptionGroup> RunOptionGroups(RunConfig& c) {
        "decay of matrices, not of biases and norms" + HelpOfRules(&UpdateRule::decay_help), not_negative},
       {"max_grad_norm", &c.optimizer.max_grad_norm, "clip gradients to this norm; 0 for no clipping", not_negative},
   };
-  for (Option& setting : c.optimizer.settings.Options()) optimizer.push_back(std::move(setting));
+  for (Option& setting : OptimizerOptions(c.optimizer.settings)) optimizer.push_back(std::move(setting));
   optimizer.push_back({"neftune_noise_alpha", &c.regularisation.neftune_noise_alpha,
                        "noise on embeddings in training, uniform up to this / sqrt(max_seq_len * their width)",
                        not_negative});
@@ -268,9 +270,11 @@ std::vector<OptionGroup> RunOptionGroups(RunConfig& c) {
                 "folder for values that fit neither on the device nor on the host; frozen weights are read from the "
                 "model's files",
             .value_hint = "FOLDER"},
-           {"memory.placement", ChoiceOf(c.memory.policy, {"auto", "device", "host"}),
-            "auto: values that gain most on the device, the rest on the host; host: weights, gradients and optimizer "
-            "states on the host"},
+           {.name = "memory.tiers",
+            .target = ChoiceOf(c.memory.policy, {"auto", "device", "host"}),
+            .help = "auto: values that gain most on the device, the rest on the host; host: weights, gradients and "
+                    "optimizer states on the host",
+            .former = "memory.placement"},
            {"memory.bf16_weights", ChoiceOf(c.memory.bf16_weights, {"auto", "stored", "cast"}),
             "bf16 matrices of a full run: stored beside their f32 masters, or cast from them for each use, which takes "
             "2 bytes a parameter less; auto: stored if that fits, else what is faster"},
@@ -330,6 +334,12 @@ std::vector<OptionGroup> RunOptionGroups(RunConfig& c) {
             "fsdp: gather the embedding's table, or look up all tokens in each part of it and sum"},
            {"mesh.mlp", ChoiceOf(c.mesh.mlp, {"auto", "activations", "weights"}),
             "tp 1d: gather tokens for the feed-forward part of a block and sum its results, or gather its weights"},
+           {.name = "mesh.sharding",
+            .target = &c.mesh.sharding,
+            .help = "how tensors are split, before the default rules (plan --sharding shows all): the first pattern "
+                    "that matches a part of the name decides",
+            .value_hint = "[[REGEX, SPEC], ...]",
+            .former = "placement"},
            {"watch.idle_seconds",
             &c.watch.idle_seconds,
             "seconds that a rank may be idle while others wait for it; then the run ends",
@@ -338,11 +348,6 @@ std::vector<OptionGroup> RunOptionGroups(RunConfig& c) {
             &c.watch.busy_seconds,
             "seconds that a rank may be busy while others wait for it; then the run ends",
             {.at_least = 1}},
-           {.name = "placement",
-            .target = &c.mesh.sharding,
-            .help = "how tensors are split, before the default rules (plan --sharding shows all): the first pattern "
-                    "that matches a part of the name decides",
-            .value_hint = "[[REGEX, SPEC], ...]"},
        },
        kFree},
   };

@@ -7,7 +7,7 @@
 
 #include "base/status.h"
 #include "config/option_set.h"
-#include "config/run_config.h"
+#include "settings/run_config.h"
 
 namespace temper {
 

@@ -428,18 +428,18 @@ TEST(RunOptions, VariablesOfTheChatTemplateAreAnObjectInFilesAndOnTheCommandLine
 
 TEST(RunOptions, ShardingRulesAreAListOfPairsInFilesAndOnTheCommandLine) {
   const TextPairs want = {{"lm_head", "fsdp,tp"}, {"norm", "replicate"}};
-  const auto file = ParseRunConfig("placement: [[lm_head, \"fsdp,tp\"], [norm, replicate]]\n", "run.yaml");
+  const auto file = ParseRunConfig("mesh.sharding: [[lm_head, \"fsdp,tp\"], [norm, replicate]]\n", "run.yaml");
   ASSERT_TRUE(file.ok()) << file.status().message();
   EXPECT_EQ(file->mesh.sharding, want);
   RunConfig config;
   const OptionSet options = RunOptions(config);
-  const Option& option = *options.Find("placement");
+  const Option& option = *options.Find("mesh.sharding");
   ASSERT_TRUE(SetFromText(option, "[[lm_head, \"fsdp,tp\"], [norm, replicate]]", "command line").ok());
   EXPECT_EQ(config.mesh.sharding, want);
   for (const char* wrong :
        {"lm_head", "[lm_head, replicate]", "[[lm_head]]", "[[lm_head, 2]]", "{lm_head: replicate}"}) {
     const Status status = SetFromText(option, wrong, "command line");
-    EXPECT_HAS(status.message(), "placement should be a list of pairs, such as [[lm_head, \"fsdp,tp\"]]");
+    EXPECT_HAS(status.message(), "mesh.sharding should be a list of pairs, such as [[lm_head, \"fsdp,tp\"]]");
   }
   EXPECT_EQ(config.mesh.sharding, want) << "a refused value changes nothing";
 }

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "base/status.h"
-#include "config/run_config.h"
+#include "settings/run_config.h"
 
 namespace temper {
 

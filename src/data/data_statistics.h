@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "data/finding.h"
-#include "data/token_weight.h"
+#include "data/template/token_weight.h"
 #include "data/unknown_tokens.h"
 
 namespace temper {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "data/text_parts.h"
+#include "base/text_parts.h"
 #include "format/json.h"
 
 namespace temper {

@@ -7,9 +7,9 @@
 #include <string_view>
 #include <utility>
 
-#include "data/conversation.h"
 #include "data/row_fields.h"
 #include "data/template/chat_rendering.h"
+#include "data/template/conversation.h"
 #include "format/json.h"
 
 namespace temper {

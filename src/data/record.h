@@ -22,7 +22,7 @@
 
 #include "base/status.h"
 #include "data/record_format.h"
-#include "data/token_weight.h"
+#include "data/template/token_weight.h"
 #include "format/json.h"
 
 namespace temper {

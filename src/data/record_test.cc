@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "data/conversation.h"
+#include "data/template/conversation.h"
 
 namespace temper::record_test {
 namespace {

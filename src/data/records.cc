@@ -9,8 +9,8 @@
 #include <utility>
 
 #include "base/utf8.h"
-#include "data/conversation.h"
 #include "data/encoding.h"
+#include "data/template/conversation.h"
 
 namespace temper {
 namespace {

@@ -6,8 +6,8 @@
 #include <optional>
 #include <utility>
 
-#include "data/conversation.h"
-#include "data/text_parts.h"
+#include "base/text_parts.h"
+#include "data/template/conversation.h"
 #include "data/unprinted_fields.h"
 #include "format/quoted.h"
 

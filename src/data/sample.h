@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "data/token_weight.h"
+#include "data/template/token_weight.h"
 
 namespace temper {
 

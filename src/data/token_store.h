@@ -13,8 +13,8 @@
 
 #include "base/mapped_file.h"
 #include "base/status.h"
+#include "data/template/token_weight.h"
 #include "data/token_file.h"
-#include "data/token_weight.h"
 
 namespace temper {
 

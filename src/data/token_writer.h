@@ -9,8 +9,8 @@
 
 #include "base/env.h"
 #include "base/status.h"
+#include "data/template/token_weight.h"
 #include "data/token_file.h"
-#include "data/token_weight.h"
 #include "format/checksum.h"
 
 namespace temper {

@@ -7,9 +7,9 @@
 #include <nlohmann/json.hpp>
 #include <string_view>
 
-#include "data/conversation.h"
+#include "base/text_parts.h"
 #include "data/printed_texts.h"
-#include "data/text_parts.h"
+#include "data/template/conversation.h"
 
 namespace temper {
 namespace {

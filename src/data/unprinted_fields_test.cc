@@ -4,7 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "data/conversation.h"
+#include "data/template/conversation.h"
 
 namespace temper::unprinted_fields_test {
 namespace {

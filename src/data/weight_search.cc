@@ -5,8 +5,8 @@
 #include <span>
 #include <vector>
 
-#include "data/conversation.h"
 #include "data/records.h"
+#include "data/template/conversation.h"
 #include "format/data_file_name.h"
 #include "format/text_stream.h"
 

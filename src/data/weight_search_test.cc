@@ -5,8 +5,8 @@
 #include <random>
 
 #include "base/scratch_folder.h"
-#include "data/conversation.h"
 #include "data/records.h"
+#include "data/template/conversation.h"
 #include "format/memory_env_for_test.h"
 
 namespace temper::weight_search_test {

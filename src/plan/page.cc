@@ -228,7 +228,7 @@ std::string PlanPage(const Program& train, const PlanFacts& facts, const PlanOnC
                                         Counted(facts.micro_batches, "micro-batch", "micro-batches"),
                                         facts.rows * facts.data_ranks, facts.row_tokens, facts.recompute)},
                    {"device", c.device},
-                   {"placement", facts.tiers.empty() ? "everything on the device" : facts.tiers},
+                   {"tiers", facts.tiers.empty() ? "everything on the device" : facts.tiers},
                    {"bound by", s.Bottleneck()}};
   data["limit"] = f.limit.v;
   data["parts"] = {{"arithmetic", s.arithmetic.v},     {"memory", s.memory.v},      {"launches", s.launches.v},

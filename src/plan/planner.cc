@@ -7,7 +7,8 @@
 
 #include "base/for_each.h"
 #include "base/team.h"
-#include "config/mesh_options.h"
+#include "compile/run/mesh_options.h"
+#include "plan/cluster_rates.h"
 
 namespace temper {
 
@@ -158,7 +159,7 @@ std::vector<Change> Changes(const Planner& planner) {
          c->machine.recompute_blocks.reset();
          return true;
        }},
-      {"--memory.placement auto", "values that do not fit on the device live in the host's memory",
+      {"--memory.tiers auto", "values that do not fit on the device live in the host's memory",
        [](RunConfig* c, int*) {
          if (c->memory.policy != TierPolicy::kDevice) return false;
          c->memory.policy = TierPolicy::kAuto;

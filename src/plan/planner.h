@@ -4,9 +4,9 @@
 
 #include <memory>
 
+#include "compile/run/compiled_run.h"
 #include "plan/advice.h"
 #include "plan/cluster.h"
-#include "plan/compiled_run.h"
 #include "plan/forecast.h"
 
 namespace temper {

@@ -171,11 +171,6 @@ std::string ShortTime(Seconds s) {
   return s.v < 1 ? fmt::format("{:.2f} ms", s.v * 1e3) : ToString(s);
 }
 
-std::string PipelineFacts::ToString() const {
-  return fmt::format("{}: {} stages, runs of {} blocks, {}, bubble {:.1f} %", schedule, stages, fmt::join(layers, ", "),
-                     Counted(micro_batches, "micro-batch", "micro-batches"), 100 * bubble);
-}
-
 std::string PlanText(const Program& train, const PlanFacts& f, const PlanOnCluster& on) {
   std::string text = fmt::format("model       {} ({}), {:.2f} M parameters, {:.2f} M trained ({}, {})\n", f.model,
                                  f.architecture, static_cast<double>(f.parameters) * 1e-6,
@@ -209,7 +204,7 @@ std::string PlanText(const Program& train, const PlanFacts& f, const PlanOnClust
   const Bytes gaps = train.arena_bytes - train.peak.total();
   text += fmt::format("  {:<20} {:>12}\n  {:<20} {:>12}\n", "packing", ToString(gaps), "arena",
                       ToString(train.arena_bytes));
-  if (!f.tiers.empty()) text += fmt::format("placement   {}\n", f.tiers);
+  if (!f.tiers.empty()) text += fmt::format("tiers       {}\n", f.tiers);
   for (const std::string& line : OptionLines(f.options)) text += fmt::format("  {}\n", line);
   if (f.ranks > 1 && !f.options.empty()) text += "  (these steps without traffic to other ranks)\n";
   if (!f.rates.empty()) text += fmt::format("rates       {}\n", f.rates);

@@ -9,23 +9,13 @@
 
 #include "compile/memory/memory_policy.h"
 #include "compile/mesh/decisions.h"
+#include "compile/run/pipeline_facts.h"
 #include "plan/advice.h"
 #include "plan/cluster.h"
 #include "plan/forecast.h"
 #include "program/program.h"
 
 namespace temper {
-
-// How the stages of a pipeline share the work.
-struct PipelineFacts {
-  std::string schedule;     // "1f1b"
-  std::vector<int> layers;  // blocks of each chunk; chunks are assigned to stages round-robin
-  int stages = 1;
-  int micro_batches = 1;
-  double bubble = 0;             // fraction of the stages' time spent waiting, if all blocks take equally long
-  int in_flight = 0;             // most micro-batches in flight on this stage, summed over its chunks
-  std::string ToString() const;  // "1f1b: 2 stages, runs of 4, 4 blocks, 8 micro-batches, bubble 11.1 %"
-};
 
 struct PlanFacts {
   std::string model;  // as the user gave it

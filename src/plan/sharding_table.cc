@@ -176,7 +176,7 @@ std::string DescribeRules(const Graph& forward, const ShardedBy& by, const Shard
       text += fmt::format("  {:<{}}  {:<12}  decides {}\n", row.what, width, row.spec, Tensors(row.count));
     }
   };
-  print("your placement rules: the first whose pattern is found in a tensor's name decides\n", rules);
+  print("your sharding rules: the first whose pattern is found in a tensor's name decides\n", rules);
   print(rules.empty() ? "by the labels of their dims\n" : "the rest by the labels of their dims\n", labels);
   return text;
 }

@@ -159,7 +159,7 @@ TEST(Simulate, MovesUseTheirLinkAndHideBesideKernels) {
     EXPECT_NEAR(s.step.v, SumOfTerms(s), 1e-9);
     ASSERT_FALSE(TrafficOfStep(program).empty());
     for (const LinkTraffic& t : TrafficOfStep(program)) EXPECT_GE(s.step.v, static_cast<double>(t.bytes.v) / rate);
-    EXPECT_LE(s.step.v, 1.05 * before) << "another placement is chosen for another link: near the best of those tried";
+    EXPECT_LE(s.step.v, 1.05 * before) << "other tiers are chosen for another link: near the best of those tried";
     before = s.step.v;
     if (rate == 1e9) {
       EXPECT_STREQ(s.Bottleneck(), "moves between memory tiers");

@@ -4,11 +4,11 @@
 #include <string>
 #include <vector>
 
-#include "config/run_config.h"
 #include "data/dataset.h"
 #include "run/data_request.h"
 #include "run/opened_model.h"
 #include "run/ranks.h"
+#include "settings/run_config.h"
 
 namespace temper {
 

@@ -3,10 +3,10 @@
 
 #include <cstdint>
 
-#include "config/run_config.h"
 #include "data/dataset.h"
 #include "data/template/chat_template.h"
 #include "data/tokenizer/tokenizer.h"
+#include "settings/run_config.h"
 
 namespace temper {
 

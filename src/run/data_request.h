@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "config/run_config.h"
 #include "data/dataset.h"
 #include "data/packing.h"
+#include "settings/run_config.h"
 
 namespace temper {
 

@@ -8,9 +8,9 @@
 
 #include "base/log.h"
 #include "base/utf8.h"
+#include "compile/run/compiled_run.h"
 #include "data/tokenizer/stream_decoder.h"
 #include "format/quoted.h"
-#include "plan/compiled_run.h"
 #include "run/machine.h"
 
 namespace temper {

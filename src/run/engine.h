@@ -9,7 +9,7 @@
 
 #include "checkpoint/training_state.h"
 #include "comm/nccl/nccl_communicator.h"
-#include "plan/compiled_run.h"
+#include "compile/run/compiled_run.h"
 #include "run/far_memory.h"
 #include "run/opened_model.h"
 #include "run/ranks.h"

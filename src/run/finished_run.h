@@ -4,9 +4,9 @@
 #include <optional>
 #include <string>
 
-#include "config/run_config.h"
-#include "plan/compiled_run.h"
+#include "compile/run/compiled_run.h"
 #include "run/resume.h"
+#include "settings/run_config.h"
 #include "train/loop.h"
 
 namespace temper {

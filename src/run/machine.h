@@ -4,10 +4,10 @@
 #include <memory>
 #include <string>
 
-#include "config/run_config.h"
 #include "run/machine_limits.h"
 #include "run/processor.h"
 #include "run/ranks.h"
+#include "settings/run_config.h"
 
 namespace temper {
 

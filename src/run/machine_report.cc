@@ -2,7 +2,7 @@
 
 #include <fmt/core.h>
 
-#include "backend/cpu/gemm_peak.h"
+#include "backend/cpu/products/gemm_peak.h"
 #include "backend/gpu/gpu_device.h"
 #include "comm/nccl/nccl_api.h"
 #include "run/processor.h"

@@ -13,7 +13,8 @@ std::string DescribeGpus();
 std::string DescribeGpuRates();
 // The CPU's vector instructions that kernels use: "avx512_bf16".
 std::string InstructionSet();
-// FLOP/s that the CPU's multipliers reach now (backend/cpu/gemm_peak.h): the base of MFU. Up to a tenth of a second.
+// FLOP/s that the CPU's multipliers reach now (backend/cpu/products/gemm_peak.h): the base of MFU. Up to a tenth of a
+// second.
 double CpuPeak(DType dtype, int threads);
 // A line each for f32 and bf16: the rate of whole products, and the peak. About a second.
 std::string DescribeCpuRates(int threads);

@@ -7,9 +7,9 @@
 #include <string_view>
 
 #include "base/quantity.h"
+#include "compile/run/compiled_run.h"
 #include "config/run_options.h"
 #include "format/json.h"
-#include "plan/compiled_run.h"
 
 namespace temper {
 namespace {

@@ -6,8 +6,8 @@
 #include <string>
 
 #include "base/env.h"
-#include "config/run_config.h"
 #include "format/lora_config.h"
+#include "settings/run_config.h"
 #include "train/loop.h"
 
 namespace temper {

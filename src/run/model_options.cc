@@ -9,7 +9,7 @@ namespace {
 
 // Options of training that also apply to inference.
 bool IsOfInference(const std::string& name) {
-  return name == "memory.device" || name == "memory.host" || name == "memory.disk" || name == "memory.placement" ||
+  return name == "memory.device" || name == "memory.host" || name == "memory.disk" || name == "memory.tiers" ||
          name == "memory.weights";
 }
 

@@ -5,10 +5,10 @@
 #include <vector>
 
 #include "config/option_set.h"
-#include "config/run_config.h"
 #include "model/base_format.h"
 #include "run/opened_model.h"
 #include "run/processor.h"
+#include "settings/run_config.h"
 
 namespace temper {
 

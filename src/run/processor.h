@@ -4,9 +4,9 @@
 #include <memory>
 #include <string>
 
-#include "config/run_config.h"
 #include "device/device.h"
 #include "runtime/arena.h"
+#include "settings/run_config.h"
 
 namespace temper {
 

@@ -4,6 +4,7 @@
 
 #include "base/log.h"
 #include "base/machine_memory.h"
+#include "plan/cluster_rates.h"
 
 namespace temper {
 namespace {

@@ -1,4 +1,4 @@
-// RatesOfRun: the rates by which a run on this machine chooses (plan/run_rates.h), as its option `rates` says:
+// RatesOfRun: the rates by which a run on this machine chooses (compile/run/run_rates.h), as its option `rates` says:
 //   typical  constants of a few cores of a server, or of a GPU
 //   measure  those that the resumed checkpoint keeps, if they are of such a run on such a machine; else from this
 //            machine's calibration; else measured now
@@ -10,8 +10,8 @@
 #include <string>
 
 #include "base/env.h"
-#include "plan/compiled_run.h"
-#include "plan/run_rates.h"
+#include "compile/run/compiled_run.h"
+#include "compile/run/run_rates.h"
 #include "run/calibration.h"
 #include "run/ranks.h"
 

@@ -7,11 +7,11 @@
 #include "checkpoint/checkpoint_reader.h"
 #include "checkpoint/load_weights.h"
 #include "compile/mesh/decisions.h"
-#include "config/run_config.h"
+#include "compile/run/compiled_run.h"
 #include "device/product_choices.h"
-#include "plan/compiled_run.h"
 #include "run/opened_model.h"
 #include "run/train_on.h"
+#include "settings/run_config.h"
 #include "train/loop.h"
 
 namespace temper {

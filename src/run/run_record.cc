@@ -8,9 +8,9 @@
 #include <set>
 #include <span>
 
+#include "compile/run/compiled_run.h"
 #include "config/run_options.h"
 #include "graph/ops/loss_scratch.h"
-#include "plan/compiled_run.h"
 
 namespace temper {
 

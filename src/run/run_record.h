@@ -5,11 +5,11 @@
 #include <string>
 
 #include "checkpoint/manifest.h"
-#include "config/run_config.h"
+#include "compile/run/compiled_run.h"
 #include "format/lora_config.h"
-#include "plan/compiled_run.h"
 #include "run/opened_model.h"
 #include "run/ranks.h"
+#include "settings/run_config.h"
 
 namespace temper {
 

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "backend/cpu/isa.h"
-#include "plan/compiled_run.h"
+#include "compile/run/compiled_run.h"
 
 namespace temper {
 

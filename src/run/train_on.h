@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "checkpoint/manifest.h"
-#include "config/run_config.h"
+#include "settings/run_config.h"
 
 namespace temper {
 

@@ -5,8 +5,8 @@
 #include <memory>
 #include <optional>
 
-#include "config/run_config.h"
 #include "runtime/trace.h"
+#include "settings/run_config.h"
 #include "train/best_evaluation.h"
 #include "train/metrics.h"
 #include "train/progress.h"

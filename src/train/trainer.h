@@ -10,10 +10,10 @@
 #include <vector>
 
 #include "compile/step/update.h"
-#include "config/schedule.h"
 #include "data/batch.h"
 #include "data/sampler.h"
 #include "runtime/executor.h"
+#include "settings/schedule.h"
 #include "train/peers.h"
 
 namespace temper {

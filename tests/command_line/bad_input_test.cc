@@ -103,7 +103,7 @@ TEST_F(BadInput, ALoraSettingWithoutEffectGivesAWarning) {
 }
 
 TEST_F(BadInput, ACommandLineErrorExitsWith2WheneverItIsFound) {
-  ExpectEnd(Temper(Train({"--placement", "[[lm_head"})), 2, {"command line, placement"});
+  ExpectEnd(Temper(Train({"--mesh.sharding", "[[lm_head"})), 2, {"command line, mesh.sharding"});
   ExpectEnd(Temper(Train({"--lora.target_modules", "["})), 2, {"command line, lora.target_modules"});
   ExpectEnd(Temper(Train({"--packing", "no"})), 2, {"packing should be true or false, but is 'no'"});
   ExpectEnd(Temper({"eval", "--model", kModel, "--data", "."}), 2, {". is a folder, not a file"});
@@ -367,7 +367,7 @@ TEST_F(BadInput, ADamagedCheckpointIsRefused) {
 TEST_F(BadInput, ShardingRulesThatDoNotFitAreNamed) {
   const auto expect = [&](const char* rules, const std::vector<std::string>& parts) {
     for (const char* command : {"train", "plan"}) {
-      Arguments run = Train({"--model", kModel, "--mesh", "fsdp=2", "--nprocs", "2", "--placement", rules});
+      Arguments run = Train({"--model", kModel, "--mesh", "fsdp=2", "--nprocs", "2", "--mesh.sharding", rules});
       run[0] = command;
       const Ended ended = Temper(run);
       EXPECT_NE(ended.code, 0) << command;
@@ -375,9 +375,9 @@ TEST_F(BadInput, ShardingRulesThatDoNotFitAreNamed) {
     }
     EXPECT_FALSE(Has("out"));
   };
-  expect(R"([["q_proj", "fspd,-"]])", {"placement rule 1 ['q_proj', 'fspd,-']", "the closest is 'fsdp'"});
+  expect(R"([["q_proj", "fspd,-"]])", {"sharding rule 1 ['q_proj', 'fspd,-']", "the closest is 'fsdp'"});
   expect(R"([["norm", "-"], ["q_proj.*weight", "fsdp"]])",
-         {"placement rule 2 ['q_proj.*weight', 'fsdp']: the spec has 1 dim"});
+         {"sharding rule 2 ['q_proj.*weight', 'fsdp']: the spec has 1 dim"});
 }
 
 }  // namespace

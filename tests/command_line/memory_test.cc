@@ -127,7 +127,7 @@ TEST_F(Memory, ARunInTiersTakesThePlannedMemory) {
   for (const auto& [run, memory] :
        {std::pair<Arguments, Arguments>{full, {"--memory.device", "200MiB"}},
         {full, {"--memory.device", "200MiB", "--memory.host", "60MiB", "--memory.disk", "spill"}},
-        {full, {"--memory.placement", "host"}},
+        {full, {"--memory.tiers", "host"}},
         {full, {"--memory.optimizer", "disk", "--memory.disk", "spill"}},
         {lora, {"--memory.weights", "disk"}},
         {lora, {"--memory.device", "90MiB", "--memory.host", "48MiB"}}}) {

@@ -104,10 +104,10 @@ TEST_F(MeshCheckpoint, ResumesWithOtherShardingRules) {
   for (const char* method : {"full", "lora"}) {
     SCOPED_TRACE(method);
     ASSERT_TRUE(PosixEnv().RemoveTree(Path("out")).ok());
-    RunWell(Steps(method, "fsdp=2", "out", {"--placement", R"([["mlp", "-,fsdp"], ["o_proj.*weight", "replicate"]])"}));
+    RunWell(Steps(method, "fsdp=2", "out", {"--mesh.sharding", R"([["mlp", "-,fsdp"], ["o_proj.*weight", "replicate"]])"}));
     KeepWhole("out");
     StopAtThree("out");
-    RunWell(Steps(method, "fsdp=2", "out", {"--resume", "--placement", R"([["(q|k)_proj", "-,fsdp"]])"}),
+    RunWell(Steps(method, "fsdp=2", "out", {"--resume", "--mesh.sharding", R"([["(q|k)_proj", "-,fsdp"]])"}),
             "resume      from out/checkpoint-3 at step 3");
     const auto whole = Losses(Path("whole")), resumed = Losses(Path("out"));
     ASSERT_EQ(whole.size(), resumed.size());

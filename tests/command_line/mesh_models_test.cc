@@ -37,7 +37,7 @@ class MeshModels : public Workplace {
       int accumulation;
       Arguments more = {};
     };
-    const Arguments far = {"--memory.placement", "host",        "--memory.activations", "host",
+    const Arguments far = {"--memory.tiers", "host",        "--memory.activations", "host",
                            "--memory.disk",      Path("spill"), "--memory.optimizer",   "disk"};
     for (const auto& [mesh, accumulation, more] :
          {Several{"fsdp=2", 2}, {"tp=2", 4}, {"pp=2", 4}, {"cp=2", 4}, {"pp=2", 4, far}, {"fsdp=2", 2, far}}) {

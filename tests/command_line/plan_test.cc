@@ -116,8 +116,8 @@ TEST_F(Plan, ReadDataEstimatesAttentionFromTheLengthsOfDocuments) {
 
 // Its whole script has run, on planned and on measured data.
 TEST_F(Plan, ABrowserDrawsItsPageBesideAMeasuredRun) {
-  ASSERT_EQ(Temper(Train({"--profile", "--max_steps", "2", "--memory.placement", "host"})).code, 0);
-  const Json report = Report({"--memory.placement", "host", "--html", "page.html", "--measured", "out/trace.json"});
+  ASSERT_EQ(Temper(Train({"--profile", "--max_steps", "2", "--memory.tiers", "host"})).code, 0);
+  const Json report = Report({"--memory.tiers", "host", "--html", "page.html", "--measured", "out/trace.json"});
   ASSERT_FALSE(report.is_null());
   const auto chromium = [&](const Arguments& more) {
     Arguments all = {"timeout", "120", "chromium"};

@@ -84,7 +84,7 @@ TEST_F(Resume, WithinALimitStoppedEndsWithTheSameBytes) {
 }
 
 TEST_F(Resume, LoraOnWeightsThatStayOnTheDiskStoppedEndsWithTheSameBytes) {
-  StoppedEndsAsWhole({"--memory.weights", "disk", "--memory.placement", "host"}, "step 13/50", {{SIGTERM, 75}});
+  StoppedEndsAsWhole({"--memory.weights", "disk", "--memory.tiers", "host"}, "step 13/50", {{SIGTERM, 75}});
 }
 
 // The base is quantised anew, with the same result.

@@ -171,7 +171,7 @@ TEST_F(OnDevice, EveryPlacementOfValuesGivesTheBytesOfTheHost) {
   const Arguments lora = AdapterOfTheHead({"--dtype", "bf16", "--lora.dropout", "0.1"}),
                   full = {"--method", "full", "--dtype", "bf16"};
   for (const auto& [name, method, memory] :
-       {Placement{"host", full, {"--memory.placement", "host"}},
+       {Placement{"host", full, {"--memory.tiers", "host"}},
         Placement{"optimizer", full, {"--memory.optimizer", "host"}},
         Placement{"disk", full, {"--memory.optimizer", "disk", "--memory.disk", "spill"}},
         Placement{"frozen", lora, {"--memory.weights", "disk", "--memory.activations", "host"}},

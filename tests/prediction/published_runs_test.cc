@@ -234,7 +234,7 @@ TEST(PublishedRuns, ASmallCardTrainsAdaptersOfAModelThatItCannotTrainInFull) {
   EXPECT_FALSE(full.forecast.fits);
   const auto remedies = Must(FindRemedies(s.planner(), s.Resolved(), full));
   EXPECT_TRUE(std::any_of(remedies.begin(), remedies.end(),
-                          [](const Remedy& r) { return r.settings == "--memory.placement auto" && r.fits; }));
+                          [](const Remedy& r) { return r.settings == "--memory.tiers auto" && r.fits; }));
 }
 
 // Where memory is too small for a base in bf16, a processor's or a GPU's, one in fewer bits is offered.

@@ -2,7 +2,7 @@
 """Writes goldens.json: learning rates of transformers' schedules, driven by torch's LambdaLR, and the counters of its
 EarlyStoppingCallback.
 
-usage: make_goldens.py OUTPUT     (pip install torch transformers; src/config/schedule_test.cc and
+usage: make_goldens.py OUTPUT     (pip install torch transformers; src/settings/schedule_test.cc and
                                    src/train/best_evaluation_test.cc read the result)
 """
 import json

@@ -2,9 +2,9 @@
 
 #include <fmt/core.h>
 
-#include "backend/cpu/attention_units.h"
+#include "backend/cpu/attention/attention_units.h"
 #include "backend/cpu/kernels.h"
-#include "backend/cpu/range_kernel.h"
+#include "backend/cpu/pointwise/range_kernel.h"
 #include "graph/rule.h"
 
 namespace temper {

@@ -7,7 +7,7 @@
 #include <cmath>
 #include <set>
 
-#include "backend/cpu/loss_twin.h"
+#include "backend/cpu/products/loss_twin.h"
 #include "backend/gpu/faults.h"
 #include "backend/gpu/gpus_under_test.h"
 #include "device/device.h"

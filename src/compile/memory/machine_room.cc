@@ -211,7 +211,7 @@ Status CheckRoom(const Program& program, const MemorySpec& asked, const ProcessM
       fmt::format("{}. Nothing goes to the disk, because {}: remove that, or try --memory.recompute block, a smaller "
                   "--max_seq_len or --per_device_train_batch_size, or --method lora",
                   DescribeLimits(program, available),
-                  placed ? "memory.placement is set" : "memory.device and memory.host are both set"));
+                  placed ? "memory.tiers is set" : "memory.device and memory.host are both set"));
 }
 
 Result<std::vector<Program>> CompileForwardWithin(const ProcessMemory& available, const MemorySpec& asked,

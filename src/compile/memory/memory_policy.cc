@@ -119,7 +119,7 @@ Result<FoundTiers> FindTiers(const MemorySpec& memory, const StepGraphs& step, S
   return SearchTiers(memory, std::move(use.uses), threads, make, effort, remedies, known, work);
 }
 
-// Lower bound on the time of the micro-batches under any placement: their kernels alone. Keeps their costs in `use`.
+// Lower bound on the time of the micro-batches with any tiers: their kernels alone. Keeps their costs in `use`.
 Seconds ComputingAlone(const StepGraphs& step, const DeviceRates& rates, int threads, StepUse* use) {
   double sum = 0;
   for (size_t k = 0; k < step.train.size(); ++k) {

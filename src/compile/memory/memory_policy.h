@@ -66,7 +66,7 @@ std::vector<std::string> OptionLines(std::span<const StepOption> options);
 // Compiles the step by one of `choices` and finds tiers for its values within the limits. Smaller chunks of the loss
 // are tried if nothing else fits, and for the fastest choice if it waits for moves (MemorySpec::loss_chunks_keep_bits).
 // Errors: kOutOfMemory if the operands of one instruction, which the message names, exceed the device, or if nothing
-// that `placement` allows fits, with the numbers.
+// that the policy allows fits, with the numbers.
 Result<std::vector<Program>> FitWithin(const MemorySpec& memory, std::span<const StepChoice> choices,
                                        const StepMaker& make, int threads, ChosenMemory* chosen);
 

@@ -7,22 +7,10 @@
 
 #include "compile/rates/device_rates.h"
 #include "compile/residency/residency.h"
+#include "settings/memory.h"
 #include "tensor/tier.h"
 
 namespace temper {
-
-enum class TierPolicy : uint8_t {
-  kAuto,    // the device for the values that gain most from it, farther tiers for the rest
-  kDevice,  // everything on the device
-  kHost,    // weights, gradients and optimizer states live on the host and are fetched for each use
-};
-
-// How a step that computes in bf16 holds the matrices that it trains (compile/memory/cast_weights.h).
-enum class TrainedMatrices : uint8_t {
-  kAuto,    // stored; if that does not fit on the device, whichever is faster by estimate
-  kStored,  // in bf16, beside their f32 masters
-  kCast,    // each use makes them from their masters, which stay on the device
-};
 
 // Which operands of products are packed ahead of them (compile/memory/pack_weights.h, pack_operands.h), by the memory
 // that takes.

@@ -74,20 +74,6 @@ class BlockCloner {
 
 }  // namespace
 
-std::string_view ToString(Recompute mode) {
-  switch (mode) {
-    case Recompute::kAuto:
-      return "auto";
-    case Recompute::kNone:
-      return "none";
-    case Recompute::kSelective:
-      return "selective";
-    case Recompute::kBlock:
-      return "block";
-  }
-  return "";
-}
-
 Graph RecomputeBlocks(Graph graph, const RecomputeSpec& spec) {
   TEMPER_CHECK(spec.mode != Recompute::kAuto) << "the recompute mode must be chosen before";
   if (spec.mode == Recompute::kNone && spec.gathered_blocks == kAllBlocks) return graph;

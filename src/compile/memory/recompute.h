@@ -3,23 +3,10 @@
 // keep their values' names and draw the same random numbers, so losses and gradients keep every bit.
 #pragma once
 
-#include <limits>
-#include <string_view>
-
 #include "graph/graph.h"
+#include "settings/memory.h"
 
 namespace temper {
-
-enum class Recompute : uint8_t {
-  kAuto,  // the fastest within the memory limits (compile/memory/memory_policy.h); kNone without limits
-  kNone,
-  kSelective,  // cheap nodes: norms, activations, rope, dropout, casts; never a product or attention
-  kBlock,      // all nodes: between a block's forward and its backward only the block's inputs are kept
-};
-
-std::string_view ToString(Recompute mode);  // "selective"
-
-inline constexpr int kAllBlocks = std::numeric_limits<int>::max();
 
 struct RecomputeSpec {
   Recompute mode = Recompute::kNone;

@@ -151,7 +151,7 @@ class Searcher {
 
   Status TooLarge(const Program& program) const {
     return OutOfMemory(
-        fmt::format("the run needs {} of device memory (peak at {}), but memory.device is {}. {}, or memory.placement: "
+        fmt::format("the run needs {} of device memory (peak at {}), but memory.device is {}. {}, or memory.tiers: "
                     "auto, which moves values that do not fit to the host",
                     ToString(program.arena_bytes), program.peak_instruction, ToString(memory_.device), remedies_));
   }
@@ -241,7 +241,7 @@ class Searcher {
   }
 
   Status AddTries(std::optional<Tier> activations, std::vector<Try>* tries) const {
-    // The least that the device needs under any placement; each share checks whether the host has room.
+    // The least that the device needs with any tiers; each share checks whether the host has room.
     std::vector<bool> none(groups_.size(), false);
     TEMPER_ASSIGN_OR_RETURN(const Homes all_far, HomesOf(none, kNoLimit));
     const ResidencySpec far = SpecOf(all_far, activations, memory_.device, memory_.host);

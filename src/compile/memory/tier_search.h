@@ -36,7 +36,7 @@ struct FoundTiers {
 enum class Effort : uint8_t { kAll, kOne, kOthers };
 
 // How much searches for tiers have done: the nodes of all graphs that they have rewritten. Programs of small models are
-// far from the bound. Of large ones, whose every placement takes a good part of a second, a search beyond it takes the
+// far from the bound. Of large ones, of which each choice takes a good part of a second, a search beyond it takes the
 // first way that fits. It counts work, not time, so that all ranks and machines find the same.
 struct SearchWork {
   static constexpr int64_t kEnough = 400'000;  // some two seconds of a core

@@ -9,30 +9,10 @@
 #include <vector>
 
 #include "base/units.h"
+#include "settings/mesh.h"
 #include "tensor/mesh.h"
 
 namespace temper {
-
-// When gradients of gathered weights are reduced between ranks.
-enum class GradSync : uint8_t {
-  kAuto,
-  kMicroBatch,  // after every micro-batch: a rank keeps only its parts
-  kStep,        // once, by the last micro-batch: a rank keeps the gradients of whole weights, in f32, until then
-};
-
-// What ranks with different rows exchange for an embedding whose table is split among them.
-enum class EmbeddingMove : uint8_t {
-  kAuto,
-  kTable,  // gather the table
-  kRows,   // every rank looks up all tokens in its part of the table, and the results are summed
-};
-
-// What tensor ranks exchange for the feed-forward part of a block if they split the tokens of the residual stream.
-enum class MlpMove : uint8_t {
-  kAuto,
-  kActivations,  // gather all tokens, sum the results: each rank computes some columns for all tokens
-  kWeights,      // gather the weights: each rank computes all columns for its tokens
-};
 
 // The choices of an earlier run, by `Decision::what`.
 using KeptDecisions = std::map<std::string, std::string>;

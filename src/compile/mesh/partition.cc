@@ -66,7 +66,7 @@ class Partitioner final : public ShardingSink {
       // Its gradient would be whole from one use and a partial sum from another.
       if (const auto whole = whole_uses_.find(id); whole != whole_uses_.end() && !(whole->second & axes).empty()) {
         return InvalidArgument(fmt::format(
-            "mesh {}: {} is used in different ways along {}: give it a placement rule that splits it there, or "
+            "mesh {}: {} is used in different ways along {}: give it a sharding rule that splits it there, or "
             "none of the two that share it{}",
             spec_.mesh.ToString(), weight.name, (whole->second & axes).ToString(),
             GivenRules([&](const Node&, ValueId used) { return graph_.value(used).name == weight.name; })));
@@ -321,7 +321,7 @@ class Partitioner final : public ShardingSink {
     if (const TensorType& type = local_.value(at.id).type; dim > 0 && type.dtype.quantised()) {
       Refuse(
           fmt::format("the columns of {} are split over {} and would have to be gathered, but as {} it has a scale "
-                      "per row: split its rows by a placement rule, or remove base_dtype or embedding_dtype",
+                      "per row: split its rows by a sharding rule, or remove base_dtype or embedding_dtype",
                       local_.value(at.id).name, gather.ToString(), ToString(type.dtype)));
       return at;
     }

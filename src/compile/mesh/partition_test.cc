@@ -448,7 +448,7 @@ TEST(Partition, RefusesATrainableWeightThatIsUsedInTwoWays) {
   net.graph.value(net.graph.FindSource("w")).trainable = true;
   EXPECT_EQ(
       ErrorOf(net.graph, mesh, net.weights),
-      "mesh tp=2: w is used in different ways along tp: give it a placement rule that splits it there, or none of the "
+      "mesh tp=2: w is used in different ways along tp: give it a sharding rule that splits it there, or none of the "
       "two that share it");
 }
 

@@ -123,7 +123,7 @@ std::optional<std::string> SpecOfLabels(const DimLabels& labels, ResidualSplit r
 }
 
 std::string NameOfRule(std::span<const ShardingRule> rules, size_t index) {
-  return fmt::format("placement rule {} ['{}', '{}']", index + 1, rules[index].pattern, rules[index].spec);
+  return fmt::format("sharding rule {} ['{}', '{}']", index + 1, rules[index].pattern, rules[index].spec);
 }
 
 std::vector<std::string> IdleRules(std::span<const ShardingRule> rules, const ShardedWeights& sharded) {
@@ -168,7 +168,7 @@ Result<ShardedWeights> ShardWeights(const Graph& forward, const Mesh& mesh, std:
       TEMPER_ASSIGN_OR_RETURN(const auto axes, ParseSpec(*spec));
       TEMPER_ASSIGN_OR_RETURN(sharding, Apply(axes, mesh, v));
     } else if (v.type.shape.elements() > 1) {
-      return InvalidArgument(fmt::format("no placement rule matches {} {}: give one, such as placement: [['{}', '{}']]",
+      return InvalidArgument(fmt::format("no sharding rule matches {} {}: give one, such as mesh.sharding: [['{}', '{}']]",
                                          v.name, v.type.ToString(), v.name, ExampleSpec(v.type.shape.rank())));
     }
   }

@@ -26,7 +26,7 @@ struct ShardingRule {
   std::string pattern, spec;
 };
 
-// "placement rule 2 ['lm_head', 'fsdp,tp']", counted from 1.
+// "sharding rule 2 ['lm_head', 'fsdp,tp']", counted from 1.
 std::string NameOfRule(std::span<const ShardingRule> rules, size_t index);
 
 // The spec that follows from a tensor's labels; nullopt if it has none. In 1-D tensor parallelism heads, ffn, vocab and

@@ -95,7 +95,7 @@ TEST(ShardingRules, LabelsDecideForTensorsWithoutUserRules) {
 
 TEST(ShardingRules, ErrorsNameTheRuleByItsNumberAndText) {
   const auto error_of = [](const char* spec) { return ErrorOf({{"zzz", "-"}, {"weight", spec}, {".", "-"}}); };
-  const std::string rule = "placement rule 2 ['weight', '";
+  const std::string rule = "sharding rule 2 ['weight', '";
   EXPECT_HAS(error_of("fsdb,-"),
              rule + "fsdb,-']: 'fsdb' is not an axis that weights can be split over; the closest is 'fsdp'");
   EXPECT_HAS(error_of("dept,-"), "the closest is 'depth'");
@@ -108,13 +108,13 @@ TEST(ShardingRules, ErrorsNameTheRuleByItsNumberAndText) {
   EXPECT_HAS(error_of(""), rule);
   EXPECT_HAS(error_of("fsdp+,-"), "'' is not an axis");
   EXPECT_HAS(ErrorOf({{"weight", "-,-"}, {"matches nothing", "fsdb,-"}}),
-             "placement rule 2 ['matches nothing', 'fsdb,-']: 'fsdb' is not an axis");
-  EXPECT_HAS(ErrorOf({{"(", "-"}}), "placement rule 1 ['(', '-']");
+             "sharding rule 2 ['matches nothing', 'fsdb,-']: 'fsdb' is not an axis");
+  EXPECT_HAS(ErrorOf({{"(", "-"}}), "sharding rule 1 ['(', '-']");
 }
 
 TEST(ShardingRules, ATensorThatNoneMatchesIsAnErrorUnlessItHasOneElement) {
   EXPECT_HAS(ErrorOf({{"bias", "-"}}),
-             "no placement rule matches a.weight f32[8, 6]: give one, such as placement: "
+             "no sharding rule matches a.weight f32[8, 6]: give one, such as mesh.sharding: "
              "[['a.weight', 'fsdp,-']]");
   EXPECT_EQ(ErrorOf({{"bias", "-"}, {"weight", "-,-"}}), "") << "c.one needs none";
 }
@@ -133,7 +133,7 @@ TEST(ShardingRules, ErrorsOfPartitionNameTheUsersRules) {
   const auto part = PartitionByRules(graph, {.mesh = mesh, .residual = ResidualSplit::kWhole}, rules);
   ASSERT_FALSE(part.ok());
   EXPECT_HAS(part.status().message(), "a.weight is split along its input dim over tp");
-  EXPECT_HAS(part.status().message(), "placement rule 2 ['a', '-,tp'] shards a.weight");
+  EXPECT_HAS(part.status().message(), "sharding rule 2 ['a', '-,tp'] shards a.weight");
 }
 
 }  // namespace

@@ -117,11 +117,6 @@ Status CheckTasks(const PipelineSchedule& s) {
 
 }  // namespace
 
-std::string_view ToString(PipelineKind kind) {
-  constexpr std::string_view kNames[] = {"1f1b", "interleaved", "zero_bubble", "gpipe"};
-  return kNames[static_cast<size_t>(kind)];
-}
-
 std::string PipelineTask::ToString() const {
   return fmt::format("{}(chunk {}, micro-batch {})", "FBW"[static_cast<size_t>(work)], chunk, micro_batch);
 }

@@ -9,16 +9,9 @@
 #include <vector>
 
 #include "base/status.h"
+#include "settings/mesh.h"
 
 namespace temper {
-
-enum class PipelineKind : uint8_t {
-  kOneForwardOneBackward,  // each backward as early as possible: at most stages - stage micro-batches are in flight
-  kInterleaved,            // the same with several chunks per stage: a shorter bubble for more transfers
-  kZeroBubble,             // gradients of weights, which no stage waits for, fill the bubble
-  kGpipe,                  // all forwards, then all backwards: every micro-batch is in flight
-};
-std::string_view ToString(PipelineKind kind);  // "1f1b"
 
 enum class Work : uint8_t {
   kForward,

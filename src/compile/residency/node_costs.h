@@ -1,4 +1,4 @@
-// NodeCosts: what all placements of a graph's values have in common, found once for all of them.
+// NodeCosts: what all choices of tiers for a graph's values have in common, found once for all of them.
 #pragma once
 
 #include <vector>

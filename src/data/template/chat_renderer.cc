@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "data/conversation.h"
+#include "data/template/conversation.h"
 #include "data/template/value_json.h"
 
 namespace temper {

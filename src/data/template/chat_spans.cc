@@ -27,10 +27,10 @@
 #include <algorithm>
 #include <optional>
 
+#include "base/text_parts.h"
 #include "base/units.h"
 #include "data/template/chat_renderer.h"
 #include "data/template/unicode.h"
-#include "data/text_parts.h"
 
 namespace temper {
 namespace {

@@ -1,5 +1,5 @@
 // AdamW: Loshchilov & Hutter 2019 in torch.optim.AdamW's order; fma, sqrt and division only
-// (backend/cpu/adamw_step.h).
+// (backend/cpu/pointwise/adamw_step.h).
 #include <cmath>
 
 #include "graph/ops/measured.h"

@@ -34,7 +34,7 @@ inline AttentionDims AttentionDimsOf(const TensorType& q, const Attributes& a) {
   return {tokens, std::min(tokens, a.IntOr("row", tokens)), q.shape[1] / a.Int("heads")};
 }
 
-inline constexpr int64_t kAttentionBlockBound = 96;  // backend/cpu/attention_tile.h, which checks these
+inline constexpr int64_t kAttentionBlockBound = 96;  // backend/cpu/attention/attention_tile.h, which checks these
 inline constexpr int64_t kAttentionRowBytesBound = 1088;
 inline constexpr int64_t kForwardTileBound = 96 << 10;
 inline constexpr int64_t kBackwardTileBound = 128 << 10;

@@ -10,7 +10,7 @@ namespace temper {
 
 // At least what a backend's product of [m, k] by [n, k] takes: panels of a block of either operand (as f32 where the
 // machine has no bf16 arithmetic) and, for a bf16 output that is summed over several blocks of k, f32 sums. The numbers
-// bound those of backend/cpu/gemm.cc, which checks that it stays within them.
+// bound those of backend/cpu/products/gemm.cc, which checks that it stays within them.
 // a_by_rows: A is stored with its k contiguous; otherwise a team packs it together in larger blocks. b_packed: B is
 // stored in panels, which are read in place. k2: of a second pair of operands, which goes on with the sum over k; its B
 // is packed in any case.

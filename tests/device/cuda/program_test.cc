@@ -207,7 +207,7 @@ TEST_F(OnPtx, AllWeightsAreTrainedInBf16AsOnTheCpuWhereverTheyLie) {
   const std::string cpu = Trained("cpu", "cpu", full), gpu = Trained("gpu", "gpu", full);
   ExpectLosses(gpu, cpu, 5e-3);
   const std::string weights = Weights(gpu);
-  for (const char* memory : {"--memory.placement=host", "--memory.optimizer=disk"}) {
+  for (const char* memory : {"--memory.tiers=host", "--memory.optimizer=disk"}) {
     Arguments placed = full;
     placed.insert(placed.end(), {memory, "--memory.disk", "spill"});
     EXPECT_TRUE(Weights(Trained(memory + 9, "gpu", placed)) == weights) << memory;

@@ -1,6 +1,6 @@
 #include "backend/cpu/emulator/amx-inl.h"
 // What the instructions are called must be known before they are used.
-#include "backend/cpu/attention_tile_amx-inl.h"
+#include "backend/cpu/attention/attention_tile_amx-inl.h"
 
 namespace temper {
 

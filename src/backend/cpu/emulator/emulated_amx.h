@@ -6,8 +6,8 @@
 #include <string>
 #include <utility>
 
-#include "backend/cpu/attention_tile.h"
-#include "backend/cpu/gemm_tile.h"
+#include "backend/cpu/attention/attention_tile.h"
+#include "backend/cpu/products/gemm_tile.h"
 #include "device/kernel.h"
 
 namespace temper {

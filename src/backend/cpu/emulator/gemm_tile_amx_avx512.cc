@@ -1,6 +1,6 @@
 #include "backend/cpu/emulator/amx-inl.h"
 // What the instructions are called must be known before they are used.
-#include "backend/cpu/gemm_tile_amx-inl.h"
+#include "backend/cpu/products/gemm_tile_amx-inl.h"
 
 namespace temper {
 

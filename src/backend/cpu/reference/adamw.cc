@@ -1,7 +1,7 @@
-// AdamW: in f32, operation by operation as backend/cpu/adamw_step.h prescribes.
+// AdamW: in f32, operation by operation as backend/cpu/pointwise/adamw_step.h prescribes.
 #include <cmath>
 
-#include "backend/cpu/adamw_step.h"
+#include "backend/cpu/pointwise/adamw_step.h"
 #include "backend/cpu/reference/call.h"
 
 namespace temper::reference {

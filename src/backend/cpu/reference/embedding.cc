@@ -1,6 +1,6 @@
 // Token embedding: y[t] = table[index[t] + offset] (OPT's position table starts at offset 2), zero where the table is
 // a part that has not that row; and its gradient.
-#include "backend/cpu/embedding_rows.h"
+#include "backend/cpu/pointwise/embedding_rows.h"
 #include "backend/cpu/reference/call.h"
 
 namespace temper::reference {

@@ -11,7 +11,7 @@
 #include <cmath>
 #include <span>
 
-#include "backend/cpu/loss_statistics.h"
+#include "backend/cpu/products/loss_statistics.h"
 #include "backend/cpu/reference/call.h"
 #include "backend/cpu/reference/softcap.h"
 #include "graph/ops/loss_operands.h"

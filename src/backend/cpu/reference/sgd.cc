@@ -1,5 +1,5 @@
-// SGD: in f32, operation by operation as backend/cpu/sgd_step.h prescribes.
-#include "backend/cpu/sgd_step.h"
+// SGD: in f32, operation by operation as backend/cpu/pointwise/sgd_step.h prescribes.
+#include "backend/cpu/pointwise/sgd_step.h"
 
 #include <cmath>
 

@@ -1,4 +1,4 @@
-// The loop of adamw: operation by operation as backend/cpu/adamw_step.h prescribes.
+// The loop of adamw: operation by operation as backend/cpu/pointwise/adamw_step.h prescribes.
 #pragma once
 
 namespace temper {

@@ -1,4 +1,4 @@
-// The loop of sgd: operation by operation as backend/cpu/sgd_step.h prescribes.
+// The loop of sgd: operation by operation as backend/cpu/pointwise/sgd_step.h prescribes.
 #pragma once
 
 namespace temper {

@@ -7,9 +7,9 @@
 
 #include <cstdint>
 
-#include "backend/cpu/adamw_step.h"
 #include "backend/cpu/isa.h"
-#include "backend/cpu/sgd_step.h"
+#include "backend/cpu/pointwise/adamw_step.h"
+#include "backend/cpu/pointwise/sgd_step.h"
 #include "tensor/dtype.h"
 
 namespace temper {

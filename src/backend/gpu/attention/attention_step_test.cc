@@ -1,7 +1,7 @@
 // attention_step and its backward, against their scalar twins: the rings of the CPU's tests.
 #include <gtest/gtest.h>
 
-#include "backend/cpu/attention_step_scenes.h"
+#include "backend/cpu/attention/attention_step_scenes.h"
 #include "backend/gpu/gpus_under_test.h"
 
 namespace temper::attention_step_test {

@@ -1,7 +1,7 @@
 // attention and its backward, against their scalar twins.
 #include <gtest/gtest.h>
 
-#include "backend/cpu/attention_bounds.h"
+#include "backend/cpu/attention/attention_bounds.h"
 #include "backend/gpu/gpus_under_test.h"
 #include "graph/ops/attention_scratch.h"
 

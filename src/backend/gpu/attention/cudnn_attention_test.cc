@@ -9,7 +9,7 @@
 
 #include <cstdlib>
 
-#include "backend/cpu/attention_bounds.h"
+#include "backend/cpu/attention/attention_bounds.h"
 #include "backend/gpu/attention/cudnn_under_test.h"
 #include "backend/gpu/gpus_under_test.h"
 #include "graph/ops/packed_attention_scratch.h"

@@ -1,5 +1,5 @@
-// adamw, to the bit as backend/cpu/adamw_step.h prescribes: each line of the step one IEEE operation of f32. Floor:
-// bytes of master, gradient and moments (28 per element and the weight's).
+// adamw, to the bit as backend/cpu/pointwise/adamw_step.h prescribes: each line of the step one IEEE operation of f32.
+// Floor: bytes of master, gradient and moments (28 per element and the weight's).
 #include "backend/gpu/launch.h"
 
 namespace temper::gpu {

@@ -1,5 +1,5 @@
-// sgd, to the bit as backend/cpu/sgd_step.h prescribes: each line of the step one IEEE operation of f32. Floor: bytes
-// of master, gradient and momentum (20 per element and the weight's; 12 without momentum).
+// sgd, to the bit as backend/cpu/pointwise/sgd_step.h prescribes: each line of the step one IEEE operation of f32.
+// Floor: bytes of master, gradient and momentum (20 per element and the weight's; 12 without momentum).
 #include "backend/gpu/launch.h"
 
 namespace temper::gpu {

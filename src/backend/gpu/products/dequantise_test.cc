@@ -3,7 +3,7 @@
 
 #include <cmath>
 
-#include "backend/cpu/loss_twin.h"
+#include "backend/cpu/products/loss_twin.h"
 #include "backend/gpu/gpus_under_test.h"
 #include "graph/rule.h"
 

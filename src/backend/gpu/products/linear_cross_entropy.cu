@@ -158,8 +158,8 @@ __device__ void GradientOfRow(T* logits_V, int64_t V, float cap, SmoothLabels<fl
   }
 }
 
-// As SoftmaxLoss, with the statistics of all ranks; the arithmetic is that of backend/cpu/loss_statistics.cc, alike on
-// all of them.
+// As SoftmaxLoss, with the statistics of all ranks; the arithmetic is that of backend/cpu/products/loss_statistics.cc,
+// alike on all of them.
 template <class T, int kCount>
 __global__ void SplitSoftmaxLoss(T* logits_NV, const int* rows, const int* target_T, int64_t n, int64_t V,
                                  int64_t begin, float cap, SmoothLabels<float> labels, const float* all_RNS,

@@ -1,7 +1,7 @@
 // linear_cross_entropy whose vocabulary ranks share: kernels on the emulator, whose ranks are threads that take turns.
 #include <gtest/gtest.h>
 
-#include "backend/cpu/shared_vocabulary_runs.h"
+#include "backend/cpu/products/shared_vocabulary_runs.h"
 
 #ifdef TEMPER_GPU_EMULATED
 #include "backend/gpu/emulator/emulated_kernels.h"

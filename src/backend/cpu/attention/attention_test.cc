@@ -1,0 +1,228 @@
+// attention, attention_backward and attention_cached against their scalar twins.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+
+#include "backend/cpu/attention/attention_bounds.h"
+#include "backend/cpu/attention/attention_ways.h"
+
+namespace temper::attention_test {
+namespace {
+
+struct AttentionCase {
+  const char* name;
+  std::vector<int64_t> documents;  // lengths
+  int64_t heads, kv_heads, E, window;
+  double spread = 1;  // of q and k: large ones make rows that look at one key
+  double softcap = 0;
+};
+
+const std::vector<AttentionCase>& Cases() {
+  static const std::vector<AttentionCase> cases = {
+      {"one token", {1}, 2, 1, 32, 0},
+      {"one short document", {11}, 2, 2, 64, 0},
+      {"one document of a block and a bit", {97}, 4, 2, 64, 0},
+      {"documents of all sizes", {1, 1, 1, 40, 12, 130, 2, 95, 1, 33}, 6, 2, 32, 0},
+      {"documents of one token", std::vector<int64_t>(70, 1), 3, 1, 16, 0},
+      {"several segments of queries", {700, 13}, 2, 1, 32, 0},
+      {"window", {300, 20, 5}, 2, 2, 48, 37},
+      {"window of one", {60}, 2, 1, 16, 1},
+      {"window wider than a block of keys", {640}, 1, 1, 16, 530},
+      {"grouped, odd head_dim", {50, 61}, 8, 2, 80, 0},
+      {"head_dim 128", {70, 150}, 2, 1, 128, 0},
+      {"head_dim 256", {45}, 2, 1, 256, 0},
+      {"sharp", {200}, 2, 1, 64, 0, 6.0},
+      {"capped", {97, 40, 3}, 4, 2, 64, 0, 3.0, 2.0},
+      {"capped, window, head_dim 256", {130}, 2, 1, 256, 50, 6.0, 50.0},
+  };
+  return cases;
+}
+
+struct Scene {
+  int64_t T = 0;
+  Attributes attributes;
+  TestTensor q, k, v, document_start;
+};
+
+Scene SceneOf(const AttentionCase& c, DType dtype) {
+  int64_t T = 0;
+  for (int64_t n : c.documents) T += n;
+  Scene s{T,
+          {{"heads", c.heads},
+           {"kv_heads", c.kv_heads},
+           {"window", c.window},
+           {"scale", 1 / std::sqrt(static_cast<double>(c.E))}},
+          RandomTensor({dtype, {T, c.heads * c.E}}, 1, c.spread),
+          RandomTensor({dtype, {T, c.kv_heads * c.E}}, 2, c.spread),
+          RandomTensor({dtype, {T, c.kv_heads * c.E}}, 3),
+          TestTensor({DType::kI32, {T}})};
+  if (c.softcap > 0) s.attributes.Set("softcap", c.softcap);
+  int64_t t = 0;
+  for (int64_t n : c.documents) {
+    for (int64_t i = 0; i < n; ++i) s.document_start.Set(t + i, static_cast<double>(t));
+    t += n;
+  }
+  return s;
+}
+
+std::string Name(const AttentionCase& c, DType dtype, const AttentionWay& way) {
+  return std::string(c.name) + " " + std::string(ToString(dtype)) + " on " + way.name;
+}
+
+AttentionShape ShapeOf(const AttentionCase& c, const Scene& s) {
+  return {s.T, c.heads, c.kv_heads, c.E, s.attributes.Double("scale"), c.softcap};
+}
+
+TEST(Attention, MatchesTheScalarTwin) {
+  for (DType dtype : {DType::kBF16, DType::kF32}) {
+    const double u = UnitRoundoff(dtype);
+    for (const AttentionCase& c : Cases()) {
+      const Scene s = SceneOf(c, dtype);
+      TestTensors inputs;
+      for (const TestTensor* t : {&s.q, &s.k, &s.v, &s.document_start}) inputs.push_back(t->Copy());
+      const TwinRun run{Op::kAttention, s.attributes, &inputs};
+      const TestTensors want = RunReference(run);
+      // Sums of p |v|.
+      TestTensors absolute;
+      for (const TestTensor* t : {&s.q, &s.k}) absolute.push_back(t->Copy());
+      absolute.push_back(Absolute(s.v));
+      absolute.push_back(s.document_start.Copy());
+      const TestTensors magnitude = RunReference({Op::kAttention, s.attributes, &absolute});
+      const double p_error = ProbabilityError(ShapeOf(c, s), s.q, s.k);
+      for (const AttentionWay& way : AttentionWaysOf(dtype)) {
+        const TestTensors one = way.run(run, 1);
+        // bf16: probabilities are rounded before they meet v.
+        const double relative = 2 * p_error + (dtype == DType::kBF16 ? 1.01 * u : 0) + 1e-6;
+        ExpectNear(
+            one[0], want[0], 2.02 * u, [&](int64_t i) { return 1.02 * relative * magnitude[0].Get(i) + 1e-37; },
+            Name(c, dtype, way) + " o");
+        ExpectNear(
+            one[1], want[1], 4 * UnitRoundoff(DType::kF32), [&](int64_t) { return p_error; },
+            Name(c, dtype, way) + " lse");
+        for (int threads : {2, 3}) {
+          const TestTensors more = way.run(run, threads);
+          EXPECT_TRUE(more[0].SameBits(one[0]) && more[1].SameBits(one[1])) << Name(c, dtype, way) << threads;
+        }
+      }
+    }
+  }
+}
+
+TEST(AttentionBackward, MatchesTheScalarTwin) {
+  for (DType dtype : {DType::kBF16, DType::kF32}) {
+    for (const AttentionCase& c : Cases()) {
+      const Scene s = SceneOf(c, dtype);
+      TestTensors forward;
+      for (const TestTensor* t : {&s.q, &s.k, &s.v, &s.document_start}) forward.push_back(t->Copy());
+      const TestTensors made = RunReference({Op::kAttention, s.attributes, &forward});
+      TestTensors inputs;
+      inputs.push_back(RandomTensor(s.q.type(), 5));
+      for (const TestTensor* t : {&s.q, &s.k, &s.v, &made[0], &made[1], &s.document_start}) inputs.push_back(t->Copy());
+      const TwinRun run{Op::kAttentionBackward, s.attributes, &inputs};
+      const TestTensors want = RunReference(run);
+      const BackwardBounds bounds = BoundsOf(ShapeOf(c, s), inputs, [&](int64_t t) {
+        const auto start = static_cast<int64_t>(s.document_start.Get(t));
+        return std::pair(c.window > 0 ? std::max(start, t - c.window + 1) : start, t + 1);
+      });
+      const std::vector<double>* bound[] = {&bounds.d_q, &bounds.d_k, &bounds.d_v};
+      for (const AttentionWay& way : AttentionWaysOf(dtype)) {
+        const TestTensors one = way.run(run, 1);
+        for (size_t o = 0; o < 3; ++o) {
+          ExpectNear(
+              one[o], want[o], 2.02 * UnitRoundoff(dtype),
+              [&](int64_t i) { return 1.02 * (*bound[o])[static_cast<size_t>(i)] + 1e-30; },
+              Name(c, dtype, way) + " output " + std::to_string(o));
+          for (int threads : {2, 3}) {
+            EXPECT_TRUE(way.run(run, threads)[o].SameBits(one[o])) << Name(c, dtype, way) << threads;
+          }
+        }
+      }
+    }
+  }
+}
+
+struct CachedCase {
+  int64_t tokens, cache, length, heads, kv_heads, E, window;
+  double softcap = 0;
+};
+
+TEST(AttentionCached, MatchesTheScalarTwin) {
+  constexpr CachedCase kCached[] = {
+      {1, 40, 0, 4, 2, 32, 0},        {1, 40, 39, 4, 2, 64, 0},      {1, 700, 650, 6, 2, 64, 0},
+      {1, 90, 60, 16, 1, 32, 0},      {5, 64, 31, 4, 4, 48, 0},      {2, 64, 31, 12, 2, 16, 9},
+      {40, 64, 0, 4, 2, 64, 0},       {33, 100, 67, 2, 1, 96, 0},    {550, 600, 20, 2, 1, 16, 45},
+      {1, 90, 60, 4, 2, 256, 0, 1.0}, {7, 90, 60, 2, 1, 64, 20, 0.5}};
+  for (DType dtype : {DType::kBF16, DType::kF32}) {
+    const double u = UnitRoundoff(dtype);
+    for (const CachedCase& c : kCached) {
+      Attributes attributes = {{"heads", c.heads},
+                               {"kv_heads", c.kv_heads},
+                               {"window", c.window},
+                               {"scale", 1 / std::sqrt(static_cast<double>(c.E))}};
+      if (c.softcap > 0) attributes.Set("softcap", c.softcap);
+      TestTensors inputs, absolute;
+      inputs.push_back(RandomTensor({dtype, {c.tokens, c.heads * c.E}}, 1));
+      for (uint32_t i = 2; i < 4; ++i) inputs.push_back(RandomTensor({dtype, {c.tokens, c.kv_heads * c.E}}, i));
+      for (uint32_t i = 4; i < 6; ++i) {
+        // Rows that hold nothing yet are NaN.
+        TestTensor cache({dtype, {c.cache, c.kv_heads * c.E}});
+        const TestTensor random = RandomTensor(cache.type(), i);
+        for (int64_t j = 0; j < c.length * c.kv_heads * c.E; ++j) cache.Set(j, random.Get(j));
+        inputs.push_back(std::move(cache));
+      }
+      inputs.emplace_back(TensorType{DType::kI32, {1}});
+      inputs.back().Set(0, static_cast<double>(c.length));
+      for (size_t i = 0; i < inputs.size(); ++i) {
+        absolute.push_back(i == 2 || i == 4 ? Absolute(inputs[i]) : inputs[i].Copy());
+      }
+      const std::vector<std::pair<int, int>> in_place = {{1, 3}, {2, 4}};
+      const TestTensors want = RunReference({Op::kAttentionCached, attributes, &inputs});
+      const TestTensors magnitude = RunReference({Op::kAttentionCached, attributes, &absolute});
+      const double relative = (dtype == DType::kBF16 ? 1.01 * u + 1.5e-5 : 0) +
+                              64 * static_cast<double>(c.E + 8) * UnitRoundoff(DType::kF32);
+      for (Isa isa : RunnableIsas()) {
+        if (isa == Isa::kScalar) continue;
+        const std::string what = "tokens " + std::to_string(c.tokens) + " after " + std::to_string(c.length) + " " +
+                                 std::string(ToString(dtype)) + " on " + std::string(ToString(isa));
+        const TestTensors one = RunFast({Op::kAttentionCached, attributes, &inputs}, isa, 1);
+        ExpectNear(
+            one[0], want[0], 2.02 * u, [&](int64_t i) { return relative * magnitude[0].Get(i); }, what);
+        EXPECT_TRUE(one[1].SameBits(want[1]) && one[2].SameBits(want[2])) << what;
+        for (int threads : {1, 2, 3}) {
+          const TestTensors again = RunFast({Op::kAttentionCached, attributes, &inputs, in_place}, isa, threads);
+          for (size_t o = 0; o < 3; ++o) EXPECT_TRUE(again[o].SameBits(one[o])) << what << " threads " << threads;
+        }
+      }
+    }
+  }
+}
+
+TEST(Attention, RefusesDocumentsThatDoNotNameTheirFirstToken) {
+  TestTensors inputs;
+  inputs.push_back(RandomTensor({DType::kF32, {4, 16}}, 1));
+  inputs.push_back(RandomTensor({DType::kF32, {4, 16}}, 2));
+  inputs.push_back(RandomTensor({DType::kF32, {4, 16}}, 3));
+  inputs.emplace_back(TensorType{DType::kI32, {4}});
+  KernelSpec spec{.op = Op::kAttention,
+                  .attributes = {{"heads", int64_t{1}}, {"kv_heads", int64_t{1}}, {"scale", 1.0}}};
+  for (const TestTensor& t : inputs) spec.inputs.push_back(t.type());
+  spec.outputs = *RuleOf(spec.op).infer(spec.inputs, spec.attributes);
+  spec.workspace = RuleOf(spec.op).workspace(spec.inputs, spec.outputs, spec.attributes, 1);
+  auto kernel = MakeCpuKernels({.threads = 1})->Make(spec);
+  ASSERT_TRUE(kernel.ok());
+  TestTensor o(spec.outputs[0]), lse(spec.outputs[1]), workspace({DType::kF32, {spec.workspace.v / 4}});
+  std::vector<std::byte*> in, out = {o.data(), lse.data()};
+  for (const TestTensor& t : inputs) in.push_back(t.data());
+  const auto run = [&](std::vector<int> starts) {
+    for (size_t i = 0; i < 4; ++i) inputs[3].Set(static_cast<int64_t>(i), starts[i]);
+    return (*kernel)->Run({in.data(), out.data(), workspace.data()}).code();
+  };
+  EXPECT_EQ(run({0, 0, 2, 2}), StatusCode::kOk);
+  EXPECT_EQ(run({-1, 0, 0, 0}), StatusCode::kCorrupt);
+  EXPECT_EQ(run({0, 0, 0, 7}), StatusCode::kCorrupt);
+  EXPECT_EQ(run({0, 1, 0, 3}), StatusCode::kCorrupt);
+}
+
+}  // namespace
+}  // namespace temper::attention_test

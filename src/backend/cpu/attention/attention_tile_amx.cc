@@ -1,0 +1,7 @@
+#include "backend/cpu/attention/attention_tile_amx-inl.h"
+
+namespace temper {
+
+constexpr AttentionKernels kAttentionBF16Amx = AttentionTable<PairMath>(kTilesBF16Amx);
+
+}  // namespace temper

@@ -1,0 +1,89 @@
+// Shared by the kernels of attention: the layout of heads, the tables of tiles, and how threads share units of work.
+// Internal to backend/cpu/attention*.cc.
+#pragma once
+
+#include <atomic>
+
+#include "backend/cpu/attention/attention_tile.h"
+#include "backend/cpu/kernels.h"
+#include "backend/cpu/products/gemm.h"
+#include "base/team.h"
+#include "graph/ops/attention_scratch.h"
+
+namespace temper {
+
+// Queries of a forward unit: enough that packing the keys again for each is negligible beside the products.
+inline constexpr int64_t kSegment = 512;
+
+inline const AttentionKernels& AttentionKernelsOf(DType dtype, Isa isa) {
+  if (dtype == DType::kF32) return isa >= Isa::kAvx512 ? kAttentionF32Avx512 : kAttentionF32Avx2;
+  if (isa == Isa::kAmxBf16) return kAttentionBF16Amx;
+  if (isa == Isa::kAvx512Bf16Dot) return kAttentionBF16Avx512;
+  return isa >= Isa::kAvx512 ? kAttentionBF16AsF32Avx512 : kAttentionBF16AsF32Avx2;
+}
+
+// What all kernels know of their heads.
+struct HeadLayout {
+  int64_t heads, kv_heads, group, E, window;
+  float scale, cap;
+  int64_t element;  // bytes of q, k, v
+  const AttentionKernels* kernels;
+  const TileKernels* tiles;
+
+  HeadLayout(const KernelSpec& spec, const TensorType& q, const AttentionKernels& table)
+      : heads(spec.attributes.Int("heads")),
+        kv_heads(spec.attributes.Int("kv_heads")),
+        group(heads / kv_heads),
+        E(q.shape[1] / heads),
+        window(spec.attributes.IntOr("window", 0)),
+        scale(static_cast<float>(spec.attributes.Double("scale"))),
+        cap(static_cast<float>(spec.attributes.DoubleOr("softcap", 0))),
+        element(SizeOf(q.dtype)),
+        kernels(&table),
+        tiles(table.tiles) {
+    TEMPER_CHECK(kernels->columns == tiles->nr) << kernels->columns;
+    TEMPER_CHECK(kernels->forward_scratch <= kForwardTileBound && kernels->backward_scratch <= kBackwardTileBound &&
+                 kernels->row_bytes <= kAttentionRowBytesBound && kAttentionBlock <= kAttentionBlockBound)
+        << kernels->forward_scratch << ", " << kernels->backward_scratch << ", " << kernels->row_bytes;
+  }
+
+  int64_t query_stride() const { return heads * E; }
+  int64_t key_stride() const { return kv_heads * E; }
+  int64_t padded_E() const { return (E + tiles->nr - 1) / tiles->nr * tiles->nr; }
+  int64_t PanelBytes(int64_t depth) const {
+    return (depth + tiles->k_step - 1) / tiles->k_step * tiles->k_step * tiles->nr * tiles->element_size;
+  }
+  std::byte* At(std::byte* data, int64_t index) const { return data + index * element; }
+  // Panels of tokens [first, first + n) of a head, E deep; or of E, n deep.
+  void PackTokens(const std::byte* head, int64_t stride, int64_t n, std::byte* panels) const {
+    tiles->pack_k(head, stride, n, tiles->nr, true, E, panels, PanelBytes(E));
+  }
+  void PackDepth(const std::byte* head, int64_t stride, int64_t n, std::byte* panels) const {
+    tiles->pack_lines(head, stride, E, tiles->nr, true, n, panels, PanelBytes(n));
+  }
+  // The second with queries for tokens: what d_k and d_v are products of.
+  void PackQueries(const std::byte* head, int64_t stride, int64_t n, std::byte* panels) const {
+    if (kernels->turn_keys == nullptr) return PackDepth(head, stride, n, panels);
+    tiles->pack_lines(head, stride, E, tiles->mr, false, n, panels, PanelBytes(n));
+  }
+};
+
+// Whether the tiles apply: whole vectors of E, a positive scale (the softmax's maximum is taken before scaling).
+inline bool Served(const KernelSpec& spec, const TensorType& q) {
+  if (q.dtype != DType::kF32 && q.dtype != DType::kBF16) return false;
+  const int64_t E = q.shape[1] / spec.attributes.Int("heads");
+  return E % 16 == 0 && E <= kMaxHeadDim && spec.attributes.Double("scale") > 0;
+}
+
+// Calls body(i, thread) for i < n, each on whichever thread is free: units differ in cost.
+template <class Body>
+void ForEachUnit(const TileKernels& tiles, int threads, int64_t n, std::atomic<int64_t>& next, const Body& body) {
+  next.store(0, std::memory_order_relaxed);
+  RunTeam(threads, [&](TeamMember self) {
+    if (tiles.enter != nullptr) tiles.enter();
+    for (int64_t i; (i = next.fetch_add(1, std::memory_order_relaxed)) < n;) body(i, self.index);
+    if (tiles.leave != nullptr) tiles.leave();
+  });
+}
+
+}  // namespace temper

@@ -1,7 +1,0 @@
-#include "backend/cpu/attention_tile_amx-inl.h"
-
-namespace temper {
-
-constexpr AttentionKernels kAttentionBF16Amx = AttentionTable<PairMath>(kTilesBF16Amx);
-
-}  // namespace temper

@@ -1,0 +1,149 @@
+// add, scale, cast, slice_rows, select and its backward.
+#include <algorithm>
+#include <cstring>
+
+#include "backend/cpu/kernels.h"
+#include "backend/cpu/pointwise/range_kernel.h"
+#include "backend/cpu/products/gemm.h"
+#include "backend/cpu/products/pack.h"
+#include "backend/cpu/vector/vector_kernels.h"
+#include "base/team.h"
+
+namespace temper {
+namespace {
+
+template <class From, class To>
+std::unique_ptr<Kernel> MakeConvert(void (*convert)(const From*, To*, int64_t), int threads, int64_t n) {
+  return MakeKernel([=](const KernelArgs& args) {
+    const From* const x = In<From>(args, 0);
+    To* const y = Out<To>(args, 0);
+    ParallelBlocks(threads, n, kElementsPerRange,
+                   [=](int64_t begin, int64_t end) { convert(x + begin, y + begin, end - begin); });
+    return OkStatus();
+  });
+}
+
+template <class T>
+using AddFn = void (*)(const T* a, const T* b, T* y, int64_t n);
+
+template <class T>
+std::unique_ptr<Kernel> MakeSum(AddFn<T> add, int threads, int64_t n) {
+  return MakeKernel([=](const KernelArgs& args) {
+    const T *const a = In<T>(args, 0), *const b = In<T>(args, 1);
+    T* const y = Out<T>(args, 0);
+    ParallelBlocks(threads, n, kElementsPerRange,
+                   [=](int64_t begin, int64_t end) { add(a + begin, b + begin, y + begin, end - begin); });
+    return OkStatus();
+  });
+}
+
+// y_TD = a_TD + b_D.
+template <class T>
+std::unique_ptr<Kernel> MakeRowSum(AddFn<T> add, int threads, int64_t rows, int64_t D) {
+  const int64_t at_once = std::max<int64_t>(1, kElementsPerRange / std::max<int64_t>(1, D));
+  return MakeKernel([=](const KernelArgs& args) {
+    const T *const a = In<T>(args, 0), *const b = In<T>(args, 1);
+    T* const y = Out<T>(args, 0);
+    ParallelBlocks(threads, rows, at_once, [=](int64_t begin, int64_t end) {
+      for (int64_t t = begin; t < end; ++t) add(a + t * D, b, y + t * D, D);
+    });
+    return OkStatus();
+  });
+}
+
+std::unique_ptr<Kernel> MakeCopy(int threads, int64_t bytes, int64_t from) {
+  return MakeKernel([=](const KernelArgs& args) {
+    const std::byte* const x = args.inputs[0] + from;
+    std::byte* const y = args.outputs[0];
+    if (x == y) return OkStatus();
+    ParallelBlocks(threads, bytes, 4 * kElementsPerRange,
+                   [=](int64_t begin, int64_t end) { std::memcpy(y + begin, x + begin, end - begin); });
+    return OkStatus();
+  });
+}
+
+}  // namespace
+
+std::unique_ptr<Kernel> MakeAdd(const KernelSpec& spec, Isa isa) {
+  if (!AllFast({spec.inputs[0], spec.inputs[1], spec.outputs[0]})) return nullptr;
+  return DispatchFloat(spec.outputs[0].dtype, [&]<class T>() {
+    const auto add = VectorsFor<T>(isa).add;
+    return spec.inputs[1].shape == spec.inputs[0].shape
+               ? MakeSum<T>(add, spec.threads, spec.outputs[0].shape.elements())
+               : MakeRowSum<T>(add, spec.threads, spec.outputs[0].shape.rows(), spec.outputs[0].shape.columns());
+  });
+}
+
+std::unique_ptr<Kernel> MakeScale(const KernelSpec& spec, Isa isa) {
+  if (!AllFast({spec.inputs[0]})) return nullptr;
+  return DispatchFloat(spec.inputs[0].dtype, [&]<class T>() {
+    const int64_t n = spec.inputs[0].shape.elements();
+    const auto factor = static_cast<float>(spec.attributes.Double("factor"));
+    return MakeKernel([=, threads = spec.threads, scale = VectorsFor<T>(isa).scale](const KernelArgs& args) {
+      const T* const x = In<T>(args, 0);
+      T* const y = Out<T>(args, 0);
+      ParallelBlocks(threads, n, kElementsPerRange,
+                     [=](int64_t begin, int64_t end) { scale(x + begin, factor, y + begin, end - begin); });
+      return OkStatus();
+    });
+  });
+}
+
+std::unique_ptr<Kernel> MakeCast(const KernelSpec& spec, Isa isa) {
+  const DType from = spec.inputs[0].dtype, to = spec.outputs[0].dtype;
+  const int64_t n = spec.outputs[0].shape.elements();
+  if (spec.outputs[0].packed()) {
+    const TileKernels& tiles = TilesOf(DType::kBF16, isa);
+    return tiles.pair_panels ? MakePackOf(spec, tiles) : nullptr;
+  }
+  if (from == to) return MakeCopy(spec.threads, spec.outputs[0].bytes().v, 0);
+  if (from == DType::kF32 && to == DType::kBF16) return MakeConvert(VectorsFor<bf16>(isa).from_f32, spec.threads, n);
+  if (from == DType::kBF16 && to == DType::kF32) return MakeConvert(VectorsFor<bf16>(isa).to_f32, spec.threads, n);
+  return nullptr;
+}
+
+std::unique_ptr<Kernel> MakeSliceRows(const KernelSpec& spec, Isa) {
+  const int64_t row_bytes = spec.inputs[0].shape.columns() * SizeOf(spec.inputs[0].dtype);
+  return MakeCopy(spec.threads, spec.outputs[0].bytes().v, spec.attributes.Int("begin") * row_bytes);
+}
+
+std::unique_ptr<Kernel> MakeSelect(const KernelSpec& spec, Isa) {
+  const Bytes matrix = spec.outputs[0].bytes();
+  return MakeCopy(spec.threads, matrix.v, spec.attributes.Int("index") * matrix.v);
+}
+
+// Each thread takes a range of the stack: in the selected matrix it adds, elsewhere it copies or clears.
+std::unique_ptr<Kernel> MakeSelectBackward(const KernelSpec& spec, Isa isa) {
+  if (spec.inputs[0].dtype != DType::kF32) return nullptr;
+  const int64_t n = spec.inputs[0].shape.elements(), first = spec.attributes.Int("index") * n;
+  const bool acc = spec.attributes.Flag("acc");
+  return MakeKernel([=, threads = spec.threads, all = spec.outputs[0].shape.elements(),
+                     add = VectorsFor<float>(isa).add](const KernelArgs& args) {
+    const float* const d_OI = In<float>(args, 0);
+    const float* const before = acc ? In<float>(args, 1) : nullptr;
+    float* const d_w = Out<float>(args, 0);
+    const auto others = [=](int64_t begin, int64_t end) {
+      if (begin >= end || before == d_w) return;
+      const auto bytes = static_cast<size_t>(end - begin) * sizeof(float);
+      if (acc) {
+        std::memcpy(d_w + begin, before + begin, bytes);
+      } else {
+        std::memset(d_w + begin, 0, bytes);
+      }
+    };
+    ParallelBlocks(threads, all, kElementsPerRange, [=](int64_t begin, int64_t end) {
+      others(begin, std::min(end, first));
+      others(std::max(begin, first + n), end);
+      const int64_t from = std::max(begin, first), to = std::min(end, first + n);
+      if (from >= to) return;
+      if (acc) {
+        add(before + from, d_OI + (from - first), d_w + from, to - from);
+      } else {
+        std::memcpy(d_w + from, d_OI + (from - first), static_cast<size_t>(to - from) * sizeof(float));
+      }
+    });
+    return OkStatus();
+  });
+}
+
+}  // namespace temper

@@ -1,0 +1,126 @@
+// What products in tiles of AVX-512 and of AMX share: how sums go to memory. For the files of those instruction sets
+// alone (isa.h).
+#pragma once
+
+// GCC 12's headers make "undefined" vectors by initialising a variable with itself, and warn about it.
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#pragma GCC diagnostic ignored "-Wuninitialized"
+#endif
+#include <immintrin.h>
+
+#include "backend/cpu/products/gemm_tile.h"
+#include "backend/cpu/products/word_transpose-inl.h"
+#include "tensor/nf4_rows.h"
+
+namespace temper {
+namespace {
+
+struct F32 {  // f32 panels
+  static __m512 MultiplyAdd(__m512 sum, __m512i a, __m512i b) {
+    return _mm512_fmadd_ps(_mm512_castsi512_ps(a), _mm512_castsi512_ps(b), sum);
+  }
+  // To bf16, nearest even, NaN kept quiet, without the bf16 instructions.
+  static __m256i Narrow(__m512 x) {
+    const __m512i u = _mm512_castps_si512(x);
+    const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(u, 16), _mm512_set1_epi32(1));
+    __m512i r = _mm512_srli_epi32(_mm512_add_epi32(u, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7FFF))), 16);
+    const __mmask16 nan = _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q);
+    r = _mm512_mask_or_epi32(r, nan, _mm512_srli_epi32(u, 16), _mm512_set1_epi32(0x40));
+    return _mm512_cvtepi32_epi16(r);
+  }
+};
+struct BF16Pairs {  // panels of bf16 pairs
+  static __m512 MultiplyAdd(__m512 sum, __m512i a, __m512i b) {
+    return _mm512_dpbf16_ps(sum, (__m512bh)a, (__m512bh)b);
+  }
+  static __m256i Narrow(__m512 x) { return (__m256i)_mm512_cvtneps_pbh(x); }
+};
+
+// The first n of 16 lanes.
+inline __mmask16 WordMask(int64_t n) {
+  return n >= 16 ? 0xFFFF : n <= 0 ? 0 : static_cast<__mmask16>((1u << n) - 1);
+}
+
+inline __m512 Widen(__m256i bf16) {
+  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bf16), 16));
+}
+
+inline __m512 Load(const void* p, int64_t i, DType dtype, __mmask16 mask) {
+  if (dtype == DType::kF32) return _mm512_maskz_loadu_ps(mask, static_cast<const float*>(p) + i);
+  return Widen(_mm256_maskz_loadu_epi16(mask, static_cast<const uint16_t*>(p) + i));
+}
+
+// Vectors of 16 columns; V of them.
+template <class Math, int V>
+inline void WriteRow(const __m512 (&sum)[V], const __mmask16 (&mask)[V], int64_t row, int64_t column,
+                     const TileOutput& o) {
+#pragma GCC unroll 2
+  for (int v = 0; v < V; ++v) {
+    const int64_t j = column + 16 * v;
+    __m512 x = sum[v];
+    if (o.sum != nullptr) x = _mm512_add_ps(x, _mm512_maskz_loadu_ps(mask[v], o.sum + row * o.sum_stride + j));
+    x = _mm512_mul_ps(x, _mm512_set1_ps(o.scale));
+    if (o.bias != nullptr) x = _mm512_add_ps(x, Load(o.bias, j, o.bias_dtype, mask[v]));
+    if (o.acc != nullptr) x = _mm512_add_ps(x, Load(o.acc, row * o.acc_stride + j, o.acc_dtype, mask[v]));
+    if (o.out_dtype == DType::kF32) {
+      float* p = static_cast<float*>(o.out) + row * o.out_stride + j;
+      if (mask[v] == 0xFFFF) {
+        _mm512_storeu_ps(p, x);
+      } else {
+        _mm512_mask_storeu_ps(p, mask[v], x);
+      }
+    } else {
+      uint16_t* p = static_cast<uint16_t*>(o.out) + row * o.out_stride + j;
+      if (mask[v] == 0xFFFF) {
+        _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), Math::Narrow(x));
+      } else {
+        _mm256_mask_storeu_epi16(p, mask[v], Math::Narrow(x));
+      }
+    }
+  }
+}
+
+// What the rows of a tile, V vectors wide, are added to or overwrite comes from memory: asks for it while they are
+// summed.
+template <int V>
+inline void AskForOutput(int rows, int64_t row, int64_t column, const TileOutput& output) {
+  const int64_t out_size = output.out_dtype == DType::kF32 ? 4 : 2, acc_size = output.acc_dtype == DType::kF32 ? 4 : 2;
+  for (int i = 0; i < rows; ++i) {
+    const char* out = static_cast<const char*>(output.out) + ((row + i) * output.out_stride + column) * out_size;
+    __builtin_prefetch(out, 1);
+    __builtin_prefetch(out + 16 * V * out_size - 1, 1);
+    if (output.acc != nullptr && output.acc != output.out) {
+      const char* acc = static_cast<const char*>(output.acc) + ((row + i) * output.acc_stride + column) * acc_size;
+      _mm_prefetch(acc, _MM_HINT_T0);
+      _mm_prefetch(acc + 16 * V * acc_size - 1, _MM_HINT_T0);
+    }
+  }
+}
+
+inline void ReadInt8(const int8_t* q, float scale, int64_t n, uint16_t* out) {
+  const __m512 s = _mm512_set1_ps(scale);
+  for (int64_t i = 0; i < n; i += 16) {
+    const __mmask16 mask = WordMask(n - i);
+    const __m512i x = _mm512_cvtepi8_epi32(_mm_maskz_loadu_epi8(mask, q + i));
+    // Not BF16Pairs::Narrow, whose instruction takes the smallest numbers for zero.
+    _mm256_mask_storeu_epi16(out + i, mask, F32::Narrow(_mm512_mul_ps(_mm512_cvtepi32_ps(x), s)));
+  }
+}
+
+// The 16 numbers that a block's elements can be become bf16 once; elements are looked up among them.
+inline void ReadNf4(const uint8_t* indices, float absmax, int64_t n, uint16_t* out) {
+  const __m256i numbers = F32::Narrow(_mm512_mul_ps(_mm512_load_ps(kNf4Numbers), _mm512_set1_ps(absmax)));
+  const __m512i twice = _mm512_broadcast_i64x4(numbers);  // a look-up takes 5 bits, of which the uppermost is not ours
+  for (int64_t i = 0; i < n; i += 32) {
+    const int64_t left = n - i;
+    const __m128i bytes = _mm_maskz_loadu_epi8(WordMask((left + 1) / 2), indices + i / 2);
+    const __m512i pairs = _mm512_cvtepu8_epi32(bytes);
+    const __m512i words = _mm512_or_si512(_mm512_srli_epi32(pairs, 4), _mm512_slli_epi32(pairs, 16));
+    const __mmask32 mask = left >= 32 ? 0xFFFFFFFFu : (1u << left) - 1;
+    _mm512_mask_storeu_epi16(out + i, mask, _mm512_permutexvar_epi16(words, twice));
+  }
+}
+
+}  // namespace
+}  // namespace temper

@@ -1,0 +1,93 @@
+// Compiles a training run. `temper plan` and `temper train` use the same function, so the plan is the run.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "compile/memory/machine_room.h"
+#include "compile/run/pipeline_facts.h"
+#include "compile/run/run_rates.h"
+#include "compile/train_step.h"
+#include "graph/model_work.h"
+#include "model/lora.h"
+#include "model/model.h"
+#include "program/program.h"
+#include "settings/run_config.h"
+
+namespace temper {
+
+struct CompiledRun {
+  MeshSpec mesh;                    // with the blocks of each stage, if there are several
+  std::vector<LoraModule> targets;  // empty for full fine-tuning
+  std::vector<Program> programs;    // "train", "eval"
+  std::vector<Decision> decisions;  // made by cost
+  std::string mesh_note;            // a note on unexpected effects of the user's mesh and rules; may be empty
+  ChosenMemory memory;              // text "": everything is on the device
+  std::string rates;                // where the rates that it was chosen by come from; empty: no choice needed any
+  std::string limited_because;      // if the run got the limits of its machine: the reason
+  Status room;                      // OutOfMemory: options place values where they do not fit (CheckRoom)
+  // Bytes of second layouts of frozen weights (compile/memory/pack_weights.h) and of packed copies of trained ones
+  // (pack_operands.h); nullopt: none are packed.
+  std::optional<Bytes> packed;
+  // The hash of the Program without limits, casts and packing of weights, if CompileWithin set limits, or weights are
+  // cast or packed. That changes no bit of a result, so two runs that differ only in it count as the same.
+  std::optional<uint64_t> hash_without_limits;
+  std::vector<std::string> trained;   // names of all trainable values; a stage of a pipeline has only some of them
+  std::vector<std::string> distinct;  // weights and adapters of one block of each kind, and those outside of blocks
+  std::vector<StoredWeight> stored;   // their tensors in a model's or an adapter's files
+  int64_t parameters = 0, trainable_parameters = 0;
+  ModelWork work;  // per token, over all blocks and the head
+
+  const Program& train() const { return programs[0]; }
+  const Program& eval() const { return programs[1]; }
+  std::optional<PipelineFacts> pipeline;  // if there are stages
+  std::string MemoryText() const;         // the tiers of values, and why, or that weights are packed; "": neither
+  // The number of ranks with different rows, and this rank's index among them.
+  int64_t data_ranks() const { return mesh.mesh.size(DataAxes(mesh.mesh)); }
+  int64_t data_rank() const { return mesh.mesh.IndexIn(DataAxes(mesh.mesh), mesh.rank); }
+  // Arithmetic that the model requires for a step (not counting recomputation): 6N (full) or 4N (LoRA) per token, N the
+  // weights in its products, plus `attention`: AttentionFlops of all documents. The basis of MFU.
+  Flops ModelFlops(int64_t tokens, Flops attention) const;
+  // FLOPs of attention for one document, forward and backward.
+  Flops AttentionFlops(int64_t tokens) const;
+};
+
+DType ComputeDType(const RunConfig& config);
+MemorySpec MemorySpecOf(const RunConfig& config);
+UpdateSpec UpdateSpecOf(const RunConfig::Optimizer& optimizer);
+
+// REQUIRES: `config` is resolved. `rank` of `ranks`. `kept`: decisions of the resumed run. `memory`: limits and rates
+// of another machine; nullptr: those of `config`.
+Result<CompiledRun> CompileRun(const Model& model, const RunConfig& config, int ranks = 1, int rank = 0,
+                               const KeptDecisions& kept = {}, const MemorySpec* memory = nullptr);
+
+// Asks for the rates to choose by. All ranks call it once per compilation, at the same place. `needed`: whether choices
+// of this rank depend on rates, or why it does not compile. nullopt: no rank's do.
+using AskRates = std::function<Result<std::optional<RunRates>>(const Result<bool>& needed)>;
+
+// CompileRun for this machine: if `config` sets no limits and the run takes more than
+// `available`, it gets the machine's limits (compile/memory/machine_room.h); values that memory
+// does not hold are read from the model's files or kept on the disk. Each stage of a pipeline
+// has its own need and limits. On a GPU with unknown memory, the run is compiled as it is.
+// If `available.packs`, operands of products are packed as far as everything then fits on the device (PackedOperands).
+// `ask` is called if it is given, otherwise rates are typical ones.
+Result<CompiledRun> CompileWithin(const RankMemory& available, const Model& model, const RunConfig& config,
+                                  int ranks = 1, int rank = 0, const KeptDecisions& kept = {},
+                                  const AskRates& ask = nullptr);
+
+// The result of `compile` for the first rank of each stage; for rank 0 without stages.
+Result<std::vector<CompiledRun>> CompileStages(int ranks, const std::function<Result<CompiledRun>(int rank)>& compile);
+// CompileWithin for the first rank of each stage, if `available` has no GPU's memory. `asked`: MemorySpecOf(config),
+// perhaps with other rates.
+Result<std::vector<CompiledRun>> CompileStagesWithin(const RankMemory& available, const Model& model,
+                                                     const RunConfig& config, int ranks, const MemorySpec& asked);
+
+// A line for each setting of LoRA without effect on this model.
+Result<std::vector<std::string>> IdleSettings(const Model& model, const RunConfig& config);
+
+// The training forward pass of one device with its adapters, before the mesh splits it (for DrawSharding).
+Result<Graph> AdaptedForward(const Model& model, const RunConfig& config);
+
+}  // namespace temper

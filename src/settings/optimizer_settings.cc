@@ -1,0 +1,60 @@
+#include "settings/optimizer_settings.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+
+#include "base/check.h"
+
+namespace temper {
+
+OptimizerSettings::OptimizerSettings() {
+  for (const UpdateRule* rule : UpdateRules()) {
+    for (const UpdateSetting& setting : rule->settings) {
+      values_.push_back({rule, &setting, setting.fallback, setting.fallback != 0});
+    }
+  }
+}
+
+OptimizerSettings& OptimizerSettings::operator=(const OptimizerSettings& other) {
+  std::copy(other.values_.begin(), other.values_.end(), values_.begin());
+  return *this;
+}
+
+const OptimizerSettings::Value& OptimizerSettings::Find(std::string_view option) const {
+  for (const Value& v : values_) {
+    if (v.setting->option == option) return v;
+  }
+  TEMPER_CHECK(false) << option << " is no optimizer's setting";
+  return values_.front();
+}
+
+void OptimizerSettings::Set(std::string_view option, double value) {
+  Value& v = const_cast<Value&>(Find(option));
+  v.number = value;
+  v.flag = value != 0;
+}
+
+double OptimizerSettings::Get(std::string_view option) const {
+  return Find(option).value();
+}
+
+Attributes OptimizerSettings::Of(const UpdateRule& rule) const {
+  std::vector<std::pair<std::string_view, double>> own;
+  for (const Value& v : values_) {
+    if (v.rule == &rule) own.emplace_back(v.setting->attribute, v.value());
+  }
+  return rule.Settings(own);
+}
+
+Status OptimizerSettings::Check(const UpdateRule& chosen) const {
+  for (const Value& v : values_) {
+    if (v.rule == &chosen || v.value() == v.setting->fallback) continue;
+    return InvalidArgument(fmt::format("{} has no effect on optimizer: {}: remove it, or set optimizer: {}",
+                                       v.setting->option, chosen.name, v.rule->name));
+  }
+  const std::string_view conflict = chosen.conflict == nullptr ? "" : chosen.conflict(Of(chosen));
+  return conflict.empty() ? OkStatus() : InvalidArgument(std::string(conflict));
+}
+
+}  // namespace temper

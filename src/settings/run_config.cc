@@ -1,0 +1,218 @@
+#include "settings/run_config.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+
+#include "base/quantity.h"
+#include "format/quoted.h"
+
+namespace temper {
+namespace {
+
+// Default lengths and rates that users expect (from the docs of transformers and PEFT, and from experience).
+constexpr int64_t kDefaultMaxSeqLen = 2048;
+constexpr double kLoraLearningRate = 2e-4;
+constexpr double kFullLearningRate = 2e-5;
+constexpr double kWarmupRatio = 0.03;
+constexpr int64_t kFewestUsefulSteps = 20;
+
+void ResolveType(const RunFacts& facts, ResolvedRun& run) {
+  ComputeType& dtype = run.config.model.dtype;
+  const auto base = FormatOf(run.config.model.base_dtype), embedding = FormatOf(run.config.model.embedding_dtype);
+  if (dtype == ComputeType::kAuto && (base || embedding)) {
+    dtype = ComputeType::kBf16;
+    run.notes["dtype"] = fmt::format("{}: {} is computed in bf16", base ? "base_dtype" : "embedding_dtype",
+                                     ToString(base ? *base : *embedding));
+  } else if (dtype == ComputeType::kAuto) {
+    dtype = facts.has_bf16 ? ComputeType::kBf16 : ComputeType::kF32;
+    run.notes["dtype"] = facts.processor + (facts.has_bf16 ? " has bf16 instructions" : " has no bf16 instructions");
+  } else if (dtype == ComputeType::kBf16 && !facts.has_bf16) {
+    run.warnings.push_back(facts.processor +
+                           " has no bf16 instructions: dtype: bf16 saves memory, but is slower than f32");
+  }
+}
+
+Status ResolveRows(const RunFacts& facts, ResolvedRun& run) {
+  std::optional<int64_t>& rows = run.config.data.max_seq_len;
+  const std::optional<int64_t> most = facts.model_max_seq_len;
+  if (!rows) {
+    rows = DefaultMaxSeqLen(most.value_or(kDefaultMaxSeqLen));
+    run.notes["max_seq_len"] = most && *most <= kDefaultMaxSeqLen ? "the model's number of positions" : "default";
+  } else if (most && *rows > *most) {
+    const std::string what = fmt::format("max_seq_len {} is more than the model's {} positions", *rows, *most);
+    if (facts.positions_are_learned) {
+      return InvalidArgument(fmt::format("{}: it has no embedding for the rest. Set max_seq_len: {}", what, *most));
+    }
+    run.warnings.push_back(what + ": it was not trained on longer documents");
+  }
+  return OkStatus();
+}
+
+Status ResolveAdapter(const RunFacts& facts, ResolvedRun& run) {
+  LoraConfig& lora = run.config.lora;
+  if (!facts.adapter) return OkStatus();
+  const RunConfig::Model& m = run.config.model;
+  if (m.method == TrainMethod::kFull) {
+    return InvalidArgument(
+        fmt::format("model {} is an adapter, but method is full: merge it first (temper export --model {} --output_dir "
+                    "MERGED) and train MERGED, or continue training the adapter with method: lora",
+                    m.model, ShellWord(m.model)));
+  }
+  if (lora == *facts.adapter) return OkStatus();
+  // Dropout is not a property of the trained weights: it may change from run to run.
+  LoraConfig wanted = lora, theirs = *facts.adapter;
+  wanted.dropout = theirs.dropout = 0;
+  if (wanted != LoraConfig() && wanted != theirs) {
+    return InvalidArgument(
+        fmt::format("lora.* differs from the configuration of adapter {} (r {}, alpha {}): remove the lora section to "
+                    "continue with it, or start a new one: on its base model, or on what temper export makes of it",
+                    m.adapter.empty() ? m.model : m.adapter, theirs.r, theirs.alpha));
+  }
+  const double dropout = lora.dropout;
+  lora = *facts.adapter;
+  lora.dropout = dropout;
+  run.notes["lora.r"] = "from the adapter to continue";
+  return OkStatus();
+}
+
+}  // namespace
+
+std::optional<ElementFormat> FormatOf(BaseType base) {
+  switch (base) {
+    case BaseType::kAuto:
+      return std::nullopt;
+    case BaseType::kInt8:
+      return ElementFormat::Int8Rows();
+    case BaseType::kNf4:
+      return ElementFormat::Nf4();
+  }
+  return std::nullopt;
+}
+
+Result<BaseType> BaseTypeOf(BaseType asked, bool model_is_nf4) {
+  if (!model_is_nf4) return asked;
+  if (asked == BaseType::kInt8) {
+    return InvalidArgument("base_dtype is int8, but the model's files hold nf4: remove base_dtype");
+  }
+  return BaseType::kNf4;
+}
+
+Status CheckKeptType(const char* setting, BaseType kept, ComputeType dtype) {
+  const std::optional<ElementFormat> format = FormatOf(kept);
+  if (!format) return OkStatus();
+  if (dtype == ComputeType::kF32) {
+    return InvalidArgument(fmt::format("{0}: {1} is computed in bf16, but dtype is f32: set dtype: bf16, or remove {0}",
+                                       setting, ToString(*format)));
+  }
+  return OkStatus();
+}
+
+int64_t DefaultMaxSeqLen(int64_t positions) {
+  return std::min(kDefaultMaxSeqLen, positions);
+}
+
+Result<ResolvedRun> Resolve(const RunConfig& config, const RunFacts& facts) {
+  ResolvedRun run;
+  run.config = config;
+  RunConfig& c = run.config;
+  if (facts.model_is_nf4 && c.model.method == TrainMethod::kFull) {
+    return InvalidArgument(fmt::format(
+        "model {} is stored as nf4, which method: full cannot train: set method: lora, or give the original "
+        "weights",
+        c.model.model));
+  }
+  TEMPER_ASSIGN_OR_RETURN(const BaseType base, BaseTypeOf(c.model.base_dtype, facts.model_is_nf4));
+  if (base != c.model.base_dtype) run.notes["base_dtype"] = "as the model's files hold it";
+  c.model.base_dtype = base;
+  ResolveType(facts, run);
+  if (c.machine.device == DeviceChoice::kAuto) {
+    c.machine.device = facts.device;
+    if (facts.device == DeviceChoice::kGpu) run.notes["device"] = facts.processor + " was found";
+  }
+  TEMPER_RETURN_IF_ERROR(CheckKeptType("base_dtype", c.model.base_dtype, c.model.dtype));
+  TEMPER_RETURN_IF_ERROR(CheckKeptType("embedding_dtype", c.model.embedding_dtype, c.model.dtype));
+  TEMPER_RETURN_IF_ERROR(ResolveRows(facts, run));
+  TEMPER_RETURN_IF_ERROR(ResolveAdapter(facts, run));
+  if (c.data.template_date.empty()) c.data.template_date = facts.today;
+  c.data.weighted = c.data.weighted || facts.weighted_data;
+  if (!c.optimizer.learning_rate) {
+    const bool lora = c.model.method == TrainMethod::kLora;
+    c.optimizer.learning_rate = lora ? kLoraLearningRate : kFullLearningRate;
+    run.notes["learning_rate"] = lora ? "default of method lora" : "default of method full";
+    if (c.optimizer.rule->scales_with_gradient) {
+      run.warnings.push_back(
+          fmt::format("learning_rate {} is a default for optimizer: {}, whose steps do not shrink with the gradient: "
+                      "{} learns very "
+                      "slowly with it. Set a higher one",
+                      *c.optimizer.learning_rate, DefaultUpdateRule().name, c.optimizer.rule->name));
+    }
+  }
+  if (c.length.max_steps == -1) c.length.max_steps.reset();  // as transformers writes "not set"
+  if (!c.length.warmup_ratio && !c.length.warmup_steps) {
+    c.length.warmup_ratio = c.length.lr_scheduler_type == ScheduleKind::kConstant ? 0 : kWarmupRatio;
+  }
+  if (!c.batch.per_device_eval_batch_size) c.batch.per_device_eval_batch_size = c.batch.per_device_train_batch_size;
+  if (!c.output.eval_steps && c.evaluates() && c.output.save_steps > 0) {
+    c.output.eval_steps = c.output.save_steps;
+    run.notes["eval_steps"] = "at every checkpoint";
+  }
+  if (c.output.early_stopping_patience && !c.output.load_best_model_at_end) {
+    run.warnings.push_back(
+        "with early_stopping_patience the result is the last checkpoint, after the best one: set "
+        "load_best_model_at_end: true to get the best");
+  }
+  if (c.output.early_stopping_patience && !c.output.eval_steps) {
+    return InvalidArgument(
+        "early_stopping_patience needs evaluations during the run, and there is one at its end only: set eval_steps");
+  }
+  if (!c.machine.threads) {
+    c.machine.threads = std::max<int64_t>(facts.cpu_cores / c.machine.nprocs, 1);
+    run.notes["threads"] = c.machine.nprocs > 1 ? "the cores, shared by nprocs" : "one per core";
+  }
+  const RunConfig::SchedulerKwargs& kwargs = c.length.kwargs;
+  if (kwargs.min_lr && *kwargs.min_lr > *c.optimizer.learning_rate) {
+    return InvalidArgument(
+        fmt::format("lr_scheduler_kwargs.min_lr ({}) is above learning_rate ({}): it is the lowest rate, "
+                    "lower it",
+                    *kwargs.min_lr, *c.optimizer.learning_rate));
+  }
+  return run;
+}
+
+Result<Schedule> ScheduleOf(const RunConfig& config, int64_t total_steps) {
+  TEMPER_CHECK(config.optimizer.learning_rate.has_value()) << "the configuration is not resolved";
+  const RunConfig::SchedulerKwargs& k = config.length.kwargs;
+  Schedule s;
+  s.kind = config.length.lr_scheduler_type;
+  s.learning_rate = *config.optimizer.learning_rate;
+  s.total_steps = total_steps;
+  s.warmup_steps =
+      config.length.warmup_steps.value_or(WarmupSteps(config.length.warmup_ratio.value_or(0), total_steps));
+  s.num_cycles = k.num_cycles.value_or(s.kind == ScheduleKind::kCosineWithRestarts ? 1 : s.num_cycles);
+  s.lr_end = k.lr_end.value_or(s.lr_end);
+  s.power = k.power.value_or(s.power);
+  s.timescale = k.timescale;
+  s.min_lr_rate = k.min_lr_ratio.value_or(k.min_lr_rate.value_or(0));
+  // If the peak is 0, so is the floor.
+  if (k.min_lr && s.learning_rate > 0) s.min_lr_rate = *k.min_lr / s.learning_rate;
+  s.decay_steps = k.num_decay_steps.value_or(0);
+  s.stable_steps = k.num_stable_steps;
+  s.warmup_shape = k.warmup_type;
+  s.decay_shape = k.decay_type;
+  TEMPER_RETURN_IF_ERROR(s.Check());
+  return s;
+}
+
+std::optional<std::string> ShortRunWarning(const RunConfig& config, int64_t total_steps) {
+  if (total_steps >= kFewestUsefulSteps) return std::nullopt;
+  const int64_t accumulation = config.batch.gradient_accumulation_steps;
+  const char* const longer = config.length.max_steps ? "raise max_steps" : "raise num_train_epochs";
+  return fmt::format("the run has only {}, too few to learn much: {}{}", Counted(total_steps, "optimizer step"),
+                     accumulation > 1 && !config.length.max_steps
+                         ? fmt::format("lower gradient_accumulation_steps (now {}), or ", accumulation)
+                         : "",
+                     longer);
+}
+
+}  // namespace temper
