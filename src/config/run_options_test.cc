@@ -426,6 +426,27 @@ TEST(RunOptions, VariablesOfTheChatTemplateAreAnObjectInFilesAndOnTheCommandLine
   EXPECT_EQ(config.data.chat_template_kwargs.text, "");
 }
 
+TEST(RunOptions, FormerNamesGoOnWorkingAndAreNeverWritten) {
+  const auto file = ParseRunConfig("memory: {placement: host}\nplacement: [[norm, replicate]]\n", "run.yaml");
+  ASSERT_TRUE(file.ok()) << file.status().message();
+  EXPECT_EQ(file->memory.policy, TierPolicy::kHost);
+  EXPECT_EQ(file->mesh.sharding, (TextPairs{{"norm", "replicate"}}));
+  const std::string text = PrintRunConfig(*file, {});
+  EXPECT_EQ(text.find("placement"), text.npos) << text;
+  const auto again = ParseRunConfig(text, "again.yaml");
+  ASSERT_TRUE(again.ok()) << again.status().message();
+  EXPECT_EQ(again->mesh.sharding, file->mesh.sharding);
+  EXPECT_FALSE(ParseRunConfig("memory: {placement: host, tiers: host}\n", "run.yaml").ok()) << "given twice";
+  RunConfig config;
+  const OptionSet options = RunOptions(config);
+  for (const auto& [former, now] : {std::pair("placement", "mesh.sharding"), {"memory.placement", "memory.tiers"}}) {
+    ASSERT_EQ(options.Find(former), options.Find(now));
+    EXPECT_TRUE(options.IsFormer(former));
+    EXPECT_FALSE(options.IsFormer(now));
+  }
+  EXPECT_FALSE(options.IsFormer("learning-rate"));
+}
+
 TEST(RunOptions, ShardingRulesAreAListOfPairsInFilesAndOnTheCommandLine) {
   const TextPairs want = {{"lm_head", "fsdp,tp"}, {"norm", "replicate"}};
   const auto file = ParseRunConfig("mesh.sharding: [[lm_head, \"fsdp,tp\"], [norm, replicate]]\n", "run.yaml");
