@@ -50,8 +50,10 @@ class ModelStep {
     };
     Graph forward = forward_of(true);
     TrainAllWeights(&forward);
-    programs_ = Must(CompileTraining(forward, forward_of(false),
-                                     {.recompute = of.recompute, .threads = of.threads, .mesh = of.mesh}));
+    const Graph eval = forward_of(false);
+    programs_ = Must(CompileGraphs(TrainAndEval(forward, eval),
+                                   {.recompute = of.recompute, .threads = of.threads, .mesh = of.mesh}))
+                    .programs;
     CpuOptions options{.threads = of.threads};
     if (communicator != nullptr) {
       options.exchange = [communicator, mesh](AxisSet axes) { return communicator->MakeExchange(mesh, axes); };
@@ -68,7 +70,7 @@ class ModelStep {
     }
   }
 
-  const Program& train() const { return programs_[0]; }
+  const Program& train() const { return programs_.first(); }
 
   // Seconds of one optimizer step.
   double Run(Trace* trace = nullptr) {
@@ -116,7 +118,7 @@ class ModelStep {
   }
 
   const int64_t rows_;
-  std::vector<Program> programs_;
+  ProgramSet programs_;
   std::unique_ptr<KernelTable> kernels_;
   std::unique_ptr<Arena> arena_;
   std::unique_ptr<Executor> executor_;

@@ -285,19 +285,20 @@ class TinyRun {
     if (spec.base.is_kept()) {
       for (Graph* graph : {&forward, &eval_forward}) KeepBaseAs(base, model_->modules(), graph);
     }
-    programs_ = Must(CompileTraining(forward, eval_forward,
-                                     {.micro_batches = spec.micro_batches,
-                                      .recompute = spec.recompute,
-                                      .recompute_blocks = spec.recompute_blocks,
-                                      .update = {.rule = spec.optimizer,
-                                                 .settings = spec.settings,
-                                                 .weight_decay = spec.weight_decay,
-                                                 .max_norm = spec.max_norm},
-                                      .threads = spec.threads,
-                                      .mesh = mesh,
-                                      .memory = spec.memory,
-                                      .joins_adapters = spec.joins_adapters},
-                                     nullptr, &chosen_));
+    CompiledPrograms compiled =
+        Must(CompileGraphs(TrainAndEval(forward, eval_forward), {.micro_batches = spec.micro_batches,
+                                                                 .recompute = spec.recompute,
+                                                                 .recompute_blocks = spec.recompute_blocks,
+                                                                 .update = {.rule = spec.optimizer,
+                                                                            .settings = spec.settings,
+                                                                            .weight_decay = spec.weight_decay,
+                                                                            .max_norm = spec.max_norm},
+                                                                 .threads = spec.threads,
+                                                                 .mesh = mesh,
+                                                                 .memory = spec.memory,
+                                                                 .joins_adapters = spec.joins_adapters}));
+    programs_ = compiled.programs.all();
+    chosen_ = std::move(compiled.memory);
     if (spec.through_text) {
       for (Program& p : programs_) p = Must(ReadProgram(PrintProgram(p)));
     }

@@ -100,19 +100,20 @@ Result<int> Eval(const Arguments& arguments) {
   KeepBaseAs(options.Base(choice), model.model().modules(), &forward);
   TEMPER_ASSIGN_OR_RETURN(const Processor processor, Processor::Open(choice, threads));
   TEMPER_ASSIGN_OR_RETURN(const ProcessMemory available, MemoryFor(processor));
-  TEMPER_ASSIGN_OR_RETURN(
-      const auto programs,
-      CompileForwardWithin(available, MemorySpecOf(options.run), [&](const MemorySpec& memory, ChosenMemory* chosen) {
-        return CompileForward({{ProgramName(ProgramKind::kEval), &forward}}, choice.on_gpu() ? 1 : threads,
-                              /*joins_adapters=*/!choice.on_gpu(), memory, chosen);
-      }));
-  TEMPER_ASSIGN_OR_RETURN(const auto arena, processor.Reserve(programs[0].arena_bytes));
+  const std::vector<RunGraph> graphs = {{ProgramName(ProgramKind::kEval), &forward}};
+  TEMPER_ASSIGN_OR_RETURN(const CompiledPrograms compiled,
+                          CompileForwardWithin(available, graphs,
+                                               {.threads = choice.on_gpu() ? 1 : threads,
+                                                .memory = MemorySpecOf(options.run),
+                                                .joins_adapters = !choice.on_gpu()}));
+  const Program& eval = compiled.programs.first();
+  TEMPER_ASSIGN_OR_RETURN(const auto arena, processor.Reserve(eval.arena_bytes));
   TEMPER_ASSIGN_OR_RETURN(const FarArenas far,
-                          ReserveFar(programs[0], options.run.memory.disk, model, processor.device(), threads));
+                          ReserveFar(eval, options.run.memory.disk, model, processor.device(), threads));
   TEMPER_ASSIGN_OR_RETURN(const auto executor,
-                          Executor::Create(programs[0], *arena, processor.kernels(), nullptr, far.tiers()));
+                          Executor::Create(eval, *arena, processor.kernels(), nullptr, far.tiers()));
   TEMPER_RETURN_IF_ERROR(model.Load([&](const std::string& name) {
-    const int i = programs[0].FindBuffer(name);
+    const int i = eval.FindBuffer(name);
     return i < 0 || far.mapped.contains(name) ? DevicePart() : executor->BufferPart(i);
   }));
 

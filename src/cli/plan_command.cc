@@ -135,7 +135,7 @@ Result<int> PrintSharding(const TrainSetup& setup, const CompiledRun& run) {
   for (int rank = 0; rank < ranks; ++rank) {
     TEMPER_ASSIGN_OR_RETURN(CompiledRun one, CompileRun(model, config, ranks, rank));
     text += fmt::format("  rank {:<4} {}\n", rank, ToString(one.train().arena_bytes));
-    programs.push_back(std::move(one.programs[0]));
+    programs.push_back(one.train());
   }
   std::vector<const Program*> of_ranks;
   of_ranks.reserve(programs.size());

@@ -132,8 +132,8 @@ std::optional<Evaluator> MakeEvaluator(const TrainingRun& run) {
   in_order.shuffle = false;
   in_order.passes.clear();
   return std::make_optional<Evaluator>(
-      *run.engine.eval, from.store, samples, in_order, [&from](int32_t sample) { return from.PlaceOf(sample); },
-      run.peers());
+      run.engine.Of(ProgramKind::kEval), from.store, samples, in_order,
+      [&from](int32_t sample) { return from.PlaceOf(sample); }, run.peers());
 }
 
 // The files that the first rank writes beside the checkpoints.
@@ -180,7 +180,7 @@ Result<int> TrainFrom(const RunProgress& at, const StepCount& steps, CheckpointC
   const std::string& out = c.output.output_dir;
   const Dataset& dataset = run.data.dataset;
   TEMPER_ASSIGN_OR_RETURN(const Schedule schedule, ScheduleOf(c, steps.total));
-  Trainer trainer(*run.engine.train, dataset.store, run.split.train, run.Packing(),
+  Trainer trainer(run.engine.Of(ProgramKind::kTrain), dataset.store, run.split.train, run.Packing(),
                   {.micro_batches = c.batch.gradient_accumulation_steps,
                    .rows_per_micro_batch = c.batch.per_device_train_batch_size,
                    .schedule = schedule,

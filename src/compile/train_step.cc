@@ -4,8 +4,12 @@
 
 #include <deque>
 #include <functional>
+#include <iterator>
+#include <span>
+#include <string>
 #include <utility>
 
+#include "base/log.h"
 #include "compile/layout/addresses.h"
 #include "compile/memory/cast_weights.h"
 #include "compile/memory/pack_operands.h"
@@ -24,6 +28,7 @@
 #include "compile/step/merge_update.h"
 #include "compile/step/update.h"
 #include "graph/rule.h"
+#include "program/program_names.h"
 
 namespace temper {
 namespace {
@@ -88,8 +93,8 @@ class StepCompiler {
 
   // The micro-batches of a step. `make` gets a differentiated graph, and whether it is the last of the step.
   using Make = std::function<Result<PipelinedGraph>(Graph, bool)>;
-  Result<std::vector<StepGraphs::MicroBatches>> MicroBatches(const Graph& fused, const Make& make) const {
-    std::vector<StepGraphs::MicroBatches> train;
+  Result<std::vector<ProgramGraphs::MicroBatches>> MicroBatches(const Graph& fused, const Make& make) const {
+    std::vector<ProgramGraphs::MicroBatches> train;
     const int all = spec_.micro_batches;
     const bool last_differs = once_ || HasTerms(fused) || updates_;
     for (int begin = 0; begin < all;) {
@@ -243,32 +248,53 @@ Status CheckUpdate(const Graph& local, const StepSpec& spec) {
   return OkStatus();
 }
 
-// For a rank that has all blocks. `fused`, `fused_eval`: its parts. `merges`: the last micro-batch contains the update.
-Result<StepGraphs> WholeStep(const Graph& fused, const Graph& fused_eval, const StepSpec& spec,
-                             const ShardedWeights& sharded, GradSync sync, bool merges) {
+ProgramGraphs ForwardProgram(std::string name, Graph graph) {
+  ProgramGraphs program{.name = std::move(name)};
+  program.micro_batches.push_back({PipelinedGraph{.graph = std::move(graph)}});
+  return program;
+}
+
+// The forward graphs of a rank's Programs.
+struct LocalGraphs {
+  std::vector<RunGraph> of;   // as given; the first one trains
+  std::vector<Graph> graphs;  // this rank's parts; fused, but for the first one in a pipeline
+};
+
+// Without a pipeline.
+Result<StepGraphs> WholeStep(const LocalGraphs& local, const StepSpec& spec, const ShardedWeights& sharded,
+                             GradSync sync, bool merges) {
+  const Graph& fused = local.graphs.front();
   TEMPER_RETURN_IF_ERROR(CheckUpdate(fused, spec));
   const StepCompiler compiler(spec, sync == GradSync::kStep, merges);
-  StepGraphs step{.eval = {.graph = compiler.Evaluation(fused_eval)},
-                  .update = BuildUpdate(fused, spec.update, spec.mesh.mesh)};
+  StepGraphs step;
+  ProgramGraphs& train = step.programs.emplace_back(ProgramGraphs{
+      .name = local.of.front().name, .trains = true, .update = BuildUpdate(fused, spec.update, spec.mesh.mesh)});
   const auto make = [&](Graph differentiated, bool last) -> Result<PipelinedGraph> {
     Graph micro_batch = compiler.MicroBatch(std::move(differentiated));
     if (last && merges) {
-      micro_batch = MergeUpdate(std::move(micro_batch), std::exchange(step.update, {}), spec.micro_batches == 1);
+      micro_batch = MergeUpdate(std::move(micro_batch), std::exchange(train.update, {}), spec.micro_batches == 1);
     }
     return PipelinedGraph{.graph = std::move(micro_batch)};
   };
-  TEMPER_ASSIGN_OR_RETURN(step.train, compiler.MicroBatches(fused, make));
+  TEMPER_ASSIGN_OR_RETURN(train.micro_batches, compiler.MicroBatches(fused, make));
+  for (size_t k = 1; k < local.graphs.size(); ++k) {
+    step.programs.push_back(ForwardProgram(local.of[k].name, compiler.Evaluation(local.graphs[k])));
+  }
   std::vector<const Graph*> graphs;  // in the order of the step
-  for (const StepGraphs::MicroBatches& some : step.train) graphs.push_back(&some.graph.graph);
-  graphs.insert(graphs.end(), {&step.update, &step.eval.graph});
+  for (const ProgramGraphs& program : step.programs) {
+    for (const ProgramGraphs::MicroBatches& some : program.micro_batches) graphs.push_back(&some.graph.graph);
+    if (program.trains) graphs.push_back(&program.update);
+  }
   for (const Graph* graph : graphs) TEMPER_RETURN_IF_ERROR(Verify(*graph));
   TEMPER_RETURN_IF_ERROR(Prove(spec.mesh, sharded, graphs));
   return step;
 }
 
 // For a stage of a pipeline.
-Result<StepGraphs> StageOf(const Graph& forward, const Graph& local, const Graph& fused_eval, const StepSpec& spec,
-                           const ShardedWeights& sharded, GradSync sync) {
+Result<StepGraphs> StageOf(const LocalGraphs& parts, const StepSpec& spec, const ShardedWeights& sharded,
+                           GradSync sync) {
+  const Graph& forward = *parts.of.front().forward;
+  const Graph& local = parts.graphs.front();
   const PipelineSpec& pipeline = spec.mesh.pipeline;
   const Mesh& mesh = spec.mesh.mesh;
   PipelineCut cut{.stage = mesh.Coordinate(spec.mesh.rank, Axis::kPp),
@@ -292,25 +318,35 @@ Result<StepGraphs> StageOf(const Graph& forward, const Graph& local, const Graph
     return Unsupported(fmt::format("{} is used on {} stages, and two at most can share a weight: take mesh.pp=2", name,
                                    holders.size()));
   }
-  StepGraphs step{.pipeline = StepGraphs::Pipeline{.train = CallsOfStage(schedule, simulated, cut.stage),
-                                                   .eval = CallsOfStage(eval_schedule, eval_simulated, cut.stage)}};
+  StepGraphs step;
+  step.programs.push_back({.name = parts.of.front().name,
+                           .trains = true,
+                           .pipeline = ProgramGraphs::Pipeline{CallsOfStage(schedule, simulated, cut.stage), {}}});
+  ProgramGraphs& train = step.programs.front();
   std::deque<Graph> whole;  // in the order of the step
   const auto make = [&](Graph differentiated, bool) -> Result<PipelinedGraph> {
     whole.push_back(std::move(differentiated));
     // Gathers of all micro-batches are the same.
-    return compiler.OfStage(whole.back(), cut, gathers_once ? &step.pipeline->gathers : nullptr);
+    return compiler.OfStage(whole.back(), cut, gathers_once ? &train.pipeline->gathers : nullptr);
   };
-  TEMPER_ASSIGN_OR_RETURN(step.train, compiler.MicroBatches(fused, make));
+  TEMPER_ASSIGN_OR_RETURN(train.micro_batches, compiler.MicroBatches(fused, make));
   whole.push_back(BuildUpdate(split, spec.update, MeshOfStage(mesh)));
-  whole.push_back(compiler.Forward(fused_eval));
-  TEMPER_ASSIGN_OR_RETURN(step.eval, compiler.OfStage(whole.back(), cut, nullptr));
+  std::vector<ProgramGraphs> others;
+  for (size_t k = 1; k < parts.graphs.size(); ++k) {
+    whole.push_back(compiler.Forward(parts.graphs[k]));
+    TEMPER_ASSIGN_OR_RETURN(PipelinedGraph stage, compiler.OfStage(whole.back(), cut, nullptr));
+    others.push_back({.name = parts.of[k].name});
+    others.back().micro_batches.push_back({std::move(stage)});
+    others.back().pipeline = ProgramGraphs::Pipeline{CallsOfStage(eval_schedule, eval_simulated, cut.stage), {}};
+  }
   std::vector<const Graph*> graphs;
   for (const Graph& graph : whole) graphs.push_back(&graph);
   TEMPER_RETURN_IF_ERROR(Prove(spec.mesh, sharded, graphs));
-  TEMPER_RETURN_IF_ERROR(Verify(step.pipeline->gathers));
+  TEMPER_RETURN_IF_ERROR(Verify(train.pipeline->gathers));
   TEMPER_ASSIGN_OR_RETURN(const PipelinedGraph uses, CutPipeline(fused, cut));
-  step.update = BuildUpdate(uses.graph, spec.update, mesh, update_stage);
-  TEMPER_RETURN_IF_ERROR(Verify(step.update));
+  train.update = BuildUpdate(uses.graph, spec.update, mesh, update_stage);
+  TEMPER_RETURN_IF_ERROR(Verify(train.update));
+  std::move(others.begin(), others.end(), std::back_inserter(step.programs));
   return step;
 }
 
@@ -358,7 +394,7 @@ int64_t TokensOf(const Graph& forward) {
 
 // The choices of a rank. Ranks that gather weights together must recompute the same nodes and use the same chunks of
 // the loss: the first rank of a stage chooses for the whole stage.
-Result<std::vector<StepChoice>> ChoicesOf(const Graph& forward, const Graph& eval_forward, const StepSpec& spec) {
+Result<std::vector<StepChoice>> ChoicesOf(std::span<const RunGraph> graphs, const StepSpec& spec) {
   if (!spec.memory.IsLimited()) {
     const bool casts = spec.memory.matrices == TrainedMatrices::kCast;
     const Recompute mode = spec.recompute == Recompute::kAuto ? Recompute::kNone : spec.recompute;
@@ -366,57 +402,62 @@ Result<std::vector<StepChoice>> ChoicesOf(const Graph& forward, const Graph& eva
   }
   const int first_rank = spec.mesh.rank - spec.mesh.rank % MeshOfStage(spec.mesh.mesh).ranks();
   if (spec.mesh.rank == first_rank) {
+    const Graph& forward = *graphs.front().forward;
     const TrainedMatrices matrices =
         TrainsInBf16(forward) && spec.memory.MayCast() ? spec.memory.matrices : TrainedMatrices::kStored;
     return ChoicesWithin(spec.recompute, spec.recompute_blocks, NumBlocks(forward), TokensOf(forward), matrices);
   }
   StepSpec first = spec;
   first.mesh.rank = first_rank;
-  ChosenMemory chosen;
-  TEMPER_RETURN_IF_ERROR(CompileTraining(forward, eval_forward, first, nullptr, &chosen).status());
-  return std::vector<StepChoice>{chosen.choice};
+  TEMPER_ASSIGN_OR_RETURN(const CompiledPrograms chosen, CompileGraphs(graphs, first));
+  return std::vector<StepChoice>{chosen.memory.choice};
 }
 
-}  // namespace
-
-Result<std::vector<Program>> CompileTraining(const Graph& forward, const Graph& eval_forward, const StepSpec& given,
-                                             std::vector<Decision>* decisions, ChosenMemory* memory) {
+Result<CompiledPrograms> CompileStep(std::span<const RunGraph> graphs, const StepSpec& given) {
+  const Graph& forward = *graphs.front().forward;
   TEMPER_RETURN_IF_ERROR(CheckCasts(forward, given.memory));
-  std::vector<Decision> made;
+  CompiledPrograms compiled;
   StepSpec spec = given;
   if (spec.recompute == Recompute::kAuto) spec.recompute = Recompute::kNone;  // until the choice is made
   TEMPER_ASSIGN_OR_RETURN(const ShardedWeights sharded, ShardStep(forward, spec.mesh));
-  TEMPER_ASSIGN_OR_RETURN(spec.mesh.decisions.mlp, DecideMlp(forward, spec, sharded, &made));
-  TEMPER_ASSIGN_OR_RETURN(Graph local, LocalPart(forward, spec, sharded, spec.mesh.rank, &made));
-  TEMPER_ASSIGN_OR_RETURN(Graph local_eval, LocalPart(eval_forward, spec, sharded, spec.mesh.rank, nullptr));
-  TEMPER_ASSIGN_OR_RETURN(const GradSync sync, SyncOf(forward, local, spec, sharded, &made));
-  if (decisions != nullptr) *decisions = std::move(made);
-  TEMPER_ASSIGN_OR_RETURN(const std::vector<StepChoice> choices, ChoicesOf(forward, eval_forward, given));
+  TEMPER_ASSIGN_OR_RETURN(spec.mesh.decisions.mlp, DecideMlp(forward, spec, sharded, &compiled.decisions));
+  LocalGraphs local{.of = {graphs.begin(), graphs.end()}};
+  for (const RunGraph& graph : graphs) {
+    std::vector<Decision>* const decisions = graph.trains ? &compiled.decisions : nullptr;
+    TEMPER_ASSIGN_OR_RETURN(Graph part, LocalPart(*graph.forward, spec, sharded, spec.mesh.rank, decisions));
+    local.graphs.push_back(std::move(part));
+  }
+  TEMPER_ASSIGN_OR_RETURN(const GradSync sync,
+                          SyncOf(forward, local.graphs.front(), spec, sharded, &compiled.decisions));
+  TEMPER_ASSIGN_OR_RETURN(const std::vector<StepChoice> choices, ChoicesOf(graphs, given));
   const bool pipelined = spec.mesh.mesh.size(Axis::kPp) > 1;
-  if (!pipelined) local = Fuse(std::move(local));  // stages fuse after shared weights are split
-  const Graph fused_eval = Fuse(std::move(local_eval));
+  for (Graph& graph : local.graphs) {
+    // Stages fuse after shared weights are split.
+    if (!pipelined || &graph != &local.graphs.front()) graph = Fuse(std::move(graph));
+  }
   bool merges = MayMergeUpdate(spec);
   const StepMaker make = [&](const StepChoice& choice) -> Result<StepGraphs> {
     spec.recompute = choice.recompute;
     spec.recompute_blocks = choice.recompute_blocks;
-    TEMPER_ASSIGN_OR_RETURN(StepGraphs step, pipelined ? StageOf(forward, local, fused_eval, spec, sharded, sync)
-                                                       : WholeStep(local, fused_eval, spec, sharded, sync, merges));
+    TEMPER_ASSIGN_OR_RETURN(StepGraphs step, pipelined ? StageOf(local, spec, sharded, sync)
+                                                       : WholeStep(local, spec, sharded, sync, merges));
     if (choice.casts) CastWeights(&step);
     const PackedOperands packing = spec.memory.packing;
     if (packing == PackedOperands::kAll) PackWeights(&step);
-    for (StepGraphs::MicroBatches& some : step.train) CutLoss(choice.loss_chunk, &some.graph.graph);
-    CutLoss(choice.loss_chunk, &step.eval.graph);
+    for (ProgramGraphs& program : step.programs) {
+      for (ProgramGraphs::MicroBatches& some : program.micro_batches) CutLoss(choice.loss_chunk, &some.graph.graph);
+    }
     if (packing != PackedOperands::kNone) PackOperands(&step, packing == PackedOperands::kAll);
     return step;
   };
-  ChosenMemory chosen;
-  auto programs = FitWithin(spec.memory, choices, make, spec.threads, &chosen);
+  auto programs = FitWithin(spec.memory, choices, make, spec.threads, &compiled.memory);
   const bool refused = !programs.ok() && programs.status().code() == StatusCode::kOutOfMemory;
   if (merges && (refused || (programs.ok() && !TrafficOfStep((*programs)[0]).empty()))) {
     // An update during the backward takes memory that the backward needs, gradients of one micro-batch cannot leave the
     // device, and moves may take cores from kernels. An update after the backward may fit or be faster. Ranks need not
     // agree: all collectives keep their order.
     merges = false;
+    ChosenMemory& chosen = compiled.memory;
     ChosenMemory behind;
     const bool only_chosen = spec.memory.quick && !refused;
     auto others = FitWithin(spec.memory, only_chosen ? std::span(&chosen.choice, 1) : std::span(choices), make,
@@ -426,21 +467,53 @@ Result<std::vector<Program>> CompileTraining(const Graph& forward, const Graph& 
       chosen = std::move(behind);
     }
   }
-  if (memory != nullptr && programs.ok()) *memory = std::move(chosen);
-  return programs;
+  TEMPER_RETURN_IF_ERROR(programs.status());
+  compiled.programs = ProgramSet(*std::move(programs));
+  return compiled;
 }
 
-Result<std::vector<Program>> CompileForward(const std::vector<NamedGraph>& graphs, int threads, bool joins_adapters,
-                                            const MemorySpec& memory, ChosenMemory* chosen) {
-  std::vector<Graph> fused;
-  fused.reserve(graphs.size());
-  std::vector<NamedGraph> named;
-  for (const NamedGraph& graph : graphs) {
-    fused.push_back(Fuse(*graph.graph));
-    if (joins_adapters) fused.back() = JoinAdapters(std::move(fused.back()));
-    named.push_back({graph.name, &fused.back()});
+Result<CompiledPrograms> CompileForward(std::span<const RunGraph> graphs, const StepSpec& spec) {
+  TEMPER_CHECK(spec.mesh.mesh.ranks() == 1) << "evaluation or decoding alone, on mesh " << spec.mesh.mesh.ToString();
+  const StepCompiler compiler(spec, /*once=*/false);
+  StepGraphs step;
+  for (const RunGraph& graph : graphs) {
+    step.programs.push_back(ForwardProgram(graph.name, compiler.Evaluation(Fuse(*graph.forward))));
   }
-  return FitWithin(memory, named, threads, chosen);
+  CompiledPrograms compiled;
+  TEMPER_ASSIGN_OR_RETURN(auto programs, FitForward(spec.memory, step, spec.threads, &compiled.memory));
+  compiled.programs = ProgramSet(std::move(programs));
+  return compiled;
+}
+
+}  // namespace
+
+std::vector<RunGraph> TrainAndEval(const Graph& train, const Graph& eval) {
+  return {{ProgramName(ProgramKind::kTrain), &train, /*trains=*/true}, {ProgramName(ProgramKind::kEval), &eval}};
+}
+
+Result<CompiledPrograms> CompileGraphs(std::span<const RunGraph> graphs, const StepSpec& spec) {
+  TEMPER_CHECK(!graphs.empty()) << "nothing to compile";
+  for (size_t k = 1; k < graphs.size(); ++k) TEMPER_CHECK(!graphs[k].trains) << graphs[k].name << " is not the first";
+  return graphs.front().trains ? CompileStep(graphs, spec) : CompileForward(graphs, spec);
+}
+
+Result<CompiledPrograms> CompileForwardWithin(const ProcessMemory& available, std::span<const RunGraph> graphs,
+                                              StepSpec spec) {
+  std::string because;
+  TEMPER_ASSIGN_OR_RETURN(CompiledPrograms compiled, CompileGraphs(graphs, spec));
+  const Program& as_asked = compiled.programs.first();
+  if (const auto limits = LimitsOfMachine(as_asked, spec.memory, available)) {
+    because = DescribeLimits(as_asked, available);
+    spec.memory = *limits;
+    auto within = CompileGraphs(graphs, spec);
+    if (!within.ok()) return within.status().WithContext(because);
+    compiled = *std::move(within);
+    because += ": ";
+  } else {
+    TEMPER_RETURN_IF_ERROR(CheckRoom(as_asked, spec.memory, available));
+  }
+  if (!compiled.memory.text.empty()) LogInfo("memory      " + because + compiled.memory.ToString());
+  return compiled;
 }
 
 }  // namespace temper

@@ -4,8 +4,11 @@
 #pragma once
 
 #include <optional>
+#include <span>
+#include <string>
 #include <vector>
 
+#include "compile/memory/machine_room.h"
 #include "compile/memory/memory_policy.h"
 #include "compile/memory/recompute.h"
 #include "compile/mesh/partition.h"
@@ -13,7 +16,7 @@
 #include "compile/pipeline/pipeline.h"
 #include "compile/step/update.h"
 #include "graph/graph.h"
-#include "program/program.h"
+#include "program/program_set.h"
 
 namespace temper {
 
@@ -47,16 +50,27 @@ struct StepSpec {
   bool joins_adapters = false;
 };
 
-// Programs "train" (when a value is trainable) and "eval", which share one arena, for rank spec.mesh.rank. `forward`
-// has one root, a linear_cross_entropy, and the tokens of all ranks' micro-batch; `eval_forward` is the same model
-// without training-only ops (dropout). `decisions`, `memory`: receive the choices made; may be nullptr.
-Result<std::vector<Program>> CompileTraining(const Graph& forward, const Graph& eval_forward, const StepSpec& spec,
-                                             std::vector<Decision>* decisions = nullptr,
-                                             ChosenMemory* memory = nullptr);
+// A forward graph to compile, for the tokens of all ranks' micro-batch.
+struct RunGraph {
+  std::string name;      // of its Program (program/program_names.h)
+  const Graph* forward;  // REQUIRES: outlives CompileGraphs
+  bool trains = false;   // its Program is a step: micro-batches, backward and update; it has one root, a loss
+};
+// "train" and "eval": the same model without ops that only training has (dropout).
+std::vector<RunGraph> TrainAndEval(const Graph& train, const Graph& eval);
 
-// Forward-only Programs sharing one arena: evaluation alone, or decoding steps of several lengths. `joins_adapters`: as
-// in StepSpec.
-Result<std::vector<Program>> CompileForward(const std::vector<NamedGraph>& graphs, int threads, bool joins_adapters,
-                                            const MemorySpec& memory = {}, ChosenMemory* chosen = nullptr);
+struct CompiledPrograms {
+  ProgramSet programs;              // in the order of the graphs
+  std::vector<Decision> decisions;  // made by cost
+  ChosenMemory memory;
+};
+
+// Programs that share arenas, for rank spec.mesh.rank. REQUIRES: if one of `graphs` trains, it is the first; if none
+// does, the mesh has one rank.
+Result<CompiledPrograms> CompileGraphs(std::span<const RunGraph> graphs, const StepSpec& spec);
+// The same for graphs of which none trains, within the limits of this machine (LimitsOfMachine, CheckRoom), if
+// spec.memory sets none; logs the chosen limits, if any.
+Result<CompiledPrograms> CompileForwardWithin(const ProcessMemory& available, std::span<const RunGraph> graphs,
+                                              StepSpec spec);
 
 }  // namespace temper

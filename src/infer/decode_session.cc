@@ -14,7 +14,7 @@ constexpr int64_t kChunks[] = {256, 64, 16, 4, 1};
 
 }  // namespace
 
-Result<std::vector<Program>> CompileDecoding(const Model& model, const DecodeSpec& spec, ChosenMemory* chosen) {
+Result<ProgramSet> CompileDecoding(const Model& model, const DecodeSpec& spec, const ProcessMemory* available) {
   TEMPER_CHECK(spec.context > 0) << "context " << spec.context;
   std::vector<Graph> graphs;
   std::vector<std::string> names;
@@ -26,33 +26,36 @@ Result<std::vector<Program>> CompileDecoding(const Model& model, const DecodeSpe
     graphs.push_back(std::move(graph));
     names.push_back(ProgramName(ProgramKind::kDecode, tokens));
   }
-  std::vector<NamedGraph> named;
+  std::vector<RunGraph> named;
   for (size_t i = 0; i < graphs.size(); ++i) named.push_back({names[i], &graphs[i]});
-  return CompileForward(named, spec.threads, spec.joins_adapters, spec.memory, chosen);
+  const StepSpec step{.threads = spec.threads, .memory = spec.memory, .joins_adapters = spec.joins_adapters};
+  TEMPER_ASSIGN_OR_RETURN(CompiledPrograms compiled, available != nullptr
+                                                         ? CompileForwardWithin(*available, named, step)
+                                                         : CompileGraphs(named, step));
+  return std::move(compiled.programs);
 }
 
 Result<std::unique_ptr<DecodeSession>> DecodeSession::Create(const Model& model, const DecodeSpec& spec,
                                                              KernelTable& kernels, Device* device) {
-  TEMPER_ASSIGN_OR_RETURN(std::vector<Program> programs, CompileDecoding(model, spec));
+  TEMPER_ASSIGN_OR_RETURN(ProgramSet programs, CompileDecoding(model, spec));
   return Create(std::move(programs), spec.context, kernels, device);
 }
 
-Result<std::unique_ptr<DecodeSession>> DecodeSession::Create(std::vector<Program> programs, int64_t context,
-                                                             KernelTable& kernels, Device* device,
-                                                             const FarTiers& far) {
+Result<std::unique_ptr<DecodeSession>> DecodeSession::Create(ProgramSet programs, int64_t context, KernelTable& kernels,
+                                                             Device* device, const FarTiers& far) {
   std::unique_ptr<DecodeSession> decoder(new DecodeSession());
   decoder->context_ = context;
   decoder->sequence_.resize(static_cast<size_t>(context));
   decoder->programs_ = std::move(programs);
-  const Bytes arena_bytes = decoder->programs_[0].arena_bytes;
+  const Bytes arena_bytes = decoder->programs_.first().arena_bytes;
   TEMPER_ASSIGN_OR_RETURN(decoder->arena_, device ? Arena::On(*device, arena_bytes) : Arena::Create(arena_bytes));
   const auto tokens_of = [](const Program& program) {
     return program.buffers[static_cast<size_t>(program.FindBuffer(kTokenInput))].type.shape.elements();
   };
-  decoder->token_.resize(static_cast<size_t>(tokens_of(decoder->programs_[0])));
+  decoder->token_.resize(static_cast<size_t>(tokens_of(decoder->programs_.first())));
   decoder->position_.resize(decoder->token_.size());
   decoder->document_length_.resize(decoder->token_.size());
-  for (const Segment& segment : decoder->programs_[0].segments) {
+  for (const Segment& segment : decoder->programs_.first().segments) {
     for (const Instruction& i : segment.instructions) {
       if (i.op != Op::kRopeTable || !i.attributes.Flag("document_length")) continue;
       decoder->long_ropes_.push_back({i.attributes.Int("near"), !i.attributes.Has("long_inv_freq")});
@@ -79,7 +82,7 @@ Result<std::unique_ptr<DecodeSession>> DecodeSession::Create(std::vector<Program
 }
 
 DevicePart DecodeSession::Buffer(const std::string& name) const {
-  const int index = programs_[0].FindBuffer(name);
+  const int index = programs_.first().FindBuffer(name);
   return index < 0 ? DevicePart() : steps_[0].executor->BufferPart(index);
 }
 

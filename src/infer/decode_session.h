@@ -11,11 +11,13 @@
 #include <span>
 #include <vector>
 
+#include "compile/memory/machine_room.h"
 #include "compile/memory/memory_policy.h"
 #include "device/kernel.h"
 #include "model/base_format.h"
 #include "model/lora.h"
 #include "model/model.h"
+#include "program/program_set.h"
 #include "runtime/executor.h"
 
 namespace temper {
@@ -30,19 +32,18 @@ struct DecodeSpec {
   bool joins_adapters = false;  // as in StepSpec
 };
 
-// Programs for steps of several lengths, the longest first and the last of one token, which share their memory.
-// `chosen`: as in CompileTraining. Errors: spec.memory is too small.
-Result<std::vector<Program>> CompileDecoding(const Model& model, const DecodeSpec& spec,
-                                             ChosenMemory* chosen = nullptr);
+// Programs for steps of several lengths, the longest first and the last of one token. `available`: the machine's
+// memory, if spec.memory is to keep within it (CompileForwardWithin). Errors: there is too little memory.
+Result<ProgramSet> CompileDecoding(const Model& model, const DecodeSpec& spec,
+                                   const ProcessMemory* available = nullptr);
 
 class DecodeSession {
  public:
   // On the host, or in the memory of `device`, whose kernels `kernels` then are; both must outlive the decoder, and so
   // must the memory in `far`. Weights are zero until the caller loads them through `Buffer`. REQUIRES: `programs` come
   // from CompileDecoding, with a cache of `context` tokens.
-  static Result<std::unique_ptr<DecodeSession>> Create(std::vector<Program> programs, int64_t context,
-                                                       KernelTable& kernels, Device* device = nullptr,
-                                                       const FarTiers& far = {});
+  static Result<std::unique_ptr<DecodeSession>> Create(ProgramSet programs, int64_t context, KernelTable& kernels,
+                                                       Device* device = nullptr, const FarTiers& far = {});
   // The same for a model that has everything in one memory.
   static Result<std::unique_ptr<DecodeSession>> Create(const Model& model, const DecodeSpec& spec, KernelTable& kernels,
                                                        Device* device = nullptr);
@@ -89,7 +90,7 @@ class DecodeSession {
   int64_t announced_ = 0;  // the length of the last sequence that KeepPrefixOf was given
   int64_t made_for_ = 0;   // the longest sequence for which a token in the cache was made
   std::vector<LongRope> long_ropes_;
-  std::vector<Program> programs_;
+  ProgramSet programs_;
   std::unique_ptr<Arena> arena_;
   std::vector<int32_t> token_, position_, document_length_;  // as many as the longest step takes
   std::vector<int32_t> sequence_;                            // the tokens in the cache: the first length_ of context_

@@ -42,9 +42,9 @@ Program Compiled(int fsdp, int micro_batches, Recompute recompute = Recompute::k
   step.mesh.mesh.set_size(Axis::kFsdp, fsdp);
   step.mesh.mesh.set_size(Axis::kCp, cp);
   step.mesh.overlap = overlap;
-  auto programs = CompileTraining(forward, (*model)->Forward(eval), step);
-  TEMPER_CHECK(programs.ok()) << programs.status().message();
-  return std::move((*programs)[0]);
+  const auto compiled = CompileGraphs(TrainAndEval(forward, (*model)->Forward(eval)), step);
+  TEMPER_CHECK(compiled.ok()) << compiled.status().message();
+  return compiled->programs.first();
 }
 
 Mesh Fsdp(int n) {
@@ -208,9 +208,9 @@ std::vector<Program> CompiledStages(int stages, int micro_batches, PipelineKind 
     step.mesh.mesh.set_size(Axis::kPp, stages);
     step.mesh.rank = stage;
     step.mesh.pipeline = {.kind = kind, .chunks_per_stage = kind == PipelineKind::kInterleaved ? 2 : 1};
-    auto compiled = CompileTraining(forward, (*model)->Forward(eval), step);
+    const auto compiled = CompileGraphs(TrainAndEval(forward, (*model)->Forward(eval)), step);
     TEMPER_CHECK(compiled.ok()) << compiled.status().message();
-    programs.push_back(std::move((*compiled)[0]));
+    programs.push_back(compiled->programs.first());
   }
   return programs;
 }

@@ -35,14 +35,10 @@ Status StartSession(DecodingModel& model, const ModelOptions& options, int64_t w
                   .threads = model.choice.on_gpu() ? 1 : options.ResolvedThreads(),
                   .joins_adapters = !model.choice.on_gpu()};
   TEMPER_ASSIGN_OR_RETURN(spec.adapter, model.opened.AdapterTargets());
-  const MemorySpec asked = MemorySpecOf(options.run);
+  spec.memory = MemorySpecOf(options.run);
   TEMPER_ASSIGN_OR_RETURN(const ProcessMemory available, MemoryFor(model.processor));
-  TEMPER_ASSIGN_OR_RETURN(std::vector<Program> programs,
-                          CompileForwardWithin(available, asked, [&](const MemorySpec& memory, ChosenMemory* chosen) {
-                            spec.memory = memory;
-                            return CompileDecoding(model.opened.model(), spec, chosen);
-                          }));
-  TEMPER_ASSIGN_OR_RETURN(model.far, ReserveFar(programs[0], options.run.memory.disk, model.opened,
+  TEMPER_ASSIGN_OR_RETURN(ProgramSet programs, CompileDecoding(model.opened.model(), spec, &available));
+  TEMPER_ASSIGN_OR_RETURN(model.far, ReserveFar(programs.first(), options.run.memory.disk, model.opened,
                                                 model.processor.device(), options.ResolvedThreads()));
   TEMPER_ASSIGN_OR_RETURN(model.session,
                           DecodeSession::Create(std::move(programs), spec.context, model.processor.kernels(),

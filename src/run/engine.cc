@@ -35,10 +35,11 @@ Status RunEngine::Reserve(const CompiledRun& run, const RunConfig& config, const
   TEMPER_ASSIGN_OR_RETURN(
       far, ReserveFar(run.train(), spill_folder, model, gpu.get(), static_cast<int>(*config.machine.threads)));
   const FarTiers tiers = far.tiers();
-  TEMPER_ASSIGN_OR_RETURN(train, Executor::Create(run.train(), *arena, own, collectives.get(), tiers));
-  TEMPER_ASSIGN_OR_RETURN(eval, Executor::Create(run.eval(), *arena, own, collectives.get(), tiers));
+  for (const Program& program : run.programs) {
+    TEMPER_ASSIGN_OR_RETURN(executors[program.name], Executor::Create(program, *arena, own, collectives.get(), tiers));
+  }
   if (!gpu) return OkStatus();
-  for (Executor* executor : {train.get(), eval.get()}) executor->set_replays(config.machine.graphs);
+  for (const auto& [name, executor] : executors) executor->set_replays(config.machine.graphs);
   TEMPER_ASSIGN_OR_RETURN(const Device::Memory memory, gpu->MeasureMemory());
   if (memory.beside.v + memory.pinned.v > 0) {
     LogInfo(
@@ -94,7 +95,7 @@ Status RunEngine::ReserveOnCpu(const CompiledRun& run, const RunConfig& config, 
 Status RunEngine::ChooseProducts(const Ranks& ranks, const ProductChoices& kept) {
   const std::span<std::byte> memory(arena->At({}), static_cast<size_t>(arena->size().v));
   TEMPER_ASSIGN_OR_RETURN(products, ChooseProductsInTurn(ranks, *gpu, memory, kept));
-  for (Executor* executor : {train.get(), eval.get()}) TEMPER_RETURN_IF_ERROR(executor->FillConstants());
+  for (const auto& [name, executor] : executors) TEMPER_RETURN_IF_ERROR(executor->FillConstants());
   return OkStatus();
 }
 
@@ -106,7 +107,7 @@ Status RunEngine::LetGo(const Status& error, const Ranks& ranks) {
 
 DevicePart RunEngine::Buffer(const std::string& name) const {
   const int i = compiled_->train().FindBuffer(name);
-  return i < 0 || far.mapped.contains(name) ? DevicePart() : train->BufferPart(i);
+  return i < 0 || far.mapped.contains(name) ? DevicePart() : Of(ProgramKind::kTrain).BufferPart(i);
 }
 
 }  // namespace temper

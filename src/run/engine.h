@@ -4,12 +4,15 @@
 // Cannot be moved: kernels store their time in it. One thread creates and uses it; communicators have their own.
 #pragma once
 
+#include <functional>
+#include <map>
 #include <memory>
 #include <string>
 
 #include "checkpoint/training_state.h"
 #include "comm/nccl/nccl_communicator.h"
 #include "compile/run/compiled_run.h"
+#include "program/program_names.h"
 #include "run/far_memory.h"
 #include "run/opened_model.h"
 #include "run/ranks.h"
@@ -40,6 +43,8 @@ struct RunEngine {
   std::string kernels_name() const { return gpu ? gpu->kernels().name() : kernels->name(); }
   // The memory of a value of `run`; none if this rank does not have it, or reads it from the model's files.
   DevicePart Buffer(const std::string& name) const;
+  // REQUIRES: after Reserve; the run has such a Program.
+  Executor& Of(ProgramKind kind) const { return *executors.at(ProgramName(kind)); }
   BufferLookup Lookup() const {
     return [this](const std::string& name) { return Buffer(name); };
   }
@@ -51,9 +56,9 @@ struct RunEngine {
   std::unique_ptr<KernelTable> kernels, collectives;
   std::unique_ptr<Arena> arena;
   FarArenas far;
-  std::unique_ptr<Executor> train, eval;
-  ProductChoices products;  // what a checkpoint should keep
-  double peak = 0;          // this rank's FLOP/s in matrix products; Reserve measures it on a GPU; 0: unknown
+  std::map<std::string, std::unique_ptr<Executor>, std::less<>> executors;  // of all Programs, by name
+  ProductChoices products;                                                  // what a checkpoint should keep
+  double peak = 0;  // this rank's FLOP/s in matrix products; Reserve measures it on a GPU; 0: unknown
 
  private:
   Status ReserveOnGpu(const CompiledRun& run, const RunConfig& config, const Ranks& ranks);

@@ -12,7 +12,9 @@ CompiledRun RunOf(int64_t chunk, bool trains_head) {
   segment.instructions.push_back(
       {.op = Op::kLinearCrossEntropy,
        .attributes = {{"grad_x", int64_t{1}}, {"grad_w", int64_t{trains_head}}, {"chunk", chunk}}});
-  run.programs.emplace_back().segments.push_back(std::move(segment));
+  Program train;
+  train.segments.push_back(std::move(segment));
+  run.programs = ProgramSet({std::move(train)});
   run.hash_without_limits = 7;
   return run;
 }

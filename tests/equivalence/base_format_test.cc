@@ -214,7 +214,7 @@ TEST(BaseFormat, ColumnsThatWouldHaveToBeGatheredAreRefused) {
   KeepBaseAs({.modules = ElementFormat::Int8Rows()}, model->modules(), &forward);
   MeshSpec mesh = MeshOf({{Axis::kFsdp, 2}});
   mesh.rules = {{"q_proj", "-,fsdp"}};
-  const auto programs = CompileTraining(forward, forward, {.micro_batches = 1, .mesh = mesh}, nullptr, nullptr);
+  const auto programs = CompileGraphs(TrainAndEval(forward, forward), {.micro_batches = 1, .mesh = mesh});
   ASSERT_FALSE(programs.ok());
   EXPECT_NE(
       programs.status().message().find("the columns of model.layers.0.self_attn.q_proj.weight are split over fsdp"),

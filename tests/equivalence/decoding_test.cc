@@ -22,11 +22,11 @@ struct Decoder {
           int64_t context, const MemorySpec& memory = {}) {
     const DecodeSpec spec{
         .dtype = dtype, .context = context, .adapter = adapter, .memory = memory, .joins_adapters = true};
-    std::vector<Program> programs = Must(CompileDecoding(*tiny::MakeModel(config), spec));
-    host = Must(Arena::Create(programs[0].host.bytes));
-    disk = std::make_unique<tiny::MemoryStore>(programs[0].disk.bytes);
-    device_bytes = programs[0].arena_bytes;
-    far_bytes = programs[0].host.bytes + programs[0].disk.bytes;
+    ProgramSet programs = Must(CompileDecoding(*tiny::MakeModel(config), spec));
+    host = Must(Arena::Create(programs.first().host.bytes));
+    disk = std::make_unique<tiny::MemoryStore>(programs.first().disk.bytes);
+    device_bytes = programs.first().arena_bytes;
+    far_bytes = programs.first().host.bytes + programs.first().disk.bytes;
     session = Must(DecodeSession::Create(std::move(programs), context, *kernels, nullptr,
                                          {.host = host.get(), .disk = disk.get()}));
     for (const Buffer& b : run.train().buffers) {

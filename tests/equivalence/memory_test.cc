@@ -205,7 +205,7 @@ TEST(MemoryOfAStep, WithoutClippingFitsIfAClippedOneDoes) {
   for (Bytes too_little{}; least - too_little > Bytes{all.v / 100};) {
     StepSpec clipped{.recompute = spec.recompute, .threads = spec.threads};
     clipped.memory.device = {(least.v + too_little.v) / 2};
-    (CompileTraining(train, eval, clipped).ok() ? least : too_little) = clipped.memory.device;
+    (CompileGraphs(TrainAndEval(train, eval), clipped).ok() ? least : too_little) = clipped.memory.device;
   }
   spec.max_norm = 0;
   TinyRun open(spec);

@@ -60,7 +60,7 @@ TEST(NormOverHeads, ThatTensorRanksWouldSplitIsRefusedByName) {
       mesh.residual = residual;
       Graph forward = model->Forward({.tokens = 128, .row = 32});
       TrainAllWeights(&forward);
-      const auto refused = CompileTraining(forward, forward, {.mesh = mesh});
+      const auto refused = CompileGraphs(TrainAndEval(forward, forward), {.mesh = mesh});
       ASSERT_FALSE(refused.ok());
       const std::string message = refused.status().message();
       EXPECT_NE(

@@ -146,10 +146,10 @@ class Step {
       trained_ = LoraWeights(targets);
     }
     spec.joins_adapters = place_.gpu == nullptr;
-    programs_ = Must(CompileTraining(graph, graph, spec));
-    arena_ = place_.Reserve(programs_[0].arena_bytes);
-    train = Must(Executor::Create(programs_[0], *arena_, place_.kernels()));
-    eval = Must(Executor::Create(programs_[1], *arena_, place_.kernels()));
+    programs_ = Must(CompileGraphs(TrainAndEval(graph, graph), spec)).programs;
+    arena_ = place_.Reserve(program().arena_bytes);
+    train = Must(Executor::Create(program(), *arena_, place_.kernels()));
+    eval = Must(Executor::Create(programs_.At(ProgramName(ProgramKind::kEval)), *arena_, place_.kernels()));
     const auto lookup = [&](const std::string& name) { return Buffer(name); };
     Must(LoadWeights(Must(ModelWeights::Open(PosixEnv(), kGoldens + "models/" + model_name)), model->StoredWeights(),
                      lookup));
@@ -157,13 +157,13 @@ class Step {
   }
 
   DevicePart Buffer(const std::string& name) const {
-    const int i = programs_[0].FindBuffer(name);
+    const int i = program().FindBuffer(name);
     return i < 0 ? DevicePart() : train->BufferPart(i);
   }
   std::vector<float> Floats(const std::string& name) const {
     const DevicePart part = Buffer(name);
     std::vector<float> floats(static_cast<size_t>(part.part.view.type.shape.elements()));
-    Must(train->Read(programs_[0].FindBuffer(name), std::as_writable_bytes(std::span(floats))));
+    Must(train->Read(program().FindBuffer(name), std::as_writable_bytes(std::span(floats))));
     return floats;
   }
 
@@ -216,20 +216,20 @@ class Step {
       scalars[kScalarBiasCorrection1] = 1 - std::pow(0.9, static_cast<double>(t));
       scalars[kScalarBiasCorrection2] = 1 - std::pow(0.999, static_cast<double>(t));
       scalars[kScalarTokenCount] = static_cast<double>(batch.supervised);
-      Must(train->Write(programs_[0].FindBuffer(kScalarsBuffer), std::as_bytes(std::span(scalars))));
+      Must(train->Write(program().FindBuffer(kScalarsBuffer), std::as_bytes(std::span(scalars))));
     }
     Must(executor.Run(io));
     return losses;
   }
 
   std::vector<LoraModule> targets;
-  const Program& program() const { return programs_[0]; }
+  const Program& program() const { return programs_.first(); }
 
  private:
   const Place place_;
   std::vector<StoredWeight> trained_;
   std::string inside_;  // what names in files have before those of goldens, which are the text model's
-  std::vector<Program> programs_;
+  ProgramSet programs_;
   std::unique_ptr<Arena> arena_;
 
  public:

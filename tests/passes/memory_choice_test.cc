@@ -34,13 +34,14 @@ Result<Compiled> Compile(bool lora, Recompute recompute, const MemorySpec& memor
     TrainAllWeights(&forward);
   }
   Compiled result;
-  TEMPER_ASSIGN_OR_RETURN(result.programs, CompileTraining(forward, eval,
-                                                           {.micro_batches = 3,
-                                                            .recompute = recompute,
-                                                            .recompute_blocks = recompute_blocks,
-                                                            .threads = 2,
-                                                            .memory = memory},
-                                                           nullptr, &result.chosen));
+  TEMPER_ASSIGN_OR_RETURN(CompiledPrograms compiled,
+                          CompileGraphs(TrainAndEval(forward, eval), {.micro_batches = 3,
+                                                                      .recompute = recompute,
+                                                                      .recompute_blocks = recompute_blocks,
+                                                                      .threads = 2,
+                                                                      .memory = memory}));
+  result.programs = compiled.programs.all();
+  result.chosen = std::move(compiled.memory);
   result.step =
       EstimateStep(result.programs[0], {.device = &memory.rates, .host = &memory.host_rates, .links = memory.links})
           .step;

@@ -41,7 +41,9 @@ Compiled Compile(const Mesh& mesh, int64_t tokens, bool lora, const DecisionOpti
   StepSpec spec{.micro_batches = micro_batches};
   spec.mesh = {.mesh = mesh, .residual = residual, .gathered_blocks = gathered_blocks, .decisions = options};
   Compiled compiled;
-  compiled.sent = CostOfStep(Must(CompileTraining(forward, eval, spec, &compiled.decisions))[0]).sent;
+  CompiledPrograms made = Must(CompileGraphs(TrainAndEval(forward, eval), spec));
+  compiled.sent = CostOfStep(made.programs.first()).sent;
+  compiled.decisions = std::move(made.decisions);
   return compiled;
 }
 

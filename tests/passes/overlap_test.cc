@@ -164,7 +164,8 @@ Program StepOf(const MeshSpec& mesh, int micro_batches, bool lora) {
     return graph;
   };
   const StepSpec spec{.micro_batches = micro_batches, .mesh = mesh};
-  return Must(CompileTraining(forward(true), forward(false), spec))[0];
+  const Graph train = forward(true), eval = forward(false);
+  return Must(CompileGraphs(TrainAndEval(train, eval), spec)).programs.first();
 }
 
 TEST(Overlap, SumsOncePerStepAreHiddenBehindTheLastMicroBatchsBackward) {

@@ -286,7 +286,7 @@ std::vector<Program> Compiled(const Whole& c, const MemorySpec& memory) {
   } else {
     TrainAllWeights(&forward);
   }
-  return Must(CompileTraining(forward, eval, step));
+  return Must(CompileGraphs(TrainAndEval(forward, eval), step)).programs.all();
 }
 
 TEST(Packing, ArenasAreWithinThreePercentOfTheirLiveMemory) {

@@ -147,7 +147,7 @@ TEST(RealSteps, ADamagedProgramIsRefusedOrVerifies) {
   const auto model = tiny::MakeModel(tiny::LlamaConfigText(true));
   Graph forward = model->Forward({.dtype = DType::kBF16, .tokens = 64, .row = 32});
   TrainAllWeights(&forward);
-  const auto programs = Must(CompileTraining(forward, forward, {.micro_batches = 2}));
+  const auto programs = Must(CompileGraphs(TrainAndEval(forward, forward), {.micro_batches = 2})).programs.all();
   const std::string good = PrintProgram(programs[0]);
   Must(ReadProgram(good));
   uint64_t state = 11;

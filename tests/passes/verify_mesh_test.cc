@@ -58,7 +58,7 @@ Graph ForwardOf(const std::string& config, Method method) {
   return AddLora(forward, Must(ResolveLora(model->modules(), lora)), /*dropout=*/0.1);
 }
 
-// CompileTraining's result for a forward graph on one rank, before placement.
+// CompileGraphs' result for a forward graph on one rank, before placement.
 struct Step {
   MeshSpec spec;
   std::map<std::string, Sharding> weights;
@@ -247,7 +247,8 @@ struct AllRanks {
   AllRanks(const MeshSpec& mesh, int micro_batches, const std::string& config = LlamaConfigText(true)) : spec(mesh) {
     const Graph forward = ForwardOf(config, Method::kFull);
     for (spec.rank = 0; spec.rank < spec.mesh.ranks(); ++spec.rank) {
-      programs.push_back(Must(CompileTraining(forward, forward, {.micro_batches = micro_batches, .mesh = spec})));
+      const StepSpec step{.micro_batches = micro_batches, .mesh = spec};
+      programs.push_back(Must(CompileGraphs(TrainAndEval(forward, forward), step)).programs.all());
     }
   }
   Status Check() const {

@@ -43,9 +43,10 @@ Graph Net(int64_t tokens, int blocks, bool trainable = true) {
 }
 
 std::vector<Program> Compile(int64_t train_tokens, int64_t eval_tokens, int blocks, const StepSpec& spec) {
-  auto programs = CompileTraining(Net(train_tokens, blocks), Net(eval_tokens, blocks, false), spec);
-  TEMPER_CHECK(programs.ok()) << programs.status().message();
-  return std::move(*programs);
+  const Graph train = Net(train_tokens, blocks), eval = Net(eval_tokens, blocks, false);
+  const auto compiled = CompileGraphs(TrainAndEval(train, eval), spec);
+  TEMPER_CHECK(compiled.ok()) << compiled.status().message();
+  return compiled->programs.all();
 }
 
 TEST(Addresses, TrainAndEvalShareWeightsAndOneArena) {
@@ -177,11 +178,11 @@ TEST(Addresses, RecomputingTakesLessMemoryAndMoreArithmetic) {
 }
 
 TEST(Addresses, RefusesPlansThatDisagreeAboutABuffer) {
-  auto programs = CompileTraining(Net(64, 1), Net(64, 1, false), {});
-  ASSERT_TRUE(programs.ok());
+  const Graph train = Net(64, 1);
   Graph other = Net(64, 1, false);
+  ASSERT_TRUE(CompileGraphs(TrainAndEval(train, other), {}).ok());
   other.value(other.FindSource("block0.norm")).role = Role::kAdapter;
-  const auto role = CompileTraining(Net(64, 1), other, {});
+  const auto role = CompileGraphs(TrainAndEval(train, other), {});
   ASSERT_FALSE(role.ok());
   EXPECT_NE(role.status().message().find("block0.norm"), std::string::npos) << role.status().message();
 }
@@ -264,19 +265,20 @@ TEST(Addresses, GradientsOfOneMicroBatchReuseMemoryOfActivations) {
 }
 
 // No such optimizer exists: an op that is not elementwise stands in for one.
-TEST(CompileTraining, RefusesAMeshThatSplitsMatricesOfAMatrixOptimizer) {
+TEST(CompileGraphs, RefusesAMeshThatSplitsMatricesOfAMatrixOptimizer) {
   const UpdateRule whole{.name = "whole", .op = Op::kSumSquares};
   StepSpec spec{.update = {.rule = &whole}};
   spec.mesh.mesh.set_size(Axis::kFsdp, 2);
   spec.mesh.rules = {{"norm", "fsdp"}, {".", "fsdp,-"}};
-  const auto refused = CompileTraining(Net(8, 2), Net(8, 2, false), spec);
+  const Graph train = Net(8, 2), eval = Net(8, 2, false);
+  const auto refused = CompileGraphs(TrainAndEval(train, eval), spec);
   ASSERT_EQ(refused.status().code(), StatusCode::kUnsupported) << refused.status().message();
   EXPECT_NE(refused.status().message().find("optimizer whole works on whole matrices, and mesh fsdp=2 splits table"),
             std::string::npos)
       << refused.status().message();
 }
 
-TEST(CompileTraining, VectorsDoNotDecayAndEveryTrainableValueIsUpdated) {
+TEST(CompileGraphs, VectorsDoNotDecayAndEveryTrainableValueIsUpdated) {
   const Graph update = BuildUpdate(Net(8, 2), {.weight_decay = 0.1}, Mesh());
   ASSERT_TRUE(Verify(update).ok()) << Verify(update).message();
   int updates = 0;

@@ -17,7 +17,7 @@ using Matrices = std::map<std::string, TensorType>;  // by name
 // Only micro-batches say what is trained.
 Matrices TrainedMatricesOf(const StepGraphs& step) {
   Matrices matrices;
-  const Graph& graph = step.train.front().graph.graph;
+  const Graph& graph = step.train().front();
   for (ValueId id = 0; id < graph.num_values(); ++id) {
     const Value& value = graph.value(id);
     const bool trained = value.role == Role::kWeight && value.trainable && value.updates == kNoValue;
@@ -143,10 +143,11 @@ Bytes CopiesOfMatrices(const StepGraphs& step) {
 
 void CastWeights(StepGraphs* step) {
   const Matrices names = TrainedMatricesOf(*step);
-  for (StepGraphs::MicroBatches& some : step->train) CastIn(&some.graph, names);
-  CastIn(&step->update, names);
-  CastIn(&step->eval, names);
-  if (step->pipeline) CastIn(&step->pipeline->gathers, names);
+  for (ProgramGraphs& program : step->programs) {
+    for (ProgramGraphs::MicroBatches& some : program.micro_batches) CastIn(&some.graph, names);
+    CastIn(&program.update, names);
+    if (program.pipeline) CastIn(&program.pipeline->gathers, names);
+  }
 }
 
 }  // namespace temper

@@ -33,8 +33,8 @@ std::vector<Bytes> HeldOfBlocks(const Graph& graph) {
 }  // namespace
 
 HeldActivations::HeldActivations(const StepGraphs& step) {
-  if (step.pipeline || step.train.empty()) return;
-  from_ = HeldOfBlocks(step.train.front().graph.graph);
+  if (!step.trains() || step.train().pipeline) return;
+  from_ = HeldOfBlocks(step.train().front());
   for (size_t k = from_.size(); k-- > 1;) from_[k - 1] += from_[k];
 }
 

@@ -59,7 +59,8 @@ Bytes AliveBetween(const Graph& graph) {
 
 TEST(HeldActivations, AreNoMoreThanWhatAStepKeepsForItsBackward) {
   StepGraphs step;
-  step.train.push_back({.graph = {Step(0), {}}});
+  ProgramGraphs& train = step.programs.emplace_back(ProgramGraphs{.name = "train", .trains = true});
+  train.micro_batches.push_back({.graph = {Step(0), {}}});
   const HeldActivations held(step);
   for (int blocks = 0; blocks <= kBlocks; ++blocks) {
     const Bytes alive = AliveBetween(Step(blocks));
@@ -74,8 +75,9 @@ TEST(HeldActivations, AreNoMoreThanWhatAStepKeepsForItsBackward) {
 
 TEST(HeldActivations, OfAStageAreUnknown) {
   StepGraphs step;
-  step.train.push_back({.graph = {Step(0), {}}});
-  step.pipeline.emplace();
+  ProgramGraphs& train = step.programs.emplace_back(ProgramGraphs{.name = "train", .trains = true});
+  train.micro_batches.push_back({.graph = {Step(0), {}}});
+  train.pipeline.emplace();
   EXPECT_EQ(HeldActivations(step).Least(0), Bytes{});
 }
 

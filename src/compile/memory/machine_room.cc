@@ -214,24 +214,6 @@ Status CheckRoom(const Program& program, const MemorySpec& asked, const ProcessM
                   placed ? "memory.tiers is set" : "memory.device and memory.host are both set"));
 }
 
-Result<std::vector<Program>> CompileForwardWithin(const ProcessMemory& available, const MemorySpec& asked,
-                                                  const ForwardCompiler& compile) {
-  ChosenMemory chosen;
-  std::string because;
-  TEMPER_ASSIGN_OR_RETURN(std::vector<Program> programs, compile(asked, &chosen));
-  if (const auto limits = LimitsOfMachine(programs[0], asked, available)) {
-    because = DescribeLimits(programs[0], available);
-    auto within = compile(*limits, &chosen);
-    if (!within.ok()) return within.status().WithContext(because);
-    programs = std::move(*within);
-    because += ": ";
-  } else {
-    TEMPER_RETURN_IF_ERROR(CheckRoom(programs[0], asked, available));
-  }
-  if (!chosen.text.empty()) LogInfo("memory      " + because + chosen.ToString());
-  return programs;
-}
-
 std::string DescribeLimits(const Program& as_asked, const ProcessMemory& available) {
   if (!available.gpu) {
     return fmt::format("everything in memory takes {}, but only {} of {} available can be used for it",

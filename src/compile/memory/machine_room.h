@@ -56,11 +56,6 @@ std::optional<MemorySpec> LimitsOfMachine(const Program& as_asked, const MemoryS
 // run once it has begun.
 Status CheckRoom(const Program& program, const MemorySpec& asked, const ProcessMemory& available);
 
-// LimitsOfMachine, and CheckRoom, for forward-only Programs, which `compile` makes; logs the chosen limits, if any.
-using ForwardCompiler = std::function<Result<std::vector<Program>>(const MemorySpec&, ChosenMemory*)>;
-Result<std::vector<Program>> CompileForwardWithin(const ProcessMemory& available, const MemorySpec& asked,
-                                                  const ForwardCompiler& compile);
-
 // The reason for the limits (for a GPU, about the GPU or its host, whichever lacks memory): "everything in memory takes
 // 3.1 GiB, but only 2.2 GiB of 2.4 GiB available can be used for it".
 std::string DescribeLimits(const Program& as_asked, const ProcessMemory& available);

@@ -36,33 +36,43 @@ Result<std::vector<PipelinedGraph>> InPlace(std::vector<PipelinedGraph> graphs) 
   return graphs;
 }
 
-// The graphs that FindTiers compiles together.
+// The graphs that FindTiers compiles together: for each Program its micro-batches, and its update; then what Programs
+// gather before their steps.
 struct StepUse {
-  StepUses uses;      // borrows from the step: its micro-batches first
-  size_t evaluation;  // its index among them
-  bool updates, gathers;
+  static constexpr size_t kNone = static_cast<size_t>(-1);
+  struct Indices {
+    size_t first, update = kNone, gathers = kNone;
+  };
+  StepUses uses;                  // borrows from the step
+  std::vector<Indices> programs;  // where the graphs of each are among them
 };
 
 StepUse UseOf(const StepGraphs& step) {
   static const std::vector<PipelinePart> whole;
-  const auto* const pipeline = step.pipeline ? &*step.pipeline : nullptr;
-  const auto parted = [](const PipelinedGraph& graph) { return PartedGraph{&graph.graph, &graph.parts}; };
-  const std::vector<Slots>* const slots = pipeline != nullptr ? &pipeline->train.slots : nullptr;
-  const std::vector<Slots>* const eval_slots = pipeline != nullptr ? &pipeline->eval.slots : nullptr;
   StepUse use;
   StepUses& uses = use.uses;
-  int micro_batches = 0;
-  for (const StepGraphs::MicroBatches& some : step.train) {
-    uses.graphs.push_back({parted(some.graph), some.count, slots});
-    micro_batches += some.count;
+  for (const ProgramGraphs& program : step.programs) {
+    const std::vector<Slots>* const slots = program.pipeline ? &program.pipeline->calls.slots : nullptr;
+    use.programs.push_back({.first = uses.graphs.size()});
+    for (const ProgramGraphs::MicroBatches& some : program.micro_batches) {
+      // Of a run that trains, only the step's time counts.
+      const int count = program.trains || !step.trains() ? some.count : 0;
+      uses.graphs.push_back({{&some.graph.graph, &some.graph.parts}, count, slots});
+    }
+    if (program.update.nodes().empty()) continue;
+    use.programs.back().update = uses.graphs.size();
+    uses.graphs.push_back({{&program.update, &whole}, 1});
   }
-  uses.gradients_last = micro_batches == 1 && pipeline == nullptr;
-  use.updates = !step.update.nodes().empty();
-  if (use.updates) uses.graphs.push_back({{&step.update, &whole}, 1});
-  use.evaluation = uses.graphs.size();
-  uses.graphs.push_back({parted(step.eval), 0, eval_slots});
-  use.gathers = pipeline != nullptr && !pipeline->gathers.nodes().empty();
-  if (use.gathers) uses.graphs.push_back({{&pipeline->gathers, &whole}, 1});
+  for (size_t k = 0; k < step.programs.size(); ++k) {
+    const auto& pipeline = step.programs[k].pipeline;
+    if (!pipeline || pipeline->gathers.nodes().empty()) continue;
+    use.programs[k].gathers = uses.graphs.size();
+    uses.graphs.push_back({{&pipeline->gathers, &whole}, 1});
+  }
+  if (step.trains()) {
+    const std::vector<ProgramGraphs::MicroBatches>& micro_batches = step.train().micro_batches;
+    uses.gradients_last = micro_batches.size() == 1 && micro_batches[0].count == 1 && !step.train().pipeline;
+  }
   return use;
 }
 
@@ -91,30 +101,29 @@ bool NeverFits(const MemorySpec& memory, const StepGraphs& step) {
 // `use`: UseOf(step).
 Result<FoundTiers> FindTiers(const MemorySpec& memory, const StepGraphs& step, StepUse use, int threads, Effort effort,
                              const std::string& remedies, SearchWork* work, Seconds known = kNoSeconds) {
-  const auto* const pipeline = step.pipeline ? &*step.pipeline : nullptr;
-  const size_t update = step.train.size();
   const MakePrograms make = [&](std::vector<PipelinedGraph> moved) -> Result<std::vector<Program>> {
     TEMPER_ASSIGN_OR_RETURN(const std::vector<PipelinedGraph> ready, InPlace(std::move(moved)));
-    ProgramPlan train{.name = ProgramName(ProgramKind::kTrain)}, eval{.name = ProgramName(ProgramKind::kEval)};
-    if (pipeline != nullptr) {
-      train.pipeline = PipelinedStep{{}, pipeline->train};
-      for (size_t k = 0; k < update; ++k) {
-        train.pipeline->graphs.insert(train.pipeline->graphs.end(), static_cast<size_t>(step.train[k].count),
-                                      &ready[k]);
-      }
-      train.before = use.gathers ? &ready.back().graph : nullptr;
-      eval.pipeline = PipelinedStep{{&ready[use.evaluation]}, pipeline->eval};
-    } else {
+    std::vector<ProgramPlan> plans;
+    for (size_t k = 0; k < step.programs.size(); ++k) {
+      const ProgramGraphs& program = step.programs[k];
+      const StepUse::Indices& at = use.programs[k];
+      ProgramPlan& plan = plans.emplace_back(ProgramPlan{.name = program.name});
+      if (program.pipeline) plan.pipeline = PipelinedStep{{}, program.pipeline->calls};
       int begin = 0;
-      for (size_t k = 0; k < update; ++k) {
-        const int end = begin + step.train[k].count;
-        train.stages.push_back({&ready[k].graph, begin, end});
-        begin = end;
+      for (size_t m = 0; m < program.micro_batches.size(); ++m) {
+        const int count = program.micro_batches[m].count;
+        const PipelinedGraph& graph = ready[at.first + m];
+        if (program.pipeline) {
+          plan.pipeline->graphs.insert(plan.pipeline->graphs.end(), static_cast<size_t>(count), &graph);
+        } else {
+          plan.stages.push_back({&graph.graph, begin, begin + count});
+        }
+        begin += count;
       }
-      eval.stages = {{&ready[use.evaluation].graph, 0, 1}};
+      if (at.gathers != StepUse::kNone) plan.before = &ready[at.gathers].graph;
+      if (at.update != StepUse::kNone) plan.stages.push_back({&ready[at.update].graph, 0, 1});
     }
-    if (use.updates) train.stages.push_back({&ready[update].graph, 0, 1});
-    return AssignAddresses(std::vector<ProgramPlan>{train, eval}, threads, {memory.device, memory.host});
+    return AssignAddresses(plans, threads, {memory.device, memory.host});
   };
   return SearchTiers(memory, std::move(use.uses), threads, make, effort, remedies, known, work);
 }
@@ -122,10 +131,11 @@ Result<FoundTiers> FindTiers(const MemorySpec& memory, const StepGraphs& step, S
 // Lower bound on the time of the micro-batches with any tiers: their kernels alone. Keeps their costs in `use`.
 Seconds ComputingAlone(const StepGraphs& step, const DeviceRates& rates, int threads, StepUse* use) {
   double sum = 0;
-  for (size_t k = 0; k < step.train.size(); ++k) {
-    std::optional<NodeCosts>& costs = use->uses.graphs[k].costs;
-    costs = CostsOfNodes(step.train[k].graph.graph, &rates, threads);
-    sum += step.train[k].count * costs->starts.back().v;
+  const std::vector<ProgramGraphs::MicroBatches>& micro_batches = step.train().micro_batches;
+  for (size_t k = 0; k < micro_batches.size(); ++k) {
+    std::optional<NodeCosts>& costs = use->uses.graphs[use->programs.front().first + k].costs;
+    costs = CostsOfNodes(micro_batches[k].graph.graph, &rates, threads);
+    sum += micro_batches[k].count * costs->starts.back().v;
   }
   return {sum};
 }
@@ -417,21 +427,11 @@ Result<std::vector<Program>> FitWithin(const MemorySpec& memory, std::span<const
   return StepChooser(memory, choices, make, threads).Run(chosen);
 }
 
-Result<std::vector<Program>> FitWithin(const MemorySpec& memory, std::span<const NamedGraph> graphs, int threads,
-                                       ChosenMemory* chosen) {
-  StepUses uses;
-  const std::vector<PipelinePart> whole;
-  for (const NamedGraph& named : graphs) uses.graphs.push_back({{named.graph, &whole}, 1});
-  const MakePrograms make = [&](std::vector<PipelinedGraph> moved) -> Result<std::vector<Program>> {
-    TEMPER_ASSIGN_OR_RETURN(const std::vector<PipelinedGraph> ready, InPlace(std::move(moved)));
-    std::vector<ProgramPlan> plans;
-    for (size_t k = 0; k < ready.size(); ++k) {
-      plans.push_back({.name = graphs[k].name, .stages = {{&ready[k].graph, 0, 1}}});
-    }
-    return AssignAddresses(plans, threads, {memory.device, memory.host});
-  };
+Result<std::vector<Program>> FitForward(const MemorySpec& memory, const StepGraphs& step, int threads,
+                                        ChosenMemory* chosen) {
+  SearchWork work;
   TEMPER_ASSIGN_OR_RETURN(FoundTiers found,
-                          SearchTiers(memory, std::move(uses), threads, make, Effort::kAll, kForwardRemedies));
+                          FindTiers(memory, step, UseOf(step), threads, Effort::kAll, kForwardRemedies, &work));
   if (chosen != nullptr && !found.all_on_device) {
     const StepSeconds& seconds = found.seconds;
     *chosen = {.text = DescribePolicy(found.programs[0]), .stall = seconds.stall, .compute = seconds.compute};

@@ -70,12 +70,8 @@ std::vector<std::string> OptionLines(std::span<const StepOption> options);
 Result<std::vector<Program>> FitWithin(const MemorySpec& memory, std::span<const StepChoice> choices,
                                        const StepMaker& make, int threads, ChosenMemory* chosen);
 
-// A forward pass for evaluation or decoding, by the same rules.
-struct NamedGraph {
-  std::string name;
-  const Graph* graph;
-};
-Result<std::vector<Program>> FitWithin(const MemorySpec& memory, std::span<const NamedGraph> graphs, int threads,
-                                       ChosenMemory* chosen);
+// Programs of which none trains, by the same rules: `step` as it is.
+Result<std::vector<Program>> FitForward(const MemorySpec& memory, const StepGraphs& step, int threads,
+                                        ChosenMemory* chosen);
 
 }  // namespace temper

@@ -56,9 +56,9 @@ ValueId OperandOf(const Node& node) {
 // Trained weights of which copies are kept for a step: by name and layout.
 using Kept = std::set<std::pair<std::string, ElementLayout>>;
 
-Kept KeptOf(const StepGraphs& step) {
+Kept KeptOf(const ProgramGraphs& step) {
   std::map<Kept::value_type, int64_t> reads;
-  for (const StepGraphs::MicroBatches& some : step.train) {
+  for (const ProgramGraphs::MicroBatches& some : step.micro_batches) {
     const Graph& graph = some.graph.graph;
     for (const Node& node : graph.nodes()) {
       const int64_t times = TimesOf(graph, node);
@@ -198,12 +198,14 @@ void FillBefore(const Graph& micro_batch, const Kept& kept, Graph* gathers) {
 
 }  // namespace
 
-void PackOperands(StepGraphs* step, bool keeps) {
-  const bool several = step->train.size() > 1 || step->train.front().count > 1;
-  const Kept kept = keeps && several ? KeptOf(*step) : Kept();
-  if (step->pipeline) FillBefore(step->train.front().graph.graph, kept, &step->pipeline->gathers);
-  for (StepGraphs::MicroBatches& some : step->train) {
-    PackOperandsIn(&some.graph, kept, !step->pipeline && &some == &step->train.front());
+void PackOperands(StepGraphs* graphs, bool keeps) {
+  if (!graphs->trains()) return;
+  ProgramGraphs& step = graphs->programs.front();
+  const bool several = step.micro_batches.size() > 1 || step.micro_batches.front().count > 1;
+  const Kept kept = keeps && several ? KeptOf(step) : Kept();
+  if (step.pipeline) FillBefore(step.front(), kept, &step.pipeline->gathers);
+  for (ProgramGraphs::MicroBatches& some : step.micro_batches) {
+    PackOperandsIn(&some.graph, kept, !step.pipeline && &some == &step.micro_batches.front());
   }
 }
 

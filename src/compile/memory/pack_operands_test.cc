@@ -42,20 +42,24 @@ struct Trained {
     build.EnterBlock(kBlockAfter, "");
     build.Add(Op::kLinearCrossEntropy, {out, head, target}, {}, "loss", Role::kOutput);
     const Graph fused = Fuse(std::move(graph));
-    step.train.push_back({.graph = {.graph = Differentiate(fused, false)}});
+    ProgramGraphs train{.name = "train", .trains = true}, eval{.name = "eval"};
+    train.micro_batches.push_back({.graph = {.graph = Differentiate(fused, false)}});
     if (micro_batches > 1) {
-      step.train.push_back({.graph = {.graph = Differentiate(fused, true)}, .count = micro_batches - 1});
+      train.micro_batches.push_back({.graph = {.graph = Differentiate(fused, true)}, .count = micro_batches - 1});
     }
-    step.eval.graph = fused;
-    for (StepGraphs::MicroBatches& some : step.train) CutLoss(loss_chunk, &some.graph.graph);
-    CutLoss(loss_chunk, &step.eval.graph);
+    eval.micro_batches.push_back({.graph = {.graph = fused}});
+    step.programs = {std::move(train), std::move(eval)};
+    for (ProgramGraphs& program : step.programs) {
+      for (ProgramGraphs::MicroBatches& some : program.micro_batches) CutLoss(loss_chunk, &some.graph.graph);
+    }
   }
   static void CutLoss(int64_t chunk, Graph* graph) {
     for (Node& node : graph->nodes()) {
       if (node.op == Op::kLinearCrossEntropy) node.attributes.Set("chunk", chunk);
     }
   }
-  const Graph& micro_batch(size_t i = 0) const { return step.train[i].graph.graph; }
+  const Graph& micro_batch(size_t i = 0) const { return step.train().micro_batches[i].graph.graph; }
+  const Graph& eval() const { return step.programs[1].front(); }
 };
 
 // The values that a graph packs, and what products read packed: "row_pairs:normed" and the like.
@@ -94,7 +98,7 @@ TEST(PackOperands, PacksOnceWhatSeveralProductsOfAMicroBatchRead) {
       EXPECT_EQ(graph.value(id).role, Role::kActivation) << graph.value(id).name;
     }
   }
-  EXPECT_EQ(PackedIn(trained.step.eval.graph), std::vector<std::string>{}) << "there no weight is trained";
+  EXPECT_EQ(PackedIn(trained.eval()), std::vector<std::string>{}) << "there no weight is trained";
 }
 
 TEST(PackOperands, LeavesALossOfOneChunkAlone) {

@@ -18,9 +18,11 @@ bool IsFrozenMatrix(const Value& value) {
 
 std::vector<Graph*> GraphsOf(StepGraphs* step) {
   std::vector<Graph*> graphs;
-  for (StepGraphs::MicroBatches& some : step->train) graphs.push_back(&some.graph.graph);
-  graphs.insert(graphs.end(), {&step->eval.graph, &step->update});
-  if (step->pipeline) graphs.push_back(&step->pipeline->gathers);
+  for (ProgramGraphs& program : step->programs) {
+    for (ProgramGraphs::MicroBatches& some : program.micro_batches) graphs.push_back(&some.graph.graph);
+    graphs.push_back(&program.update);
+    if (program.pipeline) graphs.push_back(&program.pipeline->gathers);
+  }
   return graphs;
 }
 

@@ -145,9 +145,10 @@ TEST_F(OneMicroBatch, IsCompiledOnceIfNoTierHoldsItsWeightsAndStates) {
     int times = 0;
     const StepMaker make = [&](const StepChoice&) {
       ++times;
-      StepGraphs step{.eval = {layers_, {}}, .update = update_};
-      step.train.push_back({.graph = {micro_batch_, {}}, .count = 1});
-      return Result<StepGraphs>(std::move(step));
+      ProgramGraphs train{.name = "train", .trains = true, .update = update_}, eval{.name = "eval"};
+      train.micro_batches.push_back({.graph = {micro_batch_, {}}});
+      eval.micro_batches.push_back({.graph = {layers_, {}}});
+      return Result<StepGraphs>(StepGraphs{{std::move(train), std::move(eval)}});
     };
     const auto found = FitWithin({.device = Everything() / 64, .host = host}, choices, make, 1, nullptr);
     EXPECT_EQ(found.status().code(), StatusCode::kOutOfMemory) << ToString(host);

@@ -224,7 +224,10 @@ Result<CompiledRun> CompileRun(const Model& model, const RunConfig& config, int 
   spec.mesh.decisions.kept = kept;
   if (memory != nullptr) spec.memory = *memory;
   TEMPER_ASSIGN_OR_RETURN(run.mesh_note, NoteOnMesh(forward, run.mesh));
-  TEMPER_ASSIGN_OR_RETURN(run.programs, CompileTraining(forward, eval, spec, &run.decisions, &run.memory));
+  TEMPER_ASSIGN_OR_RETURN(CompiledPrograms compiled, CompileGraphs(TrainAndEval(forward, eval), spec));
+  run.programs = std::move(compiled.programs);
+  run.decisions = std::move(compiled.decisions);
+  run.memory = std::move(compiled.memory);
   TEMPER_RETURN_IF_ERROR(CheckSaves(forward, run));
   if (!run.memory.text.empty()) run.rates = spec.memory.rates_source;
   if (run.mesh.mesh.size(Axis::kPp) > 1) {

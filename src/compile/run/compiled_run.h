@@ -13,7 +13,7 @@
 #include "graph/model_work.h"
 #include "model/lora.h"
 #include "model/model.h"
-#include "program/program.h"
+#include "program/program_set.h"
 #include "settings/run_config.h"
 
 namespace temper {
@@ -21,7 +21,7 @@ namespace temper {
 struct CompiledRun {
   MeshSpec mesh;                    // with the blocks of each stage, if there are several
   std::vector<LoraModule> targets;  // empty for full fine-tuning
-  std::vector<Program> programs;    // "train", "eval"
+  ProgramSet programs;              // "train", "eval"
   std::vector<Decision> decisions;  // made by cost
   std::string mesh_note;            // a note on unexpected effects of the user's mesh and rules; may be empty
   ChosenMemory memory;              // text "": everything is on the device
@@ -40,8 +40,7 @@ struct CompiledRun {
   int64_t parameters = 0, trainable_parameters = 0;
   ModelWork work;  // per token, over all blocks and the head
 
-  const Program& train() const { return programs[0]; }
-  const Program& eval() const { return programs[1]; }
+  const Program& train() const { return programs.first(); }
   std::optional<PipelineFacts> pipeline;  // if there are stages
   std::string MemoryText() const;         // the tiers of values, and why, or that weights are packed; "": neither
   // The number of ranks with different rows, and this rank's index among them.
