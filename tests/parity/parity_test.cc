@@ -20,6 +20,7 @@
 #include "model/lora.h"
 #include "model/model.h"
 #include "program/buffer_names.h"
+#include "program/program_names.h"
 #include "runtime/executor.h"
 
 namespace temper::parity_test {

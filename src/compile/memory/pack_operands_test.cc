@@ -129,7 +129,7 @@ TEST(PackOperands, KeepsNoWeightsForTwoMicroBatches) {
 TEST(PackOperands, LeavesFrozenWeightsAlone) {
   Trained trained(3);
   for (const size_t i : {size_t{0}, size_t{1}}) {
-    Graph& graph = trained.step.train[i].graph.graph;
+    Graph& graph = trained.step.programs[0].micro_batches[i].graph.graph;
     for (ValueId id = 0; id < graph.num_values(); ++id) graph.value(id).trainable = false;
   }
   PackOperands(&trained.step, true);
