@@ -14,6 +14,7 @@
 
 #include "base/log.h"
 #include "base/machine_memory.h"
+#include "base/quantity.h"
 #include "base/team.h"
 #include "checkpoint/companion_files.h"
 #include "cli/command_options.h"
@@ -227,8 +228,13 @@ Result<int> PrintSearch(const Planner& planner, const TrainSetup& setup, const P
   return 0;
 }
 
+void Cut(const BatchCut& cut, TrainSetup* setup) {
+  ApplyCut(cut.chosen, &setup->run.config);
+  LogInfo("batch       " + cut.ToString());
+}
+
 // As `temper train` would here.
-Result<CompiledRun> CompileHere(const TrainSetup& setup, const Ranks& alone, int ranks) {
+Result<CompiledRun> CompileHere(TrainSetup& setup, const Ranks& alone, int ranks) {
   const RunConfig& config = setup.run.config;
   std::unique_ptr<Device> gpu;
   const RankMemory memory = MemoryForPlan(config.machine.device, ranks, &gpu);
@@ -241,8 +247,13 @@ Result<CompiledRun> CompileHere(const TrainSetup& setup, const Ranks& alone, int
                     .dtype = ComputeDType(config),
                     .gpu = gpu.get(),
                     .folder = config.memory.disk});
-  return CompileWithin(memory, setup.model.model(), config, ranks, /*rank=*/0, {},
-                       [&](const Result<bool>& needed) { return rates.Ask(needed); });
+  const AskRates ask = [&](const Result<bool>& needed) { return rates.Ask(needed); };
+  if (config.batch.auto_cut) {
+    TEMPER_ASSIGN_OR_RETURN(const BatchCut cut,
+                            ChooseBatchCut(config, CutOnMachine(memory, setup.model.model(), ranks, ask)));
+    Cut(cut, &setup);
+  }
+  return CompileWithin(memory, setup.model.model(), config, ranks, /*rank=*/0, {}, ask);
 }
 
 // The rates that `rates` names for a plan on `cluster`; nullopt: the cluster's own.
@@ -336,11 +347,26 @@ Result<int> Plan(const Arguments& arguments) {
     TEMPER_ASSIGN_OR_RETURN(fill, FillOf(*setup));
   }
   std::jthread waiting = ExplainWaiting();
+  std::optional<Planner> planner;
+  if (cluster) {
+    TEMPER_ASSIGN_OR_RETURN(std::optional<RunRates> rates, RatesOnCluster(config, *cluster));
+    planner.emplace(setup->model.model(), *cluster, fill.value_or(RowFill()), std::move(rates));
+    if (!options.search.empty() && !options.sharding && !options.program) return PrintSearch(*planner, *setup, options);
+    if (config.batch.auto_cut) {
+      TEMPER_ASSIGN_OR_RETURN(const BatchCut cut,
+                              ChooseBatchCut(config, CutOnCluster(*planner, RanksOn(*cluster, config))));
+      Cut(cut, &*setup);
+    }
+  }
   if (options.sharding || options.program || !cluster) {
     const int ranks = cluster ? RanksOn(*cluster, config) : RanksNamed(config);
     // Ranks that this machine would start share its memory. A larger mesh, or one of a cluster's GPUs, is planned for
     // unspecified machines.
     const bool here = !options.sharding && ranks == config.machine.nprocs && (!cluster || cluster->shared);
+    if (!here && config.batch.auto_cut) {
+      LogInfo(fmt::format("batch       planned as {} of 1 row: add --cluster to see how the run would cut it",
+                          Counted(config.batch.gradient_accumulation_steps, "micro-batch", "micro-batches")));
+    }
     TEMPER_ASSIGN_OR_RETURN(
         const CompiledRun run,
         here ? CompileHere(*setup, alone, ranks)
@@ -364,18 +390,15 @@ Result<int> Plan(const Arguments& arguments) {
     }
     return 0;
   }
-  TEMPER_ASSIGN_OR_RETURN(std::optional<RunRates> rates, RatesOnCluster(config, *cluster));
-  const Planner planner(setup->model.model(), *cluster, fill.value_or(RowFill()), std::move(rates));
-  if (!options.search.empty()) return PrintSearch(planner, *setup, options);
-  TEMPER_ASSIGN_OR_RETURN(
-      const PlannedRun planned,
-      planner.Plan(config, RanksOn(*cluster, config), /*keep_events=*/!options.trace.empty() || !options.html.empty()));
+  TEMPER_ASSIGN_OR_RETURN(const PlannedRun planned,
+                          planner->Plan(config, RanksOn(*cluster, config),
+                                        /*keep_events=*/!options.trace.empty() || !options.html.empty()));
   waiting = {};
   if (cluster->shared) WarnOfScalarKernels(planned.run, config.machine.device);
   PlanOnCluster on{.cluster = &*cluster, .forecast = &planned.forecast};
   if (!planned.forecast.fits) {
     LogInfo("plan        it does not fit: searching for settings that fit");
-    TEMPER_ASSIGN_OR_RETURN(on.remedies, FindRemedies(planner, config, planned));
+    TEMPER_ASSIGN_OR_RETURN(on.remedies, FindRemedies(*planner, config, planned));
   }
   if (!options.trace.empty()) {
     TEMPER_RETURN_IF_ERROR(WriteTextFileAtomically(PosixEnv(), options.trace, TraceText(planned.forecast.simulation)));

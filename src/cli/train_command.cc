@@ -15,7 +15,9 @@
 #include "cli/run_report.h"
 #include "cli/train_setup.h"
 #include "cli/training_run.h"
+#include "compile/run/batch_cut.h"
 #include "compile/run/compiled_run.h"
+#include "compile/run/mesh_options.h"
 #include "config/run_options.h"
 #include "model/initialize.h"
 #include "run/data.h"
@@ -254,6 +256,27 @@ Result<int> TrainFrom(const RunProgress& at, const StepCount& steps, CheckpointC
                                 .chats = run.data.chat_template.has_value()});
 }
 
+Status CutBatch(TrainingRun& run) {
+  const Ranks& ranks = run.setup.ranks;
+  const Model& model = run.setup.model.model();
+  RunConfig& config = run.setup.run.config;
+  const int64_t asked = config.batch.gradient_accumulation_steps;
+  if (run.setup.resume) {
+    TEMPER_ASSIGN_OR_RETURN(const MeshSpec mesh, MeshOf(config, ranks.size(), ranks.rank(), model.facts().heads));
+    TEMPER_RETURN_IF_ERROR(run.setup.resume->KeepCut(mesh.mesh.size(DataAxes(mesh.mesh)), &config));
+  }
+  if (config.batch.auto_cut) {
+    const AskRates ask = [&](const Result<bool>& needed) { return run.rates->Ask(needed); };
+    TEMPER_ASSIGN_OR_RETURN(const BatchCut cut,
+                            ChooseBatchCut(config, CutOnMachine(run.available, model, ranks.size(), ask)));
+    ApplyCut(cut.chosen, &config);
+    run.setup.run.notes["per_device_train_batch_size"] = cut.ToString();
+  }
+  const int64_t rows = config.batch.per_device_train_batch_size * config.batch.gradient_accumulation_steps;
+  if (rows != asked) run.asked_accumulation = asked;
+  return OkStatus();
+}
+
 Status Compile(TrainingRun& run) {
   const Ranks& ranks = run.setup.ranks;
   if (run.setup.reads_weights() || run.setup.keeps_base()) TEMPER_RETURN_IF_ERROR(run.setup.model.OpenWeights());
@@ -264,6 +287,7 @@ Status Compile(TrainingRun& run) {
                           run.setup.resume ? run.setup.resume->rates() : std::optional<std::string>());
   const RunConfig& c = run.config();
   run.rates.emplace(PosixEnv(), ranks, c.machine.rates, run.OnMachine(), std::move(kept));
+  if (c.batch.auto_cut) TEMPER_RETURN_IF_ERROR(CutBatch(run));
   const auto compile = [&] {
     return CompileWithin(run.available, run.setup.model.model(), run.config(), ranks.size(), ranks.rank(),
                          run.setup.resume ? run.setup.resume->decisions() : KeptDecisions(),

@@ -372,7 +372,8 @@ constexpr Reason kWithoutOption[] = {
      "profiler_steps profiler_steps_start enable_torch_profiler profiler_output_dir "
      "profiler_wait_steps profiler_warmup_steps profiler_active_steps profiler_repeat profiler_record_shapes "
      "profiler_profile_memory profiler_with_stack profile_modules"},
-    {"the batch does not adapt itself (temper plan says what fits)", "auto_find_batch_size"},
+    {"a step keeps its rows; per_device_train_batch_size: auto cuts it into micro-batches that fit",
+     "auto_find_batch_size"},
     {"Temper has no plugins", "plugins"},
     {"this is for other commands (temper generate, chat, export)",
      "do_sample temperature top_p top_k num_beams max_new_tokens repetition_penalty length_penalty "

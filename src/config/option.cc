@@ -102,6 +102,14 @@ Status StoreIntegerJson(const Option& option, const OrderedJson& json, int64_t& 
   return StoreNumber(option, json.get<int64_t>(), target, where);
 }
 
+// `auto` leaves the number as it is.
+Status StoreNumberOrAuto(const Option& option, std::string_view text, const NumberOrAuto& target,
+                         const std::string& where) {
+  if (text != "auto") TEMPER_RETURN_IF_ERROR(StoreInteger(option, text, *target.number, where));
+  *target.is_auto = text == "auto";
+  return OkStatus();
+}
+
 Status StoreDoubleJson(const Option& option, const OrderedJson& json, double& target, const std::string& where) {
   // A string, for parsers that follow YAML 1.1, where 1e-4 is one.
   if (json.is_string()) return StoreDouble(option, json.get_ref<const std::string&>(), target, where);
@@ -285,6 +293,7 @@ Status SetFromText(const Option& option, std::string_view text, const std::strin
   return std::visit(
       Overloaded{[&](bool* v) { return StoreBool(option, text, *v, where); },
                  [&](int64_t* v) { return StoreInteger(option, text, *v, where); },
+                 [&](const NumberOrAuto& v) { return StoreNumberOrAuto(option, text, v, where); },
                  [&](double* v) { return StoreDouble(option, text, *v, where); },
                  [&](std::string* v) { return StoreText(option, text, *v, where); },
                  [&](std::optional<int64_t>* v) {
@@ -345,6 +354,13 @@ Status SetFromJson(const Option& option, const OrderedJson& json, const std::str
             return text_or("true or false", [&](std::string_view t) { return StoreBool(option, t, *v, where); });
           },
           [&](int64_t* v) { return json.is_null() ? no_value() : StoreIntegerJson(option, json, *v, where); },
+          [&](const NumberOrAuto& v) {
+            if (json.is_null()) return no_value();
+            if (json.is_string()) return StoreNumberOrAuto(option, json.get_ref<const std::string&>(), v, where);
+            TEMPER_RETURN_IF_ERROR(StoreIntegerJson(option, json, *v.number, where));
+            *v.is_auto = false;
+            return OkStatus();
+          },
           [&](double* v) { return json.is_null() ? no_value() : StoreDoubleJson(option, json, *v, where); },
           [&](std::string* v) {
             if (json.is_null()) return v->clear(), OkStatus();
@@ -402,40 +418,43 @@ std::string ValueAsYaml(const Option& option) {
     for (const std::string& name : names) parts.push_back(TextAsYaml(name));
     return fmt::format("[{}]", fmt::join(parts, ", "));
   };
-  return std::visit(Overloaded{[](const bool* v) { return std::string(*v ? "true" : "false"); },
-                               [](const int64_t* v) { return fmt::format("{}", *v); },
-                               [](const double* v) { return NumberAsYaml(*v); },
-                               [](const std::string* v) { return v->empty() ? "null" : TextAsYaml(*v); },
-                               [](const std::optional<int64_t>* v) { return *v ? fmt::format("{}", **v) : "null"; },
-                               [](const std::optional<double>* v) { return *v ? NumberAsYaml(**v) : "null"; },
-                               [](const std::optional<Bytes>* v) { return *v ? BytesAsYaml(**v) : "null"; },
-                               [](const OptionalText& v) {
-                                 if (!v.value->has_value()) return std::string("null");
-                                 return (*v.value)->empty() ? "true" : TextAsYaml(**v.value);
-                               },
-                               [&](const TextOrList* v) {
-                                 if (const auto* names = std::get_if<std::vector<std::string>>(v)) return list(*names);
-                                 return TextAsYaml(std::get<std::string>(*v));
-                               },
-                               [](const TextPairs* v) {
-                                 std::vector<std::string> pairs;
-                                 for (const auto& [first, second] : *v) {
-                                   pairs.push_back(fmt::format("[{}, {}]", TextAsYaml(first), TextAsYaml(second)));
-                                 }
-                                 return fmt::format("[{}]", fmt::join(pairs, ", "));
-                               },
-                               [](const Choice& v) { return std::string(v.names[static_cast<size_t>(v.get())]); },
-                               [](const Repeatable& v) { return v.as_yaml(); },
-                               [](const IntList* v) { return fmt::format("[{}]", fmt::join(*v, ", ")); },
-                               [](const JsonObject* v) { return v->text.empty() ? "null" : v->text; },
-                               [](const auto* v) { return PatternsAsYaml(*v); }},
-                    option.target);
+  return std::visit(
+      Overloaded{[](const bool* v) { return std::string(*v ? "true" : "false"); },
+                 [](const int64_t* v) { return fmt::format("{}", *v); },
+                 [](const NumberOrAuto& v) { return *v.is_auto ? std::string("auto") : fmt::format("{}", *v.number); },
+                 [](const double* v) { return NumberAsYaml(*v); },
+                 [](const std::string* v) { return v->empty() ? "null" : TextAsYaml(*v); },
+                 [](const std::optional<int64_t>* v) { return *v ? fmt::format("{}", **v) : "null"; },
+                 [](const std::optional<double>* v) { return *v ? NumberAsYaml(**v) : "null"; },
+                 [](const std::optional<Bytes>* v) { return *v ? BytesAsYaml(**v) : "null"; },
+                 [](const OptionalText& v) {
+                   if (!v.value->has_value()) return std::string("null");
+                   return (*v.value)->empty() ? "true" : TextAsYaml(**v.value);
+                 },
+                 [&](const TextOrList* v) {
+                   if (const auto* names = std::get_if<std::vector<std::string>>(v)) return list(*names);
+                   return TextAsYaml(std::get<std::string>(*v));
+                 },
+                 [](const TextPairs* v) {
+                   std::vector<std::string> pairs;
+                   for (const auto& [first, second] : *v) {
+                     pairs.push_back(fmt::format("[{}, {}]", TextAsYaml(first), TextAsYaml(second)));
+                   }
+                   return fmt::format("[{}]", fmt::join(pairs, ", "));
+                 },
+                 [](const Choice& v) { return std::string(v.names[static_cast<size_t>(v.get())]); },
+                 [](const Repeatable& v) { return v.as_yaml(); },
+                 [](const IntList* v) { return fmt::format("[{}]", fmt::join(*v, ", ")); },
+                 [](const JsonObject* v) { return v->text.empty() ? "null" : v->text; },
+                 [](const auto* v) { return PatternsAsYaml(*v); }},
+      option.target);
 }
 
 std::string ValueHint(const Option& option) {
   if (!option.value_hint.empty()) return option.value_hint;
   return std::visit(
       Overloaded{[](const bool*) { return std::string(); }, [](const int64_t*) { return std::string("N"); },
+                 [](const NumberOrAuto&) { return std::string("N|auto"); },
                  [](const double*) { return std::string("X"); }, [](const std::string*) { return std::string("PATH"); },
                  [](const std::optional<int64_t>*) { return std::string("N"); },
                  [](const std::optional<double>*) { return std::string("X"); },

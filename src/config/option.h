@@ -60,7 +60,7 @@ struct Range {
   std::string ToString() const;  // "at least 1", "above 0 and at most 1"
 };
 
-using OptionTarget = std::variant<bool*, int64_t*, double*, std::string*, std::optional<int64_t>*,
+using OptionTarget = std::variant<bool*, int64_t*, NumberOrAuto, double*, std::string*, std::optional<int64_t>*,
                                   std::optional<double>*, std::optional<Bytes>*, OptionalText, TextOrList*, TextPairs*,
                                   IntPatterns*, NumberPatterns*, IntList*, JsonObject*, Choice, Repeatable>;
 

@@ -111,6 +111,7 @@ Status OptionSet::CheckRanges() const {
     for (const Option& option : group.options) {
       std::vector<double> values;
       std::visit(Overloaded{[&](int64_t* v) { values.push_back(static_cast<double>(*v)); },
+                            [&](const NumberOrAuto& v) { values.push_back(static_cast<double>(*v.number)); },
                             [&](double* v) { values.push_back(*v); },
                             [&](std::optional<int64_t>* v) {
                               if (*v) values.push_back(static_cast<double>(**v));

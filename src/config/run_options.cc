@@ -160,8 +160,11 @@ std::vector<OptionGroup> RunOptionGroups(RunConfig& c) {
        }},
       {"Batch and length",
        {
-           With(kProgram, {"per_device_train_batch_size", &c.batch.per_device_train_batch_size, "rows per micro-batch",
-                           positive}),
+           With(kProgram,
+                {"per_device_train_batch_size", NumberOrAuto{&c.batch.per_device_train_batch_size, &c.batch.auto_cut},
+                 "rows per micro-batch; auto: a step keeps its rows (gradient_accumulation_steps on each "
+                 "rank), and as many of them make a micro-batch as fit and are fastest by estimate",
+                 positive}),
            With(kFree, {"per_device_eval_batch_size", &c.batch.per_device_eval_batch_size,
                         "rows per micro-batch in evaluation", positive, "as for training"}),
            With(kProgram, {"gradient_accumulation_steps", &c.batch.gradient_accumulation_steps,

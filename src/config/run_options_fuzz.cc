@@ -35,6 +35,8 @@ bool Differ(const Option& a, const Option& b) {
           return x.get() == y.get();
         } else if constexpr (std::is_same_v<T, temper::OptionalText>) {
           return *x.value == *y.value;
+        } else if constexpr (std::is_same_v<T, temper::NumberOrAuto>) {
+          return *x.number == *y.number && *x.is_auto == *y.is_auto;
         } else if constexpr (std::is_same_v<T, temper::JsonObject*>) {
           return x->text == y->text;
         } else if constexpr (std::is_same_v<T, temper::Repeatable>) {

@@ -426,6 +426,23 @@ TEST(RunOptions, VariablesOfTheChatTemplateAreAnObjectInFilesAndOnTheCommandLine
   EXPECT_EQ(config.data.chat_template_kwargs.text, "");
 }
 
+TEST(RunOptions, TheBatchIsANumberOfRowsOrAuto) {
+  RunConfig config;
+  const OptionSet options = RunOptions(config);
+  const Option& option = *options.Find("per_device_train_batch_size");
+  ASSERT_TRUE(SetFromText(option, "auto", "command line").ok());
+  EXPECT_TRUE(config.batch.auto_cut);
+  EXPECT_EQ(ValueAsYaml(option), "auto");
+  const auto file = ParseRunConfig(PrintRunConfig(config, {}), "run.yaml");
+  ASSERT_TRUE(file.ok()) << file.status().message();
+  EXPECT_TRUE(file->batch.auto_cut);
+  ASSERT_TRUE(SetFromText(option, "4", "command line").ok());
+  EXPECT_FALSE(config.batch.auto_cut);
+  EXPECT_EQ(config.batch.per_device_train_batch_size, 4);
+  EXPECT_FALSE(ParseRunConfig("per_device_train_batch_size: 0", "run.yaml").ok());
+  EXPECT_FALSE(ParseRunConfig("per_device_train_batch_size: automatic", "run.yaml").ok());
+}
+
 TEST(RunOptions, FormerNamesGoOnWorkingAndAreNeverWritten) {
   const auto file = ParseRunConfig("memory: {placement: host}\nplacement: [[norm, replicate]]\n", "run.yaml");
   ASSERT_TRUE(file.ok()) << file.status().message();

@@ -17,6 +17,10 @@ Bytes Cluster::HostMemoryOf(int ranks) const {
   return shared ? Bytes{} : host_memory / std::max(ranks, 1);
 }
 
+RankLinks Cluster::RankLinksOf(int ranks) const {
+  return {.inside = ShareOf(ranks).link, .between = between_hosts, .ranks_per_host = devices_per_host};
+}
+
 LinkRates Cluster::LinksOf(int ranks) const {
   // Defaults for missing figures: a copy in one memory reads and writes; PCIe 3 x16; a SATA disk.
   constexpr double kPcie3 = 12e9, kSata = 0.5e9;
@@ -69,49 +73,6 @@ Result<Cluster> OpenCluster(Env& env, const std::string& name) {
   const bool preset = std::any_of(ClusterPresets().begin(), ClusterPresets().end(),
                                   [&](const ClusterPreset& p) { return p.name == name; });
   return ParseCluster(text, preset ? "cluster " + name : name);
-}
-
-namespace {
-
-// The number of hosts with ranks of a group, and the most of its ranks on one host. Ranks fill hosts in order.
-struct GroupShape {
-  int hosts = 1, most_on_a_host = 1, size = 1;
-};
-
-GroupShape ShapeOf(const Cluster& cluster, const Mesh& mesh, AxisSet axes) {
-  std::map<int, int> on_host;
-  const std::vector<int> group = mesh.Group(axes, 0);
-  for (const int rank : group) ++on_host[rank / cluster.devices_per_host];
-  GroupShape shape{.hosts = static_cast<int>(on_host.size()), .size = static_cast<int>(group.size())};
-  for (const auto& [host, ranks] : on_host) shape.most_on_a_host = std::max(shape.most_on_a_host, ranks);
-  return shape;
-}
-
-}  // namespace
-
-double ShareBetweenHosts(const Cluster& cluster, const Mesh& mesh, AxisSet axes) {
-  const GroupShape group = ShapeOf(cluster, mesh, axes);
-  return group.hosts == 1 ? 0 : static_cast<double>(group.hosts) / group.size;
-}
-
-Seconds CollectiveSeconds(const Cluster& cluster, const Mesh& mesh, AxisSet axes, Bytes sent, int turns) {
-  const GroupShape group = ShapeOf(cluster, mesh, axes);
-  const int on_host = std::min(mesh.ranks(), cluster.devices_per_host);
-  const Link& inside = cluster.ShareOf(on_host).link;
-  const double bytes = static_cast<double>(sent.v);
-  double seconds = 0;
-  if (group.most_on_a_host > 1) seconds = bytes / inside.bytes_per_second;
-  double latency = group.most_on_a_host > 1 ? inside.latency.v : 0;
-  if (group.hosts > 1) {
-    // A ring in host order: a byte crosses each host's edge once, whichever rank sends it. Each rank sends (n-1)/n of
-    // the whole; (h-1)/h of the whole comes from other hosts.
-    const double n = group.size, h = group.hosts;
-    const double crossing = bytes * (n / (n - 1)) * ((h - 1) / h);
-    const int groups_beside = std::max(1, on_host / group.most_on_a_host);
-    seconds = std::max(seconds, crossing * groups_beside / cluster.between_hosts.bytes_per_second);
-    latency = std::max(latency, cluster.between_hosts.latency.v);
-  }
-  return {seconds + latency * turns};
 }
 
 }  // namespace temper

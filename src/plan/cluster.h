@@ -14,16 +14,10 @@
 #include "base/env.h"
 #include "base/units.h"
 #include "compile/rates/device_rates.h"
+#include "compile/rates/rank_links.h"
 #include "compile/residency/residency.h"
-#include "tensor/mesh.h"
 
 namespace temper {
-
-// The link from one rank to others in a collective: bytes per second, and additional seconds per turn.
-struct Link {
-  double bytes_per_second = 0;
-  Seconds latency;
-};
 
 struct Cluster {
   std::string name;
@@ -69,6 +63,7 @@ struct Cluster {
   Bytes MemoryOf(int ranks) const;
   Bytes HostMemoryOf(int ranks) const;
   LinkRates LinksOf(int ranks) const;
+  RankLinks RankLinksOf(int ranks) const;
   DeviceRates HostRatesOf(int ranks) const;
   const Share& ShareOf(int ranks) const;
 };
@@ -88,13 +83,5 @@ const std::vector<ClusterPreset>& ClusterPresets();
 // `name`: a preset, or the path of a file. Errors: neither of the two; the message lists the presets.
 Result<std::string> ReadCluster(Env& env, const std::string& name);  // its text
 Result<Cluster> OpenCluster(Env& env, const std::string& name);
-
-// The seconds of a collective in which each rank of a group sends `sent` bytes in total (Cost::sent) in `turns` turns
-// of a ring. `axes`: the axes along which the group's ranks differ. Ranks fill hosts in order; parallel groups do the
-// same at the same time and share the hosts' network.
-Seconds CollectiveSeconds(const Cluster& cluster, const Mesh& mesh, AxisSet axes, Bytes sent, int turns);
-
-// The share of a group's bytes along a ring that leaves a host: of n ranks on h hosts, h send to another host.
-double ShareBetweenHosts(const Cluster& cluster, const Mesh& mesh, AxisSet axes);
 
 }  // namespace temper

@@ -59,7 +59,10 @@ Cluster Rounded(Cluster cluster) {
 RunRates RatesOn(const Cluster& cluster, int ranks) {
   const bool measured = cluster.shared || !cluster.date.empty();
   const Cluster used = measured ? Rounded(cluster) : cluster;
-  RunRates rates{.device = used.ShareOf(ranks).rates, .host = used.HostRatesOf(ranks), .links = used.LinksOf(ranks)};
+  RunRates rates{.device = used.ShareOf(ranks).rates,
+                 .host = used.HostRatesOf(ranks),
+                 .links = used.LinksOf(ranks),
+                 .ranks = used.RankLinksOf(ranks)};
   // Choices do not depend on the data, which is read after them.
   rates.device.set_attended(1);
   rates.host.set_attended(1);

@@ -102,21 +102,24 @@ TEST(Cluster, CollectivesTakeTheSlowerOfLinkAndNetwork) {
   within.set_size(Axis::kFsdp, 4);
   const AxisSet fsdp = Axis::kFsdp;
   // Each of 4 sends 3/4 of 8 GB over its own link.
-  EXPECT_NEAR(CollectiveSeconds(cluster, within, fsdp, {6'000'000'000}, 3).v, 6e9 / 100e9 + 3e-6, 1e-9);
-  EXPECT_EQ(ShareBetweenHosts(cluster, within, fsdp), 0);
+  EXPECT_NEAR(CollectiveSeconds(cluster.RankLinksOf(within.ranks()), within, fsdp, {6'000'000'000}, 3).v,
+              6e9 / 100e9 + 3e-6, 1e-9);
+  EXPECT_EQ(ShareBetweenHosts(cluster.RankLinksOf(within.ranks()), within, fsdp), 0);
 
   Mesh across;
   across.set_size(Axis::kFsdp, 8);
   // Each of 8 sends 7/8 of 8 GB; half of the 8 GB comes to a host from the other, through 40 GB/s.
-  EXPECT_NEAR(CollectiveSeconds(cluster, across, fsdp, {7'000'000'000}, 7).v, 4e9 / 40e9 + 7 * 5e-6, 1e-9);
-  EXPECT_DOUBLE_EQ(ShareBetweenHosts(cluster, across, fsdp), 2.0 / 8);
+  EXPECT_NEAR(CollectiveSeconds(cluster.RankLinksOf(across.ranks()), across, fsdp, {7'000'000'000}, 7).v,
+              4e9 / 40e9 + 7 * 5e-6, 1e-9);
+  EXPECT_DOUBLE_EQ(ShareBetweenHosts(cluster.RankLinksOf(across.ranks()), across, fsdp), 2.0 / 8);
 
   // dp between hosts, fsdp within: four groups of two share the network.
   Mesh hybrid;
   hybrid.set_size(Axis::kDp, 2);
   hybrid.set_size(Axis::kFsdp, 4);
-  EXPECT_EQ(ShareBetweenHosts(cluster, hybrid, fsdp), 0);
-  EXPECT_NEAR(CollectiveSeconds(cluster, hybrid, Axis::kDp, {1'000'000'000}, 2).v, 4 * 1e9 / 40e9 + 2 * 5e-6, 1e-9);
+  EXPECT_EQ(ShareBetweenHosts(cluster.RankLinksOf(hybrid.ranks()), hybrid, fsdp), 0);
+  EXPECT_NEAR(CollectiveSeconds(cluster.RankLinksOf(hybrid.ranks()), hybrid, Axis::kDp, {1'000'000'000}, 2).v,
+              4 * 1e9 / 40e9 + 2 * 5e-6, 1e-9);
 }
 
 TEST(Cluster, AMeasuredClusterSurvivesARoundTrip) {

@@ -112,6 +112,13 @@ Result<PlannedRun> Planner::PlanWithin(MemorySpec memory, const RunConfig& asked
   return planned;
 }
 
+EstimateCut CutOnCluster(const Planner& planner, int ranks) {
+  return [&planner, ranks](const RunConfig& config) -> Result<CutOption> {
+    TEMPER_ASSIGN_OR_RETURN(const PlannedRun planned, planner.PlanQuickly(config, ranks));
+    return CutOption{.fits = planned.forecast.fits, .step = planned.forecast.simulation.step};
+  };
+}
+
 namespace {
 
 // A change of settings; `apply` returns false if it does not apply.

@@ -4,6 +4,7 @@
 
 #include <memory>
 
+#include "compile/run/batch_cut.h"
 #include "compile/run/compiled_run.h"
 #include "plan/advice.h"
 #include "plan/cluster.h"
@@ -44,6 +45,9 @@ class Planner {
   const RowFill rows_;
   const std::optional<RunRates> rates_;
 };
+
+// An EstimateCut for a run of `ranks` ranks on the planner's cluster. `planner` must outlive it.
+EstimateCut CutOnCluster(const Planner& planner, int ranks);
 
 // The tokens of a step of that run, and the arithmetic that it requires.
 StepFacts StepFactsOf(const CompiledRun& run, const RunConfig& config, const RowFill& rows = {});

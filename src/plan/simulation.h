@@ -1,8 +1,5 @@
-// Simulation: estimates a step on a cluster: the walk of compile/estimate/step_estimate.h with the speeds of the
-// cluster's devices and links.
-//
-// All ranks of a stage behave alike, so one represents them. Stages of a pipeline run in parallel: the queues `send`
-// and `receive` of each stage do one transfer after the other, each beginning when both ends have reached it.
+// Simulation: estimates a step on a cluster (compile/estimate/stages_estimate.h), with the speeds of its devices and
+// links.
 #pragma once
 
 #include <span>

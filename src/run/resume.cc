@@ -138,6 +138,32 @@ Result<int64_t> ResumePoint::AccumulationFor(const RunConfig& resolved, int64_t 
       saved.per_device_train_batch_size, Counted(data_ranks, "rank"), works));
 }
 
+Status ResumePoint::KeepCut(int64_t data_ranks, RunConfig* config) const {
+  RunConfig::Batch& batch = config->batch;
+  if (!batch.auto_cut) return OkStatus();
+  TEMPER_ASSIGN_OR_RETURN(const SavedBatch before, SavedBatchOf(state()));
+  const RunConfig::Batch& saved = config_.batch;
+  const int64_t asked = batch.gradient_accumulation_steps, rows = RowsPerStep(config_, before.data_ranks);
+  const bool same =
+      asked == before.asked_accumulation || asked * before.data_ranks == rows || asked * data_ranks == rows;
+  if (!same) return OkStatus();
+  if (data_ranks == before.data_ranks) {
+    batch.auto_cut = false;
+    batch.per_device_train_batch_size = saved.per_device_train_batch_size;
+    batch.gradient_accumulation_steps = saved.gradient_accumulation_steps;
+    if (!batch.per_device_eval_batch_size) batch.per_device_eval_batch_size = saved.per_device_eval_batch_size;
+    return OkStatus();
+  }
+  if (rows % data_ranks != 0) {
+    return InvalidArgument(fmt::format(
+        "{}: a step has {}, which {} do not divide. Set another gradient_accumulation_steps, for steps of another size",
+        path(), Counted(rows, "row"),
+        Counted(data_ranks, "rank with rows of its own", "ranks with rows of their own")));
+  }
+  batch.gradient_accumulation_steps = rows / data_ranks;
+  return OkStatus();
+}
+
 Result<std::vector<std::string>> ResumePoint::DescribeChanges(const SettledRun& now, int64_t rows_per_epoch) const {
   TEMPER_ASSIGN_OR_RETURN(const SavedBatch batch, SavedBatchOf(state()));
   const SettledRun before = {config_, state().total_steps, RowsPerStep(config_, batch.data_ranks)};

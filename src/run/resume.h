@@ -41,6 +41,10 @@ class ResumePoint {
   std::string templates_of() const;
   // That `model` has the chat template of the run so far.
   Status CheckTemplate(Env& env, const OpenedModel& model) const;
+  // For a batch whose cut is left open (RunConfig::Batch::auto_cut), of the rows of before: on as many ranks it is cut
+  // as it was, so that sums keep their order; on others gradient_accumulation_steps becomes the rows of each, still to
+  // be cut. Error: the ranks do not divide the rows of a step.
+  Status KeepCut(int64_t data_ranks, RunConfig* config) const;
   // gradient_accumulation_steps on `data_ranks` ranks. As in `resolved`, but if of the batch only the number of ranks
   // has changed, so many that a step has as many rows as before. Error: these do not make a whole number of
   // micro-batches.

@@ -152,7 +152,8 @@ Result<ResolvedRun> Resolve(const RunConfig& config, const RunFacts& facts) {
   if (!c.length.warmup_ratio && !c.length.warmup_steps) {
     c.length.warmup_ratio = c.length.lr_scheduler_type == ScheduleKind::kConstant ? 0 : kWarmupRatio;
   }
-  if (!c.batch.per_device_eval_batch_size) c.batch.per_device_eval_batch_size = c.batch.per_device_train_batch_size;
+  if (!c.batch.per_device_eval_batch_size && !c.batch.auto_cut)
+    c.batch.per_device_eval_batch_size = c.batch.per_device_train_batch_size;
   if (!c.output.eval_steps && c.evaluates() && c.output.save_steps > 0) {
     c.output.eval_steps = c.output.save_steps;
     run.notes["eval_steps"] = "at every checkpoint";

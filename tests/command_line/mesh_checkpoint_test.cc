@@ -5,6 +5,7 @@
 #include <set>
 
 #include "checkpoint/manifest.h"
+#include "config/run_options.h"
 #include "temper_program.h"
 
 namespace temper::program::mesh_checkpoint_test {
@@ -99,12 +100,45 @@ TEST_F(MeshCheckpoint, KeepsTheDecisionOnWhatTensorRanksExchange) {
   EXPECT_NE(plan.out.find("mlp: weights, not activations: it sends less"), std::string::npos) << plan.out;
 }
 
+// The rows of a step are the user's; how many make a micro-batch is the plan's. A checkpoint keeps it, and another
+// number of ranks cuts the same rows anew.
+TEST_F(MeshCheckpoint, AnAutomaticCutKeepsRowsLossesAndResumes) {
+  const auto with = [&](const std::string& mesh, const std::string& out, const std::string& rows, Arguments more = {}) {
+    return Steps("lora", mesh, out,
+                 With(more, {"--per_device_train_batch_size", rows, "--gradient_accumulation_steps", "4"}));
+  };
+  const auto rows_of = [&](const std::string& out) {
+    const auto config = ParseRunConfig(temper::Slurp(Path(JoinPath(out, "run.yaml"))), "run.yaml");
+    TEMPER_CHECK(config.ok()) << config.status().message();
+    EXPECT_FALSE(config->batch.auto_cut);
+    return std::pair(config->batch.per_device_train_batch_size, config->batch.gradient_accumulation_steps);
+  };
+  RunWell(with("", "one", "1"));
+  RunWell(with("", "out", "auto"), "4 rows of");
+  const auto [rows, micro_batches] = rows_of("out");
+  EXPECT_GT(rows, 1) << "launches are most of the time of this small model";
+  EXPECT_EQ(rows * micro_batches, 4);
+  const auto expect_near = [&](const std::string& out) {
+    for (const auto& [step, loss] : Losses(Path("one"))) EXPECT_NEAR(Losses(Path(out)).at(step), loss, 1e-5 * loss);
+  };
+  expect_near("out");
+  KeepWhole("out");
+  StopAtThree("out");
+  RunWell(with("", "out", "auto", {"--resume"}));
+  EXPECT_EQ(Losses(Path("out")), Losses(Path("whole"))) << "the same cut: the same bits";
+  StopAtThree("out");
+  RunWell(with("fsdp=2", "out", "auto", {"--resume"}), "4 rows of");
+  expect_near("out");
+  EXPECT_EQ(rows_of("out").first * rows_of("out").second, 2) << "of each rank";
+}
+
 // The placement of a tensor's parts is not a setting of the run: it may change when resuming.
 TEST_F(MeshCheckpoint, ResumesWithOtherShardingRules) {
   for (const char* method : {"full", "lora"}) {
     SCOPED_TRACE(method);
     ASSERT_TRUE(PosixEnv().RemoveTree(Path("out")).ok());
-    RunWell(Steps(method, "fsdp=2", "out", {"--mesh.sharding", R"([["mlp", "-,fsdp"], ["o_proj.*weight", "replicate"]])"}));
+    RunWell(
+        Steps(method, "fsdp=2", "out", {"--mesh.sharding", R"([["mlp", "-,fsdp"], ["o_proj.*weight", "replicate"]])"}));
     KeepWhole("out");
     StopAtThree("out");
     RunWell(Steps(method, "fsdp=2", "out", {"--resume", "--mesh.sharding", R"([["(q|k)_proj", "-,fsdp"]])"}),

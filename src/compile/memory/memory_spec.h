@@ -6,6 +6,7 @@
 #include <string>
 
 #include "compile/rates/device_rates.h"
+#include "compile/rates/rank_links.h"
 #include "compile/residency/residency.h"
 #include "settings/memory.h"
 #include "tensor/tier.h"
@@ -19,6 +20,9 @@ enum class PackedOperands : uint8_t {
   kInMicroBatch,  // what several products of a micro-batch read, while they need it
   kAll,           // also frozen weights, once per run, and trained ones, once per step
 };
+
+// For RankLinks::ranks_per_host: all ranks are on one.
+inline constexpr int kOneHost = std::numeric_limits<int>::max();
 
 inline constexpr Bytes kNoLimit{std::numeric_limits<int64_t>::max()};
 
@@ -42,6 +46,8 @@ struct MemorySpec {
                      .disk_write = 1e9,
                      .latency = {20e-6},
                      .copies = {.slows = 0.6, .slowed = 0.5}};
+  RankLinks ranks = RankLinks::Typical(kOneHost);
+  bool shared = true;  // ranks of a host share its cores (StepRates::shared)
   // Tries fewer choices of tiers: what fits is the same, but the step found may be slower than what a whole search
   // finds.
   bool quick = false;

@@ -47,7 +47,9 @@ MemorySpec MemorySpecOf(const RunConfig& config) {
     spec.links.host_to_device = spec.links.device_to_host = kTypicalGpuLink;
     spec.links.copies = {};  // separate copy engines do them
     spec.loss_chunks_keep_bits = false;
+    spec.shared = false;
   } else {
+    spec.ranks = {.inside = {8e9, {5e-6}}, .between = {1.25e9, {50e-6}}, .ranks_per_host = kOneHost};
     spec.links.copies.slows *= 2.0 / static_cast<double>(config.machine.threads.value_or(2));  // one of `threads` cores
   }
   return spec;

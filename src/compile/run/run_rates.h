@@ -12,6 +12,7 @@ namespace temper {
 struct RunRates {
   DeviceRates device, host;
   LinkRates links;
+  RankLinks ranks;
   std::string source;  // "measured on Intel Xeon ..., 2 threads, avx512_bf16, 2026-11-24", "cluster 8xH100"
 };
 

@@ -1,0 +1,127 @@
+#include "compile/run/batch_cut.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "base/check.h"
+#include "base/quantity.h"
+#include "compile/estimate/stages_estimate.h"
+
+namespace temper {
+namespace {
+
+// A larger micro-batch has to gain this part of a step: it takes memory, and forecasts are not more exact.
+constexpr double kGain = 0.03;
+// Beyond a cut that loses as much, larger micro-batches only lose more: memory runs short, or a pipeline empties.
+constexpr double kLost = 0.1;
+
+}  // namespace
+
+std::string BatchCut::ToString() const {
+  std::string text = fmt::format("{} of {}", Counted(chosen.micro_batches, "micro-batch", "micro-batches"),
+                                 Counted(chosen.rows, "row"));
+  const CutOption& least = options.front();
+  if (least.rows == chosen.rows) return text;
+  if (!least.fits) return text;
+  return text + fmt::format(", estimated {:.2f} times as fast as {} of {}", least.step.v / chosen.step.v,
+                            least.micro_batches, Counted(least.rows, "row"));
+}
+
+Result<BatchCut> ChooseBatchCut(const RunConfig& config, const EstimateCut& estimate) {
+  TEMPER_CHECK(config.batch.auto_cut) << "the batch is cut";
+  const int64_t rows_of_step = config.batch.gradient_accumulation_steps;
+  BatchCut cut;
+  std::optional<Status> refused;  // of the smallest micro-batch
+  bool found = false;
+  for (int64_t rows = 1; rows <= rows_of_step; ++rows) {
+    if (rows_of_step % rows != 0) continue;
+    CutOption way{.rows = rows, .micro_batches = rows_of_step / rows};
+    RunConfig run = config;
+    ApplyCut(way, &run);
+    Result<CutOption> estimated = estimate(run);
+    if (!estimated.ok()) {
+      if (!refused) refused = estimated.status();
+      // What takes too much memory takes more with more rows. A schedule may refuse this number of micro-batches alone.
+      if (estimated.status().code() == StatusCode::kOutOfMemory) break;
+      continue;
+    }
+    way.fits = estimated->fits;
+    way.limited = estimated->limited;
+    way.step = estimated->step;
+    // Where fewer rows are all in memory, more that are not are slower.
+    if (found && (!way.fits || (way.limited && !cut.chosen.limited))) break;
+    cut.options.push_back(way);
+    if (!found || way.step.v < cut.chosen.step.v * (1 - kGain)) {
+      cut.chosen = way;
+      found = true;
+    } else if (way.step.v > cut.chosen.step.v * (1 + kLost)) {
+      break;
+    }
+    if (!way.fits) break;
+  }
+  if (!found) return *refused;
+  return cut;
+}
+
+EstimateCut CutOnMachine(const RankMemory& available, const Model& model, int ranks, const AskRates& ask) {
+  return [&available, &model, ranks, &ask](const RunConfig& config) -> Result<CutOption> {
+    MemorySpec machine = MemorySpecOf(config);
+    machine.quick = true;
+    if (available.ranks_per_machine > 0) machine.ranks.ranks_per_host = available.ranks_per_machine;
+    const AskRates asks = [&](const Result<bool>& needed) -> Result<std::optional<RunRates>> {
+      if (!ask) return std::optional<RunRates>();
+      Result<std::optional<RunRates>> rates = ask(needed);
+      if (rates.ok() && rates->has_value()) UseRates(**rates, &machine);
+      return rates;
+    };
+    const auto compile = [&]() -> Result<std::vector<CompiledRun>> {
+      if (config.machine.device == DeviceChoice::kGpu) {
+        return CompileStages(ranks,
+                             [&](int rank) { return CompileWithin(available, model, config, ranks, rank, {}, asks); });
+      }
+      // Packed operands change all cuts alike, and take several compilations.
+      RankMemory plain = available;
+      plain.packs = false;
+      // A run that fits as it is depends on no rates, which take a second to measure.
+      bool depends = !machine.IsOpen();
+      if (depends) TEMPER_RETURN_IF_ERROR(asks(true).status());
+      auto stages = CompileStagesWithin(plain, model, config, ranks, machine);
+      if (depends || !ask) return stages;
+      depends = !stages.ok() || std::any_of(stages->begin(), stages->end(),
+                                            [](const CompiledRun& stage) { return !stage.limited_because.empty(); });
+      if (!depends) return stages;
+      TEMPER_RETURN_IF_ERROR(asks(true).status());
+      return CompileStagesWithin(plain, model, config, ranks, machine);
+    };
+    TEMPER_ASSIGN_OR_RETURN(const std::vector<CompiledRun> stages, compile());
+    CutOption cut{.fits = true};
+    std::vector<const Program*> programs;
+    for (const CompiledRun& stage : stages) {
+      cut.fits = cut.fits && stage.room.ok();
+      cut.limited = cut.limited || !stage.limited_because.empty();
+      programs.push_back(&stage.train());
+    }
+    for (const StepEstimate& stage : EstimateStages(programs, stages.front().mesh.mesh,
+                                                    {.device = &machine.rates,
+                                                    .host = &machine.host_rates,
+                                                    .links = machine.links,
+                                                    .ranks = machine.ranks,
+                                                    .shared = machine.shared})) {
+      cut.step = std::max(cut.step, stage.step);
+    }
+    return cut;
+  };
+}
+
+void ApplyCut(const CutOption& cut, RunConfig* config) {
+  RunConfig::Batch& batch = config->batch;
+  batch.per_device_train_batch_size = cut.rows;
+  batch.gradient_accumulation_steps = cut.micro_batches;
+  batch.auto_cut = false;
+  if (!batch.per_device_eval_batch_size) batch.per_device_eval_batch_size = cut.rows;
+}
+
+}  // namespace temper

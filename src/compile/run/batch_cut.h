@@ -1,0 +1,50 @@
+// BatchCut: how many rows of a step make a micro-batch. The rows of a step are the user's; a larger micro-batch saves
+// traffic (weights that are gathered or fetched once per micro-batch) and small products, and takes memory for its
+// activations. Every cut trains on the same rows in the same order, and draws the same random numbers; losses differ by
+// the order of sums.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "base/units.h"
+#include "compile/run/compiled_run.h"
+#include "settings/run_config.h"
+
+namespace temper {
+
+// One way to cut a rank's step.
+struct CutOption {
+  int64_t rows = 1, micro_batches = 1;
+  bool fits = false;
+  bool limited = false;  // within the machine's memory only with values in farther tiers
+  Seconds step;          // estimated, if it fits
+};
+
+struct BatchCut {
+  CutOption chosen;
+  std::vector<CutOption> options;  // all that were compiled, by rows
+  std::string ToString() const;    // "2 micro-batches of 4 rows, 1.8 times as fast as 8 of 1"
+};
+
+// Estimates the step of a run whose batch is cut; `fits` if it does. Errors: this cut is not possible, or the run is
+// not.
+using EstimateCut = std::function<Result<CutOption>(const RunConfig&)>;
+
+// Cuts a step of config.batch.gradient_accumulation_steps rows of a rank: the fewest rows per micro-batch of those that
+// are about as fast as the fastest. Errors: those of `estimate` for micro-batches of one row, if no cut is possible.
+// REQUIRES: config.batch.auto_cut.
+Result<BatchCut> ChooseBatchCut(const RunConfig& config, const EstimateCut& estimate);
+
+// An EstimateCut for the machine at hand: the first rank of each stage is compiled for it, and timed by its rates.
+// These are typical ones where everything fits in memory; else `ask`, if it is given, may give others. The same on all
+// ranks. All arguments must outlive the result.
+EstimateCut CutOnMachine(const RankMemory& available, const Model& model, int ranks, const AskRates& ask);
+
+// Sets the batch of `config`, whose auto_cut it clears; that of evaluation too, if it follows.
+void ApplyCut(const CutOption& cut, RunConfig* config);
+
+}  // namespace temper
