@@ -188,18 +188,22 @@ void FillWeights(const Executor& executor) {
 // Random tokens, every one supervised.
 void FillBatches(int64_t vocab, HostBatches* batches) {
   for (int64_t m = 0; m < batches->micro_batches(); ++m) {
-    const BatchArrays arrays = batches->Arrays(m);
-    for (size_t t = 0; t < arrays.token_T.size(); ++t) {
-      const auto at = static_cast<int64_t>(t);
-      const auto draw = [&](uint64_t seed) {
-        return static_cast<int32_t>(UniformAt({.seed = seed, .step = static_cast<uint64_t>(m)}, t) *
-                                    static_cast<float>(vocab - 1));
-      };
-      arrays.token_T[t] = draw(2);
-      arrays.target_T[t] = draw(3);
-      arrays.position_T[t] = static_cast<int32_t>(at % kRow);
-      arrays.document_start_T[t] = static_cast<int32_t>(at / kRow * kRow);
-      if (!arrays.document_length_T.empty()) arrays.document_length_T[t] = kRow;
+    for (const ColumnArray& column : batches->columns(m)) {
+      const std::string_view name = column.filler->column.name;
+      if (column.filler->column.dtype != DType::kI32) continue;
+      auto* const values = reinterpret_cast<int32_t*>(column.values.data());
+      for (int64_t t = 0; t < batches->tokens_per_micro_batch(); ++t) {
+        const auto draw = [&](uint64_t seed) {
+          return static_cast<int32_t>(
+              UniformAt({.seed = seed, .step = static_cast<uint64_t>(m)}, static_cast<uint64_t>(t)) *
+              static_cast<float>(vocab - 1));
+        };
+        values[t] = name == kTokenInput           ? draw(2)
+                    : name == kTargetInput        ? draw(3)
+                    : name == kPositionInput      ? static_cast<int32_t>(t % kRow)
+                    : name == kDocumentStartInput ? static_cast<int32_t>(t / kRow * kRow)
+                                                  : static_cast<int32_t>(kRow);
+      }
     }
   }
 }

@@ -46,12 +46,15 @@ TEST(Sampler, AllocatesNothingFromBatchToBatchAndEpochToEpoch) {
     std::vector<int32_t> ids(300);
     std::iota(ids.begin(), ids.end(), 0);
     Sampler sampler(store, ids, {.max_seq_len = 64, .packing = packing}, 1);
-    std::vector<int32_t> a(4 * 64), b(4 * 64), c(4 * 64), d(4 * 64);
+    std::vector<int32_t> tokens(4 * 64), targets(4 * 64);
+    const std::vector<ColumnArray> columns = {
+        {FillerOf(kTokenColumn.name), std::as_writable_bytes(std::span(tokens))},
+        {FillerOf(kTargetColumn.name), std::as_writable_bytes(std::span(targets))}};
     const int64_t before = allocations;
     BatchCounts counts;
     while (sampler.state().epoch < 4) {
       const auto batch = sampler.NextBatch(4);
-      counts += FillBatch(store, sampler.packing(), batch.first_row, batch.rows, {a, b, c, d});
+      counts += FillBatch(store, sampler.packing(), batch.first_row, batch.rows, 4 * 64, columns);
     }
     EXPECT_TRUE(sampler.Restore({.seed = 9, .epoch = 7, .next_row = 3}).ok());
     EXPECT_EQ(allocations, before);

@@ -18,61 +18,43 @@ struct Stretch {
   }
 };
 
+std::byte* At(const ColumnArray& column, int64_t local) {
+  return column.values.data() + static_cast<size_t>(local) * column.filler->value_bytes();
+}
+
 // Writes the part of a sample that lies in the stretch; `start`: the place of its first token.
 BatchCounts FillSample(const TokenStore& store, int64_t sample, int64_t start, const Stretch& own,
-                       const BatchArrays& arrays) {
+                       std::span<const ColumnArray> columns) {
   const TokenSample tokens = store.sample(sample);
-  const int64_t length = tokens.length();
-  const Stretch part = own.Within(start, start + length);
-  BatchCounts counts{.tokens = part.end - part.begin};
-  auto at = static_cast<size_t>(part.local);
-  for (int64_t i = part.begin - start; i < part.end - start; ++i, ++at) {
-    const bool supervised = i + 1 < length && tokens.supervised(i + 1);
-    arrays.token_T[at] = tokens.token(i);
-    arrays.target_T[at] = supervised ? tokens.token(i + 1) : -1;
-    arrays.position_T[at] = static_cast<int32_t>(i);
-    arrays.document_start_T[at] = static_cast<int32_t>(start);
-    if (!arrays.document_length_T.empty()) arrays.document_length_T[at] = static_cast<int32_t>(length);
-    const TokenWeight weight = supervised ? tokens.weight(i + 1) : 0;
-    if (!arrays.weight_T.empty()) arrays.weight_T[at] = static_cast<float>(WeightValue(weight));
-    counts.supervised += supervised;
-    counts.weight += weight;
+  const Stretch part = own.Within(start, start + tokens.length());
+  const SampleSlice slice{
+      .sample = tokens, .start = start, .first = part.begin - start, .count = part.end - part.begin};
+  if (slice.count == 0) return {};
+  for (const ColumnArray& column : columns) column.filler->fill(slice, At(column, part.local));
+  BatchCounts counts{.tokens = slice.count};
+  for (int64_t i = slice.first; i < slice.first + slice.count; ++i) {
+    if (!slice.predicts(i)) continue;
+    ++counts.supervised;
+    counts.weight += tokens.weight(i + 1);
   }
   return counts;
 }
 
-void FillPadding(const Stretch& own, const BatchArrays& arrays) {
-  auto at = static_cast<size_t>(own.local);
-  for (int64_t place = own.begin; place < own.end; ++place, ++at) {
-    arrays.token_T[at] = 0;
-    arrays.target_T[at] = -1;
-    if (!arrays.weight_T.empty()) arrays.weight_T[at] = 0;
-    arrays.position_T[at] = 0;
-    arrays.document_start_T[at] = static_cast<int32_t>(place);
-    if (!arrays.document_length_T.empty()) arrays.document_length_T[at] = 1;
-  }
-}
-
 }  // namespace
 
-BatchCounts FillBatch(const TokenStore& store, const Packing& packing, int64_t first_row, int64_t rows,
-                      const BatchArrays& arrays, const ContextPart& part) {
+BatchCounts FillBatch(const TokenStore& store, const Packing& packing, int64_t first_row, int64_t rows, int64_t tokens,
+                      std::span<const ColumnArray> columns, const ContextPart& part) {
   const int64_t row_len = packing.options().max_seq_len;
   const ContextPart own{.row = row_len, .ranks = part.ranks, .index = part.index};
   TEMPER_CHECK(part.ranks == 1 || (part.row == row_len && ContextPart::Divides(row_len, part.ranks)))
       << "rows of " << row_len << ", of which " << part.ranks << " ranks share " << part.row;
-  const size_t size = arrays.token_T.size();
-  TEMPER_CHECK(arrays.target_T.size() == size && arrays.position_T.size() == size &&
-               arrays.document_start_T.size() == size)
-      << size << " tokens, " << arrays.target_T.size() << " targets, " << arrays.position_T.size() << " positions, "
-      << arrays.document_start_T.size() << " document starts";
-  TEMPER_CHECK(arrays.weight_T.empty() || arrays.weight_T.size() == size)
-      << size << " tokens, " << arrays.weight_T.size() << " weights";
-  TEMPER_CHECK(arrays.document_length_T.empty() || arrays.document_length_T.size() == size)
-      << size << " tokens, " << arrays.document_length_T.size() << " document lengths";
-  const int64_t room = static_cast<int64_t>(size) / own.local_row();
-  TEMPER_CHECK(static_cast<int64_t>(size) % own.local_row() == 0 && rows <= room)
-      << rows << " rows of " << own.local_row() << " in arrays of " << size;
+  for (const ColumnArray& column : columns) {
+    TEMPER_CHECK(column.values.size() == static_cast<size_t>(tokens) * column.filler->value_bytes())
+        << column.values.size() << " bytes of " << column.filler->column.name << " for " << tokens << " tokens";
+  }
+  const int64_t room = tokens / own.local_row();
+  TEMPER_CHECK(tokens % own.local_row() == 0 && rows <= room)
+      << rows << " rows of " << own.local_row() << " in arrays of " << tokens;
   TEMPER_CHECK(first_row >= 0 && rows >= 0 && first_row + rows <= packing.rows())
       << "rows " << first_row << " + " << rows << " of " << packing.rows();
   BatchCounts counts;
@@ -84,11 +66,15 @@ BatchCounts FillBatch(const TokenStore& store, const Packing& packing, int64_t f
       int64_t at = begin;
       if (row < rows) {
         for (const int32_t sample : packing.row(first_row + row)) {
-          counts += FillSample(store, sample, at, chunk, arrays);
+          counts += FillSample(store, sample, at, chunk, columns);
           at += store.length(sample);
         }
       }
-      FillPadding(chunk.Within(at, begin + row_len), arrays);
+      const Stretch padding = chunk.Within(at, begin + row_len);
+      if (padding.begin == padding.end) continue;
+      for (const ColumnArray& column : columns) {
+        column.filler->pad(padding.begin, padding.end - padding.begin, At(column, padding.local));
+      }
     }
   }
   return counts;

@@ -15,7 +15,23 @@ namespace {
 struct Arrays {
   explicit Arrays(size_t n)
       : token(n, -7), target(n, -7), position(n, -7), start(n, -7), length(n, -7), weight(n, -7) {}
-  BatchArrays view() { return {token, target, position, start, weight, length}; }
+  std::vector<ColumnArray> view() {
+    std::vector<ColumnArray> columns;
+    const auto add = [&](const ColumnSpec& column, auto& values) {
+      columns.push_back({FillerOf(column.name), std::as_writable_bytes(std::span(values))});
+    };
+    add(kTokenColumn, token);
+    add(kTargetColumn, target);
+    add(kPositionColumn, position);
+    add(kDocumentStartColumn, start);
+    add(kDocumentLengthColumn, length);
+    add(kWeightColumn, weight);
+    return columns;
+  }
+  BatchCounts Fill(const TokenStore& store, const Packing& packing, int64_t first, int64_t rows,
+                   const ContextPart& part = {}) {
+    return FillBatch(store, packing, first, rows, static_cast<int64_t>(token.size()), view(), part);
+  }
   std::vector<int32_t> token, target, position, start, length;
   std::vector<float> weight;
 };
@@ -50,7 +66,7 @@ TEST(Batch, ArraysOfTwoSamplesByHand) {
   const TokenStore store = made.Store();
   const Packing packing(store, Ids(2), {.max_seq_len = 6, .shuffle = false});
   Arrays a(12);
-  const BatchCounts counts = FillBatch(store, packing, 0, 1, a.view());
+  const BatchCounts counts = a.Fill(store, packing, 0, 1);
   EXPECT_EQ(a.token, (std::vector<int32_t>{11, 12, 13, 21, 22, 0, 0, 0, 0, 0, 0, 0}));
   EXPECT_EQ(a.target, (std::vector<int32_t>{-1, 13, -1, 22, -1, -1, -1, -1, -1, -1, -1, -1}));
   EXPECT_EQ(a.position, (std::vector<int32_t>{0, 1, 2, 0, 1, 0, 0, 0, 0, 0, 0, 0}));
@@ -70,12 +86,10 @@ TEST(Batch, WeightsAreThoseOfTheTargets) {
   const TokenStore store = made.Store();
   const Packing packing(store, Ids(2), {.max_seq_len = 8, .shuffle = false});
   Arrays a(8);
-  const BatchCounts counts = FillBatch(store, packing, 0, 1, a.view());
+  const BatchCounts counts = a.Fill(store, packing, 0, 1);
   EXPECT_EQ(a.weight, (std::vector<float>{0.25f, 0, 256, 0, 1, 0, 0, 0}));
   EXPECT_EQ(WeightValue(counts.weight), 257.25);
-  BatchArrays unasked = a.view();
-  unasked.weight_T = {};
-  EXPECT_EQ(FillBatch(store, packing, 0, 1, unasked).weight, counts.weight);
+  EXPECT_EQ(FillBatch(store, packing, 0, 1, 8, {}).weight, counts.weight) << "counted whatever a Program reads";
 }
 
 TEST(Batch, SamplesAreIsolatedAndNothingIsLost) {
@@ -84,7 +98,7 @@ TEST(Batch, SamplesAreIsolatedAndNothingIsLost) {
     Packing packing(store, Ids(60), {.max_seq_len = 24, .packing = seed % 4 != 3});
     packing.Pack(seed, 1);
     Arrays a(static_cast<size_t>(packing.rows()) * 24);
-    const BatchCounts counts = FillBatch(store, packing, 0, packing.rows(), a.view());
+    const BatchCounts counts = a.Fill(store, packing, 0, packing.rows());
     EXPECT_EQ(counts.tokens, store.total_tokens());
     EXPECT_EQ(counts.supervised, store.total_supervised());
     int64_t targets = 0;
@@ -111,13 +125,13 @@ TEST(Batch, IsSplitOverRanksThatShareRows) {
   packing.Pack(4, 0);
   const int64_t rows = packing.rows() - 1, places = rows + 1;  // the last row is padding
   Arrays whole(static_cast<size_t>(places) * 24);
-  const BatchCounts counts = FillBatch(store, packing, 1, rows, whole.view());
+  const BatchCounts counts = whole.Fill(store, packing, 1, rows);
   for (const int64_t ranks : {2, 3, 4}) {
     BatchCounts sum;
     for (int64_t index = 0; index < ranks; ++index) {
       const ContextPart part{24, ranks, index};
       Arrays own(static_cast<size_t>(places * 24 / ranks));
-      sum += FillBatch(store, packing, 1, rows, own.view(), part);
+      sum += own.Fill(store, packing, 1, rows, part);
       for (size_t i = 0; i < own.token.size(); ++i) {
         const auto place = static_cast<size_t>(part.PlaceOf(static_cast<int64_t>(i)));
         EXPECT_EQ(own.token[i], whole.token[place]) << place;
@@ -141,14 +155,14 @@ TEST(Batch, IsIndependentOfTheSplitIntoMicroBatches) {
   packing.Pack(3, 0);
   const int64_t rows = packing.rows();
   Arrays whole(static_cast<size_t>(rows) * 24);
-  const BatchCounts counts = FillBatch(store, packing, 0, rows, whole.view());
+  const BatchCounts counts = whole.Fill(store, packing, 0, rows);
   for (const int64_t micro : {1, 2, 3, 5}) {
     Arrays all(0);
     BatchCounts sum;
     for (int64_t first = 0; first < rows; first += micro) {
       Arrays part(static_cast<size_t>(micro) * 24);
       const int64_t n = std::min(micro, rows - first);
-      sum += FillBatch(store, packing, first, n, part.view());
+      sum += part.Fill(store, packing, first, n);
       const auto used = static_cast<int64_t>(n * 24);
       all.token.insert(all.token.end(), part.token.begin(), part.token.begin() + used);
       all.target.insert(all.target.end(), part.target.begin(), part.target.begin() + used);
@@ -175,7 +189,7 @@ TEST(Batch, NoRowsAreAllPadding) {
   const TokenStore store = made.Store();
   const Packing packing(store, Ids(1), {.max_seq_len = 4});
   Arrays a(4);
-  const BatchCounts counts = FillBatch(store, packing, 1, 0, a.view());
+  const BatchCounts counts = a.Fill(store, packing, 1, 0);
   EXPECT_EQ(counts.tokens + counts.supervised, 0);
   EXPECT_EQ(a.target, std::vector<int32_t>(4, -1));
   EXPECT_EQ(a.start, (std::vector<int32_t>{0, 1, 2, 3}));
@@ -187,9 +201,9 @@ TEST(BatchDeathTest, ArraysOfAnotherShapeAreABug) {
   const TokenStore store = made.Store();
   const Packing packing(store, Ids(1), {.max_seq_len = 4});
   Arrays a(6);
-  EXPECT_DEATH(FillBatch(store, packing, 0, 1, a.view()), "rows of 4 in arrays of 6");
+  EXPECT_DEATH(a.Fill(store, packing, 0, 1), "rows of 4 in arrays of 6");
   Arrays b(4);
-  EXPECT_DEATH(FillBatch(store, packing, 0, 2, b.view()), "");
+  EXPECT_DEATH(b.Fill(store, packing, 0, 2), "");
 }
 
 }  // namespace

@@ -271,13 +271,14 @@ TEST_F(RealData, AnEpochOverShakespearePredictsEveryTokenOnce) {
   Sampler sampler(set->store, ids, {.max_seq_len = 256}, 42);
   EXPECT_GT(sampler.packing().efficiency(), 0.999);
   constexpr int64_t kRows = 8;
-  std::vector<int32_t> token(kRows * 256), target(kRows * 256), position(kRows * 256), start(kRows * 256);
+  std::vector<int32_t> target(kRows * 256);
+  const std::vector<ColumnArray> columns = {{FillerOf(kTargetColumn.name), std::as_writable_bytes(std::span(target))}};
   const auto steps = StepsOf(sampler.rows_of_epoch(), kRows, 1);
   ASSERT_TRUE(steps.ok());
   BatchCounts sum;
   for (int64_t step = 0; step < steps->total; ++step) {
     const auto batch = sampler.NextBatch(kRows);
-    sum += FillBatch(set->store, sampler.packing(), batch.first_row, batch.rows, {token, target, position, start});
+    sum += FillBatch(set->store, sampler.packing(), batch.first_row, batch.rows, kRows * 256, columns);
     for (const int32_t t : target) {
       if (t >= 0) --counts[static_cast<size_t>(t)];
     }

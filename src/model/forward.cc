@@ -6,17 +6,17 @@ namespace temper {
 
 ForwardBuilder::ForwardBuilder(Graph* graph, const ForwardSpec& spec, Naming naming)
     : GraphBuilder(graph), spec_(spec), naming_(std::move(naming)) {
-  token_ = TokenInput(kTokenInput, DType::kI32, spec.tokens);
-  position_ = TokenInput(kPositionInput, DType::kI32, spec.tokens);
+  token_ = Column(kTokenColumn);
+  position_ = Column(kPositionColumn);
   if (spec.cache > 0) {
     length_ = Source(kLengthInput, {DType::kI32, {1}}, Role::kInput);
   } else {
-    document_start_ = TokenInput(kDocumentStartInput, DType::kI32, spec.tokens);
+    document_start_ = Column(kDocumentStartColumn);
   }
 }
 
 ValueId ForwardBuilder::document_length() {
-  if (document_length_ == kNoValue) document_length_ = TokenInput(kDocumentLengthInput, DType::kI32, spec_.tokens);
+  if (document_length_ == kNoValue) document_length_ = Column(kDocumentLengthColumn);
   return document_length_;
 }
 
@@ -160,12 +160,12 @@ void ForwardBuilder::Head(ValueId x_TD, ValueId w_VD, const std::string& module,
   modules_.back().is_head = true;
   EnterBlock(kBlockAfter, "");
   if (spec_.cache == 0) {
-    std::vector<ValueId> inputs = {x_TD, w_VD, TokenInput(kTargetInput, DType::kI32, spec_.tokens)};
+    std::vector<ValueId> inputs = {x_TD, w_VD, Column(kTargetColumn)};
     Attributes attributes;
     if (softcap != 0) attributes.Set("softcap", softcap);
     if (spec_.label_smoothing != 0) attributes.Set("smoothing", spec_.label_smoothing);
     if (spec_.weighted) {
-      inputs.push_back(TokenInput(kWeightInput, DType::kF32, spec_.tokens));
+      inputs.push_back(Column(kWeightColumn));
       attributes.Set("weighted", int64_t{1});
     }
     Add(Op::kLinearCrossEntropy, std::move(inputs), std::move(attributes), kLossOutput, Role::kOutput);

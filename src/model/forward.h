@@ -11,6 +11,7 @@
 
 #include "graph/builder.h"
 #include "model/weight.h"
+#include "tensor/column.h"
 
 namespace temper {
 
@@ -30,16 +31,16 @@ struct ForwardSpec {
 };
 
 // Names of the host-written inputs and the host-read outputs of a forward graph.
-inline constexpr char kTokenInput[] = "token";                     // i32[T]
-inline constexpr char kTargetInput[] = "target";                   // i32[T], -1: no loss here
-inline constexpr char kWeightInput[] = "weight";                   // f32[T], loss weights; if ForwardSpec::weighted
-inline constexpr char kPositionInput[] = "position";               // i32[T], restarts with each document
-inline constexpr char kDocumentStartInput[] = "document_start";    // i32[T]
-inline constexpr char kDocumentLengthInput[] = "document_length";  // i32[T], if a rotary embedding goes by it
-inline constexpr char kRngInput[] = "rng";                         // i64[kNumRngWords], if an op draws random numbers
-inline constexpr char kLengthInput[] = "length";                   // i32[1], decoding: tokens in the cache
-inline constexpr char kLossOutput[] = "loss";                      // f32[T]
-inline constexpr char kLogitsOutput[] = "logits";                  // f32[1, V]
+inline constexpr const char* kTokenInput = kTokenColumn.name;
+inline constexpr const char* kTargetInput = kTargetColumn.name;
+inline constexpr const char* kWeightInput = kWeightColumn.name;  // if ForwardSpec::weighted
+inline constexpr const char* kPositionInput = kPositionColumn.name;
+inline constexpr const char* kDocumentStartInput = kDocumentStartColumn.name;
+inline constexpr const char* kDocumentLengthInput = kDocumentLengthColumn.name;  // if a rotary embedding goes by it
+inline constexpr char kRngInput[] = "rng";         // i64[kNumRngWords], if an op draws random numbers
+inline constexpr char kLengthInput[] = "length";   // i32[1], decoding: tokens in the cache
+inline constexpr char kLossOutput[] = "loss";      // f32[T]
+inline constexpr char kLogitsOutput[] = "logits";  // f32[1, V]
 
 class ForwardBuilder : public GraphBuilder {
  public:
@@ -54,6 +55,9 @@ class ForwardBuilder : public GraphBuilder {
   };
 
   ForwardBuilder(Graph* graph, const ForwardSpec& spec, Naming naming = {});
+
+  // Declares an input that is made from data.
+  ValueId Column(const ColumnSpec& column) { return TokenInput(column.name, column.dtype, spec_.tokens); }
 
   void EnterBlock(int block, const std::string& prefix) { GraphBuilder::EnterBlock(block, InGraph(prefix)); }
 

@@ -13,12 +13,10 @@
 namespace temper {
 namespace {
 
-int64_t TokensOf(const Executor& executor) {
-  const Program& program = executor.program();
+int64_t TokensOf(const Program& program) {
   // Stages of a pipeline read different inputs, all of one entry per token.
-  for (const char* const name : {kTokenInput, kTargetInput, kWeightInput, kDocumentStartInput, kPositionInput}) {
-    const int buffer = program.FindBuffer(name);
-    if (buffer >= 0) return program.buffers[static_cast<size_t>(buffer)].type.shape[0];
+  for (const Buffer& buffer : program.buffers) {
+    if (buffer.role == Role::kInput && FillerOf(buffer.name) != nullptr) return buffer.type.shape[0];
   }
   TEMPER_CHECK(false) << "program " << program.name << " takes no tokens";
   return 0;
@@ -67,31 +65,28 @@ std::string Places(const std::vector<int32_t>& samples, const SamplePlace& place
 }  // namespace
 
 HostBatches::HostBatches(const Executor& executor, int64_t micro_batches)
-    : tokens_(TokensOf(executor)), micro_batches_(micro_batches) {
-  const auto add = [&](const char* name, auto& array, int64_t per_micro_batch) {
-    array.assign(static_cast<size_t>(per_micro_batch * micro_batches), {});
-    // A Program lacks inputs that its model does not read (positions without rotation, random draws without dropout).
-    const int buffer = executor.program().FindBuffer(name);
-    if (buffer >= 0) io_.push_back({buffer, std::as_writable_bytes(std::span(array))});
-  };
-  add(kTokenInput, token_, tokens_);
-  add(kTargetInput, target_, tokens_);
-  if (executor.program().FindBuffer(kWeightInput) >= 0) add(kWeightInput, weight_, tokens_);
-  add(kPositionInput, position_, tokens_);
-  add(kDocumentStartInput, document_start_, tokens_);
-  if (executor.program().FindBuffer(kDocumentLengthInput) >= 0) add(kDocumentLengthInput, document_length_, tokens_);
-  add(kRngInput, rng_, kNumRngWords);
-  add(kLossOutput, loss_, tokens_);
-}
-
-BatchArrays HostBatches::Arrays(int64_t m) {
-  const auto part = [&](auto& v) {
-    return std::span(v).subspan(static_cast<size_t>(m * tokens_), static_cast<size_t>(tokens_));
-  };
-  BatchArrays arrays = {part(token_), part(target_), part(position_), part(document_start_)};
-  if (!weight_.empty()) arrays.weight_T = part(weight_);
-  if (!document_length_.empty()) arrays.document_length_T = part(document_length_);
-  return arrays;
+    : tokens_(TokensOf(executor.program())),
+      micro_batches_(micro_batches),
+      columns_(static_cast<size_t>(micro_batches)),
+      rng_(static_cast<size_t>(kNumRngWords * micro_batches)),
+      loss_(static_cast<size_t>(tokens_ * micro_batches)) {
+  const std::vector<Buffer>& buffers = executor.program().buffers;
+  for (size_t i = 0; i < buffers.size(); ++i) {
+    const Buffer& buffer = buffers[i];
+    const auto index = static_cast<int>(i);
+    if (buffer.name == kRngInput) io_.push_back({index, std::as_writable_bytes(std::span(rng_))});
+    if (buffer.name == kLossOutput) io_.push_back({index, std::as_writable_bytes(std::span(loss_))});
+    if (buffer.role != Role::kInput || buffer.name == kRngInput || buffer.name == kScalarsBuffer) continue;
+    const ColumnFiller* const filler = FillerOf(buffer.name);
+    TEMPER_CHECK(filler != nullptr && filler->column.dtype == buffer.type.dtype)
+        << "no data fills the input " << buffer.name << " " << ToString(buffer.type.dtype);
+    const auto bytes = static_cast<size_t>(buffer.type.bytes().v);
+    std::vector<std::byte>& values = values_.emplace_back(bytes * static_cast<size_t>(micro_batches));
+    io_.push_back({index, values});
+    for (size_t m = 0; m < columns_.size(); ++m) {
+      columns_[m].push_back({filler, std::span(values).subspan(m * bytes, bytes)});
+    }
+  }
 }
 
 void HostBatches::SetRng(uint64_t seed, int64_t step, const Peers& peers) {
@@ -130,7 +125,8 @@ Result<StepReport> Trainer::Step(const Executor::RunOptions& options) {
   StepReport report{.step = step_ + 1};
   for (int64_t m = 0; m < spec_.micro_batches; ++m) {
     const RowRange rows = OwnRows(batch, m);
-    own += FillBatch(store_, sampler_.packing(), rows.first, rows.count, batches_.Arrays(m), part);
+    own += FillBatch(store_, sampler_.packing(), rows.first, rows.count, batches_.tokens_per_micro_batch(),
+                     batches_.columns(m), part);
   }
   for (int64_t r = 0; r < batch.rows && spec_.attention_flops; ++r) {
     for (const int32_t sample : sampler_.packing().row(batch.first_row + r)) {
@@ -219,7 +215,7 @@ Result<EvaluationReport> Evaluator::Run(const std::function<bool()>& stop,
     if (progress) progress(all_first, packing_.rows());
     const int64_t first = std::min(all_first + peers_.data_rank * rows, packing_.rows());
     const int64_t filled = std::min(rows, packing_.rows() - first);
-    own += FillBatch(store_, packing_, first, filled, batch_.Arrays(0), part);
+    own += FillBatch(store_, packing_, first, filled, batch_.tokens_per_micro_batch(), batch_.columns(0), part);
     store_.LetGo();
     TEMPER_RETURN_IF_ERROR(executor_.Run(batch_.io()));
     for (const float loss : batch_.losses()) sum += loss;

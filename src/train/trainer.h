@@ -18,7 +18,7 @@
 
 namespace temper {
 
-// The host's side of the micro-batches of one step.
+// The host's side of the micro-batches of one step: an array for each input that its Program declares.
 class HostBatches {
  public:
   // Arrays for `micro_batches` times the input of one run of `executor`'s Program.
@@ -26,7 +26,8 @@ class HostBatches {
 
   int64_t tokens_per_micro_batch() const { return tokens_; }
   int64_t micro_batches() const { return micro_batches_; }
-  BatchArrays Arrays(int64_t micro_batch);
+  // The columns of a micro-batch that the Program reads, to be filled (data/batch.h).
+  std::span<const ColumnArray> columns(int64_t micro_batch) const { return columns_[static_cast<size_t>(micro_batch)]; }
   std::span<const float> losses() const { return loss_; }
   // `peers`: gives the number of rows of a micro-batch before this rank's.
   void SetRng(uint64_t seed, int64_t step, const Peers& peers);
@@ -34,9 +35,8 @@ class HostBatches {
 
  private:
   const int64_t tokens_, micro_batches_;
-  std::vector<int32_t> token_, target_, position_, document_start_;
-  std::vector<float> weight_;             // empty if the Program takes no weights
-  std::vector<int32_t> document_length_;  // empty if it takes no lengths
+  std::vector<std::vector<std::byte>> values_;     // of each column, of all micro-batches
+  std::vector<std::vector<ColumnArray>> columns_;  // of each micro-batch
   std::vector<int64_t> rng_;
   std::vector<float> loss_;
   std::vector<HostArray> io_;

@@ -525,7 +525,7 @@ TEST(Page, ShowsTiersTheirMovesAndTheirQueuesBesideAMeasuredStep) {
   EXPECT_EQ(data["tiers"][1][0], "host");
   EXPECT_EQ(data["tiers"][1][1], p.run.train().host.bytes.v);
   EXPECT_GE(data["moves"].size(), 2u);
-  EXPECT_NE(data["facts"]["placement"].get<std::string>().find("on the host"), std::string::npos);
+  EXPECT_NE(data["facts"]["tiers"].get<std::string>().find("on the host"), std::string::npos);
   for (const char* side : {"planned", "measured"}) {
     std::set<std::string> queues;
     for (const Json& event : data[side]) queues.insert(data["queues"][event[4].get<size_t>()]);

@@ -1,0 +1,43 @@
+// Column fillers: how each column (tensor/column.h) is made from tokenised samples. A new column is a line of the table
+// in column_fillers.cc. Pure functions; any thread; they allocate nothing.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "data/token_store.h"
+#include "tensor/column.h"
+
+namespace temper {
+
+// Consecutive tokens of one sample.
+struct SampleSlice {
+  TokenSample sample;
+  int64_t start;         // the place of the sample's first token in the whole rows of its micro-batch
+  int64_t first, count;  // tokens [first, first + count)
+
+  // The last token of a sample predicts nothing.
+  bool predicts(int64_t i) const { return i + 1 < sample.length() && sample.supervised(i + 1); }
+};
+
+struct ColumnFiller {
+  ColumnSpec column;
+  // Write `count` values of column.dtype.
+  void (*fill)(const SampleSlice& slice, std::byte* out);
+  void (*pad)(int64_t place, int64_t count, std::byte* out);  // for no sample, from `place` in whole rows on
+
+  size_t value_bytes() const { return static_cast<size_t>(SizeOf(column.dtype)); }
+};
+
+// nullptr if data fills no such input.
+const ColumnFiller* FillerOf(std::string_view input);
+
+// A column of a micro-batch; the caller owns the memory.
+struct ColumnArray {
+  const ColumnFiller* filler;
+  std::span<std::byte> values;
+};
+
+}  // namespace temper

@@ -1,0 +1,41 @@
+#include "data/column_fillers.h"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "data/token_memory.h"
+
+namespace temper::column_fillers_test {
+namespace {
+
+TEST(ColumnFillers, FillPartsOfASampleAsTheWhole) {
+  MemoryTokens made;
+  made.Add(std::vector<int32_t>{11, 12, 13, 14, 15}, std::vector<uint8_t>{0, 1, 0, 1, 1},
+           std::vector<TokenWeight>{1, kUnitWeight / 2, 1, kUnitWeight, 3 * kUnitWeight});
+  const TokenStore store = made.Store();
+  for (const ColumnSpec& column :
+       {kTokenColumn, kTargetColumn, kWeightColumn, kPositionColumn, kDocumentStartColumn, kDocumentLengthColumn}) {
+    const ColumnFiller* const filler = FillerOf(column.name);
+    ASSERT_NE(filler, nullptr) << column.name;
+    EXPECT_EQ(filler->column.dtype, column.dtype) << column.name;
+    const size_t bytes = filler->value_bytes();
+    std::vector<std::byte> whole(5 * bytes), parts(5 * bytes);
+    filler->fill({.sample = store.sample(0), .start = 7, .first = 0, .count = 5}, whole.data());
+    filler->fill({.sample = store.sample(0), .start = 7, .first = 0, .count = 2}, parts.data());
+    filler->fill({.sample = store.sample(0), .start = 7, .first = 2, .count = 3}, parts.data() + 2 * bytes);
+    EXPECT_EQ(parts, whole) << column.name;
+    std::vector<std::byte> padding(5 * bytes);
+    filler->pad(3, 5, padding.data());
+    EXPECT_NE(padding, whole) << column.name;
+  }
+}
+
+TEST(ColumnFillers, KnowNoOtherInputs) {
+  EXPECT_EQ(FillerOf("rng"), nullptr);
+  EXPECT_EQ(FillerOf("scalars"), nullptr);
+  EXPECT_EQ(FillerOf(""), nullptr);
+}
+
+}  // namespace
+}  // namespace temper::column_fillers_test

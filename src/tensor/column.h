@@ -1,0 +1,22 @@
+// Columns: the inputs of a Program that are made from data, by name. A graph declares those that it reads, a filler
+// (data/column_fillers.h) writes them.
+#pragma once
+
+#include "tensor/dtype.h"
+
+namespace temper {
+
+struct ColumnSpec {
+  const char* name;  // of the input
+  DType dtype;
+  // One value for each token of a micro-batch; the only kind yet.
+};
+
+inline constexpr ColumnSpec kTokenColumn = {"token", DType::kI32};
+inline constexpr ColumnSpec kTargetColumn = {"target", DType::kI32};      // the token to predict, -1: no loss here
+inline constexpr ColumnSpec kWeightColumn = {"weight", DType::kF32};      // how much the loss of that prediction counts
+inline constexpr ColumnSpec kPositionColumn = {"position", DType::kI32};  // restarts with each document
+inline constexpr ColumnSpec kDocumentStartColumn = {"document_start", DType::kI32};  // place of its first token
+inline constexpr ColumnSpec kDocumentLengthColumn = {"document_length", DType::kI32};
+
+}  // namespace temper
