@@ -265,9 +265,8 @@ class TinyRun {
                               .tokens = tokens,
                               .row = spec.row,
                               .training = training,
-                              .weighted = spec.weighted,
                               .neftune_noise_alpha = spec.noise,
-                              .label_smoothing = spec.smoothing});
+                              .objective_settings = {.weighted = spec.weighted, .label_smoothing = spec.smoothing}});
     };
     Graph forward = forward_of(spec.dropout > 0 || spec.noise > 0), eval_forward = forward_of(false);
     if (spec.method == Method::kFull) {

@@ -12,6 +12,7 @@
 #include "compile/train_step.h"
 #include "config/data_option.h"
 #include "config/run_options.h"
+#include "model/adapted_model.h"
 #include "model/base_format.h"
 #include "program/program_names.h"
 #include "run/data.h"
@@ -93,11 +94,12 @@ Result<int> Eval(const Arguments& arguments) {
                                                            .cache = data_cache}));
   DescribeData(data.dataset, sources, row, facts.max_positions);
 
-  Graph forward = model.model().Forward(
-      {.dtype = options.ResolvedDType(choice), .tokens = row, .row = row, .weighted = data.dataset.store.weighted()});
-  TEMPER_ASSIGN_OR_RETURN(const auto targets, model.AdapterTargets());
-  if (!targets.empty()) forward = AddLora(std::move(forward), targets, /*dropout=*/0);
-  KeepBaseAs(options.Base(choice), model.model().modules(), &forward);
+  TEMPER_ASSIGN_OR_RETURN(std::vector<LoraModule> adapters, model.AdapterTargets());
+  const AdaptedModel adapted{.model = model.model(), .adapters = std::move(adapters), .base = options.Base(choice)};
+  const Graph forward = adapted.Forward({.dtype = options.ResolvedDType(choice),
+                                         .tokens = row,
+                                         .row = row,
+                                         .objective_settings = {.weighted = data.dataset.store.weighted()}});
   TEMPER_ASSIGN_OR_RETURN(const Processor processor, Processor::Open(choice, threads));
   TEMPER_ASSIGN_OR_RETURN(const ProcessMemory available, MemoryFor(processor));
   const std::vector<RunGraph> graphs = {{ProgramName(ProgramKind::kEval), &forward}};

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "compile/train_step.h"
+#include "model/adapted_model.h"
 #include "program/program_names.h"
 
 namespace temper {
@@ -16,14 +17,12 @@ constexpr int64_t kChunks[] = {256, 64, 16, 4, 1};
 
 Result<ProgramSet> CompileDecoding(const Model& model, const DecodeSpec& spec, const ProcessMemory* available) {
   TEMPER_CHECK(spec.context > 0) << "context " << spec.context;
+  const AdaptedModel adapted{.model = model, .adapters = spec.adapter, .base = spec.base};
   std::vector<Graph> graphs;
   std::vector<std::string> names;
   for (int64_t tokens : kChunks) {
     if (tokens > spec.context) continue;
-    Graph graph = model.Forward({.dtype = spec.dtype, .tokens = tokens, .cache = spec.context});
-    if (!spec.adapter.empty()) graph = AddLora(std::move(graph), spec.adapter, /*dropout=*/0);
-    KeepBaseAs(spec.base, model.modules(), &graph);
-    graphs.push_back(std::move(graph));
+    graphs.push_back(adapted.Forward({.dtype = spec.dtype, .tokens = tokens, .cache = spec.context}));
     names.push_back(ProgramName(ProgramKind::kDecode, tokens));
   }
   std::vector<RunGraph> named;

@@ -160,15 +160,12 @@ void ForwardBuilder::Head(ValueId x_TD, ValueId w_VD, const std::string& module,
   modules_.back().is_head = true;
   EnterBlock(kBlockAfter, "");
   if (spec_.cache == 0) {
-    std::vector<ValueId> inputs = {x_TD, w_VD, Column(kTargetColumn)};
-    Attributes attributes;
-    if (softcap != 0) attributes.Set("softcap", softcap);
-    if (spec_.label_smoothing != 0) attributes.Set("smoothing", spec_.label_smoothing);
-    if (spec_.weighted) {
-      inputs.push_back(Column(kWeightColumn));
-      attributes.Set("weighted", int64_t{1});
-    }
-    Add(Op::kLinearCrossEntropy, std::move(inputs), std::move(attributes), kLossOutput, Role::kOutput);
+    spec_.objective->tail({.f = *this,
+                           .tokens = spec_.tokens,
+                           .x_TD = x_TD,
+                           .w_VD = w_VD,
+                           .softcap = softcap,
+                           .settings = spec_.objective_settings});
     return;
   }
   const ValueId last = SliceRows(x_TD, spec_.tokens - 1, 1, "last");

@@ -11,6 +11,7 @@
 
 #include "graph/builder.h"
 #include "model/weight.h"
+#include "objective/objective.h"
 #include "tensor/column.h"
 
 namespace temper {
@@ -21,10 +22,10 @@ struct ForwardSpec {
   int64_t row = 0;            // tokens of a packed row (T is a multiple); for cost estimates of attention
   int64_t cache = 0;          // C: > 0 builds a decoding step over a cache of that many tokens
   bool training = false;      // with the dropout of the model's configuration
-  bool weighted = false;      // with a weight for the loss of every token
   // In training: noise on embeddings, uniform up to this / sqrt(row * their width), as NEFTune. 0: none.
   double neftune_noise_alpha = 0;
-  double label_smoothing = 0;  // of the loss: its part that counts all words alike
+  const ObjectiveRule* objective = &Sft();  // makes the end of a graph without a cache
+  ObjectiveSettings objective_settings = {};
 
   // The most tokens that a query can attend to.
   int64_t context() const { return cache > 0 ? cache : row > 0 ? row : tokens; }
@@ -33,13 +34,12 @@ struct ForwardSpec {
 // Names of the host-written inputs and the host-read outputs of a forward graph.
 inline constexpr const char* kTokenInput = kTokenColumn.name;
 inline constexpr const char* kTargetInput = kTargetColumn.name;
-inline constexpr const char* kWeightInput = kWeightColumn.name;  // if ForwardSpec::weighted
+inline constexpr const char* kWeightInput = kWeightColumn.name;
 inline constexpr const char* kPositionInput = kPositionColumn.name;
 inline constexpr const char* kDocumentStartInput = kDocumentStartColumn.name;
 inline constexpr const char* kDocumentLengthInput = kDocumentLengthColumn.name;  // if a rotary embedding goes by it
 inline constexpr char kRngInput[] = "rng";         // i64[kNumRngWords], if an op draws random numbers
 inline constexpr char kLengthInput[] = "length";   // i32[1], decoding: tokens in the cache
-inline constexpr char kLossOutput[] = "loss";      // f32[T]
 inline constexpr char kLogitsOutput[] = "logits";  // f32[1, V]
 
 class ForwardBuilder : public GraphBuilder {

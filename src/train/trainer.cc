@@ -75,7 +75,7 @@ HostBatches::HostBatches(const Executor& executor, int64_t micro_batches)
     const Buffer& buffer = buffers[i];
     const auto index = static_cast<int>(i);
     if (buffer.name == kRngInput) io_.push_back({index, std::as_writable_bytes(std::span(rng_))});
-    if (buffer.name == kLossOutput) io_.push_back({index, std::as_writable_bytes(std::span(loss_))});
+    if (buffer.name == Sft().loss()) io_.push_back({index, std::as_writable_bytes(std::span(loss_))});
     if (buffer.role != Role::kInput || buffer.name == kRngInput || buffer.name == kScalarsBuffer) continue;
     const ColumnFiller* const filler = FillerOf(buffer.name);
     TEMPER_CHECK(filler != nullptr && filler->column.dtype == buffer.type.dtype)

@@ -10,7 +10,7 @@
 #include "compile/pipeline/balance.h"
 #include "compile/run/mesh_options.h"
 #include "compile/run/saved_slices.h"
-#include "model/base_format.h"
+#include "model/adapted_model.h"
 
 namespace temper {
 namespace {
@@ -121,25 +121,16 @@ ModelWork WorkOf(const Graph& forward) {
   return work;
 }
 
-// Adds the adapters to a forward graph, whose base is kept as the run wants it.
-Graph WithAdapters(const Model& model, Graph forward, const RunConfig& config, const std::vector<LoraModule>& targets,
-                   double dropout) {
-  forward = AddLora(std::move(forward), targets, dropout);
-  KeepBaseAs({.modules = FormatOf(config.model.base_dtype),
-              .embedding = FormatOf(config.model.embedding_dtype),
-              .dequantised_first = config.machine.device == DeviceChoice::kGpu},
-             model.modules(), &forward);
-  return forward;
-}
-
-// Adds adapters, or marks all weights trainable, according to the method.
-Result<Graph> Adapted(const Model& model, Graph forward, const RunConfig& config, std::vector<LoraModule>* targets) {
-  if (config.model.method != TrainMethod::kLora) {
-    TrainAllWeights(&forward);
-    return forward;
-  }
-  TEMPER_ASSIGN_OR_RETURN(*targets, ResolveLora(model.modules(), config.lora));
-  return WithAdapters(model, std::move(forward), config, *targets, config.lora.dropout);
+Result<AdaptedModel> AdaptedModelOf(const Model& model, const RunConfig& config) {
+  AdaptedModel adapted{.model = model};
+  adapted.trains_all_weights = config.model.method != TrainMethod::kLora;
+  if (adapted.trains_all_weights) return adapted;
+  TEMPER_ASSIGN_OR_RETURN(adapted.adapters, ResolveLora(model.modules(), config.lora));
+  adapted.dropout = config.lora.dropout;
+  adapted.base = {.modules = FormatOf(config.model.base_dtype),
+                  .embedding = FormatOf(config.model.embedding_dtype),
+                  .dequantised_first = config.machine.device == DeviceChoice::kGpu};
+  return adapted;
 }
 
 Result<std::string> NoteOnMesh(const Graph& forward, const MeshSpec& mesh) {
@@ -183,22 +174,24 @@ Result<CompiledRun> CompileRun(const Model& model, const RunConfig& config, int 
   const int64_t row = *config.data.max_seq_len;
   CompiledRun run;
   TEMPER_ASSIGN_OR_RETURN(run.mesh, MeshOf(config, ranks, rank, model.facts().heads));
-  const auto forward_of = [&](int64_t rows, bool training) {
-    return model.Forward({.dtype = ComputeDType(config),
-                          .tokens = rows * run.data_ranks() * row,
-                          .row = row,
-                          .training = training,
-                          .weighted = config.data.weighted,
-                          .neftune_noise_alpha = config.regularisation.neftune_noise_alpha,
-                          .label_smoothing = config.regularisation.label_smoothing_factor});
+  TEMPER_ASSIGN_OR_RETURN(AdaptedModel adapted, AdaptedModelOf(model, config));
+  const auto spec_of = [&](int64_t rows, bool training) {
+    return ForwardSpec{.dtype = ComputeDType(config),
+                       .tokens = rows * run.data_ranks() * row,
+                       .row = row,
+                       .training = training,
+                       .neftune_noise_alpha = config.regularisation.neftune_noise_alpha,
+                       .objective_settings = {.weighted = config.data.weighted,
+                                              .label_smoothing = config.regularisation.label_smoothing_factor}};
   };
   const int64_t rows = config.batch.per_device_train_batch_size;
   run.parameters = NumParameters(model);
-  Graph plain = forward_of(rows, /*training=*/true);
-  run.work = WorkOf(plain);
-  TEMPER_ASSIGN_OR_RETURN(const Graph forward, Adapted(model, std::move(plain), config, &run.targets));
-  Graph eval = forward_of(config.batch.per_device_eval_batch_size.value_or(rows), /*training=*/false);
-  if (!run.targets.empty()) eval = WithAdapters(model, std::move(eval), config, run.targets, /*dropout=*/0);
+  const ForwardSpec training = spec_of(rows, /*training=*/true);
+  run.work = WorkOf(model.Forward(training));
+  const Graph forward = adapted.Forward(training);
+  const Graph eval =
+      adapted.Forward(spec_of(config.batch.per_device_eval_batch_size.value_or(rows), /*training=*/false));
+  run.targets = std::move(adapted.adapters);
   run.trainable_parameters = run.targets.empty() ? run.parameters : 0;
   for (const LoraModule& t : run.targets) run.trainable_parameters += t.r * (t.in + t.out);
   const std::vector<int> blocks = BlocksOfFirstUse(forward);
@@ -258,16 +251,6 @@ Result<CompiledRun> Within(std::optional<MemorySpec> limits, const ProcessMemory
   within->hash_without_limits = ProgramHash(asked.train());
   return within;
 }
-
-// The forward graph of one row.
-Graph OneRow(const Model& model, const RunConfig& config) {
-  const int64_t row = *config.data.max_seq_len;
-  return model.Forward({.dtype = ComputeDType(config), .tokens = row, .row = row, .training = true});
-}
-
-}  // namespace
-
-namespace {
 
 // Whether packing makes nothing else worse. Both fit.
 bool ChoosesAlike(const CompiledRun& plain, const CompiledRun& packed) {
@@ -455,8 +438,9 @@ Result<std::vector<std::string>> IdleSettings(const Model& model, const RunConfi
 }
 
 Result<Graph> AdaptedForward(const Model& model, const RunConfig& config) {
-  std::vector<LoraModule> targets;
-  return Adapted(model, OneRow(model, config), config, &targets);
+  TEMPER_ASSIGN_OR_RETURN(const AdaptedModel adapted, AdaptedModelOf(model, config));
+  const int64_t row = *config.data.max_seq_len;
+  return adapted.Forward({.dtype = ComputeDType(config), .tokens = row, .row = row, .training = true});
 }
 
 }  // namespace temper

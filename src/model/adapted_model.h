@@ -1,0 +1,24 @@
+// AdaptedModel: a model as a run uses it: with adapters or fully trained, its base kept in some format. The one place
+// where its forward graphs are made, for training, evaluation and decoding alike.
+#pragma once
+
+#include <vector>
+
+#include "graph/graph.h"
+#include "model/base_format.h"
+#include "model/lora.h"
+#include "model/model.h"
+
+namespace temper {
+
+struct AdaptedModel {
+  const Model& model;                // REQUIRES: outlives this
+  std::vector<LoraModule> adapters;  // empty: none
+  BaseFormat base = {};              // REQUIRES: as computed, if all weights are trained
+  double dropout = 0;                // of adapters, in training
+  bool trains_all_weights = false;
+
+  Graph Forward(const ForwardSpec& spec) const;
+};
+
+}  // namespace temper

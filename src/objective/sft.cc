@@ -1,0 +1,33 @@
+#include <array>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "objective/objective.h"
+
+namespace temper {
+namespace {
+
+constexpr std::array kColumns = {kTargetColumn, kWeightColumn};
+constexpr std::array<ReportSpec, 1> kReports = {{{"loss"}}};
+
+void AddLoss(const Tail& tail) {
+  std::vector<ValueId> inputs = {tail.x_TD, tail.w_VD, tail.Column(kTargetColumn)};
+  Attributes attributes;
+  if (tail.softcap != 0) attributes.Set("softcap", tail.softcap);
+  if (tail.settings.label_smoothing != 0) attributes.Set("smoothing", tail.settings.label_smoothing);
+  if (tail.settings.weighted) {
+    inputs.push_back(tail.Column(kWeightColumn));
+    attributes.Set("weighted", int64_t{1});
+  }
+  tail.f.Add(Op::kLinearCrossEntropy, std::move(inputs), std::move(attributes), kReports[0].name, Role::kOutput);
+}
+
+}  // namespace
+
+const ObjectiveRule& Sft() {
+  static constexpr ObjectiveRule kRule{.name = "sft", .columns = kColumns, .tail = AddLoss, .reports = kReports};
+  return kRule;
+}
+
+}  // namespace temper
