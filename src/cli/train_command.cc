@@ -20,6 +20,7 @@
 #include "model/initialize.h"
 #include "run/data.h"
 #include "run/data_report.h"
+#include "run/diverged_run.h"
 #include "run/finished_run.h"
 #include "run/machine.h"
 #include "run/machine_report.h"
@@ -241,6 +242,14 @@ Result<int> TrainFrom(const RunProgress& at, const StepCount& steps, CheckpointC
                                     "--resume",
                                     step, steps.total));
     return StopSignal() == SIGINT ? kExitStoppedByInt : kExitStoppedByTerm;
+  }
+  if (end == LoopEnd::kDiverged) {
+    if (!ranks.alone()) IgnoreStopSignals();
+    if (!ranks.first()) return kExitDiverged;
+    TEMPER_ASSIGN_OR_RETURN(const std::string text,
+                            DescribeDivergedRun(PosixEnv(), c, loop.progress(), /*stopped=*/true));
+    LogError(text);
+    return kExitDiverged;
   }
   if (!run.setup.ranks.first()) return 0;
   return FinishRun(PosixEnv(), {.config = run.config(),

@@ -389,7 +389,7 @@ constexpr Reason kWithoutOption[] = {
      "dynamo_backend zero_stage deepspeed_config_file num_cpu_threads_per_process standalone num_machines machine_rank "
      "main_process_ip main_process_port config_file nnodes rdzv_backend rdzv_endpoint "
      "rdzv_id"},
-    {"a run that diverges is stopped only when its loss is no longer a number",
+    {"--stop_on_divergence ends a run whose loss stays above that of its first steps",
      "loss_watchdog_threshold loss_watchdog_patience"},
     {"a YAML file is given without a flag: temper train run.yaml", "config"},
     // What is not needed.

@@ -234,6 +234,8 @@ std::vector<OptionGroup> RunOptionGroups(RunConfig& c) {
             "end the run after this many evaluations in a row without a lower eval_loss", positive, "never"},
            {"early_stopping_threshold", &c.output.early_stopping_threshold,
             "how much lower than the best so far an eval_loss must be for early_stopping_patience", not_negative},
+           {"stop_on_divergence", &c.output.stop_on_divergence,
+            "end the run, with exit code 3, when its loss stays above that of its first steps, instead of warning"},
            With(kFree, {"tensorboard", &c.output.tensorboard, "write TensorBoard events to output_dir/runs"}),
            With(kFree, {"profile", &c.output.profile, "write a Chrome trace of instructions to output_dir"}),
        },

@@ -116,6 +116,7 @@ struct RunConfig {
     bool load_best_model_at_end = false;
     std::optional<int64_t> early_stopping_patience;  // evaluations without gain
     double early_stopping_threshold = 0;             // a gain is more than this
+    bool stop_on_divergence = false;
     int64_t logging_steps = 1;
     std::optional<int64_t> eval_steps;  // default: save_steps, if there is evaluation data
     bool tensorboard = true;

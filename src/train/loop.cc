@@ -46,6 +46,13 @@ Result<LoopEnd> TrainingLoop::Run() {
   TEMPER_ASSIGN_OR_RETURN(bool stopping, p_.peers.Any(StopSignal() != 0));
   while (!over() && !stopping) {
     TEMPER_ASSIGN_OR_RETURN(const StepReport report, Step(options));
+    if (stops_diverged()) {
+      if (progress_.unlogged_steps > 0) TEMPER_RETURN_IF_ERROR(Log(report, /*due=*/true));
+      TEMPER_RETURN_IF_ERROR(p_.saver.Finish());
+      p_.display.Finish();
+      return LoopEnd::kDiverged;
+    }
+    WarnOfDivergence();
     if (EvaluationDue()) TEMPER_RETURN_IF_ERROR(Evaluate());
     if (stops_early() && progress_.unlogged_steps > 0) TEMPER_RETURN_IF_ERROR(Log(report, /*due=*/true));
     TEMPER_ASSIGN_OR_RETURN(stopping, p_.peers.Any(StopSignal() != 0));
@@ -76,6 +83,7 @@ Result<StepReport> TrainingLoop::Step(const Executor::RunOptions& options) {
   progress_.tokens += report.tokens;
   progress_.seconds += seconds;
   progress_.eval_loss.reset();
+  progress_.divergence.Take(report.loss, report.learning_rate);
   progress_.unlogged_loss += report.loss;
   ++progress_.unlogged_steps;
   window_seconds_ += seconds;
@@ -138,6 +146,14 @@ Status TrainingLoop::Log(const StepReport& report, bool due) {
   window_seconds_ = window_flops_ = 0;
   window_tokens_ = 0;
   return OkStatus();
+}
+
+void TrainingLoop::WarnOfDivergence() const {
+  if (!progress_.divergence.WarningDue()) return;
+  p_.display.Message(
+      fmt::format("warning: step {}: the run diverges: {}. Lower learning_rate (now {}) or lengthen the warmup; "
+                  "--stop_on_divergence ends such a run",
+                  progress_.step, progress_.divergence.Describe(progress_.step), *p_.config.optimizer.learning_rate));
 }
 
 Status TrainingLoop::Evaluate() {

@@ -8,6 +8,7 @@
 #include "runtime/trace.h"
 #include "settings/run_config.h"
 #include "train/best_evaluation.h"
+#include "train/divergence.h"
 #include "train/metrics.h"
 #include "train/progress.h"
 #include "train/tensorboard.h"
@@ -24,6 +25,7 @@ struct RunProgress {
   double seconds = 0;               // spent in steps, over all resumptions
   std::optional<double> eval_loss;  // of an evaluation at this step
   BestEvaluation best;
+  Divergence divergence;
   // Steps since the last row of metrics.jsonl, whose losses go into the next row.
   double unlogged_loss = 0;  // sum
   int64_t unlogged_steps = 0;
@@ -40,8 +42,8 @@ class Saver {
 };
 
 // kStopped: by a signal (base/stop_signal.h). The loop has finished its step and saved; an evaluation was aborted, and
-// is repeated when the run resumes.
-enum class LoopEnd { kDone, kStopped };
+// is repeated when the run resumes. kDiverged: by stop_on_divergence; nothing was saved since.
+enum class LoopEnd { kDone, kStopped, kDiverged };
 
 class TrainingLoop {
  public:
@@ -72,12 +74,14 @@ class TrainingLoop {
   Result<StepReport> Step(const Executor::RunOptions& options);
   // `due`: with a row in metrics.jsonl.
   Status Log(const StepReport& report, bool due);
+  void WarnOfDivergence() const;
   Status Evaluate();
   Status Save();
   bool last() const { return progress_.step == p_.total_steps; }
   bool stops_early() const {
     return progress_.best.without_gain >= p_.config.output.early_stopping_patience.value_or(INT64_MAX);
   }
+  bool stops_diverged() const { return p_.config.output.stop_on_divergence && progress_.divergence.diverged(); }
   bool over() const { return last() || stops_early(); }
   bool EvaluationDue() const;  // after this step
   bool SaveDue() const;
