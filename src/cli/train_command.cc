@@ -108,6 +108,7 @@ Result<StepCount> CountSteps(TrainingRun& run) {
                           StepsOf(rows, static_cast<uint64_t>(c.machine.seed), run.RowsPerStep(),
                                   c.length.num_train_epochs, c.length.max_steps.value_or(-1), done));
   TEMPER_RETURN_IF_ERROR(ScheduleOf(c, steps.total).status());
+  TEMPER_RETURN_IF_ERROR(CheckCadence(c, steps.total));
   LogInfo(fmt::format("rows        {}{} of {} tokens, {:.1f} % filled; {} per epoch, {} in all; {} hold their order",
                       rows.rows_vary() ? "some " : "", Counted(rows.rows(), "row"), *c.data.max_seq_len,
                       100 * rows.efficiency(), Counted(steps.per_epoch, "step"), Counted(steps.total, "step"),
@@ -225,6 +226,7 @@ Result<int> TrainFrom(const RunProgress& at, const StepCount& steps, CheckpointC
                      .utilisation = &utilisation,
                      .trace = trace ? &*trace : nullptr,
                      .total_steps = steps.total,
+                     .steps_per_epoch = steps.per_epoch,
                      .device_peak = run.compiled.train().arena_bytes,
                      .tiers = TiersOf(run.compiled.train()),
                      .model_flops = [&](const StepReport& r) { return run.compiled.ModelFlops(r.tokens, r.attention); },

@@ -63,6 +63,7 @@ Status RunSaver::Save(const RunProgress& progress) {
   if (batch_.data_ranks > 1) state.extra[kDataRanks] = batch_.data_ranks;
   if (batch_.asked_accumulation) state.extra[kAskedAccumulation] = *batch_.asked_accumulation;
   contents_.seconds = progress.seconds;
+  saved_ = true;
   if (ranks_.alone()) return writer_.Start(contents_);
   TEMPER_RETURN_IF_ERROR(Finish());
   TEMPER_RETURN_IF_ERROR(ranks_.Agree(writer_.Prepare(contents_)));
@@ -79,6 +80,12 @@ Status RunSaver::Finish() {
     TEMPER_RETURN_IF_ERROR(ranks_.communicator()->AllReduceMax({&running, 1}));
   }
   return OkStatus();
+}
+
+// An error of the save comes with the next one, or with Finish.
+std::optional<Seconds> RunSaver::LastTime() {
+  if (!saved_ || !writer_.FinishWithin(Seconds{0})) return std::nullopt;
+  return Seconds{writer_.last_timing().until_durable};
 }
 
 Result<RunProgress> ProgressOf(const RunState& state, double seconds) {

@@ -12,6 +12,7 @@
 #include "train/metrics.h"
 #include "train/progress.h"
 #include "train/tensorboard.h"
+#include "train/time_left.h"
 #include "train/trainer.h"
 #include "train/utilisation.h"
 
@@ -39,6 +40,8 @@ class Saver {
   virtual Status Save(const RunProgress& progress) = 0;
   virtual Status WaitUntilRead() = 0;
   virtual Status Finish() = 0;  // everything saved is durable
+  // How long a save took in all, of the last one that has ended.
+  virtual std::optional<Seconds> LastTime() = 0;
 };
 
 // kStopped: by a signal (base/stop_signal.h). The loop has finished its step and saved; an evaluation was aborted, and
@@ -59,14 +62,15 @@ class TrainingLoop {
     Peers peers;  // all ranks stop after the same step
     Utilisation* utilisation = nullptr;
     Trace* trace = nullptr;
-    int64_t total_steps = 0;
+    int64_t total_steps = 0, steps_per_epoch = 0;
     Bytes device_peak;
     std::optional<TiersRow> tiers;
     std::function<Flops(const StepReport&)> model_flops;
     double peak_flops_per_second = 0;  // 0: unknown, MFU is then absent
   };
 
-  TrainingLoop(const Parts& parts, RunProgress start) : p_(parts), progress_(start) {}
+  TrainingLoop(const Parts& parts, RunProgress start)
+      : p_(parts), at_(CadenceOf(parts.config, parts.total_steps)), progress_(std::move(start)) {}
   Result<LoopEnd> Run();
   const RunProgress& progress() const { return progress_; }
 
@@ -86,12 +90,17 @@ class TrainingLoop {
   bool EvaluationDue() const;  // after this step
   bool SaveDue() const;
 
+  bool EpochEnds() const;  // with this step
+  Seconds Remaining();
+
   const Parts p_;
+  const RunCadence at_;
   RunProgress progress_;
   // For the speed since the last logged row, or since the run resumed.
   double window_seconds_ = 0, window_flops_ = 0;
   int64_t window_tokens_ = 0;
-  double steady_seconds_per_step_ = 0;  // running mean, for the ETA
+  TimeLeft time_left_;
+  double waited_ = 0;  // in this step, for a save
 };
 
 }  // namespace temper
