@@ -1,9 +1,10 @@
 // The commands of temper, one file each. A command gets the arguments after its name, prints results to stdout and
 // everything else to stderr, and returns the process's exit code.
 //
-// Exit codes: 0 done; 1 an error, described on stderr; 2 an error of the command line or the configuration; 69
-// another process uses the output folder, and the same command may work later; 75 stopped by SIGTERM, SIGHUP or SIGUSR1
-// and 130 by SIGINT, in both cases after saving a checkpoint to resume from, if a step has completed.
+// Exit codes: 0 done; 1 an error, described on stderr; 2 an error of the command line or the configuration; 3 a run
+// diverged and was to stop then; 69 another process uses the output folder, and the same command may work later; 75
+// stopped by SIGTERM, SIGHUP or SIGUSR1 and 130 by SIGINT, in both cases after saving a checkpoint to resume from, if a
+// step has completed.
 #pragma once
 
 #include <functional>
@@ -18,6 +19,7 @@ namespace temper {
 
 using Arguments = std::vector<std::string>;
 
+inline constexpr int kExitDiverged = 3;
 inline constexpr int kExitInUse = 69;          // EX_UNAVAILABLE of sysexits.h
 inline constexpr int kExitStoppedByTerm = 75;  // EX_TEMPFAIL of sysexits.h: run the same command again
 inline constexpr int kExitStoppedByInt = 130;  // 128 + SIGINT

@@ -110,6 +110,7 @@ std::string ManPage() {
          ".TP\n.B 0\nDone.\n"
          ".TP\n.B 1\nAn error, described on stderr.\n"
          ".TP\n.B 2\nAn error of the command line or the configuration.\n"
+         ".TP\n.B 3\nThe loss of a run with \\-\\-stop_on_divergence stayed above its start.\n"
          ".TP\n.B 75\nA run was stopped by SIGTERM, SIGHUP or SIGUSR1; the same command with \\-\\-resume continues "
          "it.\n"
          ".TP\n.B 130\nA run was stopped by SIGINT.\n";

@@ -61,15 +61,64 @@ Bytes AvailableFor(const CompiledRun& run, const RunConfig& c) {
   return ranks > 1 && ranks != c.machine.nprocs ? Bytes{} : ShareOf(FindAvailableMemory(), ranks).bytes;
 }
 
-// How full the rows of the run's own data are.
-Result<RowFill> FillOf(const TrainSetup& setup) {
+// Data of up to this size is read without being asked to: a second or two.
+constexpr Bytes kReadUnasked = MiB(16);
+
+Result<RunData> ReadData(const TrainSetup& setup) {
   const RunConfig& config = setup.run.config;
   if (config.data.data.empty()) return InvalidArgument("read_data: the run names no data: add --data FILE");
   if (setup.model.folder().empty()) {
     return InvalidArgument(fmt::format("read_data: a tokenizer is needed: give --model the folder of {}, not its name",
                                        config.model.model));
   }
-  TEMPER_ASSIGN_OR_RETURN(const RunData data, LoadRunData(PosixEnv(), setup.model, TrainingData(config)));
+  return LoadRunData(PosixEnv(), setup.model, TrainingData(config));
+}
+
+// The run's data, where it is small and can be read; says what `temper train` would find wrong with it.
+std::optional<RunData> SmallData(const TrainSetup& setup) {
+  const RunConfig& config = setup.run.config;
+  if (config.data.data.empty() || setup.model.folder().empty()) return std::nullopt;
+  Bytes size;
+  for (const DataSource& source : config.data.data) {
+    const auto file = PosixEnv().OpenForRead(source.path);
+    if (!file.ok()) return std::nullopt;
+    size += (*file)->size();
+  }
+  if (size > kReadUnasked) {
+    LogInfo("run         add --read_data for its steps and hours: its data is large, and is not read unasked");
+    return std::nullopt;
+  }
+  Result<RunData> data = ReadData(setup);
+  if (data.ok()) return *std::move(data);
+  LogWarning("the run would be refused because of its data: " + data.status().message());
+  return std::nullopt;
+}
+
+// The steps of the run, whose step has `rows`; without its data if max_steps says them, for `tokens_per_step`.
+Result<std::optional<RunLength>> LengthOf(const RunConfig& config, const std::optional<RunData>& data, int64_t rows,
+                                          int64_t tokens_per_step) {
+  const int64_t most = config.length.max_steps.value_or(-1);
+  if (!data) {
+    if (most <= 0) return std::optional<RunLength>();
+    return std::optional(RunLength{.steps = most, .tokens = static_cast<double>(most * tokens_per_step)});
+  }
+  const auto seed = static_cast<uint64_t>(config.machine.seed);
+  const TokenStore& store = data->dataset.store;
+  TEMPER_ASSIGN_OR_RETURN(const DataSplit split, SplitForEvaluation(store.size(), config.data.eval_fraction, seed));
+  const int64_t row = *config.data.max_seq_len;
+  const PackingOptions options{
+      .max_seq_len = row, .packing = config.data.packing, .passes = PassesOf(data->dataset, config.data.data)};
+  TEMPER_RETURN_IF_ERROR(CheckPasses(split.train, options.passes));
+  Packing packing(store, split.train, options);
+  const double of_epoch = packing.efficiency() * static_cast<double>(packing.rows() * row);
+  TEMPER_ASSIGN_OR_RETURN(const StepCount steps, StepsOf(packing, seed, rows, config.length.num_train_epochs, most));
+  const double epochs = static_cast<double>(steps.total) / static_cast<double>(steps.per_epoch);
+  return std::optional(
+      RunLength{.steps = steps.total, .steps_per_epoch = steps.per_epoch, .tokens = epochs * of_epoch});
+}
+
+// How full the rows of the run's own data are.
+Result<RowFill> FillOf(const RunConfig& config, const RunData& data) {
   std::vector<int32_t> all(static_cast<size_t>(data.dataset.store.size()));
   std::iota(all.begin(), all.end(), 0);
   const int64_t row = *config.data.max_seq_len;
@@ -82,7 +131,8 @@ Result<RowFill> FillOf(const TrainSetup& setup) {
                  .attended = packing.attended_pairs() / (static_cast<double>(packing.rows()) * of_one_document)};
 }
 
-PlanFacts PlanFactsOf(const TrainSetup& setup, const CompiledRun& run, const std::optional<RowFill>& fill) {
+Result<PlanFacts> PlanFactsOf(const TrainSetup& setup, const CompiledRun& run, const std::optional<RowFill>& fill,
+                              const std::optional<RunData>& data) {
   const RunConfig& c = setup.run.config;
   PlanFacts facts{.model = c.model.model,
                   .architecture = setup.model.model().facts().architecture,
@@ -111,6 +161,8 @@ PlanFacts PlanFactsOf(const TrainSetup& setup, const CompiledRun& run, const std
   const StepFacts step = StepFactsOf(run, c, fill.value_or(RowFill()));
   facts.tokens = step.tokens;
   facts.model_flops = step.model_flops;
+  const int64_t rows = facts.rows * facts.micro_batches * facts.data_ranks;
+  TEMPER_ASSIGN_OR_RETURN(facts.length, LengthOf(c, data, rows, facts.tokens));
   return facts;
 }
 
@@ -343,8 +395,12 @@ Result<int> Plan(const Arguments& arguments) {
     return InvalidArgument("measured shows a trace beside the plan's page: add --html FILE");
   }
   std::optional<RowFill> fill;
+  std::optional<RunData> data;
   if (options.read_data) {
-    TEMPER_ASSIGN_OR_RETURN(fill, FillOf(*setup));
+    TEMPER_ASSIGN_OR_RETURN(data, ReadData(*setup));
+    TEMPER_ASSIGN_OR_RETURN(fill, FillOf(config, *data));
+  } else if (!options.sharding && !options.program && options.search.empty()) {
+    data = SmallData(*setup);
   }
   std::jthread waiting = ExplainWaiting();
   std::optional<Planner> planner;
@@ -373,7 +429,7 @@ Result<int> Plan(const Arguments& arguments) {
              : CompileRun(setup->model.model(), cluster ? OnDevicesOf(*cluster, config) : config, ranks));
     if (options.sharding) return PrintSharding(*setup, run);
     if (!cluster) WarnOfScalarKernels(run, config.machine.device);
-    const PlanFacts facts = PlanFactsOf(*setup, run, fill);
+    TEMPER_ASSIGN_OR_RETURN(const PlanFacts facts, PlanFactsOf(*setup, run, fill, data));
     std::fputs((options.program ? PrintProgram(run.train())
                 : options.json  ? PlanJson(run.train(), facts)
                                 : PlanText(run.train(), facts))
@@ -400,10 +456,11 @@ Result<int> Plan(const Arguments& arguments) {
     LogInfo("plan        it does not fit: searching for settings that fit");
     TEMPER_ASSIGN_OR_RETURN(on.remedies, FindRemedies(*planner, config, planned));
   }
+  on.faster = FindFasterBases(planner, config, planned);
   if (!options.trace.empty()) {
     TEMPER_RETURN_IF_ERROR(WriteTextFileAtomically(PosixEnv(), options.trace, TraceText(planned.forecast.simulation)));
   }
-  const PlanFacts facts = PlanFactsOf(*setup, planned.run, fill);
+  TEMPER_ASSIGN_OR_RETURN(const PlanFacts facts, PlanFactsOf(*setup, planned.run, fill, data));
   const Program& train = planned.run.train();
   if (!options.html.empty()) {
     std::vector<TraceRow> measured;

@@ -22,6 +22,7 @@
 #include "model/initialize.h"
 #include "run/data.h"
 #include "run/data_report.h"
+#include "run/diverged_run.h"
 #include "run/finished_run.h"
 #include "run/machine.h"
 #include "run/machine_report.h"
@@ -109,6 +110,7 @@ Result<StepCount> CountSteps(TrainingRun& run) {
                           StepsOf(rows, static_cast<uint64_t>(c.machine.seed), run.RowsPerStep(),
                                   c.length.num_train_epochs, c.length.max_steps.value_or(-1), done));
   TEMPER_RETURN_IF_ERROR(ScheduleOf(c, steps.total).status());
+  TEMPER_RETURN_IF_ERROR(CheckCadence(c, steps.total));
   LogInfo(fmt::format("rows        {}{} of {} tokens, {:.1f} % filled; {} per epoch, {} in all; {} hold their order",
                       rows.rows_vary() ? "some " : "", Counted(rows.rows(), "row"), *c.data.max_seq_len,
                       100 * rows.efficiency(), Counted(steps.per_epoch, "step"), Counted(steps.total, "step"),
@@ -226,6 +228,7 @@ Result<int> TrainFrom(const RunProgress& at, const StepCount& steps, CheckpointC
                      .utilisation = &utilisation,
                      .trace = trace ? &*trace : nullptr,
                      .total_steps = steps.total,
+                     .steps_per_epoch = steps.per_epoch,
                      .device_peak = run.compiled.train().arena_bytes,
                      .tiers = TiersOf(run.compiled.train()),
                      .model_flops = [&](const StepReport& r) { return run.compiled.ModelFlops(r.tokens, r.attention); },
@@ -243,6 +246,14 @@ Result<int> TrainFrom(const RunProgress& at, const StepCount& steps, CheckpointC
                                     "--resume",
                                     step, steps.total));
     return StopSignal() == SIGINT ? kExitStoppedByInt : kExitStoppedByTerm;
+  }
+  if (end == LoopEnd::kDiverged) {
+    if (!ranks.alone()) IgnoreStopSignals();
+    if (!ranks.first()) return kExitDiverged;
+    TEMPER_ASSIGN_OR_RETURN(const std::string text,
+                            DescribeDivergedRun(PosixEnv(), c, loop.progress(), /*stopped=*/true));
+    LogError(text);
+    return kExitDiverged;
   }
   if (!run.setup.ranks.first()) return 0;
   return FinishRun(PosixEnv(), {.config = run.config(),

@@ -32,7 +32,8 @@ std::vector<ForeignName> NamesWithOptions() {
   const char* const of_file = "of each file: {path: FILE, max_samples: N}";
   const char* const template_file = "a file, or the name of one of Temper's templates";
   const char* const variable = "a variable of the chat template, as in chat_template_kwargs: {enable_thinking: false}";
-  const char* const every = "it comes every so many steps; once an epoch is not supported";
+  const char* const strategies = "steps, epoch or no";
+  const char* const part = "a part of the run: 1 / (times an epoch * epochs)";
   const char* const ranks = "several ranks shard weights, gradients and states by default; mesh.fsdp is their number";
   const char* const fraction = "a fraction of the rows, such as 0.05";
   const char* const blocks = "what fits is not recomputed; memory.recompute is auto, none, selective or block";
@@ -185,17 +186,17 @@ std::vector<ForeignName> NamesWithOptions() {
       {"overwrite_output_dir", "overwrite", "it deletes an earlier run's files"},
       {"resume_from_checkpoint", "resume", "other tools' checkpoints cannot be continued", "false="},
       {"auto_resume_from_checkpoints", "resume", "add --resume to the command that continues a run", "false="},
-      {"logging_steps", "logging_steps", "a number of steps", "@steps"},
-      {"eval_steps", "eval_steps", "a number of steps", "@steps"},
-      {"save_steps", "save_steps", "a number of steps", "@steps"},
+      {"logging_steps", "logging_steps", "", "@steps"},
+      {"eval_steps", "eval_steps", "", "@steps"},
+      {"save_steps", "save_steps", "", "@steps"},
       {"do_eval", "eval_data", "evaluation runs if there is eval data", "*="},
-      {"eval_strategy", "eval_steps", every, "steps= no="},
-      {"evaluation_strategy", "eval_steps", every, "steps= no="},
-      {"save_strategy", "save_steps", "it comes every so many steps, not once an epoch; 0 saves only at the end",
-       "steps= no=0"},
-      {"logging_strategy", "logging_steps", every, "steps="},
-      {"evals_per_epoch", "eval_steps", every, "0="},
-      {"saves_per_epoch", "save_steps", every, "0="},
+      {"eval_strategy", "eval_strategy", strategies, "steps=steps epoch=epoch no=no"},
+      {"evaluation_strategy", "eval_strategy", strategies, "steps=steps epoch=epoch no=no"},
+      {"save_strategy", "save_strategy", "steps, epoch or no; the best checkpoint is always kept",
+       "steps= epoch=epoch no=no"},
+      {"logging_strategy", "logging_steps", "it comes every so many steps; once an epoch is not supported", "steps="},
+      {"evals_per_epoch", "eval_steps", part, "@per_epoch"},
+      {"saves_per_epoch", "save_steps", part, "@per_epoch"},
       {"save_limit", "save_total_limit", ""},
       {"keep_best", "load_best_model_at_end", ""},
       {"early_stopping_steps", "early_stopping_patience", "evaluations, not steps"},
@@ -390,7 +391,7 @@ constexpr Reason kWithoutOption[] = {
      "dynamo_backend zero_stage deepspeed_config_file num_cpu_threads_per_process standalone num_machines machine_rank "
      "main_process_ip main_process_port config_file nnodes rdzv_backend rdzv_endpoint "
      "rdzv_id"},
-    {"a run that diverges is stopped only when its loss is no longer a number",
+    {"--stop_on_divergence ends a run whose loss stays above that of its first steps",
      "loss_watchdog_threshold loss_watchdog_patience"},
     {"a YAML file is given without a flag: temper train run.yaml", "config"},
     // What is not needed.

@@ -192,6 +192,7 @@ class Importer {
         {"@warmup", &Importer::Warmup},
         {"@steps", &Importer::Steps},
         {"@max_steps", &Importer::MaxSteps},
+        {"@per_epoch", &Importer::PerEpoch},
         {"@report", &Importer::Report},
         {"@special_tokens", &Importer::SpecialTokens},
     };
@@ -392,7 +393,8 @@ class Importer {
 
   void Steps(const ForeignSetting& setting, const ForeignName& foreign) {
     const double steps = setting.value.is_number() ? setting.value.get<double>() : 0;
-    if (steps > 0 && steps < 1) return Say(result_.lost, setting, "a part of the run; write a number of steps");
+    const bool part = steps > 0 && steps < 1;
+    if (part && foreign.ours == "max_steps") return Say(result_.lost, setting, "a number of steps is expected");
     // Axolotl writes floats.
     const bool whole = setting.value.is_number_float() && std::abs(steps) < 1e9 && steps == std::floor(steps);
     Set(foreign.ours, whole ? OrderedJson(static_cast<int64_t>(steps)) : setting.value, setting);
@@ -402,6 +404,17 @@ class Importer {
   void MaxSteps(const ForeignSetting& setting, const ForeignName& foreign) {
     if (!setting.value.is_number() || setting.value.get<double>() > 0) return Steps(setting, foreign);
     if (!SaysNothing(setting)) Say(result_.needless, setting, "num_train_epochs counts");
+  }
+
+  // Times an epoch, as Axolotl turns it into a part of the run.
+  void PerEpoch(const ForeignSetting& setting, const ForeignName& foreign) {
+    if (SaysNothing(setting)) return;
+    if (setting.value == 0) return Say(result_.needless, setting, "it is not by epochs");
+    const ForeignSetting* const given = Given("num_epochs");
+    const double epochs = given != nullptr && given->value.is_number() ? given->value.get<double>() : 1;
+    const double times = setting.value.is_number() ? setting.value.get<double>() * epochs : 0;
+    if (times <= 1) return Say(result_.lost, setting, "at most once in the run; it comes at the end in any case");
+    Set(foreign.ours, 1 / times, setting);
   }
 
   void Report(const ForeignSetting& setting, const ForeignName& foreign) {
@@ -432,6 +445,15 @@ class Importer {
       if (!open(name)) continue;
       if (name == "warmup_ratio" && !open("warmup_steps")) continue;
       SetDefault(name, std::string(fallback.value));
+    }
+    // As transformers: evaluation comes with the rows of the log.
+    if (config_.output.eval_strategy == CadenceStrategy::kSteps && open("eval_steps") && config_.evaluates()) {
+      const auto fallback = ForeignDefault(result_.tool, "logging_steps");
+      if (!open("logging_steps")) {
+        SetDefault("eval_steps", ValueAsYaml(*options_.Find("logging_steps")));
+      } else if (fallback) {
+        SetDefault("eval_steps", std::string(*fallback));
+      }
     }
     // LLaMA-Factory's alpha follows from its rank.
     if (result_.tool == ForeignTool::kLlamaFactory && open("lora.alpha")) {
@@ -497,8 +519,8 @@ class Importer {
     }
     if (!config_.evaluates()) {
       drop("there is no evaluation data", [](const std::string& name) {
-        return name == "eval_steps" || name == "load_best_model_at_end" || name == "per_device_eval_batch_size" ||
-               name == "early_stopping_patience";
+        return name == "eval_steps" || name == "eval_strategy" || name == "load_best_model_at_end" ||
+               name == "per_device_eval_batch_size" || name == "early_stopping_patience";
       });
     }
     if (!config_.output.early_stopping_patience) {

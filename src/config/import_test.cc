@@ -192,7 +192,7 @@ TEST(Import, Yaml11sYesAndNoAreBooleans) {
   }
   const std::string no = kAxolotl.With("train_on_inputs", "no", env);
   EXPECT_NE(no.find("\ntrain_on_prompt: false  # train_on_inputs\n"), std::string::npos) << no;
-  EXPECT_NE(kTrl.With("save_strategy", "no", env).find("\nsave_steps: 0  # save_strategy\n"), std::string::npos);
+  EXPECT_NE(kTrl.With("save_strategy", "no", env).find("\nsave_strategy: no\n"), std::string::npos);
   EXPECT_NE(kTrl.With("max_length", "2_048", env).find("\nmax_seq_len: 2048  # max_length\n"), std::string::npos);
   const std::string quoted = kLlamaFactory.With("packing", "'yes'", env);
   EXPECT_NE(quoted.find("packing should be true or false"), std::string::npos) << quoted;
@@ -200,6 +200,30 @@ TEST(Import, Yaml11sYesAndNoAreBooleans) {
                                  {.tool = ForeignTool::kTrl});
   ASSERT_TRUE(command.ok()) << command.status().message();
   EXPECT_NE(command->yaml.find("\ndtype: bf16  # bf16\n"), std::string::npos) << command->yaml;
+}
+
+// As in transformers: a part of the run below 1, and evaluation with the rows of the log where its steps are not given.
+TEST(Import, WhenToEvaluateAndSaveIsTranslated) {
+  MemoryEnv env = WithDatasetInfo({{"file_name", "d.json"}});
+  const std::string parts = kLlamaFactory.With(
+      "save_steps", "0.25\nval_size: 0.1\neval_strategy: steps\neval_steps: 0.125\nlogging_steps: 0.01", env);
+  for (const char* line :
+       {"\nsave_steps: 0.25\n", "\neval_strategy: steps\n", "\neval_steps: 0.125\n", "\nlogging_steps: 0.01\n"}) {
+    EXPECT_NE(parts.find(line), parts.npos) << line << parts;
+  }
+  const std::string epochs =
+      kLlamaFactory.With("save_strategy", "epoch\nval_size: 0.1\nevaluation_strategy: epoch", env);
+  EXPECT_NE(epochs.find("\nsave_strategy: epoch\n"), epochs.npos) << epochs;
+  EXPECT_NE(epochs.find("\neval_strategy: epoch  # evaluation_strategy\n"), epochs.npos) << epochs;
+  const std::string logged = kLlamaFactory.With("eval_strategy", "steps\nval_size: 0.1\nlogging_steps: 20", env);
+  EXPECT_NE(logged.find("\neval_steps: 20  # the default of LLaMA-Factory\n"), logged.npos) << logged;
+  const std::string best = kLlamaFactory.With("save_strategy", "best", env);
+  EXPECT_NE(best.find("save_strategy: best: steps, epoch or no"), best.npos) << best;
+  // 1 / (4 * 2), as Axolotl computes it.
+  const std::string times = kAxolotl.With("saves_per_epoch", "4\nnum_epochs: 2", env);
+  EXPECT_NE(times.find("\nsave_steps: 0.125  # saves_per_epoch\n"), times.npos) << times;
+  const std::string once = kAxolotl.With("saves_per_epoch", "1", env);
+  EXPECT_NE(once.find("saves_per_epoch: 1: at most once in the run"), once.npos) << once;
 }
 
 TEST(Import, LlamaFactorysColumnsAndTagsAreNamedWithWhatTemperReads) {

@@ -168,6 +168,20 @@ TEST(RunConfig, MistakesNameTheRemedy) {
                c.output.eval_steps = 300;
              }),
              "multiple of eval_steps");
+  EXPECT_HAS(ErrorOf([](RunConfig& c) { c.output.eval_strategy = CadenceStrategy::kEpoch; }), "eval_strategy is set");
+  EXPECT_HAS(ErrorOf([](RunConfig& c) { c.output.save_steps = 2.5; }), "save_steps is 2.5: give a whole number");
+  EXPECT_HAS(ErrorOf([](RunConfig& c) {
+               c.output.load_best_model_at_end = true;
+               c.data.eval_fraction = 0.1;
+               c.output.save_strategy = CadenceStrategy::kNo;
+             }),
+             "save_strategy: epoch");
+  EXPECT_HAS(ErrorOf([](RunConfig& c) {
+               c.output.load_best_model_at_end = true;
+               c.data.eval_fraction = 0.1;
+               c.output.eval_strategy = CadenceStrategy::kEpoch;
+             }),
+             "eval_strategy and save_strategy should be the same");
   EXPECT_HAS(ErrorOf([](RunConfig& c) {
                c.output.resume = "";
                c.output.overwrite = true;

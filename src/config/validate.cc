@@ -2,7 +2,9 @@
 
 #include <fmt/core.h>
 
+#include <cmath>
 #include <filesystem>
+#include <utility>
 
 #include "config/run_options.h"
 
@@ -141,8 +143,18 @@ Status CheckOutput(const RunConfig& c) {
     return InvalidArgument(
         "both eval_data and eval_fraction are set: evaluation takes its rows from one of them, remove the other");
   }
-  if (!c.evaluates() && o.eval_steps) {
-    return InvalidArgument("eval_steps is set, but there is nothing to evaluate on: add eval_data or eval_fraction");
+  const bool wants_evaluation =
+      o.eval_strategy == CadenceStrategy::kSteps || o.eval_strategy == CadenceStrategy::kEpoch;
+  if (!c.evaluates() && (o.eval_steps || wants_evaluation)) {
+    return InvalidArgument(fmt::format("{} is set, but there is nothing to evaluate on: add eval_data or eval_fraction",
+                                       o.eval_steps ? "eval_steps" : "eval_strategy"));
+  }
+  for (const auto& [name, steps] : {std::pair("logging_steps", o.logging_steps),
+                                    {"eval_steps", o.eval_steps.value_or(1)},
+                                    {"save_steps", o.save_steps}}) {
+    if (steps < 1 || steps == std::floor(steps)) continue;
+    return InvalidArgument(
+        fmt::format("{} is {}: give a whole number of steps, or below 1 the part of the run's steps", name, steps));
   }
   if (o.early_stopping_patience && !c.evaluates()) {
     return InvalidArgument("early_stopping_patience counts evaluations: add eval_data or eval_fraction");
@@ -155,10 +167,19 @@ Status CheckOutput(const RunConfig& c) {
     if (!c.evaluates()) {
       return InvalidArgument("load_best_model_at_end compares eval_loss: add eval_data or eval_fraction");
     }
-    if (o.save_steps == 0) {
-      return InvalidArgument("load_best_model_at_end chooses among checkpoints: set save_steps above 0");
+    const bool by_steps = o.save_strategy == CadenceStrategy::kSteps;
+    if (o.save_strategy == CadenceStrategy::kNo || (by_steps && o.save_steps == 0)) {
+      return InvalidArgument(
+          "load_best_model_at_end chooses among checkpoints: set save_steps above 0, or save_strategy: epoch");
     }
-    if (o.eval_steps && o.save_steps % *o.eval_steps != 0) {
+    if (EvaluationStrategy(c) != o.save_strategy) {
+      return InvalidArgument(
+          "load_best_model_at_end needs an evaluation at every checkpoint: eval_strategy and save_strategy should be "
+          "the same");
+    }
+    // Whether parts of the run meet is known with its steps: CheckCadence.
+    const bool whole = o.save_steps >= 1 && o.eval_steps.value_or(1) >= 1;
+    if (by_steps && o.eval_steps && whole && std::fmod(o.save_steps, *o.eval_steps) != 0) {
       return InvalidArgument(
           fmt::format("load_best_model_at_end needs an evaluation at every checkpoint: save_steps ({}) should be a "
                       "multiple of eval_steps ({})",

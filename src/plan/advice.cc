@@ -23,4 +23,15 @@ std::string RemedyText(const std::vector<Remedy>& remedies, const Forecast& befo
   return text;
 }
 
+std::string FasterText(const std::vector<Remedy>& faster, const Forecast& before) {
+  std::string text = fmt::format("slow        a step takes {}", ToString(before.simulation.step));
+  if (faster.empty()) return text + "\n";
+  text += "; settings that would be faster, compiled and forecast:\n";
+  for (const Remedy& r : faster) {
+    text += fmt::format("  {:<18}  {} per step ({:.1f} x as fast), {}; {}\n", r.settings, ToString(r.step),
+                        before.simulation.step.v / r.step.v, ToString(r.bytes), r.price);
+  }
+  return text;
+}
+
 }  // namespace temper

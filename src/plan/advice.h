@@ -13,10 +13,14 @@ struct Remedy {
   Bytes bytes, limit, host_bytes;
   bool fits = false;
   double tokens_per_second = 0;
+  Seconds step;
   std::string price;  // the price besides speed: "half the tokens of a row"; empty: none
 };
 
 // `before`: the run that does not fit.
 std::string RemedyText(const std::vector<Remedy>& remedies, const Forecast& before);
+
+// `before`: a run that fits, but whose step takes minutes.
+std::string FasterText(const std::vector<Remedy>& faster, const Forecast& before);
 
 }  // namespace temper

@@ -129,6 +129,9 @@ struct Change {
   bool alone = false;
 };
 
+constexpr char kInt8Price[] = "the base's linear weights in 8 bits";
+constexpr char kNf4Price[] = "the base's linear weights in 4 bits";
+
 bool MayQuantise(const RunConfig::Model& m) {
   return m.method == TrainMethod::kLora && m.dtype != ComputeType::kF32;
 }
@@ -221,11 +224,9 @@ std::vector<Change> Changes(const Planner& planner) {
          c->model.method = TrainMethod::kLora;
          return true;
        }},
-      {"--base_dtype int8", "the base's linear weights in 8 bits",
-       [](RunConfig* c, int*) { return QuantiseBase(BaseType::kInt8, c); },
+      {"--base_dtype int8", kInt8Price, [](RunConfig* c, int*) { return QuantiseBase(BaseType::kInt8, c); },
        /*alone=*/true},
-      {"--base_dtype nf4", "the base's linear weights in 4 bits",
-       [](RunConfig* c, int*) { return QuantiseBase(BaseType::kNf4, c); }},
+      {"--base_dtype nf4", kNf4Price, [](RunConfig* c, int*) { return QuantiseBase(BaseType::kNf4, c); }},
       {"--embedding_dtype int8", "the token embedding and the head in 8 bits",
        [](RunConfig* c, int*) {
          if (!MayQuantise(c->model) || c->model.embedding_dtype == BaseType::kInt8) return false;
@@ -276,7 +277,7 @@ std::string Accumulation(const RunConfig& before, const RunConfig& after) {
 
 Remedy RemedyOf(const std::string& settings, const std::string& price, const PlannedRun& planned) {
   const Forecast& f = planned.forecast;
-  return {settings, f.bytes, f.limit, f.host_bytes, f.fits, f.tokens_per_second, price};
+  return {settings, f.bytes, f.limit, f.host_bytes, f.fits, f.tokens_per_second, f.simulation.step, price};
 }
 
 // Bytes by which the step exceeds its limits: sum over the device's
@@ -334,6 +335,22 @@ Result<std::vector<Remedy>> FindRemedies(const Planner& planner, const RunConfig
     remedies.push_back(RemedyOf(all_settings + Accumulation(config, all), all_price, together));
   }
   return remedies;
+}
+
+std::vector<Remedy> FindFasterBases(const Planner& planner, const RunConfig& config, const PlannedRun& planned) {
+  constexpr double kWorth = 1.5;  // times as fast: rounding the base is a price
+  if (!planned.forecast.fits || planned.forecast.simulation.step < kSlowStep) return {};
+  std::vector<Remedy> faster;
+  for (const auto& [base, settings, price] : {std::tuple(BaseType::kInt8, "--base_dtype int8", kInt8Price),
+                                              {BaseType::kNf4, "--base_dtype nf4", kNf4Price}}) {
+    RunConfig changed = config;
+    if (!QuantiseBase(base, &changed)) continue;
+    const Result<PlannedRun> one = planner.PlanQuickly(changed, planned.run.mesh.mesh.ranks());
+    if (!one.ok() || !one->forecast.fits) continue;
+    if (kWorth * one->forecast.simulation.step.v > planned.forecast.simulation.step.v) continue;
+    faster.push_back(RemedyOf(settings, price, *one));
+  }
+  return faster;
 }
 
 }  // namespace temper

@@ -63,4 +63,12 @@ int RanksOn(const Cluster& cluster, const RunConfig& config);
 // quickly: with these settings a run is as fast or faster. REQUIRES: `planned` does not fit.
 Result<std::vector<Remedy>> FindRemedies(const Planner& planner, const RunConfig& config, const PlannedRun& planned);
 
+// A step that takes longer makes a run of days: worth a look for a faster one.
+inline constexpr Seconds kSlowStep{60};
+
+// For a run that fits, but whose step takes minutes: the ways of keeping its base (int8, nf4) with which it fits and is
+// at least 1.5 times as fast, because its weights then stay nearer. Compiled and forecast as above; empty for other
+// runs.
+std::vector<Remedy> FindFasterBases(const Planner& planner, const RunConfig& config, const PlannedRun& planned);
+
 }  // namespace temper

@@ -4,10 +4,12 @@
 #include <fmt/ranges.h>
 
 #include <nlohmann/json.hpp>
+#include <utility>
 #include <vector>
 
 #include "base/quantity.h"
 #include "plan/live_memory.h"
+#include "plan/planner.h"
 
 namespace temper {
 namespace {
@@ -86,6 +88,16 @@ std::string FarText(const Program& train, const PlanFacts& f) {
   return text;
 }
 
+// "294 steps (98 per epoch), 260,000 tokens: 1.2 h, ...".
+std::string LengthText(const RunLength& run, const Forecast* forecast) {
+  std::string text = fmt::format("run         {}", Counted(run.steps, "step"));
+  if (run.steps_per_epoch > 0) text += fmt::format(" ({} per epoch)", run.steps_per_epoch);
+  text += fmt::format(", {} tokens", Grouped(run.tokens));
+  if (forecast == nullptr) return text + "\n";
+  const Seconds all{static_cast<double>(run.steps) * forecast->simulation.step.v};
+  return text + fmt::format(": {}, without evaluations and saves\n", ToString(all));
+}
+
 std::string SpeedText(const PlanOnCluster& on) {
   const Cluster& c = *on.cluster;
   const Forecast& f = *on.forecast;
@@ -119,6 +131,7 @@ std::string SpeedText(const PlanOnCluster& on) {
     text += fmt::format("price       {:.2f} {} per million tokens, at {:.2f} per device and hour\n",
                         f.price_per_million_tokens, c.currency, c.price_per_device_hour);
   }
+  if (f.fits && s.step >= kSlowStep) text += FasterText(on.faster, f);
   text += fmt::format("fit         {} of {} per device", ToString(f.bytes), ToString(f.limit));
   if (f.host_bytes.v > 0) {
     text += c.shared ? fmt::format(" plus {} of the host tier in the same memory", ToString(f.host_bytes))
@@ -155,12 +168,15 @@ nlohmann::ordered_json SpeedJson(const PlanOnCluster& on) {
     json["ops"].push_back(
         {{"op", ToString(op.op)}, {"phase", ToString(op.phase)}, {"runs", op.runs}, {"seconds", op.seconds.v}});
   }
-  for (const Remedy& r : on.remedies) {
-    json["remedies"].push_back({{"settings", r.settings},
-                                {"bytes", r.bytes.v},
-                                {"fits", r.fits},
-                                {"tokens_per_second", r.tokens_per_second},
-                                {"price", r.price}});
+  for (const auto& [name, remedies] : {std::pair("remedies", &on.remedies), {"faster", &on.faster}}) {
+    for (const Remedy& r : *remedies) {
+      json[name].push_back({{"settings", r.settings},
+                            {"bytes", r.bytes.v},
+                            {"fits", r.fits},
+                            {"step_seconds", r.step.v},
+                            {"tokens_per_second", r.tokens_per_second},
+                            {"price", r.price}});
+    }
   }
   return json;
 }
@@ -216,6 +232,7 @@ std::string PlanText(const Program& train, const PlanFacts& f, const PlanOnClust
     text += fmt::format("  {:<28} {:>4} instructions x {}\n", train.segments[i].name,
                         train.segments[i].instructions.size(), runs[i]);
   }
+  if (f.length) text += LengthText(*f.length, on.forecast);
   if (on.forecast != nullptr) return text + SpeedText(on);
   if (f.available.v > 0) {
     const bool fits = train.arena_bytes + train.host.bytes + f.transfer_buffers <= f.available;
@@ -254,6 +271,13 @@ std::string PlanJson(const Program& train, const PlanFacts& f, const PlanOnClust
   json["trainable_parameters"] = f.trainable_parameters;
   json["tokens_per_step"] = f.tokens;
   if (f.fill) json["rows"] = {{"tokens", f.fill->tokens}, {"attended", f.fill->attended}};
+  if (f.length) {
+    json["run"] = {{"steps", f.length->steps}, {"tokens", f.length->tokens}};
+    if (f.length->steps_per_epoch > 0) json["run"]["steps_per_epoch"] = f.length->steps_per_epoch;
+    if (on.forecast != nullptr) {
+      json["run"]["seconds"] = static_cast<double>(f.length->steps) * on.forecast->simulation.step.v;
+    }
+  }
   json["flops"] = CostOfStep(train).flops.v;
   json["model_flops"] = f.model_flops.v;
   for (const ClassRow& row : RowsOf(train.peak)) json["bytes"]["device"][row.key] = row.bytes.v;

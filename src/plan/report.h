@@ -17,6 +17,13 @@
 
 namespace temper {
 
+// The whole run, as far as its data or max_steps say it.
+struct RunLength {
+  int64_t steps = 0;
+  int64_t steps_per_epoch = 0;  // 0: its data was not read
+  double tokens = 0;
+};
+
 struct PlanFacts {
   std::string model;  // as the user gave it
   std::string architecture;
@@ -38,6 +45,7 @@ struct PlanFacts {
   Bytes transfer_buffers;             // host memory for transfers to and from a disk
   Bytes available;                    // memory of this machine; 0: unknown
   std::optional<RowFill> fill;        // if the run's data was read
+  std::optional<RunLength> length;
 };
 
 // The run on a cluster; members are nullptr if none is given.
@@ -45,6 +53,7 @@ struct PlanOnCluster {
   const Cluster* cluster = nullptr;
   const Forecast* forecast = nullptr;
   std::vector<Remedy> remedies;  // if it does not fit
+  std::vector<Remedy> faster;    // if its step takes minutes
 };
 
 // "12.30 ms" below a second, for which ToString prints 0.0 s.

@@ -20,6 +20,7 @@
 #include "data/tokenizer/transformers_files.h"
 #include "format/lora_config.h"
 #include "format/quoted.h"
+#include "run/diverged_run.h"
 #include "run/far_memory.h"
 #include "run/model_card.h"
 #include "train/loss_curve.h"
@@ -80,6 +81,12 @@ void PrintNextCommands(std::string out, bool lora, bool chats) {
   LogInfo(next);
 }
 
+// Whether the result, this checkpoint, is from after a divergence that lasted to the end.
+bool HasDiverged(const FinishedRun& run, const std::string& checkpoint) {
+  return run.progress.divergence.diverged() &&
+         IsFromDivergence(run.progress, CheckpointStep(BaseName(checkpoint)).value_or(run.progress.step));
+}
+
 Status WriteRunCard(Env& env, const FinishedRun& run, const std::string& checkpoint) {
   const std::string& out = run.config.output.output_dir;
   ModelCardFacts facts{.config = run.config,
@@ -89,6 +96,7 @@ Status WriteRunCard(Env& env, const FinishedRun& run, const std::string& checkpo
                        .samples = run.samples,
                        .data_ranks = run.compiled.data_ranks(),
                        .progress = run.progress,
+                       .diverged = HasDiverged(run, checkpoint),
                        .chats = run.chats};
   if (!run.compiled.targets.empty()) {
     TEMPER_ASSIGN_OR_RETURN(facts.lora, ReadLoraConfig(env, JoinPath(out, kAdapterConfigFile)));
@@ -154,7 +162,11 @@ Result<int> FinishRun(Env& env, const FinishedRun& run) {
   LogInfo(fmt::format("memory      {} planned and reserved, {} resident at the peak",
                       ToString(train.arena_bytes + train.host.bytes + TransferBuffers(train)),
                       ToString(PeakResidentMemory())));
-  PrintNextCommands(out, lora, run.chats);
+  if (progress.divergence.diverged()) {
+    TEMPER_ASSIGN_OR_RETURN(const std::string text, DescribeDivergedRun(env, run.config, progress, /*stopped=*/false));
+    LogWarning(text);
+  }
+  if (!HasDiverged(run, checkpoint)) PrintNextCommands(out, lora, run.chats);
   return 0;
 }
 

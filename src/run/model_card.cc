@@ -94,6 +94,11 @@ std::string ModelCard(const ModelCardFacts& f) {
                       fmt::format("{:.2f}", 1e-6 * static_cast<double>(f.trained)),
                       fmt::format("{:.2f}", 1e-6 * static_cast<double>(f.parameters)));
 
+  if (f.diverged) {
+    text += fmt::format(
+        "**Warning: the run diverged:** {}. This model is likely worse than the one it was trained from.\n\n",
+        f.progress.divergence.Describe(f.progress.step));
+  }
   text += fmt::format("{}\n| | |\n|---|---|\n", kResults);
   text += fmt::format("| steps | {} |\n| tokens trained on | {} |\n", f.progress.step, f.progress.tokens);
   if (f.loss) text += fmt::format("| training loss at the end | {:.4f} |\n", *f.loss);

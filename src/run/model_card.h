@@ -23,6 +23,7 @@ struct ModelCardFacts {
   int64_t data_ranks = 1;
   const RunProgress& progress;
   std::optional<double> loss;          // the last one in metrics.jsonl
+  bool diverged = false;               // at the end, and the result is not from before
   bool chats = false;                  // the model has a chat template
   bool own_generation_config = false;  // lies beside the adapter, where transformers does not look for one
 };

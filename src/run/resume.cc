@@ -194,6 +194,13 @@ Status ResumePoint::CheckBase(const ModelWeights& base) const {
 
 Result<RunProgress> ResumePoint::ProgressFor(const RunConfig& resolved, const std::string& eval_fingerprint) const {
   TEMPER_ASSIGN_OR_RETURN(RunProgress progress, ProgressOf(state(), reader_.manifest().seconds));
+  // Another Program may have another loss for the same weights (dropout, smoothing, rows of a step); other settings may
+  // be against the divergence.
+  if (!Differences(config_, resolved, OnResume::kGoesOnWithAnotherProgram).empty()) {
+    progress.divergence = {};
+  } else if (!Differences(config_, resolved, OnResume::kGoesOn).empty()) {
+    progress.divergence.above = 0;
+  }
   const double smoothing = config_.regularisation.label_smoothing_factor;
   // An older Temper saved no fingerprint.
   const bool other_data = !state().eval_fingerprint.empty() && state().eval_fingerprint != eval_fingerprint;

@@ -9,11 +9,40 @@ namespace {
 
 constexpr char kUnloggedLoss[] = "unlogged_loss", kUnloggedSteps[] = "unlogged_steps";
 constexpr char kEvalsWithoutGain[] = "evals_without_gain";
+// Where the loss stands to its start (train/divergence.h).
+constexpr char kDivergence[] = "divergence";
+constexpr char kStart[] = "start", kUnmoved[] = "unmoved", kMoved[] = "moved", kAbove[] = "above";
 constexpr char kDataRanks[] = "data_ranks";  // absent: 1
 constexpr char kAskedAccumulation[] = "asked_gradient_accumulation_steps";
 constexpr char kExtra[] = "the checkpoint's extra state";
 
 constexpr Seconds kTurn{0.1};
+
+Json ToJson(const Divergence& d) {
+  return {{kStart, d.start}, {kUnmoved, d.unmoved}, {kMoved, d.moved}, {kAbove, d.above}};
+}
+
+// Absent in a checkpoint of an older Temper.
+Result<Divergence> DivergenceOf(const Json& extra) {
+  const std::string where = fmt::format("{}, '{}'", kExtra, kDivergence);
+  Divergence d;
+  const Json* const json = FindValue(extra, kDivergence);
+  if (json == nullptr) return d;
+  const Json* const start = FindValue(*json, kStart);
+  if (start == nullptr || !start->is_array()) return Corrupt(fmt::format("{} has no list '{}'", where, kStart));
+  for (const Json& loss : *start) {
+    if (!loss.is_number()) return Corrupt(fmt::format("{}: '{}' holds what is no number", where, kStart));
+    d.start.push_back(loss.get<double>());
+  }
+  TEMPER_ASSIGN_OR_RETURN(d.unmoved, IntOr(*json, kUnmoved, 0, where));
+  TEMPER_ASSIGN_OR_RETURN(d.moved, BoolOr(*json, kMoved, false, where));
+  TEMPER_ASSIGN_OR_RETURN(d.above, IntOr(*json, kAbove, 0, where));
+  const auto losses = static_cast<int64_t>(d.start.size());
+  if (losses < 1 || losses > Divergence::kStart || d.unmoved < 1 || d.unmoved > losses || d.above < 0) {
+    return Corrupt(fmt::format("{}: {} of {} losses, {} {}", where, kUnmoved, losses, kAbove, d.above));
+  }
+  return d;
+}
 
 }  // namespace
 
@@ -30,9 +59,11 @@ Status RunSaver::Save(const RunProgress& progress) {
     state.extra = {{kUnloggedLoss, progress.unlogged_loss}, {kUnloggedSteps, progress.unlogged_steps}};
   }
   if (progress.best.without_gain > 0) state.extra[kEvalsWithoutGain] = progress.best.without_gain;
+  if (!progress.divergence.start.empty()) state.extra[kDivergence] = ToJson(progress.divergence);
   if (batch_.data_ranks > 1) state.extra[kDataRanks] = batch_.data_ranks;
   if (batch_.asked_accumulation) state.extra[kAskedAccumulation] = *batch_.asked_accumulation;
   contents_.seconds = progress.seconds;
+  saved_ = true;
   if (ranks_.alone()) return writer_.Start(contents_);
   TEMPER_RETURN_IF_ERROR(Finish());
   TEMPER_RETURN_IF_ERROR(ranks_.Agree(writer_.Prepare(contents_)));
@@ -51,6 +82,12 @@ Status RunSaver::Finish() {
   return OkStatus();
 }
 
+// An error of the save comes with the next one, or with Finish.
+std::optional<Seconds> RunSaver::LastTime() {
+  if (!saved_ || !writer_.FinishWithin(Seconds{0})) return std::nullopt;
+  return Seconds{writer_.last_timing().until_durable};
+}
+
 Result<RunProgress> ProgressOf(const RunState& state, double seconds) {
   RunProgress progress{.step = state.step,
                        .sampler = {state.sampler.seed, state.sampler.epoch, state.sampler.next_row},
@@ -61,6 +98,7 @@ Result<RunProgress> ProgressOf(const RunState& state, double seconds) {
   TEMPER_ASSIGN_OR_RETURN(progress.unlogged_loss, NumberOr(state.extra, kUnloggedLoss, 0, kExtra));
   TEMPER_ASSIGN_OR_RETURN(progress.unlogged_steps, IntOr(state.extra, kUnloggedSteps, 0, kExtra));
   TEMPER_ASSIGN_OR_RETURN(progress.best.without_gain, IntOr(state.extra, kEvalsWithoutGain, 0, kExtra));
+  TEMPER_ASSIGN_OR_RETURN(progress.divergence, DivergenceOf(state.extra));
   return progress;
 }
 

@@ -3,6 +3,7 @@
 // same calls in the same order, and a save succeeds only if it does on all of them.
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "checkpoint/checkpoint_writer.h"
@@ -29,12 +30,14 @@ class RunSaver final : public Saver {
   Status Save(const RunProgress& progress) override;
   Status WaitUntilRead() override { return writer_.WaitUntilRead(); }
   Status Finish() override;
+  std::optional<Seconds> LastTime() override;
 
  private:
   const Ranks& ranks_;
   const SavedBatch batch_;
   CheckpointWriter writer_;
   CheckpointContents contents_;
+  bool saved_ = false;
 };
 
 // The progress of a checkpoint's run. kCorrupt if its own part of the state ("extra") is not as RunSaver writes it.

@@ -152,9 +152,12 @@ Result<ResolvedRun> Resolve(const RunConfig& config, const RunFacts& facts) {
   if (!c.length.warmup_ratio && !c.length.warmup_steps) {
     c.length.warmup_ratio = c.length.lr_scheduler_type == ScheduleKind::kConstant ? 0 : kWarmupRatio;
   }
-  if (!c.batch.per_device_eval_batch_size && !c.batch.auto_cut)
+  if (!c.batch.per_device_eval_batch_size && !c.batch.auto_cut) {
     c.batch.per_device_eval_batch_size = c.batch.per_device_train_batch_size;
-  if (!c.output.eval_steps && c.evaluates() && c.output.save_steps > 0) {
+  }
+  const bool saves_by_steps = c.output.save_strategy == CadenceStrategy::kSteps && c.output.save_steps > 0;
+  const bool evaluates_by_steps = EvaluationStrategy(c) == CadenceStrategy::kSteps;
+  if (!c.output.eval_steps && c.evaluates() && saves_by_steps && evaluates_by_steps) {
     c.output.eval_steps = c.output.save_steps;
     run.notes["eval_steps"] = "at every checkpoint";
   }
@@ -163,9 +166,17 @@ Result<ResolvedRun> Resolve(const RunConfig& config, const RunFacts& facts) {
         "with early_stopping_patience the result is the last checkpoint, after the best one: set "
         "load_best_model_at_end: true to get the best");
   }
-  if (c.output.early_stopping_patience && !c.output.eval_steps) {
+  if (c.output.eval_strategy == CadenceStrategy::kSteps && !c.output.eval_steps) {
     return InvalidArgument(
-        "early_stopping_patience needs evaluations during the run, and there is one at its end only: set eval_steps");
+        "eval_strategy is steps, but neither eval_steps nor save_steps says how many: set eval_steps");
+  }
+  const bool in_between =
+      EvaluationStrategy(c) == CadenceStrategy::kEpoch || (evaluates_by_steps && c.output.eval_steps);
+  if (c.output.early_stopping_patience && !in_between) {
+    return InvalidArgument(
+        "early_stopping_patience needs evaluations during the run, and there are none before its end: set eval_steps, "
+        "or "
+        "eval_strategy: epoch");
   }
   if (!c.machine.threads) {
     c.machine.threads = std::max<int64_t>(facts.cpu_cores / c.machine.nprocs, 1);
@@ -203,6 +214,40 @@ Result<Schedule> ScheduleOf(const RunConfig& config, int64_t total_steps) {
   s.decay_shape = k.decay_type;
   TEMPER_RETURN_IF_ERROR(s.Check());
   return s;
+}
+
+CadenceStrategy EvaluationStrategy(const RunConfig& config) {
+  const RunConfig::Output& o = config.output;
+  if (o.eval_strategy != CadenceStrategy::kAuto) return o.eval_strategy;
+  return o.eval_steps ? CadenceStrategy::kSteps : o.save_strategy;
+}
+
+RunCadence CadenceOf(const RunConfig& config, int64_t total_steps) {
+  const RunConfig::Output& o = config.output;
+  const auto cadence = [&](CadenceStrategy strategy, double steps) {
+    Cadence at{.by_epoch = strategy == CadenceStrategy::kEpoch};
+    if (strategy == CadenceStrategy::kSteps) at.steps = StepsBetween(steps, total_steps);
+    return at;
+  };
+  RunCadence all{.logging = cadence(CadenceStrategy::kSteps, o.logging_steps),
+                 .saving = cadence(o.save_strategy, o.save_steps)};
+  // Without checkpoints in between evaluation comes at the end only, unless it is turned off.
+  const CadenceStrategy evaluation = EvaluationStrategy(config);
+  if (o.eval_strategy != CadenceStrategy::kNo) all.evaluation = cadence(evaluation, o.eval_steps.value_or(0));
+  return all;
+}
+
+Status CheckCadence(const RunConfig& config, int64_t total_steps) {
+  const RunConfig::Output& o = config.output;
+  if (!o.load_best_model_at_end) return OkStatus();
+  const RunCadence at = CadenceOf(config, total_steps);
+  if (at.saving.by_epoch || !at.evaluation || at.evaluation->by_epoch || at.evaluation->steps == 0) return OkStatus();
+  if (at.saving.steps % at.evaluation->steps == 0) return OkStatus();
+  return InvalidArgument(fmt::format(
+      "load_best_model_at_end needs an evaluation at every checkpoint: of {} steps, save_steps {} comes every {} and "
+      "eval_steps {} every {}. Set both to the same, or to numbers of steps of which the first is a multiple of the "
+      "second",
+      total_steps, o.save_steps, at.saving.steps, o.eval_steps.value_or(0), at.evaluation->steps));
 }
 
 std::optional<std::string> ShortRunWarning(const RunConfig& config, int64_t total_steps) {

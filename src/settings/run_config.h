@@ -13,6 +13,7 @@
 
 #include "base/status.h"
 #include "format/lora_config.h"
+#include "settings/cadence.h"
 #include "settings/data_sources.h"
 #include "settings/memory.h"
 #include "settings/mesh.h"
@@ -114,13 +115,17 @@ struct RunConfig {
     std::string output_dir;
     std::optional<std::string> resume;  // "": the newest checkpoint of output_dir
     bool overwrite = false;
-    int64_t save_steps = 500;  // 0: only at the end
+    // Steps; below 1 a part of the run (settings/cadence.h). 0: only at the end.
+    double save_steps = 500;
+    CadenceStrategy save_strategy = CadenceStrategy::kSteps;  // not kAuto
     std::optional<int64_t> save_total_limit;
     bool load_best_model_at_end = false;
     std::optional<int64_t> early_stopping_patience;  // evaluations without gain
     double early_stopping_threshold = 0;             // a gain is more than this
-    int64_t logging_steps = 1;
-    std::optional<int64_t> eval_steps;  // default: save_steps, if there is evaluation data
+    bool stop_on_divergence = false;
+    double logging_steps = 1;
+    std::optional<double> eval_steps;  // default: save_steps, if there is evaluation data
+    CadenceStrategy eval_strategy = CadenceStrategy::kAuto;
     bool tensorboard = true;
     bool profile = false;
   };
@@ -224,6 +229,21 @@ Result<ResolvedRun> Resolve(const RunConfig& config, const RunFacts& facts);
 
 // The learning-rate schedule of a run of `total_steps` steps. REQUIRES: config is resolved.
 Result<Schedule> ScheduleOf(const RunConfig& config, int64_t total_steps);
+
+// When a run logs, evaluates and saves.
+struct RunCadence {
+  Cadence logging, saving;            // both also at the end
+  std::optional<Cadence> evaluation;  // also at the end; nullopt: never
+};
+
+// Of a run that has `total_steps` steps. REQUIRES: `config` is resolved.
+RunCadence CadenceOf(const RunConfig& config, int64_t total_steps);
+
+// Of evaluation; never kAuto. REQUIRES: `config` is resolved.
+CadenceStrategy EvaluationStrategy(const RunConfig& config);
+
+// An error if load_best_model_at_end lacks an evaluation at a checkpoint: parts of the run are rounded to steps.
+Status CheckCadence(const RunConfig& config, int64_t total_steps);
 
 // A warning with a remedy for a run too short to learn from (fewer than 20 steps), or nothing.
 std::optional<std::string> ShortRunWarning(const RunConfig& config, int64_t total_steps);

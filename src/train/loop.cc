@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <utility>
 
 #include "base/log.h"
 #include "base/quantity.h"
@@ -21,22 +22,39 @@ double WallClock() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
-bool Due(int64_t step, int64_t every) {
-  return every > 0 && step % every == 0;
-}
-
 }  // namespace
 
 bool TrainingLoop::EvaluationDue() const {
-  return p_.evaluator && (last() || Due(progress_.step, p_.config.output.eval_steps.value_or(0)));
+  return p_.evaluator && at_.evaluation && (last() || at_.evaluation->Due(progress_.step, EpochEnds()));
 }
 
 bool TrainingLoop::SaveDue() const {
-  return over() || Due(progress_.step, p_.config.output.save_steps);
+  return over() || at_.saving.Due(progress_.step, EpochEnds());
+}
+
+bool TrainingLoop::EpochEnds() const {
+  const Sampler& sampler = p_.trainer.sampler();
+  return sampler.state().next_row == sampler.rows_of_epoch();
+}
+
+// This step's evaluation and save are still to come.
+Seconds TrainingLoop::Remaining() {
+  const int64_t from = progress_.step, to = p_.total_steps;
+  if (const auto whole = p_.saver.LastTime()) time_left_.SavedWhole(*whole);
+  // What comes at the end is not counted twice.
+  const auto times = [&](const Cadence& at) { return at.Times(from, to - 1, p_.steps_per_epoch) + 1; };
+  const bool evaluates = p_.evaluator && at_.evaluation;
+  return time_left_.Of(
+      {.steps = to - from, .evaluations = evaluates ? times(*at_.evaluation) : 0, .saves = times(at_.saving)});
 }
 
 Result<LoopEnd> TrainingLoop::Run() {
-  const Executor::RunOptions options{.trace = p_.trace, .before_update = [this] { return p_.saver.WaitUntilRead(); }};
+  const Executor::RunOptions options{.trace = p_.trace, .before_update = [this] {
+                                       const double begin = Now();
+                                       Status read = p_.saver.WaitUntilRead();
+                                       waited_ = Now() - begin;
+                                       return read;
+                                     }};
   // A run that was stopped before a due evaluation catches up on it, so
   // that the next checkpoint has it, as in a run that was never stopped.
   if (progress_.step > 0 && EvaluationDue() && !progress_.eval_loss) {
@@ -46,6 +64,13 @@ Result<LoopEnd> TrainingLoop::Run() {
   TEMPER_ASSIGN_OR_RETURN(bool stopping, p_.peers.Any(StopSignal() != 0));
   while (!over() && !stopping) {
     TEMPER_ASSIGN_OR_RETURN(const StepReport report, Step(options));
+    if (stops_diverged()) {
+      if (progress_.unlogged_steps > 0) TEMPER_RETURN_IF_ERROR(Log(report, /*due=*/true));
+      TEMPER_RETURN_IF_ERROR(p_.saver.Finish());
+      p_.display.Finish();
+      return LoopEnd::kDiverged;
+    }
+    WarnOfDivergence();
     if (EvaluationDue()) TEMPER_RETURN_IF_ERROR(Evaluate());
     if (stops_early() && progress_.unlogged_steps > 0) TEMPER_RETURN_IF_ERROR(Log(report, /*due=*/true));
     TEMPER_ASSIGN_OR_RETURN(stopping, p_.peers.Any(StopSignal() != 0));
@@ -69,19 +94,19 @@ Result<StepReport> TrainingLoop::Step(const Executor::RunOptions& options) {
   const double begin = Now();
   TEMPER_ASSIGN_OR_RETURN(const StepReport report, p_.trainer.Step(options));
   const double seconds = Now() - begin;
-  // Warm-up of kernels and pages makes a run's first step slow; later steps outweigh it.
-  steady_seconds_per_step_ = steady_seconds_per_step_ == 0 ? seconds : 0.8 * steady_seconds_per_step_ + 0.2 * seconds;
+  time_left_.Stepped(Seconds{seconds}, Seconds{std::exchange(waited_, 0)});
   progress_.step = report.step;
   progress_.sampler = p_.trainer.sampler().state();
   progress_.tokens += report.tokens;
   progress_.seconds += seconds;
   progress_.eval_loss.reset();
+  progress_.divergence.Take(report.loss, report.learning_rate);
   progress_.unlogged_loss += report.loss;
   ++progress_.unlogged_steps;
   window_seconds_ += seconds;
   window_flops_ += p_.model_flops(report).v;
   window_tokens_ += report.tokens;
-  TEMPER_RETURN_IF_ERROR(Log(report, last() || Due(report.step, p_.config.output.logging_steps)));
+  TEMPER_RETURN_IF_ERROR(Log(report, last() || at_.logging.Due(report.step, EpochEnds())));
   return report;
 }
 
@@ -91,7 +116,6 @@ Status TrainingLoop::Log(const StepReport& report, bool due) {
   if (p_.peak_flops_per_second > 0 && window_seconds_ > 0)
     mfu = window_flops_ / window_seconds_ / p_.peak_flops_per_second;
   if (mfu > 1) mfu.reset();  // the peak was measured while the machine was busy: it is unknown
-  const double remaining = static_cast<double>(p_.total_steps - report.step) * steady_seconds_per_step_;
   const double loss = progress_.unlogged_loss / static_cast<double>(progress_.unlogged_steps);
   p_.display.Update({.step = report.step,
                      .total_steps = p_.total_steps,
@@ -102,7 +126,7 @@ Status TrainingLoop::Log(const StepReport& report, bool due) {
                      .tokens_per_second = per_second,
                      .mfu = mfu,
                      .memory = p_.device_peak,
-                     .eta = Seconds{remaining}},
+                     .eta = Remaining()},
                     due);
   if (!due) return OkStatus();
   std::vector<RankRow> ranks;
@@ -140,13 +164,23 @@ Status TrainingLoop::Log(const StepReport& report, bool due) {
   return OkStatus();
 }
 
+void TrainingLoop::WarnOfDivergence() const {
+  if (!progress_.divergence.WarningDue()) return;
+  p_.display.Message(
+      fmt::format("warning: step {}: the run diverges: {}. Lower learning_rate (now {}) or lengthen the warmup; "
+                  "--stop_on_divergence ends such a run",
+                  progress_.step, progress_.divergence.Describe(progress_.step), *p_.config.optimizer.learning_rate));
+}
+
 Status TrainingLoop::Evaluate() {
   EvaluationProgress shown(p_.display);
+  const double begin = Now();
   const Result<EvaluationReport> evaluated = p_.evaluator->Run(
       [] { return StopSignal() != 0; }, [&](int64_t done, int64_t rows) { shown.Update(done, rows); });
   if (evaluated.status().code() == StatusCode::kInterrupted) return OkStatus();
   TEMPER_RETURN_IF_ERROR(evaluated.status());
   const EvaluationReport& report = *evaluated;
+  time_left_.Evaluated(Seconds{Now() - begin});
   progress_.eval_loss = report.loss;
   progress_.best.Take(report.loss, progress_.step, p_.config.output.early_stopping_threshold);
   p_.display.Message(fmt::format("step {}  eval_loss {:.4f}  ({} tokens, {}, {} rows/s, {} tokens/s)", progress_.step,
@@ -166,8 +200,11 @@ Status TrainingLoop::Evaluate() {
 }
 
 Status TrainingLoop::Save() {
+  const double begin = Now();
   if (p_.metrics) TEMPER_RETURN_IF_ERROR(p_.metrics->Sync());
-  return p_.saver.Save(progress_);
+  TEMPER_RETURN_IF_ERROR(p_.saver.Save(progress_));
+  time_left_.Saved(Seconds{Now() - begin});
+  return OkStatus();
 }
 
 }  // namespace temper

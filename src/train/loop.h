@@ -8,9 +8,11 @@
 #include "runtime/trace.h"
 #include "settings/run_config.h"
 #include "train/best_evaluation.h"
+#include "train/divergence.h"
 #include "train/metrics.h"
 #include "train/progress.h"
 #include "train/tensorboard.h"
+#include "train/time_left.h"
 #include "train/trainer.h"
 #include "train/utilisation.h"
 
@@ -24,6 +26,7 @@ struct RunProgress {
   double seconds = 0;               // spent in steps, over all resumptions
   std::optional<double> eval_loss;  // of an evaluation at this step
   BestEvaluation best;
+  Divergence divergence;
   // Steps since the last row of metrics.jsonl, whose losses go into the next row.
   double unlogged_loss = 0;  // sum
   int64_t unlogged_steps = 0;
@@ -37,11 +40,13 @@ class Saver {
   virtual Status Save(const RunProgress& progress) = 0;
   virtual Status WaitUntilRead() = 0;
   virtual Status Finish() = 0;  // everything saved is durable
+  // How long a save took in all, of the last one that has ended.
+  virtual std::optional<Seconds> LastTime() = 0;
 };
 
 // kStopped: by a signal (base/stop_signal.h). The loop has finished its step and saved; an evaluation was aborted, and
-// is repeated when the run resumes.
-enum class LoopEnd { kDone, kStopped };
+// is repeated when the run resumes. kDiverged: by stop_on_divergence; nothing was saved since.
+enum class LoopEnd { kDone, kStopped, kDiverged };
 
 class TrainingLoop {
  public:
@@ -57,14 +62,15 @@ class TrainingLoop {
     Peers peers;  // all ranks stop after the same step
     Utilisation* utilisation = nullptr;
     Trace* trace = nullptr;
-    int64_t total_steps = 0;
+    int64_t total_steps = 0, steps_per_epoch = 0;
     Bytes device_peak;
     std::optional<TiersRow> tiers;
     std::function<Flops(const StepReport&)> model_flops;
     double peak_flops_per_second = 0;  // 0: unknown, MFU is then absent
   };
 
-  TrainingLoop(const Parts& parts, RunProgress start) : p_(parts), progress_(start) {}
+  TrainingLoop(const Parts& parts, RunProgress start)
+      : p_(parts), at_(CadenceOf(parts.config, parts.total_steps)), progress_(std::move(start)) {}
   Result<LoopEnd> Run();
   const RunProgress& progress() const { return progress_; }
 
@@ -72,22 +78,29 @@ class TrainingLoop {
   Result<StepReport> Step(const Executor::RunOptions& options);
   // `due`: with a row in metrics.jsonl.
   Status Log(const StepReport& report, bool due);
+  void WarnOfDivergence() const;
   Status Evaluate();
   Status Save();
   bool last() const { return progress_.step == p_.total_steps; }
   bool stops_early() const {
     return progress_.best.without_gain >= p_.config.output.early_stopping_patience.value_or(INT64_MAX);
   }
+  bool stops_diverged() const { return p_.config.output.stop_on_divergence && progress_.divergence.diverged(); }
   bool over() const { return last() || stops_early(); }
   bool EvaluationDue() const;  // after this step
   bool SaveDue() const;
 
+  bool EpochEnds() const;  // with this step
+  Seconds Remaining();
+
   const Parts p_;
+  const RunCadence at_;
   RunProgress progress_;
   // For the speed since the last logged row, or since the run resumed.
   double window_seconds_ = 0, window_flops_ = 0;
   int64_t window_tokens_ = 0;
-  double steady_seconds_per_step_ = 0;  // running mean, for the ETA
+  TimeLeft time_left_;
+  double waited_ = 0;  // in this step, for a save
 };
 
 }  // namespace temper

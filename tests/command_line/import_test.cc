@@ -101,12 +101,11 @@ resume_from_checkpoint: null
 )");
   const std::string yaml = Imported("lora_sft.yaml");
   ExpectLines(yaml,
-              {"# From lora_sft.yaml (LLaMA-Factory), by temper import.", "  alpha: 16  # the default of LLaMA-Factory",
-               "  target_modules: [q_proj, v_proj]  # lora_target",
+              {"save_steps: 0.5", "# From lora_sft.yaml (LLaMA-Factory), by temper import.",
+               "  alpha: 16  # the default of LLaMA-Factory", "  target_modules: [q_proj, v_proj]  # lora_target",
                "per_device_train_batch_size: 8  # the default of LLaMA-Factory", "warmup_ratio: 0.1  # warmup_steps",
                "learning_rate: 0.0001", "chat_template: llama3  # template", "output_dir: saves/lora",
                "#   line 7, data set chats: messages: rename the field 'turns' of its rows to conversations",
-               "#   line 11, save_steps: 0.5: a part of the run; write a number of steps",
                "#   line 20, pissa_init: true: only PEFT's default initialisation of adapters is supported (A "
                "uniform, B zero)",
                "#   line 9, overwrite_cache: true: data is read and tokenized by all threads, once"});

@@ -114,6 +114,34 @@ TEST_F(Plan, ReadDataEstimatesAttentionFromTheLengthsOfDocuments) {
   ExpectEnd(Temper({"plan", "--model", kModel, "--read_data", "true"}), 2, {"read_data", "--data"});
 }
 
+TEST_F(Plan, SaysTheStepsAndTokensThatTheRunThenHas) {
+  const Arguments run = Train({"--max_steps", "-1", "--num_train_epochs", "1.5", "--gradient_accumulation_steps", "4",
+                               "--eval_fraction", "0.1"});
+  Arguments plan = run;
+  plan[0] = "plan";
+  plan.insert(plan.end(), {"--cluster", "RTX3090-24", "--json"});
+  const Ended planned = Temper(plan);
+  ASSERT_EQ(planned.code, 0) << planned.err;
+  const Json report = Json::parse(planned.out);
+  const Json length = report["run"];
+  const int64_t steps = length["steps"];
+  EXPECT_NEAR(length["seconds"].get<double>(), static_cast<double>(steps) * report["step_seconds"].get<double>(), 1e-9);
+  const Ended ended = Temper(run);
+  ExpectEnd(
+      ended, 0,
+      {fmt::format(
+          "{} per epoch, {} steps in all",
+          length["steps_per_epoch"] == 1 ? "1 step" : fmt::format("{} steps", length["steps_per_epoch"].get<int64_t>()),
+          steps)});
+  Json last;
+  std::ifstream in(Path("out/metrics.jsonl"));
+  for (std::string line; std::getline(in, line);) {
+    if (Json row = Json::parse(line); row.contains("tokens")) last = row;
+  }
+  EXPECT_EQ(last["step"], steps);
+  EXPECT_NEAR(last["tokens"].get<double>(), length["tokens"].get<double>(), 0.1 * length["tokens"].get<double>());
+}
+
 // Its whole script has run, on planned and on measured data.
 TEST_F(Plan, ABrowserDrawsItsPageBesideAMeasuredRun) {
   ASSERT_EQ(Temper(Train({"--profile", "--max_steps", "2", "--memory.tiers", "host"})).code, 0);

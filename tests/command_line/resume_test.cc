@@ -94,6 +94,13 @@ TEST_F(Resume, LoraOnAQuantisedBaseStoppedEndsWithTheSameBytes) {
 }
 
 // A step may take minutes, in which nothing else shows that the signal arrived.
+// Epochs of 15 steps; the signal comes in the step after an evaluation.
+TEST_F(Resume, WithEvaluationsAndCheckpointsOfEpochsStoppedEndsWithTheSameBytes) {
+  StoppedEndsAsWhole({"--packing", "false", "--gradient_accumulation_steps", "4", "--save_strategy", "epoch",
+                      "--max_steps", "32", "--logging_steps", "0.1", "--load_best_model_at_end", "true"},
+                     "step 16/32", {{SIGTERM, 75}});
+}
+
 TEST_F(Resume, AStopReportsItsWaitAndASecondSignalTheLostWork) {
   Process run(Command(Train({"--max_steps", "3", "--gradient_accumulation_steps", "64"})), folder());
   ASSERT_TRUE(run.ReadErrUntil("train step 1/3"));

@@ -76,6 +76,43 @@ TEST_F(TrainedBy, EpochsEndARunWithoutMaxSteps) {
   EXPECT_EQ(rows[3]["epoch"], 2.0);
 }
 
+// Two passes of two steps, and a half.
+TEST_F(TrainedBy, EpochsAndPartsOfTheRunSayWhenToEvaluateSaveAndLog) {
+  Spill("d.jsonl", FirstLines(kExample + "/pirate_train.jsonl", 8));
+  const Arguments run =
+      Train({"--packing", "false", "--gradient_accumulation_steps", "4", "--num_train_epochs", "2.5", "--max_steps",
+             "-1", "--eval_data", "e.jsonl", "--save_strategy", "epoch", "--load_best_model_at_end", "true"});
+  const auto steps_of = [&](const char* key) {
+    std::vector<int64_t> steps;
+    for (const Json& row : Metrics()) {
+      if (row.contains(key)) steps.push_back(row["step"]);
+    }
+    return steps;
+  };
+  ASSERT_EQ(Temper(run).code, 0);
+  EXPECT_EQ(steps_of("eval_loss"), (std::vector<int64_t>{2, 4, 5}));
+  for (int step : {2, 4, 5}) EXPECT_TRUE(Has(fmt::format("out/checkpoint-{}", step))) << step;
+  EXPECT_FALSE(Has("out/checkpoint-3"));
+  // 0.3 of five steps is two, 0.5 three.
+  ASSERT_EQ(
+      Temper(With(run, {"--save_strategy", "steps", "--save_steps", "0.3", "--logging_steps", "0.5", "--overwrite"}))
+          .code,
+      0);
+  EXPECT_EQ(steps_of("eval_loss"), (std::vector<int64_t>{2, 4, 5}));
+  EXPECT_EQ(steps_of("loss"), (std::vector<int64_t>{3, 5}));
+  EXPECT_FALSE(Has("out/checkpoint-3"));
+  ExpectEnd(
+      Temper(With(run, {"--save_strategy", "steps", "--save_steps", "0.5", "--eval_steps", "0.3", "--overwrite"})), 2,
+      {"save_steps 0.5 comes every 3 and eval_steps 0.3 every 2"});
+  ASSERT_EQ(Temper(With(run, {"--save_strategy", "no", "--eval_strategy", "no", "--load_best_model_at_end", "false",
+                              "--overwrite"}))
+                .code,
+            0);
+  EXPECT_TRUE(steps_of("eval_loss").empty());
+  EXPECT_FALSE(Has("out/checkpoint-4"));
+  EXPECT_TRUE(Has("out/checkpoint-5"));
+}
+
 // Needs no weights; the evaluation on the text itself shows that the model learns it.
 TEST_F(TrainedBy, PlainTextTrainsAModelFromScratch) {
   ASSERT_TRUE(PosixEnv().RemoveFile(CopyModel("bare") + "/model.safetensors").ok());
