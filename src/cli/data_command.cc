@@ -31,6 +31,7 @@ constexpr char kDataUsage[] =
 struct PreviewSettings {
   ModelChoice choice;
   DataSources sources;
+  RowColumns columns;
   int64_t seed = 42;
   std::optional<int64_t> samples, max_seq_len;
   bool train_on_prompt = false, skip_bad_rows = false, packed = false, tokens = false, json = false;
@@ -45,6 +46,7 @@ struct PreviewSettings {
               "file to show, or name of a data set in the Hugging Face cache; as in train: repeated for several, "
               "with :passes=P,max_samples=N",
               /*has_passes=*/true),
+          ColumnsOption(columns),
           {.name = "samples",
            .target = &samples,
            .help = "number of samples (or packed rows) to show",
@@ -76,8 +78,8 @@ Result<int> Preview(const Arguments& arguments) {
   const Arguments rest(arguments.begin() + (arguments[0] == "preview"), arguments.end());
   TEMPER_ASSIGN_OR_RETURN(const auto line, ReadCommandOptions(rest, settings.Groups(), kDataCommand));
   if (!line) return 0;
-  const auto& [choice, sources, seed, samples, max_seq_len, train_on_prompt, skip_bad_rows, packed, tokens, json,
-               kwargs] = settings;
+  const auto& [choice, sources, columns, seed, samples, max_seq_len, train_on_prompt, skip_bad_rows, packed, tokens,
+               json, kwargs] = settings;
   TEMPER_RETURN_IF_ERROR(RequireModel(choice.model, kDataCommand));
   TEMPER_RETURN_IF_ERROR(RequireOption(PathsOf(sources), "data"));
   if (packed && json) return InvalidArgument("--json prints samples, not packed rows: leave out --packed");
@@ -90,6 +92,7 @@ Result<int> Preview(const Arguments& arguments) {
   };
   TEMPER_ASSIGN_OR_RETURN(const RunData data, LoadRunData(PosixEnv(), model,
                                                           {.sources = sources,
+                                                           .columns = columns,
                                                            .max_seq_len = row,
                                                            .train_on_prompt = train_on_prompt,
                                                            .skip_bad_rows = skip_bad_rows,

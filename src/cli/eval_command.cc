@@ -33,6 +33,7 @@ constexpr char kEvalUsage[] =
 struct EvalSettings {
   ModelOptions model;
   DataSources data;
+  RowColumns columns;
   std::string data_cache;
   std::optional<int64_t> max_seq_len;
   bool train_on_prompt = false, skip_bad_rows = false;
@@ -46,6 +47,7 @@ struct EvalSettings {
                      "file to measure on, or name of a data set in the Hugging Face cache; repeat it for several. "
                      "FILE:max_samples=N: only its first N rows",
                      /*has_passes=*/false),
+          ColumnsOption(columns),
           {.name = "max_seq_len",
            .target = &max_seq_len,
            .help = "tokens of a row; longer samples are cut",
@@ -66,7 +68,7 @@ Result<int> Eval(const Arguments& arguments) {
   EvalSettings settings;
   TEMPER_ASSIGN_OR_RETURN(const auto line, ReadCommandOptions(arguments, settings.Groups(), kEvalCommand));
   if (!line) return 0;
-  auto& [options, sources, data_cache, max_seq_len, train_on_prompt, skip_bad_rows, kwargs] = settings;
+  auto& [options, sources, columns, data_cache, max_seq_len, train_on_prompt, skip_bad_rows, kwargs] = settings;
   TEMPER_RETURN_IF_ERROR(RequireModel(options.choice.model, kEvalCommand));
   TEMPER_RETURN_IF_ERROR(RequireOption(PathsOf(sources), "data"));
   TEMPER_ASSIGN_OR_RETURN(const ProcessorChoice choice, ChooseProcessor(options.device));
@@ -84,6 +86,7 @@ Result<int> Eval(const Arguments& arguments) {
   }
   TEMPER_ASSIGN_OR_RETURN(const RunData data, LoadRunData(PosixEnv(), model,
                                                           {.sources = sources,
+                                                           .columns = columns,
                                                            .max_seq_len = row,
                                                            .train_on_prompt = train_on_prompt,
                                                            .skip_bad_rows = skip_bad_rows,

@@ -24,7 +24,7 @@ namespace {
 // Cheap checks of the data files. The first rank makes them for all.
 Status CheckDataFiles(Env& env, const RunConfig::Data& data) {
   for (const auto& [option, sources] : {std::pair{"data", &data.data}, {"eval_data", &data.eval_data}}) {
-    TEMPER_ASSIGN_OR_RETURN(const auto inputs, FindInputs(env, *sources, option));
+    TEMPER_ASSIGN_OR_RETURN(const auto inputs, FindInputs(env, *sources, data.columns, option));
     for (const DataInput& input : inputs) {
       const std::string& path = input.path;
       if (env.IsFolder(path)) {
@@ -36,7 +36,7 @@ Status CheckDataFiles(Env& env, const RunConfig::Data& data) {
       }
       // The first rows show the format; a text file is only read when needed.
       if (KindOfDataFile(path) == DataFileKind::kText) continue;
-      if (const auto rows = RecordReader::Open(env, path); !rows.ok()) {
+      if (const auto rows = RecordReader::Open(env, path, input.columns); !rows.ok()) {
         return rows.status().WithContext(fmt::format("--{}", option));
       }
     }
@@ -49,7 +49,7 @@ bool FindsWeights(Env& env, const RunConfig::Data& data) {
   std::vector<std::pair<DataInput, Bytes>> files;  // with their sizes
   Bytes total{}, done{};
   for (const DataSources* sources : {&data.data, &data.eval_data}) {
-    const auto inputs = FindInputs(env, *sources, "data");
+    const auto inputs = FindInputs(env, *sources, data.columns, "data");
     if (!inputs.ok()) continue;
     for (const DataInput& input : *inputs) {
       const auto file = env.OpenForRead(input.path);
@@ -60,7 +60,7 @@ bool FindsWeights(Env& env, const RunConfig::Data& data) {
   TransferProgress progress("search data for weights");
   return std::any_of(files.begin(), files.end(), [&](const auto& file) {
     const auto& [input, size] = file;
-    const bool found = HasWeights(env, input.path, input.max_rows,
+    const bool found = HasWeights(env, input.path, input.max_rows, input.columns,
                                   [&](Bytes searched, Bytes) { progress.Update(done + searched, total); });
     done += size;
     return found;

@@ -120,6 +120,7 @@ std::vector<OptionGroup> RunOptionGroups(RunConfig& c) {
            With(kGoesOn,
                 DataOption("eval_data", c.data.eval_data, "held-out rows to evaluate on, as data: FILE[:max_samples=N]",
                            /*has_passes=*/false)),
+           ColumnsOption(c.data.columns),
            {"eval_fraction", &c.data.eval_fraction, "part of data to hold out, if there is no eval_data", fraction},
            {"max_seq_len",
             &c.data.max_seq_len,

@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "data/column_map.h"
 #include "data/record_format.h"
 #include "data/template/token_weight.h"
 #include "format/json.h"
@@ -54,8 +55,9 @@ struct Record {
   std::vector<int32_t> input_ids, labels;
 };
 
-// The format whose fields `row` has. If there is none, the error names the fields that it has.
-Result<RecordFormat> DetectFormat(const OrderedJson& row, const std::string& where);
+// The format whose fields `row` has. If there is none, the error names the fields that it has. `columns`: those that
+// were given for the row's fields, or null; a format for which some were given goes before those without.
+Result<RecordFormat> DetectFormat(const OrderedJson& row, const std::string& where, const ColumnMap* columns = nullptr);
 
 // `row` read as `format`. Errors name `where` and the field.
 Result<Record> MakeRecord(OrderedJson row, RecordFormat format, const std::string& where);

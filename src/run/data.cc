@@ -30,7 +30,7 @@ namespace {
 bool AreTokens(Env& env, const std::vector<DataInput>& inputs) {
   return std::all_of(inputs.begin(), inputs.end(), [&](const DataInput& input) {
     if (KindOfDataFile(input.path) == DataFileKind::kText) return false;
-    const auto rows = RecordReader::Open(env, input.path);
+    const auto rows = RecordReader::Open(env, input.path, input.columns);
     return rows.ok() && (*rows)->format() == RecordFormat::kTokens;
   });
 }
@@ -55,7 +55,7 @@ Result<std::vector<FileVersion>> VersionsOf(Env& env, const std::vector<DataInpu
 // Of the request, with the tokens written to a file or found in one.
 Result<RunData> Load(Env& env, const OpenedModel& model, const DataRequest& request, TokenFile* kept) {
   RunData data;
-  TEMPER_ASSIGN_OR_RETURN(const auto inputs, FindInputs(env, request.sources, request.option));
+  TEMPER_ASSIGN_OR_RETURN(const auto inputs, FindInputs(env, request.sources, request.columns, request.option));
   TEMPER_ASSIGN_OR_RETURN(data.tokenizer, TokenizerFor(env, model, inputs));
   TEMPER_ASSIGN_OR_RETURN(data.chat_template, model.LoadChatTemplate(data.tokenizer.get()));
   const int64_t vocab = model.model().facts().vocab;
@@ -120,7 +120,7 @@ Result<RunData> Load(Env& env, const OpenedModel& model, const DataRequest& requ
 Status CheckTokenizer(Env& env, const OpenedModel& model, const RunConfig::Data& data) {
   std::vector<DataInput> all;
   for (const auto& [option, sources] : {std::pair{"data", &data.data}, {"eval_data", &data.eval_data}}) {
-    TEMPER_ASSIGN_OR_RETURN(const auto inputs, FindInputs(env, *sources, option));
+    TEMPER_ASSIGN_OR_RETURN(const auto inputs, FindInputs(env, *sources, data.columns, option));
     all.insert(all.end(), inputs.begin(), inputs.end());
   }
   return TokenizerFor(env, model, all).status();

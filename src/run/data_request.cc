@@ -11,6 +11,7 @@ namespace temper {
 
 DataRequest TrainingData(const RunConfig& config) {
   return {.sources = config.data.data,
+          .columns = config.data.columns,
           .max_seq_len = *config.data.max_seq_len,
           .train_on_prompt = config.data.train_on_prompt,
           .skip_bad_rows = config.data.skip_bad_rows,
@@ -20,7 +21,8 @@ DataRequest TrainingData(const RunConfig& config) {
           .cache = config.data.data_cache};
 }
 
-Result<std::vector<DataInput>> FindInputs(Env& env, const DataSources& sources, const char* option) {
+Result<std::vector<DataInput>> FindInputs(Env& env, const DataSources& sources, const RowColumns& columns,
+                                          const char* option) {
   std::vector<DataInput> inputs;
   for (const DataSource& source : sources) {
     TEMPER_ASSIGN_OR_RETURN(std::string path, FindDataFile(env, source.path, option));
@@ -28,11 +30,16 @@ Result<std::vector<DataInput>> FindInputs(Env& env, const DataSources& sources, 
       return InvalidArgument(
           fmt::format("--{} {}: max_samples counts rows, and a text file is one document: remove it", option, path));
     }
+    if (!source.columns.empty() && KindOfDataFile(path) == DataFileKind::kText) {
+      return InvalidArgument(
+          fmt::format("--{} {}: a text file is one document and has no columns: remove them", option, path));
+    }
     if (!env.IsFile(path) && !env.IsFolder(path) && path.find(',') != std::string::npos) {
       return NotFound(
           fmt::format("--{} {}: there is no such file; for several files repeat --{}", option, path, option));
     }
     inputs.push_back({.path = std::move(path)});
+    inputs.back().columns = Combined(columns, source.columns);
     if (source.max_samples) inputs.back().max_rows = *source.max_samples;
   }
   return inputs;

@@ -13,6 +13,7 @@ namespace temper {
 
 struct DataRequest {
   DataSources sources;
+  RowColumns columns;           // of all files
   const char* option = "data";  // that gave them, for messages
   int64_t max_seq_len = 0;
   bool train_on_prompt = false, skip_bad_rows = false;
@@ -26,9 +27,10 @@ struct DataRequest {
 // The request for a run's training data. REQUIRES: `config` is resolved.
 DataRequest TrainingData(const RunConfig& config);
 
-// The files of `sources`, which the user gave as `option`. Errors: a name that is in no cache; max_samples of a text
-// file, which has one row.
-Result<std::vector<DataInput>> FindInputs(Env& env, const DataSources& sources, const char* option);
+// The files of `sources`, which the user gave as `option`. `columns`: of all files. Errors: a name that is in no cache;
+// max_samples or columns of its own of a text file, which is one document.
+Result<std::vector<DataInput>> FindInputs(Env& env, const DataSources& sources, const RowColumns& columns,
+                                          const char* option);
 
 // How often an epoch sees the samples of each source; empty if all are seen once. `dataset` was loaded from `sources`.
 std::vector<SamplePasses> PassesOf(const Dataset& dataset, const DataSources& sources);

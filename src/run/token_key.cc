@@ -4,6 +4,8 @@
 
 #include <filesystem>
 
+#include <nlohmann/json.hpp>
+
 #include "checkpoint/companion_files.h"
 #include "format/checksum.h"
 #include "format/data_file_name.h"
@@ -35,6 +37,10 @@ Result<std::string> TokenKey(Env& env, const OpenedModel& model, const DataReque
     const std::filesystem::path name(WithoutCompression(input.path));  // says how the file is read
     TEMPER_RETURN_IF_ERROR(add("data " + Quoted(name.extension().string()), input.path));
     if (input.max_rows != DataInput().max_rows) key += fmt::format("its first {} rows\n", input.max_rows);
+    for (const RowColumn& column : input.columns) {
+      key += fmt::format("its {} from {}\n", column.field,
+                         OrderedJson(column.column).dump(-1, ' ', true, OrderedJson::error_handler_t::replace));
+    }
   }
   return key;
 }
