@@ -43,7 +43,8 @@ struct PreviewSettings {
          {{.name = "model", .target = &choice.model, .help = "model whose tokenizer and chat template are used"},
           DataOption(
               "data", sources,
-              "file to show, or name of a data set in the Hugging Face cache; as in train: repeated for several, "
+              "file to show, a folder or a pattern, or name of a data set in the Hugging Face cache; as in train: "
+              "repeated for several, "
               "with :passes=P,max_samples=N",
               /*has_passes=*/true),
           ColumnsOption(columns),
@@ -78,6 +79,7 @@ Result<int> Preview(const Arguments& arguments) {
   const Arguments rest(arguments.begin() + (arguments[0] == "preview"), arguments.end());
   TEMPER_ASSIGN_OR_RETURN(const auto line, ReadCommandOptions(rest, settings.Groups(), kDataCommand));
   if (!line) return 0;
+  TEMPER_ASSIGN_OR_RETURN(settings.sources, ExpandSources(PosixEnv(), settings.sources, "data"));
   const auto& [choice, sources, columns, seed, samples, max_seq_len, train_on_prompt, skip_bad_rows, packed, tokens,
                json, kwargs] = settings;
   TEMPER_RETURN_IF_ERROR(RequireModel(choice.model, kDataCommand));

@@ -44,7 +44,9 @@ struct EvalSettings {
     groups.push_back(
         {"Data",
          {DataOption("data", data,
-                     "file to measure on, or name of a data set in the Hugging Face cache; repeat it for several. "
+                     "file to measure on, a folder or a pattern, or name of a data set in the Hugging Face cache; "
+                     "repeat it for "
+                     "several. "
                      "FILE:max_samples=N: only its first N rows",
                      /*has_passes=*/false),
           ColumnsOption(columns),
@@ -71,6 +73,7 @@ Result<int> Eval(const Arguments& arguments) {
   auto& [options, sources, columns, data_cache, max_seq_len, train_on_prompt, skip_bad_rows, kwargs] = settings;
   TEMPER_RETURN_IF_ERROR(RequireModel(options.choice.model, kEvalCommand));
   TEMPER_RETURN_IF_ERROR(RequireOption(PathsOf(sources), "data"));
+  TEMPER_ASSIGN_OR_RETURN(sources, ExpandSources(PosixEnv(), sources, "data"));
   TEMPER_ASSIGN_OR_RETURN(const ProcessorChoice choice, ChooseProcessor(options.device));
   TEMPER_ASSIGN_OR_RETURN(OpenedModel model, OpenedModel::Open(PosixEnv(), options.choice));
   TEMPER_RETURN_IF_ERROR(options.ResolveBase(model));

@@ -27,10 +27,6 @@ Status CheckDataFiles(Env& env, const RunConfig::Data& data) {
     TEMPER_ASSIGN_OR_RETURN(const auto inputs, FindInputs(env, *sources, data.columns, option));
     for (const DataInput& input : inputs) {
       const std::string& path = input.path;
-      if (env.IsFolder(path)) {
-        return InvalidArgument(
-            fmt::format("--{} {} is a folder: give files, .jsonl, .json, .csv, .tsv or .txt", option, path));
-      }
       if (const auto file = env.OpenForRead(path); !file.ok()) {
         return file.status().WithContext(fmt::format("--{}", option));
       }
@@ -41,6 +37,28 @@ Status CheckDataFiles(Env& env, const RunConfig::Data& data) {
       }
     }
   }
+  return OkStatus();
+}
+
+// Folders and patterns become the files that they stand for, so that the saved configuration names what was trained on.
+// The first rank looks for all. A plan may name files that do not exist yet.
+Status ExpandData(const Ranks& ranks, Purpose purpose, RunConfig& config) {
+  Status expanded;
+  for (const auto& [option, sources] : {std::pair{"data", &config.data.data}, {"eval_data", &config.data.eval_data}}) {
+    if (!ranks.first() || !expanded.ok()) continue;
+    auto files = ExpandSources(PosixEnv(), *sources, option);
+    if (files.ok()) *sources = *std::move(files);
+    if (purpose == Purpose::kTrain) expanded = files.status();
+  }
+  TEMPER_RETURN_IF_ERROR(ranks.Agree(expanded));
+  if (ranks.alone()) return OkStatus();
+  RunConfig of_data;
+  of_data.data.data = config.data.data;
+  of_data.data.eval_data = config.data.eval_data;
+  TEMPER_ASSIGN_OR_RETURN(const std::string firsts, ranks.FromFirst(PrintRunConfig(of_data)));
+  TEMPER_ASSIGN_OR_RETURN(const RunConfig first, ParseRunConfig(firsts, "the data of rank 0"));
+  config.data.data = first.data.data;
+  config.data.eval_data = first.data.eval_data;
   return OkStatus();
 }
 
@@ -154,6 +172,7 @@ Result<std::optional<TrainSetup>> SetUp(const Arguments& arguments, Purpose purp
     ranks.communicator()->SetPatience({.idle = {config.watch.idle_seconds}, .busy = {config.watch.busy_seconds}});
   }
 
+  TEMPER_RETURN_IF_ERROR(ExpandData(ranks, purpose, config));
   // Like the data, only the first rank needs it.
   std::string chat_template = ranks.first() ? config.data.chat_template : "", templates_of;
   std::optional<OutputFolder> folder;

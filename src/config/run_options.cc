@@ -112,11 +112,13 @@ std::vector<OptionGroup> RunOptionGroups(RunConfig& c) {
        }},
       {"Data",
        {
-           DataOption("data", c.data.data,
-                      "training rows: .jsonl, .json, .csv, .tsv or .txt, also .gz and .zst; or the name of a data "
-                      "set in the Hugging Face cache. Repeat it for several files. "
-                      "FILE:passes=0.5,max_samples=1000: an epoch sees half of the samples of its first 1000 rows",
-                      /*has_passes=*/true),
+           DataOption(
+               "data", c.data.data,
+               "training rows: .jsonl, .json, .csv, .tsv or .txt, also .gz and .zst; a folder of such files or a "
+               "pattern ('data/*.jsonl'); or the name of a data set in the Hugging Face cache. Repeat it for "
+               "several files. "
+               "FILE:passes=0.5,max_samples=1000: an epoch sees half of the samples of its first 1000 rows",
+               /*has_passes=*/true),
            With(kGoesOn,
                 DataOption("eval_data", c.data.eval_data, "held-out rows to evaluate on, as data: FILE[:max_samples=N]",
                            /*has_passes=*/false)),

@@ -58,7 +58,7 @@ void AddNames(const OrderedJson& value, const std::string& before, int depth, st
   }
 }
 
-std::string Shown(const std::vector<std::string>& names) {
+std::string ShownNames(const std::vector<std::string>& names) {
   std::string text;
   for (size_t i = 0; i < std::min(names.size(), kMostShown); ++i) {
     text += fmt::format("{}{}", i == 0 ? "" : ", ", Quoted(names[i].substr(0, 40)));
@@ -150,7 +150,7 @@ Status ColumnMap::CheckFound(const std::string& path, std::optional<size_t> rows
     return InvalidArgument(fmt::format(
         "{}: no {}{} has the column {} (columns: {}={}); the first has {}{}", path, of_message ? "message" : "row",
         rows ? fmt::format(" among the first {}", *rows) : "", Quoted(column), field, column,
-        Shown(of_message ? keys_ : shown_), nearest.empty() ? "" : fmt::format("; did you mean {}?", Quoted(nearest))));
+        ShownNames(of_message ? keys_ : shown_), nearest.empty() ? "" : fmt::format("; did you mean {}?", Quoted(nearest))));
   }
   return OkStatus();
 }

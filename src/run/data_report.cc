@@ -98,12 +98,19 @@ void DescribeUnreadFields(const FieldFindings& fields) {
 
 void DescribeData(const Dataset& dataset, const DataSources& sources, int64_t max_seq_len, int64_t positions) {
   const std::vector<std::string> shares = Shares(dataset, sources);
-  for (size_t i = 0; i < dataset.files.size(); ++i) {
+  // A folder may have thousands.
+  constexpr size_t kMostFiles = 20;
+  const size_t shown = dataset.files.size() <= kMostFiles + 1 ? dataset.files.size() : kMostFiles;
+  for (size_t i = 0; i < shown; ++i) {
     const DataFile& file = dataset.files[i];
     LogInfo(fmt::format("data        {}: {} of {} (detected at {}){}", file.path, Counted(file.rows, "row"),
                         FormatName(file.format), file.format_place, shares[i]));
   }
   const DataStatistics& s = dataset.statistics;
+  if (shown < dataset.files.size()) {
+    LogInfo(fmt::format("            and {} more files, to {}; {} in all", dataset.files.size() - shown,
+                        dataset.files.back().path, Counted(s.rows, "row")));
+  }
   const auto percent = [](int64_t part, int64_t whole) {
     return 100.0 * static_cast<double>(part) / static_cast<double>(std::max<int64_t>(whole, 1));
   };

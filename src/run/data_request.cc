@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "format/data_file_name.h"
+#include "format/data_file_pattern.h"
 #include "format/hub_cache.h"
 
 namespace temper {
@@ -21,11 +22,28 @@ DataRequest TrainingData(const RunConfig& config) {
           .cache = config.data.data_cache};
 }
 
+Result<DataSources> ExpandSources(Env& env, const DataSources& sources, const char* option) {
+  DataSources out;
+  for (const DataSource& source : sources) {
+    TEMPER_ASSIGN_OR_RETURN(const std::vector<std::string> files, DataFilesOf(env, source.path, option));
+    for (const std::string& file : files) {
+      if (std::any_of(out.begin(), out.end(), [&](const DataSource& other) { return other.path == file; })) {
+        return InvalidArgument(fmt::format("--{} {}: {} is named twice: remove one", option, source.path, file));
+      }
+      out.push_back(source);
+      out.back().path = file;
+    }
+  }
+  return out;
+}
+
 Result<std::vector<DataInput>> FindInputs(Env& env, const DataSources& sources, const RowColumns& columns,
                                           const char* option) {
   std::vector<DataInput> inputs;
   for (const DataSource& source : sources) {
     TEMPER_ASSIGN_OR_RETURN(std::string path, FindDataFile(env, source.path, option));
+    // A plan may name what does not exist yet.
+    if (env.IsFolder(path) || IsPattern(path)) TEMPER_RETURN_IF_ERROR(DataFilesOf(env, path, option).status());
     if (source.max_samples && KindOfDataFile(path) == DataFileKind::kText) {
       return InvalidArgument(
           fmt::format("--{} {}: max_samples counts rows, and a text file is one document: remove it", option, path));

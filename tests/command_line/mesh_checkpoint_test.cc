@@ -104,7 +104,8 @@ TEST_F(MeshCheckpoint, ResumesWithOtherShardingRules) {
   for (const char* method : {"full", "lora"}) {
     SCOPED_TRACE(method);
     ASSERT_TRUE(PosixEnv().RemoveTree(Path("out")).ok());
-    RunWell(Steps(method, "fsdp=2", "out", {"--mesh.sharding", R"([["mlp", "-,fsdp"], ["o_proj.*weight", "replicate"]])"}));
+    RunWell(
+        Steps(method, "fsdp=2", "out", {"--mesh.sharding", R"([["mlp", "-,fsdp"], ["o_proj.*weight", "replicate"]])"}));
     KeepWhole("out");
     StopAtThree("out");
     RunWell(Steps(method, "fsdp=2", "out", {"--resume", "--mesh.sharding", R"([["(q|k)_proj", "-,fsdp"]])"}),
