@@ -36,6 +36,7 @@ struct PreviewSettings {
   std::optional<int64_t> samples, max_seq_len;
   bool train_on_prompt = false, skip_bad_rows = false, packed = false, tokens = false, json = false;
   JsonObject kwargs;
+  ReasoningTurns reasoning_turns = ReasoningTurns::kAll;
 
   std::vector<OptionGroup> Groups() {
     return {
@@ -60,6 +61,7 @@ struct PreviewSettings {
            .help = "print a line of JSON per sample: ids, labels (-100: masked), and the supervised text"},
           ChatTemplateOption(choice.chat_template),
           ChatTemplateKwargs(kwargs),
+          ReasoningTurnsOption(reasoning_turns),
           {.name = "max_seq_len",
            .target = &max_seq_len,
            .help = "tokens of a row",
@@ -81,7 +83,7 @@ Result<int> Preview(const Arguments& arguments) {
   if (!line) return 0;
   TEMPER_ASSIGN_OR_RETURN(settings.sources, ExpandSources(PosixEnv(), settings.sources, "data"));
   const auto& [choice, sources, columns, seed, samples, max_seq_len, train_on_prompt, skip_bad_rows, packed, tokens,
-               json, kwargs] = settings;
+               json, kwargs, reasoning_turns] = settings;
   TEMPER_RETURN_IF_ERROR(RequireModel(choice.model, kDataCommand));
   TEMPER_RETURN_IF_ERROR(RequireOption(PathsOf(sources), "data"));
   if (packed && json) return InvalidArgument("--json prints samples, not packed rows: leave out --packed");
@@ -100,6 +102,7 @@ Result<int> Preview(const Arguments& arguments) {
                                                            .skip_bad_rows = skip_bad_rows,
                                                            .template_date = Today(),
                                                            .chat_template_kwargs = kwargs,
+                                                           .reasoning_turns = reasoning_turns,
                                                            .threads = AvailableProcessors(),
                                                            .visit = keep_unknown}));
   DescribeData(data.dataset, sources, row, model.model().facts().max_positions);

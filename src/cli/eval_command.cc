@@ -38,6 +38,7 @@ struct EvalSettings {
   std::optional<int64_t> max_seq_len;
   bool train_on_prompt = false, skip_bad_rows = false;
   JsonObject kwargs;
+  ReasoningTurns reasoning_turns = ReasoningTurns::kAll;
 
   std::vector<OptionGroup> Groups() {
     std::vector<OptionGroup> groups = model.Groups();
@@ -60,6 +61,7 @@ struct EvalSettings {
            .help = "folder that keeps the data's tokens for the next start",
            .default_text = "none: they are kept in memory"},
           ChatTemplateKwargs(kwargs),
+          ReasoningTurnsOption(reasoning_turns),
           {.name = "train_on_prompt", .target = &train_on_prompt, .help = "prompts count toward the loss, too"},
           {.name = "skip_bad_rows", .target = &skip_bad_rows, .help = "skip and count bad rows instead of stopping"}}});
     return groups;
@@ -70,7 +72,8 @@ Result<int> Eval(const Arguments& arguments) {
   EvalSettings settings;
   TEMPER_ASSIGN_OR_RETURN(const auto line, ReadCommandOptions(arguments, settings.Groups(), kEvalCommand));
   if (!line) return 0;
-  auto& [options, sources, columns, data_cache, max_seq_len, train_on_prompt, skip_bad_rows, kwargs] = settings;
+  auto& [options, sources, columns, data_cache, max_seq_len, train_on_prompt, skip_bad_rows, kwargs, reasoning_turns] =
+      settings;
   TEMPER_RETURN_IF_ERROR(RequireModel(options.choice.model, kEvalCommand));
   TEMPER_RETURN_IF_ERROR(RequireOption(PathsOf(sources), "data"));
   TEMPER_ASSIGN_OR_RETURN(sources, ExpandSources(PosixEnv(), sources, "data"));
@@ -95,6 +98,7 @@ Result<int> Eval(const Arguments& arguments) {
                                                            .skip_bad_rows = skip_bad_rows,
                                                            .template_date = Today(),
                                                            .chat_template_kwargs = kwargs,
+                                                           .reasoning_turns = reasoning_turns,
                                                            .threads = threads,
                                                            .cache = data_cache}));
   DescribeData(data.dataset, sources, row, facts.max_positions);

@@ -59,6 +59,12 @@ Option ChatTemplateKwargs(JsonObject& kwargs) {
   return {"chat_template_kwargs", &kwargs, "variables for the chat template, such as {\"enable_thinking\": false}"};
 }
 
+Option ReasoningTurnsOption(ReasoningTurns& turns) {
+  return {"reasoning_turns", ChoiceOf(turns, {"all", "last"}),
+          "where the chat template drops the reasoning of earlier turns: all trains each turn as it is generated, in a "
+          "sample of its own; last makes one sample per conversation, in which what the template prints counts"};
+}
+
 std::vector<OptionGroup> RunOptionGroups(RunConfig& c) {
   constexpr OnResume kSame = OnResume::kSame, kGoesOn = OnResume::kGoesOn, kFree = OnResume::kFree,
                      kProgram = OnResume::kGoesOnWithAnotherProgram;
@@ -138,6 +144,7 @@ std::vector<OptionGroup> RunOptionGroups(RunConfig& c) {
                         .default_text = "output_dir"}),
            With(kFree, ChatTemplateOption(c.data.chat_template)),  // checked by content
            ChatTemplateKwargs(c.data.chat_template_kwargs),
+           ReasoningTurnsOption(c.data.reasoning_turns),
            {.name = "template_date",
             .target = &c.data.template_date,
             .help = "today's date for the chat template",

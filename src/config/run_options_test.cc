@@ -484,7 +484,7 @@ TEST(RunOptions, EveryOptionHasItsOwnVariable) {
       bool changed = false;
       for (const char* value :
            {"3",     "0.5",  "true", "false",   "f32",  "cpu", "full", "linear", "cosine", "block",        "2d",
-            "gpipe", "step", "rows", "weights", "host", "sgd", "int8", "cast",   "{a: 2}", "[[a, \"-\"]]", "text=a"}) {
+            "gpipe", "step", "rows", "weights", "host", "sgd", "int8", "cast",   "{a: 2}", "[[a, \"-\"]]", "text=a", "last"}) {
         changed = changed || (SetFromText(target, value, "test").ok() && ValueAsYaml(target) != before);
       }
       EXPECT_TRUE(changed) << option.name;

@@ -144,6 +144,7 @@ Status RowTokenizer::TokenizeMessages(const Record& record, std::vector<Sample>&
     auto rendered = chat_template_->RenderWithSpans(messages, record.tools, bounded);
     if (!rendered.ok()) return rendered.status().WithContext(record.where);
     chats = *std::move(rendered);
+    if (chats.empty()) ++statistics.dropped_rows;  // one text, of which nothing that is printed in time counts
     // If everything is supervised, the last text has it all; the others would repeat it.
     if (options_.train_on_prompt) chats.erase(chats.begin(), chats.end() - 1);
   } else if (options_.train_on_prompt) {
@@ -159,10 +160,21 @@ Status RowTokenizer::TokenizeMessages(const Record& record, std::vector<Sample>&
       statistics.unprinted_fields.Add(field.name, field.message ? MessagePlace(record, *field.message) : record.where);
     }
   }
+  const size_t first = samples.size();
+  int64_t last_length = 0;
   for (const RenderedChat& chat : chats) {
     TEMPER_ASSIGN_OR_RETURN(Sample sample, TokenizeChat(record, chat, statistics));
     TEMPER_ASSIGN_OR_RETURN(const auto beyond, tokenizer_.Encode(chat.beyond, kPlain));
+    last_length = static_cast<int64_t>(sample.tokens.size() + beyond.size());
     TEMPER_RETURN_IF_ERROR(Finish(record, std::move(sample), static_cast<int64_t>(beyond.size()), samples, statistics));
+  }
+  if (samples.size() > first + 1) {
+    ++statistics.split_rows;
+    statistics.split_samples += static_cast<int64_t>(samples.size() - first);
+    for (size_t i = first; i < samples.size(); ++i) {
+      statistics.split_tokens += static_cast<int64_t>(samples[i].tokens.size());
+    }
+    statistics.unsplit_tokens += std::min(last_length, options_.max_seq_len);
   }
   return OkStatus();
 }

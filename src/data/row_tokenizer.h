@@ -9,7 +9,8 @@
 //   prompt/completion   [BOS, if the tokenizer adds it] prompt COMPLETION EOS
 //   messages            the template's text, nothing added in front; ASSISTANT SPANS with the token that ends the turn,
 //                       EOS if the last span ends without one (white space aside). One sample per text that the
-//                       template needs: templates that rewrite earlier turns need several (chat_template.h)
+//                       template needs: templates that rewrite earlier turns need several (chat_template.h),
+//                       unless ChatOptions::one_text
 //   text                [BOS] TEXT EOS, cut into windows of max_seq_len that overlap by one token, so that every
 //                       token is predicted exactly once
 //   tokens              as they are

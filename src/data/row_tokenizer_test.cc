@@ -254,6 +254,15 @@ TEST(RowTokenizer, ATemplateThatRewritesTurnsGivesASampleForEach) {
   EXPECT_EQ(Supervised(tokenizer, out.samples[0]), "(x)b<|im_end|>");
   EXPECT_EQ(Supervised(tokenizer, out.samples[1]), "(y)d<|im_end|>");
   EXPECT_EQ(out.statistics.samples, 2);
+  EXPECT_EQ(out.statistics.split_rows, 1);
+  EXPECT_EQ(out.statistics.split_samples, 2);
+  EXPECT_EQ(out.statistics.split_tokens, out.statistics.tokens);
+  EXPECT_EQ(out.statistics.unsplit_tokens, static_cast<int64_t>(out.samples[1].tokens.size()));
+  const Outcome one = RunRow(tokenizer, record, {.chat = {.one_text = true}}, &chat);
+  ASSERT_EQ(one.samples.size(), 1u) << one.status.message();
+  EXPECT_EQ(Whole(tokenizer, one.samples[0]), Whole(tokenizer, out.samples[1]));
+  EXPECT_EQ(Supervised(tokenizer, one.samples[0]), "b<|im_end|>(y)d<|im_end|>");
+  EXPECT_EQ(one.statistics.split_rows, 0);
   const Outcome all = RunRow(tokenizer, record, {.train_on_prompt = true}, &chat);
   ASSERT_EQ(all.samples.size(), 1u);
   EXPECT_EQ(Whole(tokenizer, all.samples[0]), Whole(tokenizer, out.samples[1]));

@@ -70,12 +70,14 @@ Result<RunData> Load(Env& env, const OpenedModel& model, const DataRequest& requ
     DescribeTemplate(*data.chat_template, *data.tokenizer);
   TEMPER_ASSIGN_OR_RETURN(const ChatContext context,
                           ChatContext::Create(request.template_date, request.chat_template_kwargs));
+  ChatOptions chat = context.options();
+  chat.one_text = request.reasoning_turns == ReasoningTurns::kLast;
   std::optional<TransferProgress> progress;  // since tokenizing began
   const DatasetOptions options{.tokenize = {.max_seq_len = request.max_seq_len,
                                             .train_on_prompt = request.train_on_prompt,
                                             // As in `temper chat`.
                                             .instructions_as_conversations = data.chat_template.has_value(),
-                                            .chat = context.options(),
+                                            .chat = chat,
                                             .vocab_size = vocab},
                                .skip_bad_rows = request.skip_bad_rows,
                                .threads = request.threads,

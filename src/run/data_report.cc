@@ -120,6 +120,15 @@ void DescribeData(const Dataset& dataset, const DataSources& sources, int64_t ma
     LogInfo(fmt::format("            {} with a weight, {} to {}", Counted(s.weighted, "supervised token"),
                         WeightValue(s.least_weight), WeightValue(s.largest_weight)));
   }
+  if (s.split_rows > 0) {
+    LogInfo(fmt::format(
+        "            {} {} {} samples, {:.1f} times the tokens ({} more): the chat template prints earlier turns "
+        "otherwise, mostly without their reasoning, so each such turn is trained in a sample of its own. "
+        "--reasoning_turns last makes one sample of each",
+        Counted(s.split_rows, "conversation"), s.split_rows == 1 ? "becomes" : "become", s.split_samples,
+        static_cast<double>(s.split_tokens) / static_cast<double>(std::max<int64_t>(s.unsplit_tokens, 1)),
+        Counted(std::max<int64_t>(s.split_tokens - s.unsplit_tokens, 0), "token")));
+  }
   DescribeUnreadFields(s.unread_fields);
   if (s.unknown.count > 0) {
     std::string characters;

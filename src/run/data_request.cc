@@ -18,6 +18,7 @@ DataRequest TrainingData(const RunConfig& config) {
           .skip_bad_rows = config.data.skip_bad_rows,
           .template_date = config.data.template_date,
           .chat_template_kwargs = config.data.chat_template_kwargs,
+          .reasoning_turns = config.data.reasoning_turns,
           .threads = static_cast<int>(*config.machine.threads),
           .cache = config.data.data_cache};
 }

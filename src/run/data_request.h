@@ -19,6 +19,7 @@ struct DataRequest {
   bool train_on_prompt = false, skip_bad_rows = false;
   std::string template_date;        // YYYY-MM-DD
   JsonObject chat_template_kwargs;  // variables for the chat template
+  ReasoningTurns reasoning_turns = ReasoningTurns::kAll;
   int threads = 1;
   std::function<void(int64_t, const Sample&)> visit;  // as DatasetOptions'; not called for tokens found in `cache`
   std::string cache;  // the folder that keeps the tokens in a file; empty: they are kept in memory
