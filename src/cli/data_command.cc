@@ -12,6 +12,7 @@
 #include "cli/commands.h"
 #include "config/data_option.h"
 #include "config/run_options.h"
+#include "config/validate.h"
 #include "data/packing.h"
 #include "data/preview.h"
 #include "run/data.h"
@@ -36,6 +37,7 @@ struct PreviewSettings {
   std::optional<int64_t> samples, max_seq_len;
   bool train_on_prompt = false, skip_bad_rows = false, packed = false, tokens = false, json = false;
   JsonObject kwargs;
+  std::string row_template;
   ReasoningTurns reasoning_turns = ReasoningTurns::kAll;
 
   std::vector<OptionGroup> Groups() {
@@ -61,6 +63,7 @@ struct PreviewSettings {
            .help = "print a line of JSON per sample: ids, labels (-100: masked), and the supervised text"},
           ChatTemplateOption(choice.chat_template),
           ChatTemplateKwargs(kwargs),
+          RowTemplateOption(row_template),
           ReasoningTurnsOption(reasoning_turns),
           {.name = "max_seq_len",
            .target = &max_seq_len,
@@ -83,9 +86,15 @@ Result<int> Preview(const Arguments& arguments) {
   if (!line) return 0;
   TEMPER_ASSIGN_OR_RETURN(settings.sources, ExpandSources(PosixEnv(), settings.sources, "data"));
   const auto& [choice, sources, columns, seed, samples, max_seq_len, train_on_prompt, skip_bad_rows, packed, tokens,
-               json, kwargs, reasoning_turns] = settings;
+               json, kwargs, row_template, reasoning_turns] = settings;
   TEMPER_RETURN_IF_ERROR(RequireModel(choice.model, kDataCommand));
   TEMPER_RETURN_IF_ERROR(RequireOption(PathsOf(sources), "data"));
+  TEMPER_RETURN_IF_ERROR(CheckRowTemplate({.data = sources,
+                                           .columns = columns,
+                                           .chat_template = choice.chat_template,
+                                           .chat_template_kwargs = kwargs,
+                                           .row_template = row_template,
+                                           .reasoning_turns = reasoning_turns}));
   if (packed && json) return InvalidArgument("--json prints samples, not packed rows: leave out --packed");
   if (tokens && json) return InvalidArgument("--json prints the ids of all tokens: leave out --tokens");
   TEMPER_ASSIGN_OR_RETURN(const OpenedModel model, OpenedModel::Open(PosixEnv(), choice));
@@ -102,6 +111,7 @@ Result<int> Preview(const Arguments& arguments) {
                                                            .skip_bad_rows = skip_bad_rows,
                                                            .template_date = Today(),
                                                            .chat_template_kwargs = kwargs,
+                                                           .row_template = row_template,
                                                            .reasoning_turns = reasoning_turns,
                                                            .threads = AvailableProcessors(),
                                                            .visit = keep_unknown}));

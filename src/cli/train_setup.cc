@@ -23,8 +23,9 @@ namespace {
 
 // Cheap checks of the data files. The first rank makes them for all.
 Status CheckDataFiles(Env& env, const RunConfig::Data& data) {
+  const bool as_fields = !data.row_template.empty();
   for (const auto& [option, sources] : {std::pair{"data", &data.data}, {"eval_data", &data.eval_data}}) {
-    TEMPER_ASSIGN_OR_RETURN(const auto inputs, FindInputs(env, *sources, data.columns, option));
+    TEMPER_ASSIGN_OR_RETURN(const auto inputs, FindInputs(env, *sources, data.columns, as_fields, option));
     for (const DataInput& input : inputs) {
       const std::string& path = input.path;
       if (const auto file = env.OpenForRead(path); !file.ok()) {
@@ -32,7 +33,7 @@ Status CheckDataFiles(Env& env, const RunConfig::Data& data) {
       }
       // The first rows show the format; a text file is only read when needed.
       if (KindOfDataFile(path) == DataFileKind::kText) continue;
-      if (const auto rows = RecordReader::Open(env, path, input.columns); !rows.ok()) {
+      if (const auto rows = RecordReader::Open(env, path, input.columns, as_fields); !rows.ok()) {
         return rows.status().WithContext(fmt::format("--{}", option));
       }
     }
@@ -64,10 +65,11 @@ Status ExpandData(const Ranks& ranks, Purpose purpose, RunConfig& config) {
 
 // A plan may name files that do not exist yet; they count as without weights.
 bool FindsWeights(Env& env, const RunConfig::Data& data) {
+  if (!data.row_template.empty()) return false;    // whatever a field of that name means
   std::vector<std::pair<DataInput, Bytes>> files;  // with their sizes
   Bytes total{}, done{};
   for (const DataSources* sources : {&data.data, &data.eval_data}) {
-    const auto inputs = FindInputs(env, *sources, data.columns, "data");
+    const auto inputs = FindInputs(env, *sources, data.columns, /*as_fields=*/false, "data");
     if (!inputs.ok()) continue;
     for (const DataInput& input : *inputs) {
       const auto file = env.OpenForRead(input.path);

@@ -59,6 +59,15 @@ Option ChatTemplateKwargs(JsonObject& kwargs) {
   return {"chat_template_kwargs", &kwargs, "variables for the chat template, such as {\"enable_thinking\": false}"};
 }
 
+Option RowTemplateOption(std::string& row_template) {
+  return {.name = "row_template",
+          .target = &row_template,
+          .help =
+              "a Jinja file that makes the text to train on from the fields of a row, which may then be any; what its "
+              "{% generation %} blocks print counts, without any all of it",
+          .value_hint = "FILE"};
+}
+
 Option ReasoningTurnsOption(ReasoningTurns& turns) {
   return {"reasoning_turns", ChoiceOf(turns, {"all", "last"}),
           "where the chat template drops the reasoning of earlier turns: all trains each turn as it is generated, in a "
@@ -144,6 +153,7 @@ std::vector<OptionGroup> RunOptionGroups(RunConfig& c) {
                         .default_text = "output_dir"}),
            With(kFree, ChatTemplateOption(c.data.chat_template)),  // checked by content
            ChatTemplateKwargs(c.data.chat_template_kwargs),
+           With(kFree, RowTemplateOption(c.data.row_template)),  // checked by content
            ReasoningTurnsOption(c.data.reasoning_turns),
            {.name = "template_date",
             .target = &c.data.template_date,

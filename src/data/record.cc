@@ -316,6 +316,11 @@ Result<Record> MakeRecord(OrderedJson row, RecordFormat format, const std::strin
   if (!row.is_object()) {
     return Corrupt(fmt::format("{}: a row should be an object but is {}", where, row.type_name()));
   }
+  if (format == RecordFormat::kFields) {
+    Record record{.kind = RecordKind::kFields, .where = where};
+    record.fields = std::move(row);
+    return record;
+  }
   TokenWeight weight = kUnitWeight;
   if (const OrderedJson* given = FindValue(row, "weight")) {
     if (!given->is_number()) {

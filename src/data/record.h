@@ -10,6 +10,8 @@
 //                               response
 //   text                        text                                                            kText
 //
+// With a row template (RecordFormat::kFields) a row may have any fields: they become kFields, and none is special.
+//
 // A row with the fields of several formats is read as the first in this list. A row that is an object may have a
 // "weight" in every format, and "chat_template_kwargs" in every one that goes through a chat template. Other fields are
 // named in `unread`, or refused (data/row_fields.h). Pure functions; any thread.
@@ -28,7 +30,7 @@
 
 namespace temper {
 
-enum class RecordKind : uint8_t { kPrompt, kMessages, kText, kTokens };
+enum class RecordKind : uint8_t { kPrompt, kMessages, kText, kTokens, kFields };
 
 struct Record {
   RecordKind kind = RecordKind::kText;
@@ -50,6 +52,8 @@ struct Record {
   std::vector<std::string> unread;  // the row's fields that are not in this record
 
   std::string text;  // kText
+
+  OrderedJson fields;  // kFields: the row, an object
 
   // kTokens; labels as in Hugging Face: negative means masked, otherwise equal to the token.
   std::vector<int32_t> input_ids, labels;

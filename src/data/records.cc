@@ -20,10 +20,11 @@ constexpr int kDetectRows = 32;
 
 }  // namespace
 
-Result<std::unique_ptr<RecordReader>> RecordReader::Open(Env& env, const std::string& path, const RowColumns& columns) {
+Result<std::unique_ptr<RecordReader>> RecordReader::Open(Env& env, const std::string& path, const RowColumns& columns,
+                                                         bool as_fields) {
   std::unique_ptr<RecordReader> reader(new RecordReader(path, columns));
   TEMPER_ASSIGN_OR_RETURN(reader->rows_, RowReader::Open(env, path, RowReader::kMaxRow, columns));
-  TEMPER_RETURN_IF_ERROR(reader->Detect());
+  TEMPER_RETURN_IF_ERROR(reader->Detect(as_fields));
   return reader;
 }
 
@@ -79,7 +80,7 @@ std::string RecordReader::Where(const RawRow& row) const {
   return path_ + " " + Place(row);
 }
 
-Status RecordReader::Detect() {
+Status RecordReader::Detect(bool as_fields) {
   Status first_error;
   bool known = false, more = true;
   if (const auto* header = rows_->columns()) columns_.NoteHeader(*header);
@@ -97,7 +98,8 @@ Status RecordReader::Detect() {
         columns_.Apply(*parsed);
       }
       if (parsed.ok() && !known) {
-        const auto format = DetectFormat(*parsed, where, &columns_);
+        const auto format =
+            as_fields && parsed->is_object() ? Result(RecordFormat::kFields) : DetectFormat(*parsed, where, &columns_);
         problem = format.status();
         known = format.ok();
         if (known) format_ = *format;

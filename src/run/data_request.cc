@@ -18,6 +18,7 @@ DataRequest TrainingData(const RunConfig& config) {
           .skip_bad_rows = config.data.skip_bad_rows,
           .template_date = config.data.template_date,
           .chat_template_kwargs = config.data.chat_template_kwargs,
+          .row_template = config.data.row_template,
           .reasoning_turns = config.data.reasoning_turns,
           .threads = static_cast<int>(*config.machine.threads),
           .cache = config.data.data_cache};
@@ -39,7 +40,7 @@ Result<DataSources> ExpandSources(Env& env, const DataSources& sources, const ch
 }
 
 Result<std::vector<DataInput>> FindInputs(Env& env, const DataSources& sources, const RowColumns& columns,
-                                          const char* option) {
+                                          bool as_fields, const char* option) {
   std::vector<DataInput> inputs;
   for (const DataSource& source : sources) {
     TEMPER_ASSIGN_OR_RETURN(std::string path, FindDataFile(env, source.path, option));
@@ -58,6 +59,7 @@ Result<std::vector<DataInput>> FindInputs(Env& env, const DataSources& sources, 
           fmt::format("--{} {}: there is no such file; for several files repeat --{}", option, path, option));
     }
     inputs.push_back({.path = std::move(path)});
+    inputs.back().as_fields = as_fields;
     inputs.back().columns = Combined(columns, source.columns);
     if (source.max_samples) inputs.back().max_rows = *source.max_samples;
   }

@@ -19,6 +19,7 @@ struct DataRequest {
   bool train_on_prompt = false, skip_bad_rows = false;
   std::string template_date;        // YYYY-MM-DD
   JsonObject chat_template_kwargs;  // variables for the chat template
+  std::string row_template;         // a file; empty: rows have a format
   ReasoningTurns reasoning_turns = ReasoningTurns::kAll;
   int threads = 1;
   std::function<void(int64_t, const Sample&)> visit;  // as DatasetOptions'; not called for tokens found in `cache`
@@ -32,10 +33,11 @@ DataRequest TrainingData(const RunConfig& config);
 // used as it says. Errors: it stands for none; a file is there twice.
 Result<DataSources> ExpandSources(Env& env, const DataSources& sources, const char* option);
 
-// The files of `sources`, which the user gave as `option`. `columns`: of all files. Errors: a name that is in no cache;
+// The files of `sources`, which the user gave as `option`. `columns`: of all files; `as_fields`: for a row
+// template. Errors: a name that is in no cache;
 // a folder or a pattern; max_samples or columns of its own of a text file, which is one document.
 Result<std::vector<DataInput>> FindInputs(Env& env, const DataSources& sources, const RowColumns& columns,
-                                          const char* option);
+                                          bool as_fields, const char* option);
 
 // How often an epoch sees the samples of each source; empty if all are seen once. `dataset` was loaded from `sources`.
 std::vector<SamplePasses> PassesOf(const Dataset& dataset, const DataSources& sources);

@@ -34,6 +34,11 @@ Result<std::string> TokenKey(Env& env, const OpenedModel& model, const DataReque
     if (request.reasoning_turns == ReasoningTurns::kLast) key += "reasoning of last turns\n";
     if (sources.find("strftime_now") != std::string::npos) key += "date " + request.template_date + "\n";
   }
+  if (t.row_template != nullptr) {
+    const std::string& source = t.row_template->source();
+    key += fmt::format("row template {}\n", ChecksumHex(std::as_bytes(std::span(source))));
+    if (source.find("strftime_now") != std::string::npos) key += "date " + request.template_date + "\n";
+  }
   for (const DataInput& input : inputs) {
     const std::filesystem::path name(WithoutCompression(input.path));  // says how the file is read
     TEMPER_RETURN_IF_ERROR(add("data " + Quoted(name.extension().string()), input.path));

@@ -60,6 +60,7 @@ struct RunConfig {
     std::string data_cache;           // the folder that keeps the tokens; empty: the output folder, for training
     std::string chat_template;        // a name or a file; empty: the model's own
     JsonObject chat_template_kwargs;  // variables for the chat template
+    std::string row_template;         // a file that makes a text of the fields of any row, instead of the formats
     ReasoningTurns reasoning_turns = ReasoningTurns::kAll;
     std::string template_date;  // YYYY-MM-DD, today's date for the chat template; saved, so that a run can be repeated
     // Not an option: whether rows have weights (data/weight_search.h: HasWeights). Resolve takes it from the facts,

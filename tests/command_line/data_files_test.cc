@@ -103,6 +103,25 @@ TEST_F(DataFiles, ColumnsWithOtherNamesTrainAsTheirFields) {
             2, {"no row has the column 'a.txt'", "did you mean 'a.text'?"});
 }
 
+TEST_F(DataFiles, RowsOfAnyFormatTrainByATemplate) {
+  Spill("plain.jsonl", "{\"prompt\": \"Who? \", \"completion\": \"I.\"}\n");
+  Spill("own.jsonl", "{\"frage\": \"Who?\", \"a\": {\"text\": \"I.\"}, \"weight\": 0.5}\n");
+  Spill("row.jinja", "{{ frage }} {% generation %}{{ a.text }}{% endgeneration %}");
+  const Arguments own = {"--data", "own.jsonl", "--row_template", "row.jinja"};
+  ASSERT_EQ(Temper(Train({"--data", "plain.jsonl", "--output_dir", "plain"})).code, 0);
+  ExpectEnd(Temper(Train(With({"--output_dir", "out"}, own))), 0, {"own.jsonl: 1 row of fields of the row template"});
+  EXPECT_EQ(Slurp("plain/adapter_model.safetensors"), Slurp("out/adapter_model.safetensors"));
+  EXPECT_EQ(Temper(With({"eval", kModel}, own)).out, Temper({"eval", kModel, "--data", "plain.jsonl"}).out);
+  // Another template makes other tokens, and is no resume.
+  Spill("row.jinja", "{{ frage }} {{ a.text }}");
+  ExpectEnd(Temper(Train(With({"--output_dir", "out", "--resume"}, own))), 2, {"the data is not what this run was"});
+  for (const Arguments& other : {Arguments{"--chat_template", "alpaca"}, {"--columns", "text=frage"}}) {
+    ExpectEnd(Temper(Train(With(With({"--output_dir", "x"}, own), other))), 2, {"both row_template and "});
+  }
+  Spill("row.jinja", "{{ frage");
+  ExpectEnd(Temper(Train(With({"--output_dir", "x"}, own))), 2, {"row.jinja, line 1"});
+}
+
 TEST_F(DataFiles, EvaluationAndPreviewTakeSeveralFiles) {
   const auto samples = [](const Ended& ended) { return Json::parse(ended.out)["samples"].get<int64_t>(); };
   const Ended evaluated = Temper({"eval", kModel, "--data", "d.jsonl:max_samples=7", "--data", "e.jsonl"});
