@@ -147,10 +147,11 @@ Status ColumnMap::CheckFound(const std::string& path, std::optional<size_t> rows
     if (found_[i] || (needed_only && !IsNeeded(field))) continue;
     const bool of_message = !PlaceOfField(field).list.empty();
     const std::string nearest = NearestName(column, of_message ? keys_ : inside_);
-    return InvalidArgument(fmt::format(
-        "{}: no {}{} has the column {} (columns: {}={}); the first has {}{}", path, of_message ? "message" : "row",
-        rows ? fmt::format(" among the first {}", *rows) : "", Quoted(column), field, column,
-        ShownNames(of_message ? keys_ : shown_), nearest.empty() ? "" : fmt::format("; did you mean {}?", Quoted(nearest))));
+    return InvalidArgument(fmt::format("{}: no {}{} has the column {} (columns: {}={}); the first has {}{}", path,
+                                       of_message ? "message" : "row",
+                                       rows ? fmt::format(" among the first {}", *rows) : "", Quoted(column), field,
+                                       column, ShownNames(of_message ? keys_ : shown_),
+                                       nearest.empty() ? "" : fmt::format("; did you mean {}?", Quoted(nearest))));
   }
   return OkStatus();
 }
