@@ -144,7 +144,9 @@ TEST(WholeText, RealTemplatesPrintTheWholeConversationOnce) {
       {"role": "user", "content": "Question three?"},
       {"role": "assistant", "content": "<think>\nReason three.\n</think>\n\nAnswer three."}])");
   int templates = 0, split = 0;
-  for (const std::string& name : *PosixEnv().List(folder)) {
+  const auto names = PosixEnv().List(folder);
+  ASSERT_TRUE(names.ok());
+  for (const std::string& name : *names) {
     if (!name.ends_with(".jinja") || name.find("tool_use") != name.npos) continue;
     ++templates;
     SCOPED_TRACE(name);
