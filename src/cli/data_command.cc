@@ -12,6 +12,7 @@
 #include "cli/commands.h"
 #include "config/data_option.h"
 #include "config/run_options.h"
+#include "config/validate.h"
 #include "data/packing.h"
 #include "data/preview.h"
 #include "run/data.h"
@@ -31,10 +32,13 @@ constexpr char kDataUsage[] =
 struct PreviewSettings {
   ModelChoice choice;
   DataSources sources;
+  RowColumns columns;
   int64_t seed = 42;
   std::optional<int64_t> samples, max_seq_len;
   bool train_on_prompt = false, skip_bad_rows = false, packed = false, tokens = false, json = false;
   JsonObject kwargs;
+  std::string row_template;
+  ReasoningTurns reasoning_turns = ReasoningTurns::kAll;
 
   std::vector<OptionGroup> Groups() {
     return {
@@ -42,9 +46,11 @@ struct PreviewSettings {
          {{.name = "model", .target = &choice.model, .help = "model whose tokenizer and chat template are used"},
           DataOption(
               "data", sources,
-              "file to show, or name of a data set in the Hugging Face cache; as in train: repeated for several, "
+              "file to show, a folder or a pattern, or name of a data set in the Hugging Face cache; as in train: "
+              "repeated for several, "
               "with :passes=P,max_samples=N",
               /*has_passes=*/true),
+          ColumnsOption(columns),
           {.name = "samples",
            .target = &samples,
            .help = "number of samples (or packed rows) to show",
@@ -57,6 +63,8 @@ struct PreviewSettings {
            .help = "print a line of JSON per sample: ids, labels (-100: masked), and the supervised text"},
           ChatTemplateOption(choice.chat_template),
           ChatTemplateKwargs(kwargs),
+          RowTemplateOption(row_template),
+          ReasoningTurnsOption(reasoning_turns),
           {.name = "max_seq_len",
            .target = &max_seq_len,
            .help = "tokens of a row",
@@ -76,10 +84,17 @@ Result<int> Preview(const Arguments& arguments) {
   const Arguments rest(arguments.begin() + (arguments[0] == "preview"), arguments.end());
   TEMPER_ASSIGN_OR_RETURN(const auto line, ReadCommandOptions(rest, settings.Groups(), kDataCommand));
   if (!line) return 0;
-  const auto& [choice, sources, seed, samples, max_seq_len, train_on_prompt, skip_bad_rows, packed, tokens, json,
-               kwargs] = settings;
+  TEMPER_ASSIGN_OR_RETURN(settings.sources, ExpandSources(PosixEnv(), settings.sources, "data"));
+  const auto& [choice, sources, columns, seed, samples, max_seq_len, train_on_prompt, skip_bad_rows, packed, tokens,
+               json, kwargs, row_template, reasoning_turns] = settings;
   TEMPER_RETURN_IF_ERROR(RequireModel(choice.model, kDataCommand));
   TEMPER_RETURN_IF_ERROR(RequireOption(PathsOf(sources), "data"));
+  TEMPER_RETURN_IF_ERROR(CheckRowTemplate({.data = sources,
+                                           .columns = columns,
+                                           .chat_template = choice.chat_template,
+                                           .chat_template_kwargs = kwargs,
+                                           .row_template = row_template,
+                                           .reasoning_turns = reasoning_turns}));
   if (packed && json) return InvalidArgument("--json prints samples, not packed rows: leave out --packed");
   if (tokens && json) return InvalidArgument("--json prints the ids of all tokens: leave out --tokens");
   TEMPER_ASSIGN_OR_RETURN(const OpenedModel model, OpenedModel::Open(PosixEnv(), choice));
@@ -90,11 +105,14 @@ Result<int> Preview(const Arguments& arguments) {
   };
   TEMPER_ASSIGN_OR_RETURN(const RunData data, LoadRunData(PosixEnv(), model,
                                                           {.sources = sources,
+                                                           .columns = columns,
                                                            .max_seq_len = row,
                                                            .train_on_prompt = train_on_prompt,
                                                            .skip_bad_rows = skip_bad_rows,
                                                            .template_date = Today(),
                                                            .chat_template_kwargs = kwargs,
+                                                           .row_template = row_template,
+                                                           .reasoning_turns = reasoning_turns,
                                                            .threads = AvailableProcessors(),
                                                            .visit = keep_unknown}));
   DescribeData(data.dataset, sources, row, model.model().facts().max_positions);

@@ -12,6 +12,7 @@
 #include "compile/train_step.h"
 #include "config/data_option.h"
 #include "config/run_options.h"
+#include "config/validate.h"
 #include "model/adapted_model.h"
 #include "model/base_format.h"
 #include "program/program_names.h"
@@ -34,19 +35,25 @@ constexpr char kEvalUsage[] =
 struct EvalSettings {
   ModelOptions model;
   DataSources data;
+  RowColumns columns;
   std::string data_cache;
   std::optional<int64_t> max_seq_len;
   bool train_on_prompt = false, skip_bad_rows = false;
   JsonObject kwargs;
+  std::string row_template;
+  ReasoningTurns reasoning_turns = ReasoningTurns::kAll;
 
   std::vector<OptionGroup> Groups() {
     std::vector<OptionGroup> groups = model.Groups();
     groups.push_back(
         {"Data",
          {DataOption("data", data,
-                     "file to measure on, or name of a data set in the Hugging Face cache; repeat it for several. "
+                     "file to measure on, a folder or a pattern, or name of a data set in the Hugging Face cache; "
+                     "repeat it for "
+                     "several. "
                      "FILE:max_samples=N: only its first N rows",
                      /*has_passes=*/false),
+          ColumnsOption(columns),
           {.name = "max_seq_len",
            .target = &max_seq_len,
            .help = "tokens of a row; longer samples are cut",
@@ -57,6 +64,8 @@ struct EvalSettings {
            .help = "folder that keeps the data's tokens for the next start",
            .default_text = "none: they are kept in memory"},
           ChatTemplateKwargs(kwargs),
+          RowTemplateOption(row_template),
+          ReasoningTurnsOption(reasoning_turns),
           {.name = "train_on_prompt", .target = &train_on_prompt, .help = "prompts count toward the loss, too"},
           {.name = "skip_bad_rows", .target = &skip_bad_rows, .help = "skip and count bad rows instead of stopping"}}});
     return groups;
@@ -67,9 +76,16 @@ Result<int> Eval(const Arguments& arguments) {
   EvalSettings settings;
   TEMPER_ASSIGN_OR_RETURN(const auto line, ReadCommandOptions(arguments, settings.Groups(), kEvalCommand));
   if (!line) return 0;
-  auto& [options, sources, data_cache, max_seq_len, train_on_prompt, skip_bad_rows, kwargs] = settings;
+  auto& [options, sources, columns, data_cache, max_seq_len, train_on_prompt, skip_bad_rows, kwargs, row_template,
+         reasoning_turns] = settings;
   TEMPER_RETURN_IF_ERROR(RequireModel(options.choice.model, kEvalCommand));
   TEMPER_RETURN_IF_ERROR(RequireOption(PathsOf(sources), "data"));
+  TEMPER_RETURN_IF_ERROR(CheckRowTemplate({.data = sources,
+                                           .columns = columns,
+                                           .chat_template_kwargs = kwargs,
+                                           .row_template = row_template,
+                                           .reasoning_turns = reasoning_turns}));
+  TEMPER_ASSIGN_OR_RETURN(sources, ExpandSources(PosixEnv(), sources, "data"));
   TEMPER_ASSIGN_OR_RETURN(const ProcessorChoice choice, ChooseProcessor(options.device));
   TEMPER_ASSIGN_OR_RETURN(OpenedModel model, OpenedModel::Open(PosixEnv(), options.choice));
   TEMPER_RETURN_IF_ERROR(options.ResolveBase(model));
@@ -85,11 +101,14 @@ Result<int> Eval(const Arguments& arguments) {
   }
   TEMPER_ASSIGN_OR_RETURN(const RunData data, LoadRunData(PosixEnv(), model,
                                                           {.sources = sources,
+                                                           .columns = columns,
                                                            .max_seq_len = row,
                                                            .train_on_prompt = train_on_prompt,
                                                            .skip_bad_rows = skip_bad_rows,
                                                            .template_date = Today(),
                                                            .chat_template_kwargs = kwargs,
+                                                           .row_template = row_template,
+                                                           .reasoning_turns = reasoning_turns,
                                                            .threads = threads,
                                                            .cache = data_cache}));
   DescribeData(data.dataset, sources, row, facts.max_positions);

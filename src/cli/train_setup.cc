@@ -23,20 +23,17 @@ namespace {
 
 // Cheap checks of the data files. The first rank makes them for all.
 Status CheckDataFiles(Env& env, const RunConfig::Data& data) {
+  const bool as_fields = !data.row_template.empty();
   for (const auto& [option, sources] : {std::pair{"data", &data.data}, {"eval_data", &data.eval_data}}) {
-    TEMPER_ASSIGN_OR_RETURN(const auto inputs, FindInputs(env, *sources, option));
+    TEMPER_ASSIGN_OR_RETURN(const auto inputs, FindInputs(env, *sources, data.columns, as_fields, option));
     for (const DataInput& input : inputs) {
       const std::string& path = input.path;
-      if (env.IsFolder(path)) {
-        return InvalidArgument(
-            fmt::format("--{} {} is a folder: give files, .jsonl, .json, .csv, .tsv or .txt", option, path));
-      }
       if (const auto file = env.OpenForRead(path); !file.ok()) {
         return file.status().WithContext(fmt::format("--{}", option));
       }
       // The first rows show the format; a text file is only read when needed.
       if (KindOfDataFile(path) == DataFileKind::kText) continue;
-      if (const auto rows = RecordReader::Open(env, path); !rows.ok()) {
+      if (const auto rows = RecordReader::Open(env, path, input.columns, as_fields); !rows.ok()) {
         return rows.status().WithContext(fmt::format("--{}", option));
       }
     }
@@ -44,12 +41,35 @@ Status CheckDataFiles(Env& env, const RunConfig::Data& data) {
   return OkStatus();
 }
 
+// Folders and patterns become the files that they stand for, so that the saved configuration names what was trained on.
+// The first rank looks for all. A plan may name files that do not exist yet.
+Status ExpandData(const Ranks& ranks, Purpose purpose, RunConfig& config) {
+  Status expanded;
+  for (const auto& [option, sources] : {std::pair{"data", &config.data.data}, {"eval_data", &config.data.eval_data}}) {
+    if (!ranks.first() || !expanded.ok()) continue;
+    auto files = ExpandSources(PosixEnv(), *sources, option);
+    if (files.ok()) *sources = *std::move(files);
+    if (purpose == Purpose::kTrain) expanded = files.status();
+  }
+  TEMPER_RETURN_IF_ERROR(ranks.Agree(expanded));
+  if (ranks.alone()) return OkStatus();
+  RunConfig of_data;
+  of_data.data.data = config.data.data;
+  of_data.data.eval_data = config.data.eval_data;
+  TEMPER_ASSIGN_OR_RETURN(const std::string firsts, ranks.FromFirst(PrintRunConfig(of_data)));
+  TEMPER_ASSIGN_OR_RETURN(const RunConfig first, ParseRunConfig(firsts, "the data of rank 0"));
+  config.data.data = first.data.data;
+  config.data.eval_data = first.data.eval_data;
+  return OkStatus();
+}
+
 // A plan may name files that do not exist yet; they count as without weights.
 bool FindsWeights(Env& env, const RunConfig::Data& data) {
+  if (!data.row_template.empty()) return false;    // whatever a field of that name means
   std::vector<std::pair<DataInput, Bytes>> files;  // with their sizes
   Bytes total{}, done{};
   for (const DataSources* sources : {&data.data, &data.eval_data}) {
-    const auto inputs = FindInputs(env, *sources, "data");
+    const auto inputs = FindInputs(env, *sources, data.columns, /*as_fields=*/false, "data");
     if (!inputs.ok()) continue;
     for (const DataInput& input : *inputs) {
       const auto file = env.OpenForRead(input.path);
@@ -60,7 +80,7 @@ bool FindsWeights(Env& env, const RunConfig::Data& data) {
   TransferProgress progress("search data for weights");
   return std::any_of(files.begin(), files.end(), [&](const auto& file) {
     const auto& [input, size] = file;
-    const bool found = HasWeights(env, input.path, input.max_rows,
+    const bool found = HasWeights(env, input.path, input.max_rows, input.columns,
                                   [&](Bytes searched, Bytes) { progress.Update(done + searched, total); });
     done += size;
     return found;
@@ -154,6 +174,7 @@ Result<std::optional<TrainSetup>> SetUp(const Arguments& arguments, Purpose purp
     ranks.communicator()->SetPatience({.idle = {config.watch.idle_seconds}, .busy = {config.watch.busy_seconds}});
   }
 
+  TEMPER_RETURN_IF_ERROR(ExpandData(ranks, purpose, config));
   // Like the data, only the first rank needs it.
   std::string chat_template = ranks.first() ? config.data.chat_template : "", templates_of;
   std::optional<OutputFolder> folder;

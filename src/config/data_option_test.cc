@@ -81,6 +81,39 @@ TEST(DataSources, YamlTakesAPathAMapOrAListOfThese) {
   EXPECT_EQ(back.data, one.data);
 }
 
+TEST(DataSources, ColumnsAreOfAllFilesOrOfOne) {
+  RunConfig config;
+  const OptionSet options = RunOptions(config);
+  const auto read = [&](const std::vector<std::string>& arguments) {
+    const auto line = ReadCommandLine(arguments, options);
+    return line.ok() ? ApplyCommandLine(*line, options) : line.status();
+  };
+  ASSERT_TRUE(read({"--columns", "prompt=q,completion=a.text", "--columns", "{system: \"x,y\"}", "--data",
+                    "d.jsonl:columns=prompt=frage,messages.role=from,passes=2"})
+                  .ok());
+  EXPECT_EQ(config.data.columns, (RowColumns{{"prompt", "q"}, {"completion", "a.text"}, {"system", "x,y"}}));
+  EXPECT_EQ(
+      config.data.data,
+      (DataSources{{.path = "d.jsonl", .passes = 2, .columns = {{"prompt", "frage"}, {"messages.role", "from"}}}}));
+  const auto back = ParseRunConfig(PrintRunConfig(config), "run.yaml");
+  ASSERT_TRUE(back.ok()) << back.status().message();
+  EXPECT_EQ(back->data.columns, config.data.columns);
+  EXPECT_EQ(back->data.data, config.data.data);
+  const auto yaml =
+      ParseRunConfig("columns: {prompt: q}\ndata: [{path: d, columns: {text: t}}, \"e:columns=text=u\"]", "run.yaml");
+  ASSERT_TRUE(yaml.ok()) << yaml.status().message();
+  EXPECT_EQ(yaml->data.columns, (RowColumns{{"prompt", "q"}}));
+  EXPECT_EQ(yaml->data.data[0].columns, (RowColumns{{"text", "t"}}));
+  EXPECT_EQ(yaml->data.data[1].columns, (RowColumns{{"text", "u"}}));
+  EXPECT_EQ(read({"--columns", "promt=q"}).message().substr(0, 74),
+            "command line, columns: 'promt' is no field of rows; did you mean 'prompt'?");
+  EXPECT_EQ(read({"--columns", "prompt"}).message(),
+            "command line: columns should be FIELD=COLUMN,FIELD=COLUMN or a map such as {prompt: question, completion: "
+            "answer}, but is '\"prompt\"'");
+  EXPECT_EQ(read({"--columns", "prompt="}).message(),
+            "command line, columns: prompt has no column: write prompt=COLUMN");
+}
+
 TEST(DataSources, MistakesAreNamedWithTheirRemedy) {
   const auto error = [](const std::vector<std::string>& arguments) {
     Settings s;
@@ -134,6 +167,7 @@ TEST(DataSources, TheUseOfFilesIsComparedOnResumeNotTheirPaths) {
   EXPECT_EQ(differences({{"a"}}, {{"a", 1, 10}}), 1u);
   EXPECT_EQ(differences({{"a"}, {"b", 2}}, {{"a", 2}, {"b"}}), 1u);
   EXPECT_EQ(differences({{"a"}, {"b"}}, {{"a"}}), 1u);
+  EXPECT_EQ(differences({{"a"}}, {{.path = "a", .columns = {{"text", "t"}}}}), 1u);
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "base/check.h"
 #include "format/quoted.h"
 
 namespace temper {
@@ -56,12 +57,12 @@ const std::vector<Meant>& FieldsOfAlpaca() {
 
 const std::vector<Meant>& FieldsOfTurns() {
   static const std::vector<Meant> kFields = {
-      {"messages", {"conversations", "messages"}}, {"system", {"system"}, false}, {"tools", {"tools"}, false}};
+      {"messages", {"conversations"}}, {"system", {"system"}, false}, {"tools", {"tools"}, false}};
   return kFields;
 }
 
 const std::vector<Meant>& TagsOfTurns() {
-  static const std::vector<Meant> kTags = {{"role_tag", {"from", "role"}}, {"content_tag", {"value", "content"}}};
+  static const std::vector<Meant> kTags = {{"role_tag", {"from"}}, {"content_tag", {"value"}}};
   return kTags;
 }
 
@@ -86,9 +87,23 @@ std::string ReasonFor(const std::string& key) {
   return "";
 }
 
-// Names each key of a section of dataset_info.json of which Temper reads something else than the file says.
+// Sets the columns of the last file from which conversations are read, whose list and keys the tool calls so. The
+// reader of ShareGPT's turns knows all names of speakers, and both pairs of keys.
+void SetTurns(const std::string& list, const std::string& role, const std::string& content, ForeignData& data) {
+  RowColumns& columns = data.files.back().columns;
+  const auto set = [&](const char* field, const std::string& column) {
+    TEMPER_CHECK(AddColumn({field, column}, columns).ok()) << field;
+  };
+  if (list == "messages" && role == "role" && content == "content") return;
+  if (list != "conversations") set("conversations", list);
+  if (role != "from" && role != "role") set("conversations.from", role);
+  if (content != "value" && content != "content") set("conversations.value", content);
+}
+
+// Names each key of a section of dataset_info.json of which Temper reads something else than the file says, where
+// `columns` cannot say so, too.
 void CheckSection(const std::string& name, const OrderedJson& section, const std::vector<std::vector<Meant>>& known,
-                  const char* what, ForeignData& data) {
+                  ForeignData& data) {
   for (auto it = section.begin(); it != section.end(); ++it) {
     const std::string given = it.value().is_string() ? it.value().get<std::string>() : it.value().dump();
     const Meant* meant = nullptr;
@@ -104,15 +119,17 @@ void CheckSection(const std::string& name, const OrderedJson& section, const std
     } else if (meant == nullptr) {
       data.lost.push_back(fmt::format("data set {}: its {} {}{}", name, it.key(), Quoted(given), ReasonFor(it.key())));
     } else if (std::find(meant->read.begin(), meant->read.end(), given) == meant->read.end()) {
-      const bool role = it.key().ends_with("_tag") && it.key() != "role_tag" && it.key() != "content_tag";
-      data.lost.push_back(fmt::format("data set {}: {}: rename the {} {} of its {} to {}", name, it.key(),
-                                      role ? "role" : what, Quoted(given), role ? "messages" : "rows", meant->read[0]));
+      if (it.key().ends_with("_tag")) {
+        data.lost.push_back(fmt::format("data set {}: {}: rename the role {} of its messages to {}", name, it.key(),
+                                        Quoted(given), meant->read[0]));
+      } else if (!AddColumn({std::string(meant->read[0]), given}, data.files.back().columns).ok()) {
+        data.lost.push_back(fmt::format("data set {}: its {} {}", name, it.key(), Quoted(given)));
+      }
     }
   }
 }
 
-// Says which fields of rows must be renamed before Temper recognises them (docs/formats/data.md), and which are not
-// read.
+// Sets the columns of the last file from which Temper reads what the entry says, and says what is not read.
 void CheckFields(const std::string& name, const OrderedJson& entry, ForeignData& data) {
   static const OrderedJson kNone = OrderedJson::object();
   const auto section = [&](const char* key) -> const OrderedJson& {
@@ -123,7 +140,8 @@ void CheckFields(const std::string& name, const OrderedJson& entry, ForeignData&
   const std::string formatting = TextAt(entry, "formatting", "alpaca");
   if (formatting == "alpaca") {
     const std::string prompt = TextAt(columns, "prompt", "instruction"), answer = TextAt(columns, "response", "output");
-    const bool text = prompt == "text" && !columns.contains("response");
+    const bool text =
+        !TextAt(columns, "prompt").empty() && TextAt(columns, "response").empty();  // LLaMA-Factory reads no other
     const bool joined = prompt == "prompt" && answer == "completion";
     if (joined) {
       data.changed.push_back(
@@ -133,20 +151,29 @@ void CheckFields(const std::string& name, const OrderedJson& entry, ForeignData&
     }
     const bool known = text || joined || (prompt == "question" && answer == "answer");  // by these names
     if (known) {
+      if (text && prompt != "text") data.files.back().columns = {{"text", prompt}};
       columns.erase("prompt");
       columns.erase("response");
     }
     const std::vector<Meant> system = {
         {"system", {"system"}, false}};  // all that is read beside them; nothing beside a text
-    CheckSection(name, columns, {!known ? FieldsOfAlpaca() : text ? std::vector<Meant>() : system}, "field", data);
-    CheckSection(name, tags, {}, "field", data);
+    CheckSection(name, columns, {!known ? FieldsOfAlpaca() : text ? std::vector<Meant>() : system}, data);
+    CheckSection(name, tags, {}, data);
     return;
   }
   if (formatting != "sharegpt" && formatting != "openai") {
     data.lost.push_back(fmt::format("data set {}: its formatting {}", name, Quoted(formatting)));
   }
-  CheckSection(name, columns, {FieldsOfTurns()}, "field", data);
-  CheckSection(name, tags, {TagsOfTurns(), Roles()}, "field", data);
+  SetTurns(TextAt(columns, "messages", "conversations"), TextAt(tags, "role_tag", "from"),
+           TextAt(tags, "content_tag", "value"), data);
+  const auto drop = [](OrderedJson& from, const char* key) {
+    if (!TextAt(from, key).empty()) from.erase(key);
+  };
+  drop(columns, "messages");
+  drop(tags, "role_tag");
+  drop(tags, "content_tag");
+  CheckSection(name, columns, {FieldsOfTurns()}, data);
+  CheckSection(name, tags, {TagsOfTurns(), Roles()}, data);
 }
 
 // What no part of the entry of dataset_info.json above has said.
@@ -167,7 +194,8 @@ void CheckType(const std::string& name, const OrderedJson& entry, ForeignData& d
   if (type == entry.end() || type->is_null()) return;
   if (!type->is_string()) {
     data.lost.push_back(fmt::format(
-        "data set {}: a prompt style of your own; write rows with prompt and completion, which are joined as they are",
+        "data set {}: a prompt style of your own; here the model's chat template is used, or the plain text "
+        "where it has none (a text of your own is row_template)",
         name));
     return;
   }
@@ -184,6 +212,56 @@ void CheckType(const std::string& name, const OrderedJson& entry, ForeignData& d
   data.changed.push_back(fmt::format(
       "data set {}: the style {} is not known; rows are read by their fields (temper data preview shows how)", name,
       Quoted(style)));
+}
+
+// What Axolotl calls the fields of rows, beside messages, and what they are here.
+constexpr std::pair<const char*, const char*> kFieldsOfAxolotl[] = {{"field_instruction", "instruction"},
+                                                                    {"field_input", "input"},
+                                                                    {"field_output", "output"},
+                                                                    {"field_system", "system"},
+                                                                    {"field_tools", "tools"},
+                                                                    {"field", "text"},
+                                                                    {"text_column", "text"}};
+
+// The columns of an entry of Axolotl's; its keys that they translate are added to `read`.
+RowColumns ColumnsOf(const OrderedJson& entry, std::set<std::string>& read) {
+  ForeignData found{.files = {DataSource()}};
+  RowColumns& columns = found.files[0].columns;
+  const auto type = entry.find("type");
+  for (const auto& [key, field] : kFieldsOfAxolotl) {
+    for (const OrderedJson* section : {&entry, type == entry.end() ? nullptr : &*type}) {
+      const std::string column = section ? TextAt(*section, key) : "";
+      if (column.empty()) continue;
+      read.insert(key);
+      if (column != field) TEMPER_CHECK(AddColumn({field, column}, columns).ok()) << field;
+    }
+  }
+  const auto mappings = entry.find("message_property_mappings");
+  const bool mapped = mappings != entry.end() && mappings->is_object();
+  const std::string style = TextAt(entry, "type");
+  const std::string list =
+      TextAt(entry, "field_messages", style.starts_with("sharegpt") ? "conversations" : "messages");
+  const auto key_of = [&](const char* key, const char* former) {
+    return TextAt(mapped ? *mappings : OrderedJson(), key, TextAt(entry, former, key));
+  };
+  if (mapped || entry.contains("field_messages") || entry.contains("message_field_role") ||
+      entry.contains("message_field_content")) {
+    SetTurns(list, key_of("role", "message_field_role"), key_of("content", "message_field_content"), found);
+    for (const char* key : {"field_messages", "message_field_role", "message_field_content"}) {
+      if (!TextAt(entry, key).empty()) read.insert(key);
+    }
+  }
+  if (!mapped) return columns;
+  bool all = true;
+  const bool as_messages = !FindColumn(columns, "conversations") && list == "messages";
+  for (const auto& [key, column] : mappings->items()) {
+    all = all && column.is_string();
+    if (key == "role" || key == "content" || !column.is_string() || column == key) continue;
+    const std::string field = fmt::format("{}.{}", as_messages ? "messages" : "conversations", key);
+    TEMPER_CHECK(AddColumn({field, column.get<std::string>()}, columns).ok()) << field;
+  }
+  if (all) read.insert("message_property_mappings");
+  return columns;
 }
 
 // The 1000 of "train[:1000]".
@@ -257,25 +335,15 @@ ForeignData LlamaFactoryData(Env& env, const OrderedJson& names, const std::stri
 }
 
 ForeignData ListedData(const OrderedJson& list) {
-  // What needs nothing: how files are loaded, and the fields of rows under the names that Temper knows.
+  // What needs nothing: how files are loaded, and what Temper does anyway.
   static const std::set<std::string> kRead = {"path", "data_files", "type"};
   static const std::set<std::string> kNeedless = {"ds_type", "trust_remote_code", "preprocess_shards"};
   static const std::set<std::string> kUsual = {"split: train",
-                                               "field_messages: messages",
-                                               "field_messages: conversations",
-                                               "message_field_role: role",
-                                               "message_field_role: from",
-                                               "message_field_content: content",
-                                               "message_field_content: value",
-                                               "message_property_mappings: {\"role\":\"role\",\"content\":\"content\"}",
-                                               "message_property_mappings: {\"role\":\"from\",\"content\":\"value\"}",
                                                "roles_to_train: [\"assistant\"]",
                                                "roles_to_train: [\"gpt\",\"assistant\"]",
                                                "roles_to_train: [\"assistant\",\"gpt\"]",
                                                "train_on_eos: turn",
                                                "train_on_eot: turn",
-                                               "field: text",
-                                               "text_column: text",
                                                "chat_template: tokenizer_default"};
   ForeignData data;
   const OrderedJson entries = list.is_array() ? list : OrderedJson::array({list});
@@ -295,12 +363,16 @@ ForeignData ListedData(const OrderedJson& list) {
     if (const auto it = entry.find("data_files"); it != entry.end()) files = Names(*it);
     if (files.empty()) files = {path};
     const std::optional<int64_t> first = FirstRowsOf(TextAt(entry, "split"));
+    std::set<std::string> renamed;
+    const RowColumns columns = ColumnsOf(entry, renamed);
     for (const std::string& one : files) {
-      data.files.push_back({.path = loader || one == path ? one : path + "/" + one, .max_samples = first});
+      data.files.push_back(
+          {.path = loader || one == path ? one : path + "/" + one, .max_samples = first, .columns = columns});
     }
     CheckType(path, entry, data);
     for (auto it = entry.begin(); it != entry.end(); ++it) {
-      if (kRead.contains(it.key()) || it.value().is_null() || it.value() == false) continue;
+      if (kRead.contains(it.key()) || renamed.contains(it.key()) || it.value().is_null() || it.value() == false)
+        continue;
       if (first && it.key() == "split") continue;
       const std::string value = it.value().is_string() ? it.value().get<std::string>() : it.value().dump();
       const std::string setting = fmt::format("{}: {}", it.key(), value);

@@ -182,6 +182,7 @@ class Importer {
         {"@list_of_data", &Importer::ListOfData},
         {"@held_out", &Importer::HeldOut},
         {"@max_samples", &Importer::MaxSamples},
+        {"@text_field", &Importer::TextField},
         {"@template", &Importer::NamedTemplate},
         {"@template_variable", &Importer::TemplateVariable},
         {"@template_file", &Importer::TemplateFile},
@@ -243,6 +244,7 @@ class Importer {
       OrderedJson entry = {{"path", file.path}};
       if (file.passes != 1) entry["passes"] = file.passes;
       if (file.max_samples) entry["max_samples"] = *file.max_samples;
+      for (const RowColumn& column : file.columns) entry["columns"][column.field] = column.column;
       list.push_back(std::move(entry));
     }
     if (!list.empty()) Set(foreign.ours, list, setting);
@@ -282,6 +284,14 @@ class Importer {
       }
     }
     if (!taken) Say(result_.lost, setting, "no file is given that it could count for");
+  }
+
+  // Of rows that are one text.
+  void TextField(const ForeignSetting& setting, const ForeignName& foreign) {
+    const std::string column = setting.Text();
+    if (column == "text") return;
+    if (column.empty()) return Say(result_.lost, setting, "the name of a column is expected");
+    Set(foreign.ours, OrderedJson{{"text", column}}, setting);
   }
 
   // Adds a variable to chat_template_kwargs.

@@ -105,6 +105,12 @@ TEST(Import, EveryValueOfEverySettingOfEachToolIsTranslatedOrNamed) {
   }
 }
 
+bool SetsColumn(const std::string& yaml, const Json& column) {
+  if (!column.is_string()) return false;
+  const size_t at = yaml.find("columns: {");
+  return at != yaml.npos && HasWord(yaml.substr(at, yaml.find('}', at) - at), column.get<std::string>());
+}
+
 TEST(Import, EveryKeyOfLlamaFactorysDataSetsIsTranslatedOrNamed) {
   const Json known = KnownValues("LLaMA-Factory's dataset_info.json");
   ASSERT_GT(known.size(), 25u);
@@ -119,7 +125,8 @@ TEST(Import, EveryKeyOfLlamaFactorysDataSetsIsTranslatedOrNamed) {
       (outside ? entry : entry[tag ? "tags" : "columns"])[key] = value;
       MemoryEnv env = WithDatasetInfo(entry);
       const std::string yaml = kLlamaFactory.With("cutoff_len", "64", env);
-      EXPECT_TRUE(HasWord(yaml, key == "num_samples" && value != 0 ? "max_samples" : key)) << entry << "\n" << yaml;
+      const bool named = HasWord(yaml, key == "num_samples" && value != 0 ? "max_samples" : key);
+      EXPECT_TRUE(named || SetsColumn(yaml, value)) << entry << "\n" << yaml;
     }
   }
 }
@@ -156,7 +163,8 @@ TEST(Import, EveryKeyOfAxolotlsDataSetsIsTranslatedOrNamed) {
       entry[key] = value;
       const std::string yaml = kAxolotl.With("datasets", Json::array({entry}).dump(), env);
       const bool file = key == "path" || key == "data_files";
-      EXPECT_TRUE(HasWord(yaml, file || key == "type" ? "abc" : key)) << entry << "\n" << yaml;
+      EXPECT_TRUE(HasWord(yaml, file || key == "type" ? "abc" : key) || SetsColumn(yaml, value)) << entry << "\n"
+                                                                                                 << yaml;
     }
   }
 }
@@ -226,20 +234,62 @@ TEST(Import, WhenToEvaluateAndSaveIsTranslated) {
   EXPECT_NE(once.find("saves_per_epoch: 1: at most once in the run"), once.npos) << once;
 }
 
-TEST(Import, LlamaFactorysColumnsAndTagsAreNamedWithWhatTemperReads) {
+TEST(Import, LlamaFactorysColumnsAndTagsAreTranslatedOrNamed) {
   MemoryEnv env =
       WithDatasetInfo({{"file_name", "d.json"},
                        {"formatting", "sharegpt"},
                        {"columns", {{"messages", "dialog"}, {"system", "sys"}, {"images", "imgs"}}},
                        {"tags", {{"role_tag", "speaker"}, {"user_tag", "customer"}, {"assistant_tag", "gpt"}}}});
   const std::string yaml = kLlamaFactory.With("cutoff_len", "64", env);
-  for (const char* line : {"system: rename the field 'sys' of its rows to system",
+  for (const char* line : {"data: {path: data/d.json, columns: {conversations: dialog, conversations.from: speaker, "
+                           "system: sys}}  # dataset\n",
                            "its images 'imgs': images, video and sound are not supported",
-                           "role_tag: rename the field 'speaker' of its rows to from",
                            "user_tag: rename the role 'customer' of its messages to human"}) {
     EXPECT_NE(yaml.find(line), std::string::npos) << line << " is not in\n" << yaml;
   }
   EXPECT_FALSE(HasWord(yaml, "assistant_tag")) << "the default\n" << yaml;
+}
+
+TEST(Import, FieldsOfOtherToolsDataSetsBecomeColumns) {
+  const auto llama_factory = [](const Json& entry) {
+    Json with_file = entry;
+    with_file["file_name"] = "d.json";
+    MemoryEnv env = WithDatasetInfo(with_file);
+    return kLlamaFactory.With("cutoff_len", "64", env);
+  };
+  const auto axolotl = [](const Json& entry) {
+    Json with_path = entry;
+    with_path["path"] = "d.jsonl";
+    MemoryEnv env;
+    return kAxolotl.With("datasets", Json::array({with_path}).dump(), env);
+  };
+  MemoryEnv none;
+  const std::pair<std::string, std::string> runs[] = {
+      {llama_factory({{"columns", {{"prompt", "frage"}, {"response", "antwort"}}}}),
+       "columns: {instruction: frage, output: antwort}"},
+      {llama_factory({{"columns", {{"prompt", "body"}}}}), "columns: {text: body}"},
+      {llama_factory({{"formatting", "sharegpt"}, {"columns", {{"messages", "messages"}}}}),
+       "columns: {conversations: messages}"},  // whose keys are from and value
+      {axolotl({{"type", "chat_template"},
+                {"field_messages", "chat"},
+                {"field_tools", "functions"},
+                {"message_property_mappings", {{"role", "who"}, {"content", "said"}, {"reasoning_content", "why"}}}}),
+       "columns: {tools: functions, conversations: chat, conversations.from: who, conversations.value: said, "
+       "conversations.reasoning_content: why}"},
+      {axolotl({{"type", "chat_template"}, {"message_property_mappings", {{"role", "role"}, {"tool_calls", "calls"}}}}),
+       "columns: {messages.tool_calls: calls}"},
+      {axolotl({{"type", {{"field_instruction", "q"}, {"field_output", "a"}, {"format", "{instruction}"}}}}),
+       "columns: {instruction: q, output: a}"},
+      {axolotl({{"type", "completion"}, {"field", "body"}}), "columns: {text: body}"},
+      {kTrl.With("dataset_text_field", "body", none), "\ncolumns: {text: body}  # dataset_text_field\n"},
+  };
+  for (const auto& [yaml, columns] : runs) EXPECT_NE(yaml.find(columns), yaml.npos) << columns << "\n" << yaml;
+  for (const std::string& yaml : {axolotl({{"type", "chat_template"}, {"field_messages", "messages"}}),
+                                  llama_factory({{"formatting", "sharegpt"},
+                                                 {"columns", {{"messages", "messages"}}},
+                                                 {"tags", {{"role_tag", "role"}, {"content_tag", "content"}}}})}) {
+    EXPECT_EQ(yaml.find("columns"), yaml.npos) << yaml;
+  }
 }
 
 // A null where the tool has a default: TRL's "no limit".

@@ -59,6 +59,21 @@ Option ChatTemplateKwargs(JsonObject& kwargs) {
   return {"chat_template_kwargs", &kwargs, "variables for the chat template, such as {\"enable_thinking\": false}"};
 }
 
+Option RowTemplateOption(std::string& row_template) {
+  return {.name = "row_template",
+          .target = &row_template,
+          .help =
+              "a Jinja file that makes the text to train on from the fields of a row, which may then be any; what its "
+              "{% generation %} blocks print counts, without any all of it",
+          .value_hint = "FILE"};
+}
+
+Option ReasoningTurnsOption(ReasoningTurns& turns) {
+  return {"reasoning_turns", ChoiceOf(turns, {"all", "last"}),
+          "where the chat template drops the reasoning of earlier turns: all trains each turn as it is generated, in a "
+          "sample of its own; last makes one sample per conversation, in which what the template prints counts"};
+}
+
 std::vector<OptionGroup> RunOptionGroups(RunConfig& c) {
   constexpr OnResume kSame = OnResume::kSame, kGoesOn = OnResume::kGoesOn, kFree = OnResume::kFree,
                      kProgram = OnResume::kGoesOnWithAnotherProgram;
@@ -112,14 +127,17 @@ std::vector<OptionGroup> RunOptionGroups(RunConfig& c) {
        }},
       {"Data",
        {
-           DataOption("data", c.data.data,
-                      "training rows: .jsonl, .json, .csv, .tsv or .txt, also .gz and .zst; or the name of a data "
-                      "set in the Hugging Face cache. Repeat it for several files. "
-                      "FILE:passes=0.5,max_samples=1000: an epoch sees half of the samples of its first 1000 rows",
-                      /*has_passes=*/true),
+           DataOption(
+               "data", c.data.data,
+               "training rows: .jsonl, .json, .csv, .tsv or .txt, also .gz and .zst; a folder of such files or a "
+               "pattern ('data/*.jsonl'); or the name of a data set in the Hugging Face cache. Repeat it for "
+               "several files. "
+               "FILE:passes=0.5,max_samples=1000: an epoch sees half of the samples of its first 1000 rows",
+               /*has_passes=*/true),
            With(kGoesOn,
                 DataOption("eval_data", c.data.eval_data, "held-out rows to evaluate on, as data: FILE[:max_samples=N]",
                            /*has_passes=*/false)),
+           ColumnsOption(c.data.columns),
            {"eval_fraction", &c.data.eval_fraction, "part of data to hold out, if there is no eval_data", fraction},
            {"max_seq_len",
             &c.data.max_seq_len,
@@ -135,6 +153,8 @@ std::vector<OptionGroup> RunOptionGroups(RunConfig& c) {
                         .default_text = "output_dir"}),
            With(kFree, ChatTemplateOption(c.data.chat_template)),  // checked by content
            ChatTemplateKwargs(c.data.chat_template_kwargs),
+           With(kFree, RowTemplateOption(c.data.row_template)),  // checked by content
+           ReasoningTurnsOption(c.data.reasoning_turns),
            {.name = "template_date",
             .target = &c.data.template_date,
             .help = "today's date for the chat template",

@@ -19,6 +19,8 @@ std::vector<OptionGroup> RunOptionGroups(RunConfig& config);
 // chat_template and chat_template_kwargs, for commands that render conversations without a RunConfig.
 Option ChatTemplateOption(std::string& chat_template);
 Option ChatTemplateKwargs(JsonObject& kwargs);
+Option RowTemplateOption(std::string& row_template);
+Option ReasoningTurnsOption(ReasoningTurns& turns);
 
 // `config` as YAML; `notes` as in ResolvedRun. ParseRunConfig reads it back to an equal configuration. Clear
 // output.overwrite and output.resume before saving a configuration that users may run again.

@@ -520,9 +520,9 @@ TEST(RunOptions, EveryOptionHasItsOwnVariable) {
       const Option& target = *options.Find(option.name);
       const std::string before = ValueAsYaml(target);
       bool changed = false;
-      for (const char* value :
-           {"3",     "0.5",  "true", "false",   "f32",  "cpu", "full", "linear", "cosine", "block",        "2d",
-            "gpipe", "step", "rows", "weights", "host", "sgd", "int8", "cast",   "{a: 2}", "[[a, \"-\"]]", "epoch"}) {
+      for (const char* value : {"3",      "0.5",   "true", "false",  "f32",          "cpu",   "full",    "linear",
+                                "cosine", "block", "2d",   "gpipe",  "step",         "rows",  "weights", "host",
+                                "sgd",    "int8",  "cast", "{a: 2}", "[[a, \"-\"]]", "epoch", "text=a",  "last"}) {
         changed = changed || (SetFromText(target, value, "test").ok() && ValueAsYaml(target) != before);
       }
       EXPECT_TRUE(changed) << option.name;

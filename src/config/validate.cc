@@ -9,6 +9,29 @@
 #include "config/run_options.h"
 
 namespace temper {
+
+Status CheckRowTemplate(const RunConfig::Data& data) {
+  if (data.row_template.empty()) return OkStatus();
+  const auto both = [](const char* other) {
+    return InvalidArgument(fmt::format(
+        "both row_template and {} are set, but a row template makes the whole text of a row, without the chat "
+        "template: remove one of the two",
+        other));
+  };
+  if (!data.chat_template.empty()) return both("chat_template");
+  if (!data.chat_template_kwargs.text.empty()) return both("chat_template_kwargs");
+  if (data.reasoning_turns != ReasoningTurns::kAll) return both("reasoning_turns");
+  bool columns = !data.columns.empty();
+  for (const DataSources* sources : {&data.data, &data.eval_data}) {
+    for (const DataSource& source : *sources) columns = columns || !source.columns.empty();
+  }
+  if (!columns) return OkStatus();
+  return InvalidArgument(
+      "both row_template and columns are set, but a row template has columns under their own names, such as {{ frage "
+      "}}: "
+      "remove columns");
+}
+
 namespace {
 
 // By text only: code that deletes files must handle links.
@@ -219,6 +242,7 @@ Status Validate(const RunConfig& config, Purpose purpose) {
   TEMPER_RETURN_IF_ERROR(CheckMethod(config));
   TEMPER_RETURN_IF_ERROR(CheckSchedule(config));
   TEMPER_RETURN_IF_ERROR(CheckMemory(config));
+  TEMPER_RETURN_IF_ERROR(CheckRowTemplate(config.data));
   TEMPER_RETURN_IF_ERROR(config.optimizer.settings.Check(*config.optimizer.rule));
   return CheckOutput(config);
 }

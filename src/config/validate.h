@@ -16,4 +16,7 @@ enum class Purpose {
 // Finds errors in one value or between several; each message has a remedy. Valid before and after Resolve.
 Status Validate(const RunConfig& config, Purpose purpose);
 
+// Of the settings for data only: those that a row template excludes.
+Status CheckRowTemplate(const RunConfig::Data& data);
+
 }  // namespace temper

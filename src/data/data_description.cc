@@ -19,6 +19,10 @@ constexpr std::pair<const char*, int64_t DataStatistics::*> kCounts[] = {
     {"cut_tokens", &DataStatistics::cut_tokens},
     {"dropped_rows", &DataStatistics::dropped_rows},
     {"split_borders", &DataStatistics::split_borders},
+    {"split_rows", &DataStatistics::split_rows},
+    {"split_samples", &DataStatistics::split_samples},
+    {"split_tokens", &DataStatistics::split_tokens},
+    {"unsplit_tokens", &DataStatistics::unsplit_tokens},
     {"longest_row", &DataStatistics::longest_row},
     {"samples", &DataStatistics::samples},
     {"tokens", &DataStatistics::tokens},
@@ -126,7 +130,7 @@ Result<DataDescription> ParseDescription(std::string_view text, const std::strin
     if (!entry.is_object()) return wrong("a file");
     DataFile& file = about.files.emplace_back();
     TEMPER_ASSIGN_OR_RETURN(const int64_t format, RequireInt(entry, "format", where));
-    if (format < 0 || format > static_cast<int64_t>(RecordFormat::kTextFile)) return wrong("the format of a file");
+    if (format < 0 || format > static_cast<int64_t>(RecordFormat::kFields)) return wrong("the format of a file");
     file.format = static_cast<RecordFormat>(format);
     TEMPER_ASSIGN_OR_RETURN(file.format_place, StringOr(entry, "format_place", "", where));
     TEMPER_ASSIGN_OR_RETURN(file.rows, RequireInt(entry, "rows", where));

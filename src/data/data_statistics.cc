@@ -17,6 +17,10 @@ void DataStatistics::Add(const DataStatistics& o) {
   cut_tokens += o.cut_tokens;
   dropped_rows += o.dropped_rows;
   split_borders += o.split_borders;
+  split_rows += o.split_rows;
+  split_samples += o.split_samples;
+  split_tokens += o.split_tokens;
+  unsplit_tokens += o.unsplit_tokens;
   longest_row = std::max(longest_row, o.longest_row);
   samples += o.samples;
   tokens += o.tokens;

@@ -19,7 +19,10 @@ struct DataStatistics {
   int64_t cut_tokens = 0;     // lost by that
   int64_t dropped_rows = 0;   // nothing supervised (left)
   int64_t split_borders = 0;  // borders that a token would have crossed
-  int64_t longest_row = 0;    // tokens, before cutting (plain text is never cut)
+  // Conversations of which the template makes several texts, their samples, the tokens of these, and of the last of
+  // each, which is what one sample of it would be about.
+  int64_t split_rows = 0, split_samples = 0, split_tokens = 0, unsplit_tokens = 0;
+  int64_t longest_row = 0;  // tokens, before cutting (plain text is never cut)
   int64_t samples = 0;
   int64_t tokens = 0;      // in the samples
   int64_t supervised = 0;  // of those

@@ -46,7 +46,7 @@ class Loader {
 
  private:
   Status LoadRows(Env& env, const DataInput& input, Bytes done, Bytes total) {
-    TEMPER_ASSIGN_OR_RETURN(const auto reader, RecordReader::Open(env, input.path));
+    TEMPER_ASSIGN_OR_RETURN(const auto reader, RecordReader::Open(env, input.path, input.columns, input.as_fields));
     DataFile file{.path = input.path,
                   .format = reader->format(),
                   .format_place = reader->format_place(),
@@ -69,7 +69,7 @@ class Loader {
       if (options_.progress) options_.progress(done + reader->bytes_read(), total, about_.statistics.rows);
     }
     about_.files.push_back(std::move(file));
-    return OkStatus();
+    return reader->CheckColumns();
   }
 
   // Errors end the reading, also with skip_bad_rows: the samples before them are already written.

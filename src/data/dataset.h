@@ -35,6 +35,8 @@ struct DatasetOptions {
 struct DataInput {
   std::string path;
   int64_t max_rows = std::numeric_limits<int64_t>::max();  // only the first ones are read
+  RowColumns columns = {};                                 // from which fields of rows are read
+  bool as_fields = false;                                  // rows are for a row template (TokenizeOptions)
 };
 
 struct Dataset {

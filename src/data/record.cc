@@ -259,7 +259,17 @@ Result<Record> RecordOf(OrderedJson row, RecordFormat format, const std::string&
 
 }  // namespace
 
-Result<RecordFormat> DetectFormat(const OrderedJson& row, const std::string& where) {
+Result<RecordFormat> DetectFormat(const OrderedJson& row, const std::string& where, const ColumnMap* columns) {
+  // Of each format, in their order.
+  static const std::vector<std::pair<RecordFormat, std::vector<const char*>>> kNeededFields = {
+      {RecordFormat::kTokens, {"input_ids"}},
+      {RecordFormat::kMessages, {"messages"}},
+      {RecordFormat::kConversations, {"conversations"}},
+      {RecordFormat::kPromptCompletion, {"prompt", "completion"}},
+      {RecordFormat::kQuestionAnswer, {"question", "answer"}},
+      {RecordFormat::kInstruction, {"instruction", "output"}},
+      {RecordFormat::kInstruction, {"instruction", "response"}},
+      {RecordFormat::kText, {"text"}}};
   if (IsListOfMessages(row)) return RecordFormat::kMessages;
   if (!row.is_object()) {
     return Corrupt(fmt::format("{}: a row should be an object or a list of messages but is {}{}", where,
@@ -267,13 +277,15 @@ Result<RecordFormat> DetectFormat(const OrderedJson& row, const std::string& whe
                                row.is_array() ? "; a file that is one JSON list should be named .json" : ""));
   }
   const auto has = [&](const char* key) { return FindValue(row, key) != nullptr; };
-  if (has("input_ids")) return RecordFormat::kTokens;
-  if (has("messages")) return RecordFormat::kMessages;
-  if (has("conversations")) return RecordFormat::kConversations;
-  if (has("prompt") && has("completion")) return RecordFormat::kPromptCompletion;
-  if (has("question") && has("answer")) return RecordFormat::kQuestionAnswer;
-  if (has("instruction") && (has("output") || has("response"))) return RecordFormat::kInstruction;
-  if (has("text")) return RecordFormat::kText;
+  for (const bool named : {true, false}) {
+    if (named && (columns == nullptr || columns->empty())) continue;
+    for (const auto& [format, fields] : kNeededFields) {
+      const bool all = std::all_of(fields.begin(), fields.end(), has);
+      if (all && (!named || std::any_of(fields.begin(), fields.end(), [&](auto f) { return columns->Names(f); }))) {
+        return format;
+      }
+    }
+  }
   if (has("chosen") && has("rejected")) {
     return Unsupported(where +
                        ": preference data ('chosen' and 'rejected'); Temper does not train on preferences: keep the "
@@ -303,6 +315,11 @@ Result<Record> MakeRecord(OrderedJson row, RecordFormat format, const std::strin
   if (format == RecordFormat::kMessages && IsListOfMessages(row)) return RecordOf(std::move(row), format, where);
   if (!row.is_object()) {
     return Corrupt(fmt::format("{}: a row should be an object but is {}", where, row.type_name()));
+  }
+  if (format == RecordFormat::kFields) {
+    Record record{.kind = RecordKind::kFields, .where = where};
+    record.fields = std::move(row);
+    return record;
   }
   TokenWeight weight = kUnitWeight;
   if (const OrderedJson* given = FindValue(row, "weight")) {

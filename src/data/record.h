@@ -10,6 +10,8 @@
 //                               response
 //   text                        text                                                            kText
 //
+// With a row template (RecordFormat::kFields) a row may have any fields: they become kFields, and none is special.
+//
 // A row with the fields of several formats is read as the first in this list. A row that is an object may have a
 // "weight" in every format, and "chat_template_kwargs" in every one that goes through a chat template. Other fields are
 // named in `unread`, or refused (data/row_fields.h). Pure functions; any thread.
@@ -21,13 +23,14 @@
 #include <vector>
 
 #include "base/status.h"
+#include "data/column_map.h"
 #include "data/record_format.h"
 #include "data/template/token_weight.h"
 #include "format/json.h"
 
 namespace temper {
 
-enum class RecordKind : uint8_t { kPrompt, kMessages, kText, kTokens };
+enum class RecordKind : uint8_t { kPrompt, kMessages, kText, kTokens, kFields };
 
 struct Record {
   RecordKind kind = RecordKind::kText;
@@ -50,12 +53,15 @@ struct Record {
 
   std::string text;  // kText
 
+  OrderedJson fields;  // kFields: the row, an object
+
   // kTokens; labels as in Hugging Face: negative means masked, otherwise equal to the token.
   std::vector<int32_t> input_ids, labels;
 };
 
-// The format whose fields `row` has. If there is none, the error names the fields that it has.
-Result<RecordFormat> DetectFormat(const OrderedJson& row, const std::string& where);
+// The format whose fields `row` has. If there is none, the error names the fields that it has. `columns`: those that
+// were given for the row's fields, or null; a format for which some were given goes before those without.
+Result<RecordFormat> DetectFormat(const OrderedJson& row, const std::string& where, const ColumnMap* columns = nullptr);
 
 // `row` read as `format`. Errors name `where` and the field.
 Result<Record> MakeRecord(OrderedJson row, RecordFormat format, const std::string& where);

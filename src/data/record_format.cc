@@ -20,6 +20,8 @@ std::string_view FormatName(RecordFormat format) {
       return "text";
     case RecordFormat::kTextFile:
       return "plain text file";
+    case RecordFormat::kFields:
+      return "fields of the row template";
   }
   return "?";
 }

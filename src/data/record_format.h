@@ -15,6 +15,7 @@ enum class RecordFormat : uint8_t {
   kInstruction,
   kText,
   kTextFile,  // not JSON: the file is one document
+  kFields,    // any: a template gets all of them
 };
 
 // For people: "prompt/completion".

@@ -20,10 +20,11 @@ constexpr int kDetectRows = 32;
 
 }  // namespace
 
-Result<std::unique_ptr<RecordReader>> RecordReader::Open(Env& env, const std::string& path) {
-  std::unique_ptr<RecordReader> reader(new RecordReader(path));
-  TEMPER_ASSIGN_OR_RETURN(reader->rows_, RowReader::Open(env, path));
-  TEMPER_RETURN_IF_ERROR(reader->Detect());
+Result<std::unique_ptr<RecordReader>> RecordReader::Open(Env& env, const std::string& path, const RowColumns& columns,
+                                                         bool as_fields) {
+  std::unique_ptr<RecordReader> reader(new RecordReader(path, columns));
+  TEMPER_ASSIGN_OR_RETURN(reader->rows_, RowReader::Open(env, path, RowReader::kMaxRow, columns));
+  TEMPER_RETURN_IF_ERROR(reader->Detect(as_fields));
   return reader;
 }
 
@@ -79,20 +80,26 @@ std::string RecordReader::Where(const RawRow& row) const {
   return path_ + " " + Place(row);
 }
 
-Status RecordReader::Detect() {
+Status RecordReader::Detect(bool as_fields) {
   Status first_error;
-  for (int n = 0; n < kDetectRows; ++n) {
+  bool known = false, more = true;
+  if (const auto* header = rows_->columns()) columns_.NoteHeader(*header);
+  for (int n = 0; n < kDetectRows && !(known && columns_.found_all()); ++n) {
     RawRow row;
-    TEMPER_ASSIGN_OR_RETURN(const bool more, rows_->Next(row));
+    TEMPER_ASSIGN_OR_RETURN(more, rows_->Next(row));
     if (!more) break;
     Status problem = row.error;
-    bool known = false;
     if (problem.ok()) {
       const std::string where = Where(row);
       auto parsed = ParseRow(row.text, path_, where);
       problem = parsed.status();
       if (parsed.ok()) {
-        const auto format = DetectFormat(*parsed, where);
+        columns_.NoteColumns(*parsed);
+        columns_.Apply(*parsed);
+      }
+      if (parsed.ok() && !known) {
+        const auto format =
+            as_fields && parsed->is_object() ? Result(RecordFormat::kFields) : DetectFormat(*parsed, where, &columns_);
         problem = format.status();
         known = format.ok();
         if (known) format_ = *format;
@@ -101,9 +108,13 @@ Status RecordReader::Detect() {
       }
     }
     seen_.push_back(std::move(row));
-    if (known) return OkStatus();
-    if (first_error.ok()) first_error = std::move(problem);
+    if (!known && first_error.ok()) first_error = std::move(problem);
   }
+  if (!seen_.empty()) {
+    const auto rows = more ? std::optional(seen_.size()) : std::nullopt;
+    TEMPER_RETURN_IF_ERROR(columns_.CheckFound(path_, rows, /*needed_only=*/known && more));
+  }
+  if (known) return OkStatus();
   if (seen_.empty()) return Corrupt(fmt::format("{} has no rows", path_));
   return first_error;
 }
@@ -124,10 +135,15 @@ Result<Record> RecordReader::Parse(const RawRow& row) const {
   auto json = known ? Result<OrderedJson>(std::move(*parsed_format_row_)) : ParseRow(row.text, path_, where);
   if (known) parsed_format_row_.reset();
   if (!json.ok()) return json.status();
+  if (!known) columns_.Apply(*json);
   Result<Record> record = MakeRecord(*std::move(json), format_, where);
-  if (record.ok() || row.number == format_row_.number) return record;
-  return Status(record.status().code(), fmt::format("{}. The file was read as {} because of its {}",
-                                                    record.status().message(), FormatName(format_), format_place()));
+  if (record.ok()) return record;
+  std::string message = record.status().message();
+  if (!columns_.empty()) message += fmt::format(". Columns are read as {}", temper::ToString(columns_.columns()));
+  if (row.number != format_row_.number) {
+    message += fmt::format(". The file was read as {} because of its {}", FormatName(format_), format_place());
+  }
+  return Status(record.status().code(), std::move(message));
 }
 
 }  // namespace temper

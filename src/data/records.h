@@ -19,6 +19,7 @@
 
 #include "base/env.h"
 #include "base/status.h"
+#include "data/column_map.h"
 #include "data/record.h"
 #include "data/row_reader.h"
 
@@ -26,14 +27,20 @@ namespace temper {
 
 class RecordReader {
  public:
-  // Errors: as RowReader::Open, and a file whose first rows have no known format.
-  static Result<std::unique_ptr<RecordReader>> Open(Env& env, const std::string& path);
+  // `columns`: from which columns fields are read. `as_fields`: rows need no format (RecordFormat::kFields). Errors: as
+  // RowReader::Open, a file whose first rows have no known format, a column of a format's needed fields that none of
+  // them has.
+  static Result<std::unique_ptr<RecordReader>> Open(Env& env, const std::string& path, const RowColumns& columns = {},
+                                                    bool as_fields = false);
 
   // False after the last row. An error is final. One thread at a time.
   Result<bool> Next(RawRow& row);
 
   // Parses the row. Any thread, but one row by one thread at a time.
   Result<Record> Parse(const RawRow& row) const;
+
+  // Error: one of `columns` was in no row that has been parsed.
+  Status CheckColumns() const { return columns_.CheckFound(path_, std::nullopt, /*needed_only=*/false); }
 
   // Of the file, some of them beyond the next row.
   Bytes bytes_read() const { return rows_->bytes_read(); }
@@ -46,12 +53,13 @@ class RecordReader {
   const std::vector<std::string>* columns() const { return rows_->columns(); }
 
  private:
-  explicit RecordReader(std::string path) : path_(std::move(path)) {}
-  Status Detect();
+  RecordReader(std::string path, const RowColumns& columns) : path_(std::move(path)), columns_(columns) {}
+  Status Detect(bool as_fields);
   std::string Place(const RawRow& row) const;
   std::string Where(const RawRow& row) const;
 
   const std::string path_;
+  ColumnMap columns_;
   RecordFormat format_ = RecordFormat::kText;
   RawRow format_row_{.number = 1, .line = 1};  // without its text
   // What Detect has made of that row, for the first Parse of it. Only the thread that parses that row touches it.

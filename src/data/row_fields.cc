@@ -71,6 +71,7 @@ std::vector<std::string_view> FieldsOf(RecordFormat format, const OrderedJson& r
     }
     case RecordFormat::kText:
     case RecordFormat::kTextFile:
+    case RecordFormat::kFields:
       break;
   }
   return {"text"};

@@ -153,15 +153,16 @@ class RowReader::ValueScanner {
   bool in_string_ = false, escaped_ = false, complete_ = false, too_deep_ = false, too_wide_ = false;
 };
 
-Result<std::unique_ptr<RowReader>> RowReader::Open(Env& env, const std::string& path, Bytes max_row) {
+Result<std::unique_ptr<RowReader>> RowReader::Open(Env& env, const std::string& path, Bytes max_row,
+                                                   const RowColumns& columns) {
   TEMPER_ASSIGN_OR_RETURN(auto text, TextStream::Open(env, path));
   std::unique_ptr<RowReader> reader(new RowReader(std::move(text), max_row));
-  TEMPER_RETURN_IF_ERROR(reader->Probe());
+  TEMPER_RETURN_IF_ERROR(reader->Probe(columns));
   return reader;
 }
 
 // Decides the layout from the first value, reading no further than its end, and goes back to the beginning.
-Status RowReader::Probe() {
+Status RowReader::Probe(const RowColumns& columns) {
   TEMPER_RETURN_IF_ERROR(text_.Fill());
   const std::string_view head = text_.unread().substr(0, 16);
   if (const auto foreign = ForeignFormat(head, path())) return Unsupported(fmt::format("{} {}", path(), *foreign));
@@ -173,7 +174,7 @@ Status RowReader::Probe() {
     if (const char delimiter = TableDelimiter(path()); delimiter != '\0') {
       layout_ = RowLayout::kTable;
       TEMPER_RETURN_IF_ERROR(text_.Rewind(start));
-      TEMPER_ASSIGN_OR_RETURN(table_, TableReader::Open(text_, delimiter, max_row_));
+      TEMPER_ASSIGN_OR_RETURN(table_, TableReader::Open(text_, delimiter, max_row_, columns));
       return OkStatus();
     }
     return Corrupt(

@@ -20,6 +20,7 @@
 #include "data/raw_row.h"
 #include "data/table_reader.h"
 #include "data/text_cursor.h"
+#include "format/row_columns.h"
 
 namespace temper {
 
@@ -31,7 +32,9 @@ class RowReader {
   static constexpr Bytes kMaxRow = MiB(64);
 
   // Errors: the file cannot be opened, is empty, or has another format (Parquet, UTF-16, not JSON).
-  static Result<std::unique_ptr<RowReader>> Open(Env& env, const std::string& path, Bytes max_row = kMaxRow);
+  // `columns`: which of a table's columns hold which fields.
+  static Result<std::unique_ptr<RowReader>> Open(Env& env, const std::string& path, Bytes max_row = kMaxRow,
+                                                 const RowColumns& columns = {});
 
   // False after the last row. An error is final: the file cannot be read or unpacked, or its array or a quoted cell is
   // broken so that the next row cannot be found.
@@ -49,7 +52,7 @@ class RowReader {
 
   RowReader(std::unique_ptr<TextStream> text, Bytes max_row) : text_(std::move(text)), max_row_(max_row) {}
 
-  Status Probe();
+  Status Probe(const RowColumns& columns);
   Result<bool> NextLine(RawRow& row);
   Result<bool> NextValue(RawRow& row);
   Status ReadValue(RawRow& row);

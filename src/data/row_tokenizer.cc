@@ -144,6 +144,7 @@ Status RowTokenizer::TokenizeMessages(const Record& record, std::vector<Sample>&
     auto rendered = chat_template_->RenderWithSpans(messages, record.tools, bounded);
     if (!rendered.ok()) return rendered.status().WithContext(record.where);
     chats = *std::move(rendered);
+    if (chats.empty()) ++statistics.dropped_rows;  // one text, of which nothing that is printed in time counts
     // If everything is supervised, the last text has it all; the others would repeat it.
     if (options_.train_on_prompt) chats.erase(chats.begin(), chats.end() - 1);
   } else if (options_.train_on_prompt) {
@@ -159,10 +160,21 @@ Status RowTokenizer::TokenizeMessages(const Record& record, std::vector<Sample>&
       statistics.unprinted_fields.Add(field.name, field.message ? MessagePlace(record, *field.message) : record.where);
     }
   }
+  const size_t first = samples.size();
+  int64_t last_length = 0;
   for (const RenderedChat& chat : chats) {
     TEMPER_ASSIGN_OR_RETURN(Sample sample, TokenizeChat(record, chat, statistics));
     TEMPER_ASSIGN_OR_RETURN(const auto beyond, tokenizer_.Encode(chat.beyond, kPlain));
+    last_length = static_cast<int64_t>(sample.tokens.size() + beyond.size());
     TEMPER_RETURN_IF_ERROR(Finish(record, std::move(sample), static_cast<int64_t>(beyond.size()), samples, statistics));
+  }
+  if (samples.size() > first + 1) {
+    ++statistics.split_rows;
+    statistics.split_samples += static_cast<int64_t>(samples.size() - first);
+    for (size_t i = first; i < samples.size(); ++i) {
+      statistics.split_tokens += static_cast<int64_t>(samples[i].tokens.size());
+    }
+    statistics.unsplit_tokens += std::min(last_length, options_.max_seq_len);
   }
   return OkStatus();
 }
@@ -185,7 +197,11 @@ Result<Sample> RowTokenizer::TokenizeChat(const Record& record, const RenderedCh
   parts.push_back({text.substr(at), false});
   Sample sample;
   TEMPER_RETURN_IF_ERROR(parts_.Encode(parts, sample, statistics));
+  EndTurns(sample, record, statistics);
+  return sample;
+}
 
+void RowTokenizer::EndTurns(Sample& sample, const Record& record, DataStatistics& statistics) const {
   // {% generation %} blocks may leave out the token that ends the turn: the model must learn it all the same. Or they
   // may include the line end after it: then the turn already has its end.
   std::optional<size_t> last;
@@ -197,11 +213,12 @@ Result<Sample> RowTokenizer::TokenizeChat(const Record& record, const RenderedCh
     }
     if (sample.supervised[i]) last = i;
   }
-  if (!last) return sample;
+  if (!last) return;
   for (size_t i = 0; i <= *last; ++i) {
     const bool ends = sample.supervised[i] && (i == *last || !sample.supervised[i + 1]);
     const int32_t word = ends ? LastWord(sample, i + 1) : 0;
-    if (ends && !EndsTurn(word) && !tokenizer_.IsSpecial(word)) statistics.open_turns.Add(record.where);
+    if (ends && !EndsTurn(word) && !tokenizer_.IsSpecial(word) && record.kind == RecordKind::kMessages)
+      statistics.open_turns.Add(record.where);
   }
   sample.Resize(*last + 1);
   const int32_t ending = LastWord(sample, sample.tokens.size());
@@ -210,7 +227,49 @@ Result<Sample> RowTokenizer::TokenizeChat(const Record& record, const RenderedCh
     sample.supervised.push_back(1);
     if (!sample.weights.empty()) sample.weights.push_back(sample.weights.back());
   }
-  return sample;
+}
+
+Status RowTokenizer::TokenizeFields(const Record& record, std::vector<Sample>& samples,
+                                    DataStatistics& statistics) const {
+  TEMPER_CHECK(options_.row_template != nullptr) << record.where << " needs a row template";
+  OrderedJson context = record.fields;
+  const auto token = [&](const char* name, std::optional<int32_t> id) {
+    if (id && !context.contains(name)) context[name] = tokenizer_.IdToToken(*id);
+  };
+  token("bos_token", tokenizer_.bos());
+  token("eos_token", tokenizer_.eos());
+  auto rendered = options_.row_template->RenderWithGenerations(
+      context, {.now = options_.chat.today, .limits = options_.chat.limits});
+  if (!rendered.ok()) return rendered.status().WithContext(record.where);
+  if (rendered->generation_lost) {
+    return Unsupported(fmt::format(
+        "{}: {}: a {{% generation %}} block in a macro, a filter or a set block cannot be found in the text: "
+        "put it outside",
+        record.where, options_.row_template->where()));
+  }
+  if (IsBlank(rendered->text)) {
+    ++statistics.dropped_rows;
+    return OkStatus();
+  }
+  if (!options_.row_template->has_generation_blocks()) {
+    Record text{.kind = RecordKind::kText, .where = record.where};
+    text.text = std::move(rendered->text);
+    return TokenizeText(text, samples, statistics);
+  }
+  const std::string_view text = rendered->text;
+  std::vector<PartEncoder::Part> parts;
+  size_t at = 0;
+  for (const TextSpan& span : rendered->generations) {
+    if (span.begin < at || span.end <= span.begin) continue;  // a block in a block, or an empty one
+    parts.push_back({text.substr(at, span.begin - at), false});
+    parts.push_back({text.substr(span.begin, span.end - span.begin), true});
+    at = span.end;
+  }
+  parts.push_back({text.substr(at), false});
+  Sample sample{.tokens = front_, .supervised = std::vector<uint8_t>(front_.size(), 0)};
+  TEMPER_RETURN_IF_ERROR(parts_.Encode(parts, sample, statistics));
+  EndTurns(sample, record, statistics);
+  return Finish(record, std::move(sample), /*beyond=*/0, samples, statistics);
 }
 
 Result<Sample> RowTokenizer::TokenizeIds(const Record& record) const {
@@ -401,6 +460,8 @@ Status RowTokenizer::Tokenize(const Record& record, std::vector<Sample>& samples
   switch (record.kind) {
     case RecordKind::kText:
       return TokenizeText(record, samples, statistics);
+    case RecordKind::kFields:
+      return TokenizeFields(record, samples, statistics);
     case RecordKind::kMessages:
       return TokenizeMessages(record, samples, statistics);
     case RecordKind::kTokens: {

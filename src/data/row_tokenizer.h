@@ -9,10 +9,13 @@
 //   prompt/completion   [BOS, if the tokenizer adds it] prompt COMPLETION EOS
 //   messages            the template's text, nothing added in front; ASSISTANT SPANS with the token that ends the turn,
 //                       EOS if the last span ends without one (white space aside). One sample per text that the
-//                       template needs: templates that rewrite earlier turns need several (chat_template.h)
+//                       template needs: templates that rewrite earlier turns need several (chat_template.h),
+//                       unless ChatOptions::one_text
 //   text                [BOS] TEXT EOS, cut into windows of max_seq_len that overlap by one token, so that every
 //                       token is predicted exactly once
 //   tokens              as they are
+//   fields              what the row template makes of them: without {% generation %} blocks as a text; else
+//                       [BOS] the template's text, BLOCKS with EOS if the last ends without one
 //
 // Text in capitals is supervised; with train_on_prompt all text is. Tokens after the last supervised one do not affect
 // the loss and are dropped. Text of weight 0 is not supervised, nor are empty answers. Rows longer than max_seq_len are
@@ -43,8 +46,9 @@ struct TokenizeOptions {
   bool train_on_prompt = false;
   // Question/answer and Alpaca rows go through the chat template as one user turn and its answer.
   bool instructions_as_conversations = false;
-  ChatOptions chat;        // the template's input besides the messages
-  int64_t vocab_size = 0;  // number of tokens with embeddings in the model; 0: all of the tokenizer's
+  const Template* row_template = nullptr;  // for rows of RecordFormat::kFields; must outlive the tokenizer
+  ChatOptions chat;                        // the template's input besides the messages
+  int64_t vocab_size = 0;                  // number of tokens with embeddings in the model; 0: all of the tokenizer's
 };
 
 class RowTokenizer {
@@ -84,6 +88,9 @@ class RowTokenizer {
   Status TokenizeMessages(const Record& record, std::vector<Sample>& samples, DataStatistics& statistics) const;
   Result<Sample> TokenizeChat(const Record& record, const RenderedChat& chat, DataStatistics& statistics) const;
   Status TokenizeText(const Record& record, std::vector<Sample>& samples, DataStatistics& statistics) const;
+  Status TokenizeFields(const Record& record, std::vector<Sample>& samples, DataStatistics& statistics) const;
+  // Adds what ends the last turn, if it is not there, and drops what follows.
+  void EndTurns(Sample& sample, const Record& record, DataStatistics& statistics) const;
   Result<Sample> TokenizeIds(const Record& record) const;
   void AddWindow(size_t begin, size_t size, size_t unknown_before, const OpenText& text, std::vector<Sample>& samples,
                  DataStatistics& statistics) const;

@@ -254,9 +254,67 @@ TEST(RowTokenizer, ATemplateThatRewritesTurnsGivesASampleForEach) {
   EXPECT_EQ(Supervised(tokenizer, out.samples[0]), "(x)b<|im_end|>");
   EXPECT_EQ(Supervised(tokenizer, out.samples[1]), "(y)d<|im_end|>");
   EXPECT_EQ(out.statistics.samples, 2);
+  EXPECT_EQ(out.statistics.split_rows, 1);
+  EXPECT_EQ(out.statistics.split_samples, 2);
+  EXPECT_EQ(out.statistics.split_tokens, out.statistics.tokens);
+  EXPECT_EQ(out.statistics.unsplit_tokens, static_cast<int64_t>(out.samples[1].tokens.size()));
+  const Outcome one = RunRow(tokenizer, record, {.chat = {.one_text = true}}, &chat);
+  ASSERT_EQ(one.samples.size(), 1u) << one.status.message();
+  EXPECT_EQ(Whole(tokenizer, one.samples[0]), Whole(tokenizer, out.samples[1]));
+  EXPECT_EQ(Supervised(tokenizer, one.samples[0]), "b<|im_end|>(y)d<|im_end|>");
+  EXPECT_EQ(one.statistics.split_rows, 0);
   const Outcome all = RunRow(tokenizer, record, {.train_on_prompt = true}, &chat);
   ASSERT_EQ(all.samples.size(), 1u);
   EXPECT_EQ(Whole(tokenizer, all.samples[0]), Whole(tokenizer, out.samples[1]));
+}
+
+Outcome RunTemplate(const char* source, const char* row, TokenizeOptions options = {}) {
+  static const FakeTokenizer tokenizer;
+  auto made = Template::Parse(source, "row.jinja");
+  EXPECT_TRUE(made.ok()) << made.status().message();
+  options.row_template = &*made;
+  auto record = MakeRecord(OrderedJson::parse(row), RecordFormat::kFields, "d.jsonl line 1");
+  EXPECT_TRUE(record.ok()) << record.status().message();
+  return RunRow(tokenizer, *record, options);
+}
+
+TEST(RowTokenizer, WhatARowTemplateMarksCounts) {
+  const FakeTokenizer tokenizer;
+  const char* row = R"({"q": "ab", "a": {"text": "cd"}, "weight": 3, "messages": 1})";
+  const Outcome marked = RunTemplate("Q {{ q }} A {% generation %}{{ a.text }}{% endgeneration %}", row);
+  ASSERT_EQ(marked.samples.size(), 1u) << marked.status.message();
+  EXPECT_EQ(Whole(tokenizer, marked.samples[0]),
+            Whole(tokenizer, RunRow(tokenizer, Prompt("Q ab A ", "cd")).samples[0]));
+  EXPECT_EQ(Supervised(tokenizer, marked.samples[0]),
+            Supervised(tokenizer, RunRow(tokenizer, Prompt("Q ab A ", "cd")).samples[0]));
+  EXPECT_TRUE(marked.samples[0].weights.empty()) << "weight is a field as any other";
+  // Text behind the last block affects nothing.
+  const Outcome tail = RunTemplate("Q {{ q }} A {% generation %}{{ a.text }}{% endgeneration %} tail", row);
+  EXPECT_EQ(tail.samples[0].tokens, marked.samples[0].tokens);
+}
+
+TEST(RowTokenizer, WithoutAMarkAllOfARowTemplatesTextCounts) {
+  const FakeTokenizer tokenizer;
+  const Outcome out = RunTemplate("{{ q }} {{ missing }}{{ q }}", R"({"q": "ab"})");
+  Record text{.kind = RecordKind::kText, .where = "d.jsonl line 1"};
+  text.text = "ab ab";
+  const Outcome expected = RunRow(tokenizer, text);
+  ASSERT_EQ(out.samples.size(), 1u) << out.status.message();
+  EXPECT_EQ(out.samples[0].tokens, expected.samples[0].tokens);
+  EXPECT_EQ(out.samples[0].supervised, expected.samples[0].supervised);
+  EXPECT_GT(RunTemplate("{{ q * 50 }}", R"({"q": "ab "})", {.max_seq_len = 16}).samples.size(), 1u) << "windows";
+  const Outcome blank = RunTemplate("{{ missing }} ", R"({"q": "ab"})");
+  EXPECT_TRUE(blank.samples.empty());
+  EXPECT_EQ(blank.statistics.dropped_rows, 1);
+}
+
+TEST(RowTokenizer, FaultsOfARowTemplateNameRowAndLine) {
+  EXPECT_EQ(RunTemplate("Q\n{{ a.text }}", R"({"q": "ab"})").status.message(),
+            "d.jsonl line 1: row.jinja, line 2: 'a' is undefined");
+  EXPECT_NE(RunTemplate("{% macro m() %}{% generation %}x{% endgeneration %}{% endmacro %}{{ m() }}", "{}")
+                .status.message()
+                .find("put it outside"),
+            std::string::npos);
 }
 
 TEST(RowTokenizer, ChatTokensAreThoseOfTheRenderedTextWhereNoTokenCrossesABorder) {

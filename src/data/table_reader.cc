@@ -67,13 +67,14 @@ Status TooLong(const std::string& place, Bytes max_row) {
   return Corrupt(fmt::format("{}: a row longer than {}: split it", place, ToString(max_row)));
 }
 
-Result<std::unique_ptr<TableReader>> TableReader::Open(TextCursor& text, char delimiter, Bytes max_row) {
+Result<std::unique_ptr<TableReader>> TableReader::Open(TextCursor& text, char delimiter, Bytes max_row,
+                                                       const RowColumns& columns) {
   std::unique_ptr<TableReader> reader(new TableReader(text, delimiter, max_row));
-  TEMPER_RETURN_IF_ERROR(reader->ReadHeader());
+  TEMPER_RETURN_IF_ERROR(reader->ReadHeader(columns));
   return reader;
 }
 
-Status TableReader::ReadHeader() {
+Status TableReader::ReadHeader(const RowColumns& columns) {
   RawRow header;
   TEMPER_ASSIGN_OR_RETURN(const bool any, ReadCells(header));
   if (!any) return Corrupt(fmt::format("{} is empty: it has no header and no rows", text_.path()));
@@ -96,6 +97,14 @@ Status TableReader::ReadHeader() {
   for (const std::string& name : columns_) {
     if (name.empty() || names.insert(name).second) continue;
     return Corrupt(fmt::format("{}: the header has the column {} twice", place, Quoted(name)));
+  }
+  for (const std::string& name : columns_) {
+    const bool leads_inside = std::any_of(columns.begin(), columns.end(), [&](const RowColumn& c) {
+      return c.column.starts_with(name + ".") && !names.contains(c.column);
+    });
+    const auto field = std::find_if(columns.begin(), columns.end(), [&](const auto& c) { return c.column == name; });
+    const std::string& meant = field == columns.end() ? name : field->field;
+    kinds_.push_back(leads_inside || HoldsJson(meant) ? Cell::kJson : meant == "weight" ? Cell::kNumber : Cell::kText);
   }
   return OkStatus();
 }
@@ -193,7 +202,7 @@ std::string TableReader::Object() const {
   for (size_t i = 0; i < columns_.size(); ++i) {
     const std::string& name = columns_[i];
     const std::string& cell = cells_[i];
-    const bool json = HoldsJson(name), weight = name == "weight";
+    const bool json = kinds_[i] == Cell::kJson, weight = kinds_[i] == Cell::kNumber;
     if (name.empty() || (cell.empty() && (json || weight))) continue;
     if (out.size() > 1) out += ", ";
     AppendString(name, out);

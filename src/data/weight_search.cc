@@ -84,10 +84,15 @@ bool MayHaveWeights(TextStream& stream, const std::function<void(Bytes, Bytes)>&
 }
 
 // Whether a table may have weights: in a column of its own, or in the messages of one.
-bool MayHaveWeights(const std::vector<std::string>& columns) {
-  return std::any_of(columns.begin(), columns.end(), [](const std::string& name) {
+bool MayHaveWeights(const std::vector<std::string>& header) {
+  return std::any_of(header.begin(), header.end(), [](const std::string& name) {
     return name == "weight" || name == "messages" || name == "conversations";
   });
+}
+
+// Whether weights may have other names in the file.
+bool RenamesWeights(const RowColumns& columns) {
+  return std::any_of(columns.begin(), columns.end(), [](const RowColumn& c) { return EndsInWeightKey(c.field); });
 }
 
 }  // namespace
@@ -112,14 +117,16 @@ WeightMention FindWeight(std::string_view text, bool at_end) {
   return open;
 }
 
-bool HasWeights(Env& env, const std::string& path, int64_t max_rows,
+bool HasWeights(Env& env, const std::string& path, int64_t max_rows, const RowColumns& columns,
                 const std::function<void(Bytes, Bytes)>& progress) {
   if (KindOfDataFile(path) == DataFileKind::kText) return false;
-  const auto reader = RecordReader::Open(env, path);
+  const auto reader = RecordReader::Open(env, path, columns);
   if (!reader.ok()) return false;
-  if (const auto* columns = (*reader)->columns()) {
-    if (!MayHaveWeights(*columns)) return false;
-  } else if (max_rows == std::numeric_limits<int64_t>::max()) {  // else the first rows may be a small part of the file
+  const bool renamed = RenamesWeights(columns);
+  if (const auto* header = (*reader)->columns()) {
+    if (columns.empty() && !MayHaveWeights(*header)) return false;
+  } else if (!renamed &&
+             max_rows == std::numeric_limits<int64_t>::max()) {  // else the first rows may be a small part of the file
     const auto text = TextStream::Open(env, path);
     if (!text.ok() || !MayHaveWeights(**text, progress)) return false;
   }
@@ -127,7 +134,7 @@ bool HasWeights(Env& env, const std::string& path, int64_t max_rows,
   for (int64_t n = 0; n < max_rows; ++n) {
     const auto more = (*reader)->Next(row);
     if (!more.ok() || !*more) return false;
-    if (FindWeight(row.text, /*at_end=*/true).at == std::string_view::npos) continue;
+    if (!renamed && FindWeight(row.text, /*at_end=*/true).at == std::string_view::npos) continue;
     const auto record = (*reader)->Parse(row);
     if (record.ok() && HasWeight(*record)) return true;
   }

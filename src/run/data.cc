@@ -30,9 +30,16 @@ namespace {
 bool AreTokens(Env& env, const std::vector<DataInput>& inputs) {
   return std::all_of(inputs.begin(), inputs.end(), [&](const DataInput& input) {
     if (KindOfDataFile(input.path) == DataFileKind::kText) return false;
-    const auto rows = RecordReader::Open(env, input.path);
+    if (input.as_fields) return false;
+    const auto rows = RecordReader::Open(env, input.path, input.columns);
     return rows.ok() && (*rows)->format() == RecordFormat::kTokens;
   });
+}
+
+Result<Template> ReadRowTemplate(Env& env, const std::string& path) {
+  const auto source = ReadTextFile(env, path, kMaxChatTemplate);
+  if (!source.ok()) return source.status().WithContext("--row_template");
+  return Template::Parse(*source, path);
 }
 
 // The model's tokenizer; if it has none, and the data needs none, one that encodes nothing.
@@ -55,7 +62,13 @@ Result<std::vector<FileVersion>> VersionsOf(Env& env, const std::vector<DataInpu
 // Of the request, with the tokens written to a file or found in one.
 Result<RunData> Load(Env& env, const OpenedModel& model, const DataRequest& request, TokenFile* kept) {
   RunData data;
-  TEMPER_ASSIGN_OR_RETURN(const auto inputs, FindInputs(env, request.sources, request.option));
+  const bool by_template = !request.row_template.empty();
+  std::optional<Template> row_template;
+  if (by_template) {
+    TEMPER_ASSIGN_OR_RETURN(row_template, ReadRowTemplate(env, request.row_template));
+  }
+  TEMPER_ASSIGN_OR_RETURN(const auto inputs,
+                          FindInputs(env, request.sources, request.columns, by_template, request.option));
   TEMPER_ASSIGN_OR_RETURN(data.tokenizer, TokenizerFor(env, model, inputs));
   TEMPER_ASSIGN_OR_RETURN(data.chat_template, model.LoadChatTemplate(data.tokenizer.get()));
   const int64_t vocab = model.model().facts().vocab;
@@ -66,28 +79,32 @@ Result<RunData> Load(Env& env, const OpenedModel& model, const DataRequest& requ
                     model.folder(), data.tokenizer->vocab_size(), vocab));
   }
   // Once a run: its evaluation data has the same.
-  if (model.added_templates() && std::string_view(request.option) == "data")
+  if (!by_template && model.added_templates() && std::string_view(request.option) == "data")
     DescribeTemplate(*data.chat_template, *data.tokenizer);
   TEMPER_ASSIGN_OR_RETURN(const ChatContext context,
                           ChatContext::Create(request.template_date, request.chat_template_kwargs));
+  ChatOptions chat = context.options();
+  chat.one_text = request.reasoning_turns == ReasoningTurns::kLast;
   std::optional<TransferProgress> progress;  // since tokenizing began
-  const DatasetOptions options{.tokenize = {.max_seq_len = request.max_seq_len,
-                                            .train_on_prompt = request.train_on_prompt,
-                                            // As in `temper chat`.
-                                            .instructions_as_conversations = data.chat_template.has_value(),
-                                            .chat = context.options(),
-                                            .vocab_size = vocab},
-                               .skip_bad_rows = request.skip_bad_rows,
-                               .threads = request.threads,
-                               .progress =
-                                   [&](Bytes done, Bytes total, int64_t rows) {
-                                     if (!progress) progress.emplace("tokenize");
-                                     progress->Update(done, total, rows);
-                                   },
-                               .visit = request.visit};
+  const DatasetOptions options{
+      .tokenize = {.max_seq_len = request.max_seq_len,
+                   .train_on_prompt = request.train_on_prompt,
+                   // As in `temper chat`.
+                   .instructions_as_conversations = !by_template && data.chat_template.has_value(),
+                   .row_template = row_template ? &*row_template : nullptr,
+                   .chat = chat,
+                   .vocab_size = vocab},
+      .skip_bad_rows = request.skip_bad_rows,
+      .threads = request.threads,
+      .progress =
+          [&](Bytes done, Bytes total, int64_t rows) {
+            if (!progress) progress.emplace("tokenize");
+            progress->Update(done, total, rows);
+          },
+      .visit = request.visit};
   kept->paths = InputPaths(inputs);
   const std::vector<std::string>& paths = kept->paths;
-  const ChatTemplate* const chat_template = data.chat_template ? &*data.chat_template : nullptr;
+  const ChatTemplate* const chat_template = data.chat_template && !by_template ? &*data.chat_template : nullptr;
   if (request.cache.empty()) {
     TEMPER_ASSIGN_OR_RETURN(data.dataset, LoadDataset(env, inputs, *data.tokenizer, chat_template, options));
     return data;
@@ -118,9 +135,11 @@ Result<RunData> Load(Env& env, const OpenedModel& model, const DataRequest& requ
 }  // namespace
 
 Status CheckTokenizer(Env& env, const OpenedModel& model, const RunConfig::Data& data) {
+  if (!data.row_template.empty()) TEMPER_RETURN_IF_ERROR(ReadRowTemplate(env, data.row_template).status());
   std::vector<DataInput> all;
   for (const auto& [option, sources] : {std::pair{"data", &data.data}, {"eval_data", &data.eval_data}}) {
-    TEMPER_ASSIGN_OR_RETURN(const auto inputs, FindInputs(env, *sources, option));
+    TEMPER_ASSIGN_OR_RETURN(const auto inputs,
+                            FindInputs(env, *sources, data.columns, !data.row_template.empty(), option));
     all.insert(all.end(), inputs.begin(), inputs.end());
   }
   return TokenizerFor(env, model, all).status();

@@ -23,8 +23,8 @@ struct RunData {
 // What a resumed run compares: the samples and, where sources have their own passes, where each begins.
 std::string DataFingerprint(const Dataset& dataset, const DataSources& sources);
 
-// What loading the data would say of the model's tokenizer, before anything costly. A model without one is enough where
-// all rows are ready-made tokens.
+// What loading the data would say of the model's tokenizer and of the row template, before anything costly. A model
+// without one is enough where all rows are ready-made tokens.
 Status CheckTokenizer(Env& env, const OpenedModel& model, const RunConfig::Data& data);
 
 Result<RunData> LoadRunData(Env& env, const OpenedModel& model, const DataRequest& request);

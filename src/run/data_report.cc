@@ -98,12 +98,19 @@ void DescribeUnreadFields(const FieldFindings& fields) {
 
 void DescribeData(const Dataset& dataset, const DataSources& sources, int64_t max_seq_len, int64_t positions) {
   const std::vector<std::string> shares = Shares(dataset, sources);
-  for (size_t i = 0; i < dataset.files.size(); ++i) {
+  // A folder may have thousands.
+  constexpr size_t kMostFiles = 20;
+  const size_t shown = dataset.files.size() <= kMostFiles + 1 ? dataset.files.size() : kMostFiles;
+  for (size_t i = 0; i < shown; ++i) {
     const DataFile& file = dataset.files[i];
     LogInfo(fmt::format("data        {}: {} of {} (detected at {}){}", file.path, Counted(file.rows, "row"),
                         FormatName(file.format), file.format_place, shares[i]));
   }
   const DataStatistics& s = dataset.statistics;
+  if (shown < dataset.files.size()) {
+    LogInfo(fmt::format("            and {} more files, to {}; {} in all", dataset.files.size() - shown,
+                        dataset.files.back().path, Counted(s.rows, "row")));
+  }
   const auto percent = [](int64_t part, int64_t whole) {
     return 100.0 * static_cast<double>(part) / static_cast<double>(std::max<int64_t>(whole, 1));
   };
@@ -112,6 +119,15 @@ void DescribeData(const Dataset& dataset, const DataSources& sources, int64_t ma
   if (s.weighted > 0) {
     LogInfo(fmt::format("            {} with a weight, {} to {}", Counted(s.weighted, "supervised token"),
                         WeightValue(s.least_weight), WeightValue(s.largest_weight)));
+  }
+  if (s.split_rows > 0) {
+    LogInfo(fmt::format(
+        "            {} {} {} samples, {:.1f} times the tokens ({} more): the chat template prints earlier turns "
+        "otherwise, mostly without their reasoning, so each such turn is trained in a sample of its own. "
+        "--reasoning_turns last makes one sample of each",
+        Counted(s.split_rows, "conversation"), s.split_rows == 1 ? "becomes" : "become", s.split_samples,
+        static_cast<double>(s.split_tokens) / static_cast<double>(std::max<int64_t>(s.unsplit_tokens, 1)),
+        Counted(std::max<int64_t>(s.split_tokens - s.unsplit_tokens, 0), "token")));
   }
   DescribeUnreadFields(s.unread_fields);
   if (s.unknown.count > 0) {

@@ -5,34 +5,62 @@
 #include <algorithm>
 
 #include "format/data_file_name.h"
+#include "format/data_file_pattern.h"
 #include "format/hub_cache.h"
 
 namespace temper {
 
 DataRequest TrainingData(const RunConfig& config) {
   return {.sources = config.data.data,
+          .columns = config.data.columns,
           .max_seq_len = *config.data.max_seq_len,
           .train_on_prompt = config.data.train_on_prompt,
           .skip_bad_rows = config.data.skip_bad_rows,
           .template_date = config.data.template_date,
           .chat_template_kwargs = config.data.chat_template_kwargs,
+          .row_template = config.data.row_template,
+          .reasoning_turns = config.data.reasoning_turns,
           .threads = static_cast<int>(*config.machine.threads),
           .cache = config.data.data_cache};
 }
 
-Result<std::vector<DataInput>> FindInputs(Env& env, const DataSources& sources, const char* option) {
+Result<DataSources> ExpandSources(Env& env, const DataSources& sources, const char* option) {
+  DataSources out;
+  for (const DataSource& source : sources) {
+    TEMPER_ASSIGN_OR_RETURN(const std::vector<std::string> files, DataFilesOf(env, source.path, option));
+    for (const std::string& file : files) {
+      if (std::any_of(out.begin(), out.end(), [&](const DataSource& other) { return other.path == file; })) {
+        return InvalidArgument(fmt::format("--{} {}: {} is named twice: remove one", option, source.path, file));
+      }
+      out.push_back(source);
+      out.back().path = file;
+    }
+  }
+  return out;
+}
+
+Result<std::vector<DataInput>> FindInputs(Env& env, const DataSources& sources, const RowColumns& columns,
+                                          bool as_fields, const char* option) {
   std::vector<DataInput> inputs;
   for (const DataSource& source : sources) {
     TEMPER_ASSIGN_OR_RETURN(std::string path, FindDataFile(env, source.path, option));
+    // A plan may name what does not exist yet.
+    if (env.IsFolder(path) || IsPattern(path)) TEMPER_RETURN_IF_ERROR(DataFilesOf(env, path, option).status());
     if (source.max_samples && KindOfDataFile(path) == DataFileKind::kText) {
       return InvalidArgument(
           fmt::format("--{} {}: max_samples counts rows, and a text file is one document: remove it", option, path));
+    }
+    if (!source.columns.empty() && KindOfDataFile(path) == DataFileKind::kText) {
+      return InvalidArgument(
+          fmt::format("--{} {}: a text file is one document and has no columns: remove them", option, path));
     }
     if (!env.IsFile(path) && !env.IsFolder(path) && path.find(',') != std::string::npos) {
       return NotFound(
           fmt::format("--{} {}: there is no such file; for several files repeat --{}", option, path, option));
     }
     inputs.push_back({.path = std::move(path)});
+    inputs.back().as_fields = as_fields;
+    inputs.back().columns = Combined(columns, source.columns);
     if (source.max_samples) inputs.back().max_rows = *source.max_samples;
   }
   return inputs;

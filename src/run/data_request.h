@@ -13,11 +13,14 @@ namespace temper {
 
 struct DataRequest {
   DataSources sources;
+  RowColumns columns;           // of all files
   const char* option = "data";  // that gave them, for messages
   int64_t max_seq_len = 0;
   bool train_on_prompt = false, skip_bad_rows = false;
   std::string template_date;        // YYYY-MM-DD
   JsonObject chat_template_kwargs;  // variables for the chat template
+  std::string row_template;         // a file; empty: rows have a format
+  ReasoningTurns reasoning_turns = ReasoningTurns::kAll;
   int threads = 1;
   std::function<void(int64_t, const Sample&)> visit;  // as DatasetOptions'; not called for tokens found in `cache`
   std::string cache;  // the folder that keeps the tokens in a file; empty: they are kept in memory
@@ -26,9 +29,15 @@ struct DataRequest {
 // The request for a run's training data. REQUIRES: `config` is resolved.
 DataRequest TrainingData(const RunConfig& config);
 
-// The files of `sources`, which the user gave as `option`. Errors: a name that is in no cache; max_samples of a text
-// file, which has one row.
-Result<std::vector<DataInput>> FindInputs(Env& env, const DataSources& sources, const char* option);
+// `sources` with a file for each that a folder or a pattern stands for (format/data_file_pattern.h), in its place and
+// used as it says. Errors: it stands for none; a file is there twice.
+Result<DataSources> ExpandSources(Env& env, const DataSources& sources, const char* option);
+
+// The files of `sources`, which the user gave as `option`. `columns`: of all files; `as_fields`: for a row
+// template. Errors: a name that is in no cache;
+// a folder or a pattern; max_samples or columns of its own of a text file, which is one document.
+Result<std::vector<DataInput>> FindInputs(Env& env, const DataSources& sources, const RowColumns& columns,
+                                          bool as_fields, const char* option);
 
 // How often an epoch sees the samples of each source; empty if all are seen once. `dataset` was loaded from `sources`.
 std::vector<SamplePasses> PassesOf(const Dataset& dataset, const DataSources& sources);

@@ -4,6 +4,8 @@
 
 #include <filesystem>
 
+#include <nlohmann/json.hpp>
+
 #include "checkpoint/companion_files.h"
 #include "format/checksum.h"
 #include "format/data_file_name.h"
@@ -29,12 +31,22 @@ Result<std::string> TokenKey(Env& env, const OpenedModel& model, const DataReque
     const std::string sources = chat_template->sources();
     key += fmt::format("template {}\n", ChecksumHex(std::as_bytes(std::span(sources))));
     if (!request.chat_template_kwargs.text.empty()) key += "kwargs " + request.chat_template_kwargs.text + "\n";
+    if (request.reasoning_turns == ReasoningTurns::kLast) key += "reasoning of last turns\n";
     if (sources.find("strftime_now") != std::string::npos) key += "date " + request.template_date + "\n";
+  }
+  if (t.row_template != nullptr) {
+    const std::string& source = t.row_template->source();
+    key += fmt::format("row template {}\n", ChecksumHex(std::as_bytes(std::span(source))));
+    if (source.find("strftime_now") != std::string::npos) key += "date " + request.template_date + "\n";
   }
   for (const DataInput& input : inputs) {
     const std::filesystem::path name(WithoutCompression(input.path));  // says how the file is read
     TEMPER_RETURN_IF_ERROR(add("data " + Quoted(name.extension().string()), input.path));
     if (input.max_rows != DataInput().max_rows) key += fmt::format("its first {} rows\n", input.max_rows);
+    for (const RowColumn& column : input.columns) {
+      key += fmt::format("its {} from {}\n", column.field,
+                         OrderedJson(column.column).dump(-1, ' ', true, OrderedJson::error_handler_t::replace));
+    }
   }
   return key;
 }

@@ -7,12 +7,15 @@
 #include <string>
 #include <vector>
 
+#include "format/row_columns.h"
+
 namespace temper {
 
 struct DataSource {
   std::string path;                    // of a file, or the name of a data set in the Hugging Face cache
   double passes = 1;                   // how often an epoch sees each of its samples (data/packing.h)
   std::optional<int64_t> max_samples;  // only its first rows are used
+  RowColumns columns = {};             // from which its fields are read; they go before the run's
   bool operator==(const DataSource&) const = default;
 };
 using DataSources = std::vector<DataSource>;
@@ -20,7 +23,7 @@ using DataSources = std::vector<DataSource>;
 // The paths, for people: "a.jsonl, b.jsonl".
 std::string PathsOf(const DataSources& sources);
 
-// Whether two lists use their files in the same way, wherever these are: the same passes and max_samples.
+// Whether two lists use their files in the same way, wherever these are: the same passes, max_samples and columns.
 bool SameUse(const DataSources& a, const DataSources& b);
 
 }  // namespace temper

@@ -31,6 +31,10 @@ enum class BaseType { kAuto, kInt8, kNf4 };
 enum class DeviceChoice { kAuto, kCpu, kGpu };
 enum class TensorMode { k1d, k2d, k25d };
 
+// Which turns' reasoning is trained where a chat template drops that of earlier turns. kAll: every turn as it is
+// generated, with a sample of its own; kLast: one sample per conversation, in which what the template prints counts.
+enum class ReasoningTurns : uint8_t { kAll, kLast };
+
 // The tier of a class of values, or kAuto: the policy decides.
 enum class TierChoice : uint8_t { kAuto, kDevice, kHost, kDisk };
 
@@ -48,6 +52,7 @@ struct RunConfig {
 
   struct Data {
     DataSources data, eval_data;
+    RowColumns columns;                  // from which fields of rows are read, of all files
     double eval_fraction = 0;            // of `data`, held out
     std::optional<int64_t> max_seq_len;  // tokens of a row
     bool packing = true;
@@ -56,6 +61,8 @@ struct RunConfig {
     std::string data_cache;           // the folder that keeps the tokens; empty: the output folder, for training
     std::string chat_template;        // a name or a file; empty: the model's own
     JsonObject chat_template_kwargs;  // variables for the chat template
+    std::string row_template;         // a file that makes a text of the fields of any row, instead of the formats
+    ReasoningTurns reasoning_turns = ReasoningTurns::kAll;
     std::string template_date;  // YYYY-MM-DD, today's date for the chat template; saved, so that a run can be repeated
     // Not an option: whether rows have weights (data/weight_search.h: HasWeights). Resolve takes it from the facts,
     // because the compiled Program depends on it.

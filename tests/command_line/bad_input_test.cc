@@ -106,7 +106,8 @@ TEST_F(BadInput, ACommandLineErrorExitsWith2WheneverItIsFound) {
   ExpectEnd(Temper(Train({"--mesh.sharding", "[[lm_head"})), 2, {"command line, mesh.sharding"});
   ExpectEnd(Temper(Train({"--lora.target_modules", "["})), 2, {"command line, lora.target_modules"});
   ExpectEnd(Temper(Train({"--packing", "no"})), 2, {"packing should be true or false, but is 'no'"});
-  ExpectEnd(Temper({"eval", "--model", kModel, "--data", "."}), 2, {". is a folder, not a file"});
+  ExpectEnd(Temper({"eval", "--model", kModel, "--data", "d.jsonl", "--columns", "promt=q"}), 2,
+            {"'promt' is no field of rows; did you mean 'prompt'?"});
   ExpectEnd(Temper({"generate", "--model", kModel, "--adapter", kModel, "--prompt", "x"}), 2,
             {"--adapter " + kModel + " is a model itself, not an adapter"});
 }
@@ -258,7 +259,7 @@ TEST_F(BadInput, MissingDataIsFoundBeforeCompiling) {
     const Ended missing = Temper(Train({option, "missing.jsonl"}));
     ExpectEnd(missing, 1, {option, "missing.jsonl", "No such file"});
     EXPECT_EQ(missing.err.find("plan "), std::string::npos) << missing.err;
-    ExpectEnd(Temper(Train({option, "."})), 2, {option, "is a folder: give files"});
+    ExpectEnd(Temper(Train({option, "*.csv"})), 1, {option, "no data file matches; looked in the working folder"});
   }
   EXPECT_FALSE(Has("out"));
 }

@@ -64,6 +64,8 @@ TEST_F(DataCache, TokensAreUsedWhileAllTheyDependOnIsTheSame) {
   Spill("d.jsonl", text);
   EXPECT_FALSE(Uses(run)) << "another letter";
   EXPECT_TRUE(Uses(run));
+  EXPECT_FALSE(Uses(With(run, {"--columns", "messages.role=role"}))) << "another name of a column";
+  EXPECT_FALSE(Uses(run));
   temper::Spill(JoinPath(model, "tokenizer.json"), temper::Slurp(JoinPath(model, "tokenizer.json")) + "\n");
   EXPECT_FALSE(Uses(run)) << "another tokenizer";
 }

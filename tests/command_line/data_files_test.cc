@@ -55,6 +55,73 @@ TEST_F(DataFiles, TwoRanksSeeTheSameSamplesAsOne) {
   for (const auto& [step, loss] : expected) EXPECT_NEAR(got.at(step), loss, 0.02 * loss) << step;
 }
 
+// Which files there are is decided once: run.yaml names them, and a file that comes later is no part of the run.
+TEST_F(DataFiles, AFolderTrainsAsItsFilesDoAndIsSavedAsThese) {
+  ASSERT_TRUE(PosixEnv().CreateFolders(Path("rows")).ok());
+  Spill("rows/2.jsonl", Slurp("e.jsonl"));
+  Spill("rows/1.jsonl", Slurp("d.jsonl"));
+  Spill("rows/README.md", "what the rows are");
+  Arguments files = Train({"--data", "rows/1.jsonl", "--output_dir", "files"});
+  files.insert(files.end(), {"--data", "rows/2.jsonl"});
+  ASSERT_EQ(Temper(files).code, 0);
+  const Ended by_folder = Temper(Train({"--data", Path("rows"), "--output_dir", "out"}));
+  ExpectEnd(by_folder, 0, {"rows/1.jsonl: 60 rows", "rows/2.jsonl: 6 rows"});
+  EXPECT_EQ(Slurp("files/adapter_model.safetensors"), Slurp("out/adapter_model.safetensors"));
+  EXPECT_NE(Slurp("out/run.yaml").find(fmt::format("data: [{0}/1.jsonl, {0}/2.jsonl]\n", Path("rows"))),
+            std::string::npos)
+      << Slurp("out/run.yaml");
+
+  Spill("rows/3.jsonl", Slurp("e.jsonl"));
+  ASSERT_TRUE(PosixEnv().CreateFolders(Path("elsewhere")).ok());
+  const Ended again = RunTemper({"train", Path("out/run.yaml"), "--output_dir", Path("again")}, Path("elsewhere"));
+  ASSERT_EQ(again.code, 0) << again.err;
+  EXPECT_EQ(Slurp("again/adapter_model.safetensors"), Slurp("out/adapter_model.safetensors"));
+  ExpectEnd(Temper(Train({"--data", Path("rows"), "--output_dir", "out", "--resume"})), 2,
+            {"trained with other settings: data"});
+  ExpectEnd(Temper(Train({"--data", "rows/[12].jsonl", "--output_dir", "out", "--resume", "--max_steps", "5"})), 0,
+            {"resume      from out/checkpoint-"});
+  // On ranks, where only the first looks for files.
+  ExpectEnd(Temper(Train({"--data", "rows/[12].jsonl:max_samples=4", "--output_dir", "two", "--nprocs", "2"})), 0,
+            {"rows/1.jsonl: 4 rows", "rows/2.jsonl: 4 rows"});
+}
+
+TEST_F(DataFiles, ColumnsWithOtherNamesTrainAsTheirFields) {
+  Spill("plain.jsonl",
+        "{\"prompt\": \"Who?\", \"completion\": \" I.\"}\n{\"prompt\": \"Why?\", \"completion\": \" So.\"}\n");
+  Spill("named.jsonl",
+        "{\"frage\": \"Who?\", \"a\": {\"text\": \" I.\"}}\n{\"frage\": \"Why?\", \"a\": {\"text\": \" So.\"}}\n");
+  ASSERT_EQ(Temper(Train({"--data", "plain.jsonl", "--output_dir", "plain"})).code, 0);
+  const Arguments named = {"--data", "named.jsonl", "--columns", "prompt=frage,completion=a.text"};
+  ExpectEnd(Temper(Train(With({"--output_dir", "out"}, named))), 0, {"named.jsonl: 2 rows of prompt/completion"});
+  EXPECT_EQ(Slurp("plain/adapter_model.safetensors"), Slurp("out/adapter_model.safetensors"));
+  const auto eval = [&](const Arguments& data) { return Temper(With({"eval", kModel}, data)).out; };
+  EXPECT_EQ(eval(named), eval({"--data", "plain.jsonl"}));
+  // A resumed run reads the same columns.
+  ExpectEnd(Temper(Train({"--data", "named.jsonl", "--columns", "prompt=frage,completion=frage", "--resume"})), 2,
+            {"trained with other settings: columns {prompt: frage, completion: a.text}"});
+  ExpectEnd(Temper(Train({"--data", "named.jsonl", "--columns", "prompt=frage,completion=a.txt", "--output_dir", "o"})),
+            2, {"no row has the column 'a.txt'", "did you mean 'a.text'?"});
+}
+
+TEST_F(DataFiles, RowsOfAnyFormatTrainByATemplate) {
+  Spill("plain.jsonl", "{\"prompt\": \"Who? \", \"completion\": \"I.\"}\n");
+  Spill("own.jsonl", "{\"frage\": \"Who?\", \"a\": {\"text\": \"I.\"}, \"weight\": 0.5}\n");
+  Spill("row.jinja", "{{ frage }} {% generation %}{{ a.text }}{% endgeneration %}");
+  const Arguments own = {"--data", "own.jsonl", "--row_template", "row.jinja"};
+  ASSERT_EQ(Temper(Train({"--data", "plain.jsonl", "--output_dir", "plain"})).code, 0);
+  ExpectEnd(Temper(Train(With({"--output_dir", "out"}, own))), 0, {"own.jsonl: 1 row of fields of the row template"});
+  EXPECT_EQ(Slurp("plain/adapter_model.safetensors"), Slurp("out/adapter_model.safetensors"));
+  EXPECT_EQ(Temper(With({"eval", kModel}, own)).out, Temper({"eval", kModel, "--data", "plain.jsonl"}).out);
+  // Another template makes other tokens, and is no resume.
+  Spill("row.jinja", "{{ frage }} {{ a.text }}");
+  ExpectEnd(Temper(Train(With({"--output_dir", "out", "--resume"}, own))), 2, {"the data is not what this run was"});
+  for (const Arguments& other : {Arguments{"--chat_template", "alpaca"}, {"--columns", "text=frage"}}) {
+    ExpectEnd(Temper(Train(With(With({"--output_dir", "x"}, own), other))), 2, {"both row_template and "});
+  }
+  Spill("row.jinja", "{{ frage");
+  ExpectEnd(Temper(Train(With({"--output_dir", "x"}, own))), 2, {"row.jinja, line 1"});
+}
+
 TEST_F(DataFiles, EvaluationAndPreviewTakeSeveralFiles) {
   const auto samples = [](const Ended& ended) { return Json::parse(ended.out)["samples"].get<int64_t>(); };
   const Ended evaluated = Temper({"eval", kModel, "--data", "d.jsonl:max_samples=7", "--data", "e.jsonl"});

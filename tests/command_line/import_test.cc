@@ -105,11 +105,11 @@ resume_from_checkpoint: null
                "  alpha: 16  # the default of LLaMA-Factory", "  target_modules: [q_proj, v_proj]  # lora_target",
                "per_device_train_batch_size: 8  # the default of LLaMA-Factory", "warmup_ratio: 0.1  # warmup_steps",
                "learning_rate: 0.0001", "chat_template: llama3  # template", "output_dir: saves/lora",
-               "#   line 7, data set chats: messages: rename the field 'turns' of its rows to conversations",
                "#   line 20, pissa_init: true: only PEFT's default initialisation of adapters is supported (A "
                "uniform, B zero)",
                "#   line 9, overwrite_cache: true: data is read and tokenized by all threads, once"});
-  EXPECT_NE(yaml.find("data: [{path: data/../d.jsonl, max_samples: 100}, {path: data/chats.json, max_samples: 100}]"),
+  EXPECT_NE(yaml.find("data: [{path: data/../d.jsonl, max_samples: 100}, {path: data/chats.json, max_samples: "
+                      "100, columns: {conversations: turns}}]"),
             std::string::npos)
       << yaml;
   EXPECT_NE(yaml.find("line 17, quantization_bit: 3: 8 is base_dtype: int8, 4 is"), std::string::npos) << yaml;

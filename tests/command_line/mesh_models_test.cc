@@ -38,7 +38,7 @@ class MeshModels : public Workplace {
       Arguments more = {};
     };
     const Arguments far = {"--memory.tiers", "host",        "--memory.activations", "host",
-                           "--memory.disk",      Path("spill"), "--memory.optimizer",   "disk"};
+                           "--memory.disk",  Path("spill"), "--memory.optimizer",   "disk"};
     for (const auto& [mesh, accumulation, more] :
          {Several{"fsdp=2", 2}, {"tp=2", 4}, {"pp=2", 4}, {"cp=2", 4}, {"pp=2", 4, far}, {"fsdp=2", 2, far}}) {
       SCOPED_TRACE(fmt::format("{}{}", mesh, more.empty() ? "" : " and memory tiers"));

@@ -101,6 +101,7 @@ Result<ChatRenderer> ChatRenderer::Make(const Template& jinja_template, const Ch
   out.options_ = {.now = options.today, .limits = options.limits};
   out.is_beyond_ = &options.is_beyond;
   out.all_renderings_ = options.all_renderings;
+  out.one_text_ = options.one_text;
   return out;
 } catch (const jinja::TemplateError& error) {
   return Status(error.code(), error.what());
@@ -119,11 +120,12 @@ Result<RenderedTemplate> ChatRenderer::Render(size_t count, bool add_generation_
   for (size_t i = 0; i < count; ++i) shown.push_back(messages_[i].value);
   if (instead) {
     jinja::DictBuilder message;
-    for (const auto& [key, value] : shown.back().dict().entries) {
+    jinja::Value& other = shown[instead->message.value_or(count - 1)];
+    for (const auto& [key, value] : other.dict().entries) {
       if (!instead->alone || !key.IsString() || !IsSaid(key.text())) message.Set(key, value);
     }
     message.Set("content", jinja::Value::String(instead->content));
-    shown.back() = message.Build();
+    other = message.Build();
   }
   variables.emplace_back("messages", jinja::Value::List(std::move(shown)));
   variables.emplace_back("add_generation_prompt", jinja::Value::Bool(add_generation_prompt));

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -29,16 +30,18 @@ class ChatRenderer {
   const Template& jinja_template() const { return *template_; }
   const std::function<bool(std::string_view)>& is_beyond() const { return *is_beyond_; }
   Bytes all_renderings() const { return all_renderings_; }
+  bool one_text() const { return one_text_; }
 
-  // What the last message says instead of its own words.
+  // What the last message, or another one, says instead of its own words.
   struct OtherWords {
     const char* content = nullptr;
     bool alone = false;  // also without its tool calls and reasoning
+    std::optional<size_t> message = std::nullopt;
   };
   // Whether the message says more than its content: tool calls or reasoning.
   bool SaysMore(size_t message) const;
 
-  // Renders the first `count` messages. `instead`: if not null, of the last one.
+  // Renders the first `count` messages. `instead`: if not null, the words of one of them.
   Result<RenderedTemplate> Render(size_t count, bool add_generation_prompt, const OtherWords* instead = nullptr) const;
 
  private:
@@ -49,6 +52,7 @@ class ChatRenderer {
   Template::Variables variables_;  // all but the messages
   RenderOptions options_;
   Bytes all_renderings_;
+  bool one_text_ = false;
   const std::function<bool(std::string_view)>* is_beyond_ = nullptr;
 };
 

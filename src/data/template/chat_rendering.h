@@ -26,6 +26,9 @@ struct ChatOptions {
   const OrderedJson* variables = nullptr;
   RenderLimits limits;
   Bytes all_renderings = GiB(1);  // of one conversation, which takes seconds; a longer one is an error
+  // One text, in which earlier turns are as the template prints them in the whole conversation, instead of one for each
+  // turn that it prints otherwise where the turn is the last.
+  bool one_text = false;
   // Called with the prompt of a turn (P in chat_template.h): whether the turn is
   // beyond what the caller can use. Then it and all later ones are left out, but never
   // the first of a conversation. Null: none is. Called from the thread that renders.

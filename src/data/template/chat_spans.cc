@@ -17,6 +17,9 @@
 // 3. From the last turn backwards: a text holds every earlier turn whose own text, or that text without the eos_token
 //    that some templates append to a finished conversation, is a prefix of it. Turns that no text holds keep their own.
 //    A block of an earlier turn ends where it ends in that text: gpt-oss prints another token than eos_token there.
+// 4. With ChatOptions::one_text, step 3 makes the text of the last turn only, which is then that of the whole
+//    conversation: a turn that it does not hold has as its span what the text prints of its words (whole_text.h), or
+//    the blocks there.
 //
 // So a turn costs two renderings of everything before it, and a conversation takes time in proportion
 // to the square of its length (10 s at kMaxMessages): only rendering shows what a template prints.
@@ -25,12 +28,14 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cstring>
 #include <optional>
 
 #include "base/text_parts.h"
 #include "base/units.h"
 #include "data/template/chat_renderer.h"
 #include "data/template/unicode.h"
+#include "data/template/whole_text.h"
 
 namespace temper {
 namespace {
@@ -77,13 +82,25 @@ class Deriver {
       if (!turns.empty()) Release(turns.back(), turn, static_cast<int64_t>(turns.size()));
       turns.push_back(std::move(turn));
     }
+    const bool whole = chat_.one_text() && left_out;
+    if (whole) {
+      // The text goes on to the last turn, whose own words are beyond what is used.
+      TEMPER_ASSIGN_OR_RETURN(Turn last, RenderTurn(LastSupervised()));
+      Release(turns.back(), last, static_cast<int64_t>(turns.size()));
+      last.spans.clear();
+      turns.push_back(std::move(last));
+    }
     if (turns.empty()) {
       return InvalidArgument(
           "the conversation has no assistant message to train on; add one, or remove \"weight\": 0 or \"train\": "
           "false");
     }
     TEMPER_ASSIGN_OR_RETURN(std::vector<RenderedChat> chats, Group(std::move(turns)));
-    if (left_out) {
+    if (whole && !chats.empty()) {
+      RenderedChat& chat = chats.back();
+      chat.beyond = chat.text.substr(chat.assistant.back().end);
+      chat.text.resize(chat.assistant.back().end);
+    } else if (left_out && !whole) {
       TEMPER_ASSIGN_OR_RETURN(const RenderedTemplate all, Render(messages.size(), false));
       if (all.text.size() > chats.back().text.size()) chats.back().beyond = all.text.substr(chats.back().text.size());
     }
@@ -119,6 +136,13 @@ class Deriver {
     if (prompt_of_ != i) prompt_ = Render(i, true);
     prompt_of_ = i;
     return prompt_;
+  }
+
+  size_t LastSupervised() const {
+    const auto& messages = chat_.messages();
+    size_t last = messages.size() - 1;
+    while (!messages[last].supervised) --last;
+    return last;
   }
 
   bool LiesBeyond(size_t i) { return chat_.is_beyond() && Prompt(i).ok() && chat_.is_beyond()(prompt_->text); }
@@ -274,7 +298,39 @@ class Deriver {
     return end_of(own);
   }
 
-  Result<std::vector<RenderedChat>> Group(std::vector<Turn> turns) const {
+  // Of turn i, in the text of turn j, which does not hold it: none if nothing of the turn is printed there.
+  Result<std::vector<TextSpan>> SpansInWhole(const std::vector<Turn>& turns, size_t j, size_t i) {
+    const Turn &last = turns[j], &turn = turns[i];
+    size_t begins = 0;
+    if (const auto& prompt = Prompt(turn.message); prompt.ok() && last.text.starts_with(prompt->text)) {
+      begins = prompt->text.size();
+    }
+    // A turn that is appended to its prompt (step 2b) may be printed otherwise without that.
+    const auto& prompt = Prompt(last.message);
+    const bool by_prompt = prompt.ok() && !prompt->text.empty() && last.text.starts_with(prompt->text);
+    const std::string text = by_prompt ? prompt->text : last.text;
+    const WholeText whole{
+        .text = text,
+        .render = [&](const auto& words) { return Render(last.message + (by_prompt ? 0 : 1), by_prompt, &words); },
+        .begins = begins,
+        .behind = [&](const auto& words) -> Result<std::string> {
+          TEMPER_ASSIGN_OR_RETURN(const auto own, Render(turn.message + 1, false, &words));
+          const size_t at = own.text.rfind(words.content);
+          return at == std::string::npos ? "" : own.text.substr(at + std::strlen(words.content));
+        },
+        .eos_token = eos_token_};
+    const auto words = WordsInWhole(whole, turn.message, chat_.SaysMore(turn.message));
+    if (!words.ok()) return Fail(turn.message, words.status().message());
+    if (!*words) return std::vector<TextSpan>();
+    if (!turn.from_blocks) return std::vector{**words};
+    std::vector<TextSpan> blocks;
+    for (const TextSpan& block : last.blocks) {
+      if (block.begin < (*words)->end && block.end > (*words)->begin) blocks.push_back(block);
+    }
+    return blocks;
+  }
+
+  Result<std::vector<RenderedChat>> Group(std::vector<Turn> turns) {
     std::vector<RenderedChat> out;
     std::vector<bool> held(turns.size(), false);
     for (size_t j = turns.size(); j-- > 0;) {
@@ -283,6 +339,12 @@ class Deriver {
       for (size_t i = 0; i < j; ++i) {
         if (held[i]) continue;
         const auto upto = HeldBy(turns, j, i);
+        if (!upto && chat_.one_text()) {
+          TEMPER_ASSIGN_OR_RETURN(const std::vector<TextSpan> spans, SpansInWhole(turns, j, i));
+          chat.assistant.insert(chat.assistant.end(), spans.begin(), spans.end());
+          chat.messages.resize(chat.assistant.size(), turns[i].message);
+          held[i] = true;
+        }
         if (!upto) continue;
         held[i] = true;
         for (const TextSpan& span : turns[i].spans) {
@@ -299,6 +361,7 @@ class Deriver {
       chat.messages.resize(chat.assistant.size(), turns[j].message);
       chat.text = std::move(turns[j].text);
       held[j] = true;
+      if (chat.assistant.empty()) continue;  // of a whole text of which nothing that is used counts
       TEMPER_RETURN_IF_ERROR(Check(chat, turns[j].message));
       out.push_back(std::move(chat));
     }

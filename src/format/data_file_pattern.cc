@@ -1,0 +1,117 @@
+#include "format/data_file_pattern.h"
+
+#include <fmt/core.h>
+#include <fnmatch.h>
+
+#include <algorithm>
+
+#include "base/quantity.h"
+#include "format/data_file_name.h"
+#include "format/quoted.h"
+
+namespace temper {
+namespace {
+
+constexpr char kEndingsOfData[] =
+    ".jsonl, .ndjson, .json, .csv, .tsv, .txt, .text or .md, also with .gz, .zst or .zstd behind them";
+
+// What a folder holds beside its data.
+bool DescribesData(std::string_view name) {
+  const std::string_view stem = name.substr(0, name.find('.'));
+  for (const std::string_view known :
+       {"README", "readme", "Readme", "LICENSE", "dataset_info", "dataset_infos", "dataset_dict"}) {
+    if (stem == known) return true;
+  }
+  return false;
+}
+
+bool IsDataFile(const std::string& name) {
+  const DataFileKind kind = KindOfDataFile(name);
+  return !name.starts_with('.') && (HasRows(kind) || kind == DataFileKind::kText) && !DescribesData(name);
+}
+
+// "folder" and "name" -> "folder/name", of a path as a user writes it.
+std::string Below(const std::string& folder, const std::string& name) {
+  return folder.empty() || folder.ends_with('/') ? folder + name : folder + "/" + name;
+}
+
+// What a search has found and seen.
+struct Search {
+  std::vector<std::string> files;
+  size_t others = 0;    // files that match, but are no data files
+  std::string parquet;  // one of them
+};
+
+void Add(Env& env, const std::string& path, const std::string& name, Search& search) {
+  if (!env.IsFile(path)) return;
+  if (IsDataFile(name)) {
+    search.files.push_back(path);
+    return;
+  }
+  ++search.others;
+  if (KindOfDataFile(name) == DataFileKind::kParquet) search.parquet = path;
+}
+
+// Adds what `pattern` matches below `folder`, which ends in '/' or is empty.
+void Match(Env& env, const std::string& folder, std::string_view pattern, Search& search) {
+  const size_t slash = pattern.find('/');
+  const std::string part(pattern.substr(0, slash));
+  const bool last = slash == pattern.npos;
+  if (!IsPattern(part)) {
+    const std::string path = folder + part;
+    if (last) return Add(env, path, part, search);
+    return Match(env, path + "/", pattern.substr(slash + 1), search);
+  }
+  const auto names = env.List(folder.empty() ? "." : folder);
+  if (!names.ok()) return;
+  for (const std::string& name : *names) {
+    if (fnmatch(part.c_str(), name.c_str(), FNM_PERIOD) != 0) continue;
+    if (last) {
+      Add(env, folder + name, name, search);
+    } else if (env.IsFolder(folder + name)) {
+      Match(env, folder + name + "/", pattern.substr(slash + 1), search);
+    }
+  }
+}
+
+std::string Others(const Search& search) {
+  if (search.others == 0) return "";
+  return fmt::format(
+      "; {} {} there{}", Counted(static_cast<int64_t>(search.others), "other file"), search.others == 1 ? "is" : "are",
+      search.parquet.empty()
+          ? ""
+          : fmt::format(", and Parquet is not read: give {} to see how to convert it", ShellWord(search.parquet)));
+}
+
+}  // namespace
+
+bool IsPattern(std::string_view path) {
+  return path.find_first_of("*?[") != path.npos;
+}
+
+Result<std::vector<std::string>> DataFilesOf(Env& env, const std::string& given, const char* option) {
+  Search search;
+  if (env.IsFile(given)) return std::vector{given};
+  if (env.IsFolder(given)) {
+    TEMPER_ASSIGN_OR_RETURN(const std::vector<std::string> names, env.List(given));
+    for (const std::string& name : names) Add(env, Below(given, name), name, search);
+    if (!search.files.empty()) return search.files;
+    return NotFound(
+        fmt::format("--{} {}: the folder has no data file, whose name ends in {}{} (files in its folders do "
+                    "not count)",
+                    option, given, kEndingsOfData, Others(search)));
+  }
+  if (!IsPattern(given)) return std::vector{given};
+  Match(env, given.starts_with('/') ? "/" : "", std::string_view(given).substr(given.starts_with('/') ? 1 : 0), search);
+  if (!search.files.empty()) return search.files;
+  const std::string folder = given.substr(0, given.rfind('/', given.find_first_of("*?[")) + 1);
+  const bool exists = folder.empty() || env.IsFolder(folder);
+  return NotFound(fmt::format("--{} {}: {}{}", option, ShellWord(given),
+                              exists
+                                  ? fmt::format("no data file matches; looked in {} for names that match and end in {}",
+                                                folder.empty() ? "the working folder" : folder, kEndingsOfData)
+                                  : fmt::format("there is no folder {}", folder),
+                              Others(search)));
+}
+
+}  // namespace temper
