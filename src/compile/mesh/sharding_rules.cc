@@ -168,8 +168,9 @@ Result<ShardedWeights> ShardWeights(const Graph& forward, const Mesh& mesh, std:
       TEMPER_ASSIGN_OR_RETURN(const auto axes, ParseSpec(*spec));
       TEMPER_ASSIGN_OR_RETURN(sharding, Apply(axes, mesh, v));
     } else if (v.type.shape.elements() > 1) {
-      return InvalidArgument(fmt::format("no sharding rule matches {} {}: give one, such as mesh.sharding: [['{}', '{}']]",
-                                         v.name, v.type.ToString(), v.name, ExampleSpec(v.type.shape.rank())));
+      return InvalidArgument(
+          fmt::format("no sharding rule matches {} {}: give one, such as mesh.sharding: [['{}', '{}']]", v.name,
+                      v.type.ToString(), v.name, ExampleSpec(v.type.shape.rank())));
     }
   }
   return sharded;
