@@ -456,7 +456,7 @@ Result<int> Plan(const Arguments& arguments) {
     LogInfo("plan        it does not fit: searching for settings that fit");
     TEMPER_ASSIGN_OR_RETURN(on.remedies, FindRemedies(*planner, config, planned));
   }
-  on.faster = FindFasterBases(planner, config, planned);
+  on.faster = FindFasterBases(*planner, config, planned);
   if (!options.trace.empty()) {
     TEMPER_RETURN_IF_ERROR(WriteTextFileAtomically(PosixEnv(), options.trace, TraceText(planned.forecast.simulation)));
   }

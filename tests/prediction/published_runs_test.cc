@@ -261,6 +261,32 @@ TEST(PublishedRuns, AQuantisedBaseIsAmongTheRemedies) {
 }
 
 // A tied embedding is a tenth of this model: what nf4 leaves too large by less than half of that fits with it in int8.
+// A step that takes minutes because its base is read from the disk, and seconds with a smaller one.
+TEST(PublishedRuns, ABaseInFewerBitsIsOfferedWhereItTurnsMinutesIntoSeconds) {
+  Setting s("opt-1.3b", kRtx2060);
+  s.cluster.memory = GiB(2) + s.cluster.reserve;
+  s.cluster.host_memory = MiB(64);
+  s.cluster.disk_read = 2e7;
+  s.config.model.dtype = ComputeType::kBf16;
+  s.config.machine.recompute = Recompute::kBlock;
+  s.config.data.max_seq_len = 512;
+  s.config.memory.disk = "folder";
+  const PlannedRun slow = s.Plan();
+  ASSERT_TRUE(slow.forecast.fits);
+  ASSERT_GT(slow.forecast.simulation.step.v, 60);
+  const std::vector<Remedy> faster = FindFasterBases(s.planner(), s.Resolved(), slow);
+  ASSERT_EQ(faster.size(), 2u);
+  EXPECT_EQ(faster[1].settings, "--base_dtype nf4");
+  EXPECT_LT(faster[1].step.v, 10);
+  const std::string text = FasterText(faster, slow.forecast);
+  EXPECT_NE(text.find("a step takes " + ToString(slow.forecast.simulation.step)), text.npos) << text;
+  EXPECT_NE(text.find("--base_dtype nf4 "), text.npos) << text;
+  s.cluster.disk_read = 3e9;
+  const PlannedRun fast = s.Plan();
+  ASSERT_LT(fast.forecast.simulation.step.v, 60);
+  EXPECT_TRUE(FindFasterBases(s.planner(), s.Resolved(), fast).empty());
+}
+
 TEST(PublishedRuns, AQuantisedEmbeddingIsTheRemedyBehindAQuantisedBase) {
   Setting s("opt-1.3b", kRtx2060);
   s.cluster.shared = true;
