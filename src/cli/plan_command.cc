@@ -285,27 +285,40 @@ void Cut(const BatchCut& cut, TrainSetup* setup) {
   LogInfo("batch       " + cut.ToString());
 }
 
-// As `temper train` would here.
-Result<CompiledRun> CompileHere(TrainSetup& setup, const Ranks& alone, int ranks) {
-  const RunConfig& config = setup.run.config;
+// What `temper train` would have here.
+struct ThisMachine {
   std::unique_ptr<Device> gpu;
-  const RankMemory memory = MemoryForPlan(config.machine.device, ranks, &gpu);
-  // Rates of a GPU that is not here cannot be measured.
-  const bool elsewhere = config.machine.device == DeviceChoice::kGpu && gpu == nullptr;
-  RatesOfRun rates(PosixEnv(), alone,
-                   elsewhere && !IsNamed(config.machine.rates) ? kTypicalRates : config.machine.rates,
-                   {.ranks = ranks,
-                    .threads = static_cast<int>(*config.machine.threads),
-                    .dtype = ComputeDType(config),
-                    .gpu = gpu.get(),
-                    .folder = config.memory.disk});
-  const AskRates ask = [&](const Result<bool>& needed) { return rates.Ask(needed); };
-  if (config.batch.auto_cut) {
-    TEMPER_ASSIGN_OR_RETURN(const BatchCut cut,
-                            ChooseBatchCut(config, CutOnMachine(memory, setup.model.model(), ranks, ask)));
-    Cut(cut, &setup);
+  RankMemory memory;
+  std::optional<RatesOfRun> rates;
+
+  ThisMachine(const RunConfig& config, const Ranks& alone, int ranks)
+      : memory(MemoryForPlan(config.machine.device, ranks, &gpu)) {
+    // Rates of a GPU that is not here cannot be measured.
+    const bool elsewhere = config.machine.device == DeviceChoice::kGpu && gpu == nullptr;
+    rates.emplace(PosixEnv(), alone, elsewhere && !IsNamed(config.machine.rates) ? kTypicalRates : config.machine.rates,
+                  RunOnMachine{.ranks = ranks,
+                               .threads = static_cast<int>(*config.machine.threads),
+                               .dtype = ComputeDType(config),
+                               .gpu = gpu.get(),
+                               .folder = config.memory.disk});
   }
-  return CompileWithin(memory, setup.model.model(), config, ranks, /*rank=*/0, {}, ask);
+  AskRates ask() {
+    return [this](const Result<bool>& needed) { return rates->Ask(needed); };
+  }
+};
+
+// As `temper train` would here.
+Status CutHere(TrainSetup& setup, const Ranks& alone, int ranks) {
+  ThisMachine here(setup.run.config, alone, ranks);
+  const AskRates ask = here.ask();
+  TEMPER_ASSIGN_OR_RETURN(const BatchCut cut,
+                          ChooseBatchCut(setup.run.config, CutOnMachine(here.memory, setup.model.model(), ranks, ask)));
+  Cut(cut, &setup);
+  return OkStatus();
+}
+Result<CompiledRun> CompileHere(const TrainSetup& setup, const Ranks& alone, int ranks) {
+  ThisMachine here(setup.run.config, alone, ranks);
+  return CompileWithin(here.memory, setup.model.model(), setup.run.config, ranks, /*rank=*/0, {}, here.ask());
 }
 
 // The rates that `rates` names for a plan on `cluster`; nullopt: the cluster's own.
@@ -408,25 +421,26 @@ Result<int> Plan(const Arguments& arguments) {
     TEMPER_ASSIGN_OR_RETURN(std::optional<RunRates> rates, RatesOnCluster(config, *cluster));
     planner.emplace(setup->model.model(), *cluster, fill.value_or(RowFill()), std::move(rates));
     if (!options.search.empty() && !options.sharding && !options.program) return PrintSearch(*planner, *setup, options);
-    if (config.batch.auto_cut) {
-      TEMPER_ASSIGN_OR_RETURN(const BatchCut cut,
-                              ChooseBatchCut(config, CutOnCluster(*planner, RanksOn(*cluster, config))));
-      Cut(cut, &*setup);
-    }
+  }
+  // Where ranks that this machine would start share its memory, the run is cut as `temper train` would cut it.
+  const int ranks = cluster ? RanksOn(*cluster, config) : RanksNamed(config);
+  const bool here = ranks == config.machine.nprocs && (!cluster || (cluster->shared && options.cluster.empty()));
+  if (config.batch.auto_cut && here) {
+    TEMPER_RETURN_IF_ERROR(CutHere(*setup, alone, ranks));
+  } else if (config.batch.auto_cut && planner) {
+    TEMPER_ASSIGN_OR_RETURN(const BatchCut cut, ChooseBatchCut(config, CutOnCluster(*planner, ranks)));
+    Cut(cut, &*setup);
+  } else if (config.batch.auto_cut) {
+    LogInfo(fmt::format("batch       planned as {} of 1 row: add --cluster to see how the run would cut it",
+                        Counted(config.batch.gradient_accumulation_steps, "micro-batch", "micro-batches")));
   }
   if (options.sharding || options.program || !cluster) {
-    const int ranks = cluster ? RanksOn(*cluster, config) : RanksNamed(config);
-    // Ranks that this machine would start share its memory. A larger mesh, or one of a cluster's GPUs, is planned for
-    // unspecified machines.
-    const bool here = !options.sharding && ranks == config.machine.nprocs && (!cluster || cluster->shared);
-    if (!here && config.batch.auto_cut) {
-      LogInfo(fmt::format("batch       planned as {} of 1 row: add --cluster to see how the run would cut it",
-                          Counted(config.batch.gradient_accumulation_steps, "micro-batch", "micro-batches")));
-    }
+    // A larger mesh, or one of a cluster's GPUs, is planned for unspecified machines.
+    const bool as_here = !options.sharding && ranks == config.machine.nprocs && (!cluster || cluster->shared);
     TEMPER_ASSIGN_OR_RETURN(
         const CompiledRun run,
-        here ? CompileHere(*setup, alone, ranks)
-             : CompileRun(setup->model.model(), cluster ? OnDevicesOf(*cluster, config) : config, ranks));
+        as_here ? CompileHere(*setup, alone, ranks)
+                : CompileRun(setup->model.model(), cluster ? OnDevicesOf(*cluster, config) : config, ranks));
     if (options.sharding) return PrintSharding(*setup, run);
     if (!cluster) WarnOfScalarKernels(run, config.machine.device);
     TEMPER_ASSIGN_OR_RETURN(const PlanFacts facts, PlanFactsOf(*setup, run, fill, data));
@@ -439,7 +453,7 @@ Result<int> Plan(const Arguments& arguments) {
       std::fflush(stdout);
       LogWarning("this machine would refuse the run: " + run.room.message());
     }
-    if (here && !options.program && IsForThisMachine(config)) {
+    if (as_here && !options.program && IsForThisMachine(config)) {
       std::fflush(stdout);
       LogInfo(fmt::format("speed       not known yet: add --cluster this, which measures this machine once (about {})",
                           ToString(CalibrationTakes())));
@@ -447,7 +461,7 @@ Result<int> Plan(const Arguments& arguments) {
     return 0;
   }
   TEMPER_ASSIGN_OR_RETURN(const PlannedRun planned,
-                          planner->Plan(config, RanksOn(*cluster, config),
+                          planner->Plan(config, ranks,
                                         /*keep_events=*/!options.trace.empty() || !options.html.empty()));
   waiting = {};
   if (cluster->shared) WarnOfScalarKernels(planned.run, config.machine.device);

@@ -280,6 +280,12 @@ Status CutBatch(TrainingRun& run) {
     const AskRates ask = [&](const Result<bool>& needed) { return run.rates->Ask(needed); };
     TEMPER_ASSIGN_OR_RETURN(const BatchCut cut,
                             ChooseBatchCut(config, CutOnMachine(run.available, model, ranks.size(), ask)));
+    TEMPER_RETURN_IF_ERROR(ranks.CheckSame(cut.ToString(), [&](const std::string& firsts) {
+      return InvalidArgument(
+          fmt::format("this rank would cut its batch into {}, rank 0 into {}: give a number for "
+                      "per_device_train_batch_size",
+                      cut.ToString(), firsts));
+    }));
     ApplyCut(cut.chosen, &config);
     run.setup.run.notes["per_device_train_batch_size"] = cut.ToString();
   }
@@ -306,6 +312,10 @@ Status Compile(TrainingRun& run) {
   };
   TEMPER_ASSIGN_OR_RETURN(run.compiled, compile());
   if (!run.setup.resume) return run.compiled.room;
+  if (!run.asked_accumulation) {
+    TEMPER_ASSIGN_OR_RETURN(run.asked_accumulation,
+                            run.setup.resume->AskedAccumulation(run.config(), run.compiled.data_ranks()));
+  }
   // A run resumed with more or fewer ranks keeps the rows of a step: gradient accumulation is adapted.
   TEMPER_ASSIGN_OR_RETURN(const int64_t accumulation,
                           run.setup.resume->AccumulationFor(run.config(), run.compiled.data_ranks()));

@@ -76,8 +76,8 @@ class Reader {
       if (has_value) return InvalidArgument(fmt::format("{}: --{} takes no value", kWhere, name));
       return Add(negated->name, "false");
     }
-    if (has_value) return Add(option->name, value);
     if (options_.IsFormer(name)) LogInfo(fmt::format("--{} is called --{} now", name, option->name));
+    if (has_value) return Add(option->name, value);
     // Without '=': a flag's value is optional (only a truth value counts as its value). An optional text never takes
     // the next argument, which could be a positional one.
     if (IsFlag(*option)) return Add(option->name, Peek() && IsTruthValue(*Peek()) ? arguments_[next_++] : "true");

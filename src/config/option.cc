@@ -102,11 +102,11 @@ Status StoreIntegerJson(const Option& option, const OrderedJson& json, int64_t& 
   return StoreNumber(option, json.get<int64_t>(), target, where);
 }
 
-// `auto` leaves the number as it is.
 Status StoreNumberOrAuto(const Option& option, std::string_view text, const NumberOrAuto& target,
                          const std::string& where) {
   if (text != "auto") TEMPER_RETURN_IF_ERROR(StoreInteger(option, text, *target.number, where));
   *target.is_auto = text == "auto";
+  if (*target.is_auto) *target.number = 1;
   return OkStatus();
 }
 

@@ -439,6 +439,8 @@ TEST(RunOptions, TheBatchIsANumberOfRowsOrAuto) {
   ASSERT_TRUE(SetFromText(option, "4", "command line").ok());
   EXPECT_FALSE(config.batch.auto_cut);
   EXPECT_EQ(config.batch.per_device_train_batch_size, 4);
+  ASSERT_TRUE(SetFromText(option, "auto", "command line").ok());
+  EXPECT_EQ(config.batch.per_device_train_batch_size, 1) << "what was given before does not count";
   EXPECT_FALSE(ParseRunConfig("per_device_train_batch_size: 0", "run.yaml").ok());
   EXPECT_FALSE(ParseRunConfig("per_device_train_batch_size: automatic", "run.yaml").ok());
 }

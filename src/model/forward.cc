@@ -160,7 +160,8 @@ void ForwardBuilder::Head(ValueId x_TD, ValueId w_VD, const std::string& module,
   modules_.back().is_head = true;
   EnterBlock(kBlockAfter, "");
   if (spec_.cache == 0) {
-    spec_.objective->tail({.f = *this,
+    spec_.objective->tail({.rule = *spec_.objective,
+                           .f = *this,
                            .tokens = spec_.tokens,
                            .x_TD = x_TD,
                            .w_VD = w_VD,

@@ -17,21 +17,19 @@ struct ObjectiveSettings {
   double label_smoothing = 0;  // the part of a loss that counts all words alike
 };
 
+struct ObjectiveRule;
+
 // The end of a forward pass over T tokens.
 struct Tail {
+  const ObjectiveRule& rule;
   GraphBuilder& f;
   int64_t tokens;      // T
   ValueId x_TD, w_VD;  // hidden states after the last norm, and the head's weight
   double softcap = 0;  // of the logits; 0: none
   ObjectiveSettings settings;
 
-  // Declares an input that is made from data.
-  ValueId Column(const ColumnSpec& column) const { return f.TokenInput(column.name, column.dtype, tokens); }
-};
-
-// An output f32[T] of a step, of which a run shows the mean over the batch, by the weights of its tokens.
-struct ReportSpec {
-  const char* name;
+  // Declares an input that is made from data. REQUIRES: rule.columns has it.
+  ValueId Column(const ColumnSpec& column) const;
 };
 
 struct ObjectiveRule {
@@ -39,9 +37,8 @@ struct ObjectiveRule {
   // Columns that the tail may declare, beside those that models read.
   std::span<const ColumnSpec> columns;
   void (*tail)(const Tail& tail);
-  std::span<const ReportSpec> reports;  // the first is the loss, whose gradient trains
-
-  const char* loss() const { return reports.front().name; }
+  // Its output f32[T]: the loss of each token, whose gradient trains. A run shows its mean, by the tokens' weights.
+  const char* loss;
 };
 
 // Supervised fine-tuning: the cross-entropy of every supervised token, given those before it.

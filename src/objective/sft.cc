@@ -9,7 +9,7 @@ namespace temper {
 namespace {
 
 constexpr std::array kColumns = {kTargetColumn, kWeightColumn};
-constexpr std::array<ReportSpec, 1> kReports = {{{"loss"}}};
+constexpr char kLoss[] = "loss";
 
 void AddLoss(const Tail& tail) {
   std::vector<ValueId> inputs = {tail.x_TD, tail.w_VD, tail.Column(kTargetColumn)};
@@ -20,13 +20,13 @@ void AddLoss(const Tail& tail) {
     inputs.push_back(tail.Column(kWeightColumn));
     attributes.Set("weighted", int64_t{1});
   }
-  tail.f.Add(Op::kLinearCrossEntropy, std::move(inputs), std::move(attributes), kReports[0].name, Role::kOutput);
+  tail.f.Add(Op::kLinearCrossEntropy, std::move(inputs), std::move(attributes), kLoss, Role::kOutput);
 }
 
 }  // namespace
 
 const ObjectiveRule& Sft() {
-  static constexpr ObjectiveRule kRule{.name = "sft", .columns = kColumns, .tail = AddLoss, .reports = kReports};
+  static constexpr ObjectiveRule kRule{.name = "sft", .columns = kColumns, .tail = AddLoss, .loss = kLoss};
   return kRule;
 }
 

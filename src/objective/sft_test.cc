@@ -10,7 +10,7 @@ Graph TailOf(const ObjectiveSettings& settings, double softcap) {
   GraphBuilder f(&graph);
   const ValueId x = f.Source("x", {DType::kF32, {8, 4}}, Role::kInput),
                 w = f.Source("w", {DType::kF32, {16, 4}}, Role::kWeight);
-  Sft().tail({.f = f, .tokens = 8, .x_TD = x, .w_VD = w, .softcap = softcap, .settings = settings});
+  Sft().tail({.rule = Sft(), .f = f, .tokens = 8, .x_TD = x, .w_VD = w, .softcap = softcap, .settings = settings});
   return graph;
 }
 
@@ -21,16 +21,20 @@ TEST(Sft, HasOneLossWhoseColumnsItStates) {
     ASSERT_EQ(graph.nodes().size(), 1u);
     const Node& loss = graph.nodes()[0];
     EXPECT_EQ(loss.op, Op::kLinearCrossEntropy);
-    EXPECT_EQ(graph.value(loss.outputs[0]).name, Sft().loss());
+    EXPECT_EQ(graph.value(loss.outputs[0]).name, Sft().loss);
     EXPECT_EQ(loss.attributes.Double("softcap"), 30);
     EXPECT_EQ(loss.attributes.Double("smoothing"), 0.1);
     EXPECT_EQ(loss.inputs.size(), weighted ? 4u : 3u);
-    for (size_t i = 2; i < loss.inputs.size(); ++i) {
-      const Value& column = graph.value(loss.inputs[i]);
-      EXPECT_EQ(column.name, Sft().columns[i - 2].name);
-      EXPECT_EQ(column.type.dtype, Sft().columns[i - 2].dtype);
-    }
+    EXPECT_EQ(graph.value(loss.inputs[2]).name, "target");
+    if (weighted) EXPECT_EQ(graph.value(loss.inputs[3]).name, "weight");
   }
+}
+
+TEST(SftDeathTest, ATailDeclaresOnlyColumnsThatItsRuleStates) {
+  Graph graph;
+  GraphBuilder f(&graph);
+  const Tail tail{.rule = Sft(), .f = f, .tokens = 8};
+  EXPECT_DEATH((void)tail.Column(kPositionColumn), "objective sft does not state its column position");
 }
 
 }  // namespace

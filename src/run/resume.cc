@@ -138,6 +138,12 @@ Result<int64_t> ResumePoint::AccumulationFor(const RunConfig& resolved, int64_t 
       saved.per_device_train_batch_size, Counted(data_ranks, "rank"), works));
 }
 
+Result<std::optional<int64_t>> ResumePoint::AskedAccumulation(const RunConfig& resolved, int64_t data_ranks) const {
+  TEMPER_ASSIGN_OR_RETURN(const SavedBatch before, SavedBatchOf(state()));
+  const bool same = RowsPerStep(resolved, data_ranks) == RowsPerStep(config_, before.data_ranks);
+  return same ? before.asked_accumulation : std::nullopt;
+}
+
 Status ResumePoint::KeepCut(int64_t data_ranks, RunConfig* config) const {
   RunConfig::Batch& batch = config->batch;
   if (!batch.auto_cut) return OkStatus();

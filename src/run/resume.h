@@ -41,6 +41,9 @@ class ResumePoint {
   std::string templates_of() const;
   // That `model` has the chat template of the run so far.
   Status CheckTemplate(Env& env, const OpenedModel& model) const;
+  // gradient_accumulation_steps as the user once set it, if the checkpoint has another and a step of `resolved` keeps
+  // its rows.
+  Result<std::optional<int64_t>> AskedAccumulation(const RunConfig& resolved, int64_t data_ranks) const;
   // For a batch whose cut is left open (RunConfig::Batch::auto_cut), of the rows of before: on as many ranks it is cut
   // as it was, so that sums keep their order; on others gradient_accumulation_steps becomes the rows of each, still to
   // be cut. Error: the ranks do not divide the rows of a step.

@@ -22,7 +22,7 @@ using IntList = std::vector<int64_t>;
 // Pairs of texts in the order given: [[lm_head, "fsdp,tp"]].
 using TextPairs = std::vector<std::pair<std::string, std::string>>;
 
-// A whole number, or `auto`: then it is chosen later, and keeps its value until then.
+// A whole number, or `auto`: then it is chosen later, and 1 until then.
 struct NumberOrAuto {
   int64_t* number;
   bool* is_auto;

@@ -64,7 +64,7 @@ std::string Places(const std::vector<int32_t>& samples, const SamplePlace& place
 
 }  // namespace
 
-HostBatches::HostBatches(const Executor& executor, int64_t micro_batches)
+HostBatches::HostBatches(const Executor& executor, int64_t micro_batches, const ObjectiveRule& objective)
     : tokens_(TokensOf(executor.program())),
       micro_batches_(micro_batches),
       columns_(static_cast<size_t>(micro_batches)),
@@ -75,7 +75,7 @@ HostBatches::HostBatches(const Executor& executor, int64_t micro_batches)
     const Buffer& buffer = buffers[i];
     const auto index = static_cast<int>(i);
     if (buffer.name == kRngInput) io_.push_back({index, std::as_writable_bytes(std::span(rng_))});
-    if (buffer.name == Sft().loss()) io_.push_back({index, std::as_writable_bytes(std::span(loss_))});
+    if (buffer.name == objective.loss) io_.push_back({index, std::as_writable_bytes(std::span(loss_))});
     if (buffer.role != Role::kInput || buffer.name == kRngInput || buffer.name == kScalarsBuffer) continue;
     const ColumnFiller* const filler = FillerOf(buffer.name);
     TEMPER_CHECK(filler != nullptr && filler->column.dtype == buffer.type.dtype)
@@ -104,7 +104,7 @@ Trainer::Trainer(Executor& executor, const TokenStore& store, std::span<const in
       store_(store),
       spec_(spec),
       sampler_(store, samples, packing, spec.seed),
-      batches_(executor, spec.micro_batches) {
+      batches_(executor, spec.micro_batches, *spec.objective) {
   const Program& program = executor.program();
   scalars_ = program.FindBuffer(kScalarsBuffer);
   clip_ = program.FindBuffer(kClipBuffer);

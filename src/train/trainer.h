@@ -12,6 +12,7 @@
 #include "compile/step/update.h"
 #include "data/batch.h"
 #include "data/sampler.h"
+#include "objective/objective.h"
 #include "runtime/executor.h"
 #include "settings/schedule.h"
 #include "train/peers.h"
@@ -21,8 +22,8 @@ namespace temper {
 // The host's side of the micro-batches of one step: an array for each input that its Program declares.
 class HostBatches {
  public:
-  // Arrays for `micro_batches` times the input of one run of `executor`'s Program.
-  HostBatches(const Executor& executor, int64_t micro_batches);
+  // Arrays for `micro_batches` times the input of one run of `executor`'s Program, whose losses are `objective`'s.
+  HostBatches(const Executor& executor, int64_t micro_batches, const ObjectiveRule& objective = Sft());
 
   int64_t tokens_per_micro_batch() const { return tokens_; }
   int64_t micro_batches() const { return micro_batches_; }
@@ -51,6 +52,7 @@ struct TrainerSpec {
   UpdateSpec update;
   uint64_t seed = 42;
   SamplePlace place;
+  const ObjectiveRule* objective = &Sft();               // of the Program
   std::function<Flops(int64_t tokens)> attention_flops;  // of the model for a document; empty: not counted
   Peers peers;                                           // rows_per_micro_batch are those of one rank
 };

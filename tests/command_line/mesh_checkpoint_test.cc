@@ -114,7 +114,7 @@ TEST_F(MeshCheckpoint, AnAutomaticCutKeepsRowsLossesAndResumes) {
     return std::pair(config->batch.per_device_train_batch_size, config->batch.gradient_accumulation_steps);
   };
   RunWell(with("", "one", "1"));
-  RunWell(with("", "out", "auto"), "4 rows of");
+  RunWell(with("", "out", "auto"), "settings    per_device_train_batch_size");
   const auto [rows, micro_batches] = rows_of("out");
   EXPECT_GT(rows, 1) << "launches are most of the time of this small model";
   EXPECT_EQ(rows * micro_batches, 4);
@@ -127,9 +127,17 @@ TEST_F(MeshCheckpoint, AnAutomaticCutKeepsRowsLossesAndResumes) {
   RunWell(with("", "out", "auto", {"--resume"}));
   EXPECT_EQ(Losses(Path("out")), Losses(Path("whole"))) << "the same cut: the same bits";
   StopAtThree("out");
-  RunWell(with("fsdp=2", "out", "auto", {"--resume"}), "4 rows of");
+  RunWell(with("fsdp=2", "out", "auto", {"--resume"}), "a step has the same 4 rows");
   expect_near("out");
   EXPECT_EQ(rows_of("out").first * rows_of("out").second, 2) << "of each rank";
+  // What the user once asked for is known after a resume by the run's own settings, too.
+  StopAtThree("out");
+  RunWell({"train", "out/run.yaml", "--resume"});
+  StopAtThree("out");
+  const Ended three = Temper(With(with("", "out", "auto", {"--resume"}), {"--mesh", "fsdp=3", "--nprocs", "3"}));
+  EXPECT_NE(three.code, 0);
+  EXPECT_NE(three.err.find("a step has 4 rows, which 3 ranks with rows of their own do not divide"), std::string::npos)
+      << three.err;
 }
 
 // The placement of a tensor's parts is not a setting of the run: it may change when resuming.

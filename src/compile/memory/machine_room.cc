@@ -166,13 +166,12 @@ MemorySpec LimitsOfGpu(const Program& as_asked, const MemorySpec& asked, const P
   return limits;
 }
 
-// Whether a Program compiled without limits fits.
+}  // namespace
+
 bool Fits(const Program& program, const ProcessMemory& available) {
   if (available.gpu) return FitsOnGpu(program, available) && FitsBehindGpu(program, available);
   return program.arena_bytes + program.host.bytes <= RoomForArenas(available.host.bytes);
 }
-
-}  // namespace
 
 std::optional<MemorySpec> LimitsOfMachine(const Program& as_asked, const MemorySpec& asked,
                                           const ProcessMemory& available) {

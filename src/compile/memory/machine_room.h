@@ -46,6 +46,9 @@ Bytes RoomForArenas(Bytes available);
 // bytes that a rank of each stage may take: the same on all machines, so that all ranks of a stage decide alike.
 std::vector<Bytes> SharesOfStages(const RankMemory& memory, const std::vector<Bytes>& needs, int ranks);
 
+// Whether the memory holds what a Program takes of it: on a GPU, and pinned behind it, or on the host.
+bool Fits(const Program& program, const ProcessMemory& available);
+
 // Limits for compiling a Program again that, compiled as `asked`, takes more than `available`. nullopt if it fits, or
 // if options name tiers: then CheckRoom or, on a GPU, the allocation decides whether it fits. On the CPU, the device
 // and host tiers share one memory; on a GPU they are separate.

@@ -101,6 +101,11 @@ EstimateCut CutOnMachine(const RankMemory& available, const Model& model, int ra
     std::vector<const Program*> programs;
     for (const CompiledRun& stage : stages) {
       cut.fits = cut.fits && stage.room.ok();
+      if (available.gpu) {
+        cut.fits =
+            cut.fits && Fits(stage.train(),
+                             {.host = available.each, .gpu = available.gpu, .stages = static_cast<int>(stages.size())});
+      }
       cut.limited = cut.limited || !stage.limited_because.empty();
       programs.push_back(&stage.train());
     }

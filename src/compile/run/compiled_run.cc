@@ -422,6 +422,7 @@ Result<std::vector<CompiledRun>> CompileStagesWithin(const RankMemory& available
     if (std::find(settled.begin(), settled.end(), false) == settled.end()) break;
   }
   for (size_t stage = 0; stage < runs.size(); ++stage) {
+    if (!limits[stage]) runs[stage].room = CheckRoom(runs[stage].train(), asked, shares[stage]);
     if (settled[stage]) continue;
     TEMPER_ASSIGN_OR_RETURN(runs[stage], Within(std::move(limits[stage]), shares[stage], std::move(runs[stage]), model,
                                                 config, ranks, static_cast<int>(stage) * (ranks / stages)));
