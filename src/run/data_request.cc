@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
 
 #include "format/data_file_name.h"
 #include "format/data_file_pattern.h"
@@ -26,10 +27,11 @@ DataRequest TrainingData(const RunConfig& config) {
 
 Result<DataSources> ExpandSources(Env& env, const DataSources& sources, const char* option) {
   DataSources out;
+  std::set<std::string> known;
   for (const DataSource& source : sources) {
     TEMPER_ASSIGN_OR_RETURN(const std::vector<std::string> files, DataFilesOf(env, source.path, option));
     for (const std::string& file : files) {
-      if (std::any_of(out.begin(), out.end(), [&](const DataSource& other) { return other.path == file; })) {
+      if (!known.insert(file).second) {
         return InvalidArgument(fmt::format("--{} {}: {} is named twice: remove one", option, source.path, file));
       }
       out.push_back(source);
