@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <set>
 
 #include "format/data_file_name.h"
 #include "format/data_file_pattern.h"
@@ -23,22 +22,6 @@ DataRequest TrainingData(const RunConfig& config) {
           .reasoning_turns = config.data.reasoning_turns,
           .threads = static_cast<int>(*config.machine.threads),
           .cache = config.data.data_cache};
-}
-
-Result<DataSources> ExpandSources(Env& env, const DataSources& sources, const char* option) {
-  DataSources out;
-  std::set<std::string> known;
-  for (const DataSource& source : sources) {
-    TEMPER_ASSIGN_OR_RETURN(const std::vector<std::string> files, DataFilesOf(env, source.path, option));
-    for (const std::string& file : files) {
-      if (!known.insert(file).second) {
-        return InvalidArgument(fmt::format("--{} {}: {} is named twice: remove one", option, source.path, file));
-      }
-      out.push_back(source);
-      out.back().path = file;
-    }
-  }
-  return out;
 }
 
 Result<std::vector<DataInput>> FindInputs(Env& env, const DataSources& sources, const RowColumns& columns,

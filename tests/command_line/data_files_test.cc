@@ -71,18 +71,41 @@ TEST_F(DataFiles, AFolderTrainsAsItsFilesDoAndIsSavedAsThese) {
             std::string::npos)
       << Slurp("out/run.yaml");
 
-  Spill("rows/3.jsonl", Slurp("e.jsonl"));
+  Spill("rows/3.jsonl", Slurp("d.jsonl"));
   ASSERT_TRUE(PosixEnv().CreateFolders(Path("elsewhere")).ok());
   const Ended again = RunTemper({"train", Path("out/run.yaml"), "--output_dir", Path("again")}, Path("elsewhere"));
   ASSERT_EQ(again.code, 0) << again.err;
   EXPECT_EQ(Slurp("again/adapter_model.safetensors"), Slurp("out/adapter_model.safetensors"));
-  ExpectEnd(Temper(Train({"--data", Path("rows"), "--output_dir", "out", "--resume"})), 2,
-            {"trained with other settings: data"});
+  // The same command goes on with the files that it began with, as long as these are among what it finds.
+  const Arguments resumed = {"--output_dir", "out", "--resume", "--max_steps", "4"};
+  ExpectEnd(Temper(Train(With(resumed, {"--data", Path("rows")}))), 0,
+            {fmt::format("data        {}/3.jsonl left out: the run began without it", Path("rows")),
+             "resume      from out/checkpoint-"});
+  ExpectEnd(Temper(Train(With(resumed, {"--data", "rows/[13].jsonl"}))), 2, {"the data is not what this run was"});
+  ExpectEnd(Temper(Train(With(resumed, {"--data", "rows/[1-3]*"}))), 0, {"/3.jsonl left out"});
   ExpectEnd(Temper(Train({"--data", "rows/[12].jsonl", "--output_dir", "out", "--resume", "--max_steps", "5"})), 0,
             {"resume      from out/checkpoint-"});
   // On ranks, where only the first looks for files.
   ExpectEnd(Temper(Train({"--data", "rows/[12].jsonl:max_samples=4", "--output_dir", "two", "--nprocs", "2"})), 0,
             {"rows/1.jsonl: 4 rows", "rows/2.jsonl: 4 rows"});
+}
+
+// Neither does a run read its own files, nor delete its data, when a pattern stands for them.
+TEST_F(DataFiles, APatternThatCoversTheOutputFolderFindsOnlyData) {
+  ASSERT_TRUE(PosixEnv().CreateFolders(Path("out/rows")).ok());
+  Spill("out/rows/d.jsonl", Slurp("d.jsonl"));
+  const Arguments trained = Train({"--data", "*/rows/*.jsonl", "--output_dir", "out"});
+  ExpectEnd(Temper(trained), 0, {"out/rows/d.jsonl: 60 rows"});
+  ExpectEnd(Temper(With(trained, {"--overwrite"})), 2,
+            {"overwrite would delete the data of this run: out/rows/d.jsonl"});
+  ExpectEnd(Temper(Train({"--data", "out/*.jsonl", "--output_dir", "out", "--resume"})), 2,
+            {"--data 'out/*.jsonl': all that it stands for (out/metrics.jsonl) is in output_dir (out)"});
+  ASSERT_TRUE(PosixEnv().CreateFolders(Path("in")).ok());
+  Spill("in/d.jsonl", Slurp("d.jsonl"));
+  const Arguments wide = Train({"--data", "*n/*.jsonl", "--output_dir", "then"});
+  ExpectEnd(Temper(wide), 0, {"in/d.jsonl: 60 rows"});
+  ExpectEnd(Temper(With(wide, {"--resume", "--max_steps", "4"})), 0,
+            {"data        then/metrics.jsonl left out: among the files that a run writes into output_dir"});
 }
 
 TEST_F(DataFiles, ColumnsWithOtherNamesTrainAsTheirFields) {
