@@ -141,7 +141,7 @@ Status OutputFolder::CheckEarlierRun(const std::vector<std::string>& names) cons
 }
 
 bool OutputFolder::Writes(const std::string& folder, const std::string& path) {
-  const fs::path inside = fs::path(Canonical(path)).lexically_relative(Canonical(JoinPath(folder, "")));
+  const fs::path inside = fs::path(Canonical(path)).lexically_relative(Canonical(folder));
   if (inside.empty() || *inside.begin() == "..") return false;
   return !inside.has_parent_path() || IsRunFile(inside.begin()->string());
 }
