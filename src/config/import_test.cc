@@ -324,6 +324,16 @@ TEST(Import, EmptyNamesInADataSetAreNamedAndReadAsIfTheyWereNotThere) {
   }
 }
 
+// Elsewhere auto chooses the rows of a step. Ours only cuts them.
+TEST(Import, AnAutomaticBatchSizeIsNamedAndNotTaken) {
+  MemoryEnv env = WithDatasetInfo({{"file_name", "d.json"}});
+  for (const std::string& yaml : {kAxolotl.With("micro_batch_size", "auto\ngradient_accumulation_steps: 4", env),
+                                  kLlamaFactory.With("per_device_train_batch_size", "auto", env)}) {
+    EXPECT_NE(yaml.find("batch_size: auto: elsewhere the most rows that fit"), yaml.npos) << yaml;
+    EXPECT_EQ(yaml.find("\nper_device_train_batch_size: auto"), yaml.npos) << yaml;
+  }
+}
+
 // A null where the tool has a default: TRL's "no limit".
 TEST(Import, ANullInPlaceOfADefaultIsNamed) {
   MemoryEnv env;
