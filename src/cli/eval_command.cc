@@ -83,6 +83,7 @@ Result<int> Eval(const Arguments& arguments) {
   TEMPER_RETURN_IF_ERROR(RequireOption(PathsOf(sources), "data"));
   TEMPER_RETURN_IF_ERROR(CheckRowTemplate({.data = sources,
                                            .columns = columns,
+                                           .chat_template = options.choice.chat_template,
                                            .chat_template_kwargs = kwargs,
                                            .row_template = row_template,
                                            .reasoning_turns = reasoning_turns}));
