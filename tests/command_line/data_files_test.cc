@@ -180,6 +180,20 @@ TEST_F(DataFiles, ACompressedFileTrainsAsItsText) {
   EXPECT_EQ(Slurp("plain/adapter_model.safetensors"), Slurp("packed/adapter_model.safetensors"));
 }
 
+// A packed file's size says nothing of what it takes to read.
+TEST_F(DataFiles, APlanUnpacksNoLargeDataUnasked) {
+  const std::string rows = Slurp("d.jsonl");
+  std::string many;
+  while (many.size() < (size_t{17} << 20)) many += rows;
+  Spill("many.jsonl.zst", Zstd(many));
+  Spill("few.jsonl.zst", Zstd(rows));
+  ASSERT_LT(Slurp("many.jsonl.zst").size(), size_t{1} << 20);
+  const auto plan = [&](const std::string& data) { return Temper({"plan", "--model", kModel, "--data", data}); };
+  ExpectEnd(plan("many.jsonl.zst"), 0, {"add --read_data for its steps and hours: its data is large"});
+  const Ended read = plan("few.jsonl.zst");
+  EXPECT_EQ(read.err.find("--read_data"), std::string::npos) << read.err;
+}
+
 TEST_F(DataFiles, ACutOffFileIsRefusedEvenIfBadRowsAreSkipped) {
   const std::string packed = Zstd(Slurp("d.jsonl"));
   Spill("d.jsonl.zst", packed.substr(0, packed.size() - 5));
