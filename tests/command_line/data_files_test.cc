@@ -137,10 +137,19 @@ TEST_F(DataFiles, RowsOfAnyFormatTrainByATemplate) {
   EXPECT_EQ(Temper(With({"eval", kModel}, own)).out, Temper({"eval", kModel, "--data", "plain.jsonl"}).out);
   // Another template makes other tokens, and is no resume.
   Spill("row.jinja", "{{ frage }} {{ a.text }}");
-  ExpectEnd(Temper(Train(With({"--output_dir", "out", "--resume"}, own))), 2, {"the data is not what this run was"});
+  const Arguments resumed = Train({"--data", "own.jsonl", "--output_dir", "out", "--resume"});
+  ExpectEnd(Temper(With(resumed, own)), 2, {"or the tokenizer or --row_template row.jinja has"});
+  ExpectEnd(Temper(resumed), 2, {"or the tokenizer or --row_template row.jinja has"});
+  Spill("other.jinja", "{{ a.text }}");
+  ExpectEnd(Temper(With(resumed, {"--row_template", "other.jinja"})), 2,
+            {"or the tokenizer or --row_template, then row.jinja and now other.jinja, has"});
+  Spill("row.jinja", "{{ frage }} {% generation %}{{ a.text }}{% endgeneration %}");
+  ExpectEnd(Temper(With(resumed, {"--max_steps", "5"})), 0, {"resume      from out/checkpoint-4"});
   for (const Arguments& other : {Arguments{"--chat_template", "alpaca"}, {"--columns", "text=frage"}}) {
     ExpectEnd(Temper(Train(With(With({"--output_dir", "x"}, own), other))), 2, {"both row_template and "});
   }
+  ExpectEnd(Temper(With({"eval", kModel, "--chat_template", "alpaca"}, own)), 2,
+            {"both row_template and chat_template are set"});
   Spill("row.jinja", "{{ frage");
   ExpectEnd(Temper(Train(With({"--output_dir", "x"}, own))), 2, {"row.jinja, line 1"});
 }
