@@ -16,13 +16,11 @@
 namespace temper {
 namespace {
 
-namespace fs = std::filesystem;
-
 // Two spellings of a path are the same. By text only: the file need not be there.
 std::string Normal(const std::string& path) {
   std::error_code no_working_folder;
-  const fs::path whole = fs::absolute(path, no_working_folder);
-  return (no_working_folder ? fs::path(path) : whole).lexically_normal().string();
+  const std::filesystem::path whole = std::filesystem::absolute(path, no_working_folder);
+  return (no_working_folder ? std::filesystem::path(path) : whole).lexically_normal().string();
 }
 
 std::string Listed(const std::vector<std::string>& files) {
