@@ -17,6 +17,7 @@
 #include "data/preview.h"
 #include "run/data.h"
 #include "run/data_report.h"
+#include "run/expand_sources.h"
 #include "run/machine.h"
 #include "run/model_options.h"
 #include "settings/run_config.h"
@@ -84,7 +85,7 @@ Result<int> Preview(const Arguments& arguments) {
   const Arguments rest(arguments.begin() + (arguments[0] == "preview"), arguments.end());
   TEMPER_ASSIGN_OR_RETURN(const auto line, ReadCommandOptions(rest, settings.Groups(), kDataCommand));
   if (!line) return 0;
-  TEMPER_ASSIGN_OR_RETURN(settings.sources, ExpandSources(PosixEnv(), settings.sources, "data"));
+  TEMPER_ASSIGN_OR_RETURN(settings.sources, ExpandSources(PosixEnv(), settings.sources, {}));
   const auto& [choice, sources, columns, seed, samples, max_seq_len, train_on_prompt, skip_bad_rows, packed, tokens,
                json, kwargs, row_template, reasoning_turns] = settings;
   TEMPER_RETURN_IF_ERROR(RequireModel(choice.model, kDataCommand));

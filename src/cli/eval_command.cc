@@ -18,6 +18,7 @@
 #include "program/program_names.h"
 #include "run/data.h"
 #include "run/data_report.h"
+#include "run/expand_sources.h"
 #include "run/far_memory.h"
 #include "run/machine.h"
 #include "run/model_options.h"
@@ -82,10 +83,11 @@ Result<int> Eval(const Arguments& arguments) {
   TEMPER_RETURN_IF_ERROR(RequireOption(PathsOf(sources), "data"));
   TEMPER_RETURN_IF_ERROR(CheckRowTemplate({.data = sources,
                                            .columns = columns,
+                                           .chat_template = options.choice.chat_template,
                                            .chat_template_kwargs = kwargs,
                                            .row_template = row_template,
                                            .reasoning_turns = reasoning_turns}));
-  TEMPER_ASSIGN_OR_RETURN(sources, ExpandSources(PosixEnv(), sources, "data"));
+  TEMPER_ASSIGN_OR_RETURN(sources, ExpandSources(PosixEnv(), sources, {}));
   TEMPER_ASSIGN_OR_RETURN(const ProcessorChoice choice, ChooseProcessor(options.device));
   TEMPER_ASSIGN_OR_RETURN(OpenedModel model, OpenedModel::Open(PosixEnv(), options.choice));
   TEMPER_RETURN_IF_ERROR(options.ResolveBase(model));

@@ -27,6 +27,7 @@
 #include "config/run_options.h"
 #include "data/packing.h"
 #include "format/quoted.h"
+#include "format/text_stream.h"
 #include "plan/cluster_rates.h"
 #include "plan/measured_step.h"
 #include "plan/page.h"
@@ -74,15 +75,29 @@ Result<RunData> ReadData(const TrainSetup& setup) {
   return LoadRunData(PosixEnv(), setup.model, TrainingData(config));
 }
 
+// Of the text that the file holds, which may be packed; above `most` it is not unpacked to its end.
+Result<Bytes> TextSize(const std::string& path, Bytes most) {
+  TEMPER_ASSIGN_OR_RETURN(const auto stream, TextStream::Open(PosixEnv(), path));
+  if (!stream->compressed()) return stream->size();
+  std::vector<char> piece(size_t{1} << 20);
+  Bytes size;
+  while (size <= most) {
+    TEMPER_ASSIGN_OR_RETURN(const size_t n, stream->Read(piece));
+    if (n == 0) break;
+    size += Bytes{static_cast<int64_t>(n)};
+  }
+  return size;
+}
+
 // The run's data, where it is small and can be read; says what `temper train` would find wrong with it.
 std::optional<RunData> SmallData(const TrainSetup& setup) {
   const RunConfig& config = setup.run.config;
   if (config.data.data.empty() || setup.model.folder().empty()) return std::nullopt;
   Bytes size;
   for (const DataSource& source : config.data.data) {
-    const auto file = PosixEnv().OpenForRead(source.path);
-    if (!file.ok()) return std::nullopt;
-    size += (*file)->size();
+    const auto text = TextSize(source.path, kReadUnasked);
+    if (!text.ok()) return std::nullopt;
+    size += *text;
   }
   if (size > kReadUnasked) {
     LogInfo("run         add --read_data for its steps and hours: its data is large, and is not read unasked");

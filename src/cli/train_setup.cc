@@ -15,6 +15,7 @@
 #include "data/weight_search.h"
 #include "format/data_file_name.h"
 #include "run/data.h"
+#include "run/expand_sources.h"
 #include "run/machine.h"
 #include "train/transfer_progress.h"
 
@@ -42,14 +43,23 @@ Status CheckDataFiles(Env& env, const RunConfig::Data& data) {
 }
 
 // Folders and patterns become the files that they stand for, so that the saved configuration names what was trained on.
-// The first rank looks for all. A plan may name files that do not exist yet.
-Status ExpandData(const Ranks& ranks, Purpose purpose, RunConfig& config) {
+// The first rank looks for all; its `folder` must keep what is found. A plan may name files that do not exist yet.
+Status ExpandData(const Ranks& ranks, Purpose purpose, const std::optional<OutputFolder>& folder,
+                  const std::optional<ResumePoint>& resume, RunConfig& config) {
   Status expanded;
-  for (const auto& [option, sources] : {std::pair{"data", &config.data.data}, {"eval_data", &config.data.eval_data}}) {
+  for (const auto& [option, member] :
+       {std::pair{"data", &RunConfig::Data::data}, {"eval_data", &RunConfig::Data::eval_data}}) {
     if (!ranks.first() || !expanded.ok()) continue;
-    auto files = ExpandSources(PosixEnv(), *sources, option);
-    if (files.ok()) *sources = *std::move(files);
+    DataSources& sources = config.data.*member;
+    auto files = ExpandSources(PosixEnv(), sources,
+                               {.option = option,
+                                .output_dir = config.output.output_dir,
+                                .before = resume ? &(resume->data().*member) : nullptr});
+    if (files.ok()) sources = *std::move(files);
     if (purpose == Purpose::kTrain) expanded = files.status();
+    for (const DataSource& source : sources) {
+      if (folder && expanded.ok()) expanded = folder->CheckKeeps(option, source.path);
+    }
   }
   TEMPER_RETURN_IF_ERROR(ranks.Agree(expanded));
   if (ranks.alone()) return OkStatus();
@@ -174,7 +184,6 @@ Result<std::optional<TrainSetup>> SetUp(const Arguments& arguments, Purpose purp
     ranks.communicator()->SetPatience({.idle = {config.watch.idle_seconds}, .busy = {config.watch.busy_seconds}});
   }
 
-  TEMPER_RETURN_IF_ERROR(ExpandData(ranks, purpose, config));
   // Like the data, only the first rank needs it.
   std::string chat_template = ranks.first() ? config.data.chat_template : "", templates_of;
   std::optional<OutputFolder> folder;
@@ -188,6 +197,7 @@ Result<std::optional<TrainSetup>> SetUp(const Arguments& arguments, Purpose purp
       if (ranks.first()) templates_of = resume->templates_of();
     }
   }
+  TEMPER_RETURN_IF_ERROR(ExpandData(ranks, purpose, folder, resume, config));
   const bool all_from_checkpoint = resume && config.model.method == TrainMethod::kFull;
   TEMPER_ASSIGN_OR_RETURN(
       OpenedModel model,

@@ -123,10 +123,12 @@ class SourcesOption {
   Status Set(const OrderedJson& value, const std::string& where, bool more) const {
     DataSources sources = more ? target_ : DataSources();
     const bool none = value.is_null() || (value.is_string() && value.get_ref<const std::string&>().empty());
+    std::set<std::string> paths;  // a run may have many thousands of files
+    for (const DataSource& source : sources) paths.insert(source.path);
     if (value.is_array()) {
-      for (const OrderedJson& element : value) TEMPER_RETURN_IF_ERROR(Add(element, where, sources));
+      for (const OrderedJson& element : value) TEMPER_RETURN_IF_ERROR(Add(element, where, sources, paths));
     } else if (!none) {
-      TEMPER_RETURN_IF_ERROR(Add(value, where, sources));
+      TEMPER_RETURN_IF_ERROR(Add(value, where, sources, paths));
     }
     target_ = std::move(sources);
     return OkStatus();
@@ -147,7 +149,9 @@ class SourcesOption {
     const OptionSet options;
   };
 
-  Status Add(const OrderedJson& element, const std::string& where, DataSources& sources) const {
+  // `paths`: of `sources`.
+  Status Add(const OrderedJson& element, const std::string& where, DataSources& sources,
+             std::set<std::string>& paths) const {
     if (!element.is_string() && !element.is_object()) {
       return InvalidArgument(fmt::format(
           "{}: {} should be a path, a map with a path, or a list of these, but is {}", where, name_,
@@ -179,9 +183,7 @@ class SourcesOption {
       TEMPER_RETURN_IF_ERROR(SetFromJson(*option, value, where + ", " + name_));
     }
     if (source.path.empty()) return InvalidArgument(fmt::format("{}: {} has a file without a path", where, name_));
-    const bool known =
-        std::any_of(sources.begin(), sources.end(), [&](const auto& s) { return s.path == source.path; });
-    if (known) {
+    if (!paths.insert(source.path).second) {
       return InvalidArgument(fmt::format("{}: {} names {} twice: remove one{}", where, name_, Quoted(source.path),
                                          has_passes_ ? ", or give it once with passes=2" : ""));
     }

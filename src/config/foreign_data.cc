@@ -7,16 +7,24 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "base/check.h"
 #include "format/quoted.h"
 
 namespace temper {
 namespace {
 
+// An empty text counts as none.
 std::string TextAt(const OrderedJson& object, const char* key, const std::string& fallback = "") {
   if (!object.is_object()) return fallback;
   const auto it = object.find(key);
-  return it != object.end() && it->is_string() ? it->get<std::string>() : fallback;
+  const bool given = it != object.end() && it->is_string() && !it->get_ref<const std::string&>().empty();
+  return given ? it->get<std::string>() : fallback;
+}
+
+// Reads a field of the last file's rows from a column, or says that it cannot: `theirs` is what the tool calls it.
+void SetColumn(const std::string& name, const std::string& theirs, std::string field, const std::string& column,
+               ForeignData& data) {
+  if (AddColumn({std::move(field), column}, data.files.back().columns).ok()) return;
+  data.lost.push_back(fmt::format("data set {}: its {} {}", name, theirs, Quoted(column)));
 }
 
 std::vector<std::string> Names(const OrderedJson& value) {
@@ -89,11 +97,9 @@ std::string ReasonFor(const std::string& key) {
 
 // Sets the columns of the last file from which conversations are read, whose list and keys the tool calls so. The
 // reader of ShareGPT's turns knows all names of speakers, and both pairs of keys.
-void SetTurns(const std::string& list, const std::string& role, const std::string& content, ForeignData& data) {
-  RowColumns& columns = data.files.back().columns;
-  const auto set = [&](const char* field, const std::string& column) {
-    TEMPER_CHECK(AddColumn({field, column}, columns).ok()) << field;
-  };
+void SetTurns(const std::string& name, const std::string& list, const std::string& role, const std::string& content,
+              ForeignData& data) {
+  const auto set = [&](const char* field, const std::string& column) { SetColumn(name, field, field, column, data); };
   if (list == "messages" && role == "role" && content == "content") return;
   if (list != "conversations") set("conversations", list);
   if (role != "from" && role != "role") set("conversations.from", role);
@@ -119,11 +125,11 @@ void CheckSection(const std::string& name, const OrderedJson& section, const std
     } else if (meant == nullptr) {
       data.lost.push_back(fmt::format("data set {}: its {} {}{}", name, it.key(), Quoted(given), ReasonFor(it.key())));
     } else if (std::find(meant->read.begin(), meant->read.end(), given) == meant->read.end()) {
-      if (it.key().ends_with("_tag")) {
+      if (it.key().ends_with("_tag") && !given.empty()) {
         data.lost.push_back(fmt::format("data set {}: {}: rename the role {} of its messages to {}", name, it.key(),
                                         Quoted(given), meant->read[0]));
-      } else if (!AddColumn({std::string(meant->read[0]), given}, data.files.back().columns).ok()) {
-        data.lost.push_back(fmt::format("data set {}: its {} {}", name, it.key(), Quoted(given)));
+      } else {
+        SetColumn(name, it.key(), std::string(meant->read[0]), given, data);
       }
     }
   }
@@ -164,7 +170,7 @@ void CheckFields(const std::string& name, const OrderedJson& entry, ForeignData&
   if (formatting != "sharegpt" && formatting != "openai") {
     data.lost.push_back(fmt::format("data set {}: its formatting {}", name, Quoted(formatting)));
   }
-  SetTurns(TextAt(columns, "messages", "conversations"), TextAt(tags, "role_tag", "from"),
+  SetTurns(name, TextAt(columns, "messages", "conversations"), TextAt(tags, "role_tag", "from"),
            TextAt(tags, "content_tag", "value"), data);
   const auto drop = [](OrderedJson& from, const char* key) {
     if (!TextAt(from, key).empty()) from.erase(key);
@@ -223,17 +229,19 @@ constexpr std::pair<const char*, const char*> kFieldsOfAxolotl[] = {{"field_inst
                                                                     {"field", "text"},
                                                                     {"text_column", "text"}};
 
-// The columns of an entry of Axolotl's; its keys that they translate are added to `read`.
-RowColumns ColumnsOf(const OrderedJson& entry, std::set<std::string>& read) {
+// The columns of an entry of Axolotl's, and what of it cannot be read; its keys that they translate are added to
+// `read`.
+std::pair<RowColumns, std::vector<std::string>> ColumnsOf(const std::string& name, const OrderedJson& entry,
+                                                          std::set<std::string>& read) {
   ForeignData found{.files = {DataSource()}};
-  RowColumns& columns = found.files[0].columns;
+  const RowColumns& columns = found.files[0].columns;
   const auto type = entry.find("type");
   for (const auto& [key, field] : kFieldsOfAxolotl) {
     for (const OrderedJson* section : {&entry, type == entry.end() ? nullptr : &*type}) {
       const std::string column = section ? TextAt(*section, key) : "";
       if (column.empty()) continue;
       read.insert(key);
-      if (column != field) TEMPER_CHECK(AddColumn({field, column}, columns).ok()) << field;
+      if (column != field) SetColumn(name, key, field, column, found);
     }
   }
   const auto mappings = entry.find("message_property_mappings");
@@ -246,22 +254,23 @@ RowColumns ColumnsOf(const OrderedJson& entry, std::set<std::string>& read) {
   };
   if (mapped || entry.contains("field_messages") || entry.contains("message_field_role") ||
       entry.contains("message_field_content")) {
-    SetTurns(list, key_of("role", "message_field_role"), key_of("content", "message_field_content"), found);
+    SetTurns(name, list, key_of("role", "message_field_role"), key_of("content", "message_field_content"), found);
     for (const char* key : {"field_messages", "message_field_role", "message_field_content"}) {
       if (!TextAt(entry, key).empty()) read.insert(key);
     }
   }
-  if (!mapped) return columns;
+  if (!mapped) return {columns, found.lost};
   bool all = true;
   const bool as_messages = !FindColumn(columns, "conversations") && list == "messages";
   for (const auto& [key, column] : mappings->items()) {
-    all = all && column.is_string();
-    if (key == "role" || key == "content" || !column.is_string() || column == key) continue;
+    const bool named = !key.empty() && column.is_string() && !column.get_ref<const std::string&>().empty();
+    all = all && named;
+    if (key == "role" || key == "content" || !named || column == key) continue;
     const std::string field = fmt::format("{}.{}", as_messages ? "messages" : "conversations", key);
-    TEMPER_CHECK(AddColumn({field, column.get<std::string>()}, columns).ok()) << field;
+    SetColumn(name, key, field, column.get<std::string>(), found);
   }
   if (all) read.insert("message_property_mappings");
-  return columns;
+  return {columns, found.lost};
 }
 
 // The 1000 of "train[:1000]".
@@ -364,7 +373,8 @@ ForeignData ListedData(const OrderedJson& list) {
     if (files.empty()) files = {path};
     const std::optional<int64_t> first = FirstRowsOf(TextAt(entry, "split"));
     std::set<std::string> renamed;
-    const RowColumns columns = ColumnsOf(entry, renamed);
+    const auto [columns, lost] = ColumnsOf(path, entry, renamed);
+    data.lost.insert(data.lost.end(), lost.begin(), lost.end());
     for (const std::string& one : files) {
       data.files.push_back(
           {.path = loader || one == path ? one : path + "/" + one, .max_samples = first, .columns = columns});

@@ -137,6 +137,12 @@ class Importer {
 
   void Translate(const ForeignSetting& setting) {
     const ForeignName* const foreign = Find(setting.name);
+    const std::string_view ours = foreign == nullptr ? std::string_view(setting.name) : foreign->ours;
+    if (ours == "per_device_train_batch_size" && setting.Text() == "auto") {
+      return Say(result_.lost, setting,
+                 "elsewhere the most rows that fit, which change what a step is; here auto cuts the rows of "
+                 "gradient_accumulation_steps into micro-batches that fit. Give a number of rows");
+    }
     if (foreign == nullptr) {
       if (options_.Find(setting.name) != nullptr) return Set(setting.name, setting.value, setting);
       return Say(result_.lost, setting, fmt::format("this name is not known; {}", options_.Advice(setting.name)));

@@ -292,6 +292,48 @@ TEST(Import, FieldsOfOtherToolsDataSetsBecomeColumns) {
   }
 }
 
+TEST(Import, EmptyNamesInADataSetAreNamedAndReadAsIfTheyWereNotThere) {
+  MemoryEnv env;
+  const char* const listed[] = {
+      "message_property_mappings: {role: who, content: content, name: ''}",
+      "message_property_mappings: {role: '', content: said}",
+      "message_property_mappings: {role: who, '': said}",
+      "field_messages: ''",
+      "message_field_role: ''",
+      "field_instruction: ''",
+  };
+  for (const std::string entry : listed) {
+    const std::string key = entry.substr(0, entry.find(':'));
+    const std::string yaml = kAxolotl.With("datasets", "[{path: d.jsonl, " + entry + "}]", env);
+    EXPECT_NE(yaml.find("# No equivalent:\n#   line 1, data set d.jsonl: " + key + ": "), yaml.npos) << yaml;
+    EXPECT_NE(yaml.find("\ndata: "), yaml.npos) << yaml;
+    EXPECT_EQ(HasWord(yaml, "conversations.from") || HasWord(yaml, "messages.role"), HasWord(entry, "who")) << yaml;
+    EXPECT_EQ(HasWord(yaml, "conversations.value"), entry.ends_with("content: said}")) << yaml;
+  }
+  const std::pair<const char*, Json> of_info[] = {{"messages", {{"columns", {{"messages", ""}}}}},
+                                                  {"role_tag", {{"tags", {{"role_tag", ""}}}}},
+                                                  {"user_tag", {{"tags", {{"user_tag", ""}}}}}};
+  for (const auto& [key, entry] : of_info) {
+    Json with_file = entry;
+    with_file["file_name"] = "d.json";
+    with_file["formatting"] = "sharegpt";
+    MemoryEnv with_info = WithDatasetInfo(with_file);
+    const std::string yaml = kLlamaFactory.With("cutoff_len", "64", with_info);
+    EXPECT_NE(yaml.find(fmt::format("data set demo: its {} ''\n", key)), yaml.npos) << yaml;
+    EXPECT_NE(yaml.find("\ndata: data/d.json  # dataset\n"), yaml.npos) << yaml;
+  }
+}
+
+// Elsewhere auto chooses the rows of a step. Ours only cuts them.
+TEST(Import, AnAutomaticBatchSizeIsNamedAndNotTaken) {
+  MemoryEnv env = WithDatasetInfo({{"file_name", "d.json"}});
+  for (const std::string& yaml : {kAxolotl.With("micro_batch_size", "auto\ngradient_accumulation_steps: 4", env),
+                                  kLlamaFactory.With("per_device_train_batch_size", "auto", env)}) {
+    EXPECT_NE(yaml.find("batch_size: auto: elsewhere the most rows that fit"), yaml.npos) << yaml;
+    EXPECT_EQ(yaml.find("\nper_device_train_batch_size: auto"), yaml.npos) << yaml;
+  }
+}
+
 // A null where the tool has a default: TRL's "no limit".
 TEST(Import, ANullInPlaceOfADefaultIsNamed) {
   MemoryEnv env;

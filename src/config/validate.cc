@@ -27,9 +27,8 @@ Status CheckRowTemplate(const RunConfig::Data& data) {
   }
   if (!columns) return OkStatus();
   return InvalidArgument(
-      "both row_template and columns are set, but a row template has columns under their own names, such as {{ frage "
-      "}}: "
-      "remove columns");
+      "both row_template and columns are set, but a row template has columns under their own names, such as "
+      "{{ frage }}: remove columns");
 }
 
 namespace {

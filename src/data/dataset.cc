@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "base/for_each.h"
+#include "base/log.h"
 #include "data/document_reader.h"
 #include "data/records.h"
 #include "data/shuffle.h"
@@ -68,8 +69,13 @@ class Loader {
       TEMPER_RETURN_IF_ERROR(LoadBlock(*reader, block));
       if (options_.progress) options_.progress(done + reader->bytes_read(), total, about_.statistics.rows);
     }
+    const int64_t file_rows = file.rows;
     about_.files.push_back(std::move(file));
-    return reader->CheckColumns();
+    if (file_rows < input.max_rows) return reader->CheckColumns();
+    const auto first = static_cast<size_t>(file_rows);
+    TEMPER_RETURN_IF_ERROR(reader->CheckColumns(first, /*needed_only=*/true));
+    if (const Status found = reader->CheckColumns(first); !found.ok()) LogWarning(found.message());
+    return OkStatus();
   }
 
   // Errors end the reading, also with skip_bad_rows: the samples before them are already written.

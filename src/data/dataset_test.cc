@@ -308,6 +308,31 @@ TEST(LoadDataset, ReadsNoFurtherThanMaxRows) {
   ExpectError(load(3001), {first + " line 3001"});
 }
 
+// The column of an optional field may be in rows that are not read; it is named all the same.
+TEST(LoadDataset, AColumnBeyondMaxRowsIsAnErrorOnlyIfAFormatNeedsIt) {
+  const ScratchFolder folder;
+  const std::string path = folder / "opt.jsonl";
+  std::string text;
+  for (int i = 0; i < 300; ++i) {
+    text += fmt::format("{{\"q\": \"w{}\", \"a\": \"x\"{}}}\n", i, i < 250 ? "" : ", \"sys\": \"be kind\"");
+  }
+  ASSERT_TRUE(WriteTextFileAtomically(PosixEnv(), path, text).ok());
+  const FakeTokenizer tokenizer;
+  const auto load = [&](int64_t max_rows, const char* system) {
+    const RowColumns columns = {{"prompt", "q"}, {"completion", "a"}, {"system", system}};
+    return LoadDataset(PosixEnv(), {{.path = path, .max_rows = max_rows, .columns = columns}}, tokenizer, nullptr, {});
+  };
+  testing::internal::CaptureStderr();
+  const auto some = load(100, "sys");
+  const std::string warning = testing::internal::GetCapturedStderr();
+  ASSERT_TRUE(some.ok()) << some.status().message();
+  EXPECT_NE(warning.find("no row among the first 100 has the column 'sys'"), warning.npos) << warning;
+  EXPECT_TRUE(load(300, "sys").ok());
+  const auto all = load(1000, "sys2");
+  ASSERT_FALSE(all.ok());
+  EXPECT_NE(all.status().message().find("no row has the column 'sys2'"), std::string::npos) << all.status().message();
+}
+
 TEST(SplitForEvaluation, PartsAreDisjointCompleteAndRepeatable) {
   const auto split = SplitForEvaluation(1000, 0.1, 3);
   ASSERT_TRUE(split.ok());

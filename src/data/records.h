@@ -39,8 +39,11 @@ class RecordReader {
   // Parses the row. Any thread, but one row by one thread at a time.
   Result<Record> Parse(const RawRow& row) const;
 
-  // Error: one of `columns` was in no row that has been parsed.
-  Status CheckColumns() const { return columns_.CheckFound(path_, std::nullopt, /*needed_only=*/false); }
+  // Error: one of `columns` was in no row that has been parsed. `first`: these were only the first so many of the file.
+  // `needed_only`: of a field without which no format is recognised; others may be in later rows.
+  Status CheckColumns(std::optional<size_t> first = std::nullopt, bool needed_only = false) const {
+    return columns_.CheckFound(path_, first, needed_only);
+  }
 
   // Of the file, some of them beyond the next row.
   Bytes bytes_read() const { return rows_->bytes_read(); }

@@ -144,14 +144,15 @@ Status RowTokenizer::TokenizeMessages(const Record& record, std::vector<Sample>&
     auto rendered = chat_template_->RenderWithSpans(messages, record.tools, bounded);
     if (!rendered.ok()) return rendered.status().WithContext(record.where);
     chats = *std::move(rendered);
-    if (chats.empty()) ++statistics.dropped_rows;  // one text, of which nothing that is printed in time counts
     // If everything is supervised, the last text has it all; the others would repeat it.
-    if (options_.train_on_prompt) chats.erase(chats.begin(), chats.end() - 1);
-  } else if (options_.train_on_prompt) {
+    if (options_.train_on_prompt && !chats.empty()) chats.erase(chats.begin(), chats.end() - 1);
+  }
+  // No turn that is printed in time counts by itself.
+  if (chats.empty() && options_.train_on_prompt) {
     auto text = chat_template_->Render(record.messages, record.tools, /*add_generation_prompt=*/false, options);
     if (!text.ok()) return text.status().WithContext(record.where);
     chats.push_back({.text = *std::move(text)});
-  } else {
+  } else if (chats.empty()) {
     ++statistics.dropped_rows;
   }
   if (!chats.empty()) {

@@ -317,6 +317,32 @@ TEST(RowTokenizer, FaultsOfARowTemplateNameRowAndLine) {
             std::string::npos);
 }
 
+// In one text of it no turn counts by itself: of the first nothing is printed there, and the second comes too late.
+TEST(RowTokenizer, TrainOnPromptKeepsARowWhoseTurnsAreEmptyOrBeyondTheEnd) {
+  const FakeTokenizer tokenizer;
+  const ChatTemplate chat = Template(
+      "{% for m in messages %}<|im_start|>{{ m.role }}:{% if m.reasoning_content and loop.last %}"
+      "({{ m.reasoning_content }}){% endif %}{{ m.content }}<|im_end|>\n{% endfor %}{% if add_generation_prompt "
+      "%}<|im_start|>assistant:{% endif %}");
+  Record record = Chat(R"([{"role":"user","content":"a"},{"role":"assistant","content":"","reasoning_content":"x"},
+                           {"role":"user","content":""},{"role":"assistant","content":"d"}])");
+  record.messages[2]["content"] = std::string(400, 'c');
+  const TokenizeOptions last = {.max_seq_len = 64, .chat = {.one_text = true}};
+  const Outcome turns = RunRow(tokenizer, record, last, &chat);
+  EXPECT_TRUE(turns.samples.empty()) << turns.status.message();
+  EXPECT_EQ(turns.statistics.dropped_rows, 1);
+  TokenizeOptions all = last;
+  all.train_on_prompt = true;
+  const Outcome out = RunRow(tokenizer, record, all, &chat);
+  ASSERT_EQ(out.samples.size(), 1u) << out.status.message();
+  EXPECT_TRUE(Whole(tokenizer, out.samples[0])
+                  .starts_with("<|im_start|>user:a<|im_end|>\n<|im_start|>assistant:<|im_end|>\n<|im_start|>user:cc"))
+      << Whole(tokenizer, out.samples[0]);
+  EXPECT_EQ(out.samples[0].tokens.size(), 64u);
+  EXPECT_EQ(out.statistics.dropped_rows, 0);
+  EXPECT_EQ(out.statistics.cut_rows, 1);
+}
+
 TEST(RowTokenizer, ChatTokensAreThoseOfTheRenderedTextWhereNoTokenCrossesABorder) {
   const ChatTemplate chat = ChatMl();
   const Record record = Chat(R"([{"role":"system","content":"be able"},{"role":"user","content":"un able"},

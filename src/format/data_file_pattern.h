@@ -14,9 +14,8 @@ bool IsPattern(std::string_view path);
 
 // `given`: what the user gave as `option`.
 // - A folder stands for the files in it, not for those in its folders.
-// - In a pattern, which no file has as its name, *, ? and [a-z] match within a name of a file or a folder, not a
-// leading
-//   dot, as in a shell.
+// - In a pattern, which no file has as its name, *, ? and [a-z] match within a name of a file or a folder, as in a
+//   shell: no leading dot.
 // Both take files with the ending of a data file (format/data_file_name.h), without those that describe data sets
 // (README, LICENSE, dataset_info.json), in the order of their names. Error: there is none; it says what was looked for.
 // - Any other path stands for itself, whether it exists or not.

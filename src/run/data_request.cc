@@ -24,21 +24,6 @@ DataRequest TrainingData(const RunConfig& config) {
           .cache = config.data.data_cache};
 }
 
-Result<DataSources> ExpandSources(Env& env, const DataSources& sources, const char* option) {
-  DataSources out;
-  for (const DataSource& source : sources) {
-    TEMPER_ASSIGN_OR_RETURN(const std::vector<std::string> files, DataFilesOf(env, source.path, option));
-    for (const std::string& file : files) {
-      if (std::any_of(out.begin(), out.end(), [&](const DataSource& other) { return other.path == file; })) {
-        return InvalidArgument(fmt::format("--{} {}: {} is named twice: remove one", option, source.path, file));
-      }
-      out.push_back(source);
-      out.back().path = file;
-    }
-  }
-  return out;
-}
-
 Result<std::vector<DataInput>> FindInputs(Env& env, const DataSources& sources, const RowColumns& columns,
                                           bool as_fields, const char* option) {
   std::vector<DataInput> inputs;

@@ -29,13 +29,9 @@ struct DataRequest {
 // The request for a run's training data. REQUIRES: `config` is resolved.
 DataRequest TrainingData(const RunConfig& config);
 
-// `sources` with a file for each that a folder or a pattern stands for (format/data_file_pattern.h), in its place and
-// used as it says. Errors: it stands for none; a file is there twice.
-Result<DataSources> ExpandSources(Env& env, const DataSources& sources, const char* option);
-
-// The files of `sources`, which the user gave as `option`. `columns`: of all files; `as_fields`: for a row
-// template. Errors: a name that is in no cache;
-// a folder or a pattern; max_samples or columns of its own of a text file, which is one document.
+// The files of `sources`, which the user gave as `option`. `columns`: of all files; `as_fields`: for a row template.
+// Errors: a name that is in no cache; a folder or a pattern; max_samples or columns of its own of a text file, which is
+// one document.
 Result<std::vector<DataInput>> FindInputs(Env& env, const DataSources& sources, const RowColumns& columns,
                                           bool as_fields, const char* option);
 

@@ -140,6 +140,12 @@ Status OutputFolder::CheckEarlierRun(const std::vector<std::string>& names) cons
                   path_, *first, kRunConfigFile));
 }
 
+bool OutputFolder::Writes(const std::string& folder, const std::string& path) {
+  const fs::path inside = fs::path(Canonical(path)).lexically_relative(Canonical(folder));
+  if (inside.empty() || *inside.begin() == "..") return false;
+  return !inside.has_parent_path() || IsRunFile(inside.begin()->string());
+}
+
 Status OutputFolder::CheckKeeps(const char* what, const std::string& path) const {
   if (!output_.overwrite || path.empty() || !env_->IsFolder(path_)) return OkStatus();
   const std::string inner = Canonical(path), outer = Canonical(path_);

@@ -24,6 +24,10 @@ class OutputFolder {
   // if the folder has none yet (the run then starts from the beginning).
   const std::optional<std::string>& resume_from() const { return resume_from_; }
 
+  // Whether `path`, links followed, is of the kind that runs write into `folder`: a file in it, or in a folder of
+  // theirs.
+  static bool Writes(const std::string& folder, const std::string& path);
+
   // Error if the run reads `path` but would delete it first (--overwrite), links followed.
   Status CheckKeeps(const char* what, const std::string& path) const;
 

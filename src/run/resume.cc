@@ -9,6 +9,7 @@
 #include "checkpoint/base_digest.h"
 #include "checkpoint/training_state.h"
 #include "config/run_options.h"
+#include "config/validate.h"
 #include "format/quoted.h"
 #include "run/products_of_run.h"
 #include "run/rates_of_run.h"
@@ -60,6 +61,11 @@ void ResumePoint::KeepChoices(RunConfig& config) const {
   if (!config.data.max_seq_len) config.data.max_seq_len = config_.data.max_seq_len;
   if (config.data.template_date.empty()) config.data.template_date = config_.data.template_date;
   if (config.data.chat_template.empty()) config.data.chat_template = config_.data.chat_template;
+  // Of the row template the checkpoint has only the name; its text is compared with the data. One of another kind that
+  // is given instead is a change, which CheckData names.
+  RunConfig::Data with_template = config.data;
+  if (with_template.row_template.empty()) with_template.row_template = config_.data.row_template;
+  if (CheckRowTemplate(with_template).ok()) config.data.row_template = with_template.row_template;
   if (!config.optimizer.learning_rate) config.optimizer.learning_rate = config_.optimizer.learning_rate;
 }
 
@@ -183,10 +189,18 @@ Status ResumePoint::CheckData(const std::string& fingerprint, const RunConfig& r
     LogWarning(fmt::format("{}: saved by an older Temper: whether the data is still the same is not checked", path()));
     return OkStatus();
   }
+  const std::string &before = config_.data.row_template, &now = resolved.data.row_template;
+  std::string what = "chat template";
+  if (before != now) {
+    const auto shown = [](const std::string& file) { return file.empty() ? "none" : ShellWord(file); };
+    what = fmt::format("--row_template, then {} and now {},", shown(before), shown(now));
+  } else if (!now.empty()) {
+    what = "--row_template " + ShellWord(now);
+  }
   return InvalidArgument(
       fmt::format("{}: the data is not what this run was trained on so far: {} has changed (or the tokenizer or "
-                  "chat template has). Restore it, or start a new run from the checkpoint with --model {}",
-                  path(), PathsOf(resolved.data.data), ShellWord(path())));
+                  "{} has). Restore it, or start a new run from the checkpoint with --model {}",
+                  path(), PathsOf(resolved.data.data), what, ShellWord(path())));
 }
 
 Status ResumePoint::CheckBase(const ModelWeights& base) const {

@@ -23,6 +23,8 @@ class ResumePoint {
 
   const std::string& path() const { return reader_.path(); }
   const RunState& state() const { return reader_.manifest().state; }
+  // The files of its training and its evaluation, among others.
+  const RunConfig::Data& data() const { return config_.data; }
   bool evaluated() const { return state().eval_loss.has_value(); }
 
   // The compiler's choices for the run so far: they are kept, so that the bits stay the same.

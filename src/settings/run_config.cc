@@ -175,8 +175,7 @@ Result<ResolvedRun> Resolve(const RunConfig& config, const RunFacts& facts) {
   if (c.output.early_stopping_patience && !in_between) {
     return InvalidArgument(
         "early_stopping_patience needs evaluations during the run, and there are none before its end: set eval_steps, "
-        "or "
-        "eval_strategy: epoch");
+        "or eval_strategy: epoch");
   }
   if (!c.machine.threads) {
     c.machine.threads = std::max<int64_t>(facts.cpu_cores / c.machine.nprocs, 1);

@@ -71,18 +71,41 @@ TEST_F(DataFiles, AFolderTrainsAsItsFilesDoAndIsSavedAsThese) {
             std::string::npos)
       << Slurp("out/run.yaml");
 
-  Spill("rows/3.jsonl", Slurp("e.jsonl"));
+  Spill("rows/3.jsonl", Slurp("d.jsonl"));
   ASSERT_TRUE(PosixEnv().CreateFolders(Path("elsewhere")).ok());
   const Ended again = RunTemper({"train", Path("out/run.yaml"), "--output_dir", Path("again")}, Path("elsewhere"));
   ASSERT_EQ(again.code, 0) << again.err;
   EXPECT_EQ(Slurp("again/adapter_model.safetensors"), Slurp("out/adapter_model.safetensors"));
-  ExpectEnd(Temper(Train({"--data", Path("rows"), "--output_dir", "out", "--resume"})), 2,
-            {"trained with other settings: data"});
+  // The same command goes on with the files that it began with, as long as these are among what it finds.
+  const Arguments resumed = {"--output_dir", "out", "--resume", "--max_steps", "4"};
+  ExpectEnd(Temper(Train(With(resumed, {"--data", Path("rows")}))), 0,
+            {fmt::format("data        {}/3.jsonl left out: the run began without it", Path("rows")),
+             "resume      from out/checkpoint-"});
+  ExpectEnd(Temper(Train(With(resumed, {"--data", "rows/[13].jsonl"}))), 2, {"the data is not what this run was"});
+  ExpectEnd(Temper(Train(With(resumed, {"--data", "rows/[1-3]*"}))), 0, {"/3.jsonl left out"});
   ExpectEnd(Temper(Train({"--data", "rows/[12].jsonl", "--output_dir", "out", "--resume", "--max_steps", "5"})), 0,
             {"resume      from out/checkpoint-"});
   // On ranks, where only the first looks for files.
   ExpectEnd(Temper(Train({"--data", "rows/[12].jsonl:max_samples=4", "--output_dir", "two", "--nprocs", "2"})), 0,
             {"rows/1.jsonl: 4 rows", "rows/2.jsonl: 4 rows"});
+}
+
+// Neither does a run read its own files, nor delete its data, when a pattern stands for them.
+TEST_F(DataFiles, APatternThatCoversTheOutputFolderFindsOnlyData) {
+  ASSERT_TRUE(PosixEnv().CreateFolders(Path("out/rows")).ok());
+  Spill("out/rows/d.jsonl", Slurp("d.jsonl"));
+  const Arguments trained = Train({"--data", "*/rows/*.jsonl", "--output_dir", "out"});
+  ExpectEnd(Temper(trained), 0, {"out/rows/d.jsonl: 60 rows"});
+  ExpectEnd(Temper(With(trained, {"--overwrite"})), 2,
+            {"overwrite would delete the data of this run: out/rows/d.jsonl"});
+  ExpectEnd(Temper(Train({"--data", "out/*.jsonl", "--output_dir", "out", "--resume"})), 2,
+            {"--data 'out/*.jsonl': all that it stands for (out/metrics.jsonl) is in output_dir (out)"});
+  ASSERT_TRUE(PosixEnv().CreateFolders(Path("in")).ok());
+  Spill("in/d.jsonl", Slurp("d.jsonl"));
+  const Arguments wide = Train({"--data", "*n/*.jsonl", "--output_dir", "then"});
+  ExpectEnd(Temper(wide), 0, {"in/d.jsonl: 60 rows"});
+  ExpectEnd(Temper(With(wide, {"--resume", "--max_steps", "4"})), 0,
+            {"data        then/metrics.jsonl left out: among the files that a run writes into output_dir"});
 }
 
 TEST_F(DataFiles, ColumnsWithOtherNamesTrainAsTheirFields) {
@@ -114,10 +137,19 @@ TEST_F(DataFiles, RowsOfAnyFormatTrainByATemplate) {
   EXPECT_EQ(Temper(With({"eval", kModel}, own)).out, Temper({"eval", kModel, "--data", "plain.jsonl"}).out);
   // Another template makes other tokens, and is no resume.
   Spill("row.jinja", "{{ frage }} {{ a.text }}");
-  ExpectEnd(Temper(Train(With({"--output_dir", "out", "--resume"}, own))), 2, {"the data is not what this run was"});
+  const Arguments resumed = Train({"--data", "own.jsonl", "--output_dir", "out", "--resume"});
+  ExpectEnd(Temper(With(resumed, own)), 2, {"or the tokenizer or --row_template row.jinja has"});
+  ExpectEnd(Temper(resumed), 2, {"or the tokenizer or --row_template row.jinja has"});
+  Spill("other.jinja", "{{ a.text }}");
+  ExpectEnd(Temper(With(resumed, {"--row_template", "other.jinja"})), 2,
+            {"or the tokenizer or --row_template, then row.jinja and now other.jinja, has"});
+  Spill("row.jinja", "{{ frage }} {% generation %}{{ a.text }}{% endgeneration %}");
+  ExpectEnd(Temper(With(resumed, {"--max_steps", "5"})), 0, {"resume      from out/checkpoint-4"});
   for (const Arguments& other : {Arguments{"--chat_template", "alpaca"}, {"--columns", "text=frage"}}) {
     ExpectEnd(Temper(Train(With(With({"--output_dir", "x"}, own), other))), 2, {"both row_template and "});
   }
+  ExpectEnd(Temper(With({"eval", kModel, "--chat_template", "alpaca"}, own)), 2,
+            {"both row_template and chat_template are set"});
   Spill("row.jinja", "{{ frage");
   ExpectEnd(Temper(Train(With({"--output_dir", "x"}, own))), 2, {"row.jinja, line 1"});
 }
@@ -155,6 +187,20 @@ TEST_F(DataFiles, ACompressedFileTrainsAsItsText) {
   ExpectEnd(Temper(Train({"--data", "d.jsonl.zst", "--output_dir", "packed"})), 0,
             {"d.jsonl.zst: 60 rows of messages"});
   EXPECT_EQ(Slurp("plain/adapter_model.safetensors"), Slurp("packed/adapter_model.safetensors"));
+}
+
+// A packed file's size says nothing of what it takes to read.
+TEST_F(DataFiles, APlanUnpacksNoLargeDataUnasked) {
+  const std::string rows = Slurp("d.jsonl");
+  std::string many;
+  while (many.size() < (size_t{17} << 20)) many += rows;
+  Spill("many.jsonl.zst", Zstd(many));
+  Spill("few.jsonl.zst", Zstd(rows));
+  ASSERT_LT(Slurp("many.jsonl.zst").size(), size_t{1} << 20);
+  const auto plan = [&](const std::string& data) { return Temper({"plan", "--model", kModel, "--data", data}); };
+  ExpectEnd(plan("many.jsonl.zst"), 0, {"add --read_data for its steps and hours: its data is large"});
+  const Ended read = plan("few.jsonl.zst");
+  EXPECT_EQ(read.err.find("--read_data"), std::string::npos) << read.err;
 }
 
 TEST_F(DataFiles, ACutOffFileIsRefusedEvenIfBadRowsAreSkipped) {

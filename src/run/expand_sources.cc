@@ -1,0 +1,85 @@
+#include "run/expand_sources.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <set>
+#include <vector>
+
+#include "base/log.h"
+#include "base/quantity.h"
+#include "format/data_file_pattern.h"
+#include "format/quoted.h"
+#include "run/output_folder.h"
+
+namespace temper {
+namespace {
+
+// Two spellings of a path are the same. By text only: the file need not be there.
+std::string Normal(const std::string& path) {
+  std::error_code no_working_folder;
+  const std::filesystem::path whole = std::filesystem::absolute(path, no_working_folder);
+  return (no_working_folder ? std::filesystem::path(path) : whole).lexically_normal().string();
+}
+
+std::string Listed(const std::vector<std::string>& files) {
+  return files.size() == 1
+             ? files[0]
+             : fmt::format("{} and {}", files[0], Counted(static_cast<int64_t>(files.size()) - 1, "other file"));
+}
+
+bool SameFiles(const DataSources& a, const DataSources& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                    [](const DataSource& x, const DataSource& y) { return Normal(x.path) == Normal(y.path); });
+}
+
+}  // namespace
+
+Result<DataSources> ExpandSources(Env& env, const DataSources& sources, const Expansion& how) {
+  std::set<std::string> before, known;
+  if (how.before != nullptr) {
+    for (const DataSource& source : *how.before) before.insert(Normal(source.path));
+  }
+  DataSources all, kept;
+  std::vector<std::string> added, left_out;
+  for (const DataSource& source : sources) {
+    TEMPER_ASSIGN_OR_RETURN(std::vector<std::string> files, DataFilesOf(env, source.path, how.option));
+    const bool searched = files != std::vector{source.path};
+    if (searched) {
+      const auto others = std::stable_partition(files.begin(), files.end(), [&](const std::string& file) {
+        return how.output_dir.empty() || !OutputFolder::Writes(how.output_dir, file);
+      });
+      left_out.insert(left_out.end(), others, files.end());
+      files.erase(others, files.end());
+    }
+    if (files.empty()) {
+      return InvalidArgument(
+          fmt::format("--{} {}: all that it stands for ({}) is in output_dir ({}), among the files that a run writes "
+                      "there: name the data files one by one, or choose another output_dir",
+                      how.option, ShellWord(source.path), Listed(left_out), how.output_dir));
+    }
+    for (const std::string& file : files) {
+      if (!known.insert(file).second) {
+        return InvalidArgument(fmt::format("--{} {}: {} is named twice: remove one", how.option, source.path, file));
+      }
+      all.push_back(source);
+      all.back().path = file;
+      if (!searched || before.contains(Normal(file))) {
+        kept.push_back(all.back());
+      } else {
+        added.push_back(file);
+      }
+    }
+  }
+  if (!left_out.empty()) {
+    LogInfo(fmt::format("{:<12}{} left out: among the files that a run writes into output_dir", how.option,
+                        Listed(left_out)));
+  }
+  if (how.before == nullptr || added.empty() || !SameFiles(kept, *how.before)) return all;
+  LogInfo(fmt::format("{:<12}{} left out: the run began without {}", how.option, Listed(added),
+                      added.size() == 1 ? "it" : "them"));
+  return kept;
+}
+
+}  // namespace temper
