@@ -1,6 +1,8 @@
 // Shared by the benchmarks: timing that survives a noisy machine, and kernels on buffers of their own.
 #pragma once
 
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
@@ -15,6 +17,8 @@
 #include "graph/rule.h"
 
 namespace temper::bench {
+
+inline constexpr Bytes kHugePage{2 << 20};
 
 struct Timing {
   double best = 0, median = 0;  // seconds
@@ -82,8 +86,11 @@ class Instruction {
 
  private:
   std::byte* Allocate(Bytes size) {
-    const auto n = static_cast<size_t>(AlignUp(Bytes{std::max<int64_t>(size.v, 1)}, 64).v);
-    memory_.emplace_back(static_cast<std::byte*>(std::aligned_alloc(64, n)), &std::free);
+    // On huge pages where they are larger than one, as the arena of a run is.
+    const Bytes alignment = size < kHugePage ? Bytes{64} : kHugePage;
+    const auto n = static_cast<size_t>(AlignUp(Bytes{std::max<int64_t>(size.v, 1)}, alignment.v).v);
+    memory_.emplace_back(static_cast<std::byte*>(std::aligned_alloc(static_cast<size_t>(alignment.v), n)), &std::free);
+    if (size >= kHugePage) (void)madvise(memory_.back().get(), n, MADV_HUGEPAGE);
     std::memset(memory_.back().get(), 0, n);
     return memory_.back().get();
   }

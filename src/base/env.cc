@@ -371,6 +371,13 @@ std::string FolderOf(std::string_view path) {
   const std::string folder = fs::path(path).parent_path().string();
   return folder.empty() ? "." : folder;
 }
+std::string AbsolutePath(const std::string& path) {
+  std::error_code no_working_folder;
+  const fs::path whole = fs::absolute(path, no_working_folder);
+  std::string text = (no_working_folder ? fs::path(path) : whole).lexically_normal().string();
+  while (text.size() > 1 && text.back() == '/') text.pop_back();
+  return text;
+}
 std::string BaseName(std::string_view path) {
   while (path.size() > 1 && path.back() == '/') path.remove_suffix(1);
   return fs::path(path).filename().string();

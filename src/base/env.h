@@ -102,6 +102,9 @@ Status WriteTextFileAtomically(Env& env, const std::string& path, std::string_vi
 // "a" + "b" -> "a/b"; an absolute `name` wins. Folder and last component of a path, as dirname and basename.
 std::string JoinPath(std::string_view folder, std::string_view name);
 std::string FolderOf(std::string_view path);
+// The absolute path without "." and "..", by text alone: links are not followed, nothing need be there. No '/' at its
+// end but the root's.
+std::string AbsolutePath(const std::string& path);
 std::string BaseName(std::string_view path);
 
 }  // namespace temper

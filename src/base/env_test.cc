@@ -126,6 +126,13 @@ TEST(Env, ALockIsOnTheFileThatHasTheName) {
   EXPECT_GE(renamed, 30);
 }
 
+TEST(Env, TwoSpellingsOfAPathAreOneAbsolutePath) {
+  EXPECT_EQ(AbsolutePath("/a/./b/../c/"), "/a/c");
+  EXPECT_EQ(AbsolutePath("x/y"), AbsolutePath("./x//z/../y/"));
+  EXPECT_TRUE(AbsolutePath("x").starts_with('/'));
+  EXPECT_EQ(AbsolutePath("/"), "/");
+}
+
 TEST(MappedFile, IsReadWhileOtherProcessesReplaceTheFile) {
   const ScratchFolder folder;
   const std::string path = folder / "file", next = folder / "next";

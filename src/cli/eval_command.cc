@@ -124,11 +124,11 @@ Result<int> Eval(const Arguments& arguments) {
   TEMPER_ASSIGN_OR_RETURN(const Processor processor, Processor::Open(choice, threads));
   TEMPER_ASSIGN_OR_RETURN(const ProcessMemory available, MemoryFor(processor));
   const std::vector<RunGraph> graphs = {{ProgramName(ProgramKind::kEval), &forward}};
-  TEMPER_ASSIGN_OR_RETURN(const CompiledPrograms compiled,
-                          CompileForwardWithin(available, graphs,
-                                               {.threads = choice.on_gpu() ? 1 : threads,
-                                                .memory = MemorySpecOf(options.run),
-                                                .joins_adapters = !choice.on_gpu()}));
+  StepSpec step;
+  step.threads = choice.on_gpu() ? 1 : threads;
+  step.memory = MemorySpecOf(options.run);
+  step.joins_adapters = !choice.on_gpu();
+  TEMPER_ASSIGN_OR_RETURN(const CompiledPrograms compiled, CompileForwardWithin(available, graphs, std::move(step)));
   const Program& eval = compiled.programs.first();
   TEMPER_ASSIGN_OR_RETURN(const auto arena, processor.Reserve(eval.arena_bytes));
   TEMPER_ASSIGN_OR_RETURN(const FarArenas far,

@@ -286,7 +286,7 @@ Status CutBatch(TrainingRun& run) {
                       "per_device_train_batch_size",
                       cut.ToString(), firsts));
     }));
-    ApplyCut(cut.chosen, &config);
+    ApplyCut(cut, &config);
     run.setup.run.notes["per_device_train_batch_size"] = cut.ToString();
   }
   const int64_t rows = config.batch.per_device_train_batch_size * config.batch.gradient_accumulation_steps;

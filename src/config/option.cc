@@ -104,9 +104,15 @@ Status StoreIntegerJson(const Option& option, const OrderedJson& json, int64_t& 
 
 Status StoreNumberOrAuto(const Option& option, std::string_view text, const NumberOrAuto& target,
                          const std::string& where) {
-  if (text != "auto") TEMPER_RETURN_IF_ERROR(StoreInteger(option, text, *target.number, where));
-  *target.is_auto = text == "auto";
-  if (*target.is_auto) *target.number = 1;
+  if (text == "auto") {
+    *target.number = 1;
+    *target.is_auto = true;
+    return OkStatus();
+  }
+  int64_t number = 0;
+  if (!ParseWhole(text, number)) return Refuse(option, "a whole number or auto", Quoted(text), where);
+  TEMPER_RETURN_IF_ERROR(StoreNumber(option, number, *target.number, where));
+  *target.is_auto = false;
   return OkStatus();
 }
 

@@ -31,9 +31,11 @@ OptionSet::OptionSet(std::vector<OptionGroup> groups, std::span<const ForeignNam
   for (const OptionGroup& group : groups_) {
     for (const Option& option : group.options) {
       const std::string_view name = option.name;
-      named_.push_back({&option, name.size(), LastPart(name).size()});
-      by_name_.emplace(name, &option);
-      if (!option.former.empty()) by_name_.emplace(option.former, &option);
+      for (const std::string_view known : {name, std::string_view(option.former)}) {
+        if (known.empty()) continue;
+        named_.push_back({&option, known, known.size(), LastPart(known).size()});
+        by_name_.emplace(known, &option);
+      }
       for (size_t dot = name.find('.'); dot != name.npos; dot = name.find('.', dot + 1)) {
         sections_.insert(name.substr(0, dot));
       }
@@ -84,7 +86,7 @@ std::string OptionSet::Advice(std::string_view unknown) const {
     const size_t whole_at_least = Apart(named.size, name.size()),
                  at_least = std::min(whole_at_least, Apart(named.last_size, last.size()));
     if (at_least > least.first || (at_least == least.first && whole_at_least >= least.second)) continue;
-    const std::string_view its_name = named.option->name;
+    const std::string_view its_name = named.name;
     const size_t whole = to_name.From(its_name);
     const bool parts = in_section || named.last_size < named.size;
     const std::pair distance{

@@ -63,7 +63,8 @@ class OptionSet {
  private:
   struct Named {
     const Option* option;
-    size_t size, last_size;  // of its name, and of the part behind the last dot
+    std::string_view name;   // its own or its former one
+    size_t size, last_size;  // of that, and of the part behind the last dot
   };
 
   std::vector<OptionGroup> groups_;

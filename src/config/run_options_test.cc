@@ -442,7 +442,7 @@ TEST(RunOptions, TheBatchIsANumberOfRowsOrAuto) {
   ASSERT_TRUE(SetFromText(option, "auto", "command line").ok());
   EXPECT_EQ(config.batch.per_device_train_batch_size, 1) << "what was given before does not count";
   EXPECT_FALSE(ParseRunConfig("per_device_train_batch_size: 0", "run.yaml").ok());
-  EXPECT_FALSE(ParseRunConfig("per_device_train_batch_size: automatic", "run.yaml").ok());
+  EXPECT_HAS(YamlError("per_device_train_batch_size: automatic"), "should be a whole number or auto, but is");
 }
 
 TEST(RunOptions, FormerNamesGoOnWorkingAndAreNeverWritten) {
@@ -464,6 +464,7 @@ TEST(RunOptions, FormerNamesGoOnWorkingAndAreNeverWritten) {
     EXPECT_FALSE(options.IsFormer(now));
   }
   EXPECT_FALSE(options.IsFormer("learning-rate"));
+  EXPECT_EQ(options.Advice("memory.placment"), "did you mean 'memory.tiers'?");
 }
 
 TEST(RunOptions, ShardingRulesAreAListOfPairsInFilesAndOnTheCommandLine) {

@@ -3,9 +3,9 @@
 #include <fmt/core.h>
 
 #include <cmath>
-#include <filesystem>
 #include <utility>
 
+#include "base/env.h"
 #include "config/run_options.h"
 
 namespace temper {
@@ -35,14 +35,7 @@ namespace {
 
 // By text only: code that deletes files must handle links.
 bool IsWithin(const std::string& path, const std::string& folder) {
-  const auto normal = [](const std::string& p) {
-    std::error_code no_working_folder;
-    const std::filesystem::path whole = std::filesystem::absolute(p, no_working_folder);
-    std::string text = (no_working_folder ? std::filesystem::path(p) : whole).lexically_normal().string();
-    while (text.size() > 1 && text.back() == '/') text.pop_back();
-    return text;
-  };
-  const std::string inner = normal(path), outer = normal(folder);
+  const std::string inner = AbsolutePath(path), outer = AbsolutePath(folder);
   return inner == outer || inner.starts_with(outer == "/" ? outer : outer + "/");
 }
 

@@ -6,7 +6,6 @@
 #include <charconv>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <set>
 #include <utility>
 
 #include "format/quoted.h"
@@ -64,14 +63,6 @@ std::string ShownNames(const std::vector<std::string>& names) {
     text += fmt::format("{}{}", i == 0 ? "" : ", ", Quoted(names[i].substr(0, 40)));
   }
   return text.empty() ? "none" : names.size() > kMostShown ? text + ", ..." : text;
-}
-
-// Optional fields may be in later rows only.
-bool IsNeeded(std::string_view field) {
-  static const std::set<std::string_view> kNeeded = {"prompt",   "completion", "messages",    "conversations",
-                                                     "question", "answer",     "instruction", "output",
-                                                     "response", "text",       "input_ids"};
-  return kNeeded.contains(field);
 }
 
 }  // namespace

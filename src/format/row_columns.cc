@@ -11,13 +11,36 @@
 namespace temper {
 namespace {
 
-const std::vector<std::string>& RowFields() {
-  static const std::vector<std::string> kFields = {
-      "prompt",    "completion", "system",         "messages", "conversations",
-      "tools",     "question",   "answer",         "context",  "instruction",
-      "input",     "output",     "response",       "history",  "text",
-      "input_ids", "labels",     "attention_mask", "weight",   "chat_template_kwargs"};
-  return kFields;
+struct RowField {
+  const char* name;
+  bool needed = false;
+};
+constexpr RowField kFields[] = {
+    {"prompt", true},    {"completion", true}, {"system"},         {"messages", true}, {"conversations", true},
+    {"tools"},           {"question", true},   {"answer", true},   {"context"},        {"instruction", true},
+    {"input"},           {"output", true},     {"response", true}, {"history"},        {"text", true},
+    {"input_ids", true}, {"labels"},           {"attention_mask"}, {"weight"},         {"chat_template_kwargs"}};
+
+std::vector<std::string> FieldNames() {
+  std::vector<std::string> names;
+  for (const RowField& field : kFields) names.emplace_back(field.name);
+  return names;
+}
+
+const RowField* FindField(std::string_view name) {
+  const auto found =
+      std::find_if(std::begin(kFields), std::end(kFields), [&](const RowField& f) { return f.name == name; });
+  return found == std::end(kFields) ? nullptr : found;
+}
+
+void Put(const RowColumn& column, RowColumns& columns) {
+  const auto known =
+      std::find_if(columns.begin(), columns.end(), [&](const RowColumn& c) { return c.field == column.field; });
+  if (known == columns.end()) {
+    columns.push_back(column);
+  } else {
+    known->column = column.column;
+  }
 }
 
 constexpr std::string_view kLists[] = {"messages", "conversations"};
@@ -34,43 +57,34 @@ FieldPlace PlaceOfField(std::string_view field) {
 }
 
 bool IsRowField(std::string_view field) {
-  const auto& fields = RowFields();
-  return !PlaceOfField(field).list.empty() || std::find(fields.begin(), fields.end(), field) != fields.end();
+  return !PlaceOfField(field).list.empty() || FindField(field) != nullptr;
 }
 
-Status AddColumn(RowColumn column, RowColumns& columns) {
+bool IsNeeded(std::string_view field) {
+  const RowField* const found = FindField(field);
+  return found != nullptr && found->needed;
+}
+
+Status AddColumn(const RowColumn& column, RowColumns& columns) {
   if (!IsRowField(column.field)) {
-    const std::string nearest = NearestName(column.field, RowFields());
+    const std::vector<std::string> fields = FieldNames();
+    const std::string nearest = NearestName(column.field, fields);
     return InvalidArgument(fmt::format(
         "{} is no field of rows; {}, and messages.role, messages.content and other keys of messages (FIELD=COLUMN)",
         Quoted(column.field),
-        nearest.empty() ? fmt::format("fields are {}", fmt::join(RowFields(), ", "))
-                        : fmt::format("did you mean '{}'? Fields are {}", nearest, fmt::join(RowFields(), ", "))));
+        nearest.empty() ? fmt::format("fields are {}", fmt::join(fields, ", "))
+                        : fmt::format("did you mean '{}'? Fields are {}", nearest, fmt::join(fields, ", "))));
   }
   if (column.column.empty()) {
     return InvalidArgument(fmt::format("{} has no column: write {}=COLUMN", column.field, column.field));
   }
-  const auto known =
-      std::find_if(columns.begin(), columns.end(), [&](const RowColumn& c) { return c.field == column.field; });
-  if (known == columns.end()) {
-    columns.push_back(std::move(column));
-  } else {
-    known->column = std::move(column.column);
-  }
+  Put(column, columns);
   return OkStatus();
 }
 
 RowColumns Combined(const RowColumns& of_run, const RowColumns& of_file) {
   RowColumns out = of_run;
-  for (const RowColumn& column : of_file) {
-    const auto known =
-        std::find_if(out.begin(), out.end(), [&](const RowColumn& c) { return c.field == column.field; });
-    if (known == out.end()) {
-      out.push_back(column);
-    } else {
-      known->column = column.column;
-    }
-  }
+  for (const RowColumn& column : of_file) Put(column, out);
   return out;
 }
 

@@ -26,8 +26,10 @@ struct FieldPlace {
 FieldPlace PlaceOfField(std::string_view field);
 
 bool IsRowField(std::string_view field);
+// Whether some format is recognised by it. Others are optional, and may be in later rows only.
+bool IsNeeded(std::string_view field);
 // Adds or replaces the column of a field. Errors: an unknown field, with the nearest; no column.
-Status AddColumn(RowColumn column, RowColumns& columns);
+Status AddColumn(const RowColumn& column, RowColumns& columns);
 // `of_file` goes before `of_run`.
 RowColumns Combined(const RowColumns& of_run, const RowColumns& of_file);
 // "prompt=frage, completion=antwort".

@@ -27,7 +27,10 @@ Result<ProgramSet> CompileDecoding(const Model& model, const DecodeSpec& spec, c
   }
   std::vector<RunGraph> named;
   for (size_t i = 0; i < graphs.size(); ++i) named.push_back({names[i], &graphs[i]});
-  const StepSpec step{.threads = spec.threads, .memory = spec.memory, .joins_adapters = spec.joins_adapters};
+  StepSpec step;
+  step.threads = spec.threads;
+  step.memory = spec.memory;
+  step.joins_adapters = spec.joins_adapters;
   TEMPER_ASSIGN_OR_RETURN(CompiledPrograms compiled, available != nullptr
                                                          ? CompileForwardWithin(*available, named, step)
                                                          : CompileGraphs(named, step));

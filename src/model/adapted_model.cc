@@ -4,15 +4,14 @@
 
 namespace temper {
 
-Graph AdaptedModel::Forward(const ForwardSpec& spec) const {
-  Graph graph = model.Forward(spec);
+Graph AdaptedModel::Adapted(Graph forward, bool training) const {
   if (trains_all_weights) {
-    if (spec.training) TrainAllWeights(&graph);
-    return graph;
+    if (training) TrainAllWeights(&forward);
+    return forward;
   }
-  if (!adapters.empty()) graph = AddLora(std::move(graph), adapters, spec.training ? dropout : 0);
-  KeepBaseAs(base, model.modules(), &graph);
-  return graph;
+  if (!adapters.empty()) forward = AddLora(std::move(forward), adapters, training ? dropout : 0);
+  KeepBaseAs(base, model.modules(), &forward);
+  return forward;
 }
 
 }  // namespace temper

@@ -18,7 +18,9 @@ struct AdaptedModel {
   double dropout = 0;                // of adapters, in training
   bool trains_all_weights = false;
 
-  Graph Forward(const ForwardSpec& spec) const;
+  // `forward`: the bare model's. `training`: with dropout, and weights that are trained.
+  Graph Adapted(Graph forward, bool training) const;
+  Graph Forward(const ForwardSpec& spec) const { return Adapted(model.Forward(spec), spec.training); }
 };
 
 }  // namespace temper

@@ -113,9 +113,9 @@ Result<PlannedRun> Planner::PlanWithin(MemorySpec memory, const RunConfig& asked
 }
 
 EstimateCut CutOnCluster(const Planner& planner, int ranks) {
-  return [&planner, ranks](const RunConfig& config) -> Result<CutOption> {
+  return [&planner, ranks](const RunConfig& config) -> Result<CutEstimate> {
     TEMPER_ASSIGN_OR_RETURN(const PlannedRun planned, planner.PlanQuickly(config, ranks));
-    return CutOption{.fits = planned.forecast.fits, .step = planned.forecast.simulation.step};
+    return CutEstimate{.fits = planned.forecast.fits, .step = planned.forecast.simulation.step};
   };
 }
 

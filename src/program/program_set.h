@@ -20,7 +20,6 @@ class ProgramSet {
   // The one whose time the compiler kept short: the training step, if there is one. REQUIRES: not empty.
   const Program& first() const { return programs_.front(); }
 
-  size_t size() const { return programs_.size(); }
   auto begin() const { return programs_.begin(); }
   auto end() const { return programs_.end(); }
   const std::vector<Program>& all() const { return programs_; }

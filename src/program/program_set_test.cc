@@ -13,7 +13,7 @@ TEST(ProgramSet, FindsProgramsByNameInTheOrderTheyWereCompiled) {
   EXPECT_EQ(set.At(ProgramName(ProgramKind::kEval)).name, "eval");
   EXPECT_EQ(set.Find(ProgramName(ProgramKind::kDecode, 16)), &set.all()[2]);
   EXPECT_EQ(set.Find("score"), nullptr);
-  EXPECT_EQ(set.size(), 3u);
+  EXPECT_EQ(set.all().size(), 3u);
   EXPECT_DEATH((void)set.At("score"), "no Program 'score' was compiled");
 }
 

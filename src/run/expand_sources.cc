@@ -3,7 +3,6 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <set>
 #include <vector>
 
@@ -16,13 +15,6 @@
 namespace temper {
 namespace {
 
-// Two spellings of a path are the same. By text only: the file need not be there.
-std::string Normal(const std::string& path) {
-  std::error_code no_working_folder;
-  const std::filesystem::path whole = std::filesystem::absolute(path, no_working_folder);
-  return (no_working_folder ? std::filesystem::path(path) : whole).lexically_normal().string();
-}
-
 std::string Listed(const std::vector<std::string>& files) {
   return files.size() == 1
              ? files[0]
@@ -30,8 +22,9 @@ std::string Listed(const std::vector<std::string>& files) {
 }
 
 bool SameFiles(const DataSources& a, const DataSources& b) {
-  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
-                    [](const DataSource& x, const DataSource& y) { return Normal(x.path) == Normal(y.path); });
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const DataSource& x, const DataSource& y) {
+    return AbsolutePath(x.path) == AbsolutePath(y.path);
+  });
 }
 
 }  // namespace
@@ -39,7 +32,7 @@ bool SameFiles(const DataSources& a, const DataSources& b) {
 Result<DataSources> ExpandSources(Env& env, const DataSources& sources, const Expansion& how) {
   std::set<std::string> before, known;
   if (how.before != nullptr) {
-    for (const DataSource& source : *how.before) before.insert(Normal(source.path));
+    for (const DataSource& source : *how.before) before.insert(AbsolutePath(source.path));
   }
   DataSources all, kept;
   std::vector<std::string> added, left_out;
@@ -65,7 +58,7 @@ Result<DataSources> ExpandSources(Env& env, const DataSources& sources, const Ex
       }
       all.push_back(source);
       all.back().path = file;
-      if (!searched || before.contains(Normal(file))) {
+      if (!searched || before.contains(AbsolutePath(file))) {
         kept.push_back(all.back());
       } else {
         added.push_back(file);

@@ -3,11 +3,11 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <span>
 
+#include "base/env.h"
 #include "compile/run/compiled_run.h"
 #include "config/run_options.h"
 #include "graph/ops/loss_scratch.h"
@@ -38,9 +38,7 @@ LoraConfig SavedLora(LoraConfig lora, const std::vector<LoraModule>& modules, co
     lora.base_revision = BaseName(source.model_folder);  // the commit: a branch moves
     return lora;
   }
-  std::error_code error;
-  const auto absolute = std::filesystem::absolute(source.model_folder, error);
-  lora.base_model = error ? source.model_folder : absolute.lexically_normal().string();
+  lora.base_model = AbsolutePath(source.model_folder);
   return lora;
 }
 

@@ -2,6 +2,8 @@
 
 #include <fmt/core.h>
 
+#include "compile/rates/rank_links.h"
+
 namespace temper {
 
 namespace {
@@ -26,7 +28,8 @@ std::string DescribeDecisions(const std::vector<Decision>& decisions) {
 
 double LinkRate(AxisSet axes) {
   const AxisSet across = {Axis::kPp, Axis::kDp, Axis::kFsdp};
-  return (axes & across).empty() ? 50e9 : 12.5e9;
+  const RankLinks links = RankLinks::Typical(1);
+  return ((axes & across).empty() ? links.inside : links.between).bytes_per_second;
 }
 
 Seconds LinkTime(Bytes sent, AxisSet axes) {

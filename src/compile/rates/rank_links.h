@@ -19,7 +19,8 @@ struct RankLinks {
   Link between;  // of a host to others: its ranks share it
   int ranks_per_host = 1;
 
-  // Of ranks a host, whose links are those that decisions between collectives count with (compile/mesh/decisions.h).
+  // What decisions between collectives count with (compile/mesh/decisions.h), too: links between GPUs of a host, and a
+  // network of 100 Gbit/s.
   static RankLinks Typical(int ranks_per_host);
 };
 

@@ -21,53 +21,48 @@ constexpr double kLost = 0.1;
 }  // namespace
 
 std::string BatchCut::ToString() const {
-  std::string text = fmt::format("{} of {}", Counted(chosen.micro_batches, "micro-batch", "micro-batches"),
-                                 Counted(chosen.rows, "row"));
-  const CutOption& least = options.front();
-  if (least.rows == chosen.rows) return text;
-  if (!least.fits) return text;
-  return text + fmt::format(", estimated {:.2f} times as fast as {} of {}", least.step.v / chosen.step.v,
-                            least.micro_batches, Counted(least.rows, "row"));
+  const std::string text =
+      fmt::format("{} of {}", Counted(micro_batches, "micro-batch", "micro-batches"), Counted(rows, "row"));
+  if (gain == 1) return text;
+  return text + fmt::format(", estimated {:.2f} times as fast as {} of 1 row", gain, rows * micro_batches);
 }
 
 Result<BatchCut> ChooseBatchCut(const RunConfig& config, const EstimateCut& estimate) {
   TEMPER_CHECK(config.batch.auto_cut) << "the batch is cut";
   const int64_t rows_of_step = config.batch.gradient_accumulation_steps;
-  BatchCut cut;
+  struct Tried {
+    BatchCut cut;
+    CutEstimate is;
+  };
+  std::optional<Tried> of_one_row, best;
   std::optional<Status> refused;  // of the smallest micro-batch
-  bool found = false;
   for (int64_t rows = 1; rows <= rows_of_step; ++rows) {
     if (rows_of_step % rows != 0) continue;
-    CutOption way{.rows = rows, .micro_batches = rows_of_step / rows};
+    const BatchCut cut{.rows = rows, .micro_batches = rows_of_step / rows};
     RunConfig run = config;
-    ApplyCut(way, &run);
-    Result<CutOption> estimated = estimate(run);
+    ApplyCut(cut, &run);
+    const Result<CutEstimate> estimated = estimate(run);
     if (!estimated.ok()) {
       if (!refused) refused = estimated.status();
       // What takes too much memory takes more with more rows. A schedule may refuse this number of micro-batches alone.
       if (estimated.status().code() == StatusCode::kOutOfMemory) break;
       continue;
     }
-    way.fits = estimated->fits;
-    way.limited = estimated->limited;
-    way.step = estimated->step;
     // Where fewer rows are all in memory, more that are not are slower.
-    if (found && (!way.fits || (way.limited && !cut.chosen.limited))) break;
-    cut.options.push_back(way);
-    if (!found || way.step.v < cut.chosen.step.v * (1 - kGain)) {
-      cut.chosen = way;
-      found = true;
-    } else if (way.step.v > cut.chosen.step.v * (1 + kLost)) {
-      break;
-    }
-    if (!way.fits) break;
+    if (best && (!estimated->fits || (estimated->limited && !best->is.limited))) break;
+    const Tried tried{cut, *estimated};
+    if (rows == 1 && tried.is.fits) of_one_row = tried;
+    const bool lost = best && tried.is.step.v > best->is.step.v * (1 + kLost);
+    if (!best || tried.is.step.v < best->is.step.v * (1 - kGain)) best = tried;
+    if (lost || !tried.is.fits) break;
   }
-  if (!found) return *refused;
-  return cut;
+  if (!best) return *refused;
+  if (of_one_row && best->cut.rows > 1) best->cut.gain = of_one_row->is.step.v / best->is.step.v;
+  return best->cut;
 }
 
 EstimateCut CutOnMachine(const RankMemory& available, const Model& model, int ranks, const AskRates& ask) {
-  return [&available, &model, ranks, &ask](const RunConfig& config) -> Result<CutOption> {
+  return [&available, &model, ranks, &ask](const RunConfig& config) -> Result<CutEstimate> {
     MemorySpec machine = MemorySpecOf(config);
     machine.quick = true;
     if (available.ranks_per_machine > 0) machine.ranks.ranks_per_host = available.ranks_per_machine;
@@ -97,7 +92,7 @@ EstimateCut CutOnMachine(const RankMemory& available, const Model& model, int ra
       return CompileStagesWithin(plain, model, config, ranks, machine);
     };
     TEMPER_ASSIGN_OR_RETURN(const std::vector<CompiledRun> stages, compile());
-    CutOption cut{.fits = true};
+    CutEstimate cut{.fits = true};
     std::vector<const Program*> programs;
     for (const CompiledRun& stage : stages) {
       cut.fits = cut.fits && stage.room.ok();
@@ -121,7 +116,7 @@ EstimateCut CutOnMachine(const RankMemory& available, const Model& model, int ra
   };
 }
 
-void ApplyCut(const CutOption& cut, RunConfig* config) {
+void ApplyCut(const BatchCut& cut, RunConfig* config) {
   RunConfig::Batch& batch = config->batch;
   batch.per_device_train_batch_size = cut.rows;
   batch.gradient_accumulation_steps = cut.micro_batches;

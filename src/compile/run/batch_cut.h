@@ -7,7 +7,6 @@
 #include <cstdint>
 #include <functional>
 #include <string>
-#include <vector>
 
 #include "base/status.h"
 #include "base/units.h"
@@ -16,23 +15,22 @@
 
 namespace temper {
 
-// One way to cut a rank's step.
-struct CutOption {
-  int64_t rows = 1, micro_batches = 1;
+// A step of a run whose batch is cut in some way.
+struct CutEstimate {
   bool fits = false;
   bool limited = false;  // within the machine's memory only with values in farther tiers
-  Seconds step;          // estimated, if it fits
+  Seconds step;          // if it fits
 };
 
+// How a rank's step is cut.
 struct BatchCut {
-  CutOption chosen;
-  std::vector<CutOption> options;  // all that were compiled, by rows
-  std::string ToString() const;    // "2 micro-batches of 4 rows, 1.8 times as fast as 8 of 1"
+  int64_t rows = 1, micro_batches = 1;
+  double gain = 1;               // how many times as fast as micro-batches of one row
+  std::string ToString() const;  // "2 micro-batches of 4 rows, estimated 1.80 times as fast as 8 of 1 row"
 };
 
-// Estimates the step of a run whose batch is cut; `fits` if it does. Errors: this cut is not possible, or the run is
-// not.
-using EstimateCut = std::function<Result<CutOption>(const RunConfig&)>;
+// Errors: this cut is not possible, or the run is not.
+using EstimateCut = std::function<Result<CutEstimate>(const RunConfig&)>;
 
 // Cuts a step of config.batch.gradient_accumulation_steps rows of a rank: the fewest rows per micro-batch of those that
 // are about as fast as the fastest. Errors: those of `estimate` for micro-batches of one row, if no cut is possible.
@@ -45,6 +43,6 @@ Result<BatchCut> ChooseBatchCut(const RunConfig& config, const EstimateCut& esti
 EstimateCut CutOnMachine(const RankMemory& available, const Model& model, int ranks, const AskRates& ask);
 
 // Sets the batch of `config`, whose auto_cut it clears; that of evaluation too, if it follows.
-void ApplyCut(const CutOption& cut, RunConfig* config);
+void ApplyCut(const BatchCut& cut, RunConfig* config);
 
 }  // namespace temper

@@ -20,7 +20,7 @@ struct Table {
   std::vector<int64_t> asked = {};
 
   EstimateCut estimate() {
-    return [this](const RunConfig& config) -> Result<CutOption> {
+    return [this](const RunConfig& config) -> Result<CutEstimate> {
       const RunConfig::Batch& batch = config.batch;
       EXPECT_FALSE(batch.auto_cut);
       EXPECT_EQ(batch.per_device_eval_batch_size, batch.per_device_train_batch_size);
@@ -28,7 +28,7 @@ struct Table {
       const double time = seconds.at(batch.per_device_train_batch_size);
       if (time == 0) return Unsupported("no schedule has so few micro-batches");
       if (time < 0) return OutOfMemory("too many rows");
-      return CutOption{.fits = true, .step = {time}};
+      return CutEstimate{.fits = true, .step = {time}};
     };
   }
 };
@@ -37,11 +37,11 @@ TEST(BatchCut, TakesTheFastestMicroBatchAndKeepsTheRowsOfAStep) {
   Table table{{{1, 8.0}, {2, 4.2}, {4, 2.3}, {8, 1.5}}};
   const auto cut = ChooseBatchCut(Uncut(8), table.estimate());
   ASSERT_TRUE(cut.ok());
-  EXPECT_EQ(cut->chosen.rows, 8);
-  EXPECT_EQ(cut->chosen.micro_batches, 1);
+  EXPECT_EQ(cut->rows, 8);
+  EXPECT_EQ(cut->micro_batches, 1);
   EXPECT_EQ(cut->ToString(), "1 micro-batch of 8 rows, estimated 5.33 times as fast as 8 of 1 row");
   RunConfig config = Uncut(8);
-  ApplyCut(cut->chosen, &config);
+  ApplyCut(*cut, &config);
   EXPECT_EQ(config.batch.per_device_train_batch_size, 8);
   EXPECT_EQ(config.batch.gradient_accumulation_steps, 1);
   EXPECT_EQ(config.batch.per_device_eval_batch_size, 8);
@@ -52,20 +52,20 @@ TEST(BatchCut, TakesTheFewestRowsOfEquallyFastOnes) {
   Table table{{{1, 2.0}, {2, 1.98}, {3, 1.97}, {6, 1.96}}};
   const auto cut = ChooseBatchCut(Uncut(6), table.estimate());
   ASSERT_TRUE(cut.ok());
-  EXPECT_EQ(cut->chosen.rows, 1);
+  EXPECT_EQ(cut->rows, 1);
   EXPECT_EQ(cut->ToString(), "6 micro-batches of 1 row");
   EXPECT_EQ(table.asked, (std::vector<int64_t>{1, 2, 3, 6})) << "only what divides a step's rows";
 }
 
 TEST(BatchCut, StopsWhereMemoryEndsOrAPipelineEmpties) {
   Table memory{{{1, 8.0}, {2, 4.2}, {4, -1}}};
-  EXPECT_EQ(ChooseBatchCut(Uncut(16), memory.estimate())->chosen.rows, 2);
+  EXPECT_EQ(ChooseBatchCut(Uncut(16), memory.estimate())->rows, 2);
   EXPECT_EQ(memory.asked, (std::vector<int64_t>{1, 2, 4}));
   Table bubble{{{1, 3.0}, {2, 2.5}, {4, 3.1}}};
-  EXPECT_EQ(ChooseBatchCut(Uncut(16), bubble.estimate())->chosen.rows, 2);
+  EXPECT_EQ(ChooseBatchCut(Uncut(16), bubble.estimate())->rows, 2);
   EXPECT_EQ(bubble.asked, (std::vector<int64_t>{1, 2, 4}));
   Table gap{{{1, 3.0}, {2, 0}, {3, 1.0}, {6, 2.0}}};
-  EXPECT_EQ(ChooseBatchCut(Uncut(6), gap.estimate())->chosen.rows, 3) << "a schedule without 3 micro-batches";
+  EXPECT_EQ(ChooseBatchCut(Uncut(6), gap.estimate())->rows, 3) << "a schedule without 3 micro-batches";
 }
 
 TEST(BatchCut, OfARunThatDoesNotFitIsItsError) {

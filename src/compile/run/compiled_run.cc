@@ -49,6 +49,7 @@ MemorySpec MemorySpecOf(const RunConfig& config) {
     spec.loss_chunks_keep_bits = false;
     spec.shared = false;
   } else {
+    // Ranks copy through memory, as values of the host do; between hosts 10 Gbit/s.
     spec.ranks = {.inside = {8e9, {5e-6}}, .between = {1.25e9, {50e-6}}, .ranks_per_host = kOneHost};
     spec.links.copies.slows *= 2.0 / static_cast<double>(config.machine.threads.value_or(2));  // one of `threads` cores
   }
@@ -186,9 +187,9 @@ Result<CompiledRun> CompileRun(const Model& model, const RunConfig& config, int 
   };
   const int64_t rows = config.batch.per_device_train_batch_size;
   run.parameters = NumParameters(model);
-  const ForwardSpec training = spec_of(rows, /*training=*/true);
-  run.work = WorkOf(model.Forward(training));
-  const Graph forward = adapted.Forward(training);
+  Graph plain = model.Forward(spec_of(rows, /*training=*/true));
+  run.work = WorkOf(plain);
+  const Graph forward = adapted.Adapted(std::move(plain), /*training=*/true);
   const Graph eval =
       adapted.Forward(spec_of(config.batch.per_device_eval_batch_size.value_or(rows), /*training=*/false));
   run.targets = std::move(adapted.adapters);
