@@ -17,7 +17,7 @@ namespace temper {
 inline Bytes MatrixProductScratch(int64_t m, int64_t n, int64_t k, DType out, bool a_by_rows, int threads,
                                   bool b_packed = false, int64_t k2 = 0) {
   constexpr int64_t kTile = 32;  // at least a tile's rows and columns
-  constexpr int64_t kB = 4 << 20, kA = 448 << 10, kSharedA = 8 << 20, kSums = 8 << 20, kDepth = 1024, kSkinny = 64;
+  constexpr int64_t kB = 4 << 20, kA = 1 << 20, kSharedA = 8 << 20, kSums = 8 << 20, kDepth = 1024, kSkinny = 64;
   // Whole panels of up to 4 bytes an element, and of at least the 64 bytes per line that matrix units take; a line
   // between panels costs an eighth for the shortest panels.
   const auto line_bytes = [](int64_t k) { return std::max<int64_t>(k * 4, 64) + 8; };

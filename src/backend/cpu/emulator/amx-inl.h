@@ -93,11 +93,13 @@ inline EmulatedTiles& TilesOfThread() {
 #undef _tile_release
 #undef _tile_zero
 #undef _tile_loadd
+#undef _tile_stream_loadd
 #undef _tile_stored
 #undef _tile_dpbf16ps
 #define _tile_loadconfig(config) TilesOfThread().LoadConfig(config)
 #define _tile_release() TilesOfThread().Release()
 #define _tile_zero(t) TilesOfThread().Zero(t)
 #define _tile_loadd(t, base, stride) TilesOfThread().Load(t, base, stride)
+#define _tile_stream_loadd(t, base, stride) TilesOfThread().Load(t, base, stride)
 #define _tile_stored(t, base, stride) TilesOfThread().Store(t, base, stride)
 #define _tile_dpbf16ps(c, a, b) TilesOfThread().MultiplyPairs(c, a, b)

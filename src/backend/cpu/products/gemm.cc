@@ -21,9 +21,8 @@ constexpr int64_t kSkinny = 64, kSkinnyDepth = 256;  // LoRA's ranks, and a dept
 // is on a page of its own, which takes up to three times as long.
 constexpr int64_t kSmallBlockBytes = 128 << 10, kShortDepth = 128;
 constexpr int64_t kAlign = 64;
-// Rows of A that lie a multiple of this apart are packed, even by tiles that read rows in place: their lines would fall
-// into a few sets of the second-level cache (16 ways, 128 KiB each), which then cannot hold a block of A.
-constexpr int64_t kBadStride = 16 << 10;
+// An output of more bytes than this is not in a second-level cache when it is read.
+constexpr int64_t kCachedOutput = 2 << 20;
 
 int64_t CeilDiv(int64_t a, int64_t b) {
   return (a + b - 1) / b;
@@ -97,7 +96,7 @@ Gemm::Gemm(const GemmShape& shape, int threads, const TileKernels& tiles)
   const int64_t line_bytes = RoundUp(depth_, t.k_step) * element + more_bytes;
   a_panel_bytes_ = RoundUp(line_bytes * height_, kAlign) + kAlign;
   b_panel_bytes_ = RoundUp(line_bytes * t.nr, kAlign) + kAlign;
-  tiles_ = std::min(CeilDiv(m, height_), std::max<int64_t>(1, kGemmABlockBytes / a_panel_bytes_));
+  tiles_ = std::min(CeilDiv(m, height_), std::max<int64_t>(1, t.a_block_bytes / a_panel_bytes_));
   // Partial sums of several blocks of k are f32: the output itself, or a block beside it.
   const bool staged = depth_ < shape.k && shape.out_dtype != DType::kF32;
   int64_t columns = std::max<int64_t>(1, (skinny ? kGemmABlockBytes : kBBlockBytes) / b_panel_bytes_) * t.nr;
@@ -222,34 +221,24 @@ void Gemm::RunBlocks(const GemmOperands& operands, Extent extent, std::byte* wor
   }
 }
 
-int64_t Gemm::DepthInPlace(const Block& block) const {
-  const TileKernels& t = *kernels_;
-  const int64_t row_bytes = block.operands->a_stride * t.source_size;
-  if (!t.rows_in_place || !shape_.a_k_contiguous || row_bytes % kBadStride == 0) return 0;
-  return block.depth / t.k_step * t.k_step;
-}
-
 void Gemm::PackA(const Block& block, int64_t row, int64_t rows, std::byte* panels) const {
   if (rows <= 0) return;
   const GemmOperands& o = *block.operands;
   const TileKernels& t = *kernels_;
   const auto pack = shape_.a_k_contiguous ? t.pack_k : t.pack_lines;
-  // Of rows [first, first + count) what follows `skipped`, and A2, which lies behind it in panels of `width`.
-  const auto pack_rows = [&](int64_t first, int64_t count, int64_t width, int64_t skipped) {
+  const int64_t at = shape_.a_k_contiguous ? row * o.a_stride + block.k : block.k * o.a_stride + row;
+  pack(Offset(o.a, at, t.source_size), o.a_stride, rows, height_, false, block.depth, panels, a_panel_bytes_);
+  if (block.more == 0) return;
+  // A2 lies behind A in a panel; a last one of fewer rows is narrower.
+  const int64_t lines = CeilDiv(block.depth, t.k_step) * t.k_step * t.element_size;
+  const auto pack_more = [&](int64_t first, int64_t count, int64_t width) {
     if (count == 0) return;
-    const int64_t k = block.k + skipped, depth = block.depth - skipped;
-    const int64_t at = shape_.a_k_contiguous ? (row + first) * o.a_stride + k : k * o.a_stride + row + first;
-    std::byte* to = panels + first / height_ * a_panel_bytes_;
-    if (depth > 0) pack(Offset(o.a, at, t.source_size), o.a_stride, count, height_, false, depth, to, a_panel_bytes_);
-    if (block.more == 0) return;
-    to += CeilDiv(depth, t.k_step) * t.k_step * t.element_size * width;
     t.pack_k(Offset(o.a2, (row + first) * o.a2_stride, t.source_size), o.a2_stride, count, height_, false, block.more,
-             to, a_panel_bytes_);
+             panels + first / height_ * a_panel_bytes_ + lines * width, a_panel_bytes_);
   };
-  const int64_t in_place = DepthInPlace(block), full = rows / height_ * height_, rest = rows - full;
-  if (in_place == 0 && block.more == 0) return pack_rows(0, rows, height_, 0);
-  pack_rows(0, full, height_, in_place);
-  pack_rows(full, rest, RoundUp(rest, t.row_step), 0);
+  const int64_t full = rows / height_ * height_, rest = rows - full;
+  pack_more(0, full, height_);
+  pack_more(full, rest, RoundUp(rest, t.row_step));
 }
 
 void Gemm::PackB(const Block& block, std::byte* panels, TeamMember self) const {
@@ -320,10 +309,11 @@ void Gemm::PackQuantised(const Block& block, int64_t line, int64_t lines, std::b
 
 TileOutput Gemm::OutputOf(const Block& block, std::byte* workspace) const {
   TileOutput out = block.operands->output;
+  out.past_caches = shape_.m * shape_.n * SizeOf(shape_.out_dtype) > kCachedOutput;
   const bool first = block.k == 0, last = block.k + block.depth >= block.all_k;
   if (sum_bytes_.v > 0) {
     float* sums = reinterpret_cast<float*>(workspace + (workspace_ - sum_bytes_).v) - block.column;
-    if (!last) out = {.out = sums, .out_stride = columns_};
+    if (!last) out = {.out = sums, .out_stride = columns_, .past_caches = sum_bytes_.v > kCachedOutput};
     if (!first) {
       out.sum = sums;
       out.sum_stride = columns_;
@@ -353,7 +343,6 @@ void Gemm::Multiply(const Block& block, std::byte* workspace, TeamMember self) c
   std::byte* a_panels = workspace + b_bytes_.v + (shared ? 0 : a_bytes_.v * self.index);
   const TileOutput out = OutputOf(block, workspace);
   const int64_t steps = CeilDiv(block.depth, t.k_step), more_steps = CeilDiv(block.more, t.k_step);
-  const int64_t row_steps = DepthInPlace(block) / t.k_step;
   const int64_t tiles = CeilDiv(block.rows, height_), panels = CeilDiv(block.columns, t.nr);
 
   // Members share the rows, or the columns where rows are few. A tile on the border of two members is theirs in turn:
@@ -367,16 +356,6 @@ void Gemm::Multiply(const Block& block, std::byte* workspace, TeamMember self) c
   const int64_t tile_begin = border(part, panel_begin),
                 tile_end = border(part + 1, std::max<int64_t>(panel_end, 1) - 1);
   const int64_t at_once = EvenPiece(std::max<int64_t>(tile_end - tile_begin, 1), tiles_, 1);
-  // What a tile starts with is asked for while the one before it is computed.
-  const auto ask_for_start = [&](int64_t i, int64_t j) {
-    if (out.start == nullptr) return;
-    for (int64_t r = block.row + i * height_; r < std::min(block.row + (i + 1) * height_, block.row + block.rows);
-         ++r) {
-      const float* const line = out.start + r * out.start_stride + block.column + j * t.nr;
-      for (int64_t c = 0; c < t.nr; c += kAlign / 4) __builtin_prefetch(line + c, 1);
-    }
-  };
-
   for (int64_t begin = tile_begin; begin < tile_end; begin += at_once) {
     const int64_t end = std::min(tile_end, begin + at_once);
     const std::byte* a = a_panels;
@@ -385,40 +364,44 @@ void Gemm::Multiply(const Block& block, std::byte* workspace, TeamMember self) c
     } else {
       PackA(block, block.row + begin * height_, std::min(end * height_, block.rows) - begin * height_, a_panels);
     }
-    const auto multiply = [&](int64_t i, int64_t j, int64_t next_i, int64_t next_j) {
-      ask_for_start(next_i, next_j);
-      BPanel b = {b_panels + j * b_panel_bytes, steps};
+    // Tiles [i, end_i) of column j.
+    const auto multiply = [&](int64_t i, int64_t end_i, int64_t j) {
+      TileStrip strip = {.a = a + (i - begin) * a_panel_bytes_,
+                         .a_panel_bytes = a_panel_bytes_,
+                         .height = height_,
+                         .row = block.row + i * height_,
+                         .rows = std::min(end_i * height_, block.rows) - i * height_,
+                         .b = {b_panels + j * b_panel_bytes, steps},
+                         .column = block.column + j * t.nr,
+                         .columns = static_cast<int>(std::min<int64_t>(t.nr, block.columns - j * t.nr)),
+                         .output = out};
       if (shape_.b_packed) {
-        b.more = workspace + j * more_panel_bytes_;
-        b.more_steps = more_steps;
+        strip.b.more = workspace + j * more_panel_bytes_;
+        strip.b.more_steps = more_steps;
       } else {
-        b.steps += more_steps;
+        strip.b.steps += more_steps;
       }
-      const auto rows = static_cast<int>(std::min<int64_t>(height_, block.rows - i * height_));
-      APanel a_panel = {a + (i - begin) * a_panel_bytes_};
-      if (row_steps > 0 && rows == height_) {
-        const GemmOperands& o = *block.operands;
-        a_panel.rows = Offset(o.a, (block.row + i * height_) * o.a_stride + block.k, t.source_size);
-        a_panel.row_bytes = o.a_stride * t.source_size;
-        a_panel.row_steps = row_steps;
+      if (j + 1 < panel_end) {
+        strip.next = b_panels + (j + 1) * b_panel_bytes;
+        strip.next_bytes = steps * t.k_step * t.nr * t.element_size;
       }
-      t.tile(a_panel, b, rows, static_cast<int>(std::min<int64_t>(t.nr, block.columns - j * t.nr)),
-             block.row + i * height_, block.column + j * t.nr, out);
+      t.strip(strip);
     };
     const auto first_of = [&](int64_t j) { return std::max(begin, border(part, j)); };
     const auto last_of = [&](int64_t j) { return std::min(end, border(part + 1, j)); };
     if (depth_ <= kShortDepth || (panel_end - panel_begin) * b_panel_bytes_ <= kSmallBlockBytes) {
       for (int64_t i = begin; i < end; ++i) {
         for (int64_t j = panel_begin; j < panel_end; ++j) {
-          if (i >= first_of(j) && i < last_of(j)) multiply(i, j, i, j + 1);
+          if (i >= first_of(j) && i < last_of(j)) multiply(i, i + 1, j);
         }
       }
     } else {
       for (int64_t j = panel_begin; j < panel_end; ++j) {
-        for (int64_t i = first_of(j); i < last_of(j); ++i) multiply(i, j, i + 1, j);
+        if (first_of(j) < last_of(j)) multiply(first_of(j), last_of(j), j);
       }
     }
   }
+  if (t.finish != nullptr) t.finish();
 }
 
 }  // namespace temper

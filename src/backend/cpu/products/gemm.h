@@ -17,9 +17,6 @@
 
 namespace temper {
 
-// Rows of A that a member keeps packed: most of a second-level cache of 1 MiB, with a panel of B beside it.
-inline constexpr int64_t kGemmABlockBytes = 448 << 10;
-
 struct GemmShape {
   int64_t m = 0, n = 0, k = 0;
   DType dtype = DType::kF32;  // of A and B: kF32 or kBF16
@@ -70,8 +67,6 @@ class Gemm {
   struct Block;  // of columns and k, with the addresses of the product's operands
   void RunSlice(GemmOperands operands, Extent extent, std::byte* workspace, TeamMember self) const;
   void RunBlocks(const GemmOperands& operands, Extent extent, std::byte* workspace, TeamMember self) const;
-  // Of a block's depth what tiles of whole panels read where A lies; what they do not is packed.
-  int64_t DepthInPlace(const Block& block) const;
   void PackA(const Block& block, int64_t row, int64_t rows, std::byte* panels) const;
   void PackB(const Block& block, std::byte* panels, TeamMember self) const;
   void PackQuantised(const Block& block, int64_t line, int64_t lines, std::byte* panels) const;

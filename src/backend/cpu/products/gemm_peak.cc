@@ -85,19 +85,26 @@ struct Panels {
     steps = depth / t.k_step;
     a_bytes = AlignUp({depth * t.element_size * t.mr}, 64).v + 64;
     const int64_t b_bytes = AlignUp({depth * t.element_size * t.nr}, 64).v;
-    tiles = std::max<int64_t>(1, kGemmABlockBytes / a_bytes);
+    tiles = std::max<int64_t>(1, t.a_block_bytes / a_bytes);
     a = Allocate({tiles * a_bytes + kPanelSlack});
     b = Allocate({b_bytes + kPanelSlack});
-    out = Allocate({t.mr * t.nr * 4});
+    out = Allocate({tiles * t.mr * t.nr * 4});
     const Buffer rows = AllocateRandom({dtype, {tiles * t.mr, depth}}),
                  columns = AllocateRandom({dtype, {t.nr, depth}});
     t.pack_k(rows.get(), depth, tiles * t.mr, t.mr, false, depth, a.get(), a_bytes);
     t.pack_k(columns.get(), depth, t.nr, t.nr, true, depth, b.get(), b_bytes);
   }
   void Multiply(const TileKernels& t) const {
-    for (int64_t i = 0; i < tiles; ++i) {
-      t.tile({a.get() + i * a_bytes}, {b.get(), steps}, t.mr, t.nr, 0, 0, {.out = out.get(), .out_stride = t.nr});
-    }
+    t.strip({.a = a.get(),
+             .a_panel_bytes = a_bytes,
+             .height = t.mr,
+             .row = 0,
+             .rows = tiles * t.mr,
+             .b = {b.get(), steps},
+             .column = 0,
+             .columns = t.nr,
+             .output = {.out = out.get(), .out_stride = t.nr}});
+    if (t.finish != nullptr) t.finish();
   }
 
   int64_t steps, a_bytes, tiles;

@@ -30,6 +30,8 @@ struct TileOutput {
   int64_t start_stride = 0;
   bool goes_on = false;
   float scale = 1;
+  // Whether the output is larger than what caches keep until it is read: may be written past them.
+  bool past_caches = false;
   DType out_dtype = DType::kF32;  // each kF32 or kBF16
   DType acc_dtype = DType::kF32;
   DType bias_dtype = DType::kF32;
@@ -44,14 +46,6 @@ struct TileOutput {
 using PackFn = void (*)(const void* source, int64_t stride, int64_t lines, int width, bool pad, int64_t depth,
                         void* panels, int64_t panel_bytes);
 
-// A panel of A, and what its first row_steps steps read instead: rows of the operand where they lie, row_bytes apart.
-// The panel then holds the steps after those. For tables with rows_in_place only.
-struct APanel {
-  const void* panel;
-  const void* rows = nullptr;
-  int64_t row_bytes = 0, row_steps = 0;
-};
-
 // A panel of B, and what its last steps read instead where they lie apart: for tables with pair_panels only.
 struct BPanel {
   const void* panel;
@@ -60,16 +54,29 @@ struct BPanel {
   int64_t more_steps = 0;
 };
 
-// out[row + i, column + j] for i < rows, j < columns, from an A panel of width `rows`, rounded up to row_step, over all
-// steps of B, and a B panel of width nr.
-using TileFn = void (*)(const APanel& a, const BPanel& b, int rows, int columns, int64_t row, int64_t column,
-                        const TileOutput& output);
+// Panels of A, one below the other, by one panel of B: out[row + i, column + j] for i < rows, j < columns.
+struct TileStrip {
+  const void* a;  // panels of `height` rows (the last may have fewer), a_panel_bytes apart
+  int64_t a_panel_bytes;
+  int height;  // a multiple of row_step
+  int64_t row, rows;
+  BPanel b;  // of nr columns
+  int64_t column;
+  int columns;
+  TileOutput output;
+  const void* next = nullptr;  // what the caller multiplies after this: may be asked for meanwhile
+  int64_t next_bytes = 0;
+};
+using StripFn = void (*)(const TileStrip& strip);
 
 // Readers of formats in which weights are stored and none of the tables computes (tensor/element_format.h). What is
 // packed are the panels of the same numbers in bf16. Of int8_rows.h: out[i] = bf16(scale * q[i]). Of nf4_rows.h, n
 // elements of one block, the first one in the upper half of *indices: out[i] = bf16(kNf4Numbers[index i] * absmax).
 using ReadInt8Fn = void (*)(const int8_t* q, float scale, int64_t n, uint16_t* out);
 using ReadNf4Fn = void (*)(const uint8_t* indices, float absmax, int64_t n, uint16_t* out);
+
+// Rows of A that a member keeps packed: most of a second-level cache of 1 MiB, with a panel of B beside it.
+inline constexpr int64_t kGemmABlockBytes = 448 << 10;
 
 struct TileKernels {
   int mr, nr;         // largest tile
@@ -78,12 +85,13 @@ struct TileKernels {
   int source_size;    // bytes of one element of an operand
   PackFn pack_k;      // k contiguous
   PackFn pack_lines;  // lines contiguous
-  TileFn tile;
+  StripFn strip;
   int row_step = 1;            // widths of A's panels are multiples of it
   int64_t depth_bytes = 4096;  // of a line in a block of k, at most: a block less deep writes partial sums more often
+  int64_t a_block_bytes = kGemmABlockBytes;  // of A, for tiles that go down columns of the output
   void (*enter)() = nullptr;   // what a thread calls before its first tile of a product,
   void (*leave)() = nullptr;   // and after its last
-  bool rows_in_place = false;  // tiles of a whole panel's rows read steps of A where its k is contiguous
+  void (*finish)() = nullptr;  // writes what the thread's last strip left unwritten, if anything
   bool pair_panels = false;    // panels of B are those of tensor/element_layout.h: nr lines, over any depth
   ReadInt8Fn read_int8 = nullptr;  // for tables of bf16
   ReadNf4Fn read_nf4 = nullptr;

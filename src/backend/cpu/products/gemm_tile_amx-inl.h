@@ -1,13 +1,20 @@
 // Tiles of 32 x 32 on Intel's matrix units (AMX): 2 x 2 tile registers of f32 sums, two of A and two of B. A product of
-// two registers takes 16 cycles and a load 8, so the four loads of a step hide behind its four products.
+// two registers takes 16 cycles and a load from the first-level cache 8, so the four loads of a step hide behind its
+// four products. What else a product does must hide there, too:
+//
+// - A panel of B is multiplied by all tiles of a strip: of it, what fits stays in the first-level cache. A, and of B
+//   what does not fit, are read by the loads for streams, which leave that cache as it is.
+// - A tile whose sums are complete is rounded and written, row by row, while the next one is multiplied. Where the
+//   output is not in a cache, whole lines are written past them: a store that waits for its line to be read blocks the
+//   tile loads behind it.
+// - The next panel of B is asked for.
 //
 // Compiled twice: for the processor (gemm_tile_amx.cc), and for tests with an emulation of its instructions
 // (emulator/gemm_tile_amx_avx512.cc), which is included before this.
 //
 // A step is 32 k. B's panels are those of vdpbf16ps: a word is two k of a column, 32 columns lie side by side, and 16
-// such lines are a step. A's hold for each step 32 k of each row, 64 bytes, for 16 or 32 rows. Whole steps of whole
-// panels are read where the operand lies, since a tile load takes a stride; what is copied are edges, which end in
-// zeros. All registers are always whole.
+// such lines are a step. A's hold for each step 32 k of each row, 64 bytes, for 16 or 32 rows. What is beyond an operand
+// is zero. All registers are always whole.
 #pragma once
 
 #include "backend/cpu/products/amx_registers-inl.h"
@@ -19,83 +26,188 @@ namespace {
 constexpr int kMr = 32, kNr = 32, kStep = 32;
 constexpr int kBLineBytes = kNr * 4, kBStepBytes = kStep / 2 * kBLineBytes;
 
-// R x C registers of sums: as many as the tile has rows and columns for.
-template <int R, int C>
-void Tile(const APanel& a_panel, const BPanel& b_panel, int rows, int columns, int64_t row, int64_t column,
-          const TileOutput& output) {
-  __mmask16 mask[C];
-  for (int v = 0; v < C; ++v) mask[v] = WordMask(columns - 16 * v);
+// Of a panel of B: 40 KiB of a first-level cache of 48.
+constexpr int64_t kStepsInCache = 20;
+
+// Rows of 32 columns that are complete and not yet in memory.
+struct Unwritten {
   alignas(64) float sums[kMr][kNr];
-  constexpr int kLine = kNr * sizeof(float);
-  AskForOutput<C>(rows, row, column, output);
+  TileOutput output;
+  int64_t row = 0, column = 0;
+  int rows = 0, columns = 0, written = 0;
+
+  // What this will read is asked for when it begins to be summed; where it writes, unless it writes past the caches.
+  static void Ask(const TileOutput& o, bool past_caches, int64_t row, int64_t column) {
+    const auto ask = [&](const void* p, int64_t stride, int64_t size) {
+      const char* at = static_cast<const char*>(p) + (row * stride + column) * size;
+      __builtin_prefetch(at, 1);
+      __builtin_prefetch(at + kNr * size - 1, 1);
+    };
+    if (o.sum != nullptr) ask(o.sum, o.sum_stride, 4);
+    if (o.acc != nullptr) ask(o.acc, o.acc_stride, o.acc_dtype == DType::kF32 ? 4 : 2);
+    if (!past_caches && o.acc != o.out) ask(o.out, o.out_stride, o.out_dtype == DType::kF32 ? 4 : 2);
+  }
+  // Whole lines of memory, none of which is read first.
+  static bool PastCaches(const TileOutput& o, int64_t column, int columns) {
+    const int64_t size = o.out_dtype == DType::kF32 ? 4 : 2;
+    return o.past_caches && o.acc != o.out && columns == kNr &&
+           (reinterpret_cast<uintptr_t>(o.out) + static_cast<uintptr_t>(column * size)) % 64 == 0 &&
+           o.out_stride * size % 64 == 0;
+  }
+  // The next `count` rows.
+  void Write(int count) {
+    const int end = written + count < rows ? written + count : rows;
+    if (written == end) return;
+    if (!PastCaches(output, column, columns)) {
+      const __mmask16 mask[2] = {WordMask(columns), WordMask(columns - 16)};
+      for (; written < end; ++written) {
+        const __m512 sum[2] = {_mm512_load_ps(sums[written]), _mm512_load_ps(sums[written] + 16)};
+        WriteRow<BF16Pairs, 2>(sum, mask, row + written, column, output);
+      }
+      return;
+    }
+    const __mmask16 mask[2] = {0xFFFF, 0xFFFF};
+    for (; written < end; ++written) {
+      const int64_t r = row + written;
+      __m512 x[2] = {_mm512_load_ps(sums[written]), _mm512_load_ps(sums[written] + 16)};
+      Complete<2>(x, mask, r, column, output);
+      if (output.out_dtype == DType::kF32) {
+        float* p = static_cast<float*>(output.out) + r * output.out_stride + column;
+        _mm512_stream_ps(p, x[0]);
+        _mm512_stream_ps(p + 16, x[1]);
+      } else {
+        uint16_t* p = static_cast<uint16_t*>(output.out) + r * output.out_stride + column;
+        const __m512i low = _mm512_castsi256_si512(BF16Pairs::Narrow(x[0]));
+        _mm512_stream_si512(reinterpret_cast<__m512i*>(p), _mm512_inserti64x4(low, BF16Pairs::Narrow(x[1]), 1));
+      }
+    }
+  }
+};
+thread_local Unwritten unwritten;
+
+void Finish() {
+  unwritten.Write(kMr);
+  _mm_sfence();  // what was written past the caches is seen by whoever this thread meets
+}
+
+using Sums = float[kMr][kNr];
+constexpr int kSumLine = kNr * sizeof(float);
+
+// What a tile starts with, with zeros around it.
+void LoadStart(const TileOutput& o, int rows, int columns, int64_t row, int64_t column, Sums& sums) {
+  const __mmask16 mask[2] = {WordMask(columns), WordMask(columns - 16)};
+  for (int i = 0; i < kMr; ++i) {
+    const float* start = o.start + (row + i) * o.start_stride + column;
+    for (int v = 0; v < 2; ++v) {
+      _mm512_store_ps(sums[i] + 16 * v,
+                      i < rows ? _mm512_maskz_loadu_ps(mask[v], start + 16 * v) : _mm512_setzero_ps());
+    }
+  }
+}
+
+// What goes on beside a tile's products: of the tile before it, of its own output, of the panel after it.
+struct Beside {
+  int rows;  // to write per step
+  const TileOutput* output;
+  int64_t row = 0, column;
+  int ask_rows = 0;  // of the output, yet to be asked for
+  bool past_caches;
+  const char *next, *next_end;
+  int64_t next_lines;  // per step
+
+  void Step() {
+    unwritten.Write(rows);
+    for (int i = 0; i < rows && ask_rows > 0; ++i, ++row, --ask_rows) Unwritten::Ask(*output, past_caches, row, column);
+    for (int64_t i = 0; i < next_lines && next < next_end; ++i, next += 64) _mm_prefetch(next, _MM_HINT_T1);
+  }
+};
+
+// `steps` of a tile. kKept: B stays in the first-level cache.
+template <int R, int C, bool kKept>
+void AddSteps(const char*& a, const char* b, int64_t steps, Beside& beside) {
+  for (int64_t s = 0; s < steps; ++s, a += R * kRegisterBytes, b += kBStepBytes) {
+    _tile_stream_loadd(4, a, kRowBytes);
+    if constexpr (R == 2) _tile_stream_loadd(5, a + kRegisterBytes, kRowBytes);
+    if constexpr (kKept) {
+      _tile_loadd(6, b, kBLineBytes);
+    } else {
+      _tile_stream_loadd(6, b, kBLineBytes);
+    }
+    _tile_dpbf16ps(0, 4, 6);
+    if constexpr (R == 2) _tile_dpbf16ps(2, 5, 6);
+    if constexpr (C == 2) {
+      if constexpr (kKept) {
+        _tile_loadd(7, b + kRowBytes, kBLineBytes);
+      } else {
+        _tile_stream_loadd(7, b + kRowBytes, kBLineBytes);
+      }
+      _tile_dpbf16ps(1, 4, 7);
+      if constexpr (R == 2) _tile_dpbf16ps(3, 5, 7);
+    }
+    beside.Step();
+  }
+}
+
+// R x C registers of sums: as many as the tile has rows and columns for. They end in unwritten.sums.
+template <int R, int C>
+void Tile(const char* a, const BPanel& b, const float* start, Beside& beside) {
   BeforeTileLoads();
-  if (output.start == nullptr) {
+  if (start == nullptr) {
     _tile_zero(0);
     _tile_zero(1);
     _tile_zero(2);
     _tile_zero(3);
   } else {
-    for (int i = 0; i < R * kRegisterRows; ++i) {
-      const float* start = output.start + (row + i) * output.start_stride + column;
-      for (int v = 0; v < C; ++v) {
-        _mm512_store_ps(sums[i] + 16 * v,
-                        i < rows ? _mm512_maskz_loadu_ps(mask[v], start + 16 * v) : _mm512_setzero_ps());
-      }
-    }
-    BeforeTileLoads();
-    _tile_loadd(0, sums[0], kLine);
-    if constexpr (C == 2) _tile_loadd(1, sums[0] + 16, kLine);
-    if constexpr (R == 2) _tile_loadd(2, sums[kRegisterRows], kLine);
-    if constexpr (R == 2 && C == 2) _tile_loadd(3, sums[kRegisterRows] + 16, kLine);
+    _tile_loadd(0, start, kSumLine);
+    if constexpr (C == 2) _tile_loadd(1, start + 16, kSumLine);
+    if constexpr (R == 2) _tile_loadd(2, start + kRegisterRows * kNr, kSumLine);
+    if constexpr (R == 2 && C == 2) _tile_loadd(3, start + kRegisterRows * kNr + 16, kSumLine);
   }
-  const auto add_steps = [](const char* a, int64_t a_register, int64_t a_stride, int64_t a_step, const char* b,
-                            int64_t steps) {
-    for (int64_t s = 0; s < steps; ++s, a += a_step, b += kBStepBytes) {
-      _tile_loadd(4, a, a_stride);
-      _tile_loadd(6, b, kBLineBytes);
-      _tile_dpbf16ps(0, 4, 6);
-      if constexpr (C == 2) {
-        _tile_loadd(7, b + kRowBytes, kBLineBytes);
-        _tile_dpbf16ps(1, 4, 7);
-      }
-      if constexpr (R == 2) {
-        _tile_loadd(5, a + a_register, a_stride);
-        _tile_dpbf16ps(2, 5, 6);
-      }
-      if constexpr (R == 2 && C == 2) _tile_dpbf16ps(3, 5, 7);
-    }
-  };
-  // Either operand may go on elsewhere.
-  const int64_t all = b_panel.steps + b_panel.more_steps;
-  for (int64_t s = 0, end; s < all; s = end) {
-    end = s < a_panel.row_steps ? a_panel.row_steps : all;
-    if (s < b_panel.steps && end > b_panel.steps) end = b_panel.steps;
-    const char* b = static_cast<const char*>(s < b_panel.steps ? b_panel.panel : b_panel.more) +
-                    (s < b_panel.steps ? s : s - b_panel.steps) * kBStepBytes;
-    if (s < a_panel.row_steps) {
-      add_steps(static_cast<const char*>(a_panel.rows) + s * kRowBytes, kRegisterRows * a_panel.row_bytes,
-                a_panel.row_bytes, kRowBytes, b, end - s);
-    } else {
-      add_steps(static_cast<const char*>(a_panel.panel) + (s - a_panel.row_steps) * R * kRegisterBytes, kRegisterBytes,
-                kRowBytes, R * kRegisterBytes, b, end - s);
-    }
-  }
-  _tile_stored(0, sums[0], kLine);
-  if constexpr (C == 2) _tile_stored(1, sums[0] + 16, kLine);
-  if constexpr (R == 2) _tile_stored(2, sums[kRegisterRows], kLine);
-  if constexpr (R == 2 && C == 2) _tile_stored(3, sums[kRegisterRows] + 16, kLine);
-  for (int i = 0; i < rows; ++i) {
-    __m512 sum[C];
-    for (int v = 0; v < C; ++v) sum[v] = _mm512_load_ps(sums[i] + 16 * v);
-    WriteRow<BF16Pairs, C>(sum, mask, row + i, column, output);
-  }
+  const char* panel = static_cast<const char*>(b.panel);
+  const int64_t kept = b.steps < kStepsInCache ? b.steps : kStepsInCache;
+  AddSteps<R, C, true>(a, panel, kept, beside);
+  AddSteps<R, C, false>(a, panel + kept * kBStepBytes, b.steps - kept, beside);
+  AddSteps<R, C, false>(a, static_cast<const char*>(b.more), b.more_steps, beside);
+  unwritten.Write(kMr);
+  float* const sums = unwritten.sums[0];
+  _tile_stored(0, sums, kSumLine);
+  if constexpr (C == 2) _tile_stored(1, sums + 16, kSumLine);
+  if constexpr (R == 2) _tile_stored(2, sums + kRegisterRows * kNr, kSumLine);
+  if constexpr (R == 2 && C == 2) _tile_stored(3, sums + kRegisterRows * kNr + 16, kSumLine);
 }
 
-void TileOfRows(const APanel& a, const BPanel& b, int rows, int columns, int64_t row, int64_t column,
-                const TileOutput& output) {
-  const TileFn tile =
-      rows > kRegisterRows ? (columns > 16 ? Tile<2, 2> : Tile<2, 1>) : (columns > 16 ? Tile<1, 2> : Tile<1, 1>);
-  tile(a, b, rows, columns, row, column, output);
+void Strip(const TileStrip& s) {
+  alignas(64) Sums start;
+  const TileOutput& out = s.output;
+  const int64_t steps = s.b.steps + s.b.more_steps > 0 ? s.b.steps + s.b.more_steps : 1;
+  const int64_t tiles = (s.rows + s.height - 1) / s.height;
+  const char* const next = static_cast<const char*>(s.next);
+  Beside beside = {.rows = static_cast<int>((kMr + steps - 1) / steps),
+                   .output = &out,
+                   .column = s.column,
+                   .past_caches = Unwritten::PastCaches(out, s.column, s.columns),
+                   .next = next,
+                   .next_end = next + s.next_bytes,
+                   .next_lines = s.next_bytes / 64 / (steps * tiles) + 1};
+  const char* a = static_cast<const char*>(s.a);
+  for (int64_t i = 0; i < s.rows; i += s.height, a += s.a_panel_bytes) {
+    const int rows = static_cast<int>(s.rows - i < s.height ? s.rows - i : s.height);
+    beside.row = s.row + i;
+    beside.ask_rows = rows;
+    if (out.start != nullptr) {
+      Finish();  // a tile may start with what the one before it wrote
+      LoadStart(out, rows, s.columns, s.row + i, s.column, start);
+    }
+    const auto tile = rows > kRegisterRows ? (s.columns > 16 ? Tile<2, 2> : Tile<2, 1>)
+                                           : (s.columns > 16 ? Tile<1, 2> : Tile<1, 1>);
+    tile(a, s.b, out.start == nullptr ? nullptr : start[0], beside);
+    unwritten.output = out;
+    unwritten.row = s.row + i;
+    unwritten.column = s.column;
+    unwritten.rows = rows;
+    unwritten.columns = s.columns;
+    unwritten.written = 0;
+  }
 }
 
 // Rows that a panel of A with `lines` of them holds.
@@ -182,8 +294,8 @@ void Pack(const void* source, int64_t stride, int64_t lines, int width, bool pad
   }
 }
 
-// Half the depth of AVX-512's blocks: in the same bytes of the second-level cache twice as many rows of A then share a
-// panel of B, which comes from the third. A tile is multiplied 16 times as fast and cannot wait for that.
+// Blocks are as deep as leaves a strip several tiles in a second-level cache of 2 MiB, which processors with these
+// units have: sums of a deeper product are written to memory in between.
 constexpr TileKernels kTable = {.mr = kMr,
                                 .nr = kNr,
                                 .k_step = kStep,
@@ -191,12 +303,13 @@ constexpr TileKernels kTable = {.mr = kMr,
                                 .source_size = 2,
                                 .pack_k = Pack<false>,
                                 .pack_lines = Pack<true>,
-                                .tile = TileOfRows,
+                                .strip = Strip,
                                 .row_step = kRegisterRows,
-                                .depth_bytes = 2048,
+                                .depth_bytes = 4096,
+                                .a_block_bytes = 1 << 20,
                                 .enter = EnterTiles,
                                 .leave = LeaveTiles,
-                                .rows_in_place = true,
+                                .finish = Finish,
                                 .pair_panels = true,
                                 .read_int8 = ReadInt8,
                                 .read_nf4 = ReadNf4};

@@ -1,6 +1,7 @@
 // Tiles of 6 x 16 in f32: 12 sums, two vectors of B and a broadcast of A in 16 registers. bf16 becomes f32 when packed.
 #include <immintrin.h>
 
+#include "backend/cpu/products/gemm_strip-inl.h"
 #include "backend/cpu/products/gemm_tile.h"
 #include "tensor/nf4_rows.h"
 
@@ -106,12 +107,12 @@ void Tile(const float* a, const float* b, int64_t steps, int columns, int64_t ro
 }
 
 template <int M>
-void TileOfRows(const APanel& a, const BPanel& b, int rows, int columns, int64_t row, int64_t column,
+void TileOfRows(const void* a, const BPanel& b, int rows, int columns, int64_t row, int64_t column,
                 const TileOutput& output) {
   if constexpr (M > 1) {
     if (rows < M) return TileOfRows<M - 1>(a, b, rows, columns, row, column, output);
   }
-  Tile<M>(static_cast<const float*>(a.panel), static_cast<const float*>(b.panel), b.steps, columns, row, column,
+  Tile<M>(static_cast<const float*>(a), static_cast<const float*>(b.panel), b.steps, columns, row, column,
           output);
 }
 
@@ -238,7 +239,7 @@ void ReadNf4(const uint8_t* indices, float absmax, int64_t n, uint16_t* out) {
 
 }  // namespace
 
-const TileKernels kTilesF32Avx2 = {kMr, kNr, 1, 4, 4, PackK<false>, PackLines<false>, TileOfRows<kMr>};
+const TileKernels kTilesF32Avx2 = {kMr, kNr, 1, 4, 4, PackK<false>, PackLines<false>, TilesInTurn<kNr, TileOfRows<kMr>>};
 const TileKernels kTilesBF16AsF32Avx2 = {.mr = kMr,
                                          .nr = kNr,
                                          .k_step = 1,
@@ -246,7 +247,7 @@ const TileKernels kTilesBF16AsF32Avx2 = {.mr = kMr,
                                          .source_size = 2,
                                          .pack_k = PackK<true>,
                                          .pack_lines = PackLines<true>,
-                                         .tile = TileOfRows<kMr>,
+                                         .strip = TilesInTurn<kNr, TileOfRows<kMr>>,
                                          .read_int8 = ReadInt8,
                                          .read_nf4 = ReadNf4};
 

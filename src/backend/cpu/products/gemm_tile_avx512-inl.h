@@ -51,18 +51,29 @@ inline __m512 Load(const void* p, int64_t i, DType dtype, __mmask16 mask) {
   return Widen(_mm256_maskz_loadu_epi16(mask, static_cast<const uint16_t*>(p) + i));
 }
 
-// Vectors of 16 columns; V of them.
-template <class Math, int V>
-inline void WriteRow(const __m512 (&sum)[V], const __mmask16 (&mask)[V], int64_t row, int64_t column,
-                     const TileOutput& o) {
+// Sums of a row, V vectors of 16 columns, become what is written.
+template <int V>
+inline void Complete(__m512 (&x)[V], const __mmask16 (&mask)[V], int64_t row, int64_t column, const TileOutput& o) {
 #pragma GCC unroll 2
   for (int v = 0; v < V; ++v) {
     const int64_t j = column + 16 * v;
-    __m512 x = sum[v];
-    if (o.sum != nullptr) x = _mm512_add_ps(x, _mm512_maskz_loadu_ps(mask[v], o.sum + row * o.sum_stride + j));
-    x = _mm512_mul_ps(x, _mm512_set1_ps(o.scale));
-    if (o.bias != nullptr) x = _mm512_add_ps(x, Load(o.bias, j, o.bias_dtype, mask[v]));
-    if (o.acc != nullptr) x = _mm512_add_ps(x, Load(o.acc, row * o.acc_stride + j, o.acc_dtype, mask[v]));
+    if (o.sum != nullptr) x[v] = _mm512_add_ps(x[v], _mm512_maskz_loadu_ps(mask[v], o.sum + row * o.sum_stride + j));
+    x[v] = _mm512_mul_ps(x[v], _mm512_set1_ps(o.scale));
+    if (o.bias != nullptr) x[v] = _mm512_add_ps(x[v], Load(o.bias, j, o.bias_dtype, mask[v]));
+    if (o.acc != nullptr) x[v] = _mm512_add_ps(x[v], Load(o.acc, row * o.acc_stride + j, o.acc_dtype, mask[v]));
+  }
+}
+
+template <class Math, int V>
+inline void WriteRow(const __m512 (&sum)[V], const __mmask16 (&mask)[V], int64_t row, int64_t column,
+                     const TileOutput& o) {
+  __m512 all[V];
+  for (int v = 0; v < V; ++v) all[v] = sum[v];
+  Complete<V>(all, mask, row, column, o);
+#pragma GCC unroll 2
+  for (int v = 0; v < V; ++v) {
+    const int64_t j = column + 16 * v;
+    const __m512 x = all[v];
     if (o.out_dtype == DType::kF32) {
       float* p = static_cast<float*>(o.out) + row * o.out_stride + j;
       if (mask[v] == 0xFFFF) {

@@ -1,5 +1,6 @@
 // Tiles of 14 x 32: 28 sums, two vectors of B and one broadcast of A fill the 32 registers, and each step's 16 loads
 // hide behind its 28 multiply-adds (two of each per cycle).
+#include "backend/cpu/products/gemm_strip-inl.h"
 #include "backend/cpu/products/gemm_tile_avx512-inl.h"
 
 namespace temper {
@@ -58,15 +59,15 @@ void Tile(const void* a_panel, BPanel b_panel, int columns, int64_t row, int64_t
 }
 
 template <class Math, int M>
-void TileOfRows(const APanel& a, const BPanel& b, int rows, int columns, int64_t row, int64_t column,
+void TileOfRows(const void* a, const BPanel& b, int rows, int columns, int64_t row, int64_t column,
                 const TileOutput& output) {
   if constexpr (M > 1) {
     if (rows < M) return TileOfRows<Math, M - 1>(a, b, rows, columns, row, column, output);
   }
   if (columns > 16) {
-    Tile<Math, M, 2>(a.panel, b, columns, row, column, output);
+    Tile<Math, M, 2>(a, b, columns, row, column, output);
   } else {
-    Tile<Math, M, 1>(a.panel, b, columns, row, column, output);
+    Tile<Math, M, 1>(a, b, columns, row, column, output);
   }
 }
 
@@ -199,7 +200,7 @@ const TileKernels kTilesF32Avx512 = {.mr = kMr,
                                      .source_size = 4,
                                      .pack_k = PackK<FromWords, 4, 1>,
                                      .pack_lines = PackLinesF32<false>,
-                                     .tile = TileOfRows<F32, kMr>};
+                                     .strip = TilesInTurn<kNr, TileOfRows<F32, kMr>>};
 const TileKernels kTilesBF16Avx512 = {.mr = kMr,
                                       .nr = kNr,
                                       .k_step = 2,
@@ -207,7 +208,7 @@ const TileKernels kTilesBF16Avx512 = {.mr = kMr,
                                       .source_size = 2,
                                       .pack_k = PackK<FromWords, 2, 2>,
                                       .pack_lines = PackLinesPairs,
-                                      .tile = TileOfRows<BF16Pairs, kMr>,
+                                      .strip = TilesInTurn<kNr, TileOfRows<BF16Pairs, kMr>>,
                                       .pair_panels = true,
                                       .read_int8 = ReadInt8,
                                       .read_nf4 = ReadNf4};
@@ -218,7 +219,7 @@ const TileKernels kTilesBF16AsF32Avx512 = {.mr = kMr,
                                            .source_size = 2,
                                            .pack_k = PackK<FromBF16, 2, 1>,
                                            .pack_lines = PackLinesF32<true>,
-                                           .tile = TileOfRows<F32, kMr>,
+                                           .strip = TilesInTurn<kNr, TileOfRows<F32, kMr>>,
                                            .read_int8 = ReadInt8,
                                            .read_nf4 = ReadNf4};
 
