@@ -95,10 +95,12 @@ void ForwardOf(const AttentionForwardTile& t) {
   const int64_t padded_E = RoundUpTo(t.E, kColumns);
   const float factor = t.scale * Math::kExponentFactor;
   const Cap cap(t.scale, kCapped ? t.cap : 1);
-  float largest[kRows], total[kRows], rescale[kRows];  // of scores without scale; of exponentials
-  for (int i = 0; i < kRows; ++i) {
-    largest[i] = kMinusInfinity;
-    total[i] = 0;
+  // By row: the largest score without scale and the sum of exponentials, of all keys so far and of those at hand.
+  constexpr int kAll = (kRows + kLanes - 1) / kLanes * kLanes;
+  float largest[kAll], total[kAll], now[kAll], shift[kAll], sum_now[kAll], rescale[kAll];
+  for (int i = 0; i < kAll; ++i) {
+    largest[i] = now[i] = kMinusInfinity;
+    total[i] = sum_now[i] = shift[i] = 0;
   }
   const int64_t begin = t.first[0] / kColumns * kColumns, end = t.last[t.rows - 1] + 1;
   if (t.resume) {
@@ -113,7 +115,6 @@ void ForwardOf(const AttentionForwardTile& t) {
     }
   }
   CopyRows<Math>(t.q, t.q_stride, t.rows, kRows, t.E, q);
-  for (int64_t i = t.rows; i < kRows; ++i) rescale[i] = 0;
 
   for (int64_t key = begin; key < end; key += kKeysAtOnce) {
     const int64_t n = Smaller(kKeysAtOnce, end - key), columns = RoundUpTo(n, kColumns);
@@ -126,7 +127,6 @@ void ForwardOf(const AttentionForwardTile& t) {
     }
     for (int i = 0; i < t.rows; ++i) {
       float* s = score + i * kScoreWords;
-      int* p = probability + i * kScoreWords;
       const int64_t from = t.first[i] < key ? 0 : Smaller(t.first[i] - key, columns);
       const int64_t to = t.last[i] < key ? 0 : Smaller(t.last[i] + 1 - key, columns);
       if constexpr (kCapped) {
@@ -141,21 +141,31 @@ void ForwardOf(const AttentionForwardTile& t) {
         a = Larger(a, Load(s + j, Full{}));
         b = Larger(b, Load(s + j + kLanes, Full{}));
       }
-      const float now = LargestLane(Larger(a, b));
+      now[i] = LargestLane(Larger(a, b));
       // A row that has seen no key yet: exponentials of -infinity against anything finite.
-      const float shift = (now == kMinusInfinity ? 0 : now) * factor;
+      shift[i] = (now[i] == kMinusInfinity ? 0 : now[i]) * factor;
+    }
+    // What a row needs is known before it begins, so that a processor computes several of them at once.
+    for (int i = 0; i < t.rows; ++i) {
+      const float* s = score + i * kScoreWords;
+      int* p = probability + i * kScoreWords;
       Floats sum0 = Zero(), sum1 = Zero();
       for (int64_t j = 0; j < columns; j += kColumns) {
-        const Floats e0 = Math::Exponential(Fma(Load(s + j, Full{}), Set(factor), Set(-shift)));
-        const Floats e1 = Math::Exponential(Fma(Load(s + j + kLanes, Full{}), Set(factor), Set(-shift)));
+        const Floats e0 = Math::Exponential(Fma(Load(s + j, Full{}), Set(factor), Set(-shift[i])));
+        const Floats e1 = Math::Exponential(Fma(Load(s + j + kLanes, Full{}), Set(factor), Set(-shift[i])));
         sum0 += e0;
         sum1 += e1;
         Math::StoreRow(p, j, e0);
         Math::StoreRow(p, j + kLanes, e1);
       }
-      rescale[i] = FirstLane(Math::Exponential(Fma(Set(largest[i]), Set(factor), Set(-shift))));
-      total[i] = total[i] * rescale[i] + Sum(sum0 + sum1);
-      largest[i] = now;
+      sum_now[i] = Sum(sum0 + sum1);
+    }
+    for (int i = 0; i < kAll; i += kLanes) {
+      const Floats before = Load(largest + i, Full{});
+      const Floats r = Math::Exponential(Fma(before, Set(factor), Zero() - Load(shift + i, Full{})));
+      Store(rescale + i, r, Full{});
+      Store(total + i, Load(total + i, Full{}) * r + Load(sum_now + i, Full{}), Full{});
+      Store(largest + i, Load(now + i, Full{}), Full{});
     }
     for (int64_t e = 0; e < t.E; e += kColumns) {
       Sums sum;

@@ -23,7 +23,7 @@ TEMPER_VEC ExpParts ExpPartsOf(Floats x) {
   return {n, r, p};
 }
 
-// exp(x) within 4u, relative, where the result is normal; 0 below -104, inf above 88.73; NaN stays NaN.
+// exp(x) within 4u, relative, where the result is normal; 0 below -87.7, inf above 88.73; NaN stays NaN.
 // r carries 2 roundings of its own size (0.7u of the result), the Taylor sum is short by r^8/8!/e^r < 8e-9 = 0.13u, and
 // Horner's rule rounds by 1u + 0.35 * (1u + 0.35 * ...) < 1.6u.
 TEMPER_VEC Floats Exp(Floats x) {
@@ -33,7 +33,7 @@ TEMPER_VEC Floats Exp(Floats x) {
 
 constexpr float kLog2E = 1.44269504f;
 
-// 2^x within 3e-6, relative, for probabilities that are rounded to bf16 later; below -126 it fades to 0. REQUIRES: x
+// 2^x within 3e-6, relative, for probabilities that are rounded to bf16 later; 0 below -126.5. REQUIRES: x
 // <= 1.
 TEMPER_VEC Floats RoughExp2(Floats x) {
   x = AtLeast(-150.0f, x);

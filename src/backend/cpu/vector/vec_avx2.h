@@ -132,8 +132,9 @@ TEMPER_VEC Floats Keep(Floats x, Part part) {
 TEMPER_VEC Floats RoundToInteger(Floats x) {
   return _mm256_round_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
 }
-// In two factors 2^(n/2), each of which f32 can hold for |n| <= 252; only the last product rounds.
+// In two factors 2^(n/2), each of which f32 can hold for |n| <= 252; only the last product rounds. 0 where n < -126.
 TEMPER_VEC Floats TimesPowerOfTwo(Floats x, Floats n) {
+  x = _mm256_and_ps(x, _mm256_cmp_ps(n, Set(-126.0f), _CMP_NLT_UQ));
   const Ints whole = _mm256_cvtps_epi32(n), half = _mm256_srai_epi32(whole, 1);
   const Ints bias = _mm256_set1_epi32(127);
   const Ints first = _mm256_slli_epi32(_mm256_add_epi32(half, bias), 23);
