@@ -36,21 +36,23 @@ struct Unwritten {
   int64_t row = 0, column = 0;
   int rows = 0, columns = 0, written = 0;
 
-  // What this will read is asked for when it begins to be summed; where it writes, unless it writes past the caches.
-  static void Ask(const TileOutput& o, bool past_caches, int64_t row, int64_t column) {
-    const auto ask = [&](const void* p, int64_t stride, int64_t size) {
-      const char* at = static_cast<const char*>(p) + (row * stride + column) * size;
+  // What will be read when this is written is asked for when it begins to be summed; where it is written, too, unless
+  // that is past the caches. What the next tile starts with, `height` rows below.
+  static void Ask(const TileOutput& o, bool past_caches, int64_t row, int64_t column, int height) {
+    const auto ask = [&](const void* p, int64_t stride, int64_t size, int64_t below = 0) {
+      const char* at = static_cast<const char*>(p) + ((row + below) * stride + column) * size;
       __builtin_prefetch(at, 1);
       __builtin_prefetch(at + kNr * size - 1, 1);
     };
     if (o.sum != nullptr) ask(o.sum, o.sum_stride, 4);
     if (o.acc != nullptr) ask(o.acc, o.acc_stride, o.acc_dtype == DType::kF32 ? 4 : 2);
+    if (o.start != nullptr) ask(o.start, o.start_stride, 4, height);
     if (!past_caches && o.acc != o.out) ask(o.out, o.out_stride, o.out_dtype == DType::kF32 ? 4 : 2);
   }
   // Whole lines of memory, none of which is read first.
   static bool PastCaches(const TileOutput& o, int64_t column, int columns) {
     const int64_t size = o.out_dtype == DType::kF32 ? 4 : 2;
-    return o.past_caches && o.acc != o.out && columns == kNr &&
+    return o.past_caches && o.acc != o.out && o.start != o.out && columns == kNr &&
            (reinterpret_cast<uintptr_t>(o.out) + static_cast<uintptr_t>(column * size)) % 64 == 0 &&
            o.out_stride * size % 64 == 0;
   }
@@ -93,16 +95,22 @@ void Finish() {
 using Sums = float[kMr][kNr];
 constexpr int kSumLine = kNr * sizeof(float);
 
-// What a tile starts with, with zeros around it.
-void LoadStart(const TileOutput& o, int rows, int columns, int64_t row, int64_t column, Sums& sums) {
+// What a tile starts with: where it lies if that is a whole tile, else in `sums` with zeros around it.
+struct Start {
+  const float* sums = nullptr;
+  int64_t line = 0;  // bytes
+};
+Start StartOf(const TileOutput& o, int rows, int columns, int64_t row, int64_t column, Sums& sums) {
+  const float* from = o.start + row * o.start_stride + column;
+  if (rows == kMr && columns == kNr) return {from, o.start_stride * static_cast<int64_t>(sizeof(float))};
   const __mmask16 mask[2] = {WordMask(columns), WordMask(columns - 16)};
-  for (int i = 0; i < kMr; ++i) {
-    const float* start = o.start + (row + i) * o.start_stride + column;
+  for (int i = 0; i < kMr; ++i, from += o.start_stride) {
     for (int v = 0; v < 2; ++v) {
       _mm512_store_ps(sums[i] + 16 * v,
-                      i < rows ? _mm512_maskz_loadu_ps(mask[v], start + 16 * v) : _mm512_setzero_ps());
+                      i < rows ? _mm512_maskz_loadu_ps(mask[v], from + 16 * v) : _mm512_setzero_ps());
     }
   }
+  return {sums[0], kSumLine};
 }
 
 // What goes on beside a tile's products: of the tile before it, of its own output, of the panel after it.
@@ -111,13 +119,16 @@ struct Beside {
   const TileOutput* output;
   int64_t row = 0, column;
   int ask_rows = 0;  // of the output, yet to be asked for
+  int height;
   bool past_caches;
   const char *next, *next_end;
   int64_t next_lines;  // per step
 
   void Step() {
     unwritten.Write(rows);
-    for (int i = 0; i < rows && ask_rows > 0; ++i, ++row, --ask_rows) Unwritten::Ask(*output, past_caches, row, column);
+    for (int i = 0; i < rows && ask_rows > 0; ++i, ++row, --ask_rows) {
+      Unwritten::Ask(*output, past_caches, row, column, height);
+    }
     for (int64_t i = 0; i < next_lines && next < next_end; ++i, next += 64) _mm_prefetch(next, _MM_HINT_T1);
   }
 };
@@ -150,18 +161,19 @@ void AddSteps(const char*& a, const char* b, int64_t steps, Beside& beside) {
 
 // R x C registers of sums: as many as the tile has rows and columns for. They end in unwritten.sums.
 template <int R, int C>
-void Tile(const char* a, const BPanel& b, const float* start, Beside& beside) {
+void Tile(const char* a, const BPanel& b, const Start& start, Beside& beside) {
   BeforeTileLoads();
-  if (start == nullptr) {
+  if (start.sums == nullptr) {
     _tile_zero(0);
     _tile_zero(1);
     _tile_zero(2);
     _tile_zero(3);
   } else {
-    _tile_loadd(0, start, kSumLine);
-    if constexpr (C == 2) _tile_loadd(1, start + 16, kSumLine);
-    if constexpr (R == 2) _tile_loadd(2, start + kRegisterRows * kNr, kSumLine);
-    if constexpr (R == 2 && C == 2) _tile_loadd(3, start + kRegisterRows * kNr + 16, kSumLine);
+    const float* const lower = start.sums + kRegisterRows * start.line / static_cast<int64_t>(sizeof(float));
+    _tile_loadd(0, start.sums, start.line);
+    if constexpr (C == 2) _tile_loadd(1, start.sums + 16, start.line);
+    if constexpr (R == 2) _tile_loadd(2, lower, start.line);
+    if constexpr (R == 2 && C == 2) _tile_loadd(3, lower + 16, start.line);
   }
   const char* panel = static_cast<const char*>(b.panel);
   const int64_t kept = b.steps < kStepsInCache ? b.steps : kStepsInCache;
@@ -177,7 +189,7 @@ void Tile(const char* a, const BPanel& b, const float* start, Beside& beside) {
 }
 
 void Strip(const TileStrip& s) {
-  alignas(64) Sums start;
+  alignas(64) Sums around;
   const TileOutput& out = s.output;
   const int64_t steps = s.b.steps + s.b.more_steps > 0 ? s.b.steps + s.b.more_steps : 1;
   const int64_t tiles = (s.rows + s.height - 1) / s.height;
@@ -185,6 +197,7 @@ void Strip(const TileStrip& s) {
   Beside beside = {.rows = static_cast<int>((kMr + steps - 1) / steps),
                    .output = &out,
                    .column = s.column,
+                   .height = s.height,
                    .past_caches = Unwritten::PastCaches(out, s.column, s.columns),
                    .next = next,
                    .next_end = next + s.next_bytes,
@@ -194,13 +207,15 @@ void Strip(const TileStrip& s) {
     const int rows = static_cast<int>(s.rows - i < s.height ? s.rows - i : s.height);
     beside.row = s.row + i;
     beside.ask_rows = rows;
+    Start start;
     if (out.start != nullptr) {
-      Finish();  // a tile may start with what the one before it wrote
-      LoadStart(out, rows, s.columns, s.row + i, s.column, start);
+      // A block of k goes on with what the one before it left, which may be this thread's last tile.
+      if (unwritten.row == s.row + i && unwritten.column == s.column) unwritten.Write(kMr);
+      start = StartOf(out, rows, s.columns, s.row + i, s.column, around);
     }
     const auto tile = rows > kRegisterRows ? (s.columns > 16 ? Tile<2, 2> : Tile<2, 1>)
                                            : (s.columns > 16 ? Tile<1, 2> : Tile<1, 1>);
-    tile(a, s.b, out.start == nullptr ? nullptr : start[0], beside);
+    tile(a, s.b, start, beside);
     unwritten.output = out;
     unwritten.row = s.row + i;
     unwritten.column = s.column;
