@@ -221,6 +221,12 @@ void Gemm::RunBlocks(const GemmOperands& operands, Extent extent, std::byte* wor
   }
 }
 
+bool Gemm::ReadsInPlace(const Block& block) const {
+  const TileKernels& t = *kernels_;
+  return t.rows_in_place && shape_.a_k_contiguous && shape_.n <= kSkinny && block.more == 0 &&
+         block.depth % t.k_step == 0 && block.m % t.row_step == 0;
+}
+
 void Gemm::PackA(const Block& block, int64_t row, int64_t rows, std::byte* panels) const {
   if (rows <= 0) return;
   const GemmOperands& o = *block.operands;
@@ -356,18 +362,26 @@ void Gemm::Multiply(const Block& block, std::byte* workspace, TeamMember self) c
   const int64_t tile_begin = border(part, panel_begin),
                 tile_end = border(part + 1, std::max<int64_t>(panel_end, 1) - 1);
   const int64_t at_once = EvenPiece(std::max<int64_t>(tile_end - tile_begin, 1), tiles_, 1);
+  const int64_t row_bytes = ReadsInPlace(block) ? block.operands->a_stride * t.source_size : 0;
   for (int64_t begin = tile_begin; begin < tile_end; begin += at_once) {
     const int64_t end = std::min(tile_end, begin + at_once);
     const std::byte* a = a_panels;
-    if (shared) {
+    int64_t a_panel_bytes = a_panel_bytes_;
+    if (row_bytes > 0) {
+      const int64_t row = block.row + begin * height_;
+      a = reinterpret_cast<const std::byte*>(
+          Offset(block.operands->a, row * block.operands->a_stride + block.k, t.source_size));
+      a_panel_bytes = height_ * row_bytes;
+    } else if (shared) {
       a += begin * a_panel_bytes_;
     } else {
       PackA(block, block.row + begin * height_, std::min(end * height_, block.rows) - begin * height_, a_panels);
     }
     // Tiles [i, end_i) of column j.
     const auto multiply = [&](int64_t i, int64_t end_i, int64_t j) {
-      TileStrip strip = {.a = a + (i - begin) * a_panel_bytes_,
-                         .a_panel_bytes = a_panel_bytes_,
+      TileStrip strip = {.a = a + (i - begin) * a_panel_bytes,
+                         .a_panel_bytes = a_panel_bytes,
+                         .a_row_bytes = row_bytes,
                          .height = height_,
                          .row = block.row + i * height_,
                          .rows = std::min(end_i * height_, block.rows) - i * height_,

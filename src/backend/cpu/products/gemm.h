@@ -67,6 +67,9 @@ class Gemm {
   struct Block;  // of columns and k, with the addresses of the product's operands
   void RunSlice(GemmOperands operands, Extent extent, std::byte* workspace, TeamMember self) const;
   void RunBlocks(const GemmOperands& operands, Extent extent, std::byte* workspace, TeamMember self) const;
+  // Whether A is read where it lies: packing what only a panel or two of B are multiplied by costs more than the
+  // product.
+  bool ReadsInPlace(const Block& block) const;
   void PackA(const Block& block, int64_t row, int64_t rows, std::byte* panels) const;
   void PackB(const Block& block, std::byte* panels, TeamMember self) const;
   void PackQuantised(const Block& block, int64_t line, int64_t lines, std::byte* panels) const;

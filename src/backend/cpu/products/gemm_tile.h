@@ -58,7 +58,8 @@ struct BPanel {
 struct TileStrip {
   const void* a;  // panels of `height` rows (the last may have fewer), a_panel_bytes apart
   int64_t a_panel_bytes;
-  int height;  // a multiple of row_step
+  int64_t a_row_bytes = 0;  // of tables with rows_in_place: A lies as the operand does, its rows this far apart
+  int height;               // a multiple of row_step
   int64_t row, rows;
   BPanel b;  // of nr columns
   int64_t column;
@@ -89,10 +90,11 @@ struct TileKernels {
   int row_step = 1;            // widths of A's panels are multiples of it
   int64_t depth_bytes = 4096;  // of a line in a block of k, at most: a block less deep writes partial sums more often
   int64_t a_block_bytes = kGemmABlockBytes;  // of A, for tiles that go down columns of the output
-  void (*enter)() = nullptr;   // what a thread calls before its first tile of a product,
-  void (*leave)() = nullptr;   // and after its last
-  void (*finish)() = nullptr;  // writes what the thread's last strip left unwritten, if anything
-  bool pair_panels = false;    // panels of B are those of tensor/element_layout.h: nr lines, over any depth
+  void (*enter)() = nullptr;                 // what a thread calls before its first tile of a product,
+  void (*leave)() = nullptr;                 // and after its last
+  void (*finish)() = nullptr;                // writes what the thread's last strip left unwritten, if anything
+  bool rows_in_place = false;                // strips read A whose k is contiguous: whole steps of whole row_steps
+  bool pair_panels = false;        // panels of B are those of tensor/element_layout.h: nr lines, over any depth
   ReadInt8Fn read_int8 = nullptr;  // for tables of bf16
   ReadNf4Fn read_nf4 = nullptr;
 };

@@ -13,8 +13,8 @@
 // (emulator/gemm_tile_amx_avx512.cc), which is included before this.
 //
 // A step is 32 k. B's panels are those of vdpbf16ps: a word is two k of a column, 32 columns lie side by side, and 16
-// such lines are a step. A's hold for each step 32 k of each row, 64 bytes, for 16 or 32 rows. What is beyond an operand
-// is zero. All registers are always whole.
+// such lines are a step. A's hold for each step 32 k of each row, 64 bytes, for 16 or 32 rows. What is beyond an
+// operand is zero. All registers are always whole.
 #pragma once
 
 #include "backend/cpu/products/amx_registers-inl.h"
@@ -106,8 +106,7 @@ Start StartOf(const TileOutput& o, int rows, int columns, int64_t row, int64_t c
   const __mmask16 mask[2] = {WordMask(columns), WordMask(columns - 16)};
   for (int i = 0; i < kMr; ++i, from += o.start_stride) {
     for (int v = 0; v < 2; ++v) {
-      _mm512_store_ps(sums[i] + 16 * v,
-                      i < rows ? _mm512_maskz_loadu_ps(mask[v], from + 16 * v) : _mm512_setzero_ps());
+      _mm512_store_ps(sums[i] + 16 * v, i < rows ? _mm512_maskz_loadu_ps(mask[v], from + 16 * v) : _mm512_setzero_ps());
     }
   }
   return {sums[0], kSumLine};
@@ -133,24 +132,36 @@ struct Beside {
   }
 };
 
-// `steps` of a tile. kKept: B stays in the first-level cache.
-template <int R, int C, bool kKept>
-void AddSteps(const char*& a, const char* b, int64_t steps, Beside& beside) {
-  for (int64_t s = 0; s < steps; ++s, a += R * kRegisterBytes, b += kBStepBytes) {
-    _tile_stream_loadd(4, a, kRowBytes);
-    if constexpr (R == 2) _tile_stream_loadd(5, a + kRegisterBytes, kRowBytes);
-    if constexpr (kKept) {
-      _tile_loadd(6, b, kBLineBytes);
+// Where a tile's rows of A are: packed, or as they lie in the operand.
+struct RowsOfA {
+  const char* at;  // of the next step
+  int64_t row_bytes, register_bytes, step_bytes;
+};
+
+// `steps` of a tile. kPacked: A is in the second-level cache. kKept: B stays in the first-level cache.
+template <int R, int C, bool kPacked, bool kKept>
+void AddSteps(RowsOfA& a, const char* b, int64_t steps, Beside& beside) {
+  const int64_t b_line = kBLineBytes;
+  for (int64_t s = 0; s < steps; ++s, a.at += a.step_bytes, b += kBStepBytes) {
+    if constexpr (kPacked) {
+      _tile_stream_loadd(4, a.at, a.row_bytes);
+      if constexpr (R == 2) _tile_stream_loadd(5, a.at + a.register_bytes, a.row_bytes);
     } else {
-      _tile_stream_loadd(6, b, kBLineBytes);
+      _tile_loadd(4, a.at, a.row_bytes);
+      if constexpr (R == 2) _tile_loadd(5, a.at + a.register_bytes, a.row_bytes);
+    }
+    if constexpr (kKept) {
+      _tile_loadd(6, b, b_line);
+    } else {
+      _tile_stream_loadd(6, b, b_line);
     }
     _tile_dpbf16ps(0, 4, 6);
     if constexpr (R == 2) _tile_dpbf16ps(2, 5, 6);
     if constexpr (C == 2) {
       if constexpr (kKept) {
-        _tile_loadd(7, b + kRowBytes, kBLineBytes);
+        _tile_loadd(7, b + kRowBytes, b_line);
       } else {
-        _tile_stream_loadd(7, b + kRowBytes, kBLineBytes);
+        _tile_stream_loadd(7, b + kRowBytes, b_line);
       }
       _tile_dpbf16ps(1, 4, 7);
       if constexpr (R == 2) _tile_dpbf16ps(3, 5, 7);
@@ -161,7 +172,7 @@ void AddSteps(const char*& a, const char* b, int64_t steps, Beside& beside) {
 
 // R x C registers of sums: as many as the tile has rows and columns for. They end in unwritten.sums.
 template <int R, int C>
-void Tile(const char* a, const BPanel& b, const Start& start, Beside& beside) {
+void Tile(const char* panel_of_a, int64_t row_bytes, const BPanel& b, const Start& start, Beside& beside) {
   BeforeTileLoads();
   if (start.sums == nullptr) {
     _tile_zero(0);
@@ -177,9 +188,15 @@ void Tile(const char* a, const BPanel& b, const Start& start, Beside& beside) {
   }
   const char* panel = static_cast<const char*>(b.panel);
   const int64_t kept = b.steps < kStepsInCache ? b.steps : kStepsInCache;
-  AddSteps<R, C, true>(a, panel, kept, beside);
-  AddSteps<R, C, false>(a, panel + kept * kBStepBytes, b.steps - kept, beside);
-  AddSteps<R, C, false>(a, static_cast<const char*>(b.more), b.more_steps, beside);
+  if (row_bytes == 0) {
+    RowsOfA a = {panel_of_a, kRowBytes, kRegisterBytes, R * kRegisterBytes};
+    AddSteps<R, C, true, true>(a, panel, kept, beside);
+    AddSteps<R, C, true, false>(a, panel + kept * kBStepBytes, b.steps - kept, beside);
+    AddSteps<R, C, true, false>(a, static_cast<const char*>(b.more), b.more_steps, beside);
+  } else {
+    RowsOfA a = {panel_of_a, row_bytes, kRegisterRows * row_bytes, kRowBytes};
+    AddSteps<R, C, false, true>(a, panel, b.steps, beside);
+  }
   unwritten.Write(kMr);
   float* const sums = unwritten.sums[0];
   _tile_stored(0, sums, kSumLine);
@@ -213,9 +230,9 @@ void Strip(const TileStrip& s) {
       if (unwritten.row == s.row + i && unwritten.column == s.column) unwritten.Write(kMr);
       start = StartOf(out, rows, s.columns, s.row + i, s.column, around);
     }
-    const auto tile = rows > kRegisterRows ? (s.columns > 16 ? Tile<2, 2> : Tile<2, 1>)
-                                           : (s.columns > 16 ? Tile<1, 2> : Tile<1, 1>);
-    tile(a, s.b, start, beside);
+    const auto tile =
+        rows > kRegisterRows ? (s.columns > 16 ? Tile<2, 2> : Tile<2, 1>) : (s.columns > 16 ? Tile<1, 2> : Tile<1, 1>);
+    tile(a, s.a_row_bytes, s.b, start, beside);
     unwritten.output = out;
     unwritten.row = s.row + i;
     unwritten.column = s.column;
@@ -325,6 +342,7 @@ constexpr TileKernels kTable = {.mr = kMr,
                                 .enter = EnterTiles,
                                 .leave = LeaveTiles,
                                 .finish = Finish,
+                                .rows_in_place = true,
                                 .pair_panels = true,
                                 .read_int8 = ReadInt8,
                                 .read_nf4 = ReadNf4};

@@ -112,8 +112,7 @@ void TileOfRows(const void* a, const BPanel& b, int rows, int columns, int64_t r
   if constexpr (M > 1) {
     if (rows < M) return TileOfRows<M - 1>(a, b, rows, columns, row, column, output);
   }
-  Tile<M>(static_cast<const float*>(a), static_cast<const float*>(b.panel), b.steps, columns, row, column,
-          output);
+  Tile<M>(static_cast<const float*>(a), static_cast<const float*>(b.panel), b.steps, columns, row, column, output);
 }
 
 // In: row i holds words 0..7 of line i. Out: row w holds word w of lines 0..7.
@@ -239,7 +238,8 @@ void ReadNf4(const uint8_t* indices, float absmax, int64_t n, uint16_t* out) {
 
 }  // namespace
 
-const TileKernels kTilesF32Avx2 = {kMr, kNr, 1, 4, 4, PackK<false>, PackLines<false>, TilesInTurn<kNr, TileOfRows<kMr>>};
+const TileKernels kTilesF32Avx2 = {
+    kMr, kNr, 1, 4, 4, PackK<false>, PackLines<false>, TilesInTurn<kNr, TileOfRows<kMr>>};
 const TileKernels kTilesBF16AsF32Avx2 = {.mr = kMr,
                                          .nr = kNr,
                                          .k_step = 1,
