@@ -26,7 +26,9 @@ TEST(Sft, HasOneLossWhoseColumnsItStates) {
     EXPECT_EQ(loss.attributes.Double("smoothing"), 0.1);
     EXPECT_EQ(loss.inputs.size(), weighted ? 4u : 3u);
     EXPECT_EQ(graph.value(loss.inputs[2]).name, "target");
-    if (weighted) EXPECT_EQ(graph.value(loss.inputs[3]).name, "weight");
+    if (weighted) {
+      EXPECT_EQ(graph.value(loss.inputs[3]).name, "weight");
+    }
   }
 }
 

@@ -147,7 +147,7 @@ TEST(CompiledRun, PacksFrozenWeightsWhereThereIsRoomForTheirSecondLayout) {
     EXPECT_EQ(run.packed, std::nullopt);
     EXPECT_EQ(ProgramHash(run.train()), ProgramHash(plain.train()));
   };
-  expect_plain(compile(MiB(160) + plain.train().arena_bytes * 66 / 64, true));
+  expect_plain(compile(MiB(159) + plain.train().arena_bytes * 66 / 64, true));
   config.memory.device = plain.train().arena_bytes;
   expect_plain(compile(GiB(8), true));
   config.memory.device = packed.train().arena_bytes;
@@ -155,8 +155,8 @@ TEST(CompiledRun, PacksFrozenWeightsWhereThereIsRoomForTheirSecondLayout) {
   // Requested tiers are no reason to take more than the machine has.
   config.memory.device.reset();
   config.memory.policy = TierPolicy::kDevice;
-  expect_plain(compile(MiB(160) + plain.train().arena_bytes * 66 / 64, true));
-  EXPECT_TRUE(compile(MiB(160) + plain.train().arena_bytes * 66 / 64, true).room.ok());
+  expect_plain(compile(MiB(159) + plain.train().arena_bytes * 66 / 64, true));
+  EXPECT_TRUE(compile(MiB(159) + plain.train().arena_bytes * 66 / 64, true).room.ok());
   const Status refused = compile(MiB(140) + plain.train().arena_bytes, true).room;
   EXPECT_EQ(refused.code(), StatusCode::kOutOfMemory);
   EXPECT_NE(refused.message().find("because memory.tiers is set"), std::string::npos) << refused.message();

@@ -17,13 +17,14 @@ namespace temper {
 inline Bytes MatrixProductScratch(int64_t m, int64_t n, int64_t k, DType out, bool a_by_rows, int threads,
                                   bool b_packed = false, int64_t k2 = 0) {
   constexpr int64_t kTile = 32;  // at least a tile's rows and columns
-  constexpr int64_t kB = 4 << 20, kA = 1 << 20, kSharedA = 8 << 20, kSums = 8 << 20, kDepth = 1024, kSkinny = 64;
+  constexpr int64_t kB = 4 << 20, kSharedA = 8 << 20, kSums = 8 << 20, kDepth = 1024, kSkinny = 64;
   // Whole panels of up to 4 bytes an element, and of at least the 64 bytes per line that matrix units take; a line
   // between panels costs an eighth for the shortest panels.
   const auto line_bytes = [](int64_t k) { return std::max<int64_t>(k * 4, 64) + 8; };
   const int64_t more = k2 > 0 ? line_bytes(k2) : 0;
   const auto panels = [&](int64_t lines) { return (lines + kTile) * (line_bytes(k) + more) + (lines / 4 + 2) * 128; };
   const bool skinny = std::min(m, n) <= kSkinny;  // each thread alone
+  const int64_t kA = skinny ? 448 << 10 : 1 << 20;
   Bytes bytes;
   if (!b_packed) {
     bytes = {std::min(panels(n), std::max(skinny ? kA : kB, panels(1)))};

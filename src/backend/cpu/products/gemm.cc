@@ -10,8 +10,8 @@
 namespace temper {
 namespace {
 
-// Block sizes. A tile reads both of its panels from the second-level cache; what limits depth (TileKernels) is their
-// size, what limits it from below is the traffic of partial sums (a depth of 256 costs 10 % of AVX-512's peak).
+// Block sizes. A tile reads its panels from the first- and second-level caches; what limits depth (TileKernels) is
+// their size, what limits it from below is the traffic of partial sums (a depth of 256 costs 10 % of AVX-512's peak).
 constexpr int64_t kBBlockBytes = 4 << 20;            // shared, in the third-level cache
 constexpr int64_t kASharedBytes = 8 << 20;           // the same of A, where its lines are contiguous
 constexpr int64_t kSumBytes = 8 << 20;               // f32 sums of a block of columns, where a bf16 output needs them
@@ -21,7 +21,9 @@ constexpr int64_t kSkinny = 64, kSkinnyDepth = 256;  // LoRA's ranks, and a dept
 // is on a page of its own, which takes up to three times as long.
 constexpr int64_t kSmallBlockBytes = 128 << 10, kShortDepth = 128;
 constexpr int64_t kAlign = 64;
-// An output of more bytes than this is not in a second-level cache when it is read.
+// Of an output: what is larger is not in a second-level cache when it is written, nor when it is read. (On 2 cores
+// products into 3 MiB are written faster past the caches, though each core's half would fit; many cores were not
+// tried.)
 constexpr int64_t kCachedOutput = 2 << 20;
 
 int64_t CeilDiv(int64_t a, int64_t b) {
@@ -96,10 +98,11 @@ Gemm::Gemm(const GemmShape& shape, int threads, const TileKernels& tiles)
   const int64_t line_bytes = RoundUp(depth_, t.k_step) * element + more_bytes;
   a_panel_bytes_ = RoundUp(line_bytes * height_, kAlign) + kAlign;
   b_panel_bytes_ = RoundUp(line_bytes * t.nr, kAlign) + kAlign;
-  tiles_ = std::min(CeilDiv(m, height_), std::max<int64_t>(1, t.a_block_bytes / a_panel_bytes_));
+  tiles_ = std::min(CeilDiv(m, height_),
+                    std::max<int64_t>(1, (skinny ? kCachedBlockBytes : t.a_block_bytes) / a_panel_bytes_));
   // Partial sums of several blocks of k are f32: the output itself, or a block beside it.
   const bool staged = depth_ < shape.k && shape.out_dtype != DType::kF32;
-  int64_t columns = std::max<int64_t>(1, (skinny ? kGemmABlockBytes : kBBlockBytes) / b_panel_bytes_) * t.nr;
+  int64_t columns = std::max<int64_t>(1, (skinny ? kCachedBlockBytes : kBBlockBytes) / b_panel_bytes_) * t.nr;
   if (staged) columns = std::min(columns, kSumBytes / (4 * m));
   columns_ = EvenPiece(n, columns, t.nr);
   if (staged) sum_bytes_ = AlignUp({m * columns_ * 4}, kAlign);
@@ -109,7 +112,7 @@ Gemm::Gemm(const GemmShape& shape, int threads, const TileKernels& tiles)
   // sums beside the output, blocks of k must be innermost, and A is packed for each.)
   if (!shape.a_k_contiguous && !staged) {
     shared_rows_ = EvenPiece(
-        m, std::max<int64_t>(1, (skinny ? kGemmABlockBytes : kASharedBytes) / a_panel_bytes_) * height_, height_);
+        m, std::max<int64_t>(1, (skinny ? kCachedBlockBytes : kASharedBytes) / a_panel_bytes_) * height_, height_);
     a_bytes_ = {shared_rows_ / height_ * a_panel_bytes_};
     workspace_ = b_bytes_ + a_bytes_ + sum_bytes_;
   } else {
@@ -315,11 +318,10 @@ void Gemm::PackQuantised(const Block& block, int64_t line, int64_t lines, std::b
 
 TileOutput Gemm::OutputOf(const Block& block, std::byte* workspace) const {
   TileOutput out = block.operands->output;
-  out.past_caches = shape_.m * shape_.n * SizeOf(shape_.out_dtype) > kCachedOutput;
   const bool first = block.k == 0, last = block.k + block.depth >= block.all_k;
   if (sum_bytes_.v > 0) {
     float* sums = reinterpret_cast<float*>(workspace + (workspace_ - sum_bytes_).v) - block.column;
-    if (!last) out = {.out = sums, .out_stride = columns_, .past_caches = sum_bytes_.v > kCachedOutput};
+    if (!last) out = {.out = sums, .out_stride = columns_};
     if (!first) {
       out.sum = sums;
       out.sum_stride = columns_;
@@ -362,6 +364,9 @@ void Gemm::Multiply(const Block& block, std::byte* workspace, TeamMember self) c
   const int64_t tile_begin = border(part, panel_begin),
                 tile_end = border(part + 1, std::max<int64_t>(panel_end, 1) - 1);
   const int64_t at_once = EvenPiece(std::max<int64_t>(tile_end - tile_begin, 1), tiles_, 1);
+  // Partial sums are read again by the next block of k.
+  const bool past_caches =
+      out.out == block.operands->output.out && shape_.m * shape_.n * SizeOf(shape_.out_dtype) > kCachedOutput;
   const int64_t row_bytes = ReadsInPlace(block) ? block.operands->a_stride * t.source_size : 0;
   for (int64_t begin = tile_begin; begin < tile_end; begin += at_once) {
     const int64_t end = std::min(tile_end, begin + at_once);
@@ -388,7 +393,8 @@ void Gemm::Multiply(const Block& block, std::byte* workspace, TeamMember self) c
                          .b = {b_panels + j * b_panel_bytes, steps},
                          .column = block.column + j * t.nr,
                          .columns = static_cast<int>(std::min<int64_t>(t.nr, block.columns - j * t.nr)),
-                         .output = out};
+                         .output = out,
+                         .past_caches = past_caches};
       if (shape_.b_packed) {
         strip.b.more = workspace + j * more_panel_bytes_;
         strip.b.more_steps = more_steps;

@@ -17,12 +17,15 @@ template <int kNr, TileFn kTile>
 void TilesInTurn(const TileStrip& s) {
   const TileOutput& out = s.output;
   const char* a = static_cast<const char*>(s.a);
-  for (int64_t i = 0; i < s.rows; i += s.height, a += s.a_panel_bytes) {
-    // What a tile starts with is asked for while the one before it is computed.
-    for (int64_t r = i + s.height; out.start != nullptr && r < i + 2 * s.height && r < s.rows; ++r) {
+  const auto ask_for_start = [&](int64_t first) {
+    for (int64_t r = first; out.start != nullptr && r < first + s.height && r < s.rows; ++r) {
       const float* const line = out.start + (s.row + r) * out.start_stride + s.column;
       for (int64_t c = 0; c < kNr; c += 16) __builtin_prefetch(line + c, 1);
     }
+  };
+  ask_for_start(0);
+  for (int64_t i = 0; i < s.rows; i += s.height, a += s.a_panel_bytes) {
+    ask_for_start(i + s.height);  // while this one is computed
     const int64_t left = s.rows - i;
     kTile(a, s.b, static_cast<int>(left < s.height ? left : s.height), s.columns, s.row + i, s.column, out);
   }

@@ -47,7 +47,7 @@ TEST(Gemm, StaysWithinTheScratchOfTheRulesForAnyShape) {
 // What the loss rests on, whose chunks memory decides: sums over k that go on where others left them are those of one
 // product, wherever k was cut (at multiples of what matrix units take at once).
 TEST(Gemm, SumsThatGoOnAreThoseOfTheWholeToTheBit) {
-  constexpr int64_t m = 133, n = 72, k = 1100;
+  constexpr int64_t m = 133, n = 72, k = 4200;
   const TestTensor a = RandomTensor({DType::kBF16, {k, m}}, 1), b = RandomTensor({DType::kBF16, {k, n}}, 2);
   const TestTensor begun = RandomTensor({DType::kF32, {m, n}}, 3);
   std::vector<const TileKernels*> tables;
@@ -76,8 +76,8 @@ TEST(Gemm, SumsThatGoOnAreThoseOfTheWholeToTheBit) {
     };
     const TestTensor whole = product(k, {0, k});
     EXPECT_FALSE(whole.SameBits(begun));
-    EXPECT_TRUE(product(512, {0, 512, 1024, k}).SameBits(whole)) << tiles->k_step;
-    EXPECT_TRUE(product(416, {0, 32, 96, 512, 640, 1024, k}).SameBits(whole)) << tiles->k_step;
+    EXPECT_TRUE(product(2176, {0, 512, 1024, 3168, k}).SameBits(whole)) << tiles->k_step;
+    EXPECT_TRUE(product(3200, {0, 32, 96, 512, 640, 1024, k}).SameBits(whole)) << tiles->k_step;
   }
 }
 

@@ -1,4 +1,4 @@
-// The machine-specific part of a matrix product: packing operands into panels and multiplying two panels into a tile.
+// The machine-specific part of a matrix product: packing operands into panels and multiplying them into tiles.
 // One table per (instruction set, type of the operands, type of the arithmetic); gemm.cc drives them.
 //
 // A panel holds `width` rows of A or columns of B^T (all called lines here) over a run of k. It is a sequence of steps;
@@ -30,8 +30,6 @@ struct TileOutput {
   int64_t start_stride = 0;
   bool goes_on = false;
   float scale = 1;
-  // Whether the output is larger than what caches keep until it is read: may be written past them.
-  bool past_caches = false;
   DType out_dtype = DType::kF32;  // each kF32 or kBF16
   DType acc_dtype = DType::kF32;
   DType bias_dtype = DType::kF32;
@@ -54,17 +52,20 @@ struct BPanel {
   int64_t more_steps = 0;
 };
 
-// Panels of A, one below the other, by one panel of B: out[row + i, column + j] for i < rows, j < columns.
+// Panels of A, one below the other, by one panel of B: out[row + i, column + j] for i < rows, j < columns. Its last
+// tile may stay unwritten until the thread's next strip, or until `finish`, which must come before anyone reads it and
+// before the addresses in `output` change their meaning. REQUIRES: rows > 0; in place b.more_steps == 0.
 struct TileStrip {
   const void* a;  // panels of `height` rows (the last may have fewer), a_panel_bytes apart
   int64_t a_panel_bytes;
-  int64_t a_row_bytes = 0;  // of tables with rows_in_place: A lies as the operand does, its rows this far apart
+  int64_t a_row_bytes = 0;  // 0: A is packed. Of tables with rows_in_place: its rows lie this far apart
   int height;               // a multiple of row_step
   int64_t row, rows;
   BPanel b;  // of nr columns
   int64_t column;
   int columns;
   TileOutput output;
+  bool past_caches = false;    // the output is larger than the cache that could keep it until it is read
   const void* next = nullptr;  // what the caller multiplies after this: may be asked for meanwhile
   int64_t next_bytes = 0;
 };
@@ -76,8 +77,8 @@ using StripFn = void (*)(const TileStrip& strip);
 using ReadInt8Fn = void (*)(const int8_t* q, float scale, int64_t n, uint16_t* out);
 using ReadNf4Fn = void (*)(const uint8_t* indices, float absmax, int64_t n, uint16_t* out);
 
-// Rows of A that a member keeps packed: most of a second-level cache of 1 MiB, with a panel of B beside it.
-inline constexpr int64_t kGemmABlockBytes = 448 << 10;
+// Of an operand's block that stays packed in a second-level cache of 1 MiB, with a panel of the other beside it.
+inline constexpr int64_t kCachedBlockBytes = 448 << 10;
 
 struct TileKernels {
   int mr, nr;         // largest tile
@@ -89,11 +90,11 @@ struct TileKernels {
   StripFn strip;
   int row_step = 1;            // widths of A's panels are multiples of it
   int64_t depth_bytes = 4096;  // of a line in a block of k, at most: a block less deep writes partial sums more often
-  int64_t a_block_bytes = kGemmABlockBytes;  // of A, for tiles that go down columns of the output
-  void (*enter)() = nullptr;                 // what a thread calls before its first tile of a product,
-  void (*leave)() = nullptr;                 // and after its last
-  void (*finish)() = nullptr;                // writes what the thread's last strip left unwritten, if anything
-  bool rows_in_place = false;                // strips read A whose k is contiguous: whole steps of whole row_steps
+  int64_t a_block_bytes = kCachedBlockBytes;  // of A, for tiles that go down columns of the output
+  void (*enter)() = nullptr;                  // what a thread calls before its first tile of a product,
+  void (*leave)() = nullptr;                  // and after its last
+  void (*finish)() = nullptr;                 // writes what the thread's last strip left unwritten, if anything
+  bool rows_in_place = false;                 // strips read A whose k is contiguous: whole steps of whole row_steps
   bool pair_panels = false;        // panels of B are those of tensor/element_layout.h: nr lines, over any depth
   ReadInt8Fn read_int8 = nullptr;  // for tables of bf16
   ReadNf4Fn read_nf4 = nullptr;

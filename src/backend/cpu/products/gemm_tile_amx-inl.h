@@ -29,46 +29,43 @@ constexpr int kBLineBytes = kNr * 4, kBStepBytes = kStep / 2 * kBLineBytes;
 // Of a panel of B: 40 KiB of a first-level cache of 48.
 constexpr int64_t kStepsInCache = 20;
 
-// Rows of 32 columns that are complete and not yet in memory.
+// Asks for the 32 columns from `column` on of a row, to be changed.
+void AskFor(const void* matrix, int64_t stride, DType dtype, int64_t row, int64_t column) {
+  const int64_t size = dtype == DType::kF32 ? 4 : 2;
+  const char* at = static_cast<const char*>(matrix) + (row * stride + column) * size;
+  __builtin_prefetch(at, 1);
+  __builtin_prefetch(at + kNr * size - 1, 1);
+}
+
+// Whether a strip may be written past the caches: in whole lines of memory, none of which is read first.
+bool InWholeLines(const TileOutput& o, int64_t column, int columns) {
+  const int64_t size = o.out_dtype == DType::kF32 ? 4 : 2;
+  return o.acc != o.out && o.start != o.out && o.sum != o.out && columns == kNr &&
+         (reinterpret_cast<uintptr_t>(o.out) + static_cast<uintptr_t>(column * size)) % 64 == 0 &&
+         o.out_stride * size % 64 == 0;
+}
+
+// A tile that is complete and not yet in memory.
 struct Unwritten {
-  alignas(64) float sums[kMr][kNr];
+  alignas(64) float sums[kMr][kNr] = {};
   TileOutput output;
   int64_t row = 0, column = 0;
   int rows = 0, columns = 0, written = 0;
+  bool past_caches = false;
 
-  // What will be read when this is written is asked for when it begins to be summed; where it is written, too, unless
-  // that is past the caches. What the next tile starts with, `height` rows below.
-  static void Ask(const TileOutput& o, bool past_caches, int64_t row, int64_t column, int height) {
-    const auto ask = [&](const void* p, int64_t stride, int64_t size, int64_t below = 0) {
-      const char* at = static_cast<const char*>(p) + ((row + below) * stride + column) * size;
-      __builtin_prefetch(at, 1);
-      __builtin_prefetch(at + kNr * size - 1, 1);
-    };
-    if (o.sum != nullptr) ask(o.sum, o.sum_stride, 4);
-    if (o.acc != nullptr) ask(o.acc, o.acc_stride, o.acc_dtype == DType::kF32 ? 4 : 2);
-    if (o.start != nullptr) ask(o.start, o.start_stride, 4, height);
-    if (!past_caches && o.acc != o.out) ask(o.out, o.out_stride, o.out_dtype == DType::kF32 ? 4 : 2);
-  }
-  // Whole lines of memory, none of which is read first.
-  static bool PastCaches(const TileOutput& o, int64_t column, int columns) {
-    const int64_t size = o.out_dtype == DType::kF32 ? 4 : 2;
-    return o.past_caches && o.acc != o.out && o.start != o.out && columns == kNr &&
-           (reinterpret_cast<uintptr_t>(o.out) + static_cast<uintptr_t>(column * size)) % 64 == 0 &&
-           o.out_stride * size % 64 == 0;
-  }
   // The next `count` rows.
   void Write(int count) {
     const int end = written + count < rows ? written + count : rows;
     if (written == end) return;
-    if (!PastCaches(output, column, columns)) {
-      const __mmask16 mask[2] = {WordMask(columns), WordMask(columns - 16)};
-      for (; written < end; ++written) {
-        const __m512 sum[2] = {_mm512_load_ps(sums[written]), _mm512_load_ps(sums[written] + 16)};
-        WriteRow<BF16Pairs, 2>(sum, mask, row + written, column, output);
-      }
-      return;
+    const __mmask16 mask[2] = {WordMask(columns), WordMask(columns - 16)};
+    for (; written < end && columns <= 16; ++written) {
+      const __m512 sum[1] = {_mm512_load_ps(sums[written])};
+      WriteRow<BF16Pairs, 1>(sum, {mask[0]}, row + written, column, output);
     }
-    const __mmask16 mask[2] = {0xFFFF, 0xFFFF};
+    for (; written < end && !past_caches; ++written) {
+      const __m512 sum[2] = {_mm512_load_ps(sums[written]), _mm512_load_ps(sums[written] + 16)};
+      WriteRow<BF16Pairs, 2>(sum, mask, row + written, column, output);
+    }
     for (; written < end; ++written) {
       const int64_t r = row + written;
       __m512 x[2] = {_mm512_load_ps(sums[written]), _mm512_load_ps(sums[written] + 16)};
@@ -85,7 +82,7 @@ struct Unwritten {
     }
   }
 };
-thread_local Unwritten unwritten;
+constinit thread_local Unwritten unwritten;
 
 void Finish() {
   unwritten.Write(kMr);
@@ -118,17 +115,23 @@ struct Beside {
   const TileOutput* output;
   int64_t row = 0, column;
   int ask_rows = 0;  // of the output, yet to be asked for
-  int height;
+  int below = 0;     // rows down to the next tile of the strip; 0: there is none
   bool past_caches;
   const char *next, *next_end;
   int64_t next_lines;  // per step
 
   void Step() {
     unwritten.Write(rows);
-    for (int i = 0; i < rows && ask_rows > 0; ++i, ++row, --ask_rows) {
-      Unwritten::Ask(*output, past_caches, row, column, height);
-    }
+    for (int i = 0; i < rows && ask_rows > 0; ++i, ++row, --ask_rows) AskForRow();
     for (int64_t i = 0; i < next_lines && next < next_end; ++i, next += 64) _mm_prefetch(next, _MM_HINT_T1);
+  }
+  // What writing it will read, and where it is written unless that is past the caches; what the next tile starts with.
+  void AskForRow() const {
+    const TileOutput& o = *output;
+    if (o.sum != nullptr) AskFor(o.sum, o.sum_stride, DType::kF32, row, column);
+    if (o.acc != nullptr) AskFor(o.acc, o.acc_stride, o.acc_dtype, row, column);
+    if (o.start != nullptr && below > 0) AskFor(o.start, o.start_stride, DType::kF32, row + below, column);
+    if (!past_caches && o.acc != o.out) AskFor(o.out, o.out_stride, o.out_dtype, row, column);
   }
 };
 
@@ -195,7 +198,8 @@ void Tile(const char* panel_of_a, int64_t row_bytes, const BPanel& b, const Star
     AddSteps<R, C, true, false>(a, static_cast<const char*>(b.more), b.more_steps, beside);
   } else {
     RowsOfA a = {panel_of_a, row_bytes, kRegisterRows * row_bytes, kRowBytes};
-    AddSteps<R, C, false, true>(a, panel, b.steps, beside);
+    AddSteps<R, C, false, true>(a, panel, kept, beside);
+    AddSteps<R, C, false, false>(a, panel + kept * kBStepBytes, b.steps - kept, beside);
   }
   unwritten.Write(kMr);
   float* const sums = unwritten.sums[0];
@@ -214,8 +218,7 @@ void Strip(const TileStrip& s) {
   Beside beside = {.rows = static_cast<int>((kMr + steps - 1) / steps),
                    .output = &out,
                    .column = s.column,
-                   .height = s.height,
-                   .past_caches = Unwritten::PastCaches(out, s.column, s.columns),
+                   .past_caches = s.past_caches && InWholeLines(out, s.column, s.columns),
                    .next = next,
                    .next_end = next + s.next_bytes,
                    .next_lines = s.next_bytes / 64 / (steps * tiles) + 1};
@@ -224,12 +227,9 @@ void Strip(const TileStrip& s) {
     const int rows = static_cast<int>(s.rows - i < s.height ? s.rows - i : s.height);
     beside.row = s.row + i;
     beside.ask_rows = rows;
+    beside.below = i + s.height < s.rows ? s.height : 0;
     Start start;
-    if (out.start != nullptr) {
-      // A block of k goes on with what the one before it left, which may be this thread's last tile.
-      if (unwritten.row == s.row + i && unwritten.column == s.column) unwritten.Write(kMr);
-      start = StartOf(out, rows, s.columns, s.row + i, s.column, around);
-    }
+    if (out.start != nullptr) start = StartOf(out, rows, s.columns, s.row + i, s.column, around);
     const auto tile =
         rows > kRegisterRows ? (s.columns > 16 ? Tile<2, 2> : Tile<2, 1>) : (s.columns > 16 ? Tile<1, 2> : Tile<1, 1>);
     tile(a, s.a_row_bytes, s.b, start, beside);
@@ -239,6 +239,7 @@ void Strip(const TileStrip& s) {
     unwritten.rows = rows;
     unwritten.columns = s.columns;
     unwritten.written = 0;
+    unwritten.past_caches = beside.past_caches;
   }
 }
 
@@ -326,8 +327,8 @@ void Pack(const void* source, int64_t stride, int64_t lines, int width, bool pad
   }
 }
 
-// Blocks are as deep as leaves a strip several tiles in a second-level cache of 2 MiB, which processors with these
-// units have: sums of a deeper product are written to memory in between.
+// Processors with these units have 2 MiB of second-level cache: a block of A has eight tiles of this depth. Sums of a
+// deeper product are written to memory in between.
 constexpr TileKernels kTable = {.mr = kMr,
                                 .nr = kNr,
                                 .k_step = kStep,

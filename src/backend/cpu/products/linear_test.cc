@@ -16,11 +16,13 @@ struct Product {
   int64_t T, I, O;
 };
 
-// Tails in every dim, single rows and columns, LoRA's skinny factors, more than one block of k, of rows, of columns,
-// rows 16 KiB apart (Gemm packs those always), a column of a few rows more than whole tiles.
-constexpr Product kProducts[] = {{1, 1, 1},      {1, 64, 33},   {2, 7, 5},      {14, 32, 32},  {57, 130, 100},
-                                 {100, 16, 96},  {96, 200, 8},  {70, 2101, 67}, {80, 64, 300}, {5, 4200, 31},
-                                 {67, 70, 2300}, {130, 90, 66}, {33, 8192, 40}, {129, 513, 1}};
+// Tails in every dim, single rows and columns, LoRA's skinny factors, more than one block of k, of rows, of columns, a
+// column of a few rows more than whole tiles, columns that members share, rows that AMX reads where they lie over two
+// blocks of k, outputs that one member writes past the caches.
+constexpr Product kProducts[] = {{1, 1, 1},      {1, 64, 33},    {2, 7, 5},        {14, 32, 32},  {57, 130, 100},
+                                 {100, 16, 96},  {96, 200, 8},   {70, 2101, 67},   {80, 64, 300}, {5, 4200, 31},
+                                 {67, 70, 2300}, {130, 90, 66},  {33, 8192, 40},   {129, 513, 1}, {300, 2200, 130},
+                                 {48, 4096, 40}, {96, 4160, 64}, {1040, 32, 1056}, {33, 768, 704}};
 
 std::string Name(Op op, const Product& p, DType dtype) {
   return std::string(ToString(op)) + " T=" + std::to_string(p.T) + " I=" + std::to_string(p.I) +
