@@ -99,7 +99,7 @@ const Command kDoctorCommand = {.name = "doctor",
                                 .summary = "show this machine's processors, memory and speed",
                                 .usage =
                                     "usage: temper doctor [--calibrate]\n\nShows this machine's processors, "
-                                    "memory and speed, measured in about a second.\n",
+                                    "memory and speed, measured in some seconds.\n",
                                 .first_word = FirstWord::kNone,
                                 .words = "",
                                 .run = Doctor,

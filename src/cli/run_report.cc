@@ -84,23 +84,30 @@ void LogDisk(const TrainingRun& run) {
   if (spills) LogInfo(fmt::format("memory      trained values are kept in {}", run.SpillFolder()));
 }
 
-void LogPeak(const TrainingRun& run) {
-  const double peak = run.engine.peak;
-  if (peak <= 0) return;
+double SettlePeak(const TrainingRun& run) {
+  const double now = run.engine.peak;
+  if (now <= 0) return 0;
   const RunOnMachine on = run.OnMachine();
   const int ranks = run.setup.ranks.size();
-  LogInfo(fmt::format("MFU         100 % is {}{}, the peak of products in {}, measured just now",
-                      ranks > 1 ? fmt::format("{} x ", ranks) : "", PeakText(peak), ToString(on.dtype)));
-  const std::optional<std::string> text = CalibrationOf(PosixEnv(), on);
-  if (!text) return;
-  const Result<Cluster> calibrated = ParseCluster(*text, kRatesFile);
-  if (!calibrated.ok()) return;
-  const double then = calibrated->ShareOf(on.ranks).peak(on.dtype);
-  if (peak >= kNotable * then) return;
-  LogWarning(
-      fmt::format("the machine gives {:.0f} % of the {} that it gave when it was calibrated ({}): other work may "
-                  "run on it, or its clock is lower",
-                  100 * peak / then, PeakText(then), calibrated->date));
+  double then = 0;
+  std::string date;
+  // A calibration measures the peak of one rank while the others' processors are idle.
+  if (const std::optional<std::string> text = on.ranks > 1 ? std::nullopt : CalibrationOf(PosixEnv(), on)) {
+    if (const Result<Cluster> calibrated = ParseCluster(*text, kRatesFile); calibrated.ok()) {
+      then = calibrated->ShareOf(on.ranks).peak(on.dtype);
+      date = calibrated->date;
+    }
+  }
+  const double peak = std::max(now, then);
+  if (!run.setup.ranks.first()) return peak;
+  LogInfo(fmt::format("MFU         100 % is {}{}, the peak of products in {}, measured {}",
+                      ranks > 1 ? fmt::format("{} x ", ranks) : "", PeakText(peak), ToString(on.dtype),
+                      now >= then ? "just now" : fmt::format("when the machine was calibrated ({})", date)));
+  if (now < kNotable * then) {
+    LogWarning(fmt::format("the machine gives {:.0f} % of that now: other work may run on it, or its clock is lower",
+                           100 * now / then));
+  }
+  return peak;
 }
 
 }  // namespace temper

@@ -9,7 +9,8 @@ namespace temper {
 void Announce(const TrainingRun& run);
 // The folders that it uses in every step. REQUIRES: its memory is reserved.
 void LogDisk(const TrainingRun& run);
-// What 100 % MFU is, and whether it is less than when the machine was calibrated. Nothing if the peak is unknown.
-void LogPeak(const TrainingRun& run);
+// What 100 % MFU is, per rank: what products reach now, or when the machine was calibrated if that is more, so that it
+// means the same in each run. Says which, and whether the machine is slower now. 0 if the peak is unknown.
+double SettlePeak(const TrainingRun& run);
 
 }  // namespace temper

@@ -198,7 +198,7 @@ Result<int> TrainFrom(const RunProgress& at, const StepCount& steps, CheckpointC
   std::optional<Trace> trace;
   if (c.output.profile) trace.emplace(kTraceEvents);
   if (!run.engine.gpu) run.engine.peak = CpuPeak(ComputeDType(c), static_cast<int>(*c.machine.threads));
-  if (run.setup.ranks.first()) LogPeak(run);
+  const double peak = SettlePeak(run);
 
   Utilisation utilisation(run.engine.kernel_time, run.engine.collective_time);
   const Ranks& ranks = run.setup.ranks;
@@ -232,7 +232,7 @@ Result<int> TrainFrom(const RunProgress& at, const StepCount& steps, CheckpointC
                      .device_peak = run.compiled.train().arena_bytes,
                      .tiers = TiersOf(run.compiled.train()),
                      .model_flops = [&](const StepReport& r) { return run.compiled.ModelFlops(r.tokens, r.attention); },
-                     .peak_flops_per_second = run.engine.peak * run.setup.ranks.size()},
+                     .peak_flops_per_second = peak * run.setup.ranks.size()},
                     at);
   TEMPER_ASSIGN_OR_RETURN(const LoopEnd end, loop.Run());
   if (trace && run.setup.ranks.first()) {

@@ -21,8 +21,9 @@ namespace temper {
 
 struct Cluster {
   std::string name;
-  std::string device;  // "H100 SXM5 80 GB"
-  std::string date;    // of the measurement, YYYY-MM-DD; empty: not measured, or unknown
+  std::string device;      // "H100 SXM5 80 GB"
+  std::string date;        // of the measurement, YYYY-MM-DD; empty: not measured, or unknown
+  std::string other_load;  // what else used the machine while it was measured; empty: nothing, or unknown
 
   Bytes memory;   // of a device
   Bytes reserve;  // part of `memory` that driver, libraries and communicators take

@@ -145,6 +145,7 @@ TEST(Cluster, AMeasuredClusterSurvivesARoundTrip) {
     share.rates.SetOp(Op::kRmsNorm, OpClass::kMemory, DType::kF32,
                       {.launch = {2e-7}, .bandwidth = {{Bytes{1000}, 9e10}, {Bytes{1000000}, 2e10}}});
   }
+  cluster.other_load = "other programs took 0.9 of 2 processors";
   const std::string text = PrintCluster(cluster);
   const Cluster back = Parsed(text);
   EXPECT_EQ(PrintCluster(back), text);

@@ -246,6 +246,7 @@ Result<Cluster> ParseCluster(std::string_view text, const std::string& where) {
   Section root(document.value, "", document, where, &error);
   cluster.name = root.Text("name");
   cluster.date = root.Text("date", "");
+  cluster.other_load = root.Text("other_load", "");
   cluster.hosts = root.Count("hosts", 1);
   cluster.shared = root.Flag("shared");
   if (std::optional<Section> device = root.Child("device")) {
@@ -297,10 +298,11 @@ Result<Cluster> ParseCluster(std::string_view text, const std::string& where) {
 std::string PrintCluster(const Cluster& c) {
   TEMPER_CHECK(c.shared) << "only a measured cluster is printed";
   std::string text = fmt::format(
-      "# Measured by Temper.\nname: {}\n{}shared: true\ndevice: {{name: \"{}\", memory: {} B}}\n"
+      "# Measured by Temper.\nname: {}\n{}{}shared: true\ndevice: {{name: \"{}\", memory: {} B}}\n"
       "host:\n  devices: {}\n  memory: {} B\n",
-      c.name, c.date.empty() ? "" : fmt::format("date: \"{}\"\n", c.date), c.device, c.memory.v, c.devices_per_host,
-      c.host_memory.v);
+      c.name, c.date.empty() ? "" : fmt::format("date: \"{}\"\n", c.date),
+      c.other_load.empty() ? "" : fmt::format("other_load: \"{}\"\n", c.other_load), c.device, c.memory.v,
+      c.devices_per_host, c.host_memory.v);
   if (c.to_device > 0) {
     text += fmt::format("  copies: {{to_device: {}, from_device: {}}}\n", PrintQuantity(c.to_device, "B/s"),
                         PrintQuantity(c.from_device, "B/s"));

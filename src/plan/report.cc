@@ -105,6 +105,12 @@ std::string SpeedText(const PlanOnCluster& on) {
   const auto share = [&](Seconds part) { return 100 * part.v / s.step.v; };
   std::string text = fmt::format("speed       {} ({}): {} per step, {:.1f} tokens/s, MFU {:.2f} %\n", c.name, c.device,
                                  ShortTime(s.step), f.tokens_per_second, 100 * f.mfu);
+  if (!c.other_load.empty()) {
+    text += fmt::format(
+        "  while it was measured{}, {}: seconds may be wrong; `temper doctor --calibrate` on an idle machine measures "
+        "again\n",
+        c.date.empty() ? "" : fmt::format(" ({})", c.date), c.other_load);
+  }
   text += fmt::format(
       "  bound by {}: arithmetic {:.1f} %, memory {:.1f} %, launches {:.1f} %, collectives {:.1f} %, waiting for them "
       "{:.1f} %, moves and waiting for them {:.1f} %\n",
@@ -148,6 +154,7 @@ nlohmann::ordered_json SpeedJson(const PlanOnCluster& on) {
   const StepEstimate& s = f.simulation;
   nlohmann::ordered_json json;
   json["cluster"] = on.cluster->name;
+  if (!on.cluster->other_load.empty()) json["other_load"] = on.cluster->other_load;
   json["device"] = on.cluster->device;
   json["device_limit_bytes"] = f.limit.v;
   json["host_limit_bytes"] = f.host_limit.v;

@@ -1,6 +1,6 @@
 #include "run/calibration.h"
 
-#include <fmt/core.h>
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -15,6 +15,7 @@
 #include "base/for_each.h"
 #include "base/log.h"
 #include "base/machine_memory.h"
+#include "base/processors.h"
 #include "base/quantity.h"
 #include "base/team.h"
 #include "comm/local/local_communicator.h"
@@ -24,6 +25,7 @@
 #include "plan/rate_fit.h"
 #include "run/calibration_cases.h"
 #include "run/machine.h"
+#include "run/other_load.h"
 #include "runtime/arena.h"
 
 namespace temper {
@@ -45,6 +47,7 @@ struct Effort {
 };
 // More than most caches hold: the masters of a step are each cast once in a micro-batch, and are in no cache.
 constexpr Bytes kBeyondCaches = MiB(192);
+constexpr double kPeakSeconds = 0.3;  // of each measurement of the multipliers' peak
 const Effort kCalibration = {
     .compute = {0.025}, .move = {0.010}, .beside = {0.12}, .disk = MiB(256), .ops = {}, .largest = {}};
 // The ops that take most of a step; others are as fast as the most similar of these (DeviceRates::FillClasses).
@@ -204,7 +207,7 @@ Status MeasureDisk(Env& env, const std::string& folder, int threads, const Effor
 
 // "AMD EPYC 9655". A saved calibration is only valid for the same processor.
 std::string ProcessorName() {
-  const Result<std::string> text = ReadTextFile(PosixEnv(), "/proc/cpuinfo");
+  const Result<std::string> text = PosixEnv().ReadGenerated("/proc/cpuinfo");
   if (!text.ok()) return "CPU";
   const size_t at = text->find("model name");
   if (at == std::string::npos) return "CPU";
@@ -220,6 +223,24 @@ std::string MachineName(int threads) {
 
 }  // namespace
 
+std::string DescribeOtherLoad(const std::optional<OtherLoad::Taken>& taken, int processors,
+                              const std::vector<double>& peaks) {
+  constexpr double kNotable = 0.05;  // of the processors
+  constexpr double kSteady = 0.8;    // of the highest
+  std::vector<std::string> what;
+  if (taken && taken->others > kNotable * processors) {
+    what.push_back(fmt::format("other programs took {:.1f} of {} processors", taken->others, processors));
+  }
+  if (taken && taken->stolen > kNotable * processors) {
+    what.push_back(fmt::format("the host took {:.1f} of {} processors", taken->stolen, processors));
+  }
+  const auto [least, most] = std::minmax_element(peaks.begin(), peaks.end());
+  if (least != peaks.end() && *least < kSteady * *most) {
+    what.push_back(fmt::format("the multipliers reached {:.0f} to {:.0f} GFLOP/s", *least * 1e-9, *most * 1e-9));
+  }
+  return fmt::format("{}", fmt::join(what, " and "));
+}
+
 Result<Cluster> CalibrateThisMachine(Env& env, const std::string& folder,
                                      const std::function<void(const std::string&)>& progress) {
   const int cores = AvailableProcessors();
@@ -230,19 +251,28 @@ Result<Cluster> CalibrateThisMachine(Env& env, const std::string& folder,
                   .devices_per_host = cores,
                   .host_memory = FindAvailableMemory().bytes,
                   .shared = true};
+  const OtherLoad load(env);
+  std::vector<double> peaks;  // of all cores, from time to time
+  const auto look = [&] { peaks.push_back(MeasureGemmPeak(DType::kBF16, cores, DetectIsa(), kPeakSeconds)); };
+  look();
   for (int ranks = 1; ranks <= cores; ranks *= 2) {
     const int threads = cores / ranks;
     progress(fmt::format("{} of {}", Counted(ranks, "rank"), Counted(threads, "thread")));
     Cluster::Share& share = cluster.shares[ranks];
     share.rates = MeasureRates(ranks, threads, {DType::kF32, DType::kBF16}, kCalibration);
-    share.f32_peak = MeasureGemmPeak(DType::kF32, threads, DetectIsa());
-    share.bf16_peak = MeasureGemmPeak(DType::kBF16, threads, DetectIsa());
+    share.f32_peak = MeasureGemmPeak(DType::kF32, threads, DetectIsa(), kPeakSeconds);
+    share.bf16_peak = MeasureGemmPeak(DType::kBF16, threads, DetectIsa(), kPeakSeconds);
     if (ranks > 1) share.link = MeasureLink(ranks, threads);
     TEMPER_RETURN_IF_ERROR(MeasureCopies(KernelTimer(ranks, threads), ranks, kCalibration.beside, &share));
+    look();
   }
   progress("disk");
   TEMPER_RETURN_IF_ERROR(env.CreateFolders(folder));
   TEMPER_RETURN_IF_ERROR(MeasureDisk(env, folder, cores, kCalibration, &cluster));
+  look();
+  // Where a quota gives the process the time of fewer processors than it watches, load on the others is not its own.
+  const bool all_ours = ProcessorsAtStart().limit.empty();
+  cluster.other_load = DescribeOtherLoad(all_ours ? load.SinceStart() : std::nullopt, cores, peaks);
   return cluster;
 }
 
@@ -375,6 +405,12 @@ Result<Cluster> CalibrateAndSave(Env& env) {
   TEMPER_ASSIGN_OR_RETURN(Cluster cluster, CalibrateThisMachine(env, FolderOf(path), [](const std::string& what) {
                             LogInfo("measuring   " + what);
                           }));
+  if (!cluster.other_load.empty()) {
+    LogWarning(
+        fmt::format("while the machine was measured, {}: what is planned by this may be too slow; measure again "
+                    "when it is idle",
+                    cluster.other_load));
+  }
   TEMPER_RETURN_IF_ERROR(WriteTextFileAtomically(env, path, PrintCluster(cluster)));
   return cluster;
 }

@@ -69,13 +69,30 @@ double CpuPeak(DType dtype, int threads) {
 }
 
 std::string DescribeCpuRates(int threads) {
+  constexpr double kSeconds = 1;        // of each type
+  constexpr double kUndisturbed = 0.9;  // of the best: what half of the rounds reach on an idle machine
   std::string text;
+  bool shared = false;
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
-    const double rate = MeasureProductRate(dtype, threads, DetectIsa()) * 1e-9;
-    const double peak = CpuPeak(dtype, threads) * 1e-9;
-    if (peak < rate) text += "busy        other programs took part of the processor: the next line is too low\n";
-    text += fmt::format("{:<11} {:.{}f} GFLOP/s in matrix products, of {:.{}f} that the multipliers reach\n",
-                        ToString(dtype), rate, rate < 10 ? 2 : 0, peak, peak < 10 ? 2 : 0);
+    const auto number = [](double rate) { return fmt::format("{:.{}f}", rate * 1e-9, rate < 1e10 ? 2 : 0); };
+    if (DetectIsa() == Isa::kScalar) {
+      text += fmt::format("{:<11} {} GFLOP/s in matrix products\n", ToString(dtype),
+                          number(MeasureProductRate(dtype, threads, DetectIsa())));
+      continue;
+    }
+    const ProductSpeed speed = MeasureProductSpeed(dtype, threads, DetectIsa(), kSeconds);
+    text += fmt::format("{:<11} {} GFLOP/s in matrix products, of {} that the multipliers reach", ToString(dtype),
+                        number(speed.products.best), number(speed.peak.best));
+    if (speed.peak.median < kUndisturbed * speed.peak.best) {
+      shared = true;
+      text +=
+          fmt::format("; {} and {} in half of the rounds", number(speed.products.median), number(speed.peak.median));
+    }
+    text += '\n';
+  }
+  if (shared) {
+    text +=
+        "busy        something else uses these processors, here or on the same host: figures of this machine wander\n";
   }
   return text;
 }

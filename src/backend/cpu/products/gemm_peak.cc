@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -111,62 +112,106 @@ struct Panels {
   Buffer a, b, out;
 };
 
-}  // namespace
-
-double MeasureGemmPeak(DType dtype, int threads, Isa isa) {
-  if (isa == Isa::kScalar) return MeasureProductRate(dtype, threads, isa);
-  const TileKernels& t = TilesOf(dtype, isa);
-  std::vector<Panels> panels;
-  for (int i = 0; i < threads; ++i) panels.emplace_back(dtype, t);
-  const double flops = 2.0 * static_cast<double>(panels[0].steps * panels[0].tiles) * t.k_step * t.mr * t.nr * threads;
-  int rounds = 1;
-  const auto once = [&] {
+// The peak, some milliseconds at a time.
+class PeakSampler {
+ public:
+  PeakSampler(DType dtype, int threads, const TileKernels& tiles) : tiles_(tiles), threads_(threads) {
+    for (int i = 0; i < threads; ++i) panels_.emplace_back(dtype, tiles);
+    const Panels& panels = panels_[0];
+    flops_ = 2.0 * static_cast<double>(panels.steps * panels.tiles) * tiles.k_step * tiles.mr * tiles.nr * threads;
+    Seconds();  // the first waits for its team
+    // Long beside the start of a team, if there is one, and short beside what else a processor does.
+    const double at_a_time = threads == 1 ? 1e-3 : 5e-3;
+    while (Seconds() < at_a_time) rounds_ *= 2;
+  }
+  double Seconds() {
     const auto start = std::chrono::steady_clock::now();
-    RunTeam(threads, [&](TeamMember self) {
-      if (t.enter != nullptr) t.enter();
-      for (int i = 0; i < rounds; ++i) {
-        for (int k = self.index; k < threads; k += self.size) panels[static_cast<size_t>(k)].Multiply(t);
+    RunTeam(threads_, [&](TeamMember self) {
+      if (tiles_.enter != nullptr) tiles_.enter();
+      for (int i = 0; i < rounds_; ++i) {
+        for (int k = self.index; k < threads_; k += self.size) panels_[static_cast<size_t>(k)].Multiply(tiles_);
       }
-      if (t.leave != nullptr) t.leave();
+      if (tiles_.leave != nullptr) tiles_.leave();
     });
     return SecondsSince(start);
-  };
-  once();  // the first waits for its team
-  // Long beside the start of a team, if there is one, and short beside what else a processor does.
-  const double at_a_time = threads == 1 ? 1e-3 : 5e-3;
-  while (once() < at_a_time) rounds *= 2;
+  }
+  double Rate() { return flops_ * rounds_ / Seconds(); }
+
+ private:
+  const TileKernels& tiles_;
+  const int threads_;
+  std::vector<Panels> panels_;
+  double flops_ = 0;
+  int rounds_ = 1;
+};
+
+// A product that takes at most a twentieth of `budget` seconds, of the sizes that training has if the machine is fast
+// enough. `spent`: seconds until it was found; `best`: the fastest of those tried.
+struct Largest {
+  std::unique_ptr<Product> product;
+  double spent = 0, best = 0;
+};
+Largest LargestProduct(DType dtype, int threads, Isa isa, double budget) {
+  Largest found;
+  for (int64_t n = kSmallest;; n *= 2) {
+    found.product = std::make_unique<Product>(n, dtype, threads, isa);
+    double once = found.product->Seconds();
+    found.spent += once;
+    // The first of a size may have waited for its team, or for other users of the cores.
+    const double again = found.product->Seconds();
+    found.spent += again;
+    once = std::min(once, again);
+    found.best = std::max(found.best, found.product->flops / once);
+    if (n >= kLargest || 20 * once > budget - found.spent) return found;
+  }
+}
+
+RateOfRounds RateOf(std::vector<double> rates) {
+  std::sort(rates.begin(), rates.end());
+  return {rates.back(), rates[rates.size() / 2]};
+}
+
+}  // namespace
+
+double MeasureGemmPeak(DType dtype, int threads, Isa isa, double seconds) {
+  if (isa == Isa::kScalar) return MeasureProductRate(dtype, threads, isa);
+  PeakSampler sampler(dtype, threads, TilesOf(dtype, isa));
   // Until five agree: nothing else had the processors then.
   constexpr size_t kAgree = 5, kMost = 12;
-  std::vector<double> fastest;
-  while (fastest.size() < kMost) {
-    const double seconds = once();
-    fastest.insert(std::upper_bound(fastest.begin(), fastest.end(), seconds), seconds);
-    if (fastest.size() >= kAgree && fastest[kAgree - 1] <= 1.01 * fastest[0]) break;
+  const auto start = std::chrono::steady_clock::now();
+  std::vector<double> rates;  // falling
+  while (rates.size() < kMost || SecondsSince(start) < seconds) {
+    const double rate = sampler.Rate();
+    rates.insert(std::upper_bound(rates.begin(), rates.end(), rate, std::greater<>()), rate);
+    if (rates.size() >= kAgree && rates[0] <= 1.01 * rates[kAgree - 1] && SecondsSince(start) >= seconds) break;
   }
-  return flops * rounds / fastest[0];
+  return rates[0];
+}
+
+ProductSpeed MeasureProductSpeed(DType dtype, int threads, Isa isa, double seconds) {
+  TEMPER_CHECK(isa != Isa::kScalar) << "there are no tiles";
+  const auto start = std::chrono::steady_clock::now();
+  PeakSampler sampler(dtype, threads, TilesOf(dtype, isa));
+  Largest large = LargestProduct(dtype, threads, isa, seconds);
+  constexpr size_t kFewest = 3;
+  std::vector<double> products, peaks;
+  while (products.size() < kFewest || SecondsSince(start) < seconds) {
+    peaks.push_back(sampler.Rate());
+    products.push_back(large.product->flops / large.product->Seconds());
+  }
+  ProductSpeed speed = {RateOf(std::move(products)), RateOf(std::move(peaks))};
+  speed.peak.best = std::max(speed.peak.best, speed.products.best);  // they reached that, too
+  return speed;
 }
 
 double MeasureProductRate(DType dtype, int threads, Isa isa) {
-  double spent = 0, best = 0;
-  // Grow until a product takes a twentieth of what is left, then repeat the largest.
-  for (int64_t n = kSmallest;; n *= 2) {
-    Product product(n, dtype, threads, isa);
-    double once = product.Seconds();
-    spent += once;
-    // The first of a size may have waited for its team, or for other users of the cores.
-    const double again = product.Seconds();
-    spent += again;
-    once = std::min(once, again);
-    best = std::max(best, product.flops / once);
-    const bool last = n >= kLargest || 9 * once > kBudget - spent;
-    if (!last) continue;
-    while (spent + once < kBudget) {
-      once = product.Seconds();
-      spent += once;
-      best = std::max(best, product.flops / once);
-    }
-    return best;
+  Largest large = LargestProduct(dtype, threads, isa, kBudget);
+  for (double once = 0; large.spent + once < kBudget;) {
+    once = large.product->Seconds();
+    large.spent += once;
+    large.best = std::max(large.best, large.product->flops / once);
   }
+  return large.best;
 }
 
 }  // namespace temper
