@@ -1,6 +1,6 @@
 #include "run/calibration.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -222,24 +222,6 @@ std::string MachineName(int threads) {
 }
 
 }  // namespace
-
-std::string DescribeOtherLoad(const std::optional<OtherLoad::Taken>& taken, int processors,
-                              const std::vector<double>& peaks) {
-  constexpr double kNotable = 0.05;  // of the processors
-  constexpr double kSteady = 0.8;    // of the highest
-  std::vector<std::string> what;
-  if (taken && taken->others > kNotable * processors) {
-    what.push_back(fmt::format("other programs took {:.1f} of {} processors", taken->others, processors));
-  }
-  if (taken && taken->stolen > kNotable * processors) {
-    what.push_back(fmt::format("the host took {:.1f} of {} processors", taken->stolen, processors));
-  }
-  const auto [least, most] = std::minmax_element(peaks.begin(), peaks.end());
-  if (least != peaks.end() && *least < kSteady * *most) {
-    what.push_back(fmt::format("the multipliers reached {:.0f} to {:.0f} GFLOP/s", *least * 1e-9, *most * 1e-9));
-  }
-  return fmt::format("{}", fmt::join(what, " and "));
-}
 
 Result<Cluster> CalibrateThisMachine(Env& env, const std::string& folder,
                                      const std::function<void(const std::string&)>& progress) {

@@ -5,22 +5,16 @@
 #include <functional>
 #include <optional>
 #include <string>
-#include <vector>
 
 #include "base/env.h"
 #include "device/device.h"
 #include "plan/cluster.h"
-#include "run/other_load.h"
 
 namespace temper {
 
-// What a calibration says of other load (Cluster::other_load): `taken` of these processors, and `peaks` that the
-// multipliers reached from time to time, in FLOP/s. Empty: nothing to speak of.
-std::string DescribeOtherLoad(const std::optional<OtherLoad::Taken>& taken, int processors,
-                              const std::vector<double>& peaks);
-
 // `folder`: on the disk to be measured; files written there are removed. `progress` is called with the next
-// measurement. Takes some seconds on all cores. Other work on the machine makes the results slower.
+// measurement. Takes CalibrationTakes() on all cores. Other work on the machine makes the results slower;
+// Cluster::other_load then names it.
 Result<Cluster> CalibrateThisMachine(Env& env, const std::string& folder,
                                      const std::function<void(const std::string&)>& progress);
 

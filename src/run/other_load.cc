@@ -1,5 +1,6 @@
 #include "run/other_load.h"
 
+#include <fmt/format.h>
 #include <sched.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -80,6 +81,24 @@ std::optional<OtherLoad::Taken> OtherLoad::SinceStart() const {
   const std::optional<Moment> now = Now();
   if (!start_ || !now) return std::nullopt;
   return Between(*start_, *now);
+}
+
+std::string DescribeOtherLoad(const std::optional<OtherLoad::Taken>& taken, int processors,
+                              const std::vector<double>& peaks) {
+  constexpr double kNotable = 0.05;  // of the processors
+  constexpr double kSteady = 0.8;    // of the highest
+  std::vector<std::string> what;
+  if (taken && taken->others > kNotable * processors) {
+    what.push_back(fmt::format("other programs took {:.1f} of {} processors", taken->others, processors));
+  }
+  if (taken && taken->stolen > kNotable * processors) {
+    what.push_back(fmt::format("the host took {:.1f} of {} processors", taken->stolen, processors));
+  }
+  const auto [least, most] = std::minmax_element(peaks.begin(), peaks.end());
+  if (least != peaks.end() && *least < kSteady * *most) {
+    what.push_back(fmt::format("the multipliers reached {:.0f} to {:.0f} GFLOP/s", *least * 1e-9, *most * 1e-9));
+  }
+  return fmt::format("{}", fmt::join(what, " and "));
 }
 
 }  // namespace temper

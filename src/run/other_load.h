@@ -3,6 +3,7 @@
 #pragma once
 
 #include <optional>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -44,5 +45,10 @@ class OtherLoad {
   std::vector<int> processors_;
   std::optional<Moment> start_;
 };
+
+// For people: "other programs took 0.8 of 2 processors". `peaks`: what the multipliers reached from time to time, in
+// FLOP/s. Empty: nothing that matters.
+std::string DescribeOtherLoad(const std::optional<OtherLoad::Taken>& taken, int processors,
+                              const std::vector<double>& peaks);
 
 }  // namespace temper

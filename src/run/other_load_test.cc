@@ -2,8 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include "run/calibration.h"
-
 namespace temper::other_load_test {
 namespace {
 

@@ -320,8 +320,9 @@ TEST_F(BadInput, OverlongRowsAreCutAndCounted) {
             {"cut at the end: ", "rows (", "longer than max_seq_len", "tokens lost; raise --max_seq_len"});
 }
 
-// The embedding of one token is NaN: the row with that token gives a NaN loss, and the error names it. (Before it may
-// stand one that is packed beside it: what a tile of attention has masked is multiplied by zero, and so is NaN.)
+// The embedding of one token is NaN: the row with that token gives a NaN loss, and the error names it.
+// The error may first name a document that is packed beside it: attention multiplies masked keys by zero, and zero times
+// NaN is NaN.
 TEST_F(BadInput, ANanLossStopsTheRunAndNamesTheRow) {
   const auto tokenizer = Must(LoadTokenizer(PosixEnv(), kModel));
   const int32_t rare = Must(tokenizer->Encode("☃", {.add_special = false})).front();

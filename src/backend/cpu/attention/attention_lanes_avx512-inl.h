@@ -6,9 +6,6 @@
 namespace temper {
 namespace {
 
-TEMPER_VEC float FirstLane(Floats x) {
-  return _mm512_cvtss_f32(x);
-}
 TEMPER_VEC uint32_t LanesBelow(int64_t n) {
   return n >= 16 ? 0xFFFF : n <= 0 ? 0 : (1u << n) - 1;
 }

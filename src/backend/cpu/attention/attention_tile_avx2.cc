@@ -5,9 +5,6 @@ namespace {
 
 constexpr int kRows = 6;
 
-TEMPER_VEC float FirstLane(Floats x) {
-  return _mm256_cvtss_f32(x);
-}
 // Zero in lanes outside of [begin, end).
 TEMPER_VEC Floats KeepRange(Floats x, int64_t begin, int64_t end) {
   const Ints lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);

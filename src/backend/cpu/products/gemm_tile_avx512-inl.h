@@ -92,23 +92,6 @@ inline void WriteRow(const __m512 (&sum)[V], const __mmask16 (&mask)[V], int64_t
   }
 }
 
-// What the rows of a tile, V vectors wide, are added to or overwrite comes from memory: asks for it while they are
-// summed.
-template <int V>
-inline void AskForOutput(int rows, int64_t row, int64_t column, const TileOutput& output) {
-  const int64_t out_size = output.out_dtype == DType::kF32 ? 4 : 2, acc_size = output.acc_dtype == DType::kF32 ? 4 : 2;
-  for (int i = 0; i < rows; ++i) {
-    const char* out = static_cast<const char*>(output.out) + ((row + i) * output.out_stride + column) * out_size;
-    __builtin_prefetch(out, 1);
-    __builtin_prefetch(out + 16 * V * out_size - 1, 1);
-    if (output.acc != nullptr && output.acc != output.out) {
-      const char* acc = static_cast<const char*>(output.acc) + ((row + i) * output.acc_stride + column) * acc_size;
-      _mm_prefetch(acc, _MM_HINT_T0);
-      _mm_prefetch(acc + 16 * V * acc_size - 1, _MM_HINT_T0);
-    }
-  }
-}
-
 inline void ReadInt8(const int8_t* q, float scale, int64_t n, uint16_t* out) {
   const __m512 s = _mm512_set1_ps(scale);
   for (int64_t i = 0; i < n; i += 16) {

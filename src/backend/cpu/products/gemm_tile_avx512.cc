@@ -10,6 +10,23 @@ constexpr int kMr = 14, kNr = 32;
 // B is read from the second-level cache; steps ahead of use at which it is asked for.
 constexpr int64_t kPrefetchSteps = 12;
 
+// What the rows of a tile, V vectors wide, are added to or overwrite comes from memory: asks for it while they are
+// summed.
+template <int V>
+void AskForOutput(int rows, int64_t row, int64_t column, const TileOutput& output) {
+  const int64_t out_size = output.out_dtype == DType::kF32 ? 4 : 2, acc_size = output.acc_dtype == DType::kF32 ? 4 : 2;
+  for (int i = 0; i < rows; ++i) {
+    const char* out = static_cast<const char*>(output.out) + ((row + i) * output.out_stride + column) * out_size;
+    __builtin_prefetch(out, 1);
+    __builtin_prefetch(out + 16 * V * out_size - 1, 1);
+    if (output.acc != nullptr && output.acc != output.out) {
+      const char* acc = static_cast<const char*>(output.acc) + ((row + i) * output.acc_stride + column) * acc_size;
+      _mm_prefetch(acc, _MM_HINT_T0);
+      _mm_prefetch(acc + 16 * V * acc_size - 1, _MM_HINT_T0);
+    }
+  }
+}
+
 template <class Math, int M, int V>
 void Tile(const void* a_panel, BPanel b_panel, int columns, int64_t row, int64_t column, const TileOutput& output) {
   const int* a = static_cast<const int*>(a_panel);
