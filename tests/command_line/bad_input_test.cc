@@ -321,8 +321,8 @@ TEST_F(BadInput, OverlongRowsAreCutAndCounted) {
 }
 
 // The embedding of one token is NaN: the row with that token gives a NaN loss, and the error names it.
-// The error may first name a document that is packed beside it: attention multiplies masked keys by zero, and zero times
-// NaN is NaN.
+// The error may first name a document that is packed beside it: attention multiplies masked keys by zero, and zero
+// times NaN is NaN.
 TEST_F(BadInput, ANanLossStopsTheRunAndNamesTheRow) {
   const auto tokenizer = Must(LoadTokenizer(PosixEnv(), kModel));
   const int32_t rare = Must(tokenizer->Encode("☃", {.add_special = false})).front();
