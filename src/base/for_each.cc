@@ -6,6 +6,8 @@
 #include <thread>
 #include <vector>
 
+#include "base/thread.h"
+
 namespace temper {
 
 void ForEach(int64_t n, int threads, FunctionRef<void(int64_t)> each) {
@@ -16,7 +18,7 @@ void ForEach(int64_t n, int threads, FunctionRef<void(int64_t)> each) {
   std::vector<std::thread> others;
   others.reserve(static_cast<size_t>(std::max<int64_t>(std::min<int64_t>(threads, n) - 1, 0)));
   try {
-    while (others.size() < others.capacity()) others.emplace_back(work);
+    while (others.size() < others.capacity()) others.push_back(StartThread([&] { work(); }));
   } catch (const std::system_error&) {
     // No more threads: those that are there do it.
   }

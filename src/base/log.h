@@ -1,27 +1,32 @@
-// Messages for the person at the terminal. All go to stderr: stdout belongs to results (generated text, JSON).
-// Thread-safe: each call writes one line with one write.
+// What a run says while it works: lines for its user, and progress. Both go to the sink of the thread that says them:
+// that of the innermost LogScope on this thread, else stderr (base/stderr_log.h). stdout belongs to results.
+//
+// Threads of a run have its sink because all are started by StartThread (base/thread.h) or belong to a team
+// (base/team.h).
 #pragma once
 
 #include <string_view>
 
+#include "base/log_sink.h"
+
 namespace temper {
 
+// While it lives, what this thread says goes to `sink`. Scopes of a thread end in the reverse order of their beginning.
+class LogScope {
+ public:
+  explicit LogScope(LogSink& sink);
+  ~LogScope();
+  LogScope(const LogScope&) = delete;
+  LogScope& operator=(const LogScope&) = delete;
+
+ private:
+  LogSink* const before_;
+};
+
+LogSink& CurrentLog();
+
 void LogInfo(std::string_view line);
-void LogWarning(std::string_view line);  // prefixed "warning: "
-void LogError(std::string_view line);    // prefixed "error: "
-// As LogInfo, for a literal, from a signal handler: takes no lock and no memory.
-void LogInSignalHandler(std::string_view line);
-
-// Makes this process one of several ranks: only the first logs everything, the others only errors. Errors begin with
-// `name`, if it is not empty. Before another thread logs.
-void SetLogRank(int rank, std::string_view name);
-
-// Says whether an unfinished line (a bar that is redrawn) stands
-// on the terminal: the next message, from any thread, replaces it.
-void SetUnfinishedLine(bool stands);
-bool UnfinishedLine();
-
-// True where stderr is a terminal and NO_COLOR is unset: colours and live redrawing are welcome.
-bool StderrIsRich();
+void LogWarning(std::string_view line);
+void LogError(std::string_view line);
 
 }  // namespace temper

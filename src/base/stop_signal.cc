@@ -6,7 +6,7 @@
 #include <atomic>
 #include <initializer_list>
 
-#include "base/log.h"
+#include "base/stderr_log.h"
 
 namespace temper {
 namespace {
@@ -20,21 +20,26 @@ static_assert(std::atomic<int>::is_always_lock_free, "a signal handler may not w
 
 std::atomic<int> code_before_steps = 0;
 std::atomic<bool> waits_to_fail = false;
+StderrLog* process_log = nullptr;  // set before there is a handler: ProcessLog's first call may allocate
+
+void Say(std::string_view line) {
+  process_log->LineInSignalHandler(line);
+}
 
 extern "C" void HandleStop(int signal) {
   int none = 0;
   if (stop_signal.compare_exchange_strong(none, signal)) {
     if (told_at_once) {
-      LogInSignalHandler("stopping: finishing and saving the current step; a second signal ends the run unsaved");
+      Say("stopping: finishing and saving the current step; a second signal ends the run unsaved");
     }
   } else if (signal != SIGHUP) {
-    LogInSignalHandler("stopped at once: progress since the last checkpoint is lost");
+    Say("stopped at once: progress since the last checkpoint is lost");
     _exit(128 + signal);
   }
 }
 
 extern "C" void ExitBeforeSteps(int) {
-  LogInSignalHandler("stopped before the first step, with nothing to save: run the same command again");
+  Say("stopped before the first step, with nothing to save: run the same command again");
   _exit(stop_signal == SIGINT ? 128 + SIGINT : code_before_steps.load());
 }
 
@@ -46,6 +51,7 @@ extern "C" void HandleStopBeforeSteps(int signal) {
 }
 
 void Handle(std::initializer_list<int> signals, void (*handler)(int)) {
+  process_log = &ProcessLog();
   struct sigaction action = {};
   action.sa_handler = handler;
   action.sa_flags = SA_RESTART;  // so that no read, write or sync of a save fails

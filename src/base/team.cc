@@ -10,6 +10,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/log.h"
 #include "base/processors.h"
 
 namespace temper {
@@ -71,6 +72,7 @@ class Team {
   void Run(int threads, FunctionRef<void(TeamMember)> body) {
     const uint32_t size = std::min(static_cast<uint32_t>(threads), Grow(threads));
     body_ = &body;
+    log_ = &CurrentLog();
     working_.store(size - 1, std::memory_order_relaxed);
     Start(size);
     in_team = true;
@@ -111,6 +113,7 @@ class Team {
       const uint32_t size = start % kSizes;
       if (size == kLeave) return;
       if (index >= size) continue;
+      const LogScope scope(*log_);
       (*body_)({.index = static_cast<int>(index), .size = static_cast<int>(size), .barrier = &barrier_});
       if (working_.fetch_sub(1) == 1) working_.notify_one();
     }
@@ -118,6 +121,7 @@ class Team {
 
   alignas(kLine) std::atomic<uint32_t> start_{0};
   const FunctionRef<void(TeamMember)>* body_ = nullptr;
+  LogSink* log_ = nullptr;  // of who runs the body
   alignas(kLine) std::atomic<uint32_t> working_{0};
   TeamBarrier barrier_;
   std::vector<std::thread> workers_;

@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "base/thread.h"
 #include "checkpoint/checkpoint_folder.h"
 #include "checkpoint/checkpoint_staging.h"
 #include "checkpoint/companion_files.h"
@@ -327,7 +328,7 @@ class CheckpointWriter::Impl {
   void Launch() {
     read_ = ended_ = hurry_ = false;
     try {
-      thread_ = std::thread([this] { Work(); });
+      thread_ = StartThread([this] { Work(); });
     } catch (const std::system_error&) {
       // The caller cannot write for several ranks: it waits for the others, and has to notice one that died.
       if (options_.ranks > 1) throw;

@@ -145,7 +145,7 @@ Result<int> Eval(const Arguments& arguments) {
   for (size_t i = 0; i < samples.size(); ++i) samples[i] = static_cast<int32_t>(i);
   Evaluator evaluator(*executor, store, samples, {.max_seq_len = row, .shuffle = false},
                       [&](int32_t sample) { return data.dataset.PlaceOf(sample); });
-  ProgressDisplay display(StderrIsRich(), LocaleIsUtf8());
+  ProgressDisplay display;
   EvaluationProgress progress(display);
   TEMPER_ASSIGN_OR_RETURN(const EvaluationReport report,
                           evaluator.Run(nullptr, [&](int64_t done, int64_t rows) { progress.Update(done, rows); }));

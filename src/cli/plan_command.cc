@@ -13,6 +13,7 @@
 
 #include "base/log.h"
 #include "base/machine_memory.h"
+#include "base/progress_text.h"
 #include "base/quantity.h"
 #include "base/team.h"
 #include "checkpoint/companion_files.h"
@@ -39,7 +40,6 @@
 #include "run/processor.h"
 #include "run/rates_of_run.h"
 #include "run/scalar_kernels.h"
-#include "train/progress.h"
 
 namespace temper {
 namespace {

@@ -216,7 +216,7 @@ Result<int> TrainFrom(const RunProgress& at, const StepCount& steps, CheckpointC
                   .ranks = ranks.size(),
                   .stream = run.engine.reading ? run.engine.reading.get() : &HostStream()},
                  std::move(contents), ranks, {run.compiled.data_ranks(), run.asked_accumulation});
-  ProgressDisplay display(StderrIsRich(), LocaleIsUtf8(), /*silent=*/!run.setup.ranks.first());
+  ProgressDisplay display(/*silent=*/!run.setup.ranks.first());
   TrainingLoop loop({.config = c,
                      .trainer = trainer,
                      .evaluator = evaluator ? &*evaluator : nullptr,

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/block_file.h"
+#include "base/thread.h"
 
 namespace temper {
 namespace {
@@ -35,7 +36,7 @@ IoTeam::IoTeam(int width, Bytes buffer)
     : buffer_(buffer), buffers_(AllocateTouched(static_cast<size_t>(buffer.v) * static_cast<size_t>(width))) {
   for (int i = 0; i < width; ++i) free_.push_back(buffers_.get() + i * buffer.v);
   try {
-    for (int member = 1; member < width; ++member) threads_.emplace_back([this] { Serve(); });
+    for (int member = 1; member < width; ++member) threads_.push_back(StartThread([this] { Serve(); }));
   } catch (const std::system_error&) {
     // No more threads: fewer chunks are in flight; the callers of Run do them all if need be.
   }

@@ -18,6 +18,7 @@
 #include "base/processors.h"
 #include "base/quantity.h"
 #include "base/team.h"
+#include "base/thread.h"
 #include "comm/local/local_communicator.h"
 #include "compile/run/run_rates.h"
 #include "disk/disk_tier.h"
@@ -117,7 +118,7 @@ double GatherSeconds(int ranks, int threads, Bytes whole) {
     }
   };
   std::vector<std::thread> others;
-  for (int r = 1; r < ranks; ++r) others.emplace_back(rank, r);
+  for (int r = 1; r < ranks; ++r) others.push_back(StartThread([&rank, r] { rank(r); }));
   rank(0);
   for (std::thread& t : others) t.join();
   std::sort(rounds.begin(), rounds.end());
@@ -195,7 +196,7 @@ Status MeasureDisk(Env& env, const std::string& folder, int threads, const Effor
   TEMPER_RETURN_IF_ERROR(failed);
   // Beside the kernels of one rank. Several ranks share the disk and the cores equally, so kernels lose the same.
   const auto two_reads = [&](int) {
-    std::thread other([&] { transfer(1, move, /*writes=*/false); });
+    std::thread other = StartThread([&] { transfer(1, move, /*writes=*/false); });
     transfer(0, {}, /*writes=*/false);
     other.join();
   };

@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "base/machine_memory.h"
 #include "base/program_name.h"
+#include "base/progress_text.h"
 #include "base/quantity.h"
 #include "checkpoint/base_digest.h"
 #include "checkpoint/checkpoint_folder.h"
@@ -25,7 +26,6 @@
 #include "run/model_card.h"
 #include "train/loss_curve.h"
 #include "train/metrics.h"
-#include "train/progress.h"
 
 namespace temper {
 namespace {

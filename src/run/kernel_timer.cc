@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "backend/cpu/cpu_backend.h"
+#include "base/thread.h"
 #include "runtime/arena.h"
 
 namespace temper {
@@ -121,7 +122,7 @@ KernelTimer::Beside KernelTimer::TimeBeside(const TimedCase& c, const std::funct
       ready.arrive_and_wait();
       std::atomic<bool> done = false;
       double beside = 0;
-      std::thread mover([&] {
+      std::thread mover = StartThread([&] {
         beside = SecondsEach(budget, moves);
         while (!done) moves();
       });
@@ -132,7 +133,7 @@ KernelTimer::Beside KernelTimer::TimeBeside(const TimedCase& c, const std::funct
     }
   };
   std::vector<std::thread> others;
-  for (int r = 1; r < ranks_; ++r) others.emplace_back(rank, r);
+  for (int r = 1; r < ranks_; ++r) others.push_back(StartThread([&rank, r] { rank(r); }));
   rank(0);
   for (std::thread& t : others) t.join();
   std::vector<double> kernels, moves, alone;
@@ -178,7 +179,7 @@ Seconds KernelTimer::Time(const TimedCase& c, Seconds budget, Bytes memory) cons
     seconds[static_cast<size_t>(r)] = *std::min_element(batches.begin(), batches.end());
   };
   std::vector<std::thread> others;
-  for (int r = 1; r < ranks_; ++r) others.emplace_back(rank, r);
+  for (int r = 1; r < ranks_; ++r) others.push_back(StartThread([&rank, r] { rank(r); }));
   rank(0);
   for (std::thread& t : others) t.join();
   double sum = 0;

@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "base/philox.h"
 #include "base/quantity.h"
+#include "base/stderr_log.h"
 #include "comm/local/launch.h"
 #include "comm/local/local_communicator.h"
 #include "comm/mpi/mpi_communicator.h"
@@ -31,9 +32,9 @@ Result<Ranks> Ranks::Join() {
   if (ranks.alone()) return ranks;
   const int rank = ranks.rank();
   if (ranks.size() > ranks.communicator_->host_ranks()) {
-    SetLogRank(rank, fmt::format("rank {} on {}", rank, ranks.communicator_->host_of(rank)));
+    ProcessLog().SetRank(rank, fmt::format("rank {} on {}", rank, ranks.communicator_->host_of(rank)));
   } else {
-    SetLogRank(rank, rank == 0 ? "" : fmt::format("rank {}", rank));
+    ProcessLog().SetRank(rank, rank == 0 ? "" : fmt::format("rank {}", rank));
   }
   return ranks;
 }

@@ -1,12 +1,13 @@
 #include "runtime/background_queue.h"
 
 #include "base/check.h"
+#include "base/thread.h"
 
 namespace temper {
 
 BackgroundQueue::BackgroundQueue(size_t capacity, size_t events, int threads) : items_(capacity) {
   for (Item& item : items_) item.after.reserve(events);
-  for (int t = 0; t < threads; ++t) threads_.emplace_back([this] { Work(); });
+  for (int t = 0; t < threads; ++t) threads_.push_back(StartThread([this] { Work(); }));
 }
 
 BackgroundQueue::~BackgroundQueue() {

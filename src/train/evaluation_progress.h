@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <functional>
 
-#include "train/progress.h"
+#include "base/progress_display.h"
 
 namespace temper {
 

@@ -10,7 +10,7 @@ TEST(EvaluationProgress, IsALineEveryTenSecondsInAPipe) {
   testing::internal::CaptureStderr();
   EvaluationProgress::Clock::time_point now{};
   {
-    ProgressDisplay display(/*rich=*/false, /*unicode=*/false);
+    ProgressDisplay display;
     EvaluationProgress progress(display, [&now] { return now; });
     for (int i = 0; i < 25; ++i) {
       progress.Update(i, 25);

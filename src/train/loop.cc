@@ -74,13 +74,13 @@ Result<LoopEnd> TrainingLoop::Run() {
     if (EvaluationDue()) TEMPER_RETURN_IF_ERROR(Evaluate());
     if (stops_early() && progress_.unlogged_steps > 0) TEMPER_RETURN_IF_ERROR(Log(report, /*due=*/true));
     TEMPER_ASSIGN_OR_RETURN(stopping, p_.peers.Any(StopSignal() != 0));
-    if (stopping && !StopIsToldAtOnce()) p_.display.Message(fmt::format("stopping: saving step {}", progress_.step));
+    if (stopping && !StopIsToldAtOnce()) LogInfo(fmt::format("stopping: saving step {}", progress_.step));
     if (stopping || SaveDue()) TEMPER_RETURN_IF_ERROR(Save());
   }
   TEMPER_RETURN_IF_ERROR(p_.saver.Finish());
   p_.display.Finish();
   if (stops_early()) {
-    p_.display.Message(
+    LogInfo(
         fmt::format("early stop  after step {}: {} in a row did not lower eval_loss by more than {}; the "
                     "best was {:.4f} at step {}",
                     progress_.step, Counted(progress_.best.without_gain, "evaluation"),
@@ -153,8 +153,7 @@ Status TrainingLoop::Log(const StepReport& report, bool due) {
                                       {"learning_rate", row.learning_rate},
                                       {"tokens_per_second", row.tokens_per_second}}) {
       // The log is not essential: the run continues without it.
-      if (Status s = p_.tensorboard->AddScalar(name, row.step, value, now); !s.ok())
-        p_.display.Message("warning: " + s.message());
+      if (Status s = p_.tensorboard->AddScalar(name, row.step, value, now); !s.ok()) LogWarning(s.message());
     }
   }
   progress_.unlogged_loss = 0;
@@ -166,8 +165,8 @@ Status TrainingLoop::Log(const StepReport& report, bool due) {
 
 void TrainingLoop::WarnOfDivergence() const {
   if (!progress_.divergence.WarningDue()) return;
-  p_.display.Message(
-      fmt::format("warning: step {}: the run diverges: {}. Lower learning_rate (now {}) or lengthen the warmup; "
+  LogWarning(
+      fmt::format("step {}: the run diverges: {}. Lower learning_rate (now {}) or lengthen the warmup; "
                   "--stop_on_divergence ends such a run",
                   progress_.step, progress_.divergence.Describe(progress_.step), *p_.config.optimizer.learning_rate));
 }
@@ -183,12 +182,12 @@ Status TrainingLoop::Evaluate() {
   time_left_.Evaluated(Seconds{Now() - begin});
   progress_.eval_loss = report.loss;
   progress_.best.Take(report.loss, progress_.step, p_.config.output.early_stopping_threshold);
-  p_.display.Message(fmt::format("step {}  eval_loss {:.4f}  ({} tokens, {}, {} rows/s, {} tokens/s)", progress_.step,
-                                 report.loss, report.tokens, ToString(report.time), Grouped(report.rows_per_second()),
-                                 Grouped(report.tokens_per_second())));
+  LogInfo(fmt::format("step {}  eval_loss {:.4f}  ({} tokens, {}, {} rows/s, {} tokens/s)", progress_.step, report.loss,
+                      report.tokens, ToString(report.time), Grouped(report.rows_per_second()),
+                      Grouped(report.tokens_per_second())));
   if (p_.tensorboard) {
     if (Status s = p_.tensorboard->AddScalar("eval_loss", progress_.step, report.loss, WallClock()); !s.ok()) {
-      p_.display.Message("warning: " + s.message());
+      LogWarning(s.message());
     }
   }
   if (p_.metrics == nullptr) return OkStatus();

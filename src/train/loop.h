@@ -5,12 +5,12 @@
 #include <memory>
 #include <optional>
 
+#include "base/progress_display.h"
 #include "runtime/trace.h"
 #include "settings/run_config.h"
 #include "train/best_evaluation.h"
 #include "train/divergence.h"
 #include "train/metrics.h"
-#include "train/progress.h"
 #include "train/tensorboard.h"
 #include "train/time_left.h"
 #include "train/trainer.h"

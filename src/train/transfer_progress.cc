@@ -1,7 +1,5 @@
 #include "train/transfer_progress.h"
 
-#include "base/log.h"
-
 namespace temper {
 namespace {
 
@@ -11,11 +9,7 @@ constexpr auto kTransferLineEvery = std::chrono::seconds(10);  // in a pipe
 }  // namespace
 
 TransferProgress::TransferProgress(std::string_view what, std::function<Clock::time_point()> now)
-    : what_(what),
-      now_(std::move(now)),
-      begin_(now_()),
-      next_line_(begin_ + kPatience),
-      display_(StderrIsRich(), LocaleIsUtf8()) {}
+    : what_(what), now_(std::move(now)), begin_(now_()), next_line_(begin_ + kPatience) {}
 
 void TransferProgress::Update(Bytes done, Bytes total, std::optional<int64_t> rows) {
   const Clock::time_point now = now_();

@@ -7,8 +7,8 @@
 #include <optional>
 #include <string_view>
 
+#include "base/progress_display.h"
 #include "base/units.h"
-#include "train/progress.h"
 
 namespace temper {
 

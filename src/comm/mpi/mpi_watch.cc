@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "base/stop_signal.h"
+#include "base/thread.h"
 #include "comm/local/process_activity.h"
 #include "comm/mpi/started_by_mpi.h"
 
@@ -37,7 +38,7 @@ MpiWatch::MpiWatch(MPI_Comm comm, std::mutex& lock, const ControlBlock& control,
       links_(links),
       rank_(links[0].rank()),
       host_watch_(control, hosts.place(rank_), Lane::kInline, /*processes=*/true),
-      thread_([this] { Run(); }) {}
+      thread_(StartThread([this] { Run(); })) {}
 
 MpiWatch::~MpiWatch() {
   {

@@ -3,6 +3,8 @@
 #include <chrono>
 #include <utility>
 
+#include "base/thread.h"
+
 namespace temper {
 namespace {
 
@@ -14,7 +16,10 @@ constexpr std::chrono::seconds kEndingTakes{8};
 }  // namespace
 
 NcclWatch::NcclWatch(Look look, Abort abort, GiveUp give_up)
-    : look_(std::move(look)), abort_(std::move(abort)), give_up_(std::move(give_up)), thread_([this] { Run(); }) {}
+    : look_(std::move(look)),
+      abort_(std::move(abort)),
+      give_up_(std::move(give_up)),
+      thread_(StartThread([this] { Run(); })) {}
 
 NcclWatch::~NcclWatch() {
   Dismiss();
@@ -39,7 +44,7 @@ void NcclWatch::Run() {
     if (dismissed(kBetweenLooks)) return;
     cause = look_();
   }
-  std::thread aborting([this, &cause] {
+  std::thread aborting = StartThread([this, &cause] {
     if (abort_(cause)) return;
     {
       const std::lock_guard lock(mutex_);

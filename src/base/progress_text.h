@@ -1,8 +1,7 @@
-// Progress of a run on the terminal: one line that is redrawn, or plain lines in a pipe. The text is a pure function of
-// a state, a width and a character set (ProgressBar, ProgressLine); ProgressDisplay writes it to stderr.
+// Progress of what takes a while, as data, and its text: a bar, or a line for a log. ProgressDisplay shows it wherever
+// the lines of the thread go (base/log.h).
 #pragma once
 
-#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -38,34 +37,5 @@ bool LocaleIsUtf8();
 
 // Columns of the terminal on stderr; 80 if there is none. Queried in each call, so that resizing works.
 int TerminalWidth();
-
-// Thread rule: one thread. Messages of others (base/log.h) replace the bar's line; it reappears at the next Update.
-class ProgressDisplay {
- public:
-  // `rich`: redraw a line (StderrIsRich()); else print lines. `silent`: show nothing, because another rank does. Update
-  // prints lines if `log` is set; a bar is redrawn at most ten times a second.
-  ProgressDisplay(bool rich, bool unicode, bool silent = false);
-  ~ProgressDisplay();  // leaves the last state of the bar on its line
-  ProgressDisplay(const ProgressDisplay&) = delete;
-  ProgressDisplay& operator=(const ProgressDisplay&) = delete;
-
-  // `log`: this is a logging step; other steps only move a bar.
-  void Update(const ProgressState& state, bool log);
-  // A line above the bar.
-  void Message(std::string_view line);
-  // Ends the bar: the next output begins on a new line.
-  void Finish();
-
- private:
-  void Draw();
-
-  const bool rich_;
-  const bool unicode_;
-  const bool silent_;
-  ProgressState last_;
-  bool drawn_ = false;    // a bar is on the terminal's last line
-  bool pending_ = false;  // last_ is newer than what is drawn
-  std::chrono::steady_clock::time_point last_draw_;
-};
 
 }  // namespace temper

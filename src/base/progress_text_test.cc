@@ -1,12 +1,8 @@
-#include "train/progress.h"
+#include "base/progress_text.h"
 
 #include <gtest/gtest.h>
 
-#include <thread>
-
-#include "base/log.h"
-
-namespace temper::progress_test {
+namespace temper::progress_text_test {
 namespace {
 
 ProgressState Full() {
@@ -31,13 +27,13 @@ int Columns(const std::string& text) {
   return columns;
 }
 
-TEST(Progress, LineHasEveryFigure) {
+TEST(ProgressText, LineHasEveryFigure) {
   EXPECT_EQ(ProgressLine(Full()),
             "train step 120/480  epoch 0.75  loss 2.3457  grad 1.23  lr 1.9e-04  12,346 tok/s  MFU 71%  1.50 GiB  "
             "ETA 3 m 20 s");
 }
 
-TEST(Progress, BarShowsTheDoneFraction) {
+TEST(ProgressText, BarShowsTheDoneFraction) {
   ProgressState s = Full();
   EXPECT_EQ(ProgressBar(s, 200, false),
             "train 120/480 [#######.......................]  25%  loss 2.3457  grad 1.23  lr 1.9e-04  12,346 tok/s  "
@@ -48,7 +44,7 @@ TEST(Progress, BarShowsTheDoneFraction) {
   EXPECT_EQ(ProgressBar(s, 33, false), "load 16/16 [###############] 100%");
 }
 
-TEST(Progress, BarFitsAnyWidth) {
+TEST(ProgressText, BarFitsAnyWidth) {
   for (const bool unicode : {false, true}) {
     for (int64_t step : {0, 1, 119, 479, 480, 481}) {
       ProgressState s = Full();
@@ -62,13 +58,13 @@ TEST(Progress, BarFitsAnyWidth) {
   }
 }
 
-TEST(Progress, NarrowBarsKeepTheLossLongest) {
+TEST(ProgressText, NarrowBarsKeepTheLossLongest) {
   EXPECT_NE(ProgressBar(Full(), 80, true).find("tok/s"), std::string::npos);
   EXPECT_EQ(ProgressBar(Full(), 80, true).find("GiB"), std::string::npos);
   EXPECT_EQ(ProgressBar(Full(), 42, false), "train 120/480 [##......]  25%  loss 2.3457");
 }
 
-TEST(Progress, UnknownFiguresAreOmitted) {
+TEST(ProgressText, UnknownFiguresAreOmitted) {
   ProgressState s;
   s.what = "eval";
   s.total_steps = 4;
@@ -77,7 +73,7 @@ TEST(Progress, UnknownFiguresAreOmitted) {
       << "without a total there is no division by it";
 }
 
-TEST(Progress, LocaleDecidesTheCharacters) {
+TEST(ProgressText, LocaleDecidesTheCharacters) {
   setenv("LC_ALL", "C", 1);
   EXPECT_FALSE(LocaleIsUtf8());
   setenv("LC_ALL", "de_DE.UTF-8", 1);
@@ -89,50 +85,5 @@ TEST(Progress, LocaleDecidesTheCharacters) {
   unsetenv("LC_CTYPE");
 }
 
-TEST(Progress, PipeGetsOnlyLoggedLines) {
-  testing::internal::CaptureStderr();
-  {
-    ProgressDisplay display(/*rich=*/false, /*unicode=*/false);
-    display.Update(Full(), /*log=*/true);
-    display.Update(Full(), /*log=*/false);
-    display.Message("saved");
-  }
-  EXPECT_EQ(testing::internal::GetCapturedStderr(), ProgressLine(Full()) + "\nsaved\n");
-}
-
-TEST(Progress, TerminalLineIsRedrawnAndEndsOnItsOwnLine) {
-  testing::internal::CaptureStderr();
-  ProgressState s = Full();
-  {
-    ProgressDisplay display(/*rich=*/true, /*unicode=*/false);
-    for (s.step = 1; s.step <= 1000; ++s.step) display.Update(s, true);
-    display.Message("saved checkpoint");
-  }
-  const std::string text = testing::internal::GetCapturedStderr();
-  s.step = 1000;
-  const std::string last = "\r\x1b[K" + ProgressBar(s, TerminalWidth() - 1, false) + "\n";
-  EXPECT_TRUE(text.ends_with("\r\x1b[Ksaved checkpoint\n" + last)) << text;
-  EXPECT_LT(std::count(text.begin(), text.end(), '\r'), 100) << "a fast run does not flood the terminal";
-  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 2);
-}
-
-// A message of another thread (a checkpoint that could not be deleted) and the bar do not garble each other.
-TEST(Progress, AMessageReplacesTheBarWhichThenReappears) {
-  const std::string clear = "\r\x1b[K";
-  const std::string bar = clear + ProgressBar(Full(), TerminalWidth() - 1, false);
-  testing::internal::CaptureStderr();
-  {
-    ProgressDisplay display(/*rich=*/true, /*unicode=*/false);
-    display.Update(Full(), true);
-    std::thread([] { LogWarning("from elsewhere"); }).join();
-    LogInfo("and another");
-    display.Message("from here");
-    LogInfo("last");
-  }
-  LogInfo("after");
-  EXPECT_EQ(testing::internal::GetCapturedStderr(), bar + clear + "warning: from elsewhere\n" + "and another\n" +
-                                                        "from here\n" + bar + clear + "last\n" + bar + "\nafter\n");
-}
-
 }  // namespace
-}  // namespace temper::progress_test
+}  // namespace temper::progress_text_test

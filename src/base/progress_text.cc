@@ -1,4 +1,4 @@
-#include "train/progress.h"
+#include "base/progress_text.h"
 
 #include <fmt/core.h>
 #include <sys/ioctl.h>
@@ -9,14 +9,11 @@
 #include <cstdlib>
 #include <vector>
 
-#include "base/log.h"
-
 namespace temper {
 namespace {
 
 constexpr int kLeastBar = 6;  // columns; a narrower one is useless
 constexpr int kMostBar = 30;  // a wider one does not help
-constexpr auto kRedrawEvery = std::chrono::milliseconds(100);
 
 std::string Loss(double v) {
   return fmt::format("{:.4f}", v);
@@ -79,11 +76,6 @@ std::vector<Figure> Figures(const ProgressState& s) {
   return out;
 }
 
-void WriteToStderr(std::string_view text) {
-  // A closed terminal must not end a run.
-  [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, text.data(), text.size());
-}
-
 }  // namespace
 
 std::string ProgressBar(const ProgressState& state, int width, bool unicode) {
@@ -134,47 +126,6 @@ int TerminalWidth() {
   winsize size{};
   if (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0) return 80;
   return size.ws_col;
-}
-
-ProgressDisplay::ProgressDisplay(bool rich, bool unicode, bool silent)
-    : rich_(rich), unicode_(unicode), silent_(silent) {}
-ProgressDisplay::~ProgressDisplay() {
-  Finish();
-}
-
-void ProgressDisplay::Update(const ProgressState& state, bool log) {
-  if (silent_) return;
-  last_ = state;
-  if (!rich_) {
-    if (log) WriteToStderr(ProgressLine(state) + "\n");
-    return;
-  }
-  pending_ = true;
-  if (!drawn_ || std::chrono::steady_clock::now() - last_draw_ >= kRedrawEvery) Draw();
-}
-
-void ProgressDisplay::Message(std::string_view line) {
-  if (silent_) return;
-  LogInfo(line);
-  if (drawn_) Draw();
-}
-
-void ProgressDisplay::Finish() {
-  if (silent_) return;
-  if (pending_ || (drawn_ && !UnfinishedLine())) Draw();
-  if (drawn_) WriteToStderr("\n");
-  SetUnfinishedLine(false);
-  drawn_ = false;
-}
-
-void ProgressDisplay::Draw() {
-  // First, so that a concurrent message of another thread clears too much rather than too little.
-  SetUnfinishedLine(true);
-  // One column less than available: some terminals wrap a full line, and then "\r" returns only to its second half.
-  WriteToStderr("\r\x1b[K" + ProgressBar(last_, TerminalWidth() - 1, unicode_));
-  drawn_ = true;
-  pending_ = false;
-  last_draw_ = std::chrono::steady_clock::now();
 }
 
 }  // namespace temper
