@@ -126,6 +126,7 @@ class Save {
     TEMPER_RETURN_IF_ERROR(WriteOtherFiles());
     TEMPER_RETURN_IF_ERROR(WriteManifest());
     TEMPER_RETURN_IF_ERROR(Commit());
+    if (options_.saved) options_.saved(final_, contents_.state.step);
     if (options_.save_total_limit) {
       const Status rotated = RotateCheckpoints(env_, options_.output_dir, *options_.save_total_limit);
       if (!rotated.ok()) LogWarning("old checkpoints could not be deleted: " + rotated.message());

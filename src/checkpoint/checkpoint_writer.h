@@ -13,6 +13,7 @@
 // views. If the system refuses that thread, a single rank's Start saves before it returns.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -77,6 +78,8 @@ class CheckpointWriter {
     Stream* stream = &HostStream();
     // How long the first rank waits for another to be ready after itself or the rank before.
     Seconds patience{3600};
+    // Called on the first rank when a checkpoint is durable, by the thread that wrote it. May be empty.
+    std::function<void(const std::string& folder, int64_t step)> saved = {};
   };
   // `env` must outlive the writer.
   CheckpointWriter(Env& env, Options options);

@@ -11,6 +11,8 @@
 #include <stop_token>
 #include <thread>
 
+#include "api/plan_data.h"
+#include "api/train_setup.h"
 #include "base/log.h"
 #include "base/machine_memory.h"
 #include "base/progress_text.h"
@@ -19,8 +21,7 @@
 #include "checkpoint/companion_files.h"
 #include "cli/command_options.h"
 #include "cli/commands.h"
-#include "cli/plan_data.h"
-#include "cli/train_setup.h"
+#include "cli/run_line.h"
 #include "compile/mesh/verify_agreement.h"
 #include "compile/pipeline/balance.h"
 #include "compile/run/compiled_run.h"
@@ -317,10 +318,12 @@ Result<int> Plan(const Arguments& arguments) {
     if (cluster && options.price) cluster->price_per_device_hour = *options.price;
     return FactsOn(cluster, config.machine.device);
   };
+  TEMPER_ASSIGN_OR_RETURN(auto request,
+                          ReadRunLine(arguments, Purpose::kPlan, kPlanUsage, /*prints_help=*/true, {options.Group()}));
+  if (!request) return 0;
   const Ranks alone;  // also if a launcher started several
-  TEMPER_ASSIGN_OR_RETURN(
-      auto setup, SetUpTraining(arguments, Purpose::kPlan, kPlanUsage, alone, {options.Group()}, nullptr, facts_of));
-  if (!setup) return 0;
+  TEMPER_ASSIGN_OR_RETURN(TrainSetup set_up, SetUpTraining(*std::move(request), Purpose::kPlan, alone, facts_of));
+  TrainSetup* const setup = &set_up;
   CheckWeights(*setup);
   const RunConfig& config = setup->run.config;
   const bool measured = options.cluster.empty() && cluster;

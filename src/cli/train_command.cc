@@ -1,35 +1,13 @@
-// temper train: a whole run, from the command line to the finished adapter or model.
-#include <fmt/core.h>
-
-#include <chrono>
+// temper train: a run from the command line, on the ranks that this process is one of.
 #include <csignal>
-#include <filesystem>
-#include <numeric>
 
+#include "api/train.h"
 #include "base/log.h"
-#include "base/quantity.h"
 #include "base/stop_signal.h"
 #include "cli/command_options.h"
 #include "cli/commands.h"
-#include "cli/run_contents.h"
-#include "cli/run_report.h"
-#include "cli/train_setup.h"
-#include "cli/training_run.h"
-#include "compile/run/batch_cut.h"
-#include "compile/run/compiled_run.h"
-#include "compile/run/mesh_options.h"
+#include "cli/run_line.h"
 #include "config/run_options.h"
-#include "model/initialize.h"
-#include "run/data.h"
-#include "run/data_report.h"
-#include "run/diverged_run.h"
-#include "run/finished_run.h"
-#include "run/machine.h"
-#include "run/machine_report.h"
-#include "run/run_record.h"
-#include "run/saver.h"
-#include "train/loop.h"
-#include "train/transfer_progress.h"
 
 namespace temper {
 namespace {
@@ -38,362 +16,48 @@ constexpr char kTrainUsage[] =
     "usage: temper train [RUN.yaml] --model FOLDER --data FILE --output_dir FOLDER [--option value ...]\n\n"
     "Fine-tunes a model. Every key of the YAML file is also an option; the command line overrides the file.\n";
 
-constexpr size_t kTraceEvents = 1 << 20;  // about 70 MB: some hundred steps of a large model
+// Stops the run by the signals of base/stop_signal.h. Until the first step these end the process.
+class StopBySignal final : public StopControl {
+ public:
+  explicit StopBySignal(const Ranks& ranks) : ranks_(ranks) {}
 
-Status LoadData(TrainingRun& run) {
-  const RunConfig& c = run.config();
-  const Ranks& ranks = run.setup.ranks;
-  DataRequest request = TrainingData(c);
-  if (request.cache.empty()) request.cache = c.output.output_dir;
-  const auto describe = [&](const Dataset& dataset, const DataSources& sources) {
-    DescribeData(dataset, sources, *c.data.max_seq_len, run.setup.model.model().facts().max_positions);
-  };
-  TEMPER_ASSIGN_OR_RETURN(run.data, LoadRunData(PosixEnv(), run.setup.model, request, ranks));
-  if (ranks.first()) describe(run.data.dataset, c.data.data);
-  if (!c.data.eval_data.empty()) {
-    request.sources = c.data.eval_data;
-    request.option = "eval_data";
-    TEMPER_ASSIGN_OR_RETURN(run.eval_data, LoadRunData(PosixEnv(), run.setup.model, request, ranks));
-    if (ranks.first()) describe(run.eval_data->dataset, c.data.eval_data);
+  bool Asked() const override { return steps_ && StopSignal() != 0; }
+  // A launcher of several hosts may send a signal because a rank has died: then no step will be finished.
+  bool IsTold() const override { return ranks_.alone() || ranks_.of_machine().launched; }
+  void StepsBegin() override {
+    InstallStopHandler(/*tell_at_once=*/IsTold());
+    steps_ = true;
   }
-  const bool weighted = run.data.dataset.store.weighted() || (run.eval_data && run.eval_data->dataset.store.weighted());
-  if (weighted && !c.data.weighted) {
-    return InvalidArgument("the data had no weights when the run was compiled, but has some now: start the run again");
+  void EndsEarly() override {
+    if (!ranks_.alone()) IgnoreStopSignals();
   }
-  TEMPER_ASSIGN_OR_RETURN(run.split, SplitForEvaluation(run.data.dataset.store.size(), c.data.eval_fraction,
-                                                        static_cast<uint64_t>(c.machine.seed)));
-  return OkStatus();
-}
 
-// Fills in weights, adapters and states for the first step; returns the run's progress.
-Result<RunProgress> FillMemory(const CheckpointContents& contents, TrainingRun& run) {
-  const auto seed = static_cast<uint64_t>(run.config().machine.seed);
-  const std::optional<ResumePoint>& resume = run.setup.resume;
-  HostWindow window;
-  const auto fill = [&](const std::string& name, const std::function<void(const PartView&)>& write) {
-    const DevicePart to = run.engine.Buffer(name);
-    if (!to.exists()) return OkStatus();
-    return window.Fill(to, [&](const PartView& piece) {
-      write(piece);
-      return OkStatus();
-    });
-  };
-  if (run.setup.reads_weights()) {
-    // Each machine may have its own copy of the files.
-    const RankOfMachine here = run.setup.ranks.of_machine();
-    TEMPER_RETURN_IF_ERROR(run.setup.model.Load(run.engine.Lookup(), here.rank, here.ranks));
-    if (!run.compiled.targets.empty() && !run.setup.model.adapter() && !resume) {
-      TEMPER_RETURN_IF_ERROR(InitializeLora(run.compiled.targets, seed, fill));
-    }
-  } else if (!resume) {
-    TEMPER_RETURN_IF_ERROR(InitializeModel(run.setup.model.model(), seed, fill));
-  }
-  if (!resume) return RunProgress();
-  TransferProgress progress("resume");
-  TEMPER_ASSIGN_OR_RETURN(
-      RunProgress at, resume->Restore(contents.identity, run.config(), contents.state.eval_fingerprint, run.compiled,
-                                      run.engine.Lookup(), progress.Callback()));
-  LogInfo(fmt::format("resume      from {} at step {}", resume->path(), at.step));
-  return at;
-}
-
-Result<StepCount> CountSteps(TrainingRun& run) {
-  const RunConfig& c = run.config();
-  TEMPER_RETURN_IF_ERROR(CheckPasses(run.split.train, run.Packing().passes));
-  Packing rows(run.data.dataset.store, run.split.train, run.Packing());
-  StepsDone done;
-  if (run.setup.resume) {
-    const RunState& at = run.setup.resume->state();
-    done = {at.step, {at.sampler.seed, at.sampler.epoch, at.sampler.next_row}};
-  }
-  TEMPER_ASSIGN_OR_RETURN(const StepCount steps,
-                          StepsOf(rows, static_cast<uint64_t>(c.machine.seed), run.RowsPerStep(),
-                                  c.length.num_train_epochs, c.length.max_steps.value_or(-1), done));
-  TEMPER_RETURN_IF_ERROR(ScheduleOf(c, steps.total).status());
-  TEMPER_RETURN_IF_ERROR(CheckCadence(c, steps.total));
-  LogInfo(fmt::format("rows        {}{} of {} tokens, {:.1f} % filled; {} per epoch, {} in all; {} hold their order",
-                      rows.rows_vary() ? "some " : "", Counted(rows.rows(), "row"), *c.data.max_seq_len,
-                      100 * rows.efficiency(), Counted(steps.per_epoch, "step"), Counted(steps.total, "step"),
-                      ToString(rows.memory())));
-  if (const auto warning = ShortRunWarning(c, steps.total)) LogWarning(*warning);
-  if (!run.setup.resume) return steps;
-  rows.Pack(static_cast<uint64_t>(c.machine.seed), done.at.epoch);
-  TEMPER_ASSIGN_OR_RETURN(const auto changes,
-                          run.setup.resume->DescribeChanges({c, steps.total, run.RowsPerStep()}, rows.rows()));
-  for (const std::string& line : changes) LogInfo("changed     " + line);
-  return steps;
-}
-
-std::optional<Evaluator> MakeEvaluator(const TrainingRun& run) {
-  if (!run.evaluates()) return std::nullopt;
-  const Dataset& from = run.held_out().dataset;
-  std::vector<int32_t> samples = run.split.evaluation;
-  if (run.eval_data) {
-    samples.resize(static_cast<size_t>(from.store.size()));
-    std::iota(samples.begin(), samples.end(), 0);
-  }
-  PackingOptions in_order = run.Packing();
-  in_order.shuffle = false;
-  in_order.passes.clear();
-  return std::make_optional<Evaluator>(
-      run.engine.Of(ProgramKind::kEval), from.store, samples, in_order,
-      [&from](int32_t sample) { return from.PlaceOf(sample); }, run.peers());
-}
-
-// The files that the first rank writes beside the checkpoints.
-struct RunRecords {
-  std::unique_ptr<MetricsLog> metrics;
-  std::unique_ptr<TensorBoardWriter> tensorboard;
+ private:
+  const Ranks& ranks_;
+  bool steps_ = false;
 };
 
-std::vector<std::string> TokenFilesOf(const TrainingRun& run) {
-  std::vector<std::string> used = {run.data.token_file};
-  if (run.eval_data) used.push_back(run.eval_data->token_file);
-  return used;
-}
-
-// But for the token file, the first change of the output folder.
-Status OpenRecords(const RunProgress& at, TrainingRun& run, RunRecords* records) {
-  const RunConfig& c = run.config();
-  const std::string& out = c.output.output_dir;
-  TEMPER_RETURN_IF_ERROR(run.setup.folder->Begin(at.step));
-  TEMPER_RETURN_IF_ERROR(WriteTextFileAtomically(PosixEnv(), JoinPath(out, kRunConfigFile), SavedConfig(c)));
-  const std::string metrics_path = JoinPath(out, kMetricsFile);
-  TEMPER_RETURN_IF_ERROR(TruncateMetrics(PosixEnv(), metrics_path, at.step, at.eval_loss.has_value()));
-  TEMPER_ASSIGN_OR_RETURN(records->metrics, MetricsLog::Open(PosixEnv(), metrics_path));
-  if (!c.output.tensorboard) return OkStatus();
-  const auto now = std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
-  auto tensorboard =
-      TensorBoardWriter::Create(PosixEnv(), out, now, run.setup.resume ? std::optional(at.step) : std::nullopt);
-  if (tensorboard.ok()) {
-    records->tensorboard = *std::move(tensorboard);
-  } else {
-    LogWarning(tensorboard.status().message() + "; the run goes on without TensorBoard's log");
+int CodeOfEnd(const TrainResult& result) {
+  switch (result.end) {
+    case TrainResult::End::kDone:
+      break;
+    case TrainResult::End::kStopped:
+      return StopSignal() == SIGINT ? kExitStoppedByInt : kExitStoppedByTerm;
+    case TrainResult::End::kDiverged:
+      return kExitDiverged;
   }
-  return OkStatus();
-}
-
-std::optional<TiersRow> TiersOf(const Program& program) {
-  if (program.host.bytes.v + program.disk.bytes.v == 0) return std::nullopt;
-  return TiersRow{(program.host.bytes + TransferBuffers(program)).v, TrafficOfStep(program)};
-}
-
-// Trains from `at` to the end, or until a stop signal.
-Result<int> TrainFrom(const RunProgress& at, const StepCount& steps, CheckpointContents contents, TrainingRun& run) {
-  const RunConfig& c = run.config();
-  const std::string& out = c.output.output_dir;
-  const Dataset& dataset = run.data.dataset;
-  TEMPER_ASSIGN_OR_RETURN(const Schedule schedule, ScheduleOf(c, steps.total));
-  Trainer trainer(run.engine.Of(ProgramKind::kTrain), dataset.store, run.split.train, run.Packing(),
-                  {.micro_batches = c.batch.gradient_accumulation_steps,
-                   .rows_per_micro_batch = c.batch.per_device_train_batch_size,
-                   .schedule = schedule,
-                   .update = UpdateSpecOf(c.optimizer),
-                   .seed = static_cast<uint64_t>(c.machine.seed),
-                   .place = [&dataset](int32_t sample) { return dataset.PlaceOf(sample); },
-                   .attention_flops = [&run](int64_t tokens) { return run.compiled.AttentionFlops(tokens); },
-                   .peers = run.peers()});
-  if (at.step > 0) TEMPER_RETURN_IF_ERROR(trainer.Restore(at.step, at.sampler));
-  std::optional<Evaluator> evaluator = MakeEvaluator(run);
-  std::optional<Trace> trace;
-  if (c.output.profile) trace.emplace(kTraceEvents);
-  if (!run.engine.gpu) run.engine.peak = CpuPeak(ComputeDType(c), static_cast<int>(*c.machine.threads));
-  const double peak = SettlePeak(run);
-
-  Utilisation utilisation(run.engine.kernel_time, run.engine.collective_time);
-  const Ranks& ranks = run.setup.ranks;
-  // A launcher of several hosts may send a signal because a rank has died: then no step will be finished.
-  InstallStopHandler(/*tell_at_once=*/ranks.alone() || ranks.of_machine().launched);
-  RunRecords records;
-  TEMPER_RETURN_IF_ERROR(ranks.Agree(ranks.first() ? OpenRecords(at, run, &records) : OkStatus()));
-  if (!ranks.alone()) {
-    TEMPER_ASSIGN_OR_RETURN(contents.tensors, OwnParts(std::move(contents.tensors), *ranks.communicator()));
-  }
-  RunSaver saver(PosixEnv(),
-                 {.output_dir = out,
-                  .save_total_limit = c.output.save_total_limit,
-                  .rank = ranks.rank(),
-                  .ranks = ranks.size(),
-                  .stream = run.engine.reading ? run.engine.reading.get() : &HostStream()},
-                 std::move(contents), ranks, {run.compiled.data_ranks(), run.asked_accumulation});
-  ProgressDisplay display(/*silent=*/!run.setup.ranks.first());
-  TrainingLoop loop({.config = c,
-                     .trainer = trainer,
-                     .evaluator = evaluator ? &*evaluator : nullptr,
-                     .saver = saver,
-                     .metrics = records.metrics.get(),
-                     .tensorboard = records.tensorboard.get(),
-                     .display = display,
-                     .peers = run.peers(),
-                     .utilisation = &utilisation,
-                     .trace = trace ? &*trace : nullptr,
-                     .total_steps = steps.total,
-                     .steps_per_epoch = steps.per_epoch,
-                     .device_peak = run.compiled.train().arena_bytes,
-                     .tiers = TiersOf(run.compiled.train()),
-                     .model_flops = [&](const StepReport& r) { return run.compiled.ModelFlops(r.tokens, r.attention); },
-                     .peak_flops_per_second = peak * run.setup.ranks.size()},
-                    at);
-  TEMPER_ASSIGN_OR_RETURN(const LoopEnd end, loop.Run());
-  if (trace && run.setup.ranks.first()) {
-    TEMPER_RETURN_IF_ERROR(trace->WriteChrome(PosixEnv(), JoinPath(out, "trace.json")));
-  }
-  if (end == LoopEnd::kStopped) {
-    if (!ranks.alone()) IgnoreStopSignals();
-    const int64_t step = loop.progress().step;
-    LogInfo(step == 0 ? "stopped before the first step; continue with the same command and --resume"
-                      : fmt::format("stopped at step {} of {}, checkpoint saved; continue with the same command and "
-                                    "--resume",
-                                    step, steps.total));
-    return StopSignal() == SIGINT ? kExitStoppedByInt : kExitStoppedByTerm;
-  }
-  if (end == LoopEnd::kDiverged) {
-    if (!ranks.alone()) IgnoreStopSignals();
-    if (!ranks.first()) return kExitDiverged;
-    TEMPER_ASSIGN_OR_RETURN(const std::string text,
-                            DescribeDivergedRun(PosixEnv(), c, loop.progress(), /*stopped=*/true));
-    LogError(text);
-    return kExitDiverged;
-  }
-  if (!run.setup.ranks.first()) return 0;
-  return FinishRun(PosixEnv(), {.config = run.config(),
-                                .resume = run.setup.resume,
-                                .model_folder = run.setup.model.folder(),
-                                .model = run.setup.model.model(),
-                                .compiled = run.compiled,
-                                .progress = loop.progress(),
-                                .architecture = run.setup.model.model().facts().architecture,
-                                .samples = static_cast<int64_t>(run.split.train.size()),
-                                .chats = run.data.chat_template.has_value()});
-}
-
-Status CutBatch(TrainingRun& run) {
-  const Ranks& ranks = run.setup.ranks;
-  const Model& model = run.setup.model.model();
-  RunConfig& config = run.setup.run.config;
-  const int64_t asked = config.batch.gradient_accumulation_steps;
-  if (run.setup.resume) {
-    TEMPER_ASSIGN_OR_RETURN(const MeshSpec mesh, MeshOf(config, ranks.size(), ranks.rank(), model.facts().heads));
-    TEMPER_RETURN_IF_ERROR(run.setup.resume->KeepCut(mesh.mesh.size(DataAxes(mesh.mesh)), &config));
-  }
-  if (config.batch.auto_cut) {
-    const AskRates ask = [&](const Result<bool>& needed) { return run.rates->Ask(needed); };
-    TEMPER_ASSIGN_OR_RETURN(const BatchCut cut,
-                            ChooseBatchCut(config, CutOnMachine(run.available, model, ranks.size(), ask)));
-    TEMPER_RETURN_IF_ERROR(ranks.CheckSame(cut.ToString(), [&](const std::string& firsts) {
-      return InvalidArgument(
-          fmt::format("this rank would cut its batch into {}, rank 0 into {}: give a number for "
-                      "per_device_train_batch_size",
-                      cut.ToString(), firsts));
-    }));
-    ApplyCut(cut, &config);
-    run.setup.run.notes["per_device_train_batch_size"] = cut.ToString();
-  }
-  const int64_t rows = config.batch.per_device_train_batch_size * config.batch.gradient_accumulation_steps;
-  if (rows != asked) run.asked_accumulation = asked;
-  return OkStatus();
-}
-
-Status Compile(TrainingRun& run) {
-  const Ranks& ranks = run.setup.ranks;
-  if (run.setup.reads_weights() || run.setup.keeps_base()) TEMPER_RETURN_IF_ERROR(run.setup.model.OpenWeights());
-  if (run.setup.resume && run.setup.keeps_base()) {
-    TEMPER_RETURN_IF_ERROR(run.setup.resume->CheckBase(run.setup.model.weights()));
-  }
-  TEMPER_ASSIGN_OR_RETURN(std::optional<std::string> kept,
-                          run.setup.resume ? run.setup.resume->rates() : std::optional<std::string>());
-  const RunConfig& c = run.config();
-  run.rates.emplace(PosixEnv(), ranks, c.machine.rates, run.OnMachine(), std::move(kept));
-  if (c.batch.auto_cut) TEMPER_RETURN_IF_ERROR(CutBatch(run));
-  const auto compile = [&] {
-    return CompileWithin(run.available, run.setup.model.model(), run.config(), ranks.size(), ranks.rank(),
-                         run.setup.resume ? run.setup.resume->decisions() : KeptDecisions(),
-                         [&](const Result<bool>& needed) { return run.rates->Ask(needed); });
-  };
-  TEMPER_ASSIGN_OR_RETURN(run.compiled, compile());
-  if (!run.setup.resume) return run.compiled.room;
-  if (!run.asked_accumulation) {
-    TEMPER_ASSIGN_OR_RETURN(run.asked_accumulation,
-                            run.setup.resume->AskedAccumulation(run.config(), run.compiled.data_ranks()));
-  }
-  // A run resumed with more or fewer ranks keeps the rows of a step: gradient accumulation is adapted.
-  TEMPER_ASSIGN_OR_RETURN(const int64_t accumulation,
-                          run.setup.resume->AccumulationFor(run.config(), run.compiled.data_ranks()));
-  if (accumulation == run.config().batch.gradient_accumulation_steps) return run.compiled.room;
-  run.asked_accumulation = run.config().batch.gradient_accumulation_steps;
-  run.setup.run.config.batch.gradient_accumulation_steps = accumulation;
-  run.setup.run.notes["gradient_accumulation_steps"] = fmt::format(
-      "adapted to {}, as the rows of a step follow from the checkpoint", Counted(run.compiled.data_ranks(), "rank"));
-  TEMPER_ASSIGN_OR_RETURN(run.compiled, compile());
-  return run.compiled.room;
-}
-
-Status ChooseProducts(TrainingRun& run) {
-  const Ranks& ranks = run.setup.ranks;
-  const Result<ProductChoices> kept = run.setup.resume ? run.setup.resume->products() : ProductChoices();
-  TEMPER_RETURN_IF_ERROR(ranks.Agree(kept.status()));
-  return run.engine.ChooseProducts(ranks, *kept);
-}
-
-// Each rank reads its part of the weights from the files of its machine.
-Status CheckSameModel(const TrainingRun& run) {
-  const Ranks& ranks = run.setup.ranks;
-  const auto digest = run.setup.model.Digest();
-  TEMPER_RETURN_IF_ERROR(ranks.Agree(digest.status()));
-  return ranks.CheckSame(*digest, [&](const std::string&) {
-    return InvalidArgument(
-        fmt::format("{}: the model on this rank's machine differs from rank 0's: copy the same files to all "
-                    "machines",
-                    run.setup.model.folder()));
-  });
-}
-
-// All ranks write their parts of checkpoints into one folder.
-Status CheckSameFolder(TrainingRun& run) {
-  const Ranks& ranks = run.setup.ranks;
-  Result<std::string> mark = std::string();
-  if (ranks.first()) mark = run.setup.folder->Mark();
-  TEMPER_RETURN_IF_ERROR(ranks.Agree(mark.status()));
-  TEMPER_ASSIGN_OR_RETURN(const std::string firsts, ranks.FromFirst(*mark));
-  const std::string& path = run.config().output.output_dir;
-  return ranks.Agree(ranks.first() ? OkStatus() : OutputFolder::CheckSeen(PosixEnv(), path, firsts));
-}
-
-// Cheap checks run first: settings, the weights' headers, memory, the disk, the data. Then the weights are loaded.
-Result<int> Train(TrainingRun& run) {
-  const RunConfig& c = run.config();
-  const Ranks& ranks = run.setup.ranks;
-  if (c.machine.device == DeviceChoice::kGpu) TEMPER_RETURN_IF_ERROR(run.engine.OpenOwnGpu(ranks));
-  TEMPER_ASSIGN_OR_RETURN(run.available, MemoryOfRank(ranks, run.engine.gpu.get()));
-  TEMPER_RETURN_IF_ERROR(ranks.Agree(Compile(run)));
-  if (run.setup.reads_weights() && !ranks.alone()) TEMPER_RETURN_IF_ERROR(CheckSameModel(run));
-  Announce(run);
-  TEMPER_RETURN_IF_ERROR(run.engine.Reserve(run.compiled, c, ranks, run.setup.model, run.SpillFolder()));
-  if (run.engine.gpu && c.machine.time_products) TEMPER_RETURN_IF_ERROR(ChooseProducts(run));
-  if (ranks.first()) LogDisk(run);
-  TEMPER_ASSIGN_OR_RETURN(CheckpointContents contents, ContentsOf(run));
-  TEMPER_ASSIGN_OR_RETURN(const Bytes disk_bytes, DiskBytes(contents, run));
-  TEMPER_RETURN_IF_ERROR(ranks.Agree(run.setup.folder ? run.setup.folder->Prepare(disk_bytes) : OkStatus()));
-  if (!ranks.alone()) TEMPER_RETURN_IF_ERROR(CheckSameFolder(run));
-  TEMPER_RETURN_IF_ERROR(ranks.Agree(LoadData(run)));
-  if (run.setup.folder) TEMPER_RETURN_IF_ERROR(run.setup.folder->UseTokens(TokenFilesOf(run)));
-  contents.state.data_fingerprint = DataFingerprint(run.data.dataset, c.data.data);
-  contents.state.eval_fingerprint = DataFingerprint(run.held_out().dataset, {});
-  if (run.setup.resume) TEMPER_RETURN_IF_ERROR(run.setup.resume->CheckData(contents.state.data_fingerprint, c));
-  TEMPER_ASSIGN_OR_RETURN(const StepCount steps, CountSteps(run));
-  contents.state.total_steps = steps.total;
-  TEMPER_ASSIGN_OR_RETURN(const RunProgress at, FillMemory(contents, run));
-  return TrainFrom(at, steps, std::move(contents), run);
+  return 0;
 }
 
 Result<int> TrainAs(const Ranks& ranks, const Arguments& arguments) {
-  int exit_code = 0;
-  TEMPER_ASSIGN_OR_RETURN(auto setup, SetUpTraining(arguments, Purpose::kTrain, kTrainUsage, ranks, {}, &exit_code));
-  if (!setup) return exit_code;
-  TrainingRun run{.setup = std::move(*setup)};
-  Result<int> result = Train(run);
-  if (!result.ok()) return run.engine.LetGo(result.status(), ranks);
-  return result;
+  const auto line = ReadRunLine(arguments, Purpose::kTrain, kTrainUsage, /*prints_help=*/ranks.first());
+  TEMPER_RETURN_IF_ERROR(ranks.Agree(line.status()));
+  if (!*line) return 0;
+  const int64_t nprocs = (*line)->config.machine.nprocs;
+  if (ranks.alone() && nprocs > 1) return StartRanks(static_cast<int>(nprocs));
+  StopBySignal stop(ranks);
+  TEMPER_ASSIGN_OR_RETURN(const TrainResult result, TrainOnRanks(**line, ranks, {.stop = stop}));
+  return CodeOfEnd(result);
 }
 
 Result<int> TrainOnRank(const Arguments& arguments) {

@@ -109,7 +109,7 @@ Status WriteRunCard(Env& env, const FinishedRun& run, const std::string& checkpo
 
 }  // namespace
 
-Result<int> FinishRun(Env& env, const FinishedRun& run) {
+Status FinishRun(Env& env, const FinishedRun& run) {
   const RunConfig::Output& output = run.config.output;
   const RunProgress& progress = run.progress;
   const Program& train = run.compiled.train();
@@ -167,7 +167,7 @@ Result<int> FinishRun(Env& env, const FinishedRun& run) {
     LogWarning(text);
   }
   if (!HasDiverged(run, checkpoint)) PrintNextCommands(out, lora, run.chats);
-  return 0;
+  return OkStatus();
 }
 
 }  // namespace temper

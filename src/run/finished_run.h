@@ -24,7 +24,7 @@ struct FinishedRun {
 };
 
 // Puts the adapter (or model) of the last checkpoint (with load_best_model_at_end: of the best) at the top of the
-// output folder, with tokenizer, chat template and model card; prints the summary. Returns the exit code.
-Result<int> FinishRun(Env& env, const FinishedRun& run);
+// output folder, with tokenizer, chat template and model card; logs the summary.
+Status FinishRun(Env& env, const FinishedRun& run);
 
 }  // namespace temper

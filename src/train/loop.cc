@@ -8,7 +8,6 @@
 
 #include "base/log.h"
 #include "base/quantity.h"
-#include "base/stop_signal.h"
 #include "train/evaluation_progress.h"
 
 namespace temper {
@@ -61,7 +60,7 @@ Result<LoopEnd> TrainingLoop::Run() {
     TEMPER_RETURN_IF_ERROR(Evaluate());
     if (progress_.eval_loss && SaveDue()) TEMPER_RETURN_IF_ERROR(Save());
   }
-  TEMPER_ASSIGN_OR_RETURN(bool stopping, p_.peers.Any(StopSignal() != 0));
+  TEMPER_ASSIGN_OR_RETURN(bool stopping, p_.peers.Any(Asked()));
   while (!over() && !stopping) {
     TEMPER_ASSIGN_OR_RETURN(const StepReport report, Step(options));
     if (stops_diverged()) {
@@ -73,8 +72,8 @@ Result<LoopEnd> TrainingLoop::Run() {
     WarnOfDivergence();
     if (EvaluationDue()) TEMPER_RETURN_IF_ERROR(Evaluate());
     if (stops_early() && progress_.unlogged_steps > 0) TEMPER_RETURN_IF_ERROR(Log(report, /*due=*/true));
-    TEMPER_ASSIGN_OR_RETURN(stopping, p_.peers.Any(StopSignal() != 0));
-    if (stopping && !StopIsToldAtOnce()) LogInfo(fmt::format("stopping: saving step {}", progress_.step));
+    TEMPER_ASSIGN_OR_RETURN(stopping, p_.peers.Any(Asked()));
+    if (stopping && !p_.stop_is_told) LogInfo(fmt::format("stopping: saving step {}", progress_.step));
     if (stopping || SaveDue()) TEMPER_RETURN_IF_ERROR(Save());
   }
   TEMPER_RETURN_IF_ERROR(p_.saver.Finish());
@@ -107,6 +106,7 @@ Result<StepReport> TrainingLoop::Step(const Executor::RunOptions& options) {
   window_flops_ += p_.model_flops(report).v;
   window_tokens_ += report.tokens;
   TEMPER_RETURN_IF_ERROR(Log(report, last() || at_.logging.Due(report.step, EpochEnds())));
+  if (p_.events) p_.events->Stepped({report, progress_, p_.total_steps, Seconds{seconds}, Remaining()});
   return report;
 }
 
@@ -174,8 +174,8 @@ void TrainingLoop::WarnOfDivergence() const {
 Status TrainingLoop::Evaluate() {
   EvaluationProgress shown(p_.display);
   const double begin = Now();
-  const Result<EvaluationReport> evaluated = p_.evaluator->Run(
-      [] { return StopSignal() != 0; }, [&](int64_t done, int64_t rows) { shown.Update(done, rows); });
+  const Result<EvaluationReport> evaluated =
+      p_.evaluator->Run([this] { return Asked(); }, [&](int64_t done, int64_t rows) { shown.Update(done, rows); });
   if (evaluated.status().code() == StatusCode::kInterrupted) return OkStatus();
   TEMPER_RETURN_IF_ERROR(evaluated.status());
   const EvaluationReport& report = *evaluated;
@@ -190,12 +190,14 @@ Status TrainingLoop::Evaluate() {
       LogWarning(s.message());
     }
   }
-  if (p_.metrics == nullptr) return OkStatus();
-  return p_.metrics->Write(EvaluationRow{.step = progress_.step,
-                                         .epoch = p_.trainer.sampler().epochs_done(),
-                                         .eval_loss = report.loss,
-                                         .eval_tokens = report.tokens,
-                                         .eval_seconds = report.time.v});
+  const EvaluationRow row{.step = progress_.step,
+                          .epoch = p_.trainer.sampler().epochs_done(),
+                          .eval_loss = report.loss,
+                          .eval_tokens = report.tokens,
+                          .eval_seconds = report.time.v};
+  if (p_.metrics) TEMPER_RETURN_IF_ERROR(p_.metrics->Write(row));
+  if (p_.events) p_.events->Evaluated(row);
+  return OkStatus();
 }
 
 Status TrainingLoop::Save() {

@@ -44,8 +44,24 @@ class Saver {
   virtual std::optional<Seconds> LastTime() = 0;
 };
 
-// kStopped: by a signal (base/stop_signal.h). The loop has finished its step and saved; an evaluation was aborted, and
-// is repeated when the run resumes. kDiverged: by stop_on_divergence; nothing was saved since.
+struct StepEvent {
+  const StepReport& report;
+  const RunProgress& progress;  // after this step
+  int64_t total_steps = 0;
+  Seconds took, left;  // `left`: until the run is done
+};
+
+// What whoever started the run learns while it trains. The loop's thread calls it, on all ranks, once what it tells is
+// in metrics.jsonl, if it has a row there.
+class LoopEvents {
+ public:
+  virtual ~LoopEvents() = default;
+  virtual void Stepped(const StepEvent& step) = 0;
+  virtual void Evaluated(const EvaluationRow& row) = 0;
+};
+
+// kStopped: because it was asked to (Parts::stops). The loop has finished its step and saved; an evaluation was
+// aborted, and is repeated when the run resumes. kDiverged: by stop_on_divergence; nothing was saved since.
 enum class LoopEnd { kDone, kStopped, kDiverged };
 
 class TrainingLoop {
@@ -67,6 +83,9 @@ class TrainingLoop {
     std::optional<TiersRow> tiers;
     std::function<Flops(const StepReport&)> model_flops;
     double peak_flops_per_second = 0;  // 0: unknown, MFU is then absent
+    std::function<bool()> stops;       // asked between steps, and within an evaluation; empty: never
+    bool stop_is_told = false;         // whoever asked knows that the step is finished and saved first
+    LoopEvents* events = nullptr;
   };
 
   TrainingLoop(const Parts& parts, RunProgress start)
@@ -81,6 +100,7 @@ class TrainingLoop {
   void WarnOfDivergence() const;
   Status Evaluate();
   Status Save();
+  bool Asked() const { return p_.stops && p_.stops(); }
   bool last() const { return progress_.step == p_.total_steps; }
   bool stops_early() const {
     return progress_.best.without_gain >= p_.config.output.early_stopping_patience.value_or(INT64_MAX);

@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <optional>
 
+#include "api/train_setup.h"
 #include "base/status.h"
-#include "cli/train_setup.h"
 #include "plan/forecast.h"
 #include "plan/report.h"
 #include "run/data.h"

@@ -1,4 +1,4 @@
-// TrainingRun: everything that `temper train` owns, in order of creation; the command fills it step by step. One
+// TrainingRun: everything that a training owns, in order of creation; TrainOnRanks fills it step by step. One
 // thread.
 #pragma once
 
@@ -6,7 +6,7 @@
 #include <optional>
 #include <string>
 
-#include "cli/train_setup.h"
+#include "api/train_setup.h"
 #include "compile/run/compiled_run.h"
 #include "data/dataset.h"
 #include "data/packing.h"

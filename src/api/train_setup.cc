@@ -1,15 +1,12 @@
-#include "cli/train_setup.h"
+#include "api/train_setup.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cstdio>
 
 #include "base/log.h"
 #include "base/quantity.h"
 #include "compile/run/compiled_run.h"
-#include "config/foreign_names.h"
 #include "config/run_options.h"
 #include "data/records.h"
 #include "data/weight_search.h"
@@ -134,52 +131,8 @@ Status CheckSettings(const Ranks& ranks, const RunConfig& config) {
   });
 }
 
-// --mesh changes single axes of a file's mesh. Says which others stay, to a user who expects it to replace them all.
-void NoteKeptAxes(const CommandLine& line, const RunConfig& config) {
-  if (line.positional.empty()) return;
-  const RunConfig::Mesh& m = config.mesh;
-  const std::pair<const char*, int64_t> axes[] = {{"pp", m.pp},
-                                                  {"dp", m.dp.value_or(1)},
-                                                  {"fsdp", m.fsdp.value_or(1)},
-                                                  {"cp", m.cp.value_or(1)},
-                                                  {"tp", m.tp.value_or(1)}};
-  bool changed = false;
-  std::vector<std::string> kept, without;
-  int64_t ranks = 1;
-  for (const auto& [name, size] : axes) {
-    ranks *= size;
-    if (line.Sets(fmt::format("mesh.{}", name))) {
-      changed = true;
-    } else if (size > 1) {
-      kept.push_back(fmt::format("{}={}", name, size));
-      without.push_back(fmt::format("{}=1", name));
-    }
-  }
-  if (!changed || kept.empty()) return;
-  LogInfo(fmt::format("mesh        {} of {} still counts: {} in all; for a mesh without it add --mesh {}",
-                      fmt::join(kept, ", "), line.positional[0], Counted(ranks, "rank"), fmt::join(without, ",")));
-}
-
-Result<std::optional<TrainSetup>> SetUp(const Arguments& arguments, Purpose purpose, const char* usage,
-                                        const Ranks& ranks, std::vector<OptionGroup> more, int* exit_code,
-                                        const FactsOf& facts_of) {
-  RunConfig config;
-  std::vector<OptionGroup> groups = RunOptionGroups(config);
-  for (OptionGroup& group : more) groups.push_back(std::move(group));
-  const OptionSet options(std::move(groups), ForeignNames());
-  TEMPER_ASSIGN_OR_RETURN(const CommandLine line, ReadCommandLine(arguments, options));
-  if (line.help) {
-    if (ranks.first()) std::fputs(HelpText(usage, options).c_str(), stdout);
-    return std::optional<TrainSetup>();
-  }
-  TEMPER_RETURN_IF_ERROR(ReadOptions(PosixEnv(), line, options));
-  TEMPER_RETURN_IF_ERROR(Validate(config, purpose));
-  NoteKeptAxes(line, config);
-  if (purpose == Purpose::kTrain && ranks.alone() && config.machine.nprocs > 1) {
-    TEMPER_ASSIGN_OR_RETURN(*exit_code, StartRanks(static_cast<int>(config.machine.nprocs)));
-    return std::optional<TrainSetup>();
-  }
-
+Result<TrainSetup> SetUp(RunRequest request, Purpose purpose, const Ranks& ranks, const FactsOf& facts_of) {
+  RunConfig& config = request.config;
   if (!ranks.alone()) {
     ranks.communicator()->SetPatience({.idle = {config.watch.idle_seconds}, .busy = {config.watch.busy_seconds}});
   }
@@ -189,8 +142,7 @@ Result<std::optional<TrainSetup>> SetUp(const Arguments& arguments, Purpose purp
   std::optional<OutputFolder> folder;
   std::optional<ResumePoint> resume;
   if (purpose == Purpose::kTrain) {
-    const std::string yaml = line.positional.empty() ? "" : line.positional[0];
-    TEMPER_ASSIGN_OR_RETURN(const std::string resume_from, ClaimFolder(ranks, config, yaml, &folder));
+    TEMPER_ASSIGN_OR_RETURN(const std::string resume_from, ClaimFolder(ranks, config, request.file, &folder));
     if (!resume_from.empty()) {
       TEMPER_ASSIGN_OR_RETURN(resume, ResumePoint::Open(PosixEnv(), resume_from));
       resume->KeepChoices(config);
@@ -232,16 +184,13 @@ Result<std::optional<TrainSetup>> SetUp(const Arguments& arguments, Purpose purp
   TEMPER_ASSIGN_OR_RETURN(const auto idle, IdleSettings(model.model(), run.config));
   for (const std::string& setting : idle) LogWarning(setting);
   for (const std::string& note : model.model().facts().training_notes) LogInfo("note        " + note);
-  return std::optional<TrainSetup>(
-      TrainSetup{ranks, std::move(run), std::move(model), std::move(folder), std::move(resume)});
+  return TrainSetup{ranks, std::move(run), std::move(model), std::move(folder), std::move(resume)};
 }
 
 }  // namespace
 
-Result<std::optional<TrainSetup>> SetUpTraining(const Arguments& arguments, Purpose purpose, const char* usage,
-                                                const Ranks& ranks, std::vector<OptionGroup> more, int* exit_code,
-                                                const FactsOf& facts_of) {
-  auto setup = SetUp(arguments, purpose, usage, ranks, std::move(more), exit_code, facts_of);
+Result<TrainSetup> SetUpTraining(RunRequest request, Purpose purpose, const Ranks& ranks, const FactsOf& facts_of) {
+  auto setup = SetUp(std::move(request), purpose, ranks, facts_of);
   TEMPER_RETURN_IF_ERROR(ranks.Agree(setup.status()));
   return setup;
 }

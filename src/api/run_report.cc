@@ -1,4 +1,4 @@
-#include "cli/run_report.h"
+#include "api/run_report.h"
 
 #include <fmt/core.h>
 

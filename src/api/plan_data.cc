@@ -1,4 +1,4 @@
-#include "cli/plan_data.h"
+#include "api/plan_data.h"
 
 #include <fmt/core.h>
 

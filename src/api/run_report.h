@@ -1,7 +1,7 @@
-// What a run tells its user about itself before its first step. To stderr.
+// What a run tells its user about itself before its first step.
 #pragma once
 
-#include "cli/training_run.h"
+#include "api/training_run.h"
 
 namespace temper {
 

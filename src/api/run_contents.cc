@@ -1,4 +1,4 @@
-#include "cli/run_contents.h"
+#include "api/run_contents.h"
 
 #include <set>
 #include <string_view>

@@ -1,10 +1,10 @@
 // What a training run keeps on the disk: the contents of its checkpoints, and the space that these and its result take.
 #pragma once
 
+#include "api/training_run.h"
 #include "base/status.h"
 #include "base/units.h"
 #include "checkpoint/checkpoint_writer.h"
-#include "cli/training_run.h"
 
 namespace temper {
 

@@ -1,4 +1,4 @@
-#include "cli/training_run.h"
+#include "api/training_run.h"
 
 namespace temper {
 
