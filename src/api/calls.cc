@@ -2,6 +2,7 @@
 #include "api/temper.h"
 
 #include "api/door.h"
+#include "api/plan_run.h"
 #include "api/settings.h"
 #include "api/train.h"
 
@@ -17,6 +18,15 @@ Result<TrainResult> Train(const Settings& settings, Observer* observer, std::sto
                         {.stop = control, .events = &log, .saved = [&](const std::string& folder, int64_t step) {
                            log.Saved(folder, step);
                          }});
+  });
+}
+
+Result<PlanResult> Plan(const Settings& settings, Observer* observer) {
+  ObserverLog log(observer);
+  return ThroughDoor(log, [&]() -> Result<PlanResult> {
+    PlanOptions options;
+    TEMPER_ASSIGN_OR_RETURN(RunRequest request, RunOfSettings(settings, Purpose::kPlan, {options.Group()}));
+    return PlanRun(std::move(request), options, {});
   });
 }
 
