@@ -1,7 +1,8 @@
-// The calls of temper.h.
+// The calls of temper.h that need no more than the call.
 #include "api/temper.h"
 
 #include "api/door.h"
+#include "api/evaluation.h"
 #include "api/plan_run.h"
 #include "api/settings.h"
 #include "api/train.h"
@@ -27,6 +28,23 @@ Result<PlanResult> Plan(const Settings& settings, Observer* observer) {
     PlanOptions options;
     TEMPER_ASSIGN_OR_RETURN(RunRequest request, RunOfSettings(settings, Purpose::kPlan, {options.Group()}));
     return PlanRun(std::move(request), options, {});
+  });
+}
+
+Result<EvaluationMetrics> Evaluate(const Settings& settings, Observer* observer, std::stop_token stop) {
+  ObserverLog log(observer);
+  return ThroughDoor(log, [&]() -> Result<EvaluationMetrics> {
+    EvaluationSettings options;
+    TEMPER_RETURN_IF_ERROR(ReadSettings(settings, options.Groups()));
+    if (options.model.choice.model.empty()) return InvalidArgument("settings: model is required");
+    if (options.data.empty()) return InvalidArgument("settings: data is required");
+    TEMPER_ASSIGN_OR_RETURN(const Evaluation evaluation,
+                            RunEvaluation(std::move(options), [&stop] { return stop.stop_requested(); }));
+    const EvaluationReport& report = evaluation.report;
+    const EvaluationMetrics metrics{
+        .loss = report.loss, .tokens = report.tokens, .samples = evaluation.samples, .seconds = report.time.v};
+    log.Evaluated(metrics);
+    return metrics;
   });
 }
 

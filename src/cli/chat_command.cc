@@ -9,6 +9,7 @@
 #include "cli/chat_terminal.h"
 #include "cli/command_options.h"
 #include "cli/commands.h"
+#include "cli/print_answer.h"
 #include "config/run_options.h"
 #include "format/quoted.h"
 #include "run/chat_context.h"
@@ -49,7 +50,7 @@ struct ChatSettings {
   }
 };
 
-OrderedJson Message(const char* role, const std::string& content) {
+OrderedJson AsMessage(const char* role, const std::string& content) {
   return {{"role", role}, {"content", content}};
 }
 
@@ -59,21 +60,15 @@ class Conversation {
  public:
   Conversation(DecodingModel& model, const ChatOptions& template_options, const SamplingOptions& sampling,
                std::string system)
-      : model_(model),
-        template_options_(template_options),
-        sampling_(sampling),
-        system_(std::move(system)),
-        turn_end_(model.chat_template->TurnEnd()) {
-    turn_end_.erase(turn_end_.find_last_not_of(" \t\r\n") + 1);
-  }
+      : model_(model), template_options_(template_options), sampling_(sampling), system_(std::move(system)) {}
 
   void Forget() { turns_ = OrderedJson::array(); }
   void SetSystem(std::string text) { system_ = std::move(text); }
 
   // Adds `text` and streams the answer, until `stopped` returns true. Without an answer the message is dropped again.
-  Status Answer(const std::string& text, const std::function<bool()>& stopped) {
+  Status AnswerTo(const std::string& text, const std::function<bool()>& stopped) {
     const OrderedJson before = turns_;
-    turns_.push_back(Message("user", text));
+    turns_.push_back(AsMessage("user", text));
     const auto answered = TryAnswer(stopped);
     if (!answered.ok() || !*answered) turns_ = before;
     return answered.status();
@@ -83,12 +78,9 @@ class Conversation {
   // Tokens of the whole conversation up to the model's next answer.
   Result<std::vector<int32_t>> Encode() const {
     OrderedJson messages = OrderedJson::array();
-    if (!system_.empty()) messages.push_back(Message("system", system_));
+    if (!system_.empty()) messages.push_back(AsMessage("system", system_));
     messages.insert(messages.end(), turns_.begin(), turns_.end());
-    TEMPER_ASSIGN_OR_RETURN(
-        const std::string text,
-        model_.chat_template->Render(messages, nullptr, /*add_generation_prompt=*/true, template_options_));
-    return model_.tokenizer->Encode(text, {.add_special = false});
+    return EncodeChat(model_, messages, template_options_);
   }
 
   // False: there is no answer.
@@ -109,12 +101,9 @@ class Conversation {
           fmt::format("this message has {} tokens, too many for the context of {}: shorten it", ids.size(), context));
       return false;
     }
-    TEMPER_ASSIGN_OR_RETURN(const std::vector<int32_t> answer, StreamAnswer(model_, ids, sampling_, stopped));
-    if (answer.empty() && stopped()) return false;
-    std::string text = model_.tokenizer->Decode(answer);
-    // A turn's end that is text, not a token, is the template's to print.
-    if (!turn_end_.empty() && text.ends_with(turn_end_)) text.resize(text.size() - turn_end_.size());
-    turns_.push_back(Message("assistant", text));
+    TEMPER_ASSIGN_OR_RETURN(const Answer answer, PrintAnswer(model_, ids, sampling_, stopped));
+    if (answer.tokens.empty() && stopped()) return false;
+    turns_.push_back(AsMessage("assistant", TurnOf(model_, answer)));
     return true;
   }
 
@@ -122,7 +111,6 @@ class Conversation {
   const ChatOptions template_options_;
   const SamplingOptions& sampling_;
   std::string system_;
-  std::string turn_end_;  // without white space
   OrderedJson turns_ = OrderedJson::array();
 };
 
@@ -182,7 +170,7 @@ Result<int> Chat(const Arguments& arguments) {
       if (!Obey(*command, conversation)) break;
       continue;
     }
-    const Status answered = conversation.Answer(*typed, [&] { return terminal.Interrupted(); });
+    const Status answered = conversation.AnswerTo(*typed, [&] { return terminal.Interrupted(); });
     if (answered.ok()) continue;
     // A script must see that it failed; a person may write another message.
     if (!terminal.interactive()) return answered;

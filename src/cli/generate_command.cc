@@ -6,6 +6,7 @@
 
 #include "cli/command_options.h"
 #include "cli/commands.h"
+#include "cli/print_answer.h"
 #include "config/run_options.h"
 #include "run/chat_context.h"
 #include "run/decoding.h"
@@ -46,10 +47,7 @@ Result<std::vector<int32_t>> EncodePrompt(const DecodingModel& model, const std:
     return InvalidArgument(model.opened.folder() + " has no chat template: choose one with --chat_template (" +
                            KnownTemplateNames() + ", or a file), or leave out --chat to continue raw text");
   }
-  const OrderedJson messages = {{{"role", "user"}, {"content", prompt}}};
-  TEMPER_ASSIGN_OR_RETURN(const std::string text,
-                          model.chat_template->Render(messages, nullptr, /*add_generation_prompt=*/true, options));
-  return model.tokenizer->Encode(text, {.add_special = false});
+  return EncodeChat(model, {{{"role", "user"}, {"content", prompt}}}, options);
 }
 
 Result<int> Generate(const Arguments& arguments) {
@@ -66,17 +64,9 @@ Result<int> Generate(const Arguments& arguments) {
   TEMPER_ASSIGN_OR_RETURN(const ChatContext context, ChatContext::Create(Today(), kwargs));
   TEMPER_ASSIGN_OR_RETURN(DecodingModel model, OpenForDecoding(options));
   TEMPER_ASSIGN_OR_RETURN(const std::vector<int32_t> ids, EncodePrompt(model, prompt, chat, context.options()));
-  if (ids.empty())
-    return InvalidArgument("--prompt is empty and this tokenizer adds no token before a text: write a prompt");
-  const auto length = static_cast<int64_t>(ids.size());
-  if (length >= model.opened.model().facts().max_positions) {
-    return InvalidArgument(
-        fmt::format("the prompt has {} tokens, but the model has {} positions for prompt and answer: "
-                    "shorten it",
-                    length, model.opened.model().facts().max_positions));
-  }
-  TEMPER_RETURN_IF_ERROR(StartSession(model, options, length + sampling.max_new_tokens));
-  TEMPER_RETURN_IF_ERROR(StreamAnswer(model, ids, sampling).status());
+  TEMPER_RETURN_IF_ERROR(CheckPrompt(model, ids));
+  TEMPER_RETURN_IF_ERROR(StartSession(model, options, static_cast<int64_t>(ids.size()) + sampling.max_new_tokens));
+  TEMPER_RETURN_IF_ERROR(PrintAnswer(model, ids, sampling).status());
   return 0;
 }
 

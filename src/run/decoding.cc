@@ -1,13 +1,10 @@
 #include "run/decoding.h"
 
 #include <fmt/core.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cstdio>
+#include <nlohmann/json.hpp>
 
-#include "base/log.h"
-#include "base/utf8.h"
 #include "compile/run/compiled_run.h"
 #include "data/tokenizer/stream_decoder.h"
 #include "format/quoted.h"
@@ -86,8 +83,28 @@ SamplingSpec SamplingOptions::Spec() const {
           .seed = static_cast<uint64_t>(seed)};
 }
 
-Result<std::vector<int32_t>> StreamAnswer(DecodingModel& model, std::span<const int32_t> prompt,
-                                          const SamplingOptions& sampling, const std::function<bool()>& stopped) {
+Result<std::vector<int32_t>> EncodeChat(const DecodingModel& model, const OrderedJson& messages,
+                                        const ChatOptions& options) {
+  TEMPER_ASSIGN_OR_RETURN(const std::string text,
+                          model.chat_template->Render(messages, nullptr, /*add_generation_prompt=*/true, options));
+  return model.tokenizer->Encode(text, {.add_special = false});
+}
+
+Status CheckPrompt(const DecodingModel& model, std::span<const int32_t> prompt) {
+  if (prompt.empty()) {
+    return InvalidArgument("--prompt is empty and this tokenizer adds no token before a text: write a prompt");
+  }
+  const int64_t positions = model.opened.model().facts().max_positions;
+  if (static_cast<int64_t>(prompt.size()) < positions) return OkStatus();
+  return InvalidArgument(
+      fmt::format("the prompt has {} tokens, but the model has {} positions for prompt and answer: "
+                  "shorten it",
+                  prompt.size(), positions));
+}
+
+Result<Answer> StreamAnswer(DecodingModel& model, std::span<const int32_t> prompt, const SamplingOptions& sampling,
+                            const std::function<void(const std::string&)>& on_text,
+                            const std::function<bool()>& stopped) {
   const int64_t vocab = model.opened.model().facts().vocab;
   const auto beyond = std::find_if(prompt.begin(), prompt.end(), [&](int32_t id) { return id < 0 || id >= vocab; });
   if (beyond != prompt.end()) {
@@ -96,31 +113,37 @@ Result<std::vector<int32_t>> StreamAnswer(DecodingModel& model, std::span<const 
                     Quoted(model.tokenizer->IdToToken(*beyond)), vocab));
   }
   StreamDecoder decoder(*model.tokenizer);
-  // Escape sequences that a model has learnt could rewrite a terminal's screen, its clipboard, or what is typed next.
-  const bool terminal = isatty(STDOUT_FILENO) != 0;
-  const auto print = [&](const std::string& text) {
-    const std::string shown = terminal ? utf8::Harmless(text) : text;
-    std::fwrite(shown.data(), 1, shown.size(), stdout);
-    std::fflush(stdout);
+  const auto give = [&](const std::string& text) {
+    if (!text.empty()) on_text(text);
   };
   const auto on_token = [&](int32_t id) {
-    print(decoder.Push(id));
+    give(decoder.Push(id));
     return !stopped || !stopped();
   };
-  TEMPER_ASSIGN_OR_RETURN(std::vector<int32_t> answer,
+  Answer answer;
+  TEMPER_ASSIGN_OR_RETURN(answer.tokens,
                           GenerateTokens(*model.session, prompt, sampling.max_new_tokens, sampling.Spec(),
                                          model.tokenizer->stop_ids(), on_token, stopped));
-  print(decoder.Finish() + "\n");
+  give(decoder.Finish());
   // The last token needs no position: none follows it.
-  const int64_t used = static_cast<int64_t>(prompt.size() + answer.size()), context = model.session->context();
-  if (used > context && static_cast<int64_t>(answer.size()) < sampling.max_new_tokens) {
-    LogWarning(
-        fmt::format("the answer is cut off after {} tokens: with the prompt's {} it fills the {} positions of "
-                    "the {}",
-                    answer.size(), prompt.size(), context,
-                    context == model.opened.model().facts().max_positions ? "model" : "conversation"));
+  const auto length = static_cast<int64_t>(answer.tokens.size());
+  const int64_t used = static_cast<int64_t>(prompt.size()) + length, context = model.session->context();
+  if (used > context && length < sampling.max_new_tokens) {
+    answer.cut_off = fmt::format(
+        "the answer is cut off after {} tokens: with the prompt's {} it fills the {} positions of "
+        "the {}",
+        length, prompt.size(), context,
+        context == model.opened.model().facts().max_positions ? "model" : "conversation");
   }
   return answer;
+}
+
+std::string TurnOf(const DecodingModel& model, const Answer& answer) {
+  std::string text = model.tokenizer->Decode(answer.tokens), end = model.chat_template->TurnEnd();
+  end.erase(end.find_last_not_of(" \t\r\n") + 1);
+  // A turn's end that is text, not a token, is the template's to print.
+  if (!end.empty() && text.ends_with(end)) text.resize(text.size() - end.size());
+  return text;
 }
 
 }  // namespace temper

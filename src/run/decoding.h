@@ -1,7 +1,12 @@
-// A model ready to decode, for `generate` and `chat`.
+// A model ready to decode: for `generate` and `chat`, and for programs that open one (api/temper.h).
 #pragma once
 
+#include <functional>
 #include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
 
 #include "infer/generator.h"
 #include "run/far_memory.h"
@@ -33,11 +38,24 @@ struct SamplingOptions {
   SamplingSpec Spec() const;
 };
 
-// Feeds `prompt`, writes the answer to stdout token by token, ends the line, and returns the answer's tokens. Warns if
-// the session's context is full before the answer ends. `stopped`, if given, is asked between steps whether to end the
-// answer there.
-Result<std::vector<int32_t>> StreamAnswer(DecodingModel& model, std::span<const int32_t> prompt,
-                                          const SamplingOptions& sampling,
-                                          const std::function<bool()>& stopped = nullptr);
+// The tokens of a conversation up to the model's next answer. REQUIRES: the model has a chat template.
+Result<std::vector<int32_t>> EncodeChat(const DecodingModel& model, const OrderedJson& messages,
+                                        const ChatOptions& options);
+// Errors: no token; too many for the model's positions.
+Status CheckPrompt(const DecodingModel& model, std::span<const int32_t> prompt);
+
+struct Answer {
+  std::vector<int32_t> tokens;
+  std::string cut_off;  // a warning, if the session's context was full before the answer ended
+};
+
+// Feeds `prompt` and gives the answer to `on_text` as it comes, whole characters at a time. `stopped`, if given, is
+// asked between steps whether to end the answer there.
+Result<Answer> StreamAnswer(DecodingModel& model, std::span<const int32_t> prompt, const SamplingOptions& sampling,
+                            const std::function<void(const std::string& text)>& on_text,
+                            const std::function<bool()>& stopped = nullptr);
+
+// An answer as a message's content, without the end of its turn. REQUIRES: the model has a chat template.
+std::string TurnOf(const DecodingModel& model, const Answer& answer);
 
 }  // namespace temper
