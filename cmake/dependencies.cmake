@@ -13,6 +13,7 @@ foreach(package IN ITEMS libxxhash:xxhash libpcre2-8:pcre2 libutf8proc:utf8proc
   list(GET pair 1 name)
   pkg_check_modules(${name} REQUIRED IMPORTED_TARGET ${module})
   add_library(${name} ALIAS PkgConfig::${name})
+  set(TEMPER_MODULE_${name} ${module})  # of pkg-config
 endforeach()
 if(TEMPER_TESTS)
   find_package(GTest REQUIRED)
