@@ -3,6 +3,7 @@
 
 #include <array>
 
+#include "base/c_locale.h"
 #include "data/template/interpreter.h"
 #include "data/template/parameters.h"
 
@@ -97,7 +98,8 @@ Value FormatNow(Interpreter& interpreter, Arguments arguments) {
       out += "000000";
     } else if (directive != "%z" && directive != "%Z" && directive != "%:") {
       std::array<char, 256> buffer;  // the longest directive of the C locale, %c, needs 24
-      out.append(buffer.data(), std::strftime(buffer.data(), buffer.size(), directive.c_str(), &interpreter.now()));
+      out.append(buffer.data(),
+                 strftime_l(buffer.data(), buffer.size(), directive.c_str(), &interpreter.now(), CLocale()));
     }
   }
   return Value::String(std::move(out));

@@ -6,6 +6,7 @@
 #include <charconv>
 #include <optional>
 
+#include "base/c_locale.h"
 #include "base/utf8.h"
 #include "data/template/unicode.h"
 
@@ -247,7 +248,7 @@ class Lexer {
     }
     if (end == whole) return false;
     const std::string text = WithoutUnderscores(at_, end);
-    Add(TokenType::kNumber, text, Value::Float(std::strtod(text.c_str(), nullptr)));
+    Add(TokenType::kNumber, text, Value::Float(strtod_l(text.c_str(), nullptr, CLocale())));
     MoveTo(end);
     return true;
   }

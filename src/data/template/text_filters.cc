@@ -6,6 +6,7 @@
 #include <cmath>
 #include <limits>
 
+#include "base/c_locale.h"
 #include "data/template/access.h"
 #include "data/template/filter_tables.h"
 #include "data/template/interpreter.h"
@@ -149,7 +150,8 @@ std::optional<double> ReadFloat(std::string_view text) {
   double value = 0;
   const auto [stop, error] = std::from_chars(begin, end, value, std::chars_format::general);
   if (stop != end) return std::nullopt;
-  if (error == std::errc::result_out_of_range) return std::strtod(begin, nullptr);  // infinity or zero, as Python
+  if (error == std::errc::result_out_of_range)
+    return strtod_l(begin, nullptr, CLocale());  // infinity or zero, as Python
   if (error != std::errc()) return std::nullopt;
   return value;
 }
@@ -224,7 +226,7 @@ Value Abs(Interpreter&, const Value& v, Arguments arguments) {
 double RoundFloat(double v, int64_t digits) {
   if (!std::isfinite(v) || digits > 323) return v;
   if (digits < -308) return std::copysign(0.0, v);
-  if (digits >= 0) return std::strtod(fmt::format("{:.{}f}", v, digits).c_str(), nullptr);
+  if (digits >= 0) return strtod_l(fmt::format("{:.{}f}", v, digits).c_str(), nullptr, CLocale());
   const std::string scientific = fmt::format("{:e}", v);
   const double unit = std::pow(10.0, static_cast<double>(-digits));
   return std::nearbyint(v / unit) * unit;
