@@ -1,4 +1,4 @@
-# Temper as a library: what `cmake --install` adds for programs that call it. One header with what
+# Temper as a library (docs/howto/embed.md): what `cmake --install` adds for programs that call it. One header with what
 # it includes, one archive of all layers below cli, and a CMake package with the target temper::temper.
 
 # temper_linked(made_of links target): the temper_* targets that `target` is made of, and what else it links.

@@ -11,7 +11,7 @@
 // Observer. Only a bug of Temper prints a line and aborts.
 //
 // Threads: all functions may be called by several threads at once. Runs do not disturb each other's results, but share
-// the machine: give each its part of it (`threads`, `memory.device`).
+// the machine: give each its part of it (`threads`, `memory.device`). docs/howto/embed.md lists what is the process's.
 #pragma once
 
 #include <charconv>
