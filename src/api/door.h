@@ -4,6 +4,7 @@
 #include <exception>
 #include <new>
 #include <stop_token>
+#include <string>
 #include <system_error>
 #include <utility>
 

@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "base/machine_memory.h"
 #include "base/quantity.h"
+#include "base/thread.h"
 #include "compile/mesh/verify_agreement.h"
 #include "compile/pipeline/balance.h"
 #include "compile/run/compiled_run.h"
@@ -196,8 +197,7 @@ Result<CompiledRun> CompileHere(const TrainSetup& setup, const Ranks& alone, int
 
 // Explains a wait that is felt, unless the result is destroyed before.
 std::jthread ExplainWaiting() {
-  return std::jthread([log = &CurrentLog()](const std::stop_token& done) {
-    const LogScope scope(*log);
+  return StartStoppableThread([](const std::stop_token& done) {
     std::mutex mutex;
     std::condition_variable_any never;
     std::unique_lock lock(mutex);
