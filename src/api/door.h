@@ -30,7 +30,7 @@ auto ThroughDoor(ObserverLog& log, Work work) -> decltype(work()) {
     }
     return IoError(error.what());
   } catch (const std::exception& error) {
-    return Unsupported(std::string(error.what()) + " (nothing handled this: it is a bug in temper)");
+    return Unsupported(std::string("an exception that neither temper nor the observer handled: ") + error.what());
   }
 }
 

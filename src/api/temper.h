@@ -114,7 +114,7 @@ struct TrainResult {
   enum class End { kDone, kStopped, kDiverged };
 
   End end = End::kDone;
-  std::string why;                    // of an end before the last step
+  std::string why;                    // of an end before the last step, also by early stopping
   std::string output_dir;             // as it was set; with kDone a model folder for Open
   int64_t step = 0, total_steps = 0;  // done, and of the whole run; total_steps is 0 before they are counted
   int64_t tokens = 0;                 // trained on
@@ -140,10 +140,11 @@ struct PlanResult {
   std::string text, json;  // the report
 };
 
-// Plans as `temper plan` does, and takes its settings: cluster, price, read_data. Needs config.json alone.
+// Plans as `temper plan` does, and takes its settings: cluster, price, read_data. Needs config.json alone. With search,
+// sharding or program, the text is what these print, and most facts are absent.
 Result<PlanResult> Plan(const Settings& settings, Observer* observer = nullptr);
 
-// Loss of a model on data, with the settings of `temper eval`.
+// Loss of a model on data, with the settings of `temper eval`. Stopped, it ends with kInterrupted.
 Result<EvaluationMetrics> Evaluate(const Settings& settings, Observer* observer = nullptr, std::stop_token stop = {});
 
 struct Message {
