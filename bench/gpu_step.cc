@@ -27,7 +27,7 @@
 #include "base/philox.h"
 #include "base/quantity.h"
 #include "base/team.h"
-#include "compile/run/compiled_run.h"
+#include "compile/run/compile_run.h"
 #include "format/json.h"
 #include "model/families.h"
 #include "plan/planner.h"

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/env.h"
+#include "compile/run/compile_run.h"
 #include "model/families.h"
 #include "model/known_models.h"
 #include "plan/cluster.h"

@@ -163,7 +163,8 @@ struct RunSpec {
   Isa isa = DetectIsa();
   bool joins_adapters = true;  // as on CPUs
   MemorySpec memory;
-  std::string spill_folder;  // of a real disk tier; "": memory simulates the disk
+  PackedOperands packing = PackedOperands::kNone;  // REQUIRES: kNone, or no limits
+  std::string spill_folder;                        // of a real disk tier; "": memory simulates the disk
   // For one rank of several: rows_per_micro_batch are then those of all ranks.
   MeshSpec mesh;
   Communicator* communicator = nullptr;
@@ -249,6 +250,14 @@ class MemoryStore final : public Store {
   std::vector<std::byte> bytes_;
 };
 
+// CompileGraphs without limits, with operands of products packed.
+inline Result<CompiledPrograms> Packed(std::span<const RunGraph> graphs, const StepSpec& spec, PackedOperands packing) {
+  TEMPER_ASSIGN_OR_RETURN(const PreparedStep step, PreparedStep::Of(graphs, spec));
+  TEMPER_ASSIGN_OR_RETURN(std::vector<StepChoice> choices, step.Choices(spec.memory));
+  choices.front().packing = packing;
+  return FitStep(step, spec.memory, choices);
+}
+
 class TinyRun {
  public:
   explicit TinyRun(const RunSpec& spec) : spec_(spec), model_(spec.model ? spec.model() : MakeModel(spec.config)) {
@@ -284,18 +293,20 @@ class TinyRun {
     if (spec.base.is_kept()) {
       for (Graph* graph : {&forward, &eval_forward}) KeepBaseAs(base, model_->modules(), graph);
     }
+    const std::vector<RunGraph> graphs = TrainAndEval(forward, eval_forward);
+    const StepSpec step{.micro_batches = spec.micro_batches,
+                        .recompute = spec.recompute,
+                        .recompute_blocks = spec.recompute_blocks,
+                        .update = {.rule = spec.optimizer,
+                                   .settings = spec.settings,
+                                   .weight_decay = spec.weight_decay,
+                                   .max_norm = spec.max_norm},
+                        .threads = spec.threads,
+                        .mesh = mesh,
+                        .memory = spec.memory,
+                        .joins_adapters = spec.joins_adapters};
     CompiledPrograms compiled =
-        Must(CompileGraphs(TrainAndEval(forward, eval_forward), {.micro_batches = spec.micro_batches,
-                                                                 .recompute = spec.recompute,
-                                                                 .recompute_blocks = spec.recompute_blocks,
-                                                                 .update = {.rule = spec.optimizer,
-                                                                            .settings = spec.settings,
-                                                                            .weight_decay = spec.weight_decay,
-                                                                            .max_norm = spec.max_norm},
-                                                                 .threads = spec.threads,
-                                                                 .mesh = mesh,
-                                                                 .memory = spec.memory,
-                                                                 .joins_adapters = spec.joins_adapters}));
+        Must(spec.packing == PackedOperands::kNone ? CompileGraphs(graphs, step) : Packed(graphs, step, spec.packing));
     programs_ = compiled.programs.all();
     chosen_ = std::move(compiled.memory);
     if (spec.through_text) {

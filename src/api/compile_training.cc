@@ -4,7 +4,7 @@
 
 #include "base/quantity.h"
 #include "compile/run/batch_cut.h"
-#include "compile/run/compiled_run.h"
+#include "compile/run/compile_run.h"
 #include "compile/run/mesh_options.h"
 
 namespace temper {

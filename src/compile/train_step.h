@@ -1,61 +1,19 @@
-// The training step of a model: from its forward graph to Programs. This is the pass
-// pipeline, and the only place that knows its order: partition, fuse, differentiate,
-// recompute, rings, gradient sync, join adapters, collectives, optimizer, memory tiers, update in place, addresses.
+// The training step of a model: from its forward graph to Programs. The order of the passes: partition, fuse,
+// differentiate, recompute, rings, gradient sync, join adapters, collectives, optimizer (prepared_step); memory tiers,
+// update in place, addresses (memory/memory_policy).
 #pragma once
 
-#include <optional>
 #include <span>
-#include <string>
 #include <vector>
 
 #include "compile/memory/machine_room.h"
 #include "compile/memory/memory_policy.h"
-#include "compile/memory/recompute.h"
-#include "compile/mesh/partition.h"
-#include "compile/mesh/sharding_rules.h"
-#include "compile/pipeline/pipeline.h"
-#include "compile/step/update.h"
-#include "graph/graph.h"
+#include "compile/prepared_step.h"
+#include "compile/step_spec.h"
 #include "program/program_set.h"
 
 namespace temper {
 
-// The mesh of a run, and this rank's place in it.
-struct MeshSpec {
-  Mesh mesh;
-  int rank = 0;
-  ResidualSplit residual = ResidualSplit::kTokens;
-  std::vector<ShardingRule> rules;  // the user's rules, which precede the defaults
-  // The last `gathered_blocks` blocks keep gathered weights from forward to backward; others gather them again.
-  // Default: 1 if collectives run in the background, else 0. Between the last block's forward and backward there are
-  // only the nodes after the blocks, and its second gather would be issued before these (compile/mesh/collectives.h),
-  // so keeping takes no more memory. In a pipeline: kAllBlocks, or not given.
-  std::optional<int> gathered_blocks;
-  // Gather weights and reduce gradients while neighbouring blocks are computed.
-  bool overlap = true;
-  PipelineSpec pipeline;      // if the mesh has stages (pp)
-  DecisionOptions decisions;  // decisions not made by cost
-};
-
-struct StepSpec {
-  int micro_batches = 1;
-  Recompute recompute = Recompute::kNone;  // kAuto: chosen together with the tiers, within the limits of `memory`
-  int recompute_blocks = kAllBlocks;       // only the first `recompute_blocks`
-  UpdateSpec update;
-  int threads = 1;
-  MeshSpec mesh;
-  MemorySpec memory;
-  // Whether products take a second pair of operands, so that adapters are part of them (compile/step/join_adapters.h):
-  // on CPUs.
-  bool joins_adapters = false;
-};
-
-// A forward graph to compile, for the tokens of all ranks' micro-batch.
-struct RunGraph {
-  std::string name;      // of its Program (program/program_names.h)
-  const Graph* forward;  // REQUIRES: outlives CompileGraphs
-  bool trains = false;   // its Program is a step: micro-batches, backward and update; it has one root, a loss
-};
 // "train" and "eval": the same model without ops that only training has (dropout).
 std::vector<RunGraph> TrainAndEval(const Graph& train, const Graph& eval);
 
@@ -68,7 +26,10 @@ struct CompiledPrograms {
 // Programs that share arenas, for rank spec.mesh.rank. REQUIRES: if one of `graphs` trains, it is the first; if none
 // does, the mesh has one rank.
 Result<CompiledPrograms> CompileGraphs(std::span<const RunGraph> graphs, const StepSpec& spec);
-// The same for graphs of which none trains, within the limits of this machine (LimitsOfMachine, CheckRoom), if
+// The same for one rank, whose graphs are prepared, and of its choices for those given.
+Result<CompiledPrograms> FitStep(const PreparedStep& step, const MemorySpec& memory,
+                                 std::span<const StepChoice> choices);
+// As CompileGraphs for graphs of which none trains, within the limits of this machine (LimitsOfMachine, CheckRoom), if
 // spec.memory sets none; logs the chosen limits, if any.
 Result<CompiledPrograms> CompileForwardWithin(const ProcessMemory& available, std::span<const RunGraph> graphs,
                                               StepSpec spec);

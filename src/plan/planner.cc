@@ -7,6 +7,7 @@
 
 #include "base/for_each.h"
 #include "base/team.h"
+#include "compile/run/compile_run.h"
 #include "compile/run/mesh_options.h"
 #include "plan/cluster_rates.h"
 

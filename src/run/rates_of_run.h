@@ -10,6 +10,7 @@
 #include <string>
 
 #include "base/env.h"
+#include "compile/run/compile_run.h"
 #include "compile/run/compiled_run.h"
 #include "compile/run/run_rates.h"
 #include "run/calibration.h"

@@ -35,9 +35,9 @@ void ExpectSame(RunSpec spec, const std::vector<Isa>& levels) {
   for (const Isa isa : levels) {
     SCOPED_TRACE(std::string(ToString(isa)) + " " + spec.config.substr(0, 60));
     spec.isa = isa;
-    spec.memory.packing = PackedOperands::kNone;
+    spec.packing = PackedOperands::kNone;
     const auto rows = OnThreadRanks<Outcome>(spec, Train);
-    spec.memory.packing = PackedOperands::kAll;
+    spec.packing = PackedOperands::kAll;
     const auto packed = OnThreadRanks<Outcome>(spec, Train);
     for (size_t rank = 0; rank < rows.size(); ++rank) {
       ExpectSameResults(packed[rank], rows[rank]);
@@ -75,7 +75,7 @@ TEST(PackedWeights, GiveTheBitsOfRowMajorOnesOnMeshes) {
 // reads the layout that its rule names.
 TEST(PackedWeights, AreThoseThatOnlyProductsRead) {
   RunSpec spec{.config = LlamaConfigText(false), .method = Method::kLora, .dtype = DType::kBF16};
-  spec.memory.packing = PackedOperands::kAll;
+  spec.packing = PackedOperands::kAll;
   const TinyRun run(spec);
   std::map<Op, int> products;
   for (const Segment& segment : run.train().segments) {
@@ -115,10 +115,10 @@ void ExpectSameTraining(RunSpec spec, bool keeps, const std::vector<Isa>& levels
     SCOPED_TRACE(ToString(isa));
     spec.isa = isa;
     if (isa == Isa::kScalar) spec.row = 16, spec.rows_per_micro_batch = 2;  // twins take minutes for more
-    spec.memory.packing = PackedOperands::kNone;
+    spec.packing = PackedOperands::kNone;
     const auto rows = OnThreadRanks<Outcome>(spec, Train);
     for (const PackedOperands packing : {PackedOperands::kInMicroBatch, PackedOperands::kAll}) {
-      spec.memory.packing = packing;
+      spec.packing = packing;
       const auto packed = OnThreadRanks<Outcome>(spec, Train);
       for (size_t rank = 0; rank < rows.size(); ++rank) {
         ExpectSameResults(packed[rank], rows[rank]);

@@ -424,7 +424,24 @@ std::vector<std::string> OptionLines(std::span<const StepOption> options) {
 
 Result<std::vector<Program>> FitWithin(const MemorySpec& memory, std::span<const StepChoice> choices,
                                        const StepMaker& make, int threads, ChosenMemory* chosen) {
-  return StepChooser(memory, choices, make, threads).Run(chosen);
+  ChosenMemory merged, behind;
+  Result<std::vector<Program>> programs = StepChooser(memory, choices, make, threads).Run(&merged);
+  const bool refused = !programs.ok() && programs.status().code() == StatusCode::kOutOfMemory;
+  if (choices.front().merges && (refused || (programs.ok() && !TrafficOfStep((*programs)[0]).empty()))) {
+    // An update during the backward takes memory that the backward needs, gradients of one micro-batch cannot leave the
+    // device, and moves may take cores from kernels. An update after the backward may fit or be faster. Ranks need not
+    // agree: all collectives keep their order.
+    std::vector<StepChoice> unmerged(choices.begin(), choices.end());
+    if (memory.quick && !refused) unmerged = {merged.choice};
+    for (StepChoice& choice : unmerged) choice.merges = false;
+    Result<std::vector<Program>> others = StepChooser(memory, unmerged, make, threads).Run(&behind);
+    if (refused || (others.ok() && behind.stall + behind.compute < merged.stall + merged.compute)) {
+      programs = std::move(others);
+      merged = std::move(behind);
+    }
+  }
+  if (chosen != nullptr && programs.ok()) *chosen = std::move(merged);
+  return programs;
 }
 
 Result<std::vector<Program>> FitForward(const MemorySpec& memory, const StepGraphs& step, int threads,

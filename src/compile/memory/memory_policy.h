@@ -20,12 +20,22 @@ namespace temper {
 // The search ends where a step could gain less than this part of its time: forecasts are not that exact.
 inline constexpr double kWorthwhile = 0.01;
 
+// Which operands of products are packed ahead of them (compile/memory/pack_weights.h, pack_operands.h), by the memory
+// that takes.
+enum class PackedOperands : uint8_t {
+  kNone,
+  kInMicroBatch,  // what several products of a micro-batch read, while they need it
+  kAll,           // also frozen weights, once per run, and trained ones, once per step
+};
+
 // One way to compile a step.
 struct StepChoice {
   Recompute recompute = Recompute::kNone;
   int recompute_blocks = kAllBlocks;       // only the first `recompute_blocks`
   int64_t loss_chunk = kDefaultLossChunk;  // most rows that linear_cross_entropy processes at a time
   bool casts = false;                      // trained matrices (CastWeights)
+  bool merges = false;                     // the update is part of the last micro-batch's backward (MergeUpdate)
+  PackedOperands packing = PackedOperands::kNone;
 
   std::string ToString() const;  // "block in the first 6 blocks, bf16 weights cast, loss in chunks of 128 rows"
   bool operator==(const StepChoice&) const = default;
@@ -65,6 +75,8 @@ std::vector<std::string> OptionLines(std::span<const StepOption> options);
 
 // Compiles the step by one of `choices` and finds tiers for its values within the limits. Smaller chunks of the loss
 // are tried if nothing else fits, and for the fastest choice if it waits for moves (MemorySpec::loss_chunks_keep_bits).
+// Choices that merge the update are tried without, too, if nothing fits or values move. REQUIRES: a choice that packs
+// is the only one, and nothing leaves the device (kDevice, or no limits).
 // Errors: kOutOfMemory if the operands of one instruction, which the message names, exceed the device, or if nothing
 // that the policy allows fits, with the numbers.
 Result<std::vector<Program>> FitWithin(const MemorySpec& memory, std::span<const StepChoice> choices,

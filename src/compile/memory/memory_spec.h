@@ -13,14 +13,6 @@
 
 namespace temper {
 
-// Which operands of products are packed ahead of them (compile/memory/pack_weights.h, pack_operands.h), by the memory
-// that takes.
-enum class PackedOperands : uint8_t {
-  kNone,
-  kInMicroBatch,  // what several products of a micro-batch read, while they need it
-  kAll,           // also frozen weights, once per run, and trained ones, once per step
-};
-
 // For RankLinks::ranks_per_host: all ranks are on one.
 inline constexpr int kOneHost = std::numeric_limits<int>::max();
 
@@ -33,8 +25,6 @@ struct MemorySpec {
   // The tier of a class of values; overrides the policy.
   std::optional<Tier> weights, gradients, optimizer, activations;
   TrainedMatrices matrices = TrainedMatrices::kAuto;
-  // REQUIRES: kNone, or nothing leaves the device (kDevice, or no limits).
-  PackedOperands packing = PackedOperands::kNone;
   std::string rates_source = "typical";    // where the next three come from, for messages
   DeviceRates rates = TypicalHost();       // of the device
   DeviceRates host_rates = TypicalHost();  // of kernels on values in host memory

@@ -66,32 +66,16 @@ EstimateCut CutOnMachine(const RankMemory& available, const Model& model, int ra
     MemorySpec machine = MemorySpecOf(config);
     machine.quick = true;
     if (available.ranks_per_machine > 0) machine.ranks.ranks_per_host = available.ranks_per_machine;
-    const AskRates asks = [&](const Result<bool>& needed) -> Result<std::optional<RunRates>> {
-      if (!ask) return std::optional<RunRates>();
+    const AskRates asks = [&](const Result<bool>& needed) {
       Result<std::optional<RunRates>> rates = ask(needed);
       if (rates.ok() && rates->has_value()) UseRates(**rates, &machine);
       return rates;
     };
-    const auto compile = [&]() -> Result<std::vector<CompiledRun>> {
-      if (config.machine.device == DeviceChoice::kGpu) {
-        return CompileStages(ranks,
-                             [&](int rank) { return CompileWithin(available, model, config, ranks, rank, {}, asks); });
-      }
-      // Packed operands change all cuts alike, and take several compilations.
-      RankMemory plain = available;
-      plain.packs = false;
-      // A run that fits as it is depends on no rates, which take a second to measure.
-      bool depends = !machine.IsOpen();
-      if (depends) TEMPER_RETURN_IF_ERROR(asks(true).status());
-      auto stages = CompileStagesWithin(plain, model, config, ranks, machine);
-      if (depends || !ask) return stages;
-      depends = !stages.ok() || std::any_of(stages->begin(), stages->end(),
-                                            [](const CompiledRun& stage) { return !stage.limited_because.empty(); });
-      if (!depends) return stages;
-      TEMPER_RETURN_IF_ERROR(asks(true).status());
-      return CompileStagesWithin(plain, model, config, ranks, machine);
-    };
-    TEMPER_ASSIGN_OR_RETURN(const std::vector<CompiledRun> stages, compile());
+    // Packed operands change all cuts alike, and take several compilations.
+    RankMemory plain = available;
+    plain.packs = false;
+    TEMPER_ASSIGN_OR_RETURN(const std::vector<CompiledRun> stages,
+                            CompileStagesWithin(plain, model, config, ranks, machine, ask ? asks : nullptr));
     CutEstimate cut{.fits = true};
     std::vector<const Program*> programs;
     for (const CompiledRun& stage : stages) {

@@ -10,6 +10,7 @@
 
 #include "base/status.h"
 #include "base/units.h"
+#include "compile/run/compile_run.h"
 #include "compile/run/compiled_run.h"
 #include "settings/run_config.h"
 

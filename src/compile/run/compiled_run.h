@@ -1,12 +1,11 @@
-// Compiles a training run. `temper plan` and `temper train` use the same function, so the plan is the run.
+// CompiledRun: the Programs of a run on one rank, and all that is known of it before a weight is read. `temper plan`
+// and `temper train` compile in the same way (compile/run/compile_run.h), so the plan is the run.
 #pragma once
 
-#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "compile/memory/machine_room.h"
 #include "compile/run/pipeline_facts.h"
 #include "compile/run/run_rates.h"
 #include "compile/train_step.h"
@@ -57,36 +56,7 @@ DType ComputeDType(const RunConfig& config);
 MemorySpec MemorySpecOf(const RunConfig& config);
 UpdateSpec UpdateSpecOf(const RunConfig::Optimizer& optimizer);
 
-// REQUIRES: `config` is resolved. `rank` of `ranks`. `kept`: decisions of the resumed run. `memory`: limits and rates
-// of another machine; nullptr: those of `config`.
-Result<CompiledRun> CompileRun(const Model& model, const RunConfig& config, int ranks = 1, int rank = 0,
-                               const KeptDecisions& kept = {}, const MemorySpec* memory = nullptr);
-
-// Asks for the rates to choose by. All ranks call it once per compilation, at the same place. `needed`: whether choices
-// of this rank depend on rates, or why it does not compile. nullopt: no rank's do.
-using AskRates = std::function<Result<std::optional<RunRates>>(const Result<bool>& needed)>;
-
-// CompileRun for this machine: if `config` sets no limits and the run takes more than
-// `available`, it gets the machine's limits (compile/memory/machine_room.h); values that memory
-// does not hold are read from the model's files or kept on the disk. Each stage of a pipeline
-// has its own need and limits. On a GPU with unknown memory, the run is compiled as it is.
-// If `available.packs`, operands of products are packed as far as everything then fits on the device (PackedOperands).
-// `ask` is called if it is given, otherwise rates are typical ones.
-Result<CompiledRun> CompileWithin(const RankMemory& available, const Model& model, const RunConfig& config,
-                                  int ranks = 1, int rank = 0, const KeptDecisions& kept = {},
-                                  const AskRates& ask = nullptr);
-
-// The result of `compile` for the first rank of each stage; for rank 0 without stages.
-Result<std::vector<CompiledRun>> CompileStages(int ranks, const std::function<Result<CompiledRun>(int rank)>& compile);
-// CompileWithin for the first rank of each stage, if `available` has no GPU's memory. `asked`: MemorySpecOf(config),
-// perhaps with other rates.
-Result<std::vector<CompiledRun>> CompileStagesWithin(const RankMemory& available, const Model& model,
-                                                     const RunConfig& config, int ranks, const MemorySpec& asked);
-
 // A line for each setting of LoRA without effect on this model.
 Result<std::vector<std::string>> IdleSettings(const Model& model, const RunConfig& config);
-
-// The training forward pass of one device with its adapters, before the mesh splits it (for DrawSharding).
-Result<Graph> AdaptedForward(const Model& model, const RunConfig& config);
 
 }  // namespace temper

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "compile/memory/tier_search.h"
+#include "compile/run/compile_run.h"
 #include "format/json.h"
 #include "model/families.h"
 #include "program/program.h"

@@ -1,0 +1,165 @@
+#include "compile/run/run_frame.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <set>
+#include <string_view>
+
+#include "compile/mesh/sharding_rules.h"
+#include "compile/pipeline/balance.h"
+#include "compile/run/mesh_options.h"
+#include "compile/run/saved_slices.h"
+#include "model/adapted_model.h"
+
+namespace temper {
+namespace {
+
+StepSpec StepSpecOf(const RunConfig& config) {
+  return {.micro_batches = static_cast<int>(config.batch.gradient_accumulation_steps),
+          .recompute = config.machine.recompute,
+          .recompute_blocks = static_cast<int>(config.machine.recompute_blocks.value_or(kAllBlocks)),
+          .update = UpdateSpecOf(config.optimizer),
+          // One thread enqueues a device's kernels; scratch per thread would be wasted.
+          .threads = config.machine.device == DeviceChoice::kGpu ? 1 : static_cast<int>(*config.machine.threads),
+          .memory = MemorySpecOf(config),
+          .joins_adapters = config.machine.device != DeviceChoice::kGpu};
+}
+
+ModelWork WorkOf(const Graph& forward) {
+  ModelWork work;
+  for (const Node& node : forward.nodes()) {
+    const OpRule& rule = RuleOf(node.op);
+    if (rule.model_work != nullptr) rule.model_work(TypesOf(forward, node.inputs), node.attributes, &work);
+  }
+  return work;
+}
+
+Result<AdaptedModel> AdaptedModelOf(const Model& model, const RunConfig& config) {
+  AdaptedModel adapted{.model = model};
+  adapted.trains_all_weights = config.model.method != TrainMethod::kLora;
+  if (adapted.trains_all_weights) return adapted;
+  TEMPER_ASSIGN_OR_RETURN(adapted.adapters, ResolveLora(model.modules(), config.lora));
+  adapted.dropout = config.lora.dropout;
+  adapted.base = {.modules = FormatOf(config.model.base_dtype),
+                  .embedding = FormatOf(config.model.embedding_dtype),
+                  .dequantised_first = config.machine.device == DeviceChoice::kGpu};
+  return adapted;
+}
+
+Result<std::string> NoteOnMesh(const Graph& forward, const MeshSpec& mesh) {
+  std::vector<std::string> notes;
+  if (std::string copies = NoteOn(mesh.mesh); !copies.empty()) notes.push_back(std::move(copies));
+  if (!mesh.rules.empty() && mesh.mesh.ranks() > 1) {
+    TEMPER_ASSIGN_OR_RETURN(const ShardedWeights sharded, ShardWeights(forward, mesh.mesh, mesh.rules, mesh.residual));
+    for (std::string& idle : IdleRules(mesh.rules, sharded)) notes.push_back(std::move(idle));
+  }
+  return fmt::format("{}", fmt::join(notes, "; "));
+}
+
+// "model.layers.*.mlp.up_proj.weight" of block 7's.
+std::string NameInAnyBlock(std::string name, int block) {
+  const std::string number = fmt::format(".{}.", block);
+  const size_t at = name.find(number);
+  return at == std::string::npos ? name : name.replace(at, number.size(), ".*.");
+}
+
+// Without rules of the user, blocks of one kind are split alike: one of each is looked at.
+Status CheckSaves(const Graph& forward, const CompiledRun& run) {
+  Mesh stage = run.mesh.mesh;  // of which each tensor has one, or two the same parts
+  stage.set_size(Axis::kPp, 1);
+  ShardedWeights sharded;
+  if (stage.ranks() > 1) {
+    TEMPER_ASSIGN_OR_RETURN(sharded, ShardWeights(forward, stage, run.mesh.rules, run.mesh.residual));
+  }
+  if (!run.mesh.rules.empty()) return CheckSavedSlices(run.stored, sharded.shardings, stage);
+  const std::set<std::string_view> distinct(run.distinct.begin(), run.distinct.end());
+  std::vector<StoredWeight> one_of_each;
+  for (const StoredWeight& w : run.stored) {
+    if (distinct.contains(w.name)) one_of_each.push_back(w);
+  }
+  return CheckSavedSlices(one_of_each, sharded.shardings, stage);
+}
+
+}  // namespace
+
+Result<RunFrame> RunFrame::Of(const Model& model, const RunConfig& config, int ranks, const KeptDecisions& kept) {
+  const int64_t row = *config.data.max_seq_len;
+  RunFrame frame{.dtype = ComputeDType(config), .on_gpu = config.machine.device == DeviceChoice::kGpu};
+  CompiledRun& run = frame.facts;
+  TEMPER_ASSIGN_OR_RETURN(run.mesh, MeshOf(config, ranks, /*rank=*/0, model.facts().heads));
+  TEMPER_ASSIGN_OR_RETURN(AdaptedModel adapted, AdaptedModelOf(model, config));
+  const auto spec_of = [&](int64_t rows, bool training) {
+    return ForwardSpec{.dtype = frame.dtype,
+                       .tokens = rows * run.data_ranks() * row,
+                       .row = row,
+                       .training = training,
+                       .neftune_noise_alpha = config.regularisation.neftune_noise_alpha,
+                       .objective_settings = {.weighted = config.data.weighted,
+                                              .label_smoothing = config.regularisation.label_smoothing_factor}};
+  };
+  const int64_t rows = config.batch.per_device_train_batch_size;
+  run.parameters = NumParameters(model);
+  Graph plain = model.Forward(spec_of(rows, /*training=*/true));
+  run.work = WorkOf(plain);
+  frame.forward = adapted.Adapted(std::move(plain), /*training=*/true);
+  frame.eval = adapted.Forward(spec_of(config.batch.per_device_eval_batch_size.value_or(rows), /*training=*/false));
+  const Graph& forward = frame.forward;
+  run.targets = std::move(adapted.adapters);
+  run.trainable_parameters = run.targets.empty() ? run.parameters : 0;
+  for (const LoraModule& t : run.targets) run.trainable_parameters += t.r * (t.in + t.out);
+  const std::vector<int> blocks = BlocksOfFirstUse(forward);
+  std::set<std::pair<int, std::string>> kinds;  // values of them
+  for (ValueId id = 0; id < forward.num_values(); ++id) {
+    const Value& value = forward.value(id);
+    if (value.trainable) run.trained.push_back(value.name);
+    if (value.role != Role::kWeight && value.role != Role::kAdapter) continue;
+    const int block = blocks[static_cast<size_t>(id)];
+    const int kind = block < 0 ? block : model.facts().kinds[static_cast<size_t>(block)];
+    // Of the first block of its kind that has it: adapters may be on later ones alone.
+    if (kinds.emplace(kind, NameInAnyBlock(value.name, block)).second) run.distinct.push_back(value.name);
+  }
+  run.stored = run.targets.empty() ? model.StoredWeights() : LoraWeights(run.targets);
+  if (run.mesh.mesh.size(Axis::kPp) > 1) {
+    PipelineSpec& pipeline = run.mesh.pipeline;
+    const int chunks = run.mesh.mesh.size(Axis::kPp) * pipeline.chunks_per_stage;
+    TEMPER_ASSIGN_OR_RETURN(const std::vector<int> chunk_of,
+                            ChunkOfBlocks(CostsOfBlocks(forward), chunks, pipeline.layers));
+    pipeline.layers.assign(static_cast<size_t>(chunks), 0);
+    for (const int chunk : chunk_of) ++pipeline.layers[static_cast<size_t>(chunk)];
+  }
+  frame.spec = StepSpecOf(config);
+  frame.spec.mesh = run.mesh;
+  frame.spec.mesh.decisions.kept = kept;
+  TEMPER_ASSIGN_OR_RETURN(run.mesh_note, NoteOnMesh(forward, run.mesh));
+  TEMPER_RETURN_IF_ERROR(CheckSaves(forward, run));
+  return frame;
+}
+
+Result<PreparedStep> RunFrame::Prepare(int rank) const {
+  StepSpec of_rank = spec;
+  of_rank.mesh.rank = rank;
+  return PreparedStep::Of(TrainAndEval(forward, eval), of_rank);
+}
+
+Result<CompiledRun> RunFrame::Finished(int rank, CompiledPrograms compiled, const MemorySpec& memory) const {
+  CompiledRun run = facts;
+  run.mesh.rank = rank;
+  run.programs = std::move(compiled.programs);
+  run.decisions = std::move(compiled.decisions);
+  run.memory = std::move(compiled.memory);
+  if (!run.memory.text.empty()) run.rates = memory.rates_source;
+  if (run.mesh.mesh.size(Axis::kPp) > 1) {
+    TEMPER_ASSIGN_OR_RETURN(run.pipeline,
+                            PipelineFactsOf(run.mesh, spec.micro_batches, run.memory.choice, run.targets.empty()));
+  }
+  return run;
+}
+
+Result<Graph> AdaptedForward(const Model& model, const RunConfig& config) {
+  TEMPER_ASSIGN_OR_RETURN(const AdaptedModel adapted, AdaptedModelOf(model, config));
+  const int64_t row = *config.data.max_seq_len;
+  return adapted.Forward({.dtype = ComputeDType(config), .tokens = row, .row = row, .training = true});
+}
+
+}  // namespace temper

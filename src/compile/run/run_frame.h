@@ -1,0 +1,27 @@
+// RunFrame: what is compiled of a run, and what is known of it, before any rank or any memory matters.
+#pragma once
+
+#include "compile/run/compiled_run.h"
+
+namespace temper {
+
+struct RunFrame {
+  DType dtype = DType::kF32;
+  bool on_gpu = false;
+  CompiledRun facts;    // of rank 0; without Programs and what follows from them
+  Graph forward, eval;  // for the tokens of all ranks' micro-batch
+  StepSpec spec;        // of rank 0; its memory as the settings say
+
+  // REQUIRES: `config` is resolved. `kept`: decisions of the resumed run.
+  static Result<RunFrame> Of(const Model& model, const RunConfig& config, int ranks, const KeptDecisions& kept);
+
+  // Borrows from this.
+  Result<PreparedStep> Prepare(int rank) const;
+  // `rank`'s run with these Programs, chosen within `memory`.
+  Result<CompiledRun> Finished(int rank, CompiledPrograms compiled, const MemorySpec& memory) const;
+};
+
+// The training forward pass of one device with its adapters, before the mesh splits it (for DrawSharding).
+Result<Graph> AdaptedForward(const Model& model, const RunConfig& config);
+
+}  // namespace temper
