@@ -268,7 +268,7 @@ int Main(Case c) {
     fmt::print(stderr, "timed {} for {}\n", Counted(timed.algorithms, "algorithm"), Counted(timed.products, "product"));
   }
   FillWeights(*executor);
-  HostBatches batches(*executor, c.micro_batches);
+  HostBatches batches(*executor, c.micro_batches, Sft().reports);
   FillBatches(model->facts().vocab, &batches);
   const int scalars = run.train().FindBuffer(kScalarsBuffer);
   const int64_t tokens = c.rows * c.micro_batches * kRow;

@@ -48,7 +48,7 @@ class DeviceRun {
     add(kDocumentStartInput, batch.document_start);
     add(kDocumentLengthInput, batch.document_length);
     add(kRngInput, rng_);
-    add(Sft().loss, losses_);
+    add(Sft().reports[0].output, losses_);
     return executor_->Run(io, {.trace = trace});
   }
 

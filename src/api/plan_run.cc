@@ -117,10 +117,12 @@ Status ReportSharding(const TrainSetup& setup, const CompiledRun& run, Report* r
   text = "\nreserved for a step (weights, gradients, optimizer states, activations)\n";
   const int ranks = run.mesh.mesh.ranks();
   std::vector<Program> programs;
+  TEMPER_ASSIGN_OR_RETURN(RunFrame frame, RunFrame::Of(model, config, ranks, {}));
   for (int rank = 0; rank < ranks; ++rank) {
-    TEMPER_ASSIGN_OR_RETURN(CompiledRun one, CompileRun(model, config, ranks, rank));
-    text += fmt::format("  rank {:<4} {}\n", rank, ToString(one.train().arena_bytes));
-    programs.push_back(one.train());
+    frame.spec.mesh.rank = rank;
+    TEMPER_ASSIGN_OR_RETURN(const CompiledPrograms one, CompileGraphs(frame.RunGraphs(), frame.spec));
+    programs.push_back(one.programs.first());
+    text += fmt::format("  rank {:<4} {}\n", rank, ToString(programs.back().arena_bytes));
   }
   std::vector<const Program*> of_ranks;
   of_ranks.reserve(programs.size());

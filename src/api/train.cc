@@ -19,6 +19,7 @@
 #include "run/finished_run.h"
 #include "run/machine.h"
 #include "run/machine_report.h"
+#include "run/reference_scores.h"
 #include "run/run_record.h"
 #include "run/saver.h"
 #include "train/loop.h"
@@ -126,7 +127,33 @@ std::optional<Evaluator> MakeEvaluator(const TrainingRun& run) {
   in_order.passes.clear();
   return std::make_optional<Evaluator>(
       run.engine.Of(ProgramKind::kEval), from.store, samples, in_order,
-      [&from](int32_t sample) { return from.PlaceOf(sample); }, run.peers());
+      [&from](int32_t sample) { return from.PlaceOf(sample); }, run.peers(), *run.config().objective.rule);
+}
+
+// What the scores of a reference depend on.
+std::string KeyOfScores(const CheckpointContents& contents) {
+  return contents.state.data_fingerprint + " " + contents.state.eval_fingerprint;
+}
+
+// With an objective that compares with the model as it was: what it said of the data.
+Result<std::optional<ReferenceScores>> Score(const CheckpointContents& contents, const RunCallbacks& callbacks,
+                                             TrainingRun& run) {
+  const ObjectiveRule& objective = *run.config().objective.rule;
+  if (!objective.has(ProgramKind::kReference)) return std::optional<ReferenceScores>();
+  const bool resumes = run.setup.resume.has_value();
+  ScoreRequest request{.reference = run.engine.Of(ProgramKind::kReference),
+                       .train = run.data,
+                       .evaluation = run.eval_data ? &*run.eval_data : nullptr,
+                       .max_seq_len = *run.config().data.max_seq_len,
+                       .parts = static_cast<int>(objective.parts.size()),
+                       .ranks = run.setup.ranks,
+                       .peers = run.peers(),
+                       .kept = resumes ? JoinPath(run.config().output.output_dir, kReferenceFile) : "",
+                       .key = KeyOfScores(contents),
+                       .changed = resumes};
+  if (run.setup.ranks.alone()) request.stop = [&callbacks] { return callbacks.stop.Asked(); };
+  TEMPER_ASSIGN_OR_RETURN(ReferenceScores scores, ScoreReference(request));
+  return std::optional(std::move(scores));
 }
 
 // The files that the first rank writes beside the checkpoints.
@@ -142,11 +169,13 @@ std::vector<std::string> TokenFilesOf(const TrainingRun& run) {
 }
 
 // But for the token file, the first change of the output folder.
-Status OpenRecords(const RunProgress& at, TrainingRun& run, RunRecords* records) {
+Status OpenRecords(const RunProgress& at, const std::optional<ReferenceScores>& scores, const std::string& key,
+                   TrainingRun& run, RunRecords* records) {
   const RunConfig& c = run.config();
   const std::string& out = c.output.output_dir;
   TEMPER_RETURN_IF_ERROR(run.setup.folder->Begin(at.step));
   TEMPER_RETURN_IF_ERROR(WriteTextFileAtomically(PosixEnv(), JoinPath(out, kRunConfigFile), SavedConfig(c)));
+  if (scores) TEMPER_RETURN_IF_ERROR(WriteScores(PosixEnv(), JoinPath(out, kReferenceFile), key, *scores));
   const std::string metrics_path = JoinPath(out, kMetricsFile);
   TEMPER_RETURN_IF_ERROR(TruncateMetrics(PosixEnv(), metrics_path, at.step, at.eval_loss.has_value()));
   TEMPER_ASSIGN_OR_RETURN(records->metrics, MetricsLog::Open(PosixEnv(), metrics_path));
@@ -169,7 +198,8 @@ std::optional<TiersRow> TiersOf(const Program& program) {
 
 // Trains from `at` to the end, or until it is asked to stop.
 Result<TrainResult> TrainFrom(const RunProgress& at, const StepCount& steps, CheckpointContents contents,
-                              const RunCallbacks& callbacks, TrainingRun& run) {
+                              const std::optional<ReferenceScores>& scores, const RunCallbacks& callbacks,
+                              TrainingRun& run) {
   const RunConfig& c = run.config();
   const std::string& out = c.output.output_dir;
   const Dataset& dataset = run.data.dataset;
@@ -181,6 +211,7 @@ Result<TrainResult> TrainFrom(const RunProgress& at, const StepCount& steps, Che
                    .update = UpdateSpecOf(c.optimizer),
                    .seed = static_cast<uint64_t>(c.machine.seed),
                    .place = [&dataset](int32_t sample) { return dataset.PlaceOf(sample); },
+                   .objective = c.objective.rule,
                    .attention_flops = [&run](int64_t tokens) { return run.compiled.AttentionFlops(tokens); },
                    .peers = run.peers()});
   if (at.step > 0) TEMPER_RETURN_IF_ERROR(trainer.Restore(at.step, at.sampler));
@@ -194,7 +225,8 @@ Result<TrainResult> TrainFrom(const RunProgress& at, const StepCount& steps, Che
   const Ranks& ranks = run.setup.ranks;
   callbacks.stop.StepsBegin();
   RunRecords records;
-  TEMPER_RETURN_IF_ERROR(ranks.Agree(ranks.first() ? OpenRecords(at, run, &records) : OkStatus()));
+  TEMPER_RETURN_IF_ERROR(
+      ranks.Agree(ranks.first() ? OpenRecords(at, scores, KeyOfScores(contents), run, &records) : OkStatus()));
   if (!ranks.alone()) {
     TEMPER_ASSIGN_OR_RETURN(contents.tensors, OwnParts(std::move(contents.tensors), *ranks.communicator()));
   }
@@ -337,7 +369,12 @@ Result<TrainResult> Train(const RunCallbacks& callbacks, TrainingRun& run) {
   TEMPER_ASSIGN_OR_RETURN(const StepCount steps, CountSteps(run));
   contents.state.total_steps = steps.total;
   TEMPER_ASSIGN_OR_RETURN(const RunProgress at, FillMemory(contents, run));
-  return TrainFrom(at, steps, std::move(contents), callbacks, run);
+  const Result<std::optional<ReferenceScores>> scores = Score(contents, callbacks, run);
+  if (scores.status().code() == StatusCode::kInterrupted) {
+    if (auto stopped = StoppedBeforeSteps(callbacks, run)) return *std::move(stopped);
+  }
+  TEMPER_RETURN_IF_ERROR(scores.status());
+  return TrainFrom(at, steps, std::move(contents), *scores, callbacks, run);
 }
 
 }  // namespace

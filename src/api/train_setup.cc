@@ -20,18 +20,22 @@ namespace temper {
 namespace {
 
 // Cheap checks of the data files. The first rank makes them for all.
-Status CheckDataFiles(Env& env, const RunConfig::Data& data) {
-  const bool as_fields = !data.row_template.empty();
+Status CheckDataFiles(Env& env, const RunConfig& config) {
+  const RunConfig::Data& data = config.data;
+  const RowUse use = RowUseOf(config);
   for (const auto& [option, sources] : {std::pair{"data", &data.data}, {"eval_data", &data.eval_data}}) {
-    TEMPER_ASSIGN_OR_RETURN(const auto inputs, FindInputs(env, *sources, data.columns, as_fields, option));
+    TEMPER_ASSIGN_OR_RETURN(const auto inputs, FindInputs(env, *sources, data.columns, use, option));
     for (const DataInput& input : inputs) {
       const std::string& path = input.path;
       if (const auto file = env.OpenForRead(path); !file.ok()) {
         return file.status().WithContext(fmt::format("--{}", option));
       }
       // The first rows show the format; a text file is only read when needed.
-      if (KindOfDataFile(path) == DataFileKind::kText) continue;
-      if (const auto rows = RecordReader::Open(env, path, input.columns, as_fields); !rows.ok()) {
+      if (KindOfDataFile(path) == DataFileKind::kText) {
+        TEMPER_RETURN_IF_ERROR(CheckUse(input));
+        continue;
+      }
+      if (const auto rows = RecordReader::Open(env, path, input.columns, use); !rows.ok()) {
         return rows.status().WithContext(fmt::format("--{}", option));
       }
     }
@@ -71,12 +75,13 @@ Status ExpandData(const Ranks& ranks, Purpose purpose, const std::optional<Outpu
 }
 
 // A plan may name files that do not exist yet; they count as without weights.
-bool FindsWeights(Env& env, const RunConfig::Data& data) {
-  if (!data.row_template.empty()) return false;    // whatever a field of that name means
-  std::vector<std::pair<DataInput, Bytes>> files;  // with their sizes
+bool FindsWeights(Env& env, const RunConfig& config) {
+  const RunConfig::Data& data = config.data;
+  if (RowUseOf(config) != RowUse::kAnswers) return false;  // whatever a field of that name means
+  std::vector<std::pair<DataInput, Bytes>> files;          // with their sizes
   Bytes total{}, done{};
   for (const DataSources* sources : {&data.data, &data.eval_data}) {
-    const auto inputs = FindInputs(env, *sources, data.columns, /*as_fields=*/false, "data");
+    const auto inputs = FindInputs(env, *sources, data.columns, RowUse::kAnswers, "data");
     if (!inputs.ok()) continue;
     for (const DataInput& input : *inputs) {
       const auto file = env.OpenForRead(input.path);
@@ -96,8 +101,8 @@ bool FindsWeights(Env& env, const RunConfig::Data& data) {
 
 // Whether rows of the training or the evaluation data have weights; the run must be compiled accordingly, before the
 // data is read. The first rank searches for all.
-Result<bool> FirstRankFindsWeights(const Ranks& ranks, const RunConfig::Data& data) {
-  const bool weighted = ranks.first() && FindsWeights(PosixEnv(), data);
+Result<bool> FirstRankFindsWeights(const Ranks& ranks, const RunConfig& config) {
+  const bool weighted = ranks.first() && FindsWeights(PosixEnv(), config);
   constexpr char kWeighted[] = "weighted";
   TEMPER_ASSIGN_OR_RETURN(const std::string firsts, ranks.FromFirst(weighted ? kWeighted : ""));
   return firsts == kWeighted;
@@ -162,8 +167,8 @@ Result<TrainSetup> SetUp(RunRequest request, Purpose purpose, const Ranks& ranks
                                      .templates_of = templates_of,
                                      .by_name = purpose == Purpose::kPlan}));
   if (purpose == Purpose::kTrain) {
-    TEMPER_RETURN_IF_ERROR(ranks.Agree(ranks.first() ? CheckDataFiles(PosixEnv(), config.data) : OkStatus()));
-    TEMPER_RETURN_IF_ERROR(ranks.Agree(ranks.first() ? CheckTokenizer(PosixEnv(), model, config.data) : OkStatus()));
+    TEMPER_RETURN_IF_ERROR(ranks.Agree(ranks.first() ? CheckDataFiles(PosixEnv(), config) : OkStatus()));
+    TEMPER_RETURN_IF_ERROR(ranks.Agree(ranks.first() ? CheckTokenizer(PosixEnv(), model, config) : OkStatus()));
   }
   if (folder) TEMPER_RETURN_IF_ERROR(folder->CheckKeeps("base model", model.folder()));
   TEMPER_ASSIGN_OR_RETURN(RunFacts facts, facts_of ? facts_of(config) : CommonFacts(ranks, config));
@@ -175,7 +180,7 @@ Result<TrainSetup> SetUp(RunRequest request, Purpose purpose, const Ranks& ranks
     facts.adapter->base_model.clear();
     facts.adapter->base_revision.clear();
   }
-  TEMPER_ASSIGN_OR_RETURN(facts.weighted_data, FirstRankFindsWeights(ranks, config.data));
+  TEMPER_ASSIGN_OR_RETURN(facts.weighted_data, FirstRankFindsWeights(ranks, config));
   TEMPER_ASSIGN_OR_RETURN(ResolvedRun run, Resolve(config, facts));
   TEMPER_RETURN_IF_ERROR(CheckSettings(ranks, run.config));
   if (resume) TEMPER_RETURN_IF_ERROR(resume->CheckSettings(run.config));

@@ -67,6 +67,7 @@ std::vector<Figure> Figures(const ProgressState& s) {
   std::vector<Figure> out;
   if (s.rows) out.push_back({0, Rate(static_cast<double>(*s.rows)) + " rows"});
   if (s.loss) out.push_back({0, "loss " + Loss(*s.loss)});
+  for (const NamedNumber& r : s.reports) out.push_back({3, fmt::format("{} {}", r.name, Compact(r.value))});
   if (s.grad_norm) out.push_back({4, "grad " + Compact(*s.grad_norm)});
   if (s.learning_rate) out.push_back({5, "lr " + Compact(*s.learning_rate)});
   if (s.tokens_per_second) out.push_back({2, Rate(*s.tokens_per_second) + " tok/s"});

@@ -6,8 +6,10 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/units.h"
+#include "train/metrics.h"
 
 namespace temper {
 
@@ -20,6 +22,7 @@ struct ProgressState {
   std::optional<double> epoch;  // absent: these are no steps of training
   // The mean loss since the last logged row; the others are of the last step. Absent before it, or if unknown.
   std::optional<double> loss, grad_norm, learning_rate;
+  std::vector<NamedNumber> reports;              // means as the loss's
   std::optional<double> tokens_per_second, mfu;  // mfu: 0 to 1
   Bytes memory;                                  // device peak; 0: unknown
   std::optional<Seconds> eta;

@@ -40,6 +40,7 @@ struct PreviewSettings {
   JsonObject kwargs;
   std::string row_template;
   ReasoningTurns reasoning_turns = ReasoningTurns::kAll;
+  const ObjectiveRule* task = &Sft();
 
   std::vector<OptionGroup> Groups() {
     return {
@@ -66,6 +67,7 @@ struct PreviewSettings {
           ChatTemplateKwargs(kwargs),
           RowTemplateOption(row_template),
           ReasoningTurnsOption(reasoning_turns),
+          TaskOption(task),
           {.name = "max_seq_len",
            .target = &max_seq_len,
            .help = "tokens of a row",
@@ -87,7 +89,7 @@ Result<int> Preview(const Arguments& arguments) {
   if (!line) return 0;
   TEMPER_ASSIGN_OR_RETURN(settings.sources, ExpandSources(PosixEnv(), settings.sources, {}));
   const auto& [choice, sources, columns, seed, samples, max_seq_len, train_on_prompt, skip_bad_rows, packed, tokens,
-               json, kwargs, row_template, reasoning_turns] = settings;
+               json, kwargs, row_template, reasoning_turns, task] = settings;
   TEMPER_RETURN_IF_ERROR(RequireModel(choice.model, kDataCommand));
   TEMPER_RETURN_IF_ERROR(RequireOption(PathsOf(sources), "data"));
   TEMPER_RETURN_IF_ERROR(CheckRowTemplate({.data = sources,
@@ -96,6 +98,9 @@ Result<int> Preview(const Arguments& arguments) {
                                            .chat_template_kwargs = kwargs,
                                            .row_template = row_template,
                                            .reasoning_turns = reasoning_turns}));
+  if (!task->parts.empty() && !row_template.empty()) {
+    return InvalidArgument("--row_template makes one text of a row, and a pair of answers has two: leave one out");
+  }
   if (packed && json) return InvalidArgument("--json prints samples, not packed rows: leave out --packed");
   if (tokens && json) return InvalidArgument("--json prints the ids of all tokens: leave out --tokens");
   TEMPER_ASSIGN_OR_RETURN(const OpenedModel model, OpenedModel::Open(PosixEnv(), choice));
@@ -107,6 +112,9 @@ Result<int> Preview(const Arguments& arguments) {
   TEMPER_ASSIGN_OR_RETURN(const RunData data, LoadRunData(PosixEnv(), model,
                                                           {.sources = sources,
                                                            .columns = columns,
+                                                           .use = !task->parts.empty()   ? RowUse::kPairs
+                                                                  : row_template.empty() ? RowUse::kAnswers
+                                                                                         : RowUse::kFields,
                                                            .max_seq_len = row,
                                                            .train_on_prompt = train_on_prompt,
                                                            .skip_bad_rows = skip_bad_rows,
@@ -120,7 +128,8 @@ Result<int> Preview(const Arguments& arguments) {
   const TokenStore& store = data.dataset.store;
   const PreviewOptions style{.colour = isatty(STDOUT_FILENO) != 0 && std::getenv("NO_COLOR") == nullptr,
                              .tokens = tokens,
-                             .unknown = &unknown};
+                             .unknown = &unknown,
+                             .parts = task->parts};
   if (json) {
     for (int64_t i = 0; i < std::min(samples.value_or(store.size()), store.size()); ++i) {
       std::fputs((SampleAsJson(store, i, data.dataset.PlaceOf(i), *data.tokenizer) + "\n").c_str(), stdout);

@@ -230,6 +230,8 @@ std::vector<ForeignName> NamesWithOptions() {
       {"stage", "", "fine-tuning on given answers (sft, or pt on plain text) is what train does", "sft= pt="},
       {"special_tokens", "", "other vocabularies than the model's are not supported", "@special_tokens"},
       {"loss_type", "", "this loss is not supported", "nll= chunked_nll="},
+      {"task", "task", "benchmarks have no equivalent: temper eval gives the loss on data of your own",
+       "sft=sft dpo=dpo"},
       {"metric_for_best_model", "", "the best model is the one with the lowest eval_loss", "eval_loss= loss="},
       {"mix_strategy", "", kShares, "concat="},
       {"truncation_mode", "", "long conversations are cut at the end, long texts split", "keep_start="},
@@ -381,7 +383,7 @@ constexpr Reason kWithoutOption[] = {
      "gradio_max_new_tokens gradio_temperature vllm vllm_maxlen vllm_gpu_util vllm_enforce_eager vllm_max_lora_rank "
      "vllm_config sglang_maxlen sglang_mem_fraction sglang_tp_size sglang_config sglang_lora_backend infer_backend "
      "infer_dtype export_dir export_size export_device export_quantization_bit export_quantization_dataset "
-     "export_quantization_nsamples export_quantization_maxlen export_legacy_format export_hub_model_id task task_dir "
+     "export_quantization_nsamples export_quantization_maxlen export_legacy_format export_hub_model_id task_dir "
      "lang n_shot download_mode is_preprocess preprocess_iterable"},
     {"this is for generating answers", "max_length", !kNeedless, kLlamaFactory},
     {"launching is the launcher's: --nprocs, mpirun or srun (docs/howto/launch.md)",

@@ -34,6 +34,19 @@ Choice ChoiceOfRule(const UpdateRule*& rule) {
           .set = [&rule](int i) { rule = UpdateRules()[static_cast<size_t>(i)]; }};
 }
 
+// The same among objectives.
+Choice ChoiceOfObjective(const ObjectiveRule*& rule) {
+  std::vector<std::string_view> names;
+  for (const ObjectiveRule* known : Objectives()) names.push_back(known->name);
+  return {.names = std::move(names),
+          .get =
+              [&rule] {
+                const auto rules = Objectives();
+                return static_cast<int>(std::find(rules.begin(), rules.end(), rule) - rules.begin());
+              },
+          .set = [&rule](int i) { rule = Objectives()[static_cast<size_t>(i)]; }};
+}
+
 // "; sgd: ..." of each rule that has such a text.
 std::string HelpOfRules(std::string_view UpdateRule::*help) {
   std::string text;
@@ -74,6 +87,12 @@ Option ReasoningTurnsOption(ReasoningTurns& turns) {
           "sample of its own; last makes one sample per conversation, in which what the template prints counts"};
 }
 
+Option TaskOption(const ObjectiveRule*& rule) {
+  std::string help = "what is learned";
+  for (const ObjectiveRule* known : Objectives()) help += fmt::format("; {}: {}", known->name, known->help);
+  return {"task", ChoiceOfObjective(rule), help};
+}
+
 std::vector<OptionGroup> RunOptionGroups(RunConfig& c) {
   constexpr OnResume kSame = OnResume::kSame, kGoesOn = OnResume::kGoesOn, kFree = OnResume::kFree,
                      kProgram = OnResume::kGoesOnWithAnotherProgram;
@@ -107,6 +126,7 @@ std::vector<OptionGroup> RunOptionGroups(RunConfig& c) {
            With(kFree, {"base", &c.model.base, "base model of an adapter given as model, if not the one it names"}),
            With(kFree, {"adapter", &c.model.adapter, "existing PEFT adapter to train further"}),
            {"from_scratch", &c.model.from_scratch, "train from config.json with random weights (method: full)"},
+           TaskOption(c.objective.rule),
            {"method", ChoiceOf(c.model.method, {"lora", "full"}), "train a LoRA adapter, or every weight"},
            {"dtype",
             ChoiceOf(c.model.dtype, {"auto", "bf16", "f32"}),
@@ -160,6 +180,20 @@ std::vector<OptionGroup> RunOptionGroups(RunConfig& c) {
             .help = "today's date for the chat template",
             .default_text = "today; saved with the run",
             .value_hint = "YYYY-MM-DD"},
+       }},
+      {"Preferences (task dpo; names and meaning as in TRL)",
+       {
+           {"dpo.loss_type",
+            ChoiceOf(c.objective.preference.loss, {"sigmoid", "hinge", "ipo", "robust", "sigmoid_norm"}),
+            "what a pair of answers costs"},
+           {"dpo.beta",
+            &c.objective.preference.beta,
+            "how strongly answers are held to the model as it was before the run",
+            {.above = 0}},
+           {"dpo.label_smoothing",
+            &c.objective.preference.label_smoothing,
+            "with dpo.loss_type robust: the part of pairs taken to be in the wrong order",
+            {.at_least = 0, .below = 0.5}},
        }},
       {"LoRA (names and meaning as in PEFT)",
        {

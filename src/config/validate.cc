@@ -152,6 +152,35 @@ Status CheckSchedule(const RunConfig& c) {
   return OkStatus();
 }
 
+// Settings that the task has no use for.
+Status CheckTask(const RunConfig& c) {
+  const RunConfig::Objective& o = c.objective;
+  const PreferenceSettings defaults;
+  if (!o.has_pairs()) {
+    const bool set = o.preference.loss != defaults.loss || o.preference.beta != defaults.beta ||
+                     o.preference.label_smoothing != defaults.label_smoothing;
+    if (!set) return OkStatus();
+    return InvalidArgument(fmt::format("dpo.* has no effect on task: {}: remove it, or set task: dpo", o.rule->name));
+  }
+  struct Unused {
+    bool wrong;
+    const char *what, *why;
+  };
+  const Unused without_use[] = {
+      {c.data.train_on_prompt, "train_on_prompt", "both answers have the same prompt, so it makes no difference"},
+      {!c.data.row_template.empty(), "row_template", "it makes one text of a row, and a pair has two"},
+      {c.regularisation.label_smoothing_factor > 0, "label_smoothing_factor", "dpo.label_smoothing is that of pairs"},
+      {c.mesh.cp.value_or(1) > 1, "mesh.cp", "ranks would share rows, and a pair has to be whole on one"},
+      {o.preference.label_smoothing > 0 && o.preference.loss != PreferenceLoss::kRobust, "dpo.label_smoothing",
+       "it is that of dpo.loss_type: robust"},
+  };
+  for (const auto& [wrong, what, why] : without_use) {
+    if (wrong)
+      return InvalidArgument(fmt::format("task: {} has no use for {}: {}: remove it", o.rule->name, what, why));
+  }
+  return OkStatus();
+}
+
 Status CheckOutput(const RunConfig& c) {
   const RunConfig::Output& o = c.output;
   if (!c.data.eval_data.empty() && c.data.eval_fraction > 0) {
@@ -235,6 +264,7 @@ Status Validate(const RunConfig& config, Purpose purpose) {
   TEMPER_RETURN_IF_ERROR(CheckSchedule(config));
   TEMPER_RETURN_IF_ERROR(CheckMemory(config));
   TEMPER_RETURN_IF_ERROR(CheckRowTemplate(config.data));
+  TEMPER_RETURN_IF_ERROR(CheckTask(config));
   TEMPER_RETURN_IF_ERROR(config.optimizer.settings.Check(*config.optimizer.rule));
   return CheckOutput(config);
 }

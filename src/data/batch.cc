@@ -26,16 +26,27 @@ std::byte* At(const ColumnArray& column, int64_t local) {
 BatchCounts FillSample(const TokenStore& store, int64_t sample, int64_t start, const Stretch& own,
                        std::span<const ColumnArray> columns) {
   const TokenSample tokens = store.sample(sample);
-  const Stretch part = own.Within(start, start + tokens.length());
-  const SampleSlice slice{
-      .sample = tokens, .start = start, .first = part.begin - start, .count = part.end - part.begin};
-  if (slice.count == 0) return {};
-  for (const ColumnArray& column : columns) column.filler->fill(slice, At(column, part.local));
-  BatchCounts counts{.tokens = slice.count};
-  for (int64_t i = slice.first; i < slice.first + slice.count; ++i) {
-    if (!slice.predicts(i)) continue;
-    ++counts.supervised;
-    counts.weight += tokens.weight(i + 1);
+  BatchCounts counts;
+  int64_t part = 0;
+  for (int64_t begin = 0, end = 0; begin < tokens.length(); begin = end, ++part) {
+    end = tokens.PartEnd(begin);
+    const Stretch within = own.Within(start + begin, start + end);
+    const SampleSlice slice{.sample = tokens,
+                            .start = start,
+                            .begin = begin,
+                            .end = end,
+                            .first = within.begin - start,
+                            .count = within.end - within.begin,
+                            .score = store.has_scores() ? store.score(sample, part) : 0};
+    if (slice.count == 0) continue;
+    for (const ColumnArray& column : columns) column.filler->fill(slice, At(column, within.local));
+    counts.tokens += slice.count;
+    counts.samples += slice.first == 0;
+    for (int64_t i = slice.first; i < slice.first + slice.count; ++i) {
+      if (!slice.predicts(i)) continue;
+      ++counts.supervised;
+      counts.weight += tokens.weight(i + 1);
+    }
   }
   return counts;
 }

@@ -78,6 +78,33 @@ TEST(Batch, ArraysOfTwoSamplesByHand) {
   EXPECT_EQ(a.weight, (std::vector<float>{0, 1, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0}));
 }
 
+// A pair of answers, and a sample behind it.
+TEST(Batch, PartsOfASampleAreDocumentsThatKnowTheirSample) {
+  MemoryTokens made;
+  made.Add(std::vector<int32_t>{11, 12, 11, 13, 14}, std::vector<uint8_t>{0, 1, 0, 1, 1}, {}, std::vector<size_t>{2});
+  made.Add(std::vector<int32_t>{21, 22}, std::vector<uint8_t>{0, 1}, {}, std::vector<size_t>{});
+  TokenStore store = made.Store();
+  store.KeepScores(2, {-1.5f, -2.5f, -3.5f, 0});
+  const Packing packing(store, Ids(2), {.max_seq_len = 8, .shuffle = false});
+  Arrays a(8);
+  std::vector<int32_t> sample_start(8, -7);
+  std::vector<float> reference(8, -7);
+  std::vector<ColumnArray> columns = a.view();
+  columns.push_back({FillerOf("sample_start"), std::as_writable_bytes(std::span(sample_start))});
+  columns.push_back({FillerOf("reference"), std::as_writable_bytes(std::span(reference))});
+  const BatchCounts counts = FillBatch(store, packing, 0, 1, 8, columns);
+  EXPECT_EQ(a.token, (std::vector<int32_t>{11, 12, 11, 13, 14, 21, 22, 0}));
+  EXPECT_EQ(a.target, (std::vector<int32_t>{12, -1, 13, 14, -1, 22, -1, -1}));
+  EXPECT_EQ(a.position, (std::vector<int32_t>{0, 1, 0, 1, 2, 0, 1, 0}));
+  EXPECT_EQ(a.start, (std::vector<int32_t>{0, 0, 2, 2, 2, 5, 5, 7}));
+  EXPECT_EQ(a.length, (std::vector<int32_t>{2, 2, 3, 3, 3, 2, 2, 1}));
+  EXPECT_EQ(sample_start, (std::vector<int32_t>{0, 0, 0, 0, 0, 5, 5, 7}));
+  EXPECT_EQ(reference, (std::vector<float>{-1.5f, -1.5f, -2.5f, -2.5f, -2.5f, -3.5f, -3.5f, 0}));
+  EXPECT_EQ(counts.samples, 2);
+  EXPECT_EQ(counts.tokens, 7);
+  EXPECT_EQ(counts.supervised, 4);
+}
+
 TEST(Batch, WeightsAreThoseOfTheTargets) {
   MemoryTokens made;
   made.Add(std::vector<int32_t>{11, 12, 13, 14}, std::vector<uint8_t>{0, 1, 0, 1},

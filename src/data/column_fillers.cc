@@ -34,14 +34,20 @@ int32_t TargetAt(const SampleSlice& s, int64_t i) {
 float WeightAt(const SampleSlice& s, int64_t i) {
   return s.predicts(i) ? static_cast<float>(WeightValue(s.sample.weight(i + 1))) : 0;
 }
-int32_t PositionAt(const SampleSlice&, int64_t i) {
-  return static_cast<int32_t>(i);
+int32_t PositionAt(const SampleSlice& s, int64_t i) {
+  return static_cast<int32_t>(i - s.begin);
 }
 int32_t StartOf(const SampleSlice& s, int64_t) {
-  return static_cast<int32_t>(s.start);
+  return static_cast<int32_t>(s.start + s.begin);
 }
 int32_t LengthOf(const SampleSlice& s, int64_t) {
-  return static_cast<int32_t>(s.sample.length());
+  return static_cast<int32_t>(s.end - s.begin);
+}
+int32_t SampleStartOf(const SampleSlice& s, int64_t) {
+  return static_cast<int32_t>(s.start);
+}
+float ScoreOf(const SampleSlice& s, int64_t) {
+  return s.score;
 }
 int32_t OwnPlace(int64_t place) {  // nothing attends to padding, and it attends only to itself
   return static_cast<int32_t>(place);
@@ -54,6 +60,8 @@ constexpr std::array kFillers = {
     FillerBy<int32_t, PositionAt, Always<int32_t, 0>>(kPositionColumn),
     FillerBy<int32_t, StartOf, OwnPlace>(kDocumentStartColumn),
     FillerBy<int32_t, LengthOf, Always<int32_t, 1>>(kDocumentLengthColumn),
+    FillerBy<int32_t, SampleStartOf, OwnPlace>(kSampleStartColumn),
+    FillerBy<float, ScoreOf, Always<float, 0>>(kReferenceColumn),
 };
 
 }  // namespace

@@ -16,22 +16,23 @@ TEST(ColumnFillers, FillPartsOfASampleAsTheWhole) {
   made.Add(std::vector<int32_t>{11, 12, 13, 14, 15}, std::vector<uint8_t>{0, 1, 0, 1, 1},
            std::vector<TokenWeight>{1, kUnitWeight / 2, 1, kUnitWeight, 3 * kUnitWeight});
   const TokenStore store = made.Store();
-  for (const ColumnSpec& column :
-       {kTokenColumn, kTargetColumn, kWeightColumn, kPositionColumn, kDocumentStartColumn, kDocumentLengthColumn}) {
+  for (const ColumnSpec& column : {kTokenColumn, kTargetColumn, kWeightColumn, kPositionColumn, kDocumentStartColumn,
+                                   kDocumentLengthColumn, kSampleStartColumn, kReferenceColumn}) {
     const ColumnFiller* const filler = FillerOf(column.name);
     ASSERT_NE(filler, nullptr) << column.name;
     EXPECT_EQ(filler->column.dtype, column.dtype) << column.name;
     const size_t bytes = filler->value_bytes();
     std::vector<std::byte> whole(5 * bytes), parts(5 * bytes);
-    filler->fill({.sample = store.sample(0), .start = 7, .first = 0, .count = 5}, whole.data());
-    filler->fill({.sample = store.sample(0), .start = 7, .first = 0, .count = 2}, parts.data());
-    filler->fill({.sample = store.sample(0), .start = 7, .first = 2, .count = 3}, parts.data() + 2 * bytes);
+    filler->fill({.sample = store.sample(0), .start = 7, .begin = 0, .end = 5, .first = 0, .count = 5}, whole.data());
+    filler->fill({.sample = store.sample(0), .start = 7, .begin = 0, .end = 5, .first = 0, .count = 2}, parts.data());
+    filler->fill({.sample = store.sample(0), .start = 7, .begin = 0, .end = 5, .first = 2, .count = 3},
+                 parts.data() + 2 * bytes);
     EXPECT_EQ(parts, whole) << column.name;
     std::vector<int32_t> padding(2, 99);  // of all types four bytes
     filler->pad(3, 2, reinterpret_cast<std::byte*>(padding.data()));
     const std::map<std::string_view, std::vector<int32_t>> want = {
-        {"token", {0, 0}},    {"target", {-1, -1}},       {"weight", {0, 0}},
-        {"position", {0, 0}}, {"document_start", {3, 4}}, {"document_length", {1, 1}}};
+        {"token", {0, 0}},          {"target", {-1, -1}},        {"weight", {0, 0}},       {"position", {0, 0}},
+        {"document_start", {3, 4}}, {"document_length", {1, 1}}, {"sample_start", {3, 4}}, {"reference", {0, 0}}};
     EXPECT_EQ(padding, want.at(column.name)) << column.name;
   }
 }

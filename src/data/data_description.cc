@@ -130,7 +130,7 @@ Result<DataDescription> ParseDescription(std::string_view text, const std::strin
     if (!entry.is_object()) return wrong("a file");
     DataFile& file = about.files.emplace_back();
     TEMPER_ASSIGN_OR_RETURN(const int64_t format, RequireInt(entry, "format", where));
-    if (format < 0 || format > static_cast<int64_t>(RecordFormat::kFields)) return wrong("the format of a file");
+    if (format < 0 || format > static_cast<int64_t>(RecordFormat::kPair)) return wrong("the format of a file");
     file.format = static_cast<RecordFormat>(format);
     TEMPER_ASSIGN_OR_RETURN(file.format_place, StringOr(entry, "format_place", "", where));
     TEMPER_ASSIGN_OR_RETURN(file.rows, RequireInt(entry, "rows", where));

@@ -41,13 +41,14 @@ class Loader {
 
   // `done`, `total`: bytes of the files before, and of all.
   Status LoadFile(Env& env, const DataInput& input, Bytes done, Bytes total) {
+    TEMPER_RETURN_IF_ERROR(CheckUse(input));
     return KindOfDataFile(input.path) == DataFileKind::kText ? LoadDocument(env, input, done, total)
                                                              : LoadRows(env, input, done, total);
   }
 
  private:
   Status LoadRows(Env& env, const DataInput& input, Bytes done, Bytes total) {
-    TEMPER_ASSIGN_OR_RETURN(const auto reader, RecordReader::Open(env, input.path, input.columns, input.as_fields));
+    TEMPER_ASSIGN_OR_RETURN(const auto reader, RecordReader::Open(env, input.path, input.columns, input.use));
     DataFile file{.path = input.path,
                   .format = reader->format(),
                   .format_place = reader->format_place(),
@@ -144,7 +145,7 @@ class Loader {
   Status Write(std::vector<Sample>& samples, int64_t line) {
     for (const Sample& sample : samples) {
       if (options_.visit) options_.visit(out_.size(), sample);
-      TEMPER_RETURN_IF_ERROR(out_.Add(sample.tokens, sample.supervised, sample.weights, line));
+      TEMPER_RETURN_IF_ERROR(out_.Add(sample.tokens, sample.supervised, sample.weights, line, sample.parts));
     }
     samples.clear();
     if (out_.size() < std::numeric_limits<int32_t>::max()) return OkStatus();
@@ -198,6 +199,11 @@ class Loader {
 };
 
 }  // namespace
+
+Status CheckUse(const DataInput& input) {
+  if (input.use != RowUse::kPairs || KindOfDataFile(input.path) != DataFileKind::kText) return OkStatus();
+  return Unsupported(input.path + ": a text file has no pairs of answers: give rows with chosen and rejected");
+}
 
 std::string Dataset::PlaceOf(int64_t sample) const {
   TEMPER_CHECK(sample >= 0 && sample < store.size()) << "sample " << sample << " of " << store.size();

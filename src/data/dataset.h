@@ -36,7 +36,7 @@ struct DataInput {
   std::string path;
   int64_t max_rows = std::numeric_limits<int64_t>::max();  // only the first ones are read
   RowColumns columns = {};                                 // from which fields of rows are read
-  bool as_fields = false;                                  // rows are for a row template (TokenizeOptions)
+  RowUse use = RowUse::kAnswers;
 };
 
 struct Dataset {
@@ -47,6 +47,9 @@ struct Dataset {
   // "data.jsonl line 12": the row that gave the sample.
   std::string PlaceOf(int64_t sample) const;
 };
+
+// Error: a text file for pairs.
+Status CheckUse(const DataInput& input);
 
 // Errors name file and row. Data without any supervised token is an error, too. `threads` threads use `tokenizer` and
 // `chat_template` (may be null) at once. Holds some 20 MB and a few times the longest row; of a text file, which is one

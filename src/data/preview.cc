@@ -45,14 +45,16 @@ std::string Marked(const std::string& text, TokenWeight weight, bool colour) {
   return out;
 }
 
-std::string ShownText(const TokenSample& sample, size_t shown, const Tokenizer& tokenizer, bool colour) {
-  const std::vector<int32_t> tokens = sample.tokens();
+// Tokens [from, to), the first ones of a document.
+std::string ShownText(const TokenSample& sample, size_t from, size_t to, const Tokenizer& tokenizer, bool colour) {
+  const std::vector<int32_t> all = sample.tokens();
+  const auto tokens = std::span<const int32_t>(all).subspan(from);
   std::string out;
-  for (size_t begin = 0; begin < shown;) {
+  for (size_t begin = from; begin < to;) {
     const TokenWeight weight = WeightOf(sample, begin);
     size_t end = begin + 1;
-    while (end < shown && WeightOf(sample, end) == weight) ++end;
-    out += Marked(utf8::Harmless(TextOf(tokens, begin, end, tokenizer)), weight, colour);
+    while (end < to && WeightOf(sample, end) == weight) ++end;
+    out += Marked(utf8::Harmless(TextOf(tokens, begin - from, end - from, tokenizer)), weight, colour);
     begin = end;
   }
   return out + '\n';
@@ -62,12 +64,13 @@ std::string AsJson(const OrderedJson& json) {
   return json.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
 }
 
-// `unknown`: the text of each unknown token; further ones have none.
-std::string Tokens(const TokenSample& sample, size_t shown, const Tokenizer& tokenizer, bool colour,
-                   std::span<const std::string> unknown) {
+// `unknown`: the text of each unknown token from `from` on, and is then that of those from `to` on; further ones have
+// none.
+std::string Tokens(const TokenSample& sample, size_t from, size_t to, const Tokenizer& tokenizer, bool colour,
+                   std::span<const std::string>& unknown) {
   StreamDecoder texts(tokenizer, /*skip_special=*/false);
   std::string out;
-  for (size_t i = 0; i < shown; ++i) {
+  for (size_t i = from; i < to; ++i) {
     const int32_t id = sample.token(static_cast<int64_t>(i));
     const std::string text = texts.Push(id);
     std::string quoted = text.empty() ? tokenizer.IdToToken(id) : AsJson(text);
@@ -88,8 +91,17 @@ std::string Body(const TokenStore& store, int64_t id, const Tokenizer& tokenizer
   if (options.unknown) {
     if (const auto of = options.unknown->find(id); of != options.unknown->end()) unknown = of->second;
   }
-  std::string out = options.tokens ? Tokens(sample, shown, tokenizer, options.colour, unknown)
-                                   : ShownText(sample, shown, tokenizer, options.colour);
+  std::string out;
+  size_t part = 0;
+  for (size_t begin = 0, end = 0; begin < shown; begin = end, ++part) {
+    end = static_cast<size_t>(sample.PartEnd(static_cast<int64_t>(begin)));
+    if (end - begin < length && part < options.parts.size()) {
+      out += fmt::format("--- {}: {} tokens\n", options.parts[part], end - begin);
+    }
+    const size_t to = std::min(end, shown);
+    out += options.tokens ? Tokens(sample, begin, to, tokenizer, options.colour, unknown)
+                          : ShownText(sample, begin, to, tokenizer, options.colour);
+  }
   if (shown < length) out += fmt::format("... {} more tokens\n", length - shown);
   return out;
 }
@@ -123,8 +135,11 @@ std::string SampleAsJson(const TokenStore& store, int64_t id, const std::string&
     weights.push_back(WeightValue(weight));
     weighted |= supervised && weight != kUnitWeight;
   }
+  OrderedJson parts = OrderedJson::array();
+  for (int64_t at = 0; at < sample.length(); at = sample.PartEnd(at)) parts.push_back(at);
   OrderedJson out = OrderedJson::object();
   out["place"] = place;
+  if (parts.size() > 1) out["parts"] = std::move(parts);
   out["input_ids"] = tokens;
   out["labels"] = std::move(labels);
   if (weighted) out["weights"] = std::move(weights);

@@ -6,6 +6,7 @@
 #include <map>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "data/token_store.h"
@@ -23,7 +24,8 @@ struct PreviewOptions {
   bool tokens = false;
   // By sample: the text of each of its unknown tokens, as Sample::unknown.
   const std::map<int64_t, std::vector<std::string>>* unknown = nullptr;
-  int64_t max_tokens = 2000;  // per sample; the text says how many are left out
+  std::span<const std::string_view> parts = {};  // what the parts of samples are called
+  int64_t max_tokens = 2000;                     // per sample; the text says how many are left out
 };
 
 // One sample: a line of counts, then its text, special tokens spelled out. Control characters in the text are shown as
@@ -32,8 +34,8 @@ std::string PreviewSample(const TokenStore& store, int64_t sample, const Tokeniz
                           const PreviewOptions& options);
 
 // One sample as an object on one line, for programs: "place", "input_ids", "labels" (-100: masked), "weights" (of
-// labels; only if one is not 1), and "spans": [{"begin", "end", "text"}], the supervised tokens [begin, end) and their
-// text. Text that is cut within a character has U+FFFD there.
+// labels; only if one is not 1), "parts" (where those of a pair begin), and "spans": [{"begin", "end", "text"}], the
+// supervised tokens [begin, end) and their text. Text that is cut within a character has U+FFFD there.
 std::string SampleAsJson(const TokenStore& store, int64_t id, const std::string& place, const Tokenizer& tokenizer);
 
 // A packed row: a line that says how full the row of `max_seq_len` is, then its samples.

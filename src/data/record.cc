@@ -7,6 +7,7 @@
 #include <string_view>
 #include <utility>
 
+#include "data/pair.h"
 #include "data/row_fields.h"
 #include "data/template/chat_rendering.h"
 #include "data/template/conversation.h"
@@ -288,9 +289,8 @@ Result<RecordFormat> DetectFormat(const OrderedJson& row, const std::string& whe
   }
   if (has("chosen") && has("rejected")) {
     return Unsupported(where +
-                       ": preference data ('chosen' and 'rejected'); Temper does not train on preferences: keep the "
-                       "chosen answers, as "
-                       "prompt and completion or as messages");
+                       ": preference data ('chosen' and 'rejected'): train on it with --task dpo, or keep the chosen "
+                       "answers, as prompt and completion or as messages");
   }
   // The fields of a format, but no values in them.
   for (const std::vector<const char*>& fields : {std::vector{"prompt", "completion"},
@@ -311,6 +311,31 @@ Result<RecordFormat> DetectFormat(const OrderedJson& row, const std::string& whe
                   where, KeysOf(row)));
 }
 
+Status NoPair(const OrderedJson& row, const std::string& where) {
+  return Corrupt(
+      fmt::format("{}: no pair of answers. The row has {}; task dpo reads chosen and rejected with prompt, question, "
+                  "instruction, messages or conversations, or messages with rejected_response",
+                  where, KeysOf(row)));
+}
+
+namespace {
+
+Result<Record> PairRecord(OrderedJson row, const std::string& where) {
+  if (!HasPair(row)) return NoPair(row, where);
+  TEMPER_ASSIGN_OR_RETURN(PairOfRows pair, SplitPair(std::move(row), where));
+  Record record{.kind = RecordKind::kPair, .where = where};
+  for (OrderedJson* answer : {&pair.chosen, &pair.rejected}) {
+    TEMPER_ASSIGN_OR_RETURN(Record one, MakeRecord(std::move(*answer), pair.format, where));
+    if (one.weight != kUnitWeight) return Unsupported(where + ": 'weight' has no meaning in pairs: remove it");
+    record.answers.push_back(std::move(one));
+  }
+  record.unread = std::move(record.answers[0].unread);
+  record.answers[1].unread.clear();
+  return record;
+}
+
+}  // namespace
+
 Result<Record> MakeRecord(OrderedJson row, RecordFormat format, const std::string& where) {
   if (format == RecordFormat::kMessages && IsListOfMessages(row)) return RecordOf(std::move(row), format, where);
   if (!row.is_object()) {
@@ -321,6 +346,7 @@ Result<Record> MakeRecord(OrderedJson row, RecordFormat format, const std::strin
     record.fields = std::move(row);
     return record;
   }
+  if (format == RecordFormat::kPair) return PairRecord(std::move(row), where);
   TokenWeight weight = kUnitWeight;
   if (const OrderedJson* given = FindValue(row, "weight")) {
     if (!given->is_number()) {

@@ -10,7 +10,9 @@
 //                               response
 //   text                        text                                                            kText
 //
-// With a row template (RecordFormat::kFields) a row may have any fields: they become kFields, and none is special.
+// For preferences (RecordFormat::kPair) a row has two answers: it becomes a kPair of two of these records
+// (data/pair.h). With a row template (RecordFormat::kFields) a row may have any fields: they become kFields, and none
+// is special.
 //
 // A row with the fields of several formats is read as the first in this list. A row that is an object may have a
 // "weight" in every format, and "chat_template_kwargs" in every one that goes through a chat template. Other fields are
@@ -30,7 +32,7 @@
 
 namespace temper {
 
-enum class RecordKind : uint8_t { kPrompt, kMessages, kText, kTokens, kFields };
+enum class RecordKind : uint8_t { kPrompt, kMessages, kText, kTokens, kFields, kPair };
 
 struct Record {
   RecordKind kind = RecordKind::kText;
@@ -55,6 +57,8 @@ struct Record {
 
   OrderedJson fields;  // kFields: the row, an object
 
+  std::vector<Record> answers;  // kPair: the chosen one, then the rejected one
+
   // kTokens; labels as in Hugging Face: negative means masked, otherwise equal to the token.
   std::vector<int32_t> input_ids, labels;
 };
@@ -62,6 +66,9 @@ struct Record {
 // The format whose fields `row` has. If there is none, the error names the fields that it has. `columns`: those that
 // were given for the row's fields, or null; a format for which some were given goes before those without.
 Result<RecordFormat> DetectFormat(const OrderedJson& row, const std::string& where, const ColumnMap* columns = nullptr);
+
+// The error for a row of which pairs are wanted.
+Status NoPair(const OrderedJson& row, const std::string& where);
 
 // `row` read as `format`. Errors name `where` and the field.
 Result<Record> MakeRecord(OrderedJson row, RecordFormat format, const std::string& where);

@@ -22,6 +22,8 @@ std::string_view FormatName(RecordFormat format) {
       return "plain text file";
     case RecordFormat::kFields:
       return "fields of the row template";
+    case RecordFormat::kPair:
+      return "pairs (chosen/rejected)";
   }
   return "?";
 }

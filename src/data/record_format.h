@@ -16,6 +16,14 @@ enum class RecordFormat : uint8_t {
   kText,
   kTextFile,  // not JSON: the file is one document
   kFields,    // any: a template gets all of them
+  kPair,      // two answers to one prompt (data/pair.h)
+};
+
+// What rows are read for.
+enum class RowUse : uint8_t {
+  kAnswers,  // an answer or a text each
+  kFields,   // a row template: rows need no format
+  kPairs,    // two answers each, of which one is better
 };
 
 // For people: "prompt/completion".

@@ -10,6 +10,7 @@
 
 #include "base/utf8.h"
 #include "data/encoding.h"
+#include "data/pair.h"
 #include "data/template/conversation.h"
 
 namespace temper {
@@ -21,10 +22,10 @@ constexpr int kDetectRows = 32;
 }  // namespace
 
 Result<std::unique_ptr<RecordReader>> RecordReader::Open(Env& env, const std::string& path, const RowColumns& columns,
-                                                         bool as_fields) {
+                                                         RowUse use) {
   std::unique_ptr<RecordReader> reader(new RecordReader(path, columns));
   TEMPER_ASSIGN_OR_RETURN(reader->rows_, RowReader::Open(env, path, RowReader::kMaxRow, columns));
-  TEMPER_RETURN_IF_ERROR(reader->Detect(as_fields));
+  TEMPER_RETURN_IF_ERROR(reader->Detect(use));
   return reader;
 }
 
@@ -80,7 +81,18 @@ std::string RecordReader::Where(const RawRow& row) const {
   return path_ + " " + Place(row);
 }
 
-Status RecordReader::Detect(bool as_fields) {
+namespace {
+
+Result<RecordFormat> FormatFor(RowUse use, const OrderedJson& row, const std::string& where, const ColumnMap& columns) {
+  if (use == RowUse::kAnswers || !row.is_object()) return DetectFormat(row, where, &columns);
+  if (use == RowUse::kFields) return RecordFormat::kFields;
+  if (HasPair(row)) return RecordFormat::kPair;
+  return NoPair(row, where);
+}
+
+}  // namespace
+
+Status RecordReader::Detect(RowUse use) {
   Status first_error;
   bool known = false, more = true;
   if (const auto* header = rows_->columns()) columns_.NoteHeader(*header);
@@ -98,8 +110,7 @@ Status RecordReader::Detect(bool as_fields) {
         columns_.Apply(*parsed);
       }
       if (parsed.ok() && !known) {
-        const auto format =
-            as_fields && parsed->is_object() ? Result(RecordFormat::kFields) : DetectFormat(*parsed, where, &columns_);
+        const auto format = FormatFor(use, *parsed, where, columns_);
         problem = format.status();
         known = format.ok();
         if (known) format_ = *format;

@@ -27,11 +27,11 @@ namespace temper {
 
 class RecordReader {
  public:
-  // `columns`: from which columns fields are read. `as_fields`: rows need no format (RecordFormat::kFields). Errors: as
+  // `columns`: from which columns fields are read. Errors: as
   // RowReader::Open, a file whose first rows have no known format, a column of a format's needed fields that none of
   // them has.
   static Result<std::unique_ptr<RecordReader>> Open(Env& env, const std::string& path, const RowColumns& columns = {},
-                                                    bool as_fields = false);
+                                                    RowUse use = RowUse::kAnswers);
 
   // False after the last row. An error is final. One thread at a time.
   Result<bool> Next(RawRow& row);
@@ -57,7 +57,7 @@ class RecordReader {
 
  private:
   RecordReader(std::string path, const RowColumns& columns) : path_(std::move(path)), columns_(columns) {}
-  Status Detect(bool as_fields);
+  Status Detect(RowUse use);
   std::string Place(const RawRow& row) const;
   std::string Where(const RawRow& row) const;
 

@@ -72,6 +72,7 @@ std::vector<std::string_view> FieldsOf(RecordFormat format, const OrderedJson& r
     case RecordFormat::kText:
     case RecordFormat::kTextFile:
     case RecordFormat::kFields:
+    case RecordFormat::kPair:
       break;
   }
   return {"text"};
@@ -110,7 +111,7 @@ Status CheckMeaning(const OrderedJson& row, RecordFormat format, const std::stri
   }
   if (FindFilled(row, "chosen") && FindFilled(row, "rejected")) {
     return Unsupported(
-        fmt::format("{}: preference data ('chosen' and 'rejected'); Temper does not train on preferences: keep the "
+        fmt::format("{}: preference data ('chosen' and 'rejected'): train on it with --task dpo, or keep the "
                     "chosen answer, {}, and remove both fields",
                     where, PlaceOfAnswer(format)));
   }

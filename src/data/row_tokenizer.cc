@@ -303,6 +303,7 @@ void RowTokenizer::Count(const Sample& sample, DataStatistics& statistics) const
   ++statistics.samples;
   statistics.tokens += static_cast<int64_t>(sample.tokens.size());
   statistics.stopping_samples += stops;
+  if (!sample.parts.empty()) return;  // the tokens of each part were counted before
   if (const auto unknown = tokenizer_.unknown()) {
     statistics.unknown.token = tokenizer_.IdToToken(*unknown);
     statistics.unknown.count += static_cast<int64_t>(CountUnknown(sample.tokens));
@@ -452,6 +453,72 @@ Status RowTokenizer::Finish(const Record& record, Sample sample, int64_t beyond,
   return OkStatus();
 }
 
+namespace {
+
+// Cuts `sample` at `length` tokens, and what behind the last supervised one is of no use then.
+void CutAt(size_t length, Sample* sample) {
+  if (sample->tokens.size() <= length) return;
+  while (length > 0 && !sample->supervised[length - 1]) --length;
+  sample->Resize(length);
+}
+
+}  // namespace
+
+Status RowTokenizer::TokenizePair(const Record& record, std::vector<Sample>& samples,
+                                  DataStatistics& statistics) const {
+  DataStatistics of_answers;
+  std::vector<Sample> answers;
+  for (const Record& answer : record.answers) {
+    const size_t before = answers.size();
+    TEMPER_RETURN_IF_ERROR(Tokenize(answer, answers, of_answers));
+    if (answers.size() > before + 1) {
+      return Unsupported(
+          fmt::format("{}: the chat template needs several texts for one answer, which a pair cannot have: give the "
+                      "turns before the last one as the prompt",
+                      record.where));
+    }
+    if (answers.size() == before) break;  // nothing of it counts
+  }
+  of_answers.samples = of_answers.tokens = of_answers.supervised = of_answers.stopping_samples = 0;
+  const bool one_is_cut = of_answers.cut_rows > 0;
+  of_answers.dropped_rows = of_answers.cut_rows = 0;  // a pair is one row
+  statistics.Add(of_answers);
+  const auto drops = [&] {
+    return answers.size() < 2 || answers[0].tokens == answers[1].tokens || answers[0].tokens.empty() ||
+           answers[1].tokens.empty();
+  };
+  if (drops()) {
+    ++statistics.dropped_rows;
+    return OkStatus();
+  }
+  for (const Sample& answer : answers) {
+    if (answer.weights.empty()) continue;
+    return Unsupported(record.where + ": weights of messages have no meaning in pairs: remove them");
+  }
+  const auto most = static_cast<size_t>(options_.max_seq_len);
+  const size_t shorter = std::min(answers[0].tokens.size(), answers[1].tokens.size());
+  const size_t all = answers[0].tokens.size() + answers[1].tokens.size();
+  statistics.cut_rows += one_is_cut || all > most;
+  if (all > most) {
+    const size_t each = std::max(most / 2, most - std::min(shorter, most));
+    for (Sample& answer : answers) CutAt(each, &answer);
+    statistics.cut_tokens += static_cast<int64_t>(all - answers[0].tokens.size() - answers[1].tokens.size());
+    if (drops()) {
+      ++statistics.dropped_rows;
+      return OkStatus();
+    }
+  }
+  Sample pair = std::move(answers[0]);
+  const Sample& rejected = answers[1];
+  pair.parts = {pair.tokens.size()};
+  pair.tokens.insert(pair.tokens.end(), rejected.tokens.begin(), rejected.tokens.end());
+  pair.supervised.insert(pair.supervised.end(), rejected.supervised.begin(), rejected.supervised.end());
+  pair.unknown.insert(pair.unknown.end(), rejected.unknown.begin(), rejected.unknown.end());
+  Count(pair, statistics);
+  samples.push_back(std::move(pair));
+  return OkStatus();
+}
+
 Status RowTokenizer::Tokenize(const Record& record, std::vector<Sample>& samples, DataStatistics& statistics) const {
   for (const std::string& field : record.unread) statistics.unread_fields.Add(field, record.where);
   if (record.weight == 0) {
@@ -465,6 +532,8 @@ Status RowTokenizer::Tokenize(const Record& record, std::vector<Sample>& samples
       return TokenizeFields(record, samples, statistics);
     case RecordKind::kMessages:
       return TokenizeMessages(record, samples, statistics);
+    case RecordKind::kPair:
+      return TokenizePair(record, samples, statistics);
     case RecordKind::kTokens: {
       TEMPER_ASSIGN_OR_RETURN(Sample sample, TokenizeIds(record));
       return Finish(record, std::move(sample), /*beyond=*/0, samples, statistics);

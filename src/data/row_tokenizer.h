@@ -14,6 +14,8 @@
 //   text                [BOS] TEXT EOS, cut into windows of max_seq_len that overlap by one token, so that every
 //                       token is predicted exactly once
 //   tokens              as they are
+//   pair                two samples of the above, in one: its parts. If they are longer than max_seq_len together, the
+//                       longer one is cut to what the other leaves, or both to half of it. Equal answers are dropped
 //   fields              what the row template makes of them: without {% generation %} blocks as a text; else
 //                       [BOS] the template's text, BLOCKS with EOS if the last ends without one
 //
@@ -89,6 +91,7 @@ class RowTokenizer {
   Result<Sample> TokenizeChat(const Record& record, const RenderedChat& chat, DataStatistics& statistics) const;
   Status TokenizeText(const Record& record, std::vector<Sample>& samples, DataStatistics& statistics) const;
   Status TokenizeFields(const Record& record, std::vector<Sample>& samples, DataStatistics& statistics) const;
+  Status TokenizePair(const Record& record, std::vector<Sample>& samples, DataStatistics& statistics) const;
   // Adds what ends the last turn, if it is not there, and drops what follows.
   void EndTurns(Sample& sample, const Record& record, DataStatistics& statistics) const;
   Result<Sample> TokenizeIds(const Record& record) const;

@@ -9,18 +9,23 @@ namespace temper {
 
 // One token: its id, and whether predicting it is part of the loss.
 inline constexpr uint32_t kSupervisedBit = uint32_t{1} << 31;
+// Of the first token of each part of a sample but the first: answers that are dealt together, each a document.
+inline constexpr uint32_t kPartBit = uint32_t{1} << 30;
+inline constexpr uint32_t kTokenMask = kPartBit - 1;
 
 // Samples are stored in chunks of this many (the last may have fewer): their words, then their entries.
 inline constexpr int64_t kChunkSamples = 4096;
 
 struct TokenEntry {
   uint64_t begin;  // of the sample's words in the file, in words
-  uint32_t length_and_weighted;
+  uint32_t length_and_flags;
   uint32_t line;  // at which its row begins
 
   static constexpr uint32_t kWeighted = uint32_t{1} << 31;  // as many weights follow the words
-  int64_t length() const { return length_and_weighted & ~kWeighted; }
-  bool weighted() const { return (length_and_weighted & kWeighted) != 0; }
+  static constexpr uint32_t kInParts = uint32_t{1} << 30;   // some words have kPartBit
+  int64_t length() const { return length_and_flags & ~(kWeighted | kInParts); }
+  bool weighted() const { return (length_and_flags & kWeighted) != 0; }
+  bool in_parts() const { return (length_and_flags & kInParts) != 0; }
   int64_t words() const { return weighted() ? 2 * length() : length(); }
 };
 static_assert(sizeof(TokenEntry) == 16);

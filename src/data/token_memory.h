@@ -23,8 +23,8 @@ class MemoryTokens {
 
   // For tests: as TokenWriter's, and the store of what was added.
   MemoryTokens& Add(std::span<const int32_t> tokens, std::span<const uint8_t> supervised,
-                    std::span<const TokenWeight> weights = {}) {
-    TEMPER_CHECK(writer_.Add(tokens, supervised, weights).ok());
+                    std::span<const TokenWeight> weights = {}, std::span<const size_t> parts = {}) {
+    TEMPER_CHECK(writer_.Add(tokens, supervised, weights, /*line=*/0, parts).ok());
     return *this;
   }
   TokenStore Store() {

@@ -24,7 +24,7 @@ struct WordTotals {
   void AddTokens(std::span<const uint32_t> words) {
     for (const uint32_t word : words) {
       supervised += word >> 31;
-      largest_token = std::max(largest_token, word & ~kSupervisedBit);
+      largest_token = std::max(largest_token, word & kTokenMask);
     }
   }
   void AddWeights(std::span<const uint32_t> words) {
@@ -44,7 +44,8 @@ class ChunkWords {
         totals_(totals),
         piece_(std::clamp(static_cast<size_t>(file.size().v) / sizeof(uint32_t), size_t{1}, kPieceWords)) {}
 
-  // `words` words from byte `offset` on, those of `entries`. False: a sample's first token is supervised.
+  // `words` words from byte `offset` on, those of `entries`. False: the first token of a part is supervised, or parts
+  // are not as the entries say.
   Result<bool> Read(uint64_t offset, uint64_t words, std::span<const TokenEntry> entries) {
     size_t at = 0;     // in entries
     int64_t done = 0;  // words of that sample
@@ -60,9 +61,13 @@ class ChunkWords {
         const bool tokens = done < entry.length();
         const auto left = static_cast<size_t>((tokens ? entry.length() : entry.words()) - done);
         const auto part = rest.first(std::min(left, rest.size()));
-        if (done == 0) well &= (part[0] & kSupervisedBit) == 0;
+        if (done == 0) well &= (part[0] & (kSupervisedBit | kPartBit)) == 0;
         if (tokens) {
           totals_.AddTokens(part);
+          for (const uint32_t word : part) {
+            if ((word & kPartBit) == 0) continue;
+            well &= entry.in_parts() && (word & kSupervisedBit) == 0;
+          }
         } else {
           totals_.AddWeights(part);
         }
@@ -148,13 +153,13 @@ Status TokenStore::CheckSamples(Check check, int64_t vocab) const {
       found.tokens += static_cast<uint64_t>(entry.length());
       found.longest = std::max(found.longest, static_cast<uint64_t>(entry.length()));
       found.weighted |= entry.weighted();
-      content_sum.Update(std::as_bytes(std::span(&entry.length_and_weighted, 1)));
+      content_sum.Update(std::as_bytes(std::span(&entry.length_and_flags, 1)));
     }
     if (next * sizeof(uint32_t) != border) return Damaged(*file_, "its samples do not fit together");
     found.samples += entries.size();
     if (check == Check::kAll) {
       TEMPER_ASSIGN_OR_RETURN(const bool well, reader.Read(begin, (border - begin) / sizeof(uint32_t), entries));
-      if (!well) return Damaged(*file_, "the first token of a sample is to be predicted");
+      if (!well) return Damaged(*file_, "the first token of a sample is to be predicted, or begins a part of another");
     }
     begin = border + bytes.size();
   }

@@ -21,11 +21,11 @@ namespace temper {
 // One sample of a store; valid as long as the store.
 class TokenSample {
  public:
-  TokenSample(std::span<const uint32_t> words, bool weighted)
-      : words_(words), length_(words.size() / (weighted ? 2 : 1)) {}
+  TokenSample(std::span<const uint32_t> words, const TokenEntry& entry)
+      : words_(words), length_(static_cast<size_t>(entry.length())), in_parts_(entry.in_parts()) {}
 
   int64_t length() const { return static_cast<int64_t>(length_); }
-  int32_t token(int64_t i) const { return static_cast<int32_t>(words_[static_cast<size_t>(i)] & ~kSupervisedBit); }
+  int32_t token(int64_t i) const { return static_cast<int32_t>(words_[static_cast<size_t>(i)] & kTokenMask); }
   // Whether predicting token i is part of the loss.
   bool supervised(int64_t i) const { return (words_[static_cast<size_t>(i)] & kSupervisedBit) != 0; }
   // How much that counts. REQUIRES: supervised(i).
@@ -33,10 +33,17 @@ class TokenSample {
     return words_.size() == length_ ? kUnitWeight : words_[length_ + static_cast<size_t>(i)];
   }
   std::vector<int32_t> tokens() const;
+  // Where the part that begins at token `begin` ends. O(its length).
+  int64_t PartEnd(int64_t begin) const {
+    int64_t end = in_parts_ ? begin + 1 : length();
+    while (end < length() && (words_[static_cast<size_t>(end)] & kPartBit) == 0) ++end;
+    return end;
+  }
 
  private:
   std::span<const uint32_t> words_;
   size_t length_;
+  bool in_parts_;
 };
 
 class TokenStore {
@@ -53,7 +60,7 @@ class TokenStore {
   int64_t size() const { return static_cast<int64_t>(footer_.samples); }
   TokenSample sample(int64_t id) const {
     const TokenEntry entry = Entry(id);
-    return {{words() + entry.begin, static_cast<size_t>(entry.words())}, entry.weighted()};
+    return {{words() + entry.begin, static_cast<size_t>(entry.words())}, entry};
   }
   int64_t length(int64_t id) const { return Entry(id).length(); }
   int64_t line(int64_t id) const { return Entry(id).line; }
@@ -64,6 +71,15 @@ class TokenStore {
   int64_t longest() const { return static_cast<int64_t>(footer_.longest); }
   // Of all tokens, flags, borders and weights: a resumed run compares it to detect changed data.
   uint64_t Fingerprint() const { return footer_.content_sum; }
+  // A number for each part of every sample, all of which have `parts`: the sum of the log-probabilities of its targets
+  // under another model. Part p of sample s has scores[s * parts + p].
+  void KeepScores(int parts, std::vector<float> scores) {
+    parts_ = parts;
+    scores_ = std::move(scores);
+  }
+  bool has_scores() const { return parts_ > 0; }
+  // REQUIRES: has_scores().
+  float score(int64_t id, int64_t part) const { return scores_[static_cast<size_t>(id * parts_ + part)]; }
   // What the writer said of the samples.
   const std::string& about() const { return about_; }
   Bytes bytes() const { return file_ ? file_->size() : Bytes{}; }
@@ -89,6 +105,8 @@ class TokenStore {
   TokenFooter footer_;
   std::vector<uint64_t> directory_;  // of each chunk: the offset of its entries
   std::string about_;
+  int parts_ = 0;
+  std::vector<float> scores_;
 };
 
 }  // namespace temper

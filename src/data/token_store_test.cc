@@ -168,12 +168,12 @@ TEST(TokenStore, NumbersOutOfRangeAreRefusedWithGoodChecksums) {
   std::memcpy(&footer, bytes.data() + footer_at, sizeof(footer));
   TokenEntry entry;
   std::memcpy(&entry, bytes.data() + entry_at, sizeof(entry));
-  entry.length_and_weighted = 1000;
+  entry.length_and_flags = 1000;
   std::memcpy(bytes.data() + entry_at, &entry, sizeof(entry));
   footer.tokens = footer.longest = 1000;
   Checksum entries, content, tail;
   entries.Update(std::as_bytes(std::span(&entry, 1)));
-  content.Update(std::as_bytes(std::span(&entry.length_and_weighted, 1)));
+  content.Update(std::as_bytes(std::span(&entry.length_and_flags, 1)));
   content.Update(std::as_bytes(std::span(&footer.words_sum, 1)));
   footer.entries_sum = entries.Value();
   footer.content_sum = content.Value();
@@ -186,6 +186,45 @@ TEST(TokenStore, NumbersOutOfRangeAreRefusedWithGoodChecksums) {
     ASSERT_FALSE(store.ok());
     EXPECT_NE(store.status().message().find("samples do not fit together"), std::string::npos);
   }
+}
+
+TEST(TokenStore, KnowsWhereThePartsOfASampleBegin) {
+  MemoryTokens made;
+  made.Add(std::vector<int32_t>{1, 2, 3, 4, 5}, std::vector<uint8_t>{0, 1, 0, 1, 0}, {}, std::vector<size_t>{2, 4});
+  made.Add(std::vector<int32_t>{6, 7}, std::vector<uint8_t>{0, 1});
+  const TokenStore store = made.Store();
+  const TokenSample in_parts = store.sample(0), whole = store.sample(1);
+  EXPECT_EQ(in_parts.tokens(), (std::vector<int32_t>{1, 2, 3, 4, 5}));
+  EXPECT_EQ(in_parts.PartEnd(0), 2);
+  EXPECT_EQ(in_parts.PartEnd(2), 4);
+  EXPECT_EQ(in_parts.PartEnd(4), 5);
+  EXPECT_EQ(whole.PartEnd(0), 2);
+}
+
+// A word that begins a part of a sample that has none would give it another length than its entry says.
+TEST(TokenStore, RefusesPartsThatItsEntriesDoNotHave) {
+  std::vector<std::byte> bytes = FileOf({.tokens = {{1, 2}}, .flags = {{0, 1}}, .weights = {{}}});
+  TokenFooter footer;
+  const size_t footer_at = bytes.size() - sizeof(footer), entry_at = 2 * sizeof(uint32_t);
+  std::memcpy(&footer, bytes.data() + footer_at, sizeof(footer));
+  TokenEntry entry;
+  std::memcpy(&entry, bytes.data() + entry_at, sizeof(entry));
+  const uint32_t words[] = {1, 2 | kPartBit};
+  std::memcpy(bytes.data(), words, sizeof(words));
+  Checksum sum, content, tail;
+  sum.Update(std::as_bytes(std::span(words)));
+  footer.words_sum = sum.Value();
+  footer.supervised = 0;
+  content.Update(std::as_bytes(std::span(&entry.length_and_flags, 1)));
+  content.Update(std::as_bytes(std::span(&footer.words_sum, 1)));
+  footer.content_sum = content.Value();
+  tail.Update(std::span(bytes).subspan(entry_at + sizeof(entry), footer_at - entry_at - sizeof(entry)));
+  tail.Update(std::as_bytes(std::span(&footer, 1)).first(offsetof(TokenFooter, tail_sum)));
+  footer.tail_sum = tail.Value();
+  std::memcpy(bytes.data() + footer_at, &footer, sizeof(footer));
+  const auto store = Open(bytes, TokenStore::Check::kAll);
+  ASSERT_FALSE(store.ok());
+  EXPECT_NE(store.status().message().find("begins a part of another"), std::string::npos) << store.status().message();
 }
 
 }  // namespace

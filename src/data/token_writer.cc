@@ -17,8 +17,8 @@ constexpr size_t kBufferWords = 512 << 10;
 TokenWriter::TokenWriter(std::unique_ptr<WritableFile> file) : file_(std::move(file)) {}
 
 Status TokenWriter::Add(std::span<const int32_t> tokens, std::span<const uint8_t> supervised,
-                        std::span<const TokenWeight> weights, int64_t line) {
-  TEMPER_CHECK(tokens.size() == supervised.size() && !tokens.empty() && tokens.size() < TokenEntry::kWeighted)
+                        std::span<const TokenWeight> weights, int64_t line, std::span<const size_t> parts) {
+  TEMPER_CHECK(tokens.size() == supervised.size() && !tokens.empty() && tokens.size() < TokenEntry::kInParts)
       << tokens.size() << " tokens, " << supervised.size() << " flags";
   TEMPER_CHECK(weights.empty() || weights.size() == tokens.size())
       << tokens.size() << " tokens, " << weights.size() << " weights";
@@ -26,22 +26,28 @@ Status TokenWriter::Add(std::span<const int32_t> tokens, std::span<const uint8_t
   const uint64_t begin = written_ / sizeof(uint32_t) + words_.size();
   bool weighted = false;
   for (size_t i = 0; i < tokens.size(); ++i) {
-    TEMPER_CHECK(tokens[i] >= 0) << "token " << tokens[i];
+    TEMPER_CHECK(tokens[i] >= 0 && static_cast<uint32_t>(tokens[i]) <= kTokenMask) << "token " << tokens[i];
     words_.push_back(static_cast<uint32_t>(tokens[i]) | (counts(i) ? kSupervisedBit : 0));
     footer_.supervised += counts(i);
     weighted |= !weights.empty() && counts(i) && weights[i] != kUnitWeight;
+  }
+  const size_t first_word = words_.size() - tokens.size();
+  for (const size_t part : parts) {
+    TEMPER_CHECK(part > 0 && part < tokens.size() && !counts(part)) << "a part from token " << part;
+    words_[first_word + part] |= kPartBit;
   }
   for (size_t i = 0; weighted && i < weights.size(); ++i) {
     TEMPER_CHECK(!counts(i) || (weights[i] > 0 && weights[i] <= kLargestWeight))
         << "weight " << weights[i] << " of token " << i;
     words_.push_back(counts(i) ? weights[i] : kUnitWeight);
   }
-  const TokenEntry entry{
-      .begin = begin,
-      .length_and_weighted = static_cast<uint32_t>(tokens.size()) | (weighted ? TokenEntry::kWeighted : 0),
-      .line = static_cast<uint32_t>(std::min<int64_t>(line, std::numeric_limits<uint32_t>::max()))};
+  const TokenEntry entry{.begin = begin,
+                         .length_and_flags = static_cast<uint32_t>(tokens.size()) |
+                                             (weighted ? TokenEntry::kWeighted : 0) |
+                                             (parts.empty() ? 0 : TokenEntry::kInParts),
+                         .line = static_cast<uint32_t>(std::min<int64_t>(line, std::numeric_limits<uint32_t>::max()))};
   entries_.push_back(entry);
-  content_sum_.Update(std::as_bytes(std::span(&entry.length_and_weighted, 1)));
+  content_sum_.Update(std::as_bytes(std::span(&entry.length_and_flags, 1)));
   ++footer_.samples;
   footer_.tokens += tokens.size();
   footer_.longest = std::max<uint64_t>(footer_.longest, tokens.size());

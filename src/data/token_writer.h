@@ -22,9 +22,10 @@ class TokenWriter {
 
   // supervised[i]: predicting tokens[i] is part of the loss. Nothing predicts the first token of a sample, so its flag
   // is stored as 0. weights[i]: how much that counts; empty: 1. `line`: at which the sample's row begins in its file.
-  // REQUIRES: at least one token; as many flags; as many weights, or none; no supervised token has weight 0.
+  // `parts`: where parts of the sample begin, as Sample's. REQUIRES: at least one token; as many flags; as many
+  // weights, or none; no supervised token has weight 0, and none begins a part.
   Status Add(std::span<const int32_t> tokens, std::span<const uint8_t> supervised,
-             std::span<const TokenWeight> weights = {}, int64_t line = 0);
+             std::span<const TokenWeight> weights = {}, int64_t line = 0, std::span<const size_t> parts = {});
   // Ends the file, with `about` for its reader, and makes it durable. The file is whole only if this returned OK.
   Status Finish(std::string_view about);
 

@@ -20,6 +20,14 @@ ValueId GraphBuilder::TokenInput(std::string name, DType dtype, int64_t tokens) 
       {.name = std::move(name), .type = {dtype, {tokens}}, .role = Role::kInput, .per_token = true});
 }
 
+ValueId GraphBuilder::FindInput(std::string_view name) const {
+  for (ValueId id = 0; id < graph_->num_values(); ++id) {
+    const Value& value = graph_->value(id);
+    if (value.role == Role::kInput && value.name == name) return id;
+  }
+  return kNoValue;
+}
+
 std::vector<ValueId> GraphBuilder::Add(Op op, std::vector<ValueId> inputs, Attributes attributes,
                                        const std::string& name, Role role) {
   const Result<Types> types = InferTypes(op, TypesOf(*graph_, inputs), attributes);

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -24,6 +25,8 @@ class GraphBuilder {
 
   // An input with one element per token.
   ValueId TokenInput(std::string name, DType dtype, int64_t tokens);
+  // The input of that name; kNoValue: none was declared.
+  ValueId FindInput(std::string_view name) const;
 
   // Any op: adds a node and its outputs, named prefix + name (+ ".1", ".2" for further outputs). Marks
   // the output of an op that can only be a root.

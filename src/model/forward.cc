@@ -160,13 +160,14 @@ void ForwardBuilder::Head(ValueId x_TD, ValueId w_VD, const std::string& module,
   modules_.back().is_head = true;
   EnterBlock(kBlockAfter, "");
   if (spec_.cache == 0) {
-    spec_.objective->tail({.rule = *spec_.objective,
-                           .f = *this,
-                           .tokens = spec_.tokens,
-                           .x_TD = x_TD,
-                           .w_VD = w_VD,
-                           .softcap = softcap,
-                           .settings = spec_.objective_settings});
+    spec_.objective->graph(spec_.graph)
+        .tail({.rule = *spec_.objective,
+               .f = *this,
+               .tokens = spec_.tokens,
+               .x_TD = x_TD,
+               .w_VD = w_VD,
+               .softcap = softcap,
+               .settings = spec_.objective_settings});
     return;
   }
   const ValueId last = SliceRows(x_TD, spec_.tokens - 1, 1, "last");

@@ -24,7 +24,9 @@ struct ForwardSpec {
   bool training = false;      // with the dropout of the model's configuration
   // In training: noise on embeddings, uniform up to this / sqrt(row * their width), as NEFTune. 0: none.
   double neftune_noise_alpha = 0;
-  const ObjectiveRule* objective = &Sft();  // makes the end of a graph without a cache
+  // Whose tail of `graph` ends a graph without a cache.
+  const ObjectiveRule* objective = &Sft();
+  ProgramKind graph = ProgramKind::kTrain;
   ObjectiveSettings objective_settings = {};
 
   // The most tokens that a query can attend to.

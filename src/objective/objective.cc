@@ -11,7 +11,32 @@ ValueId Tail::Column(const ColumnSpec& column) const {
     return std::string_view(c.name) == column.name && c.dtype == column.dtype;
   });
   TEMPER_CHECK(stated) << "objective " << rule.name << " does not state its column " << column.name;
+  if (const ValueId known = f.FindInput(column.name); known != kNoValue) return known;
   return f.TokenInput(column.name, column.dtype, tokens);
+}
+
+ValueId Tail::Logprob(const char* output, bool stored) const {
+  Attributes attributes;
+  if (softcap != 0) attributes.Set("softcap", softcap);
+  const Role role = stored ? Role::kOutput : Role::kActivation;
+  return f.Add(Op::kTokenLogprob, {x_TD, w_VD, Column(kTargetColumn)}, std::move(attributes), output, role)[0];
+}
+
+const ObjectiveGraph& ObjectiveRule::graph(ProgramKind kind) const {
+  for (const ObjectiveGraph& one : graphs) {
+    if (one.kind == kind) return one;
+  }
+  TEMPER_CHECK(false) << "objective " << name << " has no graph " << ProgramName(kind);
+  return graphs.front();
+}
+
+bool ObjectiveRule::has(ProgramKind kind) const {
+  return std::any_of(graphs.begin(), graphs.end(), [&](const ObjectiveGraph& one) { return one.kind == kind; });
+}
+
+std::span<const ObjectiveRule* const> Objectives() {
+  static const ObjectiveRule* const kAll[] = {&Sft(), &Dpo()};
+  return kAll;
 }
 
 }  // namespace temper

@@ -1,20 +1,31 @@
 // ObjectiveRule: what the rest of Temper must know of a method of training, one file a method. A forward graph ends
-// where the rule's `tail` turns hidden states into roots: a loss, and what is reported beside it.
+// where the tail of one of the rule's graphs turns hidden states into roots: a loss, and what is reported beside it.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <span>
 #include <string_view>
 
 #include "graph/builder.h"
+#include "program/program_names.h"
 #include "tensor/column.h"
 
 namespace temper {
+
+// What a pair of answers costs (graph/ops/preference.cc). Names and meaning as in TRL's DPOConfig.
+enum class PreferenceLoss : uint8_t { kSigmoid, kHinge, kIpo, kRobust, kSigmoidNorm };
+struct PreferenceSettings {
+  PreferenceLoss loss = PreferenceLoss::kSigmoid;
+  double beta = 0.1;
+  double label_smoothing = 0;  // kRobust: the part of pairs whose answers are taken to be in the wrong order
+};
 
 // Settings that all objectives see; each uses what it knows.
 struct ObjectiveSettings {
   bool weighted = false;       // rows have weights for the loss of every token
   double label_smoothing = 0;  // the part of a loss that counts all words alike
+  PreferenceSettings preference = {};
 };
 
 struct ObjectiveRule;
@@ -28,20 +39,53 @@ struct Tail {
   double softcap = 0;  // of the logits; 0: none
   ObjectiveSettings settings;
 
-  // Declares an input that is made from data. REQUIRES: rule.columns has it.
+  // Declares an input that is made from data, or takes the one that the model has declared. REQUIRES: rule.columns has
+  // it.
   ValueId Column(const ColumnSpec& column) const;
+  // The log-probability of each token's target, of the name `output`, and as an output of the Program if `stored`.
+  ValueId Logprob(const char* output, bool stored) const;
 };
+
+// The output of a reference's Program: f32[T], the log-probability of each token's target.
+inline constexpr char kLogprobOutput[] = "logprob";
+
+// One of the graphs of a run; its Program has the name of its kind.
+struct ObjectiveGraph {
+  ProgramKind kind;
+  void (*tail)(const Tail& tail);
+};
+
+// What a run shows of a step, by its mean.
+struct ReportSpec {
+  std::string_view name;  // in metrics.jsonl; in an evaluation "eval_" stands before it
+  const char* output;     // of the Program, f32[T]
+};
+inline constexpr size_t kMostReports = 8;
+using ReportValues = std::array<double, kMostReports>;
 
 struct ObjectiveRule {
   std::string_view name;
-  // Columns that the tail may declare, beside those that models read.
+  std::string_view help;
+  // What an epoch's samples consist of: answers that are dealt together, each a document. Empty: one of them.
+  std::span<const std::string_view> parts;
+  // Columns that tails may declare, beside those that models read.
   std::span<const ColumnSpec> columns;
-  void (*tail)(const Tail& tail);
-  // Its output f32[T]: the loss of each token, whose gradient trains. A run shows its mean, by the tokens' weights.
-  const char* loss;
+  std::span<const ObjectiveGraph> graphs;  // the first one trains: it has one root
+  // What counts in the mean over a batch: predicted tokens by their weights, or samples.
+  enum class Mean : uint8_t { kTokens, kSamples } mean = Mean::kTokens;
+  std::span<const ReportSpec> reports;  // the first is the loss
+
+  // REQUIRES: there is one.
+  const ObjectiveGraph& graph(ProgramKind kind) const;
+  bool has(ProgramKind kind) const;
 };
 
 // Supervised fine-tuning: the cross-entropy of every supervised token, given those before it.
 const ObjectiveRule& Sft();
+// Preferences between two answers, against the model as it was before (Rafailov 2023, DPO, and relatives).
+const ObjectiveRule& Dpo();
+
+// All of them, the default first.
+std::span<const ObjectiveRule* const> Objectives();
 
 }  // namespace temper

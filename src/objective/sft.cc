@@ -9,7 +9,7 @@ namespace temper {
 namespace {
 
 constexpr std::array kColumns = {kTargetColumn, kWeightColumn};
-constexpr char kLoss[] = "loss";
+constexpr std::array<ReportSpec, 1> kReports = {{{"loss", "loss"}}};
 
 void AddLoss(const Tail& tail) {
   std::vector<ValueId> inputs = {tail.x_TD, tail.w_VD, tail.Column(kTargetColumn)};
@@ -20,13 +20,16 @@ void AddLoss(const Tail& tail) {
     inputs.push_back(tail.Column(kWeightColumn));
     attributes.Set("weighted", int64_t{1});
   }
-  tail.f.Add(Op::kLinearCrossEntropy, std::move(inputs), std::move(attributes), kLoss, Role::kOutput);
+  tail.f.Add(Op::kLinearCrossEntropy, std::move(inputs), std::move(attributes), kReports[0].output, Role::kOutput);
 }
+
+constexpr std::array<ObjectiveGraph, 2> kGraphs = {{{ProgramKind::kTrain, AddLoss}, {ProgramKind::kEval, AddLoss}}};
 
 }  // namespace
 
 const ObjectiveRule& Sft() {
-  static constexpr ObjectiveRule kRule{.name = "sft", .columns = kColumns, .tail = AddLoss, .loss = kLoss};
+  static constexpr ObjectiveRule kRule{
+      .name = "sft", .help = "the answers as they are", .columns = kColumns, .graphs = kGraphs, .reports = kReports};
   return kRule;
 }
 

@@ -10,7 +10,9 @@ Graph TailOf(const ObjectiveSettings& settings, double softcap) {
   GraphBuilder f(&graph);
   const ValueId x = f.Source("x", {DType::kF32, {8, 4}}, Role::kInput),
                 w = f.Source("w", {DType::kF32, {16, 4}}, Role::kWeight);
-  Sft().tail({.rule = Sft(), .f = f, .tokens = 8, .x_TD = x, .w_VD = w, .softcap = softcap, .settings = settings});
+  Sft()
+      .graph(ProgramKind::kTrain)
+      .tail({.rule = Sft(), .f = f, .tokens = 8, .x_TD = x, .w_VD = w, .softcap = softcap, .settings = settings});
   return graph;
 }
 
@@ -21,7 +23,7 @@ TEST(Sft, HasOneLossWhoseColumnsItStates) {
     ASSERT_EQ(graph.nodes().size(), 1u);
     const Node& loss = graph.nodes()[0];
     EXPECT_EQ(loss.op, Op::kLinearCrossEntropy);
-    EXPECT_EQ(graph.value(loss.outputs[0]).name, Sft().loss);
+    EXPECT_EQ(graph.value(loss.outputs[0]).name, Sft().reports[0].output);
     EXPECT_EQ(loss.attributes.Double("softcap"), 30);
     EXPECT_EQ(loss.attributes.Double("smoothing"), 0.1);
     EXPECT_EQ(loss.inputs.size(), weighted ? 4u : 3u);

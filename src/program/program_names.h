@@ -12,7 +12,7 @@ enum class ProgramKind : uint8_t {
   kEval,       // the loss of a micro-batch
   kDecode,     // some tokens after those in the cache; one Program for each number of them
   kScore,      // the log-probability of every target under the trained model (token_logprob)
-  kReference,  // the same under the model it is compared with: without adapters
+  kReference,  // the same under the model it is compared with: as it is at the start
 };
 
 // "train", "eval", "score", "reference"; "decode.16" of 16 tokens.

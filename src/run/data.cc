@@ -30,7 +30,7 @@ namespace {
 bool AreTokens(Env& env, const std::vector<DataInput>& inputs) {
   return std::all_of(inputs.begin(), inputs.end(), [&](const DataInput& input) {
     if (KindOfDataFile(input.path) == DataFileKind::kText) return false;
-    if (input.as_fields) return false;
+    if (input.use != RowUse::kAnswers) return false;
     const auto rows = RecordReader::Open(env, input.path, input.columns);
     return rows.ok() && (*rows)->format() == RecordFormat::kTokens;
   });
@@ -62,13 +62,13 @@ Result<std::vector<FileVersion>> VersionsOf(Env& env, const std::vector<DataInpu
 // Of the request, with the tokens written to a file or found in one.
 Result<RunData> Load(Env& env, const OpenedModel& model, const DataRequest& request, TokenFile* kept) {
   RunData data;
-  const bool by_template = !request.row_template.empty();
+  const bool by_template = request.use == RowUse::kFields;
   std::optional<Template> row_template;
   if (by_template) {
     TEMPER_ASSIGN_OR_RETURN(row_template, ReadRowTemplate(env, request.row_template));
   }
   TEMPER_ASSIGN_OR_RETURN(const auto inputs,
-                          FindInputs(env, request.sources, request.columns, by_template, request.option));
+                          FindInputs(env, request.sources, request.columns, request.use, request.option));
   TEMPER_ASSIGN_OR_RETURN(data.tokenizer, TokenizerFor(env, model, inputs));
   TEMPER_ASSIGN_OR_RETURN(data.chat_template, model.LoadChatTemplate(data.tokenizer.get()));
   const int64_t vocab = model.model().facts().vocab;
@@ -84,7 +84,7 @@ Result<RunData> Load(Env& env, const OpenedModel& model, const DataRequest& requ
   TEMPER_ASSIGN_OR_RETURN(const ChatContext context,
                           ChatContext::Create(request.template_date, request.chat_template_kwargs));
   ChatOptions chat = context.options();
-  chat.one_text = request.reasoning_turns == ReasoningTurns::kLast;
+  chat.one_text = request.reasoning_turns == ReasoningTurns::kLast || request.use == RowUse::kPairs;
   std::optional<TransferProgress> progress;  // since tokenizing began
   const DatasetOptions options{
       .tokenize = {.max_seq_len = request.max_seq_len,
@@ -134,12 +134,12 @@ Result<RunData> Load(Env& env, const OpenedModel& model, const DataRequest& requ
 
 }  // namespace
 
-Status CheckTokenizer(Env& env, const OpenedModel& model, const RunConfig::Data& data) {
+Status CheckTokenizer(Env& env, const OpenedModel& model, const RunConfig& config) {
+  const RunConfig::Data& data = config.data;
   if (!data.row_template.empty()) TEMPER_RETURN_IF_ERROR(ReadRowTemplate(env, data.row_template).status());
   std::vector<DataInput> all;
   for (const auto& [option, sources] : {std::pair{"data", &data.data}, {"eval_data", &data.eval_data}}) {
-    TEMPER_ASSIGN_OR_RETURN(const auto inputs,
-                            FindInputs(env, *sources, data.columns, !data.row_template.empty(), option));
+    TEMPER_ASSIGN_OR_RETURN(const auto inputs, FindInputs(env, *sources, data.columns, RowUseOf(config), option));
     all.insert(all.end(), inputs.begin(), inputs.end());
   }
   return TokenizerFor(env, model, all).status();

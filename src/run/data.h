@@ -25,7 +25,7 @@ std::string DataFingerprint(const Dataset& dataset, const DataSources& sources);
 
 // What loading the data would say of the model's tokenizer and of the row template, before anything costly. A model
 // without one is enough where all rows are ready-made tokens.
-Status CheckTokenizer(Env& env, const OpenedModel& model, const RunConfig::Data& data);
+Status CheckTokenizer(Env& env, const OpenedModel& model, const RunConfig& config);
 
 Result<RunData> LoadRunData(Env& env, const OpenedModel& model, const DataRequest& request);
 

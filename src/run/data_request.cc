@@ -10,9 +10,15 @@
 
 namespace temper {
 
+RowUse RowUseOf(const RunConfig& config) {
+  if (config.objective.has_pairs()) return RowUse::kPairs;
+  return config.data.row_template.empty() ? RowUse::kAnswers : RowUse::kFields;
+}
+
 DataRequest TrainingData(const RunConfig& config) {
   return {.sources = config.data.data,
           .columns = config.data.columns,
+          .use = RowUseOf(config),
           .max_seq_len = *config.data.max_seq_len,
           .train_on_prompt = config.data.train_on_prompt,
           .skip_bad_rows = config.data.skip_bad_rows,
@@ -24,8 +30,8 @@ DataRequest TrainingData(const RunConfig& config) {
           .cache = config.data.data_cache};
 }
 
-Result<std::vector<DataInput>> FindInputs(Env& env, const DataSources& sources, const RowColumns& columns,
-                                          bool as_fields, const char* option) {
+Result<std::vector<DataInput>> FindInputs(Env& env, const DataSources& sources, const RowColumns& columns, RowUse use,
+                                          const char* option) {
   std::vector<DataInput> inputs;
   for (const DataSource& source : sources) {
     TEMPER_ASSIGN_OR_RETURN(std::string path, FindDataFile(env, source.path, option));
@@ -44,7 +50,7 @@ Result<std::vector<DataInput>> FindInputs(Env& env, const DataSources& sources, 
           fmt::format("--{} {}: there is no such file; for several files repeat --{}", option, path, option));
     }
     inputs.push_back({.path = std::move(path)});
-    inputs.back().as_fields = as_fields;
+    inputs.back().use = use;
     inputs.back().columns = Combined(columns, source.columns);
     if (source.max_samples) inputs.back().max_rows = *source.max_samples;
   }

@@ -13,7 +13,8 @@ namespace temper {
 
 struct DataRequest {
   DataSources sources;
-  RowColumns columns;           // of all files
+  RowColumns columns;  // of all files
+  RowUse use = RowUse::kAnswers;
   const char* option = "data";  // that gave them, for messages
   int64_t max_seq_len = 0;
   bool train_on_prompt = false, skip_bad_rows = false;
@@ -26,14 +27,16 @@ struct DataRequest {
   std::string cache;  // the folder that keeps the tokens in a file; empty: they are kept in memory
 };
 
+// What the rows of a run are read for.
+RowUse RowUseOf(const RunConfig& config);
 // The request for a run's training data. REQUIRES: `config` is resolved.
 DataRequest TrainingData(const RunConfig& config);
 
-// The files of `sources`, which the user gave as `option`. `columns`: of all files; `as_fields`: for a row template.
+// The files of `sources`, which the user gave as `option`. `columns`: of all files.
 // Errors: a name that is in no cache; a folder or a pattern; max_samples or columns of its own of a text file, which is
 // one document.
-Result<std::vector<DataInput>> FindInputs(Env& env, const DataSources& sources, const RowColumns& columns,
-                                          bool as_fields, const char* option);
+Result<std::vector<DataInput>> FindInputs(Env& env, const DataSources& sources, const RowColumns& columns, RowUse use,
+                                          const char* option);
 
 // How often an epoch sees the samples of each source; empty if all are seen once. `dataset` was loaded from `sources`.
 std::vector<SamplePasses> PassesOf(const Dataset& dataset, const DataSources& sources);

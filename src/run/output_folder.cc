@@ -17,6 +17,7 @@
 #include "data/token_cache.h"
 #include "format/lora_config.h"
 #include "run/model_card.h"
+#include "run/reference_scores.h"
 #include "train/metrics.h"
 
 namespace temper {
@@ -32,8 +33,9 @@ constexpr std::chrono::milliseconds kPatience{5000}, kBetweenTries{100};
 constexpr char kAbandonedSuffix[] = ".abandoned";
 
 // Files that runs write into their output folder, besides checkpoints.
-constexpr const char* kRunFiles[] = {kRunConfigFile,      kMetricsFile,       "trace.json",      "runs",
-                                     kAdapterWeightsFile, kAdapterConfigFile, kModelWeightsFile, kChecksumsFile};
+constexpr const char* kRunFiles[] = {kRunConfigFile, kMetricsFile,        "trace.json",       "runs",
+                                     kReferenceFile, kAdapterWeightsFile, kAdapterConfigFile, kModelWeightsFile,
+                                     kChecksumsFile};
 
 bool IsRunFile(const std::string& name) {
   return CheckpointStep(name.substr(0, name.find(kAbandonedSuffix))) ||

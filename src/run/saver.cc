@@ -7,7 +7,8 @@
 namespace temper {
 namespace {
 
-constexpr char kUnloggedLoss[] = "unlogged_loss", kUnloggedSteps[] = "unlogged_steps";
+constexpr char kUnloggedLoss[] = "unlogged_loss", kUnloggedSteps[] = "unlogged_steps",
+               kUnloggedReports[] = "unlogged_reports";
 constexpr char kEvalsWithoutGain[] = "evals_without_gain";
 // Where the loss stands to its start (train/divergence.h).
 constexpr char kDivergence[] = "divergence";
@@ -58,6 +59,10 @@ Status RunSaver::Save(const RunProgress& progress) {
   if (progress.unlogged_steps > 0) {
     state.extra = {{kUnloggedLoss, progress.unlogged_loss}, {kUnloggedSteps, progress.unlogged_steps}};
   }
+  const ReportValues& reports = progress.unlogged_reports;
+  if (std::any_of(reports.begin(), reports.end(), [](double sum) { return sum != 0; })) {
+    state.extra[kUnloggedReports] = reports;
+  }
   if (progress.best.without_gain > 0) state.extra[kEvalsWithoutGain] = progress.best.without_gain;
   if (!progress.divergence.start.empty()) state.extra[kDivergence] = ToJson(progress.divergence);
   if (batch_.data_ranks > 1) state.extra[kDataRanks] = batch_.data_ranks;
@@ -88,6 +93,21 @@ std::optional<Seconds> RunSaver::LastTime() {
   return Seconds{writer_.last_timing().until_durable};
 }
 
+namespace {
+
+Result<ReportValues> UnloggedReportsOf(const Json& extra) {
+  ReportValues values = {};
+  const auto list = extra.find(kUnloggedReports);
+  if (list == extra.end()) return values;
+  const bool numbers = list->is_array() && list->size() <= values.size() &&
+                       std::all_of(list->begin(), list->end(), [](const Json& v) { return v.is_number(); });
+  if (!numbers) return Corrupt(fmt::format("{}: {} is not a list of numbers", kExtra, kUnloggedReports));
+  for (size_t k = 0; k < list->size(); ++k) values[k] = (*list)[k].get<double>();
+  return values;
+}
+
+}  // namespace
+
 Result<RunProgress> ProgressOf(const RunState& state, double seconds) {
   RunProgress progress{.step = state.step,
                        .sampler = {state.sampler.seed, state.sampler.epoch, state.sampler.next_row},
@@ -97,6 +117,7 @@ Result<RunProgress> ProgressOf(const RunState& state, double seconds) {
                        .best = {.loss = state.best_eval_loss, .step = state.best_step}};
   TEMPER_ASSIGN_OR_RETURN(progress.unlogged_loss, NumberOr(state.extra, kUnloggedLoss, 0, kExtra));
   TEMPER_ASSIGN_OR_RETURN(progress.unlogged_steps, IntOr(state.extra, kUnloggedSteps, 0, kExtra));
+  TEMPER_ASSIGN_OR_RETURN(progress.unlogged_reports, UnloggedReportsOf(state.extra));
   TEMPER_ASSIGN_OR_RETURN(progress.best.without_gain, IntOr(state.extra, kEvalsWithoutGain, 0, kExtra));
   TEMPER_ASSIGN_OR_RETURN(progress.divergence, DivergenceOf(state.extra));
   return progress;

@@ -34,6 +34,7 @@ Result<std::string> TokenKey(Env& env, const OpenedModel& model, const DataReque
     if (request.reasoning_turns == ReasoningTurns::kLast) key += "reasoning of last turns\n";
     if (sources.find("strftime_now") != std::string::npos) key += "date " + request.template_date + "\n";
   }
+  if (request.use == RowUse::kPairs) key += "pairs\n";
   if (t.row_template != nullptr) {
     const std::string& source = t.row_template->source();
     key += fmt::format("row template {}\n", ChecksumHex(std::as_bytes(std::span(source))));

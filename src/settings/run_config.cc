@@ -14,6 +14,9 @@ namespace {
 constexpr int64_t kDefaultMaxSeqLen = 2048;
 constexpr double kLoraLearningRate = 2e-4;
 constexpr double kFullLearningRate = 2e-5;
+// Of preferences: DPOConfig's default, and TRL's advice for LoRA.
+constexpr double kLoraPreferenceRate = 1e-5;
+constexpr double kFullPreferenceRate = 1e-6;
 constexpr double kWarmupRatio = 0.03;
 constexpr int64_t kFewestUsefulSteps = 20;
 
@@ -138,8 +141,11 @@ Result<ResolvedRun> Resolve(const RunConfig& config, const RunFacts& facts) {
   c.data.weighted = c.data.weighted || facts.weighted_data;
   if (!c.optimizer.learning_rate) {
     const bool lora = c.model.method == TrainMethod::kLora;
-    c.optimizer.learning_rate = lora ? kLoraLearningRate : kFullLearningRate;
-    run.notes["learning_rate"] = lora ? "default of method lora" : "default of method full";
+    const bool pairs = c.objective.has_pairs();
+    c.optimizer.learning_rate =
+        pairs ? (lora ? kLoraPreferenceRate : kFullPreferenceRate) : (lora ? kLoraLearningRate : kFullLearningRate);
+    run.notes["learning_rate"] =
+        fmt::format("default of method {}{}", lora ? "lora" : "full", pairs ? " with preferences" : "");
     if (c.optimizer.rule->scales_with_gradient) {
       run.warnings.push_back(
           fmt::format("learning_rate {} is a default for optimizer: {}, whose steps do not shrink with the gradient: "

@@ -13,6 +13,7 @@
 
 #include "base/status.h"
 #include "format/lora_config.h"
+#include "objective/objective.h"
 #include "settings/cadence.h"
 #include "settings/data_sources.h"
 #include "settings/memory.h"
@@ -48,6 +49,13 @@ struct RunConfig {
     ComputeType dtype = ComputeType::kAuto;
     BaseType base_dtype = BaseType::kAuto;
     BaseType embedding_dtype = BaseType::kAuto;  // of the token embedding and the head: kAuto or kInt8
+  };
+
+  struct Objective {
+    const ObjectiveRule* rule = &Sft();
+    PreferenceSettings preference;
+
+    bool has_pairs() const { return !rule->parts.empty(); }  // rows are answers that belong together
   };
 
   struct Data {
@@ -184,6 +192,7 @@ struct RunConfig {
   };
 
   Model model;
+  Objective objective;
   Data data;
   LoraConfig lora;
   Batch batch;

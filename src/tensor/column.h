@@ -9,7 +9,7 @@ namespace temper {
 struct ColumnSpec {
   const char* name;  // of the input
   DType dtype;
-  // One value for each token of a micro-batch; the only kind yet.
+  // One value for each token of a micro-batch. What belongs to a sequence is at all of its tokens.
 };
 
 inline constexpr ColumnSpec kTokenColumn = {"token", DType::kI32};
@@ -18,5 +18,9 @@ inline constexpr ColumnSpec kWeightColumn = {"weight", DType::kF32};      // how
 inline constexpr ColumnSpec kPositionColumn = {"position", DType::kI32};  // restarts with each document
 inline constexpr ColumnSpec kDocumentStartColumn = {"document_start", DType::kI32};  // place of its first token
 inline constexpr ColumnSpec kDocumentLengthColumn = {"document_length", DType::kI32};
+// Of samples of several documents: the place of the first token of the first one.
+inline constexpr ColumnSpec kSampleStartColumn = {"sample_start", DType::kI32};
+// The sum of the log-probabilities of a document's targets under another model (TokenStore::score).
+inline constexpr ColumnSpec kReferenceColumn = {"reference", DType::kF32};
 
 }  // namespace temper

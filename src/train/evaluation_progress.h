@@ -13,14 +13,16 @@ namespace temper {
 class EvaluationProgress {
  public:
   using Clock = std::chrono::steady_clock;
-  // `display` must outlive this.
-  explicit EvaluationProgress(ProgressDisplay& display, std::function<Clock::time_point()> now = Clock::now);
+  // `display` must outlive this, and `what` every use.
+  explicit EvaluationProgress(ProgressDisplay& display, std::function<Clock::time_point()> now = Clock::now,
+                              std::string_view what = "eval row");
   // `done` of `rows` are evaluated.
   void Update(int64_t done, int64_t rows);
 
  private:
   ProgressDisplay& display_;
   const std::function<Clock::time_point()> now_;
+  const std::string_view what_;
   const Clock::time_point begin_;
   Clock::time_point next_line_;
 };

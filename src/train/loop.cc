@@ -101,6 +101,7 @@ Result<StepReport> TrainingLoop::Step(const Executor::RunOptions& options) {
   progress_.eval_loss.reset();
   progress_.divergence.Take(report.loss, report.learning_rate);
   progress_.unlogged_loss += report.loss;
+  for (size_t k = 1; k < report.reports.size(); ++k) progress_.unlogged_reports[k] += report.reports[k];
   ++progress_.unlogged_steps;
   window_seconds_ += seconds;
   window_flops_ += p_.model_flops(report).v;
@@ -116,13 +117,18 @@ Status TrainingLoop::Log(const StepReport& report, bool due) {
   if (p_.peak_flops_per_second > 0 && window_seconds_ > 0)
     mfu = window_flops_ / window_seconds_ / p_.peak_flops_per_second;
   if (mfu > 1) mfu.reset();  // the peak was measured while the machine was busy: it is unknown
-  const double loss = progress_.unlogged_loss / static_cast<double>(progress_.unlogged_steps);
+  const auto steps = static_cast<double>(progress_.unlogged_steps);
+  const double loss = progress_.unlogged_loss / steps;
+  const std::span<const ReportSpec> specs = p_.config.objective.rule->reports;
+  std::vector<NamedNumber> reports;  // beside the loss
+  for (size_t k = 1; k < specs.size(); ++k) reports.push_back({specs[k].name, progress_.unlogged_reports[k] / steps});
   p_.display.Update({.step = report.step,
                      .total_steps = p_.total_steps,
                      .epoch = report.epoch,
                      .loss = loss,
                      .grad_norm = report.grad_norm,
                      .learning_rate = report.learning_rate,
+                     .reports = reports,
                      .tokens_per_second = per_second,
                      .mfu = mfu,
                      .memory = p_.device_peak,
@@ -136,6 +142,7 @@ Status TrainingLoop::Log(const StepReport& report, bool due) {
   const TrainingRow row{.step = report.step,
                         .epoch = report.epoch,
                         .loss = loss,
+                        .reports = reports,
                         .grad_norm = report.grad_norm,
                         .learning_rate = report.learning_rate,
                         .tokens = progress_.tokens,
@@ -148,15 +155,19 @@ Status TrainingLoop::Log(const StepReport& report, bool due) {
   if (p_.metrics) TEMPER_RETURN_IF_ERROR(p_.metrics->Write(row));
   if (p_.tensorboard) {
     const double now = WallClock();
-    for (const auto& [name, value] : {std::pair<const char*, double>{"loss", row.loss},
-                                      {"grad_norm", row.grad_norm},
-                                      {"learning_rate", row.learning_rate},
-                                      {"tokens_per_second", row.tokens_per_second}}) {
+    std::vector<NamedNumber> scalars = {{"loss", row.loss},
+                                        {"grad_norm", row.grad_norm},
+                                        {"learning_rate", row.learning_rate},
+                                        {"tokens_per_second", row.tokens_per_second}};
+    scalars.insert(scalars.end(), reports.begin(), reports.end());
+    for (const auto& [name, value] : scalars) {
       // The log is not essential: the run continues without it.
-      if (Status s = p_.tensorboard->AddScalar(name, row.step, value, now); !s.ok()) LogWarning(s.message());
+      const Status s = p_.tensorboard->AddScalar(std::string(name), row.step, value, now);
+      if (!s.ok()) LogWarning(s.message());
     }
   }
   progress_.unlogged_loss = 0;
+  progress_.unlogged_reports = {};
   progress_.unlogged_steps = 0;
   window_seconds_ = window_flops_ = 0;
   window_tokens_ = 0;
@@ -182,17 +193,28 @@ Status TrainingLoop::Evaluate() {
   time_left_.Evaluated(Seconds{Now() - begin});
   progress_.eval_loss = report.loss;
   progress_.best.Take(report.loss, progress_.step, p_.config.output.early_stopping_threshold);
-  LogInfo(fmt::format("step {}  eval_loss {:.4f}  ({} tokens, {}, {} rows/s, {} tokens/s)", progress_.step, report.loss,
-                      report.tokens, ToString(report.time), Grouped(report.rows_per_second()),
-                      Grouped(report.tokens_per_second())));
+  const std::span<const ReportSpec> specs = p_.config.objective.rule->reports;
+  std::vector<NamedNumber> reports;  // beside the loss
+  std::string shown_reports;
+  for (size_t k = 1; k < specs.size(); ++k) {
+    reports.push_back({specs[k].name, report.reports[k]});
+    shown_reports += fmt::format("  eval_{} {:.4g}", specs[k].name, report.reports[k]);
+  }
+  LogInfo(fmt::format("step {}  eval_loss {:.4f}{}  ({} tokens, {}, {} rows/s, {} tokens/s)", progress_.step,
+                      report.loss, shown_reports, report.tokens, ToString(report.time),
+                      Grouped(report.rows_per_second()), Grouped(report.tokens_per_second())));
   if (p_.tensorboard) {
-    if (Status s = p_.tensorboard->AddScalar("eval_loss", progress_.step, report.loss, WallClock()); !s.ok()) {
-      LogWarning(s.message());
+    std::vector<NamedNumber> scalars = {{"loss", report.loss}};
+    scalars.insert(scalars.end(), reports.begin(), reports.end());
+    for (const auto& [name, value] : scalars) {
+      const Status s = p_.tensorboard->AddScalar(fmt::format("eval_{}", name), progress_.step, value, WallClock());
+      if (!s.ok()) LogWarning(s.message());
     }
   }
   const EvaluationRow row{.step = progress_.step,
                           .epoch = p_.trainer.sampler().epochs_done(),
                           .eval_loss = report.loss,
+                          .reports = std::move(reports),
                           .eval_tokens = report.tokens,
                           .eval_seconds = report.time.v};
   if (p_.metrics) TEMPER_RETURN_IF_ERROR(p_.metrics->Write(row));

@@ -28,7 +28,8 @@ struct RunProgress {
   BestEvaluation best;
   Divergence divergence;
   // Steps since the last row of metrics.jsonl, whose losses go into the next row.
-  double unlogged_loss = 0;  // sum
+  double unlogged_loss = 0;            // sum
+  ReportValues unlogged_reports = {};  // sums, of the objective's reports; [0] is not used
   int64_t unlogged_steps = 0;
 };
 

@@ -51,6 +51,12 @@ Status NotARow(const std::string& path, int64_t line) {
                   path, line));
 }
 
+std::string ReportsOf(std::span<const NamedNumber> reports, const char* prefix) {
+  std::string text;
+  for (const NamedNumber& r : reports) text += fmt::format(R"(, "{}{}": {})", prefix, r.name, Number(r.value));
+  return text;
+}
+
 std::string TiersOf(const TrainingRow& r) {
   if (!r.tiers) return "";
   std::string links;
@@ -63,16 +69,17 @@ std::string TiersOf(const TrainingRow& r) {
 }  // namespace
 
 std::string ToJsonLine(const TrainingRow& r) {
-  return fmt::format(R"({{"step": {}, "epoch": {}, "loss": {}, "grad_norm": {}, "learning_rate": {}, "tokens": {}, )"
+  return fmt::format(R"({{"step": {}, "epoch": {}, "loss": {}{}, "grad_norm": {}, "learning_rate": {}, "tokens": {}, )"
                      R"("tokens_per_second": {}, "mfu": {}, "device_peak_bytes": {}{}, "seconds": {}{}}})",
-                     r.step, Number(r.epoch), Number(r.loss), Number(r.grad_norm), Number(r.learning_rate), r.tokens,
-                     Number(r.tokens_per_second), r.mfu ? Number(*r.mfu) : "null", r.device_peak_bytes, TiersOf(r),
-                     Number(r.seconds), RanksOf(r));
+                     r.step, Number(r.epoch), Number(r.loss), ReportsOf(r.reports, ""), Number(r.grad_norm),
+                     Number(r.learning_rate), r.tokens, Number(r.tokens_per_second), r.mfu ? Number(*r.mfu) : "null",
+                     r.device_peak_bytes, TiersOf(r), Number(r.seconds), RanksOf(r));
 }
 
 std::string ToJsonLine(const EvaluationRow& r) {
-  return fmt::format(R"({{"step": {}, "epoch": {}, "eval_loss": {}, "eval_tokens": {}, "eval_seconds": {}}})", r.step,
-                     Number(r.epoch), Number(r.eval_loss), r.eval_tokens, Number(r.eval_seconds));
+  return fmt::format(R"({{"step": {}, "epoch": {}, "eval_loss": {}{}, "eval_tokens": {}, "eval_seconds": {}}})", r.step,
+                     Number(r.epoch), Number(r.eval_loss), ReportsOf(r.reports, "eval_"), r.eval_tokens,
+                     Number(r.eval_seconds));
 }
 
 MetricsLog::MetricsLog(Env& env, std::string path, std::unique_ptr<WritableFile> file, int64_t size)

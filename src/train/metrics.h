@@ -3,6 +3,7 @@
 //   training    {"step", "epoch", "loss", "grad_norm", "learning_rate", "tokens", "tokens_per_second", "mfu",
 //                "device_peak_bytes", "seconds"}; with several ranks also "ranks", in their order:
 //                [{"kernels", "collectives", "waiting", "beside", "resident_peak_bytes"}, ...]
+//   both        what the objective reports beside the loss: "rewards/margins", "eval_rewards/margins"
 //   evaluation  {"step", "epoch", "eval_loss", "eval_tokens", "eval_seconds"}
 //
 // Numbers are printed as the shortest text that reads back to the same
@@ -13,6 +14,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/env.h"
@@ -38,10 +40,16 @@ struct TiersRow {
   std::vector<LinkTraffic> moved;  // per step
 };
 
+struct NamedNumber {
+  std::string_view name;  // REQUIRES: outlives the use
+  double value = 0;
+};
+
 struct TrainingRow {
-  int64_t step = 0;  // optimizer steps done, from 1
-  double epoch = 0;  // passes over the data done, with fraction
-  double loss = 0;   // mean over the supervised tokens since the last row
+  int64_t step = 0;                  // optimizer steps done, from 1
+  double epoch = 0;                  // passes over the data done, with fraction
+  double loss = 0;                   // mean over the supervised tokens since the last row
+  std::vector<NamedNumber> reports;  // what the objective reports beside it, in the same way
   double grad_norm = 0;
   double learning_rate = 0;  // of this step's update
   int64_t tokens = 0;        // real tokens trained on since the start of the run, without padding
@@ -57,7 +65,8 @@ struct EvaluationRow {
   int64_t step = 0;
   double epoch = 0;
   double eval_loss = 0;
-  int64_t eval_tokens = 0;  // supervised
+  std::vector<NamedNumber> reports;  // each as "eval_<name>"
+  int64_t eval_tokens = 0;           // supervised
   double eval_seconds = 0;
 };
 

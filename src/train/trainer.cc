@@ -64,18 +64,33 @@ std::string Places(const std::vector<int32_t>& samples, const SamplePlace& place
 
 }  // namespace
 
-HostBatches::HostBatches(const Executor& executor, int64_t micro_batches, const ObjectiveRule& objective)
+namespace {
+
+// What sums over a batch are divided by: its predicted tokens' weights, or its samples. A batch may have none (every
+// target of its rows was cut off): then it is 1.
+double DivisorOf(const ObjectiveRule& objective, int64_t weight, int64_t samples) {
+  const double all =
+      objective.mean == ObjectiveRule::Mean::kSamples ? static_cast<double>(samples) : WeightValue(weight);
+  return all == 0 ? 1 : all;
+}
+
+}  // namespace
+
+HostBatches::HostBatches(const Executor& executor, int64_t micro_batches, std::span<const ReportSpec> reports)
     : tokens_(TokensOf(executor.program())),
       micro_batches_(micro_batches),
       columns_(static_cast<size_t>(micro_batches)),
       rng_(static_cast<size_t>(kNumRngWords * micro_batches)),
-      loss_(static_cast<size_t>(tokens_ * micro_batches)) {
+      reports_(reports.size(), std::vector<float>(static_cast<size_t>(tokens_ * micro_batches))) {
   const std::vector<Buffer>& buffers = executor.program().buffers;
   for (size_t i = 0; i < buffers.size(); ++i) {
     const Buffer& buffer = buffers[i];
     const auto index = static_cast<int>(i);
     if (buffer.name == kRngInput) io_.push_back({index, std::as_writable_bytes(std::span(rng_))});
-    if (buffer.name == objective.loss) io_.push_back({index, std::as_writable_bytes(std::span(loss_))});
+    for (size_t k = 0; k < reports_.size(); ++k) {
+      if (buffer.name != reports[k].output) continue;
+      io_.push_back({index, std::as_writable_bytes(std::span(reports_[k]))});
+    }
     if (buffer.role != Role::kInput || buffer.name == kRngInput || buffer.name == kScalarsBuffer) continue;
     const ColumnFiller* const filler = FillerOf(buffer.name);
     TEMPER_CHECK(filler != nullptr && filler->column.dtype == buffer.type.dtype)
@@ -86,6 +101,12 @@ HostBatches::HostBatches(const Executor& executor, int64_t micro_batches, const 
     for (size_t m = 0; m < columns_.size(); ++m) {
       columns_[m].push_back({filler, std::span(values).subspan(m * bytes, bytes)});
     }
+  }
+}
+
+void HostBatches::AddReports(ReportValues* sums) const {
+  for (size_t k = 0; k < reports_.size(); ++k) {
+    for (const float value : reports_[k]) (*sums)[k] += value;
   }
 }
 
@@ -104,7 +125,7 @@ Trainer::Trainer(Executor& executor, const TokenStore& store, std::span<const in
       store_(store),
       spec_(spec),
       sampler_(store, samples, packing, spec.seed),
-      batches_(executor, spec.micro_batches, *spec.objective) {
+      batches_(executor, spec.micro_batches, spec.objective->reports) {
   const Program& program = executor.program();
   scalars_ = program.FindBuffer(kScalarsBuffer);
   clip_ = program.FindBuffer(kClipBuffer);
@@ -130,11 +151,15 @@ Result<StepReport> Trainer::Step(const Executor::RunOptions& options) {
   }
   for (int64_t r = 0; r < batch.rows && spec_.attention_flops; ++r) {
     for (const int32_t sample : sampler_.packing().row(batch.first_row + r)) {
-      report.attention += spec_.attention_flops(store_.length(sample));
+      const TokenSample tokens = store_.sample(sample);
+      for (int64_t begin = 0, end = 0; begin < tokens.length(); begin = end) {
+        end = tokens.PartEnd(begin);
+        report.attention += spec_.attention_flops(end - begin);
+      }
     }
   }
   store_.LetGo();  // else all of the file counts as this process's memory in the end
-  std::array<int64_t, 2> counts = {own.tokens, own.weight};
+  std::array<int64_t, 3> counts = {own.tokens, own.weight, own.samples};
   TEMPER_RETURN_IF_ERROR(peers.SumExact(counts));
   batches_.SetRng(spec_.seed, step_, peers);
   report.learning_rate = spec_.schedule.At(step_);
@@ -142,17 +167,17 @@ Result<StepReport> Trainer::Step(const Executor::RunOptions& options) {
   scalars[kScalarLearningRate] = report.learning_rate;
   const UpdateSpec& update = spec_.update;
   if (update.rule->fill_scalars != nullptr) update.rule->fill_scalars(update.settings, report.step, std::span(scalars));
-  // A batch may have no supervised token at all (every target of its rows was cut off): a step with zero gradients.
-  scalars[kScalarTokenCount] = counts[1] == 0 ? 1 : WeightValue(counts[1]);
+  scalars[kScalarTokenCount] = DivisorOf(*spec_.objective, counts[1], counts[2]);
   TEMPER_RETURN_IF_ERROR(executor_.Write(scalars_, std::as_bytes(std::span(scalars))));
 
   TEMPER_RETURN_IF_ERROR(executor_.Run(batches_.io(), options));
 
-  double sum = 0;
-  for (const float loss : batches_.losses()) sum += loss;
-  const bool suspect = !std::isfinite(sum) || peers.communicator == nullptr;
-  TEMPER_RETURN_IF_ERROR(peers.SumOfLastStage({&sum, 1}));
-  report.loss = sum / scalars[kScalarTokenCount];
+  batches_.AddReports(&report.reports);
+  const bool suspect = !std::isfinite(report.reports[0]) || peers.communicator == nullptr;
+  const auto sums = std::span(report.reports).first(spec_.objective->reports.size());
+  TEMPER_RETURN_IF_ERROR(peers.SumOfLastStage(sums));
+  for (double& sum : sums) sum /= scalars[kScalarTokenCount];
+  report.loss = sums[0];
   float clip[2];  // factor, norm
   TEMPER_RETURN_IF_ERROR(executor_.Read(clip_, std::as_writable_bytes(std::span(clip))));
   report.grad_norm = clip[1];
@@ -191,13 +216,15 @@ Status Trainer::CheckFinite(const Sampler::Batch& batch, const StepReport& repor
 }
 
 Evaluator::Evaluator(Executor& executor, const TokenStore& store, std::span<const int32_t> samples,
-                     const PackingOptions& packing, SamplePlace place, const Peers& peers)
+                     const PackingOptions& packing, SamplePlace place, const Peers& peers,
+                     const ObjectiveRule& objective)
     : executor_(executor),
       store_(store),
       packing_(store, samples, packing),
       place_(std::move(place)),
       peers_(peers),
-      batch_(executor, 1) {
+      objective_(objective),
+      batch_(executor, 1, objective.reports) {
   packing_.Pack(0, 0);
 }
 
@@ -205,7 +232,8 @@ Result<EvaluationReport> Evaluator::Run(const std::function<bool()>& stop,
                                         const std::function<void(int64_t done, int64_t rows)>& progress) {
   const auto begin = std::chrono::steady_clock::now();
   EvaluationReport report{.rows = packing_.rows()};
-  double sum = 0;  // of losses, each times its weight
+  // Of losses, each times its weight, and of the other reports.
+  const auto sums = std::span(report.reports).first(objective_.reports.size());
   BatchCounts own;
   const ContextPart part = PartOf(peers_, packing_.options().max_seq_len);
   const int64_t rows = batch_.tokens_per_micro_batch() / part.local_row();
@@ -218,23 +246,24 @@ Result<EvaluationReport> Evaluator::Run(const std::function<bool()>& stop,
     own += FillBatch(store_, packing_, first, filled, batch_.tokens_per_micro_batch(), batch_.columns(0), part);
     store_.LetGo();
     TEMPER_RETURN_IF_ERROR(executor_.Run(batch_.io()));
-    for (const float loss : batch_.losses()) sum += loss;
-    if (!std::isfinite(sum)) {
+    batch_.AddReports(&report.reports);
+    if (!std::isfinite(sums[0])) {
       Suspects suspects;
       AddSuspects(store_, packing_, first, filled, peers_, batch_.losses(), &suspects);
       return Numerical(fmt::format(
           "the loss on the evaluation data is not a finite number ({}), in {}: the model's weights are corrupt, or its "
           "training diverged",
-          std::fabs(sum), Places(suspects.samples(), place_)));
+          std::fabs(sums[0]), Places(suspects.samples(), place_)));
     }
   }
-  TEMPER_RETURN_IF_ERROR(peers_.SumOfLastStage({&sum, 1}));
-  std::array<int64_t, 3> counts = {own.supervised, own.weight, own.tokens};
+  TEMPER_RETURN_IF_ERROR(peers_.SumOfLastStage(sums));
+  std::array<int64_t, 4> counts = {own.supervised, own.weight, own.tokens, own.samples};
   TEMPER_RETURN_IF_ERROR(peers_.SumExact(counts));
   report.tokens = counts[0];
   report.all_tokens = counts[2];
   if (report.tokens == 0) return InvalidArgument("the evaluation data has no supervised token");
-  report.loss = sum / WeightValue(counts[1]);
+  for (double& sum : sums) sum /= DivisorOf(objective_, counts[1], counts[3]);
+  report.loss = sums[0];
   report.time = Seconds{std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count()};
   return report;
 }

@@ -1,7 +1,7 @@
 // Trainer: runs optimizer steps, one at a time: fills the step's micro-batches from the packed rows, writes the
 // scalars, runs the Program, reads loss and gradient norm. Evaluator: computes the mean loss over the held-out samples.
-// Means are weighted by the tokens' weights; the sum of these over the whole batch is exact on any mesh, because they
-// are fixed point. Both allocate their host arrays once; a step allocates nothing.
+// Means are over samples, or weighted by the tokens' weights; the sum of these over the whole batch is exact on any
+// mesh, because they are fixed point. Both allocate their host arrays once; a step allocates nothing.
 #pragma once
 
 #include <functional>
@@ -22,14 +22,16 @@ namespace temper {
 // The host's side of the micro-batches of one step: an array for each input that its Program declares.
 class HostBatches {
  public:
-  // Arrays for `micro_batches` times the input of one run of `executor`'s Program, whose losses are `objective`'s.
-  HostBatches(const Executor& executor, int64_t micro_batches, const ObjectiveRule& objective = Sft());
+  // Arrays for `micro_batches` times the input of one run of `executor`'s Program, which makes `reports`.
+  HostBatches(const Executor& executor, int64_t micro_batches, std::span<const ReportSpec> reports);
 
   int64_t tokens_per_micro_batch() const { return tokens_; }
   int64_t micro_batches() const { return micro_batches_; }
   // The columns of a micro-batch that the Program reads, to be filled (data/batch.h).
   std::span<const ColumnArray> columns(int64_t micro_batch) const { return columns_[static_cast<size_t>(micro_batch)]; }
-  std::span<const float> losses() const { return loss_; }
+  std::span<const float> losses() const { return reports_[0]; }
+  // Adds up all values of each report.
+  void AddReports(ReportValues* sums) const;
   // `peers`: gives the number of rows of a micro-batch before this rank's.
   void SetRng(uint64_t seed, int64_t step, const Peers& peers);
   std::span<const HostArray> io() const { return io_; }
@@ -39,7 +41,7 @@ class HostBatches {
   std::vector<std::vector<std::byte>> values_;     // of each column, of all micro-batches
   std::vector<std::vector<ColumnArray>> columns_;  // of each micro-batch
   std::vector<int64_t> rng_;
-  std::vector<float> loss_;
+  std::vector<std::vector<float>> reports_;
   std::vector<HostArray> io_;
 };
 
@@ -60,8 +62,9 @@ struct TrainerSpec {
 struct StepReport {
   int64_t step = 0;  // completed, from 1
   double epoch = 0, loss = 0, grad_norm = 0, learning_rate = 0;
-  int64_t tokens = 0;  // real tokens of this step
-  Flops attention;     // by TrainerSpec::attention_flops, of all its documents
+  ReportValues reports = {};  // of the objective, in its order; the first is `loss`
+  int64_t tokens = 0;         // real tokens of this step
+  Flops attention;            // by TrainerSpec::attention_flops, of all its documents
 };
 
 class Trainer {
@@ -98,8 +101,9 @@ class Trainer {
 };
 
 struct EvaluationReport {
-  double loss = 0;     // weighted mean over supervised tokens
-  int64_t tokens = 0;  // supervised
+  double loss = 0;            // weighted mean over supervised tokens, or the mean over samples
+  ReportValues reports = {};  // as StepReport's
+  int64_t tokens = 0;         // supervised
   int64_t rows = 0, all_tokens = 0;
   Seconds time;
 
@@ -111,7 +115,8 @@ class Evaluator {
  public:
   // `executor` runs the "eval" Program, whose micro-batch has `rows` rows of packing.max_seq_len tokens.
   Evaluator(Executor& executor, const TokenStore& store, std::span<const int32_t> samples,
-            const PackingOptions& packing, SamplePlace place, const Peers& peers = {});
+            const PackingOptions& packing, SamplePlace place, const Peers& peers = {},
+            const ObjectiveRule& objective = Sft());
   // Before each batch calls `progress` with the rows done and those of all ranks, and `stop`; true ends with
   // kInterrupted. Errors: no supervised token among the samples; a loss that is not finite, naming the rows of the
   // data.
@@ -124,6 +129,7 @@ class Evaluator {
   Packing packing_;
   SamplePlace place_;
   const Peers peers_;
+  const ObjectiveRule& objective_;
   HostBatches batch_;
 };
 

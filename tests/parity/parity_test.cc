@@ -210,7 +210,7 @@ class Step {
     add(kPositionInput, batch.position);
     add(kDocumentStartInput, batch.document_start);
     if (executor.program().FindBuffer(kDocumentLengthInput) >= 0) add(kDocumentLengthInput, batch.document_length);
-    add(Sft().loss, losses);
+    add(Sft().reports[0].output, losses);
     if (&executor == train.get()) {
       double scalars[kNumScalars] = {};
       scalars[kScalarLearningRate] = lr;

@@ -248,9 +248,9 @@ Status CheckOnMesh(const Whole& whole, const Mesh& mesh, ResidualSplit residual,
   if (testing::Test::HasFailure()) return OkStatus();
 
   for (int rank = 0; rank < mesh.ranks(); ++rank) {
-    const TestTensor& loss = *ranks.Find(rank, Sft().loss);
+    const TestTensor& loss = *ranks.Find(rank, Sft().reports[0].output);
     for (int64_t t = 0; t < loss.type().shape[0]; ++t) {
-      const double want = whole.Get(Sft().loss).Get(TokenOf(mesh, rank, t));
+      const double want = whole.Get(Sft().reports[0].output).Get(TokenOf(mesh, rank, t));
       EXPECT_NEAR(loss.Get(t), want, 2e-5 * (1 + want)) << "rank " << rank << " token " << t;
     }
   }

@@ -252,8 +252,7 @@ Result<CompiledRun> CompileRun(const Model& model, const RunConfig& config, int 
   TEMPER_ASSIGN_OR_RETURN(RunFrame frame, RunFrame::Of(model, config, ranks, kept));
   frame.spec.mesh.rank = rank;
   if (memory != nullptr) frame.spec.memory = *memory;
-  TEMPER_ASSIGN_OR_RETURN(CompiledPrograms compiled,
-                          CompileGraphs(TrainAndEval(frame.forward, frame.eval), frame.spec));
+  TEMPER_ASSIGN_OR_RETURN(CompiledPrograms compiled, CompileGraphs(frame.RunGraphs(), frame.spec));
   return frame.Finished(rank, std::move(compiled), frame.spec.memory);
 }
 

@@ -20,7 +20,7 @@ namespace temper {
 struct CompiledRun {
   MeshSpec mesh;                    // with the blocks of each stage, if there are several
   std::vector<LoraModule> targets;  // empty for full fine-tuning
-  ProgramSet programs;              // "train", "eval"
+  ProgramSet programs;              // of the objective's graphs: "train", "eval", perhaps "reference"
   std::vector<Decision> decisions;  // made by cost
   std::string mesh_note;            // a note on unexpected effects of the user's mesh and rules; may be empty
   ChosenMemory memory;              // text "": everything is on the device

@@ -89,22 +89,27 @@ Result<RunFrame> RunFrame::Of(const Model& model, const RunConfig& config, int r
   CompiledRun& run = frame.facts;
   TEMPER_ASSIGN_OR_RETURN(run.mesh, MeshOf(config, ranks, /*rank=*/0, model.facts().heads));
   TEMPER_ASSIGN_OR_RETURN(AdaptedModel adapted, AdaptedModelOf(model, config));
-  const auto spec_of = [&](int64_t rows, bool training) {
-    return ForwardSpec{.dtype = frame.dtype,
-                       .tokens = rows * run.data_ranks() * row,
-                       .row = row,
-                       .training = training,
-                       .neftune_noise_alpha = config.regularisation.neftune_noise_alpha,
-                       .objective_settings = {.weighted = config.data.weighted,
-                                              .label_smoothing = config.regularisation.label_smoothing_factor}};
-  };
+  const ObjectiveRule& objective = *config.objective.rule;
   const int64_t rows = config.batch.per_device_train_batch_size;
   run.parameters = NumParameters(model);
-  Graph plain = model.Forward(spec_of(rows, /*training=*/true));
-  run.work = WorkOf(plain);
-  frame.forward = adapted.Adapted(std::move(plain), /*training=*/true);
-  frame.eval = adapted.Forward(spec_of(config.batch.per_device_eval_batch_size.value_or(rows), /*training=*/false));
-  const Graph& forward = frame.forward;
+  for (const ObjectiveGraph& graph : objective.graphs) {
+    const bool trains = graph.kind == ProgramKind::kTrain;
+    const int64_t rows_of_graph = trains ? rows : config.batch.per_device_eval_batch_size.value_or(rows);
+    Graph plain = model.Forward({.dtype = frame.dtype,
+                                 .tokens = rows_of_graph * run.data_ranks() * row,
+                                 .row = row,
+                                 .training = trains,
+                                 .neftune_noise_alpha = config.regularisation.neftune_noise_alpha,
+                                 .objective = &objective,
+                                 .graph = graph.kind,
+                                 .objective_settings = {.weighted = config.data.weighted,
+                                                        .label_smoothing = config.regularisation.label_smoothing_factor,
+                                                        .preference = config.objective.preference}});
+    if (trains) run.work = WorkOf(plain);
+    frame.graphs.push_back(adapted.Adapted(std::move(plain), trains));
+    frame.names.push_back(ProgramName(graph.kind));
+  }
+  const Graph& forward = frame.forward();
   run.targets = std::move(adapted.adapters);
   run.trainable_parameters = run.targets.empty() ? run.parameters : 0;
   for (const LoraModule& t : run.targets) run.trainable_parameters += t.r * (t.in + t.out);
@@ -136,10 +141,18 @@ Result<RunFrame> RunFrame::Of(const Model& model, const RunConfig& config, int r
   return frame;
 }
 
+std::vector<RunGraph> RunFrame::RunGraphs() const {
+  std::vector<RunGraph> all;
+  for (size_t k = 0; k < graphs.size(); ++k) {
+    all.push_back({.name = names[k], .forward = &graphs[k], .trains = k == 0});
+  }
+  return all;
+}
+
 Result<PreparedStep> RunFrame::Prepare(int rank) const {
   StepSpec of_rank = spec;
   of_rank.mesh.rank = rank;
-  return PreparedStep::Of(TrainAndEval(forward, eval), of_rank);
+  return PreparedStep::Of(RunGraphs(), of_rank);
 }
 
 Result<CompiledRun> RunFrame::Finished(int rank, CompiledPrograms compiled, const MemorySpec& memory) const {

@@ -8,14 +8,18 @@ namespace temper {
 struct RunFrame {
   DType dtype = DType::kF32;
   bool on_gpu = false;
-  CompiledRun facts;    // of rank 0; without Programs and what follows from them
-  Graph forward, eval;  // for the tokens of all ranks' micro-batch
-  StepSpec spec;        // of rank 0; its memory as the settings say
+  CompiledRun facts;  // of rank 0; without Programs and what follows from them
+  // Those of the objective, for the tokens of all ranks' micro-batch; the first one trains.
+  std::vector<Graph> graphs;
+  std::vector<std::string> names;  // of their Programs
+  StepSpec spec;                   // of rank 0; its memory as the settings say
 
   // REQUIRES: `config` is resolved. `kept`: decisions of the resumed run.
   static Result<RunFrame> Of(const Model& model, const RunConfig& config, int ranks, const KeptDecisions& kept);
 
-  // Borrows from this.
+  const Graph& forward() const { return graphs.front(); }
+  // Borrows from this, as the result of Prepare does.
+  std::vector<RunGraph> RunGraphs() const;
   Result<PreparedStep> Prepare(int rank) const;
   // `rank`'s run with these Programs, chosen within `memory`.
   Result<CompiledRun> Finished(int rank, CompiledPrograms compiled, const MemorySpec& memory) const;
