@@ -42,11 +42,16 @@ void ObserverLog::Progress(const ProgressState& state, bool /*logged*/) {
 }
 
 void ObserverLog::Stepped(const StepEvent& step) {
+  Reports reports;
+  for (size_t k = 1; k < step.reported.size(); ++k) {
+    reports.emplace_back(step.reported[k].name, step.report.reports[k]);
+  }
   Tell([&](Observer& o) {
     o.OnStep({.step = step.report.step,
               .total_steps = step.total_steps,
               .epoch = step.report.epoch,
               .loss = step.report.loss,
+              .reports = std::move(reports),
               .grad_norm = step.report.grad_norm,
               .learning_rate = step.report.learning_rate,
               .tokens = step.progress.tokens,
@@ -56,8 +61,10 @@ void ObserverLog::Stepped(const StepEvent& step) {
 }
 
 void ObserverLog::Evaluated(const EvaluationRow& row) {
-  Evaluated(EvaluationMetrics{
-      .step = row.step, .loss = row.eval_loss, .tokens = row.eval_tokens, .seconds = row.eval_seconds});
+  EvaluationMetrics metrics{
+      .step = row.step, .loss = row.eval_loss, .tokens = row.eval_tokens, .seconds = row.eval_seconds};
+  for (const NamedNumber& report : row.reports) metrics.reports.emplace_back(report.name, report.value);
+  Evaluated(metrics);
 }
 
 void ObserverLog::Evaluated(const EvaluationMetrics& metrics) {

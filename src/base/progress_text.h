@@ -8,8 +8,8 @@
 #include <string_view>
 #include <vector>
 
+#include "base/named_number.h"
 #include "base/units.h"
-#include "train/metrics.h"
 
 namespace temper {
 

@@ -7,11 +7,11 @@
 #include <optional>
 
 #include "base/log.h"
+#include "base/progress_display.h"
 #include "base/units.h"
 #include "format/checksum.h"
 #include "format/json.h"
 #include "train/evaluation_progress.h"
-#include "train/progress.h"
 #include "train/scorer.h"
 
 namespace temper {

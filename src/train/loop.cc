@@ -107,7 +107,13 @@ Result<StepReport> TrainingLoop::Step(const Executor::RunOptions& options) {
   window_flops_ += p_.model_flops(report).v;
   window_tokens_ += report.tokens;
   TEMPER_RETURN_IF_ERROR(Log(report, last() || at_.logging.Due(report.step, EpochEnds())));
-  if (p_.events) p_.events->Stepped({report, progress_, p_.total_steps, Seconds{seconds}, Remaining()});
+  if (p_.events)
+    p_.events->Stepped({.report = report,
+                        .reported = p_.config.objective.rule->reports,
+                        .progress = progress_,
+                        .total_steps = p_.total_steps,
+                        .took = Seconds{seconds},
+                        .left = Remaining()});
   return report;
 }
 

@@ -47,7 +47,8 @@ class Saver {
 
 struct StepEvent {
   const StepReport& report;
-  const RunProgress& progress;  // after this step
+  std::span<const ReportSpec> reported;  // what report.reports has
+  const RunProgress& progress;           // after this step
   int64_t total_steps = 0;
   Seconds took, left;  // `left`: until the run is done
 };

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "base/env.h"
+#include "base/named_number.h"
 #include "base/status.h"
 #include "program/program.h"
 
@@ -38,11 +39,6 @@ struct RankRow {
 struct TiersRow {
   int64_t host_peak_bytes = 0;
   std::vector<LinkTraffic> moved;  // per step
-};
-
-struct NamedNumber {
-  std::string_view name;  // REQUIRES: outlives the use
-  double value = 0;
 };
 
 struct TrainingRow {
