@@ -117,6 +117,17 @@ inline std::string Starcoder2ConfigText() {
       "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 128, "max_position_embeddings": 256,
       "sliding_window": 20})";
 }
+// Queries, key and value of each KV head behind each other in one tensor; attention and MLP beside each other.
+inline std::string FalconConfigText() {
+  return R"({"architectures": ["FalconForCausalLM"], "vocab_size": 160, "hidden_size": 64, "num_hidden_layers": 3,
+      "num_attention_heads": 4, "num_kv_heads": 2, "new_decoder_architecture": true, "bias": true,
+      "ffn_hidden_size": 128, "max_position_embeddings": 256})";
+}
+// One KV head for all queries, in their tensor.
+inline std::string GptBigCodeConfigText() {
+  return R"({"architectures": ["GPTBigCodeForCausalLM"], "vocab_size": 160, "n_embd": 64, "n_layer": 3, "n_head": 4,
+      "n_positions": 256, "n_inner": 128})";
+}
 // Multipliers.
 inline std::string GraniteConfigText() {
   return R"({"architectures": ["GraniteForCausalLM"], "vocab_size": 160, "hidden_size": 64, "num_hidden_layers": 2,

@@ -18,8 +18,8 @@ EXCEPTIONS = {
 # Files of src/model that are not families: they name values of the graph and settings of PEFT and bitsandbytes.
 NO_FAMILIES = {"forward.cc", "forward.h", "initialize.cc", "initialize.h", "lora.cc", "lora.h", "lora_layers.cc", "lora_layers.h",
                "model.cc", "model.h", "quantisation_config.cc", "quantisation_config.h"}
-# Attributes of ops, some with the name of a key; the key that identifies families; words that are also families.
-OURS = {"head_dim", "model_type", "inv_freq", "long_inv_freq", "document_length", "opt", "glm"}
+# Attributes of ops, some with the name of a key; an op; the key that identifies families; words that are also families.
+OURS = {"head_dim", "model_type", "inv_freq", "long_inv_freq", "document_length", "opt", "glm", "layer_norm"}
 
 STRING = re.compile(r'"((?:[^"\\\n]|\\.)*)"')
 RAW = re.compile(r'R"(\w*)\(\n(.*?)\)\1"', re.S)
@@ -61,7 +61,7 @@ for path in sources(models):
         names |= {p for p in pieces if "_" in p or re.search(r"[a-z]\d$", p)}
         if "." in literal:
             parts |= set(pieces)
-for line in re.findall(r"^TEMPER_(?:FAMILY|MULTIMODAL)\((\w+), (\w+),", (models / "family_list.inc").read_text(), re.M):
+for line in re.findall(r"^TEMPER_(?:FAMILY|MULTIMODAL)\((\w+), ([\w-]+),", (models / "family_list.inc").read_text(), re.M):
     names |= set(line)
 names -= OURS
 parts -= {"model", "weight", "bias"}

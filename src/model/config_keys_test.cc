@@ -24,25 +24,49 @@ const std::map<std::string, std::set<std::string>> kHarmless = {
     {"tokens: generation_config.json and the tokenizer say which are used",
      {"bos_token_id", "eos_token_id", "pad_token_id"}},
     {"of heads for other tasks than causal language modelling",
-     {"GPT2LMHeadModel.hidden_dropout", "classifier_dropout", "is_decoder", "summary_activation",
-      "summary_first_dropout", "summary_last_dropout", "summary_proj_to_labels", "summary_type", "summary_use_proj"}},
-    {"scores and softmax are in f32 anyway", {"reorder_and_upcast_attn"}},
+     {"GPT2LMHeadModel.hidden_dropout", "GPTBigCodeForCausalLM.hidden_dropout", "classifier_dropout", "is_decoder",
+      "summary_activation", "summary_first_dropout", "summary_last_dropout", "summary_proj_to_labels", "summary_type",
+      "summary_use_proj"}},
+    {"of embeddings of whole texts", {"pooling"}},
+    {"scores and softmax are in f32 anyway",
+     {"attention_softmax_in_fp32", "reorder_and_upcast_attn", "scale_attention_softmax_in_fp32"}},
     {"what a call returns, keeps, or does at a time",
      {"chunk_size_feed_forward", "output_attentions", "output_hidden_states", "pretraining_tp", "return_dict",
       "use_cache"}},
     {"the type of the weights, which the files say themselves", {"dtype"}},
     {"of images, a vision tower and its projector, which are not computed",
-     {"boi_token_id", "boi_token_index", "eoi_token_id", "eoi_token_index", "image_token_id", "image_token_index",
-      "mm_tokens_per_image", "multimodal_projector_bias", "projector_hidden_act", "spatial_merge_size",
-      "vision_feature_layer"}},
+     {"boi_token_id",
+      "boi_token_index",
+      "eoi_token_id",
+      "eoi_token_index",
+      "image_token_id",
+      "image_token_index",
+      "mm_tokens_per_image",
+      "multimodal_projector_bias",
+      "projector_hidden_act",
+      "spatial_merge_size",
+      "vision_feature_layer",
+      "CohereCompassForCausalLM.deepstack_visual_indexes",
+      "CohereCompassForCausalLM.depth",
+      "CohereCompassForCausalLM.image_token_id",
+      "CohereCompassForCausalLM.in_channels",
+      "CohereCompassForCausalLM.num_heads",
+      "CohereCompassForCausalLM.num_position_embeddings",
+      "CohereCompassForCausalLM.out_hidden_size",
+      "CohereCompassForCausalLM.patch_size",
+      "CohereCompassForCausalLM.spatial_merge_size",
+      "CohereCompassForCausalLM.temporal_patch_size",
+      "CohereCompassForCausalLM.video_token_id"}},
     {"text_config has its own", {"Gemma3ForConditionalGeneration.initializer_range"}},
     {"of YaRN, by which the class means longrope",
      {"Phi3ForCausalLM.beta_fast", "Phi3ForCausalLM.beta_slow", "Phi3ForCausalLM.mscale",
       "Phi3ForCausalLM.mscale_all_dim", "Phi3ForCausalLM.truncate"}},
     {"of rope_parameters: positions of images, which text does not have", {"mrope_section"}},
-    {"what the class keeps and its model does not compute with", {"Gemma3ForCausalLM.attn_logit_softcapping"}},
-    {"what the class puts in its place itself: sliding_window_pattern, or 6",
-     {"Gemma3ForCausalLM._sliding_window_pattern"}},
+    {"what the class keeps and its model does not compute with",
+     {"BioGptForCausalLM.layer_norm_eps", "GPTBigCodeForCausalLM.num_key_value_heads",
+      "Gemma3ForCausalLM.attn_logit_softcapping"}},
+    {"what the class puts in its place itself: sliding_window_pattern, or 6; hidden_size / num_attention_heads",
+     {"Gemma3ForCausalLM._sliding_window_pattern", "CohereCompassForCausalLM.head_dim"}},
 };
 bool IsHarmless(const std::string& family, const std::string& key) {
   return std::any_of(kHarmless.begin(), kHarmless.end(), [&](const auto& group) {
@@ -69,6 +93,9 @@ Json LongropeParameters(size_t pairs) {
           {"original_max_position_embeddings", 6}};
 }
 
+// The family whose rope_parameters are always one for each type of layer.
+constexpr char kRopeByType[] = "CohereCompassForCausalLM";
+
 // Configurations of a family in one or another of which each of its keys means something.
 std::vector<Json> BasesOf(const std::string& family) {
   const Json sizes = {{"vocab_size", 64},
@@ -79,7 +106,13 @@ std::vector<Json> BasesOf(const std::string& family) {
                       {"head_dim", 16},
                       {"intermediate_size", 32},
                       {"ffn_dim", 32},
+                      {"ffn_hidden_size", 32},
+                      {"num_kv_heads", 2},
                       {"max_position_embeddings", 8192},
+                      // GPT-Neo's names.
+                      {"num_layers", 4},
+                      {"num_heads", 4},
+                      {"attention_types", Json::parse(R"([[["global", "local"], 2]])")},
                       // GPT-2's names.
                       {"n_embd", 64},
                       {"n_layer", 4},
@@ -91,10 +124,17 @@ std::vector<Json> BasesOf(const std::string& family) {
   windows.update({{"use_sliding_window", true}, {"sliding_window", 4}, {"max_window_layers", 1}});
   bases.push_back(windows);
   Json derived = sizes;  // what follows from other keys where these are missing
-  for (const char* key : {"head_dim", "num_key_value_heads", "n_embd", "n_layer", "n_head", "n_positions"}) {
+  for (const char* key :
+       {"head_dim", "num_key_value_heads", "n_embd", "n_layer", "n_head", "n_positions", "num_layers", "num_heads"}) {
     derived.erase(key);
   }
   bases.push_back(derived);
+  if (family == "FalconForCausalLM") {
+    bases.back()["new_decoder_architecture"] = true;
+    bases.push_back(sizes);
+    bases.back().erase("num_kv_heads");
+    bases.back().update({{"parallel_attn", false}, {"multi_query", false}});
+  }
   for (const Json& rope : {YarnParameters(),
                            Json{{"rope_type", "llama3"},
                                 {"factor", 8.0},
@@ -109,6 +149,12 @@ std::vector<Json> BasesOf(const std::string& family) {
     bases.push_back(scaled);
   }
   for (Json& base : bases) {
+    if (family == kRopeByType) {
+      if (base.contains("sliding_window")) base["layer_types"] = std::vector<std::string>(4, "sliding_attention");
+      const Json rope = base.value("rope_parameters", Json{{"rope_type", "default"}});
+      base["rope_parameters"] = {{"full_attention", rope}, {"sliding_attention", rope}};
+      for (Json& of_type : base["rope_parameters"]) of_type.emplace("rope_theta", 1e4);
+    }
     if (family.ends_with("ForConditionalGeneration")) base = {{"text_config", base}};
     base["architectures"] = {family};
   }
@@ -143,7 +189,11 @@ struct Base {
 std::vector<Base> ReadableBases(const std::string& family, bool has_rope) {
   std::vector<Base> bases;
   for (Json& config : BasesOf(family)) {
-    if (has_rope) config["rope_parameters"].emplace("rope_theta", 1e4);
+    if (has_rope && !bases.empty() && !config.contains("rope_parameters")) continue;  // one of them is enough
+    if (has_rope) {
+      config["num_hidden_layers"] = 1;  // for speed
+      if (family != kRopeByType) config["rope_parameters"].emplace("rope_theta", 1e4);
+    }
     Read read = ReadConfig(config);
     if (read.ok) bases.push_back({std::move(config), std::move(read)});  // else a form that the family does not have
   }
@@ -156,6 +206,8 @@ std::vector<Json> OtherValues(const std::string& key, const Json& value) {
             {"full_attention", "full_attention", "full_attention", "full_attention"}};
   }
   if (key == "no_rope_layers") return {{0, 0, 1, 1}};
+  if (key == "attention_layers") return {{"local", "global", "local", "local"}};
+  if (key == "attention_types") return {Json::parse(R"([[["local"], 4]])")};
   if (key == "rope_parameters") return {{{"rope_theta", 123.0}}};
   if (key == "rope_type") return {"linear"};
   if (key == "short_factor" || key == "long_factor") {
@@ -203,10 +255,22 @@ TEST(ConfigKeys, EveryKeyOfRopeParametersIsReadRefusedOrHarmless) {
     const std::vector<Base> bases = ReadableBases(family, /*has_rope=*/true);
     for (const Json& key : Golden()["rope_parameters"]) {
       const auto name = key.get<std::string>();
-      EXPECT_TRUE(IsHarmless(family, name) ||
-                  IsReadOrRefused(bases, Json::json_pointer("/rope_parameters"), name, nullptr))
+      const char* const at = family == kRopeByType ? "/rope_parameters/full_attention" : "/rope_parameters";
+      EXPECT_TRUE(IsHarmless(family, name) || IsReadOrRefused(bases, Json::json_pointer(at), name, nullptr))
           << family << ": " << name;
     }
+  }
+}
+
+// config.json leaves out what equals the class's own values. (What a multimodal class has is in its text_config.)
+TEST(ConfigKeys, AMissingKeyMeansTheValueOfTheClass) {
+  for (const auto& [family, keys] : Golden()["families"].items()) {
+    if (family.ends_with("ForConditionalGeneration")) continue;
+    Json all = keys;
+    all["architectures"] = {family};
+    const Read without = ReadConfig({{"architectures", {family}}}), with = ReadConfig(all);
+    EXPECT_TRUE(without.ok || family == kRopeByType) << family << ": " << without.text;
+    EXPECT_TRUE(without.text == with.text) << family << (with.ok ? "" : ": " + with.text);
   }
 }
 

@@ -536,6 +536,89 @@ TEST(ModelConfig, Starcoder2HasOneWindowInAllLayers) {
   ExpectRefused(json, "hidden_act", "silu", StatusCode::kUnsupported);
 }
 
+Json FalconJson() {
+  return Json::parse(R"({"architectures": ["FalconForCausalLM"], "vocab_size": 100, "hidden_size": 64,
+    "num_hidden_layers": 2, "num_attention_heads": 4, "num_kv_heads": 2, "max_position_embeddings": 128})");
+}
+
+TEST(ModelConfig, FalconHasTheHeadsAndNormsOfItsArchitecture) {
+  const auto kv_heads = [](const Json& json) {
+    const auto model = ModelFromConfig(json, "f");
+    EXPECT_TRUE(model.ok()) << model.status().message();
+    return (*model)->facts().heads[1].size;
+  };
+  Json old = FalconJson(), newer = FalconJson();
+  newer["new_decoder_architecture"] = true;
+  EXPECT_EQ(kv_heads(old), 1);
+  EXPECT_EQ(kv_heads(newer), 2);
+  ExpectRefused(old, "multi_query", false, StatusCode::kCorrupt);  // with 2 KV heads
+  old.erase("num_kv_heads");
+  old["multi_query"] = false;
+  EXPECT_EQ(kv_heads(old), 4);
+  for (const int norms : {1, 2}) {
+    newer["num_ln_in_parallel_attn"] = norms;
+    EXPECT_EQ((*ModelFromConfig(newer, "f"))->weights().size(), norms == 2 ? 23u : 19u);
+    ExpectForwardUsesDeclaredWeights(newer);
+  }
+  ExpectRefused(newer, "num_kv_heads", 3, StatusCode::kCorrupt);
+  ExpectRefused(newer, "parallel_attn", false, StatusCode::kCorrupt);
+  ExpectRefused(FalconJson(), "num_ln_in_parallel_attn", 2, StatusCode::kCorrupt);
+  ExpectRefused(FalconJson(), "alibi", true, StatusCode::kUnsupported);
+  ExpectRefused(FalconJson(), "head_dim", 32, StatusCode::kUnsupported);
+  ExpectRefused(FalconJson(), "hidden_dropout", 0.1, StatusCode::kUnsupported);
+}
+
+TEST(ModelConfig, GptNeoHasAWindowInItsLocalLayers) {
+  Json json = As(LlamaJson(), "GPTNeoForCausalLM");
+  json.update({{"num_layers", 4}, {"num_heads", 4}, {"window_size", 16}});
+  json["attention_types"] = Json::parse(R"([[["global", "local"], 1], [["local"], 2]])");
+  EXPECT_EQ(WindowsOf(**ModelFromConfig(json, "f")), std::vector<int64_t>({0, 16, 16, 16}));
+  const auto listed = With(json, "attention_layers", {"local", "global", "global", "global"});
+  EXPECT_EQ(WindowsOf(**listed), std::vector<int64_t>({16, 0, 0, 0}));
+  ExpectForwardUsesDeclaredWeights(json);
+  for (const char* bad : {R"([[["global"], 3]])", R"([["global", 4]])", R"([[["global"], -1]])", "7",
+                          R"([[["global"], 99999999999]])", R"([[[1], 4]])", R"({"global": 4})"}) {
+    ExpectRefused(json, "attention_types", Json::parse(bad), StatusCode::kCorrupt);
+  }
+  ExpectRefused(json, "attention_layers", {"local", "global", "global", "far"}, StatusCode::kUnsupported);
+  ExpectRefused(json, "attention_layers", "local", StatusCode::kCorrupt);
+  ExpectRefused(json, "window_size", 0, StatusCode::kCorrupt);
+}
+
+TEST(ModelConfig, Exaone4TurnsWhereItHasWindowsIfItHasAny) {
+  Json json = As(LlamaJson(), "Exaone4ForCausalLM");
+  json["num_hidden_layers"] = 4;
+  json["sliding_window"] = 16;
+  EXPECT_EQ(WindowsOf(**ModelFromConfig(json, "f")), std::vector<int64_t>({16, 16, 16, 0}));
+  EXPECT_EQ((*ModelFromConfig(json, "f"))->facts().kinds, std::vector<int>({0, 0, 0, 3}));
+  EXPECT_EQ(WindowsOf(**With(json, "sliding_window", nullptr)), std::vector<int64_t>({0, 0, 0, 0}));
+  // A pattern that is a text is not read where the layers are listed.
+  json["sliding_window_pattern"] = "LLLG";
+  ExpectRefused(json, "vocab_size", 100, StatusCode::kCorrupt);
+  json["layer_types"] = {"sliding_attention", "full_attention", "full_attention", "full_attention"};
+  EXPECT_EQ(WindowsOf(**ModelFromConfig(json, "f")), std::vector<int64_t>({16, 0, 0, 0}));
+}
+
+TEST(ModelConfig, CohereCompassReadsARotaryEmbeddingForEachTypeOfLayer) {
+  Json json = As(LlamaJson(), "CohereCompassForCausalLM");
+  ExpectRefused(json, "rope_parameters", {{"rope_theta", 1e4}}, StatusCode::kCorrupt);
+  ExpectRefused(json, "rope_parameters", {{"full_attention", {{"rope_type", "default"}}}}, StatusCode::kCorrupt);
+  json["rope_parameters"] = {{"full_attention", {{"rope_theta", 1e4}}}, {"sliding_attention", nullptr}};
+  const auto kinds = [](const Result<std::unique_ptr<Model>>& model) { return (*model)->facts().kinds; };
+  EXPECT_EQ(kinds(ModelFromConfig(json, "f")), std::vector<int>({0, 0}));
+  const auto mixed = With(json, "layer_types", {"full_attention", "sliding_attention"});
+  EXPECT_EQ(kinds(mixed), std::vector<int>({0, 1}));
+  EXPECT_EQ(WindowsOf(**mixed), std::vector<int64_t>({0, 4096}));
+}
+
+TEST(ModelConfig, WhatNewFamiliesDoNotComputeIsRefusedByItsKey) {
+  ExpectRefused(As(LlamaJson(), "CohereForCausalLM"), "use_qk_norm", true, StatusCode::kUnsupported);
+  ExpectRefused(As(LlamaJson(), "OlmoForCausalLM"), "clip_qkv", 8.0, StatusCode::kUnsupported);
+  ExpectRefused(As(LlamaJson(), "StableLmForCausalLM"), "qk_layernorm", true, StatusCode::kUnsupported);
+  ExpectRefused(As(LlamaJson(), "HeliumForCausalLM"), "head_dim", 32, StatusCode::kCorrupt);
+  ExpectRefused(As(LlamaJson(), "HyperCLOVAXForCausalLM"), "attention_multiplier", 0, StatusCode::kCorrupt);
+}
+
 // Names in older files, in files of the model without its head, and in those of a model around it: transformers strips
 // or adds base_model_prefix.
 TEST(ModelConfig, TensorsAreFoundUnderTheNamesThatFilesHave) {
@@ -569,6 +652,14 @@ int CountDropouts(const Model& model, bool training, double p) {
     ++n;
   }
   return n;
+}
+
+// BioGPT drops out of what the MLP's last product reads, too; StableLM not of attention's output.
+TEST(ModelConfig, DropoutOfNewFamiliesStandsWhereTheirClassesHaveIt) {
+  Json bio = As(LlamaJson(), "BioGptForCausalLM"), stable = As(LlamaJson(), "StableLmForCausalLM");
+  bio["activation_dropout"] = stable["hidden_dropout"] = 0.1;
+  EXPECT_EQ(CountDropouts(**ModelFromConfig(bio, "f"), /*training=*/true, 0.1), 1 + 2 * 3);
+  EXPECT_EQ(CountDropouts(**ModelFromConfig(stable, "f"), /*training=*/true, 0.1), 2);
 }
 
 // transformers' OPTDecoderLayer applies dropout to the outputs

@@ -9,8 +9,6 @@
 namespace temper {
 namespace {
 
-constexpr char kHead[] = "lm_head", kHeadWeight[] = "lm_head.weight";
-
 class Decoder final : public Model {
  public:
   explicit Decoder(DecoderSpec spec) : s_(std::move(spec)) { Declare(); }
@@ -41,11 +39,12 @@ class Decoder final : public Model {
   }
   std::string EmbeddingName() const { return s_.names.prefix + s_.names.embedding + ".weight"; }
   std::string HeadName() const { return s_.names.head + ".weight"; }
+  std::string HeadInFiles() const { return s_.names.head_in_files.empty() ? s_.names.head : s_.names.head_in_files; }
   std::vector<std::string> NamesInFiles(const std::string& name) const override;
   // Earlier versions of the class call the head as files do.
   std::vector<std::string> OlderPaths(const std::string& module) const override {
-    if (module != kHead || s_.names.head == kHead) return {};
-    return {s_.names.head};
+    if (module != s_.names.head || s_.names.head_in_files.empty()) return {};
+    return {s_.names.head_in_files};
   }
 
   const DecoderSpec s_;
@@ -56,8 +55,8 @@ std::vector<std::string> Decoder::NamesInFiles(const std::string& name) const {
   const auto add = [&](const std::string& more) {
     if (std::find(names.begin(), names.end(), more) == names.end()) names.push_back(more);
   };
-  if (name == kHeadWeight) {
-    add(HeadName());
+  if (name == HeadName()) {
+    add(HeadInFiles() + ".weight");
   } else {
     // As in transformers: a file of the model without its head has no base_model_prefix, one of a model around it may
     // have it twice.
@@ -67,9 +66,9 @@ std::vector<std::string> Decoder::NamesInFiles(const std::string& name) const {
     add(prefix + name);
   }
   // A file with tied weights may hold either name.
-  if (name == kHeadWeight || (s_.facts.tied && name == EmbeddingName())) {
+  if (name == HeadName() || (s_.facts.tied && name == EmbeddingName())) {
+    add(HeadInFiles() + ".weight");
     add(HeadName());
-    add(kHeadWeight);
   }
   return names;
 }
@@ -99,7 +98,7 @@ ValueId Decoder::Attention(ForwardBuilder& f, ValueId x_TD, std::span<const Tabl
   const ModuleLayout layout{.transposed = s_.transposed};
   ValueId q, k, v;
   if (s_.fused_qkv) {
-    const ModuleLayout fused{.groups = s_.qkv_by_head ? s_.heads : 1, .transposed = s_.transposed};
+    const ModuleLayout fused{.groups = s_.qkv_by_kv_head ? s_.kv_heads : 1, .transposed = s_.transposed};
     const auto qkv =
         f.FusedLinear(x_TD, module + s_.names.fused_qkv, {{"q", HE}, {"k", KE}, {"v", KE}}, D, s_.qkv_bias, fused);
     q = qkv[0], k = qkv[1], v = qkv[2];
@@ -176,6 +175,7 @@ ValueId Decoder::Mlp(ForwardBuilder& f, ValueId x_TD, const std::string& block) 
     h = f.Linear(x_TD, block + s_.names.up, F, D, s_.mlp_bias, "up", layout);
     h = Activated(f, h, s_.activation);
   }
+  h = f.Dropout(h, s_.mlp_dropout, "activation_dropout");
   return f.Linear(h, block + s_.names.down, D, F, s_.mlp_bias, "mlp_out", layout, AddedInit());
 }
 
@@ -189,7 +189,7 @@ ValueId Decoder::Block(ForwardBuilder& f, ValueId x_TD, std::span<const Tables> 
   ValueId h = before ? normed(x_TD, s_.attention_norm, "attn_norm") : x_TD;
   const ValueId read_by_attention = h, input = x_TD;
   h = Attention(f, h, ropes, block, p + s_.names.attention);
-  h = normed(f.Dropout(h, s_.dropout, "attn_dropout"), s_.attention_out_norm, "attn_out_norm");
+  h = normed(f.Dropout(h, s_.attention_out_dropout, "attn_dropout"), s_.attention_out_norm, "attn_out_norm");
   x_TD = f.Sum(x_TD, f.Scale(h, s_.residual_scale, "attn_scaled"), "attn_residual");
   if (!before) x_TD = normed(x_TD, s_.attention_norm, "attn_norm");
 
@@ -199,7 +199,7 @@ ValueId Decoder::Block(ForwardBuilder& f, ValueId x_TD, std::span<const Tables> 
     h = before ? normed(x_TD, s_.mlp_norm, "mlp_norm") : x_TD;
   }
   h = Mlp(f, h, p);
-  h = normed(f.Dropout(h, s_.dropout, "mlp_dropout"), s_.mlp_out_norm, "mlp_out_norm");
+  h = normed(f.Dropout(h, s_.mlp_out_dropout, "mlp_dropout"), s_.mlp_out_norm, "mlp_out_norm");
   x_TD = f.Sum(x_TD, f.Scale(h, s_.residual_scale, "mlp_scaled"), "mlp_residual");
   return before ? x_TD : normed(x_TD, s_.mlp_norm, "mlp_norm");
 }
@@ -212,7 +212,7 @@ void Decoder::BuildForward(ForwardBuilder& f) const {
   f.EnterBlock(kBlockBefore, p);
   const ValueId table = f.Weight(EmbeddingName(), {V, W});
   double scale = s_.embedding_scale;
-  if (s_.scales_in_embedding && f.spec().dtype == DType::kBF16) {
+  if (s_.rounds_embedding_scale && f.spec().dtype == DType::kBF16) {
     scale = ToFloat(FromFloat<bf16>(static_cast<float>(scale)));
   }
   ValueId x = f.Embedding(table, f.token(), 0, "embedded");
@@ -238,7 +238,7 @@ void Decoder::BuildForward(ForwardBuilder& f) const {
   if (!s_.names.final_norm.empty()) x = Norm(f, x, p + s_.names.final_norm, {DimLabel::kNorm, D.size}, "final_norm");
   if (embed != D.size) x = f.Linear(x, p + "project_out", W, D, false, "projected_out");
   x = f.Scale(x, s_.logit_scale, "logits_scaled");
-  f.Head(x, s_.facts.tied ? table : f.Weight(kHeadWeight, {V, W}), kHead, s_.logit_cap);
+  f.Head(x, s_.facts.tied ? table : f.Weight(HeadName(), {V, W}), s_.names.head, s_.logit_cap);
 }
 
 bool IsNull(const Json& config, const char* key) {
@@ -326,6 +326,14 @@ Result<DecoderSpec> ReadDecoder(const Json& config, std::string architecture, co
         rope.original, where));
   }
   return s;
+}
+
+Status ExpectPlainHeadDim(const Json& config, const DecoderSpec& spec, const std::string& where) {
+  const int64_t plain = spec.hidden / spec.heads;
+  TEMPER_ASSIGN_OR_RETURN(const int64_t head_dim, IntOr(config, "head_dim", plain, where));
+  if (head_dim == plain && spec.hidden % spec.heads == 0) return OkStatus();
+  return Unsupported(fmt::format("{}: head_dim is {}, but hidden_size / num_attention_heads is {} / {}", where,
+                                 head_dim, spec.hidden, spec.heads));
 }
 
 Result<int64_t> ReadWindow(const Json& config, int64_t fallback, const std::string& where) {

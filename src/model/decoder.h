@@ -30,7 +30,8 @@ struct DecoderNames {
   // In a block. `up` and `down` of the MLP; gated MLPs also have gate_proj, or gate_up_proj for both.
   std::string attention = "self_attn.", fused_qkv = "qkv_proj", attention_out = "o_proj";
   std::string up = "mlp.up_proj", down = "mlp.down_proj";
-  std::string head = "lm_head";  // in files; as a module it is always lm_head
+  std::string head = "lm_head";  // the module
+  std::string head_in_files;     // "": as the module
 };
 
 struct DecoderSpec {
@@ -48,8 +49,9 @@ struct DecoderSpec {
   bool gated = true;
   bool qkv_bias = false, attention_out_bias = false, mlp_bias = false;
   bool fused_qkv = false, fused_gate_up = false;  // stored in one tensor
-  bool qkv_by_head = false;                       // in that tensor, q, k and v of each head follow each other
-  bool transposed = false;                        // files store all weights but the head's as [in, out]
+  // In that tensor, each KV head has its rows of q, k and v behind each other; else all of q comes first, then k, v.
+  bool qkv_by_kv_head = false;
+  bool transposed = false;  // files store all weights but the head's as [in, out]
   // Norm of q and k before the rotary embedding: over each head, or over all heads together.
   enum class QkNorm : uint8_t { kNone, kHeads, kWhole } qk_norm = QkNorm::kNone;
   // Names of a block's norms in the file: before attention and MLP (pre-norm), and on their outputs (post-norm); "":
@@ -60,14 +62,14 @@ struct DecoderSpec {
   bool norms_after_sums = false;
   // Attention and MLP both read the block's input. If there is no mlp_norm, the MLP reads the output of attention_norm.
   bool parallel = false;
-  // Factors on embeddings, on the outputs of attention and MLP, on logits. The first may be rounded to the type of
-  // weights before it is applied (Gemma).
+  // Factors on embeddings, on the outputs of attention and MLP, on logits.
   double embedding_scale = 1, residual_scale = 1, logit_scale = 1;
-  // The embedding's module scales, so that the factor has its type and NEFTune's noise is not scaled (Gemma).
-  bool scales_in_embedding = false;
+  // The embedding's module scales, so that NEFTune's noise is not scaled; its factor has the type of weights (Gemma).
+  bool scales_in_embedding = false, rounds_embedding_scale = false;
   double score_cap = 0, logit_cap = 0;  // x becomes cap * tanh(x / cap); 0: no cap
-  // In training: on the outputs of attention and MLP, before the residual sum; on the input of the first block.
-  double dropout = 0, embedding_dropout = 0;
+  // In training: dropout on the outputs of attention and MLP, before the residual sum; on what the MLP's last product
+  // reads; on the input of the first block.
+  double attention_out_dropout = 0, mlp_out_dropout = 0, mlp_dropout = 0, embedding_dropout = 0;
   bool init_by_depth = false;  // from scratch: smaller initial weights in the last products of attention and MLP
   int64_t embed = 0;  // width of the embedding table; `project_in` and `project_out` adapt it to hidden. 0: hidden
 };
@@ -99,6 +101,9 @@ struct DecoderDefaults {
 // embedding (of layers with full attention), the tied head.
 Result<DecoderSpec> ReadDecoder(const Json& config, std::string architecture, const DecoderDefaults& defaults,
                                 const std::string& where);
+
+// For classes that cut heads by the sizes and use head_dim elsewhere: refuses a file whose head_dim is another.
+Status ExpectPlainHeadDim(const Json& config, const DecoderSpec& spec, const std::string& where);
 
 // `sliding_window`, or `fallback` if the file lacks the key; 0 (null in the file): none.
 Result<int64_t> ReadWindow(const Json& config, int64_t fallback, const std::string& where);

@@ -12,6 +12,11 @@
 #include "model/quantisation_config.h"
 
 namespace temper {
+
+#define TEMPER_FAMILY(architecture, model_type, reader) FamilyReader reader;
+#define TEMPER_MULTIMODAL(architecture, model_type, text_type)
+#include "model/family_list.inc"
+
 namespace {
 
 struct Family {

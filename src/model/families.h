@@ -1,4 +1,5 @@
-// The families of models that Temper computes (model/family_list.inc).
+// The families of models that Temper computes (model/family_list.inc). A family's file defines the reader that the list
+// names; only the tables in families.cc include the list, so that a new line recompiles nothing else.
 #pragma once
 
 #include <memory>
@@ -10,9 +11,6 @@ namespace temper {
 
 // The model that the config.json of a family describes. `where` names the file in errors.
 using FamilyReader = Result<std::unique_ptr<Model>>(const Json& config, const std::string& where);
-#define TEMPER_FAMILY(architecture, model_type, reader) FamilyReader reader;
-#define TEMPER_MULTIMODAL(architecture, model_type, text_type)
-#include "model/family_list.inc"
 
 // Reads config.json with the reader of its family. Unknown architectures are kUnsupported; the message names the
 // nearest known one and lists all.

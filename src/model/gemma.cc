@@ -2,7 +2,7 @@
 // GeGLU. Gemma 2 (2024; Gemma2ForCausalLM): also norms on the outputs of attention and MLP; capped scores and logits; a
 // window in every other layer. Gemma 3 (2025; Gemma3ForCausalLM, and the text part of Gemma3ForConditionalGeneration):
 // norms of each head's q and k instead of capped scores; five layers with a window and their own rotary embedding to
-// one without.
+// one without. VaultGemma (2025; VaultGemmaForCausalLM): Gemma 2 without the norms on outputs.
 #include <fmt/core.h>
 
 #include <cmath>
@@ -26,7 +26,7 @@ Result<DecoderSpec> ReadGemmas(const Json& config, const char* architecture, Dec
   }
   s.norm = DecoderSpec::Norm::kRmsPlusOne;
   s.embedding_scale = std::sqrt(static_cast<double>(s.hidden));
-  s.scales_in_embedding = true;
+  s.scales_in_embedding = s.rounds_embedding_scale = true;
   TEMPER_ASSIGN_OR_RETURN(s.qkv_bias, BoolOr(config, "attention_bias", false, where));
   s.attention_out_bias = s.qkv_bias;
   return s;
@@ -76,6 +76,16 @@ Status SetGemmaWindows(const Json& config, int64_t pattern, const std::string& w
   return OkStatus();
 }
 
+// Of Gemma 2 and VaultGemma.
+Result<DecoderSpec> ReadCapped(const Json& config, const char* architecture, const std::string& where) {
+  TEMPER_ASSIGN_OR_RETURN(DecoderSpec s,
+                          ReadLaterGemma(config, architecture, {.vocab = 256000, .max_positions = 8192}, where));
+  TEMPER_ASSIGN_OR_RETURN(s.score_cap, ReadCap(config, "attn_logit_softcapping", 50, where));
+  TEMPER_ASSIGN_OR_RETURN(s.logit_cap, ReadCap(config, "final_logit_softcapping", 30, where));
+  TEMPER_RETURN_IF_ERROR(SetGemmaWindows(config, 2, where, &s));
+  return s;
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Model>> ReadGemma(const Json& config, const std::string& where) {
@@ -95,11 +105,13 @@ Result<std::unique_ptr<Model>> ReadGemma(const Json& config, const std::string& 
 }
 
 Result<std::unique_ptr<Model>> ReadGemma2(const Json& config, const std::string& where) {
-  TEMPER_ASSIGN_OR_RETURN(DecoderSpec s,
-                          ReadLaterGemma(config, "Gemma2ForCausalLM", {.vocab = 256000, .max_positions = 8192}, where));
-  TEMPER_ASSIGN_OR_RETURN(s.score_cap, ReadCap(config, "attn_logit_softcapping", 50, where));
-  TEMPER_ASSIGN_OR_RETURN(s.logit_cap, ReadCap(config, "final_logit_softcapping", 30, where));
-  TEMPER_RETURN_IF_ERROR(SetGemmaWindows(config, 2, where, &s));
+  TEMPER_ASSIGN_OR_RETURN(DecoderSpec s, ReadCapped(config, "Gemma2ForCausalLM", where));
+  return MakeDecoder(std::move(s));
+}
+
+Result<std::unique_ptr<Model>> ReadVaultGemma(const Json& config, const std::string& where) {
+  TEMPER_ASSIGN_OR_RETURN(DecoderSpec s, ReadCapped(config, "VaultGemmaForCausalLM", where));
+  s.attention_out_norm = s.mlp_out_norm = "";
   return MakeDecoder(std::move(s));
 }
 

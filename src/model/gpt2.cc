@@ -1,5 +1,7 @@
 // GPT-2, 124M to 1.5B (Radford et al. 2019; transformers, GPT2LMHeadModel): layer norms, learned positions, an MLP
-// without gate; q, k and v in one tensor, and weights in x out, as transformers' Conv1D has them.
+// without gate; q, k and v in one tensor, and weights in x out, as transformers' Conv1D has them. GPT (Radford et al.
+// 2018; OpenAIGPTLMHeadModel): norms after the residual sums, none at the end. StarCoder and SantaCoder (Li et al.
+// 2023; GPTBigCodeForCausalLM): GPT-2 with one KV head, and weights out x in.
 #include <fmt/core.h>
 
 #include <cmath>
@@ -9,9 +11,33 @@
 #include "model/families.h"
 
 namespace temper {
+namespace {
 
-Result<std::unique_ptr<Model>> ReadGpt2(const Json& file, const std::string& where) {
-  // The class takes other families' names for its sizes, too.
+constexpr DecoderDefaults kGpt2Defaults = {.keys = {.hidden = "n_embd",
+                                                    .ffn = "n_inner",
+                                                    .blocks = "n_layer",
+                                                    .heads = "n_head",
+                                                    .max_positions = "n_positions",
+                                                    .norm_eps = "layer_norm_epsilon",
+                                                    .activation = "activation_function",
+                                                    .attention_dropout = "attn_pdrop"},
+                                           .vocab = 50257,
+                                           .hidden = 768,
+                                           .blocks = 12,
+                                           .heads = 12,
+                                           .max_positions = 1024,
+                                           .norm_eps = 1e-5,
+                                           .attention_dropout = 0.1,
+                                           .activation = "gelu_new",
+                                           .gated = false,
+                                           .tied = true,
+                                           .plain_heads = true,
+                                           .rotary = false};
+
+// What the three share.
+Result<DecoderSpec> ReadGpt(const Json& file, const char* architecture, DecoderDefaults defaults,
+                            const std::string& where) {
+  // The classes take other families' names for their sizes, too.
   Json config = file;
   for (const auto& [usual, own] : {std::pair{"hidden_size", "n_embd"},
                                    {"num_hidden_layers", "n_layer"},
@@ -19,29 +45,9 @@ Result<std::unique_ptr<Model>> ReadGpt2(const Json& file, const std::string& whe
                                    {"max_position_embeddings", "n_positions"}}) {
     if (config.contains(usual) && !config.contains(own)) config[own] = config[usual];
   }
-  DecoderDefaults defaults{.keys = {.hidden = "n_embd",
-                                    .ffn = "n_inner",
-                                    .blocks = "n_layer",
-                                    .heads = "n_head",
-                                    .max_positions = "n_positions",
-                                    .norm_eps = "layer_norm_epsilon",
-                                    .activation = "activation_function",
-                                    .attention_dropout = "attn_pdrop"},
-                           .vocab = 50257,
-                           .hidden = 768,
-                           .blocks = 12,
-                           .heads = 12,
-                           .max_positions = 1024,
-                           .norm_eps = 1e-5,
-                           .attention_dropout = 0.1,
-                           .activation = "gelu_new",
-                           .gated = false,
-                           .tied = true,
-                           .plain_heads = true,
-                           .rotary = false};
   TEMPER_ASSIGN_OR_RETURN(const int64_t hidden, IntOr(config, defaults.keys.hidden, defaults.hidden, where));
   defaults.ffn = IsSane(hidden, kMaxWidth) ? 4 * hidden : 0;
-  TEMPER_ASSIGN_OR_RETURN(DecoderSpec s, ReadDecoder(config, "GPT2LMHeadModel", defaults, where));
+  TEMPER_ASSIGN_OR_RETURN(DecoderSpec s, ReadDecoder(config, architecture, defaults, where));
   s.norm = DecoderSpec::Norm::kLayer;
   s.names = {.prefix = "transformer.",
              .embedding = "wte",
@@ -55,22 +61,66 @@ Result<std::unique_ptr<Model>> ReadGpt2(const Json& file, const std::string& whe
              .down = "mlp.c_proj"};
   s.attention_norm = "ln_1";
   s.mlp_norm = "ln_2";
-  s.fused_qkv = s.transposed = true;
+  s.fused_qkv = true;
   s.qkv_bias = s.attention_out_bias = s.mlp_bias = true;
-  s.init_by_depth = true;
   s.facts.ignored = {".attn.bias", ".attn.masked_bias"};
   s.facts.positions_are_learned = true;
+  TEMPER_ASSIGN_OR_RETURN(s.attention_out_dropout, ReadDropout(config, "resid_pdrop", 0.1, where, &s.facts));
+  s.mlp_out_dropout = s.attention_out_dropout;
+  TEMPER_ASSIGN_OR_RETURN(s.embedding_dropout, ReadDropout(config, "embd_pdrop", 0.1, where, &s.facts));
+  return s;
+}
+
+// Keys that GPT-2 and StarCoder have. reorder_and_upcast_attn, attention_softmax_in_fp32 and
+// scale_attention_softmax_in_fp32 ask for scores and softmax in f32, which they are here anyway.
+Status ReadScores(const Json& config, const std::string& where, DecoderSpec* spec) {
   TEMPER_ASSIGN_OR_RETURN(const bool cross, BoolOr(config, "add_cross_attention", false, where));
   if (cross) return Unsupported(where + ": add_cross_attention (attention to an encoder) is not supported");
-  // reorder_and_upcast_attn asks for scores and softmax in f32, which they are here anyway.
   TEMPER_ASSIGN_OR_RETURN(const bool scaled, BoolOr(config, "scale_attn_weights", true, where));
-  TEMPER_ASSIGN_OR_RETURN(const bool by_layer, BoolOr(config, "scale_attn_by_inverse_layer_idx", false, where));
-  for (size_t b = 0; b < s.blocks.size(); ++b) {
-    const double scale = scaled ? 1 / std::sqrt(static_cast<double>(s.head_dim)) : 1;
-    s.blocks[b].scale = by_layer ? scale / static_cast<double>(b + 1) : scale;
+  for (DecoderBlock& block : spec->blocks) {
+    block.scale = scaled ? 1 / std::sqrt(static_cast<double>(spec->head_dim)) : 1;
   }
-  TEMPER_ASSIGN_OR_RETURN(s.dropout, ReadDropout(config, "resid_pdrop", 0.1, where, &s.facts));
-  TEMPER_ASSIGN_OR_RETURN(s.embedding_dropout, ReadDropout(config, "embd_pdrop", 0.1, where, &s.facts));
+  spec->init_by_depth = true;
+  return OkStatus();
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Model>> ReadGpt2(const Json& config, const std::string& where) {
+  TEMPER_ASSIGN_OR_RETURN(DecoderSpec s, ReadGpt(config, "GPT2LMHeadModel", kGpt2Defaults, where));
+  s.transposed = true;
+  TEMPER_RETURN_IF_ERROR(ReadScores(config, where, &s));
+  TEMPER_ASSIGN_OR_RETURN(const bool by_layer, BoolOr(config, "scale_attn_by_inverse_layer_idx", false, where));
+  for (size_t b = 0; by_layer && b < s.blocks.size(); ++b) s.blocks[b].scale /= static_cast<double>(b + 1);
+  return MakeDecoder(std::move(s));
+}
+
+Result<std::unique_ptr<Model>> ReadGptBigCode(const Json& config, const std::string& where) {
+  DecoderDefaults defaults = kGpt2Defaults;
+  defaults.activation = "gelu_pytorch_tanh";
+  TEMPER_ASSIGN_OR_RETURN(DecoderSpec s, ReadGpt(config, "GPTBigCodeForCausalLM", defaults, where));
+  TEMPER_RETURN_IF_ERROR(ReadScores(config, where, &s));
+  TEMPER_ASSIGN_OR_RETURN(const bool multi_query, BoolOr(config, "multi_query", true, where));
+  if (multi_query) s.kv_heads = 1;
+  s.qkv_by_kv_head = true;
+  return MakeDecoder(std::move(s));
+}
+
+Result<std::unique_ptr<Model>> ReadOpenAiGpt(const Json& file, const std::string& where) {
+  DecoderDefaults defaults = kGpt2Defaults;
+  defaults.keys.activation = "afn";
+  defaults.vocab = 40478;
+  defaults.max_positions = 512;
+  Json config = file;
+  config.erase("n_inner");  // of GPT-2: here the MLP is always four times as wide as the model
+  TEMPER_ASSIGN_OR_RETURN(DecoderSpec s, ReadGpt(config, "OpenAIGPTLMHeadModel", defaults, where));
+  // What the class calls gelu is the approximation by tanh.
+  using Activation = DecoderSpec::Activation;
+  if (s.activation == Activation::kGelu) s.activation = Activation::kGeluTanh;
+  s.names.embedding = "tokens_embed";
+  s.names.positions = "positions_embed";
+  s.names.final_norm = "";
+  s.transposed = s.norms_after_sums = true;
   return MakeDecoder(std::move(s));
 }
 

@@ -33,11 +33,7 @@ Result<std::unique_ptr<Model>> ReadGptNeoX(const Json& config, const std::string
                                                       .rope = {.partial = 0.25}},
                                                      where));
   // The class rotates by this key alone and cuts heads by the sizes: files that differ are broken there, too.
-  TEMPER_ASSIGN_OR_RETURN(const int64_t head_dim, IntOr(config, "head_dim", s.head_dim, where));
-  if (head_dim != s.head_dim) {
-    return Unsupported(
-        fmt::format("{}: head_dim is {}, but hidden_size / num_attention_heads is {}", where, head_dim, s.head_dim));
-  }
+  TEMPER_RETURN_IF_ERROR(ExpectPlainHeadDim(config, s, where));
   s.norm = DecoderSpec::Norm::kLayer;
   s.names = {.prefix = "gpt_neox.",
              .embedding = "embed_in",
@@ -47,14 +43,14 @@ Result<std::unique_ptr<Model>> ReadGptNeoX(const Json& config, const std::string
              .attention_out = "dense",
              .up = "mlp.dense_h_to_4h",
              .down = "mlp.dense_4h_to_h",
-             .head = "embed_out"};
+             .head_in_files = "embed_out"};
   s.facts.ignored = {".rotary_emb.inv_freq", ".attention.bias", ".attention.masked_bias"};
-  s.fused_qkv = s.qkv_by_head = s.mlp_bias = true;
+  s.fused_qkv = s.qkv_by_kv_head = s.mlp_bias = true;
   TEMPER_ASSIGN_OR_RETURN(s.qkv_bias, BoolOr(config, "attention_bias", true, where));
   s.attention_out_bias = s.qkv_bias;
   TEMPER_ASSIGN_OR_RETURN(s.parallel, BoolOr(config, "use_parallel_residual", true, where));
-  TEMPER_ASSIGN_OR_RETURN(s.dropout, ReadDropout(config, "hidden_dropout", 0, where, &s.facts));
-  s.embedding_dropout = s.dropout;
+  TEMPER_ASSIGN_OR_RETURN(s.attention_out_dropout, ReadDropout(config, "hidden_dropout", 0, where, &s.facts));
+  s.mlp_out_dropout = s.embedding_dropout = s.attention_out_dropout;
   return MakeDecoder(std::move(s));
 }
 

@@ -1,3 +1,4 @@
+// OLMo (Groeneveld et al. 2024; transformers, OlmoForCausalLM): Llama's blocks with layer norms without weights.
 // OLMo 2 (OLMo team 2024; transformers, Olmo2ForCausalLM): norms on the outputs of attention and MLP instead of their
 // inputs (post-norm); q and k are normed over all heads together. OLMo 3 (2025; Olmo3ForCausalLM): a sliding window in
 // three of four layers, whose rotary embedding is never scaled.
@@ -12,8 +13,8 @@ namespace {
 constexpr DecoderDefaults kDefaults = {
     .vocab = 50304, .hidden = 4096, .ffn = 11008, .blocks = 32, .heads = 32, .max_positions = 2048, .norm_eps = 1e-5};
 
-Result<DecoderSpec> ReadOlmo(const Json& config, const char* architecture, const DecoderDefaults& defaults,
-                             const std::string& where) {
+Result<DecoderSpec> ReadLaterOlmo(const Json& config, const char* architecture, const DecoderDefaults& defaults,
+                                  const std::string& where) {
   TEMPER_ASSIGN_OR_RETURN(DecoderSpec s, ReadDecoder(config, architecture, defaults, where));
   s.qk_norm = DecoderSpec::QkNorm::kWhole;
   s.attention_norm = s.mlp_norm = "";
@@ -26,8 +27,20 @@ Result<DecoderSpec> ReadOlmo(const Json& config, const char* architecture, const
 
 }  // namespace
 
+Result<std::unique_ptr<Model>> ReadOlmo(const Json& config, const std::string& where) {
+  TEMPER_ASSIGN_OR_RETURN(DecoderSpec s, ReadDecoder(config, "OlmoForCausalLM", kDefaults, where));
+  s.norm = DecoderSpec::Norm::kLayerPlain;
+  s.norm_eps = 1e-5;  // of the class; there is no key
+  TEMPER_ASSIGN_OR_RETURN(s.qkv_bias, BoolOr(config, "attention_bias", false, where));
+  s.attention_out_bias = s.qkv_bias;
+  if (const auto clip = config.find("clip_qkv"); clip != config.end() && !clip->is_null()) {
+    return Unsupported(where + ": clip_qkv (bounds of queries, keys and values) is not supported");
+  }
+  return MakeDecoder(std::move(s));
+}
+
 Result<std::unique_ptr<Model>> ReadOlmo2(const Json& config, const std::string& where) {
-  TEMPER_ASSIGN_OR_RETURN(DecoderSpec s, ReadOlmo(config, "Olmo2ForCausalLM", kDefaults, where));
+  TEMPER_ASSIGN_OR_RETURN(DecoderSpec s, ReadLaterOlmo(config, "Olmo2ForCausalLM", kDefaults, where));
   return MakeDecoder(std::move(s));
 }
 
@@ -35,7 +48,7 @@ Result<std::unique_ptr<Model>> ReadOlmo3(const Json& config, const std::string& 
   DecoderDefaults defaults = kDefaults;
   defaults.rope.theta = 500000;
   defaults.rope.layer_type = "full_attention";
-  TEMPER_ASSIGN_OR_RETURN(DecoderSpec s, ReadOlmo(config, "Olmo3ForCausalLM", defaults, where));
+  TEMPER_ASSIGN_OR_RETURN(DecoderSpec s, ReadLaterOlmo(config, "Olmo3ForCausalLM", defaults, where));
   TEMPER_ASSIGN_OR_RETURN(const int64_t window, ReadWindow(config, 4096, where));
   TEMPER_RETURN_IF_ERROR(SetWindows(
       config, window, [](int64_t block) { return (block + 1) % 4 != 0; }, where, &s));

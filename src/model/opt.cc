@@ -46,7 +46,8 @@ Result<std::unique_ptr<Model>> ReadOpt(const Json& config, const std::string& wh
   TEMPER_ASSIGN_OR_RETURN(s.qkv_bias, BoolOr(config, "enable_bias", true, where));
   s.attention_out_bias = s.mlp_bias = s.qkv_bias;
   // transformers' own default, for a file that lacks the key.
-  TEMPER_ASSIGN_OR_RETURN(s.dropout, ReadDropout(config, "dropout", 0.1, where, &s.facts));
+  TEMPER_ASSIGN_OR_RETURN(s.attention_out_dropout, ReadDropout(config, "dropout", 0.1, where, &s.facts));
+  s.mlp_out_dropout = s.attention_out_dropout;
   TEMPER_RETURN_IF_ERROR(ReadUnusedDropout(config, "layerdrop", 0, where, &s.facts));
   return MakeDecoder(std::move(s));
 }

@@ -21,7 +21,8 @@ Result<std::unique_ptr<Model>> ReadPhi3(const Json& config, const std::string& w
   s.fused_qkv = s.fused_gate_up = true;
   TEMPER_ASSIGN_OR_RETURN(const int64_t window, ReadWindow(config, 0, where));
   for (DecoderBlock& block : s.blocks) block.window = window;
-  TEMPER_ASSIGN_OR_RETURN(s.dropout, ReadDropout(config, "resid_pdrop", 0, where, &s.facts));
+  TEMPER_ASSIGN_OR_RETURN(s.attention_out_dropout, ReadDropout(config, "resid_pdrop", 0, where, &s.facts));
+  s.mlp_out_dropout = s.attention_out_dropout;
   TEMPER_RETURN_IF_ERROR(ReadUnusedDropout(config, "embd_pdrop", 0, where, &s.facts));
   return MakeDecoder(std::move(s));
 }

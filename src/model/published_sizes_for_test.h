@@ -1,5 +1,5 @@
 // Sizes of published models, as their config.json files give them, and their parameters, as their pages count them; a
-// tied head counts once. transformers 5.23 counts the same. What is left out of a file here equals the class's default
+// tied head counts once. transformers 5.24 counts the same. What is left out of a file here equals the class's default
 // or changes no size.
 #pragma once
 
@@ -118,6 +118,26 @@ inline const std::vector<PublishedSize> kPublishedSizes = {
     {"pythia-70m", "GPTNeoXForCausalLM", 50304, 512, 2048, 6, 8, 0, "{}", 70426624},
     {"gpt-neox-20b", "GPTNeoXForCausalLM", 50432, 6144, 24576, 44, 64, 0, "{}", 20554567680},
     {"starcoder2-3b", "Starcoder2ForCausalLM", 49152, 3072, 12288, 30, 24, 2, "{}", 3030371328},
+    {"biogpt", "BioGptForCausalLM", 42384, 1024, 4096, 24, 16, 0, "{}", 346763264},
+    {"c4ai-command-r-v01", "CohereForCausalLM", 256000, 8192, 22528, 40, 64, 64, "{}", 34980831232},
+    {"cwm", "CwmForCausalLM", 128256, 6144, 21504, 64, 48, 8, "{}", 32581097472},
+    {"ERNIE-4.5-0.3B", "Ernie4_5ForCausalLM", 103424, 1024, 3072, 18, 16, 2, "{}", 360748032},
+    {"EXAONE-4.0-1.2B", "Exaone4ForCausalLM", 102400, 2048, 4096, 30, 32, 8, R"({"head_dim": 64, "tie_word_embeddings": true, "sliding_window": null})", 1279391488},
+    {"EXAONE-4.0-32B", "Exaone4ForCausalLM", 102400, 5120, 27392, 64, 40, 8, R"({"head_dim": 128})", 32003216384},
+    {"falcon-7b", "FalconForCausalLM", 65024, 4544, 0, 32, 71, 0, "{}", 6921720704},
+    {"falcon-40b", "FalconForCausalLM", 65024, 8192, 0, 60, 128, 0, R"({"new_decoder_architecture": true, "num_kv_heads": 8})", 41303293952},
+    {"starcoder", "GPTBigCodeForCausalLM", 49152, 0, 0, 0, 0, 0, R"({"n_embd": 6144, "n_layer": 40, "n_head": 48, "n_inner": 24576, "n_positions": 8192})", 15517456384},
+    {"santacoder", "GPTBigCodeForCausalLM", 49280, 0, 0, 0, 0, 0, R"({"n_embd": 2048, "n_layer": 24, "n_head": 16, "n_inner": 8192, "n_positions": 2048})", 1124886528},
+    {"gpt-neo-125m", "GPTNeoForCausalLM", 50257, 768, 0, 12, 12, 0, R"({"attention_types": [[["global", "local"], 6]]})", 125198592},
+    {"gpt-neo-1.3B", "GPTNeoForCausalLM", 50257, 2048, 0, 0, 0, 0, "{}", 1315575808},
+    {"gpt-neo-2.7B", "GPTNeoForCausalLM", 50257, 2560, 0, 0, 0, 0, R"({"num_layers": 32, "num_heads": 20, "attention_types": [[["global", "local"], 16]]})", 2651307520},
+    {"helium-1-preview-2b", "HeliumForCausalLM", 48000, 2560, 7040, 24, 20, 20, "{}", 2172643840},
+    {"HyperCLOVAX-SEED-Think-14B", "HyperCLOVAXForCausalLM", 110592, 6144, 14336, 38, 48, 8, R"({"head_dim": 128})", 14748112896},
+    {"OLMo-1B", "OlmoForCausalLM", 50304, 2048, 8192, 16, 16, 16, kTied, 1176764416},
+    {"OLMo-7B", "OlmoForCausalLM", 50304, 4096, 11008, 32, 32, 32, "{}", 6888095744},
+    {"openai-gpt", "OpenAIGPTLMHeadModel", 40478, 0, 0, 0, 0, 0, "{}", 116534784},
+    {"stablelm-3b-4e1t", "StableLmForCausalLM", 50304, 2560, 6912, 32, 32, 32, "{}", 2795443200},
+    {"stablelm-2-1_6b", "StableLmForCausalLM", 100352, 2048, 5632, 24, 32, 32, R"({"use_qkv_bias": true})", 1644515328},
     {"c4ai-command-r7b-12-2024", "Cohere2ForCausalLM", 256000, 4096, 14336, 32, 32, 8, "{}", 8028033024},
     // clang-format on
 };

@@ -20,7 +20,8 @@ Result<std::unique_ptr<Model>> ReadSeedOss(const Json& config, const std::string
   TEMPER_ASSIGN_OR_RETURN(s.qkv_bias, BoolOr(config, "attention_bias", true, where));
   TEMPER_ASSIGN_OR_RETURN(s.attention_out_bias, BoolOr(config, "attention_out_bias", false, where));
   TEMPER_ASSIGN_OR_RETURN(s.mlp_bias, BoolOr(config, "mlp_bias", false, where));
-  TEMPER_ASSIGN_OR_RETURN(s.dropout, ReadDropout(config, "residual_dropout", 0.1, where, &s.facts));
+  TEMPER_ASSIGN_OR_RETURN(s.attention_out_dropout, ReadDropout(config, "residual_dropout", 0.1, where, &s.facts));
+  s.mlp_out_dropout = s.attention_out_dropout;
   return MakeDecoder(std::move(s));
 }
 

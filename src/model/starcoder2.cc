@@ -26,7 +26,8 @@ Result<std::unique_ptr<Model>> ReadStarcoder2(const Json& config, const std::str
   s.names.down = "mlp.c_proj";
   TEMPER_ASSIGN_OR_RETURN(s.qkv_bias, BoolOr(config, "use_bias", true, where));
   s.attention_out_bias = s.mlp_bias = s.qkv_bias;
-  TEMPER_ASSIGN_OR_RETURN(s.dropout, ReadDropout(config, "residual_dropout", 0, where, &s.facts));
+  TEMPER_ASSIGN_OR_RETURN(s.attention_out_dropout, ReadDropout(config, "residual_dropout", 0, where, &s.facts));
+  s.mlp_out_dropout = s.attention_out_dropout;
   TEMPER_ASSIGN_OR_RETURN(s.embedding_dropout, ReadDropout(config, "embedding_dropout", 0, where, &s.facts));
   TEMPER_ASSIGN_OR_RETURN(const int64_t window, ReadWindow(config, 0, where));
   for (DecoderBlock& block : s.blocks) block.window = window;

@@ -330,10 +330,16 @@ TEST(Mesh, FurtherFamiliesHaveTheLossesOfOneRank) {
                               {"full GPT-2", Gpt2ConfigText(), Method::kFull, 0},
                               {"LoRA GPT-2 with the model's dropout", Gpt2ConfigText(), Method::kLora, 0.1},
                               {"full StarCoder 2", Starcoder2ConfigText(), Method::kFull, 0},
-                              {"LoRA StarCoder 2", Starcoder2ConfigText(), Method::kLora, 0.1}};
+                              {"LoRA StarCoder 2", Starcoder2ConfigText(), Method::kLora, 0.1},
+                              {"full Falcon", FalconConfigText(), Method::kFull, 0},
+                              {"LoRA Falcon", FalconConfigText(), Method::kLora, 0.1}};
   for (const Case& c : meshes) {
     for (const Variant& v : variants) ExpectLossesOfOneRank(v, c);
   }
+  // One KV head: tensor-parallel ranks hold copies of it.
+  const Variant star_coder = {"full StarCoder", GptBigCodeConfigText(), Method::kFull, 0};
+  ExpectLossesOfOneRank(star_coder, {"fsdp2_copy2", MeshOf({{Axis::kFsdp, 2}, {Axis::kCopy, 2}})});
+  ExpectLossesOfOneRank(star_coder, meshes[1]);
 }
 
 // SGD has one state or none to shard.

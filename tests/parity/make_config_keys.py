@@ -42,11 +42,11 @@ def keys(model_type):
         values.setdefault(name, None)
     for name in nested:
         del values[name]
-    return {k: (sorted(set(v), key=str) if isinstance(v, list) else v) for k, v in sorted(values.items())}
+    return dict(sorted(values.items()))
 
 
 def main():
-    lines = re.findall(r"^TEMPER_(?:FAMILY|MULTIMODAL)\((\w+), (\w+),", FAMILIES.read_text(), re.M)
+    lines = re.findall(r"^TEMPER_(?:FAMILY|MULTIMODAL)\((\w+), ([\w-]+),", FAMILIES.read_text(), re.M)
     families = [f"    {json.dumps(name)}: {json.dumps(keys(kind))}" for name, kind in lines]
     rope = sorted(RopeParameters.__annotations__)
     text = '{\n  "transformers": %s,\n  "rope_parameters": %s,\n  "families": {\n%s\n  }\n}\n' % (

@@ -61,6 +61,15 @@ SMALL = dict(vocab_size=64, hidden_size=24, num_attention_heads=3, intermediate_
 LITTLE = dict(num_hidden_layers=1, hidden_size=16, num_attention_heads=2, num_key_value_heads=1, intermediate_size=20,
               vocab_size=48, tie_word_embeddings=True)
 
+# Families of few new parts: sizes at which a variant takes 20 to 40 KB of goldens.
+TINY = dict(num_hidden_layers=2, hidden_size=16, num_attention_heads=4, num_key_value_heads=2, intermediate_size=24,
+            vocab_size=32)
+TINY_LAYER = dict(TINY, num_hidden_layers=1, num_key_value_heads=1)
+TINY_GPT = dict(GPT2, vocab_size=32, n_embd=16, n_layer=2, n_head=2)
+TINY_NEO = dict(TINY, max_position_embeddings=64, num_key_value_heads=None, layer_norm_epsilon=1e-3,
+                attention_types=[[["global", "local"], 1]], pad_token_id=0, bos_token_id=1, eos_token_id=2)
+PLAIN_ROPE = {"rope_type": "default", "rope_theta": 10000.0}
+
 # With head_dim 16 the wavelengths are 6.3, 19.9, 62.8, 199, ...: below 128/4 kept, above 128/1 divided by the factor,
 # 62.8 in the smooth part between them.
 LLAMA3_ROPE = {
@@ -191,6 +200,64 @@ MODELS = {
                                 logits_scaling=1.7)),
     "granite_biases": ("granite", dict(SMALL_PAIR, num_hidden_layers=1, num_key_value_heads=1, attention_bias=True,
                                        mlp_bias=True, attention_multiplier=0.3, tie_word_embeddings=True)),
+    "cohere": ("cohere", dict(TINY, layer_norm_eps=1e-3, logit_scale=0.25, tie_word_embeddings=False)),
+    "cohere_biases": ("cohere", dict(TINY_LAYER, attention_bias=True, tie_word_embeddings=True)),
+    # A window and positions in the first layer, neither in the second.
+    "cohere_compass": ("cohere_compass_text", dict(
+        TINY, layer_norm_eps=1e-3, sliding_window=6, layer_types=["sliding_attention", "full_attention"],
+        tie_word_embeddings=False, rope_parameters={"sliding_attention": PLAIN_ROPE, "full_attention": None})),
+    "cohere_compass_ropes": ("cohere_compass_text", dict(
+        TINY, attention_bias=True, logit_scale=0.5, sliding_window=5, tie_word_embeddings=True,
+        layer_types=["full_attention", "sliding_attention"], rope_parameters={
+            "sliding_attention": {"rope_type": "default", "rope_theta": 500.0},
+            "full_attention": {"rope_type": "linear", "rope_theta": 10000.0, "factor": 4.0}})),
+    # The class's own stretched embedding, and its windows: not in the first of four layers.
+    "cwm": ("cwm", dict(TINY, head_dim=8, sliding_window=6, rope_parameters=None)),
+    "cwm_biases": ("cwm", dict(TINY_LAYER, head_dim=4, sliding_window=5, layer_types=["sliding_attention"], mlp_bias=True,
+                               tie_word_embeddings=True)),
+    "ernie4_5": ("ernie4_5", dict(TINY, head_dim=8, tie_word_embeddings=False)),
+    "ernie4_5_biases": ("ernie4_5", dict(TINY_LAYER, head_dim=None, use_bias=True, tie_word_embeddings=True)),
+    # A window and positions in the first layer.
+    "exaone4": ("exaone4", dict(TINY, sliding_window=6, sliding_window_pattern=2)),
+    "exaone4_no_window": ("exaone4", dict(TINY_LAYER, head_dim=8, sliding_window=None, layer_types=["full_attention"],
+                                          tie_word_embeddings=True)),
+    # As 7B: one KV head, one norm for both parts.
+    "falcon": ("falcon", dict(TINY, layer_norm_epsilon=1e-3, ffn_hidden_size=24, tie_word_embeddings=False)),
+    # As 40B: queries, key and value of each KV head follow each other.
+    "falcon_new": ("falcon", dict(TINY, new_decoder_architecture=True, num_kv_heads=2, bias=True, ffn_hidden_size=24)),
+    "falcon_new_one_norm": ("falcon", dict(
+        TINY_LAYER, new_decoder_architecture=True, num_kv_heads=1, num_ln_in_parallel_attn=1,
+        activation="gelu_new", ffn_hidden_size=24)),
+    "falcon_sequential": ("falcon", dict(
+        TINY_LAYER, parallel_attn=False, multi_query=False, bias=True, rope_parameters={
+            "rope_type": "linear", "rope_theta": 10000.0, "factor": 2.0})),
+    "gpt_bigcode": ("gpt_bigcode", dict(n_inner=24, tie_word_embeddings=False)),
+    "gpt_bigcode_heads": ("gpt_bigcode", dict(n_layer=1, multi_query=False, scale_attn_weights=False,
+                                              activation_function="relu")),
+    "gpt_neo": ("gpt_neo", dict(window_size=6, tie_word_embeddings=False)),
+    "gpt_neo_local": ("gpt_neo", dict(num_hidden_layers=1, window_size=4, attention_types=[[["local"], 1]],
+                                      intermediate_size=None, activation_function="gelu")),
+    "helium": ("helium", dict(TINY, head_dim=4)),
+    "helium_biases": ("helium", dict(TINY_LAYER, head_dim=4, attention_bias=True, mlp_bias=True, tie_word_embeddings=True)),
+    "hyperclovax": ("hyperclovax", dict(TINY, head_dim=8, embedding_multiplier=3.0, residual_multiplier=0.4,
+                                        attention_multiplier=0.3, logits_scaling=0.6)),
+    "hyperclovax_plain": ("hyperclovax", dict(TINY_LAYER, use_post_norm=False, attention_bias=True, mlp_bias=True,
+                                              tie_word_embeddings=True)),
+    "olmo": ("olmo", dict(TINY)),
+    "olmo_biases": ("olmo", dict(TINY_LAYER, attention_bias=True, tie_word_embeddings=True)),
+    "openai_gpt": ("openai-gpt", dict(tie_word_embeddings=False)),
+    "openai_gpt_relu": ("openai-gpt", dict(n_layer=1, afn="relu")),
+    "stablelm": ("stablelm", dict(TINY, layer_norm_eps=1e-3, rope_parameters=dict(PLAIN_ROPE, partial_rotary_factor=0.5))),
+    "stablelm_parallel": ("stablelm", dict(
+        TINY_LAYER, hidden_size=32, use_parallel_residual=True, use_qkv_bias=True, tie_word_embeddings=True,
+        rope_parameters=dict(PLAIN_ROPE, partial_rotary_factor=0.25))),
+    "vaultgemma": ("vaultgemma", dict(TINY, head_dim=8, sliding_window=6, query_pre_attn_scalar=12,
+                                      tie_word_embeddings=False, attn_logit_softcapping=2.0, final_logit_softcapping=3.0)),
+    "vaultgemma_no_caps": ("vaultgemma", dict(
+        TINY_LAYER, head_dim=4, query_pre_attn_scalar=4, attention_bias=True, attn_logit_softcapping=None,
+        final_logit_softcapping=None, hidden_activation="gelu", layer_types=["full_attention"])),
+    "biogpt": ("biogpt", dict(TINY, tie_word_embeddings=False)),
+    "biogpt_plain": ("biogpt", dict(TINY_LAYER, scale_embedding=False, hidden_act="relu")),
     "opt_pre_norm": ("opt", dict()),
     "opt_post_norm_projected": ("opt", dict(do_layer_norm_before=False, word_embed_proj_dim=20)),
     # The other combination that the config allows: norms before, and the final norm feeds project_out.
@@ -202,6 +269,17 @@ MODELS = {
     "opt_no_final_norm": ("opt", dict(_remove_final_layer_norm=True, num_hidden_layers=1)),
 }
 
+
+NO_DROPOUT = dict(max_position_embeddings=64, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+SIZES = {
+    "opt": OPT, "gpt2": GPT2, "gpt_bigcode": TINY_GPT, "openai-gpt": TINY_GPT, "gpt_neo": TINY_NEO,
+    "biogpt": dict(LLAMA, **NO_DROPOUT),
+}
+# Files of these are in bf16, which halves them. Their numbers are the same: all weights are exact in bf16.
+IN_BF16 = {
+    "biogpt", "cohere", "cohere_compass_text", "cwm", "ernie4_5", "exaone4", "falcon", "gpt_bigcode", "gpt_neo", "helium",
+    "hyperclovax", "olmo", "openai-gpt", "stablelm", "vaultgemma",
+}
 
 # Multimodal folders around the text models above, whose weights they share: (class, text model, settings).
 VISION = {
@@ -238,10 +316,10 @@ def random_weights(model, seed):
                 values *= 0.15
             elif "norm" in name or ".ln_" in name:
                 # Gemma's norms scale by 1 + w.
-                values = 0.2 * values + (0.0 if model.config.model_type.startswith("gemma") else 1.0)
+                values = 0.2 * values + (0.0 if "gemma" in model.config.model_type else 1.0)
             elif "embed" in name or ".wte" in name or ".wpe" in name:
                 values *= 0.25
-            elif ".c_" in name and model.config.model_type == "gpt2":  # Conv1D: in x out
+            elif ".c_" in name and model.config.model_type in ("gpt2", "openai-gpt"):  # Conv1D: in x out
                 values *= 1.2 / np.sqrt(parameter.shape[0])
             else:
                 values *= 1.2 / np.sqrt(parameter.shape[1])
@@ -250,7 +328,7 @@ def random_weights(model, seed):
 
 def build(name):
     family, overrides = MODELS[name]
-    sizes = {"opt": OPT, "gpt2": GPT2}.get(family, LLAMA)
+    sizes = SIZES.get(family, LLAMA)
     config = transformers.AutoConfig.for_model(family, **{**sizes, **overrides})
     model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager")
     random_weights(model, seed=zlib.crc32(name.encode()))
@@ -379,8 +457,8 @@ def save_storage_forms(models):
 def save_models(models):
     if models.exists():
         shutil.rmtree(models)
-    for name in MODELS:
-        save(build(name), models / name)
+    for name, (family, _) in MODELS.items():
+        save(build(name).to(torch.bfloat16 if family in IN_BF16 else torch.float32), models / name)
     forms = save_storage_forms(models)
     for folder in models.iterdir():
         # The defaults of model.generate depend on the version of transformers and do not matter here.

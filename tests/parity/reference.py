@@ -64,6 +64,14 @@ def forward_and_gradients(model, batch, name_of=lambda name: name):
     return tensors
 
 
+def padded_loss_sum(model, documents):
+    longest = max(len(d.ids) for d in documents)
+    ids, targets = (torch.tensor([[*values, *[fill] * (longest - len(values))] for values in rows], dtype=torch.long)
+                    for rows, fill in (([d.ids for d in documents], 0), ([d.targets() for d in documents], IGNORED)))
+    return torch.nn.functional.cross_entropy(
+        model(input_ids=ids).logits.float().flatten(0, 1), targets.flatten(), ignore_index=IGNORED, reduction="sum")
+
+
 def packed_loss_sum(model, batch):
     """The same sum from one packed forward with an explicit block-causal mask: another order of every reduction. Where
     transformers would give all documents the embedding of the longest, each has a forward of its own. (One token is not
@@ -71,6 +79,8 @@ def packed_loss_sum(model, batch):
     documents = [d for row in batch.rows for d in row]
     if len({embedding_of(model, len(d.ids)) for d in documents if len(d.ids) > 1}) > 1:
         return sum(packed_loss_sum(model, PackedBatch([[d]], len(d.ids))) for d in documents if len(d.ids) > 1)
+    if model.config.model_type == "openai-gpt":  # takes no mask of pairs: a row for each document, padded behind it
+        return padded_loss_sum(model, documents)
     forget_longer_documents(model)
     t = {name: torch.from_numpy(value.astype(np.int64)) for name, value in batch.tensors().items()}
     rows, length = t["input_ids"].shape
