@@ -129,6 +129,10 @@ std::vector<Json> BasesOf(const std::string& family) {
     derived.erase(key);
   }
   bases.push_back(derived);
+  if (family == "ExaoneForCausalLM") {
+    bases.push_back(sizes);
+    bases.back().erase("num_hidden_layers");
+  }
   if (family == "FalconForCausalLM") {
     bases.back()["new_decoder_architecture"] = true;
     bases.push_back(sizes);

@@ -41,10 +41,18 @@ class Decoder final : public Model {
   std::string HeadName() const { return s_.names.head + ".weight"; }
   std::string HeadInFiles() const { return s_.names.head_in_files.empty() ? s_.names.head : s_.names.head_in_files; }
   std::vector<std::string> NamesInFiles(const std::string& name) const override;
-  // Earlier versions of the class call the head as files do.
+  // A name or a path as files have it, apart from the head's.
+  std::string InFiles(std::string name) const {
+    for (const auto& [here, there] : s_.names.in_files) {
+      if (const size_t at = name.find(here); at != name.npos) name.replace(at, here.size(), there);
+    }
+    return name;
+  }
+  // Earlier versions of the class call modules as files do.
   std::vector<std::string> OlderPaths(const std::string& module) const override {
-    if (module != s_.names.head || s_.names.head_in_files.empty()) return {};
-    return {s_.names.head_in_files};
+    const std::string older = module == s_.names.head ? HeadInFiles() : InFiles(module);
+    if (older == module) return {};
+    return {older};
   }
 
   const DecoderSpec s_;
@@ -60,10 +68,12 @@ std::vector<std::string> Decoder::NamesInFiles(const std::string& name) const {
   } else {
     // As in transformers: a file of the model without its head has no base_model_prefix, one of a model around it may
     // have it twice.
-    const std::string prefix = s_.names.prefix.substr(0, s_.names.prefix.find('.') + 1);
-    add(name);
-    if (name.starts_with(prefix)) add(name.substr(prefix.size()));
-    add(prefix + name);
+    for (const std::string& one : {InFiles(name), name}) {
+      const std::string prefix = one.substr(0, one.find('.') + 1);
+      add(one);
+      add(one.substr(prefix.size()));
+      add(prefix + one);
+    }
   }
   // A file with tied weights may hold either name.
   if (name == HeadName() || (s_.facts.tied && name == EmbeddingName())) {

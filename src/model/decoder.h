@@ -23,7 +23,7 @@ struct DecoderBlock {
   friend bool operator==(const DecoderBlock&, const DecoderBlock&) = default;
 };
 
-// Names of a model's parts in its files, as current transformers writes them; "": the model has no such part.
+// Names of a model's parts, as current transformers has them; "": the model has no such part.
 struct DecoderNames {
   std::string prefix = "model.";  // of everything except the head; transformers' base_model_prefix comes first
   std::string embedding = "embed_tokens", positions, blocks = "layers.", final_norm = "norm";
@@ -32,6 +32,8 @@ struct DecoderNames {
   std::string up = "mlp.up_proj", down = "mlp.down_proj";
   std::string head = "lm_head";  // the module
   std::string head_in_files;     // "": as the module
+  // Parts of names that files have otherwise, applied in this order: what stands here, what files have.
+  std::vector<std::pair<std::string, std::string>> in_files;
 };
 
 struct DecoderSpec {

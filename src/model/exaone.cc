@@ -1,6 +1,7 @@
-// EXAONE 4 (LG AI Research 2025; transformers, Exaone4ForCausalLM): norms on the outputs of attention and MLP instead
-// of their inputs, norms of each head's q and k; a window in three of four layers, and no rotary embedding in the
-// others.
+// EXAONE 3, 3.5 and Deep (LG AI Research 2024; transformers, LlamaForCausalLM of model_type exaone): Llama, with other
+// names in files. EXAONE 4 (LG AI Research 2025; transformers, Exaone4ForCausalLM): norms on the outputs of attention
+// and MLP instead of their inputs, norms of each head's q and k; a window in three of four layers, and no rotary
+// embedding in the others.
 #include <fmt/core.h>
 
 #include <nlohmann/json.hpp>
@@ -9,6 +10,36 @@
 #include "model/families.h"
 
 namespace temper {
+
+Result<std::unique_ptr<Model>> ReadExaone(const Json& file, const std::string& where) {
+  Json config = file;
+  // The class takes the names of the first version, too.
+  for (const auto& [first, usual] : {std::pair{"num_layers", "num_hidden_layers"},
+                                     {"layer_norm_epsilon", "rms_norm_eps"},
+                                     {"activation_function", "hidden_act"}}) {
+    if (config.contains(first) && !config.contains(usual)) config[usual] = config[first];
+  }
+  TEMPER_ASSIGN_OR_RETURN(DecoderSpec s, ReadDecoder(config, "ExaoneForCausalLM",
+                                                     {.vocab = 102400,
+                                                      .hidden = 4096,
+                                                      .ffn = 14336,
+                                                      .blocks = 32,
+                                                      .heads = 32,
+                                                      .max_positions = 4096,
+                                                      .kv_heads = 8,
+                                                      .norm_eps = 1e-5,
+                                                      .rope = {.theta = 500000}},
+                                                     where));
+  TEMPER_ASSIGN_OR_RETURN(s.qkv_bias, BoolOr(config, "attention_bias", false, where));
+  s.attention_out_bias = s.qkv_bias;
+  TEMPER_ASSIGN_OR_RETURN(s.mlp_bias, BoolOr(config, "mlp_bias", false, where));
+  s.names.in_files = {{"model.embed_tokens", "transformer.wte"}, {"model.layers.", "transformer.h."},
+                      {"model.norm.", "transformer.ln_f."},      {".self_attn.o_proj", ".self_attn.out_proj"},
+                      {".self_attn.", ".attn.attention."},       {".input_layernorm", ".ln_1"},
+                      {".post_attention_layernorm", ".ln_2"},    {".mlp.gate_proj", ".mlp.c_fc_0"},
+                      {".mlp.up_proj", ".mlp.c_fc_1"},           {".mlp.down_proj", ".mlp.c_proj"}};
+  return MakeDecoder(std::move(s));
+}
 
 Result<std::unique_ptr<Model>> ReadExaone4(const Json& config, const std::string& where) {
   TEMPER_ASSIGN_OR_RETURN(DecoderSpec s, ReadDecoder(config, "Exaone4ForCausalLM",

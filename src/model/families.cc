@@ -32,6 +32,17 @@ constexpr Family kFamilies[] = {
 #include "model/family_list.inc"
 };
 
+// A class of transformers that is not supported.
+struct Missing {
+  std::string_view architecture, model_type;
+  const char* what;  // it needs
+};
+
+#define TEMPER_MISSING(architecture, model_type, what) {#architecture, #model_type, what},
+constexpr Missing kMissing[] = {
+#include "model/missing_list.inc"
+};
+
 std::string TextAt(const Json& config, const char* key) {
   const auto it = config.find(key);
   return it != config.end() && it->is_string() ? it->get<std::string>() : "";
@@ -70,7 +81,14 @@ bool AreRelatives(const std::string& a, const std::string& b) {
   return a.starts_with(b) || b.starts_with(a) || (shorter >= kLong && EditDistance(a, b) <= 1);
 }
 
+// Of a class or a model_type that is none of kFamilies.
 Status Unknown(const std::string& name, const std::string& where) {
+  for (const Missing& missing : kMissing) {
+    if (name != missing.architecture && name != missing.model_type) continue;
+    return Unsupported(fmt::format(
+        "{}: architecture {} is not supported: it needs {}, which Temper does not compute (docs/supported.md)", where,
+        Quoted(name), missing.what));
+  }
   std::string known;
   const Family* nearest = nullptr;
   size_t least = 0;

@@ -12,8 +12,8 @@ namespace temper {
 // The model that the config.json of a family describes. `where` names the file in errors.
 using FamilyReader = Result<std::unique_ptr<Model>>(const Json& config, const std::string& where);
 
-// Reads config.json with the reader of its family. Unknown architectures are kUnsupported; the message names the
-// nearest known one and lists all.
+// Reads config.json with the reader of its family. Other architectures are kUnsupported: the message says what one of
+// transformers' needs that is missing (model/missing_list.inc); of an unknown one it names the nearest and lists all.
 Result<std::unique_ptr<Model>> ModelFromConfig(const Json& config, const std::string& where);
 
 }  // namespace temper

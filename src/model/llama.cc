@@ -5,7 +5,12 @@
 
 namespace temper {
 
+FamilyReader ReadExaone;
+
 Result<std::unique_ptr<Model>> ReadLlama(const Json& config, const std::string& where) {
+  // As transformers writes EXAONE 3, whose class it is, too.
+  TEMPER_ASSIGN_OR_RETURN(const std::string type, StringOr(config, "model_type", "llama", where));
+  if (type == "exaone") return ReadExaone(config, where);
   TEMPER_ASSIGN_OR_RETURN(
       DecoderSpec s,
       ReadDecoder(config, "LlamaForCausalLM",

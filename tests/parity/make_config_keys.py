@@ -24,7 +24,11 @@ FAMILIES = HERE.parent.parent / "src/model/family_list.inc"
 def asked(model_type):
     """What modeling_<type>.py reads of a configuration."""
     module = importlib.import_module(transformers.CONFIG_MAPPING[model_type].__module__)
-    code = pathlib.Path(module.__file__.replace("configuration_", "modeling_")).read_text()
+    path = pathlib.Path(module.__file__.replace("configuration_", "modeling_"))
+    if not path.exists():  # a class that is another's, under other names
+        path = pathlib.Path(inspect.getfile(transformers.AutoModelForCausalLM._model_mapping[
+            transformers.CONFIG_MAPPING[model_type]]))
+    code = path.read_text()
     names = re.findall(r"config\.([a-z]\w*)\b(?!\()", code) + re.findall(r'getattr\((?:self\.)?config, "(\w+)"', code)
     methods = {n for n, _ in inspect.getmembers(transformers.PretrainedConfig, inspect.isroutine)}
     return set(names) - methods

@@ -82,8 +82,8 @@ FREE = {"opt": "k_proj.bias", "biogpt": "k_proj.bias", "gpt2": "c_attn.bias", "g
 QUERIES = ("q_proj", "c_attn.weight", "c_attn.lora", "query_key_value.weight", "query_key_value.lora")
 
 # Models whose curves train on the same rows, which are goldens of their own.
-SHARED_ROWS = ("biogpt", "cohere", "cohere_compass", "cwm", "ernie4_5", "exaone4", "falcon", "gpt_bigcode", "gpt_neo",
-               "helium", "hyperclovax", "olmo", "openai_gpt", "stablelm", "vaultgemma")
+SHARED_ROWS = ("biogpt", "cohere", "cohere_compass", "cwm", "ernie4_5", "exaone", "exaone4", "falcon", "gpt_bigcode",
+               "gpt_neo", "helium", "hyperclovax", "olmo", "openai_gpt", "stablelm", "vaultgemma")
 
 CURVES = {
     # name: (model, adapter or None, whether that adapter is trained already, with B not 0, settings). Clipping is
@@ -195,9 +195,20 @@ def write_gradients(out, forms):
 
 def file_name_of(model):
     """The name under which save_pretrained stores a parameter."""
-    if model.config.model_type != "gpt_neox":
-        return str
-    return lambda name: "embed_out.weight" if name == "lm_head.weight" else name
+    renamed = {
+        "gpt_neox": [("lm_head.", "embed_out.")],
+        "exaone": [("model.embed_tokens", "transformer.wte"), ("model.layers", "transformer.h"),
+                   ("model.norm", "transformer.ln_f"), ("o_proj", "out_proj"), ("self_attn", "attn.attention"),
+                   ("input_layernorm", "ln_1"), ("post_attention_layernorm", "ln_2"), ("gate_proj", "c_fc_0"),
+                   ("up_proj", "c_fc_1"), ("down_proj", "c_proj")],
+    }.get(model.config.model_type, [])
+
+    def name_of(name):
+        for memory, file in renamed:
+            name = name.replace(memory, file)
+        return name
+
+    return name_of
 
 
 def extend_forms(out, forms):

@@ -217,6 +217,9 @@ MODELS = {
                                tie_word_embeddings=True)),
     "ernie4_5": ("ernie4_5", dict(TINY, head_dim=8, tie_word_embeddings=False)),
     "ernie4_5_biases": ("ernie4_5", dict(TINY_LAYER, head_dim=None, use_bias=True, tie_word_embeddings=True)),
+    # Llama with other names in files.
+    "exaone": ("exaone", dict(TINY, attention_bias=True)),
+    "exaone_tied": ("exaone", dict(TINY_LAYER, head_dim=8, mlp_bias=True, tie_word_embeddings=True)),
     # A window and positions in the first layer.
     "exaone4": ("exaone4", dict(TINY, sliding_window=6, sliding_window_pattern=2)),
     "exaone4_no_window": ("exaone4", dict(TINY_LAYER, head_dim=8, sliding_window=None, layer_types=["full_attention"],
@@ -277,7 +280,7 @@ SIZES = {
 }
 # Files of these are in bf16, which halves them. Their numbers are the same: all weights are exact in bf16.
 IN_BF16 = {
-    "biogpt", "cohere", "cohere_compass_text", "cwm", "ernie4_5", "exaone4", "falcon", "gpt_bigcode", "gpt_neo", "helium",
+    "biogpt", "cohere", "cohere_compass_text", "cwm", "ernie4_5", "exaone", "exaone4", "falcon", "gpt_bigcode", "gpt_neo", "helium",
     "hyperclovax", "olmo", "openai-gpt", "stablelm", "vaultgemma",
 }
 
