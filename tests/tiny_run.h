@@ -128,6 +128,12 @@ inline std::string GptBigCodeConfigText() {
   return R"({"architectures": ["GPTBigCodeForCausalLM"], "vocab_size": 160, "n_embd": 64, "n_layer": 3, "n_head": 4,
       "n_positions": 256, "n_inner": 128})";
 }
+// Norms without weights, also of q and k behind the rotary embedding; squared ReLU, capped logits.
+inline std::string NanoChatConfigText() {
+  return R"({"architectures": ["NanoChatForCausalLM"], "vocab_size": 160, "hidden_size": 64, "num_hidden_layers": 3,
+      "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 128, "max_position_embeddings": 256,
+      "final_logit_softcapping": 3.0})";
+}
 // Multipliers.
 inline std::string GraniteConfigText() {
   return R"({"architectures": ["GraniteForCausalLM"], "vocab_size": 160, "hidden_size": 64, "num_hidden_layers": 2,

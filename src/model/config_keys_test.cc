@@ -22,7 +22,7 @@ const std::map<std::string, std::set<std::string>> kHarmless = {
      {"_name_or_path", "architectures", "is_encoder_decoder", "model_type", "num_labels", "problem_type",
       "transformers_version"}},
     {"tokens: generation_config.json and the tokenizer say which are used",
-     {"bos_token_id", "eos_token_id", "pad_token_id"}},
+     {"bos_token_id", "eod_token_id", "eos_token_id", "pad_token_id"}},
     {"of heads for other tasks than causal language modelling",
      {"GPT2LMHeadModel.hidden_dropout", "GPTBigCodeForCausalLM.hidden_dropout", "classifier_dropout", "is_decoder",
       "summary_activation", "summary_first_dropout", "summary_last_dropout", "summary_proj_to_labels", "summary_type",
@@ -262,6 +262,50 @@ TEST(ConfigKeys, EveryKeyOfRopeParametersIsReadRefusedOrHarmless) {
       const char* const at = family == kRopeByType ? "/rope_parameters/full_attention" : "/rope_parameters";
       EXPECT_TRUE(IsHarmless(family, name) || IsReadOrRefused(bases, Json::json_pointer(at), name, nullptr))
           << family << ": " << name;
+    }
+  }
+}
+
+// Keys that a class does not have itself and that are read all the same: as files of earlier versions of transformers
+// have them, or (layer_types of Mistral) because transformers then takes another class.
+const std::set<std::string> kReadBeside = {"Cohere2ForCausalLM.sliding_window_pattern",
+                                           "Gemma3ForCausalLM.sliding_window_pattern",
+                                           "Glm4ForCausalLM.partial_rotary_factor",
+                                           "GlmForCausalLM.partial_rotary_factor",
+                                           "NemotronForCausalLM.partial_rotary_factor",
+                                           "Phi3ForCausalLM.partial_rotary_factor",
+                                           "MistralForCausalLM.layer_types"};
+
+TEST(ConfigKeys, AKeyThatTheClassDoesNotHaveChangesNothing) {
+  Json all;  // a key that some family computes with, and its value there
+  for (const auto& [family, keys] : Golden()["families"].items()) {
+    for (const auto& [key, value] : keys.items()) {
+      if (!IsHarmless(family, key) && (!all.contains(key) || all[key].is_null())) all[key] = value;
+    }
+  }
+  for (const auto& [family, keys] : Golden()["families"].items()) {
+    if (family.ends_with("ForConditionalGeneration")) continue;  // it has its keys in text_config
+    const Json base = BasesOf(family).front();
+    Json own;
+    for (const auto& [key, value] : base.items()) {
+      if (keys.contains(key)) own[key] = value;
+    }
+    const Read before = ReadConfig(own);
+    ASSERT_TRUE(before.ok) << family << ": " << before.text;
+    std::vector<std::pair<std::string, std::vector<Json>>> foreign;
+    for (const auto& [key, value] : all.items()) {
+      if (keys.contains(key) || kReadBeside.contains(family + "." + key)) continue;
+      foreign.emplace_back(key, OtherValues(key, value));
+    }
+    // First all at once, for speed.
+    Json together = own;
+    for (const auto& [key, values] : foreign) together[key] = values[0];
+    if (ReadConfig(together).text == before.text) continue;
+    for (const auto& [key, values] : foreign) {
+      Json changed = own;
+      changed[key] = values[0];
+      const Read after = ReadConfig(changed);
+      EXPECT_TRUE(!after.ok || after.text == before.text) << family << ": " << key << " = " << values[0];
     }
   }
 }

@@ -1,6 +1,7 @@
 // Reading the config.json of each family, and refusing invalid ones.
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "model/families.h"
@@ -629,12 +630,35 @@ TEST(ModelConfig, CohereCompassReadsARotaryEmbeddingForEachTypeOfLayer) {
   EXPECT_EQ(WindowsOf(**mixed), std::vector<int64_t>({0, 4096}));
 }
 
+// Hunyuan's files call a base that is stretched once "dynamic", with an alpha.
+TEST(ModelConfig, AnAlphaStretchesHunyuansRotaryEmbeddingOnce) {
+  const auto table = [](const Json& json) {
+    const Graph graph = (*ModelFromConfig(json, "f"))->Forward({.tokens = 8, .row = 8});
+    for (const Node& node : graph.nodes()) {
+      if (node.op == Op::kRopeTable) return node.attributes;
+    }
+    return Attributes();
+  };
+  Json json = As(LlamaJson(), "HunYuanDenseV1ForCausalLM");
+  json["rope_theta"] = 10000.0 * std::pow(50.0, 16.0 / 14.0);
+  const Attributes stretched = table(json);
+  json["rope_theta"] = 10000.0;
+  json["rope_scaling"] = {{"type", "dynamic"}, {"alpha", 50.0}, {"factor", 1.0}};
+  EXPECT_EQ(table(json), stretched);
+  json["rope_scaling"]["alpha"] = -1;
+  ExpectRefused(json, "vocab_size", 100, StatusCode::kCorrupt);
+}
+
 TEST(ModelConfig, WhatNewFamiliesDoNotComputeIsRefusedByItsKey) {
   ExpectRefused(As(LlamaJson(), "CohereForCausalLM"), "use_qk_norm", true, StatusCode::kUnsupported);
   ExpectRefused(As(LlamaJson(), "OlmoForCausalLM"), "clip_qkv", 8.0, StatusCode::kUnsupported);
   ExpectRefused(As(LlamaJson(), "StableLmForCausalLM"), "qk_layernorm", true, StatusCode::kUnsupported);
   ExpectRefused(As(LlamaJson(), "HeliumForCausalLM"), "head_dim", 32, StatusCode::kCorrupt);
   ExpectRefused(As(LlamaJson(), "HyperCLOVAXForCausalLM"), "attention_multiplier", 0, StatusCode::kCorrupt);
+  ExpectRefused(As(LlamaJson(), "NanoChatForCausalLM"), "final_logit_softcapping", 0, StatusCode::kCorrupt);
+  ExpectRefused(As(LlamaJson(), "NanoChatForCausalLM"), "rope_parameters", {{"rope_type", "dynamic"}, {"factor", 2.0}},
+                StatusCode::kUnsupported);
+  ExpectRefused(LlamaJson(), "hidden_act", "relu2", StatusCode::kUnsupported);
 }
 
 // Names in older files, in files of the model without its head, and in those of a model around it: transformers strips

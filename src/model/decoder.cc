@@ -87,16 +87,19 @@ std::vector<std::string> Decoder::NamesInFiles(const std::string& name) const {
 ValueId Decoder::Norm(ForwardBuilder& f, ValueId x, const std::string& module, Dim over, const std::string& name,
                       bool grouped) const {
   using Kind = DecoderSpec::Norm;
-  const bool plus_one = s_.norm == Kind::kRmsPlusOne;
+  const bool plus_one = s_.norm == Kind::kRmsPlusOne,
+             plain = s_.norm == Kind::kRmsPlain || s_.norm == Kind::kLayerPlain;
   const int64_t width = over.size;
   const auto init = plus_one ? ForwardBuilder::Init::kZero : ForwardBuilder::Init::kOne;
-  const ValueId w = s_.norm == Kind::kLayerPlain ? f.Constant(1, {width}) : f.Weight(module + ".weight", {over}, init);
-  if (plus_one || s_.norm == Kind::kRms) {
+  const ValueId w = plain ? f.Constant(1, {width}) : f.Weight(module + ".weight", {over}, init);
+  if (plus_one || s_.norm == Kind::kRms || s_.norm == Kind::kRmsPlain) {
     return f.RmsNorm(x, w, s_.norm_eps, name, {.grouped = grouped, .plus_one = plus_one});
   }
   TEMPER_CHECK(!grouped) << module << ": no layer norm of groups";
-  const ValueId b = s_.norm == Kind::kLayer ? f.NormShift(module + ".bias", width) : f.Constant(0, {width});
-  return f.LayerNorm(x, w, b, s_.norm_eps, name);
+  const bool shifted = s_.norm == Kind::kLayer || s_.norm == Kind::kLayerPlusOne;
+  const ValueId b = shifted ? f.NormShift(module + ".bias", width) : f.Constant(0, {width});
+  if (s_.norm != Kind::kLayerPlusOne) return f.LayerNorm(x, w, b, s_.norm_eps, name);
+  return f.Add(Op::kLayerNorm, {x, w, b}, {{"eps", s_.norm_eps}, {"plus_one", int64_t{1}}}, name)[0];
 }
 
 ValueId Decoder::Attention(ForwardBuilder& f, ValueId x_TD, std::span<const Tables> ropes, int block,
@@ -117,18 +120,22 @@ ValueId Decoder::Attention(ForwardBuilder& f, ValueId x_TD, std::span<const Tabl
     k = f.Linear(x_TD, module + "k_proj", KE, D, s_.qkv_bias, "k");
     v = f.Linear(x_TD, module + "v_proj", KE, D, s_.qkv_bias, "v");
   }
-  const auto normed = [&](ValueId x, Dim all, const std::string& norm) {
+  const auto normed = [&](ValueId x, Dim all, const std::string& norm, const std::string& name) {
     if (s_.qk_norm == DecoderSpec::QkNorm::kNone) return x;
     const bool by_head = s_.qk_norm == DecoderSpec::QkNorm::kHeads;
-    return Norm(f, x, module + norm, by_head ? Dim{DimLabel::kNorm, heads.head_dim} : all, norm, by_head);
+    return Norm(f, x, module + norm, by_head ? Dim{DimLabel::kNorm, heads.head_dim} : all, name, by_head);
   };
-  q = normed(q, HE, "q_norm");
-  k = normed(k, KE, "k_norm");
+  const auto norm_both = [&] {
+    q = normed(q, HE, s_.names.q_norm, "q_norm");
+    k = normed(k, KE, s_.names.k_norm, "k_norm");
+  };
+  if (!s_.norms_after_rope) norm_both();
   if (kind.rope != kNoRope) {
     const auto rope = static_cast<size_t>(kind.rope);
     q = f.Rope(q, ropes[rope].q, heads.head_dim, s_.ropes[rope].interleaved, "q_rope");
     k = f.Rope(k, ropes[rope].k, heads.head_dim, s_.ropes[rope].interleaved, "k_rope");
   }
+  if (s_.norms_after_rope) norm_both();
   const ValueId o = f.Attend(q, k, v, heads, block, "attn");
   return f.Linear(o, module + s_.names.attention_out, D, HE, s_.attention_out_bias, "attn_out", layout, AddedInit());
 }
@@ -145,6 +152,7 @@ GraphBuilder::Gate GateOf(Activation activation) {
     case Activation::kGeluTanh:
       return GraphBuilder::Gate::kGeluTanh;
     case Activation::kRelu:
+    case Activation::kReluSquared:
       break;
   }
   TEMPER_CHECK(false) << "no gate has this activation";
@@ -160,6 +168,8 @@ ValueId Activated(ForwardBuilder& f, ValueId x, Activation activation) {
       return f.Add(Op::kGelu, {x}, {{"tanh", int64_t{1}}}, "mlp")[0];
     case Activation::kRelu:
       return f.Add(Op::kRelu, {x}, {}, "mlp")[0];
+    case Activation::kReluSquared:
+      return f.Add(Op::kReluSquared, {x}, {}, "mlp")[0];
     case Activation::kSilu:
       break;
   }
@@ -236,6 +246,7 @@ void Decoder::BuildForward(ForwardBuilder& f) const {
     x = f.Sum(x, f.Embedding(positions, f.position(), s_.position_offset, "positions"), "input");
   }
   x = f.Dropout(x, s_.embedding_dropout, "embedding_dropout");
+  if (s_.norms_embedding) x = Norm(f, x, p + "embedding_norm", {DimLabel::kNorm, D.size}, "embedding_norm");
   std::vector<Tables> ropes;
   for (const RopeSpec& rope : s_.ropes) {
     const std::string name = ropes.empty() ? "rope" : fmt::format("rope{}", ropes.size());
@@ -262,6 +273,7 @@ std::optional<Activation> ActivationNamed(const std::string& name, bool gated) {
   if (name == "gelu_new" || name == "gelu_fast" || name == "gelu_pytorch_tanh") return Activation::kGeluTanh;
   if (gated && (name == "silu" || name == "swish")) return Activation::kSilu;
   if (!gated && name == "relu") return Activation::kRelu;
+  if (!gated && name == "relu2") return Activation::kReluSquared;
   return std::nullopt;
 }
 
@@ -308,7 +320,7 @@ Result<DecoderSpec> ReadDecoder(const Json& config, std::string architecture, co
   const auto activation = ActivationNamed(name, defaults.gated);
   if (!activation) {
     return Unsupported(fmt::format("{}: {} '{}'; supported are {}, gelu, gelu_new, gelu_fast and gelu_pytorch_tanh",
-                                   where, keys.activation, name, defaults.gated ? "silu" : "relu"));
+                                   where, keys.activation, name, defaults.gated ? "silu" : "relu, relu2"));
   }
   s.activation = *activation;
   s.gated = defaults.gated;

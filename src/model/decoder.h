@@ -29,6 +29,7 @@ struct DecoderNames {
   std::string embedding = "embed_tokens", positions, blocks = "layers.", final_norm = "norm";
   // In a block. `up` and `down` of the MLP; gated MLPs also have gate_proj, or gate_up_proj for both.
   std::string attention = "self_attn.", fused_qkv = "qkv_proj", attention_out = "o_proj";
+  std::string q_norm = "q_norm", k_norm = "k_norm";
   std::string up = "mlp.up_proj", down = "mlp.down_proj";
   std::string head = "lm_head";  // the module
   std::string head_in_files;     // "": as the module
@@ -41,21 +42,25 @@ struct DecoderSpec {
   int64_t hidden = 0, ffn = 0, heads = 0, kv_heads = 0, head_dim = 0;
   std::vector<DecoderBlock> blocks;
   DecoderNames names;
-  // kRmsPlusOne scales by 1 + w. kLayerNoShift has a weight but no bias, kLayerPlain neither.
-  enum class Norm : uint8_t { kRms, kRmsPlusOne, kLayer, kLayerNoShift, kLayerPlain } norm = Norm::kRms;
+  // ...PlusOne scale by 1 + w. kLayerNoShift has a weight but no bias; ...Plain have neither.
+  enum class Norm : uint8_t { kRms, kRmsPlusOne, kRmsPlain, kLayer, kLayerPlusOne, kLayerNoShift, kLayerPlain };
+  Norm norm = Norm::kRms;
   double norm_eps = 0;
   std::vector<RopeSpec> ropes;
   int64_t position_offset = 0;  // row of position 0 in a table of learned positions
-  // The MLP is down(activation(gate) * up) if gated, else down(activation(up)). kSilu is only gated, kRelu never.
-  enum class Activation : uint8_t { kSilu, kGelu, kGeluTanh, kRelu } activation = Activation::kSilu;
+  // The MLP is down(activation(gate) * up) if gated, else down(activation(up)). kSilu is only gated, kRelu and
+  // its square never.
+  enum class Activation : uint8_t { kSilu, kGelu, kGeluTanh, kRelu, kReluSquared } activation = Activation::kSilu;
   bool gated = true;
   bool qkv_bias = false, attention_out_bias = false, mlp_bias = false;
   bool fused_qkv = false, fused_gate_up = false;  // stored in one tensor
   // In that tensor, each KV head has its rows of q, k and v behind each other; else all of q comes first, then k, v.
   bool qkv_by_kv_head = false;
   bool transposed = false;  // files store all weights but the head's as [in, out]
-  // Norm of q and k before the rotary embedding: over each head, or over all heads together.
+  // Norm of q and k before the rotary embedding, or after it: over each head, or over all heads together.
   enum class QkNorm : uint8_t { kNone, kHeads, kWhole } qk_norm = QkNorm::kNone;
+  bool norms_after_rope = false;
+  bool norms_embedding = false;  // what the first block reads is normed, without a weight
   // Names of a block's norms in the file: before attention and MLP (pre-norm), and on their outputs (post-norm); "":
   // none.
   std::string attention_norm = "input_layernorm", mlp_norm = "post_attention_layernorm";

@@ -1,11 +1,15 @@
 // ERNIE 4.5 0.3B (Baidu 2025; transformers, Ernie4_5ForCausalLM): Llama's blocks, with a rotary embedding of
 // interleaved pairs. The larger ones have experts, which are another class.
+#include <nlohmann/json.hpp>
+
 #include "model/decoder.h"
 #include "model/families.h"
 
 namespace temper {
 
-Result<std::unique_ptr<Model>> ReadErnie45(const Json& config, const std::string& where) {
+Result<std::unique_ptr<Model>> ReadErnie45(const Json& file, const std::string& where) {
+  Json config = file;
+  config.erase("attention_dropout");  // which the class sets to 0
   TEMPER_ASSIGN_OR_RETURN(DecoderSpec s, ReadDecoder(config, "Ernie4_5ForCausalLM",
                                                      {.vocab = 103424,
                                                       .hidden = 1024,

@@ -1,5 +1,7 @@
 // Llama 1, 2, 3.x (Touvron et al. 2023; transformers, LlamaForCausalLM): pre-norm blocks of RMSNorm, rotary
 // grouped-query attention and SwiGLU.
+// AFM 4.5B (Arcee 2025; transformers, ArceeForCausalLM): Llama's blocks with an MLP without gate, whose activation is
+// the square of ReLU. Jais 2 (Inception 2025; Jais2ForCausalLM): the same with layer norms and biases.
 #include "model/decoder.h"
 #include "model/families.h"
 
@@ -19,6 +21,44 @@ Result<std::unique_ptr<Model>> ReadLlama(const Json& config, const std::string& 
   TEMPER_ASSIGN_OR_RETURN(s.qkv_bias, BoolOr(config, "attention_bias", false, where));
   s.attention_out_bias = s.qkv_bias;
   TEMPER_ASSIGN_OR_RETURN(s.mlp_bias, BoolOr(config, "mlp_bias", false, where));
+  return MakeDecoder(std::move(s));
+}
+
+Result<std::unique_ptr<Model>> ReadArcee(const Json& config, const std::string& where) {
+  TEMPER_ASSIGN_OR_RETURN(DecoderSpec s, ReadDecoder(config, "ArceeForCausalLM",
+                                                     {.vocab = 32000,
+                                                      .hidden = 2560,
+                                                      .ffn = 18432,
+                                                      .blocks = 32,
+                                                      .heads = 32,
+                                                      .max_positions = 4096,
+                                                      .norm_eps = 1e-5,
+                                                      .activation = "relu2",
+                                                      .gated = false},
+                                                     where));
+  TEMPER_ASSIGN_OR_RETURN(s.qkv_bias, BoolOr(config, "attention_bias", false, where));
+  s.attention_out_bias = s.qkv_bias;
+  TEMPER_ASSIGN_OR_RETURN(s.mlp_bias, BoolOr(config, "mlp_bias", false, where));
+  return MakeDecoder(std::move(s));
+}
+
+Result<std::unique_ptr<Model>> ReadJais2(const Json& config, const std::string& where) {
+  TEMPER_ASSIGN_OR_RETURN(DecoderSpec s, ReadDecoder(config, "Jais2ForCausalLM",
+                                                     {.keys = {.norm_eps = "layer_norm_eps"},
+                                                      .vocab = 150272,
+                                                      .hidden = 3328,
+                                                      .ffn = 26624,
+                                                      .blocks = 32,
+                                                      .heads = 26,
+                                                      .max_positions = 8192,
+                                                      .norm_eps = 1e-5,
+                                                      .activation = "relu2",
+                                                      .gated = false},
+                                                     where));
+  s.norm = DecoderSpec::Norm::kLayer;
+  TEMPER_ASSIGN_OR_RETURN(s.qkv_bias, BoolOr(config, "attention_bias", true, where));
+  s.attention_out_bias = s.qkv_bias;
+  TEMPER_ASSIGN_OR_RETURN(s.mlp_bias, BoolOr(config, "mlp_bias", true, where));
   return MakeDecoder(std::move(s));
 }
 

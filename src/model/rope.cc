@@ -183,11 +183,12 @@ Result<RopeSpec> ReadRope(const Json& config, const char* layer_type, const Rope
     return Unsupported(
         fmt::format("{}: partial_rotary_factor is {}, but this architecture rotates whole heads", where, partial));
   }
-  // A value beside the parameters takes precedence over one inside them.
   const int64_t fallback = defaults.original > 0 ? defaults.original : max_positions;
   TEMPER_ASSIGN_OR_RETURN(int64_t original, IntOr(json, "original_max_position_embeddings", fallback, where));
-  if (defaults.original > 0) original = defaults.original;
-  TEMPER_ASSIGN_OR_RETURN(original, IntOr(config, "original_max_position_embeddings", original, where));
+  // Of a class that has the key itself (Phi-3), a value beside the parameters takes precedence over one inside them.
+  if (defaults.original > 0) {
+    TEMPER_ASSIGN_OR_RETURN(original, IntOr(config, "original_max_position_embeddings", defaults.original, where));
+  }
   if (original <= 0) {
     return Corrupt(fmt::format("{}: original_max_position_embeddings is {}, should be positive", where, original));
   }

@@ -35,7 +35,9 @@ struct RopeDefaults {
   bool may_be_partial = false;       // files may set partial_rotary_factor
   const char* layer_type = nullptr;  // for families whose files may describe one embedding for each type of layer
   bool yarn_is_longrope = false;     // Phi-3's files call longrope yarn
-  int64_t original = 0;              // original_max_position_embeddings; 0: max_position_embeddings
+  // original_max_position_embeddings, which the class has beside the parameters of scaling; 0: it has not, and a file
+  // that does not say otherwise means max_position_embeddings.
+  int64_t original = 0;
 };
 
 // Reads rope_scaling, rope_parameters and the keys beside them. `layer_type`: which embedding to read

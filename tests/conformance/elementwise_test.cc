@@ -1,5 +1,5 @@
-// add, cast, slice_rows, select, relu, gelu, swiglu, dropout: ops that move elements, or compute each from those in its
-// place.
+// add, cast, slice_rows, select, relu, its square, gelu, swiglu, dropout: ops that move elements, or compute each from
+// those in its place.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -154,6 +154,18 @@ TEST(Relu, AgreesWithItsTwinInBothDirections) {
       const Tensor y = RunOn(ReferenceKernels(), {Op::kRelu, {Tensor::Random({dtype, shape}, 5)}, {}}, 1)[0];
       ExpectConforms({Op::kReluBackward, {Tensor::Random({dtype, shape}, 6), y}, {}}, Exact);
     }
+  }
+}
+
+// One rounding of the product; doubling is exact.
+TEST(ReluSquared, AgreesWithItsTwinInBothDirections) {
+  for (DType dtype : kCompute) {
+    const Tensor x = Arguments(dtype, /*infinities=*/false);
+    ExpectConforms({Op::kReluSquared, {x}, {}},
+                   [&](int, int64_t i) { return x[i] > 0 ? kU * x[i] * x[i] + Underflow(x[i]) : 0; });
+    const Tensor d_y = Tensor::Random(x.type(), 7, 3);
+    ExpectConforms({Op::kReluSquaredBackward, {d_y, x}, {}},
+                   [&](int, int64_t i) { return x[i] > 0 ? 2 * kU * std::fabs(x[i] * d_y[i]) + Underflow(x[i]) : 0; });
   }
 }
 

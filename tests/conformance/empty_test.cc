@@ -29,6 +29,8 @@ TEST(EmptyOperands, OfElementwiseOps) {
       ExpectConforms({Op::kScale, {x}, {{"factor", 2.0}}}, Exact);
       ExpectConforms({Op::kRelu, {x}, {}}, Exact);
       ExpectConforms({Op::kReluBackward, {x, x}, {}}, Exact);
+      ExpectConforms({Op::kReluSquared, {x}, {}}, Exact);
+      ExpectConforms({Op::kReluSquaredBackward, {x, x}, {}}, Exact);
       ExpectConforms({Op::kGelu, {x}, {}}, Exact);
       ExpectConforms({Op::kGeluBackward, {x, x}, {}}, Exact);
       ExpectConforms({Op::kGlu, {x, x}, {}}, Exact);

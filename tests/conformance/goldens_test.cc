@@ -40,6 +40,7 @@ TEST(Goldens, NormsAreTorchs) {
 
 TEST(Goldens, ActivationsAreTorchs) {
   const Tensor x = Wave(1, {3, 4});
+  ExpectGolden(Twin(Op::kReluSquared, {x}, {})[0], kReluSquared);
   ExpectGolden(Twin(Op::kGelu, {x}, {})[0], kGeluErf);
   ExpectGolden(Twin(Op::kGelu, {x}, {{"tanh", int64_t{1}}})[0], kGeluTanh);
   ExpectGolden(Twin(Op::kGlu, {x, Wave(4, {3, 4})}, {})[0], kSwiglu);

@@ -255,7 +255,7 @@ TEST(Gradients, OfLayerNormBesideAResidual) {
   for (const bool bias_is_trained : {false, true}) {
     OpGraph g;
     const ValueId x = g.Activation("x", {kT, kD}), w = g.Source("w", {kD}), b = g.Source("b", {kD}, bias_is_trained);
-    const ValueId y = g.Add(Op::kLayerNorm, {x, w, b}, {{"eps", 1e-2}}, "y")[0];
+    const ValueId y = g.Add(Op::kLayerNorm, {x, w, b}, {{"eps", 1e-2}, {"plus_one", int64_t{1}}}, "y")[0];
     const ValueId z = g.Add(Op::kLayerNorm, {g.Add(Op::kAdd, {x, y}, {}, "sum")[0], w, b}, {{"eps", 1e-2}}, "z")[0];
     g.FinishWithLoss(z);
   }
@@ -320,6 +320,11 @@ TEST(Gradients, OfMatricesOfAStack) {
 TEST(Gradients, OfRelu) {
   OpGraph g;
   g.FinishWithLoss(g.Add(Op::kRelu, {g.Activation("x", {kT, kD})}, {}, "y")[0]);
+}
+
+TEST(Gradients, OfReluSquared) {
+  OpGraph g;
+  g.FinishWithLoss(g.Add(Op::kReluSquared, {g.Activation("x", {kT, kD})}, {}, "y")[0]);
 }
 
 TEST(Gradients, OfGeluByErfAndTanh) {

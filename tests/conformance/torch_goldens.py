@@ -3,6 +3,7 @@
 kernels match those libraries. Needs torch and transformers. Usage: torch_goldens.py > torch_goldens.h"""
 import torch
 import torch.nn.functional as F
+from transformers.activations import ReLUSquaredActivation
 from transformers.trainer_pt_utils import LabelSmoother
 from transformers.models.llama.modeling_llama import LlamaRMSNorm, apply_rotary_pos_emb
 
@@ -29,6 +30,7 @@ norm.weight.data = w.detach()
 show("RmsNorm", F.rms_norm(x, (4,), w, 1e-5))  # LlamaRMSNorm computes in f32 for any input: compared, not written
 assert torch.allclose(norm(x), F.rms_norm(x, (4,), w, 1e-5), atol=1e-6)
 show("LayerNorm", F.layer_norm(x, (4,), w, b, 1e-5))
+show("ReluSquared", ReLUSquaredActivation()(x))
 show("GeluErf", F.gelu(x))
 show("GeluTanh", F.gelu(x, approximate="tanh"))
 show("Swiglu", F.silu(x) * wave(4, 3, 4))

@@ -332,7 +332,8 @@ TEST(Mesh, FurtherFamiliesHaveTheLossesOfOneRank) {
                               {"full StarCoder 2", Starcoder2ConfigText(), Method::kFull, 0},
                               {"LoRA StarCoder 2", Starcoder2ConfigText(), Method::kLora, 0.1},
                               {"full Falcon", FalconConfigText(), Method::kFull, 0},
-                              {"LoRA Falcon", FalconConfigText(), Method::kLora, 0.1}};
+                              {"LoRA Falcon", FalconConfigText(), Method::kLora, 0.1},
+                              {"full nanochat", NanoChatConfigText(), Method::kFull, 0}};
   for (const Case& c : meshes) {
     for (const Variant& v : variants) ExpectLossesOfOneRank(v, c);
   }

@@ -82,8 +82,8 @@ FREE = {"opt": "k_proj.bias", "biogpt": "k_proj.bias", "gpt2": "c_attn.bias", "g
 QUERIES = ("q_proj", "c_attn.weight", "c_attn.lora", "query_key_value.weight", "query_key_value.lora")
 
 # Models whose curves train on the same rows, which are goldens of their own.
-SHARED_ROWS = ("biogpt", "cohere", "cohere_compass", "cwm", "ernie4_5", "exaone", "exaone4", "falcon", "gpt_bigcode",
-               "gpt_neo", "helium", "hyperclovax", "olmo", "openai_gpt", "stablelm", "vaultgemma")
+SHARED_ROWS = ("arcee", "biogpt", "cohere", "cohere_compass", "cwm", "ernie4_5", "exaone", "exaone4", "falcon", "gpt_bigcode",
+               "gpt_neo", "helium", "hunyuan", "hyperclovax", "jais2", "nanochat", "nemotron", "olmo", "openai_gpt", "stablelm", "vaultgemma")
 
 CURVES = {
     # name: (model, adapter or None, whether that adapter is trained already, with B not 0, settings). Clipping is

@@ -259,6 +259,22 @@ MODELS = {
     "vaultgemma_no_caps": ("vaultgemma", dict(
         TINY_LAYER, head_dim=4, query_pre_attn_scalar=4, attention_bias=True, attn_logit_softcapping=None,
         final_logit_softcapping=None, hidden_activation="gelu", layer_types=["full_attention"])),
+    "arcee": ("arcee", dict(TINY)),
+    "arcee_biases": ("arcee", dict(TINY_LAYER, head_dim=8, attention_bias=True, mlp_bias=True, tie_word_embeddings=True)),
+    "jais2": ("jais2", dict(TINY, layer_norm_eps=1e-3)),
+    "jais2_no_biases": ("jais2", dict(TINY_LAYER, attention_bias=False, mlp_bias=False, hidden_act="gelu",
+                                      tie_word_embeddings=True)),
+    "nemotron": ("nemotron", dict(TINY, head_dim=8, norm_eps=1e-3, rope_parameters=dict(
+        PLAIN_ROPE, partial_rotary_factor=0.5))),
+    "nemotron_biases": ("nemotron", dict(TINY_LAYER, attention_bias=True, mlp_bias=True, tie_word_embeddings=True,
+                                         rope_parameters=dict(PLAIN_ROPE, partial_rotary_factor=0.5))),
+    # A base that is stretched once.
+    "hunyuan": ("hunyuan_v1_dense", dict(TINY, head_dim=8, rope_parameters={
+        "rope_type": "dynamic", "rope_theta": 10000.0, "alpha": 50.0, "factor": 1.0})),
+    "hunyuan_biases": ("hunyuan_v1_dense", dict(TINY_LAYER, head_dim=4, attention_bias=True, tie_word_embeddings=True)),
+    "nanochat": ("nanochat", dict(TINY, final_logit_softcapping=3.0)),
+    "nanochat_biases": ("nanochat", dict(TINY_LAYER, attention_bias=True, final_logit_softcapping=None, hidden_act="relu",
+                                         tie_word_embeddings=True)),
     "biogpt": ("biogpt", dict(TINY, tie_word_embeddings=False)),
     "biogpt_plain": ("biogpt", dict(TINY_LAYER, scale_embedding=False, hidden_act="relu")),
     "opt_pre_norm": ("opt", dict()),
@@ -280,8 +296,8 @@ SIZES = {
 }
 # Files of these are in bf16, which halves them. Their numbers are the same: all weights are exact in bf16.
 IN_BF16 = {
-    "biogpt", "cohere", "cohere_compass_text", "cwm", "ernie4_5", "exaone", "exaone4", "falcon", "gpt_bigcode", "gpt_neo", "helium",
-    "hyperclovax", "olmo", "openai-gpt", "stablelm", "vaultgemma",
+    "arcee", "biogpt", "cohere", "cohere_compass_text", "cwm", "ernie4_5", "exaone", "exaone4", "falcon", "gpt_bigcode", "gpt_neo", "helium",
+    "hunyuan_v1_dense", "hyperclovax", "jais2", "nanochat", "nemotron", "olmo", "openai-gpt", "stablelm", "vaultgemma",
 }
 
 # Multimodal folders around the text models above, whose weights they share: (class, text model, settings).

@@ -1,5 +1,7 @@
-// ReLU and GELU (exact by erf, or the tanh approximation: Hendrycks & Gimpel 2016). ReLU's backward needs only the sign
-// of its output, so the output can be what is kept. Softcap, of the logits of decoding, has no backward.
+// ReLU, its square (So et al. 2021; transformers, relu2) and GELU (exact by erf, or the tanh approximation: Hendrycks &
+// Gimpel 2016). ReLU's backward needs only the sign of its output, so the output can be what is kept; the square's
+// takes its input, as the root of a rounded output is not the input. Softcap, of the logits of decoding, has no
+// backward.
 #include "graph/ops/measured.h"
 #include "graph/ops/rules.h"
 #include "graph/ops/sharding.h"
@@ -30,6 +32,10 @@ Cost GeluCost(const Types& in, const Types& out, const Attributes&) {
 void ReluGradient(GradientSink& sink) {
   if (!sink.Needs(0)) return;
   sink.Contribute(0, sink.Emit(Op::kReluBackward, {sink.OutputGradient(0), sink.node().outputs[0]}, {})[0]);
+}
+void ReluSquaredGradient(GradientSink& sink) {
+  if (!sink.Needs(0)) return;
+  sink.Contribute(0, sink.Emit(Op::kReluSquaredBackward, {sink.OutputGradient(0), sink.node().inputs[0]}, {})[0]);
 }
 void GeluGradient(GradientSink& sink) {
   if (!sink.Needs(0)) return;
@@ -85,6 +91,20 @@ const OpRule kReluBackwardRule = {.kind = OpKind::kElementwise,
                                   .cost = CheapCost,
                                   .in_place_input = 0,
                                   .measured = MeasuredBackward};
+const OpRule kReluSquaredRule = {.kind = OpKind::kElementwise,
+                                 .infer = Infer,
+                                 .gradient = ReluSquaredGradient,
+                                 .shard = ShardElementwise,
+                                 .flow = &kActivationFlow,
+                                 .cost = CheapCost,
+                                 .recompute = RecomputeCost::kCheap,
+                                 .measured = Measured};
+const OpRule kReluSquaredBackwardRule = {.kind = OpKind::kElementwise,
+                                         .infer = InferBackward,
+                                         .flow = &kBackwardFlow,
+                                         .cost = CheapCost,
+                                         .in_place_input = 0,
+                                         .measured = MeasuredBackward};
 const OpRule kGeluRule = {.kind = OpKind::kElementwise,
                           .attributes = kGeluAttributes,
                           .infer = Infer,

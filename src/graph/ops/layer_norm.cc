@@ -1,5 +1,5 @@
 // LayerNorm: y = (x - mean) * rstd * w + b over the last dim, variance without Bessel's correction (Ba et al. 2016;
-// torch).
+// torch). plus_one: 1 + w in the place of w (transformers, NemotronLayerNorm1P).
 #include "graph/ops/measured.h"
 #include "graph/ops/rules.h"
 #include "graph/ops/sharding.h"
@@ -31,9 +31,9 @@ void Gradient(GradientSink& sink) {
   const bool acc_w = grad_b && sink.Pending(1) != kNoValue;
   if (acc != kNoValue) inputs.push_back(acc);
   if (acc_w) inputs.insert(inputs.end(), {sink.Pending(1), sink.Pending(2)});
-  const auto outputs =
-      sink.Emit(Op::kLayerNormBackward, inputs,
-                {{"acc", int64_t{acc != kNoValue}}, {"grad_w", int64_t{grad_w}}, {"acc_w", int64_t{acc_w}}});
+  Attributes attributes = {{"acc", int64_t{acc != kNoValue}}, {"grad_w", int64_t{grad_w}}, {"acc_w", int64_t{acc_w}}};
+  if (node.attributes.Flag("plus_one")) attributes.Set("plus_one", int64_t{1});
+  const auto outputs = sink.Emit(Op::kLayerNormBackward, inputs, std::move(attributes));
   if (sink.Needs(0)) sink.Deliver(0, outputs[0]);
   if (grad_b) {
     sink.Deliver(1, outputs[1]);
@@ -74,8 +74,8 @@ int Overwrites(const Attributes& a, int num_inputs, int output) {
   return a.Flag("acc_w") ? num_inputs - 3 + output : -1;
 }
 
-constexpr AttributeSpec kAttributes[] = {Double("eps")};
-constexpr AttributeSpec kBackwardAttributes[] = {Flag("acc"), Flag("grad_w"), Flag("acc_w")};
+constexpr AttributeSpec kAttributes[] = {Double("eps"), Flag("plus_one")};
+constexpr AttributeSpec kBackwardAttributes[] = {Flag("acc"), Flag("grad_w"), Flag("acc_w"), Flag("plus_one")};
 
 constexpr FlowOperand kForwardIn[] = {{"Td"}, {"d"}, {"d"}};
 constexpr FlowOutput kForwardOut[] = {{"Td", {Factors({0, 1, 2})}}, {"T", {Factors({0})}}, {"T", {Factors({0})}}};

@@ -1,4 +1,4 @@
-// glu, relu, gelu and their backwards, and softcap: elementwise, one or two outputs.
+// glu, relu, its square, gelu and their backwards, and softcap: elementwise, one or two outputs.
 #include "backend/cpu/kernels.h"
 #include "backend/cpu/pointwise/range_kernel.h"
 #include "backend/cpu/vector/vector_kernels.h"
@@ -78,6 +78,10 @@ std::unique_ptr<Kernel> MakeActivation(const KernelSpec& spec, Isa isa) {
         return MakeUnary<T>(v.relu, threads, n);
       case Op::kReluBackward:
         return MakeBinary<T>(v.relu_backward, threads, n);
+      case Op::kReluSquared:
+        return MakeUnary<T>(v.relu_squared, threads, n);
+      case Op::kReluSquaredBackward:
+        return MakeBinary<T>(v.relu_squared_backward, threads, n);
       case Op::kGelu:
         return MakeUnary<T>(tanh ? v.gelu_tanh : v.gelu_erf, threads, n);
       case Op::kGeluBackward:

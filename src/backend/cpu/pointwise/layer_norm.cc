@@ -6,6 +6,15 @@
 #include "base/team.h"
 
 namespace temper {
+namespace {
+
+template <class T>
+typename VectorKernelsOf<T>::LayerNorm LoopsOf(const KernelSpec& spec, Isa isa) {
+  const VectorKernelsOf<T>& vectors = VectorsFor<T>(isa);
+  return spec.attributes.Flag("plus_one") ? vectors.layer_norm_plus_one : vectors.layer_norm;
+}
+
+}  // namespace
 
 std::unique_ptr<Kernel> MakeLayerNorm(const KernelSpec& spec, Isa isa) {
   if (!AllFast({spec.inputs[0], spec.inputs[1], spec.inputs[2], spec.outputs[0]})) return nullptr;
@@ -13,7 +22,7 @@ std::unique_ptr<Kernel> MakeLayerNorm(const KernelSpec& spec, Isa isa) {
     const int threads = spec.threads;
     const int64_t rows = spec.inputs[0].shape.rows(), D = spec.inputs[0].shape.columns();
     const double eps = spec.attributes.Double("eps");
-    const auto norm = VectorsFor<T>(isa).layer_norm;
+    const auto norm = LoopsOf<T>(spec, isa).forward;
     return MakeKernel([=](const KernelArgs& args) {
       const T *const x = In<T>(args, 0), *const w = In<T>(args, 1), *const b = In<T>(args, 2);
       T* const y = Out<T>(args, 0);
@@ -33,20 +42,19 @@ std::unique_ptr<Kernel> MakeLayerNormBackward(const KernelSpec& spec, Isa isa) {
     const int64_t rows = spec.inputs[0].shape.rows(), D = spec.inputs[0].shape.columns();
     const bool acc = spec.attributes.Flag("acc"), grad_w = spec.attributes.Flag("grad_w");
     const bool acc_w = spec.attributes.Flag("acc_w");
-    const VectorKernelsOf<T>& vectors = VectorsFor<T>(isa);
+    const auto gradients = LoopsOf<T>(spec, isa).backward;
     TEMPER_CHECK(!grad_w || spec.workspace.v >= 2 * PartialRows(rows) * D * 4) << spec.workspace.v;
-    return MakeKernel([=, &vectors](const KernelArgs& args) {
+    return MakeKernel([=](const KernelArgs& args) {
       const T *const d_y = In<T>(args, 0), *const x = In<T>(args, 1), *const w = In<T>(args, 2);
       const float *const mean = In<float>(args, 3), *const rstd = In<float>(args, 4);
       const T* const sum = acc ? In<T>(args, 5) : nullptr;
       T* const d_x = Out<T>(args, 0);
       float* const partial_w = reinterpret_cast<float*>(args.workspace);
       float* const partial_b = partial_w + PartialRows(rows) * D;
-      ParallelBlocks(threads, rows, grad_w ? kSumRowsBlock : kRowsPerRange, [=, &vectors](int64_t begin, int64_t end) {
+      ParallelBlocks(threads, rows, grad_w ? kSumRowsBlock : kRowsPerRange, [=](int64_t begin, int64_t end) {
         const int64_t at = begin * D, at_partial = begin / kSumRowsBlock * D;
-        vectors.layer_norm_backward(
-            d_y + at, x + at, w, mean + begin, rstd + begin, sum == nullptr ? nullptr : sum + at, end - begin, D,
-            d_x + at, grad_w ? partial_w + at_partial : nullptr, grad_w ? partial_b + at_partial : nullptr);
+        gradients(d_y + at, x + at, w, mean + begin, rstd + begin, sum == nullptr ? nullptr : sum + at, end - begin, D,
+                  d_x + at, grad_w ? partial_w + at_partial : nullptr, grad_w ? partial_b + at_partial : nullptr);
       });
       if (grad_w) {
         const VectorKernelsOf<float>& f32 = VectorsFor<float>(isa);

@@ -1,4 +1,4 @@
-// relu(x) = max(x, 0), gelu, and softcap, cap * tanh(x / cap).
+// relu(x) = max(x, 0), its square, gelu, and softcap, cap * tanh(x / cap).
 #include <cmath>
 
 #include "backend/cpu/reference/call.h"
@@ -17,6 +17,19 @@ Status Relu(const Call& call) {
 Status ReluBackward(const Call& call) {
   const Operand d_y = call.In(0), y = call.In(1), d_x = call.Out(0);
   for (int64_t i = 0; i < d_x.elements(); ++i) d_x.Store(i, y[i] > 0 ? d_y[i] : 0);
+  return OkStatus();
+}
+
+Status ReluSquared(const Call& call) {
+  const Operand x = call.In(0), y = call.Out(0);
+  for (int64_t i = 0; i < y.elements(); ++i) y.Store(i, x[i] < 0 ? 0 : x[i] * x[i]);
+  return OkStatus();
+}
+
+// d_x = 2 x d_y where x > 0, else 0.
+Status ReluSquaredBackward(const Call& call) {
+  const Operand d_y = call.In(0), x = call.In(1), d_x = call.Out(0);
+  for (int64_t i = 0; i < d_x.elements(); ++i) d_x.Store(i, x[i] > 0 ? 2 * x[i] * d_y[i] : 0);
   return OkStatus();
 }
 

@@ -1,5 +1,5 @@
 // LayerNorm as torch.nn.LayerNorm: y = (x - mean) * rstd * w + b, rstd = 1 / sqrt(var + eps), var biased (divided by
-// D).
+// D). plus_one: 1 + w in the place of w.
 #include <cmath>
 
 #include "backend/cpu/reference/call.h"
@@ -9,7 +9,7 @@ namespace temper::reference {
 Status LayerNorm(const Call& call) {
   const Operand x_TD = call.In(0), w_D = call.In(1), b_D = call.In(2);
   const Operand y_TD = call.Out(0), mean_T = call.Out(1), rstd_T = call.Out(2);
-  const double eps = call.attributes().Double("eps");
+  const double eps = call.attributes().Double("eps"), plus = call.attributes().Flag("plus_one");
   const int64_t T = x_TD.rows(), D = x_TD.columns();
   for (int64_t t = 0; t < T; ++t) {
     double mean = 0, variance = 0;
@@ -17,7 +17,7 @@ Status LayerNorm(const Call& call) {
     mean /= D;
     for (int64_t d = 0; d < D; ++d) variance += (x_TD[t * D + d] - mean) * (x_TD[t * D + d] - mean);
     const double rstd = 1 / std::sqrt(variance / D + eps);
-    for (int64_t d = 0; d < D; ++d) y_TD.Store(t * D + d, (x_TD[t * D + d] - mean) * rstd * w_D[d] + b_D[d]);
+    for (int64_t d = 0; d < D; ++d) y_TD.Store(t * D + d, (x_TD[t * D + d] - mean) * rstd * (plus + w_D[d]) + b_D[d]);
     mean_T.Store(t, mean);
     rstd_T.Store(t, rstd);
   }
@@ -30,6 +30,7 @@ Status LayerNormBackward(const Call& call) {
   const Operand d_y_TD = call.In(0), x_TD = call.In(1), w_D = call.In(2), mean_T = call.In(3), rstd_T = call.In(4);
   const Operand d_x_TD = call.Out(0);
   const bool acc = call.attributes().Flag("acc"), acc_w = call.attributes().Flag("acc_w");
+  const double plus = call.attributes().Flag("plus_one");
   const int64_t T = x_TD.rows(), D = x_TD.columns();
   const auto normal = [&](int64_t t, int64_t d) { return (x_TD[t * D + d] - mean_T[t]) * rstd_T[t]; };
   // First d_w and d_b, which read what d_x may overwrite.
@@ -47,7 +48,7 @@ Status LayerNormBackward(const Call& call) {
   for (int64_t t = 0; t < T; ++t) {
     double mean_g = 0, mean_gn = 0;
     for (int64_t d = 0; d < D; ++d) {
-      const double g = d_y_TD[t * D + d] * w_D[d];
+      const double g = d_y_TD[t * D + d] * (plus + w_D[d]);
       mean_g += g;
       mean_gn += g * normal(t, d);
     }
@@ -55,7 +56,7 @@ Status LayerNormBackward(const Call& call) {
     mean_gn /= D;
     for (int64_t d = 0; d < D; ++d) {
       const int64_t i = t * D + d;
-      const double d_x = rstd_T[t] * (d_y_TD[i] * w_D[d] - mean_g - normal(t, d) * mean_gn);
+      const double d_x = rstd_T[t] * (d_y_TD[i] * (plus + w_D[d]) - mean_g - normal(t, d) * mean_gn);
       d_x_TD.Store(i, d_x + (acc ? call.In(5)[i] : 0));
     }
   }

@@ -1,4 +1,4 @@
-// Loops of add, scale, cast, relu and of the embedding's gradient. Those that only move numbers store them exactly.
+// Loops of add, scale, cast, relu, its square and of the embedding's gradient. Those that only move numbers store them exactly.
 #pragma once
 
 namespace temper {
@@ -33,6 +33,22 @@ template <class T>
 void ReluBackward(const T* d_y, const T* y, T* d_x, int64_t n) {
   Sweep(n, [=](int64_t i, auto lanes) {
     StoreExact(d_x + i, ZeroUnlessPositive(Load(y + i, lanes), Load(d_y + i, lanes)), lanes);
+  });
+}
+
+template <class T>
+void ReluSquared(const T* x, T* y, int64_t n) {
+  Sweep(n, [=](int64_t i, auto lanes) {
+    const Floats a = AtLeast(0.0f, Load(x + i, lanes));
+    Store(y + i, a * a, lanes);
+  });
+}
+
+template <class T>
+void ReluSquaredBackward(const T* d_y, const T* x, T* d_x, int64_t n) {
+  Sweep(n, [=](int64_t i, auto lanes) {
+    const Floats a = Load(x + i, lanes);
+    Store(d_x + i, ZeroUnlessPositive(a, (a + a) * Load(d_y + i, lanes)), lanes);
   });
 }
 

@@ -56,7 +56,7 @@ void RmsNormBackward(const T* d_y_TD, const T* x_TD, const T* w, const float* rs
   }
 }
 
-template <class T>
+template <class T, bool kPlusOne = false>
 void LayerNorm(const T* x_TD, const T* w, const T* b, double eps, int64_t rows, int64_t D, T* y_TD, float* mean_T,
                float* rstd_T) {
   for (int64_t t = 0; t < rows; ++t) {
@@ -73,12 +73,12 @@ void LayerNorm(const T* x_TD, const T* w, const T* b, double eps, int64_t rows, 
     rstd_T[t] = rstd;
     Sweep(D, [=](int64_t i, auto lanes) {
       const Floats normal = (Load(x + i, lanes) - Set(mean)) * Set(rstd);
-      Store(y + i, Fma(normal, Load(w + i, lanes), Load(b + i, lanes)), lanes);
+      Store(y + i, Fma(normal, ScaleAt<kPlusOne>(w, i, lanes), Load(b + i, lanes)), lanes);
     });
   }
 }
 
-template <class T>
+template <class T, bool kPlusOne = false>
 void LayerNormBackward(const T* d_y_TD, const T* x_TD, const T* w, const float* mean_T, const float* rstd_T,
                        const T* acc_TD, int64_t rows, int64_t D, T* d_x_TD, float* d_w, float* d_b) {
   if (d_w != nullptr) {
@@ -93,17 +93,18 @@ void LayerNormBackward(const T* d_y_TD, const T* x_TD, const T* w, const float* 
     T* const d_x = d_x_TD + t * D;
     const float mean = mean_T[t], rstd = rstd_T[t];
     // Lanes outside of a Part: d_y is zero there, hence both products.
-    const float mean_g = Total(D, [=](int64_t i, auto lanes) { return Load(d_y + i, lanes) * Load(w + i, lanes); }) /
-                         static_cast<float>(D);
+    const float mean_g =
+        Total(D, [=](int64_t i, auto lanes) { return Load(d_y + i, lanes) * ScaleAt<kPlusOne>(w, i, lanes); }) /
+        static_cast<float>(D);
     const float mean_gn = Total(D,
                                 [=](int64_t i, auto lanes) {
                                   const Floats normal = (Load(x + i, lanes) - Set(mean)) * Set(rstd);
-                                  return Load(d_y + i, lanes) * Load(w + i, lanes) * normal;
+                                  return Load(d_y + i, lanes) * ScaleAt<kPlusOne>(w, i, lanes) * normal;
                                 }) /
                           static_cast<float>(D);
     Sweep(D, [=](int64_t i, auto lanes) {
       const Floats d = Load(d_y + i, lanes), normal = (Load(x + i, lanes) - Set(mean)) * Set(rstd);
-      const Floats inner = Fma(normal, Set(-mean_gn), d * Load(w + i, lanes) - Set(mean_g));
+      const Floats inner = Fma(normal, Set(-mean_gn), d * ScaleAt<kPlusOne>(w, i, lanes) - Set(mean_g));
       Store(d_x + i, Fma(inner, Set(rstd), acc == nullptr ? Zero() : Load(acc + i, lanes)), lanes);
       if (d_w != nullptr) {
         Store(d_w + i, Fma(d, normal, Load(d_w + i, lanes)), lanes);

@@ -37,6 +37,8 @@ struct VectorKernelsOf {
   void (*accumulate)(const T* x, float* sum, int64_t n);  // sum += x
   void (*relu)(const T* x, T* y, int64_t n);
   void (*relu_backward)(const T* d_y, const T* y, T* d_x, int64_t n);
+  void (*relu_squared)(const T* x, T* y, int64_t n);
+  void (*relu_squared_backward)(const T* d_y, const T* x, T* d_x, int64_t n);
   void (*gelu_erf)(const T* x, T* y, int64_t n);
   void (*gelu_erf_backward)(const T* d_y, const T* x, T* d_x, int64_t n);
   void (*gelu_tanh)(const T* x, T* y, int64_t n);
@@ -59,11 +61,14 @@ struct VectorKernelsOf {
                      int64_t D, T* d_x_TD, float* d_w_D);
   };
   RmsNorm rms_norm, rms_norm_plus_one;
-  void (*layer_norm)(const T* x_TD, const T* w_D, const T* b_D, double eps, int64_t rows, int64_t D, T* y_TD,
-                     float* mean_T, float* rstd_T);
-  // As above; d_w_D and d_b_D are both set or both nullptr.
-  void (*layer_norm_backward)(const T* d_y_TD, const T* x_TD, const T* w_D, const float* mean_T, const float* rstd_T,
-                              const T* acc_TD, int64_t rows, int64_t D, T* d_x_TD, float* d_w_D, float* d_b_D);
+  struct LayerNorm {
+    void (*forward)(const T* x_TD, const T* w_D, const T* b_D, double eps, int64_t rows, int64_t D, T* y_TD,
+                    float* mean_T, float* rstd_T);
+    // As above; d_w_D and d_b_D are both set or both nullptr.
+    void (*backward)(const T* d_y_TD, const T* x_TD, const T* w_D, const float* mean_T, const float* rstd_T,
+                     const T* acc_TD, int64_t rows, int64_t D, T* d_x_TD, float* d_w_D, float* d_b_D);
+  };
+  LayerNorm layer_norm, layer_norm_plus_one;
   // sign -1: inverse.
   // Turns the first R of the E elements of each head.
   void (*rope)(const T* x, const float* table_TR, float sign, int64_t rows, int64_t heads, int64_t E, int64_t R, T* y);

@@ -1,5 +1,5 @@
-// relu, gelu, glu and their backwards, and softcap. Floor: bytes of the operands; the arithmetic (some 20 operations
-// per element) hides behind them.
+// relu, its square, gelu, glu and their backwards, and softcap. Floor: bytes of the operands; the arithmetic (some 20
+// operations per element) hides behind them.
 #include "backend/gpu/launch.h"
 
 namespace temper::gpu {
@@ -23,6 +23,13 @@ struct ReluOf {
 };
 struct ReluSlope {
   __device__ float operator()(float d_y, float y) const { return y > 0 ? d_y : 0; }
+};
+
+struct ReluSquaredOf {
+  __device__ float operator()(float x) const { return x < 0 ? 0 : x * x; }
+};
+struct ReluSquaredSlope {
+  __device__ float operator()(float d_y, float x) const { return x > 0 ? (x + x) * d_y : 0; }
 };
 
 constexpr float kRootHalf = 0.70710678f;
@@ -186,6 +193,12 @@ std::unique_ptr<Kernel> MakeRelu(const KernelSpec& spec, const Context& context)
 }
 std::unique_ptr<Kernel> MakeReluBackward(const KernelSpec& spec, const Context& context) {
   return MakeBinary<ReluSlope>(spec, context);
+}
+std::unique_ptr<Kernel> MakeReluSquared(const KernelSpec& spec, const Context& context) {
+  return MakeUnary<ReluSquaredOf>(spec, context);
+}
+std::unique_ptr<Kernel> MakeReluSquaredBackward(const KernelSpec& spec, const Context& context) {
+  return MakeBinary<ReluSquaredSlope>(spec, context);
 }
 std::unique_ptr<Kernel> MakeGelu(const KernelSpec& spec, const Context& context) {
   return spec.attributes.Flag("tanh") ? MakeUnary<GeluTanh>(spec, context) : MakeUnary<GeluErf>(spec, context);

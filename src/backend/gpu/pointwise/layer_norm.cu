@@ -6,9 +6,17 @@
 namespace temper::gpu {
 namespace {
 
+// What scales elements from w on.
 template <class T, int kCount>
-__global__ void LayerNormRows(const T* x_TD, const T* w, const T* b, float eps, int64_t D, T* y_TD, float* mean_T,
-                              float* rstd_T) {
+__device__ void LoadLayerScale(const T* w, bool plus_one, float (&scale)[kCount]) {
+  Load(w, scale);
+  if (!plus_one) return;
+  for (int k = 0; k < kCount; ++k) scale[k] += 1;
+}
+
+template <class T, int kCount>
+__global__ void LayerNormRows(const T* x_TD, const T* w, const T* b, bool plus_one, float eps, int64_t D, T* y_TD,
+                              float* mean_T, float* rstd_T) {
   TEMPER_SHARED(float, scratch, kMostWarps);
   const int64_t t = blockIdx.x, step = int64_t{kBlockThreads} * kCount, begin = int64_t{threadIdx.x} * kCount;
   const T* const x = x_TD + t * D;
@@ -34,7 +42,7 @@ __global__ void LayerNormRows(const T* x_TD, const T* w, const T* b, float eps, 
   for (int64_t d = begin; d < D; d += step) {
     float a[kCount], scale[kCount], shift[kCount];
     Load(x + d, a);
-    Load(w + d, scale);
+    LoadLayerScale(w + d, plus_one, scale);
     Load(b + d, shift);
     for (int k = 0; k < kCount; ++k) a[k] = Fma((a[k] - mean) * rstd, scale[k], shift[k]);
     Store(y_TD + t * D + d, a);
@@ -43,7 +51,7 @@ __global__ void LayerNormRows(const T* x_TD, const T* w, const T* b, float eps, 
 
 // With g = d_y w and n = (x - mean) rstd:  d_x = rstd (g - mean(g) - n mean(g n)) + acc.
 template <class T, int kCount>
-__global__ void LayerNormRowGradients(const T* d_y_TD, const T* x_TD, const T* w, const float* mean_T,
+__global__ void LayerNormRowGradients(const T* d_y_TD, const T* x_TD, const T* w, bool plus_one, const float* mean_T,
                                       const float* rstd_T, const T* acc_TD, int64_t D, T* d_x_TD) {
   TEMPER_SHARED(float, scratch, kMostWarps);
   const int64_t t = blockIdx.x, step = int64_t{kBlockThreads} * kCount, begin = int64_t{threadIdx.x} * kCount;
@@ -53,7 +61,7 @@ __global__ void LayerNormRowGradients(const T* d_y_TD, const T* x_TD, const T* w
   for (int64_t d = begin; d < D; d += step) {
     float a[kCount], b[kCount], g[kCount];
     Load(x + d, a);
-    Load(w + d, b);
+    LoadLayerScale(w + d, plus_one, b);
     Load(d_y + d, g);
     for (int k = 0; k < kCount; ++k) {
       sum_g += g[k] * b[k];
@@ -65,7 +73,7 @@ __global__ void LayerNormRowGradients(const T* d_y_TD, const T* x_TD, const T* w
   for (int64_t d = begin; d < D; d += step) {
     float a[kCount], b[kCount], g[kCount], sum[kCount] = {};
     Load(x + d, a);
-    Load(w + d, b);
+    LoadLayerScale(w + d, plus_one, b);
     Load(d_y + d, g);
     if (acc_TD != nullptr) Load(acc_TD + t * D + d, sum);
     for (int k = 0; k < kCount; ++k) {
@@ -103,6 +111,7 @@ std::unique_ptr<Kernel> MakeLayerNorm(const KernelSpec& spec, const Context& con
   return DispatchFloat(spec.inputs[0].dtype, [&]<class T>() {
     const int64_t rows = spec.inputs[0].shape.rows(), D = spec.inputs[0].shape.columns();
     const auto eps = static_cast<float>(spec.attributes.Double("eps"));
+    const bool plus_one = spec.attributes.Flag("plus_one");
     return MakeKernel([=, stream = context.stream](const KernelArgs& args) {
       if (rows == 0) return OkStatus();
       const T *const x = In<T>(args, 0), *const w = In<T>(args, 1), *const b = In<T>(args, 2);
@@ -110,9 +119,10 @@ std::unique_ptr<Kernel> MakeLayerNorm(const KernelSpec& spec, const Context& con
       float *const mean = Out<float>(args, 1), *const rstd = Out<float>(args, 2);
       const auto blocks = static_cast<unsigned>(rows);
       constexpr unsigned kThreads = kBlockThreads;
-      return D % kPack<T> == 0
-                 ? TEMPER_LAUNCH((LayerNormRows<T, kPack<T>>), blocks, kThreads, stream, x, w, b, eps, D, y, mean, rstd)
-                 : TEMPER_LAUNCH((LayerNormRows<T, 1>), blocks, kThreads, stream, x, w, b, eps, D, y, mean, rstd);
+      return D % kPack<T> == 0 ? TEMPER_LAUNCH((LayerNormRows<T, kPack<T>>), blocks, kThreads, stream, x, w, b,
+                                               plus_one, eps, D, y, mean, rstd)
+                               : TEMPER_LAUNCH((LayerNormRows<T, 1>), blocks, kThreads, stream, x, w, b, plus_one, eps,
+                                               D, y, mean, rstd);
     });
   });
 }
@@ -122,7 +132,7 @@ std::unique_ptr<Kernel> MakeLayerNormBackward(const KernelSpec& spec, const Cont
   return DispatchFloat(spec.inputs[0].dtype, [&]<class T>() {
     const int64_t rows = spec.inputs[0].shape.rows(), D = spec.inputs[0].shape.columns();
     const bool acc = spec.attributes.Flag("acc"), grad_w = spec.attributes.Flag("grad_w");
-    const bool acc_w = spec.attributes.Flag("acc_w");
+    const bool acc_w = spec.attributes.Flag("acc_w"), plus_one = spec.attributes.Flag("plus_one");
     TEMPER_CHECK(!grad_w || spec.workspace.v >= 2 * NumPartialRows(rows) * D * 4) << spec.workspace.v;
     return MakeKernel([=, stream = context.stream](const KernelArgs& args) {
       const T *const d_y = In<T>(args, 0), *const x = In<T>(args, 1), *const w = In<T>(args, 2);
@@ -146,9 +156,9 @@ std::unique_ptr<Kernel> MakeLayerNormBackward(const KernelSpec& spec, const Cont
       }
       if (rows == 0) return OkStatus();
       return D % kPack<T> == 0 ? TEMPER_LAUNCH((LayerNormRowGradients<T, kPack<T>>), blocks, kThreads, stream, d_y, x,
-                                               w, mean, rstd, sum, D, d_x)
-                               : TEMPER_LAUNCH((LayerNormRowGradients<T, 1>), blocks, kThreads, stream, d_y, x, w, mean,
-                                               rstd, sum, D, d_x);
+                                               w, plus_one, mean, rstd, sum, D, d_x)
+                               : TEMPER_LAUNCH((LayerNormRowGradients<T, 1>), blocks, kThreads, stream, d_y, x, w,
+                                               plus_one, mean, rstd, sum, D, d_x);
     });
   });
 }
