@@ -19,7 +19,7 @@ EXCEPTIONS = {
 NO_FAMILIES = {"forward.cc", "forward.h", "initialize.cc", "initialize.h", "lora.cc", "lora.h", "lora_layers.cc", "lora_layers.h",
                "model.cc", "model.h", "quantisation_config.cc", "quantisation_config.h"}
 # Attributes of ops, some with the name of a key; an op; the key that identifies families; words that are also families.
-OURS = {"head_dim", "model_type", "inv_freq", "long_inv_freq", "document_length", "opt", "glm", "layer_norm"}
+OURS = {"head_dim", "model_type", "inv_freq", "long_inv_freq", "document_length", "opt", "glm", "layer_norm", "plus_one"}
 
 STRING = re.compile(r'"((?:[^"\\\n]|\\.)*)"')
 RAW = re.compile(r'R"(\w*)\(\n(.*?)\)\1"', re.S)

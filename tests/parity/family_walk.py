@@ -70,6 +70,27 @@ FAMILIES = {
     "Starcoder2ForCausalLM": ("StarCoder 2", "starcoder2", BYTES, CHATML, ["<|im_start|>", "<|im_end|>"]),
     "GPT2LMHeadModel": ("GPT-2", "gpt2", BYTES, CHATML, ["<|im_start|>", "<|im_end|>"]),
     "GPTNeoXForCausalLM": ("GPT-NeoX, Pythia", "gpt_neox", BYTES, CHATML, ["<|im_start|>", "<|im_end|>"]),
+    "ArceeForCausalLM": ("AFM 4.5B", "arcee", PIECES, CHATML, ["<|im_start|>", "<|im_end|>"]),
+    "Jais2ForCausalLM": ("Jais 2", "jais2", PIECES, CHATML, ["<|im_start|>", "<|im_end|>"]),
+    "CohereForCausalLM": ("Command R", "cohere", PIECES, CHATML, ["<|im_start|>", "<|im_end|>"]),
+    "CohereCompassForCausalLM": ("North Micro Vision (text)", "cohere_compass", PIECES, CHATML, ["<|im_start|>", "<|im_end|>"]),
+    "OpenAIGPTLMHeadModel": ("GPT", "openai_gpt", PIECES, CHATML, ["<|im_start|>", "<|im_end|>"]),
+    "GPTNeoForCausalLM": ("GPT-Neo", "gpt_neo", PIECES, CHATML, ["<|im_start|>", "<|im_end|>"]),
+    "GPTBigCodeForCausalLM": ("StarCoder", "gpt_bigcode", PIECES, CHATML, ["<|im_start|>", "<|im_end|>"]),
+    "FalconForCausalLM": ("Falcon", "falcon_new", PIECES, CHATML, ["<|im_start|>", "<|im_end|>"]),
+    "StableLmForCausalLM": ("StableLM", "stablelm", PIECES, CHATML, ["<|im_start|>", "<|im_end|>"]),
+    "BioGptForCausalLM": ("BioGPT", "biogpt", PIECES, CHATML, ["<|im_start|>", "<|im_end|>"]),
+    "CwmForCausalLM": ("CWM", "cwm", PIECES, CHATML, ["<|im_start|>", "<|im_end|>"]),
+    "Ernie4_5ForCausalLM": ("ERNIE 4.5 0.3B", "ernie4_5", PIECES, CHATML, ["<|im_start|>", "<|im_end|>"]),
+    "HeliumForCausalLM": ("Helium 1", "helium", PIECES, CHATML, ["<|im_start|>", "<|im_end|>"]),
+    "ExaoneForCausalLM": ("EXAONE 3", "exaone", PIECES, CHATML, ["<|im_start|>", "<|im_end|>"]),
+    "Exaone4ForCausalLM": ("EXAONE 4", "exaone4", PIECES, CHATML, ["<|im_start|>", "<|im_end|>"]),
+    "HyperCLOVAXForCausalLM": ("HyperCLOVA X", "hyperclovax", PIECES, CHATML, ["<|im_start|>", "<|im_end|>"]),
+    "OlmoForCausalLM": ("OLMo", "olmo", PIECES, CHATML, ["<|im_start|>", "<|im_end|>"]),
+    "VaultGemmaForCausalLM": ("VaultGemma", "vaultgemma", PIECES, CHATML, ["<|im_start|>", "<|im_end|>"]),
+    "NemotronForCausalLM": ("Nemotron, Minitron", "nemotron", PIECES, CHATML, ["<|im_start|>", "<|im_end|>"]),
+    "HunYuanDenseV1ForCausalLM": ("Hunyuan", "hunyuan", PIECES, CHATML, ["<|im_start|>", "<|im_end|>"]),
+    "NanoChatForCausalLM": ("nanochat", "nanochat", PIECES, CHATML, ["<|im_start|>", "<|im_end|>"]),
     "OPTForCausalLM": ("OPT", "opt_pre_norm", BYTES, CHATML, ["<|im_start|>", "<|im_end|>"]),
 }
 
@@ -111,12 +132,12 @@ def resized(name, tokenizer):
     """The settings of a model of model_zoo.py for a whole vocabulary and rows of ROW tokens."""
     family, settings = model_zoo.MODELS[name]
     ids = dict(bos_token_id=None, eos_token_id=tokenizer.eos_token_id, pad_token_id=None)
-    longest = {"gpt2": "n_positions"}.get(family, "max_position_embeddings")
+    longest = "n_positions" if family in ("gpt2", "gpt_bigcode", "openai-gpt") else "max_position_embeddings"
     # Classes write defaults of their own into the parameters of rope that they are given.
     rope = copy.deepcopy(settings.get("rope_parameters", model_zoo.LLAMA["rope_parameters"]))
     settings = dict(settings, vocab_size=len(tokenizer), **ids, **{longest: ROW})
     # Longrope's long factors are for rows longer than this, in transformers for documents longer than this.
-    if family not in ("gpt2", "opt"):
+    if family not in ("gpt2", "gpt_bigcode", "gpt_neo", "openai-gpt", "opt", "biogpt"):
         settings["rope_parameters"] = rope
     if "original_max_position_embeddings" in settings:
         settings["original_max_position_embeddings"] = ROW
