@@ -5,7 +5,7 @@
     make_preference_goldens.py [--check]
 
 Each case is a run of three steps of AdamW on all pairs at once, in f32 on one thread, so that neither the order of rows
-nor how they are packed matters. tests/parity/preference_test.cc repeats them.
+nor how they are packed matters. tests/command_line/preference_test.cc repeats them.
 """
 import argparse
 import json
@@ -60,6 +60,7 @@ def make_adapter():
         if "lora_B" in name:
             torch.nn.init.normal_(p, std=0.05)
     model.save_pretrained(ADAPTER)
+    (ADAPTER / "README.md").unlink(missing_ok=True)
     config = json.loads((ADAPTER / "adapter_config.json").read_text())
     config["base_model_name_or_path"] = "examples/plain/model"
     (ADAPTER / "adapter_config.json").write_text(json.dumps(config, indent=2) + "\n")
