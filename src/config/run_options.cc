@@ -106,7 +106,7 @@ std::vector<OptionGroup> RunOptionGroups(RunConfig& c) {
                      &c.optimizer.learning_rate,
                      "peak learning rate",
                      {.at_least = 0},
-                     "2e-4 for LoRA, 2e-5 for full"}),
+                     "2e-4 for LoRA, 2e-5 for full; task dpo: 1e-5, 1e-6"}),
       {"weight_decay", &c.optimizer.weight_decay,
        "decay of matrices, not of biases and norms" + HelpOfRules(&UpdateRule::decay_help), not_negative},
       {"max_grad_norm", &c.optimizer.max_grad_norm, "clip gradients to this norm; 0 for no clipping", not_negative},

@@ -42,7 +42,7 @@ constexpr char kResults[] = "## Results\n", kUse[] = "## Use\n", kChat[] = "temp
 constexpr char kAdapterTitle[] = "# LoRA adapter of ", kAdapterText[] = "This LoRA adapter of ";
 
 // `base`: as YAML.
-std::string Front(std::string_view base, const char* library, const char* method) {
+std::string Front(std::string_view base, const char* library, std::string_view method) {
   return fmt::format(
       "---\nbase_model: {}\nlibrary_name: {}\npipeline_tag: text-generation\ntags:\n- temper\n- {}\n---\n\n{}\n\n",
       base, library, method, kMark);
@@ -87,7 +87,8 @@ std::string ModelCard(const ModelCardFacts& f) {
   const auto setting = [&](const char* name) { return Cell(ValueAsYaml(*options.Find(name))); };
   const std::string base = f.lora && !f.lora->base_model.empty() ? f.lora->base_model : f.config.model.model;
 
-  std::string text = Front(YamlText(base), f.lora ? "peft" : "transformers", f.lora ? "lora" : "sft");
+  std::string text =
+      Front(YamlText(base), f.lora ? "peft" : "transformers", f.lora ? "lora" : f.config.objective.rule->name);
   text += fmt::format("{}{}\n\n", f.lora ? kAdapterTitle : "# Fine-tuned model of ", BaseName(base));
   text += fmt::format("{}`{}` ({}) was trained with Temper {}. {} of {} million parameters were trained.\n\n",
                       f.lora ? kAdapterText : "This fine-tuned model of ", base, f.architecture, TEMPER_VERSION,
@@ -100,6 +101,9 @@ std::string ModelCard(const ModelCardFacts& f) {
         f.progress.divergence.Describe(f.progress.step));
   }
   text += fmt::format("{}\n| | |\n|---|---|\n", kResults);
+  if (f.config.objective.has_pairs()) {
+    text += fmt::format("| task | {}: {} |\n", f.config.objective.rule->name, f.config.objective.rule->help);
+  }
   text += fmt::format("| steps | {} |\n| tokens trained on | {} |\n", f.progress.step, f.progress.tokens);
   if (f.loss) text += fmt::format("| training loss at the end | {:.4f} |\n", *f.loss);
   if (f.progress.best.loss) {
