@@ -1,6 +1,8 @@
 // What every call through temper.h does around its work: its own log, and no exception out.
 #pragma once
 
+#include <cxxabi.h>
+
 #include <exception>
 #include <new>
 #include <stop_token>
@@ -31,6 +33,10 @@ auto ThroughDoor(ObserverLog& log, Work work) -> decltype(work()) {
     return IoError(error.what());
   } catch (const std::exception& error) {
     return Unsupported(std::string("an exception that neither temper nor the observer handled: ") + error.what());
+  } catch (const abi::__forced_unwind&) {  // the thread is being cancelled
+    throw;
+  } catch (...) {
+    return Unsupported("an exception that neither temper nor the observer handled");
   }
 }
 

@@ -74,20 +74,19 @@ Result<Evaluation> RunEvaluation(EvaluationSettings settings, const std::functio
                     "for the rest: set --max_seq_len {1}",
                     row, facts.max_positions));
   }
-  TEMPER_ASSIGN_OR_RETURN(const RunData data,
-                          LoadRunData(PosixEnv(), model,
-                                      {.sources = sources,
-                                       .columns = columns,
-                                       .use = row_template.empty() ? RowUse::kAnswers : RowUse::kFields,
-                                       .max_seq_len = row,
-                                       .train_on_prompt = train_on_prompt,
-                                       .skip_bad_rows = skip_bad_rows,
-                                       .template_date = Today(),
-                                       .chat_template_kwargs = kwargs,
-                                       .row_template = row_template,
-                                       .reasoning_turns = reasoning_turns,
-                                       .threads = threads,
-                                       .cache = data_cache}));
+  TEMPER_ASSIGN_OR_RETURN(const RunData data, LoadRunData(PosixEnv(), model,
+                                                          {.sources = sources,
+                                                           .columns = columns,
+                                                           .use = RowUseOf(Sft(), row_template),
+                                                           .max_seq_len = row,
+                                                           .train_on_prompt = train_on_prompt,
+                                                           .skip_bad_rows = skip_bad_rows,
+                                                           .template_date = Today(),
+                                                           .chat_template_kwargs = kwargs,
+                                                           .row_template = row_template,
+                                                           .reasoning_turns = reasoning_turns,
+                                                           .threads = threads,
+                                                           .cache = data_cache}));
   DescribeData(data.dataset, sources, row, facts.max_positions);
 
   TEMPER_ASSIGN_OR_RETURN(std::vector<LoraModule> adapters, model.AdapterTargets());

@@ -97,8 +97,9 @@ struct EvaluationMetrics {
   double seconds = 0;
 };
 
-// What a call has to say. It must outlive the call. Calls of an observer never overlap, but not all come from the
-// thread that called Train: lines and checkpoints may be told by threads of the run. They should return soon: a step
+// What a call has to say. It must outlive the call, and a model that it was given to. What one call tells never
+// overlaps, but not all comes from the thread that called Train: lines and checkpoints may be told by threads of the
+// run. An observer of several calls at once has to lock. Its functions must not throw, and should return soon: a step
 // waits.
 class Observer {
  public:

@@ -130,27 +130,22 @@ std::optional<Evaluator> MakeEvaluator(const TrainingRun& run) {
       [&from](int32_t sample) { return from.PlaceOf(sample); }, run.peers(), *run.config().objective.rule);
 }
 
-// What the scores of a reference depend on.
-std::string KeyOfScores(const CheckpointContents& contents) {
-  return contents.state.data_fingerprint + " " + contents.state.eval_fingerprint;
-}
-
-// With an objective that compares with the model as it was: what it said of the data.
+// With an objective that compares with the model as it was: what it said of the data. ResumePoint::Restore has checked
+// that a run that goes on has the same model.
 Result<std::optional<ReferenceScores>> Score(const CheckpointContents& contents, const RunCallbacks& callbacks,
                                              TrainingRun& run) {
   const ObjectiveRule& objective = *run.config().objective.rule;
   if (!objective.has(ProgramKind::kReference)) return std::optional<ReferenceScores>();
-  const bool resumes = run.setup.resume.has_value();
   ScoreRequest request{.reference = run.engine.Of(ProgramKind::kReference),
                        .train = run.data,
                        .evaluation = run.eval_data ? &*run.eval_data : nullptr,
+                       .train_fingerprint = contents.state.data_fingerprint,
+                       .evaluation_fingerprint = contents.state.eval_fingerprint,
                        .max_seq_len = *run.config().data.max_seq_len,
-                       .parts = static_cast<int>(objective.parts.size()),
+                       .parts = objective.parts,
                        .ranks = run.setup.ranks,
-                       .peers = run.peers(),
-                       .kept = resumes ? JoinPath(run.config().output.output_dir, kReferenceFile) : "",
-                       .key = KeyOfScores(contents),
-                       .changed = resumes};
+                       .peers = run.peers()};
+  if (run.setup.resume) request.kept = JoinPath(run.config().output.output_dir, kReferenceFile);
   if (run.setup.ranks.alone()) request.stop = [&callbacks] { return callbacks.stop.Asked(); };
   TEMPER_ASSIGN_OR_RETURN(ReferenceScores scores, ScoreReference(request));
   return std::optional(std::move(scores));
@@ -169,13 +164,15 @@ std::vector<std::string> TokenFilesOf(const TrainingRun& run) {
 }
 
 // But for the token file, the first change of the output folder.
-Status OpenRecords(const RunProgress& at, const std::optional<ReferenceScores>& scores, const std::string& key,
-                   TrainingRun& run, RunRecords* records) {
+Status OpenRecords(const RunProgress& at, const std::optional<ReferenceScores>& scores, TrainingRun& run,
+                   RunRecords* records) {
   const RunConfig& c = run.config();
   const std::string& out = c.output.output_dir;
   TEMPER_RETURN_IF_ERROR(run.setup.folder->Begin(at.step));
   TEMPER_RETURN_IF_ERROR(WriteTextFileAtomically(PosixEnv(), JoinPath(out, kRunConfigFile), SavedConfig(c)));
-  if (scores) TEMPER_RETURN_IF_ERROR(WriteScores(PosixEnv(), JoinPath(out, kReferenceFile), key, *scores));
+  if (scores && !run.setup.resume) {
+    TEMPER_RETURN_IF_ERROR(WriteTextFileAtomically(PosixEnv(), JoinPath(out, kReferenceFile), PrintScores(*scores)));
+  }
   const std::string metrics_path = JoinPath(out, kMetricsFile);
   TEMPER_RETURN_IF_ERROR(TruncateMetrics(PosixEnv(), metrics_path, at.step, at.eval_loss.has_value()));
   TEMPER_ASSIGN_OR_RETURN(records->metrics, MetricsLog::Open(PosixEnv(), metrics_path));
@@ -225,8 +222,7 @@ Result<TrainResult> TrainFrom(const RunProgress& at, const StepCount& steps, Che
   const Ranks& ranks = run.setup.ranks;
   callbacks.stop.StepsBegin();
   RunRecords records;
-  TEMPER_RETURN_IF_ERROR(
-      ranks.Agree(ranks.first() ? OpenRecords(at, scores, KeyOfScores(contents), run, &records) : OkStatus()));
+  TEMPER_RETURN_IF_ERROR(ranks.Agree(ranks.first() ? OpenRecords(at, scores, run, &records) : OkStatus()));
   if (!ranks.alone()) {
     TEMPER_ASSIGN_OR_RETURN(contents.tensors, OwnParts(std::move(contents.tensors), *ranks.communicator()));
   }
@@ -333,12 +329,18 @@ Status CheckSameFolder(TrainingRun& run) {
   return ranks.Agree(ranks.first() ? OkStatus() : OutputFolder::CheckSeen(PosixEnv(), path, firsts));
 }
 
-// A run that is asked to stop before its first step has nothing to save. Ranks are not asked: they would have to agree.
+// A run that is asked to stop before its first step has nothing to save. Of several ranks none is asked: they would
+// have to agree.
 std::optional<TrainResult> StoppedBeforeSteps(const RunCallbacks& callbacks, const TrainingRun& run) {
   if (!run.setup.ranks.alone() || !callbacks.stop.Asked()) return std::nullopt;
   TrainResult result{.end = TrainResult::End::kStopped,
                      .why = "stopped before the first step, with nothing to save",
                      .output_dir = run.config().output.output_dir};
+  if (run.setup.resume) {
+    result.step = run.setup.resume->state().step;
+    result.tokens = run.setup.resume->state().tokens;
+    result.why = fmt::format("stopped before step {}, with nothing new to save", result.step + 1);
+  }
   LogInfo(result.why);
   return result;
 }
@@ -370,9 +372,7 @@ Result<TrainResult> Train(const RunCallbacks& callbacks, TrainingRun& run) {
   contents.state.total_steps = steps.total;
   TEMPER_ASSIGN_OR_RETURN(const RunProgress at, FillMemory(contents, run));
   const Result<std::optional<ReferenceScores>> scores = Score(contents, callbacks, run);
-  if (scores.status().code() == StatusCode::kInterrupted) {
-    if (auto stopped = StoppedBeforeSteps(callbacks, run)) return *std::move(stopped);
-  }
+  if (auto stopped = StoppedBeforeSteps(callbacks, run)) return *std::move(stopped);
   TEMPER_RETURN_IF_ERROR(scores.status());
   return TrainFrom(at, steps, std::move(contents), *scores, callbacks, run);
 }

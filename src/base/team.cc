@@ -76,7 +76,8 @@ class Team {
     working_.store(size - 1, std::memory_order_relaxed);
     Start(size);
     in_team = true;
-    body({.index = 0, .size = static_cast<int>(size), .barrier = &barrier_});
+    // The other members work on what lies in this frame: an exception must not leave it.
+    [&]() noexcept { body({.index = 0, .size = static_cast<int>(size), .barrier = &barrier_}); }();
     in_team = false;
     for (uint32_t n; (n = working_.load(std::memory_order_acquire)) > 0;) AwaitChange(working_, n);
   }

@@ -98,8 +98,9 @@ Result<int> Preview(const Arguments& arguments) {
                                            .chat_template_kwargs = kwargs,
                                            .row_template = row_template,
                                            .reasoning_turns = reasoning_turns}));
-  if (!task->parts.empty() && !row_template.empty()) {
-    return InvalidArgument("--row_template makes one text of a row, and a pair of answers has two: leave one out");
+  if (!task->parts.empty() && (!row_template.empty() || train_on_prompt || reasoning_turns == ReasoningTurns::kLast)) {
+    return InvalidArgument(fmt::format(
+        "task {} has no use for row_template, train_on_prompt and reasoning_turns: leave them out", task->name));
   }
   if (packed && json) return InvalidArgument("--json prints samples, not packed rows: leave out --packed");
   if (tokens && json) return InvalidArgument("--json prints the ids of all tokens: leave out --tokens");
@@ -112,9 +113,7 @@ Result<int> Preview(const Arguments& arguments) {
   TEMPER_ASSIGN_OR_RETURN(const RunData data, LoadRunData(PosixEnv(), model,
                                                           {.sources = sources,
                                                            .columns = columns,
-                                                           .use = !task->parts.empty()   ? RowUse::kPairs
-                                                                  : row_template.empty() ? RowUse::kAnswers
-                                                                                         : RowUse::kFields,
+                                                           .use = RowUseOf(*task, row_template),
                                                            .max_seq_len = row,
                                                            .train_on_prompt = train_on_prompt,
                                                            .skip_bad_rows = skip_bad_rows,

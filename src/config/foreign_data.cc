@@ -87,7 +87,7 @@ const std::vector<Meant>& Roles() {
 std::string ReasonFor(const std::string& key) {
   if (key == "images" || key == "videos" || key == "audios") return ": images, video and sound are not supported";
   if (key == "chosen" || key == "rejected" || key == "kto_tag" || key == "ranking") {
-    return ": only fine-tuning on given answers is supported, no preferences";
+    return ": recipes for preferences are not translated: train on such data with --task dpo";
   }
   if (key == "split" || key == "subset" || key == "folder") {
     return ": a data set is one file: name it (org/name/train.jsonl)";

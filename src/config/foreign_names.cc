@@ -17,7 +17,7 @@ constexpr const char* kShares =
     "each file of data has its own passes: {path: FILE, passes: P}, where P = its share * all samples / its samples";
 
 constexpr const char* kGivenAnswers =
-    "only fine-tuning on given answers is supported, no preferences, rewards or generation while training";
+    "recipes for preferences, rewards or generation while training are not translated (preferences: --task dpo, dpo.*)";
 
 // Names whose option, or whose value, differs from ours.
 std::vector<ForeignName> NamesWithOptions() {

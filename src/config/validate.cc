@@ -168,6 +168,7 @@ Status CheckTask(const RunConfig& c) {
   };
   const Unused without_use[] = {
       {c.data.train_on_prompt, "train_on_prompt", "both answers have the same prompt, so it makes no difference"},
+      {c.data.reasoning_turns == ReasoningTurns::kLast, "reasoning_turns", "an answer is one text"},
       {!c.data.row_template.empty(), "row_template", "it makes one text of a row, and a pair has two"},
       {c.regularisation.label_smoothing_factor > 0, "label_smoothing_factor", "dpo.label_smoothing is that of pairs"},
       {c.mesh.cp.value_or(1) > 1, "mesh.cp", "ranks would share rows, and a pair has to be whole on one"},

@@ -62,12 +62,58 @@ PairOfRows SplitMessages(const OrderedJson& row, const OrderedJson& chosen, cons
                          part(rejected, shared, rejected.size()));
 }
 
-// The messages of a row that has a list of them beside its answers.
-Result<OrderedJson> MessagesBeside(OrderedJson& row, const char* key, const std::string& where) {
-  OrderedJson list = std::move(row[key]);
-  row.erase(key);
-  if (!list.is_array()) return Corrupt(fmt::format("{}: '{}' should be a list of messages", where, key));
-  return key == std::string_view("conversations") ? MessagesFromShareGpt(list, where) : Result(std::move(list));
+// Takes the list of messages that a row has beside its answers; null: there is none.
+Result<OrderedJson> MessagesBeside(OrderedJson& row, const std::string& where) {
+  for (const char* key : {"messages", "conversations"}) {
+    if (FindValue(row, key) == nullptr) continue;
+    OrderedJson list = std::move(row[key]);
+    row.erase(key);
+    if (!list.is_array()) return Corrupt(fmt::format("{}: '{}' should be a list of messages", where, key));
+    return key == std::string_view("conversations") ? MessagesFromShareGpt(list, where) : Result(std::move(list));
+  }
+  return OrderedJson();
+}
+
+// An answer, a text, a message or a list of them, as a list of messages.
+Result<OrderedJson> AnswerMessages(OrderedJson answer, const std::string& where) {
+  OrderedJson list = OrderedJson::array();
+  if (answer.is_array()) {
+    list = std::move(answer);
+  } else {
+    list.push_back(Answer(answer));
+  }
+  const bool sharegpt = !list.empty() && list[0].is_object() && list[0].contains("from");
+  return sharegpt ? MessagesFromShareGpt(list, where) : Result(std::move(list));
+}
+
+Result<PairOfRows> WithMessages(const OrderedJson& row, OrderedJson prompt, OrderedJson chosen, OrderedJson rejected,
+                                const std::string& where) {
+  TEMPER_ASSIGN_OR_RETURN(chosen, AnswerMessages(std::move(chosen), where));
+  TEMPER_ASSIGN_OR_RETURN(rejected, AnswerMessages(std::move(rejected), where));
+  return WithCompletions(row, std::move(prompt), std::move(chosen), std::move(rejected));
+}
+
+// Two lists of messages without a list of the prompt's. `text`: of the prompt, or null.
+Result<PairOfRows> SplitLists(const OrderedJson& row, OrderedJson chosen, OrderedJson rejected, const OrderedJson& text,
+                              const std::string& where) {
+  TEMPER_ASSIGN_OR_RETURN(chosen, AnswerMessages(std::move(chosen), where));
+  TEMPER_ASSIGN_OR_RETURN(rejected, AnswerMessages(std::move(rejected), where));
+  PairOfRows pair = SplitMessages(row, chosen, rejected);
+  if (text.is_null()) return pair;
+  const OrderedJson& shared = pair.chosen["prompt"];
+  if (shared.empty()) {
+    OrderedJson user = OrderedJson::object();
+    user["role"] = "user";
+    user["content"] = text;
+    OrderedJson prompt = OrderedJson::array();
+    prompt.push_back(std::move(user));
+    return WithCompletions(row, std::move(prompt), std::move(chosen), std::move(rejected));
+  }
+  const bool same = std::any_of(shared.begin(), shared.end(), [&](const OrderedJson& message) {
+    return message.is_object() && message.value("content", OrderedJson()) == text;
+  });
+  if (!same) pair.unread.push_back("prompt");
+  return pair;
 }
 
 }  // namespace
@@ -78,16 +124,14 @@ bool HasPair(const OrderedJson& row) {
 }
 
 Result<PairOfRows> SplitPair(OrderedJson row, const std::string& where) {
-  if (const OrderedJson* rejected = FindValue(row, kRejectedResponse); rejected && FindValue(row, "messages")) {
-    OrderedJson answer = *rejected;
-    TEMPER_ASSIGN_OR_RETURN(OrderedJson messages, MessagesBeside(row, "messages", where));
+  if (const OrderedJson* found = FindValue(row, kRejectedResponse); found && FindValue(row, "messages")) {
+    OrderedJson rejected = *found;
     row.erase(kRejectedResponse);
+    TEMPER_ASSIGN_OR_RETURN(OrderedJson messages, MessagesBeside(row, where));
     if (messages.empty()) return Corrupt(where + ": 'messages' is empty");
-    OrderedJson chosen = OrderedJson::array({messages.back()});
+    OrderedJson chosen = messages.back();
     messages.erase(messages.size() - 1);
-    OrderedJson list = OrderedJson::array();
-    list.push_back(Answer(answer));
-    return WithCompletions(row, std::move(messages), std::move(chosen), std::move(list));
+    return WithMessages(row, std::move(messages), std::move(chosen), std::move(rejected), where);
   }
   OrderedJson answers[2];
   for (size_t k = 0; k < 2; ++k) {
@@ -106,38 +150,34 @@ Result<PairOfRows> SplitPair(OrderedJson row, const std::string& where) {
                     "message each",
                     where, chosen.type_name(), rejected.type_name()));
   }
-  const OrderedJson* prompt = FindValue(row, "prompt");
-  if (chosen.is_array()) {
-    if (prompt == nullptr || !prompt->is_array()) return SplitMessages(row, chosen, rejected);
-    return WithCompletions(row, *prompt, std::move(chosen), std::move(rejected));
+  const OrderedJson* const found = FindValue(row, "prompt");
+  const OrderedJson prompt = found == nullptr ? OrderedJson() : *found;
+  if (!prompt.is_null() && !prompt.is_string() && !prompt.is_array()) {
+    return Corrupt(
+        fmt::format("{}: 'prompt' should be text or a list of messages but is {}", where, prompt.type_name()));
   }
-  for (const char* key : {"messages", "conversations"}) {
-    if (FindValue(row, key) == nullptr) continue;
-    TEMPER_ASSIGN_OR_RETURN(OrderedJson messages, MessagesBeside(row, key, where));
-    OrderedJson lists[2];
-    for (size_t k = 0; k < 2; ++k) {
-      lists[k] = OrderedJson::array();
-      lists[k].push_back(Answer(answers[k]));
-      if (!answers[k].contains("from")) continue;
-      TEMPER_ASSIGN_OR_RETURN(lists[k], MessagesFromShareGpt(lists[k], where));
-    }
-    return WithCompletions(row, std::move(messages), std::move(lists[0]), std::move(lists[1]));
+  if (prompt.is_array()) return WithMessages(row, prompt, std::move(chosen), std::move(rejected), where);
+  TEMPER_ASSIGN_OR_RETURN(OrderedJson messages, MessagesBeside(row, where));
+  if (!messages.is_null()) {
+    TEMPER_ASSIGN_OR_RETURN(PairOfRows pair,
+                            WithMessages(row, std::move(messages), std::move(chosen), std::move(rejected), where));
+    if (!prompt.is_null()) pair.unread.push_back("prompt");
+    return pair;
   }
+  if (chosen.is_array()) return SplitLists(row, std::move(chosen), std::move(rejected), prompt, where);
   if (chosen.is_object()) {
     return Corrupt(where + ": 'chosen' and 'rejected' are messages, but the row has no 'messages' that they answer");
   }
+  if (prompt.is_string()) return WithCompletions(row, prompt, std::move(chosen), std::move(rejected));
   for (const auto& [key, answer, format] : {std::tuple{"question", "answer", RecordFormat::kQuestionAnswer},
                                             {"instruction", "output", RecordFormat::kInstruction}}) {
-    if (prompt != nullptr || FindValue(row, key) == nullptr) continue;
+    if (FindValue(row, key) == nullptr) continue;
     PairOfRows pair{.format = format, .chosen = row, .rejected = std::move(row)};
     pair.chosen[answer] = std::move(chosen);
     pair.rejected[answer] = std::move(rejected);
     return pair;
   }
-  if (prompt == nullptr || !prompt->is_string()) {
-    return SplitTexts(row, chosen.get_ref<const std::string&>(), rejected.get_ref<const std::string&>());
-  }
-  return WithCompletions(row, *prompt, std::move(chosen), std::move(rejected));
+  return SplitTexts(row, chosen.get_ref<const std::string&>(), rejected.get_ref<const std::string&>());
 }
 
 }  // namespace temper

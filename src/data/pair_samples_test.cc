@@ -68,6 +68,8 @@ TEST(PairSamples, ShareARow) {
   EXPECT_EQ(one_long.samples[0].tokens.size(), 32u);
   EXPECT_EQ(one_long.samples[0].parts, std::vector<size_t>{32 - short_length});
   EXPECT_EQ(one_long.statistics.cut_rows, 1);
+  EXPECT_EQ(one_long.statistics.longest_row, static_cast<int64_t>(Alone("ab", longer).tokens.size() + short_length));
+  EXPECT_EQ(one_long.statistics.cut_tokens, one_long.statistics.longest_row - 32);
   const Outcome both = TokenizePair("ab", longer, longer + "y", 32);
   ASSERT_EQ(both.samples.size(), 0u) << "cut at 16 tokens they are equal";
   EXPECT_EQ(both.statistics.dropped_rows, 1);

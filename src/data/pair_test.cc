@@ -70,6 +70,36 @@ TEST(Pair, ReadsTheFormatsOfOtherTools) {
       R"({"prompt": [{"role": "user", "content": "Q"}], "completion": [{"role": "assistant", "content": "b"}]})");
 }
 
+// TRL would train such rows without their prompt.
+TEST(Pair, KeepsAPromptOfTheOtherKind) {
+  ExpectPair(
+      R"({"prompt": "Sky?", "chosen": [{"role": "assistant", "content": "Blue"}],
+                 "rejected": [{"role": "assistant", "content": "Green"}]})",
+      RecordFormat::kPromptCompletion,
+      R"({"prompt": [{"role": "user", "content": "Sky?"}], "completion": [{"role": "assistant", "content": "Blue"}]})",
+      R"({"prompt": [{"role": "user", "content": "Sky?"}],
+                 "completion": [{"role": "assistant", "content": "Green"}]})");
+  ExpectPair(
+      R"({"prompt": [{"role": "user", "content": "Sky?"}], "chosen": "Blue", "rejected": "Green"})",
+      RecordFormat::kPromptCompletion,
+      R"({"prompt": [{"role": "user", "content": "Sky?"}], "completion": [{"role": "assistant", "content": "Blue"}]})",
+      R"({"prompt": [{"role": "user", "content": "Sky?"}],
+                 "completion": [{"role": "assistant", "content": "Green"}]})");
+  ExpectPair(
+      R"({"messages": [{"role": "user", "content": "Sky?"}], "chosen": [{"role": "assistant", "content": "Blue"}],
+                 "rejected": [{"role": "assistant", "content": "Green"}]})",
+      RecordFormat::kPromptCompletion,
+      R"({"prompt": [{"role": "user", "content": "Sky?"}], "completion": [{"role": "assistant", "content": "Blue"}]})",
+      R"({"prompt": [{"role": "user", "content": "Sky?"}],
+                 "completion": [{"role": "assistant", "content": "Green"}]})");
+  const auto other = SplitPair(Parse(R"({"prompt": "Another text", "chosen": [{"role": "user", "content": "Sky?"},
+        {"role": "assistant", "content": "Blue"}], "rejected": [{"role": "user", "content": "Sky?"},
+        {"role": "assistant", "content": "Green"}]})"),
+                               "here");
+  ASSERT_TRUE(other.ok());
+  EXPECT_EQ(other->unread, std::vector<std::string>{"prompt"});
+}
+
 TEST(Pair, CutsNoCharacter) {
   // "é" and "è" share their first byte.
   ExpectPair("{\"chosen\": \"caf\u00e9\", \"rejected\": \"caf\u00e8\"}", RecordFormat::kPromptCompletion,

@@ -327,9 +327,13 @@ Result<Record> PairRecord(OrderedJson row, const std::string& where) {
   for (OrderedJson* answer : {&pair.chosen, &pair.rejected}) {
     TEMPER_ASSIGN_OR_RETURN(Record one, MakeRecord(std::move(*answer), pair.format, where));
     if (one.weight != kUnitWeight) return Unsupported(where + ": 'weight' has no meaning in pairs: remove it");
+    // Only the answers differ: what was said before (an instruction's history) is the prompt of both.
+    const size_t turns = pair.format == RecordFormat::kPromptCompletion ? 0 : one.messages.size();
+    for (size_t i = 0; i + 1 < turns; ++i) one.messages[i]["weight"] = 0;
     record.answers.push_back(std::move(one));
   }
   record.unread = std::move(record.answers[0].unread);
+  record.unread.insert(record.unread.end(), pair.unread.begin(), pair.unread.end());
   record.answers[1].unread.clear();
   return record;
 }

@@ -468,9 +468,12 @@ Status RowTokenizer::TokenizePair(const Record& record, std::vector<Sample>& sam
                                   DataStatistics& statistics) const {
   DataStatistics of_answers;
   std::vector<Sample> answers;
+  int64_t length = 0;  // of both, before they are cut
   for (const Record& answer : record.answers) {
     const size_t before = answers.size();
+    of_answers.longest_row = 0;
     TEMPER_RETURN_IF_ERROR(Tokenize(answer, answers, of_answers));
+    length += of_answers.longest_row;
     if (answers.size() > before + 1) {
       return Unsupported(
           fmt::format("{}: the chat template needs several texts for one answer, which a pair cannot have: give the "
@@ -480,14 +483,19 @@ Status RowTokenizer::TokenizePair(const Record& record, std::vector<Sample>& sam
     if (answers.size() == before) break;  // nothing of it counts
   }
   of_answers.samples = of_answers.tokens = of_answers.supervised = of_answers.stopping_samples = 0;
-  const bool one_is_cut = of_answers.cut_rows > 0;
-  of_answers.dropped_rows = of_answers.cut_rows = 0;  // a pair is one row
+  of_answers.dropped_rows = of_answers.cut_rows = of_answers.cut_tokens = 0;  // a pair is one row
+  of_answers.longest_row = length;
   statistics.Add(of_answers);
-  const auto drops = [&] {
-    return answers.size() < 2 || answers[0].tokens == answers[1].tokens || answers[0].tokens.empty() ||
-           answers[1].tokens.empty();
-  };
-  if (drops()) {
+  if (answers.size() == 2) {
+    const auto most = static_cast<size_t>(options_.max_seq_len);
+    const size_t first = answers[0].tokens.size(), second = answers[1].tokens.size();
+    const size_t each = std::max(most / 2, most - std::min({first, second, most}));
+    if (first + second > most) {
+      for (Sample& answer : answers) CutAt(each, &answer);
+    }
+  }
+  if (answers.size() < 2 || answers[0].tokens == answers[1].tokens || answers[0].tokens.empty() ||
+      answers[1].tokens.empty()) {
     ++statistics.dropped_rows;
     return OkStatus();
   }
@@ -495,18 +503,9 @@ Status RowTokenizer::TokenizePair(const Record& record, std::vector<Sample>& sam
     if (answer.weights.empty()) continue;
     return Unsupported(record.where + ": weights of messages have no meaning in pairs: remove them");
   }
-  const auto most = static_cast<size_t>(options_.max_seq_len);
-  const size_t shorter = std::min(answers[0].tokens.size(), answers[1].tokens.size());
-  const size_t all = answers[0].tokens.size() + answers[1].tokens.size();
-  statistics.cut_rows += one_is_cut || all > most;
-  if (all > most) {
-    const size_t each = std::max(most / 2, most - std::min(shorter, most));
-    for (Sample& answer : answers) CutAt(each, &answer);
-    statistics.cut_tokens += static_cast<int64_t>(all - answers[0].tokens.size() - answers[1].tokens.size());
-    if (drops()) {
-      ++statistics.dropped_rows;
-      return OkStatus();
-    }
+  if (length > options_.max_seq_len) {
+    ++statistics.cut_rows;
+    statistics.cut_tokens += length - static_cast<int64_t>(answers[0].tokens.size() + answers[1].tokens.size());
   }
   Sample pair = std::move(answers[0]);
   const Sample& rejected = answers[1];

@@ -49,7 +49,7 @@ class ChunkWords {
   Result<bool> Read(uint64_t offset, uint64_t words, std::span<const TokenEntry> entries) {
     size_t at = 0;     // in entries
     int64_t done = 0;  // words of that sample
-    bool well = true;
+    bool well = true, has_parts = false;
     for (uint64_t read = 0; read < words;) {
       const auto piece = std::span(piece_).first(std::min<size_t>(piece_.size(), words - read));
       TEMPER_RETURN_IF_ERROR(
@@ -67,6 +67,7 @@ class ChunkWords {
           for (const uint32_t word : part) {
             if ((word & kPartBit) == 0) continue;
             well &= entry.in_parts() && (word & kSupervisedBit) == 0;
+            has_parts = true;
           }
         } else {
           totals_.AddWeights(part);
@@ -74,6 +75,8 @@ class ChunkWords {
         rest = rest.subspan(part.size());
         done += static_cast<int64_t>(part.size());
         if (done < entry.words()) continue;
+        well &= entry.in_parts() == has_parts;
+        has_parts = false;
         done = 0;
         ++at;
       }

@@ -1,5 +1,6 @@
 // TokenStore: every sample of a data set, tokenised: a view of a token file (docs/formats/tokens.md), which several
-// processes may share. Holds 8 bytes per 4,096 samples; the rest stays in the file.
+// processes may share. Holds 8 bytes per 4,096 samples, and scores if it has some (KeepScores); the rest stays in the
+// file.
 //
 // Attention stays within a sample: one row of the data set, or one window of a long text. Any thread may read.
 #pragma once
@@ -11,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "base/check.h"
 #include "base/mapped_file.h"
 #include "base/status.h"
 #include "data/template/token_weight.h"
@@ -79,7 +81,10 @@ class TokenStore {
   }
   bool has_scores() const { return parts_ > 0; }
   // REQUIRES: has_scores().
-  float score(int64_t id, int64_t part) const { return scores_[static_cast<size_t>(id * parts_ + part)]; }
+  float score(int64_t id, int64_t part) const {
+    TEMPER_CHECK(part < parts_) << "part " << part << " of sample " << id;
+    return scores_[static_cast<size_t>(id * parts_ + part)];
+  }
   // What the writer said of the samples.
   const std::string& about() const { return about_; }
   Bytes bytes() const { return file_ ? file_->size() : Bytes{}; }

@@ -10,9 +10,13 @@
 
 namespace temper {
 
+RowUse RowUseOf(const ObjectiveRule& objective, const std::string& row_template) {
+  if (!objective.parts.empty()) return RowUse::kPairs;
+  return row_template.empty() ? RowUse::kAnswers : RowUse::kFields;
+}
+
 RowUse RowUseOf(const RunConfig& config) {
-  if (config.objective.has_pairs()) return RowUse::kPairs;
-  return config.data.row_template.empty() ? RowUse::kAnswers : RowUse::kFields;
+  return RowUseOf(*config.objective.rule, config.data.row_template);
 }
 
 DataRequest TrainingData(const RunConfig& config) {

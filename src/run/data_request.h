@@ -27,7 +27,8 @@ struct DataRequest {
   std::string cache;  // the folder that keeps the tokens in a file; empty: they are kept in memory
 };
 
-// What the rows of a run are read for.
+// What rows are read for: of a task, and with a row template, if there is one.
+RowUse RowUseOf(const ObjectiveRule& objective, const std::string& row_template);
 RowUse RowUseOf(const RunConfig& config);
 // The request for a run's training data. REQUIRES: `config` is resolved.
 DataRequest TrainingData(const RunConfig& config);

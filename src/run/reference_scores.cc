@@ -17,110 +17,129 @@
 namespace temper {
 namespace {
 
-constexpr char kKey[] = "key", kTrain[] = "train", kEvaluation[] = "evaluation";
-constexpr Bytes kMost = GiB(16);  // 2^31 samples of two answers
+constexpr char kTrainOf[] = "train", kEvaluationOf[] = "evaluation", kFingerprintOf[] = "fingerprint",
+               kCountOf[] = "numbers";
+constexpr Bytes kMostScores = GiB(16);  // 2^31 samples of two answers
 
-std::span<const std::byte> BytesOf(const std::vector<float>& values) {
-  return std::as_bytes(std::span(values));
+Json HeadOf(const ReferenceScores::OfData& of) {
+  return {{kFingerprintOf, of.fingerprint}, {kCountOf, of.numbers.size()}};
+}
+
+void AppendNumbers(const ReferenceScores::OfData& of, std::string* bytes) {
+  const auto raw = std::as_bytes(std::span(of.numbers));
+  bytes->append(reinterpret_cast<const char*>(raw.data()), raw.size());
+}
+
+// The numbers that `head` tells of, from `body` on.
+std::optional<ReferenceScores::OfData> TakeNumbers(const Json& head, std::span<const std::byte>* body) {
+  const auto fingerprint = head.find(kFingerprintOf), numbers = head.find(kCountOf);
+  if (!head.is_object() || fingerprint == head.end() || !fingerprint->is_string() || numbers == head.end() ||
+      !numbers->is_number_unsigned() || numbers->get<uint64_t>() > body->size() / sizeof(float)) {
+    return std::nullopt;
+  }
+  ReferenceScores::OfData of{.fingerprint = fingerprint->get<std::string>()};
+  of.numbers.resize(numbers->get<uint64_t>());
+  const size_t bytes = of.numbers.size() * sizeof(float);
+  std::memcpy(of.numbers.data(), body->data(), bytes);
+  *body = body->subspan(bytes);
+  return of;
 }
 
 }  // namespace
 
-std::string PrintScores(const std::string& key, const ReferenceScores& scores) {
-  const Json head = {{kKey, key}, {kTrain, scores.train.size()}, {kEvaluation, scores.evaluation.size()}};
+std::string PrintScores(const ReferenceScores& scores) {
+  Json head = {{kTrainOf, HeadOf(scores.train)}};
+  if (scores.evaluation) head[kEvaluationOf] = HeadOf(*scores.evaluation);
   std::string bytes = head.dump() + "\n";
-  for (const std::vector<float>* values : {&scores.train, &scores.evaluation}) {
-    const auto raw = BytesOf(*values);
-    bytes.append(reinterpret_cast<const char*>(raw.data()), raw.size());
-  }
+  AppendNumbers(scores.train, &bytes);
+  if (scores.evaluation) AppendNumbers(*scores.evaluation, &bytes);
   return bytes + ChecksumHex(std::as_bytes(std::span(bytes)));
 }
 
-Result<ReferenceScores> ParseScores(const std::string& bytes, const std::string& key, const std::string& where) {
-  const auto damaged = [&] { return Corrupt(where + " is damaged: remove it, and the data is scored again"); };
+Result<ReferenceScores> ParseScores(const std::string& bytes, const std::string& where) {
+  const Status damaged =
+      Corrupt(where +
+              " is damaged. It has what the model said of the data before the run: restore it from a copy, or start a "
+              "new run");
   const size_t sum = ChecksumHex({}).size(), head_end = bytes.find('\n');
-  if (bytes.size() < sum || head_end == bytes.npos || head_end + 1 > bytes.size() - sum) return damaged();
-  const auto body = std::as_bytes(std::span(bytes)).first(bytes.size() - sum);
-  if (ChecksumHex(body) != bytes.substr(body.size())) return damaged();
-  TEMPER_ASSIGN_OR_RETURN(const Json head, ParseJson(bytes.substr(0, head_end), where));
-  if (head.value(kKey, std::string()) != key) return NotFound(where + " is of other data");
+  if (bytes.size() < sum || head_end == bytes.npos || head_end + 1 > bytes.size() - sum) return damaged;
+  const auto summed = std::as_bytes(std::span(bytes)).first(bytes.size() - sum);
+  if (ChecksumHex(summed) != bytes.substr(summed.size())) return damaged;
+  const Result<Json> head = ParseJson(bytes.substr(0, head_end), where);
+  if (!head.ok() || !head->is_object() || !head->contains(kTrainOf)) return damaged;
+  std::span<const std::byte> body = summed.subspan(head_end + 1);
   ReferenceScores scores;
-  size_t at = head_end + 1;
-  for (const auto& [name, values] : {std::pair{kTrain, &scores.train}, {kEvaluation, &scores.evaluation}}) {
-    const auto count = head.value(name, uint64_t{0});
-    if (count > (body.size() - at) / sizeof(float)) return damaged();
-    values->resize(count);
-    std::memcpy(values->data(), body.data() + at, count * sizeof(float));
-    at += count * sizeof(float);
+  const auto train = TakeNumbers((*head)[kTrainOf], &body);
+  if (!train) return damaged;
+  scores.train = *train;
+  if (head->contains(kEvaluationOf)) {
+    scores.evaluation = TakeNumbers((*head)[kEvaluationOf], &body);
+    if (!scores.evaluation) return damaged;
   }
-  return at == body.size() ? Result(std::move(scores)) : damaged();
-}
-
-Status WriteScores(Env& env, const std::string& path, const std::string& key, const ReferenceScores& scores) {
-  return WriteTextFileAtomically(env, path, PrintScores(key, scores));
-}
-
-Result<ReferenceScores> ReadScores(Env& env, const std::string& path, const std::string& key) {
-  if (!env.IsFile(path)) return NotFound("there is no " + path);
-  TEMPER_ASSIGN_OR_RETURN(const std::string bytes, ReadTextFile(env, path, kMost));
-  return ParseScores(bytes, key, path);
+  return body.empty() ? Result(std::move(scores)) : damaged;
 }
 
 namespace {
 
-Result<std::vector<float>> Scored(const ScoreRequest& r, const RunData& data) {
+Result<ReferenceScores::OfData> Scored(const ScoreRequest& r, const RunData& data, const std::string& fingerprint) {
   const Dataset& dataset = data.dataset;
   Scorer scorer(
       r.reference, dataset.store, r.max_seq_len, r.parts,
       [&dataset](int32_t sample) { return dataset.PlaceOf(sample); }, r.peers);
   ProgressDisplay display(/*silent=*/!r.ranks.first());
   EvaluationProgress shown(display, EvaluationProgress::Clock::now, "score row");
-  return scorer.Run(r.stop, [&](int64_t done, int64_t rows) { shown.Update(done, rows); });
+  ReferenceScores::OfData of{.fingerprint = fingerprint};
+  TEMPER_ASSIGN_OR_RETURN(of.numbers,
+                          scorer.Run(r.stop, [&](int64_t done, int64_t rows) { shown.Update(done, rows); }));
+  return of;
 }
 
-// Those of an earlier part of the run, on all ranks; nullopt: there are none.
-Result<std::optional<ReferenceScores>> Kept(const ScoreRequest& r) {
-  if (r.kept.empty()) return std::optional<ReferenceScores>();
-  Result<ReferenceScores> read = NotFound("");
-  if (r.ranks.first()) read = ReadScores(PosixEnv(), r.kept, r.key);
-  const bool there = read.ok(), damaged = !there && read.status().code() == StatusCode::kCorrupt;
-  if (damaged && !r.changed) LogWarning(read.status().message());
-  TEMPER_RETURN_IF_ERROR(r.ranks.Agree(damaged && r.changed ? read.status() : OkStatus()));
-  TEMPER_ASSIGN_OR_RETURN(const std::string bytes, r.ranks.FromFirst(there ? PrintScores(r.key, *read) : ""));
-  if (bytes.empty()) return std::optional<ReferenceScores>();
-  TEMPER_ASSIGN_OR_RETURN(ReferenceScores scores, ParseScores(bytes, r.key, r.kept));
-  return std::optional(std::move(scores));
+// Those of an earlier part of the run, on all ranks.
+Result<ReferenceScores> Kept(const ScoreRequest& r) {
+  Result<std::string> bytes = std::string();
+  if (r.ranks.first()) {
+    bytes =
+        PosixEnv().IsFile(*r.kept)
+            ? ReadTextFile(PosixEnv(), *r.kept, kMostScores)
+            : NotFound(fmt::format("{} is missing. It has what the model said of the data before the run, which its "
+                                   "weights of now cannot tell: put it back, or start a new run",
+                                   *r.kept));
+  }
+  TEMPER_RETURN_IF_ERROR(r.ranks.Agree(bytes.status()));
+  TEMPER_ASSIGN_OR_RETURN(const std::string firsts, r.ranks.FromFirst(*bytes));
+  return ParseScores(firsts, *r.kept);
+}
+
+Status CheckKept(const ScoreRequest& r, const char* option, const RunData& data, const std::string& fingerprint,
+                 const ReferenceScores::OfData* of) {
+  const auto numbers = static_cast<size_t>(data.dataset.store.size()) * r.parts.size();
+  if (of != nullptr && of->fingerprint == fingerprint && of->numbers.size() == numbers) return OkStatus();
+  return InvalidArgument(fmt::format(
+      "{} changed: {} has what the model said of the old data before the run, and of the new data its weights "
+      "of now cannot tell. Resume with the old {}, or start a new run",
+      option, *r.kept, option));
 }
 
 }  // namespace
 
 Result<ReferenceScores> ScoreReference(const ScoreRequest& r) {
-  TEMPER_ASSIGN_OR_RETURN(const std::optional<ReferenceScores> kept, Kept(r));
-  if (!kept && r.changed) {
-    return NotFound(
-        fmt::format("{} is missing or of other data: it has what the model said of the data before the run, "
-                    "which its weights of now cannot tell. Put it back, or start a new run",
-                    r.kept));
-  }
   ReferenceScores scores;
-  if (kept) {
-    scores = *kept;
-  } else {
-    TEMPER_ASSIGN_OR_RETURN(scores.train, Scored(r, r.train));
+  if (r.kept) {
+    TEMPER_ASSIGN_OR_RETURN(scores, Kept(r));
+    TEMPER_RETURN_IF_ERROR(CheckKept(r, "data", r.train, r.train_fingerprint, &scores.train));
     if (r.evaluation != nullptr) {
-      TEMPER_ASSIGN_OR_RETURN(scores.evaluation, Scored(r, *r.evaluation));
+      TEMPER_RETURN_IF_ERROR(CheckKept(r, "eval_data", *r.evaluation, r.evaluation_fingerprint,
+                                       scores.evaluation ? &*scores.evaluation : nullptr));
+    }
+  } else {
+    TEMPER_ASSIGN_OR_RETURN(scores.train, Scored(r, r.train, r.train_fingerprint));
+    if (r.evaluation != nullptr) {
+      TEMPER_ASSIGN_OR_RETURN(scores.evaluation, Scored(r, *r.evaluation, r.evaluation_fingerprint));
     }
   }
-  const auto keep = [&](RunData& data, const std::vector<float>& values) -> Status {
-    TokenStore& store = data.dataset.store;
-    if (values.size() != static_cast<size_t>(store.size() * r.parts)) {
-      return Corrupt(fmt::format("{}: {} scores for {} samples", r.kept, values.size(), store.size()));
-    }
-    store.KeepScores(r.parts, values);
-    return OkStatus();
-  };
-  TEMPER_RETURN_IF_ERROR(keep(r.train, scores.train));
-  if (r.evaluation != nullptr) TEMPER_RETURN_IF_ERROR(keep(*r.evaluation, scores.evaluation));
+  const int parts = static_cast<int>(r.parts.size());
+  r.train.dataset.store.KeepScores(parts, scores.train.numbers);
+  if (r.evaluation != nullptr) r.evaluation->dataset.store.KeepScores(parts, scores.evaluation->numbers);
   return scores;
 }
 

@@ -1,9 +1,13 @@
 // ReferenceScores: what the model said of the data before the run (TokenStore::score), kept with the run: a run that
-// goes on has other weights. A file of a line of JSON, the numbers (f32, little-endian), and the checksum of both.
+// goes on has other weights. A file of a line of JSON, the numbers (f32, little-endian), and the checksum of both. It
+// belongs to the output folder, whose checkpoints say of which model it is.
 #pragma once
 
 #include <functional>
+#include <optional>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/env.h"
@@ -18,29 +22,28 @@ namespace temper {
 inline constexpr char kReferenceFile[] = "reference.bin";  // in the output folder
 
 struct ReferenceScores {
-  std::vector<float> train, evaluation;  // evaluation: of data of its own
+  struct OfData {
+    std::string fingerprint;     // of the data
+    std::vector<float> numbers;  // as TokenStore::KeepScores takes them
+  };
+  OfData train;
+  std::optional<OfData> evaluation;  // if it has data of its own
 };
 
-// `key`: what the scores depend on.
-Status WriteScores(Env& env, const std::string& path, const std::string& key, const ReferenceScores& scores);
-// Errors: kNotFound, there is no file, or it has another key; kCorrupt, naming the file.
-Result<ReferenceScores> ReadScores(Env& env, const std::string& path, const std::string& key);
-
-// The bytes of such a file, for other ranks.
-std::string PrintScores(const std::string& key, const ReferenceScores& scores);
-Result<ReferenceScores> ParseScores(const std::string& bytes, const std::string& key, const std::string& where);
+std::string PrintScores(const ReferenceScores& scores);
+// Error: kCorrupt, naming `where`.
+Result<ReferenceScores> ParseScores(const std::string& bytes, const std::string& where);
 
 struct ScoreRequest {
   Executor& reference;  // runs its Program with the weights of the run's start
   RunData& train;
   RunData* evaluation = nullptr;  // of its own
+  std::string train_fingerprint, evaluation_fingerprint;
   int64_t max_seq_len = 0;
-  int parts = 0;
+  std::span<const std::string_view> parts;  // of a sample
   const Ranks& ranks;
   Peers peers;
-  std::string kept;      // a file of an earlier part of this run, which is read if it is there; "": there is none
-  std::string key;       // what the scores depend on
-  bool changed = false;  // the weights are no longer those of the start: only kept scores will do
+  std::optional<std::string> kept;  // a run that goes on: its file, which alone will do
   std::function<bool()> stop = {};  // ends with kInterrupted
 };
 

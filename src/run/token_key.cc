@@ -31,7 +31,8 @@ Result<std::string> TokenKey(Env& env, const OpenedModel& model, const DataReque
     const std::string sources = chat_template->sources();
     key += fmt::format("template {}\n", ChecksumHex(std::as_bytes(std::span(sources))));
     if (!request.chat_template_kwargs.text.empty()) key += "kwargs " + request.chat_template_kwargs.text + "\n";
-    if (request.reasoning_turns == ReasoningTurns::kLast) key += "reasoning of last turns\n";
+    if (request.reasoning_turns == ReasoningTurns::kLast && request.use != RowUse::kPairs)
+      key += "reasoning of last turns\n";
     if (sources.find("strftime_now") != std::string::npos) key += "date " + request.template_date + "\n";
   }
   if (request.use == RowUse::kPairs) key += "pairs\n";

@@ -44,7 +44,7 @@ struct TiersRow {
 struct TrainingRow {
   int64_t step = 0;                  // optimizer steps done, from 1
   double epoch = 0;                  // passes over the data done, with fraction
-  double loss = 0;                   // mean over the supervised tokens since the last row
+  double loss = 0;                   // mean over the supervised tokens (task dpo: pairs) since the last row
   std::vector<NamedNumber> reports;  // what the objective reports beside it, in the same way
   double grad_norm = 0;
   double learning_rate = 0;  // of this step's update

@@ -82,6 +82,7 @@ HostBatches::HostBatches(const Executor& executor, int64_t micro_batches, std::s
       columns_(static_cast<size_t>(micro_batches)),
       rng_(static_cast<size_t>(kNumRngWords * micro_batches)),
       reports_(reports.size(), std::vector<float>(static_cast<size_t>(tokens_ * micro_batches))) {
+  TEMPER_CHECK(!reports.empty() && reports.size() <= kMostReports) << reports.size() << " reports";
   const std::vector<Buffer>& buffers = executor.program().buffers;
   for (size_t i = 0; i < buffers.size(); ++i) {
     const Buffer& buffer = buffers[i];
@@ -203,7 +204,7 @@ Status Trainer::CheckFinite(const Sampler::Batch& batch, const StepReport& repor
   for (int64_t m = 0; m < spec_.micro_batches; ++m) {
     const RowRange rows = OwnRows(batch, m);
     const auto tokens = static_cast<size_t>(batches_.tokens_per_micro_batch());
-    const auto losses = batches_.losses().subspan(static_cast<size_t>(m) * tokens, tokens);
+    const auto losses = batches_.report(0).subspan(static_cast<size_t>(m) * tokens, tokens);
     AddSuspects(store_, sampler_.packing(), rows.first, rows.count, spec_.peers, losses, &suspects);
   }
   if (loss && !suspect)
@@ -249,7 +250,7 @@ Result<EvaluationReport> Evaluator::Run(const std::function<bool()>& stop,
     batch_.AddReports(&report.reports);
     if (!std::isfinite(sums[0])) {
       Suspects suspects;
-      AddSuspects(store_, packing_, first, filled, peers_, batch_.losses(), &suspects);
+      AddSuspects(store_, packing_, first, filled, peers_, batch_.report(0), &suspects);
       return Numerical(fmt::format(
           "the loss on the evaluation data is not a finite number ({}), in {}: the model's weights are corrupt, or its "
           "training diverged",

@@ -29,7 +29,8 @@ class HostBatches {
   int64_t micro_batches() const { return micro_batches_; }
   // The columns of a micro-batch that the Program reads, to be filled (data/batch.h).
   std::span<const ColumnArray> columns(int64_t micro_batch) const { return columns_[static_cast<size_t>(micro_batch)]; }
-  std::span<const float> losses() const { return reports_[0]; }
+  // The values of report `k`.
+  std::span<const float> report(size_t k) const { return reports_[k]; }
   // Adds up all values of each report.
   void AddReports(ReportValues* sums) const;
   // `peers`: gives the number of rows of a micro-batch before this rank's.

@@ -116,7 +116,7 @@ TEST_F(Preference, AStoppedRunEndsWithTheSameBytes) {
     ExpectSame(whole + "/out", stopped + "/out");
     TEMPER_CHECK(PosixEnv().RemoveFile(stopped + "/out/reference.bin").ok());
     ExpectEnd(RunTemper(With(on, {"--max_steps", "10"}), stopped), 1,
-              {"reference.bin is missing or of other data: it has what the model said of the data before the run"});
+              {"reference.bin is missing. It has what the model said of the data before the run"});
   }
 }
 
@@ -138,10 +138,44 @@ TEST_F(Preference, LossesDoNotDependOnHowAStepIsComputed) {
     const char* const accumulation = std::string(mesh) == "fsdp=2" ? "2" : "4";
     others.push_back({"--nprocs", "2", "--mesh", mesh, "--gradient_accumulation_steps", accumulation});
   }
+  others.push_back({"--per_device_train_batch_size", "auto"});
   for (const Arguments& other : others) {
     SCOPED_TRACE(fmt::format("{}", fmt::join(other, " ")));
     for (const auto& [step, loss] : losses(other)) EXPECT_NEAR(loss, expected.at(step), 2e-5) << step;
   }
+}
+
+// What is compared with is the model of the start: where nothing has changed yet, nothing has been won.
+TEST_F(Preference, AnUnchangedModelHasNoRewards) {
+  for (const Arguments& more : {Arguments{}, Arguments{"--packing", "false"}, Arguments{"--method", "full"},
+                                Arguments{"--per_device_eval_batch_size", "3"}}) {
+    SCOPED_TRACE(fmt::format("{}", fmt::join(more, " ")));
+    Arguments run = TrainOnPairs({"--max_steps", "1", "--overwrite"});
+    run = With(run, more);
+    const Ended ended = Temper(run);
+    ASSERT_EQ(ended.code, 0) << ended.err;
+    const Json step = Rows(Path("out")).back();
+    for (const char* report : {"rewards/chosen", "rewards/rejected", "rewards/margins"}) {
+      EXPECT_NEAR(step[report].get<double>(), 0, 2e-6) << report;
+    }
+  }
+}
+
+TEST_F(Preference, EvaluationDataOfTheirOwnAreScoredOnce) {
+  Spill("other.jsonl", Slurp("pairs.jsonl").substr(0, Slurp("pairs.jsonl").find('\n') + 1));
+  const Arguments run = TrainOnPairs({"--eval_data", "other.jsonl", "--max_steps", "2"});
+  ASSERT_EQ(Temper(run).code, 0);
+  EXPECT_TRUE(Rows(Path("out"))[0].contains("eval_rewards/margins"));
+  Arguments on = With(run, {"--max_steps", "3"});
+  on.push_back("--resume");
+  ExpectEnd(Temper(With(on, {"--eval_data", "pairs.jsonl"})), 2,
+            {"eval_data changed: out/reference.bin has what the model said of the old data before the run"});
+  const Ended same = Temper(on);
+  EXPECT_EQ(same.code, 0) << same.err;
+  std::string damaged = Slurp("out/reference.bin");
+  damaged[damaged.size() / 2] ^= 1;
+  Spill("out/reference.bin", damaged);
+  ExpectEnd(Temper(With(on, {"--max_steps", "4"})), 1, {"out/reference.bin is damaged", "restore it from a copy"});
 }
 
 TEST_F(Preference, RefusesWhatItHasNoUseFor) {
@@ -154,6 +188,31 @@ TEST_F(Preference, RefusesWhatItHasNoUseFor) {
   ExpectEnd(Temper(Train({"--dpo.beta", "0.2"})), 2, {"dpo.* has no effect on task: sft: remove it"});
   Spill("t.txt", "A text.");
   ExpectEnd(Temper(TrainOnPairs({"--data", "t.txt"})), 1, {"t.txt: a text file has no pairs of answers"});
+}
+
+// Tensor ranks share a vocabulary, and the log-probabilities of its words.
+TEST_F(Preference, TensorRanksSeeTheSamePairs) {
+  const std::string model = CopyModel("drawn");
+  Json config = Json::parse(temper::Slurp(model + "/config.json"));
+  config.update({{"hidden_size", 64},
+                 {"num_attention_heads", 4},
+                 {"num_key_value_heads", 2},
+                 {"head_dim", 16},
+                 {"intermediate_size", 96},
+                 {"num_hidden_layers", 2}});
+  temper::Spill(model + "/config.json", config.dump());
+  TEMPER_CHECK(PosixEnv().RemoveFile(model + "/model.safetensors").ok());
+  const auto losses = [&](const Arguments& more) {
+    Arguments run = TrainOnPairs({"--model", model, "--from_scratch", "--method", "full", "--overwrite"});
+    run = With(run, more);
+    const Ended ended = Temper(run);
+    EXPECT_EQ(ended.code, 0) << ended.err;
+    return Losses(Path("out"));
+  };
+  const auto expected = losses({}), got = losses({"--nprocs", "2", "--mesh", "tp=2"});
+  ASSERT_EQ(got.size(), 4u);
+  EXPECT_LT(expected.at(4), expected.at(1) - 0.01);
+  for (const auto& [step, loss] : got) EXPECT_NEAR(loss, expected.at(step), 2e-5) << step;
 }
 
 TEST_F(Preference, PreviewShowsBothAnswers) {

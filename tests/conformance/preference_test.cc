@@ -65,6 +65,15 @@ TEST(Preference, TheFastKernelDoesAsItsTwin) {
   ExpectConforms(PairsOf({}, 5, DType::kF32, AllKinds()[0]), [](int, int64_t) { return 0.0; });
 }
 
+TEST(Preference, AnInvalidLogProbabilityIsNoGoodLoss) {
+  for (const Attributes& attributes : AllKinds()) {
+    OpCase pairs = PairsOf({{3, 2}}, 5, DType::kF32, attributes);
+    pairs.inputs[0].Set(1, std::nan(""));
+    ExpectConforms(pairs, [](int, int64_t) { return 1e-6; });
+    EXPECT_TRUE(std::isnan(RunOn(ReferenceKernels(), pairs, 1)[1][0])) << attributes.String("kind");
+  }
+}
+
 TEST(Preference, WeightsAreMinusTheDerivativeOfTheLoss) {
   for (const Attributes& attributes : AllKinds()) {
     const OpCase pairs = PairsOf(kLengths, 80, DType::kF64, attributes);

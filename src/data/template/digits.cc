@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <limits>
 
+#include "base/c_locale.h"
 #include "data/template/budget.h"
 
 namespace temper::jinja {
@@ -20,6 +21,22 @@ int64_t ReadNumber(std::string_view text, size_t& at) {
   return n;
 }
 
+namespace {
+
+// The locale of this thread while it lives: snprintf takes none.
+class ThreadLocale {
+ public:
+  explicit ThreadLocale(locale_t locale) : before_(uselocale(locale)) {}
+  ~ThreadLocale() { uselocale(before_); }
+  ThreadLocale(const ThreadLocale&) = delete;
+  ThreadLocale& operator=(const ThreadLocale&) = delete;
+
+ private:
+  const locale_t before_;
+};
+
+}  // namespace
+
 std::string FloatDigits(double v, char type, int64_t precision, bool alternate) {
   v = std::fabs(v);
   const bool upper = type == 'E' || type == 'F' || type == 'G';
@@ -28,6 +45,7 @@ std::string FloatDigits(double v, char type, int64_t precision, bool alternate) 
   if (precision > kMaxPrecision) Fail("the precision of a format is too large");
   Budget::Charge(2 * precision);
   const std::string c_format = fmt::format("%{}.*{}", alternate ? "#" : "", type);
+  const ThreadLocale scope(CLocale());
   const int size = std::snprintf(nullptr, 0, c_format.c_str(), static_cast<int>(precision), v);
   std::string out(static_cast<size_t>(size) + 1, '\0');
   std::snprintf(out.data(), out.size(), c_format.c_str(), static_cast<int>(precision), v);

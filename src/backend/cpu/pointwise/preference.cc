@@ -32,7 +32,7 @@ std::pair<double, double> LossOf(const Terms& terms, double z) {
       return {((1 - e) * SoftPlus(-x) - e * SoftPlus(x)) / (1 - 2 * e),
               -terms.beta * ((1 - e) / (1 + std::exp(x)) + e / (1 + std::exp(-x))) / (1 - 2 * e)};
     case Kind::kHinge:
-      return {std::max(0.0, 1 - x), x < 1 ? -terms.beta : 0};
+      return {x >= 1 ? 0 : 1 - x, x >= 1 ? 0 : -terms.beta};  // of NaN: NaN
     case Kind::kIpo:
       break;
   }

@@ -53,8 +53,8 @@ Status Preference(const Call& call) {
     }
     double loss = 0, slope = 0;  // d loss / d z
     if (kind == "hinge") {
-      loss = std::max(0.0, 1 - beta * z);
-      slope = beta * z < 1 ? -beta : 0;
+      loss = beta * z >= 1 ? 0 : 1 - beta * z;  // of NaN: NaN
+      slope = beta * z >= 1 ? 0 : -beta;
     } else if (kind == "ipo") {
       const double off = z - 1 / (2 * beta);
       loss = off * off;
