@@ -131,7 +131,8 @@ def make_tokenizer(arguments, vocabulary, template, special, folder):
 def resized(name, tokenizer):
     """The settings of a model of model_zoo.py for a whole vocabulary and rows of ROW tokens."""
     family, settings = model_zoo.MODELS[name]
-    ids = dict(bos_token_id=None, eos_token_id=tokenizer.eos_token_id, pad_token_id=None)
+    bos = 0 if family == "cwm" else None  # its class wants one
+    ids = dict(bos_token_id=bos, eos_token_id=tokenizer.eos_token_id, pad_token_id=None)
     longest = "n_positions" if family in ("gpt2", "gpt_bigcode", "openai-gpt") else "max_position_embeddings"
     # Classes write defaults of their own into the parameters of rope that they are given.
     rope = copy.deepcopy(settings.get("rope_parameters", model_zoo.LLAMA["rope_parameters"]))
