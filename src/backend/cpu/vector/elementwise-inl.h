@@ -1,4 +1,5 @@
-// Loops of add, scale, cast, relu, its square and of the embedding's gradient. Those that only move numbers store them exactly.
+// Loops of add, scale, cast, relu, its square and of the embedding's gradient. Those that only move numbers store them
+// exactly.
 #pragma once
 
 namespace temper {
