@@ -557,7 +557,7 @@ TEST(RunOptions, HelpNamesEveryOptionWithItsDefault) {
       EXPECT_HAS(help, (on ? "  --[no-]" : "  --") + option.name);
     }
   }
-  EXPECT_HAS(help, "(default: 2e-4 for LoRA, 2e-5 for full; task dpo: 1e-5, 1e-6)");
+  EXPECT_HAS(help, "(default: 2e-4 for LoRA, 2e-5 for full)");
   EXPECT_HAS(help, "--lora.r N");
   std::istringstream in(help);
   for (std::string line; std::getline(in, line);) EXPECT_LE(line.size(), 120u) << line;

@@ -223,12 +223,19 @@ TEST_F(BadInput, AWrongDTypeIsNamed) {
   ExpectModelRefused("model", {"model.norm.weight", "I16", "BF16, F16 or F32"});
 }
 
-TEST_F(BadInput, AnUnsupportedArchitectureListsTheSupported) {
+TEST_F(BadInput, AnUnsupportedArchitectureSaysWhatItNeeds) {
   CopyModel("model");
   Edit("model/config.json", "LlamaForCausalLM", "MambaForCausalLM");
-  const Ended ended = Temper(Train({"--model", "model"}));
-  ExpectEnd(ended, 1,
-            {"model/config.json", "'MambaForCausalLM' is not supported", "supported are ", ", LlamaForCausalLM, "});
+  ExpectEnd(Temper(Train({"--model", "model"})), 1,
+            {"model/config.json", "'MambaForCausalLM' is not supported: it needs state spaces (Mamba)"});
+  EXPECT_FALSE(Has("out"));
+}
+
+TEST_F(BadInput, AnUnknownArchitectureListsTheSupported) {
+  CopyModel("model");
+  Edit("model/config.json", "LlamaForCausalLM", "NobodysForCausalLM");
+  ExpectEnd(Temper(Train({"--model", "model"})), 1,
+            {"model/config.json", "'NobodysForCausalLM' is not supported", "supported are ", ", LlamaForCausalLM, "});
   EXPECT_FALSE(Has("out"));
 }
 
