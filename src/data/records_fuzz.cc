@@ -61,14 +61,17 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   static const FakeTokenizer tokenizer({"un", "able", "unable"}, /*dummy_prefix=*/true);
   const char* names[] = {"f.jsonl", "f.json", "f.txt", "f.csv"};
   FuzzEnv env(std::string_view(reinterpret_cast<const char*>(data) + 1, size - 1));
-  const DatasetOptions options{.tokenize = {.max_seq_len = 2 + data[0] / 16, .train_on_prompt = (data[0] & 8) != 0},
-                               .skip_bad_rows = (data[0] & 4) != 0};
+  const bool pairs = (data[0] & 12) == 12;
+  const DatasetOptions options{
+      .tokenize = {.max_seq_len = 2 + data[0] / 16, .train_on_prompt = !pairs && (data[0] & 8) != 0},
+      .skip_bad_rows = (data[0] & 4) != 0};
   static const auto chat = ChatTemplate::FromSource(
       "{% for m in messages %}<{{ m.role }}>{{ m.content.split('</think>')[-1] }}{{ m.tool_calls }}<end>{% endfor %}"
       "{% if add_generation_prompt %}<assistant>{% endif %}",
       "fuzz", {});
   const ChatTemplate* used = (data[0] & 128) != 0 ? &*chat : nullptr;
-  const auto dataset = LoadDataset(env, {{names[data[0] % 4]}}, tokenizer, used, options);
+  const auto dataset = LoadDataset(
+      env, {{.path = names[data[0] % 4], .use = pairs ? RowUse::kPairs : RowUse::kAnswers}}, tokenizer, used, options);
   if (!dataset.ok()) return 0;
   for (int64_t s = 0; s < dataset->store.size(); ++s) {
     const int64_t n = dataset->store.length(s);

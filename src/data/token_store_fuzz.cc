@@ -37,7 +37,7 @@ void FixSums(std::vector<std::byte>& bytes) {
     footer.entries_sum = SumOf(all.subspan(border, entries));
     Checksum content;
     for (size_t at = border; at < border + entries; at += sizeof(TokenEntry)) {
-      content.Update(all.subspan(at + offsetof(TokenEntry, length_and_weighted), sizeof(uint32_t)));
+      content.Update(all.subspan(at + offsetof(TokenEntry, length_and_flags), sizeof(uint32_t)));
     }
     content.Update(std::as_bytes(std::span(&footer.words_sum, 1)));
     footer.content_sum = content.Value();
@@ -65,6 +65,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     const TokenSample sample = store->sample(s);
     TEMPER_CHECK(sample.length() > 0 && sample.length() <= store->longest()) << sample.length();
     tokens += sample.length();
+    for (int64_t begin = 0, end = 0; begin < sample.length(); begin = end) {
+      end = sample.PartEnd(begin);
+      TEMPER_CHECK(end > begin && end <= sample.length()) << begin << " to " << end;
+    }
     for (int64_t i = 0; i < sample.length(); ++i) {
       TEMPER_CHECK(check == TokenStore::Check::kBorders || sample.token(i) < kVocab) << sample.token(i);
       if (sample.supervised(i)) (void)sample.weight(i);
