@@ -134,7 +134,8 @@ struct TrainResult {
 Result<TrainResult> Train(const Settings& settings, Observer* observer = nullptr, std::stop_token stop = {});
 
 struct PlanResult {
-  bool fits = false;         // into the memory of the machines that it was planned for, as far as that is known
+  // Into the memory of the machines that it was planned for, as far as that is known; absent where the text is all.
+  std::optional<bool> fits;
   std::string why_not;       // what the run would be refused for
   int64_t device_bytes = 0;  // that a step reserves on a rank, and outside its device
   int64_t host_bytes = 0, disk_bytes = 0;
@@ -157,7 +158,7 @@ struct Message {
   std::string role, content;  // "system", "user", "assistant"
 };
 
-// A model that answers. Movable; one thread at a time, which need not be the same.
+// A model that answers. Movable; one thread at a time, which need not be the same. REQUIRES: it was not moved from.
 class TextModel {
  public:
   // A piece of the answer: whole characters. False ends the answer.

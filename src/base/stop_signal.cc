@@ -78,10 +78,6 @@ void InstallStopHandler(bool tell_at_once) {
   alarm(0);
 }
 
-bool StopIsToldAtOnce() {
-  return told_at_once;
-}
-
 int StopSignal() {
   return stop_signal;
 }

@@ -15,9 +15,6 @@ void ExitOnStopSignals(int code, bool waits);
 // first is confirmed at once.
 void InstallStopHandler(bool tell_at_once);
 
-// Whether the first signal was, or will be, confirmed at once.
-bool StopIsToldAtOnce();
-
 // The first signal since the start; 0: none.
 int StopSignal();
 

@@ -95,7 +95,7 @@ TEST_F(DoorToModels, PlansWhatTheProgramPrints) {
   run.Set("cluster", "1xH200");
   const auto plan = Plan(run);
   ASSERT_TRUE(plan.ok()) << plan.status().message();
-  EXPECT_TRUE(plan->fits);
+  EXPECT_EQ(plan->fits, true);
   EXPECT_EQ(plan->steps, 10);
   const program::Arguments line = {"plan",        "--model", kModel,    "--max_seq_len", "96",        "--threads", "1",
                                    "--max_steps", "10",      "--rates", "typical",       "--cluster", "1xH200"};
@@ -106,9 +106,13 @@ TEST_F(DoorToModels, PlansWhatTheProgramPrints) {
   EXPECT_GT(plan->tokens_per_second.value_or(0), 0);
   EXPECT_NEAR(*plan->seconds_per_step * *plan->tokens_per_second, static_cast<double>(plan->tokens_per_step), 1e-6);
 
+  const auto search = Plan(Settings(run).Set("search", "throughput"));
+  ASSERT_TRUE(search.ok()) << search.status().message();
+  EXPECT_EQ(search->fits, std::nullopt) << "its text has many plans";
+
   const auto small = Plan(run.Set("memory.device", "2MiB").Set("memory.host", "1MiB"));
   ASSERT_TRUE(small.ok()) << small.status().message();
-  EXPECT_FALSE(small->fits);
+  EXPECT_EQ(small->fits, false);
   EXPECT_NE(small->why_not.find("of a device's 2.00 MiB"), std::string::npos) << small->why_not;
 }
 
