@@ -33,6 +33,15 @@ void ForSets(std::span<const int32_t> samples, const std::vector<SamplePasses>& 
 
 }  // namespace
 
+namespace {
+
+// Of tokens with those before them in a document, itself included.
+double PairsOfDocument(int64_t length) {
+  return 0.5 * static_cast<double>(length) * static_cast<double>(length + 1);
+}
+
+}  // namespace
+
 int64_t SamplesPerEpoch(std::span<const int32_t> samples, const std::vector<SamplePasses>& passes) {
   int64_t sum = 0;
   ForSets(samples, passes, [&](size_t, size_t, size_t per_epoch) { sum += static_cast<int64_t>(per_epoch); });
@@ -57,10 +66,21 @@ Packing::Packing(const TokenStore& store, std::span<const int32_t> samples, cons
   lengths_.reserve(ids_.size());
   by_length_.assign(max_len + 2, 0);
   for (const int32_t id : ids_) {
-    const int64_t length = store.length(id);
+    const TokenSample sample = store.sample(id);
+    const int64_t length = sample.length();
     TEMPER_CHECK(length <= options.max_seq_len)
         << "sample " << id << " of " << length << " tokens in rows of " << options.max_seq_len;
+    if (sample.PartEnd(0) != length && pairs_.empty()) {
+      for (const int32_t before : lengths_) pairs_.push_back(PairsOfDocument(before));
+      pairs_.reserve(ids_.size());
+    }
     lengths_.push_back(static_cast<int32_t>(length));
+    if (sample.PartEnd(0) == length && pairs_.empty()) continue;
+    double& pairs = pairs_.emplace_back(0);
+    for (int64_t begin = 0, end = 0; begin < length; begin = end) {
+      end = sample.PartEnd(begin);
+      pairs += PairsOfDocument(end - begin);
+    }
   }
   size_t largest_part = 0;
   ForSets(samples, options.passes, [&](size_t begin, size_t end, size_t per_epoch) {
@@ -89,15 +109,15 @@ Bytes Packing::memory() const {
   const auto bytes = [](const auto&... arrays) {
     return static_cast<int64_t>(((arrays.capacity() * sizeof(arrays[0])) + ...));
   };
-  return Bytes{bytes(ids_, lengths_, order_of_set_, order_, by_length_, row_of_, room_, next_row_, room_bits_,
+  return Bytes{bytes(ids_, lengths_, pairs_, order_of_set_, order_, by_length_, row_of_, room_, next_row_, room_bits_,
                      row_begin_, placed_, row_order_)};
 }
 
 double Packing::attended_pairs() const {
   double sum = 0;
   for (const int32_t i : order_) {
-    const double length = lengths_[static_cast<size_t>(i)];
-    sum += 0.5 * length * (length + 1);
+    const auto at = static_cast<size_t>(i);
+    sum += pairs_.empty() ? PairsOfDocument(lengths_[at]) : pairs_[at];
   }
   return sum;
 }

@@ -65,7 +65,7 @@ class Packing {
   int64_t tokens() const { return tokens_; }  // of the epoch's samples
   // The fraction of the rows' places that hold tokens, 0 to 1.
   double efficiency() const;
-  // Of an epoch: the sum of length (length + 1) / 2 over its samples, to count attention's arithmetic.
+  // Of an epoch: the sum of length (length + 1) / 2 over its samples, or their parts, to count attention's arithmetic.
   double attended_pairs() const;
   Bytes memory() const;
   const PackingOptions& options() const { return options_; }
@@ -83,6 +83,7 @@ class Packing {
   int64_t tokens_ = 0;
   std::vector<int32_t> ids_;      // as given
   std::vector<int32_t> lengths_;  // of ids_[i]
+  std::vector<double> pairs_;     // the same sum for ids_[i]; empty if no sample is in parts
   std::vector<SampleSet> sets_;
   // Scratch and result of Pack; indices are places in ids_.
   std::vector<int32_t> order_of_set_;  // of a set that gives a part of its samples; empty if none does

@@ -226,5 +226,16 @@ TEST(PackingDeathTest, ASampleThatFitsNoRowIsABug) {
   EXPECT_DEATH(Packing(store, Ids(1), {.max_seq_len = 10}), "sample 0 of 11 tokens in rows of 10");
 }
 
+// Attention stays within a part.
+TEST(Packing, CountsThePairsThatPartsAttendTo) {
+  MemoryTokens made;
+  made.Add(std::vector<int32_t>(4, 1), std::vector<uint8_t>(4));
+  made.Add(std::vector<int32_t>(5, 1), std::vector<uint8_t>(5), {}, std::vector<size_t>{2});
+  made.Add(std::vector<int32_t>(3, 1), std::vector<uint8_t>(3));
+  const TokenStore store = made.Store();
+  const Packing packing(store, std::vector<int32_t>{0, 1, 2}, {.max_seq_len = 16});
+  EXPECT_EQ(packing.attended_pairs(), 10 + (3 + 6) + 6);
+}
+
 }  // namespace
 }  // namespace temper::packing_test
