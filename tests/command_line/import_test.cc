@@ -222,9 +222,11 @@ TEST_F(Import, ARecipeForPreferencesBecomesARunOnlyIfToldSo) {
             {"dpo.yaml line 2, stage: dpo: trains on preferences", "--as sft"});
   EXPECT_FALSE(PosixEnv().IsFile(Path("sft.yaml")));
   const std::string yaml = Imported("dpo.yaml", {"--as", "sft"});
-  ExpectLines(yaml, {"#   line 2, stage: dpo: trains on preferences",
-                     "#   line 4, pref_beta: 0.2: only fine-tuning on given answers is supported, no preferences, "
-                     "rewards or generation while training"});
+  ExpectLines(
+      yaml,
+      {"#   line 2, stage: dpo: trains on preferences",
+       "#   line 4, pref_beta: 0.2: recipes for preferences, rewards or generation while training are not translated "
+       "(preferences: --task dpo, dpo.*)"});
 }
 
 TEST_F(Import, AFileIsReplacedOnlyIfToldSo) {
