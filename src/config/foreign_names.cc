@@ -189,6 +189,7 @@ std::vector<ForeignName> NamesWithOptions() {
       {"auto_resume_from_checkpoints", "resume", "add --resume to the command that continues a run", "false="},
       {"logging_steps", "logging_steps", "", "@steps"},
       {"eval_steps", "eval_steps", "", "@steps"},
+      {"save_every", "save_steps", ""},
       {"save_steps", "save_steps", "", "@steps"},
       {"do_eval", "eval_data", "evaluation runs if there is eval data", "*="},
       {"eval_strategy", "eval_strategy", strategies, "steps=steps epoch=epoch no=no"},

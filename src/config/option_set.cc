@@ -96,6 +96,8 @@ std::string OptionSet::Advice(std::string_view unknown) const {
       nearest = named.option;
     }
   }
+  // A setting that takes FIELD=VALUE, written as a section.
+  if (nearest == nullptr && in_section) nearest = Find(name.substr(0, name.size() - last.size() - 1));
   if (nearest == nullptr) return "--help lists all names";
   return fmt::format("did you mean '{}'?", nearest->name);
 }

@@ -227,6 +227,7 @@ TEST(RunOptions, UnknownNamesSuggestTheNearest) {
             "run.yaml line 2: unknown key 'learnig_rate'; did you mean 'learning_rate'?");
   EXPECT_HAS(YamlError("lora: {alhpa: 3}"), "did you mean 'lora.alpha'?");
   EXPECT_HAS(CommandError({"--memory.devise", "1GiB"}), "did you mean 'memory.device'?");
+  EXPECT_HAS(CommandError({"--columns.prompt", "question"}), "did you mean 'columns'?");
   EXPECT_HAS(CommandError({"--grad_accumulation_steps", "3"}), "did you mean 'gradient_accumulation_steps'?");
   EXPECT_HAS(YamlError("zzzzzzzzzzzz: 1"), "--help lists all names");
   EXPECT_HAS(CommandError({"--" + std::string(100000, 'x')}), "--help");

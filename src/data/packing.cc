@@ -12,7 +12,6 @@
 #include "data/shuffle.h"
 
 namespace temper {
-
 namespace {
 
 // Calls body(begin, end, per_epoch) for each set: its place in `samples`, and how many an epoch takes of it.
@@ -30,10 +29,6 @@ void ForSets(std::span<const int32_t> samples, const std::vector<SamplePasses>& 
     begin = place;
   }
 }
-
-}  // namespace
-
-namespace {
 
 // Of tokens with those before them in a document, itself included.
 double PairsOfDocument(int64_t length) {

@@ -12,8 +12,8 @@
 // The number of rows depends only on the lengths (samples of one length are interchangeable). So it is the same in
 // every epoch, unless a set gives a part of its samples (rows_vary).
 //
-// All memory is taken in the constructor (20 bytes per sample of an epoch and about as much per row); Pack allocates
-// nothing, so a new epoch may begin between two training steps. One thread at a time.
+// All memory is taken in the constructor (20 bytes per sample of an epoch, 28 where samples have parts, and about as
+// much per row); Pack allocates nothing, so a new epoch may begin between two training steps. One thread at a time.
 #pragma once
 
 #include <cstdint>

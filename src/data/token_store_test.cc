@@ -60,6 +60,34 @@ Result<TokenStore> Open(std::vector<std::byte> bytes, TokenStore::Check check = 
   return TokenStore::Open(MappedFile::OfBuffer(std::move(bytes)), check, kVocab);
 }
 
+// Lets `change` edit the file of one sample without weights, then makes every checksum agree.
+template <class Change>
+void Forge(std::vector<std::byte>& bytes, const Change& change) {
+  TokenFooter footer;
+  TokenEntry entry;
+  const size_t footer_at = bytes.size() - sizeof(footer);
+  std::memcpy(&footer, bytes.data() + footer_at, sizeof(footer));
+  std::vector<uint32_t> words(footer.tokens);
+  const size_t entry_at = words.size() * sizeof(uint32_t);
+  std::memcpy(words.data(), bytes.data(), entry_at);
+  std::memcpy(&entry, bytes.data() + entry_at, sizeof(entry));
+  change(std::span(words), entry, footer);
+  Checksum of_words, entries, content, tail;
+  of_words.Update(std::as_bytes(std::span(words)));
+  footer.words_sum = of_words.Value();
+  entries.Update(std::as_bytes(std::span(&entry, 1)));
+  footer.entries_sum = entries.Value();
+  content.Update(std::as_bytes(std::span(&entry.length_and_flags, 1)));
+  content.Update(std::as_bytes(std::span(&footer.words_sum, 1)));
+  footer.content_sum = content.Value();
+  tail.Update(std::span(bytes).subspan(entry_at + sizeof(entry), footer_at - entry_at - sizeof(entry)));
+  tail.Update(std::as_bytes(std::span(&footer, 1)).first(offsetof(TokenFooter, tail_sum)));
+  footer.tail_sum = tail.Value();
+  std::memcpy(bytes.data(), words.data(), entry_at);
+  std::memcpy(bytes.data() + entry_at, &entry, sizeof(entry));
+  std::memcpy(bytes.data() + footer_at, &footer, sizeof(footer));
+}
+
 // Chunks of samples, pieces of a buffer and a sample that is longer than both.
 TEST(TokenStore, GivesBackWhatWasWritten) {
   Samples samples = RandomSamples(1, 2 * kChunkSamples + 17, 300);
@@ -163,24 +191,10 @@ TEST(TokenStore, NumbersOutOfRangeAreRefusedWithGoodChecksums) {
 
   // A sample that reaches beyond the words, with every checksum made again.
   std::vector<std::byte> bytes = FileOf({.tokens = {{1, 2}}, .flags = {{0, 1}}, .weights = {{}}});
-  TokenFooter footer;
-  const size_t footer_at = bytes.size() - sizeof(footer), entry_at = 2 * sizeof(uint32_t);
-  std::memcpy(&footer, bytes.data() + footer_at, sizeof(footer));
-  TokenEntry entry;
-  std::memcpy(&entry, bytes.data() + entry_at, sizeof(entry));
-  entry.length_and_flags = 1000;
-  std::memcpy(bytes.data() + entry_at, &entry, sizeof(entry));
-  footer.tokens = footer.longest = 1000;
-  Checksum entries, content, tail;
-  entries.Update(std::as_bytes(std::span(&entry, 1)));
-  content.Update(std::as_bytes(std::span(&entry.length_and_flags, 1)));
-  content.Update(std::as_bytes(std::span(&footer.words_sum, 1)));
-  footer.entries_sum = entries.Value();
-  footer.content_sum = content.Value();
-  tail.Update(std::span(bytes).subspan(entry_at + sizeof(entry), footer_at - entry_at - sizeof(entry)));
-  tail.Update(std::as_bytes(std::span(&footer, 1)).first(offsetof(TokenFooter, tail_sum)));
-  footer.tail_sum = tail.Value();
-  std::memcpy(bytes.data() + footer_at, &footer, sizeof(footer));
+  Forge(bytes, [](std::span<uint32_t>, TokenEntry& entry, TokenFooter& footer) {
+    entry.length_and_flags = 1000;
+    footer.tokens = footer.longest = 1000;
+  });
   for (const auto check : {TokenStore::Check::kAll, TokenStore::Check::kBorders}) {
     const auto store = Open(bytes, check);
     ASSERT_FALSE(store.ok());
@@ -204,24 +218,10 @@ TEST(TokenStore, KnowsWhereThePartsOfASampleBegin) {
 // A word that begins a part of a sample that has none would give it another length than its entry says.
 TEST(TokenStore, RefusesPartsThatItsEntriesDoNotHave) {
   std::vector<std::byte> bytes = FileOf({.tokens = {{1, 2}}, .flags = {{0, 1}}, .weights = {{}}});
-  TokenFooter footer;
-  const size_t footer_at = bytes.size() - sizeof(footer), entry_at = 2 * sizeof(uint32_t);
-  std::memcpy(&footer, bytes.data() + footer_at, sizeof(footer));
-  TokenEntry entry;
-  std::memcpy(&entry, bytes.data() + entry_at, sizeof(entry));
-  const uint32_t words[] = {1, 2 | kPartBit};
-  std::memcpy(bytes.data(), words, sizeof(words));
-  Checksum sum, content, tail;
-  sum.Update(std::as_bytes(std::span(words)));
-  footer.words_sum = sum.Value();
-  footer.supervised = 0;
-  content.Update(std::as_bytes(std::span(&entry.length_and_flags, 1)));
-  content.Update(std::as_bytes(std::span(&footer.words_sum, 1)));
-  footer.content_sum = content.Value();
-  tail.Update(std::span(bytes).subspan(entry_at + sizeof(entry), footer_at - entry_at - sizeof(entry)));
-  tail.Update(std::as_bytes(std::span(&footer, 1)).first(offsetof(TokenFooter, tail_sum)));
-  footer.tail_sum = tail.Value();
-  std::memcpy(bytes.data() + footer_at, &footer, sizeof(footer));
+  Forge(bytes, [](std::span<uint32_t> words, TokenEntry&, TokenFooter& footer) {
+    words[1] = 2 | kPartBit;
+    footer.supervised = 0;
+  });
   const auto store = Open(bytes, TokenStore::Check::kAll);
   ASSERT_FALSE(store.ok());
   EXPECT_NE(store.status().message().find("begins a part of another"), std::string::npos) << store.status().message();

@@ -229,10 +229,6 @@ class RunSearch {
   Way stored_;                                 // for the hash of a run that is asked to cast its weights
 };
 
-}  // namespace
-
-namespace {
-
 // `ranks_of`: the ranks wanted of a run with so many stages.
 Result<std::vector<CompiledRun>> CompileFor(const RankMemory& available, const Model& model, const RunConfig& config,
                                             int ranks, const KeptDecisions& kept, const MemorySpec& asked,
