@@ -27,15 +27,17 @@ constexpr DecoderDefaults kCohereDefaults = {.keys = {.norm_eps = "layer_norm_ep
 Result<DecoderSpec> ReadCoheres(const Json& config, const char* architecture, const DecoderDefaults& defaults,
                                 double logit_scale, const std::string& where) {
   TEMPER_ASSIGN_OR_RETURN(DecoderSpec s, ReadDecoder(config, architecture, defaults, where));
-  s.norm = DecoderSpec::Norm::kLayerNoShift;
-  s.parallel = true;
-  s.mlp_norm = "";
+  s.SetNorm(NormKind::kLayerNoShift);
+  for (DecoderBlock& block : s.blocks) {
+    block.parallel = true;
+    block.norms.feed_forward = "";
+  }
   TEMPER_ASSIGN_OR_RETURN(s.logit_scale, NumberOr(config, "logit_scale", logit_scale, where));
   if (!(s.logit_scale > 0)) {
     return Corrupt(fmt::format("{}: logit_scale is {}, should be positive", where, s.logit_scale));
   }
-  TEMPER_ASSIGN_OR_RETURN(s.qkv_bias, BoolOr(config, "attention_bias", false, where));
-  s.attention_out_bias = s.qkv_bias;
+  TEMPER_ASSIGN_OR_RETURN(const bool bias, BoolOr(config, "attention_bias", false, where));
+  for (AttentionSpec* const a : s.attentions()) a->qkv_bias = a->out_bias = bias;
   return s;
 }
 
@@ -51,8 +53,8 @@ Result<int> AddRopeOf(const Json& config, const char* type, const std::string& w
         where, type));
   }
   const Json alone = {{"rope_parameters", *of_type}};
-  TEMPER_ASSIGN_OR_RETURN(RopeSpec rope,
-                          ReadRope(alone, nullptr, {}, spec->head_dim, spec->facts.max_positions, where));
+  TEMPER_ASSIGN_OR_RETURN(
+      RopeSpec rope, ReadRope(alone, nullptr, {}, spec->attentions()[0]->head_dim, spec->facts.max_positions, where));
   spec->ropes.push_back(std::move(rope));
   return static_cast<int>(spec->ropes.size()) - 1;
 }
@@ -80,7 +82,7 @@ Result<std::unique_ptr<Model>> ReadCohere2(const Json& config, const std::string
   if (window == 0) return Unsupported(where + ": sliding_window is null or 0, which Cohere2ForCausalLM cannot compute");
   TEMPER_RETURN_IF_ERROR(SetWindows(
       config, window, [&](int64_t block) { return (block + 1) % pattern != 0; }, where, &s));
-  for (DecoderBlock& block : s.blocks) block.rope = block.window > 0 ? 0 : kNoRope;
+  for (AttentionSpec* const a : s.attentions()) a->rope = a->window > 0 ? 0 : kNoRope;
   return MakeDecoder(std::move(s));
 }
 
@@ -94,13 +96,13 @@ Result<std::unique_ptr<Model>> ReadCohereCompass(const Json& file, const std::st
   TEMPER_RETURN_IF_ERROR(SetWindows(
       config, window, [](int64_t) { return false; }, where, &s));
   std::optional<int> full, sliding;
-  for (DecoderBlock& block : s.blocks) {
-    std::optional<int>& rope = block.window > 0 ? sliding : full;
+  for (AttentionSpec* const a : s.attentions()) {
+    std::optional<int>& rope = a->window > 0 ? sliding : full;
     if (!rope) {
       TEMPER_ASSIGN_OR_RETURN(rope,
-                              AddRopeOf(config, block.window > 0 ? "sliding_attention" : "full_attention", where, &s));
+                              AddRopeOf(config, a->window > 0 ? "sliding_attention" : "full_attention", where, &s));
     }
-    block.rope = *rope;
+    a->rope = *rope;
   }
   return MakeDecoder(std::move(s));
 }

@@ -27,7 +27,8 @@ Result<std::unique_ptr<Model>> ReadCwm(const Json& given, const std::string& whe
                                                       .norm_eps = 1e-5,
                                                       .rope = {.theta = 1000000}},
                                                      where));
-  TEMPER_ASSIGN_OR_RETURN(s.mlp_bias, BoolOr(config, "mlp_bias", false, where));
+  TEMPER_ASSIGN_OR_RETURN(const bool mlp_bias, BoolOr(config, "mlp_bias", false, where));
+  for (MlpSpec* const m : s.mlps()) m->bias = mlp_bias;
   TEMPER_ASSIGN_OR_RETURN(const int64_t window, ReadWindow(config, 8192, where));
   TEMPER_RETURN_IF_ERROR(SetWindows(
       config, window, [&](int64_t block) { return window > 0 && block % 4 != 0; }, where, &s));

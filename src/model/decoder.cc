@@ -22,21 +22,7 @@ class Decoder final : public Model {
 
  private:
   void BuildForward(ForwardBuilder& f) const override;
-  // The tables of one rope, [T, R] each.
-  struct Tables {
-    ValueId q, k;
-  };
-  // The norm of that module: over rows, of which its scale has the dim `over`, or over every so many elements of a row.
-  ValueId Norm(ForwardBuilder& f, ValueId x, const std::string& module, Dim over, const std::string& name,
-               bool grouped = false) const;
-  ValueId Block(ForwardBuilder& f, ValueId x_TD, std::span<const Tables> ropes, int block) const;
-  ValueId Attention(ForwardBuilder& f, ValueId x_TD, std::span<const Tables> ropes, int block,
-                    const std::string& module) const;
-  ValueId Mlp(ForwardBuilder& f, ValueId x_TD, const std::string& block) const;
-  // Initial values of the last products of attention and MLP.
-  ForwardBuilder::Init AddedInit() const {
-    return s_.init_by_depth ? ForwardBuilder::Init::kNormalByDepth : ForwardBuilder::Init::kNormal;
-  }
+  ValueId Block(ForwardBuilder& f, ValueId x_TD, std::span<const RopeTables> ropes, int block) const;
   std::string EmbeddingName() const { return s_.names.prefix + s_.names.embedding + ".weight"; }
   std::string HeadName() const { return s_.names.head + ".weight"; }
   std::string HeadInFiles() const { return s_.names.head_in_files.empty() ? s_.names.head : s_.names.head_in_files; }
@@ -83,145 +69,45 @@ std::vector<std::string> Decoder::NamesInFiles(const std::string& name) const {
   return names;
 }
 
-// T tokens, D hidden, H heads, K kv-heads, E head dim, R rotary elements of a head, F ffn, V vocabulary, W embedding.
-ValueId Decoder::Norm(ForwardBuilder& f, ValueId x, const std::string& module, Dim over, const std::string& name,
-                      bool grouped) const {
-  using Kind = DecoderSpec::Norm;
-  const bool plus_one = s_.norm == Kind::kRmsPlusOne,
-             plain = s_.norm == Kind::kRmsPlain || s_.norm == Kind::kLayerPlain;
-  const int64_t width = over.size;
-  const auto init = plus_one ? ForwardBuilder::Init::kZero : ForwardBuilder::Init::kOne;
-  const ValueId w = plain ? f.Constant(1, {width}) : f.Weight(module + ".weight", {over}, init);
-  if (plus_one || s_.norm == Kind::kRms || s_.norm == Kind::kRmsPlain) {
-    return f.RmsNorm(x, w, s_.norm_eps, name, {.grouped = grouped, .plus_one = plus_one});
-  }
-  TEMPER_CHECK(!grouped) << module << ": no layer norm of groups";
-  const bool shifted = s_.norm == Kind::kLayer || s_.norm == Kind::kLayerPlusOne;
-  const ValueId b = shifted ? f.NormShift(module + ".bias", width) : f.Constant(0, {width});
-  if (s_.norm != Kind::kLayerPlusOne) return f.LayerNorm(x, w, b, s_.norm_eps, name);
-  return f.Add(Op::kLayerNorm, {x, w, b}, {{"eps", s_.norm_eps}, {"plus_one", int64_t{1}}}, name)[0];
+// T tokens, D hidden, V vocabulary, W embedding.
+ValueId Mixed(ForwardBuilder& f, const Mixer& mixer, const BlockContext& block, ValueId x_TD) {
+  return std::visit([&](const AttentionSpec& spec) { return BuildAttention(f, spec, block, x_TD); }, mixer);
+}
+ValueId FedForward(ForwardBuilder& f, const FeedForward& feed_forward, const BlockContext& block, ValueId x_TD) {
+  return std::visit([&](const MlpSpec& spec) { return BuildMlp(f, spec, block, x_TD); }, feed_forward);
 }
 
-ValueId Decoder::Attention(ForwardBuilder& f, ValueId x_TD, std::span<const Tables> ropes, int block,
-                           const std::string& module) const {
-  const DecoderBlock& kind = s_.blocks[static_cast<size_t>(block)];
-  const ForwardBuilder::Heads heads{s_.heads, s_.kv_heads, s_.head_dim, kind.window, kind.scale, s_.score_cap};
-  const Dim D{DimLabel::kHidden, s_.hidden};
-  const Dim HE{DimLabel::kHeads, heads.heads * heads.head_dim}, KE{DimLabel::kKvHeads, heads.kv_heads * heads.head_dim};
-  const ModuleLayout layout{.transposed = s_.transposed};
-  ValueId q, k, v;
-  if (s_.fused_qkv) {
-    const ModuleLayout fused{.groups = s_.qkv_by_kv_head ? s_.kv_heads : 1, .transposed = s_.transposed};
-    const auto qkv =
-        f.FusedLinear(x_TD, module + s_.names.fused_qkv, {{"q", HE}, {"k", KE}, {"v", KE}}, D, s_.qkv_bias, fused);
-    q = qkv[0], k = qkv[1], v = qkv[2];
-  } else {
-    q = f.Linear(x_TD, module + "q_proj", HE, D, s_.qkv_bias, "q");
-    k = f.Linear(x_TD, module + "k_proj", KE, D, s_.qkv_bias, "k");
-    v = f.Linear(x_TD, module + "v_proj", KE, D, s_.qkv_bias, "v");
-  }
-  const auto normed = [&](ValueId x, Dim all, const std::string& norm, const std::string& name) {
-    if (s_.qk_norm == DecoderSpec::QkNorm::kNone) return x;
-    const bool by_head = s_.qk_norm == DecoderSpec::QkNorm::kHeads;
-    return Norm(f, x, module + norm, by_head ? Dim{DimLabel::kNorm, heads.head_dim} : all, name, by_head);
-  };
-  const auto norm_both = [&] {
-    q = normed(q, HE, s_.names.q_norm, "q_norm");
-    k = normed(k, KE, s_.names.k_norm, "k_norm");
-  };
-  if (!s_.norms_after_rope) norm_both();
-  if (kind.rope != kNoRope) {
-    const auto rope = static_cast<size_t>(kind.rope);
-    q = f.Rope(q, ropes[rope].q, heads.head_dim, s_.ropes[rope].interleaved, "q_rope");
-    k = f.Rope(k, ropes[rope].k, heads.head_dim, s_.ropes[rope].interleaved, "k_rope");
-  }
-  if (s_.norms_after_rope) norm_both();
-  const ValueId o = f.Attend(q, k, v, heads, block, "attn");
-  return f.Linear(o, module + s_.names.attention_out, D, HE, s_.attention_out_bias, "attn_out", layout, AddedInit());
-}
-
-using Activation = DecoderSpec::Activation;
-
-// Of a gated MLP.
-GraphBuilder::Gate GateOf(Activation activation) {
-  switch (activation) {
-    case Activation::kSilu:
-      return GraphBuilder::Gate::kSilu;
-    case Activation::kGelu:
-      return GraphBuilder::Gate::kGelu;
-    case Activation::kGeluTanh:
-      return GraphBuilder::Gate::kGeluTanh;
-    case Activation::kRelu:
-    case Activation::kReluSquared:
-      break;
-  }
-  TEMPER_CHECK(false) << "no gate has this activation";
-  return {};
-}
-
-// Of an MLP without a gate.
-ValueId Activated(ForwardBuilder& f, ValueId x, Activation activation) {
-  switch (activation) {
-    case Activation::kGelu:
-      return f.Add(Op::kGelu, {x}, {{"tanh", int64_t{0}}}, "mlp")[0];
-    case Activation::kGeluTanh:
-      return f.Add(Op::kGelu, {x}, {{"tanh", int64_t{1}}}, "mlp")[0];
-    case Activation::kRelu:
-      return f.Add(Op::kRelu, {x}, {}, "mlp")[0];
-    case Activation::kReluSquared:
-      return f.Add(Op::kReluSquared, {x}, {}, "mlp")[0];
-    case Activation::kSilu:
-      break;
-  }
-  TEMPER_CHECK(false) << "an MLP with this activation is gated";
-  return kNoValue;
-}
-
-ValueId Decoder::Mlp(ForwardBuilder& f, ValueId x_TD, const std::string& block) const {
-  const Dim D{DimLabel::kHidden, s_.hidden}, F{DimLabel::kFfn, s_.ffn};
-  const ModuleLayout layout{.transposed = s_.transposed};
-  ValueId h;
-  if (s_.gated) {
-    ValueId gate, up;
-    if (s_.fused_gate_up) {
-      const auto both = f.FusedLinear(x_TD, block + "mlp.gate_up_proj", {{"gate", F}, {"up", F}}, D, s_.mlp_bias);
-      gate = both[0], up = both[1];
-    } else {
-      gate = f.Linear(x_TD, block + "mlp.gate_proj", F, D, s_.mlp_bias, "gate");
-      up = f.Linear(x_TD, block + s_.names.up, F, D, s_.mlp_bias, "up");
-    }
-    h = f.Glu(gate, up, "mlp", GateOf(s_.activation));
-  } else {
-    h = f.Linear(x_TD, block + s_.names.up, F, D, s_.mlp_bias, "up", layout);
-    h = Activated(f, h, s_.activation);
-  }
-  h = f.Dropout(h, s_.mlp_dropout, "activation_dropout");
-  return f.Linear(h, block + s_.names.down, D, F, s_.mlp_bias, "mlp_out", layout, AddedInit());
-}
-
-ValueId Decoder::Block(ForwardBuilder& f, ValueId x_TD, std::span<const Tables> ropes, int block) const {
-  const std::string p = fmt::format("{}{}{}.", s_.names.prefix, s_.names.blocks, block);
-  f.EnterBlock(block, p);
+ValueId Decoder::Block(ForwardBuilder& f, ValueId x_TD, std::span<const RopeTables> ropes, int block) const {
+  const DecoderBlock& b = s_.blocks[static_cast<size_t>(block)];
+  const BlockContext context{
+      .block = block,
+      .path = fmt::format("{}{}{}.", s_.names.prefix, s_.names.blocks, block),
+      .hidden = s_.hidden,
+      .ropes = ropes,
+      .transposed = s_.transposed,
+      .added_init = s_.init_by_depth ? ForwardBuilder::Init::kNormalByDepth : ForwardBuilder::Init::kNormal};
+  f.EnterBlock(block, context.path);
   const auto normed = [&](ValueId x, const std::string& module, const char* name) {
-    return module.empty() ? x : Norm(f, x, p + module, {DimLabel::kNorm, s_.hidden}, name);
+    return module.empty() ? x
+                          : BuildNorm(f, b.norms.spec, x, context.path + module, {DimLabel::kNorm, s_.hidden}, name);
   };
-  const bool before = !s_.norms_after_sums;
-  ValueId h = before ? normed(x_TD, s_.attention_norm, "attn_norm") : x_TD;
-  const ValueId read_by_attention = h, input = x_TD;
-  h = Attention(f, h, ropes, block, p + s_.names.attention);
-  h = normed(f.Dropout(h, s_.attention_out_dropout, "attn_dropout"), s_.attention_out_norm, "attn_out_norm");
-  x_TD = f.Sum(x_TD, f.Scale(h, s_.residual_scale, "attn_scaled"), "attn_residual");
-  if (!before) x_TD = normed(x_TD, s_.attention_norm, "attn_norm");
+  const bool before = !b.norms.after_sums;
+  ValueId h = before ? normed(x_TD, b.norms.mixer, "attn_norm") : x_TD;
+  const ValueId read_by_mixer = h, input = x_TD;
+  h = Mixed(f, b.mixer, context, h);
+  h = normed(f.Dropout(h, b.mixer_out_dropout, "attn_dropout"), b.norms.mixer_out, "attn_out_norm");
+  x_TD = f.Sum(x_TD, f.Scale(h, b.residual_scale, "attn_scaled"), "attn_residual");
+  if (!before) x_TD = normed(x_TD, b.norms.mixer, "attn_norm");
 
-  if (s_.parallel) {
-    h = s_.mlp_norm.empty() ? read_by_attention : normed(input, s_.mlp_norm, "mlp_norm");
+  if (b.parallel) {
+    h = b.norms.feed_forward.empty() ? read_by_mixer : normed(input, b.norms.feed_forward, "mlp_norm");
   } else {
-    h = before ? normed(x_TD, s_.mlp_norm, "mlp_norm") : x_TD;
+    h = before ? normed(x_TD, b.norms.feed_forward, "mlp_norm") : x_TD;
   }
-  h = Mlp(f, h, p);
-  h = normed(f.Dropout(h, s_.mlp_out_dropout, "mlp_dropout"), s_.mlp_out_norm, "mlp_out_norm");
-  x_TD = f.Sum(x_TD, f.Scale(h, s_.residual_scale, "mlp_scaled"), "mlp_residual");
-  return before ? x_TD : normed(x_TD, s_.mlp_norm, "mlp_norm");
+  h = FedForward(f, b.feed_forward, context, h);
+  h = normed(f.Dropout(h, b.feed_forward_out_dropout, "mlp_dropout"), b.norms.feed_forward_out, "mlp_out_norm");
+  x_TD = f.Sum(x_TD, f.Scale(h, b.residual_scale, "mlp_scaled"), "mlp_residual");
+  return before ? x_TD : normed(x_TD, b.norms.feed_forward, "mlp_norm");
 }
 
 void Decoder::BuildForward(ForwardBuilder& f) const {
@@ -246,17 +132,21 @@ void Decoder::BuildForward(ForwardBuilder& f) const {
     x = f.Sum(x, f.Embedding(positions, f.position(), s_.position_offset, "positions"), "input");
   }
   x = f.Dropout(x, s_.embedding_dropout, "embedding_dropout");
-  if (s_.norms_embedding) x = Norm(f, x, p + "embedding_norm", {DimLabel::kNorm, D.size}, "embedding_norm");
-  std::vector<Tables> ropes;
+  if (s_.norms_embedding) {
+    x = BuildNorm(f, s_.norm, x, p + "embedding_norm", {DimLabel::kNorm, D.size}, "embedding_norm");
+  }
+  std::vector<RopeTables> ropes;
   for (const RopeSpec& rope : s_.ropes) {
     const std::string name = ropes.empty() ? "rope" : fmt::format("rope{}", ropes.size());
     const auto made = [&](bool of_queries, const std::string& of) { return RopeTableOf(f, rope, of_queries, of); };
     const ValueId k = made(false, name);
-    ropes.push_back({rope.position_beta == 0 ? k : made(true, name + "_q"), k});
+    ropes.push_back({rope.position_beta == 0 ? k : made(true, name + "_q"), k, rope.interleaved});
   }
   for (size_t b = 0; b < s_.blocks.size(); ++b) x = Block(f, x, ropes, static_cast<int>(b));
   f.EnterBlock(kBlockAfter, p);
-  if (!s_.names.final_norm.empty()) x = Norm(f, x, p + s_.names.final_norm, {DimLabel::kNorm, D.size}, "final_norm");
+  if (!s_.names.final_norm.empty()) {
+    x = BuildNorm(f, s_.norm, x, p + s_.names.final_norm, {DimLabel::kNorm, D.size}, "final_norm");
+  }
   if (embed != D.size) x = f.Linear(x, p + "project_out", W, D, false, "projected_out");
   x = f.Scale(x, s_.logit_scale, "logits_scaled");
   f.Head(x, s_.facts.tied ? table : f.Weight(HeadName(), {V, W}), s_.names.head, s_.logit_cap);
@@ -267,51 +157,75 @@ bool IsNull(const Json& config, const char* key) {
   return it != config.end() && it->is_null();
 }
 
-// The activation that transformers calls `name`, if MLPs with or without a gate may have it.
-std::optional<Activation> ActivationNamed(const std::string& name, bool gated) {
-  if (name == "gelu") return Activation::kGelu;
-  if (name == "gelu_new" || name == "gelu_fast" || name == "gelu_pytorch_tanh") return Activation::kGeluTanh;
-  if (gated && (name == "silu" || name == "swish")) return Activation::kSilu;
-  if (!gated && name == "relu") return Activation::kRelu;
-  if (!gated && name == "relu2") return Activation::kReluSquared;
-  return std::nullopt;
+// The parts of kind T in all blocks.
+template <class T, class Variant>
+std::vector<T*> PartsOf(std::vector<DecoderBlock>& blocks, Variant DecoderBlock::*part) {
+  std::vector<T*> parts;
+  for (DecoderBlock& block : blocks) {
+    if (T* const found = std::get_if<T>(&(block.*part)); found != nullptr) parts.push_back(found);
+  }
+  return parts;
 }
 
 }  // namespace
+
+std::vector<AttentionSpec*> DecoderSpec::attentions() {
+  return PartsOf<AttentionSpec>(blocks, &DecoderBlock::mixer);
+}
+std::vector<MlpSpec*> DecoderSpec::mlps() {
+  return PartsOf<MlpSpec>(blocks, &DecoderBlock::feed_forward);
+}
+
+void DecoderSpec::SetNorm(NormSpec spec) {
+  norm = spec;
+  for (DecoderBlock& block : blocks) block.norms.spec = spec;
+  for (AttentionSpec* const attention : attentions()) attention->norm = spec;
+}
+void DecoderSpec::NameNorms(const BlockNorms& names) {
+  for (DecoderBlock& block : blocks) {
+    const NormSpec spec = block.norms.spec;
+    block.norms = names;
+    block.norms.spec = spec;
+  }
+}
 
 Result<DecoderSpec> ReadDecoder(const Json& config, std::string architecture, const DecoderDefaults& defaults,
                                 const std::string& where) {
   const DecoderKeys& keys = defaults.keys;
   DecoderSpec s;
+  AttentionSpec attention;
+  MlpSpec mlp;
   ModelFacts& f = s.facts;
   f.architecture = std::move(architecture);
   TEMPER_ASSIGN_OR_RETURN(f.vocab, IntOr(config, "vocab_size", defaults.vocab, where));
   TEMPER_ASSIGN_OR_RETURN(s.hidden, IntOr(config, keys.hidden, defaults.hidden, where));
   TEMPER_ASSIGN_OR_RETURN(const int64_t blocks, IntOr(config, keys.blocks, defaults.blocks, where));
-  TEMPER_ASSIGN_OR_RETURN(s.heads, IntOr(config, keys.heads, defaults.heads, where));
-  s.kv_heads = s.heads;
+  TEMPER_ASSIGN_OR_RETURN(attention.heads, IntOr(config, keys.heads, defaults.heads, where));
+  attention.kv_heads = attention.heads;
   // A null, unlike a missing key, means that the value follows from the other sizes.
   if (!defaults.plain_heads) {
     const bool own = defaults.kv_heads > 0 && !IsNull(config, "num_key_value_heads");
-    TEMPER_ASSIGN_OR_RETURN(s.kv_heads, IntOr(config, "num_key_value_heads", own ? defaults.kv_heads : s.heads, where));
+    TEMPER_ASSIGN_OR_RETURN(attention.kv_heads,
+                            IntOr(config, "num_key_value_heads", own ? defaults.kv_heads : attention.heads, where));
   }
-  TEMPER_ASSIGN_OR_RETURN(s.ffn, IntOr(config, keys.ffn, defaults.ffn, where));
+  TEMPER_ASSIGN_OR_RETURN(mlp.ffn, IntOr(config, keys.ffn, defaults.ffn, where));
   TEMPER_ASSIGN_OR_RETURN(f.max_positions, IntOr(config, keys.max_positions, defaults.max_positions, where));
-  if (s.heads <= 0 || s.kv_heads <= 0 || s.heads % s.kv_heads != 0) {
+  if (attention.heads <= 0 || attention.kv_heads <= 0 || attention.heads % attention.kv_heads != 0) {
     return Corrupt(fmt::format("{}: num_attention_heads {} must be a positive multiple of num_key_value_heads {}",
-                               where, s.heads, s.kv_heads));
+                               where, attention.heads, attention.kv_heads));
   }
-  s.head_dim = s.hidden / s.heads;
+  attention.head_dim = s.hidden / attention.heads;
   if (!defaults.plain_heads) {
     const bool own = defaults.head_dim > 0 && !IsNull(config, "head_dim");
-    TEMPER_ASSIGN_OR_RETURN(s.head_dim, IntOr(config, "head_dim", own ? defaults.head_dim : s.head_dim, where));
-  } else if (s.hidden % s.heads != 0) {
-    return Corrupt(
-        fmt::format("{}: {} {} must be a multiple of {} {}", where, keys.hidden, s.hidden, keys.heads, s.heads));
+    TEMPER_ASSIGN_OR_RETURN(attention.head_dim,
+                            IntOr(config, "head_dim", own ? defaults.head_dim : attention.head_dim, where));
+  } else if (s.hidden % attention.heads != 0) {
+    return Corrupt(fmt::format("{}: {} {} must be a multiple of {} {}", where, keys.hidden, s.hidden, keys.heads,
+                               attention.heads));
   }
-  TEMPER_ASSIGN_OR_RETURN(s.norm_eps, NumberOr(config, keys.norm_eps, defaults.norm_eps, where));
-  if (!(s.norm_eps >= 0)) {
-    return Corrupt(fmt::format("{}: {} is {}, should not be negative", where, keys.norm_eps, s.norm_eps));
+  TEMPER_ASSIGN_OR_RETURN(s.norm.eps, NumberOr(config, keys.norm_eps, defaults.norm_eps, where));
+  if (!(s.norm.eps >= 0)) {
+    return Corrupt(fmt::format("{}: {} is {}, should not be negative", where, keys.norm_eps, s.norm.eps));
   }
   TEMPER_ASSIGN_OR_RETURN(f.initializer_range,
                           NumberOr(config, keys.initializer_range, defaults.initializer_range, where));
@@ -322,25 +236,24 @@ Result<DecoderSpec> ReadDecoder(const Json& config, std::string architecture, co
     return Unsupported(fmt::format("{}: {} '{}'; supported are {}, gelu, gelu_new, gelu_fast and gelu_pytorch_tanh",
                                    where, keys.activation, name, defaults.gated ? "silu" : "relu, relu2"));
   }
-  s.activation = *activation;
-  s.gated = defaults.gated;
+  mlp.activation = *activation;
+  mlp.gated = defaults.gated;
   if (!IsSane(f.vocab, kMaxRows) || !IsSane(s.hidden, kMaxWidth) || !IsSane(blocks, kMaxBlocks) ||
-      !IsSane(s.ffn, kMaxWidth) || !IsSane(s.head_dim, kMaxHeads) || !IsSane(f.max_positions, kMaxRows) ||
-      !IsSane(s.heads, kMaxHeads) || (defaults.rotary && s.head_dim % 2 != 0)) {
+      !IsSane(mlp.ffn, kMaxWidth) || !IsSane(attention.head_dim, kMaxHeads) || !IsSane(f.max_positions, kMaxRows) ||
+      !IsSane(attention.heads, kMaxHeads) || (defaults.rotary && attention.head_dim % 2 != 0)) {
     return Corrupt(
         fmt::format("{}: a size is missing, not positive or out of range ({} {}, {} {}, vocab_size {}, {} {}, head_dim "
                     "{}, {} {})",
-                    where, keys.hidden, s.hidden, keys.blocks, blocks, f.vocab, keys.ffn, s.ffn, s.head_dim,
+                    where, keys.hidden, s.hidden, keys.blocks, blocks, f.vocab, keys.ffn, mlp.ffn, attention.head_dim,
                     keys.max_positions, f.max_positions));
   }
-  s.blocks.resize(static_cast<size_t>(blocks));
+  attention.norm = s.norm;
+  attention.rope = defaults.rotary ? 0 : kNoRope;
+  s.blocks.assign(static_cast<size_t>(blocks), {.norms = {.spec = s.norm}, .mixer = attention, .feed_forward = mlp});
   TEMPER_RETURN_IF_ERROR(ReadUnusedDropout(config, keys.attention_dropout, defaults.attention_dropout, where, &f));
-  if (!defaults.rotary) {
-    for (DecoderBlock& block : s.blocks) block.rope = kNoRope;
-    return s;
-  }
-  TEMPER_ASSIGN_OR_RETURN(const RopeSpec rope, ReadRope(config, defaults.rope.layer_type, defaults.rope, s.head_dim,
-                                                        f.max_positions, where));
+  if (!defaults.rotary) return s;
+  TEMPER_ASSIGN_OR_RETURN(const RopeSpec rope, ReadRope(config, defaults.rope.layer_type, defaults.rope,
+                                                        attention.head_dim, f.max_positions, where));
   s.ropes = {rope};
   if (rope.original > 0) {
     f.training_notes.push_back(fmt::format(
@@ -351,11 +264,12 @@ Result<DecoderSpec> ReadDecoder(const Json& config, std::string architecture, co
 }
 
 Status ExpectPlainHeadDim(const Json& config, const DecoderSpec& spec, const std::string& where) {
-  const int64_t plain = spec.hidden / spec.heads;
+  const auto& attention = std::get<AttentionSpec>(spec.blocks.front().mixer);
+  const int64_t plain = spec.hidden / attention.heads;
   TEMPER_ASSIGN_OR_RETURN(const int64_t head_dim, IntOr(config, "head_dim", plain, where));
-  if (head_dim == plain && spec.hidden % spec.heads == 0) return OkStatus();
+  if (head_dim == plain && spec.hidden % attention.heads == 0) return OkStatus();
   return Unsupported(fmt::format("{}: head_dim is {}, but hidden_size / num_attention_heads is {} / {}", where,
-                                 head_dim, spec.hidden, spec.heads));
+                                 head_dim, spec.hidden, attention.heads));
 }
 
 Result<int64_t> ReadWindow(const Json& config, int64_t fallback, const std::string& where) {
@@ -390,7 +304,9 @@ Status SetWindows(const Json& config, int64_t window, const std::function<bool(i
           "{}: layer {} of layer_types is sliding_attention, but sliding_window and use_sliding_window set no window",
           where, b));
     }
-    blocks[b].window = slide ? window : 0;
+    if (auto* const attention = std::get_if<AttentionSpec>(&blocks[b].mixer); attention != nullptr) {
+      attention->window = slide ? window : 0;
+    }
   }
   return OkStatus();
 }
@@ -401,7 +317,13 @@ std::unique_ptr<Model> MakeDecoder(DecoderSpec spec) {
   for (const DecoderBlock& block : spec.blocks) {
     f.kinds.push_back(static_cast<int>(std::find(spec.blocks.begin(), spec.blocks.end(), block) - spec.blocks.begin()));
   }
-  f.heads = {{DimLabel::kHeads, spec.heads}, {DimLabel::kKvHeads, spec.kv_heads}};
+  f.heads.clear();
+  for (const AttentionSpec* const attention : spec.attentions()) {
+    for (const Dim& heads : {Dim{DimLabel::kHeads, attention->heads}, Dim{DimLabel::kKvHeads, attention->kv_heads}}) {
+      const auto same = [&](const Dim& other) { return other.label == heads.label && other.size == heads.size; };
+      if (std::none_of(f.heads.begin(), f.heads.end(), same)) f.heads.push_back(heads);
+    }
+  }
   return std::make_unique<Decoder>(std::move(spec));
 }
 

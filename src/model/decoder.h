@@ -1,25 +1,45 @@
-// Decoder: the decoder-only transformer of all families, as data: norms, rotary or learned positions, grouped-query
-// attention, an MLP. The file of a family reads its config.json into a DecoderSpec, which has a field for each
-// difference between families.
+// Decoder: the decoder-only transformer of all families, as data: embeddings, blocks, a head. A block mixes tokens
+// (attention), then feeds each forward (an MLP), both in a frame of norms and residual sums; blocks of a model may
+// differ in everything. The file of a family reads its config.json into a DecoderSpec.
 #pragma once
 
 #include <functional>
 #include <memory>
 #include <string>
+#include <variant>
 #include <vector>
 
+#include "model/feed_forward/mlp.h"
+#include "model/mixers/attention.h"
 #include "model/model.h"
+#include "model/norm.h"
 #include "model/rope.h"
 
 namespace temper {
 
-inline constexpr int kNoRope = -1;
+// A new kind is an alternative here, with its file, and its line in decoder.cc (Mixed, FedForward).
+using Mixer = std::variant<AttentionSpec>;
+using FeedForward = std::variant<MlpSpec>;
 
-// The settings in which blocks of a model may differ. Equal blocks are of one kind.
+// Names of a block's norms: before mixer and feed-forward (pre-norm), and on their outputs (post-norm); "": none.
+struct BlockNorms {
+  NormSpec spec;
+  std::string mixer = "input_layernorm", feed_forward = "post_attention_layernorm";
+  std::string mixer_out, feed_forward_out;
+  bool after_sums = false;  // `mixer` and `feed_forward` come after the residual sums, as in the first transformers
+  friend bool operator==(const BlockNorms&, const BlockNorms&) = default;
+};
+
+// Equal blocks are of one kind (ModelFacts::kinds).
 struct DecoderBlock {
-  int64_t window = 0;  // tokens that a query attends to, itself included; 0: all up to itself
-  int rope = 0;        // index into DecoderSpec::ropes; kNoRope: q and k are not rotated
-  double scale = 0;    // of attention scores; 0: 1 / sqrt(head_dim)
+  BlockNorms norms;
+  Mixer mixer;
+  FeedForward feed_forward;
+  // Both parts read the block's input. If there is no norms.feed_forward, that part reads the output of norms.mixer.
+  bool parallel = false;
+  double residual_scale = 1;  // of the outputs of both parts
+  // In training: dropout on the outputs of both parts, before the residual sum.
+  double mixer_out_dropout = 0, feed_forward_out_dropout = 0;
   friend bool operator==(const DecoderBlock&, const DecoderBlock&) = default;
 };
 
@@ -27,10 +47,6 @@ struct DecoderBlock {
 struct DecoderNames {
   std::string prefix = "model.";  // of everything except the head; transformers' base_model_prefix comes first
   std::string embedding = "embed_tokens", positions, blocks = "layers.", final_norm = "norm";
-  // In a block. `up` and `down` of the MLP; gated MLPs also have gate_proj, or gate_up_proj for both.
-  std::string attention = "self_attn.", fused_qkv = "qkv_proj", attention_out = "o_proj";
-  std::string q_norm = "q_norm", k_norm = "k_norm";
-  std::string up = "mlp.up_proj", down = "mlp.down_proj";
   std::string head = "lm_head";  // the module
   std::string head_in_files;     // "": as the module
   // Parts of names that files have otherwise, applied in this order: what stands here, what files have.
@@ -39,46 +55,30 @@ struct DecoderNames {
 
 struct DecoderSpec {
   ModelFacts facts;  // MakeDecoder fills in kinds and heads
-  int64_t hidden = 0, ffn = 0, heads = 0, kv_heads = 0, head_dim = 0;
+  int64_t hidden = 0;
   std::vector<DecoderBlock> blocks;
   DecoderNames names;
-  // ...PlusOne scale by 1 + w. kLayerNoShift has a weight but no bias; ...Plain have neither.
-  enum class Norm : uint8_t { kRms, kRmsPlusOne, kRmsPlain, kLayer, kLayerPlusOne, kLayerNoShift, kLayerPlain };
-  Norm norm = Norm::kRms;
-  double norm_eps = 0;
+  NormSpec norm;  // behind the last block
   std::vector<RopeSpec> ropes;
-  int64_t position_offset = 0;  // row of position 0 in a table of learned positions
-  // The MLP is down(activation(gate) * up) if gated, else down(activation(up)). kSilu is only gated, kRelu and
-  // its square never.
-  enum class Activation : uint8_t { kSilu, kGelu, kGeluTanh, kRelu, kReluSquared } activation = Activation::kSilu;
-  bool gated = true;
-  bool qkv_bias = false, attention_out_bias = false, mlp_bias = false;
-  bool fused_qkv = false, fused_gate_up = false;  // stored in one tensor
-  // In that tensor, each KV head has its rows of q, k and v behind each other; else all of q comes first, then k, v.
-  bool qkv_by_kv_head = false;
-  bool transposed = false;  // files store all weights but the head's as [in, out]
-  // Norm of q and k before the rotary embedding, or after it: over each head, or over all heads together.
-  enum class QkNorm : uint8_t { kNone, kHeads, kWhole } qk_norm = QkNorm::kNone;
-  bool norms_after_rope = false;
+  int64_t position_offset = 0;   // row of position 0 in a table of learned positions
+  bool transposed = false;       // files store all weights but the head's as [in, out]
   bool norms_embedding = false;  // what the first block reads is normed, without a weight
-  // Names of a block's norms in the file: before attention and MLP (pre-norm), and on their outputs (post-norm); "":
-  // none.
-  std::string attention_norm = "input_layernorm", mlp_norm = "post_attention_layernorm";
-  std::string attention_out_norm, mlp_out_norm;
-  // attention_norm and mlp_norm come after the residual sums, as in the first transformers.
-  bool norms_after_sums = false;
-  // Attention and MLP both read the block's input. If there is no mlp_norm, the MLP reads the output of attention_norm.
-  bool parallel = false;
-  // Factors on embeddings, on the outputs of attention and MLP, on logits.
-  double embedding_scale = 1, residual_scale = 1, logit_scale = 1;
+  double embedding_scale = 1, logit_scale = 1;
   // The embedding's module scales, so that NEFTune's noise is not scaled; its factor has the type of weights (Gemma).
   bool scales_in_embedding = false, rounds_embedding_scale = false;
-  double score_cap = 0, logit_cap = 0;  // x becomes cap * tanh(x / cap); 0: no cap
-  // In training: dropout on the outputs of attention and MLP, before the residual sum; on what the MLP's last product
-  // reads; on the input of the first block.
-  double attention_out_dropout = 0, mlp_out_dropout = 0, mlp_dropout = 0, embedding_dropout = 0;
-  bool init_by_depth = false;  // from scratch: smaller initial weights in the last products of attention and MLP
+  double logit_cap = 0;          // logits l become cap * tanh(l / cap); 0: no cap
+  double embedding_dropout = 0;  // in training, on the input of the first block
+  bool init_by_depth = false;    // from scratch: smaller initial weights in the last products of both parts of blocks
   int64_t embed = 0;  // width of the embedding table; `project_in` and `project_out` adapt it to hidden. 0: hidden
+
+  // Parts of that kind in all blocks, in order.
+  std::vector<AttentionSpec*> attentions();
+  std::vector<MlpSpec*> mlps();
+  // Makes all norms of that kind: of blocks, of q and k, behind the last block.
+  void SetNorm(NormKind kind) { SetNorm({kind, norm.eps}); }
+  void SetNorm(NormSpec spec);
+  // Gives all blocks norms of these names, and leaves their kind as it is.
+  void NameNorms(const BlockNorms& names);
 };
 
 // Names of config.json's keys for sizes and numbers.
@@ -104,8 +104,8 @@ struct DecoderDefaults {
   RopeDefaults rope = {};
 };
 
-// Reads what all families share: sizes (checked against bounds), identical blocks, norms, activation, the rotary
-// embedding (of layers with full attention), the tied head.
+// Reads what all families share: sizes (checked against bounds), equal blocks of attention and MLP, norms, activation,
+// the rotary embedding (of layers with full attention), the tied head.
 Result<DecoderSpec> ReadDecoder(const Json& config, std::string architecture, const DecoderDefaults& defaults,
                                 const std::string& where);
 
@@ -114,8 +114,8 @@ Status ExpectPlainHeadDim(const Json& config, const DecoderSpec& spec, const std
 
 // `sliding_window`, or `fallback` if the file lacks the key; 0 (null in the file): none.
 Result<int64_t> ReadWindow(const Json& config, int64_t fallback, const std::string& where);
-// Gives `window` to the blocks with "sliding_attention" in `layer_types`. Without that list, to the blocks for which
-// `slides` returns true.
+// Gives `window` to the attention of blocks with "sliding_attention" in `layer_types`. Without that list, to the blocks
+// for which `slides` returns true.
 Status SetWindows(const Json& config, int64_t window, const std::function<bool(int64_t block)>& slides,
                   const std::string& where, DecoderSpec* spec);
 

@@ -24,8 +24,9 @@ Result<std::unique_ptr<Model>> ReadErnie45(const Json& file, const std::string& 
                                                       .rope = {.theta = 500000}},
                                                      where));
   s.ropes[0].interleaved = true;
-  TEMPER_ASSIGN_OR_RETURN(s.qkv_bias, BoolOr(config, "use_bias", false, where));
-  s.attention_out_bias = s.mlp_bias = s.qkv_bias;
+  TEMPER_ASSIGN_OR_RETURN(const bool bias, BoolOr(config, "use_bias", false, where));
+  for (AttentionSpec* const a : s.attentions()) a->qkv_bias = a->out_bias = bias;
+  for (MlpSpec* const m : s.mlps()) m->bias = bias;
   return MakeDecoder(std::move(s));
 }
 

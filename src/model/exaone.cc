@@ -30,9 +30,10 @@ Result<std::unique_ptr<Model>> ReadExaone(const Json& file, const std::string& w
                                                       .norm_eps = 1e-5,
                                                       .rope = {.theta = 500000}},
                                                      where));
-  TEMPER_ASSIGN_OR_RETURN(s.qkv_bias, BoolOr(config, "attention_bias", false, where));
-  s.attention_out_bias = s.qkv_bias;
-  TEMPER_ASSIGN_OR_RETURN(s.mlp_bias, BoolOr(config, "mlp_bias", false, where));
+  TEMPER_ASSIGN_OR_RETURN(const bool bias, BoolOr(config, "attention_bias", false, where));
+  for (AttentionSpec* const a : s.attentions()) a->qkv_bias = a->out_bias = bias;
+  TEMPER_ASSIGN_OR_RETURN(const bool mlp_bias, BoolOr(config, "mlp_bias", false, where));
+  for (MlpSpec* const m : s.mlps()) m->bias = mlp_bias;
   s.names.in_files = {{"model.embed_tokens", "transformer.wte"}, {"model.layers.", "transformer.h."},
                       {"model.norm.", "transformer.ln_f."},      {".self_attn.o_proj", ".self_attn.out_proj"},
                       {".self_attn.", ".attn.attention."},       {".input_layernorm", ".ln_1"},
@@ -52,10 +53,10 @@ Result<std::unique_ptr<Model>> ReadExaone4(const Json& config, const std::string
                                                       .kv_heads = 32,
                                                       .norm_eps = 1e-5},
                                                      where));
-  s.qk_norm = DecoderSpec::QkNorm::kHeads;
-  s.attention_norm = s.mlp_norm = "";
-  s.attention_out_norm = "post_attention_layernorm";
-  s.mlp_out_norm = "post_feedforward_layernorm";
+  s.NameNorms({.mixer = "",
+               .feed_forward = "",
+               .mixer_out = "post_attention_layernorm",
+               .feed_forward_out = "post_feedforward_layernorm"});
   TEMPER_ASSIGN_OR_RETURN(const int64_t window, ReadWindow(config, 4096, where));
   // Files whose pattern is a text ("LLLG") list the types of their layers, too; the class reads only these then.
   int64_t pattern = 4;
@@ -67,7 +68,10 @@ Result<std::unique_ptr<Model>> ReadExaone4(const Json& config, const std::string
   }
   TEMPER_RETURN_IF_ERROR(SetWindows(
       config, window, [&](int64_t block) { return window > 0 && (block + 1) % pattern != 0; }, where, &s));
-  for (DecoderBlock& block : s.blocks) block.rope = window == 0 || block.window > 0 ? 0 : kNoRope;
+  for (AttentionSpec* const a : s.attentions()) {
+    a->qk_norm = AttentionSpec::QkNorm::kHeads;
+    a->rope = window == 0 || a->window > 0 ? 0 : kNoRope;
+  }
   return MakeDecoder(std::move(s));
 }
 

@@ -31,63 +31,62 @@ Result<std::unique_ptr<Model>> ReadFalcon(const Json& file, const std::string& w
   TEMPER_RETURN_IF_ERROR(ExpectPlainHeadDim(config, s, where));
   TEMPER_ASSIGN_OR_RETURN(const bool alibi, BoolOr(config, "alibi", false, where));
   if (alibi) return Unsupported(where + ": alibi (positions as a bias of attention scores) is not supported");
-  s.norm = DecoderSpec::Norm::kLayer;
-  s.names = {.prefix = "transformer.",
-             .embedding = "word_embeddings",
-             .blocks = "h.",
-             .final_norm = "ln_f",
-             .attention = "self_attention.",
-             .fused_qkv = "query_key_value",
-             .attention_out = "dense",
-             .up = "mlp.dense_h_to_4h",
-             .down = "mlp.dense_4h_to_h"};
+  s.SetNorm(NormKind::kLayer);
+  s.names = {.prefix = "transformer.", .embedding = "word_embeddings", .blocks = "h.", .final_norm = "ln_f"};
   s.facts.ignored = {".rotary_emb.inv_freq"};
-  s.fused_qkv = s.qkv_by_kv_head = true;
-  TEMPER_ASSIGN_OR_RETURN(s.qkv_bias, BoolOr(config, "bias", false, where));
-  s.attention_out_bias = s.mlp_bias = s.qkv_bias;
+  TEMPER_ASSIGN_OR_RETURN(const bool bias, BoolOr(config, "bias", false, where));
 
   TEMPER_ASSIGN_OR_RETURN(const bool newer, BoolOr(config, "new_decoder_architecture", false, where));
   TEMPER_ASSIGN_OR_RETURN(const bool multi_query, BoolOr(config, "multi_query", true, where));
-  TEMPER_ASSIGN_OR_RETURN(s.parallel, BoolOr(config, "parallel_attn", true, where));
-  TEMPER_ASSIGN_OR_RETURN(const int64_t kv_heads, IntOr(config, "num_kv_heads", s.heads, where));
+  TEMPER_ASSIGN_OR_RETURN(const bool parallel, BoolOr(config, "parallel_attn", true, where));
+  const int64_t heads = s.attentions()[0]->heads;
+  TEMPER_ASSIGN_OR_RETURN(const int64_t kv_heads, IntOr(config, "num_kv_heads", heads, where));
   TEMPER_ASSIGN_OR_RETURN(const int64_t norms, IntOr(config, "num_ln_in_parallel_attn", newer ? 2 : 1, where));
   if (newer) {
-    s.kv_heads = kv_heads;
-    if (kv_heads <= 0 || s.heads % kv_heads != 0) {
+    if (kv_heads <= 0 || heads % kv_heads != 0) {
       return Corrupt(fmt::format("{}: num_attention_heads {} must be a positive multiple of num_kv_heads {}", where,
-                                 s.heads, kv_heads));
+                                 heads, kv_heads));
     }
-  } else {
-    s.kv_heads = multi_query ? 1 : s.heads;
-    if (!multi_query && kv_heads != s.heads) {
-      return Corrupt(fmt::format("{}: num_kv_heads is {}, but without multi_query there are as many as heads ({})",
-                                 where, kv_heads, s.heads));
-    }
+  } else if (!multi_query && kv_heads != heads) {
+    return Corrupt(fmt::format("{}: num_kv_heads is {}, but without multi_query there are as many as heads ({})", where,
+                               kv_heads, heads));
   }
   // The class does not run with other combinations.
-  if (norms < 1 || norms > (newer ? 2 : 1) || (newer && !s.parallel)) {
+  if (norms < 1 || norms > (newer ? 2 : 1) || (newer && !parallel)) {
     return Corrupt(
         fmt::format("{}: num_ln_in_parallel_attn is {} and parallel_attn {}, but FalconForCausalLM computes {}", where,
-                    norms, s.parallel,
+                    norms, parallel,
                     newer ? "1 or 2 norms with parallel_attn where new_decoder_architecture is true"
                           : "only 1 norm where new_decoder_architecture is false"));
   }
-  if (s.parallel) {
-    if (norms == 2) {
-      s.attention_norm = "ln_attn";
-      s.mlp_norm = "ln_mlp";
-    } else {
-      s.mlp_norm = "";
-    }
+  for (AttentionSpec* const a : s.attentions()) {
+    a->path = "self_attention.";
+    a->qkv = "query_key_value";
+    a->out = "dense";
+    a->fused_qkv = a->qkv_by_kv_head = true;
+    a->qkv_bias = a->out_bias = bias;
+    a->kv_heads = newer ? kv_heads : multi_query ? 1 : heads;
+  }
+  for (MlpSpec* const m : s.mlps()) {
+    m->up = "mlp.dense_h_to_4h";
+    m->down = "mlp.dense_4h_to_h";
+    m->bias = bias;
   }
   TEMPER_ASSIGN_OR_RETURN(const double p, ReadDropout(config, "hidden_dropout", 0, where, &s.facts));
-  if (p > 0 && s.parallel) {
+  if (p > 0 && parallel) {
     return Unsupported(where + ": hidden_dropout of the sum of attention and MLP is not supported; set it to 0");
   }
-  s.mlp_out_dropout = p;
-  if (!s.parallel) {
+  double of_attention = 0;
+  if (!parallel) {
     // The class drops out of the output of attention, and of nothing else, with this probability.
-    TEMPER_ASSIGN_OR_RETURN(s.attention_out_dropout, ReadDropout(config, "attention_dropout", 0, where, &s.facts));
+    TEMPER_ASSIGN_OR_RETURN(of_attention, ReadDropout(config, "attention_dropout", 0, where, &s.facts));
+  }
+  if (parallel && norms == 2) s.NameNorms({.mixer = "ln_attn", .feed_forward = "ln_mlp"});
+  if (parallel && norms == 1) s.NameNorms({.feed_forward = ""});
+  for (DecoderBlock& block : s.blocks) {
+    block.parallel = parallel;
+    block.mixer_out_dropout = of_attention;
+    block.feed_forward_out_dropout = p;
   }
   return MakeDecoder(std::move(s));
 }

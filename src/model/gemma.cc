@@ -24,11 +24,11 @@ Result<DecoderSpec> ReadGemmas(const Json& config, const char* architecture, Dec
   if (both_ways) {
     return Unsupported(where + ": use_bidirectional_attention: only models of text that attend to what came before");
   }
-  s.norm = DecoderSpec::Norm::kRmsPlusOne;
+  s.SetNorm(NormKind::kRmsPlusOne);
   s.embedding_scale = std::sqrt(static_cast<double>(s.hidden));
   s.scales_in_embedding = s.rounds_embedding_scale = true;
-  TEMPER_ASSIGN_OR_RETURN(s.qkv_bias, BoolOr(config, "attention_bias", false, where));
-  s.attention_out_bias = s.qkv_bias;
+  TEMPER_ASSIGN_OR_RETURN(const bool bias, BoolOr(config, "attention_bias", false, where));
+  for (AttentionSpec* const a : s.attentions()) a->qkv_bias = a->out_bias = bias;
   return s;
 }
 
@@ -51,14 +51,14 @@ Result<DecoderSpec> ReadLaterGemma(const Json& config, const char* architecture,
   defaults.kv_heads = 4;
   defaults.keys.activation = "hidden_activation";
   TEMPER_ASSIGN_OR_RETURN(DecoderSpec s, ReadGemmas(config, architecture, defaults, where));
-  s.attention_out_norm = "post_attention_layernorm";
-  s.mlp_norm = "pre_feedforward_layernorm";
-  s.mlp_out_norm = "post_feedforward_layernorm";
+  s.NameNorms({.feed_forward = "pre_feedforward_layernorm",
+               .mixer_out = "post_attention_layernorm",
+               .feed_forward_out = "post_feedforward_layernorm"});
   TEMPER_ASSIGN_OR_RETURN(const double scalar, NumberOr(config, "query_pre_attn_scalar", 256, where));
   if (!(scalar > 0)) {
     return Corrupt(fmt::format("{}: query_pre_attn_scalar is {}, should be positive", where, scalar));
   }
-  for (DecoderBlock& block : s.blocks) block.scale = 1 / std::sqrt(scalar);
+  for (AttentionSpec* const a : s.attentions()) a->scale = 1 / std::sqrt(scalar);
   return s;
 }
 
@@ -68,8 +68,8 @@ Status SetGemmaWindows(const Json& config, int64_t pattern, const std::string& w
   TEMPER_ASSIGN_OR_RETURN(const int64_t window, ReadWindow(config, 4096, where));
   TEMPER_RETURN_IF_ERROR(SetWindows(
       config, window > 0 ? window : 1, [&](int64_t block) { return (block + 1) % pattern != 0; }, where, spec));
-  for (const DecoderBlock& block : spec->blocks) {
-    if (window == 0 && block.window > 0) {
+  for (const AttentionSpec* const a : spec->attentions()) {
+    if (window == 0 && a->window > 0) {
       return Corrupt(where + ": sliding_window is null or 0, and there are layers of sliding attention");
     }
   }
@@ -80,7 +80,8 @@ Status SetGemmaWindows(const Json& config, int64_t pattern, const std::string& w
 Result<DecoderSpec> ReadCapped(const Json& config, const char* architecture, const std::string& where) {
   TEMPER_ASSIGN_OR_RETURN(DecoderSpec s,
                           ReadLaterGemma(config, architecture, {.vocab = 256000, .max_positions = 8192}, where));
-  TEMPER_ASSIGN_OR_RETURN(s.score_cap, ReadCap(config, "attn_logit_softcapping", 50, where));
+  TEMPER_ASSIGN_OR_RETURN(const double cap, ReadCap(config, "attn_logit_softcapping", 50, where));
+  for (AttentionSpec* const a : s.attentions()) a->score_cap = cap;
   TEMPER_ASSIGN_OR_RETURN(s.logit_cap, ReadCap(config, "final_logit_softcapping", 30, where));
   TEMPER_RETURN_IF_ERROR(SetGemmaWindows(config, 2, where, &s));
   return s;
@@ -99,8 +100,9 @@ Result<std::unique_ptr<Model>> ReadGemma(const Json& config, const std::string& 
                                                      .kv_heads = 16},
                                                     where));
   // Files that say gelu mean the approximation with which the models were trained.
-  using Activation = DecoderSpec::Activation;
-  if (s.activation == Activation::kGelu) s.activation = Activation::kGeluTanh;
+  for (MlpSpec* const m : s.mlps()) {
+    if (m->activation == Activation::kGelu) m->activation = Activation::kGeluTanh;
+  }
   return MakeDecoder(std::move(s));
 }
 
@@ -111,7 +113,7 @@ Result<std::unique_ptr<Model>> ReadGemma2(const Json& config, const std::string&
 
 Result<std::unique_ptr<Model>> ReadVaultGemma(const Json& config, const std::string& where) {
   TEMPER_ASSIGN_OR_RETURN(DecoderSpec s, ReadCapped(config, "VaultGemmaForCausalLM", where));
-  s.attention_out_norm = s.mlp_out_norm = "";
+  s.NameNorms({.feed_forward = "pre_feedforward_layernorm"});
   return MakeDecoder(std::move(s));
 }
 
@@ -119,7 +121,6 @@ Result<std::unique_ptr<Model>> ReadGemma3(const Json& config, const std::string&
   DecoderDefaults defaults = {.vocab = 262208, .max_positions = 131072};
   defaults.rope = {.theta = 1000000, .layer_type = "full_attention"};
   TEMPER_ASSIGN_OR_RETURN(DecoderSpec s, ReadLaterGemma(config, "Gemma3ForCausalLM", defaults, where));
-  s.qk_norm = DecoderSpec::QkNorm::kHeads;
   // The class has attn_logit_softcapping, and does not apply it.
   TEMPER_ASSIGN_OR_RETURN(s.logit_cap, ReadCap(config, "final_logit_softcapping", 0, where));
   TEMPER_ASSIGN_OR_RETURN(const int64_t pattern, IntOr(config, "sliding_window_pattern", 6, where));
@@ -132,9 +133,12 @@ Result<std::unique_ptr<Model>> ReadGemma3(const Json& config, const std::string&
   sliding.erase("rope_scaling");
   sliding.erase("rope_theta");
   TEMPER_ASSIGN_OR_RETURN(defaults.rope.theta, NumberOr(config, "rope_local_base_freq", 10000, where));
-  TEMPER_ASSIGN_OR_RETURN(s.ropes.emplace_back(), ReadRope(sliding, "sliding_attention", defaults.rope, s.head_dim,
-                                                           s.facts.max_positions, where));
-  for (DecoderBlock& block : s.blocks) block.rope = block.window > 0 ? 1 : 0;
+  TEMPER_ASSIGN_OR_RETURN(s.ropes.emplace_back(), ReadRope(sliding, "sliding_attention", defaults.rope,
+                                                           s.attentions()[0]->head_dim, s.facts.max_positions, where));
+  for (AttentionSpec* const a : s.attentions()) {
+    a->qk_norm = AttentionSpec::QkNorm::kHeads;
+    a->rope = a->window > 0 ? 1 : 0;
+  }
   return MakeDecoder(std::move(s));
 }
 

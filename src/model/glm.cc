@@ -20,9 +20,10 @@ Result<DecoderSpec> Read(const Json& config, const char* architecture, const std
                                                       .norm_eps = 1.5625e-7,
                                                       .rope = {.partial = 0.5}},
                                                      where));
-  s.fused_gate_up = true;
+  for (MlpSpec* const m : s.mlps()) m->fused_gate_up = true;
   s.ropes[0].interleaved = true;
-  TEMPER_ASSIGN_OR_RETURN(s.qkv_bias, BoolOr(config, "attention_bias", true, where));
+  TEMPER_ASSIGN_OR_RETURN(const bool bias, BoolOr(config, "attention_bias", true, where));
+  for (AttentionSpec* const a : s.attentions()) a->qkv_bias = bias;
   return s;
 }
 
@@ -35,8 +36,7 @@ Result<std::unique_ptr<Model>> ReadGlm(const Json& config, const std::string& wh
 
 Result<std::unique_ptr<Model>> ReadGlm4(const Json& config, const std::string& where) {
   TEMPER_ASSIGN_OR_RETURN(DecoderSpec s, Read(config, "Glm4ForCausalLM", where));
-  s.attention_out_norm = "post_self_attn_layernorm";
-  s.mlp_out_norm = "post_mlp_layernorm";
+  s.NameNorms({.mixer_out = "post_self_attn_layernorm", .feed_forward_out = "post_mlp_layernorm"});
   return MakeDecoder(std::move(s));
 }
 

@@ -48,25 +48,24 @@ Result<DecoderSpec> ReadGpt(const Json& file, const char* architecture, DecoderD
   TEMPER_ASSIGN_OR_RETURN(const int64_t hidden, IntOr(config, defaults.keys.hidden, defaults.hidden, where));
   defaults.ffn = IsSane(hidden, kMaxWidth) ? 4 * hidden : 0;
   TEMPER_ASSIGN_OR_RETURN(DecoderSpec s, ReadDecoder(config, architecture, defaults, where));
-  s.norm = DecoderSpec::Norm::kLayer;
-  s.names = {.prefix = "transformer.",
-             .embedding = "wte",
-             .positions = "wpe",
-             .blocks = "h.",
-             .final_norm = "ln_f",
-             .attention = "attn.",
-             .fused_qkv = "c_attn",
-             .attention_out = "c_proj",
-             .up = "mlp.c_fc",
-             .down = "mlp.c_proj"};
-  s.attention_norm = "ln_1";
-  s.mlp_norm = "ln_2";
-  s.fused_qkv = true;
-  s.qkv_bias = s.attention_out_bias = s.mlp_bias = true;
+  s.SetNorm(NormKind::kLayer);
+  s.names = {.prefix = "transformer.", .embedding = "wte", .positions = "wpe", .blocks = "h.", .final_norm = "ln_f"};
+  s.NameNorms({.mixer = "ln_1", .feed_forward = "ln_2"});
+  for (AttentionSpec* const a : s.attentions()) {
+    a->path = "attn.";
+    a->qkv = "c_attn";
+    a->out = "c_proj";
+    a->fused_qkv = a->qkv_bias = a->out_bias = true;
+  }
+  for (MlpSpec* const m : s.mlps()) {
+    m->up = "mlp.c_fc";
+    m->down = "mlp.c_proj";
+    m->bias = true;
+  }
   s.facts.ignored = {".attn.bias", ".attn.masked_bias"};
   s.facts.positions_are_learned = true;
-  TEMPER_ASSIGN_OR_RETURN(s.attention_out_dropout, ReadDropout(config, "resid_pdrop", 0.1, where, &s.facts));
-  s.mlp_out_dropout = s.attention_out_dropout;
+  TEMPER_ASSIGN_OR_RETURN(const double p, ReadDropout(config, "resid_pdrop", 0.1, where, &s.facts));
+  for (DecoderBlock& block : s.blocks) block.mixer_out_dropout = block.feed_forward_out_dropout = p;
   TEMPER_ASSIGN_OR_RETURN(s.embedding_dropout, ReadDropout(config, "embd_pdrop", 0.1, where, &s.facts));
   return s;
 }
@@ -77,8 +76,8 @@ Status ReadScores(const Json& config, const std::string& where, DecoderSpec* spe
   TEMPER_ASSIGN_OR_RETURN(const bool cross, BoolOr(config, "add_cross_attention", false, where));
   if (cross) return Unsupported(where + ": add_cross_attention (attention to an encoder) is not supported");
   TEMPER_ASSIGN_OR_RETURN(const bool scaled, BoolOr(config, "scale_attn_weights", true, where));
-  for (DecoderBlock& block : spec->blocks) {
-    block.scale = scaled ? 1 / std::sqrt(static_cast<double>(spec->head_dim)) : 1;
+  for (AttentionSpec* const a : spec->attentions()) {
+    a->scale = scaled ? 1 / std::sqrt(static_cast<double>(a->head_dim)) : 1;
   }
   spec->init_by_depth = true;
   return OkStatus();
@@ -91,7 +90,8 @@ Result<std::unique_ptr<Model>> ReadGpt2(const Json& config, const std::string& w
   s.transposed = true;
   TEMPER_RETURN_IF_ERROR(ReadScores(config, where, &s));
   TEMPER_ASSIGN_OR_RETURN(const bool by_layer, BoolOr(config, "scale_attn_by_inverse_layer_idx", false, where));
-  for (size_t b = 0; by_layer && b < s.blocks.size(); ++b) s.blocks[b].scale /= static_cast<double>(b + 1);
+  double layer = 0;
+  for (AttentionSpec* const a : s.attentions()) a->scale /= by_layer ? ++layer : 1;
   return MakeDecoder(std::move(s));
 }
 
@@ -101,8 +101,10 @@ Result<std::unique_ptr<Model>> ReadGptBigCode(const Json& config, const std::str
   TEMPER_ASSIGN_OR_RETURN(DecoderSpec s, ReadGpt(config, "GPTBigCodeForCausalLM", defaults, where));
   TEMPER_RETURN_IF_ERROR(ReadScores(config, where, &s));
   TEMPER_ASSIGN_OR_RETURN(const bool multi_query, BoolOr(config, "multi_query", true, where));
-  if (multi_query) s.kv_heads = 1;
-  s.qkv_by_kv_head = true;
+  for (AttentionSpec* const a : s.attentions()) {
+    if (multi_query) a->kv_heads = 1;
+    a->qkv_by_kv_head = true;
+  }
   return MakeDecoder(std::move(s));
 }
 
@@ -115,12 +117,14 @@ Result<std::unique_ptr<Model>> ReadOpenAiGpt(const Json& file, const std::string
   config.erase("n_inner");  // of GPT-2: here the MLP is always four times as wide as the model
   TEMPER_ASSIGN_OR_RETURN(DecoderSpec s, ReadGpt(config, "OpenAIGPTLMHeadModel", defaults, where));
   // What the class calls gelu is the approximation by tanh.
-  using Activation = DecoderSpec::Activation;
-  if (s.activation == Activation::kGelu) s.activation = Activation::kGeluTanh;
+  for (MlpSpec* const m : s.mlps()) {
+    if (m->activation == Activation::kGelu) m->activation = Activation::kGeluTanh;
+  }
   s.names.embedding = "tokens_embed";
   s.names.positions = "positions_embed";
   s.names.final_norm = "";
-  s.transposed = s.norms_after_sums = true;
+  s.transposed = true;
+  for (DecoderBlock& block : s.blocks) block.norms.after_sums = true;
   return MakeDecoder(std::move(s));
 }
 

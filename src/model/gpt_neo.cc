@@ -69,23 +69,24 @@ Result<std::unique_ptr<Model>> ReadGptNeo(const Json& file, const std::string& w
   TEMPER_ASSIGN_OR_RETURN(const int64_t hidden, IntOr(config, defaults.keys.hidden, defaults.hidden, where));
   defaults.ffn = IsSane(hidden, kMaxWidth) ? 4 * hidden : 0;
   TEMPER_ASSIGN_OR_RETURN(DecoderSpec s, ReadDecoder(config, "GPTNeoForCausalLM", defaults, where));
-  s.norm = DecoderSpec::Norm::kLayer;
-  s.names = {.prefix = "transformer.",
-             .embedding = "wte",
-             .positions = "wpe",
-             .blocks = "h.",
-             .final_norm = "ln_f",
-             .attention = "attn.attention.",
-             .attention_out = "out_proj",
-             .up = "mlp.c_fc",
-             .down = "mlp.c_proj"};
-  s.attention_norm = "ln_1";
-  s.mlp_norm = "ln_2";
-  s.attention_out_bias = s.mlp_bias = true;
+  s.SetNorm(NormKind::kLayer);
+  s.names = {.prefix = "transformer.", .embedding = "wte", .positions = "wpe", .blocks = "h.", .final_norm = "ln_f"};
+  s.NameNorms({.mixer = "ln_1", .feed_forward = "ln_2"});
+  for (AttentionSpec* const a : s.attentions()) {
+    a->path = "attn.attention.";
+    a->out = "out_proj";
+    a->out_bias = true;
+    a->scale = 1;
+  }
+  for (MlpSpec* const m : s.mlps()) {
+    m->up = "mlp.c_fc";
+    m->down = "mlp.c_proj";
+    m->bias = true;
+  }
   s.facts.ignored = {".attn.attention.bias", ".attn.attention.masked_bias"};
   s.facts.positions_are_learned = true;
-  TEMPER_ASSIGN_OR_RETURN(s.attention_out_dropout, ReadDropout(config, "resid_dropout", 0, where, &s.facts));
-  s.mlp_out_dropout = s.attention_out_dropout;
+  TEMPER_ASSIGN_OR_RETURN(const double p, ReadDropout(config, "resid_dropout", 0, where, &s.facts));
+  for (DecoderBlock& block : s.blocks) block.mixer_out_dropout = block.feed_forward_out_dropout = p;
   TEMPER_ASSIGN_OR_RETURN(s.embedding_dropout, ReadDropout(config, "embed_dropout", 0, where, &s.facts));
   TEMPER_ASSIGN_OR_RETURN(const int64_t window, IntOr(config, "window_size", 256, where));
   if (window <= 0) return Corrupt(fmt::format("{}: window_size is {}, should be positive", where, window));
@@ -100,7 +101,7 @@ Result<std::unique_ptr<Model>> ReadGptNeo(const Json& file, const std::string& w
       return Unsupported(fmt::format("{}: attention of layer {} is '{}'; supported are global and local", where, b,
                                      types[b].substr(0, 40)));
     }
-    s.blocks[b] = {.window = types[b] == "local" ? window : 0, .rope = kNoRope, .scale = 1};
+    s.attentions()[b]->window = types[b] == "local" ? window : 0;
   }
   return MakeDecoder(std::move(s));
 }

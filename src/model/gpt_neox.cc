@@ -34,23 +34,29 @@ Result<std::unique_ptr<Model>> ReadGptNeoX(const Json& config, const std::string
                                                      where));
   // The class rotates by this key alone and cuts heads by the sizes: files that differ are broken there, too.
   TEMPER_RETURN_IF_ERROR(ExpectPlainHeadDim(config, s, where));
-  s.norm = DecoderSpec::Norm::kLayer;
-  s.names = {.prefix = "gpt_neox.",
-             .embedding = "embed_in",
-             .final_norm = "final_layer_norm",
-             .attention = "attention.",
-             .fused_qkv = "query_key_value",
-             .attention_out = "dense",
-             .up = "mlp.dense_h_to_4h",
-             .down = "mlp.dense_4h_to_h",
-             .head_in_files = "embed_out"};
+  s.SetNorm(NormKind::kLayer);
+  s.names = {
+      .prefix = "gpt_neox.", .embedding = "embed_in", .final_norm = "final_layer_norm", .head_in_files = "embed_out"};
   s.facts.ignored = {".rotary_emb.inv_freq", ".attention.bias", ".attention.masked_bias"};
-  s.fused_qkv = s.qkv_by_kv_head = s.mlp_bias = true;
-  TEMPER_ASSIGN_OR_RETURN(s.qkv_bias, BoolOr(config, "attention_bias", true, where));
-  s.attention_out_bias = s.qkv_bias;
-  TEMPER_ASSIGN_OR_RETURN(s.parallel, BoolOr(config, "use_parallel_residual", true, where));
-  TEMPER_ASSIGN_OR_RETURN(s.attention_out_dropout, ReadDropout(config, "hidden_dropout", 0, where, &s.facts));
-  s.mlp_out_dropout = s.embedding_dropout = s.attention_out_dropout;
+  TEMPER_ASSIGN_OR_RETURN(const bool bias, BoolOr(config, "attention_bias", true, where));
+  for (AttentionSpec* const a : s.attentions()) {
+    a->path = "attention.";
+    a->qkv = "query_key_value";
+    a->out = "dense";
+    a->fused_qkv = a->qkv_by_kv_head = true;
+    a->qkv_bias = a->out_bias = bias;
+  }
+  for (MlpSpec* const m : s.mlps()) {
+    m->up = "mlp.dense_h_to_4h";
+    m->down = "mlp.dense_4h_to_h";
+    m->bias = true;
+  }
+  TEMPER_ASSIGN_OR_RETURN(const bool parallel, BoolOr(config, "use_parallel_residual", true, where));
+  TEMPER_ASSIGN_OR_RETURN(s.embedding_dropout, ReadDropout(config, "hidden_dropout", 0, where, &s.facts));
+  for (DecoderBlock& block : s.blocks) {
+    block.parallel = parallel;
+    block.mixer_out_dropout = block.feed_forward_out_dropout = s.embedding_dropout;
+  }
   return MakeDecoder(std::move(s));
 }
 

@@ -19,12 +19,14 @@ Result<DecoderSpec> ReadGranites(const Json& config, const char* architecture, d
       ReadDecoder(config, architecture,
                   {.vocab = 32000, .hidden = 4096, .ffn = 11008, .blocks = 32, .heads = 32, .max_positions = 2048},
                   where));
-  TEMPER_ASSIGN_OR_RETURN(s.qkv_bias, BoolOr(config, "attention_bias", false, where));
-  s.attention_out_bias = s.qkv_bias;
-  TEMPER_ASSIGN_OR_RETURN(s.mlp_bias, BoolOr(config, "mlp_bias", false, where));
+  TEMPER_ASSIGN_OR_RETURN(const bool bias, BoolOr(config, "attention_bias", false, where));
+  for (AttentionSpec* const a : s.attentions()) a->qkv_bias = a->out_bias = bias;
+  TEMPER_ASSIGN_OR_RETURN(const bool mlp_bias, BoolOr(config, "mlp_bias", false, where));
+  for (MlpSpec* const m : s.mlps()) m->bias = mlp_bias;
   *logits_scaling = 1;
+  double residual_scale = 1;
   const std::pair<const char*, double*> multipliers[] = {{"embedding_multiplier", &s.embedding_scale},
-                                                         {"residual_multiplier", &s.residual_scale},
+                                                         {"residual_multiplier", &residual_scale},
                                                          {"attention_multiplier", &score_scale},
                                                          {"logits_scaling", logits_scaling}};
   for (const auto& [key, value] : multipliers) {
@@ -35,7 +37,8 @@ Result<DecoderSpec> ReadGranites(const Json& config, const char* architecture, d
       return Corrupt(fmt::format("{}: {} is {}, should be positive", where, key, *value));
     }
   }
-  for (DecoderBlock& block : s.blocks) block.scale = score_scale;
+  for (DecoderBlock& block : s.blocks) block.residual_scale = residual_scale;
+  for (AttentionSpec* const a : s.attentions()) a->scale = score_scale;
   return s;
 }
 
@@ -52,14 +55,11 @@ Result<std::unique_ptr<Model>> ReadHyperClovaX(const Json& config, const std::st
   double factor = 1;
   TEMPER_ASSIGN_OR_RETURN(DecoderSpec s, ReadGranites(config, "HyperCLOVAXForCausalLM", 0, &factor, where));
   s.logit_scale = factor;
-  for (DecoderBlock& block : s.blocks) {
-    if (block.scale == 0) block.scale = std::pow(static_cast<double>(s.head_dim), -0.5);
+  for (AttentionSpec* const a : s.attentions()) {
+    if (a->scale == 0) a->scale = std::pow(static_cast<double>(a->head_dim), -0.5);
   }
   TEMPER_ASSIGN_OR_RETURN(const bool post_norm, BoolOr(config, "use_post_norm", true, where));
-  if (post_norm) {
-    s.attention_out_norm = "post_norm1";
-    s.mlp_out_norm = "post_norm2";
-  }
+  if (post_norm) s.NameNorms({.mixer_out = "post_norm1", .feed_forward_out = "post_norm2"});
   return MakeDecoder(std::move(s));
 }
 

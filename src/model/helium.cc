@@ -20,15 +20,18 @@ Result<std::unique_ptr<Model>> ReadHelium(const Json& config, const std::string&
                                                       .norm_eps = 1e-8,
                                                       .rope = {.theta = 100000}},
                                                      where));
-  if (s.heads * s.head_dim != s.hidden) {
+  const AttentionSpec& attention = *s.attentions()[0];
+  if (attention.heads * attention.head_dim != s.hidden) {
     return Corrupt(
         fmt::format("{}: num_attention_heads {} times head_dim {} should be hidden_size {}, as the output of "
                     "attention is as wide as the model in HeliumForCausalLM",
-                    where, s.heads, s.head_dim, s.hidden));
+                    where, attention.heads, attention.head_dim, s.hidden));
   }
   s.ropes[0].interleaved = true;
-  TEMPER_ASSIGN_OR_RETURN(s.qkv_bias, BoolOr(config, "attention_bias", false, where));
-  TEMPER_ASSIGN_OR_RETURN(s.mlp_bias, BoolOr(config, "mlp_bias", false, where));
+  TEMPER_ASSIGN_OR_RETURN(const bool bias, BoolOr(config, "attention_bias", false, where));
+  for (AttentionSpec* const a : s.attentions()) a->qkv_bias = bias;
+  TEMPER_ASSIGN_OR_RETURN(const bool mlp_bias, BoolOr(config, "mlp_bias", false, where));
+  for (MlpSpec* const m : s.mlps()) m->bias = mlp_bias;
   return MakeDecoder(std::move(s));
 }
 

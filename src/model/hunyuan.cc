@@ -46,16 +46,18 @@ Result<std::unique_ptr<Model>> ReadHunYuanDense(const Json& file, const std::str
                            .norm_eps = 1e-5};
   DecoderDefaults sizes = defaults;
   sizes.rotary = false;
-  TEMPER_ASSIGN_OR_RETURN(const DecoderSpec plain, ReadDecoder(file, "HunYuanDenseV1ForCausalLM", sizes, where));
+  TEMPER_ASSIGN_OR_RETURN(DecoderSpec plain, ReadDecoder(file, "HunYuanDenseV1ForCausalLM", sizes, where));
   Json config = file;
-  TEMPER_RETURN_IF_ERROR(StretchByAlpha(where, plain.head_dim, &config));
+  TEMPER_RETURN_IF_ERROR(StretchByAlpha(where, plain.attentions()[0]->head_dim, &config));
   TEMPER_ASSIGN_OR_RETURN(DecoderSpec s, ReadDecoder(config, "HunYuanDenseV1ForCausalLM", defaults, where));
-  s.qk_norm = DecoderSpec::QkNorm::kHeads;
-  s.norms_after_rope = true;
-  s.names.q_norm = "query_layernorm";
-  s.names.k_norm = "key_layernorm";
-  TEMPER_ASSIGN_OR_RETURN(s.qkv_bias, BoolOr(config, "attention_bias", false, where));
-  s.attention_out_bias = s.qkv_bias;
+  TEMPER_ASSIGN_OR_RETURN(const bool bias, BoolOr(config, "attention_bias", false, where));
+  for (AttentionSpec* const a : s.attentions()) {
+    a->qk_norm = AttentionSpec::QkNorm::kHeads;
+    a->norms_after_rope = true;
+    a->q_norm = "query_layernorm";
+    a->k_norm = "key_layernorm";
+    a->qkv_bias = a->out_bias = bias;
+  }
   return MakeDecoder(std::move(s));
 }
 

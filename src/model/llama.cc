@@ -18,9 +18,10 @@ Result<std::unique_ptr<Model>> ReadLlama(const Json& config, const std::string& 
       ReadDecoder(config, "LlamaForCausalLM",
                   {.vocab = 32000, .hidden = 4096, .ffn = 11008, .blocks = 32, .heads = 32, .max_positions = 2048},
                   where));
-  TEMPER_ASSIGN_OR_RETURN(s.qkv_bias, BoolOr(config, "attention_bias", false, where));
-  s.attention_out_bias = s.qkv_bias;
-  TEMPER_ASSIGN_OR_RETURN(s.mlp_bias, BoolOr(config, "mlp_bias", false, where));
+  TEMPER_ASSIGN_OR_RETURN(const bool bias, BoolOr(config, "attention_bias", false, where));
+  for (AttentionSpec* const a : s.attentions()) a->qkv_bias = a->out_bias = bias;
+  TEMPER_ASSIGN_OR_RETURN(const bool mlp_bias, BoolOr(config, "mlp_bias", false, where));
+  for (MlpSpec* const m : s.mlps()) m->bias = mlp_bias;
   return MakeDecoder(std::move(s));
 }
 
@@ -36,9 +37,10 @@ Result<std::unique_ptr<Model>> ReadArcee(const Json& config, const std::string& 
                                                       .activation = "relu2",
                                                       .gated = false},
                                                      where));
-  TEMPER_ASSIGN_OR_RETURN(s.qkv_bias, BoolOr(config, "attention_bias", false, where));
-  s.attention_out_bias = s.qkv_bias;
-  TEMPER_ASSIGN_OR_RETURN(s.mlp_bias, BoolOr(config, "mlp_bias", false, where));
+  TEMPER_ASSIGN_OR_RETURN(const bool bias, BoolOr(config, "attention_bias", false, where));
+  for (AttentionSpec* const a : s.attentions()) a->qkv_bias = a->out_bias = bias;
+  TEMPER_ASSIGN_OR_RETURN(const bool mlp_bias, BoolOr(config, "mlp_bias", false, where));
+  for (MlpSpec* const m : s.mlps()) m->bias = mlp_bias;
   return MakeDecoder(std::move(s));
 }
 
@@ -55,10 +57,11 @@ Result<std::unique_ptr<Model>> ReadJais2(const Json& config, const std::string& 
                                                       .activation = "relu2",
                                                       .gated = false},
                                                      where));
-  s.norm = DecoderSpec::Norm::kLayer;
-  TEMPER_ASSIGN_OR_RETURN(s.qkv_bias, BoolOr(config, "attention_bias", true, where));
-  s.attention_out_bias = s.qkv_bias;
-  TEMPER_ASSIGN_OR_RETURN(s.mlp_bias, BoolOr(config, "mlp_bias", true, where));
+  s.SetNorm(NormKind::kLayer);
+  TEMPER_ASSIGN_OR_RETURN(const bool bias, BoolOr(config, "attention_bias", true, where));
+  for (AttentionSpec* const a : s.attentions()) a->qkv_bias = a->out_bias = bias;
+  TEMPER_ASSIGN_OR_RETURN(const bool mlp_bias, BoolOr(config, "mlp_bias", true, where));
+  for (MlpSpec* const m : s.mlps()) m->bias = mlp_bias;
   return MakeDecoder(std::move(s));
 }
 

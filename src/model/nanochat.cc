@@ -21,18 +21,23 @@ Result<std::unique_ptr<Model>> ReadNanoChat(const Json& config, const std::strin
                                                       .activation = "relu2",
                                                       .gated = false},
                                                      where));
-  s.norm = DecoderSpec::Norm::kRmsPlain;
-  s.qk_norm = DecoderSpec::QkNorm::kHeads;
-  s.norms_after_rope = s.norms_embedding = true;
-  s.names.up = "mlp.fc1";
-  s.names.down = "mlp.fc2";
+  s.SetNorm(NormKind::kRmsPlain);
+  s.norms_embedding = true;
+  for (MlpSpec* const m : s.mlps()) {
+    m->up = "mlp.fc1";
+    m->down = "mlp.fc2";
+  }
   RopeSpec& rope = s.ropes[0];
   if (rope.dynamic_factor != 0) return Unsupported(where + ": dynamic rope scaling is not supported here");
   for (std::vector<double>* frequencies : {&rope.inv_freq, &rope.long_inv_freq}) {
     for (double& f : *frequencies) f = -f;
   }
-  TEMPER_ASSIGN_OR_RETURN(s.qkv_bias, BoolOr(config, "attention_bias", false, where));
-  s.attention_out_bias = s.qkv_bias;
+  TEMPER_ASSIGN_OR_RETURN(const bool bias, BoolOr(config, "attention_bias", false, where));
+  for (AttentionSpec* const a : s.attentions()) {
+    a->qk_norm = AttentionSpec::QkNorm::kHeads;
+    a->norms_after_rope = true;
+    a->qkv_bias = a->out_bias = bias;
+  }
   if (const auto cap = config.find("final_logit_softcapping"); cap == config.end() || !cap->is_null()) {
     TEMPER_ASSIGN_OR_RETURN(s.logit_cap, NumberOr(config, "final_logit_softcapping", 15, where));
     if (!(s.logit_cap > 0)) {

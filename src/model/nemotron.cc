@@ -20,10 +20,11 @@ Result<std::unique_ptr<Model>> ReadNemotron(const Json& config, const std::strin
                                                       .gated = false,
                                                       .rope = {.partial = 0.5}},
                                                      where));
-  s.norm = DecoderSpec::Norm::kLayerPlusOne;
-  TEMPER_ASSIGN_OR_RETURN(s.qkv_bias, BoolOr(config, "attention_bias", false, where));
-  s.attention_out_bias = s.qkv_bias;
-  TEMPER_ASSIGN_OR_RETURN(s.mlp_bias, BoolOr(config, "mlp_bias", false, where));
+  s.SetNorm(NormKind::kLayerPlusOne);
+  TEMPER_ASSIGN_OR_RETURN(const bool bias, BoolOr(config, "attention_bias", false, where));
+  for (AttentionSpec* const a : s.attentions()) a->qkv_bias = a->out_bias = bias;
+  TEMPER_ASSIGN_OR_RETURN(const bool mlp_bias, BoolOr(config, "mlp_bias", false, where));
+  for (MlpSpec* const m : s.mlps()) m->bias = mlp_bias;
   return MakeDecoder(std::move(s));
 }
 

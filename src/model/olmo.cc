@@ -16,12 +16,15 @@ constexpr DecoderDefaults kDefaults = {
 Result<DecoderSpec> ReadLaterOlmo(const Json& config, const char* architecture, const DecoderDefaults& defaults,
                                   const std::string& where) {
   TEMPER_ASSIGN_OR_RETURN(DecoderSpec s, ReadDecoder(config, architecture, defaults, where));
-  s.qk_norm = DecoderSpec::QkNorm::kWhole;
-  s.attention_norm = s.mlp_norm = "";
-  s.attention_out_norm = "post_attention_layernorm";
-  s.mlp_out_norm = "post_feedforward_layernorm";
-  TEMPER_ASSIGN_OR_RETURN(s.qkv_bias, BoolOr(config, "attention_bias", false, where));
-  s.attention_out_bias = s.qkv_bias;
+  s.NameNorms({.mixer = "",
+               .feed_forward = "",
+               .mixer_out = "post_attention_layernorm",
+               .feed_forward_out = "post_feedforward_layernorm"});
+  TEMPER_ASSIGN_OR_RETURN(const bool bias, BoolOr(config, "attention_bias", false, where));
+  for (AttentionSpec* const a : s.attentions()) {
+    a->qk_norm = AttentionSpec::QkNorm::kWhole;
+    a->qkv_bias = a->out_bias = bias;
+  }
   return s;
 }
 
@@ -29,10 +32,9 @@ Result<DecoderSpec> ReadLaterOlmo(const Json& config, const char* architecture, 
 
 Result<std::unique_ptr<Model>> ReadOlmo(const Json& config, const std::string& where) {
   TEMPER_ASSIGN_OR_RETURN(DecoderSpec s, ReadDecoder(config, "OlmoForCausalLM", kDefaults, where));
-  s.norm = DecoderSpec::Norm::kLayerPlain;
-  s.norm_eps = 1e-5;  // of the class; there is no key
-  TEMPER_ASSIGN_OR_RETURN(s.qkv_bias, BoolOr(config, "attention_bias", false, where));
-  s.attention_out_bias = s.qkv_bias;
+  s.SetNorm({NormKind::kLayerPlain, 1e-5});  // eps of the class; there is no key
+  TEMPER_ASSIGN_OR_RETURN(const bool bias, BoolOr(config, "attention_bias", false, where));
+  for (AttentionSpec* const a : s.attentions()) a->qkv_bias = a->out_bias = bias;
   if (const auto clip = config.find("clip_qkv"); clip != config.end() && !clip->is_null()) {
     return Unsupported(where + ": clip_qkv (bounds of queries, keys and values) is not supported");
   }
@@ -55,9 +57,9 @@ Result<std::unique_ptr<Model>> ReadOlmo3(const Json& config, const std::string& 
   // In older files, rope_scaling applies only to the layers without a window.
   Json sliding = config;
   sliding.erase("rope_scaling");
-  TEMPER_ASSIGN_OR_RETURN(s.ropes.emplace_back(), ReadRope(sliding, "sliding_attention", defaults.rope, s.head_dim,
-                                                           s.facts.max_positions, where));
-  for (DecoderBlock& block : s.blocks) block.rope = block.window > 0 ? 1 : 0;
+  TEMPER_ASSIGN_OR_RETURN(s.ropes.emplace_back(), ReadRope(sliding, "sliding_attention", defaults.rope,
+                                                           s.attentions()[0]->head_dim, s.facts.max_positions, where));
+  for (AttentionSpec* const a : s.attentions()) a->rope = a->window > 0 ? 1 : 0;
   return MakeDecoder(std::move(s));
 }
 

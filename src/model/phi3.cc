@@ -18,11 +18,14 @@ Result<std::unique_ptr<Model>> ReadPhi3(const Json& config, const std::string& w
                                        .norm_eps = 1e-5,
                                        .rope = {.may_be_partial = true, .yarn_is_longrope = true, .original = 4096}},
                                       where));
-  s.fused_qkv = s.fused_gate_up = true;
+  for (MlpSpec* const m : s.mlps()) m->fused_gate_up = true;
   TEMPER_ASSIGN_OR_RETURN(const int64_t window, ReadWindow(config, 0, where));
-  for (DecoderBlock& block : s.blocks) block.window = window;
-  TEMPER_ASSIGN_OR_RETURN(s.attention_out_dropout, ReadDropout(config, "resid_pdrop", 0, where, &s.facts));
-  s.mlp_out_dropout = s.attention_out_dropout;
+  for (AttentionSpec* const a : s.attentions()) {
+    a->fused_qkv = true;
+    a->window = window;
+  }
+  TEMPER_ASSIGN_OR_RETURN(const double p, ReadDropout(config, "resid_pdrop", 0, where, &s.facts));
+  for (DecoderBlock& block : s.blocks) block.mixer_out_dropout = block.feed_forward_out_dropout = p;
   TEMPER_RETURN_IF_ERROR(ReadUnusedDropout(config, "embd_pdrop", 0, where, &s.facts));
   return MakeDecoder(std::move(s));
 }

@@ -25,7 +25,7 @@ constexpr DecoderDefaults kQwenDefaults = {
 
 Result<std::unique_ptr<Model>> ReadQwen2(const Json& config, const std::string& where) {
   TEMPER_ASSIGN_OR_RETURN(DecoderSpec s, ReadDecoder(config, "Qwen2ForCausalLM", kQwenDefaults, where));
-  s.qkv_bias = true;
+  for (AttentionSpec* const a : s.attentions()) a->qkv_bias = true;
   TEMPER_RETURN_IF_ERROR(SetQwenWindows(config, where, &s));
   return MakeDecoder(std::move(s));
 }
@@ -34,9 +34,11 @@ Result<std::unique_ptr<Model>> ReadQwen3(const Json& config, const std::string& 
   DecoderDefaults defaults = kQwenDefaults;
   defaults.head_dim = 128;
   TEMPER_ASSIGN_OR_RETURN(DecoderSpec s, ReadDecoder(config, "Qwen3ForCausalLM", defaults, where));
-  s.qk_norm = DecoderSpec::QkNorm::kHeads;
-  TEMPER_ASSIGN_OR_RETURN(s.qkv_bias, BoolOr(config, "attention_bias", false, where));
-  s.attention_out_bias = s.qkv_bias;
+  TEMPER_ASSIGN_OR_RETURN(const bool bias, BoolOr(config, "attention_bias", false, where));
+  for (AttentionSpec* const a : s.attentions()) {
+    a->qk_norm = AttentionSpec::QkNorm::kHeads;
+    a->qkv_bias = a->out_bias = bias;
+  }
   TEMPER_RETURN_IF_ERROR(SetQwenWindows(config, where, &s));
   return MakeDecoder(std::move(s));
 }

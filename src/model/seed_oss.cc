@@ -17,11 +17,16 @@ Result<std::unique_ptr<Model>> ReadSeedOss(const Json& config, const std::string
                                                       .head_dim = 128,
                                                       .attention_dropout = 0.1},
                                                      where));
-  TEMPER_ASSIGN_OR_RETURN(s.qkv_bias, BoolOr(config, "attention_bias", true, where));
-  TEMPER_ASSIGN_OR_RETURN(s.attention_out_bias, BoolOr(config, "attention_out_bias", false, where));
-  TEMPER_ASSIGN_OR_RETURN(s.mlp_bias, BoolOr(config, "mlp_bias", false, where));
-  TEMPER_ASSIGN_OR_RETURN(s.attention_out_dropout, ReadDropout(config, "residual_dropout", 0.1, where, &s.facts));
-  s.mlp_out_dropout = s.attention_out_dropout;
+  TEMPER_ASSIGN_OR_RETURN(const bool bias, BoolOr(config, "attention_bias", true, where));
+  TEMPER_ASSIGN_OR_RETURN(const bool out_bias, BoolOr(config, "attention_out_bias", false, where));
+  for (AttentionSpec* const a : s.attentions()) {
+    a->qkv_bias = bias;
+    a->out_bias = out_bias;
+  }
+  TEMPER_ASSIGN_OR_RETURN(const bool mlp_bias, BoolOr(config, "mlp_bias", false, where));
+  for (MlpSpec* const m : s.mlps()) m->bias = mlp_bias;
+  TEMPER_ASSIGN_OR_RETURN(const double p, ReadDropout(config, "residual_dropout", 0.1, where, &s.facts));
+  for (DecoderBlock& block : s.blocks) block.mixer_out_dropout = block.feed_forward_out_dropout = p;
   return MakeDecoder(std::move(s));
 }
 

@@ -22,7 +22,8 @@ Status SetRopes(const Json& config, const std::string& where, DecoderSpec* spec)
   if (!listed && interval < 1) {
     return Corrupt(fmt::format("{}: no_rope_layer_interval is {}, should be at least 1", where, interval));
   }
-  for (size_t b = 0; b < spec->blocks.size(); ++b) {
+  const std::vector<AttentionSpec*> attentions = spec->attentions();
+  for (size_t b = 0; b < attentions.size(); ++b) {
     bool turns = !listed && (static_cast<int64_t>(b) + 1) % interval != 0;
     if (listed) {
       turns = (*list)[b] == 1;
@@ -30,7 +31,7 @@ Status SetRopes(const Json& config, const std::string& where, DecoderSpec* spec)
         return Corrupt(fmt::format("{}: entry {} of no_rope_layers should be 0 or 1", where, b));
       }
     }
-    spec->blocks[b].rope = turns ? 0 : kNoRope;
+    attentions[b]->rope = turns ? 0 : kNoRope;
   }
   return OkStatus();
 }
@@ -49,16 +50,17 @@ Result<std::unique_ptr<Model>> ReadSmolLm3(const Json& config, const std::string
                                                       .tied = true,
                                                       .rope = {.theta = 2000000}},
                                                      where));
-  TEMPER_ASSIGN_OR_RETURN(s.qkv_bias, BoolOr(config, "attention_bias", false, where));
-  s.attention_out_bias = s.qkv_bias;
-  TEMPER_ASSIGN_OR_RETURN(s.mlp_bias, BoolOr(config, "mlp_bias", false, where));
+  TEMPER_ASSIGN_OR_RETURN(const bool bias, BoolOr(config, "attention_bias", false, where));
+  for (AttentionSpec* const a : s.attentions()) a->qkv_bias = a->out_bias = bias;
+  TEMPER_ASSIGN_OR_RETURN(const bool mlp_bias, BoolOr(config, "mlp_bias", false, where));
+  for (MlpSpec* const m : s.mlps()) m->bias = mlp_bias;
   TEMPER_RETURN_IF_ERROR(SetRopes(config, where, &s));
   TEMPER_ASSIGN_OR_RETURN(const bool windows, BoolOr(config, "use_sliding_window", false, where));
   int64_t window = 0;
   if (windows) {
     TEMPER_ASSIGN_OR_RETURN(window, ReadWindow(config, 0, where));
   }
-  const auto slides = [&](int64_t block) { return s.blocks[static_cast<size_t>(block)].rope == kNoRope; };
+  const auto slides = [&](int64_t block) { return s.attentions()[static_cast<size_t>(block)]->rope == kNoRope; };
   TEMPER_RETURN_IF_ERROR(SetWindows(config, window, slides, where, &s));
   return MakeDecoder(std::move(s));
 }

@@ -19,13 +19,18 @@ Result<std::unique_ptr<Model>> ReadStableLm(const Json& config, const std::strin
                                                       .rope = {.partial = 0.25}},
                                                      where));
   TEMPER_RETURN_IF_ERROR(ExpectPlainHeadDim(config, s, where));
-  s.norm = DecoderSpec::Norm::kLayer;
-  TEMPER_ASSIGN_OR_RETURN(s.qkv_bias, BoolOr(config, "use_qkv_bias", false, where));
+  s.SetNorm(NormKind::kLayer);
+  TEMPER_ASSIGN_OR_RETURN(const bool bias, BoolOr(config, "use_qkv_bias", false, where));
+  for (AttentionSpec* const a : s.attentions()) a->qkv_bias = bias;
   TEMPER_ASSIGN_OR_RETURN(const bool qk_norm, BoolOr(config, "qk_layernorm", false, where));
   if (qk_norm) return Unsupported(where + ": qk_layernorm (a layer norm of each head's q and k) is not supported");
-  TEMPER_ASSIGN_OR_RETURN(s.parallel, BoolOr(config, "use_parallel_residual", false, where));
-  if (s.parallel) s.mlp_norm = "";
-  TEMPER_ASSIGN_OR_RETURN(s.mlp_out_dropout, ReadDropout(config, "hidden_dropout", 0, where, &s.facts));
+  TEMPER_ASSIGN_OR_RETURN(const bool parallel, BoolOr(config, "use_parallel_residual", false, where));
+  TEMPER_ASSIGN_OR_RETURN(const double p, ReadDropout(config, "hidden_dropout", 0, where, &s.facts));
+  for (DecoderBlock& block : s.blocks) {
+    block.parallel = parallel;
+    if (parallel) block.norms.feed_forward = "";
+    block.feed_forward_out_dropout = p;
+  }
   return MakeDecoder(std::move(s));
 }
 

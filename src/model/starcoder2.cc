@@ -21,16 +21,19 @@ Result<std::unique_ptr<Model>> ReadStarcoder2(const Json& config, const std::str
                                                       .gated = false,
                                                       .tied = true},
                                                      where));
-  s.norm = DecoderSpec::Norm::kLayer;
-  s.names.up = "mlp.c_fc";
-  s.names.down = "mlp.c_proj";
-  TEMPER_ASSIGN_OR_RETURN(s.qkv_bias, BoolOr(config, "use_bias", true, where));
-  s.attention_out_bias = s.mlp_bias = s.qkv_bias;
-  TEMPER_ASSIGN_OR_RETURN(s.attention_out_dropout, ReadDropout(config, "residual_dropout", 0, where, &s.facts));
-  s.mlp_out_dropout = s.attention_out_dropout;
+  s.SetNorm(NormKind::kLayer);
+  TEMPER_ASSIGN_OR_RETURN(const bool bias, BoolOr(config, "use_bias", true, where));
+  for (AttentionSpec* const a : s.attentions()) a->qkv_bias = a->out_bias = bias;
+  for (MlpSpec* const m : s.mlps()) {
+    m->up = "mlp.c_fc";
+    m->down = "mlp.c_proj";
+    m->bias = bias;
+  }
+  TEMPER_ASSIGN_OR_RETURN(const double p, ReadDropout(config, "residual_dropout", 0, where, &s.facts));
+  for (DecoderBlock& block : s.blocks) block.mixer_out_dropout = block.feed_forward_out_dropout = p;
   TEMPER_ASSIGN_OR_RETURN(s.embedding_dropout, ReadDropout(config, "embedding_dropout", 0, where, &s.facts));
   TEMPER_ASSIGN_OR_RETURN(const int64_t window, ReadWindow(config, 0, where));
-  for (DecoderBlock& block : s.blocks) block.window = window;
+  for (AttentionSpec* const a : s.attentions()) a->window = window;
   return MakeDecoder(std::move(s));
 }
 

@@ -1,0 +1,32 @@
+// What the parts of a block, its mixer and its feed-forward, know of the model around them.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "model/forward.h"
+
+namespace temper {
+
+inline constexpr int kNoRope = -1;
+
+// The tables of one rotary embedding, [T, R] each.
+struct RopeTables {
+  ValueId q, k;
+  bool interleaved = false;
+};
+
+struct BlockContext {
+  int block = 0;
+  std::string path;  // of the block's modules: "model.layers.0."
+  int64_t hidden = 0;
+  std::span<const RopeTables> ropes;
+  bool transposed = false;  // files store weights as [in, out]
+  // Initial values of the products whose results join the residual sums.
+  ForwardBuilder::Init added_init = ForwardBuilder::Init::kNormal;
+
+  Dim hidden_dim() const { return {DimLabel::kHidden, hidden}; }
+};
+
+}  // namespace temper

@@ -1,0 +1,41 @@
+#include "model/mixers/attention.h"
+
+namespace temper {
+
+// T tokens, D hidden, H heads, K kv-heads, E head dim, R rotary elements of a head.
+ValueId BuildAttention(ForwardBuilder& f, const AttentionSpec& s, const BlockContext& block, ValueId x_TD) {
+  const ForwardBuilder::Heads heads{s.heads, s.kv_heads, s.head_dim, s.window, s.scale, s.score_cap};
+  const Dim D = block.hidden_dim();
+  const Dim HE{DimLabel::kHeads, s.heads * s.head_dim}, KE{DimLabel::kKvHeads, s.kv_heads * s.head_dim};
+  const std::string module = block.path + s.path;
+  ValueId q, k, v;
+  if (s.fused_qkv) {
+    const ModuleLayout fused{.groups = s.qkv_by_kv_head ? s.kv_heads : 1, .transposed = block.transposed};
+    const auto qkv = f.FusedLinear(x_TD, module + s.qkv, {{"q", HE}, {"k", KE}, {"v", KE}}, D, s.qkv_bias, fused);
+    q = qkv[0], k = qkv[1], v = qkv[2];
+  } else {
+    q = f.Linear(x_TD, module + s.q, HE, D, s.qkv_bias, "q");
+    k = f.Linear(x_TD, module + s.k, KE, D, s.qkv_bias, "k");
+    v = f.Linear(x_TD, module + s.v, KE, D, s.qkv_bias, "v");
+  }
+  const auto normed = [&](ValueId x, Dim all, const std::string& norm, const std::string& name) {
+    if (s.qk_norm == AttentionSpec::QkNorm::kNone) return x;
+    const bool by_head = s.qk_norm == AttentionSpec::QkNorm::kHeads;
+    return BuildNorm(f, s.norm, x, module + norm, by_head ? Dim{DimLabel::kNorm, s.head_dim} : all, name, by_head);
+  };
+  const auto norm_both = [&] {
+    q = normed(q, HE, s.q_norm, "q_norm");
+    k = normed(k, KE, s.k_norm, "k_norm");
+  };
+  if (!s.norms_after_rope) norm_both();
+  if (s.rope != kNoRope) {
+    const RopeTables& rope = block.ropes[static_cast<size_t>(s.rope)];
+    q = f.Rope(q, rope.q, s.head_dim, rope.interleaved, "q_rope");
+    k = f.Rope(k, rope.k, s.head_dim, rope.interleaved, "k_rope");
+  }
+  if (s.norms_after_rope) norm_both();
+  const ValueId o = f.Attend(q, k, v, heads, block.block, "attn");
+  return f.Linear(o, module + s.out, D, HE, s.out_bias, "attn_out", {.transposed = block.transposed}, block.added_init);
+}
+
+}  // namespace temper

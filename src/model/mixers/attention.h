@@ -1,0 +1,40 @@
+// Attention with grouped queries: the mixer of transformers. Rotary embeddings, norms of q and k, windows.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "model/block_context.h"
+#include "model/norm.h"
+
+namespace temper {
+
+struct AttentionSpec {
+  int64_t heads = 0, kv_heads = 0, head_dim = 0;
+  int64_t window = 0;    // tokens that a query attends to, itself included; 0: all up to itself
+  int rope = 0;          // index into DecoderSpec::ropes; kNoRope: q and k are not rotated
+  double scale = 0;      // of scores; 0: 1 / sqrt(head_dim)
+  double score_cap = 0;  // scores s become cap * tanh(s / cap); 0: no cap
+
+  bool qkv_bias = false, out_bias = false;
+  bool fused_qkv = false;  // q, k and v are stored in one tensor
+  // In that tensor, each KV head has its rows of q, k and v behind each other; else all of q comes first, then k, v.
+  bool qkv_by_kv_head = false;
+
+  // The norm of q and k before the rotary embedding, or after it: over each head, or over all heads together.
+  enum class QkNorm : uint8_t { kNone, kHeads, kWhole } qk_norm = QkNorm::kNone;
+  bool norms_after_rope = false;
+  NormSpec norm;
+
+  // Modules: `path` in the block, the others in `path`.
+  std::string path = "self_attn.";
+  std::string q = "q_proj", k = "k_proj", v = "v_proj", qkv = "qkv_proj", out = "o_proj";
+  std::string q_norm = "q_norm", k_norm = "k_norm";
+
+  friend bool operator==(const AttentionSpec&, const AttentionSpec&) = default;
+};
+
+// From the block's input, normed, to what joins the residual sum: [T, D] both.
+ValueId BuildAttention(ForwardBuilder& f, const AttentionSpec& spec, const BlockContext& block, ValueId x_TD);
+
+}  // namespace temper
