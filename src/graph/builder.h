@@ -67,10 +67,15 @@ class GraphBuilder {
     if (interleaved) attributes.Set("interleaved", int64_t{1});
     return Add(Op::kRope, {x, table_TR}, std::move(attributes), name)[0];
   }
-  enum class Gate : uint8_t { kSilu, kGelu, kGeluTanh };  // gelu by erf, or its approximation by tanh
+  // Gelu by erf, or its approximation by tanh.
+  enum class Gate : uint8_t { kSilu, kGelu, kGeluTanh, kSigmoid, kIdentity };
   ValueId Glu(ValueId gate_TF, ValueId up_TF, const std::string& name, Gate gate = Gate::kSilu) {
     Attributes attributes;
-    if (gate != Gate::kSilu) attributes = {{"gelu", int64_t{1}}, {"tanh", int64_t{gate == Gate::kGeluTanh}}};
+    if (gate == Gate::kSigmoid) attributes = {{"sigmoid", int64_t{1}}};
+    if (gate == Gate::kIdentity) attributes = {{"identity", int64_t{1}}};
+    if (gate == Gate::kGelu || gate == Gate::kGeluTanh) {
+      attributes = {{"gelu", int64_t{1}}, {"tanh", int64_t{gate == Gate::kGeluTanh}}};
+    }
     return Add(Op::kGlu, {gate_TF, up_TF}, std::move(attributes), name)[0];
   }
   ValueId SliceRows(ValueId x_TD, int64_t begin, int64_t count, const std::string& name) {

@@ -174,6 +174,9 @@ struct OpRule {
   int in_place_input = -1;
   // The input that another output may overwrite (accumulators, states, caches), or -1; nullptr: none may.
   int (*overwrites)(const Attributes& attributes, int num_inputs, int output) = nullptr;
+  // Of an op that keeps a state from step to step of decoding: whether the state of a sequence is also that of its
+  // beginnings, so that decoding can go back. A cache's is, of which fewer rows are read; a recurrent state's is not.
+  bool rewinds = true;
   // For collectives: how often the ranks of a ring pass data to their neighbours, one after another, in a group of
   // `ranks`. nullptr: never.
   int (*turns)(int ranks) = nullptr;

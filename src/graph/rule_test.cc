@@ -94,8 +94,20 @@ std::vector<Case> Cases() {
        {kX, kKv, kKv, kIndex},
        With(kHeads, {{"axes", std::string("cp")}, {"row", 2 * T}, {"ranks", int64_t{2}}, {"index", kOne}}),
        "bf16[6, 8], f32[6, 4]"},
+      {Op::kShortConv, {kX, {kF, {D, 1, 4}}, kIndex}, {{"silu", kOne}}, "bf16[6, 8]"},
+      {Op::kDecay, {kX, kD, kD}, {}, "f32[6, 8]"},
+      {Op::kGatedDelta,
+       {kKv, kKv, kX, {DType::kF32, {T, 4}}, {kF, {T, 4}}, kIndex},
+       {{"heads", int64_t{4}}, {"key_heads", int64_t{2}}},
+       "bf16[6, 8]"},
+      {Op::kShortConvCached, {kX, {kF, {D, 1, 4}}, {kF, {3, D}}, {DType::kI32, {1}}}, {}, "bf16[6, 8], bf16[3, 8]"},
+      {Op::kGatedDeltaCached,
+       {kKv, kKv, kX, {DType::kF32, {T, 4}}, {kF, {T, 4}}, {DType::kF32, {4, 2, 2}}, {DType::kI32, {1}}},
+       {{"heads", int64_t{4}}, {"key_heads", int64_t{2}}},
+       "bf16[6, 8], f32[4, 2, 2]"},
       {Op::kGlu, {kX, kX}, {}, "bf16[6, 8]"},
       {Op::kGlu, {kX, kX}, {{"gelu", kOne}, {"tanh", kOne}}, "bf16[6, 8]"},
+      {Op::kGlu, {kX, kX}, {{"sigmoid", kOne}}, "bf16[6, 8]"},
       {Op::kSoftcap, {kX}, {{"cap", 30.0}}, "bf16[6, 8]"},
       {Op::kRelu, {kX}, {}, "bf16[6, 8]"},
       {Op::kReluSquared, {kX}, {}, "bf16[6, 8]"},
@@ -177,6 +189,16 @@ std::vector<Case> Cases() {
        With(kStep, {{"origin", kOne}, {"acc", kOne}}),
        "f32[6, 8], f32[6, 4], f32[6, 4]"},
       {Op::kGluBackward, {kX, kX, kX}, {}, "bf16[6, 8], bf16[6, 8]"},
+      {Op::kDecayBackward, {{DType::kF32, {T, D}}, kX, kD, kD}, {{"grad_w", kOne}}, "bf16[6, 8], f32[8], f32[8]"},
+      {Op::kGatedDeltaBackward,
+       {kX, kKv, kKv, kX, {DType::kF32, {T, 4}}, {kF, {T, 4}}, kIndex},
+       {{"heads", int64_t{4}}, {"key_heads", int64_t{2}}, {"row", int64_t{3}}},
+       "bf16[6, 4], bf16[6, 4], bf16[6, 8], f32[6, 4], bf16[6, 4]"},
+      {Op::kShortConvBackward, {kX, kX, {kF, {D, 1, 4}}, kIndex}, {}, "bf16[6, 8]"},
+      {Op::kShortConvBackward,
+       {kX, kX, {kF, {D, 1, 4}}, kIndex, {DType::kF32, {D, 1, 4}}},
+       {{"grad_w", kOne}, {"acc_w", kOne}},
+       "bf16[6, 8], f32[8, 1, 4]"},
       {Op::kReluBackward, {kX, kX}, {}, "bf16[6, 8]"},
       {Op::kReluSquaredBackward, {kX, kX}, {}, "bf16[6, 8]"},
       {Op::kGeluBackward, {kX, kX}, {}, "bf16[6, 8]"},
@@ -422,6 +444,7 @@ bool IsFreeDim(const Case& c, size_t k, int dim) {
   if (c.op == Op::kSliceRows) return k == 0 && dim == 0;  // the rows that are left out
   if (c.op == Op::kSelect) return dim == 0;               // the other matrices
   if (c.op == Op::kSumSquares || c.op == Op::kSend) return true;
+  if (c.op == Op::kShortConv || c.op == Op::kShortConvBackward) return dim == 2;  // the taps
   // Parts may be uneven: of their dim only the size of what they are parts of is known, or of what is left of it.
   if (c.op == Op::kAllGather) return dim == c.attributes.Int("dim");
   if (c.op == Op::kReduceScatter) return k < c.attributes.Doubles("sizes").size() && dim == c.attributes.Int("dim");

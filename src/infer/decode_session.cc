@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "compile/train_step.h"
+#include "graph/rule.h"
 #include "model/adapted_model.h"
 #include "program/program_names.h"
 
@@ -59,6 +60,7 @@ Result<std::unique_ptr<DecodeSession>> DecodeSession::Create(ProgramSet programs
   decoder->document_length_.resize(decoder->token_.size());
   for (const Segment& segment : decoder->programs_.first().segments) {
     for (const Instruction& i : segment.instructions) {
+      decoder->rewinds_ = decoder->rewinds_ && RuleOf(i.op).rewinds;
       if (i.op != Op::kRopeTable || !i.attributes.Flag("document_length")) continue;
       decoder->long_ropes_.push_back({i.attributes.Int("near"), !i.attributes.Has("long_inv_freq")});
     }
@@ -101,9 +103,11 @@ bool DecodeSession::SwitchesBetween(int64_t length, int64_t other) const {
 
 int64_t DecodeSession::KeepPrefixOf(std::span<const int32_t> sequence) {
   announced_ = static_cast<int64_t>(sequence.size());
+  const int64_t kept = length_;
   const int64_t most = AreAlike(made_for_, announced_) ? std::min(length_, announced_ - 1) : 0;
   const auto begin = sequence_.begin();
   length_ = most <= 0 ? 0 : std::mismatch(begin, begin + most, sequence.begin()).first - begin;
+  if (!rewinds_ && length_ < kept) length_ = 0;
   if (length_ == 0) made_for_ = 0;
   return length_;
 }

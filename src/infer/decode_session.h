@@ -54,9 +54,9 @@ class DecodeSession {
   // Forgets all tokens.
   void Reset() { length_ = announced_ = made_for_ = 0; }
   // Announces `sequence`: what is fed next is part of a sequence of its length. Keeps the tokens that the cache and
-  // `sequence` begin with and forgets the rest; all where another embedding was made for the cache's. The last token of
-  // `sequence` is never kept, so that there is one to feed. Returns length(): how many tokens of `sequence` need not be
-  // fed again.
+  // `sequence` begin with and forgets the rest; all where another embedding was made for the cache's, or where the
+  // model has recurrent states, which do not go back. The last token of `sequence` is never kept, so that there is one
+  // to feed. Returns length(): how many tokens of `sequence` need not be fed again.
   int64_t KeepPrefixOf(std::span<const int32_t> sequence);
   // Whether feeding the sequence up to `length` tokens makes what the cache holds again, which takes as long as a
   // prompt: KeepPrefixOf then keeps nothing, and the caller may feed it in pieces.
@@ -90,6 +90,7 @@ class DecodeSession {
   int64_t announced_ = 0;  // the length of the last sequence that KeepPrefixOf was given
   int64_t made_for_ = 0;   // the longest sequence for which a token in the cache was made
   std::vector<LongRope> long_ropes_;
+  bool rewinds_ = true;
   ProgramSet programs_;
   std::unique_ptr<Arena> arena_;
   std::vector<int32_t> token_, position_, document_length_;  // as many as the longest step takes

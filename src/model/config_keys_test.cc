@@ -326,7 +326,7 @@ TEST(ConfigKeys, AMissingKeyMeansTheValueOfTheClass) {
 TEST(ConfigKeys, TheTablesKnowTheFamiliesOfToday) {
   std::set<std::string> families, known, all;
 #define TEMPER_FAMILY(architecture, model_type, reader) families.insert(#architecture);
-#define TEMPER_MULTIMODAL(architecture, model_type, text_type) families.insert(#architecture);
+#define TEMPER_MULTIMODAL(architecture, model_type, text_type, names) families.insert(#architecture);
 #include "model/family_list.inc"
   for (const auto& [family, keys] : Golden()["families"].items()) {
     known.insert(family);

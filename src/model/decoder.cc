@@ -70,11 +70,17 @@ std::vector<std::string> Decoder::NamesInFiles(const std::string& name) const {
 }
 
 // T tokens, D hidden, V vocabulary, W embedding.
-ValueId Mixed(ForwardBuilder& f, const Mixer& mixer, const BlockContext& block, ValueId x_TD) {
-  return std::visit([&](const AttentionSpec& spec) { return BuildAttention(f, spec, block, x_TD); }, mixer);
+ValueId Build(ForwardBuilder& f, const AttentionSpec& spec, const BlockContext& block, ValueId x_TD) {
+  return BuildAttention(f, spec, block, x_TD);
 }
-ValueId FedForward(ForwardBuilder& f, const FeedForward& feed_forward, const BlockContext& block, ValueId x_TD) {
-  return std::visit([&](const MlpSpec& spec) { return BuildMlp(f, spec, block, x_TD); }, feed_forward);
+ValueId Build(ForwardBuilder& f, const ShortConvSpec& spec, const BlockContext& block, ValueId x_TD) {
+  return BuildShortConv(f, spec, block, x_TD);
+}
+ValueId Build(ForwardBuilder& f, const GatedDeltaSpec& spec, const BlockContext& block, ValueId x_TD) {
+  return BuildGatedDelta(f, spec, block, x_TD);
+}
+ValueId Build(ForwardBuilder& f, const MlpSpec& spec, const BlockContext& block, ValueId x_TD) {
+  return BuildMlp(f, spec, block, x_TD);
 }
 
 ValueId Decoder::Block(ForwardBuilder& f, ValueId x_TD, std::span<const RopeTables> ropes, int block) const {
@@ -94,7 +100,7 @@ ValueId Decoder::Block(ForwardBuilder& f, ValueId x_TD, std::span<const RopeTabl
   const bool before = !b.norms.after_sums;
   ValueId h = before ? normed(x_TD, b.norms.mixer, "attn_norm") : x_TD;
   const ValueId read_by_mixer = h, input = x_TD;
-  h = Mixed(f, b.mixer, context, h);
+  h = std::visit([&](const auto& mixer) { return Build(f, mixer, context, h); }, b.mixer);
   h = normed(f.Dropout(h, b.mixer_out_dropout, "attn_dropout"), b.norms.mixer_out, "attn_out_norm");
   x_TD = f.Sum(x_TD, f.Scale(h, b.residual_scale, "attn_scaled"), "attn_residual");
   if (!before) x_TD = normed(x_TD, b.norms.mixer, "attn_norm");
@@ -104,7 +110,7 @@ ValueId Decoder::Block(ForwardBuilder& f, ValueId x_TD, std::span<const RopeTabl
   } else {
     h = before ? normed(x_TD, b.norms.feed_forward, "mlp_norm") : x_TD;
   }
-  h = FedForward(f, b.feed_forward, context, h);
+  h = std::visit([&](const auto& feed_forward) { return Build(f, feed_forward, context, h); }, b.feed_forward);
   h = normed(f.Dropout(h, b.feed_forward_out_dropout, "mlp_dropout"), b.norms.feed_forward_out, "mlp_out_norm");
   x_TD = f.Sum(x_TD, f.Scale(h, b.residual_scale, "mlp_scaled"), "mlp_residual");
   return before ? x_TD : normed(x_TD, b.norms.feed_forward, "mlp_norm");
@@ -318,10 +324,16 @@ std::unique_ptr<Model> MakeDecoder(DecoderSpec spec) {
     f.kinds.push_back(static_cast<int>(std::find(spec.blocks.begin(), spec.blocks.end(), block) - spec.blocks.begin()));
   }
   f.heads.clear();
-  for (const AttentionSpec* const attention : spec.attentions()) {
-    for (const Dim& heads : {Dim{DimLabel::kHeads, attention->heads}, Dim{DimLabel::kKvHeads, attention->kv_heads}}) {
-      const auto same = [&](const Dim& other) { return other.label == heads.label && other.size == heads.size; };
-      if (std::none_of(f.heads.begin(), f.heads.end(), same)) f.heads.push_back(heads);
+  const auto add = [&](DimLabel label, int64_t heads) {
+    const auto same = [&](const Dim& other) { return other.label == label && other.size == heads; };
+    if (std::none_of(f.heads.begin(), f.heads.end(), same)) f.heads.push_back({label, heads});
+  };
+  for (const DecoderBlock& block : spec.blocks) {
+    if (const auto* const attention = std::get_if<AttentionSpec>(&block.mixer); attention != nullptr) {
+      add(DimLabel::kHeads, attention->heads);
+      add(DimLabel::kKvHeads, attention->kv_heads);
+    } else if (const auto* const delta = std::get_if<GatedDeltaSpec>(&block.mixer); delta != nullptr) {
+      add(DimLabel::kHeads, delta->key_heads);
     }
   }
   return std::make_unique<Decoder>(std::move(spec));

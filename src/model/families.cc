@@ -14,7 +14,7 @@
 namespace temper {
 
 #define TEMPER_FAMILY(architecture, model_type, reader) FamilyReader reader;
-#define TEMPER_MULTIMODAL(architecture, model_type, text_type)
+#define TEMPER_MULTIMODAL(architecture, model_type, text_type, names)
 #include "model/family_list.inc"
 
 namespace {
@@ -24,10 +24,12 @@ struct Family {
   std::string_view model_type;    // used if the file names no class
   FamilyReader* read;             // null: a multimodal class
   std::string_view text_type;     // model_type of its text model if text_config does not say
+  NestedNames names = NestedNames::kPrefixed;
 };
 
 #define TEMPER_FAMILY(architecture, model_type, reader) {#architecture, #model_type, reader, ""},
-#define TEMPER_MULTIMODAL(architecture, model_type, text_type) {#architecture, #model_type, nullptr, #text_type},
+#define TEMPER_MULTIMODAL(architecture, model_type, text_type, names) \
+  {#architecture, #model_type, nullptr, #text_type, NestedNames::names},
 constexpr Family kFamilies[] = {
 #include "model/family_list.inc"
 };
@@ -144,7 +146,7 @@ Result<std::unique_ptr<Model>> ReadMultimodal(const Family& family, const Json& 
   const auto tied = config.find("tie_word_embeddings");
   if (tied != config.end() && !tied->is_null()) text["tie_word_embeddings"] = *tied;
   TEMPER_ASSIGN_OR_RETURN(std::unique_ptr<Model> model, of_text->read(text, inside));
-  return MakeNested(std::move(model), std::string(family.architecture));
+  return MakeNested(std::move(model), std::string(family.architecture), family.names);
 }
 
 }  // namespace

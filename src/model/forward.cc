@@ -130,12 +130,61 @@ ValueId ForwardBuilder::Attend(ValueId q, ValueId k, ValueId v, const Heads& hea
     return Add(Op::kAttention, {q, k, v, document_start_}, attributes, name)[0];
   }
   const TensorType cache{spec_.dtype, {spec_.cache, heads.kv_heads * heads.head_dim}};
-  const std::string suffix = "." + std::to_string(block);
-  const ValueId k_cache = Source("cache.k" + suffix, cache, Role::kCache);
-  const ValueId v_cache = Source("cache.v" + suffix, cache, Role::kCache);
+  const ValueId k_cache = State("k", block, cache), v_cache = State("v", block, cache);
   const auto outputs = Add(Op::kAttentionCached, {q, k, v, k_cache, v_cache, length_}, attributes, name);
-  graph().value(outputs[1]).updates = k_cache;
-  graph().value(outputs[2]).updates = v_cache;
+  Keep(k_cache, outputs[1]);
+  Keep(v_cache, outputs[2]);
+  return outputs[0];
+}
+
+ValueId ForwardBuilder::Convolved(ValueId x_TC, ValueId w_C1L, bool silu, const std::string& state, int block,
+                                  const std::string& name) {
+  Attributes attributes;
+  if (silu) attributes.Set("silu", int64_t{1});
+  if (spec_.cache == 0) return Add(Op::kShortConv, {x_TC, w_C1L, document_start_}, std::move(attributes), name)[0];
+  const Shape& w = type(w_C1L).shape;
+  const ValueId before = State(state, block, {spec_.dtype, {w[2] - 1, w[0]}});
+  const auto outputs = Add(Op::kShortConvCached, {x_TC, w_C1L, before, length_}, std::move(attributes), name);
+  Keep(before, outputs[1]);
+  return outputs[0];
+}
+
+ValueId ForwardBuilder::ShortConv(ValueId x_TC, const std::string& module, const Taps& taps, int block,
+                                  const std::string& name) {
+  TEMPER_CHECK(!taps.bias || !taps.silu) << module;
+  const ValueId w = Weight(module + ".weight", {taps.channels, {DimLabel::kNone, 1}, {DimLabel::kNone, taps.taps}});
+  const ValueId y = Convolved(x_TC, w, taps.silu, "conv", block, name);
+  if (!taps.bias) return y;
+  return Add(Op::kAdd, {y, Weight(module + ".bias", {taps.channels}, Init::kZero)}, {}, name + "_shifted")[0];
+}
+
+void ForwardBuilder::FusedShortConv(const std::string& module, std::initializer_list<ConvSegment> segments,
+                                    int64_t taps, int block) {
+  const Dim one{DimLabel::kNone, 1}, L{DimLabel::kNone, taps};
+  int64_t channels = 0, first = 0;
+  for (const ConvSegment& s : segments) channels += s.channels.size;
+  const std::string weight = module + ".weight";
+  const FileTensor whole = TensorOf(weight, {channels, 1, taps});
+  for (const ConvSegment& s : segments) {
+    const std::string name = s.name;
+    const ValueId w =
+        Weight(weight + "/" + name, {s.channels, one, L}, WeightSource::Rows(whole, first, s.channels.size));
+    *s.x_TC = Convolved(*s.x_TC, w, /*silu=*/true, "conv_" + name, block, name + "_conv");
+    first += s.channels.size;
+  }
+}
+
+ValueId ForwardBuilder::GatedDelta(ValueId q, ValueId k, ValueId v, ValueId g, ValueId b, const DeltaHeads& heads,
+                                   int block, const std::string& name) {
+  Attributes attributes = {{"heads", heads.values}, {"key_heads", heads.keys}};
+  if (spec_.cache == 0) {
+    attributes.Set("row", spec_.row > 0 ? spec_.row : spec_.tokens);
+    return Add(Op::kGatedDelta, {q, k, v, g, b, document_start_}, std::move(attributes), name)[0];
+  }
+  const int64_t key_dim = type(q).shape[1] / heads.keys, value_dim = type(v).shape[1] / heads.values;
+  const ValueId before = State("delta", block, {DType::kF32, {heads.values, key_dim, value_dim}});
+  const auto outputs = Add(Op::kGatedDeltaCached, {q, k, v, g, b, before, length_}, std::move(attributes), name);
+  Keep(before, outputs[1]);
   return outputs[0];
 }
 

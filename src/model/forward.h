@@ -106,6 +106,30 @@ class ForwardBuilder : public GraphBuilder {
   // `block` names the cache.
   ValueId Attend(ValueId q, ValueId k, ValueId v, const Heads& heads, int block, const std::string& name);
 
+  struct Taps {
+    Dim channels;
+    int64_t taps;
+    bool bias = false, silu = false;
+  };
+  // A causal convolution of each channel along its document, with "<module>.weight" [channels, 1, taps] and
+  // "<module>.bias". `block` names what decoding keeps. REQUIRES: not both a bias and silu.
+  ValueId ShortConv(ValueId x_TC, const std::string& module, const Taps& taps, int block, const std::string& name);
+  // Convolutions of several values, with silu, whose channels follow each other in "<module>.weight". Each value
+  // becomes its convolution.
+  struct ConvSegment {
+    const char* name;
+    ValueId* x_TC;
+    Dim channels;
+  };
+  void FusedShortConv(const std::string& module, std::initializer_list<ConvSegment> segments, int64_t taps, int block);
+
+  // The gated delta rule (graph/ops/gated_delta.cc). `block` names the state that decoding keeps.
+  struct DeltaHeads {
+    int64_t keys, values;
+  };
+  ValueId GatedDelta(ValueId q, ValueId k, ValueId v, ValueId g, ValueId b, const DeltaHeads& heads, int block,
+                     const std::string& name);
+
   // `x_TD`, embeddings, with the noise of the pass.
   ValueId Noise(ValueId x_TD, const std::string& name);
 
@@ -127,6 +151,13 @@ class ForwardBuilder : public GraphBuilder {
     return naming_.in_files ? naming_.in_files(name) : std::vector<std::string>{name};
   }
   ValueId Rng();
+  // What an op keeps from step to step of decoding, as its input; Keep says which value it becomes.
+  ValueId State(const std::string& name, int block, const TensorType& type) {
+    return Source("cache." + name + "." + std::to_string(block), type, Role::kCache);
+  }
+  void Keep(ValueId state, ValueId after) { graph().value(after).updates = state; }
+  ValueId Convolved(ValueId x_TC, ValueId w_C1L, bool silu, const std::string& state, int block,
+                    const std::string& name);
   FileTensor TensorOf(const std::string& name, Shape shape) const;
   void AddModule(const std::string& path, std::span<const ValueId> weights, const ModuleLayout& layout = {});
 

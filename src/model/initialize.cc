@@ -51,6 +51,7 @@ Status InitializeModel(const Model& model, uint64_t seed, const FillBuffer& buff
     const auto deviation = static_cast<float>(w.init == Init::kNormalByDepth ? range / std::sqrt(2 * blocks) : range);
     TEMPER_RETURN_IF_ERROR(Fill(w.name, buffer, [&](size_t i) {
       if (w.init == Init::kZero || w.init == Init::kOne) return w.init == Init::kOne ? 1.0f : 0.0f;
+      if (w.init == Init::kLogUniform) return std::log(0.01f + (16 - 0.01f) * UniformAt(key, i));
       return deviation * NormalAt(key, i);
     }));
   }

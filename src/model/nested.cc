@@ -7,7 +7,8 @@ constexpr std::string_view kModel = "model.", kInside = "language_model.", kHead
 
 class Nested final : public Model {
  public:
-  Nested(std::unique_ptr<Model> text, std::string architecture) : text_(std::move(text)), facts_(text_->facts()) {
+  Nested(std::unique_ptr<Model> text, std::string architecture, NestedNames names)
+      : text_(std::move(text)), names_(names), facts_(text_->facts()) {
     facts_.architecture = std::move(architecture);
     facts_.keeps_other_tensors = true;
     // transformers 5 reads the first, 4 the second.
@@ -16,7 +17,7 @@ class Nested final : public Model {
   }
   const ModelFacts& facts() const override { return facts_; }
   std::unique_ptr<Model> WithBlocks(std::span<const int> blocks) const override {
-    return MakeNested(text_->WithBlocks(blocks), facts_.architecture);
+    return MakeNested(text_->WithBlocks(blocks), facts_.architecture, names_);
   }
 
  private:
@@ -34,20 +35,23 @@ class Nested final : public Model {
   std::vector<std::string> NamesInFiles(const std::string& name) const override {
     std::vector<std::string> names;
     for (const std::string& inner : NamesInFilesOf(*text_, name)) {
-      names.push_back(std::string(kInside) + inner);
+      const std::string prefixed = std::string(kInside) + inner;
+      if (names_ == NestedNames::kPrefixed) names.push_back(prefixed);
       if (inner.starts_with(kModel) || inner == kHead) names.push_back(NameInGraph(inner));
+      if (names_ == NestedNames::kAsInMemory) names.push_back(prefixed);
     }
     return names;
   }
 
   const std::unique_ptr<Model> text_;
+  const NestedNames names_;
   ModelFacts facts_;
 };
 
 }  // namespace
 
-std::unique_ptr<Model> MakeNested(std::unique_ptr<Model> text, std::string architecture) {
-  return std::make_unique<Nested>(std::move(text), std::move(architecture));
+std::unique_ptr<Model> MakeNested(std::unique_ptr<Model> text, std::string architecture, NestedNames names) {
+  return std::make_unique<Nested>(std::move(text), std::move(architecture), names);
 }
 
 }  // namespace temper

@@ -2,6 +2,7 @@
 // family of its own, whose reader reads it. What else the folder holds (a vision tower, a projector) is not computed.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
 
@@ -9,9 +10,14 @@
 
 namespace temper {
 
+// How files name the text model's tensors. In memory, and so to PEFT, they are model.language_model.layers.0...,
+// lm_head; files of one kind are read where the other is usual, too.
+enum class NestedNames : uint8_t {
+  kPrefixed,    // language_model.model.layers.0..., language_model.lm_head
+  kAsInMemory,  // model.language_model.layers.0..., lm_head
+};
+
 // `text` under the names that it has inside the multimodal class `architecture`.
-//   in memory, and so to PEFT: model.language_model.layers.0..., lm_head
-//   in files: language_model.model.layers.0..., language_model.lm_head; those of memory are read, too
-std::unique_ptr<Model> MakeNested(std::unique_ptr<Model> text, std::string architecture);
+std::unique_ptr<Model> MakeNested(std::unique_ptr<Model> text, std::string architecture, NestedNames names);
 
 }  // namespace temper

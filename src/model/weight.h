@@ -13,7 +13,8 @@ namespace temper {
 
 struct WeightDeclaration {
   // kNormalByDepth: divided by sqrt(2 blocks), so that the sum of what blocks add does not grow with their number.
-  enum class Init : uint8_t { kNormal, kNormalByDepth, kZero, kOne };
+  // kLogUniform: the logarithm of what is uniform from 0.01 to 16, as rates of recurrent states begin.
+  enum class Init : uint8_t { kNormal, kNormalByDepth, kZero, kOne, kLogUniform };
   std::string name;  // of its value in the graph
   Shape shape;
   DimLabels labels;

@@ -229,6 +229,26 @@ TEST(Swiglu, AgreesWithItsTwinInBothDirections) {
   }
 }
 
+// The logistic function and its complement within 8u, two products.
+TEST(Glu, OfTheLogisticFunctionAndOfTheIdentityAgreesWithItsTwinInBothDirections) {
+  for (DType dtype : kCompute) {
+    const Tensor gate = Arguments(dtype, /*infinities=*/false);
+    const Tensor up = Tensor::Random(gate.type(), 10, 2), d_h = Tensor::Random(gate.type(), 11, 2);
+    const Attributes sigmoid{{"sigmoid", int64_t{1}}}, identity{{"identity", int64_t{1}}};
+    const auto s = [&](int64_t i) { return Sigmoid(gate[i]); };
+    ExpectConforms({Op::kGlu, {gate, up}, sigmoid},
+                   [&](int, int64_t i) { return 10 * kU * s(i) * std::fabs(up[i]) + 2 * kTiny; });
+    ExpectConforms({Op::kGluBackward, {d_h, gate, up}, sigmoid}, [&](int k, int64_t i) {
+      const double slope = k == 1 ? s(i) : s(i) * Sigmoid(-gate[i]) * std::fabs(up[i]);
+      return 20 * kU * std::fabs(d_h[i]) * slope + 4 * kTiny;
+    });
+    ExpectConforms({Op::kGlu, {gate, up}, identity},
+                   [&](int, int64_t i) { return kU * std::fabs(gate[i] * up[i]) + kTiny; });
+    ExpectConforms({Op::kGluBackward, {d_h, gate, up}, identity},
+                   [&](int k, int64_t i) { return 2 * kU * std::fabs(d_h[i] * (k == 1 ? gate[i] : up[i])) + kTiny; });
+  }
+}
+
 // The bounds of gelu, times up, with one more product.
 TEST(Glu, OfGeluAgreesWithItsTwinInBothDirections) {
   for (DType dtype : kCompute) {

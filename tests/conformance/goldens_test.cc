@@ -46,6 +46,36 @@ TEST(Goldens, ActivationsAreTorchs) {
   ExpectGolden(Twin(Op::kGlu, {x, Wave(4, {3, 4})}, {})[0], kSwiglu);
 }
 
+// Documents of 4 and 2 tokens; 3 channels, 3 taps.
+TEST(Goldens, AShortConvolutionIsTorchs) {
+  const Tensor x = Wave(14, {6, 3}), w = Wave(15, {3, 1, 3}), start = Tensor::Ints({0, 0, 0, 0, 4, 4});
+  ExpectGolden(Twin(Op::kShortConv, {x, w, start}, {})[0], kShortConv);
+  ExpectGolden(Twin(Op::kShortConv, {x, w, start}, {{"silu", int64_t{1}}})[0], kShortConvSilu);
+  const auto backward =
+      Twin(Op::kShortConvBackward, {Wave(16, {6, 3}), x, w, start}, {{"silu", int64_t{1}}, {"grad_w", int64_t{1}}});
+  ExpectGolden(backward[0], kShortConvDX);
+  ExpectGolden(backward[1], kShortConvDW);
+}
+
+// One document of 6 tokens; 2 key heads of 3 elements, 4 value heads of 2.
+TEST(Goldens, TheGatedDeltaRuleAndItsDecayAreTransformers) {
+  const Tensor q = Wave(17, {6, 6}), k = Wave(18, {6, 6}), v = Wave(19, {6, 8}), b = Wave(20, {6, 4});
+  const Tensor a = Wave(21, {6, 4}), a_log = Wave(22, {4}), dt_bias = Wave(23, {4});
+  const Tensor g = Twin(Op::kDecay, {a, a_log, dt_bias}, {})[0], start = Tensor::Ints({0, 0, 0, 0, 0, 0});
+  ExpectGolden(g, kDecay);
+  const Attributes heads{{"heads", int64_t{4}}, {"key_heads", int64_t{2}}};
+  ExpectGolden(Twin(Op::kGatedDelta, {q, k, v, g, b, start}, heads)[0], kGatedDelta);
+  const auto backward = Twin(Op::kGatedDeltaBackward, {Wave(24, {6, 8}), q, k, v, g, b, start}, heads);
+  ExpectGolden(backward[0], kGatedDeltaDQ);
+  ExpectGolden(backward[1], kGatedDeltaDK);
+  ExpectGolden(backward[2], kGatedDeltaDV);
+  ExpectGolden(backward[4], kGatedDeltaDB);
+  const auto of_decay = Twin(Op::kDecayBackward, {backward[3], a, a_log, dt_bias}, {{"grad_w", int64_t{1}}});
+  ExpectGolden(of_decay[0], kGatedDeltaDA);
+  ExpectGolden(of_decay[1], kGatedDeltaDALog);
+  ExpectGolden(of_decay[2], kGatedDeltaDDtBias);
+}
+
 TEST(Goldens, RopeIsTransformers) {
   const Tensor table = Twin(Op::kRopeTable, {Tensor::Ints({0, 5, 9})},
                             {{"inv_freq", std::vector<double>{1.0, 0.01}}, {"f64", int64_t{1}}})[0];

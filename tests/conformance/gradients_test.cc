@@ -297,11 +297,40 @@ TEST(Gradients, OfAttentionWithGroupsDocumentsAndAWindow) {
   }
 }
 
+TEST(Gradients, OfAShortConvolutionAlongDocuments) {
+  for (const int64_t silu : {0, 1}) {
+    OpGraph g;
+    const ValueId x = g.Activation("x", {kT, kD}), w = g.Source("w", {kD, 1, 3});
+    const ValueId start = g.Given("document_start", Tensor::Ints({0, 0, 0, 0, 4, 4}));
+    g.FinishWithLoss(g.Add(Op::kShortConv, {x, w, start}, {{"silu", silu}}, "y")[0]);
+  }
+}
+
+TEST(Gradients, OfTheDecayOfAState) {
+  OpGraph g;
+  const ValueId a = g.Activation("a", {kT, kD}), a_log = g.Source("a_log", {kD}), dt_bias = g.Source("dt_bias", {kD});
+  g.AddSeeded(g.Add(Op::kDecay, {a, a_log, dt_bias}, {}, "g")[0]);
+  g.Finish();
+}
+
+// Two value heads of each key head; documents of 4 and 2 tokens.
+TEST(Gradients, OfTheGatedDeltaRule) {
+  OpGraph g;
+  const ValueId q = g.Activation("q", {kT, 2 * 3}), k = g.Activation("k", {kT, 2 * 3}),
+                v = g.Activation("v", {kT, 4 * 2}), decay = g.Activation("g", {kT, 4}), b = g.Activation("b", {kT, 4});
+  const ValueId start = g.Given("document_start", Tensor::Ints({0, 0, 0, 0, 4, 4}));
+  g.FinishWithLoss(
+      g.Add(Op::kGatedDelta, {q, k, v, decay, b, start}, {{"heads", int64_t{4}}, {"key_heads", int64_t{2}}}, "o")[0]);
+}
+
 TEST(Gradients, OfGluOfEveryActivation) {
-  for (const auto& [gelu, tanh] : {std::pair(0, 0), std::pair(1, 0), std::pair(1, 1)}) {
+  const int64_t one = 1;
+  for (const Attributes& activation :
+       {Attributes{}, Attributes{{"gelu", one}}, Attributes{{"gelu", one}, {"tanh", one}}, Attributes{{"sigmoid", one}},
+        Attributes{{"identity", one}}}) {
     OpGraph g;
     const ValueId gate = g.Activation("gate", {kT, kD}), up = g.Activation("up", {kT, kD});
-    g.FinishWithLoss(g.Add(Op::kGlu, {gate, up}, {{"gelu", int64_t{gelu}}, {"tanh", int64_t{tanh}}}, "h")[0]);
+    g.FinishWithLoss(g.Add(Op::kGlu, {gate, up}, activation, "h")[0]);
   }
 }
 

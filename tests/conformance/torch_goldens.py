@@ -6,6 +6,7 @@ import torch.nn.functional as F
 from transformers.activations import ReLUSquaredActivation
 from transformers.trainer_pt_utils import LabelSmoother
 from transformers.models.llama.modeling_llama import LlamaRMSNorm, apply_rotary_pos_emb
+from transformers.models.qwen3_5.modeling_qwen3_5 import torch_chunk_gated_delta_rule
 
 torch.set_default_dtype(torch.float64)
 
@@ -34,6 +35,29 @@ show("ReluSquared", ReLUSquaredActivation()(x))
 show("GeluErf", F.gelu(x))
 show("GeluTanh", F.gelu(x, approximate="tanh"))
 show("Swiglu", F.silu(x) * wave(4, 3, 4))
+
+# A short convolution of documents of 4 and 2 tokens: 3 channels, 3 taps.
+x, w = wave(14, 6, 3), wave(15, 3, 1, 3)
+u = torch.cat([F.conv1d(F.pad(d.T[None], (2, 0)), w, groups=3)[0].T for d in x.split((4, 2))])
+show("ShortConv", u)
+show("ShortConvSilu", F.silu(u))
+for which, g in zip("XW", torch.autograd.grad((F.silu(u) * wave(16, 6, 3)).sum(), (x, w))):
+    show(f"ShortConvD{which}", g)
+
+# A gated delta rule over one document of 6 tokens: 2 key heads of 3, 4 value heads of 2.
+q, k, v, b = wave(17, 6, 6), wave(18, 6, 6), wave(19, 6, 8), wave(20, 6, 4)
+a, a_log, dt_bias = wave(21, 6, 4), wave(22, 4), wave(23, 4)
+g = -a_log.exp() * F.softplus(a + dt_bias)
+show("Decay", g)
+# The function computes in float32, whatever it is given: here what it calls float32 is double.
+torch.float32, single = torch.float64, torch.float32
+o = torch_chunk_gated_delta_rule(q.view(1, 6, 2, 3), k.view(1, 6, 2, 3), v.view(1, 6, 4, 2), g[None], b.sigmoid()[None],
+                                 use_qk_l2norm_in_kernel=True)[0]
+torch.float32 = single
+show("GatedDelta", o)
+grads = torch.autograd.grad((o.reshape(6, 8) * wave(24, 6, 8)).sum(), (q, k, v, b, a, a_log, dt_bias))
+for which, grad in zip(("Q", "K", "V", "B", "A", "ALog", "DtBias"), grads):
+    show(f"GatedDeltaD{which}", grad)
 
 # Rope: 3 tokens at positions 0, 5, 9; 2 heads of 4.
 position = torch.tensor([0, 5, 9])

@@ -83,7 +83,8 @@ QUERIES = ("q_proj", "c_attn.weight", "c_attn.lora", "query_key_value.weight", "
 
 # Models whose curves train on the same rows, which are goldens of their own.
 SHARED_ROWS = ("arcee", "biogpt", "cohere", "cohere_compass", "cwm", "ernie4_5", "exaone", "exaone4", "falcon", "gpt_bigcode",
-               "gpt_neo", "helium", "hunyuan", "hyperclovax", "jais2", "nanochat", "nemotron", "olmo", "openai_gpt", "stablelm", "vaultgemma")
+               "gpt_neo", "helium", "hunyuan", "hyperclovax", "jais2", "lfm2", "nanochat", "nemotron", "olmo", "openai_gpt", "qwen3_5",
+               "stablelm", "vaultgemma")
 
 CURVES = {
     # name: (model, adapter or None, whether that adapter is trained already, with B not 0, settings). Clipping is
@@ -128,9 +129,9 @@ CURVES = {
     "curve_lora_opt": ("opt_pre_norm", dict(r=4, lora_alpha=8, target_modules="all-linear"), True, dict(
         learning_rate=1e-2, weight_decay=0.0, scheduler="linear", warmup_steps=0, max_grad_norm=1.0)),
     **{f"curve_full_{model}": (model, None, False, dict(
-        # The steps of EXAONE 4, and of Nemotron's adapter, are the most curved: at the others' rates the rounding of bf16
-        # moves single losses by up to 2 %.
-        learning_rate=1e-3 if model == "exaone4" else 2e-3, weight_decay=0.1, scheduler="linear", warmup_steps=4,
+        # The steps of EXAONE 4, LFM2 and Qwen 3.5, and of Nemotron's adapter, are the most curved: at the others' rates the
+        # rounding of bf16 moves single losses by up to 2 %.
+        learning_rate=1e-3 if model in ("exaone4", "lfm2", "qwen3_5") else 2e-3, weight_decay=0.1, scheduler="linear", warmup_steps=4,
         max_grad_norm=0.4))
        for model in SHARED_ROWS},
     **{f"curve_lora_{model}": (model, dict(r=2, lora_alpha=4, target_modules="all-linear"), False, dict(

@@ -275,6 +275,19 @@ MODELS = {
     "nanochat": ("nanochat", dict(TINY, final_logit_softcapping=3.0)),
     "nanochat_biases": ("nanochat", dict(TINY_LAYER, attention_bias=True, final_logit_softcapping=None, hidden_act="relu",
                                          tie_word_embeddings=True)),
+    # A gated short convolution, then attention.
+    "lfm2": ("lfm2", dict(TINY, intermediate_size=36, norm_eps=1e-3, block_multiple_of=8, tie_word_embeddings=False,
+                          layer_types=["conv", "full_attention"])),
+    "lfm2_biases": ("lfm2", dict(TINY, conv_bias=True, conv_L_cache=4, block_auto_adjust_ff_dim=False,
+                                 full_attn_idxs=[0])),
+    # A gated delta net of two value heads for each key head, then attention with a gated output.
+    "qwen3_5": ("qwen3_5_text", dict(
+        TINY, head_dim=8, linear_num_key_heads=2, linear_num_value_heads=4, linear_key_head_dim=4,
+        linear_value_head_dim=6, layer_types=["linear_attention", "full_attention"])),
+    "qwen3_5_tied": ("qwen3_5_text", dict(
+        TINY, head_dim=8, linear_num_key_heads=2, linear_num_value_heads=2, linear_key_head_dim=8,
+        linear_value_head_dim=4, linear_conv_kernel_dim=3, full_attention_interval=2, attention_bias=True,
+        tie_word_embeddings=True)),
     "biogpt": ("biogpt", dict(TINY, tie_word_embeddings=False)),
     "biogpt_plain": ("biogpt", dict(TINY_LAYER, scale_embedding=False, hidden_act="relu")),
     "opt_pre_norm": ("opt", dict()),
@@ -297,7 +310,8 @@ SIZES = {
 # Files of these are in bf16, which halves them. Their numbers are the same: all weights are exact in bf16.
 IN_BF16 = {
     "arcee", "biogpt", "cohere", "cohere_compass_text", "cwm", "ernie4_5", "exaone", "exaone4", "falcon", "gpt_bigcode", "gpt_neo", "helium",
-    "hunyuan_v1_dense", "hyperclovax", "jais2", "nanochat", "nemotron", "olmo", "openai-gpt", "stablelm", "vaultgemma",
+    "hunyuan_v1_dense", "hyperclovax", "jais2", "lfm2", "nanochat", "nemotron", "olmo", "openai-gpt", "qwen3_5_text",
+    "stablelm", "vaultgemma",
 }
 
 # Multimodal folders around the text models above, whose weights they share: (class, text model, settings).
@@ -305,12 +319,16 @@ VISION = {
     "gemma3": dict(image_token_index=5, boi_token_index=6, eoi_token_index=7, mm_tokens_per_image=4, vision_config=dict(
         model_type="siglip_vision_model", hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=1,
         image_size=4, patch_size=2)),
+    "qwen3_5": dict(image_token_id=5, video_token_id=6, vision_start_token_id=7, vision_end_token_id=8, vision_config=dict(
+        depth=1, hidden_size=8, intermediate_size=8, num_heads=1, out_hidden_size=16, patch_size=2,
+        num_position_embeddings=4)),
     "mistral3": dict(image_token_index=5, spatial_merge_size=1, vision_config=dict(
         model_type="pixtral", hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=1, head_dim=8,
         image_size=4, patch_size=2)),
 }
 MULTIMODAL = {
     "gemma3_multimodal": ("gemma3", "gemma3"),
+    "qwen3_5_multimodal": ("qwen3_5", "qwen3_5"),
     "mistral3": ("mistral3", "ministral3"),
     "mistral3_tied": ("mistral3", "mistral_no_window"),
 }
@@ -334,8 +352,12 @@ def random_weights(model, seed):
             if name.endswith("bias"):
                 values *= 0.15
             elif "norm" in name or ".ln_" in name:
-                # Gemma's norms scale by 1 + w.
-                values = 0.2 * values + (0.0 if "gemma" in model.config.model_type else 1.0)
+                # Gemma's norms scale by 1 + w, and all of Qwen 3.5's but those of delta nets.
+                plus_one = "gemma" in model.config.model_type or (
+                    "qwen3_5" in model.config.model_type and "linear_attn" not in name)
+                values = 0.2 * values + (0.0 if plus_one else 1.0)
+            elif name.endswith("A_log"):
+                values *= 0.5
             elif "embed" in name or ".wte" in name or ".wpe" in name:
                 values *= 0.25
             elif ".c_" in name and model.config.model_type in ("gpt2", "openai-gpt"):  # Conv1D: in x out
@@ -363,7 +385,7 @@ def load(folder, dtype=torch.float32):
 
 def text_name(name):
     """What a parameter of a multimodal model is called in the text model alone; None: it is none of its."""
-    if name.startswith(("model.vision", "model.multi_modal")):
+    if name.startswith(("model.vision", "model.visual", "model.multi_modal")):
         return None
     return name.replace("model.language_model.", "model.")
 

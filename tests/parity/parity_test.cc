@@ -140,7 +140,6 @@ class Step {
     if (adapter.empty()) {
       TrainAllWeights(&graph);
       trained_ = model->StoredWeights();
-      if (model->facts().keeps_other_tensors) inside_ = "language_model.";
     } else {
       targets = TargetsOf(*model, adapter);
       graph = AddLora(graph, targets, 0);
@@ -168,16 +167,22 @@ class Step {
     return floats;
   }
 
+  // What a tensor of a multimodal folder is called in the text model alone, whose names goldens have.
+  static std::string NameOfText(std::string name) {
+    static constexpr std::string_view kInside = "language_model.";
+    if (const size_t at = name.find(kInside); at != name.npos) name.erase(at, kInside.size());
+    return name;
+  }
+
   // A tensor in the files' layout, assembled from its values: their own buffers, or those that `buffer_of` names. Empty
   // if a value has no such buffer.
   std::vector<float> Tensor(const std::string& golden, std::string (*buffer_of)(const std::string&)) const {
-    const std::string name = inside_ + golden;
     std::vector<float> whole;
     for (const StoredWeight& w : trained_) {
       const std::string buffer = buffer_of ? buffer_of(w.name) : w.name;
       std::vector<float> values;
       for (const FileTensor& tensor : w.source.tensors()) {
-        if (tensor.name != name || !Buffer(buffer).exists()) continue;
+        if (NameOfText(tensor.name) != golden || !Buffer(buffer).exists()) continue;
         whole.resize(static_cast<size_t>(tensor.shape.elements()));
         values = Floats(buffer);
       }
@@ -229,7 +234,6 @@ class Step {
  private:
   const Place place_;
   std::vector<StoredWeight> trained_;
-  std::string inside_;  // what names in files have before those of goldens, which are the text model's
   ProgramSet programs_;
   std::unique_ptr<Arena> arena_;
 

@@ -79,7 +79,9 @@ def packed_loss_sum(model, batch):
     documents = [d for row in batch.rows for d in row]
     if len({embedding_of(model, len(d.ids)) for d in documents if len(d.ids) > 1}) > 1:
         return sum(packed_loss_sum(model, PackedBatch([[d]], len(d.ids))) for d in documents if len(d.ids) > 1)
-    if model.config.model_type == "openai-gpt":  # takes no mask of pairs: a row for each document, padded behind it
+    # A row for each document, padded behind it, where the class takes no mask of pairs, or has convolutions and states that
+    # run on past a document's border.
+    if model.config.get_text_config().model_type in ("openai-gpt", "lfm2", "qwen3_5_text"):
         return padded_loss_sum(model, documents)
     forget_longer_documents(model)
     t = {name: torch.from_numpy(value.astype(np.int64)) for name, value in batch.tensors().items()}

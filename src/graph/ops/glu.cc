@@ -1,5 +1,6 @@
 // A gated linear unit (Shazeer 2020): h = activation(gate) * up. Of silu(x) = x / (1 + exp(-x)) it is SwiGLU
-// (transformers, LlamaMLP), of gelu GeGLU (GemmaMLP).
+// (transformers, LlamaMLP), of gelu GeGLU (GemmaMLP). Of the logistic function it is the gate of attention's output
+// (Qwen3_5Attention), of the identity the product of two values (Lfm2ShortConv).
 #include "graph/ops/measured.h"
 #include "graph/ops/rules.h"
 #include "graph/ops/sharding.h"
@@ -7,14 +8,15 @@
 namespace temper {
 namespace {
 
-// Silu, gelu by erf, or gelu by tanh.
+// Silu, gelu by erf, gelu by tanh, the logistic function or the identity.
 bool IsGate(const Attributes& a) {
-  return a.Flag("gelu") || !a.Flag("tanh");
+  return int{a.Flag("gelu")} + int{a.Flag("sigmoid")} + int{a.Flag("identity")} <= 1 &&
+         (a.Flag("gelu") || !a.Flag("tanh"));
 }
 
 Result<Types> Infer(const Types& in, const Attributes& a) {
   if (in.size() != 2 || !(in[0] == in[1]) || !IsFloat(in[0]) || !IsGate(a)) {
-    return BadOperands(Op::kGlu, "(gate, up) alike, tanh only with gelu", in, a);
+    return BadOperands(Op::kGlu, "(gate, up) alike, one gate, tanh only with gelu", in, a);
   }
   return Types{in[0]};
 }
@@ -34,7 +36,7 @@ void Gradient(GradientSink& sink) {
 
 Result<Types> InferBackward(const Types& in, const Attributes& a) {
   if (in.size() != 3 || !(in[0] == in[1]) || !(in[1] == in[2]) || !IsFloat(in[0]) || !IsGate(a)) {
-    return BadOperands(Op::kGluBackward, "(d_h, gate, up) alike, tanh only with gelu", in, a);
+    return BadOperands(Op::kGluBackward, "(d_h, gate, up) alike, one gate, tanh only with gelu", in, a);
   }
   return Types{in[1], in[2]};
 }
@@ -42,7 +44,7 @@ Cost BackwardCost(const Types& in, const Types& out, const Attributes&) {
   return ElementwiseCost(in, out, 18);
 }
 
-constexpr AttributeSpec kAttributes[] = {Flag("gelu"), Flag("tanh")};
+constexpr AttributeSpec kAttributes[] = {Flag("gelu"), Flag("tanh"), Flag("sigmoid"), Flag("identity")};
 
 constexpr FlowOperand kForwardIn[] = {{"TF"}, {"TF"}};
 constexpr FlowOutput kForwardOut[] = {{"TF", {Factors({0, 1})}}};

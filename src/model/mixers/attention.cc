@@ -8,13 +8,19 @@ ValueId BuildAttention(ForwardBuilder& f, const AttentionSpec& s, const BlockCon
   const Dim D = block.hidden_dim();
   const Dim HE{DimLabel::kHeads, s.heads * s.head_dim}, KE{DimLabel::kKvHeads, s.kv_heads * s.head_dim};
   const std::string module = block.path + s.path;
-  ValueId q, k, v;
+  ValueId q, k, v, gate = kNoValue;
   if (s.fused_qkv) {
     const ModuleLayout fused{.groups = s.qkv_by_kv_head ? s.kv_heads : 1, .transposed = block.transposed};
     const auto qkv = f.FusedLinear(x_TD, module + s.qkv, {{"q", HE}, {"k", KE}, {"v", KE}}, D, s.qkv_bias, fused);
     q = qkv[0], k = qkv[1], v = qkv[2];
   } else {
-    q = f.Linear(x_TD, module + s.q, HE, D, s.qkv_bias, "q");
+    if (s.gated) {
+      const auto both =
+          f.FusedLinear(x_TD, module + s.q, {{"q", HE}, {"gate", HE}}, D, s.qkv_bias, {.groups = s.heads});
+      q = both[0], gate = both[1];
+    } else {
+      q = f.Linear(x_TD, module + s.q, HE, D, s.qkv_bias, "q");
+    }
     k = f.Linear(x_TD, module + s.k, KE, D, s.qkv_bias, "k");
     v = f.Linear(x_TD, module + s.v, KE, D, s.qkv_bias, "v");
   }
@@ -34,7 +40,8 @@ ValueId BuildAttention(ForwardBuilder& f, const AttentionSpec& s, const BlockCon
     k = f.Rope(k, rope.k, s.head_dim, rope.interleaved, "k_rope");
   }
   if (s.norms_after_rope) norm_both();
-  const ValueId o = f.Attend(q, k, v, heads, block.block, "attn");
+  ValueId o = f.Attend(q, k, v, heads, block.block, "attn");
+  if (s.gated) o = f.Glu(gate, o, "attn_gated", GraphBuilder::Gate::kSigmoid);
   return f.Linear(o, module + s.out, D, HE, s.out_bias, "attn_out", {.transposed = block.transposed}, block.added_init);
 }
 

@@ -21,6 +21,10 @@ struct AttentionSpec {
   // In that tensor, each KV head has its rows of q, k and v behind each other; else all of q comes first, then k, v.
   bool qkv_by_kv_head = false;
 
+  // q_proj is twice as wide: each head has its rows of q, then of a gate, whose logistic function scales the head's
+  // output.
+  bool gated = false;
+
   // The norm of q and k before the rotary embedding, or after it: over each head, or over all heads together.
   enum class QkNorm : uint8_t { kNone, kHeads, kWhole } qk_norm = QkNorm::kNone;
   bool norms_after_rope = false;

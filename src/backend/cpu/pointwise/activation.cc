@@ -31,6 +31,8 @@ std::unique_ptr<Kernel> MakeBinary(void (*f)(const T*, const T*, T*, int64_t), i
 
 template <class T>
 typename VectorKernelsOf<T>::Glu GluOf(const VectorKernelsOf<T>& vectors, const Attributes& a) {
+  if (a.Flag("sigmoid")) return vectors.glu_sigmoid;
+  if (a.Flag("identity")) return vectors.glu_identity;
   if (!a.Flag("gelu")) return vectors.swiglu;
   return a.Flag("tanh") ? vectors.geglu_tanh : vectors.geglu_erf;
 }

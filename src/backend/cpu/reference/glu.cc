@@ -1,22 +1,31 @@
-// A gated linear unit (Shazeer 2020): h = activation(gate) * up; silu(x) = x * sigmoid(x), or gelu.
+// A gated linear unit (Shazeer 2020): h = activation(gate) * up; silu(x) = x * sigmoid(x), gelu, sigmoid or identity.
 #include <cmath>
 
 #include "backend/cpu/reference/call.h"
 #include "backend/cpu/reference/gelu.h"
+#include "backend/cpu/reference/logistic.h"
 
 namespace temper::reference {
 namespace {
 
 class Activation {
  public:
-  explicit Activation(const Attributes& a) : gelu_(a.Flag("gelu")), tanh_(a.Flag("tanh")) {}
-  double Of(double x) const { return gelu_ ? GeluOf(x, tanh_) : x * Sigmoid(x); }
+  explicit Activation(const Attributes& a)
+      : gelu_(a.Flag("gelu")), tanh_(a.Flag("tanh")), sigmoid_(a.Flag("sigmoid")), identity_(a.Flag("identity")) {}
+  double Of(double x) const {
+    if (identity_) return x;
+    if (sigmoid_) return Sigmoid(x);
+    return gelu_ ? GeluOf(x, tanh_) : x * Sigmoid(x);
+  }
   // silu'(x) = s * (1 + x * (1 - s)) with s = sigmoid(x).
-  double Slope(double x) const { return gelu_ ? GeluSlope(x, tanh_) : Sigmoid(x) * (1 + x * (1 - Sigmoid(x))); }
+  double Slope(double x) const {
+    if (identity_) return 1;
+    if (sigmoid_) return Sigmoid(x) * Sigmoid(-x);
+    return gelu_ ? GeluSlope(x, tanh_) : Sigmoid(x) * (1 + x * (1 - Sigmoid(x)));
+  }
 
  private:
-  static double Sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
-  const bool gelu_, tanh_;
+  const bool gelu_, tanh_, sigmoid_, identity_;
 };
 
 }  // namespace

@@ -10,7 +10,7 @@ namespace {
 double LogSigmoid(double x) {
   return x < 0 ? x - std::log1p(std::exp(x)) : -std::log1p(std::exp(-x));
 }
-double Sigmoid(double x) {
+double SigmoidOf(double x) {
   return std::exp(LogSigmoid(x));
 }
 
@@ -61,10 +61,10 @@ Status Preference(const Call& call) {
       slope = 2 * off;
     } else if (kind == "robust") {
       loss = (-(1 - smoothing) * LogSigmoid(beta * z) + smoothing * LogSigmoid(-beta * z)) / (1 - 2 * smoothing);
-      slope = -beta * ((1 - smoothing) * Sigmoid(-beta * z) + smoothing * Sigmoid(beta * z)) / (1 - 2 * smoothing);
+      slope = -beta * ((1 - smoothing) * SigmoidOf(-beta * z) + smoothing * SigmoidOf(beta * z)) / (1 - 2 * smoothing);
     } else {
       loss = -LogSigmoid(beta * z);
-      slope = -beta * Sigmoid(-beta * z);
+      slope = -beta * SigmoidOf(-beta * z);
     }
     const int own = document.Int(t) == start ? 0 : 1;
     if (target.Int(t) >= 0) call.Out(0).Store(t, (own == 0 ? -slope : slope) * per_token[own]);

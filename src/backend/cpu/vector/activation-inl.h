@@ -37,6 +37,19 @@ struct GeluTanh {
   }
 };
 
+struct Sigmoid {
+  static TEMPER_INLINE Floats Value(Floats a) { return LogisticOf(a).s; }
+  static TEMPER_INLINE Curve At(Floats a) {
+    const Logistic l = LogisticOf(a);
+    return {l.s, l.s * l.complement};
+  }
+};
+
+struct Identity {
+  static TEMPER_INLINE Floats Value(Floats a) { return a; }
+  static TEMPER_INLINE Curve At(Floats a) { return {a, Set(1.0f)}; }
+};
+
 template <class Gelu, class T>
 void GeluLoop(const T* x, T* y, int64_t n) {
   Sweep(n, [=](int64_t i, auto lanes) { Store(y + i, Gelu::Value(Load(x + i, lanes)), lanes); });
@@ -50,17 +63,17 @@ void GeluBackward(const T* d_y, const T* x, T* d_x, int64_t n) {
   });
 }
 
-template <class Gelu, class T>
-void Geglu(const T* gate, const T* up, T* h, int64_t n) {
+template <class Gate, class T>
+void Glu(const T* gate, const T* up, T* h, int64_t n) {
   Sweep(n,
-        [=](int64_t i, auto lanes) { Store(h + i, Gelu::Value(Load(gate + i, lanes)) * Load(up + i, lanes), lanes); });
+        [=](int64_t i, auto lanes) { Store(h + i, Gate::Value(Load(gate + i, lanes)) * Load(up + i, lanes), lanes); });
 }
 
-template <class Gelu, class T>
-void GegluBackward(const T* d_h, const T* gate, const T* up, T* d_gate, T* d_up, int64_t n) {
+template <class Gate, class T>
+void GluBackward(const T* d_h, const T* gate, const T* up, T* d_gate, T* d_up, int64_t n) {
   Sweep(n, [=](int64_t i, auto lanes) {
     const Floats d = Load(d_h + i, lanes), u = Load(up + i, lanes);
-    const Curve curve = Gelu::At(Load(gate + i, lanes));
+    const Curve curve = Gate::At(Load(gate + i, lanes));
     Store(d_gate + i, d * u * curve.slope, lanes);
     Store(d_up + i, d * curve.value, lanes);
   });

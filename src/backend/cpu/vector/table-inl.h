@@ -14,6 +14,7 @@
 #include "backend/cpu/vector/reduce-inl.h"
 #include "backend/cpu/vector/rope-inl.h"
 #include "backend/cpu/vector/sgd-inl.h"
+#include "backend/cpu/vector/short_conv-inl.h"
 // clang-format on
 
 namespace temper {
@@ -32,8 +33,10 @@ constexpr VectorKernelsOf<T> kTableOf = {.add = Add<T>,
                                          .gelu_tanh = GeluLoop<GeluTanh, T>,
                                          .gelu_tanh_backward = GeluBackward<GeluTanh, T>,
                                          .swiglu = {Swiglu<T>, SwigluBackward<T>},
-                                         .geglu_erf = {Geglu<GeluErf, T>, GegluBackward<GeluErf, T>},
-                                         .geglu_tanh = {Geglu<GeluTanh, T>, GegluBackward<GeluTanh, T>},
+                                         .geglu_erf = {Glu<GeluErf, T>, GluBackward<GeluErf, T>},
+                                         .geglu_tanh = {Glu<GeluTanh, T>, GluBackward<GeluTanh, T>},
+                                         .glu_sigmoid = {Glu<Sigmoid, T>, GluBackward<Sigmoid, T>},
+                                         .glu_identity = {Glu<Identity, T>, GluBackward<Identity, T>},
                                          .softcap = Softcap<T>,
                                          .dropout = Dropout<T>,
                                          .noise = Noise<T>,
@@ -43,6 +46,9 @@ constexpr VectorKernelsOf<T> kTableOf = {.add = Add<T>,
                                          .layer_norm_plus_one = {LayerNorm<T, true>, LayerNormBackward<T, true>},
                                          .rope = Rope<T>,
                                          .rope_interleaved = RopeInterleaved<T>,
+                                         .short_conv = ShortConv<T>,
+                                         .short_conv_cached = ShortConvCached<T>,
+                                         .short_conv_backward = ShortConvBackward<T>,
                                          .sum_rows = SumRows<T>,
                                          .sum_squares = SumSquares<T>,
                                          .from_f32 = Convert<float, T>,

@@ -10,6 +10,7 @@
 #include "backend/cpu/isa.h"
 #include "backend/cpu/pointwise/adamw_step.h"
 #include "backend/cpu/pointwise/sgd_step.h"
+#include "graph/ops/short_conv.h"
 #include "tensor/dtype.h"
 
 namespace temper {
@@ -23,6 +24,13 @@ inline constexpr int64_t kSumRowsColumns = 64;
 // Rows whose contributions to a parameter's gradient are summed before those of other rows are added. Fixed, so the sum
 // does not depend on the thread count; the workspace rules of the norms' backward (graph/ops) count by it too.
 inline constexpr int64_t kSumRowsBlock = 64;
+
+// Channels that short_conv takes at a time: a few rows of them stay in L1, a row of them fills cache lines.
+inline constexpr int64_t kConvChannels = 64;
+struct ShortConvDims {
+  int64_t tokens, channels, taps;
+  bool silu;
+};
 
 struct Draws {
   uint32_t keys[10][2];   // Philox key of each round
@@ -47,7 +55,7 @@ struct VectorKernelsOf {
     void (*forward)(const T* gate, const T* up, T* h, int64_t n);
     void (*backward)(const T* d_h, const T* gate, const T* up, T* d_gate, T* d_up, int64_t n);
   };
-  Glu swiglu, geglu_erf, geglu_tanh;
+  Glu swiglu, geglu_erf, geglu_tanh, glu_sigmoid, glu_identity;
   void (*softcap)(const T* x, float cap, T* y, int64_t n);
   // Elements [begin, begin + n) of the value; x and y point at the first of them. REQUIRES: begin % 64 == 0.
   // An element survives, times `scale`, if the upper 24 bits of its draw are at least `threshold`.
@@ -74,6 +82,17 @@ struct VectorKernelsOf {
   void (*rope)(const T* x, const float* table_TR, float sign, int64_t rows, int64_t heads, int64_t E, int64_t R, T* y);
   void (*rope_interleaved)(const T* x, const float* table_TR, float sign, int64_t rows, int64_t heads, int64_t E,
                            int64_t R, T* y);
+
+  // Channels [begin, end) of all tokens. REQUIRES: begin is a multiple of kConvChannels.
+  void (*short_conv)(const T* x_TC, const T* w_CL, const int32_t* start_T, const ShortConvDims& dims, int64_t begin,
+                     int64_t end, T* y_TC);
+  // One step of decoding: state_LC, [taps - 1, channels], is changed in place.
+  void (*short_conv_cached)(const T* x_SC, const T* w_CL, int64_t length, const ShortConvDims& dims, int64_t begin,
+                            int64_t end, T* state_LC, T* y_SC);
+  // acc_CL and d_w_CL may be nullptr, or one array.
+  void (*short_conv_backward)(const T* d_y_TC, const T* x_TC, const T* w_CL, const int32_t* start_T,
+                              const ShortConvDims& dims, int64_t begin, int64_t end, T* d_x_TC, const float* acc_CL,
+                              float* d_w_CL);
 
   // y[c] = acc[c] (0 if nullptr) + sum over rows of x[row * stride + c], c < columns <= kSumRowsColumns.
   void (*sum_rows)(const T* x, int64_t rows, int64_t stride, int64_t columns, const float* acc, float* y);

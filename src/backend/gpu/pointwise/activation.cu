@@ -74,6 +74,12 @@ struct GeluTanhSlope {
 struct SiluTimes {
   __device__ float operator()(float gate, float up) const { return gate * LogisticOf(gate).s * up; }
 };
+struct SigmoidTimes {
+  __device__ float operator()(float gate, float up) const { return LogisticOf(gate).s * up; }
+};
+struct Times {
+  __device__ float operator()(float gate, float up) const { return gate * up; }
+};
 template <class Gelu>
 struct GeluTimes {
   __device__ float operator()(float gate, float up) const { return Gelu()(gate) * up; }
@@ -115,6 +121,15 @@ struct SiluGate {
     const Logistic l = LogisticOf(x);
     return {l.s * x, l.s * Fma(x, l.complement, 1.0f)};
   }
+};
+struct SigmoidGate {
+  __device__ Gate operator()(float x) const {
+    const Logistic l = LogisticOf(x);
+    return {l.s, l.s * l.complement};
+  }
+};
+struct IdentityGate {
+  __device__ Gate operator()(float x) const { return {x, 1}; }
 };
 template <class Gelu, class Slope>
 struct GeluGate {
@@ -208,11 +223,15 @@ std::unique_ptr<Kernel> MakeGeluBackward(const KernelSpec& spec, const Context& 
                                       : MakeBinary<GeluErfSlope>(spec, context);
 }
 std::unique_ptr<Kernel> MakeGlu(const KernelSpec& spec, const Context& context) {
+  if (spec.attributes.Flag("sigmoid")) return MakeBinary<SigmoidTimes>(spec, context);
+  if (spec.attributes.Flag("identity")) return MakeBinary<Times>(spec, context);
   if (!spec.attributes.Flag("gelu")) return MakeBinary<SiluTimes>(spec, context);
   return spec.attributes.Flag("tanh") ? MakeBinary<GeluTimes<GeluTanh>>(spec, context)
                                       : MakeBinary<GeluTimes<GeluErf>>(spec, context);
 }
 std::unique_ptr<Kernel> MakeGluBackward(const KernelSpec& spec, const Context& context) {
+  if (spec.attributes.Flag("sigmoid")) return MakeGradient<SigmoidGate>(spec, context);
+  if (spec.attributes.Flag("identity")) return MakeGradient<IdentityGate>(spec, context);
   if (!spec.attributes.Flag("gelu")) return MakeGradient<SiluGate>(spec, context);
   return spec.attributes.Flag("tanh") ? MakeGradient<GeluGate<GeluTanh, GeluTanhSlope>>(spec, context)
                                       : MakeGradient<GeluGate<GeluErf, GeluErfSlope>>(spec, context);

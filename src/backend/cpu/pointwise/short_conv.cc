@@ -1,0 +1,59 @@
+// short_conv and its backward: threads share the channels, so that no sum depends on their number.
+#include <algorithm>
+
+#include "backend/cpu/kernels.h"
+#include "backend/cpu/pointwise/range_kernel.h"
+#include "backend/cpu/vector/vector_kernels.h"
+#include "base/team.h"
+
+namespace temper {
+
+std::unique_ptr<Kernel> MakeShortConv(const KernelSpec& spec, Isa isa) {
+  if (!AllFast({spec.inputs[0]})) return nullptr;  // the shape rule wants w like x
+  return DispatchFloat(spec.inputs[0].dtype, [&]<class T>() {
+    const Shape &x = spec.inputs[0].shape, &w = spec.inputs[1].shape;
+    const ShortConvDims dims{x[0], x[1], w[2], spec.attributes.Flag("silu")};
+    return MakeKernel([=, f = VectorsFor<T>(isa).short_conv, threads = spec.threads](const KernelArgs& args) {
+      ParallelBlocks(threads, dims.channels, kConvChannels, [&](int64_t begin, int64_t end) {
+        f(In<T>(args, 0), In<T>(args, 1), In<int32_t>(args, 2), dims, begin, end, Out<T>(args, 0));
+      });
+      return OkStatus();
+    });
+  });
+}
+
+std::unique_ptr<Kernel> MakeShortConvBackward(const KernelSpec& spec, Isa isa) {
+  if (!AllFast({spec.inputs[0]})) return nullptr;
+  return DispatchFloat(spec.inputs[0].dtype, [&]<class T>() {
+    const Shape &x = spec.inputs[1].shape, &w = spec.inputs[2].shape;
+    const ShortConvDims dims{x[0], x[1], w[2], spec.attributes.Flag("silu")};
+    const bool grad_w = spec.attributes.Flag("grad_w"), acc_w = spec.attributes.Flag("acc_w");
+    return MakeKernel([=, f = VectorsFor<T>(isa).short_conv_backward, threads = spec.threads](const KernelArgs& args) {
+      const float* const acc = acc_w ? In<float>(args, 4) : nullptr;
+      float* const d_w = grad_w ? Out<float>(args, 1) : nullptr;
+      ParallelBlocks(threads, dims.channels, kConvChannels, [&](int64_t begin, int64_t end) {
+        f(In<T>(args, 0), In<T>(args, 1), In<T>(args, 2), In<int32_t>(args, 3), dims, begin, end, Out<T>(args, 0), acc,
+          d_w);
+      });
+      return OkStatus();
+    });
+  });
+}
+
+std::unique_ptr<Kernel> MakeShortConvCached(const KernelSpec& spec, Isa isa) {
+  if (!AllFast({spec.inputs[0]})) return nullptr;
+  return DispatchFloat(spec.inputs[0].dtype, [&]<class T>() {
+    const Shape &x = spec.inputs[0].shape, &w = spec.inputs[1].shape;
+    const ShortConvDims dims{x[0], x[1], w[2], spec.attributes.Flag("silu")};
+    return MakeKernel([=, f = VectorsFor<T>(isa).short_conv_cached, threads = spec.threads](const KernelArgs& args) {
+      T* const state = Out<T>(args, 1);
+      if (In<T>(args, 2) != state) std::copy_n(In<T>(args, 2), (dims.taps - 1) * dims.channels, state);
+      ParallelBlocks(threads, dims.channels, kConvChannels, [&](int64_t begin, int64_t end) {
+        f(In<T>(args, 0), In<T>(args, 1), In<int32_t>(args, 3)[0], dims, begin, end, state, Out<T>(args, 0));
+      });
+      return OkStatus();
+    });
+  });
+}
+
+}  // namespace temper

@@ -1,0 +1,48 @@
+// g = -exp(A_log) * softplus(a + dt_bias), for each token and head.
+#include <algorithm>
+#include <cmath>
+
+#include "backend/cpu/reference/call.h"
+#include "backend/cpu/reference/logistic.h"
+
+namespace temper::reference {
+namespace {
+
+double Softplus(double x) {
+  return std::max(x, 0.0) + std::log1p(std::exp(-std::fabs(x)));
+}
+
+}  // namespace
+
+Status Decay(const Call& call) {
+  const Operand a = call.In(0), a_log = call.In(1), dt_bias = call.In(2), g = call.Out(0);
+  const int64_t T = a.rows(), H = a.columns();
+  for (int64_t t = 0; t < T; ++t) {
+    for (int64_t h = 0; h < H; ++h) g.Store(t * H + h, -std::exp(a_log[h]) * Softplus(a[t * H + h] + dt_bias[h]));
+  }
+  return OkStatus();
+}
+
+// softplus'(x) is the logistic function.
+Status DecayBackward(const Call& call) {
+  const Operand d_g = call.In(0), a = call.In(1), a_log = call.In(2), dt_bias = call.In(3);
+  const bool grad_w = call.attributes().Flag("grad_w"), acc_w = call.attributes().Flag("acc_w");
+  const int64_t T = a.rows(), H = a.columns();
+  for (int64_t h = 0; h < H; ++h) {
+    const double rate = -std::exp(a_log[h]);
+    double d_a_log = acc_w ? call.In(4)[h] : 0, d_dt_bias = acc_w ? call.In(5)[h] : 0;
+    for (int64_t t = 0; t < T; ++t) {
+      const double x = a[t * H + h] + dt_bias[h], d = d_g[t * H + h];
+      const double d_a = d * rate * Sigmoid(x);
+      call.Out(0).Store(t * H + h, d_a);
+      d_a_log += d * rate * Softplus(x);
+      d_dt_bias += d_a;
+    }
+    if (!grad_w) continue;
+    call.Out(1).Store(h, d_a_log);
+    call.Out(2).Store(h, d_dt_bias);
+  }
+  return OkStatus();
+}
+
+}  // namespace temper::reference

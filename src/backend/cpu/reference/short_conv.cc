@@ -1,0 +1,79 @@
+// A short causal convolution of each channel along its document: the last tap meets the token itself. Sums in double.
+#include <algorithm>
+#include <cmath>
+
+#include "backend/cpu/reference/call.h"
+#include "backend/cpu/reference/logistic.h"
+
+namespace temper::reference {
+namespace {
+
+// Token t of channel c, before the activation.
+double Convolved(const Operand& x_TC, const Operand& w_CL, int64_t document_start, int64_t t, int64_t c) {
+  const int64_t C = x_TC.columns(), L = w_CL.type().shape[2];
+  double u = 0;
+  for (int64_t j = 0; j < L && t - j >= document_start; ++j) u += w_CL[c * L + L - 1 - j] * x_TC[(t - j) * C + c];
+  return u;
+}
+
+}  // namespace
+
+Status ShortConv(const Call& call) {
+  const Operand x = call.In(0), w = call.In(1), start = call.In(2), y = call.Out(0);
+  const int64_t T = x.rows(), C = x.columns();
+  const bool silu = call.attributes().Flag("silu");
+  for (int64_t t = 0; t < T; ++t) {
+    for (int64_t c = 0; c < C; ++c) {
+      const double u = Convolved(x, w, start.Int(t), t, c);
+      y.Store(t * C + c, silu ? u * Sigmoid(u) : u);
+    }
+  }
+  return OkStatus();
+}
+
+Status ShortConvBackward(const Call& call) {
+  const Operand d_y = call.In(0), x = call.In(1), w = call.In(2), start = call.In(3), d_x = call.Out(0);
+  const int64_t T = x.rows(), C = x.columns(), L = w.type().shape[2];
+  const bool silu = call.attributes().Flag("silu"), grad_w = call.attributes().Flag("grad_w");
+  const bool acc_w = call.attributes().Flag("acc_w");
+  double* const sums = call.Scratch(T * C + C * L);  // of d_x, then of d_w
+  double* const sums_w = sums + T * C;
+  std::fill_n(sums, T * C + C * L, 0.0);
+  for (int64_t t = 0; t < T; ++t) {
+    for (int64_t c = 0; c < C; ++c) {
+      double d_u = d_y[t * C + c];
+      if (silu) {
+        const double u = Convolved(x, w, start.Int(t), t, c), s = Sigmoid(u);
+        d_u *= s * (1 + u * (1 - s));
+      }
+      for (int64_t j = 0; j < L && t - j >= start.Int(t); ++j) {
+        sums[(t - j) * C + c] += d_u * w[c * L + L - 1 - j];
+        sums_w[c * L + L - 1 - j] += d_u * x[(t - j) * C + c];
+      }
+    }
+  }
+  for (int64_t i = 0; i < T * C; ++i) d_x.Store(i, sums[i]);
+  for (int64_t i = 0; grad_w && i < C * L; ++i) call.Out(1).Store(i, sums_w[i] + (acc_w ? call.In(4)[i] : 0));
+  return OkStatus();
+}
+
+Status ShortConvCached(const Call& call) {
+  const Operand x = call.In(0), w = call.In(1), state = call.In(2), y = call.Out(0), after = call.Out(1);
+  const int64_t S = x.rows(), C = x.columns(), L = w.type().shape[2], length = call.In(3).Int(0);
+  const bool silu = call.attributes().Flag("silu");
+  // The last L - 1 tokens before this step's, then its own.
+  double* const row = call.Scratch(L - 1 + S);
+  for (int64_t c = 0; c < C; ++c) {
+    for (int64_t i = 0; i < L - 1; ++i) row[i] = length + i >= L - 1 ? state[i * C + c] : 0;
+    for (int64_t s = 0; s < S; ++s) row[L - 1 + s] = x[s * C + c];
+    for (int64_t s = 0; s < S; ++s) {
+      double u = 0;
+      for (int64_t j = 0; j < L; ++j) u += w[c * L + j] * row[s + j];
+      y.Store(s * C + c, silu ? u * Sigmoid(u) : u);
+    }
+    for (int64_t i = 0; i < L - 1; ++i) after.Store(i * C + c, row[S + i]);
+  }
+  return OkStatus();
+}
+
+}  // namespace temper::reference

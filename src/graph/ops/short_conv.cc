@@ -1,0 +1,143 @@
+// A short causal convolution of each channel along its document: y[t] = f(sum over j of w[L-1-j] * x[t-j]), j < L taps,
+// over tokens of t's document alone; f: the identity (transformers, Lfm2ShortConv), or silu(u) = u / (1 + exp(-u))
+// (Qwen3_5GatedDeltaNet, the conv1d of Mamba-2). The last tap meets the token itself. The backward makes u again.
+#include "graph/ops/short_conv.h"
+#include "graph/ops/measured.h"
+#include "graph/ops/rules.h"
+#include "graph/ops/sharding.h"
+
+namespace temper {
+namespace {
+
+bool IsTaps(const TensorType& w, const TensorType& x_TC) {
+  return w.shape.rank() == 3 && w.dtype == x_TC.dtype && w.shape[0] == x_TC.shape[1] && w.shape[1] == 1 &&
+         w.shape[2] >= 1 && w.shape[2] <= kMaxConvTaps;
+}
+bool AreOperands(const TensorType& x, const TensorType& w, const TensorType& document_start) {
+  return IsMatrix(x) && IsFloat(x) && IsTaps(w, x) && IsIndex(document_start, x.shape[0]);
+}
+
+Result<Types> Infer(const Types& in, const Attributes& a) {
+  if (in.size() != 3 || !AreOperands(in[0], in[1], in[2])) {
+    return BadOperands(Op::kShortConv, "(x_TC, w_C1L, document_start_T), L at most 8", in, a);
+  }
+  return Types{in[0]};
+}
+
+Cost ForwardCost(const Types& in, const Types& out, const Attributes& a) {
+  return ElementwiseCost(in, out, 2.0 * static_cast<double>(in[1].shape[2]) + (a.Flag("silu") ? 12 : 0));
+}
+
+void Gradient(GradientSink& sink) {
+  const Node& node = sink.node();
+  if (!sink.Needs(0) && !sink.Needs(1)) return;
+  // d_w and d_x come from one pass; where only d_w is wanted, d_x is made and left unused.
+  std::vector<ValueId> inputs = {sink.OutputGradient(0), node.inputs[0], node.inputs[1], node.inputs[2]};
+  const ValueId acc_w = sink.Needs(1) ? sink.Pending(1) : kNoValue;
+  if (acc_w != kNoValue) inputs.push_back(acc_w);
+  Attributes attributes = {{"grad_w", int64_t{sink.Needs(1)}}, {"acc_w", int64_t{acc_w != kNoValue}}};
+  if (node.attributes.Flag("silu")) attributes.Set("silu", int64_t{1});
+  const auto outputs = sink.Emit(Op::kShortConvBackward, inputs, std::move(attributes));
+  if (sink.Needs(0)) sink.Contribute(0, outputs[0]);
+  if (sink.Needs(1)) sink.Deliver(1, outputs[1]);
+}
+
+Result<Types> InferBackward(const Types& in, const Attributes& a) {
+  const bool good = in.size() == size_t{4} + a.Flag("acc_w") && in[0] == in[1] && AreOperands(in[1], in[2], in[3]) &&
+                    (a.Flag("grad_w") || !a.Flag("acc_w"));
+  const TensorType d_w = good ? TensorType{GradientDType(in[1].dtype), in[2].shape} : TensorType{};
+  if (!good || (a.Flag("acc_w") && !(in[4] == d_w))) {
+    return BadOperands(Op::kShortConvBackward, "(d_y_TC, x_TC, w_C1L, document_start_T, [acc_w])", in, a);
+  }
+  if (a.Flag("grad_w")) return Types{in[1], d_w};
+  return Types{in[1]};
+}
+
+Cost BackwardCost(const Types& in, const Types& out, const Attributes& a) {
+  return ElementwiseCost(in, out, 6.0 * static_cast<double>(in[2].shape[2]) + (a.Flag("silu") ? 18 : 0));
+}
+
+// Channels stay where they are; a rank sees all tokens of its rows.
+void ShardOperands(ShardingSink& sink) {
+  Sharding x = sink.Settled(sink.sharding(0));
+  if (x.split(0).Has(Axis::kCp)) {
+    return sink.Refuse(
+        "cp splits rows between ranks, and a convolution along tokens has to see them whole: use mesh.fsdp, mesh.dp, "
+        "mesh.tp or mesh.pp instead of mesh.cp");
+  }
+  for (const Axis axis : (x.split(0) & kTensorAxes).axes()) x = Gathered(x, 0, axis);
+  const Sharding w = VectorBeside(x, 1, sink.mesh());
+  Sharding start = x;
+  start.varying |= start.split(1);
+  start.dims[1].clear();
+  const std::vector<ValueId> inputs = {sink.Use(0, x), sink.Use(1, w), sink.Use(2, start)};
+  sink.Deliver(0, sink.Emit(Op::kShortConv, inputs, sink.node().attributes, {x})[0]);
+}
+
+Result<Types> InferCached(const Types& in, const Attributes& a) {
+  const bool good = in.size() == 4 && IsMatrix(in[0]) && IsFloat(in[0]) && IsTaps(in[1], in[0]) &&
+                    in[2] == TensorType{in[0].dtype, {in[1].shape[2] - 1, in[0].shape[1]}} && IsIndex(in[3], 1);
+  if (!good) return BadOperands(Op::kShortConvCached, "(x_SC, w_C1L, state_(L-1)C, length_1)", in, a);
+  return Types{in[0], in[2]};
+}
+// The state stays where it is.
+int CachedOverwrites(const Attributes&, int, int output) {
+  return output == 1 ? 2 : -1;
+}
+
+// d_w over acc_w.
+int Overwrites(const Attributes& a, int num_inputs, int output) {
+  return output == 1 && a.Flag("acc_w") ? num_inputs - 1 : -1;
+}
+
+constexpr AttributeSpec kAttributes[] = {Flag("silu")};
+constexpr AttributeSpec kBackwardAttributes[] = {Flag("silu"), Flag("grad_w"), Flag("acc_w")};
+
+constexpr FlowOperand kForwardIn[] = {{"TC"}, {"Cil"}, {"T"}};
+constexpr FlowOutput kForwardOut[] = {{"TC", {Factors({0, 1, 2})}}};
+constexpr FlowRule kForwardFlow = {.in = kForwardIn, .out = kForwardOut, .together = Axis::kCp};
+constexpr FlowOperand kBackwardIn[] = {LinearIn("TC"), {"TC"}, {"Cil"}, {"T"}, LinearIn("Cil", "acc_w")};
+constexpr FlowOutput kBackwardOut[] = {{"TC", {Factors({0, 1, 2, 3})}},
+                                       {"Cil", {Factors({0, 1, 2, 3}), Factors({4})}, "grad_w"}};
+constexpr FlowRule kBackwardFlow = {.in = kBackwardIn, .out = kBackwardOut, .together = Axis::kCp};
+
+std::vector<MeasuredCase> MeasuredWith(DType dtype, bool backward) {
+  return MeasuredAtExtents(dtype, {{"silu", int64_t{1}}}, [=](const TensorType& x) {
+    const TensorType w{x.dtype, {x.shape[1], 1, 4}}, start{DType::kI32, {x.shape[0]}};
+    return backward ? Types{x, x, w, start} : Types{x, w, start};
+  });
+}
+std::vector<MeasuredCase> Measured(DType dtype) {
+  return MeasuredWith(dtype, false);
+}
+std::vector<MeasuredCase> MeasuredBackward(DType dtype) {
+  return MeasuredWith(dtype, true);
+}
+
+}  // namespace
+
+const OpRule kShortConvRule = {.kind = OpKind::kMemory,
+                               .attributes = kAttributes,
+                               .infer = Infer,
+                               .gradient = Gradient,
+                               .shard = ShardOperands,
+                               .flow = &kForwardFlow,
+                               .cost = ForwardCost,
+                               .recompute = RecomputeCost::kCheap,
+                               .measured = Measured};
+const OpRule kShortConvBackwardRule = {.kind = OpKind::kMemory,
+                                       .attributes = kBackwardAttributes,
+                                       .infer = InferBackward,
+                                       .flow = &kBackwardFlow,
+                                       .cost = BackwardCost,
+                                       .overwrites = Overwrites,
+                                       .measured = MeasuredBackward};
+const OpRule kShortConvCachedRule = {.kind = OpKind::kMemory,
+                                     .attributes = kAttributes,
+                                     .infer = InferCached,
+                                     .cost = ForwardCost,
+                                     .overwrites = CachedOverwrites,
+                                     .rewinds = false,
+                                     .measured_as = Op::kShortConv};
+
+}  // namespace temper

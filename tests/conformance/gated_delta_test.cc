@@ -1,0 +1,165 @@
+// decay, gated_delta and their backwards: the fast kernels against their twins, and documents against documents alone.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "backend/cpu/cpu_backend.h"
+#include "backend/cpu/reference/reference.h"
+#include "graph/ops/gated_delta.h"
+#include "op_case.h"
+
+namespace temper::gated_delta_test {
+namespace {
+
+// Of tokens, heads of keys and values, and elements of each; two packed rows where T is even.
+struct Sizes {
+  int64_t T, K, V, D, F;
+};
+constexpr Sizes kSizes[] = {
+    {1, 1, 1, 2, 1}, {9, 1, 2, 3, 5}, {70, 2, 2, 16, 16}, {150, 2, 4, 20, 33}, {260, 1, 2, 64, 32}};
+
+// In each row documents of 1, 2, 4, ... tokens, then one to its end.
+std::vector<int32_t> StartsOf(int64_t T, int64_t row) {
+  std::vector<int32_t> starts;
+  while (static_cast<int64_t>(starts.size()) < T) {
+    const auto end = static_cast<int64_t>(starts.size()) + row;
+    for (int64_t length = 1; static_cast<int64_t>(starts.size()) < end; length *= 2) {
+      const auto start = static_cast<int32_t>(starts.size());
+      const int64_t left = end - static_cast<int64_t>(starts.size());
+      starts.insert(starts.end(), static_cast<size_t>(length < 8 ? std::min(length, left) : left), start);
+    }
+  }
+  return starts;
+}
+
+struct Rule {
+  Sizes s;
+  int64_t row;
+  Tensor q, k, v, g, b, d_o;
+  std::vector<int32_t> starts;
+
+  Rule(DType dtype, const Sizes& sizes)
+      : s(sizes),
+        row(sizes.T % 2 == 0 ? sizes.T / 2 : sizes.T),
+        q(Tensor::Random({dtype, {s.T, s.K * s.D}}, 1, 2)),
+        k(Tensor::Random({dtype, {s.T, s.K * s.D}}, 2, 2)),
+        v(Tensor::Random({dtype, {s.T, s.V * s.F}}, 3, 2)),
+        g(Tensor::Random({DType::kF32, {s.T, s.V}}, 4, 0.5)),
+        b(Tensor::Random({dtype, {s.T, s.V}}, 5, 3)),
+        d_o(Tensor::Random({dtype, {s.T, s.V * s.F}}, 6)),
+        starts(StartsOf(s.T, row)) {
+    for (int64_t i = 0; i < s.T * s.V; ++i) g.Set(i, -std::fabs(g[i]));
+  }
+  Attributes attributes() const { return {{"heads", s.V}, {"key_heads", s.K}, {"row", row}}; }
+  OpCase Forward() const { return {Op::kGatedDelta, {q, k, v, g, b, Tensor::Ints(starts)}, attributes()}; }
+  OpCase Backward() const {
+    return {Op::kGatedDeltaBackward, {d_o, q, k, v, g, b, Tensor::Ints(starts)}, attributes()};
+  }
+};
+
+// Roundoffs of an element: of a chunk, each of its D, F or C terms adds one, and the system passes them on to later
+// tokens; keys of length 1 and decays do not let them grow. They are of the largest elements that are added up.
+void ExpectSumsConform(const OpCase& op_case, const Sizes& s, double factor) {
+  const auto want = RunOn(ReferenceKernels(), op_case, 1);
+  std::vector<double> largest;
+  for (const Tensor& t : want) {
+    largest.push_back(0);
+    for (int64_t i = 0; i < t.type().shape.elements(); ++i) largest.back() = std::max(largest.back(), std::fabs(t[i]));
+  }
+  const double terms = static_cast<double>(s.D + s.F + std::min(s.T, kDeltaChunk));
+  ExpectConforms(op_case,
+                 [&](int k, int64_t) { return factor * kU * (terms + 10) * largest[static_cast<size_t>(k)] + kTiny; });
+}
+
+TEST(GatedDelta, ChunksAgreeWithTheRecurrence) {
+  for (DType dtype : kCompute) {
+    for (const Sizes& s : kSizes) ExpectSumsConform(Rule(dtype, s).Forward(), s, 1);
+  }
+}
+
+TEST(GatedDelta, TheBackwardOfChunksAgreesWithThatOfTheRecurrence) {
+  for (DType dtype : kCompute) {
+    for (const Sizes& s : kSizes) ExpectSumsConform(Rule(dtype, s).Backward(), s, 2);
+  }
+}
+
+// Keys that are all alike, written in full: the hardest system to solve. The state then is the last value.
+TEST(GatedDelta, WritesOverWhatTheSameKeyHeld) {
+  const Sizes s{100, 1, 1, 8, 4};
+  Rule rule(DType::kF32, s);
+  for (int64_t i = 0; i < s.T * s.D; ++i) rule.k.Set(i, rule.k[i % s.D]);
+  for (int64_t i = 0; i < s.T; ++i) {
+    rule.b.Set(i, 40);
+    rule.g.Set(i, 0);
+  }
+  rule.q = Tensor(rule.k);
+  for (const Isa isa : RunnableIsas()) {
+    const auto kernels = MakeCpuKernels({.threads = 1, .isa = isa});
+    const Tensor o = RunOn(*kernels, rule.Forward(), 1)[0];
+    for (int64_t i = 0; i < s.T * s.F; ++i) EXPECT_NEAR(o[i] * std::sqrt(8.0), rule.v[i], 1e-5) << i;
+  }
+}
+
+// The last document of the second row, alone: the same bits.
+TEST(GatedDelta, ANeighbourInTheRowChangesNoBit) {
+  const Rule packed(DType::kF32, {300, 2, 4, 16, 24});
+  const int64_t start = packed.starts.back();
+  Sizes s = packed.s;
+  s.T -= start;
+  Rule alone(DType::kF32, s);
+  alone.row = s.T;
+  alone.starts.assign(static_cast<size_t>(s.T), 0);
+  const auto tail = [&](const Tensor& whole, Tensor* part) {
+    const int64_t width = whole.type().shape[1];
+    for (int64_t i = 0; i < s.T * width; ++i) part->Set(i, whole[start * width + i]);
+  };
+  for (auto [whole, part] : {std::pair(&packed.q, &alone.q),
+                             {&packed.k, &alone.k},
+                             {&packed.v, &alone.v},
+                             {&packed.g, &alone.g},
+                             {&packed.b, &alone.b},
+                             {&packed.d_o, &alone.d_o}}) {
+    tail(*whole, part);
+  }
+  for (const Isa isa : RunnableIsas()) {
+    const auto kernels = MakeCpuKernels({.threads = 1, .isa = isa});
+    for (const bool forward : {true, false}) {
+      const auto of_packed = RunOn(*kernels, forward ? packed.Forward() : packed.Backward(), 1);
+      const auto of_alone = RunOn(*kernels, forward ? alone.Forward() : alone.Backward(), 1);
+      for (size_t k = 0; k < of_alone.size(); ++k) {
+        const int64_t width = of_alone[k].type().shape[1];
+        for (int64_t i = 0; i < s.T * width; ++i) {
+          ASSERT_EQ(of_packed[k][start * width + i], of_alone[k][i]) << "output " << k << ", element " << i;
+        }
+      }
+    }
+  }
+}
+
+// libm's exp and log1p within one roundoff each; exp(a_log) and the sum in front of them multiply theirs.
+TEST(Decay, AgreesWithItsTwinInBothDirections) {
+  for (DType dtype : kCompute) {
+    for (const auto& [T, H] : {std::pair<int64_t, int64_t>{1, 1}, {70, 5}}) {
+      const Tensor a = Tensor::Random({dtype, {T, H}}, 1, 20), a_log = Tensor::Random({dtype, {H}}, 2, 3);
+      const Tensor dt_bias = Tensor::Random({dtype, {H}}, 3, 4), d_g = Tensor::Random({DType::kF32, {T, H}}, 4);
+      const Tensor acc = Tensor::Random({DType::kF32, {H}}, 5);
+      const OpCase decay{Op::kDecay, {a, a_log, dt_bias}, {}};
+      const Tensor g = RunOn(ReferenceKernels(), decay, 1)[0];
+      const auto off = [&](int64_t i) { return 30 * kU * std::fabs(g[i]) + kTiny; };
+      ExpectConforms(decay, [&](int, int64_t i) { return off(i); });
+      ExpectConforms(
+          {Op::kDecayBackward, {d_g, a, a_log, dt_bias, acc, acc}, {{"grad_w", int64_t{1}}, {"acc_w", int64_t{1}}}},
+          [&, H = H, T = T](int k, int64_t i) {
+            // The logistic function is at most softplus / ln 2 where it matters, and at most 1.
+            if (k == 0) return 40 * kU * std::fabs(d_g[i]) * std::exp(a_log[i % H]) + kTiny;
+            double sum = kU;
+            for (int64_t t = 0; t < T; ++t) sum += (k == 1 ? off(t * H + i) : 40 * kU * std::exp(a_log[i]));
+            return sum;
+          });
+    }
+  }
+}
+
+}  // namespace
+}  // namespace temper::gated_delta_test

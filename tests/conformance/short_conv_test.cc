@@ -1,0 +1,135 @@
+// short_conv and its backward: the fast kernels against their twins, and documents against documents alone.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "backend/cpu/cpu_backend.h"
+#include "op_case.h"
+
+namespace temper::short_conv_test {
+namespace {
+
+// (T, C, L): single elements, odd channels, more than one block of channels and of tokens.
+constexpr int64_t kSizes[][3] = {{1, 1, 1}, {5, 7, 3}, {9, 64, 4}, {131, 65, 3}, {200, 150, 4}, {40, 33, 8}};
+
+// Documents of 1, 2, 3, ... tokens, then one to the end.
+std::vector<int32_t> StartsOf(int64_t T) {
+  std::vector<int32_t> starts;
+  for (int32_t length = 1; length < 9; ++length) {
+    const auto start = static_cast<int32_t>(starts.size());
+    starts.insert(starts.end(), static_cast<size_t>(length), start);
+  }
+  const auto last = static_cast<int32_t>(starts.size());
+  starts.resize(static_cast<size_t>(T), last);
+  return starts;
+}
+
+struct Conv {
+  Tensor x, w, d_y, acc;
+  std::vector<int32_t> starts;
+  int64_t T, C, L;
+
+  Conv(DType dtype, int64_t tokens, int64_t channels, int64_t taps)
+      : x(Tensor::Random({dtype, {tokens, channels}}, 1, 2)),
+        w(Tensor::Random({dtype, {channels, 1, taps}}, 2)),
+        d_y(Tensor::Random({dtype, {tokens, channels}}, 3)),
+        acc(Tensor::Random({DType::kF32, {channels, 1, taps}}, 4)),
+        starts(StartsOf(tokens)),
+        T(tokens),
+        C(channels),
+        L(taps) {}
+
+  OpCase Forward(bool silu) const { return {Op::kShortConv, {x, w, Tensor::Ints(starts)}, {{"silu", int64_t{silu}}}}; }
+  OpCase Backward(bool silu, bool accumulates) const {
+    OpCase backward{Op::kShortConvBackward,
+                    {d_y, x, w, Tensor::Ints(starts)},
+                    {{"silu", int64_t{silu}}, {"grad_w", int64_t{1}}, {"acc_w", int64_t{accumulates}}}};
+    if (accumulates) backward.inputs.push_back(acc);
+    return backward;
+  }
+  // Calls f(t, s, tap) for each token s that token t reads.
+  template <class F>
+  void ForEachRead(int64_t t, const F& f) const {
+    for (int64_t j = 0; j < L && t - j >= starts[static_cast<size_t>(t)]; ++j) f(t - j, L - 1 - j);
+  }
+  // The sum of the magnitudes of what is added up for token t of channel c, before the activation.
+  double Magnitude(int64_t t, int64_t c) const {
+    double sum = 0;
+    ForEachRead(t, [&](int64_t s, int64_t tap) { sum += std::fabs(x[s * C + c] * w[c * L + tap]); });
+    return sum;
+  }
+  // The error of a gradient before the activation: silu' is at most 1.1, and its slope at most 0.5.
+  double GradientError(int64_t t, int64_t c) const {
+    return std::fabs(d_y[t * C + c]) * kU * (20 + 0.5 * static_cast<double>(L + 1) * Magnitude(t, c));
+  }
+};
+
+// L products and sums; silu multiplies errors by at most 1.1 and adds those of the logistic function.
+TEST(ShortConv, AgreesWithItsTwin) {
+  for (DType dtype : kCompute) {
+    for (const auto& [T, C, L] : kSizes) {
+      const Conv conv(dtype, T, C, L);
+      for (const bool silu : {false, true}) {
+        ExpectConforms(conv.Forward(silu), [&](int, int64_t i) {
+          const double magnitude = conv.Magnitude(i / conv.C, i % conv.C);
+          return kU * magnitude * ((silu ? 1.1 : 1) * static_cast<double>(conv.L + 1) + (silu ? 10 : 0)) + kTiny;
+        });
+      }
+    }
+  }
+}
+
+TEST(ShortConv, BackwardAgreesWithItsTwin) {
+  for (DType dtype : kCompute) {
+    for (const auto& [T, C, L] : kSizes) {
+      const Conv conv(dtype, T, C, L);
+      for (const bool silu : {false, true}) {
+        std::vector<double> d_x(static_cast<size_t>(conv.T * conv.C)), d_w(static_cast<size_t>(conv.C * conv.L));
+        // Roundoffs of a sum over tokens: blocks of 64, then over blocks.
+        const double column = std::min<double>(64, static_cast<double>(conv.T)) + static_cast<double>(conv.T) / 64 + 2;
+        for (int64_t t = 0; t < conv.T; ++t) {
+          for (int64_t c = 0; c < conv.C; ++c) {
+            const double d_u = 1.1 * std::fabs(conv.d_y[t * conv.C + c]), off = conv.GradientError(t, c);
+            conv.ForEachRead(t, [&](int64_t s, int64_t tap) {
+              d_x[static_cast<size_t>(s * conv.C + c)] +=
+                  std::fabs(conv.w[c * conv.L + tap]) * (off + kU * static_cast<double>(conv.L + 1) * d_u);
+              d_w[static_cast<size_t>(c * conv.L + tap)] +=
+                  std::fabs(conv.x[s * conv.C + c]) * (off + kU * column * d_u);
+            });
+          }
+        }
+        for (const bool accumulates : {false, true}) {
+          ExpectConforms(conv.Backward(silu, accumulates), [&](int k, int64_t i) {
+            const double off = k == 0 ? d_x[static_cast<size_t>(i)] : d_w[static_cast<size_t>(i)];
+            return off + (k == 1 && accumulates ? kU : 0) + kTiny;
+          });
+        }
+      }
+    }
+  }
+}
+
+// The rows of the last document, alone: the same bits.
+TEST(ShortConv, ANeighbourInTheRowChangesNoBit) {
+  const Conv packed(DType::kF32, 70, 65, 4);
+  const int64_t start = packed.starts.back(), T = packed.T - start;
+  Conv alone(DType::kF32, T, packed.C, packed.L);
+  alone.w = Tensor(packed.w);
+  alone.starts.assign(static_cast<size_t>(T), 0);
+  for (int64_t i = 0; i < T * packed.C; ++i) {
+    alone.x.Set(i, packed.x[start * packed.C + i]);
+    alone.d_y.Set(i, packed.d_y[start * packed.C + i]);
+  }
+  for (const Isa isa : RunnableIsas()) {
+    const auto kernels = MakeCpuKernels({.threads = 1, .isa = isa});
+    for (const bool forward : {true, false}) {
+      const Tensor of_packed = RunOn(*kernels, forward ? packed.Forward(true) : packed.Backward(true, false), 1)[0];
+      const Tensor of_alone = RunOn(*kernels, forward ? alone.Forward(true) : alone.Backward(true, false), 1)[0];
+      for (int64_t i = 0; i < T * packed.C; ++i) ASSERT_EQ(of_packed[start * packed.C + i], of_alone[i]) << i;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace temper::short_conv_test
