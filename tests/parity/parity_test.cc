@@ -189,7 +189,7 @@ class Step {
       if (values.empty()) continue;
       const View view{reinterpret_cast<std::byte*>(values.data()), {DType::kF32, w.shape}};
       for (const auto& [tensor, part, transposed] : w.source.FileParts(view)) {
-        if (tensor->name != name) continue;
+        if (NameOfText(tensor->name) != golden) continue;
         const auto* from = reinterpret_cast<const float*>(part.view.data);
         for (int64_t row = 0; row < part.rows(); ++row) {
           for (int64_t c = 0; c < part.columns(); ++c) {
