@@ -56,7 +56,16 @@ const std::map<std::string, std::set<std::string>> kHarmless = {
       "CohereCompassForCausalLM.patch_size",
       "CohereCompassForCausalLM.spatial_merge_size",
       "CohereCompassForCausalLM.temporal_patch_size",
-      "CohereCompassForCausalLM.video_token_id"}},
+      "Qwen3_5ForCausalLM.depth",
+      "Qwen3_5ForCausalLM.in_channels",
+      "Qwen3_5ForCausalLM.num_heads",
+      "Qwen3_5ForCausalLM.num_position_embeddings",
+      "Qwen3_5ForCausalLM.out_hidden_size",
+      "Qwen3_5ForCausalLM.patch_size",
+      "Qwen3_5ForCausalLM.temporal_patch_size",
+      "video_token_id",
+      "vision_end_token_id",
+      "vision_start_token_id"}},
     {"text_config has its own", {"Gemma3ForConditionalGeneration.initializer_range"}},
     {"of YaRN, by which the class means longrope",
      {"Phi3ForCausalLM.beta_fast", "Phi3ForCausalLM.beta_slow", "Phi3ForCausalLM.mscale",
@@ -132,6 +141,10 @@ std::vector<Json> BasesOf(const std::string& family) {
   if (family == "ExaoneForCausalLM") {
     bases.push_back(sizes);
     bases.back().erase("num_hidden_layers");
+  }
+  if (family == "Lfm2ForCausalLM") {
+    bases.push_back(sizes);
+    bases.back().update({{"block_multiple_of", 1}, {"full_attn_idxs", {0}}});
   }
   if (family == "FalconForCausalLM") {
     bases.back()["new_decoder_architecture"] = true;
@@ -268,13 +281,11 @@ TEST(ConfigKeys, EveryKeyOfRopeParametersIsReadRefusedOrHarmless) {
 
 // Keys that a class does not have itself and that are read all the same: as files of earlier versions of transformers
 // have them, or (layer_types of Mistral) because transformers then takes another class.
-const std::set<std::string> kReadBeside = {"Cohere2ForCausalLM.sliding_window_pattern",
-                                           "Gemma3ForCausalLM.sliding_window_pattern",
-                                           "Glm4ForCausalLM.partial_rotary_factor",
-                                           "GlmForCausalLM.partial_rotary_factor",
-                                           "NemotronForCausalLM.partial_rotary_factor",
-                                           "Phi3ForCausalLM.partial_rotary_factor",
-                                           "MistralForCausalLM.layer_types"};
+const std::set<std::string> kReadBeside = {
+    "Cohere2ForCausalLM.sliding_window_pattern", "Gemma3ForCausalLM.sliding_window_pattern",
+    "Glm4ForCausalLM.partial_rotary_factor",     "GlmForCausalLM.partial_rotary_factor",
+    "NemotronForCausalLM.partial_rotary_factor", "Phi3ForCausalLM.partial_rotary_factor",
+    "Qwen3_5ForCausalLM.partial_rotary_factor",  "MistralForCausalLM.layer_types"};
 
 TEST(ConfigKeys, AKeyThatTheClassDoesNotHaveChangesNothing) {
   Json all;  // a key that some family computes with, and its value there

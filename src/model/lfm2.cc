@@ -54,7 +54,7 @@ Result<std::vector<bool>> AttentionLayers(const Json& config, size_t layers, con
   if (indices == nullptr) return attention;
   bool good = indices->is_array();
   for (const Json& index : *indices) {
-    good = good && index.is_number_unsigned();
+    good = good && index.is_number_integer() && index.get<int64_t>() >= 0;
     if (good && index.get<uint64_t>() < layers) attention[index.get<size_t>()] = true;
   }
   if (!good) return Corrupt(where + ": full_attn_idxs should be a list of layers");
