@@ -15,7 +15,7 @@ namespace temper {
 
 class Shape {
  public:
-  static constexpr int kMaxRank = 4;
+  static constexpr int kMaxRank = 5;  // of models, the weight of a convolution over three dims, which exports carry along
 
   Shape() = default;  // rank 0: a scalar, one element
   Shape(std::initializer_list<int64_t> dims) {

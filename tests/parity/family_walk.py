@@ -91,6 +91,10 @@ FAMILIES = {
     "NemotronForCausalLM": ("Nemotron, Minitron", "nemotron", PIECES, CHATML, ["<|im_start|>", "<|im_end|>"]),
     "HunYuanDenseV1ForCausalLM": ("Hunyuan", "hunyuan", PIECES, CHATML, ["<|im_start|>", "<|im_end|>"]),
     "NanoChatForCausalLM": ("nanochat", "nanochat", PIECES, CHATML, ["<|im_start|>", "<|im_end|>"]),
+    "Lfm2ForCausalLM": ("LFM2, 2.5", "lfm2", PIECES, CHATML, ["<|im_start|>", "<|im_end|>"]),
+    "Qwen3_5ForCausalLM": ("Qwen 3.5 (text alone)", "qwen3_5", BYTES, "Qwen-Qwen3-0.6B.jinja", ["<|im_start|>", "<|im_end|>"]),
+    "Qwen3_5ForConditionalGeneration": ("Qwen 3.5, 3.6, 3.8 (text)", "qwen3_5_multimodal", BYTES, "Qwen-Qwen3-0.6B.jinja", [
+        "<|im_start|>", "<|im_end|>"]),
     "OPTForCausalLM": ("OPT", "opt_pre_norm", BYTES, CHATML, ["<|im_start|>", "<|im_end|>"]),
 }
 

@@ -17,9 +17,12 @@ struct SmallProduct {
   bool accumulate = false;
 };
 
-// Sums of a tile stay in registers: of 16 on AVX2 12 and two of b, of 32 on AVX-512 24 and four of b.
-constexpr int kTileRows = 6;
-constexpr int kTileVectors = kLanes == 8 ? 2 : 4;
+// Sums of a tile stay in registers: of 16 on AVX2 12 and two of b, of 32 on AVX-512 24 and two of b. Two vectors of 128
+// rows of b, which all rows of a meet, take 16 KiB of the first-level cache at most, and half of its sets where rows
+// are 512 bytes.
+constexpr int kTileRows = kLanes == 8 ? 6 : 12;
+constexpr int kTileVectors = 2;
+constexpr int kFewRows = 4;  // of what is left of 64 rows
 
 // `lanes`: of each vector; a Part only where there is one.
 template <int kRows, int kVectors, class Lanes>
@@ -49,8 +52,8 @@ template <int kVectors, class Lanes>
 void MultiplyColumns(const SmallProduct& p, int64_t j, Lanes lanes) {
   int64_t i = 0;
   for (; i + kTileRows <= p.M; i += kTileRows) MultiplyTile<kTileRows, kVectors>(p, i, j, lanes);
-  for (; i + 2 <= p.M; i += 2) MultiplyTile<2, kVectors>(p, i, j, lanes);
-  if (i < p.M) MultiplyTile<1, kVectors>(p, i, j, lanes);
+  for (; i + kFewRows <= p.M; i += kFewRows) MultiplyTile<kFewRows, kVectors>(p, i, j, lanes);
+  for (; i < p.M; ++i) MultiplyTile<1, kVectors>(p, i, j, lanes);
 }
 
 void Multiply(const SmallProduct& p) {
