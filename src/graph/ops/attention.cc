@@ -215,8 +215,9 @@ constexpr FlowOutput kBackwardOut[] = {{"TH", {Factors({0, 1, 2, 3, 4, 5, 6, 8})
 constexpr FlowRule kBackwardFlow = {.in = kBackwardIn, .out = kBackwardOut, .together = Axis::kCp};
 
 void AddModelWork(const Types& in, const Attributes& a, ModelWork* work) {
-  work->flops_per_pair[a.IntOr("window", 0)] +=
-      2.0 * static_cast<double>(in[0].shape[1] + AttendedType(in[0], in[2], a).shape[1]);  // q k^T and p v
+  // q k^T and p v, whose columns are those of v for each head
+  const int64_t columns = in[0].shape[1] + in[0].shape[1] / in[1].shape[1] * in[2].shape[1];
+  work->flops_per_pair[a.IntOr("window", 0)] += 2.0 * static_cast<double>(columns);
 }
 
 std::vector<MeasuredCase> MeasuredWith(DType dtype, bool backward) {

@@ -33,7 +33,8 @@ class AttentionKernel : public Kernel {
         heads_(spec, QueriesOf(spec), ValuesOf(spec), table),
         options_(tokens_.is_step() ? AttentionOptions{}
                                    : AttentionOptionsOf(spec.attributes, IsBackward(spec) ? 7 : 4)),
-        sink_dtype_(options_.sink < 0 ? DType::kF32 : spec.inputs[static_cast<size_t>(options_.sink)].dtype),
+        sink_dtype_(options_.sink < 0 ? ElementFormat(DType::kF32)
+                                      : spec.inputs[static_cast<size_t>(options_.sink)].dtype),
         scratch_(AttentionScratchOf(tokens_.dims(), IsBackward(spec), spec.threads)),
         threads_(spec.threads),
         acc_(tokens_.is_step() && spec.attributes.Flag("acc")) {
@@ -66,7 +67,7 @@ class AttentionKernel : public Kernel {
   const AttentionTokens tokens_;
   const HeadLayout heads_;
   const AttentionOptions options_;
-  const DType sink_dtype_;
+  const ElementFormat sink_dtype_;
   const AttentionScratch scratch_;
   const int threads_;
   const bool acc_;  // a step that continues from the results of those before

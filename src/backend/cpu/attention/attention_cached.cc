@@ -20,7 +20,7 @@ class AttentionCachedKernel final : public Kernel {
         cache_(spec.inputs[3].shape[0]),
         threads_(spec.threads),
         sink_(AttentionOptionsOf(spec.attributes, 6).sink),
-        sink_dtype_(sink_ < 0 ? DType::kF32 : spec.inputs[static_cast<size_t>(sink_)].dtype),
+        sink_dtype_(sink_ < 0 ? ElementFormat(DType::kF32) : spec.inputs[static_cast<size_t>(sink_)].dtype),
         scratch_(AttentionScratchOf({tokens_, cache_, heads_.E, heads_.W}, false, threads_)) {
     TEMPER_CHECK(scratch_.bytes <= spec.workspace) << scratch_.bytes.v << " of " << spec.workspace.v;
   }
@@ -108,7 +108,7 @@ class AttentionCachedKernel final : public Kernel {
   const int64_t tokens_, cache_;
   const int threads_;
   const int sink_;
-  const DType sink_dtype_;
+  const ElementFormat sink_dtype_;
   const AttentionScratch scratch_;
   std::atomic<int64_t> next_{0};
 };

@@ -80,15 +80,10 @@ inline bool Served(const KernelSpec& spec, const TensorType& q, const TensorType
 }
 
 // A sink of some float type.
-inline float SinkAt(const std::byte* sink_H, DType dtype, int64_t head) {
-  switch (dtype) {
-    case DType::kBF16:
-      return ToFloat(reinterpret_cast<const bf16*>(sink_H)[head]);
-    case DType::kF64:
-      return static_cast<float>(reinterpret_cast<const double*>(sink_H)[head]);
-    default:
-      return reinterpret_cast<const float*>(sink_H)[head];
-  }
+inline float SinkAt(const std::byte* sink_H, ElementFormat type, int64_t head) {
+  if (type == DType::kBF16) return ToFloat(reinterpret_cast<const bf16*>(sink_H)[head]);
+  if (type == DType::kF64) return static_cast<float>(reinterpret_cast<const double*>(sink_H)[head]);
+  return reinterpret_cast<const float*>(sink_H)[head];
 }
 
 // Calls body(i, thread) for i < n, each on whichever thread is free: units differ in cost.
