@@ -18,11 +18,12 @@ struct Case {
   std::string outputs;  // types, comma-separated
 };
 
-constexpr int64_t T = 6, D = 8, O = 10, V = 12, R = 2, H = 4, K = 2, C = 16;
+constexpr int64_t T = 6, D = 8, O = 10, V = 12, R = 2, H = 4, K = 2;
 const DType kF = DType::kBF16;  // so that f32 statistics and gradients differ from activations
 const TensorType kX{kF, {T, D}}, kY{kF, {T, O}}, kW{kF, {O, D}}, kD{kF, {D}}, kIndex{DType::kI32, {T}};
 const TensorType kStatistic{DType::kF32, {T}}, kGradD{DType::kF32, {D}}, kGradW{DType::kF32, {O, D}};
-const TensorType kKv{kF, {T, D / H*K}}, kCache{kF, {C, D / H*K}}, kLse{DType::kF32, {T, H}};
+const TensorType kKv{kF, {T, D / H*K}}, kCache{kF, {192, D / H*K}}, kLse{DType::kF32, {T, H}};
+const TensorType kValueCache{kF, {192, 32 * K}};
 const TensorType kScalars{DType::kF64, {kNumScalars}}, kSum{DType::kF64, {1}}, kClip{DType::kF32, {2}};
 const TensorType kMaster{DType::kF32, {O, D}};
 const int64_t kZero = 0, kOne = 1;
@@ -81,10 +82,14 @@ std::vector<Case> Cases() {
        "f32[6, 4]"},
       {Op::kRope, {kX, rope}, {{"head_dim", int64_t{4}}}, "bf16[6, 8]"},
       {Op::kAttention, {kX, kKv, kKv, kIndex}, kHeads, "bf16[6, 8], f32[6, 4]"},
+      {Op::kAttention,
+       {kX, kKv, {kF, {T, 6}}, kIndex, {kF, {4}}, kIndex},
+       With(kHeads, {{"sink", kOne}, {"last", kOne}}),
+       "bf16[6, 12], f32[6, 4]"},
       {Op::kAttentionCached,
-       {kX, kKv, kKv, kCache, kCache, {DType::kI32, {1}}},
-       kHeads,
-       "bf16[6, 8], bf16[16, 4], bf16[16, 4]"},
+       {kX, kKv, kKv, kCache, kValueCache, kIndex, kIndex, {DType::kI32, {2, 3}}},
+       With(kHeads, {{"page", int64_t{32}}}),
+       "bf16[6, 8], bf16[192, 4], bf16[192, 64]"},
       {Op::kAttentionStep, {kX, kKv, kKv, kIndex}, kStep, "f32[6, 8], f32[6, 4]"},
       {Op::kAttentionStep,
        {kX, kKv, kKv, kIndex, kSums, kLse},
@@ -100,11 +105,11 @@ std::vector<Case> Cases() {
        {kKv, kKv, kX, {DType::kF32, {T, 4}}, {kF, {T, 4}}, kIndex},
        {{"heads", int64_t{4}}, {"key_heads", int64_t{2}}},
        "bf16[6, 8]"},
-      {Op::kShortConvCached, {kX, {kF, {D, 1, 4}}, {kF, {3, D}}, {DType::kI32, {1}}}, {}, "bf16[6, 8], bf16[3, 8]"},
+      {Op::kShortConvCached, {kX, {kF, {D, 1, 4}}, {kF, {2, 3, D}}, kIndex, kIndex}, {}, "bf16[6, 8], bf16[2, 3, 8]"},
       {Op::kGatedDeltaCached,
-       {kKv, kKv, kX, {DType::kF32, {T, 4}}, {kF, {T, 4}}, {DType::kF32, {4, 2, 2}}, {DType::kI32, {1}}},
+       {kKv, kKv, kX, {DType::kF32, {T, 4}}, {kF, {T, 4}}, {DType::kF32, {5, 4, 2, 2}}, kIndex, kIndex},
        {{"heads", int64_t{4}}, {"key_heads", int64_t{2}}},
-       "bf16[6, 8], f32[4, 2, 2]"},
+       "bf16[6, 8], f32[5, 4, 2, 2]"},
       {Op::kGlu, {kX, kX}, {}, "bf16[6, 8]"},
       {Op::kGlu, {kX, kX}, {{"gelu", kOne}, {"tanh", kOne}}, "bf16[6, 8]"},
       {Op::kGlu, {kX, kX}, {{"sigmoid", kOne}}, "bf16[6, 8]"},
@@ -183,6 +188,10 @@ std::vector<Case> Cases() {
        {{"acc", kOne}, {"grad_w", kOne}, {"acc_w", kOne}},
        "bf16[6, 8], f32[8], f32[8]"},
       {Op::kAttentionBackward, {kX, kX, kKv, kKv, kX, kLse, kIndex}, kHeads, "bf16[6, 8], bf16[6, 4], bf16[6, 4]"},
+      {Op::kAttentionBackward,
+       {{kF, {T, 12}}, kX, kKv, {kF, {T, 6}}, {kF, {T, 12}}, kLse, kIndex, {kF, {4}}},
+       With(kHeads, {{"sink", kOne}}),
+       "bf16[6, 8], bf16[6, 4], bf16[6, 6], f32[4]"},
       {Op::kAttentionStepBackward, {kX, kX, kKv, kKv, kX, kLse, kIndex}, kStep, "f32[6, 8], f32[6, 4], f32[6, 4]"},
       {Op::kAttentionStepBackward,
        {kX, kX, kKv, kKv, kX, kLse, kIndex, kSums},
@@ -530,6 +539,9 @@ TEST(Rule, RefusesValuesOfAttributesThatMakeNoSense) {
   refused(Op::kEmbedding, {{kF, {V, D}}, kIndex}, {}, "offset", V + 1);
   refused(Op::kEmbedding, {{kF, {V, D}}, kIndex}, {}, "offset", huge);
   const Types attention = {kX, kKv, kKv, kIndex};
+  const Types with_sink = {kX, kKv, kKv, kIndex, {kF, {4}}};
+  refused(Op::kAttention, with_sink, With(kHeads, {{"sink", kOne}}), "sink", int64_t{0});
+  refused(Op::kAttention, with_sink, With(kHeads, {{"sink", kOne}}), "last", kOne);
   for (const int64_t heads : {int64_t{0}, int64_t{3}, int64_t{1}, int64_t{8}, huge}) {
     refused(Op::kAttention, attention, kHeads, "heads", heads);
     refused(Op::kAttention, attention, kHeads, "kv_heads", heads);
@@ -716,6 +728,10 @@ TEST(Rule, MatrixProductsCostTwoPerMultiplyAdd) {
   const double pairs = T * (T + 1) / 2.0;
   EXPECT_EQ(flops(Op::kAttention, {kX, kKv, kKv, kIndex}, kHeads), 4 * D * pairs);
   EXPECT_EQ(flops(Op::kAttentionBackward, {kX, kX, kKv, kKv, kX, kLse, kIndex}, kHeads), 10 * D * pairs);
+  // Values one and a half times as wide as keys: o has 12 columns.
+  const TensorType v{kF, {T, 6}}, o{kF, {T, 12}};
+  EXPECT_EQ(flops(Op::kAttention, {kX, kKv, v, kIndex}, kHeads), 2 * (D + 12) * pairs);
+  EXPECT_EQ(flops(Op::kAttentionBackward, {o, kX, kKv, v, o, kLse, kIndex}, kHeads), 2 * (3 * D + 2 * 12) * pairs);
 }
 
 // The second pair of a product: its dims fit those of the first, and its arithmetic and weights count.

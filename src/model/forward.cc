@@ -2,6 +2,8 @@
 
 #include <cmath>
 
+#include "graph/ops/attention_cache.h"
+
 namespace temper {
 
 ForwardBuilder::ForwardBuilder(Graph* graph, const ForwardSpec& spec, Naming naming)
@@ -9,7 +11,8 @@ ForwardBuilder::ForwardBuilder(Graph* graph, const ForwardSpec& spec, Naming nam
   token_ = Column(kTokenColumn);
   position_ = Column(kPositionColumn);
   if (spec.cache > 0) {
-    length_ = Source(kLengthInput, {DType::kI32, {1}}, Role::kInput);
+    slot_ = TokenInput(kSlotInput, DType::kI32, spec.tokens);
+    page_table_ = Source(kPageTableInput, {DType::kI32, {spec.sequences, CachePagesOf(spec.cache)}}, Role::kInput);
   } else {
     document_start_ = Column(kDocumentStartColumn);
   }
@@ -125,13 +128,23 @@ ValueId ForwardBuilder::Attend(ValueId q, ValueId k, ValueId v, const Heads& hea
       {"scale", heads.scale != 0 ? heads.scale : 1.0 / std::sqrt(static_cast<double>(heads.head_dim))},
       {"window", heads.window}};
   if (heads.softcap != 0) attributes.Set("softcap", heads.softcap);
+  std::vector<ValueId> inputs = {q, k, v};
+  const ValueId sink = heads.sink.empty() ? kNoValue : Weight(heads.sink, {{DimLabel::kHeads, heads.heads}});
+  if (sink != kNoValue) attributes.Set("sink", int64_t{1});
   if (spec_.cache == 0) {
     attributes.Set("row", spec_.row > 0 ? spec_.row : spec_.tokens);
-    return Add(Op::kAttention, {q, k, v, document_start_}, attributes, name)[0];
+    inputs.push_back(document_start_);
+    if (sink != kNoValue) inputs.push_back(sink);
+    return Add(Op::kAttention, std::move(inputs), attributes, name)[0];
   }
-  const TensorType cache{spec_.dtype, {spec_.cache, heads.kv_heads * heads.head_dim}};
-  const ValueId k_cache = State("k", block, cache), v_cache = State("v", block, cache);
-  const auto outputs = Add(Op::kAttentionCached, {q, k, v, k_cache, v_cache, length_}, attributes, name);
+  const int64_t rows = spec_.sequences * CachePagesOf(spec_.cache) * kCachePage;
+  const int64_t v_head_dim = heads.v_head_dim > 0 ? heads.v_head_dim : heads.head_dim;
+  const ValueId k_cache = State("k", block, KeyCacheType(spec_.dtype, rows, heads.kv_heads, heads.head_dim));
+  const ValueId v_cache = State("v", block, ValueCacheType(spec_.dtype, rows, heads.kv_heads, v_head_dim));
+  attributes.Set("page", kCachePage);
+  inputs.insert(inputs.end(), {k_cache, v_cache, slot_, position_, page_table_});
+  if (sink != kNoValue) inputs.push_back(sink);
+  const auto outputs = Add(Op::kAttentionCached, std::move(inputs), attributes, name);
   Keep(k_cache, outputs[1]);
   Keep(v_cache, outputs[2]);
   return outputs[0];
@@ -143,8 +156,8 @@ ValueId ForwardBuilder::Convolved(ValueId x_TC, ValueId w_C1L, bool silu, const 
   if (silu) attributes.Set("silu", int64_t{1});
   if (spec_.cache == 0) return Add(Op::kShortConv, {x_TC, w_C1L, document_start_}, std::move(attributes), name)[0];
   const Shape& w = type(w_C1L).shape;
-  const ValueId before = State(state, block, {spec_.dtype, {w[2] - 1, w[0]}});
-  const auto outputs = Add(Op::kShortConvCached, {x_TC, w_C1L, before, length_}, std::move(attributes), name);
+  const ValueId before = State(state, block, {spec_.dtype, {spec_.sequences, w[2] - 1, w[0]}});
+  const auto outputs = Add(Op::kShortConvCached, {x_TC, w_C1L, before, slot_, position_}, std::move(attributes), name);
   Keep(before, outputs[1]);
   return outputs[0];
 }
@@ -182,8 +195,9 @@ ValueId ForwardBuilder::GatedDelta(ValueId q, ValueId k, ValueId v, ValueId g, V
     return Add(Op::kGatedDelta, {q, k, v, g, b, document_start_}, std::move(attributes), name)[0];
   }
   const int64_t key_dim = type(q).shape[1] / heads.keys, value_dim = type(v).shape[1] / heads.values;
-  const ValueId before = State("delta", block, {DType::kF32, {heads.values, key_dim, value_dim}});
-  const auto outputs = Add(Op::kGatedDeltaCached, {q, k, v, g, b, before, length_}, std::move(attributes), name);
+  const ValueId before = State("delta", block, {DType::kF32, {spec_.sequences, heads.values, key_dim, value_dim}});
+  const auto outputs =
+      Add(Op::kGatedDeltaCached, {q, k, v, g, b, before, slot_, position_}, std::move(attributes), name);
   Keep(before, outputs[1]);
   return outputs[0];
 }
@@ -219,13 +233,16 @@ void ForwardBuilder::Head(ValueId x_TD, ValueId w_VD, const std::string& module,
                .settings = spec_.objective_settings});
     return;
   }
-  const ValueId last = SliceRows(x_TD, spec_.tokens - 1, 1, "last");
+  ValueId rows = x_TD;
+  if (spec_.tokens > spec_.sequences) {
+    rows = Embedding(x_TD, Source(kHeadRowsInput, {DType::kI32, {spec_.sequences}}, Role::kInput), 0, "rows_of_head");
+  }
   const Attributes in_f32 = {{"acc", int64_t{0}}, {"bias", int64_t{0}}, {"out", std::string("f32")}};
   if (softcap == 0) {
-    Add(Op::kLinear, {last, w_VD}, in_f32, kLogitsOutput, Role::kOutput);
+    Add(Op::kLinear, {rows, w_VD}, in_f32, kLogitsOutput, Role::kOutput);
     return;
   }
-  const ValueId logits = Add(Op::kLinear, {last, w_VD}, in_f32, "uncapped_logits")[0];
+  const ValueId logits = Add(Op::kLinear, {rows, w_VD}, in_f32, "uncapped_logits")[0];
   Add(Op::kSoftcap, {logits}, {{"cap", softcap}}, kLogitsOutput, Role::kOutput);
 }
 

@@ -137,6 +137,61 @@ TEST(GatedDelta, ANeighbourInTheRowChangesNoBit) {
   }
 }
 
+// Two sequences in turn, one of which begins, in three slots; one token is padding.
+TEST(GatedDeltaCached, AgreesWithItsTwin) {
+  for (DType dtype : kCompute) {
+    for (const Sizes& s : {Sizes{6, 1, 2, 3, 5}, Sizes{6, 2, 4, 32, 20}}) {
+      const Rule rule(dtype, s);
+      const OpCase cached{Op::kGatedDeltaCached,
+                          {rule.q, rule.k, rule.v, rule.g, rule.b, Tensor::Random({DType::kF32, {3, s.V, s.D, s.F}}, 8),
+                           Tensor::Ints({2, 0, 2, 0, -1, 0}), Tensor::Ints({5, 0, 6, 1, 0, 2})},
+                          {{"heads", s.V}, {"key_heads", s.K}}};
+      ExpectSumsConform(cached, s, 1);
+    }
+  }
+}
+
+// Fed in steps of any length, a sequence gets the same bits, which are what chunks of the document give but for
+// roundoffs.
+TEST(GatedDeltaCached, AnySplitGivesTheSameBitsAndThoseOfTheDocumentNearly) {
+  const Rule rule(DType::kF32, {101, 2, 4, 16, 24});
+  const Sizes& s = rule.s;
+  const std::vector<int32_t> starts(static_cast<size_t>(s.T), 0);
+  const OpCase whole{Op::kGatedDelta,
+                     {rule.q, rule.k, rule.v, rule.g, rule.b, Tensor::Ints(starts)},
+                     {{"heads", s.V}, {"key_heads", s.K}}};
+  const Tensor want = RunOn(ReferenceKernels(), whole, 1)[0];
+  for (const Isa isa : RunnableIsas()) {
+    const auto kernels = MakeCpuKernels({.threads = 1, .isa = isa});
+    std::vector<double> first;
+    for (const int64_t step : {1, 7, 101}) {
+      Tensor state = Tensor::Random({DType::kF32, {2, s.V, s.D, s.F}}, 9);
+      std::vector<double> got;
+      for (int64_t at = 0; at < s.T; at += step) {
+        const int64_t n = std::min(step, s.T - at);
+        OpCase cached{Op::kGatedDeltaCached, {}, {{"heads", s.V}, {"key_heads", s.K}}};
+        for (const Tensor* const all : {&rule.q, &rule.k, &rule.v, &rule.g, &rule.b}) {
+          const int64_t width = all->type().shape[1];
+          Tensor part({all->type().dtype, {n, width}});
+          for (int64_t i = 0; i < n * width; ++i) part.Set(i, (*all)[at * width + i]);
+          cached.inputs.push_back(std::move(part));
+        }
+        std::vector<int32_t> positions;
+        for (int64_t i = 0; i < n; ++i) positions.push_back(static_cast<int32_t>(at + i));
+        cached.inputs.push_back(std::move(state));
+        cached.inputs.push_back(Tensor::Ints(std::vector<int32_t>(static_cast<size_t>(n), 1)));
+        cached.inputs.push_back(Tensor::Ints(positions));
+        auto out = RunOn(*kernels, cached, 1);
+        for (int64_t i = 0; i < n * s.V * s.F; ++i) got.push_back(out[0][i]);
+        state = std::move(out[1]);
+      }
+      if (first.empty()) first = got;
+      EXPECT_EQ(got, first) << "steps of " << step;
+      for (size_t i = 0; i < got.size(); ++i) ASSERT_NEAR(got[i], want[static_cast<int64_t>(i)], 2e-5) << i;
+    }
+  }
+}
+
 // libm's exp and log1p within one roundoff each; exp(a_log) and the sum in front of them multiply theirs.
 TEST(Decay, AgreesWithItsTwinInBothDirections) {
   for (DType dtype : kCompute) {

@@ -131,5 +131,53 @@ TEST(ShortConv, ANeighbourInTheRowChangesNoBit) {
   }
 }
 
+// Two sequences in turn, one of which begins, in three slots; one token is padding.
+TEST(ShortConvCached, AgreesWithItsTwin) {
+  for (DType dtype : kCompute) {
+    for (const auto& [C, L] : {std::pair<int64_t, int64_t>{7, 3}, {65, 4}, {9, 1}}) {
+      const Tensor x = Tensor::Random({dtype, {6, C}}, 1, 2), w = Tensor::Random({dtype, {C, 1, L}}, 2);
+      const Tensor state = Tensor::Random({dtype, {3, L - 1, C}}, 3);
+      for (const int64_t silu : {0, 1}) {
+        const OpCase cached{Op::kShortConvCached,
+                            {x, w, state, Tensor::Ints({2, 0, 2, 0, -1, 0}), Tensor::Ints({5, 0, 6, 1, 0, 2})},
+                            {{"silu", silu}}};
+        // Operands are at most 2: L products and sums; silu as above.
+        ExpectConforms(cached, [&, L = L](int k, int64_t) {
+          return k == 1 ? 0 : kU * 2 * static_cast<double>(L) * (1.1 * static_cast<double>(L + 1) + 10);
+        });
+      }
+    }
+  }
+}
+
+// Fed in steps of any length, a sequence gets what a document gets.
+TEST(ShortConvCached, AnySplitGivesTheBitsOfTheDocument) {
+  const Conv conv(DType::kF32, 11, 70, 4);
+  const std::vector<int32_t> starts(11, 0);
+  for (const Isa isa : RunnableIsas()) {
+    const auto kernels = MakeCpuKernels({.threads = 1, .isa = isa});
+    const OpCase whole{Op::kShortConv, {conv.x, conv.w, Tensor::Ints(starts)}, {{"silu", int64_t{1}}}};
+    const Tensor want = RunOn(*kernels, whole, 1)[0];
+    Tensor state = Tensor::Random({DType::kF32, {2, 3, 70}}, 9);
+    int64_t at = 0;
+    for (const int64_t tokens : {1, 5, 2, 3}) {
+      Tensor x({DType::kF32, {tokens, 70}});
+      std::vector<int32_t> slots, positions;
+      for (int64_t s = 0; s < tokens; ++s) {
+        slots.push_back(1);
+        positions.push_back(static_cast<int32_t>(at + s));
+        for (int64_t c = 0; c < 70; ++c) x.Set(s * 70 + c, conv.x[(at + s) * 70 + c]);
+      }
+      const OpCase step{Op::kShortConvCached,
+                        {x, conv.w, state, Tensor::Ints(slots), Tensor::Ints(positions)},
+                        {{"silu", int64_t{1}}}};
+      auto out = RunOn(*kernels, step, 1);
+      for (int64_t i = 0; i < tokens * 70; ++i) ASSERT_EQ(out[0][i], want[at * 70 + i]) << "token " << at + i / 70;
+      state = std::move(out[1]);
+      at += tokens;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace temper::short_conv_test

@@ -106,13 +106,14 @@ void ShardOperands(ShardingSink& sink) {
 }
 
 Result<Types> InferCached(const Types& in, const Attributes& a) {
-  const DeltaDims d = in.size() == 7 ? DeltaDimsOf(in[0], in[1], in[2], a) : DeltaDims{};
+  const DeltaDims d = in.size() == 8 ? DeltaDimsOf(in[0], in[1], in[2], a) : DeltaDims{};
   const DType f32 = d.key_heads > 0 ? StatisticDType(in[0].dtype) : DType::kF32;
   if (d.key_heads <= 0 || !IsFloat(in[0]) || !(in[3] == TensorType{f32, {d.tokens, d.value_heads}}) ||
-      !(in[4] == TensorType{in[0].dtype, {d.tokens, d.value_heads}}) ||
-      !(in[5] == TensorType{f32, {d.value_heads, d.key_dim, d.value_dim}}) || !IsIndex(in[6], 1)) {
-    return BadOperands(Op::kGatedDeltaCached, "(q_S(K*D), k_S(K*D), v_S(V*F), g_SV f32, b_SV, state_VDF f32, length_1)",
-                       in, a);
+      !(in[4] == TensorType{in[0].dtype, {d.tokens, d.value_heads}}) || in[5].shape.rank() != 4 ||
+      in[5].shape[0] <= 0 || !(in[5] == TensorType{f32, {in[5].shape[0], d.value_heads, d.key_dim, d.value_dim}}) ||
+      !IsIndex(in[6], d.tokens) || !IsIndex(in[7], d.tokens)) {
+    return BadOperands(Op::kGatedDeltaCached,
+                       "(q_S(K*D), k_S(K*D), v_S(V*F), g_SV f32, b_SV, state_NVDF f32, slot_S, position_S)", in, a);
   }
   return Types{in[2], in[5]};
 }

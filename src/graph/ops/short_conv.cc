@@ -75,9 +75,11 @@ void ShardOperands(ShardingSink& sink) {
 }
 
 Result<Types> InferCached(const Types& in, const Attributes& a) {
-  const bool good = in.size() == 4 && IsMatrix(in[0]) && IsFloat(in[0]) && IsTaps(in[1], in[0]) &&
-                    in[2] == TensorType{in[0].dtype, {in[1].shape[2] - 1, in[0].shape[1]}} && IsIndex(in[3], 1);
-  if (!good) return BadOperands(Op::kShortConvCached, "(x_SC, w_C1L, state_(L-1)C, length_1)", in, a);
+  const bool good = in.size() == 5 && IsMatrix(in[0]) && IsFloat(in[0]) && IsTaps(in[1], in[0]) &&
+                    in[2].shape.rank() == 3 && in[2].shape[0] > 0 &&
+                    in[2] == TensorType{in[0].dtype, {in[2].shape[0], in[1].shape[2] - 1, in[0].shape[1]}} &&
+                    IsIndex(in[3], in[0].shape[0]) && IsIndex(in[4], in[0].shape[0]);
+  if (!good) return BadOperands(Op::kShortConvCached, "(x_SC, w_C1L, state_N(L-1)C, slot_S, position_S)", in, a);
   return Types{in[0], in[2]};
 }
 // The state stays where it is.

@@ -2,6 +2,8 @@
 // attention_sums_amx-inl.h.
 #pragma once
 
+#include <type_traits>
+
 #include "backend/cpu/vector/exp-inl.h"
 
 namespace temper {
@@ -20,6 +22,7 @@ template <class T>
 struct F32Math {
   using Element = T;
   using Words = Floats;
+  using PanelWord = int;
   static constexpr int64_t kStep = 1;
   static constexpr float kExponentFactor = 1;
 
@@ -41,6 +44,12 @@ struct F32Math {
   }
 };
 
+// The same where panels hold bf16, in half the memory.
+struct F32MathOfBF16Panels : F32Math<bf16> {
+  using PanelWord = uint16_t;
+  static TEMPER_INLINE Words LoadWords(const uint16_t* p) { return Load(reinterpret_cast<const bf16*>(p), Full{}); }
+};
+
 template <class Math>
 constexpr int64_t kQueryWords = Spaced(kMaxHeadDim / Math::kStep);
 template <class Math>
@@ -53,8 +62,9 @@ TEMPER_VEC int64_t Smaller(int64_t a, int64_t b) {
 TEMPER_VEC int64_t RoundUpTo(int64_t a, int64_t unit) {
   return (a + unit - 1) / unit * unit;
 }
-TEMPER_VEC const int* PanelAt(const void* panels, int64_t bytes) {
-  return reinterpret_cast<const int*>(static_cast<const char*>(panels) + bytes);
+template <class Word = int>
+TEMPER_VEC const Word* PanelAt(const void* panels, int64_t bytes) {
+  return reinterpret_cast<const Word*>(static_cast<const char*>(panels) + bytes);
 }
 
 // Elements [begin, end) of a row. REQUIRES: begin <= end.
@@ -84,15 +94,18 @@ struct Cap {
 template <class Math>
 constexpr int64_t kForwardScratch = 4 * kRows*(kQueryWords<Math> + kScoreWords + kMaxHeadDim);
 
-template <class Math, bool kCapped>
+// In pages, pieces of keys end at multiples of kKeysAtOnce, so that where a row's sums are rescaled depends on its own
+// keys alone.
+template <class Math, bool kCapped, bool kPaged>
 void ForwardOf(const AttentionForwardTile& t) {
   using T = typename Math::Element;
+  using Word = typename Math::PanelWord;
   int* q = static_cast<int*>(t.scratch);
   // A row's probabilities replace its scores, from the front. Rows that are not there score 0: zero in any type.
   int* const probability = q + kRows * kQueryWords<Math>;
   float* score = reinterpret_cast<float*>(probability);
   float* o = score + kRows * kScoreWords;
-  const int64_t padded_E = RoundUpTo(t.E, kColumns);
+  const int64_t padded_W = RoundUpTo(t.W, kColumns);
   const float factor = t.scale * Math::kExponentFactor;
   const Cap cap(t.scale, kCapped ? t.cap : 1);
   // By row: the largest score without scale and the sum of exponentials, of all keys so far and of those at hand.
@@ -102,27 +115,36 @@ void ForwardOf(const AttentionForwardTile& t) {
     largest[i] = now[i] = kMinusInfinity;
     total[i] = sum_now[i] = shift[i] = 0;
   }
+  for (int i = 0; t.sinks != nullptr && i < t.rows; ++i) {
+    largest[i] = t.sinks[i] / t.scale;
+    total[i] = 1;
+  }
   const int64_t begin = t.first[0] / kColumns * kColumns, end = t.last[t.rows - 1] + 1;
   if (t.resume) {
     if (begin >= end) return;
     for (int i = 0; i < kRows; ++i) {
-      float* row = o + i * padded_E;
-      Fill(row, 0, padded_E, 0);
+      float* row = o + i * padded_W;
+      Fill(row, 0, padded_W, 0);
       if (i >= t.rows) continue;
       largest[i] = t.lse[i * t.lse_stride] / t.scale;
       total[i] = 1;
-      for (int64_t e = 0; e < t.E; e += kLanes) Store(row + e, Load(t.sums + i * t.q_stride + e, Full{}), Full{});
+      for (int64_t e = 0; e < t.W; e += kLanes) Store(row + e, Load(t.sums + i * t.o_stride + e, Full{}), Full{});
     }
   }
   CopyRows<Math>(t.q, t.q_stride, t.rows, kRows, t.E, q);
 
-  for (int64_t key = begin; key < end; key += kKeysAtOnce) {
-    const int64_t n = Smaller(kKeysAtOnce, end - key), columns = RoundUpTo(n, kColumns);
+  int64_t n = 0;
+  for (int64_t key = begin; key < end; key += n) {
+    n = Smaller(kPaged ? kKeysAtOnce - key % kKeysAtOnce : kKeysAtOnce, end - key);
+    const int64_t columns = RoundUpTo(n, kColumns);
     for (int64_t j = 0; j < columns; j += kColumns) {
       Sums sum;
       ClearSums(sum);
-      AddProduct<Math, kQueryWords<Math>>(q, PanelAt(t.k_panels, (key + j) / kColumns * t.k_panel_bytes),
-                                          t.E / Math::kStep, sum);
+      int64_t at = (key + j) / kColumns * t.k_panel_bytes;
+      if constexpr (kPaged) {
+        at = t.pages[(key + j) / t.page_keys] * t.k_page_bytes + (key + j) % t.page_keys / kColumns * t.k_panel_bytes;
+      }
+      AddProduct<Math, kQueryWords<Math>>(q, PanelAt<Word>(t.k_panels, at), t.E / Math::kStep, sum);
       StoreSums(sum, score + j, kScoreWords);
     }
     for (int i = 0; i < t.rows; ++i) {
@@ -164,31 +186,48 @@ void ForwardOf(const AttentionForwardTile& t) {
       const Floats before = Load(largest + i, Full{});
       const Floats r = Math::Exponential(Fma(before, Set(factor), Zero() - Load(shift + i, Full{})));
       Store(rescale + i, r, Full{});
-      Store(total + i, Load(total + i, Full{}) * r + Load(sum_now + i, Full{}), Full{});
+      if constexpr (kPaged) {
+        // Exactly 1 where the maximum stays: for rows that see none of these keys nothing may change.
+        for (int row = i; row < i + kLanes; ++row) {
+          if (now[row] == largest[row]) rescale[row] = 1;
+        }
+      }
+      Store(total + i, Load(total + i, Full{}) * Load(rescale + i, Full{}) + Load(sum_now + i, Full{}), Full{});
       Store(largest + i, Load(now + i, Full{}), Full{});
     }
-    for (int64_t e = 0; e < t.E; e += kColumns) {
+    for (int64_t e = 0; e < t.W; e += kColumns) {
       Sums sum;
       if (key == begin && !t.resume) {
         ClearSums(sum);
       } else {
-        LoadScaledSums(o + e, padded_E, rescale, sum);
+        LoadScaledSums(o + e, padded_W, rescale, sum);
       }
-      const int* v = PanelAt(t.v_panels, e / kColumns * t.v_panel_bytes) + key / Math::kStep * kColumns;
-      AddProduct<Math, kScoreWords>(probability, v, (n + Math::kStep - 1) / Math::kStep, sum);
-      StoreSums(sum, o + e, padded_E);
+      const int64_t column = e / kColumns * t.v_panel_bytes;
+      if constexpr (kPaged) {
+        for (int64_t done = 0, count = 0; done < n; done += count) {
+          const int64_t in_page = (key + done) % t.page_keys;
+          count = Smaller(t.page_keys - in_page, n - done);
+          const Word* v = PanelAt<Word>(t.v_panels, t.pages[(key + done) / t.page_keys] * t.v_page_bytes + column);
+          AddProduct<Math, kScoreWords>(probability + done / Math::kStep, v + in_page / Math::kStep * kColumns,
+                                        (count + Math::kStep - 1) / Math::kStep, sum);
+        }
+      } else {
+        const int* v = PanelAt(t.v_panels, column) + key / Math::kStep * kColumns;
+        AddProduct<Math, kScoreWords>(probability, v, (n + Math::kStep - 1) / Math::kStep, sum);
+      }
+      StoreSums(sum, o + e, padded_W);
     }
   }
 
   T* out = static_cast<T*>(t.o);
   for (int i = 0; i < t.rows; ++i) {
     const Floats inverse = Set(1 / total[i]);
-    for (int64_t e = 0; e < t.E; e += kLanes) {
-      const Floats x = Load(o + i * padded_E + e, Full{}) * inverse;
+    for (int64_t e = 0; e < t.W; e += kLanes) {
+      const Floats x = Load(o + i * padded_W + e, Full{}) * inverse;
       if (t.sums != nullptr) {
-        Store(t.sums + i * t.q_stride + e, x, Full{});
+        Store(t.sums + i * t.o_stride + e, x, Full{});
       } else {
-        Store(out + i * t.q_stride + e, x, Full{});
+        Store(out + i * t.o_stride + e, x, Full{});
       }
     }
     if (t.lse != nullptr) {
@@ -198,9 +237,9 @@ void ForwardOf(const AttentionForwardTile& t) {
   }
 }
 
-template <class Math>
+template <class Math, bool kPaged>
 void Forward(const AttentionForwardTile& t) {
-  return t.cap == 0 ? ForwardOf<Math, false>(t) : ForwardOf<Math, true>(t);
+  return t.cap == 0 ? ForwardOf<Math, false, kPaged>(t) : ForwardOf<Math, true, kPaged>(t);
 }
 
 template <class Math>
@@ -250,11 +289,11 @@ void BackwardOf(const AttentionBackwardBlock& b) {
       to[i] = i < rows ? b.last[row] + 1 - b.first_key : 0;
     }
     for (int64_t j = 0; j < columns; j += kColumns) {
-      const int64_t panel = (b.first_key + j) / kColumns * b.key_panel_bytes;
+      const int64_t panel = (b.first_key + j) / kColumns;
       const int* a = static_cast<const int*>(b.q_rows) + i0 * kQueryWords<Math>;
       Sums sum;
       ClearSums(sum);
-      AddProduct<Math, kQueryWords<Math>>(a, PanelAt(b.k_panels, panel), b.E / Math::kStep, sum);
+      AddProduct<Math, kQueryWords<Math>>(a, PanelAt(b.k_panels, panel * b.k_panel_bytes), b.E / Math::kStep, sum);
       SettleSums(sum);
       // Rows see more keys one after the other, and begin at later ones.
       const bool masked = rows < kRows || to[0] < j + kColumns || from[kRows - 1] > j;
@@ -276,7 +315,7 @@ void BackwardOf(const AttentionBackwardBlock& b) {
       }
       a = static_cast<const int*>(b.d_o_rows) + i0 * kQueryWords<Math>;
       ClearSums(sum);
-      AddProduct<Math, kQueryWords<Math>>(a, PanelAt(b.v_panels, panel), b.E / Math::kStep, sum);
+      AddProduct<Math, kQueryWords<Math>>(a, PanelAt(b.v_panels, panel * b.v_panel_bytes), b.W / Math::kStep, sum);
       SettleSums(sum);
 #pragma GCC unroll 8
       for (int i = 0; i < kRows; i += 2) {
@@ -313,7 +352,7 @@ void BackwardOf(const AttentionBackwardBlock& b) {
     while (tile * kRows < b.rows && seen[tile] <= k) ++tile;
     const int64_t first = tile * kRows / Math::kStep, steps = all_steps - first;
     if (steps <= 0) break;
-    AddToKeys<Math>(p_panel, static_cast<const char*>(b.d_o_panels), b.row_panel_bytes, first, steps, k, b.E, b.d_v);
+    AddToKeys<Math>(p_panel, static_cast<const char*>(b.d_o_panels), b.row_panel_bytes, first, steps, k, b.W, b.d_v);
     AddToKeys<Math>(d_s_panel, static_cast<const char*>(b.q_panels), b.row_panel_bytes, first, steps, k, b.E, b.d_k);
   }
   for (int64_t i0 = 0; i0 < b.rows; i0 += kRows) {
@@ -362,21 +401,29 @@ TEMPER_VEC void AddRows(const float* sums, float scale, int64_t rows, int64_t E,
   }
 }
 
-template <class Math>
+// `Paged`: the arithmetic over panels in the type of q; void: not over pages.
+template <class Math, class Paged>
 constexpr AttentionKernels AttentionTable(const TileKernels& tiles) {
-  return {.tiles = &tiles,
-          .rows = kRows,
-          .columns = kColumns,
-          .row_bytes = 4 * kQueryWords<Math>,
-          .forward_scratch = kForwardScratch<Math>,
-          .backward_scratch = kBackwardScratch<Math>,
-          .forward = Forward<Math>,
-          .backward = Backward<Math>,
-          .turn_keys = kTurnKeys,
-          .copy_rows = CopyRows<Math>,
-          .row_dots = RowDots<typename Math::Element>,
-          .write_rows = WriteRows<typename Math::Element>,
-          .add_rows = AddRows};
+  AttentionKernels table = {.tiles = &tiles,
+                            .rows = kRows,
+                            .columns = kColumns,
+                            .row_bytes = 4 * kQueryWords<Math>,
+                            .forward_scratch = kForwardScratch<Math>,
+                            .backward_scratch = kBackwardScratch<Math>,
+                            .forward = Forward<Math, false>,
+                            .forward_paged = nullptr,
+                            .paged_step = 0,
+                            .backward = Backward<Math>,
+                            .turn_keys = kTurnKeys,
+                            .copy_rows = CopyRows<Math>,
+                            .row_dots = RowDots<typename Math::Element>,
+                            .write_rows = WriteRows<typename Math::Element>,
+                            .add_rows = AddRows};
+  if constexpr (!std::is_void_v<Paged>) {
+    table.forward_paged = Forward<Paged, true>;
+    table.paged_step = Paged::kStep;
+  }
+  return table;
 }
 
 }  // namespace

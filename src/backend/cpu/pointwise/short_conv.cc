@@ -45,11 +45,13 @@ std::unique_ptr<Kernel> MakeShortConvCached(const KernelSpec& spec, Isa isa) {
   return DispatchFloat(spec.inputs[0].dtype, [&]<class T>() {
     const Shape &x = spec.inputs[0].shape, &w = spec.inputs[1].shape;
     const ShortConvDims dims{x[0], x[1], w[2], spec.attributes.Flag("silu")};
-    return MakeKernel([=, f = VectorsFor<T>(isa).short_conv_cached, threads = spec.threads](const KernelArgs& args) {
+    return MakeKernel([=, f = VectorsFor<T>(isa).short_conv_cached, of_states = spec.inputs[2].shape.elements(),
+                       threads = spec.threads](const KernelArgs& args) {
       T* const state = Out<T>(args, 1);
-      if (In<T>(args, 2) != state) std::copy_n(In<T>(args, 2), (dims.taps - 1) * dims.channels, state);
+      if (In<T>(args, 2) != state) std::copy_n(In<T>(args, 2), of_states, state);
       ParallelBlocks(threads, dims.channels, kConvChannels, [&](int64_t begin, int64_t end) {
-        f(In<T>(args, 0), In<T>(args, 1), In<int32_t>(args, 3)[0], dims, begin, end, state, Out<T>(args, 0));
+        f(In<T>(args, 0), In<T>(args, 1), In<int32_t>(args, 3), In<int32_t>(args, 4), dims, begin, end, state,
+          Out<T>(args, 0));
       });
       return OkStatus();
     });

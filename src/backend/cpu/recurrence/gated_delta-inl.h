@@ -406,7 +406,6 @@ void DeltaStepsOf(const DeltaSteps<T>& steps, T* o) {
   const DeltaDims& d = steps.dims;
   const int64_t D = d.key_dim, F = d.value_dim, key_head = steps.head / (d.value_heads / d.key_heads);
   float *const k = steps.scratch, *const q = k + (D + 15) / 16 * 16;
-  float* const S = steps.state;
   const float scale = 1 / __builtin_sqrtf(static_cast<float>(D));
   for (int64_t t = 0; t < d.tokens; ++t) {
     const int64_t key_at = (t * d.key_heads + key_head) * D, gate_at = t * d.value_heads + steps.head;
@@ -416,6 +415,12 @@ void DeltaStepsOf(const DeltaSteps<T>& steps, T* o) {
     const float beta = OfOne(ToFloat(steps.b[gate_at]), [](Floats x) { return LogisticOf(x).s; });
     const T* const v = steps.v + gate_at * F;
     T* const out = o + gate_at * F;
+    if (steps.slot[t] < 0) {
+      Sweep(F, [=](int64_t f, auto lanes) { Store(out + f, Zero(), lanes); });
+      continue;
+    }
+    float* const S = steps.states + (steps.slot[t] * d.value_heads + steps.head) * D * F;
+    if (steps.position[t] == 0) SetZero(S, D * F);
     // Columns of the state by vectors: what a key holds, what is written, what a query reads.
     Sweep(F, [&](int64_t f, auto lanes) {
       Floats held = Zero(), read = Zero();

@@ -87,11 +87,9 @@ std::unique_ptr<Kernel> MakeGatedDeltaCached(const KernelSpec& spec, Isa isa) {
   return DispatchFloat(spec.inputs[0].dtype, [&]<class T>() {
     const DeltaDims dims = DeltaDimsOf(spec.inputs[0], spec.inputs[1], spec.inputs[2], spec.attributes);
     return MakeKernel([=, floats = DeltaStepFloats(dims), f = KernelsFor<T>(isa).steps,
-                       threads = spec.threads](const KernelArgs& args) {
-      const int64_t size = dims.key_dim * dims.value_dim;
-      const bool begins = In<int32_t>(args, 6)[0] == 0;
-      float* const state = Out<float>(args, 1);
-      if (!begins && In<float>(args, 5) != state) std::copy_n(In<float>(args, 5), dims.value_heads * size, state);
+                       of_states = spec.inputs[5].shape.elements(), threads = spec.threads](const KernelArgs& args) {
+      float* const states = Out<float>(args, 1);
+      if (In<float>(args, 5) != states) std::copy_n(In<float>(args, 5), of_states, states);
       RunTeam(threads, [&](TeamMember self) {
         DeltaSteps<T> steps{.dims = dims,
                             .q = In<T>(args, 0),
@@ -99,13 +97,13 @@ std::unique_ptr<Kernel> MakeGatedDeltaCached(const KernelSpec& spec, Isa isa) {
                             .v = In<T>(args, 2),
                             .b = In<T>(args, 4),
                             .g = In<float>(args, 3),
+                            .slot = In<int32_t>(args, 6),
+                            .position = In<int32_t>(args, 7),
                             .head = 0,
-                            .state = nullptr,
+                            .states = states,
                             .scratch = reinterpret_cast<float*>(args.workspace) + self.index * floats};
         const int64_t V = dims.value_heads;
         for (steps.head = V * self.index / self.size; steps.head < V * (self.index + 1) / self.size; ++steps.head) {
-          steps.state = state + steps.head * size;
-          if (begins) std::fill_n(steps.state, size, 0.0f);
           f(steps, Out<T>(args, 0));
         }
       });

@@ -30,15 +30,16 @@ struct DeltaGradients {
   float* d_g;
 };
 
-// Tokens of value head `head`, one after another, behind the state [D, F], which is changed in place. `scratch` has
-// DeltaStepFloats.
+// Tokens of value head `head`, one after another, each behind the state [D, F] of its slot, which is changed in place.
+// states: [slots, value heads, D, F]. `scratch` has DeltaStepFloats.
 template <class T>
 struct DeltaSteps {
   DeltaDims dims;
   const T *q, *k, *v, *b;
   const float* g;
+  const int32_t *slot, *position;
   int64_t head;
-  float *state, *scratch;
+  float *states, *scratch;
 };
 
 template <class T>

@@ -160,17 +160,23 @@ Status GatedDeltaBackward(const Call& call) {
 
 Status GatedDeltaCached(const Call& call) {
   const Operand q = call.In(0), k = call.In(1), v = call.In(2), g = call.In(3), b = call.In(4), state = call.In(5);
-  const Operand o = call.Out(0), after = call.Out(1);
+  const Operand slot = call.In(6), position = call.In(7), o = call.Out(0), after = call.Out(1);
   const Rule rule(q, k, v, call.attributes());
-  const int64_t D = rule.D, F = rule.F;
-  const bool begins = call.In(6).Int(0) == 0;
-  double* const S = call.Scratch(D * F + F);
-  double* const r = S + D * F;
-  for (int64_t h = 0; h < rule.d.value_heads; ++h) {
-    for (int64_t i = 0; i < D * F; ++i) S[i] = begins ? 0 : state[h * D * F + i];
-    for (int64_t t = 0; t < rule.d.tokens; ++t) Read(rule, q, k, v, g, b, t, h, S, r, o);
-    for (int64_t i = 0; i < D * F; ++i) after.Store(h * D * F + i, S[i]);
+  const int64_t size = rule.D * rule.F, V = rule.d.value_heads;
+  double* const states = call.Scratch(state.elements() + rule.F);
+  for (int64_t i = 0; i < state.elements(); ++i) states[i] = state[i];
+  for (int64_t t = 0; t < rule.d.tokens; ++t) {
+    for (int64_t h = 0; h < V; ++h) {
+      if (slot.Int(t) < 0) {
+        for (int64_t f = 0; f < rule.F; ++f) o.Store(rule.ValueAt(t, h) + f, 0);
+        continue;
+      }
+      double* const S = states + (slot.Int(t) * V + h) * size;
+      if (position.Int(t) == 0) std::fill_n(S, size, 0.0);
+      Read(rule, q, k, v, g, b, t, h, S, states + state.elements(), o);
+    }
   }
+  for (int64_t i = 0; i < state.elements(); ++i) after.Store(i, states[i]);
   return OkStatus();
 }
 

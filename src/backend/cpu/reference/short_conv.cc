@@ -58,21 +58,27 @@ Status ShortConvBackward(const Call& call) {
 }
 
 Status ShortConvCached(const Call& call) {
-  const Operand x = call.In(0), w = call.In(1), state = call.In(2), y = call.Out(0), after = call.Out(1);
-  const int64_t S = x.rows(), C = x.columns(), L = w.type().shape[2], length = call.In(3).Int(0);
+  const Operand x = call.In(0), w = call.In(1), state = call.In(2), slot = call.In(3), position = call.In(4);
+  const Operand y = call.Out(0), after = call.Out(1);
+  const int64_t S = x.rows(), C = x.columns(), L = w.type().shape[2];
   const bool silu = call.attributes().Flag("silu");
-  // The last L - 1 tokens before this step's, then its own.
-  double* const row = call.Scratch(L - 1 + S);
-  for (int64_t c = 0; c < C; ++c) {
-    for (int64_t i = 0; i < L - 1; ++i) row[i] = length + i >= L - 1 ? state[i * C + c] : 0;
-    for (int64_t s = 0; s < S; ++s) row[L - 1 + s] = x[s * C + c];
-    for (int64_t s = 0; s < S; ++s) {
-      double u = 0;
-      for (int64_t j = 0; j < L; ++j) u += w[c * L + j] * row[s + j];
+  double* const states = call.Scratch(state.elements());
+  for (int64_t i = 0; i < state.elements(); ++i) states[i] = state[i];
+  for (int64_t s = 0; s < S; ++s) {
+    for (int64_t c = 0; c < C; ++c) {
+      if (slot.Int(s) < 0) {
+        y.Store(s * C + c, 0);
+        continue;
+      }
+      double* const of_slot = states + slot.Int(s) * (L - 1) * C + c;  // the token j before is in row L - 1 - j
+      double u = w[c * L + L - 1] * x[s * C + c];
+      for (int64_t j = 1; j < L && j <= position.Int(s); ++j) u += w[c * L + L - 1 - j] * of_slot[(L - 1 - j) * C];
       y.Store(s * C + c, silu ? u * Sigmoid(u) : u);
+      for (int64_t r = 0; r + 2 < L; ++r) of_slot[r * C] = of_slot[(r + 1) * C];
+      if (L > 1) of_slot[(L - 2) * C] = x[s * C + c];
     }
-    for (int64_t i = 0; i < L - 1; ++i) after.Store(i * C + c, row[S + i]);
   }
+  for (int64_t i = 0; i < state.elements(); ++i) after.Store(i, states[i]);
   return OkStatus();
 }
 

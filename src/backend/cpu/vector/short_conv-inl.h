@@ -98,35 +98,33 @@ void ShortConvBackward(const T* d_y_TC, const T* x_TC, const T* w_CL, const int3
   }
 }
 
-// After `length` tokens, of which state_LC holds the last taps - 1; it becomes that behind these.
+// state_NLC: of each slot its last taps - 1 tokens, the last one last. Tokens are taken one after another: any split of
+// a sequence into steps gives the same bits.
 template <class T>
-void ShortConvCached(const T* x_SC, const T* w_CL, int64_t length, const ShortConvDims& dims, int64_t begin,
-                     int64_t end, T* state_LC, T* y_SC) {
+void ShortConvCached(const T* x_SC, const T* w_CL, const int32_t* slot_S, const int32_t* position_S,
+                     const ShortConvDims& dims, int64_t begin, int64_t end, T* state_NLC, T* y_SC) {
   const auto [tokens, C, L, silu] = dims;
   float w_LC[kMaxConvTaps][kConvChannels];
-  // Row of the token that lies j before token s.
-  const auto before = [&, C = C, L = L](int64_t s, int64_t j) -> const T* {
-    return j <= s ? x_SC + (s - j) * C : state_LC + (L - 1 + s - j) * C;
-  };
   for (; begin < end; begin += kConvChannels) {
     const int64_t n = std::min(kConvChannels, end - begin);
     TapsOf(w_CL, L, begin, n, w_LC);
     for (int64_t s = 0; s < tokens; ++s) {
-      const int64_t taps = std::min<int64_t>(L, length + s + 1);
+      const T* const x = x_SC + s * C + begin;
       T* const y = y_SC + s * C + begin;
-      Sweep(n, [&, silu = silu](int64_t i, auto lanes) {
-        Floats u = Load(x_SC + s * dims.channels + begin + i, lanes) * Load(w_LC[0] + i, lanes);
-        for (int64_t j = 1; j < taps; ++j) {
-          u = Fma(Load(before(s, j) + begin + i, lanes), Load(w_LC[j] + i, lanes), u);
-        }
+      if (slot_S[s] < 0) {
+        Sweep(n, [=](int64_t i, auto lanes) { Store(y + i, Zero(), lanes); });
+        continue;
+      }
+      const int64_t taps = std::min<int64_t>(L, position_S[s] + 1);
+      T* const before = state_NLC + (slot_S[s] * (L - 1) + L - 1) * C + begin;  // j before: row -j
+      Sweep(n, [&](int64_t i, auto lanes) {
+        Floats u = Load(x + i, lanes) * Load(w_LC[0] + i, lanes);
+        for (int64_t j = 1; j < taps; ++j) u = Fma(Load(before - j * C + i, lanes), Load(w_LC[j] + i, lanes), u);
         if (silu) u = u * LogisticOf(u).s;
         Store(y + i, u, lanes);
       });
-    }
-    for (int64_t r = 0; r + 1 < L; ++r) {
-      // From the first row on: a row is read before it is written, by an earlier one.
-      const T* const from = before(tokens - 1, L - 2 - r);
-      std::copy(from + begin, from + begin + n, state_LC + r * C + begin);
+      for (int64_t j = L - 1; j > 1; --j) std::copy_n(before - (j - 1) * C, n, before - j * C);
+      if (L > 1) std::copy_n(x, n, before - C);
     }
   }
 }

@@ -86,9 +86,9 @@ struct VectorKernelsOf {
   // Channels [begin, end) of all tokens. REQUIRES: begin is a multiple of kConvChannels.
   void (*short_conv)(const T* x_TC, const T* w_CL, const int32_t* start_T, const ShortConvDims& dims, int64_t begin,
                      int64_t end, T* y_TC);
-  // One step of decoding: state_LC, [taps - 1, channels], is changed in place.
-  void (*short_conv_cached)(const T* x_SC, const T* w_CL, int64_t length, const ShortConvDims& dims, int64_t begin,
-                            int64_t end, T* state_LC, T* y_SC);
+  // One step of decoding: state_NLC, [slots, taps - 1, channels], is changed in place.
+  void (*short_conv_cached)(const T* x_SC, const T* w_CL, const int32_t* slot_S, const int32_t* position_S,
+                            const ShortConvDims& dims, int64_t begin, int64_t end, T* state_NLC, T* y_SC);
   // acc_CL and d_w_CL may be nullptr, or one array.
   void (*short_conv_backward)(const T* d_y_TC, const T* x_TC, const T* w_CL, const int32_t* start_T,
                               const ShortConvDims& dims, int64_t begin, int64_t end, T* d_x_TC, const float* acc_CL,
