@@ -134,6 +134,19 @@ inline std::string NanoChatConfigText() {
       "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 128, "max_position_embeddings": 256,
       "final_logit_softcapping": 3.0})";
 }
+// A gated short convolution, attention, a convolution.
+inline std::string Lfm2ConfigText() {
+  return R"({"architectures": ["Lfm2ForCausalLM"], "vocab_size": 160, "hidden_size": 64, "num_hidden_layers": 3,
+      "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 192, "block_multiple_of": 16,
+      "max_position_embeddings": 256, "layer_types": ["conv", "full_attention", "conv"]})";
+}
+// A gated delta net of two value heads for each key head, gated attention, a gated delta net.
+inline std::string Qwen35ConfigText() {
+  return R"({"architectures": ["Qwen3_5ForCausalLM"], "vocab_size": 160, "hidden_size": 64, "num_hidden_layers": 3,
+      "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 32, "intermediate_size": 128,
+      "linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 16, "linear_value_head_dim": 24,
+      "max_position_embeddings": 256, "layer_types": ["linear_attention", "full_attention", "linear_attention"]})";
+}
 // Multipliers.
 inline std::string GraniteConfigText() {
   return R"({"architectures": ["GraniteForCausalLM"], "vocab_size": 160, "hidden_size": 64, "num_hidden_layers": 2,

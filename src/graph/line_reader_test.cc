@@ -64,7 +64,7 @@ TEST(LineReader, BoundsTheSizesOfTensors) {
   EXPECT_TRUE(LineReader("i64[1048576, 1048576]").Type(&type));
   EXPECT_EQ(type.shape.elements(), LineReader::kMaxElements);
   for (const char* text :
-       {"", "f32", "f32[", "f32[1", "f32[1,2]", "f32[1, ]", "f33[1]", "[1]", "f32[-1]", "f32[1, 2, 3, 4, 5]",
+       {"", "f32", "f32[", "f32[1", "f32[1,2]", "f32[1, ]", "f33[1]", "[1]", "f32[-1]", "f32[1, 2, 3, 4, 5, 6]",
         "f32[1048576, 1048577]", "f32[9223372036854775807]", "f32[4294967296, 4294967296]", "f32[x]"}) {
     EXPECT_FALSE(LineReader(text).Type(&type)) << text;
   }

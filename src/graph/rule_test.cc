@@ -646,7 +646,7 @@ TEST(Rule, RefusesValuesOfAttributesThatMakeNoSense) {
   }
   refused(Op::kRecv, {}, recv, "dtype", std::string("wings"));
   for (const std::vector<double>& shape :
-       {std::vector<double>{-1}, {2.5}, {0x1p41}, {0x1p40, 0x1p40}, {1, 1, 1, 1, 1}}) {
+       {std::vector<double>{-1}, {2.5}, {0x1p41}, {0x1p40, 0x1p40}, {1, 1, 1, 1, 1, 1}}) {
     refused(Op::kRecv, {}, recv, "shape", shape);
   }
   for (const auto& [op, attributes] : {std::pair(Op::kAllGather, gather), std::pair(Op::kReduceScatter, scatter)}) {

@@ -233,6 +233,15 @@ TEST(Gradients, OfRmsNormBesideAResidual) {
   g.FinishWithLoss(z);
 }
 
+// A norm scales by the sum of two trained weights, of which one is added twice.
+TEST(Gradients, OfWeightsThatAreComputedOn) {
+  OpGraph g;
+  const ValueId w = g.Source("w", {kD}), more = g.Source("more", {kD}), x = g.Activation("x", {kT, kD});
+  const ValueId sum = g.Add(Op::kAdd, {w, more}, {}, "sum")[0];
+  const ValueId all = g.Add(Op::kAdd, {sum, w}, {}, "all")[0];
+  g.FinishWithLoss(g.Add(Op::kRmsNorm, {x, all}, {{"eps", 1e-5}}, "y")[0]);
+}
+
 TEST(Gradients, OfRmsNormOfGroups) {
   OpGraph g;
   const ValueId x = g.Activation("x", {kT, 8}), w = g.Source("w", {4});

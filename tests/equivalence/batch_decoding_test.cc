@@ -21,7 +21,9 @@ std::vector<Model> Models() {
   return {{"llama", tiny::LlamaConfigText(true), tiny::Method::kLora},
           {"gemma2, with windows and caps", tiny::Gemma2ConfigText(), tiny::Method::kFull},
           {"opt", tiny::OptConfigText(true), tiny::Method::kFull},
-          {"longrope", tiny::LongropeConfigText(), tiny::Method::kFull}};
+          {"longrope", tiny::LongropeConfigText(), tiny::Method::kFull},
+          {"lfm2", tiny::Lfm2ConfigText(), tiny::Method::kFull},
+          {"qwen3_5", tiny::Qwen35ConfigText(), tiny::Method::kLora}};
 }
 
 std::vector<LoraModule> TargetsOf(const Model& m) {

@@ -337,6 +337,16 @@ TEST(Mesh, FurtherFamiliesHaveTheLossesOfOneRank) {
   for (const Case& c : meshes) {
     for (const Variant& v : variants) ExpectLossesOfOneRank(v, c);
   }
+  // Convolutions and states run along whole rows, which cp would cut.
+  const Variant hybrids[] = {{"full LFM2", Lfm2ConfigText(), Method::kFull, 0},
+                             {"LoRA LFM2", Lfm2ConfigText(), Method::kLora, 0.1},
+                             {"full Qwen 3.5", Qwen35ConfigText(), Method::kFull, 0},
+                             {"LoRA Qwen 3.5", Qwen35ConfigText(), Method::kLora, 0.1}};
+  for (const Variant& v : hybrids) {
+    ExpectLossesOfOneRank(v, meshes[0]);
+    ExpectLossesOfOneRank(
+        v, Pipeline("pp2_fsdp2", {{Axis::kPp, 2}, {Axis::kFsdp, 2}}, PipelineKind::kOneForwardOneBackward));
+  }
   // One KV head: tensor-parallel ranks hold copies of it.
   const Variant star_coder = {"full StarCoder", GptBigCodeConfigText(), Method::kFull, 0};
   ExpectLossesOfOneRank(star_coder, {"fsdp2_copy2", MeshOf({{Axis::kFsdp, 2}, {Axis::kCopy, 2}})});

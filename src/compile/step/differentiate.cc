@@ -64,7 +64,6 @@ class Differentiator final : public GradientSink {
     Value& g = graph_.value(gradient);
     if (g.name.empty()) g.name = GradientName(graph_.value(target).name);
     if (graph_.value(target).trainable) {
-      // A direct operand of `add` would get the sum's own gradient, which lives only for a micro-batch.
       TEMPER_CHECK(g.name == GradientName(graph_.value(target).name))
           << ToString(node().op) << " passes on " << g.name << " as the gradient of " << graph_.value(target).name;
       g.role = Role::kGradient;
@@ -75,6 +74,7 @@ class Differentiator final : public GradientSink {
 
   void Contribute(int input, ValueId gradient) override {
     const ValueId pending = Pending(input);
+    gradient = OfItsOwn(Input(node().inputs, input), gradient);
     if (pending == kNoValue) {
       Deliver(input, gradient);
     } else {
@@ -110,6 +110,21 @@ class Differentiator final : public GradientSink {
     void (*rule)(GradientSink&) = RuleOf(node.op).gradient;
     TEMPER_CHECK(rule != nullptr) << ToString(node.op) << " has no gradient";
     rule(*this);
+  }
+
+  // Of a trained weight.
+  static DType GradientTypeOf(const Value& weight) {
+    return weight.type.dtype == DType::kF64 ? DType::kF64 : DType::kF32;
+  }
+
+  // For a trained weight that is a direct operand of an op like `add`, which passes its output's gradient on: that one
+  // lives for a micro-batch, and may be of another type.
+  ValueId OfItsOwn(ValueId target, ValueId gradient) {
+    if (!graph_.value(target).trainable) return gradient;
+    const DType own = GradientTypeOf(graph_.value(target));
+    const Value& g = graph_.value(gradient);
+    if (g.type.dtype == own && (g.name.empty() || g.name == GradientName(graph_.value(target).name))) return gradient;
+    return Emit(Op::kCast, {gradient}, {{"dtype", std::string(ToString(own))}})[0];
   }
 
   static ValueId Input(const std::vector<ValueId>& ids, int i) { return ids[static_cast<size_t>(i)]; }
@@ -152,8 +167,7 @@ class Differentiator final : public GradientSink {
     const int before = graph_.num_values();
     for (ValueId id = 0; id < before; ++id) {
       if (!graph_.value(id).trainable) continue;
-      const TensorType type{graph_.value(id).type.dtype == DType::kF64 ? DType::kF64 : DType::kF32,
-                            graph_.value(id).type.shape};
+      const TensorType type{GradientTypeOf(graph_.value(id)), graph_.value(id).type.shape};
       gradients_[id] =
           graph_.AddValue({.name = GradientName(graph_.value(id).name), .type = type, .role = Role::kGradient});
     }
