@@ -452,6 +452,7 @@ bool IsFreeDim(const Case& c, size_t k, int dim) {
   if (c.op == Op::kSumRows) return k == 0 && dim == 0;    // the rows that are summed
   if (c.op == Op::kSliceRows) return k == 0 && dim == 0;  // the rows that are left out
   if (c.op == Op::kSelect) return dim == 0;               // the other matrices
+  if (c.op == Op::kAttentionCached) return k == 7;        // slots, and pages of each
   if (c.op == Op::kSumSquares || c.op == Op::kSend) return true;
   if (c.op == Op::kShortConv || c.op == Op::kShortConvBackward) return dim == 2;  // the taps
   // Parts may be uneven: of their dim only the size of what they are parts of is known, or of what is left of it.
