@@ -255,7 +255,7 @@ TEST(RunOptions, ForeignNamesSuggestOurs) {
   EXPECT_HAS(YamlError("micro_batch_size: 2"), "'per_device_train_batch_size'");
   EXPECT_HAS(YamlError("lora_r: 2"), "'lora.r'");
   EXPECT_HAS(YamlError("lora: {lora_alpha: 2}"), "'lora.alpha'");
-  EXPECT_HAS(YamlError("lora: {modules_to_save: [lm_head]}"), "not supported (add lm_head to lora.target_modules");
+  EXPECT_HAS(YamlError("lora: {modules_to_save: [lm_head]}"), "its name here is 'train_modules'");
   EXPECT_HAS(YamlError("gradient_checkpointing: true"), "memory.recompute: block");
   EXPECT_HAS(CommandError({"--lr", "1"}), "'learning_rate'");
   EXPECT_HAS(CommandError({"--load-in-4bit"}), "base_dtype: nf4");

@@ -51,7 +51,6 @@ TEST(LoraConfig, HowAdaptersBeginThatLeaveTheirBaseAloneDoesNotMatter) {
 TEST(LoraConfig, WhatComputesOtherwiseIsRefusedByItsNameWithARemedy) {
   const std::vector<std::pair<const char*, const char*>> flags = {{"use_dora", "true"},
                                                                   {"lora_bias", "true"},
-                                                                  {"modules_to_save", R"(["lm_head"])"},
                                                                   {"layer_replication", "[[0, 4]]"},
                                                                   {"target_parameters", R"(["experts.weight"])"},
                                                                   {"trainable_token_indices", "[1]"},

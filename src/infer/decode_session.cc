@@ -17,7 +17,8 @@ constexpr int64_t kChunks[] = {256, 64, 16, 4, 1};
 
 Result<ProgramSet> CompileDecoding(const Model& model, const DecodeSpec& spec, const ProcessMemory* available) {
   TEMPER_CHECK(spec.context > 0) << "context " << spec.context;
-  const AdaptedModel adapted{.model = model, .adapters = spec.adapter, .base = spec.base};
+  const AdaptedModel adapted{
+      .model = model, .trains = {.adapters = spec.adapter, .copies = spec.copies}, .base = spec.base};
   std::vector<Graph> graphs;
   std::vector<std::string> names;
   for (int64_t tokens : kChunks) {

@@ -14,6 +14,7 @@
 #include "compile/memory/machine_room.h"
 #include "compile/memory/memory_policy.h"
 #include "device/kernel.h"
+#include "format/trained_copy.h"
 #include "model/base_format.h"
 #include "model/lora.h"
 #include "model/model.h"
@@ -26,6 +27,7 @@ struct DecodeSpec {
   DType dtype = DType::kF32;
   int64_t context = 0;              // tokens the cache holds
   std::vector<LoraModule> adapter;  // empty: the bare model
+  std::vector<TrainedCopy> copies;  // weights that the adapter has trained in full
   BaseFormat base = {};             // how weights are kept
   int threads = 1;
   MemorySpec memory;
