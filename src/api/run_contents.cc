@@ -35,7 +35,7 @@ Result<CheckpointContents> ContentsOf(const TrainingRun& run) {
   TEMPER_ASSIGN_OR_RETURN(const auto of_template, run.setup.model.FilesOfTemplate());
   if (contents.kind == CheckpointKind::kLora) {
     contents.texts.push_back(
-        {kAdapterConfigFile, FormatLoraConfig(SavedLora(c.lora, run.compiled.trains.adapters, run.setup.model))});
+        {kAdapterConfigFile, FormatLoraConfig(SavedLora(c.lora, run.compiled.trains, run.setup.model))});
   } else {
     TEMPER_ASSIGN_OR_RETURN(const auto names, CompanionFiles(PosixEnv(), run.setup.model.folder()));
     for (const std::string& name : names) {

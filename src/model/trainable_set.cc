@@ -170,6 +170,15 @@ int64_t TrainableSet::CopiesInProducts() const {
   return n;
 }
 
+std::vector<std::string> TrainableSet::CopiedModules() const {
+  std::vector<std::string> paths;
+  for (const TrainedCopy& copy : copies) {
+    std::string path = ModuleOf(copy.name.substr(kAdapterPrefix.size()));
+    if (std::find(paths.begin(), paths.end(), path) == paths.end()) paths.push_back(std::move(path));
+  }
+  return paths;
+}
+
 std::vector<StoredWeight> TrainableSet::Stored(const Model& model) const {
   if (all_weights) return model.StoredWeights();
   std::vector<StoredWeight> stored = LoraWeights(adapters);
@@ -183,6 +192,21 @@ Result<TrainableSet> ResolveTrainable(const Model& model, const LoraConfig& conf
   TEMPER_ASSIGN_OR_RETURN(set.copies, CopySelector(model, config, file).Copies());
   TEMPER_RETURN_IF_ERROR(CheckApart(set, file));
   return set;
+}
+
+std::string NoteOnTies(const LoraConfig& config, const TrainableSet& set) {
+  bool apart = false, tied = false;
+  for (const TrainedCopy& copy : set.copies) {
+    apart = apart || copy.readers != Readers::kAll;
+    tied = tied || !copy.source.tensors().front().aliases.empty();
+  }
+  if (apart) {
+    return "train_modules: the model ties its head to the embeddings; what is trained of one does not follow the other "
+           "(lora.ensure_weight_tying: true trains one table for both)";
+  }
+  if (!config.ensure_weight_tying || tied) return "";
+  return "lora.ensure_weight_tying has no effect: the model does not tie its head to the embeddings, or train_modules "
+         "names neither embed_tokens nor lm_head";
 }
 
 void ReadCopies(const std::vector<TrainedCopy>& copies, bool training, Graph* graph) {

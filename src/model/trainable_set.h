@@ -23,6 +23,8 @@ struct TrainableSet {
   int64_t Parameters(const Model& model) const;
   // Elements of copies that activations are multiplied by: each costs a third multiplication, for its gradient.
   int64_t CopiesInProducts() const;
+  // The paths of the modules that are trained in full, in their order.
+  std::vector<std::string> CopiedModules() const;
   // Where files have what is trained: a model's, or an adapter's.
   std::vector<StoredWeight> Stored(const Model& model) const;
 };
@@ -30,6 +32,11 @@ struct TrainableSet {
 // What `config` selects of a model: its adapters (ResolveLora), and copies of the modules that modules_to_save names.
 // Errors: as ResolveLora, and names of no module or of a group of modules. `file`: as there.
 Result<TrainableSet> ResolveTrainable(const Model& model, const LoraConfig& config, const std::string& file = "");
+
+// What a user should hear of a head that is tied to the embeddings, and of a setting that keeps it so and has no
+// effect;
+// "": nothing.
+std::string NoteOnTies(const LoraConfig& config, const TrainableSet& set);
 
 // Readers of the weights in `copies` read the copies. `training`: these are trained.
 void ReadCopies(const std::vector<TrainedCopy>& copies, bool training, Graph* graph);

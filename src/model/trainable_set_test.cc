@@ -116,6 +116,22 @@ TEST(TrainableSet, NamesThatCannotBeMeantAreRefused) {
   EXPECT_TRUE(ResolveTrainable(*model, {.modules_to_save = Names{"score", "norm"}}, "a/adapter_config.json").ok());
 }
 
+TEST(TrainableSet, SaysWhatBecomesOfATiedHead) {
+  const auto note = [](bool tied, const Names& saved, bool tie) {
+    const auto model = Llama(tied);
+    return NoteOnTies({.modules_to_save = saved, .ensure_weight_tying = tie}, Resolved(*model, saved, tie));
+  };
+  for (const char* name : {"embed_tokens", "lm_head"}) {
+    EXPECT_NE(note(true, {name}, false).find("does not follow the other"), std::string::npos);
+    EXPECT_EQ(note(true, {name}, true), "");
+    EXPECT_EQ(note(false, {name}, false), "");
+    EXPECT_NE(note(false, {name}, true).find("has no effect"), std::string::npos);
+  }
+  EXPECT_NE(note(true, {"norm"}, true).find("has no effect"), std::string::npos);
+  EXPECT_EQ(Resolved(*Llama(true), {"lm_head", "embed_tokens", "model.norm"}).CopiedModules(),
+            (Names{"model.embed_tokens", "lm_head", "model.norm"}));
+}
+
 // Of a graph: the weight that the lookup and the head read.
 std::pair<std::string, std::string> Tables(const Graph& graph) {
   std::pair<std::string, std::string> names;

@@ -98,6 +98,7 @@ Result<std::vector<std::string>> IdleSettings(const Model& model, const RunConfi
     TEMPER_ASSIGN_OR_RETURN(trains, ResolveTrainable(model, lora));
   }
   std::vector<std::string> idle = IdleGroups(config.optimizer, trains, model);
+  if (std::string note = NoteOnTies(lora, trains); !note.empty()) idle.push_back(std::move(note));
   const bool selective = !lora.rank_pattern.empty() || !lora.alpha_pattern.empty() || !lora.exclude_names().empty() ||
                          !lora.exclude_regex().empty() || !lora.layers_to_transform.empty();
   if (config.model.method != TrainMethod::kLora || !selective) return idle;

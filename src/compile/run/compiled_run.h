@@ -58,7 +58,7 @@ DType ComputeDType(const RunConfig& config);
 MemorySpec MemorySpecOf(const RunConfig& config);
 UpdateSpec UpdateSpecOf(const RunConfig::Optimizer& optimizer);
 
-// A line for each setting of LoRA or of a group without effect on this model.
+// A line for each setting of LoRA or of a group without effect on this model, and on a head that copies leave.
 Result<std::vector<std::string>> IdleSettings(const Model& model, const RunConfig& config);
 
 }  // namespace temper
