@@ -25,9 +25,9 @@
 #include "disk/disk_tier.h"
 #include "format/conversion.h"
 #include "format/json.h"
+#include "model/adapted_model.h"
 #include "model/base_format.h"
 #include "model/families.h"
-#include "model/lora.h"
 #include "model/model.h"
 #include "program/buffer_names.h"
 #include "runtime/executor.h"
@@ -175,6 +175,7 @@ enum class Method { kFull, kLora, kLoraWithHead };
 struct RunSpec {
   std::string config = LlamaConfigText(true);
   Method method = Method::kFull;
+  std::vector<std::string> saved = {};  // with LoRA: modules_to_save, which learn half as fast and decay more
   DType dtype = DType::kF32;
   Base base;
   double dropout = 0;  // LoRA's; above 0 the model's own is also applied
@@ -313,9 +314,12 @@ class TinyRun {
     } else {
       LoraConfig lora{.r = 4, .alpha = 6};  // a scale that bf16 rounds
       if (spec.method == Method::kLoraWithHead) lora.target_modules = ".*(q_proj|v_proj|fc1|up_proj|lm_head)";
-      targets_ = Must(ResolveLora(model_->modules(), lora));
-      forward = AddLora(forward, targets_, spec.dropout);
-      eval_forward = AddLora(eval_forward, targets_, 0);
+      lora.modules_to_save = spec.saved;
+      const AdaptedModel adapted{
+          .model = *model_, .trains = Must(ResolveTrainable(*model_, lora)), .dropout = spec.dropout};
+      forward = adapted.Adapted(std::move(forward), /*training=*/true);
+      eval_forward = adapted.Adapted(std::move(eval_forward), /*training=*/false);
+      for (const TrainedCopy& copy : adapted.trains.copies) forward.value(forward.FindSource(copy.name)).update = 1;
     }
     BaseFormat base{.modules = spec.base.format, .dequantised_first = spec.base.dequantised_first};
     if (spec.base.embedding) base.embedding = ElementFormat::Int8Rows();
@@ -330,7 +334,8 @@ class TinyRun {
                         .update = {.rule = spec.optimizer,
                                    .settings = spec.settings,
                                    .weight_decay = spec.weight_decay,
-                                   .max_norm = spec.max_norm},
+                                   .max_norm = spec.max_norm,
+                                   .groups = {{.lr_factor = 0.5, .weight_decay = 0.1}}},
                         .threads = spec.threads,
                         .mesh = mesh,
                         .memory = spec.memory,
@@ -500,7 +505,9 @@ class TinyRun {
     }
     for (const Node& node : forward.nodes()) {
       const bool tokens = node.op == Op::kEmbedding && forward.value(node.inputs[1]).name == "token";
-      if (tokens && base.embedding) formats_.emplace(forward.value(node.inputs[0]).name, *base.embedding);
+      if (!tokens || !base.embedding) continue;
+      const std::string& table = forward.value(node.inputs[0]).name;
+      if (!table.starts_with(kAdapterPrefix)) formats_.emplace(table, *base.embedding);
     }
   }
 
@@ -545,7 +552,6 @@ class TinyRun {
   const RunSpec spec_;
   std::unique_ptr<Model> model_;
   std::unique_ptr<KernelTable> kernels_, collectives_;
-  std::vector<LoraModule> targets_;
   std::map<std::string, ElementFormat> formats_;  // of weights that are, or have been, quantised
   std::vector<Program> programs_;
   ChosenMemory chosen_;

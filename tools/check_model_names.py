@@ -8,8 +8,10 @@ import pathlib, re, sys
 
 # Literals that may have such a name: help texts and other tools' settings, with the names that users know.
 EXCEPTIONS = {
-    "src/config/run_options.cc": {"q_proj", "gemma", "llama3", "mistral", "phi3"},  # the latter as names of chat templates
+    "src/config/run_options.cc": {"q_proj", "embed_tokens", "lm_head", "gemma", "llama3", "mistral", "phi3"},  # the latter as names of chat templates
     "src/config/option.cc": {"q_proj", "lm_head"},
+    "src/config/group_option.cc": {"lm_head"},
+    "src/config/validate.cc": {"embed_tokens"},
     "src/config/foreign_names.cc": {"lm_head", "rope_scaling"},
     "src/config/foreign_tools.cc": {"llama"},  # LLaMA-Factory
     # model_type gives the kind of a tokenizer with vocab.json and merges.txt, as in transformers.
@@ -17,7 +19,7 @@ EXCEPTIONS = {
 }
 # Files of src/model that are not families: they name values of the graph and settings of PEFT and bitsandbytes.
 NO_FAMILIES = {"forward.cc", "forward.h", "initialize.cc", "initialize.h", "lora.cc", "lora.h", "lora_layers.cc", "lora_layers.h",
-               "model.cc", "model.h", "quantisation_config.cc", "quantisation_config.h"}
+               "model.cc", "model.h", "quantisation_config.cc", "quantisation_config.h", "trainable_set.cc", "trainable_set.h"}
 # Attributes of ops, some with the name of a key; an op; the key that identifies families; words that are also families.
 OURS = {"head_dim", "model_type", "inv_freq", "long_inv_freq", "document_length", "opt", "glm", "layer_norm", "plus_one"}
 

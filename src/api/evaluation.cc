@@ -89,8 +89,8 @@ Result<Evaluation> RunEvaluation(EvaluationSettings settings, const std::functio
                                                            .cache = data_cache}));
   DescribeData(data.dataset, sources, row, facts.max_positions);
 
-  TEMPER_ASSIGN_OR_RETURN(std::vector<LoraModule> adapters, model.AdapterTargets());
-  const AdaptedModel adapted{.model = model.model(), .adapters = std::move(adapters), .base = options.Base(choice)};
+  TEMPER_ASSIGN_OR_RETURN(TrainableSet adapter, model.AdapterSet());
+  const AdaptedModel adapted{.model = model.model(), .trains = std::move(adapter), .base = options.Base(choice)};
   const Graph forward = adapted.Forward({.dtype = options.ResolvedDType(choice),
                                          .tokens = row,
                                          .row = row,

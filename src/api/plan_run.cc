@@ -47,7 +47,7 @@ Result<PlanFacts> PlanFactsOf(const TrainSetup& setup, const CompiledRun& run, c
   const RunConfig& c = setup.run.config;
   PlanFacts facts{.model = c.model.model,
                   .architecture = setup.model.model().facts().architecture,
-                  .method = run.targets.empty() ? "full" : "lora",
+                  .method = run.trains.all_weights ? "full" : "lora",
                   .dtype = std::string(ToString(ComputeDType(c))),
                   .recompute = run.memory.choice.ToString(),
                   .parameters = run.parameters,

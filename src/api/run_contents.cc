@@ -15,7 +15,7 @@ namespace temper {
 Result<CheckpointContents> ContentsOf(const TrainingRun& run) {
   const RunConfig& c = run.config();
   CheckpointContents contents;
-  contents.kind = run.compiled.targets.empty() ? CheckpointKind::kFull : CheckpointKind::kLora;
+  contents.kind = run.compiled.trains.all_weights ? CheckpointKind::kFull : CheckpointKind::kLora;
   contents.optimizer = c.optimizer.rule->name;
   const Ranks& ranks = run.setup.ranks;
   TEMPER_ASSIGN_OR_RETURN(contents.identity,
@@ -35,7 +35,7 @@ Result<CheckpointContents> ContentsOf(const TrainingRun& run) {
   TEMPER_ASSIGN_OR_RETURN(const auto of_template, run.setup.model.FilesOfTemplate());
   if (contents.kind == CheckpointKind::kLora) {
     contents.texts.push_back(
-        {kAdapterConfigFile, FormatLoraConfig(SavedLora(c.lora, run.compiled.targets, run.setup.model))});
+        {kAdapterConfigFile, FormatLoraConfig(SavedLora(c.lora, run.compiled.trains, run.setup.model))});
   } else {
     TEMPER_ASSIGN_OR_RETURN(const auto names, CompanionFiles(PosixEnv(), run.setup.model.folder()));
     for (const std::string& name : names) {

@@ -72,8 +72,8 @@ Result<RunProgress> FillMemory(const CheckpointContents& contents, TrainingRun& 
     // Each machine may have its own copy of the files.
     const RankOfMachine here = run.setup.ranks.of_machine();
     TEMPER_RETURN_IF_ERROR(run.setup.model.Load(run.engine.Lookup(), here.rank, here.ranks));
-    if (!run.compiled.targets.empty() && !run.setup.model.adapter() && !resume) {
-      TEMPER_RETURN_IF_ERROR(InitializeLora(run.compiled.targets, seed, fill));
+    if (!run.setup.model.adapter() && !resume) {
+      TEMPER_RETURN_IF_ERROR(InitializeLora(run.compiled.trains.adapters, seed, fill));
     }
   } else if (!resume) {
     TEMPER_RETURN_IF_ERROR(InitializeModel(run.setup.model.model(), seed, fill));

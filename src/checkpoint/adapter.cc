@@ -32,6 +32,16 @@ Status CheckTensor(const ModelWeights& files, const std::string& name, const Sha
   return OkStatus();
 }
 
+// PEFT writes a table that stays tied to the head under both names. It loads both into one tensor.
+Status CheckTwin(const ModelWeights& files, const std::string& name, const std::string& twin) {
+  const ModelWeights::Entry other = files.Find(twin);
+  if (!other.tensor) return OkStatus();
+  TEMPER_ASSIGN_OR_RETURN(const bool same, HaveSameElements(files.Find(name), other));
+  if (same) return OkStatus();
+  return Corrupt(fmt::format("{}: tensors {} and {} differ, but {} ties them (ensure_weight_tying)", files.path(), name,
+                             twin, kAdapterConfigFile));
+}
+
 // The name that the file has for a module: today's, or that of an earlier version of transformers.
 std::string PathIn(const ModelWeights& files, const LoraModule& m) {
   for (const std::string& older : m.older_paths) {
@@ -60,7 +70,8 @@ Status WriteAdapter(Env& env, const std::string& folder, const LoraConfig& confi
   return WriteTextFileAtomically(env, config_path, FormatLoraConfig(config));
 }
 
-Result<AdapterReader> AdapterReader::Open(Env& env, const std::string& folder, std::span<const LoraModule> modules) {
+Result<AdapterReader> AdapterReader::Open(Env& env, const std::string& folder, std::span<const LoraModule> modules,
+                                          std::span<const TrainedCopy> copies) {
   TEMPER_ASSIGN_OR_RETURN(ModelWeights files, ModelWeights::Open(env, folder, WeightsKind::kAdapter));
   std::set<std::string, std::less<>> expected;
   std::map<std::string, std::string> stored_as;
@@ -74,6 +85,15 @@ Result<AdapterReader> AdapterReader::Open(Env& env, const std::string& folder, s
     stored_as[LoraAName(m.path)] = a;
     stored_as[LoraBName(m.path)] = b;
   }
+  for (const StoredWeight& copy : StoredCopies(copies)) {
+    const FileTensor& tensor = copy.source.tensors().front();
+    TEMPER_RETURN_IF_ERROR(CheckTensor(files, tensor.name, tensor.shape));
+    expected.insert(tensor.name);
+    for (const std::string& twin : tensor.aliases) {
+      TEMPER_RETURN_IF_ERROR(CheckTwin(files, tensor.name, twin));
+      expected.insert(twin);
+    }
+  }
   for (const ModelWeights::Entry& e : files.entries()) {
     if (expected.contains(e.tensor->name)) continue;
     return Unsupported(
@@ -81,10 +101,11 @@ Result<AdapterReader> AdapterReader::Open(Env& env, const std::string& folder, s
                     "ignoring it would change what the adapter computes. {}",
                     files.path(), Quoted(e.tensor->name), kAdapterConfigFile, kMergeWithPeft));
   }
-  return AdapterReader(std::move(files), {modules.begin(), modules.end()}, std::move(stored_as));
+  return AdapterReader(std::move(files), {modules.begin(), modules.end()}, StoredCopies(copies), std::move(stored_as));
 }
 
 Status AdapterReader::Load(const BufferLookup& buffer) const {
+  TEMPER_RETURN_IF_ERROR(LoadWeights(files_, copies_, buffer));
   std::vector<std::byte> staging(SafetensorsFile::kStagingBytes);
   HostWindow window;
   for (const StoredWeight& weight : LoraWeights(modules_)) {
@@ -99,6 +120,10 @@ Status AdapterReader::Load(const BufferLookup& buffer) const {
     }
   }
   return OkStatus();
+}
+
+ModelWeights::Entry AdapterReader::Find(const TrainedCopy& copy) const {
+  return files_.Find(copy.source.tensors().front().name);
 }
 
 Status AdapterReader::Read(const std::string& name, std::span<float> out) const {

@@ -11,6 +11,7 @@
 #include "format/lora_config.h"
 #include "format/lora_module.h"
 #include "format/model_weights.h"
+#include "format/trained_copy.h"
 #include "tensor/view.h"
 
 namespace temper {
@@ -23,24 +24,33 @@ struct NamedView {
 };
 Status WriteAdapter(Env& env, const std::string& folder, const LoraConfig& config, std::span<const NamedView> tensors);
 
-// An adapter, opened and verified to be exactly that of `modules`: every A and B is there, with the right shape and a
-// floating dtype, and nothing else (except the frozen weight that PEFT stores beside an adapted head).
+// An adapter, opened and verified to be exactly that of `modules` and `copies`: every A and B and every weight that was
+// trained in full is there, with the right shape and a floating dtype, and nothing else (except the frozen weight that
+// PEFT stores beside an adapted head).
 class AdapterReader {
  public:
-  static Result<AdapterReader> Open(Env& env, const std::string& folder, std::span<const LoraModule> modules);
+  static Result<AdapterReader> Open(Env& env, const std::string& folder, std::span<const LoraModule> modules,
+                                    std::span<const TrainedCopy> copies = {});
 
-  // Fills the buffer of each A and B, and of its master if `buffer`
+  // Fills the buffer of each A, B and copy, and of its master if `buffer`
   // has one, converting. Skips buffers that `buffer` does not have.
   Status Load(const BufferLookup& buffer) const;
   // One tensor, named by its module's path of today, converted to f32. REQUIRES: it is of a module given to Open; out
   // has its element count.
   Status Read(const std::string& name, std::span<float> out) const;
+  // Of a copy's tensor in the file. REQUIRES: it is of a copy given to Open.
+  ModelWeights::Entry Find(const TrainedCopy& copy) const;
 
  private:
-  AdapterReader(ModelWeights files, std::vector<LoraModule> modules, std::map<std::string, std::string> stored_as)
-      : files_(std::move(files)), modules_(std::move(modules)), stored_as_(std::move(stored_as)) {}
+  AdapterReader(ModelWeights files, std::vector<LoraModule> modules, std::vector<StoredWeight> copies,
+                std::map<std::string, std::string> stored_as)
+      : files_(std::move(files)),
+        modules_(std::move(modules)),
+        copies_(std::move(copies)),
+        stored_as_(std::move(stored_as)) {}
   ModelWeights files_;
   std::vector<LoraModule> modules_;
+  std::vector<StoredWeight> copies_;
   std::map<std::string, std::string> stored_as_;  // by the tensor's name of today's module, that in the file
 };
 

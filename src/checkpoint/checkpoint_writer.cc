@@ -179,7 +179,7 @@ class Save {
     // Slices of a tensor are stored one after another.
     const auto it = std::find_if(manifest_.tensors.rbegin(), manifest_.tensors.rend(), same);
     if (it == manifest_.tensors.rend()) {
-      manifest_.tensors.push_back({t.name, t.whole(), {std::move(slice)}});
+      manifest_.tensors.push_back({t.name, t.whole(), {std::move(slice)}, t.kind});
     } else {
       it->slices.push_back(std::move(slice));
     }

@@ -40,6 +40,7 @@ struct CheckpointTensor {
   Stream* stream = nullptr;  // through which it is read; null: Options::stream
   std::vector<Rows> more;    // rows after those of `part`: for a tensor that several values make up
   bool transposed = false;   // `part` and `more` are of the tensor's transpose
+  std::string kind = {};     // SlicedTensor's
 
   TensorType whole() const;
   // Of `part` and `more`: the box of the tensor that is stored, and where it begins.

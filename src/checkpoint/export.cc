@@ -141,7 +141,7 @@ class Exporter {
     TEMPER_RETURN_IF_ERROR(CheckTensors(*base_, spec_.tensors));
     if (spec_.source.adapter_folder.empty()) return OkStatus();
     TEMPER_ASSIGN_OR_RETURN(AdapterReader adapter,
-                            AdapterReader::Open(env_, spec_.source.adapter_folder, spec_.modules));
+                            AdapterReader::Open(env_, spec_.source.adapter_folder, spec_.modules, spec_.copies));
     adapter_.emplace(std::move(adapter));
     return OkStatus();
   }
@@ -185,15 +185,27 @@ class Exporter {
                              [&](const auto& a, const auto& b) { return common(a) < common(b); });
   }
 
-  Status AddJob(const std::string& name, const ModelWeights::Entry& from, const LoraModule* adapter) {
+  // `copy`: the adapter's own in the place of `from`, if it has one.
+  Status AddJob(const std::string& name, const ModelWeights::Entry& from, const ModelWeights::Entry& copy,
+                const LoraModule* adapter) {
     TEMPER_ASSIGN_OR_RETURN(const TensorType type, ExportedType(from));
     if (adapter && (type.shape != ShapeOf(*adapter) || !IsFloating(type.dtype))) {
       return Corrupt(fmt::format("{}: tensor {} is {}; the adapter is for {}", from.file->path(), name,
                                  from.tensor->ToString(), ShapeOf(*adapter).ToString()));
     }
-    jobs_.push_back({name, from, adapter, type});
-    report_.merged += adapter != nullptr;
+    jobs_.push_back({name, copy.tensor != nullptr ? copy : from, adapter, type});
+    report_.merged += adapter != nullptr || copy.tensor != nullptr;
     return OkStatus();
+  }
+
+  // What the adapter has trained in full instead of a tensor of the model's, for those readers; without a tensor: it
+  // has not.
+  ModelWeights::Entry CopyOf(const std::string& tensor, TrainedCopy::Readers readers) const {
+    for (const TrainedCopy& copy : spec_.copies) {
+      const bool all = copy.readers == TrainedCopy::Readers::kAll;
+      if (copy.tensor == tensor && (all || copy.readers == readers)) return adapter_->Find(copy);
+    }
+    return {};
   }
 
   // Which tensors the export has, by name: its bytes depend on the model alone, not on how the base's files are laid
@@ -214,15 +226,24 @@ class Exporter {
       const bool tied = weight.name == spec_.head_tensor && !is_heads(weight.name);
       // A tied table may be stored under the head's name alone; transformers writes it under the embedding's.
       const std::string name = tied && is_heads(entry.tensor->name) ? weight.name : entry.tensor->name;
-      TEMPER_RETURN_IF_ERROR(AddJob(name, entry, own == modules.end() ? nullptr : own->second));
+      using Readers = TrainedCopy::Readers;
+      const ModelWeights::Entry table = CopyOf(weight.name, Readers::kEmbedding);
+      TEMPER_RETURN_IF_ERROR(AddJob(name, entry, table, own == modules.end() ? nullptr : own->second));
       if (own != modules.end()) modules.erase(own);
-      if (const auto head = modules.find(head_names.front()); tied && head != modules.end()) {
-        TEMPER_RETURN_IF_ERROR(AddJob(HeadBeside(name, head_names), entry, head->second));
-        modules.erase(head);
-        untied_ = true;
-        report_.notices.push_back(
-            "the adapter changes the output head, which the model ties to its embeddings: the export has both, untied");
-      }
+      if (!tied) continue;
+      const ModelWeights::Entry of_head = CopyOf(weight.name, Readers::kHead);
+      const auto head = modules.find(head_names.front());
+      const bool adapted = head != modules.end();
+      if (!adapted && table.tensor == of_head.tensor) continue;  // the same for both
+      TEMPER_RETURN_IF_ERROR(AddJob(HeadBeside(name, head_names), entry, of_head, adapted ? head->second : nullptr));
+      if (adapted) modules.erase(head);
+      untied_ = true;
+      report_.notices.push_back(
+          adapted || of_head.tensor != nullptr
+              ? "the adapter changes the output head, which the model ties to its embeddings: the export has both, "
+                "untied"
+              : "the adapter changes the embeddings, to which the model ties its output head: the export has both, "
+                "untied");
     }
     if (!modules.empty()) {
       return InvalidArgument(fmt::format("the adapter adapts {}, which is not a weight of the model in {}",

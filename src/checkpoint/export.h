@@ -26,6 +26,7 @@ struct ExportSpec {
   std::string head, head_tensor;
   std::vector<std::string> tied_keys;
   std::vector<LoraModule> modules;  // of source.adapter_folder
+  std::vector<TrainedCopy> copies;  // as well: they take the place of the model's
   // For the adapted modules and the head, by path: names of the weight in files. The first is the one it is written
   // under.
   std::map<std::string, std::vector<std::string>> tensors_of;

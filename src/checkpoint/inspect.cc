@@ -229,15 +229,28 @@ class Inspector {
     return Weights(path, WeightsKind::kModel);
   }
 
+  // Of a module that modules_to_save names, or of a head that stays tied to one.
+  static bool IsSaved(const std::string& tensor, const LoraConfig& config) {
+    const std::string module = tensor.substr(0, tensor.rfind('.'));
+    const std::vector<std::string> names = config.saved_names();
+    const bool named =
+        std::any_of(names.begin(), names.end(), [&](const std::string& name) { return module.ends_with(name); });
+    return named || (config.ensure_weight_tying && !names.empty() && tensor.find(".lora_") == std::string::npos);
+  }
+
   // Without the base model it can only be seen whether A and B belong together.
   Status CheckPairs(const ModelWeights& weights, const LoraConfig& config) {
     constexpr std::string_view kA = ".lora_A.weight", kB = ".lora_B.weight";
-    int64_t modules = 0;
+    int64_t modules = 0, saved = 0;
     for (const ModelWeights::Entry& e : weights.entries()) {
       const std::string& name = e.tensor->name;
       const bool is_a = name.ends_with(kA);
       if (!is_a && !name.ends_with(kB)) {
         if (name.ends_with(".base_layer.weight")) continue;
+        if (IsSaved(name, config)) {
+          ++saved;
+          continue;
+        }
         return Unsupported(
             fmt::format("{}: tensor {} does not belong to a LoRA adapter", weights.path(), Quoted(name)));
       }
@@ -259,6 +272,7 @@ class Inspector {
     }
     if (modules == 0) return Corrupt(weights.path() + " has no LoRA tensors");
     Print("  {} adapted modules", modules);
+    if (saved > 0) Print("  {} of modules trained in full beside them", Counted(saved, "tensor"));
     return OkStatus();
   }
 

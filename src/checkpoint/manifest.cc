@@ -46,10 +46,12 @@ Json ToJson(const Manifest::Tensor& tensor) {
                       {"shape", ToJson(s.shape)},
                       {"checksum", s.checksum}});
   }
-  return {{"name", tensor.name},
-          {"dtype", std::string(ToString(tensor.type.dtype))},
-          {"shape", ToJson(tensor.type.shape)},
-          {"slices", std::move(slices)}};
+  Json json = {{"name", tensor.name},
+               {"dtype", std::string(ToString(tensor.type.dtype))},
+               {"shape", ToJson(tensor.type.shape)},
+               {"slices", std::move(slices)}};
+  if (!tensor.kind.empty()) json["kind"] = tensor.kind;
+  return json;
 }
 
 Json ToJson(const Manifest::File& file) {
@@ -155,6 +157,11 @@ Result<Manifest::Tensor> ParseTensor(const Json& json, const std::string& where)
     TEMPER_ASSIGN_OR_RETURN(slice.shape, ParseShape(s, "shape", place));
     TEMPER_ASSIGN_OR_RETURN(slice.checksum, ParseChecksum(s, place));
     tensor.slices.push_back(std::move(slice));
+  }
+  if (!json.contains("kind")) return tensor;
+  TEMPER_ASSIGN_OR_RETURN(tensor.kind, Text(json, "kind", place));
+  if (tensor.kind != ToString(CheckpointKind::kFull)) {
+    return Corrupt(fmt::format("{}: 'kind' is {}", place, Quoted(tensor.kind)));
   }
   return tensor;
 }

@@ -48,6 +48,19 @@ TEST(Manifest, NamesTheOptimizerUnlessItIsAdamw) {
   EXPECT_EQ(ParseManifest(FormatManifest(m), "m")->optimizer, "sgd");
 }
 
+TEST(Manifest, NamesTheKindOfATensorThatIsNotOfTheCheckpoints) {
+  EXPECT_EQ(FormatManifest(Sample()).find(R"("kind":"full","name")"), std::string::npos);
+  Manifest m = Sample();
+  m.kind = CheckpointKind::kLora;
+  m.tensors[1].kind = "full";
+  const auto read = ParseManifest(FormatManifest(m), "m");
+  ASSERT_TRUE(read.ok()) << read.status().message();
+  EXPECT_EQ(read->tensors[0].kind, "");
+  EXPECT_EQ(read->tensors[1].kind, "full");
+  m.tensors[1].kind = "half";
+  EXPECT_EQ(ParseManifest(FormatManifest(m), "m").status().code(), StatusCode::kCorrupt);
+}
+
 TEST(Manifest, EveryChangedByteIsFound) {
   const std::string text = FormatManifest(Sample());
   for (size_t i = 0; i < text.size(); ++i) {

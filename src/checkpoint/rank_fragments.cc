@@ -96,6 +96,41 @@ Status AddFragments(const std::vector<ManifestFragment>& fragments, const std::s
   return OkStatus();
 }
 
+namespace {
+
+// Copies a tensor from its slices and returns its checksum. Slices of whole rows, as every mesh but those with tensor
+// parallelism has them, stream through: such a tensor may be an embedding table of gigabytes.
+Result<std::string> JoinTensor(const Manifest::Tensor& t, const SliceFiles& files, SafetensorsWriter& writer) {
+  const Shape& shape = t.type.shape;
+  const auto is_rows = [&](const Manifest::Slice& s) {
+    for (int d = 1; d < shape.rank(); ++d) {
+      if (s.shape[d] != shape[d]) return false;
+    }
+    return shape.rank() > 0;
+  };
+  if (!std::all_of(t.slices.begin(), t.slices.end(), is_rows)) {
+    std::vector<std::byte> memory(static_cast<size_t>(t.type.bytes().v));
+    TEMPER_RETURN_IF_ERROR(LoadSlices(t, files, PartView(View{memory.data(), t.type})));
+    TEMPER_RETURN_IF_ERROR(writer.Append(t.name, memory));
+    return ChecksumHex(memory);
+  }
+  Manifest::Tensor sorted = t;
+  std::sort(sorted.slices.begin(), sorted.slices.end(),
+            [](const Manifest::Slice& a, const Manifest::Slice& b) { return a.begin[0] < b.begin[0]; });
+  Checksum checksum;
+  int64_t next = 0;  // byte of the tensor
+  const auto append = [&](int64_t at, std::span<const std::byte> bytes) {
+    TEMPER_CHECK(at == next) << t.name << ": byte " << at << " after " << next;
+    next += std::ssize(bytes);
+    checksum.Update(bytes);
+    return writer.Append(t.name, bytes);
+  };
+  TEMPER_RETURN_IF_ERROR(LoadSlices(sorted, files, Box{PartView(View{nullptr, t.type}).begin, shape}, append));
+  return checksum.Hex();
+}
+
+}  // namespace
+
 Status JoinParts(Env& env, const std::string& staging, Manifest* manifest) {
   std::map<std::string, std::unique_ptr<SafetensorsFile>, std::less<>> parts;
   for (const Manifest::File& f : manifest->files) {
@@ -116,14 +151,11 @@ Status JoinParts(Env& env, const std::string& staging, Manifest* manifest) {
     TEMPER_ASSIGN_OR_RETURN(SafetensorsWriter writer,
                             SafetensorsWriter::Create(env, JoinPath(staging, file), std::move(declared),
                                                       SafetensorsWriter::DefaultMetadata(), WriteMode::kDirect));
-    std::vector<std::byte> memory;
     for (const StoredTensor& stored : writer.order()) {
       Manifest::Tensor& t = *tensors.at(stored.name);
-      memory.resize(static_cast<size_t>(t.type.bytes().v));
-      const PartView whole(View{memory.data(), t.type});
-      TEMPER_RETURN_IF_ERROR(LoadSlices(t, part_files, whole));
-      TEMPER_RETURN_IF_ERROR(writer.Append(stored.name, memory));
-      t.slices = {{file, stored.name, whole.begin, t.type.shape, ChecksumHex(memory)}};
+      TEMPER_ASSIGN_OR_RETURN(std::string checksum, JoinTensor(t, part_files, writer));
+      const PartView whole(View{nullptr, t.type});
+      t.slices = {{file, stored.name, whole.begin, t.type.shape, std::move(checksum)}};
     }
     manifest->files.push_back(TensorFileEntry(file, writer));
     TEMPER_RETURN_IF_ERROR(writer.Finish());

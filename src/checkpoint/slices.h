@@ -24,6 +24,8 @@ struct SlicedTensor {
   std::string name;
   TensorType type;            // global
   std::vector<Slice> slices;  // disjoint, covering all of it: one, or one per rank that holds a part of its own
+  // What it is of, where that is not what the checkpoint is of: "full" of a module that is trained beside adapters.
+  std::string kind = {};
 };
 
 // Checks that the slices are disjoint, lie within the tensor and cover it. kCorrupt, naming tensor and slice. `where`

@@ -10,6 +10,7 @@
 #include "checkpoint/transposed_windows.h"
 #include "format/conversion.h"
 #include "format/lora_config.h"
+#include "format/trained_copy.h"
 #include "format/transpose.h"
 #include "graph/update_rule.h"
 #include "program/buffer_names.h"
@@ -74,7 +75,11 @@ class Sources {
     const auto it = by_name_.find(value);
     if (it == by_name_.end()) return {value};
     std::vector<std::string> names;
-    for (const FileTensor& tensor : it->second->tensors()) names.push_back(tensor.name);
+    for (const FileTensor& tensor : it->second->tensors()) {
+      names.push_back(tensor.name);
+      if (!value.starts_with(kAdapterPrefix)) continue;
+      names.insert(names.end(), tensor.aliases.begin(), tensor.aliases.end());
+    }
     return names;
   }
 
@@ -157,7 +162,10 @@ std::vector<CheckpointTensor> TrainingState(const Program& program, const Buffer
   for (const Kept& kept : KeptOf(trained)) {
     const Buffer& b = *kept.buffer;
     const DevicePart memory = buffer(b.name);
-    const bool is_state = !kept.prefix.empty(), adapter = kept.trained->own->role == Role::kAdapter;
+    const bool is_state = !kept.prefix.empty();
+    // A module that is trained in full beside adapters is saved with them.
+    const bool copied = kept.trained->own->role == Role::kWeight && kept.trained->own->name.starts_with(kAdapterPrefix);
+    const bool adapter = copied || kept.trained->own->role == Role::kAdapter;
     for (const auto& [tensor, part, transposed] :
          sources.FileParts(kept.trained->own->name, PartOf(b, memory.part.view.data))) {
       const std::string name = kept.prefix + tensor->name;
@@ -168,8 +176,15 @@ std::vector<CheckpointTensor> TrainingState(const Program& program, const Buffer
                                          : weights_file,
                        .stored_as = name,
                        .joined = !is_state && adapter,
-                       .transposed = transposed});
+                       .transposed = transposed,
+                       .kind = copied ? std::string(ToString(CheckpointKind::kFull)) : ""});
       if (b.tier() != Tier::kDevice) parts.back().stream = memory.stream;
+      if (is_state || !adapter) continue;
+      for (const std::string& twin : tensor->aliases) {
+        CheckpointTensor again = parts.back();
+        again.name = again.stored_as = twin;
+        parts.push_back(std::move(again));
+      }
     }
   }
   return ranks == 1 ? SlicesOf(std::move(parts)) : parts;

@@ -140,6 +140,12 @@ std::vector<ForeignName> NamesWithOptions() {
       {"layers_pattern", "lora.layers_pattern", ""},
       {"peft_layers_to_transform", "lora.layers_to_transform", ""},
       {"peft_layers_pattern", "lora.layers_pattern", ""},
+      {"lora_modules_to_save", "train_modules", "", "@saved_modules"},
+      {"modules_to_save", "train_modules", "", "@saved_modules"},
+      {"additional_target", "train_modules", "", "@saved_modules"},
+      {"ensure_weight_tying", "lora.ensure_weight_tying", ""},
+      {"peft_ensure_weight_tying", "lora.ensure_weight_tying", ""},
+      {"loraplus_lr_ratio", "lora_plus_ratio", ""},
       {"use_rslora", "lora.use_rslora", ""},
       {"peft_use_rslora", "lora.use_rslora", ""},
       // Batch and length.
@@ -259,9 +265,6 @@ constexpr bool kNeedless = true;
 
 constexpr Reason kWithoutOption[] = {
     // What is not supported.
-    {"full copies of modules beside an adapter are not supported (add lm_head to lora.target_modules, or train every "
-     "weight with method: full)",
-     "lora_modules_to_save modules_to_save additional_target"},
     {"training biases beside an adapter is not supported (Temper behaves as with PEFT's bias: none)",
      "lora.bias lora_bias"},
     {"DoRA is not supported", "use_dora peft_use_dora"},
@@ -269,10 +272,11 @@ constexpr Reason kWithoutOption[] = {
      "init_lora_weights peft_init_lora_weights pissa_init pissa_iter pissa_convert loftq_config loftq_bits"},
     {"adapters on parameters that are not linear modules and copies of layers are not supported",
      "peft_layer_replication "
-     "lora_target_parameters peft_trainable_token_indices peft_ensure_weight_tying "
-     "layer_replication target_parameters trainable_token_indices ensure_weight_tying"},
-    {"learning rates of single modules are not supported",
-     "loraplus_lr_ratio loraplus_lr_embedding embedding_lr embedding_lr_scale lr_groups"},
+     "lora_target_parameters peft_trainable_token_indices "
+     "layer_replication target_parameters trainable_token_indices"},
+    {"adapters on embeddings, whose rate this is, are not supported", "loraplus_lr_embedding"},
+    {"optimizer_groups gives modules a rate of their own: name them there",
+     "embedding_lr embedding_lr_scale lr_groups"},
     {"this kind of adapter is not supported (LoRA is)",
      "relora relora_prune_ratio relora_prune_method relora_cpu_offload jagged_restart_steps "
      "jagged_restart_warmup_steps jagged_restart_anneal_steps mora oft_rank oft_block_size oft_target module_dropout "

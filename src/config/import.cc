@@ -193,6 +193,7 @@ class Importer {
         {"@template_variable", &Importer::TemplateVariable},
         {"@template_file", &Importer::TemplateFile},
         {"@modules", &Importer::Modules},
+        {"@saved_modules", &Importer::SavedModules},
         {"@optimizer", &Importer::Optimizer},
         {"@schedule", &Importer::ScheduleType},
         {"@schedule_kwargs", &Importer::ScheduleKwargs},
@@ -347,19 +348,27 @@ class Importer {
     } else if (value.is_string()) {
       const std::string text = value.get<std::string>();
       // Names with commas; anything else that is not a name is a regular expression, as in PEFT.
-      if (text.find_first_of("*.()[]|^$\\") == std::string::npos) {
-        OrderedJson names = OrderedJson::array();
-        for (size_t from = 0; from <= text.size();) {
-          const size_t to = std::min(text.find(',', from), text.size());
-          std::string name = text.substr(from, to - from);
-          std::erase(name, ' ');
-          if (!name.empty()) names.push_back(name);
-          from = to + 1;
-        }
-        value = names;
-      }
+      if (text.find_first_of("*.()[]|^$\\") == std::string::npos) value = NamesIn(text);
     }
     Set(foreign.ours, value, setting);
+  }
+
+  void SavedModules(const ForeignSetting& setting, const ForeignName& foreign) {
+    const bool text = setting.value.is_string();
+    Set(foreign.ours, text ? NamesIn(setting.value.get<std::string>()) : setting.value, setting);
+  }
+
+  // Of names with commas between them.
+  static OrderedJson NamesIn(const std::string& text) {
+    OrderedJson names = OrderedJson::array();
+    for (size_t from = 0; from <= text.size();) {
+      const size_t to = std::min(text.find(',', from), text.size());
+      std::string name = text.substr(from, to - from);
+      std::erase(name, ' ');
+      if (!name.empty()) names.push_back(name);
+      from = to + 1;
+    }
+    return names;
   }
 
   void Optimizer(const ForeignSetting& setting, const ForeignName& foreign) {
@@ -526,7 +535,8 @@ class Importer {
     };
     if (config_.model.method == TrainMethod::kFull) {
       drop("method is full, without LoRA", [](const std::string& name) {
-        return name.starts_with("lora.") || name == "base_dtype" || name == "embedding_dtype" || name == "adapter";
+        return name.starts_with("lora.") || name == "base_dtype" || name == "embedding_dtype" || name == "adapter" ||
+               name == "train_modules" || name == "lora_plus_ratio";
       });
     }
     if (config_.length.lr_scheduler_type == ScheduleKind::kConstant) {

@@ -192,6 +192,21 @@ TEST(Import, ThinkingIsAVariableOfTheChatTemplate) {
 }
 
 // As PyYAML reads the files of all three.
+TEST(Import, ModulesInFullAndRatesOfBAreTranslated) {
+  MemoryEnv env;
+  const auto has = [](const std::string& yaml, const std::string& line) {
+    EXPECT_NE(yaml.find("\n" + line + "  #"), std::string::npos) << line << " is not in\n" << yaml;
+  };
+  has(kLlamaFactory.With("additional_target", "embed_tokens, model.norm", env),
+      "train_modules: [embed_tokens, model.norm]");
+  has(kLlamaFactory.With("loraplus_lr_ratio", "16.0", env), "lora_plus_ratio: 16");
+  has(kAxolotl.With("adapter: lora\nlora_modules_to_save", "[embed_tokens, lm_head]", env),
+      "train_modules: [embed_tokens, lm_head]");
+  has(kAxolotl.With("adapter: lora\npeft_ensure_weight_tying: true\nlora_modules_to_save", "[embed_tokens]", env),
+      "  ensure_weight_tying: true");
+  has(kTrl.With("use_peft: true\nlora_modules_to_save", "[lm_head]", env), "train_modules: [lm_head]");
+}
+
 TEST(Import, Yaml11sYesAndNoAreBooleans) {
   MemoryEnv env = WithDatasetInfo({{"file_name", "d.json"}});
   for (const char* yes : {"yes", "Yes", "on", "ON", "true"}) {

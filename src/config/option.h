@@ -80,7 +80,10 @@ struct Option {
   std::string default_text;  // for --help, if the default depends on other things; otherwise the target's value
   std::string value_hint;    // for --help, if the type says too little: "TEXT"
   std::optional<OnResume> on_resume = std::nullopt;  // not as the others of its group
-  std::string former = {};                           // its name in files and scripts of before, which goes on working
+  // For an option that is newer than files which must stay as they are: while its value has this text, printed settings
+  // leave it out.
+  std::string unsaid = {};
+  std::string former = {};  // its name in files and scripts of before, which goes on working
 };
 
 // For std::visit on a target: one lambda per type.

@@ -118,6 +118,7 @@ std::string PrintYamlOptions(const OptionSet& options, const std::map<std::strin
     for (const Option& option : group.options) {
       const auto note = notes.find(option.name);
       if (printed == PrintedOptions::kWithNotes && note == notes.end()) continue;
+      if (!option.unsaid.empty() && note == notes.end() && ValueAsYaml(option) == option.unsaid) continue;
       const size_t dot = option.name.find('.');
       const std::string own_section = dot == std::string::npos ? "" : option.name.substr(0, dot);
       if (own_section != section && !own_section.empty()) lines += own_section + ":\n";

@@ -140,6 +140,23 @@ TEST(RunConfig, MistakesNameTheRemedy) {
   EXPECT_HAS(ErrorOf([](RunConfig& c) { c.output.output_dir.clear(); }), "--output_dir");
   EXPECT_HAS(ErrorOf([](RunConfig& c) { c.optimizer.learning_rate = -1; }), "learning_rate should be at least 0");
   EXPECT_HAS(ErrorOf([](RunConfig& c) { c.lora.r = 0; }), "lora.r should be at least 1");
+  EXPECT_HAS(ErrorOf([](RunConfig& c) { c.lora.ensure_weight_tying = true; }), "no effect without train_modules");
+  EXPECT_HAS(ErrorOf([](RunConfig& c) { c.optimizer.lora_plus_ratio = 0; }), "lora_plus_ratio should be above 0");
+  EXPECT_HAS(ErrorOf([](RunConfig& c) {
+               c.optimizer.learning_rate = 0;
+               c.optimizer.groups = {{.modules = {"a"}, .learning_rate = 1}};
+             }),
+             "optimizer_groups has a learning_rate, but that of the run");
+  EXPECT_HAS(ErrorOf([](RunConfig& c) {
+               c.model.method = TrainMethod::kFull;
+               c.lora.modules_to_save = "lm_head";
+             }),
+             "train_modules is set, but method is full");
+  EXPECT_HAS(ErrorOf([](RunConfig& c) {
+               c.model.method = TrainMethod::kFull;
+               c.optimizer.lora_plus_ratio = 4;
+             }),
+             "lora_plus_ratio is set, but method is full");
   EXPECT_HAS(ErrorOf([](RunConfig& c) { c.lora.rank_pattern = {{"q", 0}}; }), "lora.rank_pattern");
   EXPECT_HAS(ErrorOf([](RunConfig& c) { c.batch.gradient_accumulation_steps = 0; }), "gradient_accumulation_steps");
   EXPECT_HAS(ErrorOf([](RunConfig& c) { c.length.max_steps = 0; }), "max_steps is 0");

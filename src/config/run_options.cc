@@ -6,6 +6,7 @@
 
 #include "config/data_option.h"
 #include "config/foreign_names.h"
+#include "config/group_option.h"
 #include "config/optimizer_options.h"
 #include "config/option_yaml.h"
 #include "program/program.h"
@@ -112,6 +113,13 @@ std::vector<OptionGroup> RunOptionGroups(RunConfig& c) {
       {"max_grad_norm", &c.optimizer.max_grad_norm, "clip gradients to this norm; 0 for no clipping", not_negative},
   };
   for (Option& setting : OptimizerOptions(c.optimizer.settings)) optimizer.push_back(std::move(setting));
+  optimizer.push_back({.name = "lora_plus_ratio",
+                       .target = &c.optimizer.lora_plus_ratio,
+                       .help = "LoRA+: the learning rate of B (and of vectors) is this times that of A",
+                       .range = {.above = 0},
+                       .default_text = "1",
+                       .unsaid = "null"});
+  optimizer.push_back(GroupsOption(c.optimizer.groups));
   optimizer.push_back({"neftune_noise_alpha", &c.regularisation.neftune_noise_alpha,
                        "noise on embeddings in training, uniform up to this / sqrt(max_seq_len * their width)",
                        not_negative});
@@ -128,6 +136,12 @@ std::vector<OptionGroup> RunOptionGroups(RunConfig& c) {
            {"from_scratch", &c.model.from_scratch, "train from config.json with random weights (method: full)"},
            TaskOption(c.objective.rule),
            {"method", ChoiceOf(c.model.method, {"lora", "full"}), "train a LoRA adapter, or every weight"},
+           {.name = "train_modules",
+            .target = &c.lora.modules_to_save,
+            .help =
+                "modules to train in full beside the adapter, such as embed_tokens,lm_head: those whose names end so "
+                "(PEFT's modules_to_save)",
+            .unsaid = "[]"},
            {"dtype",
             ChoiceOf(c.model.dtype, {"auto", "bf16", "f32"}),
             "type of weights and activations in the step; sums are always f32",
@@ -209,6 +223,10 @@ std::vector<OptionGroup> RunOptionGroups(RunConfig& c) {
            {"lora.layers_pattern", &c.lora.layers_pattern,
             "the list of modules that these numbers count in, such as layers"},
            {"lora.use_rslora", &c.lora.use_rslora, "scale by alpha / sqrt(r)"},
+           {.name = "lora.ensure_weight_tying",
+            .target = &c.lora.ensure_weight_tying,
+            .help = "train_modules leaves a head that is tied to the embeddings tied",
+            .unsaid = "false"},
            {"lora.rank_pattern", &c.lora.rank_pattern, "ranks for some modules, such as {q_proj: 8}", positive},
            {"lora.alpha_pattern", &c.lora.alpha_pattern, "alphas for some modules, such as {q_proj: 16}", {.above = 0}},
        }},

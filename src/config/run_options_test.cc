@@ -255,7 +255,7 @@ TEST(RunOptions, ForeignNamesSuggestOurs) {
   EXPECT_HAS(YamlError("micro_batch_size: 2"), "'per_device_train_batch_size'");
   EXPECT_HAS(YamlError("lora_r: 2"), "'lora.r'");
   EXPECT_HAS(YamlError("lora: {lora_alpha: 2}"), "'lora.alpha'");
-  EXPECT_HAS(YamlError("lora: {modules_to_save: [lm_head]}"), "not supported (add lm_head to lora.target_modules");
+  EXPECT_HAS(YamlError("lora: {modules_to_save: [lm_head]}"), "its name here is 'train_modules'");
   EXPECT_HAS(YamlError("gradient_checkpointing: true"), "memory.recompute: block");
   EXPECT_HAS(CommandError({"--lr", "1"}), "'learning_rate'");
   EXPECT_HAS(CommandError({"--load-in-4bit"}), "base_dtype: nf4");
@@ -311,6 +311,11 @@ TEST(RunOptions, PrintedConfigurationReadsBackEqual) {
   config.lora.rank_pattern = {{"layers.0.q_proj", 4}, {"^x: {y}$", 2}};
   config.lora.alpha_pattern = {{"v", 0.1}};
   config.lora.alpha = 1.0 / 3;
+  config.lora.modules_to_save = std::vector<std::string>{"embed_tokens", "a: b"};
+  config.lora.ensure_weight_tying = true;
+  config.optimizer.lora_plus_ratio = 16;
+  config.optimizer.groups = {{.modules = {"lm_head", "x, y"}, .learning_rate = 1e-5, .weight_decay = 0},
+                             {.modules = {"q_proj"}, .weight_decay = 0.1}};
   config.optimizer.learning_rate = 0x1.fffffffffffffp-20;
   config.optimizer.settings.Set("adam_epsilon", 5e-324);
   config.length.num_train_epochs = 1e300;
@@ -328,10 +333,43 @@ TEST(RunOptions, PrintedConfigurationReadsBackEqual) {
   EXPECT_EQ(back->model.base, config.model.base);
   EXPECT_EQ(back->output.resume, config.output.resume);
   EXPECT_EQ(back->lora, config.lora);
+  EXPECT_EQ(back->optimizer.groups, config.optimizer.groups);
+  EXPECT_EQ(back->optimizer.lora_plus_ratio, 16);
   EXPECT_EQ(back->optimizer.learning_rate, config.optimizer.learning_rate);
   EXPECT_EQ(back->optimizer.settings.Get("adam_epsilon"), 5e-324);
   EXPECT_EQ(back->length.kwargs, config.length.kwargs);
   EXPECT_EQ(back->machine.seed, config.machine.seed);
+}
+
+TEST(RunOptions, SettingsThatAreNewerThanSavedFilesGoUnsaidUntilTheyAreSet) {
+  RunConfig config;
+  const std::string text = PrintRunConfig(config);
+  for (const char* name : {"train_modules", "ensure_weight_tying", "lora_plus_ratio", "optimizer_groups"}) {
+    EXPECT_EQ(text.find(name), std::string::npos) << name;
+  }
+  EXPECT_HAS(PrintRunConfig(config, {{"lora_plus_ratio", "why"}}), "lora_plus_ratio: null  # why");
+  config.lora.modules_to_save = std::vector<std::string>{"norm"};
+  EXPECT_HAS(PrintRunConfig(config), "train_modules: [norm]");
+}
+
+TEST(RunOptions, GroupsAreMapsInFilesAndOnTheCommandLine) {
+  RunConfig config;
+  ASSERT_TRUE(Command(config, {"--train_modules", "embed_tokens,lm_head", "--optimizer_groups",
+                               "{modules: lm_head, learning_rate: 1e-5}", "--optimizer_groups",
+                               "{modules: [q_proj, norm], weight_decay: 0}"})
+                  .ok());
+  EXPECT_EQ(config.lora.saved_names(), (std::vector<std::string>{"embed_tokens", "lm_head"}));
+  ASSERT_EQ(config.optimizer.groups.size(), 2u);
+  EXPECT_EQ(config.optimizer.groups[0], (OptimizerGroup{.modules = {"lm_head"}, .learning_rate = 1e-5}));
+  EXPECT_EQ(config.optimizer.groups[1], (OptimizerGroup{.modules = {"q_proj", "norm"}, .weight_decay = 0}));
+  const auto file = ParseRunConfig("optimizer_groups: {modules: lm_head, weight_decay: 0.5}", "f");
+  ASSERT_TRUE(file.ok()) << file.status().message();
+  EXPECT_EQ(file->optimizer.groups[0].weight_decay, 0.5);
+  EXPECT_HAS(YamlError("optimizer_groups: [lm_head]"), "a group should be a map");
+  EXPECT_HAS(YamlError("optimizer_groups: [{learning_rate: 1}]"), "a group without modules");
+  EXPECT_HAS(YamlError("optimizer_groups: [{modules: a}]"), "neither learning_rate nor weight_decay");
+  EXPECT_HAS(YamlError("optimizer_groups: [{modules: a, lr: 1}]"), "unknown setting 'lr' of a group");
+  EXPECT_HAS(YamlError("optimizer_groups: [{modules: a, weight_decay: x}]"), "weight_decay should be a number");
 }
 
 // Paths and patterns may contain any text: all characters with a meaning in YAML, alone and combined.
@@ -526,9 +564,10 @@ TEST(RunOptions, EveryOptionHasItsOwnVariable) {
       const std::string before = ValueAsYaml(target);
       bool changed = false;
       for (const char* value :
-           {"3",     "0.5", "true",  "false", "f32",    "cpu",          "full",  "linear", "cosine",
-            "block", "2d",  "gpipe", "step",  "rows",   "weights",      "host",  "sgd",    "int8",
-            "cast",  "dpo", "hinge", "0.25",  "{a: 2}", "[[a, \"-\"]]", "epoch", "text=a", "last"}) {
+           {"3",       "0.5",    "true",         "false", "f32",    "cpu",  "full",
+            "linear",  "cosine", "block",        "2d",    "gpipe",  "step", "rows",
+            "weights", "host",   "sgd",          "int8",  "cast",   "dpo",  "hinge",
+            "0.25",    "{a: 2}", "[[a, \"-\"]]", "epoch", "text=a", "last", "{modules: a, weight_decay: 2}"}) {
         changed = changed || (SetFromText(target, value, "test").ok() && ValueAsYaml(target) != before);
       }
       EXPECT_TRUE(changed) << option.name;

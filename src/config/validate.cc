@@ -56,6 +56,12 @@ Status CheckRequired(const RunConfig& c, Purpose purpose) {
 
 Status CheckMethod(const RunConfig& c) {
   const RunConfig::Model& m = c.model;
+  for (const OptimizerGroup& group : c.optimizer.groups) {
+    if (!group.learning_rate || c.optimizer.learning_rate.value_or(1) > 0) continue;
+    return InvalidArgument(
+        "optimizer_groups has a learning_rate, but that of the run, whose schedule it follows, is 0: set both above 0, "
+        "or remove the group's");
+  }
   if (m.method == TrainMethod::kLora) {
     if (m.from_scratch) {
       return InvalidArgument("from_scratch trains every weight, but method is lora: add method: full");
@@ -63,6 +69,10 @@ Status CheckMethod(const RunConfig& c) {
     const auto* names = std::get_if<std::vector<std::string>>(&c.lora.target_modules);
     if (names ? names->empty() : std::get<std::string>(c.lora.target_modules).empty()) {
       return InvalidArgument("lora.target_modules is empty: nothing would be trained. Use all-linear, or name modules");
+    }
+    if (c.lora.ensure_weight_tying && c.lora.saved_names().empty()) {
+      return InvalidArgument(
+          "lora.ensure_weight_tying has no effect without train_modules: remove it, or name embed_tokens there");
     }
     return OkStatus();
   }
@@ -80,6 +90,15 @@ Status CheckMethod(const RunConfig& c) {
     return InvalidArgument(
         "adapter is set, but method is full: remove adapter, or set method: lora. To "
         "train every weight of the merged model, run temper export first");
+  }
+  if (!c.lora.saved_names().empty()) {
+    return InvalidArgument(
+        "train_modules is set, but method is full, which trains every module: remove train_modules, or set method: "
+        "lora");
+  }
+  if (c.optimizer.lora_plus_ratio) {
+    return InvalidArgument(
+        "lora_plus_ratio is set, but method is full, which has no adapter: remove it, or set method: lora");
   }
   if (c.lora != LoraConfig()) {
     return InvalidArgument("lora.* is set, but method is full: remove the lora section, or set method: lora");

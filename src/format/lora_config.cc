@@ -36,8 +36,8 @@ Status RefuseOtherMethods(const Json& json, const std::string& path) {
     if (on) return unsupported(key);
   }
   for (const char* key :
-       {"modules_to_save", "trainable_token_indices", "target_parameters", "layer_replication",
-        "alora_invocation_tokens", "arrow_config", "kasa_config", "monteclora_config", "use_bdlora"}) {
+       {"trainable_token_indices", "target_parameters", "layer_replication", "alora_invocation_tokens", "arrow_config",
+        "kasa_config", "monteclora_config", "use_bdlora"}) {
     if (json.contains(key) && !json[key].empty()) return unsupported(key);
   }
   if (const auto it = json.find("init_lora_weights"); it != json.end() && it->is_string()) {
@@ -65,6 +65,7 @@ Result<LoraConfig::Modules> ModulesOr(const Json& json, const char* key, const s
 // Of a file that anybody may have written: each pattern is compiled, each layer looked for in every module.
 constexpr int64_t kMostLayers = 1 << 16;
 constexpr size_t kMostLayerPatterns = 64;
+constexpr int64_t kMostSavedNames = 1 << 12;
 
 // A number stands for a list of it.
 Result<std::vector<int64_t>> LayersOr(const Json& json, const std::string& path) {
@@ -126,6 +127,10 @@ std::vector<std::string> LoraConfig::layers_patterns() const {
   const std::string& text = TextOf(layers_pattern);
   return text.empty() ? NamesOf(layers_pattern) : std::vector<std::string>{text};
 }
+std::vector<std::string> LoraConfig::saved_names() const {
+  const std::string& text = TextOf(modules_to_save);
+  return text.empty() ? NamesOf(modules_to_save) : std::vector<std::string>{text};
+}
 
 Result<LoraConfig> ReadLoraConfig(Env& env, const std::string& path) {
   TEMPER_ASSIGN_OR_RETURN(const std::string text, ReadTextFile(env, path));
@@ -152,6 +157,12 @@ Result<LoraConfig> ReadLoraConfig(Env& env, const std::string& path) {
     return Corrupt(
         fmt::format("{}: layers_pattern has {} patterns; at most {} are read", path, patterns, kMostLayerPatterns));
   }
+  TEMPER_ASSIGN_OR_RETURN(c.modules_to_save, ModulesOr(json, "modules_to_save", path));
+  if (std::ssize(c.saved_names()) > kMostSavedNames) {
+    return Corrupt(fmt::format("{}: modules_to_save lists {} names; at most {} are read", path, c.saved_names().size(),
+                               kMostSavedNames));
+  }
+  TEMPER_ASSIGN_OR_RETURN(c.ensure_weight_tying, BoolOr(json, "ensure_weight_tying", false, path));
   for (const char* key : {"rank_pattern", "alpha_pattern"}) {
     if (!ordered.contains(key) || ordered[key].is_null()) continue;
     for (const auto& [pattern, value] : ordered[key].items()) {
@@ -253,6 +264,8 @@ std::string FormatLoraConfig(const LoraConfig& c) {
   if (!c.layers_to_transform.empty()) json["layers_to_transform"] = c.layers_to_transform;
   if (const std::string& list = TextOf(c.layers_pattern); !list.empty()) json["layers_pattern"] = list;
   if (const std::vector<std::string>& lists = NamesOf(c.layers_pattern); !lists.empty()) json["layers_pattern"] = lists;
+  if (const std::vector<std::string> saved = c.saved_names(); !saved.empty()) json["modules_to_save"] = saved;
+  if (c.ensure_weight_tying) json["ensure_weight_tying"] = true;
   if (const Json excluded = modules(c.exclude_modules); !excluded.empty()) json["exclude_modules"] = excluded;
   OrderedJson ordered(json);
   for (const auto& [pattern, r] : c.rank_pattern) ordered["rank_pattern"][pattern] = r;

@@ -1,6 +1,6 @@
 // LoraConfig: a LoRA adapter as PEFT's adapter_config.json describes it. The same struct is a run's `lora` section.
 // Only what Temper honours is kept; settings that would change the result and that Temper does not support (DoRA,
-// trained biases, modules_to_save, ...) are refused on reading.
+// trained biases, new tokens, ...) are refused on reading.
 #pragma once
 
 #include <string>
@@ -29,6 +29,11 @@ struct LoraConfig {
   // Per-module overrides; a key matches a module's path as the regex "(.*\.)?(key)$". First match wins.
   std::vector<std::pair<std::string, int64_t>> rank_pattern;
   std::vector<std::pair<std::string, double>> alpha_pattern;
+  // Modules that are trained in full beside the adapter: names that a module's path ends with (also within a word). A
+  // text is one name.
+  Modules modules_to_save = std::vector<std::string>();
+  // A head that is tied to the embedding table stays so where one of the two is among them.
+  bool ensure_weight_tying = false;
   // Written, never read: whether weights are stored as [in, out] follows from the model, as in PEFT.
   bool fan_in_fan_out = false;
   std::string base_model;     // base_model_name_or_path; empty in a run, which names its base elsewhere
@@ -43,6 +48,7 @@ struct LoraConfig {
   const std::string& exclude_regex() const;
   const std::vector<std::string>& exclude_names() const;
   std::vector<std::string> layers_patterns() const;
+  std::vector<std::string> saved_names() const;  // modules_to_save
 };
 
 inline constexpr char kAdapterConfigFile[] = "adapter_config.json";

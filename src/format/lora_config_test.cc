@@ -51,7 +51,6 @@ TEST(LoraConfig, HowAdaptersBeginThatLeaveTheirBaseAloneDoesNotMatter) {
 TEST(LoraConfig, WhatComputesOtherwiseIsRefusedByItsNameWithARemedy) {
   const std::vector<std::pair<const char*, const char*>> flags = {{"use_dora", "true"},
                                                                   {"lora_bias", "true"},
-                                                                  {"modules_to_save", R"(["lm_head"])"},
                                                                   {"layer_replication", "[[0, 4]]"},
                                                                   {"target_parameters", R"(["experts.weight"])"},
                                                                   {"trainable_token_indices", "[1]"},
@@ -80,10 +79,18 @@ TEST(LoraConfig, ComesBackAsItWasWritten) {
                               .use_rslora = true,
                               .rank_pattern = {{"q_proj", 5}},
                               .alpha_pattern = {{"q_proj", 7}},
+                              .modules_to_save = std::vector<std::string>{"norm", "embed_tokens"},
+                              .ensure_weight_tying = true,
                               .base_model = "models/base"};
   const auto read = Read(FormatLoraConfig(written));
   ASSERT_TRUE(read.ok()) << read.status().message();
   EXPECT_EQ(*read, written);
+}
+
+TEST(LoraConfig, FilesWithoutModulesInFullAreAsTheyWere) {
+  const Json none = Json::parse(FormatLoraConfig({.target_modules = std::vector<std::string>{"q_proj"}}));
+  EXPECT_TRUE(none.at("modules_to_save").is_null());
+  EXPECT_FALSE(none.contains("ensure_weight_tying"));
 }
 
 TEST(LoraConfig, LayersAreANumberOrAListAsInPeft) {

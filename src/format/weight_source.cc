@@ -61,6 +61,14 @@ WeightSource WeightSource::Stack(std::vector<FileTensor> tensors) {
   return source;
 }
 
+WeightSource WeightSource::InTensor(std::string name, std::vector<std::string> aliases) const {
+  TEMPER_CHECK(tensors_.size() == 1) << tensors_.size() << " tensors as " << name;
+  WeightSource source = *this;
+  source.tensors_[0].name = std::move(name);
+  source.tensors_[0].aliases = std::move(aliases);
+  return source;
+}
+
 std::vector<WeightSource::FilePart> WeightSource::FileParts(const PartView& part) const {
   const Shape& shape = part.view.type.shape;
   TEMPER_CHECK(!part.view.type.packed()) << part.view.type.ToString() << " has no rows to point at";

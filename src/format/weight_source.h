@@ -47,6 +47,8 @@ class WeightSource {
   const std::vector<FileTensor>& tensors() const { return tensors_; }
   const std::vector<Box>& boxes() const { return boxes_; }
   bool transposed() const { return transposed_; }
+  // The same places in a tensor of another name. REQUIRES: there is one tensor.
+  WeightSource InTensor(std::string name, std::vector<std::string> aliases = {}) const;
 
   // Where the rows of `part`, a part of the weight, are stored: boxes of the files' tensors, in the order of the part's
   // rows. Each view is that memory of part.view (null if it has none); its begin and global are the tensor's, or, where

@@ -20,6 +20,7 @@
 #include "compile/memory/machine_room.h"
 #include "compile/memory/memory_policy.h"
 #include "device/kernel.h"
+#include "format/trained_copy.h"
 #include "infer/cache_pages.h"
 #include "model/base_format.h"
 #include "model/lora.h"
@@ -34,6 +35,7 @@ struct DecodeSpec {
   int64_t context = 0;              // tokens that the cache holds of each sequence
   int64_t sequences = 1;            // at most, at a time
   std::vector<LoraModule> adapter;  // empty: the bare model
+  std::vector<TrainedCopy> copies;  // weights that the adapter has trained in full
   BaseFormat base = {};             // how weights are kept
   int threads = 1;
   MemorySpec memory;

@@ -5,11 +5,12 @@
 namespace temper {
 
 Graph AdaptedModel::Adapted(Graph forward, bool training) const {
-  if (trains_all_weights) {
+  if (trains.all_weights) {
     if (training) TrainAllWeights(&forward);
     return forward;
   }
-  if (!adapters.empty()) forward = AddLora(std::move(forward), adapters, training ? dropout : 0);
+  if (!trains.adapters.empty()) forward = AddLora(std::move(forward), trains.adapters, training ? dropout : 0);
+  ReadCopies(trains.copies, training, &forward);
   KeepBaseAs(base, model.modules(), &forward);
   return forward;
 }

@@ -3,6 +3,7 @@
 #include <map>
 #include <string>
 
+#include "format/trained_copy.h"
 #include "model/forward.h"
 
 namespace temper {
@@ -25,7 +26,8 @@ std::map<std::string, ElementFormat> Changes(const BaseFormat& base, const std::
   if (!base.embedding) return formats;
   for (const Node& node : graph.nodes()) {
     if (node.op != Op::kEmbedding || graph.value(node.inputs[1]).name != kTokenInput) continue;
-    formats.emplace(graph.value(node.inputs[0]).name, *base.embedding);
+    const std::string& table = graph.value(node.inputs[0]).name;
+    if (!table.starts_with(kAdapterPrefix)) formats.emplace(table, *base.embedding);
   }
   return formats;
 }

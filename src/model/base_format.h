@@ -1,7 +1,7 @@
 // The formats in which a frozen base keeps its large weights, as a rewrite of a forward graph: their types change, and
 // the ops that read them read that format. base_dtype is that of linear modules, embedding_dtype that of the token
 // embedding and the head, which may be one tensor. Biases, norms and positions, which are small, stay as they are
-// computed.
+// computed, and so do copies that are trained beside an adapter (format/trained_copy.h).
 #pragma once
 
 #include <optional>

@@ -110,6 +110,13 @@ class Selector {
         selected |= has;
       }
     }
+    // Trained in full instead: a module that a name of modules_to_save is, or that lies inside one.
+    const auto is_saved = [&](const std::string& name) {
+      return std::any_of(paths.begin(), paths.end(), [&](const std::string& path) {
+        return ("." + path + ".").find("." + name + ".") != std::string::npos;
+      });
+    };
+    if (std::any_of(saved_.begin(), saved_.end(), is_saved)) return false;
     const std::vector<std::string>& excluded_names = config_.exclude_names();
     if (!selected || std::any_of(excluded_names.begin(), excluded_names.end(), is_called)) return false;
     if (!excluded_) return true;
@@ -126,8 +133,9 @@ class Selector {
   }
 
  private:
-  explicit Selector(const LoraConfig& config) : config_(config) {}
+  explicit Selector(const LoraConfig& config) : config_(config), saved_(config.saved_names()) {}
   const LoraConfig& config_;
+  const std::vector<std::string> saved_;
   std::optional<Pattern> targets_, excluded_;
   std::optional<LoraLayers> layers_;
   std::set<std::string> matched_;

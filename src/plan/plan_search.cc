@@ -155,7 +155,12 @@ class Searcher {
  public:
   Searcher(const Planner& planner, const RunConfig& config, int64_t rows_of_step)
       : planner_(planner), config_(config), rows_of_step_(rows_of_step), blocks_(Blocks(planner.model())) {
-    if (!config.lora.layers_to_transform.empty()) return;  // numbers of the whole model's blocks, which are not alike
+    // Numbers of the whole model's blocks, which are not alike.
+    const std::vector<std::string> saved = config.lora.saved_names();
+    const bool in_layers = std::any_of(saved.begin(), saved.end(), [](const std::string& name) {
+      return name.find_first_of("0123456789") != std::string::npos;
+    });
+    if (!config.lora.layers_to_transform.empty() || in_layers) return;
     // The first and the last block, and between them one of each kind: so there is one that is neither first nor last.
     std::vector<BlockKind> kinds = KindsOf(planner.model().facts());
     std::vector<int> few = {0};

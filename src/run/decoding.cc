@@ -33,7 +33,9 @@ Status StartEngine(DecodingModel& model, const ModelOptions& options, int64_t wa
                   .base = options.Base(model.choice),
                   .threads = model.choice.on_gpu() ? 1 : options.ResolvedThreads(),
                   .joins_adapters = !model.choice.on_gpu()};
-  TEMPER_ASSIGN_OR_RETURN(spec.adapter, model.opened.AdapterTargets());
+  TEMPER_ASSIGN_OR_RETURN(TrainableSet adapter, model.opened.AdapterSet());
+  spec.adapter = std::move(adapter.adapters);
+  spec.copies = std::move(adapter.copies);
   spec.memory = MemorySpecOf(options.run);
   TEMPER_ASSIGN_OR_RETURN(const ProcessMemory available, MemoryFor(model.processor));
   TEMPER_ASSIGN_OR_RETURN(ProgramSet programs, CompileDecoding(model.opened.model(), spec, &available));

@@ -98,7 +98,7 @@ Status WriteRunCard(Env& env, const FinishedRun& run, const std::string& checkpo
                        .progress = run.progress,
                        .diverged = HasDiverged(run, checkpoint),
                        .chats = run.chats};
-  if (!run.compiled.targets.empty()) {
+  if (!run.compiled.trains.all_weights) {
     TEMPER_ASSIGN_OR_RETURN(facts.lora, ReadLoraConfig(env, JoinPath(out, kAdapterConfigFile)));
     facts.own_generation_config = env.IsFile(JoinPath(checkpoint, kGenerationConfigFile));
   }
@@ -114,7 +114,7 @@ Status FinishRun(Env& env, const FinishedRun& run) {
   const RunProgress& progress = run.progress;
   const Program& train = run.compiled.train();
   const std::string& out = output.output_dir;
-  const bool lora = !run.compiled.targets.empty();
+  const bool lora = !run.compiled.trains.all_weights;
   TEMPER_ASSIGN_OR_RETURN(const std::string checkpoint, ResultCheckpoint(env, output, run.resume));
   TEMPER_ASSIGN_OR_RETURN(std::vector<std::string> files, CompanionFiles(env, lora ? run.model_folder : checkpoint));
   if (lora) {

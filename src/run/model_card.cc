@@ -125,6 +125,7 @@ std::string ModelCard(const ModelCardFacts& f) {
   if (f.config.model.embedding_dtype != BaseType::kAuto) names.insert(names.begin() + 2, "embedding_dtype");
   if (f.config.model.base_dtype != BaseType::kAuto) names.insert(names.begin() + 2, "base_dtype");
   if (f.lora) {
+    if (!f.config.lora.saved_names().empty()) names.insert(names.begin() + 1, "train_modules");
     names.insert(names.begin() + 1, {"lora.r", "lora.alpha", "lora.dropout", "lora.target_modules", "lora.use_rslora"});
   }
   const int64_t rows =

@@ -177,9 +177,9 @@ Result<bool> OpenedModel::FilesTieTheHead(const Json& config) const {
   return tied;
 }
 
-Result<std::vector<LoraModule>> OpenedModel::AdapterTargets() const {
-  if (!adapter_) return std::vector<LoraModule>();
-  return ResolveLora(model_->modules(), *adapter_, JoinPath(source_.adapter_folder, kAdapterConfigFile));
+Result<TrainableSet> OpenedModel::AdapterSet() const {
+  if (!adapter_) return TrainableSet();
+  return ResolveTrainable(*model_, *adapter_, JoinPath(source_.adapter_folder, kAdapterConfigFile));
 }
 
 Result<std::optional<TemplateSources>> OpenedModel::OwnTemplates() const {
@@ -231,8 +231,9 @@ Status OpenedModel::OpenWeights() {
                            model_->facts().architecture, Quoted(unused.front())));
   }
   if (!adapter_) return OkStatus();
-  TEMPER_ASSIGN_OR_RETURN(const std::vector<LoraModule> targets, AdapterTargets());
-  TEMPER_ASSIGN_OR_RETURN(adapter_weights_, AdapterReader::Open(*env_, source_.adapter_folder, targets));
+  TEMPER_ASSIGN_OR_RETURN(const TrainableSet set, AdapterSet());
+  TEMPER_ASSIGN_OR_RETURN(adapter_weights_,
+                          AdapterReader::Open(*env_, source_.adapter_folder, set.adapters, set.copies));
   return CheckAdapterBase(*weights_);
 }
 
@@ -305,6 +306,9 @@ Result<StoredSlice> OpenedModel::FindStored(const std::string& weight, const Par
     if (parts.size() == 1) return FindSlice(FindTensor(*weights_, *parts[0].tensor), parts[0].part);
     return Unsupported(fmt::format("{}: {} lies in {} places of the model's files", folder(), weight, parts.size()));
   }
+  if (weight.starts_with(kAdapterPrefix)) {
+    return Unsupported(fmt::format("{}: {} is the adapter's own", source_.adapter_folder, weight));
+  }
   return NotFound(fmt::format("{}: the model has no weight {}", folder(), Quoted(weight)));
 }
 
@@ -316,7 +320,10 @@ Status OpenedModel::Load(const BufferLookup& buffer, int part, int parts) const 
     TEMPER_RETURN_IF_ERROR(VerifyWeights(*env_, source_.adapter_folder, /*progress=*/nullptr, part, parts));
   }
   TransferProgress progress("load");
-  TEMPER_RETURN_IF_ERROR(LoadWeights(*weights_, model_->StoredWeights(), buffer, progress.Callback()));
+  // Copies begin as the model has them, unless the adapter holds them.
+  const std::vector<StoredWeight> of_model =
+      adapter_weights_ ? model_->StoredWeights() : StoredWeightsAndCopies(*model_);
+  TEMPER_RETURN_IF_ERROR(LoadWeights(*weights_, of_model, buffer, progress.Callback()));
   return adapter_weights_ ? adapter_weights_->Load(buffer) : OkStatus();
 }
 
@@ -333,7 +340,9 @@ Result<ExportSpec> OpenedModel::ExportPlan() const {
                   .head_tensor = head_tensor,
                   .tied_keys = model_->facts().tied_keys,
                   .keeps_others = model_->facts().keeps_other_tensors};
-  TEMPER_ASSIGN_OR_RETURN(spec.modules, AdapterTargets());
+  TEMPER_ASSIGN_OR_RETURN(TrainableSet set, AdapterSet());
+  spec.modules = std::move(set.adapters);
+  spec.copies = std::move(set.copies);
   for (const LinearModule& module : model_->modules()) spec.tensors_of[module.path] = module.tensors;
   spec.replaced = FilesForTransformers(*env_, folder()).replaced;
   TEMPER_ASSIGN_OR_RETURN(const auto of_template, FilesOfTemplate());

@@ -16,6 +16,7 @@
 #include "disk/stored_slice.h"
 #include "model/lora.h"
 #include "model/model.h"
+#include "model/trainable_set.h"
 
 namespace temper {
 
@@ -42,8 +43,8 @@ class OpenedModel {
   const std::optional<LoraConfig>& adapter() const { return adapter_; }
   bool stored_as_nf4() const { return stored_as_nf4_; }  // the weights of its linear modules, by bitsandbytes
 
-  // The linear modules that the adapter adds to; empty without one.
-  Result<std::vector<LoraModule>> AdapterTargets() const;
+  // What the adapter changes; empty without one.
+  Result<TrainableSet> AdapterSet() const;
 
   Result<std::unique_ptr<Tokenizer>> LoadTokenizer() const;
   // nullopt if the model has none. `tokenizer`: of this model, or null; from then on it also stops at the token with

@@ -21,11 +21,15 @@ std::string SavedConfig(const RunConfig& config) {
   return PrintRunConfig(saved);
 }
 
-LoraConfig SavedLora(LoraConfig lora, const std::vector<LoraModule>& modules, const OpenedModel& model) {
+LoraConfig SavedLora(LoraConfig lora, const TrainableSet& trains, const OpenedModel& model) {
   const Result<LoraConfig> named = NamedByPaths(model.model().modules(), lora);
   TEMPER_CHECK(named.ok()) << named.status().message();  // it has been resolved
   lora = *named;
-  const bool whole_paths = model.model().facts().keeps_other_tensors && lora.target_regex().empty();
+  const std::vector<LoraModule>& modules = trains.adapters;
+  const bool has_others = model.model().facts().keeps_other_tensors;
+  // Names may end those of modules that the text model does not have.
+  if (has_others && !trains.copies.empty()) lora.modules_to_save = trains.CopiedModules();
+  const bool whole_paths = has_others && lora.target_regex().empty();
   if (whole_paths || lora.all_linear()) {
     std::set<std::string> names;
     for (const LoraModule& m : modules) names.insert(whole_paths ? m.path : m.path.substr(m.path.rfind('.') + 1));

@@ -18,6 +18,7 @@
 #include "settings/data_sources.h"
 #include "settings/memory.h"
 #include "settings/mesh.h"
+#include "settings/optimizer_group.h"
 #include "settings/optimizer_settings.h"
 #include "settings/schedule.h"
 #include "settings/value_types.h"
@@ -92,6 +93,9 @@ struct RunConfig {
     double weight_decay = 0;
     double max_grad_norm = 1;  // 0: no clipping
     OptimizerSettings settings;
+    // LoRA+ (Hayou et al. 2024): the rate of B, and as in PEFT of vectors, is this times that of A and other matrices.
+    std::optional<double> lora_plus_ratio;
+    std::vector<OptimizerGroup> groups;
   };
 
   // What is against overfitting (LoRA's dropout is with LoRA).

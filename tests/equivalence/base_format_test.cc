@@ -55,6 +55,12 @@ TEST(BaseFormat, ComputesWhatItsValuesDo) {
     }
     const std::string llama = LlamaConfigText(false);
     ExpectSame(Train(Of(llama, base, Method::kLoraWithHead)), Train(Of(llama, ValuesOf(base), Method::kLoraWithHead)));
+    const auto beside = [&](const tiny::Base& kept) {
+      tiny::RunSpec spec = Of(llama, kept, Method::kLora);
+      spec.saved = {"embed_tokens", "v_proj"};
+      return spec;
+    };
+    ExpectSame(Train(beside(base)), Train(beside(ValuesOf(base))));
   }
 }
 

@@ -215,6 +215,7 @@ struct Variant {
   bool weighted = false;
   double noise = 0, smoothing = 0;
   bool always = false;  // of every case; all that MPI needs
+  std::vector<std::string> saved = {};
 };
 
 // With gelu instead of relu: a relu unit may be so near its kink that the order of a sum decides whether it has a
@@ -247,13 +248,36 @@ std::vector<Variant> Variants() {
       {"LoRA OPT", Smooth(OptConfigText(true)), Method::kLora, 0.1, false, true},
       {"full Llama with noise and smooth labels", LlamaConfigText(true), Method::kFull, 0, true, true, true, 5, 0.2},
       {"LoRA Gemma 2 with noise and smooth labels", Gemma2ConfigText(), Method::kLoraWithHead, 0.1, false, false, false,
-       5, 0.1}};
+       5, 0.1},
+      {"LoRA beside modules in full",
+       LlamaConfigText(false),
+       Method::kLora,
+       0.1,
+       true,
+       true,
+       false,
+       0,
+       0,
+       false,
+       {"embed_tokens", "lm_head", "norm", "v_proj"}},
+      {"LoRA beside a copy of a tied table",
+       LlamaConfigText(true),
+       Method::kLora,
+       0.1,
+       false,
+       true,
+       false,
+       0,
+       0,
+       false,
+       {"embed_tokens"}}};
 }
 
 // The curve of one rank that trains the same as the mesh of `c`.
 RunSpec SpecOf(const Variant& v, const Case& c) {
   return {.config = v.config,
           .method = v.method,
+          .saved = v.saved,
           .dropout = v.dropout,
           .rows_per_micro_batch = c.mesh.mesh.size(DataAxes(c.mesh.mesh)),
           .micro_batches = c.micro_batches,
@@ -269,9 +293,9 @@ RunSpec SpecOf(const Variant& v, const Case& c) {
 // Curves of one rank, computed once for each batch: no mesh and no recomputation changes them.
 const Curve& OneRank(const RunSpec& spec) {
   static std::map<std::string, Curve> known;
-  const auto [it, fresh] = known.try_emplace(
-      fmt::format("{} {} {} {} {} {} {} {}", spec.config, static_cast<int>(spec.method), spec.dropout,
-                  spec.rows_per_micro_batch, spec.micro_batches, spec.weighted, spec.noise, spec.smoothing));
+  const auto [it, fresh] = known.try_emplace(fmt::format(
+      "{} {} {} {} {} {} {} {} {}", spec.config, static_cast<int>(spec.method), spec.dropout, spec.rows_per_micro_batch,
+      spec.micro_batches, spec.weighted, spec.noise, spec.smoothing, spec.saved.size()));
   if (!fresh) return it->second;
   RunSpec alone = spec;
   alone.threads = 1;

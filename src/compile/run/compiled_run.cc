@@ -2,6 +2,9 @@
 
 #include <fmt/core.h>
 
+#include "compile/run/update_groups.h"
+#include "model/lora.h"
+
 namespace temper {
 namespace {
 
@@ -58,7 +61,9 @@ DType ComputeDType(const RunConfig& config) {
 
 Flops CompiledRun::ModelFlops(int64_t tokens, Flops attention) const {
   // One multiply-add forward, one for the gradient of the input, and one for the gradient of a trained weight.
-  const double per_token = (targets.empty() ? 6.0 : 4.0) * static_cast<double>(work.weights);
+  const double in_products = static_cast<double>(work.weights);
+  const double per_token =
+      trains.all_weights ? 6.0 * in_products : 4.0 * in_products + 2.0 * static_cast<double>(trained_in_products);
   return Flops{per_token * static_cast<double>(tokens)} + attention;
 }
 
@@ -76,7 +81,7 @@ std::string CompiledRun::MemoryText() const {
   }
   if (packed) {
     if (!text.empty()) text += "; ";
-    if (targets.empty()) {
+    if (trains.all_weights) {
       text += fmt::format("weights are packed for products once per step ({})", ToString(*packed));
     } else {
       text += "frozen weights are packed for products";
@@ -88,10 +93,18 @@ std::string CompiledRun::MemoryText() const {
 
 Result<std::vector<std::string>> IdleSettings(const Model& model, const RunConfig& config) {
   const LoraConfig& lora = config.lora;
+  TrainableSet trains{.all_weights = true};
+  if (config.model.method == TrainMethod::kLora) {
+    TEMPER_ASSIGN_OR_RETURN(trains, ResolveTrainable(model, lora));
+  }
+  std::vector<std::string> idle = IdleGroups(config.optimizer, trains, model);
+  if (std::string note = NoteOnTies(lora, trains); !note.empty()) idle.push_back(std::move(note));
   const bool selective = !lora.rank_pattern.empty() || !lora.alpha_pattern.empty() || !lora.exclude_names().empty() ||
                          !lora.exclude_regex().empty() || !lora.layers_to_transform.empty();
-  if (config.model.method != TrainMethod::kLora || !selective) return std::vector<std::string>();
-  return IdleLoraSettings(model.modules(), lora);
+  if (config.model.method != TrainMethod::kLora || !selective) return idle;
+  TEMPER_ASSIGN_OR_RETURN(std::vector<std::string> of_lora, IdleLoraSettings(model.modules(), lora));
+  idle.insert(idle.begin(), of_lora.begin(), of_lora.end());
+  return idle;
 }
 
 }  // namespace temper

@@ -10,8 +10,8 @@
 #include "compile/run/run_rates.h"
 #include "compile/train_step.h"
 #include "graph/model_work.h"
-#include "model/lora.h"
 #include "model/model.h"
+#include "model/trainable_set.h"
 #include "program/program_set.h"
 #include "settings/run_config.h"
 
@@ -19,7 +19,7 @@ namespace temper {
 
 struct CompiledRun {
   MeshSpec mesh;                    // with the blocks of each stage, if there are several
-  std::vector<LoraModule> targets;  // empty for full fine-tuning
+  TrainableSet trains;              // what of the model
   ProgramSet programs;              // of the objective's graphs: "train", "eval", perhaps "reference"
   std::vector<Decision> decisions;  // made by cost
   std::string mesh_note;            // a note on unexpected effects of the user's mesh and rules; may be empty
@@ -35,9 +35,10 @@ struct CompiledRun {
   std::optional<uint64_t> hash_without_limits;
   std::vector<std::string> trained;   // names of all trainable values; a stage of a pipeline has only some of them
   std::vector<std::string> distinct;  // weights and adapters of one block of each kind, and those outside of blocks
-  std::vector<StoredWeight> stored;   // their tensors in a model's or an adapter's files
+  std::vector<StoredWeight> stored;   // the tensors of what is trained in a model's or an adapter's files
   int64_t parameters = 0, trainable_parameters = 0;
-  ModelWork work;  // per token, over all blocks and the head
+  int64_t trained_in_products = 0;  // of the weights that work counts, those that are trained themselves
+  ModelWork work;                   // per token, over all blocks and the head
 
   const Program& train() const { return programs.first(); }
   std::optional<PipelineFacts> pipeline;  // if there are stages
@@ -45,8 +46,9 @@ struct CompiledRun {
   // The number of ranks with different rows, and this rank's index among them.
   int64_t data_ranks() const { return mesh.mesh.size(DataAxes(mesh.mesh)); }
   int64_t data_rank() const { return mesh.mesh.IndexIn(DataAxes(mesh.mesh), mesh.rank); }
-  // Arithmetic that the model requires for a step (not counting recomputation): 6N (full) or 4N (LoRA) per token, N the
-  // weights in its products, plus `attention`: AttentionFlops of all documents. The basis of MFU.
+  // Arithmetic that the model requires for a step (not counting recomputation): 6N (full) or 4N (LoRA; 6 for those that
+  // are trained in full beside it) per token, N the weights in its products, plus `attention`: AttentionFlops of all
+  // documents. The basis of MFU.
   Flops ModelFlops(int64_t tokens, Flops attention) const;
   // FLOPs of attention for one document, forward and backward.
   Flops AttentionFlops(int64_t tokens) const;
@@ -56,7 +58,7 @@ DType ComputeDType(const RunConfig& config);
 MemorySpec MemorySpecOf(const RunConfig& config);
 UpdateSpec UpdateSpecOf(const RunConfig::Optimizer& optimizer);
 
-// A line for each setting of LoRA without effect on this model.
+// A line for each setting of LoRA or of a group without effect on this model, and on a head that copies leave.
 Result<std::vector<std::string>> IdleSettings(const Model& model, const RunConfig& config);
 
 }  // namespace temper

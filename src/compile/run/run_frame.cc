@@ -10,6 +10,7 @@
 #include "compile/pipeline/balance.h"
 #include "compile/run/mesh_options.h"
 #include "compile/run/saved_slices.h"
+#include "compile/run/update_groups.h"
 #include "model/adapted_model.h"
 
 namespace temper {
@@ -37,9 +38,9 @@ ModelWork WorkOf(const Graph& forward) {
 
 Result<AdaptedModel> AdaptedModelOf(const Model& model, const RunConfig& config) {
   AdaptedModel adapted{.model = model};
-  adapted.trains_all_weights = config.model.method != TrainMethod::kLora;
-  if (adapted.trains_all_weights) return adapted;
-  TEMPER_ASSIGN_OR_RETURN(adapted.adapters, ResolveLora(model.modules(), config.lora));
+  adapted.trains.all_weights = config.model.method != TrainMethod::kLora;
+  if (adapted.trains.all_weights) return adapted;
+  TEMPER_ASSIGN_OR_RETURN(adapted.trains, ResolveTrainable(model, config.lora));
   adapted.dropout = config.lora.dropout;
   adapted.base = {.modules = FormatOf(config.model.base_dtype),
                   .embedding = FormatOf(config.model.embedding_dtype),
@@ -109,10 +110,12 @@ Result<RunFrame> RunFrame::Of(const Model& model, const RunConfig& config, int r
     frame.graphs.push_back(adapted.Adapted(std::move(plain), trains));
     frame.names.push_back(ProgramName(graph.kind));
   }
+  frame.spec = StepSpecOf(config);
+  AssignUpdateGroups(config.optimizer, &frame.graphs.front(), &frame.spec.update);
   const Graph& forward = frame.forward();
-  run.targets = std::move(adapted.adapters);
-  run.trainable_parameters = run.targets.empty() ? run.parameters : 0;
-  for (const LoraModule& t : run.targets) run.trainable_parameters += t.r * (t.in + t.out);
+  run.trains = std::move(adapted.trains);
+  run.trainable_parameters = run.trains.Parameters(model);
+  run.trained_in_products = run.trains.CopiesInProducts();
   const std::vector<int> blocks = BlocksOfFirstUse(forward);
   std::set<std::pair<int, std::string>> kinds;  // values of them
   for (ValueId id = 0; id < forward.num_values(); ++id) {
@@ -124,7 +127,7 @@ Result<RunFrame> RunFrame::Of(const Model& model, const RunConfig& config, int r
     // Of the first block of its kind that has it: adapters may be on later ones alone.
     if (kinds.emplace(kind, NameInAnyBlock(value.name, block)).second) run.distinct.push_back(value.name);
   }
-  run.stored = run.targets.empty() ? model.StoredWeights() : LoraWeights(run.targets);
+  run.stored = run.trains.Stored(model);
   if (run.mesh.mesh.size(Axis::kPp) > 1) {
     PipelineSpec& pipeline = run.mesh.pipeline;
     const int chunks = run.mesh.mesh.size(Axis::kPp) * pipeline.chunks_per_stage;
@@ -133,7 +136,6 @@ Result<RunFrame> RunFrame::Of(const Model& model, const RunConfig& config, int r
     pipeline.layers.assign(static_cast<size_t>(chunks), 0);
     for (const int chunk : chunk_of) ++pipeline.layers[static_cast<size_t>(chunk)];
   }
-  frame.spec = StepSpecOf(config);
   frame.spec.mesh = run.mesh;
   frame.spec.mesh.decisions.kept = kept;
   TEMPER_ASSIGN_OR_RETURN(run.mesh_note, NoteOnMesh(forward, run.mesh));
@@ -164,7 +166,7 @@ Result<CompiledRun> RunFrame::Finished(int rank, CompiledPrograms compiled, cons
   if (!run.memory.text.empty()) run.rates = memory.rates_source;
   if (run.mesh.mesh.size(Axis::kPp) > 1) {
     TEMPER_ASSIGN_OR_RETURN(run.pipeline,
-                            PipelineFactsOf(run.mesh, spec.micro_batches, run.memory.choice, run.targets.empty()));
+                            PipelineFactsOf(run.mesh, spec.micro_batches, run.memory.choice, run.trains.all_weights));
   }
   return run;
 }

@@ -155,6 +155,7 @@ class UpdateBuilder {
     const ValueId own = build_.Source(weight.name, weight.type, weight.role);
     graph_.value(own).trainable = true;
     graph_.value(own).decays = weight.decays;
+    graph_.value(own).update = weight.update;
     graph_.value(own).shard = weight.shard;
     std::vector<ValueId> inputs = {has_master ? State(MasterName(weight.name), DType::kF32, weight) : own, t.gradient};
     for (const UpdateState* state : spec_.rule->StatesOf(spec_.settings)) {
@@ -162,7 +163,9 @@ class UpdateBuilder {
     }
     inputs.insert(inputs.end(), {clip, scalars_});
     Attributes attributes = spec_.settings;
-    attributes.Set("weight_decay", weight.decays ? spec_.weight_decay : 0.0);
+    const UpdateGroup group = spec_.Of(weight);
+    attributes.Set("weight_decay", weight.decays ? group.weight_decay : 0.0);
+    if (group.lr_factor != 1) attributes.Set("lr_factor", group.lr_factor);
     attributes.Set("weight", int64_t{has_master});
     if (has_master) attributes.Set("dtype", std::string(ToString(weight.type.dtype)));
     const auto outputs = build_.Add(spec_.rule->op, inputs, std::move(attributes), "updated:" + weight.name);

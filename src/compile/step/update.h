@@ -11,11 +11,25 @@
 
 namespace temper {
 
+// How some of the trained values are updated, where others are not.
+struct UpdateGroup {
+  double lr_factor = 1;     // times the step's learning rate
+  double weight_decay = 0;  // of values that decay (Value::decays)
+  friend bool operator==(const UpdateGroup&, const UpdateGroup&) = default;
+};
+
 struct UpdateSpec {
   const UpdateRule* rule = &DefaultUpdateRule();
   Attributes settings = rule->Settings();
   double weight_decay = 0;  // of values that decay (Value::decays)
   double max_norm = 1.0;    // 0: no clipping
+  // That of a value is groups[Value::update - 1]; Value::update 0 takes what is above. The table is here and not in the
+  // graph, because passes make graphs anew.
+  std::vector<UpdateGroup> groups = {};
+
+  UpdateGroup Of(const Value& value) const {
+    return value.update == 0 ? UpdateGroup{.weight_decay = weight_decay} : groups.at(value.update - 1);
+  }
 };
 
 // A stage of a pipeline and the weights that it shares with other stages.

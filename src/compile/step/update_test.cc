@@ -42,6 +42,25 @@ TEST(BuildUpdate, DecaysValuesMarkedToDecay) {
   }
 }
 
+TEST(BuildUpdate, GroupsHaveRatesAndDecaysOfTheirOwn) {
+  Graph net = Net(DType::kBF16);
+  net.value(net.FindSource("matrix")).update = 2;
+  net.value(net.FindSource("vector")).update = 1;
+  const UpdateSpec spec{.weight_decay = 0.1, .groups = {{.lr_factor = 4}, {.lr_factor = 0.5, .weight_decay = 0.3}}};
+  std::map<std::string, std::pair<double, double>> found;
+  const Graph update = BuildUpdate(net, spec, Mesh());
+  ASSERT_TRUE(Verify(update).ok()) << Verify(update).message();
+  for (const Node& n : update.nodes()) {
+    if (n.op != Op::kAdamw) continue;
+    EXPECT_EQ(n.attributes.Has("lr_factor"), n.attributes.DoubleOr("lr_factor", 1) != 1);
+    found[update.value(n.inputs[0]).name] = {n.attributes.DoubleOr("lr_factor", 1),
+                                             n.attributes.Double("weight_decay")};
+  }
+  const std::map<std::string, std::pair<double, double>> expected = {
+      {"master:matrix", {0.5, 0.3}}, {"master:vector", {4, 0}}, {"master:kept", {1, 0}}, {"master:scaled", {1, 0.1}}};
+  EXPECT_EQ(found, expected);
+}
+
 std::vector<std::string> StatesOf(const Graph& update) {
   std::vector<std::string> names;
   for (ValueId id = 0; id < update.num_values(); ++id) {

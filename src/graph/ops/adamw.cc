@@ -22,8 +22,13 @@ void FillScalars(const Attributes& settings, int64_t step, std::span<double> sca
   scalars[kScalarBiasCorrection2] = 1 - std::pow(settings.Double("beta2"), t);
 }
 
-constexpr AttributeSpec kAttributes[] = {Double("beta1"),        Double("beta2"), Double("eps"),
-                                         Double("weight_decay"), Flag("weight"),  OptionalString("dtype")};
+constexpr AttributeSpec kAttributes[] = {Double("beta1"),
+                                         Double("beta2"),
+                                         Double("eps"),
+                                         Double("weight_decay"),
+                                         Flag("weight"),
+                                         OptionalString("dtype"),
+                                         OptionalDouble("lr_factor")};
 
 constexpr FlowOperand kIn[] = {{"ABCD"}, {"ABCD"}, {"ABCD"}, {"ABCD"}, {""}, {""}};
 constexpr FlowOutput kOut[] = {{"ABCD", {Factors({0, 1, 2, 3, 4, 5})}},

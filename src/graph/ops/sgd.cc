@@ -17,8 +17,9 @@ Cost CostOfUpdate(const Types& in, const Types& out, const Attributes& a) {
   return ElementwiseCost(in, out, 5.0 + 2 * a.Flag("buffer") + 2 * a.Flag("nesterov"));
 }
 
-constexpr AttributeSpec kAttributes[] = {Double("momentum"),     Flag("nesterov"), Flag("buffer"),
-                                         Double("weight_decay"), Flag("weight"),   OptionalString("dtype")};
+constexpr AttributeSpec kAttributes[] = {Double("momentum"),         Flag("nesterov"), Flag("buffer"),
+                                         Double("weight_decay"),     Flag("weight"),   OptionalString("dtype"),
+                                         OptionalDouble("lr_factor")};
 
 constexpr FlowOperand kIn[] = {
     {"ABCD"}, {"ABCD"}, {.dims = "ABCD", .flag = "buffer"}, {""}, {""},

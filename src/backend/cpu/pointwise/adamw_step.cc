@@ -9,7 +9,7 @@ namespace temper {
 
 AdamwScalars PrepareAdamw(const Attributes& attributes, const float* clip_2, const double* scalars) {
   const double beta1 = attributes.Double("beta1"), beta2 = attributes.Double("beta2");
-  const double learning_rate = scalars[kScalarLearningRate];
+  const double learning_rate = scalars[kScalarLearningRate] * attributes.DoubleOr("lr_factor", 1);
   return {.clip = clip_2[0],
           .beta1 = static_cast<float>(beta1),
           .one_minus_beta1 = static_cast<float>(1 - beta1),

@@ -16,7 +16,7 @@ struct AdamwScalars {
   float beta2, one_minus_beta2;
   float root_correction2;  // sqrt(1 - beta2^t)
   float eps;
-  float decay;       // 1 - learning_rate * weight_decay
+  float decay;       // 1 - learning_rate * weight_decay; the rate is the step's times the attribute lr_factor
   float minus_step;  // -learning_rate / (1 - beta1^t)
 };
 

@@ -9,7 +9,7 @@ SgdScalars PrepareSgd(const Attributes& attributes, const float* clip_2, const d
   return {.clip = clip_2[0],
           .weight_decay = static_cast<float>(attributes.Double("weight_decay")),
           .momentum = static_cast<float>(attributes.Double("momentum")),
-          .minus_rate = static_cast<float>(-scalars[kScalarLearningRate]),
+          .minus_rate = static_cast<float>(-scalars[kScalarLearningRate] * attributes.DoubleOr("lr_factor", 1)),
           .nesterov = attributes.Flag("nesterov")};
 }
 

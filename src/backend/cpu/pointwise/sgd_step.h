@@ -14,7 +14,7 @@ struct SgdScalars {
   float clip;  // factor on every gradient
   float weight_decay;
   float momentum;
-  float minus_rate;  // -learning_rate
+  float minus_rate;  // -learning_rate, of the step times the attribute lr_factor
   bool nesterov;
 };
 

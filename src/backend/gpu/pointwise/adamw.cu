@@ -7,7 +7,7 @@ namespace {
 
 struct Constants {
   float beta1, one_minus_beta1, beta2, one_minus_beta2, eps;
-  double weight_decay;
+  double weight_decay, lr_factor;
 };
 
 template <class W>
@@ -46,7 +46,7 @@ __global__ void AdamwElements(int64_t n, Tensors<W> tensors, Constants c, const 
   TEMPER_SHARED(float, of_step,
                 3);  // computed in double and rounded once: by one thread, doubles being slow on many GPUs
   if (threadIdx.x == 0) {
-    const double learning_rate = scalars[kScalarLearningRate];
+    const double learning_rate = scalars[kScalarLearningRate] * c.lr_factor;
     of_step[0] = static_cast<float>(sqrt(scalars[kScalarBiasCorrection2]));
     of_step[1] = static_cast<float>(1 - learning_rate * c.weight_decay);
     of_step[2] = static_cast<float>(-learning_rate / scalars[kScalarBiasCorrection1]);
@@ -74,7 +74,8 @@ std::unique_ptr<Kernel> MakeAdamw(const KernelSpec& spec, const Context& context
                                  .beta2 = static_cast<float>(beta2),
                                  .one_minus_beta2 = static_cast<float>(1 - beta2),
                                  .eps = static_cast<float>(spec.attributes.Double("eps")),
-                                 .weight_decay = spec.attributes.Double("weight_decay")};
+                                 .weight_decay = spec.attributes.Double("weight_decay"),
+                                 .lr_factor = spec.attributes.DoubleOr("lr_factor", 1)};
     return MakeKernel([=, stream = context.stream](const KernelArgs& args) {
       if (n == 0) return OkStatus();
       const Tensors<W> tensors = {

@@ -8,6 +8,7 @@ namespace {
 struct Constants {
   float weight_decay, momentum;
   bool nesterov;
+  double lr_factor;
 };
 
 template <class W>
@@ -40,7 +41,7 @@ __device__ void Update(const Tensors<W>& t, const Constants& c, float clip, floa
 
 template <class W>
 __global__ void SgdElements(int64_t n, Tensors<W> tensors, Constants c, const float* clip_2, const double* scalars) {
-  const float clip = clip_2[0], minus_rate = static_cast<float>(-scalars[kScalarLearningRate]);
+  const float clip = clip_2[0], minus_rate = static_cast<float>(-scalars[kScalarLearningRate] * c.lr_factor);
   const int64_t i = (int64_t{blockIdx.x} * blockDim.x + threadIdx.x) * kPerThread;
   if (i + kPerThread <= n) {
     Update<kPerThread>(tensors, c, clip, minus_rate, i);
@@ -58,7 +59,8 @@ std::unique_ptr<Kernel> MakeSgd(const KernelSpec& spec, const Context& context) 
     const int64_t n = spec.outputs[0].shape.elements();
     const Constants constants = {.weight_decay = static_cast<float>(spec.attributes.Double("weight_decay")),
                                  .momentum = static_cast<float>(spec.attributes.Double("momentum")),
-                                 .nesterov = spec.attributes.Flag("nesterov")};
+                                 .nesterov = spec.attributes.Flag("nesterov"),
+                                 .lr_factor = spec.attributes.DoubleOr("lr_factor", 1)};
     return MakeKernel([=, stream = context.stream](const KernelArgs& args) {
       if (n == 0) return OkStatus();
       const int clip = buffer ? 3 : 2;

@@ -1,0 +1,86 @@
+#include "compile/run/update_groups.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <set>
+
+#include "format/quoted.h"
+#include "format/trained_copy.h"
+
+namespace temper {
+namespace {
+
+// The path of the module that a trained value is of: of "base_model.model.lm_head.weight", of
+// "base_model.model.model.layers.0.mlp.up_proj.lora_B.weight", of "model.layers.0.self_attn.qkv_proj.weight/q".
+std::string ModuleOf(std::string name) {
+  name.resize(std::min(name.rfind('/'), name.size()));
+  if (name.starts_with(kAdapterPrefix)) name.erase(0, kAdapterPrefix.size());
+  name.resize(std::min(name.rfind('.'), name.size()));
+  for (const std::string_view matrix : {".lora_A", ".lora_B"}) {
+    if (name.ends_with(matrix)) name.resize(name.size() - matrix.size());
+  }
+  return name;
+}
+
+bool IsCalled(const std::string& path, const std::string& name) {
+  return path == name || path.ends_with("." + name);
+}
+
+// The first group that a module is of, and the name that says so; nullptr: none.
+struct Membership {
+  const OptimizerGroup* group = nullptr;
+  const std::string* name = nullptr;
+};
+Membership GroupOf(const std::vector<OptimizerGroup>& groups, const std::string& module) {
+  for (const OptimizerGroup& group : groups) {
+    for (const std::string& name : group.modules) {
+      if (IsCalled(module, name)) return {&group, &name};
+    }
+  }
+  return {};
+}
+
+// As PEFT's create_loraplus_optimizer has it.
+bool HasRateOfB(const Value& value) {
+  return value.type.shape.rank() == 1 || value.name.find(".lora_B.") != std::string::npos;
+}
+
+}  // namespace
+
+void AssignUpdateGroups(const RunConfig::Optimizer& optimizer, Graph* forward, UpdateSpec* spec) {
+  const UpdateGroup all = {.weight_decay = spec->weight_decay};
+  for (ValueId id = 0; id < forward->num_values(); ++id) {
+    Value& value = forward->value(id);
+    if (!value.trainable) continue;
+    UpdateGroup own = all;
+    if (const OptimizerGroup* const group = GroupOf(optimizer.groups, ModuleOf(value.name)).group) {
+      if (group->learning_rate) own.lr_factor = *group->learning_rate / *optimizer.learning_rate;
+      own.weight_decay = group->weight_decay.value_or(own.weight_decay);
+    }
+    if (optimizer.lora_plus_ratio && HasRateOfB(value)) own.lr_factor *= *optimizer.lora_plus_ratio;
+    if (own == all) continue;
+    const auto at = std::find(spec->groups.begin(), spec->groups.end(), own) - spec->groups.begin();
+    if (at == std::ssize(spec->groups)) spec->groups.push_back(own);
+    value.update = static_cast<int>(at) + 1;
+  }
+}
+
+std::vector<std::string> IdleGroups(const RunConfig::Optimizer& optimizer, const TrainableSet& trains,
+                                    const Model& model) {
+  std::set<const std::string*> decides;
+  for (const StoredWeight& w : trains.Stored(model)) decides.insert(GroupOf(optimizer.groups, ModuleOf(w.name)).name);
+  std::vector<std::string> idle;
+  for (const OptimizerGroup& group : optimizer.groups) {
+    for (const std::string& name : group.modules) {
+      if (decides.contains(&name)) continue;
+      idle.push_back(
+          fmt::format("optimizer_groups: {} has no effect: no module that is trained is called so, except "
+                      "those of earlier groups",
+                      Quoted(name)));
+    }
+  }
+  return idle;
+}
+
+}  // namespace temper
