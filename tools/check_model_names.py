@@ -16,6 +16,7 @@ EXCEPTIONS = {
     "src/config/foreign_tools.cc": {"llama"},  # LLaMA-Factory
     # model_type gives the kind of a tokenizer with vocab.json and merges.txt, as in transformers.
     "src/data/tokenizer/vocab_merges.cc": {"qwen2", "qwen3"},
+    "src/plan/page_template.cc": {"w3"},  # www.w3.org
 }
 # Files of src/model that are not families: they name values of the graph and settings of PEFT and bitsandbytes.
 NO_FAMILIES = {"forward.cc", "forward.h", "initialize.cc", "initialize.h", "lora.cc", "lora.h", "lora_layers.cc", "lora_layers.h",

@@ -317,6 +317,25 @@ Status SetWindows(const Json& config, int64_t window, const std::function<bool(i
   return OkStatus();
 }
 
+Result<std::vector<bool>> ReadAttentionLayers(const Json& config, const char* other, size_t layers,
+                                              const std::string& where) {
+  std::vector<bool> attention;
+  const auto types = config.find("layer_types");
+  if (types == config.end() || types->is_null()) return attention;
+  if (!types->is_array() || types->size() != layers) {
+    return Corrupt(
+        fmt::format("{}: layer_types should be a list with an entry for each of the {} layers", where, layers));
+  }
+  for (const Json& type : *types) {
+    attention.push_back(type == "full_attention");
+    if (!attention.back() && type != other) {
+      return Unsupported(fmt::format("{}: layer {} of layer_types is {}; supported are full_attention and {}", where,
+                                     attention.size() - 1, type.dump().substr(0, 40), other));
+    }
+  }
+  return attention;
+}
+
 std::unique_ptr<Model> MakeDecoder(DecoderSpec spec) {
   ModelFacts& f = spec.facts;
   f.kinds.clear();

@@ -121,6 +121,10 @@ Result<int64_t> ReadWindow(const Json& config, int64_t fallback, const std::stri
 Status SetWindows(const Json& config, int64_t window, const std::function<bool(int64_t block)>& slides,
                   const std::string& where, DecoderSpec* spec);
 
+// Which layers `layer_types` lists as "full_attention"; the others must be `other`. Empty: the file has no such list.
+Result<std::vector<bool>> ReadAttentionLayers(const Json& config, const char* other, size_t layers,
+                                              const std::string& where);
+
 std::unique_ptr<Model> MakeDecoder(DecoderSpec spec);
 
 }  // namespace temper

@@ -28,30 +28,11 @@ Result<int64_t> WidthOf(const Json& config, int64_t given, const std::string& wh
   return multiple * ((static_cast<int64_t>(scaled) + multiple - 1) / multiple);
 }
 
-// The type of each layer: layer_types, or full_attn_idxs, which lists those of attention (all, where it is missing).
-Result<std::vector<bool>> AttentionLayers(const Json& config, size_t layers, const std::string& where) {
-  const auto given = [&](const char* key) {
-    const auto it = config.find(key);
-    return it != config.end() && !it->is_null() ? &*it : nullptr;
-  };
-  if (const Json* const types = given("layer_types"); types != nullptr) {
-    if (!types->is_array() || types->size() != layers) {
-      return Corrupt(
-          fmt::format("{}: layer_types should be a list with an entry for each of the {} layers", where, layers));
-    }
-    std::vector<bool> attention;
-    for (const Json& type : *types) {
-      attention.push_back(type == "full_attention");
-      if (!attention.back() && type != "conv") {
-        return Unsupported(fmt::format("{}: layer {} of layer_types is {}; supported are full_attention and conv",
-                                       where, attention.size() - 1, type.dump().substr(0, 40)));
-      }
-    }
-    return attention;
-  }
-  const Json* const indices = given("full_attn_idxs");
-  std::vector<bool> attention(layers, indices == nullptr);
-  if (indices == nullptr) return attention;
+// Without layer_types: the layers that full_attn_idxs lists are of attention; all, where it is missing.
+Result<std::vector<bool>> ListedLayers(const Json& config, size_t layers, const std::string& where) {
+  const auto indices = config.find("full_attn_idxs");
+  if (indices == config.end() || indices->is_null()) return std::vector<bool>(layers, true);
+  std::vector<bool> attention(layers, false);
   bool good = indices->is_array();
   for (const Json& index : *indices) {
     good = good && index.is_number_integer() && index.get<int64_t>() >= 0;
@@ -105,7 +86,10 @@ Result<std::unique_ptr<Model>> ReadLfm2(const Json& file, const std::string& whe
     return Unsupported(fmt::format("{}: conv_L_cache is {}; convolutions of 1 to {} tokens are supported", where,
                                    conv.taps, kMaxConvTaps));
   }
-  TEMPER_ASSIGN_OR_RETURN(const std::vector<bool> attention, AttentionLayers(config, s.blocks.size(), where));
+  TEMPER_ASSIGN_OR_RETURN(std::vector<bool> attention, ReadAttentionLayers(config, "conv", s.blocks.size(), where));
+  if (attention.empty()) {
+    TEMPER_ASSIGN_OR_RETURN(attention, ListedLayers(config, s.blocks.size(), where));
+  }
   for (size_t b = 0; b < attention.size(); ++b) {
     if (!attention[b]) s.blocks[b].mixer = conv;
   }

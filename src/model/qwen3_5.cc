@@ -12,33 +12,6 @@
 namespace temper {
 namespace {
 
-// The type of each layer: layer_types, or every full_attention_interval-th is of attention.
-Result<std::vector<bool>> AttentionLayers(const Json& config, size_t layers, const std::string& where) {
-  std::vector<bool> attention;
-  const auto types = config.find("layer_types");
-  if (types == config.end() || types->is_null()) {
-    TEMPER_ASSIGN_OR_RETURN(const int64_t interval, IntOr(config, "full_attention_interval", 4, where));
-    if (interval < 1) {
-      return Corrupt(fmt::format("{}: full_attention_interval is {}, should be at least 1", where, interval));
-    }
-    for (size_t b = 0; b < layers; ++b) attention.push_back((static_cast<int64_t>(b) + 1) % interval == 0);
-    return attention;
-  }
-  if (!types->is_array() || types->size() != layers) {
-    return Corrupt(
-        fmt::format("{}: layer_types should be a list with an entry for each of the {} layers", where, layers));
-  }
-  for (const Json& type : *types) {
-    attention.push_back(type == "full_attention");
-    if (!attention.back() && type != "linear_attention") {
-      return Unsupported(
-          fmt::format("{}: layer {} of layer_types is {}; supported are full_attention and linear_attention", where,
-                      attention.size() - 1, type.dump().substr(0, 40)));
-    }
-  }
-  return attention;
-}
-
 Result<GatedDeltaSpec> ReadDelta(const Json& config, double norm_eps, const std::string& where) {
   GatedDeltaSpec delta{.norm_eps = norm_eps};
   TEMPER_ASSIGN_OR_RETURN(delta.taps, IntOr(config, "linear_conv_kernel_dim", 4, where));
@@ -87,7 +60,15 @@ Result<std::unique_ptr<Model>> ReadQwen35(const Json& config, const std::string&
     a->qkv_bias = a->out_bias = bias;
   }
   TEMPER_ASSIGN_OR_RETURN(const GatedDeltaSpec delta, ReadDelta(config, s.norm.eps, where));
-  TEMPER_ASSIGN_OR_RETURN(const std::vector<bool> attention, AttentionLayers(config, s.blocks.size(), where));
+  TEMPER_ASSIGN_OR_RETURN(std::vector<bool> attention,
+                          ReadAttentionLayers(config, "linear_attention", s.blocks.size(), where));
+  if (attention.empty()) {
+    TEMPER_ASSIGN_OR_RETURN(const int64_t interval, IntOr(config, "full_attention_interval", 4, where));
+    if (interval < 1) {
+      return Corrupt(fmt::format("{}: full_attention_interval is {}, should be at least 1", where, interval));
+    }
+    for (size_t b = 0; b < s.blocks.size(); ++b) attention.push_back(static_cast<int64_t>(b + 1) % interval == 0);
+  }
   for (size_t b = 0; b < attention.size(); ++b) {
     if (!attention[b]) s.blocks[b].mixer = delta;
   }

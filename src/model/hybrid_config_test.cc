@@ -1,0 +1,87 @@
+// Reading the config.json of families whose blocks differ: LFM2 and Qwen 3.5.
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "model/families.h"
+#include "model/model.h"
+
+namespace temper::hybrid_config_test {
+namespace {
+
+Json Lfm2Json() {
+  return Json::parse(R"({"architectures": ["Lfm2ForCausalLM"], "vocab_size": 100, "hidden_size": 64,
+    "num_hidden_layers": 3, "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 96,
+    "layer_types": ["conv", "full_attention", "conv"]})");
+}
+Json Qwen35Json() {
+  return Json::parse(R"({"architectures": ["Qwen3_5ForCausalLM"], "vocab_size": 100, "hidden_size": 64,
+    "num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 96,
+    "head_dim": 32, "linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 16,
+    "linear_value_head_dim": 8})");
+}
+
+// The error names the key, and the value where that is short.
+void ExpectRefused(Json config, const std::string& key, const Json& value, StatusCode code) {
+  config[key] = value;
+  const auto model = ModelFromConfig(config, "config.json");
+  ASSERT_FALSE(model.ok()) << key << " = " << value;
+  EXPECT_EQ(model.status().code(), code) << model.status().message();
+  EXPECT_NE(model.status().message().find(key), std::string::npos) << model.status().message();
+  if (value.is_number()) {
+    EXPECT_NE(model.status().message().find(value.dump()), std::string::npos) << model.status().message();
+  }
+}
+
+std::unique_ptr<Model> Read(const Json& config) {
+  auto model = ModelFromConfig(config, "config.json");
+  EXPECT_TRUE(model.ok()) << model.status().message();
+  return *std::move(model);
+}
+
+TEST(HybridConfig, BlocksOfDifferentMixersAreOfDifferentKinds) {
+  EXPECT_EQ(Read(Lfm2Json())->facts().kinds, (std::vector<int>{0, 1, 0}));
+  EXPECT_EQ(Read(Qwen35Json())->facts().kinds, (std::vector<int>{0, 0, 0, 3}));
+}
+
+TEST(HybridConfig, UnknownTypesOfLayersAreRefusedByName) {
+  ExpectRefused(Lfm2Json(), "layer_types", {"conv", "full_attention", "linear_attention"}, StatusCode::kUnsupported);
+  ExpectRefused(Lfm2Json(), "layer_types", {"conv", "full_attention"}, StatusCode::kCorrupt);
+  ExpectRefused(Lfm2Json(), "layer_types", "conv", StatusCode::kCorrupt);
+  ExpectRefused(Qwen35Json(), "layer_types", {"conv", "full_attention", "conv", "conv"}, StatusCode::kUnsupported);
+  ExpectRefused(Qwen35Json(), "full_attention_interval", 0, StatusCode::kCorrupt);
+  Json indices = Lfm2Json();
+  indices.erase("layer_types");
+  ExpectRefused(indices, "full_attn_idxs", {-1}, StatusCode::kCorrupt);
+  ExpectRefused(indices, "full_attn_idxs", 1, StatusCode::kCorrupt);
+}
+
+TEST(HybridConfig, SizesThatDoNotFitAreRefusedByKeyAndValue) {
+  for (const int64_t taps : {0, 9}) {
+    ExpectRefused(Lfm2Json(), "conv_L_cache", taps, StatusCode::kUnsupported);
+    ExpectRefused(Qwen35Json(), "linear_conv_kernel_dim", taps, StatusCode::kUnsupported);
+  }
+  ExpectRefused(Lfm2Json(), "block_multiple_of", 0, StatusCode::kCorrupt);
+  ExpectRefused(Lfm2Json(), "block_ffn_dim_multiplier", -1.5, StatusCode::kCorrupt);
+  ExpectRefused(Qwen35Json(), "linear_num_value_heads", 3, StatusCode::kCorrupt);
+  ExpectRefused(Qwen35Json(), "linear_num_key_heads", 0, StatusCode::kCorrupt);
+  ExpectRefused(Qwen35Json(), "linear_key_head_dim", -1, StatusCode::kCorrupt);
+  ExpectRefused(Qwen35Json(), "linear_value_head_dim", 1 << 20, StatusCode::kCorrupt);
+  ExpectRefused(Qwen35Json(), "hidden_act", "gelu", StatusCode::kUnsupported);
+}
+
+// Adapters find the modules that PEFT finds; convolutions and vectors of heads are none.
+TEST(HybridConfig, ModulesHaveTheNamesOfTheClass) {
+  std::vector<std::string> paths;
+  for (const LinearModule& module : Read(Qwen35Json())->modules()) {
+    if (module.path.find("layers.0.") != std::string::npos) paths.push_back(module.path);
+  }
+  const std::string at = "model.layers.0.";
+  EXPECT_EQ(paths, (std::vector<std::string>{at + "linear_attn.in_proj_qkv", at + "linear_attn.in_proj_z",
+                                             at + "linear_attn.in_proj_b", at + "linear_attn.in_proj_a",
+                                             at + "linear_attn.out_proj", at + "mlp.gate_proj", at + "mlp.up_proj",
+                                             at + "mlp.down_proj"}));
+}
+
+}  // namespace
+}  // namespace temper::hybrid_config_test
