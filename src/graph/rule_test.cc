@@ -81,6 +81,10 @@ std::vector<Case> Cases() {
        "f32[6, 4]"},
       {Op::kRope, {kX, rope}, {{"head_dim", int64_t{4}}}, "bf16[6, 8]"},
       {Op::kAttention, {kX, kKv, kKv, kIndex}, kHeads, "bf16[6, 8], f32[6, 4]"},
+      {Op::kAttention,
+       {kX, kKv, {kF, {T, 6}}, kIndex, {kF, {4}}, kIndex},
+       With(kHeads, {{"sink", kOne}, {"last", kOne}}),
+       "bf16[6, 12], f32[6, 4]"},
       {Op::kAttentionCached,
        {kX, kKv, kKv, kCache, kCache, {DType::kI32, {1}}},
        kHeads,
@@ -171,6 +175,10 @@ std::vector<Case> Cases() {
        {{"acc", kOne}, {"grad_w", kOne}, {"acc_w", kOne}},
        "bf16[6, 8], f32[8], f32[8]"},
       {Op::kAttentionBackward, {kX, kX, kKv, kKv, kX, kLse, kIndex}, kHeads, "bf16[6, 8], bf16[6, 4], bf16[6, 4]"},
+      {Op::kAttentionBackward,
+       {{kF, {T, 12}}, kX, kKv, {kF, {T, 6}}, {kF, {T, 12}}, kLse, kIndex, {kF, {4}}},
+       With(kHeads, {{"sink", kOne}}),
+       "bf16[6, 8], bf16[6, 4], bf16[6, 6], f32[4]"},
       {Op::kAttentionStepBackward, {kX, kX, kKv, kKv, kX, kLse, kIndex}, kStep, "f32[6, 8], f32[6, 4], f32[6, 4]"},
       {Op::kAttentionStepBackward,
        {kX, kX, kKv, kKv, kX, kLse, kIndex, kSums},
@@ -507,6 +515,9 @@ TEST(Rule, RefusesValuesOfAttributesThatMakeNoSense) {
   refused(Op::kEmbedding, {{kF, {V, D}}, kIndex}, {}, "offset", V + 1);
   refused(Op::kEmbedding, {{kF, {V, D}}, kIndex}, {}, "offset", huge);
   const Types attention = {kX, kKv, kKv, kIndex};
+  const Types with_sink = {kX, kKv, kKv, kIndex, {kF, {4}}};
+  refused(Op::kAttention, with_sink, With(kHeads, {{"sink", kOne}}), "sink", int64_t{0});
+  refused(Op::kAttention, with_sink, With(kHeads, {{"sink", kOne}}), "last", kOne);
   for (const int64_t heads : {int64_t{0}, int64_t{3}, int64_t{1}, int64_t{8}, huge}) {
     refused(Op::kAttention, attention, kHeads, "heads", heads);
     refused(Op::kAttention, attention, kHeads, "kv_heads", heads);
@@ -693,6 +704,10 @@ TEST(Rule, MatrixProductsCostTwoPerMultiplyAdd) {
   const double pairs = T * (T + 1) / 2.0;
   EXPECT_EQ(flops(Op::kAttention, {kX, kKv, kKv, kIndex}, kHeads), 4 * D * pairs);
   EXPECT_EQ(flops(Op::kAttentionBackward, {kX, kX, kKv, kKv, kX, kLse, kIndex}, kHeads), 10 * D * pairs);
+  // Values one and a half times as wide as keys: o has 12 columns.
+  const TensorType v{kF, {T, 6}}, o{kF, {T, 12}};
+  EXPECT_EQ(flops(Op::kAttention, {kX, kKv, v, kIndex}, kHeads), 2 * (D + 12) * pairs);
+  EXPECT_EQ(flops(Op::kAttentionBackward, {o, kX, kKv, v, o, kLse, kIndex}, kHeads), 2 * (3 * D + 2 * 12) * pairs);
 }
 
 // The second pair of a product: its dims fit those of the first, and its arithmetic and weights count.

@@ -125,15 +125,24 @@ ValueId ForwardBuilder::Attend(ValueId q, ValueId k, ValueId v, const Heads& hea
       {"scale", heads.scale != 0 ? heads.scale : 1.0 / std::sqrt(static_cast<double>(heads.head_dim))},
       {"window", heads.window}};
   if (heads.softcap != 0) attributes.Set("softcap", heads.softcap);
+  std::vector<ValueId> inputs = {q, k, v};
+  const ValueId sink = heads.sink.empty() ? kNoValue : Weight(heads.sink, {{DimLabel::kHeads, heads.heads}});
+  if (sink != kNoValue) attributes.Set("sink", int64_t{1});
   if (spec_.cache == 0) {
     attributes.Set("row", spec_.row > 0 ? spec_.row : spec_.tokens);
-    return Add(Op::kAttention, {q, k, v, document_start_}, attributes, name)[0];
+    inputs.push_back(document_start_);
+    if (sink != kNoValue) inputs.push_back(sink);
+    return Add(Op::kAttention, std::move(inputs), attributes, name)[0];
   }
-  const TensorType cache{spec_.dtype, {spec_.cache, heads.kv_heads * heads.head_dim}};
   const std::string suffix = "." + std::to_string(block);
-  const ValueId k_cache = Source("cache.k" + suffix, cache, Role::kCache);
-  const ValueId v_cache = Source("cache.v" + suffix, cache, Role::kCache);
-  const auto outputs = Add(Op::kAttentionCached, {q, k, v, k_cache, v_cache, length_}, attributes, name);
+  const auto cache = [&](const char* of, int64_t width) {
+    return Source(of + suffix, {spec_.dtype, {spec_.cache, heads.kv_heads * width}}, Role::kCache);
+  };
+  const ValueId k_cache = cache("cache.k", heads.head_dim);
+  const ValueId v_cache = cache("cache.v", heads.v_head_dim > 0 ? heads.v_head_dim : heads.head_dim);
+  inputs.insert(inputs.end(), {k_cache, v_cache, length_});
+  if (sink != kNoValue) inputs.push_back(sink);
+  const auto outputs = Add(Op::kAttentionCached, std::move(inputs), attributes, name);
   graph().value(outputs[1]).updates = k_cache;
   graph().value(outputs[2]).updates = v_cache;
   return outputs[0];

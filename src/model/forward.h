@@ -99,9 +99,11 @@ class ForwardBuilder : public GraphBuilder {
 
   struct Heads {
     int64_t heads, kv_heads, head_dim;
-    int64_t window = 0;  // tokens that a query attends to, itself included; 0: all
-    double scale = 0;    // of scores; 0: 1 / sqrt(head_dim)
-    double softcap = 0;  // scores s become softcap * tanh(s / softcap); 0: no cap
+    int64_t window = 0;      // tokens that a query attends to, itself included; 0: all
+    double scale = 0;        // of scores; 0: 1 / sqrt(head_dim)
+    double softcap = 0;      // scores s become softcap * tanh(s / softcap); 0: no cap
+    int64_t v_head_dim = 0;  // of v and of the output; 0: head_dim
+    std::string sink = {};   // a weight [heads]: a logit per head that joins the softmax without a value; "": none
   };
   // `block` names the cache.
   ValueId Attend(ValueId q, ValueId k, ValueId v, const Heads& heads, int block, const std::string& name);

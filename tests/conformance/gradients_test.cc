@@ -297,6 +297,35 @@ TEST(Gradients, OfAttentionWithGroupsDocumentsAndAWindow) {
   }
 }
 
+// With values narrower than keys, and a first document whose first three tokens see each other.
+TEST(Gradients, OfAttentionWithASinkAndLastKeys) {
+  for (const bool with_sink : {false, true}) {
+    for (const bool with_last : {false, true}) {
+      OpGraph g;
+      const ValueId q = g.Activation("q", {kT, 4 * 3}), k = g.Activation("k", {kT, 2 * 3}),
+                    v = g.Activation("v", {kT, 2 * 2});
+      const ValueId start = g.Given("document_start", Tensor::Ints({0, 0, 0, 0, 4, 4}));
+      const ValueId sink = with_sink ? g.Source("sink", {4}) : kNoValue;
+      const ValueId last = with_last ? g.Given("last", Tensor::Ints({2, 2, 2, 3, 4, 5})) : kNoValue;
+      Attributes attributes{{"heads", int64_t{4}}, {"kv_heads", int64_t{2}}, {"scale", 0.6}, {"window", int64_t{3}}};
+      std::vector<ValueId> inputs = {q, k, v, start};
+      if (with_sink) attributes.Set("sink", int64_t{1}), inputs.push_back(sink);
+      if (with_last) attributes.Set("last", int64_t{1}), inputs.push_back(last);
+      g.FinishWithLoss(g.Add(Op::kAttention, inputs, attributes, "o")[0]);
+    }
+  }
+}
+
+// A sink that is not trained leaves nothing but its part in the softmax.
+TEST(Gradients, OfAttentionWithAFrozenSink) {
+  OpGraph g;
+  const ValueId q = g.Activation("q", {kT, 2 * 3}), k = g.Activation("k", {kT, 3}), v = g.Activation("v", {kT, 3});
+  const ValueId start = g.Given("document_start", Tensor::Ints({0, 0, 0, 0, 4, 4}));
+  const ValueId sink = g.Source("sink", {2}, /*trainable=*/false);
+  const Attributes attributes{{"heads", int64_t{2}}, {"kv_heads", int64_t{1}}, {"scale", 0.6}, {"sink", int64_t{1}}};
+  g.FinishWithLoss(g.Add(Op::kAttention, {q, k, v, start, sink}, attributes, "o")[0]);
+}
+
 TEST(Gradients, OfGluOfEveryActivation) {
   for (const auto& [gelu, tanh] : {std::pair(0, 0), std::pair(1, 0), std::pair(1, 1)}) {
     OpGraph g;

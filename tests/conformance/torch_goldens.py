@@ -5,6 +5,7 @@ import torch
 import torch.nn.functional as F
 from transformers.activations import ReLUSquaredActivation
 from transformers.trainer_pt_utils import LabelSmoother
+from transformers.models.gpt_oss.modeling_gpt_oss import eager_attention_forward as gpt_oss_attention
 from transformers.models.llama.modeling_llama import LlamaRMSNorm, apply_rotary_pos_emb
 
 torch.set_default_dtype(torch.float64)
@@ -56,6 +57,31 @@ for name, window in (("Attention", 99), ("AttentionWindow2", 2)):
     grads = torch.autograd.grad((o * wave(9, 5, 4, 3)).sum(), (q, k, v))
     for which, g in zip("QKV", grads):
         show(f"{name}D{which}", g)
+
+# Attention with a sink per head (gpt-oss) and keys wider than values (DeepSeek's latent attention): 40 tokens in documents
+# of 25 and 15; 4 query heads, 2 key heads of 192, values of 128. Operands are rounded to bf16, so that kernels of f32 and
+# of bf16 have the same; of the results every 97th element.
+class Sinks(torch.nn.Module):
+    num_key_value_groups = 2
+    training = False
+
+
+def rounded(t):
+    return t.detach().to(torch.bfloat16).double().requires_grad_()
+
+
+q, k, v, d_o = (rounded(wave(s, 40, n, e)) for s, n, e in ((12, 4, 192), (13, 2, 192), (14, 2, 128), (15, 4, 128)))
+sinks = Sinks()
+sinks.sinks = torch.nn.Parameter(torch.tensor([-1.0, 0.5, 2.0, 0.0]))
+t = torch.arange(40)
+seen = (t[None] <= t[:, None]) & ((t[None] < 25) == (t[:, None] < 25))
+mask = torch.where(seen, 0.0, -torch.inf)[None, None]
+o = gpt_oss_attention(sinks, *(x[None].transpose(1, 2) for x in (q, k, v)), mask, scaling=0.01)[0][0]
+show("AttentionSink", o.flatten()[::97])
+grads = torch.autograd.grad((o * d_o).sum(), (q, k, v, sinks.sinks))
+for which, g in zip("QKV", grads):
+    show(f"AttentionSinkD{which}", g.flatten()[::97])
+show("AttentionSinkDSink", grads[3])
 
 # The loss of 3 tokens over 5 words, the second without a target; sum over tokens.
 x, w = wave(10, 3, 4), wave(11, 5, 4)

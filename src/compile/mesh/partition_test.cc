@@ -382,6 +382,66 @@ TEST(Partition, RefusesColumnsThatDoNotDivide) {
   }
 }
 
+// Attention with a sink per head, keys of 4 and values of 2.
+struct SinkNet {
+  Graph graph;
+  GraphBuilder build{&graph};
+  Shardings weights;
+
+  SinkNet() {
+    const auto index = [&](const char* name) { return build.TokenInput(name, DType::kI32, T); };
+    const ValueId token = index("token"), target = index("target"), start = index("document_start");
+    const ValueId table = Weight("table", {V, D}, Split({Axis::kTp}));
+    const ValueId x = build.Embedding(table, token, 0, "x");
+    const ValueId q = build.Linear(x, Weight("q", {4 * 4, D}, Split({Axis::kTp})), kNoValue, "q");
+    const ValueId k = build.Linear(x, Weight("k", {2 * 4, D}, Split({Axis::kTp})), kNoValue, "k");
+    const ValueId v = build.Linear(x, Weight("v", {2 * 2, D}, Split({Axis::kTp})), kNoValue, "v");
+    const ValueId sink = Weight("sink", {4}, Split({Axis::kTp}));
+    const Attributes heads = {
+        {"heads", int64_t{4}}, {"kv_heads", int64_t{2}}, {"scale", 1.0}, {"row", T}, {"sink", int64_t{1}}};
+    const ValueId o = build.Add(Op::kAttention, {q, k, v, start, sink}, heads, "o")[0];
+    const ValueId y = build.Linear(o, Weight("o_proj", {D, 4 * 2}, Split({}, {Axis::kTp})), kNoValue, "y");
+    build.Add(Op::kLinearCrossEntropy, {y, table, target}, {}, "loss", Role::kOutput);
+  }
+  ValueId Weight(const std::string& name, Shape shape, Sharding p) {
+    weights[name] = std::move(p);
+    const ValueId id = build.Source(name, {DType::kF32, shape}, Role::kWeight);
+    graph.value(id).trainable = true;
+    return id;
+  }
+};
+
+TEST(Partition, ASinkGoesWithItsHeadsAndItsGradientStaysWithThem) {
+  const SinkNet net;
+  for (const Graph& part : Parts(net.graph, MeshOf({{Axis::kTp, 2}}), net.weights)) {
+    const Node& attention = *NodesOf(part, Op::kAttention).at(0);
+    EXPECT_EQ(part.value(attention.inputs[4]).type.shape, (Shape{2}));
+    EXPECT_EQ(part.value(attention.outputs[0]).type.shape, (Shape{T, 2 * 2}));
+    const Graph step = Differentiate(part, false);
+    ASSERT_TRUE(Verify(step).ok()) << Verify(step).message();
+    const Node& backward = *NodesOf(step, Op::kAttentionBackward).at(0);
+    EXPECT_EQ(step.value(backward.outputs[3]).type, (TensorType{DType::kF32, {2}}));
+  }
+}
+
+TEST(Partition, RefusesASinkAndValuesOfAnotherWidthOverContextRanks) {
+  SinkNet net;
+  for (auto& [name, sharding] : net.weights) sharding = {};
+  EXPECT_EQ(ErrorOf(net.graph, MeshOf({{Axis::kCp, 2}}), net.weights),
+            "mesh cp=2: attention before the blocks: attention with a sink does not go with mesh.cp: rings of steps "
+            "have none");
+  Graph graph;
+  GraphBuilder build(&graph);
+  const ValueId start = build.TokenInput("document_start", DType::kI32, T);
+  const ValueId q = build.Source("q", {DType::kF32, {T, 8}}, Role::kConstant);
+  const ValueId v = build.Source("v", {DType::kF32, {T, 4}}, Role::kConstant);
+  const Attributes heads = {{"heads", int64_t{2}}, {"kv_heads", int64_t{2}}, {"scale", 1.0}, {"row", T}};
+  build.Add(Op::kAttention, {q, q, v, start}, heads, "o");
+  EXPECT_EQ(ErrorOf(graph, MeshOf({{Axis::kCp, 2}}), {}),
+            "mesh cp=2: attention before the blocks: attention with values of another width than keys does not go with "
+            "mesh.cp: rings of steps have none");
+}
+
 TEST(Partition, RefusesRowsThatDoNotSplitIntoChunks) {
   Graph graph;
   GraphBuilder build(&graph);

@@ -1,6 +1,10 @@
 // Attention: causal, grouped-query, isolated by document, optionally within a sliding window. Scores never reach
 // memory: the forward keeps only lse, the log of each row's sum of exponentials, from which the backward recomputes
 // them (Dao 2023, FlashAttention-2). With a softcap c scores are c * tanh(score / c), after scaling (Gemma 2).
+//
+// A sink is a learned logit per head that joins a row's sum of exponentials, lse with it, and carries no value
+// (transformers, eager_attention_forward of gpt_oss). So the backward computes with lse as without one, and the sink's
+// own gradient is -sum over queries of exp(sink - lse) (d_o . o). v may have a width of its own (latent attention).
 // attention_cached is the decoding form over a cache of earlier keys and values.
 #include <fmt/core.h>
 
@@ -24,11 +28,13 @@ bool GoodRing(const TensorType& q, const Attributes& a) {
 }
 
 Result<Types> Infer(const Types& in, const Attributes& a) {
-  if (in.size() != 4 || HeadsOf(in[0], in[1], in[2], a).heads == 0 || !IsIndex(in[3], in[0].shape[0]) ||
-      !GoodRing(in[0], a)) {
-    return BadOperands(Op::kAttention, "(q_T(H*E), k_T(K*E), v_T(K*E), document_start_T)", in, a);
+  const bool good = in.size() >= 4 && HeadsOf(in[0], in[1], in[2], a).heads > 0 && IsIndex(in[3], in[0].shape[0]) &&
+                    GoodRing(in[0], a) && GoodOptions(in, AttentionOptionsOf(a, 4), HeadsOf(in[0], in[1], in[2], a)) &&
+                    !(a.Has("axes") && (in.size() > 4 || !(in[1] == in[2])));
+  if (!good) {
+    return BadOperands(Op::kAttention, "(q_T(H*E), k_T(K*E), v_T(K*W), document_start_T, [sink_H], [last_T])", in, a);
   }
-  return Types{in[0], LseType(in[0], a)};
+  return Types{AttendedType(in[0], in[2], a), LseType(in[0], a)};
 }
 
 // Shapes do not show document lengths, so this is the cost of one causal document as long as a row (attribute `row`,
@@ -42,20 +48,30 @@ double KeysPerQuery(const Types& in, const Attributes& a) {
 
 Cost ForwardCost(const Types& in, const Types& out, const Attributes& a) {
   Cost cost = ElementwiseCost(in, out, 0);
-  cost.flops = {4.0 * static_cast<double>(in[0].shape.elements()) * KeysPerQuery(in, a)};  // q k^T and p v
+  // q k^T and p v
+  cost.flops = {2.0 * static_cast<double>(in[0].shape.elements() + out[0].shape.elements()) * KeysPerQuery(in, a)};
   return cost;
 }
 
 void Gradient(GradientSink& sink) {
   const Node& node = sink.node();
-  if (!sink.Needs(0) && !sink.Needs(1) && !sink.Needs(2)) return;
-  const auto outputs = sink.Emit(Op::kAttentionBackward,
-                                 {sink.OutputGradient(0), node.inputs[0], node.inputs[1], node.inputs[2],
-                                  node.outputs[0], node.outputs[1], node.inputs[3]},
-                                 node.attributes);
+  const AttentionOptions options = AttentionOptionsOf(node.attributes, 4);
+  const bool of_sink = options.sink >= 0 && sink.Needs(options.sink);
+  if (!sink.Needs(0) && !sink.Needs(1) && !sink.Needs(2) && !of_sink) return;
+  std::vector<ValueId> inputs = {sink.OutputGradient(0), node.inputs[0],  node.inputs[1], node.inputs[2],
+                                 node.outputs[0],        node.outputs[1], node.inputs[3]};
+  if (of_sink) inputs.push_back(node.inputs[static_cast<size_t>(options.sink)]);
+  if (options.last >= 0) inputs.push_back(node.inputs[static_cast<size_t>(options.last)]);
+  // A sink that is not trained has done its part in lse.
+  Attributes attributes;
+  for (const auto& [key, value] : node.attributes.entries()) {
+    if (key != "sink" || of_sink) attributes.Set(key, value);
+  }
+  const auto outputs = sink.Emit(Op::kAttentionBackward, std::move(inputs), std::move(attributes));
   for (int i = 0; i < 3; ++i) {
     if (sink.Needs(i)) sink.Contribute(i, outputs[static_cast<size_t>(i)]);
   }
+  if (of_sink) sink.Contribute(options.sink, outputs[3]);
 }
 
 // Heads are dealt to tensor ranks. With fewer KV heads than ranks, those ranks share a KV head that differ only along
@@ -85,59 +101,83 @@ void ShardOperands(ShardingSink& sink) {
   Attributes attributes = node.attributes;
   attributes.Set("heads", heads / parts);
   attributes.Set("kv_heads", kv_heads / kv_parts);
+  const AttentionOptions options = AttentionOptionsOf(node.attributes, 4);
   if (q.split(0).Has(Axis::kCp)) {
+    const char* const what = options.sink >= 0   ? "a sink"
+                             : options.last >= 0 ? "last keys other than the queries themselves"
+                             : sink.value(node.inputs[1]).type == sink.value(node.inputs[2]).type
+                                 ? nullptr
+                                 : "values of another width than keys";
+    if (what != nullptr) {
+      return sink.Refuse(fmt::format("attention with {} does not go with mesh.cp: rings of steps have none", what));
+    }
     const ContextPart part = sink.context();
     attributes.Set("axes", AxisSet(Axis::kCp).ToString());
     attributes.Set("row", part.row);
     attributes.Set("ranks", part.ranks);
     attributes.Set("index", part.index);
   }
-  const std::vector<ValueId> inputs = {sink.Use(0, q), sink.Use(1, k), sink.Use(2, v), sink.Use(3, sink.sharding(3))};
-  const auto outputs = sink.Emit(Op::kAttention, inputs, std::move(attributes), {q, q});
+  std::vector<ValueId> inputs = {sink.Use(0, q), sink.Use(1, k), sink.Use(2, v), sink.Use(3, sink.sharding(3))};
+  if (options.sink >= 0) inputs.push_back(sink.Use(options.sink, VectorBeside(q, 1, sink.mesh())));
+  if (options.last >= 0) inputs.push_back(sink.Use(options.last, sink.sharding(options.last)));
+  const auto outputs = sink.Emit(Op::kAttention, std::move(inputs), std::move(attributes), {q, q});
   sink.Deliver(0, outputs[0]);
   sink.Deliver(1, outputs[1]);
 }
 
 Result<Types> InferBackward(const Types& in, const Attributes& a) {
-  if (in.size() != 7 || HeadsOf(in[1], in[2], in[3], a).heads == 0 || !GoodRing(in[1], a) || !(in[0] == in[1]) ||
-      !(in[4] == in[1]) || !(in[5] == LseType(in[1], a)) || !IsIndex(in[6], in[0].shape[0])) {
-    return BadOperands(Op::kAttentionBackward, "(d_o, q, k, v, o, lse_TH, document_start_T)", in, a);
+  const bool good = in.size() >= 7 && HeadsOf(in[1], in[2], in[3], a).heads > 0 && GoodRing(in[1], a) &&
+                    in[0] == AttendedType(in[1], in[3], a) && in[4] == in[0] && in[5] == LseType(in[1], a) &&
+                    IsIndex(in[6], in[0].shape[0]) &&
+                    GoodOptions(in, AttentionOptionsOf(a, 7), HeadsOf(in[1], in[2], in[3], a)) &&
+                    !(a.Has("axes") && (in.size() > 7 || !(in[2] == in[3])));
+  if (!good) {
+    return BadOperands(Op::kAttentionBackward, "(d_o, q, k, v, o, lse_TH, document_start_T, [sink_H], [last_T])", in,
+                       a);
   }
-  return Types{in[1], in[2], in[3]};
+  Types out = {in[1], in[2], in[3]};
+  if (a.Flag("sink")) out.push_back({GradientDType(in[1].dtype), {a.Int("heads")}});
+  return out;
 }
 Cost BackwardCost(const Types& in, const Types& out, const Attributes& a) {
   Cost cost = ElementwiseCost(in, out, 0);
-  cost.flops = {10.0 * static_cast<double>(in[0].shape.elements()) * KeysPerQuery(in, a)};  // five products
+  // Five products, three of q's width and two of o's.
+  const double width =
+      6.0 * static_cast<double>(in[1].shape.elements()) + 4.0 * static_cast<double>(in[0].shape.elements());
+  cost.flops = {width * KeysPerQuery(in, a)};
   return cost;
 }
 
 Result<Types> InferCached(const Types& in, const Attributes& a) {
-  const bool good = in.size() == 6 && HeadsOf(in[0], in[1], in[2], a).heads > 0 && IsMatrix(in[3]) && in[3] == in[4] &&
-                    in[3].shape[1] == in[1].shape[1] && in[3].dtype == in[1].dtype && IsIndex(in[5], 1);
+  const bool good = in.size() >= 6 && HeadsOf(in[0], in[1], in[2], a).heads > 0 && IsMatrix(in[3]) &&
+                    in[3] == TensorType{in[1].dtype, {in[3].shape[0], in[1].shape[1]}} &&
+                    in[4] == TensorType{in[2].dtype, {in[3].shape[0], in[2].shape[1]}} && IsIndex(in[5], 1) &&
+                    GoodOptions(in, AttentionOptionsOf(a, 6), HeadsOf(in[0], in[1], in[2], a));
   if (!good) {
-    return BadOperands(Op::kAttentionCached, "(q_S(H*E), k_S(K*E), v_S(K*E), k_cache_C(K*E), v_cache_C(K*E), length_1)",
-                       in, a);
+    return BadOperands(Op::kAttentionCached,
+                       "(q_S(H*E), k_S(K*E), v_S(K*W), k_cache_C(K*E), v_cache_C(K*W), length_1, [sink_H])", in, a);
   }
-  return Types{in[0], in[3], in[4]};
+  return Types{AttendedType(in[0], in[2], a), in[3], in[4]};
 }
 // The whole cache is an upper bound; a decode step reads `length` rows of it.
 Cost CachedCost(const Types& in, const Types& out, const Attributes&) {
   Cost cost = ElementwiseCost(in, {out[0]}, 0);
-  cost.flops = {4.0 * static_cast<double>(in[0].shape.elements()) * static_cast<double>(in[3].shape[0])};
+  cost.flops = {2.0 * static_cast<double>(in[0].shape.elements() + out[0].shape.elements()) *
+                static_cast<double>(in[3].shape[0])};
   return cost;
 }
 
 Bytes ForwardWorkspace(const Types& in, const Types&, const Attributes& a, int threads) {
-  return std::max(AttentionScratchOf(AttentionDimsOf(in[0], a), false, threads).bytes,
+  return std::max(AttentionScratchOf(AttentionDimsOf(in[0], in[2], a), false, threads).bytes,
                   PackedScratchOf(in[0], a, false).bytes);
 }
 Bytes BackwardWorkspace(const Types& in, const Types&, const Attributes& a, int threads) {
-  return std::max({AttentionScratchOf(AttentionDimsOf(in[1], a), true, threads).bytes,
+  return std::max({AttentionScratchOf(AttentionDimsOf(in[1], in[3], a), true, threads).bytes,
                    GpuAttentionScratchOf(in[1], a).bytes, PackedScratchOf(in[1], a, true).bytes});
 }
 Bytes CachedWorkspace(const Types& in, const Types&, const Attributes& a, int threads) {
-  const int64_t head_dim = in[0].shape[1] / a.Int("heads");
-  return AttentionScratchOf({in[0].shape[0], in[3].shape[0], head_dim}, false, threads).bytes;
+  const int64_t head_dim = in[0].shape[1] / a.Int("heads"), v_head_dim = in[2].shape[1] / a.Int("kv_heads");
+  return AttentionScratchOf({in[0].shape[0], in[3].shape[0], head_dim, v_head_dim}, false, threads).bytes;
 }
 
 // The caches grow where they are.
@@ -145,25 +185,39 @@ int CachedOverwrites(const Attributes&, int, int output) {
   return output == 0 ? -1 : 2 + output;
 }
 
-constexpr AttributeSpec kAttributes[] = {Size("heads"),          Size("kv_heads"),          Double("scale"),
-                                         OptionalSize("window"), OptionalDouble("softcap"), OptionalSize("row")};
-constexpr AttributeSpec kDealtAttributes[] = {Size("heads"),          Size("kv_heads"),          Double("scale"),
-                                              OptionalSize("window"), OptionalDouble("softcap"), OptionalSize("row"),
-                                              OptionalString("axes"), OptionalSize("ranks"),     OptionalSize("index")};
+constexpr AttributeSpec kAttributes[] = {
+    Size("heads"),       Size("kv_heads"), Double("scale"), OptionalSize("window"), OptionalDouble("softcap"),
+    OptionalSize("row"), Flag("sink")};
+constexpr AttributeSpec kDealtAttributes[] = {Size("heads"),
+                                              Size("kv_heads"),
+                                              Double("scale"),
+                                              OptionalSize("window"),
+                                              OptionalDouble("softcap"),
+                                              OptionalSize("row"),
+                                              OptionalString("axes"),
+                                              OptionalSize("ranks"),
+                                              OptionalSize("index"),
+                                              Flag("sink"),
+                                              Flag("last")};
 
 // H: heads of a query; where there are fewer KV heads than ranks, keys and values are whole along some axes.
-constexpr FlowOperand kForwardIn[] = {{"TH"}, SharedBy("TH"), SharedBy("TH"), {"T"}};
-constexpr FlowOutput kForwardOut[] = {{"TH", {Factors({0, 1, 2, 3})}}, {"TH", {Factors({0, 1, 2, 3})}}};
+constexpr FlowOperand kForwardIn[] = {{"TH"}, SharedBy("TH"),       SharedBy("TH"),
+                                      {"T"},  {"H", false, "sink"}, {"T", false, "last"}};
+constexpr FlowOutput kForwardOut[] = {{"TH", {Factors({0, 1, 2, 3, 4, 5})}}, {"TH", {Factors({0, 1, 2, 3, 4, 5})}}};
 // Dealt tokens see each other in steps (compile/mesh/ring.h), never here.
 constexpr FlowRule kForwardFlow = {.in = kForwardIn, .out = kForwardOut, .together = Axis::kCp};
-constexpr FlowOperand kBackwardIn[] = {LinearIn("TH"), {"TH"}, SharedBy("TH"), SharedBy("TH"), {"TH"}, {"TH"}, {"T"}};
-constexpr FlowOutput kBackwardOut[] = {{"TH", {Factors({0, 1, 2, 3, 4, 5, 6})}, nullptr, 1},
-                                       {"TH", {Factors({0, 1, 2, 3, 4, 5, 6})}, nullptr, 2},
-                                       {"TH", {Factors({0, 1, 2, 3, 4, 5, 6})}, nullptr, 3}};
+constexpr FlowOperand kBackwardIn[] = {LinearIn("TH"), {"TH"}, SharedBy("TH"),       SharedBy("TH"),      {"TH"},
+                                       {"TH"},         {"T"},  {"H", false, "sink"}, {"T", false, "last"}};
+constexpr FlowOutput kBackwardOut[] = {{"TH", {Factors({0, 1, 2, 3, 4, 5, 6, 8})}, nullptr, 1},
+                                       {"TH", {Factors({0, 1, 2, 3, 4, 5, 6, 8})}, nullptr, 2},
+                                       {"TH", {Factors({0, 1, 2, 3, 4, 5, 6, 8})}, nullptr, 3},
+                                       {"H", {Factors({0, 4, 5, 7})}, "sink"}};
 constexpr FlowRule kBackwardFlow = {.in = kBackwardIn, .out = kBackwardOut, .together = Axis::kCp};
 
 void AddModelWork(const Types& in, const Attributes& a, ModelWork* work) {
-  work->flops_per_pair[a.IntOr("window", 0)] += 4.0 * static_cast<double>(in[0].shape[1]);  // q k^T and p v
+  // q k^T and p v, whose columns are those of v for each head
+  const int64_t columns = in[0].shape[1] + in[0].shape[1] / in[1].shape[1] * in[2].shape[1];
+  work->flops_per_pair[a.IntOr("window", 0)] += 2.0 * static_cast<double>(columns);
 }
 
 std::vector<MeasuredCase> MeasuredWith(DType dtype, bool backward) {

@@ -7,15 +7,42 @@ namespace temper {
 
 struct AttentionHeads {
   int64_t tokens, heads, kv_heads, head_dim;
+  int64_t v_head_dim;  // of v and of the output
 };
 
-// The head layout of q_T(H*E), k_T(K*E), v_T(K*E); heads == 0 if they have none.
+// The head layout of q_T(H*E), k_T(K*E), v_T(K*W); heads == 0 if they have none. W is E but in latent attention.
 inline AttentionHeads HeadsOf(const TensorType& q, const TensorType& k, const TensorType& v, const Attributes& a) {
   const int64_t h = a.Int("heads"), kv = a.Int("kv_heads");
-  const bool good = IsMatrix(q) && IsFloat(q) && IsMatrix(k) && k == v && q.dtype == k.dtype && h > 0 && kv > 0 &&
-                    h % kv == 0 && q.shape[1] % h == 0 && k.shape[1] == q.shape[1] / h * kv &&
-                    q.shape[0] == k.shape[0] && a.DoubleOr("softcap", 0) >= 0;
-  return good ? AttentionHeads{q.shape[0], h, kv, q.shape[1] / h} : AttentionHeads{};
+  const bool good = IsMatrix(q) && IsFloat(q) && IsMatrix(k) && IsMatrix(v) && q.dtype == k.dtype &&
+                    v.dtype == k.dtype && h > 0 && kv > 0 && h % kv == 0 && q.shape[1] % h == 0 &&
+                    k.shape[1] == q.shape[1] / h * kv && v.shape[1] % kv == 0 && q.shape[0] == k.shape[0] &&
+                    v.shape[0] == k.shape[0] && a.DoubleOr("softcap", 0) >= 0;
+  return good ? AttentionHeads{q.shape[0], h, kv, q.shape[1] / h, v.shape[1] / kv} : AttentionHeads{};
+}
+
+// The type of o_T(H*W). REQUIRES: HeadsOf found heads.
+inline TensorType AttendedType(const TensorType& q, const TensorType& v, const Attributes& a) {
+  return {q.dtype, {q.shape[0], v.shape[1] / a.Int("kv_heads") * a.Int("heads")}};
+}
+
+// Where a node's optional operands are; -1: absent.
+struct AttentionOptions {
+  int sink = -1;  // a logit per head, [H], that joins the sum of a row's exponentials and carries no value
+  int last = -1;  // [T]: the last key that a query sees, where that is not itself
+  int inputs = 0;
+};
+// `first`: how many operands come before them.
+inline AttentionOptions AttentionOptionsOf(const Attributes& a, int first) {
+  AttentionOptions o;
+  if (a.Flag("sink")) o.sink = first++;
+  if (a.Flag("last")) o.last = first++;
+  o.inputs = first;
+  return o;
+}
+inline bool GoodOptions(const Types& in, const AttentionOptions& o, const AttentionHeads& heads) {
+  return static_cast<int>(in.size()) == o.inputs &&
+         (o.sink < 0 || IsFloatVector(in[static_cast<size_t>(o.sink)], heads.heads)) &&
+         (o.last < 0 || IsIndex(in[static_cast<size_t>(o.last)], heads.tokens));
 }
 
 inline TensorType LseType(const TensorType& q, const Attributes& a) {

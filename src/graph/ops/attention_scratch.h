@@ -13,10 +13,11 @@ struct AttentionScratch {
   Bytes units;  // pairs of i32 [T]: runs of documents
   Bytes seen;   // pairs of i32 [T]: the keys that a query sees
   Bytes threads, thread_bytes;
-  Bytes k_panels, v_panels;  // f32 (bf16 in half of it) [longest, E], E a multiple of 32
-  Bytes k_depth_panels;      // the same; backward only, like what follows
-  Bytes d_k, d_v;            // f32 [longest, E]
-  Bytes q_rows, d_o_rows;    // [block, row]
+  // f32 (bf16 in half of it) [longest, E], E a multiple of 32; of what belongs to v its own width.
+  Bytes k_panels, v_panels;
+  Bytes k_depth_panels;    // the same; backward only, like what follows
+  Bytes d_k, d_v;          // f32 [longest, E]
+  Bytes q_rows, d_o_rows;  // [block, row]
   Bytes q_panels, d_o_panels;
   Bytes d_q;   // f32 [block, E]
   Bytes tile;  // scratch of a tile
@@ -25,13 +26,14 @@ struct AttentionScratch {
 
 struct AttentionDims {
   int64_t tokens = 0, keys = 0;  // keys: longest run of keys that one query may see
-  int64_t head_dim = 0;
+  int64_t head_dim = 0, v_head_dim = 0;
 };
 
 // The longest document: attribute `row`, the packed row length, which no document crosses; all tokens if absent.
-inline AttentionDims AttentionDimsOf(const TensorType& q, const Attributes& a) {
+inline AttentionDims AttentionDimsOf(const TensorType& q, const TensorType& v, const Attributes& a) {
   const int64_t tokens = q.shape[0];
-  return {tokens, std::min(tokens, a.IntOr("row", tokens)), q.shape[1] / a.Int("heads")};
+  return {tokens, std::min(tokens, a.IntOr("row", tokens)), q.shape[1] / a.Int("heads"),
+          v.shape[1] / a.Int("kv_heads")};
 }
 
 inline constexpr int64_t kAttentionBlockBound = 96;  // backend/cpu/attention/attention_tile.h, which checks these
@@ -50,21 +52,21 @@ inline AttentionScratch AttentionScratchOf(const AttentionDims& d, bool backward
   const auto padded = [](int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; };
   // A unit of short documents may be as long as a block.
   const int64_t L = padded(std::max(d.keys, std::min(d.tokens, kAttentionBlockBound)), kAttentionBlockBound);
-  const int64_t E = padded(d.head_dim, 32);
+  const int64_t E = padded(d.head_dim, 32), W = padded(d.v_head_dim, 32);
   s.units = take(d.tokens * 8);
   s.seen = take(d.tokens * 8);
   s.threads = s.bytes;
   s.bytes = {};
   s.k_panels = take(L * E * 4 + kSlack);
-  s.v_panels = take(L * E * 4 + kSlack);
+  s.v_panels = take(L * W * 4 + kSlack);
   if (backward) {
     s.k_depth_panels = take(L * E * 4 + kSlack);
     s.d_k = take(L * E * 4);
-    s.d_v = take(L * E * 4);
+    s.d_v = take(L * W * 4);
     s.q_rows = take(kAttentionBlockBound * kAttentionRowBytesBound);
     s.d_o_rows = take(kAttentionBlockBound * kAttentionRowBytesBound);
     s.q_panels = take(kAttentionBlockBound * E * 4 + kSlack);
-    s.d_o_panels = take(kAttentionBlockBound * E * 4 + kSlack);
+    s.d_o_panels = take(kAttentionBlockBound * W * 4 + kSlack);
     s.d_q = take(kAttentionBlockBound * E * 4);
   }
   s.tile = take(backward ? kBackwardTileBound : kForwardTileBound);

@@ -20,6 +20,10 @@ TensorType SumType(const TensorType& x) {
   return {StatisticDType(x.dtype), x.shape};
 }
 
+bool HeadsAlike(const TensorType& q, const TensorType& k, const TensorType& v, const Attributes& a) {
+  return HeadsOf(q, k, v, a).heads > 0 && k == v;
+}
+
 // Whole rows, dealt to ranks of which `origin` is one. The first step is that of the own keys: every query sees one.
 // document_start_T holds places, in 32 bits.
 bool GoodStep(const TensorType& q, const Attributes& a) {
@@ -32,7 +36,7 @@ bool GoodStep(const TensorType& q, const Attributes& a) {
 
 Result<Types> Infer(const Types& in, const Attributes& a) {
   const bool acc = a.Flag("acc");
-  if (in.size() != 4u + 2u * acc || HeadsOf(in[0], in[1], in[2], a).heads == 0 || !GoodStep(in[0], a) ||
+  if (in.size() != 4u + 2u * acc || !HeadsAlike(in[0], in[1], in[2], a) || !GoodStep(in[0], a) ||
       !IsIndex(in[3], in[0].shape[0]) || (acc && (!(in[4] == SumType(in[0])) || !(in[5] == LseType(in[0], a))))) {
     return BadOperands(Op::kAttentionStep, "(q_T(H*E), k_T(K*E), v_T(K*E), document_start_T, [o, lse_TH])", in, a);
   }
@@ -41,7 +45,7 @@ Result<Types> Infer(const Types& in, const Attributes& a) {
 
 Result<Types> InferBackward(const Types& in, const Attributes& a) {
   const bool acc = a.Flag("acc");
-  if (in.size() != 7u + acc || HeadsOf(in[1], in[2], in[3], a).heads == 0 || !GoodStep(in[1], a) || !(in[0] == in[1]) ||
+  if (in.size() != 7u + acc || !HeadsAlike(in[1], in[2], in[3], a) || !GoodStep(in[1], a) || !(in[0] == in[1]) ||
       !(in[4] == in[1]) || !(in[5] == LseType(in[1], a)) || !IsIndex(in[6], in[0].shape[0]) ||
       (acc && !(in[7] == SumType(in[1])))) {
     return BadOperands(Op::kAttentionStepBackward, "(d_o, q, k, v, o, lse_TH, document_start_T, [d_q])", in, a);
@@ -74,8 +78,8 @@ Cost BackwardCost(const Types& in, const Types& out, const Attributes& a) {
 }
 
 AttentionScratch ScratchOf(const TensorType& q, const Attributes& a, bool backward, int threads) {
-  return AttentionScratchOf({q.shape[0], ContextPartOf(a, "row").local_row(), q.shape[1] / a.Int("heads")}, backward,
-                            threads);
+  const int64_t head_dim = q.shape[1] / a.Int("heads");
+  return AttentionScratchOf({q.shape[0], ContextPartOf(a, "row").local_row(), head_dim, head_dim}, backward, threads);
 }
 Bytes ForwardWorkspace(const Types& in, const Types&, const Attributes& a, int threads) {
   return ScratchOf(in[0], a, false, threads).bytes;

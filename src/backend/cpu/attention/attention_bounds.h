@@ -14,7 +14,10 @@ struct AttentionShape {
   int64_t tokens, heads, kv_heads, E;
   double scale;
   double softcap = 0;
+  int64_t W = 0;    // of v and o; 0: E
+  double sink = 0;  // the largest magnitude of a sink
 
+  int64_t v_width() const { return W > 0 ? W : E; }
   double Capped(double score) const { return softcap == 0 ? score : softcap * std::tanh(score / softcap); }
 };
 
@@ -38,18 +41,20 @@ inline double ScoreError(const AttentionShape& c, const TestTensor& q, const Tes
 // and of what is subtracted from it, and of the sum of n exponentials.
 inline double ProbabilityError(const AttentionShape& c, const TestTensor& q, const TestTensor& k) {
   const double u = UnitRoundoff(DType::kF32);
-  return (q.type().dtype == DType::kBF16 ? 6e-6 : 12 * u) + 2.1 * ScoreError(c, q, k) +
+  // A sink loses two roundings more on its way through the scale.
+  return (q.type().dtype == DType::kBF16 ? 6e-6 : 12 * u) + 2.1 * ScoreError(c, q, k) + 4 * c.sink * u +
          (static_cast<double>(c.tokens) / 8 + 16) * u;
 }
 
-// The most that rounding can change d_q, d_k, d_v by, from the operands (d_o, q, k, v, o, lse) in double. `seen(t)`:
-// the keys that query t sees, [first, end).
+// The most that rounding can change d_q, d_k, d_v and d_sink by, from the operands (d_o, q, k, v, o, lse) in double.
+// `seen(t)`: the keys that query t sees, [first, end).
 struct BackwardBounds {
-  std::vector<double> d_q, d_k, d_v;
+  std::vector<double> d_q, d_k, d_v, d_sink;
 };
 template <class Seen>
-BackwardBounds BoundsOf(const AttentionShape& c, const TestTensors& in, const Seen& seen) {
-  const int64_t H = c.heads, K = c.kv_heads, E = c.E, T = c.tokens;
+BackwardBounds BoundsOf(const AttentionShape& c, const TestTensors& in, const Seen& seen,
+                        const TestTensor* sink = nullptr) {
+  const int64_t H = c.heads, K = c.kv_heads, E = c.E, W = c.v_width(), T = c.tokens;
   const TestTensor &q = in[1], &key = in[2], &v = in[3];
   const DType dtype = q.type().dtype;
   const double scale = c.scale, u32 = UnitRoundoff(DType::kF32);
@@ -57,24 +62,31 @@ BackwardBounds BoundsOf(const AttentionShape& c, const TestTensors& in, const Se
   const double rounding = dtype == DType::kBF16 ? 1.01 * UnitRoundoff(dtype) : 0;  // of p and d_s before their products
   const double sum_error = static_cast<double>(T * (H / K) + 8) * u32;
   const auto n = [](int64_t x) { return std::vector<double>(static_cast<size_t>(x)); };
-  BackwardBounds b{n(T * H * E), n(T * K * E), n(T * K * E)};
+  BackwardBounds b{n(T * H * E), n(T * K * E), n(T * K * W), n(H)};
   for (int64_t t = 0; t < T; ++t) {
     const auto [first, end] = seen(t);
     for (int64_t h = 0; h < H; ++h) {
-      const int64_t at_q = (t * H + h) * E;
+      const int64_t at_q = (t * H + h) * E, at_o = (t * H + h) * W;
       double delta = 0, delta_size = 0;
-      for (int64_t e = 0; e < E; ++e) {
-        const double x = in[0].Get(at_q + e) * in[4].Get(at_q + e);
+      for (int64_t e = 0; e < W; ++e) {
+        const double x = in[0].Get(at_o + e) * in[4].Get(at_o + e);
         delta += x;
         delta_size += std::fabs(x);
       }
+      if (sink != nullptr) {
+        const double p = std::exp(sink->Get(h) - in[5].Get(t * H + h));
+        const double size = static_cast<double>(W + 8) * u32 * delta_size + 4 * u32 * std::fabs(delta);
+        b.d_sink[static_cast<size_t>(h)] += p * size;
+      }
       for (int64_t k = first; k < end; ++k) {
-        const int64_t at_k = (k * K + h / (H / K)) * E;
+        const int64_t at_k = (k * K + h / (H / K)) * E, at_v = (k * K + h / (H / K)) * W;
         double score = 0, d_p = 0, d_p_size = 0;
         for (int64_t e = 0; e < E; ++e) {
           score += q.Get(at_q + e) * key.Get(at_k + e);
-          d_p += in[0].Get(at_q + e) * v.Get(at_k + e);
-          d_p_size += std::fabs(in[0].Get(at_q + e) * v.Get(at_k + e));
+        }
+        for (int64_t e = 0; e < W; ++e) {
+          d_p += in[0].Get(at_o + e) * v.Get(at_v + e);
+          d_p_size += std::fabs(in[0].Get(at_o + e) * v.Get(at_v + e));
         }
         const double lse = in[5].Get(t * H + h), p = std::exp(c.Capped(scale * score) - lse);
         const double p_off = p_error + 4 * u32 * (std::fabs(lse) + std::fabs(scale * score)),
@@ -82,11 +94,13 @@ BackwardBounds BoundsOf(const AttentionShape& c, const TestTensors& in, const Se
         // The slope of a cap, 1 - tanh^2, is off by twice what tanh is, and is at most 1.
         const double slope_off = c.softcap == 0 ? 0 : 24 * u32;
         const double d_s_off = p * (d_s * (p_off + rounding + sum_error + 4 * u32 + slope_off) +
-                                    static_cast<double>(E + 8) * u32 * (d_p_size + delta_size));
+                                    static_cast<double>(W + 8) * u32 * (d_p_size + delta_size));
         for (int64_t e = 0; e < E; ++e) {
           b.d_q[static_cast<size_t>(at_q + e)] += scale * d_s_off * std::fabs(key.Get(at_k + e));
           b.d_k[static_cast<size_t>(at_k + e)] += scale * d_s_off * std::fabs(q.Get(at_q + e));
-          b.d_v[static_cast<size_t>(at_k + e)] += p * (p_off + rounding + sum_error) * std::fabs(in[0].Get(at_q + e));
+        }
+        for (int64_t e = 0; e < W; ++e) {
+          b.d_v[static_cast<size_t>(at_v + e)] += p * (p_off + rounding + sum_error) * std::fabs(in[0].Get(at_o + e));
         }
       }
     }

@@ -16,20 +16,23 @@ bool IsStep(Op op) {
 
 }  // namespace
 
-AttentionTokens::AttentionTokens(const KernelSpec& spec, const TensorType& q)
+AttentionTokens::AttentionTokens(const KernelSpec& spec, const TensorType& q, const TensorType& v)
     : step_(IsStep(spec.op)),
       window_(spec.attributes.IntOr("window", 0)),
       queries_(step_ ? ContextPartOf(spec.attributes, "row") : ContextPart{}),
       keys_(step_ ? ContextPartOf(spec.attributes, "row", "origin") : ContextPart{}),
-      dims_(step_ ? AttentionDims{q.shape[0], queries_.local_row(), q.shape[1] / spec.attributes.Int("heads")}
-                  : AttentionDimsOf(q, spec.attributes)) {}
-
-Result<int64_t> AttentionTokens::Prepare(const int32_t* document_start, AttentionUnit* units, SeenKeys* seen) const {
-  return step_ ? PrepareStep(document_start, units, seen) : PrepareDocuments(document_start, units, seen);
+      dims_(AttentionDimsOf(q, v, spec.attributes)) {
+  if (step_) dims_.keys = queries_.local_row();
 }
 
-Result<int64_t> AttentionTokens::PrepareDocuments(const int32_t* document_start, AttentionUnit* units,
-                                                  SeenKeys* seen) const {
+Result<int64_t> AttentionTokens::Prepare(const int32_t* document_start, const int32_t* last_T, AttentionUnit* units,
+                                         SeenKeys* seen) const {
+  TEMPER_CHECK(!step_ || last_T == nullptr);
+  return step_ ? PrepareStep(document_start, units, seen) : PrepareDocuments(document_start, last_T, units, seen);
+}
+
+Result<int64_t> AttentionTokens::PrepareDocuments(const int32_t* document_start, const int32_t* last_T,
+                                                  AttentionUnit* units, SeenKeys* seen) const {
   int64_t n = 0;
   for (int64_t begin = 0; begin < dims_.tokens;) {
     int64_t end = begin + 1;
@@ -42,7 +45,14 @@ Result<int64_t> AttentionTokens::PrepareDocuments(const int32_t* document_start,
     }
     for (int64_t t = begin; t < end; ++t) {
       const int64_t first = window_ > 0 ? std::max(begin, t - window_ + 1) : begin;
-      seen[t] = {static_cast<int32_t>(first), static_cast<int32_t>(t)};
+      const int64_t last = last_T == nullptr ? t : last_T[t];
+      if (last < t || last >= end || (t > begin && last < seen[t - 1].last)) {
+        return Corrupt(fmt::format(
+            "[attention] token {} of a document [{}, {}) says that {} is the last token that it sees; that is a token "
+            "of its document, itself or a later one, and not before that of the token before",
+            t, begin, end, last));
+      }
+      seen[t] = {static_cast<int32_t>(first), static_cast<int32_t>(last)};
     }
     if (n > 0 && end - units[n - 1].begin <= kAttentionBlock) {
       units[n - 1].end = static_cast<int32_t>(end);

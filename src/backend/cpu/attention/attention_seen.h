@@ -25,24 +25,27 @@ struct SeenKeys {
 class AttentionTokens {
  public:
   // REQUIRES: the op is one of attention, attention_step and their backwards.
-  AttentionTokens(const KernelSpec& spec, const TensorType& q);
+  AttentionTokens(const KernelSpec& spec, const TensorType& q, const TensorType& v);
 
   bool is_step() const { return step_; }
   const AttentionDims& dims() const { return dims_; }
 
   // The units of a micro-batch, the costliest first, and the keys that each of its queries sees; returns the number of
-  // units. Neither `first` nor `last` decreases from a query to the next of its unit. REQUIRES: both arrays have room
-  // for all tokens. kCorrupt if document_start is invalid.
-  Result<int64_t> Prepare(const int32_t* document_start, AttentionUnit* units, SeenKeys* seen) const;
+  // units. Neither `first` nor `last` decreases from a query to the next of its unit. `last_T`: the last key that each
+  // query sees; nullptr: itself. REQUIRES: both arrays have room for all tokens; of a step no last_T. kCorrupt if
+  // document_start or last_T is invalid.
+  Result<int64_t> Prepare(const int32_t* document_start, const int32_t* last_T, AttentionUnit* units,
+                          SeenKeys* seen) const;
 
  private:
-  Result<int64_t> PrepareDocuments(const int32_t* document_start, AttentionUnit* units, SeenKeys* seen) const;
+  Result<int64_t> PrepareDocuments(const int32_t* document_start, const int32_t* last_T, AttentionUnit* units,
+                                   SeenKeys* seen) const;
   Result<int64_t> PrepareStep(const int32_t* document_start, AttentionUnit* units, SeenKeys* seen) const;
 
   const bool step_;
   const int64_t window_;
   const ContextPart queries_, keys_;  // of a step
-  const AttentionDims dims_;
+  AttentionDims dims_;
 };
 
 }  // namespace temper

@@ -16,6 +16,11 @@ struct AttentionCase {
   int64_t heads, kv_heads, E, window;
   double spread = 1;  // of q and k: large ones make rows that look at one key
   double softcap = 0;
+  int64_t W = 0;      // of v; 0: E
+  bool sink = false;  // one per head
+  bool last = false;  // the first half of every document, rounded up, sees all of itself
+
+  int64_t v_width() const { return W > 0 ? W : E; }
 };
 
 const std::vector<AttentionCase>& Cases() {
@@ -35,6 +40,13 @@ const std::vector<AttentionCase>& Cases() {
       {"sharp", {200}, 2, 1, 64, 0, 6.0},
       {"capped", {97, 40, 3}, 4, 2, 64, 0, 3.0, 2.0},
       {"capped, window, head_dim 256", {130}, 2, 1, 256, 50, 6.0, 50.0},
+      {"keys wider than values", {97, 40, 3}, 4, 4, 192, 0, 1, 0, 128},
+      {"values wider than keys", {50, 130}, 4, 2, 48, 20, 1, 0, 80},
+      {"a sink", {1, 97, 40, 3}, 4, 2, 64, 0, 1, 0, 0, true},
+      {"a sink, several segments", {700, 13}, 2, 1, 32, 0, 1, 0, 0, true},
+      {"a sink, window, capped, keys wider", {130, 20}, 6, 2, 96, 33, 3.0, 2.0, 64, true},
+      {"last keys", {1, 200, 40, 3}, 4, 2, 64, 0, 1, 0, 0, false, true},
+      {"last keys over segments, window, a sink", {700, 13}, 2, 1, 32, 530, 1, 0, 48, true, true},
   };
   return cases;
 }
@@ -43,6 +55,14 @@ struct Scene {
   int64_t T = 0;
   Attributes attributes;
   TestTensor q, k, v, document_start;
+  TestTensors options;  // sink, last
+
+  TestTensors Inputs(const TestTensor& values) const {
+    TestTensors inputs;
+    for (const TestTensor* t : {&q, &k, &values, &document_start}) inputs.push_back(t->Copy());
+    for (const TestTensor& t : options) inputs.push_back(t.Copy());
+    return inputs;
+  }
 };
 
 Scene SceneOf(const AttentionCase& c, DType dtype) {
@@ -55,13 +75,26 @@ Scene SceneOf(const AttentionCase& c, DType dtype) {
            {"scale", 1 / std::sqrt(static_cast<double>(c.E))}},
           RandomTensor({dtype, {T, c.heads * c.E}}, 1, c.spread),
           RandomTensor({dtype, {T, c.kv_heads * c.E}}, 2, c.spread),
-          RandomTensor({dtype, {T, c.kv_heads * c.E}}, 3),
-          TestTensor({DType::kI32, {T}})};
+          RandomTensor({dtype, {T, c.kv_heads * c.v_width()}}, 3),
+          TestTensor({DType::kI32, {T}}),
+          {}};
   if (c.softcap > 0) s.attributes.Set("softcap", c.softcap);
+  TestTensor last({DType::kI32, {T}});
   int64_t t = 0;
   for (int64_t n : c.documents) {
-    for (int64_t i = 0; i < n; ++i) s.document_start.Set(t + i, static_cast<double>(t));
+    for (int64_t i = 0; i < n; ++i) {
+      s.document_start.Set(t + i, static_cast<double>(t));
+      last.Set(t + i, static_cast<double>(t + std::max(i, (n + 1) / 2 - 1)));
+    }
     t += n;
+  }
+  if (c.sink) {
+    s.attributes.Set("sink", int64_t{1});
+    s.options.push_back(RandomTensor({dtype, {c.heads}}, 9, 3));
+  }
+  if (c.last) {
+    s.attributes.Set("last", int64_t{1});
+    s.options.push_back(std::move(last));
   }
   return s;
 }
@@ -71,7 +104,9 @@ std::string Name(const AttentionCase& c, DType dtype, const AttentionWay& way) {
 }
 
 AttentionShape ShapeOf(const AttentionCase& c, const Scene& s) {
-  return {s.T, c.heads, c.kv_heads, c.E, s.attributes.Double("scale"), c.softcap};
+  double most = 0;
+  for (int64_t h = 0; c.sink && h < c.heads; ++h) most = std::max(most, std::fabs(s.options[0].Get(h)));
+  return {s.T, c.heads, c.kv_heads, c.E, s.attributes.Double("scale"), c.softcap, c.W, most};
 }
 
 TEST(Attention, MatchesTheScalarTwin) {
@@ -79,15 +114,11 @@ TEST(Attention, MatchesTheScalarTwin) {
     const double u = UnitRoundoff(dtype);
     for (const AttentionCase& c : Cases()) {
       const Scene s = SceneOf(c, dtype);
-      TestTensors inputs;
-      for (const TestTensor* t : {&s.q, &s.k, &s.v, &s.document_start}) inputs.push_back(t->Copy());
+      const TestTensors inputs = s.Inputs(s.v);
       const TwinRun run{Op::kAttention, s.attributes, &inputs};
       const TestTensors want = RunReference(run);
       // Sums of p |v|.
-      TestTensors absolute;
-      for (const TestTensor* t : {&s.q, &s.k}) absolute.push_back(t->Copy());
-      absolute.push_back(Absolute(s.v));
-      absolute.push_back(s.document_start.Copy());
+      const TestTensors absolute = s.Inputs(Absolute(s.v));
       const TestTensors magnitude = RunReference({Op::kAttention, s.attributes, &absolute});
       const double p_error = ProbabilityError(ShapeOf(c, s), s.q, s.k);
       for (const AttentionWay& way : AttentionWaysOf(dtype)) {
@@ -113,24 +144,29 @@ TEST(AttentionBackward, MatchesTheScalarTwin) {
   for (DType dtype : {DType::kBF16, DType::kF32}) {
     for (const AttentionCase& c : Cases()) {
       const Scene s = SceneOf(c, dtype);
-      TestTensors forward;
-      for (const TestTensor* t : {&s.q, &s.k, &s.v, &s.document_start}) forward.push_back(t->Copy());
+      const TestTensors forward = s.Inputs(s.v);
       const TestTensors made = RunReference({Op::kAttention, s.attributes, &forward});
       TestTensors inputs;
-      inputs.push_back(RandomTensor(s.q.type(), 5));
+      inputs.push_back(RandomTensor(made[0].type(), 5));
       for (const TestTensor* t : {&s.q, &s.k, &s.v, &made[0], &made[1], &s.document_start}) inputs.push_back(t->Copy());
+      for (const TestTensor& t : s.options) inputs.push_back(t.Copy());
       const TwinRun run{Op::kAttentionBackward, s.attributes, &inputs};
       const TestTensors want = RunReference(run);
-      const BackwardBounds bounds = BoundsOf(ShapeOf(c, s), inputs, [&](int64_t t) {
-        const auto start = static_cast<int64_t>(s.document_start.Get(t));
-        return std::pair(c.window > 0 ? std::max(start, t - c.window + 1) : start, t + 1);
-      });
-      const std::vector<double>* bound[] = {&bounds.d_q, &bounds.d_k, &bounds.d_v};
+      const BackwardBounds bounds = BoundsOf(
+          ShapeOf(c, s), inputs,
+          [&](int64_t t) {
+            const auto start = static_cast<int64_t>(s.document_start.Get(t));
+            const int64_t last = c.last ? static_cast<int64_t>(s.options.back().Get(t)) : t;
+            return std::pair(c.window > 0 ? std::max(start, t - c.window + 1) : start, last + 1);
+          },
+          c.sink ? &s.options[0] : nullptr);
+      const std::vector<double>* bound[] = {&bounds.d_q, &bounds.d_k, &bounds.d_v, &bounds.d_sink};
       for (const AttentionWay& way : AttentionWaysOf(dtype)) {
         const TestTensors one = way.run(run, 1);
-        for (size_t o = 0; o < 3; ++o) {
+        ASSERT_EQ(one.size(), c.sink ? 4u : 3u);
+        for (size_t o = 0; o < one.size(); ++o) {
           ExpectNear(
-              one[o], want[o], 2.02 * UnitRoundoff(dtype),
+              one[o], want[o], 2.02 * UnitRoundoff(one[o].type().dtype),
               [&](int64_t i) { return 1.02 * (*bound[o])[static_cast<size_t>(i)] + 1e-30; },
               Name(c, dtype, way) + " output " + std::to_string(o));
           for (int threads : {2, 3}) {
@@ -145,14 +181,24 @@ TEST(AttentionBackward, MatchesTheScalarTwin) {
 struct CachedCase {
   int64_t tokens, cache, length, heads, kv_heads, E, window;
   double softcap = 0;
+  int64_t W = 0;  // of v; 0: E
+  bool sink = false;
 };
 
 TEST(AttentionCached, MatchesTheScalarTwin) {
-  constexpr CachedCase kCached[] = {
-      {1, 40, 0, 4, 2, 32, 0},        {1, 40, 39, 4, 2, 64, 0},      {1, 700, 650, 6, 2, 64, 0},
-      {1, 90, 60, 16, 1, 32, 0},      {5, 64, 31, 4, 4, 48, 0},      {2, 64, 31, 12, 2, 16, 9},
-      {40, 64, 0, 4, 2, 64, 0},       {33, 100, 67, 2, 1, 96, 0},    {550, 600, 20, 2, 1, 16, 45},
-      {1, 90, 60, 4, 2, 256, 0, 1.0}, {7, 90, 60, 2, 1, 64, 20, 0.5}};
+  constexpr CachedCase kCached[] = {{1, 40, 0, 4, 2, 32, 0},
+                                    {1, 40, 39, 4, 2, 64, 0},
+                                    {1, 700, 650, 6, 2, 64, 0},
+                                    {1, 90, 60, 16, 1, 32, 0},
+                                    {5, 64, 31, 4, 4, 48, 0},
+                                    {2, 64, 31, 12, 2, 16, 9},
+                                    {40, 64, 0, 4, 2, 64, 0},
+                                    {33, 100, 67, 2, 1, 96, 0},
+                                    {550, 600, 20, 2, 1, 16, 45},
+                                    {1, 90, 60, 4, 2, 256, 0, 1.0},
+                                    {7, 90, 60, 2, 1, 64, 20, 0.5},
+                                    {1, 90, 60, 16, 2, 192, 0, 0, 128, true},
+                                    {40, 64, 3, 4, 2, 64, 9, 0, 96, true}};
   for (DType dtype : {DType::kBF16, DType::kF32}) {
     const double u = UnitRoundoff(dtype);
     for (const CachedCase& c : kCached) {
@@ -163,16 +209,23 @@ TEST(AttentionCached, MatchesTheScalarTwin) {
       if (c.softcap > 0) attributes.Set("softcap", c.softcap);
       TestTensors inputs, absolute;
       inputs.push_back(RandomTensor({dtype, {c.tokens, c.heads * c.E}}, 1));
-      for (uint32_t i = 2; i < 4; ++i) inputs.push_back(RandomTensor({dtype, {c.tokens, c.kv_heads * c.E}}, i));
+      const int64_t W = c.W > 0 ? c.W : c.E;
+      for (uint32_t i = 2; i < 4; ++i) {
+        inputs.push_back(RandomTensor({dtype, {c.tokens, c.kv_heads * (i == 2 ? c.E : W)}}, i));
+      }
       for (uint32_t i = 4; i < 6; ++i) {
         // Rows that hold nothing yet are NaN.
-        TestTensor cache({dtype, {c.cache, c.kv_heads * c.E}});
+        TestTensor cache({dtype, {c.cache, c.kv_heads * (i == 4 ? c.E : W)}});
         const TestTensor random = RandomTensor(cache.type(), i);
-        for (int64_t j = 0; j < c.length * c.kv_heads * c.E; ++j) cache.Set(j, random.Get(j));
+        for (int64_t j = 0; j < c.length * cache.type().shape[1]; ++j) cache.Set(j, random.Get(j));
         inputs.push_back(std::move(cache));
       }
       inputs.emplace_back(TensorType{DType::kI32, {1}});
       inputs.back().Set(0, static_cast<double>(c.length));
+      if (c.sink) {
+        attributes.Set("sink", int64_t{1});
+        inputs.push_back(RandomTensor({dtype, {c.heads}}, 9, 3));
+      }
       for (size_t i = 0; i < inputs.size(); ++i) {
         absolute.push_back(i == 2 || i == 4 ? Absolute(inputs[i]) : inputs[i].Copy());
       }
@@ -196,6 +249,30 @@ TEST(AttentionCached, MatchesTheScalarTwin) {
       }
     }
   }
+}
+
+TEST(Attention, RefusesLastKeysThatFallOrLeaveTheirDocument) {
+  const AttentionCase c{"", {3, 2}, 1, 1, 16, 0, 1, 0, 0, false, true};
+  Scene s = SceneOf(c, DType::kF32);
+  KernelSpec spec{.op = Op::kAttention, .attributes = s.attributes};
+  TestTensors inputs = s.Inputs(s.v);
+  for (const TestTensor& t : inputs) spec.inputs.push_back(t.type());
+  spec.outputs = *RuleOf(spec.op).infer(spec.inputs, spec.attributes);
+  spec.workspace = RuleOf(spec.op).workspace(spec.inputs, spec.outputs, spec.attributes, 1);
+  auto kernel = MakeCpuKernels({.threads = 1})->Make(spec);
+  ASSERT_TRUE(kernel.ok());
+  TestTensor o(spec.outputs[0]), lse(spec.outputs[1]), workspace({DType::kF32, {spec.workspace.v / 4}});
+  std::vector<std::byte*> in, out = {o.data(), lse.data()};
+  for (const TestTensor& t : inputs) in.push_back(t.data());
+  const auto run = [&](std::vector<int> last) {
+    for (size_t i = 0; i < last.size(); ++i) inputs[4].Set(static_cast<int64_t>(i), last[i]);
+    return (*kernel)->Run({in.data(), out.data(), workspace.data()}).code();
+  };
+  EXPECT_EQ(run({1, 1, 2, 4, 4}), StatusCode::kOk);
+  EXPECT_EQ(run({2, 1, 2, 4, 4}), StatusCode::kCorrupt);
+  EXPECT_EQ(run({0, 0, 2, 4, 4}), StatusCode::kCorrupt);
+  EXPECT_EQ(run({0, 1, 3, 4, 4}), StatusCode::kCorrupt);
+  EXPECT_EQ(run({0, 1, 2, 3, 5}), StatusCode::kCorrupt);
 }
 
 TEST(Attention, RefusesDocumentsThatDoNotNameTheirFirstToken) {

@@ -92,7 +92,7 @@ void ForwardOf(const AttentionForwardTile& t) {
   int* const probability = q + kRows * kQueryWords<Math>;
   float* score = reinterpret_cast<float*>(probability);
   float* o = score + kRows * kScoreWords;
-  const int64_t padded_E = RoundUpTo(t.E, kColumns);
+  const int64_t padded_W = RoundUpTo(t.W, kColumns);
   const float factor = t.scale * Math::kExponentFactor;
   const Cap cap(t.scale, kCapped ? t.cap : 1);
   // By row: the largest score without scale and the sum of exponentials, of all keys so far and of those at hand.
@@ -102,16 +102,20 @@ void ForwardOf(const AttentionForwardTile& t) {
     largest[i] = now[i] = kMinusInfinity;
     total[i] = sum_now[i] = shift[i] = 0;
   }
+  for (int i = 0; t.sinks != nullptr && i < t.rows; ++i) {
+    largest[i] = t.sinks[i] / t.scale;
+    total[i] = 1;
+  }
   const int64_t begin = t.first[0] / kColumns * kColumns, end = t.last[t.rows - 1] + 1;
   if (t.resume) {
     if (begin >= end) return;
     for (int i = 0; i < kRows; ++i) {
-      float* row = o + i * padded_E;
-      Fill(row, 0, padded_E, 0);
+      float* row = o + i * padded_W;
+      Fill(row, 0, padded_W, 0);
       if (i >= t.rows) continue;
       largest[i] = t.lse[i * t.lse_stride] / t.scale;
       total[i] = 1;
-      for (int64_t e = 0; e < t.E; e += kLanes) Store(row + e, Load(t.sums + i * t.q_stride + e, Full{}), Full{});
+      for (int64_t e = 0; e < t.W; e += kLanes) Store(row + e, Load(t.sums + i * t.o_stride + e, Full{}), Full{});
     }
   }
   CopyRows<Math>(t.q, t.q_stride, t.rows, kRows, t.E, q);
@@ -167,28 +171,28 @@ void ForwardOf(const AttentionForwardTile& t) {
       Store(total + i, Load(total + i, Full{}) * r + Load(sum_now + i, Full{}), Full{});
       Store(largest + i, Load(now + i, Full{}), Full{});
     }
-    for (int64_t e = 0; e < t.E; e += kColumns) {
+    for (int64_t e = 0; e < t.W; e += kColumns) {
       Sums sum;
       if (key == begin && !t.resume) {
         ClearSums(sum);
       } else {
-        LoadScaledSums(o + e, padded_E, rescale, sum);
+        LoadScaledSums(o + e, padded_W, rescale, sum);
       }
       const int* v = PanelAt(t.v_panels, e / kColumns * t.v_panel_bytes) + key / Math::kStep * kColumns;
       AddProduct<Math, kScoreWords>(probability, v, (n + Math::kStep - 1) / Math::kStep, sum);
-      StoreSums(sum, o + e, padded_E);
+      StoreSums(sum, o + e, padded_W);
     }
   }
 
   T* out = static_cast<T*>(t.o);
   for (int i = 0; i < t.rows; ++i) {
     const Floats inverse = Set(1 / total[i]);
-    for (int64_t e = 0; e < t.E; e += kLanes) {
-      const Floats x = Load(o + i * padded_E + e, Full{}) * inverse;
+    for (int64_t e = 0; e < t.W; e += kLanes) {
+      const Floats x = Load(o + i * padded_W + e, Full{}) * inverse;
       if (t.sums != nullptr) {
-        Store(t.sums + i * t.q_stride + e, x, Full{});
+        Store(t.sums + i * t.o_stride + e, x, Full{});
       } else {
-        Store(out + i * t.q_stride + e, x, Full{});
+        Store(out + i * t.o_stride + e, x, Full{});
       }
     }
     if (t.lse != nullptr) {
@@ -250,11 +254,11 @@ void BackwardOf(const AttentionBackwardBlock& b) {
       to[i] = i < rows ? b.last[row] + 1 - b.first_key : 0;
     }
     for (int64_t j = 0; j < columns; j += kColumns) {
-      const int64_t panel = (b.first_key + j) / kColumns * b.key_panel_bytes;
+      const int64_t panel = (b.first_key + j) / kColumns;
       const int* a = static_cast<const int*>(b.q_rows) + i0 * kQueryWords<Math>;
       Sums sum;
       ClearSums(sum);
-      AddProduct<Math, kQueryWords<Math>>(a, PanelAt(b.k_panels, panel), b.E / Math::kStep, sum);
+      AddProduct<Math, kQueryWords<Math>>(a, PanelAt(b.k_panels, panel * b.k_panel_bytes), b.E / Math::kStep, sum);
       SettleSums(sum);
       // Rows see more keys one after the other, and begin at later ones.
       const bool masked = rows < kRows || to[0] < j + kColumns || from[kRows - 1] > j;
@@ -276,7 +280,7 @@ void BackwardOf(const AttentionBackwardBlock& b) {
       }
       a = static_cast<const int*>(b.d_o_rows) + i0 * kQueryWords<Math>;
       ClearSums(sum);
-      AddProduct<Math, kQueryWords<Math>>(a, PanelAt(b.v_panels, panel), b.E / Math::kStep, sum);
+      AddProduct<Math, kQueryWords<Math>>(a, PanelAt(b.v_panels, panel * b.v_panel_bytes), b.W / Math::kStep, sum);
       SettleSums(sum);
 #pragma GCC unroll 8
       for (int i = 0; i < kRows; i += 2) {
@@ -313,7 +317,7 @@ void BackwardOf(const AttentionBackwardBlock& b) {
     while (tile * kRows < b.rows && seen[tile] <= k) ++tile;
     const int64_t first = tile * kRows / Math::kStep, steps = all_steps - first;
     if (steps <= 0) break;
-    AddToKeys<Math>(p_panel, static_cast<const char*>(b.d_o_panels), b.row_panel_bytes, first, steps, k, b.E, b.d_v);
+    AddToKeys<Math>(p_panel, static_cast<const char*>(b.d_o_panels), b.row_panel_bytes, first, steps, k, b.W, b.d_v);
     AddToKeys<Math>(d_s_panel, static_cast<const char*>(b.q_panels), b.row_panel_bytes, first, steps, k, b.E, b.d_k);
   }
   for (int64_t i0 = 0; i0 < b.rows; i0 += kRows) {

@@ -19,19 +19,21 @@ inline constexpr int64_t kMaxHeadDim = 256;
 
 struct AttentionForwardTile {
   const void* q = nullptr;                          // row 0 of the tile, one head
-  int64_t q_stride = 0;                             // elements between rows, of o too
+  int64_t q_stride = 0, o_stride = 0;               // elements between rows
   int rows = 0;                                     // at most the table's `rows`
   const int32_t *first = nullptr, *last = nullptr;  // of each row, not decreasing; every row sees a key, but to resume
   const void *k_panels = nullptr, *v_panels = nullptr;
-  // k: a panel per nr keys, E deep. v: a panel per nr of E, whose depth is the unit's keys; bytes between them.
+  // k: a panel per nr keys, E deep. v: a panel per nr of W, whose depth is the unit's keys; bytes between them.
   int64_t k_panel_bytes = 0, v_panel_bytes = 0;
-  int64_t keys = 0;  // packed
-  int64_t E = 0;
+  int64_t keys = 0;      // packed
+  int64_t E = 0, W = 0;  // elements of a head of q and k, and of v and o
   float scale = 0;
-  float cap = 0;            // of scaled scores: cap * tanh(score / cap); 0: none
+  float cap = 0;  // of scaled scores: cap * tanh(score / cap); 0: none
+  // Of each row, a capped score of no key that joins its sum of exponentials; nullptr: none. Not with `resume`.
+  const float* sinks = nullptr;
   void* scratch = nullptr;  // forward_scratch bytes, 64-byte aligned
   void* o = nullptr;
-  // f32 rows, q_stride apart, to which o goes instead. With `resume` they and lse hold those of other keys, which are
+  // f32 rows, o_stride apart, to which o goes instead. With `resume` they and lse hold those of other keys, which are
   // taken in; lse is then set, too.
   float* sums = nullptr;
   bool resume = false;
@@ -45,23 +47,23 @@ struct AttentionBackwardBlock {
   const int32_t *first = nullptr, *last = nullptr;  // of each row
   // Copied by copy_rows; zero from `rows` up to a whole tile.
   const void *q_rows = nullptr, *d_o_rows = nullptr;
-  // A panel per nr of E, kAttentionBlock deep; bytes between them. With turn_keys they are panels of A.
+  // A panel per nr of E (d_o: W), kAttentionBlock deep; bytes between them. With turn_keys they are panels of A.
   const void *q_panels = nullptr, *d_o_panels = nullptr;
   int64_t row_panel_bytes = 0;
-  // A panel per nr keys of the unit, E deep; bytes between them.
+  // A panel per nr keys of the unit, E deep (v: W); bytes between them.
   const void *k_panels = nullptr, *v_panels = nullptr;
-  int64_t key_panel_bytes = 0;
+  int64_t k_panel_bytes = 0, v_panel_bytes = 0;
   // A panel per nr of E, whose depth is the unit's keys; bytes between them.
   const void* k_depth_panels = nullptr;
   int64_t k_depth_panel_bytes = 0;
   const float *lse = nullptr, *delta = nullptr;  // of each row: lse is natural, delta = d_o . o
-  int64_t E = 0;
+  int64_t E = 0, W = 0;                          // elements of a head of q and k, and of v and d_o
   float scale = 0;
   float cap = 0;            // of scaled scores: cap * tanh(score / cap); 0: none
   void* scratch = nullptr;  // backward_scratch bytes, 64-byte aligned
-  // f32 sums to add to: kAttentionBlock rows of E elements, rounded up to whole vectors of a tile (padded_E). d_q: for
-  // the block's rows; d_k, d_v: for the block's keys, with turn_keys [E, kAttentionBlock]. d_q and d_k lack the factor
-  // `scale`.
+  // f32 sums to add to: kAttentionBlock rows of E elements (d_v: W), rounded up to whole vectors of a tile (padded_E).
+  // d_q: for the block's rows; d_k, d_v: for the block's keys, with turn_keys [E, kAttentionBlock]. d_q and d_k lack
+  // the factor `scale`.
   float *d_q = nullptr, *d_k = nullptr, *d_v = nullptr;
 };
 

@@ -24,17 +24,18 @@ inline const AttentionKernels& AttentionKernelsOf(DType dtype, Isa isa) {
 
 // What all kernels know of their heads.
 struct HeadLayout {
-  int64_t heads, kv_heads, group, E, window;
+  int64_t heads, kv_heads, group, E, W, window;  // E of q and k, W of v and o
   float scale, cap;
   int64_t element;  // bytes of q, k, v
   const AttentionKernels* kernels;
   const TileKernels* tiles;
 
-  HeadLayout(const KernelSpec& spec, const TensorType& q, const AttentionKernels& table)
+  HeadLayout(const KernelSpec& spec, const TensorType& q, const TensorType& v, const AttentionKernels& table)
       : heads(spec.attributes.Int("heads")),
         kv_heads(spec.attributes.Int("kv_heads")),
         group(heads / kv_heads),
         E(q.shape[1] / heads),
+        W(v.shape[1] / kv_heads),
         window(spec.attributes.IntOr("window", 0)),
         scale(static_cast<float>(spec.attributes.Double("scale"))),
         cap(static_cast<float>(spec.attributes.DoubleOr("softcap", 0))),
@@ -49,30 +50,40 @@ struct HeadLayout {
 
   int64_t query_stride() const { return heads * E; }
   int64_t key_stride() const { return kv_heads * E; }
-  int64_t padded_E() const { return (E + tiles->nr - 1) / tiles->nr * tiles->nr; }
+  int64_t value_stride() const { return kv_heads * W; }
+  int64_t out_stride() const { return heads * W; }
+  int64_t Padded(int64_t width) const { return (width + tiles->nr - 1) / tiles->nr * tiles->nr; }
   int64_t PanelBytes(int64_t depth) const {
     return (depth + tiles->k_step - 1) / tiles->k_step * tiles->k_step * tiles->nr * tiles->element_size;
   }
   std::byte* At(std::byte* data, int64_t index) const { return data + index * element; }
-  // Panels of tokens [first, first + n) of a head, E deep; or of E, n deep.
-  void PackTokens(const std::byte* head, int64_t stride, int64_t n, std::byte* panels) const {
-    tiles->pack_k(head, stride, n, tiles->nr, true, E, panels, PanelBytes(E));
+  // Panels of tokens [first, first + n) of a head, `width` deep; or of `width`, n deep.
+  void PackTokens(const std::byte* head, int64_t stride, int64_t n, int64_t width, std::byte* panels) const {
+    tiles->pack_k(head, stride, n, tiles->nr, true, width, panels, PanelBytes(width));
   }
-  void PackDepth(const std::byte* head, int64_t stride, int64_t n, std::byte* panels) const {
-    tiles->pack_lines(head, stride, E, tiles->nr, true, n, panels, PanelBytes(n));
+  void PackDepth(const std::byte* head, int64_t stride, int64_t n, int64_t width, std::byte* panels) const {
+    tiles->pack_lines(head, stride, width, tiles->nr, true, n, panels, PanelBytes(n));
   }
   // The second with queries for tokens: what d_k and d_v are products of.
-  void PackQueries(const std::byte* head, int64_t stride, int64_t n, std::byte* panels) const {
-    if (kernels->turn_keys == nullptr) return PackDepth(head, stride, n, panels);
-    tiles->pack_lines(head, stride, E, tiles->mr, false, n, panels, PanelBytes(n));
+  void PackQueries(const std::byte* head, int64_t stride, int64_t n, int64_t width, std::byte* panels) const {
+    if (kernels->turn_keys == nullptr) return PackDepth(head, stride, n, width, panels);
+    tiles->pack_lines(head, stride, width, tiles->mr, false, n, panels, PanelBytes(n));
   }
 };
 
-// Whether the tiles apply: whole vectors of E, a positive scale (the softmax's maximum is taken before scaling).
-inline bool Served(const KernelSpec& spec, const TensorType& q) {
+// Whether the tiles apply: whole vectors of E and W, a positive scale (the softmax's maximum is taken before scaling).
+inline bool Served(const KernelSpec& spec, const TensorType& q, const TensorType& v) {
   if (q.dtype != DType::kF32 && q.dtype != DType::kBF16) return false;
-  const int64_t E = q.shape[1] / spec.attributes.Int("heads");
-  return E % 16 == 0 && E <= kMaxHeadDim && spec.attributes.Double("scale") > 0;
+  const auto whole = [](int64_t width) { return width > 0 && width % 16 == 0 && width <= kMaxHeadDim; };
+  return whole(q.shape[1] / spec.attributes.Int("heads")) && whole(v.shape[1] / spec.attributes.Int("kv_heads")) &&
+         spec.attributes.Double("scale") > 0;
+}
+
+// A sink of some float type.
+inline float SinkAt(const std::byte* sink_H, ElementFormat type, int64_t head) {
+  if (type == DType::kBF16) return ToFloat(reinterpret_cast<const bf16*>(sink_H)[head]);
+  if (type == DType::kF64) return static_cast<float>(reinterpret_cast<const double*>(sink_H)[head]);
+  return reinterpret_cast<const float*>(sink_H)[head];
 }
 
 // Calls body(i, thread) for i < n, each on whichever thread is free: units differ in cost.

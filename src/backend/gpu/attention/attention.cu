@@ -34,6 +34,7 @@ void Say(AttentionPath path, const KernelSpec& spec, const Heads& heads) {
 
 std::unique_ptr<Kernel> MakeAttention(const KernelSpec& spec, const Context& context) {
   const Heads heads = HeadsOf(spec.inputs[0], spec.attributes);
+  if (!IsPlain(spec.attributes, spec.inputs[1], spec.inputs[2])) return nullptr;
   if (!IsCompute(spec.inputs[0]) || heads.E > kMostHeadDim) return nullptr;
   Faults::Word fault = context.faults->Register([](int64_t word) {
     return "attention: token " + std::to_string(word - 1) +

@@ -67,6 +67,7 @@ template Status FindDeltas(const float*, const float*, const Heads&, float*, gpu
 template Status FindDeltas(const bf16*, const bf16*, const Heads&, float*, gpuStream_t);
 
 std::unique_ptr<Kernel> MakeAttentionBackward(const KernelSpec& spec, const Context& context) {
+  if (!IsPlain(spec.attributes, spec.inputs[2], spec.inputs[3])) return nullptr;
   const Heads heads = HeadsOf(spec.inputs[1], spec.attributes);
   TEMPER_CHECK(spec.workspace >= GpuAttentionScratchOf(spec.inputs[1], spec.attributes).bytes) << spec.workspace.v;
   if (spec.inputs[1].dtype == DType::kBF16) {

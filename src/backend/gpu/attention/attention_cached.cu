@@ -70,6 +70,7 @@ __global__ void AttendToCache(const T* q, const T* k, const T* v, const int* len
 
 std::unique_ptr<Kernel> MakeAttentionCached(const KernelSpec& spec, const Context& context) {
   const Attributes& a = spec.attributes;
+  if (a.Flag("sink") || !(spec.inputs[1] == spec.inputs[2])) return nullptr;
   const CachedHeads heads = {.tokens = spec.inputs[0].shape[0],
                              .capacity = spec.inputs[3].shape[0],
                              .heads = a.Int("heads"),

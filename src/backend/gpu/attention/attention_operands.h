@@ -24,6 +24,11 @@ struct Heads {
   }
 };
 
+// Whether these kernels know all of the node's operands: no sink, no last keys, values as wide as keys.
+inline bool IsPlain(const Attributes& a, const TensorType& k, const TensorType& v) {
+  return !a.Flag("sink") && !a.Flag("last") && k == v;
+}
+
 inline Heads HeadsOf(const TensorType& q, const Attributes& a) {
   return {.tokens = q.shape[0],
           .heads = a.Int("heads"),
