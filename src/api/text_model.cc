@@ -41,7 +41,7 @@ Status TextModel::Impl::Load(const Settings& settings) {
   if (options.choice.model.empty()) return InvalidArgument("settings: model is required");
   TEMPER_ASSIGN_OR_RETURN(chat, ChatContext::Create(Today(), kwargs));
   TEMPER_ASSIGN_OR_RETURN(model, OpenForDecoding(options));
-  return StartSession(*model, options, context);
+  return StartEngine(*model, options, context);
 }
 
 Result<Answer> TextModel::Impl::Say(const std::function<Result<std::vector<int32_t>>()>& encode,
@@ -50,7 +50,7 @@ Result<Answer> TextModel::Impl::Say(const std::function<Result<std::vector<int32
   TEMPER_RETURN_IF_ERROR(ReadSettings(sampling, {options.Group()}));
   TEMPER_ASSIGN_OR_RETURN(const std::vector<int32_t> ids, encode());
   TEMPER_RETURN_IF_ERROR(CheckPrompt(*model, ids));
-  const int64_t room = model->session->context();
+  const int64_t room = model->engine->context();
   if (static_cast<int64_t>(ids.size()) >= room) {
     return InvalidArgument(fmt::format(
         "the prompt has {} tokens, too many for the context of {}: shorten it, or open the model with a larger context",
@@ -103,7 +103,7 @@ Result<std::string> TextModel::Chat(std::span<const Message> messages, const Set
 }
 
 int64_t TextModel::context() const {
-  return impl_->model->session->context();
+  return impl_->model->engine->context();
 }
 
 }  // namespace temper

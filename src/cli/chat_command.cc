@@ -85,7 +85,7 @@ class Conversation {
 
   // False: there is no answer.
   Result<bool> TryAnswer(const std::function<bool()>& stopped) {
-    const int64_t context = model_.session->context();
+    const int64_t context = model_.engine->context();
     const auto too_long = [&](const std::vector<int32_t>& tokens) {
       return static_cast<int64_t>(tokens.size()) >= context;
     };
@@ -155,7 +155,7 @@ Result<int> Chat(const Arguments& arguments) {
     return InvalidArgument(model.opened.folder() + " has no chat template: choose one with --chat_template (" +
                            KnownTemplateNames() + ", or a file); temper generate continues raw text");
   }
-  TEMPER_RETURN_IF_ERROR(StartSession(model, settings.model, kContext));
+  TEMPER_RETURN_IF_ERROR(StartEngine(model, settings.model, kContext));
 
   ChatTerminal terminal;
   if (terminal.interactive()) {

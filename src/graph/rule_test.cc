@@ -18,11 +18,12 @@ struct Case {
   std::string outputs;  // types, comma-separated
 };
 
-constexpr int64_t T = 6, D = 8, O = 10, V = 12, R = 2, H = 4, K = 2, C = 16;
+constexpr int64_t T = 6, D = 8, O = 10, V = 12, R = 2, H = 4, K = 2;
 const DType kF = DType::kBF16;  // so that f32 statistics and gradients differ from activations
 const TensorType kX{kF, {T, D}}, kY{kF, {T, O}}, kW{kF, {O, D}}, kD{kF, {D}}, kIndex{DType::kI32, {T}};
 const TensorType kStatistic{DType::kF32, {T}}, kGradD{DType::kF32, {D}}, kGradW{DType::kF32, {O, D}};
-const TensorType kKv{kF, {T, D / H*K}}, kCache{kF, {C, D / H*K}}, kLse{DType::kF32, {T, H}};
+const TensorType kKv{kF, {T, D / H*K}}, kCache{kF, {192, D / H*K}}, kLse{DType::kF32, {T, H}};
+const TensorType kValueCache{kF, {192, 32 * K}};
 const TensorType kScalars{DType::kF64, {kNumScalars}}, kSum{DType::kF64, {1}}, kClip{DType::kF32, {2}};
 const TensorType kMaster{DType::kF32, {O, D}};
 const int64_t kZero = 0, kOne = 1;
@@ -86,9 +87,9 @@ std::vector<Case> Cases() {
        With(kHeads, {{"sink", kOne}, {"last", kOne}}),
        "bf16[6, 12], f32[6, 4]"},
       {Op::kAttentionCached,
-       {kX, kKv, kKv, kCache, kCache, {DType::kI32, {1}}},
-       kHeads,
-       "bf16[6, 8], bf16[16, 4], bf16[16, 4]"},
+       {kX, kKv, kKv, kCache, kValueCache, kIndex, kIndex, {DType::kI32, {2, 3}}},
+       With(kHeads, {{"page", int64_t{32}}}),
+       "bf16[6, 8], bf16[192, 4], bf16[192, 64]"},
       {Op::kAttentionStep, {kX, kKv, kKv, kIndex}, kStep, "f32[6, 8], f32[6, 4]"},
       {Op::kAttentionStep,
        {kX, kKv, kKv, kIndex, kSums, kLse},

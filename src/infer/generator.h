@@ -1,4 +1,4 @@
-// Generator: turns a prompt into more tokens with a DecodeSession: greedy, or sampled at a temperature. Draws come from
+// Generator: turns prompts into more tokens with a DecodeEngine: greedy, or sampled at a temperature. Draws come from
 // a counter-based generator, so that equal seeds give equal text.
 #pragma once
 
@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "infer/decode_session.h"
+#include "infer/decode_engine.h"
 
 namespace temper {
 
@@ -20,9 +20,9 @@ struct SamplingSpec {
   uint64_t seed = 42;
 };
 
-// The next token under `logits` [V], without the penalty. `draw` numbers the draws of one seed. Ties go to the smaller
-// id.
-int32_t SampleToken(std::span<const float> logits, const SamplingSpec& spec, uint64_t draw);
+// The next token under `logits` [V], without the penalty. `draw` numbers the draws of one seed and stream. Ties go to
+// the smaller id.
+int32_t SampleToken(std::span<const float> logits, const SamplingSpec& spec, uint64_t draw, uint64_t stream = 0);
 
 // Makes each token of `seen` less probable, once however often it occurs: divides a positive logit by `penalty`,
 // multiplies a negative one. REQUIRES: ids are below logits.size().
@@ -34,9 +34,17 @@ void PenalizeRepetition(std::span<float> logits, std::span<const int32_t> seen, 
 // kernels may take them in another order. The repetition penalty counts `prompt` and what was produced. `stopped`, if
 // given, is called between the steps of the prompt, which may take long; true ends the call. Errors: a prompt that is
 // empty or longer than the cache, logits that are not numbers.
-Result<std::vector<int32_t>> GenerateTokens(DecodeSession& decoder, std::span<const int32_t> prompt,
+Result<std::vector<int32_t>> GenerateTokens(DecodeSequence& decoder, std::span<const int32_t> prompt,
                                             int64_t max_new_tokens, const SamplingSpec& sampling,
                                             std::span<const int32_t> stop, const std::function<bool(int32_t)>& on_token,
                                             const std::function<bool()>& stopped = nullptr);
+
+// Continues `prompts`, each as GenerateTokens does, as many at a time as `engine` has sequences: where one has ended,
+// the next takes its place. Prompt i draws from stream i of the seed, so that its answer depends neither on the others
+// nor on how many there are at a time. `on_answer` gets the tokens of each as it ends. REQUIRES: max_new_tokens > 0;
+// no sequence is open.
+Status GenerateAll(DecodeEngine& engine, std::span<const std::vector<int32_t>> prompts, int64_t max_new_tokens,
+                   const SamplingSpec& sampling, std::span<const int32_t> stop,
+                   const std::function<void(size_t prompt, std::vector<int32_t> tokens)>& on_answer);
 
 }  // namespace temper

@@ -2,6 +2,8 @@
 
 #include <cmath>
 
+#include "graph/ops/attention_cache.h"
+
 namespace temper {
 
 ForwardBuilder::ForwardBuilder(Graph* graph, const ForwardSpec& spec, Naming naming)
@@ -9,7 +11,8 @@ ForwardBuilder::ForwardBuilder(Graph* graph, const ForwardSpec& spec, Naming nam
   token_ = Column(kTokenColumn);
   position_ = Column(kPositionColumn);
   if (spec.cache > 0) {
-    length_ = Source(kLengthInput, {DType::kI32, {1}}, Role::kInput);
+    slot_ = TokenInput(kSlotInput, DType::kI32, spec.tokens);
+    page_table_ = Source(kPageTableInput, {DType::kI32, {spec.sequences, CachePagesOf(spec.cache)}}, Role::kInput);
   } else {
     document_start_ = Column(kDocumentStartColumn);
   }
@@ -135,12 +138,15 @@ ValueId ForwardBuilder::Attend(ValueId q, ValueId k, ValueId v, const Heads& hea
     return Add(Op::kAttention, std::move(inputs), attributes, name)[0];
   }
   const std::string suffix = "." + std::to_string(block);
-  const auto cache = [&](const char* of, int64_t width) {
-    return Source(of + suffix, {spec_.dtype, {spec_.cache, heads.kv_heads * width}}, Role::kCache);
+  const auto cache = [&](const char* of, const TensorType& type) {
+    return Source(std::string(kCachePrefix) + of + suffix, type, Role::kCache);
   };
-  const ValueId k_cache = cache("cache.k", heads.head_dim);
-  const ValueId v_cache = cache("cache.v", heads.v_head_dim > 0 ? heads.v_head_dim : heads.head_dim);
-  inputs.insert(inputs.end(), {k_cache, v_cache, length_});
+  const int64_t rows = spec_.sequences * CachePagesOf(spec_.cache) * kCachePage;
+  const int64_t v_head_dim = heads.v_head_dim > 0 ? heads.v_head_dim : heads.head_dim;
+  const ValueId k_cache = cache("k", KeyCacheType(spec_.dtype, rows, heads.kv_heads, heads.head_dim));
+  const ValueId v_cache = cache("v", ValueCacheType(spec_.dtype, rows, heads.kv_heads, v_head_dim));
+  attributes.Set("page", kCachePage);
+  inputs.insert(inputs.end(), {k_cache, v_cache, slot_, position_, page_table_});
   if (sink != kNoValue) inputs.push_back(sink);
   const auto outputs = Add(Op::kAttentionCached, std::move(inputs), attributes, name);
   graph().value(outputs[1]).updates = k_cache;
@@ -179,13 +185,16 @@ void ForwardBuilder::Head(ValueId x_TD, ValueId w_VD, const std::string& module,
                .settings = spec_.objective_settings});
     return;
   }
-  const ValueId last = SliceRows(x_TD, spec_.tokens - 1, 1, "last");
+  ValueId rows = x_TD;
+  if (spec_.tokens > spec_.sequences) {
+    rows = Embedding(x_TD, Source(kHeadRowsInput, {DType::kI32, {spec_.sequences}}, Role::kInput), 0, "rows_of_head");
+  }
   const Attributes in_f32 = {{"acc", int64_t{0}}, {"bias", int64_t{0}}, {"out", std::string("f32")}};
   if (softcap == 0) {
-    Add(Op::kLinear, {last, w_VD}, in_f32, kLogitsOutput, Role::kOutput);
+    Add(Op::kLinear, {rows, w_VD}, in_f32, kLogitsOutput, Role::kOutput);
     return;
   }
-  const ValueId logits = Add(Op::kLinear, {last, w_VD}, in_f32, "uncapped_logits")[0];
+  const ValueId logits = Add(Op::kLinear, {rows, w_VD}, in_f32, "uncapped_logits")[0];
   Add(Op::kSoftcap, {logits}, {{"cap", softcap}}, kLogitsOutput, Role::kOutput);
 }
 

@@ -1,6 +1,6 @@
 // ForwardBuilder: builds a model's forward pass from the graph's ops and from weights, which are declared on first use.
 // It hides the two differences between training and decoding: attention (documents of packed rows, or a cache) and the
-// head (the loss of every supervised token, or the logits of the last token).
+// head (the loss of every supervised token, or the logits of some tokens).
 #pragma once
 
 #include <functional>
@@ -18,9 +18,10 @@ namespace temper {
 
 struct ForwardSpec {
   DType dtype = DType::kF32;  // of weights and activations
-  int64_t tokens = 0;         // T: tokens of a micro-batch, rows flattened; S when decoding
+  int64_t tokens = 0;         // T: tokens of a micro-batch, rows flattened; S of a step when decoding
   int64_t row = 0;            // tokens of a packed row (T is a multiple); for cost estimates of attention
-  int64_t cache = 0;          // C: > 0 builds a decoding step over a cache of that many tokens
+  int64_t cache = 0;          // > 0 builds a decoding step over a cache of that many tokens for each sequence
+  int64_t sequences = 1;      // N, when decoding: those whose tokens a step may have
   bool training = false;      // with the dropout of the model's configuration
   // In training: noise on embeddings, uniform up to this / sqrt(row * their width), as NEFTune. 0: none.
   double neftune_noise_alpha = 0;
@@ -40,9 +41,14 @@ inline constexpr const char* kWeightInput = kWeightColumn.name;
 inline constexpr const char* kPositionInput = kPositionColumn.name;
 inline constexpr const char* kDocumentStartInput = kDocumentStartColumn.name;
 inline constexpr const char* kDocumentLengthInput = kDocumentLengthColumn.name;  // if a rotary embedding goes by it
-inline constexpr char kRngInput[] = "rng";         // i64[kNumRngWords], if an op draws random numbers
-inline constexpr char kLengthInput[] = "length";   // i32[1], decoding: tokens in the cache
-inline constexpr char kLogitsOutput[] = "logits";  // f32[1, V]
+inline constexpr char kRngInput[] = "rng";  // i64[kNumRngWords], if an op draws random numbers
+// Of decoding (graph/ops/attention_cached.cc): i32[S], i32[N, pages of a sequence], and i32[R], whose logits are made;
+// without it, those of all tokens.
+inline constexpr char kSlotInput[] = "slot";
+inline constexpr char kPageTableInput[] = "page_table";
+inline constexpr char kHeadRowsInput[] = "head_rows";
+inline constexpr char kLogitsOutput[] = "logits";  // f32[R, V], or f32[S, V]
+inline constexpr char kCachePrefix[] = "cache.";   // of the names of caches
 
 class ForwardBuilder : public GraphBuilder {
  public:
@@ -105,7 +111,7 @@ class ForwardBuilder : public GraphBuilder {
     int64_t v_head_dim = 0;  // of v and of the output; 0: head_dim
     std::string sink = {};   // a weight [heads]: a logit per head that joins the softmax without a value; "": none
   };
-  // `block` names the cache.
+  // `block` names the caches.
   ValueId Attend(ValueId q, ValueId k, ValueId v, const Heads& heads, int block, const std::string& name);
 
   // `x_TD`, embeddings, with the noise of the pass.
@@ -137,8 +143,8 @@ class ForwardBuilder : public GraphBuilder {
   std::map<std::string, ValueId> weights_;
   std::vector<WeightDeclaration> declared_;
   std::vector<LinearModule> modules_;
-  ValueId token_, position_, document_start_ = kNoValue, length_ = kNoValue, rng_ = kNoValue;
-  ValueId document_length_ = kNoValue;
+  ValueId token_, position_, document_start_ = kNoValue, slot_ = kNoValue, rng_ = kNoValue;
+  ValueId document_length_ = kNoValue, page_table_ = kNoValue;
 };
 
 }  // namespace temper

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "base/log.h"
 #include "compile/run/compiled_run.h"
 #include "data/tokenizer/stream_decoder.h"
 #include "format/quoted.h"
@@ -24,10 +25,11 @@ Result<DecodingModel> OpenForDecoding(ModelOptions& options) {
   return model;
 }
 
-Status StartSession(DecodingModel& model, const ModelOptions& options, int64_t wanted_context) {
+Status StartEngine(DecodingModel& model, const ModelOptions& options, int64_t wanted_context, int64_t sequences) {
   const int64_t positions = model.opened.model().facts().max_positions;
   DecodeSpec spec{.dtype = options.ResolvedDType(model.choice),
                   .context = std::min(wanted_context, positions),
+                  .sequences = sequences,
                   .base = options.Base(model.choice),
                   .threads = model.choice.on_gpu() ? 1 : options.ResolvedThreads(),
                   .joins_adapters = !model.choice.on_gpu()};
@@ -35,13 +37,18 @@ Status StartSession(DecodingModel& model, const ModelOptions& options, int64_t w
   spec.memory = MemorySpecOf(options.run);
   TEMPER_ASSIGN_OR_RETURN(const ProcessMemory available, MemoryFor(model.processor));
   TEMPER_ASSIGN_OR_RETURN(ProgramSet programs, CompileDecoding(model.opened.model(), spec, &available));
+  if (sequences > 1) {
+    LogInfo(fmt::format("cache: {} for {} sequences of {} tokens", ToString(CacheBytesOf(programs)), sequences,
+                        spec.context));
+  }
   TEMPER_ASSIGN_OR_RETURN(model.far, ReserveFar(programs.first(), options.run.memory.disk, model.opened,
                                                 model.processor.device(), options.ResolvedThreads()));
-  TEMPER_ASSIGN_OR_RETURN(model.session,
-                          DecodeSession::Create(std::move(programs), spec.context, model.processor.kernels(),
-                                                model.processor.device(), model.far.tiers()));
+  TEMPER_ASSIGN_OR_RETURN(model.engine,
+                          DecodeEngine::Create(std::move(programs), spec.context, model.processor.kernels(),
+                                               model.processor.device(), model.far.tiers()));
+  if (sequences == 1) model.sequence = model.engine->Open();
   return model.opened.Load([&](const std::string& name) {
-    return model.far.mapped.contains(name) ? DevicePart() : model.session->Buffer(name);
+    return model.far.mapped.contains(name) ? DevicePart() : model.engine->Buffer(name);
   });
 }
 
@@ -84,9 +91,9 @@ SamplingSpec SamplingOptions::Spec() const {
 }
 
 Result<std::vector<int32_t>> EncodeChat(const DecodingModel& model, const OrderedJson& messages,
-                                        const ChatOptions& options) {
+                                        const ChatOptions& options, const OrderedJson& tools) {
   TEMPER_ASSIGN_OR_RETURN(const std::string text,
-                          model.chat_template->Render(messages, nullptr, /*add_generation_prompt=*/true, options));
+                          model.chat_template->Render(messages, tools, /*add_generation_prompt=*/true, options));
   return model.tokenizer->Encode(text, {.add_special = false});
 }
 
@@ -102,16 +109,19 @@ Status CheckPrompt(const DecodingModel& model, std::span<const int32_t> prompt) 
                   prompt.size(), positions));
 }
 
+Status CheckTokens(const DecodingModel& model, std::span<const int32_t> prompt) {
+  const int64_t vocab = model.opened.model().facts().vocab;
+  const auto beyond = std::find_if(prompt.begin(), prompt.end(), [&](int32_t id) { return id < 0 || id >= vocab; });
+  if (beyond == prompt.end()) return OkStatus();
+  return InvalidArgument(
+      fmt::format("the prompt has the token {} ({}), but the model has embeddings for only {}: leave it out", *beyond,
+                  Quoted(model.tokenizer->IdToToken(*beyond)), vocab));
+}
+
 Result<Answer> StreamAnswer(DecodingModel& model, std::span<const int32_t> prompt, const SamplingOptions& sampling,
                             const std::function<void(const std::string&)>& on_text,
                             const std::function<bool()>& stopped) {
-  const int64_t vocab = model.opened.model().facts().vocab;
-  const auto beyond = std::find_if(prompt.begin(), prompt.end(), [&](int32_t id) { return id < 0 || id >= vocab; });
-  if (beyond != prompt.end()) {
-    return InvalidArgument(
-        fmt::format("the prompt has the token {} ({}), but the model has embeddings for only {}: leave it out", *beyond,
-                    Quoted(model.tokenizer->IdToToken(*beyond)), vocab));
-  }
+  TEMPER_RETURN_IF_ERROR(CheckTokens(model, prompt));
   StreamDecoder decoder(*model.tokenizer);
   const auto give = [&](const std::string& text) {
     if (!text.empty()) on_text(text);
@@ -122,12 +132,12 @@ Result<Answer> StreamAnswer(DecodingModel& model, std::span<const int32_t> promp
   };
   Answer answer;
   TEMPER_ASSIGN_OR_RETURN(answer.tokens,
-                          GenerateTokens(*model.session, prompt, sampling.max_new_tokens, sampling.Spec(),
+                          GenerateTokens(*model.sequence, prompt, sampling.max_new_tokens, sampling.Spec(),
                                          model.tokenizer->stop_ids(), on_token, stopped));
   give(decoder.Finish());
   // The last token needs no position: none follows it.
   const auto length = static_cast<int64_t>(answer.tokens.size());
-  const int64_t used = static_cast<int64_t>(prompt.size()) + length, context = model.session->context();
+  const int64_t used = static_cast<int64_t>(prompt.size()) + length, context = model.engine->context();
   if (used > context && length < sampling.max_new_tokens) {
     answer.cut_off = fmt::format(
         "the answer is cut off after {} tokens: with the prompt's {} it fills the {} positions of "

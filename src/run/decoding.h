@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <span>
 #include <string>
@@ -21,14 +22,16 @@ struct DecodingModel {
   ProcessorChoice choice;
   Processor processor;
   FarArenas far;
-  std::unique_ptr<DecodeSession> session;
+  std::unique_ptr<DecodeEngine> engine;
+  DecodeSequence* sequence = nullptr;  // of an engine for one
 };
 
 // Resolves the options' base_dtype.
 Result<DecodingModel> OpenForDecoding(ModelOptions& options);
-// Compiles the session and loads the weights that fit in memory; each step reads the others from their files.
-// `wanted_context`: tokens of prompt and answer; the cache holds that many, limited by the model's positions.
-Status StartSession(DecodingModel& model, const ModelOptions& options, int64_t wanted_context);
+// Compiles the engine and loads the weights that fit in memory; each step reads the others from their files.
+// `wanted_context`: tokens of prompt and answer; the cache holds that many of each of `sequences`, limited by the
+// model's positions. Says what the cache of several takes before it reads a weight.
+Status StartEngine(DecodingModel& model, const ModelOptions& options, int64_t wanted_context, int64_t sequences = 1);
 
 struct SamplingOptions {
   int64_t max_new_tokens = 128;
@@ -40,17 +43,20 @@ struct SamplingOptions {
 
 // The tokens of a conversation up to the model's next answer. REQUIRES: the model has a chat template.
 Result<std::vector<int32_t>> EncodeChat(const DecodingModel& model, const OrderedJson& messages,
-                                        const ChatOptions& options);
+                                        const ChatOptions& options, const OrderedJson& tools = nullptr);
 // Errors: no token; too many for the model's positions.
 Status CheckPrompt(const DecodingModel& model, std::span<const int32_t> prompt);
 
+// Error: a token that the model has no embedding for.
+Status CheckTokens(const DecodingModel& model, std::span<const int32_t> prompt);
+
 struct Answer {
   std::vector<int32_t> tokens;
-  std::string cut_off;  // a warning, if the session's context was full before the answer ended
+  std::string cut_off;  // a warning, if the context was full before the answer ended
 };
 
 // Feeds `prompt` and gives the answer to `on_text` as it comes, whole characters at a time. `stopped`, if given, is
-// asked between steps whether to end the answer there.
+// asked between steps whether to end the answer there. REQUIRES: the engine is for one sequence.
 Result<Answer> StreamAnswer(DecodingModel& model, std::span<const int32_t> prompt, const SamplingOptions& sampling,
                             const std::function<void(const std::string& text)>& on_text,
                             const std::function<bool()>& stopped = nullptr);

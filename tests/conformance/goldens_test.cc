@@ -3,10 +3,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <span>
 
 #include "backend/cpu/cpu_backend.h"
 #include "backend/cpu/reference/reference.h"
+#include "graph/ops/attention_cache.h"
 #include "op_case.h"
 #include "torch_goldens.h"
 
@@ -160,19 +162,25 @@ TEST(Goldens, ClippingIsTorchsClipGradNorm) {
 }
 
 TEST(Goldens, CachedAttentionContinuesAttention) {
-  constexpr int64_t kTokens = 7, kCache = 9;
+  constexpr int64_t kTokens = 7;
   const Tensor q = Wave(1, {kTokens, 12}), k = Wave(2, {kTokens, 6}), v = Wave(3, {kTokens, 6});
   for (int64_t window : {0, 3}) {
     const Attributes attributes{{"heads", int64_t{4}}, {"kv_heads", int64_t{2}}, {"scale", 0.5}, {"window", window}};
     const Tensor whole = Twin(Op::kAttention, {q, k, v, Tensor::Ints({0, 0, 0, 0, 0, 0, 0})}, attributes)[0];
-    // A prompt of four tokens, then one at a time.
-    Tensor k_cache({DType::kF64, {kCache, 6}}), v_cache(k_cache.type());
+    // A prompt of four tokens, then one at a time, in the second of two slots.
+    Attributes cached = attributes;
+    cached.Set("page", kCachePage);
+    Tensor k_cache(KeyCacheType(DType::kF64, kCachePage, 2, 3)), v_cache(ValueCacheType(DType::kF64, kCachePage, 2, 3));
+    const Tensor pages = Tensor::Of({DType::kI32, {2, 1}}, {-1, 0});
     for (int64_t begin = 0, count = 4; begin < kTokens; begin += count, count = 1) {
       const auto rows = [&](const Tensor& x) {
         return Twin(Op::kSliceRows, {x}, {{"begin", begin}, {"count", count}})[0];
       };
-      const Tensor length = Tensor::Ints({static_cast<int32_t>(begin)});
-      auto out = Twin(Op::kAttentionCached, {rows(q), rows(k), rows(v), k_cache, v_cache, length}, attributes);
+      std::vector<int32_t> places(static_cast<size_t>(count));
+      std::iota(places.begin(), places.end(), static_cast<int32_t>(begin));
+      const Tensor slots = Tensor::Ints(std::vector<int32_t>(static_cast<size_t>(count), 1));
+      auto out = Twin(Op::kAttentionCached,
+                      {rows(q), rows(k), rows(v), k_cache, v_cache, slots, Tensor::Ints(places), pages}, cached);
       for (int64_t i = 0; i < count * 12; ++i) EXPECT_NEAR(out[0][i], whole[begin * 12 + i], 1e-14) << begin;
       k_cache = std::move(out[1]);
       v_cache = std::move(out[2]);

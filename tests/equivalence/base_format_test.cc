@@ -3,7 +3,7 @@
 // weight wherever it is cut, and everything that is true of a bf16 base is true of it.
 #include <gtest/gtest.h>
 
-#include "infer/decode_session.h"
+#include "infer/decode_engine.h"
 #include "thread_ranks.h"
 #include "training_steps.h"
 
@@ -232,10 +232,11 @@ TEST(BaseFormat, DecodingReadsIt) {
         if (base.is_kept()) spec.base.modules = base.format;
         if (base.is_kept() && base.embedding) spec.base.embedding = ElementFormat::Int8Rows();
         const auto kernels = MakeCpuKernels({});
-        const auto session = Must(DecodeSession::Create(*MakeModel(config), spec, *kernels));
+        const auto engine = Must(DecodeEngine::Create(*MakeModel(config), spec, *kernels));
+        DecodeSequence* const session = engine->Open();
         for (const Buffer& b : run.train().buffers) {
           if (b.role != Role::kWeight) continue;
-          const DevicePart target = session->Buffer(b.name);
+          const DevicePart target = engine->Buffer(b.name);
           ASSERT_TRUE(target.exists() && target.part.view.type == b.type) << b.name;
           Must(target.stream->CopyToDevice(run.BytesOf(b), target.part.view.data));
         }

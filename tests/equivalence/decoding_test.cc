@@ -2,56 +2,14 @@
 // are those of the training forward, however the prompt is fed.
 #include <gtest/gtest.h>
 
-#include "../tiny_run.h"
-#include "infer/generator.h"
+#include "decoder_under_test.h"
 
 namespace temper::decoding_test {
 namespace {
 
+using decoding::Decoder;
+using decoding::RandomTokens;
 using tiny::Must;
-
-struct Decoder {
-  std::unique_ptr<KernelTable> kernels = MakeCpuKernels({});
-  std::unique_ptr<Arena> host;
-  std::unique_ptr<tiny::MemoryStore> disk;
-  std::unique_ptr<DecodeSession> session;
-  Bytes device_bytes, far_bytes;
-
-  // With the weights of `run`.
-  Decoder(const std::string& config, tiny::TinyRun& run, const std::vector<LoraModule>& adapter, DType dtype,
-          int64_t context, const MemorySpec& memory = {}) {
-    const DecodeSpec spec{
-        .dtype = dtype, .context = context, .adapter = adapter, .memory = memory, .joins_adapters = true};
-    ProgramSet programs = Must(CompileDecoding(*tiny::MakeModel(config), spec));
-    host = Must(Arena::Create(programs.first().host.bytes));
-    disk = std::make_unique<tiny::MemoryStore>(programs.first().disk.bytes);
-    device_bytes = programs.first().arena_bytes;
-    far_bytes = programs.first().host.bytes + programs.first().disk.bytes;
-    session = Must(DecodeSession::Create(std::move(programs), context, *kernels, nullptr,
-                                         {.host = host.get(), .disk = disk.get()}));
-    for (const Buffer& b : run.train().buffers) {
-      if (b.role != Role::kWeight && b.role != Role::kAdapter) continue;
-      const DevicePart target = session->Buffer(b.name);
-      const View source = run.Find(b.name);
-      TEMPER_CHECK(target.exists() && target.part.view.type == source.type) << b.name;
-      const auto bytes = static_cast<size_t>(source.type.bytes().v);
-      Must(target.stream->CopyToDevice({source.data, bytes}, target.part.view.data));
-    }
-  }
-
-  std::vector<float> After(std::span<const int32_t> prompt) {
-    const auto logits = Must(session->Feed(prompt));
-    return {logits.begin(), logits.end()};
-  }
-};
-
-std::vector<int32_t> RandomTokens(int64_t n, uint64_t seed) {
-  std::vector<int32_t> tokens;
-  for (int64_t i = 0; i < n; ++i) {
-    tokens.push_back(static_cast<int32_t>(UniformAt({.seed = seed}, static_cast<uint64_t>(i)) * 160));
-  }
-  return tokens;
-}
 
 struct Family {
   std::string name, config;
@@ -227,7 +185,7 @@ TEST(DecodingOfLongSequences, WhereLongropeSwitchesTheCacheIsMadeAgain) {
 TEST(DecodingOfLongSequences, MakingTheCacheAgainStopsWhenTold) {
   tiny::TinyRun run({.config = tiny::LongropeConfigText(), .row = 32, .micro_batches = 1});
   Decoder decoder(tiny::LongropeConfigText(), run, {}, DType::kF32, 40);
-  ASSERT_LT(decoder.session->longest_step(), 25) << "so that the 25 tokens after the switch take several steps";
+  ASSERT_LT(decoder.engine->longest_step(), 25) << "so that the 25 tokens after the switch take several steps";
   const std::vector<int32_t> prompt = RandomTokens(22, 3);
   const auto always = [](int32_t) { return true; };
   const auto all = Must(GenerateTokens(*decoder.session, prompt, 10, {}, {}, always));

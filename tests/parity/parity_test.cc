@@ -382,14 +382,14 @@ TEST_P(ParityInBf16, LossEqualsTransformersInBf16) {
 }
 INSTANTIATE_TEST_SUITE_P(Goldens, ParityInBf16, testing::ValuesIn(CasesOfKind("bf16")), kCaseName);
 
-std::unique_ptr<DecodeSession> MakeDecoder(const std::string& name, const std::string& adapter, const Place& place,
-                                           int64_t context) {
+std::unique_ptr<DecodeEngine> MakeDecoder(const std::string& name, const std::string& adapter, const Place& place,
+                                          int64_t context) {
   const std::unique_ptr<Model> model = OpenModel(name);
   const auto targets = adapter.empty() ? std::vector<LoraModule>() : TargetsOf(*model, adapter);
   const ModelFacts& facts = model->facts();
   if (facts.positions_are_learned) context = std::min(context, facts.max_positions);
   auto decoder =
-      Must(DecodeSession::Create(*model, {.context = context, .adapter = targets}, place.kernels(), place.gpu));
+      Must(DecodeEngine::Create(*model, {.context = context, .adapter = targets}, place.kernels(), place.gpu));
   const auto lookup = [&](const std::string& n) { return decoder->Buffer(n); };
   Must(LoadWeights(Must(ModelWeights::Open(PosixEnv(), kGoldens + "models/" + name)), model->StoredWeights(), lookup));
   if (!adapter.empty()) LoadAdapter(adapter, targets, lookup);
@@ -409,7 +409,8 @@ TEST_P(ParityOfLogits, EqualTransformersAfterEveryToken) {
   const Place place = MakePlace(1);
   for (const std::string name : golden.info["models"]) {
     SCOPED_TRACE(name);
-    const auto decoder = MakeDecoder(name, adapter, place, /*context=*/64);
+    const auto engine = MakeDecoder(name, adapter, place, /*context=*/64);
+    DecodeSequence* const decoder = engine->Open();
     double worst = 0, largest = 0;
     for (size_t t = 0; t < batch.token.size(); ++t) {
       if (documents[t] < 0) continue;
@@ -438,7 +439,8 @@ TEST(ParityOfGeneration, GreedyTokensEqualTransformers) {
   for (const auto& g : nlohmann::json::parse(in)) {
     const std::string name = g["model"], adapter = g["adapter"].is_string() ? g["adapter"] : "";
     SCOPED_TRACE(name);
-    const auto decoder = MakeDecoder(name, adapter, place, /*context=*/256);
+    const auto engine = MakeDecoder(name, adapter, place, /*context=*/256);
+    DecodeSequence* const decoder = engine->Open();
     const std::vector<int32_t> prompt = g["prompt"], expected = g["tokens"], until_eos = g["tokens_with_eos"];
     const auto always = [](int32_t) { return true; };
     const auto count = static_cast<int64_t>(expected.size());

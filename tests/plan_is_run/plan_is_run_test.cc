@@ -23,7 +23,7 @@
 #include "data/token_memory.h"
 #include "disk/disk_tier.h"
 #include "format/safetensors_writer.h"
-#include "infer/decode_session.h"
+#include "infer/decode_engine.h"
 #include "train/trainer.h"
 
 #ifdef TEMPER_SANITIZED
@@ -397,8 +397,9 @@ TEST(Decoding, TokensAllocateNothing) {
   for (const std::string& config : {tiny::LlamaConfigText(true), tiny::OptConfigText(true)}) {
     const auto model = tiny::MakeModel(config);
     const auto kernels = MakeCpuKernels({.threads = 2});
-    const auto session =
-        Must(DecodeSession::Create(*model, {.dtype = DType::kBF16, .context = 128, .threads = 2}, *kernels));
+    const auto engine =
+        Must(DecodeEngine::Create(*model, {.dtype = DType::kBF16, .context = 128, .threads = 2}, *kernels));
+    DecodeSequence* const session = engine->Open();
     std::vector<int32_t> prompt(90, 3);
     Must(session->Feed(prompt).status());
     session->Reset();

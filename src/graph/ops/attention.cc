@@ -5,7 +5,7 @@
 // A sink is a learned logit per head that joins a row's sum of exponentials, lse with it, and carries no value
 // (transformers, eager_attention_forward of gpt_oss). So the backward computes with lse as without one, and the sink's
 // own gradient is -sum over queries of exp(sink - lse) (d_o . o). v may have a width of its own (latent attention).
-// attention_cached is the decoding form over a cache of earlier keys and values.
+// Its decoding form is in attention_cached.cc.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -148,25 +148,6 @@ Cost BackwardCost(const Types& in, const Types& out, const Attributes& a) {
   return cost;
 }
 
-Result<Types> InferCached(const Types& in, const Attributes& a) {
-  const bool good = in.size() >= 6 && HeadsOf(in[0], in[1], in[2], a).heads > 0 && IsMatrix(in[3]) &&
-                    in[3] == TensorType{in[1].dtype, {in[3].shape[0], in[1].shape[1]}} &&
-                    in[4] == TensorType{in[2].dtype, {in[3].shape[0], in[2].shape[1]}} && IsIndex(in[5], 1) &&
-                    GoodOptions(in, AttentionOptionsOf(a, 6), HeadsOf(in[0], in[1], in[2], a));
-  if (!good) {
-    return BadOperands(Op::kAttentionCached,
-                       "(q_S(H*E), k_S(K*E), v_S(K*W), k_cache_C(K*E), v_cache_C(K*W), length_1, [sink_H])", in, a);
-  }
-  return Types{AttendedType(in[0], in[2], a), in[3], in[4]};
-}
-// The whole cache is an upper bound; a decode step reads `length` rows of it.
-Cost CachedCost(const Types& in, const Types& out, const Attributes&) {
-  Cost cost = ElementwiseCost(in, {out[0]}, 0);
-  cost.flops = {2.0 * static_cast<double>(in[0].shape.elements() + out[0].shape.elements()) *
-                static_cast<double>(in[3].shape[0])};
-  return cost;
-}
-
 Bytes ForwardWorkspace(const Types& in, const Types&, const Attributes& a, int threads) {
   return std::max(AttentionScratchOf(AttentionDimsOf(in[0], in[2], a), false, threads).bytes,
                   PackedScratchOf(in[0], a, false).bytes);
@@ -175,30 +156,17 @@ Bytes BackwardWorkspace(const Types& in, const Types&, const Attributes& a, int 
   return std::max({AttentionScratchOf(AttentionDimsOf(in[1], in[3], a), true, threads).bytes,
                    GpuAttentionScratchOf(in[1], a).bytes, PackedScratchOf(in[1], a, true).bytes});
 }
-Bytes CachedWorkspace(const Types& in, const Types&, const Attributes& a, int threads) {
-  const int64_t head_dim = in[0].shape[1] / a.Int("heads"), v_head_dim = in[2].shape[1] / a.Int("kv_heads");
-  return AttentionScratchOf({in[0].shape[0], in[3].shape[0], head_dim, v_head_dim}, false, threads).bytes;
-}
-
-// The caches grow where they are.
-int CachedOverwrites(const Attributes&, int, int output) {
-  return output == 0 ? -1 : 2 + output;
-}
-
-constexpr AttributeSpec kAttributes[] = {
-    Size("heads"),       Size("kv_heads"), Double("scale"), OptionalSize("window"), OptionalDouble("softcap"),
-    OptionalSize("row"), Flag("sink")};
-constexpr AttributeSpec kDealtAttributes[] = {Size("heads"),
-                                              Size("kv_heads"),
-                                              Double("scale"),
-                                              OptionalSize("window"),
-                                              OptionalDouble("softcap"),
-                                              OptionalSize("row"),
-                                              OptionalString("axes"),
-                                              OptionalSize("ranks"),
-                                              OptionalSize("index"),
-                                              Flag("sink"),
-                                              Flag("last")};
+constexpr AttributeSpec kAttributes[] = {Size("heads"),
+                                         Size("kv_heads"),
+                                         Double("scale"),
+                                         OptionalSize("window"),
+                                         OptionalDouble("softcap"),
+                                         OptionalSize("row"),
+                                         OptionalString("axes"),
+                                         OptionalSize("ranks"),
+                                         OptionalSize("index"),
+                                         Flag("sink"),
+                                         Flag("last")};
 
 // H: heads of a query; where there are fewer KV heads than ranks, keys and values are whole along some axes.
 constexpr FlowOperand kForwardIn[] = {{"TH"}, SharedBy("TH"),       SharedBy("TH"),
@@ -246,7 +214,7 @@ std::vector<MeasuredCase> MeasuredBackward(DType dtype) {
 }  // namespace
 
 const OpRule kAttentionRule = {.kind = OpKind::kAttention,
-                               .attributes = kDealtAttributes,
+                               .attributes = kAttributes,
                                .infer = Infer,
                                .gradient = Gradient,
                                .shard = ShardOperands,
@@ -257,18 +225,11 @@ const OpRule kAttentionRule = {.kind = OpKind::kAttention,
                                .model_work = AddModelWork,
                                .measured = Measured};
 const OpRule kAttentionBackwardRule = {.kind = OpKind::kAttention,
-                                       .attributes = kDealtAttributes,
+                                       .attributes = kAttributes,
                                        .infer = InferBackward,
                                        .flow = &kBackwardFlow,
                                        .cost = BackwardCost,
                                        .workspace = BackwardWorkspace,
                                        .measured = MeasuredBackward};
-const OpRule kAttentionCachedRule = {.kind = OpKind::kAttention,
-                                     .attributes = kAttributes,
-                                     .infer = InferCached,
-                                     .cost = CachedCost,
-                                     .workspace = CachedWorkspace,
-                                     .overwrites = CachedOverwrites,
-                                     .measured_as = Op::kAttention};
 
 }  // namespace temper

@@ -41,6 +41,22 @@ inline constexpr int64_t kAttentionRowBytesBound = 1088;
 inline constexpr int64_t kForwardTileBound = 96 << 10;
 inline constexpr int64_t kBackwardTileBound = 128 << 10;
 
+// Of attention_cached, as above: runs of a step's tokens, then a tile for each thread.
+struct CachedScratch {
+  Bytes runs;
+  Bytes threads, thread_bytes;
+  Bytes bytes;
+};
+inline constexpr int64_t kCachedRunBytes = 8;
+
+inline CachedScratch CachedScratchOf(int64_t tokens, int threads) {
+  CachedScratch s;
+  s.threads = AlignUp(Bytes{tokens * kCachedRunBytes}, 64);
+  s.thread_bytes = Bytes{kForwardTileBound};
+  s.bytes = s.threads + s.thread_bytes * threads;
+  return s;
+}
+
 inline AttentionScratch AttentionScratchOf(const AttentionDims& d, bool backward, int threads) {
   constexpr int64_t kSlack = 128;
   AttentionScratch s;

@@ -9,6 +9,7 @@ namespace {
 struct PairMath {
   using Element = bf16;
   using Words = __m512i;
+  using PanelWord = int;
   static constexpr int64_t kStep = 2;
   static constexpr float kExponentFactor = kLog2E;
 

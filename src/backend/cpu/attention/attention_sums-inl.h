@@ -52,7 +52,8 @@ TEMPER_VEC Floats SumAt(const Sums& sum, int i, int v) {
 
 // sum[i] += sum over steps of a[i * kRowWords + s * step_words] * step s of a panel of kColumns lines.
 template <class Math, int64_t kRowWords>
-TEMPER_VEC void AddStrided(const int* a, int64_t step_words, const int* panel, int64_t steps, Sums& sum) {
+TEMPER_VEC void AddStrided(const int* a, int64_t step_words, const typename Math::PanelWord* panel, int64_t steps,
+                           Sums& sum) {
   for (int64_t s = 0; s < steps; ++s) {
     const typename Math::Words b0 = Math::LoadWords(panel), b1 = Math::LoadWords(panel + kLanes);
 #pragma GCC unroll 16
@@ -68,7 +69,7 @@ TEMPER_VEC void AddStrided(const int* a, int64_t step_words, const int* panel, i
 
 // The same of rows of words, kRowWords apart.
 template <class Math, int64_t kRowWords>
-TEMPER_VEC void AddProduct(const int* rows, const int* panel, int64_t steps, Sums& sum) {
+TEMPER_VEC void AddProduct(const int* rows, const typename Math::PanelWord* panel, int64_t steps, Sums& sum) {
   AddStrided<Math, kRowWords>(rows, 1, panel, steps, sum);
 }
 

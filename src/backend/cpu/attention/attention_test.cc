@@ -1,4 +1,4 @@
-// attention, attention_backward and attention_cached against their scalar twins.
+// attention and attention_backward against their scalar twins.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -172,79 +172,6 @@ TEST(AttentionBackward, MatchesTheScalarTwin) {
           for (int threads : {2, 3}) {
             EXPECT_TRUE(way.run(run, threads)[o].SameBits(one[o])) << Name(c, dtype, way) << threads;
           }
-        }
-      }
-    }
-  }
-}
-
-struct CachedCase {
-  int64_t tokens, cache, length, heads, kv_heads, E, window;
-  double softcap = 0;
-  int64_t W = 0;  // of v; 0: E
-  bool sink = false;
-};
-
-TEST(AttentionCached, MatchesTheScalarTwin) {
-  constexpr CachedCase kCached[] = {{1, 40, 0, 4, 2, 32, 0},
-                                    {1, 40, 39, 4, 2, 64, 0},
-                                    {1, 700, 650, 6, 2, 64, 0},
-                                    {1, 90, 60, 16, 1, 32, 0},
-                                    {5, 64, 31, 4, 4, 48, 0},
-                                    {2, 64, 31, 12, 2, 16, 9},
-                                    {40, 64, 0, 4, 2, 64, 0},
-                                    {33, 100, 67, 2, 1, 96, 0},
-                                    {550, 600, 20, 2, 1, 16, 45},
-                                    {1, 90, 60, 4, 2, 256, 0, 1.0},
-                                    {7, 90, 60, 2, 1, 64, 20, 0.5},
-                                    {1, 90, 60, 16, 2, 192, 0, 0, 128, true},
-                                    {40, 64, 3, 4, 2, 64, 9, 0, 96, true}};
-  for (DType dtype : {DType::kBF16, DType::kF32}) {
-    const double u = UnitRoundoff(dtype);
-    for (const CachedCase& c : kCached) {
-      Attributes attributes = {{"heads", c.heads},
-                               {"kv_heads", c.kv_heads},
-                               {"window", c.window},
-                               {"scale", 1 / std::sqrt(static_cast<double>(c.E))}};
-      if (c.softcap > 0) attributes.Set("softcap", c.softcap);
-      TestTensors inputs, absolute;
-      inputs.push_back(RandomTensor({dtype, {c.tokens, c.heads * c.E}}, 1));
-      const int64_t W = c.W > 0 ? c.W : c.E;
-      for (uint32_t i = 2; i < 4; ++i) {
-        inputs.push_back(RandomTensor({dtype, {c.tokens, c.kv_heads * (i == 2 ? c.E : W)}}, i));
-      }
-      for (uint32_t i = 4; i < 6; ++i) {
-        // Rows that hold nothing yet are NaN.
-        TestTensor cache({dtype, {c.cache, c.kv_heads * (i == 4 ? c.E : W)}});
-        const TestTensor random = RandomTensor(cache.type(), i);
-        for (int64_t j = 0; j < c.length * cache.type().shape[1]; ++j) cache.Set(j, random.Get(j));
-        inputs.push_back(std::move(cache));
-      }
-      inputs.emplace_back(TensorType{DType::kI32, {1}});
-      inputs.back().Set(0, static_cast<double>(c.length));
-      if (c.sink) {
-        attributes.Set("sink", int64_t{1});
-        inputs.push_back(RandomTensor({dtype, {c.heads}}, 9, 3));
-      }
-      for (size_t i = 0; i < inputs.size(); ++i) {
-        absolute.push_back(i == 2 || i == 4 ? Absolute(inputs[i]) : inputs[i].Copy());
-      }
-      const std::vector<std::pair<int, int>> in_place = {{1, 3}, {2, 4}};
-      const TestTensors want = RunReference({Op::kAttentionCached, attributes, &inputs});
-      const TestTensors magnitude = RunReference({Op::kAttentionCached, attributes, &absolute});
-      const double relative = (dtype == DType::kBF16 ? 1.01 * u + 1.5e-5 : 0) +
-                              64 * static_cast<double>(c.E + 8) * UnitRoundoff(DType::kF32);
-      for (Isa isa : RunnableIsas()) {
-        if (isa == Isa::kScalar) continue;
-        const std::string what = "tokens " + std::to_string(c.tokens) + " after " + std::to_string(c.length) + " " +
-                                 std::string(ToString(dtype)) + " on " + std::string(ToString(isa));
-        const TestTensors one = RunFast({Op::kAttentionCached, attributes, &inputs}, isa, 1);
-        ExpectNear(
-            one[0], want[0], 2.02 * u, [&](int64_t i) { return relative * magnitude[0].Get(i); }, what);
-        EXPECT_TRUE(one[1].SameBits(want[1]) && one[2].SameBits(want[2])) << what;
-        for (int threads : {1, 2, 3}) {
-          const TestTensors again = RunFast({Op::kAttentionCached, attributes, &inputs, in_place}, isa, threads);
-          for (size_t o = 0; o < 3; ++o) EXPECT_TRUE(again[o].SameBits(one[o])) << what << " threads " << threads;
         }
       }
     }

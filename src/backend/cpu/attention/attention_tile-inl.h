@@ -2,6 +2,8 @@
 // attention_sums_amx-inl.h.
 #pragma once
 
+#include <type_traits>
+
 #include "backend/cpu/vector/exp-inl.h"
 
 namespace temper {
@@ -20,6 +22,7 @@ template <class T>
 struct F32Math {
   using Element = T;
   using Words = Floats;
+  using PanelWord = int;
   static constexpr int64_t kStep = 1;
   static constexpr float kExponentFactor = 1;
 
@@ -41,6 +44,12 @@ struct F32Math {
   }
 };
 
+// The same where panels hold bf16, in half the memory.
+struct F32MathOfBF16Panels : F32Math<bf16> {
+  using PanelWord = uint16_t;
+  static TEMPER_INLINE Words LoadWords(const uint16_t* p) { return Load(reinterpret_cast<const bf16*>(p), Full{}); }
+};
+
 template <class Math>
 constexpr int64_t kQueryWords = Spaced(kMaxHeadDim / Math::kStep);
 template <class Math>
@@ -53,8 +62,9 @@ TEMPER_VEC int64_t Smaller(int64_t a, int64_t b) {
 TEMPER_VEC int64_t RoundUpTo(int64_t a, int64_t unit) {
   return (a + unit - 1) / unit * unit;
 }
-TEMPER_VEC const int* PanelAt(const void* panels, int64_t bytes) {
-  return reinterpret_cast<const int*>(static_cast<const char*>(panels) + bytes);
+template <class Word = int>
+TEMPER_VEC const Word* PanelAt(const void* panels, int64_t bytes) {
+  return reinterpret_cast<const Word*>(static_cast<const char*>(panels) + bytes);
 }
 
 // Elements [begin, end) of a row. REQUIRES: begin <= end.
@@ -84,9 +94,12 @@ struct Cap {
 template <class Math>
 constexpr int64_t kForwardScratch = 4 * kRows*(kQueryWords<Math> + kScoreWords + kMaxHeadDim);
 
-template <class Math, bool kCapped>
+// In pages, pieces of keys end at multiples of kKeysAtOnce, so that where a row's sums are rescaled depends on its own
+// keys alone.
+template <class Math, bool kCapped, bool kPaged>
 void ForwardOf(const AttentionForwardTile& t) {
   using T = typename Math::Element;
+  using Word = typename Math::PanelWord;
   int* q = static_cast<int*>(t.scratch);
   // A row's probabilities replace its scores, from the front. Rows that are not there score 0: zero in any type.
   int* const probability = q + kRows * kQueryWords<Math>;
@@ -120,13 +133,18 @@ void ForwardOf(const AttentionForwardTile& t) {
   }
   CopyRows<Math>(t.q, t.q_stride, t.rows, kRows, t.E, q);
 
-  for (int64_t key = begin; key < end; key += kKeysAtOnce) {
-    const int64_t n = Smaller(kKeysAtOnce, end - key), columns = RoundUpTo(n, kColumns);
+  int64_t n = 0;
+  for (int64_t key = begin; key < end; key += n) {
+    n = Smaller(kPaged ? kKeysAtOnce - key % kKeysAtOnce : kKeysAtOnce, end - key);
+    const int64_t columns = RoundUpTo(n, kColumns);
     for (int64_t j = 0; j < columns; j += kColumns) {
       Sums sum;
       ClearSums(sum);
-      AddProduct<Math, kQueryWords<Math>>(q, PanelAt(t.k_panels, (key + j) / kColumns * t.k_panel_bytes),
-                                          t.E / Math::kStep, sum);
+      int64_t at = (key + j) / kColumns * t.k_panel_bytes;
+      if constexpr (kPaged) {
+        at = t.pages[(key + j) / t.page_keys] * t.k_page_bytes + (key + j) % t.page_keys / kColumns * t.k_panel_bytes;
+      }
+      AddProduct<Math, kQueryWords<Math>>(q, PanelAt<Word>(t.k_panels, at), t.E / Math::kStep, sum);
       StoreSums(sum, score + j, kScoreWords);
     }
     for (int i = 0; i < t.rows; ++i) {
@@ -168,7 +186,13 @@ void ForwardOf(const AttentionForwardTile& t) {
       const Floats before = Load(largest + i, Full{});
       const Floats r = Math::Exponential(Fma(before, Set(factor), Zero() - Load(shift + i, Full{})));
       Store(rescale + i, r, Full{});
-      Store(total + i, Load(total + i, Full{}) * r + Load(sum_now + i, Full{}), Full{});
+      if constexpr (kPaged) {
+        // Exactly 1 where the maximum stays: for rows that see none of these keys nothing may change.
+        for (int row = i; row < i + kLanes; ++row) {
+          if (now[row] == largest[row]) rescale[row] = 1;
+        }
+      }
+      Store(total + i, Load(total + i, Full{}) * Load(rescale + i, Full{}) + Load(sum_now + i, Full{}), Full{});
       Store(largest + i, Load(now + i, Full{}), Full{});
     }
     for (int64_t e = 0; e < t.W; e += kColumns) {
@@ -178,8 +202,19 @@ void ForwardOf(const AttentionForwardTile& t) {
       } else {
         LoadScaledSums(o + e, padded_W, rescale, sum);
       }
-      const int* v = PanelAt(t.v_panels, e / kColumns * t.v_panel_bytes) + key / Math::kStep * kColumns;
-      AddProduct<Math, kScoreWords>(probability, v, (n + Math::kStep - 1) / Math::kStep, sum);
+      const int64_t column = e / kColumns * t.v_panel_bytes;
+      if constexpr (kPaged) {
+        for (int64_t done = 0, count = 0; done < n; done += count) {
+          const int64_t in_page = (key + done) % t.page_keys;
+          count = Smaller(t.page_keys - in_page, n - done);
+          const Word* v = PanelAt<Word>(t.v_panels, t.pages[(key + done) / t.page_keys] * t.v_page_bytes + column);
+          AddProduct<Math, kScoreWords>(probability + done / Math::kStep, v + in_page / Math::kStep * kColumns,
+                                        (count + Math::kStep - 1) / Math::kStep, sum);
+        }
+      } else {
+        const int* v = PanelAt(t.v_panels, column) + key / Math::kStep * kColumns;
+        AddProduct<Math, kScoreWords>(probability, v, (n + Math::kStep - 1) / Math::kStep, sum);
+      }
       StoreSums(sum, o + e, padded_W);
     }
   }
@@ -202,9 +237,9 @@ void ForwardOf(const AttentionForwardTile& t) {
   }
 }
 
-template <class Math>
+template <class Math, bool kPaged>
 void Forward(const AttentionForwardTile& t) {
-  return t.cap == 0 ? ForwardOf<Math, false>(t) : ForwardOf<Math, true>(t);
+  return t.cap == 0 ? ForwardOf<Math, false, kPaged>(t) : ForwardOf<Math, true, kPaged>(t);
 }
 
 template <class Math>
@@ -366,21 +401,29 @@ TEMPER_VEC void AddRows(const float* sums, float scale, int64_t rows, int64_t E,
   }
 }
 
-template <class Math>
+// `Paged`: the arithmetic over panels in the type of q; void: not over pages.
+template <class Math, class Paged>
 constexpr AttentionKernels AttentionTable(const TileKernels& tiles) {
-  return {.tiles = &tiles,
-          .rows = kRows,
-          .columns = kColumns,
-          .row_bytes = 4 * kQueryWords<Math>,
-          .forward_scratch = kForwardScratch<Math>,
-          .backward_scratch = kBackwardScratch<Math>,
-          .forward = Forward<Math>,
-          .backward = Backward<Math>,
-          .turn_keys = kTurnKeys,
-          .copy_rows = CopyRows<Math>,
-          .row_dots = RowDots<typename Math::Element>,
-          .write_rows = WriteRows<typename Math::Element>,
-          .add_rows = AddRows};
+  AttentionKernels table = {.tiles = &tiles,
+                            .rows = kRows,
+                            .columns = kColumns,
+                            .row_bytes = 4 * kQueryWords<Math>,
+                            .forward_scratch = kForwardScratch<Math>,
+                            .backward_scratch = kBackwardScratch<Math>,
+                            .forward = Forward<Math, false>,
+                            .forward_paged = nullptr,
+                            .paged_step = 0,
+                            .backward = Backward<Math>,
+                            .turn_keys = kTurnKeys,
+                            .copy_rows = CopyRows<Math>,
+                            .row_dots = RowDots<typename Math::Element>,
+                            .write_rows = WriteRows<typename Math::Element>,
+                            .add_rows = AddRows};
+  if constexpr (!std::is_void_v<Paged>) {
+    table.forward_paged = Forward<Paged, true>;
+    table.paged_step = Paged::kStep;
+  }
+  return table;
 }
 
 }  // namespace

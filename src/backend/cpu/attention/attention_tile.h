@@ -25,7 +25,12 @@ struct AttentionForwardTile {
   const void *k_panels = nullptr, *v_panels = nullptr;
   // k: a panel per nr keys, E deep. v: a panel per nr of W, whose depth is the unit's keys; bytes between them.
   int64_t k_panel_bytes = 0, v_panel_bytes = 0;
-  int64_t keys = 0;      // packed
+  int64_t keys = 0;  // packed
+  // For forward_paged: the panels of keys lie in pages of page_keys keys, page p of them pages[p] times *_page_bytes
+  // behind those given; a panel of v is page_keys deep.
+  const int32_t* pages = nullptr;
+  int64_t page_keys = 0;  // a multiple of `columns`
+  int64_t k_page_bytes = 0, v_page_bytes = 0;
   int64_t E = 0, W = 0;  // elements of a head of q and k, and of v and o
   float scale = 0;
   float cap = 0;  // of scaled scores: cap * tanh(score / cap); 0: none
@@ -74,6 +79,10 @@ struct AttentionKernels {
   int64_t row_bytes;         // between rows that copy_rows writes
   int64_t forward_scratch, backward_scratch;  // bytes
   void (*forward)(const AttentionForwardTile& tile);
+  // The same over pages, whose panels hold elements in the type of q, paged_step of a line beside each other. What a
+  // row gets depends on its own keys alone, whatever others the tile has, to the bit. Null: there is none.
+  void (*forward_paged)(const AttentionForwardTile& tile);
+  int paged_step;
   void (*backward)(const AttentionBackwardBlock& block);
   // Makes rows of what `backward` has added up for a block of keys: of [E, kAttentionBlock] as many rows of E, rounded
   // up to `columns`. `scratch` as of a block. Null: d_k and d_v are rows.

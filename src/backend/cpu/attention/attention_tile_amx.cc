@@ -2,6 +2,6 @@
 
 namespace temper {
 
-constexpr AttentionKernels kAttentionBF16Amx = AttentionTable<PairMath>(kTilesBF16Amx);
+constexpr AttentionKernels kAttentionBF16Amx = AttentionTable<PairMath, void>(kTilesBF16Amx);
 
 }  // namespace temper

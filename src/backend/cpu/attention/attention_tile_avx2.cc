@@ -24,7 +24,8 @@ TEMPER_VEC Floats KeepRange(Floats x, int64_t begin, int64_t end) {
 
 namespace temper {
 
-constexpr AttentionKernels kAttentionF32Avx2 = AttentionTable<F32Math<float>>(kTilesF32Avx2);
-constexpr AttentionKernels kAttentionBF16AsF32Avx2 = AttentionTable<F32Math<bf16>>(kTilesBF16AsF32Avx2);
+constexpr AttentionKernels kAttentionF32Avx2 = AttentionTable<F32Math<float>, F32Math<float>>(kTilesF32Avx2);
+constexpr AttentionKernels kAttentionBF16AsF32Avx2 =
+    AttentionTable<F32Math<bf16>, F32MathOfBF16Panels>(kTilesBF16AsF32Avx2);
 
 }  // namespace temper

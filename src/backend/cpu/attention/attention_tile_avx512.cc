@@ -14,8 +14,9 @@ constexpr int kRows = 12;
 
 namespace temper {
 
-constexpr AttentionKernels kAttentionF32Avx512 = AttentionTable<F32Math<float>>(kTilesF32Avx512);
-constexpr AttentionKernels kAttentionBF16AsF32Avx512 = AttentionTable<F32Math<bf16>>(kTilesBF16AsF32Avx512);
-constexpr AttentionKernels kAttentionBF16Avx512 = AttentionTable<PairMath>(kTilesBF16Avx512);
+constexpr AttentionKernels kAttentionF32Avx512 = AttentionTable<F32Math<float>, F32Math<float>>(kTilesF32Avx512);
+constexpr AttentionKernels kAttentionBF16AsF32Avx512 =
+    AttentionTable<F32Math<bf16>, F32MathOfBF16Panels>(kTilesBF16AsF32Avx512);
+constexpr AttentionKernels kAttentionBF16Avx512 = AttentionTable<PairMath, PairMath>(kTilesBF16Avx512);
 
 }  // namespace temper

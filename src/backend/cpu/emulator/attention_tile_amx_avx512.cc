@@ -4,6 +4,6 @@
 
 namespace temper {
 
-constexpr AttentionKernels kAttentionBF16AmxEmulated = AttentionTable<PairMath>(kTilesBF16AmxEmulated);
+constexpr AttentionKernels kAttentionBF16AmxEmulated = AttentionTable<PairMath, void>(kTilesBF16AmxEmulated);
 
 }  // namespace temper

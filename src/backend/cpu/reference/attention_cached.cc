@@ -1,5 +1,7 @@
-// Attention of S new tokens over a cache that holds `length` earlier ones. The new keys and values become cache rows
-// length .. length + S; then new token i attends to rows [max(0, length + i - window + 1 if window > 0), length + i].
+// Attention of S new tokens over a cache in pages. Token i is at place position_S[i] of the sequence in slot_S[i]; the
+// places of a slot lie in the pages that its row of page_table_NP names, here a row of the cache each. All new keys and
+// values are written first; then token i attends to places [max(0, position - window + 1 if window > 0), position] of
+// its slot. A token of slot -1 stands for nothing and becomes zero.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -8,42 +10,64 @@
 
 #include "backend/cpu/reference/call.h"
 #include "backend/cpu/reference/softcap.h"
+#include "graph/ops/attention_cache.h"
 #include "graph/ops/attention_heads.h"
 
 namespace temper::reference {
-namespace {
-
-// cache' = cache with `rows` written from row `length` on. Both may share an address.
-void Append(const Operand& cache, const Operand& rows, int64_t length, const Operand& updated) {
-  if (updated.data() != cache.data()) std::memcpy(updated.data(), cache.data(), cache.type().bytes().v);
-  for (int64_t i = 0; i < rows.elements(); ++i) updated.Store(length * cache.columns() + i, rows[i]);
-}
-
-}  // namespace
 
 Status AttentionCached(const Call& call) {
-  const Operand q = call.In(0), length_1 = call.In(5), o = call.Out(0), k = call.Out(1), v = call.Out(2);
-  const int64_t S = q.rows(), C = k.rows(), length = length_1.Int(0);
-  const int64_t H = call.attributes().Int("heads"), K = call.attributes().Int("kv_heads"), E = q.columns() / H,
-                W = v.columns() / K;
-  const int64_t group = H / K, window = call.attributes().IntOr("window", 0);
-  const double scale = call.attributes().Double("scale"), cap = call.attributes().DoubleOr("softcap", 0);
-  if (length < 0 || length + S > C) {
-    return InvalidArgument(fmt::format("{} new tokens do not fit after {} in a cache of {}", S, length, C));
-  }
-  Append(call.In(3), call.In(1), length, k);
-  Append(call.In(4), call.In(2), length, v);
-  const AttentionOptions options = AttentionOptionsOf(call.attributes(), 6);
-  double* score = call.Scratch(C);
+  const Operand q = call.In(0), slot_S = call.In(5), position_S = call.In(6), page_table = call.In(7);
+  const Operand o = call.Out(0), k = call.Out(1), v = call.Out(2);
+  const Attributes& a = call.attributes();
+  const int64_t S = q.rows(), N = page_table.rows(), P = page_table.columns(), page = a.Int("page");
+  const int64_t H = a.Int("heads"), K = a.Int("kv_heads"), E = q.columns() / H, W = call.In(2).columns() / K;
+  const int64_t group = H / K, window = a.IntOr("window", 0), wide = CachedWidth(W);
+  const double scale = a.Double("scale"), cap = a.DoubleOr("softcap", 0);
+  const AttentionOptions options = AttentionOptionsOf(a, 8);
+  const auto row_of = [&](int64_t slot, int64_t position) {
+    return page_table.Int(slot * P + position / page) * page + position % page;
+  };
   for (int64_t i = 0; i < S; ++i) {
-    const int64_t last = length + i, first = window > 0 ? std::max<int64_t>(0, last - window + 1) : 0;
+    const int64_t slot = slot_S.Int(i), position = position_S.Int(i);
+    if (slot < 0) continue;
+    if (slot >= N || position < 0 || position >= P * page) {
+      return InvalidArgument(
+          fmt::format("token {} is at place {} of slot {}, of {} slots of {} tokens", i, position, slot, N, P * page));
+    }
+    for (int64_t p = 0; p <= position / page; ++p) {
+      const int64_t at = page_table.Int(slot * P + p);
+      if (at < 0 || at >= k.rows() / page) {
+        return InvalidArgument(fmt::format("page {} of slot {} is {}, of {} pages", p, slot, at, k.rows() / page));
+      }
+    }
+  }
+  for (int c = 0; c < 2; ++c) {
+    const Operand &from = call.In(3 + c), &to = call.Out(1 + c);
+    if (to.data() != from.data()) std::memcpy(to.data(), from.data(), static_cast<size_t>(from.type().bytes().v));
+  }
+  for (int64_t i = 0; i < S; ++i) {
+    if (slot_S.Int(i) < 0) continue;
+    const int64_t row = row_of(slot_S.Int(i), position_S.Int(i));
+    for (int64_t h = 0; h < K; ++h) {
+      for (int64_t e = 0; e < E; ++e) k.Store((row * K + h) * E + e, call.In(1)[(i * K + h) * E + e]);
+      for (int64_t e = 0; e < W; ++e) v.Store((row * K + h) * wide + e, call.In(2)[(i * K + h) * W + e]);
+    }
+  }
+  double* score = call.Scratch(P * page);
+  for (int64_t i = 0; i < S; ++i) {
+    const int64_t slot = slot_S.Int(i), last = position_S.Int(i);
+    const int64_t first = window > 0 ? std::max<int64_t>(0, last - window + 1) : 0;
     for (int64_t h = 0; h < H; ++h) {
-      const int64_t at_q = (i * H + h) * E;
+      const int64_t at_o = (i * H + h) * W;
+      if (slot < 0) {
+        for (int64_t e = 0; e < W; ++e) o.Store(at_o + e, 0);
+        continue;
+      }
       const double sink = options.sink < 0 ? -INFINITY : call.In(options.sink)[h];
       double max = sink, sum = 0;
       for (int64_t s = first; s <= last; ++s) {
         double dot = 0;
-        for (int64_t e = 0; e < E; ++e) dot += q[at_q + e] * k[(s * K + h / group) * E + e];
+        for (int64_t e = 0; e < E; ++e) dot += q[(i * H + h) * E + e] * k[(row_of(slot, s) * K + h / group) * E + e];
         score[s] = Capped(scale * dot, cap);
         max = std::max(max, score[s]);
       }
@@ -51,8 +75,10 @@ Status AttentionCached(const Call& call) {
       for (int64_t s = first; s <= last; ++s) sum += std::exp(score[s] - max);
       for (int64_t e = 0; e < W; ++e) {
         double out = 0;
-        for (int64_t s = first; s <= last; ++s) out += std::exp(score[s] - max) * v[(s * K + h / group) * W + e];
-        o.Store((i * H + h) * W + e, out / sum);
+        for (int64_t s = first; s <= last; ++s) {
+          out += std::exp(score[s] - max) * v[(row_of(slot, s) * K + h / group) * wide + e];
+        }
+        o.Store(at_o + e, out / sum);
       }
     }
   }

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "backend/cpu/attention/attention_bounds.h"
+#include "backend/cpu/attention/attention_cached_scenes.h"
 #include "backend/gpu/gpus_under_test.h"
 #include "graph/ops/attention_scratch.h"
 
@@ -169,71 +170,39 @@ TEST(GpuAttention, RefusesDocumentsThatDoNotNameTheirFirstToken) {
   EXPECT_EQ(message({0, 0, 2, 2}), "");
 }
 
-struct CachedCase {
-  int64_t tokens, cache, length, heads, kv_heads, E, window;
-  double softcap = 0;
-};
-
-Attributes AttributesOf(const CachedCase& c) {
-  Attributes a = {{"heads", c.heads},
-                  {"kv_heads", c.kv_heads},
-                  {"window", c.window},
-                  {"scale", 1 / std::sqrt(static_cast<double>(c.E))}};
-  if (c.softcap > 0) a.Set("softcap", c.softcap);
-  return a;
-}
-
-// Rows of the caches that hold nothing yet are NaN.
-TestTensors CachedInputs(const CachedCase& c, DType dtype) {
-  TestTensors inputs;
-  inputs.push_back(RandomTensor({dtype, {c.tokens, c.heads * c.E}}, 1));
-  for (uint32_t i = 2; i < 4; ++i) inputs.push_back(RandomTensor({dtype, {c.tokens, c.kv_heads * c.E}}, i));
-  for (uint32_t i = 4; i < 6; ++i) {
-    TestTensor cache({dtype, {c.cache, c.kv_heads * c.E}});
-    const TestTensor random = RandomTensor(cache.type(), i);
-    for (int64_t j = 0; j < c.length * c.kv_heads * c.E; ++j) cache.Set(j, random.Get(j));
-    inputs.push_back(std::move(cache));
-  }
-  inputs.emplace_back(TensorType{DType::kI32, {1}});
-  inputs.back().Set(0, static_cast<double>(c.length));
-  return inputs;
-}
-
+// On GPUs pages hold rows, as the twin's do.
 TEST(GpuAttentionCached, MatchesTheScalarTwin) {
-  constexpr CachedCase kCases[] = {
-      {1, 40, 0, 4, 2, 32, 0},   {1, 40, 39, 4, 2, 64, 0}, {1, 700, 650, 6, 2, 64, 0},  {5, 64, 31, 4, 4, 48, 0},
-      {2, 64, 31, 12, 2, 16, 9}, {40, 64, 0, 4, 2, 64, 0}, {3, 300, 257, 2, 1, 256, 0}, {3, 90, 60, 4, 2, 64, 20, 1.0}};
-  for (DType dtype : {DType::kBF16, DType::kF32}) {
-    for (const CachedCase& c : kCases) {
-      const Attributes attributes = AttributesOf(c);
-      const TestTensors inputs = CachedInputs(c, dtype);
-      TestTensors absolute;
-      for (size_t i = 0; i < inputs.size(); ++i) {
-        absolute.push_back(i == 2 || i == 4 ? Absolute(inputs[i]) : inputs[i].Copy());
+  for (const DType dtype : {DType::kBF16, DType::kF32}) {
+    for (const CachedCase& c : CachedCases()) {
+      if (c.sink || c.W > 0) continue;
+      const CachedTwin twin = TwinOf(c, dtype);
+      for (size_t i = 0; i < c.steps.size(); ++i) {
+        const double relative = 64 * static_cast<double>(c.E + 8) * UnitRoundoff(DType::kF32);  // as of CPUs in f32
+        const TwinRun run{Op::kAttentionCached, AttributesOf(c), &twin.inputs[i]};
+        const TwinRun in_place{Op::kAttentionCached, AttributesOf(c), &twin.inputs[i], {{1, 3}, {2, 4}}};
+        const auto check = [&](const TestTensors& got, const std::string& what) {
+          ExpectNear(
+              got[0], twin.o[i], 2.02 * UnitRoundoff(dtype),
+              [&](int64_t at) { return relative * twin.magnitude[i].Get(at); }, what);
+          EXPECT_TRUE(got[1].SameBits(twin.caches[i].first) && got[2].SameBits(twin.caches[i].second)) << what;
+        };
+        const std::string what = std::string(c.name) + " step " + std::to_string(i);
+        OnGpus(run, what, check);
+        OnGpus(in_place, what + " in place", check);
       }
-      const TwinRun run{Op::kAttentionCached, attributes, &inputs};
-      const TestTensors want = RunReference(run);
-      const TestTensors magnitude = RunReference({Op::kAttentionCached, attributes, &absolute});
-      const double relative = 64 * static_cast<double>(c.E + 8) * UnitRoundoff(DType::kF32);  // as of the CPU's in f32
-      const TwinRun in_place{Op::kAttentionCached, attributes, &inputs, {{1, 3}, {2, 4}}};
-      const auto check = [&](const TestTensors& got, const std::string& what) {
-        ExpectNear(
-            got[0], want[0], 2.02 * UnitRoundoff(dtype), [&](int64_t i) { return relative * magnitude[0].Get(i); },
-            what);
-        EXPECT_TRUE(got[1].SameBits(want[1]) && got[2].SameBits(want[2])) << what;
-      };
-      const std::string what = std::to_string(c.tokens) + " after " + std::to_string(c.length);
-      OnGpus(run, what, check);
-      OnGpus(in_place, what + " in place", check);
     }
   }
 }
 
-TEST(GpuAttentionCached, WhatDoesNotFitIsNamedAndWritesNothing) {
-  for (const int length : {-1, 7, 2147483647}) {
-    const CachedCase c{2, 8, 3, 1, 1, 16, 0};
-    TestTensors inputs = CachedInputs(c, DType::kF32);
-    inputs[5].Set(0, length);
+TEST(GpuAttentionCached, PlacesThatDoNotExistAreNamedAndWriteNothing) {
+  const CachedCase c{"", 1, 1, 16, 0, 2, {{{0, 2}}}};
+  for (const auto& [input, value] : {std::pair(5, 2), {6, -1}, {6, 2147483647}, {7, -1}, {7, 2}}) {
+    CachedSteps steps(c, DType::kF32);
+    const auto [k, v] = steps.Caches();
+    TestTensors inputs = steps.Next(c.steps[0], k, v);
+    for (int64_t i = 0; i < inputs[static_cast<size_t>(input)].type().shape.elements(); ++i) {
+      inputs[static_cast<size_t>(input)].Set(i, value);
+    }
     KernelSpec spec{.op = Op::kAttentionCached, .attributes = AttributesOf(c)};
     for (const TestTensor& t : inputs) spec.inputs.push_back(t.type());
     spec.outputs = *InferTypes(spec.op, spec.inputs, spec.attributes);
@@ -247,9 +216,31 @@ TEST(GpuAttentionCached, WhatDoesNotFitIsNamedAndWritesNothing) {
     for (const TestTensor& t : inputs) in.push_back(t.data());
     for (const TestTensor& t : outputs) out.push_back(t.data());
     const Status status = (*kernel)->Run({in.data(), out.data(), nullptr});
-    EXPECT_NE(status.message().find("2 new tokens do not fit"), std::string::npos) << length << status.message();
+    EXPECT_NE(status.message().find("has no place in a cache of 2 slots of 64 tokens"), std::string::npos)
+        << input << ": " << status.message();
     for (const TestTensor& t : outputs) EXPECT_TRUE(t.GuardIntact());
     EXPECT_TRUE(outputs[1].SameBits(inputs[3])) << "the cache is what it was";
+  }
+}
+
+// Of attention with a sink, with last keys, and of values that are not as wide as keys.
+TEST(GpuAttention, WhatOnlyCpusComputeIsRefusedByName) {
+  const auto table = GpuToSpoil();
+  if (table == nullptr) GTEST_SKIP() << "no GPU";
+  const TensorType q{DType::kF32, {4, 32}}, v{DType::kF32, {4, 16}}, index{DType::kI32, {4}}, sink{DType::kF32, {1}};
+  const Attributes plain = {{"heads", int64_t{1}}, {"kv_heads", int64_t{1}}, {"scale", 1.0}};
+  Attributes with_sink = plain, with_last = plain;
+  with_sink.Set("sink", int64_t{1});
+  with_last.Set("last", int64_t{1});
+  for (const auto& [inputs, attributes] : {std::pair(Types{q, q, v, index}, plain),
+                                           {Types{q, q, q, index, sink}, with_sink},
+                                           {Types{q, q, q, index, index}, with_last}}) {
+    KernelSpec spec{.op = Op::kAttention, .inputs = inputs, .attributes = attributes};
+    spec.outputs = *InferTypes(spec.op, spec.inputs, spec.attributes);
+    const auto kernel = table->Make(spec);
+    ASSERT_FALSE(kernel.ok());
+    EXPECT_EQ(kernel.status().code(), StatusCode::kUnsupported);
+    EXPECT_NE(kernel.status().message().find("attention of f32[4, 32]"), std::string::npos);
   }
 }
 

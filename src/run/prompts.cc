@@ -1,0 +1,104 @@
+#include "run/prompts.h"
+
+#include <fmt/core.h>
+
+#include "data/record.h"
+#include "data/row_reader.h"
+
+namespace temper {
+namespace {
+
+// Rows that have a prompt and lack the answer get an empty one, so that they are rows of their format.
+void AddMissingAnswer(OrderedJson& row) {
+  if (!row.is_object()) return;
+  const auto answer = [&](const char* prompt, std::initializer_list<const char*> answers) {
+    const OrderedJson* value = FindValue(row, prompt);
+    if (value == nullptr) return;
+    for (const char* key : answers) {
+      if (FindValue(row, key) != nullptr) return;
+    }
+    row[*answers.begin()] = value->is_array() ? OrderedJson::array() : OrderedJson("");
+  };
+  answer("prompt", {"completion"});
+  answer("question", {"answer"});
+  answer("instruction", {"output", "response"});
+}
+
+Result<Prompt> PromptOf(OrderedJson row, const std::string& where) {
+  AddMissingAnswer(row);
+  TEMPER_ASSIGN_OR_RETURN(const RecordFormat format, DetectFormat(row, where));
+  TEMPER_ASSIGN_OR_RETURN(Record record, MakeRecord(std::move(row), format, where));
+  Prompt prompt{.where = where, .variables = std::move(record.template_variables)};
+  switch (record.kind) {
+    case RecordKind::kText:
+      prompt.text = std::move(record.text);
+      return prompt;
+    case RecordKind::kPrompt:
+      prompt.text = PromptText(record);
+      return prompt;
+    case RecordKind::kMessages:
+      while (!record.messages.empty() && record.messages.back().value("role", "") == "assistant") {
+        record.messages.erase(record.messages.size() - 1);
+      }
+      if (record.messages.empty()) return Corrupt(where + ": there is no message to answer");
+      for (OrderedJson& message : record.messages) message.erase("weight");
+      prompt.messages = std::move(record.messages);
+      prompt.tools = std::move(record.tools);
+      return prompt;
+    default:
+      return Unsupported(where + ": input_ids are no prompt: give the text, or messages");
+  }
+}
+
+Result<std::vector<Prompt>> ReadLines(Env& env, const std::string& path) {
+  TEMPER_ASSIGN_OR_RETURN(const std::string text, ReadTextFile(env, path));
+  std::vector<Prompt> prompts;
+  int64_t line = 0;
+  for (size_t begin = 0; begin < text.size();) {
+    const size_t end = std::min(text.find('\n', begin), text.size());
+    std::string one = text.substr(begin, end - begin);
+    if (one.ends_with('\r')) one.pop_back();
+    ++line;
+    begin = end + 1;
+    if (one.find_first_not_of(" \t") == one.npos) continue;
+    prompts.push_back({.where = fmt::format("{} line {}", path, line), .text = std::move(one)});
+  }
+  return prompts;
+}
+
+}  // namespace
+
+Result<std::vector<Prompt>> ReadPrompts(Env& env, const std::string& path) {
+  std::vector<Prompt> prompts;
+  if (path.ends_with(".txt")) {
+    TEMPER_ASSIGN_OR_RETURN(prompts, ReadLines(env, path));
+  } else {
+    TEMPER_ASSIGN_OR_RETURN(const auto rows, RowReader::Open(env, path));
+    RawRow row;
+    while (true) {
+      TEMPER_ASSIGN_OR_RETURN(const bool more, rows->Next(row));
+      if (!more) break;
+      TEMPER_RETURN_IF_ERROR(row.error);
+      const std::string where = fmt::format("{} line {}", path, row.line);
+      TEMPER_ASSIGN_OR_RETURN(OrderedJson parsed, ParseOrderedJson(row.text, where));
+      TEMPER_ASSIGN_OR_RETURN(prompts.emplace_back(), PromptOf(std::move(parsed), where));
+    }
+  }
+  if (prompts.empty()) return InvalidArgument(path + " has no prompts");
+  return prompts;
+}
+
+std::string AnsweredRow(const Prompt& prompt, const std::string& answer) {
+  OrderedJson row = OrderedJson::object();
+  if (prompt.messages.is_null()) {
+    row["prompt"] = prompt.text;
+    row["completion"] = answer;
+  } else {
+    row["messages"] = prompt.messages;
+    row["messages"].push_back({{"role", "assistant"}, {"content", answer}});
+    if (!prompt.tools.is_null()) row["tools"] = prompt.tools;
+  }
+  return row.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
+}
+
+}  // namespace temper
