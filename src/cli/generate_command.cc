@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/log.h"
 #include "cli/command_options.h"
 #include "cli/commands.h"
 #include "cli/print_answer.h"
@@ -75,10 +76,11 @@ constexpr int64_t kBatch = 8;
 // A conversation goes through the template, a text only with --chat.
 Result<std::vector<int32_t>> EncodeRow(const DecodingModel& model, const Prompt& prompt, bool chat,
                                        ChatOptions options) {
-  if (prompt.messages.is_null()) return EncodePrompt(model, prompt.text, chat, options);
+  const OrderedJson& messages = chat && prompt.messages.is_null() ? prompt.turns : prompt.messages;
+  if (messages.is_null()) return EncodePrompt(model, prompt.text, chat, options);
   if (!model.chat_template) return NoTemplate(model, "");
   if (!prompt.variables.is_null()) options.variables = &prompt.variables;
-  return EncodeChat(model, prompt.messages, options, prompt.tools);
+  return EncodeChat(model, messages, options, prompt.tools);
 }
 
 // Prints rows in the order of the file, each as soon as those before it are there.
@@ -102,6 +104,9 @@ Status AnswerAll(DecodingModel& model, const std::vector<Prompt>& prompts, const
   size_t printed = 0;
   const auto on_answer = [&](size_t i, std::vector<int32_t> tokens) {
     const Answer answer{.tokens = std::move(tokens)};
+    const std::string cut_off = CutOffOf(model, static_cast<int64_t>(ids[i].size()),
+                                         static_cast<int64_t>(answer.tokens.size()), settings.sampling);
+    if (!cut_off.empty()) LogWarning(prompts[i].where + ": " + cut_off);
     const bool chat = settings.chat || !prompts[i].messages.is_null();
     rows[i] = AnsweredRow(prompts[i], chat ? TurnOf(model, answer) : model.tokenizer->Decode(answer.tokens));
     for (; printed < rows.size() && rows[printed]; rows[printed++].reset()) {

@@ -430,6 +430,7 @@ bool IsFreeDim(const Case& c, size_t k, int dim) {
   if (c.op == Op::kSumRows) return k == 0 && dim == 0;    // the rows that are summed
   if (c.op == Op::kSliceRows) return k == 0 && dim == 0;  // the rows that are left out
   if (c.op == Op::kSelect) return dim == 0;               // the other matrices
+  if (c.op == Op::kAttentionCached) return k == 7;        // slots, and pages of each
   if (c.op == Op::kSumSquares || c.op == Op::kSend) return true;
   // Parts may be uneven: of their dim only the size of what they are parts of is known, or of what is left of it.
   if (c.op == Op::kAllGather) return dim == c.attributes.Int("dim");

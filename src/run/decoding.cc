@@ -118,6 +118,16 @@ Status CheckTokens(const DecodingModel& model, std::span<const int32_t> prompt) 
                   Quoted(model.tokenizer->IdToToken(*beyond)), vocab));
 }
 
+std::string CutOffOf(const DecodingModel& model, int64_t prompt, int64_t length, const SamplingOptions& sampling) {
+  // The last token needs no position: none follows it.
+  const int64_t used = prompt + length, context = model.engine->context();
+  if (used <= context || length >= sampling.max_new_tokens) return "";
+  return fmt::format(
+      "the answer is cut off after {} tokens: with the prompt's {} it fills the {} positions of "
+      "the {}",
+      length, prompt, context, context == model.opened.model().facts().max_positions ? "model" : "conversation");
+}
+
 Result<Answer> StreamAnswer(DecodingModel& model, std::span<const int32_t> prompt, const SamplingOptions& sampling,
                             const std::function<void(const std::string&)>& on_text,
                             const std::function<bool()>& stopped) {
@@ -135,16 +145,8 @@ Result<Answer> StreamAnswer(DecodingModel& model, std::span<const int32_t> promp
                           GenerateTokens(*model.sequence, prompt, sampling.max_new_tokens, sampling.Spec(),
                                          model.tokenizer->stop_ids(), on_token, stopped));
   give(decoder.Finish());
-  // The last token needs no position: none follows it.
-  const auto length = static_cast<int64_t>(answer.tokens.size());
-  const int64_t used = static_cast<int64_t>(prompt.size()) + length, context = model.engine->context();
-  if (used > context && length < sampling.max_new_tokens) {
-    answer.cut_off = fmt::format(
-        "the answer is cut off after {} tokens: with the prompt's {} it fills the {} positions of "
-        "the {}",
-        length, prompt.size(), context,
-        context == model.opened.model().facts().max_positions ? "model" : "conversation");
-  }
+  answer.cut_off =
+      CutOffOf(model, static_cast<int64_t>(prompt.size()), static_cast<int64_t>(answer.tokens.size()), sampling);
   return answer;
 }
 

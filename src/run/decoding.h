@@ -55,6 +55,9 @@ struct Answer {
   std::string cut_off;  // a warning, if the context was full before the answer ended
 };
 
+// The warning for an answer of `length` tokens that ended because the context was full; "": it did not.
+std::string CutOffOf(const DecodingModel& model, int64_t prompt, int64_t length, const SamplingOptions& sampling);
+
 // Feeds `prompt` and gives the answer to `on_text` as it comes, whole characters at a time. `stopped`, if given, is
 // asked between steps whether to end the answer there. REQUIRES: the engine is for one sequence.
 Result<Answer> StreamAnswer(DecodingModel& model, std::span<const int32_t> prompt, const SamplingOptions& sampling,

@@ -35,6 +35,8 @@ Result<Prompt> PromptOf(OrderedJson row, const std::string& where) {
       return prompt;
     case RecordKind::kPrompt:
       prompt.text = PromptText(record);
+      prompt.turns = AsConversation(record).messages;
+      prompt.turns.erase(prompt.turns.size() - 1);
       return prompt;
     case RecordKind::kMessages:
       while (!record.messages.empty() && record.messages.back().value("role", "") == "assistant") {

@@ -9,12 +9,14 @@
 
 #include "base/env.h"
 #include "base/status.h"
+#include "format/json.h"
 
 namespace temper {
 
 struct Prompt {
   std::string where;            // "prompts.jsonl line 3", for errors
   std::string text;             // to continue, or with --chat a user's message; unless there are messages
+  OrderedJson turns;            // the same with --chat, where its row says more than the text; null: it does not
   OrderedJson messages, tools;  // a conversation up to the answer; null: there is none
   OrderedJson variables;        // of its own, for the chat template; null: none
 };

@@ -170,6 +170,38 @@ TEST_F(Models, GenerateAnswersAMessageLikeChat) {
   EXPECT_NE(drawn("1"), drawn("2"));
 }
 
+// Whatever else is answered at the same time. Each answer is that of its prompt alone.
+TEST_F(Models, GenerateAnswersAFileOfPromptsInItsOrder) {
+  const std::vector<std::string> prompts = {"Why does it rain?", "The", "Why is the sky blue, and the sea salt?", "A"};
+  std::string lines, rows;
+  for (const std::string& prompt : prompts) {
+    lines += prompt + "\n";
+    rows += Json{{"prompt", prompt}}.dump() + "\n";
+  }
+  Spill("p.txt", lines);
+  Spill("p.jsonl", rows);
+  const Arguments decoding = {"--model", Of("lora"), "--threads", "1", "--max_new_tokens", "8"};
+  const auto answer = [&](Arguments command) {
+    const Ended ended = Temper(With(command, decoding));
+    EXPECT_EQ(ended.code, 0) << ended.err;
+    return ended.out;
+  };
+  const std::string out = answer({"generate", "--prompts", "p.txt", "--batch", "3"});
+  EXPECT_EQ(answer({"generate", "--prompts", "p.txt", "--batch", "1"}), out);
+  EXPECT_EQ(answer({"generate", "--prompts", "p.jsonl"}), out);
+  std::istringstream answers(out);
+  std::string line;
+  for (const std::string& prompt : prompts) {
+    ASSERT_TRUE(std::getline(answers, line));
+    const Json row = Json::parse(line);
+    EXPECT_EQ(row["prompt"], prompt);
+    EXPECT_EQ(row["completion"].get<std::string>() + "\n", answer({"generate", "--prompt", prompt}));
+  }
+  EXPECT_FALSE(std::getline(answers, line));
+  const Arguments chat = {"generate", "--prompts", "p.jsonl", "--chat", "--temperature", "1.3"};
+  EXPECT_EQ(answer(With(Arguments(chat), {"--batch", "4"})), answer(With(Arguments(chat), {"--batch", "2"})));
+}
+
 TEST_F(Models, GenerateWarnsIfItStopsAtTheModelsLastPosition) {
   std::string config = Slurp(JoinPath(CopyModel("short"), "config.json"));
   const std::string positions = "\"max_position_embeddings\": 512";

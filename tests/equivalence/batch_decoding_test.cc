@@ -56,15 +56,25 @@ Logits Alone(Decoder& decoder, const Text& text) {
 // Sequences join one step after the other, as soon as there is a place, and leave when they end.
 TEST(BatchDecoding, EverySequenceGetsTheLogitsThatItGetsAlone) {
   constexpr int kTexts = 10;
-  for (const Model& m : Models()) {
+  struct Case {
+    Model model;
+    Isa isa;
+  };
+  std::vector<Case> cases;
+  for (const Model& m : Models()) cases.push_back({m, DetectIsa()});
+  for (const Isa isa : RunnableIsas()) {
+    if (isa != DetectIsa()) cases.push_back({Models()[0], isa});
+  }
+  for (const auto& [m, isa] : cases) {
     for (const DType dtype : {DType::kF32, DType::kBF16}) {
       tiny::TinyRun run({.config = m.config, .method = m.method, .dtype = dtype, .row = 32, .micro_batches = 1});
-      Decoder alone(m.config, run, TargetsOf(m), dtype, kContext);
+      Decoder alone(m.config, run, TargetsOf(m), dtype, kContext, {}, 1, isa);
       std::vector<Logits> want;
       for (int i = 0; i < kTexts; ++i) want.push_back(Alone(alone, TextOf(i)));
       for (const int64_t n : {1, 3, 8}) {
-        SCOPED_TRACE(m.name + " " + std::string(ToString(dtype)) + ", " + std::to_string(n) + " at a time");
-        Decoder together(m.config, run, TargetsOf(m), dtype, kContext, {}, n);
+        SCOPED_TRACE(m.name + " " + std::string(ToString(dtype)) + " on " + std::string(ToString(isa)) + ", " +
+                     std::to_string(n) + " at a time");
+        Decoder together(m.config, run, TargetsOf(m), dtype, kContext, {}, n, isa);
         if (together.session != nullptr) together.engine->Close(together.session);
         struct Reading {
           DecodeSequence* sequence;

@@ -12,7 +12,7 @@
 namespace temper::decoding {
 
 struct Decoder {
-  std::unique_ptr<KernelTable> kernels = MakeCpuKernels({});
+  std::unique_ptr<KernelTable> kernels;
   std::unique_ptr<Arena> host;
   std::unique_ptr<tiny::MemoryStore> disk;
   std::unique_ptr<DecodeEngine> engine;
@@ -21,7 +21,8 @@ struct Decoder {
 
   // With the weights of `run`.
   Decoder(const std::string& config, tiny::TinyRun& run, const std::vector<LoraModule>& adapter, DType dtype,
-          int64_t context, const MemorySpec& memory = {}, int64_t sequences = 1) {
+          int64_t context, const MemorySpec& memory = {}, int64_t sequences = 1, Isa isa = DetectIsa())
+      : kernels(MakeCpuKernels({.isa = isa})) {
     const DecodeSpec spec{.dtype = dtype,
                           .context = context,
                           .sequences = sequences,
