@@ -9,6 +9,7 @@
 #include "compile/run/compiled_run.h"
 #include "data/tokenizer/stream_decoder.h"
 #include "format/quoted.h"
+#include "graph/ops/attention_cache.h"
 #include "run/machine.h"
 
 namespace temper {
@@ -38,8 +39,8 @@ Status StartEngine(DecodingModel& model, const ModelOptions& options, int64_t wa
   TEMPER_ASSIGN_OR_RETURN(const ProcessMemory available, MemoryFor(model.processor));
   TEMPER_ASSIGN_OR_RETURN(ProgramSet programs, CompileDecoding(model.opened.model(), spec, &available));
   if (sequences > 1) {
-    LogInfo(fmt::format("cache: {} for {} sequences of {} tokens", ToString(CacheBytesOf(programs)), sequences,
-                        spec.context));
+    LogInfo(fmt::format("cache: {} for {} sequences of {} tokens, in pages of {}", ToString(CacheBytesOf(programs)),
+                        sequences, spec.context, kCachePage));
   }
   TEMPER_ASSIGN_OR_RETURN(model.far, ReserveFar(programs.first(), options.run.memory.disk, model.opened,
                                                 model.processor.device(), options.ResolvedThreads()));

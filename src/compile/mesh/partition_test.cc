@@ -6,6 +6,7 @@
 #include <set>
 
 #include "compile/mesh/grad_sync.h"
+#include "compile/mesh/verify_sharding.h"
 #include "compile/step/differentiate.h"
 #include "compile/step/update.h"
 #include "graph/builder.h"
@@ -382,13 +383,13 @@ TEST(Partition, RefusesColumnsThatDoNotDivide) {
   }
 }
 
-// Attention with a sink per head, keys of 4 and values of 2.
+// Attention with keys of 4 and values of 2, perhaps with a sink per head.
 struct SinkNet {
   Graph graph;
   GraphBuilder build{&graph};
   Shardings weights;
 
-  SinkNet() {
+  explicit SinkNet(bool has_sink = true) {
     const auto index = [&](const char* name) { return build.TokenInput(name, DType::kI32, T); };
     const ValueId token = index("token"), target = index("target"), start = index("document_start");
     const ValueId table = Weight("table", {V, D}, Split({Axis::kTp}));
@@ -396,10 +397,13 @@ struct SinkNet {
     const ValueId q = build.Linear(x, Weight("q", {4 * 4, D}, Split({Axis::kTp})), kNoValue, "q");
     const ValueId k = build.Linear(x, Weight("k", {2 * 4, D}, Split({Axis::kTp})), kNoValue, "k");
     const ValueId v = build.Linear(x, Weight("v", {2 * 2, D}, Split({Axis::kTp})), kNoValue, "v");
-    const ValueId sink = Weight("sink", {4}, Split({Axis::kTp}));
-    const Attributes heads = {
-        {"heads", int64_t{4}}, {"kv_heads", int64_t{2}}, {"scale", 1.0}, {"row", T}, {"sink", int64_t{1}}};
-    const ValueId o = build.Add(Op::kAttention, {q, k, v, start, sink}, heads, "o")[0];
+    Attributes heads = {{"heads", int64_t{4}}, {"kv_heads", int64_t{2}}, {"scale", 1.0}, {"row", T}};
+    std::vector<ValueId> inputs = {q, k, v, start};
+    if (has_sink) {
+      heads.Set("sink", int64_t{1});
+      inputs.push_back(Weight("sink", {4}, Split({Axis::kTp})));
+    }
+    const ValueId o = build.Add(Op::kAttention, std::move(inputs), heads, "o")[0];
     const ValueId y = build.Linear(o, Weight("o_proj", {D, 4 * 2}, Split({}, {Axis::kTp})), kNoValue, "y");
     build.Add(Op::kLinearCrossEntropy, {y, table, target}, {}, "loss", Role::kOutput);
   }
@@ -413,6 +417,15 @@ struct SinkNet {
 
 TEST(Partition, ASinkGoesWithItsHeadsAndItsGradientStaysWithThem) {
   const SinkNet net;
+  // Ranks of fsdp have other tokens: each has a term of the sink's gradient.
+  for (const Mesh& mesh : {MeshOf({{Axis::kTp, 2}}), MeshOf({{Axis::kFsdp, 2}, {Axis::kTp, 2}})}) {
+    for (const Graph& part : Parts(net.graph, mesh, net.weights)) {
+      const Graph step = SyncGradients(Differentiate(part, false), {}, part, mesh);
+      const Graph* const graphs[] = {&step};
+      const Status proof = VerifyShardings(mesh, net.weights, graphs);
+      EXPECT_TRUE(proof.ok()) << proof.message();
+    }
+  }
   for (const Graph& part : Parts(net.graph, MeshOf({{Axis::kTp, 2}}), net.weights)) {
     const Node& attention = *NodesOf(part, Op::kAttention).at(0);
     EXPECT_EQ(part.value(attention.inputs[4]).type.shape, (Shape{2}));
@@ -430,14 +443,7 @@ TEST(Partition, RefusesASinkAndValuesOfAnotherWidthOverContextRanks) {
   EXPECT_EQ(ErrorOf(net.graph, MeshOf({{Axis::kCp, 2}}), net.weights),
             "mesh cp=2: attention before the blocks: attention with a sink does not go with mesh.cp: rings of steps "
             "have none");
-  Graph graph;
-  GraphBuilder build(&graph);
-  const ValueId start = build.TokenInput("document_start", DType::kI32, T);
-  const ValueId q = build.Source("q", {DType::kF32, {T, 8}}, Role::kConstant);
-  const ValueId v = build.Source("v", {DType::kF32, {T, 4}}, Role::kConstant);
-  const Attributes heads = {{"heads", int64_t{2}}, {"kv_heads", int64_t{2}}, {"scale", 1.0}, {"row", T}};
-  build.Add(Op::kAttention, {q, q, v, start}, heads, "o");
-  EXPECT_EQ(ErrorOf(graph, MeshOf({{Axis::kCp, 2}}), {}),
+  EXPECT_EQ(ErrorOf(SinkNet(/*has_sink=*/false).graph, MeshOf({{Axis::kCp, 2}}), net.weights),
             "mesh cp=2: attention before the blocks: attention with values of another width than keys does not go with "
             "mesh.cp: rings of steps have none");
 }
