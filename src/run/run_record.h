@@ -15,8 +15,8 @@ namespace temper {
 
 // As YAML for `temper train`, without options that must not be repeated (resume, overwrite).
 std::string SavedConfig(const RunConfig& config);
-// `lora` for adapter_config.json: all-linear is replaced by the names of `modules`, since other readers of adapters may
-// not know it. The base is named as PEFT names it: by its name and commit in the
+// `lora` for adapter_config.json: all-linear is replaced by the names of the modules with adapters, since other readers
+// of adapters may not know it. The base is named as PEFT names it: by its name and commit in the
 // Hugging Face cache, else by its absolute path.
 LoraConfig SavedLora(LoraConfig lora, const TrainableSet& trains, const OpenedModel& model);
 // The same on all ranks, which call this at the same place. Each has its own Program; the first one's hash is used for

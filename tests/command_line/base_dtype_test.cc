@@ -241,6 +241,10 @@ TEST_F(StoredNf4, AModelIsReadAsItIs) {
   EXPECT_EQ(LossesOf(Train(
                 {"--learning_rate", "1e-3", "--model", kFolder, "--memory.weights", "disk", "--memory.disk", "spill"})),
             expected);
+  const auto copies = LossesOf(Train({"--learning_rate", "1e-3", "--model", kFolder, "--train_modules", "v_proj"}));
+  EXPECT_EQ(copies.at(1), expected.at(1)) << "a module that is trained in full begins with the numbers of the files";
+  EXPECT_LT(copies.at(4), copies.at(1));
+  EXPECT_NE(copies.at(4), expected.at(4));
   const auto answer = [&](const char* model) {
     const Ended ended = Temper({"generate", "--model", model, "--prompt", "Once", "--threads", "1", "--max_new_tokens",
                                 "16", "--temperature", "0"});

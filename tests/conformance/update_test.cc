@@ -105,6 +105,30 @@ TEST(Adamw, IsItsTwinToTheBitOnEveryInstructionSet) {
   }
 }
 
+// A weight's own learning rate is a factor of the step's.
+TEST(Update, AGroupsRateIsThatOfAStepSoMuchFaster) {
+  const TensorType f32{DType::kF32, {3}};
+  const Tensor w = Tensor::Of(f32, {1, -2, 0.5}), g = Tensor::Of(f32, {0.1, -0.2, 3}), m = Tensor::Of(f32, {0, 0.1, 1}),
+               v = Tensor::Of(f32, {0.01, 0, 1}), clip = Tensor::Of({DType::kF32, {2}}, {0.5, 1});
+  for (const Op op : {Op::kAdamw, Op::kSgd}) {
+    const auto updated = [&](double rate, double factor) {
+      Attributes attributes = UpdateSettings(op);
+      attributes.Set("weight_decay", 0.1);
+      if (factor != 1) attributes.Set("lr_factor", factor);
+      std::vector<Tensor> in = {w, g, m};
+      if (op == Op::kAdamw) in.push_back(v);
+      in.push_back(clip);
+      in.push_back(Scalars(rate, 3, 1));
+      return RunOn(*MakeCpuKernels({}), {op, std::move(in), attributes}, 1);
+    };
+    const auto own = updated(1e-2, 0.25), faster = updated(0.25e-2, 1), other = updated(1e-2, 1);
+    for (int i = 0; i < 3; ++i) {
+      EXPECT_EQ(own[0][i], faster[0][i]) << ToString(op);
+      EXPECT_NE(own[0][i], other[0][i]) << ToString(op);
+    }
+  }
+}
+
 TEST(Adamw, UpdatesAWeightOfThreeDimsLikeOneOfOneDim) {
   std::vector<Tensor> outputs[2];
   for (const bool flat : {false, true}) {

@@ -267,6 +267,7 @@ TEST(GpuAdamw, IsItsTwinToTheBit) {
         tensors[3].Set(i, i % 7 == 0 ? 0 : i % 11 == 0 ? 1e-42 : std::fabs(tensors[3].Get(i)));
       }
       if (weight > 0) spec.attributes.Set("dtype", weight == 1 ? "f32" : "bf16");
+      if (weight == 2) spec.attributes.Set("lr_factor", 0.3);
       float clip[2] = {1.0f / 37, 5};
       double scalars[kNumScalars] = {3e-4, 1 - std::pow(0.9, 11), 1 - std::pow(0.999, 11), 37};
       spec.inputs = {f32, f32, f32, f32, {DType::kF32, {2}}, {DType::kF64, {kNumScalars}}};
@@ -308,6 +309,7 @@ TEST(GpuSgd, IsItsTwinToTheBit) {
         spec.attributes.Set("weight_decay", 0.01);
         spec.attributes.Set("weight", int64_t{weight > 0});
         if (weight > 0) spec.attributes.Set("dtype", weight == 1 ? "f32" : "bf16");
+        if (weight == 2) spec.attributes.Set("lr_factor", 0.3);
         const uint32_t count = settings.Flag("buffer") ? 3 : 2;
         TestTensors tensors;
         std::vector<std::byte*> in;

@@ -93,12 +93,15 @@ std::string CompiledRun::MemoryText() const {
 
 Result<std::vector<std::string>> IdleSettings(const Model& model, const RunConfig& config) {
   const LoraConfig& lora = config.lora;
-  TrainableSet trains{.all_weights = true};
-  if (config.model.method == TrainMethod::kLora) {
-    TEMPER_ASSIGN_OR_RETURN(trains, ResolveTrainable(model, lora));
+  std::vector<std::string> idle;
+  if (!config.optimizer.groups.empty() || !lora.saved_names().empty()) {
+    TrainableSet trains{.all_weights = true};
+    if (config.model.method == TrainMethod::kLora) {
+      TEMPER_ASSIGN_OR_RETURN(trains, ResolveTrainable(model, lora));
+    }
+    idle = IdleGroups(config.optimizer, trains, model);
+    if (std::string note = NoteOnTies(lora, trains); !note.empty()) idle.push_back(std::move(note));
   }
-  std::vector<std::string> idle = IdleGroups(config.optimizer, trains, model);
-  if (std::string note = NoteOnTies(lora, trains); !note.empty()) idle.push_back(std::move(note));
   const bool selective = !lora.rank_pattern.empty() || !lora.alpha_pattern.empty() || !lora.exclude_names().empty() ||
                          !lora.exclude_regex().empty() || !lora.layers_to_transform.empty();
   if (config.model.method != TrainMethod::kLora || !selective) return idle;
