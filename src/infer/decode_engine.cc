@@ -87,10 +87,10 @@ Result<std::unique_ptr<DecodeEngine>> DecodeEngine::Create(ProgramSet programs, 
   for (std::vector<int32_t>* column : {&e.token_, &e.position_, &e.slot_, &e.document_length_}) {
     column->resize(static_cast<size_t>(tokens_of(longest)));
   }
-  const Shape table = type_of(longest, kPageTableInput).shape;
-  const int64_t slots = table[0], slot_pages = table[1];
-  e.page_table_.assign(static_cast<size_t>(table.elements()), -1);
-  e.pages_.emplace(table.elements());
+  // The longest step makes the logits of one token of each sequence. A model without attention reads no pages.
+  const int64_t slots = type_of(longest, kLogitsOutput).shape[0], slot_pages = CachePagesOf(context);
+  e.page_table_.assign(static_cast<size_t>(slots * slot_pages), -1);
+  e.pages_.emplace(slots * slot_pages);
   e.head_rows_.resize(static_cast<size_t>(slots));
   e.vocab_ = type_of(longest, kLogitsOutput).shape[1];
   e.logits_.resize(static_cast<size_t>(slots * e.vocab_));

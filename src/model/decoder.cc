@@ -54,7 +54,9 @@ std::vector<std::string> Decoder::NamesInFiles(const std::string& name) const {
   } else {
     // As in transformers: a file of the model without its head has no base_model_prefix, one of a model around it may
     // have it twice.
-    for (const std::string& one : {InFiles(name), name}) {
+    std::vector<std::string> all = {InFiles(name), name};
+    if (!s_.names.other_prefix.empty()) all.push_back(s_.names.other_prefix + name.substr(s_.names.prefix.size()));
+    for (const std::string& one : all) {
       const std::string prefix = one.substr(0, one.find('.') + 1);
       add(one);
       add(one.substr(prefix.size()));
@@ -189,9 +191,10 @@ void DecoderSpec::SetNorm(NormSpec spec) {
 }
 void DecoderSpec::NameNorms(const BlockNorms& names) {
   for (DecoderBlock& block : blocks) {
-    const NormSpec spec = block.norms.spec;
+    const BlockNorms before = block.norms;
     block.norms = names;
-    block.norms.spec = spec;
+    block.norms.spec = before.spec;
+    block.norms.after_sums = before.after_sums;
   }
 }
 

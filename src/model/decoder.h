@@ -51,6 +51,7 @@ struct DecoderNames {
   std::string embedding = "embed_tokens", positions, blocks = "layers.", final_norm = "norm";
   std::string head = "lm_head";  // the module
   std::string head_in_files;     // "": as the module
+  std::string other_prefix;      // in the place of `prefix` in some files; "": in none
   // Parts of names that files have otherwise, applied in this order: what stands here, what files have.
   std::vector<std::pair<std::string, std::string>> in_files;
 };
@@ -79,7 +80,7 @@ struct DecoderSpec {
   // Makes all norms of that kind: of blocks, of q and k, behind the last block.
   void SetNorm(NormKind kind) { SetNorm({kind, norm.eps}); }
   void SetNorm(NormSpec spec);
-  // Gives all blocks norms of these names, and leaves their kind as it is.
+  // Gives all blocks norms of these names, and leaves their kind and place as they are.
   void NameNorms(const BlockNorms& names);
 };
 

@@ -16,6 +16,7 @@ Result<int64_t> WidthOf(const Json& config, int64_t given, const std::string& wh
   TEMPER_ASSIGN_OR_RETURN(const bool adjusts, BoolOr(config, "block_auto_adjust_ff_dim", true, where));
   if (!adjusts) return given;
   const auto width = static_cast<int64_t>(static_cast<double>(2 * given) / 3);
+  if (width < 1) return Corrupt(fmt::format("{}: intermediate_size {} leaves no width of an MLP", where, given));
   const auto factor_of = config.find("block_ffn_dim_multiplier");
   if (factor_of != config.end() && factor_of->is_null()) return width;
   TEMPER_ASSIGN_OR_RETURN(const double factor, NumberOr(config, "block_ffn_dim_multiplier", 1, where));
@@ -25,7 +26,10 @@ Result<int64_t> WidthOf(const Json& config, int64_t given, const std::string& wh
     return Corrupt(fmt::format("{}: block_ffn_dim_multiplier {} or block_multiple_of {} gives no width of an MLP",
                                where, factor, multiple));
   }
-  return multiple * ((static_cast<int64_t>(scaled) + multiple - 1) / multiple);
+  const int64_t rounded = multiple * ((static_cast<int64_t>(scaled) + multiple - 1) / multiple);
+  if (rounded <= kMaxWidth) return rounded;
+  return Corrupt(
+      fmt::format("{}: block_multiple_of {} makes an MLP of width {}, out of range", where, multiple, rounded));
 }
 
 // Without layer_types: the layers that full_attn_idxs lists are of attention; all, where it is missing.

@@ -21,9 +21,14 @@ class Nested final : public Model {
   }
 
  private:
-  // Until transformers 4.51 the text model was one with a head.
+  // Until transformers 4.51 the text model was one with a head. Where names are as in memory, AutoModelForCausalLM
+  // makes the text model alone of the same folder.
   std::vector<std::string> OlderPaths(const std::string& module) const override {
     const std::string inner = std::string(kModel).append(kInside);
+    if (names_ == NestedNames::kAsInMemory) {
+      if (!module.starts_with(inner)) return {};
+      return {std::string(kModel).append(module.substr(inner.size()))};
+    }
     if (!module.starts_with(inner)) return {std::string(kInside) + module};
     return {std::string(kInside).append(kModel).append(module.substr(inner.size()))};
   }

@@ -47,11 +47,11 @@ Result<std::unique_ptr<Model>> ReadQwen35(const Json& config, const std::string&
                                                       .head_dim = 256,
                                                       .rope = {.partial = 0.25}},
                                                      where));
-  const std::string activation = config.contains("hidden_act") ? config["hidden_act"].dump() : "\"silu\"";
-  if (activation != "\"silu\"") {
+  if (s.mlps()[0]->activation != Activation::kSilu) {
     return Unsupported(fmt::format("{}: hidden_act is {}; supported is silu, which the convolutions have, too", where,
-                                   activation.substr(0, 40)));
+                                   config["hidden_act"].dump().substr(0, 40)));
   }
+  s.names.other_prefix = "model.language_model.";  // as transformers writes the text model of a multimodal folder
   s.SetNorm(NormKind::kRmsPlusOne);
   TEMPER_ASSIGN_OR_RETURN(const bool bias, BoolOr(config, "attention_bias", false, where));
   for (AttentionSpec* const a : s.attentions()) {

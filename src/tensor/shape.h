@@ -1,4 +1,4 @@
-// Shape: up to four dims, row-major. A value type without allocation.
+// Shape: up to five dims, row-major. A value type without allocation.
 #pragma once
 
 #include <array>
@@ -15,7 +15,8 @@ namespace temper {
 
 class Shape {
  public:
-  static constexpr int kMaxRank = 5;  // of models, the weight of a convolution over three dims, which exports carry along
+  // Of what models have: the weight of a convolution over three dims, which exports carry along.
+  static constexpr int kMaxRank = 5;
 
   Shape() = default;  // rank 0: a scalar, one element
   Shape(std::initializer_list<int64_t> dims) {

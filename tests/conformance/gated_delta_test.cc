@@ -84,6 +84,26 @@ TEST(GatedDelta, TheBackwardOfChunksAgreesWithThatOfTheRecurrence) {
   }
 }
 
+// Rates as trained models have them, up to 16: most of a state is gone after a token.
+TEST(GatedDelta, StrongDecaysLoseNoMore) {
+  for (const Sizes& s : {Sizes{64, 1, 2, 16, 16}, Sizes{128, 2, 2, 16, 8}, Sizes{150, 1, 1, 20, 33}}) {
+    Rule rule(DType::kF32, s);
+    for (int64_t i = 0; i < s.T * s.V; ++i) rule.g.Set(i, (i / s.V) % 3 == 0 ? rule.g[i] / 100 : 32 * rule.g[i]);
+    ExpectSumsConform(rule.Forward(), s, 1);
+    ExpectSumsConform(rule.Backward(), s, 2);
+  }
+}
+
+// Documents of exactly one and two chunks.
+TEST(GatedDelta, ChunksThatEndWithTheirDocumentAgreeWithTheRecurrence) {
+  const Sizes s{192, 1, 2, 8, 8};
+  Rule rule(DType::kF32, s);
+  rule.row = 192;
+  for (int32_t t = 0; t < 192; ++t) rule.starts[static_cast<size_t>(t)] = t < 64 ? 0 : 64;
+  ExpectSumsConform(rule.Forward(), s, 1);
+  ExpectSumsConform(rule.Backward(), s, 2);
+}
+
 // Keys that are all alike, written in full: the hardest system to solve. The state then is the last value.
 TEST(GatedDelta, WritesOverWhatTheSameKeyHeld) {
   const Sizes s{100, 1, 1, 8, 4};

@@ -28,16 +28,18 @@ bool AreOperands(const Types& in, size_t first, const Attributes& a) {
 
 Result<Types> Infer(const Types& in, const Attributes& a) {
   if (in.size() != 6 || !AreOperands(in, 0, a)) {
-    return BadOperands(Op::kGatedDelta, "(q_T(K*D), k_T(K*D), v_T(V*F), g_TV f32, b_TV, document_start_T), V of K", in,
-                       a);
+    return BadOperands(Op::kGatedDelta,
+                       "(q_T(K*D), k_T(K*D), v_T(H*F), g_TH f32, b_TH, document_start_T), H a multiple of K", in, a);
   }
   return Types{in[2]};
 }
 
-// Of a token of a value head: three products with the state, one row each of three triangles of a chunk.
+// Of a token of a value head: three products with the state, and a row each of two triangles of a chunk. Of a key head:
+// a row each of two squares.
 double FlopsOf(const DeltaDims& d) {
   const auto D = static_cast<double>(d.key_dim), F = static_cast<double>(d.value_dim), C = double{kDeltaChunk};
-  return static_cast<double>(d.tokens * d.value_heads) * (6 * D * F + 2 * C * D + 2 * C * F);
+  return static_cast<double>(d.tokens) *
+         (static_cast<double>(d.value_heads) * (6 * D * F + 2 * C * F) + static_cast<double>(d.key_heads) * 4 * C * D);
 }
 Cost ForwardCost(const Types& in, const Types& out, const Attributes& a) {
   Cost cost = ElementwiseCost(in, out, 0);
@@ -72,21 +74,19 @@ Cost BackwardCost(const Types& in, const Types& out, const Attributes& a) {
 }
 
 Bytes ForwardWorkspace(const Types& in, const Types&, const Attributes& a, int threads) {
-  return Bytes{DeltaScratchOf(DeltaDimsOf(in[0], in[1], in[2], a), false).floats * 4} * threads;
+  const DeltaDims d = DeltaDimsOf(in[0], in[1], in[2], a);
+  return Bytes{DeltaScratchOf(d, false).floats * 4 * d.workers(threads)};
 }
 Bytes BackwardWorkspace(const Types& in, const Types&, const Attributes& a, int threads) {
-  return Bytes{DeltaScratchOf(DeltaDimsOf(in[1], in[2], in[3], a), true).floats * 4} * threads;
+  const DeltaDims d = DeltaDimsOf(in[1], in[2], in[3], a);
+  return Bytes{DeltaScratchOf(d, true).floats * 4 * d.workers(threads)};
 }
 
 // Key heads are dealt to tensor ranks, and the value heads that belong to each go with it.
 void ShardOperands(ShardingSink& sink) {
   const Node& node = sink.node();
   Sharding p = sink.Settled(sink.sharding(2));
-  if (p.split(0).Has(Axis::kCp)) {
-    return sink.Refuse(
-        "cp splits rows between ranks, and a recurrence along tokens has to see them whole: use mesh.fsdp, mesh.dp, "
-        "mesh.tp or mesh.pp instead of mesh.cp");
-  }
+  if (RefusesPartsOfRows("a recurrence", p, sink)) return;
   for (const Axis axis : (p.split(0) & kTensorAxes).axes()) p = Gathered(p, 0, axis);
   const int64_t key_heads = node.attributes.Int("key_heads"), heads = node.attributes.Int("heads");
   const int64_t parts = sink.mesh().size(p.split(1));
@@ -113,11 +113,11 @@ Result<Types> InferCached(const Types& in, const Attributes& a) {
       in[5].shape[0] <= 0 || !(in[5] == TensorType{f32, {in[5].shape[0], d.value_heads, d.key_dim, d.value_dim}}) ||
       !IsIndex(in[6], d.tokens) || !IsIndex(in[7], d.tokens)) {
     return BadOperands(Op::kGatedDeltaCached,
-                       "(q_S(K*D), k_S(K*D), v_S(V*F), g_SV f32, b_SV, state_NVDF f32, slot_S, position_S)", in, a);
+                       "(q_S(K*D), k_S(K*D), v_S(H*F), g_SH f32, b_SH, state_NHDF f32, slot_S, position_S)", in, a);
   }
   return Types{in[2], in[5]};
 }
-// Each token reads and writes the state, three times over.
+// Of all slots' states, an upper bound: a step reads and writes those of its tokens.
 Cost CachedCost(const Types& in, const Types& out, const Attributes& a) {
   const DeltaDims d = DeltaDimsOf(in[0], in[1], in[2], a);
   Cost cost = ElementwiseCost(in, out, 0);

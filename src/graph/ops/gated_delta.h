@@ -8,7 +8,7 @@
 
 namespace temper {
 
-// Of operands (q_T(K*D), k_T(K*D), v_T(V*F), ...); key_heads is 0 where they do not fit.
+// Of operands (q_T(K*D), k_T(K*D), v_T(H*F), ...); key_heads is 0 where they do not fit.
 inline DeltaDims DeltaDimsOf(const TensorType& q, const TensorType& k, const TensorType& v, const Attributes& a) {
   DeltaDims d{.key_heads = a.Int("key_heads"), .value_heads = a.Int("heads")};
   if (q.shape.rank() != 2 || !(k == q) || v.shape.rank() != 2 || v.dtype != q.dtype || v.shape[0] != q.shape[0] ||

@@ -17,6 +17,11 @@ struct DeltaDims {
   int64_t key_dim = 0, value_dim = 0;      // of a head
 
   int64_t group() const { return value_heads / key_heads; }
+  // Threads that have work: a key head of a row is one's.
+  int64_t workers(int64_t threads) const {
+    const int64_t items = tokens / row * key_heads;
+    return threads < items ? threads : items;
+  }
   // That a document can have.
   int64_t chunks() const { return (row + kDeltaChunk - 1) / kDeltaChunk; }
 };

@@ -36,6 +36,22 @@ void ShardNorm(ShardingSink& sink) {
   for (size_t i = 0; i < outputs.size(); ++i) sink.Deliver(static_cast<int>(i), outputs[i]);
 }
 
+bool RefusesPartsOfRows(const char* what, const Sharding& x, ShardingSink& sink) {
+  if (x.split(0).Has(Axis::kCp)) {
+    sink.Refuse(fmt::format(
+        "cp splits rows between ranks, and {} along tokens has to see them whole: use mesh.fsdp, mesh.dp, mesh.tp or "
+        "mesh.pp instead of mesh.cp",
+        what));
+    return true;
+  }
+  if (sink.mesh().size(Axis::kRow) > 1 || sink.mesh().size(Axis::kDepth) > 1) {
+    sink.Refuse(fmt::format(
+        "{} along tokens is not supported in the 2-D modes of tensor parallelism: use mesh.tp_mode 1d", what));
+    return true;
+  }
+  return false;
+}
+
 Sharding VectorBeside(const Sharding& p, int dim, const Mesh& mesh) {
   Sharding v = WholeBeside(p, mesh);
   v.dims[0] = p.dims[static_cast<size_t>(dim)];

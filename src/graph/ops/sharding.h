@@ -12,6 +12,10 @@ void ShardElementwise(ShardingSink& sink);
 // Norms: (x_TD, vectors_D...) -> y_TD, statistics_T...; D has to be whole.
 void ShardNorm(ShardingSink& sink);
 
+// For ops along the tokens of whole rows, `what` ("a convolution"): refuses cp, which splits rows, and the 2-D modes of
+// tp, which cut what these ops need whole. Returns whether it did. `x`: settled, of tokens.
+bool RefusesPartsOfRows(const char* what, const Sharding& x, ShardingSink& sink);
+
 // The sharding of a vector along dim `dim` that is used beside a value sharded like `p`: biases, weights of norms.
 Sharding VectorBeside(const Sharding& p, int dim, const Mesh& mesh);
 

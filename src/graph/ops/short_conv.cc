@@ -60,11 +60,7 @@ Cost BackwardCost(const Types& in, const Types& out, const Attributes& a) {
 // Channels stay where they are; a rank sees all tokens of its rows.
 void ShardOperands(ShardingSink& sink) {
   Sharding x = sink.Settled(sink.sharding(0));
-  if (x.split(0).Has(Axis::kCp)) {
-    return sink.Refuse(
-        "cp splits rows between ranks, and a convolution along tokens has to see them whole: use mesh.fsdp, mesh.dp, "
-        "mesh.tp or mesh.pp instead of mesh.cp");
-  }
+  if (RefusesPartsOfRows("a convolution", x, sink)) return;
   for (const Axis axis : (x.split(0) & kTensorAxes).axes()) x = Gathered(x, 0, axis);
   const Sharding w = VectorBeside(x, 1, sink.mesh());
   Sharding start = x;

@@ -1,10 +1,11 @@
 // decay and its backward: a number for each token and head, some hundredth of the step's elements, so libm computes it.
-// Threads share the heads, so that no sum depends on their number.
+// Threads share the tokens; of sums over tokens they share the heads, so that none depends on their number.
 #include <algorithm>
 #include <cmath>
 
 #include "backend/cpu/kernels.h"
 #include "backend/cpu/pointwise/range_kernel.h"
+#include "backend/cpu/pointwise/row_blocks.h"
 #include "base/team.h"
 
 namespace temper {
@@ -23,9 +24,10 @@ std::unique_ptr<Kernel> MakeDecay(const KernelSpec& spec, Isa) {
     return MakeKernel([=, threads = spec.threads](const KernelArgs& args) {
       const T *const a = In<T>(args, 0), *const a_log = In<T>(args, 1), *const dt_bias = In<T>(args, 2);
       float* const g = Out<float>(args, 0);
-      ParallelFor(threads, H, [=](int64_t h) {
-        const float rate = -std::exp(ToFloat(a_log[h])), shift = ToFloat(dt_bias[h]);
-        for (int64_t t = 0; t < tokens; ++t) g[t * H + h] = rate * Softplus(ToFloat(a[t * H + h]) + shift);
+      ParallelBlocks(threads, tokens, kRowsPerRange, [=](int64_t begin, int64_t end) {
+        for (int64_t i = begin * H; i < end * H; ++i) {
+          g[i] = -std::exp(ToFloat(a_log[i % H])) * Softplus(ToFloat(a[i]) + ToFloat(dt_bias[i % H]));
+        }
       });
       return OkStatus();
     });
@@ -41,17 +43,21 @@ std::unique_ptr<Kernel> MakeDecayBackward(const KernelSpec& spec, Isa) {
       const float* const d_g = In<float>(args, 0);
       const T *const a = In<T>(args, 1), *const a_log = In<T>(args, 2), *const dt_bias = In<T>(args, 3);
       T* const d_a = Out<T>(args, 0);
+      ParallelBlocks(threads, tokens, kRowsPerRange, [=](int64_t begin, int64_t end) {
+        for (int64_t i = begin * H; i < end * H; ++i) {
+          const float rate = -std::exp(ToFloat(a_log[i % H])), x = ToFloat(a[i]) + ToFloat(dt_bias[i % H]);
+          d_a[i] = FromFloat<T>(d_g[i] * rate / (1 + std::exp(-x)));
+        }
+      });
+      if (!grad_w) return OkStatus();
       ParallelFor(threads, H, [&](int64_t h) {
         const float rate = -std::exp(ToFloat(a_log[h])), shift = ToFloat(dt_bias[h]);
         double d_a_log = acc_w ? In<float>(args, 4)[h] : 0, d_dt_bias = acc_w ? In<float>(args, 5)[h] : 0;
         for (int64_t t = 0; t < tokens; ++t) {
           const float x = ToFloat(a[t * H + h]) + shift, d = d_g[t * H + h] * rate;
-          const float d_x = d / (1 + std::exp(-x));
-          d_a[t * H + h] = FromFloat<T>(d_x);
           d_a_log += d * Softplus(x);
-          d_dt_bias += d_x;
+          d_dt_bias += d / (1 + std::exp(-x));
         }
-        if (!grad_w) return;
         Out<float>(args, 1)[h] = static_cast<float>(d_a_log);
         Out<float>(args, 2)[h] = static_cast<float>(d_dt_bias);
       });

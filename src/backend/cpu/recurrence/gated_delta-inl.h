@@ -26,7 +26,7 @@ constexpr int64_t C = kDeltaChunk;
 constexpr int64_t kSolveRows = 16;
 
 // Vectors of kDeltaChunk floats in DeltaScratch::gates_C.
-enum Gate { kSum, kRead, kKeep, kBeta, kInverseQ, kInverseK, kDSum, kDBeta, kSpare };
+enum Gate { kSum, kSumRest, kRead, kKeep, kBeta, kInverseQ, kInverseK, kDSum, kDBeta, kSpare };
 
 TEMPER_VEC float DotOf(const float* a, const float* b, int64_t n) {
   return Total(n, [=](int64_t i, auto lanes) { return Load(a + i, lanes) * Load(b + i, lanes); });
@@ -97,22 +97,30 @@ class DeltaChunk {
 
   // Decays of value head j, and U from its state, which stays as it is. Leaves S^T k in y_CF.
   void Solve(int64_t j) const {
-    float *const sum = Of(kSum), *const u = At(row_.at.u_CF), *const y = At(row_.at.y_CF);
-    float total = 0;
-    for (int64_t i = 0; i < n_; ++i) sum[i] = total += row_.g[GateAt(i, j)];
+    float *const sum = Of(kSum), *const rest = Of(kSumRest), *const u = At(row_.at.u_CF), *const y = At(row_.at.y_CF);
+    // Differences of sums are exponentiated: each sum is in two floats, so that it loses no roundoff of its own size.
+    double total = 0;
+    for (int64_t i = 0; i < n_; ++i) {
+      total += row_.g[GateAt(i, j)];
+      sum[i] = static_cast<float>(total);
+      rest[i] = static_cast<float>(total - sum[i]);
+    }
+    const float last = sum[n_ - 1], last_rest = rest[n_ - 1];
     for (int64_t i = 0; i < n_; ++i) Of(kBeta)[i] = ToFloat(row_.b[GateAt(i, j)]);
     Sweep(n_, [&](int64_t i, auto lanes) {
       const Floats s = Load(sum + i, lanes);
       Store(Of(kRead) + i, Exp(s), lanes);
-      Store(Of(kKeep) + i, Exp(Set(total) - s), lanes);
+      Store(Of(kKeep) + i, Exp((Set(last) - s) + (Set(last_rest) - Load(rest + i, lanes))), lanes);
       Store(Of(kBeta) + i, LogisticOf(Load(Of(kBeta) + i, lanes)).s, lanes);
     });
     float *const decay = At(row_.at.decay_CC), *const system = At(row_.at.system_CC), *const kk = At(row_.at.kk_CC);
     for (int64_t i = 0; i < n_; ++i) {
       SetZero(decay + i * C, n_);
       SetZero(system + i * C, n_);
-      Sweep(i + 1,
-            [&](int64_t s, auto lanes) { Store(decay + i * C + s, Exp(Set(sum[i]) - Load(sum + s, lanes)), lanes); });
+      Sweep(i + 1, [&](int64_t s, auto lanes) {
+        const Floats less = Set(rest[i]) - Load(rest + s, lanes);
+        Store(decay + i * C + s, Exp((Set(sum[i]) - Load(sum + s, lanes)) + less), lanes);
+      });
       Sweep(i, [&](int64_t s, auto lanes) {
         const Floats product = Load(kk + i * C + s, lanes) * Load(decay + i * C + s, lanes);
         Store(system + i * C + s, Set(-Of(kBeta)[i]) * product, lanes);

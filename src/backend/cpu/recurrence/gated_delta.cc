@@ -47,7 +47,7 @@ void ForEachRow(int threads, const DeltaDims& dims, const DeltaScratch& scratch,
       run(row);
     }
   };
-  RunTeam(threads, of_thread);
+  RunTeam(static_cast<int>(dims.workers(threads)), of_thread);
 }
 
 }  // namespace

@@ -20,7 +20,8 @@ TEMPER_VEC void TapsOf(const T* w_CL, int64_t L, int64_t begin, int64_t n, float
 template <class T>
 void ShortConv(const T* x_TC, const T* w_CL, const int32_t* start_T, const ShortConvDims& dims, int64_t begin,
                int64_t end, T* y_TC) {
-  const auto [tokens, C, L, silu] = dims;
+  const int64_t tokens = dims.tokens, C = dims.channels, L = dims.taps;
+  const bool silu = dims.silu;
   float w_LC[kMaxConvTaps][kConvChannels];
   for (; begin < end; begin += kConvChannels) {
     const int64_t n = std::min(kConvChannels, end - begin);
@@ -45,7 +46,8 @@ void ShortConv(const T* x_TC, const T* w_CL, const int32_t* start_T, const Short
 template <class T>
 void ShortConvBackward(const T* d_y_TC, const T* x_TC, const T* w_CL, const int32_t* start_T, const ShortConvDims& dims,
                        int64_t begin, int64_t end, T* d_x_TC, const float* acc_CL, float* d_w_CL) {
-  const auto [tokens, C, L, silu] = dims;
+  const int64_t tokens = dims.tokens, C = dims.channels, L = dims.taps;
+  const bool silu = dims.silu;
   float w_LC[kMaxConvTaps][kConvChannels], d_u_LC[kMaxConvTaps][kConvChannels];
   float block_LC[kMaxConvTaps][kConvChannels], sum_LC[kMaxConvTaps][kConvChannels];
   for (; begin < end; begin += kConvChannels) {
@@ -103,7 +105,8 @@ void ShortConvBackward(const T* d_y_TC, const T* x_TC, const T* w_CL, const int3
 template <class T>
 void ShortConvCached(const T* x_SC, const T* w_CL, const int32_t* slot_S, const int32_t* position_S,
                      const ShortConvDims& dims, int64_t begin, int64_t end, T* state_NLC, T* y_SC) {
-  const auto [tokens, C, L, silu] = dims;
+  const int64_t tokens = dims.tokens, C = dims.channels, L = dims.taps;
+  const bool silu = dims.silu;
   float w_LC[kMaxConvTaps][kConvChannels];
   for (; begin < end; begin += kConvChannels) {
     const int64_t n = std::min(kConvChannels, end - begin);
