@@ -30,11 +30,12 @@ std::vector<BlockKind> KindsOf(const ModelFacts& facts) {
 
 }  // namespace
 
-FewBlocks::FewBlocks(const Model& model) : blocks_(static_cast<int64_t>(model.facts().kinds.size())) {
-  // The first and the last block, and between them one of each kind: so there is one that is neither first nor last.
+FewBlocks::FewBlocks(const Model& model, int64_t between) : blocks_(static_cast<int64_t>(model.facts().kinds.size())) {
+  // The first and the last block, and between them some of each kind: so there are some that are neither first nor
+  // last.
   std::vector<BlockKind> kinds = KindsOf(model.facts());
   std::vector<int> few = {0};
-  for (const BlockKind& kind : kinds) few.push_back(kind.block);
+  for (const BlockKind& kind : kinds) few.insert(few.end(), static_cast<size_t>(between), kind.block);
   few.push_back(static_cast<int>(blocks_ - 1));
   if (blocks_ <= static_cast<int64_t>(few.size()) + kMoreBlocks) return;
   few_ = model.WithBlocks(few);

@@ -14,8 +14,9 @@ namespace temper {
 
 class FewBlocks {
  public:
-  // For a step whose settings name no block by its number.
-  explicit FewBlocks(const Model& model);
+  // For a step whose settings name no block by its number. `between`: blocks of each kind between the first and the
+  // last: one shows what many add, but where collectives run beside blocks, bytes settle only after some.
+  explicit FewBlocks(const Model& model, int64_t between = 1);
 
   // Whether the model has more blocks than the largest of those few; otherwise it is itself to be compiled.
   bool any() const { return few_ != nullptr; }
