@@ -24,8 +24,8 @@ inline constexpr int64_t kUpdatePart = int64_t{2} << 20;
 // whose Program would otherwise be millions of moves long.
 constexpr int64_t UpdatePartFor(int64_t trained, int64_t least) {
   constexpr int64_t kMostParts = 4096, kWhole = int64_t{1} << 20;
-  const int64_t part = (trained / kMostParts + kWhole - 1) / kWhole * kWhole;
-  return part > least ? part : least;
+  const int64_t part = trained / kMostParts;
+  return part <= least ? least : (part + kWhole - 1) / kWhole * kWhole;
 }
 
 struct ResidencySpec {
