@@ -127,6 +127,13 @@ std::vector<std::string> LoraConfig::layers_patterns() const {
   const std::string& text = TextOf(layers_pattern);
   return text.empty() ? NamesOf(layers_pattern) : std::vector<std::string>{text};
 }
+bool LoraConfig::NamesBlocks() const {
+  const std::vector<std::string> saved = saved_names();
+  return !layers_to_transform.empty() || std::any_of(saved.begin(), saved.end(), [](const std::string& name) {
+    return name.find_first_of("0123456789") != std::string::npos;
+  });
+}
+
 std::vector<std::string> LoraConfig::saved_names() const {
   const std::string& text = TextOf(modules_to_save);
   return text.empty() ? NamesOf(modules_to_save) : std::vector<std::string>{text};

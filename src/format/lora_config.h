@@ -49,6 +49,8 @@ struct LoraConfig {
   const std::vector<std::string>& exclude_names() const;
   std::vector<std::string> layers_patterns() const;
   std::vector<std::string> saved_names() const;  // modules_to_save
+  // Whether adapters or modules in full are of some blocks alone, named by their numbers: blocks are then not alike.
+  bool NamesBlocks() const;
 };
 
 inline constexpr char kAdapterConfigFile[] = "adapter_config.json";

@@ -10,14 +10,17 @@ std::string RemedyText(const std::vector<Remedy>& remedies, const Forecast& befo
   if (remedies.empty()) return "none of the tried settings lowers it\n";
   size_t width = 0;
   for (const Remedy& r : remedies) width = std::max(width, r.settings.size());
-  std::string text = "settings that would help, compiled and forecast:\n";
+  const bool all_compiled = std::all_of(remedies.begin(), remedies.end(), [](const Remedy& r) { return r.compiled; });
+  std::string text = fmt::format("settings that would help, compiled and forecast{}:\n",
+                                 all_compiled ? "" : " ('~': extrapolated from few blocks)");
   for (const Remedy& r : remedies) {
     const Bytes saved = before.bytes - r.bytes;
     const std::string host =
         before.host_bytes > before.host_limit ? fmt::format(", {} of host memory", ToString(r.host_bytes)) : "";
-    text += fmt::format("  {:<{}}  {:>11} ({} {}){}, {:.0f} tokens/s ({:+.0f} %){}{}\n", r.settings, width,
-                        ToString(r.bytes), saved.v >= 0 ? "saves" : "costs", ToString(Bytes{std::abs(saved.v)}), host,
-                        r.tokens_per_second, 100 * (r.tokens_per_second / before.tokens_per_second - 1),
+    text += fmt::format("  {:<{}}  {:>11}{} ({} {}){}, {:.0f} tokens/s ({:+.0f} %){}{}\n", r.settings, width,
+                        ToString(r.bytes), r.compiled ? "" : "~", saved.v >= 0 ? "saves" : "costs",
+                        ToString(Bytes{std::abs(saved.v)}), host, r.tokens_per_second,
+                        100 * (r.tokens_per_second / before.tokens_per_second - 1),
                         r.price.empty() ? "" : "; " + r.price, r.fits ? ": fits" : "");
   }
   return text;

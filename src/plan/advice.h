@@ -14,7 +14,8 @@ struct Remedy {
   bool fits = false;
   double tokens_per_second = 0;
   Seconds step;
-  std::string price;  // the price besides speed: "half the tokens of a row"; empty: none
+  std::string price;     // the price besides speed: "half the tokens of a row"; empty: none
+  bool compiled = true;  // whole; else extrapolated from few blocks, and it certainly does not fit
 };
 
 // `before`: the run that does not fit.

@@ -11,15 +11,11 @@
 
 #include "base/for_each.h"
 #include "base/team.h"
+#include "plan/few_blocks.h"
 
 namespace temper {
 namespace {
 
-// Additional blocks of a kind in a sample: two, because the effect of one may vanish in the rounding of addresses.
-constexpr int64_t kMoreBlocks = 2;
-// The second micro-batch adds to gradients that the first wrote; later ones are like it, except the last, which may sum
-// gradients over ranks and update weights.
-constexpr int64_t kFewMicroBatches = 3;
 // Most candidates that are compiled whole and fit. Fewer if no uncompiled one promises more than the best of them.
 // Candidates that turn out not to fit come on top, up to the number shown.
 constexpr size_t kFinalists = 6;
@@ -133,56 +129,18 @@ std::vector<Setting> SettingsOn(const Cluster& cluster, int64_t rows_of_step, in
   return choices;
 }
 
-// A kind of blocks: its first block, and the number of blocks in the model.
-struct BlockKind {
-  int block = 0;
-  int64_t count = 0;
-};
-std::vector<BlockKind> KindsOf(const ModelFacts& facts) {
-  std::vector<BlockKind> kinds;
-  for (const int first : facts.kinds) {
-    const auto it = std::find_if(kinds.begin(), kinds.end(), [&](const BlockKind& k) { return k.block == first; });
-    if (it == kinds.end()) {
-      kinds.push_back({first, 1});
-    } else {
-      ++it->count;
-    }
-  }
-  return kinds;
-}
-
 class Searcher {
  public:
   Searcher(const Planner& planner, const RunConfig& config, int64_t rows_of_step)
       : planner_(planner), config_(config), rows_of_step_(rows_of_step), blocks_(Blocks(planner.model())) {
-    // Numbers of the whole model's blocks, which are not alike.
-    const std::vector<std::string> saved = config.lora.saved_names();
-    const bool in_layers = std::any_of(saved.begin(), saved.end(), [](const std::string& name) {
-      return name.find_first_of("0123456789") != std::string::npos;
-    });
-    if (!config.lora.layers_to_transform.empty() || in_layers) return;
-    // The first and the last block, and between them one of each kind: so there is one that is neither first nor last.
-    std::vector<BlockKind> kinds = KindsOf(planner.model().facts());
-    std::vector<int> few = {0};
-    for (const BlockKind& kind : kinds) few.push_back(kind.block);
-    few.push_back(static_cast<int>(blocks_ - 1));
-    if (blocks_ <= static_cast<int64_t>(few.size()) + kMoreBlocks) return;
-    few_ = planner.model().WithBlocks(few);
-    for (size_t k = 0; k < kinds.size(); ++k) {
-      std::vector<int> more = few;
-      more.insert(more.begin() + 1 + static_cast<std::ptrdiff_t>(k), kMoreBlocks, kinds[k].block);
-      const auto of_kind = [&](int b) {
-        return planner.model().facts().kinds[static_cast<size_t>(b)] == kinds[k].block;
-      };
-      samples_.push_back(
-          {planner.model().WithBlocks(more), kinds[k].count, std::count_if(few.begin(), few.end(), of_kind)});
-    }
+    if (!config.lora.NamesBlocks()) few_.emplace(planner.model());
+    if (few_ && !few_->any()) few_.reset();
   }
 
   int64_t most_stages() const {
     const RunConfig::Mesh& mesh = config_.mesh;
     const bool open = MemorySpecOf(config_).IsOpen() && mesh.grad_sync != GradSync::kStep && !mesh.gathered_blocks;
-    return few_ == nullptr || !open || planner_.cluster().shared ? 1 : blocks_;
+    return !few_ || !open || planner_.cluster().shared ? 1 : blocks_;
   }
 
   // nullopt: this model or its rows cannot be split this way.
@@ -190,32 +148,17 @@ class Searcher {
     Candidate c = Described(choice);
     StepFigures figures;
     double flops_per_token = 0;
-    if (few_ == nullptr) {
+    if (!few_) {
       const auto all = Figures(planner_.model(), choice);
       if (!all) return std::nullopt;
       figures = *all;
       flops_per_token = all->flops_per_token;
     } else {
-      const auto low = Figures(*few_, choice.Stage());
-      if (!low) return std::nullopt;
-      std::vector<StepFigures> highs;
-      for (const Sample& sample : samples_) {
-        const auto high = Figures(*sample.model, choice.Stage());
-        if (!high) return std::nullopt;
-        highs.push_back(*high);
-      }
-      // A stage has its share of each kind.
-      const auto of_blocks = [&](int64_t blocks) {
-        std::vector<MoreOfKind> more;
-        for (size_t k = 0; k < samples_.size(); ++k) {
-          const double here = static_cast<double>(samples_[k].blocks * blocks) / static_cast<double>(blocks_);
-          more.push_back({highs[k], here - static_cast<double>(samples_[k].in_few)});
-        }
-        return Extrapolated(*low, kMoreBlocks, more);
-      };
-      figures = of_blocks((blocks_ + choice.pp - 1) / choice.pp);
+      const auto lines = few_->Follow([&](const Model& model) { return Figures(model, choice.Stage()); });
+      if (!lines) return std::nullopt;
+      figures = few_->Of(*lines, (blocks_ + choice.pp - 1) / choice.pp);
       if (choice.pp > 1) figures = InStages(figures, choice.pp, choice.MicroBatches(rows_of_step_));
-      flops_per_token = of_blocks(blocks_).flops_per_token;
+      flops_per_token = few_->Of(*lines, blocks_).flops_per_token;
     }
     c.bytes = {static_cast<int64_t>(figures.bytes)};
     c.step = {figures.seconds};
@@ -273,31 +216,15 @@ class Searcher {
     if (config.memory.policy == TierPolicy::kAuto) config.memory.policy = TierPolicy::kDevice;
     const Result<PlannedRun> planned = Planner(model, planner_.cluster(), planner_.rows()).Plan(config, choice.ranks);
     if (!planned.ok()) return std::nullopt;
-    const StepEstimate& s = planned->forecast.simulation;
-    double seconds = s.step.v;
-    if (const int64_t more = choice.MicroBatches(rows_of_step_) - kFewMicroBatches; more > 0) {
-      seconds += static_cast<double>(more) * (s.micro_batches[1].v - s.micro_batches[0].v);
-    }
-    const StepFacts& facts = planned->facts;
-    return StepFigures{static_cast<double>(planned->forecast.bytes.v), seconds,
-                       facts.model_flops.v / static_cast<double>(facts.tokens),
-                       static_cast<double>(planned->run.train().peak.activations.v),
-                       static_cast<double>(planned->run.train().peak.optimizer.v)};
+    return FiguresOfStep(*planned, choice.MicroBatches(rows_of_step_));
   }
 
   static int64_t Blocks(const Model& model) { return static_cast<int64_t>(model.facts().kinds.size()); }
 
-  // The few blocks, and kMoreBlocks more of one kind.
-  struct Sample {
-    std::unique_ptr<Model> model;
-    int64_t blocks;  // blocks of that kind in the whole model
-    int64_t in_few;  // in `few_`
-  };
   const Planner& planner_;
   const RunConfig& config_;
   const int64_t rows_of_step_, blocks_;
-  std::unique_ptr<Model> few_;  // null if candidates are compiled whole
-  std::vector<Sample> samples_;
+  std::optional<FewBlocks> few_;  // nullopt: candidates are compiled whole
 };
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include "compile/run/compile_run.h"
 #include "compile/run/mesh_options.h"
 #include "plan/cluster_rates.h"
+#include "plan/few_blocks.h"
 
 namespace temper {
 
@@ -74,9 +75,10 @@ Result<PlannedRun> Planner::Plan(const RunConfig& config, int ranks, bool keep_e
   return PlanWithin(MemoryFor(config, ranks), config, ranks, keep_events);
 }
 
-Result<PlannedRun> Planner::PlanQuickly(const RunConfig& config, int ranks) const {
+Result<PlannedRun> Planner::PlanQuickly(const RunConfig& config, int ranks, bool first_that_fits) const {
   MemorySpec memory = MemoryFor(config, ranks);
   memory.quick = true;
+  memory.first_that_fits = first_that_fits;
   return PlanWithin(std::move(memory), config, ranks, /*keep_events=*/false);
 }
 
@@ -276,9 +278,8 @@ std::string Accumulation(const RunConfig& before, const RunConfig& after) {
                                                            : fmt::format(" --gradient_accumulation_steps {}", steps);
 }
 
-Remedy RemedyOf(const std::string& settings, const std::string& price, const PlannedRun& planned) {
-  const Forecast& f = planned.forecast;
-  return {settings, f.bytes, f.limit, f.host_bytes, f.fits, f.tokens_per_second, f.simulation.step, price};
+Remedy RemedyOf(const std::string& settings, const std::string& price, const Forecast& f, bool compiled = true) {
+  return {settings, f.bytes, f.limit, f.host_bytes, f.fits, f.tokens_per_second, f.simulation.step, price, compiled};
 }
 
 // Bytes by which the step exceeds its limits: sum over the device's
@@ -288,17 +289,97 @@ Bytes Excess(const Forecast& f, bool shared) {
   return std::max(f.bytes - f.limit, Bytes{}) + std::max(f.host_bytes - f.host_limit, Bytes{});
 }
 
+// Programs of fewer instructions are compiled in some hundredths of a second.
+constexpr int64_t kManyInstructions = 8000;
+// Full fine-tuning of 405 billion parameters over 8 GPUs is extrapolated to the byte from 6 blocks between the first
+// and the last, to 0.4 % from 3, and 10 % too large from one.
+constexpr int64_t kBetween = 6;
+// Bytes that are extrapolated from few blocks are this close to those of the whole step.
+constexpr double kExtrapolates = 0.02;
+
+int64_t InstructionsOf(const Program& program) {
+  int64_t sum = 0;
+  for (const Binding& b : program.bindings) {
+    sum += std::ssize(program.segments[static_cast<size_t>(b.segment)].instructions);
+  }
+  return sum;
+}
+
+// Forecasts of a run with other settings, each as cheap as it can be told from what fits.
+class OtherSettings {
+ public:
+  OtherSettings(const Planner& planner, const RunConfig& config, const PlannedRun& planned)
+      : planner_(planner), many_(InstructionsOf(planned.run.train()) >= kManyInstructions) {
+    const bool names_blocks = config.lora.NamesBlocks() || config.mesh.gathered_blocks ||
+                              config.machine.recompute_blocks || config.mesh.pp > 1;
+    if (names_blocks || planner.cluster().shared || !many_) return;
+    few_.emplace(planner.model(), kBetween);
+    if (!few_->any()) few_.reset();
+  }
+
+  struct Found {
+    Forecast forecast;
+    bool compiled = true;  // else extrapolated from few blocks; does not fit then
+  };
+  // Errors: this model cannot be split this way.
+  Result<Found> Find(const RunConfig& config, int ranks) const {
+    if (std::optional<Found> too_large = Extrapolate(config, ranks)) return *std::move(too_large);
+    TEMPER_ASSIGN_OR_RETURN(PlannedRun planned, planner_.PlanQuickly(config, ranks, /*first_that_fits=*/many_));
+    return Found{.forecast = std::move(planned.forecast)};
+  }
+
+ private:
+  // What certainly does not fit. nullopt: it may, or there are too few blocks to tell.
+  std::optional<Found> Extrapolate(const RunConfig& config, int ranks) const {
+    if (!few_ || !config.memory.disk.empty() || config.mesh.gathered_blocks) return std::nullopt;
+    const int64_t micro_batches = config.batch.gradient_accumulation_steps;
+    RunConfig few = config;
+    few.memory.policy = TierPolicy::kDevice;
+    few.batch.gradient_accumulation_steps = std::min(micro_batches, kFewMicroBatches);
+    int64_t tokens = 0;  // of a step
+    const auto lines = few_->Follow([&](const Model& model) -> std::optional<StepFigures> {
+      const auto planned = Planner(model, planner_.cluster(), planner_.rows()).Plan(few, ranks);
+      if (!planned.ok()) return std::nullopt;
+      tokens = planned->facts.tokens * micro_batches / few.batch.gradient_accumulation_steps;
+      return FiguresOfStep(*planned, micro_batches);
+    });
+    if (!lines) return std::nullopt;
+    const StepFigures whole = few_->Of(*lines, static_cast<int64_t>(planner_.model().facts().kinds.size()));
+    const Cluster& cluster = planner_.cluster();
+    const int on_host = std::min(ranks, cluster.devices_per_host);
+    Found found{.forecast = {.bytes = {static_cast<int64_t>(whole.bytes)},
+                             .limit = cluster.MemoryOf(on_host),
+                             .host_limit = cluster.HostMemoryOf(on_host)},
+                .compiled = false};
+    Forecast& f = found.forecast;
+    KeepWithin(config.memory, &f);
+    // No way to compile the step holds less than the optimizer's states, and nothing else holds them but these tiers.
+    const bool all_on_device = config.memory.policy == TierPolicy::kDevice;
+    const double least = all_on_device ? whole.bytes * (1 - kExtrapolates) : whole.optimizer;
+    const Bytes room = all_on_device ? f.limit : f.limit + f.host_limit;
+    if (least <= static_cast<double>(room.v)) return std::nullopt;
+    f.simulation.step = {whole.seconds};
+    f.tokens_per_second = static_cast<double>(tokens) / whole.seconds;
+    return found;
+  }
+
+  const Planner& planner_;
+  const bool many_;               // instructions
+  std::optional<FewBlocks> few_;  // nullopt: everything is compiled whole
+};
+
 }  // namespace
 
 Result<std::vector<Remedy>> FindRemedies(const Planner& planner, const RunConfig& config, const PlannedRun& planned) {
   const int before = planned.run.mesh.mesh.ranks();
   const bool shared = planner.cluster().shared;
+  const OtherSettings others(planner, config, planned);
   // Each change alone.
   struct One {
     const Change* change;
     RunConfig config;
     int ranks;
-    std::optional<PlannedRun> planned;  // nullopt: this model cannot be split this way
+    std::optional<OtherSettings::Found> found;  // nullopt: this model cannot be split this way
   };
   const std::vector<Change> changes = Changes(planner);
   std::vector<One> ones;
@@ -308,8 +389,8 @@ Result<std::vector<Remedy>> FindRemedies(const Planner& planner, const RunConfig
   }
   ForEach(static_cast<int64_t>(ones.size()), AvailableProcessors(), [&](int64_t at) {
     One& one = ones[static_cast<size_t>(at)];
-    Result<PlannedRun> result = planner.PlanQuickly(one.config, one.ranks);
-    if (result.ok()) one.planned = *std::move(result);
+    Result<OtherSettings::Found> result = others.Find(one.config, one.ranks);
+    if (result.ok()) one.found = *std::move(result);
   });
   std::vector<Remedy> remedies;
   RunConfig all = config;
@@ -317,23 +398,22 @@ Result<std::vector<Remedy>> FindRemedies(const Planner& planner, const RunConfig
   std::string all_settings, all_price;
   bool one_fits = false, all_fits = false;
   for (const One& alone : ones) {
-    if (!alone.planned) continue;
+    if (!alone.found) continue;
     const Change& change = *alone.change;
     const RunConfig& one = alone.config;
-    const PlannedRun* const result = &*alone.planned;
     const std::string settings = Written(change.settings, one) + Accumulation(config, one);
-    if (Excess(result->forecast, shared) >= Excess(planned.forecast, shared)) continue;
-    remedies.push_back(RemedyOf(settings, change.price, *result));
+    if (Excess(alone.found->forecast, shared) >= Excess(planned.forecast, shared)) continue;
+    remedies.push_back(RemedyOf(settings, change.price, alone.found->forecast, alone.found->compiled));
     one_fits |= remedies.back().fits;
     // Combine with the changes before it, until the run fits: cheap changes come first.
     if (all_fits || change.alone || !change.apply(&all, &all_ranks)) continue;
     all_settings += (all_settings.empty() ? "" : " ") + Written(change.settings, all);
     if (!change.price.empty()) all_price += (all_price.empty() ? "" : ", ") + change.price;
     if (remedies.size() < 2 || one_fits) continue;
-    TEMPER_ASSIGN_OR_RETURN(const PlannedRun together, planner.PlanQuickly(all, all_ranks));
+    TEMPER_ASSIGN_OR_RETURN(const OtherSettings::Found together, others.Find(all, all_ranks));
     if (!together.forecast.fits) continue;
     all_fits = true;
-    remedies.push_back(RemedyOf(all_settings + Accumulation(config, all), all_price, together));
+    remedies.push_back(RemedyOf(all_settings + Accumulation(config, all), all_price, together.forecast));
   }
   return remedies;
 }
@@ -349,7 +429,7 @@ std::vector<Remedy> FindFasterBases(const Planner& planner, const RunConfig& con
     const Result<PlannedRun> one = planner.PlanQuickly(changed, planned.run.mesh.mesh.ranks());
     if (!one.ok() || !one->forecast.fits) continue;
     if (kWorth * one->forecast.simulation.step.v > planned.forecast.simulation.step.v) continue;
-    faster.push_back(RemedyOf(settings, price, *one));
+    faster.push_back(RemedyOf(settings, price, one->forecast));
   }
   return faster;
 }

@@ -29,7 +29,8 @@ class Planner {
   // more ranks than the cluster has devices.
   Result<PlannedRun> Plan(const RunConfig& config, int ranks, bool keep_events = false) const;
   // Searches fewer choices of tiers (MemorySpec::quick): a plan with these settings is as fast or faster.
-  Result<PlannedRun> PlanQuickly(const RunConfig& config, int ranks) const;
+  // `first_that_fits`: fewer still (MemorySpec::first_that_fits).
+  Result<PlannedRun> PlanQuickly(const RunConfig& config, int ranks, bool first_that_fits = false) const;
 
   const Cluster& cluster() const { return cluster_; }
   const Model& model() const { return model_; }
@@ -60,7 +61,8 @@ int RanksOn(const Cluster& cluster, const RunConfig& config);
 
 // Each setting that would lower the memory that a rank lacks, with its savings and cost; then, if none is enough alone,
 // the combination of settings. All are compiled, on all cores, and what a choice of tiers costs is searched
-// quickly: with these settings a run is as fast or faster. REQUIRES: `planned` does not fit.
+// quickly: with these settings a run is as fast or faster. Of a large model, those that cannot fit are extrapolated
+// from few blocks (plan/few_blocks.h). REQUIRES: `planned` does not fit.
 Result<std::vector<Remedy>> FindRemedies(const Planner& planner, const RunConfig& config, const PlannedRun& planned);
 
 // A step that takes longer makes a run of days: worth a look for a faster one.

@@ -180,6 +180,7 @@ nlohmann::ordered_json SpeedJson(const PlanOnCluster& on) {
       json[name].push_back({{"settings", r.settings},
                             {"bytes", r.bytes.v},
                             {"fits", r.fits},
+                            {"compiled", r.compiled},
                             {"step_seconds", r.step.v},
                             {"tokens_per_second", r.tokens_per_second},
                             {"price", r.price}});

@@ -394,6 +394,42 @@ TEST(PublishedRuns, IfTheHostIsTooSmallADiskIsAmongTheRemedies) {
   EXPECT_GT(spilled.forecast.disk_bytes, GiB(8));
 }
 
+// Remedies of a model of many blocks that certainly do not fit are extrapolated from few of them. What each says is
+// what a plan with its settings says.
+TEST(PublishedRuns, RemediesOfManyBlocksAreAsPlansOfWholeModels) {
+  const Json config = Must(ParseJson(R"({"architectures": ["OPTForCausalLM"], "vocab_size": 512, "hidden_size": 64,
+      "ffn_dim": 256, "num_hidden_layers": 80, "num_attention_heads": 2, "word_embed_proj_dim": 64,
+      "max_position_embeddings": 512})",
+                                     "config.json"));
+  Setting s(config, "RTX3090-24");
+  s.cluster.memory = MiB(12) + s.cluster.reserve;
+  s.cluster.host_memory = MiB(28);
+  s.config.model.method = TrainMethod::kFull;
+  s.config.model.dtype = ComputeType::kBf16;
+  s.config.batch.per_device_train_batch_size = 1;
+  s.config.batch.gradient_accumulation_steps = 5;
+  s.config.data.max_seq_len = 256;
+  const PlannedRun full = s.Plan();
+  ASSERT_FALSE(full.forecast.fits);
+  int extrapolated = 0, fit = 0;
+  for (const Remedy& r : Must(FindRemedies(s.planner(), s.Resolved(), full))) {
+    SCOPED_TRACE(r.settings);
+    Setting same = s;
+    same.Set(r.settings);
+    const Forecast whole = Must(s.planner().PlanQuickly(same.Resolved(), 1)).forecast;
+    EXPECT_EQ(r.fits, whole.fits);
+    extrapolated += !r.compiled;
+    fit += r.fits;
+    if (r.compiled) continue;
+    EXPECT_NEAR(static_cast<double>(r.bytes.v), static_cast<double>(whole.bytes.v),
+                0.01 * static_cast<double>(whole.bytes.v));
+    EXPECT_NEAR(r.step.v, whole.simulation.step.v, 0.01 * whole.simulation.step.v);
+    EXPECT_NEAR(r.tokens_per_second, whole.tokens_per_second, 0.01 * whole.tokens_per_second);
+  }
+  EXPECT_GE(extrapolated, 2) << "more recomputation, shorter rows";
+  EXPECT_GE(fit, 2) << "adapters, and the disk";
+}
+
 // Colossal-AI, 2022: 1.5 B parameters on an RTX 2060 of 6 GB, 18 B on an RTX 3090 of 24 GB, 24 B on a V100 of 32 GB, in
 // full, with the host's memory (of unknown size). Ours: 18 bytes per parameter, device and host together.
 TEST(PublishedRuns, ModelsThatOnlyFitWithTheHostsMemory) {

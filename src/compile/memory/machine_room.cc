@@ -41,14 +41,10 @@ struct Updated {
   }
 };
 
-// Elements of a part of an update on the disk: at least `least`. With more parts, a Program of hundreds of billions of
-// parameters would be millions of moves long.
 int64_t PartFor(const Program& program, int64_t least) {
-  constexpr int64_t kMostParts = 4096, kWhole = int64_t{1} << 20;
   int64_t trained = 0;
   for (const Buffer& b : program.buffers) trained += b.trainable ? b.type.shape.elements() : 0;
-  const int64_t part = (trained / kMostParts + kWhole - 1) / kWhole * kWhole;
-  return std::max(least, part);
+  return UpdatePartFor(trained, least);
 }
 
 // The maximum of each over all weights.

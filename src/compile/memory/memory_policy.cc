@@ -14,6 +14,7 @@
 #include "compile/memory/tier_search.h"
 #include "compile/step/fuse.h"
 #include "graph/rule.h"
+#include "graph/update_rule.h"
 #include "program/program_names.h"
 
 namespace temper {
@@ -98,9 +99,21 @@ bool NeverFits(const MemorySpec& memory, const StepGraphs& step) {
   return AlwaysHeld(FindTierGroups(memory, UseOf(step).uses)) > memory.device + memory.host;
 }
 
+// The number of elements that a step trains.
+int64_t Trained(const StepUses& uses) {
+  int64_t trained = 0;
+  for (const GraphUse& use : uses.graphs) {
+    for (const Node& node : use.of.graph->nodes()) {
+      if (UpdateRuleOf(node.op) != nullptr) trained += use.of.graph->value(node.inputs[0]).type.shape.elements();
+    }
+  }
+  return trained;
+}
+
 // `use`: UseOf(step).
-Result<FoundTiers> FindTiers(const MemorySpec& memory, const StepGraphs& step, StepUse use, int threads, Effort effort,
+Result<FoundTiers> FindTiers(MemorySpec memory, const StepGraphs& step, StepUse use, int threads, Effort effort,
                              const std::string& remedies, SearchWork* work, Seconds known = kNoSeconds) {
+  if (memory.disk) memory.update_part = UpdatePartFor(Trained(use.uses), memory.update_part);
   const MakePrograms make = [&](std::vector<PipelinedGraph> moved) -> Result<std::vector<Program>> {
     TEMPER_ASSIGN_OR_RETURN(const std::vector<PipelinedGraph> ready, InPlace(std::move(moved)));
     std::vector<ProgramPlan> plans;

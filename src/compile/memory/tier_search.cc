@@ -54,7 +54,7 @@ class Searcher {
         remedies_(remedies),
         known_(known),
         work_(*work),
-        hurries_(work->enough()) {}
+        hurries_(work->enough() || memory.first_that_fits) {}
 
   Result<FoundTiers> Run() {
     if (memory_.IsOpen()) {
@@ -94,6 +94,7 @@ class Searcher {
     const int at_once = memory_.quick ? 1 : std::min(AvailableProcessors(), kMostAtOnce);
     ForEach(static_cast<int64_t>(tries.size()), at_once, [&](int64_t at) {
       const auto k = static_cast<size_t>(at);
+      if (memory_.first_that_fits && best) return;  // one after the other
       int64_t nodes = 0;
       // Tries go on beside each other: each counts as if the others did as much, whatever they do.
       Result<std::optional<FoundTiers>> result = FirstThatFits(tries[k], std::ssize(tries), &nodes);

@@ -20,6 +20,14 @@ using Homes = std::unordered_map<std::string, Tier>;
 // neighbours. Multiples of 2048 elements are whole disk blocks even in bf16.
 inline constexpr int64_t kUpdatePart = int64_t{2} << 20;
 
+// Elements of a part for a step that trains `trained` elements: at least `least`, and more for more than 8.6 billion,
+// whose Program would otherwise be millions of moves long.
+constexpr int64_t UpdatePartFor(int64_t trained, int64_t least) {
+  constexpr int64_t kMostParts = 4096, kWhole = int64_t{1} << 20;
+  const int64_t part = trained / kMostParts;
+  return part <= least ? least : (part + kWhole - 1) / kWhole * kWhole;
+}
+
 struct ResidencySpec {
   const Homes* homes = nullptr;
   // The tier of activations between forward and backward; nullopt: the device if there is room, else the host.

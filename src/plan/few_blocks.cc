@@ -1,0 +1,86 @@
+#include "plan/few_blocks.h"
+
+#include <algorithm>
+
+#include "plan/planner.h"
+
+namespace temper {
+namespace {
+
+// Additional blocks of a kind in a sample: two, because the effect of one may vanish in the rounding of addresses.
+constexpr int64_t kMoreBlocks = 2;
+
+// A kind of blocks: its first block, and the number of blocks in the model.
+struct BlockKind {
+  int block = 0;
+  int64_t count = 0;
+};
+std::vector<BlockKind> KindsOf(const ModelFacts& facts) {
+  std::vector<BlockKind> kinds;
+  for (const int first : facts.kinds) {
+    const auto it = std::find_if(kinds.begin(), kinds.end(), [&](const BlockKind& k) { return k.block == first; });
+    if (it == kinds.end()) {
+      kinds.push_back({first, 1});
+    } else {
+      ++it->count;
+    }
+  }
+  return kinds;
+}
+
+}  // namespace
+
+FewBlocks::FewBlocks(const Model& model, int64_t between) : blocks_(static_cast<int64_t>(model.facts().kinds.size())) {
+  // The first and the last block, and between them some of each kind: so there are some that are neither first nor
+  // last.
+  std::vector<BlockKind> kinds = KindsOf(model.facts());
+  std::vector<int> few = {0};
+  for (const BlockKind& kind : kinds) few.insert(few.end(), static_cast<size_t>(between), kind.block);
+  few.push_back(static_cast<int>(blocks_ - 1));
+  if (blocks_ <= static_cast<int64_t>(few.size()) + kMoreBlocks) return;
+  few_ = model.WithBlocks(few);
+  for (size_t k = 0; k < kinds.size(); ++k) {
+    std::vector<int> more = few;
+    more.insert(more.begin() + 1 + static_cast<std::ptrdiff_t>(k), kMoreBlocks, kinds[k].block);
+    const auto of_kind = [&](int b) { return model.facts().kinds[static_cast<size_t>(b)] == kinds[k].block; };
+    samples_.push_back({model.WithBlocks(more), kinds[k].count, std::count_if(few.begin(), few.end(), of_kind)});
+  }
+}
+
+std::optional<FewBlocks::Lines> FewBlocks::Follow(const FiguresOf& figures) const {
+  const auto low = figures(*few_);
+  if (!low) return std::nullopt;
+  Lines lines{.low = *low};
+  for (const Sample& sample : samples_) {
+    const auto high = figures(*sample.model);
+    if (!high) return std::nullopt;
+    lines.highs.push_back(*high);
+  }
+  return lines;
+}
+
+StepFigures FewBlocks::Of(const Lines& lines, int64_t blocks) const {
+  std::vector<MoreOfKind> more;
+  for (size_t k = 0; k < samples_.size(); ++k) {
+    const double here = static_cast<double>(samples_[k].blocks * blocks) / static_cast<double>(blocks_);
+    more.push_back({lines.highs[k], here - static_cast<double>(samples_[k].in_few)});
+  }
+  return Extrapolated(lines.low, kMoreBlocks, more);
+}
+
+StepFigures FiguresOfStep(const PlannedRun& planned, int64_t micro_batches) {
+  const StepEstimate& s = planned.forecast.simulation;
+  double seconds = s.step.v;
+  if (const int64_t more = micro_batches - kFewMicroBatches; more > 0) {
+    seconds += static_cast<double>(more) * (s.micro_batches[1].v - s.micro_batches[0].v);
+  }
+  const StepFacts& facts = planned.facts;
+  const MemoryByClass& peak = planned.run.train().peak;
+  return {.bytes = static_cast<double>(planned.forecast.bytes.v),
+          .seconds = seconds,
+          .flops_per_token = facts.model_flops.v / static_cast<double>(facts.tokens),
+          .activations = static_cast<double>(peak.activations.v),
+          .optimizer = static_cast<double>(peak.optimizer.v)};
+}
+
+}  // namespace temper
