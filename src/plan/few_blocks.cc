@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "plan/planner.h"
-
 namespace temper {
 namespace {
 
@@ -68,15 +66,15 @@ StepFigures FewBlocks::Of(const Lines& lines, int64_t blocks) const {
   return Extrapolated(lines.low, kMoreBlocks, more);
 }
 
-StepFigures FiguresOfStep(const PlannedRun& planned, int64_t micro_batches) {
-  const StepEstimate& s = planned.forecast.simulation;
+StepFigures FiguresOfStep(const CompiledRun& run, const StepFacts& facts, const Forecast& forecast,
+                          int64_t micro_batches) {
+  const StepEstimate& s = forecast.simulation;
   double seconds = s.step.v;
   if (const int64_t more = micro_batches - kFewMicroBatches; more > 0) {
     seconds += static_cast<double>(more) * (s.micro_batches[1].v - s.micro_batches[0].v);
   }
-  const StepFacts& facts = planned.facts;
-  const MemoryByClass& peak = planned.run.train().peak;
-  return {.bytes = static_cast<double>(planned.forecast.bytes.v),
+  const MemoryByClass& peak = run.train().peak;
+  return {.bytes = static_cast<double>(forecast.bytes.v),
           .seconds = seconds,
           .flops_per_token = facts.model_flops.v / static_cast<double>(facts.tokens),
           .activations = static_cast<double>(peak.activations.v),

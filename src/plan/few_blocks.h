@@ -7,8 +7,10 @@
 #include <optional>
 #include <vector>
 
+#include "compile/run/compiled_run.h"
 #include "model/model.h"
 #include "plan/candidate.h"
+#include "plan/forecast.h"
 
 namespace temper {
 
@@ -49,8 +51,8 @@ class FewBlocks {
 // gradients over ranks and update weights.
 inline constexpr int64_t kFewMicroBatches = 3;
 
-// The figures of a step of `micro_batches`. `planned` has as many, but no more than kFewMicroBatches.
-struct PlannedRun;
-StepFigures FiguresOfStep(const PlannedRun& planned, int64_t micro_batches);
+// The figures of a step of `micro_batches`. The run that was planned has as many, but no more than kFewMicroBatches.
+StepFigures FiguresOfStep(const CompiledRun& run, const StepFacts& facts, const Forecast& forecast,
+                          int64_t micro_batches);
 
 }  // namespace temper

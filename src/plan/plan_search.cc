@@ -216,7 +216,7 @@ class Searcher {
     if (config.memory.policy == TierPolicy::kAuto) config.memory.policy = TierPolicy::kDevice;
     const Result<PlannedRun> planned = Planner(model, planner_.cluster(), planner_.rows()).Plan(config, choice.ranks);
     if (!planned.ok()) return std::nullopt;
-    return FiguresOfStep(*planned, choice.MicroBatches(rows_of_step_));
+    return FiguresOfStep(planned->run, planned->facts, planned->forecast, choice.MicroBatches(rows_of_step_));
   }
 
   static int64_t Blocks(const Model& model) { return static_cast<int64_t>(model.facts().kinds.size()); }

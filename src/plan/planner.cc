@@ -341,7 +341,7 @@ class OtherSettings {
       const auto planned = Planner(model, planner_.cluster(), planner_.rows()).Plan(few, ranks);
       if (!planned.ok()) return std::nullopt;
       tokens = planned->facts.tokens * micro_batches / few.batch.gradient_accumulation_steps;
-      return FiguresOfStep(*planned, micro_batches);
+      return FiguresOfStep(planned->run, planned->facts, planned->forecast, micro_batches);
     });
     if (!lines) return std::nullopt;
     const StepFigures whole = few_->Of(*lines, static_cast<int64_t>(planner_.model().facts().kinds.size()));
