@@ -98,7 +98,8 @@ Status AnswerAll(DecodingModel& model, const std::vector<Prompt>& prompts, const
     ids.push_back(std::move(*encoded));
   }
   TEMPER_RETURN_IF_ERROR(
-      StartEngine(model, settings.model, static_cast<int64_t>(longest) + settings.sampling.max_new_tokens, at_a_time));
+      StartEngine(model, settings.model,
+                  static_cast<int64_t>(longest) + std::min(settings.sampling.max_new_tokens, kMaxRows), at_a_time));
   if (model.sequence != nullptr) model.engine->Close(std::exchange(model.sequence, nullptr));
   std::vector<std::optional<std::string>> rows(prompts.size());
   size_t printed = 0;
@@ -149,7 +150,8 @@ Result<int> Generate(const Arguments& arguments) {
   }
   TEMPER_ASSIGN_OR_RETURN(const std::vector<int32_t> ids, EncodePrompt(model, prompt, chat, context.options()));
   TEMPER_RETURN_IF_ERROR(CheckPrompt(model, ids));
-  TEMPER_RETURN_IF_ERROR(StartEngine(model, options, static_cast<int64_t>(ids.size()) + sampling.max_new_tokens));
+  TEMPER_RETURN_IF_ERROR(
+      StartEngine(model, options, static_cast<int64_t>(ids.size()) + std::min(sampling.max_new_tokens, kMaxRows)));
   TEMPER_RETURN_IF_ERROR(PrintAnswer(model, ids, sampling).status());
   return 0;
 }

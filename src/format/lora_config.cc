@@ -128,10 +128,18 @@ std::vector<std::string> LoraConfig::layers_patterns() const {
   return text.empty() ? NamesOf(layers_pattern) : std::vector<std::string>{text};
 }
 bool LoraConfig::NamesBlocks() const {
-  const std::vector<std::string> saved = saved_names();
-  return !layers_to_transform.empty() || std::any_of(saved.begin(), saved.end(), [](const std::string& name) {
-    return name.find_first_of("0123456789") != std::string::npos;
-  });
+  // Of blocks, or an expression that may match their numbers.
+  const auto names = [](const std::string& text) {
+    return text.find_first_of("0123456789[\\(*+?") != std::string::npos;
+  };
+  const auto any = [&](const std::vector<std::string>& texts) {
+    return std::any_of(texts.begin(), texts.end(), names);
+  };
+  const auto of_pattern = [&](const auto& of) { return names(of.first); };
+  return !layers_to_transform.empty() || !target_regex().empty() || !exclude_regex().empty() || any(target_names()) ||
+         any(exclude_names()) || any(saved_names()) ||
+         std::any_of(rank_pattern.begin(), rank_pattern.end(), of_pattern) ||
+         std::any_of(alpha_pattern.begin(), alpha_pattern.end(), of_pattern);
 }
 
 std::vector<std::string> LoraConfig::saved_names() const {

@@ -49,7 +49,8 @@ struct LoraConfig {
   const std::vector<std::string>& exclude_names() const;
   std::vector<std::string> layers_patterns() const;
   std::vector<std::string> saved_names() const;  // modules_to_save
-  // Whether adapters or modules in full are of some blocks alone, named by their numbers: blocks are then not alike.
+  // Whether adapters or modules in full may be of some blocks alone, named by numbers or matched by an expression:
+  // blocks are then not alike.
   bool NamesBlocks() const;
 };
 

@@ -235,7 +235,7 @@ TEST(SafetensorsHeader, ListsTypesThatItCannotComputeWith) {
   MemoryEnv env;
   env.files["f"] = WithLength(R"({"q":{"dtype":"F8_E4M3","shape":[2],"data_offsets":[0,2]},)"
                               R"("p":{"dtype":"F4","shape":[4],"data_offsets":[2,4]},)"
-                              R"("r":{"dtype":"F32","shape":[1,1,1,1,1],"data_offsets":[4,8]}})",
+                              R"("r":{"dtype":"F32","shape":[1,1,1,1,1,1],"data_offsets":[4,8]}})",
                               "12345678");
   auto file = SafetensorsFile::Open(env, "f");
   ASSERT_TRUE(file.ok()) << file.status().message();

@@ -21,9 +21,7 @@ std::vector<int64_t> StepsFor(int64_t context, int64_t sequences) {
   for (const int64_t tokens : kSteps) {
     if (tokens <= context * sequences) steps.push_back(tokens);
   }
-  if (sequences < steps.front() && std::find(steps.begin(), steps.end(), sequences) == steps.end()) {
-    steps.push_back(sequences);
-  }
+  if (std::find(steps.begin(), steps.end(), sequences) == steps.end()) steps.push_back(sequences);
   std::sort(steps.rbegin(), steps.rend());
   return steps;
 }
@@ -116,6 +114,7 @@ Result<std::unique_ptr<DecodeEngine>> DecodeEngine::Create(ProgramSet programs, 
       const int buffer = program.FindBuffer(name);
       if (buffer < 0) return false;
       const auto n = static_cast<size_t>(program.buffers[static_cast<size_t>(buffer)].type.shape.elements());
+      TEMPER_CHECK(n <= array.size()) << name << " has " << n << " elements of " << array.size();
       step.io.push_back({buffer, std::as_writable_bytes(std::span(array).first(n))});
       return true;
     };
@@ -191,8 +190,14 @@ void DecodeEngine::Begin(const Fed& fed) {
   const int64_t whole = std::max(s.announced_, end);
   if (SwitchesBetween(s.made_for_, whole)) s.CutTo(0);
   s.made_for_ = std::max(s.made_for_, whole);
+  s.begun_ = s.length_;
   s.fed_to_ = end;
   for (; s.taken_ * kCachePage < end; ++s.taken_) s.pages_[static_cast<size_t>(s.taken_)] = pages_->Take();
+}
+
+// After a step that failed: what it wrote counts for nothing.
+void DecodeEngine::TakeBack(std::span<const Fed> batch) {
+  for (const Fed& fed : batch) fed.sequence->CutTo(rewinds_ ? fed.sequence->begun_ : 0);
 }
 
 const DecodeEngine::StepProgram& DecodeEngine::ProgramFor(int64_t tokens) const {
@@ -232,7 +237,10 @@ Status DecodeEngine::Step(std::span<const Fed> batch) {
       document_length_[n] = 1;
     }
     std::fill(head_rows_.begin() + static_cast<std::ptrdiff_t>(heads), head_rows_.end(), 0);
-    TEMPER_RETURN_IF_ERROR(step.executor->Run(step.io));
+    if (Status run = step.executor->Run(step.io); !run.ok()) {
+      TakeBack(batch);
+      return run;
+    }
     for (size_t i = 0; i < heads; ++i) {
       const auto row = static_cast<int64_t>(step.picks_rows ? i : static_cast<size_t>(head_rows_[i]));
       std::copy_n(logits_.begin() + row * vocab_, vocab_, batch[first + i].sequence->logits_.begin());

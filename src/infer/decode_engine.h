@@ -84,13 +84,13 @@ class DecodeSequence {
   const int slot_;
   bool open_ = false;
   int64_t length_ = 0;
-  int64_t announced_ = 0;        // the length of the last sequence that KeepPrefixOf was given
-  int64_t made_for_ = 0;         // the longest sequence for which a token in the cache was made
-  int64_t fed_to_ = 0;           // during a step: where it is to end
-  std::vector<int32_t> tokens_;  // those in the cache are the first length_ of context
-  std::span<int32_t> pages_;     // of the slot: a row of the page table; taken are those of the first length_ tokens
-  int64_t taken_ = 0;            // pages
-  std::vector<float> logits_;    // [V]
+  int64_t announced_ = 0;           // the length of the last sequence that KeepPrefixOf was given
+  int64_t made_for_ = 0;            // the longest sequence for which a token in the cache was made
+  int64_t begun_ = 0, fed_to_ = 0;  // during a step: where it began, and where it is to end
+  std::vector<int32_t> tokens_;     // those in the cache are the first length_ of context
+  std::span<int32_t> pages_;        // of the slot: a row of the page table; taken are those of the first length_ tokens
+  int64_t taken_ = 0;               // pages
+  std::vector<float> logits_;       // [V]
 };
 
 class DecodeEngine {
@@ -113,7 +113,7 @@ class DecodeEngine {
 
   // Appends tokens to sequences and makes the logits after the last of each. Feeding a sequence in pieces, or with
   // others, gives the same bits on CPUs. REQUIRES: each is open and there once; its tokens are not empty and fit its
-  // context.
+  // context. After an error sequences have the tokens that they had before, or none where states do not go back.
   struct Fed {
     DecodeSequence* sequence;
     std::span<const int32_t> tokens;
@@ -146,6 +146,7 @@ class DecodeEngine {
   // how many `tokens` these are. nullptr: there is none.
   const DecodeSequence* HolderOf(std::span<const int32_t> sequence, const DecodeSequence& but, int64_t* tokens) const;
   void Begin(const Fed& fed);
+  void TakeBack(std::span<const Fed> batch);
   const StepProgram& ProgramFor(int64_t tokens) const;
 
   int64_t context_ = 0, vocab_ = 0;

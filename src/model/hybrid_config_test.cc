@@ -53,7 +53,7 @@ TEST(HybridConfig, UnknownTypesOfLayersAreRefusedByName) {
   Json indices = Lfm2Json();
   indices.erase("layer_types");
   ExpectRefused(indices, "full_attn_idxs", {-1}, StatusCode::kCorrupt);
-  ExpectRefused(indices, "full_attn_idxs", 1, StatusCode::kCorrupt);
+  ExpectRefused(indices, "full_attn_idxs", "1", StatusCode::kCorrupt);
 }
 
 TEST(HybridConfig, SizesThatDoNotFitAreRefusedByKeyAndValue) {
@@ -73,7 +73,8 @@ TEST(HybridConfig, SizesThatDoNotFitAreRefusedByKeyAndValue) {
 // Adapters find the modules that PEFT finds; convolutions and vectors of heads are none.
 TEST(HybridConfig, ModulesHaveTheNamesOfTheClass) {
   std::vector<std::string> paths;
-  for (const LinearModule& module : Read(Qwen35Json())->modules()) {
+  const std::unique_ptr<Model> model = Read(Qwen35Json());
+  for (const LinearModule& module : model->modules()) {
     if (module.path.find("layers.0.") != std::string::npos) paths.push_back(module.path);
   }
   const std::string at = "model.layers.0.";

@@ -60,8 +60,8 @@ RunConfig OnDevicesOf(const Cluster& cluster, RunConfig config);
 int RanksOn(const Cluster& cluster, const RunConfig& config);
 
 // Each setting that would lower the memory that a rank lacks, with its savings and cost; then, if none is enough alone,
-// the combination of settings. All are compiled, on all cores, and what a choice of tiers costs is searched
-// quickly: with these settings a run is as fast or faster. Of a large model, those that cannot fit are extrapolated
+// the combination of settings. They are compiled on all cores, and what a choice of tiers costs is searched quickly:
+// with these settings a run is as fast or faster. Of a large model, those that cannot fit are extrapolated
 // from few blocks (plan/few_blocks.h). REQUIRES: `planned` does not fit.
 Result<std::vector<Remedy>> FindRemedies(const Planner& planner, const RunConfig& config, const PlannedRun& planned);
 

@@ -66,6 +66,14 @@ Status ResolveAdapter(const RunFacts& facts, ResolvedRun& run) {
   // Dropout is not a property of the trained weights: it may change from run to run.
   LoraConfig wanted = lora, theirs = *facts.adapter;
   wanted.dropout = theirs.dropout = 0;
+  LoraConfig of_modules = theirs;
+  of_modules.modules_to_save = wanted.modules_to_save;
+  if (wanted != theirs && (wanted == of_modules || LoraConfig{.modules_to_save = wanted.modules_to_save} == wanted) &&
+      wanted != LoraConfig()) {
+    return InvalidArgument(fmt::format(
+        "train_modules differs from the modules that adapter {} has in full: remove it to continue with the adapter",
+        m.adapter.empty() ? m.model : m.adapter));
+  }
   if (wanted != LoraConfig() && wanted != theirs) {
     return InvalidArgument(
         fmt::format("lora.* differs from the configuration of adapter {} (r {}, alpha {}): remove the lora section to "

@@ -209,13 +209,16 @@ TEST_P(Equivalence, ScalarAndFastKernelsAgree) {
   Batch a = fast.MakeBatch(3), b = scalar.MakeBatch(3);
   fast.Step(a);
   scalar.Step(b);
-  // Three blocks of half a dozen roundings each, on sums of up to 128 products: a loose 2^7 units in the last place.
+  // Three blocks of half a dozen roundings each, on sums of up to 128 products: a loose 2^7 units in the last place. A
+  // gated delta net's chunks add up a triangular system where the twin has a recurrence, and divide q and k by their
+  // norms.
+  const bool of_chunks = spec.config.find("Qwen3_5") != std::string::npos;
   const double u = spec.dtype == DType::kF32 ? 0x1p-24 : 0x1p-9;
   EXPECT_NEAR(fast.loss_sum(), scalar.loss_sum(), 32 * u * std::abs(scalar.loss_sum()));
   EXPECT_NEAR(fast.grad_norm(), scalar.grad_norm(), 128 * u * scalar.grad_norm());
   for (const Buffer& buffer : fast.train().buffers) {
     if (buffer.role != Role::kGradient || HasNoGradient(buffer.name)) continue;
-    EXPECT_LE(Distance(scalar, fast, buffer.name), 128 * u) << buffer.name;
+    EXPECT_LE(Distance(scalar, fast, buffer.name), (of_chunks ? 512 : 128) * u) << buffer.name;
   }
 }
 

@@ -135,7 +135,7 @@ CURVES = {
         max_grad_norm=0.4))
        for model in SHARED_ROWS},
     **{f"curve_lora_{model}": (model, dict(r=2, lora_alpha=4, target_modules="all-linear"), False, dict(
-        learning_rate=3e-3 if model == "nemotron" else 1e-2, weight_decay=0.0, scheduler="cosine", warmup_steps=3,
+        learning_rate=3e-3 if model in ("nemotron", "qwen3_5") else 1e-2, weight_decay=0.0, scheduler="cosine", warmup_steps=3,
         max_grad_norm=0.15))
        for model in SHARED_ROWS},
     "curve_full_llama_sgd": ("llama_gqa_tied", None, False, dict(

@@ -282,7 +282,7 @@ MODELS = {
                                  full_attn_idxs=[0])),
     # A gated delta net of two value heads for each key head, then attention with a gated output.
     "qwen3_5": ("qwen3_5_text", dict(
-        TINY, head_dim=8, linear_num_key_heads=2, linear_num_value_heads=4, linear_key_head_dim=4,
+        TINY, head_dim=8, linear_num_key_heads=2, linear_num_value_heads=4, linear_key_head_dim=12,
         linear_value_head_dim=6, layer_types=["linear_attention", "full_attention"], rope_parameters=dict(
             PLAIN_ROPE, partial_rotary_factor=0.5, mrope_section=[1, 1, 0], mrope_interleaved=True))),
     "qwen3_5_tied": ("qwen3_5_text", dict(

@@ -167,10 +167,12 @@ class Step {
     return floats;
   }
 
-  // What a tensor of a multimodal folder is called in the text model alone, whose names goldens have.
+  // What a tensor of a multimodal folder is called in the text model alone, whose names goldens have; of an adapter
+  // they have the names of its file.
   static std::string NameOfText(std::string name) {
     static constexpr std::string_view kInside = "language_model.";
-    if (const size_t at = name.find(kInside); at != name.npos) name.erase(at, kInside.size());
+    const size_t at = name.find(kInside);
+    if (at != name.npos && !name.starts_with("base_model.")) name.erase(at, kInside.size());
     return name;
   }
 

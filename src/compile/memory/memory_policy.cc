@@ -27,7 +27,7 @@ constexpr int kPartsOfBlocks = 4;
 constexpr double kNear = 1.25;
 
 constexpr char kRemedies[] = "Try a smaller max_seq_len or per_device_train_batch_size";
-constexpr char kForwardRemedies[] = "Try fewer tokens at a time (--max_new_tokens, --max_seq_len)";
+constexpr char kForwardRemedies[] = "Try fewer tokens at a time (--max_new_tokens, --max_seq_len, --batch)";
 
 Result<std::vector<PipelinedGraph>> InPlace(std::vector<PipelinedGraph> graphs) {
   for (PipelinedGraph& of : graphs) {

@@ -28,7 +28,9 @@ struct UpdateSpec {
   std::vector<UpdateGroup> groups = {};
 
   UpdateGroup Of(const Value& value) const {
-    return value.update == 0 ? UpdateGroup{.weight_decay = weight_decay} : groups.at(value.update - 1);
+    if (value.update == 0) return {.weight_decay = weight_decay};
+    TEMPER_CHECK(static_cast<size_t>(value.update) <= groups.size()) << value.name << " is of group " << value.update;
+    return groups[static_cast<size_t>(value.update) - 1];
   }
 };
 

@@ -153,7 +153,7 @@ void AddModelWork(const Types& in, const Attributes& a, ModelWork* work) {
 
 std::vector<MeasuredCase> MeasuredWith(DType dtype, bool backward) {
   std::vector<MeasuredCase> cases;
-  for (const int64_t heads : {4, 16}) {
+  for (const int64_t heads : {4, 8, 16}) {
     constexpr int64_t kTokens = 1024, kDim = 128;
     const TensorType x{dtype, {kTokens, heads * kDim}}, g{DType::kF32, {kTokens, heads}}, b{dtype, {kTokens, heads}};
     const TensorType start{DType::kI32, {kTokens}};
