@@ -2,6 +2,7 @@
 // the same tokens for all of them and must not be written. Allocates nothing after construction. One thread at a time.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 

@@ -187,5 +187,34 @@ TEST(BatchDecoding, AnswersDoNotDependOnHowManyPromptsThereAreAtATime) {
   }
 }
 
+// More sequences than a context has tokens; and a model whose blocks keep states alone, and no pages.
+TEST(BatchDecoding, EverySequenceHasItsPlaceInTheSmallestContext) {
+  std::string states_alone = tiny::Lfm2ConfigText();
+  const std::string attention = "\"full_attention\"";
+  states_alone.replace(states_alone.find(attention), attention.size(), "\"conv\"");
+  for (const std::string& config : {tiny::LlamaConfigText(true), states_alone}) {
+    tiny::TinyRun run({.config = config, .row = 32, .micro_batches = 1});
+    for (const auto& [context, n] : {std::pair<int64_t, int64_t>{2, 5}, {3, 17}}) {
+      Decoder alone(config, run, {}, DType::kF32, context), together(config, run, {}, DType::kF32, context, {}, n);
+      if (together.session != nullptr) together.engine->Close(together.session);
+      std::vector<DecodeSequence*> sequences;
+      std::vector<DecodeEngine::Fed> step;
+      const std::vector<int32_t> tokens = RandomTokens(n, 5);
+      for (int64_t i = 0; i < n; ++i) {
+        sequences.push_back(together.engine->Open());
+        ASSERT_NE(sequences.back(), nullptr) << i << " of " << n;
+        step.push_back({sequences.back(), {&tokens[static_cast<size_t>(i)], 1}});
+      }
+      ASSERT_TRUE(together.engine->Step(step).ok());
+      for (int64_t i = 0; i < n; ++i) {
+        alone.session->Reset();
+        const std::vector<float> want = alone.After({&tokens[static_cast<size_t>(i)], 1});
+        const std::span<const float> got = sequences[static_cast<size_t>(i)]->logits();
+        EXPECT_EQ(std::vector<float>(got.begin(), got.end()), want) << "sequence " << i << " of " << n;
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace temper::batch_decoding_test

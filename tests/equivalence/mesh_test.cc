@@ -364,13 +364,13 @@ TEST(Mesh, FurtherFamiliesHaveTheLossesOfOneRank) {
     for (const Variant& v : variants) ExpectLossesOfOneRank(v, c);
   }
   // Convolutions and states run along whole rows, which cp would cut.
+  // So tiny a delta net, with keys divided by norms near 0, has gradients of a norm of 18 to 45: every step multiplies
+  // what rounding has changed. The first step compares gradients, the second what they did to weights.
   const Variant hybrids[] = {
       {"full LFM2", Lfm2ConfigText(), Method::kFull, 0},
       {"LoRA LFM2", Lfm2ConfigText(), Method::kLora, 0.1},
-      // So tiny a delta net, with keys divided by norms near 0, has gradients of a norm of 25 to 45, and doubles what
-      // rounding changed with every step.
-      {.name = "full Qwen 3.5", .config = Qwen35ConfigText(), .method = Method::kFull, .dropout = 0, .steps = 3},
-      {"LoRA Qwen 3.5", Qwen35ConfigText(), Method::kLora, 0.1}};
+      {.name = "full Qwen 3.5", .config = Qwen35ConfigText(), .method = Method::kFull, .dropout = 0, .steps = 2},
+      {.name = "LoRA Qwen 3.5", .config = Qwen35ConfigText(), .method = Method::kLora, .dropout = 0.1, .steps = 2}};
   for (const Variant& v : hybrids) {
     ExpectLossesOfOneRank(v, meshes[0]);
     ExpectLossesOfOneRank(
