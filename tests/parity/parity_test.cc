@@ -91,11 +91,17 @@ GoldenCase OpenCase(const std::string& name) {
   return {nlohmann::json::parse(in),
           Must(SafetensorsFile::Open(PosixEnv(), kGoldens + "cases/" + name + "/golden.safetensors"))};
 }
+// GPUs have no kernels of convolutions and recurrent states.
+bool RunsHere(const std::string& name) {
+  const char* const device = std::getenv("TEMPER_TEST_DEVICE");
+  const bool of_states = name.find("lfm2") != name.npos || name.find("qwen3_5") != name.npos;
+  return !of_states || device == nullptr || std::string_view(device) != "gpu";
+}
 std::vector<std::string> CasesOfKind(const std::string& kind) {
   std::vector<std::string> names;
   for (const std::string& name : Must(PosixEnv().List(kGoldens + "cases"))) {
     std::ifstream in(kGoldens + "cases/" + name + "/case.json");
-    if (nlohmann::json::parse(in)["kind"] == kind) names.push_back(name);
+    if (nlohmann::json::parse(in)["kind"] == kind && RunsHere(name)) names.push_back(name);
   }
   return names;
 }
@@ -444,6 +450,7 @@ TEST(ParityOfGeneration, GreedyTokensEqualTransformers) {
   const Place place = MakePlace(1);
   for (const auto& g : nlohmann::json::parse(in)) {
     const std::string name = g["model"], adapter = g["adapter"].is_string() ? g["adapter"] : "";
+    if (!RunsHere(name)) continue;
     SCOPED_TRACE(name);
     const auto engine = MakeDecoder(name, adapter, place, /*context=*/256);
     DecodeSequence* const decoder = engine->Open();

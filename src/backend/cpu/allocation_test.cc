@@ -6,6 +6,7 @@
 #include <cstddef>
 
 #include "backend/cpu/kernel_twin.h"
+#include "graph/ops/attention_cache.h"
 
 #if defined(__GLIBC__) && !defined(TEMPER_SANITIZED)
 #define TEMPER_COUNTS_ALLOCATIONS 1
@@ -95,8 +96,15 @@ TEST(ComputeBoundKernels, AllocateNothingWhenRun) {
   add(Op::kAttention, heads, matrix(T, D), matrix(T, D / 2), matrix(T, D / 2), starts());
   add(Op::kAttentionBackward, heads, matrix(T, D), matrix(T, D), matrix(T, D / 2), matrix(T, D / 2), matrix(T, D),
       RandomTensor({DType::kF32, {T, 4}}, 1), starts());
-  add(Op::kAttentionCached, heads, matrix(3, D), matrix(3, D / 2), matrix(3, D / 2), matrix(T, D / 2), matrix(T, D / 2),
-      Indices(1, [](int64_t) { return int64_t{20}; }));
+  // Three tokens behind 20 others, in the second of two pages.
+  Attributes cached = heads;
+  cached.Set("page", kCachePage);
+  TestTensor pages({DType::kI32, {1, 2}});
+  for (int64_t i = 0; i < 2; ++i) pages.Set(i, static_cast<double>(1 - i));
+  add(Op::kAttentionCached, cached, matrix(3, D), matrix(3, D / 2), matrix(3, D / 2),
+      RandomTensor(KeyCacheType(DType::kBF16, 2 * kCachePage, 2, D / 4), 1),
+      RandomTensor(ValueCacheType(DType::kBF16, 2 * kCachePage, 2, D / 4), 1),
+      Indices(3, [](int64_t) { return int64_t{0}; }), Indices(3, [](int64_t i) { return 20 + i; }), std::move(pages));
   Attributes step = heads;
   for (const auto& [key, value] :
        {std::pair("row", 2 * T), std::pair("ranks", int64_t{2}), std::pair("index", int64_t{1}),
