@@ -20,6 +20,9 @@ struct LoraConfig {
   double alpha = 32;  // lora_alpha
   double dropout = 0;
   Modules target_modules = "all-linear";  // a text: a regex over whole paths, or all linear modules but the head
+  // Parameters of modules that are not linear, such as stacks of experts: a parameter's path equals a name or ends with
+  // "." + name. Beside target_modules, which may then be empty.
+  std::vector<std::string> target_parameters;
   Modules exclude_modules = std::vector<std::string>();  // a text: a regex over whole paths; "" excludes nothing
   // Only modules of these layers, by their numbers; empty: all. A module of which target_modules lists the whole path
   // has its adapter anyway. layers_pattern: names (regexes) of the lists that the numbers count in; empty: any.

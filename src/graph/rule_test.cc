@@ -20,6 +20,10 @@ struct Case {
 
 constexpr int64_t T = 6, D = 8, O = 10, V = 12, R = 2, H = 4, K = 2;
 const DType kF = DType::kBF16;  // so that f32 statistics and gradients differ from activations
+// Rows of three experts for each token, and five experts.
+const int64_t kActive = 3;
+const TensorType kRows{kF, {3 * T, D}}, kPlaces{DType::kI32, {T, 3}}, kExperts{DType::kI32, {3 * T}},
+    kWeights{DType::kF32, {T, 3}}, kStack{kF, {5, O, D}};
 const TensorType kX{kF, {T, D}}, kY{kF, {T, O}}, kW{kF, {O, D}}, kD{kF, {D}}, kIndex{DType::kI32, {T}};
 const TensorType kStatistic{DType::kF32, {T}}, kGradD{DType::kF32, {D}}, kGradW{DType::kF32, {O, D}};
 const TensorType kKv{kF, {T, D / H*K}}, kCache{kF, {192, D / H*K}}, kLse{DType::kF32, {T, H}};
@@ -101,6 +105,25 @@ std::vector<Case> Cases() {
        "bf16[6, 8], f32[6, 4]"},
       {Op::kShortConv, {kX, {kF, {D, 1, 4}}, kIndex}, {{"silu", kOne}}, "bf16[6, 8]"},
       {Op::kDecay, {kX, kD, kD}, {}, "f32[6, 8]"},
+      {Op::kRoute, {kX}, {{"active", kActive}}, "f32[6, 3], i32[6, 3], i32[18]"},
+      {Op::kRoute,
+       {kX, {DType::kF32, {D}}},
+       {{"active", kActive},
+        {"sigmoid", kOne},
+        {"normalise", kOne},
+        {"scale", 2.5},
+        {"bias", kOne},
+        {"groups", int64_t{4}},
+        {"top_groups", int64_t{2}}},
+       "f32[6, 3], i32[6, 3], i32[18]"},
+      {Op::kGatherRows, {kX, kPlaces}, {}, "bf16[18, 8]"},
+      {Op::kCombine, {kRows, kPlaces, kWeights}, {{"weighted", kOne}}, "bf16[6, 8]"},
+      {Op::kCombine, {kRows, kPlaces, kX}, {{"acc", kOne}}, "bf16[6, 8]"},
+      {Op::kGroupedLinear, {kRows, kStack, kExperts}, {{"active", kActive}}, "bf16[18, 10]"},
+      {Op::kGroupedLinear,
+       {kRows, kStack, kExperts, {kF, {18, O}}},
+       {{"active", kActive}, {"acc", kOne}, {"scale", 0.5}},
+       "bf16[18, 10]"},
       {Op::kGatedDelta,
        {kKv, kKv, kX, {DType::kF32, {T, 4}}, {kF, {T, 4}}, kIndex},
        {{"heads", int64_t{4}}, {"key_heads", int64_t{2}}},
@@ -198,6 +221,21 @@ std::vector<Case> Cases() {
        With(kStep, {{"origin", kOne}, {"acc", kOne}}),
        "f32[6, 8], f32[6, 4], f32[6, 4]"},
       {Op::kGluBackward, {kX, kX, kX}, {}, "bf16[6, 8], bf16[6, 8]"},
+      {Op::kRouteBackward, {kWeights, kX, kPlaces, kExperts}, {{"active", kActive}}, "bf16[6, 8]"},
+      {Op::kCombineBackward, {kX, kRows, kPlaces, kWeights}, {}, "bf16[18, 8], f32[6, 3]"},
+      {Op::kGroupedLinearDx, {{kF, {18, O}}, kStack, kExperts}, {{"active", kActive}}, "bf16[18, 8]"},
+      {Op::kGroupedLinearDx,
+       {{kF, {18, O}}, kStack, kExperts, kRows},
+       {{"active", kActive}, {"acc", kOne}},
+       "bf16[18, 8]"},
+      {Op::kGroupedLinearDw,
+       {{kF, {18, O}}, kRows, kExperts},
+       {{"active", kActive}, {"matrices", int64_t{5}}},
+       "f32[5, 10, 8]"},
+      {Op::kGroupedLinearDw,
+       {{kF, {18, O}}, kRows, kExperts, {DType::kF32, {5, O, D}}},
+       {{"active", kActive}, {"matrices", int64_t{5}}, {"acc", kOne}},
+       "f32[5, 10, 8]"},
       {Op::kDecayBackward, {{DType::kF32, {T, D}}, kX, kD, kD}, {{"grad_w", kOne}}, "bf16[6, 8], f32[8], f32[8]"},
       {Op::kGatedDeltaBackward,
        {kX, kKv, kKv, kX, {DType::kF32, {T, 4}}, {kF, {T, 4}}, kIndex},
@@ -452,7 +490,8 @@ bool IsFreeDim(const Case& c, size_t k, int dim) {
   if (c.op == Op::kSumRows) return k == 0 && dim == 0;    // the rows that are summed
   if (c.op == Op::kSliceRows) return k == 0 && dim == 0;  // the rows that are left out
   if (c.op == Op::kSelect) return dim == 0;               // the other matrices
-  if (c.op == Op::kAttentionCached) return k == 7;        // slots, and pages of each
+  if (c.op == Op::kGroupedLinear || c.op == Op::kGroupedLinearDx) return k == 1 && dim == 0;  // the experts
+  if (c.op == Op::kAttentionCached) return k == 7;  // slots, and pages of each
   if (c.op == Op::kSumSquares || c.op == Op::kSend) return true;
   if (c.op == Op::kShortConv || c.op == Op::kShortConvBackward) return dim == 2;  // the taps
   // Parts may be uneven: of their dim only the size of what they are parts of is known, or of what is left of it.
@@ -537,6 +576,15 @@ TEST(Rule, RefusesValuesOfAttributesThatMakeNoSense) {
   refused(Op::kSelect, {{kF, {4, O, D}}}, {{"index", int64_t{3}}}, "index", int64_t{4});
   const Attributes selected = {{"index", int64_t{3}}, {"matrices", int64_t{4}}};
   refused(Op::kSelectBackward, {kGradW}, selected, "index", int64_t{4});
+  refused(Op::kRoute, {kX}, {{"active", D}}, "active", D + 1);
+  refused(Op::kRoute, {kX}, {{"active", D}}, "active", int64_t{0});
+  const Attributes grouped = {{"active", int64_t{4}}, {"groups", int64_t{4}}, {"top_groups", int64_t{2}}};
+  refused(Op::kRoute, {kX}, grouped, "groups", int64_t{3});
+  refused(Op::kRoute, {kX}, grouped, "top_groups", int64_t{5});
+  refused(Op::kRoute, {kX}, grouped, "top_groups", int64_t{0});
+  refused(Op::kRoute, {kX}, grouped, "active", int64_t{5});
+  refused(Op::kGroupedLinear, {kRows, kStack, kExperts}, {{"active", kActive}}, "active", int64_t{4});
+  refused(Op::kGroupedLinear, {kRows, kStack, kExperts}, {{"active", kActive}}, "active", int64_t{0});
   refused(Op::kEmbedding, {{kF, {V, D}}, kIndex}, {}, "offset", V + 1);
   refused(Op::kEmbedding, {{kF, {V, D}}, kIndex}, {}, "offset", huge);
   const Types attention = {kX, kKv, kKv, kIndex};

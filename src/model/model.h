@@ -39,6 +39,7 @@ struct ModelFacts {
 inline constexpr int64_t kMaxRows = 1 << 24;   // vocabulary, positions
 inline constexpr int64_t kMaxWidth = 1 << 20;  // hidden, ffn, embedding
 inline constexpr int64_t kMaxHeads = 1 << 12;  // heads, and elements of one
+inline constexpr int64_t kMaxExperts = 1 << 12;
 inline constexpr int64_t kMaxBlocks = 1 << 12;
 
 class Model {

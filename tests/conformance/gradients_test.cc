@@ -372,6 +372,26 @@ TEST(Gradients, OfGluOfEveryActivation) {
   }
 }
 
+// The choice is fixed: the logits of no two experts are as near to each other as the steps of the differences.
+TEST(Gradients, OfTokensRoutedToExperts) {
+  constexpr int64_t kExperts = 5, kActive = 2, kF = 3;
+  for (const int64_t normalise : {0, 1}) {
+    for (const int64_t sigmoid : {0, 1}) {
+      OpGraph g;
+      const ValueId x = g.Activation("x", {kT, kD}), logits = g.Activation("logits", {kT, kExperts});
+      const ValueId w = g.Source("w", {kExperts, kF, kD});
+      const auto routed =
+          g.Add(Op::kRoute, {logits},
+                {{"active", kActive}, {"normalise", normalise}, {"sigmoid", sigmoid}, {"scale", 1.7}}, "route");
+      const ValueId rows = g.Add(Op::kGatherRows, {x, routed[1]}, {}, "rows")[0];
+      const ValueId base = g.Activation("base", {kT * kActive, kF});
+      const ValueId y = g.Add(Op::kGroupedLinear, {rows, w, routed[2], base},
+                              {{"active", kActive}, {"scale", 0.6}, {"acc", int64_t{1}}}, "y")[0];
+      g.FinishWithLoss(g.Add(Op::kCombine, {y, routed[1], routed[0]}, {{"weighted", int64_t{1}}}, "sum")[0]);
+    }
+  }
+}
+
 // Two matrices of one stack, one of them twice, and one that nothing uses.
 TEST(Gradients, OfMatricesOfAStack) {
   OpGraph g;

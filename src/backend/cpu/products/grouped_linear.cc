@@ -1,0 +1,108 @@
+// grouped_linear and its gradients: one planned product, run for the rows of each expert that has some, by the whole
+// team. An element's sum goes by the planned shape alone, so not by how many rows an expert has.
+#include <cstring>
+
+#include "backend/cpu/kernels.h"
+#include "backend/cpu/pointwise/range_kernel.h"
+#include "backend/cpu/products/gemm.h"
+#include "graph/ops/routed_rows.h"
+
+namespace temper {
+namespace {
+
+class GroupedLinearKernel final : public Kernel {
+ public:
+  GroupedLinearKernel(const KernelSpec& spec, const GemmShape& shape, int64_t experts, Isa isa)
+      : shape_(shape),
+        gemm_(shape, spec.threads, isa),
+        experts_(experts),
+        rows_(spec.inputs[0].shape[0]),
+        threads_(spec.threads),
+        of_weight_(spec.op == Op::kGroupedLinearDw),
+        acc_(spec.attributes.Flag("acc")),
+        in_bytes_(SizeOf(shape.dtype)),
+        out_bytes_(SizeOf(shape.out_dtype)) {
+    TEMPER_CHECK(gemm_.workspace() + FirstRows() <= spec.workspace)
+        << ToString(spec.op) << " " << spec.inputs[0].ToString() << " by " << spec.inputs[1].ToString() << " needs "
+        << (gemm_.workspace() + FirstRows()).v << " bytes, its rule gives " << spec.workspace.v;
+    operands_.a_stride = spec.inputs[0].shape[1];
+    operands_.b_stride = spec.inputs[1].shape.columns();
+    operands_.b_format = spec.inputs[1].dtype;
+    operands_.b_columns = operands_.b_stride;
+    TileOutput& out = operands_.output;
+    out.out_dtype = out.acc_dtype = spec.outputs[0].dtype;
+    out.out_stride = out.acc_stride = shape.n;
+    out.scale = static_cast<float>(spec.attributes.DoubleOr("scale", 1.0));
+  }
+
+  Status Run(const KernelArgs& args) override {
+    auto* const first_E1 = reinterpret_cast<int32_t*>(args.workspace);
+    TEMPER_RETURN_IF_ERROR(FindExpertRows(In<int32_t>(args, 2), rows_, experts_, first_E1));
+    RunTeam(threads_, [&](TeamMember self) {
+      for (int64_t e = 0; e < experts_; ++e) RunExpert(args, e, first_E1[e], first_E1[e + 1], self);
+    });
+    return OkStatus();
+  }
+
+ private:
+  Bytes FirstRows() const { return AlignUp(Bytes{(experts_ + 1) * 4}, 64); }
+
+  // Of rows [begin, end).
+  void RunExpert(const KernelArgs& args, int64_t e, int64_t begin, int64_t end, TeamMember self) const {
+    if (begin == end && !of_weight_) return;
+    GemmOperands operands = operands_;
+    Gemm::Extent extent{shape_.m, shape_.n, shape_.k};
+    const int64_t matrix = of_weight_ ? shape_.m * shape_.n : shape_.n * shape_.k;
+    const int64_t out_at = of_weight_ ? e * matrix : begin * shape_.n;
+    operands.a = args.inputs[0] + begin * operands.a_stride * in_bytes_;
+    operands.b = args.inputs[1] + (of_weight_ ? begin * operands.b_stride : e * matrix) * in_bytes_;
+    operands.output.out = args.outputs[0] + out_at * out_bytes_;
+    operands.output.acc = acc_ ? args.inputs[3] + out_at * out_bytes_ : nullptr;
+    (of_weight_ ? extent.k : extent.m) = end - begin;
+    if (begin == end) return KeepGradient(operands.output, matrix * out_bytes_, self);
+    gemm_.RunInTeam(operands, extent, args.workspace + FirstRows().v, self);
+  }
+
+  // The gradient of an expert without rows: what there was, or zeros.
+  static void KeepGradient(const TileOutput& output, int64_t bytes, TeamMember self) {
+    constexpr int64_t kLine = 64;  // members do not share cache lines
+    const int64_t lines = (bytes + kLine - 1) / kLine;
+    const int64_t begin = lines * self.index / self.size * kLine;
+    const int64_t end = std::min(bytes, lines * (self.index + 1) / self.size * kLine);
+    auto* const out = static_cast<std::byte*>(output.out);
+    if (output.acc == nullptr) {
+      std::memset(out + begin, 0, static_cast<size_t>(end - begin));
+    } else if (output.acc != output.out) {
+      std::memcpy(out + begin, static_cast<const std::byte*>(output.acc) + begin, static_cast<size_t>(end - begin));
+    }
+  }
+
+  const GemmShape shape_;
+  const Gemm gemm_;
+  const int64_t experts_, rows_;
+  const int threads_;
+  const bool of_weight_, acc_;
+  const int64_t in_bytes_, out_bytes_;
+  GemmOperands operands_;
+};
+
+}  // namespace
+
+std::unique_ptr<Kernel> MakeGroupedLinear(const KernelSpec& spec, Isa isa) {
+  const DType dtype = spec.inputs[0].dtype.compute();
+  if (!AllFast({spec.inputs[0], spec.inputs[1]})) return nullptr;
+  const bool forward = spec.op == Op::kGroupedLinear, of_weight = spec.op == Op::kGroupedLinearDw;
+  const Shape &x = spec.inputs[0].shape, &w = spec.inputs[1].shape, &out = spec.outputs[0].shape;
+  const int64_t most_rows = x[0] / spec.attributes.Int("active");  // an expert has a row per token at most
+  GemmShape shape{.m = most_rows,
+                  .n = out[1],
+                  .k = x[1],
+                  .dtype = dtype,
+                  .out_dtype = spec.outputs[0].dtype.compute(),
+                  .a_k_contiguous = !of_weight,
+                  .b_k_contiguous = forward};
+  if (of_weight) shape.m = out[1], shape.n = out[2], shape.k = most_rows;
+  return std::make_unique<GroupedLinearKernel>(spec, shape, of_weight ? out[0] : w[0], isa);
+}
+
+}  // namespace temper
