@@ -67,7 +67,7 @@ void ExpectSumsConform(const OpCase& op_case, const Sizes& s, double factor) {
     largest.push_back(0);
     for (int64_t i = 0; i < t.type().shape.elements(); ++i) largest.back() = std::max(largest.back(), std::fabs(t[i]));
   }
-  const double terms = static_cast<double>(s.D + s.F + std::min(s.T, kDeltaChunk));
+  const double terms = static_cast<double>(s.D + s.F + std::min(s.T, kStateChunk));
   ExpectConforms(op_case,
                  [&](int k, int64_t) { return factor * kU * (terms + 10) * largest[static_cast<size_t>(k)] + kTiny; });
 }
