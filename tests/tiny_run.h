@@ -147,6 +147,14 @@ inline std::string Qwen35ConfigText() {
       "linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 16, "linear_value_head_dim": 24,
       "max_position_embeddings": 256, "layer_types": ["linear_attention", "full_attention", "linear_attention"]})";
 }
+// Mamba-2 of one group of heads, attention without a rotary embedding, Mamba-2; multipliers.
+inline std::string GraniteHybridConfigText() {
+  return R"({"architectures": ["GraniteMoeHybridForCausalLM"], "vocab_size": 160, "hidden_size": 64,
+      "num_hidden_layers": 3, "num_attention_heads": 4, "num_key_value_heads": 2, "shared_intermediate_size": 128,
+      "max_position_embeddings": 256, "num_local_experts": 0, "mamba_n_heads": 8, "mamba_d_state": 16,
+      "layer_types": ["mamba", "attention", "mamba"], "position_embedding_type": "nope", "embedding_multiplier": 3.0,
+      "residual_multiplier": 0.4, "attention_multiplier": 0.2, "logits_scaling": 1.5})";
+}
 // Multipliers.
 inline std::string GraniteConfigText() {
   return R"({"architectures": ["GraniteForCausalLM"], "vocab_size": 160, "hidden_size": 64, "num_hidden_layers": 2,

@@ -218,7 +218,7 @@ std::vector<OptionGroup> RunOptionGroups(RunConfig& c) {
            {.name = "lora.target_parameters",
             .target = &c.lora.target_parameters,
             .help = "parameters of modules that are not linear, such as down_proj of experts",
-            .unsaid = "none"},
+            .unsaid = "[]"},
            {"lora.exclude_modules", &c.lora.exclude_modules, "names or a regular expression to leave out"},
            {"lora.layers_to_transform",
             &c.lora.layers_to_transform,

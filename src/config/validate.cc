@@ -68,7 +68,7 @@ Status CheckMethod(const RunConfig& c) {
     }
     const auto* names = std::get_if<std::vector<std::string>>(&c.lora.target_modules);
     const bool no_modules = names ? names->empty() : std::get<std::string>(c.lora.target_modules).empty();
-    if (no_modules && c.lora.target_parameters.empty()) {
+    if (no_modules && c.lora.parameter_names().empty()) {
       return InvalidArgument("lora.target_modules is empty: nothing would be trained. Use all-linear, or name modules");
     }
     if (c.lora.ensure_weight_tying && c.lora.saved_names().empty()) {

@@ -73,7 +73,8 @@ std::vector<Case> Cases() {
       {Op::kCast, {kX}, {{"dtype", std::string("f32")}}, "f32[6, 8]"},
       {Op::kCast, {kX}, {{"dtype", std::string("bf16")}, {"layout", std::string("row_pairs")}}, "bf16.row_pairs[6, 8]"},
       {Op::kSliceRows, {kX}, {{"begin", int64_t{4}}, {"count", int64_t{2}}}, "bf16[2, 8]"},
-      {Op::kSelect, {{kF, {4, O, D}}}, {{"index", int64_t{3}}}, "bf16[10, 8]"},
+      {Op::kUnstack, {{kF, {4 * O, D}}}, {{"matrices", int64_t{4}}}, "bf16[4, 10, 8]"},
+      {Op::kUnstack, {{kF, {O, 4 * D}}}, {{"matrices", int64_t{4}}, {"interleaved", kOne}}, "bf16[4, 10, 8]"},
       {Op::kRmsNorm, {kX, kD}, {{"eps", 1e-5}}, "bf16[6, 8], f32[6]"},
       {Op::kLayerNorm, {kX, kD, kD}, {{"eps", 1e-5}}, "bf16[6, 8], f32[6], f32[6]"},
       {Op::kRopeTable, {kIndex}, {{"inv_freq", std::vector<double>{1, 0.1}}}, "f32[6, 4]"},
@@ -104,6 +105,7 @@ std::vector<Case> Cases() {
        With(kHeads, {{"axes", std::string("cp")}, {"row", 2 * T}, {"ranks", int64_t{2}}, {"index", kOne}}),
        "bf16[6, 8], f32[6, 4]"},
       {Op::kShortConv, {kX, {kF, {D, 1, 4}}, kIndex}, {{"silu", kOne}}, "bf16[6, 8]"},
+      {Op::kShortConv, {kX, {kF, {D, 1, 4}}, kIndex, kD}, {{"silu", kOne}, {"bias", kOne}}, "bf16[6, 8]"},
       {Op::kDecay, {kX, kD, kD}, {}, "f32[6, 8]"},
       {Op::kRoute, {kX}, {{"active", kActive}}, "f32[6, 3], i32[6, 3], i32[18]"},
       {Op::kRoute,
@@ -124,11 +126,32 @@ std::vector<Case> Cases() {
        {kRows, kStack, kExperts, {kF, {18, O}}},
        {{"active", kActive}, {"acc", kOne}, {"scale", 0.5}},
        "bf16[18, 10]"},
+      {Op::kDecay, {kX, kD, kD}, {{"steps", kOne}}, "f32[6, 8], f32[6, 8]"},
       {Op::kGatedDelta,
        {kKv, kKv, kX, {DType::kF32, {T, 4}}, {kF, {T, 4}}, kIndex},
        {{"heads", int64_t{4}}, {"key_heads", int64_t{2}}},
        "bf16[6, 8]"},
       {Op::kShortConvCached, {kX, {kF, {D, 1, 4}}, {kF, {2, 3, D}}, kIndex, kIndex}, {}, "bf16[6, 8], bf16[2, 3, 8]"},
+      {Op::kShortConvCached,
+       {kX, {kF, {D, 1, 4}}, {kF, {2, 3, D}}, kIndex, kIndex, kD},
+       {{"bias", kOne}},
+       "bf16[6, 8], bf16[2, 3, 8]"},
+      {Op::kSsd,
+       {kX, {kF, {T, 6}}, {kF, {T, 6}}, {DType::kF32, {T, 4}}, {DType::kF32, {T, 4}}, {kF, {4}}, kIndex},
+       {{"heads", int64_t{4}}, {"groups", int64_t{2}}},
+       "bf16[6, 8]"},
+      {Op::kSsdCached,
+       {kX,
+        {kF, {T, 6}},
+        {kF, {T, 6}},
+        {DType::kF32, {T, 4}},
+        {DType::kF32, {T, 4}},
+        {kF, {4}},
+        {DType::kF32, {5, 4, 3, 2}},
+        kIndex,
+        kIndex},
+       {{"heads", int64_t{4}}, {"groups", int64_t{2}}},
+       "bf16[6, 8], f32[5, 4, 3, 2]"},
       {Op::kGatedDeltaCached,
        {kKv, kKv, kX, {DType::kF32, {T, 4}}, {kF, {T, 4}}, {DType::kF32, {5, 4, 2, 2}}, kIndex, kIndex},
        {{"heads", int64_t{4}}, {"key_heads", int64_t{2}}},
@@ -193,11 +216,11 @@ std::vector<Case> Cases() {
        {kY, kY, x2, kX, kGradW, kGradW, {DType::kF32, {R, D}}},
        {{"third", kOne}, {"acc", kOne}},
        "f32[10, 8], f32[10, 8], f32[2, 8]"},
-      {Op::kSelectBackward, {kGradW}, {{"index", int64_t{3}}, {"matrices", int64_t{4}}}, "f32[4, 10, 8]"},
-      {Op::kSelectBackward,
-       {kGradW, {DType::kF32, {4, O, D}}},
-       {{"acc", kOne}, {"index", int64_t{3}}, {"matrices", int64_t{4}}},
-       "f32[4, 10, 8]"},
+      {Op::kUnstackBackward, {{DType::kF32, {4, O, D}}}, {}, "f32[40, 8]"},
+      {Op::kUnstackBackward,
+       {{DType::kF32, {4, O, D}}, {DType::kF32, {O, 4 * D}}},
+       {{"acc", kOne}, {"interleaved", kOne}},
+       "f32[10, 32]"},
       {Op::kSumRows, {kX}, {}, "f32[8]"},
       {Op::kSumRows, {kX, kGradD}, {{"acc", kOne}}, "f32[8]"},
       {Op::kRmsNormBackward, {kX, kX, kD, kStatistic}, {}, "bf16[6, 8]"},
@@ -237,6 +260,14 @@ std::vector<Case> Cases() {
        {{"active", kActive}, {"matrices", int64_t{5}}, {"acc", kOne}},
        "f32[5, 10, 8]"},
       {Op::kDecayBackward, {{DType::kF32, {T, D}}, kX, kD, kD}, {{"grad_w", kOne}}, "bf16[6, 8], f32[8], f32[8]"},
+      {Op::kDecayBackward,
+       {{DType::kF32, {T, D}}, {DType::kF32, {T, D}}, kX, kD, kD},
+       {{"grad_w", kOne}, {"steps", kOne}},
+       "bf16[6, 8], f32[8], f32[8]"},
+      {Op::kSsdBackward,
+       {kX, kX, {kF, {T, 6}}, {kF, {T, 6}}, {DType::kF32, {T, 4}}, {DType::kF32, {T, 4}}, {kF, {4}}, kIndex},
+       {{"heads", int64_t{4}}, {"groups", int64_t{2}}, {"row", int64_t{3}}},
+       "bf16[6, 8], bf16[6, 6], bf16[6, 6], f32[6, 4], f32[6, 4], f32[6, 4]"},
       {Op::kGatedDeltaBackward,
        {kX, kKv, kKv, kX, {DType::kF32, {T, 4}}, {kF, {T, 4}}, kIndex},
        {{"heads", int64_t{4}}, {"key_heads", int64_t{2}}, {"row", int64_t{3}}},
@@ -246,6 +277,10 @@ std::vector<Case> Cases() {
        {kX, kX, {kF, {D, 1, 4}}, kIndex, {DType::kF32, {D, 1, 4}}},
        {{"grad_w", kOne}, {"acc_w", kOne}},
        "bf16[6, 8], f32[8, 1, 4]"},
+      {Op::kShortConvBackward,
+       {kX, kX, {kF, {D, 1, 4}}, kIndex, kD, {DType::kF32, {D, 1, 4}}, {DType::kF32, {D}}},
+       {{"grad_w", kOne}, {"acc_w", kOne}, {"bias", kOne}},
+       "bf16[6, 8], f32[8, 1, 4], f32[8]"},
       {Op::kReluBackward, {kX, kX}, {}, "bf16[6, 8]"},
       {Op::kReluSquaredBackward, {kX, kX}, {}, "bf16[6, 8]"},
       {Op::kGeluBackward, {kX, kX}, {}, "bf16[6, 8]"},
@@ -489,7 +524,6 @@ bool IsFreeDim(const Case& c, size_t k, int dim) {
   if (c.op == Op::kEmbedding) return k == 0 && dim == 0;  // the vocabulary
   if (c.op == Op::kSumRows) return k == 0 && dim == 0;    // the rows that are summed
   if (c.op == Op::kSliceRows) return k == 0 && dim == 0;  // the rows that are left out
-  if (c.op == Op::kSelect) return dim == 0;               // the other matrices
   if (c.op == Op::kGroupedLinear || c.op == Op::kGroupedLinearDx) return k == 1 && dim == 0;  // the experts
   if (c.op == Op::kAttentionCached) return k == 7;  // slots, and pages of each
   if (c.op == Op::kSumSquares || c.op == Op::kSend) return true;
@@ -573,9 +607,8 @@ TEST(Rule, RefusesValuesOfAttributesThatMakeNoSense) {
   refused(Op::kSliceRows, {kX}, slice, "begin", int64_t{5});
   refused(Op::kSliceRows, {kX}, slice, "count", huge);
   refused(Op::kSliceRows, {kX}, slice, "begin", huge);
-  refused(Op::kSelect, {{kF, {4, O, D}}}, {{"index", int64_t{3}}}, "index", int64_t{4});
-  const Attributes selected = {{"index", int64_t{3}}, {"matrices", int64_t{4}}};
-  refused(Op::kSelectBackward, {kGradW}, selected, "index", int64_t{4});
+  refused(Op::kUnstack, {{kF, {4 * O, D}}}, {{"matrices", int64_t{4}}}, "matrices", int64_t{7});
+  refused(Op::kUnstack, {{kF, {4 * O, D}}}, {{"matrices", int64_t{4}}}, "matrices", int64_t{0});
   refused(Op::kRoute, {kX}, {{"active", D}}, "active", D + 1);
   refused(Op::kRoute, {kX}, {{"active", D}}, "active", int64_t{0});
   const Attributes grouped = {{"active", int64_t{4}}, {"groups", int64_t{4}}, {"top_groups", int64_t{2}}};

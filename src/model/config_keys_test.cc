@@ -67,6 +67,7 @@ const std::map<std::string, std::set<std::string>> kHarmless = {
       "vision_end_token_id",
       "vision_start_token_id"}},
     {"text_config has its own", {"Gemma3ForConditionalGeneration.initializer_range"}},
+    {"of layers with an MLP, of which the defaults have none", {"Qwen3MoeForCausalLM.intermediate_size"}},
     {"of a loss that balances experts, which output_router_logits asks for", {"router_aux_loss_coef"}},
     {"of YaRN, by which the class means longrope",
      {"Phi3ForCausalLM.beta_fast", "Phi3ForCausalLM.beta_slow", "Phi3ForCausalLM.mscale",

@@ -60,9 +60,9 @@ TEST(ModelConfig, AnArchitectureOfTransformersIsRefusedWithWhatItNeeds) {
   }
 #include "model/missing_list.inc"
   EXPECT_GT(classes, 300);
-  const auto mixtral = ModelFromConfig({{"architectures", {"MixtralForCausalLM"}}}, "config.json");
-  EXPECT_EQ(mixtral.status().message(),
-            "config.json: architecture 'MixtralForCausalLM' is not supported: it needs "
+  const auto dbrx = ModelFromConfig({{"architectures", {"DbrxForCausalLM"}}}, "config.json");
+  EXPECT_EQ(dbrx.status().message(),
+            "config.json: architecture 'DbrxForCausalLM' is not supported: it needs "
             "experts, which Temper does not compute (docs/supported.md)");
 }
 

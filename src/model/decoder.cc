@@ -81,6 +81,9 @@ ValueId Build(ForwardBuilder& f, const ShortConvSpec& spec, const BlockContext& 
 ValueId Build(ForwardBuilder& f, const GatedDeltaSpec& spec, const BlockContext& block, ValueId x_TD) {
   return BuildGatedDelta(f, spec, block, x_TD);
 }
+ValueId Build(ForwardBuilder& f, const Mamba2Spec& spec, const BlockContext& block, ValueId x_TD) {
+  return BuildMamba2(f, spec, block, x_TD);
+}
 ValueId Build(ForwardBuilder& f, const MlpSpec& spec, const BlockContext& block, ValueId x_TD) {
   return BuildMlp(f, spec, block, x_TD);
 }
@@ -360,6 +363,8 @@ std::unique_ptr<Model> MakeDecoder(DecoderSpec spec) {
       add(DimLabel::kKvHeads, attention->kv_heads);
     } else if (const auto* const delta = std::get_if<GatedDeltaSpec>(&block.mixer); delta != nullptr) {
       add(DimLabel::kHeads, delta->key_heads);
+    } else if (const auto* const mamba = std::get_if<Mamba2Spec>(&block.mixer); mamba != nullptr) {
+      add(DimLabel::kHeads, mamba->groups);
     }
   }
   return std::make_unique<Decoder>(std::move(spec));

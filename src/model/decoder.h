@@ -13,6 +13,7 @@
 #include "model/feed_forward/mlp.h"
 #include "model/mixers/attention.h"
 #include "model/mixers/gated_delta.h"
+#include "model/mixers/mamba2.h"
 #include "model/mixers/short_conv.h"
 #include "model/model.h"
 #include "model/norm.h"
@@ -21,7 +22,7 @@
 namespace temper {
 
 // A new kind is an alternative here, with its file, and an overload of Build in decoder.cc.
-using Mixer = std::variant<AttentionSpec, ShortConvSpec, GatedDeltaSpec>;
+using Mixer = std::variant<AttentionSpec, ShortConvSpec, GatedDeltaSpec, Mamba2Spec>;
 using FeedForward = std::variant<MlpSpec, ExpertsSpec>;
 
 // Names of a block's norms: before mixer and feed-forward (pre-norm), and on their outputs (post-norm); "": none.

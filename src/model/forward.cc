@@ -78,10 +78,8 @@ ValueId ForwardBuilder::LinearOf(ValueId x_TI, const std::string& parameter, Dim
 
 std::vector<ValueId> ForwardBuilder::Stacks(const std::string& module, const std::string& parameter,
                                             std::span<const StackSegment> segments, Dim matrices, Dim in, Init init) {
-  LinearModule stack{.path = InGraph(module + "." + parameter),
-                     .in = in.size,
-                     .is_parameter = true,
-                     .matrices = matrices.size};
+  LinearModule stack{
+      .path = InGraph(module + "." + parameter), .in = in.size, .is_parameter = true, .matrices = matrices.size};
   std::vector<ValueId> weights;
   for (const StackSegment& s : segments) {
     std::vector<FileTensor> tensors;
@@ -189,39 +187,49 @@ ValueId ForwardBuilder::Attend(ValueId q, ValueId k, ValueId v, const Heads& hea
   return outputs[0];
 }
 
-ValueId ForwardBuilder::Convolved(ValueId x_TC, ValueId w_C1L, bool silu, const std::string& state, int block,
-                                  const std::string& name) {
+ValueId ForwardBuilder::Convolved(ValueId x_TC, ValueId w_C1L, ValueId b_C, bool silu, const std::string& state,
+                                  int block, const std::string& name) {
   Attributes attributes;
   if (silu) attributes.Set("silu", int64_t{1});
-  if (spec_.cache == 0) return Add(Op::kShortConv, {x_TC, w_C1L, document_start_}, std::move(attributes), name)[0];
+  if (b_C != kNoValue) attributes.Set("bias", int64_t{1});
+  const auto with_bias = [b_C](std::vector<ValueId> inputs) {
+    if (b_C != kNoValue) inputs.push_back(b_C);
+    return inputs;
+  };
+  if (spec_.cache == 0) {
+    return Add(Op::kShortConv, with_bias({x_TC, w_C1L, document_start_}), std::move(attributes), name)[0];
+  }
   const Shape& w = type(w_C1L).shape;
   const ValueId before = State(state, block, {spec_.dtype, {spec_.sequences, w[2] - 1, w[0]}});
-  const auto outputs = Add(Op::kShortConvCached, {x_TC, w_C1L, before, slot_, position_}, std::move(attributes), name);
+  const auto outputs =
+      Add(Op::kShortConvCached, with_bias({x_TC, w_C1L, before, slot_, position_}), std::move(attributes), name);
   Keep(before, outputs[1]);
   return outputs[0];
 }
 
 ValueId ForwardBuilder::ShortConv(ValueId x_TC, const std::string& module, const Taps& taps, int block,
                                   const std::string& name) {
-  TEMPER_CHECK(!taps.bias || !taps.silu) << module;
   const ValueId w = Weight(module + ".weight", {taps.channels, {DimLabel::kNone, 1}, {DimLabel::kNone, taps.taps}});
-  const ValueId y = Convolved(x_TC, w, taps.silu, "conv", block, name);
-  if (!taps.bias) return y;
-  return Add(Op::kAdd, {y, Weight(module + ".bias", {taps.channels}, Init::kZero)}, {}, name + "_shifted")[0];
+  const ValueId b = taps.bias ? Weight(module + ".bias", {taps.channels}, Init::kZero) : kNoValue;
+  return Convolved(x_TC, w, b, taps.silu, "conv", block, name);
 }
 
 void ForwardBuilder::FusedShortConv(const std::string& module, std::initializer_list<ConvSegment> segments,
-                                    int64_t taps, int block) {
+                                    int64_t taps, bool bias, int block) {
   const Dim one{DimLabel::kNone, 1}, L{DimLabel::kNone, taps};
   int64_t channels = 0, first = 0;
   for (const ConvSegment& s : segments) channels += s.channels.size;
   const std::string weight = module + ".weight";
-  const FileTensor whole = TensorOf(weight, {channels, 1, taps});
+  const std::string bias_of = module + ".bias";
+  const FileTensor whole = TensorOf(weight, {channels, 1, taps}), shift = TensorOf(bias_of, {channels});
   for (const ConvSegment& s : segments) {
     const std::string name = s.name;
     const ValueId w =
         Weight(weight + "/" + name, {s.channels, one, L}, WeightSource::Rows(whole, first, s.channels.size));
-    *s.x_TC = Convolved(*s.x_TC, w, /*silu=*/true, "conv_" + name, block, name + "_conv");
+    const ValueId b = bias ? Weight(bias_of + "/" + name, {s.channels},
+                                    WeightSource::Rows(shift, first, s.channels.size), Init::kZero)
+                           : kNoValue;
+    *s.x_TC = Convolved(*s.x_TC, w, b, /*silu=*/true, "conv_" + name, block, name + "_conv");
     first += s.channels.size;
   }
 }
@@ -237,6 +245,22 @@ ValueId ForwardBuilder::GatedDelta(ValueId q, ValueId k, ValueId v, ValueId g, V
   const ValueId before = State("delta", block, {DType::kF32, {spec_.sequences, heads.values, key_dim, value_dim}});
   const auto outputs =
       Add(Op::kGatedDeltaCached, {q, k, v, g, b, before, slot_, position_}, std::move(attributes), name);
+  Keep(before, outputs[1]);
+  return outputs[0];
+}
+
+ValueId ForwardBuilder::Ssd(std::vector<ValueId> operands, const SsdHeads& heads, int block, const std::string& name) {
+  Attributes attributes = {{"heads", heads.heads}, {"groups", heads.groups}};
+  if (spec_.cache == 0) {
+    attributes.Set("row", spec_.row > 0 ? spec_.row : spec_.tokens);
+    operands.push_back(document_start_);
+    return Add(Op::kSsd, std::move(operands), std::move(attributes), name)[0];
+  }
+  const int64_t value_dim = type(operands[0]).shape[1] / heads.heads,
+                state_dim = type(operands[1]).shape[1] / heads.groups;
+  const ValueId before = State("ssd", block, {DType::kF32, {spec_.sequences, heads.heads, state_dim, value_dim}});
+  operands.insert(operands.end(), {before, slot_, position_});
+  const auto outputs = Add(Op::kSsdCached, std::move(operands), std::move(attributes), name);
   Keep(before, outputs[1]);
   return outputs[0];
 }

@@ -131,16 +131,17 @@ class ForwardBuilder : public GraphBuilder {
     bool bias = false, silu = false;
   };
   // A causal convolution of each channel along its document, with "<module>.weight" [channels, 1, taps] and
-  // "<module>.bias". `block` names what decoding keeps. REQUIRES: not both a bias and silu.
+  // "<module>.bias". `block` names what decoding keeps.
   ValueId ShortConv(ValueId x_TC, const std::string& module, const Taps& taps, int block, const std::string& name);
-  // Convolutions of several values, with silu, whose channels follow each other in "<module>.weight". Each value
-  // becomes its convolution.
+  // Convolutions of several values, with silu, whose channels follow each other in "<module>.weight" (and in
+  // "<module>.bias"). Each value becomes its convolution.
   struct ConvSegment {
     const char* name;
     ValueId* x_TC;
     Dim channels;
   };
-  void FusedShortConv(const std::string& module, std::initializer_list<ConvSegment> segments, int64_t taps, int block);
+  void FusedShortConv(const std::string& module, std::initializer_list<ConvSegment> segments, int64_t taps, bool bias,
+                      int block);
 
   // The gated delta rule (graph/ops/gated_delta.cc). `block` names the state that decoding keeps.
   struct DeltaHeads {
@@ -148,6 +149,13 @@ class ForwardBuilder : public GraphBuilder {
   };
   ValueId GatedDelta(ValueId q, ValueId k, ValueId v, ValueId g, ValueId b, const DeltaHeads& heads, int block,
                      const std::string& name);
+
+  // The state-space duality of Mamba-2 (graph/ops/ssd.cc): operands (x, b, c, g, dt, d). `block` names the state that
+  // decoding keeps.
+  struct SsdHeads {
+    int64_t heads, groups;
+  };
+  ValueId Ssd(std::vector<ValueId> operands, const SsdHeads& heads, int block, const std::string& name);
 
   // `x_TD`, embeddings, with the noise of the pass.
   ValueId Noise(ValueId x_TD, const std::string& name);
@@ -175,7 +183,8 @@ class ForwardBuilder : public GraphBuilder {
     return Source(kCachePrefix + name + "." + std::to_string(block), type, Role::kCache);
   }
   void Keep(ValueId state, ValueId after) { graph().value(after).updates = state; }
-  ValueId Convolved(ValueId x_TC, ValueId w_C1L, bool silu, const std::string& state, int block,
+  // b_C: kNoValue for none.
+  ValueId Convolved(ValueId x_TC, ValueId w_C1L, ValueId b_C, bool silu, const std::string& state, int block,
                     const std::string& name);
   FileTensor TensorOf(const std::string& name, Shape shape) const;
   void AddModule(const std::string& path, std::span<const ValueId> weights, const ModuleLayout& layout = {});

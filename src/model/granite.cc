@@ -1,25 +1,27 @@
 // Granite 3 (IBM 2024; transformers, GraniteForCausalLM): Llama's blocks, with constants that multiply embeddings,
 // scores, and what attention and MLP add, and one that divides the logits. HyperCLOVA X (NAVER 2025;
 // HyperCLOVAXForCausalLM): the last multiplies the logits, and there may be norms on the outputs of attention and MLP.
+// Granite 4, dense (IBM 2025; GraniteMoeHybridForCausalLM): Granite 3's constants; most blocks mix tokens by Mamba-2,
+// the others by attention, with a rotary embedding or without.
 #include <fmt/core.h>
 
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "graph/ops/short_conv.h"
 #include "model/decoder.h"
 #include "model/families.h"
 
 namespace temper {
 namespace {
 
+constexpr DecoderDefaults kGraniteDefaults = {
+    .vocab = 32000, .hidden = 4096, .ffn = 11008, .blocks = 32, .heads = 32, .max_positions = 2048};
+
 // `logits_scaling` is the key's value. The scale of scores is 0 where the file has none.
-Result<DecoderSpec> ReadGranites(const Json& config, const char* architecture, double score_scale,
-                                 double* logits_scaling, const std::string& where) {
-  TEMPER_ASSIGN_OR_RETURN(
-      DecoderSpec s,
-      ReadDecoder(config, architecture,
-                  {.vocab = 32000, .hidden = 4096, .ffn = 11008, .blocks = 32, .heads = 32, .max_positions = 2048},
-                  where));
+Result<DecoderSpec> ReadGranites(const Json& config, const char* architecture, const DecoderDefaults& defaults,
+                                 double score_scale, double* logits_scaling, const std::string& where) {
+  TEMPER_ASSIGN_OR_RETURN(DecoderSpec s, ReadDecoder(config, architecture, defaults, where));
   TEMPER_ASSIGN_OR_RETURN(const bool bias, BoolOr(config, "attention_bias", false, where));
   for (AttentionSpec* const a : s.attentions()) a->qkv_bias = a->out_bias = bias;
   TEMPER_ASSIGN_OR_RETURN(const bool mlp_bias, BoolOr(config, "mlp_bias", false, where));
@@ -43,18 +45,123 @@ Result<DecoderSpec> ReadGranites(const Json& config, const char* architecture, d
   return s;
 }
 
+// The class bounds steps by this; what has an effect is not computed.
+Status ExpectAnyStep(const Json& config, const std::string& where) {
+  const auto limit = config.find("time_step_limit");
+  if (limit == config.end()) return OkStatus();
+  static const Json infinity = {{"__float__", "Infinity"}};  // as transformers writes it
+  if (limit->is_array() && limit->size() == 2 && (*limit)[0].is_number() && (*limit)[0].get<double>() <= 0 &&
+      (*limit)[1] == infinity) {
+    return OkStatus();
+  }
+  return Unsupported(fmt::format("{}: time_step_limit is {}; supported are all steps, from 0 to infinity", where,
+                                 limit->dump().substr(0, 60)));
+}
+
+Result<Mamba2Spec> ReadMamba2(const Json& config, int64_t hidden, double norm_eps, const std::string& where) {
+  Mamba2Spec m{.norm_eps = norm_eps};
+  TEMPER_ASSIGN_OR_RETURN(m.heads, IntOr(config, "mamba_n_heads", 128, where));
+  TEMPER_ASSIGN_OR_RETURN(m.groups, IntOr(config, "mamba_n_groups", 1, where));
+  TEMPER_ASSIGN_OR_RETURN(m.state_dim, IntOr(config, "mamba_d_state", 256, where));
+  TEMPER_ASSIGN_OR_RETURN(m.taps, IntOr(config, "mamba_d_conv", 4, where));
+  TEMPER_ASSIGN_OR_RETURN(const int64_t expand, IntOr(config, "mamba_expand", 2, where));
+  TEMPER_ASSIGN_OR_RETURN(m.conv_bias, BoolOr(config, "mamba_conv_bias", true, where));
+  TEMPER_ASSIGN_OR_RETURN(m.bias, BoolOr(config, "mamba_proj_bias", false, where));
+  if (!IsSane(m.heads, kMaxHeads) || !IsSane(m.state_dim, kMaxHeads) || !IsSane(expand, kMaxHeads) ||
+      expand * hidden % m.heads != 0) {
+    return Corrupt(fmt::format(
+        "{}: mamba_expand {} times hidden_size {} should be a positive multiple of mamba_n_heads {}, and mamba_d_state "
+        "{} positive",
+        where, expand, hidden, m.heads, m.state_dim));
+  }
+  m.value_dim = expand * hidden / m.heads;
+  const auto head = config.find("mamba_d_head");
+  if (head != config.end() && *head != "auto" && *head != m.value_dim) {
+    return Corrupt(fmt::format(
+        "{}: mamba_d_head is {}, should be \"auto\" or mamba_expand {} times hidden_size {} by mamba_n_heads {}: {}",
+        where, head->dump().substr(0, 40), expand, hidden, m.heads, m.value_dim));
+  }
+  if (m.groups != 1) {
+    return Unsupported(fmt::format("{}: mamba_n_groups is {}; one group of heads is supported", where, m.groups));
+  }
+  if (m.taps < 1 || m.taps > kMaxConvTaps) {
+    return Unsupported(fmt::format("{}: mamba_d_conv is {}; convolutions of 1 to {} tokens are supported", where,
+                                   m.taps, kMaxConvTaps));
+  }
+  TEMPER_RETURN_IF_ERROR(ExpectAnyStep(config, where));
+  return m;
+}
+
+// Types of layers as newer files have them: those of Granite 4 say "mamba" and "attention".
+void RenameLayerTypes(Json* config) {
+  if (!config->contains("layer_types") && config->contains("layers_block_type")) {
+    (*config)["layer_types"] = (*config)["layers_block_type"];
+  }
+  const auto types = config->find("layer_types");
+  if (types == config->end() || !types->is_array()) return;
+  for (Json& type : *types) {
+    if (type == "mamba") type = "linear_attention";
+    if (type == "attention") type = "full_attention";
+  }
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Model>> ReadGranite(const Json& config, const std::string& where) {
   double divisor = 1;
-  TEMPER_ASSIGN_OR_RETURN(DecoderSpec s, ReadGranites(config, "GraniteForCausalLM", 1, &divisor, where));
+  TEMPER_ASSIGN_OR_RETURN(DecoderSpec s,
+                          ReadGranites(config, "GraniteForCausalLM", kGraniteDefaults, 1, &divisor, where));
   s.logit_scale = 1 / divisor;
+  return MakeDecoder(std::move(s));
+}
+
+Result<std::unique_ptr<Model>> ReadGraniteHybrid(const Json& file, const std::string& where) {
+  TEMPER_ASSIGN_OR_RETURN(const int64_t experts, IntOr(file, "num_local_experts", 8, where));
+  if (experts != 0) {
+    return Unsupported(
+        fmt::format("{}: num_local_experts is {}: it needs experts, which Temper does not compute "
+                    "(docs/supported.md); models with 0 are supported",
+                    where, experts));
+  }
+  Json config = file;
+  config.erase("mlp_bias");  // the class reads none
+  RenameLayerTypes(&config);
+  DecoderDefaults defaults = kGraniteDefaults;
+  defaults.keys.ffn = "shared_intermediate_size";
+  defaults.ffn = 1024;
+  const auto position = config.find("position_embedding_type");
+  defaults.rotary = position != config.end() && *position == "rope";
+  if (!defaults.rotary && position != config.end() && !position->is_null() && *position != "nope") {
+    return Unsupported(fmt::format("{}: position_embedding_type is {}; supported are \"rope\", \"nope\" and null",
+                                   where, position->dump().substr(0, 40)));
+  }
+  double divisor = 1;
+  TEMPER_ASSIGN_OR_RETURN(DecoderSpec s,
+                          ReadGranites(config, "GraniteMoeHybridForCausalLM", defaults, 1, &divisor, where));
+  s.logit_scale = 1 / divisor;
+  if (s.mlps()[0]->activation != Activation::kSilu) {
+    return Unsupported(fmt::format("{}: hidden_act is {}; supported is silu, which the convolutions have, too", where,
+                                   config["hidden_act"].dump().substr(0, 40)));
+  }
+  for (MlpSpec* const m : s.mlps()) {
+    m->fused_gate_up = true;
+    m->gate_up = "shared_mlp.input_linear";
+    m->down = "shared_mlp.output_linear";
+  }
+  TEMPER_ASSIGN_OR_RETURN(const Mamba2Spec mamba, ReadMamba2(config, s.hidden, s.norm.eps, where));
+  TEMPER_ASSIGN_OR_RETURN(std::vector<bool> attention,
+                          ReadAttentionLayers(config, "linear_attention", s.blocks.size(), where));
+  attention.resize(s.blocks.size(), false);
+  for (size_t b = 0; b < attention.size(); ++b) {
+    if (!attention[b]) s.blocks[b].mixer = mamba;
+  }
   return MakeDecoder(std::move(s));
 }
 
 Result<std::unique_ptr<Model>> ReadHyperClovaX(const Json& config, const std::string& where) {
   double factor = 1;
-  TEMPER_ASSIGN_OR_RETURN(DecoderSpec s, ReadGranites(config, "HyperCLOVAXForCausalLM", 0, &factor, where));
+  TEMPER_ASSIGN_OR_RETURN(DecoderSpec s,
+                          ReadGranites(config, "HyperCLOVAXForCausalLM", kGraniteDefaults, 0, &factor, where));
   s.logit_scale = factor;
   for (AttentionSpec* const a : s.attentions()) {
     if (a->scale == 0) a->scale = std::pow(static_cast<double>(a->head_dim), -0.5);

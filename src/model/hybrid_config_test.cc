@@ -1,4 +1,4 @@
-// Reading the config.json of families whose blocks differ: LFM2 and Qwen 3.5.
+// Reading the config.json of families whose blocks differ: LFM2, Qwen 3.5 and Granite 4.
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
@@ -19,6 +19,12 @@ Json Qwen35Json() {
     "num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 96,
     "head_dim": 32, "linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 16,
     "linear_value_head_dim": 8})");
+}
+
+Json Granite4Json() {
+  return Json::parse(R"({"architectures": ["GraniteMoeHybridForCausalLM"], "vocab_size": 100, "hidden_size": 64,
+    "num_hidden_layers": 3, "num_attention_heads": 4, "num_key_value_heads": 2, "shared_intermediate_size": 96,
+    "num_local_experts": 0, "mamba_n_heads": 8, "layer_types": ["mamba", "attention", "mamba"]})");
 }
 
 // The error names the key, and the value where that is short.
@@ -42,6 +48,7 @@ std::unique_ptr<Model> Read(const Json& config) {
 TEST(HybridConfig, BlocksOfDifferentMixersAreOfDifferentKinds) {
   EXPECT_EQ(Read(Lfm2Json())->facts().kinds, (std::vector<int>{0, 1, 0}));
   EXPECT_EQ(Read(Qwen35Json())->facts().kinds, (std::vector<int>{0, 0, 0, 3}));
+  EXPECT_EQ(Read(Granite4Json())->facts().kinds, (std::vector<int>{0, 1, 0}));
 }
 
 TEST(HybridConfig, UnknownTypesOfLayersAreRefusedByName) {
@@ -50,6 +57,8 @@ TEST(HybridConfig, UnknownTypesOfLayersAreRefusedByName) {
   ExpectRefused(Lfm2Json(), "layer_types", "conv", StatusCode::kCorrupt);
   ExpectRefused(Qwen35Json(), "layer_types", {"conv", "full_attention", "conv", "conv"}, StatusCode::kUnsupported);
   ExpectRefused(Qwen35Json(), "full_attention_interval", 0, StatusCode::kCorrupt);
+  ExpectRefused(Granite4Json(), "layer_types", {"mamba", "attention", "conv"}, StatusCode::kUnsupported);
+  ExpectRefused(Granite4Json(), "layer_types", {"mamba", "attention"}, StatusCode::kCorrupt);
   Json indices = Lfm2Json();
   indices.erase("layer_types");
   ExpectRefused(indices, "full_attn_idxs", {-1}, StatusCode::kCorrupt);
@@ -68,20 +77,61 @@ TEST(HybridConfig, SizesThatDoNotFitAreRefusedByKeyAndValue) {
   ExpectRefused(Qwen35Json(), "linear_key_head_dim", -1, StatusCode::kCorrupt);
   ExpectRefused(Qwen35Json(), "linear_value_head_dim", 1 << 20, StatusCode::kCorrupt);
   ExpectRefused(Qwen35Json(), "hidden_act", "gelu", StatusCode::kUnsupported);
+  ExpectRefused(Granite4Json(), "mamba_d_conv", 9, StatusCode::kUnsupported);
+  ExpectRefused(Granite4Json(), "mamba_n_heads", 3, StatusCode::kCorrupt);
+  ExpectRefused(Granite4Json(), "mamba_d_state", 0, StatusCode::kCorrupt);
+  ExpectRefused(Granite4Json(), "mamba_expand", -1, StatusCode::kCorrupt);
+  ExpectRefused(Granite4Json(), "mamba_d_head", 8, StatusCode::kCorrupt);
+}
+
+TEST(HybridConfig, WhatGranite4DoesNotComputeIsRefusedByKeyAndValue) {
+  ExpectRefused(Granite4Json(), "num_local_experts", 4, StatusCode::kUnsupported);
+  ExpectRefused(Granite4Json(), "mamba_n_groups", 2, StatusCode::kUnsupported);
+  ExpectRefused(Granite4Json(), "time_step_limit", {0.0, 0.1}, StatusCode::kUnsupported);
+  ExpectRefused(Granite4Json(), "time_step_limit", {0.01, {{"__float__", "Infinity"}}}, StatusCode::kUnsupported);
+  ExpectRefused(Granite4Json(), "position_embedding_type", "alibi", StatusCode::kUnsupported);
+  ExpectRefused(Granite4Json(), "hidden_act", "gelu", StatusCode::kUnsupported);
+  Json config = Granite4Json();
+  config.erase("num_local_experts");  // the class has 8
+  const auto model = ModelFromConfig(config, "config.json");
+  ASSERT_FALSE(model.ok());
+  EXPECT_NE(model.status().message().find("experts"), std::string::npos) << model.status().message();
+}
+
+// As files of Granite 4 have them, and as newer versions of transformers write them.
+TEST(HybridConfig, Granite4sTypesOfLayersHaveTwoNames) {
+  Json newer = Granite4Json();
+  newer["layer_types"] = {"linear_attention", "full_attention", "linear_attention"};
+  newer["mamba_d_head"] = 16;
+  newer["time_step_limit"] = {0.0, {{"__float__", "Infinity"}}};
+  Json older = Granite4Json();
+  older["layers_block_type"] = older["layer_types"];
+  older.erase("layer_types");
+  for (const Json& config : {newer, older}) EXPECT_EQ(Read(config)->facts().kinds, (std::vector<int>{0, 1, 0}));
+  older.erase("layers_block_type");
+  EXPECT_EQ(Read(older)->facts().kinds, (std::vector<int>{0, 0, 0}));
+}
+
+std::vector<std::string> ModulesOfTheFirstBlock(const Json& config) {
+  std::vector<std::string> paths;
+  const std::unique_ptr<Model> model = Read(config);
+  for (const LinearModule& module : model->modules()) {
+    if (module.path.find("layers.0.") != std::string::npos) paths.push_back(module.path);
+  }
+  return paths;
 }
 
 // Adapters find the modules that PEFT finds; convolutions and vectors of heads are none.
 TEST(HybridConfig, ModulesHaveTheNamesOfTheClass) {
-  std::vector<std::string> paths;
-  const std::unique_ptr<Model> model = Read(Qwen35Json());
-  for (const LinearModule& module : model->modules()) {
-    if (module.path.find("layers.0.") != std::string::npos) paths.push_back(module.path);
-  }
   const std::string at = "model.layers.0.";
-  EXPECT_EQ(paths, (std::vector<std::string>{at + "linear_attn.in_proj_qkv", at + "linear_attn.in_proj_z",
-                                             at + "linear_attn.in_proj_b", at + "linear_attn.in_proj_a",
-                                             at + "linear_attn.out_proj", at + "mlp.gate_proj", at + "mlp.up_proj",
-                                             at + "mlp.down_proj"}));
+  EXPECT_EQ(ModulesOfTheFirstBlock(Granite4Json()),
+            (std::vector<std::string>{at + "mamba.in_proj", at + "mamba.out_proj", at + "shared_mlp.input_linear",
+                                      at + "shared_mlp.output_linear"}));
+  EXPECT_EQ(
+      ModulesOfTheFirstBlock(Qwen35Json()),
+      (std::vector<std::string>{at + "linear_attn.in_proj_qkv", at + "linear_attn.in_proj_z",
+                                at + "linear_attn.in_proj_b", at + "linear_attn.in_proj_a", at + "linear_attn.out_proj",
+                                at + "mlp.gate_proj", at + "mlp.up_proj", at + "mlp.down_proj"}));
 }
 
 }  // namespace

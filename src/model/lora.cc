@@ -100,7 +100,7 @@ class Selector {
   Result<bool> Selects(const LinearModule& module) {
     if (module.is_parameter) {
       bool selected = false;
-      for (const std::string& name : config_.target_parameters) {
+      for (const std::string& name : parameters_) {
         if (!NameMatches(module.path, name)) continue;
         matched_.insert(name);
         selected = true;
@@ -147,7 +147,7 @@ class Selector {
 
   std::vector<std::string> Unmatched() const {
     std::vector<std::string> names;
-    for (const std::vector<std::string>* const all : {&config_.target_names(), &config_.target_parameters}) {
+    for (const std::vector<std::string>* const all : {&config_.target_names(), &parameters_}) {
       for (const std::string& n : *all) {
         if (!matched_.contains(n)) names.push_back(n);
       }
@@ -156,9 +156,10 @@ class Selector {
   }
 
  private:
-  explicit Selector(const LoraConfig& config) : config_(config), saved_(config.saved_names()) {}
+  explicit Selector(const LoraConfig& config)
+      : config_(config), saved_(config.saved_names()), parameters_(config.parameter_names()) {}
   const LoraConfig& config_;
-  const std::vector<std::string> saved_;
+  const std::vector<std::string> saved_, parameters_;
   std::optional<Pattern> targets_, excluded_;
   std::optional<LoraLayers> layers_;
   std::set<std::string> matched_;
@@ -221,11 +222,11 @@ Result<LoraConfig> WithParameters(const std::vector<LinearModule>& modules, cons
     TEMPER_ASSIGN_OR_RETURN(names, NamesByText(modules, given));
     if (names.empty()) return given;
   }
-  std::vector<std::string> others;
+  std::vector<std::string> others, all_parameters = given.parameter_names();
   std::map<const LinearModule*, std::set<std::string>> named;  // of each parameter, which of the modules that it was
   for (const std::string& target : names) {
-    const auto it = std::find_if(parameters.begin(), parameters.end(),
-                                 [&](const auto& p) { return NameMatches(target, p.first); });
+    const auto it =
+        std::find_if(parameters.begin(), parameters.end(), [&](const auto& p) { return NameMatches(target, p.first); });
     if (it == parameters.end()) {
       others.push_back(target);
     } else {
@@ -238,13 +239,12 @@ Result<LoraConfig> WithParameters(const std::vector<LinearModule>& modules, cons
     const size_t all = parameter->module_names.size();
     for (const std::string& other : parameter->module_names) {
       if (found.contains(other)) continue;
-      return InvalidArgument(fmt::format(
-          "target_modules names {} and not {}, but they are one parameter, {}: name both, or none", *found.begin(),
-          other, name));
+      return InvalidArgument(
+          fmt::format("target_modules names {} and not {}, but they are one parameter, {}: name both, or none",
+                      *found.begin(), other, name));
     }
-    if (std::find(config.target_parameters.begin(), config.target_parameters.end(), name) ==
-        config.target_parameters.end()) {
-      config.target_parameters.push_back(name);
+    if (std::find(all_parameters.begin(), all_parameters.end(), name) == all_parameters.end()) {
+      all_parameters.push_back(name);
     }
     if (all == 1) continue;
     // A of the fused parameter is as large as those of its parts together, and scaled alike.
@@ -256,7 +256,8 @@ Result<LoraConfig> WithParameters(const std::vector<LinearModule>& modules, cons
     override_with(config.rank_pattern, config.r * static_cast<int64_t>(all));
     override_with(config.alpha_pattern, config.alpha * static_cast<double>(all));
   }
-  std::sort(config.target_parameters.begin(), config.target_parameters.end());
+  std::sort(all_parameters.begin(), all_parameters.end());
+  config.target_parameters = std::move(all_parameters);
   config.target_modules = std::move(others);
   return config;
 }
@@ -333,8 +334,8 @@ Result<std::vector<LoraModule>> ResolveLora(const std::vector<LinearModule>& mod
   };
   // In PEFT one name that is a module's is enough; the adapter's tensors show whether something is missing then.
   if (const auto unmatched = selector.Unmatched(); !unmatched.empty() && (file.empty() || targets.empty())) {
-    return refuse(fmt::format(": no linear module{} is called {}", config.target_parameters.empty() ? "" : " or parameter",
-                              Quoted(unmatched.front())));
+    return refuse(fmt::format(": no linear module{} is called {}",
+                              config.parameter_names().empty() ? "" : " or parameter", Quoted(unmatched.front())));
   }
   if (targets.empty()) {
     return refuse(fmt::format(" selects no linear module{}",
@@ -434,16 +435,16 @@ Result<LoraConfig> NamedByPaths(const std::vector<LinearModule>& modules, const 
   named.layers_pattern = std::vector<std::string>();
   named.rank_pattern.clear();
   named.alpha_pattern.clear();
-  named.target_parameters.clear();
-  std::vector<std::string> paths;
+  std::vector<std::string> paths, parameters;
   for (const LoraModule& t : targets) {
-    (t.stored.empty() ? paths : named.target_parameters).push_back(t.path);
+    (t.stored.empty() ? paths : parameters).push_back(t.path);
     TEMPER_ASSIGN_OR_RETURN(const auto rank, Override(config.rank_pattern, kRankPattern, NamesOf(t)));
     TEMPER_ASSIGN_OR_RETURN(const auto alpha, Override(config.alpha_pattern, kAlphaPattern, NamesOf(t)));
     if (rank != config.rank_pattern.end()) named.rank_pattern.emplace_back(t.path, rank->second);
     if (alpha != config.alpha_pattern.end()) named.alpha_pattern.emplace_back(t.path, alpha->second);
   }
   named.target_modules = std::move(paths);
+  named.target_parameters = std::move(parameters);
   return named;
 }
 
@@ -580,14 +581,12 @@ class LoraRewriter {
     const int64_t active = node.attributes.Int("active");
     const auto [made, fresh] = down_.try_emplace({&m, x}, kNoValue);
     if (fresh) {
-      const ValueId a =
-          Adapter(LoraAName(m.path), {m.ranks(), m.in}, labelled(DimLabel::kRank, labels[2]), dtype);
+      const ValueId a = Adapter(LoraAName(m.path), {m.ranks(), m.in}, labelled(DimLabel::kRank, labels[2]), dtype);
       made->second = Emit(node, Op::kGroupedLinear, {x, Unstacked(node, a, m.matrices, false), expert},
                           {{"acc", int64_t{0}}, {"active", active}}, m.path + ".lora_A");
     }
     const ValueId down = made->second;
-    const ValueId b =
-        Adapter(t.part->b, {t.part->rows, m.ranks()}, labelled(labels[1], DimLabel::kRank), dtype);
+    const ValueId b = Adapter(t.part->b, {t.part->rows, m.ranks()}, labelled(labels[1], DimLabel::kRank), dtype);
     const ValueId b_EOR = Unstacked(node, b, m.matrices, true);
     graph_.AddNode({.op = Op::kGroupedLinear,
                     .inputs = {down, b_EOR, expert, base.outputs[0]},

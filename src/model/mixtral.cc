@@ -14,7 +14,8 @@ Result<std::unique_ptr<Model>> ReadMixtral(const Json& config, const std::string
                                                       .heads = 32,
                                                       .max_positions = 4096 * 32,
                                                       .kv_heads = 8,
-                                                      .norm_eps = 1e-5},
+                                                      .norm_eps = 1e-5,
+                                                      .rope = {.theta = 1000000}},
                                                      where));
   TEMPER_ASSIGN_OR_RETURN(const int64_t window, ReadWindow(config, 0, where));
   TEMPER_RETURN_IF_ERROR(SetWindows(

@@ -75,6 +75,10 @@ Result<std::unique_ptr<Model>> ReadOlmoe(const Json& config, const std::string& 
   defaults.max_positions = 4096;
   TEMPER_ASSIGN_OR_RETURN(DecoderSpec s, ReadDecoder(config, "OlmoeForCausalLM", defaults, where));
   TEMPER_RETURN_IF_ERROR(ExpectNoClip(config, where));
+  if (config.contains("sliding_window") && !config["sliding_window"].is_null()) {
+    // transformers gives it to flash attention, and not to its own.
+    return Unsupported(where + ": sliding_window of OlmoeForCausalLM is not supported");
+  }
   TEMPER_ASSIGN_OR_RETURN(const bool bias, BoolOr(config, "attention_bias", false, where));
   for (AttentionSpec* const a : s.attentions()) {
     a->qk_norm = AttentionSpec::QkNorm::kWhole;

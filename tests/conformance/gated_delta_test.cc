@@ -67,7 +67,7 @@ void ExpectSumsConform(const OpCase& op_case, const Sizes& s, double factor) {
     largest.push_back(0);
     for (int64_t i = 0; i < t.type().shape.elements(); ++i) largest.back() = std::max(largest.back(), std::fabs(t[i]));
   }
-  const double terms = static_cast<double>(s.D + s.F + std::min(s.T, kDeltaChunk));
+  const double terms = static_cast<double>(s.D + s.F + std::min(s.T, kStateChunk));
   ExpectConforms(op_case,
                  [&](int k, int64_t) { return factor * kU * (terms + 10) * largest[static_cast<size_t>(k)] + kTiny; });
 }
@@ -224,6 +224,22 @@ TEST(Decay, AgreesWithItsTwinInBothDirections) {
       const Tensor g = RunOn(ReferenceKernels(), decay, 1)[0];
       const auto off = [&](int64_t i) { return 30 * kU * std::fabs(g[i]) + kTiny; };
       ExpectConforms(decay, [&](int, int64_t i) { return off(i); });
+      OpCase with_steps = decay;
+      with_steps.attributes = {{"steps", int64_t{1}}};
+      const Tensor step = RunOn(ReferenceKernels(), with_steps, 1)[1];
+      ExpectConforms(with_steps, [&](int k, int64_t i) { return k == 0 ? off(i) : 30 * kU * step[i] + kTiny; });
+      // What comes through the step: the logistic function is at most 1.
+      ExpectConforms({Op::kDecayBackward,
+                      {d_g, d_g, a, a_log, dt_bias, acc, acc},
+                      {{"grad_w", int64_t{1}}, {"acc_w", int64_t{1}}, {"steps", int64_t{1}}}},
+                     [&, H = H, T = T](int k, int64_t i) {
+                       if (k == 0) return 40 * kU * std::fabs(d_g[i]) * (1 + std::exp(a_log[i % H])) + kTiny;
+                       double sum = kU;
+                       for (int64_t t = 0; t < T; ++t) {
+                         sum += k == 1 ? off(t * H + i) : 40 * kU * (1 + std::exp(a_log[i]));
+                       }
+                       return sum;
+                     });
       ExpectConforms(
           {Op::kDecayBackward, {d_g, a, a_log, dt_bias, acc, acc}, {{"grad_w", int64_t{1}}, {"acc_w", int64_t{1}}}},
           [&, H = H, T = T](int k, int64_t i) {

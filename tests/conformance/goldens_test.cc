@@ -80,6 +80,26 @@ TEST(Goldens, TheGatedDeltaRuleAndItsDecayAreTransformers) {
   ExpectGolden(of_decay[2], kGatedDeltaDDtBias);
 }
 
+// One document of 6 tokens; 4 heads of 2 elements in 2 groups of 3.
+TEST(Goldens, TheStateSpaceDualityAndItsStepsAreTransformers) {
+  const Tensor x = Wave(61, {6, 8}), b = Wave(62, {6, 6}), c = Wave(63, {6, 6}), a = Wave(64, {6, 4});
+  const Tensor a_log = Wave(65, {4}), dt_bias = Wave(66, {4}), d = Wave(67, {4});
+  const Attributes steps{{"steps", int64_t{1}}}, heads{{"heads", int64_t{4}}, {"groups", int64_t{2}}};
+  const auto gates = Twin(Op::kDecay, {a, a_log, dt_bias}, steps);
+  const Tensor start = Tensor::Ints({0, 0, 0, 0, 0, 0});
+  ExpectGolden(Twin(Op::kSsd, {x, b, c, gates[0], gates[1], d, start}, heads)[0], kSsd);
+  const auto backward = Twin(Op::kSsdBackward, {Wave(68, {6, 8}), x, b, c, gates[0], gates[1], d, start}, heads);
+  ExpectGolden(backward[0], kSsdDX);
+  ExpectGolden(backward[1], kSsdDB);
+  ExpectGolden(backward[2], kSsdDC);
+  const auto of_decay = Twin(Op::kDecayBackward, {backward[3], backward[4], a, a_log, dt_bias},
+                             {{"grad_w", int64_t{1}}, {"steps", int64_t{1}}});
+  ExpectGolden(of_decay[0], kSsdDA);
+  ExpectGolden(of_decay[1], kSsdDALog);
+  ExpectGolden(of_decay[2], kSsdDDtBias);
+  ExpectGolden(Twin(Op::kSumRows, {backward[5]}, {})[0], kSsdDD);
+}
+
 TEST(Goldens, RopeIsTransformers) {
   const Tensor table = Twin(Op::kRopeTable, {Tensor::Ints({0, 5, 9})},
                             {{"inv_freq", std::vector<double>{1.0, 0.01}}, {"f64", int64_t{1}}})[0];

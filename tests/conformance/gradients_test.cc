@@ -308,10 +308,13 @@ TEST(Gradients, OfAttentionWithGroupsDocumentsAndAWindow) {
 
 TEST(Gradients, OfAShortConvolutionAlongDocuments) {
   for (const int64_t silu : {0, 1}) {
-    OpGraph g;
-    const ValueId x = g.Activation("x", {kT, kD}), w = g.Source("w", {kD, 1, 3});
-    const ValueId start = g.Given("document_start", Tensor::Ints({0, 0, 0, 0, 4, 4}));
-    g.FinishWithLoss(g.Add(Op::kShortConv, {x, w, start}, {{"silu", silu}}, "y")[0]);
+    for (const int64_t bias : {0, 1}) {
+      OpGraph g;
+      const ValueId x = g.Activation("x", {kT, kD}), w = g.Source("w", {kD, 1, 3});
+      std::vector<ValueId> inputs = {x, w, g.Given("document_start", Tensor::Ints({0, 0, 0, 0, 4, 4}))};
+      if (bias) inputs.push_back(g.Source("bias", {kD}));
+      g.FinishWithLoss(g.Add(Op::kShortConv, inputs, {{"silu", silu}, {"bias", bias}}, "y")[0]);
+    }
   }
 }
 
@@ -320,6 +323,18 @@ TEST(Gradients, OfTheDecayOfAState) {
   const ValueId a = g.Activation("a", {kT, kD}), a_log = g.Source("a_log", {kD}), dt_bias = g.Source("dt_bias", {kD});
   g.AddSeeded(g.Add(Op::kDecay, {a, a_log, dt_bias}, {}, "g")[0]);
   g.Finish();
+}
+
+// Two heads of each group; documents of 4 and 2 tokens.
+TEST(Gradients, OfTheStateSpaceDualityAndItsSteps) {
+  OpGraph g;
+  const ValueId x = g.Activation("x", {kT, 4 * 2}), b = g.Activation("b", {kT, 2 * 3}),
+                c = g.Activation("c", {kT, 2 * 3}), a = g.Activation("a", {kT, 4});
+  const ValueId a_log = g.Source("a_log", {4}), dt_bias = g.Source("dt_bias", {4}), d = g.Source("d", {4});
+  const auto gates = g.Add(Op::kDecay, {a, a_log, dt_bias}, {{"steps", int64_t{1}}}, "gates");
+  const ValueId start = g.Given("document_start", Tensor::Ints({0, 0, 0, 0, 4, 4}));
+  g.FinishWithLoss(g.Add(Op::kSsd, {x, b, c, gates[0], gates[1], d, start},
+                         {{"heads", int64_t{4}}, {"groups", int64_t{2}}}, "y")[0]);
 }
 
 // Two value heads of each key head; documents of 4 and 2 tokens.
@@ -392,16 +407,16 @@ TEST(Gradients, OfTokensRoutedToExperts) {
   }
 }
 
-// Two matrices of one stack, one of them twice, and one that nothing uses.
-TEST(Gradients, OfMatricesOfAStack) {
+// Adapters of two experts, as PEFT's files hold them: rows of both, columns of both in turn.
+TEST(Gradients, OfTheMatricesThatOneMatrixHolds) {
   OpGraph g;
-  const ValueId stack = g.Source("stack", {3, kD, kD});
-  ValueId y = g.Activation("x", {kT, kD});
-  for (const int64_t index : {2, 0, 2}) {
-    const std::string name = "w" + std::to_string(index);
-    y = g.Add(Op::kLinear, {y, g.Add(Op::kSelect, {stack}, {{"index", index}}, name)[0]}, {}, "y")[0];
-  }
-  g.FinishWithLoss(y);
+  const ValueId x = g.Activation("x", {kT, kD}), a = g.Source("a", {2 * 3, kD}), b = g.Source("b", {4, 3 * 2});
+  const ValueId expert = g.Given("expert", Tensor::Ints({0, 0, 0, 0, 1, 1}));
+  const Attributes two{{"matrices", int64_t{2}}}, one_each{{"active", int64_t{1}}};
+  const ValueId a_ERD = g.Add(Op::kUnstack, {a}, two, "a_ERD")[0];
+  const ValueId b_EOR = g.Add(Op::kUnstack, {b}, {{"matrices", int64_t{2}}, {"interleaved", int64_t{1}}}, "b_EOR")[0];
+  const ValueId h = g.Add(Op::kGroupedLinear, {x, a_ERD, expert}, one_each, "h")[0];
+  g.FinishWithLoss(g.Add(Op::kGroupedLinear, {h, b_EOR, expert}, one_each, "y")[0]);
 }
 
 TEST(Gradients, OfRelu) {

@@ -26,7 +26,7 @@ std::vector<int32_t> StartsOf(int64_t T) {
 }
 
 struct Conv {
-  Tensor x, w, d_y, acc;
+  Tensor x, w, d_y, acc, bias, acc_bias;
   std::vector<int32_t> starts;
   int64_t T, C, L;
 
@@ -35,17 +35,27 @@ struct Conv {
         w(Tensor::Random({dtype, {channels, 1, taps}}, 2)),
         d_y(Tensor::Random({dtype, {tokens, channels}}, 3)),
         acc(Tensor::Random({DType::kF32, {channels, 1, taps}}, 4)),
+        bias(Tensor::Random({dtype, {channels}}, 5)),
+        acc_bias(Tensor::Random({DType::kF32, {channels}}, 6)),
         starts(StartsOf(tokens)),
         T(tokens),
         C(channels),
         L(taps) {}
 
-  OpCase Forward(bool silu) const { return {Op::kShortConv, {x, w, Tensor::Ints(starts)}, {{"silu", int64_t{silu}}}}; }
-  OpCase Backward(bool silu, bool accumulates) const {
-    OpCase backward{Op::kShortConvBackward,
-                    {d_y, x, w, Tensor::Ints(starts)},
-                    {{"silu", int64_t{silu}}, {"grad_w", int64_t{1}}, {"acc_w", int64_t{accumulates}}}};
+  // With silu, with a bias.
+  OpCase Forward(bool silu, bool shifted = false) const {
+    OpCase forward{Op::kShortConv, {x, w, Tensor::Ints(starts)}, {{"silu", int64_t{silu}}, {"bias", int64_t{shifted}}}};
+    if (shifted) forward.inputs.push_back(bias);
+    return forward;
+  }
+  OpCase Backward(bool silu, bool accumulates, bool shifted = false) const {
+    OpCase backward{
+        Op::kShortConvBackward,
+        {d_y, x, w, Tensor::Ints(starts)},
+        {{"silu", int64_t{silu}}, {"grad_w", int64_t{1}}, {"acc_w", int64_t{accumulates}}, {"bias", int64_t{shifted}}}};
+    if (shifted) backward.inputs.push_back(bias);
     if (accumulates) backward.inputs.push_back(acc);
+    if (accumulates && shifted) backward.inputs.push_back(acc_bias);
     return backward;
   }
   // Calls f(t, s, tap) for each token s that token t reads.
@@ -54,14 +64,14 @@ struct Conv {
     for (int64_t j = 0; j < L && t - j >= starts[static_cast<size_t>(t)]; ++j) f(t - j, L - 1 - j);
   }
   // The sum of the magnitudes of what is added up for token t of channel c, before the activation.
-  double Magnitude(int64_t t, int64_t c) const {
-    double sum = 0;
+  double Magnitude(int64_t t, int64_t c, bool shifted = false) const {
+    double sum = shifted ? std::fabs(bias[c]) : 0;
     ForEachRead(t, [&](int64_t s, int64_t tap) { sum += std::fabs(x[s * C + c] * w[c * L + tap]); });
     return sum;
   }
   // The error of a gradient before the activation: silu' is at most 1.1, and its slope at most 0.5.
-  double GradientError(int64_t t, int64_t c) const {
-    return std::fabs(d_y[t * C + c]) * kU * (20 + 0.5 * static_cast<double>(L + 1) * Magnitude(t, c));
+  double GradientError(int64_t t, int64_t c, bool shifted) const {
+    return std::fabs(d_y[t * C + c]) * kU * (20 + 0.5 * static_cast<double>(L + 1) * Magnitude(t, c, shifted));
   }
 };
 
@@ -70,9 +80,9 @@ TEST(ShortConv, AgreesWithItsTwin) {
   for (DType dtype : kCompute) {
     for (const auto& [T, C, L] : kSizes) {
       const Conv conv(dtype, T, C, L);
-      for (const bool silu : {false, true}) {
-        ExpectConforms(conv.Forward(silu), [&](int, int64_t i) {
-          const double magnitude = conv.Magnitude(i / conv.C, i % conv.C);
+      for (const auto& [silu, shifted] : {std::pair(false, false), {true, false}, {true, true}}) {
+        ExpectConforms(conv.Forward(silu, shifted), [&, silu = silu, shifted = shifted](int, int64_t i) {
+          const double magnitude = conv.Magnitude(i / conv.C, i % conv.C, shifted);
           return kU * magnitude * ((silu ? 1.1 : 1) * static_cast<double>(conv.L + 1) + (silu ? 10 : 0)) + kTiny;
         });
       }
@@ -84,13 +94,15 @@ TEST(ShortConv, BackwardAgreesWithItsTwin) {
   for (DType dtype : kCompute) {
     for (const auto& [T, C, L] : kSizes) {
       const Conv conv(dtype, T, C, L);
-      for (const bool silu : {false, true}) {
+      for (const auto& [silu, shifted] : {std::pair(false, false), {true, false}, {true, true}}) {
         std::vector<double> d_x(static_cast<size_t>(conv.T * conv.C)), d_w(static_cast<size_t>(conv.C * conv.L));
+        std::vector<double> d_bias(static_cast<size_t>(conv.C));
         // Roundoffs of a sum over tokens: blocks of 64, then over blocks.
         const double column = std::min<double>(64, static_cast<double>(conv.T)) + static_cast<double>(conv.T) / 64 + 2;
         for (int64_t t = 0; t < conv.T; ++t) {
           for (int64_t c = 0; c < conv.C; ++c) {
-            const double d_u = 1.1 * std::fabs(conv.d_y[t * conv.C + c]), off = conv.GradientError(t, c);
+            const double d_u = 1.1 * std::fabs(conv.d_y[t * conv.C + c]), off = conv.GradientError(t, c, shifted);
+            d_bias[static_cast<size_t>(c)] += off + kU * column * d_u;
             conv.ForEachRead(t, [&](int64_t s, int64_t tap) {
               d_x[static_cast<size_t>(s * conv.C + c)] +=
                   std::fabs(conv.w[c * conv.L + tap]) * (off + kU * static_cast<double>(conv.L + 1) * d_u);
@@ -100,9 +112,9 @@ TEST(ShortConv, BackwardAgreesWithItsTwin) {
           }
         }
         for (const bool accumulates : {false, true}) {
-          ExpectConforms(conv.Backward(silu, accumulates), [&](int k, int64_t i) {
-            const double off = k == 0 ? d_x[static_cast<size_t>(i)] : d_w[static_cast<size_t>(i)];
-            return off + (k == 1 && accumulates ? kU : 0) + kTiny;
+          ExpectConforms(conv.Backward(silu, accumulates, shifted), [&](int k, int64_t i) {
+            const double off = (k == 0 ? d_x : k == 1 ? d_w : d_bias)[static_cast<size_t>(i)];
+            return off + (k > 0 && accumulates ? kU : 0) + kTiny;
           });
         }
       }
@@ -137,13 +149,14 @@ TEST(ShortConvCached, AgreesWithItsTwin) {
     for (const auto& [C, L] : {std::pair<int64_t, int64_t>{7, 3}, {65, 4}, {9, 1}}) {
       const Tensor x = Tensor::Random({dtype, {6, C}}, 1, 2), w = Tensor::Random({dtype, {C, 1, L}}, 2);
       const Tensor state = Tensor::Random({dtype, {3, L - 1, C}}, 3);
-      for (const int64_t silu : {0, 1}) {
-        const OpCase cached{Op::kShortConvCached,
-                            {x, w, state, Tensor::Ints({2, 0, 2, 0, -1, 0}), Tensor::Ints({5, 0, 6, 1, 0, 2})},
-                            {{"silu", silu}}};
-        // Operands are at most 2: L products and sums; silu as above.
+      for (const auto& [silu, bias] : {std::pair<int64_t, int64_t>{0, 0}, {1, 0}, {1, 1}}) {
+        OpCase cached{Op::kShortConvCached,
+                      {x, w, state, Tensor::Ints({2, 0, 2, 0, -1, 0}), Tensor::Ints({5, 0, 6, 1, 0, 2})},
+                      {{"silu", silu}, {"bias", bias}}};
+        if (bias) cached.inputs.push_back(Tensor::Random({dtype, {C}}, 4));
+        // Operands are at most 2: L products and sums, and the bias; silu as above.
         ExpectConforms(cached, [&, L = L](int k, int64_t) {
-          return k == 1 ? 0 : kU * 2 * static_cast<double>(L) * (1.1 * static_cast<double>(L + 1) + 10);
+          return k == 1 ? 0 : kU * 2 * static_cast<double>(L + 1) * (1.1 * static_cast<double>(L + 2) + 10);
         });
       }
     }

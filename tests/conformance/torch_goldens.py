@@ -6,6 +6,7 @@ import torch.nn.functional as F
 from transformers.activations import ReLUSquaredActivation
 from transformers.trainer_pt_utils import LabelSmoother
 from transformers.models.gpt_oss.modeling_gpt_oss import eager_attention_forward as gpt_oss_attention
+from transformers.models.granitemoehybrid.modeling_granitemoehybrid import mamba2_chunk_scan
 from transformers.models.llama.modeling_llama import LlamaRMSNorm, apply_rotary_pos_emb
 from transformers.models.qwen3_5.modeling_qwen3_5 import torch_chunk_gated_delta_rule
 
@@ -59,6 +60,18 @@ show("GatedDelta", o)
 grads = torch.autograd.grad((o.reshape(6, 8) * wave(24, 6, 8)).sum(), (q, k, v, b, a, a_log, dt_bias))
 for which, grad in zip(("Q", "K", "V", "B", "A", "ALog", "DtBias"), grads):
     show(f"GatedDeltaD{which}", grad)
+
+# The state-space duality over one document of 6 tokens in chunks of 4: 4 heads of 2 in 2 groups of 3.
+x, b, c, a = wave(61, 6, 8), wave(62, 6, 6), wave(63, 6, 6), wave(64, 6, 4)
+a_log, dt_bias, d = wave(65, 4), wave(66, 4), wave(67, 4)
+torch.Tensor.float, single = torch.Tensor.double, torch.Tensor.float  # as above
+y = mamba2_chunk_scan(x.view(1, 6, 4, 2), a[None], -a_log.exp(), b.view(1, 6, 2, 3), c.view(1, 6, 2, 3), chunk_size=4, D=d,
+                      dt_bias=dt_bias, dt_softplus=True)[0]
+torch.Tensor.float = single
+show("Ssd", y)
+grads = torch.autograd.grad((y.reshape(6, 8) * wave(68, 6, 8)).sum(), (x, b, c, a, a_log, dt_bias, d))
+for which, grad in zip(("X", "B", "C", "A", "ALog", "DtBias", "D"), grads):
+    show(f"SsdD{which}", grad)
 
 # Rope: 3 tokens at positions 0, 5, 9; 2 heads of 4.
 position = torch.tensor([0, 5, 9])

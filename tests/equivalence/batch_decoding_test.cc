@@ -23,7 +23,8 @@ std::vector<Model> Models() {
           {"opt", tiny::OptConfigText(true), tiny::Method::kFull},
           {"longrope", tiny::LongropeConfigText(), tiny::Method::kFull},
           {"lfm2", tiny::Lfm2ConfigText(), tiny::Method::kFull},
-          {"qwen3_5", tiny::Qwen35ConfigText(), tiny::Method::kLora}};
+          {"qwen3_5", tiny::Qwen35ConfigText(), tiny::Method::kLora},
+          {"granite_hybrid", tiny::GraniteHybridConfigText(), tiny::Method::kFull}};
 }
 
 std::vector<LoraModule> TargetsOf(const Model& m) {

@@ -227,22 +227,23 @@ TEST(DecodingOfLongSequences, WithDynamicScalingAPromptIsMadeForItsLengthAndKeys
   EXPECT_EQ(pieces.session->KeepPrefixOf(std::span(sequence).first(25)), 0);
 }
 
-INSTANTIATE_TEST_SUITE_P(Tiny, Decoding,
-                         testing::Values(Family{"llama_tied", tiny::LlamaConfigText(true), tiny::Method::kFull},
-                                         Family{"llama_lora_head", tiny::LlamaConfigText(true),
-                                                tiny::Method::kLoraWithHead},
-                                         Family{"qwen3", tiny::Qwen3ConfigText(), tiny::Method::kLora},
-                                         Family{"longrope", tiny::LongropeConfigText(), tiny::Method::kFull},
-                                         Family{"gemma2", tiny::Gemma2ConfigText(), tiny::Method::kLora},
-                                         Family{"gemma3", tiny::Gemma3ConfigText(), tiny::Method::kFull},
-                                         Family{"gpt2", tiny::Gpt2ConfigText(), tiny::Method::kLora},
-                                         Family{"starcoder2", tiny::Starcoder2ConfigText(), tiny::Method::kFull},
-                                         Family{"lfm2", tiny::Lfm2ConfigText(), tiny::Method::kLora, false},
-                                         Family{"qwen3_5", tiny::Qwen35ConfigText(), tiny::Method::kFull, false},
-                                         Family{"granite", tiny::GraniteConfigText(), tiny::Method::kFull},
-                                         Family{"opt", tiny::OptConfigText(true), tiny::Method::kFull},
-                                         Family{"opt_post_norm_lora", tiny::OptConfigText(false), tiny::Method::kLora}),
-                         [](const testing::TestParamInfo<Family>& info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(
+    Tiny, Decoding,
+    testing::Values(Family{"llama_tied", tiny::LlamaConfigText(true), tiny::Method::kFull},
+                    Family{"llama_lora_head", tiny::LlamaConfigText(true), tiny::Method::kLoraWithHead},
+                    Family{"qwen3", tiny::Qwen3ConfigText(), tiny::Method::kLora},
+                    Family{"longrope", tiny::LongropeConfigText(), tiny::Method::kFull},
+                    Family{"gemma2", tiny::Gemma2ConfigText(), tiny::Method::kLora},
+                    Family{"gemma3", tiny::Gemma3ConfigText(), tiny::Method::kFull},
+                    Family{"gpt2", tiny::Gpt2ConfigText(), tiny::Method::kLora},
+                    Family{"starcoder2", tiny::Starcoder2ConfigText(), tiny::Method::kFull},
+                    Family{"lfm2", tiny::Lfm2ConfigText(), tiny::Method::kLora, false},
+                    Family{"qwen3_5", tiny::Qwen35ConfigText(), tiny::Method::kFull, false},
+                    Family{"granite_hybrid", tiny::GraniteHybridConfigText(), tiny::Method::kLora, false},
+                    Family{"granite", tiny::GraniteConfigText(), tiny::Method::kFull},
+                    Family{"opt", tiny::OptConfigText(true), tiny::Method::kFull},
+                    Family{"opt_post_norm_lora", tiny::OptConfigText(false), tiny::Method::kLora}),
+    [](const testing::TestParamInfo<Family>& info) { return info.param.name; });
 
 }  // namespace
 }  // namespace temper::decoding_test

@@ -39,6 +39,7 @@ std::vector<Variant> Variants() {
     add("qwen3_lora", {.config = tiny::Qwen3ConfigText(), .method = Method::kLora});
     add("gemma2_full", {.config = tiny::Gemma2ConfigText()});
     add("qwen3_5_full", {.config = tiny::Qwen35ConfigText()});
+    add("granite_hybrid_full", {.config = tiny::GraniteHybridConfigText()});
     add("granite_lora", {.config = tiny::GraniteConfigText(), .method = Method::kLora});
     add("opt_full", {.config = tiny::OptConfigText(true)});
     add("opt_post_norm_full", {.config = tiny::OptConfigText(false)});

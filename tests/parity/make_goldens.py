@@ -59,6 +59,11 @@ ADAPTERS = {
     # q, k and v dealt by KV head; a head of another name than lm_head.
     "lora_falcon_new": ("falcon_new", dict(r=2, lora_alpha=4, target_modules="all-linear")),
     "lora_biogpt_head": ("biogpt", dict(r=2, lora_alpha=4, target_modules=["q_proj", "fc2", "output_projection"])),
+    # Parameters of experts and routers, which all-linear and the names of older classes mean, too.
+    "lora_mixtral": ("mixtral", dict(r=2, lora_alpha=4, target_modules=["q_proj", "w1", "w2", "w3"])),
+    "lora_olmoe_down": ("olmoe", dict(r=2, lora_alpha=4, target_modules=["v_proj"], target_parameters=[
+        "experts.down_proj"], rank_pattern={"down_proj": 3})),
+    "lora_qwen3_moe_mixed": ("qwen3_moe_mixed", dict(r=2, lora_alpha=4, target_modules="all-linear", use_rslora=True)),
     # Fused modules: one A for q, k and v, and one for gate and up.
     # q, k and v in columns of one tensor; dealt by head.
     "lora_gpt2": ("gpt2", dict(r=4, lora_alpha=8, target_modules="all-linear")),
@@ -85,7 +90,7 @@ QUERIES = ("q_proj", "c_attn.weight", "c_attn.lora", "query_key_value.weight", "
 SHARED_ROWS = ("arcee", "biogpt", "cohere", "cohere_compass", "cwm", "ernie4_5", "exaone", "exaone4", "falcon", "gpt_bigcode",
                "gpt_neo", "helium", "hunyuan", "hyperclovax", "jais2", "lfm2", "mixtral", "nanochat", "nemotron", "olmo", "olmoe", "openai_gpt",
                "qwen3_5", "qwen3_moe", "stablelm", "vaultgemma")
-EXPERTS = ("mixtral", "olmoe", "qwen3_moe")
+
 
 CURVES = {
     # name: (model, adapter or None, whether that adapter is trained already, with B not 0, settings). Clipping is
@@ -130,14 +135,14 @@ CURVES = {
     "curve_lora_opt": ("opt_pre_norm", dict(r=4, lora_alpha=8, target_modules="all-linear"), True, dict(
         learning_rate=1e-2, weight_decay=0.0, scheduler="linear", warmup_steps=0, max_grad_norm=1.0)),
     **{f"curve_full_{model}": (model, None, False, dict(
-        # The steps of EXAONE 4, LFM2 and Qwen 3.5, and of Nemotron's adapter, are the most curved: at the others' rates the
-        # rounding of bf16 moves single losses by up to 2 %.
-        learning_rate={"exaone4": 1e-3, "lfm2": 1e-3, "qwen3_5": 5e-4}.get(model, 2e-3), weight_decay=0.1, scheduler="linear", warmup_steps=4,
+        # The steps of EXAONE 4, LFM2 and Qwen 3.5, and of Nemotron's adapter, are the most curved, and mixtures send tokens
+        # elsewhere: at the others' rates the rounding of bf16 moves single losses by up to 2 %.
+        learning_rate={"exaone4": 1e-3, "lfm2": 1e-3, "qwen3_5": 5e-4, "mixtral": 5e-4, "olmoe": 5e-4,
+                       "qwen3_moe": 3e-4}.get(model, 2e-3), weight_decay=0.1, scheduler="linear", warmup_steps=4,
         max_grad_norm=0.4))
        for model in SHARED_ROWS},
-    **{f"curve_lora_{model}": (model, dict(r=2, lora_alpha=4, target_modules=(
-        ["q_proj", "k_proj", "v_proj", "o_proj"] if model in EXPERTS else "all-linear")), False, dict(
-        learning_rate=3e-3 if model in ("nemotron", "qwen3_5") else 1e-2, weight_decay=0.0, scheduler="cosine", warmup_steps=3,
+    **{f"curve_lora_{model}": (model, dict(r=2, lora_alpha=4, target_modules="all-linear"), False, dict(
+        learning_rate=3e-3 if model in ("nemotron", "qwen3_5") else 1e-3 if model in ("mixtral", "olmoe", "qwen3_moe") else 1e-2, weight_decay=0.0, scheduler="cosine", warmup_steps=3,
         max_grad_norm=0.15))
        for model in SHARED_ROWS},
     "curve_full_llama_sgd": ("llama_gqa_tied", None, False, dict(
@@ -338,9 +343,12 @@ def write_adapters(out):
         modules = sorted({n.removeprefix("base_model.model.").split(".lora_")[0] for n in trained})
         merged = model.merge_and_unload()
         weights = dict(merged.named_parameters())
-        for module in (modules[0], modules[-1]):
-            for n, part in files_of(merged)(module + ".weight", weights[module + ".weight"].detach().numpy()):
-                tensors["merged." + n] = part
+        changed = [m + ".weight" for m in modules if m + ".weight" in weights]
+        changed = {changed[0], changed[-1]} | {n for n in weights if ".layers.1.mlp.experts" in n}
+        for name_in_memory in sorted(changed):
+            for n, part in files_of(merged)(name_in_memory, weights[name_in_memory].detach().numpy()):
+                if ".experts." not in n or ".experts.1." in n:
+                    tensors["merged." + n] = part
         with torch.no_grad():
             merged_loss = reference.loss_sum(merged, batch).item()
         loss_sum = float(tensors["losses"].astype(np.float64).sum())

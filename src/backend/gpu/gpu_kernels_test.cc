@@ -42,7 +42,12 @@ TEST(GpuKernels, LackNoOpButThoseNamedHere) {
                                 Op::kCombineBackward,
                                 Op::kGroupedLinear,
                                 Op::kGroupedLinearDx,
-                                Op::kGroupedLinearDw};
+                                Op::kGroupedLinearDw,
+                                Op::kUnstack,
+                                Op::kUnstackBackward,
+                                Op::kSsd,
+                                Op::kSsdCached,
+                                Op::kSsdBackward};
   for (int i = 0; i < kNumOps; ++i) {
     const Op op = static_cast<Op>(i);
     EXPECT_EQ(listed.count(op) == 1, RunnerOf(op) == OpRunner::kKernel && lacking.count(op) == 0) << ToString(op);

@@ -37,7 +37,7 @@ Result<Types> Infer(const Types& in, const Attributes& a) {
 // Of a token of a value head: three products with the state, and a row each of two triangles of a chunk. Of a key head:
 // a row each of two squares.
 double FlopsOf(const DeltaDims& d) {
-  const auto D = static_cast<double>(d.key_dim), F = static_cast<double>(d.value_dim), C = double{kDeltaChunk};
+  const auto D = static_cast<double>(d.key_dim), F = static_cast<double>(d.value_dim), C = double{kStateChunk};
   return static_cast<double>(d.tokens) *
          (static_cast<double>(d.value_heads) * (6 * D * F + 2 * C * F) + static_cast<double>(d.key_heads) * 4 * C * D);
 }

@@ -35,7 +35,7 @@ inline DeltaScratch DeltaScratchOf(const DeltaDims& d, bool backward) {
     s.floats += (n + 15) / 16 * 16;
     return at;
   };
-  constexpr int64_t C = kDeltaChunk;
+  constexpr int64_t C = kStateChunk;
   const int64_t D = d.key_dim, F = d.value_dim, G = d.group();
   s.q_CD = take(C * D);
   s.k_CD = take(C * D);

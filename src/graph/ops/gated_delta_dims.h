@@ -3,11 +3,10 @@
 
 #include <cstdint>
 
+#include "graph/ops/state_chunk.h"
+
 namespace temper {
 
-// Tokens that are computed together: the state is carried from chunk to chunk, and within one the rule is a triangular
-// system. Chunks count from a document's first token.
-inline constexpr int64_t kDeltaChunk = 64;
 // Under the root of a norm of q or k: x / sqrt(sum x^2 + eps).
 inline constexpr double kDeltaNormEps = 1e-6;
 
@@ -23,10 +22,10 @@ struct DeltaDims {
     return threads < items ? threads : items;
   }
   // That a document can have.
-  int64_t chunks() const { return (row + kDeltaChunk - 1) / kDeltaChunk; }
+  int64_t chunks() const { return (row + kStateChunk - 1) / kStateChunk; }
 };
 
-// A thread's scratch: offsets in floats, of matrices whose rows are as wide as their last dim. C: kDeltaChunk, D and F:
+// A thread's scratch: offsets in floats, of matrices whose rows are as wide as their last dim. C: kStateChunk, D and F:
 // elements of a key and of a value.
 struct DeltaScratch {
   int64_t q_CD, k_CD, k_DC;    // normed; k also transposed

@@ -23,7 +23,8 @@ ValueId BuildExperts(ForwardBuilder& f, const ExpertsSpec& s, const BlockContext
   const ValueId gate = product(x_PD, w_gate_up[0], "gate"), up = product(x_PD, w_gate_up[1], "up");
   const ValueId h_PF = f.Glu(gate, up, "mlp", GateOf(s.activation));
   const ValueId y_PD = product(h_PF, f.Stacks(module, s.down, down, E, F, block.added_init)[0], "expert_out");
-  return f.Add(Op::kCombine, {y_PD, place_TA, weight_TA}, {{"weighted", int64_t{1}}, {"acc", int64_t{0}}}, "mlp_out")[0];
+  return f.Add(Op::kCombine, {y_PD, place_TA, weight_TA}, {{"weighted", int64_t{1}}, {"acc", int64_t{0}}},
+               "mlp_out")[0];
 }
 
 }  // namespace temper

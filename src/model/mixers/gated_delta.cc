@@ -13,7 +13,8 @@ ValueId BuildGatedDelta(ForwardBuilder& f, const GatedDeltaSpec& s, const BlockC
   const ValueId z = f.Linear(x_TD, module + s.z, VF, D, /*bias=*/false, "z");
   const ValueId b = f.Linear(x_TD, module + s.b, V, D, /*bias=*/false, "b");
   const ValueId a = f.Linear(x_TD, module + s.a, V, D, /*bias=*/false, "a");
-  f.FusedShortConv(module + s.conv, {{"q", &qkv[0], KE}, {"k", &qkv[1], KE}, {"v", &qkv[2], VF}}, s.taps, block.block);
+  f.FusedShortConv(module + s.conv, {{"q", &qkv[0], KE}, {"k", &qkv[1], KE}, {"v", &qkv[2], VF}}, s.taps,
+                   /*bias=*/false, block.block);
   const ValueId a_log = f.Weight(module + s.a_log, {V}, Init::kLogUniform);
   const ValueId dt_bias = f.Weight(module + s.dt_bias, {V}, Init::kOne);
   const ValueId g = f.Add(Op::kDecay, {a, a_log, dt_bias}, {}, "decay")[0];

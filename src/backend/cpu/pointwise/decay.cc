@@ -21,12 +21,15 @@ std::unique_ptr<Kernel> MakeDecay(const KernelSpec& spec, Isa) {
   if (!AllFast({spec.inputs[0]})) return nullptr;  // the shape rule wants the vectors like a
   return DispatchFloat(spec.inputs[0].dtype, [&]<class T>() {
     const int64_t tokens = spec.inputs[0].shape[0], H = spec.inputs[0].shape[1];
+    const bool steps = spec.attributes.Flag("steps");
     return MakeKernel([=, threads = spec.threads](const KernelArgs& args) {
       const T *const a = In<T>(args, 0), *const a_log = In<T>(args, 1), *const dt_bias = In<T>(args, 2);
-      float* const g = Out<float>(args, 0);
+      float *const g = Out<float>(args, 0), *const dt = steps ? Out<float>(args, 1) : nullptr;
       ParallelBlocks(threads, tokens, kRowsPerRange, [=](int64_t begin, int64_t end) {
         for (int64_t i = begin * H; i < end * H; ++i) {
-          g[i] = -std::exp(ToFloat(a_log[i % H])) * Softplus(ToFloat(a[i]) + ToFloat(dt_bias[i % H]));
+          const float step = Softplus(ToFloat(a[i]) + ToFloat(dt_bias[i % H]));
+          g[i] = -std::exp(ToFloat(a_log[i % H])) * step;
+          if (dt != nullptr) dt[i] = step;
         }
       });
       return OkStatus();
@@ -35,28 +38,34 @@ std::unique_ptr<Kernel> MakeDecay(const KernelSpec& spec, Isa) {
 }
 
 std::unique_ptr<Kernel> MakeDecayBackward(const KernelSpec& spec, Isa) {
-  if (!AllFast({spec.inputs[1]})) return nullptr;
-  return DispatchFloat(spec.inputs[1].dtype, [&]<class T>() {
-    const int64_t tokens = spec.inputs[1].shape[0], H = spec.inputs[1].shape[1];
+  const int first = 1 + spec.attributes.Flag("steps");  // of the forward's operands
+  const TensorType& of_a = spec.inputs[static_cast<size_t>(first)];
+  if (!AllFast({of_a})) return nullptr;
+  return DispatchFloat(of_a.dtype, [&]<class T>() {
+    const int64_t tokens = of_a.shape[0], H = of_a.shape[1];
     const bool grad_w = spec.attributes.Flag("grad_w"), acc_w = spec.attributes.Flag("acc_w");
     return MakeKernel([=, threads = spec.threads](const KernelArgs& args) {
-      const float* const d_g = In<float>(args, 0);
-      const T *const a = In<T>(args, 1), *const a_log = In<T>(args, 2), *const dt_bias = In<T>(args, 3);
+      const float *const d_g = In<float>(args, 0), *const d_dt = first == 2 ? In<float>(args, 1) : nullptr;
+      const T *const a = In<T>(args, first), *const a_log = In<T>(args, first + 1);
+      const T* const dt_bias = In<T>(args, first + 2);
+      // Of the step.
+      const auto gradient = [=](int64_t i, float rate) { return d_g[i] * rate + (d_dt == nullptr ? 0 : d_dt[i]); };
       T* const d_a = Out<T>(args, 0);
       ParallelBlocks(threads, tokens, kRowsPerRange, [=](int64_t begin, int64_t end) {
         for (int64_t i = begin * H; i < end * H; ++i) {
           const float rate = -std::exp(ToFloat(a_log[i % H])), x = ToFloat(a[i]) + ToFloat(dt_bias[i % H]);
-          d_a[i] = FromFloat<T>(d_g[i] * rate / (1 + std::exp(-x)));
+          d_a[i] = FromFloat<T>(gradient(i, rate) / (1 + std::exp(-x)));
         }
       });
       if (!grad_w) return OkStatus();
       ParallelFor(threads, H, [&](int64_t h) {
         const float rate = -std::exp(ToFloat(a_log[h])), shift = ToFloat(dt_bias[h]);
-        double d_a_log = acc_w ? In<float>(args, 4)[h] : 0, d_dt_bias = acc_w ? In<float>(args, 5)[h] : 0;
+        double d_a_log = acc_w ? In<float>(args, first + 3)[h] : 0,
+               d_dt_bias = acc_w ? In<float>(args, first + 4)[h] : 0;
         for (int64_t t = 0; t < tokens; ++t) {
-          const float x = ToFloat(a[t * H + h]) + shift, d = d_g[t * H + h] * rate;
-          d_a_log += d * Softplus(x);
-          d_dt_bias += d / (1 + std::exp(-x));
+          const float x = ToFloat(a[t * H + h]) + shift;
+          d_a_log += d_g[t * H + h] * rate * Softplus(x);
+          d_dt_bias += gradient(t * H + h, rate) / (1 + std::exp(-x));
         }
         Out<float>(args, 1)[h] = static_cast<float>(d_a_log);
         Out<float>(args, 2)[h] = static_cast<float>(d_dt_bias);

@@ -13,50 +13,17 @@
 #include "backend/cpu/recurrence/gated_delta_rows.h"
 
 // clang-format off
-#include "backend/cpu/vector/sweep-inl.h"
-#include "backend/cpu/vector/exp-inl.h"
-#include "backend/cpu/recurrence/small_product-inl.h"
+#include "backend/cpu/recurrence/chunk-inl.h"
 // clang-format on
 
 namespace temper {
 namespace {
 
-constexpr int64_t C = kDeltaChunk;
 // Rows of a triangular system that are solved one by one, behind products with what is solved.
 constexpr int64_t kSolveRows = 16;
 
-// Vectors of kDeltaChunk floats in DeltaScratch::gates_C.
+// Vectors of kStateChunk floats in DeltaScratch::gates_C.
 enum Gate { kSum, kSumRest, kRead, kKeep, kBeta, kInverseQ, kInverseK, kDSum, kDBeta, kSpare };
-
-TEMPER_VEC float DotOf(const float* a, const float* b, int64_t n) {
-  return Total(n, [=](int64_t i, auto lanes) { return Load(a + i, lanes) * Load(b + i, lanes); });
-}
-TEMPER_VEC void ScaleRow(float* x, float factor, int64_t n) {
-  Sweep(n, [=](int64_t i, auto lanes) { Store(x + i, Load(x + i, lanes) * Set(factor), lanes); });
-}
-TEMPER_VEC void AddScaled(const float* x, float factor, float* y, int64_t n) {
-  Sweep(n,
-        [=](int64_t i, auto lanes) { Store(y + i, Fma(Load(x + i, lanes), Set(factor), Load(y + i, lanes)), lanes); });
-}
-TEMPER_VEC void SetZero(float* x, int64_t n) {
-  Sweep(n, [=](int64_t i, auto lanes) { Store(x + i, Zero(), lanes); });
-}
-
-void Transpose(const float* x, int64_t rows, int64_t columns, int64_t x_row, float* y, int64_t y_row) {
-  constexpr int64_t kBlock = 8;
-  for (int64_t i = 0; i < rows; i += kBlock) {
-    const int64_t i_end = i + kBlock < rows ? i + kBlock : rows;
-    for (int64_t j = 0; j < columns; ++j) {
-      for (int64_t r = i; r < i_end; ++r) y[j * y_row + r] = x[r * x_row + j];
-    }
-  }
-}
-
-// f of one number.
-template <class F>
-TEMPER_VEC float OfOne(float x, const F& f) {
-  return Sum(Keep(f(Set(x)), First(1)));
-}
 
 // y = scale * x / its norm; returns 1 / norm.
 template <class T>
@@ -98,29 +65,12 @@ class DeltaChunk {
   // Decays of value head j, and U from its state, which stays as it is. Leaves S^T k in y_CF.
   void Solve(int64_t j) const {
     float *const sum = Of(kSum), *const rest = Of(kSumRest), *const u = At(row_.at.u_CF), *const y = At(row_.at.y_CF);
-    // Differences of sums are exponentiated: each sum is in two floats, so that it loses no roundoff of its own size.
-    double total = 0;
-    for (int64_t i = 0; i < n_; ++i) {
-      total += row_.g[GateAt(i, j)];
-      sum[i] = static_cast<float>(total);
-      rest[i] = static_cast<float>(total - sum[i]);
-    }
-    const float last = sum[n_ - 1], last_rest = rest[n_ - 1];
-    for (int64_t i = 0; i < n_; ++i) Of(kBeta)[i] = ToFloat(row_.b[GateAt(i, j)]);
-    Sweep(n_, [&](int64_t i, auto lanes) {
-      const Floats s = Load(sum + i, lanes);
-      Store(Of(kRead) + i, Exp(s), lanes);
-      Store(Of(kKeep) + i, Exp((Set(last) - s) + (Set(last_rest) - Load(rest + i, lanes))), lanes);
-      Store(Of(kBeta) + i, LogisticOf(Load(Of(kBeta) + i, lanes)).s, lanes);
-    });
     float *const decay = At(row_.at.decay_CC), *const system = At(row_.at.system_CC), *const kk = At(row_.at.kk_CC);
+    FindDecays(row_.g + GateAt(0, j), row_.dims.value_heads, n_, {sum, rest, Of(kRead), Of(kKeep), decay});
+    for (int64_t i = 0; i < n_; ++i) Of(kBeta)[i] = ToFloat(row_.b[GateAt(i, j)]);
+    Sweep(n_, [&](int64_t i, auto lanes) { Store(Of(kBeta) + i, LogisticOf(Load(Of(kBeta) + i, lanes)).s, lanes); });
     for (int64_t i = 0; i < n_; ++i) {
-      SetZero(decay + i * C, n_);
       SetZero(system + i * C, n_);
-      Sweep(i + 1, [&](int64_t s, auto lanes) {
-        const Floats less = Set(rest[i]) - Load(rest + s, lanes);
-        Store(decay + i * C + s, Exp((Set(sum[i]) - Load(sum + s, lanes)) + less), lanes);
-      });
       Sweep(i, [&](int64_t s, auto lanes) {
         const Floats product = Load(kk + i * C + s, lanes) * Load(decay + i * C + s, lanes);
         Store(system + i * C + s, Set(-Of(kBeta)[i]) * product, lanes);
@@ -146,7 +96,7 @@ class DeltaChunk {
   // The state behind the chunk.
   void Write(int64_t j) const {
     float *const decayed = At(row_.at.decayed_CD), *const S = State(j);
-    DecayRows(At(row_.at.k_CD), Of(kKeep), decayed);
+    DecayRows(At(row_.at.k_CD), Of(kKeep), n_, D_, decayed);
     ScaleRow(S, Of(kRead)[n_ - 1], D_ * F_);
     Multiply({D_, F_, n_, decayed, 1, D_, At(row_.at.u_CF), F_, S, F_, /*accumulate=*/true});
   }
@@ -164,13 +114,13 @@ class DeltaChunk {
   // o of value head j, from the state at the chunk's begin and U.
   void Read(int64_t j, T* o) const {
     float* const out = At(row_.at.y_CF);
-    DecayRows(At(row_.at.q_CD), Of(kRead), At(row_.at.decayed_CD));
+    DecayRows(At(row_.at.q_CD), Of(kRead), n_, D_, At(row_.at.decayed_CD));
     Multiply({n_, F_, D_, At(row_.at.decayed_CD), D_, 1, State(j), F_, out, F_});
     for (int64_t i = 0; i < n_; i += kSolveRows) {
       const int64_t end = i + kSolveRows < n_ ? i + kSolveRows : n_;
       Multiply({end - i, F_, end, At(row_.at.read_CC) + i * C, C, 1, At(row_.at.u_CF), F_, out + i * F_, F_, true});
     }
-    for (int64_t i = 0; i < n_; ++i) StoreRow(out + i * F_, o + ValueAt(i, j), F_);
+    for (int64_t i = 0; i < n_; ++i) CopyRow(out + i * F_, o + ValueAt(i, j), F_);
   }
 
   // Sets the sums of gradients that value heads share to zero.
@@ -193,15 +143,14 @@ class DeltaChunk {
     float *const d_sum = Of(kDSum), *const d_beta = Of(kDBeta);
     SetZero(d_sum, n_);
     for (int64_t i = 0; i < n_; ++i) {
-      const T* const from = gradients.d_o + ValueAt(i, j);
-      Sweep(F_, [&](int64_t f, auto lanes) { Store(d_o + i * F_ + f, Load(from + f, lanes), lanes); });
+      CopyRow(gradients.d_o + ValueAt(i, j), d_o + i * F_, F_);
     }
     Transpose(u, n_, F_, F_, u_FC, C);
     Transpose(S, D_, F_, F_, S_FD, D_);
     Transpose(dS, D_, F_, F_, dS_FD, D_);
 
     // d_U: of what the chunk leaves in the state, and of what queries read.
-    DecayRows(k, Of(kKeep), decayed);
+    DecayRows(k, Of(kKeep), n_, D_, decayed);
     Multiply({n_, F_, D_, decayed, D_, 1, dS, F_, d_u, F_});
     Multiply({n_, F_, n_, read, 1, C, d_o, F_, d_u, F_, true});
 
@@ -259,7 +208,7 @@ class DeltaChunk {
 
     // The state at the begin: decayed, read by queries, held for keys.
     ScaleRow(dS, Of(kRead)[n_ - 1], D_ * F_);
-    DecayRows(q, Of(kRead), decayed);
+    DecayRows(q, Of(kRead), n_, D_, decayed);
     Multiply({D_, F_, n_, decayed, 1, D_, d_o, F_, dS, F_, true});
     Multiply({D_, F_, n_, k, 1, D_, d_u, F_, dS, F_, true});
 
@@ -303,18 +252,6 @@ class DeltaChunk {
       Store(d_x + d, Set(inverse) * off, lanes);
     });
   }
-  void DecayRows(const float* x, const float* decay, float* y) const {
-    for (int64_t i = 0; i < n_; ++i) {
-      const float* const from = x + i * D_;
-      float* const to = y + i * D_;
-      const Floats factor = Set(decay[i]);
-      Sweep(D_, [=](int64_t d, auto lanes) { Store(to + d, Load(from + d, lanes) * factor, lanes); });
-    }
-  }
-  static void StoreRow(const float* x, T* y, int64_t n) {
-    Sweep(n, [=](int64_t i, auto lanes) { Store(y + i, Load(x + i, lanes), lanes); });
-  }
-
   // d_pair_CC is the gradient of factor_i * products_ij * decay_ij for j < i + self, the factor being beta where d_beta
   // is asked for, else 1. Adds to d_products, to the gradients of G and of beta. Leaves d_pair_CC changed.
   void PairGradients(float* d_pair, const float* products, int64_t self, float* d_beta, float* d_products) const {
@@ -342,23 +279,10 @@ class DeltaChunk {
   const int64_t first_, n_, D_, F_;
 };
 
-// Calls f(first, end) for the documents of the row.
-template <class T, class F>
-TEMPER_VEC void ForEachDocument(const DeltaRow<T>& row, const F& f) {
-  for (int64_t first = row.begin, t = first + 1; first < row.end; ++t) {
-    if (t < row.end && row.document_start[t] != t) continue;
-    f(first, t);
-    first = t;
-  }
-}
-TEMPER_VEC int64_t ChunkEnd(int64_t first, int64_t end) {
-  return first + C < end ? first + C : end;
-}
-
 template <class T>
 void DeltaForward(const DeltaRow<T>& row, T* o) {
   const int64_t states = row.group * row.dims.key_dim * row.dims.value_dim;
-  ForEachDocument(row, [&](int64_t first, int64_t end) {
+  ForEachDocument(row.begin, row.end, row.document_start, [&](int64_t first, int64_t end) {
     SetZero(row.scratch + row.at.state_GDF, states);
     for (int64_t t = first; t < end; t += C) {
       const DeltaChunk<T> chunk(row, t, ChunkEnd(t, end) - t);
@@ -377,14 +301,11 @@ template <class T>
 void DeltaBackward(const DeltaRow<T>& row, const DeltaGradients<T>& gradients) {
   const int64_t states = row.group * row.dims.key_dim * row.dims.value_dim;
   float *const S = row.scratch + row.at.state_GDF, *const kept = row.scratch + row.at.states_NGDF;
-  const auto copy = [states](const float* x, float* y) {
-    Sweep(states, [=](int64_t i, auto lanes) { Store(y + i, Load(x + i, lanes), lanes); });
-  };
-  ForEachDocument(row, [&](int64_t first, int64_t end) {
+  ForEachDocument(row.begin, row.end, row.document_start, [&](int64_t first, int64_t end) {
     SetZero(S, states);
     const int64_t last = first + (end - 1 - first) / C * C;  // the last chunk's begin
     for (int64_t t = first; t < last; t += C) {
-      copy(S, kept + (t - first) / C * states);
+      CopyRow(S, kept + (t - first) / C * states, states);
       const DeltaChunk<T> chunk(row, t, C);
       chunk.LoadKeys(/*queries=*/false);
       for (int64_t j = 0; j < row.group; ++j) {
@@ -394,7 +315,7 @@ void DeltaBackward(const DeltaRow<T>& row, const DeltaGradients<T>& gradients) {
     }
     SetZero(row.scratch + row.at.d_state_GDF, states);
     for (int64_t t = last; t >= first; t -= C) {
-      if (t != last) copy(kept + (t - first) / C * states, S);
+      if (t != last) CopyRow(kept + (t - first) / C * states, S, states);
       const DeltaChunk<T> chunk(row, t, ChunkEnd(t, end) - t);
       chunk.LoadKeys(/*queries=*/true);
       chunk.BeginGradients();

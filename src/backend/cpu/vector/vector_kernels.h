@@ -31,6 +31,11 @@ struct ShortConvDims {
   int64_t tokens, channels, taps;
   bool silu;
 };
+// Gradients and what they are added to; nullptr: none, or zeros. Those of one parameter may be one array.
+struct ShortConvGradients {
+  const float *acc_w_CL, *acc_bias_C;
+  float *d_w_CL, *d_bias_C;
+};
 
 struct Draws {
   uint32_t keys[10][2];   // Philox key of each round
@@ -91,16 +96,16 @@ struct VectorKernelsOf {
   void (*combine_backward)(const T* d_y_D, const T* y_PD, const int32_t* place_A, const float* weight_A, int64_t A,
                            int64_t D, T* d_y_PD, float* d_weight_A);
 
-  // Channels [begin, end) of all tokens. REQUIRES: begin is a multiple of kConvChannels.
-  void (*short_conv)(const T* x_TC, const T* w_CL, const int32_t* start_T, const ShortConvDims& dims, int64_t begin,
-                     int64_t end, T* y_TC);
+  // Channels [begin, end) of all tokens; bias_C: nullptr for none. REQUIRES: begin is a multiple of kConvChannels.
+  void (*short_conv)(const T* x_TC, const T* w_CL, const T* bias_C, const int32_t* start_T, const ShortConvDims& dims,
+                     int64_t begin, int64_t end, T* y_TC);
   // One step of decoding: state_NLC, [slots, taps - 1, channels], is changed in place.
-  void (*short_conv_cached)(const T* x_SC, const T* w_CL, const int32_t* slot_S, const int32_t* position_S,
-                            const ShortConvDims& dims, int64_t begin, int64_t end, T* state_NLC, T* y_SC);
-  // acc_CL and d_w_CL may be nullptr, or one array.
-  void (*short_conv_backward)(const T* d_y_TC, const T* x_TC, const T* w_CL, const int32_t* start_T,
-                              const ShortConvDims& dims, int64_t begin, int64_t end, T* d_x_TC, const float* acc_CL,
-                              float* d_w_CL);
+  void (*short_conv_cached)(const T* x_SC, const T* w_CL, const T* bias_C, const int32_t* slot_S,
+                            const int32_t* position_S, const ShortConvDims& dims, int64_t begin, int64_t end,
+                            T* state_NLC, T* y_SC);
+  void (*short_conv_backward)(const T* d_y_TC, const T* x_TC, const T* w_CL, const T* bias_C, const int32_t* start_T,
+                              const ShortConvDims& dims, int64_t begin, int64_t end, T* d_x_TC,
+                              const ShortConvGradients& of);
 
   // y[c] = acc[c] (0 if nullptr) + sum over rows of x[row * stride + c], c < columns <= kSumRowsColumns.
   void (*sum_rows)(const T* x, int64_t rows, int64_t stride, int64_t columns, const float* acc, float* y);

@@ -1,0 +1,25 @@
+#include "model/mixers/mamba2.h"
+
+namespace temper {
+
+// T tokens, D hidden, H heads of P elements, G groups of N. All dims of heads have one label: ranks of tp would take
+// whole groups, and the heads of each.
+ValueId BuildMamba2(ForwardBuilder& f, const Mamba2Spec& s, const BlockContext& block, ValueId x_TD) {
+  using Init = ForwardBuilder::Init;
+  const Dim D = block.hidden_dim(), H{DimLabel::kHeads, s.heads};
+  const Dim HP{DimLabel::kHeads, s.heads * s.value_dim}, GN{DimLabel::kHeads, s.groups * s.state_dim};
+  const std::string module = block.path + s.path;
+  auto in = f.FusedLinear(x_TD, module + s.in, {{"z", HP}, {"x", HP}, {"b", GN}, {"c", GN}, {"dt", H}}, D, s.bias);
+  f.FusedShortConv(module + s.conv, {{"x", &in[1], HP}, {"b", &in[2], GN}, {"c", &in[3], GN}}, s.taps, s.conv_bias,
+                   block.block);
+  const ValueId a_log = f.Weight(module + s.a_log, {H}, Init::kLogUniform);
+  const ValueId dt_bias = f.Weight(module + s.dt_bias, {H}, Init::kOne);
+  const ValueId d = f.Weight(module + s.d, {H}, Init::kOne);
+  const auto gates = f.Add(Op::kDecay, {in[4], a_log, dt_bias}, {{"steps", int64_t{1}}}, "decay");
+  ValueId y = f.Ssd({in[1], in[2], in[3], gates[0], gates[1], d}, {s.heads, s.groups}, block.block, "ssd");
+  y = f.Glu(in[0], y, "ssd_gated");
+  y = BuildNorm(f, {NormKind::kRms, s.norm_eps}, y, module + s.norm, HP, "ssd_norm");
+  return f.Linear(y, module + s.out, D, HP, s.bias, "ssd_out", {}, block.added_init);
+}
+
+}  // namespace temper
