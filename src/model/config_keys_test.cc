@@ -73,6 +73,10 @@ const std::map<std::string, std::set<std::string>> kHarmless = {
      {"Phi3ForCausalLM.beta_fast", "Phi3ForCausalLM.beta_slow", "Phi3ForCausalLM.mscale",
       "Phi3ForCausalLM.mscale_all_dim", "Phi3ForCausalLM.truncate"}},
     {"of rope_parameters: positions of images, which text does not have", {"mrope_section"}},
+    {"of experts, which dense models have none of",
+     {"GraniteMoeHybridForCausalLM.intermediate_size", "num_experts_per_tok", "output_router_logits",
+      "router_aux_loss_coef"}},
+    {"tokens that a recurrence takes at a time", {"mamba_chunk_size"}},
     {"what the class keeps and its model does not compute with",
      {"BioGptForCausalLM.layer_norm_eps", "GPTBigCodeForCausalLM.num_key_value_heads",
       "Gemma3ForCausalLM.attn_logit_softcapping"}},
@@ -106,6 +110,8 @@ Json LongropeParameters(size_t pairs) {
 
 // The family whose rope_parameters are always one for each type of layer.
 constexpr char kRopeByType[] = "CohereCompassForCausalLM";
+// The family whose class has experts where its files say nothing.
+constexpr char kHasExperts[] = "GraniteMoeHybridForCausalLM";
 
 // Configurations of a family in one or another of which each of its keys means something.
 std::vector<Json> BasesOf(const std::string& family) {
@@ -148,6 +154,10 @@ std::vector<Json> BasesOf(const std::string& family) {
     bases.push_back(sizes);
     bases.back().update({{"block_multiple_of", 1}, {"full_attn_idxs", {0}}});
   }
+  if (family == kHasExperts) {
+    bases.push_back(sizes);
+    bases.back()["layer_types"] = {"linear_attention", "full_attention", "full_attention", "full_attention"};
+  }
   if (family == "FalconForCausalLM") {
     bases.back()["new_decoder_architecture"] = true;
     bases.push_back(sizes);
@@ -173,6 +183,10 @@ std::vector<Json> BasesOf(const std::string& family) {
       const Json rope = base.value("rope_parameters", Json{{"rope_type", "default"}});
       base["rope_parameters"] = {{"full_attention", rope}, {"sliding_attention", rope}};
       for (Json& of_type : base["rope_parameters"]) of_type.emplace("rope_theta", 1e4);
+    }
+    if (family == kHasExperts) {
+      base.update({{"num_local_experts", 0}, {"shared_intermediate_size", 32}});
+      if (base.contains("rope_parameters")) base["position_embedding_type"] = "rope";
     }
     if (family.ends_with("ForConditionalGeneration")) base = {{"text_config", base}};
     base["architectures"] = {family};
@@ -220,7 +234,7 @@ std::vector<Base> ReadableBases(const std::string& family, bool has_rope) {
 }
 
 std::vector<Json> OtherValues(const std::string& key, const Json& value) {
-  if (key == "layer_types") {
+  if (key == "layer_types" || key == "layers_block_type") {
     return {{"sliding_attention", "full_attention", "full_attention", "full_attention"},
             {"full_attention", "full_attention", "full_attention", "full_attention"}};
   }
@@ -328,8 +342,10 @@ TEST(ConfigKeys, AMissingKeyMeansTheValueOfTheClass) {
   for (const auto& [family, keys] : Golden()["families"].items()) {
     if (family.ends_with("ForConditionalGeneration")) continue;
     Json all = keys;
-    all["architectures"] = {family};
-    const Read without = ReadConfig({{"architectures", {family}}}), with = ReadConfig(all);
+    Json empty = {{"architectures", {family}}};
+    all.update(empty);
+    if (family == kHasExperts) empty["num_local_experts"] = all["num_local_experts"] = 0;
+    const Read without = ReadConfig(empty), with = ReadConfig(all);
     EXPECT_TRUE(without.ok || family == kRopeByType) << family << ": " << without.text;
     EXPECT_TRUE(without.text == with.text) << family << (with.ok ? "" : ": " + with.text);
   }

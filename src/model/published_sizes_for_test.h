@@ -83,6 +83,7 @@ inline const std::vector<PublishedSize> kPublishedSizes = {
     {"LFM2-350M", "Lfm2ForCausalLM", 65536, 1024, 6656, 16, 16, 8, R"({"full_attn_idxs": [2, 5, 8, 10, 12, 14]})", 354483968},
     {"LFM2-700M", "Lfm2ForCausalLM", 65536, 1536, 10240, 16, 24, 8, R"({"full_attn_idxs": [2, 5, 8, 10, 12, 14]})", 742489344},
     {"LFM2-1.2B", "Lfm2ForCausalLM", 65536, 2048, 12288, 16, 32, 8, R"({"full_attn_idxs": [2, 5, 8, 10, 12, 14]})", 1170340608},
+    {"Granite-4.0-H-Micro", "GraniteMoeHybridForCausalLM", 100352, 2048, 8192, 40, 32, 8, R"({"shared_intermediate_size": 8192, "num_local_experts": 0, "mamba_n_heads": 64, "mamba_d_state": 128, "tie_word_embeddings": true, "layer_types": ["mamba", "mamba", "mamba", "mamba", "mamba", "attention", "mamba", "mamba", "mamba", "mamba", "mamba", "mamba", "mamba", "mamba", "mamba", "attention", "mamba", "mamba", "mamba", "mamba", "mamba", "mamba", "mamba", "mamba", "mamba", "attention", "mamba", "mamba", "mamba", "mamba", "mamba", "mamba", "mamba", "mamba", "mamba", "attention", "mamba", "mamba", "mamba", "mamba"]})", 3191396096},
     {"Qwen3.5-9B (text)", "Qwen3_5ForCausalLM", 248320, 4096, 12288, 32, 16, 4, "{}", 8953803264},
     {"SmolLM3-3B", "SmolLM3ForCausalLM", 128256, 2048, 11008, 36, 16, 4, "{}", 3075098624},
     {"OLMo-2-1B", "Olmo2ForCausalLM", 100352, 2048, 8192, 16, 16, 16, "{}", 1484916736},

@@ -34,10 +34,17 @@ def asked(model_type):
     return set(names) - methods
 
 
+def as_saved(value):
+    """JSON has no infinity: files have what transformers writes in its place."""
+    if isinstance(value, (list, tuple)):
+        return [as_saved(v) for v in value]
+    return {"__float__": "Infinity"} if value == float("inf") else value
+
+
 def keys(model_type):
     config = transformers.CONFIG_MAPPING[model_type]()
     kept = ("rope_parameters", "text_config", "vision_config")
-    values = {k: v for k, v in config.to_dict().items() if not isinstance(v, dict) or k in kept}
+    values = {k: as_saved(v) for k, v in config.to_dict().items() if not isinstance(v, dict) or k in kept}
     for other, name in config.attribute_map.items():
         values[other] = values.get(name)
     nested = {name for name in values if name.endswith("_config")}

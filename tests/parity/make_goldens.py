@@ -88,8 +88,8 @@ QUERIES = ("q_proj", "c_attn.weight", "c_attn.lora", "query_key_value.weight", "
 
 # Models whose curves train on the same rows, which are goldens of their own.
 SHARED_ROWS = ("arcee", "biogpt", "cohere", "cohere_compass", "cwm", "ernie4_5", "exaone", "exaone4", "falcon", "gpt_bigcode",
-               "gpt_neo", "helium", "hunyuan", "hyperclovax", "jais2", "lfm2", "mixtral", "nanochat", "nemotron", "olmo", "olmoe", "openai_gpt",
-               "qwen3_5", "qwen3_moe", "stablelm", "vaultgemma")
+               "gpt_neo", "granite_hybrid", "helium", "hunyuan", "hyperclovax", "jais2", "lfm2", "mixtral", "nanochat", "nemotron", "olmo", "olmoe",
+               "openai_gpt", "qwen3_5", "qwen3_moe", "stablelm", "vaultgemma")
 
 
 CURVES = {

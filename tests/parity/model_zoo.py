@@ -300,6 +300,15 @@ MODELS = {
                                     norm_topk_prob=True)),
     "qwen3_moe_mixed": ("qwen3_moe", dict(TINY, head_dim=4, moe_intermediate_size=8, num_experts=4,
                                           num_experts_per_tok=2, mlp_only_layers=[0], attention_bias=True)),
+    # Mamba-2, then attention without a rotary embedding; multipliers as Granite's.
+    "granite_hybrid": ("granitemoehybrid", dict(
+        TINY, shared_intermediate_size=28, num_local_experts=0, mamba_n_heads=4, mamba_d_state=6,
+        layer_types=["mamba", "attention"], embedding_multiplier=3.0, residual_multiplier=0.4, attention_multiplier=0.2,
+        logits_scaling=1.5)),
+    "granite_hybrid_rope": ("granitemoehybrid", dict(
+        TINY, shared_intermediate_size=24, num_local_experts=0, mamba_n_heads=2, mamba_d_state=4, mamba_d_conv=3,
+        mamba_expand=1, mamba_conv_bias=False, mamba_proj_bias=True, attention_bias=True, tie_word_embeddings=True,
+        position_embedding_type="rope", layer_types=["attention", "mamba"])),
     "biogpt": ("biogpt", dict(TINY, tie_word_embeddings=False)),
     "biogpt_plain": ("biogpt", dict(TINY_LAYER, scale_embedding=False, hidden_act="relu")),
     "opt_pre_norm": ("opt", dict()),
@@ -321,10 +330,9 @@ SIZES = {
 }
 # Files of these are in bf16, which halves them. Their numbers are the same: all weights are exact in bf16.
 IN_BF16 = {
-    "arcee", "biogpt", "cohere", "cohere_compass_text", "cwm", "ernie4_5", "exaone", "exaone4", "falcon", "gpt_bigcode", "gpt_neo", "helium",
-    "hunyuan_v1_dense", "hyperclovax", "jais2", "lfm2", "mixtral", "nanochat", "nemotron", "olmo", "olmoe", "openai-gpt",
-    "qwen3_5_text", "qwen3_moe",
-    "stablelm", "vaultgemma",
+    "arcee", "biogpt", "cohere", "cohere_compass_text", "cwm", "ernie4_5", "exaone", "exaone4", "falcon", "gpt_bigcode", "gpt_neo",
+    "granitemoehybrid", "helium", "hunyuan_v1_dense", "hyperclovax", "jais2", "lfm2", "mixtral", "nanochat", "nemotron", "olmo", "olmoe",
+    "openai-gpt", "qwen3_5_text", "qwen3_moe", "stablelm", "vaultgemma",
 }
 
 # Multimodal folders around the text models above, whose weights they share: (class, text model, settings).
@@ -369,7 +377,7 @@ def random_weights(model, seed):
                 plus_one = "gemma" in model.config.model_type or (
                     "qwen3_5" in model.config.model_type and "linear_attn" not in name)
                 values = 0.2 * values + (0.0 if plus_one else 1.0)
-            elif name.endswith("A_log"):
+            elif name.endswith(("A_log", ".D")):
                 values *= 0.5
             elif "embed" in name or ".wte" in name or ".wpe" in name:
                 values *= 0.25
