@@ -77,9 +77,13 @@ ValueId ForwardBuilder::LinearOf(ValueId x_TI, const std::string& parameter, Dim
 }
 
 std::vector<ValueId> ForwardBuilder::Stacks(const std::string& module, const std::string& parameter,
-                                            std::span<const StackSegment> segments, Dim matrices, Dim in, Init init) {
-  LinearModule stack{
-      .path = InGraph(module + "." + parameter), .in = in.size, .is_parameter = true, .matrices = matrices.size};
+                                            std::span<const StackSegment> segments, Dim matrices, int64_t active,
+                                            Dim in, Init init) {
+  LinearModule stack{.path = InGraph(module + "." + parameter),
+                     .in = in.size,
+                     .is_parameter = true,
+                     .matrices = matrices.size,
+                     .active = active};
   std::vector<ValueId> weights;
   for (const StackSegment& s : segments) {
     std::vector<FileTensor> tensors;

@@ -92,6 +92,17 @@ TEST(MixtureConfig, AStackIsReadFromATensorOfEachExpertUnderTheNamesThatFilesHav
             "model.layers.1.mlp.experts.7.down_proj.weight");
 }
 
+// Qwen3-30B-A3B's sizes; its page says 3.3 B active.
+TEST(MixtureConfig, ParametersAreCountedThatATokenPasses) {
+  const Json config = Json::parse(R"({"architectures": ["Qwen3MoeForCausalLM"], "vocab_size": 151936,
+      "hidden_size": 2048, "num_hidden_layers": 48, "num_attention_heads": 32, "num_key_value_heads": 4,
+      "head_dim": 128, "moe_intermediate_size": 768, "num_experts": 128, "num_experts_per_tok": 8})");
+  const auto model = Read(config);
+  EXPECT_EQ(NumActiveParameters(*model), NumParameters(*model) - int64_t{48} * 120 * 3 * 768 * 2048);
+  EXPECT_EQ(ParametersText(NumParameters(*model), NumActiveParameters(*model)),
+            "30532.12 M parameters, 3353.03 M active");
+}
+
 TEST(MixtureConfig, ALossThatBalancesExpertsIsToldToBeLeftOut) {
   Json config = MixtralJson();
   EXPECT_TRUE(Read(config)->facts().training_notes.empty());

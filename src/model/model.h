@@ -92,6 +92,10 @@ Result<double> ReadDropout(const Json& config, const char* key, double fallback,
 
 // The number of elements of all weights.
 int64_t NumParameters(const Model& model);
+// Those that a token passes: of experts the active ones.
+int64_t NumActiveParameters(const Model& model);
+// "1235.81 M parameters", "30532.12 M parameters, 3350.00 M active".
+std::string ParametersText(int64_t parameters, int64_t active);
 
 // Marks every weight source as trainable (full fine-tuning).
 void TrainAllWeights(Graph* graph);

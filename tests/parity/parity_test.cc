@@ -226,7 +226,8 @@ class Step {
     };
     add(kTokenInput, batch.token);
     add(kTargetInput, batch.target);
-    add(kPositionInput, batch.position);
+    // A model without a rotary embedding does not read positions.
+    if (executor.program().FindBuffer(kPositionInput) >= 0) add(kPositionInput, batch.position);
     add(kDocumentStartInput, batch.document_start);
     if (executor.program().FindBuffer(kDocumentLengthInput) >= 0) add(kDocumentLengthInput, batch.document_length);
     add(Sft().reports[0].output, losses);

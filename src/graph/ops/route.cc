@@ -50,6 +50,9 @@ void Gradient(GradientSink& sink) {
 // use the weights each on its own terms.
 void ShardOperands(ShardingSink& sink) {
   const Node& node = sink.node();
+  if (sink.mesh().size(Axis::kRow) > 1 || sink.mesh().size(Axis::kDepth) > 1) {
+    return sink.Refuse("experts are not supported in the 2-D modes of tensor parallelism: use mesh.tp_mode 1d");
+  }
   Sharding logits = sink.Settled(sink.sharding(kLogits));
   for (const Axis axis : logits.split(1).axes()) logits = Gathered(logits, 1, axis);
   for (const Axis axis : (logits.split(0) & kTensorAxes).axes()) logits = Gathered(logits, 0, axis);

@@ -19,10 +19,10 @@ ValueId BuildExperts(ForwardBuilder& f, const ExpertsSpec& s, const BlockContext
     return f.Add(Op::kGroupedLinear, {x, w_EOI, expert_P}, {{"acc", int64_t{0}}, {"active", s.active}}, name)[0];
   };
   const ValueId x_PD = f.Add(Op::kGatherRows, {x_TD, place_TA}, {}, "rows")[0];
-  const auto w_gate_up = f.Stacks(module, s.gate_up, gate_up, E, D, ForwardBuilder::Init::kNormal);
+  const auto w_gate_up = f.Stacks(module, s.gate_up, gate_up, E, s.active, D, ForwardBuilder::Init::kNormal);
   const ValueId gate = product(x_PD, w_gate_up[0], "gate"), up = product(x_PD, w_gate_up[1], "up");
   const ValueId h_PF = f.Glu(gate, up, "mlp", GateOf(s.activation));
-  const ValueId y_PD = product(h_PF, f.Stacks(module, s.down, down, E, F, block.added_init)[0], "expert_out");
+  const ValueId y_PD = product(h_PF, f.Stacks(module, s.down, down, E, s.active, F, block.added_init)[0], "expert_out");
   return f.Add(Op::kCombine, {y_PD, place_TA, weight_TA}, {{"weighted", int64_t{1}}, {"acc", int64_t{0}}},
                "mlp_out")[0];
 }
