@@ -50,7 +50,8 @@ Status InitializeModel(const Model& model, uint64_t seed, const FillBuffer& buff
     const RngKey key{.seed = seed, .name_hash = HashName(w.name)};
     const auto deviation = static_cast<float>(w.init == Init::kNormalByDepth ? range / std::sqrt(2 * blocks) : range);
     TEMPER_RETURN_IF_ERROR(Fill(w.name, buffer, [&](size_t i) {
-      if (w.init == Init::kZero || w.init == Init::kOne) return w.init == Init::kOne ? 1.0f : 0.0f;
+      if (w.init == Init::kZero) return 0.0f;
+      if (w.init == Init::kOne || w.init == Init::kOneDecays) return 1.0f;
       if (w.init == Init::kLogUniform) return std::log(0.01f + (16 - 0.01f) * UniformAt(key, i));
       return deviation * NormalAt(key, i);
     }));

@@ -194,7 +194,9 @@ TEST(SsdCached, AnySplitGivesTheSameBitsAndThoseOfTheDocumentNearly) {
       }
       if (first.empty()) first = got;
       // The twin rounds its states to f32 between steps alone.
-      if (isa != Isa::kScalar) EXPECT_EQ(got, first) << "steps of " << step;
+      if (isa != Isa::kScalar) {
+        EXPECT_EQ(got, first) << "steps of " << step;
+      }
       const double off = kU * static_cast<double>(s.N + kStateChunk) * largest;
       for (size_t i = 0; i < got.size(); ++i) ASSERT_NEAR(got[i], want[static_cast<int64_t>(i)], off) << i;
     }

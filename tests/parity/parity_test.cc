@@ -226,7 +226,7 @@ class Step {
     };
     add(kTokenInput, batch.token);
     add(kTargetInput, batch.target);
-    // A model without a rotary embedding does not read positions.
+    // Not all models have a rotary embedding, fewer one that goes by lengths.
     if (executor.program().FindBuffer(kPositionInput) >= 0) add(kPositionInput, batch.position);
     add(kDocumentStartInput, batch.document_start);
     if (executor.program().FindBuffer(kDocumentLengthInput) >= 0) add(kDocumentLengthInput, batch.document_length);

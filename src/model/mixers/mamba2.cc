@@ -14,7 +14,7 @@ ValueId BuildMamba2(ForwardBuilder& f, const Mamba2Spec& s, const BlockContext& 
                    block.block);
   const ValueId a_log = f.Weight(module + s.a_log, {H}, Init::kLogUniform);
   const ValueId dt_bias = f.Weight(module + s.dt_bias, {H}, Init::kOne);
-  const ValueId d = f.Weight(module + s.d, {H}, Init::kOne);
+  const ValueId d = f.Weight(module + s.d, {H}, Init::kOneDecays);
   const auto gates = f.Add(Op::kDecay, {in[4], a_log, dt_bias}, {{"steps", int64_t{1}}}, "decay");
   ValueId y = f.Ssd({in[1], in[2], in[3], gates[0], gates[1], d}, {s.heads, s.groups}, block.block, "ssd");
   y = f.Glu(in[0], y, "ssd_gated");
