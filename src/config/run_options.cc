@@ -217,7 +217,7 @@ std::vector<OptionGroup> RunOptionGroups(RunConfig& c) {
            {"lora.target_modules", &c.lora.target_modules, "all-linear, a list of names, or a regular expression"},
            {.name = "lora.target_parameters",
             .target = &c.lora.target_parameters,
-            .help = "parameters of modules that are not linear, such as down_proj of experts",
+            .help = "parameters of modules that are not linear, such as the matrices of experts",
             .unsaid = "[]"},
            {"lora.exclude_modules", &c.lora.exclude_modules, "names or a regular expression to leave out"},
            {"lora.layers_to_transform",

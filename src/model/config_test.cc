@@ -92,8 +92,8 @@ TEST(ModelConfig, AnUnknownArchitectureIsRefusedWithTheNearestKnownOne) {
   Json mistral3 = LlamaJson();
   mistral3["architectures"] = {"Mistral3ForConditionalGeneration"};
   expect(mistral3, "in an object text_config, which is missing");
-  expect({{"model_type", "mistral3"}, {"text_config", {{"model_type", "mixtral"}}}},
-         "text_config: architecture 'mixtral' is not supported: it needs experts");
+  expect({{"model_type", "mistral3"}, {"text_config", {{"model_type", "dbrx"}}}},
+         "text_config: architecture 'dbrx' is not supported: it needs experts");
   expect({{"model_type", "mistral3"}, {"text_config", {{"model_type", "mistral3"}}}}, "is not that of a text model");
 }
 

@@ -32,7 +32,7 @@ void ScoresOf(const T* logit_E, const RouteSpec& s, float* score_E) {
 
 // The place of the largest that is not kNever, the first of equals, or -1. NaN may be chosen: a run that has diverged
 // shows it in its loss.
-int64_t Largest(const float* choice_E, int64_t E) {
+int64_t Best(const float* choice_E, int64_t E) {
   int64_t best = -1;
   for (int64_t e = 0; e < E; ++e) {
     if (choice_E[e] != kNever && (best < 0 || choice_E[e] > choice_E[best])) best = e;
@@ -42,7 +42,7 @@ int64_t Largest(const float* choice_E, int64_t E) {
 
 // How good a group is: its best expert, or by sigmoid its two best together.
 float Goodness(const float* choice_E, int64_t size, bool two) {
-  const int64_t first = Largest(choice_E, size);
+  const int64_t first = Best(choice_E, size);
   int64_t second = -1;
   for (int64_t e = 0; e < size && two; ++e) {
     if (e != first && (second < 0 || choice_E[e] > choice_E[second])) second = e;
@@ -54,7 +54,7 @@ float Goodness(const float* choice_E, int64_t size, bool two) {
 void KeepBestGroups(const RouteSpec& s, float* choice_E, float* goodness_G) {
   const int64_t size = s.experts / s.groups;
   for (int64_t g = 0; g < s.groups; ++g) goodness_G[g] = Goodness(choice_E + g * size, size, s.sigmoid);
-  for (int64_t i = 0; i < s.top_groups; ++i) goodness_G[Largest(goodness_G, s.groups)] = kNever;
+  for (int64_t i = 0; i < s.top_groups; ++i) goodness_G[Best(goodness_G, s.groups)] = kNever;
   for (int64_t g = 0; g < s.groups; ++g) {
     if (goodness_G[g] != kNever) std::fill_n(choice_E + g * size, size, kNever);
   }
@@ -70,7 +70,7 @@ void Choose(const T* logit_E, const float* bias_E, const RouteSpec& s, float* sc
   if (s.groups > 0) KeepBestGroups(s, choice_E, choice_E + s.experts);
   float sum = 0;
   for (int64_t a = 0; a < s.active; ++a) {
-    const int64_t e = Largest(choice_E, s.experts);
+    const int64_t e = Best(choice_E, s.experts);
     choice_E[e] = kNever;
     chosen_A[a] = static_cast<int32_t>(e);
     sum += weight_A[a] = score_E[e];
