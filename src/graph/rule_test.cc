@@ -216,6 +216,7 @@ bool IsFreeDim(const Case& c, size_t k, int dim) {
   if (c.op == Op::kSumRows) return k == 0 && dim == 0;    // the rows that are summed
   if (c.op == Op::kSliceRows) return k == 0 && dim == 0;  // the rows that are left out
   if (c.op == Op::kGroupedLinear || c.op == Op::kGroupedLinearDx) return k == 1 && dim == 0;  // the experts
+  if (c.op == Op::kRoute) return dim == 1 && c.inputs.size() == 1;                            // the experts
   if (c.op == Op::kAttentionCached) return k == 7;  // slots, and pages of each
   if (c.op == Op::kSumSquares || c.op == Op::kSend) return true;
   if (c.op == Op::kShortConv || c.op == Op::kShortConvBackward) return dim == 2;  // the taps

@@ -1,5 +1,5 @@
-// A norm over all heads together (OLMo 2 and 3, of q and of k): tensor ranks that would split it are refused with its
-// name; on the meshes that the refusal names, the losses are those of one rank.
+// A norm over all heads together (OLMo 2 and 3, of q and of k; Granite 4, of Mamba-2's one group): tensor ranks that
+// would split it are refused with its name; on the meshes that the refusal names, the losses are those of one rank.
 #include <gtest/gtest.h>
 
 #include "thread_ranks.h"
@@ -70,6 +70,20 @@ TEST(NormOverHeads, ThatTensorRanksWouldSplitIsRefusedByName) {
       EXPECT_NE(message.find("Use mesh.fsdp, mesh.cp, mesh.pp or mesh.dp instead of mesh.tp"), std::string::npos)
           << message;
     }
+  }
+}
+
+// b and c are those of all heads, and the recurrence runs along whole rows.
+TEST(NormOverHeads, MeshesThatWouldCutMamba2sOneGroupOrItsRowsAreRefusedByName) {
+  const std::unique_ptr<Model> model = MakeModel(GraniteHybridConfigText());
+  for (const auto& [axis, expected] :
+       {std::pair{Axis::kTp, "1 groups of heads of a Mamba-2 layer do not divide among 2 ranks of tp: use mesh.fsdp"},
+        {Axis::kCp, "use mesh.fsdp, mesh.dp, mesh.tp or mesh.pp instead of mesh.cp"}}) {
+    Graph forward = model->Forward({.tokens = 128, .row = 32});
+    TrainAllWeights(&forward);
+    const auto refused = CompileGraphs(TrainAndEval(forward, forward), {.mesh = MeshOf({{axis, 2}})});
+    ASSERT_FALSE(refused.ok());
+    EXPECT_NE(refused.status().message().find(expected), std::string::npos) << refused.status().message();
   }
 }
 
