@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 
 #include "backend/cpu/cpu_backend.h"
 #include "backend/cpu/reference/reference.h"
@@ -168,6 +169,51 @@ TEST(Experts, GroupedProductsAgreeWithTheirTwins) {
         ExpectConforms({Op::kGroupedLinearDw, {y, x, r.expert, before}, of_weight_added}, within(s.T));
       }
     }
+  }
+}
+
+// A stack packed as one matrix: `stack` has [E*O, I], the result [E, O, I].
+Tensor PackedStack(const Tensor& stack, int64_t experts, ElementLayout layout) {
+  const auto packed =
+      RunOn(ReferenceKernels(),
+            {Op::kCast, {stack}, {{"dtype", std::string("bf16")}, {"layout", std::string(ToString(layout))}}}, 1);
+  const Shape& rows = stack.type().shape;
+  Tensor out({DType::kBF16, {experts, rows[0] / experts, rows[1]}, layout});
+  std::memcpy(out.data(), packed[0].data(), static_cast<size_t>(out.type().bytes().v));
+  return out;
+}
+
+// Some instruction sets have no kernels that read panels: there the twin runs.
+TEST(Experts, APackedStackGivesTheBitsOfTheSameRowMajor) {
+  const Sizes s{33, 8, 2};
+  const Routed r = RoutedOf(s);
+  for (const auto& [O, I] : {std::pair<int64_t, int64_t>{32, 40}, {96, 70}}) {
+    const Tensor rows = Tensor::Random({DType::kBF16, {s.E * O, I}}, 4);
+    Tensor w({DType::kBF16, {s.E, O, I}});
+    std::memcpy(w.data(), rows.data(), static_cast<size_t>(w.type().bytes().v));
+    const Tensor x = Tensor::Random({DType::kBF16, {s.T * s.A, I}}, 3),
+                 y = Tensor::Random({DType::kBF16, {s.T * s.A, O}}, 5);
+    for (const Isa isa : RunnableIsas()) {
+      if (isa > Isa::kScalar && !ReadsPackedWeights(isa)) continue;
+      const auto kernels = MakeCpuKernels({.threads = 2, .isa = isa});
+      for (const Op op : {Op::kGroupedLinear, Op::kGroupedLinearDx}) {
+        const bool dx = op == Op::kGroupedLinearDx;
+        const ElementLayout layout = dx ? ElementLayout::kRowPairs : ElementLayout::kColumnPairs;
+        OpCase plain{op, {dx ? y : x, w, r.expert}, {{"active", s.A}}};
+        OpCase packed{op, {dx ? y : x, PackedStack(rows, s.E, layout), r.expert}, {{"active", s.A}}};
+        EXPECT_TRUE(RunOn(*kernels, packed, 2)[0].SameBytes(RunOn(*kernels, plain, 2)[0]))
+            << ToString(op) << " on " << ToString(isa);
+      }
+    }
+  }
+}
+
+// Its matrices would begin within panels.
+TEST(Experts, AStackOfOtherRowsThanWholePanelsIsNotReadPacked) {
+  const TensorType x{DType::kBF16, {8, 16}}, expert{DType::kI32, {8}};
+  for (const int64_t rows : {32, 33}) {
+    const TensorType w{DType::kBF16, {3, rows, 16}, ElementLayout::kColumnPairs};
+    EXPECT_EQ(InferTypes(Op::kGroupedLinear, {x, w, expert}, {{"active", int64_t{1}}}).ok(), rows == 32);
   }
 }
 

@@ -3,9 +3,13 @@
 // and its gradient is zero. How many rows an expert has does not change a row's bits.
 #include <fmt/core.h>
 
+#include <algorithm>
+
 #include "graph/ops/matrix_product.h"
+#include "graph/ops/routed_rows.h"
 #include "graph/ops/rules.h"
 #include "graph/ops/sharding.h"
+#include "tensor/packable.h"
 
 namespace temper {
 namespace {
@@ -13,7 +17,7 @@ namespace {
 constexpr int kRows = 0, kWeight = 1, kExpert = 2;
 
 bool IsStack(const TensorType& w) {
-  return w.shape.rank() == 3 && w.shape[0] > 0;
+  return w.shape.rank() == 3 && w.shape[0] > 0 && (!w.packed() || IsPackable(w));
 }
 bool AreOperands(const Types& in, const Attributes& a) {
   return in.size() == 3u + a.Flag("acc") && IsMatrix(in[kRows]) && IsFloat(in[kRows]) && IsStack(in[kWeight]) &&
@@ -156,14 +160,25 @@ Cost DwCost(const Types& in, const Types& out, const Attributes&) {
 Bytes FirstRowsBytes(int64_t experts) {
   return AlignUp(Bytes{(experts + 1) * 4}, 64);
 }
+// Of the largest plan: with more rows a product may take less, because it cuts them.
+template <class ScratchOf>
+Bytes OfPlans(int64_t most_rows, const ScratchOf& scratch_of) {
+  Bytes bytes = scratch_of(most_rows);
+  for (const int64_t rows : kRowsOfPlans) {
+    if (rows < most_rows) bytes = std::max(bytes, scratch_of(rows));
+  }
+  return bytes;
+}
 Bytes ProductWorkspace(const Types& in, const Types& out, const Attributes& a, int threads) {
-  return FirstRowsBytes(in[kWeight].shape[0]) + MatrixProductScratch(in[0].shape[0] / a.Int("active"), out[0].shape[1],
-                                                                     in[0].shape[1], out[0].dtype, true, threads);
+  return FirstRowsBytes(in[kWeight].shape[0]) + OfPlans(in[0].shape[0] / a.Int("active"), [&](int64_t rows) {
+           return MatrixProductScratch(rows, out[0].shape[1], in[0].shape[1], out[0].dtype, true, threads,
+                                       in[kWeight].packed());
+         });
 }
 Bytes DwWorkspace(const Types& in, const Types& out, const Attributes& a, int threads) {
-  return FirstRowsBytes(a.Int("matrices")) + MatrixProductScratch(out[0].shape[1], out[0].shape[2],
-                                                                  in[0].shape[0] / a.Int("active"), out[0].dtype, false,
-                                                                  threads);
+  return FirstRowsBytes(a.Int("matrices")) + OfPlans(in[0].shape[0] / a.Int("active"), [&](int64_t rows) {
+           return MatrixProductScratch(out[0].shape[1], out[0].shape[2], rows, out[0].dtype, false, threads);
+         });
 }
 
 int ProductOverwrites(const Attributes& a, int num_inputs, int output) {
@@ -201,6 +216,7 @@ const OpRule kGroupedLinearRule = {.kind = OpKind::kProduct,
                                    .workspace = ProductWorkspace,
                                    .overwrites = ProductOverwrites,
                                    .product = DimsOf,
+                                   .packed = {.input = kWeight, .layout = ElementLayout::kColumnPairs},
                                    .recompute = RecomputeCost::kExpensive,
                                    .model_work = AddModelWork,
                                    .measured_as = Op::kLinear};
@@ -212,6 +228,7 @@ const OpRule kGroupedLinearDxRule = {.kind = OpKind::kProduct,
                                      .workspace = ProductWorkspace,
                                      .overwrites = ProductOverwrites,
                                      .product = DxDimsOf,
+                                     .packed = {.input = kWeight, .layout = ElementLayout::kRowPairs},
                                      .measured_as = Op::kLinearDx};
 const OpRule kGroupedLinearDwRule = {.kind = OpKind::kProduct,
                                      .attributes = kDwAttributes,

@@ -1,6 +1,8 @@
-// grouped_linear and its gradients: one planned product, run for the rows of each expert that has some, by the whole
-// team. An element's sum goes by the planned shape alone, so not by how many rows an expert has.
+// grouped_linear and its gradients: a product for the rows of each expert that has some, one after the other, by the
+// whole team. Sums of a row's product go through k in blocks that do not depend on the number of rows.
+#include <algorithm>
 #include <cstring>
+#include <vector>
 
 #include "backend/cpu/kernels.h"
 #include "backend/cpu/pointwise/range_kernel.h"
@@ -14,7 +16,6 @@ class GroupedLinearKernel final : public Kernel {
  public:
   GroupedLinearKernel(const KernelSpec& spec, const GemmShape& shape, int64_t experts, Isa isa)
       : shape_(shape),
-        gemm_(shape, spec.threads, isa),
         experts_(experts),
         rows_(spec.inputs[0].shape[0]),
         threads_(spec.threads),
@@ -22,13 +23,32 @@ class GroupedLinearKernel final : public Kernel {
         acc_(spec.attributes.Flag("acc")),
         in_bytes_(SizeOf(shape.dtype)),
         out_bytes_(SizeOf(shape.out_dtype)) {
-    TEMPER_CHECK(gemm_.workspace() + FirstRows() <= spec.workspace)
-        << ToString(spec.op) << " " << spec.inputs[0].ToString() << " by " << spec.inputs[1].ToString() << " needs "
-        << (gemm_.workspace() + FirstRows()).v << " bytes, its rule gives " << spec.workspace.v;
+    int64_t& rows = of_weight_ ? shape_.k : shape_.m;
+    const int64_t most_rows = rows;
+    for (const int64_t at_most : kRowsOfPlans) {
+      if (at_most >= most_rows) break;
+      rows = at_most;
+      plans_.push_back({at_most, Gemm(shape_, spec.threads, isa)});
+    }
+    rows = most_rows;
+    plans_.push_back({most_rows, Gemm(shape_, spec.threads, isa)});
+    for (const Plan& plan : plans_) {
+      TEMPER_CHECK(plan.product.workspace() + FirstRows() <= spec.workspace)
+          << ToString(spec.op) << " " << spec.inputs[0].ToString() << " by " << spec.inputs[1].ToString() << " needs "
+          << (plan.product.workspace() + FirstRows()).v << " bytes, its rule gives " << spec.workspace.v;
+    }
     operands_.a_stride = spec.inputs[0].shape[1];
-    operands_.b_stride = spec.inputs[1].shape.columns();
+    const TensorType& b = spec.inputs[1];
+    const Shape& w = b.shape;
+    operands_.b_stride =
+        b.packed() ? PackedPanels(b.layout, w.rows(), w.columns()).panel_bytes() : w.columns();  // of all experts
+    // Rows of a packed matrix are lines of panels, or pairs within each.
+    matrix_bytes_ = of_weight_                                ? 0
+                    : b.layout == ElementLayout::kColumnPairs ? w[1] / kPanelLines * operands_.b_stride
+                    : b.layout == ElementLayout::kRowPairs    ? w[1] * kPanelLines * in_bytes_
+                                                              : w[1] * w[2] * in_bytes_;
     operands_.b_format = spec.inputs[1].dtype;
-    operands_.b_columns = operands_.b_stride;
+    operands_.b_columns = w.columns();
     TileOutput& out = operands_.output;
     out.out_dtype = out.acc_dtype = spec.outputs[0].dtype;
     out.out_stride = out.acc_stride = shape.n;
@@ -52,15 +72,17 @@ class GroupedLinearKernel final : public Kernel {
     if (begin == end && !of_weight_) return;
     GemmOperands operands = operands_;
     Gemm::Extent extent{shape_.m, shape_.n, shape_.k};
-    const int64_t matrix = of_weight_ ? shape_.m * shape_.n : shape_.n * shape_.k;
-    const int64_t out_at = of_weight_ ? e * matrix : begin * shape_.n;
+    const int64_t gradient = shape_.m * shape_.n;  // elements of an expert's
+    const int64_t out_at = of_weight_ ? e * gradient : begin * shape_.n;
     operands.a = args.inputs[0] + begin * operands.a_stride * in_bytes_;
-    operands.b = args.inputs[1] + (of_weight_ ? begin * operands.b_stride : e * matrix) * in_bytes_;
+    operands.b = args.inputs[1] + (of_weight_ ? begin * operands.b_stride * in_bytes_ : e * matrix_bytes_);
     operands.output.out = args.outputs[0] + out_at * out_bytes_;
     operands.output.acc = acc_ ? args.inputs[3] + out_at * out_bytes_ : nullptr;
     (of_weight_ ? extent.k : extent.m) = end - begin;
-    if (begin == end) return KeepGradient(operands.output, matrix * out_bytes_, self);
-    gemm_.RunInTeam(operands, extent, args.workspace + FirstRows().v, self);
+    if (begin == end) return KeepGradient(operands.output, gradient * out_bytes_, self);
+    const auto plan =
+        std::find_if(plans_.begin(), plans_.end(), [&](const Plan& p) { return p.most_rows >= end - begin; });
+    plan->product.RunInTeam(operands, extent, args.workspace + FirstRows().v, self);
   }
 
   // The gradient of an expert without rows: what there was, or zeros.
@@ -77,12 +99,18 @@ class GroupedLinearKernel final : public Kernel {
     }
   }
 
-  const GemmShape shape_;
-  const Gemm gemm_;
+  struct Plan {
+    int64_t most_rows;
+    Gemm product;
+  };
+
+  GemmShape shape_;
+  std::vector<Plan> plans_;  // by most_rows
   const int64_t experts_, rows_;
   const int threads_;
   const bool of_weight_, acc_;
   const int64_t in_bytes_, out_bytes_;
+  int64_t matrix_bytes_ = 0;  // from one expert's to the next
   GemmOperands operands_;
 };
 
@@ -91,6 +119,7 @@ class GroupedLinearKernel final : public Kernel {
 std::unique_ptr<Kernel> MakeGroupedLinear(const KernelSpec& spec, Isa isa) {
   const DType dtype = spec.inputs[0].dtype.compute();
   if (!AllFast({spec.inputs[0], spec.inputs[1]})) return nullptr;
+  if (spec.inputs[1].packed() && !TilesOf(dtype, isa).pair_panels) return nullptr;
   const bool forward = spec.op == Op::kGroupedLinear, of_weight = spec.op == Op::kGroupedLinearDw;
   const Shape &x = spec.inputs[0].shape, &w = spec.inputs[1].shape, &out = spec.outputs[0].shape;
   const int64_t most_rows = x[0] / spec.attributes.Int("active");  // an expert has a row per token at most
@@ -100,7 +129,8 @@ std::unique_ptr<Kernel> MakeGroupedLinear(const KernelSpec& spec, Isa isa) {
                   .dtype = dtype,
                   .out_dtype = spec.outputs[0].dtype.compute(),
                   .a_k_contiguous = !of_weight,
-                  .b_k_contiguous = forward};
+                  .b_k_contiguous = forward,
+                  .b_packed = spec.inputs[1].packed()};
   if (of_weight) shape.m = out[1], shape.n = out[2], shape.k = most_rows;
   return std::make_unique<GroupedLinearKernel>(spec, shape, of_weight ? out[0] : w[0], isa);
 }
