@@ -76,27 +76,25 @@ ValueId ForwardBuilder::LinearOf(ValueId x_TI, const std::string& parameter, Dim
   return Linear(x_TI, w, kNoValue, name);
 }
 
-std::vector<ValueId> ForwardBuilder::Stacks(const std::string& module, const std::string& parameter,
-                                            std::span<const StackSegment> segments, Dim matrices, int64_t active,
-                                            Dim in, Init init) {
-  LinearModule stack{.path = InGraph(module + "." + parameter),
-                     .in = in.size,
+std::vector<ValueId> ForwardBuilder::Stacks(const StackedParameter& p, std::span<const StackSegment> segments) {
+  LinearModule stack{.path = InGraph(p.module + "." + p.name),
+                     .in = p.in.size,
                      .is_parameter = true,
-                     .matrices = matrices.size,
-                     .active = active};
+                     .matrices = p.matrices.size,
+                     .active = p.active};
   std::vector<ValueId> weights;
   for (const StackSegment& s : segments) {
     std::vector<FileTensor> tensors;
-    for (int64_t i = 0; i < matrices.size; ++i) {
-      tensors.push_back(TensorOf(fmt::format("{}.{}.{}.weight", module, i, s.in_files), {s.out.size, in.size}));
+    for (int64_t i = 0; i < p.matrices.size; ++i) {
+      tensors.push_back(TensorOf(fmt::format("{}.{}.{}.weight", p.module, i, s.in_files), {s.out.size, p.in.size}));
       stack.tensors.push_back(tensors.back().name);
     }
-    std::string name = module + "." + parameter;
+    std::string name = p.module + "." + p.name;
     if (segments.size() > 1) name += std::string("/") + s.name;
-    weights.push_back(Weight(name, {matrices, s.out, in}, WeightSource::Stack(std::move(tensors)), init));
+    weights.push_back(Weight(name, {p.matrices, s.out, p.in}, WeightSource::Stack(std::move(tensors)), p.init));
     stack.weights.push_back(graph().value(weights.back()).name);
     stack.rows.push_back(s.out.size);
-    stack.module_names.push_back(s.in_files);
+    if (p.were_modules) stack.module_names.push_back(s.in_files);
   }
   modules_.push_back(std::move(stack));
   return weights;

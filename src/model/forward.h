@@ -84,8 +84,14 @@ class ForwardBuilder : public GraphBuilder {
     const char *name, *in_files;
     Dim out;
   };
-  std::vector<ValueId> Stacks(const std::string& module, const std::string& parameter,
-                              std::span<const StackSegment> segments, Dim matrices, int64_t active, Dim in, Init init);
+  struct StackedParameter {
+    std::string module, name;
+    Dim matrices, in;
+    int64_t active = 0;
+    Init init = Init::kNormal;
+    bool were_modules = true;  // in_files name modules of older classes, which adapters may name (LinearModule)
+  };
+  std::vector<ValueId> Stacks(const StackedParameter& parameter, std::span<const StackSegment> segments);
   // The scale (`plus_one`: the norm scales by 1 + w) and the shift of a norm over `width` elements.
   ValueId NormScale(const std::string& name, int64_t width, bool plus_one = false) {
     return Weight(name, {{DimLabel::kNorm, width}}, plus_one ? Init::kZero : Init::kOne);

@@ -149,6 +149,8 @@ inline const std::vector<PublishedSize> kPublishedSizes = {
     {"openai-gpt", "OpenAIGPTLMHeadModel", 40478, 0, 0, 0, 0, 0, "{}", 116534784},
     {"stablelm-3b-4e1t", "StableLmForCausalLM", 50304, 2560, 6912, 32, 32, 32, "{}", 2795443200},
     {"stablelm-2-1_6b", "StableLmForCausalLM", 100352, 2048, 5632, 24, 32, 32, R"({"use_qkv_bias": true})", 1644515328},
+    {"Qwen1.5-MoE-A2.7B", "Qwen2MoeForCausalLM", 151936, 2048, 5632, 24, 16, 16, "{}", 14315784192},
+    {"Qwen2-57B-A14B", "Qwen2MoeForCausalLM", 151936, 3584, 18944, 28, 28, 4, R"({"moe_intermediate_size": 2560, "shared_expert_intermediate_size": 20480, "num_experts": 64, "num_experts_per_tok": 8})", 57408658944},
     {"Qwen3-30B-A3B", "Qwen3MoeForCausalLM", 151936, 2048, 6144, 48, 32, 4, R"({"head_dim": 128, "moe_intermediate_size": 768, "num_experts": 128})", 30532122624},
     {"Qwen3-235B-A22B", "Qwen3MoeForCausalLM", 151936, 4096, 12288, 94, 64, 4, R"({"head_dim": 128, "moe_intermediate_size": 1536, "num_experts": 128})", 235093634560},
     {"Mixtral-8x7B", "MixtralForCausalLM", 32000, 4096, 14336, 32, 32, 8, "{}", 46702792704},

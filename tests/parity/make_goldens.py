@@ -63,6 +63,8 @@ ADAPTERS = {
     "lora_mixtral": ("mixtral", dict(r=2, lora_alpha=4, target_modules=["q_proj", "w1", "w2", "w3"])),
     "lora_olmoe_down": ("olmoe", dict(r=2, lora_alpha=4, target_modules=["v_proj"], target_parameters=[
         "experts.down_proj"], rank_pattern={"down_proj": 3})),
+    "lora_qwen2_moe": ("qwen2_moe", dict(r=2, lora_alpha=4, target_modules=["shared_expert_gate", "down_proj", "q_proj"],
+                                         target_parameters=["experts.gate_up_proj", "gate.weight"])),
     "lora_qwen3_moe_mixed": ("qwen3_moe_mixed", dict(r=2, lora_alpha=4, target_modules="all-linear", use_rslora=True)),
     # Fused modules: one A for q, k and v, and one for gate and up.
     # q, k and v in columns of one tensor; dealt by head.
@@ -89,7 +91,7 @@ QUERIES = ("q_proj", "c_attn.weight", "c_attn.lora", "query_key_value.weight", "
 # Models whose curves train on the same rows, which are goldens of their own.
 SHARED_ROWS = ("arcee", "biogpt", "cohere", "cohere_compass", "cwm", "ernie4_5", "exaone", "exaone4", "falcon", "gpt_bigcode",
                "gpt_neo", "granite_hybrid", "helium", "hunyuan", "hyperclovax", "jais2", "lfm2", "mixtral", "nanochat", "nemotron", "olmo", "olmoe",
-               "openai_gpt", "qwen3_5", "qwen3_moe", "stablelm", "vaultgemma")
+               "openai_gpt", "qwen2_moe", "qwen3_5", "qwen3_moe", "stablelm", "vaultgemma")
 
 
 CURVES = {
@@ -137,12 +139,12 @@ CURVES = {
     **{f"curve_full_{model}": (model, None, False, dict(
         # The steps of EXAONE 4, LFM2 and Qwen 3.5, and of Nemotron's adapter, are the most curved, and mixtures send tokens
         # elsewhere: at the others' rates the rounding of bf16 moves single losses by up to 2 %.
-        learning_rate={"exaone4": 1e-3, "lfm2": 1e-3, "qwen3_5": 5e-4, "mixtral": 5e-4, "olmoe": 5e-4,
+        learning_rate={"exaone4": 1e-3, "lfm2": 1e-3, "qwen3_5": 5e-4, "mixtral": 5e-4, "olmoe": 5e-4, "qwen2_moe": 5e-4,
                        "qwen3_moe": 3e-4}.get(model, 2e-3), weight_decay=0.1, scheduler="linear", warmup_steps=4,
         max_grad_norm=0.4))
        for model in SHARED_ROWS},
     **{f"curve_lora_{model}": (model, dict(r=2, lora_alpha=4, target_modules="all-linear"), False, dict(
-        learning_rate=3e-3 if model in ("nemotron", "qwen3_5") else 1e-3 if model in ("mixtral", "olmoe", "qwen3_moe") else 1e-2, weight_decay=0.0, scheduler="cosine", warmup_steps=3,
+        learning_rate=3e-3 if model in ("nemotron", "qwen3_5") else 1e-3 if model in ("mixtral", "olmoe", "qwen2_moe", "qwen3_moe") else 1e-2, weight_decay=0.0, scheduler="cosine", warmup_steps=3,
         max_grad_norm=0.15))
        for model in SHARED_ROWS},
     "curve_full_llama_sgd": ("llama_gqa_tied", None, False, dict(

@@ -296,6 +296,12 @@ MODELS = {
     "olmoe": ("olmoe", dict(TINY, num_experts=5, num_experts_per_tok=2)),
     "olmoe_normalised": ("olmoe", dict(TINY_LAYER, num_experts=4, num_experts_per_tok=3, norm_topk_prob=True,
                                        attention_bias=True)),
+    # Beside an MLP of all tokens, with a gate.
+    "qwen2_moe": ("qwen2_moe", dict(TINY, moe_intermediate_size=12, shared_expert_intermediate_size=20, num_experts=4,
+                                    num_experts_per_tok=2)),
+    "qwen2_moe_windows": ("qwen2_moe", dict(
+        TINY, moe_intermediate_size=8, shared_expert_intermediate_size=12, num_experts=3, num_experts_per_tok=2,
+        decoder_sparse_step=2, norm_topk_prob=True, use_sliding_window=True, sliding_window=5, qkv_bias=False)),
     "qwen3_moe": ("qwen3_moe", dict(TINY, head_dim=8, moe_intermediate_size=12, num_experts=6, num_experts_per_tok=2,
                                     norm_topk_prob=True)),
     "qwen3_moe_mixed": ("qwen3_moe", dict(TINY, head_dim=4, moe_intermediate_size=8, num_experts=4,
@@ -332,7 +338,7 @@ SIZES = {
 IN_BF16 = {
     "arcee", "biogpt", "cohere", "cohere_compass_text", "cwm", "ernie4_5", "exaone", "exaone4", "falcon", "gpt_bigcode", "gpt_neo",
     "granitemoehybrid", "helium", "hunyuan_v1_dense", "hyperclovax", "jais2", "lfm2", "mixtral", "nanochat", "nemotron", "olmo", "olmoe",
-    "openai-gpt", "qwen3_5_text", "qwen3_moe", "stablelm", "vaultgemma",
+    "openai-gpt", "qwen2_moe", "qwen3_5_text", "qwen3_moe", "stablelm", "vaultgemma",
 }
 
 # Multimodal folders around the text models above, whose weights they share: (class, text model, settings).

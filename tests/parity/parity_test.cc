@@ -91,7 +91,7 @@ GoldenCase OpenCase(const std::string& name) {
   return {nlohmann::json::parse(in),
           Must(SafetensorsFile::Open(PosixEnv(), kGoldens + "cases/" + name + "/golden.safetensors"))};
 }
-constexpr const char* kMixtures[] = {"mixtral", "olmoe", "qwen3_moe"};
+constexpr const char* kMixtures[] = {"mixtral", "olmoe", "qwen2_moe", "qwen3_moe"};
 bool IsMixture(const std::string& name) {
   return std::any_of(std::begin(kMixtures), std::end(kMixtures),
                      [&](const char* mixture) { return name.find(mixture) != name.npos; });

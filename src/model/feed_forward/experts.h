@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "model/feed_forward/mlp.h"
@@ -14,9 +15,14 @@ struct ExpertsSpec {
   int64_t ffn = 0;                  // of an expert
   Activation activation = Activation::kSilu;
   bool normalise = false;  // the weights of a token add up to 1, else they are probabilities among all experts
+  // An MLP of all tokens beside them, times the logistic function of what the module `shared_gate` makes of the token.
+  std::optional<MlpSpec> shared;
+  std::string shared_gate = "mlp.shared_expert_gate";
 
   // Modules, in the block; then the parameters that stack the experts' matrices, in `module`.
   std::string router = "mlp.gate", module = "mlp.experts", gate_up = "gate_up_proj", down = "down_proj";
+  // Experts and router were linear modules in older classes, whose names PEFT takes for the parameters of today's.
+  bool were_modules = true;
   // The modules of one expert in files: <module>.<expert>.<name>.weight.
   std::string gate_in_files = "gate_proj", up_in_files = "up_proj", down_in_files = "down_proj";
 
