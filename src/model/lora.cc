@@ -68,9 +68,8 @@ std::string Called(const char* key, const std::string& file) {
   return file.empty() ? std::string("lora.") + key : fmt::format("{}: {}", file, key);
 }
 
-// What target_parameters calls a parameter of every layer: "gate.weight", "down_proj".
-std::string ShortName(const LinearModule& parameter) {
-  const std::string& path = parameter.path;
+// What target_parameters calls a parameter of every layer, target_modules a module: "gate.weight", "down_proj".
+std::string ShortName(const std::string& path) {
   size_t dot = path.rfind('.');
   if (path.substr(dot + 1) == "weight") dot = path.rfind('.', dot - 1);
   return path.substr(dot + 1);
@@ -102,7 +101,7 @@ class Selector {
       bool selected = false;
       for (const std::string& name : parameters_) {
         if (!NameMatches(module.path, name)) continue;
-        matched_.insert(name);
+        matched_parameters_.insert(name);
         selected = true;
       }
       return selected;
@@ -131,28 +130,50 @@ class Selector {
         selected |= has;
       }
     }
+    if (!selected) return false;
+    TEMPER_ASSIGN_OR_RETURN(const bool left_out, LeavesOut(paths));
+    return !left_out;
+  }
+
+  // Whether a module of these names gets no adapter although it is named.
+  Result<bool> LeavesOut(const std::vector<std::string>& paths) const {
     // Trained in full instead: a module that a name of modules_to_save is, or that lies inside one.
     const auto is_saved = [&](const std::string& name) {
       return std::any_of(paths.begin(), paths.end(), [&](const std::string& path) {
         return ("." + path + ".").find("." + name + ".") != std::string::npos;
       });
     };
-    if (std::any_of(saved_.begin(), saved_.end(), is_saved)) return false;
-    const std::vector<std::string>& excluded_names = config_.exclude_names();
-    if (!selected || std::any_of(excluded_names.begin(), excluded_names.end(), is_called)) return false;
-    if (!excluded_) return true;
-    TEMPER_ASSIGN_OR_RETURN(const bool excluded, MatchesAny(*excluded_, paths));
-    return !excluded;
+    const auto is_called = [&](const std::string& name) {
+      return std::any_of(paths.begin(), paths.end(), [&](const std::string& path) { return NameMatches(path, name); });
+    };
+    if (std::any_of(saved_.begin(), saved_.end(), is_saved)) return true;
+    const std::vector<std::string>& names = config_.exclude_names();
+    if (std::any_of(names.begin(), names.end(), is_called)) return true;
+    if (!excluded_) return false;
+    return MatchesAny(*excluded_, paths);
+  }
+  // Whether target_modules, an expression, means a module of that name.
+  Result<bool> Matches(const std::string& key) const {
+    TEMPER_ASSIGN_OR_RETURN(const bool matches, targets_->Matches(key));
+    if (!matches) return false;
+    TEMPER_ASSIGN_OR_RETURN(const bool left_out, LeavesOut({key}));
+    return !left_out;
   }
 
-  std::vector<std::string> Unmatched() const {
-    std::vector<std::string> names;
-    for (const std::vector<std::string>* const all : {&config_.target_names(), &parameters_}) {
-      for (const std::string& n : *all) {
-        if (!matched_.contains(n)) names.push_back(n);
-      }
+  // The names that select nothing, and what lists them.
+  struct Idle {
+    const char* setting;
+    std::string name;
+  };
+  std::vector<Idle> Unmatched() const {
+    std::vector<Idle> idle;
+    for (const std::string& n : config_.target_names()) {
+      if (!matched_.contains(n)) idle.push_back({"target_modules", n});
     }
-    return names;
+    for (const std::string& n : parameters_) {
+      if (!matched_parameters_.contains(n)) idle.push_back({"target_parameters", n});
+    }
+    return idle;
   }
 
  private:
@@ -162,12 +183,13 @@ class Selector {
   const std::vector<std::string> saved_, parameters_;
   std::optional<Pattern> targets_, excluded_;
   std::optional<LoraLayers> layers_;
-  std::set<std::string> matched_;
+  std::set<std::string> matched_, matched_parameters_;
 };
 
-std::string LastComponents(const std::set<std::string>& paths) {
+// The names by which a message lists modules: the last components of their paths, and of parameters also "weight".
+std::string NamesInMessage(const std::set<std::string>& paths) {
   std::set<std::string> names;
-  for (const std::string& p : paths) names.insert(p.substr(p.rfind('.') + 1));
+  for (const std::string& p : paths) names.insert(ShortName(p));
   std::string text;
   for (const std::string& n : names) text += (text.empty() ? "" : ", ") + n;
   return text;
@@ -177,40 +199,48 @@ std::string LastComponents(const std::set<std::string>& paths) {
 
 namespace {
 
-// The names that target_modules, a text, has for the modules of a model, as PEFT resolves it for classes whose modules
-// have become parameters: the last components of all linear modules and the modules that were, or of those that the
-// expression matches.
-Result<std::set<std::string>> NamesByText(const std::vector<LinearModule>& modules, const LoraConfig& config) {
+// What target_modules, a text, names in a model whose modules have become parameters, as PEFT resolves it there: last
+// components of the linear modules and of the modules that were, of all or of those that an expression matches.
+struct NamesOfText {
   std::set<std::string> names;
+  std::set<const LinearModule*> matched;  // by an expression
+};
+Result<NamesOfText> ResolveText(const std::vector<LinearModule>& modules, const LoraConfig& config,
+                                const std::string& file) {
+  NamesOfText found;
   const auto last = [](const std::string& path) { return path.substr(path.rfind('.') + 1); };
   if (config.all_linear()) {
     for (const LinearModule& m : modules) {
       if (m.is_parameter) {
-        names.insert(m.module_names.begin(), m.module_names.end());
+        found.names.insert(m.module_names.begin(), m.module_names.end());
       } else if (!m.is_head) {
-        names.insert(last(m.path));
+        found.names.insert(last(m.path));
       }
     }
-    return names;
+    return found;
   }
-  TEMPER_ASSIGN_OR_RETURN(const Pattern pattern, CompileOf("lora.target_modules", config.target_regex()));
+  TEMPER_ASSIGN_OR_RETURN(const Selector selector, Selector::Create(config, file));
   for (const LinearModule& m : modules) {
     std::vector<std::string> keys = NamesOf(m);
     if (m.is_parameter) {
-      keys.push_back(OwnerOf(m.path));
+      keys.clear();
       for (const std::string& name : m.module_names) keys.push_back(OwnerOf(m.path) + "." + name);
+      if (keys.size() == 1 && m.matrices == 0) keys = {OwnerOf(m.path)};  // a router: the module itself
     }
     for (const std::string& key : keys) {
-      TEMPER_ASSIGN_OR_RETURN(const bool matches, pattern.Matches(key));
-      if (matches) names.insert(last(key));
+      TEMPER_ASSIGN_OR_RETURN(const bool matches, selector.Matches(key));
+      if (!matches) continue;
+      found.names.insert(last(key));
+      found.matched.insert(&m);
     }
   }
-  return names;
+  return found;
 }
 
 }  // namespace
 
-Result<LoraConfig> WithParameters(const std::vector<LinearModule>& modules, const LoraConfig& given) {
+Result<LoraConfig> WithParameters(const std::vector<LinearModule>& modules, const LoraConfig& given,
+                                  const std::string& file) {
   std::map<std::string, const LinearModule*> parameters;  // by the modules that they were
   for (const LinearModule& m : modules) {
     for (const std::string& name : m.module_names) parameters.emplace(name, &m);
@@ -219,8 +249,25 @@ Result<LoraConfig> WithParameters(const std::vector<LinearModule>& modules, cons
   LoraConfig config = given;
   std::set<std::string> names(given.target_names().begin(), given.target_names().end());
   if (given.all_linear() || !given.target_regex().empty()) {
-    TEMPER_ASSIGN_OR_RETURN(names, NamesByText(modules, given));
-    if (names.empty()) return given;
+    TEMPER_ASSIGN_OR_RETURN(const NamesOfText found, ResolveText(modules, given, file));
+    if (found.names.empty()) return given;
+    names = found.names;
+    // The names apply to all layers. A file that PEFT wrote has a list.
+    for (const LinearModule& m : modules) {
+      if (given.all_linear() || !file.empty() || found.matched.contains(&m)) continue;
+      const auto means = [&](const std::string& name) {
+        const auto& was = m.module_names;
+        return m.is_parameter ? std::find(was.begin(), was.end(), name) != was.end()
+                              : NameMatches(m.path, name) && !parameters.contains(name);
+      };
+      TEMPER_ASSIGN_OR_RETURN(const Selector selector, Selector::Create(given, file));
+      TEMPER_ASSIGN_OR_RETURN(const bool left_out, selector.LeavesOut(NamesOf(m)));
+      if (left_out || std::none_of(names.begin(), names.end(), means)) continue;
+      return InvalidArgument(fmt::format(
+          "target_modules: in a mixture PEFT takes the names of the modules that an expression matches, in all layers, "
+          "and this one does not match {}: list names instead",
+          m.path));
+    }
   }
   std::vector<std::string> others, all_parameters = given.parameter_names();
   std::map<const LinearModule*, std::set<std::string>> named;  // of each parameter, which of the modules that it was
@@ -233,9 +280,12 @@ Result<LoraConfig> WithParameters(const std::vector<LinearModule>& modules, cons
       named[it->second].insert(it->first);
     }
   }
-  if (named.empty()) return given;
+  if (named.empty() && given.target_regex().empty()) return given;
+  if (!named.empty() && (given.r < 1 || given.r > kMaxRank)) {
+    return InvalidArgument(fmt::format("LoRA rank {}; it must be from 1 to {}", given.r, kMaxRank));
+  }
   for (const auto& [parameter, found] : named) {
-    const std::string name = ShortName(*parameter);
+    const std::string name = ShortName(parameter->path);
     const size_t all = parameter->module_names.size();
     for (const std::string& other : parameter->module_names) {
       if (found.contains(other)) continue;
@@ -279,15 +329,15 @@ void SetStored(std::vector<LoraModule>* targets, const std::set<std::string>& pa
 
 Result<std::vector<LoraModule>> ResolveLora(const std::vector<LinearModule>& modules, const LoraConfig& given,
                                             const std::string& file) {
-  Result<LoraConfig> converted = WithParameters(modules, given);
+  Result<LoraConfig> converted = WithParameters(modules, given, file);
   if (!converted.ok()) return converted.status().WithContext(file.empty() ? "lora" : file);
   const LoraConfig& config = *converted;
   TEMPER_ASSIGN_OR_RETURN(Selector selector, Selector::Create(config, file));
   const std::string rank_pattern = Called(kRankPattern, file), alpha_pattern = Called(kAlphaPattern, file);
   std::vector<LoraModule> targets;
-  std::set<std::string> all, parameters;
+  std::set<std::string> all, all_parameters, parameters;
   for (const LinearModule& module : modules) {
-    all.insert(module.is_parameter ? ShortName(module) : module.path);
+    (module.is_parameter ? all_parameters : all).insert(module.path);
     TEMPER_ASSIGN_OR_RETURN(const bool selected, selector.Selects(module));
     if (!selected) continue;
     const std::vector<std::string> names = NamesOf(module);
@@ -320,26 +370,33 @@ Result<std::vector<LoraModule>> ResolveLora(const std::vector<LinearModule>& mod
       return InvalidArgument(fmt::format(
           "{}: {} is {}, but {} is a parameter, whose adapters take no dropout, in PEFT either: set it to 0, or name "
           "target_modules without {}",
-          file.empty() ? "lora" : file, file.empty() ? "dropout" : "lora_dropout", config.dropout, ShortName(module),
-          module.module_names.empty() ? ShortName(module) : module.module_names.front()));
+          file.empty() ? "lora" : file, file.empty() ? "dropout" : "lora_dropout", config.dropout,
+          ShortName(module.path), module.module_names.empty() ? ShortName(module.path) : module.module_names.front()));
     }
     targets.push_back(std::move(target));
   }
   SetStored(&targets, parameters);
-  const auto refuse = [&](const std::string& what) {
-    const std::string text =
-        fmt::format("{}{}; this model has {}", Called("target_modules", file), what, LastComponents(all));
+  const auto refuse = [&](const char* setting, const std::string& what) {
+    std::string text = fmt::format("{}{}; this model has {}", Called(setting, file), what, NamesInMessage(all));
+    if (!all_parameters.empty()) text += ", and the parameters " + NamesInMessage(all_parameters);
     if (file.empty()) return InvalidArgument(text);
     return Unsupported(text + ". " + kMergeWithPeft);
   };
   // In PEFT one name that is a module's is enough; the adapter's tensors show whether something is missing then.
   if (const auto unmatched = selector.Unmatched(); !unmatched.empty() && (file.empty() || targets.empty())) {
-    return refuse(fmt::format(": no linear module{} is called {}",
-                              config.parameter_names().empty() ? "" : " or parameter", Quoted(unmatched.front())));
+    const auto& [setting, name] = unmatched.front();
+    const bool of_modules = std::string_view(setting) == "target_modules";
+    const bool is_parameter = std::any_of(all_parameters.begin(), all_parameters.end(),
+                                          [&, &called = name](const std::string& p) { return NameMatches(p, called); });
+    return refuse(setting,
+                  fmt::format(": no {} is called {}{}", of_modules ? "linear module" : "such parameter", Quoted(name),
+                              is_parameter ? ", which is a parameter: name it in "
+                                             "target_parameters"
+                                           : ""));
   }
   if (targets.empty()) {
-    return refuse(fmt::format(" selects no linear module{}",
-                              config.layers_to_transform.empty() ? "" : " of layers_to_transform"));
+    return refuse("target_modules", fmt::format(" selects no linear module{}",
+                                                config.layers_to_transform.empty() ? "" : " of layers_to_transform"));
   }
   return targets;
 }
@@ -360,7 +417,7 @@ Status AddIdle(const std::vector<std::pair<std::string, T>>& patterns, const std
     if (decides.contains(key)) continue;
     idle->push_back(
         fmt::format("{}: '{}' has no effect: it is the first match of no module with an adapter; these have one: {}",
-                    setting, key, LastComponents(modules)));
+                    setting, key, NamesInMessage(modules)));
   }
   return OkStatus();
 }
@@ -399,12 +456,33 @@ Result<std::vector<std::string>> IdleLoraSettings(const std::vector<LinearModule
   whole.exclude_modules = std::vector<std::string>();
   TEMPER_ASSIGN_OR_RETURN(const auto candidates, ResolveLora(modules, whole));
   std::set<std::string> paths;
+  bool parameters = false;
   for (const LoraModule& t : candidates) {
-    for (std::string& name : NamesOf(t)) paths.insert(std::move(name));
+    parameters = parameters || !t.stored.empty();
+    for (std::string& name : NamesOf(t)) {
+      if (t.stored.empty()) paths.insert(std::move(name));
+    }
+  }
+  if (parameters && !config.layers_to_transform.empty()) {
+    idle.push_back(
+        "lora.layers_to_transform: experts and routers of all layers get adapters: in PEFT, too, it chooses "
+        "among linear modules alone");
+  }
+  if (LoraConfig without = config; !config.parameter_names().empty()) {
+    without.target_parameters = std::vector<std::string>();
+    const auto same = ResolveLora(modules, without);
+    if (same.ok() && same->size() == targets.size()) {
+      idle.push_back(
+          "lora.target_parameters has no effect: target_modules means these parameters, too (all-linear is "
+          "the default; [] means no modules)");
+    }
   }
   const auto excludes_nothing = [&](const std::string& what) {
-    return fmt::format("lora.exclude_modules: {} excludes nothing; without it, these modules get an adapter: {}", what,
-                       LastComponents(paths));
+    return fmt::format("lora.exclude_modules: {} excludes nothing; without it, these modules get an adapter: {}{}",
+                       what, NamesInMessage(paths),
+                       parameters ? " (experts and routers are not excluded by names: leave "
+                                    "theirs out of target_modules)"
+                                  : "");
   };
   for (const std::string& name : config.exclude_names()) {
     const auto has_name = [&](const std::string& path) { return NameMatches(path, name); };
@@ -418,7 +496,7 @@ Result<std::vector<std::string>> IdleLoraSettings(const std::vector<LinearModule
 }
 
 Result<LoraConfig> NamedByPaths(const std::vector<LinearModule>& modules, const LoraConfig& given) {
-  TEMPER_ASSIGN_OR_RETURN(const LoraConfig config, WithParameters(modules, given));
+  TEMPER_ASSIGN_OR_RETURN(const LoraConfig config, WithParameters(modules, given, ""));
   std::vector<LinearModule> today = modules;
   for (LinearModule& module : today) module.older_paths.clear();
   TEMPER_ASSIGN_OR_RETURN(const std::vector<LoraModule> targets, ResolveLora(modules, config));

@@ -94,6 +94,52 @@ TEST(LoraParameters, AnExpressionMeansThoseThatItMatches) {
   EXPECT_EQ(experts.begin()->first, kMlp + "experts.gate_up_proj");
 }
 
+// PEFT leaves out what is excluded or trained in full when it resolves an expression, under the older names, too.
+TEST(LoraParameters, WhatAnExpressionMeansCanBeExcluded) {
+  const std::string text = R"(.*\.(q_proj|w1|w2|w3))";
+  for (const LoraConfig::Modules& excluded :
+       {LoraConfig::Modules(Names{"w1", "w2", "w3"}), LoraConfig::Modules(R"(.*experts.*)")}) {
+    const auto of = Resolved(*Mixtral(), {.target_modules = text, .exclude_modules = excluded});
+    ASSERT_EQ(of.size(), 1u);
+    EXPECT_EQ(of.begin()->first, "model.layers.0.self_attn.q_proj");
+  }
+  EXPECT_EQ(Resolved(*Mixtral(), {.target_modules = text, .modules_to_save = Names{"experts"}}).size(), 1u);
+  EXPECT_EQ(Resolved(*Mixtral(), {.target_modules = text}).size(), 3u);
+}
+
+// Its names would apply to all layers. An adapter's file is read as it is.
+TEST(LoraParameters, AnExpressionOfSomeLayersIsRefused) {
+  for (const char* text : {R"(.*layers\.1\.self_attn\.q_proj)", R"(.*layers\.0\.mlp\.(gate_proj|up_proj|down_proj))"}) {
+    const std::string error = ErrorOf(*Mixed(), {.target_modules = text});
+    EXPECT_NE(error.find("in all layers"), std::string::npos) << error;
+    EXPECT_TRUE(ResolveLora(Mixed()->modules(), {.target_modules = text}, "adapter_config.json").ok());
+  }
+}
+
+TEST(LoraParameters, SettingsThatDoNotReachThemAreReported) {
+  const auto idle = [](const LoraConfig& config) {
+    const auto lines = IdleLoraSettings(Mixed()->modules(), config);
+    EXPECT_TRUE(lines.ok()) << lines.status().message();
+    return lines.ok() && !lines->empty() ? lines->front() : "";
+  };
+  EXPECT_NE(idle({.exclude_modules = Names{"gate_up_proj"}}).find("leave theirs out"), std::string::npos);
+  EXPECT_NE(idle({.layers_to_transform = {0}}).find("of all layers"), std::string::npos);
+  EXPECT_NE(idle({.target_parameters = Names{"down_proj"}}).find("has no effect"), std::string::npos);
+  EXPECT_EQ(idle({.target_modules = Names{}, .target_parameters = Names{"down_proj"}}), "");
+}
+
+TEST(LoraParameters, AParameterAmongModulesIsToldWhereItBelongs) {
+  const std::string error = ErrorOf(*Mixed(), {.target_modules = Names{"q_proj", "gate_up_proj"}});
+  EXPECT_NE(error.find("name it in target_parameters"), std::string::npos) << error;
+  EXPECT_NE(error.find("gate.weight"), std::string::npos) << error;
+}
+
+TEST(LoraParameters, ARankOfAnotherToolsFileDoesNotOverflow) {
+  const auto targets = ResolveLora(Mixed()->modules(), {.r = int64_t{1} << 62}, "adapter_config.json");
+  ASSERT_FALSE(targets.ok());
+  EXPECT_NE(targets.status().message().find("4611686018427387904"), std::string::npos) << targets.status().message();
+}
+
 TEST(LoraParameters, TakeNoDropout) {
   const std::string error = ErrorOf(*Mixed(), {.dropout = 0.1});
   EXPECT_NE(error.find("dropout is 0.1"), std::string::npos) << error;

@@ -108,9 +108,9 @@ class CopySelector {
 
   Status Add(const WeightDeclaration& w, const std::string& called, Readers readers,
              std::vector<TrainedCopy>* copies) const {
-    if (w.source.tensors().size() != 1) {
-      return Unsupported(fmt::format("train_modules: {} is stored in {} tensors, which only method: full trains",
-                                     w.name, w.source.tensors().size()));
+    if (w.shape.rank() == 3 && w.labels.Has(DimLabel::kExperts)) {
+      return Unsupported(fmt::format("{}: {} stacks the matrices of experts, which only method: full trains in full",
+                                     file_.empty() ? "train_modules" : file_ + ": modules_to_save", w.name));
     }
     const auto has = [&](const LinearModule& m) {
       return std::find(m.weights.begin(), m.weights.end(), w.name) != m.weights.end();
@@ -139,17 +139,22 @@ class CopySelector {
 // trains those whose names end so.
 Status CheckApart(const TrainableSet& set, const std::string& file) {
   std::map<std::string, std::string> module_of;
+  std::set<std::string> parameters;
   for (const LoraModule& m : set.adapters) {
+    if (!m.stored.empty()) parameters.insert(m.path);
     for (const LoraModule::Part& part : m.parts) module_of[part.weight] = m.path;
   }
   for (const TrainedCopy& copy : set.copies) {
     const auto it = module_of.find(copy.weight);
     if (it == module_of.end() || copy.readers == Readers::kEmbedding) continue;
     const std::string setting = file.empty() ? "train_modules" : file + ": modules_to_save";
+    const bool of_parameter = parameters.contains(it->second);
     return InvalidArgument(
-        fmt::format("{} trains {} in full and lora.target_modules gives it an adapter, too: list it by its whole name, "
-                    "{}, which leaves it out of the adapter",
-                    setting, it->second, LastComponent(it->second)));
+        fmt::format("{} trains {} in full and lora.target_{} gives it an adapter, too: {}", setting, it->second,
+                    of_parameter ? "modules or target_parameters" : "modules",
+                    of_parameter ? std::string("name target_modules without it")
+                                 : fmt::format("list it by its whole name, {}, which leaves it out of the adapter",
+                                               LastComponent(it->second))));
   }
   return OkStatus();
 }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <string_view>
@@ -68,6 +69,41 @@ TEST(Simulate, OnOneDeviceAStepIsTheSumOfItsInstructions) {
   EXPECT_EQ(s.waiting.v + s.collectives.v + s.hidden.v, 0);
   ASSERT_EQ(s.micro_batches.size(), 2u);
   EXPECT_LT(s.micro_batches[1], s.step);
+}
+
+// Few of its micro-batches are walked, unless a trace is asked for.
+TEST(Simulate, AStepOfManyMicroBatchesTakesWhatAWalkThroughAllOfThemTakes) {
+  constexpr int kMicroBatches = 200;
+  MemorySpec in_tiers;
+  in_tiers.policy = TierPolicy::kHost;
+  Cluster cluster = SlowDevices(2);
+  cluster.shared = true;
+  for (const auto& [ranks, memory] : {std::pair{1, in_tiers}, {2, MemorySpec()}}) {
+    const Program program = Compiled(ranks, kMicroBatches, Recompute::kNone, true, memory);
+    const StepEstimate walked = Simulate(program, Fsdp(ranks), cluster, /*keep_events=*/true);
+    const StepEstimate few = Simulate(program, Fsdp(ranks), cluster);
+    const auto expect_near = [](Seconds a, Seconds b) { EXPECT_NEAR(a.v, b.v, 1e-9 * b.v); };
+    expect_near(few.step, walked.step);
+    for (Seconds StepEstimate::*const term :
+         {&StepEstimate::arithmetic, &StepEstimate::memory, &StepEstimate::launches, &StepEstimate::collectives,
+          &StepEstimate::moves, &StepEstimate::waiting, &StepEstimate::stalled, &StepEstimate::hidden}) {
+      expect_near(few.*term, walked.*term);
+    }
+    EXPECT_GT(ranks == 1 ? walked.hidden : walked.waiting + walked.collectives, Seconds{});
+    EXPECT_EQ(few.sent_within_host, walked.sent_within_host);
+    ASSERT_EQ(few.micro_batches.size(), static_cast<size_t>(kMicroBatches));
+    for (size_t m = 0; m < few.micro_batches.size(); ++m) expect_near(few.micro_batches[m], walked.micro_batches[m]);
+    const auto of = [](const StepEstimate& s) {
+      std::map<std::pair<Op, Phase>, OpTotal> ops;
+      for (const OpTotal& total : s.ops) ops[{total.op, total.phase}] = total;
+      return ops;
+    };
+    const auto of_few = of(few);
+    for (const auto& [key, total] : of(walked)) {
+      EXPECT_EQ(of_few.at(key).runs, total.runs);
+      expect_near(of_few.at(key).seconds, total.seconds);
+    }
+  }
 }
 
 TEST(Simulate, CollectivesInTheBackgroundHideBesideKernels) {

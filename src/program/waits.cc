@@ -95,11 +95,15 @@ size_t LaneOfMove(Op op, Tier far) {
 }
 
 std::vector<LaneCounts> FindWaits(const Program& program) {
+  return FindWaits(program, program.schedule);
+}
+
+std::vector<LaneCounts> FindWaits(const Program& program, std::span<const Call> schedule) {
   std::vector<LaneCounts> waits;
   std::vector<std::vector<Issue>> issues(program.segments.size());  // per instruction
   std::array<Issued, kBackgroundLanes> issued;
   LaneCounts awaited = {};  // of those, known to be complete
-  for (const Call& call : program.schedule) {
+  for (const Call& call : schedule) {
     if (call.kind != Call::Kind::kRun) continue;
     const Binding& binding = program.bindings[static_cast<size_t>(call.binding)];
     const Segment& segment = program.segments[static_cast<size_t>(binding.segment)];

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "program/program.h"
@@ -36,5 +37,7 @@ using LaneCounts = std::array<uint32_t, kBackgroundLanes>;
 // for no others: background collectives meet their groups apart from those that are needed at once
 // (Communicator::Collectives).
 std::vector<LaneCounts> FindWaits(const Program& program);
+// With another schedule of its bindings.
+std::vector<LaneCounts> FindWaits(const Program& program, std::span<const Call> schedule);
 
 }  // namespace temper

@@ -31,11 +31,11 @@ class MeshCheckpoint : public Workplace {
     TEMPER_CHECK(made.code == 0) << made.err;
     return base;
   }
-  // Two rows a step, six steps, saved after the third and the last.
+  // Two rows a step, four steps, saved after the second and the last.
   Arguments Steps(const std::string& method, const std::string& mesh, const std::string& out,
                   const Arguments& more = {}) const {
-    Arguments run = Train({"--model", Model(), "--method", method, "--dtype", "f32", "--max_steps", "6", "--save_steps",
-                           "3", "--learning_rate", "1e-3", "--output_dir", out});
+    Arguments run = Train({"--model", Model(), "--method", method, "--dtype", "f32", "--max_steps", "4", "--save_steps",
+                           "2", "--learning_rate", "1e-3", "--max_seq_len", "48", "--output_dir", out});
     const bool deals = mesh.find("dp") != mesh.npos || mesh.find("2d") != mesh.npos;
     run = With(run, {"--per_device_train_batch_size", "1", "--gradient_accumulation_steps", deals ? "1" : "2"});
     const bool four = mesh.find(',') != mesh.npos;  // two axes of two
@@ -53,10 +53,10 @@ class MeshCheckpoint : public Workplace {
     ASSERT_TRUE(PosixEnv().RemoveTree(Path("whole")).ok());
     std::filesystem::copy(Path(out), Path("whole"), std::filesystem::copy_options::recursive);
   }
-  // As if the run had been stopped after its third step.
-  void StopAtThree(const std::string& out) const {
+  // As if the run had been stopped after its second step.
+  void StopAtTwo(const std::string& out) const {
     for (const char* name :
-         {"checkpoint-6", "model.safetensors", "adapter_model.safetensors", "config.json", "adapter_config.json"}) {
+         {"checkpoint-4", "model.safetensors", "adapter_model.safetensors", "config.json", "adapter_config.json"}) {
       ASSERT_TRUE(PosixEnv().RemoveTree(Path(JoinPath(out, name))).ok());
     }
   }
@@ -65,7 +65,7 @@ class MeshCheckpoint : public Workplace {
 // Decisions by cost are saved with the checkpoint and kept, even if cost would decide otherwise under the new options.
 TEST_F(MeshCheckpoint, KeepsDecisionsUnlessToldOtherwise) {
   const auto decided = [&](const std::string& out) {
-    const Json manifest = Json::parse(temper::Slurp(Path(JoinPath(out, "checkpoint-6/manifest.json"))));
+    const Json manifest = Json::parse(temper::Slurp(Path(JoinPath(out, "checkpoint-4/manifest.json"))));
     return manifest["decisions"].dump();
   };
   // With one micro-batch there is no decision.
@@ -77,10 +77,10 @@ TEST_F(MeshCheckpoint, KeepsDecisionsUnlessToldOtherwise) {
   const std::string first = decided("out");
   EXPECT_NE(first.find("\"grad_sync\":\"step\""), std::string::npos) << first;
   EXPECT_NE(first.find("embed_tokens.weight\":\"table\""), std::string::npos) << first;
-  StopAtThree("out");
+  StopAtTwo("out");
   RunWell(with({"--resume"}), "same as the resumed run");
   EXPECT_EQ(decided("out"), first);
-  StopAtThree("out");
+  StopAtTwo("out");
   RunWell(with({"--resume", "--mesh.grad_sync", "micro_batch"}), "grad_sync: micro_batch, not step: requested");
 }
 
@@ -89,7 +89,7 @@ TEST_F(MeshCheckpoint, KeepsTheDecisionOnWhatTensorRanksExchange) {
   const auto with = [&](const Arguments& more) { return Steps("full", "tp=2", "out", more); };
   RunWell(with({"--mesh.mlp", "weights"}), "mlp: weights, not activations: requested");
   const auto asked = Losses(Path("out"));
-  StopAtThree("out");
+  StopAtTwo("out");
   RunWell(with({"--resume"}), "mlp: weights, not activations: same as the resumed run");
   EXPECT_EQ(Losses(Path("out")), asked);
   RunWell(with({"--overwrite"}), "mlp: activations, not weights: it sends less");
@@ -123,17 +123,17 @@ TEST_F(MeshCheckpoint, AnAutomaticCutKeepsRowsLossesAndResumes) {
   };
   expect_near("out");
   KeepWhole("out");
-  StopAtThree("out");
+  StopAtTwo("out");
   RunWell(with("", "out", "auto", {"--resume"}));
   EXPECT_EQ(Losses(Path("out")), Losses(Path("whole"))) << "the same cut: the same bits";
-  StopAtThree("out");
+  StopAtTwo("out");
   RunWell(with("fsdp=2", "out", "auto", {"--resume"}), "a step has the same 4 rows");
   expect_near("out");
   EXPECT_EQ(rows_of("out").first * rows_of("out").second, 2) << "of each rank";
   // What the user once asked for is known after a resume by the run's own settings, too.
-  StopAtThree("out");
+  StopAtTwo("out");
   RunWell({"train", "out/run.yaml", "--resume"});
-  StopAtThree("out");
+  StopAtTwo("out");
   const Ended three = Temper(With(with("", "out", "auto", {"--resume"}), {"--mesh", "fsdp=3", "--nprocs", "3"}));
   EXPECT_NE(three.code, 0);
   EXPECT_NE(three.err.find("a step has 4 rows, which 3 ranks with rows of their own do not divide"), std::string::npos)
@@ -148,9 +148,9 @@ TEST_F(MeshCheckpoint, ResumesWithOtherShardingRules) {
     RunWell(
         Steps(method, "fsdp=2", "out", {"--mesh.sharding", R"([["mlp", "-,fsdp"], ["o_proj.*weight", "replicate"]])"}));
     KeepWhole("out");
-    StopAtThree("out");
+    StopAtTwo("out");
     RunWell(Steps(method, "fsdp=2", "out", {"--resume", "--mesh.sharding", R"([["(q|k)_proj", "-,fsdp"]])"}),
-            "resume      from out/checkpoint-3 at step 3");
+            "resume      from out/checkpoint-2 at step 2");
     const auto whole = Losses(Path("whole")), resumed = Losses(Path("out"));
     ASSERT_EQ(whole.size(), resumed.size());
     for (const auto& [step, loss] : whole) EXPECT_NEAR(resumed.at(step), loss, 1e-5 * loss) << "step " << step;
@@ -166,8 +166,8 @@ TEST_F(MeshCheckpoint, ResumesWithTheSameBits) {
       ASSERT_TRUE(PosixEnv().RemoveTree(Path("out")).ok());
       RunWell(Steps(method, mesh, "out"));
       KeepWhole("out");
-      StopAtThree("out");
-      RunWell(Steps(method, mesh, "out", {"--resume"}), "resume      from out/checkpoint-3 at step 3");
+      StopAtTwo("out");
+      RunWell(Steps(method, mesh, "out", {"--resume"}), "resume      from out/checkpoint-2 at step 2");
       ExpectSame(Path("whole"), Path("out"));
     }
   }
@@ -208,7 +208,7 @@ TEST_F(MeshCheckpoint, MetricsHaveTheTimeAndMemoryOfEachRank) {
       EXPECT_GT(rank["resident_peak_bytes"].get<int64_t>(), row["device_peak_bytes"].get<int64_t>()) << line;
     }
   }
-  EXPECT_EQ(rows, 6);
+  EXPECT_EQ(rows, 4);
 }
 
 TEST_F(MeshCheckpoint, ResumesOnAnyOtherMesh) {
@@ -233,15 +233,15 @@ TEST_F(MeshCheckpoint, ResumesOnAnyOtherMesh) {
     for (const auto& [from, to] : ways) meshes.insert(from);
     for (const std::string& mesh : meshes) RunWell(Steps(method, mesh, fmt::format("{}-{}", method, mesh)));
     const auto expected = Losses(Path(fmt::format("{}-", method)));
-    ASSERT_EQ(expected.size(), 6u);
-    EXPECT_NE(expected.at(1), expected.at(6)) << "the loss did not change";
+    ASSERT_EQ(expected.size(), 4u);
+    EXPECT_NE(expected.at(1), expected.at(4)) << "the loss did not change";
     for (const auto& [from, to] : ways) {
       SCOPED_TRACE(fmt::format("{}: {} -> {}", method, from, to));
       const std::string out = fmt::format("{}-{}-to-{}", method, from, to);
-      RunWell(Steps(method, to, out, {fmt::format("--resume={}-{}/checkpoint-3", method, from)}),
+      RunWell(Steps(method, to, out, {fmt::format("--resume={}-{}/checkpoint-2", method, from)}),
               "the run continues in another environment (mesh ");
       const auto losses = Losses(Path(out));
-      ASSERT_EQ(losses.size(), 3u);
+      ASSERT_EQ(losses.size(), 2u);
       for (const auto& [step, loss] : losses) EXPECT_NEAR(loss, expected.at(step), 1e-5 * expected.at(step)) << step;
     }
   }
@@ -291,9 +291,9 @@ TEST_F(MeshCheckpoint, ResumesOnAnyNumberOfRanksThatDividesTheBatch) {
 
 TEST_F(MeshCheckpoint, OtherCommandsReadItAsAModel) {
   RunWell(Steps("full", "fsdp=2", "full"));
-  EXPECT_FALSE(Has("full/checkpoint-6/model.safetensors")) << "weights are not written twice";
-  EXPECT_TRUE(Has("full/checkpoint-6/state-00001-of-00002.safetensors"));
-  const Ended listed = Temper({"inspect", "full/checkpoint-6", "--tensors"});
+  EXPECT_FALSE(Has("full/checkpoint-4/model.safetensors")) << "weights are not written twice";
+  EXPECT_TRUE(Has("full/checkpoint-4/state-00001-of-00002.safetensors"));
+  const Ended listed = Temper({"inspect", "full/checkpoint-4", "--tensors"});
   EXPECT_EQ(listed.code, 0) << listed.err;
   EXPECT_NE(listed.out.find("model.norm.weight  f32[160]"), std::string::npos) << listed.out;
   EXPECT_NE(listed.out.find("[80, 448] at [80, 0] in state-00001-of-00002.safetensors"), std::string::npos)
@@ -302,12 +302,12 @@ TEST_F(MeshCheckpoint, OtherCommandsReadItAsAModel) {
   EXPECT_NE(listed.out.find("have the checksums of the manifest"), std::string::npos);
   EXPECT_EQ(Temper({"inspect", "full"}).code, 0);
 
-  RunWell({"export", "--model", "full/checkpoint-6", "--output_dir", "of_checkpoint"});
+  RunWell({"export", "--model", "full/checkpoint-4", "--output_dir", "of_checkpoint"});
   RunWell({"export", "--model", "full", "--output_dir", "of_result"});
   EXPECT_TRUE(Slurp("of_checkpoint/model.safetensors") == Slurp("of_result/model.safetensors"));
   EXPECT_GT(Slurp("of_result/model.safetensors").size(), 1u << 20);
   std::vector<std::string> texts;
-  for (const char* model : {"full/checkpoint-6", "full", "of_result"}) {
+  for (const char* model : {"full/checkpoint-4", "full", "of_result"}) {
     const Ended said = Temper({"generate", "--model", model, "--prompt", "The captain", "--max_new_tokens", "12",
                                "--temperature", "0", "--dtype", "f32", "--threads", "1"});
     EXPECT_EQ(said.code, 0) << said.err;
@@ -317,23 +317,23 @@ TEST_F(MeshCheckpoint, OtherCommandsReadItAsAModel) {
   EXPECT_EQ(texts[0], texts[2]);
 
   // Commands that verify find a damaged slice, and the run does not resume from it.
-  std::string bytes = Slurp("full/checkpoint-6/state-00001-of-00002.safetensors");
+  std::string bytes = Slurp("full/checkpoint-4/state-00001-of-00002.safetensors");
   bytes.back() = static_cast<char>(bytes.back() ^ 1);
-  Spill("full/checkpoint-6/state-00001-of-00002.safetensors", bytes);
-  ExpectEnd(Temper({"inspect", "full/checkpoint-6"}), 1, {"state-00001-of-00002.safetensors: tensor ", "is damaged"});
+  Spill("full/checkpoint-4/state-00001-of-00002.safetensors", bytes);
+  ExpectEnd(Temper({"inspect", "full/checkpoint-4"}), 1, {"state-00001-of-00002.safetensors: tensor ", "is damaged"});
 }
 
 TEST_F(MeshCheckpoint, OtherCommandsReadItAsAnAdapter) {
   RunWell(Steps("lora", "tp=2", "out"));
-  const std::string adapter = Slurp("out/checkpoint-6/adapter_model.safetensors");
+  const std::string adapter = Slurp("out/checkpoint-4/adapter_model.safetensors");
   EXPECT_GT(adapter.size(), 1000u);
   EXPECT_TRUE(adapter == Slurp("out/adapter_model.safetensors"));
-  EXPECT_TRUE(Has("out/checkpoint-6/adapter_config.json"));
-  const Ended listed = Temper({"inspect", "out/checkpoint-6"});
+  EXPECT_TRUE(Has("out/checkpoint-4/adapter_config.json"));
+  const Ended listed = Temper({"inspect", "out/checkpoint-4"});
   EXPECT_EQ(listed.code, 0) << listed.err;
   EXPECT_NE(listed.out.find("adapted modules"), std::string::npos) << listed.out;
-  RunWell({"export", "--model", "out/checkpoint-6", "--output_dir", "merged"});
-  for (const std::string& name : Must(PosixEnv().List(Path("out/checkpoint-6")))) {
+  RunWell({"export", "--model", "out/checkpoint-4", "--output_dir", "merged"});
+  for (const std::string& name : Must(PosixEnv().List(Path("out/checkpoint-4")))) {
     EXPECT_FALSE(name.starts_with("rank-")) << name;
   }
 }
@@ -341,7 +341,7 @@ TEST_F(MeshCheckpoint, OtherCommandsReadItAsAnAdapter) {
 // If several ranks hold the same slice, one writes it.
 TEST_F(MeshCheckpoint, CopiesAreWrittenOnce) {
   RunWell(Steps("full", "dp=2", "out"));
-  const Manifest manifest = Must(ReadManifest(PosixEnv(), Path("out/checkpoint-6")));
+  const Manifest manifest = Must(ReadManifest(PosixEnv(), Path("out/checkpoint-4")));
   for (const Manifest::Tensor& t : manifest.tensors) {
     ASSERT_EQ(t.slices.size(), 1u) << t.name;
     EXPECT_EQ(t.slices[0].file, "state-00000-of-00002.safetensors");

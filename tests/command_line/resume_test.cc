@@ -24,7 +24,7 @@ class Resume : public Workplace {
   // `stop_at`: the output of the run at which the signal is sent.
   void StoppedEndsAsWhole(const Arguments& options, const std::string& stop_at,
                           const std::vector<std::pair<int, int>>& signals_and_codes) {
-    Arguments run = Train({"--max_steps", "50", "--eval_data", "e.jsonl", "--save_steps", "12"});
+    Arguments run = Train({"--max_steps", "50", "--max_seq_len", "48", "--eval_data", "e.jsonl", "--save_steps", "12"});
     run = With(run, options);
     const std::string whole = Folder("whole");
     const Ended unstopped = RunTemper(run, whole);

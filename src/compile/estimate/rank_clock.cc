@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "compile/estimate/repeats.h"
 #include "graph/ops/move_part.h"
 
 namespace temper {
@@ -49,17 +50,18 @@ TimedSegments TimeOf(const Program& program, const StepRates& rates) {
   return timed;
 }
 
-RankClock::RankClock(const Program& program, const TimedSegments& timed, const LinkRates& links, bool shared,
-                     bool keep_events)
+RankClock::RankClock(const Program& program, std::span<const Call> schedule, const TimedSegments& timed,
+                     const LinkRates& links, bool shared, bool keep_events)
     : program_(program),
+      schedule_(schedule),
       timed_(timed),
       shared_(shared),
       keep_events_(keep_events),
-      waits_(FindWaits(program)),
+      waits_(FindWaits(program, schedule)),
       moves_(links) {}
 
 RankClock::Item RankClock::ItemNow() const {
-  const Call& call = program_.schedule[call_];
+  const Call& call = schedule_[call_];
   const Binding& binding = program_.bindings[static_cast<size_t>(call.binding)];
   const auto s = static_cast<size_t>(binding.segment);
   return {&program_.segments[s].instructions[instruction_], &program_.segments[s], &timed_[s][instruction_], &call,
@@ -69,7 +71,7 @@ RankClock::Item RankClock::ItemNow() const {
 bool RankClock::Advance() {
   bool moved = false;
   while (!done()) {
-    const Call& call = program_.schedule[call_];
+    const Call& call = schedule_[call_];
     if (call.kind == Call::Kind::kStoreOutputs) result_.micro_batches.push_back(now_);
     const bool runs = call.kind == Call::Kind::kRun;
     const size_t count =
@@ -228,9 +230,11 @@ StepEstimate RankClock::Finish() {
   return std::move(s);
 }
 
-StepEstimate EstimateStep(const Program& program, const StepRates& rates, bool keep_events) {
-  const TimedSegments timed = TimeOf(program, rates);
-  RankClock clock(program, timed, rates.links, rates.shared, keep_events);
+namespace {
+
+StepEstimate Walked(const Program& program, std::span<const Call> schedule, const TimedSegments& timed,
+                    const StepRates& rates, bool keep_events) {
+  RankClock clock(program, schedule, timed, rates.links, rates.shared, keep_events);
   for (bool moved = true; moved;) {
     moved = clock.Advance();
     for (const size_t lane : {kSendLane, kReceiveLane}) {
@@ -244,6 +248,16 @@ StepEstimate EstimateStep(const Program& program, const StepRates& rates, bool k
     moved = true;
   }
   return clock.Finish();
+}
+
+}  // namespace
+
+StepEstimate EstimateStep(const Program& program, const StepRates& rates, bool keep_events) {
+  const TimedSegments timed = TimeOf(program, rates);
+  const auto walk = [&](std::span<const Call> schedule) {
+    return Walked(program, schedule, timed, rates, keep_events);
+  };
+  return keep_events ? walk(program.schedule) : EstimateRepeated(program.schedule, walk);
 }
 
 }  // namespace temper

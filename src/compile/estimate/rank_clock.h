@@ -6,6 +6,7 @@
 #include <array>
 #include <map>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "compile/estimate/move_lanes.h"
@@ -33,12 +34,13 @@ TimedSegments TimeOf(const Program& program, const StepRates& rates);
 
 class RankClock {
  public:
-  // `program` and `timed` must outlive it. `shared`: StepRates::shared.
-  RankClock(const Program& program, const TimedSegments& timed, const LinkRates& links, bool shared, bool keep_events);
+  // `program`, `schedule`, of its bindings, and `timed` must outlive it. `shared`: StepRates::shared.
+  RankClock(const Program& program, std::span<const Call> schedule, const TimedSegments& timed, const LinkRates& links,
+            bool shared, bool keep_events);
 
   // Advances as far as possible. Returns whether it made progress.
   bool Advance();
-  bool done() const { return call_ == program_.schedule.size(); }
+  bool done() const { return call_ == schedule_.size(); }
 
   // The next transfer of a transfer lane (program/waits.h), if it has been issued.
   struct Transfer {
@@ -78,6 +80,7 @@ class RankClock {
   Seconds* TermOf(size_t lane);  // the term that a wait for the lane counts toward
 
   const Program& program_;
+  const std::span<const Call> schedule_;
   const TimedSegments& timed_;
   const bool shared_, keep_events_;
   const std::vector<LaneCounts> waits_;

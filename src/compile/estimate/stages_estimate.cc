@@ -64,6 +64,11 @@ bool Exchange(std::vector<RankClock>* clocks) {
 
 std::vector<StepEstimate> EstimateStages(std::span<const Program* const> stages, const Mesh& mesh,
                                          const StageRates& rates, bool keep_events) {
+  if (stages.size() == 1 && !keep_events) {
+    const Program& program = *stages[0];
+    const StepRates of_rank = RatesOf(mesh, 0, rates);
+    return {EstimateStep(program, of_rank)};
+  }
   TEMPER_CHECK(static_cast<int>(stages.size()) == mesh.size(Axis::kPp))
       << stages.size() << " programs for " << mesh.ToString();
   std::vector<TimedSegments> timed;
@@ -72,7 +77,7 @@ std::vector<StepEstimate> EstimateStages(std::span<const Program* const> stages,
   clocks.reserve(stages.size());
   for (size_t stage = 0; stage < stages.size(); ++stage) {
     timed.push_back(TimeOf(*stages[stage], RatesOf(mesh, static_cast<int>(stage), rates)));
-    clocks.emplace_back(*stages[stage], timed.back(), rates.links, rates.shared, keep_events);
+    clocks.emplace_back(*stages[stage], stages[stage]->schedule, timed.back(), rates.links, rates.shared, keep_events);
   }
   for (bool moved = true; moved;) {
     moved = false;

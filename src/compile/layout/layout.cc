@@ -26,7 +26,9 @@ std::vector<int> EndsOfNodes(const Graph& graph, const std::vector<PipelinePart>
       const bool last =
           i + 1 == part->end || nodes[i + 1].phase != nodes[i].phase || nodes[i + 1].block != nodes[i].block;
       const size_t own = segment_ends[i] = last ? i + 1 : segment_ends[i + 1];
-      if (nodes[i].attributes.Flag("background")) {
+      // Kernels run one after the other.
+      const bool may_be_beside = IsMove(nodes[i].op) || IsCollective(nodes[i].op) || IsTransfer(nodes[i].op);
+      if (may_be_beside && nodes[i].attributes.Flag("background")) {
         size_t end = own < part->end ? segment_ends[own] : own;
         for (const ValueId id : nodes[i].outputs) end = std::min(end, takers[static_cast<size_t>(id)]);
         ends[i] = static_cast<int>(end) - 1;

@@ -123,8 +123,9 @@ class Shelf {
   }
 
  private:
-  // Most intervals live within a block, of some tens of steps.
-  static constexpr int kStretch = 128;
+  // Most intervals live within a block, of some tens of steps. Longer stretches have long lists, shorter ones many
+  // nodes.
+  static constexpr int kStretch = 32;
   static constexpr size_t kFanOut = 8;
 
   struct Node {

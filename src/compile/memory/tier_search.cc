@@ -70,6 +70,7 @@ class Searcher {
       if (memory_.policy == TierPolicy::kDevice) return TooLarge(programs[0]);
     }
     order_ = ByDensity(groups_);
+    for (const GraphUse& use : uses_.graphs) plain_.push_back(WithoutNames(*use.of.graph));
     for (GraphUse& use : uses_.graphs) {
       costs_.push_back(use.costs ? *std::move(use.costs) : CostsOfNodes(*use.of.graph, &memory_.rates, threads_));
     }
@@ -142,6 +143,14 @@ class Searcher {
       return away(memory_.activations) && std::any_of(graph.nodes().begin(), graph.nodes().end(),
                                                       [](const Node& node) { return node.phase == Phase::kBackward; });
     });
+  }
+
+  // With activations that have no names: each choice of tiers copies the graph, and nobody reads them.
+  static Graph WithoutNames(Graph graph) {
+    for (ValueId id = 0; id < graph.num_values(); ++id) {
+      if (graph.value(id).role == Role::kActivation) graph.value(id).name = std::string();
+    }
+    return graph;
   }
 
   Result<std::vector<Program>> PlaceAsIs() const {
@@ -442,6 +451,9 @@ class Searcher {
       Bytes room, staging, over_host;
     } before;
     for (int attempt = 0; attempt < kTries; ++attempt) {
+      // A way that fits is known: this one is not worth more.
+      const bool too_much = work_before_ + *nodes * tries > SearchWork::kMost;
+      if (attempt > 0 && too_much && effort_ == Effort::kOthers) return refused;
       // The last attempt uses the minimum: no optional residents, and copies exist only during their use.
       const bool last = attempt + 1 == kTries;
       if (last && memory_.policy == TierPolicy::kAuto) resident.assign(resident.size(), false);
@@ -466,7 +478,7 @@ class Searcher {
       before = {*homes, spec.device, spec.host, Bytes{}};
       for (size_t k = 0; k < costs_.size(); ++k) {
         const PartedGraph& of = uses_.graphs[k].of;
-        moved.push_back(Reside(*of.graph, *of.parts, spec, costs_[k]));
+        moved.push_back(Reside(plain_[k], *of.parts, spec, costs_[k]));
         *nodes += std::ssize(moved.back().graph.nodes());
       }
       const bool hurries = hurries_ || work_before_ + *nodes * tries > SearchWork::kEnough;
@@ -529,6 +541,7 @@ class Searcher {
   const int64_t work_before_ = work_.nodes;
   const bool hurries_;            // takes the first way that fits
   std::vector<NodeCosts> costs_;  // per graph
+  std::vector<Graph> plain_;      // per graph: what is copied
   std::vector<TierGroup> groups_;
   std::vector<size_t> order_;  // of groups, most saved per byte of the device first
 };

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 #include <map>
+#include <span>
 
 #include "compile/layout/layout.h"
 #include "compile/residency/eviction.h"
@@ -93,7 +94,7 @@ class WindowCutter {
 
   // Only on the device: copies on the host are short-lived or small.
   void FindGaps(ValueId root, std::vector<Gap>* gaps, std::vector<Between>* betweens) const {
-    const std::vector<Touch>& touches = touches_.Of(root);
+    const std::span<const Touch> touches = touches_.Of(root);
     bool written = false;
     for (size_t k = 0; k + 1 < touches.size(); ++k) {
       const Touch &here = touches[k], &next = touches[k + 1];
@@ -117,7 +118,7 @@ class WindowCutter {
 
   // `next`: the first that is not of a root before this one.
   void CutWindows(ValueId root, std::vector<Between>::const_iterator end, std::vector<Between>::const_iterator* next) {
-    const std::vector<Touch>& touches = touches_.Of(root);
+    const std::span<const Touch> touches = touches_.Of(root);
     const Tier home = touches_.HomeOf(root);
     std::vector<Window> of_root;
     bool open = false;
@@ -225,7 +226,7 @@ WorkingSets MeasureWorkingSets(const Graph& graph, const Touches& touches, const
   const auto used_on = [&](Tier tier) -> std::vector<Bytes>& { return sets[static_cast<size_t>(tier)]; };
   for (ValueId id = 0; id < graph.num_values(); ++id) {
     if (!touches.IsTouched(id)) continue;
-    const std::vector<Touch>& of_value = touches.Of(id);
+    const std::span<const Touch> of_value = touches.Of(id);
     const Bytes size = SizeOf(graph, id);
     for (const Touch& t : of_value) {
       if (t.on != touches.HomeOf(id)) used_on(t.on)[static_cast<size_t>(t.node)] += size;

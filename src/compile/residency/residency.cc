@@ -1,6 +1,8 @@
 #include "compile/residency/residency.h"
 
 #include <algorithm>
+#include <numeric>
+#include <span>
 #include <utility>
 
 #include "compile/layout/layout.h"
@@ -11,6 +13,31 @@
 namespace temper {
 namespace {
 
+// Windows by a node of theirs, those of a node in the order of the windows.
+class WindowsOfNodes {
+ public:
+  // `node_of`: of a window; -1: of none.
+  template <class NodeOf>
+  WindowsOfNodes(size_t nodes, const std::vector<Window>& windows, const NodeOf& node_of) : first_(nodes + 1, 0) {
+    for (const Window& w : windows) {
+      if (const int node = node_of(w); node >= 0) ++first_[static_cast<size_t>(node)];
+    }
+    std::exclusive_scan(first_.begin(), first_.end(), first_.begin(), size_t{0});
+    list_.resize(first_.back());
+    std::vector<size_t> next(first_.begin(), first_.end() - 1);
+    for (const Window& w : windows) {
+      if (const int node = node_of(w); node >= 0) list_[next[static_cast<size_t>(node)]++] = &w;
+    }
+  }
+  std::span<const Window* const> Of(size_t node) const {
+    return {list_.data() + first_[node], list_.data() + first_[node + 1]};
+  }
+
+ private:
+  std::vector<size_t> first_;  // per node, and at the end
+  std::vector<const Window*> list_;
+};
+
 // Inserts the moves of the windows, and makes nodes work on the copies.
 class Rewriter {
  public:
@@ -20,14 +47,13 @@ class Rewriter {
   PipelinedGraph Run(const std::vector<PipelinePart>& parts) {
     for (ValueId id = 0; id < graph_.num_values(); ++id) {
       result_.AddValue(graph_.value(id));
-      result_.value(id).tier = touches_.HomeOf(graph_.Root(id));
+      result_.value(id).tier = touches_.HomeOf(touches_.RootOf(id));
     }
-    std::vector<std::vector<const Window*>> issued(graph_.nodes().size()), begun = issued, ended = issued;
-    for (const Window& w : windows_) {
-      if (w.reads) issued[static_cast<size_t>(w.issue)].push_back(&w);
-      begun[static_cast<size_t>(w.first)].push_back(&w);
-      ended[static_cast<size_t>(w.last)].push_back(&w);
-    }
+    const size_t nodes = graph_.nodes().size();
+    const WindowsOfNodes issued(nodes, windows_, [](const Window&w) { return w.reads ? w.issue : -1; }),
+        begun(nodes, windows_, [](const Window&w) { return w.first; }),
+        ended(nodes, windows_, [](const Window&w) { return w.last; });
+    result_.nodes().reserve(nodes + 2 * windows_.size());
     at_home_.assign(static_cast<size_t>(graph_.num_values()), kNoValue);
     for (ValueId id = 0; id < graph_.num_values(); ++id) {
       // Sources are at home from the start; results of nodes, once they are made.
@@ -41,8 +67,8 @@ class Rewriter {
     for (int i = 0; i < std::ssize(graph_.nodes()); ++i) {
       const auto n = static_cast<size_t>(i);
       begin.push_back(result_.nodes().size());
-      for (const Window* w : issued[n]) fetched[Index(w)] = Copy(at_home_[At(w->root)], w->root, w->on, NodeAt(i));
-      for (const Window* w : begun[n]) {
+      for (const Window* w : issued.Of(n)) fetched[Index(w)] = Copy(at_home_[At(w->root)], w->root, w->on, NodeAt(i));
+      for (const Window* w : begun.Of(n)) {
         open_[At(w->root)] = w;
         copy_[At(w->root)] = w->reads ? fetched[Index(w)] : kNoValue;
       }
@@ -51,7 +77,7 @@ class Rewriter {
       } else {
         AddNode(NodeAt(i), touches_.ProcessorOf(i));
       }
-      for (const Window* w : ended[n]) {
+      for (const Window* w : ended.Of(n)) {
         if (w->writes_back) WriteBack(*w, copy_[At(w->root)], NodeAt(i));
         open_[At(w->root)] = nullptr;
       }
@@ -95,7 +121,7 @@ class Rewriter {
   void AddNode(Node node, Tier processor) {
     const auto has_copy = [&](ValueId root) { return open_[At(root)] != nullptr && open_[At(root)]->on == processor; };
     for (ValueId& id : node.inputs) {
-      const ValueId root = graph_.Root(id);
+      const ValueId root = touches_.RootOf(id);
       if (has_copy(root)) {
         id = copy_[At(root)];
       } else if (at_home_[At(root)] != kNoValue) {
@@ -103,7 +129,7 @@ class Rewriter {
       }
     }
     for (ValueId& id : node.outputs) {
-      const ValueId root = graph_.Root(id), updated = graph_.value(id).updates;
+      const ValueId root = touches_.RootOf(id), updated = graph_.value(id).updates;
       if (!has_copy(root)) {
         if (updated != kNoValue) result_.value(id).updates = at_home_[At(root)];
         at_home_[At(root)] = id;
@@ -129,7 +155,7 @@ class Rewriter {
     const int64_t elements = graph_.value(whole_update.inputs[0]).type.shape.elements();
     std::vector<ValueId> whole;  // clipping factor and scalars
     for (size_t k = operands.tensors(); k < whole_update.inputs.size(); ++k) {
-      const ValueId root = graph_.Root(whole_update.inputs[k]);
+      const ValueId root = touches_.RootOf(whole_update.inputs[k]);
       const Window* const window = open_[At(root)];
       whole.push_back(window != nullptr && window->on == Tier::kHost ? copy_[At(root)] : at_home_[At(root)]);
     }
@@ -160,7 +186,7 @@ class Rewriter {
     std::vector<ValueId> part;
     const int64_t count = std::min(update_part_, elements - begin);
     for (size_t k = 0; k < UpdateOperands(whole_update).tensors(); ++k) {
-      const ValueId from = at_home_[At(graph_.Root(whole_update.inputs[k]))];
+      const ValueId from = at_home_[At(touches_.RootOf(whole_update.inputs[k]))];
       const Value& value = result_.value(from);
       part.push_back(result_.AddValue({.name = value.name, .type = {value.type.dtype, {count}}, .tier = Tier::kHost}));
       AddMoveOfPart({from}, part.back(), {{"background", int64_t{1}}, {"begin", begin}, {"count", count}},
@@ -171,7 +197,7 @@ class Rewriter {
 
   // `output`: the value of the given graph that is at home once the last part is written.
   void WritePart(ValueId part, ValueId output, int64_t begin, bool last, const Node& place) {
-    const ValueId root = graph_.Root(output), before = at_home_[At(root)];
+    const ValueId root = touches_.RootOf(output), before = at_home_[At(root)];
     ValueId made = output;
     if (!last) made = result_.AddValue({.name = graph_.value(output).name, .type = graph_.value(output).type});
     result_.value(made).tier = touches_.HomeOf(root);

@@ -1,7 +1,10 @@
 #include "compile/residency/touches.h"
 
 #include <algorithm>
+#include <numeric>
+#include <utility>
 
+#include "compile/layout/layout.h"
 #include "graph/update_rule.h"
 
 namespace temper {
@@ -11,17 +14,13 @@ size_t At(ValueId id) {
   return static_cast<size_t>(id);
 }
 
-Tier HomeByName(const Graph& graph, const Homes& homes, ValueId id) {
-  const auto it = homes.find(graph.value(graph.Root(id)).name);
-  return it == homes.end() ? Tier::kDevice : it->second;
-}
-
 }  // namespace
 
 Touches::Touches(const Graph& graph, const std::vector<PipelinePart>& parts, const ResidencySpec& spec)
     : graph_(graph),
       activations_(spec.activations),
       update_part_(spec.update_part),
+      roots_(RootsOf(graph)),
       part_begin_(graph.nodes().size(), 0),
       part_end_(graph.nodes().size(), static_cast<int>(graph.nodes().size())) {
   TEMPER_CHECK(update_part_ > 0);
@@ -31,14 +30,26 @@ Touches::Touches(const Graph& graph, const std::vector<PipelinePart>& parts, con
       part_end_[i] = static_cast<int>(part.end);
     }
   }
-  FindProcessors(*spec.homes);
+  FindNamed(*spec.homes);
+  FindProcessors();
   FindCut(spec);
-  FindTouches(*spec.homes);
-  FindHomes(*spec.homes);
+  FindTouches();
+  FindHomes();
+}
+
+void Touches::FindNamed(const Homes& homes) {
+  named_.assign(roots_.size(), Tier::kDevice);
+  if (homes.empty()) return;
+  for (ValueId id = 0; id < graph_.num_values(); ++id) {
+    const Value& value = graph_.value(id);
+    if (roots_[At(id)] != id || value.role == Role::kActivation) continue;
+    const auto it = homes.find(value.name);
+    if (it != homes.end()) named_[At(id)] = it->second;
+  }
 }
 
 // States are updated where they live, by the host unless that is the device; the same for sums over values there.
-void Touches::FindProcessors(const Homes& homes) {
+void Touches::FindProcessors() {
   const auto& nodes = graph_.nodes();
   processor_.assign(nodes.size(), Tier::kDevice);
   bool all_on_host = true, sums_only = true;
@@ -53,7 +64,7 @@ void Touches::FindProcessors(const Homes& homes) {
       for (size_t k = 0; k + 1 < node.inputs.size(); ++k) sums_only &= is_sum[At(node.inputs[k])];
       continue;
     }
-    const Tier home = HomeByName(graph_, homes, node.inputs[updates ? UpdateOperands(node).home() : 0]);
+    const Tier home = NamedHomeOf(node.inputs[updates ? UpdateOperands(node).home() : 0]);
     // A gradient on the disk is summed on the device, which has room for it: it was made there.
     const bool at_host = updates ? home != Tier::kDevice : home == Tier::kHost;
     if (at_host) processor_[i] = Tier::kHost;
@@ -72,8 +83,8 @@ void Touches::FindCut(const ResidencySpec& spec) {
     if (rule == nullptr || !rule->elementwise()) continue;
     const UpdateOperands operands(node);
     const ValueId state = node.inputs[operands.home()];
-    if (HomeByName(graph_, *spec.homes, state) != Tier::kDisk) continue;
-    const auto whole = [&](ValueId id) { return HomeByName(graph_, *spec.homes, id) == Tier::kHost; };
+    if (NamedHomeOf(state) != Tier::kDisk) continue;
+    const auto whole = [&](ValueId id) { return NamedHomeOf(id) == Tier::kHost; };
     cut_[i] =
         graph_.value(state).type.shape.elements() > spec.update_part &&
         std::none_of(node.inputs.begin(), node.inputs.begin() + static_cast<ptrdiff_t>(operands.tensors()), whole) &&
@@ -81,15 +92,29 @@ void Touches::FindCut(const ResidencySpec& spec) {
   }
 }
 
-void Touches::FindTouches(const Homes& homes) {
-  touches_.resize(static_cast<size_t>(graph_.num_values()));
-  for (int i = 0; i < std::ssize(graph_.nodes()); ++i) {
-    const Node& node = graph_.nodes()[static_cast<size_t>(i)];
+void Touches::FindTouches() {
+  const auto& nodes = graph_.nodes();
+  // First how many there are of each root.
+  first_.assign(roots_.size() + 1, 0);
+  std::vector<int> latest(roots_.size(), -1);
+  for (size_t i = 0; i < nodes.size(); ++i) {
+    for (const auto* list : {&nodes[i].inputs, &nodes[i].outputs}) {
+      for (const ValueId id : *list) {
+        if (std::exchange(latest[At(RootOf(id))], static_cast<int>(i)) != static_cast<int>(i)) ++first_[At(RootOf(id))];
+      }
+    }
+  }
+  std::exclusive_scan(first_.begin(), first_.end(), first_.begin(), size_t{0});
+  touches_.resize(first_.back());
+  std::vector<size_t> next(first_.begin(), first_.end() - 1);
+  for (int i = 0; i < std::ssize(nodes); ++i) {
+    const Node& node = nodes[static_cast<size_t>(i)];
     const auto touch = [&](ValueId id, bool in_parts, bool writes) {
-      std::vector<Touch>& list = touches_[At(graph_.Root(id))];
-      const Tier on = in_parts ? HomeByName(graph_, homes, id) : ProcessorOf(i);
-      if (list.empty() || list.back().node != i) list.push_back({.node = i, .on = on});
-      (writes ? list.back().writes : list.back().reads) = true;
+      const size_t root = At(RootOf(id));
+      const bool fresh = next[root] == first_[root] || touches_[next[root] - 1].node != i;
+      if (fresh) touches_[next[root]++] = {.node = i, .on = in_parts ? NamedHomeOf(id) : ProcessorOf(i)};
+      Touch& of_node = touches_[next[root] - 1];
+      (writes ? of_node.writes : of_node.reads) = true;
     };
     const size_t in_parts = IsCut(i) ? UpdateOperands(node).tensors() : 0;
     for (size_t k = 0; k < node.inputs.size(); ++k) touch(node.inputs[k], k < in_parts, false);
@@ -97,17 +122,17 @@ void Touches::FindTouches(const Homes& homes) {
   }
 }
 
-void Touches::FindHomes(const Homes& homes) {
-  home_.assign(touches_.size(), Tier::kDevice);
+void Touches::FindHomes() {
+  home_.assign(roots_.size(), Tier::kDevice);
   for (ValueId id = 0; id < graph_.num_values(); ++id) {
-    const std::vector<Touch>& touches = touches_[At(id)];
-    if (graph_.Root(id) != id) continue;
+    if (RootOf(id) != id) continue;
+    const std::span<const Touch> touches = Of(id);
     switch (graph_.value(id).role) {
       case Role::kWeight:
       case Role::kAdapter:
       case Role::kGradient:
       case Role::kOptimizerState:
-        home_[At(id)] = HomeByName(graph_, homes, id);
+        home_[At(id)] = named_[At(id)];
         break;
       case Role::kActivation:
       case Role::kOutput:
@@ -150,7 +175,7 @@ bool Touches::IsInSlot(ValueId root) const {
 
 bool Touches::Leaves(ValueId id) const {
   if (activations_ == Tier::kDevice || graph_.value(id).role != Role::kActivation || IsTransferred(id)) return false;
-  const std::vector<Touch>& touches = touches_[At(id)];
+  const std::span<const Touch> touches = Of(id);
   const auto phase = [&](const Touch& t) { return graph_.nodes()[static_cast<size_t>(t.node)].phase; };
   // A value processed in parts must be at home for it.
   const auto needs_it_there = [&](const Touch& t) { return t.on != Tier::kDevice || IsCut(t.node); };
@@ -159,8 +184,7 @@ bool Touches::Leaves(ValueId id) const {
 }
 
 bool Touches::IsAway(ValueId root) const {
-  return std::any_of(touches_[At(root)].begin(), touches_[At(root)].end(),
-                     [&](const Touch& t) { return t.on != home_[At(root)]; });
+  return std::any_of(Of(root).begin(), Of(root).end(), [&](const Touch& t) { return t.on != home_[At(root)]; });
 }
 
 Bytes UpdateAtHost(Bytes whole, Bytes of_element, int64_t update_part) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "compile/pipeline/pipeline.h"
@@ -37,10 +38,15 @@ class Touches {
   // Bytes of its copies at the host. REQUIRES: IsCut(node).
   Bytes CopiesOfCut(int node) const;
   // Touches of a root; empty if no node touches it.
-  const std::vector<Touch>& Of(ValueId root) const { return touches_[static_cast<size_t>(root)]; }
+  std::span<const Touch> Of(ValueId root) const {
+    const auto at = static_cast<size_t>(root);
+    return {touches_.data() + first_[at], touches_.data() + first_[at + 1]};
+  }
   Tier HomeOf(ValueId root) const { return home_[static_cast<size_t>(root)]; }
+  // Graph::Root.
+  ValueId RootOf(ValueId id) const { return roots_[static_cast<size_t>(id)]; }
   // Whether `id` is a root that some node touches.
-  bool IsTouched(ValueId id) const { return graph_.Root(id) == id && !Of(id).empty(); }
+  bool IsTouched(ValueId id) const { return RootOf(id) == id && !Of(id).empty(); }
   // Whether it is an activation that the backward reads and that may
   // leave the device until then. Values received from other stages stay.
   bool Leaves(ValueId root) const;
@@ -57,19 +63,24 @@ class Touches {
 
  private:
   bool IsTransferred(ValueId root) const;
-  void FindProcessors(const Homes& homes);
+  void FindNamed(const Homes& homes);
+  // The home that `homes` gives a persistent value; the device for all others.
+  Tier NamedHomeOf(ValueId id) const { return named_[static_cast<size_t>(RootOf(id))]; }
+  void FindProcessors();
   void FindCut(const ResidencySpec& spec);
-  void FindTouches(const Homes& homes);
-  void FindHomes(const Homes& homes);
+  void FindTouches();
+  void FindHomes();
 
   const Graph& graph_;
   const std::optional<Tier> activations_;
   const int64_t update_part_;
-  std::vector<int> part_begin_, part_end_;   // per node
-  std::vector<Tier> processor_;              // per node
-  std::vector<bool> cut_;                    // per node
-  std::vector<std::vector<Touch>> touches_;  // per root
-  std::vector<Tier> home_;                   // per root
+  const std::vector<ValueId> roots_;        // per value
+  std::vector<int> part_begin_, part_end_;  // per node
+  std::vector<Tier> processor_;             // per node
+  std::vector<bool> cut_;                   // per node
+  std::vector<Touch> touches_;              // by root, then by node
+  std::vector<size_t> first_;               // per root, and at the end: where its touches begin
+  std::vector<Tier> named_, home_;          // per root
 };
 
 }  // namespace temper

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <numeric>
 
+#include "base/quantity.h"
+
 namespace temper {
 
 std::string PipelineFacts::ToString() const {

@@ -23,8 +23,12 @@ std::string ModuleOf(std::string name) {
   return name;
 }
 
+// A parameter with an adapter ("...mlp.gate.weight", "...experts.down_proj") also answers to its module's name.
 bool IsCalled(const std::string& path, const std::string& name) {
-  return path == name || path.ends_with("." + name);
+  const auto ends = [&](const std::string& whole) { return whole == name || whole.ends_with("." + name); };
+  const std::string owner = path.substr(0, std::min(path.rfind('.'), path.size()));
+  const bool of_parameter = path.ends_with(".weight") || owner.ends_with(".experts");
+  return ends(path) || (of_parameter && ends(owner));
 }
 
 // The first group that a module is of, and the name that says so; nullptr: none.

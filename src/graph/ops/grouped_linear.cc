@@ -66,7 +66,8 @@ void ShardOperands(ShardingSink& sink) {
     if (of_w == 0 || (of_x == 0 && of_w > 0)) {
       w = Gathered(w, of_w, axis);
       of_w = -1;
-    } else if (of_x == 1 && of_w != 2) {
+    }
+    if (of_x == 1 && of_w != 2) {
       x = Gathered(x, of_x, axis);
       of_x = -1;
     }

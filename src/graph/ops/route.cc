@@ -3,6 +3,8 @@
 // Rows are sorted by expert, those of an expert by token. Which experts are chosen has no gradient; their weights do.
 #include "graph/ops/route.h"
 
+#include <limits>
+
 #include "graph/ops/rules.h"
 #include "graph/ops/sharding.h"
 
@@ -18,16 +20,20 @@ Types TypesOf(const RouteSpec& s, DType logits) {
 
 Result<Types> Infer(const Types& in, const Attributes& a) {
   const RouteSpec s = in.empty() ? RouteSpec() : RouteSpecOf(in[kLogits], a);
-  if (s.active == 0 || !IsFloat(in[kLogits]) || in.size() != 1u + s.bias ||
+  if (s.active == 0 || !IsFloat(in[kLogits]) || s.rows() > std::numeric_limits<int32_t>::max() ||
+      in.size() != 1u + s.bias ||
       (s.bias && !(in[kBias] == TensorType{StatisticDType(in[kLogits].dtype), {s.experts}}))) {
     return BadOperands(Op::kRoute, "(logits_TE, [bias_E f32]) with active of E, of enough groups that divide E", in, a);
   }
   return TypesOf(s, in[kLogits].dtype);
 }
 
-// Exponentials, and a pass over the scores per choice.
+// An exponential of each score, and a pass over them per choice.
 Cost ForwardCost(const Types& in, const Types& out, const Attributes& a) {
-  return ElementwiseCost(in, out, 10.0 + static_cast<double>(in[kLogits].shape[1] * (1 + a.Int("active"))));
+  const auto active = static_cast<double>(a.Int("active"));
+  Cost cost = ElementwiseCost(in, out, 0);
+  cost.flops = {static_cast<double>(in[kLogits].shape.elements()) * (10 + active)};
+  return cost;
 }
 // Of a thread: scores, those by which it chooses, those of groups. Of all: the experts of each token, rows of experts.
 Bytes ForwardWorkspace(const Types& in, const Types& out, const Attributes&, int threads) {

@@ -13,7 +13,7 @@ Status CheckPlaces(const int32_t* place_N, int64_t N, int64_t P) {
   return OkStatus();
 }
 
-Status FindExpertRows(const int32_t* expert_P, int64_t P, int64_t experts, int32_t* first_E1) {
+Status FindExpertRows(const int32_t* expert_P, int64_t P, int64_t experts, int64_t most_rows, int32_t* first_E1) {
   int64_t next = 0;  // the expert whose first row is to be found
   for (int64_t p = 0; p < P; ++p) {
     const int64_t e = expert_P[p];
@@ -24,6 +24,11 @@ Status FindExpertRows(const int32_t* expert_P, int64_t P, int64_t experts, int32
     while (next <= e) first_E1[next++] = static_cast<int32_t>(p);
   }
   while (next <= experts) first_E1[next++] = static_cast<int32_t>(P);
+  for (int64_t e = 0; e < experts; ++e) {
+    if (const int64_t rows = first_E1[e + 1] - first_E1[e]; rows > most_rows) {
+      return Corrupt(fmt::format("expert {} has {} rows, but there are {} tokens", e, rows, most_rows));
+    }
+  }
   return OkStatus();
 }
 

@@ -13,11 +13,13 @@ namespace temper {
 Status CheckPlaces(const int32_t* place_N, int64_t N, int64_t P);
 
 // From the expert of each row, writes the first row of each expert to first_E1, and P behind the last. An error where
-// rows are not sorted by expert, or an expert is not among those that there are. Costs a pass over the rows.
-Status FindExpertRows(const int32_t* expert_P, int64_t P, int64_t experts, int32_t* first_E1);
+// rows are not sorted by expert, an expert is not among those that there are, or has more than `most_rows`, one of each
+// token. Costs a pass over the rows.
+Status FindExpertRows(const int32_t* expert_P, int64_t P, int64_t experts, int64_t most_rows, int32_t* first_E1);
 
 // The most rows of an expert for which products are planned: each runs with the smallest plan that takes its rows,
-// since a plan for more cuts its operands into pieces that suit more. An element's sum does not depend on the plan.
+// since a plan for more cuts its operands into pieces that suit more. What a row's product adds up in which order does
+// not depend on the plan.
 inline constexpr std::array<int64_t, 3> kRowsOfPlans = {32, 256, 1024};
 
 }  // namespace temper

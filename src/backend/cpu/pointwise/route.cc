@@ -14,6 +14,7 @@ namespace temper {
 namespace {
 
 constexpr float kNever = -std::numeric_limits<float>::infinity();
+constexpr float kLeast = std::numeric_limits<float>::lowest();
 
 // Softmax or logistic function of a token's logits.
 template <class T>
@@ -47,7 +48,7 @@ float Goodness(const float* choice_E, int64_t size, bool two) {
   for (int64_t e = 0; e < size && two; ++e) {
     if (e != first && (second < 0 || choice_E[e] > choice_E[second])) second = e;
   }
-  return choice_E[first] + (second < 0 ? 0 : choice_E[second]);
+  return std::max(choice_E[first] + (second < 0 ? 0 : choice_E[second]), kLeast);
 }
 
 // Sets experts outside the best groups to kNever. goodness_G: scratch.
@@ -66,7 +67,10 @@ void Choose(const T* logit_E, const float* bias_E, const RouteSpec& s, float* sc
             float* weight_A) {
   float *const score_E = scratch, *const choice_E = score_E + s.experts;
   ScoresOf(logit_E, s, score_E);
-  for (int64_t e = 0; e < s.experts; ++e) choice_E[e] = score_E[e] + (bias_E == nullptr ? 0 : bias_E[e]);
+  for (int64_t e = 0; e < s.experts; ++e) {
+    const float choice = score_E[e] + (bias_E == nullptr ? 0 : bias_E[e]);
+    choice_E[e] = choice < kLeast ? kLeast : choice;  // a bias of -infinity is no mark; NaN stays
+  }
   if (s.groups > 0) KeepBestGroups(s, choice_E, choice_E + s.experts);
   float sum = 0;
   for (int64_t a = 0; a < s.active; ++a) {

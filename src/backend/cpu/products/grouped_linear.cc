@@ -57,7 +57,7 @@ class GroupedLinearKernel final : public Kernel {
 
   Status Run(const KernelArgs& args) override {
     auto* const first_E1 = reinterpret_cast<int32_t*>(args.workspace);
-    TEMPER_RETURN_IF_ERROR(FindExpertRows(In<int32_t>(args, 2), rows_, experts_, first_E1));
+    TEMPER_RETURN_IF_ERROR(FindExpertRows(In<int32_t>(args, 2), rows_, experts_, plans_.back().most_rows, first_E1));
     RunTeam(threads_, [&](TeamMember self) {
       for (int64_t e = 0; e < experts_; ++e) RunExpert(args, e, first_E1[e], first_E1[e + 1], self);
     });

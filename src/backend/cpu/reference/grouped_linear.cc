@@ -5,9 +5,11 @@
 namespace temper::reference {
 namespace {
 
-Status CheckExperts(const Operand& expert_P, int64_t experts) {
+Status CheckExperts(const Call& call, int64_t experts) {
+  const Operand expert_P = call.In(2);
   std::vector<int32_t> first(static_cast<size_t>(experts) + 1);
-  return FindExpertRows(reinterpret_cast<const int32_t*>(expert_P.data()), expert_P.elements(), experts, first.data());
+  return FindExpertRows(reinterpret_cast<const int32_t*>(expert_P.data()), expert_P.elements(), experts,
+                        expert_P.elements() / call.attributes().Int("active"), first.data());
 }
 
 }  // namespace
@@ -17,7 +19,7 @@ Status GroupedLinear(const Call& call) {
   const bool acc = call.attributes().Flag("acc");
   const double scale = call.attributes().DoubleOr("scale", 1);
   const int64_t I = x_PI.columns(), O = y_PO.columns();
-  TEMPER_RETURN_IF_ERROR(CheckExperts(expert_P, w_EOI.type().shape[0]));
+  TEMPER_RETURN_IF_ERROR(CheckExperts(call, w_EOI.type().shape[0]));
   for (int64_t p = 0; p < x_PI.rows(); ++p) {
     for (int64_t o = 0; o < O; ++o) {
       const double dot = Dot(x_PI, p * I, w_EOI, (expert_P.Int(p) * O + o) * I, I);
@@ -32,7 +34,7 @@ Status GroupedLinearDx(const Call& call) {
   const bool acc = call.attributes().Flag("acc");
   const double scale = call.attributes().DoubleOr("scale", 1);
   const int64_t O = d_y_PO.columns(), I = d_x_PI.columns();
-  TEMPER_RETURN_IF_ERROR(CheckExperts(expert_P, w_EOI.type().shape[0]));
+  TEMPER_RETURN_IF_ERROR(CheckExperts(call, w_EOI.type().shape[0]));
   for (int64_t p = 0; p < d_y_PO.rows(); ++p) {
     for (int64_t i = 0; i < I; ++i) {
       double dot = 0;
@@ -48,7 +50,7 @@ Status GroupedLinearDw(const Call& call) {
   const bool acc = call.attributes().Flag("acc");
   const double scale = call.attributes().DoubleOr("scale", 1);
   const int64_t O = d_y_PO.columns(), I = x_PI.columns(), P = x_PI.rows(), E = d_w_EOI.type().shape[0];
-  TEMPER_RETURN_IF_ERROR(CheckExperts(expert_P, E));
+  TEMPER_RETURN_IF_ERROR(CheckExperts(call, E));
   double* const sum_I = call.Scratch(I);
   for (int64_t e = 0; e < E; ++e) {
     for (int64_t o = 0; o < O; ++o) {

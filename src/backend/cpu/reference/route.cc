@@ -25,6 +25,7 @@ void ScoresOf(const Operand& logits_TE, int64_t t, const RouteSpec& s, double* s
 }
 
 constexpr double kNever = -std::numeric_limits<double>::infinity();
+constexpr double kLeast = std::numeric_limits<float>::lowest();
 
 // The place of the largest that may be chosen, the first of equals, or -1. NaN may, too: a run that has diverged shows
 // it in its loss.
@@ -74,7 +75,10 @@ Status Route(const Call& call) {
   double *const choice_E = score_E + E, *const chosen_TA = choice_E + E;
   for (int64_t t = 0; t < s.tokens; ++t) {
     ScoresOf(logits_TE, t, s, score_E);
-    for (int64_t e = 0; e < E; ++e) choice_E[e] = score_E[e] + (s.bias ? call.In(1)[e] : 0);
+    for (int64_t e = 0; e < E; ++e) {
+      const double choice = score_E[e] + (s.bias ? call.In(1)[e] : 0);
+      choice_E[e] = choice < kLeast ? kLeast : choice;  // a bias of -infinity is no mark; NaN stays
+    }
     if (s.groups > 0) KeepBestGroups(s, choice_E);
     double sum = 0;
     for (int64_t a = 0; a < A; ++a) {
