@@ -14,7 +14,7 @@ namespace temper {
 namespace {
 
 constexpr float kNever = -std::numeric_limits<float>::infinity();
-constexpr float kLeast = std::numeric_limits<float>::lowest();
+constexpr float kLeast = std::numeric_limits<float>::lowest() / 4;  // two of them are no -infinity
 
 // Softmax or logistic function of a token's logits.
 template <class T>
@@ -48,7 +48,7 @@ float Goodness(const float* choice_E, int64_t size, bool two) {
   for (int64_t e = 0; e < size && two; ++e) {
     if (e != first && (second < 0 || choice_E[e] > choice_E[second])) second = e;
   }
-  return std::max(choice_E[first] + (second < 0 ? 0 : choice_E[second]), kLeast);
+  return choice_E[first] + (second < 0 ? 0 : choice_E[second]);
 }
 
 // Sets experts outside the best groups to kNever. goodness_G: scratch.

@@ -25,7 +25,7 @@ void ScoresOf(const Operand& logits_TE, int64_t t, const RouteSpec& s, double* s
 }
 
 constexpr double kNever = -std::numeric_limits<double>::infinity();
-constexpr double kLeast = std::numeric_limits<float>::lowest();
+constexpr double kLeast = std::numeric_limits<float>::lowest() / 4;  // two of them are no f32 -infinity
 
 // The place of the largest that may be chosen, the first of equals, or -1. NaN may, too: a run that has diverged shows
 // it in its loss.
