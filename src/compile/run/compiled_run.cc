@@ -102,8 +102,17 @@ Result<std::vector<std::string>> IdleSettings(const Model& model, const RunConfi
     idle = IdleGroups(config.optimizer, trains, model);
     if (std::string note = NoteOnTies(lora, trains); !note.empty()) idle.push_back(std::move(note));
   }
-  const bool selective = !lora.rank_pattern.empty() || !lora.alpha_pattern.empty() || !lora.exclude_names().empty() ||
-                         !lora.exclude_regex().empty() || !lora.layers_to_transform.empty();
+  int64_t of_stacks = 0;
+  for (const LinearModule& m : model.modules()) of_stacks += m.matrices * m.out() * m.in;
+  if (of_stacks > 0 && (config.model.base_dtype == BaseType::kNf4 || config.model.base_dtype == BaseType::kInt8)) {
+    idle.push_back(fmt::format(
+        "base_dtype: {} is for linear modules: the experts, {:.0f} % of the parameters, stay as they are computed",
+        config.model.base_dtype == BaseType::kNf4 ? "nf4" : "int8",
+        100 * static_cast<double>(of_stacks) / static_cast<double>(NumParameters(model))));
+  }
+  const bool selective = !lora.parameter_names().empty() || !lora.rank_pattern.empty() || !lora.alpha_pattern.empty() ||
+                         !lora.exclude_names().empty() || !lora.exclude_regex().empty() ||
+                         !lora.layers_to_transform.empty();
   if (config.model.method != TrainMethod::kLora || !selective) return idle;
   TEMPER_ASSIGN_OR_RETURN(std::vector<std::string> of_lora, IdleLoraSettings(model.modules(), lora));
   idle.insert(idle.begin(), of_lora.begin(), of_lora.end());
