@@ -95,6 +95,11 @@ FAMILIES = {
     "Qwen3_5ForCausalLM": ("Qwen 3.5 (text alone)", "qwen3_5", BYTES, "Qwen-Qwen3-0.6B.jinja", ["<|im_start|>", "<|im_end|>"]),
     "Qwen3_5ForConditionalGeneration": ("Qwen 3.5, 3.6, 3.8 (text)", "qwen3_5_multimodal", BYTES, "Qwen-Qwen3-0.6B.jinja", [
         "<|im_start|>", "<|im_end|>"]),
+    "MixtralForCausalLM": ("Mixtral", "mixtral", PIECES, "mistralai-Mistral-Nemo-Instruct-2407.jinja", [
+        "[INST]", "[/INST]", "</s>"]),
+    "OlmoeForCausalLM": ("OLMoE", "olmoe", PIECES, CHATML, ["<|im_start|>", "<|im_end|>"]),
+    "Qwen2MoeForCausalLM": ("Qwen 2 MoE", "qwen2_moe", BYTES, "Qwen-Qwen2.5-7B-Instruct.jinja", ["<|im_start|>", "<|im_end|>"]),
+    "Qwen3MoeForCausalLM": ("Qwen 3 MoE", "qwen3_moe", BYTES, "Qwen-Qwen3-0.6B.jinja", ["<|im_start|>", "<|im_end|>"]),
     "OPTForCausalLM": ("OPT", "opt_pre_norm", BYTES, CHATML, ["<|im_start|>", "<|im_end|>"]),
 }
 
