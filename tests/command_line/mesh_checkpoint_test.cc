@@ -105,7 +105,8 @@ TEST_F(MeshCheckpoint, KeepsTheDecisionOnWhatTensorRanksExchange) {
 TEST_F(MeshCheckpoint, AnAutomaticCutKeepsRowsLossesAndResumes) {
   const auto with = [&](const std::string& mesh, const std::string& out, const std::string& rows, Arguments more = {}) {
     return Steps("lora", mesh, out,
-                 With(more, {"--per_device_train_batch_size", rows, "--gradient_accumulation_steps", "4"}));
+                 With(more, {"--per_device_train_batch_size", rows, "--gradient_accumulation_steps", "4",
+                             "--max_seq_len", "96"}));
   };
   const auto rows_of = [&](const std::string& out) {
     const auto config = ParseRunConfig(temper::Slurp(Path(JoinPath(out, "run.yaml"))), "run.yaml");

@@ -451,9 +451,6 @@ class Searcher {
       Bytes room, staging, over_host;
     } before;
     for (int attempt = 0; attempt < kTries; ++attempt) {
-      // A way that fits is known: this one is not worth more.
-      const bool too_much = work_before_ + *nodes * tries > SearchWork::kMost;
-      if (attempt > 0 && too_much && effort_ == Effort::kOthers) return refused;
       // The last attempt uses the minimum: no optional residents, and copies exist only during their use.
       const bool last = attempt + 1 == kTries;
       if (last && memory_.policy == TierPolicy::kAuto) resident.assign(resident.size(), false);

@@ -40,7 +40,6 @@ enum class Effort : uint8_t { kAll, kOne, kOthers };
 // first way that fits. It counts work, not time, so that all ranks and machines find the same.
 struct SearchWork {
   static constexpr int64_t kEnough = 400'000;  // some two seconds of a core
-  static constexpr int64_t kMost = 600'000;    // ways that were begun before are given up, if one is known
 
   int64_t nodes = 0;
   bool enough() const { return nodes > kEnough; }
