@@ -220,7 +220,7 @@ TEST(Export, MergesTheAdaptersOfExpertsLikePeft) {
       }
     }
   }
-  EXPECT_EQ(compared, 3 + 1 + 1 + 3);  // of the second expert of the second block
+  EXPECT_EQ(compared, 3 + 1 + 2 + 3);  // of the second expert of the second block
 }
 
 TEST(Export, RoundsOnce) {
