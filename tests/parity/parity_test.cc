@@ -94,8 +94,8 @@ GoldenCase OpenCase(const std::string& name) {
 // GPUs have no kernels of convolutions and recurrent states.
 bool RunsHere(const std::string& name) {
   const char* const device = std::getenv("TEMPER_TEST_DEVICE");
-  const bool of_states = name.find("lfm2") != name.npos || name.find("qwen3_5") != name.npos ||
-                         name.find("granite_hybrid") != name.npos;
+  const bool of_states =
+      name.find("lfm2") != name.npos || name.find("qwen3_5") != name.npos || name.find("granite_hybrid") != name.npos;
   return !of_states || device == nullptr || std::string_view(device) != "gpu";
 }
 std::vector<std::string> CasesOfKind(const std::string& kind) {
