@@ -3,7 +3,7 @@
 find_package(dnnl QUIET)
 
 # Programs that run little more than kernels need not wait for the rest to compile.
-set(TEMPER_KERNEL_BENCHES attention_bench gemm_bench loss_bench save_bench)
+set(TEMPER_KERNEL_BENCHES attention_bench gemm_bench grouped_bench loss_bench save_bench)
 
 function(temper_benches)
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/bench/*.cc)

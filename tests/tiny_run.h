@@ -155,6 +155,13 @@ inline std::string GraniteHybridConfigText() {
       "layer_types": ["mamba", "attention", "mamba"], "position_embedding_type": "nope", "embedding_multiplier": 3.0,
       "residual_multiplier": 0.4, "attention_multiplier": 0.2, "logits_scaling": 1.5})";
 }
+// Experts in two blocks of three, normed heads.
+inline std::string Qwen3MoeConfigText() {
+  return R"({"architectures": ["Qwen3MoeForCausalLM"], "vocab_size": 160, "hidden_size": 64, "num_hidden_layers": 3,
+      "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16, "intermediate_size": 128,
+      "moe_intermediate_size": 48, "num_experts": 6, "num_experts_per_tok": 2, "norm_topk_prob": true,
+      "mlp_only_layers": [1], "max_position_embeddings": 256})";
+}
 // Multipliers.
 inline std::string GraniteConfigText() {
   return R"({"architectures": ["GraniteForCausalLM"], "vocab_size": 160, "hidden_size": 64, "num_hidden_layers": 2,

@@ -51,6 +51,7 @@ Result<PlanFacts> PlanFactsOf(const TrainSetup& setup, const CompiledRun& run, c
                   .dtype = std::string(ToString(ComputeDType(c))),
                   .recompute = run.memory.choice.ToString(),
                   .parameters = run.parameters,
+                  .active_parameters = run.active_parameters,
                   .trainable_parameters = run.trainable_parameters,
                   .hash_without_limits = run.hash_without_limits,
                   .rows = c.batch.per_device_train_batch_size,

@@ -8,6 +8,7 @@
 #include "base/quantity.h"
 #include "config/run_options.h"
 #include "data/tokenizer/transformers_files.h"
+#include "model/model.h"
 #include "run/calibration.h"
 #include "run/scalar_kernels.h"
 
@@ -26,8 +27,9 @@ std::string PeakText(double flops_per_second) {
 
 void Announce(const TrainingRun& run) {
   const RunConfig& c = run.config();
-  LogInfo(fmt::format("model       {} ({}), {:.2f} M parameters, {:.2f} M trained, {} on {}", c.model.model,
-                      run.setup.model.model().facts().architecture, static_cast<double>(run.compiled.parameters) * 1e-6,
+  LogInfo(fmt::format("model       {} ({}), {}, {:.2f} M trained, {} on {}", c.model.model,
+                      run.setup.model.model().facts().architecture,
+                      ParametersText(run.compiled.parameters, run.compiled.active_parameters),
                       static_cast<double>(run.compiled.trainable_parameters) * 1e-6, ToString(ComputeDType(c)),
                       c.machine.device == DeviceChoice::kGpu ? "a GPU" : Counted(*c.machine.threads, "thread")));
   const std::string tokenizer = FilesForTransformers(PosixEnv(), run.setup.model.folder()).why;

@@ -47,7 +47,7 @@ std::string PathIn(const ModelWeights& files, const LoraModule& m) {
   for (const std::string& older : m.older_paths) {
     if (!files.Find(LoraAName(m.path)).tensor && files.Find(LoraAName(older)).tensor) return older;
   }
-  return m.path;
+  return m.stored_path();
 }
 
 }  // namespace
@@ -77,13 +77,13 @@ Result<AdapterReader> AdapterReader::Open(Env& env, const std::string& folder, s
   std::map<std::string, std::string> stored_as;
   for (const LoraModule& m : modules) {
     const std::string path = PathIn(files, m), a = LoraAName(path), b = LoraBName(path);
-    TEMPER_RETURN_IF_ERROR(CheckTensor(files, a, {m.r, m.in}));
-    TEMPER_RETURN_IF_ERROR(CheckTensor(files, b, {m.out, m.r}));
+    TEMPER_RETURN_IF_ERROR(CheckTensor(files, a, {m.ranks(), m.in}));
+    TEMPER_RETURN_IF_ERROR(CheckTensor(files, b, {m.out, m.ranks()}));
     expected.insert(a);
     expected.insert(b);
     if (m.is_head) expected.insert(LoraBaseName(path));
-    stored_as[LoraAName(m.path)] = a;
-    stored_as[LoraBName(m.path)] = b;
+    stored_as[LoraAName(m.stored_path())] = a;
+    stored_as[LoraBName(m.stored_path())] = b;
   }
   for (const StoredWeight& copy : StoredCopies(copies)) {
     const FileTensor& tensor = copy.source.tensors().front();

@@ -27,12 +27,22 @@ namespace {
 // Of f32 numbers held at a time while a tensor streams through.
 constexpr int64_t kPieceBytes = 4 << 20;
 
+// What is merged into a tensor: a module's adapter, or of a stack that of one matrix of one part.
+struct Merge {
+  const LoraModule* module = nullptr;  // null: none
+  int64_t first = 0, rows = 0;         // rows of B
+  int64_t matrix = 0;                  // of module->matrices
+
+  // Of the weight in the model's files.
+  Shape shape() const { return module->transposed ? Shape{module->in, rows} : Shape{rows, module->in}; }
+};
+
 // One tensor of the export.
 struct ExportJob {
-  std::string name;                     // in the export
-  ModelWeights::Entry from;             // of the base
-  const LoraModule* adapter = nullptr;  // to merge; null: none
-  TensorType type;                      // in the export
+  std::string name;          // in the export
+  ModelWeights::Entry from;  // of the base
+  Merge adapter;
+  TensorType type;  // in the export
 };
 
 // dtype of `config` as torch spells it: "bfloat16".
@@ -61,9 +71,21 @@ bool SameFolder(const std::string& a, const std::string& b) {
   return std::filesystem::equivalent(a, b, error) && !error;
 }
 
-// Of the weight in the model's files.
-Shape ShapeOf(const LoraModule& m) {
-  return m.transposed ? Shape{m.in, m.out} : Shape{m.out, m.in};
+// The tensors that a module's adapter changes, by the name that each is written under.
+void AddMerges(const LoraModule& m, const std::vector<std::string>& tensors, std::map<std::string, Merge>* merges) {
+  if (m.matrices == 0) {
+    (*merges)[tensors.front()] = {.module = &m, .rows = m.out};
+    return;
+  }
+  TEMPER_CHECK(tensors.size() == m.parts.size() * static_cast<size_t>(m.matrices)) << m.path;
+  auto name = tensors.begin();
+  int64_t first = 0;
+  for (const LoraModule::Part& part : m.parts) {
+    for (int64_t matrix = 0; matrix < m.matrices; ++matrix) {
+      (*merges)[*name++] = {.module = &m, .first = first, .rows = part.rows, .matrix = matrix};
+    }
+    first += part.rows;
+  }
 }
 
 std::vector<float> Turned(const std::vector<float>& matrix, int64_t rows, int64_t columns) {
@@ -172,7 +194,7 @@ class Exporter {
   Status KeepTensor(const ModelWeights::Entry& entry) {
     auto type = entry.tensor->type();
     if (!type.ok()) return type.status().WithContext(entry.file->path());
-    jobs_.push_back({entry.tensor->name, entry, nullptr, *type});
+    jobs_.push_back({entry.tensor->name, entry, Merge(), *type});
     return OkStatus();
   }
 
@@ -187,14 +209,15 @@ class Exporter {
 
   // `copy`: the adapter's own in the place of `from`, if it has one.
   Status AddJob(const std::string& name, const ModelWeights::Entry& from, const ModelWeights::Entry& copy,
-                const LoraModule* adapter) {
+                const Merge& adapter) {
     TEMPER_ASSIGN_OR_RETURN(const TensorType type, ExportedType(from));
-    if (adapter && (type.shape != ShapeOf(*adapter) || !IsFloating(type.dtype))) {
+    const bool merges = adapter.module != nullptr;
+    if (merges && (type.shape != adapter.shape() || !IsFloating(type.dtype))) {
       return Corrupt(fmt::format("{}: tensor {} is {}; the adapter is for {}", from.file->path(), name,
-                                 from.tensor->ToString(), ShapeOf(*adapter).ToString()));
+                                 from.tensor->ToString(), adapter.shape().ToString()));
     }
     jobs_.push_back({name, copy.tensor != nullptr ? copy : from, adapter, type});
-    report_.merged += adapter != nullptr || copy.tensor != nullptr;
+    report_.merged += merges || copy.tensor != nullptr;
     return OkStatus();
   }
 
@@ -215,8 +238,8 @@ class Exporter {
     const auto is_heads = [&](const std::string& name) {
       return std::find(head_names.begin(), head_names.end(), name) != head_names.end();
     };
-    std::map<std::string, const LoraModule*> modules;  // by the name that the weight is written under
-    for (const LoraModule& m : spec_.modules) modules[spec_.tensors_of.at(m.path).front()] = &m;
+    std::map<std::string, Merge> modules;  // by the name that the weight is written under
+    for (const LoraModule& m : spec_.modules) AddMerges(m, spec_.tensors_of.at(m.path), &modules);
     std::set<std::string> taken;  // names in the base's files
     for (const FileTensor& weight : spec_.tensors) {
       const ModelWeights::Entry entry = FindTensor(*base_, weight);
@@ -228,14 +251,14 @@ class Exporter {
       const std::string name = tied && is_heads(entry.tensor->name) ? weight.name : entry.tensor->name;
       using Readers = TrainedCopy::Readers;
       const ModelWeights::Entry table = CopyOf(weight.name, Readers::kEmbedding);
-      TEMPER_RETURN_IF_ERROR(AddJob(name, entry, table, own == modules.end() ? nullptr : own->second));
+      TEMPER_RETURN_IF_ERROR(AddJob(name, entry, table, own == modules.end() ? Merge() : own->second));
       if (own != modules.end()) modules.erase(own);
       if (!tied) continue;
       const ModelWeights::Entry of_head = CopyOf(weight.name, Readers::kHead);
       const auto head = modules.find(head_names.front());
       const bool adapted = head != modules.end();
       if (!adapted && table.tensor == of_head.tensor) continue;  // the same for both
-      TEMPER_RETURN_IF_ERROR(AddJob(HeadBeside(name, head_names), entry, of_head, adapted ? head->second : nullptr));
+      TEMPER_RETURN_IF_ERROR(AddJob(HeadBeside(name, head_names), entry, of_head, adapted ? head->second : Merge()));
       if (adapted) modules.erase(head);
       untied_ = true;
       report_.notices.push_back(
@@ -288,7 +311,7 @@ class Exporter {
     for (const ExportJob& job : jobs_) total += job.type.bytes();
     for (const StoredTensor& stored : writer.order()) {
       const ExportJob& job = *by_name.at(stored.name);
-      TEMPER_RETURN_IF_ERROR(job.adapter ? WriteMerged(writer, job) : WriteConverted(writer, job));
+      TEMPER_RETURN_IF_ERROR(job.adapter.module != nullptr ? WriteMerged(writer, job) : WriteConverted(writer, job));
       done += job.type.bytes();
       if (progress_) progress_(done, total);
     }
@@ -310,11 +333,41 @@ class Exporter {
     return OkStatus();
   }
 
+  // A [r, in] and B [rows, r]. A stack's adapter is read once for the matrices that follow each other.
+  Status ReadAdapter(const Merge& merge, std::vector<float>* a, std::vector<float>* b) {
+    const LoraModule& m = *merge.module;
+    auto& [all_a, all_b] = stacks_[m.path];
+    if (all_a.empty()) {
+      all_a.resize(static_cast<size_t>(m.ranks() * m.in));
+      all_b.resize(static_cast<size_t>(m.out * m.ranks()));
+      TEMPER_RETURN_IF_ERROR(adapter_->Read(LoraAName(m.stored_path()), all_a));
+      TEMPER_RETURN_IF_ERROR(adapter_->Read(LoraBName(m.stored_path()), all_b));
+    }
+    if (m.matrices == 0) {
+      *a = std::move(all_a);
+      *b = std::move(all_b);
+      stacks_.erase(m.path);
+      return OkStatus();
+    }
+    a->assign(all_a.begin() + merge.matrix * m.r * m.in, all_a.begin() + (merge.matrix + 1) * m.r * m.in);
+    b->clear();
+    for (int64_t row = merge.first; row < merge.first + merge.rows; ++row) {
+      for (int64_t k = 0; k < m.r; ++k) {
+        b->push_back(all_b[static_cast<size_t>(row * m.ranks() + k * m.matrices + merge.matrix)]);
+      }
+    }
+    // Tensors come by name, so the stacks of one module are read in turn.
+    constexpr size_t kStacksAtOnce = 2;
+    for (auto it = stacks_.begin(); stacks_.size() > kStacksAtOnce;) {
+      it = it->first == m.path ? std::next(it) : stacks_.erase(it);
+    }
+    return OkStatus();
+  }
+
   Status WriteMerged(ShardedSafetensorsWriter& writer, const ExportJob& job) {
-    const LoraModule& m = *job.adapter;
-    std::vector<float> a(static_cast<size_t>(m.r * m.in)), b(static_cast<size_t>(m.out * m.r));
-    TEMPER_RETURN_IF_ERROR(adapter_->Read(LoraAName(m.path), a));
-    TEMPER_RETURN_IF_ERROR(adapter_->Read(LoraBName(m.path), b));
+    const LoraModule& m = *job.adapter.module;
+    std::vector<float> a, b;
+    TEMPER_RETURN_IF_ERROR(ReadAdapter(job.adapter, &a, &b));
     if (m.transposed) {  // W^T + scale * A^T B^T: the same sums
       std::swap(a, b);
       a = Turned(a, m.out, m.r);
@@ -408,6 +461,7 @@ class Exporter {
   std::optional<DType> dtype_;  // of all floating tensors; as stored where absent
   bool untied_ = false;
   std::vector<ExportJob> jobs_;
+  std::map<std::string, std::pair<std::vector<float>, std::vector<float>>> stacks_;  // A and B, by path
   std::vector<std::byte> out_, staging_ = std::vector<std::byte>(SafetensorsFile::kStagingBytes);
   ExportReport report_;
 };

@@ -28,7 +28,7 @@ struct ExportSpec {
   std::vector<LoraModule> modules;  // of source.adapter_folder
   std::vector<TrainedCopy> copies;  // as well: they take the place of the model's
   // For the adapted modules and the head, by path: names of the weight in files. The first is the one it is written
-  // under.
+  // under. Of stacks: the tensors of all matrices of one part after the other.
   std::map<std::string, std::vector<std::string>> tensors_of;
   bool keeps_others = false;  // tensors outside `tensors` belong to the model, too: exported byte for byte
   std::string output_dir;

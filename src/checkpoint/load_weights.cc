@@ -148,13 +148,17 @@ class TensorReader {
     const int64_t window = job.source->transposed() ? 16 << 20 : 512 << 10;  // elements
     const PartView& all = job.weight.part;
     const int64_t rows = all.rows(), columns = all.columns();
-    const int64_t at_once = std::max(window / std::max<int64_t>(columns, 1) / kPanelLines, int64_t{1}) * kPanelLines;
+    const bool stack = all.view.type.shape.rank() == 3;  // a window is then one of its matrices
+    const int64_t at_once =
+        stack ? all.view.type.shape[1]
+              : std::max(window / std::max<int64_t>(columns, 1) / kPanelLines, int64_t{1}) * kPanelLines;
     rows_.resize(static_cast<size_t>(std::min(at_once, rows) * columns));
     for (int64_t first = 0; first < rows; first += at_once) {
       const int64_t n = std::min(at_once, rows - first);
-      PartView read({reinterpret_cast<std::byte*>(rows_.data()), {all.view.type.dtype, {n, columns}}}, all.global,
-                    all.begin);
-      read.begin.set_dim(0, all.begin[0] + first);
+      PartView read({reinterpret_cast<std::byte*>(rows_.data()),
+                     {all.view.type.dtype, stack ? Shape{1, n, columns} : Shape{n, columns}}},
+                    all.global, all.begin);
+      read.begin.set_dim(0, all.begin[0] + (stack ? first / at_once : first));
       for (const WeightSource::FilePart& part : job.source->FileParts(read)) {
         TEMPER_RETURN_IF_ERROR(ReadPart(FindTensor(files_, *part.tensor), part.part, part.transposed, staging_));
       }

@@ -133,6 +133,8 @@ std::vector<ForeignName> NamesWithOptions() {
       {"lora_target_modules", "lora.target_modules", "", "@modules"},
       {"lora_target", "lora.target_modules", "", "@modules"},
       {"target_modules", "lora.target_modules", "", "@modules"},
+      {"lora_target_parameters", "lora.target_parameters", ""},
+      {"target_parameters", "lora.target_parameters", ""},
       {"lora_target_linear", "lora.target_modules", "all-linear, the default", "true=all-linear false="},
       {"lora_rank_pattern", "lora.rank_pattern", ""},
       {"lora_alpha_pattern", "lora.alpha_pattern", ""},
@@ -270,10 +272,8 @@ constexpr Reason kWithoutOption[] = {
     {"DoRA is not supported", "use_dora peft_use_dora"},
     {"only PEFT's default initialisation of adapters is supported (A uniform, B zero)",
      "init_lora_weights peft_init_lora_weights pissa_init pissa_iter pissa_convert loftq_config loftq_bits"},
-    {"adapters on parameters that are not linear modules and copies of layers are not supported",
-     "peft_layer_replication "
-     "lora_target_parameters peft_trainable_token_indices "
-     "layer_replication target_parameters trainable_token_indices"},
+    {"adapters on single tokens and copies of layers are not supported",
+     "peft_layer_replication peft_trainable_token_indices layer_replication trainable_token_indices"},
     {"adapters on embeddings, whose rate this is, are not supported", "loraplus_lr_embedding"},
     {"optimizer_groups gives modules a rate of their own: name them there",
      "embedding_lr embedding_lr_scale lr_groups"},

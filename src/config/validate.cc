@@ -67,7 +67,8 @@ Status CheckMethod(const RunConfig& c) {
       return InvalidArgument("from_scratch trains every weight, but method is lora: add method: full");
     }
     const auto* names = std::get_if<std::vector<std::string>>(&c.lora.target_modules);
-    if (names ? names->empty() : std::get<std::string>(c.lora.target_modules).empty()) {
+    const bool no_modules = names ? names->empty() : std::get<std::string>(c.lora.target_modules).empty();
+    if (no_modules && c.lora.parameter_names().empty()) {
       return InvalidArgument("lora.target_modules is empty: nothing would be trained. Use all-linear, or name modules");
     }
     if (c.lora.ensure_weight_tying && c.lora.saved_names().empty()) {

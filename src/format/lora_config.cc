@@ -35,9 +35,8 @@ Status RefuseOtherMethods(const Json& json, const std::string& path) {
     TEMPER_ASSIGN_OR_RETURN(const bool on, BoolOr(json, key, false, path));
     if (on) return unsupported(key);
   }
-  for (const char* key :
-       {"trainable_token_indices", "target_parameters", "layer_replication", "alora_invocation_tokens", "arrow_config",
-        "kasa_config", "monteclora_config", "use_bdlora"}) {
+  for (const char* key : {"trainable_token_indices", "layer_replication", "alora_invocation_tokens", "arrow_config",
+                          "kasa_config", "monteclora_config", "use_bdlora"}) {
     if (json.contains(key) && !json[key].empty()) return unsupported(key);
   }
   if (const auto it = json.find("init_lora_weights"); it != json.end() && it->is_string()) {
@@ -66,6 +65,21 @@ Result<LoraConfig::Modules> ModulesOr(const Json& json, const char* key, const s
 constexpr int64_t kMostLayers = 1 << 16;
 constexpr size_t kMostLayerPatterns = 64;
 constexpr int64_t kMostSavedNames = 1 << 12;
+
+Result<std::vector<std::string>> NamesOr(const Json& json, const char* key, const std::string& path) {
+  std::vector<std::string> names;
+  const auto it = json.find(key);
+  if (it == json.end() || it->is_null()) return names;
+  if (!it->is_array()) return Corrupt(fmt::format("{}: {} should be a list of names", path, key));
+  for (const Json& name : *it) {
+    if (!name.is_string()) return Corrupt(fmt::format("{}: {} should be a list of names", path, key));
+    names.push_back(name.get<std::string>());
+  }
+  if (std::ssize(names) > kMostSavedNames) {
+    return Corrupt(fmt::format("{}: {} lists {} names; at most {} are read", path, key, names.size(), kMostSavedNames));
+  }
+  return names;
+}
 
 // A number stands for a list of it.
 Result<std::vector<int64_t>> LayersOr(const Json& json, const std::string& path) {
@@ -104,6 +118,12 @@ const std::vector<std::string>& NamesOf(const LoraConfig::Modules& modules) {
   return names ? *names : none;
 }
 
+// A text is one name.
+std::vector<std::string> TextOrNames(const LoraConfig::Modules& modules) {
+  const std::string& text = TextOf(modules);
+  return text.empty() ? NamesOf(modules) : std::vector<std::string>{text};
+}
+
 }  // namespace
 
 bool LoraConfig::all_linear() const {
@@ -124,8 +144,7 @@ const std::vector<std::string>& LoraConfig::exclude_names() const {
 }
 
 std::vector<std::string> LoraConfig::layers_patterns() const {
-  const std::string& text = TextOf(layers_pattern);
-  return text.empty() ? NamesOf(layers_pattern) : std::vector<std::string>{text};
+  return TextOrNames(layers_pattern);
 }
 bool LoraConfig::NamesBlocks() const {
   // Of blocks, or an expression that may match their numbers.
@@ -137,14 +156,16 @@ bool LoraConfig::NamesBlocks() const {
   };
   const auto of_pattern = [&](const auto& of) { return names(of.first); };
   return !layers_to_transform.empty() || !target_regex().empty() || !exclude_regex().empty() || any(target_names()) ||
-         any(exclude_names()) || any(saved_names()) ||
+         any(exclude_names()) || any(saved_names()) || any(parameter_names()) ||
          std::any_of(rank_pattern.begin(), rank_pattern.end(), of_pattern) ||
          std::any_of(alpha_pattern.begin(), alpha_pattern.end(), of_pattern);
 }
 
 std::vector<std::string> LoraConfig::saved_names() const {
-  const std::string& text = TextOf(modules_to_save);
-  return text.empty() ? NamesOf(modules_to_save) : std::vector<std::string>{text};
+  return TextOrNames(modules_to_save);
+}
+std::vector<std::string> LoraConfig::parameter_names() const {
+  return TextOrNames(target_parameters);
 }
 
 Result<LoraConfig> ReadLoraConfig(Env& env, const std::string& path) {
@@ -162,7 +183,8 @@ Result<LoraConfig> ReadLoraConfig(Env& env, const std::string& path) {
   TEMPER_ASSIGN_OR_RETURN(c.use_rslora, BoolOr(json, "use_rslora", false, path));
   if (c.r < 1) return Corrupt(fmt::format("{}: r is {}, should be at least 1", path, c.r));
   TEMPER_ASSIGN_OR_RETURN(c.target_modules, ModulesOr(json, "target_modules", path));
-  if (c.target_modules == LoraConfig::Modules(std::vector<std::string>())) {
+  TEMPER_ASSIGN_OR_RETURN(c.target_parameters, NamesOr(json, "target_parameters", path));
+  if (c.target_modules == LoraConfig::Modules(std::vector<std::string>()) && c.parameter_names().empty()) {
     return Corrupt(path + ": target_modules is missing or empty");
   }
   TEMPER_ASSIGN_OR_RETURN(c.exclude_modules, ModulesOr(json, "exclude_modules", path));
@@ -281,6 +303,9 @@ std::string FormatLoraConfig(const LoraConfig& c) {
   if (const std::vector<std::string>& lists = NamesOf(c.layers_pattern); !lists.empty()) json["layers_pattern"] = lists;
   if (const std::vector<std::string> saved = c.saved_names(); !saved.empty()) json["modules_to_save"] = saved;
   if (c.ensure_weight_tying) json["ensure_weight_tying"] = true;
+  if (const Json parameters = modules(std::vector<std::string>(c.parameter_names())); !parameters.empty()) {
+    json["target_parameters"] = parameters;
+  }
   if (const Json excluded = modules(c.exclude_modules); !excluded.empty()) json["exclude_modules"] = excluded;
   OrderedJson ordered(json);
   for (const auto& [pattern, r] : c.rank_pattern) ordered["rank_pattern"][pattern] = r;

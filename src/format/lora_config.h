@@ -20,6 +20,9 @@ struct LoraConfig {
   double alpha = 32;  // lora_alpha
   double dropout = 0;
   Modules target_modules = "all-linear";  // a text: a regex over whole paths, or all linear modules but the head
+  // Parameters of modules that are not linear, such as stacks of experts: a parameter's path equals a name or ends with
+  // "." + name. A text is one name. Beside target_modules, which may then be empty.
+  Modules target_parameters = std::vector<std::string>();
   Modules exclude_modules = std::vector<std::string>();  // a text: a regex over whole paths; "" excludes nothing
   // Only modules of these layers, by their numbers; empty: all. A module of which target_modules lists the whole path
   // has its adapter anyway. layers_pattern: names (regexes) of the lists that the numbers count in; empty: any.
@@ -48,7 +51,8 @@ struct LoraConfig {
   const std::string& exclude_regex() const;
   const std::vector<std::string>& exclude_names() const;
   std::vector<std::string> layers_patterns() const;
-  std::vector<std::string> saved_names() const;  // modules_to_save
+  std::vector<std::string> saved_names() const;      // modules_to_save
+  std::vector<std::string> parameter_names() const;  // target_parameters
   // Whether adapters or modules in full may be of some blocks alone, named by numbers or matched by an expression:
   // blocks are then not alike.
   bool NamesBlocks() const;

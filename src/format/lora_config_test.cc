@@ -52,7 +52,6 @@ TEST(LoraConfig, WhatComputesOtherwiseIsRefusedByItsNameWithARemedy) {
   const std::vector<std::pair<const char*, const char*>> flags = {{"use_dora", "true"},
                                                                   {"lora_bias", "true"},
                                                                   {"layer_replication", "[[0, 4]]"},
-                                                                  {"target_parameters", R"(["experts.weight"])"},
                                                                   {"trainable_token_indices", "[1]"},
                                                                   {"alora_invocation_tokens", "[1, 2]"}};
   const std::vector<std::pair<const char*, const char*>> words = {
@@ -73,6 +72,7 @@ TEST(LoraConfig, ComesBackAsItWasWritten) {
                               .alpha = 6.5,
                               .dropout = 0.1,
                               .target_modules = ".*q_proj",
+                              .target_parameters = std::vector<std::string>{"experts.down_proj", "gate.weight"},
                               .exclude_modules = std::vector<std::string>{"lm_head"},
                               .layers_to_transform = {2, 0},
                               .layers_pattern = "layers",

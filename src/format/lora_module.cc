@@ -16,14 +16,14 @@ std::string LoraBaseName(const std::string& path) {
 std::vector<StoredWeight> LoraWeights(std::span<const LoraModule> modules) {
   std::vector<StoredWeight> weights;
   for (const LoraModule& m : modules) {
-    const FileTensor a{.name = LoraAName(m.path), .shape = {m.r, m.in}};
-    const FileTensor b{.name = LoraBName(m.path), .shape = {m.out, m.r}};
-    weights.push_back({a.name, a.shape, WeightSource(a)});
+    const FileTensor a{.name = LoraAName(m.stored_path()), .shape = {m.ranks(), m.in}};
+    const FileTensor b{.name = LoraBName(m.stored_path()), .shape = {m.out, m.ranks()}};
+    weights.push_back({LoraAName(m.path), a.shape, WeightSource(a)});
     int64_t first = 0;
     for (const LoraModule::Part& part : m.parts) {
       const int64_t rows = part.rows / m.groups;
       weights.push_back(
-          {part.b, {part.rows, m.r}, WeightSource::StridedRows(b, first, rows, m.out / m.groups, m.groups)});
+          {part.b, {part.rows, m.ranks()}, WeightSource::StridedRows(b, first, rows, m.out / m.groups, m.groups)});
       first += rows;
     }
   }

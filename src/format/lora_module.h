@@ -13,7 +13,9 @@ namespace temper {
 struct LoraModule {
   std::string path;                           // as transformers names it today: "model.layers.0.self_attn.q_proj"
   std::vector<std::string> older_paths = {};  // as earlier versions did; an adapter's file may have them
+  std::string stored = {};                    // the module that an adapter's file has it under; "": path
   int64_t in = 0, out = 0, r = 0;
+  int64_t matrices = 0;  // of a stack [matrices, out, in], each with A and B of its own; 0: W is a matrix
   double scale = 0;
   bool is_head = false;     // the output head: PEFT stores its frozen weight beside the adapter
   bool transposed = false;  // the model's files store W in x out, of which the adapter knows nothing
@@ -25,10 +27,15 @@ struct LoraModule {
     int64_t rows = 0;
   };
   std::vector<Part> parts = {};
+
+  // Rows of A, columns of B: of all matrices.
+  int64_t ranks() const { return r * (matrices > 0 ? matrices : 1); }
+  const std::string& stored_path() const { return stored.empty() ? path : stored; }
 };
 
-// Names of a module's two tensors in a file: A [r, in], B [out, r]. In a graph A's value has the same name, and so has
-// B's if the module has one part.
+// Names of a module's two tensors in a file, by the path that it is stored under: A [ranks, in], B [out, ranks]. Of a
+// stack A has the rows of one matrix after the other, and column k * matrices + i of B is column k of matrix i's. In a
+// graph A's value has the name by the module's path, and so has B's if the module has one part.
 std::string LoraAName(const std::string& path);
 std::string LoraBName(const std::string& path);
 // The frozen weight, where PEFT stores it.

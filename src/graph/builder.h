@@ -82,11 +82,6 @@ class GraphBuilder {
     return Add(Op::kSliceRows, {x_TD}, {{"begin", begin}, {"count", count}}, name)[0];
   }
 
-  // Matrix `index` of a weight that stacks several.
-  ValueId Select(ValueId w_EOI, int64_t index, const std::string& name) {
-    return Add(Op::kSelect, {w_EOI}, {{"index", index}}, name)[0];
-  }
-
   const TensorType& type(ValueId id) const { return graph_->value(id).type; }
   Graph& graph() { return *graph_; }
 

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "graph/attributes.h"
+#include "tensor/packable.h"
 #include "tensor/shape.h"
 #include "tensor/sharding.h"
 #include "tensor/tier.h"
@@ -64,7 +65,7 @@ class LineReader {
     if (!dtype.ok() || !layout) return false;
     rest_.remove_prefix(n);
     *out = TensorType{*dtype, {}, *layout};
-    return Sizes(&out->shape) && (!out->packed() || (out->dtype == DType::kBF16 && out->shape.rank() == 2));
+    return Sizes(&out->shape) && (!out->packed() || IsPackable(*out));
   }
   // "[2048, 768]". A size may be 0: a rank's part of a tensor with fewer rows than there are ranks.
   bool Sizes(Shape* out) {

@@ -8,280 +8,10 @@
 #include <limits>
 #include <set>
 
+#include "graph/rule_cases_for_test.h"
+
 namespace temper::rule_test {
 namespace {
-
-struct Case {
-  Op op;
-  Types inputs;
-  Attributes attributes;
-  std::string outputs;  // types, comma-separated
-};
-
-constexpr int64_t T = 6, D = 8, O = 10, V = 12, R = 2, H = 4, K = 2;
-const DType kF = DType::kBF16;  // so that f32 statistics and gradients differ from activations
-const TensorType kX{kF, {T, D}}, kY{kF, {T, O}}, kW{kF, {O, D}}, kD{kF, {D}}, kIndex{DType::kI32, {T}};
-const TensorType kStatistic{DType::kF32, {T}}, kGradD{DType::kF32, {D}}, kGradW{DType::kF32, {O, D}};
-const TensorType kKv{kF, {T, D / H*K}}, kCache{kF, {192, D / H*K}}, kLse{DType::kF32, {T, H}};
-const TensorType kValueCache{kF, {192, 32 * K}};
-const TensorType kScalars{DType::kF64, {kNumScalars}}, kSum{DType::kF64, {1}}, kClip{DType::kF32, {2}};
-const TensorType kMaster{DType::kF32, {O, D}};
-const int64_t kZero = 0, kOne = 1;
-const Attributes kHeads = {{"heads", H}, {"kv_heads", K}, {"scale", 0.5}};
-const TensorType kSums{DType::kF32, {T, D}};
-// Rows of 12 tokens on two ranks.
-const Attributes kStep = {{"heads", H},          {"kv_heads", K},       {"scale", 0.5},        {"row", 2 * T},
-                          {"ranks", int64_t{2}}, {"index", int64_t{0}}, {"origin", int64_t{0}}};
-const Attributes kPair = {{"axes", std::string("fsdp")}, {"ranks", int64_t{2}}};  // a group of two
-const Attributes kPeer = {{"axes", std::string("pp")}, {"peer", int64_t{1}}, {"tag", int64_t{3}}};
-
-Attributes With(Attributes attributes, std::initializer_list<std::pair<std::string, AttributeValue>> more) {
-  for (const auto& [key, value] : more) attributes.Set(key, value);
-  return attributes;
-}
-std::vector<double> Sizes(std::initializer_list<int64_t> sizes) {
-  return {sizes.begin(), sizes.end()};
-}
-
-std::vector<Case> Cases() {
-  const TensorType table{kF, {V, D}}, head{kF, {V, D}}, x2{kF, {T, R}}, w2{kF, {V, R}};
-  const TensorType rope{DType::kF32, {T, 4}}, grad_head{DType::kF32, {V, D}}, grad_w2{DType::kF32, {V, R}};
-  return {
-      {Op::kEmbedding, {table, kIndex}, {{"offset", int64_t{2}}}, "bf16[6, 8]"},
-      {Op::kEmbedding,
-       {table, kIndex},
-       {{"offset", int64_t{2}}, {"begin", int64_t{24}}, {"whole", int64_t{50}}},
-       "bf16[6, 8]"},
-      {Op::kLinear, {kX, kW}, {}, "bf16[6, 10]"},
-      {Op::kLinear, {kX, kW, {kF, {O}}, kY}, {{"bias", kOne}, {"acc", kOne}, {"scale", 2.0}}, "bf16[6, 10]"},
-      {Op::kLinear, {kX, kW}, {{"out", std::string("f32")}}, "f32[6, 10]"},
-      {Op::kLinear, {kX, kW, x2, {kF, {O, R}}}, {{"pair2", kOne}}, "bf16[6, 10]"},
-      {Op::kLinear,
-       {kX, kW, x2, {kF, {O, R}}, {kF, {O}}, kY},
-       {{"pair2", kOne}, {"bias", kOne}, {"acc", kOne}},
-       "bf16[6, 10]"},
-      {Op::kLinearDx, {kY, kW, x2, {kF, {R, D}}, kX}, {{"pair2", kOne}, {"acc", kOne}}, "bf16[6, 8]"},
-      {Op::kLinears, {kX, kW, {kF, {R, D}}}, {}, "bf16[6, 10], bf16[6, 2]"},
-      {Op::kLinears, {kX, kW, kW, {kF, {R, D}}}, {{"third", kOne}}, "bf16[6, 10], bf16[6, 10], bf16[6, 2]"},
-      {Op::kAdd, {kX, kX}, {}, "bf16[6, 8]"},
-      {Op::kAdd, {kX, kD}, {}, "bf16[6, 8]"},
-      {Op::kScale, {kX}, {{"factor", 0.5}}, "bf16[6, 8]"},
-      {Op::kCast, {kX}, {{"dtype", std::string("f32")}}, "f32[6, 8]"},
-      {Op::kCast, {kX}, {{"dtype", std::string("bf16")}, {"layout", std::string("row_pairs")}}, "bf16.row_pairs[6, 8]"},
-      {Op::kSliceRows, {kX}, {{"begin", int64_t{4}}, {"count", int64_t{2}}}, "bf16[2, 8]"},
-      {Op::kSelect, {{kF, {4, O, D}}}, {{"index", int64_t{3}}}, "bf16[10, 8]"},
-      {Op::kRmsNorm, {kX, kD}, {{"eps", 1e-5}}, "bf16[6, 8], f32[6]"},
-      {Op::kLayerNorm, {kX, kD, kD}, {{"eps", 1e-5}}, "bf16[6, 8], f32[6], f32[6]"},
-      {Op::kRopeTable, {kIndex}, {{"inv_freq", std::vector<double>{1, 0.1}}}, "f32[6, 4]"},
-      {Op::kRopeTable,
-       {kIndex, kIndex},
-       {{"inv_freq", std::vector<double>{1, 0.1}},
-        {"document_length", kOne},
-        {"near", int64_t{8}},
-        {"long_inv_freq", std::vector<double>{0.5, 0.1}}},
-       "f32[6, 4]"},
-      {Op::kRope, {kX, rope}, {{"head_dim", int64_t{4}}}, "bf16[6, 8]"},
-      {Op::kAttention, {kX, kKv, kKv, kIndex}, kHeads, "bf16[6, 8], f32[6, 4]"},
-      {Op::kAttention,
-       {kX, kKv, {kF, {T, 6}}, kIndex, {kF, {4}}, kIndex},
-       With(kHeads, {{"sink", kOne}, {"last", kOne}}),
-       "bf16[6, 12], f32[6, 4]"},
-      {Op::kAttentionCached,
-       {kX, kKv, kKv, kCache, kValueCache, kIndex, kIndex, {DType::kI32, {2, 3}}},
-       With(kHeads, {{"page", int64_t{32}}}),
-       "bf16[6, 8], bf16[192, 4], bf16[192, 64]"},
-      {Op::kAttentionStep, {kX, kKv, kKv, kIndex}, kStep, "f32[6, 8], f32[6, 4]"},
-      {Op::kAttentionStep,
-       {kX, kKv, kKv, kIndex, kSums, kLse},
-       With(kStep, {{"origin", kOne}, {"acc", kOne}}),
-       "f32[6, 8], f32[6, 4]"},
-      {Op::kAttention,
-       {kX, kKv, kKv, kIndex},
-       With(kHeads, {{"axes", std::string("cp")}, {"row", 2 * T}, {"ranks", int64_t{2}}, {"index", kOne}}),
-       "bf16[6, 8], f32[6, 4]"},
-      {Op::kShortConv, {kX, {kF, {D, 1, 4}}, kIndex}, {{"silu", kOne}}, "bf16[6, 8]"},
-      {Op::kShortConv, {kX, {kF, {D, 1, 4}}, kIndex, kD}, {{"silu", kOne}, {"bias", kOne}}, "bf16[6, 8]"},
-      {Op::kDecay, {kX, kD, kD}, {}, "f32[6, 8]"},
-      {Op::kDecay, {kX, kD, kD}, {{"steps", kOne}}, "f32[6, 8], f32[6, 8]"},
-      {Op::kGatedDelta,
-       {kKv, kKv, kX, {DType::kF32, {T, 4}}, {kF, {T, 4}}, kIndex},
-       {{"heads", int64_t{4}}, {"key_heads", int64_t{2}}},
-       "bf16[6, 8]"},
-      {Op::kShortConvCached, {kX, {kF, {D, 1, 4}}, {kF, {2, 3, D}}, kIndex, kIndex}, {}, "bf16[6, 8], bf16[2, 3, 8]"},
-      {Op::kShortConvCached,
-       {kX, {kF, {D, 1, 4}}, {kF, {2, 3, D}}, kIndex, kIndex, kD},
-       {{"bias", kOne}},
-       "bf16[6, 8], bf16[2, 3, 8]"},
-      {Op::kSsd,
-       {kX, {kF, {T, 6}}, {kF, {T, 6}}, {DType::kF32, {T, 4}}, {DType::kF32, {T, 4}}, {kF, {4}}, kIndex},
-       {{"heads", int64_t{4}}, {"groups", int64_t{2}}},
-       "bf16[6, 8]"},
-      {Op::kSsdCached,
-       {kX,
-        {kF, {T, 6}},
-        {kF, {T, 6}},
-        {DType::kF32, {T, 4}},
-        {DType::kF32, {T, 4}},
-        {kF, {4}},
-        {DType::kF32, {5, 4, 3, 2}},
-        kIndex,
-        kIndex},
-       {{"heads", int64_t{4}}, {"groups", int64_t{2}}},
-       "bf16[6, 8], f32[5, 4, 3, 2]"},
-      {Op::kGatedDeltaCached,
-       {kKv, kKv, kX, {DType::kF32, {T, 4}}, {kF, {T, 4}}, {DType::kF32, {5, 4, 2, 2}}, kIndex, kIndex},
-       {{"heads", int64_t{4}}, {"key_heads", int64_t{2}}},
-       "bf16[6, 8], f32[5, 4, 2, 2]"},
-      {Op::kGlu, {kX, kX}, {}, "bf16[6, 8]"},
-      {Op::kGlu, {kX, kX}, {{"gelu", kOne}, {"tanh", kOne}}, "bf16[6, 8]"},
-      {Op::kGlu, {kX, kX}, {{"sigmoid", kOne}}, "bf16[6, 8]"},
-      {Op::kSoftcap, {kX}, {{"cap", 30.0}}, "bf16[6, 8]"},
-      {Op::kRelu, {kX}, {}, "bf16[6, 8]"},
-      {Op::kReluSquared, {kX}, {}, "bf16[6, 8]"},
-      {Op::kGelu, {kX}, {{"tanh", kOne}}, "bf16[6, 8]"},
-      {Op::kDropout, {kX, {DType::kI64, {kNumRngWords}}}, {{"p", 0.5}}, "bf16[6, 8]"},
-      {Op::kDropout,
-       {kX, {DType::kI64, {kNumRngWords}}},
-       {{"p", 0.5}, {"row", int64_t{3}}, {"column", int64_t{8}}, {"columns", int64_t{16}}},
-       "bf16[6, 8]"},
-      {Op::kDropout,
-       {kX, {DType::kI64, {kNumRngWords}}},
-       {{"p", 0.5}, {"row", T}, {"packed_row", int64_t{24}}, {"ranks", int64_t{3}}, {"index", int64_t{2}}},
-       "bf16[6, 8]"},
-      {Op::kNoise,
-       {kX, {DType::kI64, {kNumRngWords}}},
-       {{"magnitude", 0.5}, {"row", int64_t{3}}, {"column", int64_t{8}}, {"columns", int64_t{16}}},
-       "bf16[6, 8]"},
-      {Op::kLinearCrossEntropy, {kX, head, kIndex}, {}, "f32[6]"},
-      {Op::kLinearCrossEntropy, {kX, head, kIndex}, {{"smoothing", 0.1}}, "f32[6]"},
-      {Op::kLinearCrossEntropy,
-       {kX, head, kIndex, grad_head},
-       {{"grad_x", kOne}, {"grad_w", kOne}, {"acc_w", kOne}},
-       "f32[6], bf16[6, 8], f32[12, 8]"},
-      {Op::kLinearCrossEntropy,
-       {kX, head, kIndex, x2, w2, grad_w2},
-       {{"pair2", kOne}, {"grad_x2", kOne}, {"grad_w2", kOne}, {"acc_w2", kOne}},
-       "f32[6], bf16[6, 2], f32[12, 2]"},
-      {Op::kLinearCrossEntropy, {kX, head, kIndex, kStatistic}, {{"weighted", kOne}}, "f32[6]"},
-      {Op::kLinearCrossEntropy,
-       {kX, head, kIndex, x2, w2, kStatistic, grad_w2},
-       {{"pair2", kOne}, {"weighted", kOne}, {"grad_w2", kOne}, {"acc_w2", kOne}},
-       "f32[6], f32[12, 2]"},
-      {Op::kTokenLogprob, {kX, head, kIndex}, {}, "f32[6]"},
-      {Op::kTokenLogprob, {kX, head, kIndex, x2, w2}, {{"pair2", kOne}}, "f32[6]"},
-      {Op::kTokenLogprob, {kX, head, kIndex}, With(kPair, {{"begin", V}, {"whole", 2 * V}}), "f32[6]"},
-      {Op::kPreference,
-       {kStatistic, kIndex, kStatistic, kIndex, kIndex},
-       {{"kind", std::string("ipo")}, {"beta", 0.1}},
-       "f32[6], f32[6], f32[6], f32[6], f32[6], f32[6]"},
-      {Op::kLinearCrossEntropy,
-       {kX, head, kIndex},
-       With(kPair, {{"begin", V}, {"whole", 2 * V}, {"grad_w", kOne}}),
-       "f32[6], f32[12, 8]"},
-      {Op::kEmbeddingBackward, {kX, kIndex}, {{"vocab", V}}, "f32[12, 8]"},
-      {Op::kEmbeddingBackward, {kX, kIndex}, {{"vocab", V}, {"begin", V}, {"whole", 2 * V}}, "f32[12, 8]"},
-      {Op::kEmbeddingBackward, {kX, kIndex, grad_head}, {{"vocab", V}, {"acc", kOne}}, "f32[12, 8]"},
-      {Op::kLinearDx, {kY, kW}, {}, "bf16[6, 8]"},
-      {Op::kLinearDx, {kY, kW, kX}, {{"acc", kOne}}, "bf16[6, 8]"},
-      {Op::kLinearDw, {kY, kX}, {}, "f32[10, 8]"},
-      {Op::kLinearDw, {kY, kX, kGradW}, {{"acc", kOne}}, "f32[10, 8]"},
-      {Op::kLinearsDx, {kY, x2, kW, {kF, {R, D}}}, {}, "bf16[6, 8]"},
-      {Op::kLinearsDx, {kY, kY, x2, kW, kW, {kF, {R, D}}, kX}, {{"third", kOne}, {"acc", kOne}}, "bf16[6, 8]"},
-      {Op::kLinearsDw, {kY, x2, kX}, {}, "f32[10, 8], f32[2, 8]"},
-      {Op::kLinearsDw,
-       {kY, kY, x2, kX, kGradW, kGradW, {DType::kF32, {R, D}}},
-       {{"third", kOne}, {"acc", kOne}},
-       "f32[10, 8], f32[10, 8], f32[2, 8]"},
-      {Op::kSelectBackward, {kGradW}, {{"index", int64_t{3}}, {"matrices", int64_t{4}}}, "f32[4, 10, 8]"},
-      {Op::kSelectBackward,
-       {kGradW, {DType::kF32, {4, O, D}}},
-       {{"acc", kOne}, {"index", int64_t{3}}, {"matrices", int64_t{4}}},
-       "f32[4, 10, 8]"},
-      {Op::kSumRows, {kX}, {}, "f32[8]"},
-      {Op::kSumRows, {kX, kGradD}, {{"acc", kOne}}, "f32[8]"},
-      {Op::kRmsNormBackward, {kX, kX, kD, kStatistic}, {}, "bf16[6, 8]"},
-      {Op::kRmsNormBackward,
-       {kX, kX, kD, kStatistic, kX, kGradD},
-       {{"acc", kOne}, {"grad_w", kOne}, {"acc_w", kOne}},
-       "bf16[6, 8], f32[8]"},
-      {Op::kLayerNormBackward, {kX, kX, kD, kStatistic, kStatistic}, {{"grad_w", kOne}}, "bf16[6, 8], f32[8], f32[8]"},
-      {Op::kLayerNormBackward,
-       {kX, kX, kD, kStatistic, kStatistic, kX, kGradD, kGradD},
-       {{"acc", kOne}, {"grad_w", kOne}, {"acc_w", kOne}},
-       "bf16[6, 8], f32[8], f32[8]"},
-      {Op::kAttentionBackward, {kX, kX, kKv, kKv, kX, kLse, kIndex}, kHeads, "bf16[6, 8], bf16[6, 4], bf16[6, 4]"},
-      {Op::kAttentionBackward,
-       {{kF, {T, 12}}, kX, kKv, {kF, {T, 6}}, {kF, {T, 12}}, kLse, kIndex, {kF, {4}}},
-       With(kHeads, {{"sink", kOne}}),
-       "bf16[6, 8], bf16[6, 4], bf16[6, 6], f32[4]"},
-      {Op::kAttentionStepBackward, {kX, kX, kKv, kKv, kX, kLse, kIndex}, kStep, "f32[6, 8], f32[6, 4], f32[6, 4]"},
-      {Op::kAttentionStepBackward,
-       {kX, kX, kKv, kKv, kX, kLse, kIndex, kSums},
-       With(kStep, {{"origin", kOne}, {"acc", kOne}}),
-       "f32[6, 8], f32[6, 4], f32[6, 4]"},
-      {Op::kGluBackward, {kX, kX, kX}, {}, "bf16[6, 8], bf16[6, 8]"},
-      {Op::kDecayBackward, {{DType::kF32, {T, D}}, kX, kD, kD}, {{"grad_w", kOne}}, "bf16[6, 8], f32[8], f32[8]"},
-      {Op::kDecayBackward,
-       {{DType::kF32, {T, D}}, {DType::kF32, {T, D}}, kX, kD, kD},
-       {{"grad_w", kOne}, {"steps", kOne}},
-       "bf16[6, 8], f32[8], f32[8]"},
-      {Op::kSsdBackward,
-       {kX, kX, {kF, {T, 6}}, {kF, {T, 6}}, {DType::kF32, {T, 4}}, {DType::kF32, {T, 4}}, {kF, {4}}, kIndex},
-       {{"heads", int64_t{4}}, {"groups", int64_t{2}}, {"row", int64_t{3}}},
-       "bf16[6, 8], bf16[6, 6], bf16[6, 6], f32[6, 4], f32[6, 4], f32[6, 4]"},
-      {Op::kGatedDeltaBackward,
-       {kX, kKv, kKv, kX, {DType::kF32, {T, 4}}, {kF, {T, 4}}, kIndex},
-       {{"heads", int64_t{4}}, {"key_heads", int64_t{2}}, {"row", int64_t{3}}},
-       "bf16[6, 4], bf16[6, 4], bf16[6, 8], f32[6, 4], bf16[6, 4]"},
-      {Op::kShortConvBackward, {kX, kX, {kF, {D, 1, 4}}, kIndex}, {}, "bf16[6, 8]"},
-      {Op::kShortConvBackward,
-       {kX, kX, {kF, {D, 1, 4}}, kIndex, {DType::kF32, {D, 1, 4}}},
-       {{"grad_w", kOne}, {"acc_w", kOne}},
-       "bf16[6, 8], f32[8, 1, 4]"},
-      {Op::kShortConvBackward,
-       {kX, kX, {kF, {D, 1, 4}}, kIndex, kD, {DType::kF32, {D, 1, 4}}, {DType::kF32, {D}}},
-       {{"grad_w", kOne}, {"acc_w", kOne}, {"bias", kOne}},
-       "bf16[6, 8], f32[8, 1, 4], f32[8]"},
-      {Op::kReluBackward, {kX, kX}, {}, "bf16[6, 8]"},
-      {Op::kReluSquaredBackward, {kX, kX}, {}, "bf16[6, 8]"},
-      {Op::kGeluBackward, {kX, kX}, {}, "bf16[6, 8]"},
-      {Op::kSumSquares, {kGradW}, {}, "f64[1]"},
-      {Op::kSumScalars, {kSum, kSum}, {}, "f64[1]"},
-      {Op::kClip, {kSum, kSum, kScalars}, {{"max_norm", 1.0}}, "f32[2]"},
-      {Op::kAdamw,
-       {kMaster, kMaster, kMaster, kMaster, kClip, kScalars},
-       {{"beta1", 0.9}, {"beta2", 0.999}, {"eps", 1e-8}, {"weight_decay", 0.0}},
-       "f32[10, 8], f32[10, 8], f32[10, 8]"},
-      {Op::kAdamw,
-       {kMaster, kMaster, kMaster, kMaster, kClip, kScalars},
-       {{"beta1", 0.9}, {"beta2", 0.999}, {"eps", 1e-8}, {"weight_decay", 0.0}, {"weight", kOne}, {"dtype", "bf16"}},
-       "f32[10, 8], f32[10, 8], f32[10, 8], bf16[10, 8]"},
-      {Op::kSgd,
-       {kMaster, kMaster, kMaster, kClip, kScalars},
-       {{"momentum", 0.9}, {"buffer", kOne}, {"weight_decay", 0.0}},
-       "f32[10, 8], f32[10, 8]"},
-      {Op::kSgd,
-       {kMaster, kMaster, kClip, kScalars},
-       {{"momentum", 0.0}, {"weight_decay", 0.0}, {"weight", kOne}, {"dtype", "bf16"}},
-       "f32[10, 8], bf16[10, 8]"},
-      {Op::kFetch, {kX}, {}, "bf16[6, 8]"},
-      {Op::kEvict, {kGradW}, {{"background", kOne}}, "f32[10, 8]"},
-      {Op::kAllGather,
-       {kX, kD},
-       With(kPair, {{"dim", int64_t{0}}, {"sizes", Sizes({11, 16})}}),
-       "bf16[11, 8], bf16[16]"},
-      {Op::kReduceScatter, {kX}, With(kPair, {{"dim", int64_t{1}}, {"sizes", Sizes({3})}}), "bf16[6, 3]"},
-      {Op::kReduceScatter,
-       {kX, kD, {kF, {3, D}}, {kF, {4}}},
-       With(kPair, {{"dim", int64_t{0}}, {"sizes", Sizes({3, 4})}, {"acc", kOne}}),
-       "bf16[3, 8], bf16[4]"},
-      {Op::kAllReduce, {kX, kSum}, kPair, "bf16[6, 8], f64[1]"},
-      {Op::kBroadcast, {kX}, kPair, "bf16[6, 8]"},
-      {Op::kShift, {kX, kIndex}, kPair, "bf16[6, 8], i32[6]"},
-      {Op::kSend, {kX}, kPeer, ""},
-      {Op::kRecv, {}, With(kPeer, {{"dtype", std::string("bf16")}, {"shape", Sizes({6, 8})}}), "bf16[6, 8]"},
-  };
-}
 
 std::string Text(const Types& types) {
   std::string text;
@@ -485,8 +215,9 @@ bool IsFreeDim(const Case& c, size_t k, int dim) {
   if (c.op == Op::kEmbedding) return k == 0 && dim == 0;  // the vocabulary
   if (c.op == Op::kSumRows) return k == 0 && dim == 0;    // the rows that are summed
   if (c.op == Op::kSliceRows) return k == 0 && dim == 0;  // the rows that are left out
-  if (c.op == Op::kSelect) return dim == 0;               // the other matrices
-  if (c.op == Op::kAttentionCached) return k == 7;        // slots, and pages of each
+  if (c.op == Op::kGroupedLinear || c.op == Op::kGroupedLinearDx) return k == 1 && dim == 0;  // the experts
+  if (c.op == Op::kRoute) return dim == 1 && c.inputs.size() == 1;                            // the experts
+  if (c.op == Op::kAttentionCached) return k == 7;  // slots, and pages of each
   if (c.op == Op::kSumSquares || c.op == Op::kSend) return true;
   if (c.op == Op::kShortConv || c.op == Op::kShortConvBackward) return dim == 2;  // the taps
   // Parts may be uneven: of their dim only the size of what they are parts of is known, or of what is left of it.
@@ -568,9 +299,17 @@ TEST(Rule, RefusesValuesOfAttributesThatMakeNoSense) {
   refused(Op::kSliceRows, {kX}, slice, "begin", int64_t{5});
   refused(Op::kSliceRows, {kX}, slice, "count", huge);
   refused(Op::kSliceRows, {kX}, slice, "begin", huge);
-  refused(Op::kSelect, {{kF, {4, O, D}}}, {{"index", int64_t{3}}}, "index", int64_t{4});
-  const Attributes selected = {{"index", int64_t{3}}, {"matrices", int64_t{4}}};
-  refused(Op::kSelectBackward, {kGradW}, selected, "index", int64_t{4});
+  refused(Op::kUnstack, {{kF, {4 * O, D}}}, {{"matrices", int64_t{4}}}, "matrices", int64_t{7});
+  refused(Op::kUnstack, {{kF, {4 * O, D}}}, {{"matrices", int64_t{4}}}, "matrices", int64_t{0});
+  refused(Op::kRoute, {kX}, {{"active", D}}, "active", D + 1);
+  refused(Op::kRoute, {kX}, {{"active", D}}, "active", int64_t{0});
+  const Attributes grouped = {{"active", int64_t{4}}, {"groups", int64_t{4}}, {"top_groups", int64_t{2}}};
+  refused(Op::kRoute, {kX}, grouped, "groups", int64_t{3});
+  refused(Op::kRoute, {kX}, grouped, "top_groups", int64_t{5});
+  refused(Op::kRoute, {kX}, grouped, "top_groups", int64_t{0});
+  refused(Op::kRoute, {kX}, grouped, "active", int64_t{5});
+  refused(Op::kGroupedLinear, {kRows, kStack, kExperts}, {{"active", kActive}}, "active", int64_t{4});
+  refused(Op::kGroupedLinear, {kRows, kStack, kExperts}, {{"active", kActive}}, "active", int64_t{0});
   refused(Op::kEmbedding, {{kF, {V, D}}, kIndex}, {}, "offset", V + 1);
   refused(Op::kEmbedding, {{kF, {V, D}}, kIndex}, {}, "offset", huge);
   const Types attention = {kX, kKv, kKv, kIndex};

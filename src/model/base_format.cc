@@ -19,6 +19,7 @@ std::map<std::string, ElementFormat> Changes(const BaseFormat& base, const std::
                                              const Graph& graph) {
   std::map<std::string, ElementFormat> formats;
   for (const LinearModule& module : modules) {
+    if (module.is_parameter) continue;
     const std::optional<ElementFormat>& format = module.is_head ? base.embedding : base.modules;
     if (!format) continue;
     for (const std::string& name : module.weights) formats.emplace(name, *format);

@@ -1,7 +1,8 @@
 // The formats in which a frozen base keeps its large weights, as a rewrite of a forward graph: their types change, and
 // the ops that read them read that format. base_dtype is that of linear modules, embedding_dtype that of the token
 // embedding and the head, which may be one tensor. Biases, norms and positions, which are small, stay as they are
-// computed, and so do copies that are trained beside an adapter (format/trained_copy.h).
+// computed, and so do parameters that PEFT and bitsandbytes take for no linear modules (routers, stacks of experts),
+// and so do copies that are trained beside an adapter (format/trained_copy.h).
 #pragma once
 
 #include <optional>

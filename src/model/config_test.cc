@@ -60,9 +60,9 @@ TEST(ModelConfig, AnArchitectureOfTransformersIsRefusedWithWhatItNeeds) {
   }
 #include "model/missing_list.inc"
   EXPECT_GT(classes, 300);
-  const auto mixtral = ModelFromConfig({{"architectures", {"MixtralForCausalLM"}}}, "config.json");
-  EXPECT_EQ(mixtral.status().message(),
-            "config.json: architecture 'MixtralForCausalLM' is not supported: it needs "
+  const auto dbrx = ModelFromConfig({{"architectures", {"DbrxForCausalLM"}}}, "config.json");
+  EXPECT_EQ(dbrx.status().message(),
+            "config.json: architecture 'DbrxForCausalLM' is not supported: it needs "
             "experts, which Temper does not compute (docs/supported.md)");
 }
 
@@ -92,8 +92,8 @@ TEST(ModelConfig, AnUnknownArchitectureIsRefusedWithTheNearestKnownOne) {
   Json mistral3 = LlamaJson();
   mistral3["architectures"] = {"Mistral3ForConditionalGeneration"};
   expect(mistral3, "in an object text_config, which is missing");
-  expect({{"model_type", "mistral3"}, {"text_config", {{"model_type", "mixtral"}}}},
-         "text_config: architecture 'mixtral' is not supported: it needs experts");
+  expect({{"model_type", "mistral3"}, {"text_config", {{"model_type", "dbrx"}}}},
+         "text_config: architecture 'dbrx' is not supported: it needs experts");
   expect({{"model_type", "mistral3"}, {"text_config", {{"model_type", "mistral3"}}}}, "is not that of a text model");
 }
 

@@ -88,6 +88,10 @@ ValueId Build(ForwardBuilder& f, const MlpSpec& spec, const BlockContext& block,
   return BuildMlp(f, spec, block, x_TD);
 }
 
+ValueId Build(ForwardBuilder& f, const ExpertsSpec& spec, const BlockContext& block, ValueId x_TD) {
+  return BuildExperts(f, spec, block, x_TD);
+}
+
 ValueId Decoder::Block(ForwardBuilder& f, ValueId x_TD, std::span<const RopeTables> ropes, int block) const {
   const DecoderBlock& b = s_.blocks[static_cast<size_t>(block)];
   const BlockContext context{

@@ -1,6 +1,6 @@
 // Decoder: the decoder-only transformer of all families, as data: embeddings, blocks, a head. A block mixes tokens
-// (attention), then feeds each forward (an MLP), both in a frame of norms and residual sums; blocks of a model may
-// differ in everything. The file of a family reads its config.json into a DecoderSpec.
+// (attention), then feeds each forward (an MLP, or experts), both in a frame of norms and residual sums; blocks of a
+// model may differ in everything. The file of a family reads its config.json into a DecoderSpec.
 #pragma once
 
 #include <functional>
@@ -9,6 +9,7 @@
 #include <variant>
 #include <vector>
 
+#include "model/feed_forward/experts.h"
 #include "model/feed_forward/mlp.h"
 #include "model/mixers/attention.h"
 #include "model/mixers/gated_delta.h"
@@ -22,7 +23,7 @@ namespace temper {
 
 // A new kind is an alternative here, with its file, and an overload of Build in decoder.cc.
 using Mixer = std::variant<AttentionSpec, ShortConvSpec, GatedDeltaSpec, Mamba2Spec>;
-using FeedForward = std::variant<MlpSpec>;
+using FeedForward = std::variant<MlpSpec, ExpertsSpec>;
 
 // Names of a block's norms: before mixer and feed-forward (pre-norm), and on their outputs (post-norm); "": none.
 struct BlockNorms {

@@ -1,5 +1,7 @@
 #include "model/forward.h"
 
+#include <fmt/core.h>
+
 #include <cmath>
 
 #include "graph/ops/attention_cache.h"
@@ -59,6 +61,45 @@ ValueId ForwardBuilder::Weight(const std::string& name, std::initializer_list<Di
         << name << " used as " << weight.shape.ToString() << " and as " << type(it->second).ToString();
   }
   return it->second;
+}
+
+ValueId ForwardBuilder::LinearOf(ValueId x_TI, const std::string& parameter, Dim out, Dim in, const std::string& name,
+                                 std::vector<std::string> module_names) {
+  const ValueId w = Weight(parameter, {out, in});
+  modules_.push_back({.path = InGraph(parameter),
+                      .tensors = InFiles(parameter),
+                      .weights = {graph().value(w).name},
+                      .rows = {out.size},
+                      .in = in.size,
+                      .is_parameter = true,
+                      .module_names = std::move(module_names)});
+  return Linear(x_TI, w, kNoValue, name);
+}
+
+std::vector<ValueId> ForwardBuilder::Stacks(const std::string& module, const std::string& parameter,
+                                            std::span<const StackSegment> segments, Dim matrices, int64_t active,
+                                            Dim in, Init init) {
+  LinearModule stack{.path = InGraph(module + "." + parameter),
+                     .in = in.size,
+                     .is_parameter = true,
+                     .matrices = matrices.size,
+                     .active = active};
+  std::vector<ValueId> weights;
+  for (const StackSegment& s : segments) {
+    std::vector<FileTensor> tensors;
+    for (int64_t i = 0; i < matrices.size; ++i) {
+      tensors.push_back(TensorOf(fmt::format("{}.{}.{}.weight", module, i, s.in_files), {s.out.size, in.size}));
+      stack.tensors.push_back(tensors.back().name);
+    }
+    std::string name = module + "." + parameter;
+    if (segments.size() > 1) name += std::string("/") + s.name;
+    weights.push_back(Weight(name, {matrices, s.out, in}, WeightSource::Stack(std::move(tensors)), init));
+    stack.weights.push_back(graph().value(weights.back()).name);
+    stack.rows.push_back(s.out.size);
+    stack.module_names.push_back(s.in_files);
+  }
+  modules_.push_back(std::move(stack));
+  return weights;
 }
 
 ValueId ForwardBuilder::Constant(int n, Shape shape) {

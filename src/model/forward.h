@@ -74,6 +74,18 @@ class ForwardBuilder : public GraphBuilder {
   // The same for a weight that files store differently.
   ValueId Weight(const std::string& name, std::initializer_list<Dim> dims, WeightSource source,
                  Init init = Init::kNormal);
+  // y = x W^T of a parameter that PEFT takes for no linear module.
+  ValueId LinearOf(ValueId x_TI, const std::string& parameter, Dim out, Dim in, const std::string& name,
+                   std::vector<std::string> module_names);
+  // A parameter that stacks matrices, of which a token passes `active`; adapters know it by its name. Its segments
+  // (one: without a name) have a weight [matrices, out, in] each, whose matrix i files store as the tensor
+  // `<module>.<i>.<in_files>.weight`.
+  struct StackSegment {
+    const char *name, *in_files;
+    Dim out;
+  };
+  std::vector<ValueId> Stacks(const std::string& module, const std::string& parameter,
+                              std::span<const StackSegment> segments, Dim matrices, int64_t active, Dim in, Init init);
   // The scale (`plus_one`: the norm scales by 1 + w) and the shift of a norm over `width` elements.
   ValueId NormScale(const std::string& name, int64_t width, bool plus_one = false) {
     return Weight(name, {{DimLabel::kNorm, width}}, plus_one ? Init::kZero : Init::kOne);

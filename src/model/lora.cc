@@ -68,6 +68,18 @@ std::string Called(const char* key, const std::string& file) {
   return file.empty() ? std::string("lora.") + key : fmt::format("{}: {}", file, key);
 }
 
+// What target_parameters calls a parameter of every layer: "gate.weight", "down_proj".
+std::string ShortName(const LinearModule& parameter) {
+  const std::string& path = parameter.path;
+  size_t dot = path.rfind('.');
+  if (path.substr(dot + 1) == "weight") dot = path.rfind('.', dot - 1);
+  return path.substr(dot + 1);
+}
+// The module that has a parameter.
+std::string OwnerOf(const std::string& parameter) {
+  return parameter.substr(0, parameter.rfind('.'));
+}
+
 // Decides which module paths a configuration selects, and records which listed names select nothing.
 class Selector {
  public:
@@ -86,6 +98,15 @@ class Selector {
   }
 
   Result<bool> Selects(const LinearModule& module) {
+    if (module.is_parameter) {
+      bool selected = false;
+      for (const std::string& name : parameters_) {
+        if (!NameMatches(module.path, name)) continue;
+        matched_.insert(name);
+        selected = true;
+      }
+      return selected;
+    }
     const std::vector<std::string> paths = NamesOf(module);
     const auto is_called = [&](const std::string& name) {
       return std::any_of(paths.begin(), paths.end(), [&](const std::string& path) { return NameMatches(path, name); });
@@ -126,16 +147,19 @@ class Selector {
 
   std::vector<std::string> Unmatched() const {
     std::vector<std::string> names;
-    for (const std::string& n : config_.target_names()) {
-      if (!matched_.contains(n)) names.push_back(n);
+    for (const std::vector<std::string>* const all : {&config_.target_names(), &parameters_}) {
+      for (const std::string& n : *all) {
+        if (!matched_.contains(n)) names.push_back(n);
+      }
     }
     return names;
   }
 
  private:
-  explicit Selector(const LoraConfig& config) : config_(config), saved_(config.saved_names()) {}
+  explicit Selector(const LoraConfig& config)
+      : config_(config), saved_(config.saved_names()), parameters_(config.parameter_names()) {}
   const LoraConfig& config_;
-  const std::vector<std::string> saved_;
+  const std::vector<std::string> saved_, parameters_;
   std::optional<Pattern> targets_, excluded_;
   std::optional<LoraLayers> layers_;
   std::set<std::string> matched_;
@@ -151,14 +175,119 @@ std::string LastComponents(const std::set<std::string>& paths) {
 
 }  // namespace
 
-Result<std::vector<LoraModule>> ResolveLora(const std::vector<LinearModule>& modules, const LoraConfig& config,
+namespace {
+
+// The names that target_modules, a text, has for the modules of a model, as PEFT resolves it for classes whose modules
+// have become parameters: the last components of all linear modules and the modules that were, or of those that the
+// expression matches.
+Result<std::set<std::string>> NamesByText(const std::vector<LinearModule>& modules, const LoraConfig& config) {
+  std::set<std::string> names;
+  const auto last = [](const std::string& path) { return path.substr(path.rfind('.') + 1); };
+  if (config.all_linear()) {
+    for (const LinearModule& m : modules) {
+      if (m.is_parameter) {
+        names.insert(m.module_names.begin(), m.module_names.end());
+      } else if (!m.is_head) {
+        names.insert(last(m.path));
+      }
+    }
+    return names;
+  }
+  TEMPER_ASSIGN_OR_RETURN(const Pattern pattern, CompileOf("lora.target_modules", config.target_regex()));
+  for (const LinearModule& m : modules) {
+    std::vector<std::string> keys = NamesOf(m);
+    if (m.is_parameter) {
+      keys.push_back(OwnerOf(m.path));
+      for (const std::string& name : m.module_names) keys.push_back(OwnerOf(m.path) + "." + name);
+    }
+    for (const std::string& key : keys) {
+      TEMPER_ASSIGN_OR_RETURN(const bool matches, pattern.Matches(key));
+      if (matches) names.insert(last(key));
+    }
+  }
+  return names;
+}
+
+}  // namespace
+
+Result<LoraConfig> WithParameters(const std::vector<LinearModule>& modules, const LoraConfig& given) {
+  std::map<std::string, const LinearModule*> parameters;  // by the modules that they were
+  for (const LinearModule& m : modules) {
+    for (const std::string& name : m.module_names) parameters.emplace(name, &m);
+  }
+  if (parameters.empty()) return given;
+  LoraConfig config = given;
+  std::set<std::string> names(given.target_names().begin(), given.target_names().end());
+  if (given.all_linear() || !given.target_regex().empty()) {
+    TEMPER_ASSIGN_OR_RETURN(names, NamesByText(modules, given));
+    if (names.empty()) return given;
+  }
+  std::vector<std::string> others, all_parameters = given.parameter_names();
+  std::map<const LinearModule*, std::set<std::string>> named;  // of each parameter, which of the modules that it was
+  for (const std::string& target : names) {
+    const auto it =
+        std::find_if(parameters.begin(), parameters.end(), [&](const auto& p) { return NameMatches(target, p.first); });
+    if (it == parameters.end()) {
+      others.push_back(target);
+    } else {
+      named[it->second].insert(it->first);
+    }
+  }
+  if (named.empty()) return given;
+  for (const auto& [parameter, found] : named) {
+    const std::string name = ShortName(*parameter);
+    const size_t all = parameter->module_names.size();
+    for (const std::string& other : parameter->module_names) {
+      if (found.contains(other)) continue;
+      return InvalidArgument(
+          fmt::format("target_modules names {} and not {}, but they are one parameter, {}: name both, or none",
+                      *found.begin(), other, name));
+    }
+    if (std::find(all_parameters.begin(), all_parameters.end(), name) == all_parameters.end()) {
+      all_parameters.push_back(name);
+    }
+    if (all == 1) continue;
+    // A of the fused parameter is as large as those of its parts together, and scaled alike.
+    const auto override_with = [&](auto& patterns, auto value) {
+      const std::string key = ".*\\." + name;
+      const auto it = std::find_if(patterns.begin(), patterns.end(), [&](const auto& p) { return p.first == key; });
+      it == patterns.end() ? void(patterns.emplace_back(key, value)) : void(it->second = value);
+    };
+    override_with(config.rank_pattern, config.r * static_cast<int64_t>(all));
+    override_with(config.alpha_pattern, config.alpha * static_cast<double>(all));
+  }
+  std::sort(all_parameters.begin(), all_parameters.end());
+  config.target_parameters = std::move(all_parameters);
+  config.target_modules = std::move(others);
+  return config;
+}
+
+namespace {
+
+// Sets under which modules the adapters of one module's parameters are stored: each wraps those before it.
+void SetStored(std::vector<LoraModule>* targets, const std::set<std::string>& parameters) {
+  std::map<std::string, int> wrapped;  // how many adapters of a module come after
+  for (auto it = targets->rbegin(); it != targets->rend(); ++it) {
+    if (!parameters.contains(it->path)) continue;
+    const std::string owner = OwnerOf(it->path);
+    it->stored = owner;
+    for (int i = wrapped[owner]++; i > 0; --i) it->stored += ".base_layer";
+  }
+}
+
+}  // namespace
+
+Result<std::vector<LoraModule>> ResolveLora(const std::vector<LinearModule>& modules, const LoraConfig& given,
                                             const std::string& file) {
+  Result<LoraConfig> converted = WithParameters(modules, given);
+  if (!converted.ok()) return converted.status().WithContext(file.empty() ? "lora" : file);
+  const LoraConfig& config = *converted;
   TEMPER_ASSIGN_OR_RETURN(Selector selector, Selector::Create(config, file));
   const std::string rank_pattern = Called(kRankPattern, file), alpha_pattern = Called(kAlphaPattern, file);
   std::vector<LoraModule> targets;
-  std::set<std::string> all;
+  std::set<std::string> all, parameters;
   for (const LinearModule& module : modules) {
-    all.insert(module.path);
+    all.insert(module.is_parameter ? ShortName(module) : module.path);
     TEMPER_ASSIGN_OR_RETURN(const bool selected, selector.Selects(module));
     if (!selected) continue;
     const std::vector<std::string> names = NamesOf(module);
@@ -169,6 +298,7 @@ Result<std::vector<LoraModule>> ResolveLora(const std::vector<LinearModule>& mod
                       .in = module.in,
                       .out = module.out(),
                       .r = rank == config.rank_pattern.end() ? config.r : rank->second,
+                      .matrices = module.matrices,
                       .is_head = module.is_head,
                       .transposed = module.layout.transposed,
                       .groups = module.layout.groups};
@@ -185,8 +315,17 @@ Result<std::vector<LoraModule>> ResolveLora(const std::vector<LinearModule>& mod
       target.parts.push_back(
           {weight, LoraBName(module.path) + (alone ? "" : weight.substr(weight.rfind('/'))), module.rows[i]});
     }
+    if (module.is_parameter) parameters.insert(module.path);
+    if (module.is_parameter && config.dropout != 0) {
+      return InvalidArgument(fmt::format(
+          "{}: {} is {}, but {} is a parameter, whose adapters take no dropout, in PEFT either: set it to 0, or name "
+          "target_modules without {}",
+          file.empty() ? "lora" : file, file.empty() ? "dropout" : "lora_dropout", config.dropout, ShortName(module),
+          module.module_names.empty() ? ShortName(module) : module.module_names.front()));
+    }
     targets.push_back(std::move(target));
   }
+  SetStored(&targets, parameters);
   const auto refuse = [&](const std::string& what) {
     const std::string text =
         fmt::format("{}{}; this model has {}", Called("target_modules", file), what, LastComponents(all));
@@ -195,7 +334,8 @@ Result<std::vector<LoraModule>> ResolveLora(const std::vector<LinearModule>& mod
   };
   // In PEFT one name that is a module's is enough; the adapter's tensors show whether something is missing then.
   if (const auto unmatched = selector.Unmatched(); !unmatched.empty() && (file.empty() || targets.empty())) {
-    return refuse(fmt::format(": no linear module is called {}", Quoted(unmatched.front())));
+    return refuse(fmt::format(": no linear module{} is called {}",
+                              config.parameter_names().empty() ? "" : " or parameter", Quoted(unmatched.front())));
   }
   if (targets.empty()) {
     return refuse(fmt::format(" selects no linear module{}",
@@ -277,7 +417,8 @@ Result<std::vector<std::string>> IdleLoraSettings(const std::vector<LinearModule
   return idle;
 }
 
-Result<LoraConfig> NamedByPaths(const std::vector<LinearModule>& modules, const LoraConfig& config) {
+Result<LoraConfig> NamedByPaths(const std::vector<LinearModule>& modules, const LoraConfig& given) {
+  TEMPER_ASSIGN_OR_RETURN(const LoraConfig config, WithParameters(modules, given));
   std::vector<LinearModule> today = modules;
   for (LinearModule& module : today) module.older_paths.clear();
   TEMPER_ASSIGN_OR_RETURN(const std::vector<LoraModule> targets, ResolveLora(modules, config));
@@ -294,15 +435,16 @@ Result<LoraConfig> NamedByPaths(const std::vector<LinearModule>& modules, const 
   named.layers_pattern = std::vector<std::string>();
   named.rank_pattern.clear();
   named.alpha_pattern.clear();
-  std::vector<std::string> paths;
+  std::vector<std::string> paths, parameters;
   for (const LoraModule& t : targets) {
-    paths.push_back(t.path);
+    (t.stored.empty() ? paths : parameters).push_back(t.path);
     TEMPER_ASSIGN_OR_RETURN(const auto rank, Override(config.rank_pattern, kRankPattern, NamesOf(t)));
     TEMPER_ASSIGN_OR_RETURN(const auto alpha, Override(config.alpha_pattern, kAlphaPattern, NamesOf(t)));
     if (rank != config.rank_pattern.end()) named.rank_pattern.emplace_back(t.path, rank->second);
     if (alpha != config.alpha_pattern.end()) named.alpha_pattern.emplace_back(t.path, alpha->second);
   }
   named.target_modules = std::move(paths);
+  named.target_parameters = std::move(parameters);
   return named;
 }
 
@@ -317,7 +459,7 @@ class LoraRewriter {
       for (const LoraModule::Part& part : t.parts) targets_[part.weight] = {&t, &part};
     }
     graph_.nodes().clear();
-    graph_.nodes().reserve(nodes_.size() + 3 * targets.size());  // dropout, A, B
+    graph_.nodes().reserve(nodes_.size() + 3 * targets.size());  // dropout, A, B; of stacks two more
     for (ValueId id = 0; id < graph_.num_values(); ++id) {
       if (graph_.value(id).name == kRngInput) rng_ = id;  // the model has dropout, too
     }
@@ -325,10 +467,12 @@ class LoraRewriter {
 
   Graph Run() {
     for (Node& node : nodes_) {
-      const bool product = node.op == Op::kLinear || IsLoss(node.op);
+      const bool product = node.op == Op::kLinear || node.op == Op::kGroupedLinear || IsLoss(node.op);
       const auto target = product ? targets_.find(graph_.value(node.inputs[1]).name) : targets_.end();
       if (target == targets_.end()) {
         graph_.AddNode(std::move(node));
+      } else if (node.op == Op::kGroupedLinear) {
+        AddToGrouped(node, target->second);
       } else if (node.op != Op::kLinear) {
         AddToHead(node, target->second);
       } else {
@@ -408,6 +552,46 @@ class LoraRewriter {
                     .inputs = {down, b, base.outputs[0]},
                     .outputs = {y},
                     .attributes = std::move(attributes),
+                    .block = node.block,
+                    .phase = node.phase});
+  }
+
+  // The matrices that an adapter's matrix holds for a stack.
+  ValueId Unstacked(const Node& like, ValueId w, int64_t matrices, bool interleaved) {
+    Attributes attributes = {{"matrices", matrices}};
+    if (interleaved) attributes.Set("interleaved", int64_t{1});
+    return Emit(like, Op::kUnstack, {w}, std::move(attributes), graph_.value(w).name + ".unstacked");
+  }
+
+  // Both products go by the rows' experts, as the base's does.
+  void AddToGrouped(const Node& node, const Target& t) {
+    TEMPER_CHECK(!node.attributes.Flag("acc")) << "a product of experts that is added to another";
+    const LoraModule& m = *t.module;
+    const ValueId x = node.inputs[0], expert = node.inputs[2], y = node.outputs[0];
+    Node base = node;
+    Value base_value = graph_.value(y);
+    base_value.name += ".base";
+    base.outputs = {graph_.AddValue(base_value)};
+    graph_.AddNode(base);
+    const DimLabels labels = LabelsOf(node);
+    const auto labelled = [&](DimLabel rows, DimLabel columns) {
+      return labels.empty() ? labels : DimLabels{rows, columns};
+    };
+    const DType dtype = graph_.value(x).type.dtype;
+    const int64_t active = node.attributes.Int("active");
+    const auto [made, fresh] = down_.try_emplace({&m, x}, kNoValue);
+    if (fresh) {
+      const ValueId a = Adapter(LoraAName(m.path), {m.ranks(), m.in}, labelled(DimLabel::kRank, labels[2]), dtype);
+      made->second = Emit(node, Op::kGroupedLinear, {x, Unstacked(node, a, m.matrices, false), expert},
+                          {{"acc", int64_t{0}}, {"active", active}}, m.path + ".lora_A");
+    }
+    const ValueId down = made->second;
+    const ValueId b = Adapter(t.part->b, {t.part->rows, m.ranks()}, labelled(labels[1], DimLabel::kRank), dtype);
+    const ValueId b_EOR = Unstacked(node, b, m.matrices, true);
+    graph_.AddNode({.op = Op::kGroupedLinear,
+                    .inputs = {down, b_EOR, expert, base.outputs[0]},
+                    .outputs = {y},
+                    .attributes = {{"acc", int64_t{1}}, {"active", active}, {"scale", m.scale}},
                     .block = node.block,
                     .phase = node.phase});
   }

@@ -60,6 +60,17 @@ int64_t NumParameters(const Model& model) {
   return n;
 }
 
+int64_t NumActiveParameters(const Model& model) {
+  int64_t n = NumParameters(model);
+  for (const LinearModule& m : model.modules()) n -= (m.matrices - m.active) * m.out() * m.in;
+  return n;
+}
+
+std::string ParametersText(int64_t parameters, int64_t active) {
+  const auto millions = [](int64_t n) { return fmt::format("{:.2f} M", static_cast<double>(n) * 1e-6); };
+  return millions(parameters) + " parameters" + (active == parameters ? "" : ", " + millions(active) + " active");
+}
+
 void TrainAllWeights(Graph* graph) {
   for (ValueId id = 0; id < graph->num_values(); ++id) {
     if (graph->value(id).role == Role::kWeight) graph->value(id).trainable = true;

@@ -39,6 +39,7 @@ struct ModelFacts {
 inline constexpr int64_t kMaxRows = 1 << 24;   // vocabulary, positions
 inline constexpr int64_t kMaxWidth = 1 << 20;  // hidden, ffn, embedding
 inline constexpr int64_t kMaxHeads = 1 << 12;  // heads, and elements of one
+inline constexpr int64_t kMaxExperts = 1 << 12;
 inline constexpr int64_t kMaxBlocks = 1 << 12;
 
 class Model {
@@ -91,6 +92,10 @@ Result<double> ReadDropout(const Json& config, const char* key, double fallback,
 
 // The number of elements of all weights.
 int64_t NumParameters(const Model& model);
+// Those that a token passes: of experts the active ones.
+int64_t NumActiveParameters(const Model& model);
+// "1235.81 M parameters", "30532.12 M parameters, 3350.00 M active".
+std::string ParametersText(int64_t parameters, int64_t active);
 
 // Marks every weight source as trainable (full fine-tuning).
 void TrainAllWeights(Graph* graph);

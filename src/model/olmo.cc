@@ -1,17 +1,24 @@
 // OLMo (Groeneveld et al. 2024; transformers, OlmoForCausalLM): Llama's blocks with layer norms without weights.
 // OLMo 2 (OLMo team 2024; transformers, Olmo2ForCausalLM): norms on the outputs of attention and MLP instead of their
 // inputs (post-norm); q and k are normed over all heads together. OLMo 3 (2025; Olmo3ForCausalLM): a sliding window in
-// three of four layers, whose rotary embedding is never scaled.
+// three of four layers, whose rotary embedding is never scaled. OLMoE (Muennighoff et al. 2024; OlmoeForCausalLM):
+// Llama's blocks with q and k normed over all heads together, and experts as MLPs.
 #include <nlohmann/json.hpp>
 
-#include "model/decoder.h"
 #include "model/families.h"
+#include "model/mixture.h"
 
 namespace temper {
 namespace {
 
 constexpr DecoderDefaults kDefaults = {
     .vocab = 50304, .hidden = 4096, .ffn = 11008, .blocks = 32, .heads = 32, .max_positions = 2048, .norm_eps = 1e-5};
+
+Status ExpectNoClip(const Json& config, const std::string& where) {
+  const auto clip = config.find("clip_qkv");
+  if (clip == config.end() || clip->is_null()) return OkStatus();
+  return Unsupported(where + ": clip_qkv (bounds of queries, keys and values) is not supported");
+}
 
 Result<DecoderSpec> ReadLaterOlmo(const Json& config, const char* architecture, const DecoderDefaults& defaults,
                                   const std::string& where) {
@@ -35,9 +42,7 @@ Result<std::unique_ptr<Model>> ReadOlmo(const Json& config, const std::string& w
   s.SetNorm({NormKind::kLayerPlain, 1e-5});  // eps of the class; there is no key
   TEMPER_ASSIGN_OR_RETURN(const bool bias, BoolOr(config, "attention_bias", false, where));
   for (AttentionSpec* const a : s.attentions()) a->qkv_bias = a->out_bias = bias;
-  if (const auto clip = config.find("clip_qkv"); clip != config.end() && !clip->is_null()) {
-    return Unsupported(where + ": clip_qkv (bounds of queries, keys and values) is not supported");
-  }
+  TEMPER_RETURN_IF_ERROR(ExpectNoClip(config, where));
   return MakeDecoder(std::move(s));
 }
 
@@ -60,6 +65,29 @@ Result<std::unique_ptr<Model>> ReadOlmo3(const Json& config, const std::string& 
   TEMPER_ASSIGN_OR_RETURN(s.ropes.emplace_back(), ReadRope(sliding, "sliding_attention", defaults.rope,
                                                            s.attentions()[0]->head_dim, s.facts.max_positions, where));
   for (AttentionSpec* const a : s.attentions()) a->rope = a->window > 0 ? 1 : 0;
+  return MakeDecoder(std::move(s));
+}
+
+Result<std::unique_ptr<Model>> ReadOlmoe(const Json& config, const std::string& where) {
+  DecoderDefaults defaults = kDefaults;
+  defaults.hidden = defaults.ffn = 2048;
+  defaults.blocks = defaults.heads = 16;
+  defaults.max_positions = 4096;
+  TEMPER_ASSIGN_OR_RETURN(DecoderSpec s, ReadDecoder(config, "OlmoeForCausalLM", defaults, where));
+  TEMPER_RETURN_IF_ERROR(ExpectNoClip(config, where));
+  if (config.contains("sliding_window") && !config["sliding_window"].is_null()) {
+    // transformers gives it to flash attention, and not to its own.
+    return Unsupported(where + ": sliding_window of OlmoeForCausalLM is not supported");
+  }
+  TEMPER_ASSIGN_OR_RETURN(const bool bias, BoolOr(config, "attention_bias", false, where));
+  for (AttentionSpec* const a : s.attentions()) {
+    a->qk_norm = AttentionSpec::QkNorm::kWhole;
+    a->qkv_bias = a->out_bias = bias;
+  }
+  ExpertsSpec experts{.experts = 64, .active = 8, .ffn = 2048};
+  TEMPER_ASSIGN_OR_RETURN(experts.normalise, BoolOr(config, "norm_topk_prob", false, where));
+  TEMPER_ASSIGN_OR_RETURN(experts, ReadExperts(config, "intermediate_size", experts, where, &s));
+  for (DecoderBlock& block : s.blocks) block.feed_forward = experts;
   return MakeDecoder(std::move(s));
 }
 

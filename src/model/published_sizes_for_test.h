@@ -149,6 +149,11 @@ inline const std::vector<PublishedSize> kPublishedSizes = {
     {"openai-gpt", "OpenAIGPTLMHeadModel", 40478, 0, 0, 0, 0, 0, "{}", 116534784},
     {"stablelm-3b-4e1t", "StableLmForCausalLM", 50304, 2560, 6912, 32, 32, 32, "{}", 2795443200},
     {"stablelm-2-1_6b", "StableLmForCausalLM", 100352, 2048, 5632, 24, 32, 32, R"({"use_qkv_bias": true})", 1644515328},
+    {"Qwen3-30B-A3B", "Qwen3MoeForCausalLM", 151936, 2048, 6144, 48, 32, 4, R"({"head_dim": 128, "moe_intermediate_size": 768, "num_experts": 128})", 30532122624},
+    {"Qwen3-235B-A22B", "Qwen3MoeForCausalLM", 151936, 4096, 12288, 94, 64, 4, R"({"head_dim": 128, "moe_intermediate_size": 1536, "num_experts": 128})", 235093634560},
+    {"Mixtral-8x7B", "MixtralForCausalLM", 32000, 4096, 14336, 32, 32, 8, "{}", 46702792704},
+    {"Mixtral-8x22B", "MixtralForCausalLM", 32768, 6144, 16384, 56, 48, 8, "{}", 140630071296},
+    {"OLMoE-1B-7B", "OlmoeForCausalLM", 50304, 2048, 1024, 16, 16, 16, "{}", 6919161856},
     {"c4ai-command-r7b-12-2024", "Cohere2ForCausalLM", 256000, 4096, 14336, 32, 32, 8, "{}", 8028033024},
     // clang-format on
 };

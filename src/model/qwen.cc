@@ -1,7 +1,13 @@
 // Qwen2, 2.5 (Yang et al. 2024; transformers, Qwen2ForCausalLM): Llama's blocks with biases on q, k and v. Qwen3 (Yang
-// et al. 2025; Qwen3ForCausalLM): without biases, with a norm of each head's q and k.
-#include "model/decoder.h"
+// et al. 2025; Qwen3ForCausalLM): without biases, with a norm of each head's q and k. Qwen3-MoE (Qwen3MoeForCausalLM):
+// the same with experts as MLPs, in all blocks or in some.
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
 #include "model/families.h"
+#include "model/mixture.h"
 
 namespace temper {
 namespace {
@@ -40,6 +46,39 @@ Result<std::unique_ptr<Model>> ReadQwen3(const Json& config, const std::string& 
     a->qkv_bias = a->out_bias = bias;
   }
   TEMPER_RETURN_IF_ERROR(SetQwenWindows(config, where, &s));
+  return MakeDecoder(std::move(s));
+}
+
+Result<std::unique_ptr<Model>> ReadQwen3Moe(const Json& config, const std::string& where) {
+  DecoderDefaults defaults = kQwenDefaults;
+  defaults.hidden = 2048;
+  defaults.ffn = 6144;
+  defaults.blocks = 24;
+  defaults.kv_heads = 4;
+  TEMPER_ASSIGN_OR_RETURN(DecoderSpec s, ReadDecoder(config, "Qwen3MoeForCausalLM", defaults, where));
+  TEMPER_ASSIGN_OR_RETURN(const bool bias, BoolOr(config, "attention_bias", false, where));
+  TEMPER_ASSIGN_OR_RETURN(const bool windows, BoolOr(config, "use_sliding_window", false, where));
+  TEMPER_ASSIGN_OR_RETURN(const int64_t window,
+                          windows ? ReadWindow(config, 4096, where) : Result<int64_t>(int64_t{0}));
+  for (AttentionSpec* const a : s.attentions()) {
+    a->qk_norm = AttentionSpec::QkNorm::kHeads;
+    a->qkv_bias = a->out_bias = bias;
+    a->window = window;
+  }
+  ExpertsSpec experts{.experts = 128, .active = 8, .ffn = 768};
+  TEMPER_ASSIGN_OR_RETURN(experts.normalise, BoolOr(config, "norm_topk_prob", false, where));
+  TEMPER_ASSIGN_OR_RETURN(experts, ReadExperts(config, "moe_intermediate_size", experts, where, &s));
+  TEMPER_ASSIGN_OR_RETURN(const int64_t step, IntOr(config, "decoder_sparse_step", 1, where));
+  if (step <= 0) return Corrupt(fmt::format("{}: decoder_sparse_step is {}, should be positive", where, step));
+  const auto dense = config.find("mlp_only_layers");
+  const bool listed = dense != config.end() && !dense->is_null();
+  if (listed && !dense->is_array()) {
+    return Corrupt(where + ": mlp_only_layers should be a list of the layers that have an MLP instead of experts");
+  }
+  for (size_t b = 0; b < s.blocks.size(); ++b) {
+    const bool mlp = listed && std::find(dense->begin(), dense->end(), Json(b)) != dense->end();
+    if (!mlp && (static_cast<int64_t>(b) + 1) % step == 0) s.blocks[b].feed_forward = experts;
+  }
   return MakeDecoder(std::move(s));
 }
 

@@ -35,7 +35,7 @@ struct ModuleLayout {
 // A module that computes y = x W^T, with PEFT's name. In a fused projection its weight consists of several values,
 // whose rows follow each other, or alternate in groups.
 struct LinearModule {
-  std::string path;                           // "model.layers.0.self_attn.q_proj", "lm_head"
+  std::string path;                           // "model.layers.0.self_attn.q_proj", "lm_head"; of a parameter its name
   std::vector<std::string> older_paths = {};  // of earlier versions of the class, as adapters made with them have them
   std::vector<std::string> tensors;           // names of its weight in files, the one it is written under first
   std::vector<std::string> weights;           // values of the graph, in the order of their rows
@@ -43,6 +43,13 @@ struct LinearModule {
   int64_t in = 0;
   ModuleLayout layout = {};
   bool is_head = false;  // the output head; PEFT's "all-linear" excludes it
+  // A parameter of a module that is not torch's Linear, for which PEFT has target_parameters. `matrices`: it stacks so
+  // many, [matrices, out, in], of which `tensors` has each value's, one value after the other, and a token passes
+  // `active`; 0: it is one.
+  // `module_names`: the modules that it has become in transformers 5, as target_modules of older adapters name them.
+  bool is_parameter = false;
+  int64_t matrices = 0, active = 0;
+  std::vector<std::string> module_names = {};
 
   int64_t out() const {
     int64_t sum = 0;

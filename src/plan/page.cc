@@ -11,6 +11,7 @@
 #include "base/quantity.h"
 #include "format/json.h"
 #include "graph/rule.h"
+#include "model/model.h"
 #include "plan/live_memory.h"
 #include "plan/page_template.h"
 #include "program/waits.h"
@@ -220,8 +221,8 @@ std::string PlanPage(const Program& train, const PlanFacts& facts, const PlanOnC
   data["speed"] = fmt::format("{} per step, {} tokens/s, MFU {:.1f} %", ShortTime(s.step), Grouped(f.tokens_per_second),
                               100 * f.mfu);
   if (!f.fits) data["remedies"] = RemedyText(on.remedies, f);
-  data["facts"] = {{"model", fmt::format("{} ({}, {}), {:.2f} M parameters, {:.2f} M trained", facts.architecture,
-                                         facts.method, facts.dtype, static_cast<double>(facts.parameters) * 1e-6,
+  data["facts"] = {{"model", fmt::format("{} ({}, {}), {}, {:.2f} M trained", facts.architecture, facts.method,
+                                         facts.dtype, ParametersText(facts.parameters, facts.active_parameters),
                                          static_cast<double>(facts.trainable_parameters) * 1e-6)},
                    {"mesh", facts.mesh.empty() ? "1 rank" : facts.mesh},
                    {"step", fmt::format("{} of {} x {} tokens, recompute {}",

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/quantity.h"
+#include "model/model.h"
 #include "plan/live_memory.h"
 #include "plan/planner.h"
 
@@ -196,8 +197,8 @@ std::string ShortTime(Seconds s) {
 }
 
 std::string PlanText(const Program& train, const PlanFacts& f, const PlanOnCluster& on) {
-  std::string text = fmt::format("model       {} ({}), {:.2f} M parameters, {:.2f} M trained ({}, {})\n", f.model,
-                                 f.architecture, static_cast<double>(f.parameters) * 1e-6,
+  std::string text = fmt::format("model       {} ({}), {}, {:.2f} M trained ({}, {})\n", f.model, f.architecture,
+                                 ParametersText(f.parameters, f.active_parameters),
                                  static_cast<double>(f.trainable_parameters) * 1e-6, f.method, f.dtype);
   text += fmt::format("step        {} of {} x {} tokens = {} tokens; recompute {}\n",
                       Counted(f.micro_batches, "micro-batch", "micro-batches"), f.rows * f.data_ranks, f.row_tokens,
@@ -276,6 +277,7 @@ std::string PlanJson(const Program& train, const PlanFacts& f, const PlanOnClust
                                  {"sent_bytes_otherwise", d.sent_otherwise.v}});
   }
   json["parameters"] = f.parameters;
+  json["active_parameters"] = f.active_parameters;
   json["trainable_parameters"] = f.trainable_parameters;
   json["tokens_per_step"] = f.tokens;
   if (f.fill) json["rows"] = {{"tokens", f.fill->tokens}, {"attended", f.fill->attended}};

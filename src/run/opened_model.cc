@@ -242,7 +242,7 @@ Status OpenedModel::CheckNf4() const {
   if (!stored_as_nf4_) return OkStatus();
   std::set<std::string> linear;
   for (const LinearModule& m : model_->modules()) {
-    if (!m.is_head) linear.insert(m.weights.begin(), m.weights.end());
+    if (!m.is_head && !m.is_parameter) linear.insert(m.weights.begin(), m.weights.end());
   }
   for (const WeightDeclaration& w : model_->weights()) {
     if (!linear.contains(w.name)) continue;

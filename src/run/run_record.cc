@@ -32,7 +32,9 @@ LoraConfig SavedLora(LoraConfig lora, const TrainableSet& trains, const OpenedMo
   const bool whole_paths = has_others && lora.target_regex().empty();
   if (whole_paths || lora.all_linear()) {
     std::set<std::string> names;
-    for (const LoraModule& m : modules) names.insert(whole_paths ? m.path : m.path.substr(m.path.rfind('.') + 1));
+    for (const LoraModule& m : modules) {
+      if (m.stored.empty()) names.insert(whole_paths ? m.path : m.path.substr(m.path.rfind('.') + 1));
+    }
     lora.target_modules = std::vector<std::string>(names.begin(), names.end());
   }
   lora.fan_in_fan_out = std::any_of(modules.begin(), modules.end(), [](const LoraModule& m) { return m.transposed; });

@@ -2,6 +2,8 @@
 // those in its place.
 #include <gtest/gtest.h>
 
+#include <array>
+
 #include <cmath>
 #include <limits>
 
@@ -126,23 +128,29 @@ TEST(SliceRows, CopiesTheBytesOfItsRows) {
   }
 }
 
-TEST(Select, CopiesTheBytesOfAMatrix) {
-  for (DType dtype : {DType::kF32, DType::kBF16, DType::kF64}) {
-    const Tensor stack = Tensor::Random({dtype, {5, 60, 67}}, 4);
-    for (int64_t index : {0, 3, 4}) ExpectConforms({Op::kSelect, {stack}, {{"index", index}}}, Exact);
+TEST(Unstack, MovesTheBytesOfTheMatricesThatOneHolds) {
+  for (const DType dtype : kCompute) {
+    for (const auto& [matrices, rows, columns] : {std::array<int64_t, 3>{1, 3, 4}, {5, 16, 67}, {6, 40, 8}}) {
+      ExpectConforms({Op::kUnstack, {Tensor::Random({dtype, {matrices * rows, columns}}, 4)}, {{"matrices", matrices}}},
+                     Exact);
+      ExpectConforms({Op::kUnstack,
+                      {Tensor::Random({dtype, {rows, columns * matrices}}, 4)},
+                      {{"matrices", matrices}, {"interleaved", int64_t{1}}}},
+                     Exact);
+    }
   }
 }
 
-// Matrices smaller than a thread's range of elements, and larger.
-TEST(Select, BackwardAddsToItsMatrixAndLeavesTheOthers) {
-  for (const Shape& shape : {Shape{60, 67}, Shape{5, 3}, Shape{200, 333}, Shape{0, 4}}) {
-    const Tensor d = Tensor::Random({DType::kF32, shape}, 4);
-    const Tensor before = Tensor::Random({DType::kF32, {5, shape[0], shape[1]}}, 5);
-    for (int64_t index : {0, 3, 4}) {
-      Attributes attributes{{"index", index}, {"matrices", int64_t{5}}};
-      ExpectConforms({Op::kSelectBackward, {d}, attributes}, Exact);
-      attributes.Set("acc", int64_t{1});
-      ExpectConforms({Op::kSelectBackward, {d, before}, attributes}, Exact);
+TEST(Unstack, BackwardPutsGradientsBackAndAddsThem) {
+  for (const auto& [matrices, rows, columns] : {std::array<int64_t, 3>{1, 3, 4}, {5, 16, 67}, {6, 40, 8}}) {
+    const Tensor d = Tensor::Random({DType::kF32, {matrices, rows, columns}}, 4);
+    for (const int64_t interleaved : {0, 1}) {
+      const Shape held = interleaved != 0 ? Shape{rows, columns * matrices} : Shape{matrices * rows, columns};
+      ExpectConforms({Op::kUnstackBackward, {d}, {{"interleaved", interleaved}}}, Exact);
+      ExpectConforms({Op::kUnstackBackward,
+                      {d, Tensor::Random({DType::kF32, held}, 5)},
+                      {{"acc", int64_t{1}}, {"interleaved", interleaved}}},
+                     Exact);
     }
   }
 }

@@ -387,16 +387,36 @@ TEST(Gradients, OfGluOfEveryActivation) {
   }
 }
 
-// Two matrices of one stack, one of them twice, and one that nothing uses.
-TEST(Gradients, OfMatricesOfAStack) {
-  OpGraph g;
-  const ValueId stack = g.Source("stack", {3, kD, kD});
-  ValueId y = g.Activation("x", {kT, kD});
-  for (const int64_t index : {2, 0, 2}) {
-    const std::string name = "w" + std::to_string(index);
-    y = g.Add(Op::kLinear, {y, g.Add(Op::kSelect, {stack}, {{"index", index}}, name)[0]}, {}, "y")[0];
+// The choice is fixed: the logits of no two experts are as near to each other as the steps of the differences.
+TEST(Gradients, OfTokensRoutedToExperts) {
+  constexpr int64_t kExperts = 5, kActive = 2, kF = 3;
+  for (const int64_t normalise : {0, 1}) {
+    for (const int64_t sigmoid : {0, 1}) {
+      OpGraph g;
+      const ValueId x = g.Activation("x", {kT, kD}), logits = g.Activation("logits", {kT, kExperts});
+      const ValueId w = g.Source("w", {kExperts, kF, kD});
+      const auto routed =
+          g.Add(Op::kRoute, {logits},
+                {{"active", kActive}, {"normalise", normalise}, {"sigmoid", sigmoid}, {"scale", 1.7}}, "route");
+      const ValueId rows = g.Add(Op::kGatherRows, {x, routed[1]}, {}, "rows")[0];
+      const ValueId base = g.Activation("base", {kT * kActive, kF});
+      const ValueId y = g.Add(Op::kGroupedLinear, {rows, w, routed[2], base},
+                              {{"active", kActive}, {"scale", 0.6}, {"acc", int64_t{1}}}, "y")[0];
+      g.FinishWithLoss(g.Add(Op::kCombine, {y, routed[1], routed[0]}, {{"weighted", int64_t{1}}}, "sum")[0]);
+    }
   }
-  g.FinishWithLoss(y);
+}
+
+// Adapters of two experts, as PEFT's files hold them: rows of both, columns of both in turn.
+TEST(Gradients, OfTheMatricesThatOneMatrixHolds) {
+  OpGraph g;
+  const ValueId x = g.Activation("x", {kT, kD}), a = g.Source("a", {2 * 3, kD}), b = g.Source("b", {4, 3 * 2});
+  const ValueId expert = g.Given("expert", Tensor::Ints({0, 0, 0, 0, 1, 1}));
+  const Attributes two{{"matrices", int64_t{2}}}, one_each{{"active", int64_t{1}}};
+  const ValueId a_ERD = g.Add(Op::kUnstack, {a}, two, "a_ERD")[0];
+  const ValueId b_EOR = g.Add(Op::kUnstack, {b}, {{"matrices", int64_t{2}}, {"interleaved", int64_t{1}}}, "b_EOR")[0];
+  const ValueId h = g.Add(Op::kGroupedLinear, {x, a_ERD, expert}, one_each, "h")[0];
+  g.FinishWithLoss(g.Add(Op::kGroupedLinear, {h, b_EOR, expert}, one_each, "y")[0]);
 }
 
 TEST(Gradients, OfRelu) {

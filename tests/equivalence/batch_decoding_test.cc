@@ -24,7 +24,8 @@ std::vector<Model> Models() {
           {"longrope", tiny::LongropeConfigText(), tiny::Method::kFull},
           {"lfm2", tiny::Lfm2ConfigText(), tiny::Method::kFull},
           {"qwen3_5", tiny::Qwen35ConfigText(), tiny::Method::kLora},
-          {"granite_hybrid", tiny::GraniteHybridConfigText(), tiny::Method::kFull}};
+          {"granite_hybrid", tiny::GraniteHybridConfigText(), tiny::Method::kFull},
+          {"qwen3_moe", tiny::Qwen3MoeConfigText(), tiny::Method::kLora}};
 }
 
 std::vector<LoraModule> TargetsOf(const Model& m) {

@@ -40,6 +40,8 @@ std::vector<Variant> Variants() {
     add("gemma2_full", {.config = tiny::Gemma2ConfigText()});
     add("qwen3_5_full", {.config = tiny::Qwen35ConfigText()});
     add("granite_hybrid_full", {.config = tiny::GraniteHybridConfigText()});
+    add("qwen3_moe_full", {.config = tiny::Qwen3MoeConfigText()});
+    add("qwen3_moe_lora", {.config = tiny::Qwen3MoeConfigText(), .method = Method::kLora});
     add("granite_lora", {.config = tiny::GraniteConfigText(), .method = Method::kLora});
     add("opt_full", {.config = tiny::OptConfigText(true)});
     add("opt_post_norm_full", {.config = tiny::OptConfigText(false)});

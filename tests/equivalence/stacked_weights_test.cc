@@ -1,5 +1,5 @@
-// A weight of three dims that stacks the matrices of several experts is trained as those matrices are: it is declared,
-// split among ranks, loaded from tensors of either layout, read matrix by matrix, updated, saved and loaded.
+// A weight of three dims that stacks the matrices of several experts: files keep it as one tensor or as a tensor per
+// expert. It is split among ranks, loaded, updated, saved and loaded alike.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -20,19 +20,14 @@ constexpr int kSteps = 3;
 std::string Prefix(int64_t block) {
   return fmt::format("layers.{}.", block);
 }
-std::string UpName(int64_t block, int64_t expert) {
-  return Prefix(block) + fmt::format("experts.{}.up.weight", expert);
+std::string StackName(int64_t block, const std::string& name) {
+  return Prefix(block) + "experts." + name + ".weight";
 }
-std::string DownName(int64_t block, int64_t expert) {
-  return Prefix(block) + fmt::format("experts.{}.down.weight", expert);
-}
-std::string StackedDownName(int64_t block) {
-  return Prefix(block) + "experts.down.weight";
+std::string MatrixName(int64_t block, const std::string& name, int64_t expert) {
+  return Prefix(block) + fmt::format("experts.{}.{}.weight", expert, name);
 }
 
-// Blocks that add the outputs of all experts to the residual stream. `stacked`: each block has one weight for the first
-// products, which files keep as a tensor per expert, and one for the second, which files keep as one tensor. Else a
-// weight per product, each a tensor.
+// Blocks of two experts per token. `stacked`: files have one tensor of each stack, else one of each expert.
 class Experts final : public Model {
  public:
   explicit Experts(bool stacked) : stacked_(stacked) {
@@ -48,27 +43,28 @@ class Experts final : public Model {
   void BuildForward(ForwardBuilder& f) const override {
     const Dim E{DimLabel::kExperts, kExperts}, F{DimLabel::kFfn, kFfn}, D{DimLabel::kHidden, kHidden},
         V{DimLabel::kVocab, kVocab};
+    const Attributes active = {{"active", int64_t{2}}};
     ValueId x = f.Embedding(f.Weight("embedding", {V, D}), f.token(), 0, "embedded");
     for (int block = 0; block < kBlocks; ++block) {
       f.EnterBlock(block, Prefix(block));
-      std::vector<FileTensor> tensors;
-      for (int64_t e = 0; e < kExperts; ++e) tensors.push_back({.name = UpName(block, e), .shape = {kFfn, kHidden}});
-      const auto stack = [&](const std::string& name, const Dim& rows, const Dim& columns, WeightSource source) {
-        return stacked_ ? f.Weight(name, {E, rows, columns}, std::move(source)) : kNoValue;
+      const auto stack = [&](const char* name, const Dim& out, const Dim& in) {
+        const std::string whole = StackName(block, name);
+        std::vector<FileTensor> tensors;
+        for (int64_t e = 0; e < kExperts; ++e) {
+          tensors.push_back({.name = MatrixName(block, name, e), .shape = {out.size, in.size}});
+        }
+        return f.Weight(whole, {E, out, in},
+                        stacked_ ? WeightSource(FileTensor{.name = whole, .shape = {E.size, out.size, in.size}})
+                                 : WeightSource::Stack(tensors));
       };
-      const ValueId up = stack(Prefix(block) + "up", F, D, WeightSource::Stack(tensors));
-      const ValueId down =
-          stack(Prefix(block) + "down", D, F,
-                WeightSource(FileTensor{.name = StackedDownName(block), .shape = {kExperts, kHidden, kFfn}}));
-      ValueId sum = x;
-      for (int64_t e = 0; e < kExperts; ++e) {
-        const std::string n = std::to_string(e);
-        const ValueId w_up = stacked_ ? f.Select(up, e, "up" + n) : f.Weight(UpName(block, e), {F, D});
-        const ValueId w_down = stacked_ ? f.Select(down, e, "down" + n) : f.Weight(DownName(block, e), {D, F});
-        const ValueId h = f.Add(Op::kRelu, {f.Linear(x, w_up, kNoValue, "h" + n)}, {}, "relu" + n)[0];
-        sum = f.Sum(sum, f.Linear(h, w_down, kNoValue, "y" + n), "sum" + n);
-      }
-      x = sum;
+      const ValueId logits = f.Linear(x, f.Weight(Prefix(block) + "router", {E, D}), kNoValue, "logits");
+      const auto routed = f.Add(Op::kRoute, {logits}, active, "route");
+      const ValueId rows = f.Add(Op::kGatherRows, {x, routed[1]}, {}, "rows")[0];
+      ValueId h = f.Add(Op::kGroupedLinear, {rows, stack("up", F, D), routed[2]}, active, "h")[0];
+      h = f.Add(Op::kRelu, {h}, {}, "relu")[0];
+      h = f.Add(Op::kGroupedLinear, {h, stack("down", D, F), routed[2]}, active, "y")[0];
+      h = f.Add(Op::kCombine, {h, routed[1], routed[0]}, {{"weighted", int64_t{1}}}, "combined")[0];
+      x = f.Sum(x, h, "sum");
     }
     f.Head(x, f.Weight("head", {V, D}), "head");
   }
@@ -89,9 +85,8 @@ void WriteModel(const std::string& folder, const Model& model, DType dtype) {
       const bool stack = t.dims.size() == 3;
       const size_t matrix = stack ? x.size() / kExperts : x.size();
       for (size_t i = 0; i < x.size(); ++i) {
-        const auto expert = static_cast<int64_t>(i / matrix);
-        const int64_t block = t.name.find(Prefix(1)) == 0;
-        const std::string name = stack ? DownName(block, expert) : t.name;
+        std::string name = t.name;
+        if (stack) name.insert(name.find("experts.") + 8, std::to_string(i / matrix) + ".");
         x[i] = FromFloat<T>(static_cast<float>(0.2 * NormalAt({.seed = 1, .name_hash = HashName(name)}, i % matrix)));
       }
     });
@@ -212,7 +207,6 @@ const MeshCase kMeshes[] = {
     {"fsdp2_optimizer_at_host", {{Axis::kFsdp, 2}}, ResidualSplit::kTokens, {.optimizer = Tier::kHost}},
     {"tp2", {{Axis::kTp, 2}}},
     {"fsdp2_tp2", {{Axis::kFsdp, 2}, {Axis::kTp, 2}}},
-    {"row2_tp2", {{Axis::kRow, 2}, {Axis::kTp, 2}}, ResidualSplit::kHidden},
 };
 INSTANTIATE_TEST_SUITE_P(Meshes, StackedWeights, ::testing::ValuesIn(kMeshes),
                          [](const auto& c) { return std::string(c.param.name); });

@@ -130,7 +130,11 @@ TEST(Export, MergesLikePeft) {
     const ExportSpec spec = SpecFor(ModelFolder(info["models"][0]), folder, scratch.path() + "/out");
     const auto report = ExportModel(PosixEnv(), spec);
     ASSERT_TRUE(report.ok()) << report.status().message();
-    EXPECT_EQ(report->merged, static_cast<int64_t>(spec.modules.size()));
+    int64_t merged_tensors = 0;
+    for (const LoraModule& m : spec.modules) {
+      merged_tensors += m.matrices == 0 ? 1 : m.matrices * static_cast<int64_t>(m.parts.size());
+    }
+    EXPECT_EQ(report->merged, merged_tensors);
     const ModelWeights ours = Must(ModelWeights::Open(PosixEnv(), spec.output_dir));
     const ModelWeights base = Must(ModelWeights::Open(PosixEnv(), spec.source.model_folder));
     const ModelWeights adapter = Must(ModelWeights::Open(PosixEnv(), folder, WeightsKind::kAdapter));
@@ -139,10 +143,10 @@ TEST(Export, MergesLikePeft) {
     EXPECT_EQ(Names(ours), Names(base));
     for (const LoraModule& m : spec.modules) {
       const std::string weight = TensorOf(spec, m), merged_by_peft = "merged." + m.path + ".weight";
-      if (!golden.Find(merged_by_peft).tensor) continue;
+      if (!golden.Find(merged_by_peft).tensor || m.matrices > 0) continue;
       ++compared;
-      const auto w = Floats(base, weight), a = Floats(adapter, LoraAName(m.path)),
-                 b = Floats(adapter, LoraBName(m.path));
+      const auto w = Floats(base, weight), a = Floats(adapter, LoraAName(m.stored_path())),
+                 b = Floats(adapter, LoraBName(m.stored_path()));
       const auto merged = Floats(ours, weight), expected = Floats(golden, merged_by_peft);
       const DType stored = *ours.Find(weight).tensor->dtype->dtype;
       EXPECT_NE(merged, w);
@@ -159,12 +163,64 @@ TEST(Export, MergesLikePeft) {
       }
     }
     for (const std::string& tensor : Names(base)) {
-      const bool adapted = std::any_of(spec.modules.begin(), spec.modules.end(),
-                                       [&](const LoraModule& m) { return TensorOf(spec, m) == tensor; });
+      const bool adapted = std::any_of(spec.modules.begin(), spec.modules.end(), [&](const LoraModule& m) {
+        const auto& names = spec.tensors_of.at(m.path);
+        return m.matrices == 0 ? TensorOf(spec, m) == tensor : std::count(names.begin(), names.end(), tensor) > 0;
+      });
       EXPECT_TRUE(adapted || RawBytes(ours, tensor) == RawBytes(base, tensor)) << tensor;
     }
   }
   EXPECT_GE(compared, 15);
+}
+
+// Column k * experts + e of B and row e * r + k of A belong to expert e.
+TEST(Export, MergesTheAdaptersOfExpertsLikePeft) {
+  int compared = 0;
+  for (const std::string name : {"lora_mixtral", "lora_olmoe_down", "lora_qwen3_moe_mixed"}) {
+    SCOPED_TRACE(name);
+    const ScratchFolder scratch;
+    const Json info = Must(ReadJsonFile(PosixEnv(), kGoldens + "cases/" + name + "/case.json"));
+    const ExportSpec spec =
+        SpecFor(ModelFolder(info["models"][0]), kGoldens + "adapters/" + name, scratch.path() + "/out");
+    ASSERT_TRUE(ExportModel(PosixEnv(), spec).ok());
+    const ModelWeights ours = Must(ModelWeights::Open(PosixEnv(), spec.output_dir));
+    const ModelWeights base = Must(ModelWeights::Open(PosixEnv(), spec.source.model_folder));
+    const ModelWeights adapter =
+        Must(ModelWeights::Open(PosixEnv(), spec.source.adapter_folder, WeightsKind::kAdapter));
+    const ModelWeights golden =
+        Must(ModelWeights::Open(PosixEnv(), kGoldens + "cases/" + name + "/golden.safetensors"));
+    for (const LoraModule& m : spec.modules) {
+      if (m.matrices == 0) continue;
+      const auto a = Floats(adapter, LoraAName(m.stored_path())), b = Floats(adapter, LoraBName(m.stored_path()));
+      const std::vector<std::string>& tensors = spec.tensors_of.at(m.path);
+      int64_t first = 0;
+      for (size_t part = 0; part < m.parts.size(); first += m.parts[part].rows, ++part) {
+        for (int64_t e = 0; e < m.matrices; ++e) {
+          const std::string& tensor = tensors[part * static_cast<size_t>(m.matrices) + static_cast<size_t>(e)];
+          if (!golden.Find("merged." + tensor).tensor) continue;
+          ++compared;
+          const auto w = Floats(base, tensor), merged = Floats(ours, tensor);
+          const auto expected = Floats(golden, "merged." + tensor);
+          EXPECT_NE(merged, w);
+          const DType stored = *ours.Find(tensor).tensor->dtype->dtype;
+          for (int64_t i = 0; i < m.parts[part].rows; ++i) {
+            for (int64_t j = 0; j < m.in; ++j) {
+              double size = 0;
+              for (int64_t k = 0; k < m.r; ++k) {
+                size += std::abs(double{b[(first + i) * m.ranks() + k * m.matrices + e]} * a[(e * m.r + k) * m.in + j]);
+              }
+              const int64_t at = i * m.in + j;
+              const double u = UnitRoundoff(DType::kF32), own = std::abs(w[at]);
+              double bound = 2 * u * ((static_cast<double>(m.r) + 2) * m.scale * size + own);
+              if (stored != DType::kF32) bound += UnitRoundoff(stored) * std::abs(expected[at]);
+              ASSERT_LE(std::abs(double{merged[at]} - expected[at]), bound) << tensor << " " << i << " " << j;
+            }
+          }
+        }
+      }
+    }
+  }
+  EXPECT_EQ(compared, 3 + 1 + 3);  // of the second expert of the second block
 }
 
 TEST(Export, RoundsOnce) {

@@ -33,7 +33,7 @@ import training_curve
 
 GOLDENS = pathlib.Path(__file__).resolve().parent / "goldens"
 REPOSITORY_PATH = "tests/parity/goldens"  # for the adapters' base_model_name_or_path
-MAX_BYTES = 19_000_000
+MAX_BYTES = 20_000_000
 
 ATTENTION = ["q_proj", "v_proj"]
 ADAPTERS = {
@@ -59,6 +59,11 @@ ADAPTERS = {
     # q, k and v dealt by KV head; a head of another name than lm_head.
     "lora_falcon_new": ("falcon_new", dict(r=2, lora_alpha=4, target_modules="all-linear")),
     "lora_biogpt_head": ("biogpt", dict(r=2, lora_alpha=4, target_modules=["q_proj", "fc2", "output_projection"])),
+    # Parameters of experts and routers, which all-linear and the names of older classes mean, too.
+    "lora_mixtral": ("mixtral", dict(r=2, lora_alpha=4, target_modules=["q_proj", "w1", "w2", "w3"])),
+    "lora_olmoe_down": ("olmoe", dict(r=2, lora_alpha=4, target_modules=["v_proj"], target_parameters=[
+        "experts.down_proj"], rank_pattern={"down_proj": 3})),
+    "lora_qwen3_moe_mixed": ("qwen3_moe_mixed", dict(r=2, lora_alpha=4, target_modules="all-linear", use_rslora=True)),
     # Fused modules: one A for q, k and v, and one for gate and up.
     # q, k and v in columns of one tensor; dealt by head.
     "lora_gpt2": ("gpt2", dict(r=4, lora_alpha=8, target_modules="all-linear")),
@@ -83,8 +88,9 @@ QUERIES = ("q_proj", "c_attn.weight", "c_attn.lora", "query_key_value.weight", "
 
 # Models whose curves train on the same rows, which are goldens of their own.
 SHARED_ROWS = ("arcee", "biogpt", "cohere", "cohere_compass", "cwm", "ernie4_5", "exaone", "exaone4", "falcon", "gpt_bigcode",
-               "gpt_neo", "granite_hybrid", "helium", "hunyuan", "hyperclovax", "jais2", "lfm2", "nanochat", "nemotron", "olmo", "openai_gpt", "qwen3_5",
-               "stablelm", "vaultgemma")
+               "gpt_neo", "granite_hybrid", "helium", "hunyuan", "hyperclovax", "jais2", "lfm2", "mixtral", "nanochat", "nemotron", "olmo", "olmoe",
+               "openai_gpt", "qwen3_5", "qwen3_moe", "stablelm", "vaultgemma")
+
 
 CURVES = {
     # name: (model, adapter or None, whether that adapter is trained already, with B not 0, settings). Clipping is
@@ -129,13 +135,14 @@ CURVES = {
     "curve_lora_opt": ("opt_pre_norm", dict(r=4, lora_alpha=8, target_modules="all-linear"), True, dict(
         learning_rate=1e-2, weight_decay=0.0, scheduler="linear", warmup_steps=0, max_grad_norm=1.0)),
     **{f"curve_full_{model}": (model, None, False, dict(
-        # The steps of EXAONE 4, LFM2 and Qwen 3.5, and of Nemotron's adapter, are the most curved: at the others' rates the
-        # rounding of bf16 moves single losses by up to 2 %.
-        learning_rate={"exaone4": 1e-3, "lfm2": 1e-3, "qwen3_5": 5e-4}.get(model, 2e-3), weight_decay=0.1, scheduler="linear", warmup_steps=4,
+        # The steps of EXAONE 4, LFM2 and Qwen 3.5, and of Nemotron's adapter, are the most curved, and mixtures send tokens
+        # elsewhere: at the others' rates the rounding of bf16 moves single losses by up to 2 %.
+        learning_rate={"exaone4": 1e-3, "lfm2": 1e-3, "qwen3_5": 5e-4, "mixtral": 5e-4, "olmoe": 5e-4,
+                       "qwen3_moe": 3e-4}.get(model, 2e-3), weight_decay=0.1, scheduler="linear", warmup_steps=4,
         max_grad_norm=0.4))
        for model in SHARED_ROWS},
     **{f"curve_lora_{model}": (model, dict(r=2, lora_alpha=4, target_modules="all-linear"), False, dict(
-        learning_rate=3e-3 if model in ("nemotron", "qwen3_5") else 1e-2, weight_decay=0.0, scheduler="cosine", warmup_steps=3,
+        learning_rate=3e-3 if model in ("nemotron", "qwen3_5") else 1e-3 if model in ("mixtral", "olmoe", "qwen3_moe") else 1e-2, weight_decay=0.0, scheduler="cosine", warmup_steps=3,
         max_grad_norm=0.15))
        for model in SHARED_ROWS},
     "curve_full_llama_sgd": ("llama_gqa_tied", None, False, dict(
@@ -180,7 +187,7 @@ def write_gradients(out, forms):
         for parameter in model.parameters():
             assert torch.isfinite(parameter).all()
         batch = packed_batch.gradient_batch(model.config.vocab_size, seed_of(name))
-        tensors = reference.forward_and_gradients(model, batch, file_name_of(model))
+        tensors = reference.forward_and_gradients(model, batch, files_of(model))
         if name.startswith("opt_") and model.config.enable_bias:
             # Zero in theory: softmax ignores a constant added to all keys. HF has rounding noise.
             assert all(np.abs(v).max() < 1e-4 for n, v in tensors.items() if n.endswith("k_proj.bias"))
@@ -192,26 +199,45 @@ def write_gradients(out, forms):
             "models": [name] + sorted(f for f, original in forms.items() if original == name),
             "loss_sum": float(tensors["losses"].astype(np.float64).sum()),
             "token_count": batch.token_count(),
-            "cross_check": reference.cross_check(model, batch, tensors, file_name_of(model)),
+            "cross_check": reference.cross_check(model, batch, tensors, files_of(model)),
         }, tensors)
 
 
-def file_name_of(model):
-    """The name under which save_pretrained stores a parameter."""
-    renamed = {
-        "gpt_neox": [("lm_head.", "embed_out.")],
-        "exaone": [("model.embed_tokens", "transformer.wte"), ("model.layers", "transformer.h"),
-                   ("model.norm", "transformer.ln_f"), ("o_proj", "out_proj"), ("self_attn", "attn.attention"),
-                   ("input_layernorm", "ln_1"), ("post_attention_layernorm", "ln_2"), ("gate_proj", "c_fc_0"),
-                   ("up_proj", "c_fc_1"), ("down_proj", "c_proj")],
-    }.get(model.config.model_type, [])
+# Parts of parameters' names that save_pretrained changes: (here, in files).
+RENAMED = {
+    "gpt_neox": [("lm_head.", "embed_out.")],
+    "exaone": [("model.embed_tokens", "transformer.wte"), ("model.layers", "transformer.h"),
+               ("model.norm", "transformer.ln_f"), ("o_proj", "out_proj"), ("self_attn", "attn.attention"),
+               ("input_layernorm", "ln_1"), ("post_attention_layernorm", "ln_2"), ("gate_proj", "c_fc_0"),
+               ("up_proj", "c_fc_1"), ("down_proj", "c_proj")],
+    "mixtral": [(".mlp.", ".block_sparse_moe.")],
+}
+# The modules of one expert: gate, up and down.
+EXPERT = {"mixtral": ("w1", "w3", "w2")}
 
-    def name_of(name):
-        for memory, file in renamed:
+
+def files_of(model):
+    """A function that cuts a parameter's value into the tensors that save_pretrained stores."""
+    kind = model.config.model_type
+    gate, up, down = EXPERT.get(kind, ("gate_proj", "up_proj", "down_proj"))
+
+    def in_files(name, value):
+        for memory, file in RENAMED.get(kind, []):
             name = name.replace(memory, file)
-        return name
+        module, _, last = name.rpartition(".")
+        if module.endswith(".experts") and last == "gate_up_proj":
+            half = value.shape[1] // 2
+            return [(f"{module}.{e}.{n}.weight", part) for e, both in enumerate(value)
+                    for n, part in ((gate, both[:half]), (up, both[half:]))]
+        if module.endswith(".experts") and last == "down_proj":
+            return [(f"{module}.{e}.{down}.weight", part) for e, part in enumerate(value)]
+        return [(name, value)]
 
-    return name_of
+    return in_files
+
+
+def of_adapter(name, value):
+    return [(adapter_key(name), value)]
 
 
 def extend_forms(out, forms):
@@ -307,8 +333,8 @@ def write_adapters(out):
         model = with_adapter(out, model_name, settings, seed_of(name))
         save_adapter(out, model, name, model_name)
         batch = packed_batch.gradient_batch(model.config.get_text_config().vocab_size, seed_of(name), layout)
-        tensors = reference.forward_and_gradients(model, batch, adapter_key)
-        noise = reference.cross_check(model, batch, tensors, adapter_key)
+        tensors = reference.forward_and_gradients(model, batch, of_adapter)
+        noise = reference.cross_check(model, batch, tensors, of_adapter)
         stored = safetensors.numpy.load_file(out.root / "adapters" / name / "adapter_model.safetensors")
         trained = {n.removeprefix("grad.") for n in tensors if n.startswith("grad.")}
         # If lm_head is adapted, PEFT also stores its frozen base weight; readers must accept it.
@@ -317,8 +343,12 @@ def write_adapters(out):
         modules = sorted({n.removeprefix("base_model.model.").split(".lora_")[0] for n in trained})
         merged = model.merge_and_unload()
         weights = dict(merged.named_parameters())
-        for module in (modules[0], modules[-1]):
-            tensors["merged." + file_name_of(merged)(module + ".weight")] = weights[module + ".weight"].detach().numpy()
+        changed = [m + ".weight" for m in modules if m + ".weight" in weights]
+        changed = {changed[0], changed[-1]} | {n for n in weights if ".layers.1.mlp.experts" in n}
+        for name_in_memory in sorted(changed):
+            for n, part in files_of(merged)(name_in_memory, weights[name_in_memory].detach().numpy()):
+                if ".experts." not in n or ".experts.1." in n:
+                    tensors["merged." + n] = part
         with torch.no_grad():
             merged_loss = reference.loss_sum(merged, batch).item()
         loss_sum = float(tensors["losses"].astype(np.float64).sum())
@@ -347,7 +377,7 @@ def write_curves(out):
             return with_adapter(out, model_name, lora, seed, zero_b=not continued)
 
         model = start()
-        name_of = adapter_key if lora is not None else file_name_of(model)
+        in_files = of_adapter if lora is not None else files_of(model)
         if lora is not None:
             save_adapter(out, model, name, model_name)
         vocab = model.config.vocab_size
@@ -359,14 +389,18 @@ def write_curves(out):
             out.case(rows, {"kind": "rows"}, training_curve.batch_tensors(batches))
         before = {n: p.detach().clone() for n, p in model.named_parameters() if p.requires_grad}
         losses, norms, rates = training_curve.train(model, batches, **settings)
-        changes = {name_of(n): (p.detach() - before[n]).numpy() for n, p in model.named_parameters() if n in before}
+
+        def changes_of(trained):
+            return {n: part for name, p in trained.named_parameters() if name in before
+                    for n, part in in_files(name, (p.detach() - before[name]).numpy())}
+
+        changes = changes_of(model)
 
         other = start()
         other_losses, other_norms, _ = training_curve.train(other, batches, **settings, packed=True)
         loss_noise = np.abs(other_losses / losses - 1).max()
         norm_noise = np.abs(other_norms / norms - 1).max()
-        other_changes = {name_of(n): (p.detach() - before[n]).numpy()
-                         for n, p in other.named_parameters() if n in before}
+        other_changes = changes_of(other)
         change_noise = {n: float(np.linalg.norm(other_changes[n] - c) / np.linalg.norm(c))
                         for n, c in changes.items()}
         holders = tuple(bias for start, bias in FREE.items() if model_name.startswith(start))

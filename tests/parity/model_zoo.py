@@ -289,6 +289,17 @@ MODELS = {
         TINY, head_dim=8, linear_num_key_heads=2, linear_num_value_heads=2, linear_key_head_dim=8,
         linear_value_head_dim=4, linear_conv_kernel_dim=3, full_attention_interval=2, attention_bias=True,
         tie_word_embeddings=True)),
+    # Experts in all blocks, or in one of two.
+    "mixtral": ("mixtral", dict(TINY, num_local_experts=4, num_experts_per_tok=2)),
+    "mixtral_window": ("mixtral", dict(TINY_LAYER, num_local_experts=3, num_experts_per_tok=1, sliding_window=5,
+                                       tie_word_embeddings=True)),
+    "olmoe": ("olmoe", dict(TINY, num_experts=5, num_experts_per_tok=2)),
+    "olmoe_normalised": ("olmoe", dict(TINY_LAYER, num_experts=4, num_experts_per_tok=3, norm_topk_prob=True,
+                                       attention_bias=True)),
+    "qwen3_moe": ("qwen3_moe", dict(TINY, head_dim=8, moe_intermediate_size=12, num_experts=6, num_experts_per_tok=2,
+                                    norm_topk_prob=True)),
+    "qwen3_moe_mixed": ("qwen3_moe", dict(TINY, head_dim=4, moe_intermediate_size=8, num_experts=4,
+                                          num_experts_per_tok=2, mlp_only_layers=[0], attention_bias=True)),
     # Mamba-2, then attention without a rotary embedding; multipliers as Granite's.
     "granite_hybrid": ("granitemoehybrid", dict(
         TINY, shared_intermediate_size=28, num_local_experts=0, mamba_n_heads=4, mamba_d_state=6,
@@ -320,8 +331,8 @@ SIZES = {
 # Files of these are in bf16, which halves them. Their numbers are the same: all weights are exact in bf16.
 IN_BF16 = {
     "arcee", "biogpt", "cohere", "cohere_compass_text", "cwm", "ernie4_5", "exaone", "exaone4", "falcon", "gpt_bigcode", "gpt_neo",
-    "granitemoehybrid", "helium", "hunyuan_v1_dense", "hyperclovax", "jais2", "lfm2", "nanochat", "nemotron", "olmo", "openai-gpt", "qwen3_5_text",
-    "stablelm", "vaultgemma",
+    "granitemoehybrid", "helium", "hunyuan_v1_dense", "hyperclovax", "jais2", "lfm2", "mixtral", "nanochat", "nemotron", "olmo", "olmoe",
+    "openai-gpt", "qwen3_5_text", "qwen3_moe", "stablelm", "vaultgemma",
 }
 
 # Multimodal folders around the text models above, whose weights they share: (class, text model, settings).
@@ -373,15 +384,19 @@ def random_weights(model, seed):
             elif ".c_" in name and model.config.model_type in ("gpt2", "openai-gpt"):  # Conv1D: in x out
                 values *= 1.2 / np.sqrt(parameter.shape[0])
             else:
-                values *= 1.2 / np.sqrt(parameter.shape[1])
+                values *= 1.2 / np.sqrt(parameter.shape[-1] if "experts" in name else parameter.shape[1])
             parameter.copy_(exact_in_16_bits(values))
+
+
+# PyTorch's product over groups does not take rows of all lengths.
+EAGER = dict(attn_implementation="eager", experts_implementation="eager")
 
 
 def build(name):
     family, overrides = MODELS[name]
     sizes = SIZES.get(family, LLAMA)
     config = transformers.AutoConfig.for_model(family, **{**sizes, **overrides})
-    model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager")
+    model = transformers.AutoModelForCausalLM.from_config(config, **EAGER)
     random_weights(model, seed=zlib.crc32(name.encode()))
     return model.to(torch.float32).eval()
 
@@ -390,7 +405,7 @@ def load(folder, dtype=torch.float32):
     config = transformers.AutoConfig.from_pretrained(folder)
     multimodal = config.get_text_config() is not config
     auto = transformers.AutoModelForImageTextToText if multimodal else transformers.AutoModelForCausalLM
-    return auto.from_pretrained(folder, dtype=dtype, attn_implementation="eager").eval()
+    return auto.from_pretrained(folder, dtype=dtype, **EAGER).eval()
 
 
 def text_name(name):

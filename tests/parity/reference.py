@@ -41,8 +41,13 @@ def loss_sum(model, batch):
     return sum(document_losses(model, document)[1].sum() for row in batch.rows for document in row)
 
 
-def forward_and_gradients(model, batch, name_of=lambda name: name):
-    """The batch's tensors, logits, per-token losses and the gradient of the loss SUM for each trainable parameter."""
+def as_it_is(name, value):
+    return [(name, value)]
+
+
+def forward_and_gradients(model, batch, in_files=as_it_is):
+    """The batch's tensors, logits, per-token losses and the gradient of the loss SUM for each trainable parameter, as
+    `in_files(name, value)` cuts it into files' tensors."""
     model.zero_grad(set_to_none=True)
     vocab = model.config.get_text_config().vocab_size
     logits, losses = [], []
@@ -59,7 +64,7 @@ def forward_and_gradients(model, batch, name_of=lambda name: name):
     for name, parameter in model.named_parameters():
         if parameter.requires_grad:
             gradient = parameter.grad if parameter.grad is not None else torch.zeros_like(parameter)
-            tensors["grad." + name_of(name)] = gradient.numpy().copy()
+            tensors.update(("grad." + n, part.copy()) for n, part in in_files(name, gradient.numpy()))
     model.zero_grad(set_to_none=True)
     return tensors
 
@@ -106,7 +111,7 @@ def packed_loss_sum(model, batch):
         logits.float().reshape(rows * length, -1), targets.reshape(-1), ignore_index=IGNORED, reduction="sum")
 
 
-def cross_check(model, batch, tensors, name_of=lambda name: name):
+def cross_check(model, batch, tensors, in_files=as_it_is):
     """The difference between two orders of the same arithmetic: the reference's own noise. An error if near a
     tolerance."""
     model.zero_grad(set_to_none=True)
@@ -119,10 +124,11 @@ def cross_check(model, batch, tensors, name_of=lambda name: name):
     for name, parameter in model.named_parameters():
         if not parameter.requires_grad:
             continue
-        want = tensors["grad." + name_of(name)].astype(np.float64)
-        got = 0.0 if parameter.grad is None else parameter.grad.numpy().astype(np.float64)
-        limit = max(1e-3 * np.linalg.norm(want), 1e-6 * global_norm)
-        worst = max(worst, np.linalg.norm(got - want) / limit)
+        gradient = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+        for n, got in in_files(name, gradient.numpy().astype(np.float64)):
+            want = tensors["grad." + n].astype(np.float64)
+            limit = max(1e-3 * np.linalg.norm(want), 1e-6 * global_norm)
+            worst = max(worst, np.linalg.norm(got - want) / limit)
     model.zero_grad(set_to_none=True)
     assert loss_error < 2e-6, f"two orders of the reference differ by {loss_error} in the loss"
     assert worst < 0.5, f"two orders of the reference differ by {worst} of the gradient tolerance"

@@ -7,13 +7,14 @@
 
 #include "graph/rule.h"
 #include "program/buffer_names.h"
+#include "tensor/packable.h"
 
 namespace temper {
 namespace {
 
-bool IsFrozenMatrix(const Value& value) {
+bool IsFrozenAndPackable(const Value& value) {
   return value.role == Role::kWeight && !value.trainable && value.updates == kNoValue && value.tier == Tier::kDevice &&
-         value.type.dtype == DType::kBF16 && value.type.shape.rank() == 2;
+         IsPackable(value.type);
 }
 
 std::vector<Graph*> GraphsOf(StepGraphs* step) {
@@ -26,13 +27,13 @@ std::vector<Graph*> GraphsOf(StepGraphs* step) {
   return graphs;
 }
 
-// Frozen matrices that no graph reads in any other way than a product that may take it packed.
+// Frozen matrices, and stacks of them, that no graph reads in any other way than a product that may take it packed.
 std::set<std::string> Packable(const std::vector<Graph*>& graphs) {
   std::set<std::string> frozen, others;
   for (const Graph* graph : graphs) {
     for (ValueId id = 0; id < graph->num_values(); ++id) {
       const Value& value = graph->value(id);
-      if (value.role == Role::kWeight) (IsFrozenMatrix(value) ? frozen : others).insert(value.name);
+      if (value.role == Role::kWeight) (IsFrozenAndPackable(value) ? frozen : others).insert(value.name);
     }
     for (const Node& node : graph->nodes()) {
       const int packed = RuleOf(node.op).packed.input;

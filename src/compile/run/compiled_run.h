@@ -36,7 +36,7 @@ struct CompiledRun {
   std::vector<std::string> trained;   // names of all trainable values; a stage of a pipeline has only some of them
   std::vector<std::string> distinct;  // weights and adapters of one block of each kind, and those outside of blocks
   std::vector<StoredWeight> stored;   // the tensors of what is trained in a model's or an adapter's files
-  int64_t parameters = 0, trainable_parameters = 0;
+  int64_t parameters = 0, active_parameters = 0, trainable_parameters = 0;
   int64_t trained_in_products = 0;  // of the weights that work counts, those that are trained themselves
   ModelWork work;                   // per token, over all blocks and the head
 

@@ -93,6 +93,7 @@ Result<RunFrame> RunFrame::Of(const Model& model, const RunConfig& config, int r
   const ObjectiveRule& objective = *config.objective.rule;
   const int64_t rows = config.batch.per_device_train_batch_size;
   run.parameters = NumParameters(model);
+  run.active_parameters = NumActiveParameters(model);
   for (const ObjectiveGraph& graph : objective.graphs) {
     const bool trains = graph.kind == ProgramKind::kTrain;
     const int64_t rows_of_graph = trains ? rows : config.batch.per_device_eval_batch_size.value_or(rows);

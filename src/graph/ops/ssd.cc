@@ -21,10 +21,10 @@ constexpr int kOperands = 7;
 
 // The first six, from operand `first` on.
 bool AreOperands(const Types& in, size_t first, const SsdDims& d) {
+  if (d.groups <= 0 || !IsFloat(in[first])) return false;
   const DType dtype = in[first].dtype;
   const TensorType gate{StatisticDType(dtype), {d.tokens, d.heads}};
-  return d.groups > 0 && IsFloat(in[first]) && in[first + 3] == gate && in[first + 4] == gate &&
-         in[first + 5] == TensorType{dtype, {d.heads}};
+  return in[first + 3] == gate && in[first + 4] == gate && in[first + 5] == TensorType{dtype, {d.heads}};
 }
 bool AreInRows(const Types& in, size_t first, const Attributes& a) {
   const SsdDims d = SsdDimsOf(in[first], in[first + 1], in[first + 2], a);

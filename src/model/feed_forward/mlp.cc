@@ -3,23 +3,6 @@
 namespace temper {
 namespace {
 
-// Of a gated MLP.
-GraphBuilder::Gate GateOf(Activation activation) {
-  switch (activation) {
-    case Activation::kSilu:
-      return GraphBuilder::Gate::kSilu;
-    case Activation::kGelu:
-      return GraphBuilder::Gate::kGelu;
-    case Activation::kGeluTanh:
-      return GraphBuilder::Gate::kGeluTanh;
-    case Activation::kRelu:
-    case Activation::kReluSquared:
-      break;
-  }
-  TEMPER_CHECK(false) << "no gate has this activation";
-  return {};
-}
-
 // Of an MLP without a gate.
 ValueId Activated(ForwardBuilder& f, ValueId x, Activation activation) {
   switch (activation) {
@@ -39,6 +22,22 @@ ValueId Activated(ForwardBuilder& f, ValueId x, Activation activation) {
 }
 
 }  // namespace
+
+GraphBuilder::Gate GateOf(Activation activation) {
+  switch (activation) {
+    case Activation::kSilu:
+      return GraphBuilder::Gate::kSilu;
+    case Activation::kGelu:
+      return GraphBuilder::Gate::kGelu;
+    case Activation::kGeluTanh:
+      return GraphBuilder::Gate::kGeluTanh;
+    case Activation::kRelu:
+    case Activation::kReluSquared:
+      break;
+  }
+  TEMPER_CHECK(false) << "no gate has this activation";
+  return {};
+}
 
 std::optional<Activation> ActivationNamed(const std::string& name, bool gated) {
   if (name == "gelu") return Activation::kGelu;

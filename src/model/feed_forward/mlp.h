@@ -15,6 +15,9 @@ enum class Activation : uint8_t { kSilu, kGelu, kGeluTanh, kRelu, kReluSquared }
 // The activation that transformers calls `name`, if MLPs with or without a gate may have it.
 std::optional<Activation> ActivationNamed(const std::string& name, bool gated);
 
+// The gate of a gated MLP. REQUIRES: there is one of this activation.
+GraphBuilder::Gate GateOf(Activation activation);
+
 struct MlpSpec {
   int64_t ffn = 0;
   Activation activation = Activation::kSilu;

@@ -1,4 +1,4 @@
-// add, scale, cast, slice_rows, select and its backward.
+// add, scale, cast and slice_rows.
 #include <algorithm>
 #include <cstring>
 
@@ -105,45 +105,6 @@ std::unique_ptr<Kernel> MakeCast(const KernelSpec& spec, Isa isa) {
 std::unique_ptr<Kernel> MakeSliceRows(const KernelSpec& spec, Isa) {
   const int64_t row_bytes = spec.inputs[0].shape.columns() * SizeOf(spec.inputs[0].dtype);
   return MakeCopy(spec.threads, spec.outputs[0].bytes().v, spec.attributes.Int("begin") * row_bytes);
-}
-
-std::unique_ptr<Kernel> MakeSelect(const KernelSpec& spec, Isa) {
-  const Bytes matrix = spec.outputs[0].bytes();
-  return MakeCopy(spec.threads, matrix.v, spec.attributes.Int("index") * matrix.v);
-}
-
-// Each thread takes a range of the stack: in the selected matrix it adds, elsewhere it copies or clears.
-std::unique_ptr<Kernel> MakeSelectBackward(const KernelSpec& spec, Isa isa) {
-  if (spec.inputs[0].dtype != DType::kF32) return nullptr;
-  const int64_t n = spec.inputs[0].shape.elements(), first = spec.attributes.Int("index") * n;
-  const bool acc = spec.attributes.Flag("acc");
-  return MakeKernel([=, threads = spec.threads, all = spec.outputs[0].shape.elements(),
-                     add = VectorsFor<float>(isa).add](const KernelArgs& args) {
-    const float* const d_OI = In<float>(args, 0);
-    const float* const before = acc ? In<float>(args, 1) : nullptr;
-    float* const d_w = Out<float>(args, 0);
-    const auto others = [=](int64_t begin, int64_t end) {
-      if (begin >= end || before == d_w) return;
-      const auto bytes = static_cast<size_t>(end - begin) * sizeof(float);
-      if (acc) {
-        std::memcpy(d_w + begin, before + begin, bytes);
-      } else {
-        std::memset(d_w + begin, 0, bytes);
-      }
-    };
-    ParallelBlocks(threads, all, kElementsPerRange, [=](int64_t begin, int64_t end) {
-      others(begin, std::min(end, first));
-      others(std::max(begin, first + n), end);
-      const int64_t from = std::max(begin, first), to = std::min(end, first + n);
-      if (from >= to) return;
-      if (acc) {
-        add(before + from, d_OI + (from - first), d_w + from, to - from);
-      } else {
-        std::memcpy(d_w + from, d_OI + (from - first), static_cast<size_t>(to - from) * sizeof(float));
-      }
-    });
-    return OkStatus();
-  });
 }
 
 }  // namespace temper

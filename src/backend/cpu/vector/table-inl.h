@@ -9,6 +9,7 @@
 #include "backend/cpu/vector/elementwise-inl.h"
 #include "backend/cpu/vector/activation-inl.h"
 #include "backend/cpu/vector/adamw-inl.h"
+#include "backend/cpu/vector/combine-inl.h"
 #include "backend/cpu/vector/draws-inl.h"
 #include "backend/cpu/vector/norm-inl.h"
 #include "backend/cpu/vector/reduce-inl.h"
@@ -46,6 +47,8 @@ constexpr VectorKernelsOf<T> kTableOf = {.add = Add<T>,
                                          .layer_norm_plus_one = {LayerNorm<T, true>, LayerNormBackward<T, true>},
                                          .rope = Rope<T>,
                                          .rope_interleaved = RopeInterleaved<T>,
+                                         .combine = Combine<T>,
+                                         .combine_backward = CombineBackward<T>,
                                          .short_conv = ShortConv<T>,
                                          .short_conv_cached = ShortConvCached<T>,
                                          .short_conv_backward = ShortConvBackward<T>,

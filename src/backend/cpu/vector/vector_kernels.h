@@ -88,6 +88,14 @@ struct VectorKernelsOf {
   void (*rope_interleaved)(const T* x, const float* table_TR, float sign, int64_t rows, int64_t heads, int64_t E,
                            int64_t R, T* y);
 
+  // Of one token: y_D = sum over a of weight_A[a] * row place_A[a] of y_PD + acc_D. weight_A (1) and acc_D may be
+  // nullptr.
+  void (*combine)(const T* y_PD, const int32_t* place_A, const float* weight_A, const T* acc_D, int64_t A, int64_t D,
+                  T* y_D);
+  // d_y_D times each weight into the token's rows of d_y_PD, and its product with each row of y_PD.
+  void (*combine_backward)(const T* d_y_D, const T* y_PD, const int32_t* place_A, const float* weight_A, int64_t A,
+                           int64_t D, T* d_y_PD, float* d_weight_A);
+
   // Channels [begin, end) of all tokens; bias_C: nullptr for none. REQUIRES: begin is a multiple of kConvChannels.
   void (*short_conv)(const T* x_TC, const T* w_CL, const T* bias_C, const int32_t* start_T, const ShortConvDims& dims,
                      int64_t begin, int64_t end, T* y_TC);

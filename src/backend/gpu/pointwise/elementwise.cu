@@ -1,4 +1,4 @@
-// add, scale, cast, slice_rows, select and its backward. Floor: bytes of the operands.
+// add, scale, cast and slice_rows. Floor: bytes of the operands.
 #include "backend/gpu/copy.h"
 
 namespace temper::gpu {
@@ -112,28 +112,6 @@ std::unique_ptr<Kernel> MakeCast(const KernelSpec& spec, const Context& context)
 std::unique_ptr<Kernel> MakeSliceRows(const KernelSpec& spec, const Context& context) {
   const int64_t row_bytes = spec.inputs[0].shape.columns() * SizeOf(spec.inputs[0].dtype);
   return MakeCopy(spec.attributes.Int("begin") * row_bytes, spec.outputs[0].bytes(), context.stream);
-}
-
-std::unique_ptr<Kernel> MakeSelect(const KernelSpec& spec, const Context& context) {
-  const Bytes matrix = spec.outputs[0].bytes();
-  return MakeCopy(spec.attributes.Int("index") * matrix.v, matrix, context.stream);
-}
-
-std::unique_ptr<Kernel> MakeSelectBackward(const KernelSpec& spec, const Context& context) {
-  if (spec.inputs[0].dtype != DType::kF32) return nullptr;
-  const int64_t n = spec.inputs[0].shape.elements(), first = spec.attributes.Int("index") * n;
-  return MakeKernel([=, all = spec.outputs[0].shape.elements(), acc = spec.attributes.Flag("acc"),
-                     stream = context.stream](const KernelArgs& args) {
-    const float* const d_OI = In<const float>(args, 0);
-    float* const d_w = Out<float>(args, 0);
-    if (acc) {
-      TEMPER_RETURN_IF_ERROR(Copy(args.inputs[1], args.outputs[0], Bytes{all * 4}, stream));
-    } else {
-      TEMPER_RETURN_IF_ERROR(Clear(d_w, all, stream));
-    }
-    const AddBoth<float> sum{d_w + first, d_OI, d_w + first};
-    return n % 4 == 0 ? Map<4>(n, sum, stream) : Map<1>(n, sum, stream);  // where the matrix begins
-  });
 }
 
 }  // namespace temper::gpu

@@ -1,0 +1,17 @@
+// Mixtures of experts: what their families read alike from config.json.
+#pragma once
+
+#include <string>
+
+#include "model/decoder.h"
+
+namespace temper {
+
+// Reads how many experts there are (num_local_experts, or num_experts as other versions of transformers write it), how
+// many a token goes to (num_experts_per_tok), and their size, under the key `ffn`. `defaults`: the values of absent
+// keys, and all that has no key. They have the activation of the spec's MLPs. Where a file asks for the auxiliary loss,
+// the spec gets a note.
+Result<ExpertsSpec> ReadExperts(const Json& config, const char* ffn, const ExpertsSpec& defaults,
+                                const std::string& where, DecoderSpec* spec);
+
+}  // namespace temper

@@ -1,0 +1,116 @@
+// Reading the config.json of families whose MLPs are experts.
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "model/families.h"
+#include "model/model.h"
+
+namespace temper::mixture_config_test {
+namespace {
+
+Json Qwen3MoeJson() {
+  return Json::parse(R"({"architectures": ["Qwen3MoeForCausalLM"], "vocab_size": 100, "hidden_size": 64,
+    "num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 96,
+    "moe_intermediate_size": 32, "num_experts": 8, "num_experts_per_tok": 2})");
+}
+Json MixtralJson() {
+  return Json::parse(R"({"architectures": ["MixtralForCausalLM"], "vocab_size": 100, "hidden_size": 64,
+    "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 96})");
+}
+
+std::unique_ptr<Model> Read(const Json& config) {
+  auto model = ModelFromConfig(config, "config.json");
+  EXPECT_TRUE(model.ok()) << model.status().message();
+  return *std::move(model);
+}
+
+// The error names the key and the value.
+void ExpectRefused(Json config, const std::string& key, const Json& value, StatusCode code) {
+  config[key] = value;
+  const auto model = ModelFromConfig(config, "config.json");
+  ASSERT_FALSE(model.ok()) << key << " = " << value;
+  EXPECT_EQ(model.status().code(), code) << model.status().message();
+  EXPECT_NE(model.status().message().find(key), std::string::npos) << model.status().message();
+  if (value.is_number_integer() && code == StatusCode::kCorrupt) {
+    EXPECT_NE(model.status().message().find(value.dump()), std::string::npos) << model.status().message();
+  }
+}
+
+const WeightDeclaration& WeightOf(const Model& model, const std::string& name) {
+  for (const WeightDeclaration& w : model.weights()) {
+    if (w.name == name) return w;
+  }
+  ADD_FAILURE() << "no weight " << name;
+  return model.weights().front();
+}
+
+TEST(MixtureConfig, SizesOfExpertsThatDoNotFitAreRefusedByKeyAndValue) {
+  for (const int64_t experts : {0, -1, 1 << 20}) {
+    ExpectRefused(Qwen3MoeJson(), "num_experts", experts, StatusCode::kCorrupt);
+    ExpectRefused(MixtralJson(), "num_local_experts", experts, StatusCode::kCorrupt);
+  }
+  for (const int64_t active : {0, 9, -2}) {
+    ExpectRefused(Qwen3MoeJson(), "num_experts_per_tok", active, StatusCode::kCorrupt);
+  }
+  ExpectRefused(Qwen3MoeJson(), "num_local_experts", 4, StatusCode::kCorrupt);  // num_experts is 8
+  ExpectRefused(Qwen3MoeJson(), "moe_intermediate_size", 0, StatusCode::kCorrupt);
+  ExpectRefused(Qwen3MoeJson(), "decoder_sparse_step", 0, StatusCode::kCorrupt);
+  ExpectRefused(Qwen3MoeJson(), "mlp_only_layers", "all", StatusCode::kCorrupt);
+  ExpectRefused(MixtralJson(), "router_jitter_noise", 0.1, StatusCode::kUnsupported);
+  Json olmoe = MixtralJson();
+  olmoe["architectures"] = {"OlmoeForCausalLM"};
+  ExpectRefused(olmoe, "sliding_window", 8, StatusCode::kUnsupported);
+}
+
+TEST(MixtureConfig, BothNamesOfTheNumberOfExpertsAreRead) {
+  Json config = Qwen3MoeJson();
+  config.erase("num_experts");
+  config["num_local_experts"] = 8;
+  const std::string router = "model.layers.0.mlp.gate.weight";
+  EXPECT_EQ(WeightOf(*Read(config), router).shape, WeightOf(*Read(Qwen3MoeJson()), router).shape);
+}
+
+TEST(MixtureConfig, LayersWithAnMlpAreOfAnotherKind) {
+  Json config = Qwen3MoeJson();
+  EXPECT_EQ(Read(config)->facts().kinds, (std::vector<int>{0, 0, 0, 0}));
+  config["mlp_only_layers"] = {1};
+  EXPECT_EQ(Read(config)->facts().kinds, (std::vector<int>{0, 1, 0, 0}));
+  config["decoder_sparse_step"] = 2;  // experts in layers 1 and 3, of which 1 is listed
+  EXPECT_EQ(Read(config)->facts().kinds, (std::vector<int>{0, 0, 0, 3}));
+}
+
+TEST(MixtureConfig, AStackIsReadFromATensorOfEachExpertUnderTheNamesThatFilesHave) {
+  const auto mixtral = Read(MixtralJson()), qwen = Read(Qwen3MoeJson());
+  const WeightDeclaration& up = WeightOf(*mixtral, "model.layers.1.mlp.experts.gate_up_proj/up");
+  EXPECT_EQ(up.shape, Shape({8, 96, 64}));
+  ASSERT_EQ(up.source.tensors().size(), 8u);
+  EXPECT_EQ(up.source.tensors()[3].name, "model.layers.1.block_sparse_moe.experts.3.w3.weight");
+  EXPECT_EQ(WeightOf(*mixtral, "model.layers.1.mlp.gate.weight").source.tensors()[0].name,
+            "model.layers.1.block_sparse_moe.gate.weight");
+  EXPECT_EQ(WeightOf(*qwen, "model.layers.1.mlp.experts.down_proj").source.tensors()[7].name,
+            "model.layers.1.mlp.experts.7.down_proj.weight");
+}
+
+// Qwen3-30B-A3B's sizes; its page says 3.3 B active.
+TEST(MixtureConfig, ParametersAreCountedThatATokenPasses) {
+  const Json config = Json::parse(R"({"architectures": ["Qwen3MoeForCausalLM"], "vocab_size": 151936,
+      "hidden_size": 2048, "num_hidden_layers": 48, "num_attention_heads": 32, "num_key_value_heads": 4,
+      "head_dim": 128, "moe_intermediate_size": 768, "num_experts": 128, "num_experts_per_tok": 8})");
+  const auto model = Read(config);
+  EXPECT_EQ(NumActiveParameters(*model), NumParameters(*model) - int64_t{48} * 120 * 3 * 768 * 2048);
+  EXPECT_EQ(ParametersText(NumParameters(*model), NumActiveParameters(*model)),
+            "30532.12 M parameters, 3353.03 M active");
+}
+
+TEST(MixtureConfig, ALossThatBalancesExpertsIsToldToBeLeftOut) {
+  Json config = MixtralJson();
+  EXPECT_TRUE(Read(config)->facts().training_notes.empty());
+  config["output_router_logits"] = true;
+  const auto notes = Read(config)->facts().training_notes;
+  ASSERT_EQ(notes.size(), 1u);
+  EXPECT_NE(notes[0].find("output_router_logits"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace temper::mixture_config_test
