@@ -143,6 +143,7 @@ class Verifier {
   struct Product {
     std::vector<Letter> letters;
     AxisSet partial;
+    bool absent = true;  // it has no operand
     std::string_view from;
     const Letter* Find(char name) const {
       for (const Letter& l : letters) {
@@ -225,7 +226,7 @@ class Verifier {
     for (const uint16_t factors : out.products) {
       Product product;
       TEMPER_RETURN_IF_ERROR(Multiply(rule, factors, input_of, &product));
-      if (product.from.empty()) continue;  // all of its operands are absent
+      if (product.absent) continue;
       AxisSet partial = product.partial;
       for (const Letter& letter : product.letters) {
         const bool in_output = std::string_view(out.dims).find(letter.name) != std::string_view::npos;
@@ -283,6 +284,7 @@ class Verifier {
                                   Name(input)));
       }
       product->partial |= p.partial;
+      product->absent = false;
       if (product->from.empty()) product->from = Name(input);
       const int rank = RankOf(input);
       for (int d = 0; d < rank; ++d) {
