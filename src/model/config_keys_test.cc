@@ -86,6 +86,7 @@ const std::map<std::string, std::set<std::string>> kHarmless = {
     {"tokens that a recurrence takes at a time", {"NemotronHForCausalLM.chunk_size", "mamba_chunk_size"}},
     {"how fast transformers computes, and in what type it keeps states",
      {"mamba_ssm_cache_dtype", "use_mamba_kernels"}},
+    {"another name of layers_block_type, which the file has", {"NemotronHForCausalLM.layer_types"}},
     {"initial weights", {"rescale_prenorm_residual", "time_step_floor", "time_step_max"}},
     {"what the class keeps and its model does not compute with",
      {"BioGptForCausalLM.layer_norm_eps", "GPTBigCodeForCausalLM.num_key_value_heads",
@@ -314,11 +315,17 @@ TEST(ConfigKeys, EveryKeyOfRopeParametersIsReadRefusedOrHarmless) {
 
 // Keys that a class does not have itself and that are read all the same: as files of earlier versions of transformers
 // have them, or (layer_types of Mistral) because transformers then takes another class.
-const std::set<std::string> kReadBeside = {
-    "Cohere2ForCausalLM.sliding_window_pattern", "Gemma3ForCausalLM.sliding_window_pattern",
-    "Glm4ForCausalLM.partial_rotary_factor",     "GlmForCausalLM.partial_rotary_factor",
-    "NemotronForCausalLM.partial_rotary_factor", "Phi3ForCausalLM.partial_rotary_factor",
-    "Qwen3_5ForCausalLM.partial_rotary_factor",  "MistralForCausalLM.layer_types"};
+const std::set<std::string> kReadBeside = {"Cohere2ForCausalLM.sliding_window_pattern",
+                                           "Gemma3ForCausalLM.sliding_window_pattern",
+                                           "Glm4ForCausalLM.partial_rotary_factor",
+                                           "GlmForCausalLM.partial_rotary_factor",
+                                           "NemotronForCausalLM.partial_rotary_factor",
+                                           "NemotronHForCausalLM.mamba_conv_bias",
+                                           "NemotronHForCausalLM.mamba_d_conv",
+                                           "NemotronHForCausalLM.mamba_n_groups",
+                                           "Phi3ForCausalLM.partial_rotary_factor",
+                                           "Qwen3_5ForCausalLM.partial_rotary_factor",
+                                           "MistralForCausalLM.layer_types"};
 
 TEST(ConfigKeys, AKeyThatTheClassDoesNotHaveChangesNothing) {
   Json all;  // a key that some family computes with, and its value there
