@@ -162,6 +162,13 @@ inline std::string Qwen3MoeConfigText() {
       "moe_intermediate_size": 48, "num_experts": 6, "num_experts_per_tok": 2, "norm_topk_prob": true,
       "mlp_only_layers": [1], "max_position_embeddings": 256})";
 }
+// Blocks of one part: Mamba-2 of two groups of heads, an MLP, attention, Mamba-2.
+inline std::string NemotronHConfigText() {
+  return R"({"architectures": ["NemotronHForCausalLM"], "vocab_size": 160, "hidden_size": 64, "num_attention_heads": 4,
+      "num_key_value_heads": 2, "head_dim": 16, "intermediate_size": 128, "max_position_embeddings": 256,
+      "mamba_num_heads": 8, "mamba_head_dim": 12, "n_groups": 2, "ssm_state_size": 16,
+      "layers_block_type": ["linear_attention", "mlp", "full_attention", "linear_attention"]})";
+}
 // Multipliers.
 inline std::string GraniteConfigText() {
   return R"({"architectures": ["GraniteForCausalLM"], "vocab_size": 160, "hidden_size": 64, "num_hidden_layers": 2,

@@ -120,8 +120,9 @@ Status BadOperands(Op op, const char* wanted, const Types& inputs, const Attribu
 }
 
 const FlowRule* FlowOf(const Node& node) {
-  const FlowRule* const flow = RuleOf(node.op).flow;
-  return flow != nullptr && flow->flagged != nullptr && node.attributes.Flag(flow->flag) ? flow->flagged : flow;
+  const FlowRule* flow = RuleOf(node.op).flow;
+  while (flow != nullptr && flow->flagged != nullptr && node.attributes.Flag(flow->flag)) flow = flow->flagged;
+  return flow;
 }
 
 }  // namespace temper

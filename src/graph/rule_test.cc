@@ -287,6 +287,19 @@ TEST(Rule, ANormOfGroupsTakesAWidthThatDividesTheRow) {
   EXPECT_FALSE(InferTypes(Op::kRmsNorm, {kX, {kX.dtype, {}}}, {{"eps", 1e-5}, {"grouped", int64_t{1}}}).ok());
 }
 
+TEST(Rule, ANormOfGroupsWithScalesOfTheirOwnTakesANumberThatDividesTheRow) {
+  const auto infer = [](int64_t groups, int64_t grouped, int64_t width) {
+    return InferTypes(Op::kRmsNorm, {kX, {kX.dtype, {width}}},
+                      {{"eps", 1e-5}, {"grouped", grouped}, {"groups", groups}});
+  };
+  const int64_t row = kX.shape[1];
+  EXPECT_TRUE(infer(2, 1, row).ok());
+  EXPECT_FALSE(infer(2, 0, row).ok());
+  EXPECT_FALSE(infer(3, 1, row).ok());
+  EXPECT_FALSE(infer(-2, 1, row).ok());
+  EXPECT_FALSE(infer(2, 1, row / 2).ok());
+}
+
 TEST(Rule, RefusesValuesOfAttributesThatMakeNoSense) {
   const auto refused = [](Op op, const Types& inputs, Attributes attributes, const char* key,
                           const AttributeValue& value) {

@@ -76,11 +76,25 @@ const std::map<std::string, std::set<std::string>> kHarmless = {
     {"of rope_parameters: positions of images, which text does not have", {"mrope_section"}},
     {"of experts, which dense models have none of",
      {"GraniteMoeHybridForCausalLM.intermediate_size", "GraniteMoeHybridForCausalLM.num_experts_per_tok",
-      "GraniteMoeHybridForCausalLM.output_router_logits"}},
-    {"tokens that a recurrence takes at a time", {"mamba_chunk_size"}},
+      "GraniteMoeHybridForCausalLM.output_router_logits", "NemotronHForCausalLM.moe_intermediate_size",
+      "NemotronHForCausalLM.moe_latent_size", "NemotronHForCausalLM.moe_shared_expert_intermediate_size",
+      "NemotronHForCausalLM.moe_shared_expert_overlap", "NemotronHForCausalLM.n_group",
+      "NemotronHForCausalLM.n_routed_experts", "NemotronHForCausalLM.n_shared_experts",
+      "NemotronHForCausalLM.norm_topk_prob", "NemotronHForCausalLM.num_experts_per_tok",
+      "NemotronHForCausalLM.num_local_experts", "NemotronHForCausalLM.output_router_logits",
+      "NemotronHForCausalLM.routed_scaling_factor", "NemotronHForCausalLM.topk_group"}},
+    {"of layers for drafts, which the class does not load", {"mtp_layers_block_type", "num_nextn_predict_layers"}},
+    {"tokens that a recurrence takes at a time", {"NemotronHForCausalLM.chunk_size", "mamba_chunk_size"}},
+    {"how fast transformers computes, and in what type it keeps states",
+     {"mamba_ssm_cache_dtype", "use_mamba_kernels"}},
+    {"another name of layers_block_type, which the file has", {"NemotronHForCausalLM.layer_types"}},
+    {"initial weights", {"rescale_prenorm_residual", "time_step_floor", "time_step_max"}},
     {"what the class keeps and its model does not compute with",
      {"BioGptForCausalLM.layer_norm_eps", "GPTBigCodeForCausalLM.num_key_value_heads",
-      "Gemma3ForCausalLM.attn_logit_softcapping"}},
+      "Gemma3ForCausalLM.attn_logit_softcapping", "NemotronHForCausalLM.attention_bias", "NemotronHForCausalLM.expand",
+      "NemotronHForCausalLM.hidden_dropout", "NemotronHForCausalLM.mamba_proj_bias",
+      "NemotronHForCausalLM.num_hidden_layers", "NemotronHForCausalLM.sliding_window",
+      "NemotronHForCausalLM.time_step_limit", "num_logits_to_keep", "residual_in_fp32"}},
     {"what the class puts in its place itself: sliding_window_pattern, or 6; hidden_size / num_attention_heads",
      {"Gemma3ForCausalLM._sliding_window_pattern", "CohereCompassForCausalLM.head_dim"}},
 };
@@ -112,7 +126,7 @@ Json LongropeParameters(size_t pairs) {
 // The family whose rope_parameters are always one for each type of layer.
 constexpr char kRopeByType[] = "CohereCompassForCausalLM";
 // The family whose class has experts where its files say nothing.
-constexpr char kHasExperts[] = "GraniteMoeHybridForCausalLM";
+constexpr char kHasExperts[] = "GraniteMoeHybridForCausalLM", kHasExpertLayers[] = "NemotronHForCausalLM";
 
 // Configurations of a family in one or another of which each of its keys means something.
 std::vector<Json> BasesOf(const std::string& family) {
@@ -188,6 +202,10 @@ std::vector<Json> BasesOf(const std::string& family) {
     if (family == kHasExperts) {
       base.update({{"num_local_experts", 0}, {"shared_intermediate_size", 32}});
       if (base.contains("rope_parameters")) base["position_embedding_type"] = "rope";
+    }
+    if (family == kHasExpertLayers) {
+      base["layers_block_type"] = {"linear_attention", "full_attention", "mlp"};
+      base["n_groups"] = 2;
     }
     if (family.ends_with("ForConditionalGeneration")) base = {{"text_config", base}};
     base["architectures"] = {family};
@@ -298,11 +316,17 @@ TEST(ConfigKeys, EveryKeyOfRopeParametersIsReadRefusedOrHarmless) {
 
 // Keys that a class does not have itself and that are read all the same: as files of earlier versions of transformers
 // have them, or (layer_types of Mistral) because transformers then takes another class.
-const std::set<std::string> kReadBeside = {
-    "Cohere2ForCausalLM.sliding_window_pattern", "Gemma3ForCausalLM.sliding_window_pattern",
-    "Glm4ForCausalLM.partial_rotary_factor",     "GlmForCausalLM.partial_rotary_factor",
-    "NemotronForCausalLM.partial_rotary_factor", "Phi3ForCausalLM.partial_rotary_factor",
-    "Qwen3_5ForCausalLM.partial_rotary_factor",  "MistralForCausalLM.layer_types"};
+const std::set<std::string> kReadBeside = {"Cohere2ForCausalLM.sliding_window_pattern",
+                                           "Gemma3ForCausalLM.sliding_window_pattern",
+                                           "Glm4ForCausalLM.partial_rotary_factor",
+                                           "GlmForCausalLM.partial_rotary_factor",
+                                           "NemotronForCausalLM.partial_rotary_factor",
+                                           "NemotronHForCausalLM.mamba_conv_bias",
+                                           "NemotronHForCausalLM.mamba_d_conv",
+                                           "NemotronHForCausalLM.mamba_n_groups",
+                                           "Phi3ForCausalLM.partial_rotary_factor",
+                                           "Qwen3_5ForCausalLM.partial_rotary_factor",
+                                           "MistralForCausalLM.layer_types"};
 
 TEST(ConfigKeys, AKeyThatTheClassDoesNotHaveChangesNothing) {
   Json all;  // a key that some family computes with, and its value there
@@ -346,6 +370,9 @@ TEST(ConfigKeys, AMissingKeyMeansTheValueOfTheClass) {
     Json empty = {{"architectures", {family}}};
     all.update(empty);
     if (family == kHasExperts) empty["num_local_experts"] = all["num_local_experts"] = 0;
+    if (family == kHasExpertLayers) {
+      for (const char* key : {"layers_block_type", "layer_types"}) empty[key] = all[key] = {"linear_attention", "mlp"};
+    }
     const Read without = ReadConfig(empty), with = ReadConfig(all);
     EXPECT_TRUE(without.ok || family == kRopeByType) << family << ": " << without.text;
     EXPECT_TRUE(without.text == with.text) << family << (with.ok ? "" : ": " + with.text);

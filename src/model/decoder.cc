@@ -84,6 +84,9 @@ ValueId Build(ForwardBuilder& f, const GatedDeltaSpec& spec, const BlockContext&
 ValueId Build(ForwardBuilder& f, const Mamba2Spec& spec, const BlockContext& block, ValueId x_TD) {
   return BuildMamba2(f, spec, block, x_TD);
 }
+ValueId Build(ForwardBuilder&, std::monostate, const BlockContext&, ValueId x_TD) {
+  return x_TD;
+}
 ValueId Build(ForwardBuilder& f, const MlpSpec& spec, const BlockContext& block, ValueId x_TD) {
   return BuildMlp(f, spec, block, x_TD);
 }
@@ -113,6 +116,7 @@ ValueId Decoder::Block(ForwardBuilder& f, ValueId x_TD, std::span<const RopeTabl
   h = normed(f.Dropout(h, b.mixer_out_dropout, "attn_dropout"), b.norms.mixer_out, "attn_out_norm");
   x_TD = f.Sum(x_TD, f.Scale(h, b.residual_scale, "attn_scaled"), "attn_residual");
   if (!before) x_TD = normed(x_TD, b.norms.mixer, "attn_norm");
+  if (std::holds_alternative<std::monostate>(b.feed_forward)) return x_TD;
 
   if (b.parallel) {
     h = b.norms.feed_forward.empty() ? read_by_mixer : normed(input, b.norms.feed_forward, "mlp_norm");

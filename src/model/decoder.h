@@ -22,8 +22,9 @@
 namespace temper {
 
 // A new kind is an alternative here, with its file, and an overload of Build in decoder.cc.
-using Mixer = std::variant<AttentionSpec, ShortConvSpec, GatedDeltaSpec, Mamba2Spec>;
-using FeedForward = std::variant<MlpSpec, ExpertsSpec>;
+using Mixer = std::variant<AttentionSpec, ShortConvSpec, GatedDeltaSpec, Mamba2Spec, MlpSpec>;
+// None in blocks of one part, which is then their mixer, be it an MLP (Nemotron-H).
+using FeedForward = std::variant<MlpSpec, ExpertsSpec, std::monostate>;
 
 // Names of a block's norms: before mixer and feed-forward (pre-norm), and on their outputs (post-norm); "": none.
 struct BlockNorms {

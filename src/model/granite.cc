@@ -68,11 +68,11 @@ Result<Mamba2Spec> ReadMamba2(const Json& config, int64_t hidden, double norm_ep
   TEMPER_ASSIGN_OR_RETURN(m.conv_bias, BoolOr(config, "mamba_conv_bias", true, where));
   TEMPER_ASSIGN_OR_RETURN(m.bias, BoolOr(config, "mamba_proj_bias", false, where));
   if (!IsSane(m.heads, kMaxHeads) || !IsSane(m.state_dim, kMaxHeads) || !IsSane(expand, kMaxHeads) ||
-      expand * hidden % m.heads != 0) {
+      !IsSane(m.groups, kMaxHeads) || expand * hidden % m.heads != 0 || m.heads % m.groups != 0) {
     return Corrupt(fmt::format(
-        "{}: mamba_expand {} times hidden_size {} should be a positive multiple of mamba_n_heads {}, and mamba_d_state "
-        "{} positive",
-        where, expand, hidden, m.heads, m.state_dim));
+        "{}: mamba_expand {} times hidden_size {} should be a positive multiple of mamba_n_heads {}, that one of "
+        "mamba_n_groups {}, and mamba_d_state {} positive",
+        where, expand, hidden, m.heads, m.groups, m.state_dim));
   }
   m.value_dim = expand * hidden / m.heads;
   const auto head = config.find("mamba_d_head");
@@ -80,9 +80,6 @@ Result<Mamba2Spec> ReadMamba2(const Json& config, int64_t hidden, double norm_ep
     return Corrupt(fmt::format(
         "{}: mamba_d_head is {}, should be \"auto\" or mamba_expand {} times hidden_size {} by mamba_n_heads {}: {}",
         where, head->dump().substr(0, 40), expand, hidden, m.heads, m.value_dim));
-  }
-  if (m.groups != 1) {
-    return Unsupported(fmt::format("{}: mamba_n_groups is {}; one group of heads is supported", where, m.groups));
   }
   if (m.taps < 1 || m.taps > kMaxConvTaps) {
     return Unsupported(fmt::format("{}: mamba_d_conv is {}; convolutions of 1 to {} tokens are supported", where,

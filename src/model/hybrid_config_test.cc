@@ -1,4 +1,5 @@
-// Reading the config.json of families whose blocks differ: LFM2, Qwen 3.5 and Granite 4.
+// Reading the config.json of families whose blocks differ: LFM2, Qwen 3.5, Granite 4 and
+// Nemotron-H.
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
@@ -27,6 +28,12 @@ Json Granite4Json() {
     "num_local_experts": 0, "mamba_n_heads": 8, "layer_types": ["mamba", "attention", "mamba"]})");
 }
 
+Json NemotronHJson() {
+  return Json::parse(R"({"architectures": ["NemotronHForCausalLM"], "vocab_size": 100, "hidden_size": 64,
+    "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16, "intermediate_size": 96, "mamba_num_heads": 8,
+    "mamba_head_dim": 4, "n_groups": 2, "ssm_state_size": 8, "hybrid_override_pattern": "M-M*-"})");
+}
+
 // The error names the key, and the value where that is short.
 void ExpectRefused(Json config, const std::string& key, const Json& value, StatusCode code) {
   config[key] = value;
@@ -49,6 +56,29 @@ TEST(HybridConfig, BlocksOfDifferentMixersAreOfDifferentKinds) {
   EXPECT_EQ(Read(Lfm2Json())->facts().kinds, (std::vector<int>{0, 1, 0}));
   EXPECT_EQ(Read(Qwen35Json())->facts().kinds, (std::vector<int>{0, 0, 0, 3}));
   EXPECT_EQ(Read(Granite4Json())->facts().kinds, (std::vector<int>{0, 1, 0}));
+  EXPECT_EQ(Read(NemotronHJson())->facts().kinds, (std::vector<int>{0, 1, 0, 3, 1}));
+}
+
+TEST(HybridConfig, NemotronHsLayersAreAPatternOrAList) {
+  Json listed = NemotronHJson();
+  listed.erase("hybrid_override_pattern");
+  for (const char* key : {"layers_block_type", "layer_types"}) {
+    Json json = listed;
+    json[key] = {"mamba", "mlp", "linear_attention", "attention", "mlp"};
+    json["num_hidden_layers"] = 52;  // the class passes over it
+    EXPECT_EQ(Read(json)->facts().kinds, (std::vector<int>{0, 1, 0, 3, 1}));
+  }
+  ExpectRefused(NemotronHJson(), "hybrid_override_pattern", "M-X", StatusCode::kUnsupported);
+  ExpectRefused(NemotronHJson(), "layers_block_type", {"mlp", "conv"}, StatusCode::kUnsupported);
+  ExpectRefused(NemotronHJson(), "layers_block_type", "mlp", StatusCode::kCorrupt);
+  for (const Json& with_experts : {Json{{"hybrid_override_pattern", "ME"}}, Json{{"layers_block_type", {"moe"}}}}) {
+    Json json = listed;
+    json.update(with_experts);
+    const auto model = ModelFromConfig(json, "config.json");
+    ASSERT_FALSE(model.ok());
+    EXPECT_NE(model.status().message().find("has experts"), std::string::npos) << model.status().message();
+  }
+  EXPECT_FALSE(ModelFromConfig(listed, "config.json").ok());  // where a file says nothing, the class has experts
 }
 
 TEST(HybridConfig, UnknownTypesOfLayersAreRefusedByName) {
@@ -80,13 +110,18 @@ TEST(HybridConfig, SizesThatDoNotFitAreRefusedByKeyAndValue) {
   ExpectRefused(Granite4Json(), "mamba_d_conv", 9, StatusCode::kUnsupported);
   ExpectRefused(Granite4Json(), "mamba_n_heads", 3, StatusCode::kCorrupt);
   ExpectRefused(Granite4Json(), "mamba_d_state", 0, StatusCode::kCorrupt);
+  ExpectRefused(Granite4Json(), "mamba_n_groups", 3, StatusCode::kCorrupt);
   ExpectRefused(Granite4Json(), "mamba_expand", -1, StatusCode::kCorrupt);
   ExpectRefused(Granite4Json(), "mamba_d_head", 8, StatusCode::kCorrupt);
+  ExpectRefused(NemotronHJson(), "n_groups", 3, StatusCode::kCorrupt);
+  ExpectRefused(NemotronHJson(), "mamba_head_dim", 0, StatusCode::kCorrupt);
+  ExpectRefused(NemotronHJson(), "time_step_min", -1, StatusCode::kCorrupt);
+  ExpectRefused(NemotronHJson(), "conv_kernel", 9, StatusCode::kUnsupported);
+  ExpectRefused(NemotronHJson(), "mamba_hidden_act", "gelu", StatusCode::kUnsupported);
 }
 
 TEST(HybridConfig, WhatGranite4DoesNotComputeIsRefusedByKeyAndValue) {
   ExpectRefused(Granite4Json(), "num_local_experts", 4, StatusCode::kUnsupported);
-  ExpectRefused(Granite4Json(), "mamba_n_groups", 2, StatusCode::kUnsupported);
   ExpectRefused(Granite4Json(), "time_step_limit", {0.0, 0.1}, StatusCode::kUnsupported);
   ExpectRefused(Granite4Json(), "time_step_limit", {0.01, {{"__float__", "Infinity"}}}, StatusCode::kUnsupported);
   ExpectRefused(Granite4Json(), "position_embedding_type", "alibi", StatusCode::kUnsupported);

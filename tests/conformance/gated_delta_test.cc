@@ -225,18 +225,20 @@ TEST(Decay, AgreesWithItsTwinInBothDirections) {
       const auto off = [&](int64_t i) { return 30 * kU * std::fabs(g[i]) + kTiny; };
       ExpectConforms(decay, [&](int, int64_t i) { return off(i); });
       OpCase with_steps = decay;
-      with_steps.attributes = {{"steps", int64_t{1}}};
+      with_steps.attributes = {{"steps", int64_t{1}}, {"min", 0.25}};
       const Tensor step = RunOn(ReferenceKernels(), with_steps, 1)[1];
-      ExpectConforms(with_steps, [&](int k, int64_t i) { return k == 0 ? off(i) : 30 * kU * step[i] + kTiny; });
+      ExpectConforms(with_steps, [&, H = H](int k, int64_t i) {
+        return 30 * kU * step[i] * (k == 0 ? std::exp(a_log[i % H]) : 1) + kTiny;
+      });
       // What comes through the step: the logistic function is at most 1.
       ExpectConforms({Op::kDecayBackward,
                       {d_g, d_g, a, a_log, dt_bias, acc, acc},
-                      {{"grad_w", int64_t{1}}, {"acc_w", int64_t{1}}, {"steps", int64_t{1}}}},
+                      {{"grad_w", int64_t{1}}, {"acc_w", int64_t{1}}, {"steps", int64_t{1}}, {"min", 0.25}}},
                      [&, H = H, T = T](int k, int64_t i) {
                        if (k == 0) return 40 * kU * std::fabs(d_g[i]) * (1 + std::exp(a_log[i % H])) + kTiny;
                        double sum = kU;
                        for (int64_t t = 0; t < T; ++t) {
-                         sum += k == 1 ? off(t * H + i) : 40 * kU * (1 + std::exp(a_log[i]));
+                         sum += kU * std::exp(a_log[i]) * (k == 1 ? 30 * step[t * H + i] : 40) + (k == 1 ? 0 : 40 * kU);
                        }
                        return sum;
                      });

@@ -251,6 +251,14 @@ TEST(Gradients, OfRmsNormOfGroups) {
   g.FinishWithLoss(g.Add(Op::kRmsNorm, {g.Add(Op::kAdd, {x, y}, {}, "sum")[0], w}, grouped, "z")[0]);
 }
 
+TEST(Gradients, OfRmsNormOfGroupsWithScalesOfTheirOwn) {
+  OpGraph g;
+  const ValueId x = g.Activation("x", {kT, 8}), w = g.Source("w", {8});
+  const Attributes groups{{"eps", 1e-2}, {"grouped", int64_t{1}}, {"groups", int64_t{2}}};
+  const ValueId y = g.Add(Op::kRmsNorm, {x, w}, groups, "y")[0];
+  g.FinishWithLoss(g.Add(Op::kRmsNorm, {g.Add(Op::kAdd, {x, y}, {}, "sum")[0], w}, groups, "z")[0]);
+}
+
 TEST(Gradients, OfRmsNormScaledByOnePlusW) {
   for (const int64_t grouped : {0, 1}) {
     OpGraph g;
@@ -318,11 +326,15 @@ TEST(Gradients, OfAShortConvolutionAlongDocuments) {
   }
 }
 
+// With a least step, some are it.
 TEST(Gradients, OfTheDecayOfAState) {
-  OpGraph g;
-  const ValueId a = g.Activation("a", {kT, kD}), a_log = g.Source("a_log", {kD}), dt_bias = g.Source("dt_bias", {kD});
-  g.AddSeeded(g.Add(Op::kDecay, {a, a_log, dt_bias}, {}, "g")[0]);
-  g.Finish();
+  for (const double least : {0.0, 0.6}) {
+    OpGraph g;
+    const ValueId a = g.Activation("a", {kT, kD}), a_log = g.Source("a_log", {kD}), dt_bias = g.Source("dt_bias", {kD});
+    const Attributes attributes = least > 0 ? Attributes{{"min", least}} : Attributes();
+    g.AddSeeded(g.Add(Op::kDecay, {a, a_log, dt_bias}, attributes, "g")[0]);
+    g.Finish();
+  }
 }
 
 // Two heads of each group; documents of 4 and 2 tokens.

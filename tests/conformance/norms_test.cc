@@ -63,6 +63,20 @@ TEST(RmsNorm, OfGroupsAgreesWithItsTwin) {
   }
 }
 
+// Groups with scales of their own: rows of each group are normed as rows alone, beside the other groups.
+TEST(RmsNorm, OfGroupsWithScalesOfTheirOwnAgreesWithItsTwin) {
+  for (DType dtype : kCompute) {
+    for (auto [T, D] : kSizes) {
+      const int64_t G = 3;
+      const Tensor x = Tensor::Random({dtype, {T, G * D}}, 1, 3), w = Tensor::Random({dtype, {G * D}}, 2);
+      const Attributes groups{{"eps", 1e-5}, {"grouped", int64_t{1}}, {"groups", G}};
+      const OpCase norm{Op::kRmsNorm, {x, w}, groups};
+      const auto want = RunOn(ReferenceKernels(), norm, 1);
+      ExpectConforms(norm, [&, D = D](int k, int64_t i) { return (Row(D) / 2 + 5) * kU * std::fabs(want[k][i]); });
+    }
+  }
+}
+
 struct NormCase {
   Tensor d_y, x, w, acc, acc_w, acc_b;
   NormCase(DType dtype, int64_t T, int64_t D, double mean)
@@ -104,6 +118,34 @@ TEST(RmsNorm, BackwardAgreesWithItsTwin) {
           return kU * Column(T) * (sum + acc_w * std::fabs(c.acc_w[i]));
         });
       }
+    }
+  }
+}
+
+TEST(RmsNorm, BackwardOfGroupsWithScalesOfTheirOwnAgreesWithItsTwin) {
+  for (DType dtype : kCompute) {
+    for (auto [T, D] : kSizes) {
+      const int64_t G = 3, W = G * D;
+      const NormCase c(dtype, T, W, 0);
+      const Attributes groups{{"eps", 1e-5}, {"grouped", int64_t{1}}, {"groups", G}};
+      const Tensor rstd = RunOn(ReferenceKernels(), {Op::kRmsNorm, {c.x, c.w}, groups}, 1)[1];
+      const Attributes all{
+          {"acc", int64_t{1}}, {"grad_w", int64_t{1}}, {"acc_w", int64_t{1}}, {"grouped", int64_t{1}}, {"groups", G}};
+      ExpectConforms({Op::kRmsNormBackward, {c.d_y, c.x, c.w, rstd, c.acc, c.acc_w}, all}, [&, T = T, D = D, W = W](
+                                                                                               int k, int64_t i) {
+        double sum = 0;
+        if (k == 0) {
+          const int64_t g = i / D;
+          for (int64_t d = g * D; d < (g + 1) * D; ++d) sum += std::fabs(c.d_y[d] * c.w[d % W] * c.x[d]);
+          const double r = rstd[g];
+          const double dot_part = r * r * r * std::fabs(c.x[i]) * sum / static_cast<double>(D);
+          return kU * ((Row(D) + 10) * dot_part + 4 * r * std::fabs(c.d_y[i] * c.w[i % W]) + 2 * std::fabs(c.acc[i]));
+        }
+        for (int64_t t = 0; t < T; ++t) {
+          sum += std::fabs(c.d_y[t * W + i] * c.x[t * W + i] * rstd[(t * W + i) / D]);
+        }
+        return kU * Column(T) * (sum + std::fabs(c.acc_w[i]));
+      });
     }
   }
 }

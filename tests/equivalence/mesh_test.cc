@@ -371,7 +371,9 @@ TEST(Mesh, FurtherFamiliesHaveTheLossesOfOneRank) {
       {"full LFM2", Lfm2ConfigText(), Method::kFull, 0},
       {"LoRA LFM2", Lfm2ConfigText(), Method::kLora, 0.1},
       {.name = "full Qwen 3.5", .config = Qwen35ConfigText(), .method = Method::kFull, .dropout = 0, .steps = 2},
-      {.name = "LoRA Qwen 3.5", .config = Qwen35ConfigText(), .method = Method::kLora, .dropout = 0.1, .steps = 2}};
+      {.name = "LoRA Qwen 3.5", .config = Qwen35ConfigText(), .method = Method::kLora, .dropout = 0.1, .steps = 2},
+      {"full Nemotron-H", NemotronHConfigText(), Method::kFull, 0},
+      {"LoRA Nemotron-H", NemotronHConfigText(), Method::kLora, 0.1}};
   for (const Variant& v : hybrids) {
     ExpectLossesOfOneRank(v, meshes[0]);
     ExpectLossesOfOneRank(

@@ -88,10 +88,13 @@ FREE = {"opt": "k_proj.bias", "biogpt": "k_proj.bias", "gpt2": "c_attn.bias", "g
 
 QUERIES = ("q_proj", "c_attn.weight", "c_attn.lora", "query_key_value.weight", "query_key_value.lora")
 
+# Where PEFT refuses all-linear: out_proj of Mamba-2, which some kernels do not call as a module.
+TARGETS = {"nemotron_h": ["in_proj", "up_proj", "down_proj", "q_proj", "k_proj", "v_proj", "o_proj"]}
+
 # Models whose curves train on the same rows, which are goldens of their own.
 SHARED_ROWS = ("arcee", "biogpt", "cohere", "cohere_compass", "cwm", "ernie4_5", "exaone", "exaone4", "falcon", "gpt_bigcode",
-               "gpt_neo", "granite_hybrid", "helium", "hunyuan", "hyperclovax", "jais2", "lfm2", "mixtral", "nanochat", "nemotron", "olmo", "olmoe",
-               "openai_gpt", "qwen2_moe", "qwen3_5", "qwen3_moe", "stablelm", "vaultgemma")
+               "gpt_neo", "granite_hybrid", "helium", "hunyuan", "hyperclovax", "jais2", "lfm2", "mixtral", "nanochat", "nemotron",
+               "nemotron_h", "olmo", "olmoe", "openai_gpt", "qwen2_moe", "qwen3_5", "qwen3_moe", "stablelm", "vaultgemma")
 
 
 CURVES = {
@@ -143,7 +146,7 @@ CURVES = {
                        "qwen3_moe": 3e-4}.get(model, 2e-3), weight_decay=0.1, scheduler="linear", warmup_steps=4,
         max_grad_norm=0.4))
        for model in SHARED_ROWS},
-    **{f"curve_lora_{model}": (model, dict(r=2, lora_alpha=4, target_modules="all-linear"), False, dict(
+    **{f"curve_lora_{model}": (model, dict(r=2, lora_alpha=4, target_modules=TARGETS.get(model, "all-linear")), False, dict(
         learning_rate=3e-3 if model in ("nemotron", "qwen3_5") else 1e-3 if model in ("mixtral", "olmoe", "qwen2_moe", "qwen3_moe") else 1e-2, weight_decay=0.0, scheduler="cosine", warmup_steps=3,
         max_grad_norm=0.15))
        for model in SHARED_ROWS},
@@ -208,6 +211,7 @@ def write_gradients(out, forms):
 # Parts of parameters' names that save_pretrained changes: (here, in files).
 RENAMED = {
     "gpt_neox": [("lm_head.", "embed_out.")],
+    "nemotron_h": [("model.", "backbone.")],
     "exaone": [("model.embed_tokens", "transformer.wte"), ("model.layers", "transformer.h"),
                ("model.norm", "transformer.ln_f"), ("o_proj", "out_proj"), ("self_attn", "attn.attention"),
                ("input_layernorm", "ln_1"), ("post_attention_layernorm", "ln_2"), ("gate_proj", "c_fc_0"),

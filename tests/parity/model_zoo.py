@@ -68,6 +68,9 @@ TINY_LAYER = dict(TINY, num_hidden_layers=1, num_key_value_heads=1)
 TINY_GPT = dict(GPT2, vocab_size=32, n_embd=16, n_layer=2, n_head=2)
 TINY_NEO = dict(TINY, max_position_embeddings=64, num_key_value_heads=None, layer_norm_epsilon=1e-3,
                 attention_types=[[["global", "local"], 1]], pad_token_id=0, bos_token_id=1, eos_token_id=2)
+TINY_PARTS = dict(vocab_size=32, hidden_size=16, intermediate_size=24, num_attention_heads=4, num_key_value_heads=2,
+                  head_dim=4, max_position_embeddings=256, layer_norm_epsilon=1e-3, pad_token_id=0, bos_token_id=1,
+                  eos_token_id=2)
 PLAIN_ROPE = {"rope_type": "default", "rope_theta": 10000.0}
 
 # With head_dim 16 the wavelengths are 6.3, 19.9, 62.8, 199, ...: below 128/4 kept, above 128/1 divided by the factor,
@@ -315,6 +318,14 @@ MODELS = {
         TINY, shared_intermediate_size=24, num_local_experts=0, mamba_n_heads=2, mamba_d_state=4, mamba_d_conv=3,
         mamba_expand=1, mamba_conv_bias=False, mamba_proj_bias=True, attention_bias=True, tie_word_embeddings=True,
         position_embedding_type="rope", layer_types=["attention", "mamba"])),
+    # Mamba-2 of two groups of heads, an MLP, attention, an MLP: a part a block.
+    "nemotron_h": ("nemotron_h", dict(
+        TINY_PARTS, mamba_num_heads=4, mamba_head_dim=6, n_groups=2, ssm_state_size=5,
+        layers_block_type=["linear_attention", "mlp", "full_attention", "mlp"])),
+    # Many steps are the least.
+    "nemotron_h_biases": ("nemotron_h", dict(
+        TINY_PARTS, mamba_num_heads=2, mamba_head_dim=8, n_groups=1, ssm_state_size=4, conv_kernel=3, use_conv_bias=False,
+        use_bias=True, mlp_bias=True, time_step_min=0.7, layers_block_type=["linear_attention", "full_attention", "mlp"])),
     "biogpt": ("biogpt", dict(TINY, tie_word_embeddings=False)),
     "biogpt_plain": ("biogpt", dict(TINY_LAYER, scale_embedding=False, hidden_act="relu")),
     "opt_pre_norm": ("opt", dict()),
@@ -332,13 +343,13 @@ MODELS = {
 NO_DROPOUT = dict(max_position_embeddings=64, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
 SIZES = {
     "opt": OPT, "gpt2": GPT2, "gpt_bigcode": TINY_GPT, "openai-gpt": TINY_GPT, "gpt_neo": TINY_NEO,
-    "biogpt": dict(LLAMA, **NO_DROPOUT),
+    "biogpt": dict(LLAMA, **NO_DROPOUT), "nemotron_h": {},
 }
 # Files of these are in bf16, which halves them. Their numbers are the same: all weights are exact in bf16.
 IN_BF16 = {
     "arcee", "biogpt", "cohere", "cohere_compass_text", "cwm", "ernie4_5", "exaone", "exaone4", "falcon", "gpt_bigcode", "gpt_neo",
-    "granitemoehybrid", "helium", "hunyuan_v1_dense", "hyperclovax", "jais2", "lfm2", "mixtral", "nanochat", "nemotron", "olmo", "olmoe",
-    "openai-gpt", "qwen2_moe", "qwen3_5_text", "qwen3_moe", "stablelm", "vaultgemma",
+    "granitemoehybrid", "helium", "hunyuan_v1_dense", "hyperclovax", "jais2", "lfm2", "mixtral", "nanochat", "nemotron",
+    "nemotron_h", "olmo", "olmoe", "openai-gpt", "qwen2_moe", "qwen3_5_text", "qwen3_moe", "stablelm", "vaultgemma",
 }
 
 # Multimodal folders around the text models above, whose weights they share: (class, text model, settings).

@@ -100,7 +100,7 @@ bool IsMixture(const std::string& name) {
 bool RunsHere(const std::string& name) {
   const char* const device = std::getenv("TEMPER_TEST_DEVICE");
   const auto has = [&](const char* part) { return name.find(part) != name.npos; };
-  const bool lacking = has("lfm2") || has("qwen3_5") || has("granite_hybrid") || IsMixture(name);
+  const bool lacking = has("lfm2") || has("qwen3_5") || has("granite_hybrid") || has("nemotron_h") || IsMixture(name);
   return !lacking || device == nullptr || std::string_view(device) != "gpu";
 }
 std::vector<std::string> CasesOfKind(const std::string& kind) {

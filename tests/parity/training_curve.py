@@ -13,8 +13,8 @@ ROW_LENGTH = 32
 
 def parameter_groups(model, weight_decay):
     """Trainer's rule: no decay on norms and biases; embeddings decay. It knows norms by names, among which post_norm1 and
-    post_norm2 (HyperCLOVA X) are not: there it decays what it means not to."""
-    decayed = {n for n in transformers.Trainer.get_decay_parameter_names(None, model) if ".post_norm" not in n}
+    post_norm2 (HyperCLOVA X) and norm_f (Nemotron-H) are not: there it decays what it means not to."""
+    decayed = {n for n in transformers.Trainer.get_decay_parameter_names(None, model) if ".post_norm" not in n and ".norm_f" not in n}
     named = [(n, p) for n, p in model.named_parameters() if p.requires_grad]
     return [
         {"params": [p for n, p in named if n in decayed], "weight_decay": weight_decay},

@@ -1,6 +1,7 @@
 // The decay of a recurrent state, in logarithms: g = -exp(A_log) * softplus(a + dt_bias), for each token and head, in
 // f32 (Gu & Dao 2023, Mamba; transformers, Qwen3_5GatedDeltaNet). softplus(x) = log(1 + exp(x)). `steps`: also the
-// softplus itself, the step dt by which Mamba-2 scales what it adds to a state (GraniteMoeHybridMambaLayer).
+// softplus itself, the step dt by which Mamba-2 scales what it adds to a state (GraniteMoeHybridMambaLayer). `min`: of
+// the softplus, at least this, and no gradient below (NemotronHMamba2Mixer).
 #include "graph/ops/measured.h"
 #include "graph/ops/rules.h"
 #include "graph/ops/sharding.h"
@@ -30,13 +31,14 @@ void Gradient(GradientSink& sink) {
   // Of the two vectors, one is trained where the other is.
   const bool grad_w = sink.Needs(1) || sink.Needs(2);
   std::vector<ValueId> inputs = {sink.OutputGradient(0)};
-  const bool steps = node.attributes.Flag("steps");
+  const bool steps = node.attributes.Flag("steps"), bounded = node.attributes.Has("min");
   if (steps) inputs.push_back(sink.OutputGradient(1));
   inputs.insert(inputs.end(), node.inputs.begin(), node.inputs.end());
   const bool acc_w = grad_w && sink.Pending(1) != kNoValue && sink.Pending(2) != kNoValue;
   if (acc_w) inputs.insert(inputs.end(), {sink.Pending(1), sink.Pending(2)});
   Attributes attributes = {{"grad_w", int64_t{grad_w}}, {"acc_w", int64_t{acc_w}}};
   if (steps) attributes.Set("steps", int64_t{1});
+  if (bounded) attributes.Set("min", node.attributes.Double("min"));
   const auto outputs = sink.Emit(Op::kDecayBackward, std::move(inputs), std::move(attributes));
   if (sink.Needs(0)) sink.Contribute(0, outputs[0]);
   for (int i = 1; i < 3; ++i) {
@@ -79,8 +81,8 @@ int Overwrites(const Attributes& a, int num_inputs, int output) {
   return output > 0 && a.Flag("acc_w") ? num_inputs - 3 + output : -1;
 }
 
-constexpr AttributeSpec kAttributes[] = {Flag("steps")};
-constexpr AttributeSpec kBackwardAttributes[] = {Flag("steps"), Flag("grad_w"), Flag("acc_w")};
+constexpr AttributeSpec kAttributes[] = {Flag("steps"), OptionalDouble("min")};
+constexpr AttributeSpec kBackwardAttributes[] = {Flag("steps"), OptionalDouble("min"), Flag("grad_w"), Flag("acc_w")};
 
 constexpr FlowOperand kForwardIn[] = {{"TH"}, {"H"}, {"H"}};
 constexpr FlowOutput kForwardOut[] = {{"TH", {Factors({0, 1, 2})}}, {"TH", {Factors({0, 2})}, "steps"}};

@@ -1,6 +1,7 @@
 // RMSNorm: y = x * rstd * w, rstd = 1/sqrt(mean(x^2) + eps) (Zhang & Sennrich 2019; transformers, LlamaRMSNorm).
 // Grouped: a norm of its own for every w's width of a row's elements, as the norms of each head's q and k are
-// (transformers, Qwen3RMSNorm of q_norm); rstd is then [T, G], G groups. plus_one: 1 + w in the place of w
+// (transformers, Qwen3RMSNorm of q_norm); rstd is then [T, G], G groups. `groups` of so many: each has scales of its
+// own, and w is as wide as a row (transformers, NemotronHRMSNormGated). plus_one: 1 + w in the place of w
 // (transformers, Gemma2RMSNorm). Its backward takes the residual's gradient as `acc`, which saves a pass over the
 // activations.
 #include <fmt/core.h>
@@ -13,20 +14,23 @@ namespace temper {
 namespace {
 
 bool IsScale(const TensorType& w, const TensorType& x_TD, const Attributes& a) {
-  const int64_t width = w.shape.rank() == 1 ? w.shape[0] : 0;
-  const bool fits = a.Flag("grouped") ? width > 0 && x_TD.shape[1] % width == 0 : width == x_TD.shape[1];
+  const int64_t width = w.shape.rank() == 1 ? w.shape[0] : 0, groups = a.IntOr("groups", 0);
+  if (groups < 0 || (groups > 0 && (!a.Flag("grouped") || x_TD.shape[1] % groups != 0))) return false;
+  const bool of_group = a.Flag("grouped") && groups == 0;
+  const bool fits = of_group ? width > 0 && x_TD.shape[1] % width == 0 : width == x_TD.shape[1];
   return fits && IsFloatVector(w, width);
 }
 // rstd: one for each row, or for each group of a row.
 TensorType StatisticOf(const TensorType& x_TD, const TensorType& w, const Attributes& a) {
   const DType dtype = StatisticDType(x_TD.dtype);
   if (!a.Flag("grouped")) return {dtype, {x_TD.shape[0]}};
-  return {dtype, {x_TD.shape[0], x_TD.shape[1] / w.shape[0]}};
+  const int64_t groups = a.IntOr("groups", 0);
+  return {dtype, {x_TD.shape[0], groups > 0 ? groups : x_TD.shape[1] / w.shape[0]}};
 }
 
 Result<Types> Infer(const Types& in, const Attributes& a) {
   if (in.size() != 2 || !IsMatrix(in[0]) || !IsFloat(in[0]) || !IsScale(in[1], in[0], a)) {
-    return BadOperands(Op::kRmsNorm, "(x_TD, w_D), grouped (x_T(G*E), w_E)", in, a);
+    return BadOperands(Op::kRmsNorm, "(x_TD, w_D), grouped (x_T(G*E), w_E), of groups (x_T(G*E), w_(G*E))", in, a);
   }
   return Types{in[0], StatisticOf(in[0], in[1], a)};
 }
@@ -48,6 +52,7 @@ void Gradient(GradientSink& sink) {
   for (const char* form : {"grouped", "plus_one"}) {
     if (node.attributes.Flag(form)) attributes.Set(form, int64_t{1});
   }
+  if (node.attributes.Has("groups")) attributes.Set("groups", node.attributes.Int("groups"));
   const auto outputs = sink.Emit(Op::kRmsNormBackward, inputs, std::move(attributes));
   if (sink.Needs(0)) sink.Deliver(0, outputs[0]);
   if (sink.Needs(1)) sink.Deliver(1, outputs[1]);
@@ -69,10 +74,11 @@ Cost BackwardCost(const Types& in, const Types& out, const Attributes&) {
   return ElementwiseCost(in, out, 8);
 }
 
-// d_w is summed by fixed blocks of rows (of groups): one f32 (f64) partial row per 64 rows.
+// d_w is summed by fixed blocks of rows (of groups that share w): one f32 (f64) partial row per 64 rows.
 Bytes BackwardWorkspace(const Types& in, const Types&, const Attributes& a, int) {
   if (!a.Flag("grad_w")) return {};
-  return {(in[3].shape.elements() + 63) / 64 * in[2].shape[0] * SizeOf(GradientDType(in[0].dtype))};
+  const int64_t rows = a.IntOr("groups", 0) > 0 ? in[0].shape[0] : in[3].shape.elements();
+  return {(rows + 63) / 64 * in[2].shape[0] * SizeOf(GradientDType(in[0].dtype))};
 }
 
 // Grouped: groups stay where they are.
@@ -81,6 +87,19 @@ void ShardRmsNorm(ShardingSink& sink) {
   const Sharding p = sink.Settled(sink.sharding(0));
   const Node& node = sink.node();
   const TensorType &x = sink.value(node.inputs[0]).type, &w = sink.value(node.inputs[1]).type;
+  if (const int64_t groups = node.attributes.IntOr("groups", 0); groups > 0) {
+    const int64_t parts = sink.mesh().size(p.split(1));
+    if (groups % parts != 0) {
+      return sink.Refuse(fmt::format("{} groups of heads, of which each is normed, do not divide among {} ranks of {}",
+                                     groups, parts, p.split(1).ToString()));
+    }
+    Attributes attributes = node.attributes;
+    attributes.Set("groups", groups / parts);
+    const auto outputs = sink.Emit(Op::kRmsNorm, {sink.Use(0, p), sink.Use(1, VectorBeside(p, 1, sink.mesh()))},
+                                   std::move(attributes), {p, p});
+    for (int i = 0; i < 2; ++i) sink.Deliver(i, outputs[static_cast<size_t>(i)]);
+    return;
+  }
   if (sink.box(x.shape, p).shape[1] % w.shape[0] != 0) {
     return sink.Refuse(fmt::format("{} heads, of which each is normed, do not divide among {} ranks of {}",
                                    x.shape[1] / w.shape[0], sink.mesh().size(p.split(1)), p.split(1).ToString()));
@@ -96,16 +115,18 @@ int Overwrites(const Attributes& a, int num_inputs, int output) {
   return a.Flag("acc_w") ? num_inputs - 1 : -1;
 }
 
-constexpr AttributeSpec kAttributes[] = {Double("eps"), Flag("grouped"), Flag("plus_one")};
-constexpr AttributeSpec kBackwardAttributes[] = {Flag("acc"), Flag("grad_w"), Flag("acc_w"), Flag("grouped"),
-                                                 Flag("plus_one")};
+constexpr AttributeSpec kAttributes[] = {Double("eps"), Flag("grouped"), OptionalSize("groups"), Flag("plus_one")};
+constexpr AttributeSpec kBackwardAttributes[] = {Flag("acc"),     Flag("grad_w"),         Flag("acc_w"),
+                                                 Flag("grouped"), OptionalSize("groups"), Flag("plus_one")};
 
 constexpr FlowOperand kForwardIn[] = {{"Td"}, {"d"}};
 constexpr FlowOutput kForwardOut[] = {{"Td", {Factors({0, 1})}}, {"T", {Factors({0})}}};
 // G: groups.
 constexpr FlowOperand kGroupedIn[] = {{"TG"}, {"e"}};
 constexpr FlowOutput kGroupedOut[] = {{"TG", {Factors({0, 1})}}, {"TG", {Factors({0})}}};
-constexpr FlowRule kGroupedFlow = {.in = kGroupedIn, .out = kGroupedOut};
+constexpr FlowOperand kOwnScalesIn[] = {{"TG"}, {"G"}};
+constexpr FlowRule kOwnScalesFlow = {.in = kOwnScalesIn, .out = kGroupedOut};
+constexpr FlowRule kGroupedFlow = {.in = kGroupedIn, .out = kGroupedOut, .flag = "groups", .flagged = &kOwnScalesFlow};
 constexpr FlowRule kForwardFlow = {.in = kForwardIn, .out = kForwardOut, .flag = "grouped", .flagged = &kGroupedFlow};
 constexpr FlowOperand kBackwardIn[] = {LinearIn("Td"),        {"Td"}, {"d"}, {"T"}, LinearIn("Td", "acc"),
                                        LinearIn("d", "acc_w")};
@@ -115,7 +136,13 @@ constexpr FlowOperand kGroupedBackwardIn[] = {LinearIn("TG"),        {"TG"}, {"e
                                               LinearIn("e", "acc_w")};
 constexpr FlowOutput kGroupedBackwardOut[] = {{"TG", {Factors({0, 1, 2, 3}), Factors({4})}},
                                               {"e", {Factors({0, 1, 3}), Factors({5})}, "grad_w"}};
-constexpr FlowRule kGroupedBackwardFlow = {.in = kGroupedBackwardIn, .out = kGroupedBackwardOut};
+constexpr FlowOperand kOwnScalesBackwardIn[] = {LinearIn("TG"),        {"TG"}, {"G"}, {"TG"}, LinearIn("TG", "acc"),
+                                                LinearIn("G", "acc_w")};
+constexpr FlowOutput kOwnScalesBackwardOut[] = {{"TG", {Factors({0, 1, 2, 3}), Factors({4})}},
+                                                {"G", {Factors({0, 1, 3}), Factors({5})}, "grad_w"}};
+constexpr FlowRule kOwnScalesBackwardFlow = {.in = kOwnScalesBackwardIn, .out = kOwnScalesBackwardOut};
+constexpr FlowRule kGroupedBackwardFlow = {
+    .in = kGroupedBackwardIn, .out = kGroupedBackwardOut, .flag = "groups", .flagged = &kOwnScalesBackwardFlow};
 constexpr FlowRule kBackwardFlow = {
     .in = kBackwardIn, .out = kBackwardOut, .flag = "grouped", .flagged = &kGroupedBackwardFlow};
 

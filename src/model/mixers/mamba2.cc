@@ -2,8 +2,8 @@
 
 namespace temper {
 
-// T tokens, D hidden, H heads of P elements, G groups of N. All dims of heads have one label: ranks of tp would take
-// whole groups, and the heads of each.
+// T tokens, D hidden, H heads of P elements, G groups of N. All dims of heads have one label: ranks of tp take whole
+// groups, and the heads of each; a norm over all heads, where there is one group, is refused there.
 ValueId BuildMamba2(ForwardBuilder& f, const Mamba2Spec& s, const BlockContext& block, ValueId x_TD) {
   using Init = ForwardBuilder::Init;
   const Dim D = block.hidden_dim(), H{DimLabel::kHeads, s.heads};
@@ -15,10 +15,18 @@ ValueId BuildMamba2(ForwardBuilder& f, const Mamba2Spec& s, const BlockContext& 
   const ValueId a_log = f.Weight(module + s.a_log, {H}, Init::kLogUniform);
   const ValueId dt_bias = f.Weight(module + s.dt_bias, {H}, Init::kOne);
   const ValueId d = f.Weight(module + s.d, {H}, Init::kOneDecays);
-  const auto gates = f.Add(Op::kDecay, {in[4], a_log, dt_bias}, {{"steps", int64_t{1}}}, "decay");
+  Attributes steps = {{"steps", int64_t{1}}};
+  if (s.least_step > 0) steps.Set("min", s.least_step);
+  const auto gates = f.Add(Op::kDecay, {in[4], a_log, dt_bias}, std::move(steps), "decay");
   ValueId y = f.Ssd({in[1], in[2], in[3], gates[0], gates[1], d}, {s.heads, s.groups}, block.block, "ssd");
   y = f.Glu(in[0], y, "ssd_gated");
-  y = BuildNorm(f, {NormKind::kRms, s.norm_eps}, y, module + s.norm, HP, "ssd_norm");
+  const ValueId scales = f.Weight(module + s.norm + ".weight", {HP}, Init::kOne);
+  Attributes norm = {{"eps", s.norm_eps}};
+  if (s.groups > 1) {
+    norm.Set("grouped", int64_t{1});
+    norm.Set("groups", s.groups);
+  }
+  y = f.Add(Op::kRmsNorm, {y, scales}, std::move(norm), "ssd_norm")[0];
   return f.Linear(y, module + s.out, D, HP, s.bias, "ssd_out", {}, block.added_init);
 }
 

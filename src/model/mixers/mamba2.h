@@ -1,5 +1,5 @@
 // A layer of Mamba-2 (Dao & Gu 2024; transformers, GraniteMoeHybridMambaLayer): x, b and c of short convolutions, a
-// recurrence that decays by the step dt, a gate, a norm over all heads.
+// recurrence that decays by the step dt, a gate, a norm over the heads of each group.
 #pragma once
 
 #include <cstdint>
@@ -15,6 +15,7 @@ struct Mamba2Spec {
   int64_t value_dim = 0, state_dim = 0;  // of a head's x; of b and c
   int64_t taps = 0;                      // of the convolutions
   bool conv_bias = false, bias = false;  // of the convolutions; of both products
+  double least_step = 0;                 // of dt
   double norm_eps = 0;
 
   // Modules: `path` in the block, the others in `path`.

@@ -22,12 +22,13 @@ std::unique_ptr<Kernel> MakeDecay(const KernelSpec& spec, Isa) {
   return DispatchFloat(spec.inputs[0].dtype, [&]<class T>() {
     const int64_t tokens = spec.inputs[0].shape[0], H = spec.inputs[0].shape[1];
     const bool steps = spec.attributes.Flag("steps");
+    const auto least = static_cast<float>(spec.attributes.DoubleOr("min", 0));
     return MakeKernel([=, threads = spec.threads](const KernelArgs& args) {
       const T *const a = In<T>(args, 0), *const a_log = In<T>(args, 1), *const dt_bias = In<T>(args, 2);
       float *const g = Out<float>(args, 0), *const dt = steps ? Out<float>(args, 1) : nullptr;
       ParallelBlocks(threads, tokens, kRowsPerRange, [=](int64_t begin, int64_t end) {
         for (int64_t i = begin * H; i < end * H; ++i) {
-          const float step = Softplus(ToFloat(a[i]) + ToFloat(dt_bias[i % H]));
+          const float step = std::max(Softplus(ToFloat(a[i]) + ToFloat(dt_bias[i % H])), least);
           g[i] = -std::exp(ToFloat(a_log[i % H])) * step;
           if (dt != nullptr) dt[i] = step;
         }
@@ -44,17 +45,21 @@ std::unique_ptr<Kernel> MakeDecayBackward(const KernelSpec& spec, Isa) {
   return DispatchFloat(of_a.dtype, [&]<class T>() {
     const int64_t tokens = of_a.shape[0], H = of_a.shape[1];
     const bool grad_w = spec.attributes.Flag("grad_w"), acc_w = spec.attributes.Flag("acc_w");
+    const auto least = static_cast<float>(spec.attributes.DoubleOr("min", 0));
     return MakeKernel([=, threads = spec.threads](const KernelArgs& args) {
       const float *const d_g = In<float>(args, 0), *const d_dt = first == 2 ? In<float>(args, 1) : nullptr;
       const T *const a = In<T>(args, first), *const a_log = In<T>(args, first + 1);
       const T* const dt_bias = In<T>(args, first + 2);
-      // Of the step.
-      const auto gradient = [=](int64_t i, float rate) { return d_g[i] * rate + (d_dt == nullptr ? 0 : d_dt[i]); };
+      // Of the step's operand x.
+      const auto gradient = [=](int64_t i, float rate, float x) {
+        const float d_step = d_g[i] * rate + (d_dt == nullptr ? 0 : d_dt[i]);
+        return Softplus(x) < least ? 0 : d_step / (1 + std::exp(-x));
+      };
       T* const d_a = Out<T>(args, 0);
       ParallelBlocks(threads, tokens, kRowsPerRange, [=](int64_t begin, int64_t end) {
         for (int64_t i = begin * H; i < end * H; ++i) {
           const float rate = -std::exp(ToFloat(a_log[i % H])), x = ToFloat(a[i]) + ToFloat(dt_bias[i % H]);
-          d_a[i] = FromFloat<T>(gradient(i, rate) / (1 + std::exp(-x)));
+          d_a[i] = FromFloat<T>(gradient(i, rate, x));
         }
       });
       if (!grad_w) return OkStatus();
@@ -64,8 +69,8 @@ std::unique_ptr<Kernel> MakeDecayBackward(const KernelSpec& spec, Isa) {
                d_dt_bias = acc_w ? In<float>(args, first + 4)[h] : 0;
         for (int64_t t = 0; t < tokens; ++t) {
           const float x = ToFloat(a[t * H + h]) + shift;
-          d_a_log += d_g[t * H + h] * rate * Softplus(x);
-          d_dt_bias += gradient(t * H + h, rate) / (1 + std::exp(-x));
+          d_a_log += d_g[t * H + h] * rate * std::max(Softplus(x), least);
+          d_dt_bias += gradient(t * H + h, rate, x);
         }
         Out<float>(args, 1)[h] = static_cast<float>(d_a_log);
         Out<float>(args, 2)[h] = static_cast<float>(d_dt_bias);

@@ -1,4 +1,6 @@
 // rms_norm and its backward.
+#include <algorithm>
+
 #include "backend/cpu/kernels.h"
 #include "backend/cpu/pointwise/range_kernel.h"
 #include "backend/cpu/pointwise/row_blocks.h"
@@ -14,21 +16,31 @@ typename VectorKernelsOf<T>::RmsNorm NormOf(const KernelSpec& spec, Isa isa) {
   return spec.attributes.Flag("plus_one") ? vectors.rms_norm_plus_one : vectors.rms_norm;
 }
 
+// How the rows of x are normed. Groups that share their scales count as rows.
+NormedRows RowsOf(const KernelSpec& spec, const TensorType& w, const TensorType& rstd) {
+  const int64_t groups = std::max<int64_t>(spec.attributes.IntOr("groups", 0), 1);
+  return {rstd.shape.elements() / groups, w.shape[0] / groups, groups};
+}
+
 }  // namespace
 
 std::unique_ptr<Kernel> MakeRmsNorm(const KernelSpec& spec, Isa isa) {
   if (!AllFast({spec.inputs[0], spec.inputs[1], spec.outputs[0]})) return nullptr;
   return DispatchFloat(spec.inputs[0].dtype, [&]<class T>() {
     const int threads = spec.threads;
-    const int64_t rows = spec.outputs[1].shape.elements(), D = spec.inputs[1].shape[0];  // a group counts as a row
+    const NormedRows all = RowsOf(spec, spec.inputs[1], spec.outputs[1]);
+    const int64_t D = all.width, G = all.groups;
     const double eps = spec.attributes.Double("eps");
     const auto norm = NormOf<T>(spec, isa).forward;
     return MakeKernel([=](const KernelArgs& args) {
       const T *const x = In<T>(args, 0), *const w = In<T>(args, 1);
       T* const y = Out<T>(args, 0);
       float* const rstd = Out<float>(args, 1);
-      ParallelBlocks(threads, rows, kRowsPerRange, [=](int64_t begin, int64_t end) {
-        norm(x + begin * D, w, eps, end - begin, D, y + begin * D, rstd + begin);
+      ParallelBlocks(threads, all.rows, kRowsPerRange, [=](int64_t begin, int64_t end) {
+        for (int64_t g = 0; g < G; ++g) {
+          const int64_t at = (begin * G + g) * D;
+          norm(x + at, w + g * D, eps, {end - begin, D, G}, y + at, rstd + begin * G + g);
+        }
       });
       return OkStatus();
     });
@@ -39,11 +51,12 @@ std::unique_ptr<Kernel> MakeRmsNormBackward(const KernelSpec& spec, Isa isa) {
   if (!AllFast({spec.inputs[0], spec.inputs[1], spec.inputs[2], spec.outputs[0]})) return nullptr;
   return DispatchFloat(spec.inputs[0].dtype, [&]<class T>() {
     const int threads = spec.threads;
-    const int64_t rows = spec.inputs[3].shape.elements(), D = spec.inputs[2].shape[0];  // a group counts as a row
+    const NormedRows all = RowsOf(spec, spec.inputs[2], spec.inputs[3]);
+    const int64_t rows = all.rows, D = all.width, G = all.groups;
     const bool acc = spec.attributes.Flag("acc"), grad_w = spec.attributes.Flag("grad_w");
     const bool acc_w = spec.attributes.Flag("acc_w");
     const auto norm = NormOf<T>(spec, isa).backward;
-    TEMPER_CHECK(!grad_w || spec.workspace.v >= PartialRows(rows) * D * 4) << spec.workspace.v;
+    TEMPER_CHECK(!grad_w || spec.workspace.v >= PartialRows(rows) * G * D * 4) << spec.workspace.v;
     return MakeKernel([=](const KernelArgs& args) {
       const T *const d_y = In<T>(args, 0), *const x = In<T>(args, 1), *const w = In<T>(args, 2);
       const float* const rstd = In<float>(args, 3);
@@ -51,12 +64,14 @@ std::unique_ptr<Kernel> MakeRmsNormBackward(const KernelSpec& spec, Isa isa) {
       T* const d_x = Out<T>(args, 0);
       float* const partial = grad_w ? reinterpret_cast<float*>(args.workspace) : nullptr;
       ParallelBlocks(threads, rows, grad_w ? kSumRowsBlock : kRowsPerRange, [=](int64_t begin, int64_t end) {
-        const int64_t at = begin * D;
-        norm(d_y + at, x + at, w, rstd + begin, sum == nullptr ? nullptr : sum + at, end - begin, D, d_x + at,
-             grad_w ? partial + begin / kSumRowsBlock * D : nullptr);
+        for (int64_t g = 0; g < G; ++g) {
+          const int64_t at = (begin * G + g) * D;
+          norm(d_y + at, x + at, w + g * D, rstd + begin * G + g, sum == nullptr ? nullptr : sum + at,
+               {end - begin, D, G}, d_x + at, grad_w ? partial + (begin / kSumRowsBlock * G + g) * D : nullptr);
+        }
       });
       if (grad_w) {
-        SumPartialRows(threads, VectorsFor<float>(isa), partial, PartialRows(rows), D,
+        SumPartialRows(threads, VectorsFor<float>(isa), partial, PartialRows(rows), G * D,
                        acc_w ? In<float>(args, 4 + acc) : nullptr, Out<float>(args, 1));
       }
       return OkStatus();

@@ -1,4 +1,5 @@
-// g = -exp(A_log) * softplus(a + dt_bias), for each token and head; dt = softplus(a + dt_bias), if asked for.
+// g = -exp(A_log) * softplus(a + dt_bias), for each token and head; dt = softplus(a + dt_bias), if asked for; the
+// softplus is `min` or more.
 #include <algorithm>
 #include <cmath>
 
@@ -11,6 +12,9 @@ namespace {
 double Softplus(double x) {
   return std::max(x, 0.0) + std::log1p(std::exp(-std::fabs(x)));
 }
+double LeastStep(const Call& call) {
+  return call.attributes().DoubleOr("min", 0);
+}
 
 }  // namespace
 
@@ -19,7 +23,7 @@ Status Decay(const Call& call) {
   const int64_t T = a.rows(), H = a.columns();
   for (int64_t t = 0; t < T; ++t) {
     for (int64_t h = 0; h < H; ++h) {
-      const double step = Softplus(a[t * H + h] + dt_bias[h]);
+      const double step = std::max(Softplus(a[t * H + h] + dt_bias[h]), LeastStep(call));
       g.Store(t * H + h, -std::exp(a_log[h]) * step);
       if (call.attributes().Flag("steps")) call.Out(1).Store(t * H + h, step);
     }
@@ -39,9 +43,10 @@ Status DecayBackward(const Call& call) {
     double d_a_log = acc_w ? call.In(first + 3)[h] : 0, d_dt_bias = acc_w ? call.In(first + 4)[h] : 0;
     for (int64_t t = 0; t < T; ++t) {
       const double x = a[t * H + h] + dt_bias[h], d = d_g[t * H + h];
-      const double d_a = (d * rate + (steps ? call.In(1)[t * H + h] : 0)) * Sigmoid(x);
+      const double d_a =
+          (d * rate + (steps ? call.In(1)[t * H + h] : 0)) * (Softplus(x) < LeastStep(call) ? 0 : Sigmoid(x));
       call.Out(0).Store(t * H + h, d_a);
-      d_a_log += d * rate * Softplus(x);
+      d_a_log += d * rate * std::max(Softplus(x), LeastStep(call));
       d_dt_bias += d_a;
     }
     if (!grad_w) continue;

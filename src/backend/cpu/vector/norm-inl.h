@@ -17,16 +17,17 @@ TEMPER_VEC Floats ScaleAt(const T* w, int64_t i, Lanes lanes) {
 }
 
 template <class T, bool kPlusOne = false>
-void RmsNorm(const T* x_TD, const T* w, double eps, int64_t rows, int64_t D, T* y_TD, float* rstd_T) {
-  for (int64_t t = 0; t < rows; ++t) {
-    const T* const x = x_TD + t * D;
-    T* const y = y_TD + t * D;
+void RmsNorm(const T* x_TD, const T* w, double eps, const NormedRows& of, T* y_TD, float* rstd_T) {
+  const int64_t D = of.width;
+  for (int64_t t = 0; t < of.rows; ++t) {
+    const T* const x = x_TD + t * of.groups * D;
+    T* const y = y_TD + t * of.groups * D;
     const float squares = Total(D, [=](int64_t i, auto lanes) {
       const Floats a = Load(x + i, lanes);
       return a * a;
     });
     const float rstd = ReciprocalRoot(static_cast<double>(squares) / static_cast<double>(D) + eps);
-    rstd_T[t] = rstd;
+    rstd_T[t * of.groups] = rstd;
     Sweep(D, [=](int64_t i, auto lanes) {
       Store(y + i, Load(x + i, lanes) * Set(rstd) * ScaleAt<kPlusOne>(w, i, lanes), lanes);
     });
@@ -34,14 +35,16 @@ void RmsNorm(const T* x_TD, const T* w, double eps, int64_t rows, int64_t D, T* 
 }
 
 template <class T, bool kPlusOne = false>
-void RmsNormBackward(const T* d_y_TD, const T* x_TD, const T* w, const float* rstd_T, const T* acc_TD, int64_t rows,
-                     int64_t D, T* d_x_TD, float* d_w) {
+void RmsNormBackward(const T* d_y_TD, const T* x_TD, const T* w, const float* rstd_T, const T* acc_TD,
+                     const NormedRows& of, T* d_x_TD, float* d_w) {
+  const int64_t D = of.width;
   if (d_w != nullptr) Sweep(D, [=](int64_t i, auto lanes) { Store(d_w + i, Zero(), lanes); });
-  for (int64_t t = 0; t < rows; ++t) {
-    const T *const d_y = d_y_TD + t * D, *const x = x_TD + t * D;
-    const T* const acc = acc_TD == nullptr ? nullptr : acc_TD + t * D;
-    T* const d_x = d_x_TD + t * D;
-    const float rstd = rstd_T[t];
+  for (int64_t t = 0; t < of.rows; ++t) {
+    const int64_t at = t * of.groups * D;
+    const T *const d_y = d_y_TD + at, *const x = x_TD + at;
+    const T* const acc = acc_TD == nullptr ? nullptr : acc_TD + at;
+    T* const d_x = d_x_TD + at;
+    const float rstd = rstd_T[t * of.groups];
     const float dot = Total(D, [=](int64_t i, auto lanes) {
       return Load(d_y + i, lanes) * ScaleAt<kPlusOne>(w, i, lanes) * Load(x + i, lanes);
     });

@@ -37,6 +37,11 @@ struct ShortConvGradients {
   float *d_w_CL, *d_bias_C;
 };
 
+// Rows of rms_norm: one group of each of several rows of so many groups.
+struct NormedRows {
+  int64_t rows, width, groups;
+};
+
 struct Draws {
   uint32_t keys[10][2];   // Philox key of each round
   uint32_t step0, step1;  // upper half of its counter
@@ -68,10 +73,10 @@ struct VectorKernelsOf {
   void (*noise)(const Draws& draws, float magnitude, const T* x, T* y, int64_t begin, int64_t n);
 
   struct RmsNorm {
-    void (*forward)(const T* x_TD, const T* w_D, double eps, int64_t rows, int64_t D, T* y_TD, float* rstd_T);
+    void (*forward)(const T* x_TD, const T* w_D, double eps, const NormedRows& of, T* y_TD, float* rstd_T);
     // acc_TD and d_w_D may be nullptr; d_w_D is overwritten with the sum over these rows.
-    void (*backward)(const T* d_y_TD, const T* x_TD, const T* w_D, const float* rstd_T, const T* acc_TD, int64_t rows,
-                     int64_t D, T* d_x_TD, float* d_w_D);
+    void (*backward)(const T* d_y_TD, const T* x_TD, const T* w_D, const float* rstd_T, const T* acc_TD,
+                     const NormedRows& of, T* d_x_TD, float* d_w_D);
   };
   RmsNorm rms_norm, rms_norm_plus_one;
   struct LayerNorm {

@@ -83,6 +83,7 @@ __global__ void RmsNormPartialRows(const T* d_y_TD, const T* x_TD, const float* 
 
 std::unique_ptr<Kernel> MakeRmsNorm(const KernelSpec& spec, const Context& context) {
   if (!IsCompute(spec.inputs[0]) || spec.inputs[1].dtype != spec.inputs[0].dtype) return nullptr;
+  if (spec.attributes.Has("groups")) return nullptr;
   return DispatchFloat(spec.inputs[0].dtype, [&]<class T>() {
     const int64_t rows = spec.outputs[1].shape.elements(), D = spec.inputs[1].shape[0];  // a group counts as a row
     const auto eps = static_cast<float>(spec.attributes.Double("eps"));
@@ -103,6 +104,7 @@ std::unique_ptr<Kernel> MakeRmsNorm(const KernelSpec& spec, const Context& conte
 
 std::unique_ptr<Kernel> MakeRmsNormBackward(const KernelSpec& spec, const Context& context) {
   if (!IsCompute(spec.inputs[0]) || spec.inputs[2].dtype != spec.inputs[0].dtype) return nullptr;
+  if (spec.attributes.Has("groups")) return nullptr;
   return DispatchFloat(spec.inputs[0].dtype, [&]<class T>() {
     const int64_t rows = spec.inputs[3].shape.elements(), D = spec.inputs[2].shape[0];  // a group counts as a row
     const bool acc = spec.attributes.Flag("acc"), grad_w = spec.attributes.Flag("grad_w");
