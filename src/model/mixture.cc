@@ -29,8 +29,7 @@ Result<ExpertsSpec> ReadExperts(const Json& config, const char* ffn, const Exper
                                s.active, s.experts));
   }
   TEMPER_ASSIGN_OR_RETURN(const bool balances, BoolOr(config, "output_router_logits", false, where));
-  TEMPER_ASSIGN_OR_RETURN(const double coefficient, NumberOr(config, "router_aux_loss_coef", 0.001, where));
-  if (balances && coefficient != 0) {
+  if (balances) {
     spec->facts.training_notes.push_back(
         where +
         " sets output_router_logits: transformers then adds a loss that balances the experts, and this does not");
