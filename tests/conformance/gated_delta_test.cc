@@ -94,6 +94,26 @@ TEST(GatedDelta, StrongDecaysLoseNoMore) {
   }
 }
 
+// Where all of a state is gone after a token, the gradient of its decay is tiny beside all others. What rounding leaves
+// of these must not be taken for it: optimizers divide by its size.
+TEST(GatedDelta, TheGradientOfFastDecaysIsNoRoundingOfOthers) {
+  for (const int64_t T : {5, 64, 150}) {
+    Rule rule(DType::kF32, {T, 1, 2, 16, 16});
+    for (int64_t i = 0; i < T * 2; ++i) rule.g.Set(i, -12 - 8.0 * static_cast<double>(i % 7) / 7);
+    const OpCase backward = rule.Backward();
+    const Tensor want = RunOn(ReferenceKernels(), backward, 1)[3];
+    double largest = 0;
+    for (int64_t i = 0; i < T * 2; ++i) largest = std::max(largest, std::fabs(want[i]));
+    for (const Isa isa : RunnableIsas()) {
+      if (isa == Isa::kScalar) continue;
+      const Tensor got = RunOn(*MakeCpuKernels({.threads = 1, .isa = isa}), backward, 1)[3];
+      for (int64_t i = 0; i < T * 2; ++i) {
+        ASSERT_NEAR(got[i], want[i], 1e-4 * largest) << ToString(isa) << ", element " << i << " of " << 2 * T;
+      }
+    }
+  }
+}
+
 // Documents of exactly one and two chunks.
 TEST(GatedDelta, ChunksThatEndWithTheirDocumentAgreeWithTheRecurrence) {
   const Sizes s{192, 1, 2, 8, 8};

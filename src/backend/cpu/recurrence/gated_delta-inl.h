@@ -170,6 +170,7 @@ class DeltaChunk {
     float kept = Of(kRead)[n_ - 1] * DotOf(S, dS, D_ * F_);  // of exp(G_C)
     for (int64_t i = 0; i < n_; ++i) {
       AddScaled(decayed + i * D_, Of(kKeep)[i], d_k + i * D_, D_);
+      if (i == n_ - 1) continue;  // the last token's is 1
       const float along = Of(kKeep)[i] * DotOf(decayed + i * D_, k + i * D_, D_);
       d_sum[i] -= along;
       kept += along;
@@ -260,8 +261,10 @@ class DeltaChunk {
     for (int64_t i = 0; i < n_; ++i) {
       const float factor = d_beta == nullptr ? 1 : Of(kBeta)[i];
       float* const d = d_pair + i * C;
+      // A token's own pair has no decay: it adds to no gradient of G, not even what rounding would leave of it.
+      if (self != 0) d_products[i * C + i] += d[i] * decay[i * C + i] * factor;
       Floats along = Zero();
-      Sweep(i + self, [&](int64_t s, auto lanes) {
+      Sweep(i, [&](int64_t s, auto lanes) {
         const Floats decayed = Load(d + s, lanes) * Load(decay + i * C + s, lanes);
         float* const sum = d_products + i * C + s;
         Store(sum, Fma(decayed, Set(factor), Load(sum, lanes)), lanes);

@@ -132,6 +132,7 @@ class SsdChunk {
     float kept = Of(kSsdRead)[n_ - 1] * DotOf(S, dS, N_ * P_);  // of exp(G_C)
     for (int64_t i = 0; i < n_; ++i) {
       AddScaled(scaled + i * N_, Of(kSsdKeep)[i], At(row_.at.d_b_CN) + i * N_, N_);
+      if (i == n_ - 1) continue;  // the last token's is 1
       const float along = Of(kSsdKeep)[i] * DotOf(scaled + i * N_, b + i * N_, N_);
       d_sum[i] -= along;
       kept += along;
@@ -190,8 +191,10 @@ class SsdChunk {
       const float *const d = At(row_.at.d_read_CC) + i * C, *const decay = At(row_.at.decay_CC) + i * C;
       const float* const cb = At(row_.at.cb_CC) + i * C;
       float* const d_cb = At(row_.at.d_cb_CC) + i * C;
+      // A token's own pair has no decay: it adds to no gradient of G, not even what rounding would leave of it.
+      d_cb[i] += d[i] * decay[i];
       Floats along = Zero();
-      Sweep(i + 1, [&](int64_t s, auto lanes) {
+      Sweep(i, [&](int64_t s, auto lanes) {
         const Floats decayed = Load(d + s, lanes) * Load(decay + s, lanes);
         Store(d_cb + s, Load(d_cb + s, lanes) + decayed, lanes);
         const Floats value = Keep(decayed * Load(cb + s, lanes), lanes);
