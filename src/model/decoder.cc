@@ -366,9 +366,9 @@ std::unique_ptr<Model> MakeDecoder(DecoderSpec spec) {
       add(DimLabel::kHeads, attention->heads);
       add(DimLabel::kKvHeads, attention->kv_heads);
     } else if (const auto* const delta = std::get_if<GatedDeltaSpec>(&block.mixer); delta != nullptr) {
-      add(DimLabel::kHeads, delta->key_heads);
+      add(DimLabel::kNone, delta->key_heads);
     } else if (const auto* const mamba = std::get_if<Mamba2Spec>(&block.mixer); mamba != nullptr) {
-      add(DimLabel::kHeads, mamba->groups);
+      add(DimLabel::kNone, mamba->groups);
     }
   }
   return std::make_unique<Decoder>(std::move(spec));

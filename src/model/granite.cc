@@ -91,7 +91,8 @@ Result<Mamba2Spec> ReadMamba2(const Json& config, int64_t hidden, double norm_ep
 
 // Types of layers as newer files have them: those of Granite 4 say "mamba" and "attention".
 void RenameLayerTypes(Json* config) {
-  if (!config->contains("layer_types") && config->contains("layers_block_type")) {
+  const auto given = config->find("layer_types");
+  if ((given == config->end() || given->is_null()) && config->contains("layers_block_type")) {
     (*config)["layer_types"] = (*config)["layers_block_type"];
   }
   const auto types = config->find("layer_types");
@@ -115,10 +116,8 @@ Result<std::unique_ptr<Model>> ReadGranite(const Json& config, const std::string
 Result<std::unique_ptr<Model>> ReadGraniteHybrid(const Json& file, const std::string& where) {
   TEMPER_ASSIGN_OR_RETURN(const int64_t experts, IntOr(file, "num_local_experts", 8, where));
   if (experts != 0) {
-    return Unsupported(
-        fmt::format("{}: num_local_experts is {}: it needs experts, which Temper does not compute "
-                    "(docs/supported.md); models with 0 are supported",
-                    where, experts));
+    return Unsupported(fmt::format(
+        "{}: num_local_experts is {}; of this class only models without experts (0) are supported", where, experts));
   }
   Json config = file;
   config.erase("mlp_bias");  // the class reads none

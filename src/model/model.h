@@ -19,8 +19,8 @@ struct ModelFacts {
   // For each block, the index of the first block of its kind. Blocks of
   // one kind compute the same function on weights of the same shapes.
   std::vector<int> kinds;
-  // The number of heads of each label; tensor parallelism must
-  // divide it. A label appears several times if blocks differ.
+  // The number of heads of each label (kNone: groups of recurrent heads);
+  // tensor parallelism must divide it. A label appears several times if blocks differ.
   std::vector<Dim> heads;
   double initializer_range = 0.02;
   bool positions_are_learned = false;  // in a table; a row may not be longer than it

@@ -16,8 +16,8 @@ enum class LayerPart : uint8_t { kMamba, kAttention, kMlp };
 
 Status RefuseExperts(size_t layer, const std::string& where) {
   return Unsupported(
-      fmt::format("{}: layer {} has experts (\"moe\", in hybrid_override_pattern E), which Temper does not compute "
-                  "(docs/supported.md)",
+      fmt::format("{}: layer {} has experts (\"moe\", in hybrid_override_pattern E); of this class only models without "
+                  "are supported",
                   where, layer));
 }
 

@@ -77,8 +77,9 @@ TEST(NormOverHeads, ThatTensorRanksWouldSplitIsRefusedByName) {
 TEST(NormOverHeads, MeshesThatWouldCutMamba2sOneGroupOrItsRowsAreRefusedByName) {
   const std::unique_ptr<Model> model = MakeModel(GraniteHybridConfigText());
   for (const auto& [axis, expected] :
-       {std::pair{Axis::kTp, "1 groups of heads of a Mamba-2 layer do not divide among 2 ranks of tp: use mesh.fsdp"},
-        {Axis::kCp, "use mesh.fsdp, mesh.dp, mesh.tp or mesh.pp instead of mesh.cp"}}) {
+       {std::pair{Axis::kTp,
+                  "the groups of heads of a Mamba-2 layer, 1, do not divide among 2 ranks of tp: use mesh.fsdp"},
+        {Axis::kCp, "use mesh.fsdp, mesh.dp or mesh.pp instead of mesh.cp"}}) {
     Graph forward = model->Forward({.tokens = 128, .row = 32});
     TrainAllWeights(&forward);
     const auto refused = CompileGraphs(TrainAndEval(forward, forward), {.mesh = MeshOf({{axis, 2}})});

@@ -50,12 +50,15 @@ std::vector<std::string> SizesNear(const char* name, int64_t size, int64_t other
   return near;
 }
 
-// "32 heads and 8 KV heads".
+// "32 heads and 8 KV heads"; without a label, "1 group of recurrent heads".
 std::string Described(const std::vector<Dim>& heads) {
   std::string text;
   for (const Dim& h : heads) {
     if (!text.empty()) text += &h == &heads.back() ? " and " : ", ";
-    text += fmt::format("{} {}head{}", h.size, h.label == DimLabel::kKvHeads ? "KV " : "", h.size == 1 ? "" : "s");
+    const char* const plural = h.size == 1 ? "" : "s";
+    text += h.label == DimLabel::kNone
+                ? fmt::format("{} group{} of recurrent heads", h.size, plural)
+                : fmt::format("{} {}head{}", h.size, h.label == DimLabel::kKvHeads ? "KV " : "", plural);
   }
   return text;
 }
@@ -93,6 +96,12 @@ Status SetTensorAxes(const RunConfig::Mesh& options, int64_t tp, int64_t others,
       const auto works = [&](int64_t n) { return RanksOfKvHeads(n, heads) != 0; };
       const std::string work = TensorSizes(most, works),
                         here = TensorSizes(ranks, [&](int64_t n) { return works(n) && ranks % (others * n) == 0; });
+      if (work == "none") {
+        return InvalidArgument(
+            fmt::format("mesh.tp: {} do not divide among {} ranks, nor among any other number: use "
+                        "mesh.fsdp, mesh.pp or mesh.dp",
+                        Described(heads), tp));
+      }
       return InvalidArgument(fmt::format("mesh.tp: {} do not divide among {} ranks; sizes of tp that work: {}{}",
                                          Described(heads), tp, work,
                                          here == work ? "" : fmt::format("; on {} ranks: {}", ranks, here)));

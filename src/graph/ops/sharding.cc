@@ -39,8 +39,8 @@ void ShardNorm(ShardingSink& sink) {
 bool RefusesPartsOfRows(const char* what, const Sharding& x, ShardingSink& sink) {
   if (x.split(0).Has(Axis::kCp)) {
     sink.Refuse(fmt::format(
-        "cp splits rows between ranks, and {} along tokens has to see them whole: use mesh.fsdp, mesh.dp, mesh.tp or "
-        "mesh.pp instead of mesh.cp",
+        "cp splits rows between ranks, and {} along tokens has to see them whole: use mesh.fsdp, mesh.dp or mesh.pp "
+        "instead of mesh.cp",
         what));
     return true;
   }

@@ -103,7 +103,7 @@ void ShardOperands(ShardingSink& sink) {
   const int64_t parts = sink.mesh().size(p.split(1));
   if (groups % parts != 0) {
     return sink.Refuse(
-        fmt::format("{} groups of heads of a Mamba-2 layer do not divide among {} ranks of {}: use "
+        fmt::format("the groups of heads of a Mamba-2 layer, {}, do not divide among {} ranks of {}: use "
                     "mesh.fsdp, mesh.pp or mesh.dp instead of mesh.tp",
                     groups, parts, p.split(1).ToString()));
   }
