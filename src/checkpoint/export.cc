@@ -16,7 +16,7 @@
 #include "checkpoint/training_state.h"
 #include "checkpoint/weight_checksums.h"
 #include "format/conversion.h"
-#include "format/json.h"
+#include "format/python_json.h"
 #include "format/quoted.h"
 #include "format/sharded_safetensors_writer.h"
 #include "format/transpose.h"
@@ -149,8 +149,8 @@ class Exporter {
     for (const auto& [name, text] : spec_.replaced) {
       if (text && std::count(companions_.begin(), companions_.end(), name) == 0) companions_.push_back(name);
     }
-    TEMPER_ASSIGN_OR_RETURN(const std::string text, ReadTextFile(env_, config_path_, MiB(64)));
-    TEMPER_ASSIGN_OR_RETURN(config_, ParseOrderedJson(text, config_path_));
+    TEMPER_ASSIGN_OR_RETURN(config_text_, ReadTextFile(env_, config_path_, MiB(64)));
+    TEMPER_ASSIGN_OR_RETURN(config_, ParseOrderedPythonJson(config_text_, config_path_));
     if (!config_.is_object()) return Corrupt(config_path_ + ": should be a JSON object");
     dtype_ = spec_.dtype;
     if (!dtype_ && spec_.source.model_is_checkpoint) {
@@ -422,14 +422,14 @@ class Exporter {
                                                               : WriteTextFileAtomically(env_, to, *replaced->second));
       report_.files.push_back(name);
     }
-    TEMPER_ASSIGN_OR_RETURN(const std::string config, ExportedConfig());
-    TEMPER_RETURN_IF_ERROR(WriteTextFileAtomically(env_, JoinPath(spec_.output_dir, kModelConfigFile), config));
+    TEMPER_RETURN_IF_ERROR(
+        WriteTextFileAtomically(env_, JoinPath(spec_.output_dir, kModelConfigFile), ExportedConfig()));
     report_.files.push_back(kModelConfigFile);
     return OkStatus();
   }
 
   // The base's text itself unless something in it changes.
-  Result<std::string> ExportedConfig() {
+  std::string ExportedConfig() {
     bool changed = false;
     if (spec_.dtype) {
       const char* key = config_.contains("dtype") ? "dtype" : "torch_dtype";
@@ -446,14 +446,13 @@ class Exporter {
       for (const std::string& key : spec_.tied_keys) config_[OrderedJson::json_pointer(key)] = false;
       changed = true;
     }
-    if (!changed) return ReadTextFile(env_, config_path_, MiB(64));
-    return config_.dump(2, ' ', false, OrderedJson::error_handler_t::replace) + "\n";
+    return changed ? PrintPythonJson(config_, config_text_) : config_text_;
   }
 
   Env& env_;
   const ExportSpec& spec_;
   const TransferCallback &progress_, &verifying_;
-  std::string config_path_;
+  std::string config_path_, config_text_;
   OrderedJson config_;
   std::vector<std::string> companions_;
   std::optional<ModelWeights> base_;

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "format/json.h"
+#include "format/python_json.h"
 
 namespace temper {
 namespace {
@@ -11,7 +11,7 @@ namespace {
 Result<OrderedJson> ReadObject(Env& env, const std::string& path) {
   if (!env.IsFile(path)) return OrderedJson(OrderedJson::object());
   TEMPER_ASSIGN_OR_RETURN(const std::string text, ReadTextFile(env, path, MiB(64)));
-  TEMPER_ASSIGN_OR_RETURN(OrderedJson json, ParseOrderedJson(text, path));
+  TEMPER_ASSIGN_OR_RETURN(OrderedJson json, ParseOrderedPythonJson(text, path));
   if (!json.is_object()) return Corrupt(path + ": should be a JSON object");
   return json;
 }

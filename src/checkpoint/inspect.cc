@@ -19,6 +19,7 @@
 #include "checkpoint/weight_checksums.h"
 #include "format/json.h"
 #include "format/model_weights.h"
+#include "format/python_json.h"
 #include "format/quoted.h"
 
 namespace temper {
@@ -218,7 +219,7 @@ class Inspector {
 
   Status Model(const std::string& path) {
     const std::string config_path = JoinPath(path, kModelConfigFile);
-    TEMPER_ASSIGN_OR_RETURN(const Json config, ReadJsonFile(env_, config_path));
+    TEMPER_ASSIGN_OR_RETURN(const Json config, ReadPythonJsonFile(env_, config_path));
     if (!config.is_object()) return Corrupt(config_path + ": should be a JSON object");
     std::string architecture = "unknown architecture";
     if (const auto it = config.find("architectures"); it != config.end() && it->is_array() && !it->empty()) {

@@ -3,7 +3,6 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <array>
 #include <optional>
 #include <string_view>
 #include <utility>
@@ -12,6 +11,7 @@
 #include "data/encoding.h"
 #include "data/pair.h"
 #include "data/template/conversation.h"
+#include "format/python_json.h"
 
 namespace temper {
 namespace {
@@ -31,38 +31,16 @@ Result<std::unique_ptr<RecordReader>> RecordReader::Open(Env& env, const std::st
 
 namespace {
 
-// Replaces NaN and Infinity, which Python writes but JSON lacks,
-// by null, as other readers do. nullopt if there is none.
-std::optional<std::string> WithoutNonFinite(std::string_view text) {
-  if (text.find("NaN") == text.npos && text.find("Infinity") == text.npos) return std::nullopt;
-  static constexpr std::array<std::string_view, 3> kNames = {"-Infinity", "Infinity", "NaN"};
-  std::string out;
-  bool in_string = false, changed = false;
-  for (size_t i = 0; i < text.size();) {
-    if (in_string && text[i] == '\\') {
-      out += text.substr(i, 2);
-      i += 2;
-      continue;
-    }
-    in_string ^= text[i] == '"';
-    const auto name = std::find_if(kNames.begin(), kNames.end(),
-                                   [&](std::string_view n) { return !in_string && text.substr(i).starts_with(n); });
-    if (name == kNames.end()) {
-      out += text[i++];
-      continue;
-    }
-    out += "null";
-    i += name->size();
-    changed = true;
-  }
-  return changed ? std::optional(std::move(out)) : std::nullopt;
+// NaN and Infinity become null, as in other readers of data.
+std::string AsNull(std::string_view) {
+  return "null";
 }
 
 Result<OrderedJson> ParseRow(std::string_view text, const std::string& path, const std::string& where) {
   auto json = ParseOrderedJson(text, where);
   if (json.ok()) return json;
   if (const size_t bad = utf8::ValidPrefix(text); bad < text.size()) return NotUtf8(text, bad, path, where);
-  if (const auto finite = WithoutNonFinite(text)) {
+  if (const auto finite = ReplaceNonFinite(text, AsNull)) {
     auto again = ParseOrderedJson(*finite, where);
     if (again.ok()) return again;
   }

@@ -16,6 +16,7 @@
 #include "data/tokenizer/load_tokenizer.h"
 #include "data/tokenizer/transformers_files.h"
 #include "format/checksum.h"
+#include "format/python_json.h"
 #include "format/quoted.h"
 #include "model/families.h"
 #include "model/known_models.h"
@@ -89,7 +90,7 @@ Result<OpenedModel> OpenedModel::Open(Env& env, const ModelChoice& choice) {
     if (!unknown.empty()) WarnOfKeys(unknown, path);
   }
   const std::string config_path = JoinPath(opened.folder(), kModelConfigFile);
-  TEMPER_ASSIGN_OR_RETURN(Json config, ReadJsonFile(env, config_path));
+  TEMPER_ASSIGN_OR_RETURN(Json config, ReadPythonJsonFile(env, config_path));
   TEMPER_ASSIGN_OR_RETURN(opened.model_, ModelFromConfig(config, config_path));
   opened.stored_as_nf4_ = IsStoredAsNf4(config);
   TEMPER_ASSIGN_OR_RETURN(const bool tied, opened.FilesTieTheHead(config));

@@ -249,6 +249,24 @@ TEST(Export, RoundsOnce) {
   }
 }
 
+TEST(Export, NumbersThatOnlyPythonWritesStayInTheConfiguration) {
+  const ScratchFolder scratch;
+  const std::string base = ModelFolder("llama_mha"), model = scratch.path() + "/model";
+  ASSERT_TRUE(PosixEnv().CreateFolders(model).ok());
+  for (const std::string& file : Must(PosixEnv().List(base))) Spill(model + "/" + file, Slurp(base + "/" + file));
+  const std::string config = Slurp(base + "/config.json");
+  Spill(model + "/config.json", "{\"time_step_limit\": [0.0, Infinity]," + config.substr(config.find('{') + 1));
+  ExportSpec spec = SpecFor(base, "", scratch.path() + "/out");
+  spec.source.model_folder = model;
+  spec.dtype = DType::kF16;
+  const auto report = ExportModel(PosixEnv(), spec);
+  ASSERT_TRUE(report.ok()) << report.status().message();
+  const std::string written = Slurp(spec.output_dir + "/config.json");
+  EXPECT_NE(written.find("0.0,\n    Infinity\n"), std::string::npos) << written;
+  EXPECT_NE(written.find("float16"), std::string::npos) << written;
+  EXPECT_TRUE(Inspect(PosixEnv(), spec.output_dir, {}, [](std::string_view) {}).ok());
+}
+
 TEST(Export, CompanionFilesCanBeReplacedAndOmitted) {
   const std::string name = Must(PosixEnv().List(kGoldens + "models")).front();
   const ScratchFolder scratch;

@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "format/json.h"
+#include "format/python_json.h"
 
 namespace temper {
 namespace {
@@ -19,7 +19,7 @@ constexpr Bytes kMaxFile = MiB(64);
 Result<Json> ReadOptional(Env& env, const std::string& path) {
   if (!env.IsFile(path)) return Json(Json::object());
   TEMPER_ASSIGN_OR_RETURN(const std::string text, ReadTextFile(env, path, kMaxFile));
-  TEMPER_ASSIGN_OR_RETURN(Json json, ParseJson(text, path));
+  TEMPER_ASSIGN_OR_RETURN(Json json, ParsePythonJson(text, path));
   if (!json.is_object()) return Corrupt(path + ": should be a JSON object");
   return json;
 }
