@@ -1,4 +1,5 @@
 #include "model/adapted_model.h"
+#include "model/lora_rewrite.h"
 
 #include <utility>
 

@@ -1,8 +1,5 @@
-// LoRA (Hu et al. 2021) with PEFT's semantics, as a rewrite of a forward graph:
-//   linear(x, W)  becomes  linear(x, W) + s * linear(linear(dropout(x), A), B),  W frozen,
-// s = alpha / r, or alpha / sqrt(r) for rank-stabilised LoRA. On the head the branch becomes linear_cross_entropy's
-// second pair of operands. In a fused projection, each value has its own rows of B; all share A and the dropout of x.
-// Adapter values have PEFT's tensor names.
+// Which modules of a model get LoRA adapters (Hu et al. 2021), with PEFT's semantics: names, expressions, layers, ranks
+// of modules and of parameters. lora_rewrite.h adds the adapters to a graph.
 #pragma once
 
 #include <string>
@@ -10,7 +7,6 @@
 
 #include "format/lora_config.h"
 #include "format/lora_module.h"
-#include "graph/graph.h"
 #include "model/weight.h"
 
 namespace temper {
@@ -38,8 +34,5 @@ Result<std::vector<std::string>> IdleLoraSettings(const std::vector<LinearModule
 // earlier versions of the class have: the same by whole paths of today's, for a file that PEFT reads. Errors: as
 // ResolveLora.
 Result<LoraConfig> NamedByPaths(const std::vector<LinearModule>& modules, const LoraConfig& config);
-
-// REQUIRES: `targets` from ResolveLora on modules of the same model. Dropout 0 adds no dropout node.
-Graph AddLora(Graph forward, const std::vector<LoraModule>& targets, double dropout);
 
 }  // namespace temper

@@ -1,4 +1,5 @@
 #include "model/lora.h"
+#include "model/lora_rewrite.h"
 
 #include <gtest/gtest.h>
 

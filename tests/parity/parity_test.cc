@@ -18,6 +18,7 @@
 #include "infer/generator.h"
 #include "model/families.h"
 #include "model/lora.h"
+#include "model/lora_rewrite.h"
 #include "model/model.h"
 #include "program/buffer_names.h"
 #include "program/program_names.h"

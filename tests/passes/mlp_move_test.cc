@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "../tiny_run.h"
+#include "model/lora_rewrite.h"
 
 namespace temper::tiny::mlp_move_test {
 namespace {

@@ -11,6 +11,7 @@
 #include "compile/step/fuse.h"
 #include "compile/train_step.h"
 #include "graph/rule.h"
+#include "model/lora_rewrite.h"
 #include "program/buffer_names.h"
 
 namespace temper::tiny::overlap_test {

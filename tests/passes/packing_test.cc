@@ -10,6 +10,7 @@
 #include "compile/step/differentiate.h"
 #include "compile/step/fuse.h"
 #include "graph/rule.h"
+#include "model/lora_rewrite.h"
 
 namespace temper::packing_test {
 namespace {

@@ -17,6 +17,7 @@
 #include "lockstep.h"
 #include "model/families.h"
 #include "model/lora.h"
+#include "model/lora_rewrite.h"
 #include "model/model.h"
 #include "program/buffer_names.h"
 

@@ -83,17 +83,7 @@ void ShardCombine(ShardingSink& sink) {
   std::vector<ValueId> inputs = {sink.Use(0, y), sink.Use(1, place)};
   int next = 2;
   if (node.attributes.Flag("weighted")) inputs.push_back(sink.Use(next++, place));
-  // What is added comes once, not with each term.
-  const bool acc = node.attributes.Flag("acc"), acc_later = acc && !y.partial.empty();
-  if (acc && !acc_later) inputs.push_back(sink.Use(next, y));
-  Attributes attributes = node.attributes;
-  attributes.Set("acc", int64_t{acc && !acc_later});
-  ValueId sum = sink.Emit(Op::kCombine, std::move(inputs), std::move(attributes), {y})[0];
-  if (acc_later) {
-    const Sharding settled = sink.Settled(y);
-    sum = sink.Emit(Op::kAdd, {sink.Convert(sum, settled), sink.Use(next, settled)}, {}, {settled})[0];
-  }
-  sink.Deliver(0, sum);
+  DeliverWithAcc(sink, std::move(inputs), next, y);
 }
 
 Cost CombineCost(const Types& in, const Types& out, const Attributes&) {

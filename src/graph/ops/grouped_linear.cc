@@ -97,16 +97,7 @@ void ShardOperands(ShardingSink& sink) {
   expert.dims[0] = x.dims[0];
   expert.varying = (expert.varying | w.split()) - expert.split();
   std::vector<ValueId> inputs = {sink.Use(kRows, x), sink.Use(kWeight, w), sink.Use(kExpert, expert)};
-  const bool acc = node.attributes.Flag("acc"), acc_later = acc && !y.partial.empty() && !(sink.sharding(3) == y);
-  if (acc && !acc_later) inputs.push_back(sink.Use(3, y));
-  Attributes attributes = node.attributes;
-  attributes.Set("acc", int64_t{acc && !acc_later});
-  ValueId product = sink.Emit(Op::kGroupedLinear, std::move(inputs), std::move(attributes), {y})[0];
-  if (acc_later) {
-    const Sharding settled = sink.Settled(y);
-    product = sink.Emit(Op::kAdd, {sink.Convert(product, settled), sink.Use(3, settled)}, {}, {settled})[0];
-  }
-  sink.Deliver(0, product);
+  DeliverWithAcc(sink, std::move(inputs), 3, y);
 }
 
 Result<Types> InferDx(const Types& in, const Attributes& a) {

@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <utility>
 
 namespace temper {
 
@@ -85,6 +86,21 @@ Sharding Gathered(Sharding p, int dim, Axis axis) {
   axes.erase(std::remove(axes.begin(), axes.end(), axis), axes.end());
   p.varying |= axis;
   return p;
+}
+
+void DeliverWithAcc(ShardingSink& sink, std::vector<ValueId> inputs, int acc, const Sharding& y) {
+  const Node& node = sink.node();
+  const bool has_acc = node.attributes.Flag("acc");
+  const bool later = has_acc && !y.partial.empty() && !(sink.sharding(acc) == y);
+  if (has_acc && !later) inputs.push_back(sink.Use(acc, y));
+  Attributes attributes = node.attributes;
+  attributes.Set("acc", int64_t{has_acc && !later});
+  ValueId sum = sink.Emit(node.op, std::move(inputs), std::move(attributes), {y})[0];
+  if (later) {
+    const Sharding settled = sink.Settled(y);
+    sum = sink.Emit(Op::kAdd, {sink.Convert(sum, settled), sink.Use(acc, settled)}, {}, {settled})[0];
+  }
+  sink.Deliver(0, sum);
 }
 
 }  // namespace temper

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <initializer_list>
+#include <vector>
 
 #include "graph/rule.h"
 
@@ -28,5 +29,9 @@ Sharding Gathered(Sharding p, int dim, Axis axis);
 // Along every axis where one operand of an op is split or varying, those that are whole become varying, because ranks
 // use them differently. (A varying operand of an op that is the same on all ranks makes the result varying.)
 void UseAlike(std::initializer_list<Sharding*> operands, const Mesh& mesh);
+
+// Emits the op with `inputs` and, if it has the flag acc, operand `acc`, and delivers the result, sharded like `y`.
+// What is added to terms of a sum is added once, after the sum, unless it lies as they do.
+void DeliverWithAcc(ShardingSink& sink, std::vector<ValueId> inputs, int acc, const Sharding& y);
 
 }  // namespace temper

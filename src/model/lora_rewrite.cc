@@ -1,0 +1,188 @@
+#include "model/lora_rewrite.h"
+
+#include <map>
+#include <utility>
+
+#include "graph/ops/loss_operands.h"
+#include "graph/rule.h"
+#include "model/forward.h"
+
+namespace temper {
+namespace {
+
+// Adds the branches node by node.
+class LoraRewriter {
+ public:
+  LoraRewriter(Graph forward, const std::vector<LoraModule>& targets, double dropout)
+      : nodes_(std::move(forward.nodes())), graph_(std::move(forward)), dropout_(dropout) {
+    for (const LoraModule& t : targets) {
+      for (const LoraModule::Part& part : t.parts) targets_[part.weight] = {&t, &part};
+    }
+    graph_.nodes().clear();
+    graph_.nodes().reserve(nodes_.size() + 3 * targets.size());  // dropout, A, B; of stacks two more
+    for (ValueId id = 0; id < graph_.num_values(); ++id) {
+      if (graph_.value(id).name == kRngInput) rng_ = id;  // the model has dropout, too
+    }
+  }
+
+  Graph Run() {
+    for (Node& node : nodes_) {
+      const bool product = node.op == Op::kLinear || node.op == Op::kGroupedLinear || IsLoss(node.op);
+      const auto target = product ? targets_.find(graph_.value(node.inputs[1]).name) : targets_.end();
+      if (target == targets_.end()) {
+        graph_.AddNode(std::move(node));
+      } else if (node.op == Op::kGroupedLinear) {
+        AddToGrouped(node, target->second);
+      } else if (node.op != Op::kLinear) {
+        AddToHead(node, target->second);
+      } else {
+        AddToLinear(node, target->second);
+      }
+    }
+    return std::move(graph_);
+  }
+
+ private:
+  // The adapter of a product: its module, and the part of the module that is the product's weight.
+  struct Target {
+    const LoraModule* module;
+    const LoraModule::Part* part;
+  };
+
+  ValueId Adapter(const std::string& name, Shape shape, DimLabels labels, DType dtype) {
+    return graph_.AddValue({.name = name,
+                            .type = {dtype, shape},
+                            .role = Role::kAdapter,
+                            .trainable = true,
+                            .decays = true,
+                            .labels = labels});
+  }
+  // The labels of the rows and columns of the product's weight.
+  DimLabels LabelsOf(const Node& node) const { return graph_.value(node.inputs[1]).labels; }
+
+  // B of the product.
+  ValueId Up(const Node& node, const Target& t, ValueId down) {
+    const DimLabels labels = LabelsOf(node);
+    return Adapter(t.part->b, {t.part->rows, t.module->r},
+                   labels.empty() ? labels : DimLabels{labels[0], DimLabel::kRank}, graph_.value(down).type.dtype);
+  }
+
+  ValueId Emit(const Node& like, Op op, std::vector<ValueId> inputs, Attributes attributes, const std::string& name) {
+    Result<Types> types = InferTypes(op, TypesOf(graph_, inputs), attributes);
+    TEMPER_CHECK(types.ok()) << types.status().message();
+    const ValueId out = graph_.AddValue({.name = name, .type = (*types)[0]});
+    graph_.AddNode({.op = op,
+                    .inputs = std::move(inputs),
+                    .outputs = {out},
+                    .attributes = std::move(attributes),
+                    .block = like.block,
+                    .phase = like.phase,
+                    .rng_name = RuleOf(op).random ? name : ""});
+    return out;
+  }
+
+  // scale * dropout(x) A^T, [T, R]; made once per module and x.
+  ValueId Down(const Node& node, const LoraModule& m, double scale) {
+    ValueId x = node.inputs[0];
+    const auto [made, fresh] = down_.try_emplace({&m, x}, kNoValue);
+    if (!fresh) return made->second;
+    const DType dtype = graph_.value(x).type.dtype;
+    if (dropout_ > 0) x = Emit(node, Op::kDropout, {x, Rng()}, {{"p", dropout_}}, m.path + ".lora_dropout");
+    Attributes attributes = {{"acc", int64_t{0}}, {"bias", int64_t{0}}};
+    if (scale != 1.0) attributes.Set("scale", scale);
+    const DimLabels labels = LabelsOf(node);
+    const ValueId a =
+        Adapter(LoraAName(m.path), {m.r, m.in}, labels.empty() ? labels : DimLabels{DimLabel::kRank, labels[1]}, dtype);
+    return made->second = Emit(node, Op::kLinear, {x, a}, attributes, m.path + ".lora_A");
+  }
+
+  void AddToLinear(const Node& node, const Target& t) {
+    Node base = node;
+    const ValueId y = node.outputs[0];
+    Value base_value = graph_.value(y);
+    base_value.name += ".base";
+    base_value.role = Role::kActivation;
+    base.outputs = {graph_.AddValue(base_value)};
+    graph_.AddNode(base);
+    const ValueId down = Down(node, *t.module, 1.0);
+    const ValueId b = Up(node, t, down);
+    Attributes attributes = {{"acc", int64_t{1}}, {"bias", int64_t{0}}, {"scale", t.module->scale}};
+    if (node.attributes.Has("out")) attributes.Set("out", node.attributes.String("out"));
+    graph_.AddNode({.op = Op::kLinear,
+                    .inputs = {down, b, base.outputs[0]},
+                    .outputs = {y},
+                    .attributes = std::move(attributes),
+                    .block = node.block,
+                    .phase = node.phase});
+  }
+
+  // The matrices that an adapter's matrix holds for a stack.
+  ValueId Unstacked(const Node& like, ValueId w, int64_t matrices, bool interleaved) {
+    Attributes attributes = {{"matrices", matrices}};
+    if (interleaved) attributes.Set("interleaved", int64_t{1});
+    return Emit(like, Op::kUnstack, {w}, std::move(attributes), graph_.value(w).name + ".unstacked");
+  }
+
+  // Both products go by the rows' experts, as the base's does.
+  void AddToGrouped(const Node& node, const Target& t) {
+    TEMPER_CHECK(!node.attributes.Flag("acc")) << "a product of experts that is added to another";
+    const LoraModule& m = *t.module;
+    const ValueId x = node.inputs[0], expert = node.inputs[2], y = node.outputs[0];
+    Node base = node;
+    Value base_value = graph_.value(y);
+    base_value.name += ".base";
+    base.outputs = {graph_.AddValue(base_value)};
+    graph_.AddNode(base);
+    const DimLabels labels = LabelsOf(node);
+    const auto labelled = [&](DimLabel rows, DimLabel columns) {
+      return labels.empty() ? labels : DimLabels{rows, columns};
+    };
+    const DType dtype = graph_.value(x).type.dtype;
+    const int64_t active = node.attributes.Int("active");
+    const auto [made, fresh] = down_.try_emplace({&m, x}, kNoValue);
+    if (fresh) {
+      const ValueId a = Adapter(LoraAName(m.path), {m.ranks(), m.in}, labelled(DimLabel::kRank, labels[2]), dtype);
+      made->second = Emit(node, Op::kGroupedLinear, {x, Unstacked(node, a, m.matrices, false), expert},
+                          {{"acc", int64_t{0}}, {"active", active}}, m.path + ".lora_A");
+    }
+    const ValueId down = made->second;
+    const ValueId b = Adapter(t.part->b, {t.part->rows, m.ranks()}, labelled(labels[1], DimLabel::kRank), dtype);
+    const ValueId b_EOR = Unstacked(node, b, m.matrices, true);
+    graph_.AddNode({.op = Op::kGroupedLinear,
+                    .inputs = {down, b_EOR, expert, base.outputs[0]},
+                    .outputs = {y},
+                    .attributes = {{"acc", int64_t{1}}, {"active", active}, {"scale", m.scale}},
+                    .block = node.block,
+                    .phase = node.phase});
+  }
+
+  void AddToHead(const Node& node, const Target& t) {
+    Node head = node;
+    const ValueId down = Down(node, *t.module, t.module->scale);
+    head.inputs.insert(head.inputs.begin() + LossOperands::kTarget + 1, {down, Up(node, t, down)});
+    head.attributes.Set("pair2", int64_t{1});
+    graph_.AddNode(std::move(head));
+  }
+
+  ValueId Rng() {
+    if (rng_ == kNoValue) {
+      rng_ = graph_.AddValue({.name = kRngInput, .type = {DType::kI64, {kNumRngWords}}, .role = Role::kInput});
+    }
+    return rng_;
+  }
+
+  std::vector<Node> nodes_;  // of the given graph; nodes without a branch are moved out
+  Graph graph_;
+  const double dropout_;
+  std::map<std::string, Target> targets_;                          // by the weight's name
+  std::map<std::pair<const LoraModule*, ValueId>, ValueId> down_;  // by module and x
+  ValueId rng_ = kNoValue;
+};
+
+}  // namespace
+
+Graph AddLora(Graph forward, const std::vector<LoraModule>& targets, double dropout) {
+  return LoraRewriter(std::move(forward), targets, dropout).Run();
+}
+
+}  // namespace temper
