@@ -255,7 +255,13 @@ Status ReadOptions(Env& env, const CommandLine& command_line, const OptionSet& o
       return InvalidArgument(
           fmt::format("{}: '{}' describes machines, not a run: write --cluster {}", kWhere, path, path));
     }
-    if (!read.ok()) return InvalidArgument(read.message());  // always a mistake in the settings
+    if (!read.ok()) {  // always a mistake in the settings
+      const bool may_be_data =
+          options.Find("data") && env.IsFile(path) && !path.ends_with(".yaml") && !path.ends_with(".yml");
+      return InvalidArgument(
+          read.message() +
+          (may_be_data ? fmt::format("; '{}' was read as settings: if it is data, write --data {}", path, path) : ""));
+    }
   }
   return ApplyCommandLine(command_line, options);
 }

@@ -175,6 +175,7 @@ TEST_F(Use, TheFirstWordIsTheModel) {
   ExpectEnd(Temper({"generate", kModel, "prompt=Why?"}), 2, {"'prompt=Why?' needs two dashes"});
   ExpectEnd(Temper({"chat"}), 2, {"name a model: temper chat MODEL"});
   ExpectEnd(Temper({"train", kModel}), 2, {"if it is the model, write --model " + kModel});
+  ExpectEnd(Temper({"train", "--model", kModel, "e.jsonl"}), 2, {"e.jsonl", "if it is data, write --data e.jsonl"});
   ExpectEnd(Temper({"generate", kModel}), 2, {"there is no prompt: add --prompt TEXT"});
 }
 
