@@ -60,6 +60,7 @@ release() {
   python3 tools/check_model_names.py .
   python3 tools/check_docs.py .
   python3 tools/check_sizes.py .
+  python3 tools/check_ops.py src tests
   end
   build release
   begin 'objects of one instruction set'

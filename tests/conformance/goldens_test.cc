@@ -44,10 +44,61 @@ TEST(Goldens, NormsAreTorchs) {
 
 TEST(Goldens, ActivationsAreTorchs) {
   const Tensor x = Wave(1, {3, 4});
+  ExpectGolden(Twin(Op::kRelu, {x}, {})[0], kRelu);
+  ExpectGolden(Twin(Op::kSoftcap, {x}, {{"cap", 1.5}})[0], kSoftcap);
   ExpectGolden(Twin(Op::kReluSquared, {x}, {})[0], kReluSquared);
   ExpectGolden(Twin(Op::kGelu, {x}, {})[0], kGeluErf);
   ExpectGolden(Twin(Op::kGelu, {x}, {{"tanh", int64_t{1}}})[0], kGeluTanh);
   ExpectGolden(Twin(Op::kGlu, {x, Wave(4, {3, 4})}, {})[0], kSwiglu);
+}
+
+TEST(Goldens, SumsScalesAndCastsAreTorchs) {
+  const Tensor x = Wave(1, {3, 4});
+  ExpectGolden(Twin(Op::kAdd, {x, Wave(4, {3, 4})}, {})[0], kAdded);
+  ExpectGolden(Twin(Op::kAdd, {x, Wave(2, {4})}, {})[0], kAddedVector);
+  ExpectGolden(Twin(Op::kScale, {x}, {{"factor", 0.7}})[0], kScaled);
+  ExpectGolden(Twin(Op::kCast, {x}, {{"dtype", std::string("bf16")}})[0], kCastBf16);
+}
+
+TEST(Goldens, TablesAndProductsAreTorchs) {
+  ExpectGolden(Twin(Op::kEmbedding, {Wave(11, {5, 4}), Tensor::Ints({4, 0, 4})}, {})[0], kEmbedding);
+  const Tensor x = Wave(1, {3, 4}), w = Wave(26, {5, 4});
+  ExpectGolden(Twin(Op::kLinear, {x, w, Wave(25, {3, 2}), Wave(27, {5, 2}), Wave(28, {5})},
+                    {{"pair2", int64_t{1}}, {"bias", int64_t{1}}, {"scale", 0.7}})[0],
+               kLinear);
+  const auto both = Twin(Op::kLinears, {x, w, Wave(29, {6, 4})}, {{"scale", 0.7}});
+  ExpectGolden(both[0], kLinearsFirst);
+  ExpectGolden(both[1], kLinearsSecond);
+  ExpectGolden(Twin(Op::kUnstack, {Wave(30, {6, 4})}, {{"matrices", int64_t{2}}})[0], kUnstackedRows);
+  ExpectGolden(Twin(Op::kUnstack, {Wave(30, {3, 8})}, {{"matrices", int64_t{2}}, {"interleaved", int64_t{1}}})[0],
+               kUnstackedColumns);
+}
+
+// 5 tokens of 4 elements; 2 of 4 experts for each, SwiGLUs of 3.
+TEST(Goldens, ExpertsAndTheirRoutersAreTransformers) {
+  const Tensor x = Wave(31, {5, 4});
+  const Attributes products{{"active", int64_t{2}}};
+  const auto block = [&](std::vector<Tensor> routed_by, const Attributes& router) {
+    const auto routed = Twin(Op::kRoute, std::move(routed_by), router);
+    const Tensor rows = Twin(Op::kGatherRows, {x, routed[1]}, {})[0];
+    const auto product = [&](const Tensor& of, const Tensor& w) {
+      return Twin(Op::kGroupedLinear, {of, w, routed[2]}, products)[0];
+    };
+    const Tensor hidden =
+        Twin(Op::kGlu, {product(rows, Wave(33, {4, 3, 4})), product(rows, Wave(34, {4, 3, 4}))}, {})[0];
+    return Twin(Op::kCombine, {product(hidden, Wave(35, {4, 4, 3})), routed[1], routed[0]},
+                {{"weighted", int64_t{1}}})[0];
+  };
+  const Tensor logits = Twin(Op::kLinear, {x, Wave(32, {4, 4})}, {})[0];
+  ExpectGolden(block({logits}, {{"active", int64_t{2}}, {"normalise", int64_t{1}}}), kQwen3Moe);
+  ExpectGolden(block({logits, Tensor::Of({DType::kF64, {4}}, {0, 0.05, -0.1, 0.2})}, {{"active", int64_t{2}},
+                                                                                      {"normalise", int64_t{1}},
+                                                                                      {"sigmoid", int64_t{1}},
+                                                                                      {"bias", int64_t{1}},
+                                                                                      {"groups", int64_t{2}},
+                                                                                      {"top_groups", int64_t{1}},
+                                                                                      {"scale", 2.5}}),
+               kDeepseekV3Moe);
 }
 
 // Documents of 4 and 2 tokens; 3 channels, 3 taps.
@@ -197,6 +248,22 @@ TEST(Goldens, SmoothLabelsAreThoseOfTransformersLabelSmoother) {
 TEST(Goldens, LogProbabilitiesOfTokensAreTorchs) {
   const auto out = Twin(Op::kTokenLogprob, {Wave(10, {3, 4}), Wave(11, {5, 4}), Tensor::Ints({4, -1, 1})}, {});
   ExpectGolden(out[0], kTokenLogprob);
+}
+
+// A pair: two tokens of the chosen answer, one of the rejected.
+TEST(Goldens, PreferencesAndTheirWeightsAreTrls) {
+  const auto expect = [](const char* kind, std::span<const double> loss_and_weights) {
+    const auto out = Twin(Op::kPreference,
+                          {Tensor::Of({DType::kF64, {5}}, {-1, -2.5, 9, -3, 9}), Tensor::Ints({5, 6, -1, 7, -1}),
+                           Tensor::Of({DType::kF32, {5}}, {-4, -4, -4, -2, -2}), Tensor::Ints({0, 0, 0, 3, 3}),
+                           Tensor::Ints({0, 0, 0, 0, 0})},
+                          {{"kind", std::string(kind)}, {"beta", 0.5}});
+    const Tensor& weight = out[0];
+    ExpectGolden(Tensor::Of({DType::kF64, {4}}, {out[1][0], weight[0], weight[1], weight[3]}), loss_and_weights);
+  };
+  expect("sigmoid", kPreferenceSigmoid);
+  expect("hinge", kPreferenceHinge);
+  expect("ipo", kPreferenceIpo);
 }
 
 TEST(Goldens, ClippingIsTorchsClipGradNorm) {

@@ -5,10 +5,14 @@ import torch
 import torch.nn.functional as F
 from transformers.activations import ReLUSquaredActivation
 from transformers.trainer_pt_utils import LabelSmoother
+from transformers.models.deepseek_v3 import DeepseekV3Config
+from transformers.models.deepseek_v3.modeling_deepseek_v3 import DeepseekV3MoE
 from transformers.models.gpt_oss.modeling_gpt_oss import eager_attention_forward as gpt_oss_attention
 from transformers.models.granitemoehybrid.modeling_granitemoehybrid import mamba2_chunk_scan
 from transformers.models.llama.modeling_llama import LlamaRMSNorm, apply_rotary_pos_emb
 from transformers.models.qwen3_5.modeling_qwen3_5 import torch_chunk_gated_delta_rule
+from transformers.models.qwen3_moe import Qwen3MoeConfig
+from transformers.models.qwen3_moe.modeling_qwen3_moe import Qwen3MoeSparseMoeBlock
 
 torch.set_default_dtype(torch.float64)
 
@@ -37,6 +41,40 @@ show("ReluSquared", ReLUSquaredActivation()(x))
 show("GeluErf", F.gelu(x))
 show("GeluTanh", F.gelu(x, approximate="tanh"))
 show("Swiglu", F.silu(x) * wave(4, 3, 4))
+
+show("Relu", F.relu(x))
+show("Softcap", 1.5 * torch.tanh(x / 1.5))  # Gemma 2's
+show("Added", x + wave(4, 3, 4))
+show("AddedVector", x + w)
+show("Scaled", 0.7 * x)
+show("CastBf16", x.to(torch.bfloat16).double())
+
+# Rows of a table; a linear with a bias, a second pair and a scale; matrices stacked in rows, and in turn in columns.
+show("Embedding", F.embedding(torch.tensor([4, 0, 4]), wave(11, 5, 4)))
+x2, w1, w2 = wave(25, 3, 2), wave(26, 5, 4), wave(27, 5, 2)
+show("Linear", 0.7 * (F.linear(x, w1) + F.linear(x2, w2)) + wave(28, 5))
+show("LinearsFirst", 0.7 * F.linear(x, w1))
+show("LinearsSecond", 0.7 * F.linear(x, wave(29, 6, 4)))
+show("UnstackedRows", wave(30, 6, 4).view(2, 3, 4))
+show("UnstackedColumns", wave(30, 3, 8).view(3, 4, 2).permute(2, 0, 1))
+
+# Two of 4 experts for each of 5 tokens of 4 elements, each expert a SwiGLU of 3: the block of Qwen3-MoE, and that of
+# DeepSeek-V3 (scores are logistic, a bias chooses, one of two groups is left), without its shared expert.
+sizes = dict(hidden_size=4, moe_intermediate_size=3, num_experts_per_tok=2, norm_topk_prob=True)
+qwen = Qwen3MoeSparseMoeBlock(Qwen3MoeConfig(num_experts=4, **sizes))
+deepseek = DeepseekV3MoE(DeepseekV3Config(n_routed_experts=4, n_group=2, topk_group=1, routed_scaling_factor=2.5, **sizes))
+x = wave(31, 5, 4)
+torch.float, torch.float32, single = torch.float64, torch.float64, torch.float32  # routers compute in float32
+for name, block in (("Qwen3Moe", qwen), ("DeepseekV3Moe", deepseek)):
+    block.gate.weight.data = wave(32, 4, 4).detach()
+    block.experts.gate_up_proj.data = torch.cat((wave(33, 4, 3, 4), wave(34, 4, 3, 4)), 1).detach()
+    block.experts.down_proj.data = wave(35, 4, 4, 3).detach()
+deepseek.gate.e_score_correction_bias = torch.tensor([0.0, 0.05, -0.1, 0.2])
+deepseek.shared_experts.forward = torch.zeros_like
+for name, block in (("Qwen3Moe", qwen), ("DeepseekV3Moe", deepseek)):
+    y = block(x[None])
+    show(name, (y[0] if isinstance(y, tuple) else y)[0])
+torch.float = torch.float32 = single
 
 # A short convolution of documents of 4 and 2 tokens: 3 channels, 3 taps.
 x, w = wave(14, 6, 3), wave(15, 3, 1, 3)
@@ -150,6 +188,15 @@ show("SmoothCrossEntropyDX", d_x)
 show("SmoothCrossEntropyDW", d_w)
 logprob = torch.log_softmax(x @ w.T, -1)
 show("TokenLogprob", torch.stack([logprob[0, 4], torch.tensor(0.0), logprob[2, 1]]))
+
+# Preferences of a pair of answers, TRL's formula for DPO: the loss by the difference of both log-ratios, and minus its
+# derivative by the log-probabilities of the chosen answer's tokens.
+policy = torch.tensor([-1.0, -2.5, -3.0], requires_grad=True)  # two tokens of the chosen answer, one of the rejected
+chosen, rejected = policy[:2].sum() + 4.0, policy[2] + 2.0
+delta, per_token = chosen - rejected, chosen / 2 - rejected
+for name, loss in (("Sigmoid", -F.logsigmoid(0.5 * delta)), ("Hinge", torch.relu(1 - 0.5 * delta)),
+                   ("Ipo", (per_token - 1 / (2 * 0.5))**2)):
+    show(f"Preference{name}", torch.cat((loss.detach()[None], -torch.autograd.grad(loss, policy, retain_graph=True)[0])))
 
 # Clipping the gradient of the mean over 10 tokens, given the sum's.
 p = torch.nn.Parameter(torch.zeros(4))
