@@ -3,8 +3,8 @@
 #include <fmt/core.h>
 
 #include "base/quantity.h"
-#include "compile/run/batch_cut.h"
 #include "compile/run/compile_run.h"
+#include "compile/run/cut_estimates.h"
 #include "compile/run/mesh_options.h"
 
 namespace temper {
@@ -22,7 +22,7 @@ Status CutBatch(TrainingRun& run) {
   if (config.batch.auto_cut) {
     const AskRates ask = [&](const Result<bool>& needed) { return run.rates->Ask(needed); };
     TEMPER_ASSIGN_OR_RETURN(const BatchCut cut,
-                            ChooseBatchCut(config, CutOnMachine(run.available, model, ranks.size(), ask)));
+                            ChooseBatchCut(config, CutOnMachine(run.available, model, config, ranks.size(), ask)));
     TEMPER_RETURN_IF_ERROR(ranks.CheckSame(cut.ToString(), [&](const std::string& firsts) {
       return InvalidArgument(
           fmt::format("this rank would cut its batch into {}, rank 0 into {}: give a number for "

@@ -189,8 +189,9 @@ struct ThisMachine {
 Status CutHere(TrainSetup& setup, const Ranks& alone, int ranks) {
   ThisMachine here(setup.run.config, alone, ranks);
   const AskRates ask = here.ask();
-  TEMPER_ASSIGN_OR_RETURN(const BatchCut cut,
-                          ChooseBatchCut(setup.run.config, CutOnMachine(here.memory, setup.model.model(), ranks, ask)));
+  TEMPER_ASSIGN_OR_RETURN(
+      const BatchCut cut,
+      ChooseBatchCut(setup.run.config, CutOnMachine(here.memory, setup.model.model(), setup.run.config, ranks, ask)));
   Cut(cut, &setup);
   return OkStatus();
 }
@@ -256,7 +257,8 @@ Status CutPlanned(const Ranks& alone, Planning* plan) {
                     (!plan->cluster || (plan->cluster->shared && plan->options.cluster.empty()));
   if (here) return CutHere(plan->setup, alone, plan->ranks);
   if (plan->planner) {
-    TEMPER_ASSIGN_OR_RETURN(const BatchCut cut, ChooseBatchCut(config, CutOnCluster(*plan->planner, plan->ranks)));
+    TEMPER_ASSIGN_OR_RETURN(const BatchCut cut,
+                            ChooseBatchCut(config, CutOnCluster(*plan->planner, config, plan->ranks)));
     Cut(cut, &plan->setup);
     return OkStatus();
   }

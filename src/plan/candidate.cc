@@ -10,37 +10,6 @@
 
 namespace temper {
 
-StepFigures Extrapolated(const StepFigures& low, int64_t more, std::span<const MoreOfKind> kinds) {
-  StepFigures all = low;
-  for (const MoreOfKind& kind : kinds) {
-    const double times = kind.blocks / static_cast<double>(more);
-    const StepFigures& high = kind.high;
-    all.bytes += times * (high.bytes - low.bytes);
-    all.seconds += times * (high.seconds - low.seconds);
-    all.flops_per_token += times * (high.flops_per_token - low.flops_per_token);
-    all.activations += times * (high.activations - low.activations);
-    all.optimizer += times * (high.optimizer - low.optimizer);
-  }
-  return all;
-}
-
-StepFigures InStages(const StepFigures& stage, int64_t stages, int64_t micro_batches) {
-  StepFigures all = stage;
-  all.seconds *= static_cast<double>(micro_batches + stages - 1) / static_cast<double>(micro_batches);
-  all.bytes += stage.activations * static_cast<double>(std::min(stages, micro_batches) - 1);
-  return all;
-}
-
-Seconds SecondsOfSpill(const StepFigures& figures, double excess, int64_t micro_batches, const LinkRates& links,
-                       double host_bandwidth) {
-  const double states = std::min(excess, figures.optimizer), weights = excess - states;
-  double seconds = states / 3 / links.device_to_host + states / 6 / links.host_to_device +
-                   weights * 2 * static_cast<double>(micro_batches) / links.host_to_device;
-  // States are read and written there, and the gradient is read.
-  if (host_bandwidth > 0) seconds += states * (2 + 1.0 / 3) / host_bandwidth;
-  return {seconds};
-}
-
 bool IsBetter(const Candidate& a, const Candidate& b, SearchGoal goal) {
   const auto rank = [&](const Candidate& c) {
     const bool fewest = goal == SearchGoal::kFewestDevices;

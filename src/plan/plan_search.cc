@@ -11,7 +11,7 @@
 
 #include "base/for_each.h"
 #include "base/team.h"
-#include "plan/few_blocks.h"
+#include "compile/run/few_blocks.h"
 
 namespace temper {
 namespace {
@@ -190,15 +190,16 @@ class Searcher {
   // Moves the excess to the host, if the options allow it and the host has room.
   void TakeFromHost(const Setting& choice, const StepFigures& figures, Candidate* c) const {
     const Cluster& cluster = planner_.cluster();
-    const int on_host = choice.OnHost(cluster);
     const Bytes excess = c->bytes - c->limit;
-    if (choice.pp > 1 || cluster.shared || config_.memory.policy != TierPolicy::kAuto) return;
-    if (excess > config_.memory.host.value_or(cluster.HostMemoryOf(on_host))) return;
+    const std::optional<Seconds> more = choice.pp > 1
+                                            ? std::nullopt
+                                            : SecondsOfSpill(cluster, config_, choice.OnHost(cluster), figures, excess,
+                                                             choice.MicroBatches(rows_of_step_));
+    if (!more) return;
     c->fits = true;
     c->bytes = c->limit;
     c->host = excess;
-    c->step += SecondsOfSpill(figures, static_cast<double>(excess.v), choice.MicroBatches(rows_of_step_),
-                              cluster.LinksOf(on_host), cluster.host_bandwidth / on_host);
+    c->step += *more;
   }
 
   Candidate Described(const Setting& choice) const {
@@ -216,7 +217,7 @@ class Searcher {
     if (config.memory.policy == TierPolicy::kAuto) config.memory.policy = TierPolicy::kDevice;
     const Result<PlannedRun> planned = Planner(model, planner_.cluster(), planner_.rows()).Plan(config, choice.ranks);
     if (!planned.ok()) return std::nullopt;
-    return FiguresOfStep(planned->run, planned->facts, planned->forecast, choice.MicroBatches(rows_of_step_));
+    return FiguresOf(*planned, choice.MicroBatches(rows_of_step_));
   }
 
   static int64_t Blocks(const Model& model) { return static_cast<int64_t>(model.facts().kinds.size()); }

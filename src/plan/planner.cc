@@ -8,9 +8,9 @@
 #include "base/for_each.h"
 #include "base/team.h"
 #include "compile/run/compile_run.h"
+#include "compile/run/few_blocks.h"
 #include "compile/run/mesh_options.h"
 #include "plan/cluster_rates.h"
-#include "plan/few_blocks.h"
 
 namespace temper {
 
@@ -115,11 +115,43 @@ Result<PlannedRun> Planner::PlanWithin(MemorySpec memory, const RunConfig& asked
   return planned;
 }
 
-EstimateCut CutOnCluster(const Planner& planner, int ranks) {
-  return [&planner, ranks](const RunConfig& config) -> Result<CutEstimate> {
-    TEMPER_ASSIGN_OR_RETURN(const PlannedRun planned, planner.PlanQuickly(config, ranks));
-    return CutEstimate{.fits = planned.forecast.fits, .step = planned.forecast.simulation.step};
+StepFigures FiguresOf(const PlannedRun& planned, int64_t micro_batches) {
+  const Forecast& forecast = planned.forecast;
+  return FiguresOfStep(planned.run.train(), forecast.simulation, forecast.bytes,
+                       planned.facts.model_flops.v / static_cast<double>(planned.facts.tokens), micro_batches);
+}
+
+std::optional<Seconds> SecondsOfSpill(const Cluster& cluster, const RunConfig& config, int on_host,
+                                      const StepFigures& figures, Bytes excess, int64_t micro_batches,
+                                      bool may_read_disk) {
+  if (cluster.shared || config.memory.policy != TierPolicy::kAuto) return std::nullopt;
+  const Bytes on_disk = std::max(excess - config.memory.host.value_or(cluster.HostMemoryOf(on_host)), Bytes{});
+  if (on_disk > Bytes{} && !may_read_disk) return std::nullopt;
+  return SecondsOfSpill(figures, excess, on_disk, micro_batches, cluster.LinksOf(on_host),
+                        cluster.host_bandwidth / on_host);
+}
+
+CutEstimates CutOnCluster(const Planner& planner, const RunConfig& config, int ranks) {
+  const auto whole = [&planner, ranks](const RunConfig& cut) -> Result<CutEstimate> {
+    TEMPER_ASSIGN_OR_RETURN(const PlannedRun planned, planner.PlanQuickly(cut, ranks));
+    const Program& train = planned.run.train();
+    return CutEstimate{.fits = planned.forecast.fits,
+                       .spills = train.host.bytes > Bytes{} || train.disk.bytes > Bytes{},
+                       .step = planned.forecast.simulation.step};
   };
+  const int on_host = std::min(ranks, planner.cluster().devices_per_host);
+  const auto step = [&planner, ranks](const Model& sample, const RunConfig& run,
+                                      int64_t micro_batches) -> std::optional<RoomyStep> {
+    const auto planned = Planner(sample, planner.cluster(), planner.rows()).Plan(run, ranks);
+    if (!planned.ok()) return std::nullopt;
+    return RoomyStep{FiguresOf(*planned, micro_batches), planned->forecast.limit};
+  };
+  const auto spill = [&planner, config, on_host](const StepFigures& figures, Bytes excess, int64_t micro_batches) {
+    // Adapters leave the base as its files have it.
+    const bool may_read_disk = config.model.method == TrainMethod::kLora || !config.memory.disk.empty();
+    return SecondsOfSpill(planner.cluster(), config, on_host, figures, excess, micro_batches, may_read_disk);
+  };
+  return {.whole = whole, .quick = CutOfFewBlocks(planner.model(), config, ranks, {.step = step, .spill = spill})};
 }
 
 namespace {
@@ -291,9 +323,6 @@ Bytes Excess(const Forecast& f, bool shared) {
 
 // Programs of fewer instructions are compiled in some hundredths of a second.
 constexpr int64_t kManyInstructions = 8000;
-// Full fine-tuning of 405 billion parameters over 8 GPUs is extrapolated within 0.5 % from 6 blocks between the first
-// and the last, and 10 % too large from one.
-constexpr int64_t kBetween = 6;
 // Bytes that are extrapolated from few blocks are this close to those of the whole step: 1.7 % too few were seen, with
 // LoRA beside trained embeddings.
 constexpr double kExtrapolates = 0.05;
@@ -314,7 +343,7 @@ class OtherSettings {
     const bool names_blocks = config.lora.NamesBlocks() || config.mesh.gathered_blocks ||
                               config.machine.recompute_blocks || config.mesh.pp > 1;
     if (names_blocks || planner.cluster().shared || !many_) return;
-    few_.emplace(planner.model(), kBetween);
+    few_.emplace(planner.model(), kBetweenCollectives);
     if (!few_->any()) few_.reset();
   }
 
@@ -342,7 +371,7 @@ class OtherSettings {
       const auto planned = Planner(model, planner_.cluster(), planner_.rows()).Plan(few, ranks);
       if (!planned.ok()) return std::nullopt;
       tokens = planned->facts.tokens * micro_batches / few.batch.gradient_accumulation_steps;
-      return FiguresOfStep(planned->run, planned->facts, planned->forecast, micro_batches);
+      return FiguresOf(*planned, micro_batches);
     });
     if (!lines) return std::nullopt;
     const StepFigures whole = few_->Of(*lines, static_cast<int64_t>(planner_.model().facts().kinds.size()));

@@ -3,9 +3,10 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 
-#include "compile/run/batch_cut.h"
 #include "compile/run/compiled_run.h"
+#include "compile/run/cut_estimates.h"
 #include "plan/advice.h"
 #include "plan/cluster.h"
 #include "plan/forecast.h"
@@ -47,8 +48,18 @@ class Planner {
   const std::optional<RunRates> rates_;
 };
 
-// An EstimateCut for a run of `ranks` ranks on the planner's cluster. `planner` must outlive it.
-EstimateCut CutOnCluster(const Planner& planner, int ranks);
+// For a run of `ranks` ranks on the planner's cluster. `planner` must outlive the result.
+CutEstimates CutOnCluster(const Planner& planner, const RunConfig& config, int ranks);
+
+// The figures of a step of `micro_batches`, of which `planned` has no more than kFewMicroBatches.
+StepFigures FiguresOf(const PlannedRun& planned, int64_t micro_batches);
+
+// An upper bound of the additional seconds of that step on `cluster`, whose host has `on_host` of its ranks, if
+// `excess` bytes of each live there, or what it has no room for on its disk, if it may. nullopt: there is no room, or
+// the host is the device.
+std::optional<Seconds> SecondsOfSpill(const Cluster& cluster, const RunConfig& config, int on_host,
+                                      const StepFigures& figures, Bytes excess, int64_t micro_batches,
+                                      bool may_read_disk = false);
 
 // The tokens of a step of that run, and the arithmetic that it requires.
 StepFacts StepFactsOf(const CompiledRun& run, const RunConfig& config, const RowFill& rows = {});
@@ -62,7 +73,7 @@ int RanksOn(const Cluster& cluster, const RunConfig& config);
 // Each setting that would lower the memory that a rank lacks, with its savings and cost; then, if none is enough alone,
 // the combination of settings. They are compiled on all cores, and what a choice of tiers costs is searched quickly:
 // with these settings a run is as fast or faster. Of a large model, those that cannot fit are extrapolated
-// from few blocks (plan/few_blocks.h). REQUIRES: `planned` does not fit.
+// from few blocks (compile/run/few_blocks.h). REQUIRES: `planned` does not fit.
 Result<std::vector<Remedy>> FindRemedies(const Planner& planner, const RunConfig& config, const PlannedRun& planned);
 
 // A step that takes longer makes a run of days: worth a look for a faster one.

@@ -10,8 +10,6 @@
 
 #include "base/status.h"
 #include "base/units.h"
-#include "compile/run/compile_run.h"
-#include "compile/run/compiled_run.h"
 #include "settings/run_config.h"
 
 namespace temper {
@@ -19,8 +17,8 @@ namespace temper {
 // A step of a run whose batch is cut in some way.
 struct CutEstimate {
   bool fits = false;
-  bool limited = false;  // within the machine's memory only with values in farther tiers
-  Seconds step;          // if it fits
+  bool spills = false;  // only with values in farther tiers
+  Seconds step;         // if it fits
 };
 
 // How a rank's step is cut.
@@ -33,15 +31,17 @@ struct BatchCut {
 // Errors: this cut is not possible, or the run is not.
 using EstimateCut = std::function<Result<CutEstimate>(const RunConfig&)>;
 
-// Cuts a step of config.batch.gradient_accumulation_steps rows of a rank: the fewest rows per micro-batch of those that
-// are about as fast as the fastest. Errors: those of `estimate` for micro-batches of one row, if no cut is possible.
-// REQUIRES: config.batch.auto_cut.
-Result<BatchCut> ChooseBatchCut(const RunConfig& config, const EstimateCut& estimate);
+// Cuts are compared by `quick`, if it is there: steps of large models, extrapolated from few blocks. The one chosen is
+// then compiled by `whole`, and gives way to smaller micro-batches where it takes more than was expected.
+struct CutEstimates {
+  EstimateCut whole, quick = nullptr;
+};
 
-// An EstimateCut for the machine at hand: the first rank of each stage is compiled for it, and timed by its rates.
-// These are typical ones where everything fits in memory; else `ask`, if it is given, may give others. The same on all
-// ranks. All arguments must outlive the result.
-EstimateCut CutOnMachine(const RankMemory& available, const Model& model, int ranks, const AskRates& ask);
+// Cuts a step of config.batch.gradient_accumulation_steps rows of a rank: the fewest rows per micro-batch of those that
+// are about as fast as the fastest. Errors without `quick`: those of `whole` for micro-batches of one row, if no cut is
+// possible. With it a run that may not fit in any way is cut into micro-batches of one row.
+// REQUIRES: config.batch.auto_cut.
+Result<BatchCut> ChooseBatchCut(const RunConfig& config, const CutEstimates& estimates);
 
 // Sets the batch of `config`, whose auto_cut it clears; that of evaluation too, if it follows.
 void ApplyCut(const BatchCut& cut, RunConfig* config);

@@ -2,7 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <map>
+#include <utility>
+#include <vector>
 
 namespace temper::batch_cut_test {
 namespace {
@@ -35,7 +38,7 @@ struct Table {
 
 TEST(BatchCut, TakesTheFastestMicroBatchAndKeepsTheRowsOfAStep) {
   Table table{{{1, 8.0}, {2, 4.2}, {4, 2.3}, {8, 1.5}}};
-  const auto cut = ChooseBatchCut(Uncut(8), table.estimate());
+  const auto cut = ChooseBatchCut(Uncut(8), {.whole = table.estimate()});
   ASSERT_TRUE(cut.ok());
   EXPECT_EQ(cut->rows, 8);
   EXPECT_EQ(cut->micro_batches, 1);
@@ -50,7 +53,7 @@ TEST(BatchCut, TakesTheFastestMicroBatchAndKeepsTheRowsOfAStep) {
 
 TEST(BatchCut, TakesTheFewestRowsOfEquallyFastOnes) {
   Table table{{{1, 2.0}, {2, 1.98}, {3, 1.97}, {6, 1.96}}};
-  const auto cut = ChooseBatchCut(Uncut(6), table.estimate());
+  const auto cut = ChooseBatchCut(Uncut(6), {.whole = table.estimate()});
   ASSERT_TRUE(cut.ok());
   EXPECT_EQ(cut->rows, 1);
   EXPECT_EQ(cut->ToString(), "6 micro-batches of 1 row");
@@ -59,20 +62,59 @@ TEST(BatchCut, TakesTheFewestRowsOfEquallyFastOnes) {
 
 TEST(BatchCut, StopsWhereMemoryEndsOrAPipelineEmpties) {
   Table memory{{{1, 8.0}, {2, 4.2}, {4, -1}}};
-  EXPECT_EQ(ChooseBatchCut(Uncut(16), memory.estimate())->rows, 2);
+  EXPECT_EQ(ChooseBatchCut(Uncut(16), {.whole = memory.estimate()})->rows, 2);
   EXPECT_EQ(memory.asked, (std::vector<int64_t>{1, 2, 4}));
   Table bubble{{{1, 3.0}, {2, 2.5}, {4, 3.1}}};
-  EXPECT_EQ(ChooseBatchCut(Uncut(16), bubble.estimate())->rows, 2);
+  EXPECT_EQ(ChooseBatchCut(Uncut(16), {.whole = bubble.estimate()})->rows, 2);
   EXPECT_EQ(bubble.asked, (std::vector<int64_t>{1, 2, 4}));
   Table gap{{{1, 3.0}, {2, 0}, {3, 1.0}, {6, 2.0}}};
-  EXPECT_EQ(ChooseBatchCut(Uncut(6), gap.estimate())->rows, 3) << "a schedule without 3 micro-batches";
+  EXPECT_EQ(ChooseBatchCut(Uncut(6), {.whole = gap.estimate()})->rows, 3) << "a schedule without 3 micro-batches";
 }
 
 TEST(BatchCut, OfARunThatDoesNotFitIsItsError) {
   Table table{{{1, -1}}};
-  const auto cut = ChooseBatchCut(Uncut(8), table.estimate());
+  const auto cut = ChooseBatchCut(Uncut(8), {.whole = table.estimate()});
   EXPECT_EQ(cut.status().code(), StatusCode::kOutOfMemory);
   EXPECT_EQ(table.asked, std::vector<int64_t>{1});
+}
+
+// What few blocks promise, by rows; negative: with values in farther tiers.
+EstimateCut Promises(std::map<int64_t, double> seconds) {
+  return [seconds = std::move(seconds)](const RunConfig& config) -> Result<CutEstimate> {
+    const double time = seconds.at(config.batch.per_device_train_batch_size);
+    return CutEstimate{.fits = true, .spills = time < 0, .step = {std::fabs(time)}};
+  };
+}
+
+TEST(BatchCut, ThatFewBlocksPromiseIsCompiledWholeAndNoOther) {
+  Table whole{{{4, 2.0}}};
+  const auto cut =
+      ChooseBatchCut(Uncut(8), {.whole = whole.estimate(), .quick = Promises({{1, 4}, {2, 3}, {4, 2}, {8, 2}})});
+  ASSERT_TRUE(cut.ok());
+  EXPECT_EQ(cut->rows, 4);
+  EXPECT_EQ(cut->gain, 2);
+  EXPECT_EQ(whole.asked, std::vector<int64_t>{4});
+}
+
+TEST(BatchCut, ThatTakesMoreThanFewBlocksPromiseGivesWayToFewerRows) {
+  Table whole{{{2, 3.0}, {4, -1}}};
+  const auto promises = Promises({{1, 4}, {2, 3}, {4, 2}, {8, 2}});
+  EXPECT_EQ(ChooseBatchCut(Uncut(8), {.whole = whole.estimate(), .quick = promises})->rows, 2);
+  EXPECT_EQ(whole.asked, (std::vector<int64_t>{4, 2}));
+  Table nothing{{{2, -1}, {4, -1}}};
+  EXPECT_EQ(ChooseBatchCut(Uncut(8), {.whole = nothing.estimate(), .quick = promises})->ToString(),
+            "8 micro-batches of 1 row");
+}
+
+TEST(BatchCut, WithValuesInFartherTiersHasToGainMore) {
+  Table whole{{{2, 3.0}, {4, 2.0}}};
+  EXPECT_EQ(
+      ChooseBatchCut(Uncut(4), {.whole = whole.estimate(), .quick = Promises({{1, -4}, {2, -3.5}, {4, -3.4}})})->rows,
+      1);
+  EXPECT_EQ(ChooseBatchCut(Uncut(4), {.whole = whole.estimate(), .quick = Promises({{1, -4}, {2, -3}, {4, -2}})})->rows,
+            4);
+  EXPECT_EQ(ChooseBatchCut(Uncut(4), {.whole = whole.estimate(), .quick = Promises({{1, 4}, {2, -2}})})->rows, 1)
+      << "not if fewer rows need none";
 }
 
 }  // namespace

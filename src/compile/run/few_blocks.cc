@@ -1,4 +1,4 @@
-#include "plan/few_blocks.h"
+#include "compile/run/few_blocks.h"
 
 #include <algorithm>
 
@@ -64,21 +64,6 @@ StepFigures FewBlocks::Of(const Lines& lines, int64_t blocks) const {
     more.push_back({lines.highs[k], here - static_cast<double>(samples_[k].in_few)});
   }
   return Extrapolated(lines.low, kMoreBlocks, more);
-}
-
-StepFigures FiguresOfStep(const CompiledRun& run, const StepFacts& facts, const Forecast& forecast,
-                          int64_t micro_batches) {
-  const StepEstimate& s = forecast.simulation;
-  double seconds = s.step.v;
-  if (const int64_t more = micro_batches - kFewMicroBatches; more > 0) {
-    seconds += static_cast<double>(more) * (s.micro_batches[1].v - s.micro_batches[0].v);
-  }
-  const MemoryByClass& peak = run.train().peak;
-  return {.bytes = static_cast<double>(forecast.bytes.v),
-          .seconds = seconds,
-          .flops_per_token = facts.model_flops.v / static_cast<double>(facts.tokens),
-          .activations = static_cast<double>(peak.activations.v),
-          .optimizer = static_cast<double>(peak.optimizer.v)};
 }
 
 }  // namespace temper
