@@ -30,7 +30,7 @@ Status CutBatch(TrainingRun& run) {
                       cut.ToString(), firsts));
     }));
     ApplyCut(cut, &config);
-    run.setup.run.notes["per_device_train_batch_size"] = cut.ToString();
+    if (cut.rows > 1) run.setup.run.notes["per_device_train_batch_size"] = cut.ToString();
   }
   const int64_t rows = config.batch.per_device_train_batch_size * config.batch.gradient_accumulation_steps;
   if (rows != asked) run.asked_accumulation = asked;

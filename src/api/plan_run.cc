@@ -160,7 +160,7 @@ void NoteStep(const CompiledRun& run, const PlanFacts& facts, PlanResult* result
 
 void Cut(const BatchCut& cut, TrainSetup* setup) {
   ApplyCut(cut, &setup->run.config);
-  LogInfo("batch       " + cut.ToString());
+  if (cut.rows > 1) LogInfo("batch       " + cut.ToString());
 }
 
 // What `temper train` would have here.
@@ -185,9 +185,18 @@ struct ThisMachine {
   }
 };
 
+void SayNotCut(const RunConfig& config) {
+  LogInfo(fmt::format("batch       planned as {} of 1 row: add --cluster to see how the run would cut it",
+                      Counted(config.batch.gradient_accumulation_steps, "micro-batch", "micro-batches")));
+}
+
 // As `temper train` would here.
 Status CutHere(TrainSetup& setup, const Ranks& alone, int ranks) {
   ThisMachine here(setup.run.config, alone, ranks);
+  if (setup.run.config.machine.device == DeviceChoice::kGpu && !here.memory.gpu) {
+    SayNotCut(setup.run.config);
+    return OkStatus();
+  }
   const AskRates ask = here.ask();
   TEMPER_ASSIGN_OR_RETURN(
       const BatchCut cut,
@@ -262,8 +271,7 @@ Status CutPlanned(const Ranks& alone, Planning* plan) {
     Cut(cut, &plan->setup);
     return OkStatus();
   }
-  LogInfo(fmt::format("batch       planned as {} of 1 row: add --cluster to see how the run would cut it",
-                      Counted(config.batch.gradient_accumulation_steps, "micro-batch", "micro-batches")));
+  SayNotCut(config);
   return OkStatus();
 }
 

@@ -151,7 +151,9 @@ CutEstimates CutOnCluster(const Planner& planner, const RunConfig& config, int r
     const bool may_read_disk = config.model.method == TrainMethod::kLora || !config.memory.disk.empty();
     return SecondsOfSpill(planner.cluster(), config, on_host, figures, excess, micro_batches, may_read_disk);
   };
-  return {.whole = whole, .quick = CutOfFewBlocks(planner.model(), config, ranks, {.step = step, .spill = spill})};
+  return {.whole = whole,
+          .quick = CutOfFewBlocks(planner.model(), config, ranks, {.step = step, .spill = spill}),
+          .shares_memory = planner.cluster().shared};
 }
 
 namespace {

@@ -119,6 +119,19 @@ Status ResumePoint::CheckSettings(const RunConfig& resolved) const {
       ShellWord(path()), settings));
 }
 
+namespace {
+
+// The numbers of ranks among which a step's rows can be dealt, so many at once to each: "1, 2, 4".
+std::string RanksFor(int64_t rows, int64_t at_once) {
+  std::string text;
+  for (int64_t ranks = 1; ranks <= rows; ++ranks) {
+    if (rows % (ranks * at_once) == 0) text += fmt::format("{}{}", text.empty() ? "" : ", ", ranks);
+  }
+  return text;
+}
+
+}  // namespace
+
 Result<int64_t> ResumePoint::AccumulationFor(const RunConfig& resolved, int64_t data_ranks) const {
   TEMPER_ASSIGN_OR_RETURN(const SavedBatch batch, SavedBatchOf(state()));
   const RunConfig::Batch& saved = config_.batch;
@@ -130,18 +143,14 @@ Result<int64_t> ResumePoint::AccumulationFor(const RunConfig& resolved, int64_t 
   if (data_ranks == batch.data_ranks) return saved.gradient_accumulation_steps;
   const int64_t at_once = saved.per_device_train_batch_size * data_ranks;
   if (rows % at_once == 0) return rows / at_once;
-  std::string works;
-  for (int64_t ranks = 1; ranks <= rows; ++ranks) {
-    if (rows % (ranks * saved.per_device_train_batch_size) != 0) continue;
-    works += fmt::format("{}{}", works.empty() ? "" : ", ", ranks);
-  }
   return InvalidArgument(fmt::format(
       "{}: a step has {} rows (per_device_train_batch_size {} x gradient_accumulation_steps {} x {} with rows of {} "
       "own), which micro-batches of {} rows (per_device_train_batch_size {} x {}) do not divide. Numbers of ranks that "
       "do: {}. Or set another gradient_accumulation_steps, for steps of another size",
       path(), rows, saved.per_device_train_batch_size, saved.gradient_accumulation_steps,
       Counted(batch.data_ranks, "rank"), batch.data_ranks == 1 ? "its" : "their", at_once,
-      saved.per_device_train_batch_size, Counted(data_ranks, "rank"), works));
+      saved.per_device_train_batch_size, Counted(data_ranks, "rank"),
+      RanksFor(rows, saved.per_device_train_batch_size)));
 }
 
 Result<std::optional<int64_t>> ResumePoint::AskedAccumulation(const RunConfig& resolved, int64_t data_ranks) const {
@@ -168,9 +177,10 @@ Status ResumePoint::KeepCut(int64_t data_ranks, RunConfig* config) const {
   }
   if (rows % data_ranks != 0) {
     return InvalidArgument(fmt::format(
-        "{}: a step has {}, which {} do not divide. Set another gradient_accumulation_steps, for steps of another size",
-        path(), Counted(rows, "row"),
-        Counted(data_ranks, "rank with rows of its own", "ranks with rows of their own")));
+        "{}: a step has {}, which {} do not divide. Numbers of ranks that do: {}. Or set another "
+        "gradient_accumulation_steps, for steps of another size",
+        path(), Counted(rows, "row"), Counted(data_ranks, "rank with rows of its own", "ranks with rows of their own"),
+        RanksFor(rows, /*at_once=*/1)));
   }
   batch.gradient_accumulation_steps = rows / data_ranks;
   return OkStatus();

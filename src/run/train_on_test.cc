@@ -7,6 +7,7 @@ namespace {
 
 RunConfig Resolved(double learning_rate, int64_t max_steps) {
   RunConfig config;
+  config.batch.auto_cut = false;
   config.optimizer.learning_rate = learning_rate;
   config.length.lr_scheduler_type = ScheduleKind::kLinear;
   config.length.max_steps = max_steps;

@@ -104,7 +104,8 @@ TEST_F(BaseDtype, AProgramForGpusDequantisesBeforeItsProducts) {
 TEST_F(BaseDtype, TheDiskAndMeshesHaveTheLossesOfOneRankInMemory) {
   for (const Arguments& kept : Kept()) {
     SCOPED_TRACE(fmt::format("{}", fmt::join(kept, " ")));
-    const Arguments run = Train(With({"--dtype", "bf16", "--learning_rate", "1e-3"}, kept));
+    const Arguments run =
+        Train(With({"--dtype", "bf16", "--learning_rate", "1e-3", "--per_device_train_batch_size", "1"}, kept));
     const auto expected = LossesOf(With(run, {"--gradient_accumulation_steps", "2"}));
     ASSERT_EQ(expected.size(), 4u);
     EXPECT_LT(expected.at(4), expected.at(1));

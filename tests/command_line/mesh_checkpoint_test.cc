@@ -100,6 +100,14 @@ TEST_F(MeshCheckpoint, KeepsTheDecisionOnWhatTensorRanksExchange) {
   EXPECT_NE(plan.out.find("mlp: weights, not activations: it sends less"), std::string::npos) << plan.out;
 }
 
+// Rows of a micro-batch, and micro-batches, of a run's ranks.
+std::pair<int64_t, int64_t> CutOf(const std::string& out) {
+  const auto config = ParseRunConfig(temper::Slurp(JoinPath(out, "run.yaml")), "run.yaml");
+  TEMPER_CHECK(config.ok()) << config.status().message();
+  EXPECT_FALSE(config->batch.auto_cut);
+  return {config->batch.per_device_train_batch_size, config->batch.gradient_accumulation_steps};
+}
+
 // The rows of a step are the user's; how many make a micro-batch is the plan's. A checkpoint keeps it, and another
 // number of ranks cuts the same rows anew.
 TEST_F(MeshCheckpoint, AnAutomaticCutKeepsRowsLossesAndResumes) {
@@ -108,12 +116,7 @@ TEST_F(MeshCheckpoint, AnAutomaticCutKeepsRowsLossesAndResumes) {
                  With(more, {"--per_device_train_batch_size", rows, "--gradient_accumulation_steps", "4",
                              "--max_seq_len", "96"}));
   };
-  const auto rows_of = [&](const std::string& out) {
-    const auto config = ParseRunConfig(temper::Slurp(Path(JoinPath(out, "run.yaml"))), "run.yaml");
-    TEMPER_CHECK(config.ok()) << config.status().message();
-    EXPECT_FALSE(config->batch.auto_cut);
-    return std::pair(config->batch.per_device_train_batch_size, config->batch.gradient_accumulation_steps);
-  };
+  const auto rows_of = [&](const std::string& out) { return CutOf(Path(out)); };
   RunWell(with("", "one", "1"));
   RunWell(with("", "out", "auto"), "settings    per_device_train_batch_size");
   const auto [rows, micro_batches] = rows_of("out");
@@ -262,13 +265,13 @@ TEST_F(MeshCheckpoint, ResumesOnAnyNumberOfRanksThatDividesTheBatch) {
   const auto expected = Losses(Path("1"));
   ASSERT_EQ(expected.size(), 4u);
   // Only the number of ranks on the command line changes, as with the same YAML file.
-  for (const auto& [from, to, steps] : {std::tuple{"8", 3, 8}, {"8", 1, 24}, {"1", 8, 3}}) {
+  for (const auto& [from, to, rows_of_rank] : {std::tuple{"8", 3, 8}, {"8", 1, 24}, {"1", 8, 3}}) {
     SCOPED_TRACE(fmt::format("{} -> {}", from, to));
     const std::string out = fmt::format("{}to{}", from, to);
     RunWell(run(to, 3, out, {fmt::format("--resume={}/checkpoint-2", from)}),
             std::string("resume      from ") + from + "/checkpoint-2 at step 2");
-    EXPECT_NE(Slurp(out + "/run.yaml").find(fmt::format("gradient_accumulation_steps: {}\n", steps)),
-              std::string::npos);
+    const auto [rows, micro_batches] = CutOf(Path(out));
+    EXPECT_EQ(rows * micro_batches, rows_of_rank);
     const auto losses = Losses(Path(out));
     ASSERT_EQ(losses.size(), 2u);
     for (const auto& [step, loss] : losses) EXPECT_NEAR(loss, expected.at(step), 1e-5 * expected.at(step)) << step;
@@ -276,7 +279,9 @@ TEST_F(MeshCheckpoint, ResumesOnAnyNumberOfRanksThatDividesTheBatch) {
   // Again with the same command: what was adapted stays so.
   ExpectEnd(Temper(run(3, 3, "8to3", {"--max_steps", "5", "--resume"})), 0, {"24 rows of 32 tokens a step"});
   ExpectEnd(Temper(run(5, 3, "5", {"--resume=8/checkpoint-2"})), 2,
-            {"8/checkpoint-2: a step has 24 rows", "micro-batches of 5 rows", "1, 2, 3, 4, 6, 8, 12, 24"});
+            {"8/checkpoint-2: a step has 24 rows", "5 ranks", "1, 2, 3, 4, 6, 8, 12, 24"});
+  ExpectEnd(Temper(run(5, 3, "5", {"--resume=8/checkpoint-2", "--per_device_train_batch_size", "2"})), 0,
+            {"30 rows of 32 tokens a step"});
   // Another micro-batch is another batch: nothing is adapted, though 16 rows at once do not divide 24.
   ExpectEnd(
       Temper(run(2, 3, "8to2", {"--resume=8/checkpoint-2", "--per_device_train_batch_size", "8", "--max_steps", "3"})),

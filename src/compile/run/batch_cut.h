@@ -35,6 +35,7 @@ using EstimateCut = std::function<Result<CutEstimate>(const RunConfig&)>;
 // then compiled by `whole`, and gives way to smaller micro-batches where it takes more than was expected.
 struct CutEstimates {
   EstimateCut whole, quick = nullptr;
+  bool shares_memory = false;  // with other programs: the device is the host
 };
 
 // Cuts a step of config.batch.gradient_accumulation_steps rows of a rank: the fewest rows per micro-batch of those that

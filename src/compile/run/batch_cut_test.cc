@@ -106,6 +106,13 @@ TEST(BatchCut, ThatTakesMoreThanFewBlocksPromiseGivesWayToFewerRows) {
             "8 micro-batches of 1 row");
 }
 
+TEST(BatchCut, ThatTakesMemoryFromOtherProgramsHasToGainMore) {
+  Table table{{{1, 2.0}, {2, 1.9}, {4, 1.85}}}, faster{{{1, 2.0}, {2, 1.9}, {4, 1.7}}};
+  EXPECT_EQ(ChooseBatchCut(Uncut(4), {.whole = table.estimate()})->rows, 2);
+  EXPECT_EQ(ChooseBatchCut(Uncut(4), {.whole = table.estimate(), .shares_memory = true})->rows, 1);
+  EXPECT_EQ(ChooseBatchCut(Uncut(4), {.whole = faster.estimate(), .shares_memory = true})->rows, 4);
+}
+
 TEST(BatchCut, WithValuesInFartherTiersHasToGainMore) {
   Table whole{{{2, 3.0}, {4, 2.0}}};
   EXPECT_EQ(

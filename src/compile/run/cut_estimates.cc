@@ -125,7 +125,6 @@ Bytes RoomFor(const Program& train, const RankMemory& available, const RunConfig
 
 EstimateCut QuickOnMachine(const RankMemory& available, const Model& model, const RunConfig& config, int ranks,
                            const AskRates& ask) {
-  if (available.gpu == std::nullopt && config.machine.device == DeviceChoice::kGpu) return nullptr;  // not here
   auto machine = std::make_shared<MemorySpec>(MachineOf(available, config));
   const auto step = [&available, ranks, machine](const Model& sample, const RunConfig& run,
                                                  int64_t micro_batches) -> std::optional<RoomyStep> {
@@ -167,7 +166,8 @@ EstimateCut QuickOnMachine(const RankMemory& available, const Model& model, cons
 CutEstimates CutOnMachine(const RankMemory& available, const Model& model, const RunConfig& config, int ranks,
                           const AskRates& ask) {
   return {.whole = WholeOnMachine(available, model, ranks, ask),
-          .quick = QuickOnMachine(available, model, config, ranks, ask)};
+          .quick = QuickOnMachine(available, model, config, ranks, ask),
+          .shares_memory = !available.gpu};
 }
 
 }  // namespace temper
