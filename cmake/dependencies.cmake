@@ -15,6 +15,11 @@ foreach(package IN ITEMS libxxhash:xxhash libpcre2-8:pcre2 libutf8proc:utf8proc
   add_library(${name} ALIAS PkgConfig::${name})
   set(TEMPER_MODULE_${name} ${module})  # of pkg-config
 endforeach()
+# For lines typed at a terminal, in the program alone: the library needs none.
+pkg_check_modules(libedit QUIET IMPORTED_TARGET libedit)
+if(libedit_FOUND)
+  add_library(libedit ALIAS PkgConfig::libedit)
+endif()
 if(TEMPER_TESTS)
   find_package(GTest REQUIRED)
 endif()

@@ -48,6 +48,7 @@ Result<Answer> TextModel::Impl::Say(const std::function<Result<std::vector<int32
                                     const Settings& sampling, const OnText& on_text) {
   SamplingOptions options;
   TEMPER_RETURN_IF_ERROR(ReadSettings(sampling, {options.Group()}));
+  TEMPER_RETURN_IF_ERROR(options.ResolveFor(model->opened));
   TEMPER_ASSIGN_OR_RETURN(const std::vector<int32_t> ids, encode());
   TEMPER_RETURN_IF_ERROR(CheckPrompt(*model, ids));
   const int64_t room = model->engine->context();

@@ -123,10 +123,14 @@ bool LocaleIsUtf8() {
   return false;
 }
 
-int TerminalWidth() {
+std::optional<int> ColumnsOf(int file) {
   winsize size{};
-  if (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0) return 80;
+  if (ioctl(file, TIOCGWINSZ, &size) != 0 || size.ws_col == 0) return std::nullopt;
   return size.ws_col;
+}
+
+int TerminalWidth() {
+  return ColumnsOf(STDERR_FILENO).value_or(80);
 }
 
 }  // namespace temper

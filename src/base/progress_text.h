@@ -40,5 +40,7 @@ bool LocaleIsUtf8();
 
 // Columns of the terminal on stderr; 80 if there is none. Queried in each call, so that resizing works.
 int TerminalWidth();
+// Columns of the terminal that `file` is; nullopt: it is none.
+std::optional<int> ColumnsOf(int file);
 
 }  // namespace temper

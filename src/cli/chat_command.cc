@@ -21,7 +21,8 @@ namespace {
 
 constexpr char kChatUsage[] =
     "usage: temper chat MODEL [--system TEXT] [--option value ...]\n\n"
-    "Talks to a model. One line is one message. Ctrl-C stops an answer, Ctrl-D leaves; /help lists commands.\n";
+    "Talks to a model. One line is one message, and so is what is pasted. Ctrl-C stops an answer, Ctrl-D leaves;\n"
+    "/help lists commands.\n";
 
 constexpr char kHelp[] =
     "  /new          forget the conversation\n"
@@ -35,7 +36,7 @@ constexpr int64_t kContext = 4096;  // tokens of conversation kept, if the model
 
 struct ChatSettings {
   ModelOptions model;
-  SamplingOptions sampling;
+  SamplingOptions sampling = {.max_new_tokens = 1024};
   std::string system;
   JsonObject kwargs;
 
@@ -102,6 +103,11 @@ class Conversation {
       return false;
     }
     TEMPER_ASSIGN_OR_RETURN(const Answer answer, PrintAnswer(model_, ids, sampling_, stopped));
+    if (stopped()) {
+      LogInfo("(stopped)");
+    } else if (answer.cut_off.empty() && static_cast<int64_t>(answer.tokens.size()) >= sampling_.max_new_tokens) {
+      LogWarning(fmt::format("the answer is cut off after {} tokens: raise --max_new_tokens", answer.tokens.size()));
+    }
     if (answer.tokens.empty() && stopped()) return false;
     turns_.push_back(AsMessage("assistant", TurnOf(model_, answer)));
     return true;
@@ -134,8 +140,11 @@ bool Obey(const TypedCommand& command, Conversation& conversation) {
   if (command.name == "quit" || command.name == "exit" || command.name == "bye") return false;
   if (command.name == "new") {
     conversation.Forget();
+    LogInfo("a new conversation: what was said is forgotten");
   } else if (command.name == "system") {
     conversation.SetSystem(command.text);
+    LogInfo(command.text.empty() ? "no system message from now on"
+                                 : "the system message is set, also for what was said");
   } else if (command.name == "help") {
     LogInfo(kHelp);
   } else {
@@ -155,6 +164,7 @@ Result<int> Chat(const Arguments& arguments) {
     return InvalidArgument(model.opened.folder() + " has no chat template: choose one with --chat_template (" +
                            KnownTemplateNames() + ", or a file); temper generate continues raw text");
   }
+  TEMPER_RETURN_IF_ERROR(settings.sampling.ResolveFor(model.opened));
   TEMPER_RETURN_IF_ERROR(StartEngine(model, settings.model, kContext));
 
   ChatTerminal terminal;

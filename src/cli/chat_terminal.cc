@@ -27,6 +27,8 @@ extern "C" void HandleInterrupt(int) {
   errno = error;
 }
 
+constexpr char kPrompt[] = "you> ", kHowToLeave[] = "\n(Ctrl-D leaves)\n";
+
 void ForgetInterrupt() {
   interrupted = false;
   char bytes[64];
@@ -42,6 +44,7 @@ ChatTerminal::ChatTerminal() : interactive_(isatty(STDIN_FILENO) != 0) {
   action.sa_handler = HandleInterrupt;
   action.sa_flags = SA_RESTART;  // so that no write of an answer fails
   sigaction(SIGINT, &action, nullptr);
+  if (isatty(STDERR_FILENO) != 0) editor_ = LineEditor::Create(wake[0]);
 }
 
 ChatTerminal::~ChatTerminal() {
@@ -58,10 +61,31 @@ bool ChatTerminal::Interrupted() const {
 }
 
 std::optional<std::string> ChatTerminal::ReadLine() {
-  const auto prompt = [&](const char* before = "") {
-    if (interactive_) std::fprintf(stderr, "%syou> ", before);
-  };
   if (wake[0] >= 0) ForgetInterrupt();
+  return editor_ ? ReadEdited() : ReadPlain();
+}
+
+std::optional<std::string> ChatTerminal::ReadEdited() {
+  while (true) {
+    std::string line;
+    switch (editor_->ReadLine(kPrompt, &line)) {
+      case LineEditor::Read::kLine:
+        return line;
+      case LineEditor::Read::kInterrupted:
+        ForgetInterrupt();
+        std::fputs(kHowToLeave, stderr);
+        break;
+      case LineEditor::Read::kEnd:
+        std::fputc('\n', stderr);  // the shell's prompt begins its own line
+        return std::nullopt;
+    }
+  }
+}
+
+std::optional<std::string> ChatTerminal::ReadPlain() {
+  const auto prompt = [&](const char* before = "") {
+    if (interactive_) std::fprintf(stderr, "%s%s", before, kPrompt);
+  };
   prompt();
   while (true) {
     if (const size_t end = read_.find('\n'); end != read_.npos) {
@@ -78,7 +102,7 @@ std::optional<std::string> ChatTerminal::ReadLine() {
     if (files[1].revents != 0) {
       ForgetInterrupt();
       read_.clear();
-      prompt("\n(Ctrl-D leaves)\n");
+      prompt(kHowToLeave);
       continue;
     }
     if (files[0].revents == 0) continue;

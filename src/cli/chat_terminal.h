@@ -1,10 +1,14 @@
-// The terminal of `temper chat`: messages come in as lines, and Ctrl-C stops an answer instead of the program.
+// The terminal of `temper chat`: messages come in as lines, which keys edit (cli/line_editor.h), and Ctrl-C stops an
+// answer instead of the program.
 //
 // One at a time, used by one thread. Where stdin is no terminal it only reads lines, and Ctrl-C ends the program.
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <string>
+
+#include "cli/line_editor.h"
 
 namespace temper {
 
@@ -22,7 +26,11 @@ class ChatTerminal {
   bool Interrupted() const;
 
  private:
+  std::optional<std::string> ReadEdited();
+  std::optional<std::string> ReadPlain();
+
   const bool interactive_;
+  std::unique_ptr<LineEditor> editor_;  // nullptr: lines are read as the terminal sends them
   bool ended_ = false;
   std::string read_;  // bytes after the last line
 };

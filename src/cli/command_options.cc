@@ -1,9 +1,11 @@
 #include "cli/command_options.h"
 
 #include <fmt/core.h>
+#include <unistd.h>
 
 #include <cstdio>
 
+#include "base/progress_text.h"
 #include "format/quoted.h"
 
 namespace temper {
@@ -35,7 +37,7 @@ Result<std::optional<CommandLine>> ReadCommandOptions(const Arguments& arguments
   const OptionSet options(std::move(groups), ForeignNames());
   TEMPER_ASSIGN_OR_RETURN(CommandLine line, ReadCommandLine(arguments, options));
   if (line.help) {
-    std::fputs(HelpText(command.usage, options).c_str(), stdout);
+    std::fputs(HelpText(command.usage, options, ColumnsOf(STDOUT_FILENO).value_or(kHelpWidth)).c_str(), stdout);
     return std::optional<CommandLine>();
   }
   TEMPER_RETURN_IF_ERROR(TakeWords(line, command, options));

@@ -2,10 +2,12 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <unistd.h>
 
 #include <cstdio>
 
 #include "base/log.h"
+#include "base/progress_text.h"
 #include "base/quantity.h"
 #include "config/command_line.h"
 #include "config/foreign_names.h"
@@ -50,7 +52,8 @@ Result<std::optional<RunRequest>> ReadRunLine(const Arguments& arguments, Purpos
   const OptionSet options(std::move(groups), ForeignNames());
   TEMPER_ASSIGN_OR_RETURN(const CommandLine line, ReadCommandLine(arguments, options));
   if (line.help) {
-    if (prints_help) std::fputs(HelpText(usage, options).c_str(), stdout);
+    if (prints_help)
+      std::fputs(HelpText(usage, options, ColumnsOf(STDOUT_FILENO).value_or(kHelpWidth)).c_str(), stdout);
     return std::optional<RunRequest>();
   }
   TEMPER_RETURN_IF_ERROR(ReadOptions(PosixEnv(), line, options));

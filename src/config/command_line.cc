@@ -279,27 +279,28 @@ std::string HelpOf(const Option& option) {
   return option.help + (none ? "" : fmt::format(" (default: {})", value));
 }
 
-std::string HelpText(std::string_view usage, const OptionSet& options) {
-  constexpr size_t kHelpColumn = 42;
-  constexpr size_t kWidth = 120;
+std::string HelpText(std::string_view usage, const OptionSet& options, int width) {
+  const auto columns = static_cast<size_t>(std::clamp(width, kLeastHelpWidth, kHelpWidth));
+  // On narrow terminals what an option does stands below it.
+  const size_t indent = columns < 90 ? 8 : 42;
   std::string out(usage);
   for (const OptionGroup& group : options.groups()) {
     out += fmt::format("\n{}:\n", group.title);
     for (const Option& option : group.options) {
       std::string line = "  " + SyntaxOf(option);
       // Many choices: lines end behind a '|'.
-      while (line.size() > kWidth) {
-        const size_t end = line.rfind('|', kWidth - 1);
+      while (line.size() > columns) {
+        const size_t end = line.rfind('|', columns - 1);
         if (end == std::string::npos) break;
         out += line.substr(0, end + 1) + '\n';
         line = std::string(6, ' ') + line.substr(end + 1);
       }
-      if (line.size() + 2 > kHelpColumn) {
+      if (line.size() + 2 > indent) {
         out += line + '\n';
         line.clear();
       }
-      line.resize(kHelpColumn, ' ');
-      out += line + Wrapped(HelpOf(option), kHelpColumn, kHelpColumn, kWidth) + '\n';
+      line.resize(indent, ' ');
+      out += line + Wrapped(HelpOf(option), indent, indent, columns) + '\n';
     }
   }
   return out;

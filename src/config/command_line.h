@@ -45,7 +45,10 @@ std::string SyntaxOf(const Option& option);
 // The help text of an option that still has its default, with that default.
 std::string HelpOf(const Option& option);
 
-// --help of a command: `usage`, then every option by group with its type, help and default.
-std::string HelpText(std::string_view usage, const OptionSet& options);
+inline constexpr int kHelpWidth = 120, kLeastHelpWidth = 40;
+
+// --help of a command: `usage`, then every option by group with its type, help and default, in lines of `width`
+// columns, but not more and not fewer than these.
+std::string HelpText(std::string_view usage, const OptionSet& options, int width = kHelpWidth);
 
 }  // namespace temper

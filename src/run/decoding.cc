@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/log.h"
+#include "checkpoint/generation_config.h"
 #include "compile/run/compiled_run.h"
 #include "data/tokenizer/stream_decoder.h"
 #include "format/quoted.h"
@@ -55,6 +56,12 @@ Status StartEngine(DecodingModel& model, const ModelOptions& options, int64_t wa
   });
 }
 
+namespace {
+
+constexpr char kOfModel[] = "as generation_config.json says";
+
+}  // namespace
+
 OptionGroup SamplingOptions::Group() {
   return {"Sampling",
           {{.name = "max_new_tokens",
@@ -64,32 +71,52 @@ OptionGroup SamplingOptions::Group() {
            {.name = "temperature",
             .target = &temperature,
             .help = "0 takes the most probable token; higher is more varied",
-            .range = {.at_least = 0}},
+            .range = {.at_least = 0},
+            .default_text = kOfModel},
            {.name = "top_k",
             .target = &top_k,
             .help = "sample only from the k most probable tokens; 0: all",
-            .range = {.at_least = 0}},
+            .range = {.at_least = 0},
+            .default_text = kOfModel},
            {.name = "top_p",
             .target = &top_p,
             .help = "sample from the most probable tokens whose probabilities add up to p",
-            .range = {.at_most = 1, .above = 0}},
+            .range = {.at_most = 1, .above = 0},
+            .default_text = kOfModel},
            {.name = "min_p",
             .target = &min_p,
             .help = "sample only from tokens at least this many times as probable as the most probable; 0: all",
-            .range = {.at_least = 0, .at_most = 1}},
+            .range = {.at_least = 0, .at_most = 1},
+            .default_text = kOfModel},
            {.name = "repetition_penalty",
             .target = &repetition_penalty,
             .help = "above 1: tokens of the prompt and the answer become less probable, also at temperature 0",
-            .range = {.above = 0}},
+            .range = {.above = 0},
+            .default_text = kOfModel},
            {.name = "seed", .target = &seed, .help = "equal seeds give equal text"}}};
 }
 
+Status SamplingOptions::ResolveFor(const OpenedModel& model) {
+  TEMPER_ASSIGN_OR_RETURN(const GenerationDefaults of_model, ReadGenerationDefaults(PosixEnv(), model.folder()));
+  if (!repetition_penalty) repetition_penalty = of_model.repetition_penalty;
+  if (!top_k) top_k = of_model.top_k;
+  if (!top_p) top_p = of_model.top_p;
+  if (!min_p) min_p = of_model.min_p;
+  if (temperature || !of_model.samples) return OkStatus();
+  temperature = of_model.temperature;
+  LogInfo(
+      fmt::format("sampling: temperature {}, top_k {}, top_p {}, as {} says (--temperature 0: always the same answer)",
+                  *temperature, top_k.value_or(0), top_p.value_or(1), kGenerationConfigFile));
+  return OkStatus();
+}
+
 SamplingSpec SamplingOptions::Spec() const {
-  return {.repetition_penalty = repetition_penalty,
-          .temperature = temperature,
-          .top_k = top_k,
-          .top_p = top_p,
-          .min_p = min_p,
+  const SamplingSpec plain;
+  return {.repetition_penalty = repetition_penalty.value_or(plain.repetition_penalty),
+          .temperature = temperature.value_or(plain.temperature),
+          .top_k = top_k.value_or(plain.top_k),
+          .top_p = top_p.value_or(plain.top_p),
+          .min_p = min_p.value_or(plain.min_p),
           .seed = static_cast<uint64_t>(seed)};
 }
 

@@ -33,12 +33,17 @@ Result<DecodingModel> OpenForDecoding(ModelOptions& options);
 // model's positions. Says what the cache of several takes before it reads a weight.
 Status StartEngine(DecodingModel& model, const ModelOptions& options, int64_t wanted_context, int64_t sequences = 1);
 
+// How answers are sampled. What is not given is as the model's generation_config.json says.
 struct SamplingOptions {
   int64_t max_new_tokens = 128;
-  double temperature = 0, top_p = 1, min_p = 0, repetition_penalty = 1;
-  int64_t top_k = 0, seed = 42;
+  std::optional<double> temperature, top_p, min_p, repetition_penalty;
+  std::optional<int64_t> top_k;
+  int64_t seed = 42;
+
   OptionGroup Group();
-  SamplingSpec Spec() const;
+  // Takes what is not given from the model, and says so where the model has answers sampled.
+  Status ResolveFor(const OpenedModel& model);
+  SamplingSpec Spec() const;  // what nobody gave: the most probable token
 };
 
 // The tokens of a conversation up to the model's next answer. REQUIRES: the model has a chat template.

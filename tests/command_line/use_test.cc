@@ -108,7 +108,8 @@ TEST_F(Use, ChatGreetsAndCtrlCStopsAnAnswerAndCtrlDLeaves) {
   ASSERT_EQ(whole.code, 0) << whole.err;
   ASSERT_GT(whole.out.size(), 60u);
 
-  Terminal chat(Command({"chat", kModel, "--threads", "1"}), folder());
+  // Of a terminal that cannot move its cursor lines are read as it sends them.
+  Terminal chat(With({"env", "TERM=dumb"}, Command({"chat", kModel, "--threads", "1"})), folder());
   ASSERT_TRUE(chat.ReadUntil("you> ")) << chat.screen();
   for (const std::string& part : {kModel + " (LlamaForCausalLM)", std::string("/help, /new, /system TEXT, /quit"),
                                   std::string("Ctrl-C stops an answer, Ctrl-D leaves")}) {
@@ -134,6 +135,41 @@ TEST_F(Use, ChatGreetsAndCtrlCStopsAnAnswerAndCtrlDLeaves) {
   ASSERT_TRUE(chat.ReadUntil("you> "));
   chat.Type("\x04");
   EXPECT_EQ(chat.Wait(), 0);
+}
+
+TEST_F(Use, ChatEditsLinesKeepsAHistoryAndPastesOneMessage) {
+  Terminal chat(With({"env", "TERM=xterm"}, Command({"chat", kModel, "--threads", "1"})), folder());
+  ASSERT_TRUE(chat.ReadUntil("you> ")) << chat.screen();
+  if (chat.screen().find("\x1b[?2004h") == std::string::npos) GTEST_SKIP() << "built without libedit";
+  const std::string unknown = "no command '/nwe'";
+  chat.Type(
+      "/nwx\x7f"
+      "e\r");  // a typing error, erased
+  ASSERT_TRUE(chat.ReadUntil(unknown)) << chat.screen();
+  ASSERT_TRUE(chat.ReadUntil("you> "));
+  chat.Type("\x1b[A\r");  // up: the line before
+  ASSERT_TRUE(chat.ReadUntil(unknown)) << chat.screen();
+  ASSERT_TRUE(chat.ReadUntil("you> "));
+  chat.Type("\x1b[200~/system Be brief.\nAnswer in German.\n\x1b[201~\r");
+  ASSERT_TRUE(chat.ReadUntil("the system message is set")) << chat.screen();
+  ASSERT_TRUE(chat.ReadUntil("you> "));
+  chat.Type("forget this\x03");
+  ASSERT_TRUE(chat.ReadUntil("(Ctrl-D leaves)")) << chat.screen();
+  ASSERT_TRUE(chat.ReadUntil("you> "));
+  chat.Type("/new\r");
+  ASSERT_TRUE(chat.ReadUntil("a new conversation")) << chat.screen();
+  ASSERT_TRUE(chat.ReadUntil("you> "));
+  chat.Type("\x04");
+  EXPECT_EQ(chat.Wait(), 0) << chat.screen();
+}
+
+TEST_F(Use, ChatMarksAnswersThatAreCut) {
+  const Ended cut = Process({"sh", "-c",
+                             std::string("echo 'Why does it rain?' | ") + kProgram + " chat " + kModel +
+                                 " --threads 1 --max_new_tokens 5"},
+                            folder())
+                        .Wait();
+  EXPECT_NE(cut.err.find("the answer is cut off after 5 tokens: raise --max_new_tokens"), std::string::npos) << cut.err;
 }
 
 TEST_F(Use, ChatKnowsItsCommands) {
