@@ -169,7 +169,8 @@ Status OpenRecords(const RunProgress& at, const std::optional<ReferenceScores>& 
   const RunConfig& c = run.config();
   const std::string& out = c.output.output_dir;
   TEMPER_RETURN_IF_ERROR(run.setup.folder->Begin(at.step));
-  TEMPER_RETURN_IF_ERROR(WriteTextFileAtomically(PosixEnv(), JoinPath(out, kRunConfigFile), SavedConfig(c)));
+  TEMPER_RETURN_IF_ERROR(
+      WriteTextFileAtomically(PosixEnv(), JoinPath(out, kRunConfigFile), RepeatableConfig(PosixEnv(), c)));
   if (scores && !run.setup.resume) {
     TEMPER_RETURN_IF_ERROR(WriteTextFileAtomically(PosixEnv(), JoinPath(out, kReferenceFile), PrintScores(*scores)));
   }

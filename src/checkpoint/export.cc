@@ -11,6 +11,7 @@
 
 #include "checkpoint/checkpoint_folder.h"
 #include "checkpoint/companion_files.h"
+#include "checkpoint/configured_dtype.h"
 #include "checkpoint/merge.h"
 #include "checkpoint/sliced_weights.h"
 #include "checkpoint/training_state.h"
@@ -44,23 +45,6 @@ struct ExportJob {
   Merge adapter;
   TensorType type;  // in the export
 };
-
-// dtype of `config` as torch spells it: "bfloat16".
-Result<std::optional<DType>> ConfiguredDType(const OrderedJson& config, const std::string& where) {
-  for (const char* key : {"dtype", "torch_dtype"}) {
-    const auto it = config.find(key);
-    if (it == config.end() || it->is_null()) continue;
-    if (*it == "bfloat16") return std::optional(DType::kBF16);
-    if (*it == "float16") return std::optional(DType::kF16);
-    if (*it == "float32") return std::optional(DType::kF32);
-    return Unsupported(fmt::format("{}: {} is {}; give --dtype", where, key, it->dump().substr(0, 40)));
-  }
-  return std::optional<DType>();
-}
-
-std::string TorchName(DType t) {
-  return t == DType::kBF16 ? "bfloat16" : t == DType::kF16 ? "float16" : "float32";
-}
 
 bool IsWeightsFile(std::string_view name) {
   return name == "model.safetensors.index.json" || (name.starts_with("model") && name.ends_with(".safetensors"));
@@ -154,8 +138,9 @@ class Exporter {
     if (!config_.is_object()) return Corrupt(config_path_ + ": should be a JSON object");
     dtype_ = spec_.dtype;
     if (!dtype_ && spec_.source.model_is_checkpoint) {
-      TEMPER_ASSIGN_OR_RETURN(const auto configured, ConfiguredDType(config_, config_path_));
-      dtype_ = configured.value_or(DType::kF32);
+      const auto configured = ConfiguredDType(config_, config_path_);
+      if (!configured.ok()) return Unsupported(configured.status().message() + "; give --dtype");
+      dtype_ = configured->value_or(DType::kF32);
     }
     TEMPER_ASSIGN_OR_RETURN(ModelWeights base, OpenModelWeights(env_, folder));
     base_.emplace(std::move(base));

@@ -224,7 +224,7 @@ TEST(SeveralRanks, LargeSlicesAreReadInPieces) {
     EXPECT_TRUE(equal) << box.begin.ToString();
   }
   const std::string file = out.path() + "/model.safetensors";
-  ASSERT_TRUE(JoinWeights(PosixEnv(), CheckpointFolder(out.path(), 0), file).ok());
+  ASSERT_TRUE(JoinWeights(PosixEnv(), CheckpointFolder(out.path(), 0), file, DType::kF32).ok());
   std::vector<float> joined(whole.numbers.size());
   const ModelWeights weights = Must(ModelWeights::Open(PosixEnv(), file));
   ASSERT_TRUE(weights.Find(whole.name).ReadElementsAs(0, DType::kF32, std::as_writable_bytes(std::span(joined))).ok());
@@ -236,7 +236,7 @@ TEST(SeveralRanks, WeightsAreReadAsAModelsAndPutTogether) {
   const ScratchFolder out;
   ASSERT_TRUE(RanksOfRun(out.path()).Save(3).ok());
   const std::string folder = CheckpointFolder(out.path(), 3), file = out.path() + "/model.safetensors";
-  ASSERT_TRUE(JoinWeights(PosixEnv(), folder, file).ok());
+  ASSERT_TRUE(JoinWeights(PosixEnv(), folder, file, DType::kF32).ok());
   // Values alone: moments are no weights.
   const ModelWeights sliced = Must(OpenModelWeights(PosixEnv(), folder)),
                      joined = Must(ModelWeights::Open(PosixEnv(), file));

@@ -39,12 +39,12 @@ Result<ModelWeights> OpenModelWeights(Env& env, const std::string& folder) {
   return ModelWeights::OfPieces(env, folder, paths, tensors);
 }
 
-Result<std::string> JoinWeights(Env& env, const std::string& checkpoint, const std::string& path,
+Result<std::string> JoinWeights(Env& env, const std::string& checkpoint, const std::string& path, DType dtype,
                                 std::span<const ModelWeights::Entry> others) {
   TEMPER_ASSIGN_OR_RETURN(const CheckpointReader reader, CheckpointReader::Open(env, checkpoint));
   std::vector<TensorDeclaration> declared;
   for (const Manifest::Tensor& t : reader.manifest().tensors) {
-    if (IsValueName(t.name)) declared.push_back({t.name, t.type});
+    if (IsValueName(t.name)) declared.push_back({t.name, {dtype, t.type.shape}});
   }
   std::map<std::string_view, const ModelWeights::Entry*> of_others;
   for (const ModelWeights::Entry& other : others) {
@@ -67,11 +67,10 @@ Result<std::string> JoinWeights(Env& env, const std::string& checkpoint, const s
       TEMPER_RETURN_IF_ERROR(reader.VerifyTensor(stored.name));
       TEMPER_ASSIGN_OR_RETURN(entry, weights.Require(stored.name));
     }
-    TEMPER_ASSIGN_OR_RETURN(const TensorType type, entry.tensor->type());
-    const DType dtype = type.dtype;
+    TEMPER_ASSIGN_OR_RETURN(const TensorType type, stored.type());
     for (int64_t done = 0; done < stored.bytes().v; done += kReadPiece) {
       const auto piece = std::span(memory).first(static_cast<size_t>(std::min(kReadPiece, stored.bytes().v - done)));
-      TEMPER_RETURN_IF_ERROR(entry.ReadElementsAs(done / SizeOf(dtype), dtype, piece));
+      TEMPER_RETURN_IF_ERROR(entry.ReadElementsAs(done / SizeOf(type.dtype), type.dtype, piece));
       TEMPER_RETURN_IF_ERROR(writer.Append(stored.name, piece));
     }
   }

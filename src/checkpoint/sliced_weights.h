@@ -13,10 +13,10 @@ namespace temper {
 // As ModelWeights::Open, and for a checkpoint without model.safetensors from its slices.
 Result<ModelWeights> OpenModelWeights(Env& env, const std::string& folder);
 
-// Assembles the weights of a full checkpoint as one model.safetensors at `path`, in f32 as they are stored, and
+// Assembles the weights of a full checkpoint as one model.safetensors at `path`, rounded from f32 to `dtype`, and
 // verifies every checksum. `others`: tensors of other files that go into it as they are. Returns ChecksumHex of the
 // file. Durable when it returns OK; memory: 1.5 MiB.
-Result<std::string> JoinWeights(Env& env, const std::string& checkpoint, const std::string& path,
+Result<std::string> JoinWeights(Env& env, const std::string& checkpoint, const std::string& path, DType dtype,
                                 std::span<const ModelWeights::Entry> others = {});
 
 }  // namespace temper

@@ -12,6 +12,7 @@
 #include "checkpoint/base_digest.h"
 #include "checkpoint/checkpoint_folder.h"
 #include "checkpoint/companion_files.h"
+#include "checkpoint/configured_dtype.h"
 #include "checkpoint/generation_config.h"
 #include "checkpoint/load_weights.h"
 #include "checkpoint/sliced_weights.h"
@@ -20,6 +21,7 @@
 #include "data/template/chat_template.h"
 #include "data/tokenizer/transformers_files.h"
 #include "format/lora_config.h"
+#include "format/python_json.h"
 #include "format/quoted.h"
 #include "run/diverged_run.h"
 #include "run/far_memory.h"
@@ -51,11 +53,22 @@ void PrintLossCurve(Env& env, const std::string& metrics_path) {
   if (!curve.empty()) LogInfo("\n" + curve);
 }
 
+// The type that config.json gives for the weights; f32, as they are trained, where it gives none or one that they are
+// not written in.
+Result<DType> TypeOfResult(Env& env, const std::string& folder) {
+  const std::string path = JoinPath(folder, kModelConfigFile);
+  TEMPER_ASSIGN_OR_RETURN(const std::string text, ReadTextFile(env, path, MiB(64)));
+  TEMPER_ASSIGN_OR_RETURN(const OrderedJson config, ParseOrderedPythonJson(text, path));
+  const auto configured = ConfiguredDType(config, path);
+  return configured.ok() ? configured->value_or(DType::kF32) : DType::kF32;
+}
+
 // The weights of a full run, with the other tensors of a multimodal model's folder. Returns ChecksumHex of the file.
 Result<std::string> WriteModel(Env& env, const FinishedRun& run, const std::string& checkpoint, const std::string& to) {
+  TEMPER_ASSIGN_OR_RETURN(const DType dtype, TypeOfResult(env, checkpoint));
   if (!run.model.facts().keeps_other_tensors) {
     const std::string whole = JoinPath(checkpoint, kModelWeightsFile);
-    if (!env.IsFile(whole)) return JoinWeights(env, checkpoint, to);
+    if (!env.IsFile(whole) || dtype != DType::kF32) return JoinWeights(env, checkpoint, to, dtype);
     TEMPER_RETURN_IF_ERROR(VerifyWeights(env, checkpoint));
     TEMPER_ASSIGN_OR_RETURN(const FileDigest copied, CopyFileDurably(env, whole, to));
     return copied.checksum;
@@ -66,7 +79,7 @@ Result<std::string> WriteModel(Env& env, const FinishedRun& run, const std::stri
   for (const std::string& name : UnusedTensors(base, FileTensorsOf(run.model.StoredWeights()))) {
     others.push_back(base.Find(name));
   }
-  return JoinWeights(env, checkpoint, to, others);
+  return JoinWeights(env, checkpoint, to, dtype, others);
 }
 
 void PrintNextCommands(std::string out, bool lora, bool chats) {
@@ -127,8 +140,7 @@ Status FinishRun(Env& env, const FinishedRun& run) {
       if (std::count(files.begin(), files.end(), name) == 0) files.push_back(name);
     }
   }
-  // Of a full run f32 masters: the same tensors that the checkpoint holds. `temper export` rounds them to the base's
-  // type.
+  // Of a full run the weights as config.json says, as transformers writes them; their f32 masters are the checkpoint's.
   files.insert(files.begin(), std::string(lora ? kAdapterWeightsFile : kModelWeightsFile));
   if (lora && env.IsFile(JoinPath(checkpoint, kBaseFile))) files.push_back(kBaseFile);
   // The file that makes the folder an adapter or a model comes last.

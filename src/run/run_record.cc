@@ -10,15 +10,45 @@
 #include "base/env.h"
 #include "compile/run/compiled_run.h"
 #include "config/run_options.h"
+#include "data/template/known_templates.h"
 #include "graph/ops/loss_scratch.h"
 
 namespace temper {
+
+namespace {
+
+// What is there by this path is found from any folder; names in a cache, and of templates, stay names.
+void MakeAbsolute(Env& env, std::string* path) {
+  if (!path->empty() && (env.IsFile(*path) || env.IsFolder(*path))) *path = AbsolutePath(*path);
+}
+
+}  // namespace
 
 std::string SavedConfig(const RunConfig& config) {
   RunConfig saved = config;
   saved.output.overwrite = false;
   saved.output.resume.reset();
   return PrintRunConfig(saved);
+}
+
+std::string RepeatableConfig(Env& env, RunConfig config) {
+  for (std::string* path : {&config.model.model, &config.model.base, &config.model.adapter, &config.data.row_template,
+                            &config.machine.rates}) {
+    MakeAbsolute(env, path);
+  }
+  // The checkpoint has it, so the file may have gone.
+  std::string& chat_template = config.data.chat_template;
+  const auto& known = KnownTemplates();
+  const bool is_name = std::any_of(known.begin(), known.end(), [&](const auto& t) { return t.name == chat_template; });
+  if (!chat_template.empty() && !is_name) chat_template = AbsolutePath(chat_template);
+  // Folders that the run makes.
+  for (std::string* path : {&config.output.output_dir, &config.data.data_cache, &config.memory.disk}) {
+    if (!path->empty()) *path = AbsolutePath(*path);
+  }
+  for (DataSources* sources : {&config.data.data, &config.data.eval_data}) {
+    for (DataSource& source : *sources) MakeAbsolute(env, &source.path);
+  }
+  return SavedConfig(config);
 }
 
 LoraConfig SavedLora(LoraConfig lora, const TrainableSet& trains, const OpenedModel& model) {

@@ -4,6 +4,7 @@
 
 #include <string>
 
+#include "base/env.h"
 #include "checkpoint/manifest.h"
 #include "compile/run/compiled_run.h"
 #include "format/lora_config.h"
@@ -13,8 +14,11 @@
 
 namespace temper {
 
-// As YAML for `temper train`, without options that must not be repeated (resume, overwrite).
+// As YAML for `temper train`, without options that must not be repeated (resume, overwrite): for checkpoints, with paths
+// as they were given.
 std::string SavedConfig(const RunConfig& config);
+// The same for the output folder: it repeats the run from any folder.
+std::string RepeatableConfig(Env& env, RunConfig config);
 // `lora` for adapter_config.json: all-linear is replaced by the names of the modules with adapters, since other readers
 // of adapters may not know it. The base is named as PEFT names it: by its name and commit in the
 // Hugging Face cache, else by its absolute path.

@@ -64,12 +64,12 @@ TEST_F(Models, GenerateAndEvalTakeAModelAnAdapterAnOutputAndACheckpoint) {
     EXPECT_NEAR(report["perplexity"].get<double>(), std::exp(loss[model]), 1e-9 * std::exp(loss[model]));
     EXPECT_EQ(report["samples"], 6);
   }
-  for (const auto& values : {std::pair{Of("lora"), Of("lora/checkpoint-4")},
-                             {Of("lora"), std::string("adapter")},
-                             {Of("full"), Of("full/checkpoint-4")}}) {
-    EXPECT_EQ(said[values.first], said[values.second]) << values.second;
-    EXPECT_EQ(loss[values.first], loss[values.second]) << values.second;
+  for (const std::string& same : {Of("lora/checkpoint-4"), std::string("adapter")}) {
+    EXPECT_EQ(said[Of("lora")], said[same]) << same;
+    EXPECT_EQ(loss[Of("lora")], loss[same]) << same;
   }
+  // The checkpoint has f32 masters, the result is rounded to bf16, to 2^-9 of each weight.
+  EXPECT_NEAR(loss[Of("full")], loss[Of("full/checkpoint-4")], 0.01 * loss[Of("full")]);
   EXPECT_LT(loss[Of("lora")], loss[kModel]) << "the adapter is not used";
   EXPECT_LT(loss[Of("full")], loss[kModel]) << "the trained weights are not used";
   EXPECT_NE(loss[Of("lora")], loss[Of("lora/checkpoint-2")]);

@@ -1,6 +1,8 @@
 // A run's effect on its output folder: no existing file is lost by accident.
 #include <cmath>
+#include <set>
 
+#include "format/model_weights.h"
 #include "temper_program.h"
 
 namespace temper::program::output_folder_test {
@@ -20,6 +22,29 @@ TEST_F(OutputFolder, WithARunInItIsRefusedWithoutResumeOrOverwrite) {
   EXPECT_TRUE(Has("out/checkpoint-2"));
   EXPECT_EQ(Slurp("out/notes.txt"), "mine") << "not a file of the run";
   EXPECT_EQ(Slurp("out/checkpoint-notes"), "mine too") << "not a file of the run";
+}
+
+TEST_F(OutputFolder, RunYamlRepeatsTheRunFromAnyFolder) {
+  ASSERT_EQ(Temper(Train({})).code, 0) << "with d.jsonl, by a relative path";
+  ASSERT_TRUE(PosixEnv().CreateFolders(Path("elsewhere")).ok());
+  const Ended again = RunTemper({"train", Path("out/run.yaml"), "--output_dir", "again"}, Path("elsewhere"));
+  ASSERT_EQ(again.code, 0) << again.err;
+  EXPECT_TRUE(Slurp("elsewhere/again/adapter_model.safetensors") == Slurp("out/adapter_model.safetensors"));
+}
+
+// As transformers: a model of bf16 stays one. The checkpoint has the f32 masters.
+TEST_F(OutputFolder, HoldsTheWeightsOfAFullRunInTheTypeThatConfigJsonSays) {
+  ASSERT_EQ(Temper(Train({"--method", "full"})).code, 0);
+  const auto types = [&](const std::string& file) {
+    std::set<DType> of;
+    const ModelWeights weights = Must(ModelWeights::Open(PosixEnv(), Path(file)));
+    for (const auto& entry : weights.entries()) of.insert(Must(entry.tensor->type()).dtype);
+    return of;
+  };
+  EXPECT_EQ(types("out/checkpoint-4/model.safetensors"), std::set{DType::kF32});
+  EXPECT_EQ(types("out/model.safetensors"), std::set{DType::kBF16});
+  ASSERT_EQ(Temper({"export", "out/checkpoint-4", "--output_dir", "exported"}).code, 0);
+  EXPECT_TRUE(Slurp("exported/model.safetensors") == Slurp("out/model.safetensors")) << "an export says the same";
 }
 
 // Files to be replaced are removed only when the new run is ready to begin.

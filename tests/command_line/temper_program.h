@@ -230,7 +230,8 @@ inline void ExpectEnd(const Ended& ended, int code, const std::vector<std::strin
   }
 }
 
-// Every file below `folder`, without times: without the clock, and without speed and memory in metrics.jsonl.
+// Every file below `folder`, without times (without the clock, and without speed and memory in metrics.jsonl), and
+// without the place of the folder in run.yaml.
 inline std::map<std::string, std::string> BytesOf(const std::string& folder, const std::string& prefix = "") {
   std::map<std::string, std::string> files;
   for (const std::string& name : Must(PosixEnv().List(folder))) {
@@ -246,6 +247,11 @@ inline std::map<std::string, std::string> BytesOf(const std::string& folder, con
       }
     } else if (name != "clock.json" && name != ".temper.lock") {
       files[prefix + name] = Slurp(path);
+    }
+    if (prefix.empty() && name == "run.yaml") {
+      const std::string place = FolderOf(folder) + "/";
+      std::string& text = files[name];
+      for (size_t at = 0; (at = text.find(place, at)) != text.npos;) text.erase(at, place.size());
     }
   }
   return files;
