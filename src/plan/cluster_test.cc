@@ -39,20 +39,22 @@ std::string With(const std::string& what, const std::string& instead) {
 }
 
 TEST(Cluster, EveryPresetIsReadAndComplete) {
-  ASSERT_GE(ClusterPresets().size(), 5u);
+  ASSERT_GE(ClusterPresets().size(), 12u);
   for (const ClusterPreset& preset : ClusterPresets()) {
     const auto cluster = ParseCluster(preset.text, std::string(preset.name));
     ASSERT_TRUE(cluster.ok()) << cluster.status().message();
     EXPECT_EQ(cluster->name, preset.name);
     EXPECT_GT(cluster->MemoryOf(1), GiB(5));
     EXPECT_GT(cluster->ShareOf(1).peak(DType::kBF16), 1e12);
+    const bool several = cluster->devices() > 1;
+    EXPECT_EQ(preset.name.find("8x") != std::string::npos, several) << "a name says how many there are";
     EXPECT_NE(preset.text.find("#"), std::string::npos) << "figures without a source";
   }
   EXPECT_TRUE(OpenCluster(PosixEnv(), "8xH100").ok());
 }
 
 TEST(Cluster, AnUnknownNameListsThePresets) {
-  const auto cluster = OpenCluster(PosixEnv(), "8xH200");
+  const auto cluster = OpenCluster(PosixEnv(), "8xH300");
   ASSERT_FALSE(cluster.ok());
   EXPECT_NE(cluster.status().message().find("8xMI300X"), std::string::npos) << cluster.status().message();
 }
