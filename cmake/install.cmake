@@ -1,14 +1,12 @@
-# What `cmake --install` and the .deb hold: the program, its manual page and completions, which it prints itself, the
-# example clusters, models and templates, README and licence.
+# What `cmake --install` and the .deb hold: the program, its manual page and completions, which it prints itself, README
+# and licence, and what README names: the documentation and the examples.
 include(GNUInstallDirs)
 # Installing and packing need the program, not the tests.
 set(CMAKE_SKIP_INSTALL_ALL_DEPENDENCY ON)
 
 function(temper_install)
   install(TARGETS temper RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
-  install(DIRECTORY ${CMAKE_SOURCE_DIR}/examples/clusters ${CMAKE_SOURCE_DIR}/examples/models
-                    ${CMAKE_SOURCE_DIR}/examples/templates
-          DESTINATION ${CMAKE_INSTALL_DOCDIR}/examples)
+  install(DIRECTORY ${CMAKE_SOURCE_DIR}/docs ${CMAKE_SOURCE_DIR}/examples DESTINATION ${CMAKE_INSTALL_DOCDIR})
   install(FILES ${CMAKE_SOURCE_DIR}/README.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
   install(FILES ${CMAKE_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR} RENAME copyright)
   configure_file(${CMAKE_SOURCE_DIR}/cmake/install_generated.cmake.in ${CMAKE_BINARY_DIR}/install_generated.cmake @ONLY)

@@ -82,14 +82,20 @@ Result<std::string> WriteModel(Env& env, const FinishedRun& run, const std::stri
   return JoinWeights(env, checkpoint, to, dtype, others);
 }
 
-void PrintNextCommands(std::string out, bool lora, bool chats) {
+// `config`: of the run. An adapter does not say in which form its base was kept.
+void PrintNextCommands(std::string out, const RunConfig& config, bool lora, bool chats) {
   while (out.size() > 1 && out.ends_with('/')) out.pop_back();
   const std::string name = BaseName(out), kind = lora ? "merged" : "export";
   const std::string beside = name == "." || name == ".." ? kind : out + "-" + kind;
   const std::string& temper = ProgramName();  // as called: the lines are to be pasted
+  std::string base;
+  if (lora && config.model.base_dtype != BaseType::kAuto) {
+    base += fmt::format(" --base_dtype {}", config.model.base_dtype == BaseType::kInt8 ? "int8" : "nf4");
+  }
+  if (lora && config.model.embedding_dtype != BaseType::kAuto) base += " --embedding_dtype int8";
   std::string next = "next:";
-  if (chats) next += fmt::format("\n  {} chat {}", temper, ShellWord(out));
-  next += fmt::format("\n  {} generate {} --prompt \"...\"", temper, ShellWord(out));
+  if (chats) next += fmt::format("\n  {} chat {}{}", temper, ShellWord(out), base);
+  next += fmt::format("\n  {} generate {}{} --prompt \"...\"", temper, ShellWord(out), base);
   next += fmt::format("\n  {} export {} --output_dir {}", temper, ShellWord(out), ShellWord(beside));
   LogInfo(next);
 }
@@ -178,7 +184,7 @@ Status FinishRun(Env& env, const FinishedRun& run) {
     TEMPER_ASSIGN_OR_RETURN(const std::string text, DescribeDivergedRun(env, run.config, progress, /*stopped=*/false));
     LogWarning(text);
   }
-  if (!HasDiverged(run, checkpoint)) PrintNextCommands(out, lora, run.chats);
+  if (!HasDiverged(run, checkpoint)) PrintNextCommands(out, run.config, lora, run.chats);
   return OkStatus();
 }
 

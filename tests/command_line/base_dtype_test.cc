@@ -128,6 +128,9 @@ TEST_F(BaseDtype, TheDiskAndMeshesHaveTheLossesOfOneRankInMemory) {
 TEST_F(BaseDtype, ExportMergesIntoTheOriginalWeights) {
   const Ended trained = Temper(On("nf4", WithEmbedding({"--learning_rate", "0"})));
   ASSERT_EQ(trained.code, 0) << trained.err;
+  // The lines that are to be pasted keep the base as the run kept it.
+  EXPECT_NE(trained.err.find(" generate out --base_dtype nf4 --embedding_dtype int8 --prompt"), std::string::npos)
+      << trained.err;
   const Ended exported = Temper({"export", "--model", "out", "--output_dir", "merged"});
   ASSERT_EQ(exported.code, 0) << exported.err;
   const auto files = Must(ModelWeights::Open(PosixEnv(), Path("merged")));
