@@ -9,6 +9,7 @@
 
 #include "backend/cpu/isa.h"
 #include "backend/cpu/pointwise/adamw_step.h"
+#include "backend/cpu/pointwise/lion_step.h"
 #include "backend/cpu/pointwise/sgd_step.h"
 #include "graph/ops/short_conv.h"
 #include "tensor/dtype.h"
@@ -124,6 +125,8 @@ struct VectorKernelsOf {
   // As above; `momentum` and `new_momentum` are both set or both nullptr.
   void (*sgd)(const SgdScalars& scalars, const float* master, const float* g, const float* momentum, float* new_master,
               float* new_momentum, T* weight, int64_t n);
+  void (*lion)(const LionScalars& scalars, const float* master, const float* g, const float* mean, float* new_master,
+               float* new_mean, T* weight, int64_t n);
 };
 
 struct VectorKernels {
