@@ -46,7 +46,7 @@ class CopySelector {
         groups_.insert(path);
       }
     }
-    tied_ = !paths_.contains(head_.path);
+    tied_ = ModuleOf(head_.weights.front()) != head_.path;
     const bool embeddings = std::any_of(names_.begin(), names_.end(), IsEmbeddingName);
     stays_tied_ = tied_ && config.ensure_weight_tying && embeddings;
   }

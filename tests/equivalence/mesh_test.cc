@@ -360,7 +360,10 @@ TEST(Mesh, FurtherFamiliesHaveTheLossesOfOneRank) {
                               {"LoRA StarCoder 2", Starcoder2ConfigText(), Method::kLora, 0.1},
                               {"full Falcon", FalconConfigText(), Method::kFull, 0},
                               {"LoRA Falcon", FalconConfigText(), Method::kLora, 0.1},
-                              {"full nanochat", NanoChatConfigText(), Method::kFull, 0}};
+                              {"full nanochat", NanoChatConfigText(), Method::kFull, 0},
+                              {"full Phi", PhiConfigText(), Method::kFull, 0},
+                              {"LoRA Phi", PhiConfigText(), Method::kLoraWithHead, 0.1},
+                              {"full StableLM", StableLmConfigText(), Method::kFull, 0}};
   for (const Case& c : meshes) {
     for (const Variant& v : variants) ExpectLossesOfOneRank(v, c);
   }
