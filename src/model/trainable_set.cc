@@ -62,6 +62,8 @@ class CopySelector {
         copies.back().source = copies.back().source.InTensor(CopyName(TensorOf(w.name)), {head});
         continue;
       }
+      // Of a head that stays tied PEFT trains the table alone, not its bias.
+      if (stays_tied_ && ModuleOf(w.name) == head_.path) continue;
       if (IsNamed(ModuleOf(w.name))) {
         TEMPER_RETURN_IF_ERROR(Add(w, w.name, is_table ? Readers::kEmbedding : Readers::kAll, &copies));
       }
