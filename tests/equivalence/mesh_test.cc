@@ -360,10 +360,17 @@ TEST(Mesh, FurtherFamiliesHaveTheLossesOfOneRank) {
                               {"LoRA StarCoder 2", Starcoder2ConfigText(), Method::kLora, 0.1},
                               {"full Falcon", FalconConfigText(), Method::kFull, 0},
                               {"LoRA Falcon", FalconConfigText(), Method::kLora, 0.1},
-                              {"full nanochat", NanoChatConfigText(), Method::kFull, 0}};
+                              {"full nanochat", NanoChatConfigText(), Method::kFull, 0},
+                              {"full Phi", PhiConfigText(), Method::kFull, 0},
+                              {"LoRA Phi", PhiConfigText(), Method::kLoraWithHead, 0.1},
+                              {"full StableLM", StableLmConfigText(), Method::kFull, 0}};
   for (const Case& c : meshes) {
     for (const Variant& v : variants) ExpectLossesOfOneRank(v, c);
   }
+  // A bias of the head and norms of heads where columns of blocks are cut, too.
+  const Case columns = {"row2_tp2", MeshOf({{Axis::kRow, 2}, {Axis::kTp, 2}}, ResidualSplit::kHidden)};
+  ExpectLossesOfOneRank({"full Phi", PhiConfigText(), Method::kFull, 0}, columns);
+  ExpectLossesOfOneRank({"full StableLM", StableLmConfigText(), Method::kFull, 0}, columns);
   // Convolutions and states run along whole rows, which cp would cut.
   // So tiny a delta net, with keys divided by norms near 0, has gradients of a norm of 18 to 45: every step multiplies
   // what rounding has changed. The first step compares gradients, the second what they did to weights.

@@ -38,7 +38,7 @@ struct ShortConvGradients {
   float *d_w_CL, *d_bias_C;
 };
 
-// Rows of rms_norm: one group of each of several rows of so many groups.
+// Rows of norms: one group of each of several rows of so many groups.
 struct NormedRows {
   int64_t rows, width, groups;
 };
@@ -81,11 +81,12 @@ struct VectorKernelsOf {
   };
   RmsNorm rms_norm, rms_norm_plus_one;
   struct LayerNorm {
-    void (*forward)(const T* x_TD, const T* w_D, const T* b_D, double eps, int64_t rows, int64_t D, T* y_TD,
-                    float* mean_T, float* rstd_T);
-    // As above; d_w_D and d_b_D are both set or both nullptr.
+    // b_D may be nullptr.
+    void (*forward)(const T* x_TD, const T* w_D, const T* b_D, double eps, const NormedRows& of, T* y_TD, float* mean_T,
+                    float* rstd_T);
+    // As above; d_b_D may be nullptr, too.
     void (*backward)(const T* d_y_TD, const T* x_TD, const T* w_D, const float* mean_T, const float* rstd_T,
-                     const T* acc_TD, int64_t rows, int64_t D, T* d_x_TD, float* d_w_D, float* d_b_D);
+                     const T* acc_TD, const NormedRows& of, T* d_x_TD, float* d_w_D, float* d_b_D);
   };
   LayerNorm layer_norm, layer_norm_plus_one;
   // sign -1: inverse.
