@@ -8,6 +8,7 @@
 #include "base/quantity.h"
 #include "compile/run/compiled_run.h"
 #include "config/run_options.h"
+#include "data/label_search.h"
 #include "data/records.h"
 #include "data/weight_search.h"
 #include "format/data_file_name.h"
@@ -136,6 +137,48 @@ Status CheckSettings(const Ranks& ranks, const RunConfig& config) {
   });
 }
 
+// Of the training data, for a model that has no head of classes. A plan may name files that do not exist yet.
+Result<ClassNames> FindRunClasses(Env& env, const RunConfig& config, Purpose purpose) {
+  TransferProgress progress("search data for labels");
+  const auto found = [&]() -> Result<ClassNames> {
+    TEMPER_ASSIGN_OR_RETURN(const auto inputs,
+                            FindInputs(env, config.data.data, config.data.columns, RowUse::kLabels, "data"));
+    if (inputs.empty()) return InvalidArgument("no data is given");
+    return FindClasses(env, inputs, [&](Bytes done, const std::string& path) {
+      const auto file = env.OpenForRead(path);
+      if (file.ok()) progress.Update(done, (*file)->size());
+    });
+  }();
+  if (found.ok() || purpose == Purpose::kTrain) return found;
+  LogInfo("note        the plan is for two classes: " + found.status().message());
+  return ClassNames{{"0", "1"}};
+}
+
+// The first rank searches for all.
+FindsClasses ClassesFor(const Ranks& ranks, const RunConfig& config, Purpose purpose) {
+  if (config.objective.rule->head != ObjectiveRule::Head::kClasses) return nullptr;
+  return [&ranks, config, purpose]() -> Result<ClassNames> {
+    Result<ClassNames> classes = ranks.first() ? FindRunClasses(PosixEnv(), config, purpose) : ClassNames();
+    TEMPER_RETURN_IF_ERROR(ranks.Agree(classes.status()));
+    TEMPER_ASSIGN_OR_RETURN(const std::string firsts, ranks.FromFirst(classes->ToJson()));
+    return ClassNames::FromJson(firsts);
+  };
+}
+
+std::vector<std::string> NamesOfModel(std::vector<std::string> saved) {
+  std::erase(saved, "classifier");
+  return saved;
+}
+
+// A head of words cannot learn classes, nor one of classes words.
+Status CheckHead(const OpenedModel& model, const RunConfig& config) {
+  if (!model.class_head() || config.objective.rule->head == ObjectiveRule::Head::kClasses) return OkStatus();
+  return InvalidArgument(fmt::format(
+      "model {} judges sequences ({}) and has no head for words: set task: {}, or give the model of language "
+      "that it was made from",
+      config.model.model, model.model().facts().architecture, Classify().name));
+}
+
 Result<TrainSetup> SetUp(RunRequest request, Purpose purpose, const Ranks& ranks, const FactsOf& facts_of) {
   RunConfig& config = request.config;
   if (!ranks.alone()) {
@@ -165,7 +208,9 @@ Result<TrainSetup> SetUp(RunRequest request, Purpose purpose, const Ranks& ranks
                                                       !all_from_checkpoint,
                                      .chat_template = chat_template,
                                      .templates_of = templates_of,
+                                     .classes = ClassesFor(ranks, config, purpose),
                                      .by_name = purpose == Purpose::kPlan}));
+  TEMPER_RETURN_IF_ERROR(CheckHead(model, config));
   if (purpose == Purpose::kTrain) {
     TEMPER_RETURN_IF_ERROR(ranks.Agree(ranks.first() ? CheckDataFiles(PosixEnv(), config) : OkStatus()));
     TEMPER_RETURN_IF_ERROR(ranks.Agree(ranks.first() ? CheckTokenizer(PosixEnv(), model, config) : OkStatus()));
@@ -179,6 +224,8 @@ Result<TrainSetup> SetUp(RunRequest request, Purpose purpose, const Ranks& ranks
     facts.adapter = *model.adapter();
     facts.adapter->base_model.clear();
     facts.adapter->base_revision.clear();
+    // PEFT names the heads of all its families; of those here it is `score`.
+    if (model.class_head()) facts.adapter->modules_to_save = NamesOfModel(facts.adapter->saved_names());
   }
   TEMPER_ASSIGN_OR_RETURN(facts.weighted_data, FirstRankFindsWeights(ranks, config));
   TEMPER_ASSIGN_OR_RETURN(ResolvedRun run, Resolve(config, facts));

@@ -13,6 +13,7 @@
 #include "config/data_option.h"
 #include "config/run_options.h"
 #include "config/validate.h"
+#include "data/label_search.h"
 #include "data/packing.h"
 #include "data/preview.h"
 #include "run/data.h"
@@ -98,13 +99,22 @@ Result<int> Preview(const Arguments& arguments) {
                                            .chat_template_kwargs = kwargs,
                                            .row_template = row_template,
                                            .reasoning_turns = reasoning_turns}));
-  if (!task->parts.empty() && (!row_template.empty() || train_on_prompt || reasoning_turns == ReasoningTurns::kLast)) {
+  if ((!task->parts.empty() || task->head == ObjectiveRule::Head::kClasses) &&
+      (!row_template.empty() || train_on_prompt || reasoning_turns == ReasoningTurns::kLast)) {
     return InvalidArgument(fmt::format(
         "task {} has no use for row_template, train_on_prompt and reasoning_turns: leave them out", task->name));
   }
   if (packed && json) return InvalidArgument("--json prints samples, not packed rows: leave out --packed");
   if (tokens && json) return InvalidArgument("--json prints the ids of all tokens: leave out --tokens");
-  TEMPER_ASSIGN_OR_RETURN(const OpenedModel model, OpenedModel::Open(PosixEnv(), choice));
+  ModelChoice with_classes = choice;
+  if (task->head == ObjectiveRule::Head::kClasses) {
+    with_classes.classes = [&settings]() -> Result<ClassNames> {
+      TEMPER_ASSIGN_OR_RETURN(const auto inputs,
+                              FindInputs(PosixEnv(), settings.sources, settings.columns, RowUse::kLabels, "data"));
+      return FindClasses(PosixEnv(), inputs);
+    };
+  }
+  TEMPER_ASSIGN_OR_RETURN(const OpenedModel model, OpenedModel::Open(PosixEnv(), with_classes));
   const int64_t row = max_seq_len.value_or(DefaultMaxSeqLen(model.model().facts().max_positions));
   std::map<int64_t, std::vector<std::string>> unknown;  // by sample: the text of its unknown tokens
   const auto keep_unknown = [&](int64_t sample, const Sample& made) {

@@ -176,16 +176,27 @@ Status CheckSchedule(const RunConfig& c) {
 Status CheckTask(const RunConfig& c) {
   const RunConfig::Objective& o = c.objective;
   const PreferenceSettings defaults;
+  struct Unused {
+    bool wrong;
+    const char *what, *why;
+  };
+  if (o.rule->head == ObjectiveRule::Head::kClasses) {
+    const Unused without_use[] = {
+        {c.data.train_on_prompt, "train_on_prompt", "a class is that of a text as a whole"},
+        {c.data.reasoning_turns == ReasoningTurns::kLast, "reasoning_turns", "a conversation is one text"},
+        {!c.data.row_template.empty(), "row_template", "give the text as the field text (--columns text=COLUMN)"},
+    };
+    for (const auto& [wrong, what, why] : without_use) {
+      if (wrong)
+        return InvalidArgument(fmt::format("task: {} has no use for {}: {}: remove it", o.rule->name, what, why));
+    }
+  }
   if (!o.has_pairs()) {
     const bool set = o.preference.loss != defaults.loss || o.preference.beta != defaults.beta ||
                      o.preference.label_smoothing != defaults.label_smoothing;
     if (!set) return OkStatus();
     return InvalidArgument(fmt::format("dpo.* has no effect on task: {}: remove it, or set task: dpo", o.rule->name));
   }
-  struct Unused {
-    bool wrong;
-    const char *what, *why;
-  };
   const Unused without_use[] = {
       {c.data.train_on_prompt, "train_on_prompt", "both answers have the same prompt, so it makes no difference"},
       {c.data.reasoning_turns == ReasoningTurns::kLast, "reasoning_turns", "an answer is one text"},

@@ -21,6 +21,7 @@
 
 #include <cstdint>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -58,6 +59,8 @@ struct Record {
   OrderedJson fields;  // kFields: the row, an object
 
   std::vector<Record> answers;  // kPair: the chosen one, then the rejected one
+
+  std::optional<std::string> label;  // of a row that is judged as a whole (data/label.h): its class
 
   // kTokens; labels as in Hugging Face: negative means masked, otherwise equal to the token.
   std::vector<int32_t> input_ids, labels;

@@ -9,6 +9,7 @@
 
 #include "base/utf8.h"
 #include "data/encoding.h"
+#include "data/label.h"
 #include "data/pair.h"
 #include "data/template/conversation.h"
 #include "format/python_json.h"
@@ -25,6 +26,7 @@ Result<std::unique_ptr<RecordReader>> RecordReader::Open(Env& env, const std::st
                                                          RowUse use) {
   std::unique_ptr<RecordReader> reader(new RecordReader(path, columns));
   TEMPER_ASSIGN_OR_RETURN(reader->rows_, RowReader::Open(env, path, RowReader::kMaxRow, columns));
+  reader->use_ = use;
   TEMPER_RETURN_IF_ERROR(reader->Detect(use));
   return reader;
 }
@@ -61,9 +63,14 @@ std::string RecordReader::Where(const RawRow& row) const {
 
 namespace {
 
+bool IsJudged(RowUse use) {
+  return use == RowUse::kLabels || use == RowUse::kSequences;
+}
+
 Result<RecordFormat> FormatFor(RowUse use, const OrderedJson& row, const std::string& where, const ColumnMap& columns) {
   if (use == RowUse::kAnswers || !row.is_object()) return DetectFormat(row, where, &columns);
   if (use == RowUse::kFields) return RecordFormat::kFields;
+  if (IsJudged(use)) return DetectSequence(row, use, where, columns);
   if (HasPair(row)) return RecordFormat::kPair;
   return NoPair(row, where);
 }
@@ -125,7 +132,8 @@ Result<Record> RecordReader::Parse(const RawRow& row) const {
   if (known) parsed_format_row_.reset();
   if (!json.ok()) return json.status();
   if (!known) columns_.Apply(*json);
-  Result<Record> record = MakeRecord(*std::move(json), format_, where);
+  Result<Record> record = IsJudged(use_) ? MakeSequence(*std::move(json), format_, use_, where)
+                                         : MakeRecord(*std::move(json), format_, where);
   if (record.ok()) return record;
   std::string message = record.status().message();
   if (!columns_.empty()) message += fmt::format(". Columns are read as {}", temper::ToString(columns_.columns()));

@@ -19,6 +19,16 @@ class Decoder final : public Model {
     for (const int b : blocks) spec.blocks.push_back(s_.blocks[static_cast<size_t>(b)]);
     return MakeDecoder(std::move(spec));
   }
+  std::unique_ptr<Model> WithClasses(std::string architecture, int64_t classes) const override {
+    DecoderSpec spec = s_;
+    spec.facts.architecture = std::move(architecture);
+    spec.facts.classes = classes;
+    spec.facts.ignored.push_back(HeadInFiles() + ".weight");
+    spec.facts.tied = false;
+    spec.names.head = kClassHeadModule;
+    spec.names.head_in_files.clear();
+    return MakeDecoder(std::move(spec));
+  }
 
  private:
   void BuildForward(ForwardBuilder& f) const override;
@@ -167,6 +177,10 @@ void Decoder::BuildForward(ForwardBuilder& f) const {
     x = BuildNorm(f, s_.norm, x, p + s_.names.final_norm, {DimLabel::kNorm, D.size}, "final_norm");
   }
   if (embed != D.size) x = f.Linear(x, p + "project_out", W, D, false, "projected_out");
+  if (s_.facts.classes > 0) {
+    f.Head(x, f.Weight(HeadName(), {{DimLabel::kVocab, s_.facts.classes}, W}), s_.names.head);
+    return;
+  }
   x = f.Scale(x, s_.logit_scale, "logits_scaled");
   f.Head(x, s_.facts.tied ? table : f.Weight(HeadName(), {V, W}), s_.names.head, s_.logit_cap);
 }

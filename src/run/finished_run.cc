@@ -69,14 +69,18 @@ Result<std::string> WriteModel(Env& env, const FinishedRun& run, const std::stri
   return JoinWeights(env, checkpoint, to, others);
 }
 
-void PrintNextCommands(std::string out, bool lora, bool chats) {
+void PrintNextCommands(std::string out, bool lora, bool chats, bool judges) {
   while (out.size() > 1 && out.ends_with('/')) out.pop_back();
   const std::string name = BaseName(out), kind = lora ? "merged" : "export";
   const std::string beside = name == "." || name == ".." ? kind : out + "-" + kind;
   const std::string& temper = ProgramName();  // as called: the lines are to be pasted
   std::string next = "next:";
-  if (chats) next += fmt::format("\n  {} chat {}", temper, ShellWord(out));
-  next += fmt::format("\n  {} generate {} --prompt \"...\"", temper, ShellWord(out));
+  if (judges) {
+    next += fmt::format("\n  {} score {} --data FILE", temper, ShellWord(out));
+  } else {
+    if (chats) next += fmt::format("\n  {} chat {}", temper, ShellWord(out));
+    next += fmt::format("\n  {} generate {} --prompt \"...\"", temper, ShellWord(out));
+  }
   next += fmt::format("\n  {} export {} --output_dir {}", temper, ShellWord(out), ShellWord(beside));
   LogInfo(next);
 }
@@ -132,7 +136,8 @@ Status FinishRun(Env& env, const FinishedRun& run) {
   files.insert(files.begin(), std::string(lora ? kAdapterWeightsFile : kModelWeightsFile));
   if (lora && env.IsFile(JoinPath(checkpoint, kBaseFile))) files.push_back(kBaseFile);
   // The file that makes the folder an adapter or a model comes last.
-  std::erase(files, kModelConfigFile);
+  // Beside an adapter it names the classes of its head.
+  if (!lora) std::erase(files, kModelConfigFile);
   files.push_back(lora ? kAdapterConfigFile : kModelConfigFile);
   const TransformersFiles exported = FilesForTransformers(env, run.model_folder);
   for (const std::string& name : files) {
@@ -166,7 +171,7 @@ Status FinishRun(Env& env, const FinishedRun& run) {
     TEMPER_ASSIGN_OR_RETURN(const std::string text, DescribeDivergedRun(env, run.config, progress, /*stopped=*/false));
     LogWarning(text);
   }
-  if (!HasDiverged(run, checkpoint)) PrintNextCommands(out, lora, run.chats);
+  if (!HasDiverged(run, checkpoint)) PrintNextCommands(out, lora, run.chats, run.model.facts().classes > 0);
   return OkStatus();
 }
 
