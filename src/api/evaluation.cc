@@ -14,7 +14,7 @@ Result<Evaluation> RunEvaluation(EvaluationSettings settings, const std::functio
   Evaluator evaluator(
       *pass->executor, store, store.AllSamples(), {.max_seq_len = pass->row, .shuffle = false},
       [&](int32_t sample) { return pass->PlaceOf(sample); }, /*peers=*/{}, *pass->objective,
-      pass->model.model().facts().classes);
+      pass->objective->head == ObjectiveRule::Head::kClasses ? pass->model.model().facts().classes : 0);
   ProgressDisplay display;
   EvaluationProgress progress(display);
   TEMPER_ASSIGN_OR_RETURN(const EvaluationReport report,

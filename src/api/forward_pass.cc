@@ -23,13 +23,13 @@ RowUse UseOf(const ObjectiveRule& objective, ProgramKind kind, const std::string
   return kind == ProgramKind::kScore ? RowUse::kSequences : RowUseOf(objective, row_template);
 }
 
-Status CheckSettings(const ForwardSettings& s, const OpenedModel& model, ProgramKind kind) {
+Status CheckUseOfHead(const ForwardSettings& s, const OpenedModel& model, ProgramKind kind) {
   const bool judges = model.class_head().has_value();
   if (kind == ProgramKind::kScore && !judges) {
-    return InvalidArgument(
-        fmt::format("{} has no head that judges texts ({}): train one with temper train --task classify, or measure "
-                    "its loss with temper eval",
-                    s.model.choice.model, model.model().facts().architecture));
+    return InvalidArgument(fmt::format(
+        "{} has no head that judges texts ({}): train one with temper train --task classify or reward, or measure "
+        "its loss with temper eval",
+        s.model.choice.model, model.model().facts().architecture));
   }
   if (judges && (s.train_on_prompt || !s.row_template.empty() || s.reasoning_turns == ReasoningTurns::kLast)) {
     return InvalidArgument(
@@ -84,12 +84,12 @@ Result<std::unique_ptr<ForwardPass>> OpenForwardPass(ForwardSettings s, ProgramK
   TEMPER_ASSIGN_OR_RETURN(s.data, ExpandSources(PosixEnv(), s.data, {}));
   TEMPER_ASSIGN_OR_RETURN(const ProcessorChoice choice, ChooseProcessor(options.device));
   TEMPER_ASSIGN_OR_RETURN(OpenedModel model, OpenedModel::Open(PosixEnv(), options.choice));
-  TEMPER_RETURN_IF_ERROR(CheckSettings(s, model, kind));
+  TEMPER_RETURN_IF_ERROR(CheckUseOfHead(s, model, kind));
   TEMPER_RETURN_IF_ERROR(options.ResolveBase(model));
   TEMPER_RETURN_IF_ERROR(model.OpenWeights());
   const int threads = options.ResolvedThreads();
   const ModelFacts& facts = model.model().facts();
-  const ObjectiveRule& objective = model.class_head() ? Classify() : Sft();
+  const ObjectiveRule& objective = facts.classes == 0 ? Sft() : facts.classes == 1 ? Reward() : Classify();
   const int64_t row = s.max_seq_len.value_or(DefaultMaxSeqLen(facts.max_positions));
   if (row > facts.max_positions && facts.positions_are_learned) {
     return InvalidArgument(

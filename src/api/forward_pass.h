@@ -31,7 +31,7 @@ struct ForwardSettings {
 };
 
 struct ForwardPass {
-  const ObjectiveRule* objective;  // as the model's head is: sft, or classify
+  const ObjectiveRule* objective;  // as the model's head is: sft, classify, reward
   int64_t row = 0;                 // tokens of a row
   OpenedModel model;
   RunData data;

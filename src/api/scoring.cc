@@ -22,11 +22,15 @@ std::vector<double> Softmax(std::span<const float> logits) {
 }
 
 OrderedJson Judged(const ClassNames& classes, std::span<const float> logits) {
+  OrderedJson judged = OrderedJson::object();
+  if (logits.size() == 1) {
+    judged["reward"] = logits[0];
+    return judged;
+  }
   const std::vector<double> p = Softmax(logits);
   const auto best = static_cast<size_t>(std::max_element(p.begin(), p.end()) - p.begin());
   OrderedJson all = OrderedJson::object();
   for (size_t c = 0; c < p.size(); ++c) all[classes.names[c]] = p[c];
-  OrderedJson judged = OrderedJson::object();
   judged["label"] = classes.names[best];
   judged["probability"] = p[best];
   judged["probabilities"] = std::move(all);

@@ -130,7 +130,7 @@ std::optional<Evaluator> MakeEvaluator(const TrainingRun& run) {
   return std::make_optional<Evaluator>(
       run.engine.Of(ProgramKind::kEval), from.store, samples, in_order,
       [&from](int32_t sample) { return from.PlaceOf(sample); }, run.peers(), *run.config().objective.rule,
-      run.setup.model.model().facts().classes);
+      run.config().objective.rule->head == ObjectiveRule::Head::kClasses ? run.setup.model.model().facts().classes : 0);
 }
 
 // With an objective that compares with the model as it was: what it said of the data. ResumePoint::Restore has checked

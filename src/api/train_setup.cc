@@ -156,7 +156,10 @@ Result<ClassNames> FindRunClasses(Env& env, const RunConfig& config, Purpose pur
 
 // The first rank searches for all.
 FindsClasses ClassesFor(const Ranks& ranks, const RunConfig& config, Purpose purpose) {
-  if (config.objective.rule->head != ObjectiveRule::Head::kClasses) return nullptr;
+  using Head = ObjectiveRule::Head;
+  if (config.objective.rule->head == Head::kVocabulary) return nullptr;
+  if (config.objective.rule->head == Head::kReward)
+    return [] { return ClassNames{{"LABEL_0"}}; };  // as in transformers
   return [&ranks, config, purpose]() -> Result<ClassNames> {
     Result<ClassNames> classes = ranks.first() ? FindRunClasses(PosixEnv(), config, purpose) : ClassNames();
     TEMPER_RETURN_IF_ERROR(ranks.Agree(classes.status()));
@@ -170,13 +173,18 @@ std::vector<std::string> NamesOfModel(std::vector<std::string> saved) {
   return saved;
 }
 
-// A head of words cannot learn classes, nor one of classes words.
+// A head of words cannot learn classes, nor one of classes words; that of a reward model has one row.
 Status CheckHead(const OpenedModel& model, const RunConfig& config) {
-  if (!model.class_head() || config.objective.rule->head == ObjectiveRule::Head::kClasses) return OkStatus();
+  using Head = ObjectiveRule::Head;
+  const ObjectiveRule& rule = *config.objective.rule;
+  const int64_t classes = model.model().facts().classes;
+  const Head has = classes == 0 ? Head::kVocabulary : classes == 1 ? Head::kReward : Head::kClasses;
+  if (has == rule.head) return OkStatus();
+  const ObjectiveRule* const fits = has == Head::kReward ? &Reward() : &Classify();
   return InvalidArgument(fmt::format(
-      "model {} judges sequences ({}) and has no head for words: set task: {}, or give the model of language "
-      "that it was made from",
-      config.model.model, model.model().facts().architecture, Classify().name));
+      "model {} judges sequences ({}, {}): set task: {}, or give the model of language that it was made from",
+      config.model.model, model.model().facts().architecture,
+      classes == 1 ? "a reward" : fmt::format("{} classes", classes), fits->name));
 }
 
 Result<TrainSetup> SetUp(RunRequest request, Purpose purpose, const Ranks& ranks, const FactsOf& facts_of) {
@@ -211,6 +219,9 @@ Result<TrainSetup> SetUp(RunRequest request, Purpose purpose, const Ranks& ranks
                                      .classes = ClassesFor(ranks, config, purpose),
                                      .by_name = purpose == Purpose::kPlan}));
   TEMPER_RETURN_IF_ERROR(CheckHead(model, config));
+  if (const auto& head = model.class_head(); head && head->classes.size() > 1) {
+    LogInfo(fmt::format("classes     {}: {}", head->classes.size(), head->classes.ToText()));
+  }
   if (purpose == Purpose::kTrain) {
     TEMPER_RETURN_IF_ERROR(ranks.Agree(ranks.first() ? CheckDataFiles(PosixEnv(), config) : OkStatus()));
     TEMPER_RETURN_IF_ERROR(ranks.Agree(ranks.first() ? CheckTokenizer(PosixEnv(), model, config) : OkStatus()));

@@ -107,6 +107,7 @@ Result<int> Preview(const Arguments& arguments) {
   if (packed && json) return InvalidArgument("--json prints samples, not packed rows: leave out --packed");
   if (tokens && json) return InvalidArgument("--json prints the ids of all tokens: leave out --tokens");
   ModelChoice with_classes = choice;
+  if (task->head == ObjectiveRule::Head::kReward) with_classes.classes = [] { return ClassNames{{"LABEL_0"}}; };
   if (task->head == ObjectiveRule::Head::kClasses) {
     with_classes.classes = [&settings]() -> Result<ClassNames> {
       TEMPER_ASSIGN_OR_RETURN(const auto inputs,
@@ -138,10 +139,12 @@ Result<int> Preview(const Arguments& arguments) {
   const PreviewOptions style{.colour = isatty(STDOUT_FILENO) != 0 && std::getenv("NO_COLOR") == nullptr,
                              .tokens = tokens,
                              .unknown = &unknown,
-                             .parts = task->parts};
+                             .parts = task->parts,
+                             .classes = model.class_head() ? &model.class_head()->classes : nullptr};
   if (json) {
     for (int64_t i = 0; i < std::min(samples.value_or(store.size()), store.size()); ++i) {
-      std::fputs((SampleAsJson(store, i, data.dataset.PlaceOf(i), *data.tokenizer) + "\n").c_str(), stdout);
+      std::fputs((SampleAsJson(store, i, data.dataset.PlaceOf(i), *data.tokenizer, style.classes) + "\n").c_str(),
+                 stdout);
     }
     return 0;
   }

@@ -15,7 +15,8 @@ constexpr char kEvalUsage[] =
     "usage: temper eval MODEL --data FILE [--option value ...]\n\n"
     "Prints {\"eval_loss\", \"perplexity\", \"tokens\", \"samples\"} on stdout. Of a model that judges texts:\n"
     "{\"eval_loss\", \"accuracy\", \"f1_macro\", \"samples\"}, of two classes also \"f1_binary\", that of the "
-    "second.\n";
+    "second;\nof a reward model, on pairs of answers: {\"eval_loss\", \"rewards/chosen\", \"rewards/rejected\", "
+    "\"accuracy\", \"margin\", \"samples\"}.\n";
 
 Result<int> Eval(const Arguments& arguments) {
   EvaluationSettings settings;

@@ -10,7 +10,8 @@ namespace {
 
 constexpr char kScoreUsage[] =
     "usage: temper score MODEL --data FILE [--option value ...]\n\n"
-    "Prints a line of JSON per row: {\"line\", \"label\", \"probability\", \"probabilities\"}. Rows need no label.\n";
+    "Prints a line of JSON per row: {\"line\", \"label\", \"probability\", \"probabilities\"}, or of a reward model\n"
+    "{\"line\", \"reward\"}. Rows need no label.\n";
 
 Result<int> Score(const Arguments& arguments) {
   ScoringSettings settings;

@@ -39,7 +39,7 @@ BatchCounts FillSample(const TokenStore& store, int64_t sample, int64_t start, c
                             .first = within.begin - start,
                             .count = within.end - within.begin,
                             .score = store.has_scores() ? store.score(sample, part) : 0,
-                            .labelled = store.sections().has(Section::kLabel),
+                            .judged = !store.sections().empty(),
                             .values = values};
     if (slice.count == 0) continue;
     for (const ColumnArray& column : columns) column.filler->fill(slice, At(column, within.local));

@@ -52,6 +52,9 @@ float ScoreOf(const SampleSlice& s, int64_t) {
 int32_t LabelAt(const SampleSlice& s, int64_t i) {
   return s.is_judged(i) ? s.values.label : -1;
 }
+float MarginOf(const SampleSlice& s, int64_t) {
+  return s.values.margin;
+}
 int32_t OwnPlace(int64_t place) {  // nothing attends to padding, and it attends only to itself
   return static_cast<int32_t>(place);
 }
@@ -65,6 +68,7 @@ constexpr std::array kFillers = {
     FillerBy<int32_t, LengthOf, Always<int32_t, 1>>(kDocumentLengthColumn),
     FillerBy<int32_t, SampleStartOf, OwnPlace>(kSampleStartColumn),
     FillerBy<float, ScoreOf, Always<float, 0>>(kReferenceColumn),
+    FillerBy<float, MarginOf, Always<float, 0>>(kMarginColumn),
     FillerBy<int32_t, LabelAt, Always<int32_t, -1>>(kLabelColumn),
 };
 

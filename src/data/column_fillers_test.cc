@@ -16,8 +16,9 @@ TEST(ColumnFillers, FillPartsOfASampleAsTheWhole) {
   made.Add(std::vector<int32_t>{11, 12, 13, 14, 15}, std::vector<uint8_t>{0, 1, 0, 1, 1},
            std::vector<TokenWeight>{1, kUnitWeight / 2, 1, kUnitWeight, 3 * kUnitWeight});
   const TokenStore store = made.Store();
-  for (const ColumnSpec& column : {kTokenColumn, kTargetColumn, kWeightColumn, kPositionColumn, kDocumentStartColumn,
-                                   kDocumentLengthColumn, kSampleStartColumn, kReferenceColumn, kLabelColumn}) {
+  for (const ColumnSpec& column :
+       {kTokenColumn, kTargetColumn, kWeightColumn, kPositionColumn, kDocumentStartColumn, kDocumentLengthColumn,
+        kSampleStartColumn, kReferenceColumn, kLabelColumn, kMarginColumn}) {
     const ColumnFiller* const filler = FillerOf(column.name);
     ASSERT_NE(filler, nullptr) << column.name;
     EXPECT_EQ(filler->column.dtype, column.dtype) << column.name;
@@ -31,9 +32,9 @@ TEST(ColumnFillers, FillPartsOfASampleAsTheWhole) {
     std::vector<int32_t> padding(2, 99);  // of all types four bytes
     filler->pad(3, 2, reinterpret_cast<std::byte*>(padding.data()));
     const std::map<std::string_view, std::vector<int32_t>> want = {
-        {"token", {0, 0}},        {"target", {-1, -1}},       {"weight", {0, 0}},
-        {"position", {0, 0}},     {"document_start", {3, 4}}, {"document_length", {1, 1}},
-        {"sample_start", {3, 4}}, {"reference", {0, 0}},      {"label", {-1, -1}}};
+        {"token", {0, 0}},          {"target", {-1, -1}},        {"weight", {0, 0}},       {"position", {0, 0}},
+        {"document_start", {3, 4}}, {"document_length", {1, 1}}, {"sample_start", {3, 4}}, {"reference", {0, 0}},
+        {"label", {-1, -1}},        {"margin", {0, 0}}};
     EXPECT_EQ(padding, want.at(column.name)) << column.name;
   }
 }
@@ -49,7 +50,7 @@ TEST(ColumnFillers, ALabelStandsAtTheLastToken) {
                            .end = 3,
                            .first = 0,
                            .count = 3,
-                           .labelled = true,
+                           .judged = true,
                            .values = store.values(0)},
                           reinterpret_cast<std::byte*>(labels.data()));
   EXPECT_EQ(labels, (std::vector<int32_t>{-1, -1, 4}));

@@ -15,7 +15,7 @@ namespace {
 constexpr const char* kReads = "text, sentence, messages, conversations or input_ids";
 
 // As text; nullopt: none.
-Result<std::optional<std::string>> LabelOf(const OrderedJson& value, const char* key, const std::string& where) {
+Result<std::optional<std::string>> LabelAsText(const OrderedJson& value, const char* key, const std::string& where) {
   if (value.is_string()) return std::optional(value.get<std::string>());
   if (value.is_number_integer()) return std::optional(value.dump());
   // As pandas writes a column of integers in which some are missing.
@@ -30,7 +30,7 @@ Result<std::optional<std::string>> TakeLabel(OrderedJson& row, const std::string
   for (const char* key : {"label", "labels"}) {
     const OrderedJson* found = FindValue(row, key);
     if (found == nullptr || (found->is_array() && std::string_view(key) == "labels")) continue;
-    TEMPER_ASSIGN_OR_RETURN(std::optional<std::string> label, LabelOf(*found, key, where));
+    TEMPER_ASSIGN_OR_RETURN(std::optional<std::string> label, LabelAsText(*found, key, where));
     row.erase(key);
     return label;
   }
@@ -59,7 +59,8 @@ void NameText(OrderedJson& row) {
 
 Result<RecordFormat> DetectSequence(OrderedJson row, RowUse use, const std::string& where, const ColumnMap& columns) {
   if (HasPair(row)) {
-    return Corrupt(where + ": pairs of answers ('chosen' and 'rejected') have no class: train on them with --task dpo");
+    return Corrupt(
+        where + ": pairs of answers ('chosen' and 'rejected') have no class: train on them with --task dpo or reward");
   }
   TEMPER_ASSIGN_OR_RETURN(const auto label, TakeLabel(row, where));
   if (!label && use == RowUse::kLabels) return NoLabel(row, where);

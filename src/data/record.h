@@ -59,6 +59,7 @@ struct Record {
   OrderedJson fields;  // kFields: the row, an object
 
   std::vector<Record> answers;  // kPair: the chosen one, then the rejected one
+  float margin = 0;             // of RowUse::kRanked: by how much the chosen one is better
 
   std::optional<std::string> label;  // of a row that is judged as a whole (data/label.h): its class
 

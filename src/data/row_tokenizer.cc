@@ -480,6 +480,58 @@ Result<Sample> RowTokenizer::EncodeWhole(const Record& record) const {
   return sample;
 }
 
+// transformers judges by the last token that is not padding.
+void RowTokenizer::DropPadding(Sample& sample) const {
+  while (!sample.tokens.empty() && options_.pad == sample.tokens.back()) sample.tokens.pop_back();
+  sample.supervised.assign(sample.tokens.size(), 0);
+}
+
+// As TRL does: a text with the end token behind it, or the template's text of all messages.
+Result<Sample> RowTokenizer::EncodeAnswer(const Record& record) const {
+  if (record.kind == RecordKind::kPrompt && options_.instructions_as_conversations && record.is_instruction) {
+    return EncodeWhole(AsConversation(record));
+  }
+  if (record.kind != RecordKind::kPrompt) return EncodeWhole(record);
+  Record text{.kind = RecordKind::kText, .where = record.where};
+  text.text = PromptText(record) + CompletionText(record);
+  TEMPER_ASSIGN_OR_RETURN(Sample sample, EncodeWhole(text));
+  if (sample.tokens.empty() || sample.tokens.back() != eos_) sample.tokens.push_back(eos_);
+  return sample;
+}
+
+// Pairs that are too long are left out, as by TRL: a cut answer is another one.
+Status RowTokenizer::TokenizeRanked(const Record& record, std::vector<Sample>& samples,
+                                    DataStatistics& statistics) const {
+  Sample pair;
+  int64_t length = 0;
+  for (const Record& answer : record.answers) {
+    TEMPER_ASSIGN_OR_RETURN(Sample sample, EncodeAnswer(answer));
+    TEMPER_RETURN_IF_ERROR(CheckFront(sample.tokens, answer.kind, record.where));
+    TEMPER_RETURN_IF_ERROR(CheckIds(sample.tokens, record.where));
+    statistics.unknown.AddTexts(sample.unknown);
+    DropPadding(sample);
+    length += static_cast<int64_t>(sample.tokens.size());
+    if (!pair.tokens.empty()) pair.parts = {pair.tokens.size()};
+    if (sample.tokens.empty() || (!pair.tokens.empty() && pair.tokens == sample.tokens)) {
+      ++statistics.dropped_rows;
+      return OkStatus();
+    }
+    pair.tokens.insert(pair.tokens.end(), sample.tokens.begin(), sample.tokens.end());
+    pair.unknown.insert(pair.unknown.end(), sample.unknown.begin(), sample.unknown.end());
+  }
+  statistics.longest_row = std::max(statistics.longest_row, length);
+  if (length > options_.max_seq_len) {
+    ++statistics.dropped_rows;
+    return OkStatus();
+  }
+  pair.supervised.assign(pair.tokens.size(), 0);
+  pair.values.margin = record.margin;
+  Count(pair, statistics);
+  statistics.supervised += 2;
+  samples.push_back(std::move(pair));
+  return OkStatus();
+}
+
 Status RowTokenizer::TokenizeWhole(const Record& record, std::vector<Sample>& samples,
                                    DataStatistics& statistics) const {
   TEMPER_ASSIGN_OR_RETURN(Sample sample, EncodeWhole(record));
@@ -487,8 +539,9 @@ Status RowTokenizer::TokenizeWhole(const Record& record, std::vector<Sample>& sa
     const auto label = options_.classes->Find(*record.label);
     if (!label) {
       return Corrupt(fmt::format(
-          "{}: the label {} is none of the {} classes of the model, which are those of the training data ({}): correct "
-          "it, or leave the row out",
+          "{}: the label {} is none of the model's {} classes ({}), which come from its config.json or, without one "
+          "there, "
+          "from the training data: correct it, or leave the row out",
           record.where, Quoted(record.label->substr(0, 40)), options_.classes->size(), options_.classes->ToText()));
     }
     sample.values.label = *label;
@@ -503,9 +556,7 @@ Status RowTokenizer::TokenizeWhole(const Record& record, std::vector<Sample>& sa
     statistics.cut_tokens += length - options_.max_seq_len;
     sample.tokens.resize(static_cast<size_t>(options_.max_seq_len));
   }
-  // transformers judges by the last token that is not padding.
-  while (!sample.tokens.empty() && options_.pad == sample.tokens.back()) sample.tokens.pop_back();
-  sample.supervised.assign(sample.tokens.size(), 0);
+  DropPadding(sample);
   if (sample.tokens.empty()) {
     ++statistics.dropped_rows;
     return OkStatus();
@@ -587,6 +638,7 @@ Status RowTokenizer::Tokenize(const Record& record, std::vector<Sample>& samples
     ++statistics.dropped_rows;
     return OkStatus();
   }
+  if (options_.whole && options_.ranked) return TokenizeRanked(record, samples, statistics);
   if (options_.whole) return TokenizeWhole(record, samples, statistics);
   switch (record.kind) {
     case RecordKind::kText:

@@ -56,12 +56,16 @@ struct TokenizeOptions {
   ChatOptions chat;                        // the template's input besides the messages
   // Rows are sequences that are judged as a whole (data/label.h).
   bool whole = false;
+  bool ranked = false;                  // with `whole`: in pairs, of which the first is better
   const ClassNames* classes = nullptr;  // of their labels, which they need then; must outlive the tokenizer
   std::optional<int32_t> pad;           // sequences do not end with it
   int64_t vocab_size = 0;               // number of tokens with embeddings in the model; 0: all of the tokenizer's
 
   // What samples have beside their tokens.
-  SectionSet sections() const { return classes != nullptr ? SectionSet{Section::kLabel} : SectionSet(); }
+  SectionSet sections() const {
+    if (ranked) return {Section::kMargin};
+    return classes != nullptr ? SectionSet{Section::kLabel} : SectionSet();
+  }
 };
 
 class RowTokenizer {
@@ -106,6 +110,10 @@ class RowTokenizer {
   ChatOptions ChatOptionsOf(const Record& record, OrderedJson* variables) const;
   Result<Sample> EncodeWhole(const Record& record) const;
   Status CheckTemplate(const Record& record) const;
+  // `record`'s tokens, without padding at their end.
+  Result<Sample> EncodeAnswer(const Record& record) const;
+  Status TokenizeRanked(const Record& record, std::vector<Sample>& samples, DataStatistics& statistics) const;
+  void DropPadding(Sample& sample) const;
   Status TokenizeWhole(const Record& record, std::vector<Sample>& samples, DataStatistics& statistics) const;
   Status TokenizePair(const Record& record, std::vector<Sample>& samples, DataStatistics& statistics) const;
   // Adds what ends the last turn, if it is not there, and drops what follows.

@@ -178,7 +178,9 @@ void Decoder::BuildForward(ForwardBuilder& f) const {
   }
   if (embed != D.size) x = f.Linear(x, p + "project_out", W, D, false, "projected_out");
   if (s_.facts.classes > 0) {
-    f.Head(x, f.Weight(HeadName(), {{DimLabel::kVocab, s_.facts.classes}, W}), s_.names.head);
+    // One row cannot be dealt to ranks.
+    const DimLabel label = s_.facts.classes == 1 ? DimLabel::kNone : DimLabel::kVocab;
+    f.Head(x, f.Weight(HeadName(), {{label, s_.facts.classes}, W}), s_.names.head);
     return;
   }
   x = f.Scale(x, s_.logit_scale, "logits_scaled");

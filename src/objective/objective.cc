@@ -41,7 +41,7 @@ bool ObjectiveRule::has(ProgramKind kind) const {
 }
 
 std::span<const ObjectiveRule* const> Objectives() {
-  static const ObjectiveRule* const kAll[] = {&Sft(), &Dpo(), &Classify()};
+  static const ObjectiveRule* const kAll[] = {&Sft(), &Dpo(), &Classify(), &Reward()};
   return kAll;
 }
 

@@ -26,6 +26,7 @@ struct ObjectiveSettings {
   bool weighted = false;       // rows have weights for the loss of every token
   double label_smoothing = 0;  // the part of a loss that counts all words alike
   PreferenceSettings preference = {};
+  double center_rewards = 0;  // how strongly the sum of a pair's rewards is held to 0
 };
 
 struct ObjectiveRule;
@@ -76,8 +77,8 @@ using ReportValues = std::array<double, kMostReports>;
 struct ObjectiveRule {
   std::string_view name;
   std::string_view help;
-  // What the model ends in: a row for each word, or for each class.
-  enum class Head : uint8_t { kVocabulary, kClasses } head = Head::kVocabulary;
+  // What the model ends in: a row for each word, for each class, or one row.
+  enum class Head : uint8_t { kVocabulary, kClasses, kReward } head = Head::kVocabulary;
   // What an epoch's samples consist of: answers that are dealt together, each a document. Empty: one of them.
   std::span<const std::string_view> parts;
   // Columns that tails may declare, beside those that models read.
@@ -100,6 +101,9 @@ const ObjectiveRule& Dpo();
 
 // The class of a sequence, from its last token.
 const ObjectiveRule& Classify();
+
+// A number that says how good an answer is, from pairs of answers (Ouyang 2022).
+const ObjectiveRule& Reward();
 
 // All of them, the default first.
 std::span<const ObjectiveRule* const> Objectives();

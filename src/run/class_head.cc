@@ -41,8 +41,9 @@ std::optional<int32_t> PadOfTokenizer(Env& env, const std::string& folder) {
   return (*tokenizer)->pad() ? (*tokenizer)->pad() : (*tokenizer)->eos();
 }
 
-// The classes of an adapter with a head of its own: from its config.json, which Temper writes; else PEFT's names none.
-Result<std::optional<ClassNames>> ClassesOfAdapter(Env& env, const std::string& folder) {
+// The classes of an adapter with a head of its own: from its config.json, which Temper writes. PEFT names none: then as
+// many as the head has rows, with names from `wanted` if there are as many.
+Result<std::optional<ClassNames>> ClassesOfAdapter(Env& env, const std::string& folder, const FindsClasses& wanted) {
   const std::string path = JoinPath(folder, kModelConfigFile);
   if (env.IsFile(path)) {
     TEMPER_ASSIGN_OR_RETURN(const Json config, ReadPythonJsonFile(env, path));
@@ -57,7 +58,9 @@ Result<std::optional<ClassNames>> ClassesOfAdapter(Env& env, const std::string& 
   if (head.tensor == nullptr) return std::optional<ClassNames>();
   TEMPER_ASSIGN_OR_RETURN(const TensorType type, head.tensor->type());
   TEMPER_ASSIGN_OR_RETURN(ClassNames classes, ReadClasses({{"num_labels", type.shape[0]}}, folder));
-  return std::optional(std::move(classes));
+  if (!wanted) return std::optional(std::move(classes));
+  TEMPER_ASSIGN_OR_RETURN(ClassNames of_data, wanted());
+  return std::optional(of_data.size() == classes.size() ? std::move(of_data) : std::move(classes));
 }
 
 }  // namespace
@@ -73,7 +76,7 @@ Result<std::optional<ClassHead>> FindClassHead(Env& env, const std::string& fold
   }
   std::optional<ClassNames> classes;
   if (!adapter_folder.empty()) {
-    TEMPER_ASSIGN_OR_RETURN(classes, ClassesOfAdapter(env, adapter_folder));
+    TEMPER_ASSIGN_OR_RETURN(classes, ClassesOfAdapter(env, adapter_folder, wanted));
   }
   if (!classes && wanted) {
     TEMPER_ASSIGN_OR_RETURN(classes, wanted());

@@ -30,7 +30,9 @@ namespace {
 bool AreTokens(Env& env, const std::vector<DataInput>& inputs) {
   return std::all_of(inputs.begin(), inputs.end(), [&](const DataInput& input) {
     if (KindOfDataFile(input.path) == DataFileKind::kText) return false;
-    if (input.use == RowUse::kFields || input.use == RowUse::kPairs) return false;
+    const bool has_tokens =
+        input.use == RowUse::kAnswers || input.use == RowUse::kLabels || input.use == RowUse::kSequences;
+    if (!has_tokens) return false;
     const auto rows = RecordReader::Open(env, input.path, input.columns, input.use);
     return rows.ok() && (*rows)->format() == RecordFormat::kTokens;
   });
@@ -104,7 +106,8 @@ Result<RunData> Load(Env& env, const OpenedModel& model, const DataRequest& requ
                    .instructions_as_conversations = !by_template && data.chat_template.has_value(),
                    .row_template = row_template ? &*row_template : nullptr,
                    .chat = chat,
-                   .whole = request.use == RowUse::kLabels || request.use == RowUse::kSequences,
+                   .whole = head.has_value(),
+                   .ranked = request.use == RowUse::kRanked,
                    .classes = request.use == RowUse::kLabels ? &head->classes : nullptr,
                    .pad = head ? head->pad : std::nullopt,
                    .vocab_size = vocab},

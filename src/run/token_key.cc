@@ -37,6 +37,7 @@ Result<std::string> TokenKey(Env& env, const OpenedModel& model, const DataReque
   }
   if (request.use == RowUse::kPairs) key += "pairs\n";
   if (t.whole) key += fmt::format("sequences, pad {}\n", t.pad ? fmt::format("{}", *t.pad) : "none");
+  if (t.ranked) key += "ranked\n";
   if (t.classes != nullptr) key += "classes " + t.classes->ToJson() + "\n";
   if (t.row_template != nullptr) {
     const std::string& source = t.row_template->source();

@@ -2,7 +2,6 @@
 #include <fmt/ranges.h>
 
 #include <cmath>
-#include <cstring>
 
 #include "temper_program.h"
 
@@ -42,33 +41,6 @@ class Classify : public Workplace {
       lines.push_back(Json::parse(text.substr(at, text.find('\n', at) - at)));
     }
     return lines;
-  }
-
-  // The example's model as a folder of a classifier, with the golden's head in a file of its own.
-  std::string ModelWithGoldenHead(const Json& golden) const {
-    const std::string folder = CopyModel("with_head");
-    Json config = Json::parse(temper::Slurp(folder + "/config.json"));
-    config["architectures"] = {"LlamaForSequenceClassification"};
-    config["pad_token_id"] = 1;
-    for (size_t i = 0; i < golden["classes"].size(); ++i) {
-      config["id2label"][std::to_string(i)] = golden["classes"][i];
-      config["label2id"][golden["classes"][i].get<std::string>()] = i;
-    }
-    temper::Spill(folder + "/config.json", config.dump());
-    const std::string weights = temper::Slurp(folder + "/model.safetensors");
-    uint64_t length = 0;
-    std::memcpy(&length, weights.data(), sizeof length);
-    Json files;
-    for (const auto& [name, tensor] : Json::parse(weights.substr(sizeof length, length)).items()) {
-      if (name != "__metadata__") files[name] = "model-00001-of-00002.safetensors";
-    }
-    files["score.weight"] = "model-00002-of-00002.safetensors";
-    temper::Spill(folder + "/model-00001-of-00002.safetensors", weights);
-    temper::Spill(folder + "/model-00002-of-00002.safetensors",
-                  temper::Slurp(kGoldens + "/classify/score.safetensors"));
-    temper::Spill(folder + "/model.safetensors.index.json", Json({{"weight_map", files}}).dump());
-    TEMPER_CHECK(PosixEnv().RemoveFile(folder + "/model.safetensors").ok());
-    return folder;
   }
 };
 
@@ -127,7 +99,8 @@ TEST_F(Classify, StepsAreThoseOfTransformers) {
   std::string rows;
   for (const Json& row : golden["rows"]) rows += row.dump() + "\n";
   Spill("golden.jsonl", rows);
-  const std::string with_head = ModelWithGoldenHead(golden);
+  const std::string with_head = ModelWithHead("with_head", kGoldens + "/heads/classify.safetensors",
+                                              golden["classes"].get<std::vector<std::string>>());
   for (const auto& [name, wanted] : golden["cases"].items()) {
     SCOPED_TRACE(name);
     const bool full = wanted.value("full", false);
@@ -154,14 +127,10 @@ TEST_F(Classify, StepsAreThoseOfTransformers) {
     ASSERT_EQ(scored.code, 0) << scored.err;
     const std::vector<Json> lines = Lines(scored.out);
     ASSERT_EQ(lines.size(), golden["rows"].size());
-    // An adapter of PEFT names no classes: they are numbers then.
-    const auto name_of = [&](size_t c) {
-      return full ? golden["classes"][c].get<std::string>() : fmt::format("LABEL_{}", c);
-    };
     for (size_t s = 0; s < lines.size(); ++s) {
       for (size_t c = 0; c < golden["classes"].size(); ++c) {
-        EXPECT_NEAR(lines[s]["probabilities"][name_of(c)].get<double>(), wanted["probabilities"][s][c].get<double>(),
-                    1e-4)
+        EXPECT_NEAR(lines[s]["probabilities"][golden["classes"][c].get<std::string>()].get<double>(),
+                    wanted["probabilities"][s][c].get<double>(), 1e-4)
             << s << " " << c;
       }
     }
@@ -298,19 +267,19 @@ TEST_F(Classify, RefusesWhatItHasNoUseFor) {
   ExpectEnd(train_on("{\"text\": \"a\", \"label\": \"x\"}\n"), 2,
             {"bad.jsonl: all rows have the label 'x', and there is nothing to tell apart: add rows of other classes"});
   ExpectEnd(train_on("{\"chosen\": \"a\", \"rejected\": \"b\"}\n"), 1,
-            {"have no class: train on them with --task dpo"});
+            {"have no class: train on them with --task dpo or reward"});
   ExpectEnd(train_on("{\"prompt\": \"a\", \"completion\": \"b\", \"label\": 1}\n"), 1,
             {"rows are prompt/completion, but a class is that of text"});
   Spill("eval.jsonl", "{\"text\": \"a\", \"label\": \"bird\"}\n");
   ExpectEnd(Temper(TrainOnLabels({"--eval_data", "eval.jsonl"})), 1,
-            {"eval.jsonl line 1: the label 'bird' is none of the 2 classes of the model", "('cat', 'dog')"});
+            {"eval.jsonl line 1: the label 'bird' is none of the model's 2 classes ('cat', 'dog')"});
   ExpectEnd(Temper(TrainOnLabels({"--train_on_prompt"})), 2, {"task: classify has no use for train_on_prompt"});
   Spill("t.txt", "A text.");
   ExpectEnd(Temper(TrainOnLabels({"--data", "t.txt"})), 1, {"t.txt: a text file has no rows to classify"});
   ExpectEnd(Temper({"score", kModel, "--data", "animals.jsonl"}), 2, {"has no head that judges texts"});
   ASSERT_EQ(Temper(TrainOnLabels({"--max_steps", "1", "--method", "full", "--overwrite"})).code, 0);
   ExpectEnd(Temper(Train({"--model", "out", "--output_dir", "out2"})), 2,
-            {"has no head for words: set task: classify"});
+            {"judges sequences (LlamaForSequenceClassification, 2 classes): set task: classify"});
 }
 
 }  // namespace
