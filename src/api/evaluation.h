@@ -1,34 +1,23 @@
-// Evaluation: mean loss of a model on a data file, over its supervised tokens.
+// Evaluation: mean loss of a model on a data file, over its supervised tokens, or over sequences that it classifies.
 #pragma once
 
 #include <cstdint>
 #include <functional>
-#include <optional>
-#include <string>
 #include <vector>
 
-#include "config/option_set.h"
-#include "run/model_options.h"
+#include "api/forward_pass.h"
+#include "base/named_number.h"
 #include "train/trainer.h"
 
 namespace temper {
 
-struct EvaluationSettings {
-  ModelOptions model;
-  DataSources data;
-  RowColumns columns;
-  std::string data_cache;
-  std::optional<int64_t> max_seq_len;
-  bool train_on_prompt = false, skip_bad_rows = false;
-  JsonObject kwargs;
-  std::string row_template;
-  ReasoningTurns reasoning_turns = ReasoningTurns::kAll;
-
-  std::vector<OptionGroup> Groups();  // bound to this
+struct EvaluationSettings : ForwardSettings {
+  std::vector<OptionGroup> Groups() { return ForwardSettings::Groups("file to measure on", /*answers=*/true); }
 };
 
 struct Evaluation {
   EvaluationReport report;
+  std::vector<NamedNumber> reports;  // of a head of classes, what was measured beside the loss; of words empty
   int64_t samples = 0;
 };
 

@@ -33,16 +33,20 @@ Result<CheckpointContents> ContentsOf(const TrainingRun& run) {
     contents.texts.push_back({kProductsFile, FormatProducts(products)});
   }
   TEMPER_ASSIGN_OR_RETURN(const auto of_template, run.setup.model.FilesOfTemplate());
+  const std::optional<ClassHead>& head = run.setup.model.class_head();
+  const bool adds_head = head && head->added;
   if (contents.kind == CheckpointKind::kLora) {
     contents.texts.push_back(
         {kAdapterConfigFile, FormatLoraConfig(SavedLora(c.lora, run.compiled.trains, run.setup.model))});
   } else {
     TEMPER_ASSIGN_OR_RETURN(const auto names, CompanionFiles(PosixEnv(), run.setup.model.folder()));
     for (const std::string& name : names) {
+      if (adds_head && name == kModelConfigFile) continue;
       const bool replaced = of_template.contains(name) || (!of_template.empty() && IsInCompanionFolder(name));
       if (!replaced) contents.copies.push_back({name, JoinPath(run.setup.model.folder(), name)});
     }
   }
+  if (adds_head) contents.texts.push_back({kModelConfigFile, head->config});
   for (const auto& [name, text] : of_template) contents.texts.push_back({name, text});
   return contents;
 }

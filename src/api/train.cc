@@ -74,6 +74,8 @@ Result<RunProgress> FillMemory(const CheckpointContents& contents, TrainingRun& 
     TEMPER_RETURN_IF_ERROR(run.setup.model.Load(run.engine.Lookup(), here.rank, here.ranks));
     if (!run.setup.model.adapter() && !resume) {
       TEMPER_RETURN_IF_ERROR(InitializeLora(run.compiled.trains.adapters, seed, fill));
+      const std::optional<ClassHead>& head = run.setup.model.class_head();
+      if (head && head->added) TEMPER_RETURN_IF_ERROR(InitializeHead(run.setup.model.model(), seed, fill));
     }
   } else if (!resume) {
     TEMPER_RETURN_IF_ERROR(InitializeModel(run.setup.model.model(), seed, fill));
@@ -127,7 +129,8 @@ std::optional<Evaluator> MakeEvaluator(const TrainingRun& run) {
   in_order.passes.clear();
   return std::make_optional<Evaluator>(
       run.engine.Of(ProgramKind::kEval), from.store, samples, in_order,
-      [&from](int32_t sample) { return from.PlaceOf(sample); }, run.peers(), *run.config().objective.rule);
+      [&from](int32_t sample) { return from.PlaceOf(sample); }, run.peers(), *run.config().objective.rule,
+      run.config().objective.rule->head == ObjectiveRule::Head::kClasses ? run.setup.model.model().facts().classes : 0);
 }
 
 // With an objective that compares with the model as it was: what it said of the data. ResumePoint::Restore has checked

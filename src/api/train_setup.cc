@@ -8,6 +8,7 @@
 #include "base/quantity.h"
 #include "compile/run/compiled_run.h"
 #include "config/run_options.h"
+#include "data/label_search.h"
 #include "data/records.h"
 #include "data/weight_search.h"
 #include "format/data_file_name.h"
@@ -136,6 +137,56 @@ Status CheckSettings(const Ranks& ranks, const RunConfig& config) {
   });
 }
 
+// Of the training data, for a model that has no head of classes. A plan may name files that do not exist yet.
+Result<ClassNames> FindRunClasses(Env& env, const RunConfig& config, Purpose purpose) {
+  TransferProgress progress("search data for labels");
+  const auto found = [&]() -> Result<ClassNames> {
+    TEMPER_ASSIGN_OR_RETURN(const auto inputs,
+                            FindInputs(env, config.data.data, config.data.columns, RowUse::kLabels, "data"));
+    if (inputs.empty()) return InvalidArgument("no data is given");
+    return FindClasses(env, inputs, [&](Bytes done, const std::string& path) {
+      const auto file = env.OpenForRead(path);
+      if (file.ok()) progress.Update(done, (*file)->size());
+    });
+  }();
+  if (found.ok() || purpose == Purpose::kTrain) return found;
+  LogInfo("note        the plan is for two classes: " + found.status().message());
+  return ClassNames{{"0", "1"}};
+}
+
+// The first rank searches for all.
+FindsClasses ClassesFor(const Ranks& ranks, const RunConfig& config, Purpose purpose) {
+  using Head = ObjectiveRule::Head;
+  if (config.objective.rule->head == Head::kVocabulary) return nullptr;
+  if (config.objective.rule->head == Head::kReward)
+    return [] { return ClassNames{{"LABEL_0"}}; };  // as in transformers
+  return [&ranks, config, purpose]() -> Result<ClassNames> {
+    Result<ClassNames> classes = ranks.first() ? FindRunClasses(PosixEnv(), config, purpose) : ClassNames();
+    TEMPER_RETURN_IF_ERROR(ranks.Agree(classes.status()));
+    TEMPER_ASSIGN_OR_RETURN(const std::string firsts, ranks.FromFirst(classes->ToJson()));
+    return ClassNames::FromJson(firsts);
+  };
+}
+
+std::vector<std::string> NamesOfModel(std::vector<std::string> saved) {
+  std::erase(saved, "classifier");
+  return saved;
+}
+
+// A head of words cannot learn classes, nor one of classes words; that of a reward model has one row.
+Status CheckHead(const OpenedModel& model, const RunConfig& config) {
+  using Head = ObjectiveRule::Head;
+  const ObjectiveRule& rule = *config.objective.rule;
+  const int64_t classes = model.model().facts().classes;
+  const Head has = classes == 0 ? Head::kVocabulary : classes == 1 ? Head::kReward : Head::kClasses;
+  if (has == rule.head) return OkStatus();
+  const ObjectiveRule* const fits = has == Head::kReward ? &Reward() : &Classify();
+  return InvalidArgument(fmt::format(
+      "model {} judges sequences ({}, {}): set task: {}, or give the model of language that it was made from",
+      config.model.model, model.model().facts().architecture,
+      classes == 1 ? "a reward" : fmt::format("{} classes", classes), fits->name));
+}
+
 Result<TrainSetup> SetUp(RunRequest request, Purpose purpose, const Ranks& ranks, const FactsOf& facts_of) {
   RunConfig& config = request.config;
   if (!ranks.alone()) {
@@ -165,7 +216,12 @@ Result<TrainSetup> SetUp(RunRequest request, Purpose purpose, const Ranks& ranks
                                                       !all_from_checkpoint,
                                      .chat_template = chat_template,
                                      .templates_of = templates_of,
+                                     .classes = ClassesFor(ranks, config, purpose),
                                      .by_name = purpose == Purpose::kPlan}));
+  TEMPER_RETURN_IF_ERROR(CheckHead(model, config));
+  if (const auto& head = model.class_head(); head && head->classes.size() > 1) {
+    LogInfo(fmt::format("classes     {}: {}", head->classes.size(), head->classes.ToText()));
+  }
   if (purpose == Purpose::kTrain) {
     TEMPER_RETURN_IF_ERROR(ranks.Agree(ranks.first() ? CheckDataFiles(PosixEnv(), config) : OkStatus()));
     TEMPER_RETURN_IF_ERROR(ranks.Agree(ranks.first() ? CheckTokenizer(PosixEnv(), model, config) : OkStatus()));
@@ -179,6 +235,8 @@ Result<TrainSetup> SetUp(RunRequest request, Purpose purpose, const Ranks& ranks
     facts.adapter = *model.adapter();
     facts.adapter->base_model.clear();
     facts.adapter->base_revision.clear();
+    // PEFT names the heads of all its families; of those here it is `score`.
+    if (model.class_head()) facts.adapter->modules_to_save = NamesOfModel(facts.adapter->saved_names());
   }
   TEMPER_ASSIGN_OR_RETURN(facts.weighted_data, FirstRankFindsWeights(ranks, config));
   TEMPER_ASSIGN_OR_RETURN(ResolvedRun run, Resolve(config, facts));

@@ -133,7 +133,11 @@ class Exporter {
     for (const auto& [name, text] : spec_.replaced) {
       if (text && std::count(companions_.begin(), companions_.end(), name) == 0) companions_.push_back(name);
     }
-    TEMPER_ASSIGN_OR_RETURN(config_text_, ReadTextFile(env_, config_path_, MiB(64)));
+    if (spec_.config) {
+      config_text_ = *spec_.config;
+    } else {
+      TEMPER_ASSIGN_OR_RETURN(config_text_, ReadTextFile(env_, config_path_, MiB(64)));
+    }
     TEMPER_ASSIGN_OR_RETURN(config_, ParseOrderedPythonJson(config_text_, config_path_));
     if (!config_.is_object()) return Corrupt(config_path_ + ": should be a JSON object");
     dtype_ = spec_.dtype;
@@ -145,7 +149,11 @@ class Exporter {
     TEMPER_ASSIGN_OR_RETURN(ModelWeights base, OpenModelWeights(env_, folder));
     base_.emplace(std::move(base));
     report_.notices = base_->notices();
-    TEMPER_RETURN_IF_ERROR(CheckTensors(*base_, spec_.tensors));
+    std::vector<FileTensor> of_base = spec_.tensors;
+    if (spec_.adds_head) {
+      std::erase_if(of_base, [&](const FileTensor& tensor) { return tensor.name == spec_.head_tensor; });
+    }
+    TEMPER_RETURN_IF_ERROR(CheckTensors(*base_, of_base));
     if (spec_.source.adapter_folder.empty()) return OkStatus();
     TEMPER_ASSIGN_OR_RETURN(AdapterReader adapter,
                             AdapterReader::Open(env_, spec_.source.adapter_folder, spec_.modules, spec_.copies));
@@ -206,6 +214,20 @@ class Exporter {
     return OkStatus();
   }
 
+  // The adapter's head, in the type that the model's table of embeddings, its first tensor, is exported in.
+  Status AddHead(const FileTensor& weight) {
+    const ModelWeights::Entry head = CopyOf(weight.name, TrainedCopy::Readers::kHead);
+    if (head.tensor == nullptr) {
+      return InvalidArgument(fmt::format("{} has no {}, nor has an adapter: train a head first (temper train --task)",
+                                         spec_.source.model_folder, weight.name));
+    }
+    TEMPER_ASSIGN_OR_RETURN(TensorType type, ExportedType(FindTensor(*base_, spec_.tensors.front())));
+    type.shape = weight.shape;
+    jobs_.push_back({weight.name, head, Merge(), type});
+    ++report_.merged;
+    return OkStatus();
+  }
+
   // What the adapter has trained in full instead of a tensor of the model's, for those readers; without a tensor: it
   // has not.
   ModelWeights::Entry CopyOf(const std::string& tensor, TrainedCopy::Readers readers) const {
@@ -227,6 +249,10 @@ class Exporter {
     for (const LoraModule& m : spec_.modules) AddMerges(m, spec_.tensors_of.at(m.path), &modules);
     std::set<std::string> taken;  // names in the base's files
     for (const FileTensor& weight : spec_.tensors) {
+      if (spec_.adds_head && weight.name == spec_.head_tensor) {
+        TEMPER_RETURN_IF_ERROR(AddHead(weight));
+        continue;
+      }
       const ModelWeights::Entry entry = FindTensor(*base_, weight);
       taken.insert(weight.name);
       taken.insert(weight.aliases.begin(), weight.aliases.end());

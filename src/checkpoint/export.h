@@ -30,7 +30,9 @@ struct ExportSpec {
   // For the adapted modules and the head, by path: names of the weight in files. The first is the one it is written
   // under. Of stacks: the tensors of all matrices of one part after the other.
   std::map<std::string, std::vector<std::string>> tensors_of;
-  bool keeps_others = false;  // tensors outside `tensors` belong to the model, too: exported byte for byte
+  std::optional<std::string> config;  // the text of config.json, if it is not the model folder's
+  bool adds_head = false;             // the model's files lack head_tensor, which only the adapter has
+  bool keeps_others = false;          // tensors outside `tensors` belong to the model, too: exported byte for byte
   std::string output_dir;
   std::optional<DType> dtype;  // bf16, f16 or f32; default: as stored, for a full checkpoint as its config.json says
   bool overwrite = false;      // else output_dir must be missing or empty; one with a run or an adapter is refused

@@ -15,9 +15,9 @@ namespace temper {
 namespace {
 
 constexpr const Command* kCommands[] = {
-    &kTrainCommand,   &kPlanCommand,       &kGenerateCommand, &kChatCommand,    &kEvalCommand,
-    &kDataCommand,    &kImportCommand,     &kExportCommand,   &kInspectCommand, &kDoctorCommand,
-    &kVersionCommand, &kCompletionCommand, &kManCommand,
+    &kTrainCommand,  &kPlanCommand,    &kGenerateCommand,   &kChatCommand,   &kEvalCommand,
+    &kScoreCommand,  &kDataCommand,    &kImportCommand,     &kExportCommand, &kInspectCommand,
+    &kDoctorCommand, &kVersionCommand, &kCompletionCommand, &kManCommand,
 };
 
 std::string Usage() {

@@ -45,8 +45,9 @@ struct Command {
   bool writes_files = false;
 };
 
-extern const Command kTrainCommand, kPlanCommand, kGenerateCommand, kChatCommand, kEvalCommand, kDataCommand,
-    kImportCommand, kExportCommand, kInspectCommand, kDoctorCommand, kVersionCommand, kCompletionCommand, kManCommand;
+extern const Command kTrainCommand, kPlanCommand, kGenerateCommand, kChatCommand, kEvalCommand, kScoreCommand,
+    kDataCommand, kImportCommand, kExportCommand, kInspectCommand, kDoctorCommand, kVersionCommand, kCompletionCommand,
+    kManCommand;
 
 // All commands, in the order of the help.
 std::span<const Command* const> Commands();

@@ -13,6 +13,7 @@
 #include "config/data_option.h"
 #include "config/run_options.h"
 #include "config/validate.h"
+#include "data/label_search.h"
 #include "data/packing.h"
 #include "data/preview.h"
 #include "run/data.h"
@@ -98,13 +99,23 @@ Result<int> Preview(const Arguments& arguments) {
                                            .chat_template_kwargs = kwargs,
                                            .row_template = row_template,
                                            .reasoning_turns = reasoning_turns}));
-  if (!task->parts.empty() && (!row_template.empty() || train_on_prompt || reasoning_turns == ReasoningTurns::kLast)) {
+  if ((!task->parts.empty() || task->head == ObjectiveRule::Head::kClasses) &&
+      (!row_template.empty() || train_on_prompt || reasoning_turns == ReasoningTurns::kLast)) {
     return InvalidArgument(fmt::format(
         "task {} has no use for row_template, train_on_prompt and reasoning_turns: leave them out", task->name));
   }
   if (packed && json) return InvalidArgument("--json prints samples, not packed rows: leave out --packed");
   if (tokens && json) return InvalidArgument("--json prints the ids of all tokens: leave out --tokens");
-  TEMPER_ASSIGN_OR_RETURN(const OpenedModel model, OpenedModel::Open(PosixEnv(), choice));
+  ModelChoice with_classes = choice;
+  if (task->head == ObjectiveRule::Head::kReward) with_classes.classes = [] { return ClassNames{{"LABEL_0"}}; };
+  if (task->head == ObjectiveRule::Head::kClasses) {
+    with_classes.classes = [&settings]() -> Result<ClassNames> {
+      TEMPER_ASSIGN_OR_RETURN(const auto inputs,
+                              FindInputs(PosixEnv(), settings.sources, settings.columns, RowUse::kLabels, "data"));
+      return FindClasses(PosixEnv(), inputs);
+    };
+  }
+  TEMPER_ASSIGN_OR_RETURN(const OpenedModel model, OpenedModel::Open(PosixEnv(), with_classes));
   const int64_t row = max_seq_len.value_or(DefaultMaxSeqLen(model.model().facts().max_positions));
   std::map<int64_t, std::vector<std::string>> unknown;  // by sample: the text of its unknown tokens
   const auto keep_unknown = [&](int64_t sample, const Sample& made) {
@@ -128,10 +139,12 @@ Result<int> Preview(const Arguments& arguments) {
   const PreviewOptions style{.colour = isatty(STDOUT_FILENO) != 0 && std::getenv("NO_COLOR") == nullptr,
                              .tokens = tokens,
                              .unknown = &unknown,
-                             .parts = task->parts};
+                             .parts = task->parts,
+                             .classes = model.class_head() ? &model.class_head()->classes : nullptr};
   if (json) {
     for (int64_t i = 0; i < std::min(samples.value_or(store.size()), store.size()); ++i) {
-      std::fputs((SampleAsJson(store, i, data.dataset.PlaceOf(i), *data.tokenizer) + "\n").c_str(), stdout);
+      std::fputs((SampleAsJson(store, i, data.dataset.PlaceOf(i), *data.tokenizer, style.classes) + "\n").c_str(),
+                 stdout);
     }
     return 0;
   }

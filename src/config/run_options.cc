@@ -209,6 +209,11 @@ std::vector<OptionGroup> RunOptionGroups(RunConfig& c) {
             "with dpo.loss_type robust: the part of pairs taken to be in the wrong order",
             {.at_least = 0, .below = 0.5}},
        }},
+      {"Rewards (task reward; name and meaning as in TRL)",
+       {
+           {"reward.center_rewards_coefficient", &c.objective.center_rewards_coefficient,
+            "how strongly the sum of a pair's rewards is held to 0", not_negative},
+       }},
       {"LoRA (names and meaning as in PEFT)",
        {
            {"lora.r", &c.lora.r, "rank", positive},

@@ -176,21 +176,38 @@ Status CheckSchedule(const RunConfig& c) {
 Status CheckTask(const RunConfig& c) {
   const RunConfig::Objective& o = c.objective;
   const PreferenceSettings defaults;
-  if (!o.has_pairs()) {
-    const bool set = o.preference.loss != defaults.loss || o.preference.beta != defaults.beta ||
-                     o.preference.label_smoothing != defaults.label_smoothing;
-    if (!set) return OkStatus();
-    return InvalidArgument(fmt::format("dpo.* has no effect on task: {}: remove it, or set task: dpo", o.rule->name));
-  }
   struct Unused {
     bool wrong;
     const char *what, *why;
   };
+  if (o.rule->head == ObjectiveRule::Head::kClasses) {
+    const Unused without_use[] = {
+        {c.data.train_on_prompt, "train_on_prompt", "a class is that of a text as a whole"},
+        {c.data.reasoning_turns == ReasoningTurns::kLast, "reasoning_turns", "a conversation is one text"},
+        {!c.data.row_template.empty(), "row_template", "give the text as the field text (--columns text=COLUMN)"},
+    };
+    for (const auto& [wrong, what, why] : without_use) {
+      if (wrong)
+        return InvalidArgument(fmt::format("task: {} has no use for {}: {}: remove it", o.rule->name, what, why));
+    }
+  }
+  if (o.center_rewards_coefficient != 0 && o.rule != &Reward()) {
+    return InvalidArgument(
+        fmt::format("reward.* has no effect on task: {}: remove it, or set task: {}", o.rule->name, Reward().name));
+  }
+  if (o.rule != &Dpo()) {
+    const bool set = o.preference.loss != defaults.loss || o.preference.beta != defaults.beta ||
+                     o.preference.label_smoothing != defaults.label_smoothing;
+    if (set) {
+      return InvalidArgument(fmt::format("dpo.* has no effect on task: {}: remove it, or set task: dpo", o.rule->name));
+    }
+  }
+  if (!o.has_pairs()) return OkStatus();
   const Unused without_use[] = {
       {c.data.train_on_prompt, "train_on_prompt", "both answers have the same prompt, so it makes no difference"},
       {c.data.reasoning_turns == ReasoningTurns::kLast, "reasoning_turns", "an answer is one text"},
       {!c.data.row_template.empty(), "row_template", "it makes one text of a row, and a pair has two"},
-      {c.regularisation.label_smoothing_factor > 0, "label_smoothing_factor", "dpo.label_smoothing is that of pairs"},
+      {c.regularisation.label_smoothing_factor > 0, "label_smoothing_factor", "a pair has no words to smooth"},
       {c.mesh.cp.value_or(1) > 1, "mesh.cp", "ranks would share rows, and a pair has to be whole on one"},
       {o.preference.label_smoothing > 0 && o.preference.loss != PreferenceLoss::kRobust, "dpo.label_smoothing",
        "it is that of dpo.loss_type: robust"},

@@ -26,6 +26,7 @@ std::byte* At(const ColumnArray& column, int64_t local) {
 BatchCounts FillSample(const TokenStore& store, int64_t sample, int64_t start, const Stretch& own,
                        std::span<const ColumnArray> columns) {
   const TokenSample tokens = store.sample(sample);
+  const SampleValues values = store.values(sample);
   BatchCounts counts;
   int64_t part = 0;
   for (int64_t begin = 0, end = 0; begin < tokens.length(); begin = end, ++part) {
@@ -37,15 +38,18 @@ BatchCounts FillSample(const TokenStore& store, int64_t sample, int64_t start, c
                             .end = end,
                             .first = within.begin - start,
                             .count = within.end - within.begin,
-                            .score = store.has_scores() ? store.score(sample, part) : 0};
+                            .score = store.has_scores() ? store.score(sample, part) : 0,
+                            .judged = !store.sections().empty(),
+                            .values = values};
     if (slice.count == 0) continue;
     for (const ColumnArray& column : columns) column.filler->fill(slice, At(column, within.local));
     counts.tokens += slice.count;
     counts.samples += slice.first == 0;
     for (int64_t i = slice.first; i < slice.first + slice.count; ++i) {
-      if (!slice.predicts(i)) continue;
+      const bool predicts = slice.predicts(i);
+      if (!predicts && !slice.is_judged(i)) continue;
       ++counts.supervised;
-      counts.weight += tokens.weight(i + 1);
+      counts.weight += predicts ? tokens.weight(i + 1) : kUnitWeight;
     }
   }
   return counts;

@@ -20,7 +20,7 @@ namespace temper {
 
 struct BatchCounts {       // of this rank's tokens
   int64_t tokens = 0;      // real ones
-  int64_t supervised = 0;  // targets that are not -1
+  int64_t supervised = 0;  // targets that are not -1, and sequences that are judged
   int64_t weight = 0;      // their weights, in units of 2^-16 (token_weight.h)
   int64_t samples = 0;     // those whose first token is here
   BatchCounts& operator+=(const BatchCounts& o) {

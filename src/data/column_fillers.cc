@@ -49,6 +49,12 @@ int32_t SampleStartOf(const SampleSlice& s, int64_t) {
 float ScoreOf(const SampleSlice& s, int64_t) {
   return s.score;
 }
+int32_t LabelAt(const SampleSlice& s, int64_t i) {
+  return s.is_judged(i) ? s.values.label : -1;
+}
+float MarginOf(const SampleSlice& s, int64_t) {
+  return s.values.margin;
+}
 int32_t OwnPlace(int64_t place) {  // nothing attends to padding, and it attends only to itself
   return static_cast<int32_t>(place);
 }
@@ -62,6 +68,8 @@ constexpr std::array kFillers = {
     FillerBy<int32_t, LengthOf, Always<int32_t, 1>>(kDocumentLengthColumn),
     FillerBy<int32_t, SampleStartOf, OwnPlace>(kSampleStartColumn),
     FillerBy<float, ScoreOf, Always<float, 0>>(kReferenceColumn),
+    FillerBy<float, MarginOf, Always<float, 0>>(kMarginColumn),
+    FillerBy<int32_t, LabelAt, Always<int32_t, -1>>(kLabelColumn),
 };
 
 }  // namespace

@@ -19,9 +19,13 @@ struct SampleSlice {
   int64_t begin, end;    // tokens [begin, end) of the sample are the document
   int64_t first, count;  // tokens [first, first + count)
   float score = 0;       // of the part (TokenStore::score)
+  bool judged = false;   // as a whole: it has a class, or its parts have ranks
+  SampleValues values = {};
 
   // The last token of a document predicts nothing.
   bool predicts(int64_t i) const { return i + 1 < end && sample.supervised(i + 1); }
+  // What a sample as a whole is judged by.
+  bool is_judged(int64_t i) const { return judged && i + 1 == end; }
 };
 
 struct ColumnFiller {

@@ -16,8 +16,9 @@ TEST(ColumnFillers, FillPartsOfASampleAsTheWhole) {
   made.Add(std::vector<int32_t>{11, 12, 13, 14, 15}, std::vector<uint8_t>{0, 1, 0, 1, 1},
            std::vector<TokenWeight>{1, kUnitWeight / 2, 1, kUnitWeight, 3 * kUnitWeight});
   const TokenStore store = made.Store();
-  for (const ColumnSpec& column : {kTokenColumn, kTargetColumn, kWeightColumn, kPositionColumn, kDocumentStartColumn,
-                                   kDocumentLengthColumn, kSampleStartColumn, kReferenceColumn}) {
+  for (const ColumnSpec& column :
+       {kTokenColumn, kTargetColumn, kWeightColumn, kPositionColumn, kDocumentStartColumn, kDocumentLengthColumn,
+        kSampleStartColumn, kReferenceColumn, kLabelColumn, kMarginColumn}) {
     const ColumnFiller* const filler = FillerOf(column.name);
     ASSERT_NE(filler, nullptr) << column.name;
     EXPECT_EQ(filler->column.dtype, column.dtype) << column.name;
@@ -32,9 +33,27 @@ TEST(ColumnFillers, FillPartsOfASampleAsTheWhole) {
     filler->pad(3, 2, reinterpret_cast<std::byte*>(padding.data()));
     const std::map<std::string_view, std::vector<int32_t>> want = {
         {"token", {0, 0}},          {"target", {-1, -1}},        {"weight", {0, 0}},       {"position", {0, 0}},
-        {"document_start", {3, 4}}, {"document_length", {1, 1}}, {"sample_start", {3, 4}}, {"reference", {0, 0}}};
+        {"document_start", {3, 4}}, {"document_length", {1, 1}}, {"sample_start", {3, 4}}, {"reference", {0, 0}},
+        {"label", {-1, -1}},        {"margin", {0, 0}}};
     EXPECT_EQ(padding, want.at(column.name)) << column.name;
   }
+}
+
+TEST(ColumnFillers, ALabelStandsAtTheLastToken) {
+  MemoryTokens made({Section::kLabel});
+  made.Add(std::vector<int32_t>{11, 12, 13}, std::vector<uint8_t>{0, 0, 0}, {}, {}, {.label = 4});
+  const TokenStore store = made.Store();
+  std::vector<int32_t> labels(3);
+  FillerOf("label")->fill({.sample = store.sample(0),
+                           .start = 7,
+                           .begin = 0,
+                           .end = 3,
+                           .first = 0,
+                           .count = 3,
+                           .judged = true,
+                           .values = store.values(0)},
+                          reinterpret_cast<std::byte*>(labels.data()));
+  EXPECT_EQ(labels, (std::vector<int32_t>{-1, -1, 4}));
 }
 
 TEST(ColumnFillers, KnowNoOtherInputs) {

@@ -145,7 +145,8 @@ class Loader {
   Status Write(std::vector<Sample>& samples, int64_t line) {
     for (const Sample& sample : samples) {
       if (options_.visit) options_.visit(out_.size(), sample);
-      TEMPER_RETURN_IF_ERROR(out_.Add(sample.tokens, sample.supervised, sample.weights, line, sample.parts));
+      TEMPER_RETURN_IF_ERROR(
+          out_.Add(sample.tokens, sample.supervised, sample.weights, line, sample.parts, sample.values));
     }
     samples.clear();
     if (out_.size() < std::numeric_limits<int32_t>::max()) return OkStatus();
@@ -201,7 +202,11 @@ class Loader {
 }  // namespace
 
 Status CheckUse(const DataInput& input) {
-  if (input.use != RowUse::kPairs || KindOfDataFile(input.path) != DataFileKind::kText) return OkStatus();
+  if (KindOfDataFile(input.path) != DataFileKind::kText) return OkStatus();
+  if (input.use == RowUse::kLabels || input.use == RowUse::kSequences) {
+    return Unsupported(input.path + ": a text file has no rows to classify: give rows with text and label");
+  }
+  if (input.use != RowUse::kPairs && input.use != RowUse::kRanked) return OkStatus();
   return Unsupported(input.path + ": a text file has no pairs of answers: give rows with chosen and rejected");
 }
 
@@ -227,7 +232,7 @@ Status WriteDataset(Env& env, const std::vector<DataInput>& inputs, const Tokeni
   for (size_t i = 0; i < inputs.size(); ++i) {
     TEMPER_RETURN_IF_ERROR(loader.LoadFile(env, inputs[i], begins[i], begins.back()));
   }
-  if (about.statistics.supervised == 0) {
+  if (about.statistics.supervised == 0 && (!options.tokenize.whole || about.statistics.samples == 0)) {
     const DataStatistics& s = about.statistics;
     std::string why = fmt::format(
         "no token of {}{} is supervised, so there is nothing to train on: {} rows, {} of them bad, "
@@ -268,7 +273,7 @@ std::vector<std::string> InputPaths(const std::vector<DataInput>& inputs) {
 
 Result<Dataset> LoadDataset(Env& env, const std::vector<DataInput>& inputs, const Tokenizer& tokenizer,
                             const ChatTemplate* chat_template, const DatasetOptions& options) {
-  MemoryTokens tokens;
+  MemoryTokens tokens(options.tokenize.sections());
   TEMPER_RETURN_IF_ERROR(WriteDataset(env, inputs, tokenizer, chat_template, options, /*key=*/"", tokens.writer()));
   return OpenDataset(tokens.Take(), TokenStore::Check::kBorders, /*vocab=*/0, /*key=*/"", InputPaths(inputs));
 }

@@ -48,7 +48,7 @@ struct Dataset {
   std::string PlaceOf(int64_t sample) const;
 };
 
-// Error: a text file for pairs.
+// Error: a text file for pairs or classes.
 Status CheckUse(const DataInput& input);
 
 // Errors name file and row. Data without any supervised token is an error, too. `threads` threads use `tokenizer` and

@@ -118,7 +118,7 @@ TEST_F(RealData, PromptsOfGsm8kAreTokenisedAsInGeneration) {
       DataStatistics statistics;
       ASSERT_TRUE((*rows)->Tokenize(*record, samples, statistics).ok());
       ASSERT_EQ(samples.size(), 1u);
-      const auto& [tokens, supervised, weights, parts, unknown] = samples[0];
+      const auto& [tokens, supervised, weights, parts, values, unknown] = samples[0];
       EXPECT_TRUE(parts.empty());
       EXPECT_TRUE(weights.empty());
       const auto prompt = tokenizer.Encode(PromptText(*record));

@@ -8,6 +8,7 @@
 //   messages, rejected_response           the last message is the chosen answer
 #pragma once
 
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 

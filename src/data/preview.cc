@@ -60,6 +60,10 @@ std::string ShownText(const TokenSample& sample, size_t from, size_t to, const T
   return out + '\n';
 }
 
+const std::string& LabelOf(const TokenStore& store, int64_t id, const ClassNames& classes) {
+  return classes.names[static_cast<size_t>(store.values(id).label)];
+}
+
 std::string AsJson(const OrderedJson& json) {
   return json.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
 }
@@ -110,12 +114,17 @@ std::string Body(const TokenStore& store, int64_t id, const Tokenizer& tokenizer
 
 std::string PreviewSample(const TokenStore& store, int64_t sample, const Tokenizer& tokenizer,
                           const PreviewOptions& options) {
-  return fmt::format("--- sample {}: {} tokens, {} supervised ---\n", sample, store.length(sample),
-                     SupervisedOf(store.sample(sample))) +
+  const std::string counts = store.sections().has(Section::kLabel) && options.classes != nullptr
+                                 ? fmt::format("label {}", utf8::Harmless(LabelOf(store, sample, *options.classes)))
+                             : store.sections().has(Section::kMargin)
+                                 ? fmt::format("margin {}", store.values(sample).margin)
+                                 : fmt::format("{} supervised", SupervisedOf(store.sample(sample)));
+  return fmt::format("--- sample {}: {} tokens, {} ---\n", sample, store.length(sample), counts) +
          Body(store, sample, tokenizer, options);
 }
 
-std::string SampleAsJson(const TokenStore& store, int64_t id, const std::string& place, const Tokenizer& tokenizer) {
+std::string SampleAsJson(const TokenStore& store, int64_t id, const std::string& place, const Tokenizer& tokenizer,
+                         const ClassNames* classes) {
   const TokenSample sample = store.sample(id);
   const std::vector<int32_t> tokens = sample.tokens();
   OrderedJson labels = OrderedJson::array(), weights = OrderedJson::array(), spans = OrderedJson::array();
@@ -142,6 +151,8 @@ std::string SampleAsJson(const TokenStore& store, int64_t id, const std::string&
   if (parts.size() > 1) out["parts"] = std::move(parts);
   out["input_ids"] = tokens;
   out["labels"] = std::move(labels);
+  if (store.sections().has(Section::kLabel) && classes != nullptr) out["label"] = LabelOf(store, id, *classes);
+  if (store.sections().has(Section::kMargin)) out["margin"] = store.values(id).margin;
   if (weighted) out["weights"] = std::move(weights);
   out["spans"] = std::move(spans);
   return AsJson(out);

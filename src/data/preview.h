@@ -11,6 +11,7 @@
 
 #include "data/token_store.h"
 #include "data/tokenizer/tokenizer.h"
+#include "format/class_names.h"
 
 namespace temper {
 
@@ -25,6 +26,7 @@ struct PreviewOptions {
   // By sample: the text of each of its unknown tokens, as Sample::unknown.
   const std::map<int64_t, std::vector<std::string>>* unknown = nullptr;
   std::span<const std::string_view> parts = {};  // what the parts of samples are called
+  const ClassNames* classes = nullptr;           // of labelled samples
   int64_t max_tokens = 2000;                     // per sample; the text says how many are left out
 };
 
@@ -34,9 +36,11 @@ std::string PreviewSample(const TokenStore& store, int64_t sample, const Tokeniz
                           const PreviewOptions& options);
 
 // One sample as an object on one line, for programs: "place", "input_ids", "labels" (-100: masked), "weights" (of
-// labels; only if one is not 1), "parts" (where those of a pair begin), and "spans": [{"begin", "end", "text"}], the
-// supervised tokens [begin, end) and their text. Text that is cut within a character has U+FFFD there.
-std::string SampleAsJson(const TokenStore& store, int64_t id, const std::string& place, const Tokenizer& tokenizer);
+// labels; only if one is not 1), "parts" (where those of a pair begin), "label" or "margin", and "spans": [{"begin",
+// "end", "text"}], the supervised tokens [begin, end) and their text. Text that is cut within a character has U+FFFD
+// there.
+std::string SampleAsJson(const TokenStore& store, int64_t id, const std::string& place, const Tokenizer& tokenizer,
+                         const ClassNames* classes = nullptr);
 
 // A packed row: a line that says how full the row of `max_seq_len` is, then its samples.
 std::string PreviewRow(const TokenStore& store, std::span<const int32_t> samples, int64_t max_seq_len,

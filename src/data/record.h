@@ -21,6 +21,7 @@
 
 #include <cstdint>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -58,6 +59,9 @@ struct Record {
   OrderedJson fields;  // kFields: the row, an object
 
   std::vector<Record> answers;  // kPair: the chosen one, then the rejected one
+  float margin = 0;             // of RowUse::kRanked: by how much the chosen one is better
+
+  std::optional<std::string> label;  // of a row that is judged as a whole (data/label.h): its class
 
   // kTokens; labels as in Hugging Face: negative means masked, otherwise equal to the token.
   std::vector<int32_t> input_ids, labels;

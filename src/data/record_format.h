@@ -21,9 +21,12 @@ enum class RecordFormat : uint8_t {
 
 // What rows are read for.
 enum class RowUse : uint8_t {
-  kAnswers,  // an answer or a text each
-  kFields,   // a row template: rows need no format
-  kPairs,    // two answers each, of which one is better
+  kAnswers,    // an answer or a text each
+  kFields,     // a row template: rows need no format
+  kPairs,      // two answers each, of which one is better
+  kRanked,     // the same, each judged as a whole, and a margin
+  kLabels,     // a text, a conversation or tokens, and a class (data/label.h)
+  kSequences,  // the same, whether it has a class or not
 };
 
 // For people: "prompt/completion".

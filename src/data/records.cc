@@ -3,12 +3,14 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cmath>
 #include <optional>
 #include <string_view>
 #include <utility>
 
 #include "base/utf8.h"
 #include "data/encoding.h"
+#include "data/label.h"
 #include "data/pair.h"
 #include "data/template/conversation.h"
 #include "format/python_json.h"
@@ -25,6 +27,7 @@ Result<std::unique_ptr<RecordReader>> RecordReader::Open(Env& env, const std::st
                                                          RowUse use) {
   std::unique_ptr<RecordReader> reader(new RecordReader(path, columns));
   TEMPER_ASSIGN_OR_RETURN(reader->rows_, RowReader::Open(env, path, RowReader::kMaxRow, columns));
+  reader->use_ = use;
   TEMPER_RETURN_IF_ERROR(reader->Detect(use));
   return reader;
 }
@@ -61,9 +64,33 @@ std::string RecordReader::Where(const RawRow& row) const {
 
 namespace {
 
+// Takes the margin out of a row; 0: it has none.
+Result<float> TakeMargin(OrderedJson& row, const std::string& where) {
+  const OrderedJson* found = FindValue(row, "margin");
+  if (found == nullptr) return 0;
+  if (!found->is_number() || !std::isfinite(found->get<float>())) {
+    return Corrupt(fmt::format("{}: 'margin' should be a number but is {}", where, found->type_name()));
+  }
+  const float margin = found->get<float>();
+  row.erase("margin");
+  return margin;
+}
+
+Result<Record> MakeRanked(OrderedJson row, RecordFormat format, const std::string& where) {
+  TEMPER_ASSIGN_OR_RETURN(const float margin, TakeMargin(row, where));
+  TEMPER_ASSIGN_OR_RETURN(Record record, MakeRecord(std::move(row), format, where));
+  record.margin = margin;
+  return record;
+}
+
+bool IsJudged(RowUse use) {
+  return use == RowUse::kLabels || use == RowUse::kSequences;
+}
+
 Result<RecordFormat> FormatFor(RowUse use, const OrderedJson& row, const std::string& where, const ColumnMap& columns) {
   if (use == RowUse::kAnswers || !row.is_object()) return DetectFormat(row, where, &columns);
   if (use == RowUse::kFields) return RecordFormat::kFields;
+  if (IsJudged(use)) return DetectSequence(row, use, where, columns);
   if (HasPair(row)) return RecordFormat::kPair;
   return NoPair(row, where);
 }
@@ -125,7 +152,10 @@ Result<Record> RecordReader::Parse(const RawRow& row) const {
   if (known) parsed_format_row_.reset();
   if (!json.ok()) return json.status();
   if (!known) columns_.Apply(*json);
-  Result<Record> record = MakeRecord(*std::move(json), format_, where);
+  const bool ranked = use_ == RowUse::kRanked && json->is_object();
+  Result<Record> record = ranked           ? MakeRanked(*std::move(json), format_, where)
+                          : IsJudged(use_) ? MakeSequence(*std::move(json), format_, use_, where)
+                                           : MakeRecord(*std::move(json), format_, where);
   if (record.ok()) return record;
   std::string message = record.status().message();
   if (!columns_.empty()) message += fmt::format(". Columns are read as {}", temper::ToString(columns_.columns()));

@@ -63,6 +63,7 @@ class RecordReader {
 
   const std::string path_;
   ColumnMap columns_;
+  RowUse use_ = RowUse::kAnswers;
   RecordFormat format_ = RecordFormat::kText;
   RawRow format_row_{.number = 1, .line = 1};  // without its text
   // What Detect has made of that row, for the first Parse of it. Only the thread that parses that row touches it.

@@ -111,7 +111,7 @@ Status CheckMeaning(const OrderedJson& row, RecordFormat format, const std::stri
   }
   if (FindFilled(row, "chosen") && FindFilled(row, "rejected")) {
     return Unsupported(
-        fmt::format("{}: preference data ('chosen' and 'rejected'): train on it with --task dpo, or keep the "
+        fmt::format("{}: preference data ('chosen' and 'rejected'): train on it with --task dpo or reward, or keep the "
                     "chosen answer, {}, and remove both fields",
                     where, PlaceOfAnswer(format)));
   }

@@ -103,15 +103,28 @@ Result<Sample> RowTokenizer::TokenizePrompt(const Record& record, DataStatistics
   return sample;
 }
 
-Status RowTokenizer::TokenizeMessages(const Record& record, std::vector<Sample>& samples,
-                                      DataStatistics& statistics) const {
+Status RowTokenizer::CheckTemplate(const Record& record) const {
   if (!chat_template_) {
     return NotFound(fmt::format(
         "{}: messages need a chat template, and the model has none: choose one with --chat_template, a file "
         "or one of {} (alpaca works with every tokenizer), or use prompt/completion rows",
         record.where, KnownTemplateNames()));
   }
-  if (Status known = chat_template_->CheckRoles(record.messages); !known.ok()) return known.WithContext(record.where);
+  return chat_template_->CheckRoles(record.messages).WithContext(record.where);
+}
+
+ChatOptions RowTokenizer::ChatOptionsOf(const Record& record, OrderedJson* variables) const {
+  ChatOptions options = options_.chat;
+  if (record.template_variables.is_null()) return options;
+  *variables = options.variables ? *options.variables : OrderedJson::object();
+  variables->update(record.template_variables);
+  options.variables = variables;
+  return options;
+}
+
+Status RowTokenizer::TokenizeMessages(const Record& record, std::vector<Sample>& samples,
+                                      DataStatistics& statistics) const {
+  TEMPER_RETURN_IF_ERROR(CheckTemplate(record));
   std::optional<OrderedJson> without_empty;
   for (size_t i = 0; i < record.messages.size() && !options_.train_on_prompt; ++i) {
     if (!IsSupervised(record.messages[i]) || !IsEmpty(record.messages[i])) continue;
@@ -121,13 +134,8 @@ Status RowTokenizer::TokenizeMessages(const Record& record, std::vector<Sample>&
   }
   const OrderedJson& messages = without_empty ? *without_empty : record.messages;
   std::vector<RenderedChat> chats;
-  ChatOptions options = options_.chat;
   OrderedJson variables;
-  if (!record.template_variables.is_null()) {
-    variables = options.variables ? *options.variables : OrderedJson::object();
-    variables.update(record.template_variables);
-    options.variables = &variables;
-  }
+  const ChatOptions options = ChatOptionsOf(record, &variables);
   if (std::any_of(messages.begin(), messages.end(), IsSupervised)) {
     // Turns beyond max_seq_len would be cut off, but finding their spans costs the
     // most. Prompts grow from turn to turn, so they are measured only now and then:
@@ -453,6 +461,112 @@ Status RowTokenizer::Finish(const Record& record, Sample sample, int64_t beyond,
   return OkStatus();
 }
 
+Result<Sample> RowTokenizer::EncodeWhole(const Record& record) const {
+  Sample sample;
+  if (record.kind == RecordKind::kTokens) return TokenizeIds(record);
+  EncodeOptions options{.unknown = tokenizer_.unknown() ? &sample.unknown : nullptr};
+  if (record.kind == RecordKind::kText) {
+    TEMPER_ASSIGN_OR_RETURN(sample.tokens, tokenizer_.Encode(record.text, options));
+    return sample;
+  }
+  TEMPER_CHECK(record.kind == RecordKind::kMessages) << record.where << " is no sequence";
+  TEMPER_RETURN_IF_ERROR(CheckTemplate(record));
+  OrderedJson variables;
+  const auto text = chat_template_->Render(record.messages, record.tools, /*add_generation_prompt=*/false,
+                                           ChatOptionsOf(record, &variables));
+  if (!text.ok()) return text.status().WithContext(record.where);
+  options.add_special = false;
+  TEMPER_ASSIGN_OR_RETURN(sample.tokens, tokenizer_.Encode(*text, options));
+  return sample;
+}
+
+// transformers judges by the last token that is not padding.
+void RowTokenizer::DropPadding(Sample& sample) const {
+  while (!sample.tokens.empty() && options_.pad == sample.tokens.back()) sample.tokens.pop_back();
+  sample.supervised.assign(sample.tokens.size(), 0);
+}
+
+// As TRL does: a text with the end token behind it, or the template's text of all messages.
+Result<Sample> RowTokenizer::EncodeAnswer(const Record& record) const {
+  if (record.kind == RecordKind::kPrompt && options_.instructions_as_conversations && record.is_instruction) {
+    return EncodeWhole(AsConversation(record));
+  }
+  if (record.kind != RecordKind::kPrompt) return EncodeWhole(record);
+  Record text{.kind = RecordKind::kText, .where = record.where};
+  text.text = PromptText(record) + CompletionText(record);
+  TEMPER_ASSIGN_OR_RETURN(Sample sample, EncodeWhole(text));
+  if (sample.tokens.empty() || sample.tokens.back() != eos_) sample.tokens.push_back(eos_);
+  return sample;
+}
+
+// Pairs that are too long are left out, as by TRL: a cut answer is another one.
+Status RowTokenizer::TokenizeRanked(const Record& record, std::vector<Sample>& samples,
+                                    DataStatistics& statistics) const {
+  Sample pair;
+  int64_t length = 0;
+  for (const Record& answer : record.answers) {
+    TEMPER_ASSIGN_OR_RETURN(Sample sample, EncodeAnswer(answer));
+    TEMPER_RETURN_IF_ERROR(CheckFront(sample.tokens, answer.kind, record.where));
+    TEMPER_RETURN_IF_ERROR(CheckIds(sample.tokens, record.where));
+    statistics.unknown.AddTexts(sample.unknown);
+    DropPadding(sample);
+    length += static_cast<int64_t>(sample.tokens.size());
+    if (!pair.tokens.empty()) pair.parts = {pair.tokens.size()};
+    if (sample.tokens.empty() || (!pair.tokens.empty() && pair.tokens == sample.tokens)) {
+      ++statistics.dropped_rows;
+      return OkStatus();
+    }
+    pair.tokens.insert(pair.tokens.end(), sample.tokens.begin(), sample.tokens.end());
+    pair.unknown.insert(pair.unknown.end(), sample.unknown.begin(), sample.unknown.end());
+  }
+  statistics.longest_row = std::max(statistics.longest_row, length);
+  if (length > options_.max_seq_len) {
+    ++statistics.dropped_rows;
+    return OkStatus();
+  }
+  pair.supervised.assign(pair.tokens.size(), 0);
+  pair.values.margin = record.margin;
+  Count(pair, statistics);
+  statistics.supervised += 2;
+  samples.push_back(std::move(pair));
+  return OkStatus();
+}
+
+Status RowTokenizer::TokenizeWhole(const Record& record, std::vector<Sample>& samples,
+                                   DataStatistics& statistics) const {
+  TEMPER_ASSIGN_OR_RETURN(Sample sample, EncodeWhole(record));
+  if (options_.classes != nullptr) {
+    const auto label = options_.classes->Find(*record.label);
+    if (!label) {
+      return Corrupt(fmt::format(
+          "{}: the label {} is none of the model's {} classes ({}), which come from its config.json or, without one "
+          "there, "
+          "from the training data: correct it, or leave the row out",
+          record.where, Quoted(record.label->substr(0, 40)), options_.classes->size(), options_.classes->ToText()));
+    }
+    sample.values.label = *label;
+  }
+  statistics.unknown.AddTexts(sample.unknown);
+  TEMPER_RETURN_IF_ERROR(CheckFront(sample.tokens, record.kind, record.where));
+  TEMPER_RETURN_IF_ERROR(CheckIds(sample.tokens, record.where));
+  const auto length = static_cast<int64_t>(sample.tokens.size());
+  statistics.longest_row = std::max(statistics.longest_row, length);
+  if (length > options_.max_seq_len) {
+    ++statistics.cut_rows;
+    statistics.cut_tokens += length - options_.max_seq_len;
+    sample.tokens.resize(static_cast<size_t>(options_.max_seq_len));
+  }
+  DropPadding(sample);
+  if (sample.tokens.empty()) {
+    ++statistics.dropped_rows;
+    return OkStatus();
+  }
+  Count(sample, statistics);
+  statistics.supervised += options_.classes != nullptr;
+  samples.push_back(std::move(sample));
+  return OkStatus();
+}
+
 namespace {
 
 // Cuts `sample` at `length` tokens, and what behind the last supervised one is of no use then.
@@ -524,6 +638,8 @@ Status RowTokenizer::Tokenize(const Record& record, std::vector<Sample>& samples
     ++statistics.dropped_rows;
     return OkStatus();
   }
+  if (options_.whole && options_.ranked) return TokenizeRanked(record, samples, statistics);
+  if (options_.whole) return TokenizeWhole(record, samples, statistics);
   switch (record.kind) {
     case RecordKind::kText:
       return TokenizeText(record, samples, statistics);

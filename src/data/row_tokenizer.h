@@ -16,6 +16,8 @@
 //   tokens              as they are
 //   pair                two samples of the above, in one: its parts. If they are longer than max_seq_len together, the
 //                       longer one is cut to what the other leaves, or both to half of it. Equal answers are dropped
+//   judged as a whole   of TokenizeOptions::whole: a text as the tokenizer encodes it, or the template's text of all
+//                       messages, or tokens. Nothing is supervised; it has a class
 //   fields              what the row template makes of them: without {% generation %} blocks as a text; else
 //                       [BOS] the template's text, BLOCKS with EOS if the last ends without one
 //
@@ -39,7 +41,9 @@
 #include "data/record.h"
 #include "data/sample.h"
 #include "data/template/chat_template.h"
+#include "data/token_file.h"
 #include "data/tokenizer/tokenizer.h"
+#include "format/class_names.h"
 
 namespace temper {
 
@@ -50,7 +54,18 @@ struct TokenizeOptions {
   bool instructions_as_conversations = false;
   const Template* row_template = nullptr;  // for rows of RecordFormat::kFields; must outlive the tokenizer
   ChatOptions chat;                        // the template's input besides the messages
-  int64_t vocab_size = 0;                  // number of tokens with embeddings in the model; 0: all of the tokenizer's
+  // Rows are sequences that are judged as a whole (data/label.h).
+  bool whole = false;
+  bool ranked = false;                  // with `whole`: in pairs, of which the first is better
+  const ClassNames* classes = nullptr;  // of their labels, which they need then; must outlive the tokenizer
+  std::optional<int32_t> pad;           // sequences do not end with it
+  int64_t vocab_size = 0;               // number of tokens with embeddings in the model; 0: all of the tokenizer's
+
+  // What samples have beside their tokens.
+  SectionSet sections() const {
+    if (ranked) return {Section::kMargin};
+    return classes != nullptr ? SectionSet{Section::kLabel} : SectionSet();
+  }
 };
 
 class RowTokenizer {
@@ -91,6 +106,15 @@ class RowTokenizer {
   Result<Sample> TokenizeChat(const Record& record, const RenderedChat& chat, DataStatistics& statistics) const;
   Status TokenizeText(const Record& record, std::vector<Sample>& samples, DataStatistics& statistics) const;
   Status TokenizeFields(const Record& record, std::vector<Sample>& samples, DataStatistics& statistics) const;
+  // What the template gets for a row; `variables` holds the row's own.
+  ChatOptions ChatOptionsOf(const Record& record, OrderedJson* variables) const;
+  Result<Sample> EncodeWhole(const Record& record) const;
+  Status CheckTemplate(const Record& record) const;
+  // `record`'s tokens, without padding at their end.
+  Result<Sample> EncodeAnswer(const Record& record) const;
+  Status TokenizeRanked(const Record& record, std::vector<Sample>& samples, DataStatistics& statistics) const;
+  void DropPadding(Sample& sample) const;
+  Status TokenizeWhole(const Record& record, std::vector<Sample>& samples, DataStatistics& statistics) const;
   Status TokenizePair(const Record& record, std::vector<Sample>& samples, DataStatistics& statistics) const;
   // Adds what ends the last turn, if it is not there, and drops what follows.
   void EndTurns(Sample& sample, const Record& record, DataStatistics& statistics) const;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "data/template/token_weight.h"
+#include "data/token_file.h"
 
 namespace temper {
 
@@ -18,6 +19,7 @@ struct Sample {
   // Where its parts begin, but for the first: answers that are dealt together, each a document. Ascending; supervised
   // is 0 there.
   std::vector<size_t> parts;
+  SampleValues values = {};
   // The text of each of the tokenizer's unknown tokens, in order; further ones, or none if that was not known.
   std::vector<std::string> unknown;
 

@@ -3,7 +3,10 @@
 #pragma once
 
 #include <array>
+#include <bit>
+#include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 
 namespace temper {
 
@@ -30,17 +33,63 @@ struct TokenEntry {
 };
 static_assert(sizeof(TokenEntry) == 16);
 
-inline constexpr std::array<char, 8> kTokenFileMagic = {'T', 'M', 'P', 'R', 'T', 'O', 'K', '1'};
+// What data may give for a whole sample: four bytes each, in a section of its own. A chunk has its sections behind its
+// entries, in this order.
+enum class Section : uint8_t {
+  kLabel,   // i32, not negative: the sample's class
+  kMargin,  // f32: by how much the first of its answers is better
+};
+inline constexpr std::array kAllSections = {Section::kLabel, Section::kMargin};
+
+class SectionSet {
+ public:
+  constexpr SectionSet() = default;
+  constexpr SectionSet(std::initializer_list<Section> sections) {
+    for (const Section s : sections) bits_ |= BitOf(s);
+  }
+  static constexpr SectionSet OfBits(uint64_t bits) {
+    SectionSet set;
+    set.bits_ = bits;
+    return set;
+  }
+  constexpr bool has(Section s) const { return (bits_ & BitOf(s)) != 0; }
+  constexpr bool empty() const { return bits_ == 0; }
+  constexpr uint64_t bits() const { return bits_; }
+  constexpr uint64_t size() const { return static_cast<uint64_t>(std::popcount(bits_)); }
+  // Of the sections in the set before `s`.
+  constexpr uint64_t before(Section s) const { return static_cast<uint64_t>(std::popcount(bits_ & (BitOf(s) - 1))); }
+  friend constexpr bool operator==(const SectionSet&, const SectionSet&) = default;
+
+ private:
+  static constexpr uint64_t BitOf(Section s) { return uint64_t{1} << static_cast<unsigned>(s); }
+  uint64_t bits_ = 0;
+};
+
+// A sample's values of all sections; those of sections that a file lacks are as here.
+struct SampleValues {
+  int32_t label = 0;
+  float margin = 0;
+};
+
+// The first version of the format has no sections; files without any are of that version.
+inline constexpr std::array<char, 8> kTokenFileMagic = {'T', 'M', 'P', 'R', 'T', 'O', 'K', '1'},
+                                     kSectionedFileMagic = {'T', 'M', 'P', 'R', 'T', 'O', 'K', '2'};
 
 // The file's last bytes. In front of it: for each chunk the offset of its entries in bytes (8 bytes), then `about`.
 struct TokenFooter {
   uint64_t samples = 0, tokens = 0, supervised = 0, longest = 0;
-  uint64_t weighted = 0;     // 1: some sample has weights
+  uint64_t flags = 0;        // kSomeWeighted, and from kFirstSectionBit on the set of sections
   uint64_t about_bytes = 0;  // of the owner's text
-  // XXH3: of all words, of all entries, of what a run trains on (the words and where samples end), and of all from the
-  // end of the last chunk up to this number.
+  // XXH3: of all words, of all entries with the sections behind them, of what a run trains on (the words, where samples
+  // end, the sections), and of all from the end of the last chunk up to this number.
   uint64_t words_sum = 0, entries_sum = 0, content_sum = 0, tail_sum = 0;
   std::array<char, 8> magic = kTokenFileMagic;
+
+  static constexpr uint64_t kSomeWeighted = 1;  // some sample has weights
+  static constexpr unsigned kFirstSectionBit = 8;
+  static constexpr uint64_t kFlagsOfSamples = (uint64_t{1} << kFirstSectionBit) - 1;
+  bool weighted() const { return (flags & kSomeWeighted) != 0; }
+  SectionSet sections() const { return SectionSet::OfBits(flags >> kFirstSectionBit); }
 };
 static_assert(sizeof(TokenFooter) == 88);
 

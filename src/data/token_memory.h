@@ -13,7 +13,7 @@ namespace temper {
 
 class MemoryTokens {
  public:
-  MemoryTokens() : writer_(std::make_unique<Buffer>(bytes_)) {}
+  explicit MemoryTokens(SectionSet sections = {}) : writer_(std::make_unique<Buffer>(bytes_), sections) {}
   MemoryTokens(const MemoryTokens&) = delete;
   MemoryTokens& operator=(const MemoryTokens&) = delete;
 
@@ -23,8 +23,9 @@ class MemoryTokens {
 
   // For tests: as TokenWriter's, and the store of what was added.
   MemoryTokens& Add(std::span<const int32_t> tokens, std::span<const uint8_t> supervised,
-                    std::span<const TokenWeight> weights = {}, std::span<const size_t> parts = {}) {
-    TEMPER_CHECK(writer_.Add(tokens, supervised, weights, /*line=*/0, parts).ok());
+                    std::span<const TokenWeight> weights = {}, std::span<const size_t> parts = {},
+                    const SampleValues& values = {}) {
+    TEMPER_CHECK(writer_.Add(tokens, supervised, weights, /*line=*/0, parts, values).ok());
     return *this;
   }
   TokenStore Store() {

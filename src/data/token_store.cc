@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <limits>
+#include <numeric>
 
 #include "format/checksum.h"
 
@@ -99,6 +101,12 @@ std::vector<int32_t> TokenSample::tokens() const {
   return out;
 }
 
+std::vector<int32_t> TokenStore::AllSamples() const {
+  std::vector<int32_t> all(static_cast<size_t>(size()));
+  std::iota(all.begin(), all.end(), 0);
+  return all;
+}
+
 Result<TokenStore> TokenStore::Open(std::unique_ptr<MappedFile> file, Check check, int64_t vocab) {
   TokenStore store;
   store.file_ = std::move(file);
@@ -113,7 +121,12 @@ Status TokenStore::ReadTail() {
   if (size < sizeof(footer_)) return Damaged(*file_, "it is too short");
   const auto footer = std::as_writable_bytes(std::span(&footer_, 1));
   TEMPER_RETURN_IF_ERROR(file_->ReadAt(static_cast<int64_t>(size - sizeof(footer_)), footer));
-  if (footer_.magic != kTokenFileMagic) return Damaged(*file_, "it does not end as token files do");
+  const bool sectioned = footer_.magic == kSectionedFileMagic;
+  if (!sectioned && footer_.magic != kTokenFileMagic) return Damaged(*file_, "it does not end as token files do");
+  const uint64_t known = SectionSet({Section::kLabel, Section::kMargin}).bits();
+  if (sectioned == sections().empty() || (sections().bits() & ~known) != 0) {
+    return Damaged(*file_, "it has sections that this version does not know");
+  }
   const uint64_t before = size - sizeof(footer_);
   if (footer_.samples > before / sizeof(TokenEntry) || footer_.about_bytes > before) {
     return Damaged(*file_, "its end says more than it holds");
@@ -132,7 +145,7 @@ Status TokenStore::ReadTail() {
   return sum.Value() == footer_.tail_sum ? OkStatus() : Damaged(*file_, "the checksum of its end does not match");
 }
 
-Status TokenStore::CheckSamples(Check check, int64_t vocab) const {
+Status TokenStore::CheckSamples(Check check, int64_t vocab) {
   const uint64_t end =
       static_cast<uint64_t>(file_->size().v) - sizeof(footer_) - about_.size() - directory_.size() * sizeof(uint64_t);
   Checksum words_sum, entries_sum, content_sum;
@@ -140,36 +153,48 @@ Status TokenStore::CheckSamples(Check check, int64_t vocab) const {
   ChunkWords reader(*file_, words_sum, totals);
   TokenFooter found;
   std::vector<TokenEntry> entries;
-  uint64_t begin = 0;  // of the chunk, in bytes
+  std::vector<uint32_t> values;  // of all sections
+  uint64_t begin = 0;            // of the chunk, in bytes
   for (const uint64_t border : directory_) {
     entries.resize(std::min<uint64_t>(kChunkSamples, footer_.samples - found.samples));
-    const auto bytes = std::as_writable_bytes(std::span(entries));
-    if (border < begin || border > end || bytes.size() > end - border || border % sizeof(uint32_t) != 0) {
+    values.resize(entries.size() * sections().size());
+    const auto bytes = std::as_writable_bytes(std::span(entries)), more = std::as_writable_bytes(std::span(values));
+    if (border < begin || border > end || bytes.size() + more.size() > end - border || border % sizeof(uint32_t) != 0) {
       return Damaged(*file_, "its chunks do not fit together");
     }
     TEMPER_RETURN_IF_ERROR(file_->ReadAt(static_cast<int64_t>(border), bytes));
+    TEMPER_RETURN_IF_ERROR(file_->ReadAt(static_cast<int64_t>(border + bytes.size()), more));
     entries_sum.Update(bytes);
+    entries_sum.Update(more);
     uint64_t next = begin / sizeof(uint32_t);
     for (const TokenEntry& entry : entries) {
       if (entry.begin != next || entry.length() == 0) return Damaged(*file_, "its samples do not fit together");
       next += static_cast<uint64_t>(entry.words());
       found.tokens += static_cast<uint64_t>(entry.length());
       found.longest = std::max(found.longest, static_cast<uint64_t>(entry.length()));
-      found.weighted |= entry.weighted();
+      if (entry.weighted()) found.flags |= TokenFooter::kSomeWeighted;
       content_sum.Update(std::as_bytes(std::span(&entry.length_and_flags, 1)));
     }
     if (next * sizeof(uint32_t) != border) return Damaged(*file_, "its samples do not fit together");
     found.samples += entries.size();
+    content_sum.Update(more);
+    if (sections().has(Section::kLabel)) {
+      for (const uint32_t label : std::span(values).first(entries.size())) {
+        if (label > std::numeric_limits<int32_t>::max()) return Damaged(*file_, "it has a label that is no class");
+        largest_label_ = std::max(largest_label_, static_cast<int32_t>(label));
+      }
+    }
     if (check == Check::kAll) {
       TEMPER_ASSIGN_OR_RETURN(const bool well, reader.Read(begin, (border - begin) / sizeof(uint32_t), entries));
       if (!well) return Damaged(*file_, "the first token of a sample is to be predicted, or begins a part of another");
     }
-    begin = border + bytes.size();
+    begin = border + bytes.size() + more.size();
   }
   if (begin != end) return Damaged(*file_, "its chunks do not fit together");
   content_sum.Update(std::as_bytes(std::span(&footer_.words_sum, 1)));
   if (entries_sum.Value() != footer_.entries_sum || content_sum.Value() != footer_.content_sum ||
-      found.tokens != footer_.tokens || found.longest != footer_.longest || found.weighted != footer_.weighted) {
+      found.tokens != footer_.tokens || found.longest != footer_.longest ||
+      found.flags != (footer_.flags & TokenFooter::kFlagsOfSamples)) {
     return Damaged(*file_, "the checksum of its samples does not match");
   }
   if (check == Check::kBorders) return OkStatus();

@@ -5,6 +5,7 @@
 // Attention stays within a sample: one row of the data set, or one window of a long text. Any thread may read.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <memory>
@@ -64,14 +65,24 @@ class TokenStore {
     const TokenEntry entry = Entry(id);
     return {{words() + entry.begin, static_cast<size_t>(entry.words())}, entry};
   }
+  std::vector<int32_t> AllSamples() const;  // their ids, ascending
   int64_t length(int64_t id) const { return Entry(id).length(); }
   int64_t line(int64_t id) const { return Entry(id).line; }
 
-  bool weighted() const { return footer_.weighted != 0; }  // some supervised token's weight is not 1
+  bool weighted() const { return footer_.weighted(); }  // some supervised token's weight is not 1
+  SectionSet sections() const { return footer_.sections(); }
+  SampleValues values(int64_t id) const {
+    SampleValues values;
+    if (sections().empty()) return values;
+    Read(Section::kLabel, id, &values.label);
+    Read(Section::kMargin, id, &values.margin);
+    return values;
+  }
+  int32_t largest_label() const { return largest_label_; }  // -1: there is none
   int64_t total_tokens() const { return static_cast<int64_t>(footer_.tokens); }
   int64_t total_supervised() const { return static_cast<int64_t>(footer_.supervised); }
   int64_t longest() const { return static_cast<int64_t>(footer_.longest); }
-  // Of all tokens, flags, borders and weights: a resumed run compares it to detect changed data.
+  // Of all tokens, flags, borders, weights and sections: a resumed run compares it to detect changed data.
   uint64_t Fingerprint() const { return footer_.content_sum; }
   // A number for each part of every sample, all of which have `parts`: the sum of the log-probabilities of its targets
   // under another model. Part p of sample s has scores[s * parts + p].
@@ -102,14 +113,28 @@ class TokenStore {
                 sizeof(entry));
     return entry;
   }
+  int64_t samples_of_chunk(int64_t chunk) const { return std::min(kChunkSamples, size() - chunk * kChunkSamples); }
+  // Leaves `value` as it is if the file lacks the section.
+  template <class T>
+  void Read(Section section, int64_t id, T* value) const {
+    static_assert(sizeof(T) == sizeof(uint32_t));
+    if (!sections().has(section)) return;
+    const int64_t chunk = id / kChunkSamples;
+    const auto samples = static_cast<uint64_t>(samples_of_chunk(chunk));
+    const uint64_t begin = directory_[static_cast<size_t>(chunk)] + samples * sizeof(TokenEntry) +
+                           sections().before(section) * samples * sizeof(T);
+    std::memcpy(value, file_->bytes().data() + begin + static_cast<uint64_t>(id % kChunkSamples) * sizeof(T),
+                sizeof(T));
+  }
   const uint32_t* words() const { return reinterpret_cast<const uint32_t*>(file_->bytes().data()); }
   Status ReadTail();
-  Status CheckSamples(Check check, int64_t vocab) const;
+  Status CheckSamples(Check check, int64_t vocab);
 
   std::unique_ptr<MappedFile> file_;
   TokenFooter footer_;
   std::vector<uint64_t> directory_;  // of each chunk: the offset of its entries
   std::string about_;
+  int32_t largest_label_ = -1;
   int parts_ = 0;
   std::vector<float> scores_;
 };

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <random>
+#include <set>
 
 #include "base/scratch_folder.h"
 #include "data/token_memory.h"
@@ -225,6 +226,46 @@ TEST(TokenStore, RefusesPartsThatItsEntriesDoNotHave) {
   const auto store = Open(bytes, TokenStore::Check::kAll);
   ASSERT_FALSE(store.ok());
   EXPECT_NE(store.status().message().find("begins a part of another"), std::string::npos) << store.status().message();
+}
+
+// Of a file of several chunks; files without sections are of the first version.
+TEST(TokenStore, SectionsHaveAValueForEachSample) {
+  constexpr int kSamples = 2 * kChunkSamples + 5;
+  const auto made_of = [&](SectionSet sections) {
+    MemoryTokens made(sections);
+    for (int32_t s = 0; s < kSamples; ++s) {
+      made.Add(Tokens{s % 7, 1}, Flags{0, 1}, {}, {}, {.label = s % 1000, .margin = 0.5F * static_cast<float>(s)});
+    }
+    EXPECT_TRUE(made.writer().Finish("").ok());
+    const auto file = made.Take();
+    return std::vector<std::byte>(file->bytes().begin(), file->bytes().end());
+  };
+  const std::vector<std::byte> plain = made_of({});
+  const std::string plain_end(reinterpret_cast<const char*>(plain.data()) + plain.size() - 8, 8);
+  EXPECT_EQ(plain_end, "TMPRTOK1");
+  std::set<uint64_t> fingerprints;
+  for (const SectionSet sections : {SectionSet{}, SectionSet{Section::kLabel}, SectionSet{Section::kMargin},
+                                    SectionSet{Section::kLabel, Section::kMargin}}) {
+    const std::vector<std::byte> bytes = made_of(sections);
+    EXPECT_EQ(bytes.size(), plain.size() + 4 * sections.size() * kSamples);
+    for (const auto check : {TokenStore::Check::kAll, TokenStore::Check::kBorders}) {
+      const auto store = Open(bytes, check);
+      ASSERT_TRUE(store.ok()) << store.status().message();
+      EXPECT_EQ(store->sections(), sections);
+      EXPECT_EQ(store->largest_label(), sections.has(Section::kLabel) ? 999 : -1);
+      fingerprints.insert(store->Fingerprint());
+      for (const int32_t s : {0, 1, 4095, 4096, 8191, 8192, kSamples - 1}) {
+        EXPECT_EQ(store->values(s).label, sections.has(Section::kLabel) ? s % 1000 : 0) << s;
+        EXPECT_EQ(store->values(s).margin, sections.has(Section::kMargin) ? 0.5F * static_cast<float>(s) : 0) << s;
+        EXPECT_EQ(store->sample(s).tokens(), (Tokens{s % 7, 1})) << s;
+      }
+    }
+    std::vector<std::byte> damaged = bytes;
+    const size_t of_last_chunk = damaged.size() - sizeof(TokenFooter) - 3 * sizeof(uint64_t) - 4;
+    damaged[of_last_chunk] ^= std::byte{1};
+    EXPECT_FALSE(Open(damaged, TokenStore::Check::kBorders).ok());
+  }
+  EXPECT_EQ(fingerprints.size(), 4u) << "a run that is resumed sees another label";
 }
 
 }  // namespace

@@ -1,6 +1,8 @@
 #include "data/token_writer.h"
 
 #include <algorithm>
+#include <array>
+#include <bit>
 #include <cstddef>
 #include <limits>
 #include <utility>
@@ -14,10 +16,12 @@ constexpr size_t kBufferWords = 512 << 10;
 
 }  // namespace
 
-TokenWriter::TokenWriter(std::unique_ptr<WritableFile> file) : file_(std::move(file)) {}
+TokenWriter::TokenWriter(std::unique_ptr<WritableFile> file, SectionSet sections)
+    : file_(std::move(file)), sections_(sections) {}
 
 Status TokenWriter::Add(std::span<const int32_t> tokens, std::span<const uint8_t> supervised,
-                        std::span<const TokenWeight> weights, int64_t line, std::span<const size_t> parts) {
+                        std::span<const TokenWeight> weights, int64_t line, std::span<const size_t> parts,
+                        const SampleValues& values) {
   TEMPER_CHECK(tokens.size() == supervised.size() && !tokens.empty() && tokens.size() < TokenEntry::kInParts)
       << tokens.size() << " tokens, " << supervised.size() << " flags";
   TEMPER_CHECK(weights.empty() || weights.size() == tokens.size())
@@ -48,10 +52,17 @@ Status TokenWriter::Add(std::span<const int32_t> tokens, std::span<const uint8_t
                          .line = static_cast<uint32_t>(std::min<int64_t>(line, std::numeric_limits<uint32_t>::max()))};
   entries_.push_back(entry);
   content_sum_.Update(std::as_bytes(std::span(&entry.length_and_flags, 1)));
+  TEMPER_CHECK(values.label >= 0) << "label " << values.label;
+  const std::array<uint32_t, kAllSections.size()> bits = {static_cast<uint32_t>(values.label),
+                                                          std::bit_cast<uint32_t>(values.margin)};
+  for (const Section section : kAllSections) {
+    const auto s = static_cast<size_t>(section);
+    if (sections_.has(section)) values_[s].push_back(bits[s]);
+  }
   ++footer_.samples;
   footer_.tokens += tokens.size();
   footer_.longest = std::max<uint64_t>(footer_.longest, tokens.size());
-  footer_.weighted |= weighted;
+  if (weighted) footer_.flags |= TokenFooter::kSomeWeighted;
   if (words_.size() >= kBufferWords) TEMPER_RETURN_IF_ERROR(WriteWords());
   return entries_.size() == kChunkSamples ? EndChunk() : OkStatus();
 }
@@ -76,12 +87,21 @@ Status TokenWriter::EndChunk() {
   entries_sum_.Update(bytes);
   TEMPER_RETURN_IF_ERROR(Write(bytes));
   entries_.clear();
+  for (std::vector<uint32_t>& values : values_) {
+    const auto section = std::as_bytes(std::span(values));
+    entries_sum_.Update(section);
+    content_sum_.Update(section);
+    TEMPER_RETURN_IF_ERROR(Write(section));
+    values.clear();
+  }
   return OkStatus();
 }
 
 Status TokenWriter::Finish(std::string_view about) {
   if (!entries_.empty()) TEMPER_RETURN_IF_ERROR(EndChunk());
   footer_.about_bytes = about.size();
+  footer_.flags |= sections_.bits() << TokenFooter::kFirstSectionBit;
+  if (!sections_.empty()) footer_.magic = kSectionedFileMagic;
   footer_.words_sum = words_sum_.Value();
   footer_.entries_sum = entries_sum_.Value();
   content_sum_.Update(std::as_bytes(std::span(&footer_.words_sum, 1)));

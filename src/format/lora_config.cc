@@ -294,7 +294,7 @@ std::string FormatLoraConfig(const LoraConfig& c) {
                {"rank_pattern", Json::object()},
                {"alpha_pattern", Json::object()},
                {"revision", c.base_revision.empty() ? Json() : Json(c.base_revision)},
-               {"task_type", "CAUSAL_LM"},
+               {"task_type", c.judges_sequences ? "SEQ_CLS" : "CAUSAL_LM"},
                {"use_dora", false},
                {"target_modules", modules(c.target_modules)},
                {"use_rslora", c.use_rslora}};

@@ -42,6 +42,8 @@ struct LoraConfig {
   std::string base_model;     // base_model_name_or_path; empty in a run, which names its base elsewhere
   std::string base_revision;  // of a base_model that is the name of a repository; empty: main
 
+  bool judges_sequences = false;  // written, never read: PEFT's task_type
+
   bool operator==(const LoraConfig&) const = default;
 
   bool all_linear() const;

@@ -15,11 +15,27 @@ struct RowField {
   const char* name;
   bool needed = false;
 };
-constexpr RowField kFields[] = {
-    {"prompt", true},    {"completion", true}, {"system"},         {"messages", true}, {"conversations", true},
-    {"tools"},           {"question", true},   {"answer", true},   {"context"},        {"instruction", true},
-    {"input"},           {"output", true},     {"response", true}, {"history"},        {"text", true},
-    {"input_ids", true}, {"labels"},           {"attention_mask"}, {"weight"},         {"chat_template_kwargs"}};
+constexpr RowField kFields[] = {{"prompt", true},
+                                {"completion", true},
+                                {"system"},
+                                {"messages", true},
+                                {"conversations", true},
+                                {"tools"},
+                                {"question", true},
+                                {"answer", true},
+                                {"context"},
+                                {"instruction", true},
+                                {"input"},
+                                {"output", true},
+                                {"response", true},
+                                {"history"},
+                                {"text", true},
+                                {"input_ids", true},
+                                {"labels"},
+                                {"label"},
+                                {"attention_mask"},
+                                {"weight"},
+                                {"chat_template_kwargs"}};
 
 std::vector<std::string> FieldNames() {
   std::vector<std::string> names;

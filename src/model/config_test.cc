@@ -34,7 +34,7 @@ void ExpectRefused(const Json& base, const std::string& key, const Json& value, 
 }
 
 TEST(ModelConfig, UnknownArchitecturesAreRefusedListingTheKnownOnes) {
-  for (const char* name : {"LlamaForSequenceClassification", ""}) {
+  for (const char* name : {"LlamaForTokenClassification", ""}) {
     const auto model = With(LlamaJson(), "architectures", Json::array({name}));
     ASSERT_FALSE(model.ok());
     EXPECT_EQ(model.status().code(), StatusCode::kUnsupported);
@@ -44,6 +44,29 @@ TEST(ModelConfig, UnknownArchitecturesAreRefusedListingTheKnownOnes) {
   EXPECT_FALSE(ModelFromConfig(Json::array(), "config.json").ok());
   EXPECT_FALSE(ModelFromConfig(Json::object(), "config.json").ok());
   EXPECT_FALSE(ModelFromConfig(Json(3), "config.json").ok());
+}
+
+// Its body is that of the model of language, its head a row per class; a tied table is not the head's.
+TEST(ModelConfig, AClassifierHasAHeadOfItsClasses) {
+  Json json = LlamaJson();
+  const auto language = ModelFromConfig(json, "config.json");
+  ASSERT_TRUE(language.ok());
+  json["architectures"] = {ClassifierOf((*language)->facts().architecture)};
+  json["id2label"] = {{"0", "a"}, {"1", "b"}, {"2", "c"}};
+  const auto model = ModelFromConfig(json, "config.json");
+  ASSERT_TRUE(model.ok()) << model.status().message();
+  const ModelFacts& facts = (*model)->facts();
+  EXPECT_EQ(facts.architecture, "LlamaForSequenceClassification");
+  EXPECT_EQ(facts.classes, 3);
+  EXPECT_FALSE(facts.tied);
+  const LinearModule& head = (*model)->modules().back();
+  EXPECT_TRUE(head.is_head);
+  EXPECT_EQ(head.path, "score");
+  EXPECT_EQ(head.tensors, std::vector<std::string>{"score.weight"});
+  EXPECT_EQ((*model)->weights().size(), (*language)->weights().size() + 1);
+  EXPECT_EQ((*model)->weights().back().shape, (Shape{3, 64}));
+  EXPECT_EQ((*model)->WithBlocks(std::vector<int>{0})->facts().classes, 3);
+  EXPECT_EQ(ClassifierOf("CohereForCausalLM"), "") << "transformers has none";
 }
 
 TEST(ModelConfig, AnArchitectureOfTransformersIsRefusedWithWhatItNeeds) {

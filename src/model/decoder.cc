@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <utility>
 #include <nlohmann/json.hpp>
 #include <optional>
 
@@ -17,6 +18,17 @@ class Decoder final : public Model {
     DecoderSpec spec = s_;
     spec.blocks.clear();
     for (const int b : blocks) spec.blocks.push_back(s_.blocks[static_cast<size_t>(b)]);
+    return MakeDecoder(std::move(spec));
+  }
+  std::unique_ptr<Model> WithClasses(std::string architecture, int64_t classes) const override {
+    DecoderSpec spec = s_;
+    spec.facts.architecture = std::move(architecture);
+    spec.facts.classes = classes;
+    spec.facts.ignored.push_back(HeadInFiles() + ".weight");
+    if (std::exchange(spec.head_bias, false)) spec.facts.ignored.push_back(HeadInFiles() + ".bias");
+    spec.facts.tied = false;
+    spec.names.head = kClassHeadModule;
+    spec.names.head_in_files.clear();
     return MakeDecoder(std::move(spec));
   }
 
@@ -169,6 +181,12 @@ void Decoder::BuildForward(ForwardBuilder& f) const {
     x = BuildNorm(f, s_.norm, x, p + s_.names.final_norm, {DimLabel::kNorm, D.size}, "final_norm");
   }
   if (embed != D.size) x = f.Linear(x, p + "project_out", W, D, false, "projected_out");
+  if (s_.facts.classes > 0) {
+    // One row cannot be dealt to ranks.
+    const DimLabel label = s_.facts.classes == 1 ? DimLabel::kNone : DimLabel::kVocab;
+    f.Head(x, f.Weight(HeadName(), {{label, s_.facts.classes}, W}), s_.names.head);
+    return;
+  }
   x = f.Scale(x, s_.logit_scale, "logits_scaled");
   f.Head(x, s_.facts.tied ? table : f.Weight(HeadName(), {V, W}), s_.names.head, s_.logit_cap, s_.head_bias);
 }

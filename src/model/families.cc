@@ -6,7 +6,9 @@
 #include <cctype>
 #include <nlohmann/json.hpp>
 
+#include "base/check.h"
 #include "base/edit_distance.h"
+#include "format/class_names.h"
 #include "format/quoted.h"
 #include "model/nested.h"
 #include "model/quantisation_config.h"
@@ -149,10 +151,76 @@ Result<std::unique_ptr<Model>> ReadMultimodal(const Family& family, const Json& 
   return MakeNested(std::move(model), std::string(family.architecture), family.names);
 }
 
+// Families of which transformers (5.24) has a class for sequences, and that class. All end in a linear module `score`
+// without bias.
+struct Classifier {
+  std::string_view architecture, of_sequences;
+};
+constexpr Classifier kClassifiers[] = {
+    {"ArceeForCausalLM", "ArceeForSequenceClassification"},
+    {"BioGptForCausalLM", "BioGptForSequenceClassification"},
+    {"CohereCompassForCausalLM", "CohereCompassTextForSequenceClassification"},
+    {"Exaone4ForCausalLM", "Exaone4ForSequenceClassification"},
+    {"FalconForCausalLM", "FalconForSequenceClassification"},
+    {"GPT2LMHeadModel", "GPT2ForSequenceClassification"},
+    {"GPTBigCodeForCausalLM", "GPTBigCodeForSequenceClassification"},
+    {"GPTNeoForCausalLM", "GPTNeoForSequenceClassification"},
+    {"GPTNeoXForCausalLM", "GPTNeoXForSequenceClassification"},
+    {"Gemma2ForCausalLM", "Gemma2ForSequenceClassification"},
+    {"Gemma3ForCausalLM", "Gemma3TextForSequenceClassification"},
+    {"GemmaForCausalLM", "GemmaForSequenceClassification"},
+    {"Glm4ForCausalLM", "Glm4ForSequenceClassification"},
+    {"GlmForCausalLM", "GlmForSequenceClassification"},
+    {"HeliumForCausalLM", "HeliumForSequenceClassification"},
+    {"HunYuanDenseV1ForCausalLM", "HunYuanDenseV1ForSequenceClassification"},
+    {"LlamaForCausalLM", "LlamaForSequenceClassification"},
+    {"Ministral3ForCausalLM", "Ministral3ForSequenceClassification"},
+    {"MinistralForCausalLM", "MinistralForSequenceClassification"},
+    {"MistralForCausalLM", "MistralForSequenceClassification"},
+    {"MixtralForCausalLM", "MixtralForSequenceClassification"},
+    {"NemotronForCausalLM", "NemotronForSequenceClassification"},
+    {"OPTForCausalLM", "OPTForSequenceClassification"},
+    {"Olmo2ForCausalLM", "Olmo2ForSequenceClassification"},
+    {"Olmo3ForCausalLM", "Olmo3ForSequenceClassification"},
+    {"OlmoForCausalLM", "OlmoForSequenceClassification"},
+    {"OpenAIGPTLMHeadModel", "OpenAIGPTForSequenceClassification"},
+    {"Phi3ForCausalLM", "Phi3ForSequenceClassification"},
+    {"Qwen2ForCausalLM", "Qwen2ForSequenceClassification"},
+    {"Qwen2MoeForCausalLM", "Qwen2MoeForSequenceClassification"},
+    {"Qwen3ForCausalLM", "Qwen3ForSequenceClassification"},
+    {"Qwen3MoeForCausalLM", "Qwen3MoeForSequenceClassification"},
+    {"Qwen3_5ForCausalLM", "Qwen3_5TextForSequenceClassification"},
+    {"SeedOssForCausalLM", "SeedOssForSequenceClassification"},
+    {"SmolLM3ForCausalLM", "SmolLM3ForSequenceClassification"},
+    {"StableLmForCausalLM", "StableLmForSequenceClassification"},
+    {"Starcoder2ForCausalLM", "Starcoder2ForSequenceClassification"},
+};
+
+Result<std::unique_ptr<Model>> ReadClassifier(Json config, const std::string& where) {
+  const std::string named = ArchitectureOf(config);
+  const auto* known = std::find_if(std::begin(kClassifiers), std::end(kClassifiers),
+                                   [&](const Classifier& c) { return c.of_sequences == named; });
+  if (known == std::end(kClassifiers)) return Unknown(named, where);
+  TEMPER_ASSIGN_OR_RETURN(const ClassNames classes, ReadClasses(config, where));
+  config["architectures"] = Json::array({known->architecture});
+  TEMPER_ASSIGN_OR_RETURN(const auto body, ModelFromConfig(config, where));
+  auto model = body->WithClasses(named, classes.size());
+  TEMPER_CHECK(model != nullptr) << named;
+  return model;
+}
+
 }  // namespace
+
+std::string_view ClassifierOf(std::string_view architecture) {
+  for (const Classifier& c : kClassifiers) {
+    if (c.architecture == architecture) return c.of_sequences;
+  }
+  return "";
+}
 
 Result<std::unique_ptr<Model>> ModelFromConfig(const Json& config, const std::string& where) {
   if (!config.is_object()) return Corrupt(where + ": should be a JSON object");
+  if (HasClasses(config)) return ReadClassifier(config, where);
   TEMPER_RETURN_IF_ERROR(CheckComputable(config, where));
   const std::string architecture = ArchitectureOf(config), type = TextAt(config, "model_type");
   const Family* family = FamilyOfType(type);

@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "model/model.h"
 
@@ -15,5 +16,9 @@ using FamilyReader = Result<std::unique_ptr<Model>>(const Json& config, const st
 // Reads config.json with the reader of its family. Other architectures are kUnsupported: the message says what one of
 // transformers' needs that is missing (model/missing_list.inc); of an unknown one it names the nearest and lists all.
 Result<std::unique_ptr<Model>> ModelFromConfig(const Json& config, const std::string& where);
+
+// The class of transformers that puts a head of classes on the body of that one: "LlamaForSequenceClassification" of
+// "LlamaForCausalLM". Empty: there is none that ends in a linear module `score` without bias.
+std::string_view ClassifierOf(std::string_view architecture);
 
 }  // namespace temper

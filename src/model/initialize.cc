@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "base/philox.h"
+#include "format/trained_copy.h"
 #include "program/buffer_names.h"
 
 namespace temper {
@@ -43,18 +44,39 @@ Status InitializeLora(const std::vector<LoraModule>& targets, uint64_t seed, con
   return OkStatus();
 }
 
-Status InitializeModel(const Model& model, uint64_t seed, const FillBuffer& buffer) {
+namespace {
+
+// As `w` begins, the buffer `name`.
+Status FillWeight(const Model& model, const WeightDeclaration& w, const std::string& name, uint64_t seed,
+                  const FillBuffer& buffer) {
   using Init = WeightDeclaration::Init;
   const double range = model.facts().initializer_range, blocks = static_cast<double>(model.facts().kinds.size());
+  const RngKey key{.seed = seed, .name_hash = HashName(w.name)};
+  const auto deviation = static_cast<float>(w.init == Init::kNormalByDepth ? range / std::sqrt(2 * blocks) : range);
+  return Fill(name, buffer, [&](size_t i) {
+    if (w.init == Init::kZero) return 0.0f;
+    if (w.init == Init::kOne || w.init == Init::kOneDecays) return 1.0f;
+    if (w.init == Init::kLogUniform) return std::log(0.01f + (16 - 0.01f) * UniformAt(key, i));
+    return deviation * NormalAt(key, i);
+  });
+}
+
+}  // namespace
+
+Status InitializeModel(const Model& model, uint64_t seed, const FillBuffer& buffer) {
   for (const WeightDeclaration& w : model.weights()) {
-    const RngKey key{.seed = seed, .name_hash = HashName(w.name)};
-    const auto deviation = static_cast<float>(w.init == Init::kNormalByDepth ? range / std::sqrt(2 * blocks) : range);
-    TEMPER_RETURN_IF_ERROR(Fill(w.name, buffer, [&](size_t i) {
-      if (w.init == Init::kZero) return 0.0f;
-      if (w.init == Init::kOne || w.init == Init::kOneDecays) return 1.0f;
-      if (w.init == Init::kLogUniform) return std::log(0.01f + (16 - 0.01f) * UniformAt(key, i));
-      return deviation * NormalAt(key, i);
-    }));
+    TEMPER_RETURN_IF_ERROR(FillWeight(model, w, w.name, seed, buffer));
+  }
+  return OkStatus();
+}
+
+Status InitializeHead(const Model& model, uint64_t seed, const FillBuffer& buffer) {
+  const std::string& head = model.modules().back().weights.front();
+  for (const WeightDeclaration& w : model.weights()) {
+    if (w.name != head) continue;
+    for (const std::string& name : {head, std::string(kAdapterPrefix) + head}) {
+      TEMPER_RETURN_IF_ERROR(FillWeight(model, w, name, seed, buffer));
+    }
   }
   return OkStatus();
 }

@@ -24,4 +24,7 @@ Status InitializeLora(const std::vector<LoraModule>& targets, uint64_t seed, con
 // _init_weights.
 Status InitializeModel(const Model& model, uint64_t seed, const FillBuffer& buffer);
 
+// The same for the model's head alone, and the copy of it that an adapter has.
+Status InitializeHead(const Model& model, uint64_t seed, const FillBuffer& buffer);
+
 }  // namespace temper

@@ -16,6 +16,8 @@ namespace temper {
 struct ModelFacts {
   std::string architecture;  // "LlamaForCausalLM"
   int64_t vocab = 0, max_positions = 0;
+  // Above 0: the head has a row for each of so many classes in place of words, and judges sequences.
+  int64_t classes = 0;
   // For each block, the index of the first block of its kind. Blocks of
   // one kind compute the same function on weights of the same shapes.
   std::vector<int> kinds;
@@ -49,6 +51,11 @@ class Model {
   virtual const ModelFacts& facts() const = 0;
   // A copy of this model whose block i is this model's block blocks[i].
   virtual std::unique_ptr<Model> WithBlocks(std::span<const int> blocks) const = 0;
+  // The same body under a head of classes, as the class `architecture` of transformers has it; null: this family has
+  // none.
+  virtual std::unique_ptr<Model> WithClasses(std::string /*architecture*/, int64_t /*classes*/) const {
+    return nullptr;
+  }
   // The weights that the forward pass declares, in the order of first use.
   const std::vector<WeightDeclaration>& weights() const { return weights_; }
   const std::vector<LinearModule>& modules() const { return modules_; }  // the head last

@@ -31,7 +31,13 @@ ValueId Tail::Logprob(const char* output, bool stored) const {
   return f.Add(Op::kTokenLogprob, std::move(head.inputs), std::move(head.attributes), output, role)[0];
 }
 
-const ObjectiveGraph& ObjectiveRule::graph(ProgramKind kind) const {
+ValueId Tail::Logits(Role role) const {
+  const Attributes in_f32 = {{"acc", int64_t{0}}, {"bias", int64_t{0}}, {"out", std::string("f32")}};
+  return f.Add(Op::kLinear, {x_TD, w_VD}, in_f32, kClassLogitsOutput, role)[0];
+}
+
+ObjectiveGraph ObjectiveRule::graph(ProgramKind kind) const {
+  if (kind == ProgramKind::kScore && score != nullptr) return {kind, score};
   for (const ObjectiveGraph& one : graphs) {
     if (one.kind == kind) return one;
   }
@@ -44,7 +50,7 @@ bool ObjectiveRule::has(ProgramKind kind) const {
 }
 
 std::span<const ObjectiveRule* const> Objectives() {
-  static const ObjectiveRule* const kAll[] = {&Sft(), &Dpo()};
+  static const ObjectiveRule* const kAll[] = {&Sft(), &Dpo(), &Classify(), &Reward()};
   return kAll;
 }
 

@@ -27,6 +27,7 @@ struct ObjectiveSettings {
   bool weighted = false;       // rows have weights for the loss of every token
   double label_smoothing = 0;  // the part of a loss that counts all words alike
   PreferenceSettings preference = {};
+  double center_rewards = 0;  // how strongly the sum of a pair's rewards is held to 0
 };
 
 struct ObjectiveRule;
@@ -50,12 +51,22 @@ struct Tail {
     Attributes attributes;
   };
   HeadCall Head() const;
+  // Those of each token, f32[T, V], of that name; `role`: an output of the Program, or none.
+  ValueId Logits(Role role) const;
   // The log-probability of each token's target, of the name `output`, and as an output of the Program if `stored`.
   ValueId Logprob(const char* output, bool stored) const;
 };
 
+// The module of a head of classes, in all families of transformers.
+inline constexpr char kClassHeadModule[] = "score";
+
 // The output of a reference's Program: f32[T], the log-probability of each token's target.
 inline constexpr char kLogprobOutput[] = "logprob";
+
+// f32[T, V]: the logits of every token.
+inline constexpr char kClassLogitsOutput[] = "logits";
+// f32[T], with a head of classes: at the last token of each sequence the class of the greatest logit, -1 elsewhere.
+inline constexpr char kPredictionOutput[] = "prediction";
 
 // One of the graphs of a run; its Program has the name of its kind.
 struct ObjectiveGraph {
@@ -74,17 +85,20 @@ using ReportValues = std::array<double, kMostReports>;
 struct ObjectiveRule {
   std::string_view name;
   std::string_view help;
+  // What the model ends in: a row for each word, for each class, or one row.
+  enum class Head : uint8_t { kVocabulary, kClasses, kReward } head = Head::kVocabulary;
   // What an epoch's samples consist of: answers that are dealt together, each a document. Empty: one of them.
   std::span<const std::string_view> parts;
   // Columns that tails may declare, beside those that models read.
   std::span<const ColumnSpec> columns;
-  std::span<const ObjectiveGraph> graphs;  // the first one trains: it has one root
+  std::span<const ObjectiveGraph> graphs;     // of a run; the first one trains: it has one root
+  void (*score)(const Tail& tail) = nullptr;  // the graph that judges data by a trained model; null: there is none
   // What counts in the mean over a batch: predicted tokens by their weights, or samples.
   enum class Mean : uint8_t { kTokens, kSamples } mean = Mean::kTokens;
   std::span<const ReportSpec> reports;  // the first is the loss
 
   // REQUIRES: there is one.
-  const ObjectiveGraph& graph(ProgramKind kind) const;
+  ObjectiveGraph graph(ProgramKind kind) const;
   bool has(ProgramKind kind) const;
 };
 
@@ -92,6 +106,12 @@ struct ObjectiveRule {
 const ObjectiveRule& Sft();
 // Preferences between two answers, against the model as it was before (Rafailov 2023, DPO, and relatives).
 const ObjectiveRule& Dpo();
+
+// The class of a sequence, from its last token.
+const ObjectiveRule& Classify();
+
+// A number that says how good an answer is, from pairs of answers (Ouyang 2022).
+const ObjectiveRule& Reward();
 
 // All of them, the default first.
 std::span<const ObjectiveRule* const> Objectives();

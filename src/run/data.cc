@@ -30,8 +30,10 @@ namespace {
 bool AreTokens(Env& env, const std::vector<DataInput>& inputs) {
   return std::all_of(inputs.begin(), inputs.end(), [&](const DataInput& input) {
     if (KindOfDataFile(input.path) == DataFileKind::kText) return false;
-    if (input.use != RowUse::kAnswers) return false;
-    const auto rows = RecordReader::Open(env, input.path, input.columns);
+    const bool has_tokens =
+        input.use == RowUse::kAnswers || input.use == RowUse::kLabels || input.use == RowUse::kSequences;
+    if (!has_tokens) return false;
+    const auto rows = RecordReader::Open(env, input.path, input.columns, input.use);
     return rows.ok() && (*rows)->format() == RecordFormat::kTokens;
   });
 }
@@ -59,6 +61,15 @@ Result<std::vector<FileVersion>> VersionsOf(Env& env, const std::vector<DataInpu
   return out;
 }
 
+// A file that another program has written may have labels of no class.
+Result<Dataset> WithKnownLabels(Dataset dataset, const OpenedModel& model) {
+  if (dataset.store.largest_label() < std::max<int64_t>(model.model().facts().classes, 0) ||
+      dataset.store.largest_label() < 0)
+    return dataset;
+  return Corrupt(fmt::format("the token file has the label {}, of {} classes", dataset.store.largest_label(),
+                             model.model().facts().classes));
+}
+
 // Of the request, with the tokens written to a file or found in one.
 Result<RunData> Load(Env& env, const OpenedModel& model, const DataRequest& request, TokenFile* kept) {
   RunData data;
@@ -72,6 +83,8 @@ Result<RunData> Load(Env& env, const OpenedModel& model, const DataRequest& requ
   TEMPER_ASSIGN_OR_RETURN(data.tokenizer, TokenizerFor(env, model, inputs));
   TEMPER_ASSIGN_OR_RETURN(data.chat_template, model.LoadChatTemplate(data.tokenizer.get()));
   const int64_t vocab = model.model().facts().vocab;
+  const std::optional<ClassHead>& head = model.class_head();
+  TEMPER_CHECK(request.use != RowUse::kLabels || head) << "labels without classes";
   if (data.tokenizer->vocab_size() > vocab) {
     LogWarning(
         fmt::format("{}: the tokenizer has {} tokens, but the model has embeddings for {}: rows with other tokens "
@@ -93,6 +106,10 @@ Result<RunData> Load(Env& env, const OpenedModel& model, const DataRequest& requ
                    .instructions_as_conversations = !by_template && data.chat_template.has_value(),
                    .row_template = row_template ? &*row_template : nullptr,
                    .chat = chat,
+                   .whole = head.has_value(),
+                   .ranked = request.use == RowUse::kRanked,
+                   .classes = request.use == RowUse::kLabels ? &head->classes : nullptr,
+                   .pad = head ? head->pad : std::nullopt,
                    .vocab_size = vocab},
       .skip_bad_rows = request.skip_bad_rows,
       .threads = request.threads,
@@ -114,6 +131,7 @@ Result<RunData> Load(Env& env, const OpenedModel& model, const DataRequest& requ
   const TokenCache cache(env, request.cache, kept->key);
   data.token_file = cache.path();
   auto found = cache.Open(TokenStore::Check::kAll, vocab, paths);
+  if (found.ok()) found = WithKnownLabels(*std::move(found), model);
   if (found.ok()) {
     LogInfo(fmt::format("tokens      from {}: data, tokenizer and settings are the same", cache.path()));
     data.dataset = *std::move(found);
@@ -121,7 +139,7 @@ Result<RunData> Load(Env& env, const OpenedModel& model, const DataRequest& requ
   }
   if (found.status().code() == StatusCode::kCorrupt) LogWarning(found.status().message() + "; it is made again");
   TEMPER_RETURN_IF_ERROR(cache.Make([&](std::unique_ptr<WritableFile> file) -> Status {
-    TokenWriter writer(std::move(file));
+    TokenWriter writer(std::move(file), options.tokenize.sections());
     TEMPER_RETURN_IF_ERROR(WriteDataset(env, inputs, *data.tokenizer, chat_template, options, kept->key, writer));
     TEMPER_ASSIGN_OR_RETURN(const auto now, VersionsOf(env, inputs));
     if (now == versions) return OkStatus();
@@ -165,6 +183,7 @@ Result<RunData> LoadRunData(Env& env, const OpenedModel& model, const DataReques
   const TokenCache cache(env, request.cache, kept.key);
   data->token_file = cache.path();
   TEMPER_ASSIGN_OR_RETURN(Dataset opened, OpenOnOtherRanks(cache, kept.paths, model.model().facts().vocab, ranks));
+  TEMPER_ASSIGN_OR_RETURN(opened, WithKnownLabels(std::move(opened), model));
   if (!ranks.first()) data->dataset = std::move(opened);
   return data;
 }

@@ -111,6 +111,8 @@ void DescribeData(const Dataset& dataset, const DataSources& sources, int64_t ma
     LogInfo(fmt::format("            and {} more files, to {}; {} in all", dataset.files.size() - shown,
                         dataset.files.back().path, Counted(s.rows, "row")));
   }
+  // As a whole: no token is predicted.
+  const bool judged = dataset.store.total_supervised() == 0;
   const auto percent = [](int64_t part, int64_t whole) {
     return 100.0 * static_cast<double>(part) / static_cast<double>(std::max<int64_t>(whole, 1));
   };
@@ -148,8 +150,9 @@ void DescribeData(const Dataset& dataset, const DataSources& sources, int64_t ma
                         ? fmt::format("raise --max_seq_len (the model has {} positions), or split them", positions)
                         : fmt::format("split them: the model has {} positions", positions)));
   if (s.dropped_rows > 0)
-    LogWarning(fmt::format("dropped: {} ({:.2f} %) without supervised tokens (within max_seq_len)",
-                           Counted(s.dropped_rows, "row"), percent(s.dropped_rows, s.rows)));
+    LogWarning(fmt::format("dropped: {} ({:.2f} %) {}", Counted(s.dropped_rows, "row"), percent(s.dropped_rows, s.rows),
+                           judged ? "with nothing to judge, or longer than max_seq_len"
+                                  : "without supervised tokens (within max_seq_len)"));
   const auto warn = [](const char* what, const Finding& finding, const char* noun, const char* which) {
     if (finding.count == 0) return;
     LogWarning(fmt::format("{}: {}{}; the first: {}", what, Counted(finding.count, noun), which, finding.first));
@@ -157,7 +160,7 @@ void DescribeData(const Dataset& dataset, const DataSources& sources, int64_t ma
   warn("not trained on", s.empty_answers, "empty answer", "");
   WarnOfUnprintedFields(s.unprinted_fields, s.unprinted_turns);
   warn("without an end token", s.open_turns, "turn", ", which the chat template ends with text");
-  if (s.samples > 0 && s.stopping_samples == 0)
+  if (s.samples > 0 && s.stopping_samples == 0 && !judged)
     LogWarning("no sample ends with a supervised end token: the model will not learn to stop");
 }
 

@@ -11,6 +11,8 @@
 namespace temper {
 
 RowUse RowUseOf(const ObjectiveRule& objective, const std::string& row_template) {
+  if (objective.head == ObjectiveRule::Head::kClasses) return RowUse::kLabels;
+  if (objective.head == ObjectiveRule::Head::kReward) return RowUse::kRanked;
   if (!objective.parts.empty()) return RowUse::kPairs;
   return row_template.empty() ? RowUse::kAnswers : RowUse::kFields;
 }

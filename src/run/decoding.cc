@@ -18,6 +18,11 @@ namespace temper {
 Result<DecodingModel> OpenForDecoding(ModelOptions& options) {
   TEMPER_ASSIGN_OR_RETURN(ProcessorChoice choice, ChooseProcessor(options.device));
   TEMPER_ASSIGN_OR_RETURN(OpenedModel opened, OpenedModel::Open(PosixEnv(), options.choice));
+  if (opened.class_head()) {
+    return InvalidArgument(
+        fmt::format("{} judges texts and writes none ({}): use temper score, or give a model of language",
+                    options.choice.model, opened.model().facts().architecture));
+  }
   TEMPER_RETURN_IF_ERROR(options.ResolveBase(opened));
   TEMPER_RETURN_IF_ERROR(opened.OpenWeights());
   DecodingModel model{.opened = std::move(opened), .choice = std::move(choice)};

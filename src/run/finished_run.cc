@@ -83,7 +83,7 @@ Result<std::string> WriteModel(Env& env, const FinishedRun& run, const std::stri
 }
 
 // `config`: of the run. An adapter does not say in which form its base was kept.
-void PrintNextCommands(std::string out, const RunConfig& config, bool lora, bool chats) {
+void PrintNextCommands(std::string out, const RunConfig& config, bool lora, bool chats, bool judges) {
   while (out.size() > 1 && out.ends_with('/')) out.pop_back();
   const std::string name = BaseName(out), kind = lora ? "merged" : "export";
   const std::string beside = name == "." || name == ".." ? kind : out + "-" + kind;
@@ -94,8 +94,12 @@ void PrintNextCommands(std::string out, const RunConfig& config, bool lora, bool
   }
   if (lora && config.model.embedding_dtype != BaseType::kAuto) base += " --embedding_dtype int8";
   std::string next = "next:";
-  if (chats) next += fmt::format("\n  {} chat {}{}", temper, ShellWord(out), base);
-  next += fmt::format("\n  {} generate {}{} --prompt \"...\"", temper, ShellWord(out), base);
+  if (judges) {
+    next += fmt::format("\n  {} score {}{} --data FILE", temper, ShellWord(out), base);
+  } else {
+    if (chats) next += fmt::format("\n  {} chat {}{}", temper, ShellWord(out), base);
+    next += fmt::format("\n  {} generate {}{} --prompt \"...\"", temper, ShellWord(out), base);
+  }
   next += fmt::format("\n  {} export {} --output_dir {}", temper, ShellWord(out), ShellWord(beside));
   LogInfo(next);
 }
@@ -150,7 +154,8 @@ Status FinishRun(Env& env, const FinishedRun& run) {
   files.insert(files.begin(), std::string(lora ? kAdapterWeightsFile : kModelWeightsFile));
   if (lora && env.IsFile(JoinPath(checkpoint, kBaseFile))) files.push_back(kBaseFile);
   // The file that makes the folder an adapter or a model comes last.
-  std::erase(files, kModelConfigFile);
+  // Beside an adapter it names the classes of its head.
+  if (!lora) std::erase(files, kModelConfigFile);
   files.push_back(lora ? kAdapterConfigFile : kModelConfigFile);
   const TransformersFiles exported = FilesForTransformers(env, run.model_folder);
   for (const std::string& name : files) {
@@ -184,7 +189,9 @@ Status FinishRun(Env& env, const FinishedRun& run) {
     TEMPER_ASSIGN_OR_RETURN(const std::string text, DescribeDivergedRun(env, run.config, progress, /*stopped=*/false));
     LogWarning(text);
   }
-  if (!HasDiverged(run, checkpoint)) PrintNextCommands(out, run.config, lora, run.chats);
+  if (!HasDiverged(run, checkpoint)) {
+    PrintNextCommands(out, run.config, lora, run.chats, run.model.facts().classes > 0);
+  }
   return OkStatus();
 }
 

@@ -38,19 +38,32 @@ std::string YamlText(const std::string& text) {
   return out + "\"";
 }
 
-constexpr char kResults[] = "## Results\n", kUse[] = "## Use\n", kChat[] = "temper chat FOLDER\n";
+constexpr char kResults[] = "## Results\n", kUse[] = "## Use\n", kChat[] = "temper chat FOLDER\n",
+               kScore[] = "temper score FOLDER --data FILE\n";
 constexpr char kAdapterTitle[] = "# LoRA adapter of ", kAdapterText[] = "This LoRA adapter of ";
 
-// `base`: as YAML.
-std::string Front(std::string_view base, const char* library, std::string_view method) {
-  return fmt::format(
-      "---\nbase_model: {}\nlibrary_name: {}\npipeline_tag: text-generation\ntags:\n- temper\n- {}\n---\n\n{}\n\n",
-      base, library, method, kMark);
+// `base`: as YAML. `judges`: the model has a head of classes or of a reward.
+std::string Front(std::string_view base, const char* library, std::string_view method, bool judges) {
+  return fmt::format("---\nbase_model: {}\nlibrary_name: {}\npipeline_tag: {}\ntags:\n- temper\n- {}\n---\n\n{}\n\n",
+                     base, library, judges ? "text-classification" : "text-generation", method, kMark);
 }
 
-std::string Commands(bool chats) {
+std::string Commands(bool chats, bool judges) {
+  if (judges) return fmt::format("{}\n```sh\n{}```\n\n", kUse, kScore);
   return fmt::format("{}\n```sh\n{}temper generate FOLDER --prompt \"...\"\n```\n\n", kUse, chats ? kChat : "");
 }
+
+constexpr char kUseJudge[] =
+    "```python\nfrom transformers import AutoModelForSequenceClassification, AutoTokenizer\n\n"
+    "model = AutoModelForSequenceClassification.from_pretrained(\"FOLDER\")\n"
+    "tokenizer = AutoTokenizer.from_pretrained(\"FOLDER\")\n```\n";
+constexpr char kUseJudgingAdapter[] =
+    "```python\nfrom peft import PeftModel\n"
+    "from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer\n\n"
+    "config = AutoConfig.from_pretrained(\"FOLDER\")\n"
+    "model = AutoModelForSequenceClassification.from_pretrained(\"BASE\", config=config)\n"
+    "model = PeftModel.from_pretrained(model, \"FOLDER\")\n"
+    "tokenizer = AutoTokenizer.from_pretrained(\"FOLDER\")\n```\n";
 
 constexpr char kUseModel[] =
     "```python\nfrom transformers import AutoModelForCausalLM, AutoTokenizer\n\n"
@@ -74,9 +87,11 @@ std::string MergedCard(std::string_view adapter) {
   };
   const std::string_view name = between(kAdapterTitle, "\n"), text = between(kAdapterText, kResults);
   if (name.empty() || text.empty()) return "";
+  const bool judges = adapter.find(kScore) != adapter.npos;
   return fmt::format("{}# {} with a LoRA adapter, merged\n\nThe merged LoRA adapter of {}{}{}{}",
-                     Front(between("base_model: ", "\n"), "transformers", "lora"), name, text, kResults,
-                     between(kResults, kUse), Commands(adapter.find(kChat) != adapter.npos) + kUseModel);
+                     Front(between("base_model: ", "\n"), "transformers", "lora", judges), name, text, kResults,
+                     between(kResults, kUse),
+                     Commands(adapter.find(kChat) != adapter.npos, judges) + (judges ? kUseJudge : kUseModel));
 }
 
 }  // namespace
@@ -87,8 +102,9 @@ std::string ModelCard(const ModelCardFacts& f) {
   const auto setting = [&](const char* name) { return Cell(ValueAsYaml(*options.Find(name))); };
   const std::string base = f.lora && !f.lora->base_model.empty() ? f.lora->base_model : f.config.model.model;
 
-  std::string text =
-      Front(YamlText(base), f.lora ? "peft" : "transformers", f.lora ? "lora" : f.config.objective.rule->name);
+  const ObjectiveRule& task = *f.config.objective.rule;
+  const bool judges = task.head != ObjectiveRule::Head::kVocabulary;
+  std::string text = Front(YamlText(base), f.lora ? "peft" : "transformers", f.lora ? "lora" : task.name, judges);
   text += fmt::format("{}{}\n\n", f.lora ? kAdapterTitle : "# Fine-tuned model of ", BaseName(base));
   text += fmt::format("{}`{}` ({}) was trained with Temper {}. {} of {} million parameters were trained.\n\n",
                       f.lora ? kAdapterText : "This fine-tuned model of ", base, f.architecture, TEMPER_VERSION,
@@ -101,9 +117,7 @@ std::string ModelCard(const ModelCardFacts& f) {
         f.progress.divergence.Describe(f.progress.step));
   }
   text += fmt::format("{}\n| | |\n|---|---|\n", kResults);
-  if (f.config.objective.has_pairs()) {
-    text += fmt::format("| task | {}: {} |\n", f.config.objective.rule->name, f.config.objective.rule->help);
-  }
+  if (&task != &Sft()) text += fmt::format("| task | {}: {} |\n", task.name, task.help);
   text += fmt::format("| steps | {} |\n| tokens trained on | {} |\n", f.progress.step, f.progress.tokens);
   if (f.loss) text += fmt::format("| training loss at the end | {:.4f} |\n", *f.loss);
   if (f.progress.best.loss) {
@@ -136,7 +150,8 @@ std::string ModelCard(const ModelCardFacts& f) {
     if (value != "null") text += fmt::format("| {} | {} |\n", name, value);
   }
 
-  text += "\n" + Commands(f.chats);
+  text += "\n" + Commands(f.chats, judges);
+  if (judges) return text + (f.lora ? kUseJudgingAdapter : kUseJudge);
   if (!f.lora) return text + kUseModel;
   return text + fmt::format(kUseAdapter, f.own_generation_config ? ", GenerationConfig" : "",
                             f.own_generation_config ? kUseGenerationConfig : "");

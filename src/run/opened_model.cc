@@ -63,7 +63,12 @@ Result<OpenedModel> OpenedModel::Open(Env& env, const ModelChoice& choice) {
   opened.base_chosen_ = !choice.base.empty() || !choice.adapter.empty();
   const bool bare = choice.base.empty() && choice.adapter.empty();
   if (choice.by_name && bare && !env.IsFolder(choice.model)) {
-    if (const auto config = FindKnownModel(choice.model)) {
+    if (auto config = FindKnownModel(choice.model)) {
+      if (choice.classes) {
+        TEMPER_ASSIGN_OR_RETURN(ClassNames classes, choice.classes());
+        TEMPER_ASSIGN_OR_RETURN(config, WithClassHead(*config, classes, choice.model));
+        opened.class_head_ = ClassHead{.classes = std::move(classes), .added = true};
+      }
       TEMPER_ASSIGN_OR_RETURN(opened.model_, ModelFromConfig(*config, choice.model));
       return opened;
     }
@@ -91,6 +96,11 @@ Result<OpenedModel> OpenedModel::Open(Env& env, const ModelChoice& choice) {
   }
   const std::string config_path = JoinPath(opened.folder(), kModelConfigFile);
   TEMPER_ASSIGN_OR_RETURN(Json config, ReadPythonJsonFile(env, config_path));
+  TEMPER_ASSIGN_OR_RETURN(opened.class_head_,
+                          FindClassHead(env, opened.folder(), opened.source_.adapter_folder, choice.classes));
+  if (opened.class_head_ && opened.class_head_->added) {
+    TEMPER_ASSIGN_OR_RETURN(config, ParsePythonJson(opened.class_head_->config, config_path));
+  }
   TEMPER_ASSIGN_OR_RETURN(opened.model_, ModelFromConfig(config, config_path));
   opened.stored_as_nf4_ = IsStoredAsNf4(config);
   TEMPER_ASSIGN_OR_RETURN(const bool tied, opened.FilesTieTheHead(config));
@@ -215,7 +225,7 @@ Result<std::map<std::string, std::string>> OpenedModel::FilesOfTemplate() const 
 Status OpenedModel::OpenWeights() {
   TEMPER_ASSIGN_OR_RETURN(weights_, OpenModelWeights(*env_, folder()));
   for (const std::string& notice : weights_->notices()) LogWarning(notice);
-  const std::vector<FileTensor> tensors = FileTensorsOf(model_->StoredWeights());
+  const std::vector<FileTensor> tensors = FileTensorsOf(InFiles(model_->StoredWeights()));
   TEMPER_RETURN_IF_ERROR(CheckTensors(*weights_, tensors));
   TEMPER_RETURN_IF_ERROR(CheckNf4());
   const ModelFacts& facts = model_->facts();
@@ -280,6 +290,14 @@ Status OpenedModel::CheckAdapterBase(const ModelWeights& base) const {
   return OkStatus();
 }
 
+std::vector<StoredWeight> OpenedModel::InFiles(std::vector<StoredWeight> weights) const {
+  if (!class_head_ || !class_head_->added) return weights;
+  const std::string& head = model_->modules().back().weights.front();
+  std::erase_if(weights,
+                [&](const StoredWeight& w) { return w.name == head || w.name == std::string(kAdapterPrefix) + head; });
+  return weights;
+}
+
 Bytes OpenedModel::BytesOfOthers() const {
   TEMPER_CHECK(weights_.has_value()) << "call OpenWeights first";
   Bytes sum;
@@ -323,7 +341,7 @@ Status OpenedModel::Load(const BufferLookup& buffer, int part, int parts) const 
   TransferProgress progress("load");
   // Copies begin as the model has them, unless the adapter holds them.
   const std::vector<StoredWeight> of_model =
-      adapter_weights_ ? model_->StoredWeights() : StoredWeightsAndCopies(*model_);
+      InFiles(adapter_weights_ ? model_->StoredWeights() : StoredWeightsAndCopies(*model_));
   TEMPER_RETURN_IF_ERROR(LoadWeights(*weights_, of_model, buffer, progress.Callback()));
   return adapter_weights_ ? adapter_weights_->Load(buffer) : OkStatus();
 }
@@ -341,6 +359,10 @@ Result<ExportSpec> OpenedModel::ExportPlan() const {
                   .head_tensor = head_tensor,
                   .tied_keys = model_->facts().tied_keys,
                   .keeps_others = model_->facts().keeps_other_tensors};
+  if (class_head_ && class_head_->added) {
+    spec.config = class_head_->config;
+    spec.adds_head = true;
+  }
   TEMPER_ASSIGN_OR_RETURN(TrainableSet set, AdapterSet());
   spec.modules = std::move(set.adapters);
   spec.copies = std::move(set.copies);

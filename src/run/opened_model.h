@@ -17,6 +17,7 @@
 #include "model/lora.h"
 #include "model/model.h"
 #include "model/trainable_set.h"
+#include "run/class_head.h"
 
 namespace temper {
 
@@ -27,6 +28,7 @@ struct ModelChoice {
   bool needs_weights = true;  // false: config.json is enough
   std::string chat_template;  // a name or a file (data/template/known_templates.h); empty: the model's own
   std::string templates_of;   // a checkpoint whose chat templates count, unless one is chosen; empty: none
+  FindsClasses classes = {};  // null: the model keeps the head that it has
   bool by_name = false;       // `model` may also name a known model (model/known_models.h): nothing is read then
 };
 
@@ -41,6 +43,7 @@ class OpenedModel {
   const std::string& folder() const { return source_.model_folder; }
   const ModelSource& source() const { return source_; }
   const std::optional<LoraConfig>& adapter() const { return adapter_; }
+  const std::optional<ClassHead>& class_head() const { return class_head_; }
   bool stored_as_nf4() const { return stored_as_nf4_; }  // the weights of its linear modules, by bitsandbytes
 
   // What the adapter changes; empty without one.
@@ -82,6 +85,8 @@ class OpenedModel {
  private:
   OpenedModel() = default;
   Status CheckNf4() const;
+  // Of the weights, and the copies of them that adapters have, those that the folder's files have.
+  std::vector<StoredWeight> InFiles(std::vector<StoredWeight> weights) const;
   Status FindAddedTemplates(const ModelChoice& choice);
   // Warns where the adapter's tokenizer names another bos_token or eos_token than folder()'s, which is used.
   void CompareTokensOfAdapter() const;
@@ -95,6 +100,7 @@ class OpenedModel {
   Env* env_ = nullptr;
   ModelSource source_;
   bool stored_as_nf4_ = false;
+  std::optional<ClassHead> class_head_;
   bool base_chosen_ = false;  // the user named the adapter's base, rather than the adapter itself
   std::unique_ptr<Model> model_;
   std::optional<LoraConfig> adapter_;

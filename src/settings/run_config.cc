@@ -145,11 +145,20 @@ Result<ResolvedRun> Resolve(const RunConfig& config, const RunFacts& facts) {
   TEMPER_RETURN_IF_ERROR(CheckKeptType("embedding_dtype", c.model.embedding_dtype, c.model.dtype));
   TEMPER_RETURN_IF_ERROR(ResolveRows(facts, run));
   TEMPER_RETURN_IF_ERROR(ResolveAdapter(facts, run));
+  if (c.objective.rule->head != ObjectiveRule::Head::kVocabulary && c.model.method == TrainMethod::kLora) {
+    // As PEFT's task_type SEQ_CLS does.
+    std::vector<std::string> saved = c.lora.saved_names();
+    if (std::find(saved.begin(), saved.end(), kClassHeadModule) == saved.end()) {
+      saved.emplace_back(kClassHeadModule);
+      c.lora.modules_to_save = std::move(saved);
+      run.notes["train_modules"] = "the head, beside the adapter";
+    }
+  }
   if (c.data.template_date.empty()) c.data.template_date = facts.today;
   c.data.weighted = c.data.weighted || facts.weighted_data;
   if (!c.optimizer.learning_rate) {
     const bool lora = c.model.method == TrainMethod::kLora;
-    const bool pairs = c.objective.has_pairs();
+    const bool pairs = c.objective.rule == &Dpo();
     c.optimizer.learning_rate =
         pairs ? (lora ? kLoraPreferenceRate : kFullPreferenceRate) : (lora ? kLoraLearningRate : kFullLearningRate);
     run.notes["learning_rate"] =

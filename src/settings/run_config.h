@@ -55,6 +55,7 @@ struct RunConfig {
   struct Objective {
     const ObjectiveRule* rule = &Sft();
     PreferenceSettings preference;
+    double center_rewards_coefficient = 0;
 
     bool has_pairs() const { return !rule->parts.empty(); }  // rows are answers that belong together
   };

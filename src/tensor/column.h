@@ -22,5 +22,9 @@ inline constexpr ColumnSpec kDocumentLengthColumn = {"document_length", DType::k
 inline constexpr ColumnSpec kSampleStartColumn = {"sample_start", DType::kI32};
 // The sum of the log-probabilities of a document's targets under another model (TokenStore::score).
 inline constexpr ColumnSpec kReferenceColumn = {"reference", DType::kF32};
+// By how much the first of a sample's documents is better.
+inline constexpr ColumnSpec kMarginColumn = {"margin", DType::kF32};
+// At the last token of a sample its class, -1 elsewhere.
+inline constexpr ColumnSpec kLabelColumn = {"label", DType::kI32};
 
 }  // namespace temper

@@ -201,11 +201,10 @@ Status TrainingLoop::Evaluate() {
   progress_.best.Take(report.loss, progress_.step, p_.config.output.early_stopping_threshold);
   const std::span<const ReportSpec> specs = p_.config.objective.rule->reports;
   std::vector<NamedNumber> reports;  // beside the loss
+  for (size_t k = 1; k < specs.size(); ++k) reports.push_back({specs[k].name, report.reports[k]});
+  reports.insert(reports.end(), report.of_classes.begin(), report.of_classes.end());
   std::string shown_reports;
-  for (size_t k = 1; k < specs.size(); ++k) {
-    reports.push_back({specs[k].name, report.reports[k]});
-    shown_reports += fmt::format("  eval_{} {:.4g}", specs[k].name, report.reports[k]);
-  }
+  for (const auto& [name, value] : reports) shown_reports += fmt::format("  eval_{} {:.4g}", name, value);
   LogInfo(fmt::format("step {}  eval_loss {:.4f}{}  ({} tokens, {}, {} rows/s, {} tokens/s)", progress_.step,
                       report.loss, shown_reports, report.tokens, ToString(report.time),
                       Grouped(report.rows_per_second()), Grouped(report.tokens_per_second())));

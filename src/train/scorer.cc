@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <numeric>
 
 namespace temper {
 namespace {
@@ -14,19 +13,13 @@ constexpr std::array<ReportSpec, 1> kLogprobReports = {{{"logprob", kLogprobOutp
 // Numbers that ranks add up at a time.
 constexpr size_t kPiece = 4096;
 
-std::vector<int32_t> AllOf(const TokenStore& store) {
-  std::vector<int32_t> all(static_cast<size_t>(store.size()));
-  std::iota(all.begin(), all.end(), 0);
-  return all;
-}
-
 }  // namespace
 
 Scorer::Scorer(Executor& executor, const TokenStore& store, int64_t max_seq_len,
                std::span<const std::string_view> parts, SamplePlace place, const Peers& peers)
     : executor_(executor),
       store_(store),
-      packing_(store, AllOf(store), {.max_seq_len = max_seq_len, .shuffle = false}),
+      packing_(store, store.AllSamples(), {.max_seq_len = max_seq_len, .shuffle = false}),
       parts_(parts),
       place_(std::move(place)),
       peers_(peers),

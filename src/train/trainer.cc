@@ -9,6 +9,7 @@
 
 #include "model/forward.h"
 #include "program/buffer_names.h"
+#include "train/class_counts.h"
 
 namespace temper {
 namespace {
@@ -76,18 +77,24 @@ double DivisorOf(const ObjectiveRule& objective, int64_t weight, int64_t samples
 
 }  // namespace
 
-HostBatches::HostBatches(const Executor& executor, int64_t micro_batches, std::span<const ReportSpec> reports)
+HostBatches::HostBatches(const Executor& executor, int64_t micro_batches, std::span<const ReportSpec> reports,
+                         const char* also)
     : tokens_(TokensOf(executor.program())),
       micro_batches_(micro_batches),
       columns_(static_cast<size_t>(micro_batches)),
       rng_(static_cast<size_t>(kNumRngWords * micro_batches)),
       reports_(reports.size(), std::vector<float>(static_cast<size_t>(tokens_ * micro_batches))) {
-  TEMPER_CHECK(!reports.empty() && reports.size() <= kMostReports) << reports.size() << " reports";
+  TEMPER_CHECK((!reports.empty() || also != nullptr) && reports.size() <= kMostReports) << reports.size() << " reports";
   const std::vector<Buffer>& buffers = executor.program().buffers;
   for (size_t i = 0; i < buffers.size(); ++i) {
     const Buffer& buffer = buffers[i];
     const auto index = static_cast<int>(i);
     if (buffer.name == kRngInput) io_.push_back({index, std::as_writable_bytes(std::span(rng_))});
+    if (also != nullptr && buffer.name == also) {
+      TEMPER_CHECK(buffer.type.dtype == DType::kF32) << buffer.type.ToString();
+      also_.resize(static_cast<size_t>(buffer.type.shape.elements() * micro_batches));
+      io_.push_back({index, std::as_writable_bytes(std::span(also_))});
+    }
     for (size_t k = 0; k < reports_.size(); ++k) {
       if (buffer.name != reports[k].output) continue;
       io_.push_back({index, std::as_writable_bytes(std::span(reports_[k]))});
@@ -103,6 +110,14 @@ HostBatches::HostBatches(const Executor& executor, int64_t micro_batches, std::s
       columns_[m].push_back({filler, std::span(values).subspan(m * bytes, bytes)});
     }
   }
+}
+
+std::span<const int32_t> HostBatches::values(int64_t micro_batch, const ColumnSpec& column) const {
+  for (const ColumnArray& array : columns(micro_batch)) {
+    if (std::string_view(array.filler->column.name) != column.name) continue;
+    return {reinterpret_cast<const int32_t*>(array.values.data()), array.values.size() / sizeof(int32_t)};
+  }
+  return {};
 }
 
 void HostBatches::AddReports(ReportValues* sums) const {
@@ -218,14 +233,15 @@ Status Trainer::CheckFinite(const Sampler::Batch& batch, const StepReport& repor
 
 Evaluator::Evaluator(Executor& executor, const TokenStore& store, std::span<const int32_t> samples,
                      const PackingOptions& packing, SamplePlace place, const Peers& peers,
-                     const ObjectiveRule& objective)
+                     const ObjectiveRule& objective, int64_t classes)
     : executor_(executor),
       store_(store),
       packing_(store, samples, packing),
       place_(std::move(place)),
       peers_(peers),
       objective_(objective),
-      batch_(executor, 1, objective.reports) {
+      classes_(classes),
+      batch_(executor, 1, objective.reports, classes > 0 ? kPredictionOutput : nullptr) {
   packing_.Pack(0, 0);
 }
 
@@ -236,6 +252,7 @@ Result<EvaluationReport> Evaluator::Run(const std::function<bool()>& stop,
   // Of losses, each times its weight, and of the other reports.
   const auto sums = std::span(report.reports).first(objective_.reports.size());
   BatchCounts own;
+  ClassCounts of_classes(classes_);
   const ContextPart part = PartOf(peers_, packing_.options().max_seq_len);
   const int64_t rows = batch_.tokens_per_micro_batch() / part.local_row();
   for (int64_t all_first = 0; all_first < packing_.rows(); all_first += rows * peers_.data_ranks) {
@@ -248,6 +265,7 @@ Result<EvaluationReport> Evaluator::Run(const std::function<bool()>& stop,
     store_.LetGo();
     TEMPER_RETURN_IF_ERROR(executor_.Run(batch_.io()));
     batch_.AddReports(&report.reports);
+    if (!batch_.also().empty()) of_classes.Add(batch_.values(0, kLabelColumn), batch_.also());
     if (!std::isfinite(sums[0])) {
       Suspects suspects;
       AddSuspects(store_, packing_, first, filled, peers_, batch_.report(0), &suspects);
@@ -265,6 +283,11 @@ Result<EvaluationReport> Evaluator::Run(const std::function<bool()>& stop,
   if (report.tokens == 0) return InvalidArgument("the evaluation data has no supervised token");
   for (double& sum : sums) sum /= DivisorOf(objective_, counts[1], counts[3]);
   report.loss = sums[0];
+  if (classes_ > 0) {
+    TEMPER_RETURN_IF_ERROR(peers_.SumOfLastStage(of_classes.counts()));
+    report.of_classes.push_back({"f1_macro", of_classes.MacroF1()});
+    if (classes_ == 2) report.of_classes.push_back({"f1_binary", of_classes.F1(1)});
+  }
   report.time = Seconds{std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count()};
   return report;
 }

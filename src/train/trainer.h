@@ -9,6 +9,7 @@
 #include <span>
 #include <vector>
 
+#include "base/named_number.h"
 #include "compile/step/update.h"
 #include "data/batch.h"
 #include "data/sampler.h"
@@ -22,8 +23,10 @@ namespace temper {
 // The host's side of the micro-batches of one step: an array for each input that its Program declares.
 class HostBatches {
  public:
-  // Arrays for `micro_batches` times the input of one run of `executor`'s Program, which makes `reports`.
-  HostBatches(const Executor& executor, int64_t micro_batches, std::span<const ReportSpec> reports);
+  // Arrays for `micro_batches` times the input of one run of `executor`'s Program, which makes `reports`, and `also`,
+  // an output of f32 (null: none).
+  HostBatches(const Executor& executor, int64_t micro_batches, std::span<const ReportSpec> reports,
+              const char* also = nullptr);
 
   int64_t tokens_per_micro_batch() const { return tokens_; }
   int64_t micro_batches() const { return micro_batches_; }
@@ -31,6 +34,10 @@ class HostBatches {
   std::span<const ColumnArray> columns(int64_t micro_batch) const { return columns_[static_cast<size_t>(micro_batch)]; }
   // The values of report `k`.
   std::span<const float> report(size_t k) const { return reports_[k]; }
+  // Of all micro-batches; empty if this stage of a pipeline does not make it.
+  std::span<const float> also() const { return also_; }
+  // Of a micro-batch, as filled in; empty if the Program does not read it. REQUIRES: `column` is of i32.
+  std::span<const int32_t> values(int64_t micro_batch, const ColumnSpec& column) const;
   // Adds up all values of each report.
   void AddReports(ReportValues* sums) const;
   // `peers`: gives the number of rows of a micro-batch before this rank's.
@@ -43,6 +50,7 @@ class HostBatches {
   std::vector<std::vector<ColumnArray>> columns_;  // of each micro-batch
   std::vector<int64_t> rng_;
   std::vector<std::vector<float>> reports_;
+  std::vector<float> also_;
   std::vector<HostArray> io_;
 };
 
@@ -102,9 +110,10 @@ class Trainer {
 };
 
 struct EvaluationReport {
-  double loss = 0;            // weighted mean over supervised tokens, or the mean over samples
-  ReportValues reports = {};  // as StepReport's
-  int64_t tokens = 0;         // supervised
+  double loss = 0;                           // weighted mean over supervised tokens, or the mean over samples
+  ReportValues reports = {};                 // as StepReport's
+  std::vector<NamedNumber> of_classes = {};  // of a head of classes: "f1_macro", of two classes also "f1_binary"
+  int64_t tokens = 0;                        // supervised
   int64_t rows = 0, all_tokens = 0;
   Seconds time;
 
@@ -117,7 +126,7 @@ class Evaluator {
   // `executor` runs the "eval" Program, whose micro-batch has `rows` rows of packing.max_seq_len tokens.
   Evaluator(Executor& executor, const TokenStore& store, std::span<const int32_t> samples,
             const PackingOptions& packing, SamplePlace place, const Peers& peers = {},
-            const ObjectiveRule& objective = Sft());
+            const ObjectiveRule& objective = Sft(), int64_t classes = 0);
   // Before each batch calls `progress` with the rows done and those of all ranks, and `stop`; true ends with
   // kInterrupted. Errors: no supervised token among the samples; a loss that is not finite, naming the rows of the
   // data.
@@ -131,6 +140,7 @@ class Evaluator {
   SamplePlace place_;
   const Peers peers_;
   const ObjectiveRule& objective_;
+  const int64_t classes_;  // of the model's head; 0: it has words
   HostBatches batch_;
 };
 

@@ -13,6 +13,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <cstring>
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -214,6 +215,33 @@ class Workplace : public testing::Test {
     for (const std::string& file : Must(PosixEnv().List(kModel))) {
       temper::Spill(JoinPath(to, file), temper::Slurp(JoinPath(kModel, file)));
     }
+    return to;
+  }
+
+  // The example's model under a head of these classes, whose weight is in a file of its own.
+  std::string ModelWithHead(const std::string& name, const std::string& head,
+                            const std::vector<std::string>& classes) const {
+    const std::string to = CopyModel(name);
+    Json config = Json::parse(temper::Slurp(to + "/config.json"));
+    config["architectures"] = {"LlamaForSequenceClassification"};
+    config["pad_token_id"] = 1;
+    for (size_t i = 0; i < classes.size(); ++i) {
+      config["id2label"][std::to_string(i)] = classes[i];
+      config["label2id"][classes[i]] = i;
+    }
+    temper::Spill(to + "/config.json", config.dump());
+    const std::string weights = temper::Slurp(to + "/model.safetensors");
+    uint64_t length = 0;
+    std::memcpy(&length, weights.data(), sizeof length);
+    Json files;
+    for (const auto& [tensor, where] : Json::parse(weights.substr(sizeof length, length)).items()) {
+      if (tensor != "__metadata__") files[tensor] = "model-00001-of-00002.safetensors";
+    }
+    files["score.weight"] = "model-00002-of-00002.safetensors";
+    temper::Spill(to + "/model-00001-of-00002.safetensors", weights);
+    temper::Spill(to + "/model-00002-of-00002.safetensors", temper::Slurp(head));
+    temper::Spill(to + "/model.safetensors.index.json", Json({{"weight_map", files}}).dump());
+    TEMPER_CHECK(PosixEnv().RemoveFile(to + "/model.safetensors").ok());
     return to;
   }
 

@@ -1,0 +1,150 @@
+#include "api/forward_pass.h"
+
+#include <fmt/core.h>
+
+#include "base/log.h"
+#include "compile/run/compiled_run.h"
+#include "config/data_option.h"
+#include "config/run_options.h"
+#include "config/validate.h"
+#include "model/adapted_model.h"
+#include "model/base_format.h"
+#include "program/program_names.h"
+#include "run/data_report.h"
+#include "run/expand_sources.h"
+#include "run/machine.h"
+#include "settings/run_config.h"
+
+namespace temper {
+namespace {
+
+// What rows are read for.
+RowUse UseOf(const ObjectiveRule& objective, ProgramKind kind, const std::string& row_template) {
+  return kind == ProgramKind::kScore ? RowUse::kSequences : RowUseOf(objective, row_template);
+}
+
+Status CheckUseOfHead(const ForwardSettings& s, const OpenedModel& model, ProgramKind kind) {
+  const bool judges = model.class_head().has_value();
+  if (kind == ProgramKind::kScore && !judges) {
+    return InvalidArgument(fmt::format(
+        "{} has no head that judges texts ({}): train one with temper train --task classify or reward, or measure "
+        "its loss with temper eval",
+        s.model.choice.model, model.model().facts().architecture));
+  }
+  if (judges && (s.train_on_prompt || !s.row_template.empty() || s.reasoning_turns == ReasoningTurns::kLast)) {
+    return InvalidArgument(
+        fmt::format("{} judges texts as a whole: leave out train_on_prompt, row_template and reasoning_turns",
+                    s.model.choice.model));
+  }
+  return OkStatus();
+}
+
+}  // namespace
+
+std::vector<OptionGroup> ForwardSettings::Groups(const char* what, bool answers) {
+  std::vector<OptionGroup> groups = model.Groups();
+  std::vector<Option> options = {
+      DataOption(
+          "data", data,
+          fmt::format("{}, a folder or a pattern, or name of a data set in the Hugging Face cache; repeat it for "
+                      "several. FILE:max_samples=N: only its first N rows",
+                      what),
+          /*has_passes=*/false),
+      ColumnsOption(columns),
+      {.name = "max_seq_len",
+       .target = &max_seq_len,
+       .help = "tokens of a row; longer samples are cut",
+       .range = {.at_least = 2},
+       .default_text = "2048, or the model's if that is less"},
+      {.name = "data_cache",
+       .target = &data_cache,
+       .help = "folder that keeps the data's tokens for the next start",
+       .default_text = "none: they are kept in memory"},
+      ChatTemplateKwargs(kwargs)};
+  if (answers) {
+    options.push_back(RowTemplateOption(row_template));
+    options.push_back(ReasoningTurnsOption(reasoning_turns));
+    options.push_back(
+        {.name = "train_on_prompt", .target = &train_on_prompt, .help = "prompts count toward the loss, too"});
+  }
+  options.push_back(
+      {.name = "skip_bad_rows", .target = &skip_bad_rows, .help = "skip and count bad rows instead of stopping"});
+  groups.push_back({"Data", std::move(options)});
+  return groups;
+}
+
+Result<std::unique_ptr<ForwardPass>> OpenForwardPass(ForwardSettings s, ProgramKind kind) {
+  ModelOptions& options = s.model;
+  TEMPER_RETURN_IF_ERROR(CheckRowTemplate({.data = s.data,
+                                           .columns = s.columns,
+                                           .chat_template = options.choice.chat_template,
+                                           .chat_template_kwargs = s.kwargs,
+                                           .row_template = s.row_template,
+                                           .reasoning_turns = s.reasoning_turns}));
+  TEMPER_ASSIGN_OR_RETURN(s.data, ExpandSources(PosixEnv(), s.data, {}));
+  TEMPER_ASSIGN_OR_RETURN(const ProcessorChoice choice, ChooseProcessor(options.device));
+  TEMPER_ASSIGN_OR_RETURN(OpenedModel model, OpenedModel::Open(PosixEnv(), options.choice));
+  TEMPER_RETURN_IF_ERROR(CheckUseOfHead(s, model, kind));
+  TEMPER_RETURN_IF_ERROR(options.ResolveBase(model));
+  TEMPER_RETURN_IF_ERROR(model.OpenWeights());
+  const int threads = options.ResolvedThreads();
+  const ModelFacts& facts = model.model().facts();
+  const ObjectiveRule& objective = facts.classes == 0 ? Sft() : facts.classes == 1 ? Reward() : Classify();
+  const int64_t row = s.max_seq_len.value_or(DefaultMaxSeqLen(facts.max_positions));
+  if (row > facts.max_positions && facts.positions_are_learned) {
+    return InvalidArgument(
+        fmt::format("max_seq_len {0} exceeds the model's {1} positions, and it has no embedding "
+                    "for the rest: set --max_seq_len {1}",
+                    row, facts.max_positions));
+  }
+  TEMPER_ASSIGN_OR_RETURN(RunData data, LoadRunData(PosixEnv(), model,
+                                                    {.sources = s.data,
+                                                     .columns = s.columns,
+                                                     .use = UseOf(objective, kind, s.row_template),
+                                                     .max_seq_len = row,
+                                                     .train_on_prompt = s.train_on_prompt,
+                                                     .skip_bad_rows = s.skip_bad_rows,
+                                                     .template_date = Today(),
+                                                     .chat_template_kwargs = s.kwargs,
+                                                     .row_template = s.row_template,
+                                                     .reasoning_turns = s.reasoning_turns,
+                                                     .threads = threads,
+                                                     .cache = s.data_cache}));
+  DescribeData(data.dataset, s.data, row, facts.max_positions);
+
+  TEMPER_ASSIGN_OR_RETURN(TrainableSet adapter, model.AdapterSet());
+  const AdaptedModel adapted{.model = model.model(), .trains = std::move(adapter), .base = options.Base(choice)};
+  const Graph forward = adapted.Forward({.dtype = options.ResolvedDType(choice),
+                                         .tokens = row,
+                                         .row = row,
+                                         .objective = &objective,
+                                         .graph = kind,
+                                         .objective_settings = {.weighted = data.dataset.store.weighted()}});
+  TEMPER_ASSIGN_OR_RETURN(Processor processor, Processor::Open(choice, threads));
+  TEMPER_ASSIGN_OR_RETURN(const ProcessMemory available, MemoryFor(processor));
+  const std::vector<RunGraph> graphs = {{ProgramName(kind), &forward}};
+  StepSpec step;
+  step.threads = choice.on_gpu() ? 1 : threads;
+  step.memory = MemorySpecOf(options.run);
+  step.joins_adapters = !choice.on_gpu();
+  TEMPER_ASSIGN_OR_RETURN(CompiledPrograms compiled, CompileForwardWithin(available, graphs, std::move(step)));
+  auto pass = std::make_unique<ForwardPass>(ForwardPass{.objective = &objective,
+                                                        .row = row,
+                                                        .model = std::move(model),
+                                                        .data = std::move(data),
+                                                        .processor = std::move(processor),
+                                                        .programs = std::move(compiled)});
+  const Program& program = pass->programs.programs.first();
+  TEMPER_ASSIGN_OR_RETURN(pass->arena, pass->processor.Reserve(program.arena_bytes));
+  TEMPER_ASSIGN_OR_RETURN(pass->far,
+                          ReserveFar(program, options.run.memory.disk, pass->model, pass->processor.device(), threads));
+  TEMPER_ASSIGN_OR_RETURN(
+      pass->executor, Executor::Create(program, *pass->arena, pass->processor.kernels(), nullptr, pass->far.tiers()));
+  TEMPER_RETURN_IF_ERROR(pass->model.Load([&](const std::string& name) {
+    const int i = program.FindBuffer(name);
+    return i < 0 || pass->far.mapped.contains(name) ? DevicePart() : pass->executor->BufferPart(i);
+  }));
+  return pass;
+}
+
+}  // namespace temper
