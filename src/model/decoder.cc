@@ -22,6 +22,7 @@ class Decoder final : public Model {
 
  private:
   void BuildForward(ForwardBuilder& f) const override;
+  Result<GgufModel> Describe() const override { return DescribeGguf(s_); }
   ValueId Block(ForwardBuilder& f, ValueId x_TD, std::span<const RopeTables> ropes, int block) const;
   std::string EmbeddingName() const { return s_.names.prefix + s_.names.embedding + ".weight"; }
   std::string HeadName() const { return s_.names.head + ".weight"; }

@@ -11,6 +11,7 @@
 
 #include "model/feed_forward/experts.h"
 #include "model/feed_forward/mlp.h"
+#include "model/gguf.h"
 #include "model/mixers/attention.h"
 #include "model/mixers/gated_delta.h"
 #include "model/mixers/mamba2.h"
@@ -75,6 +76,7 @@ struct DecoderSpec {
   double logit_cap = 0;          // logits l become cap * tanh(l / cap); 0: no cap
   double embedding_dropout = 0;  // in training, on the input of the first block
   bool init_by_depth = false;    // from scratch: smaller initial weights in the last products of both parts of blocks
+  GgufArchitecture gguf;         // how llama.cpp computes it
   int64_t embed = 0;  // width of the embedding table; `project_in` and `project_out` adapt it to hidden. 0: hidden
 
   // Parts of that kind in all blocks, in order.

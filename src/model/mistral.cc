@@ -41,6 +41,8 @@ Result<DecoderSpec> ReadWindowed(const Json& config, const char* architecture, c
 // If the file has layer_types, transformers also treats it as a Ministral (AutoConfig).
 Result<std::unique_ptr<Model>> ReadMistral(const Json& config, const std::string& where) {
   TEMPER_ASSIGN_OR_RETURN(DecoderSpec s, ReadWindowed(config, "MistralForCausalLM", where));
+  s.gguf = {
+      .name = "llama", .interleaved = true, .out_bias = true, .mlp_bias = true, .factors = true, .any_head_dim = true};
   return MakeDecoder(std::move(s));
 }
 
