@@ -53,7 +53,7 @@ constexpr Known kKnown[] = {
     {"falcon", "punctuation Contiguous\nwords, bytes\nnumbers\nsplit [0-9][0-9][0-9]"},
 };
 
-std::string TextOf(const Json& json, const char* key, const char* fallback) {
+std::string StringAt(const Json& json, const char* key, const char* fallback) {
   const auto it = json.find(key);
   return it != json.end() && it->is_string() ? it->get<std::string>() : fallback;
 }
@@ -63,7 +63,7 @@ bool FlagOf(const Json& json, const char* key, bool fallback) {
 }
 
 std::string StepOf(const Json& json) {
-  const std::string type = TextOf(json, "type", "");
+  const std::string type = StringAt(json, "type", "");
   if (type == "ByteLevel") {
     const char* const prefix = FlagOf(json, "add_prefix_space", true) ? "a space before the text, " : "";
     return fmt::format("{}{}bytes", prefix, FlagOf(json, "use_regex", true) ? "words, " : "");
@@ -71,22 +71,22 @@ std::string StepOf(const Json& json) {
   if (type == "Digits") return FlagOf(json, "individual_digits", false) ? "digits" : "numbers";
   if (type == "Split") {
     const auto pattern = json.find("pattern");
-    const std::string expression = pattern == json.end() ? "" : TextOf(*pattern, "Regex", "");
-    const std::string behavior = TextOf(json, "behavior", "");
+    const std::string expression = pattern == json.end() ? "" : StringAt(*pattern, "Regex", "");
+    const std::string behavior = StringAt(json, "behavior", "");
     const bool invert = FlagOf(json, "invert", false);
     // Where the expression matches everywhere, both are the same.
     const bool isolated = (behavior == "Isolated" && !invert) || (behavior == "Removed" && invert);
     if (isolated && !expression.empty()) return "split " + expression;
     return fmt::format("split {} {}", behavior, json.dump());
   }
-  if (type == "Punctuation") return "punctuation " + TextOf(json, "behavior", "Isolated");
+  if (type == "Punctuation") return "punctuation " + StringAt(json, "behavior", "Isolated");
   return type;
 }
 
 void AddSteps(const Json& json, std::vector<std::string>* steps) {
   if (!json.is_object()) return;
   const auto inner = json.find("pretokenizers");
-  if (TextOf(json, "type", "") != "Sequence" || inner == json.end()) {
+  if (StringAt(json, "type", "") != "Sequence" || inner == json.end()) {
     steps->push_back(StepOf(json));
     return;
   }
