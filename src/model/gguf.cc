@@ -112,7 +112,10 @@ class Describer {
     using enum RopeDescription::Type;
     const RopeDescription& d = rope.described;
     Need(d.type != kDynamic, "dynamic rotary scaling");
-    Need(rope.position_beta == 0, "queries that are scaled with their position");
+    const bool of_yarn = d.type == kYarn && rope.position_original == d.original;
+    Need(rope.position_beta == 0 || (a_.scales_queries && of_yarn), "queries that are scaled with their position");
+    Need(d.type != kYarn || (d.truncates && (a_.betas || (d.beta_fast == 32 && d.beta_slow == 1))),
+         "the bounds of YaRN (truncate, beta_fast, beta_slow)");
     Need(&rope == &s_.ropes[0] || d.type == kPlain, "rotary scaling of layers with a window");
     Need((d.type != kLlama3 && d.type != kLongrope) || a_.factors, "rotary scaling with a factor for each frequency");
     Need(rope.interleaved == s_.ropes[0].interleaved && (!rope.interleaved || a_.interleaved),

@@ -22,6 +22,8 @@ struct GgufArchitecture {
   // What it reads if it is there.
   bool out_bias = false, mlp_bias = false;  // biases of attention's output and of the MLP
   bool windows = false;                     // sliding windows, in the layers that the file lists
+  bool betas = false;                       // the bounds of YaRN (beta_fast, beta_slow)
+  bool scales_queries = false;              // queries grow with their position, from YaRN's context on
   bool factors = false;                     // a factor for each frequency: rotary scaling of Llama 3 and longrope
   bool own_head = true;                     // a head beside the embedding
   bool needs_head = false;                  // a head even if it is the embedding

@@ -1,4 +1,5 @@
-// How families describe themselves for llama.cpp. What llama.cpp computes is compared by tests/parity/gguf/check_gguf.py.
+// How families describe themselves for llama.cpp. What llama.cpp computes is compared by
+// tests/parity/gguf/check_gguf.py.
 #include "model/gguf.h"
 
 #include <gtest/gtest.h>
@@ -49,8 +50,10 @@ TEST(Gguf, LlamaIsNamedAndMeasuredAsLlamaCppReadsIt) {
 
 TEST(Gguf, ScalingOfLlama3IsATensorOfFactors) {
   Json config = Llama();
-  config["rope_scaling"] = {{"rope_type", "llama3"},       {"factor", 8.0},
-                            {"low_freq_factor", 1.0},      {"high_freq_factor", 4.0},
+  config["rope_scaling"] = {{"rope_type", "llama3"},
+                            {"factor", 8.0},
+                            {"low_freq_factor", 1.0},
+                            {"high_freq_factor", 4.0},
                             {"original_max_position_embeddings", 128}};
   const auto model = Describe(config);
   ASSERT_TRUE(model.ok());

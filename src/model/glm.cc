@@ -31,7 +31,7 @@ Result<DecoderSpec> Read(const Json& config, const char* architecture, const std
 
 Result<std::unique_ptr<Model>> ReadGlm(const Json& config, const std::string& where) {
   TEMPER_ASSIGN_OR_RETURN(DecoderSpec s, Read(config, "GlmForCausalLM", where));
-  s.gguf = {.name = "chatglm", .interleaved = true, .fused_gate_up = true, .any_head_dim = true};
+  s.gguf = {.name = "chatglm", .interleaved = true, .fused_gate_up = true};
   return MakeDecoder(std::move(s));
 }
 

@@ -75,6 +75,13 @@ Result<std::unique_ptr<Model>> ReadMinistral3(const Json& given, const std::stri
                                                      where));
   TEMPER_RETURN_IF_ERROR(ReadPositionScale(config, "llama_4_scaling_beta", where, &s.ropes[0]));
   TEMPER_RETURN_IF_ERROR(SetWindow(config, 0, where, &s));
+  s.gguf = {.name = "mistral3",
+            .interleaved = true,
+            .betas = true,
+            .scales_queries = true,
+            .factors = true,
+            .any_head_dim = true,
+            .keys = {{"attention.temperature_scale", static_cast<float>(s.ropes[0].position_beta)}}};
   return MakeDecoder(std::move(s));
 }
 

@@ -101,6 +101,7 @@ Status StretchYarn(const Parameters& p, RopeSpec* rope) {
   rope->described.factor = factor;
   rope->described.beta_fast = fast;
   rope->described.beta_slow = slow;
+  rope->described.truncates = truncate;
   TEMPER_ASSIGN_OR_RETURN(rope->scale, p.Positive("attention_factor", scale, "yarn"));
   const auto dims = static_cast<double>(p.dims);
   const auto dim_of = [&](double turns) {

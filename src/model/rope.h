@@ -15,6 +15,7 @@ struct RopeDescription {
   enum class Type : uint8_t { kPlain, kLinear, kDynamic, kLlama3, kYarn, kLongrope } type = Type::kPlain;
   double theta = 0, factor = 1;
   int64_t original = 0;                           // positions before scaling
+  bool truncates = true;                          // of YaRN: its bounds are whole numbers
   double beta_fast = 32, beta_slow = 1;           // of YaRN
   std::vector<double> short_factor, long_factor;  // of longrope, and of Llama 3 (short): what divides each frequency
   friend bool operator==(const RopeDescription&, const RopeDescription&) = default;

@@ -22,6 +22,7 @@ import re
 import shutil
 import subprocess
 import sys
+import unicodedata
 import warnings
 
 import gguf
@@ -35,6 +36,7 @@ HERE = pathlib.Path(__file__).parent
 GOLDENS = HERE.parent / "goldens" / "models"
 GREEDY = 60
 transformers.logging.set_verbosity_error()
+transformers.logging.disable_progress_bar()
 warnings.filterwarnings("ignore")
 
 
@@ -58,9 +60,16 @@ def export(args, model, out, kind, *more):
     return out / f"model-{kind}.gguf", done.stderr + done.stdout
 
 
-def reference(folder, half):
-    model = transformers.AutoModelForCausalLM.from_pretrained(folder, torch_dtype=torch.float32,
-                                                              attn_implementation="eager").eval()
+def reference(folder, half, without_window):
+    kind = transformers.AutoModelForCausalLM
+    if json.loads((folder / "config.json").read_text())["architectures"][0] == "Mistral3ForConditionalGeneration":
+        kind = transformers.AutoModelForImageTextToText
+    more = {}
+    if without_window:  # llama.cpp leaves it out, as the export says
+        more = dict(config=transformers.AutoConfig.from_pretrained(folder))
+        more["config"].sliding_window = None
+        more["config"].layer_types = ["full_attention"] * more["config"].num_hidden_layers
+    model = kind.from_pretrained(folder, torch_dtype=torch.float32, attn_implementation="eager", **more).eval()
     if half:  # matrices are rounded, vectors are not
         for name, p in model.named_parameters():
             if p.dim() > 1:
@@ -69,8 +78,8 @@ def reference(folder, half):
 
 
 def greedy(model, ids, n):
-    """As llama.cpp decodes; also how near the two largest logits ever were."""
-    out, gap = [], np.inf
+    """As llama.cpp decodes; and of each step how near the two largest logits are, of the largest."""
+    out, gaps = [], []
     past = None
     with torch.no_grad():
         given = torch.tensor([ids])
@@ -79,52 +88,105 @@ def greedy(model, ids, n):
             past = step.past_key_values
             logits = step.logits[0, -1]
             top = logits.topk(2).values
-            gap = min(gap, float(top[0] - top[1]) / float(logits.abs().max()))
+            gaps.append(float(top[0] - top[1]) / float(logits.abs().max()))
             out.append(int(logits.argmax()))
             given = torch.tensor([[out[-1]]])
-    return out, gap
+    return out, gaps
+
+
+SIZES = dict(vocab_size=128, hidden_size=32, intermediate_size=48, num_hidden_layers=4, num_attention_heads=4,
+             num_key_value_heads=2, max_position_embeddings=256, pad_token_id=0, bos_token_id=1, eos_token_id=2)
+# As published models have it, where goldens/models vary what llama.cpp does not.
+PLAIN = {
+    "gemma": (transformers.GemmaConfig, dict(head_dim=16)),
+    "gemma2": (transformers.Gemma2Config, dict(head_dim=16, query_pre_attn_scalar=16, sliding_window=8)),
+    "gemma3": (transformers.Gemma3TextConfig, dict(head_dim=16, query_pre_attn_scalar=16, sliding_window=8,
+                                                   num_hidden_layers=7)),
+    "cohere": (transformers.CohereConfig, dict(tie_word_embeddings=True, logit_scale=0.25)),
+    "cohere2": (transformers.Cohere2Config, dict(tie_word_embeddings=True, sliding_window=8)),
+    "exaone4": (transformers.Exaone4Config, dict(sliding_window=None, layer_types=["full_attention"] * 4)),
+    "glm": (transformers.GlmConfig, dict(head_dim=8)),
+    "glm4": (transformers.Glm4Config, dict(head_dim=8)),
+    "nemotron": (transformers.NemotronConfig, {}),
+    "olmo2": (transformers.Olmo2Config, {}),
+    "olmo2 tied": (transformers.Olmo2Config, dict(tie_word_embeddings=True)),
+    "olmoe": (transformers.OlmoeConfig, dict(num_key_value_heads=4, num_experts=8, num_experts_per_tok=2)),
+    "smollm3": (transformers.SmolLM3Config, dict(num_hidden_layers=8, tie_word_embeddings=True)),
+    "falcon": (transformers.FalconConfig, dict(bias=False, new_decoder_architecture=False, multi_query=True)),
+    "falcon 40b": (transformers.FalconConfig, dict(bias=False, new_decoder_architecture=True, num_kv_heads=2)),
+    "gpt_neox sequential": (transformers.GPTNeoXConfig, dict(use_parallel_residual=False, rotary_pct=0.25)),
+    "starcoder2": (transformers.Starcoder2Config, dict(sliding_window=None)),
+    "llama yarn": (transformers.LlamaConfig, dict(rope_parameters={
+        "rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "original_max_position_embeddings": 64})),
+    "llama yarn factor": (transformers.LlamaConfig, dict(rope_parameters={
+        "rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "original_max_position_embeddings": 64,
+        "attention_factor": 1.3})),
+    "gemma3 linear": (transformers.Gemma3TextConfig, dict(
+        head_dim=16, query_pre_attn_scalar=16, sliding_window=8, num_hidden_layers=7, rope_parameters={
+            "full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 1000000.0},
+            "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0}})),
+}
+
+
+def plain(args):
+    for name, (kind, changes) in PLAIN.items():
+        if args.only and name not in args.only:
+            continue
+        folder = args.work / "plain" / name.replace(" ", "_")
+        shutil.rmtree(folder, ignore_errors=True)
+        torch.manual_seed(5)
+        config = kind(**{**SIZES, **changes})
+        model = transformers.AutoModelForCausalLM.from_config(config, torch_dtype=torch.float32)
+        for p in model.parameters():  # zeros and ones of norms and biases show nothing
+            p.data += torch.randn_like(p) * 0.1
+        model.save_pretrained(folder)
+        yield name, folder
 
 
 def families(args, failures):
-    for folder in sorted(GOLDENS.iterdir()):
-        if args.only and folder.name not in args.only:
-            continue
-        if not (folder / "config.json").exists():
+    goldens = [(f.name, f) for f in sorted(GOLDENS.iterdir()) if (f / "config.json").exists()]
+    for title, folder in list(plain(args)) + goldens:
+        if args.only and title not in args.only:
             continue
         for kind in ("f32", "f16"):
-            name = f"{folder.name} {kind}"
+            name = f"{title} {kind}"
             path, said = export(args, folder, args.work / "families", kind)
             if path is None:
-                print(f"---- {folder.name}: refused: {said[-230:]}", flush=True)
+                print(f"---- {title}: refused: {said[-230:]}", flush=True)
                 break
             try:
-                compare(args, folder, path, kind, name, failures)
+                compare(folder, path, kind, name, said, failures)
             except Exception as e:  # a model that llama.cpp does not load is a result
                 failures.say(name, False, f"{type(e).__name__}: {str(e)[-400:]}")
 
 
-def compare(args, folder, path, kind, name, failures):
-    model = reference(folder, kind == "f16")
+def compare(folder, path, kind, name, said, failures):
+    model = reference(folder, kind == "f16", "no sliding window" in said)
     config = model.config.get_text_config()
     limit = getattr(config, "max_position_embeddings", None) or getattr(config, "n_positions", 64)
+    limit = min(limit, getattr(config, "original_max_position_embeddings", None) or limit)  # longrope's factors change there
     length = min(24, limit // 3)
     rng = random.Random(7)
     ids = [rng.randrange(3, config.vocab_size) for _ in range(length)]
     with torch.no_grad():
         theirs = model(torch.tensor([ids])).logits[0].numpy()
     n = min(GREEDY, limit - length)
-    expected, gap = greedy(model, ids, n)
+    expected, gaps = greedy(model, ids, n)
     ours = llama.Model(path)
-    ours.open(256)
+    ours.open(min(256, limit))
     logits = ours.logits(ids)
     got = ours.greedy(ids, n)
     ours.close()
     error = float(np.abs(logits - theirs).max() / np.abs(theirs).max())
-    # f16 products round what they read: 11 bits, some products behind each other.
-    good = error < (2e-4 if kind == "f32" else 1e-2)
+    # f16 products round what they read: 11 bits, some products behind each other. llama.cpp looks gelu up in a table of
+    # f16, and has no gelu but that by tanh.
+    table = "gelu" in str(getattr(config, "hidden_act", "")) + str(getattr(config, "activation_function", "")) + str(
+        getattr(config, "activation", "")) or config.model_type.startswith("gemma")
+    good = error < (1e-2 if kind == "f16" else 3e-3 if table else 2e-5)
     same = next((i for i, (a, b) in enumerate(zip(got, expected)) if a != b), n)
-    failures.say(name, good and same == n, f"logits differ by {error:.1e} of the largest, {same} of {n} greedy tokens are "
-                 f"the same (nearest pair of logits: {gap:.1e})")
+    near = same < n and gaps[same] < 2 * error  # either is right
+    failures.say(name, good and (same == n or near), f"logits differ by {error:.1e} of the largest, {same} of {n} greedy tokens "
+                 f"are the same" + (f" (then two logits differ by {gaps[same]:.1e})" if same < n else ""))
 
 
 def texts(args):
@@ -242,8 +304,11 @@ def tokenizers(args, failures):
             processor = sentencepiece.SentencePieceProcessor(model_file=str(folder / "tokenizer.model"))
             encode = processor.encode
         else:
-            slow = transformers.AutoTokenizer.from_pretrained(folder)
-            encode = lambda text: slow.encode(text, add_special_tokens=False)  # noqa: E731
+            theirs = hf.Tokenizer(hf.models.BPE.from_file(str(folder / "vocab.json"), str(folder / "merges.txt")))
+            theirs.pre_tokenizer = hf.pre_tokenizers.Sequence(known_pre_tokenizers()["qwen2" if name == "qwen2" else "gpt-2"][0])
+            if name == "qwen2":
+                theirs.normalizer = hf.normalizers.NFC()
+            encode = lambda text: theirs.encode(text, add_special_tokens=False).ids  # noqa: E731
         pre = gguf.GGUFReader(path).fields["tokenizer.ggml.pre"].contents()
         known = set(theirs.get_vocab()) if "tinystories" in name else None
         different, skipped = [], 0
@@ -251,12 +316,15 @@ def tokenizers(args, failures):
             if known is not None and not set(text.replace(" ", "▁")) <= known:
                 skipped += 1  # the vocabulary has no bytes: llama.cpp fails there
                 continue
-            got = ours.tokens(text, special=False)
+            if "(NFC)" in said and unicodedata.normalize("NFC", text) != text:
+                skipped += 1  # as the export says
+                continue
+            got = ours.tokens(text, special=False, parse=True)
             if got != list(encode(text)):
                 different.append((text, got, list(encode(text))))
         ours.close()
         failures.say(name, not different, f"{pre}: {len(all_texts) - skipped - len(different)} of {len(all_texts) - skipped} "
-                     f"texts have the same tokens{f' ({skipped} have unknown characters)' if skipped else ''}"
+                     f"texts have the same tokens{f' ({skipped} left out, as the export says)' if skipped else ''}"
                      + "".join(f"\n     {t!r}: {a[:12]} {b[:12]}" for t, a, b in different[:3]))
 
 
