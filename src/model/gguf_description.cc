@@ -1,4 +1,4 @@
-#include "model/gguf.h"
+#include "model/gguf_description.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -6,8 +6,6 @@
 #include <algorithm>
 #include <cmath>
 #include <iterator>
-
-#include "model/decoder.h"
 
 namespace temper {
 namespace {
@@ -37,10 +35,10 @@ class Describer {
     }
     FindMissing();
     if (!missing_.empty()) {
-      return Unsupported(fmt::format(
-          "{}: llama.cpp's architecture {} does not compute {} of this model. Export a Hugging Face folder instead, "
-          "with --format hf",
-          family, a_.name, fmt::join(missing_, ", ")));
+      return Unsupported(
+          fmt::format("{}: this model has what llama.cpp's architecture {} does not compute: {}. Export a Hugging Face "
+                      "folder instead, with --format hf",
+                      family, a_.name, fmt::join(missing_, ", ")));
     }
     out_.architecture = a_.name;
     WriteKeys();
@@ -104,6 +102,7 @@ class Describer {
       Need(experts() == nullptr, "layers with experts beside layers with an MLP");
     } else if (const auto* const experts = std::get_if<ExpertsSpec>(&block.feed_forward); experts != nullptr) {
       Need(experts->activation == a_.activation, "the activation of the experts");
+      Need(this->experts() != nullptr, "layers with experts beside layers with an MLP");
       Need(experts->normalise == a_.normalises_experts, "how the weights of experts add up (norm_topk_prob)");
     }
   }

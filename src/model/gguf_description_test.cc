@@ -1,6 +1,6 @@
 // How families describe themselves for llama.cpp. What llama.cpp computes is compared by
 // tests/parity/gguf/check_gguf.py.
-#include "model/gguf.h"
+#include "model/gguf_description.h"
 
 #include <gtest/gtest.h>
 
@@ -9,7 +9,7 @@
 
 #include "model/families.h"
 
-namespace temper::gguf_test {
+namespace temper::gguf_description_test {
 namespace {
 
 Json Llama() {
@@ -91,7 +91,7 @@ TEST(Gguf, WhatLlamaCppDoesNotComputeIsRefusedByName) {
   };
   Json config = Llama();
   config["hidden_act"] = "gelu";
-  EXPECT_NE(message(config).find("llama does not compute the activation of the MLP"), std::string::npos);
+  EXPECT_NE(message(config).find("architecture llama does not compute: the activation of the MLP"), std::string::npos);
   config = Llama();
   config["rope_scaling"] = {{"rope_type", "dynamic"}, {"factor", 2.0}};
   EXPECT_NE(message(config).find("dynamic rotary scaling"), std::string::npos);
@@ -111,4 +111,4 @@ TEST(Gguf, AWindowThatLlamaCppLeavesOutIsSaid) {
 }
 
 }  // namespace
-}  // namespace temper::gguf_test
+}  // namespace temper::gguf_description_test

@@ -1,18 +1,16 @@
 // How llama.cpp computes a family: GGUF files name an architecture, which fixes everything but sizes. A family's reader
-// names the architecture and says what of it is not as usual; DescribeGguf writes down the model's tensors and keys,
-// and refuses what the architecture does not compute. Source: llama.cpp, conversion/*.py and src/models/*.cpp.
+// names the architecture and says what of it is not as usual; gguf_description.h writes down the model's tensors and
+// keys, and refuses what the architecture does not compute. Source: llama.cpp, conversion/*.py and src/models/*.cpp.
 #pragma once
 
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "format/gguf/gguf_tensor.h"
+#include "format/gguf/gguf_writer.h"
 #include "model/feed_forward/mlp.h"
 
 namespace temper {
-
-struct DecoderSpec;
 
 struct GgufArchitecture {
   const char* name = nullptr;  // nullptr: llama.cpp has none
@@ -43,8 +41,5 @@ struct GgufArchitecture {
   std::vector<std::pair<const char*, GgufValue>> keys = {};  // of this model, behind "<name>."
   std::string missing = {};  // what of this model the architecture does not compute; "": nothing
 };
-
-// Tensors name weights as the forward pass does (GgufTensor::parts, without shape and source).
-Result<GgufModel> DescribeGguf(const DecoderSpec& spec);
 
 }  // namespace temper
