@@ -17,9 +17,13 @@ EXCEPTIONS = {
     # model_type gives the kind of a tokenizer with vocab.json and merges.txt, as in transformers.
     "src/data/tokenizer/vocab_merges.cc": {"qwen2", "qwen3"},
     "src/plan/page_template.cc": {"w3"},  # www.w3.org
+    # Names of GGUF files: llama.cpp's architectures whose tensors get types of their own, tokenizers and pre-tokenizers.
+    "src/format/gguf/quant_mix.cc": {"qwen2", "olmo", "llama", "jais2", "falcon"},
+    "src/data/tokenizer/gguf_vocabulary.cc": {"gpt2", "llama"},
+    "src/data/tokenizer/gguf_pre_tokenizer.cc": {"llama", "qwen2", "falcon"},
 }
 # Files of src/model that are not families: they name values of the graph and settings of PEFT and bitsandbytes.
-NO_FAMILIES = {"forward.cc", "forward.h", "initialize.cc", "initialize.h", "lora.cc", "lora.h", "lora_layers.cc", "lora_layers.h",
+NO_FAMILIES = {"forward.cc", "forward.h", "gguf_description.cc", "initialize.cc", "initialize.h", "lora.cc", "lora.h", "lora_layers.cc", "lora_layers.h",
                "lora_rewrite.cc", "lora_rewrite.h", "model.cc", "model.h", "quantisation_config.cc", "quantisation_config.h",
                "trainable_set.cc", "trainable_set.h"}
 # Attributes of ops, some with the name of a key; an op; the key that identifies families; words that are also families.
@@ -43,7 +47,7 @@ def literals(path):
         # A comment after code: from the first // outside a literal on.
         code = re.sub(r'("(?:[^"\\]|\\.)*")|//.*', lambda m: m[1] or "", line)
         for literal in STRING.findall(code):
-            yield number, literal
+            yield number, literal.replace("llama.cpp", "")  # a program
 
 
 def sources(folder):

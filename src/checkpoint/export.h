@@ -3,50 +3,10 @@
 // of one module and a few MiB.
 #pragma once
 
-#include <functional>
-#include <map>
-#include <optional>
-#include <span>
-#include <string>
-#include <vector>
-
-#include "checkpoint/adapter.h"
-#include "checkpoint/load_weights.h"
-#include "checkpoint/model_source.h"
+#include "checkpoint/export_spec.h"
 #include "checkpoint/weight_checksums.h"
 
 namespace temper {
-
-struct ExportSpec {
-  ModelSource source;
-  std::vector<FileTensor> tensors;   // of the model's files, which hold its weights
-  std::vector<std::string> ignored;  // name endings of tensors that are left out silently
-  // The output head: its module, and the tensor that it multiplies with. If that is the tensor of another module, the
-  // head is tied to it, and config.json says so under the JSON pointers `tied_keys`.
-  std::string head, head_tensor;
-  std::vector<std::string> tied_keys;
-  std::vector<LoraModule> modules;  // of source.adapter_folder
-  std::vector<TrainedCopy> copies;  // as well: they take the place of the model's
-  // For the adapted modules and the head, by path: names of the weight in files. The first is the one it is written
-  // under. Of stacks: the tensors of all matrices of one part after the other.
-  std::map<std::string, std::vector<std::string>> tensors_of;
-  std::optional<std::string> config;  // the text of config.json, if it is not the model folder's
-  bool adds_head = false;             // the model's files lack head_tensor, which only the adapter has
-  bool keeps_others = false;          // tensors outside `tensors` belong to the model, too: exported byte for byte
-  std::string output_dir;
-  std::optional<DType> dtype;  // bf16, f16 or f32; default: as stored, for a full checkpoint as its config.json says
-  bool overwrite = false;      // else output_dir must be missing or empty; one with a run or an adapter is refused
-  Bytes max_shard = {5'000'000'000};
-  // Companion files, by name, that get another text (also those that model_folder lacks), or are left out (nullopt).
-  std::map<std::string, std::optional<std::string>> replaced;
-};
-
-struct ExportReport {
-  std::vector<std::string> files;  // names, in the order they were written
-  Bytes bytes;                     // of the weights
-  int64_t tensors = 0, merged = 0;
-  std::vector<std::string> notices;  // untied embeddings, tensors left out or kept
-};
 
 // config.json is written last: an interrupted export is not a model folder. Files beside the weights are copied byte
 // for byte, except those replaced, and config.json if the dtype or the tying of the embeddings changes.

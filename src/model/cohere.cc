@@ -42,6 +42,15 @@ Result<DecoderSpec> ReadCoheres(const Json& config, const char* architecture, co
   return s;
 }
 
+GgufArchitecture CohereGguf(const char* name, const DecoderSpec& s) {
+  return {.name = name,
+          .interleaved = true,
+          .own_head = false,
+          .scales_logits = true,
+          .parallel = true,
+          .keys = {{"logit_scale", static_cast<float>(s.logit_scale)}}};
+}
+
 // The embedding of layers of that type, appended to `ropes`; its index, or kNoRope where the file says null. The class
 // reads nothing else of rotary embeddings.
 Result<int> AddRopeOf(const Json& config, const char* type, const std::string& where, DecoderSpec* spec) {
@@ -71,6 +80,8 @@ Result<std::unique_ptr<Model>> ReadCohere(const Json& config, const std::string&
   if (qk_norm) {
     for (AttentionSpec* const a : s.attentions()) a->qk_norm = AttentionSpec::QkNorm::kEachHead;
   }
+  s.gguf = CohereGguf("command-r", s);
+  if (s.blocks.size() >= 64 && !qk_norm) s.gguf.missing = "64 layers without norms of q and k";
   return MakeDecoder(std::move(s));
 }
 
@@ -86,6 +97,9 @@ Result<std::unique_ptr<Model>> ReadCohere2(const Json& config, const std::string
   TEMPER_RETURN_IF_ERROR(SetWindows(
       config, window, [&](int64_t block) { return (block + 1) % pattern != 0; }, where, &s));
   for (AttentionSpec* const a : s.attentions()) a->rope = a->window > 0 ? 0 : kNoRope;
+  s.gguf = CohereGguf("cohere2", s);
+  s.gguf.windows = true;
+  s.gguf.rope = GgufArchitecture::Rope::kWindowed;
   return MakeDecoder(std::move(s));
 }
 

@@ -3,9 +3,11 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <utility>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <utility>
+
+#include "model/gguf_description.h"
 
 namespace temper {
 namespace {
@@ -34,6 +36,7 @@ class Decoder final : public Model {
 
  private:
   void BuildForward(ForwardBuilder& f) const override;
+  Result<GgufModel> Describe() const override { return DescribeGguf(s_); }
   ValueId Block(ForwardBuilder& f, ValueId x_TD, std::span<const RopeTables> ropes, int block) const;
   std::string EmbeddingName() const { return s_.names.prefix + s_.names.embedding + ".weight"; }
   std::string HeadName() const { return s_.names.head + ".weight"; }
@@ -196,38 +199,7 @@ bool IsNull(const Json& config, const char* key) {
   return it != config.end() && it->is_null();
 }
 
-// The parts of kind T in all blocks.
-template <class T, class Variant>
-std::vector<T*> PartsOf(std::vector<DecoderBlock>& blocks, Variant DecoderBlock::*part) {
-  std::vector<T*> parts;
-  for (DecoderBlock& block : blocks) {
-    if (T* const found = std::get_if<T>(&(block.*part)); found != nullptr) parts.push_back(found);
-  }
-  return parts;
-}
-
 }  // namespace
-
-std::vector<AttentionSpec*> DecoderSpec::attentions() {
-  return PartsOf<AttentionSpec>(blocks, &DecoderBlock::mixer);
-}
-std::vector<MlpSpec*> DecoderSpec::mlps() {
-  return PartsOf<MlpSpec>(blocks, &DecoderBlock::feed_forward);
-}
-
-void DecoderSpec::SetNorm(NormSpec spec) {
-  norm = spec;
-  for (DecoderBlock& block : blocks) block.norms.spec = spec;
-  for (AttentionSpec* const attention : attentions()) attention->norm = spec;
-}
-void DecoderSpec::NameNorms(const BlockNorms& names) {
-  for (DecoderBlock& block : blocks) {
-    const BlockNorms before = block.norms;
-    block.norms = names;
-    block.norms.spec = before.spec;
-    block.norms.after_sums = before.after_sums;
-  }
-}
 
 Result<DecoderSpec> ReadDecoder(const Json& config, std::string architecture, const DecoderDefaults& defaults,
                                 const std::string& where) {

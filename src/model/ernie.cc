@@ -27,6 +27,7 @@ Result<std::unique_ptr<Model>> ReadErnie45(const Json& file, const std::string& 
   TEMPER_ASSIGN_OR_RETURN(const bool bias, BoolOr(config, "use_bias", false, where));
   for (AttentionSpec* const a : s.attentions()) a->qkv_bias = a->out_bias = bias;
   for (MlpSpec* const m : s.mlps()) m->bias = bias;
+  s.gguf = {.name = "ernie4_5", .interleaved = true, .out_bias = true, .any_head_dim = true};
   return MakeDecoder(std::move(s));
 }
 

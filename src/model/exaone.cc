@@ -39,6 +39,7 @@ Result<std::unique_ptr<Model>> ReadExaone(const Json& file, const std::string& w
                       {".self_attn.", ".attn.attention."},       {".input_layernorm", ".ln_1"},
                       {".post_attention_layernorm", ".ln_2"},    {".mlp.gate_proj", ".mlp.c_fc_0"},
                       {".mlp.up_proj", ".mlp.c_fc_1"},           {".mlp.down_proj", ".mlp.c_proj"}};
+  s.gguf = {.name = "exaone", .factors = true};
   return MakeDecoder(std::move(s));
 }
 
@@ -72,6 +73,13 @@ Result<std::unique_ptr<Model>> ReadExaone4(const Json& config, const std::string
     a->qk_norm = AttentionSpec::QkNorm::kHeads;
     a->rope = window == 0 || a->window > 0 ? 0 : kNoRope;
   }
+  // llama.cpp knows the model with windows by its number of blocks.
+  const bool windows = std::ssize(s.blocks) == 64;
+  s.gguf = {.name = "exaone4",
+            .windows = windows,
+            .factors = true,
+            .rope = GgufArchitecture::Rope::kWindowed,
+            .missing = window == 0 || windows ? "" : "windows of models that have not 64 layers"};
   return MakeDecoder(std::move(s));
 }
 

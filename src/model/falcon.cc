@@ -86,6 +86,12 @@ Result<std::unique_ptr<Model>> ReadFalcon(const Json& file, const std::string& w
     block.mixer_out_dropout = of_attention;
     block.feed_forward_out_dropout = p;
   }
+  s.gguf = {.name = "falcon", .activation = Activation::kGelu, .parallel = true, .fused_qkv = true};
+  if (parallel && norms == 2) {
+    s.gguf.attn_norm = "attn_norm_2";
+    s.gguf.ffn_norm = "attn_norm";
+  }
+  if (bias) s.gguf.missing = "biases";
   return MakeDecoder(std::move(s));
 }
 

@@ -32,6 +32,15 @@ Result<DecoderSpec> ReadGemmas(const Json& config, const char* architecture, Dec
   return s;
 }
 
+// llama.cpp knows the largest model by its number of blocks, and divides its scores by another root.
+GgufArchitecture GemmaGguf(const char* name, DecoderSpec& s, int64_t blocks_of_largest) {
+  GgufArchitecture gguf{
+      .name = name, .activation = Activation::kGeluTanh, .scales_embedding = true, .any_head_dim = true};
+  const bool largest = std::ssize(s.blocks) == blocks_of_largest;
+  if (largest) gguf.score_scale = 1 / std::sqrt(static_cast<double>(s.hidden / s.attentions()[0]->heads));
+  return gguf;
+}
+
 // 0 where the file says null.
 Result<double> ReadCap(const Json& config, const char* key, double fallback, const std::string& where) {
   if (const auto it = config.find(key); it != config.end() && it->is_null()) return 0;
@@ -103,11 +112,17 @@ Result<std::unique_ptr<Model>> ReadGemma(const Json& config, const std::string& 
   for (MlpSpec* const m : s.mlps()) {
     if (m->activation == Activation::kGelu) m->activation = Activation::kGeluTanh;
   }
+  s.gguf = GemmaGguf("gemma", s, 0);
+  s.gguf.own_head = false;
   return MakeDecoder(std::move(s));
 }
 
 Result<std::unique_ptr<Model>> ReadGemma2(const Json& config, const std::string& where) {
   TEMPER_ASSIGN_OR_RETURN(DecoderSpec s, ReadCapped(config, "Gemma2ForCausalLM", where));
+  s.gguf = GemmaGguf("gemma2", s, 46);
+  s.gguf.own_head = false;
+  s.gguf.windows = s.gguf.score_cap = s.gguf.logit_cap = true;
+  if (s.attentions()[0]->score_cap == 0 || s.logit_cap == 0) s.gguf.missing = "scores or logits without a cap";
   return MakeDecoder(std::move(s));
 }
 
@@ -139,6 +154,8 @@ Result<std::unique_ptr<Model>> ReadGemma3(const Json& config, const std::string&
     a->qk_norm = AttentionSpec::QkNorm::kHeads;
     a->rope = a->window > 0 ? 1 : 0;
   }
+  s.gguf = GemmaGguf("gemma3", s, 62);
+  s.gguf.windows = s.gguf.logit_cap = true;
   return MakeDecoder(std::move(s));
 }
 

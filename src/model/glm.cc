@@ -31,12 +31,14 @@ Result<DecoderSpec> Read(const Json& config, const char* architecture, const std
 
 Result<std::unique_ptr<Model>> ReadGlm(const Json& config, const std::string& where) {
   TEMPER_ASSIGN_OR_RETURN(DecoderSpec s, Read(config, "GlmForCausalLM", where));
+  s.gguf = {.name = "chatglm", .interleaved = true, .fused_gate_up = true};
   return MakeDecoder(std::move(s));
 }
 
 Result<std::unique_ptr<Model>> ReadGlm4(const Json& config, const std::string& where) {
   TEMPER_ASSIGN_OR_RETURN(DecoderSpec s, Read(config, "Glm4ForCausalLM", where));
   s.NameNorms({.mixer_out = "post_self_attn_layernorm", .feed_forward_out = "post_mlp_layernorm"});
+  s.gguf = {.name = "glm4", .interleaved = true, .fused_gate_up = true, .any_head_dim = true};
   return MakeDecoder(std::move(s));
 }
 

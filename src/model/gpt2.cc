@@ -86,6 +86,7 @@ Result<std::unique_ptr<Model>> ReadGpt2(const Json& config, const std::string& w
   TEMPER_ASSIGN_OR_RETURN(const bool by_layer, BoolOr(config, "scale_attn_by_inverse_layer_idx", false, where));
   double layer = 0;
   for (AttentionSpec* const a : s.attentions()) a->scale /= by_layer ? ++layer : 1;
+  s.gguf = {.name = "gpt2", .activation = Activation::kGeluTanh, .out_bias = true, .mlp_bias = true, .fused_qkv = true};
   return MakeDecoder(std::move(s));
 }
 
@@ -99,6 +100,8 @@ Result<std::unique_ptr<Model>> ReadGptBigCode(const Json& config, const std::str
     if (multi_query) a->kv_heads = 1;
     a->qkv_by_kv_head = true;
   }
+  s.gguf = {
+      .name = "starcoder", .activation = Activation::kGeluTanh, .out_bias = true, .mlp_bias = true, .fused_qkv = true};
   return MakeDecoder(std::move(s));
 }
 

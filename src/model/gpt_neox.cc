@@ -57,6 +57,15 @@ Result<std::unique_ptr<Model>> ReadGptNeoX(const Json& config, const std::string
     block.parallel = parallel;
     block.mixer_out_dropout = block.feed_forward_out_dropout = s.embedding_dropout;
   }
+  s.gguf = {.name = "gptneox",
+            .activation = Activation::kGelu,
+            .out_bias = true,
+            .mlp_bias = true,
+            .needs_head = true,
+            .parallel = true,
+            .fused_qkv = true,
+            .keys = {{"use_parallel_residual", parallel}},
+            .missing = bias ? "" : "products without biases"};
   return MakeDecoder(std::move(s));
 }
 

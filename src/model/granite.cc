@@ -110,6 +110,21 @@ Result<std::unique_ptr<Model>> ReadGranite(const Json& config, const std::string
   TEMPER_ASSIGN_OR_RETURN(DecoderSpec s,
                           ReadGranites(config, "GraniteForCausalLM", kGraniteDefaults, 1, &divisor, where));
   s.logit_scale = 1 / divisor;
+  const AttentionSpec& attention = *s.attentions()[0];
+  s.gguf = {.name = "granite",
+            .interleaved = true,
+            .out_bias = true,
+            .mlp_bias = true,
+            .factors = true,
+            .scales_embedding = true,
+            .scales_residual = true,
+            .scales_logits = true,
+            .score_scale = attention.scale,
+            .any_head_dim = true,
+            .keys = {{"attention.scale", static_cast<float>(attention.scale)},
+                     {"embedding_scale", static_cast<float>(s.embedding_scale)},
+                     {"residual_scale", static_cast<float>(s.blocks[0].residual_scale)},
+                     {"logit_scale", static_cast<float>(divisor)}}};
   return MakeDecoder(std::move(s));
 }
 

@@ -58,6 +58,7 @@ Result<std::unique_ptr<Model>> ReadHunYuanDense(const Json& file, const std::str
     a->k_norm = "key_layernorm";
     a->qkv_bias = a->out_bias = bias;
   }
+  s.gguf = {.name = "hunyuan-dense", .any_head_dim = true};
   return MakeDecoder(std::move(s));
 }
 

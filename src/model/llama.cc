@@ -22,6 +22,8 @@ Result<std::unique_ptr<Model>> ReadLlama(const Json& config, const std::string& 
   for (AttentionSpec* const a : s.attentions()) a->qkv_bias = a->out_bias = bias;
   TEMPER_ASSIGN_OR_RETURN(const bool mlp_bias, BoolOr(config, "mlp_bias", false, where));
   for (MlpSpec* const m : s.mlps()) m->bias = mlp_bias;
+  s.gguf = {
+      .name = "llama", .interleaved = true, .out_bias = true, .mlp_bias = true, .factors = true, .any_head_dim = true};
   return MakeDecoder(std::move(s));
 }
 
@@ -41,6 +43,11 @@ Result<std::unique_ptr<Model>> ReadArcee(const Json& config, const std::string& 
   for (AttentionSpec* const a : s.attentions()) a->qkv_bias = a->out_bias = bias;
   TEMPER_ASSIGN_OR_RETURN(const bool mlp_bias, BoolOr(config, "mlp_bias", false, where));
   for (MlpSpec* const m : s.mlps()) m->bias = mlp_bias;
+  s.gguf = {.name = "arcee",
+            .interleaved = true,
+            .activation = Activation::kReluSquared,
+            .factors = true,
+            .any_head_dim = true};
   return MakeDecoder(std::move(s));
 }
 
@@ -62,6 +69,12 @@ Result<std::unique_ptr<Model>> ReadJais2(const Json& config, const std::string& 
   for (AttentionSpec* const a : s.attentions()) a->qkv_bias = a->out_bias = bias;
   TEMPER_ASSIGN_OR_RETURN(const bool mlp_bias, BoolOr(config, "mlp_bias", true, where));
   for (MlpSpec* const m : s.mlps()) m->bias = mlp_bias;
+  s.gguf = {.name = "jais2",
+            .activation = Activation::kReluSquared,
+            .out_bias = true,
+            .mlp_bias = true,
+            .any_head_dim = true,
+            .missing = bias && mlp_bias ? "" : "products without biases"};
   return MakeDecoder(std::move(s));
 }
 

@@ -41,6 +41,8 @@ Result<DecoderSpec> ReadWindowed(const Json& config, const char* architecture, c
 // If the file has layer_types, transformers also treats it as a Ministral (AutoConfig).
 Result<std::unique_ptr<Model>> ReadMistral(const Json& config, const std::string& where) {
   TEMPER_ASSIGN_OR_RETURN(DecoderSpec s, ReadWindowed(config, "MistralForCausalLM", where));
+  s.gguf = {
+      .name = "llama", .interleaved = true, .out_bias = true, .mlp_bias = true, .factors = true, .any_head_dim = true};
   return MakeDecoder(std::move(s));
 }
 
@@ -73,6 +75,13 @@ Result<std::unique_ptr<Model>> ReadMinistral3(const Json& given, const std::stri
                                                      where));
   TEMPER_RETURN_IF_ERROR(ReadPositionScale(config, "llama_4_scaling_beta", where, &s.ropes[0]));
   TEMPER_RETURN_IF_ERROR(SetWindow(config, 0, where, &s));
+  s.gguf = {.name = "mistral3",
+            .interleaved = true,
+            .betas = true,
+            .scales_queries = true,
+            .factors = true,
+            .any_head_dim = true,
+            .keys = {{"attention.temperature_scale", static_cast<float>(s.ropes[0].position_beta)}}};
   return MakeDecoder(std::move(s));
 }
 

@@ -33,6 +33,7 @@ Result<std::unique_ptr<Model>> ReadMixtral(const Json& config, const std::string
                                                                  where, &s));
   for (DecoderBlock& block : s.blocks) block.feed_forward = experts;
   s.names.in_files = {{".mlp.", ".block_sparse_moe."}};
+  s.gguf = {.name = "llama", .interleaved = true, .factors = true, .any_head_dim = true, .normalises_experts = true};
   return MakeDecoder(std::move(s));
 }
 

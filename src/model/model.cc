@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 namespace temper {
@@ -25,6 +26,20 @@ std::vector<StoredWeight> Model::StoredWeights() const {
   std::vector<StoredWeight> stored;
   for (const WeightDeclaration& w : weights_) stored.push_back({w.name, w.shape, w.source});
   return stored;
+}
+
+Result<GgufModel> Model::Gguf() const {
+  TEMPER_ASSIGN_OR_RETURN(GgufModel described, Describe());
+  for (GgufTensor& tensor : described.tensors) {
+    for (StoredWeight& part : tensor.parts) {
+      const std::string name = NameInGraph(part.name);
+      const auto found =
+          std::find_if(weights_.begin(), weights_.end(), [&](const WeightDeclaration& w) { return w.name == name; });
+      TEMPER_CHECK(found != weights_.end()) << facts().architecture << " has no weight " << name;
+      part = {found->name, found->shape, found->source};
+    }
+  }
+  return described;
 }
 
 Graph Model::Forward(const ForwardSpec& spec) const {

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "format/gguf/gguf_tensor.h"
 #include "format/json.h"
 #include "graph/graph.h"
 #include "model/forward.h"
@@ -62,6 +63,8 @@ class Model {
   std::vector<StoredWeight> StoredWeights() const;
   // The forward pass up to the loss per token or the logits, according to `spec`.
   Graph Forward(const ForwardSpec& spec) const;
+  // This model as llama.cpp has it. kUnsupported where it has not, with what is missing.
+  Result<GgufModel> Gguf() const;
 
  protected:
   // For a model that wraps another one: the other's forward pass, and its names in files.
@@ -69,11 +72,14 @@ class Model {
   static std::vector<std::string> NamesInFilesOf(const Model& other, const std::string& name) {
     return other.NamesInFiles(name);
   }
+  static Result<GgufModel> DescriptionOf(const Model& other) { return other.Describe(); }
   // Builds the forward pass once, to collect its declarations. Constructors of models must call it.
   void Declare();
 
  private:
   virtual void BuildForward(ForwardBuilder& f) const = 0;
+  // As Gguf, but the parts of tensors are names of weights as BuildForward calls them, and nothing else.
+  virtual Result<GgufModel> Describe() const = 0;
   // As ForwardBuilder::Naming.
   virtual std::string NameInGraph(const std::string& name) const { return name; }
   virtual std::vector<std::string> NamesInFiles(const std::string& name) const { return {name}; }

@@ -25,6 +25,11 @@ Result<std::unique_ptr<Model>> ReadNemotron(const Json& config, const std::strin
   for (AttentionSpec* const a : s.attentions()) a->qkv_bias = a->out_bias = bias;
   TEMPER_ASSIGN_OR_RETURN(const bool mlp_bias, BoolOr(config, "mlp_bias", false, where));
   for (MlpSpec* const m : s.mlps()) m->bias = mlp_bias;
+  s.gguf = {.name = "nemotron",
+            .activation = Activation::kReluSquared,
+            .out_bias = true,
+            .mlp_bias = true,
+            .needs_head = true};
   return MakeDecoder(std::move(s));
 }
 

@@ -33,6 +33,11 @@ class Nested final : public Model {
     return {std::string(kInside).append(kModel).append(module.substr(inner.size()))};
   }
   void BuildForward(ForwardBuilder& f) const override { BuildForwardOf(*text_, f); }
+  Result<GgufModel> Describe() const override {
+    TEMPER_ASSIGN_OR_RETURN(GgufModel text, DescriptionOf(*text_));
+    text.notices.push_back("the text model alone is written: llama.cpp has the other parts in a file of their own");
+    return text;
+  }
   std::string NameInGraph(const std::string& name) const override {
     if (!name.starts_with(kModel)) return name;
     return std::string(kModel).append(kInside).append(name.substr(kModel.size()));

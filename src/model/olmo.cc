@@ -43,11 +43,13 @@ Result<std::unique_ptr<Model>> ReadOlmo(const Json& config, const std::string& w
   TEMPER_ASSIGN_OR_RETURN(const bool bias, BoolOr(config, "attention_bias", false, where));
   for (AttentionSpec* const a : s.attentions()) a->qkv_bias = a->out_bias = bias;
   TEMPER_RETURN_IF_ERROR(ExpectNoClip(config, where));
+  s.gguf = {.name = "olmo", .interleaved = true};
   return MakeDecoder(std::move(s));
 }
 
 Result<std::unique_ptr<Model>> ReadOlmo2(const Json& config, const std::string& where) {
   TEMPER_ASSIGN_OR_RETURN(DecoderSpec s, ReadLaterOlmo(config, "Olmo2ForCausalLM", kDefaults, where));
+  s.gguf = {.name = "olmo2", .needs_head = true};
   return MakeDecoder(std::move(s));
 }
 
@@ -65,6 +67,7 @@ Result<std::unique_ptr<Model>> ReadOlmo3(const Json& config, const std::string& 
   TEMPER_ASSIGN_OR_RETURN(s.ropes.emplace_back(), ReadRope(sliding, "sliding_attention", defaults.rope,
                                                            s.attentions()[0]->head_dim, s.facts.max_positions, where));
   for (AttentionSpec* const a : s.attentions()) a->rope = a->window > 0 ? 1 : 0;
+  s.gguf = {.name = "olmo2", .windows = true, .needs_head = true};
   return MakeDecoder(std::move(s));
 }
 
@@ -88,6 +91,10 @@ Result<std::unique_ptr<Model>> ReadOlmoe(const Json& config, const std::string& 
   TEMPER_ASSIGN_OR_RETURN(experts.normalise, BoolOr(config, "norm_topk_prob", false, where));
   TEMPER_ASSIGN_OR_RETURN(experts, ReadExperts(config, "intermediate_size", experts, where, &s));
   for (DecoderBlock& block : s.blocks) block.feed_forward = experts;
+  const AttentionSpec& attention = *s.attentions()[0];
+  s.gguf = {.name = "olmoe",
+            .needs_head = true,
+            .missing = attention.heads == attention.kv_heads ? "" : "fewer KV heads than heads"};
   return MakeDecoder(std::move(s));
 }
 

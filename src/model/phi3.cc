@@ -27,6 +27,7 @@ Result<std::unique_ptr<Model>> ReadPhi3(const Json& config, const std::string& w
   TEMPER_ASSIGN_OR_RETURN(const double p, ReadDropout(config, "resid_pdrop", 0, where, &s.facts));
   for (DecoderBlock& block : s.blocks) block.mixer_out_dropout = block.feed_forward_out_dropout = p;
   TEMPER_RETURN_IF_ERROR(ReadUnusedDropout(config, "embd_pdrop", 0, where, &s.facts));
+  s.gguf = {.name = "phi3", .factors = true, .fused_qkv = true, .fused_gate_up = true};
   return MakeDecoder(std::move(s));
 }
 

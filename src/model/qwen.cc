@@ -51,6 +51,7 @@ Result<std::unique_ptr<Model>> ReadQwen2(const Json& config, const std::string& 
   TEMPER_ASSIGN_OR_RETURN(DecoderSpec s, ReadDecoder(config, "Qwen2ForCausalLM", kQwenDefaults, where));
   for (AttentionSpec* const a : s.attentions()) a->qkv_bias = true;
   TEMPER_RETURN_IF_ERROR(SetQwenWindows(config, where, &s));
+  s.gguf = {.name = "qwen2"};
   return MakeDecoder(std::move(s));
 }
 
@@ -64,6 +65,7 @@ Result<std::unique_ptr<Model>> ReadQwen3(const Json& config, const std::string& 
     a->qkv_bias = a->out_bias = bias;
   }
   TEMPER_RETURN_IF_ERROR(SetQwenWindows(config, where, &s));
+  s.gguf = {.name = "qwen3", .any_head_dim = true};
   return MakeDecoder(std::move(s));
 }
 
@@ -84,6 +86,7 @@ Result<std::unique_ptr<Model>> ReadQwen3Moe(const Json& config, const std::strin
     a->window = window;
   }
   TEMPER_RETURN_IF_ERROR(SetExperts(config, {.experts = 128, .active = 8, .ffn = 768}, where, &s));
+  s.gguf = {.name = "qwen3moe", .any_head_dim = true, .normalises_experts = true};
   return MakeDecoder(std::move(s));
 }
 
@@ -115,6 +118,7 @@ Result<std::unique_ptr<Model>> ReadQwen2Moe(const Json& config, const std::strin
       config,
       {.experts = 60, .active = 4, .ffn = 1408, .shared = std::move(shared), .were_modules = false},  // for PEFT 0.21
       where, &s));
+  s.gguf = {.name = "qwen2moe"};
   return MakeDecoder(std::move(s));
 }
 

@@ -55,14 +55,15 @@ struct Parameters {
   }
 };
 
-Status StretchLlama3(const Parameters& p, std::vector<double>* inv_freq) {
+Status StretchLlama3(const Parameters& p, RopeSpec* rope) {
   TEMPER_ASSIGN_OR_RETURN(const double factor, NumberOr(p.json, "factor", 8, p.where));
   TEMPER_ASSIGN_OR_RETURN(const double low, NumberOr(p.json, "low_freq_factor", 1, p.where));
   TEMPER_ASSIGN_OR_RETURN(const double high, NumberOr(p.json, "high_freq_factor", 4, p.where));
   if (!(factor > 0) || !(high > low)) {
     return Corrupt(p.where + ": llama3 rope scaling needs factor > 0 and high_freq_factor > low_freq_factor");
   }
-  for (double& f : *inv_freq) {
+  for (double& f : rope->inv_freq) {
+    const double plain = f;
     const double wavelength = 2 * M_PI / f;
     const double turns = static_cast<double>(p.original) / wavelength;  // of the pair within the original context
     const double smooth = (turns - low) / (high - low);
@@ -71,7 +72,9 @@ Status StretchLlama3(const Parameters& p, std::vector<double>* inv_freq) {
     } else if (turns <= high) {
       f = (1 - smooth) * f / factor + smooth * f;
     }
+    rope->described.short_factor.push_back(plain / f);
   }
+  rope->described.factor = factor;
   return OkStatus();
 }
 
@@ -95,6 +98,10 @@ Status StretchYarn(const Parameters& p, RopeSpec* rope) {
   }
   const auto scale_of = [&](double mscale) { return factor <= 1 ? 1 : 0.1 * mscale * std::log(factor) + 1; };
   const double scale = m != 0 && m_all != 0 ? scale_of(m) / scale_of(m_all) : scale_of(1);
+  rope->described.factor = factor;
+  rope->described.beta_fast = fast;
+  rope->described.beta_slow = slow;
+  rope->described.truncates = truncate;
   TEMPER_ASSIGN_OR_RETURN(rope->scale, p.Positive("attention_factor", scale, "yarn"));
   const auto dims = static_cast<double>(p.dims);
   const auto dim_of = [&](double turns) {
@@ -140,6 +147,9 @@ Status StretchLongrope(const Parameters& p, RopeSpec* rope) {
                           p.Positive("factor", static_cast<double>(p.max_positions) / original, "longrope"));
   const double scale = factor <= 1 || p.original == 1 ? 1 : std::sqrt(1 + std::log(factor) / std::log(original));
   TEMPER_ASSIGN_OR_RETURN(rope->scale, p.Positive("attention_factor", scale, "longrope"));
+  rope->described.factor = factor;
+  rope->described.short_factor = near;
+  rope->described.long_factor = far;
   rope->long_inv_freq = rope->inv_freq;
   for (size_t i = 0; i < near.size(); ++i) {
     rope->inv_freq[i] /= near[i];
@@ -199,19 +209,28 @@ Result<RopeSpec> ReadRope(const Json& config, const char* layer_type, const Rope
     TEMPER_ASSIGN_OR_RETURN(type, StringOr(json, "type", "default", where));
   }
   if (defaults.yarn_is_longrope && (type == "su" || type == "yarn")) type = "longrope";
+  using enum RopeDescription::Type;
+  rope.described.theta = theta;
+  rope.described.original = original;
   if (type == "linear") {
+    rope.described.type = kLinear;
     TEMPER_ASSIGN_OR_RETURN(const double factor, p.Positive("factor", 1, "linear"));
     for (double& f : rope.inv_freq) f /= factor;
+    rope.described.factor = factor;
   } else if (type == "dynamic") {
+    rope.described.type = kDynamic;
     TEMPER_ASSIGN_OR_RETURN(rope.dynamic_factor, p.Positive("factor", 1, "dynamic"));
     rope.theta = theta;
     rope.original = max_positions;
     if (dims <= 2) return Unsupported(where + ": dynamic rope scaling needs more than 2 rotary elements");
   } else if (type == "llama3") {
-    TEMPER_RETURN_IF_ERROR(StretchLlama3(p, &rope.inv_freq));
+    rope.described.type = kLlama3;
+    TEMPER_RETURN_IF_ERROR(StretchLlama3(p, &rope));
   } else if (type == "yarn") {
+    rope.described.type = kYarn;
     TEMPER_RETURN_IF_ERROR(StretchYarn(p, &rope));
   } else if (type == "longrope") {
+    rope.described.type = kLongrope;
     TEMPER_RETURN_IF_ERROR(StretchLongrope(p, &rope));
   } else if (type != "default") {
     return Unsupported(

@@ -10,6 +10,17 @@
 
 namespace temper {
 
+// What a config.json says, for files of models that do not have frequencies themselves (GGUF).
+struct RopeDescription {
+  enum class Type : uint8_t { kPlain, kLinear, kDynamic, kLlama3, kYarn, kLongrope } type = Type::kPlain;
+  double theta = 0, factor = 1;
+  int64_t original = 0;                           // positions before scaling
+  bool truncates = true;                          // of YaRN: its bounds are whole numbers
+  double beta_fast = 32, beta_slow = 1;           // of YaRN
+  std::vector<double> short_factor, long_factor;  // of longrope, and of Llama 3 (short): what divides each frequency
+  friend bool operator==(const RopeDescription&, const RopeDescription&) = default;
+};
+
 struct RopeSpec {
   // For each rotated pair of a head's elements, in radians per position.
   std::vector<double> inv_freq;
@@ -23,6 +34,7 @@ struct RopeSpec {
   // Queries are also scaled by 1 + beta ln(1 + floor(position / position_original)).
   double position_beta = 0;
   int64_t position_original = 0;
+  RopeDescription described;
 
   // Whether a document within a context of `tokens` tokens may be too long for inv_freq.
   bool HasLongDocuments(int64_t tokens) const { return original > 0 && tokens > original; }

@@ -27,6 +27,7 @@ Result<std::unique_ptr<Model>> ReadSeedOss(const Json& config, const std::string
   for (MlpSpec* const m : s.mlps()) m->bias = mlp_bias;
   TEMPER_ASSIGN_OR_RETURN(const double p, ReadDropout(config, "residual_dropout", 0.1, where, &s.facts));
   for (DecoderBlock& block : s.blocks) block.mixer_out_dropout = block.feed_forward_out_dropout = p;
+  s.gguf = {.name = "seed_oss", .any_head_dim = true, .ffn_norm = "post_attention_norm"};
   return MakeDecoder(std::move(s));
 }
 

@@ -62,6 +62,7 @@ Result<std::unique_ptr<Model>> ReadSmolLm3(const Json& config, const std::string
   }
   const auto slides = [&](int64_t block) { return s.attentions()[static_cast<size_t>(block)]->rope == kNoRope; };
   TEMPER_RETURN_IF_ERROR(SetWindows(config, window, slides, where, &s));
+  s.gguf = {.name = "smollm3", .interleaved = true, .rope = GgufArchitecture::Rope::kThreeOfFour, .any_head_dim = true};
   return MakeDecoder(std::move(s));
 }
 

@@ -37,6 +37,7 @@ Result<std::unique_ptr<Model>> ReadStableLm(const Json& config, const std::strin
     if (parallel) block.norms.feed_forward = "";
     block.feed_forward_out_dropout = p;
   }
+  s.gguf = {.name = "stablelm", .needs_head = true, .parallel = true};
   return MakeDecoder(std::move(s));
 }
 

@@ -34,6 +34,11 @@ Result<std::unique_ptr<Model>> ReadStarcoder2(const Json& config, const std::str
   TEMPER_ASSIGN_OR_RETURN(s.embedding_dropout, ReadDropout(config, "embedding_dropout", 0, where, &s.facts));
   TEMPER_ASSIGN_OR_RETURN(const int64_t window, ReadWindow(config, 0, where));
   for (AttentionSpec* const a : s.attentions()) a->window = window;
+  s.gguf = {.name = "starcoder2",
+            .activation = Activation::kGeluTanh,
+            .out_bias = true,
+            .mlp_bias = true,
+            .missing = bias ? "" : "products without biases"};
   return MakeDecoder(std::move(s));
 }
 

@@ -13,8 +13,10 @@ namespace temper {
 namespace {
 
 // Field numbers of sentencepiece_model.proto.
-constexpr uint64_t kNormalizerSpec = 3, kDenormalizerSpec = 5;  // of ModelProto
-constexpr uint64_t kPrecompiledCharsmap = 2;                    // of NormalizerSpec
+constexpr uint64_t kTrainerSpec = 2, kNormalizerSpec = 3, kDenormalizerSpec = 5;  // of ModelProto
+constexpr uint64_t kModelType = 3;                                                // of TrainerSpec
+constexpr uint64_t kRemoveExtraWhitespaces = 4;                                   // of NormalizerSpec
+constexpr uint64_t kPrecompiledCharsmap = 2;                                      // of NormalizerSpec
 
 std::optional<uint64_t> ReadVarint(std::string_view& in) {
   uint64_t value = 0;
@@ -27,16 +29,21 @@ std::optional<uint64_t> ReadVarint(std::string_view& in) {
   return std::nullopt;
 }
 
-// Calls `visit` with every field of wire type 2 (bytes, messages); false if the message is broken.
-bool ForEachBytesField(std::string_view message, const std::function<bool(uint64_t, std::string_view)>& visit) {
+// Calls `visit` with every field of wire type 2 (bytes, messages), and `visit_number`, if set, with those of type 0;
+// false if the message is broken.
+bool ForEachBytesField(std::string_view message, const std::function<bool(uint64_t, std::string_view)>& visit,
+                       const std::function<void(uint64_t, uint64_t)>& visit_number = nullptr) {
   while (!message.empty()) {
     const auto tag = ReadVarint(message);
     if (!tag) return false;
     size_t skip = 0;
     switch (*tag & 7) {
-      case 0:
-        if (!ReadVarint(message)) return false;
+      case 0: {
+        const auto number = ReadVarint(message);
+        if (!number) return false;
+        if (visit_number) visit_number(*tag >> 3, *number);
         break;
+      }
       case 1:
         skip = 8;
         break;
@@ -114,6 +121,25 @@ Status CheckModelProto(std::string_view model, const std::string& where) {
   if (!whole) return Corrupt(where + ": not a SentencePiece model (or cut short)");
   if (!safe) return Corrupt(where + ": the SentencePiece model's normalization table is broken");
   return OkStatus();
+}
+
+ModelProtoFacts FactsOf(std::string_view model) {
+  constexpr uint64_t kBpe = 2;  // TrainerSpec::ModelType
+  ModelProtoFacts facts;
+  ForEachBytesField(model, [&](uint64_t field, std::string_view spec) {
+    ForEachBytesField(
+        spec,
+        [&](uint64_t inner, std::string_view bytes) {
+          if (field == kNormalizerSpec && inner == kPrecompiledCharsmap) facts.normalizes |= !bytes.empty();
+          return true;
+        },
+        [&](uint64_t inner, uint64_t number) {
+          if (field == kTrainerSpec && inner == kModelType) facts.is_bpe = number == kBpe;
+          if (field == kNormalizerSpec && inner == kRemoveExtraWhitespaces) facts.joins_spaces = number != 0;
+        });
+    return true;
+  });
+  return facts;
 }
 
 std::string WithoutDummyPrefix(std::string_view model) {

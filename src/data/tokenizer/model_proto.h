@@ -12,6 +12,14 @@ namespace temper {
 // OK if the normalization tables of `model` (a serialized ModelProto) are safe to walk, or there are none.
 Status CheckModelProto(std::string_view model, const std::string& where);
 
+// What a ModelProto says of itself; unset fields have protobuf's defaults.
+struct ModelProtoFacts {
+  bool is_bpe = false;       // else unigram, mostly
+  bool normalizes = false;   // characters are replaced before the text is cut
+  bool joins_spaces = true;  // several spaces become one
+};
+ModelProtoFacts FactsOf(std::string_view model);
+
 // `model` with add_dummy_prefix = false. Protobuf merges duplicate messages, so the override is appended.
 std::string WithoutDummyPrefix(std::string_view model);
 

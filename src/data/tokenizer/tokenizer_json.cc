@@ -43,15 +43,7 @@ Result<std::unique_ptr<Bpe>> BpeFromJson(const Json& model, bool bytes_in, const
   }
   TEMPER_ASSIGN_OR_RETURN(Vocabulary vocabulary, Vocabulary::Create(tokens, where));
 
-  const Json& merges = Member(model, "merges");
-  if (!merges.is_array()) return Corrupt(where + ": the BPE model's 'merges' should be a list");
-  std::vector<Bpe::Merge> pairs;
-  pairs.reserve(merges.size());
-  for (size_t rank = 0; rank < merges.size(); ++rank) {
-    TEMPER_ASSIGN_OR_RETURN(const Bpe::Merge merge, MergeFromJson(merges[rank], rank, where));
-    pairs.push_back(merge);
-  }
-
+  TEMPER_ASSIGN_OR_RETURN(const std::vector<Bpe::Merge> pairs, MergesFromJson(model, where));
   BpeOptions options;
   if (!Member(model, "unk_token").is_null()) {
     TEMPER_ASSIGN_OR_RETURN(options.unk_token, StringOr(model, "unk_token", "", where));
@@ -105,6 +97,18 @@ Status AddFromJson(const Json& list, AddedTokenIds& ids, const std::string& wher
 }
 
 }  // namespace
+
+Result<std::vector<Bpe::Merge>> MergesFromJson(const Json& model, const std::string& where) {
+  const Json& merges = Member(model, "merges");
+  if (!merges.is_array()) return Corrupt(where + ": the BPE model's 'merges' should be a list");
+  std::vector<Bpe::Merge> pairs;
+  pairs.reserve(merges.size());
+  for (size_t rank = 0; rank < merges.size(); ++rank) {
+    TEMPER_ASSIGN_OR_RETURN(const Bpe::Merge merge, MergeFromJson(merges[rank], rank, where));
+    pairs.push_back(merge);
+  }
+  return pairs;
+}
 
 Result<std::optional<Json>> StepsOfClass(const Json& tokenizer_json, const SpecialTokens& special,
                                          const std::string& where) {

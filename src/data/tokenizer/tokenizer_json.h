@@ -26,4 +26,7 @@ Result<std::optional<Json>> StepsOfClass(const Json& tokenizer_json, const Speci
 // add_eos_token. `where` names the file in errors.
 Result<PipelineParts> ParseTokenizerJson(std::string_view text, const SpecialTokens& special, const std::string& where);
 
+// The merges of a tokenizer.json's "model", which the result's views are of.
+Result<std::vector<Bpe::Merge>> MergesFromJson(const Json& model, const std::string& where);
+
 }  // namespace temper

@@ -45,6 +45,14 @@ Result<const Kind*> KindOf(const SpecialTokens& special, const std::string& wher
                   where, name));
 }
 
+Json ParseBuiltIn(std::string_view text, bool add_prefix_space) {
+  std::string json(text);
+  if (const size_t at = json.find("%s"); at != json.npos) json.replace(at, 2, add_prefix_space ? "true" : "false");
+  return *ParseJson(json, "a built-in tokenizer");
+}
+
+}  // namespace
+
 // "a b" per line, the merge of lowest rank first; a "#version" line may lead.
 Result<std::vector<Bpe::Merge>> ParseMerges(std::string_view text, const std::string& where) {
   std::vector<Bpe::Merge> merges;
@@ -65,13 +73,11 @@ Result<std::vector<Bpe::Merge>> ParseMerges(std::string_view text, const std::st
   return merges;
 }
 
-Json ParseBuiltIn(std::string_view text, bool add_prefix_space) {
-  std::string json(text);
-  if (const size_t at = json.find("%s"); at != json.npos) json.replace(at, 2, add_prefix_space ? "true" : "false");
-  return *ParseJson(json, "a built-in tokenizer");
+Result<VocabAndMergesSteps> StepsOfVocabAndMerges(const SpecialTokens& special, const std::string& where) {
+  TEMPER_ASSIGN_OR_RETURN(const Kind* kind, KindOf(special, where));
+  return VocabAndMergesSteps{ParseBuiltIn(kind->normalizer, false),
+                             ParseBuiltIn(kind->pre_tokenizer, special.add_prefix_space.value_or(false))};
 }
-
-}  // namespace
 
 Result<PipelineParts> ParseVocabAndMerges(std::string_view vocab, std::string_view merges, SpecialTokens& special,
                                           const std::string& where) {
@@ -90,11 +96,10 @@ Result<PipelineParts> ParseVocabAndMerges(std::string_view vocab, std::string_vi
   TEMPER_ASSIGN_OR_RETURN(const std::vector<Bpe::Merge> pairs, ParseMerges(merges, merges_where));
 
   PipelineParts parts;
-  const Json normalizer = ParseBuiltIn(kind->normalizer, false);
-  const Json pre_tokenizer = ParseBuiltIn(kind->pre_tokenizer, special.add_prefix_space.value_or(false));
-  TEMPER_ASSIGN_OR_RETURN(parts.normalizer, Normalizer::FromJson(normalizer, where));
+  TEMPER_ASSIGN_OR_RETURN(const VocabAndMergesSteps steps, StepsOfVocabAndMerges(special, where));
+  TEMPER_ASSIGN_OR_RETURN(parts.normalizer, Normalizer::FromJson(steps.normalizer, where));
   BpeOptions options;
-  TEMPER_ASSIGN_OR_RETURN(parts.pre_tokenizers, PreTokenizer::FromJson(pre_tokenizer, &options.bytes_in, where));
+  TEMPER_ASSIGN_OR_RETURN(parts.pre_tokenizers, PreTokenizer::FromJson(steps.pre_tokenizer, &options.bytes_in, where));
   TEMPER_ASSIGN_OR_RETURN(parts.bpe, Bpe::Create(std::move(vocabulary), pairs, std::move(options), merges_where));
   TEMPER_ASSIGN_OR_RETURN(parts.decoder, Decoder::FromJson(ParseBuiltIn(R"({"type": "ByteLevel"})", false), where));
 

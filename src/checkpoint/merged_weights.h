@@ -1,0 +1,94 @@
+// MergedWeights: the tensors of a model's files with its adapter merged into them: W + scale * B A in f32. What an
+// export of any format reads. Weights stream through in pieces of rows; memory is bounded by the adapters of some
+// modules.
+//
+// Thread rule: one thread at a time; the readers that it opens are independent of it and of each other.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "checkpoint/export_spec.h"
+#include "checkpoint/weight_checksums.h"
+
+namespace temper {
+
+class MergedWeights {
+ public:
+  // What is merged into a tensor: a module's adapter, or of a stack that of one matrix of one part.
+  struct Merge {
+    const LoraModule* module = nullptr;  // null: none
+    int64_t first = 0, rows = 0;         // rows of B
+    int64_t matrix = 0;                  // of module->matrices
+
+    // Of the weight in the model's files.
+    Shape shape() const { return module->transposed ? Shape{module->in, rows} : Shape{rows, module->in}; }
+  };
+  struct Tensor {
+    std::string name;          // in a Hugging Face folder
+    std::string weight;        // FileTensor::name; of a head that the adapter unties the head's; "": of no weight
+    ModelWeights::Entry from;  // of the base, or the adapter's own
+    Merge adapter;
+    TensorType type;  // in a Hugging Face folder
+  };
+
+  // Finds and checks all tensors; reads headers only. `spec` and `env` must outlive the result.
+  static Result<MergedWeights> Open(Env& env, const ExportSpec& spec, std::optional<DType> dtype);
+  // The checksums of all files, where they have any.
+  Status Verify(const TransferCallback& progress) const;
+
+  const ModelWeights& base() const { return base_; }
+  const std::vector<Tensor>& tensors() const { return tensors_; }  // sorted by name
+  // The tensor of a weight by the name in its source; nullptr where there is none.
+  const Tensor* FindWeight(const std::string& file_tensor) const;
+  bool untied() const { return untied_; }     // the adapter unties the head from the embedding
+  int64_t merged() const { return merged_; }  // tensors that the adapter changes
+  const std::vector<std::string>& notices() const { return notices_; }
+
+  // Reads one tensor. Const methods may be called from any thread at once.
+  class Reader {
+   public:
+    // Rows [first, first + rows) of dim 0, in f32. Errors: what cannot be read; numbers that are not finite where an
+    // adapter is merged. `staging` as for SafetensorsFile.
+    Status Read(int64_t first, int64_t rows, std::span<float> out, std::span<std::byte> staging) const;
+    int64_t columns() const { return columns_; }  // elements of a row
+
+   private:
+    friend class MergedWeights;
+    const Tensor* tensor_ = nullptr;
+    const std::string* adapter_folder_ = nullptr;
+    int64_t columns_ = 0;
+    std::vector<float> a_, b_;  // [r, in] and [rows, r]; of a transposed weight their transposes' exchange
+  };
+  // `tensor` is one of tensors() and must outlive the reader.
+  Result<Reader> OpenReader(const Tensor& tensor);
+
+ private:
+  MergedWeights(const ExportSpec& spec, Env& env, std::optional<DType> dtype, ModelWeights base)
+      : spec_(&spec), env_(&env), dtype_(dtype), base_(std::move(base)) {}
+  Status Plan();
+  Result<TensorType> ExportedType(const ModelWeights::Entry& entry) const;
+  ModelWeights::Entry CopyOf(const std::string& tensor, TrainedCopy::Readers readers) const;
+  Status Keep(const ModelWeights::Entry& entry);
+  Status AddHead(const FileTensor& weight);
+  Status Add(const std::string& name, const std::string& weight, const ModelWeights::Entry& from,
+             const ModelWeights::Entry& copy, const Merge& adapter);
+  Status ReadAdapter(const Merge& merge, std::vector<float>* a, std::vector<float>* b);
+
+  const ExportSpec* spec_;
+  Env* env_;
+  std::optional<DType> dtype_;  // of all floating tensors; as stored where absent
+  ModelWeights base_;
+  std::optional<AdapterReader> adapter_;
+  std::vector<Tensor> tensors_;
+  bool untied_ = false;
+  int64_t merged_ = 0;
+  std::vector<std::string> notices_;
+  std::map<std::string, std::pair<std::vector<float>, std::vector<float>>> stacks_;  // A and B, by path
+};
+
+}  // namespace temper

@@ -1,0 +1,23 @@
+// Which of llama.cpp's pre-tokenizers cuts a text as a tokenizer.json does. GGUF files hold no expressions: they name
+// one of those that are built into llama.cpp, which has adapted them to its own engine. Source: llama.cpp,
+// src/llama-vocab.cpp, llm_tokenizer_bpe.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "format/json.h"
+
+namespace temper {
+
+struct GgufPreTokenizer {
+  std::string name;             // tokenizer.ggml.pre
+  bool ignores_merges = false;  // a word that is a token is that token (BpeOptions::ignore_merges)
+};
+
+// Those that cut alike, which differ in ignores_merges. kUnsupported, with the steps, if llama.cpp has none. `where`
+// names the file in errors. REQUIRES: `pre_tokenizer` is valid (PreTokenizer::FromJson).
+Result<std::vector<GgufPreTokenizer>> FindGgufPreTokenizers(const Json& pre_tokenizer, const std::string& where);
+
+}  // namespace temper

@@ -1,0 +1,45 @@
+// How llama.cpp computes a family: GGUF files name an architecture, which fixes everything but sizes. A family's reader
+// names the architecture and says what of it is not as usual; gguf_description.h writes down the model's tensors and
+// keys, and refuses what the architecture does not compute. Source: llama.cpp, conversion/*.py and src/models/*.cpp.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "format/gguf/gguf_writer.h"
+#include "model/feed_forward/mlp.h"
+
+namespace temper {
+
+struct GgufArchitecture {
+  const char* name = nullptr;  // nullptr: llama.cpp has none
+  bool interleaved = false;  // rotary embeddings turn neighbours: rows of q and k are reordered where files have halves
+  Activation activation = Activation::kSilu;
+
+  // What it reads if it is there.
+  bool out_bias = false, mlp_bias = false;  // biases of attention's output and of the MLP
+  bool windows = false;                     // sliding windows, in the layers that the file lists
+  bool betas = false;                       // the bounds of YaRN (beta_fast, beta_slow)
+  bool scales_queries = false;              // queries grow with their position, from YaRN's context on
+  bool factors = false;                     // a factor for each frequency: rotary scaling of Llama 3 and longrope
+  bool own_head = true;                     // a head beside the embedding
+  bool needs_head = false;                  // a head even if it is the embedding
+  // It computes the embeddings, attention's scores and the logits with these, whatever they are: a family that has any
+  // says with which keys, or that the architecture has it.
+  bool scales_embedding = false, scales_residual = false, scales_logits = false;
+  double score_scale = 0;  // of scores; 0: 1 / sqrt(head_dim)
+  bool score_cap = false, logit_cap = false;
+  bool parallel = false;                                                          // attention and MLP side by side
+  enum class Rope : uint8_t { kAll, kThreeOfFour, kWindowed } rope = Rope::kAll;  // layers with a rotary embedding
+  bool fused_qkv = false, fused_gate_up = false;
+  bool any_head_dim = false;  // heads times their width may differ from the width of the model
+  // Its names for the norms before both parts.
+  const char *attn_norm = "attn_norm", *ffn_norm = "ffn_norm";
+  bool normalises_experts = false;  // the weights of a token's experts add up to 1
+
+  std::vector<std::pair<const char*, GgufValue>> keys = {};  // of this model, behind "<name>."
+  std::string missing = {};  // what of this model the architecture does not compute; "": nothing
+};
+
+}  // namespace temper

@@ -1,0 +1,114 @@
+// How families describe themselves for llama.cpp. What llama.cpp computes is compared by
+// tests/parity/gguf/check_gguf.py.
+#include "model/gguf_description.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "model/families.h"
+
+namespace temper::gguf_description_test {
+namespace {
+
+Json Llama() {
+  return Json::parse(R"({"architectures": ["LlamaForCausalLM"], "vocab_size": 64, "hidden_size": 32,
+    "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
+    "max_position_embeddings": 256, "rms_norm_eps": 1e-3, "tie_word_embeddings": true})");
+}
+
+Result<GgufModel> Describe(const Json& config) {
+  auto model = ModelFromConfig(config, "config.json");
+  if (!model.ok()) return model.status();
+  return (*model)->Gguf();
+}
+
+std::map<std::string, GgufTensor> ByName(const GgufModel& model) {
+  std::map<std::string, GgufTensor> tensors;
+  for (const GgufTensor& tensor : model.tensors) tensors[tensor.name] = tensor;
+  return tensors;
+}
+
+TEST(Gguf, LlamaIsNamedAndMeasuredAsLlamaCppReadsIt) {
+  const auto model = Describe(Llama());
+  ASSERT_TRUE(model.ok()) << model.status().message();
+  EXPECT_EQ(model->architecture, "llama");
+  EXPECT_EQ(std::get<uint32_t>(*model->metadata.Find("llama.attention.head_count_kv")), 2U);
+  EXPECT_EQ(std::get<uint32_t>(*model->metadata.Find("llama.rope.dimension_count")), 8U);
+  EXPECT_FLOAT_EQ(std::get<float>(*model->metadata.Find("llama.attention.layer_norm_rms_epsilon")), 1e-3f);
+  auto tensors = ByName(*model);
+  EXPECT_FALSE(tensors.contains("output.weight"));  // tied
+  EXPECT_EQ(tensors.size(), 2U + 2 * 9);
+  const GgufTensor& q = tensors.at("blk.1.attn_q.weight");
+  EXPECT_EQ(q.dims(), (std::vector<int64_t>{32, 32}));
+  EXPECT_EQ(q.order.head, 8);
+  EXPECT_EQ(q.order.rotary, 8);
+  EXPECT_EQ(q.parts.at(0).source.tensors().at(0).name, "model.layers.1.self_attn.q_proj.weight");
+  EXPECT_EQ(tensors.at("blk.1.attn_v.weight").order.head, 0);
+}
+
+TEST(Gguf, ScalingOfLlama3IsATensorOfFactors) {
+  Json config = Llama();
+  config["rope_scaling"] = {{"rope_type", "llama3"},
+                            {"factor", 8.0},
+                            {"low_freq_factor", 1.0},
+                            {"high_freq_factor", 4.0},
+                            {"original_max_position_embeddings", 128}};
+  const auto model = Describe(config);
+  ASSERT_TRUE(model.ok());
+  const std::vector<float>& factors = ByName(*model).at("rope_freqs.weight").numbers;
+  ASSERT_EQ(factors.size(), 4U);
+  EXPECT_FLOAT_EQ(factors[0], 1);
+  EXPECT_FLOAT_EQ(factors[3], 8);
+}
+
+TEST(Gguf, NormsThatScaleByOnePlusTheWeightAreWrittenWithTheOne) {
+  Json config = Llama();
+  config["architectures"] = {"GemmaForCausalLM"};
+  config["head_dim"] = 8;
+  const auto model = Describe(config);
+  ASSERT_TRUE(model.ok()) << model.status().message();
+  EXPECT_EQ(ByName(*model).at("blk.0.attn_norm.weight").added, 1);
+  EXPECT_EQ(ByName(*model).at("blk.0.attn_q.weight").added, 0);
+}
+
+TEST(Gguf, FusedProjectionsAreCutWhereTheArchitectureHasThemApart) {
+  Json config = Llama();
+  config["architectures"] = {"Phi3ForCausalLM"};
+  config["pad_token_id"] = 0;
+  const auto phi = Describe(config);
+  ASSERT_TRUE(phi.ok()) << phi.status().message();
+  EXPECT_EQ(ByName(*phi).at("blk.0.attn_qkv.weight").parts.size(), 3U);
+  EXPECT_EQ(ByName(*phi).at("blk.0.ffn_up.weight").dims(), (std::vector<int64_t>{96, 32}));
+}
+
+TEST(Gguf, WhatLlamaCppDoesNotComputeIsRefusedByName) {
+  const auto message = [](const Json& config) {
+    const auto model = Describe(config);
+    EXPECT_EQ(model.status().code(), StatusCode::kUnsupported);
+    return model.ok() ? "" : model.status().message();
+  };
+  Json config = Llama();
+  config["hidden_act"] = "gelu";
+  EXPECT_NE(message(config).find("architecture llama does not compute: the activation of the MLP"), std::string::npos);
+  config = Llama();
+  config["rope_scaling"] = {{"rope_type", "dynamic"}, {"factor", 2.0}};
+  EXPECT_NE(message(config).find("dynamic rotary scaling"), std::string::npos);
+  config = Json::parse(R"({"architectures": ["OPTForCausalLM"], "vocab_size": 64, "hidden_size": 32, "ffn_dim": 48,
+    "word_embed_proj_dim": 32, "num_hidden_layers": 1, "num_attention_heads": 4, "max_position_embeddings": 64})");
+  EXPECT_NE(message(config).find("OPTForCausalLM has no GGUF form"), std::string::npos);
+}
+
+TEST(Gguf, AWindowThatLlamaCppLeavesOutIsSaid) {
+  Json config = Llama();
+  config["architectures"] = {"MistralForCausalLM"};
+  config["sliding_window"] = 100;
+  const auto model = Describe(config);
+  ASSERT_TRUE(model.ok());
+  ASSERT_EQ(model->notices.size(), 1U);
+  EXPECT_NE(model->notices[0].find("from token 101 on"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace temper::gguf_description_test
