@@ -120,6 +120,24 @@ TEST(Inspect, FindsAnAdapterThatLacksAHalf) {
   EXPECT_TRUE(Contains(o.status.message(), "lora_B")) << o.status.message();
 }
 
+// Of a head with an adapter PEFT stores what is frozen, too: its weight, and a bias if it has one.
+TEST(Inspect, AnAdapterOfAHeadMayHoldWhatIsFrozen) {
+  const ScratchFolder out;
+  float a[6] = {}, b[10] = {}, weight[15] = {}, bias[5] = {};
+  const auto view = [](float* data, Shape shape) {
+    return View{reinterpret_cast<std::byte*>(data), {DType::kF32, shape}};
+  };
+  const auto [weight_name, bias_name] = LoraBaseNames("lm_head");
+  const std::vector<NamedView> tensors = {{LoraAName("lm_head"), view(a, {2, 3})},
+                                          {LoraBName("lm_head"), view(b, {5, 2})},
+                                          {weight_name, view(weight, {5, 3})},
+                                          {bias_name, view(bias, {5})}};
+  const LoraConfig config{.r = 2, .target_modules = std::vector<std::string>{"lm_head"}, .base_model = "b"};
+  ASSERT_TRUE(WriteAdapter(PosixEnv(), out.path() + "/a", config, tensors).ok());
+  const Outcome o = Look(out.path() + "/a");
+  EXPECT_TRUE(o.status.ok()) << o.status.message();
+}
+
 TEST(Inspect, NamesOnTheTerminalAreHarmless) {
   const ScratchFolder out;
   auto writer =
