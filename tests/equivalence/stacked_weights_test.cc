@@ -40,6 +40,7 @@ class Experts final : public Model {
   std::unique_ptr<Model> WithBlocks(std::span<const int>) const override { return nullptr; }  // no planner here
 
  private:
+  Result<GgufModel> Describe() const override { return Unsupported("no family"); }
   void BuildForward(ForwardBuilder& f) const override {
     const Dim E{DimLabel::kExperts, kExperts}, F{DimLabel::kFfn, kFfn}, D{DimLabel::kHidden, kHidden},
         V{DimLabel::kVocab, kVocab};
