@@ -134,10 +134,10 @@ TEST(GgufExport, MatricesThatFilesHaveTransposedAreTurned) {
   ScratchFolder folder;
   ASSERT_TRUE(Export(Open(model), folder / "out", QuantMix::kF32).ok());
   const GgufFile file = GgufFile::Read(folder / "out/m.gguf");
-  const std::vector<float> stored = TensorOf(model, "transformer.h.0.mlp.c_fc.weight");  // [24, 96]
+  const std::vector<float> stored = TensorOf(model, "transformer.h.0.mlp.c_fc.weight");  // [24, 40]
   const std::vector<float>& turned = file.tensors.at("blk.0.ffn_up.weight");
-  for (size_t out = 0; out < 96; ++out) {
-    for (size_t in = 0; in < 24; ++in) ASSERT_EQ(turned[out * 24 + in], stored[in * 96 + out]);
+  for (size_t out = 0; out < 40; ++out) {
+    for (size_t in = 0; in < 24; ++in) ASSERT_EQ(turned[out * 24 + in], stored[in * 40 + out]);
   }
 }
 
