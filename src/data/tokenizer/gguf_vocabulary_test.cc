@@ -104,7 +104,8 @@ TEST(GgufPreTokenizer, KnowsExpressionsWhateverTheSplitIsCalled) {
   const std::string llama3 =
       R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
   const auto of = [&](const std::string& expression, const char* behavior, bool invert) {
-    const Json split = {{"type", "Split"}, {"pattern", {{"Regex", expression}}}, {"behavior", behavior}, {"invert", invert}};
+    const Json split = {
+        {"type", "Split"}, {"pattern", {{"Regex", expression}}}, {"behavior", behavior}, {"invert", invert}};
     const Json bytes = {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", false}};
     return FindGgufPreTokenizers({{"type", "Sequence"}, {"pretokenizers", {split, bytes}}}, "tokenizer.json");
   };
