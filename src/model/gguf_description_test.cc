@@ -57,7 +57,7 @@ TEST(Gguf, ScalingOfLlama3IsATensorOfFactors) {
                             {"original_max_position_embeddings", 128}};
   const auto model = Describe(config);
   ASSERT_TRUE(model.ok());
-  const std::vector<float>& factors = ByName(*model).at("rope_freqs.weight").numbers;
+  const std::vector<float> factors = ByName(*model).at("rope_freqs.weight").numbers;
   ASSERT_EQ(factors.size(), 4U);
   EXPECT_FLOAT_EQ(factors[0], 1);
   EXPECT_FLOAT_EQ(factors[3], 8);

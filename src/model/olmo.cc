@@ -91,10 +91,6 @@ Result<std::unique_ptr<Model>> ReadOlmoe(const Json& config, const std::string& 
   TEMPER_ASSIGN_OR_RETURN(experts.normalise, BoolOr(config, "norm_topk_prob", false, where));
   TEMPER_ASSIGN_OR_RETURN(experts, ReadExperts(config, "intermediate_size", experts, where, &s));
   for (DecoderBlock& block : s.blocks) block.feed_forward = experts;
-  const AttentionSpec& attention = *s.attentions()[0];
-  s.gguf = {.name = "olmoe",
-            .needs_head = true,
-            .missing = attention.heads == attention.kv_heads ? "" : "fewer KV heads than heads"};
   return MakeDecoder(std::move(s));
 }
 

@@ -18,10 +18,11 @@ TEST(OllamaTemplate, TextsAroundMessagesAreTranslated) {
       "{{ bos_token }}{% for m in messages %}<|{{ m.role }}|>\n{{ m.content }}<|end|>\n{% endfor %}"
       "{% if add_generation_prompt %}<|assistant|>\n{% endif %}");
   ASSERT_TRUE(text);
-  EXPECT_EQ(*text,
-            "{{ range .Messages }}{{ if eq .Role \"system\" }}<|system|>\n{{ .Content }}<|end|>\n"
-            "{{ else if eq .Role \"user\" }}<|user|>\n{{ .Content }}<|end|>\n"
-            "{{ else if eq .Role \"assistant\" }}<|assistant|>\n{{ .Content }}<|end|>\n{{ end }}{{ end }}<|assistant|>\n");
+  EXPECT_EQ(
+      *text,
+      "{{ range .Messages }}{{ if eq .Role \"system\" }}<|system|>\n{{ .Content }}<|end|>\n"
+      "{{ else if eq .Role \"user\" }}<|user|>\n{{ .Content }}<|end|>\n"
+      "{{ else if eq .Role \"assistant\" }}<|assistant|>\n{{ .Content }}<|end|>\n{{ end }}{{ end }}<|assistant|>\n");
 }
 
 TEST(OllamaTemplate, ASystemMessageOfTheTemplatesOwnIsPrintedWhereThereIsNone) {

@@ -1,5 +1,5 @@
-// temper export --format gguf: what lies in the file, read back by a small reader. llama.cpp's own reading is compared by
-// tests/parity/gguf/check_gguf.py.
+// temper export --format gguf: what lies in the file, read back by a small reader. llama.cpp's own reading is compared
+// by tests/parity/gguf/check_gguf.py.
 #include "checkpoint/gguf_export.h"
 
 #include <gtest/gtest.h>
@@ -122,7 +122,8 @@ TEST(GgufExport, RowsOfQueriesAreReorderedForNeighboursThatTurn) {
   for (int head = 0; head < 3; ++head) {
     for (int i = 0; i < 12; ++i) {
       const int from = 12 * head + i / 2 + i % 2 * 6;
-      EXPECT_EQ(turned[static_cast<size_t>((12 * head + i) * 36)], q[static_cast<size_t>(from * 36)]) << head << " " << i;
+      EXPECT_EQ(turned[static_cast<size_t>((12 * head + i) * 36)], q[static_cast<size_t>(from * 36)])
+          << head << " " << i;
     }
   }
   EXPECT_EQ(file.tensors.at("blk.0.attn_v.weight"), TensorOf(model, "model.layers.0.self_attn.v_proj.weight"));
@@ -134,10 +135,10 @@ TEST(GgufExport, MatricesThatFilesHaveTransposedAreTurned) {
   ScratchFolder folder;
   ASSERT_TRUE(Export(Open(model), folder / "out", QuantMix::kF32).ok());
   const GgufFile file = GgufFile::Read(folder / "out/m.gguf");
-  const std::vector<float> stored = TensorOf(model, "transformer.h.0.mlp.c_fc.weight");  // [24, 96]
+  const std::vector<float> stored = TensorOf(model, "transformer.h.0.mlp.c_fc.weight");  // [24, 40]
   const std::vector<float>& turned = file.tensors.at("blk.0.ffn_up.weight");
-  for (size_t out = 0; out < 96; ++out) {
-    for (size_t in = 0; in < 24; ++in) ASSERT_EQ(turned[out * 24 + in], stored[in * 96 + out]);
+  for (size_t out = 0; out < 40; ++out) {
+    for (size_t in = 0; in < 24; ++in) ASSERT_EQ(turned[out * 24 + in], stored[in * 40 + out]);
   }
 }
 

@@ -29,7 +29,7 @@ T Value(const GgufVocabulary& vocabulary, const char* key) {
 Json SpaceMarks() {
   return Json::parse(R"({"added_tokens": [
       {"id": 0, "content": "<unk>", "special": true}, {"id": 1, "content": "<s>", "special": true},
-      {"id": 2, "content": "</s>", "special": true}, {"id": 8, "content": "▁tool", "special": false}],
+      {"id": 2, "content": "</s>", "special": true}, {"id": 10, "content": "▁tool", "special": false}],
     "normalizer": {"type": "Sequence", "normalizers": [{"type": "Prepend", "prepend": "▁"},
       {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}]},
     "pre_tokenizer": null,
@@ -38,7 +38,7 @@ Json SpaceMarks() {
       "tokens": ["<s>"]}}},
     "decoder": null,
     "model": {"type": "BPE", "unk_token": "<unk>", "byte_fallback": true, "merges": ["▁ a", "a b", "▁a b"],
-      "vocab": {"<unk>": 0, "<s>": 1, "</s>": 2, "▁": 3, "a": 4, "b": 5, "▁a": 6, "ab": 7, "▁ab": 9, "<0x0A>": 10}}})");
+      "vocab": {"<unk>": 0, "<s>": 1, "</s>": 2, "▁": 3, "a": 4, "b": 5, "▁a": 6, "ab": 7, "▁ab": 8, "<0x0A>": 9}}})");
 }
 
 TEST(GgufVocabulary, ScoresFollowTheMergesThatMakeTokens) {
@@ -51,10 +51,10 @@ TEST(GgufVocabulary, ScoresFollowTheMergesThatMakeTokens) {
   const auto scores = Value<std::vector<float>>(*v, "scores");
   EXPECT_EQ(scores[6], -1);  // ▁a
   EXPECT_EQ(scores[7], -2);  // ab
-  EXPECT_EQ(scores[9], -3);  // ▁ab
-  EXPECT_EQ(Value<std::vector<int32_t>>(*v, "token_type"), (std::vector<int32_t>{3, 3, 3, 1, 1, 1, 1, 1, 4, 1, 6, 5}));
+  EXPECT_EQ(scores[8], -3);  // ▁ab
+  EXPECT_EQ(Value<std::vector<int32_t>>(*v, "token_type"), (std::vector<int32_t>{3, 3, 3, 1, 1, 1, 1, 1, 1, 6, 4, 5}));
   const auto tokens = Value<std::vector<std::string>>(*v, "tokens");
-  EXPECT_EQ(tokens[8], " tool");  // as llama.cpp searches it in a text
+  EXPECT_EQ(tokens[10], " tool");  // as llama.cpp searches it in a text
   EXPECT_EQ(tokens[11], "[PAD11]");
   EXPECT_TRUE(Value<bool>(*v, "add_bos_token"));
   EXPECT_FALSE(Value<bool>(*v, "add_eos_token"));
@@ -66,7 +66,7 @@ TEST(GgufVocabulary, EveryTokenThatEndsATextIsSaid) {
   MemoryFolder env;
   env.files["tokenizer.json"] = SpaceMarks().dump();
   env.files["tokenizer_config.json"] = R"({"bos_token": "<s>", "eos_token": "</s>"})";
-  env.files["generation_config.json"] = R"({"eos_token_id": [0, 2, 8, 1]})";
+  env.files["generation_config.json"] = R"({"eos_token_id": [0, 2, 10, 1]})";
   const auto v = Describe(env, 11);
   ASSERT_TRUE(v.ok()) << v.status().message();
   EXPECT_EQ(Value<uint32_t>(*v, "eos_token_id"), 2U);
@@ -104,7 +104,8 @@ TEST(GgufPreTokenizer, KnowsExpressionsWhateverTheSplitIsCalled) {
   const std::string llama3 =
       R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
   const auto of = [&](const std::string& expression, const char* behavior, bool invert) {
-    const Json split = {{"type", "Split"}, {"pattern", {{"Regex", expression}}}, {"behavior", behavior}, {"invert", invert}};
+    const Json split = {
+        {"type", "Split"}, {"pattern", {{"Regex", expression}}}, {"behavior", behavior}, {"invert", invert}};
     const Json bytes = {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", false}};
     return FindGgufPreTokenizers({{"type", "Sequence"}, {"pretokenizers", {split, bytes}}}, "tokenizer.json");
   };
