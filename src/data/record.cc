@@ -288,9 +288,10 @@ Result<RecordFormat> DetectFormat(const OrderedJson& row, const std::string& whe
     }
   }
   if (has("chosen") && has("rejected")) {
-    return Unsupported(where +
-                       ": preference data ('chosen' and 'rejected'): train on it with --task dpo, or keep the chosen "
-                       "answers, as prompt and completion or as messages");
+    return Unsupported(
+        where +
+        ": preference data ('chosen' and 'rejected'): train on it with --task dpo or reward, or keep the chosen "
+        "answers, as prompt and completion or as messages");
   }
   // The fields of a format, but no values in them.
   for (const std::vector<const char*>& fields : {std::vector{"prompt", "completion"},

@@ -212,9 +212,10 @@ TEST(Rule, RefusesOperandsOfAnotherKindOrRank) {
 
 // Where an op may read a dim of only one operand that does not show in its outputs.
 bool IsFreeDim(const Case& c, size_t k, int dim) {
-  if (c.op == Op::kEmbedding) return k == 0 && dim == 0;  // the vocabulary
-  if (c.op == Op::kSumRows) return k == 0 && dim == 0;    // the rows that are summed
-  if (c.op == Op::kSliceRows) return k == 0 && dim == 0;  // the rows that are left out
+  if (c.op == Op::kClassReport) return k == 0 && dim == 1;  // classes
+  if (c.op == Op::kEmbedding) return k == 0 && dim == 0;    // the vocabulary
+  if (c.op == Op::kSumRows) return k == 0 && dim == 0;      // the rows that are summed
+  if (c.op == Op::kSliceRows) return k == 0 && dim == 0;    // the rows that are left out
   if (c.op == Op::kGroupedLinear || c.op == Op::kGroupedLinearDx) return k == 1 && dim == 0;  // the experts
   if (c.op == Op::kRoute) return dim == 1 && c.inputs.size() == 1;                            // the experts
   if (c.op == Op::kAttentionCached) return k == 7;  // slots, and pages of each

@@ -234,7 +234,8 @@ class Workplace : public testing::Test {
     uint64_t length = 0;
     std::memcpy(&length, weights.data(), sizeof length);
     Json files;
-    for (const auto& [tensor, where] : Json::parse(weights.substr(sizeof length, length)).items()) {
+    const Json header = Json::parse(weights.substr(sizeof length, length));
+    for (const auto& [tensor, where] : header.items()) {
       if (tensor != "__metadata__") files[tensor] = "model-00001-of-00002.safetensors";
     }
     files["score.weight"] = "model-00002-of-00002.safetensors";

@@ -91,6 +91,7 @@ const OpRule kRewardLossRule = {.kind = OpKind::kMemory,
                                 .only_root = true,
                                 .shard = ShardOperands,
                                 .flow = &kFlow,
-                                .cost = CostOfPairs};
+                                .cost = CostOfPairs,
+                                .recompute = RecomputeCost::kExpensive};
 
 }  // namespace temper
