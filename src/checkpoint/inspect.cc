@@ -92,7 +92,10 @@ class Inspector {
     if (!env_.IsFolder(path)) return NotFound(path + ": there is no such file or folder");
     if (env_.IsFile(JoinPath(path, kManifestFile))) return Checkpoint(path);
     const bool adapter = env_.IsFile(JoinPath(path, kAdapterConfigFile));
-    const bool model = env_.IsFile(JoinPath(path, kModelConfigFile));
+    // Beside an adapter alone config.json names the classes of its head.
+    const bool has_weights =
+        env_.IsFile(JoinPath(path, kModelWeightsFile)) || env_.IsFile(JoinPath(path, "model.safetensors.index.json"));
+    const bool model = env_.IsFile(JoinPath(path, kModelConfigFile)) && (has_weights || !adapter);
     TEMPER_ASSIGN_OR_RETURN(const auto checkpoints, ListCheckpoints(env_, path));
     if (adapter) TEMPER_RETURN_IF_ERROR(Adapter(path));
     if (model) TEMPER_RETURN_IF_ERROR(Model(path));

@@ -67,6 +67,8 @@ TEST_F(Classify, LearnsToTellClassesApart) {
       EXPECT_EQ(adapter["task_type"], "SEQ_CLS");
       EXPECT_EQ(adapter["modules_to_save"], Json({"score"}));
     }
+    const Ended inspected = Temper({"inspect", "out"});
+    EXPECT_EQ(inspected.code, 0) << inspected.err;
     Spill("new.jsonl", "{\"text\": \"It barks??\"}\n{\"text\": \"It says meow\"}\n");
     const Ended exported = Temper({"export", "out", "--output_dir", "exported", "--overwrite"});
     ASSERT_EQ(exported.code, 0) << exported.err;
