@@ -49,6 +49,9 @@ int32_t SampleStartOf(const SampleSlice& s, int64_t) {
 float ScoreOf(const SampleSlice& s, int64_t) {
   return s.score;
 }
+float OneOf(const SampleSlice&, int64_t) {
+  return 1;
+}
 int32_t OwnPlace(int64_t place) {  // nothing attends to padding, and it attends only to itself
   return static_cast<int32_t>(place);
 }
@@ -62,6 +65,7 @@ constexpr std::array kFillers = {
     FillerBy<int32_t, LengthOf, Always<int32_t, 1>>(kDocumentLengthColumn),
     FillerBy<int32_t, SampleStartOf, OwnPlace>(kSampleStartColumn),
     FillerBy<float, ScoreOf, Always<float, 0>>(kReferenceColumn),
+    FillerBy<float, OneOf, Always<float, 0>>(kPresentColumn),
 };
 
 }  // namespace

@@ -17,7 +17,7 @@ TEST(ColumnFillers, FillPartsOfASampleAsTheWhole) {
            std::vector<TokenWeight>{1, kUnitWeight / 2, 1, kUnitWeight, 3 * kUnitWeight});
   const TokenStore store = made.Store();
   for (const ColumnSpec& column : {kTokenColumn, kTargetColumn, kWeightColumn, kPositionColumn, kDocumentStartColumn,
-                                   kDocumentLengthColumn, kSampleStartColumn, kReferenceColumn}) {
+                                   kDocumentLengthColumn, kSampleStartColumn, kReferenceColumn, kPresentColumn}) {
     const ColumnFiller* const filler = FillerOf(column.name);
     ASSERT_NE(filler, nullptr) << column.name;
     EXPECT_EQ(filler->column.dtype, column.dtype) << column.name;
@@ -31,8 +31,9 @@ TEST(ColumnFillers, FillPartsOfASampleAsTheWhole) {
     std::vector<int32_t> padding(2, 99);  // of all types four bytes
     filler->pad(3, 2, reinterpret_cast<std::byte*>(padding.data()));
     const std::map<std::string_view, std::vector<int32_t>> want = {
-        {"token", {0, 0}},          {"target", {-1, -1}},        {"weight", {0, 0}},       {"position", {0, 0}},
-        {"document_start", {3, 4}}, {"document_length", {1, 1}}, {"sample_start", {3, 4}}, {"reference", {0, 0}}};
+        {"token", {0, 0}},        {"target", {-1, -1}},       {"weight", {0, 0}},
+        {"position", {0, 0}},     {"document_start", {3, 4}}, {"document_length", {1, 1}},
+        {"sample_start", {3, 4}}, {"reference", {0, 0}},      {"present", {0, 0}}};
     EXPECT_EQ(padding, want.at(column.name)) << column.name;
   }
 }

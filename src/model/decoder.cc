@@ -97,13 +97,20 @@ ValueId Build(ForwardBuilder& f, const ExpertsSpec& spec, const BlockContext& bl
 
 ValueId Decoder::Block(ForwardBuilder& f, ValueId x_TD, std::span<const RopeTables> ropes, int block) const {
   const DecoderBlock& b = s_.blocks[static_cast<size_t>(block)];
+  const auto mixtures = [&](auto end) {
+    return std::count_if(s_.blocks.begin(), end, [](const DecoderBlock& some) {
+      return std::holds_alternative<ExpertsSpec>(some.feed_forward);
+    });
+  };
   const BlockContext context{
       .block = block,
       .path = fmt::format("{}{}{}.", s_.names.prefix, s_.names.blocks, block),
       .hidden = s_.hidden,
       .ropes = ropes,
       .transposed = s_.transposed,
-      .added_init = s_.init_by_depth ? ForwardBuilder::Init::kNormalByDepth : ForwardBuilder::Init::kNormal};
+      .added_init = s_.init_by_depth ? ForwardBuilder::Init::kNormalByDepth : ForwardBuilder::Init::kNormal,
+      .mixture = mixtures(s_.blocks.begin() + block),
+      .mixtures = mixtures(s_.blocks.end())};
   f.EnterBlock(block, context.path);
   const auto normed = [&](ValueId x, const std::string& module, const char* name) {
     return module.empty() ? x

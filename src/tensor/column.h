@@ -22,5 +22,6 @@ inline constexpr ColumnSpec kDocumentLengthColumn = {"document_length", DType::k
 inline constexpr ColumnSpec kSampleStartColumn = {"sample_start", DType::kI32};
 // The sum of the log-probabilities of a document's targets under another model (TokenStore::score).
 inline constexpr ColumnSpec kReferenceColumn = {"reference", DType::kF32};
+inline constexpr ColumnSpec kPresentColumn = {"present", DType::kF32};  // 1; 0 in padding
 
 }  // namespace temper
