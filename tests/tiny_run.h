@@ -87,6 +87,19 @@ inline std::string GptNeoXConfigText() {
   return R"({"architectures": ["GPTNeoXForCausalLM"], "vocab_size": 160, "hidden_size": 64, "num_hidden_layers": 3,
       "num_attention_heads": 4, "intermediate_size": 128, "max_position_embeddings": 256})";
 }
+// A bias of a tied head; layer norms of each head's q and k, whose parameters heads share; one norm for attention and
+// MLP.
+inline std::string PhiConfigText() {
+  return R"({"architectures": ["PhiForCausalLM"], "vocab_size": 160, "hidden_size": 64, "num_hidden_layers": 3,
+      "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 128, "max_position_embeddings": 256,
+      "qk_layernorm": true, "tie_word_embeddings": true})";
+}
+// Layer norms of each head's q and k with scales of its own, in a tensor a head.
+inline std::string StableLmConfigText() {
+  return R"({"architectures": ["StableLmForCausalLM"], "vocab_size": 160, "hidden_size": 64, "num_hidden_layers": 3,
+      "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 128, "max_position_embeddings": 256,
+      "qk_layernorm": true, "use_parallel_residual": true})";
+}
 // With one norm for both; a window in two of three layers.
 inline std::string Cohere2ConfigText() {
   return R"({"architectures": ["Cohere2ForCausalLM"], "vocab_size": 160, "hidden_size": 64, "num_hidden_layers": 3,

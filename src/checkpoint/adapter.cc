@@ -81,7 +81,9 @@ Result<AdapterReader> AdapterReader::Open(Env& env, const std::string& folder, s
     TEMPER_RETURN_IF_ERROR(CheckTensor(files, b, {m.out, m.ranks()}));
     expected.insert(a);
     expected.insert(b);
-    if (m.is_head) expected.insert(LoraBaseName(path));
+    if (m.is_head) {
+      for (const std::string& frozen : LoraBaseNames(path)) expected.insert(frozen);
+    }
     stored_as[LoraAName(m.stored_path())] = a;
     stored_as[LoraBName(m.stored_path())] = b;
   }

@@ -247,7 +247,7 @@ class Inspector {
       const std::string& name = e.tensor->name;
       const bool is_a = name.ends_with(kA);
       if (!is_a && !name.ends_with(kB)) {
-        if (name.ends_with(".base_layer.weight")) continue;
+        if (name.ends_with(".base_layer.weight") || name.ends_with(".base_layer.bias")) continue;
         if (IsSaved(name, config)) {
           ++saved;
           continue;

@@ -484,7 +484,13 @@ std::vector<ForeignName> AllNames() {
   std::vector<ForeignName> names = NamesWithOptions();
   for (const UpdateRule* rule : UpdateRules()) {
     const std::string note = rule == &DefaultUpdateRule() ? "" : fmt::format("with optimizer: {}", rule->name);
-    for (const UpdateSetting& setting : rule->settings) names.push_back({setting.attribute, setting.option, note});
+    for (const UpdateSetting& setting : rule->settings) {
+      // beta1 is AdamW's where an optimizer that comes later has one, too.
+      const bool taken = std::any_of(names.begin(), names.end(), [&](const ForeignName& name) {
+        return name.tool == ForeignTool::kAny && name.foreign == setting.attribute;
+      });
+      if (!taken) names.push_back({setting.attribute, setting.option, note});
+    }
   }
   for (const Reason& reason : kWithoutOption) {
     ForEachWord(reason.names, [&](std::string_view name) {

@@ -9,8 +9,9 @@ std::string LoraBName(const std::string& path) {
   return "base_model.model." + path + ".lora_B.weight";
 }
 
-std::string LoraBaseName(const std::string& path) {
-  return "base_model.model." + path + ".base_layer.weight";
+std::array<std::string, 2> LoraBaseNames(const std::string& path) {
+  const std::string base = "base_model.model." + path + ".base_layer.";
+  return {base + "weight", base + "bias"};
 }
 
 std::vector<StoredWeight> LoraWeights(std::span<const LoraModule> modules) {

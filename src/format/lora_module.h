@@ -1,6 +1,7 @@
 // LoraModule: one linear module with its adapter, y = W x + scale * B (A x), and what PEFT calls the adapter's tensors.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -38,8 +39,8 @@ struct LoraModule {
 // graph A's value has the name by the module's path, and so has B's if the module has one part.
 std::string LoraAName(const std::string& path);
 std::string LoraBName(const std::string& path);
-// The frozen weight, where PEFT stores it.
-std::string LoraBaseName(const std::string& path);
+// What is frozen of the module, where PEFT stores it: its weight, and its bias if it has one.
+std::array<std::string, 2> LoraBaseNames(const std::string& path);
 
 // Where the adapters' values are stored in an adapter's file.
 std::vector<StoredWeight> LoraWeights(std::span<const LoraModule> modules);

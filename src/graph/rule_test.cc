@@ -462,10 +462,16 @@ TEST(Rule, RefusesValuesOfAttributesThatMakeNoSense) {
   }
   refused(Op::kAllGather, {kX}, gather, "sizes", Sizes({T - 1}));       // less than a part
   refused(Op::kReduceScatter, {kX}, scatter, "sizes", Sizes({T + 1}));  // more than the whole
+  refused(Op::kLayerNorm, {kX, kD, kD}, {{"eps", 1e-5}}, "unshifted", kOne);
+  const Attributes of_groups{{"eps", 1e-5}, {"grouped", kOne}};
+  for (const Shape& shape : {Shape{3}, Shape{2, 3}, Shape{}, Shape{2, 2, 2}}) {
+    EXPECT_FALSE(InferTypes(Op::kLayerNorm, {kX, {kF, shape}, {kF, shape}}, of_groups).ok()) << shape.ToString();
+  }
   // Gradients that are added to what is not wanted, of a pair that is not there.
   refused(Op::kRmsNormBackward, {kX, kX, kD, kStatistic}, {}, "acc_w", kOne);
   const Types loss = {kX, {kF, {V, D}}, kIndex};
-  for (const char* key : {"acc_w", "acc_w2", "grad_x2", "grad_w2", "pair2", "weighted"}) {
+  for (const char* key :
+       {"acc_w", "acc_w2", "acc_bias", "grad_x2", "grad_w2", "grad_bias", "pair2", "bias", "weighted"}) {
     refused(Op::kLinearCrossEntropy, loss, {}, key, kOne);
   }
   for (const char* key : {"grad_x", "weighted", "pair2"}) refused(Op::kTokenLogprob, loss, {}, key, kOne);

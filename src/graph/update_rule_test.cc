@@ -23,7 +23,8 @@ std::vector<Case> Cases() {
   return {{UpdateRuleOf(Op::kAdamw), UpdateSettings(Op::kAdamw), {"adam_m:W", "adam_v:W"}},
           {UpdateRuleOf(Op::kSgd), UpdateSettings(Op::kSgd), {"sgd_momentum:W"}},
           {UpdateRuleOf(Op::kSgd), UpdateSettings(Op::kSgd, {{"nesterov", 1}}), {"sgd_momentum:W"}},
-          {UpdateRuleOf(Op::kSgd), UpdateSettings(Op::kSgd, {{"momentum", 0}}), {}}};
+          {UpdateRuleOf(Op::kSgd), UpdateSettings(Op::kSgd, {{"momentum", 0}}), {}},
+          {UpdateRuleOf(Op::kLion), UpdateSettings(Op::kLion), {"lion_m:W"}}};
 }
 
 TEST(UpdateRule, OperandsOverwritesAndStatesAreWhereAllExpectThem) {

@@ -1,5 +1,6 @@
 // Cohere, Command R (Cohere 2024; transformers, CohereForCausalLM): attention and MLP run in parallel behind one layer
-// norm without shift, logits are scaled; a rotary embedding of interleaved pairs. Cohere 2, Command R7B and A (2024;
+// norm without shift, logits are scaled; a rotary embedding of interleaved pairs; Command R+ has layer norms of each
+// head's q and k. Cohere 2, Command R7B and A (2024;
 // Cohere2ForCausalLM): three of four layers have a window, and only these a rotary embedding. Cohere Compass, the text
 // model of North Micro Vision (2026; CohereCompassForCausalLM): a rotary embedding for each type of layer, or none, of
 // halves.
@@ -67,7 +68,9 @@ Result<std::unique_ptr<Model>> ReadCohere(const Json& config, const std::string&
   TEMPER_ASSIGN_OR_RETURN(DecoderSpec s, ReadCoheres(config, "CohereForCausalLM", defaults, 0.0625, where));
   s.ropes[0].interleaved = true;
   TEMPER_ASSIGN_OR_RETURN(const bool qk_norm, BoolOr(config, "use_qk_norm", false, where));
-  if (qk_norm) return Unsupported(where + ": use_qk_norm (a layer norm of each head's q and k) is not supported");
+  if (qk_norm) {
+    for (AttentionSpec* const a : s.attentions()) a->qk_norm = AttentionSpec::QkNorm::kEachHead;
+  }
   return MakeDecoder(std::move(s));
 }
 

@@ -90,7 +90,7 @@ const std::map<std::string, std::set<std::string>> kHarmless = {
     {"another name of layers_block_type, which the file has", {"NemotronHForCausalLM.layer_types"}},
     {"initial weights", {"rescale_prenorm_residual", "time_step_floor", "time_step_max"}},
     {"what the class keeps and its model does not compute with",
-     {"BioGptForCausalLM.layer_norm_eps", "GPTBigCodeForCausalLM.num_key_value_heads",
+     {"BioGptForCausalLM.layer_norm_eps", "CodeGenForCausalLM.n_ctx", "GPTBigCodeForCausalLM.num_key_value_heads",
       "Gemma3ForCausalLM.attn_logit_softcapping", "NemotronHForCausalLM.attention_bias", "NemotronHForCausalLM.expand",
       "NemotronHForCausalLM.hidden_dropout", "NemotronHForCausalLM.mamba_proj_bias",
       "NemotronHForCausalLM.num_hidden_layers", "NemotronHForCausalLM.sliding_window",
@@ -150,7 +150,8 @@ std::vector<Json> BasesOf(const std::string& family) {
                       {"n_layer", 4},
                       {"n_head", 4},
                       {"n_inner", 32},
-                      {"n_positions", 8192}};
+                      {"n_positions", 8192},
+                      {"rotary_dim", 8}};
   std::vector<Json> bases = {sizes};
   Json windows = sizes;
   windows.update({{"use_sliding_window", true}, {"sliding_window", 4}, {"max_window_layers", 1}});

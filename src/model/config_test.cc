@@ -650,9 +650,7 @@ TEST(ModelConfig, AnAlphaStretchesHunyuansRotaryEmbeddingOnce) {
 }
 
 TEST(ModelConfig, WhatNewFamiliesDoNotComputeIsRefusedByItsKey) {
-  ExpectRefused(As(LlamaJson(), "CohereForCausalLM"), "use_qk_norm", true, StatusCode::kUnsupported);
   ExpectRefused(As(LlamaJson(), "OlmoForCausalLM"), "clip_qkv", 8.0, StatusCode::kUnsupported);
-  ExpectRefused(As(LlamaJson(), "StableLmForCausalLM"), "qk_layernorm", true, StatusCode::kUnsupported);
   ExpectRefused(As(LlamaJson(), "HeliumForCausalLM"), "head_dim", 32, StatusCode::kCorrupt);
   ExpectRefused(As(LlamaJson(), "HyperCLOVAXForCausalLM"), "attention_multiplier", 0, StatusCode::kCorrupt);
   ExpectRefused(As(LlamaJson(), "NanoChatForCausalLM"), "final_logit_softcapping", 0, StatusCode::kCorrupt);

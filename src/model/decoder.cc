@@ -49,8 +49,9 @@ std::vector<std::string> Decoder::NamesInFiles(const std::string& name) const {
   const auto add = [&](const std::string& more) {
     if (std::find(names.begin(), names.end(), more) == names.end()) names.push_back(more);
   };
-  if (name == HeadName()) {
-    add(HeadInFiles() + ".weight");
+  const std::string head = s_.names.head + ".";
+  if (name.starts_with(head)) {
+    add(HeadInFiles() + name.substr(head.size() - 1));
   } else {
     // As in transformers: a file of the model without its head has no base_model_prefix, one of a model around it may
     // have it twice.
@@ -64,7 +65,8 @@ std::vector<std::string> Decoder::NamesInFiles(const std::string& name) const {
     }
   }
   // A file with tied weights may hold either name.
-  if (name == HeadName() || (s_.facts.tied && name == EmbeddingName())) {
+  if (name.starts_with(head)) add(name);
+  if (s_.facts.tied && name == EmbeddingName()) {
     add(HeadInFiles() + ".weight");
     add(HeadName());
   }
@@ -175,7 +177,7 @@ void Decoder::BuildForward(ForwardBuilder& f) const {
   }
   if (embed != D.size) x = f.Linear(x, p + "project_out", W, D, false, "projected_out");
   x = f.Scale(x, s_.logit_scale, "logits_scaled");
-  f.Head(x, s_.facts.tied ? table : f.Weight(HeadName(), {V, W}), s_.names.head, s_.logit_cap);
+  f.Head(x, s_.facts.tied ? table : f.Weight(HeadName(), {V, W}), s_.names.head, s_.logit_cap, s_.head_bias);
 }
 
 bool IsNull(const Json& config, const char* key) {
@@ -235,7 +237,8 @@ Result<DecoderSpec> ReadDecoder(const Json& config, std::string architecture, co
     TEMPER_ASSIGN_OR_RETURN(attention.kv_heads,
                             IntOr(config, "num_key_value_heads", own ? defaults.kv_heads : attention.heads, where));
   }
-  TEMPER_ASSIGN_OR_RETURN(mlp.ffn, IntOr(config, keys.ffn, defaults.ffn, where));
+  const int64_t ffn = defaults.ffn > 0 || !IsSane(s.hidden, kMaxWidth) ? defaults.ffn : 4 * s.hidden;
+  TEMPER_ASSIGN_OR_RETURN(mlp.ffn, IntOr(config, keys.ffn, ffn, where));
   TEMPER_ASSIGN_OR_RETURN(f.max_positions, IntOr(config, keys.max_positions, defaults.max_positions, where));
   if (attention.heads <= 0 || attention.kv_heads <= 0 || attention.heads % attention.kv_heads != 0) {
     return Corrupt(fmt::format("{}: num_attention_heads {} must be a positive multiple of num_key_value_heads {}",
@@ -288,6 +291,14 @@ Result<DecoderSpec> ReadDecoder(const Json& config, std::string architecture, co
         rope.original, where));
   }
   return s;
+}
+
+Json WithOwnKeys(const Json& file, std::initializer_list<std::pair<const char*, const char*>> names) {
+  Json config = file;
+  for (const auto& [usual, own] : names) {
+    if (config.contains(usual) && !config.contains(own)) config[own] = config[usual];
+  }
+  return config;
 }
 
 Status ExpectPlainHeadDim(const Json& config, const DecoderSpec& spec, const std::string& where) {

@@ -4,8 +4,10 @@
 #pragma once
 
 #include <functional>
+#include <initializer_list>
 #include <memory>
 #include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -72,6 +74,7 @@ struct DecoderSpec {
   double embedding_scale = 1, logit_scale = 1;
   // The embedding's module scales, so that NEFTune's noise is not scaled; its factor has the type of weights (Gemma).
   bool scales_in_embedding = false, rounds_embedding_scale = false;
+  bool head_bias = false;        // logits are shifted by the bias of the head's module
   double logit_cap = 0;          // logits l become cap * tanh(l / cap); 0: no cap
   double embedding_dropout = 0;  // in training, on the input of the first block
   bool init_by_depth = false;    // from scratch: smaller initial weights in the last products of both parts of blocks
@@ -98,7 +101,9 @@ struct DecoderKeys {
 // Values of keys that a config.json omits: the defaults of the family's class in transformers.
 struct DecoderDefaults {
   DecoderKeys keys = {};
-  int64_t vocab = 0, hidden = 0, ffn = 0, blocks = 0, heads = 0, max_positions = 0;
+  int64_t vocab = 0, hidden = 0;
+  int64_t ffn = 0;  // 0: 4 * hidden
+  int64_t blocks = 0, heads = 0, max_positions = 0;
   int64_t kv_heads = 0;  // 0: heads
   int64_t head_dim = 0;  // 0: hidden / heads
   double norm_eps = 1e-6, attention_dropout = 0, initializer_range = 0.02;
@@ -114,6 +119,10 @@ struct DecoderDefaults {
 // the rotary embedding (of layers with full attention), the tied head.
 Result<DecoderSpec> ReadDecoder(const Json& config, std::string architecture, const DecoderDefaults& defaults,
                                 const std::string& where);
+
+// The file of a class that calls keys otherwise than most, and takes both (transformers' attribute_map): pairs of the
+// usual name and its own. Those of the result are its own.
+Json WithOwnKeys(const Json& file, std::initializer_list<std::pair<const char*, const char*>> names);
 
 // For classes that cut heads by the sizes and use head_dim elsewhere: refuses a file whose head_dim is another.
 Status ExpectPlainHeadDim(const Json& config, const DecoderSpec& spec, const std::string& where);

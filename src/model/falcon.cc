@@ -13,7 +13,7 @@ namespace temper {
 Result<std::unique_ptr<Model>> ReadFalcon(const Json& file, const std::string& where) {
   Json config = file;
   if (config.contains("n_embed") && !config["n_embed"].is_null()) config["hidden_size"] = config["n_embed"];
-  DecoderDefaults defaults{
+  const DecoderDefaults defaults{
       .keys = {.ffn = "ffn_hidden_size", .norm_eps = "layer_norm_epsilon", .activation = "activation"},
       .vocab = 65024,
       .hidden = 4544,
@@ -25,8 +25,6 @@ Result<std::unique_ptr<Model>> ReadFalcon(const Json& file, const std::string& w
       .gated = false,
       .tied = true,
       .plain_heads = true};
-  TEMPER_ASSIGN_OR_RETURN(const int64_t hidden, IntOr(config, defaults.keys.hidden, defaults.hidden, where));
-  defaults.ffn = IsSane(hidden, kMaxWidth) ? 4 * hidden : 0;
   TEMPER_ASSIGN_OR_RETURN(DecoderSpec s, ReadDecoder(config, "FalconForCausalLM", defaults, where));
   TEMPER_RETURN_IF_ERROR(ExpectPlainHeadDim(config, s, where));
   TEMPER_ASSIGN_OR_RETURN(const bool alibi, BoolOr(config, "alibi", false, where));

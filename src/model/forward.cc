@@ -63,6 +63,13 @@ ValueId ForwardBuilder::Weight(const std::string& name, std::initializer_list<Di
   return it->second;
 }
 
+ValueId ForwardBuilder::StackedVectors(const std::string& name, std::span<const std::string> tensors, Dim rows,
+                                       Dim columns, Init init) {
+  std::vector<FileTensor> in_files;
+  for (const std::string& tensor : tensors) in_files.push_back(TensorOf(tensor, {columns.size}));
+  return Weight(name, {rows, columns}, WeightSource::Stack(std::move(in_files)), init);
+}
+
 ValueId ForwardBuilder::LinearOf(ValueId x_TI, const std::string& parameter, Dim out, Dim in, const std::string& name,
                                  std::vector<std::string> module_names) {
   const ValueId w = Weight(parameter, {out, in});
@@ -310,7 +317,9 @@ ValueId ForwardBuilder::Rng() {
   return rng_;
 }
 
-void ForwardBuilder::Head(ValueId x_TD, ValueId w_VD, const std::string& module, double softcap) {
+void ForwardBuilder::Head(ValueId x_TD, ValueId w_VD, const std::string& module, double softcap, bool bias) {
+  const Dim V{DimLabel::kVocab, type(w_VD).shape[0]};
+  const ValueId bias_V = bias ? Weight(module + ".bias", {V}, Init::kZero) : kNoValue;
   AddModule(module, {&w_VD, 1});
   modules_.back().is_head = true;
   EnterBlock(kBlockAfter, "");
@@ -321,6 +330,7 @@ void ForwardBuilder::Head(ValueId x_TD, ValueId w_VD, const std::string& module,
                .tokens = spec_.tokens,
                .x_TD = x_TD,
                .w_VD = w_VD,
+               .bias_V = bias_V,
                .softcap = softcap,
                .settings = spec_.objective_settings});
     BalanceExperts();
@@ -330,12 +340,14 @@ void ForwardBuilder::Head(ValueId x_TD, ValueId w_VD, const std::string& module,
   if (spec_.tokens > spec_.sequences) {
     rows = Embedding(x_TD, Source(kHeadRowsInput, {DType::kI32, {spec_.sequences}}, Role::kInput), 0, "rows_of_head");
   }
-  const Attributes in_f32 = {{"acc", int64_t{0}}, {"bias", int64_t{0}}, {"out", std::string("f32")}};
+  std::vector<ValueId> operands = {rows, w_VD};
+  if (bias) operands.push_back(bias_V);
+  const Attributes in_f32 = {{"acc", int64_t{0}}, {"bias", int64_t{bias}}, {"out", std::string("f32")}};
   if (softcap == 0) {
-    Add(Op::kLinear, {rows, w_VD}, in_f32, kLogitsOutput, Role::kOutput);
+    Add(Op::kLinear, std::move(operands), in_f32, kLogitsOutput, Role::kOutput);
     return;
   }
-  const ValueId logits = Add(Op::kLinear, {rows, w_VD}, in_f32, "uncapped_logits")[0];
+  const ValueId logits = Add(Op::kLinear, std::move(operands), in_f32, "uncapped_logits")[0];
   Add(Op::kSoftcap, {logits}, {{"cap", softcap}}, kLogitsOutput, Role::kOutput);
 }
 

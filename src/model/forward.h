@@ -81,6 +81,9 @@ class ForwardBuilder : public GraphBuilder {
   // The same for a weight that files store differently.
   ValueId Weight(const std::string& name, std::initializer_list<Dim> dims, WeightSource source,
                  Init init = Init::kNormal);
+  // A weight whose row i is the tensor `tensors[i]`, [columns].
+  ValueId StackedVectors(const std::string& name, std::span<const std::string> tensors, Dim rows, Dim columns,
+                         Init init);
   // y = x W^T of a parameter that PEFT takes for no linear module.
   ValueId LinearOf(ValueId x_TI, const std::string& parameter, Dim out, Dim in, const std::string& name,
                    std::vector<std::string> module_names);
@@ -181,8 +184,9 @@ class ForwardBuilder : public GraphBuilder {
   ValueId Dropout(ValueId x, double p, const std::string& name);
 
   // Computes loss or logits from the final hidden states and the head's weight. `module`: PEFT's name of the head, even
-  // if its weight is the embedding table. `softcap`: logits l become softcap * tanh(l / softcap); 0: no cap.
-  void Head(ValueId x_TD, ValueId w_VD, const std::string& module, double softcap = 0);
+  // if its weight is the embedding table. `softcap`: logits l become softcap * tanh(l / softcap); 0: no cap. `bias`:
+  // logits are shifted by "<module>.bias".
+  void Head(ValueId x_TD, ValueId w_VD, const std::string& module, double softcap = 0, bool bias = false);
 
   const ForwardSpec& spec() const { return spec_; }
   // In the order of first use.

@@ -35,18 +35,12 @@ constexpr DecoderDefaults kGpt2Defaults = {.keys = {.hidden = "n_embd",
                                            .rotary = false};
 
 // What the three share.
-Result<DecoderSpec> ReadGpt(const Json& file, const char* architecture, DecoderDefaults defaults,
+Result<DecoderSpec> ReadGpt(const Json& file, const char* architecture, const DecoderDefaults& defaults,
                             const std::string& where) {
-  // The classes take other families' names for their sizes, too.
-  Json config = file;
-  for (const auto& [usual, own] : {std::pair{"hidden_size", "n_embd"},
-                                   {"num_hidden_layers", "n_layer"},
-                                   {"num_attention_heads", "n_head"},
-                                   {"max_position_embeddings", "n_positions"}}) {
-    if (config.contains(usual) && !config.contains(own)) config[own] = config[usual];
-  }
-  TEMPER_ASSIGN_OR_RETURN(const int64_t hidden, IntOr(config, defaults.keys.hidden, defaults.hidden, where));
-  defaults.ffn = IsSane(hidden, kMaxWidth) ? 4 * hidden : 0;
+  const Json config = WithOwnKeys(file, {{"hidden_size", "n_embd"},
+                                         {"num_hidden_layers", "n_layer"},
+                                         {"num_attention_heads", "n_head"},
+                                         {"max_position_embeddings", "n_positions"}});
   TEMPER_ASSIGN_OR_RETURN(DecoderSpec s, ReadDecoder(config, architecture, defaults, where));
   s.SetNorm(NormKind::kLayer);
   s.names = {.prefix = "transformer.", .embedding = "wte", .positions = "wpe", .blocks = "h.", .final_norm = "ln_f"};

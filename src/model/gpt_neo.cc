@@ -45,29 +45,22 @@ Result<std::vector<std::string>> LayerTypes(const Json& config, const std::strin
 }  // namespace
 
 Result<std::unique_ptr<Model>> ReadGptNeo(const Json& file, const std::string& where) {
-  Json config = file;
-  // The class takes other families' names, too.
-  for (const auto& [usual, own] :
-       {std::pair{"num_hidden_layers", "num_layers"}, {"num_attention_heads", "num_heads"}}) {
-    if (config.contains(usual) && !config.contains(own)) config[own] = config[usual];
-  }
-  DecoderDefaults defaults{.keys = {.blocks = "num_layers",
-                                    .heads = "num_heads",
-                                    .norm_eps = "layer_norm_epsilon",
-                                    .activation = "activation_function"},
-                           .vocab = 50257,
-                           .hidden = 2048,
-                           .blocks = 24,
-                           .heads = 16,
-                           .max_positions = 2048,
-                           .norm_eps = 1e-5,
-                           .activation = "gelu_new",
-                           .gated = false,
-                           .tied = true,
-                           .plain_heads = true,
-                           .rotary = false};
-  TEMPER_ASSIGN_OR_RETURN(const int64_t hidden, IntOr(config, defaults.keys.hidden, defaults.hidden, where));
-  defaults.ffn = IsSane(hidden, kMaxWidth) ? 4 * hidden : 0;
+  const Json config = WithOwnKeys(file, {{"num_hidden_layers", "num_layers"}, {"num_attention_heads", "num_heads"}});
+  const DecoderDefaults defaults{.keys = {.blocks = "num_layers",
+                                          .heads = "num_heads",
+                                          .norm_eps = "layer_norm_epsilon",
+                                          .activation = "activation_function"},
+                                 .vocab = 50257,
+                                 .hidden = 2048,
+                                 .blocks = 24,
+                                 .heads = 16,
+                                 .max_positions = 2048,
+                                 .norm_eps = 1e-5,
+                                 .activation = "gelu_new",
+                                 .gated = false,
+                                 .tied = true,
+                                 .plain_heads = true,
+                                 .rotary = false};
   TEMPER_ASSIGN_OR_RETURN(DecoderSpec s, ReadDecoder(config, "GPTNeoForCausalLM", defaults, where));
   s.SetNorm(NormKind::kLayer);
   s.names = {.prefix = "transformer.", .embedding = "wte", .positions = "wpe", .blocks = "h.", .final_norm = "ln_f"};

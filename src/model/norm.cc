@@ -1,5 +1,10 @@
 #include "model/norm.h"
 
+#include <fmt/core.h>
+
+#include <utility>
+#include <vector>
+
 namespace temper {
 
 ValueId BuildNorm(ForwardBuilder& f, const NormSpec& spec, ValueId x, const std::string& module, Dim over,
@@ -12,11 +17,26 @@ ValueId BuildNorm(ForwardBuilder& f, const NormSpec& spec, ValueId x, const std:
   if (plus_one || spec.kind == kRms || spec.kind == kRmsPlain) {
     return f.RmsNorm(x, w, spec.eps, name, {.grouped = grouped, .plus_one = plus_one});
   }
-  TEMPER_CHECK(!grouped) << module << ": no layer norm of groups";
   const bool shifted = spec.kind == kLayer || spec.kind == kLayerPlusOne;
   const ValueId b = shifted ? f.NormShift(module + ".bias", width) : f.Constant(0, {width});
-  if (spec.kind != kLayerPlusOne) return f.LayerNorm(x, w, b, spec.eps, name);
-  return f.Add(Op::kLayerNorm, {x, w, b}, {{"eps", spec.eps}, {"plus_one", int64_t{1}}}, name)[0];
+  Attributes attributes = {{"eps", spec.eps}};
+  if (spec.kind == kLayerPlusOne) attributes.Set("plus_one", int64_t{1});
+  if (grouped) attributes.Set("grouped", int64_t{1});
+  return f.Add(Op::kLayerNorm, {x, w, b}, std::move(attributes), name)[0];
+}
+
+ValueId BuildNormOfEach(ForwardBuilder& f, double eps, ValueId x, const std::string& module, const std::string& norms,
+                        Dim groups, Dim over, const std::string& name) {
+  const auto init = ForwardBuilder::Init::kOne;
+  ValueId w;
+  if (norms.empty()) {
+    w = f.Weight(module + ".weight", {groups, over}, init);
+  } else {
+    std::vector<std::string> tensors;
+    for (int64_t i = 0; i < groups.size; ++i) tensors.push_back(fmt::format("{}.{}.{}.weight", module, norms, i));
+    w = f.StackedVectors(module + "." + norms, tensors, groups, over, init);
+  }
+  return f.Add(Op::kLayerNorm, {x, w}, {{"eps", eps}, {"grouped", int64_t{1}}, {"unshifted", int64_t{1}}}, name)[0];
 }
 
 }  // namespace temper

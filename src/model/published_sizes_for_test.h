@@ -1,6 +1,6 @@
-// Sizes of published models, as their config.json files give them, and their parameters, as their pages count them; a
-// tied head counts once. transformers 5.24 counts the same. What is left out of a file here equals the class's default
-// or changes no size.
+// Sizes of published models, as their config.json files give them, and their parameters, as transformers 5.24 and most
+// of their pages count them; a tied head counts once. What is left out of a file here equals the class's default or
+// changes no size.
 #pragma once
 
 #include <cstdint>
@@ -124,6 +124,14 @@ inline const std::vector<PublishedSize> kPublishedSizes = {
     {"gpt-neox-20b", "GPTNeoXForCausalLM", 50432, 6144, 24576, 44, 64, 0, "{}", 20554567680},
     {"starcoder2-3b", "Starcoder2ForCausalLM", 49152, 3072, 12288, 30, 24, 2, "{}", 3030371328},
     {"biogpt", "BioGptForCausalLM", 42384, 1024, 4096, 24, 16, 0, "{}", 346763264},
+    {"phi-1_5", "PhiForCausalLM", 51200, 2048, 8192, 24, 32, 32, "{}", 1418270720},
+    {"phi-2", "PhiForCausalLM", 51200, 2560, 10240, 32, 32, 32, R"({"partial_rotary_factor": 0.4})", 2779683840},
+    {"gpt-j-6b", "GPTJForCausalLM", 50400, 0, 0, 0, 0, 0, "{}", 6050882784},
+    {"codegen-350M-mono", "CodeGenForCausalLM", 51200, 0, 0, 0, 0, 0, R"({"n_embd": 1024, "n_layer": 20, "rotary_dim": 32})", 356712448},
+    {"codegen-16B-mono", "CodeGenForCausalLM", 51200, 0, 0, 0, 0, 0, R"({"n_embd": 6144, "n_layer": 34, "n_head": 24})", 16032155648},
+    {"persimmon-8b-base", "PersimmonForCausalLM", 262144, 4096, 16384, 36, 64, 0, "{}", 9397175296},
+    {"c4ai-command-r-plus", "CohereForCausalLM", 256000, 12288, 33792, 64, 96, 8, R"({"use_qk_norm": true})", 103810674688},
+    {"stablelm-2-12b", "StableLmForCausalLM", 100352, 5120, 13824, 40, 32, 8, R"({"qk_layernorm": true, "use_parallel_residual": true})", 12143185920},
     {"c4ai-command-r-v01", "CohereForCausalLM", 256000, 8192, 22528, 40, 64, 64, "{}", 34980831232},
     {"cwm", "CwmForCausalLM", 128256, 6144, 21504, 64, 48, 8, "{}", 32581097472},
     {"ERNIE-4.5-0.3B", "Ernie4_5ForCausalLM", 103424, 1024, 3072, 18, 16, 2, "{}", 360748032},

@@ -1,5 +1,6 @@
 // StableLM 2 and 3B (Stability AI 2023; transformers, StableLmForCausalLM): Llama's blocks with layer norms and a
-// rotary embedding of a quarter of each head. Some have biases on q, k and v, or attention and MLP beside each other.
+// rotary embedding of a quarter of each head. Some have biases on q, k and v, or attention and MLP beside each other
+// and layer norms of each head's q and k (12B).
 #include "model/decoder.h"
 #include "model/families.h"
 
@@ -21,9 +22,14 @@ Result<std::unique_ptr<Model>> ReadStableLm(const Json& config, const std::strin
   TEMPER_RETURN_IF_ERROR(ExpectPlainHeadDim(config, s, where));
   s.SetNorm(NormKind::kLayer);
   TEMPER_ASSIGN_OR_RETURN(const bool bias, BoolOr(config, "use_qkv_bias", false, where));
-  for (AttentionSpec* const a : s.attentions()) a->qkv_bias = bias;
   TEMPER_ASSIGN_OR_RETURN(const bool qk_norm, BoolOr(config, "qk_layernorm", false, where));
-  if (qk_norm) return Unsupported(where + ": qk_layernorm (a layer norm of each head's q and k) is not supported");
+  for (AttentionSpec* const a : s.attentions()) {
+    a->qkv_bias = bias;
+    if (qk_norm) a->qk_norm = AttentionSpec::QkNorm::kEachHead;
+    a->q_norm = "q_layernorm";
+    a->k_norm = "k_layernorm";
+    a->head_norms = "norms";
+  }
   TEMPER_ASSIGN_OR_RETURN(const bool parallel, BoolOr(config, "use_parallel_residual", false, where));
   TEMPER_ASSIGN_OR_RETURN(const double p, ReadDropout(config, "hidden_dropout", 0, where, &s.facts));
   for (DecoderBlock& block : s.blocks) {

@@ -46,7 +46,7 @@ class CopySelector {
         groups_.insert(path);
       }
     }
-    tied_ = !paths_.contains(head_.path);
+    tied_ = ModuleOf(head_.weights.front()) != head_.path;
     const bool embeddings = std::any_of(names_.begin(), names_.end(), IsEmbeddingName);
     stays_tied_ = tied_ && config.ensure_weight_tying && embeddings;
   }
@@ -62,6 +62,8 @@ class CopySelector {
         copies.back().source = copies.back().source.InTensor(CopyName(TensorOf(w.name)), {head});
         continue;
       }
+      // Of a head that stays tied PEFT trains the table alone, not its bias.
+      if (stays_tied_ && ModuleOf(w.name) == head_.path) continue;
       if (IsNamed(ModuleOf(w.name))) {
         TEMPER_RETURN_IF_ERROR(Add(w, w.name, is_table ? Readers::kEmbedding : Readers::kAll, &copies));
       }

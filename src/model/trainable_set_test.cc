@@ -86,6 +86,27 @@ TEST(TrainableSet, BiasesAndSegmentsBelongToTheirModules) {
   EXPECT_EQ(phi3.copies[0].name, "base_model.model.model.layers.0.self_attn.qkv_proj.weight/q");
 }
 
+// As PEFT 0.21 saves them: the bias of a tied head is the head's, whose weight is a table of its own from then on. A
+// head that stays tied keeps its bias.
+TEST(TrainableSet, TheBiasOfAHeadIsTrainedWithIt) {
+  for (const bool tied : {false, true}) {
+    const auto phi = Make(std::string(R"({"architectures": ["PhiForCausalLM"], "vocab_size": 50, "hidden_size": 32,
+        "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 48, "tie_word_embeddings": )") +
+                          (tied ? "true}" : "false}"));
+    std::set<std::string> head = InAdapter({"lm_head"});
+    head.insert("base_model.model.lm_head.bias");
+    const TrainableSet set = Resolved(*phi, {"lm_head"});
+    EXPECT_EQ(Tensors(set), head);
+    for (const TrainedCopy& copy : set.copies) {
+      const bool of_table = tied && copy.name.ends_with(".weight");
+      EXPECT_EQ(copy.readers, of_table ? Readers::kHead : Readers::kAll) << copy.name;
+    }
+    EXPECT_EQ(Tensors(Resolved(*phi, {"embed_tokens"})), InAdapter({"model.embed_tokens"}));
+    if (tied) head = InAdapter({"model.embed_tokens", "lm_head"});
+    EXPECT_EQ(Tensors(Resolved(*phi, {"lm_head"}, /*tie=*/true)), head);
+  }
+}
+
 TEST(TrainableSet, AModuleIsTrainedInFullOrHasAnAdapter) {
   const auto model = Llama(false);
   const TrainableSet set = Resolved(*model, {"q_proj", "layers.1.mlp.up_proj"});

@@ -57,10 +57,10 @@ void AddEvaluation(const Tail& tail) {
 
 void AddTraining(const Tail& tail) {
   const ValueId weight = AddPreference(tail);
-  Attributes attributes = {{"weighted", int64_t{1}}};
-  if (tail.softcap != 0) attributes.Set("softcap", tail.softcap);
-  tail.f.Add(Op::kLinearCrossEntropy, {tail.x_TD, tail.w_VD, tail.Column(kTargetColumn), weight}, std::move(attributes),
-             "weighted_loss");
+  auto [inputs, attributes] = tail.Head();
+  inputs.push_back(weight);
+  attributes.Set("weighted", int64_t{1});
+  tail.f.Add(Op::kLinearCrossEntropy, std::move(inputs), std::move(attributes), "weighted_loss");
 }
 
 void AddReference(const Tail& tail) {

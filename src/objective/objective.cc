@@ -15,11 +15,20 @@ ValueId Tail::Column(const ColumnSpec& column) const {
   return f.TokenInput(column.name, column.dtype, tokens);
 }
 
+Tail::HeadCall Tail::Head() const {
+  HeadCall call = {.inputs = {x_TD, w_VD, Column(kTargetColumn)}, .attributes = {}};
+  if (softcap != 0) call.attributes.Set("softcap", softcap);
+  if (bias_V != kNoValue) {
+    call.inputs.push_back(bias_V);
+    call.attributes.Set("bias", int64_t{1});
+  }
+  return call;
+}
+
 ValueId Tail::Logprob(const char* output, bool stored) const {
-  Attributes attributes;
-  if (softcap != 0) attributes.Set("softcap", softcap);
+  HeadCall head = Head();
   const Role role = stored ? Role::kOutput : Role::kActivation;
-  return f.Add(Op::kTokenLogprob, {x_TD, w_VD, Column(kTargetColumn)}, std::move(attributes), output, role)[0];
+  return f.Add(Op::kTokenLogprob, std::move(head.inputs), std::move(head.attributes), output, role)[0];
 }
 
 const ObjectiveGraph& ObjectiveRule::graph(ProgramKind kind) const {

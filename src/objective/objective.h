@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <span>
 #include <string_view>
+#include <vector>
 
 #include "graph/builder.h"
 #include "program/program_names.h"
@@ -34,14 +35,21 @@ struct ObjectiveRule;
 struct Tail {
   const ObjectiveRule& rule;
   GraphBuilder& f;
-  int64_t tokens;      // T
-  ValueId x_TD, w_VD;  // hidden states after the last norm, and the head's weight
-  double softcap = 0;  // of the logits; 0: none
+  int64_t tokens;             // T
+  ValueId x_TD, w_VD;         // hidden states after the last norm, and the head's weight
+  ValueId bias_V = kNoValue;  // of the logits
+  double softcap = 0;         // of the logits; 0: none
   ObjectiveSettings settings;
 
   // Declares an input that is made from data, or takes the one that the model has declared. REQUIRES: rule.columns has
   // it.
   ValueId Column(const ColumnSpec& column) const;
+  // The operands and attributes that all ops on the head's logits begin with.
+  struct HeadCall {
+    std::vector<ValueId> inputs;
+    Attributes attributes;
+  };
+  HeadCall Head() const;
   // The log-probability of each token's target, of the name `output`, and as an output of the Program if `stored`.
   ValueId Logprob(const char* output, bool stored) const;
 };

@@ -12,9 +12,7 @@ constexpr std::array kColumns = {kTargetColumn, kWeightColumn};
 constexpr std::array<ReportSpec, 1> kReports = {{{"loss", "loss"}}};
 
 void AddLoss(const Tail& tail) {
-  std::vector<ValueId> inputs = {tail.x_TD, tail.w_VD, tail.Column(kTargetColumn)};
-  Attributes attributes;
-  if (tail.softcap != 0) attributes.Set("softcap", tail.softcap);
+  auto [inputs, attributes] = tail.Head();
   if (tail.settings.label_smoothing != 0) attributes.Set("smoothing", tail.settings.label_smoothing);
   if (tail.settings.weighted) {
     inputs.push_back(tail.Column(kWeightColumn));

@@ -84,8 +84,8 @@ namespace {
 int64_t LossChunkOf(const Program& train) {
   for (const Segment& segment : train.segments) {
     for (const Instruction& i : segment.instructions) {
-      const bool sums =
-          i.op == Op::kLinearCrossEntropy && (i.attributes.Flag("grad_w") || i.attributes.Flag("grad_w2"));
+      const bool sums = i.op == Op::kLinearCrossEntropy &&
+                        (i.attributes.Flag("grad_w") || i.attributes.Flag("grad_w2") || i.attributes.Flag("grad_bias"));
       if (sums) return i.attributes.IntOr("chunk", kDefaultLossChunk);
     }
   }

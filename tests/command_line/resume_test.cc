@@ -72,6 +72,11 @@ TEST_F(Resume, WithValuesInEveryTierStoppedEndsWithTheSameBytes) {
                      "step 13/50", {{SIGTERM, 75}});
 }
 
+TEST_F(Resume, LionStoppedEndsWithTheSameBytes) {
+  StoppedEndsAsWhole({"--method", "full", "--optimizer", "lion", "--learning_rate", "1e-4", "--weight_decay", "0.1"},
+                     "step 13/50", {{SIGTERM, 75}});
+}
+
 TEST_F(Resume, SgdStoppedEndsWithTheSameBytes) {
   StoppedEndsAsWhole({"--method", "full", "--optimizer", "sgd", "--learning_rate", "0.1", "--memory.optimizer", "disk",
                       "--memory.disk", "spill"},

@@ -61,6 +61,11 @@ TEST(EmptyOperands, OfTheUpdate) {
         sgd.attributes.Set("weight", weight);
         if (weight) sgd.attributes.Set("dtype", std::string(ToString(dtype)));
         ExpectConforms(sgd, Exact);
+        OpCase lion{Op::kLion, {master, master, master, clip, Scalars()}, UpdateSettings(Op::kLion)};
+        lion.attributes.Set("weight_decay", 0.1);
+        lion.attributes.Set("weight", weight);
+        if (weight) lion.attributes.Set("dtype", std::string(ToString(dtype)));
+        ExpectConforms(lion, Exact);
       }
     }
   }

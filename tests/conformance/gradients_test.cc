@@ -268,6 +268,26 @@ TEST(Gradients, OfRmsNormScaledByOnePlusW) {
   }
 }
 
+TEST(Gradients, OfLayerNormOfGroups) {
+  for (const bool own : {false, true}) {
+    for (const bool shifted : {false, true}) {
+      OpGraph g;
+      const Shape parameter = own ? Shape{2, 4} : Shape{4};
+      const ValueId x = g.Activation("x", {kT, 8}), w = g.Source("w", parameter);
+      const ValueId b = shifted ? g.Source("b", parameter) : kNoValue;
+      Attributes form{{"eps", 1e-2}, {"grouped", int64_t{1}}};
+      if (!shifted) form.Set("unshifted", int64_t{1});
+      const auto norm = [&](ValueId of, const char* name) {
+        std::vector<ValueId> inputs = {of, w};
+        if (shifted) inputs.push_back(b);
+        return g.Add(Op::kLayerNorm, std::move(inputs), form, name)[0];
+      };
+      // Beside a second use of x and of the parameters, whose gradients are added to.
+      g.FinishWithLoss(norm(g.Add(Op::kAdd, {x, norm(x, "y")}, {}, "sum")[0], "z"));
+    }
+  }
+}
+
 TEST(Gradients, OfLayerNormBesideAResidual) {
   for (const bool bias_is_trained : {false, true}) {
     OpGraph g;
@@ -506,6 +526,24 @@ TEST(Gradients, OfLinearCrossEntropyWithWeightsAndSmoothLabels) {
       inputs.push_back(g.Given("weight", Tensor::Of({DType::kF64, {kT}}, {0.5, 3, 0, 2, 1, 256})));
       g.Finish(inputs,
                {{"pair2", int64_t{lora}}, {"weighted", int64_t{1}}, {"softcap", softcap}, {"smoothing", smoothing}});
+    }
+  }
+}
+
+TEST(Gradients, OfLinearCrossEntropyWithABias) {
+  for (const bool trainable : {true, false}) {
+    for (const bool lora : {false, true}) {
+      OpGraph g;
+      std::vector<ValueId> inputs = {g.Activation("x", {kT, kD}), g.Source("w", {5, kD}),
+                                     g.Given("target", Tensor::Ints({4, -1, 0, 2, 2, 1}))};
+      if (lora) inputs.insert(inputs.end(), {g.Activation("x2", {kT, 2}), g.Source("w2", {5, 2})});
+      inputs.push_back(g.Source("bias", {5}, trainable));
+      inputs.push_back(g.Given("weight", Tensor::Of({DType::kF64, {kT}}, {0.5, 3, 0, 2, 1, 256})));
+      g.Finish(inputs, {{"pair2", int64_t{lora}},
+                        {"bias", int64_t{1}},
+                        {"weighted", int64_t{1}},
+                        {"softcap", 1.5},
+                        {"smoothing", 0.3}});
     }
   }
 }

@@ -215,6 +215,97 @@ TEST(LayerNorm, AgreesWithItsTwinAroundZeroAndFarFromIt) {
   }
 }
 
+// Groups, 3 of D elements, that share their parameters or have their own, with a shift or without: rows of the group
+// are normed as rows alone.
+struct GroupCase {
+  Attributes with;  // of both ops
+  Shape parameter;
+  GroupCase(bool own, bool shifted, int64_t D)
+      : with({{"grouped", int64_t{1}}}), parameter(own ? Shape{3, D} : Shape{D}) {
+    if (!shifted) with.Set("unshifted", int64_t{1});
+  }
+};
+constexpr std::pair<bool, bool> kGroupCases[] = {{false, true}, {false, false}, {true, true}, {true, false}};
+// Of many rows those that models have, and not the most of all: simulated GPUs take seconds for each.
+bool IsTried(int64_t T, int64_t D, bool own, bool shifted) {
+  return T <= kFewRows || (T * D < 10000 && own != shifted);
+}
+
+TEST(LayerNorm, OfGroupsAgreesWithItsTwin) {
+  for (DType dtype : kCompute) {
+    for (auto [T, D] : kSizes) {
+      for (const auto& [own, shifted] : kGroupCases) {
+        if (!IsTried(T, D, own, shifted)) continue;
+        const GroupCase g(own, shifted, D);
+        const Tensor x = Tensor::Random({dtype, {T, 3 * D}}, 4, 2), w = Tensor::Random({dtype, g.parameter}, 5);
+        OpCase norm{Op::kLayerNorm, {x, w}, g.with};
+        norm.attributes.Set("eps", 1e-5);
+        if (shifted) norm.inputs.push_back(Tensor::Random({dtype, g.parameter}, 9));
+        const auto want = RunOn(ReferenceKernels(), norm, 1);
+        const auto row = [&, D = D](int64_t i) { return i / D; };
+        ExpectConforms(norm, [&, D = D](int k, int64_t i) {
+          const int64_t t = k == 0 ? row(i) : i;
+          double sum = 0, variance = 0;
+          const double m = want[1][t], r = want[2][t];
+          for (int64_t d = t * D; d < (t + 1) * D; ++d) {
+            sum += std::fabs(x[d]);
+            variance += (x[d] - m) * (x[d] - m);
+          }
+          const double mean_off = kU * (Row(D) + 1) * sum / static_cast<double>(D);
+          if (k == 1) return mean_off;
+          const double spread = std::sqrt(variance / static_cast<double>(D));
+          const double relative = (Row(D) + 4) / 2 * kU + r * r * mean_off * (mean_off + 2 * kU * spread);
+          if (k == 2) return relative * r;
+          const double scale = std::fabs(w[i % g.parameter.elements()]);
+          return (relative + 5 * kU) * std::fabs((x[i] - m) * r) * scale + r * scale * (mean_off + kU * std::fabs(m)) +
+                 kU * std::fabs(want[0][i]);
+        });
+      }
+    }
+  }
+}
+
+TEST(LayerNorm, BackwardOfGroupsAgreesWithItsTwin) {
+  for (DType dtype : kCompute) {
+    for (auto [T, D] : kSizes) {
+      for (const auto& [own, shifted] : kGroupCases) {
+        if (!IsTried(T, D, own, shifted)) continue;
+        const GroupCase g(own, shifted, D);
+        const NormCase c(dtype, T, 3 * D, 0.5);
+        const Tensor w = Tensor::Random({dtype, g.parameter}, 5), b = Tensor::Random({dtype, g.parameter}, 9);
+        OpCase norm{Op::kLayerNorm, {c.x, w}, g.with};
+        norm.attributes.Set("eps", 1e-5);
+        if (shifted) norm.inputs.push_back(b);
+        const auto forward = RunOn(ReferenceKernels(), norm, 1);
+        const Tensor &mean = forward[1], &rstd = forward[2];
+        const Tensor acc_w = Tensor::Random({DType::kF32, g.parameter}, 7, 4);
+        const Tensor acc_b = Tensor::Random({DType::kF32, g.parameter}, 8, 4);
+        OpCase backward{Op::kLayerNormBackward, {c.d_y, c.x, w, mean, rstd, c.acc, acc_w}, g.with};
+        if (shifted) backward.inputs.push_back(acc_b);
+        for (const char* flag : {"acc", "grad_w", "acc_w"}) backward.attributes.Set(flag, int64_t{1});
+        const int64_t W = g.parameter.elements();
+        ExpectConforms(backward, [&, T = T, D = D](int k, int64_t i) {
+          const auto normal = [&](int64_t j) { return std::fabs(c.x[j] - mean[j / D]) * rstd[j / D]; };
+          const auto scale = [&](int64_t j) { return std::fabs(w[j % W]); };
+          if (k == 0) {
+            double sum_g = 0, sum_gn = 0;
+            for (int64_t d = i / D * D; d < (i / D + 1) * D; ++d) {
+              sum_g += std::fabs(c.d_y[d]) * scale(d);
+              sum_gn += std::fabs(c.d_y[d]) * scale(d) * normal(d);
+            }
+            const double means = (sum_g + sum_gn * normal(i)) / static_cast<double>(D);
+            return kU * ((Row(D) + 9) * rstd[i / D] * means + 6 * rstd[i / D] * std::fabs(c.d_y[i]) * scale(i) +
+                         2 * std::fabs(c.acc[i]));
+          }
+          double sum = 0;
+          for (int64_t j = i; j < T * 3 * D; j += W) sum += std::fabs(c.d_y[j]) * (k == 1 ? normal(j) : 1);
+          return kU * Column(T * 3 * D / W) * (sum + std::fabs(k == 1 ? acc_w[i] : acc_b[i]));
+        });
+      }
+    }
+  }
+}
+
 TEST(LayerNorm, BackwardAgreesWithItsTwin) {
   for (DType dtype : kCompute) {
     for (auto [T, D] : kSizes) {

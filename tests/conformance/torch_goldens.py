@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Writes torch_goldens.h: results of PyTorch and transformers for small inputs, in double, so that the reference
-kernels match those libraries. Needs torch and transformers. Usage: torch_goldens.py > torch_goldens.h"""
+kernels match those libraries. Needs torch, transformers and lion-pytorch. Usage: torch_goldens.py > torch_goldens.h"""
 import torch
 import torch.nn.functional as F
+from lion_pytorch import Lion
 from transformers.activations import ReLUSquaredActivation
 from transformers.trainer_pt_utils import LabelSmoother
 from transformers.models.deepseek_v3 import DeepseekV3Config
@@ -233,5 +234,15 @@ for name, momentum, nesterov in (("Sgd", 0.9, False), ("SgdNesterov", 0.9, True)
         optimizer.step()
         values += [p.data.clone(), optimizer.state[p]["momentum_buffer"].clone() if momentum else torch.zeros(3)]
     show(name, torch.stack(values))
+
+# Lion: w and the mean after each of three steps.
+p = torch.nn.Parameter(torch.tensor([1.0, -2.0, 0.5]))
+optimizer = Lion([p], lr=1e-2, betas=(0.9, 0.99), weight_decay=0.1)
+values = []
+for gradient in ([0.1, -0.2, 3.0], [-0.4, 0.0, 3.0], [0.2, 0.5, -1.0]):
+    p.grad = torch.tensor(gradient)
+    optimizer.step()
+    values += [p.data.clone(), optimizer.state[p]["exp_avg"].clone()]
+show("Lion", torch.stack(values))
 
 print("// clang-format on\n\n}  // namespace temper::goldens")

@@ -1,4 +1,4 @@
-// sum_squares, clip, adamw and sgd: the update.
+// sum_squares, clip, adamw, sgd and lion: the update.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -110,7 +110,7 @@ TEST(Update, AGroupsRateIsThatOfAStepSoMuchFaster) {
   const TensorType f32{DType::kF32, {3}};
   const Tensor w = Tensor::Of(f32, {1, -2, 0.5}), g = Tensor::Of(f32, {0.1, -0.2, 3}), m = Tensor::Of(f32, {0, 0.1, 1}),
                v = Tensor::Of(f32, {0.01, 0, 1}), clip = Tensor::Of({DType::kF32, {2}}, {0.5, 1});
-  for (const Op op : {Op::kAdamw, Op::kSgd}) {
+  for (const Op op : {Op::kAdamw, Op::kSgd, Op::kLion}) {
     const auto updated = [&](double rate, double factor) {
       Attributes attributes = UpdateSettings(op);
       attributes.Set("weight_decay", 0.1);
@@ -200,6 +200,66 @@ TEST(Sgd, IsItsTwinToTheBitOnEveryInstructionSet) {
             for (size_t k = 0; k < want.size(); ++k) {
               EXPECT_TRUE(got[k].SameBytes(want[k]))
                   << "output " << k << " n " << n << " on " << ToString(isa) << sgd.attributes.ToString();
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(Lion, FollowsLionPytorchs) {
+  const double gradients[3][3] = {{0.1, -0.2, 3}, {-0.4, 0, 3}, {0.2, 0.5, -1}};
+  const TensorType f32{DType::kF32, {3}};
+  const Tensor clip = Tensor::Of({DType::kF32, {2}}, {0.5, 1});  // of gradients twice as large
+  Attributes attributes = UpdateSettings(Op::kLion);
+  attributes.Set("weight_decay", 0.1);
+  Tensor w = Tensor::Of(f32, {1, -2, 0.5}), mean = Tensor::Of(f32, {0, 0, 0});
+  for (int step = 0; step < 3; ++step) {
+    const auto& gradient = gradients[step];
+    auto out = RunOn(*MakeCpuKernels({}),
+                     {Op::kLion,
+                      {w, Tensor::Of(f32, {2 * gradient[0], 2 * gradient[1], 2 * gradient[2]}), mean, clip,
+                       Scalars(1e-2, step + 1, 1)},
+                      attributes},
+                     1);
+    w = std::move(out[0]);
+    mean = std::move(out[1]);
+    const double* const golden = goldens::kLion + 6 * step;
+    for (int i = 0; i < 3; ++i) {
+      // A step rounds w (up to 2) twice, and the mean (up to 1) and its factors.
+      EXPECT_NEAR(w[i], golden[i], (step + 1) * 6 * kU) << "step " << step;
+      EXPECT_NEAR(mean[i], golden[3 + i], (step + 1) * 4 * kU) << "step " << step;
+    }
+  }
+}
+
+TEST(Lion, IsItsTwinToTheBitOnEveryInstructionSet) {
+  for (int weight = 0; weight < 3; ++weight) {  // none, f32, bf16
+    for (int64_t n : kCounts) {
+      const TensorType f32{DType::kF32, {n}};
+      OpCase lion{Op::kLion,
+                  {Tensor::Random(f32, 1), Tensor::Random(f32, 2, 50), Tensor::Random(f32, 3, 0.1),
+                   Tensor::Of({DType::kF32, {2}}, {1.0 / 37, 5}), Scalars(3e-4, 11, 37)},
+                  UpdateSettings(Op::kLion)};
+      // Directions that are zero, and a gradient that is no number.
+      for (const int at : {1, 2}) lion.inputs[static_cast<size_t>(at)].Set(0, 0);
+      if (n > 1) lion.inputs[1].Set(1, NAN);
+      lion.attributes.Set("weight_decay", 0.01);
+      lion.attributes.Set("weight", int64_t{weight > 0});
+      if (weight > 0) lion.attributes.Set("dtype", weight == 1 ? "f32" : "bf16");
+      const auto want = RunOn(ReferenceKernels(), lion, 1);
+      for (Isa isa : RunnableIsas()) {
+        for (int threads : {1, 2, 3}) {
+          const auto got = RunOn(*MakeCpuKernels({.threads = 3, .isa = isa}), lion, threads);
+          for (size_t k = 0; k < want.size(); ++k) {
+            EXPECT_TRUE(got[k].SameBytes(want[k]) || (k == 1 && n > 1))
+                << "output " << k << " n " << n << " on " << ToString(isa);
+            for (int64_t i = 0; i < n; ++i) {
+              if (std::isnan(want[k][i]))
+                EXPECT_TRUE(std::isnan(got[k][i]));
+              else
+                ASSERT_EQ(got[k][i], want[k][i]) << "output " << k << " element " << i << " on " << ToString(isa);
             }
           }
         }

@@ -237,6 +237,8 @@ INSTANTIATE_TEST_SUITE_P(
                     Family{"gemma3", tiny::Gemma3ConfigText(), tiny::Method::kFull},
                     Family{"gpt2", tiny::Gpt2ConfigText(), tiny::Method::kLora},
                     Family{"starcoder2", tiny::Starcoder2ConfigText(), tiny::Method::kFull},
+                    Family{"phi_lora_head", tiny::PhiConfigText(), tiny::Method::kLoraWithHead},
+                    Family{"stablelm", tiny::StableLmConfigText(), tiny::Method::kFull},
                     Family{"lfm2", tiny::Lfm2ConfigText(), tiny::Method::kLora, false},
                     Family{"qwen3_5", tiny::Qwen35ConfigText(), tiny::Method::kFull, false},
                     Family{"granite_hybrid", tiny::GraniteHybridConfigText(), tiny::Method::kLora, false},

@@ -43,6 +43,8 @@ std::vector<Variant> Variants() {
     add("qwen3_moe_full", {.config = tiny::Qwen3MoeConfigText()});
     add("qwen3_moe_lora", {.config = tiny::Qwen3MoeConfigText(), .method = Method::kLora});
     add("granite_lora", {.config = tiny::GraniteConfigText(), .method = Method::kLora});
+    add("phi_full", {.config = tiny::PhiConfigText()});
+    add("phi_lora_head", {.config = tiny::PhiConfigText(), .method = Method::kLoraWithHead});
     add("opt_full", {.config = tiny::OptConfigText(true)});
     add("opt_post_norm_full", {.config = tiny::OptConfigText(false)});
     add("opt_lora_dropout", {.config = tiny::OptConfigText(true), .method = Method::kLora, .dropout = 0.1});

@@ -368,10 +368,17 @@ TEST(Mesh, FurtherFamiliesHaveTheLossesOfOneRank) {
                               {"LoRA StarCoder 2", Starcoder2ConfigText(), Method::kLora, 0.1},
                               {"full Falcon", FalconConfigText(), Method::kFull, 0},
                               {"LoRA Falcon", FalconConfigText(), Method::kLora, 0.1},
-                              {"full nanochat", NanoChatConfigText(), Method::kFull, 0}};
+                              {"full nanochat", NanoChatConfigText(), Method::kFull, 0},
+                              {"full Phi", PhiConfigText(), Method::kFull, 0},
+                              {"LoRA Phi", PhiConfigText(), Method::kLoraWithHead, 0.1},
+                              {"full StableLM", StableLmConfigText(), Method::kFull, 0}};
   for (const Case& c : meshes) {
     for (const Variant& v : variants) ExpectLossesOfOneRank(v, c);
   }
+  // A bias of the head and norms of heads where columns of blocks are cut, too.
+  const Case columns = {"row2_tp2", MeshOf({{Axis::kRow, 2}, {Axis::kTp, 2}}, ResidualSplit::kHidden)};
+  ExpectLossesOfOneRank({"full Phi", PhiConfigText(), Method::kFull, 0}, columns);
+  ExpectLossesOfOneRank({"full StableLM", StableLmConfigText(), Method::kFull, 0}, columns);
   // Convolutions and states run along whole rows, which cp would cut.
   // So tiny a delta net, with keys divided by norms near 0, has gradients of a norm of 18 to 45: every step multiplies
   // what rounding has changed. The first step compares gradients, the second what they did to weights.
@@ -422,27 +429,35 @@ TEST(Mesh, FurtherFamiliesHaveTheLossesOfOneRank) {
   ExpectLossesOfOneRank(star_coder, meshes[1]);
 }
 
-// SGD has one state or none to shard. After ten steps the optimizers differ.
-TEST(Mesh, SgdHasTheLossesOfOneRank) {
+// SGD and Lion have one state or none to shard. After ten steps the optimizers differ.
+TEST(Mesh, OtherOptimizersHaveTheLossesOfOneRank) {
   constexpr int kLong = 10;
-  const Attributes optimizers[] = {UpdateSettings(Op::kSgd), UpdateSettings(Op::kSgd, {{"nesterov", 1}}),
-                                   UpdateSettings(Op::kSgd, {{"momentum", 0}})};
+  struct Optimizer {
+    Op op;
+    Attributes settings;
+    double learning_rate = 2e-2;
+  };
+  const Optimizer optimizers[] = {{Op::kSgd, UpdateSettings(Op::kSgd)},
+                                  {Op::kSgd, UpdateSettings(Op::kSgd, {{"nesterov", 1}})},
+                                  {Op::kSgd, UpdateSettings(Op::kSgd, {{"momentum", 0}})},
+                                  {Op::kLion, UpdateSettings(Op::kLion), 3e-4}};
   const MeshSpec meshes[] = {MeshOf({{Axis::kFsdp, 2}}), MeshOf({{Axis::kTp, 2}}), MeshOf({{Axis::kPp, 2}}),
                              MeshOf({{Axis::kDp, 2}, {Axis::kFsdp, 2}})};
   for (const Method method : {Method::kFull, Method::kLora}) {
     for (const MeshSpec& mesh : meshes) {
       std::vector<double> last;  // loss by optimizer
-      for (const Attributes& settings : optimizers) {
-        SCOPED_TRACE(fmt::format("{}, {}, {}", settings.ToString(), static_cast<int>(method), mesh.mesh.ToString()));
+      for (const auto& [op, settings, learning_rate] : optimizers) {
+        SCOPED_TRACE(fmt::format("{} {}, {}, {}", ToString(op), settings.ToString(), static_cast<int>(method),
+                                 mesh.mesh.ToString()));
         RunSpec spec{.method = method,
                      .rows_per_micro_batch = mesh.mesh.size(DataAxes(mesh.mesh)),
                      .micro_batches = 2,
                      .threads = 1,
-                     .optimizer = UpdateRuleOf(Op::kSgd),
+                     .optimizer = UpdateRuleOf(op),
                      .settings = settings};
-        const Curve one = Train(spec, /*learning_rate=*/2e-2, kLong);
+        const Curve one = Train(spec, learning_rate, kLong);
         spec.mesh = mesh;
-        const Curve sharded = TrainOnMesh(spec, /*learning_rate=*/2e-2, kLong);
+        const Curve sharded = TrainOnMesh(spec, learning_rate, kLong);
         for (size_t s = 0; s < kLong; ++s) {
           EXPECT_NEAR(sharded.loss[s], one.loss[s], 1e-5 * one.loss[s]) << "step " << s + 1;
           EXPECT_NEAR(sharded.norm[s], one.norm[s], 1e-4 * one.norm[s]) << "step " << s + 1;

@@ -79,6 +79,10 @@ FAMILIES = {
     "GPTBigCodeForCausalLM": ("StarCoder", "gpt_bigcode", PIECES, CHATML, ["<|im_start|>", "<|im_end|>"]),
     "FalconForCausalLM": ("Falcon", "falcon_new", PIECES, CHATML, ["<|im_start|>", "<|im_end|>"]),
     "StableLmForCausalLM": ("StableLM", "stablelm", PIECES, CHATML, ["<|im_start|>", "<|im_end|>"]),
+    "PersimmonForCausalLM": ("Persimmon", "persimmon", PIECES, CHATML, ["<|im_start|>", "<|im_end|>"]),
+    "PhiForCausalLM": ("Phi 1, 1.5, 2", "phi", BYTES, CHATML, ["<|im_start|>", "<|im_end|>"]),
+    "GPTJForCausalLM": ("GPT-J", "gptj", BYTES, CHATML, ["<|im_start|>", "<|im_end|>"]),
+    "CodeGenForCausalLM": ("CodeGen", "codegen", BYTES, CHATML, ["<|im_start|>", "<|im_end|>"]),
     "BioGptForCausalLM": ("BioGPT", "biogpt", PIECES, CHATML, ["<|im_start|>", "<|im_end|>"]),
     "CwmForCausalLM": ("CWM", "cwm", PIECES, CHATML, ["<|im_start|>", "<|im_end|>"]),
     "Ernie4_5ForCausalLM": ("ERNIE 4.5 0.3B", "ernie4_5", PIECES, CHATML, ["<|im_start|>", "<|im_end|>"]),
@@ -142,12 +146,12 @@ def resized(name, tokenizer):
     family, settings = model_zoo.MODELS[name]
     bos = 0 if family == "cwm" else None  # its class wants one
     ids = dict(bos_token_id=bos, eos_token_id=tokenizer.eos_token_id, pad_token_id=None)
-    longest = "n_positions" if family in ("gpt2", "gpt_bigcode", "openai-gpt") else "max_position_embeddings"
+    longest = "n_positions" if family in ("gpt2", "gpt_bigcode", "openai-gpt", "gptj", "codegen") else "max_position_embeddings"
     # Classes write defaults of their own into the parameters of rope that they are given.
     rope = copy.deepcopy(settings.get("rope_parameters", model_zoo.LLAMA["rope_parameters"]))
     settings = dict(settings, vocab_size=len(tokenizer), **ids, **{longest: ROW})
     # Longrope's long factors are for rows longer than this, in transformers for documents longer than this.
-    if family not in ("gpt2", "gpt_bigcode", "gpt_neo", "openai-gpt", "opt", "biogpt"):
+    if family not in ("gpt2", "gpt_bigcode", "gpt_neo", "openai-gpt", "opt", "biogpt", "gptj", "codegen"):
         settings["rope_parameters"] = rope
     if "original_max_position_embeddings" in settings:
         settings["original_max_position_embeddings"] = ROW

@@ -58,6 +58,9 @@ ADAPTERS = {
     "lora_gemma2": ("gemma2", dict(r=4, lora_alpha=8, target_modules=ATTENTION + ["down_proj"])),
     # q, k and v dealt by KV head; a head of another name than lm_head.
     "lora_falcon_new": ("falcon_new", dict(r=2, lora_alpha=4, target_modules="all-linear")),
+    # q, v and k dealt by device; a head with a bias.
+    "lora_codegen": ("codegen", dict(r=2, lora_alpha=4, target_modules="all-linear")),
+    "lora_phi_head": ("phi", dict(r=2, lora_alpha=4, target_modules=["q_proj", "fc2", "lm_head"])),
     "lora_biogpt_head": ("biogpt", dict(r=2, lora_alpha=4, target_modules=["q_proj", "fc2", "output_projection"])),
     # Parameters of experts and routers, which all-linear and the names of older classes mean, too.
     "lora_mixtral": ("mixtral", dict(r=2, lora_alpha=4, target_modules=["q_proj", "w1", "w2", "w3"])),
@@ -84,7 +87,7 @@ ADAPTERS = {
 # Biases of keys that do not turn, or of their parts that do not, have no gradient: softmax does not see what is added to
 # all keys alike. Parameters that hold them, by how a model's name begins.
 FREE = {"opt": "k_proj.bias", "biogpt": "k_proj.bias", "gpt2": "c_attn.bias", "gpt_bigcode": "c_attn.bias",
-        "openai_gpt": "c_attn.bias", "gpt_neox": "query_key_value.bias"}
+        "openai_gpt": "c_attn.bias", "gpt_neox": "query_key_value.bias", "phi": "k_proj.bias", "persimmon": "k_layernorm.bias"}
 
 QUERIES = ("q_proj", "c_attn.weight", "c_attn.lora", "query_key_value.weight", "query_key_value.lora")
 
@@ -92,9 +95,9 @@ QUERIES = ("q_proj", "c_attn.weight", "c_attn.lora", "query_key_value.weight", "
 TARGETS = {"nemotron_h": ["in_proj", "up_proj", "down_proj", "q_proj", "k_proj", "v_proj", "o_proj"]}
 
 # Models whose curves train on the same rows, which are goldens of their own.
-SHARED_ROWS = ("arcee", "biogpt", "cohere", "cohere_compass", "cwm", "ernie4_5", "exaone", "exaone4", "falcon", "gpt_bigcode",
-               "gpt_neo", "granite_hybrid", "helium", "hunyuan", "hyperclovax", "jais2", "lfm2", "mixtral", "nanochat", "nemotron",
-               "nemotron_h", "olmo", "olmoe", "openai_gpt", "qwen2_moe", "qwen3_5", "qwen3_moe", "stablelm", "vaultgemma")
+SHARED_ROWS = ("arcee", "biogpt", "codegen", "cohere", "cohere_compass", "cwm", "ernie4_5", "exaone", "exaone4", "falcon", "gpt_bigcode",
+               "gpt_neo", "gptj", "granite_hybrid", "helium", "hunyuan", "hyperclovax", "jais2", "lfm2", "mixtral", "nanochat", "nemotron",
+               "nemotron_h", "olmo", "olmoe", "openai_gpt", "persimmon", "phi", "qwen2_moe", "qwen3_5", "qwen3_moe", "stablelm", "vaultgemma")
 
 
 CURVES = {
@@ -344,7 +347,7 @@ def write_adapters(out):
         stored = safetensors.numpy.load_file(out.root / "adapters" / name / "adapter_model.safetensors")
         trained = {n.removeprefix("grad.") for n in tensors if n.startswith("grad.")}
         # If lm_head is adapted, PEFT also stores its frozen base weight; readers must accept it.
-        extra = {n for n in stored if n.endswith(("lm_head.base_layer.weight", "output_projection.base_layer.weight"))}
+        extra = {n for n in stored if ".base_layer." in n and n.split(".base_layer.")[0].endswith(("lm_head", "output_projection"))}
         assert set(stored) == trained | extra, name
         modules = sorted({n.removeprefix("base_model.model.").split(".lora_")[0] for n in trained})
         merged = model.merge_and_unload()

@@ -205,6 +205,8 @@ MODELS = {
                                        mlp_bias=True, attention_multiplier=0.3, tie_word_embeddings=True)),
     "cohere": ("cohere", dict(TINY, layer_norm_eps=1e-3, logit_scale=0.25, tie_word_embeddings=False)),
     "cohere_biases": ("cohere", dict(TINY_LAYER, attention_bias=True, tie_word_embeddings=True)),
+    "cohere_norms": ("cohere", dict(TINY_LAYER, num_key_value_heads=2, vocab_size=16, layer_norm_eps=1e-3, use_qk_norm=True,
+                                    tie_word_embeddings=True)),
     # A window and positions in the first layer, neither in the second.
     "cohere_compass": ("cohere_compass_text", dict(
         TINY, layer_norm_eps=1e-3, sliding_window=6, layer_types=["sliding_attention", "full_attention"],
@@ -257,6 +259,21 @@ MODELS = {
     "stablelm_parallel": ("stablelm", dict(
         TINY_LAYER, hidden_size=32, use_parallel_residual=True, use_qkv_bias=True, tie_word_embeddings=True,
         rope_parameters=dict(PLAIN_ROPE, partial_rotary_factor=0.25))),
+    # Norms of each head, as 12B.
+    "stablelm_norms": ("stablelm", dict(
+        TINY_LAYER, num_key_value_heads=2, vocab_size=16, layer_norm_eps=1e-3, use_parallel_residual=True, qk_layernorm=True,
+        tie_word_embeddings=True, rope_parameters=dict(PLAIN_ROPE, partial_rotary_factor=0.5))),
+    # A head with a bias.
+    "phi": ("phi", dict(TINY, layer_norm_eps=1e-3, rope_parameters=dict(PLAIN_ROPE, partial_rotary_factor=0.5))),
+    "phi_norms": ("phi", dict(TINY_LAYER, vocab_size=16, qk_layernorm=True, hidden_act="relu", tie_word_embeddings=True,
+                              rope_parameters=dict(PLAIN_ROPE, partial_rotary_factor=0.5))),
+    "gptj": ("gptj", dict(n_layer=1, n_inner=24, rotary_dim=4)),
+    "codegen": ("codegen", dict(n_head=4, n_inner=24, rotary_dim=2)),
+    # Heads of two devices each.
+    "codegen_tied": ("codegen", dict(n_layer=1, vocab_size=16, n_inner=20, rotary_dim=8, activation_function="gelu",
+                                     tie_word_embeddings=True)),
+    # Norms of q and k that all heads share.
+    "persimmon": ("persimmon", dict(TINY_LAYER, layer_norm_eps=1e-3, rope_parameters=dict(PLAIN_ROPE, partial_rotary_factor=0.5))),
     "vaultgemma": ("vaultgemma", dict(TINY, head_dim=8, sliding_window=6, query_pre_attn_scalar=12,
                                       tie_word_embeddings=False, attn_logit_softcapping=2.0, final_logit_softcapping=3.0)),
     "vaultgemma_no_caps": ("vaultgemma", dict(
@@ -343,13 +360,13 @@ MODELS = {
 NO_DROPOUT = dict(max_position_embeddings=64, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
 SIZES = {
     "opt": OPT, "gpt2": GPT2, "gpt_bigcode": TINY_GPT, "openai-gpt": TINY_GPT, "gpt_neo": TINY_NEO,
-    "biogpt": dict(LLAMA, **NO_DROPOUT), "nemotron_h": {},
+    "biogpt": dict(LLAMA, **NO_DROPOUT), "nemotron_h": {}, "gptj": TINY_GPT, "codegen": TINY_GPT,
 }
 # Files of these are in bf16, which halves them. Their numbers are the same: all weights are exact in bf16.
 IN_BF16 = {
-    "arcee", "biogpt", "cohere", "cohere_compass_text", "cwm", "ernie4_5", "exaone", "exaone4", "falcon", "gpt_bigcode", "gpt_neo",
-    "granitemoehybrid", "helium", "hunyuan_v1_dense", "hyperclovax", "jais2", "lfm2", "mixtral", "nanochat", "nemotron",
-    "nemotron_h", "olmo", "olmoe", "openai-gpt", "qwen2_moe", "qwen3_5_text", "qwen3_moe", "stablelm", "vaultgemma",
+    "arcee", "biogpt", "codegen", "cohere", "cohere_compass_text", "cwm", "ernie4_5", "exaone", "exaone4", "falcon", "gpt_bigcode", "gpt_neo",
+    "gptj", "granitemoehybrid", "helium", "hunyuan_v1_dense", "hyperclovax", "jais2", "lfm2", "mixtral", "nanochat", "nemotron",
+    "nemotron_h", "olmo", "olmoe", "openai-gpt", "persimmon", "phi", "qwen2_moe", "qwen3_5_text", "qwen3_moe", "stablelm", "vaultgemma",
 }
 
 # Multimodal folders around the text models above, whose weights they share: (class, text model, settings).

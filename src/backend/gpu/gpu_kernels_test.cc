@@ -323,18 +323,21 @@ TEST(GpuAdamw, IsItsTwinToTheBit) {
   }
 }
 
-TEST(GpuSgd, IsItsTwinToTheBit) {
-  for (const Attributes& settings : {UpdateSettings(Op::kSgd), UpdateSettings(Op::kSgd, {{"nesterov", 1}}),
-                                     UpdateSettings(Op::kSgd, {{"momentum", 0}})}) {
+TEST(GpuUpdate, OfSgdAndLionIsItsTwinToTheBit) {
+  const std::pair<Op, Attributes> optimizers[] = {{Op::kSgd, UpdateSettings(Op::kSgd)},
+                                                  {Op::kSgd, UpdateSettings(Op::kSgd, {{"nesterov", 1}})},
+                                                  {Op::kSgd, UpdateSettings(Op::kSgd, {{"momentum", 0}})},
+                                                  {Op::kLion, UpdateSettings(Op::kLion)}};
+  for (const auto& [op, settings] : optimizers) {
     for (int weight = 0; weight < 3; ++weight) {  // none, f32, bf16
       for (const int64_t n : {1, 3, 1024, 5003}) {
         const TensorType f32{DType::kF32, {n}};
-        KernelSpec spec{.op = Op::kSgd, .attributes = settings};
+        KernelSpec spec{.op = op, .attributes = settings};
         spec.attributes.Set("weight_decay", 0.01);
         spec.attributes.Set("weight", int64_t{weight > 0});
         if (weight > 0) spec.attributes.Set("dtype", weight == 1 ? "f32" : "bf16");
         if (weight == 2) spec.attributes.Set("lr_factor", 0.3);
-        const uint32_t count = settings.Flag("buffer") ? 3 : 2;
+        const auto count = static_cast<uint32_t>(2 + UpdateRuleOf(op)->StatesOf(settings).size());
         TestTensors tensors;
         std::vector<std::byte*> in;
         for (uint32_t i = 0; i < count; ++i) {

@@ -223,13 +223,15 @@ class Verifier {
     bool first = true;
     std::string_view first_from;
     std::array<bool, Shape::kMaxRank> known{};
+    std::string_view letters = out.dims;
+    if (static_cast<int>(letters.size()) > rank) letters.remove_prefix(letters.size() - static_cast<size_t>(rank));
     for (const uint16_t factors : out.products) {
       Product product;
       TEMPER_RETURN_IF_ERROR(Multiply(rule, factors, input_of, &product));
       if (product.absent) continue;
       AxisSet partial = product.partial;
       for (const Letter& letter : product.letters) {
-        const bool in_output = std::string_view(out.dims).find(letter.name) != std::string_view::npos;
+        const bool in_output = letters.find(letter.name) != std::string_view::npos;
         if (!in_output && !(out.exchanged && letter.name == rule.part)) partial |= SetOf(*letter.axes);
       }
       for (int d = 0; d < rank; ++d) {

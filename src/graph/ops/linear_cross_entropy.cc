@@ -1,12 +1,14 @@
-// Linear + softmax cross-entropy in one pass over chunks of supervised rows: logits = x w^T [+ x2 w2^T], loss per
-// token, times its weight where there are weights, and, because the loss can only be a root of the backward pass, the
-// gradients of the loss sum right away. Full logits [T, V] never exist. The second pair is a LoRA branch on the head:
-// x2 = s * dropout(x) A^T, w2 = B.
+// Linear + softmax cross-entropy in one pass over chunks of supervised rows: logits = x w^T [+ x2 w2^T] [+ bias], loss
+// per token, times its weight where there are weights, and, because the loss can only be a root of the backward pass,
+// the gradients of the loss sum right away. Full logits [T, V] never exist. The second pair is a LoRA branch on the
+// head: x2 = s * dropout(x) A^T, w2 = B.
 //
 // With a softcap c logits are c * tanh(logit / c) (Gemma 2).
 //
 // With label smoothing s a token's loss is (1 - s) times that of its target plus s times the mean of that of all words,
 // as transformers' LabelSmoother: log(sum of exp) - (1 - s) logit[target] - s mean(logits).
+//
+// The bias is the head's own: the second pair, which could be ones and a bias, is for adapters on such a head.
 //
 // token_logprob is the same without weights and gradients, with the other sign.
 //
@@ -15,10 +17,10 @@
 // A chunk of few rows takes less scratch and more time. It changes no bit: a row's logits and d_x know nothing of other
 // rows, and the products of d_w's sums are added one after the other, from chunk to chunk as within one.
 //
-// With `axes` w and w2 are rows [begin, begin + V) of a vocabulary of `whole` words, the rest of which the other ranks
-// of a group hold. For every chunk of supervised rows they gather each row's maximum, sum of exponentials, target's
-// logit and, if labels are smoothed, sum of logits (loss_scratch.h); all then have the same loss, each the gradients of
-// its own logits: d_x is its term of a sum.
+// With `axes` w, w2 and the bias are rows [begin, begin + V) of a vocabulary of `whole` words, the rest of which the
+// other ranks of a group hold. For every chunk of supervised rows they gather each row's maximum, sum of exponentials,
+// target's logit and, if labels are smoothed, sum of logits (loss_scratch.h); all then have the same loss, each the
+// gradients of its own logits: d_x is its term of a sum.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -59,7 +61,8 @@ Result<Types> InferLoss(Op op, const char* wanted, const Types& in, const Attrib
   bool good = in.size() == At(operands.num_inputs);
   for (size_t p = operands.num_pairs; p < 2; ++p) good = good && !a.Flag("grad_x2") && !a.Flag("grad_w2");
   // Only a gradient that is made can be added to one.
-  good = good && (a.Flag("grad_w") || !a.Flag("acc_w")) && (a.Flag("grad_w2") || !a.Flag("acc_w2"));
+  good = good && (a.Flag("grad_w") || !a.Flag("acc_w")) && (a.Flag("grad_w2") || !a.Flag("acc_w2")) &&
+         (a.Flag("grad_bias") || !a.Flag("acc_bias")) && (a.Flag("bias") || !a.Flag("grad_bias"));
   for (size_t p = 0; good && p < operands.num_pairs; ++p) {
     const TensorType &x = in[At(operands.pairs[p].x)], &w = in[At(operands.pairs[p].w)];
     good = IsMatrix(x) && IsFloat(x) && GoodWeight(x, w, p > 0 || operands.pairs[p].d_w >= 0) &&
@@ -73,6 +76,8 @@ Result<Types> InferLoss(Op op, const char* wanted, const Types& in, const Attrib
   good = good && DequantiseFits(in[1], a) && GoodPart(in[1], a) && a.DoubleOr("softcap", 0) >= 0 &&
          a.DoubleOr("smoothing", 0) >= 0 && a.DoubleOr("smoothing", 0) < 1 &&
          IsIndex(in[LossOperands::kTarget], in[0].shape[0]) &&
+         (operands.bias < 0 ||
+          (IsFloatVector(in[At(operands.bias)], in[1].shape[0]) && in[At(operands.bias)].dtype == in[0].dtype)) &&
          (operands.weight < 0 || IsStatistic(in[At(operands.weight)], in[0]));
   if (!good) return BadOperands(op, wanted, in, a);
   Types out(At(operands.num_outputs));
@@ -84,15 +89,22 @@ Result<Types> InferLoss(Op op, const char* wanted, const Types& in, const Attrib
     out[At(pair.d_w)] = {GradientDType(in[0].dtype), in[At(pair.w)].shape};
     if (pair.acc >= 0 && !(in[At(pair.acc)] == out[At(pair.d_w)])) return BadOperands(op, "acc like d_w", in, a);
   }
+  if (operands.d_bias >= 0) {
+    out[At(operands.d_bias)] = {GradientDType(in[0].dtype), in[At(operands.bias)].shape};
+    if (operands.acc_bias >= 0 && !(in[At(operands.acc_bias)] == out[At(operands.d_bias)])) {
+      return BadOperands(op, "acc like d_bias", in, a);
+    }
+  }
   return out;
 }
 
 Result<Types> Infer(const Types& in, const Attributes& a) {
-  return InferLoss(Op::kLinearCrossEntropy,
-                   "(x_TD, w_VD, target_T, [x2_TR, w2_VR], [weight_T], [acc_w], [acc_w2], [w_VD])", in, a);
+  return InferLoss(
+      Op::kLinearCrossEntropy,
+      "(x_TD, w_VD, target_T, [x2_TR, w2_VR], [bias_V], [weight_T], [acc_w], [acc_w2], [acc_bias], [w_VD])", in, a);
 }
 Result<Types> InferLogprob(const Types& in, const Attributes& a) {
-  return InferLoss(Op::kTokenLogprob, "(x_TD, w_VD, target_T, [x2_TR, w2_VR])", in, a);
+  return InferLoss(Op::kTokenLogprob, "(x_TD, w_VD, target_T, [x2_TR, w2_VR], [bias_V])", in, a);
 }
 
 void Gradient(GradientSink& sink) {
@@ -107,21 +119,24 @@ void Gradient(GradientSink& sink) {
     bool with_pending;
   };
   std::vector<Made> made;
-  for (size_t p = 0; p < forward.num_pairs; ++p) {
-    const auto [x, w] = std::pair(forward.pairs[p].x, forward.pairs[p].w);
-    if (sink.Needs(x)) {
-      attributes.Set(kGradX[p], int64_t{1});
-      made.push_back({x, false});
-    }
-    if (!sink.Needs(w)) continue;
-    attributes.Set(kGradW[p], int64_t{1});
+  const auto make_of_weight = [&](int w, const char* grad, const char* add) {
+    if (!sink.Needs(w)) return;
+    attributes.Set(grad, int64_t{1});
     // What another root adds to this weight is made behind this node.
     const ValueId acc = sink.PendingBefore(w);
     made.push_back({w, acc != kNoValue});
-    if (acc == kNoValue) continue;
-    attributes.Set(kAccW[p], int64_t{1});
+    if (acc == kNoValue) return;
+    attributes.Set(add, int64_t{1});
     inputs.push_back(acc);
+  };
+  for (size_t p = 0; p < forward.num_pairs; ++p) {
+    if (sink.Needs(forward.pairs[p].x)) {
+      attributes.Set(kGradX[p], int64_t{1});
+      made.push_back({forward.pairs[p].x, false});
+    }
+    make_of_weight(forward.pairs[p].w, kGradW[p], kAccW[p]);
   }
+  if (forward.bias >= 0) make_of_weight(forward.bias, "grad_bias", "acc_bias");
   if (made.empty()) return;
   const auto outputs = sink.Extend(std::move(inputs), std::move(attributes));
   for (size_t i = 0; i < made.size(); ++i) {
@@ -170,6 +185,12 @@ void ShardOperands(ShardingSink& sink) {
     inputs.push_back(sink.Use(operands.pairs[1].x, x));
     inputs.push_back(sink.Use(operands.pairs[1].w, w));
   }
+  if (operands.bias >= 0) {
+    Sharding bias;
+    bias.dims[0] = w.dims[0];
+    bias.varying = w.varying;
+    inputs.push_back(sink.Use(operands.bias, bias));
+  }
   if (operands.weight >= 0) inputs.push_back(sink.Use(operands.weight, target));
   sink.Deliver(0, sink.Emit(node.op, std::move(inputs), std::move(attributes), {loss})[0]);
 }
@@ -195,11 +216,13 @@ Bytes Workspace(const Types& in, const Types&, const Attributes& a, int threads)
   return LossScratchOf(in, a, threads).bytes;
 }
 
-// Each d_w over its acc_w.
+// Each d_w over its acc_w, d_bias over acc_bias.
 int Overwrites(const Attributes& a, int, int output) {
-  for (const Pair& pair : LossOperands(a).pairs) {
+  const LossOperands operands(a);
+  for (const Pair& pair : operands.pairs) {
     if (pair.d_w == output) return pair.acc;
   }
+  if (operands.d_bias == output) return operands.acc_bias;
   return -1;
 }
 
@@ -219,9 +242,12 @@ constexpr AttributeSpec kAttributes[] = {Flag("pair2"),
                                          OptionalSize("begin"),
                                          OptionalSize("whole"),
                                          OptionalDouble("smoothing"),
-                                         Flag("w_of_d_x")};
+                                         Flag("w_of_d_x"),
+                                         Flag("bias"),
+                                         Flag("grad_bias"),
+                                         Flag("acc_bias")};
 constexpr AttributeSpec kLogprobAttributes[] = {
-    Flag("pair2"),          OptionalSize("chunk"), Flag("dequantise"),    OptionalDouble("softcap"),
+    Flag("pair2"),          OptionalSize("chunk"), Flag("dequantise"),    OptionalDouble("softcap"), Flag("bias"),
     OptionalString("axes"), OptionalSize("ranks"), OptionalSize("begin"), OptionalSize("whole")};
 
 constexpr FlowOperand kLossIn[] = {{"Td"},
@@ -229,20 +255,22 @@ constexpr FlowOperand kLossIn[] = {{"Td"},
                                    {"T"},
                                    {"Tr", false, "pair2"},
                                    {"Vr", false, "pair2"},
+                                   {"V", false, "bias"},
                                    {"T", false, "weighted"},
                                    LinearIn("Vd", "acc_w"),
                                    LinearIn("Vr", "acc_w2"),
+                                   LinearIn("V", "acc_bias"),
                                    {"Vd", false, "w_of_d_x"}};
-constexpr uint16_t kLossFactors = Factors({0, 1, 2, 3, 4, 5, 8});
-constexpr FlowOutput kLossOut[] = {{"T", {kLossFactors}, nullptr, -1, true},
-                                   {"Td", {kLossFactors}, "grad_x"},
-                                   {"Vd", {kLossFactors, Factors({6})}, "grad_w"},
-                                   {"Tr", {kLossFactors}, "grad_x2"},
-                                   {"Vr", {kLossFactors, Factors({7})}, "grad_w2"}};
+constexpr uint16_t kLossFactors = Factors({0, 1, 2, 3, 4, 5, 6, 10});
+constexpr FlowOutput kLossOut[] = {
+    {"T", {kLossFactors}, nullptr, -1, true},        {"Td", {kLossFactors}, "grad_x"},
+    {"Vd", {kLossFactors, Factors({7})}, "grad_w"},  {"Tr", {kLossFactors}, "grad_x2"},
+    {"Vr", {kLossFactors, Factors({8})}, "grad_w2"}, {"V", {kLossFactors, Factors({9})}, "grad_bias"}};
 constexpr FlowRule kLossFlow = {.in = kLossIn, .out = kLossOut, .part = 'V', .part_axes = "axes"};
 
-constexpr FlowOperand kLogprobIn[] = {{"Td"}, {"Vd"}, {"T"}, {"Tr", false, "pair2"}, {"Vr", false, "pair2"}};
-constexpr FlowOutput kLogprobOut[] = {{"T", {Factors({0, 1, 2, 3, 4})}, nullptr, -1, true}};
+constexpr FlowOperand kLogprobIn[] = {
+    {"Td"}, {"Vd"}, {"T"}, {"Tr", false, "pair2"}, {"Vr", false, "pair2"}, {"V", false, "bias"}};
+constexpr FlowOutput kLogprobOut[] = {{"T", {Factors({0, 1, 2, 3, 4, 5})}, nullptr, -1, true}};
 constexpr FlowRule kLogprobFlow = {.in = kLogprobIn, .out = kLogprobOut, .part = 'V', .part_axes = "axes"};
 
 ProductDims DimsOf(const Types& in) {

@@ -1,6 +1,6 @@
-// The places of the operands of linear_cross_entropy and token_logprob: x_TI, w_VI, target_T, [x2, w2], [weight_T],
-// [acc_w], [acc_w2], [w_of_d_x] -> loss_T, [d_x], [d_w], [d_x2], [d_w2]. Attributes say which of those in brackets are
-// present. For the rule and for every kernel.
+// The places of the operands of linear_cross_entropy and token_logprob: x_TI, w_VI, target_T, [x2, w2], [bias_V],
+// [weight_T], [acc_w], [acc_w2], [acc_bias], [w_of_d_x] -> loss_T, [d_x], [d_w], [d_x2], [d_w2], [d_bias]. Attributes
+// say which of those in brackets are present. For the rule and for every kernel.
 #pragma once
 
 #include <array>
@@ -20,6 +20,8 @@ struct LossOperands {
 
   std::array<Pair, 2> pairs;
   size_t num_pairs = 1;
+  int bias = -1;  // of the logits
+  int d_bias = -1, acc_bias = -1;
   int weight = -1;
   int w_of_d_x = -1;  // the first pair's w once more, packed as d_x reads it (OpRule::packed)
   int num_inputs = 3, num_outputs = 1;
@@ -35,12 +37,17 @@ struct LossOperands {
       pairs[1].x = num_inputs++;
       pairs[1].w = num_inputs++;
     }
+    if (a.Flag("bias")) bias = num_inputs++;
     if (a.Flag("weighted")) weight = num_inputs++;
     for (size_t p = 0; p < num_pairs; ++p) {
       if (a.Flag(kGradX[p])) pairs[p].d_x = num_outputs++;
       if (!a.Flag(kGradW[p])) continue;
       pairs[p].d_w = num_outputs++;
       if (a.Flag(kAccW[p])) pairs[p].acc = num_inputs++;
+    }
+    if (a.Flag("grad_bias")) {
+      d_bias = num_outputs++;
+      if (a.Flag("acc_bias")) acc_bias = num_inputs++;
     }
     if (a.Flag("w_of_d_x")) w_of_d_x = num_inputs++;
     gradient = num_outputs > 1;

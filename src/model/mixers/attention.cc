@@ -9,7 +9,11 @@ ValueId BuildAttention(ForwardBuilder& f, const AttentionSpec& s, const BlockCon
   const Dim HE{DimLabel::kHeads, s.heads * s.head_dim}, KE{DimLabel::kKvHeads, s.kv_heads * s.head_dim};
   const std::string module = block.path + s.path;
   ValueId q, k, v, gate = kNoValue;
-  if (s.fused_qkv) {
+  if (s.qvk_parts > 0) {
+    const auto qvk =
+        f.FusedLinear(x_TD, module + s.qkv, {{"q", HE}, {"v", KE}, {"k", KE}}, D, s.qkv_bias, {.groups = s.qvk_parts});
+    q = qvk[0], v = qvk[1], k = qvk[2];
+  } else if (s.fused_qkv) {
     const ModuleLayout fused{.groups = s.qkv_by_kv_head ? s.kv_heads : 1, .transposed = block.transposed};
     const auto qkv = f.FusedLinear(x_TD, module + s.qkv, {{"q", HE}, {"k", KE}, {"v", KE}}, D, s.qkv_bias, fused);
     q = qkv[0], k = qkv[1], v = qkv[2];
@@ -26,8 +30,13 @@ ValueId BuildAttention(ForwardBuilder& f, const AttentionSpec& s, const BlockCon
   }
   const auto normed = [&](ValueId x, Dim all, const std::string& norm, const std::string& name) {
     if (s.qk_norm == AttentionSpec::QkNorm::kNone) return x;
+    const Dim head{DimLabel::kNorm, s.head_dim};
+    if (s.qk_norm == AttentionSpec::QkNorm::kEachHead) {
+      return BuildNormOfEach(f, s.norm.eps, x, module + norm, s.head_norms, {all.label, all.size / s.head_dim}, head,
+                             name);
+    }
     const bool by_head = s.qk_norm == AttentionSpec::QkNorm::kHeads;
-    return BuildNorm(f, s.norm, x, module + norm, by_head ? Dim{DimLabel::kNorm, s.head_dim} : all, name, by_head);
+    return BuildNorm(f, s.norm, x, module + norm, by_head ? head : all, name, by_head);
   };
   const auto norm_both = [&] {
     q = normed(q, HE, s.q_norm, "q_norm");

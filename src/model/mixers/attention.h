@@ -20,13 +20,16 @@ struct AttentionSpec {
   bool fused_qkv = false;  // q, k and v are stored in one tensor
   // In that tensor, each KV head has its rows of q, k and v behind each other; else all of q comes first, then k, v.
   bool qkv_by_kv_head = false;
+  // Not 0: that tensor was cut for so many devices, whose parts have their rows of q, then of v, then of k (CodeGen).
+  int64_t qvk_parts = 0;
 
   // q_proj is twice as wide: each head has its rows of q, then of a gate, whose logistic function scales the head's
   // output.
   bool gated = false;
 
-  // The norm of q and k before the rotary embedding, or after it: over each head, or over all heads together.
-  enum class QkNorm : uint8_t { kNone, kHeads, kWhole } qk_norm = QkNorm::kNone;
+  // The norm of q and k before the rotary embedding, or after it: over each head, with scales that all share or with
+  // scales of its own (a layer norm without shift), or over all heads together.
+  enum class QkNorm : uint8_t { kNone, kHeads, kEachHead, kWhole } qk_norm = QkNorm::kNone;
   bool norms_after_rope = false;
   NormSpec norm;
 
@@ -34,6 +37,7 @@ struct AttentionSpec {
   std::string path = "self_attn.";
   std::string q = "q_proj", k = "k_proj", v = "v_proj", qkv = "qkv_proj", out = "o_proj";
   std::string q_norm = "q_norm", k_norm = "k_norm";
+  std::string head_norms;  // of kEachHead: in q_norm and k_norm, the list of a module for each head; "": one has all
 
   friend bool operator==(const AttentionSpec&, const AttentionSpec&) = default;
 };

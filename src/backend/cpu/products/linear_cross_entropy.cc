@@ -11,6 +11,7 @@
 #include "backend/cpu/kernels.h"
 #include "backend/cpu/products/gemm.h"
 #include "backend/cpu/products/loss_statistics.h"
+#include "backend/cpu/vector/vector_kernels.h"
 #include "base/team.h"
 #include "graph/ops/loss_operands.h"
 #include "graph/ops/loss_scratch.h"
@@ -59,6 +60,7 @@ class LossKernel final : public Kernel {
         loss_{static_cast<float>(spec.attributes.DoubleOr("softcap", 0)),
               {static_cast<float>(labels_.smoothing), all_words_}},
         statistics_(LossStatisticsOf(spec.attributes)),
+        vectors_(VectorsFor<T>(isa)),
         exchange_(std::move(exchange)) {
     const SoftmaxRowKernels& rows = isa >= Isa::kAvx512Bf16 ? kSoftmaxRowAvx512Bf16
                                     : isa == Isa::kAvx512   ? kSoftmaxRowAvx512
@@ -162,17 +164,35 @@ class LossKernel final : public Kernel {
       }
     });
     if (supervised > 0) return;
-    for (const Pair& pair : pairs_) {
-      if (pair.d_w < 0) continue;
-      const size_t row = static_cast<size_t>(pair.depth) * sizeof(float);
-      Divide(vocabulary_, self, [&](int64_t v) {
-        std::byte* to = args.outputs[pair.d_w] + static_cast<size_t>(v) * row;
-        if (pair.acc < 0) {
-          std::memset(to, 0, row);
-        } else if (args.inputs[pair.acc] != args.outputs[pair.d_w]) {
-          std::memcpy(to, args.inputs[pair.acc] + static_cast<size_t>(v) * row, row);
-        }
-      });
+    for (const Pair& pair : pairs_) StartSum(args, pair.d_w, pair.acc, pair.depth, self);
+    StartSum(args, operands_.d_bias, operands_.acc_bias, 1, self);
+  }
+
+  // Output `sum`, f32 [V, columns] (-1: not wanted), becomes what it is added to: input `acc`, or zero.
+  void StartSum(const KernelArgs& args, int sum, int acc, int64_t columns, TeamMember self) const {
+    if (sum < 0) return;
+    const size_t row = static_cast<size_t>(columns) * sizeof(float);
+    Divide(vocabulary_, self, [&](int64_t v) {
+      std::byte* to = args.outputs[sum] + static_cast<size_t>(v) * row;
+      if (acc < 0) {
+        std::memset(to, 0, row);
+      } else if (args.inputs[acc] != args.outputs[sum]) {
+        std::memcpy(to, args.inputs[acc] + static_cast<size_t>(v) * row, row);
+      }
+    });
+  }
+
+  // Adds the n rows to d_bias, each column by one member, row by row: the size of a chunk changes no bit.
+  void AddToBias(const KernelArgs& args, const T* d_logits_NV, int64_t n, bool first, TeamMember self) const {
+    if (first) StartSum(args, operands_.d_bias, operands_.acc_bias, 1, self);
+    auto* const d_bias_V = reinterpret_cast<float*>(args.outputs[operands_.d_bias]);
+    const int64_t V = vocabulary_, end = V * (self.index + 1) / self.size;
+    constexpr int64_t kColumns = 1024;  // whose sums stay in the L1 cache
+    for (int64_t begin = V * self.index / self.size; begin < end; begin += kColumns) {
+      const int64_t stop = std::min(begin + kColumns, end);
+      for (int64_t i = 0; i < n; ++i) {
+        vectors_.accumulate(d_logits_NV + i * V + begin, d_bias_V + begin, stop - begin);
+      }
     }
   }
 
@@ -198,6 +218,10 @@ class LossKernel final : public Kernel {
         out.acc_stride = V;
         out.acc_dtype = dtype;
       }
+      if (p == 0 && operands_.bias >= 0) {
+        out.bias = args.inputs[operands_.bias];
+        out.bias_dtype = dtype;
+      }
       pair.logits.RunInTeam(OperandsOf(args, pair.logits_w, GatheredOf(args, p), pair.depth, out),
                             {.m = n, .n = V, .k = pair.depth}, scratch, self);
     }
@@ -208,6 +232,10 @@ class LossKernel final : public Kernel {
     }
     if (!operands_.gradient) return true;
 
+    if (operands_.d_bias >= 0) {
+      self.Meet();  // rows were divided, columns are now
+      AddToBias(args, logits_NV, n, first, self);
+    }
     for (size_t p = 0; p < pairs_.size(); ++p) {
       const Pair& pair = pairs_[p];
       const int64_t I = pair.depth;
@@ -303,6 +331,7 @@ class LossKernel final : public Kernel {
   const SmoothLabels<double> labels_;
   const RowLoss loss_;
   const int64_t statistics_;  // per row that ranks exchange
+  const VectorKernelsOf<T>& vectors_;
   const std::unique_ptr<Exchange> exchange_;
   Status exchanged_;  // the first error of a run; written by member 0 between barriers
   SoftmaxRowKernelsOf<T> rows_;

@@ -102,6 +102,7 @@ TEST(LinearCrossEntropy, TheSizeOfAChunkChangesNoBit) {
       {"accumulated", 300, 95, 70, 0, 1.0, 512, true, true, false, false, true},
       {"LoRA on the head", 299, 150, 80, 8, 0.7, 512, true, true, true, true, true},
       {"deep sums", 1100, 70, 66, 0, 1.0, 2048, true, true, false, false, true},
+      {"bias", 301, 133, 72, 0, 0.8, 512, true, true, false, false, true, false, 0, 0, true, true},
   };
   for (const LossCase& c : cases) {
     for (const DType dtype : {DType::kF32, DType::kBF16}) {

@@ -18,6 +18,7 @@ struct LossCase {
   bool weighted = false;
   double softcap = 0;
   double smoothing = 0;
+  bool bias = false, grad_bias = false;
 };
 
 inline constexpr LossCase kLossCases[] = {
@@ -45,11 +46,21 @@ inline constexpr LossCase kLossCases[] = {
     {"smooth, several pieces of words", 7, 4500, 8, 0, 0.9, 512, true, true, false, false, true, true, 0, 0.3},
     {"smooth, capped, LoRA on the head", 50, 90, 48, 8, 0.6, 20, true, false, true, true, true, true, 1.0, 0.2},
     {"smooth, loss alone", 30, 129, 32, 0, 0.5, 512, false, false, false, false, false, false, 0, 0.9},
+    {"bias", 37, 101, 24, 0, 0.7, 512, true, true, false, false, false, false, 0, 0, true, true},
+    {"bias, accumulated", 61, 70, 33, 0, 0.8, 16, true, true, false, false, true, true, 0, 0, true, true},
+    {"bias, LoRA on the head", 50, 90, 48, 8, 0.6, 20, true, false, true, true, true, false, 0, 0, true, false},
+    {"bias, all trained", 33, 47, 20, 5, 0.9, 8, true, true, true, true, true, true, 1.0, 0.2, true, true},
+    {"bias, several pieces of words", 7, 4500, 8, 0, 0.9, 512, false, true, false, false, true, false, 0, 0, true,
+     true},
+    {"bias alone", 20, 300, 64, 0, 1.0, 8, false, false, false, false, false, false, 0, 0, true, true},
+    {"bias, loss alone", 30, 129, 32, 0, 0.5, 512, false, false, false, false, false, false, 0, 0, true, false},
+    {"bias, nothing supervised", 9, 40, 16, 0, 0.0, 512, true, true, false, false, true, false, 0, 0, true, true},
+    {"bias, nothing accumulated", 9, 40, 16, 0, 0.0, 512, true, true, false, false, false, false, 0, 0, true, true},
 };
 
 // The most that rounding can change each output by, from the operands in double.
 struct LossBounds {
-  std::vector<double> loss, d_x[2], d_w[2];
+  std::vector<double> loss, d_x[2], d_w[2], d_bias;
   std::vector<double> x_terms[2];  // the sum of magnitudes in each d_x
 };
 
@@ -57,9 +68,12 @@ inline LossBounds LossBoundsOf(const LossCase& c, DType dtype, const TestTensors
   const double u = UnitRoundoff(dtype), u32 = UnitRoundoff(DType::kF32);
   const int pairs = c.R > 0 ? 2 : 1;
   const int64_t depth[2] = {c.D, c.R};
-  const int weight_at = LossOperands({{"pair2", int64_t{c.R > 0}}, {"weighted", int64_t{c.weighted}}}).weight;
+  const LossOperands places(
+      {{"pair2", int64_t{c.R > 0}}, {"bias", int64_t{c.bias}}, {"weighted", int64_t{c.weighted}}});
+  const int weight_at = places.weight, bias_at = places.bias;
   LossBounds b;
   b.loss.resize(static_cast<size_t>(c.T));
+  b.d_bias.resize(static_cast<size_t>(c.V));
   for (int p = 0; p < pairs; ++p) {
     b.d_x[p].resize(static_cast<size_t>(c.T * depth[p]));
     b.x_terms[p].resize(static_cast<size_t>(c.T * depth[p]));
@@ -80,6 +94,11 @@ inline LossBounds LossBoundsOf(const LossCase& c, DType dtype, const TestTensors
           const double term = x.Get(t * depth[p] + i) * w.Get(v * depth[p] + i);
           logit[static_cast<size_t>(v)] += term;
           magnitude += std::fabs(term);
+        }
+        if (p == 0 && bias_at >= 0) {
+          const double bias = in[static_cast<size_t>(bias_at)].Get(v);
+          logit[static_cast<size_t>(v)] += bias;
+          magnitude += std::fabs(bias);
         }
         rounded += std::fabs(logit[static_cast<size_t>(v)]);
       }
@@ -119,6 +138,7 @@ inline LossBounds LossBoundsOf(const LossCase& c, DType dtype, const TestTensors
           1.01 * u * d;
       // The cap's slope changes by at most 2 / cap times what its argument is off by.
       if (c.softcap > 0) error += uncapped * (2 * off[static_cast<size_t>(v)] / c.softcap + 24 * u32);
+      b.d_bias[static_cast<size_t>(v)] += error + static_cast<double>(c.T + 4) * u32 * d;
       for (int p = 0; p < pairs; ++p) {
         const TestTensor &x = in[p ? 3 : 0], &w = in[p ? 4 : 1];
         for (int64_t i = 0; i < depth[p]; ++i) {
@@ -167,6 +187,9 @@ inline LossRun::LossRun(const LossCase& c, DType dtype)
                   {"acc_w", int64_t{c.acc && c.grad_w}},
                   {"acc_w2", int64_t{c.acc && c.grad_w2}}}),
       tokens(c.T) {
+  if (c.bias) attributes.Set("bias", int64_t{1});
+  if (c.grad_bias) attributes.Set("grad_bias", int64_t{1});
+  if (c.grad_bias && c.acc) attributes.Set("acc_bias", int64_t{1});
   if (c.softcap > 0) attributes.Set("softcap", c.softcap);
   if (c.smoothing > 0) attributes.Set("smoothing", c.smoothing);
   inputs.push_back(RandomTensor({dtype, {c.T, c.D}}, 1));
@@ -182,6 +205,7 @@ inline LossRun::LossRun(const LossCase& c, DType dtype)
     inputs.push_back(RandomTensor({dtype, {c.T, c.R}}, 4));
     inputs.push_back(RandomTensor({dtype, {c.V, c.R}}, 5, 0.5));
   }
+  if (c.bias) inputs.push_back(RandomTensor({dtype, {c.V}}, 7));
   if (c.weighted) {  // multiples of 2^-16, some of them 0
     TestTensor weight({DType::kF32, {c.T}});
     for (int64_t t = 0; t < c.T; ++t) {
@@ -197,15 +221,18 @@ inline LossRun::LossRun(const LossCase& c, DType dtype)
     acc_of.push_back(-1);
   };
   add(&bounds.loss, nullptr);
-  for (int p = 0; p < 2; ++p) {
-    if (grad_x[p]) add(&bounds.d_x[p], &bounds.x_terms[p]);
-    if (!grad_w[p]) continue;
-    add(&bounds.d_w[p], nullptr);
-    if (!c.acc) continue;
+  const auto add_sum = [&](const std::vector<double>* bound, Shape shape) {
+    add(bound, nullptr);
+    if (!c.acc) return;
     acc_of.back() = static_cast<int>(inputs.size());
     in_place.emplace_back(static_cast<int>(bound_of.size()) - 1, static_cast<int>(inputs.size()));
-    inputs.push_back(RandomTensor({DType::kF32, {c.V, p ? c.R : c.D}}, 6));
+    inputs.push_back(RandomTensor({DType::kF32, shape}, 6));
+  };
+  for (int p = 0; p < 2; ++p) {
+    if (grad_x[p]) add(&bounds.d_x[p], &bounds.x_terms[p]);
+    if (grad_w[p]) add_sum(&bounds.d_w[p], {c.V, p ? c.R : c.D});
   }
+  if (c.grad_bias) add_sum(&bounds.d_bias, {c.V});
 }
 
 // With a head of int8 rows, and the same with their numbers in bf16. REQUIRES: the case has no gradient of w.
@@ -220,6 +247,7 @@ struct LogprobRun {
   explicit LogprobRun(const LossRun& loss)
       : attributes({{"pair2", int64_t{loss.attributes.Flag("pair2")}}, {"chunk", loss.attributes.Int("chunk")}}) {
     if (loss.attributes.Has("softcap")) attributes.Set("softcap", loss.attributes.Double("softcap"));
+    if (loss.attributes.Flag("bias")) attributes.Set("bias", int64_t{1});
     const auto n = static_cast<size_t>(LossOperands(attributes).num_inputs);
     for (size_t i = 0; i < n; ++i) inputs.push_back(loss.inputs[i].Copy());
   }

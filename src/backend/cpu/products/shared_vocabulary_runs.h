@@ -12,10 +12,11 @@
 
 namespace temper {
 
-// Rows [begin, begin + count) of a matrix.
+// Rows [begin, begin + count) of a matrix, or these elements of a vector.
 inline TestTensor RowsOf(const TestTensor& t, int64_t begin, int64_t count) {
-  const int64_t columns = t.type().shape[1];
-  TestTensor rows({t.type().dtype, {count, columns}});
+  const bool matrix = t.type().shape.rank() == 2;
+  const int64_t columns = matrix ? t.type().shape[1] : 1;
+  TestTensor rows({t.type().dtype, matrix ? Shape{count, columns} : Shape{count}});
   for (int64_t i = 0; i < count * columns; ++i) rows.Set(i, t.Get(begin * columns + i));
   return rows;
 }
@@ -39,7 +40,8 @@ inline std::vector<TestTensors> RunShared(
       if (op == Op::kTokenLogprob) a = LogprobRun(whole).attributes;
       const LossOperands operands(a);
       for (int i = 0; i < operands.num_inputs; ++i) {
-        const bool by_words = std::any_of(operands.pairs.begin(), operands.pairs.end(),
+        const bool by_words = i == operands.bias || i == operands.acc_bias ||
+                              std::any_of(operands.pairs.begin(), operands.pairs.end(),
                                           [i](const auto& pair) { return i == pair.w || i == pair.acc; });
         const TestTensor& input = whole.inputs[static_cast<size_t>(i)];
         inputs.push_back(by_words ? RowsOf(input, begin, count) : input.Copy());

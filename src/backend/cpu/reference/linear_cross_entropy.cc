@@ -1,4 +1,4 @@
-// The head and its loss in one: logits = x w^T + x2 w2^T (the second pair is a LoRA of the head), and
+// The head and its loss in one: logits = x w^T + x2 w2^T + bias (the second pair is a LoRA of the head), and
 // loss[t] = logsumexp(logits[t]) - logits[t, target[t]]; a token with target < 0 is not supervised: no loss, no
 // gradient. A token's weight, where there are some, scales its loss. The gradients are those of the SUM of the losses:
 // d_logits = weight * (softmax(logits) - onehot(target)), times the slope of the cap where logits are capped.
@@ -100,13 +100,16 @@ Status Run(const Call& call, double sign) {
   if (exchange == nullptr) chunks.chunk = 1;  // a row needs no other
 
   // Scratch: a chunk's logits and statistics, then the sums that are rounded only when complete: a row of d_x, all of
-  // d_w, for each pair.
+  // d_w, for each pair; d_bias.
   const int64_t D = call.In(0).columns(), R = pair2 ? call.In(3).columns() : 0;
   const int64_t statistics = chunks.chunk * LossStatisticsOf(a);
-  double* const logit_NV = call.Scratch(chunks.chunk * V + statistics * (1 + ranks) + (1 + V) * (D + R));
+  const bool sums_bias = operands.d_bias >= 0;
+  double* const logit_NV =
+      call.Scratch(chunks.chunk * V + statistics * (1 + ranks) + (1 + V) * (D + R) + (sums_bias ? V : 0));
   double* const sum_x = logit_NV + chunks.chunk * V;
   double *const sum_x2 = sum_x + D, *const sum_w = sum_x2 + R, *const sum_w2 = sum_w + V * D;
-  float* const mine_NS = reinterpret_cast<float*>(sum_w2 + V * R);
+  double* const sum_bias = sum_w2 + V * R;
+  float* const mine_NS = reinterpret_cast<float*>(sum_bias + (sums_bias ? V : 0));
   float* const all_RNS = mine_NS + statistics;
   const auto pair_of = [&](const LossOperands::Pair& o, double* sum_x_I, double* sum_w_VI) {
     return Pair{call.In(o.x), call.In(o.w), o.d_x >= 0 ? sum_x_I : nullptr, o.d_w >= 0 ? sum_w_VI : nullptr};
@@ -118,6 +121,10 @@ Status Run(const Call& call, double sign) {
     const int64_t elements = pairs[p].w_VI.elements();
     const int acc = operands.pairs[p].acc;
     for (int64_t i = 0; i < elements; ++i) pairs[p].sum_w_VI[i] = acc >= 0 ? call.In(acc)[i] : 0;
+  }
+
+  for (int64_t v = 0; sums_bias && v < V; ++v) {
+    sum_bias[v] = operands.acc_bias >= 0 ? call.In(operands.acc_bias)[v] : 0;
   }
 
   const auto store_row = [&](int64_t t, double loss) {
@@ -146,7 +153,8 @@ Status Run(const Call& call, double sign) {
     for_rows([&](int64_t t, int64_t i) {
       double* const logit_V = logit_NV + i * V;
       for (int64_t v = 0; v < V; ++v) {
-        logit_V[v] = Capped(pairs[0].Logit(t, v) + (pair2 ? pairs[1].Logit(t, v) : 0), cap);
+        const double bias = operands.bias >= 0 ? call.In(operands.bias)[v] : 0;
+        logit_V[v] = Capped(pairs[0].Logit(t, v) + (pair2 ? pairs[1].Logit(t, v) : 0) + bias, cap);
       }
       if (exchange != nullptr) {
         TakeStatistics(logit_V, V, WordOf(target_T, t, begin, V), labels, mine_NS + i * LossStatisticsOf(a));
@@ -165,7 +173,9 @@ Status Run(const Call& call, double sign) {
       for (int64_t v = 0; v < V; ++v) {
         const double label = (v == word ? labels.more() : 0) + labels.every();
         const double d_logit = weight_of(t) * (std::exp(logit_V[v] - row.largest) / row.sum - label);
-        for (const Pair& pair : pairs) pair.AddGradient(t, v, d_logit * CapSlope(logit_V[v], cap));
+        const double d_sum = d_logit * CapSlope(logit_V[v], cap);  // of what the cap takes
+        for (const Pair& pair : pairs) pair.AddGradient(t, v, d_sum);
+        if (sums_bias) sum_bias[v] += d_sum;
       }
       // Ranks store the same bits whatever kernels they have: these multiply in f32.
       const double loss = exchange == nullptr ? weight_of(t) * row.loss
@@ -178,6 +188,7 @@ Status Run(const Call& call, double sign) {
     const int d_w = operands.pairs[p].d_w;
     for (int64_t i = 0; d_w >= 0 && i < elements; ++i) call.Out(d_w).Store(i, pairs[p].sum_w_VI[i]);
   }
+  for (int64_t v = 0; sums_bias && v < V; ++v) call.Out(operands.d_bias).Store(v, sum_bias[v]);
   return OkStatus();
 }
 

@@ -1,6 +1,7 @@
 // A readable scalar twin of every op: the oracle of every fast kernel, and the kernel of machines without AVX2.
 // Arithmetic is in double and each result is rounded once, when stored; operands may be f32, bf16, f16 or f64, integers
-// i32 or i64. (Optimizers are the exception: their f32 arithmetic is prescribed to the bit; see adamw.cc, sgd.cc.)
+// i32 or i64. (Optimizers are the exception: their f32 arithmetic is prescribed to the bit; see adamw.cc, sgd.cc,
+// lion.cc.)
 #pragma once
 
 #include "device/communicator.h"

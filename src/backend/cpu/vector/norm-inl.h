@@ -60,11 +60,12 @@ void RmsNormBackward(const T* d_y_TD, const T* x_TD, const T* w, const float* rs
 }
 
 template <class T, bool kPlusOne = false>
-void LayerNorm(const T* x_TD, const T* w, const T* b, double eps, int64_t rows, int64_t D, T* y_TD, float* mean_T,
+void LayerNorm(const T* x_TD, const T* w, const T* b, double eps, const NormedRows& of, T* y_TD, float* mean_T,
                float* rstd_T) {
-  for (int64_t t = 0; t < rows; ++t) {
-    const T* const x = x_TD + t * D;
-    T* const y = y_TD + t * D;
+  const int64_t D = of.width;
+  for (int64_t t = 0; t < of.rows; ++t) {
+    const T* const x = x_TD + t * of.groups * D;
+    T* const y = y_TD + t * of.groups * D;
     const float mean = Total(D, [=](int64_t i, auto lanes) { return Load(x + i, lanes); }) / static_cast<float>(D);
     // About the mean, so that a large mean does not cancel the variance.
     const float squares = Total(D, [=](int64_t i, auto lanes) {
@@ -72,29 +73,29 @@ void LayerNorm(const T* x_TD, const T* w, const T* b, double eps, int64_t rows, 
       return a * a;
     });
     const float rstd = ReciprocalRoot(static_cast<double>(squares) / static_cast<double>(D) + eps);
-    mean_T[t] = mean;
-    rstd_T[t] = rstd;
+    mean_T[t * of.groups] = mean;
+    rstd_T[t * of.groups] = rstd;
     Sweep(D, [=](int64_t i, auto lanes) {
       const Floats normal = (Load(x + i, lanes) - Set(mean)) * Set(rstd);
-      Store(y + i, Fma(normal, ScaleAt<kPlusOne>(w, i, lanes), Load(b + i, lanes)), lanes);
+      const Floats shift = b == nullptr ? Zero() : Load(b + i, lanes);
+      Store(y + i, Fma(normal, ScaleAt<kPlusOne>(w, i, lanes), shift), lanes);
     });
   }
 }
 
 template <class T, bool kPlusOne = false>
 void LayerNormBackward(const T* d_y_TD, const T* x_TD, const T* w, const float* mean_T, const float* rstd_T,
-                       const T* acc_TD, int64_t rows, int64_t D, T* d_x_TD, float* d_w, float* d_b) {
-  if (d_w != nullptr) {
-    Sweep(D, [=](int64_t i, auto lanes) {
-      Store(d_w + i, Zero(), lanes);
-      Store(d_b + i, Zero(), lanes);
-    });
+                       const T* acc_TD, const NormedRows& of, T* d_x_TD, float* d_w, float* d_b) {
+  const int64_t D = of.width;
+  for (float* const sum : {d_w, d_b}) {
+    if (sum != nullptr) Sweep(D, [=](int64_t i, auto lanes) { Store(sum + i, Zero(), lanes); });
   }
-  for (int64_t t = 0; t < rows; ++t) {
-    const T *const d_y = d_y_TD + t * D, *const x = x_TD + t * D;
-    const T* const acc = acc_TD == nullptr ? nullptr : acc_TD + t * D;
-    T* const d_x = d_x_TD + t * D;
-    const float mean = mean_T[t], rstd = rstd_T[t];
+  for (int64_t t = 0; t < of.rows; ++t) {
+    const int64_t at = t * of.groups * D;
+    const T *const d_y = d_y_TD + at, *const x = x_TD + at;
+    const T* const acc = acc_TD == nullptr ? nullptr : acc_TD + at;
+    T* const d_x = d_x_TD + at;
+    const float mean = mean_T[t * of.groups], rstd = rstd_T[t * of.groups];
     // Lanes outside of a Part: d_y is zero there, hence both products.
     const float mean_g =
         Total(D, [=](int64_t i, auto lanes) { return Load(d_y + i, lanes) * ScaleAt<kPlusOne>(w, i, lanes); }) /
@@ -109,10 +110,8 @@ void LayerNormBackward(const T* d_y_TD, const T* x_TD, const T* w, const float* 
       const Floats d = Load(d_y + i, lanes), normal = (Load(x + i, lanes) - Set(mean)) * Set(rstd);
       const Floats inner = Fma(normal, Set(-mean_gn), d * ScaleAt<kPlusOne>(w, i, lanes) - Set(mean_g));
       Store(d_x + i, Fma(inner, Set(rstd), acc == nullptr ? Zero() : Load(acc + i, lanes)), lanes);
-      if (d_w != nullptr) {
-        Store(d_w + i, Fma(d, normal, Load(d_w + i, lanes)), lanes);
-        Store(d_b + i, Load(d_b + i, lanes) + d, lanes);
-      }
+      if (d_w != nullptr) Store(d_w + i, Fma(d, normal, Load(d_w + i, lanes)), lanes);
+      if (d_b != nullptr) Store(d_b + i, Load(d_b + i, lanes) + d, lanes);
     });
   }
 }

@@ -11,6 +11,7 @@
 #include "backend/cpu/vector/adamw-inl.h"
 #include "backend/cpu/vector/combine-inl.h"
 #include "backend/cpu/vector/draws-inl.h"
+#include "backend/cpu/vector/lion-inl.h"
 #include "backend/cpu/vector/norm-inl.h"
 #include "backend/cpu/vector/reduce-inl.h"
 #include "backend/cpu/vector/rope-inl.h"
@@ -57,7 +58,8 @@ constexpr VectorKernelsOf<T> kTableOf = {.add = Add<T>,
                                          .from_f32 = Convert<float, T>,
                                          .to_f32 = Convert<T, float>,
                                          .adamw = Adamw<T>,
-                                         .sgd = Sgd<T>};
+                                         .sgd = Sgd<T>,
+                                         .lion = Lion<T>};
 
 }  // namespace
 }  // namespace temper

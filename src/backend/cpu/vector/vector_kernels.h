@@ -9,6 +9,7 @@
 
 #include "backend/cpu/isa.h"
 #include "backend/cpu/pointwise/adamw_step.h"
+#include "backend/cpu/pointwise/lion_step.h"
 #include "backend/cpu/pointwise/sgd_step.h"
 #include "graph/ops/short_conv.h"
 #include "tensor/dtype.h"
@@ -37,7 +38,7 @@ struct ShortConvGradients {
   float *d_w_CL, *d_bias_C;
 };
 
-// Rows of rms_norm: one group of each of several rows of so many groups.
+// Rows of norms: one group of each of several rows of so many groups.
 struct NormedRows {
   int64_t rows, width, groups;
 };
@@ -80,11 +81,12 @@ struct VectorKernelsOf {
   };
   RmsNorm rms_norm, rms_norm_plus_one;
   struct LayerNorm {
-    void (*forward)(const T* x_TD, const T* w_D, const T* b_D, double eps, int64_t rows, int64_t D, T* y_TD,
-                    float* mean_T, float* rstd_T);
-    // As above; d_w_D and d_b_D are both set or both nullptr.
+    // b_D may be nullptr.
+    void (*forward)(const T* x_TD, const T* w_D, const T* b_D, double eps, const NormedRows& of, T* y_TD, float* mean_T,
+                    float* rstd_T);
+    // As above; d_b_D may be nullptr, too.
     void (*backward)(const T* d_y_TD, const T* x_TD, const T* w_D, const float* mean_T, const float* rstd_T,
-                     const T* acc_TD, int64_t rows, int64_t D, T* d_x_TD, float* d_w_D, float* d_b_D);
+                     const T* acc_TD, const NormedRows& of, T* d_x_TD, float* d_w_D, float* d_b_D);
   };
   LayerNorm layer_norm, layer_norm_plus_one;
   // sign -1: inverse.
@@ -124,6 +126,8 @@ struct VectorKernelsOf {
   // As above; `momentum` and `new_momentum` are both set or both nullptr.
   void (*sgd)(const SgdScalars& scalars, const float* master, const float* g, const float* momentum, float* new_master,
               float* new_momentum, T* weight, int64_t n);
+  void (*lion)(const LionScalars& scalars, const float* master, const float* g, const float* mean, float* new_master,
+               float* new_mean, T* weight, int64_t n);
 };
 
 struct VectorKernels {

@@ -14,6 +14,7 @@
 
 #include "backend/gpu/copy.h"
 #include "backend/gpu/faults.h"
+#include "backend/gpu/pointwise/column_sums.h"
 #include "backend/gpu/products/dequantise.h"
 #include "backend/gpu/products/matrix_product.h"
 #include "device/device.h"
@@ -308,9 +309,13 @@ class LossKernel final : public Kernel {
       pair.depth = spec.inputs[static_cast<size_t>(pair.x)].shape[1];
       const int64_t I = pair.depth;
       // The second pair comes first: the base product, added last in f32, is then rounded once.
-      TEMPER_ASSIGN_OR_RETURN(
-          pair.logits,
-          products.Make({.m = N, .n = V_, .k = I, .dtype = dtype, .out_dtype = dtype, .acc = p + 1 < pairs_.size()}));
+      TEMPER_ASSIGN_OR_RETURN(pair.logits, products.Make({.m = N,
+                                                          .n = V_,
+                                                          .k = I,
+                                                          .dtype = dtype,
+                                                          .out_dtype = dtype,
+                                                          .acc = p + 1 < pairs_.size(),
+                                                          .bias = p == 0 && operands_.bias >= 0}));
       if (pair.d_x >= 0) {
         TEMPER_ASSIGN_OR_RETURN(
             pair.d_x_product,
@@ -340,12 +345,15 @@ class LossKernel final : public Kernel {
                                              In<const int>(args, LossOperands::kTarget), pair.depth,
                                              Out<float>(args, LossOperands::kLoss), d_x));
       }
-      if (supervised > 0 || pair.d_w < 0) continue;
-      const int64_t n = V_ * pair.depth;
-      TEMPER_RETURN_IF_ERROR(pair.acc < 0 ? gpu::Clear(Out<float>(args, pair.d_w), n, stream_)
-                                          : Copy(args.inputs[pair.acc], args.outputs[pair.d_w], Bytes{n * 4}, stream_));
+      if (supervised == 0) TEMPER_RETURN_IF_ERROR(StartSum(args, pair.d_w, pair.acc, V_ * pair.depth));
     }
-    return OkStatus();
+    return supervised == 0 ? StartSum(args, operands_.d_bias, operands_.acc_bias, V_) : OkStatus();
+  }
+  // Output `sum` of n f32 (-1: not wanted) becomes what it is added to: input `acc`, or zero.
+  Status StartSum(const KernelArgs& args, int sum, int acc, int64_t n) {
+    if (sum < 0) return OkStatus();
+    return acc < 0 ? gpu::Clear(Out<float>(args, sum), n, stream_)
+                   : Copy(args.inputs[acc], args.outputs[sum], Bytes{n * 4}, stream_);
   }
 
   // `rows`: the n tokens of this chunk.
@@ -357,13 +365,21 @@ class LossKernel final : public Kernel {
       const Pair& pair = pairs_[p];
       TEMPER_RETURN_IF_ERROR(TEMPER_LAUNCH((GatherRows<T>), chunk, kThreads, stream_, In<T>(args, pair.x), rows, n,
                                            pair.depth, Gathered(args, p)));
-      TEMPER_RETURN_IF_ERROR(pair.logits->Run({.a = Bytes_(Gathered(args, p)),
-                                               .b = Weight(args, pair),
-                                               .acc = p + 1 < pairs_.size() ? logits : nullptr,
-                                               .bias = nullptr,
-                                               .out = logits}));
+      TEMPER_RETURN_IF_ERROR(
+          pair.logits->Run({.a = Bytes_(Gathered(args, p)),
+                            .b = Weight(args, pair),
+                            .acc = p + 1 < pairs_.size() ? logits : nullptr,
+                            .bias = p == 0 && operands_.bias >= 0 ? args.inputs[operands_.bias] : nullptr,
+                            .out = logits}));
     }
     TEMPER_RETURN_IF_ERROR(V_ % kPack<T> == 0 ? Losses<kPack<T>>(args, rows, n) : Losses<1>(args, rows, n));
+    if (operands_.d_bias >= 0) {
+      float* const d_bias = Out<float>(args, operands_.d_bias);
+      const float* const before = !first                    ? d_bias
+                                  : operands_.acc_bias >= 0 ? In<const float>(args, operands_.acc_bias)
+                                                            : nullptr;
+      TEMPER_RETURN_IF_ERROR(SumColumns<T>(reinterpret_cast<const T*>(logits), n, V_, before, d_bias, stream_));
+    }
     for (size_t p = 0; p < pairs_.size(); ++p) {
       const Pair& pair = pairs_[p];
       std::byte* const gathered = Bytes_(Gathered(args, p));
