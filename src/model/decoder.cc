@@ -374,6 +374,9 @@ std::unique_ptr<Model> MakeDecoder(DecoderSpec spec) {
   for (const DecoderBlock& block : spec.blocks) {
     f.kinds.push_back(static_cast<int>(std::find(spec.blocks.begin(), spec.blocks.end(), block) - spec.blocks.begin()));
   }
+  f.experts_in_all_blocks = std::all_of(spec.blocks.begin(), spec.blocks.end(), [](const DecoderBlock& block) {
+    return std::holds_alternative<ExpertsSpec>(block.feed_forward);
+  });
   f.heads.clear();
   const auto add = [&](DimLabel label, int64_t heads) {
     const auto same = [&](const Dim& other) { return other.label == label && other.size == heads; };

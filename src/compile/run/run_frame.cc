@@ -99,7 +99,10 @@ Result<RunFrame> RunFrame::Of(const Model& model, const RunConfig& config, int r
   CompiledRun& run = frame.facts;
   TEMPER_ASSIGN_OR_RETURN(run.mesh, MeshOf(config, ranks, /*rank=*/0, model.facts().heads));
   TEMPER_ASSIGN_OR_RETURN(AdaptedModel adapted, AdaptedModelOf(model, config));
-  run.counts_experts = model.facts().experts > 0;
+  // Counts run from block to block, and a pipeline gives values to the next stage alone: one without experts would end
+  // such a run, for a report.
+  const bool in_stages = run.mesh.mesh.size(Axis::kPp) > 1;
+  run.counts_experts = model.facts().experts > 0 && (!in_stages || model.facts().experts_in_all_blocks);
   const ObjectiveRule& objective = *config.objective.rule;
   const int64_t rows = config.batch.per_device_train_batch_size;
   run.parameters = NumParameters(model);
@@ -113,7 +116,7 @@ Result<RunFrame> RunFrame::Of(const Model& model, const RunConfig& config, int r
                                  .row = row,
                                  .training = trains,
                                  .neftune_noise_alpha = config.regularisation.neftune_noise_alpha,
-                                 .counts_experts = trains,
+                                 .counts_experts = trains && run.counts_experts,
                                  .balances_experts = trains && run.router_aux_loss_coef > 0,
                                  .objective = &objective,
                                  .graph = graph.kind,
