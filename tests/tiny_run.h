@@ -225,6 +225,7 @@ struct RunSpec {
   double max_norm = 1.0;
   bool weighted = false;            // tokens have weights
   double noise = 0, smoothing = 0;  // neftune_noise_alpha, label_smoothing_factor
+  double balance = 0;               // router_aux_loss_coef
   bool through_text = false;        // run the Program that its printed text reads back to
   Isa isa = DetectIsa();
   bool joins_adapters = true;  // as on CPUs
@@ -248,7 +249,8 @@ struct RunSpec {
 // `supervised` counts tokens of all ranks.
 struct Batch {
   std::vector<int32_t> token, target, position, document_start, document_length;
-  std::vector<float> weight;  // multiples of 2^-2; 0 if target is -1
+  std::vector<float> weight;   // multiples of 2^-2; 0 if target is -1
+  std::vector<float> present;  // 0 of some tokens, as if they were padding: for what counts others alone
   int64_t supervised = 0;
   double weight_sum = 0;  // over all ranks
 
@@ -276,6 +278,7 @@ struct Batch {
         position.push_back(static_cast<int32_t>(i - start));
         document_start.push_back(static_cast<int32_t>(r % rows_per_micro_batch * row + start));
         document_length.push_back(static_cast<int32_t>(end - start));
+        present.push_back(UniformAt(key, u + 1) < 0.8f ? 1 : 0);
       }
     }
   }
@@ -335,15 +338,18 @@ class TinyRun {
     }
     kernels_ = MakeCpuKernels(options);
     const int64_t tokens = spec.row * spec.rows_per_micro_batch;
-    const auto forward_of = [&](bool training) {
+    const auto forward_of = [&](bool training, bool balances) {
       return model_->Forward({.dtype = spec.dtype,
                               .tokens = tokens,
                               .row = spec.row,
                               .training = training,
                               .neftune_noise_alpha = spec.noise,
+                              .counts_experts = balances,
+                              .balances_experts = balances,
                               .objective_settings = {.weighted = spec.weighted, .label_smoothing = spec.smoothing}});
     };
-    Graph forward = forward_of(spec.dropout > 0 || spec.noise > 0), eval_forward = forward_of(false);
+    Graph forward = forward_of(spec.dropout > 0 || spec.noise > 0, spec.balance > 0),
+          eval_forward = forward_of(false, false);
     if (spec.method == Method::kFull) {
       TrainAllWeights(&forward);
     } else {
@@ -403,8 +409,13 @@ class TinyRun {
     data_rank_ = data_rank();
     scalars_ = Find(kScalarsBuffer);
     clip_ = Find(kClipBuffer);
-    for (const char* name :
-         {"token", "target", "position", "document_start", "rng", "loss", "weight", "document_length"}) {
+    aux_losses_.resize(static_cast<size_t>(spec.micro_batches));
+    seeds_.resize(aux_losses_.size());
+    if (const View load = Find(kExpertLoadOutput); load.data != nullptr) {
+      loads_.resize(aux_losses_.size() * static_cast<size_t>(load.type.shape.elements()));
+    }
+    for (const char* name : {"token", "target", "position", "document_start", "rng", "loss", "weight",
+                             "document_length", "present", kBalanceSeedInput, kBalanceOutput, kExpertLoadOutput}) {
       train_buffers_.push_back(train().FindBuffer(name));
       eval_buffers_.push_back(eval().FindBuffer(name));
     }
@@ -444,6 +455,8 @@ class TinyRun {
       rng_[static_cast<size_t>(m * kNumRngWords + kRngFirstToken)] =
           (m * data_ranks_ + data_rank_) * spec_.row * spec_.rows_per_micro_batch / data_ranks_;
     }
+    std::fill(seeds_.begin(), seeds_.end(),
+              static_cast<float>(spec_.balance * scalars[kScalarTokenCount] / spec_.micro_batches));
     Run(*train_, batch, train_buffers_);
   }
   void Evaluate(Batch& batch) { Run(*eval_, batch, eval_buffers_); }
@@ -461,6 +474,10 @@ class TinyRun {
     }
     return sum;
   }
+  // The mean of the loss that balances experts over micro-batches, and the number of tokens at each expert, squared and
+  // added up, on all ranks: of a pipeline's stages one has them.
+  double aux_loss() const { return OfOneStage(aux_losses_, 1) / spec_.micro_batches; }
+  double squares_of_loads() const { return OfOneStage(loads_, 2); }
   double grad_norm() const { return clip_.as<float>()[1]; }
 
   View Find(const std::string& name) const {
@@ -491,6 +508,14 @@ class TinyRun {
   }
 
  private:
+  double OfOneStage(const std::vector<float>& values, double power) const {
+    double sum = 0;
+    for (const float x : values) sum += std::pow(static_cast<double>(x), power);
+    if (spec_.communicator == nullptr) return sum;
+    Must(spec_.communicator->AllReduceSum({&sum, 1}));
+    return sum * spec_.mesh.mesh.size(Axis::kPp) / spec_.mesh.mesh.ranks();
+  }
+
   // Norms scale by factors near 1, LoRA's B not zero: nothing vanishes.
   void Randomise(const Buffer& b) {
     const TensorType type{b.type.dtype, b.type.shape};
@@ -570,8 +595,9 @@ class TinyRun {
 
   void Run(Executor& executor, Batch& batch, const std::vector<int>& buffers) {
     const std::span<std::byte> data[] = {
-        Raw(batch.token), Raw(batch.target), Raw(batch.position), Raw(batch.document_start),
-        Raw(rng_),        Raw(losses_),      Raw(batch.weight),   Raw(batch.document_length)};
+        Raw(batch.token),   Raw(batch.target), Raw(batch.position), Raw(batch.document_start),
+        Raw(rng_),          Raw(losses_),      Raw(batch.weight),   Raw(batch.document_length),
+        Raw(batch.present), Raw(seeds_),       Raw(aux_losses_),    Raw(loads_)};
     HostArray io[std::size(data)];
     size_t n = 0;
     for (size_t i = 0; i < std::size(data); ++i) {
@@ -593,7 +619,7 @@ class TinyRun {
   std::unique_ptr<Arena> arena_, host_;
   std::unique_ptr<Store> disk_;
   std::unique_ptr<Executor> train_, eval_;
-  std::vector<float> losses_;
+  std::vector<float> losses_, aux_losses_, seeds_, loads_;
   std::vector<int64_t> rng_;
   std::vector<int> train_buffers_, eval_buffers_;
   View scalars_, clip_;

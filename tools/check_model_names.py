@@ -8,11 +8,13 @@ import pathlib, re, sys
 
 # Literals that may have such a name: help texts and other tools' settings, with the names that users know.
 EXCEPTIONS = {
-    "src/config/run_options.cc": {"q_proj", "embed_tokens", "lm_head", "gemma", "llama3", "mistral", "phi3"},  # the latter as names of chat templates
+    "src/config/run_options.cc": {"q_proj", "embed_tokens", "lm_head", "gemma", "llama3", "mistral", "phi3",  # the latter as names of chat templates
+                                  "router_aux_loss_coef", "output_router_logits"},
     "src/config/option.cc": {"q_proj", "lm_head"},
     "src/config/group_option.cc": {"lm_head"},
     "src/config/validate.cc": {"embed_tokens"},
-    "src/config/foreign_names.cc": {"lm_head", "rope_scaling"},
+    "src/compile/run/run_frame.cc": {"router_aux_loss_coef"},
+    "src/config/foreign_names.cc": {"lm_head", "rope_scaling", "router_aux_loss_coef"},
     "src/config/foreign_tools.cc": {"llama"},  # LLaMA-Factory
     # model_type gives the kind of a tokenizer with vocab.json and merges.txt, as in transformers.
     "src/data/tokenizer/vocab_merges.cc": {"qwen2", "qwen3"},

@@ -213,6 +213,7 @@ Result<TrainResult> TrainFrom(const RunProgress& at, const StepCount& steps, Che
                    .seed = static_cast<uint64_t>(c.machine.seed),
                    .place = [&dataset](int32_t sample) { return dataset.PlaceOf(sample); },
                    .objective = c.objective.rule,
+                   .experts = {run.compiled.counts_experts, run.compiled.router_aux_loss_coef},
                    .attention_flops = [&run](int64_t tokens) { return run.compiled.AttentionFlops(tokens); },
                    .peers = run.peers()});
   if (at.step > 0) TEMPER_RETURN_IF_ERROR(trainer.Restore(at.step, at.sampler));

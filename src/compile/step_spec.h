@@ -49,7 +49,7 @@ struct StepSpec {
 struct RunGraph {
   std::string name;      // of its Program (program/program_names.h)
   const Graph* forward;  // REQUIRES: outlives CompileGraphs
-  bool trains = false;   // its Program is a step: micro-batches, backward and update; it has one root, a loss
+  bool trains = false;   // its Program is a step: micro-batches, backward and update; its first root is a loss
 };
 
 }  // namespace temper

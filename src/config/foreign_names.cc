@@ -170,6 +170,7 @@ std::vector<ForeignName> NamesWithOptions() {
       {"lr", "learning_rate", ""},
       {"label_smoothing", "label_smoothing_factor", ""},
       {"noisy_embedding_alpha", "neftune_noise_alpha", ""},
+      {"moe_aux_loss_coef", "router_aux_loss_coef", ""},
       {"wd", "weight_decay", ""},
       {"grad_clip", "max_grad_norm", ""},
       {"clip_grad_norm", "max_grad_norm", ""},
@@ -297,8 +298,8 @@ constexpr Reason kWithoutOption[] = {
      "optim_target_modules grokfast_alpha grokfast_lamb torchdistx_path flash_optimum"},
     {"this schedule is not supported", "lr_quadratic_warmup cosine_constant_lr_ratio lr_div_factor"},
     {"this loss is not supported",
-     "use_dft_loss use_asft_loss asft_alpha use_eaft_loss use_eaft eaft_alpha eaft_k moe_aux_loss_coef "
-     "router_aux_loss_coef scaling_softmax scaling_softmax_factor scaling_softmax_bias"},
+     "use_dft_loss use_asft_loss asft_alpha use_eaft_loss use_eaft eaft_alpha eaft_k "
+     "scaling_softmax scaling_softmax_factor scaling_softmax_bias"},
     {kGivenAnswers,
      "rl trl ebft reward_model process_reward_model center_rewards_coefficient num_labels dpo_use_weighting "
      "dpo_label_smoothing precompute_ref_log_probs dpo_use_liger_kernel dpo_padding_free dpo_loss_type "

@@ -125,6 +125,13 @@ std::vector<OptionGroup> RunOptionGroups(RunConfig& c) {
                        not_negative});
   optimizer.push_back({"label_smoothing_factor", &c.regularisation.label_smoothing_factor,
                        "part of the loss, in training and evaluation, that counts all words alike", fraction});
+  optimizer.push_back(
+      {.name = "router_aux_loss_coef",
+       .target = &c.regularisation.router_aux_loss_coef,
+       .help = "mixtures of experts: how much the loss that balances experts counts in training; 0 for none",
+       .range = not_negative,
+       .default_text = "that of config.json where it sets output_router_logits, else 0",
+       .unsaid = "null"});
   return {
       {"Model",
        {

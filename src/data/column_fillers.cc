@@ -55,6 +55,9 @@ int32_t LabelAt(const SampleSlice& s, int64_t i) {
 float MarginOf(const SampleSlice& s, int64_t) {
   return s.values.margin;
 }
+float OneOf(const SampleSlice&, int64_t) {
+  return 1;
+}
 int32_t OwnPlace(int64_t place) {  // nothing attends to padding, and it attends only to itself
   return static_cast<int32_t>(place);
 }
@@ -70,6 +73,7 @@ constexpr std::array kFillers = {
     FillerBy<float, ScoreOf, Always<float, 0>>(kReferenceColumn),
     FillerBy<float, MarginOf, Always<float, 0>>(kMarginColumn),
     FillerBy<int32_t, LabelAt, Always<int32_t, -1>>(kLabelColumn),
+    FillerBy<float, OneOf, Always<float, 0>>(kPresentColumn),
 };
 
 }  // namespace

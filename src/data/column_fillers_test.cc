@@ -18,7 +18,7 @@ TEST(ColumnFillers, FillPartsOfASampleAsTheWhole) {
   const TokenStore store = made.Store();
   for (const ColumnSpec& column :
        {kTokenColumn, kTargetColumn, kWeightColumn, kPositionColumn, kDocumentStartColumn, kDocumentLengthColumn,
-        kSampleStartColumn, kReferenceColumn, kLabelColumn, kMarginColumn}) {
+        kSampleStartColumn, kReferenceColumn, kLabelColumn, kMarginColumn, kPresentColumn}) {
     const ColumnFiller* const filler = FillerOf(column.name);
     ASSERT_NE(filler, nullptr) << column.name;
     EXPECT_EQ(filler->column.dtype, column.dtype) << column.name;
@@ -34,7 +34,7 @@ TEST(ColumnFillers, FillPartsOfASampleAsTheWhole) {
     const std::map<std::string_view, std::vector<int32_t>> want = {
         {"token", {0, 0}},          {"target", {-1, -1}},        {"weight", {0, 0}},       {"position", {0, 0}},
         {"document_start", {3, 4}}, {"document_length", {1, 1}}, {"sample_start", {3, 4}}, {"reference", {0, 0}},
-        {"label", {-1, -1}},        {"margin", {0, 0}}};
+        {"label", {-1, -1}},        {"margin", {0, 0}},          {"present", {0, 0}}};
     EXPECT_EQ(padding, want.at(column.name)) << column.name;
   }
 }

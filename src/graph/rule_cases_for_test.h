@@ -21,6 +21,9 @@ inline const DType kF = DType::kBF16;  // so that f32 statistics and gradients d
 inline const int64_t kActive = 3;
 inline const TensorType kRows{kF, {3 * T, D}}, kPlaces{DType::kI32, {T, 3}}, kExperts{DType::kI32, {3 * T}},
     kWeights{DType::kF32, {T, 3}}, kStack{kF, {5, O, D}};
+// Eight experts in three blocks, and five of them.
+inline const TensorType kLoad{DType::kF32, {3, D}}, kPart{DType::kF32, {5}}, kNumber{DType::kF32, {1}};
+inline const Attributes kFive = {{"begin", int64_t{2}}, {"count", int64_t{5}}, {"split", std::string("tp")}};
 inline const TensorType kX{kF, {T, D}}, kY{kF, {T, O}}, kW{kF, {O, D}}, kD{kF, {D}}, kIndex{DType::kI32, {T}};
 inline const TensorType kStatistic{DType::kF32, {T}}, kGradD{DType::kF32, {D}}, kGradW{DType::kF32, {O, D}};
 inline const TensorType kKv{kF, {T, D / H*K}}, kCache{kF, {192, D / H*K}}, kLse{DType::kF32, {T, H}};
@@ -127,6 +130,17 @@ inline std::vector<Case> Cases() {
       {Op::kGatherRows, {kX, kPlaces}, {}, "bf16[18, 8]"},
       {Op::kCombine, {kRows, kPlaces, kWeights}, {{"weighted", kOne}}, "bf16[6, 8]"},
       {Op::kCombine, {kRows, kPlaces, kX}, {{"acc", kOne}}, "bf16[6, 8]"},
+      {Op::kExpertLoad,
+       {kExperts, kPlaces, kStatistic},
+       {{"blocks", int64_t{3}}, {"experts", D}, {"block", kOne}},
+       "f32[3, 8]"},
+      {Op::kExpertLoad,
+       {kExperts, kPlaces, kStatistic, kLoad},
+       {{"blocks", int64_t{3}}, {"experts", D}, {"acc", kOne}},
+       "f32[3, 8]"},
+      {Op::kRouterSum, {kX, kStatistic}, {}, "f32[8]"},
+      {Op::kRouterSum, {kX, kStatistic, kPart}, With(kFive, {{"acc", kOne}}), "f32[5]"},
+      {Op::kBalance, {kLoad, kGradD}, {{"active", kActive}}, "f32[1]"},
       {Op::kGroupedLinear, {kRows, kStack, kExperts}, {{"active", kActive}}, "bf16[18, 10]"},
       {Op::kGroupedLinear,
        {kRows, kStack, kExperts, {kF, {18, O}}},
@@ -280,6 +294,8 @@ inline std::vector<Case> Cases() {
        "f32[6, 8], f32[6, 4], f32[6, 4]"},
       {Op::kGluBackward, {kX, kX, kX}, {}, "bf16[6, 8], bf16[6, 8]"},
       {Op::kRouteBackward, {kWeights, kX, kPlaces, kExperts}, {{"active", kActive}}, "bf16[6, 8]"},
+      {Op::kRouterSumBackward, {kPart, kX, kStatistic}, kFive, "bf16[6, 8]"},
+      {Op::kBalanceBackward, {kNumber, kLoad}, With(kFive, {{"active", kActive}}), "f32[5]"},
       {Op::kCombineBackward, {kX, kRows, kPlaces, kWeights}, {}, "bf16[18, 8], f32[6, 3]"},
       {Op::kGroupedLinearDx, {{kF, {18, O}}, kStack, kExperts}, {{"active", kActive}}, "bf16[18, 8]"},
       {Op::kGroupedLinearDx,

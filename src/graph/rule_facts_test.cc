@@ -69,10 +69,25 @@ TEST(RuleFacts, EveryForwardOpThatComputesStatesTheArithmeticOfTheModel) {
 
 TEST(RuleFacts, WhatIsMeasuredFitsTheOp) {
   // Tables, parts and single numbers: their time is that of what they move.
-  const std::set<Op> at_the_rate_of_memory = {
-      Op::kSliceRows,   Op::kUnstack,    Op::kUnstackBackward, Op::kRopeTable,    Op::kEmbeddingBackward,
-      Op::kSumScalars,  Op::kClip,       Op::kFetch,           Op::kEvict,        Op::kPreference,
-      Op::kClassReport, Op::kRewardLoss, Op::kRoute,           Op::kRouteBackward};
+  const std::set<Op> at_the_rate_of_memory = {Op::kSliceRows,
+                                              Op::kUnstack,
+                                              Op::kUnstackBackward,
+                                              Op::kRopeTable,
+                                              Op::kEmbeddingBackward,
+                                              Op::kSumScalars,
+                                              Op::kClip,
+                                              Op::kFetch,
+                                              Op::kEvict,
+                                              Op::kPreference,
+                                              Op::kClassReport,
+                                              Op::kRewardLoss,
+                                              Op::kRoute,
+                                              Op::kRouteBackward,
+                                              Op::kExpertLoad,
+                                              Op::kRouterSum,
+                                              Op::kRouterSumBackward,
+                                              Op::kBalance,
+                                              Op::kBalanceBackward};
   for (const Op op : AllOps()) {
     SCOPED_TRACE(ToString(op));
     const OpRule& rule = RuleOf(op);

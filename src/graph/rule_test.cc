@@ -218,6 +218,11 @@ bool IsFreeDim(const Case& c, size_t k, int dim) {
   if (c.op == Op::kSliceRows) return k == 0 && dim == 0;    // the rows that are left out
   if (c.op == Op::kGroupedLinear || c.op == Op::kGroupedLinearDx) return k == 1 && dim == 0;  // the experts
   if (c.op == Op::kRoute) return dim == 1 && c.inputs.size() == 1;                            // the experts
+  // Experts, some of which may be others.
+  if (c.op == Op::kRouterSum || c.op == Op::kRouterSumBackward)
+    return k == (c.op == Op::kRouterSum ? 0 : 1) && dim == 1;
+  if (c.op == Op::kBalance) return k == 0 && dim == 0;
+  if (c.op == Op::kBalanceBackward) return k == 1;
   if (c.op == Op::kAttentionCached) return k == 7;  // slots, and pages of each
   if (c.op == Op::kSumSquares || c.op == Op::kSend) return true;
   if (c.op == Op::kShortConv || c.op == Op::kShortConvBackward) return dim == 2;  // the taps
@@ -322,6 +327,18 @@ TEST(Rule, RefusesValuesOfAttributesThatMakeNoSense) {
   refused(Op::kRoute, {kX}, grouped, "top_groups", int64_t{5});
   refused(Op::kRoute, {kX}, grouped, "top_groups", int64_t{0});
   refused(Op::kRoute, {kX}, grouped, "active", int64_t{5});
+  const Attributes of_block = {{"blocks", int64_t{3}}, {"experts", D}, {"block", kOne}};
+  refused(Op::kExpertLoad, {kExperts, kPlaces, kStatistic}, of_block, "block", int64_t{3});
+  refused(Op::kExpertLoad, {kExperts, kPlaces, kStatistic}, of_block, "experts", int64_t{0});
+  refused(Op::kRouterSum, {kX, kStatistic}, kFive, "begin", int64_t{4});
+  refused(Op::kRouterSum, {kX, kStatistic}, kFive, "begin", huge);
+  refused(Op::kRouterSum, {kX, kStatistic}, kFive, "count", int64_t{7});
+  refused(Op::kRouterSum, {kX, kStatistic}, kFive, "count", int64_t{0});
+  refused(Op::kRouterSum, {kX, kStatistic}, kFive, "split", std::string("xy"));
+  refused(Op::kRouterSumBackward, {kPart, kX, kStatistic}, kFive, "count", int64_t{4});
+  refused(Op::kBalance, {kLoad, kGradD}, {{"active", kActive}}, "active", int64_t{0});
+  refused(Op::kBalance, {kLoad, kPart}, {{"active", kActive}, {"begin", int64_t{2}}}, "begin", int64_t{4});
+  refused(Op::kBalanceBackward, {kNumber, kLoad}, With(kFive, {{"active", kActive}}), "count", int64_t{7});
   refused(Op::kGroupedLinear, {kRows, kStack, kExperts}, {{"active", kActive}}, "active", int64_t{4});
   refused(Op::kGroupedLinear, {kRows, kStack, kExperts}, {{"active", kActive}}, "active", int64_t{0});
   refused(Op::kEmbedding, {{kF, {V, D}}, kIndex}, {}, "offset", V + 1);

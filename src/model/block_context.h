@@ -26,6 +26,8 @@ struct BlockContext {
   // Initial values of the products whose results join the residual sums.
   ForwardBuilder::Init added_init = ForwardBuilder::Init::kNormal;
 
+  int64_t mixture = 0, mixtures = 0;  // of blocks with experts: the number of this one, and of all
+
   Dim hidden_dim() const { return {DimLabel::kHidden, hidden}; }
 };
 

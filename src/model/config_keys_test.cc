@@ -224,7 +224,8 @@ Read ReadConfig(const Json& config) {
   if (!model.ok()) return {false, model.status().message()};
   const ModelFacts& facts = (*model)->facts();
   Json known = {{"vocab", facts.vocab}, {"positions", facts.max_positions}, {"range", facts.initializer_range},
-                {"tied", facts.tied},   {"notes", facts.training_notes},    {"kinds", facts.kinds}};
+                {"tied", facts.tied},   {"notes", facts.training_notes},    {"balance", facts.router_aux_loss_coef},
+                {"kinds", facts.kinds}};
   std::string text = known.dump();
   for (const int64_t row : {4, 8}) {  // within and beyond longrope's original length
     if (row == 8 || config.dump().find("longrope") != std::string::npos) {

@@ -114,13 +114,20 @@ ValueId Build(ForwardBuilder& f, const ExpertsSpec& spec, const BlockContext& bl
 
 ValueId Decoder::Block(ForwardBuilder& f, ValueId x_TD, std::span<const RopeTables> ropes, int block) const {
   const DecoderBlock& b = s_.blocks[static_cast<size_t>(block)];
+  const auto mixtures = [&](auto end) {
+    return std::count_if(s_.blocks.begin(), end, [](const DecoderBlock& some) {
+      return std::holds_alternative<ExpertsSpec>(some.feed_forward);
+    });
+  };
   const BlockContext context{
       .block = block,
       .path = fmt::format("{}{}{}.", s_.names.prefix, s_.names.blocks, block),
       .hidden = s_.hidden,
       .ropes = ropes,
       .transposed = s_.transposed,
-      .added_init = s_.init_by_depth ? ForwardBuilder::Init::kNormalByDepth : ForwardBuilder::Init::kNormal};
+      .added_init = s_.init_by_depth ? ForwardBuilder::Init::kNormalByDepth : ForwardBuilder::Init::kNormal,
+      .mixture = mixtures(s_.blocks.begin() + block),
+      .mixtures = mixtures(s_.blocks.end())};
   f.EnterBlock(block, context.path);
   const auto normed = [&](ValueId x, const std::string& module, const char* name) {
     return module.empty() ? x
@@ -357,6 +364,9 @@ std::unique_ptr<Model> MakeDecoder(DecoderSpec spec) {
   for (const DecoderBlock& block : spec.blocks) {
     f.kinds.push_back(static_cast<int>(std::find(spec.blocks.begin(), spec.blocks.end(), block) - spec.blocks.begin()));
   }
+  f.experts_in_all_blocks = std::all_of(spec.blocks.begin(), spec.blocks.end(), [](const DecoderBlock& block) {
+    return std::holds_alternative<ExpertsSpec>(block.feed_forward);
+  });
   f.heads.clear();
   const auto add = [&](DimLabel label, int64_t heads) {
     const auto same = [&](const Dim& other) { return other.label == label && other.size == heads; };

@@ -285,6 +285,33 @@ ValueId ForwardBuilder::Noise(ValueId x_TD, const std::string& name) {
   return Add(Op::kNoise, {x_TD, Rng()}, {{"magnitude", spec_.neftune_noise_alpha / std::sqrt(elements)}}, name)[0];
 }
 
+void ForwardBuilder::CountExperts(ValueId logits_TE, std::span<const ValueId> routed, int64_t block, int64_t blocks) {
+  if (!spec_.counts_experts && !spec_.balances_experts) return;
+  if (present_ == kNoValue) present_ = Column(kPresentColumn);
+  const auto added_to = [](std::vector<ValueId> inputs, ValueId acc) {
+    if (acc != kNoValue) inputs.push_back(acc);
+    return inputs;
+  };
+  const auto has = [](ValueId acc) { return int64_t{acc != kNoValue}; };
+  const bool last = block + 1 == blocks;
+  active_ = type(routed[1]).shape[1];
+  expert_load_ =
+      Add(Op::kExpertLoad, added_to({routed[2], routed[1], present_}, expert_load_),
+          {{"blocks", blocks}, {"experts", type(logits_TE).shape[1]}, {"block", block}, {"acc", has(expert_load_)}},
+          "expert_load", last ? Role::kOutput : Role::kActivation)[0];
+  if (last) graph().value(expert_load_).name = kExpertLoadOutput;
+  if (!spec_.balances_experts) return;
+  router_sum_ =
+      Add(Op::kRouterSum, added_to({logits_TE, present_}, router_sum_), {{"acc", has(router_sum_)}}, "router_sum")[0];
+}
+
+void ForwardBuilder::BalanceExperts() {
+  if (router_sum_ == kNoValue) return;
+  const ValueId loss =
+      Add(Op::kBalance, {expert_load_, router_sum_}, {{"active", active_}}, kBalanceOutput, Role::kOutput)[0];
+  graph().roots().push_back({loss, Source(kBalanceSeedInput, {DType::kF32, {1}}, Role::kInput)});
+}
+
 ValueId ForwardBuilder::Rng() {
   if (rng_ == kNoValue) rng_ = Source(kRngInput, {DType::kI64, {kNumRngWords}}, Role::kInput);
   return rng_;
@@ -306,6 +333,7 @@ void ForwardBuilder::Head(ValueId x_TD, ValueId w_VD, const std::string& module,
                .bias_V = bias_V,
                .softcap = softcap,
                .settings = spec_.objective_settings});
+    BalanceExperts();
     return;
   }
   ValueId rows = x_TD;

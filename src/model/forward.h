@@ -25,6 +25,8 @@ struct ForwardSpec {
   bool training = false;      // with the dropout of the model's configuration
   // In training: noise on embeddings, uniform up to this / sqrt(row * their width), as NEFTune. 0: none.
   double neftune_noise_alpha = 0;
+  // Of a model with experts: adds what tokens ask of them as an output, and the loss that balances it as a second root.
+  bool counts_experts = false, balances_experts = false;
   // Whose tail of `graph` ends a graph without a cache.
   const ObjectiveRule* objective = &Sft();
   ProgramKind graph = ProgramKind::kTrain;
@@ -47,6 +49,11 @@ inline constexpr char kRngInput[] = "rng";  // i64[kNumRngWords], if an op draws
 inline constexpr char kSlotInput[] = "slot";
 inline constexpr char kPageTableInput[] = "page_table";
 inline constexpr char kHeadRowsInput[] = "head_rows";
+// Of training experts: f32[L, E], the tokens that chose each expert of each block that has some; the loss that balances
+// them, f32[1]; and the input that is its gradient, f32[1].
+inline constexpr char kExpertLoadOutput[] = "expert_load";
+inline constexpr char kBalanceOutput[] = "aux_loss";
+inline constexpr char kBalanceSeedInput[] = "aux_loss_seed";
 inline constexpr char kLogitsOutput[] = "logits";  // f32[R, V], or f32[S, V]
 inline constexpr char kCachePrefix[] = "cache.";   // of the names of caches
 
@@ -170,6 +177,9 @@ class ForwardBuilder : public GraphBuilder {
   // `x_TD`, embeddings, with the noise of the pass.
   ValueId Noise(ValueId x_TD, const std::string& name);
 
+  // What tokens ask of the experts of one of `blocks` blocks that have some. `routed`: the outputs of route.
+  void CountExperts(ValueId logits_TE, std::span<const ValueId> routed, int64_t block, int64_t blocks);
+
   // `x` itself unless the pass is for training and p > 0.
   ValueId Dropout(ValueId x, double p, const std::string& name);
 
@@ -189,6 +199,7 @@ class ForwardBuilder : public GraphBuilder {
     return naming_.in_files ? naming_.in_files(name) : std::vector<std::string>{name};
   }
   ValueId Rng();
+  void BalanceExperts();
   // What an op keeps from step to step of decoding, as its input; Keep says which value it becomes.
   ValueId State(const std::string& name, int block, const TensorType& type) {
     return Source(kCachePrefix + name + "." + std::to_string(block), type, Role::kCache);
@@ -207,6 +218,8 @@ class ForwardBuilder : public GraphBuilder {
   std::vector<LinearModule> modules_;
   ValueId token_, position_, document_start_ = kNoValue, slot_ = kNoValue, rng_ = kNoValue;
   ValueId document_length_ = kNoValue, page_table_ = kNoValue;
+  ValueId present_ = kNoValue, expert_load_ = kNoValue, router_sum_ = kNoValue;  // of the blocks so far
+  int64_t active_ = 0;                                                           // experts of a token
 };
 
 }  // namespace temper

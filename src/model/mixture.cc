@@ -7,7 +7,7 @@
 namespace temper {
 
 Result<ExpertsSpec> ReadExperts(const Json& config, const char* ffn, const ExpertsSpec& defaults,
-                                const std::string& where, DecoderSpec* spec) {
+                                const std::string& where, DecoderSpec* spec, double balance) {
   constexpr char kExperts[] = "num_local_experts", kExpertsToo[] = "num_experts", kActive[] = "num_experts_per_tok";
   ExpertsSpec s = defaults;
   TEMPER_ASSIGN_OR_RETURN(const int64_t other, IntOr(config, kExpertsToo, defaults.experts, where));
@@ -29,11 +29,12 @@ Result<ExpertsSpec> ReadExperts(const Json& config, const char* ffn, const Exper
                                s.active, s.experts));
   }
   TEMPER_ASSIGN_OR_RETURN(const bool balances, BoolOr(config, "output_router_logits", false, where));
-  if (balances) {
-    spec->facts.training_notes.push_back(
-        where +
-        " sets output_router_logits: transformers then adds a loss that balances the experts, and this does not");
+  TEMPER_ASSIGN_OR_RETURN(const double coef, NumberOr(config, "router_aux_loss_coef", balance, where));
+  if (!(coef >= 0)) {
+    return Corrupt(fmt::format("{}: router_aux_loss_coef is {}, should not be negative", where, coef));
   }
+  spec->facts.experts = s.experts;
+  if (balances) spec->facts.router_aux_loss_coef = coef;
   s.activation = spec->mlps().front()->activation;
   return s;
 }

@@ -9,9 +9,9 @@ namespace temper {
 
 // Reads how many experts there are (num_local_experts, or num_experts as other versions of transformers write it), how
 // many a token goes to (num_experts_per_tok), and their size, under the key `ffn`. `defaults`: the values of absent
-// keys, and all that has no key. They have the activation of the spec's MLPs. Where a file asks for the auxiliary loss,
-// the spec gets a note.
+// keys, and all that has no key. They have the activation of the spec's MLPs. The spec gets their number, and
+// `router_aux_loss_coef` (or `balance`, if the file has none) where output_router_logits asks for it.
 Result<ExpertsSpec> ReadExperts(const Json& config, const char* ffn, const ExpertsSpec& defaults,
-                                const std::string& where, DecoderSpec* spec);
+                                const std::string& where, DecoderSpec* spec, double balance = 0.001);
 
 }  // namespace temper

@@ -103,13 +103,17 @@ TEST(MixtureConfig, ParametersAreCountedThatATokenPasses) {
             "30532.12 M parameters, 3353.03 M active");
 }
 
-TEST(MixtureConfig, ALossThatBalancesExpertsIsToldToBeLeftOut) {
-  Json config = MixtralJson();
-  EXPECT_TRUE(Read(config)->facts().training_notes.empty());
-  config["output_router_logits"] = true;
-  const auto notes = Read(config)->facts().training_notes;
-  ASSERT_EQ(notes.size(), 1u);
-  EXPECT_NE(notes[0].find("output_router_logits"), std::string::npos);
+TEST(MixtureConfig, ALossThatBalancesExpertsIsWhatTheFileAsksFor) {
+  Json config = MixtralJson(), olmoe = config;
+  olmoe["architectures"] = {"OlmoeForCausalLM"};
+  EXPECT_EQ(Read(config)->facts().router_aux_loss_coef, 0);
+  EXPECT_EQ(Read(config)->facts().experts, 8);
+  config["output_router_logits"] = olmoe["output_router_logits"] = true;
+  EXPECT_EQ(Read(config)->facts().router_aux_loss_coef, 0.001) << "the class's default";
+  EXPECT_EQ(Read(olmoe)->facts().router_aux_loss_coef, 0.01) << "the class's default";
+  config["router_aux_loss_coef"] = 0.25;
+  EXPECT_EQ(Read(config)->facts().router_aux_loss_coef, 0.25);
+  ExpectRefused(config, "router_aux_loss_coef", -0.1, StatusCode::kCorrupt);
 }
 
 }  // namespace

@@ -34,6 +34,9 @@ struct ModelFacts {
   // reported.
   std::vector<std::string> ignored = {".rotary_emb.inv_freq"};
   bool keeps_other_tensors = false;  // exports keep tensors that are not the model's: parts of a multimodal model
+  int64_t experts = 0;               // of each block that has some
+  bool experts_in_all_blocks = false;
+  double router_aux_loss_coef = 0;  // of the loss that balances them, where config.json asks for it
   // Notes for the user: settings of config.json that affect training, and whether they are applied.
   std::vector<std::string> training_notes;
 };

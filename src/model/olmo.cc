@@ -89,7 +89,7 @@ Result<std::unique_ptr<Model>> ReadOlmoe(const Json& config, const std::string& 
   }
   ExpertsSpec experts{.experts = 64, .active = 8, .ffn = 2048};
   TEMPER_ASSIGN_OR_RETURN(experts.normalise, BoolOr(config, "norm_topk_prob", false, where));
-  TEMPER_ASSIGN_OR_RETURN(experts, ReadExperts(config, "intermediate_size", experts, where, &s));
+  TEMPER_ASSIGN_OR_RETURN(experts, ReadExperts(config, "intermediate_size", experts, where, &s, /*balance=*/0.01));
   for (DecoderBlock& block : s.blocks) block.feed_forward = experts;
   return MakeDecoder(std::move(s));
 }

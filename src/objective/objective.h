@@ -79,7 +79,7 @@ struct ReportSpec {
   std::string_view name;  // in metrics.jsonl; in an evaluation "eval_" stands before it
   const char* output;     // of the Program, f32[T]
 };
-inline constexpr size_t kMostReports = 8;
+inline constexpr size_t kMostReports = 12;
 using ReportValues = std::array<double, kMostReports>;
 
 struct ObjectiveRule {
@@ -91,7 +91,7 @@ struct ObjectiveRule {
   std::span<const std::string_view> parts;
   // Columns that tails may declare, beside those that models read.
   std::span<const ColumnSpec> columns;
-  std::span<const ObjectiveGraph> graphs;     // of a run; the first one trains: it has one root
+  std::span<const ObjectiveGraph> graphs;     // of a run; the first one trains: its first root is a loss
   void (*score)(const Tail& tail) = nullptr;  // the graph that judges data by a trained model; null: there is none
   // What counts in the mean over a batch: predicted tokens by their weights, or samples.
   enum class Mean : uint8_t { kTokens, kSamples } mean = Mean::kTokens;

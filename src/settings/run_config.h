@@ -103,6 +103,7 @@ struct RunConfig {
   struct Regularisation {
     double neftune_noise_alpha = 0;
     double label_smoothing_factor = 0;
+    std::optional<double> router_aux_loss_coef;  // nullopt: as the model's config.json says
   };
 
   // Each lr_scheduler_type uses some of these; the rest must be empty.

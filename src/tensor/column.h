@@ -26,5 +26,6 @@ inline constexpr ColumnSpec kReferenceColumn = {"reference", DType::kF32};
 inline constexpr ColumnSpec kMarginColumn = {"margin", DType::kF32};
 // At the last token of a sample its class, -1 elsewhere.
 inline constexpr ColumnSpec kLabelColumn = {"label", DType::kI32};
+inline constexpr ColumnSpec kPresentColumn = {"present", DType::kF32};  // 1; 0 in padding
 
 }  // namespace temper

@@ -109,7 +109,7 @@ Result<StepReport> TrainingLoop::Step(const Executor::RunOptions& options) {
   TEMPER_RETURN_IF_ERROR(Log(report, last() || at_.logging.Due(report.step, EpochEnds())));
   if (p_.events)
     p_.events->Stepped({.report = report,
-                        .reported = p_.config.objective.rule->reports,
+                        .reported = p_.trainer.reported(),
                         .progress = progress_,
                         .total_steps = p_.total_steps,
                         .took = Seconds{seconds},
@@ -125,7 +125,7 @@ Status TrainingLoop::Log(const StepReport& report, bool due) {
   if (mfu > 1) mfu.reset();  // the peak was measured while the machine was busy: it is unknown
   const auto steps = static_cast<double>(progress_.unlogged_steps);
   const double loss = progress_.unlogged_loss / steps;
-  const std::span<const ReportSpec> specs = p_.config.objective.rule->reports;
+  const std::span<const ReportSpec> specs = p_.trainer.reported();
   std::vector<NamedNumber> reports;  // beside the loss
   for (size_t k = 1; k < specs.size(); ++k) reports.push_back({specs[k].name, progress_.unlogged_reports[k] / steps});
   p_.display.Update({.step = report.step,

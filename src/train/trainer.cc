@@ -99,7 +99,8 @@ HostBatches::HostBatches(const Executor& executor, int64_t micro_batches, std::s
       if (buffer.name != reports[k].output) continue;
       io_.push_back({index, std::as_writable_bytes(std::span(reports_[k]))});
     }
-    if (buffer.role != Role::kInput || buffer.name == kRngInput || buffer.name == kScalarsBuffer) continue;
+    const bool is_own = buffer.name == kRngInput || buffer.name == kScalarsBuffer || buffer.name == kBalanceSeedInput;
+    if (buffer.role != Role::kInput || is_own) continue;
     const ColumnFiller* const filler = FillerOf(buffer.name);
     TEMPER_CHECK(filler != nullptr && filler->column.dtype == buffer.type.dtype)
         << "no data fills the input " << buffer.name << " " << ToString(buffer.type.dtype);
@@ -141,7 +142,13 @@ Trainer::Trainer(Executor& executor, const TokenStore& store, std::span<const in
       store_(store),
       spec_(spec),
       sampler_(store, samples, packing, spec.seed),
-      batches_(executor, spec.micro_batches, spec.objective->reports) {
+      batches_(executor, spec.micro_batches, spec.objective->reports),
+      experts_(executor, spec.micro_batches, spec.experts),
+      reported_(spec.objective->reports.begin(), spec.objective->reports.end()),
+      io_(batches_.io().begin(), batches_.io().end()) {
+  reported_.insert(reported_.end(), experts_.specs().begin(), experts_.specs().end());
+  TEMPER_CHECK(reported_.size() <= kMostReports) << reported_.size() << " reports";
+  io_.insert(io_.end(), experts_.io().begin(), experts_.io().end());
   const Program& program = executor.program();
   scalars_ = program.FindBuffer(kScalarsBuffer);
   clip_ = program.FindBuffer(kClipBuffer);
@@ -185,14 +192,21 @@ Result<StepReport> Trainer::Step(const Executor::RunOptions& options) {
   if (update.rule->fill_scalars != nullptr) update.rule->fill_scalars(update.settings, report.step, std::span(scalars));
   scalars[kScalarTokenCount] = DivisorOf(*spec_.objective, counts[1], counts[2]);
   TEMPER_RETURN_IF_ERROR(executor_.Write(scalars_, std::as_bytes(std::span(scalars))));
+  const int64_t rows_of_all = peers.data_ranks * spec_.rows_per_micro_batch;  // of a micro-batch
+  experts_.Seed(scalars[kScalarTokenCount], (batch.rows + rows_of_all - 1) / rows_of_all);
 
-  TEMPER_RETURN_IF_ERROR(executor_.Run(batches_.io(), options));
+  TEMPER_RETURN_IF_ERROR(executor_.Run(io_, options));
 
   batches_.AddReports(&report.reports);
-  const bool suspect = !std::isfinite(report.reports[0]) || peers.communicator == nullptr;
-  const auto sums = std::span(report.reports).first(spec_.objective->reports.size());
+  const auto sums = std::span(report.reports).first(reported_.size());
+  const size_t of_objective = spec_.objective->reports.size();
+  experts_.Take(sums.subspan(of_objective));
+  const bool suspect = !std::isfinite(sums[0]) || peers.communicator == nullptr;
   TEMPER_RETURN_IF_ERROR(peers.SumOfLastStage(sums));
-  for (double& sum : sums) sum /= scalars[kScalarTokenCount];
+  for (double& sum : sums.first(of_objective)) sum /= scalars[kScalarTokenCount];
+  // Ranks with rows of their own have the same numbers of experts.
+  for (double& same : sums.subspan(of_objective)) same /= static_cast<double>(peers.data_ranks * peers.context_ranks);
+  if (experts_.coefficient() > 0) sums[0] += experts_.coefficient() * sums[of_objective];
   report.loss = sums[0];
   float clip[2];  // factor, norm
   TEMPER_RETURN_IF_ERROR(executor_.Read(clip_, std::as_writable_bytes(std::span(clip))));

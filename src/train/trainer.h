@@ -16,6 +16,7 @@
 #include "objective/objective.h"
 #include "runtime/executor.h"
 #include "settings/schedule.h"
+#include "train/expert_reports.h"
 #include "train/peers.h"
 
 namespace temper {
@@ -63,7 +64,8 @@ struct TrainerSpec {
   UpdateSpec update;
   uint64_t seed = 42;
   SamplePlace place;
-  const ObjectiveRule* objective = &Sft();               // of the Program
+  const ObjectiveRule* objective = &Sft();  // of the Program
+  ExpertReportsSpec experts;
   std::function<Flops(int64_t tokens)> attention_flops;  // of the model for a document; empty: not counted
   Peers peers;                                           // rows_per_micro_batch are those of one rank
 };
@@ -71,7 +73,7 @@ struct TrainerSpec {
 struct StepReport {
   int64_t step = 0;  // completed, from 1
   double epoch = 0, loss = 0, grad_norm = 0, learning_rate = 0;
-  ReportValues reports = {};  // of the objective, in its order; the first is `loss`
+  ReportValues reports = {};  // of Trainer::reported, in its order; the first is `loss`
   int64_t tokens = 0;         // real tokens of this step
   Flops attention;            // by TrainerSpec::attention_flops, of all its documents
 };
@@ -88,6 +90,8 @@ class Trainer {
 
   int64_t step() const { return step_; }
   const Sampler& sampler() const { return sampler_; }
+  // What a step reports: what the objective does, then of experts. The loss includes the one that balances these.
+  std::span<const ReportSpec> reported() const { return reported_; }
   // Continues from a checkpoint's state.
   Status Restore(int64_t step, const SamplerState& sampler);
 
@@ -105,6 +109,9 @@ class Trainer {
   const TrainerSpec spec_;
   Sampler sampler_;
   HostBatches batches_;
+  ExpertReports experts_;
+  std::vector<ReportSpec> reported_;
+  std::vector<HostArray> io_;
   int scalars_, clip_;  // buffers of the Program
   int64_t step_ = 0;
 };

@@ -138,6 +138,75 @@ TEST(Experts, RouteBackwardAgreesWithItsTwin) {
   }
 }
 
+// Every third token is padding.
+Tensor PresentOf(int64_t T) {
+  Tensor present({DType::kF32, {T}});
+  for (int64_t t = 0; t < T; ++t) present.Set(t, t % 3 == 2 ? 0 : 1);
+  return present;
+}
+
+TEST(Experts, LoadsAreCountedAsByTheTwinAndPaddingIsNot) {
+  for (const Sizes& s : kSizes) {
+    const Routed r = RoutedOf(s);
+    const Tensor acc = Tensor::Of({DType::kF32, {2, s.E}}, std::vector<double>(static_cast<size_t>(2 * s.E), 7));
+    const Attributes first{{"blocks", int64_t{2}}, {"experts", s.E}};
+    Attributes second = first;
+    second.Set("block", int64_t{1});
+    second.Set("acc", int64_t{1});
+    const OpCase counts{Op::kExpertLoad, {r.expert, r.place, PresentOf(s.T)}, first};
+    ExpectConforms(counts, [](int, int64_t) { return 0; });
+    ExpectConforms({Op::kExpertLoad, {r.expert, r.place, PresentOf(s.T), acc}, second}, [](int, int64_t) { return 0; });
+    const Tensor load = RunOn(ReferenceKernels(), counts, 1)[0];
+    double all = 0;
+    for (int64_t e = 0; e < s.E; ++e) {
+      all += load[e];
+      EXPECT_EQ(load[s.E + e], 0) << "of the other block";
+    }
+    EXPECT_EQ(all, static_cast<double>((s.T - s.T / 3) * s.A));
+  }
+}
+
+// A probability has the roundoffs of a sum of E exponentials, and less than 128 of them are added up in f32.
+TEST(Experts, ProbabilitiesAreAddedUpAsByTheTwinAlsoOfAPartOfTheExperts) {
+  for (const DType dtype : kCompute) {
+    for (const Sizes& s : kSizes) {
+      const Tensor logits = Tensor::Random({dtype, {s.T, s.E}}, 1, 3), present = PresentOf(s.T);
+      const auto terms = static_cast<double>(s.T);
+      const double bound = kU * terms * (static_cast<double>(s.E) + 8 + std::min(terms, 128.0)) + 2 * kU;
+      ExpectConforms({Op::kRouterSum, {logits, present}, {}}, [=](int, int64_t) { return bound; });
+      const Tensor d = Tensor::Random({DType::kF32, {s.E}}, 2);
+      const double d_bound = 4 * kU * (static_cast<double>(s.E) + 8);
+      ExpectConforms({Op::kRouterSumBackward, {d, logits, present}, {}}, [=](int, int64_t) { return d_bound; });
+      if (s.E < 4) continue;
+      const Attributes part{{"begin", int64_t{1}}, {"count", int64_t{2}}, {"split", std::string("tp")}};
+      const Tensor two = Tensor::Random({DType::kF32, {2}}, 3);
+      Attributes added = part;
+      added.Set("acc", int64_t{1});
+      ExpectConforms({Op::kRouterSum, {logits, present, two}, added}, [=](int, int64_t) { return bound; });
+      ExpectConforms({Op::kRouterSumBackward, {two, logits, present}, part}, [=](int, int64_t) { return d_bound; });
+    }
+  }
+}
+
+// Sums are in double, rounded once.
+TEST(Experts, TheLossThatBalancesIsItsTwins) {
+  const Tensor load = Tensor::Of({DType::kF32, {2, 4}}, {3, 1, 0, 2, 5, 0, 0, 1});
+  const Tensor none = Tensor::Of({DType::kF32, {2, 4}}, std::vector<double>(8, 0)),
+               d = Tensor::Of({DType::kF32, {1}}, {0.3});
+  const Tensor sum = Tensor::Random({DType::kF32, {4}}, 1), two = Tensor::Random({DType::kF32, {2}}, 2);
+  const Attributes all{{"active", int64_t{2}}};
+  Attributes part = all;
+  part.Set("begin", int64_t{1});
+  for (const Tensor& some : {load, none}) {
+    ExpectConforms({Op::kBalance, {some, sum}, all}, [](int, int64_t) { return 16 * kU; });
+    ExpectConforms({Op::kBalance, {some, two}, part}, [](int, int64_t) { return 16 * kU; });
+    Attributes backward = part;
+    backward.Set("count", int64_t{2});
+    ExpectConforms({Op::kBalanceBackward, {d, some}, backward}, [](int, int64_t) { return 16 * kU; });
+  }
+  EXPECT_EQ(RunOn(ReferenceKernels(), {Op::kBalance, {none, sum}, all}, 1)[0][0], 0) << "of no tokens";
+}
+
 TEST(Experts, RowsAreGatheredAndCombinedAsByTheTwins) {
   for (const DType dtype : kCompute) {
     for (const Sizes& s : kSizes) {

@@ -101,6 +101,28 @@ TEST(Goldens, ExpertsAndTheirRoutersAreTransformers) {
                kDeepseekV3Moe);
 }
 
+// Two blocks of 4 experts, 2 for each of 5 tokens, one of which is padding.
+TEST(Goldens, TheLossThatBalancesExpertsIsTransformers) {
+  const Tensor logits[] = {Wave(36, {5, 4}), Wave(37, {5, 4})};
+  const Tensor present = Tensor::Of({DType::kF32, {5}}, {1, 1, 1, 0, 1});
+  std::vector<Tensor> load, sum;  // so far
+  for (int64_t block = 0; block < 2; ++block) {
+    const auto routed = Twin(Op::kRoute, {logits[block]}, {{"active", int64_t{2}}});
+    std::vector<Tensor> counted = {routed[2], routed[1], present}, added = {logits[block], present};
+    for (const Tensor& t : load) counted.push_back(t);
+    for (const Tensor& t : sum) added.push_back(t);
+    load = Twin(Op::kExpertLoad, std::move(counted),
+                {{"blocks", int64_t{2}}, {"experts", int64_t{4}}, {"block", block}, {"acc", block}});
+    sum = Twin(Op::kRouterSum, std::move(added), {{"acc", block}});
+  }
+  const Attributes active{{"active", int64_t{2}}};
+  ExpectGolden(Twin(Op::kBalance, {load[0], sum[0]}, active)[0], kBalance);
+  const Tensor d_sum = Twin(Op::kBalanceBackward, {Tensor::Of({DType::kF64, {1}}, {1}), load[0]},
+                            {{"active", int64_t{2}}, {"count", int64_t{4}}})[0];
+  ExpectGolden(Twin(Op::kRouterSumBackward, {d_sum, logits[0], present}, {})[0], kBalanceFirstD);
+  ExpectGolden(Twin(Op::kRouterSumBackward, {d_sum, logits[1], present}, {})[0], kBalanceSecondD);
+}
+
 // Documents of 4 and 2 tokens; 3 channels, 3 taps.
 TEST(Goldens, AShortConvolutionIsTorchs) {
   const Tensor x = Wave(14, {6, 3}), w = Wave(15, {3, 1, 3}), start = Tensor::Ints({0, 0, 0, 0, 4, 4});

@@ -439,6 +439,28 @@ TEST(Gradients, OfTokensRoutedToExperts) {
   }
 }
 
+// Of two blocks; tensor ranks each have a part of the experts. Loads are given: they have no gradient.
+TEST(Gradients, OfTheLossThatBalancesExperts) {
+  constexpr int64_t kExperts = 5, kActive = 2;
+  const Attributes parts[] = {{}, {{"begin", int64_t{1}}, {"count", int64_t{3}}}};
+  for (const Attributes& part : parts) {
+    OpGraph g;
+    const ValueId present = g.Given("present", Tensor::Of({DType::kF32, {kT}}, {1, 1, 1, 1, 1, 0}));
+    const ValueId load = g.Given("load", Tensor::Of({DType::kF32, {2, kExperts}}, {4, 1, 2, 2, 1, 0, 5, 3, 1, 1}));
+    ValueId sum = kNoValue;
+    for (const char* const block : {"first", "second"}) {
+      Attributes attributes = part;
+      std::vector<ValueId> inputs = {g.Activation(block, {kT, kExperts}), present};
+      if (sum != kNoValue) inputs.push_back(sum), attributes.Set("acc", int64_t{1});
+      sum = g.Add(Op::kRouterSum, std::move(inputs), std::move(attributes), std::string(block) + "_sum")[0];
+    }
+    Attributes attributes{{"active", kActive}};
+    if (part.Has("begin")) attributes.Set("begin", part.Int("begin"));
+    g.AddSeeded(g.Add(Op::kBalance, {load, sum}, std::move(attributes), "balance")[0]);
+    g.Finish();
+  }
+}
+
 // Adapters of two experts, as PEFT's files hold them: rows of both, columns of both in turn.
 TEST(Gradients, OfTheMatricesThatOneMatrixHolds) {
   OpGraph g;

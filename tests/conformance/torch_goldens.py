@@ -13,7 +13,7 @@ from transformers.models.granitemoehybrid.modeling_granitemoehybrid import mamba
 from transformers.models.llama.modeling_llama import LlamaRMSNorm, apply_rotary_pos_emb
 from transformers.models.qwen3_5.modeling_qwen3_5 import torch_chunk_gated_delta_rule
 from transformers.models.qwen3_moe import Qwen3MoeConfig
-from transformers.models.qwen3_moe.modeling_qwen3_moe import Qwen3MoeSparseMoeBlock
+from transformers.models.qwen3_moe.modeling_qwen3_moe import Qwen3MoeSparseMoeBlock, load_balancing_loss_func
 
 torch.set_default_dtype(torch.float64)
 
@@ -84,6 +84,15 @@ show("ShortConv", u)
 show("ShortConvSilu", F.silu(u))
 for which, g in zip("XW", torch.autograd.grad((F.silu(u) * wave(16, 6, 3)).sum(), (x, w))):
     show(f"ShortConvD{which}", g)
+
+# The loss that balances the 4 experts of two blocks, of which each of 5 tokens chooses 2; one token is padding.
+blocks = (wave(36, 5, 4), wave(37, 5, 4))
+torch.float32, single, torch.Tensor.float, to_single = torch.float64, torch.float32, torch.Tensor.double, torch.Tensor.float
+loss = load_balancing_loss_func(blocks, 4, 2, torch.tensor([[1, 1, 1, 0, 1]]))
+torch.float32, torch.Tensor.float = single, to_single
+show("Balance", loss)
+for which, g in zip(("First", "Second"), torch.autograd.grad(loss, blocks)):
+    show(f"Balance{which}D", g)
 
 # A gated delta rule over one document of 6 tokens: 2 key heads of 3, 4 value heads of 2.
 q, k, v, b = wave(17, 6, 6), wave(18, 6, 6), wave(19, 6, 8), wave(20, 6, 4)

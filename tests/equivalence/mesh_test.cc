@@ -25,6 +25,7 @@ constexpr int kSteps = 5;
 
 struct Curve {
   std::vector<double> loss, norm;
+  std::vector<double> aux, loads;  // of experts, where they are balanced
 };
 
 // A rate at which, with AdamW, rounding errors stay small over some steps: at 1e-2 these adapters diverge.
@@ -38,6 +39,8 @@ Curve Train(const RunSpec& spec, double learning_rate = kLearningRate, int steps
     run.Step(batch, learning_rate);
     curve.loss.push_back(run.loss_sum() / (spec.weighted ? batch.weight_sum : static_cast<double>(batch.supervised)));
     curve.norm.push_back(run.grad_norm());
+    curve.aux.push_back(run.aux_loss());
+    curve.loads.push_back(run.squares_of_loads());
   }
   return curve;
 }
@@ -47,6 +50,7 @@ Curve TrainOnMesh(const RunSpec& spec, double learning_rate = kLearningRate, int
   for (const Curve& c : curves) {
     EXPECT_EQ(c.loss, curves[0].loss) << "ranks disagree about the loss";
     EXPECT_EQ(c.norm, curves[0].norm) << "ranks disagree about the gradient norm";
+    EXPECT_EQ(c.aux, curves[0].aux) << "ranks disagree about the loss that balances experts";
   }
   return curves[0];
 }
@@ -218,6 +222,7 @@ struct Variant {
   bool always = false;  // of every case; all that MPI needs
   std::vector<std::string> saved = {};
   size_t steps = kSteps;  // that are compared
+  double balance = 0;     // router_aux_loss_coef
 };
 
 // With gelu instead of relu: a relu unit may be so near its kink that the order of a sum decides whether it has a
@@ -289,16 +294,17 @@ RunSpec SpecOf(const Variant& v, const Case& c) {
           .settings = UpdateSettings(Op::kAdamw, {{"eps", 1e-5}}),
           .weighted = v.weighted,
           .noise = v.noise,
-          .smoothing = v.smoothing};
+          .smoothing = v.smoothing,
+          .balance = v.balance};
 }
 
 // Curves of one rank, computed once for each batch: no mesh and no recomputation changes them.
 const Curve& OneRank(const RunSpec& spec) {
   static std::map<std::string, Curve> known;
-  const auto [it, fresh] =
-      known.try_emplace(fmt::format("{} {} {} {} {} {} {} {} {} {}", spec.config, static_cast<int>(spec.method),
-                                    spec.dropout, spec.rows_per_micro_batch, spec.micro_batches, spec.weighted,
-                                    spec.noise, spec.smoothing, spec.saved.size(), spec.settings.ToString()));
+  const auto [it, fresh] = known.try_emplace(
+      fmt::format("{} {} {} {} {} {} {} {} {} {} {}", spec.config, static_cast<int>(spec.method), spec.dropout,
+                  spec.rows_per_micro_batch, spec.micro_batches, spec.weighted, spec.noise, spec.smoothing,
+                  spec.balance, spec.saved.size(), spec.settings.ToString()));
   if (!fresh) return it->second;
   RunSpec alone = spec;
   alone.threads = 1;
@@ -317,6 +323,8 @@ void ExpectLossesOfOneRank(const Variant& v, const Case& c) {
   for (size_t s = 0; s < v.steps; ++s) {
     EXPECT_NEAR(mesh.loss[s], one.loss[s], 1e-5 * one.loss[s]) << "step " << s + 1;
     EXPECT_NEAR(mesh.norm[s], one.norm[s], 1e-4 * one.norm[s]) << "step " << s + 1;
+    EXPECT_NEAR(mesh.aux[s], one.aux[s], 1e-5 * one.aux[s]) << "step " << s + 1;
+    EXPECT_EQ(mesh.loads[s], one.loads[s]) << "step " << s + 1;
   }
 }
 
@@ -394,6 +402,19 @@ TEST(Mesh, FurtherFamiliesHaveTheLossesOfOneRank) {
   for (const Variant& v : mixtures) {
     for (const Case& c : meshes) ExpectLossesOfOneRank(v, c);
     ExpectLossesOfOneRank(v, {"dp2_tp2", MeshOf({{Axis::kDp, 2}, {Axis::kTp, 2}})});
+  }
+  // The loss that balances experts is of all tokens of a micro-batch, whoever has them. It counts enough to be seen in
+  // the norm: the gradients of routers without it are a hundredth of all.
+  const Variant balanced[] = {
+      {.name = "full, balanced", .config = Qwen3MoeConfigText(), .method = Method::kFull, .steps = 3, .balance = 3},
+      {.name = "LoRA, balanced", .config = Qwen3MoeConfigText(), .method = Method::kLora, .steps = 3, .balance = 3}};
+  for (const Variant& v : balanced) {
+    for (const Case& c : meshes) ExpectLossesOfOneRank(v, c);
+    ExpectLossesOfOneRank(v, {"dp2_tp2", MeshOf({{Axis::kDp, 2}, {Axis::kTp, 2}})});
+    ExpectLossesOfOneRank(v, {"tp2_whole_residual", MeshOf({{Axis::kTp, 2}}, ResidualSplit::kWhole)});
+    ExpectLossesOfOneRank(v, {"tp4", MeshOf({{Axis::kTp, 2}, {Axis::kCopy, 2}})});
+    ExpectLossesOfOneRank(v, Pipeline("pp2_fsdp2_zero_bubble", {{Axis::kPp, 2}, {Axis::kFsdp, 2}},
+                                      PipelineKind::kZeroBubble, {}, Recompute::kBlock));
   }
   // Granite 4 has one group of heads, which ranks of tp would cut (norm_over_heads_test.cc).
   for (const Method method : {Method::kFull, Method::kLora}) {

@@ -38,6 +38,8 @@ struct CompiledRun {
   std::vector<StoredWeight> stored;   // the tensors of what is trained in a model's or an adapter's files
   int64_t parameters = 0, active_parameters = 0, trainable_parameters = 0;
   int64_t trained_in_products = 0;  // of the weights that work counts, those that are trained themselves
+  bool counts_experts = false;      // the training Program says what tokens ask of experts
+  double router_aux_loss_coef = 0;  // of the loss that balances experts; 0: there is none
   ModelWork work;                   // per token, over all blocks and the head
 
   const Program& train() const { return programs.first(); }

@@ -48,6 +48,15 @@ Result<AdaptedModel> AdaptedModelOf(const Model& model, const RunConfig& config)
   return adapted;
 }
 
+// Of the loss that balances experts: the user's, or what config.json asks for.
+Result<double> RouterAuxLossCoef(const ModelFacts& facts, const RunConfig& config) {
+  const double coef = config.regularisation.router_aux_loss_coef.value_or(facts.router_aux_loss_coef);
+  if (coef == 0 || facts.experts > 0) return coef;
+  return InvalidArgument(
+      fmt::format("router_aux_loss_coef is {}, but {} has no experts that a loss could balance: remove it", coef,
+                  facts.architecture));
+}
+
 Result<std::string> NoteOnMesh(const Graph& forward, const MeshSpec& mesh) {
   std::vector<std::string> notes;
   if (std::string copies = NoteOn(mesh.mesh); !copies.empty()) notes.push_back(std::move(copies));
@@ -90,10 +99,15 @@ Result<RunFrame> RunFrame::Of(const Model& model, const RunConfig& config, int r
   CompiledRun& run = frame.facts;
   TEMPER_ASSIGN_OR_RETURN(run.mesh, MeshOf(config, ranks, /*rank=*/0, model.facts().heads));
   TEMPER_ASSIGN_OR_RETURN(AdaptedModel adapted, AdaptedModelOf(model, config));
+  // Counts run from block to block, and a pipeline gives values to the next stage alone: one without experts would end
+  // such a run, for a report.
+  const bool in_stages = run.mesh.mesh.size(Axis::kPp) > 1;
+  run.counts_experts = model.facts().experts > 0 && (!in_stages || model.facts().experts_in_all_blocks);
   const ObjectiveRule& objective = *config.objective.rule;
   const int64_t rows = config.batch.per_device_train_batch_size;
   run.parameters = NumParameters(model);
   run.active_parameters = NumActiveParameters(model);
+  TEMPER_ASSIGN_OR_RETURN(run.router_aux_loss_coef, RouterAuxLossCoef(model.facts(), config));
   for (const ObjectiveGraph& graph : objective.graphs) {
     const bool trains = graph.kind == ProgramKind::kTrain;
     const int64_t rows_of_graph = trains ? rows : config.batch.per_device_eval_batch_size.value_or(rows);
@@ -103,6 +117,8 @@ Result<RunFrame> RunFrame::Of(const Model& model, const RunConfig& config, int r
                        .row = row,
                        .training = trains,
                        .neftune_noise_alpha = config.regularisation.neftune_noise_alpha,
+                       .counts_experts = trains && run.counts_experts,
+                       .balances_experts = trains && run.router_aux_loss_coef > 0,
                        .objective = &objective,
                        .graph = graph.kind,
                        .objective_settings = {.weighted = config.data.weighted,

@@ -82,6 +82,8 @@ void ShardOperands(ShardingSink& sink) {
       y.partial |= axis;
     } else {
       const bool whole = of_x < 0 && !x.varying.Has(axis) && !x.partial.Has(axis);
+      // An adapter's stack is used by each rank on its own terms (unstack).
+      if (whole && w.varying.Has(axis)) x.varying |= axis;
       if (!whole) w.varying |= axis;
       if (x.partial.Has(axis)) y.partial |= axis;
       if (x.varying.Has(axis)) y.varying |= axis;

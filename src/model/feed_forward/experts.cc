@@ -11,6 +11,7 @@ ValueId BuildExperts(ForwardBuilder& f, const ExpertsSpec& s, const BlockContext
   if (s.normalise) route.Set("normalise", int64_t{1});
   const auto routed = f.Add(Op::kRoute, {logits_TE}, std::move(route), "route");
   const ValueId place_TA = routed[1], expert_P = routed[2];
+  f.CountExperts(logits_TE, routed, block.mixture, block.mixtures);
   const auto weighted = [&](ValueId y, const std::vector<ValueId>& by, const char* name) {
     return f.Add(Op::kCombine, {y, by[1], by[0]}, {{"weighted", int64_t{1}}, {"acc", int64_t{0}}}, name)[0];
   };
