@@ -23,11 +23,13 @@ Status CutBatch(TrainingRun& run) {
     const AskRates ask = [&](const Result<bool>& needed) { return run.rates->Ask(needed); };
     TEMPER_ASSIGN_OR_RETURN(const BatchCut cut,
                             ChooseBatchCut(config, CutOnMachine(run.available, model, config, ranks.size(), ask)));
-    TEMPER_RETURN_IF_ERROR(ranks.CheckSame(cut.ToString(), [&](const std::string& firsts) {
+    // How much is gained may differ: machines have other cores.
+    const std::string into = BatchCut{.rows = cut.rows, .micro_batches = cut.micro_batches}.ToString();
+    TEMPER_RETURN_IF_ERROR(ranks.CheckSame(into, [&](const std::string& firsts) {
       return InvalidArgument(
           fmt::format("this rank would cut its batch into {}, rank 0 into {}: give a number for "
                       "per_device_train_batch_size",
-                      cut.ToString(), firsts));
+                      into, firsts));
     }));
     ApplyCut(cut, &config);
     if (cut.rows > 1) run.setup.run.notes["per_device_train_batch_size"] = cut.ToString();

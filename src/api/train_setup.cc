@@ -187,6 +187,15 @@ Status CheckHead(const OpenedModel& model, const RunConfig& config) {
       classes == 1 ? "a reward" : fmt::format("{} classes", classes), fits->name));
 }
 
+// Writes down the coefficient of the loss that balances experts where config.json gives it, so that a resumed run keeps
+// it: one that is older than this loss goes on without it. Classifiers of transformers have no such loss.
+void SettleBalance(const ModelFacts& facts, const std::optional<ResumePoint>& resume, RunConfig* config) {
+  std::optional<double>& coefficient = config->regularisation.router_aux_loss_coef;
+  if (coefficient || facts.router_aux_loss_coef == 0) return;
+  const bool of_words = config->objective.rule->head == ObjectiveRule::Head::kVocabulary;
+  coefficient = resume ? resume->router_aux_loss_coef() : of_words ? facts.router_aux_loss_coef : 0;
+}
+
 Result<TrainSetup> SetUp(RunRequest request, Purpose purpose, const Ranks& ranks, const FactsOf& facts_of) {
   RunConfig& config = request.config;
   if (!ranks.alone()) {
@@ -219,6 +228,7 @@ Result<TrainSetup> SetUp(RunRequest request, Purpose purpose, const Ranks& ranks
                                      .classes = ClassesFor(ranks, config, purpose),
                                      .by_name = purpose == Purpose::kPlan}));
   TEMPER_RETURN_IF_ERROR(CheckHead(model, config));
+  SettleBalance(model.model().facts(), resume, &config);
   if (const auto& head = model.class_head(); head && head->classes.size() > 1) {
     LogInfo(fmt::format("classes     {}: {}", head->classes.size(), head->classes.ToText()));
   }

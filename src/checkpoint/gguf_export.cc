@@ -9,6 +9,7 @@
 #include "base/for_each.h"
 #include "checkpoint/checkpoint_folder.h"
 #include "checkpoint/merged_weights.h"
+#include "format/quoted.h"
 #include "format/safetensors.h"
 #include "format/transpose.h"
 
@@ -145,6 +146,7 @@ class GgufExporter {
     report_.merged = weights.merged();
     report_.notices = weights.base().notices();
     report_.notices.insert(report_.notices.end(), spec_.model.notices.begin(), spec_.model.notices.end());
+    NoteLeftOut(weights);
     if (weights.untied()) TEMPER_RETURN_IF_ERROR(AddHead());
     Declare();
     TEMPER_RETURN_IF_ERROR(weights.Verify(verifying_));
@@ -162,6 +164,18 @@ class GgufExporter {
   }
 
  private:
+  void NoteLeftOut(const MergedWeights& weights) {
+    const auto others = std::count_if(weights.tensors().begin(), weights.tensors().end(),
+                                      [](const auto& t) { return t.weight.empty(); });
+    if (others > 0) {
+      report_.notices.push_back(fmt::format("{} tensors that are not part of the text model are left out", others));
+    }
+    if (spec_.source.keeps_others) return;
+    for (const std::string& name : UnusedTensors(weights.base(), spec_.source.tensors, spec_.source.ignored)) {
+      report_.notices.push_back(fmt::format("tensor {} is not of this architecture and is left out", Quoted(name)));
+    }
+  }
+
   Status CheckOutput() const {
     const std::string& folder = spec_.source.output_dir;
     if (env_.IsFile(folder)) return InvalidArgument(fmt::format("--output_dir {} is a file", folder));

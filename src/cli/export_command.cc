@@ -8,6 +8,7 @@
 #include "checkpoint/export.h"
 #include "cli/command_options.h"
 #include "cli/commands.h"
+#include "program/program.h"
 #include "run/gguf_plan.h"
 #include "run/model_card.h"
 #include "run/model_options.h"
@@ -50,7 +51,7 @@ struct ExportSettings {
     options.options.push_back({.name = "threads",
                                .target = &threads,
                                .help = "gguf: threads that read and quantise",
-                               .range = {.at_least = 1},
+                               .range = {.at_least = 1, .at_most = kMaxThreads},
                                .default_text = "the processors of this machine"});
     options.options.push_back(
         {.name = "overwrite", .target = &overwrite, .help = "replace the folder's contents; gguf: the file"});
@@ -107,10 +108,21 @@ Status ExportGgufFile(const ExportSettings& settings, const OpenedModel& model) 
   spec.threads = static_cast<int>(settings.threads.value_or(AvailableProcessors()));
   const std::string file = spec.file;
   TEMPER_ASSIGN_OR_RETURN(const std::string modelfile, ModelfileOf(model, file));
+  // One that is not of this export may have been written by hand.
+  const std::string beside = JoinPath(settings.output_dir, kModelfile);
+  bool keeps = false;
+  if (PosixEnv().IsFile(beside) && !settings.overwrite) {
+    TEMPER_ASSIGN_OR_RETURN(const std::string before, ReadTextFile(PosixEnv(), beside, MiB(16)));
+    keeps = before != modelfile;
+  }
   Progress progress;
   TEMPER_ASSIGN_OR_RETURN(const ExportReport report,
                           ExportGguf(PosixEnv(), std::move(spec), progress.Exporting(), progress.Verifying()));
-  TEMPER_RETURN_IF_ERROR(WriteTextFileAtomically(PosixEnv(), JoinPath(settings.output_dir, kModelfile), modelfile));
+  if (keeps) {
+    LogInfo(fmt::format("{} is kept as it is: point its FROM to {}, or add --overwrite", beside, file));
+  } else {
+    TEMPER_RETURN_IF_ERROR(WriteTextFileAtomically(PosixEnv(), beside, modelfile));
+  }
   Report(report, JoinPath(settings.output_dir, file));
   return OkStatus();
 }

@@ -26,10 +26,14 @@ Result<std::optional<std::string>> LabelAsText(const OrderedJson& value, const c
 }
 
 // Takes the label out of the row.
-Result<std::optional<std::string>> TakeLabel(OrderedJson& row, const std::string& where) {
+Result<std::optional<std::string>> TakeLabel(OrderedJson& row, RowUse use, const std::string& where) {
   for (const char* key : {"label", "labels"}) {
     const OrderedJson* found = FindValue(row, key);
     if (found == nullptr || (found->is_array() && std::string_view(key) == "labels")) continue;
+    if (use == RowUse::kSequences) {  // whatever it is
+      row.erase(key);
+      continue;
+    }
     TEMPER_ASSIGN_OR_RETURN(std::optional<std::string> label, LabelAsText(*found, key, where));
     row.erase(key);
     return label;
@@ -62,7 +66,7 @@ Result<RecordFormat> DetectSequence(OrderedJson row, RowUse use, const std::stri
     return Corrupt(
         where + ": pairs of answers ('chosen' and 'rejected') have no class: train on them with --task dpo or reward");
   }
-  TEMPER_ASSIGN_OR_RETURN(const auto label, TakeLabel(row, where));
+  TEMPER_ASSIGN_OR_RETURN(const auto label, TakeLabel(row, use, where));
   if (!label && use == RowUse::kLabels) return NoLabel(row, where);
   NameText(row);
   TEMPER_ASSIGN_OR_RETURN(const RecordFormat format, DetectFormat(row, where, &columns));
@@ -79,7 +83,7 @@ Result<Record> MakeSequence(OrderedJson row, RecordFormat format, RowUse use, co
   if (!row.is_object()) {
     return Corrupt(fmt::format("{}: a row should be an object but is {}", where, row.type_name()));
   }
-  TEMPER_ASSIGN_OR_RETURN(std::optional<std::string> label, TakeLabel(row, where));
+  TEMPER_ASSIGN_OR_RETURN(std::optional<std::string> label, TakeLabel(row, use, where));
   if (!label && use == RowUse::kLabels) return NoLabel(row, where);
   NameText(row);
   TEMPER_ASSIGN_OR_RETURN(Record record, MakeRecord(std::move(row), format, where));

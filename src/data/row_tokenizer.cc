@@ -499,7 +499,7 @@ Result<Sample> RowTokenizer::EncodeAnswer(const Record& record) const {
   return sample;
 }
 
-// Pairs that are too long are left out, as by TRL: a cut answer is another one.
+// Pairs that are too long together are left out: a cut answer is another one. (TRL looks at each alone.)
 Status RowTokenizer::TokenizeRanked(const Record& record, std::vector<Sample>& samples,
                                     DataStatistics& statistics) const {
   Sample pair;

@@ -23,6 +23,18 @@ std::optional<int64_t> NumberOf(std::string_view text) {
   return number;
 }
 
+// transformers' ways of learning from labels. Those that are not here would make other numbers.
+Status CheckProblem(const Json& config, const std::string& where) {
+  const auto problem = config.find("problem_type");
+  if (problem == config.end() || problem->is_null() || *problem == "single_label_classification") return OkStatus();
+  const auto labels = config.find("num_labels");
+  const bool one = labels != config.end() && *labels == 1;
+  if (*problem == "regression" && one) return OkStatus();
+  return Unsupported(fmt::format(
+      "{}: problem_type is {}, but each text has one class here (single_label_classification), or one reward", where,
+      problem->dump().substr(0, 40)));
+}
+
 std::string Unnamed(size_t id) {
   return fmt::format("{}{}", kUnnamed, id);
 }
@@ -74,6 +86,7 @@ bool HasClasses(const Json& config) {
 
 Result<ClassNames> ReadClasses(const Json& config, const std::string& where) {
   ClassNames classes;
+  TEMPER_RETURN_IF_ERROR(CheckProblem(config, where));
   const auto names = config.find("id2label");
   if (names == config.end() || names->is_null()) {
     TEMPER_ASSIGN_OR_RETURN(const int64_t count, IntOr(config, "num_labels", 2, where));
@@ -108,6 +121,7 @@ void WriteClasses(const ClassNames& classes, const std::string& architecture, st
   c["id2label"] = std::move(names);
   c["label2id"] = std::move(ids);
   c["num_labels"] = classes.size();
+  c.erase("problem_type");  // transformers finds it out
   if (pad && (!c.contains("pad_token_id") || c["pad_token_id"].is_null())) c["pad_token_id"] = *pad;
 }
 

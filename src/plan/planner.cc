@@ -153,7 +153,8 @@ CutEstimates CutOnCluster(const Planner& planner, const RunConfig& config, int r
   };
   return {.whole = whole,
           .quick = CutOfFewBlocks(planner.model(), config, ranks, {.step = step, .spill = spill}),
-          .shares_memory = planner.cluster().shared};
+          .shares_memory = planner.cluster().shared,
+          .fixed = BalancesExperts(planner.model(), config)};
 }
 
 namespace {

@@ -44,6 +44,10 @@ std::optional<int32_t> PadOfTokenizer(Env& env, const std::string& folder) {
 // The classes of an adapter with a head of its own: from its config.json, which Temper writes. PEFT names none: then as
 // many as the head has rows, with names from `wanted` if there are as many.
 Result<std::optional<ClassNames>> ClassesOfAdapter(Env& env, const std::string& folder, const FindsClasses& wanted) {
+  const auto weights = ModelWeights::Open(env, folder, WeightsKind::kAdapter);
+  if (!weights.ok()) return std::optional<ClassNames>();
+  const auto head = weights->Find(std::string(kAdapterPrefix) + kClassHeadModule + ".weight");
+  if (head.tensor == nullptr) return std::optional<ClassNames>();
   const std::string path = JoinPath(folder, kModelConfigFile);
   if (env.IsFile(path)) {
     TEMPER_ASSIGN_OR_RETURN(const Json config, ReadPythonJsonFile(env, path));
@@ -52,11 +56,11 @@ Result<std::optional<ClassNames>> ClassesOfAdapter(Env& env, const std::string& 
       return std::optional(std::move(classes));
     }
   }
-  const auto weights = ModelWeights::Open(env, folder, WeightsKind::kAdapter);
-  if (!weights.ok()) return std::optional<ClassNames>();
-  const auto head = weights->Find(std::string(kAdapterPrefix) + kClassHeadModule + ".weight");
-  if (head.tensor == nullptr) return std::optional<ClassNames>();
   TEMPER_ASSIGN_OR_RETURN(const TensorType type, head.tensor->type());
+  if (type.shape.rank() != 2) {
+    return Corrupt(
+        fmt::format("{}: {} is {}, should be a matrix", head.file->path(), head.tensor->name, head.tensor->ToString()));
+  }
   TEMPER_ASSIGN_OR_RETURN(ClassNames classes, ReadClasses({{"num_labels", type.shape[0]}}, folder));
   if (!wanted) return std::optional(std::move(classes));
   TEMPER_ASSIGN_OR_RETURN(ClassNames of_data, wanted());

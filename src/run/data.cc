@@ -106,7 +106,8 @@ Result<RunData> Load(Env& env, const OpenedModel& model, const DataRequest& requ
                    .instructions_as_conversations = !by_template && data.chat_template.has_value(),
                    .row_template = row_template ? &*row_template : nullptr,
                    .chat = chat,
-                   .whole = head.has_value(),
+                   .whole = request.use == RowUse::kLabels || request.use == RowUse::kSequences ||
+                            request.use == RowUse::kRanked,
                    .ranked = request.use == RowUse::kRanked,
                    .classes = request.use == RowUse::kLabels ? &head->classes : nullptr,
                    .pad = head ? head->pad : std::nullopt,

@@ -70,7 +70,9 @@ Result<std::string> ModelfileOf(const OpenedModel& model, const std::string& fil
     return text +
            "# The model has no chat template: Ollama passes prompts on as they are.\nTEMPLATE \"{{ .Prompt }}\"\n";
   }
-  const auto translated = OllamaTemplate(*chat_template);
+  TEMPER_ASSIGN_OR_RETURN(const std::vector<int32_t> front, (*tokenizer)->Encode("a"));
+  const std::optional<int32_t> bos = (*tokenizer)->bos();
+  const auto translated = OllamaTemplate(*chat_template, /*adds_bos=*/bos && !front.empty() && front[0] == *bos);
   if (translated) {
     text += fmt::format("TEMPLATE \"\"\"{}\"\"\"\n", *translated);
   } else {

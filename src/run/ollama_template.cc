@@ -31,8 +31,8 @@ struct Form {
 
 class Finder {
  public:
-  explicit Finder(const ChatTemplate& chat_template)
-      : template_(chat_template), bos_(chat_template.SpecialToken("bos_token")) {}
+  Finder(const ChatTemplate& chat_template, bool adds_bos)
+      : template_(chat_template), bos_(adds_bos ? chat_template.SpecialToken("bos_token") : "") {}
 
   std::optional<Form> Find() const {
     const std::string s = "systemtext", u = "usertext", a = "answertext";
@@ -68,12 +68,17 @@ class Finder {
   }
 
  private:
-  // Without the BOS token in front.
+  // Without the BOS token in front. nullopt: not printed, or otherwise on another day.
   std::optional<std::string> Print(const std::vector<Message>& messages, bool prompt) const {
     OrderedJson json = OrderedJson::array();
     for (const auto& [role, content] : messages) json.push_back({{"role", role}, {"content", content}});
     const auto text = template_.Render(json, nullptr, prompt);
-    if (!text.ok()) return std::nullopt;
+    ChatOptions later;
+    later.today.tm_year += 60;
+    later.today.tm_mon = 6;
+    later.today.tm_mday = 15;
+    const auto another = template_.Render(json, nullptr, prompt, later);
+    if (!text.ok() || !another.ok() || *another != *text) return std::nullopt;
     return !bos_.empty() && text->starts_with(bos_) ? text->substr(bos_.size()) : *text;
   }
 
@@ -84,6 +89,10 @@ class Finder {
         {{"system", "be brief"}, {"user", "c"}},
         {{"user", "d"}, {"assistant", "e\nf"}, {"user", "g"}},
         {{"system", "h"}, {"user", "i"}, {"assistant", "j"}, {"user", "k"}, {"assistant", "l"}, {"user", "m"}},
+        // Templates that leave reasoning out, read switches, or trim.
+        {{"user", "n"}, {"assistant", "<think>\no\n</think>\n\np"}, {"user", "q"}},
+        {{"system", " /no_think r\n"}, {"user", "s /think"}},
+        {{"user", "t"}, {"assistant", " u\n"}, {"user", "v"}},
     };
     for (const auto& messages : conversations) {
       if (Print(messages, true) != form.Print(messages)) return false;
@@ -111,9 +120,12 @@ std::string Escaped(std::string_view text) {
 
 }  // namespace
 
-std::optional<std::string> OllamaTemplate(const ChatTemplate& chat_template) {
-  const auto form = Finder(chat_template).Find();
+std::optional<std::string> OllamaTemplate(const ChatTemplate& chat_template, bool adds_bos) {
+  const auto form = Finder(chat_template, adds_bos).Find();
   if (!form) return std::nullopt;
+  for (const Frame* frame : {&form->system, &form->user, &form->assistant}) {
+    if (frame->before.ends_with('{')) return std::nullopt;  // Go would read one brace too many
+  }
   std::string text;
   if (!form->no_system.empty()) {
     text += fmt::format("{{{{ if ne (index .Messages 0).Role \"system\" }}}}{}{{{{ end }}}}", Escaped(form->no_system));

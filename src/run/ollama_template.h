@@ -10,8 +10,8 @@
 namespace temper {
 
 // nullopt: the template does something else with some conversation of those tried (trims, numbers, joins messages), or
-// holds what a Modelfile cannot quote. The text that begins every prompt with the BOS token leaves it out: Ollama adds
-// it.
-std::optional<std::string> OllamaTemplate(const ChatTemplate& chat_template);
+// holds what a Modelfile cannot quote. `adds_bos`: the tokenizer puts the BOS token before a text, as Ollama then does,
+// so that the text leaves it out.
+std::optional<std::string> OllamaTemplate(const ChatTemplate& chat_template, bool adds_bos);
 
 }  // namespace temper

@@ -7,10 +7,10 @@
 namespace temper::ollama_template_test {
 namespace {
 
-std::optional<std::string> Translated(const std::string& source) {
+std::optional<std::string> Translated(const std::string& source, bool adds_bos = true) {
   auto made = ChatTemplate::FromSource(source, "a template", {{"bos_token", "<s>"}});
   EXPECT_TRUE(made.ok()) << made.status().message();
-  return OllamaTemplate(*made);
+  return OllamaTemplate(*made, adds_bos);
 }
 
 TEST(OllamaTemplate, TextsAroundMessagesAreTranslated) {
@@ -40,6 +40,26 @@ TEST(OllamaTemplate, WhatDoesMoreIsNotTranslated) {
   EXPECT_FALSE(Translated("{% for m in messages %}[{{ m.role }}] {{ m.content | trim }}\n{% endfor %}"));
   EXPECT_FALSE(Translated("{% for m in messages %}{{ loop.index }} {{ m.content }}\n{% endfor %}"));
   EXPECT_FALSE(Translated("{{ messages[-1].content }}"));
+}
+
+TEST(OllamaTemplate, ReasoningSwitchesTrimsAndDatesAreNotTranslated) {
+  const auto of = [](const std::string& content, const std::string& front = "") {
+    return Translated(front + "{% for m in messages %}[{{ m.role }}] " + content +
+                      "\n{% endfor %}{% if add_generation_prompt %}[assistant] {% endif %}");
+  };
+  EXPECT_TRUE(of("{{ m.content }}"));
+  EXPECT_FALSE(of("{{ m.content.split('</think>')[-1] if m.role == 'assistant' else m.content }}"));
+  EXPECT_FALSE(of("{{ m.content.replace('/no_think', '') }}"));
+  EXPECT_FALSE(of("{{ m.content | trim if m.role == 'assistant' else m.content }}"));
+  EXPECT_FALSE(of("{{ m.content }}", "It is {{ strftime_now('%d %B %Y') }}.\n"));
+}
+
+TEST(OllamaTemplate, ABosThatTheTokenizerDoesNotAddStays) {
+  const std::string source =
+      "{{ bos_token }}{% for m in messages %}[{{ m.role }}] {{ m.content }}\n{% endfor %}"
+      "{% if add_generation_prompt %}[assistant] {% endif %}";
+  EXPECT_EQ(Translated(source)->find("<s>"), std::string::npos);
+  EXPECT_NE(Translated(source, /*adds_bos=*/false)->find("<s>"), std::string::npos);
 }
 
 }  // namespace

@@ -273,14 +273,16 @@ Status OutputFolder::Begin(int64_t step) {
   if (!IsDataCache()) TokenCache::RemoveOthers(*env_, path_, tokens_);
   if (output_.overwrite) {
     TEMPER_ASSIGN_OR_RETURN(const auto names, env_->List(path_));
-    // A full run's result is a whole model folder; beside an adapter lie its tokenizer and generation settings.
+    // A full run's result is a whole model folder; beside an adapter lie its tokenizer, generation settings and, of one
+    // that judges, its classes.
     const bool has_model = std::count(names.begin(), names.end(), kModelWeightsFile) > 0;
     const bool has_adapter = std::count(names.begin(), names.end(), kAdapterWeightsFile) > 0;
     for (const std::string& name : names) {
-      const bool of_result = (has_model && IsCompanionFile(name)) ||
-                             (has_adapter && (IsTokenizerFile(name) || name == kGenerationConfigFile)) ||
-                             ((has_model || has_adapter) && name == kCompanionFolder) ||
-                             (name == kModelCardFile && IsOwnModelCard(*env_, JoinPath(path_, name)));
+      const bool of_result =
+          (has_model && IsCompanionFile(name)) ||
+          (has_adapter && (IsTokenizerFile(name) || name == kGenerationConfigFile || name == kModelConfigFile)) ||
+          ((has_model || has_adapter) && name == kCompanionFolder) ||
+          (name == kModelCardFile && IsOwnModelCard(*env_, JoinPath(path_, name)));
       if (!IsRunFile(name) && !of_result) continue;
       TEMPER_RETURN_IF_ERROR(env_->RemoveTree(JoinPath(path_, name)));
     }

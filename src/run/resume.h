@@ -25,6 +25,8 @@ class ResumePoint {
   const RunState& state() const { return reader_.manifest().state; }
   // The files of its training and its evaluation, among others.
   const RunConfig::Data& data() const { return config_.data; }
+  // Of the loss that balances experts; 0 for a run that is older than it.
+  double router_aux_loss_coef() const { return config_.regularisation.router_aux_loss_coef.value_or(0); }
   bool evaluated() const { return state().eval_loss.has_value(); }
 
   // The compiler's choices for the run so far: they are kept, so that the bits stay the same.

@@ -14,8 +14,8 @@
 
 namespace temper {
 
-// As YAML for `temper train`, without options that must not be repeated (resume, overwrite): for checkpoints, with paths
-// as they were given.
+// As YAML for `temper train`, without options that must not be repeated (resume, overwrite): for checkpoints, with
+// paths as they were given.
 std::string SavedConfig(const RunConfig& config);
 // The same for the output folder: it repeats the run from any folder.
 std::string RepeatableConfig(Env& env, RunConfig config);

@@ -81,8 +81,9 @@ struct RunConfig {
 
   struct Batch {
     int64_t per_device_train_batch_size = 1;  // rows of max_seq_len tokens, packed
-    // per_device_train_batch_size: auto, the default. A rank's step has gradient_accumulation_steps rows; how many of them make a
-    // micro-batch is chosen once the run is compiled (compile/run/batch_cut.h), which sets both and clears this.
+    // per_device_train_batch_size: auto, the default. A rank's step has gradient_accumulation_steps rows; how many of
+    // them make a micro-batch is chosen once the run is compiled (compile/run/batch_cut.h), which sets both and clears
+    // this.
     bool auto_cut = true;
     std::optional<int64_t> per_device_eval_batch_size;  // default: as for training
     int64_t gradient_accumulation_steps = 8;

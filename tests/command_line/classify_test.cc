@@ -94,6 +94,27 @@ TEST_F(Classify, LearnsToTellClassesApart) {
   }
 }
 
+TEST_F(Classify, ItsClassesDoNotStayBesideAnotherAdapter) {
+  Spill("qa.jsonl", "{\"prompt\": \"Why?\", \"completion\": \" Because.\"}\n");
+  ASSERT_EQ(Temper(TrainOnLabels({"--max_steps", "1"})).code, 0);
+  const Ended preview = Temper({"data", "preview", "out", "--data", "qa.jsonl"});
+  EXPECT_EQ(preview.code, 0) << "rows of another task: " << preview.err;
+  const Ended other = Temper(Train({"--max_steps", "1", "--overwrite"}));
+  ASSERT_EQ(other.code, 0) << other.err;
+  EXPECT_FALSE(Has("out/config.json"));
+  const Ended answered = Temper({"generate", "out", "--prompt", "Why", "--max_new_tokens", "2", "--threads", "1"});
+  EXPECT_EQ(answered.code, 0) << answered.err;
+}
+
+TEST_F(Classify, OtherWaysOfLearningFromLabelsAreRefused) {
+  const std::string model = ModelWithHead("several", kGoldens + "/heads/classify.safetensors", {"a", "b", "c"});
+  Json config = Json::parse(Slurp("several/config.json"));
+  config["problem_type"] = "multi_label_classification";
+  Spill("several/config.json", config.dump());
+  ExpectEnd(Temper({"score", "several", "--data", "d.jsonl"}), 1,
+            {"several/config.json", "multi_label_classification", "single_label_classification"});
+}
+
 // tests/parity/make_head_goldens.py: five steps of transformers' Trainer on all rows at once, continuing an adapter or
 // in full, and what the model says of the rows then.
 TEST_F(Classify, StepsAreThoseOfTransformers) {
@@ -125,7 +146,7 @@ TEST_F(Classify, StepsAreThoseOfTransformers) {
             << "step " << i + 1 << " " << report;
       }
     }
-    const Ended scored = Temper({"score", "out", "--data", "golden.jsonl", "--dtype", "f32"});
+    const Ended scored = Temper({"score", "out/checkpoint-5", "--data", "golden.jsonl", "--dtype", "f32"});
     ASSERT_EQ(scored.code, 0) << scored.err;
     const std::vector<Json> lines = Lines(scored.out);
     ASSERT_EQ(lines.size(), golden["rows"].size());

@@ -109,7 +109,7 @@ TEST_F(RewardModel, StepsAreThoseOfTrl) {
             << "step " << i + 1 << " " << report;
       }
     }
-    const Ended scored = Temper({"score", "out", "--data", "chosen.jsonl", "--dtype", "f32"});
+    const Ended scored = Temper({"score", "out/checkpoint-5", "--data", "chosen.jsonl", "--dtype", "f32"});
     ASSERT_EQ(scored.code, 0) << scored.err;
     const std::vector<Json> lines = Lines(scored.out);
     ASSERT_EQ(lines.size(), wanted["rewards"].size());

@@ -288,6 +288,22 @@ TEST(Goldens, PreferencesAndTheirWeightsAreTrls) {
   expect("ipo", kPreferenceIpo);
 }
 
+// A pair: the last tokens of answers of three tokens and of two.
+TEST(Goldens, LossesOfRewardsAndTheirGradientsAreTrls) {
+  const auto out = Twin(Op::kRewardLoss,
+                        {Tensor::Of({DType::kF64, {5, 1}}, {9, 9, 0.75, 9, -0.5}), Tensor::Ints({0, 0, 0, 3, 3}),
+                         Tensor::Ints({0, 0, 0, 0, 0}), Tensor::Of({DType::kF32, {5}}, {0.25, 0.25, 0.25, 0.25, 0.25})},
+                        {{"center", 0.3}, {"grad", int64_t{1}}});
+  ExpectGolden(Tensor::Of({DType::kF64, {3}}, {out[0][0], out[5][2], out[5][4]}), kRewardLoss);
+}
+
+TEST(Goldens, ClassesAreThoseOfTorchsGreatestLogits) {
+  Tensor logits({DType::kF32, {5, 3}});
+  for (int64_t i = 0; i < 15; ++i) logits.Set(i, Wave(36, {5, 3})[i]);
+  const auto out = Twin(Op::kClassReport, {logits, Tensor::Ints({0, 1, 2, 0, -1})}, {});
+  for (int64_t t = 0; t < 5; ++t) EXPECT_EQ(out[0][t], t < 4 ? kClassReport[t] : -1) << t;
+}
+
 TEST(Goldens, ClippingIsTorchsClipGradNorm) {
   const Tensor gradient = Tensor::Of({DType::kF64, {4}}, {3, -4, 12, 84});  // of the sum over 10 tokens
   const Tensor sum = Twin(Op::kSumSquares, {gradient}, {})[0];

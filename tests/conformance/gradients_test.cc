@@ -62,8 +62,8 @@ class OpGraph {
     AddLoss(std::move(loss_inputs), std::move(attributes));
     Finish();
   }
-  void AddLoss(std::vector<ValueId> inputs, Attributes attributes) {
-    losses_.push_back({Add(Op::kLinearCrossEntropy, std::move(inputs), std::move(attributes), "loss")[0]});
+  void AddLoss(std::vector<ValueId> inputs, Attributes attributes, Op op = Op::kLinearCrossEntropy) {
+    losses_.push_back({Add(op, std::move(inputs), std::move(attributes), "loss")[0]});
   }
   // The sum of y's elements, each times its seed.
   void AddSeeded(ValueId y) {
@@ -506,6 +506,17 @@ TEST(Gradients, OfNoisePassIt) {
   rng.Set(kRngSeed, 17);
   const ValueId rng_id = g.Given("rng", std::move(rng));
   g.FinishWithLoss(g.Add(Op::kNoise, {g.Activation("x", {kT, kD}), rng_id}, {{"magnitude", 0.4}}, "y")[0]);
+}
+
+TEST(Gradients, OfTheLossOfRewards) {
+  for (const double center : {0.0, 0.3}) {
+    OpGraph g;
+    g.AddLoss({g.Activation("reward", {kT, 1}), g.Given("document", Tensor::Ints({0, 0, 0, 3, 3, 5})),
+               g.Given("sample", Tensor::Ints({0, 0, 0, 0, 0, 5})),
+               g.Given("margin", Tensor::Of({DType::kF32, {kT}}, {0.5, 0.5, 0.5, 0.5, 0.5, 0}))},
+              {{"center", center}}, Op::kRewardLoss);
+    g.Finish();
+  }
 }
 
 TEST(Gradients, OfLinearCrossEntropyWithALoraBranch) {

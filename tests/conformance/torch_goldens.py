@@ -208,6 +208,13 @@ for name, loss in (("Sigmoid", -F.logsigmoid(0.5 * delta)), ("Hinge", torch.relu
                    ("Ipo", (per_token - 1 / (2 * 0.5))**2)):
     show(f"Preference{name}", torch.cat((loss.detach()[None], -torch.autograd.grad(loss, policy, retain_graph=True)[0])))
 
+# Rewards of a pair's answers, TRL's formula for reward models, with a margin and a centre; gradients of both rewards.
+rewards = torch.tensor([0.75, -0.5], requires_grad=True)
+loss = -F.logsigmoid(rewards[0] - rewards[1] - 0.25) + 0.3 * rewards.sum()**2
+show("RewardLoss", torch.cat((loss.detach()[None], torch.autograd.grad(loss, rewards)[0])))
+# The class of the greatest logit of each token.
+show("ClassReport", wave(36, 5, 3).argmax(-1).double())
+
 # Clipping the gradient of the mean over 10 tokens, given the sum's.
 p = torch.nn.Parameter(torch.zeros(4))
 p.grad = torch.tensor([3.0, -4.0, 12.0, 84.0]) / 10

@@ -98,6 +98,7 @@ std::string BatchCut::ToString() const {
 
 Result<BatchCut> ChooseBatchCut(const RunConfig& config, const CutEstimates& estimates) {
   TEMPER_CHECK(config.batch.auto_cut) << "the batch is cut";
+  if (estimates.fixed) return BatchCut{.rows = 1, .micro_batches = config.batch.gradient_accumulation_steps};
   const Compared compared = Compare(config, estimates);
   if (estimates.quick) return Confirmed(config, compared, estimates);
   if (!compared.best) return *compared.refused;

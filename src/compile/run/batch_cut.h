@@ -1,7 +1,7 @@
 // BatchCut: how many rows of a step make a micro-batch. The rows of a step are the user's; a larger micro-batch saves
 // traffic (weights that are gathered or fetched once per micro-batch) and small products, and takes memory for its
 // activations. Every cut trains on the same rows in the same order, and draws the same random numbers; losses differ by
-// the order of sums.
+// the order of sums. (A loss of a micro-batch as a whole would differ: CutEstimates::fixed.)
 #pragma once
 
 #include <cstdint>
@@ -36,6 +36,8 @@ using EstimateCut = std::function<Result<CutEstimate>(const RunConfig&)>;
 struct CutEstimates {
   EstimateCut whole, quick = nullptr;
   bool shares_memory = false;  // with other programs: the device is the host
+  // What a micro-batch learns depends on its rows (a loss that balances experts): one row each, whatever fits.
+  bool fixed = false;
 };
 
 // Cuts a step of config.batch.gradient_accumulation_steps rows of a rank: the fewest rows per micro-batch of those that

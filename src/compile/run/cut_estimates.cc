@@ -8,6 +8,7 @@
 
 #include "compile/estimate/stages_estimate.h"
 #include "compile/run/few_blocks.h"
+#include "compile/run/run_frame.h"
 
 namespace temper {
 
@@ -163,11 +164,17 @@ EstimateCut QuickOnMachine(const RankMemory& available, const Model& model, cons
 
 }  // namespace
 
+bool BalancesExperts(const Model& model, const RunConfig& config) {
+  const Result<double> coefficient = RouterAuxLossCoef(model.facts(), config);
+  return coefficient.ok() && *coefficient > 0;
+}
+
 CutEstimates CutOnMachine(const RankMemory& available, const Model& model, const RunConfig& config, int ranks,
                           const AskRates& ask) {
   return {.whole = WholeOnMachine(available, model, ranks, ask),
           .quick = QuickOnMachine(available, model, config, ranks, ask),
-          .shares_memory = !available.gpu};
+          .shares_memory = !available.gpu,
+          .fixed = BalancesExperts(model, config)};
 }
 
 }  // namespace temper

@@ -14,6 +14,9 @@
 
 namespace temper {
 
+// CutEstimates::fixed of such a run.
+bool BalancesExperts(const Model& model, const RunConfig& config);
+
 // For the machine at hand: the first rank of each stage is compiled for it, and timed by its rates. These are typical
 // ones where everything fits in memory; else `ask`, if it is given, may give others. The same on all ranks. All
 // arguments must outlive the result.

@@ -48,15 +48,6 @@ Result<AdaptedModel> AdaptedModelOf(const Model& model, const RunConfig& config)
   return adapted;
 }
 
-// Of the loss that balances experts: the user's, or what config.json asks for.
-Result<double> RouterAuxLossCoef(const ModelFacts& facts, const RunConfig& config) {
-  const double coef = config.regularisation.router_aux_loss_coef.value_or(facts.router_aux_loss_coef);
-  if (coef == 0 || facts.experts > 0) return coef;
-  return InvalidArgument(
-      fmt::format("router_aux_loss_coef is {}, but {} has no experts that a loss could balance: remove it", coef,
-                  facts.architecture));
-}
-
 Result<std::string> NoteOnMesh(const Graph& forward, const MeshSpec& mesh) {
   std::vector<std::string> notes;
   if (std::string copies = NoteOn(mesh.mesh); !copies.empty()) notes.push_back(std::move(copies));
@@ -92,6 +83,14 @@ Status CheckSaves(const Graph& forward, const CompiledRun& run) {
 }
 
 }  // namespace
+
+Result<double> RouterAuxLossCoef(const ModelFacts& facts, const RunConfig& config) {
+  const double coef = config.regularisation.router_aux_loss_coef.value_or(facts.router_aux_loss_coef);
+  if (coef == 0 || facts.experts > 0) return coef;
+  return InvalidArgument(
+      fmt::format("router_aux_loss_coef is {}, but {} has no experts that a loss could balance: remove it", coef,
+                  facts.architecture));
+}
 
 Result<RunFrame> RunFrame::Of(const Model& model, const RunConfig& config, int ranks, const KeptDecisions& kept) {
   const int64_t row = *config.data.max_seq_len;

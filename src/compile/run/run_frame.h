@@ -28,4 +28,8 @@ struct RunFrame {
 // The training forward pass of one device with its adapters, before the mesh splits it (for DrawSharding).
 Result<Graph> AdaptedForward(const Model& model, const RunConfig& config);
 
+// The coefficient of the loss that balances experts: the user's, or what config.json asks for. Errors: a model without
+// experts.
+Result<double> RouterAuxLossCoef(const ModelFacts& facts, const RunConfig& config);
+
 }  // namespace temper
