@@ -30,13 +30,6 @@ class Preference : public Workplace {
                        "--max_seq_len", "128", "--gradient_accumulation_steps", "4"}),
                 more);
   }
-  // Rows of metrics.jsonl, the last of them first.
-  static std::vector<Json> Rows(const std::string& out) {
-    std::vector<Json> rows;
-    std::ifstream in(JoinPath(out, "metrics.jsonl"));
-    for (std::string line; std::getline(in, line);) rows.insert(rows.begin(), Json::parse(line));
-    return rows;
-  }
 };
 
 TEST_F(Preference, LearnsToPreferTheChosenAnswers) {
@@ -95,27 +88,10 @@ TEST_F(Preference, AStoppedRunEndsWithTheSameBytes) {
     SCOPED_TRACE(method);
     const Arguments run = TrainOnPairs({"--method", method, "--max_steps", "8", "--save_steps", "2", "--logging_steps",
                                         "3", "--eval_fraction", "0.25", "--dpo.loss_type", "ipo", "--dpo.beta", "0.3"});
-    const auto in = [&](const std::string& name) {
-      const std::string path = Path(std::string(method) + name);
-      TEMPER_CHECK(PosixEnv().CreateFolders(path).ok());
-      temper::Spill(JoinPath(path, "pairs.jsonl"), Slurp("pairs.jsonl"));
-      return path;
-    };
-    const std::string whole = in("whole"), stopped = in("stopped");
-    const Ended unstopped = RunTemper(run, whole);
-    ASSERT_EQ(unstopped.code, 0) << unstopped.err;
-    Process first(Command(run), stopped);
-    ASSERT_TRUE(first.ReadErrUntil("train step 3/8"));
-    first.Signal(SIGTERM);
-    const Ended ended = first.Wait();
-    ASSERT_EQ(ended.code, 75) << ended.err;
-    Arguments on = run;
-    on.push_back("--resume");
-    const Ended resumed = RunTemper(on, stopped);
-    ASSERT_EQ(resumed.code, 0) << resumed.err;
-    ExpectSame(whole + "/out", stopped + "/out");
+    ExpectSameIfStopped(Path(method), run, Slurp("pairs.jsonl"), "pairs.jsonl");
+    const std::string stopped = Path(method) + "/stopped";
     TEMPER_CHECK(PosixEnv().RemoveFile(stopped + "/out/reference.bin").ok());
-    ExpectEnd(RunTemper(With(on, {"--max_steps", "10"}), stopped), 1,
+    ExpectEnd(RunTemper(With(run, {"--resume", "--max_steps", "10"}), stopped), 1,
               {"reference.bin is missing. It has what the model said of the data before the run"});
   }
 }

@@ -286,6 +286,23 @@ inline std::map<std::string, std::string> BytesOf(const std::string& folder, con
   return files;
 }
 
+// Rows of metrics.jsonl, the last of them first.
+inline std::vector<Json> Rows(const std::string& out) {
+  std::vector<Json> rows;
+  std::ifstream in(JoinPath(out, "metrics.jsonl"));
+  for (std::string line; std::getline(in, line);) rows.insert(rows.begin(), Json::parse(line));
+  return rows;
+}
+
+// A JSON value per line of what a command prints.
+inline std::vector<Json> Lines(const std::string& text) {
+  std::vector<Json> lines;
+  for (size_t at = 0; at < text.size(); at = text.find('\n', at) + 1) {
+    lines.push_back(Json::parse(text.substr(at, text.find('\n', at) - at)));
+  }
+  return lines;
+}
+
 // losses[step] of metrics.jsonl.
 inline std::map<int64_t, double> Losses(const std::string& out) {
   std::map<int64_t, double> losses;
@@ -306,6 +323,27 @@ inline void ExpectSame(const std::string& whole, const std::string& stopped) {
     ASSERT_NE(it, got.end()) << name;
     EXPECT_TRUE(it->second == bytes) << name << " differs";
   }
+}
+
+// Trains twice on `rows`, the file `data`, in two folders within `folder`: at once, and stopped in step 3 of 8 and
+// resumed (stopped/). Expects the same bytes.
+inline void ExpectSameIfStopped(const std::string& folder, const Arguments& run, const std::string& rows,
+                                const std::string& data) {
+  const std::string whole = folder + "/whole", stopped = folder + "/stopped";
+  for (const std::string& one : {whole, stopped}) {
+    TEMPER_CHECK(PosixEnv().CreateFolders(one).ok());
+    Spill(JoinPath(one, data), rows);
+  }
+  const Ended unstopped = RunTemper(run, whole);
+  ASSERT_EQ(unstopped.code, 0) << unstopped.err;
+  Process first(Command(run), stopped);
+  ASSERT_TRUE(first.ReadErrUntil("train step 3/8"));
+  first.Signal(SIGTERM);
+  const Ended ended = first.Wait();
+  ASSERT_EQ(ended.code, 75) << ended.err;
+  const Ended resumed = RunTemper(With(run, {"--resume"}), stopped);
+  ASSERT_EQ(resumed.code, 0) << resumed.err;
+  ExpectSame(whole + "/out", stopped + "/out");
 }
 
 }  // namespace temper::program

@@ -16,14 +16,17 @@ constexpr double kGain = 0.03;
 // The same where other programs want that memory, too: on a laptop eight rows of 1,024 tokens gained 4 %, and took 9
 // GiB.
 constexpr double kGainOnHost = 0.1;
-// The same where values live in farther tiers, whose moves are forecast less exactly: steps of 405 billion parameters
-// over 8 H100 seemed to gain 6 %, and lost 25 %.
+// What it has to gain over one row where values live in farther tiers, whose moves are forecast less exactly: steps of
+// 405 billion parameters over 8 H100 seemed to gain 6 %, and lost 25 %.
 constexpr double kGainBeyond = 0.2;
 // Beyond a cut that loses as much, larger micro-batches only lose more: memory runs short, or a pipeline empties.
 constexpr double kLost = 0.1;
 
-double LeastGain(const CutEstimate& cut, const CutEstimates& of) {
-  return cut.spills ? kGainBeyond : of.shares_memory ? kGainOnHost : kGain;
+double LeastGain(const CutEstimates& of) {
+  return of.shares_memory ? kGainOnHost : kGain;
+}
+double LeastGainOverOneRow(const CutEstimate& cut, const CutEstimates& of) {
+  return cut.spills ? kGainBeyond : LeastGain(of);
 }
 
 // The cut with the fewest rows of those that are about as fast as the fastest; what was estimated of others.
@@ -60,7 +63,8 @@ Compared Compare(const RunConfig& config, const CutEstimates& estimates) {
     if (all.best && (!estimated->fits || (estimated->spills && !best.spills))) break;
     all.by_rows[rows] = *estimated;
     const bool lost = all.best && estimated->step.v > best.step.v * (1 + kLost);
-    if (!all.best || estimated->step.v < best.step.v * (1 - LeastGain(*estimated, estimates))) {
+    const bool gains = all.best && estimated->step.v < best.step.v * (1 - LeastGain(estimates));
+    if (!all.best || (gains && all.GainOf(rows) > 1 + LeastGainOverOneRow(*estimated, estimates))) {
       best = *estimated;
       all.best = cut;
     }
@@ -77,7 +81,7 @@ BatchCut Confirmed(const RunConfig& config, const Compared& quick, const CutEsti
     for (auto at = quick.by_rows.find(quick.best->rows); at != quick.by_rows.begin(); --at) {
       const auto& [rows, expected] = *at;
       const BatchCut cut{.rows = rows, .micro_batches = rows_of_step / rows, .gain = quick.GainOf(rows)};
-      if (cut.gain <= 1 + LeastGain(expected, estimates)) continue;
+      if (cut.gain <= 1 + LeastGainOverOneRow(expected, estimates)) continue;
       RunConfig run = config;
       ApplyCut(cut, &run);
       const Result<CutEstimate> is = estimates.whole(run);

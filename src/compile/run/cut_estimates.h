@@ -37,8 +37,8 @@ struct QuickCut {
   std::function<std::optional<RoomyStep>(const Model&, const RunConfig&, int64_t micro_batches)> step;
   // More seconds of a step of so many micro-batches with `excess` bytes in farther tiers; nullopt: they have no room.
   std::function<std::optional<Seconds>(const StepFigures&, Bytes excess, int64_t micro_batches)> spill;
-  // Called once, if it is there: whether other rates are to be used from now on. `needed`: the step that is cut the
-  // finest does not fit as it is.
+  // Called once, if it is there: whether other rates are to be used from now on. `needed`: the first step that
+  // was estimated does not fit as it is.
   using AskRates = std::function<Result<bool>(bool needed)>;
   AskRates rates = nullptr;
 };
