@@ -6,6 +6,7 @@
 #include "api/door.h"
 #include "api/settings.h"
 #include "api/temper.h"
+#include "base/log.h"
 #include "config/run_options.h"
 #include "run/chat_context.h"
 #include "run/decoding.h"
@@ -41,6 +42,7 @@ Status TextModel::Impl::Load(const Settings& settings) {
   if (options.choice.model.empty()) return InvalidArgument("settings: model is required");
   TEMPER_ASSIGN_OR_RETURN(chat, ChatContext::Create(Today(), kwargs));
   TEMPER_ASSIGN_OR_RETURN(model, OpenForDecoding(options));
+  if (SamplingOptions of_model; of_model.TakeFrom(model->generation)) LogInfo(of_model.Describe());
   return StartEngine(*model, options, context);
 }
 
@@ -48,7 +50,7 @@ Result<Answer> TextModel::Impl::Say(const std::function<Result<std::vector<int32
                                     const Settings& sampling, const OnText& on_text) {
   SamplingOptions options;
   TEMPER_RETURN_IF_ERROR(ReadSettings(sampling, {options.Group()}));
-  TEMPER_RETURN_IF_ERROR(options.ResolveFor(model->opened));
+  options.TakeFrom(model->generation);
   TEMPER_ASSIGN_OR_RETURN(const std::vector<int32_t> ids, encode());
   TEMPER_RETURN_IF_ERROR(CheckPrompt(*model, ids));
   const int64_t room = model->engine->context();

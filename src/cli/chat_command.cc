@@ -164,7 +164,7 @@ Result<int> Chat(const Arguments& arguments) {
     return InvalidArgument(model.opened.folder() + " has no chat template: choose one with --chat_template (" +
                            KnownTemplateNames() + ", or a file); temper generate continues raw text");
   }
-  TEMPER_RETURN_IF_ERROR(settings.sampling.ResolveFor(model.opened));
+  if (settings.sampling.TakeFrom(model.generation)) LogInfo(settings.sampling.Describe());
   TEMPER_RETURN_IF_ERROR(StartEngine(model, settings.model, kContext));
 
   ChatTerminal terminal;

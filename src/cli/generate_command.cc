@@ -138,7 +138,7 @@ Result<int> Generate(const Arguments& arguments) {
     TEMPER_ASSIGN_OR_RETURN(rows, ReadPrompts(PosixEnv(), prompts));
   }
   TEMPER_ASSIGN_OR_RETURN(DecodingModel model, OpenForDecoding(options));
-  TEMPER_RETURN_IF_ERROR(sampling.ResolveFor(model.opened));
+  if (sampling.TakeFrom(model.generation)) LogInfo(sampling.Describe());
   if (!prompts.empty()) {
     const bool on_gpu = model.choice.on_gpu();
     if (on_gpu && batch.value_or(1) > 1) {

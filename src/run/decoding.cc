@@ -6,7 +6,6 @@
 #include <nlohmann/json.hpp>
 
 #include "base/log.h"
-#include "checkpoint/generation_config.h"
 #include "compile/run/compiled_run.h"
 #include "data/tokenizer/stream_decoder.h"
 #include "format/quoted.h"
@@ -28,6 +27,7 @@ Result<DecodingModel> OpenForDecoding(ModelOptions& options) {
   DecodingModel model{.opened = std::move(opened), .choice = std::move(choice)};
   TEMPER_ASSIGN_OR_RETURN(model.tokenizer, model.opened.LoadTokenizer());
   TEMPER_ASSIGN_OR_RETURN(model.chat_template, model.opened.LoadChatTemplate(model.tokenizer.get()));
+  TEMPER_ASSIGN_OR_RETURN(model.generation, ReadGenerationDefaults(PosixEnv(), model.opened.folder()));
   TEMPER_ASSIGN_OR_RETURN(model.processor, Processor::Open(model.choice, options.ResolvedThreads()));
   return model;
 }
@@ -101,18 +101,24 @@ OptionGroup SamplingOptions::Group() {
            {.name = "seed", .target = &seed, .help = "equal seeds give equal text"}}};
 }
 
-Status SamplingOptions::ResolveFor(const OpenedModel& model) {
-  TEMPER_ASSIGN_OR_RETURN(const GenerationDefaults of_model, ReadGenerationDefaults(PosixEnv(), model.folder()));
+bool SamplingOptions::TakeFrom(const GenerationDefaults& of_model) {
   if (!repetition_penalty) repetition_penalty = of_model.repetition_penalty;
   if (!top_k) top_k = of_model.top_k;
   if (!top_p) top_p = of_model.top_p;
   if (!min_p) min_p = of_model.min_p;
-  if (temperature || !of_model.samples) return OkStatus();
+  if (temperature || !of_model.samples) return false;
   temperature = of_model.temperature;
-  LogInfo(
-      fmt::format("sampling: temperature {}, top_k {}, top_p {}, as {} says (--temperature 0: always the same answer)",
-                  *temperature, top_k.value_or(0), top_p.value_or(1), kGenerationConfigFile));
-  return OkStatus();
+  return true;
+}
+
+std::string SamplingOptions::Describe() const {
+  std::string text = fmt::format("sampling: temperature {}", temperature.value_or(0));
+  if (top_k) text += fmt::format(", top_k {}", *top_k);
+  for (const auto& [name, value] :
+       {std::pair("top_p", top_p), {"min_p", min_p}, {"repetition_penalty", repetition_penalty}}) {
+    if (value) text += fmt::format(", {} {}", name, *value);
+  }
+  return fmt::format("{}, as {} says (--temperature 0: always the same answer)", text, kGenerationConfigFile);
 }
 
 SamplingSpec SamplingOptions::Spec() const {

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "checkpoint/generation_config.h"
 #include "infer/generator.h"
 #include "run/far_memory.h"
 #include "run/model_options.h"
@@ -19,6 +20,7 @@ struct DecodingModel {
   OpenedModel opened;
   std::unique_ptr<Tokenizer> tokenizer;
   std::optional<ChatTemplate> chat_template;
+  GenerationDefaults generation;
   ProcessorChoice choice;
   Processor processor;
   FarArenas far;
@@ -41,8 +43,10 @@ struct SamplingOptions {
   int64_t seed = 42;
 
   OptionGroup Group();
-  // Takes what is not given from the model, and says so where the model has answers sampled.
-  Status ResolveFor(const OpenedModel& model);
+  // Takes what is not given from the model. True: it has answers sampled, though nobody gave a temperature.
+  bool TakeFrom(const GenerationDefaults& of_model);
+  // How answers are sampled then, for people.
+  std::string Describe() const;
   SamplingSpec Spec() const;  // what nobody gave: the most probable token
 };
 

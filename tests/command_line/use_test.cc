@@ -163,6 +163,21 @@ TEST_F(Use, ChatEditsLinesKeepsAHistoryAndPastesOneMessage) {
   EXPECT_EQ(chat.Wait(), 0) << chat.screen();
 }
 
+TEST_F(Use, AnswersAreSampledAsTheModelsGenerationConfigSays) {
+  CopyModel("own");
+  Spill("own/generation_config.json",
+        R"({"do_sample": true, "temperature": 5.0, "top_p": 0.9, "repetition_penalty": 1.5})");
+  const auto answer = [&](const Arguments& more) {
+    return Temper(With({"generate", "own", "--prompt", "Why?", "--max_new_tokens", "20", "--threads", "1"}, more));
+  };
+  const Ended sampled = answer({}), greedy = answer({"--temperature", "0"});
+  ExpectEnd(sampled, 0,
+            {"sampling: temperature 5, top_k 50, top_p 0.9, repetition_penalty 1.5, as generation_config.json says"});
+  EXPECT_NE(sampled.out, greedy.out);
+  EXPECT_EQ(sampled.out, answer({}).out) << "the same seed";
+  EXPECT_EQ(greedy.err.find("sampling:"), std::string::npos) << greedy.err;
+}
+
 TEST_F(Use, ChatMarksAnswersThatAreCut) {
   const Ended cut = Process({"sh", "-c",
                              std::string("echo 'Why does it rain?' | ") + kProgram + " chat " + kModel +
