@@ -76,7 +76,8 @@ class ModelStep {
   double Run(Trace* trace = nullptr) {
     const auto begin = std::chrono::steady_clock::now();
     // Inputs are used in place: the arrays are the buffers themselves.
-    Must(executor_->Run(io_, {.trace = trace, .before_update = {}}));
+    executor_->TraceInto(trace);
+    Must(executor_->Run(io_));
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   }
 

@@ -49,7 +49,8 @@ class DeviceRun {
     add(kDocumentLengthInput, batch.document_length);
     add(kRngInput, rng_);
     add(Sft().reports[0].output, losses_);
-    return executor_->Run(io, {.trace = trace});
+    executor_->TraceInto(trace);
+    return executor_->Run(io);
   }
 
   std::map<std::string, std::vector<std::byte>> State() const {

@@ -53,7 +53,7 @@ Result<PlanFacts> PlanFactsOf(const TrainSetup& setup, const CompiledRun& run, c
                   .parameters = run.parameters,
                   .active_parameters = run.active_parameters,
                   .trainable_parameters = run.trainable_parameters,
-                  .hash_without_limits = run.hash_without_limits,
+                  .hashes_without_limits = run.hashes_without_limits,
                   .rows = c.batch.per_device_train_batch_size,
                   .row_tokens = *c.data.max_seq_len,
                   .micro_batches = c.batch.gradient_accumulation_steps,

@@ -28,7 +28,8 @@
 namespace temper {
 namespace {
 
-constexpr size_t kTraceEvents = 1 << 20;  // about 70 MB: some hundred steps of a large model
+// About 70 MB: some hundred steps of a large model; an eighth of that for evaluations and the like.
+constexpr size_t kTraceEvents = 1 << 20, kTraceEventsBesideSteps = kTraceEvents / 8;
 
 Status LoadData(TrainingRun& run) {
   const RunConfig& c = run.config();
@@ -218,8 +219,6 @@ Result<TrainResult> TrainFrom(const RunProgress& at, const StepCount& steps, Che
                    .peers = run.peers()});
   if (at.step > 0) TEMPER_RETURN_IF_ERROR(trainer.Restore(at.step, at.sampler));
   std::optional<Evaluator> evaluator = MakeEvaluator(run);
-  std::optional<Trace> trace;
-  if (c.output.profile) trace.emplace(kTraceEvents);
   if (!run.engine.gpu) run.engine.peak = CpuPeak(ComputeDType(c), static_cast<int>(*c.machine.threads));
   const double peak = SettlePeak(run);
 
@@ -249,7 +248,6 @@ Result<TrainResult> TrainFrom(const RunProgress& at, const StepCount& steps, Che
                      .display = display,
                      .peers = run.peers(),
                      .utilisation = &utilisation,
-                     .trace = trace ? &*trace : nullptr,
                      .total_steps = steps.total,
                      .steps_per_epoch = steps.per_epoch,
                      .device_peak = run.compiled.train().arena_bytes,
@@ -261,8 +259,8 @@ Result<TrainResult> TrainFrom(const RunProgress& at, const StepCount& steps, Che
                      .events = callbacks.events},
                     at);
   TEMPER_ASSIGN_OR_RETURN(const LoopEnd end, loop.Run());
-  if (trace && run.setup.ranks.first()) {
-    TEMPER_RETURN_IF_ERROR(trace->WriteChrome(PosixEnv(), JoinPath(out, "trace.json")));
+  if (c.output.profile && run.setup.ranks.first()) {
+    TEMPER_RETURN_IF_ERROR(WriteChrome(PosixEnv(), JoinPath(out, "trace.json"), run.engine.traces));
   }
   const RunProgress& progress = loop.progress();
   TrainResult result{.output_dir = out,
@@ -361,6 +359,7 @@ Result<TrainResult> Train(const RunCallbacks& callbacks, TrainingRun& run) {
   Announce(run);
   if (auto stopped = StoppedBeforeSteps(callbacks, run)) return *std::move(stopped);
   TEMPER_RETURN_IF_ERROR(run.engine.Reserve(run.compiled, c, ranks, run.setup.model, run.SpillFolder()));
+  if (c.output.profile && ranks.first()) run.engine.RecordTraces(kTraceEvents, kTraceEventsBesideSteps);
   if (run.engine.gpu && c.machine.time_products) TEMPER_RETURN_IF_ERROR(ChooseProducts(run));
   if (ranks.first()) LogDisk(run);
   TEMPER_ASSIGN_OR_RETURN(CheckpointContents contents, ContentsOf(run));

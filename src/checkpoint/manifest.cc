@@ -290,6 +290,14 @@ std::string DescribeDifferences(const RunIdentity& saved, const RunIdentity& now
   compare(saved.environment, now.environment);
   compare(saved.decisions, now.decisions);
   add("program", saved.program_hash, now.program_hash);
+  if (saved.other_programs.empty() || now.other_programs.empty()) return text;
+  std::map<std::string, std::string> names = saved.other_programs;
+  names.insert(now.other_programs.begin(), now.other_programs.end());
+  const auto hash = [](const RunIdentity& of, const std::string& name) {
+    const auto at = of.other_programs.find(name);
+    return at == of.other_programs.end() ? std::string("none") : at->second;
+  };
+  for (const auto& [name, unused] : names) add("program " + name, hash(saved, name), hash(now, name));
   return text;
 }
 
@@ -310,6 +318,7 @@ std::string FormatManifest(const Manifest& m) {
   if (m.optimizer != kUnsaidOptimizer) add("optimizer", Dump(m.optimizer));
   add("run", Dump(ToJson(m.state)));
   add("program", Dump(m.identity.program_hash));
+  add("other_programs", Dump(Json(m.identity.other_programs)));
   add("environment", Dump(m.identity.environment));
   add("decisions", Dump(m.identity.decisions));
   add("files", Lines(m.files));
@@ -339,6 +348,12 @@ Result<Manifest> ParseManifest(std::string_view text, const std::string& where) 
   TEMPER_ASSIGN_OR_RETURN(const Json run, Member(json, "run", Json::value_t::object, where));
   TEMPER_ASSIGN_OR_RETURN(m.state, ParseRunState(run, where));
   TEMPER_ASSIGN_OR_RETURN(m.identity.program_hash, Text(json, "program", where));
+  if (json.contains("other_programs")) {
+    TEMPER_ASSIGN_OR_RETURN(const Json others, Member(json, "other_programs", Json::value_t::object, where));
+    for (const auto& [name, unused] : others.items()) {
+      TEMPER_ASSIGN_OR_RETURN(m.identity.other_programs[name], Text(others, name.c_str(), where));
+    }
+  }
   TEMPER_ASSIGN_OR_RETURN(m.identity.environment, Member(json, "environment", Json::value_t::object, where));
   TEMPER_ASSIGN_OR_RETURN(m.identity.decisions, Member(json, "decisions", Json::value_t::object, where));
   TEMPER_RETURN_IF_ERROR(ParseLists(json, where, &m.files, &m.tensors));

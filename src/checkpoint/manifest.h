@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -48,10 +49,11 @@ struct RunState {
 Json ToJson(const RunState& state);
 Result<RunState> ParseRunState(const Json& json, const std::string& where);
 
-// What must be equal for a resumed run to give the same bits: threads, instruction set, library versions, the Program's
-// hash, and the compiler's decisions. The caller's plain data; the checkpoint only stores it.
+// What must be equal for a resumed run to give the same bits: threads, instruction set, library versions, the Programs'
+// hashes, and the compiler's decisions. The caller's plain data; the checkpoint only stores it.
 struct RunIdentity {
-  std::string program_hash;           // 16 hexadecimal digits
+  std::string program_hash;                           // of the training Program: 16 hexadecimal digits
+  std::map<std::string, std::string> other_programs;  // the same of the run's others, by name; empty: not saved
   Json environment = Json::object();  // {"threads": 2, "isa": "avx512_bf16", "libraries": {"oneDNN": "2.6.3"}}
   Json decisions = Json::object();
 

@@ -19,7 +19,7 @@ Manifest Sample() {
   m.state.data_fingerprint = "f00";
   m.state.eval_fingerprint = "ba7";
   m.state.extra = {{"note", "any \"text\"\n"}};
-  m.identity = {"0123456789abcdef", {{"threads", 2}, {"isa", "avx2"}}, {{"chunk", 512}}};
+  m.identity = {"0123456789abcdef", {{"eval", "00ff"}}, {{"threads", 2}, {"isa", "avx2"}}, {{"chunk", 512}}};
   m.files = {{"run.yaml", {11}, "00000000000000aa", false}, {"state.safetensors", {900}, "00000000000000bb", true}};
   m.tensors = {{"a", {DType::kF32, {3, 4}}, {{"state.safetensors", "a", {0, 0}, {3, 4}, "00000000000000cc"}}},
                {"b", {DType::kF32, {}}, {{"state.safetensors", "x", {}, {}, "00000000000000dd"}}}};
@@ -179,6 +179,11 @@ TEST(RunIdentity, DifferencesAreNamed) {
   now.environment.erase("isa");
   now.program_hash = "fe";
   EXPECT_EQ(DescribeDifferences(saved, now), "isa \"avx2\" -> null; threads 2 -> 4; program 0123456789abcdef -> fe");
+  now = saved;
+  now.other_programs["eval"] = "fe";
+  EXPECT_EQ(DescribeDifferences(saved, now), "program eval 00ff -> fe");
+  now.other_programs.clear();
+  EXPECT_EQ(DescribeDifferences(now, saved), "") << "an older Temper saved none";
 }
 
 }  // namespace

@@ -59,7 +59,7 @@ struct SampleState {
     c.state = {.step = step, .total_steps = 100, .sampler = {0xFFFFFFFFFFFFFFFF, 2, 7}, .tokens = step * 64};
     c.state.data_fingerprint = "0123456789abcdef";
     c.state.extra["rows"] = 12;
-    c.identity = {"00000000deadbeef", {{"threads", 2}}, {{"chunk", 512}}};
+    c.identity = {"00000000deadbeef", {{"eval", "00000000cafe0000"}}, {{"threads", 2}}, {{"chunk", 512}}};
     c.seconds = 1.25;
     c.tensors = tensors;
     c.texts = {{"run.yaml", "seed: 42\n"}};

@@ -63,6 +63,10 @@ Result<std::vector<TraceRow>> ReadMeasuredStep(Env& env, const std::string& path
   }
   std::vector<TraceRow> rows;
   for (size_t i = 0; i < events->size(); ++i) {
+    const Json& event = (*events)[i];
+    const auto program = event.is_object() ? event.find("pid") : event.end();
+    const bool other = event.is_object() && program != event.end() && program->is_string() && *program != kTrainProgram;
+    if (other) continue;  // evaluations are not part of a step
     TEMPER_ASSIGN_OR_RETURN(rows.emplace_back(), RowOf((*events)[i], i, path));
   }
   std::stable_sort(rows.begin(), rows.end(), [](const TraceRow& a, const TraceRow& b) { return a.begin < b.begin; });

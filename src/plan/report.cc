@@ -330,7 +330,8 @@ std::string PlanJson(const Program& train, const PlanFacts& f, const PlanOnClust
     json["segments"].push_back(
         {{"name", train.segments[i].name}, {"instructions", train.segments[i].instructions.size()}, {"runs", runs[i]}});
   }
-  json["program_hash"] = fmt::format("{:016x}", f.hash_without_limits.value_or(ProgramHash(train)));
+  json["program_hash"] =
+      fmt::format("{:016x}", f.hashes_without_limits ? f.hashes_without_limits->at(train.name) : ProgramHash(train));
   return json.dump(2) + "\n";
 }
 

@@ -14,6 +14,7 @@
 #include "plan/cluster.h"
 #include "plan/forecast.h"
 #include "program/program.h"
+#include "program/program_set.h"
 
 namespace temper {
 
@@ -29,7 +30,7 @@ struct PlanFacts {
   std::string architecture;
   std::string method, dtype, recompute;
   int64_t parameters = 0, active_parameters = 0, trainable_parameters = 0;  // active: those that a token passes
-  std::optional<uint64_t> hash_without_limits;          // CompiledRun's: the one that checkpoints have
+  std::optional<ProgramHashes> hashes_without_limits;   // CompiledRun's: those that checkpoints have
   int64_t rows = 0, row_tokens = 0, micro_batches = 0;  // rows of a rank's micro-batch
   int64_t tokens = 0;                                   // per step, assuming full rows unless `fill` is given
   std::string tiers;                                    // the tiers of values; empty: everything on the device

@@ -366,6 +366,27 @@ TEST(MeasuredStep, ReadsSimulatedTraces) {
   EXPECT_NEAR(end, planned_end, 1e-8);
 }
 
+TEST(MeasuredStep, HasNoEvaluations) {
+  const auto row = [](const char* program, Phase phase, double begin) {
+    return TraceRow{.op = Op::kLinear, .phase = phase, .begin = {begin}, .duration = {1}, .program = program};
+  };
+  std::string text;
+  OpenTrace(&text);
+  for (const TraceRow& r :
+       {row("train", Phase::kForward, 0), row("train", Phase::kUpdate, 1), row("eval", Phase::kForward, 2),
+        row("train", Phase::kForward, 3), row("train", Phase::kUpdate, 4)}) {
+    AppendTraceRow(r, &text);
+  }
+  CloseTrace(0, &text);
+  const ScratchFolder folder;
+  const std::string path = folder / "trace.json";
+  ASSERT_TRUE(WriteTextFileAtomically(PosixEnv(), path, text).ok());
+  const auto rows = ReadMeasuredStep(PosixEnv(), path);
+  ASSERT_TRUE(rows.ok()) << rows.status().message();
+  ASSERT_EQ(rows->size(), 2u);
+  EXPECT_NEAR(rows->at(1).begin.v, 1, 1e-6);
+}
+
 TEST(MeasuredStep, RefusesFilesThatAreNoTraces) {
   const ScratchFolder folder;
   const std::string path = folder / "trace.json";

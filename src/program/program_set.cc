@@ -17,4 +17,10 @@ const Program& ProgramSet::At(std::string_view name) const {
   return *program;
 }
 
+ProgramHashes HashesOf(const ProgramSet& programs) {
+  ProgramHashes hashes;
+  for (const Program& p : programs) hashes.emplace(p.name, ProgramHash(p));
+  return hashes;
+}
+
 }  // namespace temper

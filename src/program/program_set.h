@@ -2,6 +2,10 @@
 // all tiers and the persistent buffers, so each states the same sizes.
 #pragma once
 
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -27,5 +31,8 @@ class ProgramSet {
  private:
   std::vector<Program> programs_;
 };
+
+using ProgramHashes = std::map<std::string, uint64_t, std::less<>>;  // by the names of Programs
+ProgramHashes HashesOf(const ProgramSet& programs);
 
 }  // namespace temper

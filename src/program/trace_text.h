@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 #include "base/units.h"
 #include "graph/graph.h"
@@ -12,16 +13,18 @@
 namespace temper {
 
 inline constexpr char kComputeQueue[] = "compute";
+inline constexpr char kTrainProgram[] = "train";  // ProgramName(kTrain)
 
 // One execution of an instruction; times from the beginning of the trace.
 struct TraceRow {
   Op op;
   Phase phase;
   int block = 0, micro_batch = 0;
-  const char* queue = kComputeQueue;  // or, beside the kernels, one of kQueueOfLane (program/waits.h)
+  const char* queue = kComputeQueue;         // or, beside the kernels, one of kQueueOfLane (program/waits.h)
   Seconds begin, duration;
   Bytes bytes;
   Flops flops;
+  std::string_view program = kTrainProgram;  // viewers show each Program as a process
 };
 
 // Text of a trace: Open, rows separated by what AppendTraceRow puts between them, Close.

@@ -50,6 +50,13 @@ Status RunEngine::Reserve(const CompiledRun& run, const RunConfig& config, const
   return OkStatus();
 }
 
+void RunEngine::RecordTraces(size_t of_steps, size_t beside_steps) {
+  traces.reserve(executors.size());  // executors keep addresses of them
+  for (const auto& [name, executor] : executors) {
+    executor->TraceInto(&traces.emplace_back(name == kTrainProgram ? of_steps : beside_steps, name));
+  }
+}
+
 Status RunEngine::ReserveOnGpu(const CompiledRun& run, const RunConfig& config, const Ranks& ranks) {
   if (!ranks.alone()) {
     const Mesh& mesh = run.mesh.mesh;

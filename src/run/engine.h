@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "checkpoint/training_state.h"
 #include "comm/nccl/nccl_communicator.h"
@@ -17,6 +18,7 @@
 #include "run/opened_model.h"
 #include "run/ranks.h"
 #include "runtime/timed_kernels.h"
+#include "runtime/trace.h"
 
 namespace temper {
 
@@ -33,6 +35,8 @@ struct RunEngine {
   // not hold are in `model`'s files and in `spill_folder`.
   Status Reserve(const CompiledRun& run, const RunConfig& config, const Ranks& ranks, OpenedModel& model,
                  const std::string& spill_folder);
+  // After Reserve: executors record up to so many events of steps, and of each other Program, in `traces`.
+  void RecordTraces(size_t of_steps, size_t beside_steps);
   // On a GPU, after Reserve: chooses the algorithms of its matrix products (run/products_of_run.h), with the arena as
   // memory, which is then as Reserve left it.
   Status ChooseProducts(const Ranks& ranks, const ProductChoices& kept);
@@ -57,6 +61,7 @@ struct RunEngine {
   std::unique_ptr<Arena> arena;
   FarArenas far;
   std::map<std::string, std::unique_ptr<Executor>, std::less<>> executors;  // of all Programs, by name
+  std::vector<Trace> traces;                                                // of each Program, if it was asked for
   ProductChoices products;                                                  // what a checkpoint should keep
   double peak = 0;  // this rank's FLOP/s in matrix products; Reserve measures it on a GPU; 0: unknown
 

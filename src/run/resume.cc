@@ -252,8 +252,11 @@ Result<RunProgress> ResumePoint::Restore(const RunIdentity& now, const RunConfig
                                          const std::function<void(Bytes, Bytes)>& progress) const {
   const Manifest& saved = reader_.manifest();
   RunIdentity same_settings = now;
-  if (!Differences(config_, resolved, OnResume::kGoesOnWithAnotherProgram).empty()) {
-    same_settings.program_hash = saved.identity.program_hash;
+  const bool other_step = !Differences(config_, resolved, OnResume::kGoesOnWithAnotherProgram).empty();
+  if (other_step) same_settings.program_hash = saved.identity.program_hash;
+  if (other_step ||
+      config_.batch.per_device_eval_batch_size != resolved.batch.per_device_eval_batch_size) {  // as the user asks
+    same_settings.other_programs = saved.identity.other_programs;
   }
   if (const std::string differences = DescribeDifferences(saved.identity, same_settings); !differences.empty()) {
     LogWarning(

@@ -99,10 +99,16 @@ Result<RunIdentity> IdentityOf(const CompiledRun& run, const std::string& kernel
                                const Ranks& ranks) {
   const Program& train = run.train();
   RunIdentity identity;
-  // The first rank's hash. Ranks of one stage run the same program on other parts; ranks of another stage run another
-  // program, which follows from the same graph and mesh.
-  TEMPER_ASSIGN_OR_RETURN(identity.program_hash, ranks.FromFirst(fmt::format(
-                                                     "{:016x}", run.hash_without_limits.value_or(ProgramHash(train)))));
+  // The first rank's hashes. Ranks of one stage run the same Programs on other parts; ranks of another stage run other
+  // Programs, which follow from the same graphs and mesh.
+  for (const auto& [name, hash] : run.Hashes()) {
+    TEMPER_ASSIGN_OR_RETURN(std::string digits, ranks.FromFirst(fmt::format("{:016x}", hash)));
+    if (name == train.name) {
+      identity.program_hash = std::move(digits);
+    } else {
+      identity.other_programs[name] = std::move(digits);
+    }
+  }
   identity.environment = {{"threads", train.threads}, {"kernels", kernels}, {"temper", TEMPER_VERSION}};
   if (!ranks.alone()) identity.environment["mesh"] = run.mesh.mesh.ToString();
   // The machine's limits, which are not in the hash, may cut the loss into chunks, which changes rounding on a GPU. In

@@ -15,7 +15,7 @@ CompiledRun RunOf(int64_t chunk, bool trains_head) {
   Program train;
   train.segments.push_back(std::move(segment));
   run.programs = ProgramSet({std::move(train)});
-  run.hash_without_limits = 7;
+  run.hashes_without_limits = {{"train", 7}};
   return run;
 }
 
@@ -32,6 +32,13 @@ TEST(RunRecord, ContainsTheLossChunksThatRoundTheHeadsGradientOnAGpu) {
   EXPECT_EQ(Differences(whole, cut, DeviceChoice::kGpu), "loss_chunk 512 -> 128");
   EXPECT_EQ(Differences(whole, cut, DeviceChoice::kCpu), "") << "on the CPU chunks change no bit";
   EXPECT_EQ(Differences(RunOf(512, false), RunOf(128, false), DeviceChoice::kGpu), "") << "no sum over rows";
+}
+
+TEST(RunRecord, HasTheHashOfEachProgram) {
+  CompiledRun saved = RunOf(512, true), now = saved;
+  saved.hashes_without_limits = {{"train", 7}, {"eval", 8}, {"reference", 9}};
+  now.hashes_without_limits = {{"train", 7}, {"eval", 8}, {"reference", 10}};
+  EXPECT_EQ(Differences(saved, now, DeviceChoice::kCpu), "program reference 0000000000000009 -> 000000000000000a");
 }
 
 }  // namespace

@@ -281,15 +281,15 @@ void Executor::FindBreaks() {
   }
 }
 
-Status Executor::Run(std::span<const HostArray> io, const RunOptions& options) {
+Status Executor::Run(std::span<const HostArray> io, const BeforeUpdate& before_update) {
   if (!failed_.ok()) return failed_;
-  failed_ = Walk(io, options);
+  failed_ = Walk(io, before_update);
   // What is on its way to the caller's arrays must not come when these are gone.
   if (!failed_.ok() && !arena_.on_host()) (void)arena_.stream().Synchronize();
   return failed_;
 }
 
-Status Executor::Walk(std::span<const HostArray> io, const RunOptions& options) {
+Status Executor::Walk(std::span<const HostArray> io, const BeforeUpdate& before_update) {
   for (const HostArray& array : io) {
     TEMPER_CHECK(array.buffer >= 0 && array.buffer < static_cast<int>(program_.buffers.size()))
         << "host array for buffer " << array.buffer << " of " << program_.buffers.size();
@@ -299,14 +299,14 @@ Status Executor::Walk(std::span<const HostArray> io, const RunOptions& options) 
         << " micro-batches of " << buffer.type.ToString() << " are run";
   }
   size_t at = 0;  // instructions run, over the schedule
-  TEMPER_RETURN_IF_ERROR(lanes_.Begin(options.trace != nullptr));
+  TEMPER_RETURN_IF_ERROR(lanes_.Begin(trace_ != nullptr));
   for (const Call& call : program_.schedule) {
     switch (call.kind) {
       case Call::Kind::kRun:
-        TEMPER_RETURN_IF_ERROR(RunInstructions(call, options.trace, &at));
+        TEMPER_RETURN_IF_ERROR(RunInstructions(call, &at));
         break;
       case Call::Kind::kBeforeUpdate:
-        if (options.before_update) TEMPER_RETURN_IF_ERROR(options.before_update());
+        if (before_update) TEMPER_RETURN_IF_ERROR(before_update());
         break;
       case Call::Kind::kLoadInputs:
       case Call::Kind::kStoreOutputs:
@@ -316,12 +316,12 @@ Status Executor::Walk(std::span<const HostArray> io, const RunOptions& options) 
   }
   TEMPER_RETURN_IF_ERROR(lanes_.Finish());
   TEMPER_RETURN_IF_ERROR(arena_.stream().Synchronize());
-  if (options.trace != nullptr) TEMPER_RETURN_IF_ERROR(TraceBackground(options.trace));
+  if (trace_ != nullptr) TEMPER_RETURN_IF_ERROR(TraceBackground());
   if (replays_ && !arena_.on_host() && pieces_.empty()) TEMPER_RETURN_IF_ERROR(RecordAll());
   return OkStatus();
 }
 
-Status Executor::TraceBackground(Trace* trace) const {
+Status Executor::TraceBackground() const {
   for (size_t lane = 0; lane < kBackgroundLanes; ++lane) {
     Lanes::Clock::time_point busy_until{};
     for (size_t n = 0; n < notes_[lane].size(); ++n) {
@@ -331,8 +331,8 @@ Status Executor::TraceBackground(Trace* trace) const {
       // the sum of them is the time in which the lane was busy.
       if (IsDiskLane(lane)) time.start = std::max(time.start, busy_until);
       busy_until = time.end = std::max(time.start, time.end);
-      trace->Record({b->op, b->phase, b->block, micro_batch, time.start, time.end, b->cost.read + b->cost.written,
-                     b->cost.flops, kQueueOfLane[lane]});
+      trace_->Record({b->op, b->phase, b->block, micro_batch, time.start, time.end, b->cost.read + b->cost.written,
+                      b->cost.flops, kQueueOfLane[lane]});
     }
   }
   return OkStatus();
@@ -382,17 +382,17 @@ Status Executor::Copy(std::span<const HostArray> io, int micro_batch, bool load)
   return OkStatus();
 }
 
-Status Executor::RunInstructions(const Call& call, Trace* trace, size_t* at) {
+Status Executor::RunInstructions(const Call& call, size_t* at) {
   const auto [begin, end] = binding_range_[static_cast<size_t>(call.binding)];
   const auto binding = static_cast<size_t>(call.binding);
-  const auto* const pieces = trace || !replays_ || pieces_.empty() ? nullptr : &pieces_[binding];
+  const auto* const pieces = trace_ != nullptr || !replays_ || pieces_.empty() ? nullptr : &pieces_[binding];
   // A recording holds it.
   const bool noted = pieces != nullptr && !pieces->empty() && pieces->front().recording != nullptr;
   if (!noted) TEMPER_RETURN_IF_ERROR(arena_.stream().Note(names_[binding]));
-  if (pieces == nullptr) return RunRange(begin, end, call, trace, at);
+  if (pieces == nullptr) return RunRange(begin, end, call, at);
   for (const Piece& piece : *pieces) {
     if (piece.recording == nullptr) {
-      TEMPER_RETURN_IF_ERROR(RunRange(piece.begin, piece.end, call, nullptr, at));
+      TEMPER_RETURN_IF_ERROR(RunRange(piece.begin, piece.end, call, at));
       continue;
     }
     TEMPER_RETURN_IF_ERROR(lanes_.Await(Lanes::Foreground::kStream, waits_[*at]));
@@ -403,7 +403,7 @@ Status Executor::RunInstructions(const Call& call, Trace* trace, size_t* at) {
   return OkStatus();
 }
 
-Status Executor::RunRange(size_t begin, size_t end, const Call& call, Trace* trace, size_t* at) {
+Status Executor::RunRange(size_t begin, size_t end, const Call& call, size_t* at) {
   for (size_t i = begin; i < end; ++i, ++*at) {
     const BoundInstruction& b = bound_[i];
     if (b.background) {
@@ -414,8 +414,8 @@ Status Executor::RunRange(size_t begin, size_t end, const Call& call, Trace* tra
     const bool at_host = b.at_host || (b.moves && !StreamOfLane(b.lane));
     if (at_host && b.moves) lanes_.NoteEnqueued(/*on_pinned=*/true);  // it may read what kernels have yet to write
     TEMPER_RETURN_IF_ERROR(lanes_.Await(at_host ? Lanes::Foreground::kHost : Lanes::Foreground::kStream, waits_[*at]));
-    if (const Status status = RunForeground(b, call, trace); !status.ok()) {
-      const bool may_be_of_another = trace == nullptr && !IsCollective(b.op) && !at_host;
+    if (const Status status = RunForeground(b, call); !status.ok()) {
+      const bool may_be_of_another = trace_ == nullptr && !IsCollective(b.op) && !at_host;
       return may_be_of_another ? OrOfEarlier(b.Named(status)) : b.Named(status);
     }
     if (!at_host) lanes_.NoteEnqueued(/*on_pinned=*/b.moves);
@@ -430,13 +430,13 @@ Status Executor::OrOfEarlier(const Status& status) const {
   return earlier.ok() ? status : earlier;
 }
 
-Status Executor::RunForeground(const BoundInstruction& b, const Call& call, Trace* trace) {
-  if (trace == nullptr) return b.kernel->Run(b.Args(*this));
+Status Executor::RunForeground(const BoundInstruction& b, const Call& call) {
+  if (trace_ == nullptr) return b.kernel->Run(b.Args(*this));
   const auto start = std::chrono::steady_clock::now();
   Status status = b.kernel->Run(b.Args(*this));
   if (status.ok()) status = arena_.stream().Synchronize();  // a trace of when work was done, not of when enqueued
-  trace->Record({b.op, b.phase, b.block, call.micro_batch, start, std::chrono::steady_clock::now(),
-                 b.cost.read + b.cost.written, b.cost.flops});
+  trace_->Record({b.op, b.phase, b.block, call.micro_batch, start, std::chrono::steady_clock::now(),
+                  b.cost.read + b.cost.written, b.cost.flops});
   return status;
 }
 

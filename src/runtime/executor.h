@@ -55,16 +55,16 @@ class Executor {
                                                   KernelTable* collectives = nullptr, const FarTiers& far = {});
   ~Executor();
 
-  struct RunOptions {
-    Trace* trace = nullptr;
-    // Called where weights and states are about to change in the schedule; its error ends the run.
-    std::function<Status()> before_update;
-  };
-  // Runs the schedule once. Inputs are read from and outputs written to `io` at the schedule's load and store calls.
+  using BeforeUpdate = std::function<Status()>;
+  // Runs the schedule once, and calls `before_update` where weights and states are about to change; its error ends the
+  // run. Inputs are read from and outputs written to `io` at the schedule's load and store calls.
   // REQUIRES: each array holds its buffer's size for every micro-batch of the schedule.
   // Allocates nothing from the second run on. An error is sticky: later runs return it too.
-  Status Run(std::span<const HostArray> io, const RunOptions& options);
-  Status Run(std::span<const HostArray> io) { return Run(io, RunOptions()); }
+  Status Run(std::span<const HostArray> io, const BeforeUpdate& before_update = nullptr);
+
+  // All further runs record what they do in `trace`, which must outlive them; nullptr: they do not. Costs two readings
+  // of the clock per instruction, and on a device a wait for it.
+  void TraceInto(Trace* trace) { trace_ = trace; }
 
   // Whether consecutive kernels are enqueued as one unit if the arena's stream can record them, from the second run on
   // (the first loads them). A run with a trace enqueues them one by one. On by default.
@@ -98,14 +98,15 @@ class Executor {
   Status RecordAll();
   Status Copy(std::span<const HostArray> io, int micro_batch, bool load);
   const Buffer& BufferOfSize(int buffer, size_t bytes) const;
-  Status Walk(std::span<const HostArray> io, const RunOptions& options);
-  Status RunInstructions(const Call& call, Trace* trace, size_t* at);
-  Status RunRange(size_t begin, size_t end, const Call& call, Trace* trace, size_t* at);
+  Status Walk(std::span<const HostArray> io, const BeforeUpdate& before_update);
+  Status RunInstructions(const Call& call, size_t* at);
+  Status RunRange(size_t begin, size_t end, const Call& call, size_t* at);
   Status OrOfEarlier(const Status& status) const;
-  Status RunForeground(const BoundInstruction& b, const Call& call, Trace* trace);
-  Status TraceBackground(Trace* trace) const;
+  Status RunForeground(const BoundInstruction& b, const Call& call);
+  Status TraceBackground() const;
 
   const Program& program_;
+  Trace* trace_ = nullptr;
   Arena& arena_;
   KernelTable& table_;
   KernelTable* const collectives_;

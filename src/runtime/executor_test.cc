@@ -174,7 +174,7 @@ TEST(Executor, SaysOnceAndInTimeThatWeightsAreAboutToChange) {
     EXPECT_EQ(f.y[7], 15) << "all micro-batches are done";
     return OkStatus();
   };
-  ASSERT_TRUE(f.executor->Run(f.io(), {.before_update = before_update}).ok());
+  ASSERT_TRUE(f.executor->Run(f.io(), before_update).ok());
   EXPECT_EQ(calls, 1);
   EXPECT_EQ(f.watch.events.back(), "run");
   EXPECT_EQ(*(f.watch.events.end() - 2), "before_update");
@@ -182,7 +182,7 @@ TEST(Executor, SaysOnceAndInTimeThatWeightsAreAboutToChange) {
 
 TEST(Executor, AnErrorBeforeTheUpdateLeavesTheWeights) {
   Fixture f;
-  const Status status = f.executor->Run(f.io(), {.before_update = [] { return IoError("the disk is full"); }});
+  const Status status = f.executor->Run(f.io(), [] { return IoError("the disk is full"); });
   EXPECT_EQ(status.code(), StatusCode::kIo);
   EXPECT_EQ(f.executor->BufferView(2).as<float>()[0], 0);
 }
@@ -215,7 +215,8 @@ TEST(Executor, AKernelThatCannotBeMadeIsNamed) {
 TEST(Executor, TracesEveryInstruction) {
   Fixture f;
   Trace trace(4);
-  ASSERT_TRUE(f.executor->Run(f.io(), {.trace = &trace}).ok());
+  f.executor->TraceInto(&trace);
+  ASSERT_TRUE(f.executor->Run(f.io()).ok());
   ASSERT_EQ(trace.events().size(), 4u);
   EXPECT_EQ(trace.dropped(), 1);
   EXPECT_EQ(trace.events()[1].block, 1);

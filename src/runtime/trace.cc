@@ -4,14 +4,18 @@
 
 namespace temper {
 
-Status Trace::WriteChrome(Env& env, const std::string& path) const {
+Status WriteChrome(Env& env, const std::string& path, std::span<const Trace> traces) {
   std::string text;
   OpenTrace(&text);
   using ToSeconds = std::chrono::duration<double>;
   // What ran in the background is recorded when it is waited for: kernels that began later may stand before it.
   auto zero = std::chrono::steady_clock::time_point::max();
-  for (const Event& e : events_) zero = std::min(zero, e.begin);
-  for (const Event& e : events_) {
+  int64_t dropped = 0;
+  for (const Trace& trace : traces) {
+    for (const Trace::Event& e : trace.events()) zero = std::min(zero, e.begin);
+    dropped += trace.dropped();
+  }
+  const auto append = [&](const Trace::Event& e, const std::string& program) {
     AppendTraceRow({.op = e.op,
                     .phase = e.phase,
                     .block = e.block,
@@ -20,10 +24,14 @@ Status Trace::WriteChrome(Env& env, const std::string& path) const {
                     .begin = {ToSeconds(e.begin - zero).count()},
                     .duration = {ToSeconds(e.end - e.begin).count()},
                     .bytes = e.bytes,
-                    .flops = e.flops},
+                    .flops = e.flops,
+                    .program = program},
                    &text);
+  };
+  for (const Trace& trace : traces) {
+    for (const Trace::Event& e : trace.events()) append(e, trace.program());
   }
-  CloseTrace(dropped_, &text);
+  CloseTrace(dropped, &text);
   return WriteTextFileAtomically(env, path, text);
 }
 

@@ -26,7 +26,7 @@ TEST(Trace, WritesJsonThatParsesWithTimesInMicroseconds) {
                   {1024},
                   {5e5}});
   }
-  ASSERT_TRUE(trace.WriteChrome(PosixEnv(), path).ok());
+  ASSERT_TRUE(WriteChrome(PosixEnv(), path, {&trace, 1}).ok());
   const auto json = ReadJsonFile(PosixEnv(), path);
   ASSERT_TRUE(json.ok()) << json.status().message();
   const Json& events = (*json)["traceEvents"];
@@ -51,7 +51,7 @@ TEST(Trace, TimesCountFromWhateverBeganFirst) {
   Trace trace(2);
   trace.Record({Op::kLinear, Phase::kForward, 0, 0, at(30), at(40), {}, {}});
   trace.Record({Op::kFetch, Phase::kForward, 0, 0, at(0), at(35), {}, {}, "read from disk"});
-  ASSERT_TRUE(trace.WriteChrome(PosixEnv(), path).ok());
+  ASSERT_TRUE(WriteChrome(PosixEnv(), path, {&trace, 1}).ok());
   const auto json = ReadJsonFile(PosixEnv(), path);
   ASSERT_TRUE(json.ok()) << json.status().message();
   const Json& events = (*json)["traceEvents"];
@@ -61,15 +61,35 @@ TEST(Trace, TimesCountFromWhateverBeganFirst) {
   EXPECT_EQ(events[1]["tid"], "read from disk");
 }
 
+TEST(Trace, ProgramsAreTheProcessesOfOneFile) {
+  const ScratchFolder folder;
+  const std::string path = folder / "trace.json";
+  const auto now = std::chrono::steady_clock::now();
+  const auto later = now + std::chrono::microseconds(10);
+  std::vector<Trace> traces;
+  traces.emplace_back(1);
+  traces.emplace_back(1, "eval");
+  traces[0].Record({Op::kRelu, Phase::kForward, 0, 0, later, later, {}, {}});
+  for (int i = 0; i < 2; ++i) traces[1].Record({Op::kRelu, Phase::kForward, 0, 0, now, now, {}, {}});
+  ASSERT_TRUE(WriteChrome(PosixEnv(), path, traces).ok());
+  const auto json = ReadJsonFile(PosixEnv(), path);
+  ASSERT_TRUE(json.ok()) << json.status().message();
+  const Json& events = (*json)["traceEvents"];
+  EXPECT_EQ(events[0]["pid"], "train");
+  EXPECT_NEAR(events[0]["ts"].get<double>(), 10, 1e-3);
+  EXPECT_EQ(events[1]["pid"], "eval");
+  EXPECT_EQ((*json)["dropped_events"], 1);
+}
+
 TEST(Trace, AnEmptyTraceAndEventsWithoutLengthParseToo) {
   const ScratchFolder folder;
   const std::string path = folder / "trace.json";
   Trace trace(1);
-  ASSERT_TRUE(trace.WriteChrome(PosixEnv(), path).ok());
+  ASSERT_TRUE(WriteChrome(PosixEnv(), path, {&trace, 1}).ok());
   EXPECT_TRUE(ReadJsonFile(PosixEnv(), path).ok());
   const auto now = std::chrono::steady_clock::now();
   trace.Record({Op::kRelu, Phase::kUpdate, kBlockAfter, 0, now, now, {}, {1}});
-  ASSERT_TRUE(trace.WriteChrome(PosixEnv(), path).ok());
+  ASSERT_TRUE(WriteChrome(PosixEnv(), path, {&trace, 1}).ok());
   const auto json = ReadJsonFile(PosixEnv(), path);
   ASSERT_TRUE(json.ok()) << json.status().message();
   EXPECT_EQ((*json)["traceEvents"][0]["args"]["block"], kBlockAfter);

@@ -48,12 +48,12 @@ Seconds TrainingLoop::Remaining() {
 }
 
 Result<LoopEnd> TrainingLoop::Run() {
-  const Executor::RunOptions options{.trace = p_.trace, .before_update = [this] {
-                                       const double begin = Now();
-                                       Status read = p_.saver.WaitUntilRead();
-                                       waited_ = Now() - begin;
-                                       return read;
-                                     }};
+  const Executor::BeforeUpdate before_update = [this] {
+    const double begin = Now();
+    Status read = p_.saver.WaitUntilRead();
+    waited_ = Now() - begin;
+    return read;
+  };
   // A run that was stopped before a due evaluation catches up on it, so
   // that the next checkpoint has it, as in a run that was never stopped.
   if (progress_.step > 0 && EvaluationDue() && !progress_.eval_loss) {
@@ -62,7 +62,7 @@ Result<LoopEnd> TrainingLoop::Run() {
   }
   TEMPER_ASSIGN_OR_RETURN(bool stopping, p_.peers.Any(Asked()));
   while (!over() && !stopping) {
-    TEMPER_ASSIGN_OR_RETURN(const StepReport report, Step(options));
+    TEMPER_ASSIGN_OR_RETURN(const StepReport report, Step(before_update));
     if (stops_diverged()) {
       if (progress_.unlogged_steps > 0) TEMPER_RETURN_IF_ERROR(Log(report, /*due=*/true));
       TEMPER_RETURN_IF_ERROR(p_.saver.Finish());
@@ -89,9 +89,9 @@ Result<LoopEnd> TrainingLoop::Run() {
   return complete ? LoopEnd::kDone : LoopEnd::kStopped;
 }
 
-Result<StepReport> TrainingLoop::Step(const Executor::RunOptions& options) {
+Result<StepReport> TrainingLoop::Step(const Executor::BeforeUpdate& before_update) {
   const double begin = Now();
-  TEMPER_ASSIGN_OR_RETURN(const StepReport report, p_.trainer.Step(options));
+  TEMPER_ASSIGN_OR_RETURN(const StepReport report, p_.trainer.Step(before_update));
   const double seconds = Now() - begin;
   time_left_.Stepped(Seconds{seconds}, Seconds{std::exchange(waited_, 0)});
   progress_.step = report.step;

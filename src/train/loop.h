@@ -6,7 +6,6 @@
 #include <optional>
 
 #include "base/progress_display.h"
-#include "runtime/trace.h"
 #include "settings/run_config.h"
 #include "train/best_evaluation.h"
 #include "train/divergence.h"
@@ -79,7 +78,6 @@ class TrainingLoop {
     ProgressDisplay& display;
     Peers peers;  // all ranks stop after the same step
     Utilisation* utilisation = nullptr;
-    Trace* trace = nullptr;
     int64_t total_steps = 0, steps_per_epoch = 0;
     Bytes device_peak;
     std::optional<TiersRow> tiers;
@@ -96,7 +94,7 @@ class TrainingLoop {
   const RunProgress& progress() const { return progress_; }
 
  private:
-  Result<StepReport> Step(const Executor::RunOptions& options);
+  Result<StepReport> Step(const Executor::BeforeUpdate& before_update);
   // `due`: with a row in metrics.jsonl.
   Status Log(const StepReport& report, bool due);
   void WarnOfDivergence() const;

@@ -160,7 +160,7 @@ Status Trainer::Restore(int64_t step, const SamplerState& sampler) {
   return OkStatus();
 }
 
-Result<StepReport> Trainer::Step(const Executor::RunOptions& options) {
+Result<StepReport> Trainer::Step(const Executor::BeforeUpdate& before_update) {
   const Peers& peers = spec_.peers;
   const int64_t rows_per_step = spec_.micro_batches * peers.data_ranks * spec_.rows_per_micro_batch;
   const Sampler::Batch batch = sampler_.NextBatch(rows_per_step);
@@ -195,7 +195,7 @@ Result<StepReport> Trainer::Step(const Executor::RunOptions& options) {
   const int64_t rows_of_all = peers.data_ranks * spec_.rows_per_micro_batch;  // of a micro-batch
   experts_.Seed(scalars[kScalarTokenCount], (batch.rows + rows_of_all - 1) / rows_of_all);
 
-  TEMPER_RETURN_IF_ERROR(executor_.Run(io_, options));
+  TEMPER_RETURN_IF_ERROR(executor_.Run(io_, before_update));
 
   batches_.AddReports(&report.reports);
   const auto sums = std::span(report.reports).first(reported_.size());

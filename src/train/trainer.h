@@ -86,7 +86,7 @@ class Trainer {
 
   // One optimizer step. Errors: a loss or norm that is not finite, naming the rows of the data; the weights are then
   // invalid and must not be saved.
-  Result<StepReport> Step(const Executor::RunOptions& options);
+  Result<StepReport> Step(const Executor::BeforeUpdate& before_update);
 
   int64_t step() const { return step_; }
   const Sampler& sampler() const { return sampler_; }

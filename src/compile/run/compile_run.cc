@@ -158,16 +158,15 @@ class RunSearch {
     TEMPER_ASSIGN_OR_RETURN(Way* const plain, Plain(rank));
     TEMPER_ASSIGN_OR_RETURN(const Room room, RoomFor(rank, plain, as_asked_.memory));
     TEMPER_ASSIGN_OR_RETURN(const CompiledPrograms* const step, Find(rank, plain));
-    const uint64_t hash = ProgramHash(step->programs.first());
     CompiledRun run;
     if (room.limits) {
       TEMPER_ASSIGN_OR_RETURN(run, Within(rank, room, plain));
-      run.hash_without_limits = hash;
+      run.hashes_without_limits = HashesOf(step->programs);
     } else {
       TEMPER_ASSIGN_OR_RETURN(const CompiledPrograms* const packed, FindPacked(rank, plain));
       if (packed != nullptr) {
         TEMPER_ASSIGN_OR_RETURN(run, Packed(rank, *packed, *step));
-        run.hash_without_limits = hash;
+        run.hashes_without_limits = HashesOf(step->programs);
       } else {
         TEMPER_ASSIGN_OR_RETURN(run, frame_.Finished(rank, *step, as_asked_.memory));
       }
@@ -175,7 +174,7 @@ class RunSearch {
     }
     if (run.memory.choice.casts && as_asked_.memory.matrices == TrainedMatrices::kCast) {
       TEMPER_ASSIGN_OR_RETURN(const CompiledPrograms* const stored, Find(rank, &stored_));
-      run.hash_without_limits = ProgramHash(stored->programs.first());
+      run.hashes_without_limits = HashesOf(stored->programs);
     }
     return run;
   }

@@ -30,9 +30,9 @@ struct CompiledRun {
   // Bytes of second layouts of frozen weights (compile/memory/pack_weights.h) and of packed copies of trained ones
   // (pack_operands.h); nullopt: none are packed.
   std::optional<Bytes> packed;
-  // The hash of the Program without limits, casts and packing of weights, if CompileWithin set limits, or weights are
+  // Hashes of the Programs without limits, casts and packing of weights, if CompileWithin set limits, or weights are
   // cast or packed. That changes no bit of a result, so two runs that differ only in it count as the same.
-  std::optional<uint64_t> hash_without_limits;
+  std::optional<ProgramHashes> hashes_without_limits;
   std::vector<std::string> trained;   // names of all trainable values; a stage of a pipeline has only some of them
   std::vector<std::string> distinct;  // weights and adapters of one block of each kind, and those outside of blocks
   std::vector<StoredWeight> stored;   // the tensors of what is trained in a model's or an adapter's files
@@ -43,6 +43,8 @@ struct CompiledRun {
   ModelWork work;                   // per token, over all blocks and the head
 
   const Program& train() const { return programs.first(); }
+  // What a run that goes on from a checkpoint must have alike to give the same bits.
+  ProgramHashes Hashes() const { return hashes_without_limits ? *hashes_without_limits : HashesOf(programs); }
   std::optional<PipelineFacts> pipeline;  // if there are stages
   std::string MemoryText() const;         // the tiers of values, and why, or that weights are packed; "": neither
   // The number of ranks with different rows, and this rank's index among them.

@@ -100,7 +100,7 @@ TEST(CompiledRun, StagesCompiledTogetherEqualThoseOfTheirRanks) {
                         own = Must(CompileWithin(memory, *model, config, kRanks, 2 * stage));
       EXPECT_EQ(PrintProgram(run.train()), PrintProgram(own.train()));
       EXPECT_EQ(run.limited_because, own.limited_because);
-      EXPECT_EQ(run.hash_without_limits, own.hash_without_limits);
+      EXPECT_EQ(run.hashes_without_limits, own.hashes_without_limits);
       limited += !run.limited_because.empty();
     }
   }
@@ -132,7 +132,7 @@ TEST(CompiledRun, PacksFrozenWeightsWhereThereIsRoomForTheirSecondLayout) {
   };
   const CompiledRun plain = compile(GiB(8), false), packed = compile(GiB(8), true);
   EXPECT_EQ(plain.packed, std::nullopt);
-  EXPECT_EQ(plain.hash_without_limits, std::nullopt);
+  EXPECT_EQ(plain.hashes_without_limits, std::nullopt);
   constexpr int64_t kBlocks = 2 * (2 * 512 * 512 + 2 * 256 * 512 + 3 * 1024 * 512), kHead = 64 * 512;
   constexpr int64_t kMatrices = kBlocks + kHead, kQkv = 2 * 512 * 512;
   const int64_t second = 2 * (kMatrices - kQkv);
@@ -141,7 +141,7 @@ TEST(CompiledRun, PacksFrozenWeightsWhereThereIsRoomForTheirSecondLayout) {
   const Bytes more = packed.train().arena_bytes - plain.train().arena_bytes;
   EXPECT_LE(more.v, second + 2 * second / 400) << "one copy, and the lines of the other";
   EXPECT_GT(more.v, second / 2) << "but for the scratch of packing";
-  EXPECT_EQ(packed.hash_without_limits, ProgramHash(plain.train())) << "they resume each other";
+  EXPECT_EQ(packed.hashes_without_limits, HashesOf(plain.programs)) << "they resume each other";
   EXPECT_NE(ProgramHash(packed.train()), ProgramHash(plain.train()));
 
   const auto expect_plain = [&](const CompiledRun& run) {
@@ -209,21 +209,21 @@ TEST(CompiledRun, PacksWhatAFullRunReadsSeveralTimesAsFarAsItFits) {
   EXPECT_GE(all.packed->v, copies);
   EXPECT_LE(all.packed->v, copies + copies / 200) << "a line beside each panel";
   EXPECT_NE(all.MemoryText().find("weights are packed for products once per step"), std::string::npos);
-  EXPECT_EQ(all.hash_without_limits, ProgramHash(plain.train())) << "they resume each other";
+  EXPECT_EQ(all.hashes_without_limits, HashesOf(plain.programs)) << "they resume each other";
 
   // Casts count as the run that stores its weights, packed or not.
   config.memory.bf16_weights = TrainedMatrices::kCast;
   const CompiledRun cast = compile(true);
   EXPECT_TRUE(packs_operands(cast));
-  EXPECT_EQ(cast.hash_without_limits, ProgramHash(plain.train()));
-  EXPECT_EQ(compile(false).hash_without_limits, ProgramHash(plain.train()));
+  EXPECT_EQ(cast.hashes_without_limits, HashesOf(plain.programs));
+  EXPECT_EQ(compile(false).hashes_without_limits, HashesOf(plain.programs));
   config.memory.bf16_weights = TrainedMatrices::kAuto;
 
   config.memory.device = Bytes{all.train().arena_bytes.v - 1};
   const CompiledRun some = compile(true);
   EXPECT_TRUE(packs_operands(some));
   EXPECT_EQ(some.packed, std::nullopt) << "no weights stay packed";
-  EXPECT_EQ(some.hash_without_limits, ProgramHash(plain.train()));
+  EXPECT_EQ(some.hashes_without_limits, HashesOf(plain.programs));
   EXPECT_LE(some.train().arena_bytes, *config.memory.device);
 
   config.memory.device = plain.train().arena_bytes;
@@ -290,7 +290,7 @@ TEST_F(LimitedRun, CountsAsTheSameRunWhereItsWeightsAreCast) {
   const CompiledRun stored = Must(Compile(GiB(8), std::nullopt));
   config_.memory.bf16_weights = TrainedMatrices::kCast;
   const CompiledRun cast = Must(Compile(GiB(8), std::nullopt));
-  EXPECT_EQ(cast.hash_without_limits, ProgramHash(stored.train()));
+  EXPECT_EQ(cast.hashes_without_limits, HashesOf(stored.programs));
   EXPECT_NE(ProgramHash(cast.train()), ProgramHash(stored.train()));
   EXPECT_EQ(cast.memory.choice.ToString(), "none, bf16 weights cast");
 
