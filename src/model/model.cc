@@ -90,6 +90,9 @@ void TrainAllWeights(Graph* graph) {
   for (ValueId id = 0; id < graph->num_values(); ++id) {
     if (graph->value(id).role == Role::kWeight) graph->value(id).trainable = true;
   }
+  for (const Node& node : graph->nodes()) {
+    if (node.op == Op::kScaleBy) graph->value(node.inputs[1]).trainable = false;
+  }
 }
 
 }  // namespace temper

@@ -113,7 +113,7 @@ int64_t NumActiveParameters(const Model& model);
 // "1235.81 M parameters", "30532.12 M parameters, 3350.00 M active".
 std::string ParametersText(int64_t parameters, int64_t active);
 
-// Marks every weight source as trainable (full fine-tuning).
+// Marks every weight source as trainable (full fine-tuning), but for the factors of scale_by, which no method trains.
 void TrainAllWeights(Graph* graph);
 
 }  // namespace temper

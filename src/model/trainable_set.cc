@@ -39,6 +39,7 @@ class CopySelector {
   CopySelector(const Model& model, const LoraConfig& config, const std::string& file)
       : model_(model), names_(config.saved_names()), file_(file), head_(model.modules().back()) {
     for (const WeightDeclaration& w : model.weights()) {
+      if (w.fixed) continue;
       std::string path = ModuleOf(w.name);
       paths_.insert(path);
       for (size_t dot = path.rfind('.'); dot != std::string::npos; dot = path.rfind('.')) {
@@ -55,6 +56,7 @@ class CopySelector {
     TEMPER_RETURN_IF_ERROR(CheckNames());
     std::vector<TrainedCopy> copies;
     for (const WeightDeclaration& w : model_.weights()) {
+      if (w.fixed) continue;
       const bool is_table = tied_ && w.name == head_.weights.front();
       if (is_table && stays_tied_) {
         TEMPER_RETURN_IF_ERROR(Add(w, w.name, Readers::kAll, &copies));
@@ -164,8 +166,10 @@ Status CheckApart(const TrainableSet& set, const std::string& file) {
 }  // namespace
 
 int64_t TrainableSet::Parameters(const Model& model) const {
-  if (all_weights) return NumParameters(model);
   int64_t n = 0;
+  if (all_weights) {
+    for (const WeightDeclaration& w : model.weights()) n += w.fixed ? 0 : w.shape.elements();
+  }
   for (const LoraModule& m : adapters) n += m.ranks() * (m.in + m.out);
   for (const TrainedCopy& copy : copies) n += copy.shape.elements();
   return n;

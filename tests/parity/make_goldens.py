@@ -61,6 +61,7 @@ ADAPTERS = {
     # q, v and k dealt by device; a head with a bias.
     "lora_codegen": ("codegen", dict(r=2, lora_alpha=4, target_modules="all-linear")),
     "lora_phi_head": ("phi", dict(r=2, lora_alpha=4, target_modules=["q_proj", "fc2", "lm_head"])),
+    "lora_gemma4": ("gemma4", dict(r=2, lora_alpha=4, target_modules="all-linear")),
     "lora_biogpt_head": ("biogpt", dict(r=2, lora_alpha=4, target_modules=["q_proj", "fc2", "output_projection"])),
     # Parameters of experts and routers, which all-linear and the names of older classes mean, too.
     "lora_mixtral": ("mixtral", dict(r=2, lora_alpha=4, target_modules=["q_proj", "w1", "w2", "w3"])),
@@ -95,7 +96,7 @@ QUERIES = ("q_proj", "c_attn.weight", "c_attn.lora", "query_key_value.weight", "
 TARGETS = {"nemotron_h": ["in_proj", "up_proj", "down_proj", "q_proj", "k_proj", "v_proj", "o_proj"]}
 
 # Models whose curves train on the same rows, which are goldens of their own.
-SHARED_ROWS = ("arcee", "biogpt", "codegen", "cohere", "cohere_compass", "cwm", "ernie4_5", "exaone", "exaone4", "falcon", "gpt_bigcode",
+SHARED_ROWS = ("arcee", "biogpt", "codegen", "cohere", "cohere_compass", "cwm", "ernie4_5", "exaone", "exaone4", "falcon", "gemma4", "gpt_bigcode",
                "gpt_neo", "gptj", "granite_hybrid", "helium", "hunyuan", "hyperclovax", "jais2", "lfm2", "mixtral", "nanochat", "nemotron",
                "nemotron_h", "olmo", "olmoe", "openai_gpt", "persimmon", "phi", "qwen2_moe", "qwen3_5", "qwen3_moe", "stablelm", "vaultgemma")
 
@@ -454,7 +455,8 @@ def write_generation(out):
             ("mistral_window", None, 200), ("glm4", None, 200), ("olmo3", None, 200), ("phi3_longrope_far", None, 200),
             ("smollm3", None, 200), ("ministral3", None, 200), ("cohere2", None, 200), ("starcoder2", None, 200),
             ("gpt2", None, 50), ("gpt_neox", None, 200), ("gemma", None, 200), ("gemma2", None, 200),
-            ("gemma3", None, 200), ("granite", None, 200), *((model, None, 50) for model in SHARED_ROWS),
+            ("gemma3", None, 200), ("granite", None, 200), ("gemma4", None, 200), ("gemma4_unified", None, 200),
+            *((model, None, 50) for model in SHARED_ROWS if model != "gemma4"),
             # Past the length where the embedding changes.
             ("phi3_longrope_mixed", None, 50), ("llama_rope_dynamic", None, 50)):
         if (name, adapter) in known:
