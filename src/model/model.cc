@@ -71,7 +71,7 @@ Result<double> ReadDropout(const Json& config, const char* key, double fallback,
 
 int64_t NumParameters(const Model& model) {
   int64_t n = 0;
-  for (const WeightDeclaration& w : model.weights()) n += w.shape.elements();
+  for (const WeightDeclaration& w : model.weights()) n += w.fixed ? 0 : w.shape.elements();
   return n;
 }
 

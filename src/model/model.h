@@ -106,7 +106,7 @@ inline bool IsSane(int64_t size, int64_t most) {
 Result<double> ReadDropout(const Json& config, const char* key, double fallback, const std::string& where,
                            ModelFacts* facts);
 
-// The number of elements of all weights.
+// The number of elements of all weights that a method may train.
 int64_t NumParameters(const Model& model);
 // Those that a token passes: of experts the active ones.
 int64_t NumActiveParameters(const Model& model);

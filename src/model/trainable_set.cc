@@ -166,10 +166,8 @@ Status CheckApart(const TrainableSet& set, const std::string& file) {
 }  // namespace
 
 int64_t TrainableSet::Parameters(const Model& model) const {
+  if (all_weights) return NumParameters(model);
   int64_t n = 0;
-  if (all_weights) {
-    for (const WeightDeclaration& w : model.weights()) n += w.fixed ? 0 : w.shape.elements();
-  }
   for (const LoraModule& m : adapters) n += m.ranks() * (m.in + m.out);
   for (const TrainedCopy& copy : copies) n += copy.shape.elements();
   return n;

@@ -1,5 +1,5 @@
-// add, scales, cast, slices of rows and columns, select, relu, its square, gelu, swiglu, dropout: ops that move elements, or compute each from
-// those in its place.
+// add, scales, cast, slices of rows and columns, select, relu, its square, gelu, swiglu, dropout: ops that move
+// elements, or compute each from those in its place.
 #include <gtest/gtest.h>
 
 #include <array>

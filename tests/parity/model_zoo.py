@@ -71,6 +71,8 @@ TINY_NEO = dict(TINY, max_position_embeddings=64, num_key_value_heads=None, laye
 TINY_PARTS = dict(vocab_size=32, hidden_size=16, intermediate_size=24, num_attention_heads=4, num_key_value_heads=2,
                   head_dim=4, max_position_embeddings=256, layer_norm_epsilon=1e-3, pad_token_id=0, bos_token_id=1,
                   eos_token_id=2)
+TINY_GEMMA4 = dict(vocab_size=32, hidden_size=12, intermediate_size=12, num_attention_heads=2, num_key_value_heads=1,
+                   sliding_window=6, tie_word_embeddings=False, rope_parameters=None)
 PLAIN_ROPE = {"rope_type": "default", "rope_theta": 10000.0}
 
 # With head_dim 16 the wavelengths are 6.3, 19.9, 62.8, 199, ...: below 128/4 kept, above 128/1 divided by the factor,
@@ -83,8 +85,6 @@ LLAMA3_ROPE = {
     "high_freq_factor": 4.0,
     "original_max_position_embeddings": 128,
 }
-
-GEMMA4_LAYERS = ["sliding_attention", "full_attention", "sliding_attention", "sliding_attention", "full_attention"]
 
 MODELS = {
     # Plain multi-head attention, untied; nothing is a multiple of 16, so kernels' tails run.
@@ -311,26 +311,27 @@ MODELS = {
         TINY, head_dim=8, linear_num_key_heads=2, linear_num_value_heads=2, linear_key_head_dim=8,
         linear_value_head_dim=4, linear_conv_kernel_dim=3, full_attention_interval=2, attention_bias=True,
         tie_word_embeddings=True)),
-    # As E2B: vectors for each layer, keys and values that the last layers take, whose MLPs are twice as wide.
+    # As E2B: vectors for each layer; keys and values that the last layers take, whose MLPs are twice as wide.
     "gemma4": ("gemma4_text", dict(
-        TINY, num_hidden_layers=5, head_dim=8, global_head_dim=12, sliding_window=6, hidden_size_per_layer_input=4,
+        TINY_GEMMA4, num_hidden_layers=5, head_dim=4, global_head_dim=8, hidden_size_per_layer_input=4,
         vocab_size_per_layer_input=32, num_kv_shared_layers=2, use_double_wide_mlp=True, final_logit_softcapping=3.0,
-        tie_word_embeddings=False, layer_types=GEMMA4_LAYERS, rope_parameters={
+        layer_types=["sliding_attention", "sliding_attention", "full_attention", "sliding_attention", "full_attention"],
+        rope_parameters={
             "sliding_attention": {"rope_type": "default", "rope_theta": 500.0},
             "full_attention": {"rope_type": "proportional", "partial_rotary_factor": 0.5, "rope_theta": 2000.0}})),
     # As 31B: neither of these; layers of full attention have no values of their own, and other KV heads.
     "gemma4_k_eq_v": ("gemma4_text", dict(
-        TINY, head_dim=4, global_head_dim=8, sliding_window=5, hidden_size_per_layer_input=0, attention_k_eq_v=True,
-        num_global_key_value_heads=1, attention_bias=True, hidden_activation="gelu", tie_word_embeddings=True,
-        layer_types=["sliding_attention", "full_attention"], rope_parameters=None)),
+        TINY_GEMMA4, vocab_size=16, num_hidden_layers=2, num_key_value_heads=2, head_dim=4, global_head_dim=8,
+        hidden_size_per_layer_input=0, attention_k_eq_v=True, num_global_key_value_heads=1, attention_bias=True,
+        hidden_activation="gelu", tie_word_embeddings=True, layer_types=["sliding_attention", "full_attention"])),
     "gemma4_per_layer": ("gemma4_text", dict(
-        TINY_LAYER, head_dim=4, global_head_dim=8, hidden_size_per_layer_input=6, vocab_size_per_layer_input=40,
-        layer_types=["full_attention"], tie_word_embeddings=True, rope_parameters=None)),
-    # As 12B, whose class is its own; keys that are values are shared, too.
+        TINY_GEMMA4, vocab_size=16, num_hidden_layers=1, head_dim=4, global_head_dim=8, hidden_size_per_layer_input=6,
+        vocab_size_per_layer_input=20, sliding_window=64, layer_types=["full_attention"], tie_word_embeddings=True)),
+    # As 12B, whose class is its own; keys that are values are shared.
     "gemma4_unified": ("gemma4_unified_text", dict(
-        TINY, num_hidden_layers=5, head_dim=8, global_head_dim=12, sliding_window=6, attention_k_eq_v=True,
-        num_global_key_value_heads=1, num_kv_shared_layers=2, use_double_wide_mlp=False, tie_word_embeddings=False,
-        layer_types=GEMMA4_LAYERS, rope_parameters=None)),
+        TINY_GEMMA4, num_hidden_layers=3, head_dim=4, global_head_dim=8, attention_k_eq_v=True,
+        num_global_key_value_heads=1, num_kv_shared_layers=1,
+        layer_types=["sliding_attention", "full_attention", "full_attention"])),
     # Experts in all blocks, or in one of two.
     "mixtral": ("mixtral", dict(TINY, num_local_experts=4, num_experts_per_tok=2)),
     "mixtral_window": ("mixtral", dict(TINY_LAYER, num_local_experts=3, num_experts_per_tok=1, sliding_window=5,
@@ -396,7 +397,7 @@ VISION = {
     "gemma3": dict(image_token_index=5, boi_token_index=6, eoi_token_index=7, mm_tokens_per_image=4, vision_config=dict(
         model_type="siglip_vision_model", hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=1,
         image_size=4, patch_size=2)),
-    "gemma4": dict(image_token_id=5, video_token_id=6, audio_token_id=7, audio_config=None, vision_config=dict(
+    "gemma4": dict(image_token_id=1, video_token_id=2, audio_token_id=2, audio_config=None, vision_config=dict(
         hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=1, num_key_value_heads=1, head_dim=8,
         patch_size=2, position_embedding_size=4, pooling_kernel_size=1)),
     "qwen3_5": dict(image_token_id=5, video_token_id=6, vision_start_token_id=7, vision_end_token_id=8, vision_config=dict(
@@ -570,12 +571,6 @@ def save_storage_forms(models):
         save(build(name).to(torch.bfloat16), folder)
         write_json(folder / "config.json", config_v4(json.loads((folder / "config.json").read_text())))
         forms[folder.name] = name
-    # Sizes of layers of full attention by keys of their own, as Google's files have them.
-    folder = form("gemma4_k_eq_v", "global_keys", torch.bfloat16)
-    config = json.loads((folder / "config.json").read_text())
-    heads = config.pop("per_layer_config")["1"]
-    config.update(global_head_dim=heads["head_dim"], num_global_key_value_heads=heads["num_key_value_heads"])
-    write_json(folder / "config.json", config)
     # Names of files as the Hub has them; and as transformers 5 has them in memory, where config.json says nothing of the
     # head, which the file has.
     for name, (_, text) in MULTIMODAL.items():

@@ -123,8 +123,8 @@ void ShardSliceColumns(ShardingSink& sink) {
 }
 Result<Types> InferSliceColumnsBackward(const Types& in, const Attributes& a) {
   const bool acc = a.Flag("acc");
-  const bool good = in.size() == 1u + acc && IsMatrix(in[0]) && IsFloat(in[0]) &&
-                    in[0].shape[1] <= a.Int("columns") && a.Int("begin") <= a.Int("columns") - in[0].shape[1];
+  const bool good = in.size() == 1u + acc && IsMatrix(in[0]) && IsFloat(in[0]) && in[0].shape[1] <= a.Int("columns") &&
+                    a.Int("begin") <= a.Int("columns") - in[0].shape[1];
   if (!good) return BadOperands(Op::kSliceColumnsBackward, "(d_y_TC, [acc_TD]) with begin + C <= D", in, a);
   const TensorType d_x{in[0].dtype, {in[0].shape[0], a.Int("columns")}};
   if (acc && !(in[1] == d_x)) return BadOperands(Op::kSliceColumnsBackward, "acc like d_x", in, a);
