@@ -72,7 +72,7 @@ TINY_PARTS = dict(vocab_size=32, hidden_size=16, intermediate_size=24, num_atten
                   head_dim=4, max_position_embeddings=256, layer_norm_epsilon=1e-3, pad_token_id=0, bos_token_id=1,
                   eos_token_id=2)
 TINY_GEMMA4 = dict(vocab_size=32, hidden_size=12, intermediate_size=12, num_attention_heads=2, num_key_value_heads=1,
-                   sliding_window=6, tie_word_embeddings=False, rope_parameters=None)
+                   rms_norm_eps=0.02, sliding_window=6, tie_word_embeddings=False, rope_parameters=None)
 PLAIN_ROPE = {"rope_type": "default", "rope_theta": 10000.0}
 
 # With head_dim 16 the wavelengths are 6.3, 19.9, 62.8, 199, ...: below 128/4 kept, above 128/1 divided by the factor,
@@ -313,7 +313,7 @@ MODELS = {
         tie_word_embeddings=True)),
     # As E2B: vectors for each layer; keys and values that the last layers take, whose MLPs are twice as wide.
     "gemma4": ("gemma4_text", dict(
-        TINY_GEMMA4, num_hidden_layers=5, head_dim=4, global_head_dim=8, hidden_size_per_layer_input=4,
+        TINY_GEMMA4, num_hidden_layers=5, head_dim=8, global_head_dim=12, hidden_size_per_layer_input=6,
         vocab_size_per_layer_input=32, num_kv_shared_layers=2, use_double_wide_mlp=True, final_logit_softcapping=3.0,
         layer_types=["sliding_attention", "sliding_attention", "full_attention", "sliding_attention", "full_attention"],
         rope_parameters={
