@@ -121,7 +121,7 @@ const Family* FamilyOfType(std::string_view type) {
 }
 
 // With the reader of its family, if that reads it at all.
-Result<std::unique_ptr<Model>> Read(const Family& family, const Json& config, const std::string& where) {
+Result<std::unique_ptr<Model>> ReadWith(const Family& family, const Json& config, const std::string& where) {
   const bool by_layer = family.read == ReadGemma4 || family.read == ReadGemma4Unified;
   if (!by_layer && config.contains("per_layer_config") && !config["per_layer_config"].is_null()) {
     return Unsupported(where + ": per_layer_config (sizes that differ by layer) is not supported");
@@ -147,7 +147,7 @@ Result<std::unique_ptr<Model>> ReadMultimodal(const Family& family, const Json& 
   // The outer key decides. Files of transformers 4 may have neither: then it is the text model's own default, as there.
   const auto tied = config.find("tie_word_embeddings");
   if (tied != config.end() && !tied->is_null()) text["tie_word_embeddings"] = *tied;
-  TEMPER_ASSIGN_OR_RETURN(std::unique_ptr<Model> model, Read(*of_text, text, inside));
+  TEMPER_ASSIGN_OR_RETURN(std::unique_ptr<Model> model, ReadWith(*of_text, text, inside));
   return MakeNested(std::move(model), std::string(family.architecture), family.names);
 }
 
@@ -235,7 +235,7 @@ Result<std::unique_ptr<Model>> ModelFromConfig(const Json& config, const std::st
     return Unsupported(
         fmt::format("{}: {} has no text_config; its keys belong at the top of the file", where, family->architecture));
   }
-  return Read(*family, config, where);
+  return ReadWith(*family, config, where);
 }
 
 }  // namespace temper

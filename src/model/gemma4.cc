@@ -1,8 +1,8 @@
 // Gemma 4 (Gemma Team 2026; transformers, Gemma4ForCausalLM, the text model of Gemma4ForConditionalGeneration; of the
-// 12B size Gemma4UnifiedForCausalLM): as Gemma 3, with norms that scale by w, norms of values, and scores that are not
-// scaled. Layers of full attention have heads of another size, whose first pairs turn, and perhaps no product for
-// values. The last layers may take keys and values of earlier ones, and each block may add a vector of its own for each
-// token. A block's result is multiplied by a number of the file.
+// 12B size Gemma4UnifiedForCausalLM and Gemma4UnifiedForConditionalGeneration): as Gemma 3, with norms that scale by w,
+// norms of values, and scores that are not scaled. Layers of full attention have heads of another size, whose first
+// pairs turn, and perhaps no product for values. The last layers may take keys and values of earlier ones, and each
+// block may add a vector of its own for each token. A block's result is multiplied by a number of the file.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -133,8 +133,10 @@ Result<PerLayerSpec> ReadPerLayer(const Json& config, const DecoderSpec& s, cons
   return spec;
 }
 
-Result<std::unique_ptr<Model>> ReadGemmas4(const Json& config, const char* architecture, int64_t max_positions,
+Result<std::unique_ptr<Model>> ReadGemmas4(const Json& file, const char* architecture, int64_t max_positions,
                                            int64_t default_window, bool per_layer, const std::string& where) {
+  Json config = file;  // rotary embeddings are in rope_parameters alone
+  for (const char* const key : {"rope_theta", "rope_scaling", "partial_rotary_factor"}) config.erase(key);
   DecoderDefaults defaults = {.keys = {.activation = "hidden_activation"},
                               .vocab = 262144,
                               .hidden = 2304,

@@ -144,7 +144,9 @@ TEST(HybridConfig, Gemma4sHeadsOfFullAttentionStandAtTheTopOrByLayer) {
   at_top["attention_k_eq_v"] = false;
   EXPECT_EQ(ShapeOf(*Read(at_top), "model.layers.2.self_attn.k_proj.weight"), Shape({64, 64}));
   by_layer["per_layer_config"]["2"]["sliding_window"] = 7;
-  ExpectRefused(by_layer, "sliding_window", 512, StatusCode::kUnsupported);
+  const auto refused = ModelFromConfig(by_layer, "config.json");
+  ASSERT_FALSE(refused.ok());
+  EXPECT_NE(refused.status().message().find("sets sliding_window of layer 2"), std::string::npos);
   by_layer["per_layer_config"]["2"] = {{"head_dim", 16}};
   ExpectRefused(by_layer, "per_layer_config", by_layer["per_layer_config"], StatusCode::kUnsupported);
   by_layer["per_layer_config"] = {{"5", {{"head_dim", 32}}}};
