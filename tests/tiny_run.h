@@ -119,6 +119,16 @@ inline std::string Gemma3ConfigText() {
       "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 32, "intermediate_size": 128,
       "max_position_embeddings": 256, "query_pre_attn_scalar": 20, "sliding_window": 20, "sliding_window_pattern": 2})";
 }
+// Per-layer embeddings; two blocks that make keys and values, and two, with a wider MLP, that take them; heads of two
+// sizes. Norms of small sums would make rounding grow from step to step, hence the large epsilon.
+inline std::string Gemma4ConfigText() {
+  return R"({"architectures": ["Gemma4ForCausalLM"], "vocab_size": 160, "hidden_size": 64, "num_hidden_layers": 4,
+      "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16, "global_head_dim": 32,
+      "intermediate_size": 64, "use_double_wide_mlp": true, "num_kv_shared_layers": 2, "rms_norm_eps": 0.1,
+      "hidden_size_per_layer_input": 16, "vocab_size_per_layer_input": 160, "max_position_embeddings": 256,
+      "sliding_window": 20, "layer_types": ["sliding_attention", "full_attention", "sliding_attention",
+      "full_attention"]})";
+}
 // Learned positions, one projection for q, k and v, weights that files store transposed.
 inline std::string Gpt2ConfigText() {
   return R"({"architectures": ["GPT2LMHeadModel"], "vocab_size": 160, "n_embd": 64, "n_layer": 3, "n_head": 4,

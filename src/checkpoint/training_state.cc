@@ -19,7 +19,8 @@
 namespace temper {
 namespace {
 
-// A trainable value and where its f32 numbers and the optimizer's states live.
+// A value that is saved, and where its f32 numbers and the optimizer's states live: a trainable one, or a number of the
+// model's files that a full run leaves as it is.
 struct Trained {
   const Buffer* own = nullptr;
   const Buffer* master = nullptr;  // null where `own` is f32 itself
@@ -35,7 +36,9 @@ void ForStateNames(const std::string& value, const Body& body) {
   }
 }
 
-std::vector<Trained> TrainedValues(const Program& program) {
+std::vector<Trained> TrainedValues(const Program& program, std::span<const StoredWeight> weights) {
+  std::set<std::string_view> stored;
+  for (const StoredWeight& w : weights) stored.insert(w.name);
   std::map<std::string_view, const Buffer*> buffers;
   for (const Buffer& b : program.buffers) buffers[b.name] = &b;
   const auto find = [&](const std::string& name) {
@@ -44,7 +47,7 @@ std::vector<Trained> TrainedValues(const Program& program) {
   };
   std::vector<Trained> trained;
   for (const Buffer& b : program.buffers) {
-    if (!b.trainable) continue;
+    if (!b.trainable && !(b.role == Role::kWeight && stored.contains(b.name))) continue;
     Trained t{.own = &b, .master = find(MasterName(b.name))};
     ForStateNames(b.name, [&](const std::string& name) {
       if (const Buffer* const state = find(name)) t.states.push_back(state);
@@ -156,7 +159,7 @@ std::vector<CheckpointTensor> TrainingState(const Program& program, const Buffer
                                             std::span<const StoredWeight> weights, int rank, int ranks) {
   const std::string state_file = fmt::format("state-{:05}-of-{:05}.safetensors", rank, ranks);
   const std::string weights_file = ranks == 1 ? kModelWeightsFile : state_file;
-  const std::vector<Trained> trained = TrainedValues(program);
+  const std::vector<Trained> trained = TrainedValues(program, weights);
   Sources sources(weights);
   std::vector<CheckpointTensor> parts;
   for (const Kept& kept : KeptOf(trained)) {
@@ -255,7 +258,7 @@ Status RestoreTrainingState(const CheckpointReader& checkpoint, const Program& p
                             const std::vector<std::string>& trained) {
   Sources sources(weights);
   TEMPER_RETURN_IF_ERROR(CheckNames(checkpoint, TrainingState(program, buffer, weights), trained, sources));
-  const std::vector<Trained> values = TrainedValues(program);
+  const std::vector<Trained> values = TrainedValues(program, weights);
   const std::vector<Kept> all = KeptOf(values);
   Bytes done{}, total{};
   for (const Kept& kept : all) total += kept.buffer->type.bytes();

@@ -70,6 +70,8 @@ TEST(RuleFacts, EveryForwardOpThatComputesStatesTheArithmeticOfTheModel) {
 TEST(RuleFacts, WhatIsMeasuredFitsTheOp) {
   // Tables, parts and single numbers: their time is that of what they move.
   const std::set<Op> at_the_rate_of_memory = {Op::kSliceRows,
+                                              Op::kSliceColumns,
+                                              Op::kSliceColumnsBackward,
                                               Op::kUnstack,
                                               Op::kUnstackBackward,
                                               Op::kRopeTable,

@@ -216,6 +216,8 @@ bool IsFreeDim(const Case& c, size_t k, int dim) {
   if (c.op == Op::kEmbedding) return k == 0 && dim == 0;    // the vocabulary
   if (c.op == Op::kSumRows) return k == 0 && dim == 0;      // the rows that are summed
   if (c.op == Op::kSliceRows) return k == 0 && dim == 0;    // the rows that are left out
+  // The columns that are left out, and how many there are.
+  if (c.op == Op::kSliceColumns || c.op == Op::kSliceColumnsBackward) return k == 0 && dim == 1;
   if (c.op == Op::kGroupedLinear || c.op == Op::kGroupedLinearDx) return k == 1 && dim == 0;  // the experts
   if (c.op == Op::kRoute) return dim == 1 && c.inputs.size() == 1;                            // the experts
   // Experts, some of which may be others.
@@ -318,6 +320,14 @@ TEST(Rule, RefusesValuesOfAttributesThatMakeNoSense) {
   refused(Op::kSliceRows, {kX}, slice, "begin", int64_t{5});
   refused(Op::kSliceRows, {kX}, slice, "count", huge);
   refused(Op::kSliceRows, {kX}, slice, "begin", huge);
+  const Attributes columns = {{"begin", int64_t{6}}, {"count", int64_t{2}}};
+  refused(Op::kSliceColumns, {kX}, columns, "begin", int64_t{7});
+  refused(Op::kSliceColumns, {kX}, columns, "count", huge);
+  refused(Op::kSliceColumns, {kX}, columns, "begin", huge);
+  const Attributes whole = {{"begin", int64_t{2}}, {"columns", int64_t{2} + D}};
+  refused(Op::kSliceColumnsBackward, {kX}, whole, "begin", int64_t{3});
+  refused(Op::kSliceColumnsBackward, {kX}, whole, "begin", huge);
+  refused(Op::kSliceColumnsBackward, {kX}, whole, "columns", D - 1);
   refused(Op::kUnstack, {{kF, {4 * O, D}}}, {{"matrices", int64_t{4}}}, "matrices", int64_t{7});
   refused(Op::kUnstack, {{kF, {4 * O, D}}}, {{"matrices", int64_t{4}}}, "matrices", int64_t{0});
   refused(Op::kRoute, {kX}, {{"active", D}}, "active", D + 1);

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "model/forward.h"
+#include "model/shared_values.h"
 
 namespace temper {
 
@@ -25,6 +26,8 @@ struct BlockContext {
   bool transposed = false;  // files store weights as [in, out]
   // Initial values of the products whose results join the residual sums.
   ForwardBuilder::Init added_init = ForwardBuilder::Init::kNormal;
+
+  SharedValues* shared = nullptr;  // of the pass so far
 
   int64_t mixture = 0, mixtures = 0;  // of blocks with experts: the number of this one, and of all
 

@@ -66,7 +66,34 @@ const std::map<std::string, std::set<std::string>> kHarmless = {
       "video_token_id",
       "vision_end_token_id",
       "vision_start_token_id"}},
-    {"text_config has its own", {"Gemma3ForConditionalGeneration.initializer_range"}},
+    {"of sound, and of images, which Gemma 4's modeling files read, too",
+     {"audio_token_id",
+      "boa_token_id",
+      "eoa_token_index",
+      "Gemma4ForCausalLM.attention_chunk_size",
+      "Gemma4ForCausalLM.attention_context_left",
+      "Gemma4ForCausalLM.attention_context_right",
+      "Gemma4ForCausalLM.attention_invalid_logits_value",
+      "Gemma4ForCausalLM.attention_logit_cap",
+      "Gemma4ForCausalLM.conv_kernel_size",
+      "Gemma4ForCausalLM.gradient_clipping",
+      "Gemma4ForCausalLM.hidden_act",
+      "Gemma4ForCausalLM.output_proj_dims",
+      "Gemma4ForCausalLM.patch_size",
+      "Gemma4ForCausalLM.pooling_kernel_size",
+      "Gemma4ForCausalLM.position_embedding_size",
+      "Gemma4ForCausalLM.residual_weight",
+      "Gemma4ForCausalLM.standardize",
+      "Gemma4ForCausalLM.subsampling_conv_channels",
+      "Gemma4ForCausalLM.use_clipped_linears",
+      "Gemma4UnifiedForCausalLM.mm_embed_dim",
+      "Gemma4UnifiedForCausalLM.mm_posemb_size",
+      "Gemma4UnifiedForCausalLM.model_patch_size",
+      "Gemma4UnifiedForCausalLM.output_proj_dims"}},
+    {"what follows from other keys", {"kv_sharing_modes"}},
+    {"text_config has its own",
+     {"Gemma3ForConditionalGeneration.initializer_range", "Gemma4ForConditionalGeneration.initializer_range",
+      "Gemma4UnifiedForConditionalGeneration.initializer_range"}},
     {"of layers with an MLP, of which the defaults have none",
      {"Qwen2MoeForCausalLM.intermediate_size", "Qwen3MoeForCausalLM.intermediate_size"}},
     {"of a loss that balances experts, which output_router_logits asks for", {"router_aux_loss_coef"}},
@@ -75,7 +102,8 @@ const std::map<std::string, std::set<std::string>> kHarmless = {
       "Phi3ForCausalLM.mscale_all_dim", "Phi3ForCausalLM.truncate"}},
     {"of rope_parameters: positions of images, which text does not have", {"mrope_section"}},
     {"of experts, which dense models have none of",
-     {"GraniteMoeHybridForCausalLM.intermediate_size", "GraniteMoeHybridForCausalLM.num_experts_per_tok",
+     {"Gemma4ForCausalLM.moe_intermediate_size", "Gemma4ForCausalLM.num_experts", "Gemma4ForCausalLM.top_k_experts",
+      "GraniteMoeHybridForCausalLM.intermediate_size", "GraniteMoeHybridForCausalLM.num_experts_per_tok",
       "GraniteMoeHybridForCausalLM.output_router_logits", "NemotronHForCausalLM.moe_intermediate_size",
       "NemotronHForCausalLM.moe_latent_size", "NemotronHForCausalLM.moe_shared_expert_intermediate_size",
       "NemotronHForCausalLM.moe_shared_expert_overlap", "NemotronHForCausalLM.n_group",
@@ -170,6 +198,12 @@ std::vector<Json> BasesOf(const std::string& family) {
     bases.push_back(sizes);
     bases.back().update({{"block_multiple_of", 1}, {"full_attn_idxs", {0}}});
   }
+  if (family.starts_with("Gemma4")) {
+    bases.push_back(sizes);
+    bases.back().update(
+        {{"num_kv_shared_layers", 2},
+         {"layer_types", {"sliding_attention", "full_attention", "sliding_attention", "full_attention"}}});
+  }
   if (family == kHasExperts) {
     bases.push_back(sizes);
     bases.back()["layer_types"] = {"linear_attention", "full_attention", "full_attention", "full_attention"};
@@ -200,6 +234,7 @@ std::vector<Json> BasesOf(const std::string& family) {
       base["rope_parameters"] = {{"full_attention", rope}, {"sliding_attention", rope}};
       for (Json& of_type : base["rope_parameters"]) of_type.emplace("rope_theta", 1e4);
     }
+    if (family.starts_with("Gemma4")) base.update({{"global_head_dim", 16}, {"vocab_size_per_layer_input", 64}});
     if (family == kHasExperts) {
       base.update({{"num_local_experts", 0}, {"shared_intermediate_size", 32}});
       if (base.contains("rope_parameters")) base["position_embedding_type"] = "rope";

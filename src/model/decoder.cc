@@ -37,7 +37,8 @@ class Decoder final : public Model {
  private:
   void BuildForward(ForwardBuilder& f) const override;
   Result<GgufModel> Describe() const override { return DescribeGguf(s_); }
-  ValueId Block(ForwardBuilder& f, ValueId x_TD, std::span<const RopeTables> ropes, int block) const;
+  ValueId Block(ForwardBuilder& f, ValueId x_TD, std::span<const RopeTables> ropes, int block,
+                SharedValues* shared) const;
   std::string EmbeddingName() const { return s_.names.prefix + s_.names.embedding + ".weight"; }
   std::string HeadName() const { return s_.names.head + ".weight"; }
   std::string HeadInFiles() const { return s_.names.head_in_files.empty() ? s_.names.head : s_.names.head_in_files; }
@@ -112,26 +113,12 @@ ValueId Build(ForwardBuilder& f, const ExpertsSpec& spec, const BlockContext& bl
   return BuildExperts(f, spec, block, x_TD);
 }
 
-ValueId Decoder::Block(ForwardBuilder& f, ValueId x_TD, std::span<const RopeTables> ropes, int block) const {
-  const DecoderBlock& b = s_.blocks[static_cast<size_t>(block)];
-  const auto mixtures = [&](auto end) {
-    return std::count_if(s_.blocks.begin(), end, [](const DecoderBlock& some) {
-      return std::holds_alternative<ExpertsSpec>(some.feed_forward);
-    });
-  };
-  const BlockContext context{
-      .block = block,
-      .path = fmt::format("{}{}{}.", s_.names.prefix, s_.names.blocks, block),
-      .hidden = s_.hidden,
-      .ropes = ropes,
-      .transposed = s_.transposed,
-      .added_init = s_.init_by_depth ? ForwardBuilder::Init::kNormalByDepth : ForwardBuilder::Init::kNormal,
-      .mixture = mixtures(s_.blocks.begin() + block),
-      .mixtures = mixtures(s_.blocks.end())};
-  f.EnterBlock(block, context.path);
+// Mixer and feed-forward of a block, in their frame of norms and residual sums.
+ValueId BuildParts(ForwardBuilder& f, const DecoderBlock& b, const BlockContext& context, ValueId x_TD) {
   const auto normed = [&](ValueId x, const std::string& module, const char* name) {
-    return module.empty() ? x
-                          : BuildNorm(f, b.norms.spec, x, context.path + module, {DimLabel::kNorm, s_.hidden}, name);
+    return module.empty()
+               ? x
+               : BuildNorm(f, b.norms.spec, x, context.path + module, {DimLabel::kNorm, context.hidden}, name);
   };
   const bool before = !b.norms.after_sums;
   ValueId h = before ? normed(x_TD, b.norms.mixer, "attn_norm") : x_TD;
@@ -153,6 +140,33 @@ ValueId Decoder::Block(ForwardBuilder& f, ValueId x_TD, std::span<const RopeTabl
   return before ? x_TD : normed(x_TD, b.norms.feed_forward, "mlp_norm");
 }
 
+ValueId Decoder::Block(ForwardBuilder& f, ValueId x_TD, std::span<const RopeTables> ropes, int block,
+                       SharedValues* shared) const {
+  const DecoderBlock& b = s_.blocks[static_cast<size_t>(block)];
+  const auto mixtures = [&](auto end) {
+    return std::count_if(s_.blocks.begin(), end, [](const DecoderBlock& some) {
+      return std::holds_alternative<ExpertsSpec>(some.feed_forward);
+    });
+  };
+  const BlockContext context{
+      .block = block,
+      .path = fmt::format("{}{}{}.", s_.names.prefix, s_.names.blocks, block),
+      .hidden = s_.hidden,
+      .ropes = ropes,
+      .transposed = s_.transposed,
+      .added_init = s_.init_by_depth ? ForwardBuilder::Init::kNormalByDepth : ForwardBuilder::Init::kNormal,
+      .shared = shared,
+      .mixture = mixtures(s_.blocks.begin() + block),
+      .mixtures = mixtures(s_.blocks.end())};
+  f.EnterBlock(block, context.path);
+  x_TD = BuildParts(f, b, context, x_TD);
+  if (s_.per_layer.width > 0) {
+    x_TD = f.Sum(x_TD, BuildPerLayerInput(f, s_.per_layer, context, x_TD), "per_layer_residual");
+  }
+  if (b.factor.empty()) return x_TD;
+  return f.Add(Op::kScaleBy, {x_TD, f.Factor(context.path + b.factor)}, {}, "scaled")[0];
+}
+
 void Decoder::BuildForward(ForwardBuilder& f) const {
   const int64_t embed = s_.embed == 0 ? s_.hidden : s_.embed;
   const Dim D{DimLabel::kHidden, s_.hidden}, V{DimLabel::kVocab, s_.facts.vocab};
@@ -160,13 +174,10 @@ void Decoder::BuildForward(ForwardBuilder& f) const {
   const std::string& p = s_.names.prefix;
   f.EnterBlock(kBlockBefore, p);
   const ValueId table = f.Weight(EmbeddingName(), {V, W});
-  double scale = s_.embedding_scale;
-  if (s_.rounds_embedding_scale && f.spec().dtype == DType::kBF16) {
-    scale = ToFloat(FromFloat<bf16>(static_cast<float>(scale)));
-  }
   ValueId x = f.Embedding(table, f.token(), 0, "embedded");
   if (!s_.scales_in_embedding) x = f.Noise(x, "noise");
-  x = f.Scale(x, scale, "scaled");
+  x = s_.rounds_embedding_scale ? f.ScaleAsWeight(x, s_.embedding_scale, "scaled")
+                                : f.Scale(x, s_.embedding_scale, "scaled");
   if (s_.scales_in_embedding) x = f.Noise(x, "noise");
   if (embed != D.size) x = f.Linear(x, p + "project_in", D, W, false, "projected_in");
   if (!s_.names.positions.empty()) {
@@ -185,7 +196,9 @@ void Decoder::BuildForward(ForwardBuilder& f) const {
     const ValueId k = made(false, name);
     ropes.push_back({rope.position_beta == 0 ? k : made(true, name + "_q"), k, rope.interleaved});
   }
-  for (size_t b = 0; b < s_.blocks.size(); ++b) x = Block(f, x, ropes, static_cast<int>(b));
+  SharedValues shared;
+  if (s_.per_layer.width > 0) PublishPerLayerInputs(f, s_.per_layer, p, std::ssize(s_.blocks), D, x, &shared);
+  for (size_t b = 0; b < s_.blocks.size(); ++b) x = Block(f, x, ropes, static_cast<int>(b), &shared);
   f.EnterBlock(kBlockAfter, p);
   if (!s_.names.final_norm.empty()) {
     x = BuildNorm(f, s_.norm, x, p + s_.names.final_norm, {DimLabel::kNorm, D.size}, "final_norm");

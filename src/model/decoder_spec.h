@@ -16,6 +16,7 @@
 #include "model/mixers/short_conv.h"
 #include "model/model.h"
 #include "model/norm.h"
+#include "model/per_layer_input.h"
 #include "model/rope.h"
 
 namespace temper {
@@ -42,6 +43,7 @@ struct DecoderBlock {
   // Both parts read the block's input. If there is no norms.feed_forward, that part reads the output of norms.mixer.
   bool parallel = false;
   double residual_scale = 1;  // of the outputs of both parts
+  std::string factor;         // of the block: a number of the files by which its result is multiplied; "": none
   // In training: dropout on the outputs of both parts, before the residual sum.
   double mixer_out_dropout = 0, feed_forward_out_dropout = 0;
   friend bool operator==(const DecoderBlock&, const DecoderBlock&) = default;
@@ -73,6 +75,7 @@ struct DecoderSpec {
   bool scales_in_embedding = false, rounds_embedding_scale = false;
   bool head_bias = false;        // logits are shifted by the bias of the head's module
   double logit_cap = 0;          // logits l become cap * tanh(l / cap); 0: no cap
+  PerLayerSpec per_layer;        // what each block adds of its own to a token
   double embedding_dropout = 0;  // in training, on the input of the first block
   bool init_by_depth = false;    // from scratch: smaller initial weights in the last products of both parts of blocks
   GgufArchitecture gguf;         // how llama.cpp computes it

@@ -120,13 +120,13 @@ const Family* FamilyOfType(std::string_view type) {
   return found == std::end(kFamilies) ? nullptr : found;
 }
 
-Status CheckComputable(const Json& config, const std::string& where) {
-  const auto has = [&](const char* key) { return config.contains(key) && !config[key].is_null(); };
-  TEMPER_RETURN_IF_ERROR(CheckQuantisation(config, where));
-  if (has("per_layer_config")) {
+// With the reader of its family, if that reads it at all.
+Result<std::unique_ptr<Model>> ReadWith(const Family& family, const Json& config, const std::string& where) {
+  const bool by_layer = family.read == ReadGemma4 || family.read == ReadGemma4Unified;
+  if (!by_layer && config.contains("per_layer_config") && !config["per_layer_config"].is_null()) {
     return Unsupported(where + ": per_layer_config (sizes that differ by layer) is not supported");
   }
-  return OkStatus();
+  return family.read(config, where);
 }
 
 Result<std::unique_ptr<Model>> ReadMultimodal(const Family& family, const Json& config, const std::string& where) {
@@ -135,7 +135,7 @@ Result<std::unique_ptr<Model>> ReadMultimodal(const Family& family, const Json& 
                                where, family.architecture));
   }
   Json text = config["text_config"];
-  TEMPER_RETURN_IF_ERROR(CheckComputable(text, where + ": text_config"));
+  TEMPER_RETURN_IF_ERROR(CheckQuantisation(text, where + ": text_config"));
   std::string type = TextAt(text, "model_type");
   if (type.empty()) type = family.text_type;
   const std::string inside = where + ": text_config";
@@ -147,7 +147,7 @@ Result<std::unique_ptr<Model>> ReadMultimodal(const Family& family, const Json& 
   // The outer key decides. Files of transformers 4 may have neither: then it is the text model's own default, as there.
   const auto tied = config.find("tie_word_embeddings");
   if (tied != config.end() && !tied->is_null()) text["tie_word_embeddings"] = *tied;
-  TEMPER_ASSIGN_OR_RETURN(std::unique_ptr<Model> model, of_text->read(text, inside));
+  TEMPER_ASSIGN_OR_RETURN(std::unique_ptr<Model> model, ReadWith(*of_text, text, inside));
   return MakeNested(std::move(model), std::string(family.architecture), family.names);
 }
 
@@ -221,7 +221,7 @@ std::string_view ClassifierOf(std::string_view architecture) {
 Result<std::unique_ptr<Model>> ModelFromConfig(const Json& config, const std::string& where) {
   if (!config.is_object()) return Corrupt(where + ": should be a JSON object");
   if (HasClasses(config)) return ReadClassifier(config, where);
-  TEMPER_RETURN_IF_ERROR(CheckComputable(config, where));
+  TEMPER_RETURN_IF_ERROR(CheckQuantisation(config, where));
   const std::string architecture = ArchitectureOf(config), type = TextAt(config, "model_type");
   const Family* family = FamilyOfType(type);
   if (!architecture.empty()) {
@@ -235,7 +235,7 @@ Result<std::unique_ptr<Model>> ModelFromConfig(const Json& config, const std::st
     return Unsupported(
         fmt::format("{}: {} has no text_config; its keys belong at the top of the file", where, family->architecture));
   }
-  return family->read(config, where);
+  return ReadWith(*family, config, where);
 }
 
 }  // namespace temper

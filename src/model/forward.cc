@@ -107,6 +107,19 @@ std::vector<ValueId> ForwardBuilder::Stacks(const StackedParameter& p, std::span
   return weights;
 }
 
+ValueId ForwardBuilder::Factor(const std::string& name) {
+  const Shape shape{1};
+  WeightDeclaration weight{.name = InGraph(name),
+                           .shape = shape,
+                           .init = Init::kOne,
+                           .decays = false,
+                           .fixed = true,
+                           .source = WeightSource(TensorOf(name, shape))};
+  const ValueId id = Source(weight.name, {DType::kF32, shape}, Role::kWeight);
+  declared_.push_back(std::move(weight));
+  return id;
+}
+
 ValueId ForwardBuilder::Constant(int n, Shape shape) {
   const std::string name = "constant." + std::to_string(n) + "." + shape.ToString();
   const auto [it, fresh] = weights_.try_emplace(name, kNoValue);
@@ -166,15 +179,14 @@ std::vector<ValueId> ForwardBuilder::FusedLinear(ValueId x_TI, const std::string
   return outputs;
 }
 
-ValueId ForwardBuilder::Attend(ValueId q, ValueId k, ValueId v, const Heads& heads, int block,
-                               const std::string& name) {
+ValueId ForwardBuilder::Attend(ValueId q, KeysValues* kv, const Heads& heads, int block, const std::string& name) {
   Attributes attributes = {
       {"heads", heads.heads},
       {"kv_heads", heads.kv_heads},
       {"scale", heads.scale != 0 ? heads.scale : 1.0 / std::sqrt(static_cast<double>(heads.head_dim))},
       {"window", heads.window}};
   if (heads.softcap != 0) attributes.Set("softcap", heads.softcap);
-  std::vector<ValueId> inputs = {q, k, v};
+  std::vector<ValueId> inputs = {q, kv->k, kv->v};
   const ValueId sink = heads.sink.empty() ? kNoValue : Weight(heads.sink, {{DimLabel::kHeads, heads.heads}});
   if (sink != kNoValue) attributes.Set("sink", int64_t{1});
   if (spec_.cache == 0) {
@@ -185,14 +197,21 @@ ValueId ForwardBuilder::Attend(ValueId q, ValueId k, ValueId v, const Heads& hea
   }
   const int64_t rows = spec_.sequences * CachePagesOf(spec_.cache) * kCachePage;
   const int64_t v_head_dim = heads.v_head_dim > 0 ? heads.v_head_dim : heads.head_dim;
-  const ValueId k_cache = State("k", block, KeyCacheType(spec_.dtype, rows, heads.kv_heads, heads.head_dim));
-  const ValueId v_cache = State("v", block, ValueCacheType(spec_.dtype, rows, heads.kv_heads, v_head_dim));
+  const bool stored = kv->k_cache != kNoValue;
+  if (!stored) {
+    kv->k_cache = State("k", block, KeyCacheType(spec_.dtype, rows, heads.kv_heads, heads.head_dim));
+    kv->v_cache = State("v", block, ValueCacheType(spec_.dtype, rows, heads.kv_heads, v_head_dim));
+  }
   attributes.Set("page", kCachePage);
-  inputs.insert(inputs.end(), {k_cache, v_cache, slot_, position_, page_table_});
+  if (stored) attributes.Set("stored", int64_t{1});
+  inputs.insert(inputs.end(), {kv->k_cache, kv->v_cache, slot_, position_, page_table_});
   if (sink != kNoValue) inputs.push_back(sink);
   const auto outputs = Add(Op::kAttentionCached, std::move(inputs), attributes, name);
-  Keep(k_cache, outputs[1]);
-  Keep(v_cache, outputs[2]);
+  if (stored) return outputs[0];
+  Keep(kv->k_cache, outputs[1]);
+  Keep(kv->v_cache, outputs[2]);
+  kv->k_cache = outputs[1];
+  kv->v_cache = outputs[2];
   return outputs[0];
 }
 
@@ -277,6 +296,11 @@ ValueId ForwardBuilder::Ssd(std::vector<ValueId> operands, const SsdHeads& heads
 ValueId ForwardBuilder::Dropout(ValueId x, double p, const std::string& name) {
   if (!spec_.training || p == 0) return x;
   return Add(Op::kDropout, {x, Rng()}, {{"p", p}}, name)[0];
+}
+
+ValueId ForwardBuilder::ScaleAsWeight(ValueId x, double factor, const std::string& name) {
+  if (spec_.dtype == DType::kBF16) factor = ToFloat(FromFloat<bf16>(static_cast<float>(factor)));
+  return Scale(x, factor, name);
 }
 
 ValueId ForwardBuilder::Noise(ValueId x_TD, const std::string& name) {

@@ -110,6 +110,9 @@ class ForwardBuilder : public GraphBuilder {
     return Weight(name, {{DimLabel::kNorm, width}}, Init::kZero);
   }
 
+  // A number of the files that no method trains, f32[1]: a factor for kScaleBy.
+  ValueId Factor(const std::string& name);
+
   // A tensor with every element `n`, for norms without weights.
   ValueId Constant(int n, Shape shape);
 
@@ -139,8 +142,14 @@ class ForwardBuilder : public GraphBuilder {
     int64_t v_head_dim = 0;  // of v and of the output; 0: head_dim
     std::string sink = {};   // a weight [heads]: a logit per head that joins the softmax without a value; "": none
   };
-  // `block` names the caches.
-  ValueId Attend(ValueId q, ValueId k, ValueId v, const Heads& heads, int block, const std::string& name);
+  // In training, and in a step of decoding: those of its tokens, and the caches that have them.
+  struct KeysValues {
+    ValueId k, v;
+    ValueId k_cache = kNoValue, v_cache = kNoValue;
+  };
+  // `block` names the caches. Where `kv` has caches, another block's attention has filled them and is only read; else
+  // they are this block's, and `kv` gets them.
+  ValueId Attend(ValueId q, KeysValues* kv, const Heads& heads, int block, const std::string& name);
 
   struct Taps {
     Dim channels;
@@ -173,6 +182,9 @@ class ForwardBuilder : public GraphBuilder {
     int64_t heads, groups;
   };
   ValueId Ssd(std::vector<ValueId> operands, const SsdHeads& heads, int block, const std::string& name);
+
+  // `x` times a factor that transformers keeps in the type of the weights, and so rounds.
+  ValueId ScaleAsWeight(ValueId x, double factor, const std::string& name);
 
   // `x_TD`, embeddings, with the noise of the pass.
   ValueId Noise(ValueId x_TD, const std::string& name);

@@ -1,7 +1,7 @@
-// Reading the config.json of families whose blocks differ: LFM2, Qwen 3.5, Granite 4 and
-// Nemotron-H.
+// Reading the config.json of families whose blocks differ: LFM2, Qwen 3.5, Granite 4, Nemotron-H and Gemma 4.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "model/families.h"
@@ -32,6 +32,14 @@ Json NemotronHJson() {
   return Json::parse(R"({"architectures": ["NemotronHForCausalLM"], "vocab_size": 100, "hidden_size": 64,
     "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16, "intermediate_size": 96, "mamba_num_heads": 8,
     "mamba_head_dim": 4, "n_groups": 2, "ssm_state_size": 8, "hybrid_override_pattern": "M-M*-"})");
+}
+
+Json Gemma4Json() {
+  return Json::parse(R"({"architectures": ["Gemma4ForCausalLM"], "vocab_size": 100, "hidden_size": 64,
+    "num_hidden_layers": 5, "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 96, "head_dim": 16,
+    "global_head_dim": 32, "hidden_size_per_layer_input": 8, "vocab_size_per_layer_input": 100,
+    "num_kv_shared_layers": 2, "layer_types": ["sliding_attention", "sliding_attention", "full_attention",
+    "sliding_attention", "full_attention"]})");
 }
 
 // The error names the key, and the value where that is short.
@@ -79,6 +87,99 @@ TEST(HybridConfig, NemotronHsLayersAreAPatternOrAList) {
     EXPECT_NE(model.status().message().find("has experts"), std::string::npos) << model.status().message();
   }
   EXPECT_FALSE(ModelFromConfig(listed, "config.json").ok());  // where a file says nothing, the class has experts
+}
+
+const Shape& ShapeOf(const Model& model, const std::string& name) {
+  static const Shape none;
+  for (const WeightDeclaration& w : model.weights()) {
+    if (w.name == name) return w.shape;
+  }
+  ADD_FAILURE() << name;
+  return none;
+}
+bool HasWeight(const Model& model, const std::string& name) {
+  return std::any_of(model.weights().begin(), model.weights().end(), [&](const auto& w) { return w.name == name; });
+}
+
+TEST(HybridConfig, Gemma4sLastLayersTakeKeysAndValuesOfEarlierOnes) {
+  const auto model = Read(Gemma4Json());
+  EXPECT_EQ(model->facts().kinds, (std::vector<int>{0, 1, 2, 3, 4}));
+  const std::string layer = "model.layers.";
+  for (const int b : {0, 1, 2}) EXPECT_TRUE(HasWeight(*model, layer + std::to_string(b) + ".self_attn.k_proj.weight"));
+  for (const int b : {3, 4}) EXPECT_FALSE(HasWeight(*model, layer + std::to_string(b) + ".self_attn.k_proj.weight"));
+  // The last layer of each type that has keys and values is the one that gives them.
+  const Graph graph = model->Forward({.dtype = DType::kF32, .tokens = 8, .row = 8});
+  std::vector<const Node*> attentions;
+  for (const Node& node : graph.nodes()) {
+    if (node.op == Op::kAttention) attentions.push_back(&node);
+  }
+  ASSERT_EQ(attentions.size(), 5u);
+  for (const auto& [taker, giver] : {std::pair{3u, 1u}, {4u, 2u}}) {
+    for (const size_t operand : {1u, 2u}) {
+      EXPECT_EQ(attentions[taker]->inputs[operand], attentions[giver]->inputs[operand]) << taker;
+    }
+  }
+  EXPECT_NE(attentions[3]->inputs[1], attentions[0]->inputs[1]);
+  EXPECT_EQ(ShapeOf(*model, layer + "4.mlp.up_proj.weight"), Shape({96, 64}));
+  Json wide = Gemma4Json();
+  wide["use_double_wide_mlp"] = true;
+  EXPECT_EQ(ShapeOf(*Read(wide), layer + "2.mlp.up_proj.weight"), Shape({96, 64}));
+  EXPECT_EQ(ShapeOf(*Read(wide), layer + "4.mlp.up_proj.weight"), Shape({192, 64}));
+}
+
+TEST(HybridConfig, Gemma4sHeadsOfFullAttentionStandAtTheTopOrByLayer) {
+  Json at_top = Gemma4Json();
+  at_top.update({{"attention_k_eq_v", true}, {"num_global_key_value_heads", 1}});
+  Json by_layer = at_top;
+  by_layer.erase("global_head_dim");
+  by_layer.erase("num_global_key_value_heads");
+  for (const char* layer : {"2", "4"}) {
+    by_layer["per_layer_config"][layer] = {{"head_dim", 32}, {"num_key_value_heads", 1}};
+  }
+  const Graph a = Read(at_top)->Forward({.tokens = 8}), b = Read(by_layer)->Forward({.tokens = 8});
+  EXPECT_EQ(PrintGraph(a), PrintGraph(b));
+  EXPECT_EQ(ShapeOf(*Read(at_top), "model.layers.2.self_attn.k_proj.weight"), Shape({32, 64}));
+  EXPECT_FALSE(HasWeight(*Read(at_top), "model.layers.2.self_attn.v_proj.weight"));
+  // Only values that are keys have KV heads of their own.
+  at_top["attention_k_eq_v"] = false;
+  EXPECT_EQ(ShapeOf(*Read(at_top), "model.layers.2.self_attn.k_proj.weight"), Shape({64, 64}));
+  by_layer["per_layer_config"]["2"]["sliding_window"] = 7;
+  const auto refused = ModelFromConfig(by_layer, "config.json");
+  ASSERT_FALSE(refused.ok());
+  EXPECT_NE(refused.status().message().find("sets sliding_window of layer 2"), std::string::npos);
+  by_layer["per_layer_config"]["2"] = {{"head_dim", 16}};
+  ExpectRefused(by_layer, "per_layer_config", by_layer["per_layer_config"], StatusCode::kUnsupported);
+  by_layer["per_layer_config"] = {{"5", {{"head_dim", 32}}}};
+  ExpectRefused(by_layer, "per_layer_config", by_layer["per_layer_config"], StatusCode::kCorrupt);
+}
+
+TEST(HybridConfig, WhatGemma4DoesNotComputeIsRefusedByKeyAndValue) {
+  ExpectRefused(Gemma4Json(), "enable_moe_block", true, StatusCode::kUnsupported);
+  ExpectRefused(Gemma4Json(), "use_bidirectional_attention", "all", StatusCode::kUnsupported);
+  ExpectRefused(Gemma4Json(), "num_kv_shared_layers", 3, StatusCode::kUnsupported);  // none of full attention is left
+  ExpectRefused(Gemma4Json(), "num_kv_shared_layers", 5, StatusCode::kUnsupported);
+  ExpectRefused(Gemma4Json(), "num_kv_shared_layers", 6, StatusCode::kCorrupt);
+  ExpectRefused(Gemma4Json(), "num_kv_shared_layers", -1, StatusCode::kCorrupt);
+  ExpectRefused(Gemma4Json(), "vocab_size_per_layer_input", 99, StatusCode::kUnsupported);
+  ExpectRefused(Gemma4Json(), "hidden_size_per_layer_input", -8, StatusCode::kCorrupt);
+  ExpectRefused(Gemma4Json(), "final_logit_softcapping", -1, StatusCode::kCorrupt);
+  ExpectRefused(Gemma4Json(), "sliding_window", nullptr, StatusCode::kCorrupt);
+  Json json = Gemma4Json();
+  json["use_bidirectional_attention"] = "vision";
+  json["hidden_size_per_layer_input"] = 0;
+  EXPECT_FALSE(HasWeight(*Read(json), "model.embed_tokens_per_layer.weight"));
+}
+
+// A number that no method trains is neither counted nor made trainable.
+TEST(HybridConfig, Gemma4sLayerScalarsAreNotTrained) {
+  const auto model = Read(Gemma4Json());
+  Graph graph = model->Forward({.tokens = 8});
+  TrainAllWeights(&graph);
+  EXPECT_FALSE(graph.value(graph.FindSource("model.layers.3.layer_scalar")).trainable);
+  EXPECT_TRUE(graph.value(graph.FindSource("model.embed_tokens_per_layer.weight")).trainable);
+  int64_t stored = 0;
+  for (const WeightDeclaration& w : model->weights()) stored += w.shape.elements();
+  EXPECT_EQ(NumParameters(*model), stored - 5);
 }
 
 TEST(HybridConfig, UnknownTypesOfLayersAreRefusedByName) {

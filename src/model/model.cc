@@ -71,7 +71,7 @@ Result<double> ReadDropout(const Json& config, const char* key, double fallback,
 
 int64_t NumParameters(const Model& model) {
   int64_t n = 0;
-  for (const WeightDeclaration& w : model.weights()) n += w.shape.elements();
+  for (const WeightDeclaration& w : model.weights()) n += w.fixed ? 0 : w.shape.elements();
   return n;
 }
 
@@ -89,6 +89,9 @@ std::string ParametersText(int64_t parameters, int64_t active) {
 void TrainAllWeights(Graph* graph) {
   for (ValueId id = 0; id < graph->num_values(); ++id) {
     if (graph->value(id).role == Role::kWeight) graph->value(id).trainable = true;
+  }
+  for (const Node& node : graph->nodes()) {
+    if (node.op == Op::kScaleBy) graph->value(node.inputs[1]).trainable = false;
   }
 }
 

@@ -106,14 +106,14 @@ inline bool IsSane(int64_t size, int64_t most) {
 Result<double> ReadDropout(const Json& config, const char* key, double fallback, const std::string& where,
                            ModelFacts* facts);
 
-// The number of elements of all weights.
+// The number of elements of all weights that a method may train.
 int64_t NumParameters(const Model& model);
 // Those that a token passes: of experts the active ones.
 int64_t NumActiveParameters(const Model& model);
 // "1235.81 M parameters", "30532.12 M parameters, 3350.00 M active".
 std::string ParametersText(int64_t parameters, int64_t active);
 
-// Marks every weight source as trainable (full fine-tuning).
+// Marks every weight source as trainable (full fine-tuning), but for the factors of scale_by, which no method trains.
 void TrainAllWeights(Graph* graph);
 
 }  // namespace temper

@@ -177,19 +177,25 @@ Result<RopeSpec> ReadRope(const Json& config, const char* layer_type, const Rope
     }
   }
   RopeSpec rope;
+  TEMPER_ASSIGN_OR_RETURN(std::string type, StringOr(json, "rope_type", "", where));
+  if (type.empty()) {
+    TEMPER_ASSIGN_OR_RETURN(type, StringOr(json, "type", defaults.type, where));
+  }
   TEMPER_ASSIGN_OR_RETURN(double theta, NumberOr(config, "rope_theta", defaults.theta, where));
   TEMPER_ASSIGN_OR_RETURN(theta, NumberOr(json, "rope_theta", theta, where));
   if (!(theta > 0)) return Corrupt(fmt::format("{}: rope_theta is {}, should be positive", where, theta));
   TEMPER_ASSIGN_OR_RETURN(double partial, NumberOr(config, "partial_rotary_factor", defaults.partial, where));
   TEMPER_ASSIGN_OR_RETURN(partial, NumberOr(json, "partial_rotary_factor", partial, where));
-  const auto dims = static_cast<int64_t>(static_cast<double>(head_dim) * partial);
+  const bool proportional = type == "proportional";
+  const auto turning = static_cast<int64_t>(static_cast<double>(head_dim) * partial);
+  const int64_t dims = proportional ? head_dim : turning;
   if (!(partial > 0 && partial <= 1) || dims < 2 || dims % 2 != 0) {
     return Corrupt(fmt::format(
         "{}: partial_rotary_factor {} of head_dim {} should give an even number of rotary elements, at least 2", where,
         partial, head_dim));
   }
   // transformers' other classes rotate whole heads, or fail.
-  if (partial != 1 && defaults.partial == 1 && !defaults.may_be_partial) {
+  if (partial != 1 && !proportional && defaults.partial == 1 && !defaults.may_be_partial) {
     return Unsupported(
         fmt::format("{}: partial_rotary_factor is {}, but this architecture rotates whole heads", where, partial));
   }
@@ -204,10 +210,6 @@ Result<RopeSpec> ReadRope(const Json& config, const char* layer_type, const Rope
   }
   rope.inv_freq = Plain(theta, dims);
   const Parameters p{json, where, theta, dims, max_positions, original};
-  TEMPER_ASSIGN_OR_RETURN(std::string type, StringOr(json, "rope_type", "", where));
-  if (type.empty()) {
-    TEMPER_ASSIGN_OR_RETURN(type, StringOr(json, "type", "default", where));
-  }
   if (defaults.yarn_is_longrope && (type == "su" || type == "yarn")) type = "longrope";
   using enum RopeDescription::Type;
   rope.described.theta = theta;
@@ -216,6 +218,13 @@ Result<RopeSpec> ReadRope(const Json& config, const char* layer_type, const Rope
     rope.described.type = kLinear;
     TEMPER_ASSIGN_OR_RETURN(const double factor, p.Positive("factor", 1, "linear"));
     for (double& f : rope.inv_freq) f /= factor;
+    rope.described.factor = factor;
+  } else if (proportional) {
+    rope.described.type = kProportional;
+    TEMPER_ASSIGN_OR_RETURN(const double factor, p.Positive("factor", 1, "proportional"));
+    for (size_t i = 0; i < rope.inv_freq.size(); ++i) {
+      rope.inv_freq[i] = static_cast<int64_t>(i) < turning / 2 ? rope.inv_freq[i] / factor : 0;
+    }
     rope.described.factor = factor;
   } else if (type == "dynamic") {
     rope.described.type = kDynamic;
@@ -235,7 +244,7 @@ Result<RopeSpec> ReadRope(const Json& config, const char* layer_type, const Rope
   } else if (type != "default") {
     return Unsupported(
         fmt::format("{}: rope scaling '{}' is not supported; supported are default, linear, dynamic, "
-                    "llama3, yarn and longrope",
+                    "llama3, yarn, longrope and proportional",
                     where, type));
   }
   rope.inv_freq = InF32(std::move(rope.inv_freq));

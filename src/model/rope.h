@@ -1,5 +1,6 @@
 // Rope: the rotary embedding that a config.json describes, computed as in transformers (modeling_rope_utils.py): plain,
-// linear, dynamic, YaRN, longrope or Llama 3's, on whole heads or on their first elements.
+// linear, dynamic, YaRN, longrope or Llama 3's, on whole heads or on their first elements; or proportional, which pairs
+// elements of whole heads and turns the first pairs.
 #pragma once
 
 #include <string>
@@ -12,7 +13,7 @@ namespace temper {
 
 // What a config.json says, for files of models that do not have frequencies themselves (GGUF).
 struct RopeDescription {
-  enum class Type : uint8_t { kPlain, kLinear, kDynamic, kLlama3, kYarn, kLongrope } type = Type::kPlain;
+  enum class Type : uint8_t { kPlain, kLinear, kDynamic, kLlama3, kYarn, kLongrope, kProportional } type = Type::kPlain;
   double theta = 0, factor = 1;
   int64_t original = 0;                           // positions before scaling
   bool truncates = true;                          // of YaRN: its bounds are whole numbers
@@ -47,6 +48,7 @@ struct RopeDefaults {
   bool may_be_partial = false;       // files may set partial_rotary_factor
   const char* layer_type = nullptr;  // for families whose files may describe one embedding for each type of layer
   bool yarn_is_longrope = false;     // Phi-3's files call longrope yarn
+  const char* type = "default";      // rope_type
   // original_max_position_embeddings, which the class has beside the parameters of scaling; 0: it has not, and a file
   // that does not say otherwise means max_position_embeddings.
   int64_t original = 0;

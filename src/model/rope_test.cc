@@ -176,7 +176,7 @@ TEST(Rope, InvalidOrUnsupportedSettingsAreRefused) {
     EXPECT_EQ(f.status().code(), code) << f.status().message();
     EXPECT_NE(f.status().message().find("config.json"), std::string::npos);
   };
-  for (const char* type : {"proportional", "axial", "Linear"}) {
+  for (const char* type : {"axial", "Linear"}) {
     refused((std::string(R"({"rope_scaling": {"rope_type": ")") + type + R"(", "factor": 2.0}})").c_str(),
             StatusCode::kUnsupported);
   }

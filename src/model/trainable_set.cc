@@ -39,6 +39,7 @@ class CopySelector {
   CopySelector(const Model& model, const LoraConfig& config, const std::string& file)
       : model_(model), names_(config.saved_names()), file_(file), head_(model.modules().back()) {
     for (const WeightDeclaration& w : model.weights()) {
+      if (w.fixed) continue;
       std::string path = ModuleOf(w.name);
       paths_.insert(path);
       for (size_t dot = path.rfind('.'); dot != std::string::npos; dot = path.rfind('.')) {
@@ -55,6 +56,7 @@ class CopySelector {
     TEMPER_RETURN_IF_ERROR(CheckNames());
     std::vector<TrainedCopy> copies;
     for (const WeightDeclaration& w : model_.weights()) {
+      if (w.fixed) continue;
       const bool is_table = tied_ && w.name == head_.weights.front();
       if (is_table && stays_tied_) {
         TEMPER_RETURN_IF_ERROR(Add(w, w.name, Readers::kAll, &copies));

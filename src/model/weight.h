@@ -21,6 +21,7 @@ struct WeightDeclaration {
   DimLabels labels;
   Init init = Init::kNormal;  // for training from scratch
   bool decays = true;         // weight decay applies to it
+  bool fixed = false;         // a number of the files that no method trains
   WeightSource source;
 };
 

@@ -1,5 +1,5 @@
-// add, cast, slice_rows, select, relu, its square, gelu, swiglu, dropout: ops that move elements, or compute each from
-// those in its place.
+// add, scales, cast, slices of rows and columns, select, relu, its square, gelu, swiglu, dropout: ops that move
+// elements, or compute each from those in its place.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -87,6 +87,23 @@ TEST(Scale, IsTheRoundedProduct) {
   }
 }
 
+TEST(ScaleBy, IsTheRoundedProductWithAStoredNumber) {
+  for (DType dtype : {DType::kF32, DType::kBF16, DType::kF64}) {
+    for (const Shape& shape : kShapes) {
+      for (const double factor : {0.21875, -3.0, 0.0}) {
+        OpCase scale{Op::kScaleBy, {Tensor::Random({dtype, shape}, 1), Tensor::Of({DType::kF32, {1}}, {factor})}, {}};
+        scale.may_lack_fast_kernel = dtype == DType::kF64;
+        const Tensor y = RunOn(ReferenceKernels(), scale, 1)[0];
+        for (int64_t i = 0; i < shape.elements(); ++i) {
+          ASSERT_NEAR(y[i], factor * scale.inputs[0][i], UnitRoundoff(dtype) * std::fabs(y[i])) << i;
+        }
+        // The product is rounded once. With vcvtneps2bf16 a subnormal result is 0.
+        ExpectConforms(scale, [&](int, int64_t i) { return 2 * kU * std::fabs(y[i]) + kTiny; });
+      }
+    }
+  }
+}
+
 TEST(Cast, RoundsOnceBetweenAllFloatingTypes) {
   for (DType from : {DType::kF32, DType::kBF16, DType::kF64}) {
     for (DType to : {DType::kF32, DType::kBF16, DType::kF16, DType::kF64}) {
@@ -124,6 +141,30 @@ TEST(SliceRows, CopiesTheBytesOfItsRows) {
     const Tensor x = Tensor::Random({dtype, {300, 67}}, 4);
     for (auto [begin, count] : {std::pair<int64_t, int64_t>{0, 300}, {17, 1}, {250, 50}, {3, 290}, {300, 0}}) {
       ExpectConforms({Op::kSliceRows, {x}, {{"begin", begin}, {"count", count}}}, Exact);
+    }
+  }
+}
+
+TEST(SliceColumns, CopiesTheBytesOfItsColumns) {
+  for (DType dtype : {DType::kF32, DType::kBF16, DType::kF64}) {
+    const Tensor x = Tensor::Random({dtype, {300, 67}}, 4);
+    for (auto [begin, count] : {std::pair<int64_t, int64_t>{0, 67}, {17, 1}, {50, 17}, {3, 33}, {67, 0}}) {
+      ExpectConforms({Op::kSliceColumns, {x}, {{"begin", begin}, {"count", count}}}, Exact);
+    }
+  }
+}
+
+TEST(SliceColumns, BackwardPutsColumnsBackAndAddsThem) {
+  for (DType dtype : kCompute) {
+    for (auto [begin, count] : {std::pair<int64_t, int64_t>{0, 67}, {17, 1}, {50, 17}, {3, 33}, {67, 0}}) {
+      const Tensor d_y = Tensor::Random({dtype, {300, count}}, 4);
+      const Attributes place = {{"begin", begin}, {"columns", int64_t{67}}};
+      ExpectConforms({Op::kSliceColumnsBackward, {d_y}, place}, Exact);
+      Attributes added = place;
+      added.Set("acc", int64_t{1});
+      // With vcvtneps2bf16 a subnormal result is 0.
+      ExpectConforms({Op::kSliceColumnsBackward, {d_y, Tensor::Random({dtype, {300, 67}}, 5)}, added},
+                     [&](int, int64_t) { return dtype == DType::kBF16 ? kTiny : 0; });
     }
   }
 }

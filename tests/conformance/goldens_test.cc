@@ -57,6 +57,8 @@ TEST(Goldens, SumsScalesAndCastsAreTorchs) {
   ExpectGolden(Twin(Op::kAdd, {x, Wave(4, {3, 4})}, {})[0], kAdded);
   ExpectGolden(Twin(Op::kAdd, {x, Wave(2, {4})}, {})[0], kAddedVector);
   ExpectGolden(Twin(Op::kScale, {x}, {{"factor", 0.7}})[0], kScaled);
+  ExpectGolden(Twin(Op::kScaleBy, {x, Tensor::Of({DType::kF64, {1}}, {0.7})}, {})[0], kScaled);
+  ExpectGolden(Twin(Op::kSliceColumns, {x}, {{"begin", int64_t{1}}, {"count", int64_t{2}}})[0], kSlicedColumns);
   ExpectGolden(Twin(Op::kCast, {x}, {{"dtype", std::string("bf16")}})[0], kCastBf16);
 }
 

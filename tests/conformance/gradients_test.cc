@@ -473,6 +473,22 @@ TEST(Gradients, OfTheMatricesThatOneMatrixHolds) {
   g.FinishWithLoss(g.Add(Op::kGroupedLinear, {h, b_EOR, expert}, one_each, "y")[0]);
 }
 
+TEST(Gradients, OfScaleBy) {
+  OpGraph g;
+  const ValueId x = g.Activation("x", {kT, kD}), factor = g.Source("factor", {1}, /*trainable=*/false);
+  g.FinishWithLoss(g.Add(Op::kScaleBy, {x, factor}, {}, "y")[0]);
+}
+
+// Of two slices, one of which has a column of the other.
+TEST(Gradients, OfSliceColumns) {
+  OpGraph g;
+  const ValueId x = g.Activation("x", {kT, kD});
+  const auto slice = [&](int64_t begin, const char* name) {
+    return g.Add(Op::kSliceColumns, {x}, {{"begin", begin}, {"count", int64_t{2}}}, name)[0];
+  };
+  g.FinishWithLoss(g.Add(Op::kGlu, {slice(0, "a"), slice(1, "b")}, {}, "y")[0]);
+}
+
 TEST(Gradients, OfRelu) {
   OpGraph g;
   g.FinishWithLoss(g.Add(Op::kRelu, {g.Activation("x", {kT, kD})}, {}, "y")[0]);

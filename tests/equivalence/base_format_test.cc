@@ -42,9 +42,9 @@ RunSpec Of(const std::string& config, const Base& base, Method method = Method::
 }
 
 std::vector<std::string> Families() {
-  return {LlamaConfigText(true), LlamaConfigText(false), Phi3ConfigText(),         Qwen3ConfigText(),
-          Gemma2ConfigText(),    Cohere2ConfigText(),    GptNeoXConfigText(),      OptConfigText(true),
-          GraniteConfigText(),   Qwen35ConfigText(),     GraniteHybridConfigText()};
+  return {LlamaConfigText(true), LlamaConfigText(false), Phi3ConfigText(),          Qwen3ConfigText(),
+          Gemma2ConfigText(),    Cohere2ConfigText(),    GptNeoXConfigText(),       OptConfigText(true),
+          GraniteConfigText(),   Qwen35ConfigText(),     GraniteHybridConfigText(), Gemma4ConfigText()};
 }
 
 // nf4's blocks of 64 cross the rows of those with other heads than 64 / 4, or with 160 columns.

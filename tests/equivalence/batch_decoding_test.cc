@@ -22,6 +22,7 @@ std::vector<Model> Models() {
           {"gemma2, with windows and caps", tiny::Gemma2ConfigText(), tiny::Method::kFull},
           {"opt", tiny::OptConfigText(true), tiny::Method::kFull},
           {"longrope", tiny::LongropeConfigText(), tiny::Method::kFull},
+          {"gemma4, whose last blocks read pages of others", tiny::Gemma4ConfigText(), tiny::Method::kFull},
           {"lfm2", tiny::Lfm2ConfigText(), tiny::Method::kFull},
           {"qwen3_5", tiny::Qwen35ConfigText(), tiny::Method::kLora},
           {"granite_hybrid", tiny::GraniteHybridConfigText(), tiny::Method::kFull},

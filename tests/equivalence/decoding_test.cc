@@ -235,6 +235,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Family{"longrope", tiny::LongropeConfigText(), tiny::Method::kFull},
                     Family{"gemma2", tiny::Gemma2ConfigText(), tiny::Method::kLora},
                     Family{"gemma3", tiny::Gemma3ConfigText(), tiny::Method::kFull},
+                    Family{"gemma4", tiny::Gemma4ConfigText(), tiny::Method::kFull},
                     Family{"gpt2", tiny::Gpt2ConfigText(), tiny::Method::kLora},
                     Family{"starcoder2", tiny::Starcoder2ConfigText(), tiny::Method::kFull},
                     Family{"phi_lora_head", tiny::PhiConfigText(), tiny::Method::kLoraWithHead},

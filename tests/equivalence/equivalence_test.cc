@@ -38,6 +38,8 @@ std::vector<Variant> Variants() {
     add("qwen3_full", {.config = tiny::Qwen3ConfigText()});
     add("qwen3_lora", {.config = tiny::Qwen3ConfigText(), .method = Method::kLora});
     add("gemma2_full", {.config = tiny::Gemma2ConfigText()});
+    add("gemma4_full", {.config = tiny::Gemma4ConfigText()});
+    add("gemma4_lora_dropout", {.config = tiny::Gemma4ConfigText(), .method = Method::kLora, .dropout = 0.1});
     add("qwen3_5_full", {.config = tiny::Qwen35ConfigText()});
     add("granite_hybrid_full", {.config = tiny::GraniteHybridConfigText()});
     add("qwen3_moe_full", {.config = tiny::Qwen3MoeConfigText()});

@@ -71,6 +71,8 @@ TINY_NEO = dict(TINY, max_position_embeddings=64, num_key_value_heads=None, laye
 TINY_PARTS = dict(vocab_size=32, hidden_size=16, intermediate_size=24, num_attention_heads=4, num_key_value_heads=2,
                   head_dim=4, max_position_embeddings=256, layer_norm_epsilon=1e-3, pad_token_id=0, bos_token_id=1,
                   eos_token_id=2)
+TINY_GEMMA4 = dict(vocab_size=32, hidden_size=12, intermediate_size=12, num_attention_heads=2, num_key_value_heads=1,
+                   rms_norm_eps=0.02, sliding_window=6, tie_word_embeddings=False, rope_parameters=None)
 PLAIN_ROPE = {"rope_type": "default", "rope_theta": 10000.0}
 
 # With head_dim 16 the wavelengths are 6.3, 19.9, 62.8, 199, ...: below 128/4 kept, above 128/1 divided by the factor,
@@ -309,6 +311,27 @@ MODELS = {
         TINY, head_dim=8, linear_num_key_heads=2, linear_num_value_heads=2, linear_key_head_dim=8,
         linear_value_head_dim=4, linear_conv_kernel_dim=3, full_attention_interval=2, attention_bias=True,
         tie_word_embeddings=True)),
+    # As E2B: vectors for each layer; keys and values that the last layers take, whose MLPs are twice as wide.
+    "gemma4": ("gemma4_text", dict(
+        TINY_GEMMA4, num_hidden_layers=5, head_dim=8, global_head_dim=12, hidden_size_per_layer_input=6,
+        vocab_size_per_layer_input=32, num_kv_shared_layers=2, use_double_wide_mlp=True, final_logit_softcapping=3.0,
+        layer_types=["sliding_attention", "sliding_attention", "full_attention", "sliding_attention", "full_attention"],
+        rope_parameters={
+            "sliding_attention": {"rope_type": "default", "rope_theta": 500.0},
+            "full_attention": {"rope_type": "proportional", "partial_rotary_factor": 0.5, "rope_theta": 2000.0}})),
+    # As 31B: neither of these; layers of full attention have no values of their own, and other KV heads.
+    "gemma4_k_eq_v": ("gemma4_text", dict(
+        TINY_GEMMA4, vocab_size=16, num_hidden_layers=2, num_key_value_heads=2, head_dim=4, global_head_dim=8,
+        hidden_size_per_layer_input=0, attention_k_eq_v=True, num_global_key_value_heads=1, attention_bias=True,
+        hidden_activation="gelu", tie_word_embeddings=True, layer_types=["sliding_attention", "full_attention"])),
+    "gemma4_per_layer": ("gemma4_text", dict(
+        TINY_GEMMA4, vocab_size=16, num_hidden_layers=1, head_dim=4, global_head_dim=8, hidden_size_per_layer_input=6,
+        vocab_size_per_layer_input=20, sliding_window=64, layer_types=["full_attention"], tie_word_embeddings=True)),
+    # As 12B, whose class is its own; keys that are values are shared.
+    "gemma4_unified": ("gemma4_unified_text", dict(
+        TINY_GEMMA4, num_hidden_layers=3, head_dim=4, global_head_dim=8, attention_k_eq_v=True,
+        num_global_key_value_heads=1, num_kv_shared_layers=1,
+        layer_types=["sliding_attention", "full_attention", "full_attention"])),
     # Experts in all blocks, or in one of two.
     "mixtral": ("mixtral", dict(TINY, num_local_experts=4, num_experts_per_tok=2)),
     "mixtral_window": ("mixtral", dict(TINY_LAYER, num_local_experts=3, num_experts_per_tok=1, sliding_window=5,
@@ -364,8 +387,8 @@ SIZES = {
 }
 # Files of these are in bf16, which halves them. Their numbers are the same: all weights are exact in bf16.
 IN_BF16 = {
-    "arcee", "biogpt", "codegen", "cohere", "cohere_compass_text", "cwm", "ernie4_5", "exaone", "exaone4", "falcon", "gpt_bigcode", "gpt_neo",
-    "gptj", "granitemoehybrid", "helium", "hunyuan_v1_dense", "hyperclovax", "jais2", "lfm2", "mixtral", "nanochat", "nemotron",
+    "arcee", "biogpt", "codegen", "cohere", "cohere_compass_text", "cwm", "ernie4_5", "exaone", "exaone4", "falcon", "gemma4_text", "gemma4_unified_text",
+    "gpt_bigcode", "gpt_neo", "gptj", "granitemoehybrid", "helium", "hunyuan_v1_dense", "hyperclovax", "jais2", "lfm2", "mixtral", "nanochat", "nemotron",
     "nemotron_h", "olmo", "olmoe", "openai-gpt", "persimmon", "phi", "qwen2_moe", "qwen3_5_text", "qwen3_moe", "stablelm", "vaultgemma",
 }
 
@@ -374,6 +397,9 @@ VISION = {
     "gemma3": dict(image_token_index=5, boi_token_index=6, eoi_token_index=7, mm_tokens_per_image=4, vision_config=dict(
         model_type="siglip_vision_model", hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=1,
         image_size=4, patch_size=2)),
+    "gemma4": dict(image_token_id=1, video_token_id=2, audio_token_id=2, audio_config=None, vision_config=dict(
+        hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=1, num_key_value_heads=1, head_dim=8,
+        patch_size=2, position_embedding_size=4, pooling_kernel_size=1)),
     "qwen3_5": dict(image_token_id=5, video_token_id=6, vision_start_token_id=7, vision_end_token_id=8, vision_config=dict(
         depth=1, hidden_size=8, intermediate_size=8, num_heads=1, out_hidden_size=16, patch_size=2,
         num_position_embeddings=4)),
@@ -383,6 +409,7 @@ VISION = {
 }
 MULTIMODAL = {
     "gemma3_multimodal": ("gemma3", "gemma3"),
+    "gemma4_multimodal": ("gemma4", "gemma4"),
     "qwen3_5_multimodal": ("qwen3_5", "qwen3_5"),
     "mistral3": ("mistral3", "ministral3"),
     "mistral3_tied": ("mistral3", "mistral_no_window"),
@@ -408,7 +435,7 @@ def random_weights(model, seed):
                 values *= 0.15
             elif "norm" in name or ".ln_" in name:
                 # Gemma's norms scale by 1 + w, and all of Qwen 3.5's but those of delta nets.
-                plus_one = "gemma" in model.config.model_type or (
+                plus_one = "gemma" in model.config.model_type and "gemma4" not in model.config.model_type or (
                     "qwen3_5" in model.config.model_type and "linear_attn" not in name)
                 values = 0.2 * values + (0.0 if plus_one else 1.0)
             elif name.endswith(("A_log", ".D")):
@@ -420,6 +447,10 @@ def random_weights(model, seed):
             else:
                 values *= 1.2 / np.sqrt(parameter.shape[-1] if "experts" in name else parameter.shape[1])
             parameter.copy_(exact_in_16_bits(values))
+        for name, buffer in model.named_buffers():
+            if name.endswith("layer_scalar"):  # of Gemma 4: stored, and not trained
+                rng = np.random.default_rng([seed, zlib.crc32(name.encode())])
+                buffer.copy_(exact_in_16_bits(0.8 + 0.3 * rng.standard_normal(buffer.shape)))
 
 
 # PyTorch's product over groups does not take rows of all lengths.
@@ -444,7 +475,7 @@ def load(folder, dtype=torch.float32):
 
 def text_name(name):
     """What a parameter of a multimodal model is called in the text model alone; None: it is none of its."""
-    if name.startswith(("model.vision", "model.visual", "model.multi_modal")):
+    if name.startswith(("model.vision", "model.visual", "model.multi_modal", "model.embed_vision")):
         return None
     return name.replace("model.language_model.", "model.")
 
@@ -456,12 +487,15 @@ def build_multimodal(name):
     config = transformers.AutoConfig.for_model(
         family, text_config=text.config.to_dict(), tie_word_embeddings=tied, **VISION[family])
     model = transformers.AutoModelForImageTextToText.from_config(config, attn_implementation="eager")
-    weights = dict(text.named_parameters())
+    weights = {**dict(text.named_parameters()), **dict(text.named_buffers())}
     rng = np.random.default_rng(zlib.crc32(name.encode()))
     with torch.no_grad():
         for n, parameter in model.named_parameters():
             other = text_name(n) is None
             parameter.copy_(torch.from_numpy(rng.standard_normal(parameter.shape)) if other else weights[text_name(n)])
+        for n, buffer in model.named_buffers():
+            if n.endswith("layer_scalar"):
+                buffer.copy_(weights[text_name(n)])
     return model.eval()
 
 

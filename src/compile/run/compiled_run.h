@@ -33,7 +33,7 @@ struct CompiledRun {
   // Hashes of the Programs without limits, casts and packing of weights, if CompileWithin set limits, or weights are
   // cast or packed. That changes no bit of a result, so two runs that differ only in it count as the same.
   std::optional<ProgramHashes> hashes_without_limits;
-  std::vector<std::string> trained;   // names of all trainable values; a stage of a pipeline has only some of them
+  std::vector<std::string> trained;   // names of all values that are saved; a stage of a pipeline has only some of them
   std::vector<std::string> distinct;  // weights and adapters of one block of each kind, and those outside of blocks
   std::vector<StoredWeight> stored;   // the tensors of what is trained in a model's or an adapter's files
   int64_t parameters = 0, active_parameters = 0, trainable_parameters = 0;

@@ -138,7 +138,8 @@ Result<RunFrame> RunFrame::Of(const Model& model, const RunConfig& config, int r
   std::set<std::pair<int, std::string>> kinds;  // values of them
   for (ValueId id = 0; id < forward.num_values(); ++id) {
     const Value& value = forward.value(id);
-    if (value.trainable) run.trained.push_back(value.name);
+    const bool stays = run.trains.all_weights && value.role == Role::kWeight;  // a number that no method trains
+    if (value.trainable || stays) run.trained.push_back(value.name);
     if (value.role != Role::kWeight && value.role != Role::kAdapter) continue;
     const int block = blocks[static_cast<size_t>(id)];
     const int kind = block < 0 ? block : model.facts().kinds[static_cast<size_t>(block)];

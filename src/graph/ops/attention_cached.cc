@@ -5,6 +5,9 @@
 //
 // How a page holds its tokens is the kernels' own affair (rows, or panels that a product reads as they lie): caches are
 // read by this op alone. Values are as wide in it as whole panels, hence the padding.
+//
+// With `stored` the step's keys and values are in the pages already: another block has put them there, whose k, v and
+// caches this one attends to. It writes nothing but o.
 #include "graph/ops/attention_cache.h"
 #include "graph/ops/attention_heads.h"
 #include "graph/ops/attention_scratch.h"
@@ -31,6 +34,7 @@ Result<Types> Infer(const Types& in, const Attributes& a) {
                        "page_table_NP, [sink_H]), W' being W rounded up to 32 and R whole pages",
                        in, a);
   }
+  if (a.Flag("stored")) return Types{AttendedType(in[0], in[2], a)};
   return Types{AttendedType(in[0], in[2], a), in[3], in[4]};
 }
 
@@ -53,7 +57,7 @@ int Overwrites(const Attributes&, int, int output) {
 
 constexpr AttributeSpec kAttributes[] = {
     Size("heads"), Size("kv_heads"), Double("scale"), OptionalSize("window"), OptionalDouble("softcap"),
-    Flag("sink"),  Size("page")};
+    Flag("sink"),  Flag("stored"),   Size("page")};
 
 }  // namespace
 

@@ -8,7 +8,8 @@ ValueId BuildAttention(ForwardBuilder& f, const AttentionSpec& s, const BlockCon
   const Dim D = block.hidden_dim();
   const Dim HE{DimLabel::kHeads, s.heads * s.head_dim}, KE{DimLabel::kKvHeads, s.kv_heads * s.head_dim};
   const std::string module = block.path + s.path;
-  ValueId q, k, v, gate = kNoValue;
+  const bool takes = !s.takes.empty();
+  ValueId q, k = kNoValue, v = kNoValue, gate = kNoValue;
   if (s.qvk_parts > 0) {
     const auto qvk =
         f.FusedLinear(x_TD, module + s.qkv, {{"q", HE}, {"v", KE}, {"k", KE}}, D, s.qkv_bias, {.groups = s.qvk_parts});
@@ -25,8 +26,8 @@ ValueId BuildAttention(ForwardBuilder& f, const AttentionSpec& s, const BlockCon
     } else {
       q = f.Linear(x_TD, module + s.q, HE, D, s.qkv_bias, "q");
     }
-    k = f.Linear(x_TD, module + s.k, KE, D, s.qkv_bias, "k");
-    v = f.Linear(x_TD, module + s.v, KE, D, s.qkv_bias, "v");
+    if (!takes) k = f.Linear(x_TD, module + s.k, KE, D, s.qkv_bias, "k");
+    if (!takes) v = s.v_is_k ? k : f.Linear(x_TD, module + s.v, KE, D, s.qkv_bias, "v");
   }
   const auto normed = [&](ValueId x, Dim all, const std::string& norm, const std::string& name) {
     if (s.qk_norm == AttentionSpec::QkNorm::kNone) return x;
@@ -40,16 +41,26 @@ ValueId BuildAttention(ForwardBuilder& f, const AttentionSpec& s, const BlockCon
   };
   const auto norm_both = [&] {
     q = normed(q, HE, s.q_norm, "q_norm");
-    k = normed(k, KE, s.k_norm, "k_norm");
+    if (!takes) k = normed(k, KE, s.k_norm, "k_norm");
   };
   if (!s.norms_after_rope) norm_both();
   if (s.rope != kNoRope) {
     const RopeTables& rope = block.ropes[static_cast<size_t>(s.rope)];
     q = f.Rope(q, rope.q, s.head_dim, rope.interleaved, "q_rope");
-    k = f.Rope(k, rope.k, s.head_dim, rope.interleaved, "k_rope");
+    if (!takes) k = f.Rope(k, rope.k, s.head_dim, rope.interleaved, "k_rope");
   }
   if (s.norms_after_rope) norm_both();
-  ValueId o = f.Attend(q, k, v, heads, block.block, "attn");
+  if (!takes && s.norms_v) {
+    v = BuildNorm(f, {NormKind::kRmsPlain, s.norm.eps}, v, "", {DimLabel::kNorm, s.head_dim}, "v_norm",
+                  /*grouped=*/true);
+  }
+  ForwardBuilder::KeysValues kv{k, v};
+  if (takes) {
+    const std::vector<ValueId>& taken = block.shared->Take(s.takes);
+    kv = {taken[0], taken[1], taken[2], taken[3]};
+  }
+  ValueId o = f.Attend(q, &kv, heads, block.block, "attn");
+  if (!s.publishes.empty()) block.shared->Publish(s.publishes, {kv.k, kv.v, kv.k_cache, kv.v_cache});
   if (s.gated) o = f.Glu(gate, o, "attn_gated", GraphBuilder::Gate::kSigmoid);
   return f.Linear(o, module + s.out, D, HE, s.out_bias, "attn_out", {.transposed = block.transposed}, block.added_init);
 }

@@ -23,6 +23,13 @@ struct AttentionSpec {
   // Not 0: that tensor was cut for so many devices, whose parts have their rows of q, then of v, then of k (CodeGen).
   int64_t qvk_parts = 0;
 
+  bool v_is_k = false;   // there is no v: it is what the product of k gives
+  bool norms_v = false;  // over each head, without a weight
+  // The name under which its keys and values are there for later blocks (model/shared_values.h); "": for none.
+  std::string publishes;
+  // The name of keys and values that it takes: it has no k and v. "": its own.
+  std::string takes;
+
   // q_proj is twice as wide: each head has its rows of q, then of a gate, whose logistic function scales the head's
   // output.
   bool gated = false;

@@ -52,6 +52,7 @@ class AttentionCachedKernel final : public Kernel {
         slot_pages_(spec.inputs[7].shape[1]),
         wide_(CachedWidth(heads_.W)),
         threads_(spec.threads),
+        stored_(spec.attributes.Flag("stored")),
         sink_(AttentionOptionsOf(spec.attributes, 8).sink),
         sink_type_(sink_ < 0 ? ElementFormat(DType::kF32) : spec.inputs[static_cast<size_t>(sink_)].dtype),
         cache_bytes_{spec.inputs[3].bytes(), spec.inputs[4].bytes()},
@@ -64,7 +65,7 @@ class AttentionCachedKernel final : public Kernel {
     const Step step{reinterpret_cast<const int32_t*>(args.inputs[5]), reinterpret_cast<const int32_t*>(args.inputs[6]),
                     reinterpret_cast<const int32_t*>(args.inputs[7])};
     TEMPER_RETURN_IF_ERROR(Check(step));
-    for (int i = 0; i < 2; ++i) {
+    for (int i = 0; i < 2 && !stored_; ++i) {
       if (args.outputs[1 + i] != args.inputs[3 + i]) {
         std::memcpy(args.outputs[1 + i], args.inputs[3 + i], static_cast<size_t>(cache_bytes_[i].v));
       }
@@ -72,7 +73,7 @@ class AttentionCachedKernel final : public Kernel {
     const HeadLayout& h = heads_;
     TokenRun* const runs = reinterpret_cast<TokenRun*>(args.workspace + scratch_.runs.v);
     const int64_t n = RunsOf(step, runs, args.outputs[0]);
-    ForEachUnit(*h.tiles, threads_, h.kv_heads, next_, [&](int64_t kv, int) { Append(args, step, kv); });
+    if (!stored_) ForEachUnit(*h.tiles, threads_, h.kv_heads, next_, [&](int64_t kv, int) { Append(args, step, kv); });
     ForEachUnit(*h.tiles, threads_, n * h.kv_heads, next_, [&](int64_t item, int thread) {
       Attend(args, step, runs[item / h.kv_heads], item % h.kv_heads,
              args.workspace + scratch_.threads.v + scratch_.thread_bytes.v * thread);
@@ -153,12 +154,14 @@ class AttentionCachedKernel final : public Kernel {
   void Attend(const KernelArgs& args, const Step& s, const TokenRun& tokens, int64_t kv, std::byte* scratch) {
     const HeadLayout& h = heads_;
     const int64_t lines = h.kernels->columns;
+    const std::byte* const keys = stored_ ? args.inputs[3] : args.outputs[1];
+    const std::byte* const values = stored_ ? args.inputs[4] : args.outputs[2];
     float sinks[kAttentionBlock];
     int32_t first[kAttentionBlock], last[kAttentionBlock];
     AttentionForwardTile tile = {.first = first,
                                  .last = last,
-                                 .k_panels = h.At(args.outputs[1], kv * page_ * h.E),
-                                 .v_panels = h.At(args.outputs[2], kv * page_ * wide_),
+                                 .k_panels = keys + kv * page_ * h.E * h.element,
+                                 .v_panels = values + kv * page_ * wide_ * h.element,
                                  .k_panel_bytes = lines * h.E * h.element,
                                  .v_panel_bytes = lines * page_ * h.element,
                                  .pages = s.page_table + s.slot[tokens.begin] * slot_pages_,
@@ -207,6 +210,7 @@ class AttentionCachedKernel final : public Kernel {
   const HeadLayout heads_;
   const int64_t tokens_, page_, pages_, slots_, slot_pages_, wide_;
   const int threads_;
+  const bool stored_;
   const int sink_;
   const ElementFormat sink_type_;
   const Bytes cache_bytes_[2];

@@ -42,6 +42,48 @@ TEST(AttentionCached, MatchesTheScalarTwin) {
   }
 }
 
+// What another block has put into the pages gives the same bits as what is put there now.
+TEST(AttentionCached, ReadsPagesThatAreWritten) {
+  for (const DType dtype : {DType::kBF16, DType::kF32}) {
+    for (const CachedCase& c : CachedCases()) {
+      CachedSteps steps(c, dtype);
+      auto [k, v] = steps.Caches();
+      Attributes stored = AttributesOf(c);
+      stored.Set("stored", int64_t{1});
+      for (size_t i = 0; i < c.steps.size(); ++i) {
+        const TestTensors inputs = steps.Next(c.steps[i], k, v);
+        const TestTensors twin = RunReference({Op::kAttentionCached, AttributesOf(c), &inputs});
+        const auto over = [&](const TestTensors& caches) {
+          TestTensors operands;
+          for (const TestTensor& input : inputs) operands.push_back(input.Copy());
+          operands[3] = caches[1].Copy();
+          operands[4] = caches[2].Copy();
+          return operands;
+        };
+        const TestTensors pages_of_twin = over(twin);
+        const TestTensors again = RunReference({Op::kAttentionCached, stored, &pages_of_twin});
+        ASSERT_EQ(again.size(), 1u);
+        EXPECT_TRUE(again[0].SameBits(twin[0])) << Name(c, dtype, Isa::kScalar) << " step " << i;
+        TestTensors written;
+        for (const Isa isa : RunnableIsas()) {
+          if (isa == Isa::kScalar) continue;
+          const std::string what = Name(c, dtype, isa) + " step " + std::to_string(i);
+          written = RunFast({Op::kAttentionCached, AttributesOf(c), &inputs}, isa, 1);
+          const TestTensors pages = over(written);
+          for (const int threads : {1, 2}) {
+            const TestTensors read = RunFast({Op::kAttentionCached, stored, &pages}, isa, threads);
+            ASSERT_EQ(read.size(), 1u);
+            EXPECT_TRUE(read[0].SameBits(written[0])) << what << " threads " << threads;
+          }
+        }
+        if (written.empty()) return;
+        k = std::move(written[1]);
+        v = std::move(written[2]);
+      }
+    }
+  }
+}
+
 // Each sequence fed alone, a token at a time.
 TEST(AttentionCached, ATokenGetsTheSameBitsWhoeverElseIsInItsStep) {
   for (const DType dtype : {DType::kBF16, DType::kF32}) {

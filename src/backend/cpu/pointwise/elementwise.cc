@@ -1,4 +1,4 @@
-// add, scale, cast and slice_rows.
+// add, scale, scale_by, cast, slice_rows and slice_columns.
 #include <algorithm>
 #include <cstring>
 
@@ -89,6 +89,21 @@ std::unique_ptr<Kernel> MakeScale(const KernelSpec& spec, Isa isa) {
   });
 }
 
+std::unique_ptr<Kernel> MakeScaleBy(const KernelSpec& spec, Isa isa) {
+  if (!AllFast({spec.inputs[0]}) || spec.inputs[1].dtype != DType::kF32) return nullptr;
+  return DispatchFloat(spec.inputs[0].dtype, [&]<class T>() {
+    const int64_t n = spec.inputs[0].shape.elements();
+    return MakeKernel([=, threads = spec.threads, scale = VectorsFor<T>(isa).scale](const KernelArgs& args) {
+      const T* const x = In<T>(args, 0);
+      const float factor = *In<float>(args, 1);
+      T* const y = Out<T>(args, 0);
+      ParallelBlocks(threads, n, kElementsPerRange,
+                     [=](int64_t begin, int64_t end) { scale(x + begin, factor, y + begin, end - begin); });
+      return OkStatus();
+    });
+  });
+}
+
 std::unique_ptr<Kernel> MakeCast(const KernelSpec& spec, Isa isa) {
   const DType from = spec.inputs[0].dtype, to = spec.outputs[0].dtype;
   const int64_t n = spec.outputs[0].shape.elements();
@@ -105,6 +120,51 @@ std::unique_ptr<Kernel> MakeCast(const KernelSpec& spec, Isa isa) {
 std::unique_ptr<Kernel> MakeSliceRows(const KernelSpec& spec, Isa) {
   const int64_t row_bytes = spec.inputs[0].shape.columns() * SizeOf(spec.inputs[0].dtype);
   return MakeCopy(spec.threads, spec.outputs[0].bytes().v, spec.attributes.Int("begin") * row_bytes);
+}
+
+std::unique_ptr<Kernel> MakeSliceColumns(const KernelSpec& spec, Isa) {
+  const int64_t element = SizeOf(spec.inputs[0].dtype), rows = spec.outputs[0].shape.rows();
+  const int64_t from_row = spec.inputs[0].shape.columns() * element, to_row = spec.outputs[0].shape.columns() * element;
+  const int64_t from = spec.attributes.Int("begin") * element;
+  const int64_t at_once = std::max<int64_t>(1, 4 * kElementsPerRange / std::max<int64_t>(1, to_row));
+  return MakeKernel([=, threads = spec.threads](const KernelArgs& args) {
+    const std::byte* const x = args.inputs[0] + from;
+    std::byte* const y = args.outputs[0];
+    ParallelBlocks(threads, rows, at_once, [=](int64_t begin, int64_t end) {
+      for (int64_t t = begin; t < end; ++t) std::memcpy(y + t * to_row, x + t * from_row, static_cast<size_t>(to_row));
+    });
+    return OkStatus();
+  });
+}
+
+// Where the sum lies on what it is added to, the other columns are not touched.
+std::unique_ptr<Kernel> MakeSliceColumnsBackward(const KernelSpec& spec, Isa isa) {
+  if (!AllFast({spec.inputs[0]})) return nullptr;
+  return DispatchFloat(spec.inputs[0].dtype, [&]<class T>() {
+    const int64_t rows = spec.outputs[0].shape.rows(), D = spec.outputs[0].shape.columns();
+    const int64_t C = spec.inputs[0].shape.columns(), first = spec.attributes.Int("begin");
+    const bool acc = spec.attributes.Flag("acc");
+    const int64_t at_once = std::max<int64_t>(1, kElementsPerRange / std::max<int64_t>(1, acc ? C : D));
+    return MakeKernel([=, threads = spec.threads, add = VectorsFor<T>(isa).add](const KernelArgs& args) {
+      const T *const d_y = In<T>(args, 0), *const before = acc ? In<T>(args, 1) : nullptr;
+      T* const d_x = Out<T>(args, 0);
+      ParallelBlocks(threads, rows, at_once, [=](int64_t begin, int64_t end) {
+        for (int64_t t = begin; t < end; ++t) {
+          T* const to = d_x + t * D;
+          if (!acc) {
+            std::fill(to, to + first, T());
+            std::memcpy(to + first, d_y + t * C, static_cast<size_t>(C) * sizeof(T));
+            std::fill(to + first + C, to + D, T());
+            continue;
+          }
+          const T* const from = before + t * D;
+          if (from != to) std::memcpy(to, from, static_cast<size_t>(D) * sizeof(T));
+          add(from + first, d_y + t * C, to + first, C);
+        }
+      });
+      return OkStatus();
+    });
+  });
 }
 
 }  // namespace temper

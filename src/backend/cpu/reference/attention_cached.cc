@@ -1,7 +1,7 @@
 // Attention of S new tokens over a cache in pages. Token i is at place position_S[i] of the sequence in slot_S[i]; the
 // places of a slot lie in the pages that its row of page_table_NP names, here a row of the cache each. All new keys and
 // values are written first; then token i attends to places [max(0, position - window + 1 if window > 0), position] of
-// its slot. A token of slot -1 stands for nothing and becomes zero.
+// its slot. A token of slot -1 stands for nothing and becomes zero. With `stored` they are written already.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -17,8 +17,9 @@ namespace temper::reference {
 
 Status AttentionCached(const Call& call) {
   const Operand q = call.In(0), slot_S = call.In(5), position_S = call.In(6), page_table = call.In(7);
-  const Operand o = call.Out(0), k = call.Out(1), v = call.Out(2);
   const Attributes& a = call.attributes();
+  const bool stored = a.Flag("stored");
+  const Operand o = call.Out(0), k = stored ? call.In(3) : call.Out(1), v = stored ? call.In(4) : call.Out(2);
   const int64_t S = q.rows(), N = page_table.rows(), P = page_table.columns(), page = a.Int("page");
   const int64_t H = a.Int("heads"), K = a.Int("kv_heads"), E = q.columns() / H, W = call.In(2).columns() / K;
   const int64_t group = H / K, window = a.IntOr("window", 0), wide = CachedWidth(W);
@@ -41,11 +42,11 @@ Status AttentionCached(const Call& call) {
       }
     }
   }
-  for (int c = 0; c < 2; ++c) {
+  for (int c = 0; c < 2 && !stored; ++c) {
     const Operand &from = call.In(3 + c), &to = call.Out(1 + c);
     if (to.data() != from.data()) std::memcpy(to.data(), from.data(), static_cast<size_t>(from.type().bytes().v));
   }
-  for (int64_t i = 0; i < S; ++i) {
+  for (int64_t i = 0; i < S && !stored; ++i) {
     if (slot_S.Int(i) < 0) continue;
     const int64_t row = row_of(slot_S.Int(i), position_S.Int(i));
     for (int64_t h = 0; h < K; ++h) {

@@ -100,7 +100,7 @@ __global__ void AttendToCache(const T* q, const T* k, const T* v, CachedPlaces p
 
 std::unique_ptr<Kernel> MakeAttentionCached(const KernelSpec& spec, const Context& context) {
   const Attributes& a = spec.attributes;
-  if (!IsPlain(a, spec.inputs[1], spec.inputs[2])) return nullptr;
+  if (!IsPlain(a, spec.inputs[1], spec.inputs[2]) || a.Flag("stored")) return nullptr;
   const int64_t page = a.Int("page"), E = spec.inputs[0].shape[1] / a.Int("heads");
   const CachedHeads heads = {.tokens = spec.inputs[0].shape[0],
                              .heads = a.Int("heads"),
