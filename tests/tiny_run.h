@@ -185,6 +185,14 @@ inline std::string Qwen3MoeConfigText() {
       "moe_intermediate_size": 48, "num_experts": 6, "num_experts_per_tok": 2, "norm_topk_prob": true,
       "mlp_only_layers": [1], "max_position_embeddings": 256})";
 }
+// Clamped experts with biases, sinks, a window in the first and the third block. A limit that bounds some numbers.
+inline std::string GptOssConfigText() {
+  return R"({"architectures": ["GptOssForCausalLM"], "vocab_size": 160, "hidden_size": 64, "num_hidden_layers": 3,
+      "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16, "intermediate_size": 48, "num_local_experts": 6,
+      "num_experts_per_tok": 2, "sliding_window": 12, "swiglu_limit": 0.2, "max_position_embeddings": 256,
+      "rope_parameters": {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "truncate": false,
+                          "original_max_position_embeddings": 64}})";
+}
 // Blocks of one part: Mamba-2 of two groups of heads, an MLP, attention, Mamba-2.
 inline std::string NemotronHConfigText() {
   return R"({"architectures": ["NemotronHForCausalLM"], "vocab_size": 160, "hidden_size": 64, "num_attention_heads": 4,

@@ -6,12 +6,15 @@
 
 #include "base/log.h"
 #include "base/quantity.h"
+#include "checkpoint/companion_files.h"
 #include "compile/run/compiled_run.h"
 #include "config/run_options.h"
 #include "data/label_search.h"
 #include "data/records.h"
 #include "data/weight_search.h"
 #include "format/data_file_name.h"
+#include "format/python_json.h"
+#include "model/mxfp4_experts.h"
 #include "run/data.h"
 #include "run/expand_sources.h"
 #include "run/machine.h"
@@ -187,6 +190,19 @@ Status CheckHead(const OpenedModel& model, const RunConfig& config) {
       classes == 1 ? "a reward" : fmt::format("{} classes", classes), fits->name));
 }
 
+// A full run would save dequantised experts beside a config.json that says MXFP4.
+Status CheckTrainsFiles(const OpenedModel& model, const RunConfig& config) {
+  if (config.model.method != TrainMethod::kFull) return OkStatus();
+  const std::string path = JoinPath(model.folder(), kModelConfigFile);
+  if (model.folder().empty() || !PosixEnv().IsFile(path)) return OkStatus();
+  TEMPER_ASSIGN_OR_RETURN(const Json file, ReadPythonJsonFile(PosixEnv(), path));
+  if (!HasMxfp4Experts(file)) return OkStatus();
+  return InvalidArgument(
+      fmt::format("{}: experts are stored as MXFP4, which method: full cannot train: set method: "
+                  "lora, or dequantise them first: temper export {} --output_dir FOLDER",
+                  path, config.model.model));
+}
+
 // Writes down the coefficient of the loss that balances experts where config.json gives it, so that a resumed run keeps
 // it: one that is older than this loss goes on without it. Classifiers of transformers have no such loss.
 void SettleBalance(const ModelFacts& facts, const std::optional<ResumePoint>& resume, RunConfig* config) {
@@ -228,6 +244,7 @@ Result<TrainSetup> SetUp(RunRequest request, Purpose purpose, const Ranks& ranks
                                      .classes = ClassesFor(ranks, config, purpose),
                                      .by_name = purpose == Purpose::kPlan}));
   TEMPER_RETURN_IF_ERROR(CheckHead(model, config));
+  TEMPER_RETURN_IF_ERROR(CheckTrainsFiles(model, config));
   SettleBalance(model.model().facts(), resume, &config);
   if (const auto& head = model.class_head(); head && head->classes.size() > 1) {
     LogInfo(fmt::format("classes     {}: {}", head->classes.size(), head->classes.ToText()));

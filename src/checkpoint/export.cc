@@ -14,6 +14,7 @@
 #include "checkpoint/training_state.h"
 #include "checkpoint/weight_checksums.h"
 #include "format/conversion.h"
+#include "format/mxfp4_tensor.h"
 #include "format/python_json.h"
 #include "format/quoted.h"
 #include "format/sharded_safetensors_writer.h"
@@ -219,7 +220,8 @@ class Exporter {
     }
     // What was quantised is exported in the type that it was quantised from.
     const auto& entries = weights_->base().entries();
-    if (std::any_of(entries.begin(), entries.end(), [](const auto& e) { return e.nf4 != nullptr; })) {
+    if (std::any_of(entries.begin(), entries.end(),
+                    [](const auto& e) { return e.nf4 != nullptr || Mxfp4Tensor::Of(e); })) {
       changed = config_.erase("quantization_config") > 0 || changed;
     }
     if (weights_->untied()) {

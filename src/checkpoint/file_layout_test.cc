@@ -20,12 +20,14 @@ namespace {
 
 constexpr int64_t kHeads = 3, kHeadDim = 4, kHidden = 10;
 
-// GPT-2's c_attn, whose columns are q, k and v, and c_proj; GPT-NeoX's query_key_value, dealt by head, and its bias.
+// GPT-2's c_attn, whose columns are q, k and v, and c_proj; GPT-NeoX's query_key_value, dealt by head, and its bias;
+// a stack as gpt-oss has it.
 const std::vector<FileTensor>& Files() {
   static const std::vector<FileTensor> files = {{.name = "c_attn", .shape = {kHidden, 36}},
                                                 {.name = "c_proj", .shape = {700, 1700}},
                                                 {.name = "qkv", .shape = {36, kHidden}},
-                                                {.name = "qkv.bias", .shape = {36}}};
+                                                {.name = "qkv.bias", .shape = {36}},
+                                                {.name = "experts", .shape = {5, 6, 8}}};
   return files;
 }
 std::vector<StoredWeight> Weights() {
@@ -41,6 +43,7 @@ std::vector<StoredWeight> Weights() {
     weights.push_back({"qkv.bias" + segment, {12}, by_head(f[3])});
   }
   weights.push_back({"c_proj", {1700, 700}, WeightSource::Columns(f[1], 0, 1700)});
+  weights.push_back({"experts", {5, 8, 6}, WeightSource::Columns(f[4], 0, 5)});
   return weights;
 }
 

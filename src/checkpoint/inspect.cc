@@ -19,6 +19,7 @@
 #include "checkpoint/weight_checksums.h"
 #include "format/json.h"
 #include "format/model_weights.h"
+#include "format/mxfp4_tensor.h"
 #include "format/python_json.h"
 #include "format/quoted.h"
 
@@ -212,6 +213,10 @@ class Inspector {
       if (e.nf4 != nullptr) {  // as it is stored, the few bytes of scales aside
         type = "NF4" + type.substr(type.find('['));
         bytes = e.nf4->indices().tensor->bytes() + e.nf4->absmax().tensor->bytes();
+      }
+      if (const auto mxfp4 = Mxfp4Tensor::Of(e)) {
+        type = "MXFP4" + type.substr(type.find('['));
+        bytes = mxfp4->bytes();
       }
       rows.push_back({e.tensor->name, std::move(type), e.tensor->elements(), bytes});
     }

@@ -22,6 +22,10 @@ void AddMerges(const LoraModule& m, const std::vector<std::string>& tensors,
     (*merges)[tensors.front()] = {.module = &m, .rows = m.out};
     return;
   }
+  if (tensors.size() == 1) {
+    (*merges)[tensors.front()] = {.module = &m, .rows = m.out, .matrix = MergedWeights::Merge::kAllMatrices};
+    return;
+  }
   TEMPER_CHECK(tensors.size() == m.parts.size() * static_cast<size_t>(m.matrices)) << m.path;
   auto name = tensors.begin();
   int64_t first = 0;
@@ -239,11 +243,24 @@ Result<MergedWeights::Reader> MergedWeights::OpenReader(const Tensor& tensor) {
   reader.columns_ = shape.rank() == 0 ? 1 : shape.elements() / std::max<int64_t>(1, shape[0]);
   if (tensor.adapter.module == nullptr) return reader;
   const LoraModule& m = *tensor.adapter.module;
-  TEMPER_RETURN_IF_ERROR(ReadAdapter(tensor.adapter, &reader.a_, &reader.b_));
-  if (m.transposed) {  // W^T + scale * A^T B^T: the same sums
-    std::swap(reader.a_, reader.b_);
-    reader.a_ = Turned(reader.a_, m.out, m.r);
-    reader.b_ = Turned(reader.b_, m.r, m.in);
+  const auto read = [&](const Merge& merge, std::vector<float>* a, std::vector<float>* b) -> Status {
+    TEMPER_RETURN_IF_ERROR(ReadAdapter(merge, a, b));
+    if (!m.transposed && tensor.adapter.matrix != Merge::kAllMatrices) return OkStatus();
+    std::swap(*a, *b);  // W^T + scale * A^T B^T: the same sums
+    *a = Turned(*a, m.out, m.r);
+    *b = Turned(*b, m.r, m.in);
+    return OkStatus();
+  };
+  if (tensor.adapter.matrix != Merge::kAllMatrices) {
+    TEMPER_RETURN_IF_ERROR(read(tensor.adapter, &reader.a_, &reader.b_));
+    return reader;
+  }
+  Merge one = tensor.adapter;
+  std::vector<float> a, b;
+  for (one.matrix = 0; one.matrix < m.matrices; ++one.matrix) {
+    TEMPER_RETURN_IF_ERROR(read(one, &a, &b));
+    reader.a_.insert(reader.a_.end(), a.begin(), a.end());
+    reader.b_.insert(reader.b_.end(), b.begin(), b.end());
   }
   return reader;
 }
@@ -255,7 +272,16 @@ Status MergedWeights::Reader::Read(int64_t first, int64_t rows, std::span<float>
       tensor_->from.ReadElementsAs(first * columns_, DType::kF32, std::as_writable_bytes(out), staging));
   if (tensor_->adapter.module == nullptr) return OkStatus();
   const LoraModule& m = *tensor_->adapter.module;
-  MergeRows(out.data(), rows, columns_, b_.data() + first * m.r, a_.data(), m.r, static_cast<float>(m.scale));
+  const auto scale = static_cast<float>(m.scale);
+  if (tensor_->adapter.matrix == Merge::kAllMatrices) {  // a row is a matrix
+    const Shape& shape = tensor_->type.shape;
+    for (int64_t i = 0; i < rows; ++i) {
+      MergeRows(out.data() + i * columns_, shape[1], shape[2], b_.data() + (first + i) * shape[1] * m.r,
+                a_.data() + (first + i) * m.r * shape[2], m.r, scale);
+    }
+  } else {
+    MergeRows(out.data(), rows, columns_, b_.data() + first * m.r, a_.data(), m.r, scale);
+  }
   const auto bad = std::find_if(out.begin(), out.end(), [](float x) { return !std::isfinite(x); });
   if (bad == out.end()) return OkStatus();
   return Numerical(

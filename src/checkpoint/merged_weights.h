@@ -19,14 +19,19 @@ namespace temper {
 
 class MergedWeights {
  public:
-  // What is merged into a tensor: a module's adapter, or of a stack that of one matrix of one part.
+  // What is merged into a tensor: a module's adapter, or of a stack that of one matrix of one part; where files have a
+  // stack in one tensor, each matrix in x out, that of all.
   struct Merge {
     const LoraModule* module = nullptr;  // null: none
     int64_t first = 0, rows = 0;         // rows of B
-    int64_t matrix = 0;                  // of module->matrices
+    int64_t matrix = 0;                  // of module->matrices; kAllMatrices
 
+    static constexpr int64_t kAllMatrices = -1;
     // Of the weight in the model's files.
-    Shape shape() const { return module->transposed ? Shape{module->in, rows} : Shape{rows, module->in}; }
+    Shape shape() const {
+      if (matrix == kAllMatrices) return {module->matrices, module->in, rows};
+      return module->transposed ? Shape{module->in, rows} : Shape{rows, module->in};
+    }
   };
   struct Tensor {
     std::string name;          // in a Hugging Face folder
@@ -62,7 +67,8 @@ class MergedWeights {
     const Tensor* tensor_ = nullptr;
     const std::string* adapter_folder_ = nullptr;
     int64_t columns_ = 0;
-    std::vector<float> a_, b_;  // [r, in] and [rows, r]; of a transposed weight their transposes' exchange
+    // [r, in] and [rows, r]; of a transposed weight their transposes' exchange. Of a stack those of each matrix.
+    std::vector<float> a_, b_;
   };
   // `tensor` is one of tensors() and must outlive the reader.
   Result<Reader> OpenReader(const Tensor& tensor);

@@ -26,10 +26,28 @@ Status CopyColumns(const DevicePart& from, int64_t first, int64_t n, std::vector
   return from.stream->Synchronize();
 }
 
+// One matrix of a part of a stack.
+View MatrixOf(const View& stack, int64_t matrix) {
+  const int64_t rows = stack.type.shape[1], columns = stack.type.shape[2], size = SizeOf(stack.type.dtype);
+  return {stack.data + matrix * rows * columns * size, {stack.type.dtype, {rows, columns}}};
+}
+
 }  // namespace
 
 Status FillTransposed(const PartView& part, const std::function<Status(const PartView& rows)>& read, Bytes window) {
   const View& view = part.view;
+  if (view.type.shape.rank() == 3) {
+    for (int64_t i = 0; i < view.type.shape[0]; ++i) {
+      const PartView matrix(MatrixOf(view, i), {part.global[1], part.global[2]}, {part.begin[1], part.begin[2]});
+      const auto read_matrix = [&](const PartView& rows) {
+        const Shape &shape = rows.view.type.shape, &global = rows.global, &begin = rows.begin;
+        return read(PartView({rows.view.data, {rows.view.type.dtype, {1, shape[0], shape[1]}}},
+                             {part.global[0], global[0], global[1]}, {part.begin[0] + i, begin[0], begin[1]}));
+      };
+      TEMPER_RETURN_IF_ERROR(FillTransposed(matrix, read_matrix, window));
+    }
+    return OkStatus();
+  }
   const int64_t outs = view.type.shape[0], ins = view.type.shape[1], size = SizeOf(view.type.dtype);
   if (outs == 0 || ins == 0) return OkStatus();
   const int64_t at_once = RowsOf(window.v, outs * size, ins);
@@ -46,6 +64,15 @@ Status FillTransposed(const PartView& part, const std::function<Status(const Par
 Status ReadTransposed(std::span<const DevicePart> parts, const std::function<Status(std::span<const std::byte>)>& take,
                       Bytes window) {
   const TensorType& type = parts.front().part.view.type;
+  if (type.shape.rank() == 3) {
+    for (const DevicePart& part : parts) {
+      for (int64_t i = 0; i < part.part.view.type.shape[0]; ++i) {
+        const DevicePart matrix(PartView(MatrixOf(part.part.view, i)), *part.stream);
+        TEMPER_RETURN_IF_ERROR(ReadTransposed({&matrix, 1}, take, window));
+      }
+    }
+    return OkStatus();
+  }
   const int64_t size = SizeOf(type.dtype), ins = type.shape[1];
   int64_t outs = 0;
   for (const DevicePart& part : parts) outs += part.part.view.type.shape[0];
@@ -72,14 +99,18 @@ Status ReadTransposed(std::span<const DevicePart> parts, const std::function<Sta
 }
 
 TransposedPut::TransposedPut(const Shape& shape, int64_t size, const PutBytes& put, Bytes window)
-    : outs_(shape[0]), ins_(shape[1]), size_(size), put_(put), window_(window.v) {}
+    : outs_(shape[shape.rank() - 2]), ins_(shape[shape.rank() - 1]), size_(size), put_(put), window_(window.v) {}
 
 Status TransposedPut::Put(int64_t at, std::span<const std::byte> bytes) {
   int64_t element = at / size_, left = std::ssize(bytes) / size_;
   const std::byte* from = bytes.data();
   while (left > 0) {
     const int64_t n = std::min(outs_ - element % outs_, left);  // of one row
-    TEMPER_RETURN_IF_ERROR(Gather(element / outs_, element % outs_, n, from));
+    if (const int64_t matrix = element / (outs_ * ins_); matrix != matrix_) {
+      TEMPER_RETURN_IF_ERROR(Flush());
+      matrix_ = matrix;
+    }
+    TEMPER_RETURN_IF_ERROR(Gather(element / outs_ % ins_, element % outs_, n, from));
     element += n;
     from += n * size_;
     left -= n;
@@ -113,6 +144,7 @@ Status TransposedPut::Gather(int64_t row, int64_t column, int64_t n, const std::
 }
 
 Status TransposedPut::Flush() {
+  const int64_t matrix = matrix_ * outs_ * ins_;  // its first element
   const int64_t whole = rows_ * width_;
   turned_.resize(static_cast<size_t>(whole * size_));
   if (rows_ > 0) Transpose(gathered_.data(), rows_, width_, width_, turned_.data(), rows_, size_);
@@ -120,12 +152,12 @@ Status TransposedPut::Flush() {
   for (int64_t i = 0; i < lines; ++i) {
     const int64_t line = whole * size_ / lines;  // bytes
     const auto run = std::span(turned_).subspan(static_cast<size_t>(i * line), static_cast<size_t>(line));
-    TEMPER_RETURN_IF_ERROR(put_(((column_ + i) * ins_ + first_) * size_, run));
+    TEMPER_RETURN_IF_ERROR(put_((matrix + (column_ + i) * ins_ + first_) * size_, run));
   }
   for (int64_t i = 0; i < begun_; ++i) {  // of a row that did not go on
     const auto number =
         std::span(gathered_).subspan(static_cast<size_t>((whole + i) * size_), static_cast<size_t>(size_));
-    TEMPER_RETURN_IF_ERROR(put_(((column_ + i) * ins_ + first_ + rows_) * size_, number));
+    TEMPER_RETURN_IF_ERROR(put_((matrix + (column_ + i) * ins_ + first_ + rows_) * size_, number));
   }
   gathered_.clear();
   rows_ = width_ = begun_ = 0;

@@ -1,6 +1,6 @@
-// Windows of a transposed matrix: memory holds some matrices out x in that files hold in x out (GPT-2's). On its way
-// from one to the other such a matrix passes, some rows of the file at a time, through memory that does not grow with
-// it.
+// Windows of a transposed matrix: memory holds some matrices out x in that files hold in x out (GPT-2's, and gpt-oss'
+// stacks of them). On its way from one to the other such a matrix passes, some rows of the file at a time, through
+// memory that does not grow with it. A stack passes matrix by matrix.
 #pragma once
 
 #include <functional>
@@ -27,7 +27,7 @@ Status FillTransposed(const PartView& part, const std::function<Status(const Par
                       Bytes window = kNearWindow);
 
 // Gives `take` the rows of the transpose of `parts`, which are rows of one matrix that follow each other: their
-// columns, side by side.
+// columns, side by side. Stacks are parts of one that follow each other: `take` gets the transpose of each matrix.
 Status ReadTransposed(std::span<const DevicePart> parts, const std::function<Status(std::span<const std::byte>)>& take,
                       Bytes window = kFarWindow);
 
@@ -37,7 +37,7 @@ class TransposedPut {
   // `shape`: of the transpose. `size`: bytes of an element. `put` takes runs of the transpose.
   TransposedPut(const Shape& shape, int64_t size, const PutBytes& put, Bytes window = kFarWindow);
 
-  // As PutBytes, of the stored matrix.
+  // As PutBytes, of the stored matrix or stack.
   Status Put(int64_t at, std::span<const std::byte> bytes);
   // Puts the rest.
   Status Flush();
@@ -47,6 +47,7 @@ class TransposedPut {
   Status Gather(int64_t row, int64_t column, int64_t n, const std::byte* from);
 
   const int64_t outs_, ins_, size_;
+  int64_t matrix_ = 0;  // of a stack: the one that gathers
   const PutBytes& put_;
   const int64_t window_;  // bytes
   // What has gathered: rows [first_, first_ + rows_) of the stored matrix, columns [column_, column_ + width_), and the

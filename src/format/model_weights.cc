@@ -10,6 +10,7 @@
 
 #include "format/checksum.h"
 #include "format/json.h"
+#include "format/mxfp4_tensor.h"
 #include "format/quoted.h"
 
 namespace temper {
@@ -191,8 +192,29 @@ std::string ModelWeights::ListedIn(const std::string& name) const {
   return it == listed_.end() ? "" : it->second;
 }
 
-// The tensors of each weight that bitsandbytes has quantised become one.
+// The tensors of each weight that bitsandbytes has quantised become one, and so do those of each stack in MXFP4.
 Status ModelWeights::CollectNf4() {
+  std::vector<Entry> stacks;
+  for (const Entry& e : entries_) {
+    if (!e.tensor->name.ends_with(Mxfp4Tensor::kBlocks)) continue;
+    const std::string name =
+        e.tensor->name.substr(0, e.tensor->name.size() - std::string_view(Mxfp4Tensor::kBlocks).size());
+    const Entry scales = Find(name + Mxfp4Tensor::kScales);
+    if (scales.tensor == nullptr) continue;
+    auto t = std::make_unique<InPieces>();
+    t->pieces = {{e.file, e.tensor, {}}, {scales.file, scales.tensor, {}}};
+    TEMPER_ASSIGN_OR_RETURN(t->whole, Mxfp4Tensor::WholeOf(name, {e.file, e.tensor}, {scales.file, scales.tensor}));
+    stacks.push_back({e.file, &t->whole, &t->pieces});
+    in_pieces_.push_back(std::move(t));
+  }
+  if (!stacks.empty()) {
+    std::set<const StoredTensor*> parts;
+    for (const Entry& stack : stacks) parts.insert({stack.pieces->front().stored, stack.pieces->back().stored});
+    std::erase_if(entries_, [&](const Entry& e) { return parts.contains(e.tensor); });
+    entries_.insert(entries_.end(), stacks.begin(), stacks.end());
+    std::sort(entries_.begin(), entries_.end(),
+              [](const Entry& a, const Entry& b) { return a.tensor->name < b.tensor->name; });
+  }
   std::vector<std::string> hidden;
   for (const Entry& e : entries_) {
     const std::string& name = e.tensor->name;
@@ -259,6 +281,7 @@ Status ModelWeights::Entry::ReadElementsAs(int64_t first, DType target, std::spa
                                            std::span<std::byte> staging) const {
   if (nf4 != nullptr) return nf4->ReadElementsAs(first, target, out);
   if (pieces == nullptr) return file->ReadElementsAs(tensor->name, first, target, out, staging);
+  if (const auto mxfp4 = Mxfp4Tensor::Of(*this)) return mxfp4->ReadElementsAs(first, target, out);
   const int64_t size = SizeOf(target), end = first + static_cast<int64_t>(out.size()) / size;
   const std::vector<int64_t>& dims = tensor->dims;
   for (const Piece& p : *pieces) {

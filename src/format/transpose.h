@@ -8,9 +8,10 @@
 
 namespace temper {
 
-// Of a matrix's transpose, or a place in it.
+// Of a matrix's transpose, or a place in it; of a stack of matrices that of each.
 inline Shape Transposed(const Shape& matrix) {
-  TEMPER_CHECK(matrix.rank() == 2) << matrix.ToString() << " is not a matrix";
+  TEMPER_CHECK(matrix.rank() == 2 || matrix.rank() == 3) << matrix.ToString() << " is no matrix and no stack";
+  if (matrix.rank() == 3) return {matrix[0], matrix[2], matrix[1]};
   return {matrix[1], matrix[0]};
 }
 

@@ -26,10 +26,16 @@ std::vector<float> Read(const WeightSource& source, const Shape& shape, const Sh
     const std::vector<float> file = Numbers(*tensor, kPerTensor * static_cast<float>(number));
     EXPECT_EQ(in_file.global, transposed ? Transposed(tensor->shape) : tensor->shape);
     auto* to = reinterpret_cast<float*>(in_file.view.data);
+    const Shape& own = in_file.view.type.shape;
+    const int last = own.rank() - 1;
     for (int64_t row = 0; row < in_file.rows(); ++row) {
       for (int64_t c = 0; c < in_file.columns(); ++c) {
-        const int64_t place =
-            transposed ? (in_file.begin[1] + c) * tensor->shape[1] + in_file.begin[0] + row : in_file.RowBegin(row) + c;
+        int64_t place = in_file.RowBegin(row) + c;
+        if (transposed) {
+          const int64_t matrix = last < 2 ? 0 : in_file.begin[0] + row / own[last - 1];
+          place = (matrix * tensor->shape[last - 1] + in_file.begin[last] + c) * tensor->shape[last] +
+                  in_file.begin[last - 1] + row % own[last - 1];
+        }
         *to++ = file[static_cast<size_t>(place)];
       }
     }
@@ -73,6 +79,14 @@ TEST(WeightSource, ColumnsOfATransposedTensorAreItsRows) {
   EXPECT_EQ(Whole(source, {3, 2}), (Floats{2, 7, 3, 8, 4, 9}));
   EXPECT_EQ(Read(source, {3, 2}, {1, 0}, {2, 2}), (Floats{3, 8, 4, 9})) << "outputs of a rank";
   EXPECT_EQ(Read(source, {3, 2}, {0, 1}, {3, 1}), (Floats{7, 8, 9})) << "inputs of a rank";
+}
+
+TEST(WeightSource, MatricesOfATransposedStackAreTransposedEach) {
+  // Two experts of three inputs and two outputs.
+  const WeightSource source = WeightSource::Columns(FileTensor{.name = "down", .shape = {2, 3, 2}}, 0, 2);
+  EXPECT_EQ(Whole(source, {2, 2, 3}), (Floats{0, 2, 4, 1, 3, 5, 6, 8, 10, 7, 9, 11}));
+  EXPECT_EQ(Read(source, {2, 2, 3}, {1, 1, 0}, {1, 1, 3}), (Floats{7, 9, 11})) << "outputs of a rank";
+  EXPECT_EQ(Read(source, {2, 2, 3}, {0, 0, 1}, {2, 2, 2}), (Floats{2, 4, 3, 5, 8, 10, 9, 11})) << "its inputs";
 }
 
 TEST(WeightSource, AStackHasARowPerTensor) {

@@ -89,6 +89,17 @@ std::vector<ValueId> ForwardBuilder::Stacks(const StackedParameter& p, std::span
                      .is_parameter = true,
                      .matrices = p.matrices.size,
                      .active = p.active};
+  if (segments.size() == 1 && segments[0].in_files[0] == '\0') {
+    const StackSegment& s = segments[0];
+    const FileTensor tensor = TensorOf(p.module + "." + p.name, {p.matrices.size, p.in.size, s.out.size});
+    const ValueId w = Weight(p.module + "." + p.name, {p.matrices, s.out, p.in},
+                             WeightSource::Columns(tensor, 0, p.matrices.size), p.init);
+    stack.tensors = {tensor.name};
+    stack.weights = {graph().value(w).name};
+    stack.rows = {s.out.size};
+    modules_.push_back(std::move(stack));
+    return {w};
+  }
   std::vector<ValueId> weights;
   for (const StackSegment& s : segments) {
     std::vector<FileTensor> tensors;

@@ -125,7 +125,6 @@ class LoraRewriter {
 
   // Both products go by the rows' experts, as the base's does.
   void AddToGrouped(const Node& node, const Target& t) {
-    TEMPER_CHECK(!node.attributes.Flag("acc")) << "a product of experts that is added to another";
     const LoraModule& m = *t.module;
     const ValueId x = node.inputs[0], expert = node.inputs[2], y = node.outputs[0];
     Node base = node;

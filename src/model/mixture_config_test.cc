@@ -103,6 +103,59 @@ TEST(MixtureConfig, ParametersAreCountedThatATokenPasses) {
             "30532.12 M parameters, 3353.03 M active");
 }
 
+Json GptOssJson() {
+  return Json::parse(R"({"architectures": ["GptOssForCausalLM"], "model_type": "gpt_oss", "vocab_size": 100,
+    "hidden_size": 64, "num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16,
+    "intermediate_size": 96, "num_local_experts": 8, "num_experts_per_tok": 2})");
+}
+
+TEST(MixtureConfig, AStackIsReadFromOneTensorOfMatricesInByOut) {
+  const auto model = Read(GptOssJson());
+  const WeightDeclaration& both = WeightOf(*model, "model.layers.1.mlp.experts.gate_up_proj");
+  EXPECT_EQ(both.shape, Shape({8, 192, 64})) << "gate and up in turn";
+  ASSERT_EQ(both.source.tensors().size(), 1u);
+  EXPECT_EQ(both.source.tensors()[0].name, "model.layers.1.mlp.experts.gate_up_proj");
+  EXPECT_EQ(both.source.tensors()[0].shape, Shape({8, 64, 192}));
+  EXPECT_TRUE(both.source.transposed());
+  const WeightDeclaration& bias = WeightOf(*model, "model.layers.1.mlp.experts.down_proj_bias");
+  EXPECT_EQ(bias.shape, Shape({8, 64}));
+  EXPECT_FALSE(bias.decays);
+  EXPECT_EQ(WeightOf(*model, "model.layers.1.mlp.router.bias").shape, Shape({8}));
+  EXPECT_EQ(WeightOf(*model, "model.layers.3.self_attn.sinks").shape, Shape({4}));
+}
+
+TEST(MixtureConfig, ExpertsInMxfp4AreReadOfTheFamilyThatIsPublishedSo) {
+  const Json mxfp4 = {{"quant_method", "mxfp4"}, {"modules_to_not_convert", {"model.layers.*.self_attn", "lm_head"}}};
+  Json config = GptOssJson();
+  EXPECT_TRUE(Read(config)->facts().training_notes.empty());
+  config["quantization_config"] = mxfp4;
+  const auto notes = Read(config)->facts().training_notes;
+  ASSERT_EQ(notes.size(), 1u);
+  EXPECT_NE(notes[0].find("MXFP4"), std::string::npos) << notes[0];
+  ExpectRefused(Qwen3MoeJson(), "quantization_config", mxfp4, StatusCode::kUnsupported);
+  ExpectRefused(GptOssJson(), "quantization_config", {{"quant_method", "gptq"}}, StatusCode::kUnsupported);
+}
+
+TEST(MixtureConfig, EveryOtherLayerHasAWindowAndAMissingRopeIsTheClassesOwn) {
+  const auto model = Read(GptOssJson());
+  EXPECT_EQ(model->facts().kinds, (std::vector<int>{0, 1, 0, 1}));
+  Json config = GptOssJson();
+  config["rope_scaling"] = {{"rope_type", "yarn"}, {"factor", 32.0},    {"beta_fast", 32.0},
+                            {"beta_slow", 1.0},    {"truncate", false}, {"original_max_position_embeddings", 4096}};
+  config["rope_theta"] = 150000;  // as the published file has them
+  const auto table = [](const Model& m) {
+    const Graph graph = m.Forward({.tokens = 8, .row = 8});
+    for (const Node& node : graph.nodes()) {
+      if (node.op == Op::kRopeTable) return node.attributes;
+    }
+    return Attributes();
+  };
+  EXPECT_EQ(table(*model), table(*Read(config)));
+  config["rope_scaling"]["factor"] = 16.0;
+  EXPECT_FALSE(table(*model) == table(*Read(config)));
+  ExpectRefused(GptOssJson(), "swiglu_limit", 0, StatusCode::kCorrupt);
+}
+
 TEST(MixtureConfig, ALossThatBalancesExpertsIsWhatTheFileAsksFor) {
   Json config = MixtralJson(), olmoe = config;
   olmoe["architectures"] = {"OlmoeForCausalLM"};

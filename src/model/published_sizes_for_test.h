@@ -167,6 +167,8 @@ inline const std::vector<PublishedSize> kPublishedSizes = {
     {"Qwen3-235B-A22B", "Qwen3MoeForCausalLM", 151936, 4096, 12288, 94, 64, 4, R"({"head_dim": 128, "moe_intermediate_size": 1536, "num_experts": 128})", 235093634560},
     {"Mixtral-8x7B", "MixtralForCausalLM", 32000, 4096, 14336, 32, 32, 8, "{}", 46702792704},
     {"Mixtral-8x22B", "MixtralForCausalLM", 32768, 6144, 16384, 56, 48, 8, "{}", 140630071296},
+    {"gpt-oss-20b", "GptOssForCausalLM", 201088, 2880, 2880, 24, 64, 8, R"({"num_local_experts": 32})", 20914757184},
+    {"gpt-oss-120b", "GptOssForCausalLM", 201088, 2880, 2880, 36, 64, 8, R"({"num_local_experts": 128})", 116829156672},
     {"OLMoE-1B-7B", "OlmoeForCausalLM", 50304, 2048, 1024, 16, 16, 16, "{}", 6919161856},
     {"c4ai-command-r7b-12-2024", "Cohere2ForCausalLM", 256000, 4096, 14336, 32, 32, 8, "{}", 8028033024},
     // clang-format on

@@ -4,11 +4,13 @@
 
 #include <nlohmann/json.hpp>
 
+#include "model/mxfp4_experts.h"
+
 namespace temper {
 
 bool IsStoredAsNf4(const Json& config) {
   const auto it = config.find("quantization_config");
-  return it != config.end() && !it->is_null();
+  return it != config.end() && !it->is_null() && !HasMxfp4Experts(config);
 }
 
 Status CheckQuantisation(const Json& config, const std::string& where) {
@@ -20,10 +22,10 @@ Status CheckQuantisation(const Json& config, const std::string& where) {
                                   {"bnb_4bit_use_double_quant", true}}) {
     const Json found = q.is_object() && q.contains(key) ? q[key] : Json();
     if (found == read) continue;
-    return Unsupported(
-        fmt::format("{}: quantization_config has {}: {}, but of quantised models those with {} are read: use the "
-                    "original weights, with base_dtype: nf4 or int8 for less memory",
-                    where, key, found.dump().substr(0, 40), read.dump()));
+    return Unsupported(fmt::format(
+        "{}: quantization_config has {}: {}, but of quantised models those with {} are read (and experts of "
+        "gpt_oss in mxfp4): use the original weights, with base_dtype: nf4 or int8 for less memory",
+        where, key, found.dump().substr(0, 40), read.dump()));
   }
   return OkStatus();
 }

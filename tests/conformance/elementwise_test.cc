@@ -2,8 +2,8 @@
 // elements, or compute each from those in its place.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
-
 #include <cmath>
 #include <limits>
 
@@ -295,6 +295,44 @@ TEST(Glu, OfTheLogisticFunctionAndOfTheIdentityAgreesWithItsTwinInBothDirections
                    [&](int, int64_t i) { return kU * std::fabs(gate[i] * up[i]) + kTiny; });
     ExpectConforms({Op::kGluBackward, {d_h, gate, up}, identity},
                    [&](int k, int64_t i) { return 2 * kU * std::fabs(d_h[i] * (k == 1 ? gate[i] : up[i])) + kTiny; });
+  }
+}
+
+// The logistic function within 8u of what alpha * g rounds to, three more operations. Tails of every length.
+TEST(Glu, OfClampedPairsAgreesWithItsTwinInBothDirections) {
+  constexpr double kAlpha = 1.702, kLimit = 7;
+  const Attributes clamped{{"clamped", int64_t{1}}, {"alpha", kAlpha}, {"limit", kLimit}};
+  for (DType dtype : kCompute) {
+    std::vector<Tensor> all;
+    const Tensor arguments = Arguments(dtype, /*infinities=*/false);
+    std::vector<double> x(static_cast<size_t>(arguments.type().shape.elements() / 2 * 2));
+    for (size_t i = 0; i < x.size(); ++i) x[i] = arguments[static_cast<int64_t>(i)];
+    all.push_back(Tensor::Of({dtype, {1, static_cast<int64_t>(x.size())}}, x));
+    std::reverse(x.begin(), x.end());  // what was a gate is an up
+    all.push_back(Tensor::Of({dtype, {1, static_cast<int64_t>(x.size())}}, x));
+    for (const Shape& shape : kShapes) all.push_back(Tensor::Random({dtype, {shape[0], 2 * shape[1]}}, 9, 12));
+    all.push_back(Tensor::Of({dtype, {1, 6}}, {kLimit, kLimit, 1, -kLimit, 1, -7.5}));  // the bound itself
+    for (const Tensor& pairs : all) {
+      const Tensor d_h = Tensor::Random({dtype, {pairs.type().shape[0], pairs.type().shape[1] / 2}}, 11, 2);
+      const auto g = [&](int64_t i) { return pairs[2 * i] > kLimit ? kLimit : pairs[2 * i]; };
+      const auto u = [&](int64_t i) { return std::clamp(pairs[2 * i + 1], -kLimit, kLimit); };
+      const auto s = [&](int64_t i) { return Sigmoid(kAlpha * g(i)); };
+      // The rounding of alpha * g moves s by u |alpha g| (1 - s), relative.
+      const auto off = [&](int64_t i) {
+        const double c = Sigmoid(-kAlpha * g(i));
+        return s(i) == 0 || c == 0 ? 12.0 : 12 + 2 * std::fabs(kAlpha * g(i)) * c;
+      };
+      ExpectConforms({Op::kGlu, {pairs}, clamped}, [&](int, int64_t i) {
+        return off(i) * kU * std::fabs(g(i)) * s(i) * (std::fabs(u(i)) + 1) + 8 * Underflow(kAlpha * g(i));
+      });
+      ExpectConforms({Op::kGluBackward, {d_h, pairs}, clamped}, [&](int, int64_t n) {
+        const int64_t i = n / 2;
+        const double d = std::fabs(d_h[i]), tiny = 32 * Underflow(kAlpha * g(i)), c = Sigmoid(-kAlpha * g(i));
+        if (n % 2 == 1) return off(i) * kU * d * s(i) * std::fabs(g(i)) + tiny;
+        const double along = s(i) == 0 || c == 0 ? 0 : std::fabs(kAlpha * g(i)) * c;
+        return 2 * off(i) * kU * d * (std::fabs(u(i)) + 1) * s(i) * (1 + along) + tiny;
+      });
+    }
   }
 }
 

@@ -92,6 +92,19 @@ TEST(Goldens, ExpertsAndTheirRoutersAreTransformers) {
                 {{"weighted", int64_t{1}}})[0];
   };
   const Tensor logits = Twin(Op::kLinear, {x, Wave(32, {4, 4})}, {})[0];
+  // gpt-oss: biases are rows that the experts of rows choose, and what a product is added to.
+  const auto routed =
+      Twin(Op::kRoute, {Twin(Op::kLinear, {x, Wave(32, {4, 4}), Wave(38, {4})}, {{"bias", int64_t{1}}})[0]},
+           {{"active", int64_t{2}}, {"normalise", int64_t{1}}});
+  const auto with_bias = [&](const Tensor& rows, const Tensor& w, const Tensor& bias) {
+    return Twin(Op::kGroupedLinear, {rows, w, routed[2], Twin(Op::kEmbedding, {bias, routed[2]}, {})[0]},
+                {{"active", int64_t{2}}, {"acc", int64_t{1}}})[0];
+  };
+  const Tensor pairs = with_bias(Twin(Op::kGatherRows, {x, routed[1]}, {})[0], Wave(33, {4, 6, 4}), Wave(39, {4, 6}));
+  const Tensor hidden = Twin(Op::kGlu, {pairs}, {{"clamped", int64_t{1}}, {"alpha", 1.702}, {"limit", 1.5}})[0];
+  ExpectGolden(Twin(Op::kCombine, {with_bias(hidden, Wave(35, {4, 4, 3}), Wave(40, {4, 4})), routed[1], routed[0]},
+                    {{"weighted", int64_t{1}}})[0],
+               kGptOssMoe);
   ExpectGolden(block({logits}, {{"active", int64_t{2}}, {"normalise", int64_t{1}}}), kQwen3Moe);
   ExpectGolden(block({logits, Tensor::Of({DType::kF64, {4}}, {0, 0.05, -0.1, 0.2})}, {{"active", int64_t{2}},
                                                                                       {"normalise", int64_t{1}},

@@ -419,6 +419,13 @@ TEST(Gradients, OfGluOfEveryActivation) {
   }
 }
 
+// Numbers on both sides of every bound.
+TEST(Gradients, OfGluOfClampedPairs) {
+  OpGraph g;
+  const ValueId pairs = g.Activation("pairs", {kT, 2 * kD});
+  g.FinishWithLoss(g.Add(Op::kGlu, {pairs}, {{"clamped", int64_t{1}}, {"alpha", 1.702}, {"limit", 0.6}}, "h")[0]);
+}
+
 // The choice is fixed: the logits of no two experts are as near to each other as the steps of the differences.
 TEST(Gradients, OfTokensRoutedToExperts) {
   constexpr int64_t kExperts = 5, kActive = 2, kF = 3;

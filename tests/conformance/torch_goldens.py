@@ -8,7 +8,8 @@ from transformers.activations import ReLUSquaredActivation
 from transformers.trainer_pt_utils import LabelSmoother
 from transformers.models.deepseek_v3 import DeepseekV3Config
 from transformers.models.deepseek_v3.modeling_deepseek_v3 import DeepseekV3MoE
-from transformers.models.gpt_oss.modeling_gpt_oss import eager_attention_forward as gpt_oss_attention
+from transformers.models.gpt_oss import GptOssConfig
+from transformers.models.gpt_oss.modeling_gpt_oss import GptOssMLP, eager_attention_forward as gpt_oss_attention
 from transformers.models.granitemoehybrid.modeling_granitemoehybrid import mamba2_chunk_scan
 from transformers.models.llama.modeling_llama import LlamaRMSNorm, apply_rotary_pos_emb
 from transformers.models.qwen3_5.modeling_qwen3_5 import torch_chunk_gated_delta_rule
@@ -75,6 +76,15 @@ deepseek.shared_experts.forward = torch.zeros_like
 for name, block in (("Qwen3Moe", qwen), ("DeepseekV3Moe", deepseek)):
     y = block(x[None])
     show(name, (y[0] if isinstance(y, tuple) else y)[0])
+# gpt-oss: stored in x out, gate and up in turn, biases, clamped at 1.5, where many of these numbers are.
+gpt_oss = GptOssMLP(GptOssConfig(hidden_size=4, intermediate_size=3, num_local_experts=4, num_experts_per_tok=2))
+gpt_oss.router.weight.data, gpt_oss.router.bias.data = wave(32, 4, 4).detach(), wave(38, 4).detach()
+experts = gpt_oss.experts
+experts.gate_up_proj.data, experts.down_proj.data = (wave(s, 4, o, i).mT.contiguous().detach()
+                                                     for s, o, i in ((33, 6, 4), (35, 4, 3)))
+experts.gate_up_proj_bias.data, experts.down_proj_bias.data = wave(39, 4, 6).detach(), wave(40, 4, 4).detach()
+experts.limit = 1.5
+show("GptOssMoe", gpt_oss(x[None])[0][0])
 torch.float = torch.float32 = single
 
 # A short convolution of documents of 4 and 2 tokens: 3 channels, 3 taps.

@@ -26,7 +26,8 @@ std::vector<Model> Models() {
           {"lfm2", tiny::Lfm2ConfigText(), tiny::Method::kFull},
           {"qwen3_5", tiny::Qwen35ConfigText(), tiny::Method::kLora},
           {"granite_hybrid", tiny::GraniteHybridConfigText(), tiny::Method::kFull},
-          {"qwen3_moe", tiny::Qwen3MoeConfigText(), tiny::Method::kLora}};
+          {"qwen3_moe", tiny::Qwen3MoeConfigText(), tiny::Method::kLora},
+          {"gpt_oss", tiny::GptOssConfigText(), tiny::Method::kLora}};
 }
 
 std::vector<LoraModule> TargetsOf(const Model& m) {

@@ -44,6 +44,8 @@ std::vector<Variant> Variants() {
     add("granite_hybrid_full", {.config = tiny::GraniteHybridConfigText()});
     add("qwen3_moe_full", {.config = tiny::Qwen3MoeConfigText()});
     add("qwen3_moe_lora", {.config = tiny::Qwen3MoeConfigText(), .method = Method::kLora});
+    add("gpt_oss_full", {.config = tiny::GptOssConfigText()});
+    add("gpt_oss_lora", {.config = tiny::GptOssConfigText(), .method = Method::kLora});
     add("granite_lora", {.config = tiny::GraniteConfigText(), .method = Method::kLora});
     add("phi_full", {.config = tiny::PhiConfigText()});
     add("phi_lora_head", {.config = tiny::PhiConfigText(), .method = Method::kLoraWithHead});

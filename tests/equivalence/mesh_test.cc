@@ -409,6 +409,16 @@ TEST(Mesh, FurtherFamiliesHaveTheLossesOfOneRank) {
     for (const Case& c : meshes) ExpectLossesOfOneRank(v, c);
     ExpectLossesOfOneRank(v, {"dp2_tp2", MeshOf({{Axis::kDp, 2}, {Axis::kTp, 2}})});
   }
+  // Stacks in one tensor; biases that the experts of rows choose, of terms of a sum on ranks of tp. Sinks are not in
+  // cp.
+  const Variant gpt_oss[] = {
+      {.name = "full gpt-oss", .config = GptOssConfigText(), .method = Method::kFull, .dropout = 0, .steps = 3},
+      {.name = "LoRA gpt-oss", .config = GptOssConfigText(), .method = Method::kLora, .dropout = 0, .steps = 3}};
+  for (const Variant& v : gpt_oss) {
+    ExpectLossesOfOneRank(v, {"dp2_tp2", MeshOf({{Axis::kDp, 2}, {Axis::kTp, 2}})});
+    ExpectLossesOfOneRank(
+        v, Pipeline("pp2_fsdp2", {{Axis::kPp, 2}, {Axis::kFsdp, 2}}, PipelineKind::kOneForwardOneBackward));
+  }
   // The loss that balances experts is of all tokens of a micro-batch, whoever has them. It counts enough to be seen in
   // the norm: the gradients of routers without it are a hundredth of all.
   const Variant balanced[] = {

@@ -176,7 +176,8 @@ TEST(Export, MergesLikePeft) {
 // Column k * experts + e of B and row e * r + k of A belong to expert e.
 TEST(Export, MergesTheAdaptersOfExpertsLikePeft) {
   int compared = 0;
-  for (const std::string name : {"lora_mixtral", "lora_olmoe_down", "lora_qwen2_moe", "lora_qwen3_moe_mixed"}) {
+  for (const std::string name :
+       {"lora_mixtral", "lora_olmoe_down", "lora_qwen2_moe", "lora_qwen3_moe_mixed", "lora_gpt_oss"}) {
     SCOPED_TRACE(name);
     const ScratchFolder scratch;
     const Json info = Must(ReadJsonFile(PosixEnv(), kGoldens + "cases/" + name + "/case.json"));
@@ -196,7 +197,10 @@ TEST(Export, MergesTheAdaptersOfExpertsLikePeft) {
       int64_t first = 0;
       for (size_t part = 0; part < m.parts.size(); first += m.parts[part].rows, ++part) {
         for (int64_t e = 0; e < m.matrices; ++e) {
-          const std::string& tensor = tensors[part * static_cast<size_t>(m.matrices) + static_cast<size_t>(e)];
+          // A tensor of each matrix, or one that stacks them, each in x out.
+          const bool stacked = tensors.size() == 1;
+          const std::string& tensor =
+              stacked ? tensors[0] : tensors[part * static_cast<size_t>(m.matrices) + static_cast<size_t>(e)];
           if (!golden.Find("merged." + tensor).tensor) continue;
           ++compared;
           const auto w = Floats(base, tensor), merged = Floats(ours, tensor);
@@ -209,7 +213,7 @@ TEST(Export, MergesTheAdaptersOfExpertsLikePeft) {
               for (int64_t k = 0; k < m.r; ++k) {
                 size += std::abs(double{b[(first + i) * m.ranks() + k * m.matrices + e]} * a[(e * m.r + k) * m.in + j]);
               }
-              const int64_t at = i * m.in + j;
+              const int64_t at = stacked ? (e * m.in + j) * m.out + i : i * m.in + j;
               const double u = UnitRoundoff(DType::kF32), own = std::abs(w[at]);
               double bound = 2 * u * ((static_cast<double>(m.r) + 2) * m.scale * size + own);
               if (stored != DType::kF32) bound += UnitRoundoff(stored) * std::abs(expected[at]);
@@ -220,7 +224,8 @@ TEST(Export, MergesTheAdaptersOfExpertsLikePeft) {
       }
     }
   }
-  EXPECT_EQ(compared, 3 + 1 + 2 + 3);  // of the second expert of the second block
+  // Of the second expert of the second block; of gpt-oss two stacks of four.
+  EXPECT_EQ(compared, 3 + 1 + 2 + 3 + 8);
 }
 
 TEST(Export, RoundsOnce) {

@@ -39,6 +39,7 @@ CASES = {
     "trl_olmoe": {"model": "olmoe", "accumulation": 2},
     "trl_qwen2_moe": {"model": "qwen2_moe", "accumulation": 2},
     "trl_lora": {"model": "mixtral", "adapter": "lora_mixtral", "accumulation": 2},
+    "trainer_gpt_oss": {"model": "gpt_oss", "accumulation": 1},
 }
 
 

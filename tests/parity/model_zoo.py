@@ -349,6 +349,15 @@ MODELS = {
                                     norm_topk_prob=True)),
     "qwen3_moe_mixed": ("qwen3_moe", dict(TINY, head_dim=4, moe_intermediate_size=8, num_experts=4,
                                           num_experts_per_tok=2, mlp_only_layers=[0], attention_bias=True)),
+    # Clamped experts with biases, sinks, a window in the first of two layers. A limit that bounds a part of the numbers.
+    "gpt_oss": ("gpt_oss", dict(TINY, head_dim=4, intermediate_size=12, num_local_experts=4, num_experts_per_tok=2,
+                                sliding_window=6, swiglu_limit=1.2, rope_parameters={
+                                    "rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "beta_fast": 4.0,
+                                    "beta_slow": 1.0, "truncate": False, "original_max_position_embeddings": 16})),
+    "gpt_oss_plain": ("gpt_oss", dict(
+        TINY_LAYER, head_dim=4, intermediate_size=12, num_local_experts=3, num_experts_per_tok=2, attention_bias=False,
+        sliding_window=5, swiglu_alpha=1.0, swiglu_limit=0.8, layer_types=["sliding_attention"], tie_word_embeddings=True,
+        rope_parameters=PLAIN_ROPE)),
     # Mamba-2, then attention without a rotary embedding; multipliers as Granite's.
     "granite_hybrid": ("granitemoehybrid", dict(
         TINY, shared_intermediate_size=28, num_local_experts=0, mamba_n_heads=4, mamba_d_state=6,
@@ -388,7 +397,8 @@ SIZES = {
 # Files of these are in bf16, which halves them. Their numbers are the same: all weights are exact in bf16.
 IN_BF16 = {
     "arcee", "biogpt", "codegen", "cohere", "cohere_compass_text", "cwm", "ernie4_5", "exaone", "exaone4", "falcon", "gemma4_text", "gemma4_unified_text",
-    "gpt_bigcode", "gpt_neo", "gptj", "granitemoehybrid", "helium", "hunyuan_v1_dense", "hyperclovax", "jais2", "lfm2", "mixtral", "nanochat", "nemotron",
+    "gpt_bigcode", "gpt_neo", "gpt_oss", "gptj", "granitemoehybrid", "helium", "hunyuan_v1_dense", "hyperclovax", "jais2", "lfm2", "mixtral", "nanochat",
+    "nemotron",
     "nemotron_h", "olmo", "olmoe", "openai-gpt", "persimmon", "phi", "qwen2_moe", "qwen3_5_text", "qwen3_moe", "stablelm", "vaultgemma",
 }
 
@@ -438,7 +448,7 @@ def random_weights(model, seed):
                 plus_one = "gemma" in model.config.model_type and "gemma4" not in model.config.model_type or (
                     "qwen3_5" in model.config.model_type and "linear_attn" not in name)
                 values = 0.2 * values + (0.0 if plus_one else 1.0)
-            elif name.endswith(("A_log", ".D")):
+            elif name.endswith(("A_log", ".D", ".sinks")):
                 values *= 0.5
             elif "embed" in name or ".wte" in name or ".wpe" in name:
                 values *= 0.25

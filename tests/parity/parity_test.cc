@@ -208,7 +208,13 @@ class Step {
         const auto* from = reinterpret_cast<const float*>(part.view.data);
         for (int64_t row = 0; row < part.rows(); ++row) {
           for (int64_t c = 0; c < part.columns(); ++c) {
-            const int64_t place = transposed ? c * tensor->shape[1] + part.begin[0] + row : part.RowBegin(row) + c;
+            // Of a stack, rows of one matrix after the other.
+            const int last = tensor->shape.rank() - 1;
+            const int64_t rows = last == 1 ? 0 : tensor->shape[last];
+            const int64_t place = !transposed ? part.RowBegin(row) + c
+                                  : rows == 0
+                                      ? c * tensor->shape[1] + part.begin[0] + row
+                                      : (row / rows * tensor->shape[last - 1] + c) * tensor->shape[last] + row % rows;
             whole[static_cast<size_t>(place)] = from[row * part.columns() + c];
           }
         }

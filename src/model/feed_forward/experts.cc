@@ -1,12 +1,43 @@
 #include "model/feed_forward/experts.h"
 
 namespace temper {
+namespace {
+
+// From rows at their experts to their outputs, with biases: the rows of a table that the experts choose, which the
+// product is added to. G pairs of gate and up: 2 F.
+ValueId BuildClamped(ForwardBuilder& f, const ExpertsSpec& s, const BlockContext& block, ValueId x_PD,
+                     ValueId expert_P) {
+  const Dim D = block.hidden_dim(), E{DimLabel::kExperts, s.experts}, F{DimLabel::kFfn, s.ffn},
+            G{DimLabel::kFfn, 2 * s.ffn};
+  const std::string module = block.path + s.module;
+  // Where ranks of tensor parallelism make terms of a sum, each looks up the biases of its own experts: terms, too.
+  const Dim shared_E{DimLabel::kFfn, s.experts};
+  const auto product = [&](ValueId x, const std::string& parameter, Dim in, Dim out, ForwardBuilder::Init init,
+                           const char* name) {
+    const ForwardBuilder::StackSegment all[] = {{"all", "", out}};
+    const ValueId w = f.Stacks({module, parameter, E, in, s.active, init, s.were_modules}, all)[0];
+    const ValueId b_EO = f.Weight(module + "." + parameter + "_bias", {in.label == DimLabel::kFfn ? shared_E : E, out},
+                                  ForwardBuilder::Init::kZero);
+    const ValueId b_PO = f.Embedding(b_EO, expert_P, 0, std::string(name) + "_bias");
+    return f.Add(Op::kGroupedLinear, {x, w, expert_P, b_PO}, {{"acc", int64_t{1}}, {"active", s.active}}, name)[0];
+  };
+  const ValueId pairs_PG = product(x_PD, s.gate_up, D, G, ForwardBuilder::Init::kNormal, "expert_gate_up");
+  const ValueId h_PF = f.Add(Op::kGlu, {pairs_PG},
+                             {{"clamped", int64_t{1}}, {"alpha", s.clamp_alpha}, {"limit", s.clamp}}, "expert_mlp")[0];
+  return product(h_PF, s.down, F, D, block.added_init, "expert_out");
+}
+
+}  // namespace
 
 // T tokens, P rows of tokens at experts, D hidden, E experts, F ffn.
 ValueId BuildExperts(ForwardBuilder& f, const ExpertsSpec& s, const BlockContext& block, ValueId x_TD) {
   const Dim D = block.hidden_dim(), E{DimLabel::kExperts, s.experts}, F{DimLabel::kFfn, s.ffn};
-  const ValueId logits_TE = f.LinearOf(x_TD, block.path + s.router + ".weight", E, D, "router",
-                                       s.were_modules ? std::vector<std::string>{"gate"} : std::vector<std::string>());
+  const std::string router = block.path + s.router;
+  ValueId logits_TE = f.LinearOf(x_TD, router + ".weight", E, D, "router",
+                                 s.were_modules ? std::vector<std::string>{"gate"} : std::vector<std::string>());
+  if (s.clamp > 0) {
+    logits_TE = f.Sum(logits_TE, f.Weight(router + ".bias", {E}, ForwardBuilder::Init::kZero), "router_biased");
+  }
   Attributes route = {{"active", s.active}};
   if (s.normalise) route.Set("normalise", int64_t{1});
   const auto routed = f.Add(Op::kRoute, {logits_TE}, std::move(route), "route");
@@ -24,6 +55,7 @@ ValueId BuildExperts(ForwardBuilder& f, const ExpertsSpec& s, const BlockContext
     return f.Add(Op::kGroupedLinear, {x, w_EOI, expert_P}, {{"acc", int64_t{0}}, {"active", s.active}}, name)[0];
   };
   const ValueId x_PD = f.Add(Op::kGatherRows, {x_TD, place_TA}, {}, "rows")[0];
+  if (s.clamp > 0) return weighted(BuildClamped(f, s, block, x_PD, expert_P), routed, "experts_out");
   const auto w_gate_up =
       f.Stacks({module, s.gate_up, E, D, s.active, ForwardBuilder::Init::kNormal, s.were_modules}, gate_up);
   const ValueId gate = product(x_PD, w_gate_up[0], "expert_gate"), up = product(x_PD, w_gate_up[1], "expert_up");

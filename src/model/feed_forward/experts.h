@@ -15,6 +15,9 @@ struct ExpertsSpec {
   int64_t ffn = 0;                  // of an expert
   Activation activation = Activation::kSilu;
   bool normalise = false;  // the weights of a token add up to 1, else they are probabilities among all experts
+  // Not 0: gate and up are bounded by it, h = g sigmoid(alpha g) (u + 1), and files store gate and up in turn, in one
+  // tensor of all experts, in x out, as they do down; all products have biases, the router's too (GptOssExperts).
+  double clamp = 0, clamp_alpha = 0;
   // An MLP of all tokens beside them, times the logistic function of what the module `shared_gate` makes of the token.
   std::optional<MlpSpec> shared;
   std::string shared_gate = "mlp.shared_expert_gate";

@@ -4,7 +4,8 @@ namespace temper {
 
 // T tokens, D hidden, H heads, K kv-heads, E head dim, R rotary elements of a head.
 ValueId BuildAttention(ForwardBuilder& f, const AttentionSpec& s, const BlockContext& block, ValueId x_TD) {
-  const ForwardBuilder::Heads heads{s.heads, s.kv_heads, s.head_dim, s.window, s.scale, s.score_cap};
+  const std::string sink = s.sink.empty() ? "" : block.path + s.path + s.sink;
+  const ForwardBuilder::Heads heads{s.heads, s.kv_heads, s.head_dim, s.window, s.scale, s.score_cap, 0, sink};
   const Dim D = block.hidden_dim();
   const Dim HE{DimLabel::kHeads, s.heads * s.head_dim}, KE{DimLabel::kKvHeads, s.kv_heads * s.head_dim};
   const std::string module = block.path + s.path;

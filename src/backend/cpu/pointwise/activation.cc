@@ -60,6 +60,29 @@ std::unique_ptr<Kernel> MakeGluBackward(const VectorKernelsOf<T>& vectors, const
   });
 }
 
+template <class T>
+std::unique_ptr<Kernel> MakeClampedGlu(const VectorKernelsOf<T>& vectors, const KernelSpec& spec) {
+  const auto alpha = static_cast<float>(spec.attributes.Double("alpha")),
+             limit = static_cast<float>(spec.attributes.Double("limit"));
+  const int threads = spec.threads;
+  if (spec.op == Op::kGlu) {
+    return MakeKernel([=, f = vectors.clamped_glu, n = spec.outputs[0].shape.elements()](const KernelArgs& args) {
+      const T* const pairs = In<T>(args, 0);
+      T* const h = Out<T>(args, 0);
+      ParallelBlocks(threads, n, kElementsPerRange,
+                     [=](int64_t i, int64_t end) { f(pairs + 2 * i, alpha, limit, h + i, end - i); });
+      return OkStatus();
+    });
+  }
+  return MakeKernel([=, f = vectors.clamped_glu_backward, n = spec.inputs[0].shape.elements()](const KernelArgs& args) {
+    const T *const d_h = In<T>(args, 0), *const pairs = In<T>(args, 1);
+    T* const d_pairs = Out<T>(args, 0);
+    ParallelBlocks(threads, n, kElementsPerRange,
+                   [=](int64_t i, int64_t end) { f(d_h + i, pairs + 2 * i, alpha, limit, d_pairs + 2 * i, end - i); });
+    return OkStatus();
+  });
+}
+
 }  // namespace
 
 std::unique_ptr<Kernel> MakeActivation(const KernelSpec& spec, Isa isa) {
@@ -69,6 +92,7 @@ std::unique_ptr<Kernel> MakeActivation(const KernelSpec& spec, Isa isa) {
     const int threads = spec.threads;
     const int64_t n = spec.inputs[0].shape.elements();
     const bool tanh = spec.attributes.Flag("tanh");
+    if (spec.attributes.Flag("clamped")) return MakeClampedGlu<T>(v, spec);
     switch (spec.op) {
       case Op::kGlu:
         return MakeBinary<T>(GluOf(v, spec.attributes).forward, threads, n);

@@ -99,6 +99,67 @@ void SwigluBackward(const T* d_h, const T* gate, const T* up, T* d_gate, T* d_up
   });
 }
 
+// The gate and the up of pairs, in turn in memory, and their clamped values.
+struct ClampedPairs {
+  Floats gate, up, g, u;
+};
+TEMPER_VEC ClampedPairs PairsOf(Floats first, Floats last, float limit) {
+  const Floats gate = EvenPlaces(first, last), up = OddPlaces(first, last);
+  return {gate, up, AtMost(limit, gate), AtLeast(-limit, AtMost(limit, up))};
+}
+// Zero where the gradient does not pass: x is beyond the limit.
+TEMPER_VEC Floats WithinLimit(Floats x, float limit, Floats d) {
+  return WhereNegative(Set(limit) - x, Zero(), d);
+}
+
+// h = g sigmoid(alpha g) (u + 1), of n pairs. A vector of results reads two of pairs.
+template <class T>
+void ClampedGlu(const T* pairs, float alpha, float limit, T* h, int64_t n) {
+  const auto body = [=](const ClampedPairs& p) { return p.g * LogisticOf(Set(alpha) * p.g).s * (p.u + Set(1.0f)); };
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) {
+    const T* const x = pairs + 2 * i;
+    Store(h + i, body(PairsOf(Load(x, Full{}), Load(x + kLanes, Full{}), limit)), Full{});
+  }
+  if (i == n) return;
+  const int64_t rest = 2 * (n - i);  // numbers
+  const T* const x = pairs + 2 * i;
+  const Floats first = rest < kLanes ? Load(x, First(rest)) : Load(x, Full{});
+  const Floats last = rest > kLanes ? Load(x + kLanes, First(rest - kLanes)) : Zero();
+  Store(h + i, body(PairsOf(first, last, limit)), First(n - i));
+}
+
+template <class T>
+void ClampedGluBackward(const T* d_h, const T* pairs, float alpha, float limit, T* d_pairs, int64_t n) {
+  struct Gradients {
+    Floats gate, up;
+  };
+  const auto body = [=](Floats d, const ClampedPairs& p) -> Gradients {
+    const Floats scaled = Set(alpha) * p.g;
+    const Logistic l = LogisticOf(scaled);
+    const Floats d_s = d * l.s;
+    return {WithinLimit(p.gate, limit, d_s * (p.u + Set(1.0f)) * Fma(scaled, l.complement, Set(1.0f))),
+            WithinLimit(p.up, limit, WithinLimit(Zero() - p.up, limit, d_s * p.g))};
+  };
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) {
+    const T* const x = pairs + 2 * i;
+    const Gradients g = body(Load(d_h + i, Full{}), PairsOf(Load(x, Full{}), Load(x + kLanes, Full{}), limit));
+    Store(d_pairs + 2 * i, FirstInTurn(g.gate, g.up), Full{});
+    Store(d_pairs + 2 * i + kLanes, LastInTurn(g.gate, g.up), Full{});
+  }
+  if (i == n) return;
+  const int64_t rest = 2 * (n - i);
+  const T* const x = pairs + 2 * i;
+  T* const d_x = d_pairs + 2 * i;
+  const Floats first = rest < kLanes ? Load(x, First(rest)) : Load(x, Full{});
+  const Floats last = rest > kLanes ? Load(x + kLanes, First(rest - kLanes)) : Zero();
+  const Gradients g = body(Load(d_h + i, First(n - i)), PairsOf(first, last, limit));
+  if (rest < kLanes) return Store(d_x, FirstInTurn(g.gate, g.up), First(rest));
+  Store(d_x, FirstInTurn(g.gate, g.up), Full{});
+  if (rest > kLanes) Store(d_x + kLanes, LastInTurn(g.gate, g.up), First(rest - kLanes));
+}
+
 template <class T>
 void Softcap(const T* x, float cap, T* y, int64_t n) {
   Sweep(n, [=](int64_t i, auto lanes) { Store(y + i, Set(cap) * Tanh(Load(x + i, lanes) * Set(1 / cap)), lanes); });

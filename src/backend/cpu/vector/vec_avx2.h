@@ -50,6 +50,21 @@ TEMPER_VEC Floats AlternatingSigns() {
   return _mm256_blend_ps(Set(-1), Set(1), 0xAA);
 }
 
+// Of 2 kLanes numbers, in a and b, those of even places and those of odd ones; and back: the first and the last kLanes
+// numbers of which e and o are these.
+TEMPER_VEC Floats EvenPlaces(Floats a, Floats b) {
+  return _mm256_castpd_ps(_mm256_permute4x64_pd(_mm256_castps_pd(_mm256_shuffle_ps(a, b, 0x88)), 0xD8));
+}
+TEMPER_VEC Floats OddPlaces(Floats a, Floats b) {
+  return _mm256_castpd_ps(_mm256_permute4x64_pd(_mm256_castps_pd(_mm256_shuffle_ps(a, b, 0xDD)), 0xD8));
+}
+TEMPER_VEC Floats FirstInTurn(Floats e, Floats o) {
+  return _mm256_permute2f128_ps(_mm256_unpacklo_ps(e, o), _mm256_unpackhi_ps(e, o), 0x20);
+}
+TEMPER_VEC Floats LastInTurn(Floats e, Floats o) {
+  return _mm256_permute2f128_ps(_mm256_unpacklo_ps(e, o), _mm256_unpackhi_ps(e, o), 0x31);
+}
+
 TEMPER_VEC Floats Load(const float* p, Full) {
   return _mm256_loadu_ps(p);
 }

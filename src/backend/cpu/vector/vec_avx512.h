@@ -54,6 +54,29 @@ TEMPER_VEC Floats AlternatingSigns() {
   return _mm512_mask_blend_ps(0xAAAA, Set(-1), Set(1));
 }
 
+// Of 2 kLanes numbers, in a and b, those of even places and those of odd ones; and back: the first and the last kLanes
+// numbers of which e and o are these.
+TEMPER_VEC __m512i EveryOther(int first) {
+  return _mm512_add_epi32(_mm512_set1_epi32(first),
+                          _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30));
+}
+TEMPER_VEC __m512i InTurn(int first) {
+  return _mm512_add_epi32(_mm512_set1_epi32(first),
+                          _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23));
+}
+TEMPER_VEC Floats EvenPlaces(Floats a, Floats b) {
+  return _mm512_permutex2var_ps(a, EveryOther(0), b);
+}
+TEMPER_VEC Floats OddPlaces(Floats a, Floats b) {
+  return _mm512_permutex2var_ps(a, EveryOther(1), b);
+}
+TEMPER_VEC Floats FirstInTurn(Floats e, Floats o) {
+  return _mm512_permutex2var_ps(e, InTurn(0), o);
+}
+TEMPER_VEC Floats LastInTurn(Floats e, Floats o) {
+  return _mm512_permutex2var_ps(e, InTurn(8), o);
+}
+
 // Lanes not loaded are zero.
 TEMPER_VEC Floats Load(const float* p, Full) {
   return _mm512_loadu_ps(p);

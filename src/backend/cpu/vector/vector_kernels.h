@@ -67,6 +67,9 @@ struct VectorKernelsOf {
     void (*backward)(const T* d_h, const T* gate, const T* up, T* d_gate, T* d_up, int64_t n);
   };
   Glu swiglu, geglu_erf, geglu_tanh, glu_sigmoid, glu_identity;
+  // Of n pairs (gate, up), clamped.
+  void (*clamped_glu)(const T* pairs, float alpha, float limit, T* h, int64_t n);
+  void (*clamped_glu_backward)(const T* d_h, const T* pairs, float alpha, float limit, T* d_pairs, int64_t n);
   void (*softcap)(const T* x, float cap, T* y, int64_t n);
   // Elements [begin, begin + n) of the value; x and y point at the first of them. REQUIRES: begin % 64 == 0.
   // An element survives, times `scale`, if the upper 24 bits of its draw are at least `threshold`.

@@ -223,6 +223,7 @@ std::unique_ptr<Kernel> MakeGeluBackward(const KernelSpec& spec, const Context& 
                                       : MakeBinary<GeluErfSlope>(spec, context);
 }
 std::unique_ptr<Kernel> MakeGlu(const KernelSpec& spec, const Context& context) {
+  if (spec.attributes.Flag("clamped")) return nullptr;
   if (spec.attributes.Flag("sigmoid")) return MakeBinary<SigmoidTimes>(spec, context);
   if (spec.attributes.Flag("identity")) return MakeBinary<Times>(spec, context);
   if (!spec.attributes.Flag("gelu")) return MakeBinary<SiluTimes>(spec, context);
@@ -230,6 +231,7 @@ std::unique_ptr<Kernel> MakeGlu(const KernelSpec& spec, const Context& context) 
                                       : MakeBinary<GeluTimes<GeluErf>>(spec, context);
 }
 std::unique_ptr<Kernel> MakeGluBackward(const KernelSpec& spec, const Context& context) {
+  if (spec.attributes.Flag("clamped")) return nullptr;
   if (spec.attributes.Flag("sigmoid")) return MakeGradient<SigmoidGate>(spec, context);
   if (spec.attributes.Flag("identity")) return MakeGradient<IdentityGate>(spec, context);
   if (!spec.attributes.Flag("gelu")) return MakeGradient<SiluGate>(spec, context);
