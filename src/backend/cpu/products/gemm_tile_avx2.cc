@@ -1,7 +1,8 @@
 // Tiles of 6 x 16 in f32: 12 sums, two vectors of B and a broadcast of A in 16 registers. bf16 becomes f32 when packed.
 #include <immintrin.h>
 
-#include "backend/cpu/products/gemm_strip-inl.h"
+#include <algorithm>
+
 #include "backend/cpu/products/gemm_tile.h"
 #include "tensor/nf4_rows.h"
 
@@ -9,6 +10,8 @@ namespace temper {
 namespace {
 
 constexpr int kMr = 6, kNr = 16, kLanes = 8;
+// Of A beside a panel of B: processors with AVX2 and no more have second-level caches from 256 KiB on.
+constexpr int64_t kABlockBytes = 192 << 10;
 
 inline __m256 Widen(__m128i bf16) {
   return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(bf16), 16));
@@ -64,9 +67,120 @@ inline void Store(void* p, int64_t i, DType dtype, int n, __m256 x) {
   for (int l = 0; l < n; ++l) h[l] = few[l];
 }
 
+// All is read before anything is written: a processor takes rows whose distance is a multiple of 4 KiB for one address,
+// and holds a read back until the write before it is done.
 template <int M>
-void Tile(const float* a, const float* b, int64_t steps, int columns, int64_t row, int64_t column,
-          const TileOutput& o) {
+inline __attribute__((always_inline)) void WriteTile(__m256 (&sum)[M][2], int columns, int64_t row, int64_t column,
+                                                     const TileOutput& o) {
+  const int n[2] = {columns, columns - kLanes};
+  if (o.sum != nullptr) {
+#pragma GCC unroll 6
+    for (int i = 0; i < M; ++i) {
+#pragma GCC unroll 2
+      for (int v = 0; v < 2; ++v) {
+        const int64_t at = (row + i) * o.sum_stride + column + v * kLanes;
+        if (n[v] > 0) sum[i][v] = _mm256_add_ps(sum[i][v], Load(o.sum, at, DType::kF32, n[v]));
+      }
+    }
+  }
+  if (o.scale != 1) {
+#pragma GCC unroll 6
+    for (int i = 0; i < M; ++i) {
+#pragma GCC unroll 2
+      for (int v = 0; v < 2; ++v) sum[i][v] = _mm256_mul_ps(sum[i][v], _mm256_set1_ps(o.scale));
+    }
+  }
+  if (o.bias != nullptr) {
+#pragma GCC unroll 2
+    for (int v = 0; v < 2; ++v) {
+      if (n[v] <= 0) break;
+      const __m256 bias = Load(o.bias, column + v * kLanes, o.bias_dtype, n[v]);
+#pragma GCC unroll 6
+      for (int i = 0; i < M; ++i) sum[i][v] = _mm256_add_ps(sum[i][v], bias);
+    }
+  }
+  if (o.acc != nullptr) {
+#pragma GCC unroll 6
+    for (int i = 0; i < M; ++i) {
+#pragma GCC unroll 2
+      for (int v = 0; v < 2; ++v) {
+        const int64_t at = (row + i) * o.acc_stride + column + v * kLanes;
+        if (n[v] > 0) sum[i][v] = _mm256_add_ps(sum[i][v], Load(o.acc, at, o.acc_dtype, n[v]));
+      }
+    }
+  }
+#pragma GCC unroll 6
+  for (int i = 0; i < M; ++i) {
+#pragma GCC unroll 2
+    for (int v = 0; v < 2; ++v) {
+      if (n[v] > 0) Store(o.out, (row + i) * o.out_stride + column + v * kLanes, o.out_dtype, n[v], sum[i][v]);
+    }
+  }
+}
+
+// What a tile adds to or overwrites comes from memory: asks for it while it is summed.
+inline void AskForOutput(int rows, int64_t row, int64_t column, const TileOutput& o) {
+  const int64_t out_size = o.out_dtype == DType::kF32 ? 4 : 2, acc_size = o.acc_dtype == DType::kF32 ? 4 : 2;
+  const auto ask = [](const void* matrix, int64_t at, int64_t size) {
+    const char* const p = static_cast<const char*>(matrix) + at * size;
+    _mm_prefetch(p, _MM_HINT_T0);
+    _mm_prefetch(p + kNr * size - 1, _MM_HINT_T0);
+  };
+  for (int64_t r = row; r < row + rows; ++r) {
+    ask(o.out, r * o.out_stride + column, out_size);
+    if (o.acc != nullptr && o.acc != o.out) ask(o.acc, r * o.acc_stride + column, acc_size);
+    if (o.sum != nullptr && o.sum != o.out) ask(o.sum, r * o.sum_stride + column, 4);
+  }
+}
+
+// Rows of A, kSteps of k at a time, of which At(u, i) gives step u's element of row i in all lanes; Last(i) gives what
+// single steps behind them take. In a panel M lines lie side by side.
+template <int M>
+struct PanelRows {
+  static constexpr int kSteps = 1;
+  PanelRows(const void* a, int64_t) : at(static_cast<const float*>(a)) {}
+  __m256 At(int, int i) const { return _mm256_broadcast_ss(at + i); }
+  __m256 Last(int i) const { return At(0, i); }
+  void Advance(int steps) { at += steps * M; }
+  const float* at;
+};
+
+// Rows where they lie.
+template <int M>
+struct RowsInPlaceF32 {
+  static constexpr int kSteps = 1;
+  RowsInPlaceF32(const void* a, int64_t row_bytes) {
+    for (int i = 0; i < M; ++i) row[i] = reinterpret_cast<const float*>(static_cast<const char*>(a) + i * row_bytes);
+  }
+  __m256 At(int, int i) const { return _mm256_broadcast_ss(row[i] + k); }
+  __m256 Last(int i) const { return At(0, i); }
+  void Advance(int steps) { k += steps; }
+  const float* row[M];
+  int64_t k = 0;
+};
+
+// bf16 where they lie, in pairs, of which each becomes f32 by a shift or a mask.
+template <int M>
+struct RowsInPlaceBF16 {
+  static constexpr int kSteps = 2;
+  RowsInPlaceBF16(const void* a, int64_t row_bytes) {
+    for (int i = 0; i < M; ++i) row[i] = reinterpret_cast<const uint16_t*>(static_cast<const char*>(a) + i * row_bytes);
+  }
+  __m256 At(int u, int i) const {
+    const __m256 pair = _mm256_broadcast_ss(reinterpret_cast<const float*>(row[i] + k));
+    if (u == 0) return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_castps_si256(pair), 16));
+    return _mm256_and_ps(pair, _mm256_castsi256_ps(_mm256_set1_epi32(static_cast<int>(0xFFFF0000))));
+  }
+  __m256 Last(int i) const {
+    return _mm256_castsi256_ps(_mm256_set1_epi32(static_cast<int>(uint32_t{row[i][k]} << 16)));
+  }
+  void Advance(int steps) { k += steps; }
+  const uint16_t* row[M];
+  int64_t k = 0;
+};
+
+template <int M, class Rows>
+void Tile(Rows a, const float* b, int64_t steps, int columns, int64_t row, int64_t column, const TileOutput& o) {
   __m256 sum[M][2];
 #pragma GCC unroll 6
   for (int i = 0; i < M; ++i) sum[i][0] = sum[i][1] = _mm256_setzero_ps();
@@ -78,41 +192,60 @@ void Tile(const float* a, const float* b, int64_t steps, int columns, int64_t ro
       if (columns > kLanes) sum[i][1] = Load(o.start, at + kLanes, DType::kF32, columns - kLanes);
     }
   }
-  for (int64_t s = 0; s < steps; ++s) {
+  AskForOutput(M, row, column, o);
+  int64_t s = 0;
+  for (; s + Rows::kSteps <= steps; s += Rows::kSteps) {
+#pragma GCC unroll 2
+    for (int u = 0; u < Rows::kSteps; ++u) {
+      const __m256 b0 = _mm256_loadu_ps(b), b1 = _mm256_loadu_ps(b + kLanes);
+#pragma GCC unroll 6
+      for (int i = 0; i < M; ++i) {
+        const __m256 av = a.At(u, i);
+        sum[i][0] = _mm256_fmadd_ps(av, b0, sum[i][0]);
+        sum[i][1] = _mm256_fmadd_ps(av, b1, sum[i][1]);
+      }
+      b += kNr;
+      // Else GCC loads for both steps at once, and has no registers for all sums. (It has none either where steps of a
+      // panel are unrolled, which gains nothing.)
+      asm volatile("" ::: "memory");
+    }
+    a.Advance(Rows::kSteps);
+  }
+  for (; Rows::kSteps > 1 && s < steps; ++s) {
     const __m256 b0 = _mm256_loadu_ps(b), b1 = _mm256_loadu_ps(b + kLanes);
 #pragma GCC unroll 6
     for (int i = 0; i < M; ++i) {
-      const __m256 av = _mm256_broadcast_ss(a + i);
+      const __m256 av = a.Last(i);
       sum[i][0] = _mm256_fmadd_ps(av, b0, sum[i][0]);
       sum[i][1] = _mm256_fmadd_ps(av, b1, sum[i][1]);
     }
-    a += M;
     b += kNr;
+    a.Advance(1);
   }
-#pragma GCC unroll 6
-  for (int i = 0; i < M; ++i) {
-#pragma GCC unroll 2
-    for (int v = 0; v < 2; ++v) {
-      const int n = columns - v * kLanes;
-      if (n <= 0) break;
-      const int64_t r = row + i, j = column + v * kLanes;
-      __m256 x = sum[i][v];
-      if (o.sum != nullptr) x = _mm256_add_ps(x, Load(o.sum, r * o.sum_stride + j, DType::kF32, n));
-      x = _mm256_mul_ps(x, _mm256_set1_ps(o.scale));
-      if (o.bias != nullptr) x = _mm256_add_ps(x, Load(o.bias, j, o.bias_dtype, n));
-      if (o.acc != nullptr) x = _mm256_add_ps(x, Load(o.acc, r * o.acc_stride + j, o.acc_dtype, n));
-      Store(o.out, r * o.out_stride + j, o.out_dtype, n, x);
-    }
-  }
+  WriteTile<M>(sum, columns, row, column, o);
 }
 
-template <int M>
-void TileOfRows(const void* a, const BPanel& b, int rows, int columns, int64_t row, int64_t column,
+template <template <int> class Rows, int M>
+void TileOfRows(const void* a, int64_t row_bytes, const BPanel& b, int rows, int columns, int64_t row, int64_t column,
                 const TileOutput& output) {
   if constexpr (M > 1) {
-    if (rows < M) return TileOfRows<M - 1>(a, b, rows, columns, row, column, output);
+    if (rows < M) return TileOfRows<Rows, M - 1>(a, row_bytes, b, rows, columns, row, column, output);
   }
-  Tile<M>(static_cast<const float*>(a), static_cast<const float*>(b.panel), b.steps, columns, row, column, output);
+  Tile<M>(Rows<M>(a, row_bytes), static_cast<const float*>(b.panel), b.steps, columns, row, column, output);
+}
+
+template <template <int> class RowsInPlace>
+void Strip(const TileStrip& s) {
+  const TileOutput& out = s.output;
+  const char* a = static_cast<const char*>(s.a);
+  for (int64_t i = 0; i < s.rows; i += s.height, a += s.a_panel_bytes) {
+    const int rows = static_cast<int>(s.rows - i < s.height ? s.rows - i : s.height);
+    if (s.a_row_bytes > 0) {
+      TileOfRows<RowsInPlace, kMr>(a, s.a_row_bytes, s.b, rows, s.columns, s.row + i, s.column, out);
+    } else {
+      TileOfRows<PanelRows, kMr>(a, 0, s.b, rows, s.columns, s.row + i, s.column, out);
+    }
+  }
 }
 
 // In: row i holds words 0..7 of line i. Out: row w holds word w of lines 0..7.
@@ -139,6 +272,11 @@ inline void Transpose8(__m256 (&r)[kLanes]) {
   for (int i = 0; i < 8; ++i) r[i] = t[i];
 }
 
+// Vectors are stored whole: what goes beyond a panel's width is overwritten by its next step, or is slack.
+inline void StoreWhole(float* to, __m256 x) {
+  _mm256_storeu_ps(to, x);
+}
+
 template <bool kBF16>
 void PackK(const void* source, int64_t stride, int64_t lines, int width, bool pad, int64_t depth, void* panels,
            int64_t panel_bytes) {
@@ -156,10 +294,9 @@ void PackK(const void* source, int64_t stride, int64_t lines, int width, bool pa
           r[i] = v + i < count ? Load(source, (first + v + i) * stride + k, kType, left) : _mm256_setzero_ps();
         }
         Transpose8(r);
-        const int words = panel_width - v;
 #pragma GCC unroll 8
         for (int w = 0; w < kLanes; ++w) {
-          if (w < left) Store(out + (k + w) * panel_width + v, 0, DType::kF32, words, r[w]);
+          if (w < left) StoreWhole(out + (k + w) * panel_width + v, r[w]);
         }
       }
     }
@@ -167,23 +304,34 @@ void PackK(const void* source, int64_t stride, int64_t lines, int width, bool pa
   }
 }
 
-// Panels side by side are filled together: rows of the source are read in runs of kRun lines.
+// Panels side by side are filled together, so that rows of the source are read in runs of this many lines: 48 panels of
+// A, 18 of B. (Measured on a Zen 3, where asking for later rows gained nothing.)
+constexpr int64_t kRun = 48 * kMr;
+
 template <bool kBF16>
 void PackLines(const void* source, int64_t stride, int64_t lines, int width, bool pad, int64_t depth, void* panels,
                int64_t panel_bytes) {
   constexpr DType kType = kBF16 ? DType::kBF16 : DType::kF32;
-  constexpr int64_t kRun = 96;
   float* out = static_cast<float*>(panels);
-  for (int64_t begin = 0; begin < lines; begin += kRun) {
-    const int64_t end = begin + kRun < lines ? begin + kRun : lines;
+  const int64_t panel_floats = panel_bytes / 4;
+  const int64_t at_once = kRun / width * width;
+  for (int64_t begin = 0; begin < lines; begin += at_once) {
+    const int64_t end = begin + at_once < lines ? begin + at_once : lines;
     for (int64_t k = 0; k < depth; ++k) {
-      for (int64_t first = begin; first < end; first += width) {
+      float* to = out + begin / width * panel_floats + k * width;
+      int64_t first = begin;
+      if (width <= kLanes) {
+        for (; first + kLanes <= end; first += width, to += panel_floats) {
+          StoreWhole(to, Load(source, k * stride + first, kType, kLanes));
+        }
+      }
+      for (; first < end; first += width, to += panel_floats) {
         const int count = lines - first < width ? static_cast<int>(lines - first) : width;
         const int panel_width = pad ? width : count;
-        float* to = out + first / width * (panel_bytes / 4) + k * panel_width;
+        float* const step = to - k * (width - panel_width);
         for (int v = 0; v < panel_width; v += kLanes) {
-          const __m256 x = v < count ? Load(source, k * stride + first + v, kType, count - v) : _mm256_setzero_ps();
-          Store(to + v, 0, DType::kF32, panel_width - v, x);
+          const int64_t there = std::clamp<int64_t>(lines - first - v, 0, kLanes);  // of the row
+          StoreWhole(step + v, Load(source, k * stride + first + v, kType, static_cast<int>(there)));
         }
       }
     }
@@ -238,8 +386,16 @@ void ReadNf4(const uint8_t* indices, float absmax, int64_t n, uint16_t* out) {
 
 }  // namespace
 
-const TileKernels kTilesF32Avx2 = {
-    kMr, kNr, 1, 4, 4, PackK<false>, PackLines<false>, TilesInTurn<kNr, TileOfRows<kMr>>};
+const TileKernels kTilesF32Avx2 = {.mr = kMr,
+                                   .nr = kNr,
+                                   .k_step = 1,
+                                   .element_size = 4,
+                                   .source_size = 4,
+                                   .pack_k = PackK<false>,
+                                   .pack_lines = PackLines<false>,
+                                   .strip = Strip<RowsInPlaceF32>,
+                                   .a_block_bytes = kABlockBytes,
+                                   .rows_in_place = true};
 const TileKernels kTilesBF16AsF32Avx2 = {.mr = kMr,
                                          .nr = kNr,
                                          .k_step = 1,
@@ -247,7 +403,9 @@ const TileKernels kTilesBF16AsF32Avx2 = {.mr = kMr,
                                          .source_size = 2,
                                          .pack_k = PackK<true>,
                                          .pack_lines = PackLines<true>,
-                                         .strip = TilesInTurn<kNr, TileOfRows<kMr>>,
+                                         .strip = Strip<RowsInPlaceBF16>,
+                                         .a_block_bytes = kABlockBytes,
+                                         .rows_in_place = true,
                                          .read_int8 = ReadInt8,
                                          .read_nf4 = ReadNf4};
 
