@@ -124,7 +124,7 @@ inline std::string Gemma3ConfigText() {
 inline std::string Gemma4ConfigText() {
   return R"({"architectures": ["Gemma4ForCausalLM"], "vocab_size": 160, "hidden_size": 64, "num_hidden_layers": 4,
       "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16, "global_head_dim": 32,
-      "intermediate_size": 64, "use_double_wide_mlp": true, "num_kv_shared_layers": 2, "rms_norm_eps": 0.1,
+      "intermediate_size": 64, "use_double_wide_mlp": true, "num_kv_shared_layers": 2, "rms_norm_eps": 0.01,
       "hidden_size_per_layer_input": 16, "vocab_size_per_layer_input": 160, "max_position_embeddings": 256,
       "sliding_window": 20, "layer_types": ["sliding_attention", "full_attention", "sliding_attention",
       "full_attention"]})";

@@ -49,6 +49,7 @@ show("Softcap", 1.5 * torch.tanh(x / 1.5))  # Gemma 2's
 show("Added", x + wave(4, 3, 4))
 show("AddedVector", x + w)
 show("Scaled", 0.7 * x)
+show("SlicedColumns", x[:, 1:3])
 show("CastBf16", x.to(torch.bfloat16).double())
 
 # Rows of a table; a linear with a bias, a second pair and a scale; matrices stacked in rows, and in turn in columns.

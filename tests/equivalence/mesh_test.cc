@@ -398,7 +398,7 @@ TEST(Mesh, FurtherFamiliesHaveTheLossesOfOneRank) {
   for (const Method method : {Method::kFull, Method::kLora}) {
     const Variant gemma = {"Gemma 4", Gemma4ConfigText(), method, method == Method::kLora ? 0.1 : 0};
     for (const Case& c : meshes) ExpectLossesOfOneRank(gemma, c);
-    ExpectLossesOfOneRank(gemma, {"dp2_copy2", MeshOf({{Axis::kDp, 2}, {Axis::kCopy, 2}})});
+    ExpectLossesOfOneRank(gemma, {"dp2_tp2", MeshOf({{Axis::kDp, 2}, {Axis::kTp, 2}})});
   }
   // A router's choice jumps, so a token that is near to two experts may go elsewhere where rounding differs: so few
   // steps that none does. Dropout is not for adapters of experts.
