@@ -16,6 +16,8 @@ constexpr int64_t kBBlockBytes = 4 << 20;            // shared, in the third-lev
 constexpr int64_t kASharedBytes = 8 << 20;           // the same of A, where its lines are contiguous
 constexpr int64_t kSumBytes = 8 << 20;               // f32 sums of a block of columns, where a bf16 output needs them
 constexpr int64_t kSkinny = 64, kSkinnyDepth = 256;  // LoRA's ranks, and a depth for their gradients
+constexpr int64_t kThin =
+    32;  // lines of an operand, for which packing the other one takes longer than reading it apart
 // Below this a block of B stays in the second-level cache and tiles go along rows of the output, not down columns. So
 // they do where k is short (a LoRA branch added to its base): nothing then hides that each row of a tile down a column
 // is on a page of its own, which takes up to three times as long.
@@ -202,7 +204,7 @@ void Gemm::RunBlocks(const GemmOperands& operands, Extent extent, std::byte* wor
   };
   const auto multiply = [&] {
     self.Meet();
-    if (!shape_.b_packed || block.more > 0) {
+    if ((!shape_.b_packed || block.more > 0) && !ReadsLinesOfB(block)) {
       PackB(block, workspace, self);
       self.Meet();
     }
@@ -216,8 +218,10 @@ void Gemm::RunBlocks(const GemmOperands& operands, Extent extent, std::byte* wor
         block.rows = std::min(shared_rows_, extent.m - block.row);
         self.Meet();
         const Range mine = PartOf(block.rows, height_, self.index, self.size);
-        PackA(block, block.row + mine.begin, mine.end - mine.begin,
-              workspace + b_bytes_.v + mine.begin / height_ * a_panel_bytes_);
+        if (!ReadsLinesOfA(block)) {
+          PackA(block, block.row + mine.begin, mine.end - mine.begin,
+                workspace + b_bytes_.v + mine.begin / height_ * a_panel_bytes_);
+        }
         for_columns(multiply);
       }
     });
@@ -228,6 +232,17 @@ bool Gemm::ReadsInPlace(const Block& block) const {
   const TileKernels& t = *kernels_;
   return t.rows_in_place && shape_.a_k_contiguous && shape_.n <= kSkinny && block.more == 0 &&
          block.depth % t.k_step == 0 && block.m % t.row_step == 0;
+}
+
+bool Gemm::ReadsLinesOfA(const Block& block) const {
+  return kernels_->lines_in_place && slice_ > 0 && shared_rows_ > 0 && !shape_.b_k_contiguous && shape_.n <= kThin &&
+         shape_.m > shape_.n && block.more == 0;
+}
+
+bool Gemm::ReadsLinesOfB(const Block& block) const {
+  return kernels_->lines_in_place && slice_ > 0 && shared_rows_ > 0 && !shape_.b_k_contiguous && shape_.m <= kThin &&
+         shape_.m <= shape_.n && block.more == 0 && !block.operands->b_format.quantised() &&
+         block.columns % kernels_->nr == 0;
 }
 
 void Gemm::PackA(const Block& block, int64_t row, int64_t rows, std::byte* panels) const {
@@ -348,6 +363,13 @@ void Gemm::Multiply(const Block& block, std::byte* workspace, TeamMember self) c
     b_panel_bytes = o.b_stride;
     b_panels = static_cast<const std::byte*>(o.b) + block.column / t.nr * o.b_stride + block.k * t.nr * t.element_size;
   }
+  int64_t a_step_bytes = 0, b_step_bytes = 0;
+  if (ReadsLinesOfB(block)) {
+    b_step_bytes = block.operands->b_stride * t.source_size;
+    b_panel_bytes = static_cast<int64_t>(t.nr) * t.source_size;
+    b_panels = reinterpret_cast<const std::byte*>(
+        Offset(block.operands->b, block.k * block.operands->b_stride + block.column, t.source_size));
+  }
   std::byte* a_panels = workspace + b_bytes_.v + (shared ? 0 : a_bytes_.v * self.index);
   const TileOutput out = OutputOf(block, workspace);
   const int64_t steps = CeilDiv(block.depth, t.k_step), more_steps = CeilDiv(block.more, t.k_step);
@@ -377,6 +399,11 @@ void Gemm::Multiply(const Block& block, std::byte* workspace, TeamMember self) c
       a = reinterpret_cast<const std::byte*>(
           Offset(block.operands->a, row * block.operands->a_stride + block.k, t.source_size));
       a_panel_bytes = height_ * row_bytes;
+    } else if (ReadsLinesOfA(block)) {
+      a_step_bytes = block.operands->a_stride * t.source_size;
+      a = reinterpret_cast<const std::byte*>(
+          Offset(block.operands->a, block.k * block.operands->a_stride + block.row + begin * height_, t.source_size));
+      a_panel_bytes = height_ * t.source_size;
     } else if (shared) {
       a += begin * a_panel_bytes_;
     } else {
@@ -387,6 +414,8 @@ void Gemm::Multiply(const Block& block, std::byte* workspace, TeamMember self) c
       TileStrip strip = {.a = a + (i - begin) * a_panel_bytes,
                          .a_panel_bytes = a_panel_bytes,
                          .a_row_bytes = row_bytes,
+                         .a_step_bytes = a_step_bytes,
+                         .b_step_bytes = b_step_bytes,
                          .height = height_,
                          .row = block.row + i * height_,
                          .rows = std::min(end_i * height_, block.rows) - i * height_,

@@ -70,6 +70,9 @@ class Gemm {
   // Whether A is read where it lies: packing what only a panel or two of B are multiplied by costs more than the
   // product.
   bool ReadsInPlace(const Block& block) const;
+  // The same of an operand whose lines are contiguous, where the other one has few: one of them, or neither.
+  bool ReadsLinesOfA(const Block& block) const;
+  bool ReadsLinesOfB(const Block& block) const;
   void PackA(const Block& block, int64_t row, int64_t rows, std::byte* panels) const;
   void PackB(const Block& block, std::byte* panels, TeamMember self) const;
   void PackQuantised(const Block& block, int64_t line, int64_t lines, std::byte* panels) const;

@@ -81,6 +81,35 @@ TEST(Gemm, SumsThatGoOnAreThoseOfTheWholeToTheBit) {
   }
 }
 
+// Skinny products of AVX2 read the long operand where it lies, in any layout, and in slices of threads.
+TEST(Gemm, OperandsReadInPlaceGiveWhatPackedOnesDoToTheBit) {
+  struct Case {
+    int64_t m, n, k;
+    bool a_k, b_k;
+  };
+  for (const Case& c :
+       {Case{100, 16, 301, true, true}, Case{103, 24, 130, true, false}, Case{16, 96, 301, false, false},
+        Case{7, 99, 301, false, false}, Case{101, 16, 301, false, false}}) {
+    for (const TileKernels* tiles : {&kTilesF32Avx2, &kTilesBF16AsF32Avx2}) {
+      if (RunnableIsas().back() < Isa::kAvx2) GTEST_SKIP() << "needs AVX2";
+      const DType dtype = tiles == &kTilesF32Avx2 ? DType::kF32 : DType::kBF16;
+      const TestTensor a = RandomTensor({dtype, {c.m, c.k}}, 1), b = RandomTensor({dtype, {c.n, c.k}}, 2);
+      TileKernels packing = *tiles;
+      packing.rows_in_place = packing.lines_in_place = false;
+      const auto product = [&](const TileKernels& table) {
+        const Gemm gemm(
+            {.m = c.m, .n = c.n, .k = c.k, .dtype = dtype, .a_k_contiguous = c.a_k, .b_k_contiguous = c.b_k}, 2, table);
+        const TestTensor workspace({DType::kF32, {gemm.workspace().v / 4}});
+        TestTensor out({DType::kF32, {c.m, c.n}});
+        gemm.Run({a.data(), c.a_k ? c.k : c.m, b.data(), c.b_k ? c.k : c.n, {.out = out.data(), .out_stride = c.n}},
+                 workspace.data());
+        return out;
+      };
+      EXPECT_TRUE(product(*tiles).SameBits(product(packing))) << c.m << " " << c.n << " " << ToString(dtype);
+    }
+  }
+}
+
 // Scratch is memory that the model cannot have.
 TEST(Gemm, NeedsLittleScratch) {
   for (int threads : {1, 2}) {

@@ -59,7 +59,10 @@ struct TileStrip {
   const void* a;  // panels of `height` rows (the last may have fewer), a_panel_bytes apart
   int64_t a_panel_bytes;
   int64_t a_row_bytes = 0;  // 0: A is packed. Of tables with rows_in_place: its rows lie this far apart
-  int height;               // a multiple of row_step
+  // Of tables with lines_in_place, where A, or B of which all columns are there, is not packed: from one k to the next,
+  // lines being side by side. At most one of the three.
+  int64_t a_step_bytes = 0, b_step_bytes = 0;
+  int height;  // a multiple of row_step
   int64_t row, rows;
   BPanel b;  // of nr columns
   int64_t column;
@@ -95,6 +98,7 @@ struct TileKernels {
   void (*leave)() = nullptr;                  // and after its last
   void (*finish)() = nullptr;                 // writes what the thread's last strip left unwritten, if anything
   bool rows_in_place = false;                 // strips read A whose k is contiguous: whole steps of whole row_steps
+  bool lines_in_place = false;                // and A or B whose lines are contiguous
   bool pair_panels = false;        // panels of B are those of tensor/element_layout.h: nr lines, over any depth
   ReadInt8Fn read_int8 = nullptr;  // for tables of bf16
   ReadNf4Fn read_nf4 = nullptr;

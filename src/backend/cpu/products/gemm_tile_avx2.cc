@@ -67,54 +67,51 @@ inline void Store(void* p, int64_t i, DType dtype, int n, __m256 x) {
   for (int l = 0; l < n; ++l) h[l] = few[l];
 }
 
+// The first n of 8 sums, of one row.
+inline __m256 Complete(__m256 x, int64_t row, int64_t column, int n, const TileOutput& o) {
+  if (o.sum != nullptr) x = _mm256_add_ps(x, Load(o.sum, row * o.sum_stride + column, DType::kF32, n));
+  x = _mm256_mul_ps(x, _mm256_set1_ps(o.scale));
+  if (o.bias != nullptr) x = _mm256_add_ps(x, Load(o.bias, column, o.bias_dtype, n));
+  if (o.acc != nullptr) x = _mm256_add_ps(x, Load(o.acc, row * o.acc_stride + column, o.acc_dtype, n));
+  return x;
+}
+
+// A tile of fewer than kNr columns, from its sums.
+__attribute__((noinline)) void WritePart(const float* sums, int rows, int columns, int64_t row, int64_t column,
+                                         const TileOutput& o) {
+  for (int i = 0; i < rows; ++i) {
+    for (int j = 0; j < columns; j += kLanes) {
+      const __m256 x = Complete(_mm256_load_ps(sums + i * kNr + j), row + i, column + j, columns - j, o);
+      Store(o.out, (row + i) * o.out_stride + column + j, o.out_dtype, columns - j, x);
+    }
+  }
+}
+
 // All is read before anything is written: a processor takes rows whose distance is a multiple of 4 KiB for one address,
 // and holds a read back until the write before it is done.
 template <int M>
 inline __attribute__((always_inline)) void WriteTile(__m256 (&sum)[M][2], int columns, int64_t row, int64_t column,
                                                      const TileOutput& o) {
-  const int n[2] = {columns, columns - kLanes};
-  if (o.sum != nullptr) {
+  if (columns < kNr) {
+    alignas(32) float sums[M * kNr];
 #pragma GCC unroll 6
     for (int i = 0; i < M; ++i) {
-#pragma GCC unroll 2
-      for (int v = 0; v < 2; ++v) {
-        const int64_t at = (row + i) * o.sum_stride + column + v * kLanes;
-        if (n[v] > 0) sum[i][v] = _mm256_add_ps(sum[i][v], Load(o.sum, at, DType::kF32, n[v]));
-      }
+      _mm256_store_ps(sums + i * kNr, sum[i][0]);
+      _mm256_store_ps(sums + i * kNr + kLanes, sum[i][1]);
     }
+    return WritePart(sums, M, columns, row, column, o);
   }
-  if (o.scale != 1) {
+  if (o.sum != nullptr || o.scale != 1 || o.bias != nullptr || o.acc != nullptr) {
 #pragma GCC unroll 6
     for (int i = 0; i < M; ++i) {
-#pragma GCC unroll 2
-      for (int v = 0; v < 2; ++v) sum[i][v] = _mm256_mul_ps(sum[i][v], _mm256_set1_ps(o.scale));
-    }
-  }
-  if (o.bias != nullptr) {
-#pragma GCC unroll 2
-    for (int v = 0; v < 2; ++v) {
-      if (n[v] <= 0) break;
-      const __m256 bias = Load(o.bias, column + v * kLanes, o.bias_dtype, n[v]);
-#pragma GCC unroll 6
-      for (int i = 0; i < M; ++i) sum[i][v] = _mm256_add_ps(sum[i][v], bias);
-    }
-  }
-  if (o.acc != nullptr) {
-#pragma GCC unroll 6
-    for (int i = 0; i < M; ++i) {
-#pragma GCC unroll 2
-      for (int v = 0; v < 2; ++v) {
-        const int64_t at = (row + i) * o.acc_stride + column + v * kLanes;
-        if (n[v] > 0) sum[i][v] = _mm256_add_ps(sum[i][v], Load(o.acc, at, o.acc_dtype, n[v]));
-      }
+      sum[i][0] = Complete(sum[i][0], row + i, column, kLanes, o);
+      sum[i][1] = Complete(sum[i][1], row + i, column + kLanes, kLanes, o);
     }
   }
 #pragma GCC unroll 6
   for (int i = 0; i < M; ++i) {
-#pragma GCC unroll 2
-    for (int v = 0; v < 2; ++v) {
-      if (n[v] > 0) Store(o.out, (row + i) * o.out_stride + column + v * kLanes, o.out_dtype, n[v], sum[i][v]);
-    }
+    Store(o.out, (row + i) * o.out_stride + column, o.out_dtype, kLanes, sum[i][0]);
+    Store(o.out, (row + i) * o.out_stride + column + kLanes, o.out_dtype, kLanes, sum[i][1]);
   }
 }
 
@@ -179,17 +176,63 @@ struct RowsInPlaceBF16 {
   int64_t k = 0;
 };
 
-template <int M, class Rows>
-void Tile(Rows a, const float* b, int64_t steps, int columns, int64_t row, int64_t column, const TileOutput& o) {
+// Lines of A where they lie, side by side, step_bytes from one k to the next.
+template <int M>
+struct LinesInPlaceF32 {
+  static constexpr int kSteps = 1;
+  LinesInPlaceF32(const void* a, int64_t step_bytes) : at(static_cast<const float*>(a)), stride(step_bytes / 4) {}
+  __m256 At(int, int i) const { return _mm256_broadcast_ss(at + i); }
+  __m256 Last(int i) const { return At(0, i); }
+  void Advance(int steps) { at += steps * stride; }
+  const float* at;
+  int64_t stride;
+};
+template <int M>
+struct LinesInPlaceBF16 {
+  static constexpr int kSteps = 1;
+  LinesInPlaceBF16(const void* a, int64_t step_bytes) : at(static_cast<const int16_t*>(a)), stride(step_bytes / 2) {}
+  __m256 At(int, int i) const { return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_set1_epi16(at[i]), 16)); }
+  __m256 Last(int i) const { return At(0, i); }
+  void Advance(int steps) { at += steps * stride; }
+  const int16_t* at;
+  int64_t stride;
+};
+
+// Steps of B: of a panel, or of kNr lines where they lie.
+struct PanelColumns {
+  PanelColumns(const void* b, int64_t) : at(static_cast<const float*>(b)) {}
+  __m256 At(int v) const { return _mm256_loadu_ps(at + v * kLanes); }
+  void Advance() { at += kNr; }
+  const float* at;
+};
+template <DType kType>
+struct ColumnsInPlace {
+  ColumnsInPlace(const void* b, int64_t step_bytes) : at(static_cast<const char*>(b)), stride(step_bytes) {}
+  __m256 At(int v) const { return Load(at, v * kLanes, kType, kLanes); }
+  void Advance() { at += stride; }
+  const char* at;
+  int64_t stride;
+};
+
+template <int M, class Rows, class Columns>
+void Tile(Rows a, Columns b, int64_t steps, int columns, int64_t row, int64_t column, const TileOutput& o) {
   __m256 sum[M][2];
 #pragma GCC unroll 6
   for (int i = 0; i < M; ++i) sum[i][0] = sum[i][1] = _mm256_setzero_ps();
-  if (o.start != nullptr) {
+  if (o.start != nullptr && columns == kNr) {
 #pragma GCC unroll 6
     for (int i = 0; i < M; ++i) {
-      const int64_t at = (row + i) * o.start_stride + column;
-      sum[i][0] = Load(o.start, at, DType::kF32, columns);
-      if (columns > kLanes) sum[i][1] = Load(o.start, at + kLanes, DType::kF32, columns - kLanes);
+      const float* const start = o.start + (row + i) * o.start_stride + column;
+      sum[i][0] = _mm256_loadu_ps(start);
+      sum[i][1] = _mm256_loadu_ps(start + kLanes);
+    }
+  } else if (o.start != nullptr) {
+    alignas(32) float starts[M * kNr] = {};
+    for (int i = 0; i < M; ++i) std::copy_n(o.start + (row + i) * o.start_stride + column, columns, starts + i * kNr);
+#pragma GCC unroll 6
+    for (int i = 0; i < M; ++i) {
+      sum[i][0] = _mm256_load_ps(starts + i * kNr);
+      sum[i][1] = _mm256_load_ps(starts + i * kNr + kLanes);
     }
   }
   AskForOutput(M, row, column, o);
@@ -197,14 +240,14 @@ void Tile(Rows a, const float* b, int64_t steps, int columns, int64_t row, int64
   for (; s + Rows::kSteps <= steps; s += Rows::kSteps) {
 #pragma GCC unroll 2
     for (int u = 0; u < Rows::kSteps; ++u) {
-      const __m256 b0 = _mm256_loadu_ps(b), b1 = _mm256_loadu_ps(b + kLanes);
+      const __m256 b0 = b.At(0), b1 = b.At(1);
 #pragma GCC unroll 6
       for (int i = 0; i < M; ++i) {
         const __m256 av = a.At(u, i);
         sum[i][0] = _mm256_fmadd_ps(av, b0, sum[i][0]);
         sum[i][1] = _mm256_fmadd_ps(av, b1, sum[i][1]);
       }
-      b += kNr;
+      b.Advance();
       // Else GCC loads for both steps at once, and has no registers for all sums. (It has none either where steps of a
       // panel are unrolled, which gains nothing.)
       asm volatile("" ::: "memory");
@@ -212,40 +255,43 @@ void Tile(Rows a, const float* b, int64_t steps, int columns, int64_t row, int64
     a.Advance(Rows::kSteps);
   }
   for (; Rows::kSteps > 1 && s < steps; ++s) {
-    const __m256 b0 = _mm256_loadu_ps(b), b1 = _mm256_loadu_ps(b + kLanes);
+    const __m256 b0 = b.At(0), b1 = b.At(1);
 #pragma GCC unroll 6
     for (int i = 0; i < M; ++i) {
       const __m256 av = a.Last(i);
       sum[i][0] = _mm256_fmadd_ps(av, b0, sum[i][0]);
       sum[i][1] = _mm256_fmadd_ps(av, b1, sum[i][1]);
     }
-    b += kNr;
+    b.Advance();
     a.Advance(1);
   }
   WriteTile<M>(sum, columns, row, column, o);
 }
 
-template <template <int> class Rows, int M>
-void TileOfRows(const void* a, int64_t row_bytes, const BPanel& b, int rows, int columns, int64_t row, int64_t column,
-                const TileOutput& output) {
+// Tiles of a strip. a_bytes, b_bytes: between rows or steps of an operand that is read where it lies.
+template <template <int> class Rows, class Columns, int M = kMr>
+void TileOfRows(const TileStrip& s, const void* a, int64_t a_bytes, int64_t b_bytes, int rows, int64_t row) {
   if constexpr (M > 1) {
-    if (rows < M) return TileOfRows<Rows, M - 1>(a, row_bytes, b, rows, columns, row, column, output);
+    if (rows < M) return TileOfRows<Rows, Columns, M - 1>(s, a, a_bytes, b_bytes, rows, row);
   }
-  Tile<M>(Rows<M>(a, row_bytes), static_cast<const float*>(b.panel), b.steps, columns, row, column, output);
+  Tile<M>(Rows<M>(a, a_bytes), Columns(s.b.panel, b_bytes), s.b.steps, s.columns, row, s.column, s.output);
 }
 
-template <template <int> class RowsInPlace>
-void Strip(const TileStrip& s) {
-  const TileOutput& out = s.output;
+template <template <int> class Rows, class Columns>
+void TilesInTurn(const TileStrip& s, int64_t a_bytes, int64_t b_bytes) {
   const char* a = static_cast<const char*>(s.a);
   for (int64_t i = 0; i < s.rows; i += s.height, a += s.a_panel_bytes) {
     const int rows = static_cast<int>(s.rows - i < s.height ? s.rows - i : s.height);
-    if (s.a_row_bytes > 0) {
-      TileOfRows<RowsInPlace, kMr>(a, s.a_row_bytes, s.b, rows, s.columns, s.row + i, s.column, out);
-    } else {
-      TileOfRows<PanelRows, kMr>(a, 0, s.b, rows, s.columns, s.row + i, s.column, out);
-    }
+    TileOfRows<Rows, Columns>(s, a, a_bytes, b_bytes, rows, s.row + i);
   }
+}
+
+template <DType kType, template <int> class RowsInPlace, template <int> class LinesInPlace>
+void Strip(const TileStrip& s) {
+  if (s.a_row_bytes > 0) return TilesInTurn<RowsInPlace, PanelColumns>(s, s.a_row_bytes, 0);
+  if (s.a_step_bytes > 0) return TilesInTurn<LinesInPlace, PanelColumns>(s, s.a_step_bytes, 0);
+  if (s.b_step_bytes > 0) return TilesInTurn<PanelRows, ColumnsInPlace<kType>>(s, 0, s.b_step_bytes);
+  TilesInTurn<PanelRows, PanelColumns>(s, 0, 0);
 }
 
 // In: row i holds words 0..7 of line i. Out: row w holds word w of lines 0..7.
@@ -393,9 +439,10 @@ const TileKernels kTilesF32Avx2 = {.mr = kMr,
                                    .source_size = 4,
                                    .pack_k = PackK<false>,
                                    .pack_lines = PackLines<false>,
-                                   .strip = Strip<RowsInPlaceF32>,
+                                   .strip = Strip<DType::kF32, RowsInPlaceF32, LinesInPlaceF32>,
                                    .a_block_bytes = kABlockBytes,
-                                   .rows_in_place = true};
+                                   .rows_in_place = true,
+                                   .lines_in_place = true};
 const TileKernels kTilesBF16AsF32Avx2 = {.mr = kMr,
                                          .nr = kNr,
                                          .k_step = 1,
@@ -403,9 +450,10 @@ const TileKernels kTilesBF16AsF32Avx2 = {.mr = kMr,
                                          .source_size = 2,
                                          .pack_k = PackK<true>,
                                          .pack_lines = PackLines<true>,
-                                         .strip = Strip<RowsInPlaceBF16>,
+                                         .strip = Strip<DType::kBF16, RowsInPlaceBF16, LinesInPlaceBF16>,
                                          .a_block_bytes = kABlockBytes,
                                          .rows_in_place = true,
+                                         .lines_in_place = true,
                                          .read_int8 = ReadInt8,
                                          .read_nf4 = ReadNf4};
 
