@@ -2,6 +2,8 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
+#include <array>
 #include <chrono>
 #include <numeric>
 
@@ -23,6 +25,7 @@
 #include "run/run_record.h"
 #include "run/saver.h"
 #include "train/loop.h"
+#include "train/mismatched_kl.h"
 #include "train/transfer_progress.h"
 
 namespace temper {
@@ -30,6 +33,28 @@ namespace {
 
 // About 70 MB: some hundred steps of a large model; an eighth of that for evaluations and the like.
 constexpr size_t kTraceEvents = 1 << 20, kTraceEventsBesideSteps = kTraceEvents / 8;
+
+// Rated answers are compared with others after the same prompts.
+Status MismatchAnswers(TrainingRun& run) {
+  const int64_t most = *run.config().data.max_seq_len;
+  const std::array<std::span<const int32_t>, 2> lists = {run.split.train, run.split.evaluation};
+  for (const auto& list : lists) {
+    if (list.size() != 1) continue;
+    return InvalidArgument(
+        "task: kto compares answers with those to other prompts, and here is one alone: give more rows");
+  }
+  run.mismatched = TokenStore::Mismatched(run.data.dataset.store, lists, most);
+  if (!run.eval_data) return OkStatus();
+  const TokenStore& held_out = run.eval_data->dataset.store;
+  if (held_out.size() < 2) {
+    return InvalidArgument(
+        "task: kto compares answers with those to other prompts, and eval_data has one alone: give more rows");
+  }
+  const std::vector<int32_t> all = held_out.AllSamples();
+  const std::array<std::span<const int32_t>, 1> list = {all};
+  run.eval_mismatched = TokenStore::Mismatched(held_out, list, most);
+  return OkStatus();
+}
 
 Status LoadData(TrainingRun& run) {
   const RunConfig& c = run.config();
@@ -53,7 +78,7 @@ Status LoadData(TrainingRun& run) {
   }
   TEMPER_ASSIGN_OR_RETURN(run.split, SplitForEvaluation(run.data.dataset.store.size(), c.data.eval_fraction,
                                                         static_cast<uint64_t>(c.machine.seed)));
-  return OkStatus();
+  return c.objective.rule->rated ? MismatchAnswers(run) : OkStatus();
 }
 
 // Fills in weights, adapters and states for the first step; returns the run's progress.
@@ -117,7 +142,14 @@ Result<StepCount> CountSteps(TrainingRun& run) {
   return steps;
 }
 
-std::optional<Evaluator> MakeEvaluator(const TrainingRun& run) {
+// Of batches of `samples` at most; of rated answers only.
+std::optional<MismatchedKl> MakeKl(TrainingRun& run, const std::optional<TokenStore>& store, int64_t samples) {
+  if (!run.config().objective.rule->rated) return std::nullopt;
+  return std::make_optional<MismatchedKl>(run.engine.Of(ProgramKind::kReference), *store,
+                                          *run.config().data.max_seq_len, samples, run.peers());
+}
+
+std::optional<Evaluator> MakeEvaluator(const TrainingRun& run, MismatchedKl* kl) {
   if (!run.evaluates()) return std::nullopt;
   const Dataset& from = run.held_out().dataset;
   std::vector<int32_t> samples = run.split.evaluation;
@@ -131,7 +163,8 @@ std::optional<Evaluator> MakeEvaluator(const TrainingRun& run) {
   return std::make_optional<Evaluator>(
       run.engine.Of(ProgramKind::kEval), from.store, samples, in_order,
       [&from](int32_t sample) { return from.PlaceOf(sample); }, run.peers(), *run.config().objective.rule,
-      run.config().objective.rule->head == ObjectiveRule::Head::kClasses ? run.setup.model.model().facts().classes : 0);
+      run.config().objective.rule->head == ObjectiveRule::Head::kClasses ? run.setup.model.model().facts().classes : 0,
+      kl);
 }
 
 // With an objective that compares with the model as it was: what it said of the data. ResumePoint::Restore has checked
@@ -140,19 +173,60 @@ Result<std::optional<ReferenceScores>> Score(const CheckpointContents& contents,
                                              TrainingRun& run) {
   const ObjectiveRule& objective = *run.config().objective.rule;
   if (!objective.has(ProgramKind::kReference)) return std::optional<ReferenceScores>();
-  ScoreRequest request{.reference = run.engine.Of(ProgramKind::kReference),
-                       .train = run.data,
-                       .evaluation = run.eval_data ? &*run.eval_data : nullptr,
-                       .train_fingerprint = contents.state.data_fingerprint,
-                       .evaluation_fingerprint = contents.state.eval_fingerprint,
-                       .max_seq_len = *run.config().data.max_seq_len,
-                       .parts = objective.parts,
-                       .ranks = run.setup.ranks,
-                       .peers = run.peers()};
+  static constexpr std::array<std::string_view, 1> kOneAnswer = {"rated"};
+  const auto of = [](std::optional<TokenStore>& store) { return store ? &*store : nullptr; };
+  ScoreRequest request{
+      .reference = run.engine.Of(ProgramKind::kReference),
+      .train = run.data,
+      .evaluation = run.eval_data ? &*run.eval_data : nullptr,
+      .mismatched = of(run.mismatched),
+      .evaluation_mismatched = of(run.eval_mismatched),
+      .train_fingerprint = contents.state.data_fingerprint,
+      .evaluation_fingerprint = contents.state.eval_fingerprint,
+      .max_seq_len = *run.config().data.max_seq_len,
+      .parts = objective.parts.empty() ? std::span<const std::string_view>(kOneAnswer) : objective.parts,
+      .ranks = run.setup.ranks,
+      .peers = run.peers()};
   if (run.setup.resume) request.kept = JoinPath(run.config().output.output_dir, kReferenceFile);
   if (run.setup.ranks.alone()) request.stop = [&callbacks] { return callbacks.stop.Asked(); };
   TEMPER_ASSIGN_OR_RETURN(ReferenceScores scores, ScoreReference(request));
   return std::optional(std::move(scores));
+}
+
+// Puts another model's weights into memory, in place of those of the run, which are read afterwards: adapters as they
+// begin change nothing.
+Status LoadReference(TrainingRun& run) {
+  const std::string& path = run.config().objective.reference;
+  TEMPER_ASSIGN_OR_RETURN(OpenedModel reference, OpenedModel::Open(PosixEnv(), {.model = path}));
+  const auto refuse = [&](std::string_view why) {
+    return InvalidArgument(
+        fmt::format("reference {}: {}. It is scored in the memory of the run's model and needs its shape: merge an "
+                    "adapter by temper "
+                    "export, and give a model of the same architecture and sizes",
+                    path, why));
+  };
+  if (reference.adapter()) return refuse("it is an adapter");
+  const Model &own = run.setup.model.model(), &other = reference.model();
+  const bool same = own.facts().architecture == other.facts().architecture &&
+                    std::equal(own.weights().begin(), own.weights().end(), other.weights().begin(),
+                               other.weights().end(), [](const WeightDeclaration& a, const WeightDeclaration& b) {
+                                 return a.name == b.name && a.shape == b.shape;
+                               });
+  if (!same) return refuse("its weights have other names or sizes than those of " + run.config().model.model);
+  TEMPER_RETURN_IF_ERROR(reference.OpenWeights());
+  const auto seed = static_cast<uint64_t>(run.config().machine.seed);
+  HostWindow window;
+  const auto fill = [&](const std::string& name, const std::function<void(const PartView&)>& write) {
+    const DevicePart to = run.engine.Buffer(name);
+    if (!to.exists()) return OkStatus();
+    return window.Fill(to, [&](const PartView& piece) {
+      write(piece);
+      return OkStatus();
+    });
+  };
+  TEMPER_RETURN_IF_ERROR(InitializeLora(run.compiled.trains.adapters, seed, fill));
+  const RankOfMachine here = run.setup.ranks.of_machine();
+  return reference.Load(run.engine.Lookup(), here.rank, here.ranks);
 }
 
 // The files that the first rank writes beside the checkpoints.
@@ -206,6 +280,10 @@ Result<TrainResult> TrainFrom(const RunProgress& at, const StepCount& steps, Che
   const std::string& out = c.output.output_dir;
   const Dataset& dataset = run.data.dataset;
   TEMPER_ASSIGN_OR_RETURN(const Schedule schedule, ScheduleOf(c, steps.total));
+  const int64_t most_of_step = std::min(run.RowsPerStep() * *c.data.max_seq_len / 2, dataset.store.size());
+  std::optional<MismatchedKl> kl = MakeKl(run, run.mismatched, most_of_step),
+                              eval_kl = MakeKl(run, run.eval_data ? run.eval_mismatched : run.mismatched,
+                                               run.held_out().dataset.store.size());
   Trainer trainer(run.engine.Of(ProgramKind::kTrain), dataset.store, run.split.train, run.Packing(),
                   {.micro_batches = c.batch.gradient_accumulation_steps,
                    .rows_per_micro_batch = c.batch.per_device_train_batch_size,
@@ -216,9 +294,10 @@ Result<TrainResult> TrainFrom(const RunProgress& at, const StepCount& steps, Che
                    .objective = c.objective.rule,
                    .experts = {run.compiled.counts_experts, run.compiled.router_aux_loss_coef},
                    .attention_flops = [&run](int64_t tokens) { return run.compiled.AttentionFlops(tokens); },
-                   .peers = run.peers()});
+                   .peers = run.peers(),
+                   .kl = kl ? &*kl : nullptr});
   if (at.step > 0) TEMPER_RETURN_IF_ERROR(trainer.Restore(at.step, at.sampler));
-  std::optional<Evaluator> evaluator = MakeEvaluator(run);
+  std::optional<Evaluator> evaluator = MakeEvaluator(run, eval_kl ? &*eval_kl : nullptr);
   if (!run.engine.gpu) run.engine.peak = CpuPeak(ComputeDType(c), static_cast<int>(*c.machine.threads));
   const double peak = SettlePeak(run);
 
@@ -374,8 +453,17 @@ Result<TrainResult> Train(const RunCallbacks& callbacks, TrainingRun& run) {
   if (run.setup.resume) TEMPER_RETURN_IF_ERROR(run.setup.resume->CheckData(contents.state.data_fingerprint, c));
   TEMPER_ASSIGN_OR_RETURN(const StepCount steps, CountSteps(run));
   contents.state.total_steps = steps.total;
+  // Of a run that goes on the scores are kept.
+  const bool by_other = !c.objective.reference.empty() && !run.setup.resume;
+  Result<std::optional<ReferenceScores>> scores = std::optional<ReferenceScores>();
+  if (by_other) {
+    TEMPER_RETURN_IF_ERROR(ranks.Agree(LoadReference(run)));
+    scores = Score(contents, callbacks, run);
+    if (auto stopped = StoppedBeforeSteps(callbacks, run)) return *std::move(stopped);
+    TEMPER_RETURN_IF_ERROR(scores.status());
+  }
   TEMPER_ASSIGN_OR_RETURN(const RunProgress at, FillMemory(contents, run));
-  const Result<std::optional<ReferenceScores>> scores = Score(contents, callbacks, run);
+  if (!by_other) scores = Score(contents, callbacks, run);
   if (auto stopped = StoppedBeforeSteps(callbacks, run)) return *std::move(stopped);
   TEMPER_RETURN_IF_ERROR(scores.status());
   return TrainFrom(at, steps, std::move(contents), *scores, callbacks, run);

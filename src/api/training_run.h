@@ -27,6 +27,8 @@ struct TrainingRun {
   RunData data;
   std::optional<RunData> eval_data;
   DataSplit split;
+  // Of rated answers: each after another's prompt.
+  std::optional<TokenStore> mismatched, eval_mismatched;
   RunEngine engine;
   std::optional<int64_t> asked_accumulation;  // SavedBatch
 

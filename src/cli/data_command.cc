@@ -99,7 +99,7 @@ Result<int> Preview(const Arguments& arguments) {
                                            .chat_template_kwargs = kwargs,
                                            .row_template = row_template,
                                            .reasoning_turns = reasoning_turns}));
-  if ((!task->parts.empty() || task->head == ObjectiveRule::Head::kClasses) &&
+  if ((!task->parts.empty() || task->rated || task->head == ObjectiveRule::Head::kClasses) &&
       (!row_template.empty() || train_on_prompt || reasoning_turns == ReasoningTurns::kLast)) {
     return InvalidArgument(fmt::format(
         "task {} has no use for row_template, train_on_prompt and reasoning_turns: leave them out", task->name));

@@ -175,7 +175,6 @@ Status CheckSchedule(const RunConfig& c) {
 // Settings that the task has no use for.
 Status CheckTask(const RunConfig& c) {
   const RunConfig::Objective& o = c.objective;
-  const PreferenceSettings defaults;
   struct Unused {
     bool wrong;
     const char *what, *why;
@@ -195,11 +194,32 @@ Status CheckTask(const RunConfig& c) {
     return InvalidArgument(
         fmt::format("reward.* has no effect on task: {}: remove it, or set task: {}", o.rule->name, Reward().name));
   }
-  if (o.rule != &Dpo()) {
-    const bool set = o.preference.loss != defaults.loss || o.preference.beta != defaults.beta ||
-                     o.preference.label_smoothing != defaults.label_smoothing;
-    if (set) {
-      return InvalidArgument(fmt::format("dpo.* has no effect on task: {}: remove it, or set task: dpo", o.rule->name));
+  const RunConfig::Objective defaults;
+  for (const auto& [task, of_task] : {std::pair{&Dpo(), &RunConfig::Objective::preference},
+                                      {&Simpo(), &RunConfig::Objective::simpo},
+                                      {&Orpo(), &RunConfig::Objective::orpo}}) {
+    if (o.is(*task) || o.*of_task == defaults.*of_task) continue;
+    return InvalidArgument(
+        fmt::format("{0}.* has no effect on task: {1}: remove it, or set task: {0}", task->name, o.rule->name));
+  }
+  if (!o.reference.empty() && !o.rule->has(ProgramKind::kReference)) {
+    return InvalidArgument(fmt::format(
+        "reference has no effect on task: {}, which compares with no other model: remove it", o.rule->name));
+  }
+  if (!(o.kto == defaults.kto) && !o.is(Kto())) {
+    return InvalidArgument(fmt::format("kto.* has no effect on task: {}: remove it, or set task: kto", o.rule->name));
+  }
+  if (o.rule->rated) {
+    const Unused of_pairs[] = {
+        {c.data.train_on_prompt, "train_on_prompt", "a rating is that of the answer"},
+        {c.data.reasoning_turns == ReasoningTurns::kLast, "reasoning_turns", "an answer is one text"},
+        {!c.data.row_template.empty(), "row_template", "it makes one text of a row, without a rating"},
+        {c.regularisation.label_smoothing_factor > 0, "label_smoothing_factor", "a rating has no words to smooth"},
+        {c.mesh.cp.value_or(1) > 1, "mesh.cp", "ranks would share rows, and an answer has to be whole on one"},
+    };
+    for (const auto& [wrong, what, why] : of_pairs) {
+      if (wrong)
+        return InvalidArgument(fmt::format("task: {} has no use for {}: {}: remove it", o.rule->name, what, why));
     }
   }
   if (!o.has_pairs()) return OkStatus();

@@ -24,7 +24,7 @@ std::byte* At(const ColumnArray& column, int64_t local) {
 
 // Writes the part of a sample that lies in the stretch; `start`: the place of its first token.
 BatchCounts FillSample(const TokenStore& store, int64_t sample, int64_t start, const Stretch& own,
-                       std::span<const ColumnArray> columns) {
+                       std::span<const ColumnArray> columns, const StepValues& step) {
   const TokenSample tokens = store.sample(sample);
   const SampleValues values = store.values(sample);
   BatchCounts counts;
@@ -39,8 +39,9 @@ BatchCounts FillSample(const TokenStore& store, int64_t sample, int64_t start, c
                             .first = within.begin - start,
                             .count = within.end - within.begin,
                             .score = store.has_scores() ? store.score(sample, part) : 0,
-                            .judged = !store.sections().empty(),
-                            .values = values};
+                            .judged = store.sections().has(Section::kLabel) || store.sections().has(Section::kMargin),
+                            .values = values,
+                            .step = step};
     if (slice.count == 0) continue;
     for (const ColumnArray& column : columns) column.filler->fill(slice, At(column, within.local));
     counts.tokens += slice.count;
@@ -57,8 +58,38 @@ BatchCounts FillSample(const TokenStore& store, int64_t sample, int64_t start, c
 
 }  // namespace
 
+int64_t FillInOrder(const TokenStore& store, std::span<const int32_t> samples, int64_t row, int64_t tokens,
+                    std::span<const ColumnArray> columns, std::vector<int64_t>* places) {
+  int64_t at = 0, placed = 0;
+  places->clear();
+  const auto pad_to = [&](int64_t end) {
+    for (const ColumnArray& column : columns) column.filler->pad(at, end - at, At(column, at));
+    at = end;
+  };
+  for (const int32_t sample : samples) {
+    const int64_t length = store.length(sample);
+    TEMPER_CHECK(length <= row) << length << " tokens in rows of " << row;
+    if (at % row + length > row) pad_to(at - at % row + row);
+    if (at + length > tokens) break;
+    FillSample(store, sample, at, {at, at + length, at}, columns, {});
+    places->push_back(at);
+    at += length;
+    ++placed;
+  }
+  pad_to(tokens);
+  return placed;
+}
+
+int64_t TargetsOfFirstPart(const TokenSample& sample, bool whole) {
+  const int64_t end = sample.PartEnd(0);
+  if (whole) return end - 1;
+  int64_t targets = 0;
+  for (int64_t i = 1; i < end; ++i) targets += sample.supervised(i);
+  return targets;
+}
+
 BatchCounts FillBatch(const TokenStore& store, const Packing& packing, int64_t first_row, int64_t rows, int64_t tokens,
-                      std::span<const ColumnArray> columns, const ContextPart& part) {
+                      std::span<const ColumnArray> columns, const ContextPart& part, const StepValues& step) {
   const int64_t row_len = packing.options().max_seq_len;
   const ContextPart own{.row = row_len, .ranks = part.ranks, .index = part.index};
   TEMPER_CHECK(part.ranks == 1 || (part.row == row_len && ContextPart::Divides(row_len, part.ranks)))
@@ -81,7 +112,7 @@ BatchCounts FillBatch(const TokenStore& store, const Packing& packing, int64_t f
       int64_t at = begin;
       if (row < rows) {
         for (const int32_t sample : packing.row(first_row + row)) {
-          counts += FillSample(store, sample, at, chunk, columns);
+          counts += FillSample(store, sample, at, chunk, columns, step);
           at += store.length(sample);
         }
       }

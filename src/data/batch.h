@@ -10,6 +10,7 @@
 
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "data/column_fillers.h"
 #include "data/packing.h"
@@ -37,6 +38,16 @@ struct BatchCounts {       // of this rank's tokens
 // max_seq_len if rows are split; `tokens` is a multiple of this rank's tokens per row, and holds the rows. Allocates
 // nothing.
 BatchCounts FillBatch(const TokenStore& store, const Packing& packing, int64_t first_row, int64_t rows, int64_t tokens,
-                      std::span<const ColumnArray> columns, const ContextPart& part = {});
+                      std::span<const ColumnArray> columns, const ContextPart& part = {}, const StepValues& step = {});
+
+// Fills arrays of `tokens` values, rows of `row` tokens, with as many of `samples` as have room there, one after
+// another; returns how many. A sample that does not fit in a row begins the next one. places[i]: that of the first
+// token of samples[i]. REQUIRES: none is longer than `row`, which divides `tokens`. Allocates only where `places` has
+// no room.
+int64_t FillInOrder(const TokenStore& store, std::span<const int32_t> samples, int64_t row, int64_t tokens,
+                    std::span<const ColumnArray> columns, std::vector<int64_t>* places);
+
+// The targets in the first part of a sample: those that are supervised, or of `whole` all of its tokens but the last.
+int64_t TargetsOfFirstPart(const TokenSample& sample, bool whole);
 
 }  // namespace temper

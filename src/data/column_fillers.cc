@@ -31,6 +31,9 @@ int32_t TokenAt(const SampleSlice& s, int64_t i) {
 int32_t TargetAt(const SampleSlice& s, int64_t i) {
   return s.predicts(i) ? s.sample.token(i + 1) : -1;
 }
+int32_t NextAt(const SampleSlice& s, int64_t i) {
+  return i + 1 < s.end ? s.sample.token(i + 1) : -1;
+}
 float WeightAt(const SampleSlice& s, int64_t i) {
   return s.predicts(i) ? static_cast<float>(WeightValue(s.sample.weight(i + 1))) : 0;
 }
@@ -55,6 +58,15 @@ int32_t LabelAt(const SampleSlice& s, int64_t i) {
 float MarginOf(const SampleSlice& s, int64_t) {
   return s.values.margin;
 }
+float NllScaleOf(const SampleSlice& s, int64_t) {
+  return s.step.nll_scale;
+}
+float RatingOf(const SampleSlice& s, int64_t) {
+  return s.values.desirable != 0 ? s.step.good : -s.step.bad;
+}
+float KlOf(const SampleSlice& s, int64_t) {
+  return s.step.kl;
+}
 float OneOf(const SampleSlice&, int64_t) {
   return 1;
 }
@@ -65,12 +77,16 @@ int32_t OwnPlace(int64_t place) {  // nothing attends to padding, and it attends
 constexpr std::array kFillers = {
     FillerBy<int32_t, TokenAt, Always<int32_t, 0>>(kTokenColumn),
     FillerBy<int32_t, TargetAt, Always<int32_t, -1>>(kTargetColumn),
+    FillerBy<int32_t, NextAt, Always<int32_t, -1>>(kNextColumn),
     FillerBy<float, WeightAt, Always<float, 0>>(kWeightColumn),
     FillerBy<int32_t, PositionAt, Always<int32_t, 0>>(kPositionColumn),
     FillerBy<int32_t, StartOf, OwnPlace>(kDocumentStartColumn),
     FillerBy<int32_t, LengthOf, Always<int32_t, 1>>(kDocumentLengthColumn),
     FillerBy<int32_t, SampleStartOf, OwnPlace>(kSampleStartColumn),
     FillerBy<float, ScoreOf, Always<float, 0>>(kReferenceColumn),
+    FillerBy<float, NllScaleOf, Always<float, 0>>(kNllScaleColumn),
+    FillerBy<float, RatingOf, Always<float, 0>>(kRatingColumn),
+    FillerBy<float, KlOf, Always<float, 0>>(kKlColumn),
     FillerBy<float, MarginOf, Always<float, 0>>(kMarginColumn),
     FillerBy<int32_t, LabelAt, Always<int32_t, -1>>(kLabelColumn),
     FillerBy<float, OneOf, Always<float, 0>>(kPresentColumn),

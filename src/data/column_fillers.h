@@ -12,6 +12,13 @@
 
 namespace temper {
 
+// What all samples of a step have alike.
+struct StepValues {
+  float nll_scale = 0;      // kNllScaleColumn
+  float good = 0, bad = 0;  // the samples divided by those that are rated good, and bad
+  float kl = 0;             // kKlColumn
+};
+
 // Consecutive tokens of one document: of a part of a sample, or of a sample that is not in parts.
 struct SampleSlice {
   TokenSample sample;
@@ -21,6 +28,7 @@ struct SampleSlice {
   float score = 0;       // of the part (TokenStore::score)
   bool judged = false;   // as a whole: it has a class, or its parts have ranks
   SampleValues values = {};
+  StepValues step = {};
 
   // The last token of a document predicts nothing.
   bool predicts(int64_t i) const { return i + 1 < end && sample.supervised(i + 1); }

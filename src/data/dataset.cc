@@ -206,6 +206,9 @@ Status CheckUse(const DataInput& input) {
   if (input.use == RowUse::kLabels || input.use == RowUse::kSequences) {
     return Unsupported(input.path + ": a text file has no rows to classify: give rows with text and label");
   }
+  if (input.use == RowUse::kRated) {
+    return Unsupported(input.path + ": a text file has no rated answers: give rows with prompt, completion and label");
+  }
   if (input.use != RowUse::kPairs && input.use != RowUse::kRanked) return OkStatus();
   return Unsupported(input.path + ": a text file has no pairs of answers: give rows with chosen and rejected");
 }

@@ -87,6 +87,14 @@ std::string Tokens(const TokenSample& sample, size_t from, size_t to, const Toke
   return out;
 }
 
+// How many tokens the part that begins at `begin` has in common with the first part, from their beginnings on.
+size_t SharedTokens(const TokenSample& sample, size_t begin, size_t end) {
+  const auto at = [&](size_t i) { return sample.token(static_cast<int64_t>(i)); };
+  size_t shared = 0;
+  while (shared < begin && begin + shared < end && at(shared) == at(begin + shared)) ++shared;
+  return shared;
+}
+
 std::string Body(const TokenStore& store, int64_t id, const Tokenizer& tokenizer, const PreviewOptions& options) {
   const TokenSample sample = store.sample(id);
   const auto length = static_cast<size_t>(sample.length());
@@ -100,7 +108,9 @@ std::string Body(const TokenStore& store, int64_t id, const Tokenizer& tokenizer
   for (size_t begin = 0, end = 0; begin < shown; begin = end, ++part) {
     end = static_cast<size_t>(sample.PartEnd(static_cast<int64_t>(begin)));
     if (end - begin < length && part < options.parts.size()) {
-      out += fmt::format("--- {}: {} tokens\n", options.parts[part], end - begin);
+      const std::string parts_at =
+          part == 0 ? "" : fmt::format(", as above up to token {}", SharedTokens(sample, begin, end));
+      out += fmt::format("--- {}: {} tokens{}\n", options.parts[part], end - begin, parts_at);
     }
     const size_t to = std::min(end, shown);
     out += options.tokens ? Tokens(sample, begin, to, tokenizer, options.colour, unknown)
@@ -118,6 +128,9 @@ std::string PreviewSample(const TokenStore& store, int64_t sample, const Tokeniz
                                  ? fmt::format("label {}", utf8::Harmless(LabelOf(store, sample, *options.classes)))
                              : store.sections().has(Section::kMargin)
                                  ? fmt::format("margin {}", store.values(sample).margin)
+                             : store.sections().has(Section::kRating)
+                                 ? fmt::format("{} supervised, an answer to {}", SupervisedOf(store.sample(sample)),
+                                               store.values(sample).desirable != 0 ? "give" : "avoid")
                                  : fmt::format("{} supervised", SupervisedOf(store.sample(sample)));
   return fmt::format("--- sample {}: {} tokens, {} ---\n", sample, store.length(sample), counts) +
          Body(store, sample, tokenizer, options);
@@ -153,6 +166,7 @@ std::string SampleAsJson(const TokenStore& store, int64_t id, const std::string&
   out["labels"] = std::move(labels);
   if (store.sections().has(Section::kLabel) && classes != nullptr) out["label"] = LabelOf(store, id, *classes);
   if (store.sections().has(Section::kMargin)) out["margin"] = store.values(id).margin;
+  if (store.sections().has(Section::kRating)) out["label"] = store.values(id).desirable != 0;
   if (weighted) out["weights"] = std::move(weights);
   out["spans"] = std::move(spans);
   return AsJson(out);

@@ -392,6 +392,7 @@ Record AsConversation(const Record& record) {
   TEMPER_CHECK(record.kind == RecordKind::kPrompt) << record.where << " is a conversation already";
   Record out{.kind = RecordKind::kMessages, .where = record.where, .weight = record.weight};
   out.template_variables = record.template_variables;
+  out.desirable = record.desirable;
   out.messages = OrderedJson::array();
   if (!record.system.empty()) out.messages.push_back(Message("system", record.system));
   out.messages.push_back(Message("user", record.prompt));

@@ -61,6 +61,8 @@ struct Record {
   std::vector<Record> answers;  // kPair: the chosen one, then the rejected one
   float margin = 0;             // of RowUse::kRanked: by how much the chosen one is better
 
+  bool desirable = true;  // of RowUse::kRated: the answer is one to give
+
   std::optional<std::string> label;  // of a row that is judged as a whole (data/label.h): its class
 
   // kTokens; labels as in Hugging Face: negative means masked, otherwise equal to the token.

@@ -12,6 +12,7 @@
 #include "data/encoding.h"
 #include "data/label.h"
 #include "data/pair.h"
+#include "data/rating.h"
 #include "data/template/conversation.h"
 #include "format/python_json.h"
 
@@ -91,6 +92,7 @@ Result<RecordFormat> FormatFor(RowUse use, const OrderedJson& row, const std::st
   if (use == RowUse::kAnswers || !row.is_object()) return DetectFormat(row, where, &columns);
   if (use == RowUse::kFields) return RecordFormat::kFields;
   if (IsJudged(use)) return DetectSequence(row, use, where, columns);
+  if (use == RowUse::kRated) return DetectRated(row, where, columns);
   if (HasPair(row)) return RecordFormat::kPair;
   return NoPair(row, where);
 }
@@ -153,9 +155,10 @@ Result<Record> RecordReader::Parse(const RawRow& row) const {
   if (!json.ok()) return json.status();
   if (!known) columns_.Apply(*json);
   const bool ranked = use_ == RowUse::kRanked && json->is_object();
-  Result<Record> record = ranked           ? MakeRanked(*std::move(json), format_, where)
-                          : IsJudged(use_) ? MakeSequence(*std::move(json), format_, use_, where)
-                                           : MakeRecord(*std::move(json), format_, where);
+  Result<Record> record = ranked                   ? MakeRanked(*std::move(json), format_, where)
+                          : use_ == RowUse::kRated ? MakeRated(*std::move(json), format_, where)
+                          : IsJudged(use_)         ? MakeSequence(*std::move(json), format_, use_, where)
+                                                   : MakeRecord(*std::move(json), format_, where);
   if (record.ok()) return record;
   std::string message = record.status().message();
   if (!columns_.empty()) message += fmt::format(". Columns are read as {}", temper::ToString(columns_.columns()));

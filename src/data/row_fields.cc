@@ -120,7 +120,7 @@ Status CheckMeaning(const OrderedJson& row, RecordFormat format, const std::stri
     if (!label || !SaysFalse(*label)) continue;
     return Unsupported(fmt::format(
         "{}: '{}' is false, so its answer is one to avoid (preference data, as for KTO); Temper would train "
-        "the model to give it: remove the row",
+        "the model to give it: remove the row, or train with --task kto",
         where, key));
   }
   return OkStatus();

@@ -449,6 +449,7 @@ Status RowTokenizer::Finish(const Record& record, Sample sample, int64_t beyond,
   }
   if (!sample.supervised.empty()) sample.supervised[0] = 0;
   TEMPER_RETURN_IF_ERROR(ScaleWeights(record, sample));
+  sample.values.desirable = record.desirable ? 1 : 0;
   size_t kept = sample.tokens.size();
   while (kept > 0 && !sample.supervised[kept - 1]) --kept;
   sample.Resize(kept);

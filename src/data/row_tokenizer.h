@@ -58,12 +58,14 @@ struct TokenizeOptions {
   bool whole = false;
   bool ranked = false;                  // with `whole`: in pairs, of which the first is better
   const ClassNames* classes = nullptr;  // of their labels, which they need then; must outlive the tokenizer
+  bool rated = false;                   // rows are answers that are rated (data/rating.h)
   std::optional<int32_t> pad;           // sequences do not end with it
   int64_t vocab_size = 0;               // number of tokens with embeddings in the model; 0: all of the tokenizer's
 
   // What samples have beside their tokens.
   SectionSet sections() const {
     if (ranked) return {Section::kMargin};
+    if (rated) return {Section::kRating};
     return classes != nullptr ? SectionSet{Section::kLabel} : SectionSet();
   }
 };

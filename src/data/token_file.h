@@ -38,8 +38,9 @@ static_assert(sizeof(TokenEntry) == 16);
 enum class Section : uint8_t {
   kLabel,   // i32, not negative: the sample's class
   kMargin,  // f32: by how much the first of its answers is better
+  kRating,  // i32: 1 if its answer is one to give, 0 if it is one to avoid
 };
-inline constexpr std::array kAllSections = {Section::kLabel, Section::kMargin};
+inline constexpr std::array kAllSections = {Section::kLabel, Section::kMargin, Section::kRating};
 
 class SectionSet {
  public:
@@ -69,6 +70,7 @@ class SectionSet {
 struct SampleValues {
   int32_t label = 0;
   float margin = 0;
+  int32_t desirable = 1;
 };
 
 // The first version of the format has no sections; files without any are of that version.

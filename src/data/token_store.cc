@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <limits>
-#include <numeric>
 
 #include "format/checksum.h"
 
@@ -101,10 +100,41 @@ std::vector<int32_t> TokenSample::tokens() const {
   return out;
 }
 
+TokenSample TokenSample::Spliced(const TokenSample& prompt, const TokenSample& answer, int64_t most) {
+  const auto first_of = [](const TokenSample& sample) {
+    int64_t first = 0;
+    while (first < sample.length() && !sample.supervised(first)) ++first;
+    return static_cast<size_t>(first);
+  };
+  TokenSample spliced = prompt;
+  const size_t begin = first_of(answer);
+  spliced.own_ = first_of(prompt);
+  spliced.answer_ = answer.words_.subspan(begin, answer.length_ - begin);
+  spliced.length_ = std::min(spliced.own_ + spliced.answer_.size(), static_cast<size_t>(most));
+  return spliced;
+}
+
 std::vector<int32_t> TokenStore::AllSamples() const {
-  std::vector<int32_t> all(static_cast<size_t>(size()));
-  std::iota(all.begin(), all.end(), 0);
+  std::vector<int32_t> all;
+  for (int32_t id = 0; id < size(); ++id) {
+    if (of_ == nullptr || partner_[static_cast<size_t>(id)] >= 0) all.push_back(id);
+  }
   return all;
+}
+
+TokenStore TokenStore::Mismatched(const TokenStore& store, std::span<const std::span<const int32_t>> lists,
+                                  int64_t most) {
+  TokenStore mismatched;
+  mismatched.footer_.samples = store.footer_.samples;
+  mismatched.of_ = &store;
+  mismatched.most_ = most;
+  mismatched.partner_.assign(static_cast<size_t>(store.size()), -1);
+  for (const std::span<const int32_t> list : lists) {
+    for (size_t i = 0; i < list.size(); ++i) {
+      mismatched.partner_[static_cast<size_t>(list[i])] = list[(i + list.size() - 1) % list.size()];
+    }
+  }
+  return mismatched;
 }
 
 Result<TokenStore> TokenStore::Open(std::unique_ptr<MappedFile> file, Check check, int64_t vocab) {
@@ -123,7 +153,7 @@ Status TokenStore::ReadTail() {
   TEMPER_RETURN_IF_ERROR(file_->ReadAt(static_cast<int64_t>(size - sizeof(footer_)), footer));
   const bool sectioned = footer_.magic == kSectionedFileMagic;
   if (!sectioned && footer_.magic != kTokenFileMagic) return Damaged(*file_, "it does not end as token files do");
-  const uint64_t known = SectionSet({Section::kLabel, Section::kMargin}).bits();
+  const uint64_t known = SectionSet({Section::kLabel, Section::kMargin, Section::kRating}).bits();
   if (sectioned == sections().empty() || (sections().bits() & ~known) != 0) {
     return Damaged(*file_, "it has sections that this version does not know");
   }
@@ -182,6 +212,12 @@ Status TokenStore::CheckSamples(Check check, int64_t vocab) {
       for (const uint32_t label : std::span(values).first(entries.size())) {
         if (label > std::numeric_limits<int32_t>::max()) return Damaged(*file_, "it has a label that is no class");
         largest_label_ = std::max(largest_label_, static_cast<int32_t>(label));
+      }
+    }
+    if (sections().has(Section::kRating)) {
+      for (const uint32_t rating :
+           std::span(values).subspan(sections().before(Section::kRating) * entries.size(), entries.size())) {
+        if (rating > 1) return Damaged(*file_, "it has a rating that is neither good nor bad");
       }
     }
     if (check == Check::kAll) {

@@ -25,27 +25,35 @@ namespace temper {
 class TokenSample {
  public:
   TokenSample(std::span<const uint32_t> words, const TokenEntry& entry)
-      : words_(words), length_(static_cast<size_t>(entry.length())), in_parts_(entry.in_parts()) {}
+      : words_(words), length_(static_cast<size_t>(entry.length())), own_(length_), in_parts_(entry.in_parts()) {}
+  // The tokens of `prompt` before its first supervised one, then those of `answer` from its own on; of both together
+  // `most` at most. REQUIRES: neither is in parts or has weights; each has a supervised token.
+  static TokenSample Spliced(const TokenSample& prompt, const TokenSample& answer, int64_t most);
 
   int64_t length() const { return static_cast<int64_t>(length_); }
-  int32_t token(int64_t i) const { return static_cast<int32_t>(words_[static_cast<size_t>(i)] & kTokenMask); }
+  int32_t token(int64_t i) const { return static_cast<int32_t>(Word(i) & kTokenMask); }
   // Whether predicting token i is part of the loss.
-  bool supervised(int64_t i) const { return (words_[static_cast<size_t>(i)] & kSupervisedBit) != 0; }
+  bool supervised(int64_t i) const { return (Word(i) & kSupervisedBit) != 0; }
   // How much that counts. REQUIRES: supervised(i).
   TokenWeight weight(int64_t i) const {
-    return words_.size() == length_ ? kUnitWeight : words_[length_ + static_cast<size_t>(i)];
+    return words_.size() == length_ || own_ < length_ ? kUnitWeight : words_[length_ + static_cast<size_t>(i)];
   }
   std::vector<int32_t> tokens() const;
   // Where the part that begins at token `begin` ends. O(its length).
   int64_t PartEnd(int64_t begin) const {
     int64_t end = in_parts_ ? begin + 1 : length();
-    while (end < length() && (words_[static_cast<size_t>(end)] & kPartBit) == 0) ++end;
+    while (end < length() && (Word(end) & kPartBit) == 0) ++end;
     return end;
   }
 
  private:
-  std::span<const uint32_t> words_;
-  size_t length_;
+  uint32_t Word(int64_t i) const {
+    const auto at = static_cast<size_t>(i);
+    return at < own_ ? words_[at] : answer_[at - own_];
+  }
+
+  std::span<const uint32_t> words_, answer_ = {};
+  size_t length_, own_;  // the first `own_` tokens are in words_, the others in answer_
   bool in_parts_;
 };
 
@@ -60,14 +68,22 @@ class TokenStore {
   // Errors: kCorrupt, naming the file, if it is damaged or has a token of `vocab` or above.
   static Result<TokenStore> Open(std::unique_ptr<MappedFile> file, Check check, int64_t vocab);
 
+  // Of the samples in each of `lists`, ids of `store`, each with the answer of the one before it in its list, the first
+  // with that of the last (TokenSample::Spliced); no other samples are in it. Sections, weights and lines are not kept.
+  // `store` must outlive it.
+  static TokenStore Mismatched(const TokenStore& store, std::span<const std::span<const int32_t>> lists, int64_t most);
+
   int64_t size() const { return static_cast<int64_t>(footer_.samples); }
   TokenSample sample(int64_t id) const {
+    if (of_ != nullptr) {
+      return TokenSample::Spliced(of_->sample(id), of_->sample(partner_[static_cast<size_t>(id)]), most_);
+    }
     const TokenEntry entry = Entry(id);
     return {{words() + entry.begin, static_cast<size_t>(entry.words())}, entry};
   }
   std::vector<int32_t> AllSamples() const;  // their ids, ascending
-  int64_t length(int64_t id) const { return Entry(id).length(); }
-  int64_t line(int64_t id) const { return Entry(id).line; }
+  int64_t length(int64_t id) const { return of_ != nullptr ? sample(id).length() : Entry(id).length(); }
+  int64_t line(int64_t id) const { return of_ != nullptr ? of_->line(id) : Entry(id).line; }
 
   bool weighted() const { return footer_.weighted(); }  // some supervised token's weight is not 1
   SectionSet sections() const { return footer_.sections(); }
@@ -76,6 +92,7 @@ class TokenStore {
     if (sections().empty()) return values;
     Read(Section::kLabel, id, &values.label);
     Read(Section::kMargin, id, &values.margin);
+    Read(Section::kRating, id, &values.desirable);
     return values;
   }
   int32_t largest_label() const { return largest_label_; }  // -1: there is none
@@ -102,6 +119,7 @@ class TokenStore {
   // As MappedFile's.
   void LetGo() const {
     if (file_) file_->LetGo();
+    if (of_ != nullptr) of_->LetGo();
   }
 
  private:
@@ -137,6 +155,11 @@ class TokenStore {
   int32_t largest_label_ = -1;
   int parts_ = 0;
   std::vector<float> scores_;
+  // Of a store by Mismatched: whose prompts and answers it has, and for each sample the one with its answer; -1: it is
+  // not in this store.
+  const TokenStore* of_ = nullptr;
+  std::vector<int32_t> partner_;
+  int64_t most_ = 0;
 };
 
 }  // namespace temper

@@ -54,7 +54,8 @@ Status TokenWriter::Add(std::span<const int32_t> tokens, std::span<const uint8_t
   content_sum_.Update(std::as_bytes(std::span(&entry.length_and_flags, 1)));
   TEMPER_CHECK(values.label >= 0) << "label " << values.label;
   const std::array<uint32_t, kAllSections.size()> bits = {static_cast<uint32_t>(values.label),
-                                                          std::bit_cast<uint32_t>(values.margin)};
+                                                          std::bit_cast<uint32_t>(values.margin),
+                                                          static_cast<uint32_t>(values.desirable)};
   for (const Section section : kAllSections) {
     const auto s = static_cast<size_t>(section);
     if (sections_.has(section)) values_[s].push_back(bits[s]);

@@ -83,6 +83,7 @@ TEST(RuleFacts, WhatIsMeasuredFitsTheOp) {
                                               Op::kPreference,
                                               Op::kClassReport,
                                               Op::kRewardLoss,
+                                              Op::kUnpairedPreference,
                                               Op::kRoute,
                                               Op::kRouteBackward,
                                               Op::kExpertLoad,

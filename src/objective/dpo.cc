@@ -2,20 +2,17 @@
 // the log-probabilities of both answers into -d loss / d logprob of each token, and linear_cross_entropy with these
 // weights makes the gradients. The price is the head's logits once more.
 #include <array>
+#include <span>
+#include <string>
+#include <utility>
 
-#include "objective/objective.h"
+#include "objective/pair_loss.h"
 
 namespace temper {
 namespace {
 
-constexpr std::array<std::string_view, 2> kParts = {"chosen", "rejected"};
-constexpr std::array kPairColumns = {kTargetColumn, kReferenceColumn, kDocumentStartColumn, kSampleStartColumn};
-constexpr const char* kPairOutputs[] = {"weight_of_pair", "loss", "chosen", "rejected", "accuracy", "margin"};
-constexpr std::array<ReportSpec, 5> kPairReports = {{{"loss", kPairOutputs[1]},
-                                                     {"rewards/chosen", kPairOutputs[2]},
-                                                     {"rewards/rejected", kPairOutputs[3]},
-                                                     {"rewards/accuracies", kPairOutputs[4]},
-                                                     {"rewards/margins", kPairOutputs[5]}}};
+constexpr std::array kDpoColumns = {kTargetColumn, kReferenceColumn, kDocumentStartColumn, kSampleStartColumn,
+                                    kNllScaleColumn};
 
 const char* KindOf(PreferenceLoss loss) {
   switch (loss) {
@@ -33,54 +30,48 @@ const char* KindOf(PreferenceLoss loss) {
   return "?";
 }
 
-// Returns the weight of each token.
-ValueId AddPreference(const Tail& tail) {
+void AddDpoLoss(const Tail& tail, bool trains) {
   const PreferenceSettings& settings = tail.settings.preference;
   Attributes attributes = {{"kind", std::string(KindOf(settings.loss))}, {"beta", settings.beta}};
   if (settings.label_smoothing != 0) attributes.Set("smoothing", settings.label_smoothing);
-  const std::vector<ValueId> outputs =
-      tail.f.Add(Op::kPreference,
-                 {tail.Logprob("logprob", /*stored=*/false), tail.Column(kTargetColumn), tail.Column(kReferenceColumn),
-                  tail.Column(kDocumentStartColumn), tail.Column(kSampleStartColumn)},
-                 std::move(attributes), kPairOutputs[0]);
-  for (size_t k = 1; k < outputs.size(); ++k) {
-    Value& value = tail.f.graph().value(outputs[k]);
-    value.name = kPairOutputs[k];
-    value.role = Role::kOutput;
-  }
-  return outputs[0];
+  AddPairLoss(tail, {.attributes = std::move(attributes), .nll_weight = settings.nll_weight}, trains);
 }
 
-void AddEvaluation(const Tail& tail) {
-  AddPreference(tail);
+void EvaluateDpo(const Tail& tail) {
+  AddDpoLoss(tail, /*trains=*/false);
 }
 
-void AddTraining(const Tail& tail) {
-  const ValueId weight = AddPreference(tail);
-  auto [inputs, attributes] = tail.Head();
-  inputs.push_back(weight);
-  attributes.Set("weighted", int64_t{1});
-  tail.f.Add(Op::kLinearCrossEntropy, std::move(inputs), std::move(attributes), "weighted_loss");
+void TrainDpo(const Tail& tail) {
+  AddDpoLoss(tail, /*trains=*/true);
 }
 
 void AddReference(const Tail& tail) {
   tail.Logprob(kLogprobOutput, /*stored=*/true);
 }
 
-constexpr std::array<ObjectiveGraph, 3> kPairGraphs = {
-    {{ProgramKind::kTrain, AddTraining}, {ProgramKind::kEval, AddEvaluation}, {ProgramKind::kReference, AddReference}}};
+constexpr std::array<ObjectiveGraph, 3> kDpoGraphs = {
+    {{ProgramKind::kTrain, TrainDpo}, {ProgramKind::kEval, EvaluateDpo}, {ProgramKind::kReference, AddReference}}};
+
+constexpr ObjectiveRule DpoRuleOf(size_t reports, ObjectiveRule::Nll nll, const ObjectiveRule* with_nll) {
+  return {.name = "dpo",
+          .help = "the chosen of two answers rather than the rejected one",
+          .parts = kPairParts,
+          .columns = kDpoColumns,
+          .graphs = kDpoGraphs,
+          .mean = ObjectiveRule::Mean::kSamples,
+          .nll = nll,
+          .with_nll = with_nll,
+          .prefers = true,
+          .reports = std::span(kPairReports).first(reports)};
+}
+
+constexpr ObjectiveRule kDpoWithNll = DpoRuleOf(6, ObjectiveRule::Nll::kAnswer, nullptr);
+constexpr ObjectiveRule kDpoRule = DpoRuleOf(5, ObjectiveRule::Nll::kNone, &kDpoWithNll);
 
 }  // namespace
 
 const ObjectiveRule& Dpo() {
-  static constexpr ObjectiveRule kRule{.name = "dpo",
-                                       .help = "the chosen of two answers rather than the rejected one",
-                                       .parts = kParts,
-                                       .columns = kPairColumns,
-                                       .graphs = kPairGraphs,
-                                       .mean = ObjectiveRule::Mean::kSamples,
-                                       .reports = kPairReports};
-  return kRule;
+  return kDpoRule;
 }
 
 }  // namespace temper

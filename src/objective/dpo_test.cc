@@ -7,13 +7,19 @@
 namespace temper::dpo_test {
 namespace {
 
-Graph TailOf(ProgramKind kind) {
+Graph TailOf(ProgramKind kind, const ObjectiveRule& rule = Dpo(), double nll_weight = 0) {
   Graph graph;
   GraphBuilder f(&graph);
   const ValueId x = f.Source("x", {DType::kF32, {8, 4}}, Role::kInput),
                 w = f.Source("w", {DType::kF32, {16, 4}}, Role::kWeight);
   f.TokenInput("document_start", DType::kI32, 8);  // as attention takes it
-  Dpo().graph(kind).tail({.rule = Dpo(), .f = f, .tokens = 8, .x_TD = x, .w_VD = w, .softcap = 30});
+  rule.graph(kind).tail({.rule = rule,
+                         .f = f,
+                         .tokens = 8,
+                         .x_TD = x,
+                         .w_VD = w,
+                         .softcap = 30,
+                         .settings = {.preference = {.nll_weight = nll_weight}}});
   EXPECT_TRUE(Verify(graph).ok()) << Verify(graph).message();
   return graph;
 }
@@ -40,19 +46,27 @@ TEST(Dpo, TrainsByWeightsThatItsForwardPassMakes) {
   EXPECT_EQ(std::adjacent_find(inputs.begin(), inputs.end()), inputs.end());
 }
 
-TEST(Dpo, ReportsWhatItsRuleSays) {
-  for (const ProgramKind kind : {ProgramKind::kTrain, ProgramKind::kEval}) {
-    const Graph graph = TailOf(kind);
-    for (const ReportSpec& report : Dpo().reports) {
-      const bool there = std::any_of(graph.nodes().begin(), graph.nodes().end(), [&](const Node& node) {
-        return std::any_of(node.outputs.begin(), node.outputs.end(), [&](ValueId id) {
-          return graph.value(id).name == report.output && graph.value(id).role == Role::kOutput;
-        });
-      });
-      EXPECT_TRUE(there) << report.output;
+// Of every method that learns preferences, as its settings make it.
+TEST(Dpo, AndItsRelativesReportWhatTheirRulesSay) {
+  for (const ObjectiveRule* of_task : Objectives()) {
+    if (!of_task->prefers) continue;
+    for (const double nll_weight : {0.0, 0.5}) {
+      if (nll_weight > 0 && of_task->with_nll == nullptr) continue;
+      const ObjectiveRule& rule = nll_weight > 0 ? *of_task->with_nll : *of_task;
+      for (const ProgramKind kind : {ProgramKind::kTrain, ProgramKind::kEval}) {
+        const Graph graph = TailOf(kind, rule, nll_weight);
+        EXPECT_EQ(graph.roots().size(), kind == ProgramKind::kTrain ? 1u : 0u) << "an evaluation has no gradients";
+        for (const ReportSpec& report : rule.reports) {
+          const bool there = std::any_of(graph.nodes().begin(), graph.nodes().end(), [&](const Node& node) {
+            return std::any_of(node.outputs.begin(), node.outputs.end(), [&](ValueId id) {
+              return graph.value(id).name == report.output && graph.value(id).role == Role::kOutput;
+            });
+          });
+          EXPECT_TRUE(there) << rule.name << " " << report.output;
+        }
+      }
     }
   }
-  EXPECT_TRUE(TailOf(ProgramKind::kEval).roots().empty()) << "an evaluation has no gradients";
 }
 
 TEST(Dpo, ScoresByTheLogProbabilityOfEachToken) {

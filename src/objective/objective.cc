@@ -15,8 +15,8 @@ ValueId Tail::Column(const ColumnSpec& column) const {
   return f.TokenInput(column.name, column.dtype, tokens);
 }
 
-Tail::HeadCall Tail::Head() const {
-  HeadCall call = {.inputs = {x_TD, w_VD, Column(kTargetColumn)}, .attributes = {}};
+Tail::HeadCall Tail::Head(const ColumnSpec& target) const {
+  HeadCall call = {.inputs = {x_TD, w_VD, Column(target)}, .attributes = {}};
   if (softcap != 0) call.attributes.Set("softcap", softcap);
   if (bias_V != kNoValue) {
     call.inputs.push_back(bias_V);
@@ -25,8 +25,8 @@ Tail::HeadCall Tail::Head() const {
   return call;
 }
 
-ValueId Tail::Logprob(const char* output, bool stored) const {
-  HeadCall head = Head();
+ValueId Tail::Logprob(const char* output, bool stored, const ColumnSpec& target) const {
+  HeadCall head = Head(target);
   const Role role = stored ? Role::kOutput : Role::kActivation;
   return f.Add(Op::kTokenLogprob, std::move(head.inputs), std::move(head.attributes), output, role)[0];
 }
@@ -50,7 +50,7 @@ bool ObjectiveRule::has(ProgramKind kind) const {
 }
 
 std::span<const ObjectiveRule* const> Objectives() {
-  static const ObjectiveRule* const kAll[] = {&Sft(), &Dpo(), &Classify(), &Reward()};
+  static const ObjectiveRule* const kAll[] = {&Sft(), &Dpo(), &Simpo(), &Orpo(), &Kto(), &Classify(), &Reward()};
   return kAll;
 }
 

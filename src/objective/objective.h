@@ -17,9 +17,19 @@ namespace temper {
 // What a pair of answers costs (graph/ops/preference.cc). Names and meaning as in TRL's DPOConfig.
 enum class PreferenceLoss : uint8_t { kSigmoid, kHinge, kIpo, kRobust, kSigmoidNorm };
 struct PreferenceSettings {
-  PreferenceLoss loss = PreferenceLoss::kSigmoid;
+  PreferenceLoss loss = PreferenceLoss::kSigmoid;  // of dpo
   double beta = 0.1;
-  double label_smoothing = 0;  // kRobust: the part of pairs whose answers are taken to be in the wrong order
+  double label_smoothing = 0;  // kRobust, simpo: the part of pairs whose answers are taken to be in the wrong order
+  double gamma = 0;            // simpo: by how much the reward of the chosen answer is to be greater
+  double nll_weight = 0;       // of the cross-entropy of chosen answers; dpo: rpo_alpha, simpo: cpo_alpha
+  friend bool operator==(const PreferenceSettings&, const PreferenceSettings&) = default;
+};
+
+// What a rated answer costs, as in TRL's KTOConfig.
+struct UnpairedSettings {
+  double beta = 0.1;
+  double desirable_weight = 1, undesirable_weight = 1;
+  friend bool operator==(const UnpairedSettings&, const UnpairedSettings&) = default;
 };
 
 // Settings that all objectives see; each uses what it knows.
@@ -27,6 +37,7 @@ struct ObjectiveSettings {
   bool weighted = false;       // rows have weights for the loss of every token
   double label_smoothing = 0;  // the part of a loss that counts all words alike
   PreferenceSettings preference = {};
+  UnpairedSettings unpaired = {};
   double center_rewards = 0;  // how strongly the sum of a pair's rewards is held to 0
 };
 
@@ -50,11 +61,11 @@ struct Tail {
     std::vector<ValueId> inputs;
     Attributes attributes;
   };
-  HeadCall Head() const;
+  HeadCall Head(const ColumnSpec& target = kTargetColumn) const;
   // Those of each token, f32[T, V], of that name; `role`: an output of the Program, or none.
   ValueId Logits(Role role) const;
   // The log-probability of each token's target, of the name `output`, and as an output of the Program if `stored`.
-  ValueId Logprob(const char* output, bool stored) const;
+  ValueId Logprob(const char* output, bool stored, const ColumnSpec& target = kTargetColumn) const;
 };
 
 // The module of a head of classes, in all families of transformers.
@@ -95,6 +106,14 @@ struct ObjectiveRule {
   void (*score)(const Tail& tail) = nullptr;  // the graph that judges data by a trained model; null: there is none
   // What counts in the mean over a batch: predicted tokens by their weights, or samples.
   enum class Mean : uint8_t { kTokens, kSamples } mean = Mean::kTokens;
+  // The loss has a mean over tokens of the samples' first parts beside it (kNllScaleColumn): none, of those that are
+  // supervised, or of all.
+  enum class Nll : uint8_t { kNone, kAnswer, kWhole } nll = Nll::kNone;
+  const ObjectiveRule* with_nll = nullptr;  // this method where a setting adds such a mean; null: none does
+  bool prefers = false;                     // learns which answers are preferred: needs low rates
+  // Samples are answers that are rated (data/rating.h), and a step needs to know what the model has learned of answers
+  // to other prompts (kKlColumn).
+  bool rated = false;
   std::span<const ReportSpec> reports;  // the first is the loss
 
   // REQUIRES: there is one.
@@ -106,6 +125,11 @@ struct ObjectiveRule {
 const ObjectiveRule& Sft();
 // Preferences between two answers, against the model as it was before (Rafailov 2023, DPO, and relatives).
 const ObjectiveRule& Dpo();
+// Preferences without such a model, by mean likelihoods (Meng 2024), and by odds beside the answer (Hong 2024).
+const ObjectiveRule& Simpo();
+const ObjectiveRule& Orpo();
+// Answers that are rated, each alone (Ethayarajh 2024).
+const ObjectiveRule& Kto();
 
 // The class of a sequence, from its last token.
 const ObjectiveRule& Classify();

@@ -97,7 +97,8 @@ Result<RunData> Load(Env& env, const OpenedModel& model, const DataRequest& requ
   TEMPER_ASSIGN_OR_RETURN(const ChatContext context,
                           ChatContext::Create(request.template_date, request.chat_template_kwargs));
   ChatOptions chat = context.options();
-  chat.one_text = request.reasoning_turns == ReasoningTurns::kLast || request.use == RowUse::kPairs;
+  chat.one_text = request.reasoning_turns == ReasoningTurns::kLast || request.use == RowUse::kPairs ||
+                  request.use == RowUse::kRated;
   std::optional<TransferProgress> progress;  // since tokenizing began
   const DatasetOptions options{
       .tokenize = {.max_seq_len = request.max_seq_len,
@@ -110,6 +111,7 @@ Result<RunData> Load(Env& env, const OpenedModel& model, const DataRequest& requ
                             request.use == RowUse::kRanked,
                    .ranked = request.use == RowUse::kRanked,
                    .classes = request.use == RowUse::kLabels ? &head->classes : nullptr,
+                   .rated = request.use == RowUse::kRated,
                    .pad = head ? head->pad : std::nullopt,
                    .vocab_size = vocab},
       .skip_bad_rows = request.skip_bad_rows,

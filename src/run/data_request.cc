@@ -14,6 +14,7 @@ RowUse RowUseOf(const ObjectiveRule& objective, const std::string& row_template)
   if (objective.head == ObjectiveRule::Head::kClasses) return RowUse::kLabels;
   if (objective.head == ObjectiveRule::Head::kReward) return RowUse::kRanked;
   if (!objective.parts.empty()) return RowUse::kPairs;
+  if (objective.rated) return RowUse::kRated;
   return row_template.empty() ? RowUse::kAnswers : RowUse::kFields;
 }
 

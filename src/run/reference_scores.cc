@@ -81,16 +81,21 @@ Result<ReferenceScores> ParseScores(const std::string& bytes, const std::string&
 
 namespace {
 
-Result<ReferenceScores::OfData> Scored(const ScoreRequest& r, const RunData& data, const std::string& fingerprint) {
+Result<ReferenceScores::OfData> Scored(const ScoreRequest& r, const RunData& data, const TokenStore* mismatched,
+                                       const std::string& fingerprint) {
   const Dataset& dataset = data.dataset;
-  Scorer scorer(
-      r.reference, dataset.store, r.max_seq_len, r.parts,
-      [&dataset](int32_t sample) { return dataset.PlaceOf(sample); }, r.peers);
   ProgressDisplay display(/*silent=*/!r.ranks.first());
-  EvaluationProgress shown(display, EvaluationProgress::Clock::now, "score row");
   ReferenceScores::OfData of{.fingerprint = fingerprint};
-  TEMPER_ASSIGN_OR_RETURN(of.numbers,
-                          scorer.Run(r.stop, [&](int64_t done, int64_t rows) { shown.Update(done, rows); }));
+  for (const TokenStore* store : {&dataset.store, mismatched}) {
+    if (store == nullptr) continue;
+    Scorer scorer(
+        r.reference, *store, r.max_seq_len, r.parts, [&dataset](int32_t sample) { return dataset.PlaceOf(sample); },
+        r.peers);
+    EvaluationProgress shown(display, EvaluationProgress::Clock::now, "score row");
+    TEMPER_ASSIGN_OR_RETURN(const std::vector<float> numbers,
+                            scorer.Run(r.stop, [&](int64_t done, int64_t rows) { shown.Update(done, rows); }));
+    of.numbers.insert(of.numbers.end(), numbers.begin(), numbers.end());
+  }
   return of;
 }
 
@@ -112,7 +117,8 @@ Result<ReferenceScores> Kept(const ScoreRequest& r) {
 
 Status CheckKept(const ScoreRequest& r, const char* option, const RunData& data, const std::string& fingerprint,
                  const ReferenceScores::OfData* of) {
-  const auto numbers = static_cast<size_t>(data.dataset.store.size()) * r.parts.size();
+  const auto numbers =
+      static_cast<size_t>(data.dataset.store.size()) * (r.parts.size() + (r.mismatched != nullptr ? 1 : 0));
   if (of != nullptr && of->fingerprint == fingerprint && of->numbers.size() == numbers) return OkStatus();
   return InvalidArgument(fmt::format(
       "{} changed: {} has what the model said of the old data before the run, and of the new data its weights "
@@ -132,14 +138,20 @@ Result<ReferenceScores> ScoreReference(const ScoreRequest& r) {
                                        scores.evaluation ? &*scores.evaluation : nullptr));
     }
   } else {
-    TEMPER_ASSIGN_OR_RETURN(scores.train, Scored(r, r.train, r.train_fingerprint));
+    TEMPER_ASSIGN_OR_RETURN(scores.train, Scored(r, r.train, r.mismatched, r.train_fingerprint));
     if (r.evaluation != nullptr) {
-      TEMPER_ASSIGN_OR_RETURN(scores.evaluation, Scored(r, *r.evaluation, r.evaluation_fingerprint));
+      TEMPER_ASSIGN_OR_RETURN(scores.evaluation,
+                              Scored(r, *r.evaluation, r.evaluation_mismatched, r.evaluation_fingerprint));
     }
   }
-  const int parts = static_cast<int>(r.parts.size());
-  r.train.dataset.store.KeepScores(parts, scores.train.numbers);
-  if (r.evaluation != nullptr) r.evaluation->dataset.store.KeepScores(parts, scores.evaluation->numbers);
+  const auto keep = [&](const ReferenceScores::OfData& of, TokenStore& store, TokenStore* mismatched) {
+    const int parts = static_cast<int>(r.parts.size());
+    const auto own = of.numbers.begin() + store.size() * parts;
+    store.KeepScores(parts, {of.numbers.begin(), own});
+    if (mismatched != nullptr) mismatched->KeepScores(1, {own, of.numbers.end()});
+  };
+  keep(scores.train, r.train.dataset.store, r.mismatched);
+  if (r.evaluation != nullptr) keep(*scores.evaluation, r.evaluation->dataset.store, r.evaluation_mismatched);
   return scores;
 }
 

@@ -24,7 +24,7 @@ inline constexpr char kReferenceFile[] = "reference.bin";  // in the output fold
 struct ReferenceScores {
   struct OfData {
     std::string fingerprint;     // of the data
-    std::vector<float> numbers;  // as TokenStore::KeepScores takes them
+    std::vector<float> numbers;  // as TokenStore::KeepScores takes them, then those of mismatched samples
   };
   OfData train;
   std::optional<OfData> evaluation;  // if it has data of its own
@@ -38,6 +38,8 @@ struct ScoreRequest {
   Executor& reference;  // runs its Program with the weights of the run's start
   RunData& train;
   RunData* evaluation = nullptr;  // of its own
+  // Of rated answers: each after another prompt (TokenStore::Mismatched).
+  TokenStore *mismatched = nullptr, *evaluation_mismatched = nullptr;
   std::string train_fingerprint, evaluation_fingerprint;
   int64_t max_seq_len = 0;
   std::span<const std::string_view> parts;  // of a sample

@@ -32,8 +32,8 @@ std::string SavedConfig(const RunConfig& config) {
 }
 
 std::string RepeatableConfig(Env& env, RunConfig config) {
-  for (std::string* path : {&config.model.model, &config.model.base, &config.model.adapter, &config.data.row_template,
-                            &config.machine.rates}) {
+  for (std::string* path : {&config.model.model, &config.model.base, &config.model.adapter, &config.objective.reference,
+                            &config.data.row_template, &config.machine.rates}) {
     MakeAbsolute(env, path);
   }
   // The checkpoint has it, so the file may have gone.

@@ -36,6 +36,7 @@ Result<std::string> TokenKey(Env& env, const OpenedModel& model, const DataReque
     if (sources.find("strftime_now") != std::string::npos) key += "date " + request.template_date + "\n";
   }
   if (request.use == RowUse::kPairs) key += "pairs\n";
+  if (t.rated) key += "rated\n";
   if (t.whole) key += fmt::format("sequences, pad {}\n", t.pad ? fmt::format("{}", *t.pad) : "none");
   if (t.ranked) key += "ranked\n";
   if (t.classes != nullptr) key += "classes " + t.classes->ToJson() + "\n";

@@ -154,11 +154,14 @@ Result<ResolvedRun> Resolve(const RunConfig& config, const RunFacts& facts) {
       run.notes["train_modules"] = "the head, beside the adapter";
     }
   }
+  if (c.objective.rule->with_nll != nullptr && c.objective.own().nll_weight > 0) {
+    c.objective.rule = c.objective.rule->with_nll;
+  }
   if (c.data.template_date.empty()) c.data.template_date = facts.today;
   c.data.weighted = c.data.weighted || facts.weighted_data;
   if (!c.optimizer.learning_rate) {
     const bool lora = c.model.method == TrainMethod::kLora;
-    const bool pairs = c.objective.rule == &Dpo();
+    const bool pairs = c.objective.rule->prefers;
     c.optimizer.learning_rate =
         pairs ? (lora ? kLoraPreferenceRate : kFullPreferenceRate) : (lora ? kLoraLearningRate : kFullLearningRate);
     run.notes["learning_rate"] =

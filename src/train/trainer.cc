@@ -10,18 +10,10 @@
 #include "model/forward.h"
 #include "program/buffer_names.h"
 #include "train/class_counts.h"
+#include "train/mismatched_kl.h"
 
 namespace temper {
 namespace {
-
-int64_t TokensOf(const Program& program) {
-  // Stages of a pipeline read different inputs, all of one entry per token.
-  for (const Buffer& buffer : program.buffers) {
-    if (buffer.role == Role::kInput && FillerOf(buffer.name) != nullptr) return buffer.type.shape[0];
-  }
-  TEMPER_CHECK(false) << "program " << program.name << " takes no tokens";
-  return 0;
-}
 
 bool IsFinite(float x) {
   return std::isfinite(x);
@@ -75,66 +67,37 @@ double DivisorOf(const ObjectiveRule& objective, int64_t weight, int64_t samples
   return all == 0 ? 1 : all;
 }
 
+// What the samples of `rows` of the epoch that is packed have alike, on all ranks.
+Result<StepValues> StepValuesOf(const ObjectiveRule& objective, const TokenStore& store, const Packing& packing,
+                                int64_t first, int64_t rows, MismatchedKl* kl) {
+  StepValues values;
+  if (objective.nll == ObjectiveRule::Nll::kNone && !objective.rated) return values;
+  int64_t samples = 0, targets = 0, good = 0;
+  for (int64_t r = first; r < first + rows; ++r) {
+    for (const int32_t sample : packing.row(r)) {
+      ++samples;
+      if (objective.rated) {
+        good += store.values(sample).desirable;
+      } else {
+        targets += TargetsOfFirstPart(store.sample(sample), objective.nll == ObjectiveRule::Nll::kWhole);
+      }
+    }
+  }
+  const auto per = [samples](int64_t some) {
+    return static_cast<float>(static_cast<double>(samples) / static_cast<double>(std::max<int64_t>(some, 1)));
+  };
+  values.nll_scale = per(targets);
+  values.good = per(good);
+  values.bad = per(samples - good);
+  if (objective.rated) {
+    TEMPER_CHECK(kl != nullptr) << objective.name;
+    TEMPER_ASSIGN_OR_RETURN(const double raised, kl->Of(packing, first, rows));
+    values.kl = static_cast<float>(raised);
+  }
+  return values;
+}
+
 }  // namespace
-
-HostBatches::HostBatches(const Executor& executor, int64_t micro_batches, std::span<const ReportSpec> reports,
-                         const char* also)
-    : tokens_(TokensOf(executor.program())),
-      micro_batches_(micro_batches),
-      columns_(static_cast<size_t>(micro_batches)),
-      rng_(static_cast<size_t>(kNumRngWords * micro_batches)),
-      reports_(reports.size(), std::vector<float>(static_cast<size_t>(tokens_ * micro_batches))) {
-  TEMPER_CHECK((!reports.empty() || also != nullptr) && reports.size() <= kMostReports) << reports.size() << " reports";
-  const std::vector<Buffer>& buffers = executor.program().buffers;
-  for (size_t i = 0; i < buffers.size(); ++i) {
-    const Buffer& buffer = buffers[i];
-    const auto index = static_cast<int>(i);
-    if (buffer.name == kRngInput) io_.push_back({index, std::as_writable_bytes(std::span(rng_))});
-    if (also != nullptr && buffer.name == also) {
-      TEMPER_CHECK(buffer.type.dtype == DType::kF32) << buffer.type.ToString();
-      also_.resize(static_cast<size_t>(buffer.type.shape.elements() * micro_batches));
-      io_.push_back({index, std::as_writable_bytes(std::span(also_))});
-    }
-    for (size_t k = 0; k < reports_.size(); ++k) {
-      if (buffer.name != reports[k].output) continue;
-      io_.push_back({index, std::as_writable_bytes(std::span(reports_[k]))});
-    }
-    const bool is_own = buffer.name == kRngInput || buffer.name == kScalarsBuffer || buffer.name == kBalanceSeedInput;
-    if (buffer.role != Role::kInput || is_own) continue;
-    const ColumnFiller* const filler = FillerOf(buffer.name);
-    TEMPER_CHECK(filler != nullptr && filler->column.dtype == buffer.type.dtype)
-        << "no data fills the input " << buffer.name << " " << ToString(buffer.type.dtype);
-    const auto bytes = static_cast<size_t>(buffer.type.bytes().v);
-    std::vector<std::byte>& values = values_.emplace_back(bytes * static_cast<size_t>(micro_batches));
-    io_.push_back({index, values});
-    for (size_t m = 0; m < columns_.size(); ++m) {
-      columns_[m].push_back({filler, std::span(values).subspan(m * bytes, bytes)});
-    }
-  }
-}
-
-std::span<const int32_t> HostBatches::values(int64_t micro_batch, const ColumnSpec& column) const {
-  for (const ColumnArray& array : columns(micro_batch)) {
-    if (std::string_view(array.filler->column.name) != column.name) continue;
-    return {reinterpret_cast<const int32_t*>(array.values.data()), array.values.size() / sizeof(int32_t)};
-  }
-  return {};
-}
-
-void HostBatches::AddReports(ReportValues* sums) const {
-  for (size_t k = 0; k < reports_.size(); ++k) {
-    for (const float value : reports_[k]) (*sums)[k] += value;
-  }
-}
-
-void HostBatches::SetRng(uint64_t seed, int64_t step, const Peers& peers) {
-  for (int64_t m = 0; m < micro_batches_; ++m) {
-    int64_t* const words = rng_.data() + m * kNumRngWords;
-    words[kRngSeed] = static_cast<int64_t>(seed);
-    words[kRngStep] = step;
-    words[kRngFirstToken] = (m * peers.data_ranks + peers.data_rank) * tokens_ * peers.context_ranks;
-  }
-}
 
 Trainer::Trainer(Executor& executor, const TokenStore& store, std::span<const int32_t> samples,
                  const PackingOptions& packing, const TrainerSpec& spec)
@@ -165,12 +128,14 @@ Result<StepReport> Trainer::Step(const Executor::BeforeUpdate& before_update) {
   const int64_t rows_per_step = spec_.micro_batches * peers.data_ranks * spec_.rows_per_micro_batch;
   const Sampler::Batch batch = sampler_.NextBatch(rows_per_step);
   const ContextPart part = PartOf(peers, sampler_.packing().options().max_seq_len);
+  TEMPER_ASSIGN_OR_RETURN(const StepValues values, StepValuesOf(*spec_.objective, store_, sampler_.packing(),
+                                                                batch.first_row, batch.rows, spec_.kl));
   BatchCounts own;
   StepReport report{.step = step_ + 1};
   for (int64_t m = 0; m < spec_.micro_batches; ++m) {
     const RowRange rows = OwnRows(batch, m);
     own += FillBatch(store_, sampler_.packing(), rows.first, rows.count, batches_.tokens_per_micro_batch(),
-                     batches_.columns(m), part);
+                     batches_.columns(m), part, values);
   }
   for (int64_t r = 0; r < batch.rows && spec_.attention_flops; ++r) {
     for (const int32_t sample : sampler_.packing().row(batch.first_row + r)) {
@@ -247,7 +212,7 @@ Status Trainer::CheckFinite(const Sampler::Batch& batch, const StepReport& repor
 
 Evaluator::Evaluator(Executor& executor, const TokenStore& store, std::span<const int32_t> samples,
                      const PackingOptions& packing, SamplePlace place, const Peers& peers,
-                     const ObjectiveRule& objective, int64_t classes)
+                     const ObjectiveRule& objective, int64_t classes, MismatchedKl* kl)
     : executor_(executor),
       store_(store),
       packing_(store, samples, packing),
@@ -255,7 +220,8 @@ Evaluator::Evaluator(Executor& executor, const TokenStore& store, std::span<cons
       peers_(peers),
       objective_(objective),
       classes_(classes),
-      batch_(executor, 1, objective.reports, classes > 0 ? kPredictionOutput : nullptr) {
+      batch_(executor, 1, objective.reports, classes > 0 ? kPredictionOutput : nullptr),
+      kl_(kl) {
   packing_.Pack(0, 0);
 }
 
@@ -269,13 +235,14 @@ Result<EvaluationReport> Evaluator::Run(const std::function<bool()>& stop,
   ClassCounts of_classes(classes_);
   const ContextPart part = PartOf(peers_, packing_.options().max_seq_len);
   const int64_t rows = batch_.tokens_per_micro_batch() / part.local_row();
+  TEMPER_ASSIGN_OR_RETURN(const StepValues values, StepValuesOf(objective_, store_, packing_, 0, packing_.rows(), kl_));
   for (int64_t all_first = 0; all_first < packing_.rows(); all_first += rows * peers_.data_ranks) {
     TEMPER_ASSIGN_OR_RETURN(const bool stopping, peers_.Any(stop && stop()));
     if (stopping) return Interrupted("the evaluation was aborted");
     if (progress) progress(all_first, packing_.rows());
     const int64_t first = std::min(all_first + peers_.data_rank * rows, packing_.rows());
     const int64_t filled = std::min(rows, packing_.rows() - first);
-    own += FillBatch(store_, packing_, first, filled, batch_.tokens_per_micro_batch(), batch_.columns(0), part);
+    own += FillBatch(store_, packing_, first, filled, batch_.tokens_per_micro_batch(), batch_.columns(0), part, values);
     store_.LetGo();
     TEMPER_RETURN_IF_ERROR(executor_.Run(batch_.io()));
     batch_.AddReports(&report.reports);

@@ -17,43 +17,12 @@
 #include "runtime/executor.h"
 #include "settings/schedule.h"
 #include "train/expert_reports.h"
+#include "train/host_batches.h"
 #include "train/peers.h"
 
 namespace temper {
 
-// The host's side of the micro-batches of one step: an array for each input that its Program declares.
-class HostBatches {
- public:
-  // Arrays for `micro_batches` times the input of one run of `executor`'s Program, which makes `reports`, and `also`,
-  // an output of f32 (null: none).
-  HostBatches(const Executor& executor, int64_t micro_batches, std::span<const ReportSpec> reports,
-              const char* also = nullptr);
-
-  int64_t tokens_per_micro_batch() const { return tokens_; }
-  int64_t micro_batches() const { return micro_batches_; }
-  // The columns of a micro-batch that the Program reads, to be filled (data/batch.h).
-  std::span<const ColumnArray> columns(int64_t micro_batch) const { return columns_[static_cast<size_t>(micro_batch)]; }
-  // The values of report `k`.
-  std::span<const float> report(size_t k) const { return reports_[k]; }
-  // Of all micro-batches; empty if this stage of a pipeline does not make it.
-  std::span<const float> also() const { return also_; }
-  // Of a micro-batch, as filled in; empty if the Program does not read it. REQUIRES: `column` is of i32.
-  std::span<const int32_t> values(int64_t micro_batch, const ColumnSpec& column) const;
-  // Adds up all values of each report.
-  void AddReports(ReportValues* sums) const;
-  // `peers`: gives the number of rows of a micro-batch before this rank's.
-  void SetRng(uint64_t seed, int64_t step, const Peers& peers);
-  std::span<const HostArray> io() const { return io_; }
-
- private:
-  const int64_t tokens_, micro_batches_;
-  std::vector<std::vector<std::byte>> values_;     // of each column, of all micro-batches
-  std::vector<std::vector<ColumnArray>> columns_;  // of each micro-batch
-  std::vector<int64_t> rng_;
-  std::vector<std::vector<float>> reports_;
-  std::vector<float> also_;
-  std::vector<HostArray> io_;
-};
+class MismatchedKl;
 
 // The source of a sample, for people: "data.jsonl line 12".
 using SamplePlace = std::function<std::string(int32_t sample)>;
@@ -68,6 +37,7 @@ struct TrainerSpec {
   ExpertReportsSpec experts;
   std::function<Flops(int64_t tokens)> attention_flops;  // of the model for a document; empty: not counted
   Peers peers;                                           // rows_per_micro_batch are those of one rank
+  MismatchedKl* kl = nullptr;                            // with an objective of rated answers
 };
 
 struct StepReport {
@@ -133,7 +103,7 @@ class Evaluator {
   // `executor` runs the "eval" Program, whose micro-batch has `rows` rows of packing.max_seq_len tokens.
   Evaluator(Executor& executor, const TokenStore& store, std::span<const int32_t> samples,
             const PackingOptions& packing, SamplePlace place, const Peers& peers = {},
-            const ObjectiveRule& objective = Sft(), int64_t classes = 0);
+            const ObjectiveRule& objective = Sft(), int64_t classes = 0, MismatchedKl* kl = nullptr);
   // Before each batch calls `progress` with the rows done and those of all ranks, and `stop`; true ends with
   // kInterrupted. Errors: no supervised token among the samples; a loss that is not finite, naming the rows of the
   // data.
@@ -149,6 +119,7 @@ class Evaluator {
   const ObjectiveRule& objective_;
   const int64_t classes_;  // of the model's head; 0: it has words
   HostBatches batch_;
+  MismatchedKl* const kl_;
 };
 
 }  // namespace temper

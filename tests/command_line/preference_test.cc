@@ -1,4 +1,4 @@
-// Preferences (task dpo): `temper train` on pairs of answers.
+// Preferences (tasks dpo, simpo, orpo, kto): `temper train` on pairs of answers, and on answers that are rated.
 #include <fmt/ranges.h>
 
 #include <cmath>
@@ -23,6 +23,30 @@ class Preference : public Workplace {
                "\n";
     }
     Spill("pairs.jsonl", pairs);
+    std::string rated;
+    for (int i = 0; i < 24; ++i) {
+      const bool good = i % 3 != 1;
+      rated += fmt::format(R"({{"prompt": "What is {} plus {}?", "completion": " {}", "label": {}}})", i, 2 * i,
+                           good ? fmt::format("It is {}.", 3 * i) : fmt::format("It might be {}.", i + 7), good) +
+               "\n";
+    }
+    Spill("rated.jsonl", rated);
+  }
+
+  // A method, with options that show.
+  struct Method {
+    const char* name;
+    Arguments options;
+    const char* data = "pairs.jsonl";
+  };
+  static std::vector<Method> Methods() {
+    return {{"rpo", {"--task", "dpo", "--dpo.rpo_alpha", "0.5"}},
+            {"simpo", {"--task", "simpo", "--simpo.beta", "2", "--simpo.cpo_alpha", "0.1"}},
+            {"orpo", {"--task", "orpo", "--orpo.beta", "0.3"}},
+            {"kto", {"--task", "kto", "--kto.beta", "0.3"}, "rated.jsonl"}};
+  }
+  static Arguments TrainBy(const Method& method, const Arguments& more) {
+    return With(With(With(TrainOnPairs({}), {"--data", method.data}), method.options), more);
   }
 
   static Arguments TrainOnPairs(const Arguments& more) {
@@ -80,6 +104,139 @@ TEST_F(Preference, StepsAreThoseOfTrl) {
       }
     }
   }
+}
+
+// tests/parity/make_preference_goldens.py: 20 steps of the trainers of the other methods on all samples at once,
+// continuing an adapter or in full.
+TEST_F(Preference, TwentyStepsOfEachMethodAreThoseOfTrl) {
+  const std::string goldens = std::string(kProjectFolder) + "/tests/parity/goldens";
+  const Json golden = Json::parse(temper::Slurp(goldens + "/preference_methods.json"));
+  for (const char* kind : {"pairs", "rated"}) {
+    std::string rows;
+    for (const Json& row : golden[kind]) rows += row.dump() + "\n";
+    Spill(fmt::format("golden_{}.jsonl", kind), rows);
+  }
+  for (const auto& [name, wanted] : golden["cases"].items()) {
+    SCOPED_TRACE(name);
+    const std::string task = wanted["task"].get<std::string>();
+    Arguments run = TrainOnPairs({"--task", task, "--data", task == "kto" ? "golden_rated.jsonl" : "golden_pairs.jsonl",
+                                  "--max_seq_len", "512", "--gradient_accumulation_steps", "1", "--max_steps", "20",
+                                  "--lr_scheduler_type", "constant", "--overwrite", "--learning_rate",
+                                  wanted["learning_rate"].dump(), "--per_device_train_batch_size", "2"});
+    run = wanted["full"].get<bool>() ? With(run, {"--method", "full"})
+                                     : With(run, {"--adapter", goldens + "/adapters/preference"});
+    for (const auto& [option, value] : wanted["temper"].items()) run = With(run, {"--" + option, value.dump()});
+    const Ended ended = Temper(run);
+    ASSERT_EQ(ended.code, 0) << ended.err;
+    const std::vector<Json> steps = Rows(Path("out"));
+    ASSERT_EQ(steps.size(), 20u);
+    for (const auto& [report, values] : wanted["steps"].items()) {
+      for (size_t i = 0; i < steps.size(); ++i) {
+        const double number = values[i].get<double>();
+        EXPECT_NEAR(steps[19 - i][report].get<double>(), number, 1e-4 * std::max(1.0, std::fabs(number)))
+            << "step " << i + 1 << " " << report;
+      }
+    }
+  }
+}
+
+// Micro-batches, packing, recomputation and the ranks of a mesh see the same samples, and the same means over a step.
+TEST_F(Preference, LossesOfNoMethodDependOnHowAStepIsComputed) {
+  for (const Method& method : Methods()) {
+    const auto losses = [&](const Arguments& more) {
+      const Ended ended = Temper(TrainBy(method, With({"--overwrite", "--max_steps", "3"}, more)));
+      EXPECT_EQ(ended.code, 0) << ended.err;
+      return Losses(Path("out"));
+    };
+    const auto expected = losses({});
+    ASSERT_EQ(expected.size(), 3u) << method.name;
+    for (const Arguments& other :
+         std::vector<Arguments>{{"--per_device_train_batch_size", "2", "--gradient_accumulation_steps", "2",
+                                 "--memory.recompute", "block"},
+                                {"--nprocs", "2", "--mesh", "fsdp=2", "--gradient_accumulation_steps", "2"},
+                                {"--nprocs", "2", "--mesh", "pp=2"}}) {
+      SCOPED_TRACE(fmt::format("{} {}", method.name, fmt::join(other, " ")));
+      for (const auto& [step, loss] : losses(other)) EXPECT_NEAR(loss, expected.at(step), 2e-5) << step;
+    }
+  }
+}
+
+// An epoch in one batch, whether samples share rows or not.
+TEST_F(Preference, PackedSamplesCountAsThoseWithRowsOfTheirOwn) {
+  for (const Method& method : Methods()) {
+    SCOPED_TRACE(method.name);
+    const auto losses = [&](const Arguments& more) {
+      const Ended ended = Temper(
+          TrainBy(method, With({"--overwrite", "--max_steps", "2", "--gradient_accumulation_steps", "24"}, more)));
+      EXPECT_EQ(ended.code, 0) << ended.err;
+      return Losses(Path("out"));
+    };
+    const auto packed = losses({}), alone = losses({"--packing", "false"});
+    for (const auto& [step, loss] : alone) EXPECT_NEAR(loss, packed.at(step), 2e-5) << step;
+  }
+}
+
+TEST_F(Preference, AStoppedRunOfAnyMethodEndsWithTheSameBytes) {
+  for (const Method& method : Methods()) {
+    SCOPED_TRACE(method.name);
+    ExpectSameIfStopped(
+        Path(method.name),
+        TrainBy(method, {"--max_steps", "8", "--save_steps", "2", "--logging_steps", "3", "--eval_fraction", "0.25"}),
+        Slurp(method.data), method.data);
+  }
+}
+
+TEST_F(Preference, RatedAnswersAreLearned) {
+  const Ended ended =
+      Temper(TrainOnPairs({"--task", "kto", "--data", "rated.jsonl", "--max_steps", "6", "--eval_fraction", "0.25"}));
+  ASSERT_EQ(ended.code, 0) << ended.err;
+  const std::vector<Json> rows = Rows(Path("out"));
+  const Json &evaluation = rows.at(0), &last = rows.at(1), &first = rows.back();
+  EXPECT_NEAR(first["loss"].get<double>(), 0.5, 1e-4) << "the adapter changes nothing yet";
+  EXPECT_EQ(first["kl"].get<double>(), 0);
+  EXPECT_LT(last["loss"].get<double>(), 0.45);
+  EXPECT_GT(evaluation["eval_rewards/margins"].get<double>(), 0.1);
+  EXPECT_TRUE(evaluation.contains("eval_kl"));
+}
+
+// The reference is another model: rewards are as if the run's own had become it.
+TEST_F(Preference, AnotherModelMayBeTheReference) {
+  ASSERT_EQ(Temper(TrainOnPairs({"--max_steps", "4", "--method", "full", "--learning_rate", "1e-3"})).code, 0);
+  const Arguments run = TrainOnPairs({"--max_steps", "1", "--output_dir", "compared", "--reference", "out"});
+  const Ended ended = Temper(run);
+  ASSERT_EQ(ended.code, 0) << ended.err;
+  const Json back = Rows(Path("compared")).back();
+  EXPECT_LT(back["rewards/margins"].get<double>(), -0.2) << "the reference has learned what this model has not";
+  // As the model of the start, it is no other one.
+  const auto losses = [&](const Arguments& more) {
+    const Ended one = Temper(With(TrainOnPairs({"--max_steps", "3", "--overwrite"}), more));
+    EXPECT_EQ(one.code, 0) << one.err;
+    return Losses(Path("out"));
+  };
+  const auto same = losses({"--reference", kModel});
+  EXPECT_EQ(same, losses({}));
+  // The scores are kept: the reference may have gone.
+  const Ended on = Temper(With(run, {"--max_steps", "2", "--reference", "out", "--resume"}));
+  EXPECT_EQ(on.code, 0) << on.err;
+  ExpectEnd(Temper(TrainOnPairs({"--task", "orpo", "--reference", kModel})), 2,
+            {"reference has no effect on task: orpo, which compares with no other model"});
+}
+
+TEST_F(Preference, RefusesDataAndSettingsOfOtherMethods) {
+  ExpectEnd(Temper(Train({"--data", "rated.jsonl"})), 1, {"rated.jsonl line 2: 'label' is false", "--task kto"});
+  ExpectEnd(Temper(TrainOnPairs({"--task", "kto"})), 1, {"pairs.jsonl line 1: a pair of answers", "--task dpo, simpo"});
+  ExpectEnd(Temper(TrainOnPairs({"--data", "rated.jsonl"})), 1, {"rated.jsonl line 1: no pair of answers"});
+  Spill("scored.jsonl", R"({"prompt": "a", "completion": "b", "label": 0.7})");
+  ExpectEnd(Temper(TrainOnPairs({"--task", "kto", "--data", "scored.jsonl"})), 1,
+            {"scored.jsonl line 1: 'label' is 0.7, but a rating is true (an answer to give) or false"});
+  Spill("bare.jsonl", R"({"prompt": "a", "completion": "b"})");
+  ExpectEnd(Temper(TrainOnPairs({"--task", "kto", "--data", "bare.jsonl"})), 1, {"bare.jsonl line 1: no rating"});
+  Spill("one.jsonl", R"({"prompt": "a", "completion": "b", "label": true})");
+  ExpectEnd(Temper(TrainOnPairs({"--task", "kto", "--data", "one.jsonl"})), 2, {"here is one alone: give more rows"});
+  ExpectEnd(Temper(TrainOnPairs({"--task", "simpo", "--dpo.beta", "0.2"})), 2, {"dpo.* has no effect on task: simpo"});
+  ExpectEnd(Temper(TrainOnPairs({"--kto.beta", "0.2"})), 2, {"kto.* has no effect on task: dpo"});
+  ExpectEnd(Temper(TrainOnPairs({"--task", "kto", "--data", "rated.jsonl", "--train_on_prompt"})), 2,
+            {"task: kto has no use for train_on_prompt"});
 }
 
 // A run that goes on has other weights than those that it is compared with.
@@ -179,17 +336,29 @@ TEST_F(Preference, TensorRanksSeeTheSamePairs) {
                  {"num_hidden_layers", 2}});
   temper::Spill(model + "/config.json", config.dump());
   TEMPER_CHECK(PosixEnv().RemoveFile(model + "/model.safetensors").ok());
-  const auto losses = [&](const Arguments& more) {
-    Arguments run = TrainOnPairs({"--model", model, "--from_scratch", "--method", "full", "--overwrite"});
-    run = With(run, more);
-    const Ended ended = Temper(run);
-    EXPECT_EQ(ended.code, 0) << ended.err;
-    return Losses(Path("out"));
-  };
-  const auto expected = losses({}), got = losses({"--nprocs", "2", "--mesh", "tp=2"});
-  ASSERT_EQ(got.size(), 4u);
-  EXPECT_LT(expected.at(4), expected.at(1) - 0.01);
-  for (const auto& [step, loss] : got) EXPECT_NEAR(loss, expected.at(step), 2e-5) << step;
+  std::vector<Method> methods = Methods();
+  methods.push_back({"dpo", {"--task", "dpo"}});
+  for (const Method& method : methods) {
+    SCOPED_TRACE(method.name);
+    const auto losses = [&](const Arguments& more) {
+      Arguments run = TrainBy(method, {"--model", model, "--from_scratch", "--method", "full", "--overwrite"});
+      run = With(run, more);
+      const Ended ended = Temper(run);
+      EXPECT_EQ(ended.code, 0) << ended.err;
+      return Losses(Path("out"));
+    };
+    const auto expected = losses({}), got = losses({"--nprocs", "2", "--mesh", "tp=2"});
+    ASSERT_EQ(got.size(), 4u);
+    if (std::string_view(method.name) == "dpo") EXPECT_LT(expected.at(4), expected.at(1) - 0.01);
+    for (const auto& [step, loss] : got) EXPECT_NEAR(loss, expected.at(step), 2e-5) << step;
+  }
+}
+
+TEST_F(Preference, PreviewShowsRatings) {
+  const Ended ended = Temper({"data", "preview", kModel, "--data", "rated.jsonl", "--task", "kto"});
+  ASSERT_EQ(ended.code, 0) << ended.err;
+  EXPECT_NE(ended.out.find("an answer to give"), std::string::npos) << ended.out;
+  EXPECT_NE(ended.out.find("an answer to avoid"), std::string::npos) << ended.out;
 }
 
 TEST_F(Preference, PreviewShowsBothAnswers) {
@@ -199,6 +368,7 @@ TEST_F(Preference, PreviewShowsBothAnswers) {
   ASSERT_NE(chosen, std::string::npos) << ended.out;
   ASSERT_NE(rejected, std::string::npos) << ended.out;
   EXPECT_LT(ended.out.find("[[It is 0.<|end|>]]"), rejected);
+  EXPECT_NE(ended.out.find(", as above up to token ", rejected), std::string::npos) << "where they part";
   EXPECT_GT(ended.out.find("[[It might be 7, but who knows?<|end|>]]"), rejected);
 }
 

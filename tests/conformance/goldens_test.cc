@@ -289,18 +289,36 @@ TEST(Goldens, LogProbabilitiesOfTokensAreTorchs) {
 
 // A pair: two tokens of the chosen answer, one of the rejected.
 TEST(Goldens, PreferencesAndTheirWeightsAreTrls) {
-  const auto expect = [](const char* kind, std::span<const double> loss_and_weights) {
+  const auto expect = [](const char* kind, std::span<const double> loss_and_weights, Attributes more = {},
+                         double reference = 1) {
+    more.Set("kind", std::string(kind));
+    more.Set("beta", 0.5);
+    const double r = reference;
     const auto out = Twin(Op::kPreference,
                           {Tensor::Of({DType::kF64, {5}}, {-1, -2.5, 9, -3, 9}), Tensor::Ints({5, 6, -1, 7, -1}),
-                           Tensor::Of({DType::kF32, {5}}, {-4, -4, -4, -2, -2}), Tensor::Ints({0, 0, 0, 3, 3}),
-                           Tensor::Ints({0, 0, 0, 0, 0})},
-                          {{"kind", std::string(kind)}, {"beta", 0.5}});
+                           Tensor::Of({DType::kF32, {5}}, {-4 * r, -4 * r, -4 * r, -2 * r, -2 * r}),
+                           Tensor::Ints({0, 0, 0, 3, 3}), Tensor::Ints({0, 0, 0, 0, 0})},
+                          std::move(more));
     const Tensor& weight = out[0];
     ExpectGolden(Tensor::Of({DType::kF64, {4}}, {out[1][0], weight[0], weight[1], weight[3]}), loss_and_weights);
   };
   expect("sigmoid", kPreferenceSigmoid);
   expect("hinge", kPreferenceHinge);
   expect("ipo", kPreferenceIpo);
+  expect("simpo", kPreferenceSimpo, {{"gamma", 0.3}, {"smoothing", 0.1}}, /*reference=*/0);
+  expect("orpo", kPreferenceOrpo, {}, /*reference=*/0);
+}
+
+// A good answer of two predicted tokens, a bad one of one.
+TEST(Goldens, RatedAnswersAndTheirWeightsAreTrls) {
+  const auto out = Twin(Op::kUnpairedPreference,
+                        {Tensor::Of({DType::kF64, {5}}, {-1, -2.5, 9, -3, 9}), Tensor::Ints({5, 6, -1, 7, -1}),
+                         Tensor::Of({DType::kF32, {5}}, {-4, -4, -4, -2, -2}), Tensor::Ints({0, 0, 0, 3, 3}),
+                         Tensor::Of({DType::kF32, {5}}, {2, 2, 2, -2, -2}),
+                         Tensor::Of({DType::kF32, {5}}, {0.25, 0.25, 0.25, 0.25, 0.25})},
+                        {{"beta", 0.5}, {"good_weight", 1.5}, {"bad_weight", 0.5}});
+  ExpectGolden(Tensor::Of({DType::kF64, {5}}, {out[1][0], out[1][3], out[0][0], out[0][1], out[0][3]}),
+               kUnpairedPreference);
 }
 
 // A pair: the last tokens of answers of three tokens and of two.

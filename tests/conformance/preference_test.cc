@@ -1,6 +1,7 @@
 // preference: the fast kernel against its twin, and the twin's weights against the derivative of its loss.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
@@ -33,10 +34,20 @@ OpCase PairsOf(const std::vector<std::pair<int, int>>& lengths, int64_t T, DType
   }
   while (static_cast<int64_t>(target.size()) < T) add(1, static_cast<int32_t>(target.size()), 0);
   Tensor logprob = Tensor::Random({dtype, {T}}, 3, 1.5);
-  return {Op::kPreference,
-          {std::move(logprob), Tensor::Ints(target), Tensor::Of({DType::kF32, {T}}, reference), Tensor::Ints(document),
-           Tensor::Ints(sample)},
-          std::move(attributes),
+  const std::string kind = attributes.String("kind");
+  const bool odds = kind == "orpo";
+  if (odds || kind == "simpo") std::fill(reference.begin(), reference.end(), 0.0);
+  for (int64_t t = 0; odds && t < T; ++t) logprob.Set(t, -0.25 - std::fabs(logprob[t]));  // of likelihoods below 1
+  std::vector<Tensor> inputs;
+  inputs.push_back(std::move(logprob));
+  inputs.push_back(Tensor::Ints(target));
+  inputs.push_back(Tensor::Of({DType::kF32, {T}}, reference));
+  inputs.push_back(Tensor::Ints(document));
+  inputs.push_back(Tensor::Ints(sample));
+  if (attributes.Flag("nll")) {
+    inputs.push_back(Tensor::Of({DType::kF32, {T}}, std::vector<double>(static_cast<size_t>(T), 0.125)));
+  }
+  return {Op::kPreference, std::move(inputs), std::move(attributes),
           /*rng_name_hash=*/0,
           /*may_lack_fast_kernel=*/dtype == DType::kF64};
 }
@@ -48,18 +59,31 @@ std::vector<Attributes> AllKinds() {
       all.push_back({{"kind", std::string(kind)}, {"beta", beta}});
     }
     all.push_back({{"kind", std::string("robust")}, {"beta", beta}, {"smoothing", 0.2}});
+    all.push_back({{"kind", std::string("simpo")}, {"beta", beta}, {"smoothing", 0.1}, {"gamma", 0.5}});
+    all.push_back({{"kind", std::string("sigmoid")}, {"beta", beta}, {"nll", int64_t{1}}, {"nll_weight", 0.7}});
+    all.push_back({{"kind", std::string("orpo")},
+                   {"beta", beta},
+                   {"nll", int64_t{1}},
+                   {"nll_weight", 1.0},
+                   {"whole", int64_t{1}},
+                   {"odds", int64_t{1}}});
   }
   return all;
 }
 
-const std::vector<std::pair<int, int>> kLengths = {{3, 2}, {1, 9}, {17, 40}, {2, 1}};
+// Some answers have nothing to predict, which has no odds.
+const std::vector<std::pair<int, int>>& LengthsFor(const Attributes& attributes) {
+  static const std::vector<std::pair<int, int>> kAny = {{3, 2}, {1, 9}, {17, 40}, {2, 1}},
+                                                kPredicted = {{3, 4}, {5, 9}, {17, 37}};
+  return attributes.Flag("odds") ? kPredicted : kAny;
+}
 
 // Both sum in double; only the log-probabilities of the twin's input are those of the kernel's, so that they round
 // once.
 TEST(Preference, TheFastKernelDoesAsItsTwin) {
   for (const Attributes& attributes : AllKinds()) {
     for (const int64_t T : {75, 96}) {
-      ExpectConforms(PairsOf(kLengths, T, DType::kF32, attributes), [](int, int64_t) { return 1e-6; });
+      ExpectConforms(PairsOf(LengthsFor(attributes), T, DType::kF32, attributes), [](int, int64_t) { return 1e-6; });
     }
   }
   ExpectConforms(PairsOf({}, 5, DType::kF32, AllKinds()[0]), [](int, int64_t) { return 0.0; });
@@ -67,7 +91,7 @@ TEST(Preference, TheFastKernelDoesAsItsTwin) {
 
 TEST(Preference, AnInvalidLogProbabilityIsNoGoodLoss) {
   for (const Attributes& attributes : AllKinds()) {
-    OpCase pairs = PairsOf({{3, 2}}, 5, DType::kF32, attributes);
+    OpCase pairs = PairsOf({{3, 4}}, 7, DType::kF32, attributes);
     pairs.inputs[0].Set(1, std::nan(""));
     ExpectConforms(pairs, [](int, int64_t) { return 1e-6; });
     EXPECT_TRUE(std::isnan(RunOn(ReferenceKernels(), pairs, 1)[1][0])) << attributes.String("kind");
@@ -76,7 +100,7 @@ TEST(Preference, AnInvalidLogProbabilityIsNoGoodLoss) {
 
 TEST(Preference, WeightsAreMinusTheDerivativeOfTheLoss) {
   for (const Attributes& attributes : AllKinds()) {
-    const OpCase pairs = PairsOf(kLengths, 80, DType::kF64, attributes);
+    const OpCase pairs = PairsOf(LengthsFor(attributes), 80, DType::kF64, attributes);
     const auto loss_of = [&](int64_t token, double shift) {
       OpCase shifted = pairs;
       shifted.inputs[0].Set(token, shifted.inputs[0][token] + shift);

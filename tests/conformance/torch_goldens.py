@@ -219,6 +219,17 @@ for name, loss in (("Sigmoid", -F.logsigmoid(0.5 * delta)), ("Hinge", torch.relu
                    ("Ipo", (per_token - 1 / (2 * 0.5))**2)):
     show(f"Preference{name}", torch.cat((loss.detach()[None], -torch.autograd.grad(loss, policy, retain_graph=True)[0])))
 
+# The same without a reference, by means (CPOTrainer with loss_type simpo, gamma 0.3, smoothing 0.1; ORPOTrainer).
+chosen, rejected = policy[:2].mean(), policy[2]
+logit = 0.5 * (chosen - rejected) - 0.3
+log_odds = (chosen - rejected) - (torch.log1p(-chosen.exp()) - torch.log1p(-rejected.exp()))
+for name, loss in (("Simpo", -0.9 * F.logsigmoid(logit) - 0.1 * F.logsigmoid(-logit)), ("Orpo", -0.5 * F.logsigmoid(log_odds))):
+    show(f"Preference{name}", torch.cat((loss.detach()[None], -torch.autograd.grad(loss, policy, retain_graph=True)[0])))
+# KTOTrainer: a good answer of two tokens, a bad one of one, with weights 1.5 and 0.5 and kl 0.25.
+good, bad = policy[:2].sum() + 4.0, policy[2] + 2.0
+losses = torch.stack((1.5 * (1 - torch.sigmoid(0.5 * (good - 0.25))), 0.5 * (1 - torch.sigmoid(0.5 * (0.25 - bad)))))
+show("UnpairedPreference", torch.cat((losses.detach(), -torch.autograd.grad(losses.sum(), policy)[0])))
+
 # Rewards of a pair's answers, TRL's formula for reward models, with a margin and a centre; gradients of both rewards.
 rewards = torch.tensor([0.75, -0.5], requires_grad=True)
 loss = -F.logsigmoid(rewards[0] - rewards[1] - 0.25) + 0.3 * rewards.sum()**2

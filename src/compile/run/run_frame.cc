@@ -122,7 +122,8 @@ Result<RunFrame> RunFrame::Of(const Model& model, const RunConfig& config, int r
                        .graph = graph.kind,
                        .objective_settings = {.weighted = config.data.weighted,
                                               .label_smoothing = config.regularisation.label_smoothing_factor,
-                                              .preference = config.objective.preference,
+                                              .preference = config.objective.own(),
+                                              .unpaired = config.objective.kto,
                                               .center_rewards = config.objective.center_rewards_coefficient}});
     if (trains) run.work = WorkOf(plain);
     frame.graphs.push_back(adapted.Adapted(std::move(plain), trains));

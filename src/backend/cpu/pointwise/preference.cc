@@ -9,12 +9,15 @@
 namespace temper {
 namespace {
 
-enum class Kind { kSigmoid, kHinge, kIpo, kRobust };
+enum class Kind { kSigmoid, kHinge, kIpo, kRobust, kSimpo, kOrpo };
 
 struct Terms {
   Kind kind;
   bool means;  // over the tokens of an answer, not sums
-  double beta, smoothing;
+  double beta, smoothing, gamma;
+  bool nll, whole, odds;
+  double nll_weight;
+  bool rewards_are_means() const { return kind == Kind::kSimpo || kind == Kind::kOrpo; }
 };
 
 // log(1 + exp(x))
@@ -22,7 +25,12 @@ double SoftPlus(double x) {
   return std::max(x, 0.0) + std::log1p(std::exp(-std::abs(x)));
 }
 
-// The loss of a pair whose answers differ by z, and its derivative.
+// log(1 - exp(x)) of x < 0
+double LogOneMinusExp(double x) {
+  return x < -0.6931471805599453 ? std::log1p(-std::exp(x)) : std::log(-std::expm1(x));
+}
+
+// The loss of a pair whose answers differ by z (kOrpo: by the log of their odds), and its derivative.
 std::pair<double, double> LossOf(const Terms& terms, double z) {
   const double x = terms.beta * z, e = terms.smoothing;
   switch (terms.kind) {
@@ -33,6 +41,13 @@ std::pair<double, double> LossOf(const Terms& terms, double z) {
               -terms.beta * ((1 - e) / (1 + std::exp(x)) + e / (1 + std::exp(-x))) / (1 - 2 * e)};
     case Kind::kHinge:
       return {x >= 1 ? 0 : 1 - x, x >= 1 ? 0 : -terms.beta};  // of NaN: NaN
+    case Kind::kSimpo: {
+      const double y = x - terms.gamma;
+      return {(1 - e) * SoftPlus(-y) + e * SoftPlus(y),
+              -terms.beta * ((1 - e) / (1 + std::exp(y)) - e / (1 + std::exp(-y)))};
+    }
+    case Kind::kOrpo:
+      return {terms.beta * SoftPlus(-z), -terms.beta / (1 + std::exp(z))};
     case Kind::kIpo:
       break;
   }
@@ -55,8 +70,10 @@ class Pairs {
         target_(In<int32_t>(args, 1)),
         reference_(In<float>(args, 2)),
         document_(In<int32_t>(args, 3)),
-        sample_(In<int32_t>(args, 4)) {
-    for (size_t k = 0; k < out_.size(); ++k) {
+        sample_(In<int32_t>(args, 4)),
+        nll_scale_(terms.nll ? In<float>(args, 5) : nullptr),
+        outputs_(kOfAll + (terms.nll ? 1 : 0) + (terms.odds ? 2 : 0)) {
+    for (size_t k = 0; k < outputs_; ++k) {
       out_[k] = Out<float>(args, static_cast<int>(k));
       std::fill_n(out_[k], tokens, 0.0f);
     }
@@ -90,15 +107,45 @@ class Pairs {
   }
 
   void Write(const Answer& chosen, const Answer& rejected) const {
-    const double of_chosen = ScaleOf(chosen), of_rejected = ScaleOf(rejected);
-    const double better = chosen.logprob - reference_[chosen.begin],
-                 worse = rejected.logprob - reference_[rejected.begin];
-    const auto [loss, slope] = LossOf(terms_, better * of_chosen - worse * of_rejected);
+    double of_chosen = ScaleOf(chosen), of_rejected = ScaleOf(rejected);
+    double better = chosen.logprob - reference_[chosen.begin], worse = rejected.logprob - reference_[rejected.begin];
+    double z = better * of_chosen - worse * of_rejected;
+    if (terms_.rewards_are_means()) {
+      better *= of_chosen;
+      worse *= of_rejected;
+    }
+    if (terms_.kind == Kind::kOrpo) {
+      z -= LogOneMinusExp(better) - LogOneMinusExp(worse);
+      of_chosen /= -std::expm1(better);  // d log odds / d log p = 1 / (1 - p)
+      of_rejected /= -std::expm1(worse);
+    }
+    const auto [loss, slope] = LossOf(terms_, z);
     Weigh(chosen, -slope * of_chosen);
     Weigh(rejected, slope * of_rejected);
-    const std::array<double, 5> of_pair = {loss, terms_.beta * better, terms_.beta * worse, better > worse ? 1.0 : 0.0,
-                                           terms_.beta * (better - worse)};
-    for (size_t k = 0; k < of_pair.size(); ++k) out_[k + 1][chosen.begin] = static_cast<float>(of_pair[k]);
+    const double nll = terms_.nll ? AddNll(chosen) : 0;
+    std::array<double, kMostOutputs> of_pair = {0,
+                                                loss + terms_.nll_weight * nll,
+                                                terms_.beta * better,
+                                                terms_.beta * worse,
+                                                better > worse ? 1.0 : 0.0,
+                                                terms_.beta * (better - worse)};
+    size_t k = kOfAll;
+    if (terms_.nll) of_pair[k++] = nll;
+    if (terms_.odds) of_pair[k++] = -SoftPlus(-z);
+    if (terms_.odds) of_pair[k++] = z;
+    for (size_t i = 1; i < k; ++i) out_[i][chosen.begin] = static_cast<float>(of_pair[i]);
+  }
+
+  // The cross-entropy of a chosen answer, scaled; adds to its weights.
+  double AddNll(const Answer& chosen) const {
+    const double scale = nll_scale_[chosen.begin];
+    double sum = 0;
+    for (int64_t t = chosen.begin; t < chosen.end; ++t) {
+      if (terms_.whole ? t + 1 == chosen.end : target_[t] < 0) continue;
+      sum -= logprob_[t];
+      out_[0][t] = static_cast<float>(out_[0][t] + terms_.nll_weight * scale);
+    }
+    return scale * sum;
   }
 
   void Weigh(const Answer& answer, double weight) const {
@@ -113,7 +160,11 @@ class Pairs {
   const int32_t* const target_;
   const float* const reference_;
   const int32_t *const document_, *const sample_;
-  std::array<float*, 6> out_;  // weight, loss, rewards of chosen and rejected, accuracy, margin
+  const float* const nll_scale_;
+  static constexpr size_t kOfAll = 6, kMostOutputs = 9;
+  const size_t outputs_;
+  std::array<float*, kMostOutputs>
+      out_;  // weight, loss, rewards of chosen and rejected, accuracy, margin; see the rule
 };
 
 }  // namespace
@@ -124,10 +175,17 @@ std::unique_ptr<Kernel> MakePreference(const KernelSpec& spec, Isa) {
   const Terms terms{.kind = kind == "hinge"    ? Kind::kHinge
                             : kind == "ipo"    ? Kind::kIpo
                             : kind == "robust" ? Kind::kRobust
+                            : kind == "simpo"  ? Kind::kSimpo
+                            : kind == "orpo"   ? Kind::kOrpo
                                                : Kind::kSigmoid,
-                    .means = kind == "ipo" || kind == "sigmoid_norm",
+                    .means = kind == "ipo" || kind == "sigmoid_norm" || kind == "simpo" || kind == "orpo",
                     .beta = spec.attributes.Double("beta"),
-                    .smoothing = spec.attributes.DoubleOr("smoothing", 0)};
+                    .smoothing = spec.attributes.DoubleOr("smoothing", 0),
+                    .gamma = spec.attributes.DoubleOr("gamma", 0),
+                    .nll = spec.attributes.Flag("nll"),
+                    .whole = spec.attributes.Flag("whole"),
+                    .odds = spec.attributes.Flag("odds"),
+                    .nll_weight = spec.attributes.DoubleOr("nll_weight", 0)};
   return MakeKernel([terms, tokens = spec.inputs[0].shape[0]](const KernelArgs& args) {
     Pairs(terms, tokens, args).Run();
     return OkStatus();
