@@ -33,7 +33,7 @@ import training_curve
 
 GOLDENS = pathlib.Path(__file__).resolve().parent / "goldens"
 REPOSITORY_PATH = "tests/parity/goldens"  # for the adapters' base_model_name_or_path
-MAX_BYTES = 20_000_000
+MAX_BYTES = 22_000_000
 
 ATTENTION = ["q_proj", "v_proj"]
 ADAPTERS = {
