@@ -153,7 +153,8 @@ Status TokenStore::ReadTail() {
   TEMPER_RETURN_IF_ERROR(file_->ReadAt(static_cast<int64_t>(size - sizeof(footer_)), footer));
   const bool sectioned = footer_.magic == kSectionedFileMagic;
   if (!sectioned && footer_.magic != kTokenFileMagic) return Damaged(*file_, "it does not end as token files do");
-  const uint64_t known = SectionSet({Section::kLabel, Section::kMargin, Section::kRating}).bits();
+  uint64_t known = 0;
+  for (const Section section : kAllSections) known |= SectionSet({section}).bits();
   if (sectioned == sections().empty() || (sections().bits() & ~known) != 0) {
     return Damaged(*file_, "it has sections that this version does not know");
   }

@@ -6,6 +6,10 @@
 
 namespace temper {
 
+#define TEMPER_OBJECTIVE(name) const ObjectiveRule& name();
+#include "objective/objective_list.inc"
+#undef TEMPER_OBJECTIVE
+
 ValueId Tail::Column(const ColumnSpec& column) const {
   const bool stated = std::any_of(rule.columns.begin(), rule.columns.end(), [&](const ColumnSpec& c) {
     return std::string_view(c.name) == column.name && c.dtype == column.dtype;
@@ -50,7 +54,11 @@ bool ObjectiveRule::has(ProgramKind kind) const {
 }
 
 std::span<const ObjectiveRule* const> Objectives() {
-  static const ObjectiveRule* const kAll[] = {&Sft(), &Dpo(), &Simpo(), &Orpo(), &Kto(), &Classify(), &Reward()};
+  static const ObjectiveRule* const kAll[] = {
+#define TEMPER_OBJECTIVE(name) &name(),
+#include "objective/objective_list.inc"
+#undef TEMPER_OBJECTIVE
+  };
   return kAll;
 }
 

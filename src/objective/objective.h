@@ -137,7 +137,7 @@ const ObjectiveRule& Classify();
 // A number that says how good an answer is, from pairs of answers (Ouyang 2022).
 const ObjectiveRule& Reward();
 
-// All of them, the default first.
+// All of objective_list.inc, the default first. Those above are asked for by name elsewhere.
 std::span<const ObjectiveRule* const> Objectives();
 
 }  // namespace temper
