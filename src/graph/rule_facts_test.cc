@@ -69,27 +69,17 @@ TEST(RuleFacts, EveryForwardOpThatComputesStatesTheArithmeticOfTheModel) {
 
 TEST(RuleFacts, WhatIsMeasuredFitsTheOp) {
   // Tables, parts and single numbers: their time is that of what they move.
-  const std::set<Op> at_the_rate_of_memory = {Op::kSliceRows,
-                                              Op::kSliceColumns,
-                                              Op::kSliceColumnsBackward,
-                                              Op::kUnstack,
-                                              Op::kUnstackBackward,
-                                              Op::kRopeTable,
-                                              Op::kEmbeddingBackward,
-                                              Op::kSumScalars,
-                                              Op::kClip,
-                                              Op::kFetch,
-                                              Op::kEvict,
-                                              Op::kPreference,
-                                              Op::kClassReport,
-                                              Op::kRewardLoss,
-                                              Op::kRoute,
-                                              Op::kRouteBackward,
-                                              Op::kExpertLoad,
-                                              Op::kRouterSum,
-                                              Op::kRouterSumBackward,
-                                              Op::kBalance,
-                                              Op::kBalanceBackward};
+  const std::set<Op> at_the_rate_of_memory = {Op::kSliceRows,     Op::kScaleBy,
+                                              Op::kSliceColumns,  Op::kSliceColumnsBackward,
+                                              Op::kUnstack,       Op::kUnstackBackward,
+                                              Op::kRopeTable,     Op::kEmbeddingBackward,
+                                              Op::kSumScalars,    Op::kClip,
+                                              Op::kFetch,         Op::kEvict,
+                                              Op::kPreference,    Op::kClassReport,
+                                              Op::kRewardLoss,    Op::kRoute,
+                                              Op::kRouteBackward, Op::kExpertLoad,
+                                              Op::kRouterSum,     Op::kRouterSumBackward,
+                                              Op::kBalance,       Op::kBalanceBackward};
   for (const Op op : AllOps()) {
     SCOPED_TRACE(ToString(op));
     const OpRule& rule = RuleOf(op);
