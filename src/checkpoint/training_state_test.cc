@@ -91,6 +91,37 @@ TEST(TrainingState, HasTheStatesThatTheOptimizerKeeps) {
   EXPECT_TRUE(IsValueName("x.weight"));
 }
 
+// A number of the model's files that a full run leaves as it is belongs to the model that is saved; what a run of
+// adapters leaves as it is does not.
+TEST(TrainingState, HasNumbersThatNoMethodTrainsWhereTheModelIsSaved) {
+  const ScratchFolder out;
+  const auto with_factor = [] {
+    Memory m(Role::kWeight, DType::kBF16);
+    m.program.buffers.push_back({"layers.0.layer_scalar", {DType::kF32, {1}}, Role::kWeight});
+    m.memory["layers.0.layer_scalar"].resize(4);
+    return m;
+  };
+  const std::vector<StoredWeight> model = {
+      {"x.weight", {3, 5}, WeightSource(FileTensor{.name = "x.weight", .shape = {3, 5}})},
+      {"layers.0.layer_scalar", {1}, WeightSource(FileTensor{.name = "layers.0.layer_scalar", .shape = {1}})}};
+  Memory saved = with_factor();
+  saved.Fill("layers.0.layer_scalar", 0.5f);
+  EXPECT_EQ(TrainingState(saved.program, saved.lookup()).size(), 3u);
+  CheckpointContents contents;
+  contents.tensors = TrainingState(saved.program, saved.lookup(), model);
+  ASSERT_EQ(contents.tensors.size(), 4u);
+  EXPECT_EQ(contents.tensors.back().file, kModelWeightsFile);
+  CheckpointWriter writer(PosixEnv(), {out.path(), {}});
+  ASSERT_TRUE(writer.Start(contents).ok());
+  ASSERT_TRUE(writer.Finish().ok());
+  const auto reader = CheckpointReader::Open(PosixEnv(), CheckpointFolder(out.path(), 0));
+  ASSERT_TRUE(reader.ok()) << reader.status().message();
+  Memory loaded = with_factor();
+  const Status restored = RestoreTrainingState(*reader, loaded.program, loaded.lookup(), model);
+  ASSERT_TRUE(restored.ok()) << restored.message();
+  EXPECT_EQ(loaded.At("layers.0.layer_scalar").as<float>()[0], 0.87f);
+}
+
 TEST(TrainingState, LiesWhereHuggingFaceAndPeftLookForIt) {
   for (const Role role : {Role::kWeight, Role::kAdapter}) {
     Memory m(role, DType::kBF16);

@@ -71,6 +71,7 @@ TEST(RuleFacts, WhatIsMeasuredFitsTheOp) {
   // Tables, parts and single numbers: their time is that of what they move.
   const std::set<Op> at_the_rate_of_memory = {Op::kSliceRows,
                                               Op::kSliceColumns,
+                                              Op::kScaleBy,
                                               Op::kSliceColumnsBackward,
                                               Op::kUnstack,
                                               Op::kUnstackBackward,

@@ -183,7 +183,10 @@ Result<std::unique_ptr<Model>> ReadGemmas4(const Json& file, const char* archite
     return Corrupt(fmt::format("{}: layers of full attention have heads of {} elements and {} KV heads, of {} heads",
                                where, wide.head_dim, wide.kv_heads, plain.heads));
   }
-  defaults.rope = {.theta = 1000000, .partial = 0.25, .layer_type = kFull, .type = "proportional"};
+  defaults.rope.layer_type = kFull;
+  if (!Has(config, "rope_parameters")) {
+    defaults.rope = {.theta = 1000000, .partial = 0.25, .layer_type = kFull, .type = "proportional"};
+  }
   TEMPER_ASSIGN_OR_RETURN(s.ropes.emplace_back(),
                           ReadRope(config, kFull, defaults.rope, wide.head_dim, s.facts.max_positions, where));
   TEMPER_ASSIGN_OR_RETURN(const size_t first_sharing, ReadFirstSharing(config, full, where));

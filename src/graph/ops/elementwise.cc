@@ -195,15 +195,14 @@ const OpRule kScaleRule = {.kind = OpKind::kElementwise,
                            .in_place_input = 0,
                            .recompute = RecomputeCost::kCheap,
                            .measured = MeasuredScale};
-const OpRule kScaleByRule = {.kind = OpKind::kElementwise,
+const OpRule kScaleByRule = {.kind = OpKind::kMemory,  // one operand is a number for all elements
                              .infer = InferScaleBy,
                              .gradient = ScaleByGradient,
                              .shard = ShardScaleBy,
                              .flow = &kScaleByFlow,
                              .cost = CheapCost,
                              .in_place_input = 0,
-                             .recompute = RecomputeCost::kCheap,
-                             .measured_as = Op::kScale};
+                             .recompute = RecomputeCost::kCheap};
 const OpRule kCastRule = {.kind = OpKind::kElementwise,
                           .attributes = kCastAttributes,
                           .infer = InferCast,
