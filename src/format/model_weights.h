@@ -1,6 +1,7 @@
 // ModelWeights: the tensors of a Hugging Face model or adapter folder, whether they are stored in one file or in
 // shards. It reads only headers; data is read tensor by tensor through SafetensorsFile. A weight that bitsandbytes has
-// quantised to nf4 is one tensor here: the matrix that it dequantises to.
+// quantised to nf4 is one tensor here: the matrix that it dequantises to. So is a stack in MXFP4
+// (format/mxfp4_tensor.h), whose pieces are its blocks and its scales.
 //
 // Thread rule: const methods may be called from any thread at once.
 #pragma once

@@ -31,9 +31,8 @@ Result<StoredTensor> Mxfp4Tensor::WholeOf(const std::string& name, const Stored&
                    blocks.tensor->elements() > 0;
   if (!fit) {
     return Corrupt(
-        fmt::format("{}: tensors {} {} and {} {} should be MXFP4, U8 [matrices, out, in / 32, 16] and U8 [matrices, "
-                    "out, in / 32]: get "
-                    "the model again",
+        fmt::format("{}: tensors {} {} and {} {} should be blocks U8 [matrices, out, in / 32, 16] and scales U8 "
+                    "[matrices, out, in / 32] of MXFP4: get the model again",
                     blocks.file->path(), Quoted(blocks.tensor->name), blocks.tensor->ToString(),
                     Quoted(scales.tensor->name), scales.tensor->ToString()));
   }

@@ -89,7 +89,8 @@ class ForwardBuilder : public GraphBuilder {
                    std::vector<std::string> module_names);
   // A parameter that stacks matrices, of which a token passes `active`; adapters know it by its name. Its segments
   // (one: without a name) have a weight [matrices, out, in] each, whose matrix i files store as the tensor
-  // `<module>.<i>.<in_files>.weight`.
+  // `<module>.<i>.<in_files>.weight`. A single segment with in_files "" is stored in one tensor `<module>.<name>`
+  // [matrices, in, out].
   struct StackSegment {
     const char *name, *in_files;
     Dim out;

@@ -31,7 +31,6 @@ Result<std::unique_ptr<Model>> ReadGptOss(const Json& given, const std::string& 
                                                       .norm_eps = 1e-5,
                                                       .rope = {.theta = 150000}},
                                                      where));
-  s.SetNorm(NormKind::kRms);
   TEMPER_ASSIGN_OR_RETURN(const bool bias, BoolOr(config, "attention_bias", true, where));
   for (AttentionSpec* const a : s.attentions()) {
     a->qkv_bias = a->out_bias = bias;

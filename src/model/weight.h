@@ -45,8 +45,8 @@ struct LinearModule {
   ModuleLayout layout = {};
   bool is_head = false;  // the output head; PEFT's "all-linear" excludes it
   // A parameter of a module that is not torch's Linear, for which PEFT has target_parameters. `matrices`: it stacks so
-  // many, [matrices, out, in], of which `tensors` has each value's, one value after the other, and a token passes
-  // `active`; 0: it is one.
+  // many, [matrices, out, in], of which `tensors` has each value's, one value after the other (or one tensor, which has
+  // them all), and a token passes `active`; 0: it is one.
   // `module_names`: the modules that it has become in transformers 5, as target_modules of older adapters name them.
   bool is_parameter = false;
   int64_t matrices = 0, active = 0;
