@@ -39,9 +39,9 @@ TEMPER_VEC Floats Exp2(Floats x) {
   p = Fma(p, r, Set(2.40226507e-1f));
   p = Fma(p, r, Set(6.93147181e-1f));
   p = Fma(p, r, Set(1.0f));
-  p = _mm256_and_ps(p, _mm256_cmp_ps(n, Set(-126.0f), _CMP_NLT_UQ));
   const Ints power = _mm256_slli_epi32(_mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127)), 23);
-  return p * _mm256_castsi256_ps(power);
+  // Behind the product: of n = -128 the power is infinite.
+  return _mm256_and_ps(p * _mm256_castsi256_ps(power), _mm256_cmp_ps(n, Set(-126.0f), _CMP_NLT_UQ));
 }
 
 // Scores are scaled by log2(e) instead: with heads of 64 elements a vector of scores costs 128 multiply-adds, forward,
