@@ -80,7 +80,8 @@ TEST(Rating, MismatchedAnswersAreThoseOfTheRowBefore) {
   const TokenStore& store = data->store;
   EXPECT_EQ(store.values(0).desirable, 1);
   EXPECT_EQ(store.values(1).desirable, 0);
-  const std::array<int32_t, 2> first = {0, 2}, second = {1};
+  const std::array<int32_t, 2> first = {0, 2};
+  const std::array<int32_t, 1> second = {1};
   const std::array<std::span<const int32_t>, 2> lists = {first, second};
   const TokenStore mismatched = TokenStore::Mismatched(store, lists, 64);
   const auto halves = [&](int64_t id) {
