@@ -201,8 +201,7 @@ Status LoadReference(TrainingRun& run) {
   const auto refuse = [&](std::string_view why) {
     return InvalidArgument(
         fmt::format("reference {}: {}. It is scored in the memory of the run's model and needs its shape: merge an "
-                    "adapter by temper "
-                    "export, and give a model of the same architecture and sizes",
+                    "adapter by temper export, and give a model of the same architecture and sizes",
                     path, why));
   };
   if (reference.adapter()) return refuse("it is an adapter");
@@ -213,7 +212,27 @@ Status LoadReference(TrainingRun& run) {
                                  return a.name == b.name && a.shape == b.shape;
                                });
   if (!same) return refuse("its weights have other names or sizes than those of " + run.config().model.model);
+  // What the run's Program computes, of rotary embeddings, norms, windows.
+  const int64_t row = *run.config().data.max_seq_len;
+  const ForwardSpec forward{.tokens = row, .row = row};
+  if (PrintGraph(own.Forward(forward)) != PrintGraph(other.Forward(forward))) {
+    return refuse("its config.json computes something else than that of " + run.config().model.model);
+  }
+  if (!run.engine.far.mapped.empty()) {
+    return Unsupported(
+        fmt::format("reference {}: weights of {} are read from its files while it trains (memory.disk), so there is no "
+                    "place for those of another model: train without --reference, or give the run more memory",
+                    path, run.config().model.model));
+  }
   TEMPER_RETURN_IF_ERROR(reference.OpenWeights());
+  if (const Ranks& ranks = run.setup.ranks; !ranks.alone()) {
+    const auto digest = reference.Digest();
+    TEMPER_RETURN_IF_ERROR(ranks.Agree(digest.status()));
+    TEMPER_RETURN_IF_ERROR(ranks.CheckSame(*digest, [&](const std::string&) {
+      return InvalidArgument(fmt::format(
+          "reference {}: on this rank's machine it differs from rank 0's: copy the same files to all machines", path));
+    }));
+  }
   const auto seed = static_cast<uint64_t>(run.config().machine.seed);
   HostWindow window;
   const auto fill = [&](const std::string& name, const std::function<void(const PartView&)>& write) {

@@ -151,7 +151,8 @@ class Exporter {
 
   Status WriteConverted(ShardedSafetensorsWriter& writer, const Tensor& tensor) {
     const int64_t elements = tensor.type.shape.elements(), size = SizeOf(tensor.type.dtype);
-    const int64_t piece = kPieceBytes / 8;  // elements; the widest has 8 bytes
+    // Elements; the widest has 8 bytes. Of MXFP4, which is dequantised and turned by whole matrices, one of these.
+    const int64_t piece = Mxfp4Tensor::Of(tensor.from) ? elements / tensor.type.shape[0] : kPieceBytes / 8;
     out_.resize(static_cast<size_t>(std::min(piece, elements) * size));
     for (int64_t first = 0; first < elements; first += piece) {
       const auto part = std::span(out_).first(static_cast<size_t>(std::min(piece, elements - first) * size));

@@ -183,6 +183,7 @@ class TensorReader {
 
 Status ReadPart(const ModelWeights::Entry& entry, const PartView& part, bool transposed, std::span<std::byte> staging) {
   if (const auto mxfp4 = transposed ? Mxfp4Tensor::Of(entry) : std::nullopt) {  // the file has what memory has
+    if (part.is_one_run()) return mxfp4->ReadTransposedAs(part.RowBegin(0), part.view.type.dtype, part.view.raw());
     const auto row_bytes = part.columns() * SizeOf(part.view.type.dtype);
     for (int64_t r = 0; r < part.rows(); ++r) {
       TEMPER_RETURN_IF_ERROR(mxfp4->ReadTransposedAs(

@@ -1,7 +1,7 @@
 // Which memory of a training Program a checkpoint holds, and how it is restored: for every tensor X of the model's
-// files that holds trainable values (or, in a full run, numbers that no method trains), their f32 numbers (the master copy, or the value itself if training computes
-// in f32) under X's name, and the optimizer's states, as its rule names them (graph/update_rule.h): adam_m:X,
-// adam_v:X.
+// files that holds trainable values (or, in a full run, numbers that no method trains), their f32 numbers (the master
+// copy, or the value itself if training computes in f32) under X's name, and the optimizer's states, as its rule names
+// them (graph/update_rule.h): adam_m:X, adam_v:X.
 //
 // In the folder: weights of a full run in model.safetensors and adapters in adapter_model.safetensors, so that every
 // checkpoint folder is also a Hugging Face model or a PEFT adapter; states in state-00000-of-00001.safetensors. With

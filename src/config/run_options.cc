@@ -143,11 +143,12 @@ std::vector<OptionGroup> RunOptionGroups(RunConfig& c) {
            With(kFree, {"adapter", &c.model.adapter, "existing PEFT adapter to train further"}),
            {"from_scratch", &c.model.from_scratch, "train from config.json with random weights (method: full)"},
            TaskOption(c.objective.rule),
-           {.name = "reference",
-            .target = &c.objective.reference,
-            .help =
-                "with tasks dpo and kto: a model of the same shape to compare with, in place of the one of the start",
-            .unsaid = "null"},
+           With(kFree,
+                {.name = "reference",
+                 .target = &c.objective.reference,
+                 .help = "with tasks dpo and kto: a model of the same shape to compare with, in place of the one "
+                         "of the start; scored once, before the first step",
+                 .unsaid = "null"}),
            {"method", ChoiceOf(c.model.method, {"lora", "full"}), "train a LoRA adapter, or every weight"},
            {.name = "train_modules",
             .target = &c.lora.modules_to_save,

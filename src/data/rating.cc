@@ -2,7 +2,9 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <utility>
 
 #include "data/pair.h"
@@ -12,20 +14,25 @@ namespace {
 
 // Takes the rating out of the row.
 Result<bool> TakeRating(OrderedJson& row, const std::string& where) {
+  std::optional<bool> rating;
   for (const char* key : {"label", "kto_tag"}) {
     const OrderedJson* found = FindValue(row, key);
     if (found == nullptr) continue;
-    const std::string text = found->is_string() ? found->get<std::string>() : "";  // a table's cell
-    const bool good = *found == true || text == "true" || text == "True";
-    if (!good && *found != false && text != "false" && text != "False") {
+    std::string text = found->is_string() ? found->get<std::string>() : "";  // a table's cell: true, True, TRUE
+    std::transform(text.begin(), text.end(), text.begin(), [](char c) { return c >= 'A' && c <= 'Z' ? c + 32 : c; });
+    const bool good = *found == true || text == "true";
+    if (!good && *found != false && text != "false") {
       return Corrupt(fmt::format(
-          "{}: '{}' is {}, but a rating is true (an answer to give) or false (one to avoid): write it so, without "
-          "quotes",
-          where, key, found->is_string() || found->is_structured() ? found->type_name() : found->dump()));
+          "{}: '{}' is {}, but a rating is true (an answer to give) or false (one to avoid): write one of these", where,
+          key, found->is_string() || found->is_structured() ? found->type_name() : found->dump()));
+    }
+    if (rating.value_or(good) != good) {
+      return Corrupt(where + ": 'label' and 'kto_tag' say the opposite of each other: remove one of them");
     }
     row.erase(key);
-    return good;
+    rating = good;
   }
+  if (rating) return *rating;
   if (HasPair(row)) {
     return Corrupt(where +
                    ": a pair of answers ('chosen' and 'rejected') has no rating: train on pairs with --task dpo, simpo "
@@ -53,9 +60,13 @@ Result<Record> MakeRated(OrderedJson row, RecordFormat format, const std::string
   TEMPER_ASSIGN_OR_RETURN(const bool good, TakeRating(row, where));
   TEMPER_ASSIGN_OR_RETURN(Record record, MakeRecord(std::move(row), format, where));
   if (record.weight != kUnitWeight) return Unsupported(where + ": 'weight' has no meaning beside a rating: remove it");
-  // What was said before the last answer is its prompt; a completion may have several turns.
-  const size_t turns = format == RecordFormat::kPromptCompletion ? 0 : record.messages.size();
-  for (size_t i = 0; i + 1 < turns; ++i) record.messages[i]["weight"] = 0;
+  // What was said before the last answer is its prompt, what follows it is not read; a completion may have several
+  // turns.
+  if (format != RecordFormat::kPromptCompletion) {
+    OrderedJson& messages = record.messages;
+    while (!messages.empty() && messages.back().value("role", "") != "assistant") messages.erase(messages.size() - 1);
+    for (size_t i = 0; i + 1 < messages.size(); ++i) messages[i]["weight"] = 0;
+  }
   record.desirable = good;
   return record;
 }

@@ -24,7 +24,8 @@ TEST(Rating, IsTrueOrFalseBesideAnAnswer) {
   for (const auto& [row, good] : {std::pair{R"({"prompt": "a", "completion": "b", "label": true})", true},
                                   {R"({"prompt": "a", "completion": "b", "label": false})", false},
                                   {R"({"instruction": "a", "output": "b", "kto_tag": false})", false},
-                                  {R"({"question": "a", "answer": "b", "label": "False"})", false},
+                                  {R"({"question": "a", "answer": "b", "label": "FALSE"})", false},
+                                  {R"({"prompt": "a", "completion": "b", "label": true, "kto_tag": true})", true},
                                   {R"({"messages": [{"role": "user", "content": "a"},
                                       {"role": "assistant", "content": "b"}], "label": true})",
                                    true}}) {
@@ -42,6 +43,7 @@ TEST(Rating, AnythingElseIsAnErrorWithItsRemedy) {
         {R"({"prompt": "a", "completion": "b"})", "no rating: task kto reads rows with label"},
         {R"({"prompt": "a", "chosen": "b", "rejected": "c"})", "train on pairs with --task dpo, simpo or orpo"},
         {R"({"text": "a", "label": true})", "a rating is that of an answer"},
+        {R"({"prompt": "a", "completion": "b", "label": true, "kto_tag": false})", "say the opposite"},
         {R"({"prompt": "a", "completion": "b", "label": true, "weight": 2})", "'weight' has no meaning"}}) {
     const auto record = Read(row);
     ASSERT_FALSE(record.ok()) << row;
@@ -52,8 +54,9 @@ TEST(Rating, AnythingElseIsAnErrorWithItsRemedy) {
 TEST(Rating, OfAConversationTheLastAnswerCounts) {
   const auto record = Read(R"({"label": true, "messages": [{"role": "user", "content": "a"},
       {"role": "assistant", "content": "b"}, {"role": "user", "content": "c"},
-      {"role": "assistant", "content": "d"}]})");
+      {"role": "assistant", "content": "d"}, {"role": "user", "content": "thanks"}]})");
   ASSERT_TRUE(record.ok()) << record.status().message();
+  ASSERT_EQ(record->messages.size(), 4u) << "what follows the last answer is not read";
   EXPECT_EQ(record->messages[1]["weight"], 0);
   EXPECT_FALSE(record->messages[3].contains("weight") && record->messages[3]["weight"] == 0);
 }

@@ -110,10 +110,10 @@ Status CheckMeaning(const OrderedJson& row, RecordFormat format, const std::stri
                     where, key));
   }
   if (FindFilled(row, "chosen") && FindFilled(row, "rejected")) {
-    return Unsupported(
-        fmt::format("{}: preference data ('chosen' and 'rejected'): train on it with --task dpo or reward, or keep the "
-                    "chosen answer, {}, and remove both fields",
-                    where, PlaceOfAnswer(format)));
+    return Unsupported(fmt::format(
+        "{}: preference data ('chosen' and 'rejected'): train on it with --task dpo, simpo, orpo or reward, or keep "
+        "the chosen answer, {}, and remove both fields",
+        where, PlaceOfAnswer(format)));
   }
   for (const char* key : {"label", "kto_tag"}) {
     const OrderedJson* label = has_answer ? FindFilled(row, key) : nullptr;

@@ -184,7 +184,7 @@ Status ModelWeights::Collect() {
     notices_.push_back(
         fmt::format("{}: {}{}", path_, first, twice > 1 ? fmt::format(" (as {} tensors more)", twice - 1) : ""));
   }
-  return CollectNf4();
+  return CollectQuantised();
 }
 
 std::string ModelWeights::ListedIn(const std::string& name) const {
@@ -193,14 +193,14 @@ std::string ModelWeights::ListedIn(const std::string& name) const {
 }
 
 // The tensors of each weight that bitsandbytes has quantised become one, and so do those of each stack in MXFP4.
-Status ModelWeights::CollectNf4() {
+Status ModelWeights::CollectQuantised() {
   std::vector<Entry> stacks;
   for (const Entry& e : entries_) {
     if (!e.tensor->name.ends_with(Mxfp4Tensor::kBlocks)) continue;
     const std::string name =
         e.tensor->name.substr(0, e.tensor->name.size() - std::string_view(Mxfp4Tensor::kBlocks).size());
     const Entry scales = Find(name + Mxfp4Tensor::kScales);
-    if (scales.tensor == nullptr) continue;
+    if (scales.tensor == nullptr || e.tensor->dtype != FindStoredDType("U8")) continue;
     auto t = std::make_unique<InPieces>();
     t->pieces = {{e.file, e.tensor, {}}, {scales.file, scales.tensor, {}}};
     TEMPER_ASSIGN_OR_RETURN(t->whole, Mxfp4Tensor::WholeOf(name, {e.file, e.tensor}, {scales.file, scales.tensor}));

@@ -95,7 +95,7 @@ class ModelWeights {
   Status OpenFile(Env& env, const std::string& path);
   Status OpenShards(Env& env, const std::string& folder, const std::string& index_path);
   Status Collect();
-  Status CollectNf4();
+  Status CollectQuantised();
 
   std::string path_;
   std::vector<std::unique_ptr<SafetensorsFile>> files_;  // pointers: entries point into them

@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 #include "format/conversion.h"
@@ -17,6 +18,21 @@ constexpr int64_t kMxfp4Block = 32;  // elements
 // What an element's bits mean: a sign, two bits of exponent, one of mantissa.
 constexpr float kNumbers[16] = {0.0f,  0.5f,  1.0f,  1.5f,  2.0f,  3.0f,  4.0f,  6.0f,
                                 -0.0f, -0.5f, -1.0f, -1.5f, -2.0f, -3.0f, -4.0f, -6.0f};
+
+// By the byte of a block's scale: the numbers that its elements can be.
+using Numbers = std::array<std::array<bf16, 16>, 256>;
+const Numbers& NumbersOfScales() {
+  static const Numbers all = [] {
+    Numbers numbers;
+    for (int byte = 0; byte < 256; ++byte) {
+      for (int k = 0; k < 16; ++k) {
+        numbers[static_cast<size_t>(byte)][static_cast<size_t>(k)] = ToBF16(std::ldexp(kNumbers[k], byte - 127));
+      }
+    }
+    return numbers;
+  }();
+  return all;
+}
 
 bool IsU8(const StoredTensor& tensor) {
   return tensor.dtype == FindStoredDType("U8");
@@ -47,6 +63,7 @@ bool Mxfp4Tensor::AreBlocks(const StoredTensor& whole, const StoredTensor& block
 
 Status Mxfp4Tensor::ReadTransposedAs(int64_t first, DType target, std::span<std::byte> out) const {
   constexpr int64_t kAtOnce = 128 * kMxfp4Block;
+  const Numbers& all = NumbersOfScales();
   const int64_t end = first + std::ssize(out) / SizeOf(target);
   std::byte pairs[kAtOnce / 2 + 1], exponents[kAtOnce / kMxfp4Block + 1];
   bf16 numbers[kAtOnce];
@@ -58,11 +75,9 @@ Status Mxfp4Tensor::ReadTransposedAs(int64_t first, DType target, std::span<std:
     TEMPER_RETURN_IF_ERROR(scales_.file->ReadRange(scales_.tensor->name, block,
                                                    part(exponents, (begin + n - 1) / kMxfp4Block - block + 1)));
     for (int64_t i = begin; i < begin + n;) {
-      const int exponent = static_cast<int>(exponents[i / kMxfp4Block - block]) - 127;
-      bf16 of_block[16];  // the numbers that its elements can be
-      for (int k = 0; k < 16; ++k) of_block[k] = ToBF16(std::ldexp(kNumbers[k], exponent));
+      const auto& of_block = all[static_cast<size_t>(exponents[i / kMxfp4Block - block])];
       for (const int64_t next = std::min(begin + n, (i / kMxfp4Block + 1) * kMxfp4Block); i < next; ++i) {
-        const auto pair = static_cast<int>(pairs[i / 2 - byte]);
+        const auto pair = static_cast<size_t>(pairs[i / 2 - byte]);
         numbers[i - begin] = of_block[i % 2 == 0 ? pair & 15 : pair >> 4];
       }
     }

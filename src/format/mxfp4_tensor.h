@@ -6,6 +6,8 @@
 //
 // ModelWeights has such a stack as one tensor of bf16 in two pieces, its blocks and its scales.
 //
+// Reading numbers of the transposes dequantises whole matrices, into two buffers of one.
+//
 // Thread rule: const methods may be called from any thread at once.
 #pragma once
 

@@ -71,8 +71,9 @@ ValueId ForwardBuilder::StackedVectors(const std::string& name, std::span<const 
 }
 
 ValueId ForwardBuilder::LinearOf(ValueId x_TI, const std::string& parameter, Dim out, Dim in, const std::string& name,
-                                 std::vector<std::string> module_names) {
+                                 std::vector<std::string> module_names, const std::string& bias) {
   const ValueId w = Weight(parameter, {out, in});
+  const ValueId b = bias.empty() ? kNoValue : Weight(bias, {out}, Init::kZero);
   modules_.push_back({.path = InGraph(parameter),
                       .tensors = InFiles(parameter),
                       .weights = {graph().value(w).name},
@@ -80,7 +81,7 @@ ValueId ForwardBuilder::LinearOf(ValueId x_TI, const std::string& parameter, Dim
                       .in = in.size,
                       .is_parameter = true,
                       .module_names = std::move(module_names)});
-  return Linear(x_TI, w, kNoValue, name);
+  return Linear(x_TI, w, b, name);
 }
 
 std::vector<ValueId> ForwardBuilder::Stacks(const StackedParameter& p, std::span<const StackSegment> segments) {

@@ -84,9 +84,9 @@ class ForwardBuilder : public GraphBuilder {
   // A weight whose row i is the tensor `tensors[i]`, [columns].
   ValueId StackedVectors(const std::string& name, std::span<const std::string> tensors, Dim rows, Dim columns,
                          Init init);
-  // y = x W^T of a parameter that PEFT takes for no linear module.
+  // y = x W^T, + b of that name, of a parameter that PEFT takes for no linear module.
   ValueId LinearOf(ValueId x_TI, const std::string& parameter, Dim out, Dim in, const std::string& name,
-                   std::vector<std::string> module_names);
+                   std::vector<std::string> module_names, const std::string& bias = "");
   // A parameter that stacks matrices, of which a token passes `active`; adapters know it by its name. Its segments
   // (one: without a name) have a weight [matrices, out, in] each, whose matrix i files store as the tensor
   // `<module>.<i>.<in_files>.weight`. A single segment with in_files "" is stored in one tensor `<module>.<name>`

@@ -122,6 +122,8 @@ TEST(MixtureConfig, AStackIsReadFromOneTensorOfMatricesInByOut) {
   EXPECT_FALSE(bias.decays);
   EXPECT_EQ(WeightOf(*model, "model.layers.1.mlp.router.bias").shape, Shape({8}));
   EXPECT_EQ(WeightOf(*model, "model.layers.3.self_attn.sinks").shape, Shape({4}));
+  // Of 8 experts in 4 blocks 6 are idle, with 192 x 64 + 64 x 96 weights and 192 + 64 biases each.
+  EXPECT_EQ(NumActiveParameters(*model), NumParameters(*model) - int64_t{4} * 6 * (192 * 64 + 64 * 96 + 192 + 64));
 }
 
 TEST(MixtureConfig, ExpertsInMxfp4AreReadOfTheFamilyThatIsPublishedSo) {

@@ -77,7 +77,13 @@ int64_t NumParameters(const Model& model) {
 
 int64_t NumActiveParameters(const Model& model) {
   int64_t n = NumParameters(model);
-  for (const LinearModule& m : model.modules()) n -= (m.matrices - m.active) * m.out() * m.in;
+  for (const LinearModule& m : model.modules()) {
+    n -= (m.matrices - m.active) * m.out() * m.in;
+    if (m.matrices == 0) continue;
+    for (const WeightDeclaration& w : model.weights()) {
+      if (w.name == m.path + "_bias") n -= (m.matrices - m.active) * w.shape[1];
+    }
+  }
   return n;
 }
 

@@ -299,7 +299,11 @@ Result<SearchResult> SearchPlans(const Planner& planner, const RunConfig& config
     const bool promises = std::none_of(result.best.begin(), result.best.end(),
                                        [&](const Candidate& c) { return c.compiled && IsBetter(c, candidate, goal); });
     if (compiled < kFinalists && promises) {
-      TEMPER_ASSIGN_OR_RETURN(candidate, searcher.Compile(choices[order[k]]));
+      Result<Candidate> whole = searcher.Compile(choices[order[k]]);
+      // Few blocks do not tell that a model's values skip stages of a pipeline.
+      if (!whole.ok() && whole.status().code() == StatusCode::kUnsupported) continue;
+      TEMPER_RETURN_IF_ERROR(whole.status());
+      candidate = *std::move(whole);
       compiled += candidate.fits ? 1 : 0;
     }
     result.best.push_back(std::move(candidate));

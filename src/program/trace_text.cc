@@ -18,9 +18,9 @@ void AppendTraceRow(const TraceRow& e, std::string* text) {
       e.micro_batch, e.bytes.v, e.duration.v > 0 ? e.flops.v / e.duration.v * 1e-9 : 0.0);
 }
 
-void CloseTrace(int64_t dropped, std::string* text) {
+void CloseTrace(int64_t dropped, std::string* text, int64_t beside) {
   if (text->ends_with('}')) *text += '\n';
-  *text += fmt::format("], \"dropped_events\": {}}}\n", dropped);
+  *text += fmt::format("], \"dropped_events\": {}, \"dropped_events_beside_steps\": {}}}\n", dropped, beside);
 }
 
 }  // namespace temper

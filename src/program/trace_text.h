@@ -20,7 +20,7 @@ struct TraceRow {
   Op op;
   Phase phase;
   int block = 0, micro_batch = 0;
-  const char* queue = kComputeQueue;         // or, beside the kernels, one of kQueueOfLane (program/waits.h)
+  const char* queue = kComputeQueue;  // or, beside the kernels, one of kQueueOfLane (program/waits.h)
   Seconds begin, duration;
   Bytes bytes;
   Flops flops;
@@ -30,6 +30,7 @@ struct TraceRow {
 // Text of a trace: Open, rows separated by what AppendTraceRow puts between them, Close.
 void OpenTrace(std::string* text);
 void AppendTraceRow(const TraceRow& row, std::string* text);
-void CloseTrace(int64_t dropped, std::string* text);
+// `dropped`: events of steps that are not there; `beside`: of other Programs.
+void CloseTrace(int64_t dropped, std::string* text, int64_t beside = 0);
 
 }  // namespace temper

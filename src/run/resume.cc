@@ -254,9 +254,14 @@ Result<RunProgress> ResumePoint::Restore(const RunIdentity& now, const RunConfig
   RunIdentity same_settings = now;
   const bool other_step = !Differences(config_, resolved, OnResume::kGoesOnWithAnotherProgram).empty();
   if (other_step) same_settings.program_hash = saved.identity.program_hash;
-  if (other_step ||
-      config_.batch.per_device_eval_batch_size != resolved.batch.per_device_eval_batch_size) {  // as the user asks
-    same_settings.other_programs = saved.identity.other_programs;
+  const bool other_batch = config_.batch.per_device_eval_batch_size != resolved.batch.per_device_eval_batch_size;
+  if (other_step) same_settings.other_programs = saved.identity.other_programs;
+  for (auto& [name, hash] : same_settings.other_programs) {
+    // The user asks for another batch of evaluations; what a reference has said of the data is kept.
+    const bool idle = name == ProgramName(ProgramKind::kReference) && !resolved.objective.rule->rated;
+    const bool asked = name == ProgramName(ProgramKind::kEval) && other_batch;
+    const auto before = saved.identity.other_programs.find(name);
+    if ((idle || asked) && before != saved.identity.other_programs.end()) hash = before->second;
   }
   if (const std::string differences = DescribeDifferences(saved.identity, same_settings); !differences.empty()) {
     LogWarning(

@@ -10,10 +10,10 @@ Status WriteChrome(Env& env, const std::string& path, std::span<const Trace> tra
   using ToSeconds = std::chrono::duration<double>;
   // What ran in the background is recorded when it is waited for: kernels that began later may stand before it.
   auto zero = std::chrono::steady_clock::time_point::max();
-  int64_t dropped = 0;
+  int64_t dropped = 0, dropped_beside = 0;
   for (const Trace& trace : traces) {
     for (const Trace::Event& e : trace.events()) zero = std::min(zero, e.begin);
-    dropped += trace.dropped();
+    (trace.program() == kTrainProgram ? dropped : dropped_beside) += trace.dropped();
   }
   const auto append = [&](const Trace::Event& e, const std::string& program) {
     AppendTraceRow({.op = e.op,
@@ -31,7 +31,7 @@ Status WriteChrome(Env& env, const std::string& path, std::span<const Trace> tra
   for (const Trace& trace : traces) {
     for (const Trace::Event& e : trace.events()) append(e, trace.program());
   }
-  CloseTrace(dropped, &text);
+  CloseTrace(dropped, &text, dropped_beside);
   return WriteTextFileAtomically(env, path, text);
 }
 

@@ -78,7 +78,8 @@ TEST(Trace, ProgramsAreTheProcessesOfOneFile) {
   EXPECT_EQ(events[0]["pid"], "train");
   EXPECT_NEAR(events[0]["ts"].get<double>(), 10, 1e-3);
   EXPECT_EQ(events[1]["pid"], "eval");
-  EXPECT_EQ((*json)["dropped_events"], 1);
+  EXPECT_EQ((*json)["dropped_events"], 0);
+  EXPECT_EQ((*json)["dropped_events_beside_steps"], 1);
 }
 
 TEST(Trace, AnEmptyTraceAndEventsWithoutLengthParseToo) {

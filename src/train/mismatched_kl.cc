@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 
 #include "objective/objective.h"
 
@@ -41,14 +42,20 @@ Result<double> MismatchedKl::Of(const Packing& packing, int64_t first_row, int64
       for (int64_t i = 0; i < placed; ++i) {
         const TokenSample tokens = store_.sample(left[static_cast<size_t>(i)]);
         const int64_t place = places_[static_cast<size_t>(i)];
+        double of_sample = 0;
         for (int64_t t = 0; t + 1 < tokens.length(); ++t) {
-          if (tokens.supervised(t + 1)) sum += batch_.report(0)[static_cast<size_t>(place + t)];
+          if (tokens.supervised(t + 1)) of_sample += batch_.report(0)[static_cast<size_t>(place + t)];
         }
+        sum += static_cast<float>(of_sample);  // as the reference's are rounded: an unchanged model has 0
       }
     }
   }
   store_.LetGo();
   TEMPER_RETURN_IF_ERROR(peers_.SumOfLastStage({&sum, 1}));
+  if (!std::isfinite(sum)) {
+    return Numerical(
+        "the likelihood of answers after other prompts (kl) is not a finite number: the training diverged");
+  }
   return std::max(0.0, (sum - reference) / static_cast<double>(std::max<size_t>(samples_.size(), 1)));
 }
 

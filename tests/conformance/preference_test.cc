@@ -98,6 +98,22 @@ TEST(Preference, AnInvalidLogProbabilityIsNoGoodLoss) {
   }
 }
 
+// An answer of one word may have a likelihood of 1, or by rounding a little more.
+TEST(Preference, TheOddsOfACertainAnswerAreFinite) {
+  const Attributes& orpo = AllKinds()[7];
+  ASSERT_EQ(orpo.String("kind"), "orpo");
+  for (const int certain : {0, 3}) {  // of the chosen, of the rejected
+    for (const double logprob : {0.0, 1e-7}) {
+      OpCase pairs = PairsOf({{3, 4}}, 7, DType::kF32, orpo);
+      for (int t = certain; t < certain + 3; ++t) pairs.inputs[0].Set(t, logprob);
+      ExpectConforms(pairs, [](int, int64_t) { return 1e-6; });
+      for (const Tensor& out : RunOn(ReferenceKernels(), pairs, 1)) {
+        for (int64_t t = 0; t < 7; ++t) EXPECT_TRUE(std::isfinite(out[t])) << certain << " " << logprob;
+      }
+    }
+  }
+}
+
 TEST(Preference, WeightsAreMinusTheDerivativeOfTheLoss) {
   for (const Attributes& attributes : AllKinds()) {
     const OpCase pairs = PairsOf(LengthsFor(attributes), 80, DType::kF64, attributes);

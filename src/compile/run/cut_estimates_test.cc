@@ -2,8 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <nlohmann/json.hpp>
 #include <vector>
 
+#include "compile/run/few_blocks.h"
 #include "model/families.h"
 #include "model/known_models.h"
 
@@ -61,6 +64,31 @@ struct Asked {
             }};
   }
 };
+
+// Of the first so many blocks each kind is there before a block of another kind takes values from it.
+TEST(CutEstimates, FewBlocksOfAModelThatSharesKeysBetweenBlocksAreAModel) {
+  const Json config = Json::parse(R"({"architectures": ["Gemma4ForCausalLM"], "vocab_size": 100, "hidden_size": 64,
+    "num_hidden_layers": 80, "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 96, "head_dim": 16,
+    "global_head_dim": 32, "hidden_size_per_layer_input": 8, "vocab_size_per_layer_input": 100,
+    "num_kv_shared_layers": 30})");
+  const auto model = ModelFromConfig(config, "config.json");
+  ASSERT_TRUE(model.ok()) << model.status().message();
+  for (const int64_t between : {int64_t{1}, kBetweenCollectives}) {
+    const FewBlocks few(**model, between);
+    ASSERT_TRUE(few.any());
+    size_t least = SIZE_MAX, most = 0;
+    const auto lines = few.Follow([&](const Model& some) -> std::optional<StepFigures> {
+      const size_t blocks = some.facts().kinds.size();
+      EXPECT_GT(some.Forward({.tokens = 8, .row = 8}).nodes().size(), blocks);
+      least = std::min(least, blocks);
+      most = std::max(most, blocks);
+      return StepFigures{.bytes = static_cast<double>(blocks)};
+    });
+    ASSERT_TRUE(lines);
+    EXPECT_LT(least, most);
+    EXPECT_NEAR(few.Of(*lines, 80).bytes, 80, 1e-6);
+  }
+}
 
 TEST(CutEstimates, OfLargeModelsFollowFromFewBlocks) {
   const auto model = Llama8b();

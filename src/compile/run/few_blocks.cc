@@ -39,7 +39,8 @@ FewBlocks::FewBlocks(const Model& model, int64_t between) : blocks_(static_cast<
   few_ = model.WithBlocks(few);
   for (size_t k = 0; k < kinds.size(); ++k) {
     std::vector<int> more = few;
-    more.insert(more.begin() + 1 + static_cast<std::ptrdiff_t>(k), kMoreBlocks, kinds[k].block);
+    // In front of its kind: blocks that take a value stand behind the one that gives it.
+    more.insert(more.begin() + 1 + static_cast<std::ptrdiff_t>(k) * between, kMoreBlocks, kinds[k].block);
     const auto of_kind = [&](int b) { return model.facts().kinds[static_cast<size_t>(b)] == kinds[k].block; };
     samples_.push_back({model.WithBlocks(more), kinds[k].count, std::count_if(few.begin(), few.end(), of_kind)});
   }

@@ -33,11 +33,9 @@ ValueId BuildClamped(ForwardBuilder& f, const ExpertsSpec& s, const BlockContext
 ValueId BuildExperts(ForwardBuilder& f, const ExpertsSpec& s, const BlockContext& block, ValueId x_TD) {
   const Dim D = block.hidden_dim(), E{DimLabel::kExperts, s.experts}, F{DimLabel::kFfn, s.ffn};
   const std::string router = block.path + s.router;
-  ValueId logits_TE = f.LinearOf(x_TD, router + ".weight", E, D, "router",
-                                 s.were_modules ? std::vector<std::string>{"gate"} : std::vector<std::string>());
-  if (s.clamp > 0) {
-    logits_TE = f.Sum(logits_TE, f.Weight(router + ".bias", {E}, ForwardBuilder::Init::kZero), "router_biased");
-  }
+  const ValueId logits_TE = f.LinearOf(x_TD, router + ".weight", E, D, "router",
+                                       s.were_modules ? std::vector<std::string>{"gate"} : std::vector<std::string>(),
+                                       s.clamp > 0 ? router + ".bias" : std::string());
   Attributes route = {{"active", s.active}};
   if (s.normalise) route.Set("normalise", int64_t{1});
   const auto routed = f.Add(Op::kRoute, {logits_TE}, std::move(route), "route");

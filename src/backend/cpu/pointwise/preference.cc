@@ -25,6 +25,9 @@ double SoftPlus(double x) {
   return std::max(x, 0.0) + std::log1p(std::exp(-std::abs(x)));
 }
 
+// The odds of an answer that is certain are infinite: at most those of the largest likelihood below 1 in f32.
+constexpr double kCertain = -0x1p-24;
+
 // log(1 - exp(x)) of x < 0
 double LogOneMinusExp(double x) {
   return x < -0.6931471805599453 ? std::log1p(-std::exp(x)) : std::log(-std::expm1(x));
@@ -115,6 +118,9 @@ class Pairs {
       worse *= of_rejected;
     }
     if (terms_.kind == Kind::kOrpo) {
+      better = std::min(better, kCertain);
+      worse = std::min(worse, kCertain);
+      z = better - worse;
       z -= LogOneMinusExp(better) - LogOneMinusExp(worse);
       of_chosen /= -std::expm1(better);  // d log odds / d log p = 1 / (1 - p)
       of_rejected /= -std::expm1(worse);

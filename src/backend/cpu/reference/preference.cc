@@ -63,6 +63,7 @@ Status Preference(const Call& call) {
       double of_answer = ratios[k] * per_token[k];
       if (of_means) ratios[k] = of_answer;
       if (kind == "orpo") {
+        of_answer = ratios[k] = std::min(of_answer, -0x1p-24);  // odds of certain answers are infinite
         const double p = std::exp(of_answer);
         of_answer -= std::log(-std::expm1(of_answer));
         per_token[k] /= 1 - p;
