@@ -313,10 +313,11 @@ Result<RecordFormat> DetectFormat(const OrderedJson& row, const std::string& whe
 }
 
 Status NoPair(const OrderedJson& row, const std::string& where) {
-  return Corrupt(fmt::format(
-      "{}: no pair of answers. The row has {}; tasks dpo and reward read chosen and rejected with prompt, question, "
-      "instruction, messages or conversations, or messages with rejected_response",
-      where, KeysOf(row)));
+  return Corrupt(
+      fmt::format("{}: no pair of answers. The row has {}; tasks dpo, simpo, orpo and reward read chosen and rejected "
+                  "with prompt, question, "
+                  "instruction, messages or conversations, or messages with rejected_response",
+                  where, KeysOf(row)));
 }
 
 namespace {
