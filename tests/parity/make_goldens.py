@@ -152,7 +152,7 @@ CURVES = {
     **{f"curve_full_{model}": (model, None, False, dict(
         # The steps of EXAONE 4, LFM2 and Qwen 3.5, and of Nemotron's adapter, are the most curved, and mixtures send tokens
         # elsewhere: at the others' rates the rounding of bf16 moves single losses by up to 2 %.
-        learning_rate={"exaone4": 1e-3, "gemma4_unified": 4e-4, "lfm2": 1e-3, "qwen3_5": 5e-4, "mixtral": 5e-4, "olmoe": 5e-4, "qwen2_moe": 5e-4,
+        learning_rate={"exaone4": 1e-3, "gemma4_unified": 4e-4, "lfm2": 1e-3, "nemotron_h": 1e-3, "qwen3_5": 5e-4, "mixtral": 5e-4, "olmoe": 5e-4, "qwen2_moe": 5e-4,
                        "qwen3_moe": 3e-4, "gpt_oss": 5e-4}.get(model, 2e-3), weight_decay=0.1, scheduler="linear", warmup_steps=4,
         max_grad_norm=0.4))
        for model in SHARED_ROWS},
