@@ -100,7 +100,7 @@ TEST(Preference, AnInvalidLogProbabilityIsNoGoodLoss) {
 
 // An answer of one word may have a likelihood of 1, or by rounding a little more.
 TEST(Preference, TheOddsOfACertainAnswerAreFinite) {
-  const Attributes& orpo = AllKinds()[7];
+  const Attributes orpo = AllKinds()[7];
   ASSERT_EQ(orpo.String("kind"), "orpo");
   for (const int certain : {0, 3}) {  // of the chosen, of the rejected
     for (const double logprob : {0.0, 1e-7}) {
