@@ -81,12 +81,9 @@ Status LoadData(TrainingRun& run) {
   return c.objective.rule->rated ? MismatchAnswers(run) : OkStatus();
 }
 
-// Fills in weights, adapters and states for the first step; returns the run's progress.
-Result<RunProgress> FillMemory(const CheckpointContents& contents, TrainingRun& run) {
-  const auto seed = static_cast<uint64_t>(run.config().machine.seed);
-  const std::optional<ResumePoint>& resume = run.setup.resume;
-  HostWindow window;
-  const auto fill = [&](const std::string& name, const std::function<void(const PartView&)>& write) {
+// A function that writes a value where this rank has it. `run` and `window` must outlive it.
+auto WriterOf(const TrainingRun& run, HostWindow& window) {
+  return [&](const std::string& name, const std::function<void(const PartView&)>& write) {
     const DevicePart to = run.engine.Buffer(name);
     if (!to.exists()) return OkStatus();
     return window.Fill(to, [&](const PartView& piece) {
@@ -94,6 +91,14 @@ Result<RunProgress> FillMemory(const CheckpointContents& contents, TrainingRun& 
       return OkStatus();
     });
   };
+}
+
+// Fills in weights, adapters and states for the first step; returns the run's progress.
+Result<RunProgress> FillMemory(const CheckpointContents& contents, TrainingRun& run) {
+  const auto seed = static_cast<uint64_t>(run.config().machine.seed);
+  const std::optional<ResumePoint>& resume = run.setup.resume;
+  HostWindow window;
+  const auto fill = WriterOf(run, window);
   if (run.setup.reads_weights()) {
     // Each machine may have its own copy of the files.
     const RankOfMachine here = run.setup.ranks.of_machine();
@@ -142,7 +147,7 @@ Result<StepCount> CountSteps(TrainingRun& run) {
   return steps;
 }
 
-// Of batches of `samples` at most; of rated answers only.
+// For batches of at most `samples`; nullopt where answers are not rated.
 std::optional<MismatchedKl> MakeKl(TrainingRun& run, const std::optional<TokenStore>& store, int64_t samples) {
   if (!run.config().objective.rule->rated) return std::nullopt;
   return std::make_optional<MismatchedKl>(run.engine.Of(ProgramKind::kReference), *store,
@@ -235,14 +240,7 @@ Status LoadReference(TrainingRun& run) {
   }
   const auto seed = static_cast<uint64_t>(run.config().machine.seed);
   HostWindow window;
-  const auto fill = [&](const std::string& name, const std::function<void(const PartView&)>& write) {
-    const DevicePart to = run.engine.Buffer(name);
-    if (!to.exists()) return OkStatus();
-    return window.Fill(to, [&](const PartView& piece) {
-      write(piece);
-      return OkStatus();
-    });
-  };
+  const auto fill = WriterOf(run, window);
   TEMPER_RETURN_IF_ERROR(InitializeLora(run.compiled.trains.adapters, seed, fill));
   const RankOfMachine here = run.setup.ranks.of_machine();
   return reference.Load(run.engine.Lookup(), here.rank, here.ranks);

@@ -14,7 +14,6 @@
 
 namespace temper {
 
-// The host's side of the micro-batches of one step: an array for each input that its Program declares.
 class HostBatches {
  public:
   // Arrays for `micro_batches` times the input of one run of `executor`'s Program, which makes `reports`, and `also`,
