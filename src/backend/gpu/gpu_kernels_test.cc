@@ -55,9 +55,6 @@ TEST(GpuKernels, LackNoOpButThoseNamedHere) {
                                 Op::kSsd,
                                 Op::kSsdCached,
                                 Op::kSsdBackward,
-                                Op::kScaleBy,
-                                Op::kSliceColumns,
-                                Op::kSliceColumnsBackward,
                                 Op::kUnpairedPreference};
   for (int i = 0; i < kNumOps; ++i) {
     const Op op = static_cast<Op>(i);

@@ -8,6 +8,8 @@
 //
 // With `stored` the step's keys and values are in the pages already: another block has put them there, whose k, v and
 // caches this one attends to. It writes nothing but o.
+#include <algorithm>
+
 #include "graph/ops/attention_cache.h"
 #include "graph/ops/attention_heads.h"
 #include "graph/ops/attention_scratch.h"
@@ -46,8 +48,9 @@ Cost CostOfStep(const Types& in, const Types& out, const Attributes& a) {
   return cost;
 }
 
-Bytes Workspace(const Types& in, const Types&, const Attributes&, int threads) {
-  return CachedScratchOf(in[0].shape[0], threads).bytes;
+Bytes Workspace(const Types& in, const Types&, const Attributes& a, int threads) {
+  const int64_t E = in[0].shape[1] / a.Int("heads"), W = in[2].shape[1] / a.Int("kv_heads");
+  return CachedScratchOf(in[0].shape[0], std::max(E, W), threads).bytes;
 }
 
 // The caches grow where they are.

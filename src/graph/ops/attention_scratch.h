@@ -17,7 +17,7 @@ struct AttentionScratch {
   Bytes k_panels, v_panels;
   Bytes k_depth_panels;    // the same; backward only, like what follows
   Bytes d_k, d_v;          // f32 [longest, E]
-  Bytes q_rows, d_o_rows;  // [block, row]
+  Bytes q_rows, d_o_rows;  // [pieces of a head, block, row]
   Bytes q_panels, d_o_panels;
   Bytes d_q;   // f32 [block, E]
   Bytes tile;  // scratch of a tile
@@ -38,8 +38,13 @@ inline AttentionDims AttentionDimsOf(const TensorType& q, const TensorType& v, c
 
 inline constexpr int64_t kAttentionBlockBound = 96;  // backend/cpu/attention/attention_tile.h, which checks these
 inline constexpr int64_t kAttentionRowBytesBound = 1088;
-inline constexpr int64_t kForwardTileBound = 96 << 10;
+inline constexpr int64_t kForwardTileBound = 96 << 10;  // of a piece of a head, like the row
 inline constexpr int64_t kBackwardTileBound = 128 << 10;
+inline constexpr int64_t kHeadPieceBound = 256;
+
+inline int64_t HeadPieces(int64_t width) {
+  return (width + kHeadPieceBound - 1) / kHeadPieceBound;
+}
 
 // Of attention_cached, as above: runs of a step's tokens, then a tile for each thread.
 struct CachedScratch {
@@ -49,10 +54,11 @@ struct CachedScratch {
 };
 inline constexpr int64_t kCachedRunBytes = 8;
 
-inline CachedScratch CachedScratchOf(int64_t tokens, int threads) {
+// `width`: the wider of a head's q and v.
+inline CachedScratch CachedScratchOf(int64_t tokens, int64_t width, int threads) {
   CachedScratch s;
   s.threads = AlignUp(Bytes{tokens * kCachedRunBytes}, 64);
-  s.thread_bytes = Bytes{kForwardTileBound};
+  s.thread_bytes = Bytes{kForwardTileBound} * HeadPieces(width);
   s.bytes = s.threads + s.thread_bytes * threads;
   return s;
 }
@@ -79,13 +85,13 @@ inline AttentionScratch AttentionScratchOf(const AttentionDims& d, bool backward
     s.k_depth_panels = take(L * E * 4 + kSlack);
     s.d_k = take(L * E * 4);
     s.d_v = take(L * W * 4);
-    s.q_rows = take(kAttentionBlockBound * kAttentionRowBytesBound);
-    s.d_o_rows = take(kAttentionBlockBound * kAttentionRowBytesBound);
+    s.q_rows = take(HeadPieces(E) * kAttentionBlockBound * kAttentionRowBytesBound);
+    s.d_o_rows = take(HeadPieces(W) * kAttentionBlockBound * kAttentionRowBytesBound);
     s.q_panels = take(kAttentionBlockBound * E * 4 + kSlack);
     s.d_o_panels = take(kAttentionBlockBound * W * 4 + kSlack);
     s.d_q = take(kAttentionBlockBound * E * 4);
   }
-  s.tile = take(backward ? kBackwardTileBound : kForwardTileBound);
+  s.tile = take(HeadPieces(std::max(E, W)) * (backward ? kBackwardTileBound : kForwardTileBound));
   s.thread_bytes = s.bytes;
   s.bytes = s.threads + s.thread_bytes * threads;
   return s;

@@ -56,7 +56,7 @@ class AttentionCachedKernel final : public Kernel {
         sink_(AttentionOptionsOf(spec.attributes, 8).sink),
         sink_type_(sink_ < 0 ? ElementFormat(DType::kF32) : spec.inputs[static_cast<size_t>(sink_)].dtype),
         cache_bytes_{spec.inputs[3].bytes(), spec.inputs[4].bytes()},
-        scratch_(CachedScratchOf(tokens_, threads_)) {
+        scratch_(CachedScratchOf(tokens_, std::max(heads_.E, heads_.W), threads_)) {
     TEMPER_CHECK(scratch_.bytes <= spec.workspace) << scratch_.bytes.v << " of " << spec.workspace.v;
     TEMPER_CHECK(page_ % heads_.kernels->columns == 0 && heads_.kernels->paged_step > 0) << page_;
   }

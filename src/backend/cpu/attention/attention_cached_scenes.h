@@ -43,6 +43,7 @@ inline std::vector<CachedCase> CachedCases() {
       {"a wide window", 2, 1, 16, 45, 1, {{{0, 20}}, {{0, 550}}, {{0, 1}}}},
       {"many heads for one", 16, 1, 32, 0, 2, {{{0, 60}}, {{1, 1}, {0, 1}}}},
       {"head_dim 256, capped", 4, 2, 256, 0, 1, {{{0, 60}}, {{0, 1}}}, 1.0},
+      {"head_dim 512", 4, 1, 512, 0, 2, {{{0, 60}, {1, 3}}, {{0, 1}, {1, 1}}}},
       {"capped, window", 2, 1, 64, 20, 1, {{{0, 60}}, {{0, 7}}}, 0.5},
       {"keys wider than values, a sink", 16, 2, 192, 0, 2, {{{0, 60}, {1, 3}}, {{0, 1}, {1, 1}}}, 0, 128, true},
       {"values wider than keys, a sink, window", 4, 2, 64, 9, 1, {{{0, 3}}, {{0, 40}}, {{0, 1}}}, 0, 80, true},

@@ -116,7 +116,7 @@ TEMPER_VEC void AddToKeys(const int* panel, const char* row_panels, int64_t row_
   }
 }
 
-constexpr int64_t kTurningScratch = kAttentionBlock * kMaxHeadDim * 4;
+constexpr int64_t kTurningScratch = kAttentionBlock * kHeadPiece * 4;  // for each kHeadPiece of E
 
 // From [E, kAttentionBlock] to rows of E, rounded up to kColumns.
 void TurnKeys(float* sums, int64_t E, void* scratch) {

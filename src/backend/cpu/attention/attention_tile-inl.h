@@ -51,7 +51,7 @@ struct F32MathOfBF16Panels : F32Math<bf16> {
 };
 
 template <class Math>
-constexpr int64_t kQueryWords = Spaced(kMaxHeadDim / Math::kStep);
+constexpr int64_t kQueryWords = Spaced(kHeadPiece / Math::kStep);
 template <class Math>
 constexpr int64_t kBlockWords = Spaced(kAttentionBlock / Math::kStep);
 constexpr int64_t kScoreWords = Spaced(kKeysAtOnce);
@@ -77,11 +77,25 @@ template <class Math>
 void CopyRows(const void* source, int64_t stride, int64_t rows, int64_t padded_rows, int64_t E, void* to) {
   const auto* in = static_cast<const typename Math::Element*>(source);
   int* out = static_cast<int*>(to);
-  const int64_t words = E / Math::kStep, padded_words = RoundUpTo(words, kDepthWords);
-  for (int64_t i = 0; i < padded_rows; ++i) {
-    int* const row = out + i * kQueryWords<Math>;
-    if (i < rows) Math::CopyRow(in + i * stride, E, row);
-    for (int64_t w = i < rows ? words : 0; w < padded_words; ++w) row[w] = 0;
+  for (int64_t e = 0; e < E; e += kHeadPiece, out += padded_rows * kQueryWords<Math>) {
+    const int64_t width = Smaller(kHeadPiece, E - e);
+    const int64_t words = width / Math::kStep, padded_words = RoundUpTo(words, kDepthWords);
+    for (int64_t i = 0; i < padded_rows; ++i) {
+      int* const row = out + i * kQueryWords<Math>;
+      if (i < rows) Math::CopyRow(in + i * stride + e, width, row);
+      for (int64_t w = i < rows ? words : 0; w < padded_words; ++w) row[w] = 0;
+    }
+  }
+}
+
+// Adds to `sum` the products of kRows rows that CopyRows has made, of padded_rows, with a panel E deep.
+template <class Math>
+TEMPER_VEC void AddRowProduct(const int* rows, int64_t padded_rows, const typename Math::PanelWord* panel, int64_t E,
+                              Sums& sum) {
+  for (int64_t e = 0; e < E; e += kHeadPiece) {
+    AddProduct<Math, kQueryWords<Math>>(rows, panel, Smaller(kHeadPiece, E - e) / Math::kStep, sum);
+    rows += padded_rows * kQueryWords<Math>;
+    panel += kHeadPiece / Math::kStep * kColumns;
   }
 }
 
@@ -92,7 +106,7 @@ struct Cap {
 };
 
 template <class Math>
-constexpr int64_t kForwardScratch = 4 * kRows*(kQueryWords<Math> + kScoreWords + kMaxHeadDim);
+constexpr int64_t kForwardScratch = 4 * kRows*(kQueryWords<Math> + kScoreWords + kHeadPiece);
 
 // In pages, pieces of keys end at multiples of kKeysAtOnce, so that where a row's sums are rescaled depends on its own
 // keys alone.
@@ -102,7 +116,7 @@ void ForwardOf(const AttentionForwardTile& t) {
   using Word = typename Math::PanelWord;
   int* q = static_cast<int*>(t.scratch);
   // A row's probabilities replace its scores, from the front. Rows that are not there score 0: zero in any type.
-  int* const probability = q + kRows * kQueryWords<Math>;
+  int* const probability = q + RoundUpTo(t.E, kHeadPiece) / kHeadPiece * kRows * kQueryWords<Math>;
   float* score = reinterpret_cast<float*>(probability);
   float* o = score + kRows * kScoreWords;
   const int64_t padded_W = RoundUpTo(t.W, kColumns);
@@ -144,7 +158,7 @@ void ForwardOf(const AttentionForwardTile& t) {
       if constexpr (kPaged) {
         at = t.pages[(key + j) / t.page_keys] * t.k_page_bytes + (key + j) % t.page_keys / kColumns * t.k_panel_bytes;
       }
-      AddProduct<Math, kQueryWords<Math>>(q, PanelAt<Word>(t.k_panels, at), t.E / Math::kStep, sum);
+      AddRowProduct<Math>(q, kRows, PanelAt<Word>(t.k_panels, at), t.E, sum);
       StoreSums(sum, score + j, kScoreWords);
     }
     for (int i = 0; i < t.rows; ++i) {
@@ -293,7 +307,7 @@ void BackwardOf(const AttentionBackwardBlock& b) {
       const int* a = static_cast<const int*>(b.q_rows) + i0 * kQueryWords<Math>;
       Sums sum;
       ClearSums(sum);
-      AddProduct<Math, kQueryWords<Math>>(a, PanelAt(b.k_panels, panel * b.k_panel_bytes), b.E / Math::kStep, sum);
+      AddRowProduct<Math>(a, kAttentionBlock, PanelAt(b.k_panels, panel * b.k_panel_bytes), b.E, sum);
       SettleSums(sum);
       // Rows see more keys one after the other, and begin at later ones.
       const bool masked = rows < kRows || to[0] < j + kColumns || from[kRows - 1] > j;
@@ -315,7 +329,7 @@ void BackwardOf(const AttentionBackwardBlock& b) {
       }
       a = static_cast<const int*>(b.d_o_rows) + i0 * kQueryWords<Math>;
       ClearSums(sum);
-      AddProduct<Math, kQueryWords<Math>>(a, PanelAt(b.v_panels, panel * b.v_panel_bytes), b.W / Math::kStep, sum);
+      AddRowProduct<Math>(a, kAttentionBlock, PanelAt(b.v_panels, panel * b.v_panel_bytes), b.W, sum);
       SettleSums(sum);
 #pragma GCC unroll 8
       for (int i = 0; i < kRows; i += 2) {

@@ -15,7 +15,10 @@ namespace temper {
 // Queries and keys of a block of the backward pass: a multiple of every tile's rows and columns (12 x 32, 6 x 16, AMX's
 // 32 x 32), and enough for the products summed over a block to outweigh loading and storing their sums.
 inline constexpr int64_t kAttentionBlock = 96;
-inline constexpr int64_t kMaxHeadDim = 256;
+// Copies of rows keep so many elements of a head beside each other; the rest of wider ones lies in further blocks of
+// rows, so that the distance between a tile's rows stays a constant.
+inline constexpr int64_t kHeadPiece = 256;
+inline constexpr int64_t kMaxHeadDim = 2 * kHeadPiece;
 
 struct AttentionForwardTile {
   const void* q = nullptr;                          // row 0 of the tile, one head
@@ -36,7 +39,7 @@ struct AttentionForwardTile {
   float cap = 0;  // of scaled scores: cap * tanh(score / cap); 0: none
   // Of each row, a capped score of no key that joins its sum of exponentials; nullptr: none. Not with `resume`.
   const float* sinks = nullptr;
-  void* scratch = nullptr;  // forward_scratch bytes, 64-byte aligned
+  void* scratch = nullptr;  // forward_scratch bytes for each kHeadPiece of the wider of E and W, 64-byte aligned
   void* o = nullptr;
   // f32 rows, o_stride apart, to which o goes instead. With `resume` they and lse hold those of other keys, which are
   // taken in; lse is then set, too.
@@ -50,7 +53,7 @@ struct AttentionBackwardBlock {
   int64_t rows = 0, keys = 0;                       // at most kAttentionBlock
   int64_t first_key = 0;                            // of the block, a multiple of kAttentionBlock
   const int32_t *first = nullptr, *last = nullptr;  // of each row
-  // Copied by copy_rows; zero from `rows` up to a whole tile.
+  // Copied by copy_rows, kAttentionBlock rows; zero from `rows` up to a whole tile.
   const void *q_rows = nullptr, *d_o_rows = nullptr;
   // A panel per nr of E (d_o: W), kAttentionBlock deep; bytes between them. With turn_keys they are panels of A.
   const void *q_panels = nullptr, *d_o_panels = nullptr;
@@ -65,7 +68,7 @@ struct AttentionBackwardBlock {
   int64_t E = 0, W = 0;                          // elements of a head of q and k, and of v and d_o
   float scale = 0;
   float cap = 0;            // of scaled scores: cap * tanh(score / cap); 0: none
-  void* scratch = nullptr;  // backward_scratch bytes, 64-byte aligned
+  void* scratch = nullptr;  // backward_scratch bytes for each kHeadPiece, as above
   // f32 sums to add to: kAttentionBlock rows of E elements (d_v: W), rounded up to whole vectors of a tile (padded_E).
   // d_q: for the block's rows; d_k, d_v: for the block's keys, with turn_keys [E, kAttentionBlock]. d_q and d_k lack
   // the factor `scale`.
@@ -77,7 +80,7 @@ struct AttentionKernels {
   int rows;                  // of a tile
   int columns;               // of a tile, nr of gemm_tile.h: E is rounded up to it in sums
   int64_t row_bytes;         // between rows that copy_rows writes
-  int64_t forward_scratch, backward_scratch;  // bytes
+  int64_t forward_scratch, backward_scratch;  // bytes of heads of at most kHeadPiece
   void (*forward)(const AttentionForwardTile& tile);
   // The same over pages, whose panels hold elements in the type of q, paged_step of a line beside each other. What a
   // row gets depends on its own keys alone, whatever others the tile has, to the bit. Null: there is none.
@@ -87,7 +90,8 @@ struct AttentionKernels {
   // Makes rows of what `backward` has added up for a block of keys: of [E, kAttentionBlock] as many rows of E, rounded
   // up to `columns`. `scratch` as of a block. Null: d_k and d_v are rows.
   void (*turn_keys)(float* sums, int64_t E, void* scratch);
-  // Rows of E elements, `stride` apart, in the layout of tiles; zero rows from `rows` to `padded_rows`. row_bytes each.
+  // Rows of E elements, `stride` apart, in the layout of tiles; zero rows from `rows` to `padded_rows`. row_bytes each;
+  // elements from kHeadPiece on lie padded_rows rows behind those before.
   void (*copy_rows)(const void* source, int64_t stride, int64_t rows, int64_t padded_rows, int64_t E, void* to);
   // out[i] = a[i] . b[i] of rows of E elements, `stride` apart.
   void (*row_dots)(const void* a, const void* b, int64_t stride, int64_t rows, int64_t E, float* out);

@@ -44,7 +44,8 @@ struct HeadLayout {
         tiles(table.tiles) {
     TEMPER_CHECK(kernels->columns == tiles->nr) << kernels->columns;
     TEMPER_CHECK(kernels->forward_scratch <= kForwardTileBound && kernels->backward_scratch <= kBackwardTileBound &&
-                 kernels->row_bytes <= kAttentionRowBytesBound && kAttentionBlock <= kAttentionBlockBound)
+                 kernels->row_bytes <= kAttentionRowBytesBound && kAttentionBlock <= kAttentionBlockBound &&
+                 kHeadPiece == kHeadPieceBound)
         << kernels->forward_scratch << ", " << kernels->backward_scratch << ", " << kernels->row_bytes;
   }
 

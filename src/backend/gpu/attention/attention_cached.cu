@@ -1,7 +1,7 @@
-// attention_cached: new keys and values go to their slots' pages of the cache, a row for each token, then each new
-// token attends to what is there. A block per new token and head passes over the keys, as attention.cu does, a key per
-// thread. Floor: bytes of the rows of the cache that are seen, once per head of a group here where once per group would
-// do.
+// attention_cached: new keys and values go to their slots' pages of the cache, a row for each token (with `stored`
+// another block has put them there), then each new token attends to what is there. A block per new token and head
+// passes over the keys, as attention.cu does, a key per thread. Floor: bytes of the rows of the cache that are seen,
+// once per head of a group here where once per group would do.
 #include <array>
 
 #include "backend/gpu/attention/attention_operands.h"
@@ -100,7 +100,7 @@ __global__ void AttendToCache(const T* q, const T* k, const T* v, CachedPlaces p
 
 std::unique_ptr<Kernel> MakeAttentionCached(const KernelSpec& spec, const Context& context) {
   const Attributes& a = spec.attributes;
-  if (!IsPlain(a, spec.inputs[1], spec.inputs[2]) || a.Flag("stored")) return nullptr;
+  if (!IsPlain(a, spec.inputs[1], spec.inputs[2])) return nullptr;
   const int64_t page = a.Int("page"), E = spec.inputs[0].shape[1] / a.Int("heads");
   const CachedHeads heads = {.tokens = spec.inputs[0].shape[0],
                              .heads = a.Int("heads"),
@@ -121,10 +121,11 @@ std::unique_ptr<Kernel> MakeAttentionCached(const KernelSpec& spec, const Contex
   });
   return DispatchFloat(spec.inputs[0].dtype, [&]<class T>() {
     return MakeKernel([heads, bytes = std::array{spec.inputs[3].bytes(), spec.inputs[4].bytes()},
-                       stream = context.stream, fault = std::move(fault)](const KernelArgs& args) {
+                       stored = a.Flag("stored"), stream = context.stream,
+                       fault = std::move(fault)](const KernelArgs& args) {
       const int64_t n = heads.tokens * heads.kv_heads * heads.E;
       const CachedPlaces places = {In<const int>(args, 5), In<const int>(args, 6), In<const int>(args, 7)};
-      for (int side = 0; side < 2; ++side) {  // keys, values
+      for (int side = 0; side < 2 && !stored; ++side) {  // keys, values
         TEMPER_RETURN_IF_ERROR(
             Copy(args.inputs[3 + side], args.outputs[1 + side], bytes[static_cast<size_t>(side)], stream));
         if (n == 0) continue;
@@ -134,8 +135,9 @@ std::unique_ptr<Kernel> MakeAttentionCached(const KernelSpec& spec, const Contex
       }
       if (n == 0) return OkStatus();
       const gpuDim3 blocks = {static_cast<unsigned>(heads.tokens), static_cast<unsigned>(heads.heads)};
-      return TEMPER_LAUNCH((AttendToCache<T>), blocks, unsigned{kBlockThreads}, stream, In<T>(args, 0), Out<T>(args, 1),
-                           Out<T>(args, 2), places, heads, Out<T>(args, 0));
+      return TEMPER_LAUNCH((AttendToCache<T>), blocks, unsigned{kBlockThreads}, stream, In<T>(args, 0),
+                           stored ? In<T>(args, 3) : Out<T>(args, 1), stored ? In<T>(args, 4) : Out<T>(args, 2), places,
+                           heads, Out<T>(args, 0));
     });
   });
 }
