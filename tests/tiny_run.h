@@ -185,6 +185,22 @@ inline std::string Qwen3MoeConfigText() {
       "moe_intermediate_size": 48, "num_experts": 6, "num_experts_per_tok": 2, "norm_topk_prob": true,
       "mlp_only_layers": [1], "max_position_embeddings": 256})";
 }
+// Experts that files stack gate above up, beside one of all tokens, in blocks of gated delta nets and of attention.
+inline std::string Qwen35MoeConfigText() {
+  return R"({"architectures": ["Qwen3_5MoeForCausalLM"], "vocab_size": 160, "hidden_size": 64, "num_hidden_layers": 3,
+      "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 32, "moe_intermediate_size": 48,
+      "shared_expert_intermediate_size": 96, "num_experts": 6, "num_experts_per_tok": 2, "linear_num_key_heads": 2,
+      "linear_num_value_heads": 4, "linear_key_head_dim": 16, "linear_value_head_dim": 24,
+      "max_position_embeddings": 256, "layer_types": ["linear_attention", "full_attention", "linear_attention"]})";
+}
+// The same with projections of a delta net that are fused by key head.
+inline std::string Qwen3NextConfigText() {
+  return R"({"architectures": ["Qwen3NextForCausalLM"], "vocab_size": 160, "hidden_size": 64, "num_hidden_layers": 2,
+      "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 32, "moe_intermediate_size": 48,
+      "shared_expert_intermediate_size": 96, "num_experts": 6, "num_experts_per_tok": 2, "linear_num_key_heads": 2,
+      "linear_num_value_heads": 4, "linear_key_head_dim": 16, "linear_value_head_dim": 24,
+      "max_position_embeddings": 256, "layer_types": ["linear_attention", "full_attention"]})";
+}
 // Clamped experts with biases, sinks, a window in the first and the third block. A limit that bounds some numbers.
 inline std::string GptOssConfigText() {
   return R"({"architectures": ["GptOssForCausalLM"], "vocab_size": 160, "hidden_size": 64, "num_hidden_layers": 3,

@@ -267,7 +267,11 @@ TensorType CheckpointTensor::whole() const {
 
 TensorType CheckpointTensor::slice() const {
   TensorType type = part.view.type;
-  for (const Rows& rows : more) type.shape.set_dim(0, type.shape[0] + rows.part.view.type.shape[0]);
+  if (together.rank() > 0) {
+    type.shape = together;
+  } else {
+    for (const Rows& rows : more) type.shape.set_dim(0, type.shape[0] + rows.part.view.type.shape[0]);
+  }
   if (transposed) type.shape = Transposed(type.shape);
   return type;
 }

@@ -38,7 +38,8 @@ struct CheckpointTensor {
   std::string stored_as;     // its name in there
   bool joined = false;       // on several ranks: `file` is one for all, which the first rank assembles
   Stream* stream = nullptr;  // through which it is read; null: Options::stream
-  std::vector<Rows> more;    // rows after those of `part`: for a tensor that several values make up
+  std::vector<Rows> more;    // what follows `part` in memory order: for a tensor that several values make up
+  Shape together = {};       // of `part` and `more`, where these are not its further rows (indices of dim 0)
   bool transposed = false;   // `part` and `more` are of the tensor's transpose
   std::string kind = {};     // SlicedTensor's
 

@@ -21,13 +21,12 @@ namespace {
 constexpr int64_t kHeads = 3, kHeadDim = 4, kHidden = 10;
 
 // GPT-2's c_attn, whose columns are q, k and v, and c_proj; GPT-NeoX's query_key_value, dealt by head, and its bias;
-// a stack as gpt-oss has it.
+// a stack as gpt-oss has it, and one as Granite's mixtures have it, gate above up.
 const std::vector<FileTensor>& Files() {
-  static const std::vector<FileTensor> files = {{.name = "c_attn", .shape = {kHidden, 36}},
-                                                {.name = "c_proj", .shape = {700, 1700}},
-                                                {.name = "qkv", .shape = {36, kHidden}},
-                                                {.name = "qkv.bias", .shape = {36}},
-                                                {.name = "experts", .shape = {5, 6, 8}}};
+  static const std::vector<FileTensor> files = {
+      {.name = "c_attn", .shape = {kHidden, 36}}, {.name = "c_proj", .shape = {700, 1700}},
+      {.name = "qkv", .shape = {36, kHidden}},    {.name = "qkv.bias", .shape = {36}},
+      {.name = "experts", .shape = {5, 6, 8}},    {.name = "gate_up", .shape = {5, 12, 4}}};
   return files;
 }
 std::vector<StoredWeight> Weights() {
@@ -44,6 +43,8 @@ std::vector<StoredWeight> Weights() {
   }
   weights.push_back({"c_proj", {1700, 700}, WeightSource::Columns(f[1], 0, 1700)});
   weights.push_back({"experts", {5, 8, 6}, WeightSource::Columns(f[4], 0, 5)});
+  weights.push_back({"gate_up/gate", {5, 6, 4}, WeightSource::RowsOfEach(f[5], 0)});
+  weights.push_back({"gate_up/up", {5, 6, 4}, WeightSource::RowsOfEach(f[5], 6)});
   return weights;
 }
 

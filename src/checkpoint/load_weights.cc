@@ -198,13 +198,12 @@ Status ReadPart(const ModelWeights::Entry& entry, const PartView& part, bool tra
   const DType dtype = part.view.type.dtype;
   TEMPER_CHECK(part.global.elements() == entry.tensor->elements())
       << entry.tensor->ToString() << " read as part of " << part.global.ToString();
-  if (part.is_one_run()) {
-    return entry.ReadElementsAs(part.RowBegin(0), dtype, part.view.raw(), staging);
-  }
+  const int64_t at_once = part.run_rows(), rows = part.rows();
   const auto row_bytes = static_cast<size_t>(part.columns() * SizeOf(dtype));
-  for (int64_t r = 0; r < part.rows(); ++r) {
-    TEMPER_RETURN_IF_ERROR(entry.ReadElementsAs(
-        part.RowBegin(r), dtype, part.view.raw().subspan(static_cast<size_t>(r) * row_bytes, row_bytes), staging));
+  for (int64_t r = 0; r < rows; r += at_once) {
+    const auto run =
+        part.view.raw().subspan(static_cast<size_t>(r) * row_bytes, static_cast<size_t>(at_once) * row_bytes);
+    TEMPER_RETURN_IF_ERROR(entry.ReadElementsAs(part.RowBegin(r), dtype, run, staging));
   }
   return OkStatus();
 }

@@ -245,7 +245,7 @@ Result<MergedWeights::Reader> MergedWeights::OpenReader(const Tensor& tensor) {
   const LoraModule& m = *tensor.adapter.module;
   const auto read = [&](const Merge& merge, std::vector<float>* a, std::vector<float>* b) -> Status {
     TEMPER_RETURN_IF_ERROR(ReadAdapter(merge, a, b));
-    if (!m.transposed && tensor.adapter.matrix != Merge::kAllMatrices) return OkStatus();
+    if (!m.transposed) return OkStatus();
     std::swap(*a, *b);  // W^T + scale * A^T B^T: the same sums
     *a = Turned(*a, m.out, m.r);
     *b = Turned(*b, m.r, m.in);

@@ -20,7 +20,7 @@ namespace temper {
 class MergedWeights {
  public:
   // What is merged into a tensor: a module's adapter, or of a stack that of one matrix of one part; where files have a
-  // stack in one tensor, each matrix in x out, that of all.
+  // stack in one tensor, that of all.
   struct Merge {
     const LoraModule* module = nullptr;  // null: none
     int64_t first = 0, rows = 0;         // rows of B
@@ -29,8 +29,9 @@ class MergedWeights {
     static constexpr int64_t kAllMatrices = -1;
     // Of the weight in the model's files.
     Shape shape() const {
-      if (matrix == kAllMatrices) return {module->matrices, module->in, rows};
-      return module->transposed ? Shape{module->in, rows} : Shape{rows, module->in};
+      const int64_t m = module->matrices;
+      if (module->transposed) return matrix == kAllMatrices ? Shape{m, module->in, rows} : Shape{module->in, rows};
+      return matrix == kAllMatrices ? Shape{m, rows, module->in} : Shape{rows, module->in};
     }
   };
   struct Tensor {

@@ -193,6 +193,27 @@ std::vector<CheckpointTensor> TrainingState(const Program& program, const Buffer
   return ranks == 1 ? SlicesOf(std::move(parts)) : parts;
 }
 
+namespace {
+
+// Tells the slices of a tensor apart: their first row, and where they begin in other dims, if not at 0.
+std::string PlaceOf(const Shape& begin) {
+  std::string place = fmt::format("{}", begin[0]);
+  int last = begin.rank() - 1;
+  while (last > 0 && begin[last] == 0) --last;
+  for (int d = 1; d <= last; ++d) place += fmt::format(",{}", begin[d]);
+  return place;
+}
+
+PartView RowOf(const PartView& part, int64_t row) {
+  PartView one = part;
+  one.view.type.shape.set_dim(0, 1);
+  one.begin.set_dim(0, part.begin[0] + row);
+  if (one.view.data != nullptr) one.view.data += row * one.view.type.bytes().v;
+  return one;
+}
+
+}  // namespace
+
 std::vector<CheckpointTensor> SlicesOf(std::vector<CheckpointTensor> parts) {
   std::map<std::string, std::vector<CheckpointTensor>> by_name;
   std::vector<std::string> order;
@@ -205,12 +226,25 @@ std::vector<CheckpointTensor> SlicesOf(std::vector<CheckpointTensor> parts) {
   for (const std::string& name : order) {
     std::vector<CheckpointTensor>& same = by_name[name];
     std::vector<Box> boxes;  // of the transpose, where that lies in memory
+    boxes.reserve(same.size());
     for (const CheckpointTensor& t : same) boxes.push_back({t.part.begin, t.part.view.type.shape});
-    const std::vector<std::vector<size_t>> groups = JoinRows(boxes);
-    for (const std::vector<size_t>& group : groups) {
-      CheckpointTensor& slice = joined.emplace_back(std::move(same[group[0]]));
-      if (groups.size() > 1) slice.stored_as += fmt::format("@{}", slice.part.begin[0]);
-      for (size_t i = 1; i < group.size(); ++i) slice.more.push_back({same[group[i]].part, same[group[i]].stream});
+    const std::vector<JoinedBoxes> groups = JoinBoxes(boxes);
+    for (const JoinedBoxes& group : groups) {
+      const PartView first = same[group.boxes[0]].part;
+      CheckpointTensor& slice = joined.emplace_back(std::move(same[group.boxes[0]]));
+      if (groups.size() > 1) slice.stored_as += "@" + PlaceOf(first.begin);
+      if (group.alternate) {
+        slice.together = group.whole.shape;
+        slice.part = RowOf(first, 0);
+      }
+      for (int64_t row = 0; row < (group.alternate ? group.whole.shape[0] : 1); ++row) {
+        for (const size_t i : group.boxes) {
+          const bool is_first = i == group.boxes[0];
+          if (is_first && row == 0) continue;  // the slice's own
+          const PartView& part = is_first ? first : same[i].part;
+          slice.more.push_back({group.alternate ? RowOf(part, row) : part, is_first ? slice.stream : same[i].stream});
+        }
+      }
     }
   }
   return joined;

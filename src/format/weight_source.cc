@@ -51,6 +51,15 @@ WeightSource WeightSource::Columns(FileTensor tensor, int64_t first, int64_t col
   return source;
 }
 
+WeightSource WeightSource::RowsOfEach(FileTensor tensor, int64_t first) {
+  TEMPER_CHECK(tensor.shape.rank() == 3 && first >= 0 && first < tensor.shape[1])
+      << "rows from " << first << " of each matrix of " << tensor.name << " " << tensor.shape.ToString();
+  WeightSource source;
+  source.boxes_.push_back({0, tensor.shape[0], Shape{0, first, 0}});
+  source.tensors_.push_back(std::move(tensor));
+  return source;
+}
+
 WeightSource WeightSource::Stack(std::vector<FileTensor> tensors) {
   WeightSource source;
   for (size_t i = 0; i < tensors.size(); ++i) {

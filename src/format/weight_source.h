@@ -1,8 +1,8 @@
 // WeightSource: which tensors of a model's files hold a weight. A weight is one value of the graph. A file may hold
-// several weights in one tensor (a fused projection), interleave them head by head, hold them transposed, or hold one
-// weight in several tensors (one per expert), or a stack of matrices, each of them transposed. The map goes both ways:
-// loading, slicing, saving, merging and export follow it, so that files are written in the layout in which they were
-// read. Pure data.
+// several weights in one tensor (a fused projection, or the same of each matrix of a stack), interleave them head by
+// head, hold them transposed, or hold one weight in several tensors (one per expert), or a stack of matrices, each of
+// them transposed. The map goes both ways: loading, slicing, saving, merging and export follow it, so that files are
+// written in the layout in which they were read. Pure data.
 #pragma once
 
 #include <functional>
@@ -43,6 +43,8 @@ class WeightSource {
   // The tensor is a matrix of which columns [first, first + columns) are the weight's rows: it is stored in x out. Or
   // it stacks such matrices, of which [first, first + columns) are the weight's.
   static WeightSource Columns(FileTensor tensor, int64_t first, int64_t columns);
+  // The tensor stacks matrices, and the weight has rows [first, ...) of each of them, as many as its dim 1.
+  static WeightSource RowsOfEach(FileTensor tensor, int64_t first);
   // Row i is the whole of tensor i; all have the same shape.
   static WeightSource Stack(std::vector<FileTensor> tensors);
 

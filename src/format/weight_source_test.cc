@@ -89,6 +89,16 @@ TEST(WeightSource, MatricesOfATransposedStackAreTransposedEach) {
   EXPECT_EQ(Read(source, {2, 2, 3}, {0, 0, 1}, {2, 2, 2}), (Floats{2, 4, 3, 5, 8, 10, 9, 11})) << "its inputs";
 }
 
+TEST(WeightSource, SegmentsOfAStacksMatricesAreRowsOfEach) {
+  // Two experts with two rows of gate and one of up.
+  const FileTensor gate_up{.name = "gate_up", .shape = {2, 3, 2}};
+  EXPECT_EQ(Whole(WeightSource::RowsOfEach(gate_up, 0), {2, 2, 2}), (Floats{0, 1, 2, 3, 6, 7, 8, 9}));
+  EXPECT_EQ(Whole(WeightSource::RowsOfEach(gate_up, 2), {2, 1, 2}), (Floats{4, 5, 10, 11}));
+  const WeightSource gate = WeightSource::RowsOfEach(gate_up, 0);
+  EXPECT_EQ(Read(gate, {2, 2, 2}, {1, 1, 0}, {1, 1, 2}), (Floats{8, 9})) << "outputs of a rank";
+  EXPECT_EQ(Read(gate, {2, 2, 2}, {0, 0, 1}, {2, 2, 1}), (Floats{1, 3, 7, 9})) << "its inputs";
+}
+
 TEST(WeightSource, AStackHasARowPerTensor) {
   std::vector<FileTensor> experts;
   for (const char* name : {"e0", "e1", "e2"}) experts.push_back({.name = name, .shape = {2, 2}});

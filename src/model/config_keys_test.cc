@@ -57,12 +57,19 @@ const std::map<std::string, std::set<std::string>> kHarmless = {
       "CohereCompassForCausalLM.spatial_merge_size",
       "CohereCompassForCausalLM.temporal_patch_size",
       "Qwen3_5ForCausalLM.depth",
+      "Qwen3_5MoeForCausalLM.depth",
       "Qwen3_5ForCausalLM.in_channels",
+      "Qwen3_5MoeForCausalLM.in_channels",
       "Qwen3_5ForCausalLM.num_heads",
+      "Qwen3_5MoeForCausalLM.num_heads",
       "Qwen3_5ForCausalLM.num_position_embeddings",
+      "Qwen3_5MoeForCausalLM.num_position_embeddings",
       "Qwen3_5ForCausalLM.out_hidden_size",
+      "Qwen3_5MoeForCausalLM.out_hidden_size",
       "Qwen3_5ForCausalLM.patch_size",
+      "Qwen3_5MoeForCausalLM.patch_size",
       "Qwen3_5ForCausalLM.temporal_patch_size",
+      "Qwen3_5MoeForCausalLM.temporal_patch_size",
       "video_token_id",
       "vision_end_token_id",
       "vision_start_token_id"}},
@@ -95,7 +102,8 @@ const std::map<std::string, std::set<std::string>> kHarmless = {
      {"Gemma3ForConditionalGeneration.initializer_range", "Gemma4ForConditionalGeneration.initializer_range",
       "Gemma4UnifiedForConditionalGeneration.initializer_range"}},
     {"of layers with an MLP, of which the defaults have none",
-     {"Qwen2MoeForCausalLM.intermediate_size", "Qwen3MoeForCausalLM.intermediate_size"}},
+     {"Qwen2MoeForCausalLM.intermediate_size", "Qwen3MoeForCausalLM.intermediate_size",
+      "Qwen3NextForCausalLM.intermediate_size"}},
     {"of a loss that balances experts, which output_router_logits asks for", {"router_aux_loss_coef"}},
     {"of YaRN, by which the class means longrope",
      {"Phi3ForCausalLM.beta_fast", "Phi3ForCausalLM.beta_slow", "Phi3ForCausalLM.mscale",
@@ -103,11 +111,9 @@ const std::map<std::string, std::set<std::string>> kHarmless = {
     {"of rope_parameters: positions of images, which text does not have", {"mrope_section"}},
     {"of experts, which dense models have none of",
      {"Gemma4ForCausalLM.moe_intermediate_size", "Gemma4ForCausalLM.num_experts", "Gemma4ForCausalLM.top_k_experts",
-      "GraniteMoeHybridForCausalLM.intermediate_size", "GraniteMoeHybridForCausalLM.num_experts_per_tok",
-      "GraniteMoeHybridForCausalLM.output_router_logits", "NemotronHForCausalLM.moe_intermediate_size",
-      "NemotronHForCausalLM.moe_latent_size", "NemotronHForCausalLM.moe_shared_expert_intermediate_size",
-      "NemotronHForCausalLM.moe_shared_expert_overlap", "NemotronHForCausalLM.n_group",
-      "NemotronHForCausalLM.n_routed_experts", "NemotronHForCausalLM.n_shared_experts",
+      "NemotronHForCausalLM.moe_intermediate_size", "NemotronHForCausalLM.moe_latent_size",
+      "NemotronHForCausalLM.moe_shared_expert_intermediate_size", "NemotronHForCausalLM.moe_shared_expert_overlap",
+      "NemotronHForCausalLM.n_group", "NemotronHForCausalLM.n_routed_experts", "NemotronHForCausalLM.n_shared_experts",
       "NemotronHForCausalLM.norm_topk_prob", "NemotronHForCausalLM.num_experts_per_tok",
       "NemotronHForCausalLM.num_local_experts", "NemotronHForCausalLM.output_router_logits",
       "NemotronHForCausalLM.routed_scaling_factor", "NemotronHForCausalLM.topk_group"}},
@@ -236,7 +242,7 @@ std::vector<Json> BasesOf(const std::string& family) {
     }
     if (family.starts_with("Gemma4")) base.update({{"global_head_dim", 16}, {"vocab_size_per_layer_input", 64}});
     if (family == kHasExperts) {
-      base.update({{"num_local_experts", 0}, {"shared_intermediate_size", 32}});
+      base.update({{"num_local_experts", 4}, {"num_experts_per_tok", 2}, {"shared_intermediate_size", 32}});
       if (base.contains("rope_parameters")) base["position_embedding_type"] = "rope";
     }
     if (family == kHasExpertLayers) {
@@ -362,6 +368,8 @@ const std::set<std::string> kReadBeside = {"Cohere2ForCausalLM.sliding_window_pa
                                            "NemotronHForCausalLM.mamba_d_conv",
                                            "NemotronHForCausalLM.mamba_n_groups",
                                            "Phi3ForCausalLM.partial_rotary_factor",
+                                           "Qwen3NextForCausalLM.partial_rotary_factor",
+                                           "Qwen3_5MoeForCausalLM.partial_rotary_factor",
                                            "Qwen3_5ForCausalLM.partial_rotary_factor",
                                            "MistralForCausalLM.layer_types"};
 
@@ -406,7 +414,6 @@ TEST(ConfigKeys, AMissingKeyMeansTheValueOfTheClass) {
     Json all = keys;
     Json empty = {{"architectures", {family}}};
     all.update(empty);
-    if (family == kHasExperts) empty["num_local_experts"] = all["num_local_experts"] = 0;
     if (family == kHasExpertLayers) {
       for (const char* key : {"layers_block_type", "layer_types"}) empty[key] = all[key] = {"linear_attention", "mlp"};
     }

@@ -70,17 +70,17 @@ ValueId ForwardBuilder::StackedVectors(const std::string& name, std::span<const 
   return Weight(name, {rows, columns}, WeightSource::Stack(std::move(in_files)), init);
 }
 
-ValueId ForwardBuilder::LinearOf(ValueId x_TI, const std::string& parameter, Dim out, Dim in, const std::string& name,
-                                 std::vector<std::string> module_names, const std::string& bias) {
-  const ValueId w = Weight(parameter, {out, in});
-  const ValueId b = bias.empty() ? kNoValue : Weight(bias, {out}, Init::kZero);
-  modules_.push_back({.path = InGraph(parameter),
-                      .tensors = InFiles(parameter),
+ValueId ForwardBuilder::LinearOf(ValueId x_TI, LinearParameter p, Dim out, Dim in, const std::string& name) {
+  const std::string& tensor = p.in_files.empty() ? p.name : p.in_files;
+  const ValueId w = Weight(p.name, {out, in}, WeightSource(TensorOf(tensor, {out.size, in.size})));
+  const ValueId b = p.bias.empty() ? kNoValue : Weight(p.bias, {out}, Init::kZero);
+  modules_.push_back({.path = InGraph(p.name),
+                      .tensors = InFiles(tensor),
                       .weights = {graph().value(w).name},
                       .rows = {out.size},
                       .in = in.size,
                       .is_parameter = true,
-                      .module_names = std::move(module_names)});
+                      .module_names = std::move(p.module_names)});
   return Linear(x_TI, w, b, name);
 }
 
@@ -90,30 +90,36 @@ std::vector<ValueId> ForwardBuilder::Stacks(const StackedParameter& p, std::span
                      .is_parameter = true,
                      .matrices = p.matrices.size,
                      .active = p.active};
-  if (segments.size() == 1 && segments[0].in_files[0] == '\0') {
-    const StackSegment& s = segments[0];
-    const FileTensor tensor = TensorOf(p.module + "." + p.name, {p.matrices.size, p.in.size, s.out.size});
-    const ValueId w = Weight(p.module + "." + p.name, {p.matrices, s.out, p.in},
-                             WeightSource::Columns(tensor, 0, p.matrices.size), p.init);
-    stack.tensors = {tensor.name};
-    stack.weights = {graph().value(w).name};
-    stack.rows = {s.out.size};
-    modules_.push_back(std::move(stack));
-    return {w};
+  const std::string path = p.module + "." + p.name;
+  const bool in_out = p.files == StackFiles::kInOut;
+  TEMPER_CHECK(!in_out || segments.size() == 1) << path;
+  int64_t out = 0, first = 0;
+  for (const StackSegment& s : segments) out += s.out.size;
+  FileTensor whole;
+  if (p.files != StackFiles::kEach) {
+    const int64_t rows = in_out ? p.in.size : out, columns = in_out ? out : p.in.size;
+    whole = TensorOf(p.tensor.empty() ? path : p.tensor, {p.matrices.size, rows, columns});
+    stack.tensors = {whole.name};
+    stack.layout.transposed = in_out;
   }
-  std::vector<ValueId> weights;
-  for (const StackSegment& s : segments) {
+  const auto source_of = [&](const StackSegment& s) {
+    if (in_out) return WeightSource::Columns(whole, 0, p.matrices.size);
+    if (p.files == StackFiles::kOutIn) return WeightSource::RowsOfEach(whole, first);
     std::vector<FileTensor> tensors;
     for (int64_t i = 0; i < p.matrices.size; ++i) {
       tensors.push_back(TensorOf(fmt::format("{}.{}.{}.weight", p.module, i, s.in_files), {s.out.size, p.in.size}));
       stack.tensors.push_back(tensors.back().name);
     }
-    std::string name = p.module + "." + p.name;
-    if (segments.size() > 1) name += std::string("/") + s.name;
-    weights.push_back(Weight(name, {p.matrices, s.out, p.in}, WeightSource::Stack(std::move(tensors)), p.init));
+    return WeightSource::Stack(std::move(tensors));
+  };
+  std::vector<ValueId> weights;
+  for (const StackSegment& s : segments) {
+    const std::string name = segments.size() > 1 ? path + "/" + s.name : path;
+    weights.push_back(Weight(name, {p.matrices, s.out, p.in}, source_of(s), p.init));
     stack.weights.push_back(graph().value(weights.back()).name);
     stack.rows.push_back(s.out.size);
     if (p.were_modules) stack.module_names.push_back(s.in_files);
+    first += s.out.size;
   }
   modules_.push_back(std::move(stack));
   return weights;

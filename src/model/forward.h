@@ -84,16 +84,26 @@ class ForwardBuilder : public GraphBuilder {
   // A weight whose row i is the tensor `tensors[i]`, [columns].
   ValueId StackedVectors(const std::string& name, std::span<const std::string> tensors, Dim rows, Dim columns,
                          Init init);
-  // y = x W^T, + b of that name, of a parameter that PEFT takes for no linear module.
-  ValueId LinearOf(ValueId x_TI, const std::string& parameter, Dim out, Dim in, const std::string& name,
-                   std::vector<std::string> module_names, const std::string& bias = "");
+  // A parameter that PEFT takes for no linear module: its tensor in files, if it has another name there; the modules
+  // that it was in older classes; its bias, if it has one.
+  struct LinearParameter {
+    std::string name, in_files = {};
+    std::vector<std::string> module_names = {};
+    std::string bias = {};
+  };
+  // y = x W^T (+ b)
+  ValueId LinearOf(ValueId x_TI, LinearParameter parameter, Dim out, Dim in, const std::string& name);
   // A parameter that stacks matrices, of which a token passes `active`; adapters know it by its name. Its segments
-  // (one: without a name) have a weight [matrices, out, in] each, whose matrix i files store as the tensor
-  // `<module>.<i>.<in_files>.weight`. A single segment with in_files "" is stored in one tensor `<module>.<name>`
-  // [matrices, in, out].
+  // (one: without a name) have a weight [matrices, out, in] each.
   struct StackSegment {
     const char *name, *in_files;
     Dim out;
+  };
+  // How files have the matrices.
+  enum class StackFiles {
+    kEach,   // matrix i of a segment as a tensor `<module>.<i>.<in_files>.weight`
+    kOutIn,  // one tensor [matrices, out, in], in which the segments' rows follow each other
+    kInOut,  // one tensor [matrices, in, out] of one segment
   };
   struct StackedParameter {
     std::string module, name;
@@ -101,6 +111,8 @@ class ForwardBuilder : public GraphBuilder {
     int64_t active = 0;
     Init init = Init::kNormal;
     bool were_modules = true;  // in_files name modules of older classes, which adapters may name (LinearModule)
+    StackFiles files = StackFiles::kEach;
+    std::string tensor = {};  // of kOutIn and kInOut, where it is not `<module>.<name>`
   };
   std::vector<ValueId> Stacks(const StackedParameter& parameter, std::span<const StackSegment> segments);
   // The scale (`plus_one`: the norm scales by 1 + w) and the shift of a norm over `width` elements.

@@ -1,8 +1,9 @@
 // Granite 3 (IBM 2024; transformers, GraniteForCausalLM): Llama's blocks, with constants that multiply embeddings,
 // scores, and what attention and MLP add, and one that divides the logits. HyperCLOVA X (NAVER 2025;
 // HyperCLOVAXForCausalLM): the last multiplies the logits, and there may be norms on the outputs of attention and MLP.
-// Granite 4, dense (IBM 2025; GraniteMoeHybridForCausalLM): Granite 3's constants; most blocks mix tokens by Mamba-2,
-// the others by attention, with a rotary embedding or without.
+// Granite 3's mixtures (GraniteMoeForCausalLM, GraniteMoeSharedForCausalLM): the same with experts, and perhaps an MLP
+// of all tokens beside them. Granite 4 (IBM 2025; GraniteMoeHybridForCausalLM): those, with or without experts; most
+// blocks mix tokens by Mamba-2, the others by attention, with a rotary embedding or without.
 #include <fmt/core.h>
 
 #include <cmath>
@@ -11,6 +12,7 @@
 #include "graph/ops/short_conv.h"
 #include "model/decoder.h"
 #include "model/families.h"
+#include "model/mixture.h"
 
 namespace temper {
 namespace {
@@ -43,6 +45,43 @@ Result<DecoderSpec> ReadGranites(const Json& config, const char* architecture, c
   for (DecoderBlock& block : s.blocks) block.residual_scale = residual_scale;
   for (AttentionSpec* const a : s.attentions()) a->scale = score_scale;
   return s;
+}
+
+// Files stack the matrices of all experts, under other names than the class's. The weights of a token's experts are the
+// softmax of their logits alone, which is that of all, normalised.
+Status SetGraniteExperts(const Json& config, std::optional<MlpSpec> shared, const std::string& where, DecoderSpec* s) {
+  TEMPER_ASSIGN_OR_RETURN(const ExpertsSpec experts,
+                          ReadExperts(config, "intermediate_size",
+                                      {.experts = 8,
+                                       .active = 2,
+                                       .ffn = 11008,
+                                       .normalise = true,
+                                       .shared = std::move(shared),
+                                       .shared_gate = "",
+                                       .router = "block_sparse_moe.router",
+                                       .module = "block_sparse_moe.experts",
+                                       .were_modules = false,
+                                       .files = ForwardBuilder::StackFiles::kOutIn,
+                                       .router_tensor = "block_sparse_moe.router.layer.weight",
+                                       .gate_up_tensor = "block_sparse_moe.input_linear.weight",
+                                       .down_tensor = "block_sparse_moe.output_linear.weight"},
+                                      where, s));
+  for (DecoderBlock& block : s->blocks) block.feed_forward = experts;
+  return OkStatus();
+}
+
+MlpSpec SharedMlp(MlpSpec mlp) {
+  mlp.bias = false;  // the classes have none
+  mlp.fused_gate_up = true;
+  mlp.gate_up = "shared_mlp.input_linear";
+  mlp.down = "shared_mlp.output_linear";
+  return mlp;
+}
+
+// Without mlp_bias, which the classes of mixtures do not read.
+Json WithoutMlpBias(Json config) {
+  config.erase("mlp_bias");
+  return config;
 }
 
 // The class bounds steps by this; what has an effect is not computed.
@@ -128,14 +167,38 @@ Result<std::unique_ptr<Model>> ReadGranite(const Json& config, const std::string
   return MakeDecoder(std::move(s));
 }
 
+Result<std::unique_ptr<Model>> ReadGraniteMoe(const Json& file, const std::string& where) {
+  const Json config = WithoutMlpBias(file);
+  double divisor = 1;
+  TEMPER_ASSIGN_OR_RETURN(DecoderSpec s,
+                          ReadGranites(config, "GraniteMoeForCausalLM", kGraniteDefaults, 1, &divisor, where));
+  s.logit_scale = 1 / divisor;
+  TEMPER_RETURN_IF_ERROR(SetGraniteExperts(config, std::nullopt, where, &s));
+  return MakeDecoder(std::move(s));
+}
+
+Result<std::unique_ptr<Model>> ReadGraniteMoeShared(const Json& file, const std::string& where) {
+  const Json config = WithoutMlpBias(file);
+  double divisor = 1;
+  TEMPER_ASSIGN_OR_RETURN(DecoderSpec s,
+                          ReadGranites(config, "GraniteMoeSharedForCausalLM", kGraniteDefaults, 1, &divisor, where));
+  s.logit_scale = 1 / divisor;
+  TEMPER_ASSIGN_OR_RETURN(const int64_t ffn, IntOr(config, "shared_intermediate_size", 0, where));
+  if (ffn < 0 || ffn > kMaxWidth) {
+    return Corrupt(fmt::format("{}: shared_intermediate_size is {}, should be from 0 to {}", where, ffn, kMaxWidth));
+  }
+  std::optional<MlpSpec> shared;
+  if (ffn > 0) {
+    shared = SharedMlp(*s.mlps()[0]);
+    shared->ffn = ffn;
+  }
+  TEMPER_RETURN_IF_ERROR(SetGraniteExperts(config, std::move(shared), where, &s));
+  return MakeDecoder(std::move(s));
+}
+
 Result<std::unique_ptr<Model>> ReadGraniteHybrid(const Json& file, const std::string& where) {
   TEMPER_ASSIGN_OR_RETURN(const int64_t experts, IntOr(file, "num_local_experts", 8, where));
-  if (experts != 0) {
-    return Unsupported(fmt::format(
-        "{}: num_local_experts is {}; of this class only models without experts (0) are supported", where, experts));
-  }
-  Json config = file;
-  config.erase("mlp_bias");  // the class reads none
+  Json config = WithoutMlpBias(file);
   RenameLayerTypes(&config);
   DecoderDefaults defaults = kGraniteDefaults;
   defaults.keys.ffn = "shared_intermediate_size";
@@ -154,11 +217,8 @@ Result<std::unique_ptr<Model>> ReadGraniteHybrid(const Json& file, const std::st
     return Unsupported(fmt::format("{}: hidden_act is {}; supported is silu, which the convolutions have, too", where,
                                    config["hidden_act"].dump().substr(0, 40)));
   }
-  for (MlpSpec* const m : s.mlps()) {
-    m->fused_gate_up = true;
-    m->gate_up = "shared_mlp.input_linear";
-    m->down = "shared_mlp.output_linear";
-  }
+  for (MlpSpec* const m : s.mlps()) *m = SharedMlp(*m);
+  if (experts != 0) TEMPER_RETURN_IF_ERROR(SetGraniteExperts(config, *s.mlps()[0], where, &s));
   TEMPER_ASSIGN_OR_RETURN(const Mamba2Spec mamba, ReadMamba2(config, s.hidden, s.norm.eps, where));
   TEMPER_ASSIGN_OR_RETURN(std::vector<bool> attention,
                           ReadAttentionLayers(config, "linear_attention", s.blocks.size(), where));

@@ -2,6 +2,8 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
+
 #include <nlohmann/json.hpp>
 
 namespace temper {
@@ -37,6 +39,36 @@ Result<ExpertsSpec> ReadExperts(const Json& config, const char* ffn, const Exper
   if (balances) spec->facts.router_aux_loss_coef = coef;
   s.activation = spec->mlps().front()->activation;
   return s;
+}
+
+Status SetQwenExperts(const Json& config, const ExpertsSpec& defaults, const std::string& where, DecoderSpec* spec) {
+  TEMPER_ASSIGN_OR_RETURN(ExpertsSpec experts, ReadExperts(config, "moe_intermediate_size", defaults, where, spec));
+  TEMPER_ASSIGN_OR_RETURN(experts.normalise, BoolOr(config, "norm_topk_prob", defaults.normalise, where));
+  TEMPER_ASSIGN_OR_RETURN(const int64_t step, IntOr(config, "decoder_sparse_step", 1, where));
+  if (step <= 0) return Corrupt(fmt::format("{}: decoder_sparse_step is {}, should be positive", where, step));
+  const auto dense = config.find("mlp_only_layers");
+  const bool listed = dense != config.end() && !dense->is_null();
+  if (listed && !dense->is_array()) {
+    return Corrupt(where + ": mlp_only_layers should be a list of the layers that have an MLP instead of experts");
+  }
+  for (size_t b = 0; b < spec->blocks.size(); ++b) {
+    const bool mlp = listed && std::find(dense->begin(), dense->end(), Json(b)) != dense->end();
+    if (!mlp && (static_cast<int64_t>(b) + 1) % step == 0) spec->blocks[b].feed_forward = experts;
+  }
+  return OkStatus();
+}
+
+Result<MlpSpec> ReadSharedExpert(const Json& config, int64_t ffn, const DecoderSpec& spec, const std::string& where) {
+  MlpSpec shared = std::get<MlpSpec>(spec.blocks.front().feed_forward);
+  TEMPER_ASSIGN_OR_RETURN(shared.ffn, IntOr(config, "shared_expert_intermediate_size", ffn, where));
+  if (!IsSane(shared.ffn, kMaxWidth)) {
+    return Corrupt(
+        fmt::format("{}: shared_expert_intermediate_size is {}, should be from 1 to {}", where, shared.ffn, kMaxWidth));
+  }
+  shared.gate = "mlp.shared_expert.gate_proj";
+  shared.up = "mlp.shared_expert.up_proj";
+  shared.down = "mlp.shared_expert.down_proj";
+  return shared;
 }
 
 }  // namespace temper

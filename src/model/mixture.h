@@ -14,4 +14,11 @@ namespace temper {
 Result<ExpertsSpec> ReadExperts(const Json& config, const char* ffn, const ExpertsSpec& defaults,
                                 const std::string& where, DecoderSpec* spec, double balance = 0.001);
 
+// As Qwen's mixtures have them: of `defaults`, with norm_topk_prob, in the place of the MLPs of every
+// decoder_sparse_step-th block, but those of mlp_only_layers.
+Status SetQwenExperts(const Json& config, const ExpertsSpec& defaults, const std::string& where, DecoderSpec* spec);
+
+// The MLP of all tokens beside Qwen's experts, of shared_expert_intermediate_size (`ffn`, if the file has none).
+Result<MlpSpec> ReadSharedExpert(const Json& config, int64_t ffn, const DecoderSpec& spec, const std::string& where);
+
 }  // namespace temper

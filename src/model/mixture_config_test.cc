@@ -92,6 +92,35 @@ TEST(MixtureConfig, AStackIsReadFromATensorOfEachExpertUnderTheNamesThatFilesHav
             "model.layers.1.mlp.experts.7.down_proj.weight");
 }
 
+// Gate above up in each matrix of one tensor; under the names that Granite's files have.
+TEST(MixtureConfig, SegmentsOfAStackThatFilesHaveInOneTensorAreRowsOfEachMatrix) {
+  Json config = Qwen3MoeJson();
+  config["architectures"] = {"Qwen3_5MoeForCausalLM"};
+  const auto qwen = Read(config);
+  const WeightDeclaration& up = WeightOf(*qwen, "model.layers.1.mlp.experts.gate_up_proj/up");
+  EXPECT_EQ(up.shape, Shape({8, 32, 64}));
+  ASSERT_EQ(up.source.tensors().size(), 1u);
+  EXPECT_EQ(up.source.tensors()[0].name, "model.layers.1.mlp.experts.gate_up_proj");
+  EXPECT_EQ(up.source.tensors()[0].shape, Shape({8, 64, 64}));
+  EXPECT_EQ(up.source.boxes()[0].begin, Shape({0, 32, 0}));
+  config = MixtralJson();
+  config["architectures"] = {"GraniteMoeForCausalLM"};
+  const auto granite = Read(config);
+  const WeightDeclaration& down = WeightOf(*granite, "model.layers.1.block_sparse_moe.experts.down_proj");
+  EXPECT_EQ(down.source.tensors()[0].name, "model.layers.1.block_sparse_moe.output_linear.weight");
+  EXPECT_EQ(WeightOf(*granite, "model.layers.1.block_sparse_moe.router.weight").source.tensors()[0].name,
+            "model.layers.1.block_sparse_moe.router.layer.weight");
+}
+
+TEST(MixtureConfig, AnMlpBesideExpertsThatDoesNotFitIsRefused) {
+  Json config = Qwen3MoeJson();
+  config["architectures"] = {"Qwen3NextForCausalLM"};
+  ExpectRefused(config, "shared_expert_intermediate_size", 0, StatusCode::kCorrupt);
+  config = MixtralJson();
+  config["architectures"] = {"GraniteMoeSharedForCausalLM"};
+  ExpectRefused(config, "shared_intermediate_size", -1, StatusCode::kCorrupt);
+}
+
 // Qwen3-30B-A3B's sizes; its page says 3.3 B active.
 TEST(MixtureConfig, ParametersAreCountedThatATokenPasses) {
   const Json config = Json::parse(R"({"architectures": ["Qwen3MoeForCausalLM"], "vocab_size": 151936,

@@ -24,24 +24,6 @@ Status SetQwenWindows(const Json& config, const std::string& where, DecoderSpec*
       config, window, [&](int64_t block) { return block >= first; }, where, spec);
 }
 
-// Gives blocks experts in the place of MLPs: every decoder_sparse_step-th, but those of mlp_only_layers.
-Status SetExperts(const Json& config, ExpertsSpec experts, const std::string& where, DecoderSpec* s) {
-  TEMPER_ASSIGN_OR_RETURN(experts.normalise, BoolOr(config, "norm_topk_prob", false, where));
-  TEMPER_ASSIGN_OR_RETURN(experts, ReadExperts(config, "moe_intermediate_size", experts, where, s));
-  TEMPER_ASSIGN_OR_RETURN(const int64_t step, IntOr(config, "decoder_sparse_step", 1, where));
-  if (step <= 0) return Corrupt(fmt::format("{}: decoder_sparse_step is {}, should be positive", where, step));
-  const auto dense = config.find("mlp_only_layers");
-  const bool listed = dense != config.end() && !dense->is_null();
-  if (listed && !dense->is_array()) {
-    return Corrupt(where + ": mlp_only_layers should be a list of the layers that have an MLP instead of experts");
-  }
-  for (size_t b = 0; b < s->blocks.size(); ++b) {
-    const bool mlp = listed && std::find(dense->begin(), dense->end(), Json(b)) != dense->end();
-    if (!mlp && (static_cast<int64_t>(b) + 1) % step == 0) s->blocks[b].feed_forward = experts;
-  }
-  return OkStatus();
-}
-
 constexpr DecoderDefaults kQwenDefaults = {
     .vocab = 151936, .hidden = 4096, .ffn = 22016, .blocks = 32, .heads = 32, .max_positions = 32768, .kv_heads = 32};
 
@@ -85,7 +67,7 @@ Result<std::unique_ptr<Model>> ReadQwen3Moe(const Json& config, const std::strin
     a->qkv_bias = a->out_bias = bias;
     a->window = window;
   }
-  TEMPER_RETURN_IF_ERROR(SetExperts(config, {.experts = 128, .active = 8, .ffn = 768}, where, &s));
+  TEMPER_RETURN_IF_ERROR(SetQwenExperts(config, {.experts = 128, .active = 8, .ffn = 768}, where, &s));
   s.gguf = {.name = "qwen3moe", .any_head_dim = true, .normalises_experts = true};
   return MakeDecoder(std::move(s));
 }
@@ -105,16 +87,8 @@ Result<std::unique_ptr<Model>> ReadQwen2Moe(const Json& config, const std::strin
                           windows ? ReadWindow(config, 4096, where) : Result<int64_t>(int64_t{0}));
   TEMPER_RETURN_IF_ERROR(SetWindows(
       config, window, [&](int64_t block) { return windows && block % 2 == 0 && block < first; }, where, &s));
-  MlpSpec shared = *s.mlps().front();
-  TEMPER_ASSIGN_OR_RETURN(shared.ffn, IntOr(config, "shared_expert_intermediate_size", 5632, where));
-  if (!IsSane(shared.ffn, kMaxWidth)) {
-    return Corrupt(
-        fmt::format("{}: shared_expert_intermediate_size is {}, should be from 1 to {}", where, shared.ffn, kMaxWidth));
-  }
-  shared.gate = "mlp.shared_expert.gate_proj";
-  shared.up = "mlp.shared_expert.up_proj";
-  shared.down = "mlp.shared_expert.down_proj";
-  TEMPER_RETURN_IF_ERROR(SetExperts(
+  TEMPER_ASSIGN_OR_RETURN(MlpSpec shared, ReadSharedExpert(config, 5632, s, where));
+  TEMPER_RETURN_IF_ERROR(SetQwenExperts(
       config,
       {.experts = 60, .active = 4, .ffn = 1408, .shared = std::move(shared), .were_modules = false},  // for PEFT 0.21
       where, &s));

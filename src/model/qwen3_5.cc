@@ -1,6 +1,7 @@
-// Qwen3.5, 3.6 and 3.8, dense (Qwen team 2026; transformers, Qwen3_5ForCausalLM, the text model of
-// Qwen3_5ForConditionalGeneration): three of four blocks mix tokens by a gated delta net, the others by attention whose
-// output is gated. Norms scale by 1 + w.
+// Qwen3.5, 3.6 and 3.8 (Qwen team 2026; transformers, Qwen3_5ForCausalLM, the text model of
+// Qwen3_5ForConditionalGeneration, and Qwen3_5MoeForCausalLM): three of four blocks mix tokens by a gated delta net,
+// the others by attention whose output is gated. Norms scale by 1 + w. Qwen3-Next (2025; Qwen3NextForCausalLM), the
+// mixture before them: its projections of a delta net are fused by key head, and its files have experts one by one.
 #include <fmt/core.h>
 
 #include <nlohmann/json.hpp>
@@ -8,6 +9,7 @@
 #include "graph/ops/short_conv.h"
 #include "model/decoder.h"
 #include "model/families.h"
+#include "model/mixture.h"
 
 namespace temper {
 namespace {
@@ -33,25 +35,14 @@ Result<GatedDeltaSpec> ReadDelta(const Json& config, double norm_eps, const std:
   return delta;
 }
 
-}  // namespace
-
-Result<std::unique_ptr<Model>> ReadQwen35(const Json& config, const std::string& where) {
-  TEMPER_ASSIGN_OR_RETURN(DecoderSpec s, ReadDecoder(config, "Qwen3_5ForCausalLM",
-                                                     {.vocab = 248320,
-                                                      .hidden = 4096,
-                                                      .ffn = 12288,
-                                                      .blocks = 32,
-                                                      .heads = 16,
-                                                      .max_positions = 32768,
-                                                      .kv_heads = 4,
-                                                      .head_dim = 256,
-                                                      .rope = {.partial = 0.25}},
-                                                     where));
+// What the dense models and the mixtures have alike.
+Result<DecoderSpec> ReadDeltaDecoder(const Json& config, const char* architecture, const DecoderDefaults& defaults,
+                                     const std::string& where) {
+  TEMPER_ASSIGN_OR_RETURN(DecoderSpec s, ReadDecoder(config, architecture, defaults, where));
   if (s.mlps()[0]->activation != Activation::kSilu) {
     return Unsupported(fmt::format("{}: hidden_act is {}; supported is silu, which the convolutions have, too", where,
                                    config["hidden_act"].dump().substr(0, 40)));
   }
-  s.names.other_prefix = "model.language_model.";  // as transformers writes the text model of a multimodal folder
   s.SetNorm(NormKind::kRmsPlusOne);
   TEMPER_ASSIGN_OR_RETURN(const bool bias, BoolOr(config, "attention_bias", false, where));
   for (AttentionSpec* const a : s.attentions()) {
@@ -72,6 +63,65 @@ Result<std::unique_ptr<Model>> ReadQwen35(const Json& config, const std::string&
   for (size_t b = 0; b < attention.size(); ++b) {
     if (!attention[b]) s.blocks[b].mixer = delta;
   }
+  return s;
+}
+
+constexpr DecoderDefaults kMixtureDefaults = {.vocab = 248320,
+                                              .hidden = 2048,
+                                              .ffn = 5632,
+                                              .blocks = 40,
+                                              .heads = 16,
+                                              .max_positions = 32768,
+                                              .kv_heads = 2,
+                                              .head_dim = 256,
+                                              .rope = {.partial = 0.25}};
+
+}  // namespace
+
+Result<std::unique_ptr<Model>> ReadQwen35(const Json& config, const std::string& where) {
+  DecoderDefaults defaults = kMixtureDefaults;
+  defaults.hidden = 4096;
+  defaults.ffn = 12288;
+  defaults.blocks = 32;
+  defaults.kv_heads = 4;
+  TEMPER_ASSIGN_OR_RETURN(DecoderSpec s, ReadDeltaDecoder(config, "Qwen3_5ForCausalLM", defaults, where));
+  s.names.other_prefix = "model.language_model.";  // as transformers writes the text model of a multimodal folder
+  return MakeDecoder(std::move(s));
+}
+
+Result<std::unique_ptr<Model>> ReadQwen35Moe(const Json& config, const std::string& where) {
+  TEMPER_ASSIGN_OR_RETURN(DecoderSpec s, ReadDeltaDecoder(config, "Qwen3_5MoeForCausalLM", kMixtureDefaults, where));
+  s.names.other_prefix = "model.language_model.";
+  TEMPER_ASSIGN_OR_RETURN(MlpSpec shared, ReadSharedExpert(config, 512, s, where));
+  TEMPER_ASSIGN_OR_RETURN(const ExpertsSpec experts, ReadExperts(config, "moe_intermediate_size",
+                                                                 {.experts = 256,
+                                                                  .active = 8,
+                                                                  .ffn = 512,
+                                                                  .normalise = true,
+                                                                  .shared = std::move(shared),
+                                                                  .were_modules = false,
+                                                                  .files = ForwardBuilder::StackFiles::kOutIn},
+                                                                 where, &s));
+  for (DecoderBlock& block : s.blocks) block.feed_forward = experts;
+  return MakeDecoder(std::move(s));
+}
+
+Result<std::unique_ptr<Model>> ReadQwen3Next(const Json& config, const std::string& where) {
+  DecoderDefaults defaults = kMixtureDefaults;
+  defaults.vocab = 151936;
+  defaults.blocks = 48;
+  TEMPER_ASSIGN_OR_RETURN(DecoderSpec s, ReadDeltaDecoder(config, "Qwen3NextForCausalLM", defaults, where));
+  for (DecoderBlock& block : s.blocks) {
+    if (auto* const delta = std::get_if<GatedDeltaSpec>(&block.mixer)) {
+      delta->qkvz = "in_proj_qkvz";
+      delta->ba = "in_proj_ba";
+    }
+  }
+  TEMPER_ASSIGN_OR_RETURN(MlpSpec shared, ReadSharedExpert(config, 512, s, where));
+  TEMPER_RETURN_IF_ERROR(SetQwenExperts(
+      config,
+      {.experts = 512, .active = 10, .ffn = 512, .normalise = true, .shared = std::move(shared), .were_modules = false},
+      where, &s));
   return MakeDecoder(std::move(s));
 }
 

@@ -27,7 +27,7 @@ struct WeightDeclaration {
 
 // How files store the weight of a module. `groups`: the rows of a fused projection are interleaved in so many groups
 // (one per head), each with a part of every value's rows in their order. `transposed`: [in, out], as in transformers'
-// Conv1D.
+// Conv1D; of a stack in one tensor each matrix.
 struct ModuleLayout {
   int64_t groups = 1;
   bool transposed = false;

@@ -68,7 +68,8 @@ LoraConfig SavedLora(LoraConfig lora, const TrainableSet& trains, const OpenedMo
     lora.target_modules = std::vector<std::string>(names.begin(), names.end());
   }
   lora.judges_sequences = model.model().facts().classes > 0;
-  lora.fan_in_fan_out = std::any_of(modules.begin(), modules.end(), [](const LoraModule& m) { return m.transposed; });
+  lora.fan_in_fan_out =
+      std::any_of(modules.begin(), modules.end(), [](const LoraModule& m) { return m.transposed && m.matrices == 0; });
   const ModelSource& source = model.source();
   if (source.hub_model) {
     lora.base_model = source.hub_model->repository;

@@ -27,10 +27,11 @@ std::vector<size_t> ByRow(std::span<const Box> boxes) {
   return order;
 }
 
-bool Follows(const Box& box, const Box& next) {
-  if (box.begin.rank() == 0 || FirstRow(next) != EndRow(box)) return false;
-  for (int d = 1; d < box.begin.rank(); ++d) {
-    if (next.begin[d] != box.begin[d] || next.shape[d] != box.shape[d]) return false;
+// Whether `next` begins where `box` ends along `dim`, and is alike in all others.
+bool Follows(const Box& box, const Box& next, int dim) {
+  if (dim >= box.begin.rank() || next.begin[dim] != box.begin[dim] + box.shape[dim]) return false;
+  for (int d = 0; d < box.begin.rank(); ++d) {
+    if (d != dim && (next.begin[d] != box.begin[d] || next.shape[d] != box.shape[d])) return false;
   }
   return true;
 }
@@ -52,16 +53,26 @@ bool Meet(const Box& a, const Box& b) {
   return a.shape.elements() > 0 && b.shape.elements() > 0;
 }
 
-std::vector<std::vector<size_t>> JoinRows(std::span<const Box> boxes) {
-  std::vector<std::vector<size_t>> groups;
+std::vector<JoinedBoxes> JoinBoxes(std::span<const Box> boxes) {
+  std::vector<JoinedBoxes> joined;
+  const auto join = [&](size_t i, int dim) {
+    JoinedBoxes& last = joined.back();
+    last.boxes.push_back(i);
+    last.alternate = dim == 1;
+    last.whole.shape.set_dim(dim, last.whole.shape[dim] + boxes[i].shape[dim]);
+  };
   for (const size_t i : ByRow(boxes)) {
-    if (!groups.empty() && Follows(boxes[groups.back().back()], boxes[i])) {
-      groups.back().push_back(i);
+    const bool some = !joined.empty(), alone = some && joined.back().boxes.size() == 1;
+    if (some && (alone || !joined.back().alternate) && Follows(joined.back().whole, boxes[i], 0)) {
+      join(i, 0);
+    } else if (some && boxes[i].shape.rank() > 2 && (alone || joined.back().alternate) &&
+               Follows(joined.back().whole, boxes[i], 1)) {
+      join(i, 1);
     } else {
-      groups.push_back({i});
+      joined.push_back({{i}, false, boxes[i]});
     }
   }
-  return groups;
+  return joined;
 }
 
 std::string FaultOfTiling(const Shape& whole, std::span<const Box> boxes,

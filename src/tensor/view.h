@@ -52,16 +52,20 @@ struct PartView {
     }
     return at;
   }
-  // Whether its elements are contiguous in the whole: all dims after the first that is cut are whole, and all before it
-  // have one index.
-  bool is_one_run() const {
+  // Rows whose elements follow each other in the whole, from every multiple of so many on: those of the dims up to the
+  // innermost one that is cut, and of the dims before it while they have one index.
+  int64_t run_rows() const {
+    int64_t rows = 1;
     bool cut = false;  // a dim further in is not whole
     for (int d = global.rank(); d-- > 0;) {
-      if (cut && view.type.shape[d] != 1) return false;
+      if (cut && view.type.shape[d] != 1) break;
       cut |= view.type.shape[d] != global[d];
+      if (d + 1 < global.rank()) rows *= view.type.shape[d];
     }
-    return true;
+    return rows;
   }
+  // Whether its elements are contiguous in the whole.
+  bool is_one_run() const { return run_rows() == rows(); }
 };
 
 }  // namespace temper

@@ -244,6 +244,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Family{"qwen3_5", tiny::Qwen35ConfigText(), tiny::Method::kFull, false},
                     Family{"granite_hybrid", tiny::GraniteHybridConfigText(), tiny::Method::kLora, false},
                     Family{"qwen3_moe", tiny::Qwen3MoeConfigText(), tiny::Method::kLora},
+                    Family{"qwen3_next", tiny::Qwen3NextConfigText(), tiny::Method::kLora, false},
                     Family{"gpt_oss", tiny::GptOssConfigText(), tiny::Method::kFull},
                     Family{"nemotron_h", tiny::NemotronHConfigText(), tiny::Method::kFull, false},
                     Family{"granite", tiny::GraniteConfigText(), tiny::Method::kFull},

@@ -419,6 +419,16 @@ TEST(Mesh, FurtherFamiliesHaveTheLossesOfOneRank) {
     ExpectLossesOfOneRank(
         v, Pipeline("pp2_fsdp2", {{Axis::kPp, 2}, {Axis::kFsdp, 2}}, PipelineKind::kOneForwardOneBackward));
   }
+  // Segments of stacks in one tensor, which ranks of tp cut in each matrix; an MLP of all tokens beside the experts,
+  // with a gate; modules fused by key head. The gradients of three such blocks grow by so much that the order of sums
+  // shows after a step of adapters.
+  const Variant stacked[] = {
+      {.name = "full Qwen 3.5 MoE", .config = Qwen35MoeConfigText(), .method = Method::kFull, .dropout = 0, .steps = 2},
+      {.name = "LoRA Qwen 3.5 MoE", .config = Qwen35MoeConfigText(), .method = Method::kLora, .dropout = 0, .steps = 1},
+      {.name = "LoRA Qwen3-Next", .config = Qwen3NextConfigText(), .method = Method::kLora, .dropout = 0, .steps = 3}};
+  for (const Variant& v : stacked) {
+    ExpectLossesOfOneRank(v, {"fsdp2_tp2", MeshOf({{Axis::kFsdp, 2}, {Axis::kTp, 2}})});
+  }
   // The loss that balances experts is of all tokens of a micro-batch, whoever has them. It counts enough to be seen in
   // the norm: the gradients of routers without it are a hundredth of all.
   const Variant balanced[] = {

@@ -177,7 +177,8 @@ TEST(Export, MergesLikePeft) {
 TEST(Export, MergesTheAdaptersOfExpertsLikePeft) {
   int compared = 0;
   for (const std::string name :
-       {"lora_mixtral", "lora_olmoe_down", "lora_qwen2_moe", "lora_qwen3_moe_mixed", "lora_gpt_oss"}) {
+       {"lora_mixtral", "lora_olmoe_down", "lora_qwen2_moe", "lora_qwen3_moe_mixed", "lora_gpt_oss", "lora_qwen3_5_moe",
+        "lora_qwen3_next", "lora_granite_hybrid_experts"}) {
     SCOPED_TRACE(name);
     const ScratchFolder scratch;
     const Json info = Must(ReadJsonFile(PosixEnv(), kGoldens + "cases/" + name + "/case.json"));
@@ -197,7 +198,7 @@ TEST(Export, MergesTheAdaptersOfExpertsLikePeft) {
       int64_t first = 0;
       for (size_t part = 0; part < m.parts.size(); first += m.parts[part].rows, ++part) {
         for (int64_t e = 0; e < m.matrices; ++e) {
-          // A tensor of each matrix, or one that stacks them, each in x out.
+          // A tensor of each matrix, or one that stacks them, each in x out or out x in.
           const bool stacked = tensors.size() == 1;
           const std::string& tensor =
               stacked ? tensors[0] : tensors[part * static_cast<size_t>(m.matrices) + static_cast<size_t>(e)];
@@ -213,7 +214,9 @@ TEST(Export, MergesTheAdaptersOfExpertsLikePeft) {
               for (int64_t k = 0; k < m.r; ++k) {
                 size += std::abs(double{b[(first + i) * m.ranks() + k * m.matrices + e]} * a[(e * m.r + k) * m.in + j]);
               }
-              const int64_t at = stacked ? (e * m.in + j) * m.out + i : i * m.in + j;
+              const int64_t at = !stacked       ? i * m.in + j
+                                 : m.transposed ? (e * m.in + j) * m.out + i
+                                                : (e * m.out + first + i) * m.in + j;
               const double u = UnitRoundoff(DType::kF32), own = std::abs(w[at]);
               double bound = 2 * u * ((static_cast<double>(m.r) + 2) * m.scale * size + own);
               if (stored != DType::kF32) bound += UnitRoundoff(stored) * std::abs(expected[at]);
@@ -224,8 +227,8 @@ TEST(Export, MergesTheAdaptersOfExpertsLikePeft) {
       }
     }
   }
-  // Of the second expert of the second block; of gpt-oss two stacks of four.
-  EXPECT_EQ(compared, 3 + 1 + 2 + 3 + 8);
+  // Of the second expert of the second block; where files stack experts, all four of each parameter.
+  EXPECT_EQ(compared, 3 + 1 + 2 + 3 + 8 + 12 + 1 + 8);
 }
 
 TEST(Export, RoundsOnce) {

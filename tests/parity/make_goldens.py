@@ -72,6 +72,12 @@ ADAPTERS = {
     "lora_qwen3_moe_mixed": ("qwen3_moe_mixed", dict(r=2, lora_alpha=4, target_modules="all-linear", use_rslora=True)),
     "lora_gpt_oss": ("gpt_oss", dict(r=2, lora_alpha=4, target_modules=["q_proj", "o_proj"], target_parameters=[
         "experts.gate_up_proj", "experts.down_proj", "router.weight"], rank_pattern={"experts.down_proj": 3})),
+    "lora_qwen3_5_moe": ("qwen3_5_moe", dict(r=2, lora_alpha=4, target_modules=["in_proj_qkv", "q_proj"], target_parameters=[
+        "experts.gate_up_proj", "experts.down_proj", "gate.weight"])),
+    "lora_granite_hybrid_experts": ("granite_hybrid_experts", dict(r=2, lora_alpha=4, target_modules=["in_proj", "input_linear"],
+                                                                   target_parameters=["experts.gate_up_proj", "router.weight"])),
+    "lora_qwen3_next": ("qwen3_next", dict(r=2, lora_alpha=4, target_modules=["in_proj_qkvz", "in_proj_ba", "down_proj"],
+                                           target_parameters=["experts.down_proj"])),
     # Fused modules: one A for q, k and v, and one for gate and up.
     # q, k and v in columns of one tensor; dealt by head.
     "lora_gpt2": ("gpt2", dict(r=4, lora_alpha=8, target_modules="all-linear")),
@@ -100,11 +106,14 @@ TARGETS = {"nemotron_h": ["in_proj", "up_proj", "down_proj", "q_proj", "k_proj",
 # Parameters that no name of a module means.
 PARAMETERS = {"gpt_oss": ["experts.gate_up_proj", "experts.down_proj"]}
 
+MIXTURES = ("mixtral", "olmoe", "qwen2_moe", "qwen3_moe", "gpt_oss", "qwen3_5_moe", "qwen3_next", "granite_moe",
+            "granite_hybrid_experts")
+
 # Models whose curves train on the same rows, which are goldens of their own. Of Gemma 4 the class of 12B: with per-layer
 # embeddings the norms on outputs of small sums double the reference's own noise at each step.
 SHARED_ROWS = ("arcee", "biogpt", "codegen", "cohere", "cohere_compass", "cwm", "ernie4_5", "exaone", "exaone4", "falcon", "gemma4_unified", "gpt_bigcode",
-               "gpt_neo", "gpt_oss", "gptj", "granite_hybrid", "helium", "hunyuan", "hyperclovax", "jais2", "lfm2", "mixtral", "nanochat", "nemotron",
-               "nemotron_h", "olmo", "olmoe", "openai_gpt", "persimmon", "phi", "qwen2_moe", "qwen3_5", "qwen3_moe", "stablelm", "vaultgemma")
+               "gpt_neo", "gpt_oss", "gptj", "granite_hybrid", "granite_hybrid_experts", "granite_moe", "helium", "hunyuan", "hyperclovax", "jais2", "lfm2", "mixtral", "nanochat", "nemotron",
+               "nemotron_h", "olmo", "olmoe", "openai_gpt", "persimmon", "phi", "qwen2_moe", "qwen3_5", "qwen3_5_moe", "qwen3_moe", "qwen3_next", "stablelm", "vaultgemma")
 
 
 CURVES = {
@@ -153,13 +162,14 @@ CURVES = {
         # The steps of EXAONE 4, LFM2 and Qwen 3.5, and of Nemotron's adapter, are the most curved, and mixtures send tokens
         # elsewhere: at the others' rates the rounding of bf16 moves single losses by up to 2 %.
         learning_rate={"exaone4": 1e-3, "gemma4_unified": 4e-4, "lfm2": 1e-3, "nemotron_h": 1e-3, "qwen3_5": 5e-4, "mixtral": 5e-4, "olmoe": 5e-4, "qwen2_moe": 5e-4,
-                       "qwen3_moe": 3e-4, "gpt_oss": 5e-4}.get(model, 2e-3), weight_decay=0.1, scheduler="linear", warmup_steps=4,
+                       "qwen3_moe": 3e-4, "gpt_oss": 5e-4, "qwen3_5_moe": 2e-4, "qwen3_next": 2e-4, "granite_moe": 5e-4,
+                       "granite_hybrid_experts": 5e-4}.get(model, 2e-3), weight_decay=0.1, scheduler="linear", warmup_steps=4,
         max_grad_norm=0.4))
        for model in SHARED_ROWS},
     **{f"curve_lora_{model}": (model, dict(
         r=2, lora_alpha=4, target_modules=TARGETS.get(model, "all-linear"),
         **({"target_parameters": PARAMETERS[model]} if model in PARAMETERS else {})), False, dict(
-        learning_rate=3e-3 if model in ("gemma4_unified", "nemotron", "qwen3_5") else 1e-3 if model in ("mixtral", "olmoe", "qwen2_moe", "qwen3_moe", "gpt_oss") else 1e-2, weight_decay=0.0, scheduler="cosine", warmup_steps=3,
+        learning_rate=3e-3 if model in ("gemma4_unified", "nemotron", "qwen3_5") else 1e-3 if model in MIXTURES else 1e-2, weight_decay=0.0, scheduler="cosine", warmup_steps=3,
         max_grad_norm=0.15))
        for model in SHARED_ROWS},
     "curve_full_llama_sgd": ("llama_gqa_tied", None, False, dict(
@@ -229,6 +239,9 @@ RENAMED = {
                ("input_layernorm", "ln_1"), ("post_attention_layernorm", "ln_2"), ("gate_proj", "c_fc_0"),
                ("up_proj", "c_fc_1"), ("down_proj", "c_proj")],
     "mixtral": [(".mlp.", ".block_sparse_moe.")],
+    **{kind: [("moe.experts.gate_up_proj", "moe.input_linear.weight"), ("moe.experts.down_proj", "moe.output_linear.weight"),
+              ("moe.router.weight", "moe.router.layer.weight")]
+       for kind in ("granitemoe", "granitemoehybrid", "granitemoeshared")},
 }
 # The modules of one expert: gate, up and down.
 EXPERT = {"mixtral": ("w1", "w3", "w2")}
@@ -243,7 +256,7 @@ def files_of(model):
         for memory, file in RENAMED.get(kind, []):
             name = name.replace(memory, file)
         module, _, last = name.rpartition(".")
-        if kind == "gpt_oss":  # files stack experts as memory does
+        if kind == "gpt_oss" or kind in model_zoo.STACKED:  # files stack experts as memory does
             return [(name, value)]
         if module.endswith(".experts") and last == "gate_up_proj":
             half = value.shape[1] // 2
@@ -364,7 +377,7 @@ def write_adapters(out):
         merged = model.merge_and_unload()
         weights = dict(merged.named_parameters())
         changed = [m + ".weight" for m in modules if m + ".weight" in weights]
-        changed = {changed[0], changed[-1]} | {n for n in weights if ".layers.1.mlp.experts" in n}
+        changed = {changed[0], changed[-1]} | {n for n in weights if ".layers.1." in n and ".experts." in n}
         for name_in_memory in sorted(changed):
             for n, part in files_of(merged)(name_in_memory, weights[name_in_memory].detach().numpy()):
                 if n == name_in_memory or ".experts." not in n or ".experts.1." in n:

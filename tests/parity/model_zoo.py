@@ -345,6 +345,18 @@ MODELS = {
     "qwen2_moe_windows": ("qwen2_moe", dict(
         TINY, moe_intermediate_size=8, shared_expert_intermediate_size=12, num_experts=3, num_experts_per_tok=2,
         decoder_sparse_step=2, norm_topk_prob=True, use_sliding_window=True, sliding_window=5, qkv_bias=False)),
+    # Those experts in a model of gated delta nets, in files that stack all experts of a layer.
+    "qwen3_5_moe": ("qwen3_5_moe_text", dict(
+        TINY, head_dim=8, linear_num_key_heads=2, linear_num_value_heads=4, linear_key_head_dim=8,
+        linear_value_head_dim=6, layer_types=["linear_attention", "full_attention"], moe_intermediate_size=12,
+        shared_expert_intermediate_size=20, num_experts=4, num_experts_per_tok=2, rope_parameters=dict(
+            PLAIN_ROPE, partial_rotary_factor=0.5, mrope_section=[1, 1, 0], mrope_interleaved=True))),
+    # The model before it: projections of a delta net fused by key head, experts in files of their own, an MLP first.
+    "qwen3_next": ("qwen3_next", dict(
+        TINY, head_dim=8, linear_num_key_heads=2, linear_num_value_heads=4, linear_key_head_dim=6,
+        linear_value_head_dim=4, full_attention_interval=2, moe_intermediate_size=8, shared_expert_intermediate_size=12,
+        num_experts=4, num_experts_per_tok=2, mlp_only_layers=[0], rope_parameters=dict(
+            PLAIN_ROPE, partial_rotary_factor=0.25))),
     "qwen3_moe": ("qwen3_moe", dict(TINY, head_dim=8, moe_intermediate_size=12, num_experts=6, num_experts_per_tok=2,
                                     norm_topk_prob=True)),
     "qwen3_moe_mixed": ("qwen3_moe", dict(TINY, head_dim=4, moe_intermediate_size=8, num_experts=4,
@@ -363,6 +375,17 @@ MODELS = {
         TINY, shared_intermediate_size=28, num_local_experts=0, mamba_n_heads=4, mamba_d_state=6,
         layer_types=["mamba", "attention"], embedding_multiplier=3.0, residual_multiplier=0.4, attention_multiplier=0.2,
         logits_scaling=1.5)),
+    # With experts, which files stack, beside the MLP.
+    "granite_hybrid_experts": ("granitemoehybrid", dict(
+        TINY, intermediate_size=12, shared_intermediate_size=20, num_local_experts=4, num_experts_per_tok=2,
+        mamba_n_heads=4, mamba_d_state=6, layer_types=["mamba", "attention"], embedding_multiplier=3.0,
+        residual_multiplier=0.4, attention_multiplier=0.2, logits_scaling=1.5)),
+    "granite_moe": ("granitemoe", dict(
+        TINY, num_local_experts=4, num_experts_per_tok=2, embedding_multiplier=3.0, residual_multiplier=0.4,
+        attention_multiplier=0.4, logits_scaling=1.5)),
+    "granite_moe_shared": ("granitemoeshared", dict(
+        TINY_LAYER, num_local_experts=3, num_experts_per_tok=2, shared_intermediate_size=12, attention_bias=True,
+        tie_word_embeddings=True)),
     "granite_hybrid_rope": ("granitemoehybrid", dict(
         TINY, shared_intermediate_size=24, num_local_experts=0, mamba_n_heads=2, mamba_d_state=4, mamba_d_conv=3,
         mamba_expand=1, mamba_conv_bias=False, mamba_proj_bias=True, attention_bias=True, tie_word_embeddings=True,
@@ -397,9 +420,9 @@ SIZES = {
 # Files of these are in bf16, which halves them. Their numbers are the same: all weights are exact in bf16.
 IN_BF16 = {
     "arcee", "biogpt", "codegen", "cohere", "cohere_compass_text", "cwm", "ernie4_5", "exaone", "exaone4", "falcon", "gemma4_text", "gemma4_unified_text",
-    "gpt_bigcode", "gpt_neo", "gpt_oss", "gptj", "granitemoehybrid", "helium", "hunyuan_v1_dense", "hyperclovax", "jais2", "lfm2", "mixtral", "nanochat",
+    "gpt_bigcode", "gpt_neo", "gpt_oss", "gptj", "granitemoe", "granitemoehybrid", "granitemoeshared", "helium", "hunyuan_v1_dense", "hyperclovax", "jais2", "lfm2", "mixtral", "nanochat",
     "nemotron",
-    "nemotron_h", "olmo", "olmoe", "openai-gpt", "persimmon", "phi", "qwen2_moe", "qwen3_5_text", "qwen3_moe", "stablelm", "vaultgemma",
+    "nemotron_h", "olmo", "olmoe", "openai-gpt", "persimmon", "phi", "qwen2_moe", "qwen3_5_moe_text", "qwen3_5_text", "qwen3_moe", "qwen3_next", "stablelm", "vaultgemma",
 }
 
 # Multimodal folders around the text models above, whose weights they share: (class, text model, settings).
@@ -413,6 +436,9 @@ VISION = {
     "qwen3_5": dict(image_token_id=5, video_token_id=6, vision_start_token_id=7, vision_end_token_id=8, vision_config=dict(
         depth=1, hidden_size=8, intermediate_size=8, num_heads=1, out_hidden_size=16, patch_size=2,
         num_position_embeddings=4)),
+    "qwen3_5_moe": dict(image_token_id=5, video_token_id=6, vision_start_token_id=7, vision_end_token_id=8,
+                        vision_config=dict(depth=1, hidden_size=8, intermediate_size=8, num_heads=1, out_hidden_size=16,
+                                           patch_size=2, num_position_embeddings=4)),
     "mistral3": dict(image_token_index=5, spatial_merge_size=1, vision_config=dict(
         model_type="pixtral", hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=1, head_dim=8,
         image_size=4, patch_size=2)),
@@ -421,6 +447,7 @@ MULTIMODAL = {
     "gemma3_multimodal": ("gemma3", "gemma3"),
     "gemma4_multimodal": ("gemma4", "gemma4"),
     "qwen3_5_multimodal": ("qwen3_5", "qwen3_5"),
+    "qwen3_5_moe_multimodal": ("qwen3_5_moe", "qwen3_5_moe"),
     "mistral3": ("mistral3", "ministral3"),
     "mistral3_tied": ("mistral3", "mistral_no_window"),
 }
@@ -444,9 +471,9 @@ def random_weights(model, seed):
             if name.endswith("bias"):
                 values *= 0.15
             elif "norm" in name or ".ln_" in name:
-                # Gemma's norms scale by 1 + w, and all of Qwen 3.5's but those of delta nets.
+                # Gemma's norms scale by 1 + w, and all of Qwen 3.5's and Qwen3-Next's but those of delta nets.
                 plus_one = "gemma" in model.config.model_type and "gemma4" not in model.config.model_type or (
-                    "qwen3_5" in model.config.model_type and "linear_attn" not in name)
+                    model.config.model_type.startswith(("qwen3_5", "qwen3_next")) and "linear_attn" not in name)
                 values = 0.2 * values + (0.0 if plus_one else 1.0)
             elif name.endswith(("A_log", ".D", ".sinks")):
                 values *= 0.5
@@ -531,7 +558,13 @@ def write_json(path, value):
     path.write_text(json.dumps(value, indent=2, sort_keys=True) + "\n")
 
 
+# Whose files have experts as the class has them, as published ones do; save_pretrained would write each on its own.
+STACKED = ("qwen3_5_moe", "qwen3_5_moe_text")
+
+
 def save(model, folder, **options):
+    if model.config.model_type in STACKED:
+        options["save_original_format"] = False
     model.save_pretrained(folder, **options)
 
 

@@ -17,9 +17,10 @@ class Finder {
   }
 
   std::set<const Node*> Run() {
+    FindCombined();
     std::set<const Node*> products;
     for (const Node& node : graph_.nodes()) {
-      if (!SplitsDim(node, 1)) continue;
+      if (!SplitsDim(node, 1) || combined_.contains(node.outputs[0])) continue;
       std::set<const Node*> columns;
       if (!FindColumns(node.inputs[0], &columns)) continue;
       products.insert(&node);
@@ -29,6 +30,18 @@ class Finder {
   }
 
  private:
+  // Rows that are placed among those of a mixture's tokens: every tensor rank places all of them. So they cannot be
+  // those of some tokens, nor can what is added to them, which adapters add.
+  void FindCombined() {
+    for (size_t i = graph_.nodes().size(); i-- > 0;) {
+      const Node& node = graph_.nodes()[i];
+      if (node.op == Op::kCombine) combined_.insert(node.inputs[0]);
+      if (node.op != Op::kLinear || !combined_.contains(node.outputs[0])) continue;
+      if (node.attributes.Flag("acc")) combined_.insert(node.inputs.back());
+      if (!SplitsDim(node, 1)) combined_.insert(node.inputs[0]);
+    }
+  }
+
   // Whether tensor ranks split dim `dim` of a linear's weight [out, in].
   bool SplitsDim(const Node& node, int dim) const {
     if (node.op != Op::kLinear) return false;
@@ -55,6 +68,7 @@ class Finder {
   const Graph& graph_;
   const std::map<std::string, Sharding>& weights_;
   std::vector<const Node*> maker_;  // per value
+  std::set<ValueId> combined_;
 };
 
 }  // namespace

@@ -55,11 +55,8 @@ Status CheckSavedSlices(std::span<const StoredWeight> weights, const std::map<st
       }
     }
     for (size_t at = 0; at < own.size(); ++at) {
-      for (const std::vector<size_t>& group : JoinRows(own[at])) {
-        Box slice = own[at][group[0]];
-        for (size_t i = 1; i < group.size(); ++i) {
-          slice.shape.set_dim(0, slice.shape[0] + own[at][group[i]].shape[0]);
-        }
+      for (const JoinedBoxes& joined : JoinBoxes(own[at])) {
+        Box slice = joined.whole;
         if (saved[at].transposed) slice = {Transposed(slice.begin), Transposed(slice.shape)};
         saved[at].slices.push_back(slice);
         saved[at].ranks.push_back(rank);

@@ -15,7 +15,8 @@ ValueId BuildClamped(ForwardBuilder& f, const ExpertsSpec& s, const BlockContext
   const auto product = [&](ValueId x, const std::string& parameter, Dim in, Dim out, ForwardBuilder::Init init,
                            const char* name) {
     const ForwardBuilder::StackSegment all[] = {{"all", "", out}};
-    const ValueId w = f.Stacks({module, parameter, E, in, s.active, init, s.were_modules}, all)[0];
+    const ValueId w = f.Stacks(
+        {module, parameter, E, in, s.active, init, s.were_modules, ForwardBuilder::StackFiles::kInOut}, all)[0];
     const ValueId b_EO = f.Weight(module + "." + parameter + "_bias", {in.label == DimLabel::kFfn ? shared_E : E, out},
                                   ForwardBuilder::Init::kZero);
     const ValueId b_PO = f.Embedding(b_EO, expert_P, 0, std::string(name) + "_bias");
@@ -32,10 +33,12 @@ ValueId BuildClamped(ForwardBuilder& f, const ExpertsSpec& s, const BlockContext
 // T tokens, P rows of tokens at experts, D hidden, E experts, F ffn.
 ValueId BuildExperts(ForwardBuilder& f, const ExpertsSpec& s, const BlockContext& block, ValueId x_TD) {
   const Dim D = block.hidden_dim(), E{DimLabel::kExperts, s.experts}, F{DimLabel::kFfn, s.ffn};
+  const auto in_files = [&](const std::string& tensor) { return tensor.empty() ? tensor : block.path + tensor; };
   const std::string router = block.path + s.router;
-  const ValueId logits_TE = f.LinearOf(x_TD, router + ".weight", E, D, "router",
-                                       s.were_modules ? std::vector<std::string>{"gate"} : std::vector<std::string>(),
-                                       s.clamp > 0 ? router + ".bias" : std::string());
+  ForwardBuilder::LinearParameter routing{.name = router + ".weight", .in_files = in_files(s.router_tensor)};
+  if (s.were_modules) routing.module_names = {"gate"};
+  if (s.clamp > 0) routing.bias = router + ".bias";
+  const ValueId logits_TE = f.LinearOf(x_TD, std::move(routing), E, D, "router");
   Attributes route = {{"active", s.active}};
   if (s.normalise) route.Set("normalise", int64_t{1});
   const auto routed = f.Add(Op::kRoute, {logits_TE}, std::move(route), "route");
@@ -54,14 +57,17 @@ ValueId BuildExperts(ForwardBuilder& f, const ExpertsSpec& s, const BlockContext
   };
   const ValueId x_PD = f.Add(Op::kGatherRows, {x_TD, place_TA}, {}, "rows")[0];
   if (s.clamp > 0) return weighted(BuildClamped(f, s, block, x_PD, expert_P), routed, "experts_out");
-  const auto w_gate_up =
-      f.Stacks({module, s.gate_up, E, D, s.active, ForwardBuilder::Init::kNormal, s.were_modules}, gate_up);
+  const auto w_gate_up = f.Stacks({module, s.gate_up, E, D, s.active, ForwardBuilder::Init::kNormal, s.were_modules,
+                                   s.files, in_files(s.gate_up_tensor)},
+                                  gate_up);
   const ValueId gate = product(x_PD, w_gate_up[0], "expert_gate"), up = product(x_PD, w_gate_up[1], "expert_up");
   const ValueId h_PF = f.Glu(gate, up, "expert_mlp", GateOf(s.activation));
-  const ValueId w_down = f.Stacks({module, s.down, E, F, s.active, block.added_init, s.were_modules}, down)[0];
+  const ValueId w_down = f.Stacks(
+      {module, s.down, E, F, s.active, block.added_init, s.were_modules, s.files, in_files(s.down_tensor)}, down)[0];
   const ValueId y_TD = weighted(product(h_PF, w_down, "expert_out"), routed, "experts_out");
   if (!s.shared) return y_TD;
 
+  if (s.shared_gate.empty()) return f.Sum(y_TD, BuildMlp(f, *s.shared, block, x_TD), "experts_sum");
   // One expert, to which all tokens go.
   const ValueId logit_T1 = f.Linear(x_TD, block.path + s.shared_gate, {DimLabel::kNone, 1}, D, false, "shared_gate");
   const auto of_all = f.Add(Op::kRoute, {logit_T1}, {{"active", int64_t{1}}, {"sigmoid", int64_t{1}}}, "shared");

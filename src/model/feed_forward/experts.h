@@ -15,10 +15,11 @@ struct ExpertsSpec {
   int64_t ffn = 0;                  // of an expert
   Activation activation = Activation::kSilu;
   bool normalise = false;  // the weights of a token add up to 1, else they are probabilities among all experts
-  // Not 0: gate and up are bounded by it, h = g sigmoid(alpha g) (u + 1), and files store gate and up in turn, in one
-  // tensor of all experts, in x out, as they do down; all products have biases, the router's too (GptOssExperts).
+  // Not 0: gate and up are bounded by it, h = g sigmoid(alpha g) (u + 1), and are stored in turn, in x out; all
+  // products have biases, the router's too (GptOssExperts).
   double clamp = 0, clamp_alpha = 0;
-  // An MLP of all tokens beside them, times the logistic function of what the module `shared_gate` makes of the token.
+  // An MLP of all tokens beside them, times the logistic function of what the module `shared_gate` makes of the token
+  // ("": as it is).
   std::optional<MlpSpec> shared;
   std::string shared_gate = "mlp.shared_expert_gate";
 
@@ -26,8 +27,12 @@ struct ExpertsSpec {
   std::string router = "mlp.gate", module = "mlp.experts", gate_up = "gate_up_proj", down = "down_proj";
   // Experts and router were linear modules in older classes, whose names PEFT takes for the parameters of today's.
   bool were_modules = true;
-  // The modules of one expert in files: <module>.<expert>.<name>.weight.
+  // How files have the experts' matrices (gate and up are segments of one parameter), and of kEach the modules of one
+  // expert.
+  ForwardBuilder::StackFiles files = ForwardBuilder::StackFiles::kEach;
   std::string gate_in_files = "gate_proj", up_in_files = "up_proj", down_in_files = "down_proj";
+  // Tensors in files, in the block, where they are not called as the parameters are.
+  std::string router_tensor = {}, gate_up_tensor = {}, down_tensor = {};
 
   friend bool operator==(const ExpertsSpec&, const ExpertsSpec&) = default;
 };

@@ -9,10 +9,19 @@ ValueId BuildGatedDelta(ForwardBuilder& f, const GatedDeltaSpec& s, const BlockC
   const Dim D = block.hidden_dim(), V{DimLabel::kHeads, s.value_heads};
   const Dim KE{DimLabel::kHeads, s.key_heads * s.key_dim}, VF{DimLabel::kHeads, s.value_heads * s.value_dim};
   const std::string module = block.path + s.path;
-  auto qkv = f.FusedLinear(x_TD, module + s.qkv, {{"q", KE}, {"k", KE}, {"v", VF}}, D, /*bias=*/false);
-  const ValueId z = f.Linear(x_TD, module + s.z, VF, D, /*bias=*/false, "z");
-  const ValueId b = f.Linear(x_TD, module + s.b, V, D, /*bias=*/false, "b");
-  const ValueId a = f.Linear(x_TD, module + s.a, V, D, /*bias=*/false, "a");
+  std::vector<ValueId> qkv;
+  ValueId z, b, a;
+  if (s.qkvz.empty()) {
+    qkv = f.FusedLinear(x_TD, module + s.qkv, {{"q", KE}, {"k", KE}, {"v", VF}}, D, /*bias=*/false);
+    z = f.Linear(x_TD, module + s.z, VF, D, /*bias=*/false, "z");
+    b = f.Linear(x_TD, module + s.b, V, D, /*bias=*/false, "b");
+    a = f.Linear(x_TD, module + s.a, V, D, /*bias=*/false, "a");
+  } else {
+    const ModuleLayout by_head = {.groups = s.key_heads};
+    qkv = f.FusedLinear(x_TD, module + s.qkvz, {{"q", KE}, {"k", KE}, {"v", VF}, {"z", VF}}, D, false, by_head);
+    const auto ba = f.FusedLinear(x_TD, module + s.ba, {{"b", V}, {"a", V}}, D, false, by_head);
+    z = qkv[3], b = ba[0], a = ba[1];
+  }
   f.FusedShortConv(module + s.conv, {{"q", &qkv[0], KE}, {"k", &qkv[1], KE}, {"v", &qkv[2], VF}}, s.taps,
                    /*bias=*/false, block.block);
   const ValueId a_log = f.Weight(module + s.a_log, {V}, Init::kLogUniform);

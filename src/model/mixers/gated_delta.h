@@ -18,6 +18,9 @@ struct GatedDeltaSpec {
   // Modules: `path` in the block, the others in `path`.
   std::string path = "linear_attn.";
   std::string qkv = "in_proj_qkv", z = "in_proj_z", b = "in_proj_b", a = "in_proj_a", out = "out_proj";
+  // Not empty: q, k, v and z are one module, and b and a another, with the rows of each key head, and of the value
+  // heads that belong to it, beside each other (Qwen3NextGatedDeltaNet).
+  std::string qkvz = {}, ba = {};
   std::string conv = "conv1d", norm = "norm";
   std::string a_log = "A_log", dt_bias = "dt_bias";  // tensors
 
