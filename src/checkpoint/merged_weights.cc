@@ -56,7 +56,7 @@ const std::string& HeadBeside(const std::string& table, const std::vector<std::s
 }  // namespace
 
 Result<MergedWeights> MergedWeights::Open(Env& env, const ExportSpec& spec, std::optional<DType> dtype) {
-  TEMPER_ASSIGN_OR_RETURN(ModelWeights base, OpenModelWeights(env, spec.source.model_folder));
+  TEMPER_ASSIGN_OR_RETURN(ModelWeights base, OpenModelWeights(env, spec.source.model_folder, spec.tensors));
   MergedWeights weights(spec, env, dtype, std::move(base));
   weights.notices_ = weights.base_.notices();
   std::vector<FileTensor> of_base = spec.tensors;

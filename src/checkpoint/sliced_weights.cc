@@ -39,6 +39,12 @@ Result<ModelWeights> OpenModelWeights(Env& env, const std::string& folder) {
   return ModelWeights::OfPieces(env, folder, paths, tensors);
 }
 
+Result<ModelWeights> OpenModelWeights(Env& env, const std::string& folder, std::span<const FileTensor> tensors) {
+  TEMPER_ASSIGN_OR_RETURN(ModelWeights weights, OpenModelWeights(env, folder));
+  TEMPER_RETURN_IF_ERROR(weights.StackMatrices(tensors));
+  return weights;
+}
+
 Result<std::string> JoinWeights(Env& env, const std::string& checkpoint, const std::string& path, DType dtype,
                                 std::span<const ModelWeights::Entry> others) {
   TEMPER_ASSIGN_OR_RETURN(const CheckpointReader reader, CheckpointReader::Open(env, checkpoint));

@@ -12,6 +12,8 @@ namespace temper {
 
 // As ModelWeights::Open, and for a checkpoint without model.safetensors from its slices.
 Result<ModelWeights> OpenModelWeights(Env& env, const std::string& folder);
+// The same for a model that has `tensors`, which the folder may have in other tensors (ModelWeights::StackMatrices).
+Result<ModelWeights> OpenModelWeights(Env& env, const std::string& folder, std::span<const FileTensor> tensors);
 
 // Assembles the weights of a full checkpoint as one model.safetensors at `path`, rounded from f32 to `dtype`, and
 // verifies every checksum. `others`: tensors of other files that go into it as they are. Returns ChecksumHex of the

@@ -277,6 +277,68 @@ Result<ModelWeights> ModelWeights::OfPieces(Env& env, const std::string& path, c
   return weights;
 }
 
+Status ModelWeights::StackMatrices(std::span<const FileTensor> tensors) {
+  std::vector<std::unique_ptr<InPieces>> stacks;
+  std::set<std::string, std::less<>> hidden;
+  for (const FileTensor& tensor : tensors) {
+    if (tensor.matrices_as.empty()) continue;
+    std::vector<std::string> names = tensor.aliases;
+    names.insert(names.begin(), tensor.name);
+    const auto is_here = [&](const std::string& name) { return Find(name).tensor != nullptr; };
+    if (std::any_of(names.begin(), names.end(), is_here)) continue;
+    const auto matrix = [&](const std::string& name, int64_t i, const std::string& as) {
+      return fmt::format("{}.{}.{}", name.substr(0, name.rfind('.')), i, as);
+    };
+    const auto name = std::find_if(names.begin(), names.end(), [&](const std::string& stack) {
+      return is_here(matrix(stack, 0, tensor.matrices_as[0]));
+    });
+    if (name == names.end()) continue;
+    auto stack = std::make_unique<InPieces>();
+    stack->whole.name = *name;
+    for (int d = 0; d < 3; ++d) stack->whole.dims.push_back(tensor.shape[d]);
+    for (int64_t i = 0; i < tensor.shape[0]; ++i) {
+      int64_t row = 0;
+      for (const std::string& as : tensor.matrices_as) {
+        const std::string piece = matrix(*name, i, as);
+        const Entry found = Find(piece);
+        const StoredTensor* const t = found.tensor;
+        if (t == nullptr) {
+          return Corrupt(
+              fmt::format("{}: tensor {} is missing, and others of the same stack are there: download the "
+                          "model again",
+                          path_, Quoted(piece)));
+        }
+        const bool first = stack->pieces.empty();
+        if (found.pieces != nullptr || found.nf4 != nullptr || t->dims.size() != 2 || t->dims[1] != tensor.shape[2] ||
+            row + t->dims[0] > tensor.shape[1] || (!first && t->dtype != stack->whole.dtype)) {
+          return Corrupt(fmt::format("{}: tensor {}, {}, is no part of a stack of {}", found.file->path(),
+                                     Quoted(piece), t->ToString(), tensor.shape.ToString()));
+        }
+        if (first) stack->whole.dtype = t->dtype;
+        stack->matrices.push_back(std::make_unique<StoredTensor>(*t));
+        stack->matrices.back()->dims.insert(stack->matrices.back()->dims.begin(), 1);
+        stack->pieces.push_back({found.file, stack->matrices.back().get(), {i, row, 0}});
+        stack->whole.end += t->bytes().v;
+        row += t->dims[0];
+        hidden.insert(piece);
+      }
+      if (row != tensor.shape[1]) {
+        return Corrupt(fmt::format("{}: the tensors of matrix {} of {} have {} rows, should have {}", path_, i,
+                                   Quoted(*name), row, tensor.shape[1]));
+      }
+    }
+    stacks.push_back(std::move(stack));
+  }
+  std::erase_if(entries_, [&](const Entry& e) { return hidden.contains(e.tensor->name); });
+  for (auto& stack : stacks) {
+    entries_.push_back({stack->pieces.front().file, &stack->whole, &stack->pieces});
+    in_pieces_.push_back(std::move(stack));
+  }
+  std::sort(entries_.begin(), entries_.end(),
+            [](const Entry& a, const Entry& b) { return a.tensor->name < b.tensor->name; });
+  return OkStatus();
+}
+
 Status ModelWeights::Entry::ReadElementsAs(int64_t first, DType target, std::span<std::byte> out,
                                            std::span<std::byte> staging) const {
   if (nf4 != nullptr) return nf4->ReadElementsAs(first, target, out);

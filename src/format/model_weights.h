@@ -15,6 +15,7 @@
 
 #include "format/nf4_tensor.h"
 #include "format/safetensors.h"
+#include "format/weight_source.h"
 
 namespace temper {
 
@@ -69,6 +70,11 @@ class ModelWeights {
   static Result<ModelWeights> OfPieces(Env& env, const std::string& path, const std::vector<std::string>& files,
                                        std::span<const PieceList> tensors);
 
+  // Makes stacks of those of `tensors` whose matrices this folder has in tensors of their own (FileTensor::matrices_as):
+  // such a stack is a tensor in pieces from then on. Errors: kCorrupt where some of its matrices are missing, or are not
+  // of one type and the stack's shape.
+  Status StackMatrices(std::span<const FileTensor> tensors);
+
   const std::string& path() const { return path_; }  // as given to Open
   // What a user should hear of the files once, as warnings.
   const std::vector<std::string>& notices() const { return notices_; }
@@ -103,6 +109,7 @@ class ModelWeights {
   struct InPieces {
     StoredTensor whole;
     std::vector<Piece> pieces;
+    std::vector<std::unique_ptr<StoredTensor>> matrices;  // pieces of a stack, as boxes of it
   };
   std::vector<std::unique_ptr<InPieces>> in_pieces_;
   std::vector<std::unique_ptr<Nf4Tensor>> nf4_;  // entries point at them

@@ -287,6 +287,64 @@ TEST(ModelWeights, SaysWhyAFolderHasNoWeightsItCanRead) {
   ExpectRefused(empty, "m", StatusCode::kNotFound, {"m holds no weights", "model.safetensors.index.json"});
 }
 
+// A stack of gate above up, as the model has it, of which each matrix is a tensor here, in several shards.
+TEST(ModelWeights, StacksMatricesThatAFolderHasInTensorsOfTheirOwn) {
+  const std::vector<FileTensor> wanted = {
+      {.name = "mlp.experts.gate_up_proj",
+       .aliases = {"inside.mlp.experts.gate_up_proj"},
+       .shape = {3, 4, 5},
+       .matrices_as = {"gate.weight", "up.weight"}},
+      {.name = "mlp.experts.down_proj", .shape = {3, 5, 2}, .matrices_as = {"down"}},
+      {.name = "norm", .shape = {5}}};
+  std::vector<TensorDeclaration> stored = {{"norm", {DType::kF32, {5}}},
+                                           {"mlp.experts.down_proj", {DType::kF32, {3, 5, 2}}}};
+  const auto name = [](int i, const char* part) { return fmt::format("inside.mlp.experts.{}.{}.weight", i, part); };
+  for (int i = 0; i < 3; ++i) {
+    stored.push_back({name(i, "gate"), {DType::kF32, {3, 5}}});
+    stored.push_back({name(i, "up"), {DType::kF32, {1, 5}}});
+  }
+  const ScratchFolder folder;
+  ASSERT_TRUE(WriteModel(PosixEnv(), folder.path(), stored, 120).ok());
+  auto weights = ModelWeights::Open(PosixEnv(), folder.path());
+  ASSERT_TRUE(weights.ok()) << weights.status().message();
+  const Status stacked = weights->StackMatrices(wanted);
+  ASSERT_TRUE(stacked.ok()) << stacked.message();
+  ASSERT_EQ(weights->entries().size(), 3u) << "what lies in a stack is no tensor of its own";
+  const ModelWeights::Entry stack = weights->Find("inside.mlp.experts.gate_up_proj");
+  ASSERT_NE(stack.tensor, nullptr);
+  EXPECT_EQ(*stack.tensor->type(), (TensorType{DType::kF32, {3, 4, 5}}));
+  std::vector<std::byte> want, got(3 * 4 * 5 * 4);
+  for (int i = 0; i < 3; ++i) {
+    for (const auto& [part, rows] : {std::pair("gate", 3), {"up", 1}}) {
+      const auto bytes = Content(name(i, part), int64_t{rows} * 5 * 4);
+      want.insert(want.end(), bytes.begin(), bytes.end());
+    }
+  }
+  ASSERT_TRUE(stack.ReadElementsAs(0, DType::kF32, got).ok());
+  EXPECT_EQ(got, want);
+  ASSERT_TRUE(
+      stack.ReadElementsAs(17, DType::kF32, std::span(got).first(80)).ok());  // from the first's up to the second
+  EXPECT_TRUE(std::equal(got.begin(), got.begin() + 80, want.begin() + 17 * 4));
+}
+
+TEST(ModelWeights, NamesTheMatrixForWhichAStackCannotBeMade) {
+  const std::vector<FileTensor> wanted = {{.name = "experts.up", .shape = {2, 4, 5}, .matrices_as = {"up.weight"}}};
+  const auto message = [&](const std::vector<TensorDeclaration>& stored) {
+    const ScratchFolder folder;
+    EXPECT_TRUE(WriteModel(PosixEnv(), folder.path(), stored, 1000).ok());
+    auto weights = ModelWeights::Open(PosixEnv(), folder.path());
+    return weights->StackMatrices(wanted).message();
+  };
+  const TensorDeclaration first = {"experts.0.up.weight", {DType::kF32, {4, 5}}};
+  EXPECT_NE(message({first}).find("'experts.1.up.weight' is missing"), std::string::npos);
+  for (const TensorType& type : {TensorType{DType::kF32, {4, 6}}, {DType::kF32, {5, 5}}, {DType::kBF16, {4, 5}}}) {
+    EXPECT_NE(message({first, {"experts.1.up.weight", type}}).find("experts.1.up.weight"), std::string::npos);
+  }
+  EXPECT_NE(message({first, {"experts.1.up.weight", {DType::kF32, {3, 5}}}}).find("3 rows, should have 4"),
+            std::string::npos);
+  EXPECT_EQ(message({{"experts.up", {DType::kF32, {2, 4, 5}}}}), "");
+}
+
 TEST(ModelWeights, OpensAnAdapterFolder) {
   MemoryEnv env;
   const std::string name = "base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight";

@@ -20,6 +20,10 @@ struct FileTensor {
   std::string name;                  // the name it is written under
   std::vector<std::string> aliases;  // other names a file may have it under (tied twins, older prefixes)
   Shape shape;
+  // Of a stack of matrices, out x in: how other folders have matrix i in tensors of its own, `<module>.<i>.<these>`,
+  // where
+  // `<module>.<parameter>` is the name. The rows of each follow those of the one before.
+  std::vector<std::string> matrices_as = {};
   friend bool operator==(const FileTensor&, const FileTensor&) = default;
 };
 

@@ -101,6 +101,9 @@ std::vector<ValueId> ForwardBuilder::Stacks(const StackedParameter& p, std::span
     whole = TensorOf(p.tensor.empty() ? path : p.tensor, {p.matrices.size, rows, columns});
     stack.tensors = {whole.name};
     stack.layout.transposed = in_out;
+    for (const StackSegment& s : segments) {
+      if (s.in_files[0] != '\0') whole.matrices_as.push_back(std::string(s.in_files) + ".weight");
+    }
   }
   const auto source_of = [&](const StackSegment& s) {
     if (in_out) return WeightSource::Columns(whole, 0, p.matrices.size);

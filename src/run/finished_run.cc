@@ -74,9 +74,10 @@ Result<std::string> WriteModel(Env& env, const FinishedRun& run, const std::stri
     return copied.checksum;
   }
   TEMPER_RETURN_IF_ERROR(VerifyWeights(env, run.model_folder));
-  TEMPER_ASSIGN_OR_RETURN(const ModelWeights base, OpenModelWeights(env, run.model_folder));
+  const std::vector<FileTensor> tensors = FileTensorsOf(run.model.StoredWeights());
+  TEMPER_ASSIGN_OR_RETURN(const ModelWeights base, OpenModelWeights(env, run.model_folder, tensors));
   std::vector<ModelWeights::Entry> others;
-  for (const std::string& name : UnusedTensors(base, FileTensorsOf(run.model.StoredWeights()))) {
+  for (const std::string& name : UnusedTensors(base, tensors)) {
     others.push_back(base.Find(name));
   }
   return JoinWeights(env, checkpoint, to, dtype, others);

@@ -223,9 +223,9 @@ Result<std::map<std::string, std::string>> OpenedModel::FilesOfTemplate() const 
 }
 
 Status OpenedModel::OpenWeights() {
-  TEMPER_ASSIGN_OR_RETURN(weights_, OpenModelWeights(*env_, folder()));
-  for (const std::string& notice : weights_->notices()) LogWarning(notice);
   const std::vector<FileTensor> tensors = FileTensorsOf(InFiles(model_->StoredWeights()));
+  TEMPER_ASSIGN_OR_RETURN(weights_, OpenModelWeights(*env_, folder(), tensors));
+  for (const std::string& notice : weights_->notices()) LogWarning(notice);
   TEMPER_RETURN_IF_ERROR(CheckTensors(*weights_, tensors));
   TEMPER_RETURN_IF_ERROR(CheckNf4());
   const ModelFacts& facts = model_->facts();
@@ -377,7 +377,7 @@ Result<ExportSpec> OpenedModel::ExportPlan() const {
     }
   }
   if (adapter_) {
-    TEMPER_ASSIGN_OR_RETURN(const ModelWeights base, OpenModelWeights(*env_, folder()));
+    TEMPER_ASSIGN_OR_RETURN(const ModelWeights base, OpenModelWeights(*env_, folder(), spec.tensors));
     TEMPER_RETURN_IF_ERROR(CheckAdapterBase(base));
   }
   return spec;

@@ -564,7 +564,7 @@ STACKED = ("qwen3_5_moe", "qwen3_5_moe_text")
 
 def save(model, folder, **options):
     if model.config.model_type in STACKED:
-        options["save_original_format"] = False
+        options.setdefault("save_original_format", False)
     model.save_pretrained(folder, **options)
 
 
@@ -586,6 +586,7 @@ def save_storage_forms(models):
         return folder
 
     form("llama_gqa_tied", "bf16", torch.bfloat16)
+    form("qwen3_5_moe", "each", torch.bfloat16, save_original_format=True)  # a tensor for each matrix of an expert
     folder = form("llama_gqa_tied", "f16_v4", torch.float16)
     write_json(folder / "config.json", config_v4(json.loads((folder / "config.json").read_text())))
     form("llama_gqa_tied", "bf16_sharded", torch.bfloat16, max_shard_size="20KB")

@@ -13,6 +13,7 @@
 #include "backend/gpu/gpu_device.h"
 #include "base/project_folder_for_test.h"
 #include "checkpoint/load_weights.h"
+#include "checkpoint/sliced_weights.h"
 #include "compile/train_step.h"
 #include "format/lora_config.h"
 #include "infer/generator.h"
@@ -120,6 +121,10 @@ std::unique_ptr<Model> OpenModel(const std::string& name) {
   return Must(ModelFromConfig(Must(ReadJsonFile(PosixEnv(), path)), path));
 }
 
+ModelWeights OpenWeights(const Model& model, const std::string& name) {
+  return Must(OpenModelWeights(PosixEnv(), kGoldens + "models/" + name, FileTensorsOf(model.StoredWeights())));
+}
+
 std::vector<LoraModule> TargetsOf(const Model& model, const std::string& adapter) {
   const auto config = Must(ReadLoraConfig(PosixEnv(), kGoldens + "adapters/" + adapter + "/" + kAdapterConfigFile));
   return Must(ResolveLora(model.modules(), config));
@@ -166,8 +171,7 @@ class Step {
     train = Must(Executor::Create(program(), *arena_, place_.kernels()));
     eval = Must(Executor::Create(programs_.At(ProgramName(ProgramKind::kEval)), *arena_, place_.kernels()));
     const auto lookup = [&](const std::string& name) { return Buffer(name); };
-    Must(LoadWeights(Must(ModelWeights::Open(PosixEnv(), kGoldens + "models/" + model_name)), model->StoredWeights(),
-                     lookup));
+    Must(LoadWeights(OpenWeights(*model, model_name), model->StoredWeights(), lookup));
     if (!adapter.empty()) LoadAdapter(adapter, targets, lookup);
   }
 
@@ -427,7 +431,7 @@ std::unique_ptr<DecodeEngine> MakeDecoder(const std::string& name, const std::st
   auto decoder =
       Must(DecodeEngine::Create(*model, {.context = context, .adapter = targets}, place.kernels(), place.gpu));
   const auto lookup = [&](const std::string& n) { return decoder->Buffer(n); };
-  Must(LoadWeights(Must(ModelWeights::Open(PosixEnv(), kGoldens + "models/" + name)), model->StoredWeights(), lookup));
+  Must(LoadWeights(OpenWeights(*model, name), model->StoredWeights(), lookup));
   if (!adapter.empty()) LoadAdapter(adapter, targets, lookup);
   return decoder;
 }
