@@ -201,6 +201,13 @@ inline std::string Qwen3NextConfigText() {
       "linear_num_value_heads": 4, "linear_key_head_dim": 16, "linear_value_head_dim": 24,
       "max_position_embeddings": 256, "layer_types": ["linear_attention", "full_attention"]})";
 }
+// Experts chosen by logistic scores and a bias, of two groups, beside one of all tokens; the first block has an MLP.
+inline std::string Glm4MoeConfigText() {
+  return R"({"architectures": ["Glm4MoeForCausalLM"], "vocab_size": 160, "hidden_size": 64, "num_hidden_layers": 2,
+      "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 32, "intermediate_size": 128,
+      "moe_intermediate_size": 48, "n_routed_experts": 6, "num_experts_per_tok": 2, "n_group": 2, "topk_group": 1,
+      "routed_scaling_factor": 1.5, "use_qk_norm": true, "max_position_embeddings": 256})";
+}
 // Clamped experts with biases, sinks, a window in the first and the third block. A limit that bounds some numbers.
 inline std::string GptOssConfigText() {
   return R"({"architectures": ["GptOssForCausalLM"], "vocab_size": 160, "hidden_size": 64, "num_hidden_layers": 3,

@@ -306,8 +306,9 @@ std::vector<std::string> UnusedTensors(const ModelWeights& files, std::span<cons
   std::vector<std::string> unused;
   for (const ModelWeights::Entry& e : files.entries()) {
     const std::string& name = e.tensor->name;
-    const bool follows =
-        std::any_of(ignored.begin(), ignored.end(), [&](const auto& end) { return name.ends_with(end); });
+    const bool follows = std::any_of(ignored.begin(), ignored.end(), [&](const auto& part) {
+      return name.ends_with(part) || (part.ends_with('.') && name.find(part) != name.npos);
+    });
     if (!follows && !known.contains(name)) unused.push_back(name);
   }
   return unused;

@@ -128,15 +128,17 @@ std::vector<ValueId> ForwardBuilder::Stacks(const StackedParameter& p, std::span
   return weights;
 }
 
-ValueId ForwardBuilder::Factor(const std::string& name) {
-  const Shape shape{1};
+ValueId ForwardBuilder::Fixed(const std::string& name, Dim of, Init init) {
+  const Shape shape{of.size};
   WeightDeclaration weight{.name = InGraph(name),
                            .shape = shape,
-                           .init = Init::kOne,
+                           .init = init,
                            .decays = false,
                            .fixed = true,
                            .source = WeightSource(TensorOf(name, shape))};
+  if (of.label != DimLabel::kNone) weight.labels.Append(of.label);  // else every rank has it
   const ValueId id = Source(weight.name, {DType::kF32, shape}, Role::kWeight);
+  graph().value(id).labels = weight.labels;
   declared_.push_back(std::move(weight));
   return id;
 }

@@ -123,8 +123,10 @@ class ForwardBuilder : public GraphBuilder {
     return Weight(name, {{DimLabel::kNorm, width}}, Init::kZero);
   }
 
-  // A number of the files that no method trains, f32[1]: a factor for kScaleBy.
-  ValueId Factor(const std::string& name);
+  // Numbers of the files that no method trains, f32[of].
+  ValueId Fixed(const std::string& name, Dim of, Init init);
+  // One of them: a factor for kScaleBy.
+  ValueId Factor(const std::string& name) { return Fixed(name, {DimLabel::kNone, 1}, Init::kOne); }
 
   // A tensor with every element `n`, for norms without weights.
   ValueId Constant(int n, Shape shape);

@@ -3,22 +3,24 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include <nlohmann/json.hpp>
 
 namespace temper {
 
 Result<ExpertsSpec> ReadExperts(const Json& config, const char* ffn, const ExpertsSpec& defaults,
-                                const std::string& where, DecoderSpec* spec, double balance) {
+                                const std::string& where, DecoderSpec* spec, double balance, const char* experts) {
   constexpr char kExperts[] = "num_local_experts", kExpertsToo[] = "num_experts", kActive[] = "num_experts_per_tok";
   ExpertsSpec s = defaults;
-  TEMPER_ASSIGN_OR_RETURN(const int64_t other, IntOr(config, kExpertsToo, defaults.experts, where));
+  const char* const one_name = experts != nullptr ? experts : kExpertsToo;
+  TEMPER_ASSIGN_OR_RETURN(const int64_t other, IntOr(config, one_name, defaults.experts, where));
   TEMPER_ASSIGN_OR_RETURN(s.experts, IntOr(config, kExperts, other, where));
   TEMPER_ASSIGN_OR_RETURN(s.active, IntOr(config, kActive, defaults.active, where));
   TEMPER_ASSIGN_OR_RETURN(s.ffn, IntOr(config, ffn, defaults.ffn, where));
-  const char* const key = config.contains(kExperts) ? kExperts : kExpertsToo;
-  if (config.contains(kExpertsToo) && s.experts != other) {
-    return Corrupt(fmt::format("{}: {} is {}, but {} is {}", where, kExperts, s.experts, kExpertsToo, other));
+  const char* const key = config.contains(kExperts) ? kExperts : one_name;
+  if (config.contains(one_name) && s.experts != other) {
+    return Corrupt(fmt::format("{}: {} is {}, but {} is {}", where, kExperts, s.experts, one_name, other));
   }
   if (!IsSane(s.experts, kMaxExperts)) {
     return Corrupt(fmt::format("{}: {} is {}, should be from 1 to {}", where, key, s.experts, kMaxExperts));
@@ -56,6 +58,37 @@ Status SetQwenExperts(const Json& config, const ExpertsSpec& defaults, const std
     if (!mlp && (static_cast<int64_t>(b) + 1) % step == 0) spec->blocks[b].feed_forward = experts;
   }
   return OkStatus();
+}
+
+Result<int64_t> SetBiasedChoice(const Json& config, const std::string& where, ExpertsSpec* experts) {
+  experts->sigmoid = true;
+  TEMPER_ASSIGN_OR_RETURN(experts->normalise, BoolOr(config, "norm_topk_prob", true, where));
+  TEMPER_ASSIGN_OR_RETURN(experts->scale, NumberOr(config, "routed_scaling_factor", experts->scale, where));
+  if (!(experts->scale > 0) || !std::isfinite(experts->scale)) {
+    return Corrupt(fmt::format("{}: routed_scaling_factor is {}, should be positive", where, experts->scale));
+  }
+  TEMPER_ASSIGN_OR_RETURN(const int64_t groups, IntOr(config, "n_group", 1, where));
+  TEMPER_ASSIGN_OR_RETURN(const int64_t top, IntOr(config, "topk_group", 1, where));
+  // A group's score is the sum of its two best.
+  if (groups < 1 || experts->experts % groups != 0 || (groups > 1 && experts->experts / groups < 2)) {
+    return Corrupt(fmt::format("{}: n_group is {}, should divide the {} experts into groups of two or more", where,
+                               groups, experts->experts));
+  }
+  if (top < 1 || top > groups || experts->active > experts->experts / groups * top) {
+    return Corrupt(
+        fmt::format("{}: topk_group is {}, should be from 1 to the {} groups, with {} experts or more in them", where,
+                    top, groups, experts->active));
+  }
+  if (groups > 1) {
+    experts->groups = groups;
+    experts->top_groups = top;
+  }
+  TEMPER_ASSIGN_OR_RETURN(const int64_t shared, IntOr(config, "n_shared_experts", 1, where));
+  if (shared < 0 || shared > kMaxExperts || experts->ffn * shared > kMaxWidth) {
+    return Corrupt(fmt::format("{}: n_shared_experts is {}, should be from 0 on, and their {} rows at most {}", where,
+                               shared, experts->ffn, kMaxWidth));
+  }
+  return shared * experts->ffn;
 }
 
 Result<MlpSpec> ReadSharedExpert(const Json& config, int64_t ffn, const DecoderSpec& spec, const std::string& where) {

@@ -7,16 +7,23 @@
 
 namespace temper {
 
-// Reads how many experts there are (num_local_experts, or num_experts as other versions of transformers write it), how
-// many a token goes to (num_experts_per_tok), and their size, under the key `ffn`. `defaults`: the values of absent
-// keys, and all that has no key. They have the activation of the spec's MLPs. The spec gets their number, and
-// `router_aux_loss_coef` (or `balance`, if the file has none) where output_router_logits asks for it.
+// Reads how many experts there are (num_local_experts, or num_experts as other versions of transformers write it, or
+// what `experts` names), how many a token goes to (num_experts_per_tok), and their size, under the key
+// `ffn`. `defaults`: the values of absent keys, and all that has no key. They have the activation of the spec's MLPs.
+// The spec gets their number, and `router_aux_loss_coef` (or `balance`, if the file has none) where
+// output_router_logits asks for it.
 Result<ExpertsSpec> ReadExperts(const Json& config, const char* ffn, const ExpertsSpec& defaults,
-                                const std::string& where, DecoderSpec* spec, double balance = 0.001);
+                                const std::string& where, DecoderSpec* spec, double balance = 0.001,
+                                const char* experts = nullptr);
 
 // As Qwen's mixtures have them: of `defaults`, with norm_topk_prob, in the place of the MLPs of every
 // decoder_sparse_step-th block, but those of mlp_only_layers.
 Status SetQwenExperts(const Json& config, const ExpertsSpec& defaults, const std::string& where, DecoderSpec* spec);
+
+// How DeepSeek's third model and those after it choose experts (DeepseekV3TopkRouter): reads norm_topk_prob,
+// routed_scaling_factor, n_group and topk_group into `experts`, which have their sizes; returns the width of the MLP of
+// all tokens beside them, n_shared_experts times that of one.
+Result<int64_t> SetBiasedChoice(const Json& config, const std::string& where, ExpertsSpec* experts);
 
 // The MLP of all tokens beside Qwen's experts, of shared_expert_intermediate_size (`ffn`, if the file has none).
 Result<MlpSpec> ReadSharedExpert(const Json& config, int64_t ffn, const DecoderSpec& spec, const std::string& where);

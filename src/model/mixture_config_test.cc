@@ -121,6 +121,32 @@ TEST(MixtureConfig, AnMlpBesideExpertsThatDoesNotFitIsRefused) {
   ExpectRefused(config, "shared_intermediate_size", -1, StatusCode::kCorrupt);
 }
 
+TEST(MixtureConfig, AChoiceByABiasAmongGroupsIsReadOrRefusedByKeyAndValue) {
+  Json config = MixtralJson();
+  config.update({{"architectures", {"Glm4MoeForCausalLM"}},
+                 {"head_dim", 16},
+                 {"n_routed_experts", 8},
+                 {"num_experts_per_tok", 3},
+                 {"moe_intermediate_size", 32},
+                 {"n_group", 4},
+                 {"topk_group", 2}});
+  const auto model = Read(config);
+  EXPECT_EQ(model->facts().kinds, (std::vector<int>{0, 1})) << "the first block has an MLP";
+  const WeightDeclaration& bias = WeightOf(*model, "model.layers.1.mlp.gate.e_score_correction_bias");
+  EXPECT_TRUE(bias.fixed);
+  EXPECT_EQ(bias.shape, Shape({8}));
+  EXPECT_TRUE(model->facts().balanced_by_bias);
+  ExpectRefused(config, "n_routed_experts", 0, StatusCode::kCorrupt);
+  ExpectRefused(config, "n_group", 3, StatusCode::kCorrupt);
+  ExpectRefused(config, "n_group", 8, StatusCode::kCorrupt);  // one each
+  ExpectRefused(config, "topk_group", 5, StatusCode::kCorrupt);
+  ExpectRefused(config, "topk_group", 1, StatusCode::kCorrupt);  // two experts for three
+  ExpectRefused(config, "routed_scaling_factor", 0, StatusCode::kCorrupt);
+  ExpectRefused(config, "n_shared_experts", -1, StatusCode::kCorrupt);
+  ExpectRefused(config, "first_k_dense_replace", -1, StatusCode::kCorrupt);
+  ExpectRefused(config, "model_type", "sarvam_moe", StatusCode::kUnsupported);
+}
+
 // Qwen3-30B-A3B's sizes; its page says 3.3 B active.
 TEST(MixtureConfig, ParametersAreCountedThatATokenPasses) {
   const Json config = Json::parse(R"({"architectures": ["Qwen3MoeForCausalLM"], "vocab_size": 151936,

@@ -97,7 +97,8 @@ void TrainAllWeights(Graph* graph) {
     if (graph->value(id).role == Role::kWeight) graph->value(id).trainable = true;
   }
   for (const Node& node : graph->nodes()) {
-    if (node.op == Op::kScaleBy) graph->value(node.inputs[1]).trainable = false;
+    const bool fixed = node.op == Op::kScaleBy || (node.op == Op::kRoute && node.attributes.Flag("bias"));
+    if (fixed) graph->value(node.inputs[1]).trainable = false;
   }
 }
 

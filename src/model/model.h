@@ -32,10 +32,11 @@ struct ModelFacts {
   std::vector<std::string> tied_keys = {"/tie_word_embeddings"};
   // Name endings of tensors that some files hold although they follow from config.json. They are neither read nor
   // reported.
-  std::vector<std::string> ignored = {".rotary_emb.inv_freq"};
+  std::vector<std::string> ignored = {".rotary_emb.inv_freq"};  // those that end in a dot may lie within names
   bool keeps_other_tensors = false;  // exports keep tensors that are not the model's: parts of a multimodal model
   int64_t experts = 0;               // of each block that has some
   bool experts_in_all_blocks = false;
+  bool balanced_by_bias = false;    // files have what balances experts; no loss does
   double router_aux_loss_coef = 0;  // of the loss that balances them, where config.json asks for it
   // Notes for the user: settings of config.json that affect training, and whether they are applied.
   std::vector<std::string> training_notes;
@@ -113,7 +114,8 @@ int64_t NumActiveParameters(const Model& model);
 // "1235.81 M parameters", "30532.12 M parameters, 3350.00 M active".
 std::string ParametersText(int64_t parameters, int64_t active);
 
-// Marks every weight source as trainable (full fine-tuning), but for the factors of scale_by, which no method trains.
+// Marks every weight source as trainable (full fine-tuning), but for the factors of scale_by and
+// the biases by which experts are chosen, which no method trains.
 void TrainAllWeights(Graph* graph);
 
 }  // namespace temper

@@ -119,9 +119,7 @@ Result<std::unique_ptr<Model>> ReadQwen3Next(const Json& config, const std::stri
   }
   TEMPER_ASSIGN_OR_RETURN(MlpSpec shared, ReadSharedExpert(config, 512, s, where));
   TEMPER_RETURN_IF_ERROR(SetQwenExperts(
-      config,
-      {.experts = 512, .active = 10, .ffn = 512, .normalise = true, .shared = std::move(shared), .were_modules = false},
-      where, &s));
+      config, {.experts = 512, .active = 10, .ffn = 512, .normalise = true, .shared = std::move(shared)}, where, &s));
   return MakeDecoder(std::move(s));
 }
 

@@ -245,6 +245,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Family{"granite_hybrid", tiny::GraniteHybridConfigText(), tiny::Method::kLora, false},
                     Family{"qwen3_moe", tiny::Qwen3MoeConfigText(), tiny::Method::kLora},
                     Family{"qwen3_next", tiny::Qwen3NextConfigText(), tiny::Method::kLora, false},
+                    Family{"glm4_moe", tiny::Glm4MoeConfigText(), tiny::Method::kFull},
                     Family{"gpt_oss", tiny::GptOssConfigText(), tiny::Method::kFull},
                     Family{"nemotron_h", tiny::NemotronHConfigText(), tiny::Method::kFull, false},
                     Family{"granite", tiny::GraniteConfigText(), tiny::Method::kFull},

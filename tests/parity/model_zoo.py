@@ -357,6 +357,14 @@ MODELS = {
         linear_value_head_dim=4, full_attention_interval=2, moe_intermediate_size=8, shared_expert_intermediate_size=12,
         num_experts=4, num_experts_per_tok=2, mlp_only_layers=[0], rope_parameters=dict(
             PLAIN_ROPE, partial_rotary_factor=0.25))),
+    # Experts chosen by logistic scores and a bias, in two groups of which one is left, behind a block with an MLP.
+    "glm4_moe": ("glm4_moe", dict(
+        TINY, head_dim=8, moe_intermediate_size=10, n_routed_experts=6, n_shared_experts=2, num_experts_per_tok=2, n_group=2,
+        topk_group=1, routed_scaling_factor=1.5, use_qk_norm=True, rope_parameters=dict(PLAIN_ROPE, partial_rotary_factor=0.5))),
+    "glm4_moe_plain": ("glm4_moe", dict(
+        TINY_LAYER, head_dim=8, moe_intermediate_size=8, n_routed_experts=4, num_experts_per_tok=2, first_k_dense_replace=0,
+        norm_topk_prob=False, attention_bias=True, tie_word_embeddings=True, rope_parameters=dict(
+            PLAIN_ROPE, partial_rotary_factor=0.5))),
     "qwen3_moe": ("qwen3_moe", dict(TINY, head_dim=8, moe_intermediate_size=12, num_experts=6, num_experts_per_tok=2,
                                     norm_topk_prob=True)),
     "qwen3_moe_mixed": ("qwen3_moe", dict(TINY, head_dim=4, moe_intermediate_size=8, num_experts=4,
@@ -419,7 +427,7 @@ SIZES = {
 }
 # Files of these are in bf16, which halves them. Their numbers are the same: all weights are exact in bf16.
 IN_BF16 = {
-    "arcee", "biogpt", "codegen", "cohere", "cohere_compass_text", "cwm", "ernie4_5", "exaone", "exaone4", "falcon", "gemma4_text", "gemma4_unified_text",
+    "arcee", "biogpt", "codegen", "cohere", "cohere_compass_text", "cwm", "ernie4_5", "exaone", "exaone4", "falcon", "gemma4_text", "gemma4_unified_text", "glm4_moe",
     "gpt_bigcode", "gpt_neo", "gpt_oss", "gptj", "granitemoe", "granitemoehybrid", "granitemoeshared", "helium", "hunyuan_v1_dense", "hyperclovax", "jais2", "lfm2", "mixtral", "nanochat",
     "nemotron",
     "nemotron_h", "olmo", "olmoe", "openai-gpt", "persimmon", "phi", "qwen2_moe", "qwen3_5_moe_text", "qwen3_5_text", "qwen3_moe", "qwen3_next", "stablelm", "vaultgemma",
@@ -485,9 +493,12 @@ def random_weights(model, seed):
                 values *= 1.2 / np.sqrt(parameter.shape[-1] if "experts" in name else parameter.shape[1])
             parameter.copy_(exact_in_16_bits(values))
         for name, buffer in model.named_buffers():
-            if name.endswith("layer_scalar"):  # of Gemma 4: stored, and not trained
-                rng = np.random.default_rng([seed, zlib.crc32(name.encode())])
+            # Stored, and not trained: of Gemma 4; what experts are chosen by.
+            rng = np.random.default_rng([seed, zlib.crc32(name.encode())])
+            if name.endswith("layer_scalar"):
                 buffer.copy_(exact_in_16_bits(0.8 + 0.3 * rng.standard_normal(buffer.shape)))
+            elif name.endswith("e_score_correction_bias"):
+                buffer.copy_(exact_in_16_bits(0.2 * rng.standard_normal(buffer.shape)))
 
 
 # PyTorch's product over groups does not take rows of all lengths.

@@ -94,7 +94,8 @@ GoldenCase OpenCase(const std::string& name) {
           Must(SafetensorsFile::Open(PosixEnv(), kGoldens + "cases/" + name + "/golden.safetensors"))};
 }
 constexpr const char* kMixtures[] = {"mixtral",     "olmoe",      "qwen2_moe",   "qwen3_moe",
-                                     "qwen3_5_moe", "qwen3_next", "granite_moe", "granite_hybrid_experts"};
+                                     "qwen3_5_moe", "qwen3_next", "granite_moe", "granite_hybrid_experts",
+                                     "glm4_moe"};
 bool IsMixture(const std::string& name) {
   return std::any_of(std::begin(kMixtures), std::end(kMixtures),
                      [&](const char* mixture) { return name.find(mixture) != name.npos; });

@@ -86,7 +86,13 @@ Status CheckSaves(const Graph& forward, const CompiledRun& run) {
 
 Result<double> RouterAuxLossCoef(const ModelFacts& facts, const RunConfig& config) {
   const double coef = config.regularisation.router_aux_loss_coef.value_or(facts.router_aux_loss_coef);
-  if (coef == 0 || facts.experts > 0) return coef;
+  if (coef == 0 || (facts.experts > 0 && !facts.balanced_by_bias)) return coef;
+  if (facts.balanced_by_bias) {
+    return InvalidArgument(
+        fmt::format("router_aux_loss_coef is {}, but {} balances its experts by a bias that files have, not by a loss: "
+                    "remove it",
+                    coef, facts.architecture));
+  }
   return InvalidArgument(
       fmt::format("router_aux_loss_coef is {}, but {} has no experts that a loss could balance: remove it", coef,
                   facts.architecture));

@@ -41,7 +41,18 @@ ValueId BuildExperts(ForwardBuilder& f, const ExpertsSpec& s, const BlockContext
   const ValueId logits_TE = f.LinearOf(x_TD, std::move(routing), E, D, "router");
   Attributes route = {{"active", s.active}};
   if (s.normalise) route.Set("normalise", int64_t{1});
-  const auto routed = f.Add(Op::kRoute, {logits_TE}, std::move(route), "route");
+  if (s.sigmoid) route.Set("sigmoid", int64_t{1});
+  if (s.scale != 1) route.Set("scale", s.scale);
+  if (s.groups > 0) {
+    route.Set("groups", s.groups);
+    route.Set("top_groups", s.top_groups);
+  }
+  std::vector<ValueId> scored = {logits_TE};
+  if (!s.choice_bias.empty()) {
+    route.Set("bias", int64_t{1});
+    scored.push_back(f.Fixed(block.path + s.choice_bias, E, ForwardBuilder::Init::kZero));
+  }
+  const auto routed = f.Add(Op::kRoute, std::move(scored), std::move(route), "route");
   const ValueId place_TA = routed[1], expert_P = routed[2];
   f.CountExperts(logits_TE, routed, block.mixture, block.mixtures);
   const auto weighted = [&](ValueId y, const std::vector<ValueId>& by, const char* name) {

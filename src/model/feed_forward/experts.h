@@ -15,6 +15,13 @@ struct ExpertsSpec {
   int64_t ffn = 0;                  // of an expert
   Activation activation = Activation::kSilu;
   bool normalise = false;  // the weights of a token add up to 1, else they are probabilities among all experts
+  // The score of an expert is the logistic function of its logit, not a softmax; it is added to, where experts are
+  // chosen, a number that files have for each ("": none), among those of the best groups (0: no groups). Weights are
+  // multiplied by `scale` (DeepseekV3TopkRouter).
+  bool sigmoid = false;
+  std::string choice_bias = {};
+  int64_t groups = 0, top_groups = 0;
+  double scale = 1;
   // Not 0: gate and up are bounded by it, h = g sigmoid(alpha g) (u + 1), and are stored in turn, in x out; all
   // products have biases, the router's too (GptOssExperts).
   double clamp = 0, clamp_alpha = 0;
