@@ -201,6 +201,12 @@ inline std::string Qwen3NextConfigText() {
       "linear_num_value_heads": 4, "linear_key_head_dim": 16, "linear_value_head_dim": 24,
       "max_position_embeddings": 256, "layer_types": ["linear_attention", "full_attention"]})";
 }
+// Experts beside an MLP of all tokens without a gate.
+inline std::string GraniteMoeSharedConfigText() {
+  return R"({"architectures": ["GraniteMoeSharedForCausalLM"], "vocab_size": 160, "hidden_size": 64,
+      "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 48,
+      "shared_intermediate_size": 96, "num_local_experts": 6, "num_experts_per_tok": 2, "max_position_embeddings": 256})";
+}
 // Experts chosen by logistic scores and a bias, of two groups, beside one of all tokens; the first block has an MLP.
 inline std::string Glm4MoeConfigText() {
   return R"({"architectures": ["Glm4MoeForCausalLM"], "vocab_size": 160, "hidden_size": 64, "num_hidden_layers": 2,

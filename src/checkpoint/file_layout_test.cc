@@ -126,7 +126,7 @@ TEST(FileLayout, ComesBackFromAnyPartsOfRanksIntoAnyOthers) {
   WriteModel(model.path());
   const ModelWeights files = Must(ModelWeights::Open(PosixEnv(), model.path()));
   const std::vector<StoredWeight> weights = Weights();
-  std::vector<std::pair<int, int>> cuts = {{1, 0}, {2, 0}, {3, 0}, {5, 0}, {2, 1}, {3, 1}};  // ranks, dim
+  std::vector<std::pair<int, int>> cuts = {{1, 0}, {2, 0}, {3, 0}, {5, 0}, {2, 1}, {3, 1}, {2, 2}};  // ranks, dim
   for (const auto& [ranks, dim] : cuts) {
     for (const bool away : {false, true}) {
       SCOPED_TRACE(fmt::format("{} ranks, dim {}, {}", ranks, dim, away ? "elsewhere" : "on the host"));

@@ -321,7 +321,9 @@ class Inspector {
     for (const Manifest::Tensor& t : m.tensors) {
       rows.push_back({t.name, t.type.ToString(), t.type.shape.elements(), t.type.bytes(), SlicesOf(t)});
       sliced += t.slices.size() > 1;
-      most = std::max(most, t.slices.size());
+      std::set<std::string_view> files;
+      for (const Manifest::Slice& slice : t.slices) files.insert(slice.file);
+      most = std::max(most, files.size());
     }
     PrintTensors(rows, brief);
     if (sliced > 0 && !brief) {

@@ -22,7 +22,7 @@ void AddMerges(const LoraModule& m, const std::vector<std::string>& tensors,
     (*merges)[tensors.front()] = {.module = &m, .rows = m.out};
     return;
   }
-  if (tensors.size() == 1 && m.matrices > 1) {
+  if (m.stacked) {
     (*merges)[tensors.front()] = {.module = &m, .rows = m.out, .matrix = MergedWeights::Merge::kAllMatrices};
     return;
   }

@@ -237,6 +237,7 @@ std::vector<CheckpointTensor> SlicesOf(std::vector<CheckpointTensor> parts) {
         slice.together = group.whole.shape;
         slice.part = RowOf(first, 0);
       }
+      slice.more.reserve(group.boxes.size() * static_cast<size_t>(group.alternate ? group.whole.shape[0] : 1));
       for (int64_t row = 0; row < (group.alternate ? group.whole.shape[0] : 1); ++row) {
         for (const size_t i : group.boxes) {
           const bool is_first = i == group.boxes[0];

@@ -20,6 +20,7 @@ struct LoraModule {
   double scale = 0;
   bool is_head = false;     // the output head: PEFT stores its frozen weight beside the adapter
   bool transposed = false;  // the model's files store W in x out, of which the adapter knows nothing
+  bool stacked = false;     // the model's files have all matrices of a stack in one tensor
   int64_t groups = 1;       // in which the rows of the parts are dealt: a part of each one's, in their order
   // The values of a graph that make up W, in the order of their rows (of a group's), each with its own rows of B: one,
   // or the segments of a fused projection, which share A.

@@ -278,43 +278,52 @@ Result<ModelWeights> ModelWeights::OfPieces(Env& env, const std::string& path, c
 }
 
 Status ModelWeights::StackMatrices(std::span<const FileTensor> tensors) {
+  const auto is_here = [&](const std::string& name) { return Find(name).tensor != nullptr; };
   std::vector<std::unique_ptr<InPieces>> stacks;
   std::set<std::string, std::less<>> hidden;
   for (const FileTensor& tensor : tensors) {
-    if (tensor.matrices_as.empty()) continue;
     std::vector<std::string> names = tensor.aliases;
     names.insert(names.begin(), tensor.name);
-    const auto is_here = [&](const std::string& name) { return Find(name).tensor != nullptr; };
-    if (std::any_of(names.begin(), names.end(), is_here)) continue;
-    const auto matrix = [&](const std::string& name, int64_t i, const std::string& as) {
-      return fmt::format("{}.{}.{}", name.substr(0, name.rfind('.')), i, as);
+    if (tensor.matrices_as.empty() || std::any_of(names.begin(), names.end(), is_here)) continue;
+    const auto matrix = [&](const std::string& stack, int64_t i, const FileTensor::Segment& segment) {
+      return fmt::format("{}.{}.{}", stack.substr(0, stack.rfind('.')), i, segment.name);
     };
-    const auto name = std::find_if(names.begin(), names.end(), [&](const std::string& stack) {
-      return is_here(matrix(stack, 0, tensor.matrices_as[0]));
-    });
+    const auto has_some = [&](const std::string& stack) {
+      for (int64_t i = 0; i < tensor.shape[0]; ++i) {
+        for (const auto& segment : tensor.matrices_as) {
+          if (is_here(matrix(stack, i, segment))) return true;
+        }
+      }
+      return false;
+    };
+    const auto name = std::find_if(names.begin(), names.end(), has_some);
     if (name == names.end()) continue;
     auto stack = std::make_unique<InPieces>();
     stack->whole.name = *name;
     for (int d = 0; d < 3; ++d) stack->whole.dims.push_back(tensor.shape[d]);
     for (int64_t i = 0; i < tensor.shape[0]; ++i) {
       int64_t row = 0;
-      for (const std::string& as : tensor.matrices_as) {
-        const std::string piece = matrix(*name, i, as);
+      for (const auto& segment : tensor.matrices_as) {
+        const std::string piece = matrix(*name, i, segment);
         const Entry found = Find(piece);
         const StoredTensor* const t = found.tensor;
         if (t == nullptr) {
           return Corrupt(
-              fmt::format("{}: tensor {} is missing, and others of the same stack are there: download the "
-                          "model again",
+              fmt::format("{}: tensor {} is missing, and those of other experts are there: download the model "
+                          "again",
                           path_, Quoted(piece)));
         }
-        const bool first = stack->pieces.empty();
-        if (found.pieces != nullptr || found.nf4 != nullptr || t->dims.size() != 2 || t->dims[1] != tensor.shape[2] ||
-            row + t->dims[0] > tensor.shape[1] || (!first && t->dtype != stack->whole.dtype)) {
-          return Corrupt(fmt::format("{}: tensor {}, {}, is no part of a stack of {}", found.file->path(),
-                                     Quoted(piece), t->ToString(), tensor.shape.ToString()));
+        if (found.pieces != nullptr || found.nf4 != nullptr || (i + row > 0 && t->dtype != stack->whole.dtype)) {
+          return Unsupported(
+              fmt::format("{}: tensor {} is {}, and those of other experts are not: use the original "
+                          "weights",
+                          found.file->path(), Quoted(piece), t->ToString()));
         }
-        if (first) stack->whole.dtype = t->dtype;
+        if (t->dims != std::vector<int64_t>{segment.rows, tensor.shape[2]}) {
+          return Corrupt(fmt::format("{}: tensor {} is {}, should be [{}, {}], as config.json says", found.file->path(),
+                                     Quoted(piece), t->ToString(), segment.rows, tensor.shape[2]));
+        }
+        stack->whole.dtype = t->dtype;
         stack->matrices.push_back(std::make_unique<StoredTensor>(*t));
         stack->matrices.back()->dims.insert(stack->matrices.back()->dims.begin(), 1);
         stack->pieces.push_back({found.file, stack->matrices.back().get(), {i, row, 0}});
@@ -322,16 +331,15 @@ Status ModelWeights::StackMatrices(std::span<const FileTensor> tensors) {
         row += t->dims[0];
         hidden.insert(piece);
       }
-      if (row != tensor.shape[1]) {
-        return Corrupt(fmt::format("{}: the tensors of matrix {} of {} have {} rows, should have {}", path_, i,
-                                   Quoted(*name), row, tensor.shape[1]));
-      }
     }
     stacks.push_back(std::move(stack));
   }
   std::erase_if(entries_, [&](const Entry& e) { return hidden.contains(e.tensor->name); });
   for (auto& stack : stacks) {
-    entries_.push_back({stack->pieces.front().file, &stack->whole, &stack->pieces});
+    entries_.push_back({.file = stack->pieces.front().file,
+                        .tensor = &stack->whole,
+                        .pieces = &stack->pieces,
+                        .pieces_in_order = true});
     in_pieces_.push_back(std::move(stack));
   }
   std::sort(entries_.begin(), entries_.end(),
@@ -346,7 +354,16 @@ Status ModelWeights::Entry::ReadElementsAs(int64_t first, DType target, std::spa
   if (const auto mxfp4 = Mxfp4Tensor::Of(*this)) return mxfp4->ReadElementsAs(first, target, out);
   const int64_t size = SizeOf(target), end = first + static_cast<int64_t>(out.size()) / size;
   const std::vector<int64_t>& dims = tensor->dims;
-  for (const Piece& p : *pieces) {
+  // Those before what is asked are not looked at, where they lie in order: a stack has thousands.
+  auto from_piece = pieces->begin();
+  if (pieces_in_order && tensor->elements() > 0) {
+    const int64_t row = first / (tensor->elements() / dims[0]);
+    from_piece = std::partition_point(pieces->begin(), pieces->end(),
+                                      [&](const Piece& p) { return p.begin[0] + p.stored->dims[0] <= row; });
+  }
+  for (auto it = from_piece; it != pieces->end(); ++it) {
+    const Piece& p = *it;
+    if (pieces_in_order && p.begin[0] * (tensor->elements() / dims[0]) >= end) break;
     // Both are row-major from dim `solid` on, where the piece has all of every further dim: a run of that many elements
     // of the piece is a run of the whole.
     const std::vector<int64_t>& own = p.stored->dims;

@@ -36,6 +36,7 @@ class ModelWeights {
     const SafetensorsFile* file = nullptr;       // for a tensor in pieces: the first piece's
     const StoredTensor* tensor = nullptr;        // the whole tensor; for one in pieces begin and end give only its size
     const std::vector<Piece>* pieces = nullptr;  // null if the tensor is stored whole in `file`
+    bool pieces_in_order = false;                // by their first index, which none shares with others' ends
     const Nf4Tensor* nf4 = nullptr;              // set if it is stored as that; `tensor` is then what it dequantises to
 
     // Its offset in `file`: readers that follow the disk's order sort by it.
@@ -70,9 +71,9 @@ class ModelWeights {
   static Result<ModelWeights> OfPieces(Env& env, const std::string& path, const std::vector<std::string>& files,
                                        std::span<const PieceList> tensors);
 
-  // Makes stacks of those of `tensors` whose matrices this folder has in tensors of their own (FileTensor::matrices_as):
-  // such a stack is a tensor in pieces from then on. Errors: kCorrupt where some of its matrices are missing, or are not
-  // of one type and the stack's shape.
+  // Makes stacks of those of `tensors` whose matrices this folder has in tensors of their own
+  // (FileTensor::matrices_as): such a stack is a tensor in pieces from then on. Errors: kCorrupt where some of its
+  // matrices are missing or of another shape, kUnsupported where they are of several types, or quantised.
   Status StackMatrices(std::span<const FileTensor> tensors);
 
   const std::string& path() const { return path_; }  // as given to Open

@@ -293,8 +293,8 @@ TEST(ModelWeights, StacksMatricesThatAFolderHasInTensorsOfTheirOwn) {
       {.name = "mlp.experts.gate_up_proj",
        .aliases = {"inside.mlp.experts.gate_up_proj"},
        .shape = {3, 4, 5},
-       .matrices_as = {"gate.weight", "up.weight"}},
-      {.name = "mlp.experts.down_proj", .shape = {3, 5, 2}, .matrices_as = {"down"}},
+       .matrices_as = {{"gate.weight", 3}, {"up.weight", 1}}},
+      {.name = "mlp.experts.down_proj", .shape = {3, 5, 2}, .matrices_as = {{"down", 5}}},
       {.name = "norm", .shape = {5}}};
   std::vector<TensorDeclaration> stored = {{"norm", {DType::kF32, {5}}},
                                            {"mlp.experts.down_proj", {DType::kF32, {3, 5, 2}}}};
@@ -328,7 +328,8 @@ TEST(ModelWeights, StacksMatricesThatAFolderHasInTensorsOfTheirOwn) {
 }
 
 TEST(ModelWeights, NamesTheMatrixForWhichAStackCannotBeMade) {
-  const std::vector<FileTensor> wanted = {{.name = "experts.up", .shape = {2, 4, 5}, .matrices_as = {"up.weight"}}};
+  const std::vector<FileTensor> wanted = {
+      {.name = "experts.up", .shape = {2, 4, 5}, .matrices_as = {{"up.weight", 4}}}};
   const auto message = [&](const std::vector<TensorDeclaration>& stored) {
     const ScratchFolder folder;
     EXPECT_TRUE(WriteModel(PosixEnv(), folder.path(), stored, 1000).ok());
@@ -340,7 +341,7 @@ TEST(ModelWeights, NamesTheMatrixForWhichAStackCannotBeMade) {
   for (const TensorType& type : {TensorType{DType::kF32, {4, 6}}, {DType::kF32, {5, 5}}, {DType::kBF16, {4, 5}}}) {
     EXPECT_NE(message({first, {"experts.1.up.weight", type}}).find("experts.1.up.weight"), std::string::npos);
   }
-  EXPECT_NE(message({first, {"experts.1.up.weight", {DType::kF32, {3, 5}}}}).find("3 rows, should have 4"),
+  EXPECT_NE(message({first, {"experts.1.up.weight", {DType::kF32, {3, 5}}}}).find("should be [4, 5]"),
             std::string::npos);
   EXPECT_EQ(message({{"experts.up", {DType::kF32, {2, 4, 5}}}}), "");
 }

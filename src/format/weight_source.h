@@ -20,10 +20,15 @@ struct FileTensor {
   std::string name;                  // the name it is written under
   std::vector<std::string> aliases;  // other names a file may have it under (tied twins, older prefixes)
   Shape shape;
-  // Of a stack of matrices, out x in: how other folders have matrix i in tensors of its own, `<module>.<i>.<these>`,
-  // where
-  // `<module>.<parameter>` is the name. The rows of each follow those of the one before.
-  std::vector<std::string> matrices_as = {};
+  // Of a stack of matrices, out x in, `<module>.<parameter>`: how other folders have each matrix, in a tensor for every
+  // segment of its rows. Matrix i of mlp.experts.gate_up_proj may be mlp.experts.<i>.gate_proj.weight above
+  // mlp.experts.<i>.up_proj.weight.
+  struct Segment {
+    std::string name;
+    int64_t rows = 0;
+    friend bool operator==(const Segment&, const Segment&) = default;
+  };
+  std::vector<Segment> matrices_as = {};
   friend bool operator==(const FileTensor&, const FileTensor&) = default;
 };
 

@@ -25,6 +25,14 @@ ValueId ForwardBuilder::document_length() {
   return document_length_;
 }
 
+namespace {
+
+void Append(const std::vector<std::string>& names, std::vector<std::string>* to) {
+  to->insert(to->end(), names.begin(), names.end());
+}
+
+}  // namespace
+
 FileTensor ForwardBuilder::TensorOf(const std::string& name, Shape shape) const {
   std::vector<std::string> names = InFiles(name);
   std::string written = std::move(names.front());
@@ -72,7 +80,9 @@ ValueId ForwardBuilder::StackedVectors(const std::string& name, std::span<const 
 
 ValueId ForwardBuilder::LinearOf(ValueId x_TI, LinearParameter p, Dim out, Dim in, const std::string& name) {
   const std::string& tensor = p.in_files.empty() ? p.name : p.in_files;
-  const ValueId w = Weight(p.name, {out, in}, WeightSource(TensorOf(tensor, {out.size, in.size})));
+  FileTensor stored = TensorOf(tensor, {out.size, in.size});
+  if (!p.in_files.empty()) Append(InFiles(p.name), &stored.aliases);  // as transformers has it in memory
+  const ValueId w = Weight(p.name, {out, in}, WeightSource(std::move(stored)));
   const ValueId b = p.bias.empty() ? kNoValue : Weight(p.bias, {out}, Init::kZero);
   modules_.push_back({.path = InGraph(p.name),
                       .tensors = InFiles(tensor),
@@ -100,9 +110,12 @@ std::vector<ValueId> ForwardBuilder::Stacks(const StackedParameter& p, std::span
     const int64_t rows = in_out ? p.in.size : out, columns = in_out ? out : p.in.size;
     whole = TensorOf(p.tensor.empty() ? path : p.tensor, {p.matrices.size, rows, columns});
     stack.tensors = {whole.name};
-    stack.layout.transposed = in_out;
-    for (const StackSegment& s : segments) {
-      if (s.in_files[0] != '\0') whole.matrices_as.push_back(std::string(s.in_files) + ".weight");
+    stack.layout = {.transposed = in_out, .stacked = true};
+    if (!p.tensor.empty()) Append(InFiles(path), &whole.aliases);  // as transformers has them in memory
+    if (p.tensor.empty() && !in_out) {
+      for (const StackSegment& s : segments) {
+        whole.matrices_as.push_back({std::string(s.in_files) + ".weight", s.out.size});
+      }
     }
   }
   const auto source_of = [&](const StackSegment& s) {

@@ -348,6 +348,7 @@ Result<std::vector<LoraModule>> ResolveLora(const std::vector<LinearModule>& mod
                       .matrices = module.matrices,
                       .is_head = module.is_head,
                       .transposed = module.layout.transposed,
+                      .stacked = module.layout.stacked,
                       .groups = module.layout.groups};
     if (target.r < 1 || target.r > kMaxRank) {
       return InvalidArgument(fmt::format("{}LoRA rank of {} is {}; it must be from 1 to {}",

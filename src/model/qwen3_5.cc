@@ -44,6 +44,7 @@ Result<DecoderSpec> ReadDeltaDecoder(const Json& config, const char* architectur
                                    config["hidden_act"].dump().substr(0, 40)));
   }
   s.SetNorm(NormKind::kRmsPlusOne);
+  s.facts.ignored.push_back("mtp.");  // drafts, which the class does not load
   TEMPER_ASSIGN_OR_RETURN(const bool bias, BoolOr(config, "attention_bias", false, where));
   for (AttentionSpec* const a : s.attentions()) {
     a->qk_norm = AttentionSpec::QkNorm::kHeads;

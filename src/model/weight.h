@@ -31,6 +31,7 @@ struct WeightDeclaration {
 struct ModuleLayout {
   int64_t groups = 1;
   bool transposed = false;
+  bool stacked = false;  // one tensor has all matrices of a stack
 };
 
 // A module that computes y = x W^T, with PEFT's name. In a fused projection its weight consists of several values,

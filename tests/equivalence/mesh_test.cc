@@ -426,6 +426,11 @@ TEST(Mesh, FurtherFamiliesHaveTheLossesOfOneRank) {
       {.name = "full Qwen 3.5 MoE", .config = Qwen35MoeConfigText(), .method = Method::kFull, .dropout = 0, .steps = 2},
       {.name = "LoRA Qwen 3.5 MoE", .config = Qwen35MoeConfigText(), .method = Method::kLora, .dropout = 0, .steps = 1},
       {.name = "LoRA Qwen3-Next", .config = Qwen3NextConfigText(), .method = Method::kLora, .dropout = 0, .steps = 3},
+      {.name = "full Granite MoE",
+       .config = GraniteMoeSharedConfigText(),
+       .method = Method::kFull,
+       .dropout = 0,
+       .steps = 3},
       {.name = "full GLM-4.5", .config = Glm4MoeConfigText(), .method = Method::kFull, .dropout = 0, .steps = 3}};
   for (const Variant& v : stacked) {
     ExpectLossesOfOneRank(v, {"fsdp2_tp2", MeshOf({{Axis::kFsdp, 2}, {Axis::kTp, 2}})});

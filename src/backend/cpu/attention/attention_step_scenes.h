@@ -33,6 +33,7 @@ inline const std::vector<StepCase>& StepCases() {
       {"four ranks, grouped, odd head_dim", 4, 160, {90, 70}, 8, 2, 80, 0},
       {"heads of 128", 2, 160, {100, 60}, 1, 1, 128, 0},
       {"head_dim 256", 2, 96, {96}, 1, 1, 256, 0},
+      {"head_dim 512", 2, 72, {72}, 1, 1, 512, 0},
       {"sharp", 2, 200, {200}, 2, 1, 64, 0, 6.0},
       {"capped, with a window", 2, 120, {25, 95}, 2, 1, 64, 50, 3.0, 2.0},
   };

@@ -7,9 +7,10 @@
 namespace temper::attention_step_test {
 namespace {
 
-// Simulators take their time: what is long in order to fill the CPU's blocks is left to the CPU, and most of what is
-// slow: matrix units on the emulator, and f32 from PTX.
-bool TakesLong(const StepScene& s) {
+// Heads above 256 have no kernel on GPUs. Simulators take their time: what is long in order to fill the CPU's blocks is
+// left to the CPU, and most of what is slow: matrix units on the emulator, and f32 from PTX.
+bool IsLeftOut(const StepScene& s) {
+  if (s.shape.E > 256) return true;
 #if defined(TEMPER_GPU_EMULATED)
   constexpr int64_t kMostInBf16 = 1'300'000, kMostInF32 = 6'500'000;
 #elif defined(TEMPER_PTX_TESTS)
@@ -24,7 +25,7 @@ bool TakesLong(const StepScene& s) {
 void CheckForward(DType dtype) {
   const double u32 = UnitRoundoff(DType::kF32);
   ForEachScene(dtype, [&](const StepScene& s, const std::string& name) {
-    if (TakesLong(s)) return;
+    if (IsLeftOut(s)) return;
     const TestTensor values = Absolute(s.v);
     TestTensors inputs = Copies({&s.q, &s.k, &s.v, &s.document_start});
     TestTensors absolute = Copies({&s.q, &s.k, &values, &s.document_start});
@@ -64,7 +65,7 @@ TEST(GpuAttentionStep, MatchesTheScalarTwinInF32) {
 
 void CheckBackward(DType dtype) {
   ForEachScene(dtype, [&](const StepScene& s, const std::string& name) {
-    if (TakesLong(s)) return;
+    if (IsLeftOut(s)) return;
     TestTensors forward = Copies({&s.q, &s.k, &s.v, &s.document_start});
     for (TestTensor& t : Before(s)) forward.push_back(std::move(t));
     const TestTensors made = RunReference({Op::kAttentionStep, s.attributes, &forward});
