@@ -5,6 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "format/json.h"
 #include "graph/ops/short_conv.h"
 #include "model/decoder.h"
 #include "model/families.h"
@@ -49,7 +50,7 @@ Result<std::unique_ptr<Model>> ReadQwen35(const Json& config, const std::string&
                                                      where));
   if (s.mlps()[0]->activation != Activation::kSilu) {
     return Unsupported(fmt::format("{}: hidden_act is {}; supported is silu, which the convolutions have, too", where,
-                                   config["hidden_act"].dump().substr(0, 40)));
+                                   DumpJson(config["hidden_act"]).substr(0, 40)));
   }
   s.names.other_prefix = "model.language_model.";  // as transformers writes the text model of a multimodal folder
   s.SetNorm(NormKind::kRmsPlusOne);
