@@ -15,6 +15,7 @@
 #include "checkpoint/load_weights.h"
 #include "compile/train_step.h"
 #include "format/lora_config.h"
+#include "graph/named_ops.h"
 #include "infer/generator.h"
 #include "model/families.h"
 #include "model/lora.h"
