@@ -16,6 +16,7 @@
 #include "checkpoint/checkpoint_folder.h"
 #include "checkpoint/checkpoint_reader.h"
 #include "checkpoint/companion_files.h"
+#include "checkpoint/training_state.h"
 #include "checkpoint/weight_checksums.h"
 #include "format/json.h"
 #include "format/model_weights.h"
