@@ -7,6 +7,7 @@
 
 #include "backend/cpu/products/gemm_peak.h"
 #include "bench/measure.h"
+#include "graph/named_ops.h"
 
 namespace temper::bench {
 namespace {

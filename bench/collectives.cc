@@ -16,6 +16,7 @@
 #include "comm/local/local_communicator.h"
 #include "comm/mpi/mpi_communicator.h"
 #include "comm/mpi/started_by_mpi.h"
+#include "graph/named_ops.h"
 
 namespace temper {
 namespace {

@@ -6,6 +6,7 @@
 
 #include "backend/cpu/products/gemm_peak.h"
 #include "bench/measure.h"
+#include "graph/named_ops.h"
 #ifdef TEMPER_HAVE_DNNL
 #include <dnnl.hpp>
 #endif

@@ -11,6 +11,7 @@
 #include "base/philox.h"
 #include "bench/memory_cases.h"
 #include "device/enqueued_seconds.h"
+#include "graph/named_ops.h"
 #include "run/processor.h"
 #include "tensor/view.h"
 

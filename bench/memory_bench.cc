@@ -7,6 +7,7 @@
 #include "base/team.h"
 #include "bench/measure.h"
 #include "bench/memory_cases.h"
+#include "graph/named_ops.h"
 
 namespace temper::bench {
 namespace {

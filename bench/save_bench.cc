@@ -21,6 +21,7 @@
 #include "bench/measure.h"
 #include "checkpoint/checkpoint_folder.h"
 #include "checkpoint/checkpoint_writer.h"
+#include "graph/named_ops.h"
 #include "runtime/arena.h"
 
 namespace temper::bench {

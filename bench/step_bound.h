@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "graph/named_ops.h"
 #include "program/program.h"
 #include "program/waits.h"
 #include "runtime/trace.h"

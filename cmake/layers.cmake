@@ -1,31 +1,70 @@
 set(TEMPER_LAYERS "" CACHE INTERNAL "")
 
 # temper_together(out target sources...): `out` is the sources of `target`, those that may be compiled together replaced by
-# files that include twelve each: headers take most of the time to compile a source of a few hundred lines, so twelve
-# together take half of it. Their unnamed namespaces are one: tools/check_one_definition.py looks at names that two of
-# them define. Operators (graph/ops) repeat each other's names by design and are compiled one by one, as are instruction
-# sets' sources, which have flags of their own. Not CMake's unity build, which includes absolute paths: objects would
-# depend on where the checkout lies.
+# files that include several each, a batch: headers take most of the time to compile a source of a few hundred lines.
+# Their unnamed namespaces are one: tools/check_one_definition.py looks at names that two of them define. Operators
+# (graph/ops) repeat each other's names by design and are compiled one by one, as are instruction sets' sources, which
+# have flags of their own. Not CMake's unity build, which includes absolute paths: objects would depend on where the
+# checkout lies.
+#
+# All sources begin as one batch. While a batch has more than TEMPER_BATCH_BYTES it is cut in two: first sources that name
+# ops from the others, which need not be compiled again when an op is added, then by a bit of the hash of each name. So a
+# new source, or one that grows, changes its own batch alone.
+set(TEMPER_BATCH_BYTES 80000)  # some 15 seconds of a slow processor
 function(temper_together out target)
   set(alone ${ARGN})
   if(TEMPER_UNITY)
     set(together ${ARGN})
     list(FILTER together EXCLUDE REGEX "_(avx2|avx512|amx)\\.cc$|/graph/ops/")
     list(FILTER alone INCLUDE REGEX "_(avx2|avx512|amx)\\.cc$|/graph/ops/")
-    list(LENGTH together count)
-    set(first 0)
-    while(first LESS count)
-      list(SUBLIST together ${first} 12 batch)
-      set(lines "")
-      foreach(source IN LISTS batch)
-        file(RELATIVE_PATH path ${CMAKE_SOURCE_DIR} ${source})
-        string(REGEX REPLACE "^src/" "" path ${path})
-        string(APPEND lines "#include \"${path}\"\n")
+    set(files "")  # BYTES:CUTS:PATH, CUTS the batch's suffix were it cut as often as possible
+    foreach(source IN LISTS together)
+      file(RELATIVE_PATH path ${CMAKE_SOURCE_DIR} ${source})
+      string(REGEX REPLACE "^src/" "" path ${path})
+      file(SIZE ${source} bytes)
+      file(STRINGS ${source} json REGEX "^#include <nlohmann/json\\.hpp>" LIMIT_COUNT 1)
+      if(json)  # its templates are compiled with each source
+        math(EXPR bytes "${bytes} * 3 / 2")
+      endif()
+      file(STRINGS ${source} names REGEX "^#include \"graph/(named_ops|op_table)\\.h\"" LIMIT_COUNT 1)
+      set(cuts _)
+      if(names)
+        set(cuts o)
+      endif()
+      string(MD5 hash ${path})
+      string(SUBSTRING ${hash} 0 2 hash)
+      foreach(bit RANGE 7)
+        math(EXPR digit "(0x${hash} >> ${bit}) & 1")
+        string(APPEND cuts ${digit})
       endforeach()
-      set(file ${CMAKE_BINARY_DIR}/together/${target}_${first}.cc)
-      file(CONFIGURE OUTPUT ${file} CONTENT "${lines}" @ONLY)
-      list(APPEND alone ${file})
-      math(EXPR first "${first} + 12")
+      list(APPEND files ${bytes}:${cuts}:${path})
+    endforeach()
+    set(batches "any")
+    while(batches)
+      list(POP_FRONT batches batch)
+      string(REGEX REPLACE "^any" "" cut "${batch}")
+      set(bytes 0)
+      set(lines "")
+      foreach(file IN LISTS files)
+        if(file MATCHES "^([0-9]+):${cut}[^:]*:(.*)$")
+          math(EXPR bytes "${bytes} + ${CMAKE_MATCH_1}")
+          string(APPEND lines "#include \"${CMAKE_MATCH_2}\"\n")
+        endif()
+      endforeach()
+      string(REGEX MATCHALL "#include" count "${lines}")
+      list(LENGTH count count)
+      string(LENGTH "${cut}" depth)
+      if(bytes GREATER TEMPER_BATCH_BYTES AND count GREATER 1 AND depth LESS 9)
+        if(depth EQUAL 0)
+          list(APPEND batches any_ anyo)
+        else()
+          list(APPEND batches ${batch}0 ${batch}1)
+        endif()
+      elseif(count GREATER 0)
+        set(file ${CMAKE_BINARY_DIR}/together/${target}${cut}.cc)
+        file(CONFIGURE OUTPUT ${file} CONTENT "${lines}" @ONLY)
+        list(APPEND alone ${file})
+      endif()
     endwhile()
   endif()
   set(${out} ${alone} PARENT_SCOPE)
@@ -188,7 +227,20 @@ function(temper_tests)
     if(IS_DIRECTORY ${scenario})
       file(GLOB sources CONFIGURE_DEPENDS ${scenario}/*.cc)
       get_filename_component(name ${scenario} NAME)
+      # Sources that know nothing of the backend are compiled once, also for the programs of temper_ptx_programs.
+      set(alike "")
+      if(name STREQUAL "conformance")
+        set(alike ${sources})
+        list(FILTER alike EXCLUDE REGEX "/op_case\\.cc$")
+      endif()
+      if(alike)
+        temper_test_objects(temper_${name}_cases "${alike}" temper_cli)
+        list(REMOVE_ITEM sources ${alike})
+      endif()
       temper_test_binary(scenario_${name} "${sources}" temper_cli)
+      if(alike)
+        target_link_libraries(scenario_${name} PRIVATE temper_${name}_cases)
+      endif()
       if(name MATCHES "^(conformance|equivalence)$" AND TARGET temper_backend_gpu_emulated)
         target_link_libraries(scenario_${name} PRIVATE temper_backend_gpu_emulated)
         add_dependencies(scenario_${name} temper_test_cudnn)
@@ -212,16 +264,10 @@ function(temper_test_options target)
   endif()
 endfunction()
 
-# temper_test_binary(name sources libraries [prefix [filter]]): `prefix` distinguishes its tests from others of the same
-# names, `filter` selects those that ctest runs.
-function(temper_test_binary name sources library)
-  if(NOT sources)
-    return()
-  endif()
-  temper_together(compiled ${name} ${sources})
-  add_executable(${name} ${compiled})
+# temper_compiled_as_test(name library): how the target's sources are compiled.
+function(temper_compiled_as_test name library)
   target_include_directories(${name} PRIVATE ${CMAKE_SOURCE_DIR}/src ${CMAKE_SOURCE_DIR})
-  target_link_libraries(${name} PRIVATE ${library} temper_project_folder GTest::gtest_main)
+  target_link_libraries(${name} PRIVATE ${library} GTest::gtest)
   temper_test_options(${name})
   target_precompile_headers(${name} REUSE_FROM temper_test_headers)
   if(TEMPER_SANITIZE)
@@ -231,6 +277,25 @@ function(temper_test_binary name sources library)
       target_compile_definitions(${name} PRIVATE TEMPER_ADDRESS_SANITIZED)
     endif()
   endif()
+endfunction()
+
+# temper_test_objects(name sources libraries): objects of several test binaries, which link them by `name`.
+function(temper_test_objects name sources library)
+  temper_together(compiled ${name} ${sources})
+  add_library(${name} OBJECT ${compiled})
+  temper_compiled_as_test(${name} "${library}")
+endfunction()
+
+# temper_test_binary(name sources libraries [prefix [filter]]): `prefix` distinguishes its tests from others of the same
+# names, `filter` selects those that ctest runs.
+function(temper_test_binary name sources library)
+  if(NOT sources)
+    return()
+  endif()
+  temper_together(compiled ${name} ${sources})
+  add_executable(${name} ${compiled})
+  temper_compiled_as_test(${name} "${library}")
+  target_link_libraries(${name} PRIVATE temper_project_folder GTest::gtest_main)
   # Another build's tests may run at the same time and would use the same files in /tmp.
   file(MAKE_DIRECTORY ${CMAKE_BINARY_DIR}/test_files)
   temper_test_suites(${name} "${ARGV3}" "${ARGV4}")

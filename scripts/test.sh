@@ -61,6 +61,7 @@ release() {
   python3 tools/check_docs.py .
   python3 tools/check_sizes.py .
   python3 tools/check_ops.py src tests
+  python3 tools/check_rebuilds.py src
   end
   build release
   begin 'objects of one instruction set'

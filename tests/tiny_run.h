@@ -25,6 +25,7 @@
 #include "disk/disk_tier.h"
 #include "format/conversion.h"
 #include "format/json.h"
+#include "graph/named_ops.h"
 #include "model/adapted_model.h"
 #include "model/base_format.h"
 #include "model/families.h"

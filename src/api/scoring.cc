@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <span>
 
+#include "format/json.h"
 #include "train/evaluation_progress.h"
 #include "train/judge.h"
 
@@ -59,7 +60,7 @@ Status RunScoring(ScoringSettings settings, const std::function<void(const std::
     if (dataset.files.size() > 1) line["file"] = dataset.files[file].path;
     line["line"] = dataset.store.line(s);
     line.update(Judged(classes, std::span(logits).subspan(static_cast<size_t>(s) * width, width)));
-    write(line.dump(-1, ' ', false, OrderedJson::error_handler_t::replace));
+    write(DumpJson(line));
   }
   return OkStatus();
 }

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "format/json.h"
 
 namespace temper {
 namespace {
@@ -23,7 +24,7 @@ Result<std::optional<DType>> ConfiguredDType(const OrderedJson& config, const st
     for (const auto& [name, type] : kNames) {
       if (*it == name) return std::optional(type);
     }
-    return Unsupported(fmt::format("{}: {} is {}", where, key, it->dump().substr(0, 40)));
+    return Unsupported(fmt::format("{}: {} is {}", where, key, DumpJson(*it).substr(0, 40)));
   }
   return std::optional<DType>();
 }

@@ -6,6 +6,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
+#include "format/json.h"
 #include "format/python_json.h"
 
 namespace temper {
@@ -33,7 +34,7 @@ Result<std::optional<std::string>> GenerationConfigStoppingAt(Env& env, const st
   if (!ends.is_array()) ends = OrderedJson::array();
   if (std::find(ends.begin(), ends.end(), OrderedJson(id)) != ends.end()) return std::optional<std::string>();
   ends.push_back(id);
-  return std::optional(generation.dump(2) + "\n");
+  return std::optional(DumpJson(generation, 2) + "\n");
 }
 
 Result<GenerationDefaults> ReadGenerationDefaults(Env& env, const std::string& model_folder) {
@@ -45,7 +46,7 @@ Result<GenerationDefaults> ReadGenerationDefaults(Env& env, const std::string& m
     const auto at = json.find(key);
     if (at == json.end() || at->is_null()) return;
     if (is_right) return take(*at);
-    fault = Corrupt(fmt::format("{}: {} is {}", path, key, at->dump()));
+    fault = Corrupt(fmt::format("{}: {} is {}", path, key, DumpJson(*at)));
   };
   const auto number = [&](const char* key, double least, double most, auto take) {
     const auto at = json.find(key);

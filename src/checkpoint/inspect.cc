@@ -16,6 +16,7 @@
 #include "checkpoint/checkpoint_folder.h"
 #include "checkpoint/checkpoint_reader.h"
 #include "checkpoint/companion_files.h"
+#include "checkpoint/training_state.h"
 #include "checkpoint/weight_checksums.h"
 #include "format/json.h"
 #include "format/model_weights.h"
@@ -76,7 +77,7 @@ class Inspector {
     if (options_.json && (found.ok() || !items_.empty())) {
       OrderedJson whole = {{"path", path}, {"valid", found.ok()}, {"items", items_}};
       if (!found.ok()) whole["error"] = found.message();
-      print_(whole.dump(2, ' ', true, OrderedJson::error_handler_t::replace));
+      print_(DumpJson(whole, 2, /*ascii=*/true));
     }
     return found;
   }
@@ -315,7 +316,8 @@ class Inspector {
          {"environment", m.identity.environment}});
     if (m.state.eval_loss) items_.back()["eval_loss"] = *m.state.eval_loss;
     if (!brief)
-      Print("  program {}, environment {}", Shown(m.identity.program_hash), m.identity.environment.dump(-1, ' ', true));
+      Print("  program {}, environment {}", Shown(m.identity.program_hash),
+            DumpJson(m.identity.environment, -1, /*ascii=*/true));
     std::vector<Row> rows;
     size_t sliced = 0, most = 1;
     for (const Manifest::Tensor& t : m.tensors) {

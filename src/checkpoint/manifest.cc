@@ -7,6 +7,7 @@
 
 #include "checkpoint/companion_files.h"
 #include "format/checksum.h"
+#include "format/json.h"
 #include "format/quoted.h"
 
 namespace temper {
@@ -24,7 +25,7 @@ constexpr size_t kHexDigits = 16;
 constexpr size_t kTailSize = kTailBegin.size() + kHexDigits + kTailEnd.size();
 
 std::string Dump(const Json& json) {
-  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+  return DumpJson(json);
 }
 
 std::string ChecksumOfText(std::string_view text) {

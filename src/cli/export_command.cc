@@ -5,6 +5,7 @@
 
 #include "base/log.h"
 #include "base/processors.h"
+#include "base/team.h"
 #include "checkpoint/export.h"
 #include "cli/command_options.h"
 #include "cli/commands.h"

@@ -10,6 +10,7 @@
 
 #include "base/log.h"
 #include "config/option_yaml.h"
+#include "format/json.h"
 #include "format/quoted.h"
 
 namespace temper {
@@ -166,7 +167,7 @@ Status ApplySection(const CommandLine::Setting& setting, const OptionSet& option
       return InvalidArgument(fmt::format("{}: --{}: '{}' has no value; write --{} KEY=VALUE,KEY=VALUE", kWhere, section,
                                          it.key(), section));
     }
-    const std::string shown = it.value().is_string() ? it.value().get<std::string>() : it.value().dump();
+    const std::string shown = it.value().is_string() ? it.value().get<std::string>() : DumpJson(it.value());
     TEMPER_RETURN_IF_ERROR(once.Set(*option, shown, [&] { return SetFromJson(*option, it.value(), kWhere); }));
   }
   return OkStatus();

@@ -11,6 +11,7 @@
 
 #include "config/option_set.h"
 #include "config/yaml_text.h"
+#include "format/json.h"
 #include "format/quoted.h"
 
 namespace temper {
@@ -40,7 +41,7 @@ Status AddColumns(const OrderedJson& value, const std::string& where, RowColumns
     return InvalidArgument(fmt::format(
         "{}: columns should be FIELD=COLUMN,FIELD=COLUMN or a map such as {{prompt: question, completion: answer}}, "
         "but is {}",
-        where, Quoted(value.dump(-1, ' ', false, OrderedJson::error_handler_t::replace))));
+        where, Quoted(DumpJson(value))));
   };
   const auto add = [&](std::string_view field, std::string_view column) {
     const Status status = AddColumn({std::string(field), std::string(column)}, columns);
@@ -153,10 +154,9 @@ class SourcesOption {
   Status Add(const OrderedJson& element, const std::string& where, DataSources& sources,
              std::set<std::string>& paths) const {
     if (!element.is_string() && !element.is_object()) {
-      return InvalidArgument(fmt::format(
-          "{}: {} should be a path, a map with a path, or a list of these, but is {}", where, name_,
-          element.is_array() ? "a list in a list"
-                             : Quoted(element.dump(-1, ' ', false, OrderedJson::error_handler_t::replace))));
+      return InvalidArgument(fmt::format("{}: {} should be a path, a map with a path, or a list of these, but is {}",
+                                         where, name_,
+                                         element.is_array() ? "a list in a list" : Quoted(DumpJson(element))));
     }
     const std::string* const text = element.is_string() ? &element.get_ref<const std::string&>() : nullptr;
     std::vector<Setting> settings;

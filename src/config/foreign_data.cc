@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "format/json.h"
 #include "format/quoted.h"
 
 namespace temper {
@@ -111,7 +112,7 @@ void SetTurns(const std::string& name, const std::string& list, const std::strin
 void CheckSection(const std::string& name, const OrderedJson& section, const std::vector<std::vector<Meant>>& known,
                   ForeignData& data) {
   for (auto it = section.begin(); it != section.end(); ++it) {
-    const std::string given = it.value().is_string() ? it.value().get<std::string>() : it.value().dump();
+    const std::string given = it.value().is_string() ? it.value().get<std::string>() : DumpJson(it.value());
     const Meant* meant = nullptr;
     for (const std::vector<Meant>& list : known) {
       for (const Meant& one : list) {
@@ -189,7 +190,7 @@ void CheckEntry(const std::string& name, const OrderedJson& entry, ForeignData& 
   for (auto it = entry.begin(); it != entry.end(); ++it) {
     if (kRead.contains(it.key()) || it.value().is_null() || it.value() == false) continue;
     if (it.key() == "split" && it.value() == "train") continue;
-    const std::string given = it.value().is_string() ? it.value().get<std::string>() : it.value().dump();
+    const std::string given = it.value().is_string() ? it.value().get<std::string>() : DumpJson(it.value());
     data.lost.push_back(fmt::format("data set {}: its {} {}{}", name, it.key(), Quoted(given), ReasonFor(it.key())));
   }
 }
@@ -334,7 +335,7 @@ ForeignData LlamaFactoryData(Env& env, const OrderedJson& names, const std::stri
         data.changed.push_back(
             fmt::format("data set {}: its num_samples are the first rows, not random ones (max_samples)", name));
       } else {
-        data.lost.push_back(fmt::format("data set {}: its num_samples {}", name, Quoted(it->dump())));
+        data.lost.push_back(fmt::format("data set {}: its num_samples {}", name, Quoted(DumpJson(*it))));
       }
     }
     CheckEntry(name, *entry, data);
@@ -384,7 +385,7 @@ ForeignData ListedData(const OrderedJson& list) {
       if (kRead.contains(it.key()) || renamed.contains(it.key()) || it.value().is_null() || it.value() == false)
         continue;
       if (first && it.key() == "split") continue;
-      const std::string value = it.value().is_string() ? it.value().get<std::string>() : it.value().dump();
+      const std::string value = it.value().is_string() ? it.value().get<std::string>() : DumpJson(it.value());
       const std::string setting = fmt::format("{}: {}", it.key(), value);
       if (kUsual.contains(setting)) continue;
       const bool ends = it.key() == "train_on_eos" || it.key() == "train_on_eot";

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "format/json.h"
 #include "format/quoted.h"
 #include "format/yaml.h"
 
@@ -91,7 +92,7 @@ Result<ForeignFile> ReadOptionsOfCommand(std::string_view text, const std::strin
 
 std::string ForeignSetting::Text() const {
   if (value.is_string()) return value.get<std::string>();
-  return value.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
+  return DumpJson(value);
 }
 
 std::string ForeignSetting::Shown() const {

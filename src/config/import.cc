@@ -16,6 +16,7 @@
 #include "config/option_yaml.h"
 #include "config/run_options.h"
 #include "config/validate.h"
+#include "format/json.h"
 #include "format/quoted.h"
 #include "graph/update_rule.h"
 
@@ -310,7 +311,7 @@ class Importer {
     if (variables.contains(setting.name))
       return Say(result_.changed, setting, "chat_template_kwargs has it, which counts");
     variables[setting.name] = setting.value;
-    text = variables.dump();
+    text = DumpJson(variables);
     std::string& note = notes_[std::string(foreign.ours)];
     note += (note.empty() ? "" : ", ") + setting.name;
     Say(result_.changed, setting, foreign.note);
@@ -446,7 +447,7 @@ class Importer {
     const OrderedJson list = setting.value.is_array() ? setting.value : OrderedJson::array({setting.value});
     bool tensorboard = false;
     for (const OrderedJson& one : list) {
-      const std::string name = one.is_string() ? one.get<std::string>() : one.dump();
+      const std::string name = one.is_string() ? one.get<std::string>() : DumpJson(one);
       if (name == "tensorboard" || name == "all") {
         tensorboard = true;
       } else if (name != "none" && name != "false") {

@@ -10,6 +10,7 @@
 #include "base/quantity.h"
 #include "base/utf8.h"
 #include "config/yaml_text.h"
+#include "format/json.h"
 #include "format/quoted.h"
 #include "format/yaml.h"
 
@@ -28,7 +29,7 @@ std::string ShownJson(const OrderedJson& value) {
   if (value.is_string()) return Quoted(value.get_ref<const std::string&>());
   if (value.is_object()) return "a mapping";
   if (value.is_array()) return "a list";
-  return Quoted(value.dump(-1, ' ', false, OrderedJson::error_handler_t::replace));
+  return Quoted(DumpJson(value));
 }
 
 Status Refuse(const Option& option, const std::string& wanted, const std::string& got, const std::string& where) {
@@ -242,7 +243,7 @@ Status StorePairs(const Option& option, const OrderedJson& json, TextPairs& targ
 Status StoreObject(const Option& option, const OrderedJson& json, JsonObject& target, const std::string& where) {
   if (json.is_null()) return target.text.clear(), OkStatus();
   if (!json.is_object()) return Refuse(option, "a JSON object, such as {\"a\": true}", ShownJson(json), where);
-  target.text = json.empty() ? "" : json.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
+  target.text = json.empty() ? "" : DumpJson(json);
   return OkStatus();
 }
 

@@ -1,4 +1,5 @@
 #include "settings/run_config.h"
+#include "graph/named_ops.h"
 
 #include <gtest/gtest.h>
 

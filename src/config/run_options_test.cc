@@ -1,4 +1,5 @@
 #include "config/run_options.h"
+#include "graph/named_ops.h"
 
 #include <gtest/gtest.h>
 

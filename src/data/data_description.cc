@@ -110,7 +110,7 @@ std::string FormatDescription(const DataDescription& about, const std::string& k
   for (const auto& [character, n] : unknown.MostFrequent()) characters[character] = n;
   statistics["unknown"] = {{"token", unknown.token}, {"count", unknown.count}, {"characters", std::move(characters)}};
   const Json json = {{"key", key}, {"files", std::move(files)}, {"statistics", std::move(statistics)}};
-  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+  return DumpJson(json);
 }
 
 Result<DataDescription> ParseDescription(std::string_view text, const std::string& key,

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "data/pair.h"
+#include "format/json.h"
 
 namespace temper {
 namespace {
@@ -17,12 +18,12 @@ constexpr const char* kReads = "text, sentence, messages, conversations or input
 // As text; nullopt: none.
 Result<std::optional<std::string>> LabelAsText(const OrderedJson& value, const char* key, const std::string& where) {
   if (value.is_string()) return std::optional(value.get<std::string>());
-  if (value.is_number_integer()) return std::optional(value.dump());
+  if (value.is_number_integer()) return std::optional(DumpJson(value));
   // As pandas writes a column of integers in which some are missing.
   if (value.is_number() && std::isfinite(value.get<double>()) && value.get<double>() == std::floor(value.get<double>()))
     return std::optional(fmt::format("{:.0f}", value.get<double>()));
   return Corrupt(fmt::format("{}: '{}' is {}, but a class is a text or a whole number", where, key,
-                             value.is_number() ? value.dump() : value.type_name()));
+                             value.is_number() ? DumpJson(value) : value.type_name()));
 }
 
 // Takes the label out of the row.

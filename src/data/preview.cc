@@ -65,7 +65,7 @@ const std::string& LabelOf(const TokenStore& store, int64_t id, const ClassNames
 }
 
 std::string AsJson(const OrderedJson& json) {
-  return json.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
+  return DumpJson(json);
 }
 
 // `unknown`: the text of each unknown token from `from` on, and is then that of those from `to` on; further ones have

@@ -23,7 +23,7 @@ std::string_view LongestLine(std::string_view text) {
 
 // As a template prints it that makes JSON of it.
 std::string Escaped(std::string_view text) {
-  const std::string quoted = OrderedJson(text).dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
+  const std::string quoted = DumpJson(OrderedJson(text));
   return quoted.substr(1, quoted.size() - 2);
 }
 

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "data/pair.h"
+#include "format/json.h"
 
 namespace temper {
 namespace {
@@ -24,7 +25,7 @@ Result<bool> TakeRating(OrderedJson& row, const std::string& where) {
     if (!good && *found != false && text != "false") {
       return Corrupt(fmt::format(
           "{}: '{}' is {}, but a rating is true (an answer to give) or false (one to avoid): write one of these", where,
-          key, found->is_string() || found->is_structured() ? found->type_name() : found->dump()));
+          key, found->is_string() || found->is_structured() ? found->type_name() : DumpJson(*found)));
     }
     if (rating.value_or(good) != good) {
       return Corrupt(where + ": 'label' and 'kto_tag' say the opposite of each other: remove one of them");

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "format/json.h"
 #include "format/quoted.h"
 
 namespace temper {
@@ -32,7 +33,7 @@ Status CheckProblem(const Json& config, const std::string& where) {
   if (*problem == "regression" && one) return OkStatus();
   return Unsupported(fmt::format(
       "{}: problem_type is {}, but each text has one class here (single_label_classification), or one reward", where,
-      problem->dump().substr(0, 40)));
+      DumpJson(*problem).substr(0, 40)));
 }
 
 std::string Unnamed(size_t id) {
@@ -51,7 +52,7 @@ std::optional<int32_t> ClassNames::Find(std::string_view label) const {
 }
 
 std::string ClassNames::ToJson() const {
-  return Json(names).dump();
+  return DumpJson(Json(names));
 }
 
 Result<ClassNames> ClassNames::FromJson(const std::string& text) {
@@ -103,7 +104,7 @@ Result<ClassNames> ReadClasses(const Json& config, const std::string& where) {
   for (size_t i = 0; i < names->size(); ++i) {
     const auto name = names->find(fmt::format("{}", i));
     if (name == names->end()) return bad;
-    classes.names.push_back(name->is_string() ? name->get<std::string>() : name->dump());
+    classes.names.push_back(name->is_string() ? name->get<std::string>() : DumpJson(*name));
     if (!known.insert(classes.names.back()).second) return bad;
   }
   return classes;

@@ -83,6 +83,13 @@ Result<OrderedJson> ParseOrderedJson(std::string_view text, const std::string& w
   return Parse<OrderedJson>(text, where);
 }
 
+std::string DumpJson(const Json& value, int indent, bool ascii) {
+  return value.dump(indent, ' ', ascii, Json::error_handler_t::replace);
+}
+std::string DumpJson(const OrderedJson& value, int indent, bool ascii) {
+  return value.dump(indent, ' ', ascii, OrderedJson::error_handler_t::replace);
+}
+
 Result<Json> ReadJsonFile(Env& env, const std::string& path) {
   TEMPER_ASSIGN_OR_RETURN(const std::string text, ReadTextFile(env, path));
   return ParseJson(text, path);

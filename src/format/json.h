@@ -23,6 +23,11 @@ Result<Json> ParseJson(std::string_view text, const std::string& where);
 Result<OrderedJson> ParseOrderedJson(std::string_view text, const std::string& where);
 Result<Json> ReadJsonFile(Env& env, const std::string& path);
 
+// The text of a value; bytes that are no UTF-8 become U+FFFD. `indent`: spaces of a level; -1: all in one line.
+// `ascii`: other characters are escaped. Compiled once here: nlohmann's own dump() is compiled wherever it is called.
+std::string DumpJson(const Json& value, int indent = -1, bool ascii = false);
+std::string DumpJson(const OrderedJson& value, int indent = -1, bool ascii = false);
+
 // Lookups in an object. Absent or null gives `fallback`; a value of another type is an error naming `where` and `key`.
 Result<int64_t> IntOr(const Json& object, const char* key, int64_t fallback, const std::string& where);
 Result<double> NumberOr(const Json& object, const char* key, double fallback, const std::string& where);

@@ -92,7 +92,7 @@ Result<std::vector<int64_t>> LayersOr(const Json& json, const std::string& path)
     }
     // Unsigned beyond int64_t would come out negative.
     if (layer < 0 || layer >= kMostLayers) {
-      return Corrupt(fmt::format("{}: layers_to_transform has layer {}; layers are from 0 to {}", path, layer.dump(),
+      return Corrupt(fmt::format("{}: layers_to_transform has layer {}; layers are from 0 to {}", path, DumpJson(layer),
                                  kMostLayers - 1));
     }
     layers.push_back(layer.get<int64_t>());
@@ -310,7 +310,7 @@ std::string FormatLoraConfig(const LoraConfig& c) {
   OrderedJson ordered(json);
   for (const auto& [pattern, r] : c.rank_pattern) ordered["rank_pattern"][pattern] = r;
   for (const auto& [pattern, alpha] : c.alpha_pattern) ordered["alpha_pattern"][pattern] = number(alpha);
-  return ordered.dump(2) + "\n";
+  return DumpJson(ordered, 2) + "\n";
 }
 
 }  // namespace temper

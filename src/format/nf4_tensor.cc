@@ -100,7 +100,8 @@ Status Nf4Tensor::ReadState(const Stored& state) {
   for (const auto& [key, usual] :
        {std::pair<const char*, Json>{"quant_type", "nf4"}, {"blocksize", kNf4Block}, {"nested_blocksize", kNf4Group}}) {
     if (value(key) == usual) continue;
-    return Damaged(state, fmt::format("has {} {}; {} is read", key, value(key).dump().substr(0, 40), usual.dump()));
+    return Damaged(state,
+                   fmt::format("has {} {}; {} is read", key, DumpJson(value(key)).substr(0, 40), DumpJson(usual)));
   }
   const auto size = [](const Json& dim, int64_t most) {
     return dim.is_number_integer() && dim >= 1 && dim <= most ? dim.get<int64_t>() : 0;
@@ -109,13 +110,13 @@ Status Nf4Tensor::ReadState(const Stored& state) {
   const bool matrix = shape.is_array() && shape.size() == 2;
   const int64_t rows = matrix ? size(shape[0], kMostRows) : 0, columns = matrix ? size(shape[1], kMostColumns) : 0;
   if (rows == 0 || columns == 0) {
-    return Damaged(state, fmt::format("has shape {}, not that of a matrix", shape.dump().substr(0, 40)));
+    return Damaged(state, fmt::format("has shape {}, not that of a matrix", DumpJson(shape).substr(0, 40)));
   }
   whole_.dims = {rows, columns};
   whole_.dtype = DTypeNamed(value("dtype"));
   if (whole_.dtype == nullptr) {
-    return Damaged(state,
-                   fmt::format("has dtype {}, not bfloat16, float16 or float32", value("dtype").dump().substr(0, 40)));
+    return Damaged(
+        state, fmt::format("has dtype {}, not bfloat16, float16 or float32", DumpJson(value("dtype")).substr(0, 40)));
   }
   whole_.end = rows * columns * whole_.dtype->bits / 8;
   mean_ = mean.is_number() ? mean.get<float>() : NAN;

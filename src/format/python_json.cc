@@ -6,6 +6,8 @@
 #include <array>
 #include <nlohmann/json.hpp>
 
+#include "format/json.h"
+
 namespace temper {
 namespace {
 
@@ -81,7 +83,7 @@ Result<Json> ReadPythonJsonFile(Env& env, const std::string& path) {
 std::string PrintPythonJson(OrderedJson json, std::string_view source) {
   const bool bare = ReplaceNonFinite(source, AsObject).has_value();
   if (bare) MarkNonFinite(&json);
-  std::string out = json.dump(2, ' ', false, OrderedJson::error_handler_t::replace) + "\n";
+  std::string out = DumpJson(json, 2) + "\n";
   if (!bare) return out;
   for (const std::string_view name : kNames) {
     const std::string marked = fmt::format("\"{}{}\"", kMark, name);

@@ -91,7 +91,7 @@ std::string ShardedSafetensorsWriter::Index() const {
   Json weight_map = Json::object();
   for (size_t i = 0; i < order_.size(); ++i) weight_map[order_[i].name] = names_[shard_of_[i]];
   const Json index = {{"metadata", {{"total_size", data_.v}}}, {"weight_map", std::move(weight_map)}};
-  return index.dump(2) + "\n";
+  return DumpJson(index, 2) + "\n";
 }
 
 }  // namespace temper

@@ -33,54 +33,25 @@ class GraphBuilder {
   std::vector<ValueId> Add(Op op, std::vector<ValueId> inputs, Attributes attributes, const std::string& name,
                            Role role = Role::kActivation);
 
-  ValueId Embedding(ValueId table_VD, ValueId index_T, int64_t offset, const std::string& name) {
-    return Add(Op::kEmbedding, {table_VD, index_T}, {{"offset", offset}}, name)[0];
-  }
-  ValueId Linear(ValueId x_TI, ValueId w_OI, ValueId bias_O /* or kNoValue */, const std::string& name) {
-    std::vector<ValueId> inputs = {x_TI, w_OI};
-    if (bias_O != kNoValue) inputs.push_back(bias_O);
-    return Add(Op::kLinear, std::move(inputs), {{"acc", int64_t{0}}, {"bias", int64_t{bias_O != kNoValue}}}, name)[0];
-  }
-  ValueId Sum(ValueId a, ValueId b, const std::string& name) { return Add(Op::kAdd, {a, b}, {}, name)[0]; }
+  ValueId Embedding(ValueId table_VD, ValueId index_T, int64_t offset, const std::string& name);
+  ValueId Linear(ValueId x_TI, ValueId w_OI, ValueId bias_O /* or kNoValue */, const std::string& name);
+  ValueId Sum(ValueId a, ValueId b, const std::string& name);
   // `x` itself where the factor is 1.
-  ValueId Scale(ValueId x, double factor, const std::string& name) {
-    return factor == 1 ? x : Add(Op::kScale, {x}, {{"factor", factor}}, name)[0];
-  }
+  ValueId Scale(ValueId x, double factor, const std::string& name);
   struct RmsNormForm {
     bool grouped = false;   // a norm for every E elements of a row, of a scale w_E
     bool plus_one = false;  // 1 + w scales
   };
-  ValueId RmsNorm(ValueId x_TD, ValueId w_D, double eps, const std::string& name, RmsNormForm form) {
-    Attributes attributes = {{"eps", eps}};
-    if (form.grouped) attributes.Set("grouped", int64_t{1});
-    if (form.plus_one) attributes.Set("plus_one", int64_t{1});
-    return Add(Op::kRmsNorm, {x_TD, w_D}, std::move(attributes), name)[0];
-  }
+  ValueId RmsNorm(ValueId x_TD, ValueId w_D, double eps, const std::string& name, RmsNormForm form);
   ValueId RmsNorm(ValueId x_TD, ValueId w_D, double eps, const std::string& name) {
     return RmsNorm(x_TD, w_D, eps, name, RmsNormForm());
   }
-  ValueId LayerNorm(ValueId x_TD, ValueId w_D, ValueId b_D, double eps, const std::string& name) {
-    return Add(Op::kLayerNorm, {x_TD, w_D, b_D}, {{"eps", eps}}, name)[0];
-  }
-  ValueId Rope(ValueId x, ValueId table_TR, int64_t head_dim, bool interleaved, const std::string& name) {
-    Attributes attributes = {{"head_dim", head_dim}, {"inverse", int64_t{0}}};
-    if (interleaved) attributes.Set("interleaved", int64_t{1});
-    return Add(Op::kRope, {x, table_TR}, std::move(attributes), name)[0];
-  }
+  ValueId LayerNorm(ValueId x_TD, ValueId w_D, ValueId b_D, double eps, const std::string& name);
+  ValueId Rope(ValueId x, ValueId table_TR, int64_t head_dim, bool interleaved, const std::string& name);
   // Gelu by erf, or its approximation by tanh.
   enum class Gate : uint8_t { kSilu, kGelu, kGeluTanh, kSigmoid, kIdentity };
-  ValueId Glu(ValueId gate_TF, ValueId up_TF, const std::string& name, Gate gate = Gate::kSilu) {
-    Attributes attributes;
-    if (gate == Gate::kSigmoid) attributes = {{"sigmoid", int64_t{1}}};
-    if (gate == Gate::kIdentity) attributes = {{"identity", int64_t{1}}};
-    if (gate == Gate::kGelu || gate == Gate::kGeluTanh) {
-      attributes = {{"gelu", int64_t{1}}, {"tanh", int64_t{gate == Gate::kGeluTanh}}};
-    }
-    return Add(Op::kGlu, {gate_TF, up_TF}, std::move(attributes), name)[0];
-  }
-  ValueId SliceRows(ValueId x_TD, int64_t begin, int64_t count, const std::string& name) {
-    return Add(Op::kSliceRows, {x_TD}, {{"begin", begin}, {"count", count}}, name)[0];
-  }
+  ValueId Glu(ValueId gate_TF, ValueId up_TF, const std::string& name, Gate gate = Gate::kSilu);
+  ValueId SliceRows(ValueId x_TD, int64_t begin, int64_t count, const std::string& name);
 
   const TensorType& type(ValueId id) const { return graph_->value(id).type; }
   Graph& graph() { return *graph_; }

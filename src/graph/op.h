@@ -1,43 +1,31 @@
 // The closed set of operations: graph/op_list.inc lists them, with their operands and attributes. Each has its rule in
 // a file of graph/ops/, which may hold several similar ops, and a kernel per backend.
+//
+// This header does not read the list: what only carries an Op is not compiled again when an op is added. Sources that
+// name one (Op::kLinear) include graph/named_ops.h, or graph/traffic_ops.h if they name moves and collectives alone;
+// headers include neither (tools/check_rebuilds.py).
 #pragma once
 
-#include <cstddef>
 #include <optional>
 #include <string_view>
 
 namespace temper {
 
-enum class Op : unsigned char {
-#define TEMPER_OP(name, text, by) k##name,
-#include "graph/op_list.inc"
-};
+enum class Op : unsigned char;
 
-inline constexpr int kNumOps = 0
-#define TEMPER_OP(name, text, by) +1
-#include "graph/op_list.inc"
-    ;
+int NumOps();  // ops are 0 .. NumOps() - 1
 
 // What executes an op: a kernel that a backend makes, the executor itself (moves between tiers), or a communicator.
 enum class OpRunner : unsigned char { kKernel, kExecutor, kCommunicator };
 
-constexpr OpRunner RunnerOf(Op op) {
-  constexpr OpRunner kRunners[] = {
-#define TEMPER_OP(name, text, by) OpRunner::k##by,
-#include "graph/op_list.inc"
-  };
-  return kRunners[static_cast<size_t>(op)];
-}
-
-constexpr bool IsCollective(Op op) {
+OpRunner RunnerOf(Op op);
+inline bool IsCollective(Op op) {
   return RunnerOf(op) == OpRunner::kCommunicator;
 }
-constexpr bool IsMove(Op op) {
+inline bool IsMove(Op op) {
   return RunnerOf(op) == OpRunner::kExecutor;
 }
-constexpr bool IsTransfer(Op op) {
-  return op == Op::kSend || op == Op::kRecv;
-}
+bool IsTransfer(Op op);  // send, recv
 
 std::string_view ToString(Op op);                  // "linear_cross_entropy"
 std::optional<Op> ParseOp(std::string_view text);  // the inverse

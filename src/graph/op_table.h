@@ -4,7 +4,7 @@
 #include <array>
 #include <initializer_list>
 
-#include "graph/op.h"
+#include "graph/named_ops.h"
 
 namespace temper {
 

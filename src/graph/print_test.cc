@@ -3,6 +3,7 @@
 #include "graph/builder.h"
 #include "graph/graph.h"
 #include "graph/mutated_text_for_test.h"
+#include "graph/named_ops.h"
 #include "graph/rule.h"
 
 namespace temper::print_test {
@@ -66,7 +67,7 @@ TEST(GraphText, ReadsBackToTheSameGraph) {
 }
 
 TEST(GraphText, NamesOfOpsRolesAndPhasesReadBack) {
-  for (int i = 0; i < kNumOps; ++i) EXPECT_EQ(ParseOp(ToString(static_cast<Op>(i))), static_cast<Op>(i));
+  for (int i = 0; i < NumOps(); ++i) EXPECT_EQ(ParseOp(ToString(static_cast<Op>(i))), static_cast<Op>(i));
   for (int i = 0; i <= static_cast<int>(Role::kCache); ++i) {
     EXPECT_EQ(ParseRole(ToString(static_cast<Role>(i))), static_cast<Role>(i));
   }

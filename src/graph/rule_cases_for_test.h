@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "graph/named_ops.h"
 #include "graph/rule.h"
 
 namespace temper::rule_test {

@@ -5,6 +5,7 @@
 #include <set>
 #include <string_view>
 
+#include "graph/named_ops.h"
 #include "graph/rule.h"
 
 namespace temper::rule_facts_test {
@@ -12,7 +13,7 @@ namespace {
 
 std::vector<Op> AllOps() {
   std::vector<Op> ops;
-  for (int i = 0; i < kNumOps; ++i) ops.push_back(static_cast<Op>(i));
+  for (int i = 0; i < NumOps(); ++i) ops.push_back(static_cast<Op>(i));
   return ops;
 }
 

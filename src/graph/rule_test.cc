@@ -1,5 +1,6 @@
 // What every op accepts and refuses: one valid call per op and attribute set, and systematic spoilings of each.
 #include "graph/rule.h"
+#include "graph/named_ops.h"
 
 #include <gtest/gtest.h>
 
@@ -39,7 +40,7 @@ TEST(Rule, EveryOpGivesItsOutputTypes) {
     EXPECT_EQ(Text(*types), c.outputs) << Describe(c);
     seen.insert(c.op);
   }
-  EXPECT_EQ(seen.size(), static_cast<size_t>(kNumOps)) << "an op has no case";
+  EXPECT_EQ(seen.size(), static_cast<size_t>(NumOps())) << "an op has no case";
 }
 
 // Only the weight of a product may be quantised, and only where the product computes in that format's type; a table and

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "graph/named_ops.h"
 #include "graph/rule.h"
 
 namespace temper {
@@ -46,7 +47,7 @@ std::vector<const UpdateState*> UpdateRule::StatesOf(const Attributes& attribute
 std::span<const UpdateRule* const> UpdateRules() {
   static const std::vector<const UpdateRule*> rules = [] {
     std::vector<const UpdateRule*> found;
-    for (int op = 0; op < kNumOps; ++op) {
+    for (int op = 0; op < NumOps(); ++op) {
       if (const UpdateRule* rule = UpdateRuleOf(static_cast<Op>(op))) found.push_back(rule);
     }
     return found;

@@ -1,5 +1,6 @@
 // Every optimizer of the table keeps what graph/update_rule.h promises of all.
 #include "graph/update_rule.h"
+#include "graph/named_ops.h"
 
 #include <gtest/gtest.h>
 

@@ -4,6 +4,7 @@
 
 #include "graph/graph.h"
 #include "graph/rule.h"
+#include "graph/traffic_ops.h"
 
 namespace temper {
 namespace {
@@ -113,7 +114,7 @@ Status CheckTiers(const Graph& graph) {
     const auto tier = [&](ValueId id) { return graph.value(id).tier; };
     if (IsMove(node.op)) {
       const Tier from = tier(node.inputs[0]), to = tier(node.outputs[0]);
-      if (node.op == Op::kFetch ? to < from : from < to) continue;
+      if (node.op == TrafficOp::kFetch ? to < from : from < to) continue;
       return Bad(graph, i, fmt::format("goes from {} to {}", ToString(from), ToString(to)));
     }
     std::optional<Tier> all;

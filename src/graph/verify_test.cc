@@ -2,6 +2,7 @@
 
 #include "graph/builder.h"
 #include "graph/graph.h"
+#include "graph/named_ops.h"
 
 namespace temper::verify_test {
 namespace {

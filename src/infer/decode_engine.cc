@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "compile/train_step.h"
+#include "graph/named_ops.h"
 #include "graph/ops/attention_cache.h"
 #include "graph/rule.h"
 #include "model/adapted_model.h"

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "format/trained_copy.h"
+#include "graph/named_ops.h"
 #include "model/forward.h"
 
 namespace temper {

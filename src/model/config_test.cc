@@ -4,6 +4,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "graph/named_ops.h"
 #include "model/families.h"
 #include "model/model.h"
 #include "model/published_sizes_for_test.h"

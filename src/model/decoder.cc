@@ -7,6 +7,8 @@
 #include <optional>
 #include <utility>
 
+#include "format/json.h"
+#include "graph/named_ops.h"
 #include "model/gguf_description.h"
 
 namespace temper {
@@ -337,7 +339,7 @@ Status SetWindows(const Json& config, int64_t window, const std::function<bool(i
         return Unsupported(
             fmt::format("{}: layer {} of layer_types is {}; supported are full_attention and "
                         "sliding_attention",
-                        where, b, (*types)[b].dump().substr(0, 40)));
+                        where, b, DumpJson((*types)[b]).substr(0, 40)));
       }
     }
     if (listed && slide && window == 0) {
@@ -365,7 +367,7 @@ Result<std::vector<bool>> ReadAttentionLayers(const Json& config, const char* ot
     attention.push_back(type == "full_attention");
     if (!attention.back() && type != other) {
       return Unsupported(fmt::format("{}: layer {} of layer_types is {}; supported are full_attention and {}", where,
-                                     attention.size() - 1, type.dump().substr(0, 40), other));
+                                     attention.size() - 1, DumpJson(type).substr(0, 40), other));
     }
   }
   return attention;

@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "graph/named_ops.h"
 #include "graph/ops/attention_cache.h"
 
 namespace temper {

@@ -1,4 +1,5 @@
 #include "model/forward.h"
+#include "graph/named_ops.h"
 
 #include <gtest/gtest.h>
 

@@ -9,6 +9,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "format/json.h"
 #include "model/decoder.h"
 #include "model/families.h"
 
@@ -110,7 +111,7 @@ Status RefuseOthers(const Json& config, const std::string& where) {
     return Unsupported(
         fmt::format("{}: use_bidirectional_attention is {}; supported are null and vision, by which text "
                     "attends to what came before",
-                    where, config["use_bidirectional_attention"].dump().substr(0, 40)));
+                    where, DumpJson(config["use_bidirectional_attention"]).substr(0, 40)));
   }
   return OkStatus();
 }

@@ -9,6 +9,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "format/json.h"
 #include "graph/ops/short_conv.h"
 #include "model/decoder.h"
 #include "model/families.h"
@@ -94,7 +95,7 @@ Status ExpectAnyStep(const Json& config, const std::string& where) {
     return OkStatus();
   }
   return Unsupported(fmt::format("{}: time_step_limit is {}; supported are all steps, from 0 to infinity", where,
-                                 limit->dump().substr(0, 60)));
+                                 DumpJson(*limit).substr(0, 60)));
 }
 
 Result<Mamba2Spec> ReadMamba2(const Json& config, int64_t hidden, double norm_eps, const std::string& where) {
@@ -118,7 +119,7 @@ Result<Mamba2Spec> ReadMamba2(const Json& config, int64_t hidden, double norm_ep
   if (head != config.end() && *head != "auto" && *head != m.value_dim) {
     return Corrupt(fmt::format(
         "{}: mamba_d_head is {}, should be \"auto\" or mamba_expand {} times hidden_size {} by mamba_n_heads {}: {}",
-        where, head->dump().substr(0, 40), expand, hidden, m.heads, m.value_dim));
+        where, DumpJson(*head).substr(0, 40), expand, hidden, m.heads, m.value_dim));
   }
   if (m.taps < 1 || m.taps > kMaxConvTaps) {
     return Unsupported(fmt::format("{}: mamba_d_conv is {}; convolutions of 1 to {} tokens are supported", where,
@@ -207,7 +208,7 @@ Result<std::unique_ptr<Model>> ReadGraniteHybrid(const Json& file, const std::st
   defaults.rotary = position != config.end() && *position == "rope";
   if (!defaults.rotary && position != config.end() && !position->is_null() && *position != "nope") {
     return Unsupported(fmt::format("{}: position_embedding_type is {}; supported are \"rope\", \"nope\" and null",
-                                   where, position->dump().substr(0, 40)));
+                                   where, DumpJson(*position).substr(0, 40)));
   }
   double divisor = 1;
   TEMPER_ASSIGN_OR_RETURN(DecoderSpec s,
@@ -215,7 +216,7 @@ Result<std::unique_ptr<Model>> ReadGraniteHybrid(const Json& file, const std::st
   s.logit_scale = 1 / divisor;
   if (s.mlps()[0]->activation != Activation::kSilu) {
     return Unsupported(fmt::format("{}: hidden_act is {}; supported is silu, which the convolutions have, too", where,
-                                   config["hidden_act"].dump().substr(0, 40)));
+                                   DumpJson(config["hidden_act"]).substr(0, 40)));
   }
   for (MlpSpec* const m : s.mlps()) *m = SharedMlp(*m);
   if (experts != 0) TEMPER_RETURN_IF_ERROR(SetGraniteExperts(config, *s.mlps()[0], where, &s));

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "graph/named_ops.h"
 #include "model/families.h"
 #include "model/model.h"
 

@@ -20,7 +20,7 @@ std::string Lowercase(std::string_view text) {
 std::vector<std::string> KnownModelNames() {
   std::vector<std::string> names;
   for (const std::string_view text : KnownModelFiles()) {
-    const OrderedJson file = OrderedJson::parse(text);
+    const OrderedJson file = *ParseOrderedJson(text, "a known model");
     for (const auto& [name, config] : file.items()) names.push_back(name);
   }
   return names;
@@ -29,7 +29,7 @@ std::vector<std::string> KnownModelNames() {
 std::optional<Json> FindKnownModel(std::string_view name) {
   const std::string wanted = Lowercase(name);
   for (const std::string_view text : KnownModelFiles()) {
-    const Json file = Json::parse(text);
+    const Json file = *ParseJson(text, "a known model");
     if (const auto it = file.find(wanted); it != file.end()) return *it;
   }
   return std::nullopt;

@@ -3,6 +3,7 @@
 #include <map>
 #include <utility>
 
+#include "graph/named_ops.h"
 #include "graph/ops/loss_operands.h"
 #include "graph/rule.h"
 #include "model/forward.h"

@@ -1,4 +1,5 @@
 #include "model/lora.h"
+#include "graph/named_ops.h"
 #include "model/lora_rewrite.h"
 
 #include <gtest/gtest.h>

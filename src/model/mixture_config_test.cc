@@ -3,6 +3,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "graph/named_ops.h"
 #include "model/families.h"
 #include "model/model.h"
 

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "graph/named_ops.h"
+
 namespace temper {
 ForwardBuilder Model::BuilderOf(Graph* graph, const ForwardSpec& spec) const {
   return {graph,

@@ -5,6 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "format/json.h"
 #include "graph/ops/short_conv.h"
 #include "model/decoder.h"
 #include "model/families.h"
@@ -39,7 +40,7 @@ Result<std::vector<LayerPart>> ReadPattern(const std::string& pattern, const std
         return RefuseExperts(parts.size(), where);
       default:
         return Unsupported(fmt::format("{}: letter {} of hybrid_override_pattern is {}; supported are M, * and -",
-                                       where, parts.size(), Json(std::string(1, letter)).dump()));
+                                       where, parts.size(), DumpJson(Json(std::string(1, letter)))));
     }
   }
   return parts;
@@ -69,7 +70,7 @@ Result<std::vector<LayerPart>> ReadParts(const Json& config, const std::string& 
     } else {
       return Unsupported(
           fmt::format("{}: layer {} of layers_block_type is {}; supported are linear_attention, full_attention and mlp",
-                      where, parts.size(), type.dump().substr(0, 40)));
+                      where, parts.size(), DumpJson(type).substr(0, 40)));
     }
   }
   return parts;

@@ -5,6 +5,8 @@
 #include <utility>
 #include <vector>
 
+#include "graph/named_ops.h"
+
 namespace temper {
 
 ValueId BuildNorm(ForwardBuilder& f, const NormSpec& spec, ValueId x, const std::string& module, Dim over,

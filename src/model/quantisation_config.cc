@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "format/json.h"
 #include "model/mxfp4_experts.h"
 
 namespace temper {
@@ -25,7 +26,7 @@ Status CheckQuantisation(const Json& config, const std::string& where) {
     return Unsupported(fmt::format(
         "{}: quantization_config has {}: {}, but of quantised models those with {} are read (and experts of "
         "gpt_oss in mxfp4): use the original weights, with base_dtype: nf4 or int8 for less memory",
-        where, key, found.dump().substr(0, 40), read.dump()));
+        where, key, DumpJson(found).substr(0, 40), DumpJson(read)));
   }
   return OkStatus();
 }

@@ -6,6 +6,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "format/json.h"
 #include "graph/ops/short_conv.h"
 #include "model/decoder.h"
 #include "model/families.h"
@@ -41,7 +42,7 @@ Result<DecoderSpec> ReadDeltaDecoder(const Json& config, const char* architectur
   TEMPER_ASSIGN_OR_RETURN(DecoderSpec s, ReadDecoder(config, architecture, defaults, where));
   if (s.mlps()[0]->activation != Activation::kSilu) {
     return Unsupported(fmt::format("{}: hidden_act is {}; supported is silu, which the convolutions have, too", where,
-                                   config["hidden_act"].dump().substr(0, 40)));
+                                   DumpJson(config["hidden_act"]).substr(0, 40)));
   }
   s.SetNorm(NormKind::kRmsPlusOne);
   s.facts.ignored.push_back("mtp.");  // drafts, which the class does not load

@@ -6,6 +6,8 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "graph/named_ops.h"
+
 namespace temper {
 namespace {
 

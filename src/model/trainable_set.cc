@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "format/quoted.h"
+#include "graph/named_ops.h"
 #include "model/lora.h"
 
 namespace temper {

@@ -1,4 +1,5 @@
 #include "model/trainable_set.h"
+#include "graph/named_ops.h"
 
 #include <gtest/gtest.h>
 

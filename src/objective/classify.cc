@@ -3,6 +3,7 @@
 // target of its last token, and no other token has one.
 #include <array>
 
+#include "graph/named_ops.h"
 #include "objective/objective.h"
 
 namespace temper {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "graph/named_ops.h"
 #include "objective/objective.h"
 
 namespace temper::classify_test {

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "graph/named_ops.h"
 #include "objective/objective.h"
 
 namespace temper {

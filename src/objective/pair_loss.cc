@@ -3,6 +3,8 @@
 #include <utility>
 #include <vector>
 
+#include "graph/named_ops.h"
+
 namespace temper {
 
 void AddPairLoss(const Tail& tail, PairLoss loss, bool trains) {

@@ -2,6 +2,7 @@
 // pair than for the rejected one (Ouyang 2022), as TRL's RewardTrainer learns it.
 #include <array>
 
+#include "graph/named_ops.h"
 #include "objective/objective.h"
 
 namespace temper {

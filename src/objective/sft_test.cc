@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include "graph/named_ops.h"
 #include "objective/objective.h"
 
 namespace temper::sft_test {

@@ -7,6 +7,7 @@
 #include <tuple>
 
 #include "base/check.h"
+#include "format/json.h"
 
 namespace temper {
 
@@ -58,7 +59,7 @@ std::string SearchJson(const SearchResult& r) {
                             {"tokens_per_second", c.tokens_per_second},
                             {"mfu", c.mfu}});
   }
-  return json.dump(2) + "\n";
+  return DumpJson(json, 2) + "\n";
 }
 
 }  // namespace temper

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "format/quoted.h"
+#include "graph/named_ops.h"
 
 namespace temper {
 

@@ -26,7 +26,7 @@ DeviceRates RatesRounded(const DeviceRates& rates) {
   };
   for (const OpClass c : {OpClass::kProduct, OpClass::kNarrow, OpClass::kAttention, OpClass::kMemory}) {
     for (const DType dtype : {DType::kF32, DType::kBF16}) {
-      for (int op = 0; op < kNumOps; ++op) {
+      for (int op = 0; op < NumOps(); ++op) {
         const OpRate* own = rates.Own(static_cast<Op>(op), c, dtype);
         if (own != nullptr) rounded.SetOp(static_cast<Op>(op), c, dtype, round(*own));
       }

@@ -1,4 +1,5 @@
 #include "plan/cluster.h"
+#include "graph/named_ops.h"
 
 #include <gtest/gtest.h>
 

@@ -9,6 +9,7 @@
 #include "base/quantity.h"
 #include "format/quoted.h"
 #include "format/yaml.h"
+#include "graph/named_ops.h"
 #include "plan/cluster.h"
 
 namespace temper {
@@ -327,7 +328,7 @@ std::string PrintCluster(const Cluster& c) {
                           times(share.beside_copies), times(share.beside_disk));
     }
     text += "    rates:\n";
-    for (int op = 0; op < kNumOps; ++op) {
+    for (int op = 0; op < NumOps(); ++op) {
       for (const DType dtype : {DType::kF32, DType::kBF16}) {
         for (const auto& [class_name, op_class] : kClassNames) {
           const OpRate* rate = share.rates.Own(static_cast<Op>(op), op_class, dtype);

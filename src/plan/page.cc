@@ -254,7 +254,7 @@ std::string PlanPage(const Program& train, const PlanFacts& facts, const PlanOnC
   }
   std::string page(kPageTemplate);
   // The data is inside a script element and must not end it.
-  std::string text = data.dump(-1, ' ', /*ensure_ascii=*/true, OrderedJson::error_handler_t::replace);
+  std::string text = DumpJson(data, -1, /*ascii=*/true);
   for (size_t at = 0; (at = text.find('<', at)) != std::string::npos; at += 6) text.replace(at, 1, "\\u003c");
   Replace(&page, "\"DATA\"", text);
   return page;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/quantity.h"
+#include "format/json.h"
 #include "model/model.h"
 #include "plan/live_memory.h"
 #include "plan/planner.h"
@@ -332,7 +333,7 @@ std::string PlanJson(const Program& train, const PlanFacts& f, const PlanOnClust
   }
   json["program_hash"] =
       fmt::format("{:016x}", f.hashes_without_limits ? f.hashes_without_limits->at(train.name) : ProgramHash(train));
-  return json.dump(2) + "\n";
+  return DumpJson(json, 2) + "\n";
 }
 
 }  // namespace temper

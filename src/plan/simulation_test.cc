@@ -1,4 +1,5 @@
 #include "plan/simulation.h"
+#include "graph/named_ops.h"
 
 #include <gtest/gtest.h>
 

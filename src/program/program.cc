@@ -6,6 +6,7 @@
 
 #include "base/philox.h"
 #include "graph/ops/move_part.h"
+#include "graph/traffic_ops.h"
 
 namespace temper {
 namespace {
@@ -108,7 +109,7 @@ Status CheckTiers(const Segment& segment, const Instruction& instruction, const 
   const auto tier = [&](int operand) { return TierOf(binding.offsets[static_cast<size_t>(operand)]); };
   if (IsMove(instruction.op)) {
     const Tier from = tier(instruction.inputs[0]), to = tier(instruction.outputs[0]);
-    const bool good = instruction.op == Op::kFetch ? to < from : from < to;
+    const bool good = instruction.op == TrafficOp::kFetch ? to < from : from < to;
     return good ? OkStatus() : refuse("does not go towards its side");
   }
   std::optional<Tier> all;

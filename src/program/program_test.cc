@@ -5,6 +5,7 @@
 #include <functional>
 
 #include "graph/mutated_text_for_test.h"
+#include "graph/named_ops.h"
 
 namespace temper::program_test {
 namespace {

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "graph/ops/move_part.h"
+#include "graph/traffic_ops.h"
 #include "program/range_counts.h"
 
 namespace temper {
@@ -83,15 +84,15 @@ std::vector<Part> PartsOf(const Program& program, const Segment& segment, const 
 }  // namespace
 
 size_t LaneOf(const Instruction& instruction, const Binding& binding) {
-  if (instruction.op == Op::kSend) return kSendLane;
-  if (instruction.op == Op::kRecv) return kReceiveLane;
+  if (instruction.op == TrafficOp::kSend) return kSendLane;
+  if (instruction.op == TrafficOp::kRecv) return kReceiveLane;
   if (!IsMove(instruction.op)) return instruction.attributes.Flag("soon") ? kSoonLane : kCollectiveLane;
-  const int far = instruction.op == Op::kFetch ? instruction.inputs[0] : instruction.outputs[0];
+  const int far = instruction.op == TrafficOp::kFetch ? instruction.inputs[0] : instruction.outputs[0];
   return LaneOfMove(instruction.op, TierOf(binding.offsets[static_cast<size_t>(far)]));
 }
 
 size_t LaneOfMove(Op op, Tier far) {
-  return kFirstMoveLane + (op == Op::kFetch ? 0u : 1u) + (far == Tier::kDisk ? 2u : 0u);
+  return kFirstMoveLane + (op == TrafficOp::kFetch ? 0u : 1u) + (far == Tier::kDisk ? 2u : 0u);
 }
 
 std::vector<LaneCounts> FindWaits(const Program& program) {

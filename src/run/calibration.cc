@@ -22,6 +22,7 @@
 #include "comm/local/local_communicator.h"
 #include "compile/run/run_rates.h"
 #include "disk/disk_tier.h"
+#include "graph/named_ops.h"
 #include "plan/cluster_rates.h"
 #include "plan/rate_fit.h"
 #include "run/calibration_cases.h"

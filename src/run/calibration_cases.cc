@@ -6,7 +6,7 @@ namespace temper {
 
 std::vector<RateCases> CalibrationCases(DType dtype) {
   std::vector<RateCases> all;
-  for (int i = 0; i < kNumOps; ++i) {
+  for (int i = 0; i < NumOps(); ++i) {
     const Op op = static_cast<Op>(i);
     const OpRule& rule = RuleOf(op);
     if (rule.measured == nullptr) continue;

@@ -1,4 +1,5 @@
 #include "run/calibration_cases.h"
+#include "graph/named_ops.h"
 
 #include <gtest/gtest.h>
 

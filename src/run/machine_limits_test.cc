@@ -1,4 +1,5 @@
 #include "run/machine_limits.h"
+#include "graph/named_ops.h"
 
 #include <gtest/gtest.h>
 

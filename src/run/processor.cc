@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "base/philox.h"
 #include "device/enqueued_seconds.h"
+#include "graph/named_ops.h"
 #include "graph/rule.h"
 #include "program/program.h"
 #include "tensor/view.h"

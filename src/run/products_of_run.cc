@@ -48,7 +48,7 @@ Result<ProductTiming> SumOverRanks(const Ranks& ranks, ProductTiming own) {
 }  // namespace
 
 std::string FormatProducts(const ProductChoices& choices) {
-  return Json(choices.by_maker).dump(1) + "\n";
+  return DumpJson(Json(choices.by_maker), 1) + "\n";
 }
 
 Result<ProductChoices> ParseProducts(const std::string& text) {

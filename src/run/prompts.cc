@@ -4,6 +4,7 @@
 
 #include "data/record.h"
 #include "data/row_reader.h"
+#include "format/json.h"
 
 namespace temper {
 namespace {
@@ -100,7 +101,7 @@ std::string AnsweredRow(const Prompt& prompt, const std::string& answer) {
     row["messages"].push_back({{"role", "assistant"}, {"content", answer}});
     if (!prompt.tools.is_null()) row["tools"] = prompt.tools;
   }
-  return row.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
+  return DumpJson(row);
 }
 
 }  // namespace temper

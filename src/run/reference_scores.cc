@@ -50,7 +50,7 @@ std::optional<ReferenceScores::OfData> TakeNumbers(const Json& head, std::span<c
 std::string PrintScores(const ReferenceScores& scores) {
   Json head = {{kTrainOf, HeadOf(scores.train)}};
   if (scores.evaluation) head[kEvaluationOf] = HeadOf(*scores.evaluation);
-  std::string bytes = head.dump() + "\n";
+  std::string bytes = DumpJson(head) + "\n";
   AppendNumbers(scores.train, &bytes);
   if (scores.evaluation) AppendNumbers(*scores.evaluation, &bytes);
   return bytes + ChecksumHex(std::as_bytes(std::span(bytes)));

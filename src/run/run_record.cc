@@ -11,6 +11,7 @@
 #include "compile/run/compiled_run.h"
 #include "config/run_options.h"
 #include "data/template/known_templates.h"
+#include "graph/named_ops.h"
 #include "graph/ops/loss_scratch.h"
 
 namespace temper {

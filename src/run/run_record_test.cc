@@ -1,4 +1,5 @@
 #include "run/run_record.h"
+#include "graph/named_ops.h"
 
 #include <gtest/gtest.h>
 

@@ -9,6 +9,7 @@
 #include "checkpoint/companion_files.h"
 #include "format/checksum.h"
 #include "format/data_file_name.h"
+#include "format/json.h"
 #include "format/quoted.h"
 
 namespace temper {
@@ -50,8 +51,7 @@ Result<std::string> TokenKey(Env& env, const OpenedModel& model, const DataReque
     TEMPER_RETURN_IF_ERROR(add("data " + Quoted(name.extension().string()), input.path));
     if (input.max_rows != DataInput().max_rows) key += fmt::format("its first {} rows\n", input.max_rows);
     for (const RowColumn& column : input.columns) {
-      key += fmt::format("its {} from {}\n", column.field,
-                         OrderedJson(column.column).dump(-1, ' ', true, OrderedJson::error_handler_t::replace));
+      key += fmt::format("its {} from {}\n", column.field, DumpJson(OrderedJson(column.column), -1, /*ascii=*/true));
     }
   }
   return key;

@@ -1,5 +1,6 @@
 // The executor on kernels that are made for watching it: relu here adds 1 to every element, and every call is recorded.
 #include "runtime/executor.h"
+#include "graph/named_ops.h"
 
 #include <gtest/gtest.h>
 

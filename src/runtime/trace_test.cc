@@ -1,4 +1,5 @@
 #include "runtime/trace.h"
+#include "graph/named_ops.h"
 
 #include <gtest/gtest.h>
 

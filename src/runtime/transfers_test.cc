@@ -6,6 +6,7 @@
 #include <chrono>
 #include <thread>
 
+#include "graph/named_ops.h"
 #include "runtime/arena.h"
 #include "runtime/executor.h"
 

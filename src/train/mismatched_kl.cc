@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 
+#include "data/batch.h"
 #include "objective/objective.h"
 
 namespace temper {

@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "base/philox.h"
+#include "graph/named_ops.h"
 #include "graph/rule.h"
 #include "lanes.h"
 #include "transfers.h"

@@ -1,4 +1,5 @@
 #include "lanes.h"
+#include "graph/named_ops.h"
 
 #include <fmt/core.h>
 

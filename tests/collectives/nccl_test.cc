@@ -14,6 +14,7 @@
 #include "comm/nccl/nccl_collective.h"
 #include "comm/nccl/nccl_communicator.h"
 #include "conformance.h"
+#include "graph/named_ops.h"
 #include "transfers.h"
 
 namespace temper::collectives::nccl_test {

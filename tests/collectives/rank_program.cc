@@ -1,4 +1,5 @@
 #include "rank_program.h"
+#include "graph/named_ops.h"
 
 #include <fmt/core.h>
 #include <signal.h>

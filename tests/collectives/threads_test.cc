@@ -8,6 +8,7 @@
 
 #include "comm/local/local_communicator.h"
 #include "conformance.h"
+#include "graph/named_ops.h"
 #include "rank_program.h"
 #include "transfers.h"
 

@@ -1,4 +1,5 @@
 #include "transfers.h"
+#include "graph/named_ops.h"
 
 #include <fmt/core.h>
 

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "backend/cpu/reference/reference.h"
+#include "graph/named_ops.h"
 #include "op_case.h"
 
 namespace temper::class_report_test {

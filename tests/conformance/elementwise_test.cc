@@ -10,6 +10,7 @@
 #include "backend/cpu/cpu_backend.h"
 #include "backend/cpu/reference/reference.h"
 #include "base/philox.h"
+#include "graph/named_ops.h"
 #include "op_case.h"
 
 namespace temper::elementwise_test {

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "backend/cpu/reference/reference.h"
+#include "graph/named_ops.h"
 #include "graph/update_rule.h"
 #include "op_case.h"
 

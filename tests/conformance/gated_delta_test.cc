@@ -6,6 +6,7 @@
 
 #include "backend/cpu/cpu_backend.h"
 #include "backend/cpu/reference/reference.h"
+#include "graph/named_ops.h"
 #include "graph/ops/gated_delta.h"
 #include "op_case.h"
 

@@ -11,6 +11,7 @@
 #include "base/philox.h"
 #include "compile/step/differentiate.h"
 #include "graph/builder.h"
+#include "graph/named_ops.h"
 #include "op_case.h"
 #include "program/buffer_names.h"
 

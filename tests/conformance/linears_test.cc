@@ -5,6 +5,7 @@
 
 #include "backend/cpu/cpu_backend.h"
 #include "backend/cpu/reference/reference.h"
+#include "graph/named_ops.h"
 #include "op_case.h"
 
 namespace temper::linears_test {

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "backend/cpu/reference/reference.h"
+#include "graph/named_ops.h"
 #include "op_case.h"
 
 namespace temper::norms_test {

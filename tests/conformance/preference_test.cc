@@ -7,6 +7,7 @@
 
 #include "backend/cpu/reference/reference.h"
 #include "base/philox.h"
+#include "graph/named_ops.h"
 #include "op_case.h"
 
 namespace temper::preference_test {

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "backend/cpu/reference/reference.h"
+#include "graph/named_ops.h"
 #include "op_case.h"
 
 namespace temper::reward_loss_test {

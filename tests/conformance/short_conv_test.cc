@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "backend/cpu/cpu_backend.h"
+#include "graph/named_ops.h"
 #include "op_case.h"
 
 namespace temper::short_conv_test {

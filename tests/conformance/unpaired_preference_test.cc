@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "backend/cpu/reference/reference.h"
+#include "graph/named_ops.h"
 #include "op_case.h"
 
 namespace temper::unpaired_preference_test {

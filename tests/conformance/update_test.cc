@@ -5,6 +5,7 @@
 
 #include "backend/cpu/cpu_backend.h"
 #include "backend/cpu/reference/reference.h"
+#include "graph/named_ops.h"
 #include "graph/update_rule.h"
 #include "op_case.h"
 #include "torch_goldens.h"

@@ -6,6 +6,7 @@
 
 #include "../apart_device.h"
 #include "backend/gpu/gpus_under_test.h"
+#include "graph/named_ops.h"
 
 namespace temper::guards_test {
 namespace {

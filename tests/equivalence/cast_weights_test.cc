@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "graph/named_ops.h"
 #include "thread_ranks.h"
 
 namespace temper::cast_weights_test {

@@ -3,6 +3,7 @@
 
 #include "../apart_device.h"
 #include "../device_run.h"
+#include "graph/named_ops.h"
 
 namespace temper::device_test {
 namespace {

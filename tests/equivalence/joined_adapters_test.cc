@@ -5,6 +5,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "graph/named_ops.h"
 #include "training_steps.h"
 
 namespace temper::tiny::joined_adapters_test {

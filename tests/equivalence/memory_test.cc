@@ -9,6 +9,7 @@
 
 #include "../tiny_run.h"
 #include "comm/local/local_communicator.h"
+#include "graph/named_ops.h"
 
 namespace temper::memory_test {
 namespace {

@@ -14,6 +14,7 @@
 #include "../tiny_run.h"
 #include "comm/local/local_communicator.h"
 #include "comm/mpi/mpi_communicator.h"
+#include "graph/named_ops.h"
 #include "mpi_rank.h"
 #include "thread_ranks.h"
 

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "graph/named_ops.h"
 #include "graph/rule.h"
 #include "thread_ranks.h"
 #include "training_steps.h"

@@ -8,6 +8,7 @@
 #include "base/scratch_folder.h"
 #include "checkpoint/checkpoint_folder.h"
 #include "format/sharded_safetensors_writer.h"
+#include "graph/named_ops.h"
 #include "saving_rank.h"
 #include "thread_ranks.h"
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "../tiny_run.h"
+#include "graph/named_ops.h"
 
 namespace temper::tiny {
 

@@ -16,6 +16,7 @@
 #include "checkpoint/sliced_weights.h"
 #include "compile/train_step.h"
 #include "format/lora_config.h"
+#include "graph/named_ops.h"
 #include "infer/generator.h"
 #include "model/families.h"
 #include "model/lora.h"

@@ -1,4 +1,5 @@
 #include "lockstep.h"
+#include "graph/named_ops.h"
 
 #include <thread>
 

@@ -5,6 +5,7 @@
 
 #include "../tiny_run.h"
 #include "compile/estimate/rank_clock.h"
+#include "graph/named_ops.h"
 #include "model/lora_rewrite.h"
 
 namespace temper::memory_choice_test {

@@ -10,6 +10,7 @@
 #include "compile/step/differentiate.h"
 #include "compile/step/fuse.h"
 #include "compile/train_step.h"
+#include "graph/named_ops.h"
 #include "graph/rule.h"
 #include "model/lora_rewrite.h"
 #include "program/buffer_names.h"

@@ -1,6 +1,7 @@
 // A partitioned, differentiated model computes the same on every mesh as on one rank: losses and gradients of all
 // models, with the ranks' graphs in lockstep.
 #include "compile/mesh/partition.h"
+#include "graph/named_ops.h"
 
 #include <fmt/core.h>
 #include <gtest/gtest.h>

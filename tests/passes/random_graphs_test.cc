@@ -18,6 +18,7 @@
 #include "compile/step/differentiate.h"
 #include "compile/step/fuse.h"
 #include "graph/builder.h"
+#include "graph/named_ops.h"
 #include "runtime/executor.h"
 
 namespace temper::random_graphs_test {

@@ -6,6 +6,7 @@
 #include "compile/layout/addresses.h"
 #include "compile/step/differentiate.h"
 #include "compile/step/fuse.h"
+#include "graph/named_ops.h"
 #include "model/lora_rewrite.h"
 
 namespace temper::real_steps_test {

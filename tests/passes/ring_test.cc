@@ -8,6 +8,7 @@
 
 #include "compile/mesh/verify_ring.h"
 #include "graph/builder.h"
+#include "graph/named_ops.h"
 #include "lockstep.h"
 #include "tensor/context_part.h"
 

@@ -14,6 +14,7 @@
 #include "compile/mesh/verify_sharding.h"
 #include "compile/step/differentiate.h"
 #include "compile/step/fuse.h"
+#include "graph/named_ops.h"
 #include "model/lora_rewrite.h"
 
 namespace temper::tiny::verify_mesh_test {

@@ -14,6 +14,7 @@
 #include "base/scratch_folder.h"
 #include "config/command_line.h"
 #include "config/run_options.h"
+#include "graph/named_ops.h"
 #include "model/families.h"
 #include "plan/measured_step.h"
 #include "plan/page.h"

@@ -6,6 +6,7 @@
 #include <cstddef>
 
 #include "backend/cpu/kernel_twin.h"
+#include "graph/named_ops.h"
 #include "graph/ops/attention_cache.h"
 
 #if defined(__GLIBC__) && !defined(TEMPER_SANITIZED)

@@ -10,6 +10,12 @@
 #include "graph/op_table.h"
 
 namespace temper {
+
+#define TEMPER_CPU_KERNEL(op, maker) std::unique_ptr<Kernel> maker(const KernelSpec& spec, Isa isa);
+#define TEMPER_CPU_EXCHANGING_KERNEL(op, maker) \
+  std::unique_ptr<Kernel> maker(const KernelSpec& spec, Isa isa, std::unique_ptr<Exchange>&& exchange);
+#include "backend/cpu/kernel_list.inc"
+
 namespace {
 
 using Maker = std::unique_ptr<Kernel> (*)(const KernelSpec&, Isa, std::unique_ptr<Exchange>&&);

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "backend/cpu/reference/reference.h"
+#include "graph/named_ops.h"
 #include "graph/op.h"
 
 namespace temper::cpu_backend_test {
@@ -17,7 +18,7 @@ TEST(CpuBackend, OnlySingleNumbersAreLeftToTheScalarTwin) {
 #include "backend/cpu/kernel_list.inc"
   };
   std::set<Op> left;
-  for (int i = 0; i < kNumOps; ++i) {
+  for (int i = 0; i < NumOps(); ++i) {
     const Op op = static_cast<Op>(i);
     if (RunnerOf(op) == OpRunner::kKernel && fast.count(op) == 0) left.insert(op);
     if (RunnerOf(op) != OpRunner::kKernel) {

@@ -15,6 +15,7 @@
 
 #include "backend/cpu/cpu_backend.h"
 #include "backend/cpu/reference/reference.h"
+#include "graph/named_ops.h"
 #include "graph/rule.h"
 #include "tensor/quantise_for_test.h"
 

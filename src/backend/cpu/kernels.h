@@ -1,6 +1,8 @@
-// The makers of fast kernels, for the ops in kernel_list.inc: internal to backend/cpu. `spec` has passed the op's shape
-// rule, isa > kScalar. Each returns nullptr if it has no kernel for these types on that instruction set; the reference
-// kernel then runs.
+// The makers of fast kernels, for the ops in kernel_list.inc: internal to backend/cpu. Each is a function of its
+// kernels' file: `std::unique_ptr<Kernel> Make...(const KernelSpec& spec, Isa isa)`, with `std::unique_ptr<Exchange>&&
+// exchange` where ranks exchange. `spec` has passed the op's shape rule, isa > kScalar. It returns nullptr if it has no
+// kernel for these types on that instruction set; the reference kernel then runs. cpu_backend.cc alone declares them,
+// by the list: others need not be compiled again when an op is added.
 #pragma once
 
 #include <memory>
@@ -14,11 +16,5 @@ namespace temper {
 // Any op, by the table of those below. nullptr on kScalar, and for ops without a maker. `exchange`: with the ranks that
 // share a vocabulary, for linear_cross_entropy with `axes`; taken if a kernel is returned.
 std::unique_ptr<Kernel> MakeFastKernel(const KernelSpec& spec, Isa isa, std::unique_ptr<Exchange>&& exchange = nullptr);
-
-// REQUIRES: isa > kScalar.
-#define TEMPER_CPU_KERNEL(op, maker) std::unique_ptr<Kernel> maker(const KernelSpec& spec, Isa isa);
-#define TEMPER_CPU_EXCHANGING_KERNEL(op, maker) \
-  std::unique_ptr<Kernel> maker(const KernelSpec& spec, Isa isa, std::unique_ptr<Exchange>&& exchange);
-#include "backend/cpu/kernel_list.inc"
 
 }  // namespace temper

@@ -5,6 +5,7 @@
 #include "backend/cpu/attention/attention_units.h"
 #include "backend/cpu/kernels.h"
 #include "backend/cpu/pointwise/range_kernel.h"
+#include "graph/named_ops.h"
 #include "graph/rule.h"
 
 namespace temper {

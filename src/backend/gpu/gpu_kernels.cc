@@ -3,6 +3,11 @@
 #include "graph/op_table.h"
 
 namespace temper::gpu {
+
+#define TEMPER_GPU_KERNEL(op) std::unique_ptr<Kernel> Make##op(const KernelSpec& spec, const Context& context);
+#define TEMPER_GPU_PRODUCT(op) Result<std::unique_ptr<Kernel>> Make##op(const KernelSpec& spec, const Context& context);
+#include "backend/gpu/kernel_list.inc"
+
 namespace {
 
 using Maker = Result<std::unique_ptr<Kernel>> (*)(const KernelSpec&, const Context&);

@@ -11,6 +11,7 @@
 #include "backend/gpu/faults.h"
 #include "backend/gpu/gpus_under_test.h"
 #include "device/device.h"
+#include "graph/named_ops.h"
 #include "graph/update_rule.h"
 #ifdef TEMPER_GPU_EMULATED
 #include "backend/gpu/emulator/host_products.h"
@@ -56,7 +57,7 @@ TEST(GpuKernels, LackNoOpButThoseNamedHere) {
                                 Op::kSsdCached,
                                 Op::kSsdBackward,
                                 Op::kUnpairedPreference};
-  for (int i = 0; i < kNumOps; ++i) {
+  for (int i = 0; i < NumOps(); ++i) {
     const Op op = static_cast<Op>(i);
     EXPECT_EQ(listed.count(op) == 1, RunnerOf(op) == OpRunner::kKernel && lacking.count(op) == 0) << ToString(op);
     if (listed.count(op) == 1) continue;

@@ -1,4 +1,7 @@
-// Our own kernels, one maker per op of kernel_list.inc, in the file of its name. Internal to backend/gpu.
+// The surroundings of our own kernels. Each op of kernel_list.inc has a maker in the file of its name, `Make<Op>(const
+// KernelSpec& spec, const Context& context)`: a std::unique_ptr<Kernel>, nullptr for operands of types that it does not
+// compute in (f64, f16), or of a product a Result of one. gpu_kernels.cc alone declares them, by the list: others need
+// not be compiled again when an op is added. Internal to backend/gpu.
 #pragma once
 
 #include <functional>
@@ -25,10 +28,5 @@ struct Context {
   // Makes a kernel's exchange of numbers with the ranks along these axes; may be empty.
   std::function<Result<std::unique_ptr<DeviceExchange>>(AxisSet)> exchange = nullptr;
 };
-
-// nullptr for operands of types that it does not compute in (f64, f16).
-#define TEMPER_GPU_KERNEL(op) std::unique_ptr<Kernel> Make##op(const KernelSpec& spec, const Context& context);
-#define TEMPER_GPU_PRODUCT(op) Result<std::unique_ptr<Kernel>> Make##op(const KernelSpec& spec, const Context& context);
-#include "backend/gpu/kernel_list.inc"
 
 }  // namespace temper::gpu

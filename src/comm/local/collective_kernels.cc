@@ -11,6 +11,7 @@
 #include "comm/local/lane_kernel.h"
 #include "comm/local/peer_operands.h"
 #include "comm/local/sum.h"
+#include "graph/traffic_ops.h"
 
 namespace temper {
 namespace {
@@ -22,13 +23,13 @@ static_assert(kSmallSum + kTermAlignment * kTensorsPerMeeting <= kMailboxBytes.v
 
 Meeting MeetingOf(Op op) {
   switch (op) {
-    case Op::kAllGather:
+    case TrafficOp::kAllGather:
       return Meeting::kAllGather;
-    case Op::kReduceScatter:
+    case TrafficOp::kReduceScatter:
       return Meeting::kReduceScatter;
-    case Op::kShift:
+    case TrafficOp::kShift:
       return Meeting::kShift;
-    case Op::kAllReduce:
+    case TrafficOp::kAllReduce:
       return Meeting::kAllReduce;
     default:
       TEMPER_CHECK(false) << "ranks of a host do not meet for " << ToString(op);
@@ -40,12 +41,12 @@ class HostCollective final : public LaneKernel {
  public:
   HostCollective(HostRank& rank, Lane lane, const HostGroup& group, CollectivePlan plan, Traffic& traffic)
       : LaneKernel(rank.control(), rank.self(), lane),
-        peers_(rank, lane, group, plan.tensors.size(), plan.op == Op::kAllReduce),
+        peers_(rank, lane, group, plan.tensors.size(), plan.op == TrafficOp::kAllReduce),
         plan_(std::move(plan)),
         traffic_(traffic) {}
 
   Status Run(const KernelArgs& args) override {
-    const bool small = plan_.op == Op::kAllReduce && plan_.bytes.v <= kSmallSum;
+    const bool small = plan_.op == TrafficOp::kAllReduce && plan_.bytes.v <= kSmallSum;
     const size_t tensors = plan_.tensors.size();
     for (size_t first = 0; first < tensors; first += kTensorsPerMeeting) {
       const size_t count = std::min(tensors - first, static_cast<size_t>(kTensorsPerMeeting));
@@ -63,14 +64,14 @@ class HostCollective final : public LaneKernel {
   Status Meet(const KernelArgs& args, size_t first, size_t count) {
     Rendezvous& rendezvous = peers_.rendezvous();
     TEMPER_RETURN_IF_ERROR(peers_.Open(MeetingOf(plan_.op), plan_, args, first, count));
-    if (plan_.op == Op::kAllGather) {
+    if (plan_.op == TrafficOp::kAllGather) {
       Gather(args, first, count, /*from_outputs=*/false);
-    } else if (plan_.op == Op::kShift) {
+    } else if (plan_.op == TrafficOp::kShift) {
       CopyFromBefore(args, first, count);
     } else {
       Reduce(args, first, count);
     }
-    if (plan_.op == Op::kAllReduce) {
+    if (plan_.op == TrafficOp::kAllReduce) {
       // From here on the owners' outputs hold the sums of their parts, and no rank reads terms any more.
       TEMPER_RETURN_IF_ERROR(rendezvous.Arrive(group()));
       Gather(args, first, count, /*from_outputs=*/true);
@@ -110,7 +111,7 @@ class HostCollective final : public LaneKernel {
   // Adds up the own part of all members' terms into the output: at its beginning where that is the part, in place where
   // it is the whole.
   void Reduce(const KernelArgs& args, size_t first, size_t count) {
-    const bool whole = plan_.op == Op::kAllReduce;
+    const bool whole = plan_.op == TrafficOp::kAllReduce;
     ForTeam(plan_.threads, plan_.bytes, [&](int thread, int team) {
       const std::byte* terms[kMaxHostRanks];
       for (size_t t = 0; t < count; ++t) {

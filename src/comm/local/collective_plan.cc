@@ -4,6 +4,7 @@
 
 #include "base/philox.h"
 #include "graph/rule.h"
+#include "graph/traffic_ops.h"
 
 namespace temper {
 namespace {
@@ -14,14 +15,14 @@ size_t NumTensors(const KernelSpec& spec) {
   return spec.outputs.size();
 }
 bool IsCut(Op op) {
-  return op == Op::kAllGather || op == Op::kReduceScatter;
+  return op == TrafficOp::kAllGather || op == TrafficOp::kReduceScatter;
 }
 // The type of the whole of tensor t, which is what one side of the node has.
 const TensorType& WholeOf(const KernelSpec& spec, size_t t) {
-  return spec.op == Op::kAllGather ? spec.outputs[t] : spec.inputs[t];
+  return spec.op == TrafficOp::kAllGather ? spec.outputs[t] : spec.inputs[t];
 }
 const TensorType& PartTypeOf(const KernelSpec& spec, size_t t) {
-  return spec.op == Op::kAllGather ? spec.inputs[t] : spec.outputs[t];
+  return spec.op == TrafficOp::kAllGather ? spec.inputs[t] : spec.outputs[t];
 }
 
 }  // namespace
@@ -29,7 +30,7 @@ const TensorType& PartTypeOf(const KernelSpec& spec, size_t t) {
 std::string DescribeCollective(const KernelSpec& spec) {
   std::string text = fmt::format("{} over {}", ToString(spec.op), spec.attributes.String("axes"));
   if (IsCut(spec.op)) text += fmt::format(" of dim {}", spec.attributes.Int("dim"));
-  if (spec.op == Op::kReduceScatter && spec.attributes.Flag("acc")) text += " with acc";
+  if (spec.op == TrafficOp::kReduceScatter && spec.attributes.Flag("acc")) text += " with acc";
   if (spec.attributes.Flag("background")) text += " in the background";
   if (spec.attributes.Flag("soon")) text += ", needed soon,";
   for (size_t t = 0; t < NumTensors(spec); ++t) text += " " + WholeOf(spec, t).ToString();
@@ -48,7 +49,7 @@ Result<CollectivePlan> PlanCollective(const KernelSpec& spec, int members, std::
   const size_t tensors = NumTensors(spec);
   TEMPER_CHECK(sizes.size() == tensors * static_cast<size_t>(members)) << sizes.size() << " sizes";
   CollectivePlan plan{.op = spec.op,
-                      .acc = spec.op == Op::kReduceScatter && spec.attributes.Flag("acc"),
+                      .acc = spec.op == TrafficOp::kReduceScatter && spec.attributes.Flag("acc"),
                       .threads = spec.threads,
                       .fingerprint = HashName(DescribeCollective(spec)),
                       .sent = RuleOf(spec.op).cost(spec.inputs, spec.outputs, spec.attributes).sent};

@@ -35,7 +35,7 @@ struct CollectiveTensor {
 };
 
 struct CollectivePlan {
-  Op op = Op::kAllGather;
+  Op op{};
   bool acc = false;
   int threads = 1;
   std::vector<CollectiveTensor> tensors;

@@ -1,4 +1,5 @@
 #include "comm/local/collective_plan.h"
+#include "graph/named_ops.h"
 
 #include <gtest/gtest.h>
 

@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "comm/local/transfer_kernel.h"
+#include "graph/traffic_ops.h"
 
 namespace temper {
 namespace {
@@ -19,7 +20,7 @@ class HostCollectives final : public KernelTable {
   HostCollectives(HostRank& host, const Mesh& mesh, Traffic& traffic) : host_(host), mesh_(mesh), traffic_(traffic) {}
   const std::string& name() const override { return name_; }
   Result<std::unique_ptr<Kernel>> Make(const KernelSpec& spec) override {
-    if (spec.op == Op::kBroadcast) return MakeBroadcast(spec);
+    if (spec.op == TrafficOp::kBroadcast) return MakeBroadcast(spec);
     TEMPER_CHECK(IsCollective(spec.op)) << ToString(spec.op);
     TEMPER_ASSIGN_OR_RETURN(const AxisSet axes, AxisSet::Parse(spec.attributes.String("axes")));
     const HostGroup group = GroupOf(mesh_, axes, host_.self());

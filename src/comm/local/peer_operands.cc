@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "graph/traffic_ops.h"
+
 namespace temper {
 
 PeerOperands::PeerOperands(HostRank& rank, Lane lane, HostGroup group, size_t tensors, bool outputs)
@@ -33,7 +35,7 @@ Status PeerOperands::Open(Meeting meeting, const CollectivePlan& plan, const Ker
       }
       if (i == group_.index || empty(t)) continue;
       const CollectiveTensor& tensor = plan.tensors[first + t];
-      const Bytes sizes[2] = {plan.op == Op::kAllGather ? tensor.part_bytes(i) : tensor.bytes(), tensor.bytes()};
+      const Bytes sizes[2] = {plan.op == TrafficOp::kAllGather ? tensor.part_bytes(i) : tensor.bytes(), tensor.bytes()};
       for (int k = 0; k < (outputs_ ? 2 : 1); ++k) {
         auto address = arenas_.At(peer, block.addresses[2 * t + static_cast<size_t>(k)], sizes[k]);
         if (!address.ok()) return rendezvous_.Stop(address.status());
@@ -50,7 +52,7 @@ void PeerOperands::Forget(const CollectivePlan& plan, size_t first, size_t count
     for (size_t t = 0; t < count; ++t) {
       const CollectiveTensor& tensor = plan.tensors[first + t];
       if (tensor.bytes() == Bytes{}) continue;
-      arenas_.Forget(peer, input(i, t), plan.op == Op::kAllGather ? tensor.largest_part() : tensor.bytes());
+      arenas_.Forget(peer, input(i, t), plan.op == TrafficOp::kAllGather ? tensor.largest_part() : tensor.bytes());
       if (outputs_) arenas_.Forget(peer, output(i, t), tensor.bytes());
     }
   }

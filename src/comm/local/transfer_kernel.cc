@@ -4,6 +4,7 @@
 
 #include "base/philox.h"
 #include "comm/local/lane_kernel.h"
+#include "graph/traffic_ops.h"
 
 namespace temper {
 namespace {
@@ -14,7 +15,7 @@ class HostTransfer final : public LaneKernel {
       : LaneKernel(rank.control(), rank.self(), LaneOfTransfer(spec.op)),
         transfers_(rank.transfers()),
         peer_(peer),
-        sends_(spec.op == Op::kSend),
+        sends_(spec.op == TrafficOp::kSend),
         bytes_(sends_ ? spec.inputs[0].bytes() : spec.outputs[0].bytes()),
         fingerprint_(TransferFingerprint(spec)),
         traffic_(traffic) {}
@@ -39,8 +40,12 @@ class HostTransfer final : public LaneKernel {
 
 }  // namespace
 
+Lane LaneOfTransfer(Op op) {
+  return op == TrafficOp::kSend ? Lane::kSends : Lane::kReceives;
+}
+
 uint64_t TransferFingerprint(const KernelSpec& spec) {
-  const TensorType& type = spec.op == Op::kSend ? spec.inputs[0] : spec.outputs[0];
+  const TensorType& type = spec.op == TrafficOp::kSend ? spec.inputs[0] : spec.outputs[0];
   return HashName(fmt::format("transfer {} {}", spec.attributes.Int("tag"), type.ToString()));
 }
 

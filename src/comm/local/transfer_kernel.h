@@ -9,9 +9,7 @@
 
 namespace temper {
 
-constexpr Lane LaneOfTransfer(Op op) {
-  return op == Op::kSend ? Lane::kSends : Lane::kReceives;
-}
+Lane LaneOfTransfer(Op op);
 
 // What both ends of a transfer must agree on.
 uint64_t TransferFingerprint(const KernelSpec& spec);

@@ -12,6 +12,7 @@
 #include "comm/local/sum.h"
 #include "comm/mpi/mpi_shift.h"
 #include "comm/mpi/wire_plan.h"
+#include "graph/traffic_ops.h"
 
 namespace temper {
 namespace {
@@ -26,9 +27,9 @@ int64_t ChunkBytes(const GroupLayout& group) {
 }
 
 Meeting MeetingOf(Op op) {
-  if (op == Op::kAllGather) return Meeting::kAllGather;
-  if (op == Op::kReduceScatter) return Meeting::kReduceScatter;
-  TEMPER_CHECK(op == Op::kAllReduce) << "ranks of several hosts do not meet for " << ToString(op);
+  if (op == TrafficOp::kAllGather) return Meeting::kAllGather;
+  if (op == TrafficOp::kReduceScatter) return Meeting::kReduceScatter;
+  TEMPER_CHECK(op == TrafficOp::kAllReduce) << "ranks of several hosts do not meet for " << ToString(op);
   return Meeting::kAllReduce;
 }
 
@@ -42,10 +43,10 @@ class MpiCollective final : public LaneKernel {
         group_(group),
         plan_(std::move(plan)),
         peers_(context.host, lane, MembersHere(group, context.hosts), plan_.tensors.size(),
-               plan_.op != Op::kReduceScatter),
+               plan_.op != TrafficOp::kReduceScatter),
         charges_(group.ChargesOf(group.index())),
         deputies_(group.DeputiesFor(group.index())) {
-    const bool gathers = plan_.op != Op::kReduceScatter, sums = plan_.op != Op::kAllGather;
+    const bool gathers = plan_.op != TrafficOp::kReduceScatter, sums = plan_.op != TrafficOp::kAllGather;
     for (const auto& members : group_.hosts()) wide_ = wide_ || (sums && members.size() > 1);
     for (size_t first = 0; first < plan_.tensors.size(); first += kTensorsPerMeeting) {
       const size_t count = std::min(plan_.tensors.size() - first, static_cast<size_t>(kTensorsPerMeeting));
@@ -67,8 +68,8 @@ class MpiCollective final : public LaneKernel {
       args_ = &args;
       first_ = first;
       count_ = count;
-      if (plan_.op != Op::kAllGather) TEMPER_RETURN_IF_ERROR(SumBetweenHosts(terms_[r]));
-      if (plan_.op != Op::kReduceScatter) {
+      if (plan_.op != TrafficOp::kAllGather) TEMPER_RETURN_IF_ERROR(SumBetweenHosts(terms_[r]));
+      if (plan_.op != TrafficOp::kReduceScatter) {
         TEMPER_RETURN_IF_ERROR(GatherBetweenHosts(parts_[r]));
         TEMPER_RETURN_IF_ERROR(peers_.rendezvous().Arrive(peers_.group()));
         GatherHere();
@@ -82,7 +83,7 @@ class MpiCollective final : public LaneKernel {
 
  private:
   int RankOf(int m) const { return group_.ranks()[static_cast<size_t>(m)]; }
-  bool reduces_whole() const { return plan_.op == Op::kAllReduce; }
+  bool reduces_whole() const { return plan_.op == TrafficOp::kAllReduce; }
   const CollectiveTensor& tensor(size_t t) const { return plan_.tensors[first_ + t]; }
 
   // Each stream in each direction has a slot of staging memory for every chunk of the window, and one more is for what
@@ -377,7 +378,7 @@ Result<std::unique_ptr<Kernel>> MakeMpiCollective(const MpiContext& context, con
   std::vector<int64_t> sizes(own.size() * members);
   TEMPER_RETURN_IF_ERROR(gather.Gather(std::as_bytes(std::span(own)), std::as_writable_bytes(std::span(sizes))));
   TEMPER_ASSIGN_OR_RETURN(CollectivePlan plan, PlanCollective(spec, group.size(), sizes));
-  if (spec.op == Op::kShift) return MakeMpiShift(context, MeetingLane(spec), group, std::move(plan));
+  if (spec.op == TrafficOp::kShift) return MakeMpiShift(context, MeetingLane(spec), group, std::move(plan));
   return std::unique_ptr<Kernel>(new MpiCollective(context, MeetingLane(spec), group, std::move(plan)));
 }
 

@@ -20,6 +20,7 @@
 #include "comm/mpi/mpi_transfer.h"
 #include "comm/mpi/mpi_watch.h"
 #include "comm/mpi/segment_folder.h"
+#include "graph/traffic_ops.h"
 
 namespace temper {
 namespace {
@@ -64,7 +65,7 @@ class MpiCollectives final : public KernelTable {
   const std::string& name() const override { return name_; }
 
   Result<std::unique_ptr<Kernel>> Make(const KernelSpec& spec) override {
-    if (spec.op == Op::kBroadcast) return MakeBroadcast(spec);
+    if (spec.op == TrafficOp::kBroadcast) return MakeBroadcast(spec);
     TEMPER_CHECK(IsCollective(spec.op)) << ToString(spec.op);
     TEMPER_ASSIGN_OR_RETURN(const AxisSet axes, AxisSet::Parse(spec.attributes.String("axes")));
     const int rank = context_.link(Lane::kInline).rank();

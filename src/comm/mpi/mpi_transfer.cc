@@ -6,6 +6,7 @@
 
 #include "comm/local/lane_kernel.h"
 #include "comm/local/transfer_kernel.h"
+#include "graph/traffic_ops.h"
 
 namespace temper {
 namespace {
@@ -19,7 +20,7 @@ class MpiTransfer final : public LaneKernel {
       : LaneKernel(context.host.control(), context.host.self(), LaneOfTransfer(spec.op)),
         link_(context.link(LaneOfTransfer(spec.op))),
         peer_(peer),
-        sends_(spec.op == Op::kSend),
+        sends_(spec.op == TrafficOp::kSend),
         bytes_(static_cast<size_t>((sends_ ? spec.inputs[0] : spec.outputs[0]).bytes().v)),
         fingerprint_(TransferFingerprint(spec)),
         traffic_(context.traffic) {

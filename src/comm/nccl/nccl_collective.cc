@@ -7,6 +7,7 @@
 
 #include "base/check.h"
 #include "comm/local/collective_plan.h"
+#include "graph/named_ops.h"
 
 namespace temper {
 namespace {

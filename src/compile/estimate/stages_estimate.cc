@@ -5,6 +5,7 @@
 #include "compile/estimate/rank_clock.h"
 #include "graph/ops/loss_scratch.h"
 #include "graph/rule.h"
+#include "graph/traffic_ops.h"
 
 namespace temper {
 namespace {
@@ -15,7 +16,7 @@ StepRates RatesOf(const Mesh& mesh, int stage, const StageRates& machine) {
   rates.exchange = [&mesh, stage, &links = machine.ranks](const Instruction& instruction, const Types& in,
                                                           const Cost& cost) -> StepRates::Exchange {
     const Attributes& a = instruction.attributes;
-    if (instruction.op == Op::kSend) {
+    if (instruction.op == TrafficOp::kSend) {
       const int each = mesh.ranks() / mesh.size(Axis::kPp);
       const int peer = static_cast<int>(a.Int("peer"));
       const bool inside = stage * each / links.ranks_per_host == peer * each / links.ranks_per_host;

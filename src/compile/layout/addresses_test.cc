@@ -9,6 +9,7 @@
 #include "compile/step/fuse.h"
 #include "compile/train_step.h"
 #include "graph/builder.h"
+#include "graph/named_ops.h"
 #include "graph/rule.h"
 #include "program/buffer_names.h"
 

@@ -6,6 +6,7 @@
 
 #include "compile/layout/pack.h"
 #include "graph/rule.h"
+#include "graph/traffic_ops.h"
 #include "program/program.h"
 
 namespace temper {
@@ -106,7 +107,7 @@ class LayoutMaker {
     for (const Node& node : graph_.nodes()) {
       if (!IsMove(node.op)) continue;
       const ValueId from = RootOf(node.inputs[0]), to = RootOf(node.outputs[0]);
-      if (node.op == Op::kFetch || lives(from)) staged_[At(to)] = true;
+      if (node.op == TrafficOp::kFetch || lives(from)) staged_[At(to)] = true;
       if (lives(to)) staged_[At(from)] = true;
     }
   }

@@ -7,6 +7,7 @@
 #include "compile/step/differentiate.h"
 #include "compile/step/fuse.h"
 #include "graph/builder.h"
+#include "graph/named_ops.h"
 #include "program/program.h"
 
 namespace temper::layout_test {

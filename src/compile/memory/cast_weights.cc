@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "compile/pipeline/pipeline.h"
+#include "graph/named_ops.h"
 #include "graph/update_rule.h"
 #include "program/program.h"
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "compile/pipeline/pipeline.h"
+#include "graph/named_ops.h"
 #include "graph/rule.h"
 #include "program/buffer_names.h"
 

@@ -10,6 +10,7 @@
 #include "compile/step/differentiate.h"
 #include "compile/step/fuse.h"
 #include "graph/builder.h"
+#include "graph/named_ops.h"
 #include "graph/rule.h"
 
 namespace temper::pack_operands_test {

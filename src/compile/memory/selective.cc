@@ -4,6 +4,7 @@
 #include <map>
 
 #include "graph/rule.h"
+#include "graph/traffic_ops.h"
 
 namespace temper {
 namespace {
@@ -142,7 +143,7 @@ std::vector<bool> CheapToRecompute(const Graph& graph) {
       for (const ValueId id : node.outputs) {
         made_in[static_cast<size_t>(id)] = node.block;
         kept_anyway[static_cast<size_t>(id)] =
-            node.op == Op::kAllGather && graph.value(node.inputs[0]).role != Role::kActivation;
+            node.op == TrafficOp::kAllGather && graph.value(node.inputs[0]).role != Role::kActivation;
       }
     } else {
       for (const ValueId id : node.inputs) {

@@ -7,6 +7,7 @@
 #include <unordered_set>
 
 #include "compile/layout/addresses.h"
+#include "graph/named_ops.h"
 #include "graph/update_rule.h"
 
 namespace temper {

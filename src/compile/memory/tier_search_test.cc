@@ -11,6 +11,7 @@
 #include "compile/step/fuse.h"
 #include "compile/step/update.h"
 #include "graph/builder.h"
+#include "graph/named_ops.h"
 
 namespace temper::tier_search_test {
 namespace {

@@ -10,6 +10,7 @@
 #include <tuple>
 
 #include "graph/rule.h"
+#include "graph/traffic_ops.h"
 
 namespace temper {
 namespace {
@@ -162,7 +163,8 @@ class Scheduler {
   }
 
   static bool MayBeHidden(const Node& node) {
-    const bool exchanges = node.op == Op::kAllGather || node.op == Op::kReduceScatter || node.op == Op::kAllReduce;
+    const bool exchanges =
+        node.op == TrafficOp::kAllGather || node.op == TrafficOp::kReduceScatter || node.op == TrafficOp::kAllReduce;
     return exchanges && !node.attributes.Flag("background");
   }
 
@@ -255,13 +257,13 @@ WeightMoves FindWeightMoves(const Graph& graph) {
   std::vector<int> users(gathered.size());
   for (size_t i = 0; i < nodes.size(); ++i) {
     for (const ValueId id : nodes[i].inputs) ++users[static_cast<size_t>(id)];
-    if (nodes[i].op != Op::kAllGather) continue;
+    if (nodes[i].op != TrafficOp::kAllGather) continue;
     const ValueId from = nodes[i].inputs[0];
     moves.gathers[i] = graph.value(graph.Root(from)).role != Role::kActivation || gathered[static_cast<size_t>(from)];
     gathered[static_cast<size_t>(nodes[i].outputs[0])] = moves.gathers[i];
   }
   for (size_t i = nodes.size(); i-- > 0;) {
-    if (nodes[i].op != Op::kReduceScatter && nodes[i].op != Op::kAllReduce) continue;
+    if (nodes[i].op != TrafficOp::kReduceScatter && nodes[i].op != TrafficOp::kAllReduce) continue;
     const ValueId to = nodes[i].outputs[0];
     moves.reduces[i] = graph.value(to).role == Role::kGradient || reduced[static_cast<size_t>(to)];
     const ValueId term = nodes[i].inputs[0];

@@ -2,6 +2,7 @@
 
 #include <vector>
 
+#include "graph/named_ops.h"
 #include "graph/rule.h"
 
 namespace temper {

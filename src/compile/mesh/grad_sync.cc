@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "graph/rule.h"
+#include "graph/traffic_ops.h"
 #include "program/buffer_names.h"
 
 namespace temper {
@@ -79,7 +80,7 @@ class Syncer {
       const Attributes attributes = {{"axes", shard->partial.ToString()},
                                      {"ranks", int64_t{mesh_.size(shard->partial)}}};
       const ValueId id = graph_.AddValue(std::move(sum));
-      Add({.op = Op::kAllReduce, .inputs = {made.id}, .outputs = {id}, .attributes = attributes}, made.node);
+      Add({.op = TrafficOp::kAllReduce, .inputs = {made.id}, .outputs = {id}, .attributes = attributes}, made.node);
     }
   }
 
@@ -120,7 +121,7 @@ class Syncer {
                                  .role = is_part ? Role::kGradient : Role::kActivation,
                                  .updates = adds ? acc->id : kNoValue});
       const double size = static_cast<double>(from.type.shape[static_cast<int>(gather.attributes.Int("dim"))]);
-      Add({.op = Op::kReduceScatter,
+      Add({.op = TrafficOp::kReduceScatter,
            .inputs = std::move(inputs),
            .outputs = {term.id},
            .attributes = {{"axes", gather.attributes.String("axes")},
@@ -149,7 +150,7 @@ std::vector<GatheredUse> GatheredUses(const Graph& local) {
   std::map<ValueId, std::set<ValueId>> ends;  // per weight: gathered values that are computed with
   for (const Node& node : local.nodes()) {
     for (const ValueId id : node.inputs) {
-      const bool gathers = node.op == Op::kAllGather;
+      const bool gathers = node.op == TrafficOp::kAllGather;
       const bool weight = local.value(id).trainable;
       if (gathers && (weight || at.contains(id))) {
         GatheredUse use = weight ? GatheredUse{.weight = id} : at.at(id);

@@ -8,6 +8,7 @@
 
 #include "compile/mesh/feed_forward.h"
 #include "graph/rule.h"
+#include "graph/traffic_ops.h"
 
 namespace temper {
 namespace {
@@ -307,13 +308,13 @@ class Partitioner final : public ShardingSink {
       p.partial = p.partial - scattered;
       for (const Axis axis : scattered.axes()) p.dims[static_cast<size_t>(dim)].push_back(axis);
       if (!CheckDivides(at, dim, scattered)) return at;
-      at = Collective(Op::kReduceScatter, at, p, dim, scattered);
+      at = Collective(TrafficOp::kReduceScatter, at, p, dim, scattered);
       sums = sums - scattered;
     }
     if (sums.empty()) return at;
     Sharding p = at.sharding;
     p.partial = p.partial - sums;
-    return Collective(Op::kAllReduce, at, p, -1, sums);
+    return Collective(TrafficOp::kAllReduce, at, p, -1, sums);
   }
 
   Local GatherDim(Local at, int dim, AxisSet gather) {
@@ -339,7 +340,7 @@ class Partitioner final : public ShardingSink {
       Sharding p = at.sharding;
       p.dims[static_cast<size_t>(dim)].resize(n);
       p.varying |= together;
-      at = Collective(Op::kAllGather, at, p, dim, together);
+      at = Collective(TrafficOp::kAllGather, at, p, dim, together);
       gather = gather - together;
     }
     return at;
@@ -353,7 +354,7 @@ class Partitioner final : public ShardingSink {
       // Gradients of a weight are summed once per step (compile/mesh/grad_sync.h).
       gradient_axes_[at.id] |= axes;
     } else if (differentiable_[static_cast<size_t>(global_id)]) {
-      return Collective(Op::kBroadcast, at, p, -1, axes);
+      return Collective(TrafficOp::kBroadcast, at, p, -1, axes);
     }
     return {at.id, at.global, p};
   }
@@ -380,7 +381,7 @@ class Partitioner final : public ShardingSink {
       attributes.Set("dim", int64_t{dim});
       attributes.Set("sizes", std::vector<double>{static_cast<double>(type.shape[dim])});
     }
-    if (op == Op::kReduceScatter) attributes.Set("acc", int64_t{0});
+    if (op == TrafficOp::kReduceScatter) attributes.Set("acc", int64_t{0});
     const std::string name = local_.value(at.id).name + "." + std::string(ToString(op));
     const ValueId out = local_.AddValue({.name = name, .type = type});
     local_.AddNode({.op = op,

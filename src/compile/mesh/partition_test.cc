@@ -10,6 +10,7 @@
 #include "compile/step/differentiate.h"
 #include "compile/step/update.h"
 #include "graph/builder.h"
+#include "graph/named_ops.h"
 #include "graph/rule.h"
 #include "program/buffer_names.h"
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "graph/named_ops.h"
 #include "graph/ops/context_attributes.h"
 #include "graph/rule.h"
 

@@ -5,6 +5,7 @@
 #include "compile/layout/addresses.h"
 #include "compile/step/fuse.h"
 #include "graph/builder.h"
+#include "graph/named_ops.h"
 #include "graph/rule.h"
 
 namespace temper::ring_test {

@@ -9,6 +9,7 @@
 
 #include "base/check.h"
 #include "graph/rule.h"
+#include "graph/traffic_ops.h"
 #include "program/waits.h"
 
 namespace temper {
@@ -38,7 +39,7 @@ Transfers TransfersOf(const Mesh& mesh, int rank, const Program& program) {
     const Segment& segment = program.segments[static_cast<size_t>(binding.segment)];
     for (const Instruction& i : segment.instructions) {
       if (!IsTransfer(i.op)) continue;
-      const bool sends = i.op == Op::kSend;
+      const bool sends = i.op == TrafficOp::kSend;
       const auto operand = static_cast<size_t>(sends ? i.inputs[0] : i.outputs[0]);
       const AxisSet axes = *AxisSet::Parse(i.attributes.String("axes"));
       const int peer = mesh.Group(axes, rank)[static_cast<size_t>(i.attributes.Int("peer"))];
@@ -94,7 +95,7 @@ class Itinerary {
  private:
   // A broadcast is no meeting: each rank copies its own value. CheckTransfers handles transfers.
   static bool Meets(const Instruction& i) {
-    if (IsCollective(i.op)) return !IsTransfer(i.op) && i.op != Op::kBroadcast;
+    if (IsCollective(i.op)) return !IsTransfer(i.op) && i.op != TrafficOp::kBroadcast;
     return ExchangesInside(i.op) && i.attributes.Has("axes");
   }
   // Whether the kernel of an op itself sums outputs over the ranks of a group.
@@ -120,7 +121,7 @@ class Itinerary {
       m.what += " " + type(instruction.inputs[0]).ToString();
     } else {
       const bool cut = a.Has("dim");
-      const bool gathers = instruction.op == Op::kAllGather;
+      const bool gathers = instruction.op == TrafficOp::kAllGather;
       if (cut) m.what += fmt::format(" along dim {}", a.Int("dim"));
       for (size_t i = 0; i < instruction.outputs.size(); ++i) {
         const TensorType in = type(instruction.inputs[i]), out = type(instruction.outputs[i]);

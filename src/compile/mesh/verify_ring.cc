@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <vector>
 
+#include "graph/named_ops.h"
+
 namespace temper {
 namespace {
 

@@ -9,6 +9,7 @@
 
 #include "compile/mesh/partition.h"
 #include "graph/rule.h"
+#include "graph/traffic_ops.h"
 #include "program/buffer_names.h"
 
 namespace temper {
@@ -331,15 +332,15 @@ class Verifier {
     const size_t n = node_->outputs.size();
     for (size_t i = 0; i < n; ++i) {
       Sharding p = OfInput(i);
-      if (node_->op == Op::kAllGather) {
+      if (node_->op == TrafficOp::kAllGather) {
         TEMPER_RETURN_IF_ERROR(Gather(i, group, &p));
-      } else if (node_->op == Op::kShift) {
+      } else if (node_->op == TrafficOp::kShift) {
         // The parts move between ranks; compile/mesh/verify_ring.h checks whose part is where.
-      } else if (node_->op == Op::kBroadcast) {
+      } else if (node_->op == TrafficOp::kBroadcast) {
         if (!((p.partial | p.split()) & group).empty()) {
           return Refuse(fmt::format("{} is not the same along {}", Name(i), group.ToString()));
         }
-      } else if (node_->op != Op::kReduceScatter && node_->op != Op::kAllReduce) {
+      } else if (node_->op != TrafficOp::kReduceScatter && node_->op != TrafficOp::kAllReduce) {
         return Refuse("the sharding of its outputs is unknown");
       } else {
         if (!p.partial.HasAll(group)) {
@@ -347,7 +348,7 @@ class Verifier {
                                     (p.split() & group).empty() ? ": it would be counted once per rank" : ""));
         }
         p.partial = p.partial - group;
-        if (node_->op == Op::kReduceScatter) {
+        if (node_->op == TrafficOp::kReduceScatter) {
           auto& axes = p.dims[static_cast<size_t>(a.Int("dim"))];
           for (const Axis axis : group.axes()) axes.push_back(axis);
           if (a.Flag("acc") && !(OfInput(n + i) == p)) {

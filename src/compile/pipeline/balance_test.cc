@@ -6,6 +6,7 @@
 #include <functional>
 
 #include "graph/builder.h"
+#include "graph/named_ops.h"
 
 namespace temper::balance_test {
 namespace {

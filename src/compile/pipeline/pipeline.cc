@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <set>
 
+#include "graph/traffic_ops.h"
 #include "tensor/mesh.h"
 
 namespace temper {
@@ -152,7 +153,7 @@ class Cutter {
     const ValueId received = result_.graph.AddValue({.name = graph_.value(id).name, .type = type});
     chunks_[static_cast<size_t>(chunk)].values[id] = received;
     Nodes& part = PartOf(chunk, forward ? PartKind::kReceiveForward : PartKind::kReceiveBackward);
-    part.push_back({.op = Op::kRecv,
+    part.push_back({.op = TrafficOp::kRecv,
                     .outputs = {received},
                     .attributes = std::move(attributes),
                     .block = graph_.nodes()[static_cast<size_t>(maker_[static_cast<size_t>(id)])].block,
@@ -196,7 +197,7 @@ class Cutter {
         // before (the loss's gradient) is sent when that backward is due.
         const bool ahead = to > chunk;
         PartOf(chunk, ahead ? PartKind::kForward : PartKind::kBackward)
-            .push_back({.op = Op::kSend,
+            .push_back({.op = TrafficOp::kSend,
                         .inputs = {chunks_[static_cast<size_t>(chunk)].values.at(id)},
                         .attributes = TransferTo(to, tag->second),
                         .block = node.block,

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <utility>
 
+#include "graph/named_ops.h"
+
 namespace temper {
 namespace {
 

@@ -90,8 +90,8 @@ class DeviceRates {
  private:
   // f32, bf16; other types use the rate of f32.
   static size_t Column(DType dtype) { return dtype == DType::kBF16 ? 1 : 0; }
-  std::array<std::array<std::array<OpRate, 2>, 2>, kNumOps> ops_;  // [op][narrow][dtype]
-  std::array<std::array<OpRate, 2>, 4> classes_;                   // [class][dtype]
+  std::vector<std::array<std::array<OpRate, 2>, 2>> ops_{static_cast<size_t>(NumOps())};  // [op][narrow][dtype]
+  std::array<std::array<OpRate, 2>, 4> classes_;                                          // [class][dtype]
   TileShape tile_;
   double attended_ = 1;
 };

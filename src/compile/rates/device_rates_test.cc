@@ -1,4 +1,5 @@
 #include "compile/rates/device_rates.h"
+#include "graph/named_ops.h"
 
 #include <gtest/gtest.h>
 

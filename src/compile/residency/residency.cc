@@ -8,6 +8,7 @@
 #include "compile/layout/layout.h"
 #include "compile/residency/copies.h"
 #include "compile/residency/touches.h"
+#include "graph/traffic_ops.h"
 #include "graph/update_rule.h"
 
 namespace temper {
@@ -110,7 +111,7 @@ class Rewriter {
   }
 
   void AddMove(ValueId from, ValueId to, bool background, const Node& place) {
-    result_.AddNode({.op = result_.value(to).tier < result_.value(from).tier ? Op::kFetch : Op::kEvict,
+    result_.AddNode({.op = result_.value(to).tier < result_.value(from).tier ? TrafficOp::kFetch : TrafficOp::kEvict,
                      .inputs = {from},
                      .outputs = {to},
                      .attributes = background ? Attributes{{"background", int64_t{1}}} : Attributes(),
@@ -211,12 +212,13 @@ class Rewriter {
   }
 
   void AddMoveOfPart(std::vector<ValueId> inputs, ValueId to, Attributes attributes, const Node& place) {
-    result_.AddNode({.op = result_.value(to).tier < result_.value(inputs[0]).tier ? Op::kFetch : Op::kEvict,
-                     .inputs = std::move(inputs),
-                     .outputs = {to},
-                     .attributes = std::move(attributes),
-                     .block = place.block,
-                     .phase = place.phase});
+    result_.AddNode(
+        {.op = result_.value(to).tier < result_.value(inputs[0]).tier ? TrafficOp::kFetch : TrafficOp::kEvict,
+         .inputs = std::move(inputs),
+         .outputs = {to},
+         .attributes = std::move(attributes),
+         .block = place.block,
+         .phase = place.phase});
   }
 
   // From here on, the value of the window's last write in the given graph is at home.

@@ -8,6 +8,7 @@
 #include "compile/step/differentiate.h"
 #include "compile/step/fuse.h"
 #include "graph/builder.h"
+#include "graph/named_ops.h"
 
 namespace temper::residency_test {
 namespace {

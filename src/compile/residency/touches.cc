@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "compile/layout/layout.h"
+#include "graph/named_ops.h"
 #include "graph/update_rule.h"
 
 namespace temper {

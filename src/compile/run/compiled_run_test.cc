@@ -1,4 +1,5 @@
 #include "compile/run/compiled_run.h"
+#include "graph/named_ops.h"
 
 #include <gtest/gtest.h>
 

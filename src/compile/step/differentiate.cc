@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "graph/named_ops.h"
 #include "graph/rule.h"
 #include "program/buffer_names.h"
 

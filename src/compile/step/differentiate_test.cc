@@ -8,6 +8,7 @@
 
 #include "compile/step/fuse.h"
 #include "graph/builder.h"
+#include "graph/named_ops.h"
 #include "program/buffer_names.h"
 
 namespace temper::differentiate_test {

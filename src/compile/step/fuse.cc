@@ -4,6 +4,7 @@
 #include <map>
 #include <tuple>
 
+#include "graph/named_ops.h"
 #include "graph/rule.h"
 
 namespace temper {

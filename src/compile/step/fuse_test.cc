@@ -6,6 +6,7 @@
 #include <functional>
 
 #include "graph/builder.h"
+#include "graph/named_ops.h"
 #include "graph/rule.h"
 
 namespace temper::fuse_test {

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "graph/named_ops.h"
 #include "graph/ops/linear_operands.h"
 
 namespace temper {

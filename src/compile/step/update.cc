@@ -4,6 +4,7 @@
 #include <set>
 
 #include "graph/builder.h"
+#include "graph/named_ops.h"
 #include "program/buffer_names.h"
 
 namespace temper {

@@ -5,6 +5,7 @@
 #include <map>
 
 #include "graph/builder.h"
+#include "graph/named_ops.h"
 
 namespace temper::update_test {
 namespace {

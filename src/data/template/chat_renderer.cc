@@ -7,6 +7,7 @@
 
 #include "data/template/conversation.h"
 #include "data/template/value_json.h"
+#include "format/json.h"
 
 namespace temper {
 namespace {
@@ -18,11 +19,11 @@ Result<bool> WantsTraining(const OrderedJson& message, const std::string& where)
     if (weight->is_boolean()) return weight->get<bool>();
     if (weight->is_number() && weight->get<double>() >= 0) return weight->get<double>() > 0;
     return InvalidArgument(
-        fmt::format("{}: 'weight' should be a number of at least 0 but is {}", where, weight->dump()));
+        fmt::format("{}: 'weight' should be a number of at least 0 but is {}", where, DumpJson(*weight)));
   }
   if (train != message.end() && !train->is_null()) {
     if (train->is_boolean()) return train->get<bool>();
-    return InvalidArgument(fmt::format("{}: 'train' should be true or false but is {}", where, train->dump()));
+    return InvalidArgument(fmt::format("{}: 'train' should be true or false but is {}", where, DumpJson(*train)));
   }
   return true;
 }

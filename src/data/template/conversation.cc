@@ -84,7 +84,7 @@ Result<std::string> JoinParts(const OrderedJson& parts, const std::string& where
     if (part.is_object()) {
       const OrderedJson* type = FindValue(part, "type");
       if (type && *type != "text") {
-        return Unsupported(fmt::format("{}: content of type {}: Temper trains on text only", where, type->dump()));
+        return Unsupported(fmt::format("{}: content of type {}: Temper trains on text only", where, DumpJson(*type)));
       }
       piece = FindValue(part, "text");
       if (!piece) piece = FindValue(part, "value");

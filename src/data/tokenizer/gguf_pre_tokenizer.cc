@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <string_view>
 
+#include "format/json.h"
 #include "format/quoted.h"
 
 namespace temper {
@@ -77,7 +78,7 @@ std::string StepOf(const Json& json) {
     // Where the expression matches everywhere, both are the same.
     const bool isolated = (behavior == "Isolated" && !invert) || (behavior == "Removed" && invert);
     if (isolated && !expression.empty()) return "split " + expression;
-    return fmt::format("split {} {}", behavior, json.dump());
+    return fmt::format("split {} {}", behavior, DumpJson(json));
   }
   if (type == "Punctuation") return "punctuation " + StringAt(json, "behavior", "Isolated");
   return type;

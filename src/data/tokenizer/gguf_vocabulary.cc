@@ -17,6 +17,7 @@
 #include "data/tokenizer/special_tokens.h"
 #include "data/tokenizer/tokenizer_json.h"
 #include "data/tokenizer/vocab_merges.h"
+#include "format/json.h"
 #include "format/quoted.h"
 
 namespace temper {
@@ -183,7 +184,7 @@ class Describer {
       tokens_[static_cast<size_t>(id)] = {std::string(vocabulary.Spelling(id)), 0, kNormal};
     }
     for (const AddedToken& token : files.parts.added.tokens()) Add(token);
-    const bool bytes = files.pre_tokenizer.dump().find("\"ByteLevel\"") != std::string::npos;
+    const bool bytes = DumpJson(files.pre_tokenizer).find("\"ByteLevel\"") != std::string::npos;
     return bytes ? DescribeByteLevel(files) : DescribeSpaceMarks(files);
   }
 

@@ -28,7 +28,7 @@ Result<Bpe::Merge> MergeFromJson(const Json& json, size_t rank, const std::strin
       return Bpe::Merge(text.substr(0, space), text.substr(space + 1));
     }
   }
-  return Corrupt(fmt::format("{}: merge {} is not two tokens ({})", where, rank, json.dump().substr(0, 80)));
+  return Corrupt(fmt::format("{}: merge {} is not two tokens ({})", where, rank, DumpJson(json).substr(0, 80)));
 }
 
 Result<std::unique_ptr<Bpe>> BpeFromJson(const Json& model, bool bytes_in, const std::string& where) {

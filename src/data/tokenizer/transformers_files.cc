@@ -22,7 +22,7 @@ Result<OrderedJson> ReadOrdered(Env& env, const std::string& path) {
 }
 
 std::string Print(const OrderedJson& json) {
-  return json.dump(2, ' ', false, OrderedJson::error_handler_t::replace) + "\n";
+  return DumpJson(json, 2) + "\n";
 }
 
 // A post_processor for tokenizer.json that puts these tokens around a text.

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "graph/ops/measured.h"
+#include "graph/ops/rules.h"
 #include "graph/ops/update.h"
 
 namespace temper {

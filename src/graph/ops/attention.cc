@@ -14,6 +14,7 @@
 #include "graph/ops/attention_scratch.h"
 #include "graph/ops/context_attributes.h"
 #include "graph/ops/packed_attention_scratch.h"
+#include "graph/ops/rules.h"
 #include "graph/ops/sharding.h"
 
 namespace temper {

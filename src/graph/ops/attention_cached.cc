@@ -13,6 +13,7 @@
 #include "graph/ops/attention_cache.h"
 #include "graph/ops/attention_heads.h"
 #include "graph/ops/attention_scratch.h"
+#include "graph/ops/rules.h"
 
 namespace temper {
 namespace {

@@ -1,7 +1,8 @@
 // What attention's ops share: how columns of q, k and v are divided into heads.
 #pragma once
 
-#include "graph/ops/rules.h"
+#include "graph/ops/operand_types.h"
+#include "graph/rule.h"
 
 namespace temper {
 

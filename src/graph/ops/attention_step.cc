@@ -11,6 +11,7 @@
 #include "graph/ops/attention_heads.h"
 #include "graph/ops/attention_scratch.h"
 #include "graph/ops/context_attributes.h"
+#include "graph/ops/rules.h"
 
 namespace temper {
 namespace {

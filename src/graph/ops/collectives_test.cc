@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "base/check.h"
+#include "graph/named_ops.h"
 #include "graph/rule.h"
 
 namespace temper::collectives_test {

@@ -6,8 +6,9 @@
 #pragma once
 
 #include "graph/ops/context_attributes.h"
-#include "graph/ops/rules.h"
+#include "graph/ops/operand_types.h"
 #include "graph/ops/sharding.h"
+#include "graph/rule.h"
 
 namespace temper {
 

@@ -3,6 +3,7 @@
 // gradient.
 #include "graph/ops/draws.h"
 #include "graph/ops/measured.h"
+#include "graph/ops/rules.h"
 
 namespace temper {
 namespace {

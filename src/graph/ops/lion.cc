@@ -1,6 +1,7 @@
 // Lion (Chen et al. 2023, "Symbolic Discovery of Optimization Algorithms", program 1): every element moves by the
 // learning rate, in the direction of a mean of gradients. One state, half of AdamW's. Its arithmetic:
 // backend/cpu/pointwise/lion_step.h.
+#include "graph/ops/rules.h"
 #include "graph/ops/update.h"
 
 namespace temper {

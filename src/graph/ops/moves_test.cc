@@ -1,6 +1,7 @@
 // The rules of fetch and evict, where they move a part of a value.
 #include <gtest/gtest.h>
 
+#include "graph/named_ops.h"
 #include "graph/rule.h"
 
 namespace temper::moves_test {

@@ -1,6 +1,7 @@
 // Noise: y = x + magnitude * (2 u - 1), u_i drawn by counter as dropout's (draws.h), so that recomputing it gives the
 // same noise on any mesh. It does not depend on x: the gradient passes as it is. NEFTune's noise on embeddings.
 #include "graph/ops/draws.h"
+#include "graph/ops/rules.h"
 
 namespace temper {
 namespace {

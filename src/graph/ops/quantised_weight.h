@@ -1,7 +1,8 @@
 // What products share whose weight, input 1, may be kept in a quantised format: linear, linear_dx and the loss.
 #pragma once
 
-#include "graph/ops/rules.h"
+#include "graph/ops/operand_types.h"
+#include "graph/rule.h"
 
 namespace temper {
 

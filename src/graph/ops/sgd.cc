@@ -1,5 +1,6 @@
 // SGD with momentum as torch.optim.SGD: no dampening, weight decay added to the gradient. Without momentum it has no
 // state. Its arithmetic: backend/cpu/pointwise/sgd_step.h.
+#include "graph/ops/rules.h"
 #include "graph/ops/update.h"
 
 namespace temper {

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "graph/named_ops.h"
+
 namespace temper {
 
 void ShardElementwise(ShardingSink& sink) {

@@ -2,7 +2,8 @@
 // flow.
 #pragma once
 
-#include "graph/ops/rules.h"
+#include "graph/ops/operand_types.h"
+#include "graph/rule.h"
 #include "graph/update_rule.h"
 
 namespace temper {

@@ -1,5 +1,7 @@
 #include "model/feed_forward/experts.h"
 
+#include "graph/named_ops.h"
+
 namespace temper {
 namespace {
 

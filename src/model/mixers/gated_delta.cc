@@ -1,5 +1,7 @@
 #include "model/mixers/gated_delta.h"
 
+#include "graph/named_ops.h"
+
 namespace temper {
 
 // T tokens, D hidden, K key heads, V value heads. All dims of heads have one label: ranks of tp take whole key heads,

@@ -1,5 +1,7 @@
 #include "model/mixers/mamba2.h"
 
+#include "graph/named_ops.h"
+
 namespace temper {
 
 // T tokens, D hidden, H heads of P elements, G groups of N. All dims of heads have one label: ranks of tp take whole

@@ -10,6 +10,7 @@
 
 #include "backend/cpu/attention/attention_seen.h"
 #include "backend/cpu/attention/attention_units.h"
+#include "graph/named_ops.h"
 #include "graph/ops/attention_heads.h"
 
 namespace temper {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "backend/cpu/kernel_twin.h"
+#include "graph/named_ops.h"
 #include "graph/ops/attention_cache.h"
 
 namespace temper {

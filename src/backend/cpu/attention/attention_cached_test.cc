@@ -6,6 +6,7 @@
 #include <string>
 
 #include "backend/cpu/attention/attention_cached_scenes.h"
+#include "graph/named_ops.h"
 
 namespace temper::attention_cached_test {
 namespace {

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "backend/cpu/attention/attention_tile.h"
+#include "graph/named_ops.h"
 #include "graph/ops/context_attributes.h"
 
 namespace temper {

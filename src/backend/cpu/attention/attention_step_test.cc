@@ -5,6 +5,7 @@
 
 #include "backend/cpu/attention/attention_step_scenes.h"
 #include "backend/cpu/attention/attention_ways.h"
+#include "graph/named_ops.h"
 
 namespace temper::attention_step_test {
 namespace {

@@ -6,6 +6,7 @@
 
 #include "backend/cpu/attention/attention_bounds.h"
 #include "backend/cpu/attention/attention_ways.h"
+#include "graph/named_ops.h"
 
 namespace temper::attention_test {
 namespace {

@@ -3,6 +3,7 @@
 #include "backend/cpu/pointwise/range_kernel.h"
 #include "backend/cpu/vector/vector_kernels.h"
 #include "base/team.h"
+#include "graph/named_ops.h"
 
 namespace temper {
 namespace {

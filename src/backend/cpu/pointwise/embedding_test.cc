@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "backend/cpu/kernel_twin.h"
+#include "graph/named_ops.h"
 
 namespace temper::embedding_test {
 namespace {

@@ -12,6 +12,7 @@
 #include "backend/cpu/products/gemm.h"
 #include "base/philox.h"
 #include "base/team.h"
+#include "graph/named_ops.h"
 #include "graph/rule.h"
 
 namespace temper {

@@ -7,6 +7,7 @@
 #include "backend/cpu/kernels.h"
 #include "backend/cpu/pointwise/range_kernel.h"
 #include "backend/cpu/products/gemm.h"
+#include "graph/named_ops.h"
 #include "graph/ops/routed_rows.h"
 
 namespace temper {

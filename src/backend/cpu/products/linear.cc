@@ -3,6 +3,7 @@
 #include "backend/cpu/cpu_backend.h"
 #include "backend/cpu/kernels.h"
 #include "backend/cpu/products/gemm.h"
+#include "graph/named_ops.h"
 #include "graph/ops/linear_operands.h"
 
 namespace temper {

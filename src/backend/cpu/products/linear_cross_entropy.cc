@@ -13,6 +13,7 @@
 #include "backend/cpu/products/loss_statistics.h"
 #include "backend/cpu/vector/vector_kernels.h"
 #include "base/team.h"
+#include "graph/named_ops.h"
 #include "graph/ops/loss_operands.h"
 #include "graph/ops/loss_scratch.h"
 #include "tensor/element_layout.h"

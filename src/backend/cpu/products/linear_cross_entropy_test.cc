@@ -4,6 +4,7 @@
 #include <string>
 
 #include "backend/cpu/products/loss_twin.h"
+#include "graph/named_ops.h"
 
 namespace temper::linear_cross_entropy_test {
 namespace {

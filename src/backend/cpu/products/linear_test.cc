@@ -1,5 +1,6 @@
 // linear, linear_dx and linear_dw against their scalar twins.
 #include "backend/cpu/products/linear.h"
+#include "graph/named_ops.h"
 
 #include <gtest/gtest.h>
 

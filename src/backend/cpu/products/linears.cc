@@ -6,6 +6,7 @@
 #include "backend/cpu/kernels.h"
 #include "backend/cpu/products/gemm.h"
 #include "base/check.h"
+#include "graph/named_ops.h"
 #include "graph/ops/linears_scratch.h"
 
 namespace temper {

@@ -4,6 +4,7 @@
 
 #include "base/check.h"
 #include "base/team.h"
+#include "graph/named_ops.h"
 #include "tensor/element_layout.h"
 
 namespace temper {

@@ -1,4 +1,5 @@
 #include "backend/cpu/products/pack.h"
+#include "graph/named_ops.h"
 
 #include <gtest/gtest.h>
 

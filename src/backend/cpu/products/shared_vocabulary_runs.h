@@ -9,6 +9,7 @@
 
 #include "backend/cpu/products/loss_twin.h"
 #include "backend/cpu/thread_exchange.h"
+#include "graph/named_ops.h"
 
 namespace temper {
 

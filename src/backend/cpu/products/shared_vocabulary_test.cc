@@ -4,6 +4,7 @@
 #include <string>
 
 #include "backend/cpu/products/shared_vocabulary_runs.h"
+#include "graph/named_ops.h"
 
 namespace temper::shared_vocabulary_test {
 namespace {

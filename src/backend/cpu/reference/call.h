@@ -77,8 +77,8 @@ class Call {
   std::vector<double>& scratch_;
 };
 
-// One per op with a kernel, in the file of its name. An error is data out of range (a token outside the table).
-#define TEMPER_KERNEL_OP(name) Status name(const Call& call);
-#include "graph/op_list.inc"
+// Each op with a kernel has a function `Status <Name>(const Call& call)` in the file of its name; an error is data out
+// of range (a token outside the table). reference.cc alone declares them, by op_list.inc: others need not be compiled
+// again when an op is added.
 
 }  // namespace temper::reference

@@ -97,6 +97,9 @@ void Operand::Store(int64_t i, double x) const {
   }
 }
 
+#define TEMPER_KERNEL_OP(name) Status name(const Call& call);
+#include "graph/op_list.inc"
+
 namespace {
 
 using Function = Status (*)(const Call&);

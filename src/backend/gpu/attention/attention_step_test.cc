@@ -3,6 +3,7 @@
 
 #include "backend/cpu/attention/attention_step_scenes.h"
 #include "backend/gpu/gpus_under_test.h"
+#include "graph/named_ops.h"
 
 namespace temper::attention_step_test {
 namespace {

@@ -4,6 +4,7 @@
 #include "backend/cpu/attention/attention_bounds.h"
 #include "backend/cpu/attention/attention_cached_scenes.h"
 #include "backend/gpu/gpus_under_test.h"
+#include "graph/named_ops.h"
 #include "graph/ops/attention_scratch.h"
 
 namespace temper::attention_test {

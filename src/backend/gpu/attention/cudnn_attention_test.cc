@@ -12,6 +12,7 @@
 #include "backend/cpu/attention/attention_bounds.h"
 #include "backend/gpu/attention/cudnn_under_test.h"
 #include "backend/gpu/gpus_under_test.h"
+#include "graph/named_ops.h"
 #include "graph/ops/packed_attention_scratch.h"
 
 namespace temper::gpu::cudnn_attention_test {

@@ -14,6 +14,7 @@
 #include "backend/gpu/attention/packed_attention.h"
 #include "backend/gpu/attention/packed_attention_kernel.h"
 #include "base/log.h"
+#include "graph/named_ops.h"
 #include "graph/ops/packed_attention_scratch.h"
 
 namespace temper::gpu {

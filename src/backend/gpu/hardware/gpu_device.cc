@@ -1,4 +1,5 @@
 #include "backend/gpu/gpu_device.h"
+#include "graph/named_ops.h"
 
 #include <fmt/core.h>
 

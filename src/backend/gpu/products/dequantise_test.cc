@@ -5,6 +5,7 @@
 
 #include "backend/cpu/products/loss_twin.h"
 #include "backend/gpu/gpus_under_test.h"
+#include "graph/named_ops.h"
 #include "graph/rule.h"
 
 namespace temper::dequantise_test {

@@ -18,6 +18,7 @@
 #include "backend/gpu/products/dequantise.h"
 #include "backend/gpu/products/matrix_product.h"
 #include "device/device.h"
+#include "graph/named_ops.h"
 #include "graph/ops/loss_operands.h"
 #include "graph/ops/loss_scratch.h"
 #include "graph/ops/smooth_labels.h"

@@ -6,6 +6,7 @@
 
 #include "backend/gpu/launch.h"
 #include "backend/gpu/products/matrix_product.h"
+#include "graph/named_ops.h"
 #include "graph/ops/linears_scratch.h"
 #include "graph/rule.h"
 

@@ -6,8 +6,9 @@
 #include <vector>
 
 #include "backend/gpu/emulator/host_products.h"
-#include "backend/gpu/kernels.h"
+#include "backend/gpu/gpu_kernels.h"
 #include "backend/gpu/products/matrix_product.h"
+#include "graph/named_ops.h"
 #include "graph/rule.h"
 
 namespace temper::gpu::linears_test {
@@ -29,9 +30,7 @@ std::vector<std::string> ProductsOf(Op op, const Types& inputs, const Attributes
   spec.outputs = *InferTypes(op, inputs, attributes);
   spec.workspace = RuleOf(op).workspace(inputs, spec.outputs, attributes, 1);
   const Context context = {.stream = &machine, .copies = nullptr, .faults = nullptr, .products = &products};
-  const auto kernel = op == Op::kLinears     ? MakeLinears(spec, context)
-                      : op == Op::kLinearsDx ? MakeLinearsDx(spec, context)
-                                             : MakeLinearsDw(spec, context);
+  const auto kernel = MakeGpuKernel(spec, context);
   EXPECT_TRUE(kernel.ok()) << kernel.status().message();
   return products.names;
 }

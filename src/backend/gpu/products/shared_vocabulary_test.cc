@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "backend/cpu/products/shared_vocabulary_runs.h"
+#include "graph/named_ops.h"
 
 #ifdef TEMPER_GPU_EMULATED
 #include "backend/gpu/emulator/emulated_kernels.h"
