@@ -130,6 +130,11 @@ __global__ void RowStatistics(const T* logits_NV, const int* rows, const int* ta
   if (takes.smooth) out[kLossLogits] = sum_of_logits;
 }
 
+// How much token t counts; weight_T may be nullptr.
+__device__ inline float WeightOf(const float* weight_T, int64_t t) {
+  return weight_T == nullptr ? 1.0f : weight_T[t];
+}
+
 // The first of the largest logits of row i of the chunk, before any cap, a block each: whether it is the target, or
 // where ranks share the vocabulary (`statistics_NS`), what this one has to say of its words [begin, begin + V). A pass
 // of its own over the logits, so that the kernels of runs without it stay as they are. V <= kMostRankedWords.
@@ -187,11 +192,6 @@ template <class T, int kCount>
 __device__ void ClearRow(T* row, int64_t V) {
   const float zero[kCount] = {};
   for (int64_t v = FirstOfThread<kCount>(); v < V; v += kNextOfThread<kCount>) Store(row + v, zero);
-}
-
-// How much token t counts; weight_T may be nullptr.
-__device__ inline float WeightOf(const float* weight_T, int64_t t) {
-  return weight_T == nullptr ? 1.0f : weight_T[t];
 }
 
 // A row of logits becomes its gradient: weight times softmax, of which scale is weight / sum, less weight times the
