@@ -20,7 +20,7 @@ RowLengths RowLengthsOf(const ModelFacts& facts, const RunConfig& config, const 
   if (config.data.packing || shorter.empty()) return lengths;
   if (mesh.ranks() > 1) lengths.why_not = "several ranks would have to agree on it";
   if (config.machine.device == DeviceChoice::kGpu) lengths.why_not = "on a GPU a step is one recorded schedule";
-  if (facts.experts > 0) lengths.why_not = "what balances experts counts padding, too";
+  if (facts.experts > 0) lengths.why_not = "what a step says of its experts comes from one Program";
   if (!lengths.why_not.empty()) return lengths;
   lengths.eval = shorter;
   const bool draws = config.lora.dropout > 0 || config.regularisation.neftune_noise_alpha > 0;
