@@ -23,7 +23,8 @@ Result<Evaluation> RunEvaluation(EvaluationSettings settings, const std::functio
   LogInfo(fmt::format("eval        {} of {} tokens in {}: {} rows/s, {} tokens/s", Counted(report.rows, "row"),
                       pass->row, ToString(report.time), Grouped(report.rows_per_second()),
                       Grouped(report.tokens_per_second())));
-  Evaluation evaluation{.report = report, .samples = store.size()};
+  Evaluation evaluation{
+      .report = report, .of_words = pass->objective->head == ObjectiveRule::Head::kVocabulary, .samples = store.size()};
   const std::span<const ReportSpec> specs = pass->objective->reports;
   for (size_t k = 1; k < specs.size(); ++k) evaluation.reports.push_back({specs[k].name, report.reports[k]});
   for (const NamedNumber& number : report.of_classes) evaluation.reports.push_back(number);

@@ -17,7 +17,8 @@ struct EvaluationSettings : ForwardSettings {
 
 struct Evaluation {
   EvaluationReport report;
-  std::vector<NamedNumber> reports;  // of a head of classes, what was measured beside the loss; of words empty
+  std::vector<NamedNumber> reports;  // what was measured beside the loss
+  bool of_words = true;              // not of a head that judges texts
   int64_t samples = 0;
 };
 

@@ -89,7 +89,9 @@ Result<std::unique_ptr<ForwardPass>> OpenForwardPass(ForwardSettings s, ProgramK
   TEMPER_RETURN_IF_ERROR(model.OpenWeights());
   const int threads = options.ResolvedThreads();
   const ModelFacts& facts = model.model().facts();
-  const ObjectiveRule& objective = facts.classes == 0 ? Sft() : facts.classes == 1 ? Reward() : Classify();
+  const ObjectiveRule& objective = facts.classes == 0   ? *Sft().with_accuracy
+                                   : facts.classes == 1 ? Reward()
+                                                        : Classify();
   const int64_t row = s.max_seq_len.value_or(DefaultMaxSeqLen(facts.max_positions));
   if (row > facts.max_positions && facts.positions_are_learned) {
     return InvalidArgument(

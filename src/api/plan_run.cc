@@ -69,7 +69,8 @@ Result<PlanFacts> PlanFactsOf(const TrainSetup& setup, const CompiledRun& run, c
                   .decisions = run.decisions,
                   .transfer_buffers = TransferBuffers(run.train()),
                   .available = AvailableFor(run, c),
-                  .fill = fill};
+                  .fill = fill,
+                  .lengths = run.lengths};
   const StepFacts step = StepFactsOf(run, c, fill.value_or(RowFill()));
   facts.tokens = step.tokens;
   facts.model_flops = step.model_flops;

@@ -1,6 +1,7 @@
 #include "api/train.h"
 
-#include <fmt/core.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
@@ -14,6 +15,7 @@
 #include "api/training_run.h"
 #include "base/log.h"
 #include "base/quantity.h"
+#include "data/padded_rows.h"
 #include "model/initialize.h"
 #include "run/data.h"
 #include "run/data_report.h"
@@ -120,6 +122,24 @@ Result<RunProgress> FillMemory(const CheckpointContents& contents, TrainingRun& 
   return at;
 }
 
+// How full unpacked rows are once they are padded to a few lengths, in the first epoch; or why they are not.
+void LogRowLengths(const TrainingRun& run, Packing& rows) {
+  const RowLengths& lengths = run.compiled.lengths;
+  const RunConfig& c = run.config();
+  std::vector<int64_t> all = {*c.data.max_seq_len};
+  all.insert(all.end(), lengths.train.begin(), lengths.train.end());
+  if (all.size() > 1) {
+    rows.Pack(static_cast<uint64_t>(c.machine.seed), 0);
+    LogInfo(
+        fmt::format("            each micro-batch has the shortest of {} tokens that holds its rows: {:.1f} % filled",
+                    fmt::join(all, ", "),
+                    100 * FilledPart(run.data.dataset.store, rows, c.batch.per_device_train_batch_size, all)));
+  }
+  if (lengths.why_not.empty()) return;
+  LogInfo(fmt::format("            rows keep {} tokens{}: {}", *c.data.max_seq_len,
+                      lengths.eval.empty() ? "" : " in training", lengths.why_not));
+}
+
 Result<StepCount> CountSteps(TrainingRun& run) {
   const RunConfig& c = run.config();
   TEMPER_RETURN_IF_ERROR(CheckPasses(run.split.train, run.Packing().passes));
@@ -138,6 +158,7 @@ Result<StepCount> CountSteps(TrainingRun& run) {
                       rows.rows_vary() ? "some " : "", Counted(rows.rows(), "row"), *c.data.max_seq_len,
                       100 * rows.efficiency(), Counted(steps.per_epoch, "step"), Counted(steps.total, "step"),
                       ToString(rows.memory())));
+  LogRowLengths(run, rows);
   if (const auto warning = ShortRunWarning(c, steps.total)) LogWarning(*warning);
   if (!run.setup.resume) return steps;
   rows.Pack(static_cast<uint64_t>(c.machine.seed), done.at.epoch);
@@ -169,7 +190,7 @@ std::optional<Evaluator> MakeEvaluator(const TrainingRun& run, MismatchedKl* kl)
       run.engine.Of(ProgramKind::kEval), from.store, samples, in_order,
       [&from](int32_t sample) { return from.PlaceOf(sample); }, run.peers(), *run.config().objective.rule,
       run.config().objective.rule->head == ObjectiveRule::Head::kClasses ? run.setup.model.model().facts().classes : 0,
-      kl);
+      kl, run.engine.ShorterOf(ProgramKind::kEval, run.compiled.lengths.eval));
 }
 
 // With an objective that compares with the model as it was: what it said of the data. ResumePoint::Restore has checked
@@ -312,7 +333,8 @@ Result<TrainResult> TrainFrom(const RunProgress& at, const StepCount& steps, Che
                    .experts = {run.compiled.counts_experts, run.compiled.router_aux_loss_coef},
                    .attention_flops = [&run](int64_t tokens) { return run.compiled.AttentionFlops(tokens); },
                    .peers = run.peers(),
-                   .kl = kl ? &*kl : nullptr});
+                   .kl = kl ? &*kl : nullptr,
+                   .shorter = run.engine.ShorterOf(ProgramKind::kTrain, run.compiled.lengths.train)});
   if (at.step > 0) TEMPER_RETURN_IF_ERROR(trainer.Restore(at.step, at.sampler));
   std::optional<Evaluator> evaluator = MakeEvaluator(run, eval_kl ? &*eval_kl : nullptr);
   if (!run.engine.gpu) run.engine.peak = CpuPeak(ComputeDType(c), static_cast<int>(*c.machine.threads));

@@ -13,8 +13,9 @@ namespace {
 
 constexpr char kEvalUsage[] =
     "usage: temper eval MODEL --data FILE [--option value ...]\n\n"
-    "Prints {\"eval_loss\", \"perplexity\", \"tokens\", \"samples\"} on stdout. Of a model that judges texts:\n"
-    "{\"eval_loss\", \"accuracy\", \"f1_macro\", \"samples\"}, of two classes also \"f1_binary\", that of the "
+    "Prints {\"eval_loss\", \"perplexity\", \"token_accuracy\", \"tokens\", \"samples\"} on stdout. Of a model that "
+    "judges texts:\n{\"eval_loss\", \"accuracy\", \"f1_macro\", \"samples\"}, of two classes also \"f1_binary\", that "
+    "of the "
     "second;\nof a reward model, on pairs of answers: {\"eval_loss\", \"rewards/chosen\", \"rewards/rejected\", "
     "\"accuracy\", \"margin\", \"samples\"}.\n";
 
@@ -26,19 +27,15 @@ Result<int> Eval(const Arguments& arguments) {
   TEMPER_RETURN_IF_ERROR(RequireOption(PathsOf(settings.data), "data"));
   TEMPER_ASSIGN_OR_RETURN(const Evaluation evaluation, RunEvaluation(std::move(settings)));
   const EvaluationReport& report = evaluation.report;
-  if (!evaluation.reports.empty()) {
-    std::string text = fmt::format("{{\"eval_loss\": {}", report.loss);
-    for (const NamedNumber& number : evaluation.reports) text += fmt::format(", \"{}\": {}", number.name, number.value);
-    std::fputs(fmt::format("{}, \"samples\": {}}}\n", text, evaluation.samples).c_str(), stdout);
-    return 0;
+  std::string text = fmt::format("{{\"eval_loss\": {}", report.loss);
+  if (evaluation.of_words) {
+    // JSON has no infinity, and exp overflows for a loss above 709.
+    const double perplexity = std::exp(report.loss);
+    text += std::isfinite(perplexity) ? fmt::format(", \"perplexity\": {}", perplexity) : ", \"perplexity\": null";
   }
-  // JSON has no infinity, and exp overflows for a loss above 709.
-  const double perplexity = std::exp(report.loss);
-  std::fputs(
-      fmt::format("{{\"eval_loss\": {}, \"perplexity\": {}, \"tokens\": {}, \"samples\": {}}}\n", report.loss,
-                  std::isfinite(perplexity) ? fmt::format("{}", perplexity) : "null", report.tokens, evaluation.samples)
-          .c_str(),
-      stdout);
+  for (const NamedNumber& number : evaluation.reports) text += fmt::format(", \"{}\": {}", number.name, number.value);
+  if (evaluation.of_words) text += fmt::format(", \"tokens\": {}", report.tokens);
+  std::fputs(fmt::format("{}, \"samples\": {}}}\n", text, evaluation.samples).c_str(), stdout);
   return 0;
 }
 

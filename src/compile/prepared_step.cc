@@ -245,22 +245,25 @@ ProgramGraphs ForwardProgram(std::string name, Graph graph) {
 }  // namespace
 
 Result<StepGraphs> PreparedStep::Whole(const StepSpec& spec, bool merges) const {
-  const Graph& fused = graphs_.front();
-  TEMPER_RETURN_IF_ERROR(CheckUpdate(fused, spec));
+  TEMPER_RETURN_IF_ERROR(CheckUpdate(graphs_.front(), spec));
   const StepCompiler compiler(spec, sync_ == GradSync::kStep, merges);
   StepGraphs step;
-  ProgramGraphs& train = step.programs.emplace_back(ProgramGraphs{
-      .name = of_.front().name, .trains = true, .update = BuildUpdate(fused, spec.update, spec.mesh.mesh)});
-  const auto make = [&](Graph differentiated, bool last) -> Result<PipelinedGraph> {
-    Graph micro_batch = compiler.MicroBatch(std::move(differentiated));
-    if (last && merges) {
-      micro_batch = MergeUpdate(std::move(micro_batch), std::exchange(train.update, {}), spec.micro_batches == 1);
+  for (size_t k = 0; k < graphs_.size(); ++k) {
+    const Graph& fused = graphs_[k];
+    if (!of_[k].trains) {
+      step.programs.push_back(ForwardProgram(of_[k].name, compiler.Evaluation(fused)));
+      continue;
     }
-    return PipelinedGraph{.graph = std::move(micro_batch)};
-  };
-  TEMPER_ASSIGN_OR_RETURN(train.micro_batches, compiler.MicroBatches(fused, make));
-  for (size_t k = 1; k < graphs_.size(); ++k) {
-    step.programs.push_back(ForwardProgram(of_[k].name, compiler.Evaluation(graphs_[k])));
+    ProgramGraphs& train = step.programs.emplace_back(
+        ProgramGraphs{.name = of_[k].name, .trains = true, .update = BuildUpdate(fused, spec.update, spec.mesh.mesh)});
+    const auto make = [&](Graph differentiated, bool last) -> Result<PipelinedGraph> {
+      Graph micro_batch = compiler.MicroBatch(std::move(differentiated));
+      if (last && merges) {
+        micro_batch = MergeUpdate(std::move(micro_batch), std::exchange(train.update, {}), spec.micro_batches == 1);
+      }
+      return PipelinedGraph{.graph = std::move(micro_batch)};
+    };
+    TEMPER_ASSIGN_OR_RETURN(train.micro_batches, compiler.MicroBatches(fused, make));
   }
   std::vector<const Graph*> graphs;  // in the order of the step
   for (const ProgramGraphs& program : step.programs) {
@@ -413,7 +416,7 @@ Result<PreparedStep> PreparedStep::Of(std::span<const RunGraph> graphs, const St
   spec.mesh.decisions.mlp = step.spec_.mesh.decisions.mlp = mlp;
   step.of_.assign(graphs.begin(), graphs.end());
   for (const RunGraph& graph : graphs) {
-    std::vector<Decision>* const decisions = graph.trains ? &step.decisions_ : nullptr;
+    std::vector<Decision>* const decisions = &graph == &graphs.front() ? &step.decisions_ : nullptr;
     TEMPER_ASSIGN_OR_RETURN(Graph part, LocalPart(*graph.forward, spec, step.sharded_, spec.mesh.rank, decisions));
     step.graphs_.push_back(std::move(part));
   }

@@ -16,8 +16,8 @@ namespace temper {
 
 class PreparedStep {
  public:
-  // For rank spec.mesh.rank; spec.memory does not matter. REQUIRES: the first of `graphs`, and no other, trains; they
-  // outlive this.
+  // For rank spec.mesh.rank; spec.memory does not matter. REQUIRES: the first of `graphs` trains, as CompileGraphs;
+  // they outlive this.
   static Result<PreparedStep> Of(std::span<const RunGraph> graphs, const StepSpec& spec);
 
   // The graphs compiled in that way. Errors: a mesh that a pass does not support.

@@ -47,7 +47,7 @@ std::vector<RunGraph> TrainAndEval(const Graph& train, const Graph& eval) {
 
 Result<CompiledPrograms> CompileGraphs(std::span<const RunGraph> graphs, const StepSpec& spec) {
   TEMPER_CHECK(!graphs.empty()) << "nothing to compile";
-  for (size_t k = 1; k < graphs.size(); ++k) TEMPER_CHECK(!graphs[k].trains) << graphs[k].name << " is not the first";
+  for (const RunGraph& graph : graphs) TEMPER_CHECK(!graph.trains || graphs.front().trains) << graph.name << " trains";
   return graphs.front().trains ? CompileStep(graphs, spec) : CompileForward(graphs, spec);
 }
 

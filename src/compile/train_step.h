@@ -23,8 +23,8 @@ struct CompiledPrograms {
   ChosenMemory memory;
 };
 
-// Programs that share arenas, for rank spec.mesh.rank. REQUIRES: if one of `graphs` trains, it is the first; if none
-// does, the mesh has one rank.
+// Programs that share arenas, for rank spec.mesh.rank. REQUIRES: if one of `graphs` trains, the first does, and the
+// others that do are the same step with shorter rows; these need one rank, and so do graphs of which none trains.
 Result<CompiledPrograms> CompileGraphs(std::span<const RunGraph> graphs, const StepSpec& spec);
 // The same for one rank, whose graphs are prepared, and of its choices for those given.
 Result<CompiledPrograms> FitStep(const PreparedStep& step, const MemorySpec& memory,

@@ -561,7 +561,7 @@ class Importer {
     }
   }
 
-  // Without packing other tools pad a row to the longest of its batch; our unpacked rows are all max_seq_len long.
+  // Without packing other tools pad a row to the longest of its batch, ours to one of a few lengths.
   void TranslatePadding() {
     const ForeignSetting* given = Given("packing");
     if (given == nullptr) given = Given("sample_packing");
@@ -580,14 +580,15 @@ class Importer {
       config_.data.packing = false;
       notes_["packing"] = given != nullptr && given->name == "packing" ? "" : to_full->name;
       result_.changed.emplace_back(
-          "packing is false: a row with one document is computed at its full max_seq_len, padding included; with "
-          "packing: true a row holds several, isolated from each other, and the run is faster");
+          "packing is false: each document has a padded row of its own; with packing: true a row holds several, "
+          "isolated "
+          "from each other, and the run is faster");
       return;
     }
     Forget("packing");
     const std::string why = fmt::format(
         "{} pads each row to the longest of its batch; here a row holds several documents, isolated from each other, "
-        "so that a step sees more of them (packing: false gives each its own row, of full max_seq_len)",
+        "so that a step sees more of them (packing: false gives each its own row)",
         ToString(result_.tool));
     if (given != nullptr) return Say(result_.changed, *given, why);
     result_.changed.push_back("packing is not given: " + why);

@@ -369,6 +369,11 @@ std::vector<OptionGroup> RunOptionGroups(RunConfig& c) {
             &c.output.logging_steps,
             "steps between rows of metrics.jsonl; below 1: this part of the run's steps",
             {.above = 0}},
+           With(kProgram, {.name = "token_accuracy",
+                           .target = &c.output.token_accuracy,
+                           .help = "task sft: report the share of predicted tokens that the model ranks first, in "
+                                   "training and evaluation (TRL's mean_token_accuracy)",
+                           .unsaid = "false"}),
            {"eval_strategy",
             ChoiceOf(c.output.eval_strategy, {"steps", "epoch", "no", "auto"}),
             "when to evaluate: every eval_steps, after each epoch (both also at the end), or never",

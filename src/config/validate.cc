@@ -179,6 +179,10 @@ Status CheckTask(const RunConfig& c) {
     bool wrong;
     const char *what, *why;
   };
+  if (c.output.token_accuracy && !o.is(Sft())) {
+    return InvalidArgument(
+        fmt::format("token_accuracy has no effect on task: {}: remove it, or set task: {}", o.rule->name, Sft().name));
+  }
   if (o.rule->head == ObjectiveRule::Head::kClasses) {
     const Unused without_use[] = {
         {c.data.train_on_prompt, "train_on_prompt", "a class is that of a text as a whole"},

@@ -210,6 +210,29 @@ TEST(Batch, IsIndependentOfTheSplitIntoMicroBatches) {
   }
 }
 
+TEST(Batch, ShorterRowsHoldWhatLongerOnesDo) {
+  const TokenStore store = RandomStore(5, 6, 16);
+  const Packing packing(store, Ids(6), {.max_seq_len = 64, .packing = false, .shuffle = false});
+  Arrays whole(3 * 64), shorter(3 * 16);
+  const BatchCounts counts = whole.Fill(store, packing, 2, 3);
+  const BatchCounts same = shorter.Fill(store, packing, 2, 3, {.row = 16});
+  EXPECT_EQ(same.tokens, counts.tokens);
+  EXPECT_EQ(same.supervised, counts.supervised);
+  EXPECT_EQ(same.weight, counts.weight);
+  EXPECT_EQ(same.samples, counts.samples);
+  for (size_t row = 0; row < 3; ++row) {
+    for (size_t i = 0; i < 16; ++i) {
+      const size_t in_whole = row * 64 + i, at = row * 16 + i;
+      EXPECT_EQ(shorter.token[at], whole.token[in_whole]);
+      EXPECT_EQ(shorter.target[at], whole.target[in_whole]);
+      EXPECT_EQ(shorter.weight[at], whole.weight[in_whole]);
+      EXPECT_EQ(shorter.position[at], whole.position[in_whole]);
+      EXPECT_EQ(shorter.length[at], whole.length[in_whole]);
+      EXPECT_EQ(shorter.start[at], whole.start[in_whole] - static_cast<int32_t>(row * 48));
+    }
+  }
+}
+
 TEST(Batch, NoRowsAreAllPadding) {
   MemoryTokens made;
   made.Add(std::vector<int32_t>{1, 2}, std::vector<uint8_t>{1, 1});
@@ -231,6 +254,8 @@ TEST(BatchDeathTest, ArraysOfAnotherShapeAreABug) {
   EXPECT_DEATH(a.Fill(store, packing, 0, 1), "rows of 4 in arrays of 6");
   Arrays b(4);
   EXPECT_DEATH(b.Fill(store, packing, 0, 2), "");
+  Arrays c(1);
+  EXPECT_DEATH(c.Fill(store, packing, 0, 1, {.row = 1}), "row 0 in 1 tokens");
 }
 
 }  // namespace

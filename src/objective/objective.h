@@ -110,7 +110,9 @@ struct ObjectiveRule {
   // supervised, or of all.
   enum class Nll : uint8_t { kNone, kAnswer, kWhole } nll = Nll::kNone;
   const ObjectiveRule* with_nll = nullptr;  // this method where a setting adds such a mean; null: none does
-  bool prefers = false;                     // learns which answers are preferred: needs low rates
+  // This method where it also reports how many tokens have the largest logit; null: it has no such report.
+  const ObjectiveRule* with_accuracy = nullptr;
+  bool prefers = false;  // learns which answers are preferred: needs low rates
   // Samples are answers that are rated (data/rating.h), and a step needs to know what the model has learned of answers
   // to other prompts (kKlColumn).
   bool rated = false;

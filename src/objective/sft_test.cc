@@ -35,6 +35,30 @@ TEST(Sft, HasOneLossWhoseColumnsItStates) {
   }
 }
 
+TEST(Sft, WithAccuracyReportsHitsBesideTheSameLoss) {
+  ASSERT_NE(Sft().with_accuracy, nullptr);
+  const ObjectiveRule& rule = *Sft().with_accuracy;
+  EXPECT_EQ(rule.name, Sft().name);
+  ASSERT_EQ(rule.reports.size(), 2u);
+  EXPECT_EQ(rule.reports[1].name, "token_accuracy");
+  for (const ProgramKind kind : {ProgramKind::kTrain, ProgramKind::kEval}) {
+    Graph graph;
+    GraphBuilder f(&graph);
+    const ValueId x = f.Source("x", {DType::kF32, {8, 4}}, Role::kInput),
+                  w = f.Source("w", {DType::kF32, {16, 4}}, Role::kWeight);
+    rule.graph(kind).tail({.rule = rule, .f = f, .tokens = 8, .x_TD = x, .w_VD = w});
+    ASSERT_TRUE(Verify(graph).ok()) << Verify(graph).message();
+    const Node& loss = graph.nodes()[0];
+    ASSERT_EQ(loss.outputs.size(), 2u);
+    for (size_t k = 0; k < 2; ++k) {
+      EXPECT_EQ(graph.value(loss.outputs[k]).name, rule.reports[k].output);
+      EXPECT_EQ(graph.value(loss.outputs[k]).role, Role::kOutput);
+    }
+    EXPECT_EQ(graph.roots().size(), 1u);
+  }
+  EXPECT_FALSE(TailOf({}, 0).nodes()[0].attributes.Has("correct")) << "Programs of other runs would change";
+}
+
 TEST(SftDeathTest, ATailDeclaresOnlyColumnsThatItsRuleStates) {
   Graph graph;
   GraphBuilder f(&graph);

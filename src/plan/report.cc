@@ -210,6 +210,15 @@ std::string PlanText(const Program& train, const PlanFacts& f, const PlanOnClust
         "of the pairs of a row\n",
         100 * f.fill->tokens, f.tokens, 100 * f.fill->attended);
   }
+  if (!f.lengths.train.empty()) {
+    text += fmt::format(
+        "lengths     {}, {}: a micro-batch runs in the shortest that holds its rows; planned is a step of the "
+        "longest\n",
+        f.row_tokens, fmt::join(f.lengths.train, ", "));
+  }
+  if (!f.lengths.why_not.empty()) {
+    text += fmt::format("lengths     all rows keep {} tokens: {}\n", f.row_tokens, f.lengths.why_not);
+  }
   const Cost cost = CostOfStep(train);
   if (f.pipeline) {
     text += fmt::format("pipeline    {}; {} in flight on this stage\n", f.pipeline->ToString(), f.pipeline->in_flight);
@@ -282,6 +291,7 @@ std::string PlanJson(const Program& train, const PlanFacts& f, const PlanOnClust
   json["trainable_parameters"] = f.trainable_parameters;
   json["tokens_per_step"] = f.tokens;
   if (f.fill) json["rows"] = {{"tokens", f.fill->tokens}, {"attended", f.fill->attended}};
+  if (!f.lengths.train.empty()) json["shorter_rows"] = f.lengths.train;
   if (f.length) {
     json["run"] = {{"steps", f.length->steps}, {"tokens", f.length->tokens}};
     if (f.length->steps_per_epoch > 0) json["run"]["steps_per_epoch"] = f.length->steps_per_epoch;

@@ -10,6 +10,7 @@
 #include "compile/memory/memory_policy.h"
 #include "compile/mesh/decisions.h"
 #include "compile/run/pipeline_facts.h"
+#include "compile/run/row_lengths.h"
 #include "plan/advice.h"
 #include "plan/cluster.h"
 #include "plan/forecast.h"
@@ -46,6 +47,7 @@ struct PlanFacts {
   Bytes transfer_buffers;             // host memory for transfers to and from a disk
   Bytes available;                    // memory of this machine; 0: unknown
   std::optional<RowFill> fill;        // if the run's data was read
+  RowLengths lengths;                 // of its other Programs' rows
   std::optional<RunLength> length;
 };
 

@@ -13,12 +13,13 @@
 #include "checkpoint/training_state.h"
 #include "comm/nccl/nccl_communicator.h"
 #include "compile/run/compiled_run.h"
-#include "program/program_names.h"
+#include "program/program_of_rows.h"
 #include "run/far_memory.h"
 #include "run/opened_model.h"
 #include "run/ranks.h"
 #include "runtime/timed_kernels.h"
 #include "runtime/trace.h"
+#include "train/trainer.h"
 
 namespace temper {
 
@@ -49,6 +50,12 @@ struct RunEngine {
   DevicePart Buffer(const std::string& name) const;
   // REQUIRES: after Reserve; the run has such a Program.
   Executor& Of(ProgramKind kind) const { return *executors.at(ProgramName(kind)); }
+  // Those of the same with shorter rows. REQUIRES: the run has Programs of these `rows`.
+  std::vector<ShorterRowsExecutor> ShorterOf(ProgramKind kind, const std::vector<int64_t>& rows) const {
+    std::vector<ShorterRowsExecutor> shorter;
+    for (const int64_t row : rows) shorter.push_back({row, executors.at(ProgramOfRows(kind, row)).get()});
+    return shorter;
+  }
   BufferLookup Lookup() const {
     return [this](const std::string& name) { return Buffer(name); };
   }

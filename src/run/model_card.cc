@@ -117,7 +117,7 @@ std::string ModelCard(const ModelCardFacts& f) {
         f.progress.divergence.Describe(f.progress.step));
   }
   text += fmt::format("{}\n| | |\n|---|---|\n", kResults);
-  if (&task != &Sft()) text += fmt::format("| task | {}: {} |\n", task.name, task.help);
+  if (task.name != Sft().name) text += fmt::format("| task | {}: {} |\n", task.name, task.help);
   text += fmt::format("| steps | {} |\n| tokens trained on | {} |\n", f.progress.step, f.progress.tokens);
   if (f.loss) text += fmt::format("| training loss at the end | {:.4f} |\n", *f.loss);
   if (f.progress.best.loss) {

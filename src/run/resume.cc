@@ -231,6 +231,12 @@ Result<RunProgress> ResumePoint::ProgressFor(const RunConfig& resolved, const st
   } else if (!Differences(config_, resolved, OnResume::kGoesOn).empty()) {
     progress.divergence.above = 0;
   }
+  // Reports that a step did not make have no mean over the steps before the next row.
+  if (config_.output.token_accuracy != resolved.output.token_accuracy) {
+    progress.unlogged_loss = 0;
+    progress.unlogged_reports = {};
+    progress.unlogged_steps = 0;
+  }
   const double smoothing = config_.regularisation.label_smoothing_factor;
   // An older Temper saved no fingerprint.
   const bool other_data = !state().eval_fingerprint.empty() && state().eval_fingerprint != eval_fingerprint;
@@ -259,7 +265,7 @@ Result<RunProgress> ResumePoint::Restore(const RunIdentity& now, const RunConfig
   for (auto& [name, hash] : same_settings.other_programs) {
     // The user asks for another batch of evaluations; what a reference has said of the data is kept.
     const bool idle = name == ProgramName(ProgramKind::kReference) && !resolved.objective.rule->rated;
-    const bool asked = name == ProgramName(ProgramKind::kEval) && other_batch;
+    const bool asked = name.starts_with(ProgramName(ProgramKind::kEval)) && other_batch;
     const auto before = saved.identity.other_programs.find(name);
     if ((idle || asked) && before != saved.identity.other_programs.end()) hash = before->second;
   }

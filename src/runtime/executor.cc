@@ -115,6 +115,7 @@ Result<std::unique_ptr<Executor>> Executor::Create(const Program& program, Arena
   TEMPER_RETURN_IF_ERROR(executor->NoteBackground());
   executor->FindReaders();
   executor->FindBreaks();
+  executor->FindMicroBatches();
   TEMPER_RETURN_IF_ERROR(executor->FillConstants());
   return executor;
 }
@@ -281,15 +282,43 @@ void Executor::FindBreaks() {
   }
 }
 
+void Executor::FindMicroBatches() {
+  Place at;
+  for (; at.call < program_.schedule.size(); ++at.call) {
+    const Call& call = program_.schedule[at.call];
+    if (call.kind == Call::Kind::kRun) {
+      const auto [begin, end] = binding_range_[static_cast<size_t>(call.binding)];
+      at.instruction += end - begin;
+    }
+    if (call.kind != Call::Kind::kLoadInputs) continue;
+    const bool next = call.micro_batch == static_cast<int>(begins_.size());
+    begins_.push_back(at);
+    if (!next) return begins_.clear();
+  }
+}
+
 Status Executor::Run(std::span<const HostArray> io, const BeforeUpdate& before_update) {
-  if (!failed_.ok()) return failed_;
-  failed_ = Walk(io, before_update);
+  return Keep(failed_.ok() ? Walk({}, program_.schedule.size(), io, before_update) : failed_);
+}
+
+Status Executor::RunMicroBatch(int64_t micro_batch, std::span<const HostArray> io, const BeforeUpdate& before_update) {
+  const auto m = static_cast<size_t>(micro_batch);
+  TEMPER_CHECK(m < begins_.size()) << "micro-batch " << micro_batch << " of " << begins_.size();
+  TEMPER_CHECK(std::all_of(notes_.begin(), notes_.end(), [](const auto& lane) { return lane.empty(); }))
+      << "program " << program_.name << " runs in the background";
+  const Place begin = m == 0 ? Place() : begins_[m];
+  const size_t end = m + 1 < begins_.size() ? begins_[m + 1].call : program_.schedule.size();
+  return Keep(failed_.ok() ? Walk(begin, end, io, before_update) : failed_);
+}
+
+Status Executor::Keep(Status status) {
+  failed_ = std::move(status);
   // What is on its way to the caller's arrays must not come when these are gone.
   if (!failed_.ok() && !arena_.on_host()) (void)arena_.stream().Synchronize();
   return failed_;
 }
 
-Status Executor::Walk(std::span<const HostArray> io, const BeforeUpdate& before_update) {
+Status Executor::Walk(Place begin, size_t end, std::span<const HostArray> io, const BeforeUpdate& before_update) {
   for (const HostArray& array : io) {
     TEMPER_CHECK(array.buffer >= 0 && array.buffer < static_cast<int>(program_.buffers.size()))
         << "host array for buffer " << array.buffer << " of " << program_.buffers.size();
@@ -298,9 +327,10 @@ Status Executor::Walk(std::span<const HostArray> io, const BeforeUpdate& before_
         << "host array for " << buffer.name << " has " << array.bytes.size() << " bytes; " << micro_batches_
         << " micro-batches of " << buffer.type.ToString() << " are run";
   }
-  size_t at = 0;  // instructions run, over the schedule
+  size_t at = begin.instruction;
   TEMPER_RETURN_IF_ERROR(lanes_.Begin(trace_ != nullptr));
-  for (const Call& call : program_.schedule) {
+  for (size_t k = begin.call; k < end; ++k) {
+    const Call& call = program_.schedule[k];
     switch (call.kind) {
       case Call::Kind::kRun:
         TEMPER_RETURN_IF_ERROR(RunInstructions(call, &at));
@@ -317,7 +347,8 @@ Status Executor::Walk(std::span<const HostArray> io, const BeforeUpdate& before_
   TEMPER_RETURN_IF_ERROR(lanes_.Finish());
   TEMPER_RETURN_IF_ERROR(arena_.stream().Synchronize());
   if (trace_ != nullptr) TEMPER_RETURN_IF_ERROR(TraceBackground());
-  if (replays_ && !arena_.on_host() && pieces_.empty()) TEMPER_RETURN_IF_ERROR(RecordAll());
+  const bool whole = end - begin.call == program_.schedule.size();
+  if (whole && replays_ && !arena_.on_host() && pieces_.empty()) TEMPER_RETURN_IF_ERROR(RecordAll());
   return OkStatus();
 }
 

@@ -61,6 +61,10 @@ class Executor {
   // REQUIRES: each array holds its buffer's size for every micro-batch of the schedule.
   // Allocates nothing from the second run on. An error is sticky: later runs return it too.
   Status Run(std::span<const HostArray> io, const BeforeUpdate& before_update = nullptr);
+  // Run for one micro-batch of the step, the last one with the update: all of them in their order are a Run. Executors
+  // of Programs that were compiled together, which have the same step with other rows, may take turns between them.
+  // REQUIRES: micro-batches do not overlap (no pipeline), nothing in the Program runs in the background.
+  Status RunMicroBatch(int64_t micro_batch, std::span<const HostArray> io, const BeforeUpdate& before_update = nullptr);
 
   // All further runs record what they do in `trace`, which must outlive them; nullptr: they do not. Costs two readings
   // of the clock per instruction, and on a device a wait for it.
@@ -98,7 +102,12 @@ class Executor {
   Status RecordAll();
   Status Copy(std::span<const HostArray> io, int micro_batch, bool load);
   const Buffer& BufferOfSize(int buffer, size_t bytes) const;
-  Status Walk(std::span<const HostArray> io, const BeforeUpdate& before_update);
+  struct Place {
+    size_t call = 0, instruction = 0;  // in the schedule; of all instructions over it
+  };
+  void FindMicroBatches();
+  Status Walk(Place begin, size_t end, std::span<const HostArray> io, const BeforeUpdate& before_update);
+  Status Keep(Status status);
   Status RunInstructions(const Call& call, size_t* at);
   Status RunRange(size_t begin, size_t end, const Call& call, size_t* at);
   Status OrOfEarlier(const Status& status) const;
@@ -126,6 +135,7 @@ class Executor {
   std::vector<std::vector<Piece>> pieces_;
   bool replays_ = true;
   int64_t micro_batches_ = 0;  // what the schedule loads or stores
+  std::vector<Place> begins_;  // of each micro-batch; empty if some overlap
   // Per instruction in the order of the schedule: how much of each lane must be complete before it is run or issued.
   std::vector<LaneCounts> waits_;
   std::array<std::vector<TraceNote>, kBackgroundLanes>

@@ -118,6 +118,24 @@ TEST(Executor, EachMicroBatchReadsItsInputsAndWritesItsOutputs) {
   EXPECT_EQ(f.executor->BufferView(2).as<float>()[0], 2);
 }
 
+// The second executor runs the same on its own: between them lies what they share, the arena.
+TEST(Executor, MicroBatchesOneByOneAreARunAlsoInTurns) {
+  Fixture f;
+  const auto other = std::move(*Executor::Create(f.program, *f.arena, f.kernels));
+  f.watch.events.clear();
+  const auto before_update = [&] {
+    f.watch.events.push_back("before_update");
+    return OkStatus();
+  };
+  ASSERT_TRUE(other->RunMicroBatch(0, f.io(), before_update).ok());
+  EXPECT_EQ(f.y, (std::vector<float>{2, 3, 4, 5, -1, -1, -1, -1}));
+  EXPECT_EQ(f.watch.events, (std::vector<std::string>{"run", "run"}));
+  ASSERT_TRUE(f.executor->RunMicroBatch(1, f.io(), before_update).ok());
+  EXPECT_EQ(f.y, (std::vector<float>{2, 3, 4, 5, 12, 13, 14, 15}));
+  EXPECT_EQ(f.watch.events, (std::vector<std::string>{"run", "run", "run", "run", "before_update", "run"}));
+  EXPECT_EQ(f.executor->BufferView(2).as<float>()[0], 1) << "updated once per step";
+}
+
 TEST(ExecutorDeathTest, HostArraysMustHoldAllMicroBatches) {
   Fixture f;
   auto io = f.io();

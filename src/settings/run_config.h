@@ -152,6 +152,7 @@ struct RunConfig {
     double early_stopping_threshold = 0;             // a gain is more than this
     bool stop_on_divergence = false;
     double logging_steps = 1;
+    bool token_accuracy = false;       // beside the loss, in training and evaluation
     std::optional<double> eval_steps;  // default: save_steps, if there is evaluation data
     CadenceStrategy eval_strategy = CadenceStrategy::kAuto;
     bool tensorboard = true;

@@ -65,17 +65,25 @@ std::span<const int32_t> HostBatches::values(int64_t micro_batch, const ColumnSp
 }
 
 void HostBatches::AddReports(ReportValues* sums) const {
+  for (int64_t m = 0; m < micro_batches_; ++m) AddReports(m, sums);
+}
+
+void HostBatches::AddReports(int64_t micro_batch, ReportValues* sums) const {
+  const auto tokens = static_cast<size_t>(tokens_);
   for (size_t k = 0; k < reports_.size(); ++k) {
-    for (const float value : reports_[k]) (*sums)[k] += value;
+    const std::span<const float> own =
+        std::span(reports_[k]).subspan(static_cast<size_t>(micro_batch) * tokens, tokens);
+    for (const float value : own) (*sums)[k] += value;
   }
 }
 
-void HostBatches::SetRng(uint64_t seed, int64_t step, const Peers& peers) {
+void HostBatches::SetRng(uint64_t seed, int64_t step, const Peers& peers, int64_t longest) {
+  const int64_t tokens = longest > 0 ? longest : tokens_;
   for (int64_t m = 0; m < micro_batches_; ++m) {
     int64_t* const words = rng_.data() + m * kNumRngWords;
     words[kRngSeed] = static_cast<int64_t>(seed);
     words[kRngStep] = step;
-    words[kRngFirstToken] = (m * peers.data_ranks + peers.data_rank) * tokens_ * peers.context_ranks;
+    words[kRngFirstToken] = (m * peers.data_ranks + peers.data_rank) * tokens * peers.context_ranks;
   }
 }
 

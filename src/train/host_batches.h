@@ -31,10 +31,12 @@ class HostBatches {
   std::span<const float> also() const { return also_; }
   // Of a micro-batch, as filled in; empty if the Program does not read it. REQUIRES: `column` is of i32.
   std::span<const int32_t> values(int64_t micro_batch, const ColumnSpec& column) const;
-  // Adds up all values of each report.
+  // Adds up all values of each report; or those of one micro-batch.
   void AddReports(ReportValues* sums) const;
-  // `peers`: gives the number of rows of a micro-batch before this rank's.
-  void SetRng(uint64_t seed, int64_t step, const Peers& peers);
+  void AddReports(int64_t micro_batch, ReportValues* sums) const;
+  // `peers`: gives the number of rows of a micro-batch before this rank's. `longest`: tokens of a micro-batch of the
+  // longest rows, by which draws are numbered; 0: these are.
+  void SetRng(uint64_t seed, int64_t step, const Peers& peers, int64_t longest = 0);
   std::span<const HostArray> io() const { return io_; }
 
  private:

@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cmath>
 
+#include "data/padded_rows.h"
 #include "model/forward.h"
 #include "program/buffer_names.h"
 #include "train/class_counts.h"
@@ -24,15 +25,15 @@ ContextPart PartOf(const Peers& peers, int64_t row) {
   return {.row = row, .ranks = peers.context_ranks, .index = peers.context_rank};
 }
 
-// Samples of rows [first_row, first_row + rows) of `packing`, with `losses` of this rank's tokens: those with a loss
-// that is not finite go to `bad`, all go to `all`.
+// Samples of rows [first_row, first_row + rows) of `packing`, which are `row` tokens long, with `losses` of this rank's
+// tokens: those with a loss that is not finite go to `bad`, all go to `all`.
 struct Suspects {
   std::vector<int32_t> all, bad;
   const std::vector<int32_t>& samples() const { return bad.empty() ? all : bad; }
 };
-void AddSuspects(const TokenStore& store, const Packing& packing, int64_t first_row, int64_t rows, const Peers& peers,
-                 std::span<const float> losses, Suspects* suspects) {
-  const ContextPart part = PartOf(peers, packing.options().max_seq_len);
+void AddSuspects(const TokenStore& store, const Packing& packing, int64_t first_row, int64_t rows, int64_t row,
+                 const Peers& peers, std::span<const float> losses, Suspects* suspects) {
+  const ContextPart part = PartOf(peers, row);
   for (int64_t r = 0; r < rows; ++r) {
     int64_t place = r * part.row;
     for (const int32_t sample : packing.row(first_row + r)) {
@@ -97,6 +98,13 @@ Result<StepValues> StepValuesOf(const ObjectiveRule& objective, const TokenStore
   return values;
 }
 
+// Tokens of the rows of each way: first those of max_seq_len.
+std::vector<int64_t> RowsOfWays(int64_t max_seq_len, std::span<const ShorterRowsExecutor> shorter) {
+  std::vector<int64_t> rows = {max_seq_len};
+  for (const ShorterRowsExecutor& one : shorter) rows.push_back(one.row);
+  return rows;
+}
+
 }  // namespace
 
 Trainer::Trainer(Executor& executor, const TokenStore& store, std::span<const int32_t> samples,
@@ -106,12 +114,19 @@ Trainer::Trainer(Executor& executor, const TokenStore& store, std::span<const in
       spec_(spec),
       sampler_(store, samples, packing, spec.seed),
       batches_(executor, spec.micro_batches, spec.objective->reports),
+      rows_of_way_(RowsOfWays(packing.max_seq_len, spec.shorter)),
+      way_(static_cast<size_t>(spec.micro_batches)),
       experts_(executor, spec.micro_batches, spec.experts),
       reported_(spec.objective->reports.begin(), spec.objective->reports.end()),
       io_(batches_.io().begin(), batches_.io().end()) {
   reported_.insert(reported_.end(), experts_.specs().begin(), experts_.specs().end());
   TEMPER_CHECK(reported_.size() <= kMostReports) << reported_.size() << " reports";
   io_.insert(io_.end(), experts_.io().begin(), experts_.io().end());
+  TEMPER_CHECK(spec.shorter.empty() || (experts_.io().empty() && spec.peers.communicator == nullptr))
+      << "shorter rows with reports of experts, or of several ranks";
+  for (const ShorterRowsExecutor& one : spec.shorter) {
+    shorter_.emplace_back(*one.executor, spec.micro_batches, spec.objective->reports);
+  }
   const Program& program = executor.program();
   scalars_ = program.FindBuffer(kScalarsBuffer);
   clip_ = program.FindBuffer(kClipBuffer);
@@ -127,15 +142,19 @@ Result<StepReport> Trainer::Step(const Executor::BeforeUpdate& before_update) {
   const Peers& peers = spec_.peers;
   const int64_t rows_per_step = spec_.micro_batches * peers.data_ranks * spec_.rows_per_micro_batch;
   const Sampler::Batch batch = sampler_.NextBatch(rows_per_step);
-  const ContextPart part = PartOf(peers, sampler_.packing().options().max_seq_len);
   TEMPER_ASSIGN_OR_RETURN(const StepValues values, StepValuesOf(*spec_.objective, store_, sampler_.packing(),
                                                                 batch.first_row, batch.rows, spec_.kl));
   BatchCounts own;
   StepReport report{.step = step_ + 1};
   for (int64_t m = 0; m < spec_.micro_batches; ++m) {
     const RowRange rows = OwnRows(batch, m);
-    own += FillBatch(store_, sampler_.packing(), rows.first, rows.count, batches_.tokens_per_micro_batch(),
-                     batches_.columns(m), part, values);
+    size_t& way = way_[static_cast<size_t>(m)];
+    if (!shorter_.empty()) {
+      way = ShortestThatHolds(rows_of_way_, LongestRow(store_, sampler_.packing(), rows.first, rows.count));
+    }
+    const HostBatches& batches = BatchesOf(way);
+    own += FillBatch(store_, sampler_.packing(), rows.first, rows.count, batches.tokens_per_micro_batch(),
+                     batches.columns(m), PartOf(peers, rows_of_way_[way]), values);
   }
   for (int64_t r = 0; r < batch.rows && spec_.attention_flops; ++r) {
     for (const int32_t sample : sampler_.packing().row(batch.first_row + r)) {
@@ -150,6 +169,9 @@ Result<StepReport> Trainer::Step(const Executor::BeforeUpdate& before_update) {
   std::array<int64_t, 3> counts = {own.tokens, own.weight, own.samples};
   TEMPER_RETURN_IF_ERROR(peers.SumExact(counts));
   batches_.SetRng(spec_.seed, step_, peers);
+  for (HostBatches& shorter : shorter_) {
+    shorter.SetRng(spec_.seed, step_, peers, batches_.tokens_per_micro_batch());
+  }
   report.learning_rate = spec_.schedule.At(step_);
   double scalars[kNumScalars] = {};
   scalars[kScalarLearningRate] = report.learning_rate;
@@ -160,9 +182,16 @@ Result<StepReport> Trainer::Step(const Executor::BeforeUpdate& before_update) {
   const int64_t rows_of_all = peers.data_ranks * spec_.rows_per_micro_batch;  // of a micro-batch
   experts_.Seed(scalars[kScalarTokenCount], (batch.rows + rows_of_all - 1) / rows_of_all);
 
-  TEMPER_RETURN_IF_ERROR(executor_.Run(io_, before_update));
+  if (shorter_.empty()) TEMPER_RETURN_IF_ERROR(executor_.Run(io_, before_update));
+  for (int64_t m = 0; m < spec_.micro_batches && !shorter_.empty(); ++m) {
+    const size_t way = way_[static_cast<size_t>(m)];
+    TEMPER_RETURN_IF_ERROR(ExecutorOf(way).RunMicroBatch(
+        m, way == 0 ? std::span<const HostArray>(io_) : BatchesOf(way).io(), before_update));
+  }
 
-  batches_.AddReports(&report.reports);
+  for (int64_t m = 0; m < spec_.micro_batches; ++m) {
+    BatchesOf(way_[static_cast<size_t>(m)]).AddReports(m, &report.reports);
+  }
   const auto sums = std::span(report.reports).first(reported_.size());
   const size_t of_objective = spec_.objective->reports.size();
   experts_.Take(sums.subspan(of_objective));
@@ -191,15 +220,16 @@ Trainer::RowRange Trainer::OwnRows(const Sampler::Batch& batch, int64_t micro_ba
   return {batch.first_row + first, std::min(spec_.rows_per_micro_batch, batch.rows - first)};
 }
 
-Status Trainer::CheckFinite(const Sampler::Batch& batch, const StepReport& report, bool suspect) const {
+Status Trainer::CheckFinite(const Sampler::Batch& batch, const StepReport& report, bool suspect) {
   if (std::isfinite(report.loss) && std::isfinite(report.grad_norm)) return OkStatus();
   const bool loss = !std::isfinite(report.loss);
   Suspects suspects;
   for (int64_t m = 0; m < spec_.micro_batches; ++m) {
     const RowRange rows = OwnRows(batch, m);
-    const auto tokens = static_cast<size_t>(batches_.tokens_per_micro_batch());
-    const auto losses = batches_.report(0).subspan(static_cast<size_t>(m) * tokens, tokens);
-    AddSuspects(store_, sampler_.packing(), rows.first, rows.count, spec_.peers, losses, &suspects);
+    const size_t way = way_[static_cast<size_t>(m)];
+    const auto tokens = static_cast<size_t>(BatchesOf(way).tokens_per_micro_batch());
+    const auto losses = BatchesOf(way).report(0).subspan(static_cast<size_t>(m) * tokens, tokens);
+    AddSuspects(store_, sampler_.packing(), rows.first, rows.count, rows_of_way_[way], spec_.peers, losses, &suspects);
   }
   if (loss && !suspect)
     return Numerical(fmt::format("step {}: the loss of another rank is not a finite number", step_ + 1));
@@ -212,7 +242,8 @@ Status Trainer::CheckFinite(const Sampler::Batch& batch, const StepReport& repor
 
 Evaluator::Evaluator(Executor& executor, const TokenStore& store, std::span<const int32_t> samples,
                      const PackingOptions& packing, SamplePlace place, const Peers& peers,
-                     const ObjectiveRule& objective, int64_t classes, MismatchedKl* kl)
+                     const ObjectiveRule& objective, int64_t classes, MismatchedKl* kl,
+                     std::span<const ShorterRowsExecutor> shorter)
     : executor_(executor),
       store_(store),
       packing_(store, samples, packing),
@@ -221,8 +252,14 @@ Evaluator::Evaluator(Executor& executor, const TokenStore& store, std::span<cons
       objective_(objective),
       classes_(classes),
       batch_(executor, 1, objective.reports, classes > 0 ? kPredictionOutput : nullptr),
+      executors_(shorter.begin(), shorter.end()),
+      rows_of_way_(RowsOfWays(packing.max_seq_len, shorter)),
       kl_(kl) {
   packing_.Pack(0, 0);
+  TEMPER_CHECK(shorter.empty() || peers.communicator == nullptr) << "shorter rows of several ranks";
+  for (const ShorterRowsExecutor& one : executors_) {
+    shorter_.emplace_back(*one.executor, 1, objective.reports, classes > 0 ? kPredictionOutput : nullptr);
+  }
 }
 
 Result<EvaluationReport> Evaluator::Run(const std::function<bool()>& stop,
@@ -242,14 +279,17 @@ Result<EvaluationReport> Evaluator::Run(const std::function<bool()>& stop,
     if (progress) progress(all_first, packing_.rows());
     const int64_t first = std::min(all_first + peers_.data_rank * rows, packing_.rows());
     const int64_t filled = std::min(rows, packing_.rows() - first);
-    own += FillBatch(store_, packing_, first, filled, batch_.tokens_per_micro_batch(), batch_.columns(0), part, values);
+    const size_t way = ShortestThatHolds(rows_of_way_, LongestRow(store_, packing_, first, filled));
+    HostBatches& batch = way == 0 ? batch_ : shorter_[way - 1];
+    own += FillBatch(store_, packing_, first, filled, batch.tokens_per_micro_batch(), batch.columns(0),
+                     PartOf(peers_, rows_of_way_[way]), values);
     store_.LetGo();
-    TEMPER_RETURN_IF_ERROR(executor_.Run(batch_.io()));
-    batch_.AddReports(&report.reports);
-    if (!batch_.also().empty()) of_classes.Add(batch_.values(0, kLabelColumn), batch_.also());
+    TEMPER_RETURN_IF_ERROR((way == 0 ? executor_ : *executors_[way - 1].executor).Run(batch.io()));
+    batch.AddReports(&report.reports);
+    if (!batch.also().empty()) of_classes.Add(batch.values(0, kLabelColumn), batch.also());
     if (!std::isfinite(sums[0])) {
       Suspects suspects;
-      AddSuspects(store_, packing_, first, filled, peers_, batch_.report(0), &suspects);
+      AddSuspects(store_, packing_, first, filled, rows_of_way_[way], peers_, batch.report(0), &suspects);
       return Numerical(fmt::format(
           "the loss on the evaluation data is not a finite number ({}), in {}: the model's weights are corrupt, or its "
           "training diverged",

@@ -24,6 +24,12 @@ namespace temper {
 
 class MismatchedKl;
 
+// Runs a Program that does the same with shorter rows, of `row` tokens (compile/run/row_lengths.h).
+struct ShorterRowsExecutor {
+  int64_t row = 0;
+  Executor* executor = nullptr;
+};
+
 // The source of a sample, for people: "data.jsonl line 12".
 using SamplePlace = std::function<std::string(int32_t sample)>;
 
@@ -38,6 +44,9 @@ struct TrainerSpec {
   std::function<Flops(int64_t tokens)> attention_flops;  // of the model for a document; empty: not counted
   Peers peers;                                           // rows_per_micro_batch are those of one rank
   MismatchedKl* kl = nullptr;                            // with an objective of rated answers
+  // The longest first: a micro-batch runs in the last one that holds its rows. They share the arena of the executor of
+  // max_seq_len, and outlive the trainer. REQUIRES: this rank is alone, experts report nothing.
+  std::vector<ShorterRowsExecutor> shorter;
 };
 
 struct StepReport {
@@ -69,16 +78,22 @@ class Trainer {
   struct RowRange {
     int64_t first = 0, count = 0;
   };
+  // Way 0 is that of rows of max_seq_len, way k that of shorter[k - 1].
+  HostBatches& BatchesOf(size_t way) { return way == 0 ? batches_ : shorter_[way - 1]; }
+  Executor& ExecutorOf(size_t way) { return way == 0 ? executor_ : *spec_.shorter[way - 1].executor; }
   // This rank's rows of a micro-batch, by their number in the epoch.
   RowRange OwnRows(const Sampler::Batch& batch, int64_t micro_batch) const;
   // `suspect`: this rank's own loss is not finite.
-  Status CheckFinite(const Sampler::Batch& batch, const StepReport& report, bool suspect) const;
+  Status CheckFinite(const Sampler::Batch& batch, const StepReport& report, bool suspect);
 
   Executor& executor_;
   const TokenStore& store_;
   const TrainerSpec spec_;
   Sampler sampler_;
   HostBatches batches_;
+  std::vector<HostBatches> shorter_;
+  std::vector<int64_t> rows_of_way_;
+  std::vector<size_t> way_;  // of each micro-batch of this step
   ExpertReports experts_;
   std::vector<ReportSpec> reported_;
   std::vector<HostArray> io_;
@@ -100,10 +115,12 @@ struct EvaluationReport {
 
 class Evaluator {
  public:
-  // `executor` runs the "eval" Program, whose micro-batch has `rows` rows of packing.max_seq_len tokens.
+  // `executor` runs the "eval" Program, whose micro-batch has `rows` rows of packing.max_seq_len tokens. `shorter`: as
+  // TrainerSpec's.
   Evaluator(Executor& executor, const TokenStore& store, std::span<const int32_t> samples,
             const PackingOptions& packing, SamplePlace place, const Peers& peers = {},
-            const ObjectiveRule& objective = Sft(), int64_t classes = 0, MismatchedKl* kl = nullptr);
+            const ObjectiveRule& objective = Sft(), int64_t classes = 0, MismatchedKl* kl = nullptr,
+            std::span<const ShorterRowsExecutor> shorter = {});
   // Before each batch calls `progress` with the rows done and those of all ranks, and `stop`; true ends with
   // kInterrupted. Errors: no supervised token among the samples; a loss that is not finite, naming the rows of the
   // data.
@@ -119,6 +136,9 @@ class Evaluator {
   const ObjectiveRule& objective_;
   const int64_t classes_;  // of the model's head; 0: it has words
   HostBatches batch_;
+  std::vector<ShorterRowsExecutor> executors_;  // of shorter rows
+  std::vector<HostBatches> shorter_;            // for them
+  std::vector<int64_t> rows_of_way_;
   MismatchedKl* const kl_;
 };
 

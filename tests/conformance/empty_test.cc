@@ -139,7 +139,7 @@ TEST(EmptyOperands, OfTheLoss) {
     for (int64_t acc : {0, 1}) {
       OpCase loss{Op::kLinearCrossEntropy,
                   {x, w, Tensor::Ints({})},
-                  {{"grad_x", int64_t{1}}, {"grad_w", int64_t{1}}, {"acc_w", acc}}};
+                  {{"grad_x", int64_t{1}}, {"grad_w", int64_t{1}}, {"acc_w", acc}, {"correct", acc}}};
       if (acc) loss.inputs.push_back(d_w);
       ExpectConforms(loss, Exact);
     }

@@ -283,6 +283,14 @@ TEST(Goldens, SmoothLabelsAreThoseOfTransformersLabelSmoother) {
   ExpectGolden(out[2], kSmoothCrossEntropyDW);
 }
 
+TEST(Goldens, TargetsThatAreTheLargestLogitAreThoseOfTorchsArgmax) {
+  const Tensor w = Wave(11, {5, 4});
+  Tensor twice({DType::kF64, {10, 4}});
+  for (int64_t i = 0; i < 40; ++i) twice.Set(i, w[i % 20]);
+  const std::vector<Tensor> inputs = {Wave(10, {8, 4}), twice, Tensor::Ints({2, 8, 4, -1, 9, 0, 6, 2})};
+  ExpectGolden(Twin(Op::kLinearCrossEntropy, inputs, {{"correct", int64_t{1}}})[1], kRanked);
+}
+
 TEST(Goldens, LogProbabilitiesOfTokensAreTorchs) {
   const auto out = Twin(Op::kTokenLogprob, {Wave(10, {3, 4}), Wave(11, {5, 4}), Tensor::Ints({4, -1, 1})}, {});
   ExpectGolden(out[0], kTokenLogprob);

@@ -210,6 +210,12 @@ show("SmoothCrossEntropyDW", d_w)
 logprob = torch.log_softmax(x @ w.T, -1)
 show("TokenLogprob", torch.stack([logprob[0, 4], torch.tensor(0.0), logprob[2, 1]]))
 
+# Which targets are the largest logit, as TRL's mean_token_accuracy counts them. Every word is there twice: the first of
+# equal logits counts.
+x8, w10 = wave(10, 8, 4), torch.cat((w, w))
+target = torch.tensor([2, 8, 4, -100, 9, 0, 6, 2])
+show("Ranked", ((x8 @ w10.T).argmax(-1) == target) & (target != -100))
+
 # Preferences of a pair of answers, TRL's formula for DPO: the loss by the difference of both log-ratios, and minus its
 # derivative by the log-probabilities of the chosen answer's tokens.
 policy = torch.tensor([-1.0, -2.5, -3.0], requires_grad=True)  # two tokens of the chosen answer, one of the rejected

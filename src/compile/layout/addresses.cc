@@ -37,10 +37,11 @@ Bytes& ClassOf(MemoryByClass& m, Role role) {
   return m.activations;
 }
 
-// Inputs and outputs have one buffer per name and size (decoding
-// steps differ in tokens); everything else has one buffer per name.
-std::string BufferKey(const Value& root) {
+// Inputs and outputs have one buffer per name and size (decoding steps differ in tokens); gradients of a step that is
+// one micro-batch, `whole_step`, one per Program, among whose temporaries they are; everything else has one per name.
+std::string BufferKey(const Value& root, const std::string& whole_step) {
   const bool by_type = root.role == Role::kInput || root.role == Role::kOutput;
+  if (root.role == Role::kGradient && !whole_step.empty()) return root.name + " of " + whole_step;
   return by_type ? root.name + " " + root.type.ToString() : root.name;
 }
 
@@ -48,7 +49,8 @@ std::string BufferKey(const Value& root) {
 // them without a copy (WriteMode::kDirect); otherwise the order is that of first appearance.
 class BufferTable {
  public:
-  Status Add(const Graph& graph) {
+  // `whole_step`: the name of the Program that is one micro-batch, and has this graph alone; else empty.
+  Status Add(const Graph& graph, const std::string& whole_step = "") {
     const auto [of_graph, unknown] = of_.try_emplace(&graph);
     if (!unknown) return OkStatus();
     std::vector<size_t>& indices = of_graph->second.indices;
@@ -58,7 +60,7 @@ class BufferTable {
       const auto at = static_cast<size_t>(id);
       const Value& root = graph.value(id);
       if (indices[at] != kNoBuffer || root.role == Role::kActivation) continue;
-      const auto [it, fresh] = index_.try_emplace(BufferKey(root), buffers_.size());
+      const auto [it, fresh] = index_.try_emplace(BufferKey(root, whole_step), buffers_.size());
       if (fresh) {
         buffers_.push_back({root.name, root.type, root.role, root.trainable, BaseOf(root.tier), root.shard});
       }
@@ -272,7 +274,7 @@ class Placer {
         for (size_t t = 0; t < kNumTiers; ++t) reach_[t] = std::max(reach_[t], kept[t] + span[t]);
       }
       if (IsWholeStep(plan)) {
-        TEMPER_RETURN_IF_ERROR(AddWholeStep(*plan.stages[0].graph, *plan.stages[1].graph));
+        TEMPER_RETURN_IF_ERROR(AddWholeStep(plan.name, *plan.stages[0].graph, *plan.stages[1].graph));
         continue;
       }
       for (const Stage& stage : plan.stages) TEMPER_RETURN_IF_ERROR(Add(*stage.graph, {}, &reach_));
@@ -313,15 +315,15 @@ class Placer {
     return std::any_of(segment.instructions.begin(), segment.instructions.end(),
                        [](const Instruction& i) { return UpdateRuleOf(i.op) != nullptr; });
   }
-  // Whether the plan is one micro-batch and its update. REQUIRES: no other plan has gradients.
+  // Whether the plan is one micro-batch and its update. REQUIRES: no other plan has gradients, but for such ones.
   static bool IsWholeStep(const ProgramPlan& plan) {
     const std::vector<Stage>& stages = plan.stages;
     return !plan.pipeline && plan.before == nullptr && stages.size() == 2 && !IsUpdate(*stages[0].graph) &&
            stages[0].micro_batch_end - stages[0].micro_batch_begin == 1 && IsUpdate(*stages[1].graph);
   }
 
-  Status AddWholeStep(const Graph& micro_batch, const Graph& update) {
-    for (const Graph* graph : {&micro_batch, &update}) TEMPER_RETURN_IF_ERROR(table_.Add(*graph));
+  Status AddWholeStep(const std::string& name, const Graph& micro_batch, const Graph& update) {
+    for (const Graph* graph : {&micro_batch, &update}) TEMPER_RETURN_IF_ERROR(table_.Add(*graph, name));
     StepLayout step = LayOutStep(micro_batch, update, threads_);
     for (const ValueId id : step.gradients) {
       table_.MakeTransient(table_.IndexOf(micro_batch, id), step.micro_batch.home[static_cast<size_t>(id)].offset);

@@ -67,6 +67,35 @@ TEST(Addresses, TrainAndEvalShareWeightsAndOneArena) {
   EXPECT_EQ(eval.FindBuffer("adam_m:table"), -1);
 }
 
+// The same step with other rows: its micro-batches may add to each other's gradients, and one that is alone has its
+// own.
+TEST(Addresses, ProgramsOfShorterRowsShareWhatLivesAcrossMicroBatches) {
+  for (const int micro_batches : {1, 3}) {
+    const Graph train = Net(256, 2), shorter = Net(64, 2), eval = Net(64, 2, false);
+    const std::vector<RunGraph> graphs = {
+        {"train", &train, /*trains=*/true}, {"eval", &eval}, {"train.64", &shorter, /*trains=*/true}};
+    const auto compiled = CompileGraphs(graphs, {.micro_batches = micro_batches});
+    ASSERT_TRUE(compiled.ok()) << compiled.status().message();
+    const Program &whole = compiled->programs.At("train"), &part = compiled->programs.At("train.64");
+    EXPECT_EQ(whole.arena_bytes, part.arena_bytes);
+    const Program alone = Compile(256, 64, 2, {.micro_batches = micro_batches})[0];
+    // Beside the arena of the longest lie a few inputs and outputs.
+    EXPECT_LE(whole.arena_bytes, alone.arena_bytes + KiB(4));
+    int gradients = 0, others = 0;
+    for (const Buffer& b : part.buffers) {
+      const Buffer& same = whole.buffers[static_cast<size_t>(whole.FindBuffer(b.name))];
+      gradients += b.role == Role::kGradient;
+      EXPECT_EQ(b.transient, same.transient) << b.name;
+      if (b.role == Role::kInput && !(b.type == same.type)) continue;
+      if (b.transient || (b.role == Role::kOutput && !(b.type == same.type))) continue;
+      EXPECT_EQ(b.offset, same.offset) << b.name;
+      ++others;
+    }
+    EXPECT_EQ(gradients, 7);
+    EXPECT_GT(others, 20);
+  }
+}
+
 TEST(Addresses, BuffersOfWholeBlocksAreAlignedToBlocks) {
   const Program program = Compile(2048, 64, 3, {.micro_batches = 2})[0];
   Bytes sum;

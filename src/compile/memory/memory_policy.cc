@@ -53,8 +53,8 @@ StepUse UseOf(const StepGraphs& step) {
     const std::vector<Slots>* const slots = program.pipeline ? &program.pipeline->calls.slots : nullptr;
     use.programs.push_back({.first = uses.graphs.size()});
     for (const ProgramGraphs::MicroBatches& some : program.micro_batches) {
-      // Of a run that trains, only the step's time counts.
-      const int count = program.trains || !step.trains() ? some.count : 0;
+      // Of a run that trains, only the step's time counts, and that of its longest rows.
+      const int count = &program == &step.programs.front() || !step.trains() ? some.count : 0;
       uses.graphs.push_back({{&some.graph.graph, &some.graph.parts}, count, slots});
     }
     if (program.update.nodes().empty()) continue;

@@ -201,12 +201,18 @@ void FillBefore(const Graph& micro_batch, const Kept& kept, Graph* gathers) {
 
 void PackOperands(StepGraphs* graphs, bool keeps) {
   if (!graphs->trains()) return;
-  ProgramGraphs& step = graphs->programs.front();
-  const bool several = step.micro_batches.size() > 1 || step.micro_batches.front().count > 1;
-  const Kept kept = keeps && several ? KeptOf(step) : Kept();
-  if (step.pipeline) FillBefore(step.front(), kept, &step.pipeline->gathers);
-  for (ProgramGraphs::MicroBatches& some : step.micro_batches) {
-    PackOperandsIn(&some.graph, kept, !step.pipeline && &some == &step.micro_batches.front());
+  const auto alone = [&] {
+    return std::count_if(graphs->programs.begin(), graphs->programs.end(), [](const auto& p) { return p.trains; }) == 1;
+  };
+  for (ProgramGraphs& step : graphs->programs) {
+    if (!step.trains) continue;
+    const bool several = step.micro_batches.size() > 1 || step.micro_batches.front().count > 1;
+    // Of a step whose micro-batches run in several Programs none fills the copies for the others.
+    const Kept kept = keeps && several && alone() ? KeptOf(step) : Kept();
+    if (step.pipeline) FillBefore(step.front(), kept, &step.pipeline->gathers);
+    for (ProgramGraphs::MicroBatches& some : step.micro_batches) {
+      PackOperandsIn(&some.graph, kept, !step.pipeline && &some == &step.micro_batches.front());
+    }
   }
 }
 

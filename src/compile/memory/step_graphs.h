@@ -33,7 +33,8 @@ struct ProgramGraphs {
   const Graph& front() const { return micro_batches.front().graph.graph; }
 };
 
-// Those of Programs that share arenas. If one trains, it is the first: its time is what counts.
+// Those of Programs that share arenas. If one trains, the first does: its time is what counts. Others that train do the
+// same step with shorter rows.
 struct StepGraphs {
   std::vector<ProgramGraphs> programs;
 

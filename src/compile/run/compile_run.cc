@@ -1,5 +1,6 @@
 #include "compile/run/compile_run.h"
 
+#include <algorithm>
 #include <map>
 #include <utility>
 
@@ -228,25 +229,51 @@ class RunSearch {
   Way stored_;                                 // for the hash of a run that is asked to cast its weights
 };
 
+// Of rows that could be shorter, but for limits of memory and tiers that values move between.
+constexpr char kOneLength[] = "with limits of memory all rows are planned alike";
+
+bool StaysOnDevice(const Program& train) {
+  return train.host.bytes + train.disk.bytes == Bytes{};
+}
+
 // `ranks_of`: the ranks wanted of a run with so many stages.
 Result<std::vector<CompiledRun>> CompileFor(const RankMemory& available, const Model& model, const RunConfig& config,
                                             int ranks, const KeptDecisions& kept, const MemorySpec& asked,
                                             const AskRates& ask,
                                             const std::function<std::vector<int>(int stages)>& ranks_of) {
-  auto frame = RunFrame::Of(model, config, ranks, kept);
-  if (!frame.ok() && ask) TEMPER_RETURN_IF_ERROR(ask(frame.status()).status());
-  TEMPER_RETURN_IF_ERROR(frame.status());
-  RunSearch search(available, *std::move(frame), ranks, asked);
-  return search.Compile(ranks_of(search.stages()), ask);
+  const auto compile = [&](bool shortens, bool* has_shorter) -> Result<std::vector<CompiledRun>> {
+    auto frame = RunFrame::Of(model, config, ranks, kept, shortens);
+    if (!frame.ok() && ask) TEMPER_RETURN_IF_ERROR(ask(frame.status()).status());
+    TEMPER_RETURN_IF_ERROR(frame.status());
+    *has_shorter = !frame->facts.lengths.eval.empty();
+    RunSearch search(available, *std::move(frame), ranks, asked);
+    return search.Compile(ranks_of(search.stages()), ask);
+  };
+  bool has_shorter = false;
+  Result<std::vector<CompiledRun>> runs = compile(/*shortens=*/!asked.quick && asked.IsOpen(), &has_shorter);
+  const auto stays = [](const CompiledRun& run) { return StaysOnDevice(run.train()); };
+  if (has_shorter && (runs.ok() ? !std::all_of(runs->begin(), runs->end(), stays)
+                                : runs.status().code() == StatusCode::kOutOfMemory)) {
+    runs = compile(/*shortens=*/false, &has_shorter);
+  }
+  const bool could = !config.data.packing && !asked.quick && !ShorterRows(*config.data.max_seq_len).empty();
+  if (runs.ok() && could && !has_shorter) {
+    for (CompiledRun& run : *runs) {
+      if (run.lengths.why_not.empty()) run.lengths.why_not = kOneLength;
+    }
+  }
+  return runs;
 }
 
 }  // namespace
 
 Result<CompiledRun> CompileRun(const Model& model, const RunConfig& config, int ranks, int rank,
                                const KeptDecisions& kept, const MemorySpec* memory) {
-  TEMPER_ASSIGN_OR_RETURN(RunFrame frame, RunFrame::Of(model, config, ranks, kept));
+  const MemorySpec asked = memory != nullptr ? *memory : MemorySpecOf(config);
+  const bool shortens = !asked.quick && asked.IsOpen();
+  TEMPER_ASSIGN_OR_RETURN(RunFrame frame, RunFrame::Of(model, config, ranks, kept, shortens));
   frame.spec.mesh.rank = rank;
-  if (memory != nullptr) frame.spec.memory = *memory;
+  frame.spec.memory = asked;
   TEMPER_ASSIGN_OR_RETURN(CompiledPrograms compiled, CompileGraphs(frame.RunGraphs(), frame.spec));
   return frame.Finished(rank, std::move(compiled), frame.spec.memory);
 }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "compile/run/pipeline_facts.h"
+#include "compile/run/row_lengths.h"
 #include "compile/run/run_rates.h"
 #include "compile/train_step.h"
 #include "graph/model_work.h"
@@ -20,7 +21,8 @@ namespace temper {
 struct CompiledRun {
   MeshSpec mesh;                    // with the blocks of each stage, if there are several
   TrainableSet trains;              // what of the model
-  ProgramSet programs;              // of the objective's graphs: "train", "eval", perhaps "reference"
+  ProgramSet programs;              // of the objective's graphs: "train", "eval", perhaps "reference"; "train.512"
+  RowLengths lengths;               // of the rows of the Programs with shorter ones
   std::vector<Decision> decisions;  // made by cost
   std::string mesh_note;            // a note on unexpected effects of the user's mesh and rules; may be empty
   ChosenMemory memory;              // text "": everything is on the device

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <cmath>
 #include <set>
 #include <string_view>
 
@@ -12,6 +13,7 @@
 #include "compile/run/saved_slices.h"
 #include "compile/run/update_groups.h"
 #include "model/adapted_model.h"
+#include "program/program_of_rows.h"
 
 namespace temper {
 namespace {
@@ -98,7 +100,8 @@ Result<double> RouterAuxLossCoef(const ModelFacts& facts, const RunConfig& confi
                   facts.architecture));
 }
 
-Result<RunFrame> RunFrame::Of(const Model& model, const RunConfig& config, int ranks, const KeptDecisions& kept) {
+Result<RunFrame> RunFrame::Of(const Model& model, const RunConfig& config, int ranks, const KeptDecisions& kept,
+                              bool shortens) {
   const int64_t row = *config.data.max_seq_len;
   RunFrame frame{.dtype = ComputeDType(config), .on_gpu = config.machine.device == DeviceChoice::kGpu};
   CompiledRun& run = frame.facts;
@@ -113,15 +116,17 @@ Result<RunFrame> RunFrame::Of(const Model& model, const RunConfig& config, int r
   run.parameters = NumParameters(model);
   run.active_parameters = NumActiveParameters(model);
   TEMPER_ASSIGN_OR_RETURN(run.router_aux_loss_coef, RouterAuxLossCoef(model.facts(), config));
-  for (const ObjectiveGraph& graph : objective.graphs) {
+  const auto add = [&](const ObjectiveGraph& graph, int64_t length) {
     const bool trains = graph.kind == ProgramKind::kTrain;
     const int64_t rows_of_graph = trains ? rows : config.batch.per_device_eval_batch_size.value_or(rows);
+    // The noise of shorter rows is no stronger.
+    const double as_long = std::sqrt(static_cast<double>(length) / static_cast<double>(row));
     Graph plain =
         model.Forward({.dtype = frame.dtype,
-                       .tokens = rows_of_graph * run.data_ranks() * row,
-                       .row = row,
+                       .tokens = rows_of_graph * run.data_ranks() * length,
+                       .row = length,
                        .training = trains,
-                       .neftune_noise_alpha = config.regularisation.neftune_noise_alpha,
+                       .neftune_noise_alpha = config.regularisation.neftune_noise_alpha * as_long,
                        .counts_experts = trains && run.counts_experts,
                        .balances_experts = trains && run.router_aux_loss_coef > 0,
                        .objective = &objective,
@@ -131,12 +136,19 @@ Result<RunFrame> RunFrame::Of(const Model& model, const RunConfig& config, int r
                                               .preference = config.objective.own(),
                                               .unpaired = config.objective.kto,
                                               .center_rewards = config.objective.center_rewards_coefficient}});
-    if (trains) run.work = WorkOf(plain);
+    if (trains && length == row) run.work = WorkOf(plain);
     frame.graphs.push_back(adapted.Adapted(std::move(plain), trains));
-    frame.names.push_back(ProgramName(graph.kind));
-  }
+    frame.names.push_back(length == row ? ProgramName(graph.kind) : ProgramOfRows(graph.kind, length));
+    frame.train.push_back(trains);
+  };
+  for (const ObjectiveGraph& graph : objective.graphs) add(graph, row);
+  if (shortens) run.lengths = RowLengthsOf(model.facts(), config, run.mesh.mesh);
+  for (const int64_t length : run.lengths.train) add(objective.graph(ProgramKind::kTrain), length);
+  for (const int64_t length : run.lengths.eval) add(objective.graph(ProgramKind::kEval), length);
   frame.spec = StepSpecOf(config);
-  AssignUpdateGroups(config.optimizer, &frame.graphs.front(), &frame.spec.update);
+  for (size_t k = 0; k < frame.graphs.size(); ++k) {
+    if (frame.train[k]) AssignUpdateGroups(config.optimizer, &frame.graphs[k], &frame.spec.update);
+  }
   const Graph& forward = frame.forward();
   run.trains = std::move(adapted.trains);
   run.trainable_parameters = run.trains.Parameters(model);
@@ -172,7 +184,7 @@ Result<RunFrame> RunFrame::Of(const Model& model, const RunConfig& config, int r
 std::vector<RunGraph> RunFrame::RunGraphs() const {
   std::vector<RunGraph> all;
   for (size_t k = 0; k < graphs.size(); ++k) {
-    all.push_back({.name = names[k], .forward = &graphs[k], .trains = k == 0});
+    all.push_back({.name = names[k], .forward = &graphs[k], .trains = train[k]});
   }
   return all;
 }

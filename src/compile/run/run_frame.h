@@ -9,13 +9,17 @@ struct RunFrame {
   DType dtype = DType::kF32;
   bool on_gpu = false;
   CompiledRun facts;  // of rank 0; without Programs and what follows from them
-  // Those of the objective, for the tokens of all ranks' micro-batch; the first one trains.
+  // Those of the objective, for the tokens of all ranks' micro-batch; the first one trains. Then the same for shorter
+  // rows (CompiledRun::lengths).
   std::vector<Graph> graphs;
   std::vector<std::string> names;  // of their Programs
+  std::vector<bool> train;         // which of them do
   StepSpec spec;                   // of rank 0; its memory as the settings say
 
-  // REQUIRES: `config` is resolved. `kept`: decisions of the resumed run.
-  static Result<RunFrame> Of(const Model& model, const RunConfig& config, int ranks, const KeptDecisions& kept);
+  // REQUIRES: `config` is resolved. `kept`: decisions of the resumed run. `shortens`: with the Programs of shorter rows
+  // that such a run has.
+  static Result<RunFrame> Of(const Model& model, const RunConfig& config, int ranks, const KeptDecisions& kept,
+                             bool shortens = true);
 
   const Graph& forward() const { return graphs.front(); }
   // Borrows from this, as the result of Prepare does.

@@ -10,6 +10,9 @@
 //
 // The bias is the head's own: the second pair, which could be ones and a bias, is for adapters on such a head.
 //
+// With `correct` there is another output: whether each token's target is the first of its row's largest logits, times
+// its weight. A cap is monotone: logits are compared before it.
+//
 // token_logprob is the same without weights and gradients, with the other sign.
 //
 // A frozen w may be int8 rows. The attribute `dequantise` says that its numbers are first written to scratch.
@@ -19,8 +22,8 @@
 //
 // With `axes` w, w2 and the bias are rows [begin, begin + V) of a vocabulary of `whole` words, the rest of which the
 // other ranks of a group hold. For every chunk of supervised rows they gather each row's maximum, sum of exponentials,
-// target's logit and, if labels are smoothed, sum of logits (loss_scratch.h); all then have the same loss, each the
-// gradients of its own logits: d_x is its term of a sum.
+// target's logit and, if labels are smoothed, sum of logits (loss_scratch.h), for `correct` the first of the largest;
+// all then have the same loss, each the gradients of its own logits: d_x is its term of a sum.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -74,6 +77,7 @@ Result<Types> InferLoss(Op op, const char* wanted, const Types& in, const Attrib
     good = a.Flag("grad_x") && w.packed() && in[1].packed() && w.dtype == in[1].dtype && w.shape == in[1].shape;
   }
   good = good && DequantiseFits(in[1], a) && GoodPart(in[1], a) && a.DoubleOr("softcap", 0) >= 0 &&
+         (operands.correct < 0 || a.IntOr("whole", in[1].shape[0]) <= kMostRankedWords) &&
          a.DoubleOr("smoothing", 0) >= 0 && a.DoubleOr("smoothing", 0) < 1 &&
          IsIndex(in[LossOperands::kTarget], in[0].shape[0]) &&
          (operands.bias < 0 ||
@@ -82,6 +86,7 @@ Result<Types> InferLoss(Op op, const char* wanted, const Types& in, const Attrib
   if (!good) return BadOperands(op, wanted, in, a);
   Types out(At(operands.num_outputs));
   out[LossOperands::kLoss] = {StatisticDType(in[0].dtype), {in[0].shape[0]}};
+  if (operands.correct >= 0) out[At(operands.correct)] = out[LossOperands::kLoss];
   for (size_t p = 0; p < operands.num_pairs; ++p) {
     const Pair& pair = operands.pairs[p];
     if (pair.d_x >= 0) out[At(pair.d_x)] = in[At(pair.x)];
@@ -192,7 +197,9 @@ void ShardOperands(ShardingSink& sink) {
     inputs.push_back(sink.Use(operands.bias, bias));
   }
   if (operands.weight >= 0) inputs.push_back(sink.Use(operands.weight, target));
-  sink.Deliver(0, sink.Emit(node.op, std::move(inputs), std::move(attributes), {loss})[0]);
+  const auto outputs =
+      sink.Emit(node.op, std::move(inputs), std::move(attributes), std::vector<Sharding>(node.outputs.size(), loss));
+  for (size_t k = 0; k < outputs.size(); ++k) sink.Deliver(static_cast<int>(k), outputs[k]);
 }
 
 Cost LossCost(const Types& in, const Types& out, const Attributes& a) {
@@ -208,7 +215,8 @@ Cost LossCost(const Types& in, const Types& out, const Attributes& a) {
     cost.flops.v += gemm * (1 + (pair.d_x >= 0) + (pair.d_w >= 0));
   }
   // Statistics of every row, were all supervised.
-  if (a.Has("axes")) cost.sent = {in[0].shape[0] * (a.Int("ranks") - 1) * LossStatisticsOf(a) * SizeOf(DType::kF32)};
+  if (a.Has("axes"))
+    cost.sent = {in[0].shape[0] * (a.Int("ranks") - 1) * LossStatisticsOf(a).count() * SizeOf(DType::kF32)};
   return cost;
 }
 
@@ -245,7 +253,8 @@ constexpr AttributeSpec kAttributes[] = {Flag("pair2"),
                                          Flag("w_of_d_x"),
                                          Flag("bias"),
                                          Flag("grad_bias"),
-                                         Flag("acc_bias")};
+                                         Flag("acc_bias"),
+                                         Flag("correct")};
 constexpr AttributeSpec kLogprobAttributes[] = {
     Flag("pair2"),          OptionalSize("chunk"), Flag("dequantise"),    OptionalDouble("softcap"), Flag("bias"),
     OptionalString("axes"), OptionalSize("ranks"), OptionalSize("begin"), OptionalSize("whole")};
@@ -262,10 +271,13 @@ constexpr FlowOperand kLossIn[] = {{"Td"},
                                    LinearIn("V", "acc_bias"),
                                    {"Vd", false, "w_of_d_x"}};
 constexpr uint16_t kLossFactors = Factors({0, 1, 2, 3, 4, 5, 6, 10});
-constexpr FlowOutput kLossOut[] = {
-    {"T", {kLossFactors}, nullptr, -1, true},        {"Td", {kLossFactors}, "grad_x"},
-    {"Vd", {kLossFactors, Factors({7})}, "grad_w"},  {"Tr", {kLossFactors}, "grad_x2"},
-    {"Vr", {kLossFactors, Factors({8})}, "grad_w2"}, {"V", {kLossFactors, Factors({9})}, "grad_bias"}};
+constexpr FlowOutput kLossOut[] = {{"T", {kLossFactors}, nullptr, -1, true},
+                                   {"T", {kLossFactors}, "correct", -1, true},
+                                   {"Td", {kLossFactors}, "grad_x"},
+                                   {"Vd", {kLossFactors, Factors({7})}, "grad_w"},
+                                   {"Tr", {kLossFactors}, "grad_x2"},
+                                   {"Vr", {kLossFactors, Factors({8})}, "grad_w2"},
+                                   {"V", {kLossFactors, Factors({9})}, "grad_bias"}};
 constexpr FlowRule kLossFlow = {.in = kLossIn, .out = kLossOut, .part = 'V', .part_axes = "axes"};
 
 constexpr FlowOperand kLogprobIn[] = {

@@ -1,6 +1,6 @@
 // The places of the operands of linear_cross_entropy and token_logprob: x_TI, w_VI, target_T, [x2, w2], [bias_V],
-// [weight_T], [acc_w], [acc_w2], [acc_bias], [w_of_d_x] -> loss_T, [d_x], [d_w], [d_x2], [d_w2], [d_bias]. Attributes
-// say which of those in brackets are present. For the rule and for every kernel.
+// [weight_T], [acc_w], [acc_w2], [acc_bias], [w_of_d_x] -> loss_T, [correct_T], [d_x], [d_w], [d_x2], [d_w2], [d_bias].
+// Attributes say which of those in brackets are present. For the rule and for every kernel.
 #pragma once
 
 #include <array>
@@ -23,6 +23,7 @@ struct LossOperands {
   int bias = -1;  // of the logits
   int d_bias = -1, acc_bias = -1;
   int weight = -1;
+  int correct = -1;   // an output: the token's weight where its target is the row's largest logit, else 0
   int w_of_d_x = -1;  // the first pair's w once more, packed as d_x reads it (OpRule::packed)
   int num_inputs = 3, num_outputs = 1;
   bool gradient = false;  // whether any gradient is made
@@ -39,6 +40,8 @@ struct LossOperands {
     }
     if (a.Flag("bias")) bias = num_inputs++;
     if (a.Flag("weighted")) weight = num_inputs++;
+    if (a.Flag("correct")) correct = num_outputs++;
+    const int reports = num_outputs;
     for (size_t p = 0; p < num_pairs; ++p) {
       if (a.Flag(kGradX[p])) pairs[p].d_x = num_outputs++;
       if (!a.Flag(kGradW[p])) continue;
@@ -50,7 +53,7 @@ struct LossOperands {
       if (a.Flag("acc_bias")) acc_bias = num_inputs++;
     }
     if (a.Flag("w_of_d_x")) w_of_d_x = num_inputs++;
-    gradient = num_outputs > 1;
+    gradient = num_outputs > reports;
   }
 };
 

@@ -18,8 +18,8 @@ struct LossScratch {
   Bytes exp_bytes;
   Bytes products;  // product_bytes: scratch of the largest matrix product
   Bytes product_bytes;
-  // With a split vocabulary: f32 [n, LossStatisticsOf] of a chunk's n rows, and the same from each rank of the group,
-  // one after the other.
+  // With a split vocabulary: f32 [n, LossStatistics::count()] of a chunk's n rows, and the same from each rank of the
+  // group, one after the other.
   Bytes statistics, all_statistics;
   Bytes numbers;  // of a quantised w that is dequantised first: [V, columns of x] in x's dtype
   Bytes bytes;    // all
@@ -29,9 +29,20 @@ struct LossScratch {
 // the target's logit, -infinity from ranks that do not have it, and with label smoothing the sum of their logits. One
 // AllGather per chunk.
 enum LossStatistic : int { kLossLargest, kLossSum, kLossTarget, kLossLogits };
-inline int64_t LossStatisticsOf(const Attributes& a) {
-  return a.DoubleOr("smoothing", 0) > 0 ? kLossLogits + 1 : kLossLogits;
+// Where it is asked whether targets are the largest logits, two more at the end: the largest logit before a cap, which
+// may make several equal, and the first word that has it, as a number (exact: kMostRankedWords); -1: none.
+//
+// Device code calls constexpr functions.
+struct LossStatistics {
+  bool smooth = false, top = false;
+  constexpr int64_t count() const { return kLossLogits + smooth + 2 * top; }
+  constexpr int64_t top_logit() const { return kLossLogits + smooth; }
+  constexpr int64_t top_word() const { return top_logit() + 1; }
+};
+inline LossStatistics LossStatisticsOf(const Attributes& a) {
+  return {.smooth = a.DoubleOr("smoothing", 0) > 0, .top = a.Flag("correct")};
 }
+inline constexpr int64_t kMostRankedWords = int64_t{1} << 24;  // f32 has all whole numbers up to it
 
 // Rows. 64 starve the matrix products and cost 1.8x; fewer would save little of the scratch.
 inline constexpr int64_t kDefaultLossChunk = 512, kLeastLossChunk = 64;
@@ -53,8 +64,9 @@ inline LossScratch LossScratchOf(const Types& in, const Attributes& a, int threa
   for (size_t p = 0; p < pairs; ++p) s.gathered[p] = take(s.chunk * in[3 * p].shape[1] * size);
   s.logits = take(s.chunk * V * size);
   if (const int64_t ranks = a.IntOr("ranks", 0); ranks > 0) {
-    s.statistics = take(s.chunk * LossStatisticsOf(a) * 4);
-    s.all_statistics = take(s.chunk * LossStatisticsOf(a) * 4 * ranks);
+    const int64_t statistics = s.chunk * LossStatisticsOf(a).count() * 4;
+    s.statistics = take(statistics);
+    s.all_statistics = take(statistics * ranks);
   } else {
     const int64_t pieces = (V + kLossPiece - 1) / kLossPiece;
     s.exp_bytes = AlignUp(Bytes{pieces * (kLossPiece + 1) * 4}, 64);

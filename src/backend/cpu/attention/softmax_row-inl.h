@@ -47,6 +47,23 @@ TEMPER_VEC float LargestOf(const T* x, int64_t n) {
   return largest;
 }
 
+template <class T>
+RowTop TopOfRow(const T* logits_V, int64_t V) {
+  float largest = -__builtin_inff();
+  int64_t piece = -1;  // the first one that has it
+  for (int64_t begin = 0; begin < V; begin += kSoftmaxPiece) {
+    const int64_t n = V - begin < kSoftmaxPiece ? V - begin : kSoftmaxPiece;
+    const float in_piece = LargestOf(logits_V + begin, n);
+    if (!(in_piece > largest)) continue;
+    largest = in_piece;
+    piece = begin;
+  }
+  for (int64_t v = piece; piece >= 0 && v < V; ++v) {
+    if (ToFloat(logits_V[v]) == largest) return {largest, v};
+  }
+  return {largest, -1};
+}
+
 // The logits of a row: as they lie in memory, or capped.
 template <bool kCapped>
 struct Logits {
@@ -199,8 +216,8 @@ void SoftmaxGradientRow(typename Row::Element* logits_V, int64_t V, int64_t targ
 }
 
 template <class Row>
-constexpr SoftmaxRowKernelsOf<typename Row::Element> kRowKernels = {CrossEntropyRow<Row>, StatisticsOfRow<Row>,
-                                                                    SoftmaxGradientRow<Row>};
+constexpr SoftmaxRowKernelsOf<typename Row::Element> kRowKernels = {
+    CrossEntropyRow<Row>, StatisticsOfRow<Row>, SoftmaxGradientRow<Row>, TopOfRow<typename Row::Element>};
 constexpr SoftmaxRowKernels kTable = {kRowKernels<F32Row>, kRowKernels<BF16Row>};
 
 }  // namespace

@@ -39,11 +39,21 @@ template <class T>
 using SoftmaxGradientRowFn = void (*)(T* logits_V, int64_t V, int64_t target, const RowLoss& of, float weight,
                                       float largest, float sum);
 
+// The largest logit as it lies in memory and the first word that has it; a row without one, of no word or of NaN:
+// -infinity and -1.
+struct RowTop {
+  float logit;
+  int64_t word;
+};
+template <class T>
+using RowTopFn = RowTop (*)(const T* logits_V, int64_t V);
+
 template <class T>
 struct SoftmaxRowKernelsOf {
   CrossEntropyRowFn<T> cross_entropy;
   RowStatisticsFn<T> statistics;
   SoftmaxGradientRowFn<T> gradient;
+  RowTopFn<T> top;
 };
 
 struct SoftmaxRowKernels {

@@ -157,6 +157,7 @@ class LossKernel final : public Kernel {
     Divide(tokens_, self, [&](int64_t t) {
       if (target_T[t] >= 0) return;
       loss_T[t] = 0;
+      if (float* const correct = Correct(args)) correct[t] = 0;
       for (const Pair& pair : pairs_) {
         if (pair.d_x >= 0) {
           const size_t row = static_cast<size_t>(pair.depth) * sizeof(T);
@@ -274,6 +275,9 @@ class LossKernel final : public Kernel {
     float* exp_V = reinterpret_cast<float*>(args.workspace + layout_.exps.v + layout_.exp_bytes.v * self.index);
     Divide(n, self, [&](int64_t i) {
       const float weight = WeightOf(args, rows[i]);
+      if (float* const correct = Correct(args)) {  // before gradients overwrite the logits
+        correct[rows[i]] = rows_.top(logits_NV + i * V, V).word == target_T[rows[i]] ? weight : 0;
+      }
       const float loss =
           rows_.cross_entropy(logits_NV + i * V, V, target_T[rows[i]], loss_, operands_.gradient, weight, exp_V);
       loss_T[rows[i]] = sign_ * weight * loss;
@@ -293,29 +297,40 @@ class LossKernel final : public Kernel {
     };
     Divide(n, self, [&](int64_t i) {
       const RowStatistics row = rows_.statistics(logits_NV + i * V, V, word_of(i), loss_);
-      float* mine = mine_NS + i * statistics_;
+      float* mine = mine_NS + i * statistics_.count();
       mine[kLossLargest] = row.largest;
       mine[kLossSum] = row.sum;
       mine[kLossTarget] = row.target;
-      if (labels_.smoothing > 0) mine[kLossLogits] = row.logits;
+      if (statistics_.smooth) mine[kLossLogits] = row.logits;
+      if (statistics_.top) {
+        const RowTop top = rows_.top(logits_NV + i * V, V);
+        mine[statistics_.top_logit()] = top.logit;
+        mine[statistics_.top_word()] = top.word < 0 ? -1.0f : static_cast<float>(first_word_ + top.word);
+      }
     });
     self.Meet();
     if (self.index == 0) {
-      const auto count = static_cast<size_t>(n * statistics_);
+      const auto count = static_cast<size_t>(n * statistics_.count());
       exchanged_ = exchange_->AllGather({mine_NS, count}, {all_RNS, count * static_cast<size_t>(ranks)});
     }
     self.Meet();
     if (!exchanged_.ok()) return false;
     Divide(n, self, [&](int64_t i) {
-      const RowOfLogits row = AddUpRow(all_RNS, ranks, n, i, labels_);
+      const RowOfLogits row = AddUpRow(all_RNS, ranks, n, i, statistics_, labels_);
       const float weight = WeightOf(args, rows[i]);
       loss_T[rows[i]] = sign_ * weight * static_cast<float>(row.loss);
+      if (float* const correct = Correct(args)) correct[rows[i]] = row.top == target_T[rows[i]] ? weight : 0;
       if (operands_.gradient) {
         rows_.gradient(logits_NV + i * V, V, word_of(i), loss_, weight, static_cast<float>(row.largest),
                        static_cast<float>(row.sum));
       }
     });
     return true;
+  }
+
+  // Where it goes whether targets are the largest logits, or nullptr.
+  float* Correct(const KernelArgs& args) const {
+    return operands_.correct < 0 ? nullptr : reinterpret_cast<float*>(args.outputs[operands_.correct]);
   }
 
   // How much token `t` counts.
@@ -331,7 +346,7 @@ class LossKernel final : public Kernel {
   const int64_t first_word_, all_words_;  // which begin here among all
   const SmoothLabels<double> labels_;
   const RowLoss loss_;
-  const int64_t statistics_;  // per row that ranks exchange
+  const LossStatistics statistics_;  // per row that ranks exchange
   const VectorKernelsOf<T>& vectors_;
   const std::unique_ptr<Exchange> exchange_;
   Status exchanged_;  // the first error of a run; written by member 0 between barriers

@@ -146,6 +146,54 @@ TEST(LinearCrossEntropy, AWeightOfOneChangesNoBit) {
   }
 }
 
+// As torch.argmax: of words with the same logit the first counts, and one that is a little less does not. Words 3, 2100
+// and 4400 have the largest logits of all rows, in three pieces of the row and with any cap; their weights are powers
+// of two, so that nothing is rounded.
+TEST(LinearCrossEntropy, TheFirstOfEqualLogitsIsTheLargest) {
+  constexpr int64_t kWords = 4500;
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    for (const double cap : {0.0, 1.0}) {
+      TestTensors inputs;
+      inputs.emplace_back(TensorType{dtype, {5, 4}});
+      inputs.emplace_back(TensorType{dtype, {kWords, 4}});
+      inputs.emplace_back(TensorType{DType::kI32, {5}});
+      for (int64_t i = 0; i < 5 * 4; ++i) inputs[0].Set(i, 4);
+      for (int64_t i = 0; i < kWords * 4; ++i) inputs[1].Set(i, 1);
+      for (const int64_t word : {3, 2100, 4400}) {
+        for (int64_t i = 0; i < 4; ++i) inputs[1].Set(word * 4 + i, 2);
+      }
+      const int64_t targets[] = {3, 2100, -1, 4400, 7};
+      for (int64_t t = 0; t < 5; ++t) inputs[2].Set(t, static_cast<double>(targets[t]));
+      Attributes attributes = {{"correct", int64_t{1}}};
+      if (cap > 0) attributes.Set("softcap", cap);
+      for (const Isa isa : RunnableIsas()) {
+        const TestTensors got = RunFast({Op::kLinearCrossEntropy, attributes, &inputs}, isa, 2);
+        ASSERT_EQ(got.size(), 2u);
+        for (int64_t t = 0; t < 5; ++t) EXPECT_EQ(got[1].Get(t), t == 0 ? 1 : 0) << t << " on " << ToString(isa);
+      }
+    }
+  }
+}
+
+// It is one more output: the others keep their bits.
+TEST(LinearCrossEntropy, AskingForHitsChangesNoBit) {
+  int cases = 0;
+  for (const LossCase& c : kLossCases) {
+    if (!c.correct) continue;
+    ++cases;
+    const LossRun run(c, DType::kBF16);
+    Attributes plain = run.attributes;
+    plain.Set("correct", int64_t{0});
+    for (const Isa isa : RunnableIsas()) {
+      const TestTensors want = RunFast({Op::kLinearCrossEntropy, plain, &run.inputs}, isa, 2);
+      const TestTensors got = RunFast({Op::kLinearCrossEntropy, run.attributes, &run.inputs}, isa, 2);
+      ASSERT_EQ(got.size(), want.size() + 1);
+      for (size_t o = 0; o < want.size(); ++o) EXPECT_TRUE(got[o + (o > 0)].SameBits(want[o])) << c.name;
+    }
+  }
+  EXPECT_GE(cases, 5);
+}
+
 TEST(TokenLogprob, IsTheLossWithTheOtherSign) {
   for (const LossCase& c : kLossCases) {
     if (c.weighted || c.smoothing > 0) continue;

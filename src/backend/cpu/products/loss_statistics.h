@@ -4,16 +4,20 @@
 
 #include <cstdint>
 
+#include "graph/ops/loss_scratch.h"
 #include "graph/ops/smooth_labels.h"
 
 namespace temper {
 
-// Of a row of logits over the whole vocabulary: its largest, the sum of exp(logit - largest), its cross-entropy.
+// Of a row of logits over the whole vocabulary: its largest, the sum of exp(logit - largest), its cross-entropy; the
+// first word of the largest logit, -1 where statistics.top is false.
 struct RowOfLogits {
   double largest, sum, loss;
+  int64_t top = -1;
 };
 
 // `all_RNS`: from every rank the S statistics of n rows. A NaN in any carries over to sum and loss.
-RowOfLogits AddUpRow(const float* all_RNS, int64_t ranks, int64_t n, int64_t row, const SmoothLabels<double>& labels);
+RowOfLogits AddUpRow(const float* all_RNS, int64_t ranks, int64_t n, int64_t row, LossStatistics statistics,
+                     const SmoothLabels<double>& labels);
 
 }  // namespace temper

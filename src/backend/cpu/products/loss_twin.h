@@ -19,6 +19,7 @@ struct LossCase {
   double softcap = 0;
   double smoothing = 0;
   bool bias = false, grad_bias = false;
+  bool correct = false;
 };
 
 inline constexpr LossCase kLossCases[] = {
@@ -55,12 +56,23 @@ inline constexpr LossCase kLossCases[] = {
     {"bias alone", 20, 300, 64, 0, 1.0, 8, false, false, false, false, false, false, 0, 0, true, true},
     {"bias, loss alone", 30, 129, 32, 0, 0.5, 512, false, false, false, false, false, false, 0, 0, true, false},
     {"bias, nothing supervised", 9, 40, 16, 0, 0.0, 512, true, true, false, false, true, false, 0, 0, true, true},
+    {"ranked", 37, 101, 24, 0, 0.7, 512, true, true, false, false, false, false, 0, 0, false, false, true},
+    {"ranked, several chunks, weighted, capped, smooth", 61, 70, 33, 0, 0.8, 16, true, true, false, false, true, true,
+     0.5, 0.1, false, false, true},
+    {"ranked, several pieces of words", 7, 4500, 8, 0, 0.9, 512, false, false, false, false, false, true, 0, 0, false,
+     false, true},
+    {"ranked, LoRA on the head, bias", 50, 90, 48, 8, 0.6, 20, true, false, true, true, true, false, 0, 0, true, true,
+     true},
+    {"ranked, nothing supervised", 9, 40, 16, 0, 0.0, 512, true, true, false, false, true, false, 0, 0, false, false,
+     true},
+    {"ranked, one word", 5, 1, 8, 0, 1.0, 512, true, true, false, false, false, false, 0, 0, false, false, true},
     {"bias, nothing accumulated", 9, 40, 16, 0, 0.0, 512, true, true, false, false, false, false, 0, 0, true, true},
 };
 
 // The most that rounding can change each output by, from the operands in double.
 struct LossBounds {
   std::vector<double> loss, d_x[2], d_w[2], d_bias;
+  std::vector<double> correct;     // 0, or the weight where two logits are as good as equal
   std::vector<double> x_terms[2];  // the sum of magnitudes in each d_x
 };
 
@@ -73,6 +85,7 @@ inline LossBounds LossBoundsOf(const LossCase& c, DType dtype, const TestTensors
   const int weight_at = places.weight, bias_at = places.bias;
   LossBounds b;
   b.loss.resize(static_cast<size_t>(c.T));
+  b.correct.resize(static_cast<size_t>(c.T));
   b.d_bias.resize(static_cast<size_t>(c.V));
   for (int p = 0; p < pairs; ++p) {
     b.d_x[p].resize(static_cast<size_t>(c.T * depth[p]));
@@ -104,6 +117,14 @@ inline LossBounds LossBoundsOf(const LossCase& c, DType dtype, const TestTensors
       }
       off[static_cast<size_t>(v)] = 1.01 * u * rounded + static_cast<double>(c.D + c.R + 4) * u32 * magnitude;
     }
+    // The target among the largest: only where it is as near to the best of the others as both are off.
+    double of_others = -INFINITY;
+    for (size_t v = 0; v < V; ++v) {
+      if (static_cast<int64_t>(v) != target) of_others = std::max(of_others, logit[v]);
+    }
+    const double in_doubt = 2 * *std::max_element(off.begin(), off.end());
+    if (std::fabs(logit[static_cast<size_t>(target)] - of_others) <= in_doubt)
+      b.correct[static_cast<size_t>(t)] = weight;
     // A cap is no steeper than 1. It adds its own: tanh within 6u, and four roundings of its argument and of its
     // product.
     std::vector<double> slope(V, 1.0);
@@ -162,6 +183,9 @@ struct LossRun {
   TestTensors inputs;
   std::vector<std::pair<int, int>> in_place;  // d_w over acc
   LossBounds bounds;
+  // Whether output `o` is one value a token, alike on ranks that share the vocabulary.
+  bool is_of_tokens(size_t o) const { return bound_of[o] == &bounds.loss || bound_of[o] == &bounds.correct; }
+
   // Per output.
   std::vector<const std::vector<double>*> bound_of;
   std::vector<const std::vector<double>*> terms_of;  // of a d_x, else nullptr
@@ -176,6 +200,22 @@ struct LossRun {
   }
 };
 
+// Every second target becomes the word of its row's largest logit. `bias`: nullptr for none.
+inline void AimAtLargest(const LossCase& c, const TestTensors& in, const TestTensor* bias, TestTensor* target_T) {
+  for (int64_t t = 0; t < c.T; t += 2) {
+    if (target_T->Get(t) < 0) continue;
+    double largest = -INFINITY;
+    for (int64_t v = 0; v < c.V; ++v) {
+      double logit = bias == nullptr ? 0 : bias->Get(v);
+      for (int64_t i = 0; i < c.D; ++i) logit += in[0].Get(t * c.D + i) * in[1].Get(v * c.D + i);
+      for (int64_t i = 0; i < c.R; ++i) logit += in[3].Get(t * c.R + i) * in[4].Get(v * c.R + i);
+      if (logit <= largest) continue;
+      largest = logit;
+      target_T->Set(t, static_cast<double>(v));
+    }
+  }
+}
+
 inline LossRun::LossRun(const LossCase& c, DType dtype)
     : attributes({{"pair2", int64_t{c.R > 0}},
                   {"weighted", int64_t{c.weighted}},
@@ -188,6 +228,7 @@ inline LossRun::LossRun(const LossCase& c, DType dtype)
                   {"acc_w2", int64_t{c.acc && c.grad_w2}}}),
       tokens(c.T) {
   if (c.bias) attributes.Set("bias", int64_t{1});
+  if (c.correct) attributes.Set("correct", int64_t{1});
   if (c.grad_bias) attributes.Set("grad_bias", int64_t{1});
   if (c.grad_bias && c.acc) attributes.Set("acc_bias", int64_t{1});
   if (c.softcap > 0) attributes.Set("softcap", c.softcap);
@@ -206,6 +247,7 @@ inline LossRun::LossRun(const LossCase& c, DType dtype)
     inputs.push_back(RandomTensor({dtype, {c.V, c.R}}, 5, 0.5));
   }
   if (c.bias) inputs.push_back(RandomTensor({dtype, {c.V}}, 7));
+  if (c.correct) AimAtLargest(c, inputs, c.bias ? &inputs.back() : nullptr, &inputs[2]);
   if (c.weighted) {  // multiples of 2^-16, some of them 0
     TestTensor weight({DType::kF32, {c.T}});
     for (int64_t t = 0; t < c.T; ++t) {
@@ -221,6 +263,7 @@ inline LossRun::LossRun(const LossCase& c, DType dtype)
     acc_of.push_back(-1);
   };
   add(&bounds.loss, nullptr);
+  if (c.correct) add(&bounds.correct, nullptr);
   const auto add_sum = [&](const std::vector<double>* bound, Shape shape) {
     add(bound, nullptr);
     if (!c.acc) return;

@@ -5,6 +5,8 @@
 // With smoothing s labels are (1 - s) onehot(target) + s / V instead of onehot(target), in the loss and in its
 // gradient. token_logprob stores -loss. Where ranks share the vocabulary, w has the words from `begin` on; ranks gather
 // the statistics of each chunk of rows (graph/ops/loss_scratch.h) between its logits and its gradients.
+// correct[t], where it is asked for, is the token's weight if target[t] is the first of the row's largest logits, else
+// 0.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -46,18 +48,27 @@ int64_t WordOf(const Operand& target_T, int64_t t, int64_t begin, int64_t V) {
   return word >= 0 && word < V ? word : -1;
 }
 
-RowOfLogits RowOf(const double* logit_V, int64_t V, int64_t target, const SmoothLabels<double>& labels) {
+// The largest logit so far, and its word.
+struct Top {
+  double logit = -INFINITY;
+  int64_t word = -1;
+  void Take(double x, int64_t v) {
+    if (x > logit) *this = {x, v};
+  }
+};
+
+RowOfLogits RowOf(const double* logit_V, int64_t V, int64_t target, double top, const SmoothLabels<double>& labels) {
   const double largest = *std::max_element(logit_V, logit_V + V);
   double sum = 0, logits = 0;
   for (int64_t v = 0; v < V; ++v) {
     sum += std::exp(logit_V[v] - largest);
     logits += logit_V[v];
   }
-  return {largest, sum, std::log(sum) + (largest - labels.Expected(logit_V[target], logits))};
+  return {largest, sum, std::log(sum) + (largest - labels.Expected(logit_V[target], logits)),
+          static_cast<int64_t>(top)};
 }
 
-void TakeStatistics(const double* logit_V, int64_t V, int64_t word, const SmoothLabels<double>& labels,
-                    float* statistics) {
+void TakeStatistics(const double* logit_V, int64_t V, int64_t word, LossStatistics takes, float* statistics) {
   float largest = -INFINITY;
   for (int64_t v = 0; v < V; ++v) largest = std::max(largest, static_cast<float>(logit_V[v]));
   double sum = 0, logits = 0;
@@ -68,7 +79,7 @@ void TakeStatistics(const double* logit_V, int64_t V, int64_t word, const Smooth
   statistics[kLossLargest] = largest;
   statistics[kLossSum] = static_cast<float>(sum);
   statistics[kLossTarget] = word < 0 ? -INFINITY : static_cast<float>(logit_V[word]);
-  if (labels.smoothing > 0) statistics[kLossLogits] = static_cast<float>(logits);
+  if (takes.smooth) statistics[kLossLogits] = static_cast<float>(logits);
 }
 
 }  // namespace
@@ -99,14 +110,16 @@ Status Run(const Call& call, double sign) {
   LossScratch chunks = LossScratchOf(call.input_types(), a, 1);
   if (exchange == nullptr) chunks.chunk = 1;  // a row needs no other
 
-  // Scratch: a chunk's logits and statistics, then the sums that are rounded only when complete: a row of d_x, all of
-  // d_w, for each pair; d_bias.
+  // Scratch: a chunk's logits, first words of the largest and statistics, then the sums that are rounded only when
+  // complete: a row of d_x, all of d_w, for each pair; d_bias.
   const int64_t D = call.In(0).columns(), R = pair2 ? call.In(3).columns() : 0;
-  const int64_t statistics = chunks.chunk * LossStatisticsOf(a);
+  const LossStatistics takes = LossStatisticsOf(a);
+  const int64_t statistics = chunks.chunk * takes.count();
   const bool sums_bias = operands.d_bias >= 0;
   double* const logit_NV =
-      call.Scratch(chunks.chunk * V + statistics * (1 + ranks) + (1 + V) * (D + R) + (sums_bias ? V : 0));
-  double* const sum_x = logit_NV + chunks.chunk * V;
+      call.Scratch(chunks.chunk * (V + 1) + statistics * (1 + ranks) + (1 + V) * (D + R) + (sums_bias ? V : 0));
+  double* const top_N = logit_NV + chunks.chunk * V;
+  double* const sum_x = top_N + chunks.chunk;
   double *const sum_x2 = sum_x + D, *const sum_w = sum_x2 + R, *const sum_w2 = sum_w + V * D;
   double* const sum_bias = sum_w2 + V * R;
   float* const mine_NS = reinterpret_cast<float*>(sum_bias + (sums_bias ? V : 0));
@@ -127,8 +140,9 @@ Status Run(const Call& call, double sign) {
     sum_bias[v] = operands.acc_bias >= 0 ? call.In(operands.acc_bias)[v] : 0;
   }
 
-  const auto store_row = [&](int64_t t, double loss) {
+  const auto store_row = [&](int64_t t, double loss, double correct) {
     call.Out(LossOperands::kLoss).Store(t, loss);
+    if (operands.correct >= 0) call.Out(operands.correct).Store(t, correct);
     for (size_t p = 0; p < pairs.size(); ++p) {
       const int64_t I = pairs[p].x_TI.columns();
       const int d_x = operands.pairs[p].d_x;
@@ -137,7 +151,7 @@ Status Run(const Call& call, double sign) {
   };
   std::fill(sum_x, sum_x + D + R, 0.0);
   for (int64_t t = 0; t < T; ++t) {
-    if (target_T.Int(t) < 0) store_row(t, 0);
+    if (target_T.Int(t) < 0) store_row(t, 0, 0);
   }
   int64_t next = 0;  // token after those of the chunks so far
   for (int64_t c = 0; c < NumLossChunks(chunks, supervised); ++c) {
@@ -152,23 +166,30 @@ Status Run(const Call& call, double sign) {
     };
     for_rows([&](int64_t t, int64_t i) {
       double* const logit_V = logit_NV + i * V;
+      Top top;
       for (int64_t v = 0; v < V; ++v) {
         const double bias = operands.bias >= 0 ? call.In(operands.bias)[v] : 0;
-        logit_V[v] = Capped(pairs[0].Logit(t, v) + (pair2 ? pairs[1].Logit(t, v) : 0) + bias, cap);
+        const double logit = pairs[0].Logit(t, v) + (pair2 ? pairs[1].Logit(t, v) : 0) + bias;
+        top.Take(logit, v);
+        logit_V[v] = Capped(logit, cap);
       }
-      if (exchange != nullptr) {
-        TakeStatistics(logit_V, V, WordOf(target_T, t, begin, V), labels, mine_NS + i * LossStatisticsOf(a));
-      }
+      top_N[i] = static_cast<double>(top.word);
+      if (exchange == nullptr) return;
+      float* const mine = mine_NS + i * takes.count();
+      TakeStatistics(logit_V, V, WordOf(target_T, t, begin, V), takes, mine);
+      if (!takes.top) return;
+      mine[takes.top_logit()] = static_cast<float>(top.logit);
+      mine[takes.top_word()] = top.word < 0 ? -1.0f : static_cast<float>(begin + top.word);
     });
     if (exchange != nullptr) {
-      const auto count = static_cast<size_t>(n * LossStatisticsOf(a));
+      const auto count = static_cast<size_t>(n * takes.count());
       TEMPER_RETURN_IF_ERROR(exchange->AllGather({mine_NS, count}, {all_RNS, count * static_cast<size_t>(ranks)}));
     }
     next = for_rows([&](int64_t t, int64_t i) {
       const double* const logit_V = logit_NV + i * V;
       const int64_t word = WordOf(target_T, t, begin, V);
-      const RowOfLogits row =
-          exchange == nullptr ? RowOf(logit_V, V, word, labels) : AddUpRow(all_RNS, ranks, n, i, labels);
+      const RowOfLogits row = exchange == nullptr ? RowOf(logit_V, V, word, top_N[i], labels)
+                                                  : AddUpRow(all_RNS, ranks, n, i, takes, labels);
       std::fill(sum_x, sum_x + D + R, 0.0);
       for (int64_t v = 0; v < V; ++v) {
         const double label = (v == word ? labels.more() : 0) + labels.every();
@@ -180,7 +201,7 @@ Status Run(const Call& call, double sign) {
       // Ranks store the same bits whatever kernels they have: these multiply in f32.
       const double loss = exchange == nullptr ? weight_of(t) * row.loss
                                               : static_cast<float>(weight_of(t)) * static_cast<float>(row.loss);
-      store_row(t, sign * loss);
+      store_row(t, sign * loss, row.top == target_T.Int(t) ? weight_of(t) : 0);
     });
   }
   for (size_t p = 0; p < pairs.size(); ++p) {

@@ -116,30 +116,83 @@ __device__ void SumOfRow(const T* logits_V, int64_t V, float cap, Shared<float> 
 // What this rank has to say of row i of the chunk, of whose words it has [begin, begin + V). A block per row.
 template <class T, int kCount>
 __global__ void RowStatistics(const T* logits_NV, const int* rows, const int* target_T, int64_t V, int64_t begin,
-                              float cap, bool smooth, float* statistics_NS) {
+                              float cap, LossStatistics takes, float* statistics_NS) {
   TEMPER_SHARED(float, scratch, kMostWarps);
   const int64_t i = blockIdx.x;
   const T* const logits = logits_NV + i * V;
   float most, total, sum_of_logits = 0;
-  SumOfRow<T, kCount>(logits, V, cap, scratch, &most, &total, smooth ? &sum_of_logits : nullptr);
+  SumOfRow<T, kCount>(logits, V, cap, scratch, &most, &total, takes.smooth ? &sum_of_logits : nullptr);
   if (threadIdx.x != 0) return;
   const int64_t own = target_T[rows[i]] - begin;
-  float* const out = statistics_NS + i * (kLossLogits + smooth);
+  float* const out = statistics_NS + i * takes.count();
   out[kLossLargest] = most;
   out[kLossSum] = total;
   out[kLossTarget] = own >= 0 && own < V ? Capped(Get(logits + own), cap) : -INFINITY;
-  if (smooth) out[kLossLogits] = sum_of_logits;
+  if (takes.smooth) out[kLossLogits] = sum_of_logits;
+}
+
+// How much token t counts; weight_T may be nullptr.
+__device__ inline float WeightOf(const float* weight_T, int64_t t) {
+  return weight_T == nullptr ? 1.0f : weight_T[t];
+}
+
+// The first of the largest logits of row i of the chunk, before any cap, a block each: whether it is the target, or
+// where ranks share the vocabulary (`statistics_NS`), what this one has to say of its words [begin, begin + V). A pass
+// of its own over the logits, so that the kernels of runs without it stay as they are. V <= kMostRankedWords.
+template <class T, int kCount>
+__global__ void TopOfRow(const T* logits_NV, const int* rows, const int* target_T, int64_t V, int64_t begin,
+                         const float* weight_T, float* correct_T, LossStatistics takes, float* statistics_NS) {
+  TEMPER_SHARED(float, scratch, kMostWarps);
+  const int64_t i = blockIdx.x, t = rows[i];
+  const T* const logits = logits_NV + i * V;
+  float largest = -INFINITY;
+  int64_t first = -1;  // this thread goes over words in their order
+  for (int64_t v = FirstOfThread<kCount>(); v < V; v += kNextOfThread<kCount>) {
+    float x[kCount];
+    Load(logits + v, x);
+    for (int k = 0; k < kCount; ++k) {
+      if (!(x[k] > largest)) continue;
+      largest = x[k];
+      first = v + k;
+    }
+  }
+  const float most = ReduceBlock<Max, float>(largest, scratch);
+  const bool has_it = first >= 0 && largest == most;
+  const float before = ReduceBlock<Max, float>(has_it ? -static_cast<float>(first) : -INFINITY, scratch);
+  if (threadIdx.x != 0) return;
+  const int64_t word = before > -INFINITY ? begin + static_cast<int64_t>(-before) : -1;
+  if (statistics_NS == nullptr) {
+    correct_T[t] = word == target_T[t] ? WeightOf(weight_T, t) : 0.0f;
+    return;
+  }
+  float* const out = statistics_NS + i * takes.count();
+  out[takes.top_logit()] = most;
+  out[takes.top_word()] = static_cast<float>(word);
+}
+
+// From what all ranks say of the chunk's n rows: as AddUpRow in backend/cpu/products/loss_statistics.cc.
+__global__ void CorrectOfRanks(const float* all_RNS, int64_t ranks, LossStatistics takes, const int* rows, int64_t n,
+                               const int* target_T, const float* weight_T, float* correct_T) {
+  const int64_t i = int64_t{blockIdx.x} * kBlockThreads + threadIdx.x;
+  if (i >= n) return;
+  float most = -INFINITY;
+  int64_t top = -1;
+  for (int64_t r = 0; r < ranks; ++r) {
+    const float* const of = all_RNS + (r * n + i) * takes.count();
+    const float logit = of[takes.top_logit()];
+    const auto word = static_cast<int64_t>(of[takes.top_word()]);
+    if (word < 0 || logit < most || (logit == most && top >= 0 && top < word)) continue;
+    most = logit;
+    top = word;
+  }
+  const int64_t t = rows[i];
+  correct_T[t] = top == target_T[t] ? WeightOf(weight_T, t) : 0.0f;
 }
 
 template <class T, int kCount>
 __device__ void ClearRow(T* row, int64_t V) {
   const float zero[kCount] = {};
   for (int64_t v = FirstOfThread<kCount>(); v < V; v += kNextOfThread<kCount>) Store(row + v, zero);
-}
-
-// How much token t counts; weight_T may be nullptr.
-__device__ inline float WeightOf(const float* weight_T, int64_t t) {
-  return weight_T == nullptr ? 1.0f : weight_T[t];
 }
 
 // A row of logits becomes its gradient: weight times softmax, of which scale is weight / sum, less weight times the
@@ -164,8 +217,9 @@ __device__ void GradientOfRow(T* logits_V, int64_t V, float cap, SmoothLabels<fl
 // alike on all of them.
 template <class T, int kCount>
 __global__ void SplitSoftmaxLoss(T* logits_NV, const int* rows, const int* target_T, int64_t n, int64_t V,
-                                 int64_t begin, float cap, SmoothLabels<float> labels, const float* all_RNS,
-                                 int64_t ranks, bool gradient, const float* weight_T, float sign, float* loss_T) {
+                                 int64_t begin, float cap, SmoothLabels<float> labels, LossStatistics takes,
+                                 const float* all_RNS, int64_t ranks, bool gradient, const float* weight_T, float sign,
+                                 float* loss_T) {
   const int64_t i = blockIdx.x;
   T* const logits = logits_NV + i * V;
   if (i >= n) {
@@ -174,17 +228,16 @@ __global__ void SplitSoftmaxLoss(T* logits_NV, const int* rows, const int* targe
   }
   const int64_t t = rows[i], target = target_T[t] - begin;
   double largest = -INFINITY, at_target = -INFINITY, sum = 0, sum_of_logits = 0;
-  const bool smooth = labels.smoothing > 0;
   // A NaN is not larger than anything: it comes back through the sum.
   for (int64_t r = 0; r < ranks; ++r) {
-    const float* const of = all_RNS + (r * n + i) * (kLossLogits + smooth);
+    const float* const of = all_RNS + (r * n + i) * takes.count();
     if (of[kLossLargest] > largest) largest = of[kLossLargest];
     if (of[kLossTarget] > at_target) at_target = of[kLossTarget];
   }
   for (int64_t r = 0; r < ranks; ++r) {
-    const float* const of = all_RNS + (r * n + i) * (kLossLogits + smooth);
+    const float* const of = all_RNS + (r * n + i) * takes.count();
     sum += of[kLossSum] * exp(of[kLossLargest] - largest);
-    if (smooth) sum_of_logits += of[kLossLogits];
+    if (takes.smooth) sum_of_logits += of[kLossLogits];
   }
   const float weight = WeightOf(weight_T, t);
   if (threadIdx.x == 0) {
@@ -348,6 +401,9 @@ class LossKernel final : public Kernel {
       }
       if (supervised == 0) TEMPER_RETURN_IF_ERROR(StartSum(args, pair.d_w, pair.acc, V_ * pair.depth));
     }
+    if (operands_.correct >= 0) {
+      TEMPER_RETURN_IF_ERROR(gpu::Clear(Out<float>(args, operands_.correct), tokens_, stream_));
+    }
     return supervised == 0 ? StartSum(args, operands_.d_bias, operands_.acc_bias, V_) : OkStatus();
   }
   // Output `sum` of n f32 (-1: not wanted) becomes what it is added to: input `acc`, or zero.
@@ -414,19 +470,31 @@ class LossKernel final : public Kernel {
     T* const logits = reinterpret_cast<T*>(args.workspace + layout_.logits.v);
     const int* const target = In<const int>(args, LossOperands::kTarget);
     const float* const weight = operands_.weight < 0 ? nullptr : In<const float>(args, operands_.weight);
+    float* const correct = operands_.correct < 0 ? nullptr : Out<float>(args, operands_.correct);
+    float* const own = reinterpret_cast<float*>(args.workspace + layout_.statistics.v);
+    if (correct != nullptr) {  // before gradients overwrite the logits
+      TEMPER_RETURN_IF_ERROR(TEMPER_LAUNCH((TopOfRow<T, kCount>), static_cast<unsigned>(n), kThreads, stream_, logits,
+                                           rows, target, V_, first_word_, weight, correct, statistics_,
+                                           exchange_ == nullptr ? nullptr : own));
+    }
     if (exchange_ == nullptr) {
       return TEMPER_LAUNCH((SoftmaxLoss<T, kCount>), chunk, kThreads, stream_, logits, rows, target, n, V_, cap_,
                            labels_, operands_.gradient, weight, sign_, Out<float>(args, LossOperands::kLoss));
     }
-    std::byte* const own = args.workspace + layout_.statistics.v;
     std::byte* const all = args.workspace + layout_.all_statistics.v;
     TEMPER_RETURN_IF_ERROR(TEMPER_LAUNCH((RowStatistics<T, kCount>), static_cast<unsigned>(n), kThreads, stream_,
-                                         logits, rows, target, V_, first_word_, cap_, labels_.smoothing > 0,
-                                         reinterpret_cast<float*>(own)));
-    TEMPER_RETURN_IF_ERROR(exchange_->AllGather(own, all, Bytes{n * statistics_ * 4}));
+                                         logits, rows, target, V_, first_word_, cap_, statistics_, own));
+    TEMPER_RETURN_IF_ERROR(
+        exchange_->AllGather(reinterpret_cast<const std::byte*>(own), all, Bytes{n * statistics_.count() * 4}));
+    if (correct != nullptr) {
+      TEMPER_RETURN_IF_ERROR(TEMPER_LAUNCH(CorrectOfRanks, static_cast<unsigned>((n + kThreads - 1) / kThreads),
+                                           kThreads, stream_, reinterpret_cast<const float*>(all),
+                                           int64_t{exchange_->size()}, statistics_, rows, n, target, weight, correct));
+    }
     return TEMPER_LAUNCH((SplitSoftmaxLoss<T, kCount>), chunk, kThreads, stream_, logits, rows, target, n, V_,
-                         first_word_, cap_, labels_, reinterpret_cast<const float*>(all), int64_t{exchange_->size()},
-                         operands_.gradient, weight, sign_, Out<float>(args, LossOperands::kLoss));
+                         first_word_, cap_, labels_, statistics_, reinterpret_cast<const float*>(all),
+                         int64_t{exchange_->size()}, operands_.gradient, weight, sign_,
+                         Out<float>(args, LossOperands::kLoss));
   }
 
   T* Gathered(const KernelArgs& args, size_t p) const {
@@ -449,7 +517,7 @@ class LossKernel final : public Kernel {
   const TensorType w_;                        // of the first pair
   const int64_t V_, first_word_, all_words_;  // of this rank's V words the first, and how many all have
   const SmoothLabels<float> labels_;
-  const int64_t statistics_;                  // per row that ranks exchange
+  const LossStatistics statistics_;           // per row that ranks exchange
   std::unique_ptr<DeviceExchange> exchange_;  // with the ranks that share the vocabulary, or nullptr
   Faults::Word fault_;
   std::vector<Pair> pairs_;

@@ -1,0 +1,34 @@
+// RowLengths: the lengths that unpacked rows are padded to. A row of one short document needs no Program of max_seq_len
+// tokens: a run without packing has a few more Programs, of shorter rows, and each micro-batch runs in the shortest
+// that holds its rows. All share the arena of the longest: persistent buffers have one place in all of them, gradients
+// too, so that micro-batches of different lengths add to the same sums.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "model/model.h"
+#include "settings/run_config.h"
+#include "tensor/mesh.h"
+
+namespace temper {
+
+// Shorter Programs compute as well on rows of few tokens: below this, products no longer fill their tiles.
+inline constexpr int64_t kLeastRow = 64;
+// Each length more is compiled; an eighth of max_seq_len leaves little to save.
+inline constexpr int kMostRowLengths = 4;
+
+struct RowLengths {
+  // Tokens, without max_seq_len itself; the longest first.
+  std::vector<int64_t> train, eval;
+  std::string why_not;  // why rows of a run without packing, or those that it trains on, keep max_seq_len; may be empty
+};
+
+// A half, a quarter and an eighth of `max_seq_len`, in multiples of 32, at least kLeastRow.
+std::vector<int64_t> ShorterRows(int64_t max_seq_len);
+
+// REQUIRES: `config` is resolved.
+RowLengths RowLengthsOf(const ModelFacts& facts, const RunConfig& config, const Mesh& mesh);
+
+}  // namespace temper
