@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "data/pair.h"
+#include "objective/objective.h"
 
 namespace temper {
 namespace {
@@ -34,13 +35,15 @@ Result<bool> TakeRating(OrderedJson& row, const std::string& where) {
   }
   if (rating) return *rating;
   if (HasPair(row)) {
-    return Corrupt(where +
-                   ": a pair of answers ('chosen' and 'rejected') has no rating: train on pairs with --task dpo, simpo "
-                   "or orpo, or write a row with label true and one with label false");
+    return Corrupt(fmt::format(
+        "{}: a pair of answers ('chosen' and 'rejected') has no rating: train on pairs with --task {}, or write a row "
+        "with label true and one with label false",
+        where, TasksThatRead({RowUse::kPairs})));
   }
-  return Corrupt(where +
-                 ": no rating: task kto reads rows with label (or kto_tag), true or false, beside the prompt and the "
-                 "answer (another column: --columns label=COLUMN)");
+  return Corrupt(
+      fmt::format("{}: no rating: task {} reads rows with label (or kto_tag), true or false, beside the prompt and the "
+                  "answer (another column: --columns label=COLUMN)",
+                  where, TasksThatRead({RowUse::kRated})));
 }
 
 }  // namespace

@@ -40,6 +40,7 @@ const ObjectiveRule& Classify() {
   static constexpr ObjectiveRule kRule{.name = "classify",
                                        .help = "the class of a text, from label",
                                        .head = ObjectiveRule::Head::kClasses,
+                                       .rows = RowUse::kLabels,
                                        .columns = kClassColumns,
                                        .graphs = kClassGraphs,
                                        .score = AddLogits,

@@ -21,7 +21,7 @@ constexpr std::array<ReportSpec, 5> kKtoReports = {{{"loss", kKtoOutputs[1]},
 
 // Returns the weight of each token.
 ValueId AddKto(const Tail& tail) {
-  const UnpairedSettings& settings = tail.settings.unpaired;
+  const UnpairedSettings& settings = tail.settings.tasks.kto;
   const std::vector<ValueId> outputs =
       tail.f.Add(Op::kUnpairedPreference,
                  {tail.Logprob("logprob", /*stored=*/false), tail.Column(kTargetColumn), tail.Column(kReferenceColumn),
@@ -62,6 +62,7 @@ constexpr std::array<ObjectiveGraph, 3> kKtoGraphs = {
 const ObjectiveRule& Kto() {
   static constexpr ObjectiveRule kRule{.name = "kto",
                                        .help = "answers that are rated good, and not those rated bad",
+                                       .rows = RowUse::kRated,
                                        .columns = kKtoColumns,
                                        .graphs = kKtoGraphs,
                                        .mean = ObjectiveRule::Mean::kSamples,

@@ -54,15 +54,10 @@ struct RunConfig {
 
   struct Objective {
     const ObjectiveRule* rule = &Sft();
-    PreferenceSettings preference;  // of task dpo
-    PreferenceSettings simpo = {.gamma = 0.5}, orpo;
-    UnpairedSettings kto;
+    TaskSettings tasks;
     std::string reference;  // a model to compare with, in place of the one of the start
-    double center_rewards_coefficient = 0;
 
     bool is(const ObjectiveRule& task) const { return rule->name == task.name; }
-    // Of the task, if it has some.
-    const PreferenceSettings& own() const { return is(Simpo()) ? simpo : is(Orpo()) ? orpo : preference; }
     bool has_pairs() const { return !rule->parts.empty(); }  // rows are answers that belong together
   };
 

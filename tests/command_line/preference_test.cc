@@ -314,7 +314,8 @@ TEST_F(Preference, EvaluationDataOfTheirOwnAreScoredOnce) {
 TEST_F(Preference, RefusesWhatItHasNoUseFor) {
   ExpectEnd(Temper(TrainOnPairs({"--data", "d.jsonl"})), 1, {"d.jsonl line 1: no pair of answers. The row has "});
   ExpectEnd(Temper(Train({"--data", "pairs.jsonl"})), 1,
-            {"pairs.jsonl line 1: preference data ('chosen' and 'rejected'): train on it with --task dpo or reward, or "
+            {"pairs.jsonl line 1: preference data ('chosen' and 'rejected'): train on it with --task dpo, simpo, orpo "
+             "or reward, or "
              "keep"});
   ExpectEnd(Temper(TrainOnPairs({"--mesh", "cp=2", "--nprocs", "2"})), 2,
             {"task: dpo has no use for mesh.cp: ranks would share rows, and a pair has to be whole on one"});
