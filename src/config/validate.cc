@@ -7,6 +7,7 @@
 
 #include "base/env.h"
 #include "config/run_options.h"
+#include "settings/best_metric.h"
 
 namespace temper {
 
@@ -190,7 +191,8 @@ Status CheckSections(const RunConfig& c) {
   return OkStatus();
 }
 
-// Settings that the task has no use for.
+}  // namespace
+
 Status CheckTask(const RunConfig& c) {
   TEMPER_RETURN_IF_ERROR(CheckSections(c));
   const RunConfig::Objective& o = c.objective;
@@ -228,6 +230,8 @@ Status CheckTask(const RunConfig& c) {
   return OkStatus();
 }
 
+namespace {
+
 Status CheckOutput(const RunConfig& c) {
   const RunConfig::Output& o = c.output;
   if (!c.data.eval_data.empty() && c.data.eval_fraction > 0) {
@@ -254,9 +258,17 @@ Status CheckOutput(const RunConfig& c) {
     return InvalidArgument(
         "early_stopping_threshold has no effect without early_stopping_patience: remove it, or set the patience");
   }
+  TEMPER_RETURN_IF_ERROR(BestMetricOf(c).status());
+  const RunConfig::Output defaults;
+  for (const auto& [name, given] :
+       {std::pair("metric_for_best_model", o.metric_for_best_model != defaults.metric_for_best_model),
+        {"greater_is_better", o.greater_is_better != defaults.greater_is_better}}) {
+    if (!given || c.evaluates()) continue;
+    return InvalidArgument(fmt::format("{} compares evaluations: add eval_data or eval_fraction", name));
+  }
   if (o.load_best_model_at_end) {
     if (!c.evaluates()) {
-      return InvalidArgument("load_best_model_at_end compares eval_loss: add eval_data or eval_fraction");
+      return InvalidArgument("load_best_model_at_end compares evaluations: add eval_data or eval_fraction");
     }
     const bool by_steps = o.save_strategy == CadenceStrategy::kSteps;
     if (o.save_strategy == CadenceStrategy::kNo || (by_steps && o.save_steps == 0)) {

@@ -9,7 +9,8 @@ namespace temper {
 namespace {
 
 constexpr std::array kClassColumns = {kLabelColumn};
-constexpr std::array<ReportSpec, 2> kClassReports = {{{"loss", "loss"}, {"accuracy", "correct"}}};
+constexpr std::array<ReportSpec, 2> kClassReports = {{{"loss", "loss", false}, {"accuracy", "correct"}}};
+constexpr std::array kClassEvaluationReports = {kMacroF1, kBinaryF1};
 
 void AddClasses(const Tail& tail) {
   const ValueId label = tail.Column(kLabelColumn);
@@ -44,7 +45,8 @@ const ObjectiveRule& Classify() {
                                        .columns = kClassColumns,
                                        .graphs = kClassGraphs,
                                        .score = AddLogits,
-                                       .reports = kClassReports};
+                                       .reports = kClassReports,
+                                       .evaluation_reports = kClassEvaluationReports};
   return kRule;
 }
 

@@ -13,11 +13,11 @@ namespace {
 constexpr std::array kKtoColumns = {kTargetColumn, kReferenceColumn, kDocumentStartColumn, kRatingColumn, kKlColumn};
 constexpr std::array<const char*, 6> kKtoOutputs = {"weight_of_answer", "loss",   "chosen",
                                                     "rejected",         "margin", "kl_of_step"};
-constexpr std::array<ReportSpec, 5> kKtoReports = {{{"loss", kKtoOutputs[1]},
+constexpr std::array<ReportSpec, 5> kKtoReports = {{{"loss", kKtoOutputs[1], false},
                                                     {"rewards/chosen", kKtoOutputs[2]},
-                                                    {"rewards/rejected", kKtoOutputs[3]},
+                                                    {"rewards/rejected", kKtoOutputs[3], false},
                                                     {"rewards/margins", kKtoOutputs[4]},
-                                                    {"kl", kKtoOutputs[5]}}};
+                                                    {"kl", kKtoOutputs[5], false}}};
 
 // Returns the weight of each token.
 ValueId AddKto(const Tail& tail) {

@@ -103,7 +103,12 @@ struct ObjectiveGraph {
 struct ReportSpec {
   std::string_view name;  // in metrics.jsonl; in an evaluation "eval_" stands before it
   const char* output;     // of the Program, f32[T]
+  // Of two evaluations the one with more of it is better, unless the user says otherwise.
+  bool greater_is_better = true;
 };
+
+// What an evaluation computes from predicted classes (train/class_counts.h).
+inline constexpr std::string_view kMacroF1 = "f1_macro", kBinaryF1 = "f1_binary";
 inline constexpr size_t kMostReports = 12;
 using ReportValues = std::array<double, kMostReports>;
 
@@ -130,7 +135,8 @@ struct ObjectiveRule {
   // Samples are answers that are rated (data/rating.h), and a step needs to know what the model has learned of answers
   // to other prompts (kKlColumn).
   bool rated = false;
-  std::span<const ReportSpec> reports;  // the first is the loss
+  std::span<const ReportSpec> reports;                        // the first is the loss
+  std::span<const std::string_view> evaluation_reports = {};  // beside these, of an evaluation alone
 
   // REQUIRES: there is one.
   ObjectiveGraph graph(ProgramKind kind) const;

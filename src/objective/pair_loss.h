@@ -17,12 +17,12 @@ inline constexpr std::array<const char*, 9> kPairOutputs = {
     "weight_of_pair", "loss", "chosen", "rejected", "accuracy", "margin", "nll", "log_odds_ratio", "log_odds"};
 
 // In the order of the outputs; names as in TRL. The first five are of all methods, the sixth is that of `nll`.
-inline constexpr std::array<ReportSpec, 8> kPairReports = {{{"loss", kPairOutputs[1]},
+inline constexpr std::array<ReportSpec, 8> kPairReports = {{{"loss", kPairOutputs[1], false},
                                                             {"rewards/chosen", kPairOutputs[2]},
-                                                            {"rewards/rejected", kPairOutputs[3]},
+                                                            {"rewards/rejected", kPairOutputs[3], false},
                                                             {"rewards/accuracies", kPairOutputs[4]},
                                                             {"rewards/margins", kPairOutputs[5]},
-                                                            {"nll_loss", kPairOutputs[6]},
+                                                            {"nll_loss", kPairOutputs[6], false},
                                                             {"log_odds_ratio", kPairOutputs[7]},
                                                             {"log_odds_chosen", kPairOutputs[8]}}};
 

@@ -9,9 +9,9 @@ namespace {
 
 constexpr std::array<std::string_view, 2> kRewardParts = {"chosen", "rejected"};
 constexpr std::array kRewardColumns = {kDocumentStartColumn, kSampleStartColumn, kMarginColumn};
-constexpr std::array<ReportSpec, 5> kRewardReports = {{{"loss", "loss"},
+constexpr std::array<ReportSpec, 5> kRewardReports = {{{"loss", "loss", false},
                                                        {"rewards/chosen", "chosen"},
-                                                       {"rewards/rejected", "rejected"},
+                                                       {"rewards/rejected", "rejected", false},
                                                        {"accuracy", "accuracy"},
                                                        {"margin", "margin_of_pair"}}};
 

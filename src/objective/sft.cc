@@ -9,7 +9,7 @@ namespace temper {
 namespace {
 
 constexpr std::array kColumns = {kTargetColumn, kWeightColumn};
-constexpr std::array<ReportSpec, 1> kReports = {{{"loss", "loss"}}};
+constexpr std::array<ReportSpec, 1> kReports = {{{"loss", "loss", false}}};
 
 void AddLoss(const Tail& tail) {
   auto [inputs, attributes] = tail.Head();

@@ -154,9 +154,7 @@ Result<ResolvedRun> Resolve(const RunConfig& config, const RunFacts& facts) {
       run.notes["train_modules"] = "the head, beside the adapter";
     }
   }
-  if (c.objective.rule->with_nll != nullptr && (c.objective.tasks.*c.objective.rule->pair_settings).nll_weight > 0) {
-    c.objective.rule = c.objective.rule->with_nll;
-  }
+  c.objective.rule = &c.objective.resolved_rule();
   if (c.data.template_date.empty()) c.data.template_date = facts.today;
   c.data.weighted = c.data.weighted || facts.weighted_data;
   if (!c.optimizer.learning_rate) {

@@ -37,6 +37,9 @@ enum class TensorMode { k1d, k2d, k25d };
 // generated, with a sample of its own; kLast: one sample per conversation, in which what the template prints counts.
 enum class ReasoningTurns : uint8_t { kAll, kLast };
 
+// Which of two evaluations is the better one. kByName: as that number means.
+enum class MetricOrder : uint8_t { kByName, kGreater, kLess };
+
 // The tier of a class of values, or kAuto: the policy decides.
 enum class TierChoice : uint8_t { kAuto, kDevice, kHost, kDisk };
 
@@ -58,6 +61,11 @@ struct RunConfig {
     std::string reference;  // a model to compare with, in place of the one of the start
 
     bool is(const ObjectiveRule& task) const { return rule->name == task.name; }
+    // The rule as the settings make it: Resolve sets it.
+    const ObjectiveRule& resolved_rule() const {
+      const bool nll = rule->with_nll != nullptr && (tasks.*rule->pair_settings).nll_weight > 0;
+      return nll ? *rule->with_nll : *rule;
+    }
     bool has_pairs() const { return !rule->parts.empty(); }  // rows are answers that belong together
   };
 
@@ -143,6 +151,8 @@ struct RunConfig {
     CadenceStrategy save_strategy = CadenceStrategy::kSteps;  // not kAuto
     std::optional<int64_t> save_total_limit;
     bool load_best_model_at_end = false;
+    std::string metric_for_best_model = "eval_loss";  // settings/best_metric.h
+    MetricOrder greater_is_better = MetricOrder::kByName;
     std::optional<int64_t> early_stopping_patience;  // evaluations without gain
     double early_stopping_threshold = 0;             // a gain is more than this
     bool stop_on_divergence = false;
