@@ -41,8 +41,9 @@ Result<EvaluationMetrics> Evaluate(const Settings& settings, Observer* observer,
     TEMPER_ASSIGN_OR_RETURN(const Evaluation evaluation,
                             RunEvaluation(std::move(options), [&stop] { return stop.stop_requested(); }));
     const EvaluationReport& report = evaluation.report;
-    const EvaluationMetrics metrics{
+    EvaluationMetrics metrics{
         .loss = report.loss, .tokens = report.tokens, .samples = evaluation.samples, .seconds = report.time.v};
+    for (const NamedNumber& number : evaluation.reports) metrics.reports.emplace_back(number.name, number.value);
     log.Evaluated(metrics);
     return metrics;
   });
