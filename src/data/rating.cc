@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "data/pair.h"
+#include "data/template/conversation.h"
 #include "objective/objective.h"
 
 namespace temper {
@@ -46,6 +47,17 @@ Result<bool> TakeRating(OrderedJson& row, const std::string& where) {
                   where, TasksThatRead({RowUse::kRated})));
 }
 
+// An answer counts as a whole, or not at all.
+Status CheckWeights(const Record& record, const std::string& where) {
+  for (const OrderedJson& message : record.messages) {
+    const TokenWeight weight = temper::WeightOf(message);
+    if (weight == 0 || weight == kUnitWeight) continue;
+    return Unsupported(fmt::format("{}: an answer has the weight {}, which has no meaning beside a rating: remove it",
+                                   where, WeightValue(weight)));
+  }
+  return OkStatus();
+}
+
 }  // namespace
 
 Result<RecordFormat> DetectRated(OrderedJson row, const std::string& where, const ColumnMap& columns) {
@@ -70,6 +82,7 @@ Result<Record> MakeRated(OrderedJson row, RecordFormat format, const std::string
     while (!messages.empty() && messages.back().value("role", "") != "assistant") messages.erase(messages.size() - 1);
     for (size_t i = 0; i + 1 < messages.size(); ++i) messages[i]["weight"] = 0;
   }
+  TEMPER_RETURN_IF_ERROR(CheckWeights(record, where));
   record.desirable = good;
   return record;
 }
