@@ -333,7 +333,9 @@ TEST_F(Preference, AnEvaluationOfTheResultIsThatOfItsRun) {
                                        {"--eval_data", held_out, "--max_steps", "3", "--overwrite"}));
     ASSERT_EQ(ended.code, 0) << ended.err;
     const Json last = Rows(Path("out")).at(0);
-    Arguments eval = {"eval", "out", "--data", held_out, "--dtype", "f32", "--max_seq_len", "128"};
+    // The result of a full run is in the type of config.json; its checkpoint is f32.
+    const char* const trained = full ? "out/checkpoint-3" : "out";
+    Arguments eval = {"eval", trained, "--data", held_out, "--dtype", "f32", "--max_seq_len", "128"};
     for (size_t i = 0; i + 1 < method.options.size(); i += 2) {
       const std::string& name = method.options[i];
       if (name == "--task" || name.find('.') != std::string::npos) eval = With(eval, {name, method.options[i + 1]});
@@ -414,7 +416,8 @@ TEST_F(Preference, TheBestCheckpointIsThatOfTheNumberThatTheUserNames) {
 }
 
 TEST_F(Preference, AReferenceIsLookedAtBeforeTheDataIsRead) {
-  Spill("broken.jsonl", "{\n");
+  Spill("broken.jsonl", Slurp("pairs.jsonl") + "{\n");
+  ASSERT_TRUE(PosixEnv().CreateFolders(Path("no_model")).ok());
   Spill("no_model/config.json", "{}");
   ExpectEnd(Temper(TrainOnPairs({"--data", "broken.jsonl", "--reference", "no_model"})), 1, {"no_model"});
 }
