@@ -16,6 +16,7 @@ EXCEPTIONS = {
     "src/compile/run/run_frame.cc": {"router_aux_loss_coef"},
     "src/config/foreign_names.cc": {"lm_head", "rope_scaling", "router_aux_loss_coef"},
     "src/config/foreign_tools.cc": {"llama"},  # LLaMA-Factory
+    "src/config/foreign_styles.cc": {"llama3"},  # a prompt style of Axolotl
     # model_type gives the kind of a tokenizer with vocab.json and merges.txt, as in transformers.
     "src/data/tokenizer/vocab_merges.cc": {"qwen2", "qwen3"},
     "src/plan/page_template.cc": {"w3"},  # www.w3.org

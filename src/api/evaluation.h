@@ -1,8 +1,10 @@
-// Evaluation: mean loss of a model on a data file, over its supervised tokens, or over sequences that it classifies.
+// Evaluation: mean loss of a model on a data file, over its supervised tokens, over sequences that it judges, or over
+// preferences.
 #pragma once
 
 #include <cstdint>
 #include <functional>
+#include <string>
 #include <vector>
 
 #include "api/forward_pass.h"
@@ -12,7 +14,11 @@
 namespace temper {
 
 struct EvaluationSettings : ForwardSettings {
-  std::vector<OptionGroup> Groups() { return ForwardSettings::Groups("file to measure on", /*answers=*/true); }
+  const ObjectiveRule* task = nullptr;  // null: as the model's head is
+  TaskSettings tasks;
+  std::string reference;
+
+  std::vector<OptionGroup> Groups();  // bound to this
 };
 
 struct Evaluation {

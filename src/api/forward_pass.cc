@@ -13,6 +13,7 @@
 #include "run/data_report.h"
 #include "run/expand_sources.h"
 #include "run/machine.h"
+#include "run/reference_model.h"
 #include "settings/run_config.h"
 
 namespace temper {
@@ -21,6 +22,42 @@ namespace {
 // What rows are read for.
 RowUse UseOf(const ObjectiveRule& objective, ProgramKind kind, const std::string& row_template) {
   return kind == ProgramKind::kScore ? RowUse::kSequences : RowUseOf(objective, row_template);
+}
+
+const ObjectiveRule& ObjectiveOfHead(const OpenedModel& model) {
+  const int64_t classes = model.model().facts().classes;
+  return classes == 0 ? Sft() : classes == 1 ? Reward() : Classify();
+}
+
+// That the task has the head of the model, and its settings are of that task.
+Result<const ObjectiveRule*> ObjectiveFor(const ForwardSettings& s, const ForwardTask& task, const OpenedModel& model) {
+  RunConfig run;
+  run.objective.rule = task.objective != nullptr ? task.objective : &ObjectiveOfHead(model);
+  run.objective.tasks = task.tasks;
+  run.objective.reference = task.reference;
+  run.data.train_on_prompt = s.train_on_prompt;
+  run.data.reasoning_turns = s.reasoning_turns;
+  run.data.row_template = s.row_template;
+  if (run.objective.rule->head != ObjectiveOfHead(model).head) {
+    return InvalidArgument(fmt::format("task: {} is not what {} ({}) was trained for: set task: {}, or leave it out",
+                                       run.objective.rule->name, s.model.choice.model,
+                                       model.model().facts().architecture, ObjectiveOfHead(model).name));
+  }
+  if (task.kind == ProgramKind::kEval) TEMPER_RETURN_IF_ERROR(CheckTask(run));
+  const ObjectiveRule& rule = run.objective.resolved_rule();
+  return rule.with_accuracy != nullptr ? rule.with_accuracy : &rule;
+}
+
+// The model that answers are compared with.
+Result<OpenedModel> ReferenceFor(const ForwardTask& task, const ObjectiveRule& objective, const OpenedModel& model,
+                                 const std::string& name, int64_t row) {
+  if (task.reference.empty() && !model.adapter()) {
+    return InvalidArgument(
+        fmt::format("task: {} compares with the model as it was before, and {} has no adapter that could be left out: "
+                    "give that model by --reference",
+                    objective.name, name));
+  }
+  return OpenReference(PosixEnv(), task.reference.empty() ? model.folder() : task.reference, model, name, row);
 }
 
 Status CheckUseOfHead(const ForwardSettings& s, const OpenedModel& model, ProgramKind kind) {
@@ -73,7 +110,8 @@ std::vector<OptionGroup> ForwardSettings::Groups(const char* what, bool answers)
   return groups;
 }
 
-Result<std::unique_ptr<ForwardPass>> OpenForwardPass(ForwardSettings s, ProgramKind kind) {
+Result<std::unique_ptr<ForwardPass>> OpenForwardPass(ForwardSettings s, ForwardTask task) {
+  const ProgramKind kind = task.kind;
   ModelOptions& options = s.model;
   TEMPER_RETURN_IF_ERROR(CheckRowTemplate({.data = s.data,
                                            .columns = s.columns,
@@ -89,15 +127,18 @@ Result<std::unique_ptr<ForwardPass>> OpenForwardPass(ForwardSettings s, ProgramK
   TEMPER_RETURN_IF_ERROR(model.OpenWeights());
   const int threads = options.ResolvedThreads();
   const ModelFacts& facts = model.model().facts();
-  const ObjectiveRule& objective = facts.classes == 0   ? *Sft().with_accuracy
-                                   : facts.classes == 1 ? Reward()
-                                                        : Classify();
+  TEMPER_ASSIGN_OR_RETURN(const ObjectiveRule* const rule, ObjectiveFor(s, task, model));
+  const ObjectiveRule& objective = *rule;
   const int64_t row = s.max_seq_len.value_or(DefaultMaxSeqLen(facts.max_positions));
   if (row > facts.max_positions && facts.positions_are_learned) {
     return InvalidArgument(
         fmt::format("max_seq_len {0} exceeds the model's {1} positions, and it has no embedding "
                     "for the rest: set --max_seq_len {1}",
                     row, facts.max_positions));
+  }
+  std::optional<OpenedModel> reference;
+  if (kind == ProgramKind::kEval && objective.has(ProgramKind::kReference)) {
+    TEMPER_ASSIGN_OR_RETURN(reference, ReferenceFor(task, objective, model, options.choice.model, row));
   }
   TEMPER_ASSIGN_OR_RETURN(RunData data, LoadRunData(PosixEnv(), model,
                                                     {.sources = s.data,
@@ -116,15 +157,23 @@ Result<std::unique_ptr<ForwardPass>> OpenForwardPass(ForwardSettings s, ProgramK
 
   TEMPER_ASSIGN_OR_RETURN(TrainableSet adapter, model.AdapterSet());
   const AdaptedModel adapted{.model = model.model(), .trains = std::move(adapter), .base = options.Base(choice)};
-  const Graph forward = adapted.Forward({.dtype = options.ResolvedDType(choice),
-                                         .tokens = row,
-                                         .row = row,
-                                         .objective = &objective,
-                                         .graph = kind,
-                                         .objective_settings = {.weighted = data.dataset.store.weighted()}});
+  std::vector<ProgramKind> kinds = {kind};
+  if (reference) kinds.push_back(ProgramKind::kReference);
+  std::vector<Graph> forwards;
+  forwards.reserve(kinds.size());  // `graphs` has their addresses
+  std::vector<RunGraph> graphs;
+  for (const ProgramKind of : kinds) {
+    forwards.push_back(
+        adapted.Forward({.dtype = options.ResolvedDType(choice),
+                         .tokens = row,
+                         .row = row,
+                         .objective = &objective,
+                         .graph = of,
+                         .objective_settings = {.weighted = data.dataset.store.weighted(), .tasks = task.tasks}}));
+    graphs.push_back({ProgramName(of), &forwards.back()});
+  }
   TEMPER_ASSIGN_OR_RETURN(Processor processor, Processor::Open(choice, threads));
   TEMPER_ASSIGN_OR_RETURN(const ProcessMemory available, MemoryFor(processor));
-  const std::vector<RunGraph> graphs = {{ProgramName(kind), &forward}};
   StepSpec step;
   step.threads = choice.on_gpu() ? 1 : threads;
   step.memory = MemorySpecOf(options.run);
@@ -142,11 +191,26 @@ Result<std::unique_ptr<ForwardPass>> OpenForwardPass(ForwardSettings s, ProgramK
                           ReserveFar(program, options.run.memory.disk, pass->model, pass->processor.device(), threads));
   TEMPER_ASSIGN_OR_RETURN(
       pass->executor, Executor::Create(program, *pass->arena, pass->processor.kernels(), nullptr, pass->far.tiers()));
-  TEMPER_RETURN_IF_ERROR(pass->model.Load([&](const std::string& name) {
-    const int i = program.FindBuffer(name);
-    return i < 0 || pass->far.mapped.contains(name) ? DevicePart() : pass->executor->BufferPart(i);
-  }));
+  pass->adapters = adapted.trains.adapters;
+  pass->reference_model = std::move(reference);
+  if (!pass->reference_model) return pass;
+  if (!pass->far.mapped.empty()) {
+    return Unsupported(fmt::format(
+        "task: {} compares with another model, but weights of {} are read from its files (memory.disk), so there is no "
+        "place for those of the other: give the command more memory",
+        objective.name, options.choice.model));
+  }
+  const Program* const compares = pass->programs.programs.Find(ProgramName(ProgramKind::kReference));
+  TEMPER_ASSIGN_OR_RETURN(pass->reference, Executor::Create(*compares, *pass->arena, pass->processor.kernels(), nullptr,
+                                                            pass->far.tiers()));
   return pass;
+}
+
+BufferLookup ForwardPass::Lookup() const {
+  return [this](const std::string& name) {
+    const int i = programs.programs.first().FindBuffer(name);
+    return i < 0 || far.mapped.contains(name) ? DevicePart() : executor->BufferPart(i);
+  };
 }
 
 }  // namespace temper

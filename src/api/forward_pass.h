@@ -30,9 +30,17 @@ struct ForwardSettings {
   std::vector<OptionGroup> Groups(const char* what, bool answers);
 };
 
+// What a forward pass computes.
+struct ForwardTask {
+  ProgramKind kind;                          // kEval, or kScore, which needs no labels
+  const ObjectiveRule* objective = nullptr;  // null: as the model's head is: sft, classify, reward
+  TaskSettings tasks = {};
+  std::string reference = {};  // a model to compare with; empty: the model without its adapter
+};
+
 struct ForwardPass {
-  const ObjectiveRule* objective;  // as the model's head is: sft, classify, reward
-  int64_t row = 0;                 // tokens of a row
+  const ObjectiveRule* objective;
+  int64_t row = 0;  // tokens of a row
   OpenedModel model;
   RunData data;
   Processor processor;
@@ -40,12 +48,20 @@ struct ForwardPass {
   std::unique_ptr<Arena> arena;
   FarArenas far;
   std::unique_ptr<Executor> executor;  // uses what stands above
+  // With an objective that compares with another model: that model, and its Program in the same memory.
+  std::optional<OpenedModel> reference_model;
+  std::unique_ptr<Executor> reference;
+  std::vector<LoraModule> adapters;
 
   std::string PlaceOf(int64_t sample) const { return data.dataset.PlaceOf(sample); }
+  BufferLookup Lookup() const;
+  // Reads the model's weights into memory.
+  Status Load() const { return model.Load(Lookup()); }
 };
 
-// Opens and loads the model, reads the data, compiles. `kind`: kEval, or kScore, which needs no labels. What it says
-// goes to the log of this thread. Errors: a graph that the model's objective does not have.
-Result<std::unique_ptr<ForwardPass>> OpenForwardPass(ForwardSettings settings, ProgramKind kind);
+// Opens the model, reads the data, compiles and reserves memory, whose weights are still to be loaded. What it says
+// goes to the log of this thread. Errors: a graph that the objective does not have, an objective that needs another
+// head.
+Result<std::unique_ptr<ForwardPass>> OpenForwardPass(ForwardSettings settings, ForwardTask task);
 
 }  // namespace temper

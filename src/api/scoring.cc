@@ -42,7 +42,8 @@ OrderedJson Judged(const ClassNames& classes, std::span<const float> logits) {
 
 Status RunScoring(ScoringSettings settings, const std::function<void(const std::string& line)>& write,
                   const std::function<bool()>& stop) {
-  TEMPER_ASSIGN_OR_RETURN(const auto pass, OpenForwardPass(std::move(settings), ProgramKind::kScore));
+  TEMPER_ASSIGN_OR_RETURN(const auto pass, OpenForwardPass(std::move(settings), {.kind = ProgramKind::kScore}));
+  TEMPER_RETURN_IF_ERROR(pass->Load());
   const Dataset& dataset = pass->data.dataset;
   const ClassNames& classes = pass->model.class_head()->classes;
   Judge judge(*pass->executor, dataset.store, pass->row, classes.size(),

@@ -23,6 +23,7 @@
 #include "run/finished_run.h"
 #include "run/machine.h"
 #include "run/machine_report.h"
+#include "run/reference_model.h"
 #include "run/reference_scores.h"
 #include "run/run_record.h"
 #include "run/saver.h"
@@ -113,7 +114,11 @@ Result<RunProgress> FillMemory(const CheckpointContents& contents, TrainingRun& 
   } else if (!resume) {
     TEMPER_RETURN_IF_ERROR(InitializeModel(run.setup.model.model(), seed, fill));
   }
-  if (!resume) return RunProgress();
+  if (!resume) {
+    RunProgress start;
+    TEMPER_ASSIGN_OR_RETURN(start.best.by, BestMetricOf(run.config()));
+    return start;
+  }
   TransferProgress progress("resume");
   TEMPER_ASSIGN_OR_RETURN(
       RunProgress at, resume->Restore(contents.identity, run.config(), contents.state.eval_fingerprint, run.compiled,
@@ -219,52 +224,33 @@ Result<std::optional<ReferenceScores>> Score(const CheckpointContents& contents,
   return std::optional(std::move(scores));
 }
 
-// Puts another model's weights into memory, in place of those of the run, which are read afterwards: adapters as they
-// begin change nothing.
-Status LoadReference(TrainingRun& run) {
+// The other model that the run compares with, if there is one and it is still to be scored. All ranks call it at the
+// same place.
+Result<std::optional<OpenedModel>> ReferenceOf(const TrainingRun& run) {
   const std::string& path = run.config().objective.reference;
-  TEMPER_ASSIGN_OR_RETURN(OpenedModel reference, OpenedModel::Open(PosixEnv(), {.model = path}));
-  const auto refuse = [&](std::string_view why) {
-    return InvalidArgument(
-        fmt::format("reference {}: {}. It is scored in the memory of the run's model and needs its shape: merge an "
-                    "adapter by temper export, and give a model of the same architecture and sizes",
-                    path, why));
-  };
-  if (reference.adapter()) return refuse("it is an adapter");
-  const Model &own = run.setup.model.model(), &other = reference.model();
-  const bool same = own.facts().architecture == other.facts().architecture &&
-                    std::equal(own.weights().begin(), own.weights().end(), other.weights().begin(),
-                               other.weights().end(), [](const WeightDeclaration& a, const WeightDeclaration& b) {
-                                 return a.name == b.name && a.shape == b.shape;
-                               });
-  if (!same) return refuse("its weights have other names or sizes than those of " + run.config().model.model);
-  // What the run's Program computes, of rotary embeddings, norms, windows.
-  const int64_t row = *run.config().data.max_seq_len;
-  const ForwardSpec forward{.tokens = row, .row = row};
-  if (PrintGraph(own.Forward(forward)) != PrintGraph(other.Forward(forward))) {
-    return refuse("its config.json computes something else than that of " + run.config().model.model);
-  }
-  if (!run.engine.far.mapped.empty()) {
-    return Unsupported(
-        fmt::format("reference {}: weights of {} are read from its files while it trains (memory.disk), so there is no "
-                    "place for those of another model: train without --reference, or give the run more memory",
-                    path, run.config().model.model));
-  }
-  TEMPER_RETURN_IF_ERROR(reference.OpenWeights());
-  if (const Ranks& ranks = run.setup.ranks; !ranks.alone()) {
-    const auto digest = reference.Digest();
+  const Ranks& ranks = run.setup.ranks;
+  if (path.empty() || run.setup.resume) return std::optional<OpenedModel>();
+  Result<OpenedModel> reference =
+      OpenReference(PosixEnv(), path, run.setup.model, run.config().model.model, *run.config().data.max_seq_len);
+  TEMPER_RETURN_IF_ERROR(ranks.Agree(reference.status()));
+  if (!ranks.alone()) {
+    const auto digest = reference->Digest();
     TEMPER_RETURN_IF_ERROR(ranks.Agree(digest.status()));
     TEMPER_RETURN_IF_ERROR(ranks.CheckSame(*digest, [&](const std::string&) {
       return InvalidArgument(fmt::format(
           "reference {}: on this rank's machine it differs from rank 0's: copy the same files to all machines", path));
     }));
   }
-  const auto seed = static_cast<uint64_t>(run.config().machine.seed);
-  HostWindow window;
-  const auto fill = WriterOf(run, window);
-  TEMPER_RETURN_IF_ERROR(InitializeLora(run.compiled.trains.adapters, seed, fill));
-  const RankOfMachine here = run.setup.ranks.of_machine();
-  return reference.Load(run.engine.Lookup(), here.rank, here.ranks);
+  return std::optional(*std::move(reference));
+}
+
+// REQUIRES: memory is reserved.
+Status CheckHoldsReference(const TrainingRun& run) {
+  if (run.engine.far.mapped.empty()) return OkStatus();
+  return Unsupported(
+      fmt::format("reference {}: weights of {} are read from its files while it trains (memory.disk), so there is no "
+                  "place for those of another model: train without --reference, or give the run more memory",
+                  run.config().objective.reference, run.config().model.model));
 }
 
 // The files that the first rank writes beside the checkpoints.
@@ -387,7 +373,8 @@ Result<TrainResult> TrainFrom(const RunProgress& at, const StepCount& steps, Che
                      .tokens = progress.tokens,
                      .seconds = progress.seconds,
                      .eval_loss = progress.eval_loss,
-                     .best_eval_loss = progress.best.loss,
+                     .best_eval_loss = progress.best.by.is_loss() ? progress.best.value : std::nullopt,
+                     .best_metric = progress.best.value,
                      .best_step = progress.best.step};
   if (end == LoopEnd::kStopped) {
     callbacks.stop.EndsEarly();
@@ -474,9 +461,12 @@ Result<TrainResult> Train(const RunCallbacks& callbacks, TrainingRun& run) {
   TEMPER_ASSIGN_OR_RETURN(run.available, MemoryOfRank(ranks, run.engine.gpu.get()));
   TEMPER_RETURN_IF_ERROR(ranks.Agree(CompileTraining(run)));
   if (run.setup.reads_weights() && !ranks.alone()) TEMPER_RETURN_IF_ERROR(CheckSameModel(run));
+  // Of a run that goes on the scores are kept.
+  TEMPER_ASSIGN_OR_RETURN(const std::optional<OpenedModel> reference, ReferenceOf(run));
   Announce(run);
   if (auto stopped = StoppedBeforeSteps(callbacks, run)) return *std::move(stopped);
   TEMPER_RETURN_IF_ERROR(run.engine.Reserve(run.compiled, c, ranks, run.setup.model, run.SpillFolder()));
+  if (reference) TEMPER_RETURN_IF_ERROR(ranks.Agree(CheckHoldsReference(run)));
   if (c.output.profile && ranks.first()) run.engine.RecordTraces(kTraceEvents, kTraceEventsBesideSteps);
   if (run.engine.gpu && c.machine.time_products) TEMPER_RETURN_IF_ERROR(ChooseProducts(run));
   if (ranks.first()) LogDisk(run);
@@ -492,17 +482,16 @@ Result<TrainResult> Train(const RunCallbacks& callbacks, TrainingRun& run) {
   if (run.setup.resume) TEMPER_RETURN_IF_ERROR(run.setup.resume->CheckData(contents.state.data_fingerprint, c));
   TEMPER_ASSIGN_OR_RETURN(const StepCount steps, CountSteps(run));
   contents.state.total_steps = steps.total;
-  // Of a run that goes on the scores are kept.
-  const bool by_other = !c.objective.reference.empty() && !run.setup.resume;
   Result<std::optional<ReferenceScores>> scores = std::optional<ReferenceScores>();
-  if (by_other) {
-    TEMPER_RETURN_IF_ERROR(ranks.Agree(LoadReference(run)));
+  if (reference) {
+    TEMPER_RETURN_IF_ERROR(
+        ranks.Agree(LoadReference(*reference, run.compiled.trains.adapters, run.engine.Lookup(), ranks.of_machine())));
     scores = Score(contents, callbacks, run);
     if (auto stopped = StoppedBeforeSteps(callbacks, run)) return *std::move(stopped);
     TEMPER_RETURN_IF_ERROR(scores.status());
   }
   TEMPER_ASSIGN_OR_RETURN(const RunProgress at, FillMemory(contents, run));
-  if (!by_other) scores = Score(contents, callbacks, run);
+  if (!reference) scores = Score(contents, callbacks, run);
   if (auto stopped = StoppedBeforeSteps(callbacks, run)) return *std::move(stopped);
   TEMPER_RETURN_IF_ERROR(scores.status());
   return TrainFrom(at, steps, std::move(contents), *scores, callbacks, run);

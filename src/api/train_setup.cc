@@ -18,6 +18,7 @@
 #include "run/data.h"
 #include "run/expand_sources.h"
 #include "run/machine.h"
+#include "settings/best_metric.h"
 #include "train/transfer_progress.h"
 
 namespace temper {
@@ -190,6 +191,15 @@ Status CheckHead(const OpenedModel& model, const RunConfig& config) {
       classes == 1 ? "a reward" : fmt::format("{} classes", classes), fits->name));
 }
 
+// Whether evaluations report the number that the run compares them by: most is known from the task alone.
+Status CheckBestMetric(const OpenedModel& model, const RunConfig& config) {
+  TEMPER_ASSIGN_OR_RETURN(const BestMetric metric, BestMetricOf(config));
+  const int64_t classes = model.model().facts().classes;
+  if (metric.name != kBinaryF1 || classes == 2) return OkStatus();
+  return InvalidArgument(fmt::format("metric_for_best_model: {} is reported of two classes, and here are {}: set {}",
+                                     metric.shown(), classes, kMacroF1));
+}
+
 // A full run would save dequantised experts beside a config.json that says MXFP4.
 Status CheckTrainsFiles(const OpenedModel& model, const RunConfig& config) {
   if (config.model.method != TrainMethod::kFull) return OkStatus();
@@ -244,6 +254,7 @@ Result<TrainSetup> SetUp(RunRequest request, Purpose purpose, const Ranks& ranks
                                      .classes = ClassesFor(ranks, config, purpose),
                                      .by_name = purpose == Purpose::kPlan}));
   TEMPER_RETURN_IF_ERROR(CheckHead(model, config));
+  TEMPER_RETURN_IF_ERROR(CheckBestMetric(model, config));
   TEMPER_RETURN_IF_ERROR(CheckTrainsFiles(model, config));
   SettleBalance(model.model().facts(), resume, &config);
   if (const auto& head = model.class_head(); head && head->classes.size() > 1) {

@@ -87,16 +87,30 @@ Result<std::vector<CheckpointEntry>> ListCheckpoints(Env& env, const std::string
   return found;
 }
 
+namespace {
+
+// What a checkpoint's evaluation is compared by.
+RunState::BestBy JudgedBy(const RunState& state) {
+  if (state.best_by) return *state.best_by;
+  return {.metric = "loss", .greater_is_better = false, .value = state.eval_loss, .best = state.best_eval_loss};
+}
+
+}  // namespace
+
 Result<std::optional<CheckpointEntry>> BestCheckpoint(Env& env, const std::string& output_dir) {
   TEMPER_ASSIGN_OR_RETURN(const std::vector<CheckpointEntry> found, ListCheckpoints(env, output_dir));
   std::optional<CheckpointEntry> best;
-  double best_loss = 0;
-  for (const CheckpointEntry& entry : found) {
-    const auto manifest = ReadManifest(env, entry.path);
-    if (!manifest.ok() || !manifest->state.eval_loss) continue;
-    if (best && *manifest->state.eval_loss >= best_loss) continue;
-    best = entry;
-    best_loss = *manifest->state.eval_loss;
+  std::optional<RunState::BestBy> newest, of_best;
+  for (auto entry = found.rbegin(); entry != found.rend(); ++entry) {
+    const auto manifest = ReadManifest(env, entry->path);
+    if (!manifest.ok()) continue;
+    const RunState::BestBy by = JudgedBy(manifest->state);
+    if (!newest) newest = by;
+    if (!by.value || by.metric != newest->metric || by.greater_is_better != newest->greater_is_better) continue;
+    // From the newest to the oldest: of equals the earlier one.
+    if (best && (by.greater_is_better ? *by.value < *of_best->value : *by.value > *of_best->value)) continue;
+    best = *entry;
+    of_best = by;
   }
   return best;
 }

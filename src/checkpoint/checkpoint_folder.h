@@ -22,7 +22,8 @@ struct CheckpointEntry {
 };
 // Committed checkpoints by step, oldest first. A missing OUT has none.
 Result<std::vector<CheckpointEntry>> ListCheckpoints(Env& env, const std::string& output_dir);
-// The one with the lowest eval_loss in its manifest (the earlier of equals); nullopt if none was evaluated.
+// The one whose evaluation is the best by its manifest (the earlier of equals), among those that are compared by the
+// same number as the newest; nullopt if none was evaluated.
 Result<std::optional<CheckpointEntry>> BestCheckpoint(Env& env, const std::string& output_dir);
 
 // Before a run writes anything: OUT exists or can be made, a file can be written, synced and renamed in it, and it has

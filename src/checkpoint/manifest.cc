@@ -234,16 +234,23 @@ std::string_view ToString(CheckpointKind kind) {
 
 Json ToJson(const RunState& s) {
   const auto number = [](const std::optional<double>& x) { return x ? Json(*x) : Json(); };
-  return {{"step", s.step},
-          {"total_steps", s.total_steps},
-          {"sampler", {{"seed", s.sampler.seed}, {"epoch", s.sampler.epoch}, {"next_row", s.sampler.next_row}}},
-          {"tokens", s.tokens},
-          {"eval_loss", number(s.eval_loss)},
-          {"best_eval_loss", number(s.best_eval_loss)},
-          {"best_step", s.best_step},
-          {"data_fingerprint", s.data_fingerprint},
-          {"eval_fingerprint", s.eval_fingerprint},
-          {"extra", s.extra}};
+  Json json = {{"step", s.step},
+               {"total_steps", s.total_steps},
+               {"sampler", {{"seed", s.sampler.seed}, {"epoch", s.sampler.epoch}, {"next_row", s.sampler.next_row}}},
+               {"tokens", s.tokens},
+               {"eval_loss", number(s.eval_loss)},
+               {"best_eval_loss", number(s.best_eval_loss)},
+               {"best_step", s.best_step},
+               {"data_fingerprint", s.data_fingerprint},
+               {"eval_fingerprint", s.eval_fingerprint},
+               {"extra", s.extra}};
+  if (const auto& by = s.best_by) {
+    json["best_by"] = {{"metric", by->metric},
+                       {"greater_is_better", by->greater_is_better},
+                       {"value", number(by->value)},
+                       {"best", number(by->best)}};
+  }
+  return json;
 }
 
 Result<RunState> ParseRunState(const Json& json, const std::string& where) {
@@ -259,11 +266,26 @@ Result<RunState> ParseRunState(const Json& json, const std::string& where) {
   TEMPER_ASSIGN_OR_RETURN(s.sampler.epoch, Count(sampler, "epoch", where));
   TEMPER_ASSIGN_OR_RETURN(s.sampler.next_row, Count(sampler, "next_row", where));
   TEMPER_ASSIGN_OR_RETURN(s.tokens, Count(json, "tokens", where));
-  for (const auto& [key, value] : {std::pair{"eval_loss", &s.eval_loss}, {"best_eval_loss", &s.best_eval_loss}}) {
-    const auto it = json.find(key);
-    if (it == json.end() || it->is_null()) continue;
+  const auto read = [&where](const Json& from, const char* key, std::optional<double>* value) -> Status {
+    const auto it = from.find(key);
+    if (it == from.end() || it->is_null()) return OkStatus();
     if (!it->is_number()) return Corrupt(fmt::format("{}: '{}' should be a number", where, key));
     *value = it->get<double>();
+    return OkStatus();
+  };
+  TEMPER_RETURN_IF_ERROR(read(json, "eval_loss", &s.eval_loss));
+  TEMPER_RETURN_IF_ERROR(read(json, "best_eval_loss", &s.best_eval_loss));
+  if (json.contains("best_by")) {
+    TEMPER_ASSIGN_OR_RETURN(const Json by, Member(json, "best_by", Json::value_t::object, where));
+    s.best_by.emplace();
+    TEMPER_ASSIGN_OR_RETURN(s.best_by->metric, Text(by, "metric", where));
+    const auto greater = by.find("greater_is_better");
+    if (greater == by.end() || !greater->is_boolean()) {
+      return Corrupt(where + ": 'greater_is_better' should be true or false");
+    }
+    s.best_by->greater_is_better = greater->get<bool>();
+    TEMPER_RETURN_IF_ERROR(read(by, "value", &s.best_by->value));
+    TEMPER_RETURN_IF_ERROR(read(by, "best", &s.best_by->best));
   }
   TEMPER_ASSIGN_OR_RETURN(s.best_step, Count(json, "best_step", where));
   TEMPER_ASSIGN_OR_RETURN(s.data_fingerprint, Text(json, "data_fingerprint", where));

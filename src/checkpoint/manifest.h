@@ -39,7 +39,15 @@ struct RunState {
   int64_t tokens = 0;               // trained on so far
   std::optional<double> eval_loss;  // of an evaluation at this very step
   std::optional<double> best_eval_loss;
-  int64_t best_step = 0;         // the step that gave it
+  // Where evaluations are compared by another number than the lowest loss: best_eval_loss is then absent.
+  struct BestBy {
+    std::string metric;
+    bool greater_is_better = true;
+    std::optional<double> value, best;  // as eval_loss and best_eval_loss
+    bool operator==(const BestBy&) const = default;
+  };
+  std::optional<BestBy> best_by;
+  int64_t best_step = 0;         // the step that gave the best
   std::string data_fingerprint;  // of the rows in order: a resumed run must see the same
   std::string eval_fingerprint;  // of the rows that eval_loss was measured on; empty: of an older Temper
   Json extra = Json::object();   // the caller's own

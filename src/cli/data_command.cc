@@ -12,6 +12,7 @@
 #include "cli/commands.h"
 #include "config/data_option.h"
 #include "config/run_options.h"
+#include "config/task_options.h"
 #include "config/validate.h"
 #include "data/label_search.h"
 #include "data/packing.h"

@@ -17,7 +17,8 @@ constexpr char kEvalUsage[] =
     "judges texts:\n{\"eval_loss\", \"accuracy\", \"f1_macro\", \"samples\"}, of two classes also \"f1_binary\", that "
     "of the "
     "second;\nof a reward model, on pairs of answers: {\"eval_loss\", \"rewards/chosen\", \"rewards/rejected\", "
-    "\"accuracy\", \"margin\", \"samples\"}.\n";
+    "\"accuracy\", \"margin\", \"samples\"};\nwith --task dpo, simpo, orpo or kto, on preferences: {\"eval_loss\", "
+    "\"rewards/chosen\", \"rewards/rejected\", \"rewards/margins\", ..., \"samples\"}.\n";
 
 Result<int> Eval(const Arguments& arguments) {
   EvaluationSettings settings;

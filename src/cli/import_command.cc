@@ -11,6 +11,7 @@
 #include "cli/commands.h"
 #include "config/foreign_tools.h"
 #include "config/import.h"
+#include "config/task_options.h"
 #include "data/template/known_templates.h"
 #include "format/quoted.h"
 
@@ -22,15 +23,21 @@ constexpr char kImportUsage[] =
     "Turns a configuration of LLaMA-Factory, Axolotl or TRL (YAML, or a shell script with the command) into one for\n"
     "temper train. Comments say what each line comes from, what has no equivalent, and what changes its meaning.\n";
 
-enum class As : uint8_t { kItself, kSft };
-
 struct ImportSettings {
   std::string output;
   ForeignTool from = ForeignTool::kAny;
-  As as = As::kItself;
+  const ObjectiveRule* as = nullptr;
   bool overwrite = false;
 
   std::vector<OptionGroup> Groups() {
+    Option task = TaskOption(as);
+    task.name = "as";
+    task.help =
+        "sft: a recipe for what is not trained here (by rewards, a teacher, chosen layers) becomes fine-tuning on "
+        "given "
+        "answers, instead of being refused; another: the trainer that a file of TRL is for, if its names do not show "
+        "it";
+    task.default_text = "as the file says";
     return {{"Import",
              {{.name = "output",
                .target = &output,
@@ -41,10 +48,7 @@ struct ImportSettings {
                .target = ChoiceOf(from, ForeignToolNames()),
                .help = "the tool that the file is for",
                .default_text = "recognised from the names in the file"},
-              {.name = "as",
-               .target = ChoiceOf(as, {"itself", "sft"}),
-               .help = "sft: a recipe for preferences, rewards, distillation or chosen layers becomes fine-tuning on "
-                       "given answers; without, it is refused"},
+              std::move(task),
               {.name = "overwrite", .target = &overwrite, .help = "replace the file of --output if there is one"}}}};
   }
 };
@@ -72,8 +76,8 @@ Result<int> Import(const Arguments& arguments) {
   TEMPER_ASSIGN_OR_RETURN(const std::string text, ReadTextFile(PosixEnv(), file, MiB(1)));
   std::vector<std::string_view> templates;
   for (const KnownTemplate& known : KnownTemplates()) templates.push_back(known.name);
-  const auto run = ImportRun(PosixEnv(), text, file,
-                             {.tool = settings.from, .as_sft = settings.as == As::kSft, .templates = templates});
+  const auto run =
+      ImportRun(PosixEnv(), text, file, {.tool = settings.from, .as = settings.as, .templates = templates});
   if (!run.ok()) return InvalidArgument(run.status().message());
   if (settings.output.empty()) {
     std::fputs(run->yaml.c_str(), stdout);

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "config/foreign_styles.h"
 #include "format/json.h"
 #include "format/quoted.h"
 
@@ -84,11 +85,18 @@ const std::vector<Meant>& Roles() {
   return kRoles;
 }
 
+// What the fields are of which rows of preferences have more.
+const std::vector<Meant>& FieldsOfPreferences(RowUse rows) {
+  static const std::vector<Meant> kPairs = {{"chosen", {"chosen"}, false}, {"rejected", {"rejected"}, false}},
+                                  kRatings = {{"kto_tag", {"label", "kto_tag"}, false}}, kNone;
+  return rows == RowUse::kPairs || rows == RowUse::kRanked ? kPairs : rows == RowUse::kRated ? kRatings : kNone;
+}
+
 // Why a key of dataset_info.json has no equivalent, as far as more than that can be said.
 std::string ReasonFor(const std::string& key) {
   if (key == "images" || key == "videos" || key == "audios") return ": images, video and sound are not supported";
   if (key == "chosen" || key == "rejected" || key == "kto_tag" || key == "ranking") {
-    return ": recipes for preferences are not translated: train on such data with --task dpo";
+    return ": the recipe is for given answers; one with stage: dpo, kto or rm is for such data";
   }
   if (key == "split" || key == "subset" || key == "folder") {
     return ": a data set is one file: name it (org/name/train.jsonl)";
@@ -126,7 +134,7 @@ void CheckSection(const std::string& name, const OrderedJson& section, const std
     } else if (meant == nullptr) {
       data.lost.push_back(fmt::format("data set {}: its {} {}{}", name, it.key(), Quoted(given), ReasonFor(it.key())));
     } else if (std::find(meant->read.begin(), meant->read.end(), given) == meant->read.end()) {
-      if (it.key().ends_with("_tag") && !given.empty()) {
+      if (it.key().ends_with("_tag") && it.key() != "kto_tag" && !given.empty()) {
         data.lost.push_back(fmt::format("data set {}: {}: rename the role {} of its messages to {}", name, it.key(),
                                         Quoted(given), meant->read[0]));
       } else {
@@ -137,7 +145,7 @@ void CheckSection(const std::string& name, const OrderedJson& section, const std
 }
 
 // Sets the columns of the last file from which Temper reads what the entry says, and says what is not read.
-void CheckFields(const std::string& name, const OrderedJson& entry, ForeignData& data) {
+void CheckFields(const std::string& name, const OrderedJson& entry, RowUse rows, ForeignData& data) {
   static const OrderedJson kNone = OrderedJson::object();
   const auto section = [&](const char* key) -> const OrderedJson& {
     const auto it = entry.find(key);
@@ -145,6 +153,17 @@ void CheckFields(const std::string& name, const OrderedJson& entry, ForeignData&
   };
   OrderedJson columns = section("columns"), tags = section("tags");
   const std::string formatting = TextAt(entry, "formatting", "alpaca");
+  const std::vector<Meant>& preferences = FieldsOfPreferences(rows);
+  if (formatting == "alpaca" && !preferences.empty()) {
+    std::vector<Meant> fields = FieldsOfAlpaca();
+    if (rows != RowUse::kRated) {
+      columns.erase("response");  // the answers are others
+      std::erase_if(fields, [](const Meant& field) { return field.key == "response"; });
+    }
+    CheckSection(name, columns, {fields, preferences}, data);
+    CheckSection(name, tags, {}, data);
+    return;
+  }
   if (formatting == "alpaca") {
     const std::string prompt = TextAt(columns, "prompt", "instruction"), answer = TextAt(columns, "response", "output");
     const bool text =
@@ -179,27 +198,33 @@ void CheckFields(const std::string& name, const OrderedJson& entry, ForeignData&
   drop(columns, "messages");
   drop(tags, "role_tag");
   drop(tags, "content_tag");
-  CheckSection(name, columns, {FieldsOfTurns()}, data);
+  CheckSection(name, columns, {FieldsOfTurns(), preferences}, data);
   CheckSection(name, tags, {TagsOfTurns(), Roles()}, data);
 }
 
 // What no part of the entry of dataset_info.json above has said.
-void CheckEntry(const std::string& name, const OrderedJson& entry, ForeignData& data) {
+void CheckEntry(const std::string& name, const OrderedJson& entry, RowUse rows, ForeignData& data) {
   static const std::set<std::string> kRead = {"hf_hub_url", "file_name", "formatting",
                                               "columns",    "tags",      "num_samples"};
   for (auto it = entry.begin(); it != entry.end(); ++it) {
     if (kRead.contains(it.key()) || it.value().is_null() || it.value() == false) continue;
     if (it.key() == "split" && it.value() == "train") continue;
+    if (it.key() == "ranking" && (rows == RowUse::kPairs || rows == RowUse::kRanked)) continue;
     const std::string given = it.value().is_string() ? it.value().get<std::string>() : DumpJson(it.value());
     data.lost.push_back(fmt::format("data set {}: its {} {}{}", name, it.key(), Quoted(given), ReasonFor(it.key())));
   }
 }
 
 // Axolotl's prompt styles that Temper reads as Axolotl does, or in its own way.
-void CheckType(const std::string& name, const OrderedJson& entry, ForeignData& data) {
+void CheckType(const std::string& name, const OrderedJson& entry, RowUse rows, ForeignData& data) {
   const auto type = entry.find("type");
   if (type == entry.end() || type->is_null()) return;
   if (!type->is_string()) {
+    const bool plain = !FieldsOfPreferences(rows).empty() && type->is_object() &&
+                       std::none_of(type->begin(), type->end(), [](const OrderedJson& value) {
+                         return value.is_string() && value.get_ref<const std::string&>().find('{') != std::string::npos;
+                       });
+    if (plain) return;  // the fields as they are, joined
     data.lost.push_back(fmt::format(
         "data set {}: a prompt style of your own; here the model's chat template is used, or the plain text "
         "where it has none (a text of your own is row_template)",
@@ -207,6 +232,11 @@ void CheckType(const std::string& name, const OrderedJson& entry, ForeignData& d
     return;
   }
   const std::string style = type->get<std::string>();
+  if (!FieldsOfPreferences(rows).empty()) {
+    const ForeignStyle known = StyleOf(style, rows);
+    if (!known.changed.empty()) data.changed.push_back(fmt::format("data set {}: {}", name, known.changed));
+    if (known.known) return;
+  }
   const std::string kind = style.substr(0, style.find_first_of(".:"));
   if (kind == "chat_template" || kind == "completion" || kind == "sharegpt" || kind == "pretrain") return;
   if (kind == "alpaca" || kind == "alpaca_chat") {
@@ -229,15 +259,26 @@ constexpr std::pair<const char*, const char*> kFieldsOfAxolotl[] = {{"field_inst
                                                                     {"field_tools", "tools"},
                                                                     {"field", "text"},
                                                                     {"text_column", "text"}};
+// Of preferences.
+constexpr std::pair<const char*, const char*> kPreferencesOfAxolotl[] = {{"field_prompt", "prompt"},
+                                                                         {"field_chosen", "chosen"},
+                                                                         {"field_rejected", "rejected"},
+                                                                         {"field_completion", "completion"},
+                                                                         {"field_label", "label"}};
 
 // The columns of an entry of Axolotl's, and what of it cannot be read; its keys that they translate are added to
 // `read`.
 std::pair<RowColumns, std::vector<std::string>> ColumnsOf(const std::string& name, const OrderedJson& entry,
-                                                          std::set<std::string>& read) {
+                                                          RowUse rows, std::set<std::string>& read) {
   ForeignData found{.files = {DataSource()}};
-  const RowColumns& columns = found.files[0].columns;
+  RowColumns& columns = found.files[0].columns;
   const auto type = entry.find("type");
-  for (const auto& [key, field] : kFieldsOfAxolotl) {
+  std::vector<std::pair<const char*, const char*>> fields(std::begin(kFieldsOfAxolotl), std::end(kFieldsOfAxolotl));
+  if (!FieldsOfPreferences(rows).empty()) {
+    fields.insert(fields.end(), std::begin(kPreferencesOfAxolotl), std::end(kPreferencesOfAxolotl));
+    columns = StyleOf(TextAt(entry, "type"), rows).columns;
+  }
+  for (const auto& [key, field] : fields) {
     for (const OrderedJson* section : {&entry, type == entry.end() ? nullptr : &*type}) {
       const std::string column = section ? TextAt(*section, key) : "";
       if (column.empty()) continue;
@@ -288,7 +329,7 @@ std::optional<int64_t> FirstRowsOf(std::string_view split) {
 }  // namespace
 
 ForeignData LlamaFactoryData(Env& env, const OrderedJson& names, const std::string& dataset_dir,
-                             const std::string& file) {
+                             const std::string& file, RowUse rows) {
   ForeignData data;
   // LLaMA-Factory is started in its own folder; its examples lie two folders below that.
   std::vector<std::string> folders = {dataset_dir};
@@ -338,13 +379,13 @@ ForeignData LlamaFactoryData(Env& env, const OrderedJson& names, const std::stri
         data.lost.push_back(fmt::format("data set {}: its num_samples {}", name, Quoted(DumpJson(*it))));
       }
     }
-    CheckEntry(name, *entry, data);
-    CheckFields(name, *entry, data);
+    CheckEntry(name, *entry, rows, data);
+    CheckFields(name, *entry, rows, data);
   }
   return data;
 }
 
-ForeignData ListedData(const OrderedJson& list) {
+ForeignData ListedData(const OrderedJson& list, RowUse rows) {
   // What needs nothing: how files are loaded, and what Temper does anyway.
   static const std::set<std::string> kRead = {"path", "data_files", "type"};
   static const std::set<std::string> kNeedless = {"ds_type", "trust_remote_code", "preprocess_shards"};
@@ -374,13 +415,13 @@ ForeignData ListedData(const OrderedJson& list) {
     if (files.empty()) files = {path};
     const std::optional<int64_t> first = FirstRowsOf(TextAt(entry, "split"));
     std::set<std::string> renamed;
-    const auto [columns, lost] = ColumnsOf(path, entry, renamed);
+    const auto [columns, lost] = ColumnsOf(path, entry, rows, renamed);
     data.lost.insert(data.lost.end(), lost.begin(), lost.end());
     for (const std::string& one : files) {
       data.files.push_back(
           {.path = loader || one == path ? one : path + "/" + one, .max_samples = first, .columns = columns});
     }
-    CheckType(path, entry, data);
+    CheckType(path, entry, rows, data);
     for (auto it = entry.begin(); it != entry.end(); ++it) {
       if (kRead.contains(it.key()) || renamed.contains(it.key()) || it.value().is_null() || it.value() == false)
         continue;

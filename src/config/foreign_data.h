@@ -6,6 +6,7 @@
 
 #include "base/env.h"
 #include "format/json.h"
+#include "objective/row_use.h"
 #include "settings/data_sources.h"
 
 namespace temper {
@@ -17,11 +18,11 @@ struct ForeignData {
 };
 
 // `names`: one text ("identity,alpaca_en_demo") or a list. dataset_info.json is looked for in `dataset_dir`, as seen
-// from the working folder, from `file`'s folder and from the folders above that.
+// from the working folder, from `file`'s folder and from the folders above that. `rows`: what the run reads.
 ForeignData LlamaFactoryData(Env& env, const OrderedJson& names, const std::string& dataset_dir,
-                             const std::string& file);
+                             const std::string& file, RowUse rows = RowUse::kAnswers);
 
 // Axolotl's `datasets`, and TRL's.
-ForeignData ListedData(const OrderedJson& list);
+ForeignData ListedData(const OrderedJson& list, RowUse rows = RowUse::kAnswers);
 
 }  // namespace temper

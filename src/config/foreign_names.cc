@@ -17,7 +17,8 @@ constexpr const char* kShares =
     "each file of data has its own passes: {path: FILE, passes: P}, where P = its share * all samples / its samples";
 
 constexpr const char* kGivenAnswers =
-    "recipes for preferences, rewards or generation while training are not translated (preferences: --task dpo, dpo.*)";
+    "this belongs to a recipe for preferences, rewards or generation while training, and the file has none that is "
+    "translated";
 
 // Names whose option, or whose value, differs from ours.
 std::vector<ForeignName> NamesWithOptions() {
@@ -242,7 +243,7 @@ std::vector<ForeignName> NamesWithOptions() {
       {"loss_type", "", "this loss is not supported", "nll= chunked_nll="},
       {"task", "task", "benchmarks have no equivalent: temper eval gives the loss on data of your own",
        "sft=sft dpo=dpo"},
-      {"metric_for_best_model", "", "the best model is the one with the lowest eval_loss", "eval_loss= loss="},
+      {"metric_for_best_model", "metric_for_best_model", "", "@best_metric"},
       {"mix_strategy", "", kShares, "concat="},
       {"truncation_mode", "", "long conversations are cut at the end, long texts split", "keep_start="},
       {"excess_length_strategy", "", "long conversations are cut at the end, long texts split", "truncate="},
@@ -361,7 +362,6 @@ constexpr Reason kWithoutOption[] = {
      "generation_do_sample generation_max_length generation_num_beams generation_config eval_table_size "
      "eval_max_new_tokens include_for_metrics include_inputs_for_metrics batch_eval_metrics label_names"},
     {"evaluation comes every eval_steps, and at the end", "eval_on_start eval_delay"},
-    {"the best model is the one with the lowest eval_loss", "greater_is_better"},
     {"checkpoints always hold the optimizer's states, too, and come every save_steps",
      "save_only_model save_first_step dynamic_checkpoint enable_jit_checkpoint"},
     {"only metrics.jsonl and TensorBoard are written",

@@ -50,7 +50,7 @@ const Method* MethodOf(std::string_view program) {
 }
 
 // What the value of a setting makes of the run; empty: no more than fine-tuning.
-std::string Does(ForeignTool tool, const ForeignSetting& setting) {
+std::string Does(ForeignTool tool, const ForeignSetting& setting, bool has_task) {
   const std::string value = setting.Text();
   const auto method = [&] {
     const Method* const known = FindMethod(value);
@@ -63,12 +63,13 @@ std::string Does(ForeignTool tool, const ForeignSetting& setting) {
   }
   switch (tool) {
     case ForeignTool::kLlamaFactory:
-      if (setting.name == "stage" && value != "sft" && value != "pt") return method();
+      if (setting.name == "stage" && !has_task && value != "sft" && value != "pt") return method();
       break;
     case ForeignTool::kAxolotl:
       if (IsDefault(tool, setting.name, setting.value)) return "";
-      if (setting.name == "rl") return method();
-      if (setting.name == "reward_model" || setting.name == "process_reward_model") return std::string(kRewardModel);
+      if (setting.name == "rl" && !has_task) return method();
+      if ((setting.name == "reward_model" && !has_task) || setting.name == "process_reward_model")
+        return std::string(kRewardModel);
       if (setting.name == "kd_trainer") return std::string(kTeacher);
       if (setting.name == "plugins" && value.find(".kd.") != value.npos) return std::string(kTeacher);
       if (setting.name == "plugins" && value.find(".diffusion.") != value.npos) return "trains by diffusion";
@@ -76,7 +77,7 @@ std::string Does(ForeignTool tool, const ForeignSetting& setting) {
       if (setting.name == "adapter" && value != "lora" && value != "qlora") return "is another adapter than LoRA";
       break;
     case ForeignTool::kTrl:
-      if (IsListed(SettingsOfTrlsOtherTrainers(), setting.name)) {
+      if (!has_task && IsListed(SettingsOfTrlsOtherTrainers(), setting.name)) {
         return "TRL's SFT has no such setting; its trainers for preferences, rewards and distillation have it";
       }
       break;
@@ -88,15 +89,18 @@ std::string Does(ForeignTool tool, const ForeignSetting& setting) {
 
 }  // namespace
 
-std::vector<OtherObjective> OtherObjectives(const ForeignFile& file, ForeignTool tool) {
+std::vector<OtherObjective> OtherObjectives(const ForeignFile& file, ForeignTool tool, bool has_task) {
   std::vector<OtherObjective> found;
   for (const ForeignWord& word : file.programs) {
-    if (const Method* const method = MethodOf(word.text)) {
+    const Method* const method = MethodOf(word.text);
+    const bool translated =
+        has_task && method != nullptr && (method->does == kPreferences || method->does == kRewardModel);
+    if (method != nullptr && !translated) {
       found.push_back({"", fmt::format("line {}: {} {}", word.line, word.text, method->does)});
     }
   }
   for (const ForeignSetting& setting : file.settings) {
-    const std::string does = Does(tool, setting);
+    const std::string does = Does(tool, setting, has_task);
     if (!does.empty()) found.push_back({setting.name, fmt::format("{}: {}", setting.Shown(), does)});
   }
   return found;

@@ -12,6 +12,7 @@
 #include "config/foreign_file.h"
 #include "config/foreign_names.h"
 #include "config/foreign_objective.h"
+#include "config/foreign_task.h"
 #include "config/foreign_tools.h"
 #include "config/option_yaml.h"
 #include "config/run_options.h"
@@ -19,6 +20,7 @@
 #include "format/json.h"
 #include "format/quoted.h"
 #include "graph/update_rule.h"
+#include "settings/best_metric.h"
 
 namespace temper {
 namespace {
@@ -42,6 +44,10 @@ class Importer {
       for (const ForeignSetting& setting : settings_) {
         if (of_each_file(setting) == files_known) Translate(setting);
       }
+    }
+    if (task_.rule != nullptr && !notes_.contains("task")) {  // TRL's files do not name it
+      config_.objective.rule = task_.rule;
+      notes_["task"] = task_.from;
     }
     SetDefaults();
     DropUnused();
@@ -77,13 +83,25 @@ class Importer {
 
   // Refuses a recipe for something else, or names what it asks for.
   Status TakeObjective() {
-    const std::vector<OtherObjective> others = OtherObjectives(content_, result_.tool);
+    const bool as_sft = import_.as == &Sft();
+    if (!as_sft) task_ = TaskOf(content_, result_.tool, import_.as);
+    if (import_.as != nullptr && !as_sft && task_.rule != import_.as && !task_.refused) {
+      return InvalidArgument(fmt::format("{}: --as {} is not what the file says ({}): leave it out", file_,
+                                         import_.as->name, task_.rule == nullptr ? "sft" : task_.rule->name));
+    }
+    std::vector<OtherObjective> others = OtherObjectives(content_, result_.tool, task_.rule != nullptr);
+    if (task_.refused) others.insert(others.begin(), *task_.refused);
     if (others.empty()) return OkStatus();
-    if (!import_.as_sft) {
-      return InvalidArgument(
-          fmt::format("{} {}. temper train fine-tunes on given answers, by LoRA or in full; --as sft translates the "
-                      "rest of this recipe into such a run and names what is left out",
-                      file_, others[0].why));
+    if (!as_sft) {
+      const bool open = result_.tool == ForeignTool::kTrl && !task_.refused && content_.programs.empty();
+      return InvalidArgument(fmt::format(
+          "{} {}. {}--as sft translates the rest of this recipe into fine-tuning on given answers and names what is "
+          "left out",
+          file_, others[0].why,
+          open ? "If it is for TRL's DPO, KTO, ORPO, CPO (simpo) or reward trainer, say so: --as dpo, kto, orpo, simpo "
+                 "or "
+                 "reward. "
+               : ""));
     }
     for (const OtherObjective& other : others) {
       result_.lost.push_back(other.why);
@@ -136,7 +154,20 @@ class Importer {
     if (!given) notes_[option.name] = setting.name == option.name ? "" : setting.name;
   }
 
+  // Of a recipe for a task other than fine-tuning.
+  void Take(const TaskSetting& becomes, const ForeignSetting& setting) {
+    for (const auto& [list, why] : {std::pair(&result_.changed, &becomes.changed),
+                                    {&result_.lost, &becomes.lost},
+                                    {&result_.needless, &becomes.needless}}) {
+      if (!why->empty()) Say(*list, setting, *why);
+    }
+    for (const auto& [option, value] : becomes.sets) Set(option, value, setting);
+  }
+
   void Translate(const ForeignSetting& setting) {
+    if (task_.rule != nullptr) {
+      if (const auto becomes = TaskSettingOf(task_, result_.tool, content_, setting)) return Take(*becomes, setting);
+    }
     const ForeignName* const foreign = Find(setting.name);
     const std::string_view ours = foreign == nullptr ? std::string_view(setting.name) : foreign->ours;
     if (ours == "per_device_train_batch_size" && setting.Text() == "auto") {
@@ -204,6 +235,7 @@ class Importer {
         {"@per_epoch", &Importer::PerEpoch},
         {"@report", &Importer::Report},
         {"@special_tokens", &Importer::SpecialTokens},
+        {"@best_metric", &Importer::BestMetric},
     };
     return kRules;
   }
@@ -222,14 +254,16 @@ class Importer {
     Set("dtype", half ? "bf16" : "f32", setting);
   }
 
+  RowUse Rows() const { return task_.rule == nullptr ? RowUse::kAnswers : task_.rule->rows; }
+
   void NamedData(const ForeignSetting& setting, const ForeignName& foreign) {
     const ForeignSetting* const folder = Given("dataset_dir");
-    TakeData(LlamaFactoryData(env_, setting.value, folder == nullptr ? "data" : folder->Text(), file_), setting,
+    TakeData(LlamaFactoryData(env_, setting.value, folder == nullptr ? "data" : folder->Text(), file_, Rows()), setting,
              foreign);
   }
 
   void ListOfData(const ForeignSetting& setting, const ForeignName& foreign) {
-    TakeData(ListedData(setting.value), setting, foreign);
+    TakeData(ListedData(setting.value, Rows()), setting, foreign);
   }
 
   void TakeData(const ForeignData& data, const ForeignSetting& setting, const ForeignName& foreign) {
@@ -464,11 +498,36 @@ class Importer {
     if (!SaysNothing(setting)) Say(result_.lost, setting, foreign.note);
   }
 
+  void BestMetric(const ForeignSetting& setting, const ForeignName& foreign) {
+    const std::string name = setting.Text();
+    if (name == "loss" || name == "eval_loss") {
+      if (!SaysNothing(setting)) Say(result_.needless, setting, "evaluations are compared by their loss");
+      return;
+    }
+    RunConfig probe;
+    probe.objective.rule = task_.rule == nullptr ? &Sft() : task_.rule;
+    probe.output.metric_for_best_model = name;
+    const auto metric = BestMetricOf(probe);
+    if (!metric.ok()) return Say(result_.lost, setting, metric.status().message());
+    Set(foreign.ours, name, setting);
+    // As transformers, by the name alone.
+    if (Given("greater_is_better") == nullptr && metric->greater_is_better == name.ends_with("loss")) {
+      SetDefault("greater_is_better", metric->greater_is_better ? "false" : "true");
+    }
+  }
+
   void SetDefaults() {
     const auto open = [&](const std::string& name) { return !notes_.contains(name); };
+    std::vector<ToolDefault> of_task;
+    if (task_.rule != nullptr) of_task = TaskDefaults(task_, result_.tool, content_);
+    for (const ToolDefault& fallback : of_task) {
+      if (open(std::string(fallback.option))) SetDefault(std::string(fallback.option), std::string(fallback.value));
+    }
     for (const ToolDefault& fallback : DefaultsOf(result_.tool)) {
       const std::string name(fallback.option);
-      if (!open(name)) continue;
+      const bool taken = std::any_of(of_task.begin(), of_task.end(),
+                                     [&](const ToolDefault& own) { return own.option == fallback.option; });
+      if (!open(name) || taken) continue;
       if (name == "warmup_ratio" && !open("warmup_steps")) continue;
       SetDefault(name, std::string(fallback.value));
     }
@@ -547,7 +606,8 @@ class Importer {
     if (!config_.evaluates()) {
       drop("there is no evaluation data", [](const std::string& name) {
         return name == "eval_steps" || name == "eval_strategy" || name == "load_best_model_at_end" ||
-               name == "per_device_eval_batch_size" || name == "early_stopping_patience";
+               name == "per_device_eval_batch_size" || name == "early_stopping_patience" ||
+               name == "metric_for_best_model" || name == "greater_is_better";
       });
     }
     if (!config_.output.early_stopping_patience) {
@@ -596,6 +656,11 @@ class Importer {
 
   // Differences that no single name shows.
   void SayWhatCounts() {
+    if (task_.rule != nullptr) {
+      for (std::string& change : TaskChanges(task_, result_.tool, content_))
+        result_.changed.push_back(std::move(change));
+      return;
+    }
     if (result_.tool == ForeignTool::kTrl && !notes_.contains("train_on_prompt")) {
       result_.changed.emplace_back(
           "assistant_only_loss is not given: TRL trains on every token of rows with messages; here only on what the "
@@ -621,6 +686,7 @@ class Importer {
   const ForeignFile content_;
   std::vector<ForeignSetting> settings_;
   const ImportOptions& import_;
+  ForeignTask task_;  // with a rule: other than fine-tuning
   RunConfig config_;
   const OptionSet options_ = RunOptions(config_);
   std::map<std::string, std::string> notes_;  // of the options that are set: the name that set each

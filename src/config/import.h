@@ -10,14 +10,16 @@
 
 #include "base/env.h"
 #include "config/option_set.h"
+#include "objective/objective.h"
 
 namespace temper {
 
 struct ImportOptions {
   ForeignTool tool = ForeignTool::kAny;  // recognised from the names
-  // A recipe for something else than fine-tuning on given answers (config/foreign_objective.h) becomes such a run; what
-  // it asked for is named. Without, it is an error.
-  bool as_sft = false;
+  // Sft(): a recipe for anything else becomes fine-tuning on given answers; what it asked for is named. Another task:
+  // the one that TRL's trainer of the file has, where its names do not show it. Null: as the file says, and a recipe
+  // for what is not trained here (config/foreign_objective.h) is an error.
+  const ObjectiveRule* as = nullptr;
   std::span<const std::string_view> templates = {};  // names of the chat templates that Temper has
 };
 

@@ -400,6 +400,7 @@ Status SetFromJson(const Option& option, const OrderedJson& json, const std::str
             if (json.is_null() && std::count(v.names.begin(), v.names.end(), "none")) {
               return StoreChoice(option, "none", v, where);
             }
+            if (json.is_boolean()) return StoreChoice(option, json == true ? "true" : "false", v, where);
             return text_or(fmt::format("one of {}", fmt::join(v.names, ", ")).c_str(),
                            [&](std::string_view t) { return StoreChoice(option, t, v, where); });
           },

@@ -9,6 +9,7 @@
 #include "config/group_option.h"
 #include "config/optimizer_options.h"
 #include "config/option_yaml.h"
+#include "config/task_options.h"
 #include "program/program.h"
 #include "tensor/mesh.h"
 
@@ -33,20 +34,6 @@ Choice ChoiceOfRule(const UpdateRule*& rule) {
                 return static_cast<int>(std::find(rules.begin(), rules.end(), rule) - rules.begin());
               },
           .set = [&rule](int i) { rule = UpdateRules()[static_cast<size_t>(i)]; }};
-}
-
-// The same among objectives.
-Choice ChoiceOfObjective(const ObjectiveRule*& rule) {
-  std::vector<std::string_view> names;
-  for (const ObjectiveRule* known : Objectives()) names.push_back(known->name);
-  return {.names = std::move(names),
-          .get =
-              [&rule] {
-                const auto rules = Objectives();
-                const auto same = [&rule](const ObjectiveRule* known) { return known->name == rule->name; };
-                return static_cast<int>(std::find_if(rules.begin(), rules.end(), same) - rules.begin());
-              },
-          .set = [&rule](int i) { rule = Objectives()[static_cast<size_t>(i)]; }};
 }
 
 // "; sgd: ..." of each rule that has such a text.
@@ -89,12 +76,6 @@ Option ReasoningTurnsOption(ReasoningTurns& turns) {
           "sample of its own; last makes one sample per conversation, in which what the template prints counts"};
 }
 
-Option TaskOption(const ObjectiveRule*& rule) {
-  std::string help = "what is learned";
-  for (const ObjectiveRule* known : Objectives()) help += fmt::format("; {}: {}", known->name, known->help);
-  return {"task", ChoiceOfObjective(rule), help};
-}
-
 std::vector<OptionGroup> RunOptionGroups(RunConfig& c) {
   constexpr OnResume kSame = OnResume::kSame, kGoesOn = OnResume::kGoesOn, kFree = OnResume::kFree,
                      kProgram = OnResume::kGoesOnWithAnotherProgram;
@@ -126,6 +107,7 @@ std::vector<OptionGroup> RunOptionGroups(RunConfig& c) {
                        not_negative});
   optimizer.push_back({"label_smoothing_factor", &c.regularisation.label_smoothing_factor,
                        "part of the loss, in training and evaluation, that counts all words alike", fraction});
+  std::vector<OptionGroup> of_tasks = TaskOptionGroups(c.objective.tasks);
   optimizer.push_back(
       {.name = "router_aux_loss_coef",
        .target = &c.regularisation.router_aux_loss_coef,
@@ -143,12 +125,8 @@ std::vector<OptionGroup> RunOptionGroups(RunConfig& c) {
            With(kFree, {"adapter", &c.model.adapter, "existing PEFT adapter to train further"}),
            {"from_scratch", &c.model.from_scratch, "train from config.json with random weights (method: full)"},
            TaskOption(c.objective.rule),
-           With(kFree,
-                {.name = "reference",
-                 .target = &c.objective.reference,
-                 .help = "with tasks dpo and kto: a model of the same shape to compare with, in place of the one "
-                         "of the start; scored once, before the first step",
-                 .unsaid = "null"}),
+           With(kFree, ReferenceOption(c.objective.reference,
+                                       "in place of the one of the start; scored once, before the first step")),
            {"method", ChoiceOf(c.model.method, {"lora", "full"}), "train a LoRA adapter, or every weight"},
            {.name = "train_modules",
             .target = &c.lora.modules_to_save,
@@ -209,70 +187,8 @@ std::vector<OptionGroup> RunOptionGroups(RunConfig& c) {
             .default_text = "today; saved with the run",
             .value_hint = "YYYY-MM-DD"},
        }},
-      {"Preferences (tasks dpo, simpo, orpo, kto; names and meaning as in TRL)",
-       {
-           {"dpo.loss_type",
-            ChoiceOf(c.objective.preference.loss, {"sigmoid", "hinge", "ipo", "robust", "sigmoid_norm"}),
-            "what a pair of answers costs"},
-           {"dpo.beta",
-            &c.objective.preference.beta,
-            "how strongly answers are held to the model as it was before the run",
-            {.above = 0}},
-           {"dpo.label_smoothing",
-            &c.objective.preference.label_smoothing,
-            "with dpo.loss_type robust: the part of pairs taken to be in the wrong order",
-            {.at_least = 0, .below = 0.5}},
-           {.name = "dpo.rpo_alpha",
-            .target = &c.objective.preference.nll_weight,
-            .help = "weight of the cross-entropy of chosen answers beside the loss of pairs",
-            .range = not_negative,
-            .unsaid = "0"},
-           {.name = "simpo.beta",
-            .target = &c.objective.simpo.beta,
-            .help = "factor of an answer's mean log-probability, its reward",
-            .range = {.above = 0},
-            .unsaid = "0.1"},
-           {.name = "simpo.simpo_gamma",
-            .target = &c.objective.simpo.gamma,
-            .help = "by how much the reward of the chosen answer is to be greater",
-            .range = not_negative,
-            .unsaid = "0.5"},
-           {.name = "simpo.cpo_alpha",
-            .target = &c.objective.simpo.nll_weight,
-            .help = "weight of the cross-entropy of chosen answers beside the loss of pairs; 1 in TRL's CPOConfig",
-            .range = not_negative,
-            .unsaid = "0"},
-           {.name = "simpo.label_smoothing",
-            .target = &c.objective.simpo.label_smoothing,
-            .help = "the part of pairs taken to be in the wrong order",
-            .range = {.at_least = 0, .below = 0.5},
-            .unsaid = "0"},
-           {.name = "orpo.beta",
-            .target = &c.objective.orpo.beta,
-            .help = "weight of the odds of answers beside the cross-entropy of the chosen one",
-            .range = {.above = 0},
-            .unsaid = "0.1"},
-           {.name = "kto.beta",
-            .target = &c.objective.kto.beta,
-            .help = "how strongly answers are held to the model as it was before the run",
-            .range = {.above = 0},
-            .unsaid = "0.1"},
-           {.name = "kto.desirable_weight",
-            .target = &c.objective.kto.desirable_weight,
-            .help = "weight of answers that are rated good",
-            .range = not_negative,
-            .unsaid = "1"},
-           {.name = "kto.undesirable_weight",
-            .target = &c.objective.kto.undesirable_weight,
-            .help = "weight of answers that are rated bad",
-            .range = not_negative,
-            .unsaid = "1"},
-       }},
-      {"Rewards (task reward; name and meaning as in TRL)",
-       {
-           {"reward.center_rewards_coefficient", &c.objective.center_rewards_coefficient,
-            "how strongly the sum of a pair's rewards is held to 0", not_negative},
-       }},
+      std::move(of_tasks[0]),
+      std::move(of_tasks[1]),
       {"LoRA (names and meaning as in PEFT)",
        {
            {"lora.r", &c.lora.r, "rank", positive},
@@ -392,11 +308,22 @@ std::vector<OptionGroup> RunOptionGroups(RunConfig& c) {
            {"save_total_limit", &c.output.save_total_limit, "checkpoints to keep; the best one is always kept",
             positive},
            {"load_best_model_at_end", &c.output.load_best_model_at_end,
-            "the result is the checkpoint with the lowest eval_loss, not the last"},
+            "the result is the checkpoint with the best metric_for_best_model, not the last"},
+           {.name = "metric_for_best_model",
+            .target = &c.output.metric_for_best_model,
+            .help = "what evaluations are compared by, a number that they report: eval_loss, eval_rewards/accuracies, "
+                    "eval_accuracy",
+            .unsaid = "eval_loss"},
+           {.name = "greater_is_better",
+            .target = ChoiceOf(c.output.greater_is_better, {"auto", "true", "false"}),
+            .help = "whether more of metric_for_best_model is better",
+            .default_text = "by its name: less of losses, kl and rewards/rejected, more of others",
+            .unsaid = "auto"},
            {"early_stopping_patience", &c.output.early_stopping_patience,
-            "end the run after this many evaluations in a row without a lower eval_loss", positive, "never"},
+            "end the run after this many evaluations in a row without a better metric_for_best_model", positive,
+            "never"},
            {"early_stopping_threshold", &c.output.early_stopping_threshold,
-            "how much lower than the best so far an eval_loss must be for early_stopping_patience", not_negative},
+            "how much better than the best so far an evaluation must be for early_stopping_patience", not_negative},
            {"stop_on_divergence", &c.output.stop_on_divergence,
             "end the run, with exit code 3, when its loss stays above that of its first steps, instead of warning"},
            With(kFree, {"tensorboard", &c.output.tensorboard, "write TensorBoard events to output_dir/runs"}),

@@ -21,7 +21,6 @@ Option ChatTemplateOption(std::string& chat_template);
 Option ChatTemplateKwargs(JsonObject& kwargs);
 Option RowTemplateOption(std::string& row_template);
 Option ReasoningTurnsOption(ReasoningTurns& turns);
-Option TaskOption(const ObjectiveRule*& rule);
 
 // `config` as YAML; `notes` as in ResolvedRun. ParseRunConfig reads it back to an equal configuration. Clear
 // output.overwrite and output.resume before saving a configuration that users may run again.

@@ -7,6 +7,7 @@
 
 #include "base/env.h"
 #include "config/run_options.h"
+#include "settings/best_metric.h"
 
 namespace temper {
 
@@ -172,76 +173,68 @@ Status CheckSchedule(const RunConfig& c) {
   return OkStatus();
 }
 
-// Settings that the task has no use for.
+// Sections of options are named after tasks: those of other tasks have their defaults.
+Status CheckSections(const RunConfig& c) {
+  RunConfig given = c, fresh;
+  const OptionSet options = RunOptions(given), defaults = RunOptions(fresh);
+  for (const ObjectiveRule* const task : Objectives()) {
+    if (c.objective.is(*task)) continue;
+    for (const OptionGroup& group : options.groups()) {
+      for (const Option& option : group.options) {
+        if (!option.name.starts_with(fmt::format("{}.", task->name))) continue;
+        if (ValueAsYaml(option) == ValueAsYaml(*defaults.Find(option.name))) continue;
+        return InvalidArgument(fmt::format("{0}.* has no effect on task: {1}: remove it, or set task: {0}", task->name,
+                                           c.objective.rule->name));
+      }
+    }
+  }
+  return OkStatus();
+}
+
+}  // namespace
+
 Status CheckTask(const RunConfig& c) {
+  TEMPER_RETURN_IF_ERROR(CheckSections(c));
   const RunConfig::Objective& o = c.objective;
-  struct Unused {
-    bool wrong;
-    const char *what, *why;
-  };
   if (c.output.token_accuracy && !o.is(Sft())) {
     return InvalidArgument(
         fmt::format("token_accuracy has no effect on task: {}: remove it, or set task: {}", o.rule->name, Sft().name));
-  }
-  if (o.rule->head == ObjectiveRule::Head::kClasses) {
-    const Unused without_use[] = {
-        {c.data.train_on_prompt, "train_on_prompt", "a class is that of a text as a whole"},
-        {c.data.reasoning_turns == ReasoningTurns::kLast, "reasoning_turns", "a conversation is one text"},
-        {!c.data.row_template.empty(), "row_template", "give the text as the field text (--columns text=COLUMN)"},
-    };
-    for (const auto& [wrong, what, why] : without_use) {
-      if (wrong)
-        return InvalidArgument(fmt::format("task: {} has no use for {}: {}: remove it", o.rule->name, what, why));
-    }
-  }
-  if (o.center_rewards_coefficient != 0 && o.rule != &Reward()) {
-    return InvalidArgument(
-        fmt::format("reward.* has no effect on task: {}: remove it, or set task: {}", o.rule->name, Reward().name));
-  }
-  const RunConfig::Objective defaults;
-  for (const auto& [task, of_task] : {std::pair{&Dpo(), &RunConfig::Objective::preference},
-                                      {&Simpo(), &RunConfig::Objective::simpo},
-                                      {&Orpo(), &RunConfig::Objective::orpo}}) {
-    if (o.is(*task) || o.*of_task == defaults.*of_task) continue;
-    return InvalidArgument(
-        fmt::format("{0}.* has no effect on task: {1}: remove it, or set task: {0}", task->name, o.rule->name));
   }
   if (!o.reference.empty() && !o.rule->has(ProgramKind::kReference)) {
     return InvalidArgument(fmt::format(
         "reference has no effect on task: {}, which compares with no other model: remove it", o.rule->name));
   }
-  if (!(o.kto == defaults.kto) && !o.is(Kto())) {
-    return InvalidArgument(fmt::format("kto.* has no effect on task: {}: remove it, or set task: kto", o.rule->name));
-  }
-  if (o.rule->rated) {
-    const Unused of_pairs[] = {
-        {c.data.train_on_prompt, "train_on_prompt", "a rating is that of the answer"},
-        {c.data.reasoning_turns == ReasoningTurns::kLast, "reasoning_turns", "an answer is one text"},
-        {!c.data.row_template.empty(), "row_template", "it makes one text of a row, without a rating"},
-        {c.regularisation.label_smoothing_factor > 0, "label_smoothing_factor", "a rating has no words to smooth"},
-        {c.mesh.cp.value_or(1) > 1, "mesh.cp", "ranks would share rows, and an answer has to be whole on one"},
-    };
-    for (const auto& [wrong, what, why] : of_pairs) {
-      if (wrong)
-        return InvalidArgument(fmt::format("task: {} has no use for {}: {}: remove it", o.rule->name, what, why));
-    }
-  }
-  if (!o.has_pairs()) return OkStatus();
-  const Unused without_use[] = {
-      {c.data.train_on_prompt, "train_on_prompt", "both answers have the same prompt, so it makes no difference"},
-      {c.data.reasoning_turns == ReasoningTurns::kLast, "reasoning_turns", "an answer is one text"},
-      {!c.data.row_template.empty(), "row_template", "it makes one text of a row, and a pair has two"},
-      {c.regularisation.label_smoothing_factor > 0, "label_smoothing_factor", "a pair has no words to smooth"},
-      {c.mesh.cp.value_or(1) > 1, "mesh.cp", "ranks would share rows, and a pair has to be whole on one"},
-      {o.preference.label_smoothing > 0 && o.preference.loss != PreferenceLoss::kRobust, "dpo.label_smoothing",
-       "it is that of dpo.loss_type: robust"},
+  struct NoUse {
+    bool set;
+    const char* what;
+    const char *of_class, *of_rating, *of_pair;  // why, by what rows are; null: it has one
   };
-  for (const auto& [wrong, what, why] : without_use) {
-    if (wrong)
-      return InvalidArgument(fmt::format("task: {} has no use for {}: {}: remove it", o.rule->name, what, why));
+  const NoUse settings[] = {
+      {c.data.train_on_prompt, "train_on_prompt", "a class is that of a text as a whole",
+       "a rating is that of the answer", "both answers have the same prompt, so it makes no difference"},
+      {c.data.reasoning_turns == ReasoningTurns::kLast, "reasoning_turns", "a conversation is one text",
+       "an answer is one text", "an answer is one text"},
+      {!c.data.row_template.empty(), "row_template", "give the text as the field text (--columns text=COLUMN)",
+       "it makes one text of a row, without a rating", "it makes one text of a row, and a pair has two"},
+      {c.regularisation.label_smoothing_factor > 0, "label_smoothing_factor", nullptr,
+       "a rating has no words to smooth", "a pair has no words to smooth"},
+      {c.mesh.cp.value_or(1) > 1, "mesh.cp", nullptr, "ranks would share rows, and an answer has to be whole on one",
+       "ranks would share rows, and a pair has to be whole on one"},
+      {o.tasks.dpo.label_smoothing > 0 && o.tasks.dpo.loss != PreferenceLoss::kRobust, "dpo.label_smoothing", nullptr,
+       nullptr, "it is that of dpo.loss_type: robust"},
+  };
+  for (const NoUse& setting : settings) {
+    const char* const why = o.has_pairs()                     ? setting.of_pair
+                            : o.rule->rows == RowUse::kRated  ? setting.of_rating
+                            : o.rule->rows == RowUse::kLabels ? setting.of_class
+                                                              : nullptr;
+    if (!setting.set || why == nullptr) continue;
+    return InvalidArgument(fmt::format("task: {} has no use for {}: {}: remove it", o.rule->name, setting.what, why));
   }
   return OkStatus();
 }
+
+namespace {
 
 Status CheckOutput(const RunConfig& c) {
   const RunConfig::Output& o = c.output;
@@ -269,9 +262,17 @@ Status CheckOutput(const RunConfig& c) {
     return InvalidArgument(
         "early_stopping_threshold has no effect without early_stopping_patience: remove it, or set the patience");
   }
+  TEMPER_RETURN_IF_ERROR(BestMetricOf(c).status());
+  const RunConfig::Output defaults;
+  for (const auto& [name, given] :
+       {std::pair("metric_for_best_model", o.metric_for_best_model != defaults.metric_for_best_model),
+        {"greater_is_better", o.greater_is_better != defaults.greater_is_better}}) {
+    if (!given || c.evaluates()) continue;
+    return InvalidArgument(fmt::format("{} compares evaluations: add eval_data or eval_fraction", name));
+  }
   if (o.load_best_model_at_end) {
     if (!c.evaluates()) {
-      return InvalidArgument("load_best_model_at_end compares eval_loss: add eval_data or eval_fraction");
+      return InvalidArgument("load_best_model_at_end compares evaluations: add eval_data or eval_fraction");
     }
     const bool by_steps = o.save_strategy == CadenceStrategy::kSteps;
     if (o.save_strategy == CadenceStrategy::kNo || (by_steps && o.save_steps == 0)) {

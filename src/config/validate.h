@@ -19,4 +19,7 @@ Status Validate(const RunConfig& config, Purpose purpose);
 // Of the settings for data only: those that a row template excludes.
 Status CheckRowTemplate(const RunConfig::Data& data);
 
+// Of the task: settings that it has no use for, and those of other tasks.
+Status CheckTask(const RunConfig& config);
+
 }  // namespace temper

@@ -9,6 +9,7 @@
 
 #include "data/pair.h"
 #include "format/json.h"
+#include "objective/objective.h"
 
 namespace temper {
 namespace {
@@ -49,9 +50,9 @@ Status NoLabel(const OrderedJson& row, const std::string& where) {
   std::string fields;
   for (const auto& [key, value] : row.items()) fields += (fields.empty() ? "'" : ", '") + key.substr(0, 40) + "'";
   return Corrupt(
-      fmt::format("{}: no label. The row has {}; task classify reads {} with label (another column: "
+      fmt::format("{}: no label. The row has {}; task {} reads {} with label (another column: "
                   "--columns label=COLUMN)",
-                  where, fields.empty() ? "nothing" : fields, kReads));
+                  where, fields.empty() ? "nothing" : fields, TasksThatRead({RowUse::kLabels}), kReads));
 }
 
 void NameText(OrderedJson& row) {
@@ -65,7 +66,8 @@ void NameText(OrderedJson& row) {
 Result<RecordFormat> DetectSequence(OrderedJson row, RowUse use, const std::string& where, const ColumnMap& columns) {
   if (HasPair(row)) {
     return Corrupt(
-        where + ": pairs of answers ('chosen' and 'rejected') have no class: train on them with --task dpo or reward");
+        fmt::format("{}: pairs of answers ('chosen' and 'rejected') have no class: train on them with --task {}", where,
+                    TasksThatRead({RowUse::kPairs, RowUse::kRanked})));
   }
   TEMPER_ASSIGN_OR_RETURN(const auto label, TakeLabel(row, use, where));
   if (!label && use == RowUse::kLabels) return NoLabel(row, where);

@@ -8,7 +8,9 @@
 #include <utility>
 
 #include "data/pair.h"
+#include "data/template/conversation.h"
 #include "format/json.h"
+#include "objective/objective.h"
 
 namespace temper {
 namespace {
@@ -35,13 +37,26 @@ Result<bool> TakeRating(OrderedJson& row, const std::string& where) {
   }
   if (rating) return *rating;
   if (HasPair(row)) {
-    return Corrupt(where +
-                   ": a pair of answers ('chosen' and 'rejected') has no rating: train on pairs with --task dpo, simpo "
-                   "or orpo, or write a row with label true and one with label false");
+    return Corrupt(fmt::format(
+        "{}: a pair of answers ('chosen' and 'rejected') has no rating: train on pairs with --task {}, or write a row "
+        "with label true and one with label false",
+        where, TasksThatRead({RowUse::kPairs})));
   }
-  return Corrupt(where +
-                 ": no rating: task kto reads rows with label (or kto_tag), true or false, beside the prompt and the "
-                 "answer (another column: --columns label=COLUMN)");
+  return Corrupt(
+      fmt::format("{}: no rating: task {} reads rows with label (or kto_tag), true or false, beside the prompt and the "
+                  "answer (another column: --columns label=COLUMN)",
+                  where, TasksThatRead({RowUse::kRated})));
+}
+
+// An answer counts as a whole, or not at all.
+Status CheckWeights(const Record& record, const std::string& where) {
+  for (const OrderedJson& message : record.messages) {
+    const TokenWeight weight = temper::WeightOf(message);
+    if (weight == 0 || weight == kUnitWeight) continue;
+    return Unsupported(fmt::format("{}: an answer has the weight {}, which has no meaning beside a rating: remove it",
+                                   where, WeightValue(weight)));
+  }
+  return OkStatus();
 }
 
 }  // namespace
@@ -68,6 +83,7 @@ Result<Record> MakeRated(OrderedJson row, RecordFormat format, const std::string
     while (!messages.empty() && messages.back().value("role", "") != "assistant") messages.erase(messages.size() - 1);
     for (size_t i = 0; i + 1 < messages.size(); ++i) messages[i]["weight"] = 0;
   }
+  TEMPER_RETURN_IF_ERROR(CheckWeights(record, where));
   record.desirable = good;
   return record;
 }

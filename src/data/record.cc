@@ -12,6 +12,7 @@
 #include "data/template/chat_rendering.h"
 #include "data/template/conversation.h"
 #include "format/json.h"
+#include "objective/objective.h"
 
 namespace temper {
 namespace {
@@ -289,9 +290,9 @@ Result<RecordFormat> DetectFormat(const OrderedJson& row, const std::string& whe
   }
   if (has("chosen") && has("rejected")) {
     return Unsupported(
-        where +
-        ": preference data ('chosen' and 'rejected'): train on it with --task dpo or reward, or keep the chosen "
-        "answers, as prompt and completion or as messages");
+        fmt::format("{}: preference data ('chosen' and 'rejected'): train on it with --task {}, or keep the chosen "
+                    "answers, as prompt and completion or as messages",
+                    where, TasksThatRead({RowUse::kPairs, RowUse::kRanked})));
   }
   // The fields of a format, but no values in them.
   for (const std::vector<const char*>& fields : {std::vector{"prompt", "completion"},
@@ -314,10 +315,9 @@ Result<RecordFormat> DetectFormat(const OrderedJson& row, const std::string& whe
 
 Status NoPair(const OrderedJson& row, const std::string& where) {
   return Corrupt(
-      fmt::format("{}: no pair of answers. The row has {}; tasks dpo, simpo, orpo and reward read chosen and rejected "
-                  "with prompt, question, "
+      fmt::format("{}: no pair of answers. The row has {}; tasks {} read chosen and rejected with prompt, question, "
                   "instruction, messages or conversations, or messages with rejected_response",
-                  where, KeysOf(row)));
+                  where, KeysOf(row), TasksThatRead({RowUse::kPairs, RowUse::kRanked}, "and")));
 }
 
 namespace {

@@ -6,6 +6,8 @@
 #include <nlohmann/json.hpp>
 #include <string_view>
 
+#include "objective/objective.h"
+
 namespace temper {
 namespace {
 
@@ -111,17 +113,17 @@ Status CheckMeaning(const OrderedJson& row, RecordFormat format, const std::stri
   }
   if (FindFilled(row, "chosen") && FindFilled(row, "rejected")) {
     return Unsupported(fmt::format(
-        "{}: preference data ('chosen' and 'rejected'): train on it with --task dpo, simpo, orpo or reward, or keep "
-        "the chosen answer, {}, and remove both fields",
-        where, PlaceOfAnswer(format)));
+        "{}: preference data ('chosen' and 'rejected'): train on it with --task {}, or keep the chosen answer, {}, and "
+        "remove both fields",
+        where, TasksThatRead({RowUse::kPairs, RowUse::kRanked}), PlaceOfAnswer(format)));
   }
   for (const char* key : {"label", "kto_tag"}) {
     const OrderedJson* label = has_answer ? FindFilled(row, key) : nullptr;
     if (!label || !SaysFalse(*label)) continue;
     return Unsupported(fmt::format(
         "{}: '{}' is false, so its answer is one to avoid (preference data, as for KTO); Temper would train "
-        "the model to give it: remove the row, or train with --task kto",
-        where, key));
+        "the model to give it: remove the row, or train with --task {}",
+        where, key, TasksThatRead({RowUse::kRated})));
   }
   return OkStatus();
 }

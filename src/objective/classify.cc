@@ -10,7 +10,8 @@ namespace temper {
 namespace {
 
 constexpr std::array kClassColumns = {kLabelColumn};
-constexpr std::array<ReportSpec, 2> kClassReports = {{{"loss", "loss"}, {"accuracy", "correct"}}};
+constexpr std::array<ReportSpec, 2> kClassReports = {{{"loss", "loss", false}, {"accuracy", "correct"}}};
+constexpr std::array kClassEvaluationReports = {kMacroF1, kBinaryF1};
 
 void AddClasses(const Tail& tail) {
   const ValueId label = tail.Column(kLabelColumn);
@@ -41,10 +42,12 @@ const ObjectiveRule& Classify() {
   static constexpr ObjectiveRule kRule{.name = "classify",
                                        .help = "the class of a text, from label",
                                        .head = ObjectiveRule::Head::kClasses,
+                                       .rows = RowUse::kLabels,
                                        .columns = kClassColumns,
                                        .graphs = kClassGraphs,
                                        .score = AddLogits,
-                                       .reports = kClassReports};
+                                       .reports = kClassReports,
+                                       .evaluation_reports = kClassEvaluationReports};
   return kRule;
 }
 

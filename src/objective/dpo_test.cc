@@ -20,7 +20,7 @@ Graph TailOf(ProgramKind kind, const ObjectiveRule& rule = Dpo(), double nll_wei
                          .x_TD = x,
                          .w_VD = w,
                          .softcap = 30,
-                         .settings = {.preference = {.nll_weight = nll_weight}}});
+                         .settings = {.tasks = {.dpo = {.nll_weight = nll_weight}}}});
   EXPECT_TRUE(Verify(graph).ok()) << Verify(graph).message();
   return graph;
 }

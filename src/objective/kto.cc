@@ -14,15 +14,15 @@ namespace {
 constexpr std::array kKtoColumns = {kTargetColumn, kReferenceColumn, kDocumentStartColumn, kRatingColumn, kKlColumn};
 constexpr std::array<const char*, 6> kKtoOutputs = {"weight_of_answer", "loss",   "chosen",
                                                     "rejected",         "margin", "kl_of_step"};
-constexpr std::array<ReportSpec, 5> kKtoReports = {{{"loss", kKtoOutputs[1]},
+constexpr std::array<ReportSpec, 5> kKtoReports = {{{"loss", kKtoOutputs[1], false},
                                                     {"rewards/chosen", kKtoOutputs[2]},
-                                                    {"rewards/rejected", kKtoOutputs[3]},
+                                                    {"rewards/rejected", kKtoOutputs[3], false},
                                                     {"rewards/margins", kKtoOutputs[4]},
-                                                    {"kl", kKtoOutputs[5]}}};
+                                                    {"kl", kKtoOutputs[5], false}}};
 
 // Returns the weight of each token.
 ValueId AddKto(const Tail& tail) {
-  const UnpairedSettings& settings = tail.settings.unpaired;
+  const UnpairedSettings& settings = tail.settings.tasks.kto;
   const std::vector<ValueId> outputs =
       tail.f.Add(Op::kUnpairedPreference,
                  {tail.Logprob("logprob", /*stored=*/false), tail.Column(kTargetColumn), tail.Column(kReferenceColumn),
@@ -63,6 +63,7 @@ constexpr std::array<ObjectiveGraph, 3> kKtoGraphs = {
 const ObjectiveRule& Kto() {
   static constexpr ObjectiveRule kRule{.name = "kto",
                                        .help = "answers that are rated good, and not those rated bad",
+                                       .rows = RowUse::kRated,
                                        .columns = kKtoColumns,
                                        .graphs = kKtoGraphs,
                                        .mean = ObjectiveRule::Mean::kSamples,

@@ -63,4 +63,17 @@ std::span<const ObjectiveRule* const> Objectives() {
   return kAll;
 }
 
+std::string TasksThatRead(std::initializer_list<RowUse> uses, std::string_view last) {
+  std::vector<std::string_view> names;
+  for (const ObjectiveRule* const rule : Objectives()) {
+    if (std::find(uses.begin(), uses.end(), rule->rows) != uses.end()) names.push_back(rule->name);
+  }
+  std::string text(names.front());
+  for (size_t k = 1; k < names.size(); ++k) {
+    text += k + 1 < names.size() ? ", " : " " + std::string(last) + " ";
+    text += names[k];
+  }
+  return text;
+}
+
 }  // namespace temper

@@ -4,11 +4,14 @@
 
 #include <array>
 #include <cstdint>
+#include <initializer_list>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
 #include "graph/builder.h"
+#include "objective/row_use.h"
 #include "program/program_names.h"
 #include "tensor/column.h"
 
@@ -21,7 +24,7 @@ struct PreferenceSettings {
   double beta = 0.1;
   double label_smoothing = 0;  // kRobust, simpo: the part of pairs whose answers are taken to be in the wrong order
   double gamma = 0;            // simpo: by how much the reward of the chosen answer is to be greater
-  double nll_weight = 0;       // of the cross-entropy of chosen answers; dpo: rpo_alpha, simpo: cpo_alpha
+  double nll_weight = 0;       // of the cross-entropy of chosen answers; dpo: rpo_alpha, simpo: cpo_alpha, orpo: 1
   friend bool operator==(const PreferenceSettings&, const PreferenceSettings&) = default;
 };
 
@@ -32,13 +35,24 @@ struct UnpairedSettings {
   friend bool operator==(const UnpairedSettings&, const UnpairedSettings&) = default;
 };
 
+// How a reward model learns, as in TRL's RewardConfig.
+struct RewardSettings {
+  double center_rewards_coefficient = 0;  // how strongly the sum of a pair's rewards is held to 0
+  friend bool operator==(const RewardSettings&, const RewardSettings&) = default;
+};
+
+// What belongs to one method alone. Options have the same names: "dpo.beta" is that of task dpo.
+struct TaskSettings {
+  PreferenceSettings dpo, simpo = {.gamma = 0.5}, orpo = {.nll_weight = 1};
+  UnpairedSettings kto;
+  RewardSettings reward;
+};
+
 // Settings that all objectives see; each uses what it knows.
 struct ObjectiveSettings {
   bool weighted = false;       // rows have weights for the loss of every token
   double label_smoothing = 0;  // the part of a loss that counts all words alike
-  PreferenceSettings preference = {};
-  UnpairedSettings unpaired = {};
-  double center_rewards = 0;  // how strongly the sum of a pair's rewards is held to 0
+  TaskSettings tasks = {};
 };
 
 struct ObjectiveRule;
@@ -89,7 +103,12 @@ struct ObjectiveGraph {
 struct ReportSpec {
   std::string_view name;  // in metrics.jsonl; in an evaluation "eval_" stands before it
   const char* output;     // of the Program, f32[T]
+  // Of two evaluations the one with more of it is better, unless the user says otherwise.
+  bool greater_is_better = true;
 };
+
+// What an evaluation computes from predicted classes (train/class_counts.h).
+inline constexpr std::string_view kMacroF1 = "f1_macro", kBinaryF1 = "f1_binary";
 inline constexpr size_t kMostReports = 12;
 using ReportValues = std::array<double, kMostReports>;
 
@@ -98,6 +117,7 @@ struct ObjectiveRule {
   std::string_view help;
   // What the model ends in: a row for each word, for each class, or one row.
   enum class Head : uint8_t { kVocabulary, kClasses, kReward } head = Head::kVocabulary;
+  RowUse rows = RowUse::kAnswers;
   // What an epoch's samples consist of: answers that are dealt together, each a document. Empty: one of them.
   std::span<const std::string_view> parts;
   // Columns that tails may declare, beside those that models read.
@@ -112,11 +132,13 @@ struct ObjectiveRule {
   const ObjectiveRule* with_nll = nullptr;  // this method where a setting adds such a mean; null: none does
   // This method where it also reports how many tokens have the largest logit; null: it has no such report.
   const ObjectiveRule* with_accuracy = nullptr;
-  bool prefers = false;  // learns which answers are preferred: needs low rates
+  PreferenceSettings TaskSettings::*pair_settings = nullptr;  // its own, if it has these
+  bool prefers = false;                                       // learns which answers are preferred: needs low rates
   // Samples are answers that are rated (data/rating.h), and a step needs to know what the model has learned of answers
   // to other prompts (kKlColumn).
   bool rated = false;
-  std::span<const ReportSpec> reports;  // the first is the loss
+  std::span<const ReportSpec> reports;                        // the first is the loss
+  std::span<const std::string_view> evaluation_reports = {};  // beside these, of an evaluation alone
 
   // REQUIRES: there is one.
   ObjectiveGraph graph(ProgramKind kind) const;
@@ -141,5 +163,9 @@ const ObjectiveRule& Reward();
 
 // All of objective_list.inc, the default first. Those above are asked for by name elsewhere.
 std::span<const ObjectiveRule* const> Objectives();
+
+// The names of the tasks that read rows for any of `uses`, with `last` before the last one: "dpo, simpo or reward".
+// REQUIRES: there is one.
+std::string TasksThatRead(std::initializer_list<RowUse> uses, std::string_view last = "or");
 
 }  // namespace temper

@@ -1,7 +1,6 @@
 // Odds ratio preference optimization (Hong 2024): the cross-entropy of the chosen answer with its prompt, and a term
 // that raises its odds above those of the rejected one. As TRL's ORPOTrainer computes it.
 #include <array>
-#include <string>
 
 #include "objective/pair_loss.h"
 
@@ -11,20 +10,12 @@ namespace {
 constexpr std::array kOrpoColumns = {kTargetColumn,        kNextColumn,        kReferenceColumn,
                                      kDocumentStartColumn, kSampleStartColumn, kNllScaleColumn};
 
-void AddOrpoLoss(const Tail& tail, bool trains) {
-  AddPairLoss(
-      tail,
-      {.attributes = {{"kind", std::string("orpo")}, {"beta", tail.settings.preference.beta}, {"odds", int64_t{1}}},
-       .nll_weight = 1},
-      trains);
-}
-
 void EvaluateOrpo(const Tail& tail) {
-  AddOrpoLoss(tail, /*trains=*/false);
+  AddPairLoss(tail, {"orpo", /*odds=*/true}, /*trains=*/false);
 }
 
 void TrainOrpo(const Tail& tail) {
-  AddOrpoLoss(tail, /*trains=*/true);
+  AddPairLoss(tail, {"orpo", /*odds=*/true}, /*trains=*/true);
 }
 
 constexpr std::array<ObjectiveGraph, 2> kOrpoGraphs = {
@@ -33,16 +24,14 @@ constexpr std::array<ObjectiveGraph, 2> kOrpoGraphs = {
 }  // namespace
 
 const ObjectiveRule& Orpo() {
-  static constexpr ObjectiveRule kOrpoRule{
-      .name = "orpo",
-      .help = "the chosen of two answers as it is, and rather than the rejected one",
-      .parts = kPairParts,
-      .columns = kOrpoColumns,
-      .graphs = kOrpoGraphs,
-      .mean = ObjectiveRule::Mean::kSamples,
-      .nll = ObjectiveRule::Nll::kWhole,
-      .prefers = true,
-      .reports = kPairReports};
+  static constexpr ObjectiveRule kOrpoRule =
+      PairRule({.name = "orpo",
+                .help = "the chosen of two answers as it is, and rather than the rejected one",
+                .columns = kOrpoColumns,
+                .graphs = kOrpoGraphs,
+                .nll = ObjectiveRule::Nll::kWhole,
+                .pair_settings = &TaskSettings::orpo,
+                .reports = kPairReports});
   return kOrpoRule;
 }
 

@@ -1,5 +1,6 @@
 #include "objective/pair_loss.h"
 
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -14,26 +15,31 @@ void AddPairLoss(const Tail& tail, PairLoss loss, bool trains) {
   std::vector<ValueId> inputs = {tail.Logprob("logprob", /*stored=*/false, predicted), tail.Column(kTargetColumn),
                                  tail.Column(kReferenceColumn), tail.Column(kDocumentStartColumn),
                                  tail.Column(kSampleStartColumn)};
-  const bool nll = loss.nll_weight != 0, odds = loss.attributes.Flag("odds");
+  const PreferenceSettings& settings = tail.settings.tasks.*tail.rule.pair_settings;
+  Attributes attributes = {{"kind", std::string(loss.kind)}, {"beta", settings.beta}};
+  if (settings.gamma != 0) attributes.Set("gamma", settings.gamma);
+  if (settings.label_smoothing != 0) attributes.Set("smoothing", settings.label_smoothing);
+  if (loss.odds) attributes.Set("odds", int64_t{1});
+  const bool nll = settings.nll_weight != 0;
   if (nll) {
     inputs.push_back(tail.Column(kNllScaleColumn));
-    loss.attributes.Set("nll", int64_t{1});
-    loss.attributes.Set("nll_weight", loss.nll_weight);
-    if (whole) loss.attributes.Set("whole", int64_t{1});
+    attributes.Set("nll", int64_t{1});
+    attributes.Set("nll_weight", settings.nll_weight);
+    if (whole) attributes.Set("whole", int64_t{1});
   }
   const std::vector<ValueId> outputs =
-      tail.f.Add(Op::kPreference, std::move(inputs), std::move(loss.attributes), kPairOutputs[0]);
+      tail.f.Add(Op::kPreference, std::move(inputs), std::move(attributes), kPairOutputs[0]);
   constexpr size_t kOfAll = 6;
   for (size_t k = 1; k < outputs.size(); ++k) {
     Value& value = tail.f.graph().value(outputs[k]);
-    value.name = kPairOutputs[k < kOfAll || nll || !odds ? k : k + 1];
+    value.name = kPairOutputs[k < kOfAll || nll || !loss.odds ? k : k + 1];
     value.role = Role::kOutput;
   }
   if (!trains) return;
-  auto [operands, attributes] = tail.Head(predicted);
+  auto [operands, of_head] = tail.Head(predicted);
   operands.push_back(outputs[0]);
-  attributes.Set("weighted", int64_t{1});
-  tail.f.Add(Op::kLinearCrossEntropy, std::move(operands), std::move(attributes), "weighted_loss");
+  of_head.Set("weighted", int64_t{1});
+  tail.f.Add(Op::kLinearCrossEntropy, std::move(operands), std::move(of_head), "weighted_loss");
 }
 
 }  // namespace temper

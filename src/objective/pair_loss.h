@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <span>
 #include <string_view>
 
 #include "objective/objective.h"
@@ -16,23 +17,44 @@ inline constexpr std::array<const char*, 9> kPairOutputs = {
     "weight_of_pair", "loss", "chosen", "rejected", "accuracy", "margin", "nll", "log_odds_ratio", "log_odds"};
 
 // In the order of the outputs; names as in TRL. The first five are of all methods, the sixth is that of `nll`.
-inline constexpr std::array<ReportSpec, 8> kPairReports = {{{"loss", kPairOutputs[1]},
+inline constexpr std::array<ReportSpec, 8> kPairReports = {{{"loss", kPairOutputs[1], false},
                                                             {"rewards/chosen", kPairOutputs[2]},
-                                                            {"rewards/rejected", kPairOutputs[3]},
+                                                            {"rewards/rejected", kPairOutputs[3], false},
                                                             {"rewards/accuracies", kPairOutputs[4]},
                                                             {"rewards/margins", kPairOutputs[5]},
-                                                            {"nll_loss", kPairOutputs[6]},
+                                                            {"nll_loss", kPairOutputs[6], false},
                                                             {"log_odds_ratio", kPairOutputs[7]},
                                                             {"log_odds_chosen", kPairOutputs[8]}}};
 
+inline constexpr std::array kPairColumns = {kTargetColumn, kReferenceColumn, kDocumentStartColumn, kSampleStartColumn,
+                                            kNllScaleColumn};
+
+// A rule with what all methods of pairs have alike.
+constexpr ObjectiveRule PairRule(ObjectiveRule rule) {
+  rule.rows = RowUse::kPairs;
+  rule.parts = kPairParts;
+  if (rule.columns.empty()) rule.columns = kPairColumns;
+  rule.mean = ObjectiveRule::Mean::kSamples;
+  rule.prefers = true;
+  if (rule.reports.empty()) rule.reports = std::span(kPairReports).first(5);
+  return rule;
+}
+
+// That rule where a setting adds a cross-entropy of the chosen answers.
+constexpr ObjectiveRule PairRuleWithNll(ObjectiveRule rule) {
+  rule = PairRule(rule);
+  rule.nll = ObjectiveRule::Nll::kAnswer;
+  rule.reports = std::span(kPairReports).first(6);
+  return rule;
+}
+
 struct PairLoss {
-  Attributes attributes;  // of the op: kind, beta and others of the kind
-  // Of the cross-entropy of the chosen answers, a mean over their tokens (ObjectiveRule::nll says which); 0: without
-  // it.
-  double nll_weight = 0;
+  const char* kind;   // of the op; numbers come from the rule's own settings
+  bool odds = false;  // the op reports odds, too
 };
 
 // `trains`: with the root whose gradient is that of the loss, a cross-entropy with the op's weights.
+// REQUIRES: the rule has pair_settings.
 void AddPairLoss(const Tail& tail, PairLoss loss, bool trains);
 
 }  // namespace temper

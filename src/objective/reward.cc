@@ -10,16 +10,17 @@ namespace {
 
 constexpr std::array<std::string_view, 2> kRewardParts = {"chosen", "rejected"};
 constexpr std::array kRewardColumns = {kDocumentStartColumn, kSampleStartColumn, kMarginColumn};
-constexpr std::array<ReportSpec, 5> kRewardReports = {{{"loss", "loss"},
+constexpr std::array<ReportSpec, 5> kRewardReports = {{{"loss", "loss", false},
                                                        {"rewards/chosen", "chosen"},
-                                                       {"rewards/rejected", "rejected"},
+                                                       {"rewards/rejected", "rejected", false},
                                                        {"accuracy", "accuracy"},
                                                        {"margin", "margin_of_pair"}}};
 
 void AddPairs(const Tail& tail) {
   const ValueId reward = tail.f.Linear(tail.x_TD, tail.w_VD, kNoValue, "reward");
   Attributes attributes;
-  if (tail.settings.center_rewards != 0) attributes.Set("center", tail.settings.center_rewards);
+  const double center = tail.settings.tasks.reward.center_rewards_coefficient;
+  if (center != 0) attributes.Set("center", center);
   const std::vector<ValueId> outputs = tail.f.Add(
       Op::kRewardLoss,
       {reward, tail.Column(kDocumentStartColumn), tail.Column(kSampleStartColumn), tail.Column(kMarginColumn)},
@@ -44,6 +45,7 @@ const ObjectiveRule& Reward() {
   static constexpr ObjectiveRule kRule{.name = "reward",
                                        .help = "a number that is greater for the chosen of two answers",
                                        .head = ObjectiveRule::Head::kReward,
+                                       .rows = RowUse::kRanked,
                                        .parts = kRewardParts,
                                        .columns = kRewardColumns,
                                        .graphs = kRewardGraphs,

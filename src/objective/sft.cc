@@ -11,7 +11,7 @@ namespace temper {
 namespace {
 
 constexpr std::array kColumns = {kTargetColumn, kWeightColumn};
-constexpr std::array<ReportSpec, 2> kReports = {{{"loss", "loss"}, {"token_accuracy", "correct"}}};
+constexpr std::array<ReportSpec, 2> kReports = {{{"loss", "loss", false}, {"token_accuracy", "correct", true}}};
 
 void AddLossAndReport(const Tail& tail, bool accuracy) {
   auto [inputs, attributes] = tail.Head();

@@ -3,9 +3,22 @@
 #include <algorithm>
 
 namespace temper {
+namespace {
+
+// All but bytes and times of micro-batches.
+void AddPasses(const StepEstimate& pass, double passes, StepEstimate* step) {
+  for (Seconds StepEstimate::*const part :
+       {&StepEstimate::step, &StepEstimate::arithmetic, &StepEstimate::memory, &StepEstimate::launches,
+        &StepEstimate::collectives, &StepEstimate::moves, &StepEstimate::waiting, &StepEstimate::stalled,
+        &StepEstimate::stages, &StepEstimate::hidden}) {
+    step->*part += Seconds{(pass.*part).v * passes};
+  }
+}
+
+}  // namespace
 
 Forecast ForecastOf(std::span<const Program* const> stages, const Mesh& mesh, const Cluster& cluster,
-                    const StepFacts& facts, bool keep_events) {
+                    const StepFacts& facts, bool keep_events, std::span<const Program* const> beside) {
   const int on_host = std::min(mesh.ranks(), cluster.devices_per_host);
   Forecast f{.limit = cluster.MemoryOf(on_host), .host_limit = cluster.HostMemoryOf(on_host)};
   for (const Program* const program : stages) {
@@ -14,6 +27,10 @@ Forecast ForecastOf(std::span<const Program* const> stages, const Mesh& mesh, co
     f.disk_bytes = std::max(f.disk_bytes, program->disk.bytes);
   }
   std::vector<StepEstimate> simulations = Simulate(stages, mesh, cluster, keep_events);
+  if (!beside.empty()) {
+    const std::vector<StepEstimate> passes = Simulate(beside, mesh, cluster);
+    for (size_t k = 0; k < simulations.size(); ++k) AddPasses(passes[k], facts.passes_beside, &simulations[k]);
+  }
   Seconds waited, all;
   for (const StepEstimate& s : simulations) {
     waited += s.stages;

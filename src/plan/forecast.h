@@ -16,6 +16,7 @@ struct StepFacts {
   int64_t tokens = 0;  // per step, over all ranks
   Flops model_flops;   // required by the model for these tokens, over all ranks
   DType dtype = DType::kF32;
+  double passes_beside = 0;  // of a rank's Programs in `beside`, in each step
 };
 
 struct Forecast {
@@ -31,8 +32,9 @@ struct Forecast {
   double price_per_million_tokens = 0;  // 0: the cluster has no price
 };
 
-// `stages`: as for Simulate (plan/simulation.h).
+// `stages`: as for Simulate (plan/simulation.h). `beside`: the Programs, of the same stages, of passes that a step
+// needs beside its own; events are those of `stages` alone.
 Forecast ForecastOf(std::span<const Program* const> stages, const Mesh& mesh, const Cluster& cluster,
-                    const StepFacts& facts, bool keep_events = false);
+                    const StepFacts& facts, bool keep_events = false, std::span<const Program* const> beside = {});
 
 }  // namespace temper

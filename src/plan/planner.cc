@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cmath>
 #include <functional>
 
 #include "base/for_each.h"
@@ -26,7 +27,14 @@ StepFacts StepFactsOf(const CompiledRun& run, const RunConfig& config, const Row
   const auto tokens = static_cast<int64_t>(static_cast<double>(rows * row) * fill.tokens);
   // A fraction of the pairs of rows that are one document each.
   const Flops attention{run.AttentionFlops(row).v * static_cast<double>(rows) * fill.attended};
-  return {.tokens = tokens, .model_flops = run.ModelFlops(tokens, attention), .dtype = ComputeDType(config)};
+  StepFacts facts{.tokens = tokens, .model_flops = run.ModelFlops(tokens, attention), .dtype = ComputeDType(config)};
+  if (config.objective.rule->rated) {
+    // As many rows of answers to other prompts, in micro-batches of the other Program's size.
+    const int64_t rows_of_rank = rows / run.data_ranks();
+    const int64_t at_once = config.batch.per_device_eval_batch_size.value_or(config.batch.per_device_train_batch_size);
+    facts.passes_beside = std::ceil(static_cast<double>(rows_of_rank) / static_cast<double>(at_once));
+  }
+  return facts;
 }
 
 int RanksOn(const Cluster& cluster, const RunConfig& config) {
@@ -108,8 +116,12 @@ Result<PlannedRun> Planner::PlanWithin(MemorySpec memory, const RunConfig& asked
   if (!stages.ok()) return stages.status();
   std::vector<const Program*> programs;
   for (const CompiledRun& stage : *stages) programs.push_back(&stage.train());
+  std::vector<const Program*> beside;  // KTO's answers to other prompts
+  for (const CompiledRun& stage : *stages) {
+    if (config.objective.rule->rated) beside.push_back(stage.programs.Find(ProgramName(ProgramKind::kReference)));
+  }
   planned.facts = StepFactsOf(stages->front(), config, rows_);
-  planned.forecast = ForecastOf(programs, stages->front().mesh.mesh, cluster_, planned.facts, keep_events);
+  planned.forecast = ForecastOf(programs, stages->front().mesh.mesh, cluster_, planned.facts, keep_events, beside);
   if (!cluster_.shared) KeepWithin(config.memory, &planned.forecast);
   planned.run = std::move(stages->front());
   return planned;

@@ -40,5 +40,27 @@ TEST(CutOnCluster, PromisesWhatItsPlanKeeps) {
   EXPECT_NEAR(cut.gain, gained, 0.02 * gained);
 }
 
+// Each step of KTO also scores its answers after other prompts, by the Program "reference".
+TEST(Planner, AStepOfKtoHasThePassesOfItsAnswersToOtherPrompts) {
+  const auto model = Must(ModelFromConfig(*FindKnownModel("qwen2.5-0.5b"), "qwen2.5-0.5b"));
+  RunConfig config;
+  config.model.model = "config.json";
+  config.objective.rule = &Kto();
+  config.batch.auto_cut = false;
+  config.batch.per_device_train_batch_size = 2;
+  config.batch.per_device_eval_batch_size = 1;
+  config.batch.gradient_accumulation_steps = 3;
+  config.data.max_seq_len = 512;
+  config = Must(Resolve(config, {.has_bf16 = true, .today = "2026-01-01", .model_max_seq_len = 32768})).config;
+  const Cluster cluster = Must(OpenCluster(PosixEnv(), "8xMI300X"));
+  const Planner planner(*model, cluster);
+  const PlannedRun planned = Must(planner.Plan(config, /*ranks=*/1));
+  const Mesh& mesh = planned.run.mesh.mesh;
+  const double own = Simulate(planned.run.train(), mesh, cluster).step.v;
+  const double pass = Simulate(*planned.run.programs.Find(ProgramName(ProgramKind::kReference)), mesh, cluster).step.v;
+  EXPECT_GT(pass, 0.05 * own);
+  EXPECT_NEAR(planned.forecast.simulation.step.v, own + 6 * pass, 1e-9);
+}
+
 }  // namespace
 }  // namespace temper::planner_test

@@ -11,11 +11,8 @@
 namespace temper {
 
 RowUse RowUseOf(const ObjectiveRule& objective, const std::string& row_template) {
-  if (objective.head == ObjectiveRule::Head::kClasses) return RowUse::kLabels;
-  if (objective.head == ObjectiveRule::Head::kReward) return RowUse::kRanked;
-  if (!objective.parts.empty()) return RowUse::kPairs;
-  if (objective.rated) return RowUse::kRated;
-  return row_template.empty() ? RowUse::kAnswers : RowUse::kFields;
+  if (objective.rows == RowUse::kAnswers && !row_template.empty()) return RowUse::kFields;
+  return objective.rows;
 }
 
 RowUse RowUseOf(const RunConfig& config) {

@@ -180,8 +180,8 @@ Status FinishRun(Env& env, const FinishedRun& run) {
   PrintLossCurve(env, JoinPath(out, kMetricsFile));
   LogInfo(fmt::format("done        {}, {} in {}; {}", Counted(progress.step, "step"), Counted(progress.tokens, "token"),
                       ToString(Seconds{progress.seconds}), checkpoint));
-  if (progress.best.loss) {
-    LogInfo(fmt::format("best        eval_loss {:.4f} at step {}", *progress.best.loss, progress.best.step));
+  if (const BestEvaluation& best = progress.best; best.value) {
+    LogInfo(fmt::format("best        {} {:.4f} at step {}", best.by.shown(), *best.value, best.step));
   }
   LogInfo(fmt::format("memory      {} planned and reserved, {} resident at the peak",
                       ToString(train.arena_bytes + train.host.bytes + TransferBuffers(train)),

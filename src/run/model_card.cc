@@ -120,9 +120,9 @@ std::string ModelCard(const ModelCardFacts& f) {
   if (task.name != Sft().name) text += fmt::format("| task | {}: {} |\n", task.name, task.help);
   text += fmt::format("| steps | {} |\n| tokens trained on | {} |\n", f.progress.step, f.progress.tokens);
   if (f.loss) text += fmt::format("| training loss at the end | {:.4f} |\n", *f.loss);
-  if (f.progress.best.loss) {
-    text +=
-        fmt::format("| lowest evaluation loss | {:.4f}, at step {} |\n", *f.progress.best.loss, f.progress.best.step);
+  if (const BestEvaluation& best = f.progress.best; best.value) {
+    const std::string what = best.by.is_loss() ? "lowest evaluation loss" : "best " + best.by.shown();
+    text += fmt::format("| {} | {:.4f}, at step {} |\n", what, *best.value, best.step);
   }
 
   text += "\n## Data\n\n| | |\n|---|---|\n";

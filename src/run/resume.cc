@@ -14,6 +14,7 @@
 #include "run/products_of_run.h"
 #include "run/rates_of_run.h"
 #include "run/saver.h"
+#include "settings/best_metric.h"
 
 namespace temper {
 namespace {
@@ -241,14 +242,23 @@ Result<RunProgress> ResumePoint::ProgressFor(const RunConfig& resolved, const st
   // An older Temper saved no fingerprint.
   const bool other_data = !state().eval_fingerprint.empty() && state().eval_fingerprint != eval_fingerprint;
   const bool other_smoothing = smoothing != resolved.regularisation.label_smoothing_factor;
-  if (!progress.best.loss || !(other_data || other_smoothing)) return progress;
-  LogInfo(
-      fmt::format("changed     the best eval_loss so far, {:.4g} at step {}, and the count of "
-                  "early_stopping_patience start anew: it was measured {}",
-                  *progress.best.loss, progress.best.step,
-                  other_data ? "on other data" : fmt::format("with label_smoothing_factor {}", smoothing)));
-  progress.best = {};
-  progress.eval_loss.reset();
+  TEMPER_ASSIGN_OR_RETURN(const BestMetric metric, BestMetricOf(resolved));
+  const BestEvaluation& best = progress.best;
+  if (other_data || other_smoothing || best.by != metric) {
+    if (best.value) {
+      LogInfo(fmt::format(
+          "changed     the best {} so far, {:.4g} at step {}, and the count of early_stopping_patience "
+          "start anew: {}",
+          best.by.shown(), *best.value, best.step,
+          other_data                    ? "it was measured on other data"
+          : other_smoothing             ? fmt::format("it was measured with label_smoothing_factor {}", smoothing)
+          : best.by.name == metric.name ? fmt::format("{} is compared in the other direction", metric.shown())
+                                        : fmt::format("evaluations are compared by {} now", metric.shown())));
+      progress.eval_loss.reset();
+      progress.judged.reset();
+    }
+    progress.best = {.by = metric};
+  }
   return progress;
 }
 

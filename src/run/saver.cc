@@ -53,7 +53,13 @@ Status RunSaver::Save(const RunProgress& progress) {
   state.sampler = {progress.sampler.seed, progress.sampler.epoch, progress.sampler.next_row};
   state.tokens = progress.tokens;
   state.eval_loss = progress.eval_loss;
-  state.best_eval_loss = progress.best.loss;
+  state.best_eval_loss.reset();
+  state.best_by.reset();
+  if (const BestEvaluation& best = progress.best; best.by.is_loss()) {
+    state.best_eval_loss = best.value;
+  } else {
+    state.best_by = {best.by.name, best.by.greater_is_better, progress.judged, best.value};
+  }
   state.best_step = progress.best.step;
   state.extra = Json::object();
   if (progress.unlogged_steps > 0) {
@@ -114,7 +120,13 @@ Result<RunProgress> ProgressOf(const RunState& state, double seconds) {
                        .tokens = state.tokens,
                        .seconds = seconds,
                        .eval_loss = state.eval_loss,
-                       .best = {.loss = state.best_eval_loss, .step = state.best_step}};
+                       .judged = state.eval_loss,
+                       .best = {.value = state.best_eval_loss, .step = state.best_step}};
+  if (const auto& by = state.best_by) {
+    progress.judged = by->value;
+    progress.best.by = {by->metric, by->greater_is_better};
+    progress.best.value = by->best;
+  }
   TEMPER_ASSIGN_OR_RETURN(progress.unlogged_loss, NumberOr(state.extra, kUnloggedLoss, 0, kExtra));
   TEMPER_ASSIGN_OR_RETURN(progress.unlogged_steps, IntOr(state.extra, kUnloggedSteps, 0, kExtra));
   TEMPER_ASSIGN_OR_RETURN(progress.unlogged_reports, UnloggedReportsOf(state.extra));

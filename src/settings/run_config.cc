@@ -154,12 +154,7 @@ Result<ResolvedRun> Resolve(const RunConfig& config, const RunFacts& facts) {
       run.notes["train_modules"] = "the head, beside the adapter";
     }
   }
-  if (c.objective.rule->with_nll != nullptr && c.objective.own().nll_weight > 0) {
-    c.objective.rule = c.objective.rule->with_nll;
-  }
-  if (c.output.token_accuracy && c.objective.rule->with_accuracy != nullptr) {
-    c.objective.rule = c.objective.rule->with_accuracy;
-  }
+  c.objective.rule = &c.resolved_rule();
   if (c.data.template_date.empty()) c.data.template_date = facts.today;
   c.data.weighted = c.data.weighted || facts.weighted_data;
   if (!c.optimizer.learning_rate) {

@@ -37,6 +37,9 @@ enum class TensorMode { k1d, k2d, k25d };
 // generated, with a sample of its own; kLast: one sample per conversation, in which what the template prints counts.
 enum class ReasoningTurns : uint8_t { kAll, kLast };
 
+// Which of two evaluations is the better one. kByName: as that number means.
+enum class MetricOrder : uint8_t { kByName, kGreater, kLess };
+
 // The tier of a class of values, or kAuto: the policy decides.
 enum class TierChoice : uint8_t { kAuto, kDevice, kHost, kDisk };
 
@@ -54,15 +57,15 @@ struct RunConfig {
 
   struct Objective {
     const ObjectiveRule* rule = &Sft();
-    PreferenceSettings preference;  // of task dpo
-    PreferenceSettings simpo = {.gamma = 0.5}, orpo;
-    UnpairedSettings kto;
+    TaskSettings tasks;
     std::string reference;  // a model to compare with, in place of the one of the start
-    double center_rewards_coefficient = 0;
 
     bool is(const ObjectiveRule& task) const { return rule->name == task.name; }
-    // Of the task, if it has some.
-    const PreferenceSettings& own() const { return is(Simpo()) ? simpo : is(Orpo()) ? orpo : preference; }
+    // The rule as the task's settings make it.
+    const ObjectiveRule& resolved_rule() const {
+      const bool nll = rule->with_nll != nullptr && (tasks.*rule->pair_settings).nll_weight > 0;
+      return nll ? *rule->with_nll : *rule;
+    }
     bool has_pairs() const { return !rule->parts.empty(); }  // rows are answers that belong together
   };
 
@@ -148,6 +151,8 @@ struct RunConfig {
     CadenceStrategy save_strategy = CadenceStrategy::kSteps;  // not kAuto
     std::optional<int64_t> save_total_limit;
     bool load_best_model_at_end = false;
+    std::string metric_for_best_model = "eval_loss";  // settings/best_metric.h
+    MetricOrder greater_is_better = MetricOrder::kByName;
     std::optional<int64_t> early_stopping_patience;  // evaluations without gain
     double early_stopping_threshold = 0;             // a gain is more than this
     bool stop_on_divergence = false;
@@ -220,6 +225,12 @@ struct RunConfig {
   Watch watch;
 
   bool evaluates() const { return !data.eval_data.empty() || data.eval_fraction > 0; }
+
+  // The task's rule as its own and the other settings make it: Resolve sets it.
+  const ObjectiveRule& resolved_rule() const {
+    const ObjectiveRule& rule = objective.resolved_rule();
+    return output.token_accuracy && rule.with_accuracy != nullptr ? *rule.with_accuracy : rule;
+  }
 };
 
 // nullopt: as they are computed.

@@ -1,24 +1,27 @@
-// BestEvaluation: the lowest eval_loss of a run, and for how long there has been none that is lower, as transformers'
+// BestEvaluation: the best evaluation of a run, and for how long there has been none that is better, as transformers'
 // EarlyStoppingCallback counts it. A value, part of a run's progress.
 #pragma once
 
 #include <cstdint>
 #include <optional>
 
+#include "settings/best_metric.h"
+
 namespace temper {
 
 struct BestEvaluation {
-  std::optional<double> loss;  // the lowest so far
-  int64_t step = 0;            // that gave it
-  // Evaluations in a row whose loss was not lower than the lowest before by more than the threshold. The lowest itself
-  // follows every lower loss: many small gains end the run, too.
+  BestMetric by;
+  std::optional<double> value;  // the best so far
+  int64_t step = 0;             // that gave it
+  // Evaluations in a row that were not better than the best before by more than the threshold. The best itself follows
+  // every better one: many small gains end the run, too.
   int64_t without_gain = 0;
 
-  void Take(double eval_loss, int64_t at_step, double threshold) {
-    const bool gained = !loss || *loss - eval_loss > threshold;
-    without_gain = gained ? 0 : without_gain + 1;
-    if (loss && eval_loss >= *loss) return;
-    loss = eval_loss;
+  void Take(double now, int64_t at_step, double threshold) {
+    const double gain = !value ? 0 : by.greater_is_better ? now - *value : *value - now;
+    without_gain = !value || gain > threshold ? 0 : without_gain + 1;
+    if (value && !by.better(now, *value)) return;
+    value = now;
     step = at_step;
   }
 };

@@ -79,11 +79,12 @@ Result<LoopEnd> TrainingLoop::Run() {
   TEMPER_RETURN_IF_ERROR(p_.saver.Finish());
   p_.display.Finish();
   if (stops_early()) {
-    LogInfo(
-        fmt::format("early stop  after step {}: {} in a row did not lower eval_loss by more than {}; the "
-                    "best was {:.4f} at step {}",
-                    progress_.step, Counted(progress_.best.without_gain, "evaluation"),
-                    p_.config.output.early_stopping_threshold, *progress_.best.loss, progress_.best.step));
+    const BestEvaluation& best = progress_.best;
+    LogInfo(fmt::format(
+        "early stop  after step {}: {} in a row did not {} {} by more than {}; the best was {:.4f} at step "
+        "{}",
+        progress_.step, Counted(best.without_gain, "evaluation"), best.by.greater_is_better ? "raise" : "lower",
+        best.by.shown(), p_.config.output.early_stopping_threshold, *best.value, best.step));
   }
   const bool complete = over() && (!EvaluationDue() || progress_.eval_loss);
   return complete ? LoopEnd::kDone : LoopEnd::kStopped;
@@ -99,6 +100,7 @@ Result<StepReport> TrainingLoop::Step(const Executor::BeforeUpdate& before_updat
   progress_.tokens += report.tokens;
   progress_.seconds += seconds;
   progress_.eval_loss.reset();
+  progress_.judged.reset();
   progress_.divergence.Take(report.loss, report.learning_rate);
   progress_.unlogged_loss += report.loss;
   for (size_t k = 1; k < report.reports.size(); ++k) progress_.unlogged_reports[k] += report.reports[k];
@@ -198,11 +200,16 @@ Status TrainingLoop::Evaluate() {
   const EvaluationReport& report = *evaluated;
   time_left_.Evaluated(Seconds{Now() - begin});
   progress_.eval_loss = report.loss;
-  progress_.best.Take(report.loss, progress_.step, p_.config.output.early_stopping_threshold);
   const std::span<const ReportSpec> specs = p_.config.objective.rule->reports;
   std::vector<NamedNumber> reports;  // beside the loss
   for (size_t k = 1; k < specs.size(); ++k) reports.push_back({specs[k].name, report.reports[k]});
   reports.insert(reports.end(), report.of_classes.begin(), report.of_classes.end());
+  double judged = report.loss;
+  for (const auto& [name, value] : reports) {
+    if (name == progress_.best.by.name) judged = value;
+  }
+  progress_.judged = judged;
+  progress_.best.Take(judged, progress_.step, p_.config.output.early_stopping_threshold);
   std::string shown_reports;
   for (const auto& [name, value] : reports) shown_reports += fmt::format("  eval_{} {:.4g}", name, value);
   LogInfo(fmt::format("step {}  eval_loss {:.4f}{}  ({} tokens, {}, {} rows/s, {} tokens/s)", progress_.step,

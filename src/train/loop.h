@@ -21,9 +21,9 @@ namespace temper {
 struct RunProgress {
   int64_t step = 0;
   SamplerState sampler;
-  int64_t tokens = 0;               // real tokens trained on
-  double seconds = 0;               // spent in steps, over all resumptions
-  std::optional<double> eval_loss;  // of an evaluation at this step
+  int64_t tokens = 0;                       // real tokens trained on
+  double seconds = 0;                       // spent in steps, over all resumptions
+  std::optional<double> eval_loss, judged;  // of an evaluation at this step: its loss, and its number best.by
   BestEvaluation best;
   Divergence divergence;
   // Steps since the last row of metrics.jsonl, whose losses go into the next row.

@@ -22,7 +22,8 @@ MismatchedKl::MismatchedKl(Executor& reference, const TokenStore& store, int64_t
   places_.reserve(static_cast<size_t>(std::min(most_samples, batch_.tokens_per_micro_batch())));
 }
 
-Result<double> MismatchedKl::Of(const Packing& packing, int64_t first_row, int64_t rows) {
+Result<double> MismatchedKl::Of(const Packing& packing, int64_t first_row, int64_t rows,
+                                const std::function<bool()>& stop) {
   samples_.clear();
   double reference = 0, sum = 0;
   for (int64_t r = first_row; r < first_row + rows; ++r) {
@@ -32,6 +33,10 @@ Result<double> MismatchedKl::Of(const Packing& packing, int64_t first_row, int64
     }
   }
   for (size_t at = 0; at < samples_.size();) {
+    if (stop) {
+      TEMPER_ASSIGN_OR_RETURN(const bool stopping, peers_.Any(stop()));
+      if (stopping) return Interrupted("the evaluation was aborted");
+    }
     // A micro-batch for each rank that has rows of its own; all place all samples.
     for (int64_t rank = 0; rank < peers_.data_ranks; ++rank) {
       const auto left = std::span<const int32_t>(samples_).subspan(at);

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "base/status.h"
@@ -22,8 +23,10 @@ class MismatchedKl {
   // `store` has the scores of the start. Both must outlive this. `most_samples`: of a batch.
   MismatchedKl(Executor& reference, const TokenStore& store, int64_t max_seq_len, int64_t most_samples,
                const Peers& peers);
-  // Of the samples in these rows of `packing`, whose ids the store shares. All ranks call it at the same place.
-  Result<double> Of(const Packing& packing, int64_t first_row, int64_t rows);
+  // Of the samples in these rows of `packing`, whose ids the store shares. All ranks call it at the same place, with a
+  // `stop` or without; that of any rank, asked before each micro-batch, ends it with kInterrupted.
+  Result<double> Of(const Packing& packing, int64_t first_row, int64_t rows,
+                    const std::function<bool()>& stop = nullptr);
 
  private:
   Executor& executor_;

@@ -70,7 +70,8 @@ double DivisorOf(const ObjectiveRule& objective, int64_t weight, int64_t samples
 
 // What the samples of `rows` of the epoch that is packed have alike, on all ranks.
 Result<StepValues> StepValuesOf(const ObjectiveRule& objective, const TokenStore& store, const Packing& packing,
-                                int64_t first, int64_t rows, MismatchedKl* kl) {
+                                int64_t first, int64_t rows, MismatchedKl* kl,
+                                const std::function<bool()>& stop = nullptr) {
   StepValues values;
   if (objective.nll == ObjectiveRule::Nll::kNone && !objective.rated) return values;
   int64_t samples = 0, targets = 0, good = 0;
@@ -92,7 +93,7 @@ Result<StepValues> StepValuesOf(const ObjectiveRule& objective, const TokenStore
   values.bad = per(samples - good);
   if (objective.rated) {
     TEMPER_CHECK(kl != nullptr) << objective.name;
-    TEMPER_ASSIGN_OR_RETURN(const double raised, kl->Of(packing, first, rows));
+    TEMPER_ASSIGN_OR_RETURN(const double raised, kl->Of(packing, first, rows, stop));
     values.kl = static_cast<float>(raised);
   }
   return values;
@@ -272,7 +273,7 @@ Result<EvaluationReport> Evaluator::Run(const std::function<bool()>& stop,
   ClassCounts of_classes(classes_);
   const ContextPart part = PartOf(peers_, packing_.options().max_seq_len);
   const int64_t rows = batch_.tokens_per_micro_batch() / part.local_row();
-  TEMPER_ASSIGN_OR_RETURN(const StepValues values, StepValuesOf(objective_, store_, packing_, 0, packing_.rows(), kl_));
+  TEMPER_ASSIGN_OR_RETURN(const StepValues values, StepValuesOf(objective_, store_, packing_, 0, packing_.rows(), kl_, stop));
   for (int64_t all_first = 0; all_first < packing_.rows(); all_first += rows * peers_.data_ranks) {
     TEMPER_ASSIGN_OR_RETURN(const bool stopping, peers_.Any(stop && stop()));
     if (stopping) return Interrupted("the evaluation was aborted");
@@ -306,8 +307,8 @@ Result<EvaluationReport> Evaluator::Run(const std::function<bool()>& stop,
   report.loss = sums[0];
   if (classes_ > 0) {
     TEMPER_RETURN_IF_ERROR(peers_.SumOfLastStage(of_classes.counts()));
-    report.of_classes.push_back({"f1_macro", of_classes.MacroF1()});
-    if (classes_ == 2) report.of_classes.push_back({"f1_binary", of_classes.F1(1)});
+    report.of_classes.push_back({kMacroF1, of_classes.MacroF1()});
+    if (classes_ == 2) report.of_classes.push_back({kBinaryF1, of_classes.F1(1)});
   }
   report.time = Seconds{std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count()};
   return report;

@@ -258,7 +258,7 @@ TEST_F(Classify, RefusesWhatItHasNoUseFor) {
   ExpectEnd(train_on("{\"text\": \"a\", \"label\": \"x\"}\n"), 2,
             {"bad.jsonl: all rows have the label 'x', and there is nothing to tell apart: add rows of other classes"});
   ExpectEnd(train_on("{\"chosen\": \"a\", \"rejected\": \"b\"}\n"), 1,
-            {"have no class: train on them with --task dpo or reward"});
+            {"have no class: train on them with --task dpo, simpo, orpo or reward"});
   ExpectEnd(train_on("{\"prompt\": \"a\", \"completion\": \"b\", \"label\": 1}\n"), 1,
             {"rows are prompt/completion, but a class is that of text"});
   Spill("eval.jsonl", "{\"text\": \"a\", \"label\": \"bird\"}\n");

@@ -215,18 +215,38 @@ TEST_F(Import, MistakesNameTheRemedy) {
             {"line 4, learnin_rate: 1: this name is not known; did you mean 'learning_rate'?"});
 }
 
-TEST_F(Import, ARecipeForPreferencesBecomesARunOnlyIfToldSo) {
-  Spill("dpo.yaml", "model_name_or_path: " + kModel +
-                        "\nstage: dpo\nfinetuning_type: lora\npref_beta: 0.2\ndataset: d.jsonl\ncutoff_len: 64\n");
-  ExpectEnd(Temper({"import", "dpo.yaml", "-o", "sft.yaml"}), 2,
-            {"dpo.yaml line 2, stage: dpo: trains on preferences", "--as sft"});
+TEST_F(Import, ARecipeForPreferencesBecomesARunThatTrains) {
+  std::string pairs;
+  for (int i = 0; i < 8; ++i) {
+    pairs += fmt::format(R"({{"instruction": "Say {}.", "chosen": "It is {}.", "rejected": "No."}})", i, i) + "\n";
+  }
+  Spill("pairs.jsonl", pairs);
+  Spill("dataset_info.json", R"({"pairs": {"file_name": "pairs.jsonl", "ranking": true,
+        "columns": {"prompt": "instruction", "chosen": "chosen", "rejected": "rejected"}}})");
+  Spill("dpo.yaml",
+        "model_name_or_path: " + kModel +
+            "\nstage: dpo\nfinetuning_type: lora\npref_beta: 0.2\npref_loss: ipo\ndataset: pairs\ndataset_dir: .\n"
+            "cutoff_len: 64\ntemplate: chatml\nmax_steps: 1\noutput_dir: out\n");
+  const std::string yaml = Imported("dpo.yaml", {});
+  ExpectLines(yaml, {"task: dpo  # stage", "  beta: 0.2  # pref_beta", "  loss_type: ipo  # pref_loss",
+                     "max_seq_len: 128  # cutoff_len"});
+  Spill("run.yaml", yaml);
+  const Ended ended = Temper({"train", "run.yaml", "--dtype", "f32"});
+  EXPECT_EQ(ended.code, 0) << ended.err;
+  EXPECT_NE(ended.err.find("8 rows of pairs (chosen/rejected)"), std::string::npos) << ended.err;
+}
+
+TEST_F(Import, ARecipeForWhatIsNotTrainedBecomesARunOnlyIfToldSo) {
+  Spill("ppo.yaml", "model_name_or_path: " + kModel +
+                        "\nstage: ppo\nfinetuning_type: lora\nreward_model: r\ndataset: d.jsonl\ncutoff_len: 64\n");
+  ExpectEnd(Temper({"import", "ppo.yaml", "-o", "sft.yaml"}), 2,
+            {"ppo.yaml line 2, stage: ppo: trains by rewards", "--as sft"});
   EXPECT_FALSE(PosixEnv().IsFile(Path("sft.yaml")));
-  const std::string yaml = Imported("dpo.yaml", {"--as", "sft"});
-  ExpectLines(
-      yaml,
-      {"#   line 2, stage: dpo: trains on preferences",
-       "#   line 4, pref_beta: 0.2: recipes for preferences, rewards or generation while training are not translated "
-       "(preferences: --task dpo, dpo.*)"});
+  const std::string yaml = Imported("ppo.yaml", {"--as", "sft"});
+  ExpectLines(yaml,
+              {"#   line 2, stage: ppo: trains by rewards",
+               "#   line 4, reward_model: r: this belongs to a recipe for preferences, rewards or generation while "
+               "training, and the file has none that is translated"});
 }
 
 TEST_F(Import, AFileIsReplacedOnlyIfToldSo) {

@@ -311,10 +311,130 @@ TEST_F(Preference, EvaluationDataOfTheirOwnAreScoredOnce) {
   ExpectEnd(Temper(With(on, {"--max_steps", "4"})), 1, {"out/reference.bin is damaged", "restore it from a copy"});
 }
 
+// `temper eval --task`: the adapter's base, or --reference, is the model that is compared with.
+TEST_F(Preference, AnEvaluationOfTheResultIsThatOfItsRun) {
+  const auto cut = [this](const char* from, const char* train, const char* held_out) {
+    const std::string rows = Slurp(from);
+    size_t half = 0;
+    for (int i = 0; i < 14; ++i) half = rows.find('\n', half) + 1;
+    Spill(train, rows.substr(0, half));
+    Spill(held_out, rows.substr(half));
+  };
+  cut("pairs.jsonl", "train_pairs.jsonl", "eval_pairs.jsonl");
+  cut("rated.jsonl", "train_rated.jsonl", "eval_rated.jsonl");
+  std::vector<Method> methods = Methods();
+  methods.push_back({"dpo", {"--task", "dpo", "--train_modules", "lm_head"}});
+  methods.push_back({"full", {"--task", "dpo", "--method", "full", "--learning_rate", "1e-4"}});
+  for (const Method& method : methods) {
+    SCOPED_TRACE(method.name);
+    const bool rated = std::string(method.data) == "rated.jsonl", full = std::string(method.name) == "full";
+    const std::string held_out = rated ? "eval_rated.jsonl" : "eval_pairs.jsonl";
+    const Ended ended = Temper(TrainBy({method.name, method.options, rated ? "train_rated.jsonl" : "train_pairs.jsonl"},
+                                       {"--eval_data", held_out, "--max_steps", "3", "--overwrite"}));
+    ASSERT_EQ(ended.code, 0) << ended.err;
+    const Json last = Rows(Path("out")).at(0);
+    // The result of a full run is in the type of config.json; its checkpoint is f32.
+    const char* const trained = full ? "out/checkpoint-3" : "out";
+    Arguments eval = {"eval", trained, "--data", held_out, "--dtype", "f32", "--max_seq_len", "128"};
+    for (size_t i = 0; i + 1 < method.options.size(); i += 2) {
+      const std::string& name = method.options[i];
+      if (name == "--task" || name.find('.') != std::string::npos) eval = With(eval, {name, method.options[i + 1]});
+    }
+    if (full) {
+      ExpectEnd(Temper(eval), 2,
+                {"task: dpo compares with the model as it was before", "give that model by --reference"});
+      eval = With(eval, {"--reference", kModel});
+    }
+    const Ended measured = Temper(eval);
+    ASSERT_EQ(measured.code, 0) << measured.err;
+    const Json numbers = Json::parse(measured.out);
+    EXPECT_EQ(numbers["samples"], 10);
+    int compared = 0;
+    for (const auto& [name, value] : numbers.items()) {
+      if (name == "samples") continue;
+      const std::string of_run = name.starts_with("eval_") ? name : "eval_" + name;
+      EXPECT_NEAR(value.get<double>(), last.at(of_run).get<double>(),
+                  1e-5 * std::max(1.0, std::fabs(value.get<double>())))
+          << name;
+      ++compared;
+    }
+    EXPECT_GE(compared, 5);
+  }
+  const Arguments eval = {"eval", "out", "--data", "eval_pairs.jsonl", "--max_seq_len", "128"};
+  ExpectEnd(Temper(With(eval, {"--task", "classify"})), 2, {"task: classify is not what out", "set task: sft"});
+  ExpectEnd(Temper(With(eval, {"--task", "simpo", "--dpo.beta", "0.2"})), 2, {"dpo.* has no effect on task: simpo"});
+  ExpectEnd(Temper(With(eval, {"--task", "simpo", "--reference", kModel})), 2,
+            {"reference has no effect on task: simpo"});
+}
+
+TEST_F(Preference, TheBestCheckpointIsThatOfTheNumberThatTheUserNames) {
+  const Arguments run = TrainOnPairs({"--max_steps", "4", "--eval_fraction", "0.25", "--eval_steps", "1",
+                                      "--save_steps", "1", "--load_best_model_at_end", "true", "--overwrite"});
+  const auto result_of = [this](const Ended& ended) {
+    EXPECT_EQ(ended.code, 0) << ended.err;
+    const size_t at = ended.err.find("best        ");
+    return at == std::string::npos ? ended.err : ended.err.substr(at, ended.err.find('\n', at) - at);
+  };
+  const auto margins = [this] {
+    std::vector<double> values;
+    for (const Json& row : Rows(Path("out"))) {
+      if (row.contains("eval_rewards/margins"))
+        values.insert(values.begin(), row["eval_rewards/margins"].get<double>());
+    }
+    return values;
+  };
+  const std::string by_margins = result_of(Temper(With(run, {"--metric_for_best_model", "eval_rewards/margins"})));
+  ASSERT_EQ(margins().size(), 4u);
+  ASSERT_LT(margins()[0], margins()[3]) << "the test needs a run that learns";
+  EXPECT_EQ(by_margins, fmt::format("best        eval_rewards/margins {:.4f} at step 4", margins()[3]));
+  // The other way round, the first step is the best; its checkpoint is the result, and those after it end the run.
+  const Arguments least = With(run, {"--metric_for_best_model", "rewards/margins", "--greater_is_better", "false"});
+  const Ended first = Temper(With(least, {"--early_stopping_patience", "2"}));
+  EXPECT_EQ(result_of(first), fmt::format("best        eval_rewards/margins {:.4f} at step 1", margins()[0]));
+  EXPECT_NE(first.err.find("early stop  after step 3: 2 evaluations in a row did not lower eval_rewards/margins"),
+            std::string::npos)
+      << first.err;
+  EXPECT_EQ(Slurp("out/adapter_model.safetensors"), Slurp("out/checkpoint-1/adapter_model.safetensors"));
+  // A run that goes on keeps the best, unless it compares by another number.
+  const Arguments half = With(least, {"--max_steps", "2"});
+  ASSERT_EQ(Temper(half).code, 0);
+  const auto resume = [&](Arguments more) {
+    std::erase(more, "--overwrite");
+    return Temper(With(more, {"--resume"}));
+  };
+  EXPECT_EQ(result_of(resume(least)), fmt::format("best        eval_rewards/margins {:.4f} at step 1", margins()[0]));
+  ASSERT_EQ(Temper(half).code, 0);
+  const Ended changed = resume(With(run, {"--metric_for_best_model", "eval_loss"}));
+  EXPECT_NE(changed.err.find("changed     the best eval_rewards/margins so far"), std::string::npos) << changed.err;
+  EXPECT_NE(changed.err.find("start anew: evaluations are compared by eval_loss now"), std::string::npos);
+  EXPECT_NE(result_of(changed).find("best        eval_loss"), std::string::npos);
+  ExpectEnd(Temper(With(run, {"--metric_for_best_model", "eval_f1"})), 2,
+            {"metric_for_best_model: evaluations of task dpo report no eval_f1: give one of loss, rewards/chosen, "
+             "rewards/rejected, rewards/accuracies, rewards/margins"});
+  ExpectEnd(Temper(TrainOnPairs({"--metric_for_best_model", "rewards/margins"})), 2,
+            {"metric_for_best_model compares evaluations: add eval_data or eval_fraction"});
+}
+
+TEST_F(Preference, AReferenceIsLookedAtBeforeTheDataIsRead) {
+  Spill("broken.jsonl", Slurp("pairs.jsonl") + "{\n");
+  ASSERT_TRUE(PosixEnv().CreateFolders(Path("no_model")).ok());
+  Spill("no_model/config.json", "{}");
+  ExpectEnd(Temper(TrainOnPairs({"--data", "broken.jsonl", "--reference", "no_model"})), 1, {"no_model"});
+}
+
+TEST_F(Preference, AWeightOfAnAnswerIsRefusedWithARemedy) {
+  const std::string messages =
+      R"([{"role": "user", "content": "a"}, {"role": "assistant", "content": "b", "weight": 0.5}])";
+  Spill("weighted.jsonl", R"({"messages": )" + messages + R"(, "label": true})" + "\n");
+  ExpectEnd(Temper(TrainOnPairs({"--task", "kto", "--data", "weighted.jsonl"})), 1,
+            {"weighted.jsonl line 1: an answer has the weight 0.5, which has no meaning beside a rating"});
+}
+
 TEST_F(Preference, RefusesWhatItHasNoUseFor) {
   ExpectEnd(Temper(TrainOnPairs({"--data", "d.jsonl"})), 1, {"d.jsonl line 1: no pair of answers. The row has "});
   ExpectEnd(Temper(Train({"--data", "pairs.jsonl"})), 1,
-            {"pairs.jsonl line 1: preference data ('chosen' and 'rejected'): train on it with --task dpo or reward, or "
+            {"pairs.jsonl line 1: preference data ('chosen' and 'rejected'): train on it with --task dpo, simpo, orpo "
+             "or reward, or "
              "keep"});
   ExpectEnd(Temper(TrainOnPairs({"--mesh", "cp=2", "--nprocs", "2"})), 2,
             {"task: dpo has no use for mesh.cp: ranks would share rows, and a pair has to be whole on one"});

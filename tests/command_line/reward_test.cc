@@ -180,7 +180,7 @@ TEST_F(RewardModel, TensorRanksSeeTheSamePairs) {
 
 TEST_F(RewardModel, RefusesWhatItHasNoUseFor) {
   ExpectEnd(Temper(TrainOnRanks({"--data", "d.jsonl"})), 1, {"d.jsonl line 1: no pair of answers. The row has "});
-  ExpectEnd(Temper(Train({"--data", "pairs.jsonl"})), 1, {"train on it with --task dpo or reward"});
+  ExpectEnd(Temper(Train({"--data", "pairs.jsonl"})), 1, {"train on it with --task dpo, simpo, orpo or reward"});
   ExpectEnd(Temper(TrainOnRanks({"--mesh", "cp=2", "--nprocs", "2"})), 2, {"task: reward has no use for mesh.cp"});
   ExpectEnd(Temper(TrainOnRanks({"--dpo.beta", "0.2"})), 2, {"dpo.* has no effect on task: reward"});
   ExpectEnd(Temper(Train({"--reward.center_rewards_coefficient", "0.2"})), 2,

@@ -27,6 +27,11 @@ INSIDE = {
     "LLaMA-Factory's dataset_info.json": ("llamafactory/data/parser.py", "DatasetAttr", "llamafactory"),
     "Axolotl's datasets": ("axolotl/utils/schemas/datasets.py", "SFTDataset", "axolotl"),
 }
+# Of TRL, by the task that Temper has for it: the fields that belong to its trainer alone.
+TASKS_OF_TRL = {"dpo": ("DPOConfig", "trl/trainer/dpo_config.py"), "kto": ("KTOConfig", "trl/trainer/kto_config.py"),
+                "orpo": ("ORPOConfig", "trl/experimental/orpo/orpo_config.py"),
+                "simpo": ("CPOConfig", "trl/experimental/cpo/cpo_config.py"),
+                "reward": ("RewardConfig", "trl/trainer/reward_config.py")}
 # Configurations of TRL's trainers beside SFT, which a file can be for as well.
 OTHER_TRAINERS = ["trl/trainer/*_config.py", "trl/experimental/*/*_config.py", "transformers/training_args.py",
                   "trl/scripts/utils.py"]
@@ -167,6 +172,12 @@ result["TRL's other trainers"] = {
     "from": result["TRL"]["from"],
     "names": " ".join(sorted({field for name in found if name.endswith("Config") and name != "DatasetConfig"
                               for field in fields(name, found)} - known))}
+for task, (name, path) in TASKS_OF_TRL.items():
+    _, every = classes(folders, [path])[name]
+    result[f"TRL's {task}"] = {"from": [version(folders, "trl")], "names": " ".join(sorted(every)),
+                               "values": {name: values(*every[name]) for name in sorted(every)},
+                               "defaults": {name: default for name, (_, default) in sorted(every.items())
+                                            if default is not Decided}}
 path = pathlib.Path(__file__).with_name("names.json")
 text = json.dumps(result, indent=1)
 for entry in result.values():  # a line for each name

@@ -121,21 +121,18 @@ Result<RunFrame> RunFrame::Of(const Model& model, const RunConfig& config, int r
     const int64_t rows_of_graph = trains ? rows : config.batch.per_device_eval_batch_size.value_or(rows);
     // The noise of shorter rows is no stronger.
     const double as_long = std::sqrt(static_cast<double>(length) / static_cast<double>(row));
-    Graph plain =
-        model.Forward({.dtype = frame.dtype,
-                       .tokens = rows_of_graph * run.data_ranks() * length,
-                       .row = length,
-                       .training = trains,
-                       .neftune_noise_alpha = config.regularisation.neftune_noise_alpha * as_long,
-                       .counts_experts = trains && run.counts_experts,
-                       .balances_experts = trains && run.router_aux_loss_coef > 0,
-                       .objective = &objective,
-                       .graph = graph.kind,
-                       .objective_settings = {.weighted = config.data.weighted,
-                                              .label_smoothing = config.regularisation.label_smoothing_factor,
-                                              .preference = config.objective.own(),
-                                              .unpaired = config.objective.kto,
-                                              .center_rewards = config.objective.center_rewards_coefficient}});
+    Graph plain = model.Forward({.dtype = frame.dtype,
+                                 .tokens = rows_of_graph * run.data_ranks() * length,
+                                 .row = length,
+                                 .training = trains,
+                                 .neftune_noise_alpha = config.regularisation.neftune_noise_alpha * as_long,
+                                 .counts_experts = trains && run.counts_experts,
+                                 .balances_experts = trains && run.router_aux_loss_coef > 0,
+                                 .objective = &objective,
+                                 .graph = graph.kind,
+                                 .objective_settings = {.weighted = config.data.weighted,
+                                                        .label_smoothing = config.regularisation.label_smoothing_factor,
+                                                        .tasks = config.objective.tasks}});
     if (trains && length == row) run.work = WorkOf(plain);
     frame.graphs.push_back(adapted.Adapted(std::move(plain), trains));
     frame.names.push_back(length == row ? ProgramName(graph.kind) : ProgramOfRows(graph.kind, length));
