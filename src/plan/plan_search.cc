@@ -319,7 +319,7 @@ class Searcher {
     RunConfig config = choice.Apply(config_, micro_batches, Blocks(model));
     // The bytes moved to the host are not linear in the blocks, but have a linear bound.
     if (config.memory.policy == TierPolicy::kAuto) config.memory.policy = TierPolicy::kDevice;
-    return Planner(model, planner_.cluster(), planner_.rows()).Plan(config, choice.ranks);
+    return Planner(model, planner_.cluster(), planner_.rows()).PlanTraining(config, choice.ranks);
   }
 
   // The figures of a step with all its micro-batches.

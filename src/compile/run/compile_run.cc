@@ -240,15 +240,25 @@ Result<std::vector<CompiledRun>> CompileFor(const RankMemory& available, const M
   return search.Compile(ranks_of(search.stages()), ask);
 }
 
+Result<CompiledRun> CompileFrame(RunFrame frame, int rank, const MemorySpec* memory) {
+  frame.spec.mesh.rank = rank;
+  if (memory != nullptr) frame.spec.memory = *memory;
+  TEMPER_ASSIGN_OR_RETURN(CompiledPrograms compiled, CompileGraphs(frame.RunGraphs(), frame.spec));
+  return frame.Finished(rank, std::move(compiled), frame.spec.memory);
+}
+
 }  // namespace
 
 Result<CompiledRun> CompileRun(const Model& model, const RunConfig& config, int ranks, int rank,
                                const KeptDecisions& kept, const MemorySpec* memory) {
   TEMPER_ASSIGN_OR_RETURN(RunFrame frame, RunFrame::Of(model, config, ranks, kept));
-  frame.spec.mesh.rank = rank;
-  if (memory != nullptr) frame.spec.memory = *memory;
-  TEMPER_ASSIGN_OR_RETURN(CompiledPrograms compiled, CompileGraphs(frame.RunGraphs(), frame.spec));
-  return frame.Finished(rank, std::move(compiled), frame.spec.memory);
+  return CompileFrame(std::move(frame), rank, memory);
+}
+
+Result<CompiledRun> CompileTraining(const Model& model, const RunConfig& config, int ranks, int rank,
+                                    const MemorySpec& memory) {
+  TEMPER_ASSIGN_OR_RETURN(RunFrame frame, RunFrame::Of(model, config, ranks, {}, /*trains_only=*/true));
+  return CompileFrame(std::move(frame), rank, &memory);
 }
 
 Result<std::vector<CompiledRun>> CompileStages(int ranks, const std::function<Result<CompiledRun>(int rank)>& compile) {

@@ -92,7 +92,8 @@ Result<double> RouterAuxLossCoef(const ModelFacts& facts, const RunConfig& confi
                   facts.architecture));
 }
 
-Result<RunFrame> RunFrame::Of(const Model& model, const RunConfig& config, int ranks, const KeptDecisions& kept) {
+Result<RunFrame> RunFrame::Of(const Model& model, const RunConfig& config, int ranks, const KeptDecisions& kept,
+                              bool trains_only) {
   const int64_t row = *config.data.max_seq_len;
   RunFrame frame{.dtype = ComputeDType(config), .on_gpu = config.machine.device == DeviceChoice::kGpu};
   CompiledRun& run = frame.facts;
@@ -109,6 +110,7 @@ Result<RunFrame> RunFrame::Of(const Model& model, const RunConfig& config, int r
   TEMPER_ASSIGN_OR_RETURN(run.router_aux_loss_coef, RouterAuxLossCoef(model.facts(), config));
   for (const ObjectiveGraph& graph : objective.graphs) {
     const bool trains = graph.kind == ProgramKind::kTrain;
+    if (trains_only && !trains) continue;
     const int64_t rows_of_graph = trains ? rows : config.batch.per_device_eval_batch_size.value_or(rows);
     Graph plain =
         model.Forward({.dtype = frame.dtype,

@@ -14,8 +14,10 @@ struct RunFrame {
   std::vector<std::string> names;  // of their Programs
   StepSpec spec;                   // of rank 0; its memory as the settings say
 
-  // REQUIRES: `config` is resolved. `kept`: decisions of the resumed run.
-  static Result<RunFrame> Of(const Model& model, const RunConfig& config, int ranks, const KeptDecisions& kept);
+  // REQUIRES: `config` is resolved. `kept`: decisions of the resumed run. `trains_only`: without the graphs that only
+  // read, as evaluation.
+  static Result<RunFrame> Of(const Model& model, const RunConfig& config, int ranks, const KeptDecisions& kept,
+                             bool trains_only = false);
 
   const Graph& forward() const { return graphs.front(); }
   // Borrows from this, as the result of Prepare does.
