@@ -24,7 +24,7 @@ struct EvaluationSettings : ForwardSettings {
 struct Evaluation {
   EvaluationReport report;
   std::vector<NamedNumber> reports;  // what was measured beside the loss
-  bool of_words = true;              // not of a head that judges texts
+  bool of_words = true;              // the loss is of words: perplexity and tokens mean something
   int64_t samples = 0;
 };
 

@@ -31,6 +31,12 @@ constexpr char kTwoKinds[] = R"({"architectures": ["Qwen2ForCausalLM"], "vocab_s
   "full_attention", "sliding_attention", "sliding_attention", "sliding_attention",
   "full_attention", "sliding_attention", "sliding_attention", "sliding_attention"]})";
 
+// Blocks that take keys and values of others, and vectors from before the blocks.
+constexpr char kSkips[] = R"({"architectures": ["Gemma4ForCausalLM"], "vocab_size": 256, "hidden_size": 128,
+  "num_hidden_layers": 16, "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 256, "head_dim": 32,
+  "global_head_dim": 64, "hidden_size_per_layer_input": 8, "vocab_size_per_layer_input": 256,
+  "num_kv_shared_layers": 8})";
+
 // `config` with settings as a candidate states them, for the command line.
 RunConfig With(RunConfig config, const std::string& settings) {
   std::vector<std::string> arguments;
@@ -79,6 +85,33 @@ TEST(SearchPlans, ForecastsOfAModelWithTwoKindsOfBlocksAreThoseOfItsWholeSteps) 
     EXPECT_NEAR(c.mfu, whole.forecast.mfu, 0.01 * c.mfu);
   }
   EXPECT_GE(extrapolated, 3) << "of those shown";
+}
+
+// A search over four devices.
+SearchResult OverFour(const char* text, int64_t rows) {
+  const auto model = Must(ModelFromConfig(Must(ParseJson(text, "c")), "c"));
+  RunConfig config;
+  config.data.max_seq_len = 64;
+  config.batch.per_device_train_batch_size = 1;
+  config.batch.gradient_accumulation_steps = rows / 4;
+  config = Must(Resolve(config, {.today = "2026-01-01"})).config;
+  return Must(SearchPlans(Planner(*model, SlowDevices(4)), config, SearchGoal::kThroughput));
+}
+
+TEST(SearchPlans, StagesThatWouldHaveToCarryValuesPastAnotherAreNotConsidered) {
+  std::string plain = kSkips;
+  for (const auto& [key, without] : {std::pair("\"num_kv_shared_layers\": 8", "\"num_kv_shared_layers\": 0"),
+                                     {"\"hidden_size_per_layer_input\": 8", "\"hidden_size_per_layer_input\": 0"}}) {
+    plain.replace(plain.find(key), std::string(key).size(), without);
+  }
+  // Of four rows a pipeline of four stages takes one at a time, and recomputes nothing, what is cheap, or blocks.
+  EXPECT_EQ(OverFour(kSkips, 4).considered + 3, OverFour(plain.c_str(), 4).considered);
+}
+
+TEST(SearchPlans, CandidatesWhoseKernelsAloneTakeLongerThanTheTenBestAreNotForecast) {
+  const SearchResult result = OverFour(kSkips, 16);
+  ASSERT_EQ(result.best.size(), 10);
+  EXPECT_LT(result.considered - result.ruled_out, result.considered / 4);
 }
 
 }  // namespace

@@ -83,6 +83,10 @@ Result<PlannedRun> Planner::Plan(const RunConfig& config, int ranks, bool keep_e
   return PlanWithin(MemoryFor(config, ranks), config, ranks, keep_events);
 }
 
+Result<PlannedRun> Planner::PlanTraining(const RunConfig& config, int ranks) const {
+  return PlanWithin(MemoryFor(config, ranks), config, ranks, /*keep_events=*/false, /*trains_only=*/true);
+}
+
 Result<PlannedRun> Planner::PlanQuickly(const RunConfig& config, int ranks, bool first_that_fits) const {
   MemorySpec memory = MemoryFor(config, ranks);
   memory.quick = true;
@@ -90,7 +94,8 @@ Result<PlannedRun> Planner::PlanQuickly(const RunConfig& config, int ranks, bool
   return PlanWithin(std::move(memory), config, ranks, /*keep_events=*/false);
 }
 
-Result<PlannedRun> Planner::PlanWithin(MemorySpec memory, const RunConfig& asked, int ranks, bool keep_events) const {
+Result<PlannedRun> Planner::PlanWithin(MemorySpec memory, const RunConfig& asked, int ranks, bool keep_events,
+                                       bool trains_only) const {
   if (ranks > cluster_.devices()) {
     return InvalidArgument(
         fmt::format("the mesh has {} ranks, but cluster {} has {} devices: reduce the mesh, or raise hosts in "
@@ -99,7 +104,10 @@ Result<PlannedRun> Planner::PlanWithin(MemorySpec memory, const RunConfig& asked
   }
   const RunConfig config = OnDevicesOf(cluster_, asked);
   PlannedRun planned;
-  const auto compile = [&](int rank) { return CompileRun(model_, config, ranks, rank, {}, &memory); };
+  const auto compile = [&](int rank) {
+    return trains_only ? CompileTraining(model_, config, ranks, rank, memory)
+                       : CompileRun(model_, config, ranks, rank, {}, &memory);
+  };
   Result<std::vector<CompiledRun>> stages = cluster_.shared
                                                 ? CompileStagesWithin({.each = {cluster_.MemoryOf(ranks)},
                                                                        .ranks_per_machine = ranks,

@@ -29,6 +29,8 @@ class Planner {
   // way is compiled for devices that are large enough. REQUIRES: `config` is resolved. Errors: those of CompileRun;
   // more ranks than the cluster has devices.
   Result<PlannedRun> Plan(const RunConfig& config, int ranks, bool keep_events = false) const;
+  // Without the Programs that only read, as evaluation, where the cluster's devices have a memory of their own.
+  Result<PlannedRun> PlanTraining(const RunConfig& config, int ranks) const;
   // Searches fewer choices of tiers (MemorySpec::quick): a plan with these settings is as fast or faster.
   // `first_that_fits`: fewer still (MemorySpec::first_that_fits).
   Result<PlannedRun> PlanQuickly(const RunConfig& config, int ranks, bool first_that_fits = false) const;
@@ -38,7 +40,8 @@ class Planner {
   const RowFill& rows() const { return rows_; }
 
  private:
-  Result<PlannedRun> PlanWithin(MemorySpec memory, const RunConfig& config, int ranks, bool keep_events) const;
+  Result<PlannedRun> PlanWithin(MemorySpec memory, const RunConfig& config, int ranks, bool keep_events,
+                                bool trains_only = false) const;
   RunRates RatesFor(int ranks) const;
   MemorySpec MemoryFor(const RunConfig& config, int ranks) const;
 

@@ -242,7 +242,8 @@ Result<std::vector<CompiledRun>> CompileFor(const RankMemory& available, const M
                                             const AskRates& ask,
                                             const std::function<std::vector<int>(int stages)>& ranks_of) {
   const auto compile = [&](bool shortens, bool* has_shorter) -> Result<std::vector<CompiledRun>> {
-    auto frame = RunFrame::Of(model, config, ranks, kept, shortens);
+    auto frame = RunFrame::Of(model, config, ranks, kept,
+                              shortens ? RunFrame::Graphs::kAllLengths : RunFrame::Graphs::kOneLength);
     if (!frame.ok() && ask) TEMPER_RETURN_IF_ERROR(ask(frame.status()).status());
     TEMPER_RETURN_IF_ERROR(frame.status());
     *has_shorter = !frame->facts.lengths.eval.empty();
@@ -265,17 +266,27 @@ Result<std::vector<CompiledRun>> CompileFor(const RankMemory& available, const M
   return runs;
 }
 
+Result<CompiledRun> CompileFrame(RunFrame frame, int rank, const MemorySpec& memory) {
+  frame.spec.mesh.rank = rank;
+  frame.spec.memory = memory;
+  TEMPER_ASSIGN_OR_RETURN(CompiledPrograms compiled, CompileGraphs(frame.RunGraphs(), frame.spec));
+  return frame.Finished(rank, std::move(compiled), frame.spec.memory);
+}
+
 }  // namespace
 
 Result<CompiledRun> CompileRun(const Model& model, const RunConfig& config, int ranks, int rank,
                                const KeptDecisions& kept, const MemorySpec* memory) {
   const MemorySpec asked = memory != nullptr ? *memory : MemorySpecOf(config);
-  const bool shortens = !asked.quick && asked.IsOpen();
-  TEMPER_ASSIGN_OR_RETURN(RunFrame frame, RunFrame::Of(model, config, ranks, kept, shortens));
-  frame.spec.mesh.rank = rank;
-  frame.spec.memory = asked;
-  TEMPER_ASSIGN_OR_RETURN(CompiledPrograms compiled, CompileGraphs(frame.RunGraphs(), frame.spec));
-  return frame.Finished(rank, std::move(compiled), frame.spec.memory);
+  const auto lengths = !asked.quick && asked.IsOpen() ? RunFrame::Graphs::kAllLengths : RunFrame::Graphs::kOneLength;
+  TEMPER_ASSIGN_OR_RETURN(RunFrame frame, RunFrame::Of(model, config, ranks, kept, lengths));
+  return CompileFrame(std::move(frame), rank, asked);
+}
+
+Result<CompiledRun> CompileTraining(const Model& model, const RunConfig& config, int ranks, int rank,
+                                    const MemorySpec& memory) {
+  TEMPER_ASSIGN_OR_RETURN(RunFrame frame, RunFrame::Of(model, config, ranks, {}, RunFrame::Graphs::kTrainingAlone));
+  return CompileFrame(std::move(frame), rank, memory);
 }
 
 Result<std::vector<CompiledRun>> CompileStages(int ranks, const std::function<Result<CompiledRun>(int rank)>& compile) {

@@ -77,8 +77,10 @@ TEST(CutEstimates, FewBlocksOfAModelThatSharesKeysBetweenBlocksAreAModel) {
     const FewBlocks few(**model, between);
     ASSERT_TRUE(few.any());
     size_t least = SIZE_MAX, most = 0;
+    int compiled = 0;
     const auto lines = few.Follow([&](const Model& some) -> std::optional<StepFigures> {
       const size_t blocks = some.facts().kinds.size();
+      ++compiled;
       EXPECT_GT(some.Forward({.tokens = 8, .row = 8}).nodes().size(), blocks);
       least = std::min(least, blocks);
       most = std::max(most, blocks);
@@ -87,6 +89,17 @@ TEST(CutEstimates, FewBlocksOfAModelThatSharesKeysBetweenBlocksAreAModel) {
     ASSERT_TRUE(lines);
     EXPECT_LT(least, most);
     EXPECT_NEAR(few.Of(*lines, 80).bytes, 80, 1e-6);
+    EXPECT_NEAR(few.Of(*lines, 40).bytes, 40, 1e-6) << "of a stage";
+    // Six kinds, of which those that give their keys and values have one block.
+    EXPECT_EQ(few.one_of_each().facts().kinds.size(), 6);
+    EXPECT_EQ(compiled, 1 + 4);
+    double all = 0, half = 0;
+    for (size_t kind = 0; kind < 6; ++kind) {
+      all += few.CountOf(kind, 80);
+      half += few.CountOf(kind, 40);
+    }
+    EXPECT_NEAR(all, 80, 1e-6);
+    EXPECT_NEAR(half, 40, 1e-6);
   }
 }
 

@@ -29,26 +29,39 @@ std::vector<BlockKind> KindsOf(const ModelFacts& facts) {
 }  // namespace
 
 FewBlocks::FewBlocks(const Model& model, int64_t between) : blocks_(static_cast<int64_t>(model.facts().kinds.size())) {
+  const std::vector<BlockKind> kinds = KindsOf(model.facts());
+  const auto is_single = [&](const BlockKind& kind) {
+    return kind.count == 1 && kind.block > 0 && kind.block < static_cast<int>(blocks_) - 1;
+  };
+  singles_ = std::count_if(kinds.begin(), kinds.end(), is_single);
   // The first and the last block, and between them some of each kind: so there are some that are neither first nor
-  // last.
-  std::vector<BlockKind> kinds = KindsOf(model.facts());
-  std::vector<int> few = {0};
-  for (const BlockKind& kind : kinds) few.insert(few.end(), static_cast<size_t>(between), kind.block);
+  // last. Blocks that are single in their kind stand for one of each of the others there.
+  const int64_t of_kind = between - (singles_ > 0 ? 1 : 0);
+  std::vector<int> few = {0}, one_of_each;
+  for (const BlockKind& kind : kinds) {
+    few.insert(few.end(), static_cast<size_t>(is_single(kind) ? 1 : of_kind), kind.block);
+    one_of_each.push_back(kind.block);
+  }
   few.push_back(static_cast<int>(blocks_ - 1));
   if (blocks_ <= static_cast<int64_t>(few.size()) + kMoreBlocks) return;
   few_ = model.WithBlocks(few);
-  for (size_t k = 0; k < kinds.size(); ++k) {
+  one_of_each_ = model.WithBlocks(one_of_each);
+  for (const BlockKind& kind : kinds) {
+    const auto of_this = [&](int b) { return model.facts().kinds[static_cast<size_t>(b)] == kind.block; };
+    const int64_t in_few = std::count_if(few.begin(), few.end(), of_this);
+    kinds_.push_back({kind.count, in_few, is_single(kind)});
+    if (is_single(kind)) continue;
     std::vector<int> more = few;
     // In front of its kind: blocks that take a value stand behind the one that gives it.
-    more.insert(more.begin() + 1 + static_cast<std::ptrdiff_t>(k) * between, kMoreBlocks, kinds[k].block);
-    const auto of_kind = [&](int b) { return model.facts().kinds[static_cast<size_t>(b)] == kinds[k].block; };
-    samples_.push_back({model.WithBlocks(more), kinds[k].count, std::count_if(few.begin(), few.end(), of_kind)});
+    more.insert(std::lower_bound(more.begin() + 1, more.end() - 1, kind.block), kMoreBlocks, kind.block);
+    samples_.push_back({model.WithBlocks(more), kind.count, in_few});
   }
 }
 
-std::optional<FewBlocks::Lines> FewBlocks::Follow(const FiguresOf& figures) const {
+std::optional<FewBlocks::Lines> FewBlocks::Follow(const FiguresOf& figures,
+                                                  const std::function<bool(const StepFigures&)>& promises) const {
   const auto low = figures(*few_);
-  if (!low) return std::nullopt;
+  if (!low || (promises && !promises(*low))) return std::nullopt;
   Lines lines{.low = *low};
   for (const Sample& sample : samples_) {
     const auto high = figures(*sample.model);
@@ -61,10 +74,25 @@ std::optional<FewBlocks::Lines> FewBlocks::Follow(const FiguresOf& figures) cons
 StepFigures FewBlocks::Of(const Lines& lines, int64_t blocks) const {
   std::vector<MoreOfKind> more;
   for (size_t k = 0; k < samples_.size(); ++k) {
-    const double here = static_cast<double>(samples_[k].blocks * blocks) / static_cast<double>(blocks_);
-    more.push_back({lines.highs[k], here - static_cast<double>(samples_[k].in_few)});
+    more.push_back({lines.highs[k], Share(samples_[k].blocks, blocks) - static_cast<double>(samples_[k].in_few)});
   }
   return Extrapolated(lines.low, kMoreBlocks, more);
+}
+
+double FewBlocks::CountOf(size_t kind, int64_t blocks) const {
+  return kinds_[kind].is_single ? 1 : Share(kinds_[kind].blocks, blocks);
+}
+
+double FewBlocks::AddedTo(std::span<const double> of_each, int64_t blocks) const {
+  double sum = 0;
+  for (size_t k = 0; k < kinds_.size(); ++k) {
+    sum += (CountOf(k, blocks) - static_cast<double>(kinds_[k].in_few)) * of_each[k];
+  }
+  return sum;
+}
+
+double FewBlocks::Share(int64_t of_kind, int64_t blocks) const {
+  return static_cast<double>(of_kind * (blocks - singles_)) / static_cast<double>(blocks_ - singles_);
 }
 
 }  // namespace temper

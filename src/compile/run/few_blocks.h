@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "compile/run/step_figures.h"
@@ -27,15 +28,25 @@ class FewBlocks {
 
   // The figures of a step on a model; nullopt: there is no such step.
   using FiguresOf = std::function<std::optional<StepFigures>(const Model&)>;
-  // A line for each kind of blocks.
+  // A line for each kind of blocks, but for those of a single block, which is among the few.
   struct Lines {
     StepFigures low;
     std::vector<StepFigures> highs;
   };
-  // REQUIRES: any(). Compiles with `figures` as many models as there are kinds of blocks, and one more.
-  std::optional<Lines> Follow(const FiguresOf& figures) const;
-  // The figures of `blocks` of the model's blocks, with each kind's share, and all that is outside of blocks.
+  // REQUIRES: any(). Compiles with `figures` as many models as there are lines, and one more; or that one alone, if it
+  // `promises` nothing: then nullopt.
+  std::optional<Lines> Follow(const FiguresOf& figures,
+                              const std::function<bool(const StepFigures& low)>& promises = nullptr) const;
+  // The figures of `blocks` of the model's blocks, with each kind's share, and all that is outside of blocks. Kinds of
+  // a single block are there in any case.
   StepFigures Of(const Lines& lines, int64_t blocks) const;
+
+  // One block of each kind, in the model's order; and how many of the kind of its block `kind` those of Of stand for.
+  // REQUIRES: any().
+  const Model& one_of_each() const { return *one_of_each_; }
+  double CountOf(size_t kind, int64_t blocks) const;
+  // What those add to Lines::low, if a block of each kind adds so much.
+  double AddedTo(std::span<const double> of_each, int64_t blocks) const;
 
  private:
   // The few blocks, and kMoreBlocks more of one kind.
@@ -44,9 +55,19 @@ class FewBlocks {
     int64_t blocks;  // blocks of that kind in the whole model
     int64_t in_few;  // in `few_`
   };
+  struct Kind {
+    int64_t blocks;  // of the model
+    int64_t in_few;
+    bool is_single;
+  };
+  // Of `blocks` of the model's blocks, those of a kind that has `of_kind` in the model.
+  double Share(int64_t of_kind, int64_t blocks) const;
+
   const int64_t blocks_;
-  std::unique_ptr<Model> few_;
+  int64_t singles_ = 0;  // blocks that are single in their kind, and neither the first nor the last
+  std::unique_ptr<Model> few_, one_of_each_;
   std::vector<Sample> samples_;
+  std::vector<Kind> kinds_;
 };
 
 }  // namespace temper

@@ -101,7 +101,7 @@ Result<double> RouterAuxLossCoef(const ModelFacts& facts, const RunConfig& confi
 }
 
 Result<RunFrame> RunFrame::Of(const Model& model, const RunConfig& config, int ranks, const KeptDecisions& kept,
-                              bool shortens) {
+                              Graphs graphs) {
   const int64_t row = *config.data.max_seq_len;
   RunFrame frame{.dtype = ComputeDType(config), .on_gpu = config.machine.device == DeviceChoice::kGpu};
   CompiledRun& run = frame.facts;
@@ -118,6 +118,7 @@ Result<RunFrame> RunFrame::Of(const Model& model, const RunConfig& config, int r
   TEMPER_ASSIGN_OR_RETURN(run.router_aux_loss_coef, RouterAuxLossCoef(model.facts(), config));
   const auto add = [&](const ObjectiveGraph& graph, int64_t length) {
     const bool trains = graph.kind == ProgramKind::kTrain;
+    if (graphs == Graphs::kTrainingAlone && !trains) return;
     const int64_t rows_of_graph = trains ? rows : config.batch.per_device_eval_batch_size.value_or(rows);
     // The noise of shorter rows is no stronger.
     const double as_long = std::sqrt(static_cast<double>(length) / static_cast<double>(row));
@@ -139,7 +140,7 @@ Result<RunFrame> RunFrame::Of(const Model& model, const RunConfig& config, int r
     frame.train.push_back(trains);
   };
   for (const ObjectiveGraph& graph : objective.graphs) add(graph, row);
-  if (shortens) run.lengths = RowLengthsOf(model.facts(), config, run.mesh.mesh);
+  if (graphs == Graphs::kAllLengths) run.lengths = RowLengthsOf(model.facts(), config, run.mesh.mesh);
   for (const int64_t length : run.lengths.train) add(objective.graph(ProgramKind::kTrain), length);
   for (const int64_t length : run.lengths.eval) add(objective.graph(ProgramKind::kEval), length);
   frame.spec = StepSpecOf(config);

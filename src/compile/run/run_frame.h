@@ -16,10 +16,12 @@ struct RunFrame {
   std::vector<bool> train;         // which of them do
   StepSpec spec;                   // of rank 0; its memory as the settings say
 
-  // REQUIRES: `config` is resolved. `kept`: decisions of the resumed run. `shortens`: with the Programs of shorter rows
-  // that such a run has.
+  // kAllLengths: with those of shorter rows that such a run has. kTrainingAlone: without those that only read, as
+  // evaluation.
+  enum class Graphs : uint8_t { kAllLengths, kOneLength, kTrainingAlone };
+  // REQUIRES: `config` is resolved. `kept`: decisions of the resumed run.
   static Result<RunFrame> Of(const Model& model, const RunConfig& config, int ranks, const KeptDecisions& kept,
-                             bool shortens = true);
+                             Graphs graphs = Graphs::kAllLengths);
 
   const Graph& forward() const { return graphs.front(); }
   // Borrows from this, as the result of Prepare does.
