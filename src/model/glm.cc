@@ -5,6 +5,8 @@
 // the first ones, chosen by logistic scores and a bias, beside an MLP of all tokens.
 #include <fmt/core.h>
 
+#include <nlohmann/json.hpp>
+
 #include "model/decoder.h"
 #include "model/families.h"
 #include "model/mixture.h"
