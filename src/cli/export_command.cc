@@ -61,7 +61,7 @@ struct ExportSettings {
 };
 
 // Shows how far reading for checksums and writing are.
-class Progress {
+class ExportProgress {
  public:
   TransferCallback Verifying() { return verifying_.Callback(); }
   TransferCallback Exporting() {
@@ -90,7 +90,7 @@ Status ExportFolder(const ExportSettings& settings, const OpenedModel& model) {
   if (type != ExportType::kStored) {
     spec.dtype = type == ExportType::kBf16 ? DType::kBF16 : type == ExportType::kF16 ? DType::kF16 : DType::kF32;
   }
-  Progress progress;
+  ExportProgress progress;
   TEMPER_ASSIGN_OR_RETURN(const ExportReport report,
                           ExportModel(PosixEnv(), spec, progress.Exporting(), progress.Verifying()));
   const bool adapter = model.adapter().has_value();
@@ -116,7 +116,7 @@ Status ExportGgufFile(const ExportSettings& settings, const OpenedModel& model) 
     TEMPER_ASSIGN_OR_RETURN(const std::string before, ReadTextFile(PosixEnv(), beside, MiB(16)));
     keeps = before != modelfile;
   }
-  Progress progress;
+  ExportProgress progress;
   TEMPER_ASSIGN_OR_RETURN(const ExportReport report,
                           ExportGguf(PosixEnv(), std::move(spec), progress.Exporting(), progress.Verifying()));
   if (keeps) {
