@@ -272,7 +272,8 @@ Status CheckOutput(const RunConfig& c) {
   }
   if (o.load_best_model_at_end) {
     if (!c.evaluates()) {
-      return InvalidArgument("load_best_model_at_end compares evaluations: add eval_data or eval_fraction");
+      return InvalidArgument(
+          fmt::format("load_best_model_at_end compares {}: add eval_data or eval_fraction", o.metric_for_best_model));
     }
     const bool by_steps = o.save_strategy == CadenceStrategy::kSteps;
     if (o.save_strategy == CadenceStrategy::kNo || (by_steps && o.save_steps == 0)) {

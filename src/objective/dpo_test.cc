@@ -14,13 +14,10 @@ Graph TailOf(ProgramKind kind, const ObjectiveRule& rule = Dpo(), double nll_wei
   const ValueId x = f.Source("x", {DType::kF32, {8, 4}}, Role::kInput),
                 w = f.Source("w", {DType::kF32, {16, 4}}, Role::kWeight);
   f.TokenInput("document_start", DType::kI32, 8);  // as attention takes it
-  rule.graph(kind).tail({.rule = rule,
-                         .f = f,
-                         .tokens = 8,
-                         .x_TD = x,
-                         .w_VD = w,
-                         .softcap = 30,
-                         .settings = {.tasks = {.dpo = {.nll_weight = nll_weight}}}});
+  TaskSettings tasks;
+  if (nll_weight > 0) (tasks.*rule.pair_settings).nll_weight = nll_weight;
+  rule.graph(kind).tail(
+      {.rule = rule, .f = f, .tokens = 8, .x_TD = x, .w_VD = w, .softcap = 30, .settings = {.tasks = tasks}});
   EXPECT_TRUE(Verify(graph).ok()) << Verify(graph).message();
   return graph;
 }

@@ -259,6 +259,15 @@ TEST_F(Classify, RefusesWhatItHasNoUseFor) {
             {"bad.jsonl: all rows have the label 'x', and there is nothing to tell apart: add rows of other classes"});
   ExpectEnd(train_on("{\"chosen\": \"a\", \"rejected\": \"b\"}\n"), 1,
             {"have no class: train on them with --task dpo, simpo, orpo or reward"});
+  ExpectEnd(
+      Temper(TrainOnLabels({"--metric_for_best_model", "rewards/margins", "--eval_fraction", "0.5"})), 2,
+      {"evaluations of task classify report no rewards/margins: give one of loss, accuracy, f1_macro, f1_binary"});
+  std::string three;
+  for (int i = 0; i < 6; ++i) three += fmt::format("{{\"text\": \"a {}\", \"label\": {}}}\n", i, i % 3);
+  Spill("three.jsonl", three);
+  ExpectEnd(Temper(TrainOnLabels({"--data", "three.jsonl", "--metric_for_best_model", "eval_f1_binary",
+                                  "--eval_fraction", "0.5", "--overwrite"})),
+            2, {"eval_f1_binary is reported of two classes, and here are 3: set f1_macro"});
   ExpectEnd(train_on("{\"prompt\": \"a\", \"completion\": \"b\", \"label\": 1}\n"), 1,
             {"rows are prompt/completion, but a class is that of text"});
   Spill("eval.jsonl", "{\"text\": \"a\", \"label\": \"bird\"}\n");
