@@ -45,7 +45,7 @@ TEST_F(TokenAccuracy, IsReportedBesideTheSameLosses) {
   }
   std::string events;
   for (const auto& [file, bytes] : BytesOf(Path("with/runs"), "runs/")) events += bytes;
-  EXPECT_NE(events.find("eval_token_accuracy"), std::string::npos);
+  EXPECT_NE(events.find("eval/token_accuracy"), std::string::npos);
 
   // The last evaluation was of the result.
   const Ended evaluated =
@@ -80,7 +80,8 @@ TEST_F(TokenAccuracy, IsTheSameOnAMeshAndAfterAStop) {
   const std::vector<Json> stopped = Rows(Path("stopped"));
   EXPECT_EQ(stopped[0]["eval_token_accuracy"], whole[0]["eval_token_accuracy"]);
   // Without the report, nothing of it is left over.
-  const std::vector<Json> off = RowsOf("stopped", With(Run("stopped", {"--resume"}), {"--max_steps", "4"}));
+  const std::vector<Json> off = RowsOf("stopped", With(options, {"--token_accuracy", "false", "--max_steps", "4",
+                                                                 "--lr_scheduler_type", "constant", "--resume"}));
   EXPECT_FALSE(off[0].contains("token_accuracy") || off[0].contains("eval_token_accuracy")) << off[0];
 }
 
