@@ -210,7 +210,7 @@ class Searcher {
     return OfStep({.seconds = of_micro_batch * micro_batches * (1 - kSameKernels)}, choice);
   }
 
-  // A candidate as good as none of that setting is whose step takes at least so long.
+  // A candidate that the setting is no better than, if its step takes `least` or longer. Zero: no bound is known.
   Candidate Best(const Setting& choice, Seconds least) const {
     const auto tokens = static_cast<double>(rows_of_step_ * *config_.data.max_seq_len);
     const double per_second = least > Seconds{} ? tokens / least.v : std::numeric_limits<double>::infinity();
@@ -489,7 +489,7 @@ class Forecasts {
   const SearchGoal goal_;
   std::vector<Group> groups_;
   std::vector<size_t> group_;        // per choice, as what follows
-  std::vector<Candidate> promised_;  // as good as the choice is not
+  std::vector<Candidate> promised_;  // no worse than the choice
   std::vector<size_t> by_promise_;   // choices, the most promising first
   std::vector<bool> looked_;
   std::vector<std::optional<Candidate>> found_;

@@ -8,8 +8,9 @@ namespace temper {
 
 // Considers every mesh of the cluster's devices (dp x fsdp x tp), every split of the step's rows into micro-batches,
 // recompute, overlap, and the number of blocks that stay gathered; the rows per step stay those of `config`. Candidates
-// are forecast on all cores, from models with few blocks of each kind, or whole if the model has few blocks or too many
-// kinds; the winners are compiled whole. REQUIRES: `config` is resolved.
+// that may be among the ten best by their kernels are forecast on all cores, from models with few blocks of each kind,
+// or whole if the model has few blocks or too many kinds; the winners are compiled whole. REQUIRES: `config` is
+// resolved.
 Result<SearchResult> SearchPlans(const Planner& planner, const RunConfig& config, SearchGoal goal);
 
 }  // namespace temper
