@@ -32,7 +32,7 @@ struct Curve {
 // A rate at which, with AdamW, rounding errors stay small over some steps: at 1e-2 these adapters diverge.
 constexpr double kLearningRate = 1e-3;
 
-Curve Train(const RunSpec& spec, double learning_rate = kLearningRate, int steps = kSteps) {
+Curve CurveOf(const RunSpec& spec, double learning_rate = kLearningRate, int steps = kSteps) {
   TinyRun run(spec);
   Curve curve;
   for (int step = 0; step < steps; ++step) {
@@ -47,7 +47,8 @@ Curve Train(const RunSpec& spec, double learning_rate = kLearningRate, int steps
 }
 
 Curve TrainOnMesh(const RunSpec& spec, double learning_rate = kLearningRate, int steps = kSteps) {
-  const auto curves = OnThreadRanks<Curve>(spec, [&](const RunSpec& own) { return Train(own, learning_rate, steps); });
+  const auto curves =
+      OnThreadRanks<Curve>(spec, [&](const RunSpec& own) { return CurveOf(own, learning_rate, steps); });
   for (const Curve& c : curves) {
     EXPECT_EQ(c.loss, curves[0].loss) << "ranks disagree about the loss";
     EXPECT_EQ(c.norm, curves[0].norm) << "ranks disagree about the gradient norm";
@@ -309,7 +310,7 @@ const Curve& OneRank(const RunSpec& spec) {
   if (!fresh) return it->second;
   RunSpec alone = spec;
   alone.threads = 1;
-  it->second = Train(alone);
+  it->second = CurveOf(alone);
   return it->second;
 }
 
@@ -488,7 +489,7 @@ TEST(Mesh, OtherOptimizersHaveTheLossesOfOneRank) {
                      .threads = 1,
                      .optimizer = UpdateRuleOf(op),
                      .settings = settings};
-        const Curve one = Train(spec, learning_rate, kLong);
+        const Curve one = CurveOf(spec, learning_rate, kLong);
         spec.mesh = mesh;
         const Curve sharded = TrainOnMesh(spec, learning_rate, kLong);
         for (size_t s = 0; s < kLong; ++s) {
@@ -509,7 +510,7 @@ TEST(Mesh, StagesWithManyChunksAndMicroBatchesFinish) {
                .micro_batches = 8,
                .threads = 1,
                .settings = UpdateSettings(Op::kAdamw, {{"eps", 1e-5}})};
-  const Curve one = Train(spec);
+  const Curve one = CurveOf(spec);
   spec.mesh = MeshOf({{Axis::kPp, 4}});
   spec.mesh.pipeline = {.kind = PipelineKind::kInterleaved, .chunks_per_stage = 2, .layers = {1, 1, 1, 1, 1, 1, 1, 1}};
   const Curve mesh = TrainOnMesh(spec);
@@ -681,12 +682,12 @@ int RunMpiRank(Communicator& communicator, int case_number) {
     if (c.mesh.residual == ResidualSplit::kHidden && v.config.find("Gemma2") != std::string::npos) continue;
     RunSpec spec = SpecOf(v, c);
     spec.threads = 1;
-    const Curve one = communicator.rank() == 0 ? Train(spec) : Curve();
+    const Curve one = communicator.rank() == 0 ? CurveOf(spec) : Curve();
     spec.recompute = c.recompute;
     spec.mesh = c.mesh;
     spec.mesh.rank = communicator.rank();
     spec.communicator = &communicator;
-    const Curve mesh = Train(spec);
+    const Curve mesh = CurveOf(spec);
     ++curves;
     for (size_t s = 0; s < one.loss.size(); ++s) {
       if (std::abs(mesh.loss[s] - one.loss[s]) <= 1e-5 * one.loss[s] &&

@@ -22,7 +22,7 @@ MeshSpec MeshOf(std::initializer_list<std::pair<Axis, int>> sizes) {
   return spec;
 }
 
-std::vector<double> Train(const RunSpec& spec) {
+std::vector<double> LossesOf(const RunSpec& spec) {
   TinyRun run(spec);
   std::vector<double> losses;
   for (int step = 0; step < kSteps; ++step) {
@@ -36,7 +36,7 @@ std::vector<double> Train(const RunSpec& spec) {
 TEST(NormOverHeads, IsComputedOnTheMeshesThatItsRefusalNames) {
   for (const Method method : {Method::kFull, Method::kLora}) {
     RunSpec spec{.config = OlmoConfigText(3), .method = method, .rows_per_micro_batch = 2, .micro_batches = 2};
-    const std::vector<double> expected = Train(spec);
+    const std::vector<double> expected = LossesOf(spec);
     EXPECT_NE(expected.front(), expected.back());
     for (const MeshSpec& mesh :
          {MeshOf({{Axis::kFsdp, 2}}), MeshOf({{Axis::kCp, 2}}), MeshOf({{Axis::kPp, 2}}), MeshOf({{Axis::kDp, 2}})}) {
