@@ -30,7 +30,7 @@ NO_FAMILIES = {"forward.cc", "forward.h", "gguf_description.cc", "initialize.cc"
                "lora_rewrite.cc", "lora_rewrite.h", "model.cc", "model.h", "mxfp4_experts.cc", "mxfp4_experts.h", "quantisation_config.cc", "quantisation_config.h",
                "trainable_set.cc", "trainable_set.h"}
 # Attributes of ops, some with the name of a key; an op; the key that identifies families; words that are also families.
-OURS = {"head_dim", "model_type", "inv_freq", "long_inv_freq", "document_length", "opt", "glm", "layer_norm", "plus_one"}
+OURS = {"head_dim", "model_type", "top_groups", "inv_freq", "long_inv_freq", "document_length", "opt", "glm", "layer_norm", "plus_one"}
 
 STRING = re.compile(r'"((?:[^"\\\n]|\\.)*)"')
 RAW = re.compile(r'R"(\w*)\(\n(.*?)\)\1"', re.S)
