@@ -42,7 +42,7 @@ TEST(NormOverHeads, IsComputedOnTheMeshesThatItsRefusalNames) {
          {MeshOf({{Axis::kFsdp, 2}}), MeshOf({{Axis::kCp, 2}}), MeshOf({{Axis::kPp, 2}}), MeshOf({{Axis::kDp, 2}})}) {
       SCOPED_TRACE(mesh.mesh.ToString());
       spec.mesh = mesh;
-      for (const std::vector<double>& losses : OnThreadRanks<std::vector<double>>(spec, Train)) {
+      for (const std::vector<double>& losses : OnThreadRanks<std::vector<double>>(spec, LossesOf)) {
         for (int i = 0; i < kSteps; ++i) {
           EXPECT_NEAR(losses[static_cast<size_t>(i)], expected[static_cast<size_t>(i)], 1e-5) << "step " << i;
         }
