@@ -27,7 +27,7 @@ Result<std::vector<std::string>> LayerTypes(const Json& config, const std::strin
     if (!add(*list)) return Corrupt(where + ": attention_layers should be a list with a type for each layer");
     return types;
   }
-  Json patterns = Json::array({Json::array({Json::array({"global", "local"}), 12})});
+  Json patterns = Json::array({Json::array({Json::array({"global", "local"}), 12u})});
   if (const auto given = config.find("attention_types"); given != config.end() && !given->is_null()) patterns = *given;
   bool good = patterns.is_array();
   for (const Json& pattern : patterns) {
