@@ -508,7 +508,10 @@ class Importer {
     probe.objective.rule = task_.rule == nullptr ? &Sft() : task_.rule;
     probe.output.metric_for_best_model = name;
     const auto metric = BestMetricOf(probe);
-    if (!metric.ok()) return Say(result_.lost, setting, metric.status().message());
+    if (!metric.ok()) {
+      lost_metric_ = true;
+      return Say(result_.lost, setting, metric.status().message());
+    }
     Set(foreign.ours, name, setting);
     // As transformers, by the name alone.
     if (Given("greater_is_better") == nullptr && metric->greater_is_better == name.ends_with("loss")) {
@@ -610,6 +613,10 @@ class Importer {
                name == "metric_for_best_model" || name == "greater_is_better";
       });
     }
+    if (lost_metric_) {
+      drop("evaluations are then compared by their loss",
+           [](const std::string& name) { return name == "greater_is_better"; });
+    }
     if (!config_.output.early_stopping_patience) {
       drop("early_stopping_patience is not given",
            [](const std::string& name) { return name == "early_stopping_threshold"; });
@@ -645,13 +652,20 @@ class Importer {
           "from each other, and the run is faster");
       return;
     }
+    if (given != nullptr) {
+      return Say(
+          result_.changed, *given,
+          fmt::format("{} pads each row to the longest of its batch, Temper to the shortest of a few lengths that "
+                      "holds them; with packing: true a row holds several documents, isolated from each other, "
+                      "and the run is faster",
+                      ToString(result_.tool)));
+    }
     Forget("packing");
-    const std::string why = fmt::format(
-        "{} pads each row to the longest of its batch; here a row holds several documents, isolated from each other, "
-        "so that a step sees more of them (packing: false gives each its own row)",
-        ToString(result_.tool));
-    if (given != nullptr) return Say(result_.changed, *given, why);
-    result_.changed.push_back("packing is not given: " + why);
+    result_.changed.push_back(
+        fmt::format("packing is not given: {} pads each row to the longest of its batch; here a row holds several "
+                    "documents, isolated from each other, so that a step sees more of them (packing: false gives each "
+                    "its own row)",
+                    ToString(result_.tool)));
   }
 
   // Differences that no single name shows.
@@ -689,6 +703,7 @@ class Importer {
   ForeignTask task_;  // with a rule: other than fine-tuning
   RunConfig config_;
   const OptionSet options_ = RunOptions(config_);
+  bool lost_metric_ = false;                  // the recipe's metric_for_best_model has no equivalent
   std::map<std::string, std::string> notes_;  // of the options that are set: the name that set each
   ImportedRun result_;
 };

@@ -207,7 +207,7 @@ Status CheckTask(const RunConfig& c) {
   struct NoUse {
     bool set;
     const char* what;
-    const char *of_class, *of_rating, *of_pair;  // why, by what rows are; null: it has one
+    const char *of_class, *of_rating, *of_pair;  // why the rows of such a task have no use for it; null: they have
   };
   const NoUse settings[] = {
       {c.data.train_on_prompt, "train_on_prompt", "a class is that of a text as a whole",

@@ -50,7 +50,7 @@ struct RunEngine {
   DevicePart Buffer(const std::string& name) const;
   // REQUIRES: after Reserve; the run has such a Program.
   Executor& Of(ProgramKind kind) const { return *executors.at(ProgramName(kind)); }
-  // Those of the same with shorter rows. REQUIRES: the run has Programs of these `rows`.
+  // The executors of that kind's Programs for shorter rows. REQUIRES: the run has Programs of these `rows`.
   std::vector<ShorterRowsExecutor> ShorterOf(ProgramKind kind, const std::vector<int64_t>& rows) const {
     std::vector<ShorterRowsExecutor> shorter;
     for (const int64_t row : rows) shorter.push_back({row, executors.at(ProgramOfRows(kind, row)).get()});

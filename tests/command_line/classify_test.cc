@@ -261,7 +261,7 @@ TEST_F(Classify, RefusesWhatItHasNoUseFor) {
             {"have no class: train on them with --task dpo, simpo, orpo or reward"});
   ExpectEnd(
       Temper(TrainOnLabels({"--metric_for_best_model", "rewards/margins", "--eval_fraction", "0.5"})), 2,
-      {"evaluations of task classify report no rewards/margins: give one of loss, accuracy, f1_macro, f1_binary"});
+      {"evaluations of task classify report no 'rewards/margins': give one of loss, accuracy, f1_macro, f1_binary"});
   std::string three;
   for (int i = 0; i < 6; ++i) three += fmt::format("{{\"text\": \"a {}\", \"label\": {}}}\n", i, i % 3);
   Spill("three.jsonl", three);

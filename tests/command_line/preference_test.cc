@@ -409,7 +409,7 @@ TEST_F(Preference, TheBestCheckpointIsThatOfTheNumberThatTheUserNames) {
   EXPECT_NE(changed.err.find("start anew: evaluations are compared by eval_loss now"), std::string::npos);
   EXPECT_NE(result_of(changed).find("best        eval_loss"), std::string::npos);
   ExpectEnd(Temper(With(run, {"--metric_for_best_model", "eval_f1"})), 2,
-            {"metric_for_best_model: evaluations of task dpo report no eval_f1: give one of loss, rewards/chosen, "
+            {"metric_for_best_model: evaluations of task dpo report no 'eval_f1': give one of loss, rewards/chosen, "
              "rewards/rejected, rewards/accuracies, rewards/margins"});
   ExpectEnd(Temper(TrainOnPairs({"--metric_for_best_model", "rewards/margins"})), 2,
             {"metric_for_best_model compares evaluations: add eval_data or eval_fraction"});

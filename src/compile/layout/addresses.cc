@@ -315,7 +315,7 @@ class Placer {
     return std::any_of(segment.instructions.begin(), segment.instructions.end(),
                        [](const Instruction& i) { return UpdateRuleOf(i.op) != nullptr; });
   }
-  // Whether the plan is one micro-batch and its update. REQUIRES: no other plan has gradients, but for such ones.
+  // Whether the plan is one micro-batch and its update. REQUIRES: every other plan with gradients is one, too.
   static bool IsWholeStep(const ProgramPlan& plan) {
     const std::vector<Stage>& stages = plan.stages;
     return !plan.pipeline && plan.before == nullptr && stages.size() == 2 && !IsUpdate(*stages[0].graph) &&

@@ -229,8 +229,8 @@ class RunSearch {
   Way stored_;                                 // for the hash of a run that is asked to cast its weights
 };
 
-// Of rows that could be shorter, but for limits of memory and tiers that values move between.
-constexpr char kOneLength[] = "with limits of memory all rows are planned alike";
+// Why rows that could be shorter are not: a limit of memory, or a tier, is given.
+constexpr char kOneLength[] = "where memory.* gives limits or tiers, all rows are planned alike";
 
 bool StaysOnDevice(const Program& train) {
   return train.host.bytes + train.disk.bytes == Bytes{};

@@ -22,7 +22,7 @@ inline constexpr int kMostRowLengths = 4;
 struct RowLengths {
   // Tokens, without max_seq_len itself; the longest first.
   std::vector<int64_t> train, eval;
-  std::string why_not;  // why rows of a run without packing, or those that it trains on, keep max_seq_len; may be empty
+  std::string why_not;  // why unpacked rows, or only those of training, keep max_seq_len; may be empty
 };
 
 // A half, a quarter and an eighth of `max_seq_len`, in multiples of 32, at least kLeastRow.
