@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "config/foreign_defaults.h"
+#include "format/json.h"
 
 namespace temper {
 namespace {
@@ -68,7 +69,7 @@ PairLosses LossesOf(const ForeignSetting* types, const ForeignSetting* weights) 
   const OrderedJson list = types->value.is_array() ? types->value : OrderedJson::array({types->value});
   int of_pairs = 0;
   for (size_t k = 0; k < list.size(); ++k) {
-    const std::string name = list[k].is_string() ? list[k].get<std::string>() : list[k].dump();
+    const std::string name = list[k].is_string() ? list[k].get<std::string>() : DumpJson(list[k]);
     double weight = 1;
     if (weights != nullptr && weights->value.is_array() && k < weights->value.size() && weights->value[k].is_number()) {
       weight = weights->value[k].get<double>();
@@ -236,7 +237,7 @@ TaskSetting SectionOf(const ForeignTask& task, const ForeignSetting& setting) {
     if (key == "beta" && Owns(task.rule->name, key)) {
       becomes.sets.emplace_back(fmt::format("{}.beta", task.rule->name), value);
     } else {
-      becomes.lost += fmt::format("{}{}: {} has no equivalent", becomes.lost.empty() ? "" : ", ", key, value.dump());
+      becomes.lost += fmt::format("{}{}: {} has no equivalent", becomes.lost.empty() ? "" : ", ", key, DumpJson(value));
     }
   }
   return becomes;

@@ -3,7 +3,7 @@
 //
 // This header does not read the list: what only carries an Op is not compiled again when an op is added. Sources that
 // name one (Op::kLinear) include graph/named_ops.h, or graph/traffic_ops.h if they name moves and collectives alone;
-// headers include neither (tools/check_rebuilds.py).
+// headers of the layers above include neither (tools/check_rebuilds.py).
 #pragma once
 
 #include <optional>

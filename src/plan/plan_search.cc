@@ -231,7 +231,8 @@ class Searcher {
       flops_per_token = all->flops_per_token;
     } else {
       const auto promises = [&](const StepFigures& low) {
-        if (last == nullptr || kernels.of_kind.empty()) return true;
+        // Blocks beyond those of a short stage cost more than their kernels: no bound is known.
+        if (last == nullptr || kernels.of_kind.empty() || !few_->HasAllOf(BlocksOf(choice))) return true;
         const auto micro_batches = static_cast<double>(choice.MicroBatches(rows_of_step_));
         StepFigures least = low;
         least.seconds += few_->AddedTo(kernels.of_kind, BlocksOf(choice)) * micro_batches * (1 - kSameKernels);

@@ -103,6 +103,7 @@ Result<PlannedRun> Planner::PlanWithin(MemorySpec memory, const RunConfig& asked
                     ranks, cluster_.name, cluster_.devices()));
   }
   const RunConfig config = OnDevicesOf(cluster_, asked);
+  trains_only = trains_only && !config.objective.rule->rated;  // whose forecast counts passes of another Program
   PlannedRun planned;
   const auto compile = [&](int rank) {
     return trains_only ? CompileTraining(model_, config, ranks, rank, memory)

@@ -35,8 +35,8 @@ FewBlocks::FewBlocks(const Model& model, int64_t between) : blocks_(static_cast<
   };
   singles_ = std::count_if(kinds.begin(), kinds.end(), is_single);
   // The first and the last block, and between them some of each kind: so there are some that are neither first nor
-  // last. Blocks that are single in their kind stand for one of each of the others there.
-  const int64_t of_kind = between - (singles_ > 0 ? 1 : 0);
+  // last. Blocks that are single in their kind stand for one of each of the others there, if others are left.
+  const int64_t of_kind = std::max<int64_t>(1, between - (singles_ > 0 ? 1 : 0));
   std::vector<int> few = {0}, one_of_each;
   for (const BlockKind& kind : kinds) {
     few.insert(few.end(), static_cast<size_t>(is_single(kind) ? 1 : of_kind), kind.block);
@@ -91,8 +91,16 @@ double FewBlocks::AddedTo(std::span<const double> of_each, int64_t blocks) const
   return sum;
 }
 
+bool FewBlocks::HasAllOf(int64_t blocks) const {
+  for (size_t k = 0; k < kinds_.size(); ++k) {
+    if (CountOf(k, blocks) < static_cast<double>(kinds_[k].in_few)) return false;
+  }
+  return true;
+}
+
 double FewBlocks::Share(int64_t of_kind, int64_t blocks) const {
-  return static_cast<double>(of_kind * (blocks - singles_)) / static_cast<double>(blocks_ - singles_);
+  return static_cast<double>(of_kind * std::max<int64_t>(blocks - singles_, 0)) /
+         static_cast<double>(blocks_ - singles_);
 }
 
 }  // namespace temper

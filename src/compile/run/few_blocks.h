@@ -45,6 +45,8 @@ class FewBlocks {
   // REQUIRES: any().
   const Model& one_of_each() const { return *one_of_each_; }
   double CountOf(size_t kind, int64_t blocks) const;
+  // Whether there are as many of each kind as the few blocks of Lines::low have: stages may have fewer.
+  bool HasAllOf(int64_t blocks) const;
   // What those add to Lines::low, if a block of each kind adds so much.
   double AddedTo(std::span<const double> of_each, int64_t blocks) const;
 

@@ -19,6 +19,8 @@ struct RouteSpec {
   bool operator==(const RouteSpec&) const = default;
 
   int64_t rows() const { return tokens * active; }
+  // What the sum of the chosen scores begins with: logistic ones may all be 0 (DeepseekV3TopkRouter).
+  float least_sum() const { return sigmoid ? 1e-20f : 0; }
 };
 
 // Of kRoute and kRouteBackward with logits_TE; active is 0 where they do not fit.

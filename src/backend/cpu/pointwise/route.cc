@@ -72,7 +72,7 @@ void Choose(const T* logit_E, const float* bias_E, const RouteSpec& s, float* sc
     choice_E[e] = choice < kLeast ? kLeast : choice;  // a bias of -infinity is no mark; NaN stays
   }
   if (s.groups > 0) KeepBestGroups(s, choice_E, choice_E + s.experts);
-  float sum = 0;
+  float sum = s.least_sum();
   for (int64_t a = 0; a < s.active; ++a) {
     const int64_t e = Best(choice_E, s.experts);
     choice_E[e] = kNever;
@@ -90,7 +90,7 @@ template <class T, class ExpertOf>
 void ChooseBackward(const float* d_weight_A, const T* logit_E, const RouteSpec& s, const ExpertOf& expert_of,
                     float* score_E, T* d_logit_E) {
   ScoresOf(logit_E, s, score_E);
-  float sum = 0, mean = 0;
+  float sum = s.least_sum(), mean = 0;
   for (int64_t a = 0; a < s.active; ++a) sum += score_E[expert_of(a)];
   for (int64_t a = 0; a < s.active && s.normalise; ++a) mean += d_weight_A[a] * score_E[expert_of(a)] / sum;
   const float factor = static_cast<float>(s.scale) / (s.normalise ? sum : 1);

@@ -80,7 +80,7 @@ Status Route(const Call& call) {
       choice_E[e] = choice < kLeast ? kLeast : choice;  // a bias of -infinity is no mark; NaN stays
     }
     if (s.groups > 0) KeepBestGroups(s, choice_E);
-    double sum = 0;
+    double sum = s.least_sum();
     for (int64_t a = 0; a < A; ++a) {
       const int64_t e = Largest(choice_E, E);
       choice_E[e] = kNever;
@@ -116,7 +116,7 @@ Status RouteBackward(const Call& call) {
     ScoresOf(logits_TE, t, s, score_E);
     std::fill_n(d_score_E, E, 0.0);
     const auto expert = [&](int64_t a) { return expert_P.Int(place_TA.Int(t * A + a)); };
-    double sum = 0, mean = 0;
+    double sum = s.least_sum(), mean = 0;
     for (int64_t a = 0; a < A; ++a) sum += score_E[expert(a)];
     for (int64_t a = 0; a < A; ++a) mean += d_weight_TA[t * A + a] * score_E[expert(a)] / sum;
     for (int64_t a = 0; a < A; ++a) {
