@@ -126,7 +126,8 @@ struct TrainResult {
   int64_t tokens = 0;                 // trained on
   double seconds = 0;                 // in steps, over all resumptions
   std::optional<double> eval_loss, best_eval_loss;
-  std::optional<double> best_metric;  // by "metric_for_best_model"; unless that is eval_loss, best_eval_loss stays empty
+  std::optional<double>
+      best_metric;  // by "metric_for_best_model"; unless that is eval_loss, best_eval_loss stays empty
   int64_t best_step = 0;
 };
 

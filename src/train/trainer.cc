@@ -273,7 +273,8 @@ Result<EvaluationReport> Evaluator::Run(const std::function<bool()>& stop,
   ClassCounts of_classes(classes_);
   const ContextPart part = PartOf(peers_, packing_.options().max_seq_len);
   const int64_t rows = batch_.tokens_per_micro_batch() / part.local_row();
-  TEMPER_ASSIGN_OR_RETURN(const StepValues values, StepValuesOf(objective_, store_, packing_, 0, packing_.rows(), kl_, stop));
+  TEMPER_ASSIGN_OR_RETURN(const StepValues values,
+                          StepValuesOf(objective_, store_, packing_, 0, packing_.rows(), kl_, stop));
   for (int64_t all_first = 0; all_first < packing_.rows(); all_first += rows * peers_.data_ranks) {
     TEMPER_ASSIGN_OR_RETURN(const bool stopping, peers_.Any(stop && stop()));
     if (stopping) return Interrupted("the evaluation was aborted");
