@@ -7,12 +7,17 @@ set(TEMPER_LAYERS "" CACHE INTERNAL "")
 # have flags of their own. Not CMake's unity build, which includes absolute paths: objects would depend on where the
 # checkout lies.
 #
-# All sources begin as one batch. While a batch has more than TEMPER_BATCH_BYTES it is cut in two: first sources that name
-# ops from the others, which need not be compiled again when an op is added, then by a bit of the hash of each name. So a
-# new source, or one that grows, changes its own batch alone.
+# All sources begin as one batch. While a batch has more than TEMPER_BATCH_BYTES (of some layers fewer) it is cut in two:
+# first sources that name ops from the others, which need not be compiled again when an op is added, then by a bit of the
+# hash of each name. So a new source, or one that grows, changes its own batch alone.
 set(TEMPER_BATCH_BYTES 80000)  # some 15 seconds of a slow processor
+set(TEMPER_BATCH_BYTES_OF_FACES 50000)  # of layers that include almost all others, api and run
 function(temper_together out target)
   set(alone ${ARGN})
+  set(most ${TEMPER_BATCH_BYTES})
+  if(target MATCHES "^temper_(api|run)$")
+    set(most ${TEMPER_BATCH_BYTES_OF_FACES})
+  endif()
   if(TEMPER_UNITY)
     set(together ${ARGN})
     list(FILTER together EXCLUDE REGEX "_(avx2|avx512|amx)\\.cc$|/graph/ops/")
@@ -54,7 +59,7 @@ function(temper_together out target)
       string(REGEX MATCHALL "#include" count "${lines}")
       list(LENGTH count count)
       string(LENGTH "${cut}" depth)
-      if(bytes GREATER TEMPER_BATCH_BYTES AND count GREATER 1 AND depth LESS 9)
+      if(bytes GREATER most AND count GREATER 1 AND depth LESS 9)
         if(depth EQUAL 0)
           list(APPEND batches any_ anyo)
         else()
