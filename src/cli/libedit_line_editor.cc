@@ -61,6 +61,9 @@ class LibeditLineEditor final : public LineEditor {
     prompt_.assign(prompt.begin(), prompt.end());
     interrupted_ = false;
     el_resize(edit_);
+    // Before the prompt is shown: a Ctrl-D that is typed at it would end nothing in the terminal's own mode, and would
+    // reach libedit as a NUL, which quotes the next key.
+    el_wset(edit_, EL_PREP_TERM, 1);
     Tell(kAskForPastes);
     int count = 0;
     const wchar_t* const typed = el_wgets(edit_, &count);
