@@ -29,7 +29,7 @@ const ObjectiveRule& ObjectiveOfHead(const OpenedModel& model) {
   return classes == 0 ? Sft() : classes == 1 ? Reward() : Classify();
 }
 
-// That the task has the head of the model, and its settings are of that task.
+// The task's rule. Errors: the task needs another head than the model has; settings that it has no use for.
 Result<const ObjectiveRule*> ObjectiveFor(const ForwardSettings& s, const ForwardTask& task, const OpenedModel& model) {
   RunConfig run;
   run.objective.rule = task.objective != nullptr ? task.objective : &ObjectiveOfHead(model);

@@ -461,7 +461,7 @@ Result<TrainResult> Train(const RunCallbacks& callbacks, TrainingRun& run) {
   TEMPER_ASSIGN_OR_RETURN(run.available, MemoryOfRank(ranks, run.engine.gpu.get()));
   TEMPER_RETURN_IF_ERROR(ranks.Agree(CompileTraining(run)));
   if (run.setup.reads_weights() && !ranks.alone()) TEMPER_RETURN_IF_ERROR(CheckSameModel(run));
-  // Of a run that goes on the scores are kept.
+  // A resumed run has its scores already.
   TEMPER_ASSIGN_OR_RETURN(const std::optional<OpenedModel> reference, ReferenceOf(run));
   Announce(run);
   if (auto stopped = StoppedBeforeSteps(callbacks, run)) return *std::move(stopped);

@@ -354,7 +354,7 @@ Status ModelWeights::Entry::ReadElementsAs(int64_t first, DType target, std::spa
   if (const auto mxfp4 = Mxfp4Tensor::Of(*this)) return mxfp4->ReadElementsAs(first, target, out);
   const int64_t size = SizeOf(target), end = first + static_cast<int64_t>(out.size()) / size;
   const std::vector<int64_t>& dims = tensor->dims;
-  // Those before what is asked are not looked at, where they lie in order: a stack has thousands.
+  // A stack has thousands of pieces: begin at the first that reaches element `first`.
   auto from_piece = pieces->begin();
   if (pieces_in_order && tensor->elements() > 0) {
     const int64_t row = first / (tensor->elements() / dims[0]);

@@ -36,7 +36,7 @@ class ModelWeights {
     const SafetensorsFile* file = nullptr;       // for a tensor in pieces: the first piece's
     const StoredTensor* tensor = nullptr;        // the whole tensor; for one in pieces begin and end give only its size
     const std::vector<Piece>* pieces = nullptr;  // null if the tensor is stored whole in `file`
-    bool pieces_in_order = false;                // by their first index, which none shares with others' ends
+    bool pieces_in_order = false;                // sorted by begin[0]; a piece ends where the next begins
     const Nf4Tensor* nf4 = nullptr;              // set if it is stored as that; `tensor` is then what it dequantises to
 
     // Its offset in `file`: readers that follow the disk's order sort by it.

@@ -82,7 +82,7 @@ ValueId ForwardBuilder::StackedVectors(const std::string& name, std::span<const 
 ValueId ForwardBuilder::LinearOf(ValueId x_TI, LinearParameter p, Dim out, Dim in, const std::string& name) {
   const std::string& tensor = p.in_files.empty() ? p.name : p.in_files;
   FileTensor stored = TensorOf(tensor, {out.size, in.size});
-  if (!p.in_files.empty()) Append(InFiles(p.name), &stored.aliases);  // as transformers has it in memory
+  if (!p.in_files.empty()) Append(InFiles(p.name), &stored.aliases);  // the name of transformers' parameter
   const ValueId w = Weight(p.name, {out, in}, WeightSource(std::move(stored)));
   const ValueId b = p.bias.empty() ? kNoValue : Weight(p.bias, {out}, Init::kZero);
   modules_.push_back({.path = InGraph(p.name),
@@ -112,7 +112,7 @@ std::vector<ValueId> ForwardBuilder::Stacks(const StackedParameter& p, std::span
     whole = TensorOf(p.tensor.empty() ? path : p.tensor, {p.matrices.size, rows, columns});
     stack.tensors = {whole.name};
     stack.layout = {.transposed = in_out, .stacked = true};
-    if (!p.tensor.empty()) Append(InFiles(path), &whole.aliases);  // as transformers has them in memory
+    if (!p.tensor.empty()) Append(InFiles(path), &whole.aliases);  // the name of transformers' parameter
     if (p.tensor.empty() && !in_out) {
       for (const StackSegment& s : segments) {
         whole.matrices_as.push_back({std::string(s.in_files) + ".weight", s.out.size});

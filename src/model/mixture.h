@@ -16,11 +16,11 @@ Result<ExpertsSpec> ReadExperts(const Json& config, const char* ffn, const Exper
                                 const std::string& where, DecoderSpec* spec, double balance = 0.001,
                                 const char* experts = nullptr);
 
-// As Qwen's mixtures have them: of `defaults`, with norm_topk_prob, in the place of the MLPs of every
-// decoder_sparse_step-th block, but those of mlp_only_layers.
+// Reads the experts of Qwen's mixtures (`defaults` as for ReadExperts; norm_topk_prob), and puts them in the place of
+// the MLP in every decoder_sparse_step-th block that mlp_only_layers does not list.
 Status SetQwenExperts(const Json& config, const ExpertsSpec& defaults, const std::string& where, DecoderSpec* spec);
 
-// How DeepSeek's third model and those after it choose experts (DeepseekV3TopkRouter): reads norm_topk_prob,
+// Choice of experts as in DeepSeek-V3 (transformers, DeepseekV3TopkRouter): reads norm_topk_prob,
 // routed_scaling_factor, n_group and topk_group into `experts`, which have their sizes; returns the width of the MLP of
 // all tokens beside them, n_shared_experts times that of one.
 Result<int64_t> SetBiasedChoice(const Json& config, const std::string& where, ExpertsSpec* experts);

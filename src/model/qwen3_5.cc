@@ -36,7 +36,7 @@ Result<GatedDeltaSpec> ReadDelta(const Json& config, double norm_eps, const std:
   return delta;
 }
 
-// What the dense models and the mixtures have alike.
+// The parts that the dense models and the mixtures share.
 Result<DecoderSpec> ReadDeltaDecoder(const Json& config, const char* architecture, const DecoderDefaults& defaults,
                                      const std::string& where) {
   TEMPER_ASSIGN_OR_RETURN(DecoderSpec s, ReadDecoder(config, architecture, defaults, where));

@@ -106,7 +106,7 @@ Result<PlannedRun> Planner::PlanWithin(MemorySpec memory, const RunConfig& asked
   trains_only = trains_only && !config.objective.rule->rated;  // whose forecast counts passes of another Program
   PlannedRun planned;
   const auto compile = [&](int rank) {
-    return trains_only ? CompileTraining(model_, config, ranks, rank, memory)
+    return trains_only ? CompileTrainProgram(model_, config, ranks, rank, memory)
                        : CompileRun(model_, config, ranks, rank, {}, &memory);
   };
   Result<std::vector<CompiledRun>> stages = cluster_.shared

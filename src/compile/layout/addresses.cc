@@ -37,8 +37,9 @@ Bytes& ClassOf(MemoryByClass& m, Role role) {
   return m.activations;
 }
 
-// Inputs and outputs have one buffer per name and size (decoding steps differ in tokens); gradients of a step that is
-// one micro-batch, `whole_step`, one per Program, among whose temporaries they are; everything else has one per name.
+// Inputs and outputs have a buffer for each name and size: decoding steps differ in tokens. If the step is one
+// micro-batch, gradients are temporaries of its Program, `whole_step`, and have a buffer there. All else has one by
+// name.
 std::string BufferKey(const Value& root, const std::string& whole_step) {
   const bool by_type = root.role == Role::kInput || root.role == Role::kOutput;
   if (root.role == Role::kGradient && !whole_step.empty()) return root.name + " of " + whole_step;

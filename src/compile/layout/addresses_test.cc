@@ -67,7 +67,7 @@ TEST(Addresses, TrainAndEvalShareWeightsAndOneArena) {
   EXPECT_EQ(eval.FindBuffer("adam_m:table"), -1);
 }
 
-// The same step with other rows: its micro-batches may add to each other's gradients, and one that is alone has its
+// Programs of one step with rows of two lengths: several micro-batches add to the same gradients, a single one has its
 // own.
 TEST(Addresses, ProgramsOfShorterRowsShareWhatLivesAcrossMicroBatches) {
   for (const int micro_batches : {1, 3}) {

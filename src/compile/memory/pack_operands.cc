@@ -207,7 +207,7 @@ void PackOperands(StepGraphs* graphs, bool keeps) {
   for (ProgramGraphs& step : graphs->programs) {
     if (!step.trains) continue;
     const bool several = step.micro_batches.size() > 1 || step.micro_batches.front().count > 1;
-    // Of a step whose micro-batches run in several Programs none fills the copies for the others.
+    // If a step's micro-batches run in several Programs, no Program fills copies that another one reads.
     const Kept kept = keeps && several && alone() ? KeptOf(step) : Kept();
     if (step.pipeline) FillBefore(step.front(), kept, &step.pipeline->gathers);
     for (ProgramGraphs::MicroBatches& some : step.micro_batches) {

@@ -31,8 +31,8 @@ class Finder {
   }
 
  private:
-  // Rows that are placed among those of a mixture's tokens: every tensor rank places all of them. So they cannot be
-  // those of some tokens, nor can what is added to them, which adapters add.
+  // Every tensor rank combines the rows of all tokens. So the products whose rows go into `combine`, and those of their
+  // adapters, which are added to them, must be of all tokens, too.
   void FindCombined() {
     for (size_t i = graph_.nodes().size(); i-- > 0;) {
       const Node& node = graph_.nodes()[i];

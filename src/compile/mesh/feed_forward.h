@@ -12,8 +12,8 @@
 
 namespace temper {
 
-// Linear nodes whose weights are split among tensor ranks, but for those beside a mixture's experts, whose rows are
-// placed among all tokens: those that produce the ffn's columns and those that consume them, with only element-wise ops
+// Linear nodes whose weights are split among tensor ranks, but for an MLP beside a mixture's experts, which each rank
+// computes for all tokens: those that produce the ffn's columns and those that consume them, with only element-wise ops
 // in between; with their LoRA branches. `weights`: shardings by name.
 std::set<const Node*> FeedForwardProducts(const Graph& forward, const std::map<std::string, Sharding>& weights);
 

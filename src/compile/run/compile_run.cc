@@ -283,8 +283,8 @@ Result<CompiledRun> CompileRun(const Model& model, const RunConfig& config, int 
   return CompileFrame(std::move(frame), rank, asked);
 }
 
-Result<CompiledRun> CompileTraining(const Model& model, const RunConfig& config, int ranks, int rank,
-                                    const MemorySpec& memory) {
+Result<CompiledRun> CompileTrainProgram(const Model& model, const RunConfig& config, int ranks, int rank,
+                                        const MemorySpec& memory) {
   TEMPER_ASSIGN_OR_RETURN(RunFrame frame, RunFrame::Of(model, config, ranks, {}, RunFrame::Graphs::kTrainingAlone));
   return CompileFrame(std::move(frame), rank, memory);
 }

@@ -17,8 +17,8 @@ Result<CompiledRun> CompileRun(const Model& model, const RunConfig& config, int 
                                const KeptDecisions& kept = {}, const MemorySpec* memory = nullptr);
 
 // The same without the Programs that only read, for figures of a step. `memory`: likewise.
-Result<CompiledRun> CompileTraining(const Model& model, const RunConfig& config, int ranks, int rank,
-                                    const MemorySpec& memory);
+Result<CompiledRun> CompileTrainProgram(const Model& model, const RunConfig& config, int ranks, int rank,
+                                        const MemorySpec& memory);
 
 // The result of `compile` for the first rank of each stage; for rank 0 without stages.
 Result<std::vector<CompiledRun>> CompileStages(int ranks, const std::function<Result<CompiledRun>(int rank)>& compile);

@@ -41,13 +41,13 @@ class FewBlocks {
   // a single block are there in any case.
   StepFigures Of(const Lines& lines, int64_t blocks) const;
 
-  // One block of each kind, in the model's order; and how many of the kind of its block `kind` those of Of stand for.
+  // One block of each kind, in the model's order. CountOf: how many blocks of its block `kind`'s kind Of counts.
   // REQUIRES: any().
   const Model& one_of_each() const { return *one_of_each_; }
   double CountOf(size_t kind, int64_t blocks) const;
   // Whether there are as many of each kind as the few blocks of Lines::low have: stages may have fewer.
   bool HasAllOf(int64_t blocks) const;
-  // What those add to Lines::low, if a block of each kind adds so much.
+  // What the blocks that Lines::low lacks add to it, if a block of kind k adds of_each[k].
   double AddedTo(std::span<const double> of_each, int64_t blocks) const;
 
  private:

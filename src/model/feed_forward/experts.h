@@ -15,9 +15,9 @@ struct ExpertsSpec {
   int64_t ffn = 0;                  // of an expert
   Activation activation = Activation::kSilu;
   bool normalise = false;  // the weights of a token add up to 1, else they are probabilities among all experts
-  // The score of an expert is the logistic function of its logit, not a softmax; it is added to, where experts are
-  // chosen, a number that files have for each ("": none), among those of the best groups (0: no groups). Weights are
-  // multiplied by `scale` (DeepseekV3TopkRouter).
+  // Scores are the logistic function of logits, not their softmax. `choice_bias`: a tensor with a number per expert
+  // that is added to the scores when experts are chosen ("": none); they are chosen from the `top_groups` best of
+  // `groups` groups (0: from all). Weights are multiplied by `scale`. Source: transformers, DeepseekV3TopkRouter.
   bool sigmoid = false;
   std::string choice_bias = {};
   int64_t groups = 0, top_groups = 0;
@@ -38,7 +38,7 @@ struct ExpertsSpec {
   // expert.
   ForwardBuilder::StackFiles files = ForwardBuilder::StackFiles::kEach;
   std::string gate_in_files = "gate_proj", up_in_files = "up_proj", down_in_files = "down_proj";
-  // Tensors in files, in the block, where they are not called as the parameters are.
+  // Names of tensors in files, in the block, where they differ from the parameters' names.
   std::string router_tensor = {}, gate_up_tensor = {}, down_tensor = {};
 
   friend bool operator==(const ExpertsSpec&, const ExpertsSpec&) = default;
