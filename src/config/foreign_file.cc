@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cctype>
 
 #include "format/json.h"
 #include "format/quoted.h"
@@ -98,8 +99,24 @@ std::string ForeignSetting::Text() const {
 std::string ForeignSetting::Shown() const {
   constexpr size_t kLongest = 60;
   std::string text = Text();
-  if (text.size() > kLongest) text = text.substr(0, kLongest) + "...";
+  if (text.size() > kLongest) text.replace(kLongest, text.npos, "...");
   return fmt::format("line {}, {}: {}", line, name, OneLine(text));
+}
+
+std::vector<std::string> NameWords(std::string_view program) {
+  program = program.substr(program.rfind('/') + 1);
+  std::vector<std::string> words;
+  bool inside = false;
+  for (const unsigned char c : program) {
+    if (!std::isalpha(c)) {
+      inside = false;
+      continue;
+    }
+    if (!inside) words.emplace_back();
+    inside = true;
+    words.back() += static_cast<char>(std::tolower(c));
+  }
+  return words;
 }
 
 std::string OneLine(std::string text) {

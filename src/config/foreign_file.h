@@ -36,6 +36,9 @@ struct ForeignFile {
 // `file` is its path, for messages.
 Result<ForeignFile> ReadForeignFile(std::string_view text, const std::string& file);
 
+// The words of a program's file name, in lower case: "recipes/run_dpo.py" has run, dpo and py.
+std::vector<std::string> NameWords(std::string_view program);
+
 // `text` with a space for each control character.
 std::string OneLine(std::string text);
 

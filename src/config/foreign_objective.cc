@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
 
 #include "config/foreign_defaults.h"
 
@@ -35,16 +34,8 @@ const Method* FindMethod(std::string_view name) {
 
 // The method that the name of a script or command holds as a word: "recipes/run_dpo.py".
 const Method* MethodOf(std::string_view program) {
-  program = program.substr(program.rfind('/') + 1);
-  std::string word;
-  for (size_t i = 0; i <= program.size(); ++i) {
-    const auto c = i < program.size() ? static_cast<unsigned char>(program[i]) : ' ';
-    if (std::isalpha(c)) {
-      word += static_cast<char>(std::tolower(c));
-      continue;
-    }
+  for (const std::string& word : NameWords(program)) {
     if (const Method* const method = FindMethod(word)) return method;
-    word.clear();
   }
   return nullptr;
 }

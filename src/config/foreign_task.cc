@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
 #include <string_view>
 
 #include "config/foreign_defaults.h"
@@ -34,17 +33,9 @@ const ObjectiveRule* RuleNamed(std::string_view name) {
 
 // The task of a command: "dpo.py", "trl kto", "reward_modeling.py". TRL's CPO is SimPO by one of its losses.
 const ObjectiveRule* RuleOfCommand(std::string_view program) {
-  program = program.substr(program.rfind('/') + 1);
-  std::string word;
-  for (size_t i = 0; i <= program.size(); ++i) {
-    const auto c = i < program.size() ? static_cast<unsigned char>(program[i]) : ' ';
-    if (std::isalpha(c)) {
-      word += static_cast<char>(std::tolower(c));
-      continue;
-    }
+  for (const std::string& word : NameWords(program)) {
     const std::string_view name = word == "cpo" ? "simpo" : word == "rm" ? "reward" : std::string_view(word);
     if (const ObjectiveRule* const rule = RuleNamed(name)) return rule;
-    word.clear();
   }
   return nullptr;
 }

@@ -98,6 +98,11 @@ std::string OptionSet::Advice(std::string_view unknown) const {
   }
   // A setting that takes FIELD=VALUE, written as a section.
   if (nearest == nullptr && in_section) nearest = Find(name.substr(0, name.size() - last.size() - 1));
+  if (nearest == nullptr && !in_section) {
+    for (const std::string_view section : sections_) {
+      if (to_name.From(section) < least.first) return fmt::format("did you mean '{}'?", section);
+    }
+  }
   if (nearest == nullptr) return "--help lists all names";
   return fmt::format("did you mean '{}'?", nearest->name);
 }

@@ -3,11 +3,11 @@
 #pragma once
 
 #include <cstddef>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
 #include <unordered_map>
-#include <unordered_set>
 #include <vector>
 
 #include "base/status.h"
@@ -71,7 +71,7 @@ class OptionSet {
   // A file may have thousands of unknown keys, each of which is looked for in all of these.
   std::vector<Named> named_;  // all, in order
   std::unordered_map<std::string_view, const Option*> by_name_;
-  std::unordered_set<std::string_view> sections_;
+  std::set<std::string_view> sections_;
   std::unordered_map<std::string_view, const ForeignName*> foreign_;  // of options that this set has
 };
 

@@ -227,6 +227,7 @@ TEST(RunOptions, UnknownNamesSuggestTheNearest) {
   EXPECT_EQ(YamlError("seed: 1\nlearnig_rate: 1e-4"),
             "run.yaml line 2: unknown key 'learnig_rate'; did you mean 'learning_rate'?");
   EXPECT_HAS(YamlError("lora: {alhpa: 3}"), "did you mean 'lora.alpha'?");
+  EXPECT_HAS(YamlError("loar: {alpha: 3}"), "did you mean 'lora'?");
   EXPECT_HAS(CommandError({"--memory.devise", "1GiB"}), "did you mean 'memory.device'?");
   EXPECT_HAS(CommandError({"--columns.prompt", "question"}), "did you mean 'columns'?");
   EXPECT_HAS(CommandError({"--grad_accumulation_steps", "3"}), "did you mean 'gradient_accumulation_steps'?");

@@ -129,6 +129,22 @@ Result<Mamba2Spec> ReadMamba2(const Json& config, int64_t hidden, double norm_ep
   return m;
 }
 
+// Granite 3's blocks with experts, and with an MLP of all tokens beside them where `shared_ffn` is not 0.
+Result<std::unique_ptr<Model>> ReadGraniteMixture(const Json& file, const char* architecture, int64_t shared_ffn,
+                                                  const std::string& where) {
+  const Json config = WithoutMlpBias(file);
+  double divisor = 1;
+  TEMPER_ASSIGN_OR_RETURN(DecoderSpec s, ReadGranites(config, architecture, kGraniteDefaults, 1, &divisor, where));
+  s.logit_scale = 1 / divisor;
+  std::optional<MlpSpec> shared;
+  if (shared_ffn > 0) {
+    shared = SharedMlp(*s.mlps()[0]);
+    shared->ffn = shared_ffn;
+  }
+  TEMPER_RETURN_IF_ERROR(SetGraniteExperts(config, std::move(shared), where, &s));
+  return MakeDecoder(std::move(s));
+}
+
 // Types of layers as newer files have them: those of Granite 4 say "mamba" and "attention".
 void RenameLayerTypes(Json* config) {
   const auto given = config->find("layer_types");
@@ -169,32 +185,15 @@ Result<std::unique_ptr<Model>> ReadGranite(const Json& config, const std::string
 }
 
 Result<std::unique_ptr<Model>> ReadGraniteMoe(const Json& file, const std::string& where) {
-  const Json config = WithoutMlpBias(file);
-  double divisor = 1;
-  TEMPER_ASSIGN_OR_RETURN(DecoderSpec s,
-                          ReadGranites(config, "GraniteMoeForCausalLM", kGraniteDefaults, 1, &divisor, where));
-  s.logit_scale = 1 / divisor;
-  TEMPER_RETURN_IF_ERROR(SetGraniteExperts(config, std::nullopt, where, &s));
-  return MakeDecoder(std::move(s));
+  return ReadGraniteMixture(file, "GraniteMoeForCausalLM", /*shared_ffn=*/0, where);
 }
 
 Result<std::unique_ptr<Model>> ReadGraniteMoeShared(const Json& file, const std::string& where) {
-  const Json config = WithoutMlpBias(file);
-  double divisor = 1;
-  TEMPER_ASSIGN_OR_RETURN(DecoderSpec s,
-                          ReadGranites(config, "GraniteMoeSharedForCausalLM", kGraniteDefaults, 1, &divisor, where));
-  s.logit_scale = 1 / divisor;
-  TEMPER_ASSIGN_OR_RETURN(const int64_t ffn, IntOr(config, "shared_intermediate_size", 0, where));
+  TEMPER_ASSIGN_OR_RETURN(const int64_t ffn, IntOr(file, "shared_intermediate_size", 0, where));
   if (ffn < 0 || ffn > kMaxWidth) {
     return Corrupt(fmt::format("{}: shared_intermediate_size is {}, should be from 0 to {}", where, ffn, kMaxWidth));
   }
-  std::optional<MlpSpec> shared;
-  if (ffn > 0) {
-    shared = SharedMlp(*s.mlps()[0]);
-    shared->ffn = ffn;
-  }
-  TEMPER_RETURN_IF_ERROR(SetGraniteExperts(config, std::move(shared), where, &s));
-  return MakeDecoder(std::move(s));
+  return ReadGraniteMixture(file, "GraniteMoeSharedForCausalLM", ffn, where);
 }
 
 Result<std::unique_ptr<Model>> ReadGraniteHybrid(const Json& file, const std::string& where) {
