@@ -19,7 +19,7 @@ enum class StatusCode : unsigned char {
   kNotFound,         // a file, folder or tensor that should be there
   kCorrupt,          // a file whose content contradicts itself
   kUnsupported,      // valid, but not something Temper can do
-  kOutOfMemory,      // a planned arena could not be allocated
+  kOutOfMemory,      // a plan does not fit, or an allocation was refused
   kIo,               // the operating system failed a read or write
   kNumerical,        // NaN or Inf where a number is needed
   kInterrupted,      // asked to stop (signal)

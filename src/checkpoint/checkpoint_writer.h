@@ -97,7 +97,8 @@ class CheckpointWriter {
   // OK on all ranks, each may Launch.
   Status Prepare(CheckpointContents contents);
   void Launch();
-  // Returns when the views of the save in progress, if any, are no longer needed. RunOptions::before_update calls it.
+  // Returns when the views of the save in progress, if any, are no longer needed. The step's Executor::BeforeUpdate
+  // calls it.
   Status WaitUntilRead();
   // Returns when the save in progress, if any, is committed and durable and old checkpoints are deleted.
   Status Finish();

@@ -5,7 +5,8 @@
 // document_start is then a place in whole rows, too.
 //
 // Padding: token 0, target -1, weight 0, position 0, length 1, document_start its own place; nothing attends to it, and
-// it attends only to itself. The last token of a sample predicts nothing.
+// it attends only to itself. The last token of a document (a sample, or a part of one) predicts
+// nothing.
 #pragma once
 
 #include <cstdint>

@@ -2,7 +2,8 @@
 // processes may share. Holds 8 bytes per 4,096 samples, and scores if it has some (KeepScores); the rest stays in the
 // file.
 //
-// Attention stays within a sample: one row of the data set, or one window of a long text. Any thread may read.
+// A sample is one row of the data set, or one window of a long text. Attention stays within it, and where it has parts
+// within a part. Any thread may read.
 #pragma once
 
 #include <algorithm>

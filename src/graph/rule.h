@@ -141,8 +141,9 @@ struct MeasuredCase {
 struct PackedInput {
   int input = -1;  // -1: none may
   ElementLayout layout = ElementLayout::kRowMajor;
-  // Of an op that computes its gradient itself: the attribute that asks for the gradient that reads the matrix again,
-  // and the one that says that it is there once more, as the last input, in kRowPairs. nullptr: it is read once.
+  // For an op that computes its gradient itself, and reads the matrix again for it: the attribute that asks for that
+  // gradient, and the attribute that says that the last input is the same matrix in kRowPairs. nullptr: it reads the
+  // matrix once.
   const char *gradient = nullptr, *of_gradient = nullptr;
   // How often one run of the op goes over the matrix in each layout; nullptr: once.
   int64_t (*times)(const Types& inputs, const Attributes& attributes) = nullptr;
@@ -190,7 +191,8 @@ struct OpRule {
   bool random = false;
   // Adds the arithmetic that a model requires of a forward node. nullptr: none; products and attention have some.
   void (*model_work)(const Types& inputs, const Attributes& attributes, ModelWork* work) = nullptr;
-  // What a kernel moves beyond its cost because it takes its operands in smaller pieces than in calibration.
+  // Bytes that a kernel reads or writes again, beyond its cost, because it works on smaller blocks than calibration
+  // measured. nullptr: none.
   Bytes (*moved_again)(const Types& inputs, const Attributes& attributes) = nullptr;
   // The bytes of `cost` that a separate kernel moves before the op's arithmetic: a pass over memory. nullptr: none.
   Bytes (*moved_before)(const Types& inputs, const Attributes& attributes) = nullptr;

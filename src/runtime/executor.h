@@ -49,8 +49,9 @@ struct FarTiers {
 
 class Executor {
  public:
-  // `arena`, `program` and `collectives` (Communicator::Collectives; null for one rank) must outlive the executor.
-  // rank does without. Errors: an instruction the backend cannot run, named.
+  // `collectives`: Communicator::Collectives; nullptr for one rank. `program`, `arena`, `kernels` and `collectives`
+  // must outlive the executor. Errors: an instruction that the backend cannot run, by name. One thread at a time may
+  // use it.
   static Result<std::unique_ptr<Executor>> Create(const Program& program, Arena& arena, KernelTable& kernels,
                                                   KernelTable* collectives = nullptr, const FarTiers& far = {});
   ~Executor();

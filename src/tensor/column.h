@@ -6,10 +6,10 @@
 
 namespace temper {
 
+// One value for each token of a micro-batch. What belongs to a sequence is repeated at all of its tokens.
 struct ColumnSpec {
   const char* name;  // of the input
   DType dtype;
-  // One value for each token of a micro-batch. What belongs to a sequence is at all of its tokens.
 };
 
 inline constexpr ColumnSpec kTokenColumn = {"token", DType::kI32};
@@ -23,17 +23,17 @@ inline constexpr ColumnSpec kDocumentLengthColumn = {"document_length", DType::k
 inline constexpr ColumnSpec kSampleStartColumn = {"sample_start", DType::kI32};
 // The sum of the log-probabilities of a document's targets under another model (TokenStore::score).
 inline constexpr ColumnSpec kReferenceColumn = {"reference", DType::kF32};
-// Of a batch, its samples divided by the tokens of their first documents that a mean of its own counts: times that, a
-// mean over samples of sums over these tokens is a mean over the tokens.
+// The batch's samples, divided by the supervised tokens of their first documents. Times this, a mean over samples of
+// sums over these tokens is a mean over the tokens.
 inline constexpr ColumnSpec kNllScaleColumn = {"nll_scale", DType::kF32};
-// Of a rated answer, the batch's samples divided by those that are rated alike; negative: it is one to avoid.
+// For a rated answer: the batch's samples, divided by those with the same rating. Negative: the answer is undesirable.
 inline constexpr ColumnSpec kRatingColumn = {"rating", DType::kF32};
-// The mean of what the model has raised the log-probabilities of a batch's answers by, each after another one's prompt,
-// since the start; 0 if that is negative.
+// KTO's estimate of the KL divergence from the reference: the mean over the batch, each answer after another row's
+// prompt, of its log-probability minus the reference's; 0 if that is negative.
 inline constexpr ColumnSpec kKlColumn = {"kl", DType::kF32};
-// By how much the first of a sample's documents is better.
+// By how much the first document of a pair is better than the second.
 inline constexpr ColumnSpec kMarginColumn = {"margin", DType::kF32};
-// At the last token of a sample its class, -1 elsewhere.
+// A sample's class at its last token, -1 elsewhere.
 inline constexpr ColumnSpec kLabelColumn = {"label", DType::kI32};
 inline constexpr ColumnSpec kPresentColumn = {"present", DType::kF32};  // 1; 0 in padding
 

@@ -51,7 +51,8 @@ std::vector<StepChoice> ChoicesWithin(Recompute recompute, int recompute_blocks,
 struct StepOption {
   StepChoice choice;
   bool fits = false;
-  // Compiled, or refused without (HeldActivations). False: its compute time alone leaves less than kWorthwhile to gain.
+  // It was compiled, or its activations alone were too large (HeldActivations). False: its kernels alone take so long
+  // that less than kWorthwhile could be gained.
   bool tried = false;
   Seconds step;              // estimated; compute time alone, or 0, if it does not fit or was not tried
   Seconds computing;         // compute time alone; 0 for the first choice

@@ -1,5 +1,10 @@
-// Compiles a run: as its settings say, or for the machine that it runs on. Then operands of products are packed if
-// there is room, and the run gets the machine's limits if there is not.
+// Compiles a run.
+//   CompileRun           as its settings say, also for another machine
+//   CompileWithin        for this machine: operands of products are packed if there is room, and the run gets the
+//                        machine's limits if there is not
+//   CompileStages, CompileStagesWithin
+//                        the same for all stages of a pipeline
+//   CompileTrainProgram  the training Program alone
 #pragma once
 
 #include <functional>
