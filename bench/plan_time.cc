@@ -18,6 +18,7 @@
 #include "model/known_models.h"
 #include "plan/cluster.h"
 #include "plan/planner.h"
+#include "plan/remedies.h"
 #include "settings/run_config.h"
 
 namespace temper::bench {

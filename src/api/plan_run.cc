@@ -23,6 +23,7 @@
 #include "plan/page.h"
 #include "plan/plan_search.h"
 #include "plan/planner.h"
+#include "plan/remedies.h"
 #include "plan/report.h"
 #include "plan/sharding_table.h"
 #include "run/calibration.h"

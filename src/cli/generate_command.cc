@@ -83,7 +83,7 @@ Result<std::vector<int32_t>> EncodeRow(const DecodingModel& model, const Prompt&
   return EncodeChat(model, messages, options, prompt.tools);
 }
 
-// Prints rows in the order of the file, each as soon as those before it are there.
+// Prints rows in the order of the file, each as soon as those before it are there; after an error those that are.
 Status AnswerAll(DecodingModel& model, const std::vector<Prompt>& prompts, const GenerateSettings& settings,
                  const ChatContext& context, int64_t at_a_time) {
   std::vector<std::vector<int32_t>> ids;
@@ -115,8 +115,13 @@ Status AnswerAll(DecodingModel& model, const std::vector<Prompt>& prompts, const
     }
     std::fflush(stdout);
   };
-  return GenerateAll(*model.engine, ids, settings.sampling.max_new_tokens, settings.sampling.Spec(),
-                     model.tokenizer->stop_ids(), on_answer);
+  const Status generated = GenerateAll(*model.engine, ids, settings.sampling.max_new_tokens, settings.sampling.Spec(),
+                                       model.tokenizer->stop_ids(), on_answer);
+  // After an error, the answers that waited for one before them.
+  for (const std::optional<std::string>& row : rows) {
+    if (row) std::fputs((*row + "\n").c_str(), stdout);
+  }
+  return generated;
 }
 
 Result<int> Generate(const Arguments& arguments) {

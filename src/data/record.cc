@@ -17,7 +17,6 @@
 namespace temper {
 namespace {
 
-constexpr const char* kVariables = "chat_template_kwargs";
 
 // nullptr if the key is absent or null.
 std::string KeysOf(const OrderedJson& row) {
@@ -217,13 +216,13 @@ Result<Record> TokensRecord(const OrderedJson& row, const std::string& where) {
 
 // The row's chat_template_kwargs, which a table has as text.
 Result<OrderedJson> TemplateVariables(const OrderedJson& row, const std::string& where) {
-  const OrderedJson* given = FindValue(row, kVariables);
+  const OrderedJson* given = FindValue(row, kTemplateVariables);
   if (!given || given->empty()) return OrderedJson();
   if (!given->is_object()) {
     return Corrupt(fmt::format("{}: '{}' should be an object such as {{\"enable_thinking\": false}} but is {}", where,
-                               kVariables, given->type_name()));
+                               kTemplateVariables, given->type_name()));
   }
-  TEMPER_RETURN_IF_ERROR(CheckVariables(*given, fmt::format("{}: '{}'", where, kVariables)));
+  TEMPER_RETURN_IF_ERROR(CheckVariables(*given, fmt::format("{}: '{}'", where, kTemplateVariables)));
   return *given;
 }
 
@@ -363,7 +362,7 @@ Result<Record> MakeRecord(OrderedJson row, RecordFormat format, const std::strin
   TEMPER_RETURN_IF_ERROR(CheckMeaning(row, format, where));
   std::vector<std::string> unread = UnreadFields(row, format);
   OrderedJson variables;
-  if (std::find(unread.begin(), unread.end(), kVariables) == unread.end()) {
+  if (std::find(unread.begin(), unread.end(), kTemplateVariables) == unread.end()) {
     TEMPER_ASSIGN_OR_RETURN(variables, TemplateVariables(row, where));
   }
   TEMPER_ASSIGN_OR_RETURN(Record record, RecordOf(std::move(row), format, where));

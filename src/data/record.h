@@ -33,6 +33,9 @@
 
 namespace temper {
 
+// The field of a row with variables of its own for the chat template.
+inline constexpr const char* kTemplateVariables = "chat_template_kwargs";
+
 enum class RecordKind : uint8_t { kPrompt, kMessages, kText, kTokens, kFields, kPair };
 
 struct Record {

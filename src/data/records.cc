@@ -69,8 +69,11 @@ namespace {
 Result<float> TakeMargin(OrderedJson& row, const std::string& where) {
   const OrderedJson* found = FindValue(row, "margin");
   if (found == nullptr) return 0;
-  if (!found->is_number() || !std::isfinite(found->get<float>())) {
+  if (!found->is_number()) {
     return Corrupt(fmt::format("{}: 'margin' should be a number but is {}", where, found->type_name()));
+  }
+  if (!std::isfinite(found->get<float>())) {
+    return Corrupt(fmt::format("{}: 'margin' {} is too large: give at most 3e38", where, found->dump()));
   }
   const float margin = found->get<float>();
   row.erase("margin");

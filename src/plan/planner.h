@@ -7,7 +7,6 @@
 
 #include "compile/run/compiled_run.h"
 #include "compile/run/cut_estimates.h"
-#include "plan/advice.h"
 #include "plan/cluster.h"
 #include "plan/forecast.h"
 
@@ -32,7 +31,7 @@ class Planner {
   // Without the Programs that only read, as evaluation, where the cluster's devices have a memory of their own.
   Result<PlannedRun> PlanTraining(const RunConfig& config, int ranks) const;
   // Searches fewer choices of tiers (MemorySpec::quick): a plan with these settings is as fast or faster.
-  // `first_that_fits`: fewer still (MemorySpec::first_that_fits).
+  // `first_that_fits`: takes the first that fits (MemorySpec::first_that_fits), so that its seconds are an upper bound.
   Result<PlannedRun> PlanQuickly(const RunConfig& config, int ranks, bool first_that_fits = false) const;
 
   const Cluster& cluster() const { return cluster_; }
@@ -73,18 +72,7 @@ RunConfig OnDevicesOf(const Cluster& cluster, RunConfig config);
 // The number of ranks of a run on `cluster`: as its options say, or all devices.
 int RanksOn(const Cluster& cluster, const RunConfig& config);
 
-// Each setting that would lower the memory that a rank lacks, with its savings and cost; then, if none is enough alone,
-// the combination of settings. They are compiled on all cores, and what a choice of tiers costs is searched quickly:
-// with these settings a run is as fast or faster. Of a large model, those that cannot fit are extrapolated
-// from few blocks (compile/run/few_blocks.h). REQUIRES: `planned` does not fit.
-Result<std::vector<Remedy>> FindRemedies(const Planner& planner, const RunConfig& config, const PlannedRun& planned);
-
-// A step that takes longer makes a run of days: worth a look for a faster one.
-inline constexpr Seconds kSlowStep{60};
-
-// For a run that fits, but whose step takes minutes: the ways of keeping its base (int8, nf4) with which it fits and is
-// at least 1.5 times as fast, because its weights then stay nearer. Compiled and forecast as above; empty for other
-// runs.
-std::vector<Remedy> FindFasterBases(const Planner& planner, const RunConfig& config, const PlannedRun& planned);
+// Lowers the forecast's limits to the run's own, where these are lower than the memory of the device and its host.
+void KeepWithin(const RunConfig::Memory& memory, Forecast* forecast);
 
 }  // namespace temper

@@ -25,11 +25,22 @@ void AddMissingAnswer(OrderedJson& row) {
   answer("instruction", {"output", "response"});
 }
 
+// The fields of a row that its record does not have.
+OrderedJson Others(const OrderedJson& row, const Record& record) {
+  OrderedJson others = OrderedJson::object();
+  if (!record.template_variables.is_null()) others[kTemplateVariables] = record.template_variables;
+  for (const std::string& name : record.unread) {
+    if (const OrderedJson* value = FindValue(row, name.c_str())) others[name] = *value;
+  }
+  return others;
+}
+
 Result<Prompt> PromptOf(OrderedJson row, const std::string& where) {
   AddMissingAnswer(row);
   TEMPER_ASSIGN_OR_RETURN(const RecordFormat format, DetectFormat(row, where));
-  TEMPER_ASSIGN_OR_RETURN(Record record, MakeRecord(std::move(row), format, where));
-  Prompt prompt{.where = where, .variables = std::move(record.template_variables)};
+  TEMPER_ASSIGN_OR_RETURN(Record record, MakeRecord(row, format, where));
+  Prompt prompt{.where = where, .others = Others(row, record)};
+  prompt.variables = std::move(record.template_variables);
   switch (record.kind) {
     case RecordKind::kText:
       prompt.text = std::move(record.text);
@@ -38,6 +49,7 @@ Result<Prompt> PromptOf(OrderedJson row, const std::string& where) {
       prompt.text = PromptText(record);
       prompt.turns = AsConversation(record).messages;
       prompt.turns.erase(prompt.turns.size() - 1);
+      if (!record.system.empty()) prompt.system = std::move(record.system);
       return prompt;
     case RecordKind::kMessages:
       while (!record.messages.empty() && record.messages.back().value("role", "") == "assistant") {
@@ -55,9 +67,10 @@ Result<Prompt> PromptOf(OrderedJson row, const std::string& where) {
 
 Result<std::vector<Prompt>> ReadLines(Env& env, const std::string& path) {
   TEMPER_ASSIGN_OR_RETURN(const std::string text, ReadTextFile(env, path));
+  constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
   std::vector<Prompt> prompts;
   int64_t line = 0;
-  for (size_t begin = 0; begin < text.size();) {
+  for (size_t begin = text.starts_with(kByteOrderMark) ? kByteOrderMark.size() : 0; begin < text.size();) {
     const size_t end = std::min(text.find('\n', begin), text.size());
     std::string one = text.substr(begin, end - begin);
     if (one.ends_with('\r')) one.pop_back();
@@ -94,12 +107,16 @@ Result<std::vector<Prompt>> ReadPrompts(Env& env, const std::string& path) {
 std::string AnsweredRow(const Prompt& prompt, const std::string& answer) {
   OrderedJson row = OrderedJson::object();
   if (prompt.messages.is_null()) {
-    row["prompt"] = prompt.text;
+    if (!prompt.system.is_null()) row["system"] = prompt.system;
+    row["prompt"] = prompt.system.is_null() ? OrderedJson(prompt.text) : prompt.turns.back()["content"];
     row["completion"] = answer;
   } else {
     row["messages"] = prompt.messages;
     row["messages"].push_back({{"role", "assistant"}, {"content", answer}});
     if (!prompt.tools.is_null()) row["tools"] = prompt.tools;
+  }
+  for (const auto& [name, value] : prompt.others.items()) {
+    if (!row.contains(name)) row[name] = value;
   }
   return DumpJson(row);
 }

@@ -19,12 +19,17 @@ struct Prompt {
   OrderedJson turns;            // the same with --chat, where its row says more than the text; null: it does not
   OrderedJson messages, tools;  // a conversation up to the answer; null: there is none
   OrderedJson variables;        // of its own, for the chat template; null: none
+  // What its answered row has beside prompt and answer, so that it can be told which row it was: its system message and
+  // variables, and the fields that no format reads.
+  OrderedJson system, others;
 };
 
 // In the order of the file. Errors: a row without a prompt, one of tokens, no prompts at all.
 Result<std::vector<Prompt>> ReadPrompts(Env& env, const std::string& path);
 
-// A prompt and its answer as a row of data: {"prompt", "completion"}, or {"messages"} with the answer as the last.
+// A prompt and its answer as a row of data: {"system", "prompt", "completion"}, or {"messages", "tools"} with the
+// answer as the last message; then what else the prompt's row had. Read as data for training it gives the same
+// conversation.
 std::string AnsweredRow(const Prompt& prompt, const std::string& answer);
 
 }  // namespace temper

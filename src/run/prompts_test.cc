@@ -67,6 +67,21 @@ TEST_F(Prompts, OfConversationsEndBeforeTheLastAnswer) {
             R"({"messages":[{"role":"user","content":"a"},{"role":"assistant","content":"z"}]})");
 }
 
+TEST_F(Prompts, KeepTheOtherFieldsOfTheirRows) {
+  const auto prompts =
+      Read("p.jsonl", R"({"id": 7, "prompt": "b", "system": "s", "chat_template_kwargs": {"enable_thinking": false}}
+{"messages": [{"role": "user", "content": "a"}], "source": "x"})");
+  ASSERT_EQ(prompts.size(), 2u);
+  EXPECT_EQ(AnsweredRow(prompts[0], "z"),
+            R"({"system":"s","prompt":"b","completion":"z","chat_template_kwargs":{"enable_thinking":false},"id":7})");
+  EXPECT_EQ(AnsweredRow(prompts[1], "z"),
+            R"({"messages":[{"role":"user","content":"a"},{"role":"assistant","content":"z"}],"source":"x"})");
+}
+
+TEST_F(Prompts, OfATextFileHaveNoByteOrderMark) {
+  EXPECT_EQ(Read("p.txt", "\xEF\xBB\xBFone\ntwo")[0].text, "one");
+}
+
 TEST_F(Prompts, ThatAreNoneAreErrorsWithTheirPlace) {
   EXPECT_TRUE(ErrorOf("p.txt", " \n").ends_with("p.txt has no prompts"));
   EXPECT_NE(

@@ -188,6 +188,8 @@ TEST_F(RewardModel, RefusesWhatItHasNoUseFor) {
   Spill("bad.jsonl", "{\"chosen\": \"a b\", \"rejected\": \"a c\", \"margin\": \"much\"}\n");
   ExpectEnd(Temper(TrainOnRanks({"--data", "bad.jsonl"})), 1,
             {"bad.jsonl line 1: 'margin' should be a number but is "});
+  Spill("large.jsonl", "{\"chosen\": \"a b\", \"rejected\": \"a c\", \"margin\": 1e300}\n");
+  ExpectEnd(Temper(TrainOnRanks({"--data", "large.jsonl"})), 1, {"large.jsonl line 1: 'margin' 1e+300 is too large"});
 }
 
 }  // namespace

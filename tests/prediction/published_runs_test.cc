@@ -20,6 +20,7 @@
 #include "plan/page.h"
 #include "plan/plan_search.h"
 #include "plan/planner.h"
+#include "plan/remedies.h"
 
 // gcc 12 at -O1 wrongly warns that a Result<Cluster> on the stack is deleted.
 #pragma GCC diagnostic ignored "-Wfree-nonheap-object"
