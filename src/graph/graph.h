@@ -92,6 +92,10 @@ struct LossRoot {
 
 class Graph {
  public:
+  void Reserve(size_t values, size_t nodes) {
+    values_.reserve(values);
+    nodes_.reserve(nodes);
+  }
   ValueId AddValue(Value value);
   void AddNode(Node node) { nodes_.push_back(std::move(node)); }
 

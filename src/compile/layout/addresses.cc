@@ -301,7 +301,7 @@ class Placer {
   Status Add(const Graph& graph, const std::vector<PipelinePart>& parts, PerTier* span) {
     TEMPER_RETURN_IF_ERROR(table_.Add(graph));
     const auto [it, fresh] = layouts_.try_emplace(&graph);
-    if (fresh) it->second = LayOut(graph, parts, threads_, {}, *span);
+    if (fresh) it->second = LayOut(graph, parts, threads_, *span);
     for (size_t tier = 0; tier < kNumTiers; ++tier) {
       const TierLayout& layout = it->second.tiers[tier];
       (*span)[tier] = std::max((*span)[tier], layout.span);

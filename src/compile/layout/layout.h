@@ -12,6 +12,7 @@
 #include <span>
 #include <vector>
 
+#include "compile/layout/timeline.h"
 #include "compile/pipeline/pipeline.h"
 #include "graph/graph.h"
 
@@ -51,14 +52,15 @@ Tier TierOf(const Graph& graph, const Node& node);
 // Whether a value outlives the step, or the host reads or writes it.
 bool IsPersistent(const Graph& graph, ValueId id);
 
-// Per value its Graph::Root. O(values), however long the chains of updates are: an update in parts makes one of
-// hundreds.
+// Per value its Graph::Root.
 std::vector<ValueId> RootsOf(const Graph& graph);
 
-// `parts`: consecutive and covering the graph; empty for a graph that is one part. `lasting`: activations that live
+// `parts`: consecutive and covering the nodes; empty for nodes that are one part. `lasting`: activations that live
 // from their first use to the end of the graph. `enough`: per tier, the bytes of temporaries that another graph needs
 // anyway: this one need not be packed tighter.
+Layout LayOut(const Timeline& timeline, const std::vector<PipelinePart>& parts, std::span<const ValueId> lasting = {},
+              const std::array<Bytes, kNumTiers>& enough = {});
 Layout LayOut(const Graph& graph, const std::vector<PipelinePart>& parts, int threads,
-              std::span<const ValueId> lasting = {}, const std::array<Bytes, kNumTiers>& enough = {});
+              const std::array<Bytes, kNumTiers>& enough = {});
 
 }  // namespace temper

@@ -19,8 +19,8 @@ std::unordered_map<std::string_view, ValueId> MadeGradients(const Graph& graph) 
   return made;
 }
 
-// The part of `all`, the layout of a joined graph, that belongs to
-// `graph`, whose nodes start at `begin` there. `ids`: its values there.
+// The part of `all`, the layout of a timeline, that belongs to `graph`, whose nodes start at `begin` there. `ids`: its
+// values there.
 Layout LayoutFrom(const Layout& all, const Graph& graph, size_t begin, const std::vector<ValueId>& ids) {
   Layout part{.tiers = all.tiers};
   part.home.reserve(ids.size());
@@ -43,39 +43,21 @@ Layout LayoutFrom(const Layout& all, const Graph& graph, size_t begin, const std
 
 StepLayout LayOutStep(const Graph& micro_batch, const Graph& update, int threads) {
   StepLayout result;
-  Graph joined;
-  std::vector<ValueId> ids, ids_of_update;
-  // Without names, which layouts do not need.
-  const auto nameless = [](const Value& v) -> Value {
-    return {.type = v.type, .role = v.role, .tier = v.tier, .updates = v.updates};
-  };
-  for (ValueId id = 0; id < micro_batch.num_values(); ++id) {
-    ids.push_back(joined.AddValue(nameless(micro_batch.value(id))));
-  }
+  Timeline timeline(threads);
+  const std::vector<ValueId> ids = timeline.Append(micro_batch);
   const auto made = MadeGradients(micro_batch);
+  std::vector<ValueId> taken(static_cast<size_t>(update.num_values()), kNoValue);  // of the values of the update
   for (ValueId id = 0; id < update.num_values(); ++id) {
     const Value& value = update.value(id);
+    if (value.role != Role::kGradient || update.Root(id) != id) continue;
     const auto it = made.find(value.name);
-    const bool taken = value.role == Role::kGradient && update.Root(id) == id && it != made.end();
-    ids_of_update.push_back(taken ? it->second : joined.AddValue(nameless(value)));
-    if (!taken) continue;
+    if (it == made.end()) continue;
+    taken[static_cast<size_t>(id)] = it->second;
     result.gradients.push_back(it->second);
-    joined.value(it->second).role = Role::kActivation;
+    timeline.value(it->second).role = Role::kActivation;
   }
-  const auto joined_id = [&](ValueId id) { return ids_of_update[static_cast<size_t>(id)]; };
-  for (ValueId id = 0; id < update.num_values(); ++id) {
-    const ValueId updated = update.value(id).updates;
-    if (updated != kNoValue) joined.value(joined_id(id)).updates = joined_id(updated);
-  }
-  joined.nodes().reserve(micro_batch.nodes().size() + update.nodes().size());
-  for (const Node& node : micro_batch.nodes()) joined.AddNode(node);
-  for (Node node : update.nodes()) {
-    for (auto* list : {&node.inputs, &node.outputs}) {
-      for (ValueId& id : *list) id = joined_id(id);
-    }
-    joined.AddNode(std::move(node));
-  }
-  const Layout all = LayOut(joined, {}, threads, result.gradients);
+  const std::vector<ValueId> ids_of_update = timeline.Append(update, taken);
+  const Layout all = LayOut(timeline, {}, result.gradients);
   result.micro_batch = LayoutFrom(all, micro_batch, 0, ids);
   result.update = LayoutFrom(all, update, micro_batch.nodes().size(), ids_of_update);
   return result;

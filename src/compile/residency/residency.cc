@@ -46,15 +46,16 @@ class Rewriter {
       : graph_(graph), touches_(touches), windows_(windows), update_part_(update_part) {}
 
   PipelinedGraph Run(const std::vector<PipelinePart>& parts) {
+    const size_t nodes = graph_.nodes().size();
+    // A window takes a fetch and an evict, with a copy each; parts of updates take more.
+    result_.Reserve(static_cast<size_t>(graph_.num_values()) + 2 * windows_.size(), nodes + 2 * windows_.size());
     for (ValueId id = 0; id < graph_.num_values(); ++id) {
       result_.AddValue(graph_.value(id));
       result_.value(id).tier = touches_.HomeOf(touches_.RootOf(id));
     }
-    const size_t nodes = graph_.nodes().size();
     const WindowsOfNodes issued(nodes, windows_, [](const Window&w) { return w.reads ? w.issue : -1; }),
         begun(nodes, windows_, [](const Window&w) { return w.first; }),
         ended(nodes, windows_, [](const Window&w) { return w.last; });
-    result_.nodes().reserve(nodes + 2 * windows_.size());
     at_home_.assign(static_cast<size_t>(graph_.num_values()), kNoValue);
     for (ValueId id = 0; id < graph_.num_values(); ++id) {
       // Sources are at home from the start; results of nodes, once they are made.
