@@ -8,6 +8,8 @@
 
 #include "base/log.h"
 #include "base/quantity.h"
+#include "checkpoint/training_state.h"
+#include "config/run_options.h"
 #include "config/task_options.h"
 #include "run/ranks.h"
 #include "run/reference_model.h"
@@ -62,7 +64,27 @@ Result<std::optional<TokenStore>> ScoreByReference(const std::function<bool()>& 
 
 }  // namespace
 
+// Warns of settings of the task that are not those of the run that trained the model or its adapter, as the run.yaml
+// beside it says: its rewards and losses then mean something else.
+void WarnOfOtherSettings(const EvaluationSettings& settings) {
+  const ModelChoice& choice = settings.model.choice;
+  const std::string path = JoinPath(choice.adapter.empty() ? choice.model : choice.adapter, kRunConfigFile);
+  if (settings.task == nullptr || !PosixEnv().IsFile(path)) return;
+  const Result<std::string> text = ReadTextFile(PosixEnv(), path);
+  if (!text.ok()) return;
+  const Result<RunConfig> trained = ParseRunConfig(*text, path);
+  if (!trained.ok() || trained->objective.rule != settings.task) return;
+  RunConfig now = *trained;
+  now.objective.tasks = settings.tasks;
+  if (!trained->objective.reference.empty()) now.objective.reference = settings.reference;
+  for (const OptionDifference& d : DifferencesOfTask(*trained, now)) {
+    LogWarning(fmt::format("{} is {} here, and {} in {}: to measure as it was trained, add --{} {}", d.name, d.b, d.a,
+                           path, d.name, d.a));
+  }
+}
+
 Result<Evaluation> RunEvaluation(EvaluationSettings settings, const std::function<bool()>& stop) {
+  WarnOfOtherSettings(settings);
   const ForwardTask task{
       .kind = ProgramKind::kEval, .objective = settings.task, .tasks = settings.tasks, .reference = settings.reference};
   TEMPER_ASSIGN_OR_RETURN(const auto pass, OpenForwardPass(std::move(settings), task));

@@ -494,6 +494,16 @@ std::vector<OptionDifference> Differences(const RunConfig& a, const RunConfig& b
   return differences;
 }
 
+std::vector<OptionDifference> DifferencesOfTask(const RunConfig& a, const RunConfig& b) {
+  const std::string section = std::string(a.objective.rule->name) + ".";
+  std::vector<OptionDifference> differences;
+  ForDifferences(a, b, [&](const Option& mine, const Option& theirs, OnResume) {
+    if (!mine.name.starts_with(section) && mine.name != "reference") return;
+    differences.push_back({.name = mine.name, .a = ValueAsYaml(mine), .b = ValueAsYaml(theirs)});
+  });
+  return differences;
+}
+
 RunConfig SettingsOfAllRanks(const RunConfig& config) {
   RunConfig common = config;
   common.machine.threads.reset();

@@ -39,6 +39,9 @@ struct OptionDifference {
 // kGoesOn: also those of kGoesOnWithAnotherProgram.
 std::vector<OptionDifference> Differences(const RunConfig& a, const RunConfig& b, OnResume on_resume);
 
+// The options of the task of `a`, and `reference`, in which the two differ.
+std::vector<OptionDifference> DifferencesOfTask(const RunConfig& a, const RunConfig& b);
+
 // The settings that must be the same on all ranks of a run: all except those that each may choose for its machine.
 RunConfig SettingsOfAllRanks(const RunConfig& config);
 // "learning_rate 0.1, not 0.2; max_steps 3, not 4": where `a` differs from `b`.

@@ -359,6 +359,14 @@ TEST_F(Preference, AnEvaluationOfTheResultIsThatOfItsRun) {
       ++compared;
     }
     EXPECT_GE(compared, 5);
+    EXPECT_EQ(measured.err.find("to measure as it was trained"), std::string::npos) << measured.err;
+    if (method.options.back() != "lm_head") continue;
+    const Ended other = Temper(With(eval, {"--dpo.beta", "0.7"}));
+    EXPECT_EQ(other.code, 0) << other.err;
+    EXPECT_NE(other.err.find("dpo.beta is 0.7 here, and 0.1 in out/run.yaml: to measure as it was trained, add "
+                             "--dpo.beta 0.1"),
+              std::string::npos)
+        << other.err;
   }
   const Arguments eval = {"eval", "out", "--data", "eval_pairs.jsonl", "--max_seq_len", "128"};
   ExpectEnd(Temper(With(eval, {"--task", "classify"})), 2, {"task: classify is not what out", "set task: sft"});
