@@ -64,8 +64,10 @@ class Attacks:
 
     def train(self, out, method, ranks, more=()):
         return [self.program, "train", "--model", str(EXAMPLE / "model"), "--data", str(self.folder / "d.jsonl"),
-                "--output_dir", str(out), "--threads", "1", "--max_seq_len", "96", "--gradient_accumulation_steps",
-                "2" if ranks == 1 else "1", "--warmup_steps", "0", "--max_steps", str(self.steps), "--save_steps", str(SAVE_STEPS),
+                "--output_dir", str(out), "--threads", "1", "--max_seq_len", "96",
+                # By itself a run under a limit of memory cuts its batch otherwise, and adds up in another order.
+                "--per_device_train_batch_size", "1", "--gradient_accumulation_steps", "2" if ranks == 1 else "1",
+                "--warmup_steps", "0", "--max_steps", str(self.steps), "--save_steps", str(SAVE_STEPS),
                 "--save_total_limit", "2", "--method", method, "--nprocs", str(ranks), *more]
 
     def start(self, command, env=None, limits=None):
