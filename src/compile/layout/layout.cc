@@ -215,11 +215,6 @@ class LayoutMaker {
 
 }  // namespace
 
-Tier TierOf(const Graph& graph, const Node& node) {
-  const std::vector<ValueId>& operands = node.outputs.empty() ? node.inputs : node.outputs;
-  return operands.empty() ? Tier::kDevice : graph.value(operands[0]).tier;
-}
-
 bool IsPersistent(const Graph& graph, ValueId id) {
   return graph.value(graph.Root(id)).role != Role::kActivation;
 }

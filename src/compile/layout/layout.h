@@ -46,9 +46,6 @@ struct Layout {
   const TierLayout& in(Tier tier) const { return tiers[static_cast<size_t>(tier)]; }
 };
 
-// The tier of a node's operands; for a move, its destination.
-Tier TierOf(const Graph& graph, const Node& node);
-
 // Whether a value outlives the step, or the host reads or writes it.
 bool IsPersistent(const Graph& graph, ValueId id);
 

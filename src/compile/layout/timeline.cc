@@ -1,10 +1,14 @@
 #include "compile/layout/timeline.h"
 
 #include "base/check.h"
-#include "compile/layout/layout.h"
 #include "graph/rule.h"
 
 namespace temper {
+
+Tier TierOf(const Graph& graph, const Node& node) {
+  const std::vector<ValueId>& operands = node.outputs.empty() ? node.inputs : node.outputs;
+  return operands.empty() ? Tier::kDevice : graph.value(operands[0]).tier;
+}
 
 std::vector<ValueId> Timeline::Append(const Graph& graph, std::span<const ValueId> same) {
   TEMPER_CHECK(same.empty() || std::ssize(same) == graph.num_values()) << same.size() << " of " << graph.num_values();

@@ -10,6 +10,9 @@
 
 namespace temper {
 
+// The tier of a node's operands; for a move, its destination.
+Tier TierOf(const Graph& graph, const Node& node);
+
 // Per value the end of its chain of `updates` (Value::updates). O(values), however long the chains are: an update in
 // parts makes one of hundreds.
 std::vector<ValueId> RootsOf(std::span<const ValueId> updates);
