@@ -15,7 +15,7 @@
 #include "config/option_yaml.h"
 #include "config/run_options.h"
 
-namespace temper::import_test {
+namespace temper::import_test::import_pages_test {
 namespace {
 
 struct Page {
@@ -184,4 +184,4 @@ TEST(ImportPages, TablesForToolsWithoutImportNameOptions) {
 }
 
 }  // namespace
-}  // namespace temper::import_test
+}  // namespace temper::import_test::import_pages_test
