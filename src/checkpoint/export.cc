@@ -111,22 +111,26 @@ class Exporter {
     report_.notices = weights_->notices();
     report_.tensors = std::ssize(weights_->tensors());
     report_.merged = weights_->merged();
-    const auto& tensors = weights_->tensors();
-    keeps_mxfp4_ = !dtype_ && std::none_of(tensors.begin(), tensors.end(), [](const Tensor& t) {
-      return t.adapter.module != nullptr && Mxfp4Tensor::Of(t.from);
-    });
+    for (const Tensor& t : weights_->tensors()) {
+      if (!Mxfp4Tensor::Of(t.from)) continue;
+      const bool changes = dtype_ || t.adapter.module != nullptr;
+      bool& kept = keeps_mxfp4_.emplace(ModuleOf(t.name), true).first->second;
+      kept = kept && !changes;
+    }
     return OkStatus();
   }
 
-  // The tensors that a stack in MXFP4 has in files, where all of them stay so: if no adapter changes one, and no type
-  // is asked for. Empty of other tensors.
+  static std::string ModuleOf(const std::string& tensor) { return tensor.substr(0, tensor.rfind('.')); }
+
+  // The tensors that a stack in MXFP4 has in files, where it stays so: where no adapter changes a stack of its module,
+  // and no type is asked for. Empty of other tensors.
   struct KeptPart {
     std::string name;
     Mxfp4Tensor::Stored stored;
   };
   std::vector<KeptPart> KeptParts(const Tensor& tensor) const {
-    const auto stack = keeps_mxfp4_ ? Mxfp4Tensor::Of(tensor.from) : std::nullopt;
-    if (!stack) return {};
+    const auto stack = Mxfp4Tensor::Of(tensor.from);
+    if (!stack || !keeps_mxfp4_.at(ModuleOf(tensor.name))) return {};
     return {{tensor.name + Mxfp4Tensor::kBlocks, stack->blocks()},
             {tensor.name + Mxfp4Tensor::kScales, stack->scales()}};
   }
@@ -258,11 +262,21 @@ class Exporter {
       changed = !config_.contains(key) || config_[key] != name;
       if (changed) config_[key] = name;
     }
-    // What was quantised is exported in the type that it was quantised from, but for experts in MXFP4 of which none
-    // changes: quantization_config goes on saying that experts are in it, and nothing else is.
+    // What was quantised is exported in the type that it was quantised from, but for experts in MXFP4 that do not
+    // change: then quantization_config names those that do.
+    const auto is_kept = [](const auto& module) { return module.second; };
     const auto& entries = weights_->base().entries();
-    if (std::any_of(entries.begin(), entries.end(),
-                    [&](const auto& e) { return e.nf4 != nullptr || (!keeps_mxfp4_ && Mxfp4Tensor::Of(e)); })) {
+    if (std::any_of(keeps_mxfp4_.begin(), keeps_mxfp4_.end(), is_kept)) {
+      OrderedJson& quantisation = config_["quantization_config"];
+      for (const auto& [module, kept] : keeps_mxfp4_) {
+        if (kept) continue;
+        OrderedJson& others = quantisation["modules_to_not_convert"];
+        if (!others.is_array()) others = OrderedJson::array();
+        others.push_back(module);
+        changed = true;
+      }
+    } else if (!keeps_mxfp4_.empty() ||
+               std::any_of(entries.begin(), entries.end(), [](const auto& e) { return e.nf4 != nullptr; })) {
       changed = config_.erase("quantization_config") > 0 || changed;
     }
     if (weights_->untied()) {
@@ -280,7 +294,7 @@ class Exporter {
   std::vector<std::string> companions_;
   std::optional<DType> dtype_;  // of all floating tensors; as stored where absent
   std::optional<MergedWeights> weights_;
-  bool keeps_mxfp4_ = false;
+  std::map<std::string, bool> keeps_mxfp4_;  // by the module of each stack in MXFP4
   std::vector<std::byte> out_, staging_ = std::vector<std::byte>(SafetensorsFile::kStagingBytes);
   ExportReport report_;
 };

@@ -1,5 +1,6 @@
 #include "model/base_format.h"
 
+#include <algorithm>
 #include <map>
 #include <string>
 
@@ -15,12 +16,17 @@ int WeightInput(Op op) {
   return op == Op::kEmbedding ? 0 : 1;
 }
 
+bool IsOf(const LinearModule& stack, const std::vector<std::string>& modules) {
+  const std::string module = stack.path.substr(0, stack.path.rfind('.'));
+  return std::find(modules.begin(), modules.end(), module) != modules.end();
+}
+
 // Which weights change, and to which format.
 std::map<std::string, ElementFormat> Changes(const BaseFormat& base, const std::vector<LinearModule>& modules,
                                              const Graph& graph) {
   std::map<std::string, ElementFormat> formats;
   for (const LinearModule& module : modules) {
-    if (module.is_parameter && module.matrices == 0) continue;
+    if (module.is_parameter && (module.matrices == 0 || IsOf(module, base.other_experts))) continue;
     const std::optional<ElementFormat>& format = module.matrices > 0 ? base.experts
                                                  : module.is_head    ? base.embedding
                                                                      : base.modules;

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "graph/graph.h"
@@ -19,7 +20,8 @@ namespace temper {
 struct BaseFormat {
   std::optional<ElementFormat> modules;    // of linear modules but the head; nullopt: as they are computed
   std::optional<ElementFormat> embedding;  // of the token embedding and the head
-  std::optional<ElementFormat> experts;    // of the matrices of experts
+  std::optional<ElementFormat> experts;    // of the matrices of experts, but for those of modules of these names
+  std::vector<std::string> other_experts = {};
   // For devices whose libraries multiply only the type that is computed in: products first write all of a weight's
   // numbers to scratch. false: kernels dequantise the pieces that they pack.
   bool dequantised_first = false;

@@ -52,6 +52,7 @@ Result<std::unique_ptr<Model>> ReadGptOss(const Json& given, const std::string& 
   }
   if (HasMxfp4Experts(config)) {
     s.facts.experts_format = ElementFormat::Mxfp4();
+    s.facts.other_experts = ModulesNotInMxfp4(config);
     s.facts.training_notes.push_back(
         fmt::format("{}: the files hold experts in MXFP4, as which memory has them where dtype is bf16; f32 takes 7.5 "
                     "times as much",

@@ -73,6 +73,7 @@ BaseFormat ModelOptions::Base(const ModelFacts& facts, const ProcessorChoice& pr
   return {.modules = FormatOf(base_dtype),
           .embedding = FormatOf(embedding_dtype),
           .experts = ExpertsFormat(facts, FormatOf(base_dtype), ResolvedDType(processor)),
+          .other_experts = facts.other_experts,
           .dequantised_first = processor.on_gpu()};
 }
 

@@ -278,14 +278,16 @@ Status OpenedModel::CheckNf4() const {
 
 Status OpenedModel::CheckMxfp4() const {
   if (model_->facts().experts_format != ElementFormat::Mxfp4()) return OkStatus();
+  const std::vector<std::string>& others = model_->facts().other_experts;
   for (const LinearModule& m : model_->modules()) {
-    if (m.matrices == 0) continue;
+    const std::string module = m.path.substr(0, m.path.rfind('.'));
+    if (m.matrices == 0 || std::find(others.begin(), others.end(), module) != others.end()) continue;
     for (const std::string& name : m.tensors) {
       const ModelWeights::Entry entry = weights_->Find(name);
       if (entry.tensor == nullptr || Mxfp4Tensor::Of(entry)) continue;
       return Unsupported(
-          fmt::format("{}: tensor {} is {}, but config.json says that experts are in MXFP4, and all of them must be: "
-                      "remove quantization_config from config.json if none is",
+          fmt::format("{}: tensor {} is {}, but config.json says that experts are in MXFP4: remove quantization_config "
+                      "from config.json if none are, or name this one's module in its modules_to_not_convert",
                       entry.file->path(), Quoted(entry.tensor->name), entry.tensor->ToString()));
     }
   }

@@ -27,7 +27,8 @@ void ResolveType(const RunFacts& facts, ResolvedRun& run) {
     dtype = ComputeType::kBf16;
     run.notes["dtype"] = fmt::format("{}: {} is computed in bf16", base ? "base_dtype" : "embedding_dtype",
                                      ToString(base ? *base : *embedding));
-  } else if (dtype == ComputeType::kAuto && facts.experts_format && facts.experts_format->quantised()) {
+  } else if (dtype == ComputeType::kAuto && run.config.model.method == TrainMethod::kLora && facts.experts_format &&
+             facts.experts_format->quantised()) {
     dtype = ComputeType::kBf16;
     run.notes["dtype"] = fmt::format("experts in {} are computed in bf16", ToString(*facts.experts_format));
   } else if (dtype == ComputeType::kAuto) {

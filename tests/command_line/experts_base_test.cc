@@ -188,7 +188,7 @@ TEST_F(ExpertsBase, APlanShowsTheBytesOfQuantisedExperts) {
   EXPECT_NE(both.err.find("stay in mxfp4, as the model's files have them"), std::string::npos) << both.err;
 }
 
-// Experts that no adapter changes go into an export byte for byte; where one does, all are in bf16.
+// Experts that no adapter changes go into an export byte for byte; those of a block where one does are in bf16.
 TEST_F(ExpertsBase, AnExportKeepsMxfp4ThatNoAdapterChanges) {
   const Arguments runs[] = {On("mxfp4", {"--output_dir", "attention"}),
                             On("plain", {"--output_dir", "attention_plain"}),
@@ -226,6 +226,21 @@ TEST_F(ExpertsBase, AnExportKeepsMxfp4ThatNoAdapterChanges) {
   const std::string in_bf16 = exported("attention", {"--dtype", "bf16"});
   EXPECT_FALSE(is_quantised(in_bf16));
   EXPECT_EQ(data(in_bf16), data("attention_plain_merged"));
+  const Arguments some = {"--lora.target_parameters", "0.mlp.experts.down_proj", "--learning_rate", "1e-3"};
+  for (const char* model : {"mxfp4", "plain"}) {
+    const Ended trained = Temper(On(model, With(some, {"--output_dir", std::string("some_") + model})));
+    ASSERT_EQ(trained.code, 0) << trained.err;
+  }
+  const Tensors mixed = TensorsIn(Path(exported("some_mxfp4"))), of_plain = TensorsIn(Path(exported("some_plain")));
+  EXPECT_EQ(mixed.size(), base.size() - 2);
+  for (const auto& [name, t] : mixed) {
+    const bool expert = name.ends_with("_blocks") || name.ends_with("_scales");
+    EXPECT_EQ(t.second, (expert ? base : of_plain).at(name).second) << name;
+    EXPECT_TRUE(!expert || name.find("layers.1.") != name.npos) << name;
+  }
+  EXPECT_EQ(Json::parse(Slurp("some_mxfp4_merged/config.json"))["quantization_config"]["modules_to_not_convert"],
+            Json::array({"model.layers.0.mlp.experts"}));
+  EXPECT_EQ(Answer("some_mxfp4_merged"), Answer("some_plain_merged"));
   const std::string all = exported("all");
   EXPECT_FALSE(is_quantised(all));
   EXPECT_EQ(data(all), data(exported("all_plain")));

@@ -47,6 +47,7 @@ Result<AdaptedModel> AdaptedModelOf(const Model& model, const RunConfig& config)
   adapted.base = {.modules = FormatOf(config.model.base_dtype),
                   .embedding = FormatOf(config.model.embedding_dtype),
                   .experts = ExpertsFormat(model.facts(), FormatOf(config.model.base_dtype), ComputeDType(config)),
+                  .other_experts = model.facts().other_experts,
                   .dequantised_first = config.machine.device == DeviceChoice::kGpu};
   return adapted;
 }
