@@ -53,6 +53,13 @@ std::vector<std::string> Families() {
           GraniteConfigText(),   Qwen35ConfigText(),     GraniteHybridConfigText(), Gemma4ConfigText()};
 }
 
+// Adapters of experts, which all-linear means but for gpt-oss, have no dropout.
+RunSpec OfMixture(const std::string& config, const Base& base) {
+  RunSpec spec = Of(config, base);
+  spec.dropout = 0;
+  return spec;
+}
+
 // Some of their experts' rows end within a block of nf4 or MXFP4.
 std::vector<std::string> Mixtures() {
   return {Qwen3MoeConfigText(), GptOssConfigText(), Qwen35MoeConfigText(), Glm4MoeConfigText()};
@@ -81,15 +88,22 @@ TEST(BaseFormat, ExpertsComputeWhatTheirValuesDo) {
   for (const Base& base : kMixtureBases) {
     for (const std::string& config : Mixtures()) {
       SCOPED_TRACE(ToString(base) + " " + config.substr(0, 60));
-      ExpectSame(Train(Of(config, base)), Train(Of(config, ValuesOf(base))));
+      ExpectSame(Train(OfMixture(config, base)), Train(OfMixture(config, ValuesOf(base))));
     }
     const auto adapted = [&](const tiny::Base& kept) {
-      tiny::RunSpec spec = Of(GptOssConfigText(), kept);
-      spec.dropout = 0;
+      tiny::RunSpec spec = OfMixture(GptOssConfigText(), kept);
       spec.target_parameters = {"experts.gate_up_proj", "experts.down_proj"};
       return spec;
     };
     ExpectSame(Train(adapted(base)), Train(adapted(ValuesOf(base))));
+  }
+  const Outcome values = Train(OfMixture(GptOssConfigText(), ValuesOf(kNf4AndMxfp4)));
+  for (const MemorySpec& memory : {MemorySpec{.policy = TierPolicy::kHost}, MemorySpec{.weights = Tier::kDisk}}) {
+    RunSpec spec = OfMixture(GptOssConfigText(), kNf4AndMxfp4);
+    spec.memory = memory;
+    spec.recompute = Recompute::kBlock;
+    spec.through_text = true;
+    ExpectSame(Train(spec), values);
   }
 }
 
@@ -250,7 +264,7 @@ TEST(BaseFormat, ExpertsOnEveryMesh) {
     for (const std::string& config : {Qwen3MoeConfigText(), GptOssConfigText()}) {
       for (const Base& base : {kInt8, kNf4, kNf4AndMxfp4}) {
         SCOPED_TRACE(mesh.mesh.ToString() + " " + ToString(base) + " " + config.substr(0, 40));
-        RunSpec kept = Of(config, base), values = Of(config, ValuesOf(base));
+        RunSpec kept = OfMixture(config, base), values = OfMixture(config, ValuesOf(base));
         kept.mesh = values.mesh = mesh;
         kept.rows_per_micro_batch = values.rows_per_micro_batch = mesh.mesh.size(DataAxes(mesh.mesh));
         values.mesh.decisions.mlp = MlpMove::kActivations;  // of the block without experts, as above
