@@ -244,13 +244,15 @@ inline std::string OptConfigText(bool pre_norm, double dropout = 0) {
       pre_norm ? 64 : 32, pre_norm, dropout);
 }
 
-// How the weights of linear modules are kept. `values`: in the run's type, with the values that `format` would have.
+// How the weights of linear modules and experts are kept. `values`: in the run's type, with the values that the formats
+// would have.
 struct Base {
   std::optional<ElementFormat> format;
   bool values = false;
-  bool dequantised_first = false;  // as products of GPUs want it
-  bool embedding = false;          // the token embedding and the head are int8 rows
-  bool is_kept() const { return (format || embedding) && !values; }
+  bool dequantised_first = false;             // as products of GPUs want it
+  bool embedding = false;                     // the token embedding and the head are int8 rows
+  std::optional<ElementFormat> experts = {};  // instead of `format`
+  bool is_kept() const { return (format || embedding || experts) && !values; }
 };
 
 enum class Method { kFull, kLora, kLoraWithHead };
@@ -259,6 +261,7 @@ struct RunSpec {
   std::string config = LlamaConfigText(true);
   Method method = Method::kFull;
   std::vector<std::string> saved = {};  // with LoRA: modules_to_save, which learn half as fast and decay more
+  std::vector<std::string> target_parameters = {};  // with LoRA, beside all linear modules
   DType dtype = DType::kF32;
   Base base;
   double dropout = 0;  // LoRA's; above 0 the model's own is also applied
@@ -404,13 +407,16 @@ class TinyRun {
       LoraConfig lora{.r = 4, .alpha = 6};  // a scale that bf16 rounds
       if (spec.method == Method::kLoraWithHead) lora.target_modules = ".*(q_proj|v_proj|fc1|up_proj|lm_head)";
       lora.modules_to_save = spec.saved;
+      lora.target_parameters = spec.target_parameters;
       const AdaptedModel adapted{
           .model = *model_, .trains = Must(ResolveTrainable(*model_, lora)), .dropout = spec.dropout};
       forward = adapted.Adapted(std::move(forward), /*training=*/true);
       eval_forward = adapted.Adapted(std::move(eval_forward), /*training=*/false);
       for (const TrainedCopy& copy : adapted.trains.copies) forward.value(forward.FindSource(copy.name)).update = 1;
     }
-    BaseFormat base{.modules = spec.base.format, .dequantised_first = spec.base.dequantised_first};
+    BaseFormat base{.modules = spec.base.format,
+                    .experts = spec.base.experts ? spec.base.experts : spec.base.format,
+                    .dequantised_first = spec.base.dequantised_first};
     if (spec.base.embedding) base.embedding = ElementFormat::Int8Rows();
     FindFormats(base, forward);
     if (spec.base.is_kept()) {
@@ -608,7 +614,9 @@ class TinyRun {
   void FindFormats(const BaseFormat& base, const Graph& forward) {
     for (const LinearModule& module : model_->modules()) {
       for (const std::string& name : module.weights) {
-        if (const auto format = module.is_head ? base.embedding : base.modules) formats_.emplace(name, *format);
+        if (module.is_parameter && module.matrices == 0) continue;
+        const auto format = module.matrices > 0 ? base.experts : module.is_head ? base.embedding : base.modules;
+        if (format) formats_.emplace(name, *format);
       }
     }
     for (const Node& node : forward.nodes()) {
@@ -630,7 +638,7 @@ class TinyRun {
     if (spec_.base.is_kept()) {
       std::memcpy(part.view.data, rows.data(), rows.size());
     } else {
-      const int64_t n = shape[1];
+      const int64_t n = shape.columns();
       DispatchFloat(b.type.dtype, [&]<class T>() {
         for (int64_t i = 0; i < shape.elements(); ++i) {
           const bf16 value = format.Number(rows.data() + i / n * format.RowBytes(n), n, i % n);

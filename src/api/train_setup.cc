@@ -209,7 +209,7 @@ Status CheckTrainsFiles(const OpenedModel& model, const RunConfig& config) {
   if (!HasMxfp4Experts(file)) return OkStatus();
   return InvalidArgument(
       fmt::format("{}: experts are stored as MXFP4, which method: full cannot train: set method: "
-                  "lora, or dequantise them first: temper export {} --output_dir FOLDER",
+                  "lora, or dequantise them first: temper export {} --dtype bf16 --output_dir FOLDER",
                   path, config.model.model));
 }
 
@@ -269,6 +269,7 @@ Result<TrainSetup> SetUp(RunRequest request, Purpose purpose, const Ranks& ranks
   facts.model_max_seq_len = model.model().facts().max_positions;
   facts.positions_are_learned = model.model().facts().positions_are_learned;
   facts.model_is_nf4 = model.stored_as_nf4();
+  facts.experts_format = model.model().facts().experts_format;
   if (model.adapter()) {
     facts.adapter = *model.adapter();
     facts.adapter->base_model.clear();

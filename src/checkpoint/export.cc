@@ -46,7 +46,11 @@ class Exporter {
     TEMPER_RETURN_IF_ERROR(OpenSources());
     TEMPER_RETURN_IF_ERROR(weights_->Verify(verifying_));
     std::vector<TensorDeclaration> declared;
-    for (const Tensor& t : weights_->tensors()) declared.push_back({t.name, t.type});
+    for (const Tensor& t : weights_->tensors()) {
+      const auto parts = KeptParts(t);
+      for (const KeptPart& part : parts) declared.push_back({.name = part.name, .type = {}, .as = part.stored.tensor});
+      if (parts.empty()) declared.push_back({t.name, t.type});
+    }
     TEMPER_ASSIGN_OR_RETURN(auto writer, ShardedSafetensorsWriter::Create(env_, spec_.output_dir, std::move(declared),
                                                                           {.max_shard = spec_.max_shard}));
     TEMPER_RETURN_IF_ERROR(PrepareOutput(writer.total_size()));
@@ -107,7 +111,28 @@ class Exporter {
     report_.notices = weights_->notices();
     report_.tensors = std::ssize(weights_->tensors());
     report_.merged = weights_->merged();
+    for (const Tensor& t : weights_->tensors()) {
+      if (!Mxfp4Tensor::Of(t.from)) continue;
+      const bool changes = dtype_ || t.adapter.module != nullptr;
+      bool& kept = keeps_mxfp4_.emplace(ModuleOf(t.name), true).first->second;
+      kept = kept && !changes;
+    }
     return OkStatus();
+  }
+
+  static std::string ModuleOf(const std::string& tensor) { return tensor.substr(0, tensor.rfind('.')); }
+
+  // The tensors that a stack in MXFP4 has in files, where it stays so: where no adapter changes a stack of its module,
+  // and no type is asked for. Empty of other tensors.
+  struct KeptPart {
+    std::string name;
+    Mxfp4Tensor::Stored stored;
+  };
+  std::vector<KeptPart> KeptParts(const Tensor& tensor) const {
+    const auto stack = Mxfp4Tensor::Of(tensor.from);
+    if (!stack || !keeps_mxfp4_.at(ModuleOf(tensor.name))) return {};
+    return {{tensor.name + Mxfp4Tensor::kBlocks, stack->blocks()},
+            {tensor.name + Mxfp4Tensor::kScales, stack->scales()}};
   }
 
   Status WriteChecksumsOf(const ShardedSafetensorsWriter& writer) {
@@ -130,22 +155,40 @@ class Exporter {
   }
 
   Status WriteWeights(ShardedSafetensorsWriter& writer) {
-    std::map<std::string_view, const Tensor*> by_name;
-    Bytes done{}, total{};
+    std::map<std::string, const Tensor*> by_name;
+    std::map<std::string, Mxfp4Tensor::Stored> kept;
     for (const Tensor& tensor : weights_->tensors()) {
       by_name[tensor.name] = &tensor;
-      total += tensor.type.bytes();
+      for (KeptPart& part : KeptParts(tensor)) kept.emplace(std::move(part.name), part.stored);
     }
+    Bytes done{}, total{};
+    for (const StoredTensor& stored : writer.order()) total += stored.bytes();
     for (const StoredTensor& stored : writer.order()) {
-      const Tensor& tensor = *by_name.at(stored.name);
-      const bool merges = tensor.adapter.module != nullptr;
-      TEMPER_RETURN_IF_ERROR(merges ? WriteMerged(writer, tensor) : WriteConverted(writer, tensor));
-      done += tensor.type.bytes();
+      if (const auto part = kept.find(stored.name); part != kept.end()) {
+        TEMPER_RETURN_IF_ERROR(WriteStored(writer, stored.name, part->second));
+      } else {
+        const Tensor& tensor = *by_name.at(stored.name);
+        const bool merges = tensor.adapter.module != nullptr;
+        TEMPER_RETURN_IF_ERROR(merges ? WriteMerged(writer, tensor) : WriteConverted(writer, tensor));
+      }
+      done += stored.bytes();
       if (progress_) progress_(done, total);
     }
     TEMPER_RETURN_IF_ERROR(writer.Finish());
     report_.files = writer.file_names();
     if (report_.files.size() > 1) report_.files.push_back("model.safetensors.index.json");
+    return OkStatus();
+  }
+
+  // The bytes of a tensor of the base's.
+  Status WriteStored(ShardedSafetensorsWriter& writer, const std::string& name, const Mxfp4Tensor::Stored& stored) {
+    const int64_t all = stored.tensor->bytes().v;
+    out_.resize(static_cast<size_t>(std::min(kPieceBytes, all)));
+    for (int64_t first = 0; first < all; first += kPieceBytes) {
+      const auto part = std::span(out_).first(static_cast<size_t>(std::min(kPieceBytes, all - first)));
+      TEMPER_RETURN_IF_ERROR(stored.file->ReadRange(stored.tensor->name, first, part));
+      TEMPER_RETURN_IF_ERROR(writer.Append(name, part));
+    }
     return OkStatus();
   }
 
@@ -219,10 +262,21 @@ class Exporter {
       changed = !config_.contains(key) || config_[key] != name;
       if (changed) config_[key] = name;
     }
-    // What was quantised is exported in the type that it was quantised from.
+    // What was quantised is exported in the type that it was quantised from, but for experts in MXFP4 that do not
+    // change: then quantization_config names those that do.
+    const auto is_kept = [](const auto& module) { return module.second; };
     const auto& entries = weights_->base().entries();
-    if (std::any_of(entries.begin(), entries.end(),
-                    [](const auto& e) { return e.nf4 != nullptr || Mxfp4Tensor::Of(e); })) {
+    if (std::any_of(keeps_mxfp4_.begin(), keeps_mxfp4_.end(), is_kept)) {
+      OrderedJson& quantisation = config_["quantization_config"];
+      for (const auto& [module, kept] : keeps_mxfp4_) {
+        if (kept) continue;
+        OrderedJson& others = quantisation["modules_to_not_convert"];
+        if (!others.is_array()) others = OrderedJson::array();
+        others.push_back(module);
+        changed = true;
+      }
+    } else if (!keeps_mxfp4_.empty() ||
+               std::any_of(entries.begin(), entries.end(), [](const auto& e) { return e.nf4 != nullptr; })) {
       changed = config_.erase("quantization_config") > 0 || changed;
     }
     if (weights_->untied()) {
@@ -240,6 +294,7 @@ class Exporter {
   std::vector<std::string> companions_;
   std::optional<DType> dtype_;  // of all floating tensors; as stored where absent
   std::optional<MergedWeights> weights_;
+  std::map<std::string, bool> keeps_mxfp4_;  // by the module of each stack in MXFP4
   std::vector<std::byte> out_, staging_ = std::vector<std::byte>(SafetensorsFile::kStagingBytes);
   ExportReport report_;
 };

@@ -125,7 +125,8 @@ class TensorReader {
     if (job.source != nullptr) return ReadPacked(job);
     const auto read = [&](const PartView& piece) { return ReadPart(job.entry, piece, job.transposed, staging_); };
     if (job.weight.part.view.type.dtype.quantised()) {
-      return window_.Fill(job.weight, [&](const PartView& piece) { return quantiser_.Fill(job.entry, piece, read); });
+      return window_.Fill(
+          job.weight, [&](const PartView& piece) { return quantiser_.Fill(job.entry, job.transposed, piece, read); });
     }
     if (!job.master.exists()) return window_.Fill(job.weight, read);
     TEMPER_CHECK(job.weight.part.view.type.shape == job.master.part.view.type.shape)

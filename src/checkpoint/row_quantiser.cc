@@ -6,7 +6,9 @@
 #include <bit>
 #include <cmath>
 
+#include "format/mxfp4_tensor.h"
 #include "tensor/int8_rows.h"
+#include "tensor/mxfp4_rows.h"
 
 namespace temper {
 namespace {
@@ -38,14 +40,65 @@ void ForBlocks(std::span<const float> x, int64_t at, const Fn& fn) {
 
 }  // namespace
 
-Status RowQuantiser::Fill(const ModelWeights::Entry& entry, const PartView& piece, const Read& read) {
+Status RowQuantiser::Fill(const ModelWeights::Entry& entry, bool transposed, const PartView& piece, const Read& read) {
+  // Of a transposed tensor each window takes a short read for every row of the file: it is 32 MiB then, half of
+  // gpt-oss' largest matrix.
+  window_ = transposed ? 8 << 20 : 1 << 18;
+  const ElementFormat format = piece.view.type.dtype;
+  const Shape& shape = piece.view.type.shape;
+  if (format == ElementFormat::Mxfp4()) return FillMxfp4(entry, piece);
+  matrix_ = 0;
+  if (shape.rank() == 2) return FillMatrix(entry, piece, read);
+  TEMPER_CHECK(shape.rank() == 3) << piece.view.type.ToString();
+  const int64_t bytes = shape[1] * format.RowBytes(shape[2]);
+  for (int64_t m = 0; m < shape[0]; ++m) {
+    matrix_ = piece.begin[0] + m;
+    const PartView matrix(View{piece.view.data + m * bytes, {format, {shape[1], shape[2]}}},
+                          {piece.global[1], piece.global[2]}, {piece.begin[1], piece.begin[2]});
+    TEMPER_RETURN_IF_ERROR(FillMatrix(entry, matrix, [&](const PartView& rows) {
+      const View& view = rows.view;
+      return read(PartView(View{view.data, {view.type.dtype, {1, view.type.shape[0], view.type.shape[1]}}},
+                           piece.global, {matrix_, rows.begin[0], rows.begin[1]}));
+    }));
+  }
+  return OkStatus();
+}
+
+Status RowQuantiser::FillMatrix(const ModelWeights::Entry& entry, const PartView& piece, const Read& read) {
   return piece.view.type.dtype == ElementFormat::Nf4() ? FillNf4(entry, piece, read) : FillInt8(entry, piece, read);
+}
+
+// Rows of [matrices, out, in], which is the transpose of each matrix of `entry`.
+Status RowQuantiser::FillMxfp4(const ModelWeights::Entry& entry, const PartView& piece) {
+  constexpr int64_t kWindow = 1 << 20;  // bytes
+  const auto stored = Mxfp4Tensor::Of(entry);
+  const Shape& shape = piece.view.type.shape;
+  TEMPER_CHECK(stored.has_value() && shape.rank() == 3) << entry.tensor->name << " as " << piece.view.type.ToString();
+  const auto pairs = static_cast<size_t>(piece.global[2] / 2),  // of a row
+      scales = static_cast<size_t>(piece.global[2] / kMxfp4Block);
+  const int64_t columns = shape[2], at_once = std::max<int64_t>(1, kWindow / static_cast<int64_t>(pairs));
+  pairs_.resize(static_cast<size_t>(at_once) * pairs);
+  scales_.resize(static_cast<size_t>(at_once) * scales);
+  std::byte* out = piece.view.data;
+  for (int64_t m = 0; m < shape[0]; ++m) {
+    const int64_t begin = (piece.begin[0] + m) * piece.global[1] + piece.begin[1];
+    for (int64_t row = 0; row < shape[1]; row += at_once) {
+      const auto n = static_cast<size_t>(std::min(at_once, shape[1] - row));
+      TEMPER_RETURN_IF_ERROR(
+          stored->ReadRows(begin + row, std::span(pairs_).first(n * pairs), std::span(scales_).first(n * scales)));
+      for (size_t r = 0; r < n; ++r) {
+        WriteMxfp4Row(std::span(pairs_).subspan(r * pairs, pairs), std::span(scales_).subspan(r * scales, scales),
+                      piece.begin[2], columns, out);
+        out += Mxfp4RowBytes(columns);
+      }
+    }
+  }
+  return OkStatus();
 }
 
 Status RowQuantiser::ForRows(const Shape& tensor, int64_t begin, int64_t end, int64_t column, int64_t columns,
                              const Read& read, const Row& row) {
-  constexpr int64_t kWindow = 1 << 18;  // elements
-  const int64_t at_once = std::max<int64_t>(1, kWindow / std::max<int64_t>(columns, 1));
+  const int64_t at_once = std::max<int64_t>(1, window_ / std::max<int64_t>(columns, 1));
   for (int64_t first = begin; first < end; first += at_once) {
     const int64_t n = std::min(at_once, end - first);
     numbers_.resize(std::max(numbers_.size(), static_cast<size_t>(n * columns)));
@@ -73,7 +126,7 @@ Status RowQuantiser::FillInt8(const ModelWeights::Entry& entry, const PartView& 
 }
 
 Status RowQuantiser::FillNf4(const ModelWeights::Entry& entry, const PartView& piece, const Read& read) {
-  if (tensor_ != entry.tensor) TEMPER_RETURN_IF_ERROR(FindAbsmaxes(entry, piece.global, read));
+  if (tensor_ != entry.tensor || of_matrix_ != matrix_) TEMPER_RETURN_IF_ERROR(FindAbsmaxes(entry, piece.global, read));
   const int64_t columns = piece.columns(), first = piece.begin[0];
   if (entry.nf4 != nullptr) {
     std::vector<uint8_t> indices(static_cast<size_t>(columns));
@@ -103,6 +156,7 @@ Status RowQuantiser::FillNf4(const ModelWeights::Entry& entry, const PartView& p
 
 Status RowQuantiser::FindAbsmaxes(const ModelWeights::Entry& entry, const Shape& shape, const Read& read) {
   tensor_ = nullptr;
+  of_matrix_ = matrix_;
   if (entry.nf4 != nullptr) {
     TEMPER_ASSIGN_OR_RETURN(absmaxes_, entry.nf4->ReadAbsmaxes());
     tensor_ = entry.tensor;

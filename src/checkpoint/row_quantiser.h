@@ -1,7 +1,7 @@
 // Quantises a tensor of a file into the rows of a buffer, some rows at a time, so that no tensor is in memory in
 // another type. Scales are those of the whole tensor, also where the buffer has a part of its rows or columns, which
 // costs reading the rest: of int8 rows whole rows, of NF4 the whole tensor once more, for the mean and the groups of
-// its absmaxes. A tensor that is stored as NF4 keeps its bits.
+// its absmaxes. Each matrix of a stack is a tensor in this sense. What is stored as NF4 or MXFP4 keeps its bits.
 #pragma once
 
 #include <functional>
@@ -19,12 +19,15 @@ class RowQuantiser {
   // Reads a part of the tensor as f32.
   using Read = std::function<Status(const PartView&)>;
 
-  // `entry` is what `read` reads, or the transpose of that. REQUIRES: piece is of rank 2 and quantised. Remembers what
-  // it found out of the last tensor: the parts of one are best filled in turn. Fails if an element is not finite.
-  Status Fill(const ModelWeights::Entry& entry, const PartView& piece, const Read& read);
+  // `entry` is what `read` reads, or the transpose of that. REQUIRES: piece is of rank 2 or 3 and quantised, as MXFP4
+  // only if `entry` is stored so. Remembers what it found out of the last tensor: the parts of one are best filled in
+  // turn. Fails if an element is not finite.
+  Status Fill(const ModelWeights::Entry& entry, bool transposed, const PartView& piece, const Read& read);
 
  private:
   using Row = std::function<Status(int64_t row, std::span<const float> x)>;
+  Status FillMatrix(const ModelWeights::Entry& entry, const PartView& piece, const Read& read);
+  Status FillMxfp4(const ModelWeights::Entry& entry, const PartView& piece);
   // Some columns of rows [begin, end) of a tensor of that shape.
   Status ForRows(const Shape& tensor, int64_t begin, int64_t end, int64_t column, int64_t columns, const Read& read,
                  const Row& row);
@@ -33,8 +36,12 @@ class RowQuantiser {
   Status FindAbsmaxes(const ModelWeights::Entry& entry, const Shape& shape, const Read& read);
 
   std::vector<float> numbers_;
-  // Of NF4: the tensor whose absmaxes these are, as they are and quantised.
+  std::vector<std::byte> pairs_, scales_;  // of MXFP4
+  int64_t window_ = 0;                     // elements that are read at a time, or a row if that has more
+  int64_t matrix_ = 0;                     // of a stack
+  // Of NF4: the tensor, and the matrix of it, whose absmaxes these are, as they are and quantised.
   const StoredTensor* tensor_ = nullptr;
+  int64_t of_matrix_ = 0;
   std::vector<float> absmax_;
   Nf4Absmaxes absmaxes_;
 };

@@ -121,6 +121,99 @@ TEST(RowQuantiser, PartsHaveTheScalesOfTheWholeTensor) {
   }
 }
 
+// Each matrix of a stack has its own scales, as if it were alone: whether files have a tensor for each, one for all, or
+// one of the transposes, gate above up or not.
+TEST(RowQuantiser, EachMatrixOfAStackIsQuantisedByItself) {
+  constexpr int64_t kMatrices = 3, kOut = 40, kIn = 48;
+  const std::vector<float> x = GoldenWeight({kMatrices * kOut, kIn});
+  const auto matrix = [&](int64_t m) { return std::span(x).subspan(static_cast<size_t>(m * kOut * kIn), kOut * kIn); };
+  std::vector<float> turned(x.size());
+  std::vector<Tensor> tensors = {{"together", {kMatrices, kOut, kIn}, x}};
+  std::vector<FileTensor> apart;
+  for (int64_t m = 0; m < kMatrices; ++m) {
+    for (int64_t o = 0; o < kOut; ++o) {
+      for (int64_t i = 0; i < kIn; ++i)
+        turned[static_cast<size_t>((m * kIn + i) * kOut + o)] = matrix(m)[static_cast<size_t>(o * kIn + i)];
+    }
+    apart.push_back({.name = "experts." + std::to_string(m), .shape = {kOut, kIn}});
+    tensors.push_back({apart.back().name, {kOut, kIn}, {matrix(m).begin(), matrix(m).end()}});
+  }
+  tensors.push_back({"turned", {kMatrices, kIn, kOut}, turned});
+  const ScratchFolder folder;
+  WriteModel(folder.path(), tensors);
+  const ModelWeights files = Must(ModelWeights::Open(PosixEnv(), folder.path()));
+  const Shape all = {kMatrices, kOut, kIn}, upper = {kMatrices, kOut / 2, kIn};
+  const FileTensor together{.name = "together", .shape = all},
+      in_out{.name = "turned", .shape = {kMatrices, kIn, kOut}};
+  const StoredWeight weights[] = {{"a", all, WeightSource::Stack(apart)},
+                                  {"b", upper, WeightSource::RowsOfEach(together, kOut / 2)},
+                                  {"c", all, WeightSource::Columns(in_out, 0, kMatrices)}};
+  for (const ElementFormat format : {ElementFormat::Int8Rows(), ElementFormat::Nf4()}) {
+    for (const StoredWeight& weight : weights) {
+      const int64_t first = weight.name == "b" ? kOut / 2 : 0;
+      for (const Shape& begin : {Shape{0, 0, 0}, Shape{1, 0, 0}, Shape{0, 7, 0}, Shape{1, 0, 19}}) {
+        Shape part = weight.shape;
+        for (int d = 0; d < 3; ++d) part.set_dim(d, part[d] - begin[d]);
+        const auto want = Quantised(format, x, all, {begin[0], first + begin[1], begin[2]}, part);
+        for (const bool away : {false, true}) {
+          EXPECT_EQ(Must(Load(files, weight, format, begin, part, away)), want)
+              << weight.name << " as " << ToString(format) << " from " << begin.ToString();
+        }
+      }
+    }
+  }
+}
+
+// Blocks and scales of a file in MXFP4 are what memory has, whichever part of the matrices, rows and columns.
+TEST(RowQuantiser, Mxfp4KeepsTheBytesOfTheFile) {
+  constexpr int64_t kMatrices = 2, kOut = 5, kIn = 96;
+  std::vector<std::byte> blocks, scales;
+  for (int64_t i = 0; i < kMatrices * kOut * kIn / 2; ++i) blocks.push_back(static_cast<std::byte>(i * 37 % 256));
+  for (int64_t i = 0; i < kMatrices * kOut * kIn / 32; ++i) scales.push_back(static_cast<std::byte>(110 + i * 7 % 30));
+  const StoredDType* const u8 = FindStoredDType("U8");
+  const StoredTensor of_blocks{.dtype = u8, .dims = {kMatrices, kOut, kIn / 32, 16}, .end = std::ssize(blocks)};
+  const StoredTensor of_scales{.dtype = u8, .dims = {kMatrices, kOut, kIn / 32}, .end = std::ssize(scales)};
+  const ScratchFolder folder;
+  auto writer = Must(ShardedSafetensorsWriter::Create(
+      PosixEnv(), folder.path(),
+      {{.name = "w_blocks", .type = {}, .as = &of_blocks}, {.name = "w_scales", .type = {}, .as = &of_scales}}));
+  ASSERT_TRUE(writer.Append("w_blocks", blocks).ok());
+  ASSERT_TRUE(writer.Append("w_scales", scales).ok());
+  ASSERT_TRUE(writer.Finish().ok());
+  const ModelWeights files = Must(ModelWeights::Open(PosixEnv(), folder.path()));
+  const Shape all = {kMatrices, kOut, kIn};
+  const StoredWeight weight{"w", all,
+                            WeightSource::Columns({.name = "w", .shape = {kMatrices, kIn, kOut}}, 0, kMatrices)};
+  for (const Shape& begin : {Shape{0, 0, 0}, Shape{1, 2, 0}, Shape{0, 1, 32}, Shape{1, 0, 45}}) {
+    Shape part = all;
+    for (int d = 0; d < 3; ++d) part.set_dim(d, part[d] - begin[d]);
+    for (const bool away : {false, true}) {
+      const auto rows = Must(Load(files, weight, ElementFormat::Mxfp4(), begin, part, away));
+      for (int64_t r = 0; r < part[0] * part[1]; ++r) {
+        const int64_t row = (begin[0] + r / part[1]) * kOut + begin[1] + r % part[1];
+        std::vector<std::byte> want(static_cast<size_t>(Mxfp4RowBytes(part[2])));
+        WriteMxfp4Row(std::span(blocks).subspan(static_cast<size_t>(row * kIn / 2), kIn / 2),
+                      std::span(scales).subspan(static_cast<size_t>(row * kIn / 32), kIn / 32), begin[2], part[2],
+                      want.data());
+        EXPECT_EQ(std::memcmp(rows.data() + r * Mxfp4RowBytes(part[2]), want.data(), want.size()), 0)
+            << "row " << r << " from " << begin.ToString();
+        if (begin[2] > 0) continue;  // the first bytes are those of the file
+        EXPECT_EQ(std::memcmp(rows.data() + r * Mxfp4RowBytes(kIn), blocks.data() + row * kIn / 2, kIn / 2), 0);
+        EXPECT_EQ(std::memcmp(rows.data() + r * Mxfp4RowBytes(kIn) + kIn / 2, scales.data() + row * kIn / 32, kIn / 32),
+                  0);
+      }
+      // And its numbers those that are read of the file in any other type.
+      const auto numbers = Must(Load(files, weight, DType::kBF16, begin, part, away));
+      for (int64_t i = 0; i < part.elements(); ++i) {
+        bf16 want;
+        std::memcpy(&want, numbers.data() + 2 * i, sizeof want);
+        const std::byte* const row = rows.data() + i / part[2] * Mxfp4RowBytes(part[2]);
+        ASSERT_EQ(ElementFormat::Mxfp4().Number(row, part[2], i % part[2]).bits, want.bits) << i;
+      }
+    }
+  }
+}
+
 TEST(RowQuantiser, AnElementThatIsNotFiniteIsNamed) {
   const ScratchFolder folder;
   std::vector<float> x(5 * 80);

@@ -141,8 +141,9 @@ std::vector<OptionGroup> RunOptionGroups(RunConfig& c) {
             "bf16 if the processor has it, else f32"},
            {"base_dtype",
             ChoiceOf(c.model.base_dtype, {"auto", "int8", "nf4"}),
-            "how LoRA keeps the weights of the base's linear modules: int8 takes half of bf16's memory, with a scale "
-            "per row; nf4 little more than a quarter (QLoRA)",
+            "how LoRA keeps the weights of the base's linear modules and experts: int8 takes half of bf16's memory, "
+            "with "
+            "a scale per row; nf4 little more than a quarter (QLoRA)",
             {},
             "as computed"},
            {"embedding_dtype",

@@ -3,36 +3,14 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <array>
-#include <cmath>
 
 #include "format/conversion.h"
 #include "format/quoted.h"
 #include "format/transpose.h"
+#include "tensor/mxfp4_rows.h"
 
 namespace temper {
 namespace {
-
-constexpr int64_t kMxfp4Block = 32;  // elements
-
-// What an element's bits mean: a sign, two bits of exponent, one of mantissa.
-constexpr float kNumbers[16] = {0.0f,  0.5f,  1.0f,  1.5f,  2.0f,  3.0f,  4.0f,  6.0f,
-                                -0.0f, -0.5f, -1.0f, -1.5f, -2.0f, -3.0f, -4.0f, -6.0f};
-
-// By the byte of a block's scale: the numbers that its elements can be.
-using Numbers = std::array<std::array<bf16, 16>, 256>;
-const Numbers& NumbersOfScales() {
-  static const Numbers all = [] {
-    Numbers numbers;
-    for (int byte = 0; byte < 256; ++byte) {
-      for (int k = 0; k < 16; ++k) {
-        numbers[static_cast<size_t>(byte)][static_cast<size_t>(k)] = ToBF16(std::ldexp(kNumbers[k], byte - 127));
-      }
-    }
-    return numbers;
-  }();
-  return all;
-}
 
 bool IsU8(const StoredTensor& tensor) {
   return tensor.dtype == FindStoredDType("U8");
@@ -63,7 +41,7 @@ bool Mxfp4Tensor::AreBlocks(const StoredTensor& whole, const StoredTensor& block
 
 Status Mxfp4Tensor::ReadTransposedAs(int64_t first, DType target, std::span<std::byte> out) const {
   constexpr int64_t kAtOnce = 128 * kMxfp4Block;
-  const Numbers& all = NumbersOfScales();
+  const auto& all = Mxfp4NumbersOfScales();
   const int64_t end = first + std::ssize(out) / SizeOf(target);
   std::byte pairs[kAtOnce / 2 + 1], exponents[kAtOnce / kMxfp4Block + 1];
   bf16 numbers[kAtOnce];
@@ -85,6 +63,12 @@ Status Mxfp4Tensor::ReadTransposedAs(int64_t first, DType target, std::span<std:
             out.data() + (begin - first) * SizeOf(target), n);
   }
   return OkStatus();
+}
+
+Status Mxfp4Tensor::ReadRows(int64_t first, std::span<std::byte> pairs, std::span<std::byte> scales) const {
+  const int64_t of_row = blocks_.tensor->dims[2];
+  TEMPER_RETURN_IF_ERROR(blocks_.file->ReadRange(blocks_.tensor->name, first * of_row * kMxfp4Block / 2, pairs));
+  return scales_.file->ReadRange(scales_.tensor->name, first * of_row, scales);
 }
 
 Status Mxfp4Tensor::ReadElementsAs(int64_t first, DType target, std::span<std::byte> out) const {

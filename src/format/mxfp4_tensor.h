@@ -1,8 +1,6 @@
-// Mxfp4Tensor: a stack of matrices that a model's files have in MXFP4 (OCP Microscaling Formats 1.0), as OpenAI
-// publishes gpt-oss: NAME_blocks, U8 [matrices, out, in / 32, 16], floats of 4 bits, e2m1, two a byte, the first in the
-// lower half; and NAME_scales, U8 [matrices, out, in / 32], a power of two, e8m0, of each 32. Unquantised files have
-// NAME, [matrices, in, out]: the transpose of each matrix. The number is bf16(element * 2^(byte - 127)), as
-// transformers dequantises it; it is exact unless it is too large or too small for bf16.
+// Mxfp4Tensor: a stack of matrices that a model's files have in MXFP4 (tensor/mxfp4_rows.h), as OpenAI publishes
+// gpt-oss: NAME_blocks, U8 [matrices, out, in / 32, 16], two elements a byte; and NAME_scales, U8 [matrices, out,
+// in / 32]. Unquantised files have NAME, [matrices, in, out]: the transpose of each matrix.
 //
 // ModelWeights has such a stack as one tensor of bf16 in two pieces, its blocks and its scales.
 //
@@ -46,6 +44,12 @@ class Mxfp4Tensor {
   // The same of the transpose [matrices, out, in], as the file has them: a run of it.
   Status ReadTransposedAs(int64_t first, DType target, std::span<std::byte> out) const;
 
+  // Rows [first, first + rows) of those of all matrices, as they are stored. REQUIRES: `pairs` has rows * in / 2 bytes,
+  // `scales` rows * in / 32.
+  Status ReadRows(int64_t first, std::span<std::byte> pairs, std::span<std::byte> scales) const;
+
+  const Stored& blocks() const { return blocks_; }
+  const Stored& scales() const { return scales_; }
   Bytes bytes() const { return blocks_.tensor->bytes() + scales_.tensor->bytes(); }  // in the file
 
  private:

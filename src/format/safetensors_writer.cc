@@ -16,18 +16,21 @@ int64_t AlignmentFor(WriteMode mode) {
 
 std::vector<StoredTensor> LayOutTensors(std::vector<TensorDeclaration> tensors, WriteMode mode) {
   const auto key = [mode](const TensorDeclaration& d) {
-    const bool blocks = mode == WriteMode::kDirect && d.type.bytes().v % kDirectBlock == 0;
-    return std::pair(!blocks, -SizeOf(d.type.dtype));
+    const bool blocks = mode == WriteMode::kDirect && d.bytes().v % kDirectBlock == 0;
+    return std::pair(!blocks, d.as != nullptr ? -int64_t{d.as->dtype->bits} / 8 : -SizeOf(d.type.dtype));
   };
   std::stable_sort(tensors.begin(), tensors.end(), [&](const auto& a, const auto& b) { return key(a) < key(b); });
   std::vector<StoredTensor> placed;
   placed.reserve(tensors.size());
   int64_t offset = 0;
   for (TensorDeclaration& d : tensors) {
-    StoredTensor t{.name = std::move(d.name), .dtype = FindStoredDType(SafetensorsName(d.type.dtype))};
-    for (int i = 0; i < d.type.shape.rank(); ++i) t.dims.push_back(d.type.shape.dim(i));
+    const Bytes bytes = d.bytes();
+    StoredTensor t{.name = std::move(d.name)};
+    t.dtype = d.as != nullptr ? d.as->dtype : FindStoredDType(SafetensorsName(d.type.dtype));
+    if (d.as != nullptr) t.dims = d.as->dims;
+    for (int i = 0; d.as == nullptr && i < d.type.shape.rank(); ++i) t.dims.push_back(d.type.shape.dim(i));
     t.begin = offset;
-    t.end = offset += d.type.bytes().v;
+    t.end = offset += bytes.v;
     placed.push_back(std::move(t));
   }
   return placed;

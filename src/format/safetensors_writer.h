@@ -22,6 +22,9 @@ namespace temper {
 struct TensorDeclaration {
   std::string name;
   TensorType type;
+  const StoredTensor* as = nullptr;  // not null: of its type and dims, which may be none to compute with; not `type`'s
+
+  Bytes bytes() const { return as != nullptr ? as->bytes() : type.bytes(); }
 };
 
 class SafetensorsWriter {

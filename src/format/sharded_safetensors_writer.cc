@@ -23,7 +23,7 @@ Result<ShardedSafetensorsWriter> ShardedSafetensorsWriter::Create(Env& env, cons
   w.shards_.emplace_back();
   Bytes filled;
   for (TensorDeclaration& t : tensors) {
-    const Bytes bytes = t.type.bytes();
+    const Bytes bytes = t.bytes();
     if (!w.shards_.back().empty() && filled + bytes > w.options_.max_shard) {
       w.shards_.emplace_back();
       filled = {};

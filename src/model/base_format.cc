@@ -1,5 +1,6 @@
 #include "model/base_format.h"
 
+#include <algorithm>
 #include <map>
 #include <string>
 
@@ -15,13 +16,20 @@ int WeightInput(Op op) {
   return op == Op::kEmbedding ? 0 : 1;
 }
 
+bool IsOf(const LinearModule& stack, const std::vector<std::string>& modules) {
+  const std::string module = stack.path.substr(0, stack.path.rfind('.'));
+  return std::find(modules.begin(), modules.end(), module) != modules.end();
+}
+
 // Which weights change, and to which format.
 std::map<std::string, ElementFormat> Changes(const BaseFormat& base, const std::vector<LinearModule>& modules,
                                              const Graph& graph) {
   std::map<std::string, ElementFormat> formats;
   for (const LinearModule& module : modules) {
-    if (module.is_parameter) continue;
-    const std::optional<ElementFormat>& format = module.is_head ? base.embedding : base.modules;
+    if (module.is_parameter && (module.matrices == 0 || IsOf(module, base.other_experts))) continue;
+    const std::optional<ElementFormat>& format = module.matrices > 0 ? base.experts
+                                                 : module.is_head    ? base.embedding
+                                                                     : base.modules;
     if (!format) continue;
     for (const std::string& name : module.weights) formats.emplace(name, *format);
   }
@@ -36,6 +44,12 @@ std::map<std::string, ElementFormat> Changes(const BaseFormat& base, const std::
 
 }  // namespace
 
+std::optional<ElementFormat> ExpertsFormat(const ModelFacts& facts, std::optional<ElementFormat> modules, DType dtype) {
+  if (!facts.experts_format) return modules;
+  const bool kept = facts.experts_format->quantised() && facts.experts_format->compute() == dtype;
+  return kept ? facts.experts_format : std::nullopt;
+}
+
 void KeepBaseAs(const BaseFormat& base, const std::vector<LinearModule>& modules, Graph* graph) {
   const std::map<std::string, ElementFormat> formats = Changes(base, modules, *graph);
   for (Node& node : graph->nodes()) {
@@ -44,13 +58,15 @@ void KeepBaseAs(const BaseFormat& base, const std::vector<LinearModule>& modules
       const auto change = formats.find(value.name);
       if (value.role != Role::kWeight || change == formats.end()) continue;
       const bool reads_it = node.op == Op::kLinear || node.op == Op::kEmbedding || node.op == Op::kLinearCrossEntropy ||
-                            node.op == Op::kTokenLogprob;
+                            node.op == Op::kTokenLogprob || node.op == Op::kGroupedLinear;
       TEMPER_CHECK(reads_it && static_cast<int>(i) == WeightInput(node.op) && !value.trainable)
           << value.name << " is used by " << ToString(node.op);
       const ElementFormat format = change->second;
       TEMPER_CHECK(value.type.dtype.compute() == format.compute()) << value.name << " " << value.type.ToString();
       value.type.dtype = format;
-      if (base.dequantised_first && node.op != Op::kEmbedding) node.attributes.Set("dequantise", int64_t{1});
+      // Grouped products have no kernels on devices that would want that.
+      const bool first = base.dequantised_first && node.op != Op::kEmbedding && node.op != Op::kGroupedLinear;
+      if (first) node.attributes.Set("dequantise", int64_t{1});
     }
   }
 }

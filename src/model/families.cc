@@ -136,6 +136,7 @@ Result<std::unique_ptr<Model>> ReadMultimodal(const Family& family, const Json& 
   }
   Json text = config["text_config"];
   TEMPER_RETURN_IF_ERROR(CheckQuantisation(text, where + ": text_config"));
+  TakeQuantisation(config, &text);
   std::string type = TextAt(text, "model_type");
   if (type.empty()) type = family.text_type;
   const std::string inside = where + ": text_config";

@@ -51,9 +51,11 @@ Result<std::unique_ptr<Model>> ReadGptOss(const Json& given, const std::string& 
     return Corrupt(fmt::format("{}: swiglu_limit is {}, should be positive", where, experts.clamp));
   }
   if (HasMxfp4Experts(config)) {
+    s.facts.experts_format = ElementFormat::Mxfp4();
+    s.facts.other_experts = ModulesNotInMxfp4(config);
     s.facts.training_notes.push_back(
-        fmt::format("{}: the files hold experts in MXFP4, which memory has in the type that is computed in: set dtype: "
-                    "bf16 for half of f32's",
+        fmt::format("{}: the files hold experts in MXFP4, as which memory has them where dtype is bf16; f32 takes 7.5 "
+                    "times as much",
                     where));
   }
   for (DecoderBlock& block : s.blocks) block.feed_forward = experts;

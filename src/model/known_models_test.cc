@@ -59,6 +59,7 @@ const std::map<std::string, int64_t> kParameters = {
     {"qwen3-8b", 8190735360},
     {"qwen3-14b", 14768307200},
     {"qwen3-32b", 32762123264},
+    {"qwen3-30b-a3b", 30532122624},
     {"gemma-2b", 2506172416},
     {"gemma-7b", 8537680896},
     {"gemma-2-2b", 2614341888},
@@ -98,6 +99,8 @@ const std::map<std::string, int64_t> kParameters = {
     {"pythia-6.9b", 6857302016},
     {"pythia-12b", 11846072320},
     {"gpt-neox-20b", 20554567680},
+    {"gpt-oss-20b", 20914757184},
+    {"gpt-oss-120b", 116829156672},
 };
 
 TEST(KnownModels, HaveThePublishedNumbersOfParameters) {

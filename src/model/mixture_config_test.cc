@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "graph/named_ops.h"
+#include "model/base_format.h"
 #include "model/families.h"
 #include "model/model.h"
 
@@ -192,6 +193,38 @@ TEST(MixtureConfig, ExpertsInMxfp4AreReadOfTheFamilyThatIsPublishedSo) {
   EXPECT_NE(notes[0].find("MXFP4"), std::string::npos) << notes[0];
   ExpectRefused(Qwen3MoeJson(), "quantization_config", mxfp4, StatusCode::kUnsupported);
   ExpectRefused(GptOssJson(), "quantization_config", {{"quant_method", "gptq"}}, StatusCode::kUnsupported);
+}
+
+// What files say of experts counts before base_dtype, and no module that is named there is in MXFP4.
+TEST(MixtureConfig, ExpertsAreKeptAsBaseDtypeOrTheFilesSay) {
+  const std::optional<ElementFormat> nf4 = ElementFormat::Nf4(), mxfp4 = ElementFormat::Mxfp4(), none;
+  const auto format = [](const Model& model, std::optional<ElementFormat> base, DType dtype = DType::kBF16) {
+    return ExpertsFormat(model.facts(), base, dtype);
+  };
+  EXPECT_EQ(format(*Read(Qwen3MoeJson()), nf4), nf4);
+  EXPECT_EQ(format(*Read(Qwen3MoeJson()), none), none);
+  Json of_bitsandbytes = Qwen3MoeJson();
+  of_bitsandbytes["quantization_config"] = {{"quant_method", "bitsandbytes"},
+                                            {"load_in_4bit", true},
+                                            {"bnb_4bit_quant_type", "nf4"},
+                                            {"bnb_4bit_use_double_quant", true}};
+  EXPECT_EQ(format(*Read(of_bitsandbytes), nf4), none) << "which leaves experts as they are";
+  Json config = GptOssJson();
+  config["quantization_config"] = {{"quant_method", "mxfp4"},
+                                   {"modules_to_not_convert", {"lm_head", "model.layers.1.mlp.experts"}}};
+  const auto model = Read(config);
+  for (const auto& base : {none, nf4}) {
+    EXPECT_EQ(format(*model, base), mxfp4);
+    EXPECT_EQ(format(*model, base, DType::kF32), none);
+  }
+  Graph forward = model->Forward({.dtype = DType::kBF16, .tokens = 8, .row = 8});
+  KeepBaseAs({.experts = mxfp4, .other_experts = model->facts().other_experts}, model->modules(), &forward);
+  for (ValueId id = 0; id < forward.num_values(); ++id) {
+    const Value& v = forward.value(id);
+    if (v.role != Role::kWeight) continue;
+    const bool stack = v.type.shape.rank() == 3, other = v.name.find("layers.1.") != v.name.npos;
+    EXPECT_EQ(v.type.dtype, stack && !other ? *mxfp4 : ElementFormat(DType::kBF16)) << v.name;
+  }
 }
 
 TEST(MixtureConfig, EveryOtherLayerHasAWindowAndAMissingRopeIsTheClassesOwn) {

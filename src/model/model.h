@@ -38,6 +38,9 @@ struct ModelFacts {
   bool experts_in_all_blocks = false;
   bool balanced_by_bias = false;    // files have what balances experts; no loss does
   double router_aux_loss_coef = 0;  // of the loss that balances them, where config.json asks for it
+  // What quantization_config says of the experts in files, if there is one: a quantised format, or that of the others.
+  std::optional<ElementFormat> experts_format;
+  std::vector<std::string> other_experts = {};  // modules that it does not hold for
   // Notes for the user: settings of config.json that affect training, and whether they are applied.
   std::vector<std::string> training_notes;
 };

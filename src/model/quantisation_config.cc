@@ -14,6 +14,11 @@ bool IsStoredAsNf4(const Json& config) {
   return it != config.end() && !it->is_null() && !HasMxfp4Experts(config);
 }
 
+void TakeQuantisation(const Json& config, Json* text) {
+  const auto it = config.find("quantization_config");
+  if (it != config.end() && !it->is_null()) (*text)["quantization_config"] = *it;
+}
+
 Status CheckQuantisation(const Json& config, const std::string& where) {
   if (!IsStoredAsNf4(config)) return OkStatus();
   const Json& q = config["quantization_config"];

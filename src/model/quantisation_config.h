@@ -13,5 +13,7 @@ namespace temper {
 Status CheckQuantisation(const Json& config, const std::string& where);
 // Whether the linear modules of a model are stored so. REQUIRES: CheckQuantisation was OK.
 bool IsStoredAsNf4(const Json& config);
+// Of a multimodal model: `text`, the configuration of its text model, says what `config` says, if that says anything.
+void TakeQuantisation(const Json& config, Json* text);
 
 }  // namespace temper

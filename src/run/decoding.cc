@@ -37,7 +37,7 @@ Status StartEngine(DecodingModel& model, const ModelOptions& options, int64_t wa
   DecodeSpec spec{.dtype = options.ResolvedDType(model.choice),
                   .context = std::min(wanted_context, positions),
                   .sequences = sequences,
-                  .base = options.Base(model.choice),
+                  .base = options.Base(model.opened.model().facts(), model.choice),
                   .threads = model.choice.on_gpu() ? 1 : options.ResolvedThreads(),
                   .joins_adapters = !model.choice.on_gpu()};
   TEMPER_ASSIGN_OR_RETURN(TrainableSet adapter, model.opened.AdapterSet());

@@ -42,8 +42,8 @@ std::vector<OptionGroup> ModelOptions::Groups() {
                            .default_text = "bf16 if the processor has it, else f32"});
   model.options.push_back({.name = "base_dtype",
                            .target = ChoiceOf(base_dtype, {"auto", "int8", "nf4"}),
-                           .help = "how to keep the weights of linear modules: int8 takes half of bf16's memory, nf4 "
-                                   "little more than a quarter",
+                           .help = "how to keep the weights of linear modules and experts: int8 takes half of bf16's "
+                                   "memory, nf4 little more than a quarter",
                            .default_text = "as computed"});
   model.options.push_back({.name = "embedding_dtype",
                            .target = ChoiceOf(embedding_dtype, {"auto", "int8"}),
@@ -63,13 +63,18 @@ std::vector<OptionGroup> ModelOptions::Groups() {
 
 Status ModelOptions::ResolveBase(const OpenedModel& model) {
   TEMPER_ASSIGN_OR_RETURN(base_dtype, BaseTypeOf(base_dtype, model.stored_as_nf4()));
+  const auto& experts = model.model().facts().experts_format;
+  if (dtype == ComputeType::kAuto && experts && experts->quantised()) dtype = ComputeType::kBf16;
   TEMPER_RETURN_IF_ERROR(CheckKeptType("base_dtype", base_dtype, dtype));
   return CheckKeptType("embedding_dtype", embedding_dtype, dtype);
 }
 
-BaseFormat ModelOptions::Base(const ProcessorChoice& processor) const {
-  return {
-      .modules = FormatOf(base_dtype), .embedding = FormatOf(embedding_dtype), .dequantised_first = processor.on_gpu()};
+BaseFormat ModelOptions::Base(const ModelFacts& facts, const ProcessorChoice& processor) const {
+  return {.modules = FormatOf(base_dtype),
+          .embedding = FormatOf(embedding_dtype),
+          .experts = ExpertsFormat(facts, FormatOf(base_dtype), ResolvedDType(processor)),
+          .other_experts = facts.other_experts,
+          .dequantised_first = processor.on_gpu()};
 }
 
 DType ModelOptions::ResolvedDType(const ProcessorChoice& processor) const {

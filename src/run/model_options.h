@@ -24,9 +24,11 @@ struct ModelOptions {
   RunConfig run;  // only `memory` counts: the limits of the tiers, as for training
 
   std::vector<OptionGroup> Groups();  // bound to this
-  // Sets base_dtype to what it is of this model, and checks that base and embedding can be kept as they are asked for.
+  // Sets base_dtype to what it is of this model, and dtype where its files have experts that are computed in bf16;
+  // checks that base and embedding can be kept as they are asked for.
   Status ResolveBase(const OpenedModel& model);
-  BaseFormat Base(const ProcessorChoice& processor) const;      // REQUIRES: base_dtype is resolved
+  // REQUIRES: base_dtype is resolved.
+  BaseFormat Base(const ModelFacts& facts, const ProcessorChoice& processor) const;
   DType ResolvedDType(const ProcessorChoice& processor) const;  // likewise
   int ResolvedThreads() const;
 };

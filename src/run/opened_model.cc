@@ -16,6 +16,7 @@
 #include "data/tokenizer/load_tokenizer.h"
 #include "data/tokenizer/transformers_files.h"
 #include "format/checksum.h"
+#include "format/mxfp4_tensor.h"
 #include "format/python_json.h"
 #include "format/quoted.h"
 #include "model/families.h"
@@ -228,6 +229,7 @@ Status OpenedModel::OpenWeights() {
   for (const std::string& notice : weights_->notices()) LogWarning(notice);
   TEMPER_RETURN_IF_ERROR(CheckTensors(*weights_, tensors));
   TEMPER_RETURN_IF_ERROR(CheckNf4());
+  TEMPER_RETURN_IF_ERROR(CheckMxfp4());
   const ModelFacts& facts = model_->facts();
   const auto unused = UnusedTensors(*weights_, tensors, facts.ignored);
   if (facts.keeps_other_tensors) {
@@ -269,6 +271,24 @@ Status OpenedModel::CheckNf4() const {
           fmt::format("{} is {}, but config.json says that linear modules are nf4, and all of them must be: "
                       "use the original weights, with base_dtype: nf4",
                       place, entry.tensor->ToString()));
+    }
+  }
+  return OkStatus();
+}
+
+Status OpenedModel::CheckMxfp4() const {
+  if (model_->facts().experts_format != ElementFormat::Mxfp4()) return OkStatus();
+  const std::vector<std::string>& others = model_->facts().other_experts;
+  for (const LinearModule& m : model_->modules()) {
+    const std::string module = m.path.substr(0, m.path.rfind('.'));
+    if (m.matrices == 0 || std::find(others.begin(), others.end(), module) != others.end()) continue;
+    for (const std::string& name : m.tensors) {
+      const ModelWeights::Entry entry = weights_->Find(name);
+      if (entry.tensor == nullptr || Mxfp4Tensor::Of(entry)) continue;
+      return Unsupported(
+          fmt::format("{}: tensor {} is {}, but config.json says that experts are in MXFP4: remove quantization_config "
+                      "from config.json if none are, or name this one's module in its modules_to_not_convert",
+                      entry.file->path(), Quoted(entry.tensor->name), entry.tensor->ToString()));
     }
   }
   return OkStatus();

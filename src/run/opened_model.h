@@ -63,8 +63,8 @@ class OpenedModel {
   Result<std::map<std::string, std::string>> FilesOfTemplate() const;
 
   // Opens the files of weights and adapter and checks, from their headers, that Load will find every tensor, that all
-  // linear modules are nf4 if the model is stored so, and that the adapter was trained on these weights (a warning
-  // where the user chose the base).
+  // linear modules are nf4 if the model is stored so, and its experts MXFP4, and that the adapter was trained on these
+  // weights (a warning where the user chose the base).
   Status OpenWeights();
   // The place of a part of a weight in the files. Errors: as FindSlice. REQUIRES: OpenWeights was OK.
   Result<StoredSlice> FindStored(const std::string& weight, const PartView& part) const;
@@ -85,6 +85,7 @@ class OpenedModel {
  private:
   OpenedModel() = default;
   Status CheckNf4() const;
+  Status CheckMxfp4() const;
   // Of the weights, and the copies of them that adapters have, those that the folder's files have.
   std::vector<StoredWeight> InFiles(std::vector<StoredWeight> weights) const;
   Status FindAddedTemplates(const ModelChoice& choice);

@@ -27,6 +27,10 @@ void ResolveType(const RunFacts& facts, ResolvedRun& run) {
     dtype = ComputeType::kBf16;
     run.notes["dtype"] = fmt::format("{}: {} is computed in bf16", base ? "base_dtype" : "embedding_dtype",
                                      ToString(base ? *base : *embedding));
+  } else if (dtype == ComputeType::kAuto && run.config.model.method == TrainMethod::kLora && facts.experts_format &&
+             facts.experts_format->quantised()) {
+    dtype = ComputeType::kBf16;
+    run.notes["dtype"] = fmt::format("experts in {} are computed in bf16", ToString(*facts.experts_format));
   } else if (dtype == ComputeType::kAuto) {
     dtype = facts.has_bf16 ? ComputeType::kBf16 : ComputeType::kF32;
     run.notes["dtype"] = facts.processor + (facts.has_bf16 ? " has bf16 instructions" : " has no bf16 instructions");

@@ -250,12 +250,13 @@ struct RunFacts {
   bool has_bf16 = false;
   DeviceChoice device = DeviceChoice::kCpu;  // the kind of processor
   int64_t cpu_cores = 1;
-  std::string today;                         // YYYY-MM-DD
-  std::optional<int64_t> model_max_seq_len;  // max_position_embeddings
-  bool positions_are_learned = false;        // in a table; a row may not be longer (OPT)
-  std::optional<LoraConfig> adapter;         // configuration of the adapter to continue, without its base_model
-  bool weighted_data = false;                // the run's data has weights
-  bool model_is_nf4 = false;                 // the model's files hold its linear weights so
+  std::string today;                            // YYYY-MM-DD
+  std::optional<int64_t> model_max_seq_len;     // max_position_embeddings
+  bool positions_are_learned = false;           // in a table; a row may not be longer (OPT)
+  std::optional<LoraConfig> adapter;            // configuration of the adapter to continue, without its base_model
+  bool weighted_data = false;                   // the run's data has weights
+  bool model_is_nf4 = false;                    // the model's files hold its linear weights so
+  std::optional<ElementFormat> experts_format;  // ModelFacts::experts_format
 };
 
 struct ResolvedRun {

@@ -1,6 +1,6 @@
 // ElementFormat: how the elements of a stored tensor are kept. Either as numbers of a DType, one after another, or
 // quantised: fewer bits and a scale that several elements share. Only kernels that name a quantised format read it
-// (linear, linear_dx); everything else moves its bytes. Sizes follow from format and shape alone.
+// (products with weights); everything else moves its bytes. Sizes follow from format and shape alone.
 //
 // A format has whole rows: a part of a tensor's rows is a part of its bytes. A part of the columns keeps its scales,
 // which are those of the whole tensor, so that every mesh computes with the same numbers.
@@ -25,6 +25,8 @@ class ElementFormat {
   static constexpr ElementFormat Int8Rows() { return ElementFormat(kInt8Rows, 0); }
   // 4 bits, with a scale of 8 bits per 64 elements (tensor/nf4_rows.h).
   static constexpr ElementFormat Nf4() { return ElementFormat(kNf4, 0); }
+  // Floats of 4 bits, with a power of two per 32 elements (tensor/mxfp4_rows.h).
+  static constexpr ElementFormat Mxfp4() { return ElementFormat(kMxfp4, 0); }
 
   constexpr bool quantised() const { return kind_ >= kInt8Rows; }
   // REQUIRES: not quantised. The conversion lets code that knows no quantised format use a format as the DType that it
@@ -47,12 +49,12 @@ class ElementFormat {
   friend constexpr bool operator==(ElementFormat a, DType b) { return a == ElementFormat(b); }
 
  private:
-  static constexpr uint8_t kInt8Rows = 0x80, kNf4 = 0x81;
+  static constexpr uint8_t kInt8Rows = 0x80, kNf4 = 0x81, kMxfp4 = 0x82;
   constexpr ElementFormat(uint8_t kind, int) : kind_(kind) {}
   uint8_t kind_ = static_cast<uint8_t>(DType::kF32);  // a DType, or a quantised format
 };
 
-std::string_view ToString(ElementFormat f);                       // that of the DType, "int8" or "nf4"
+std::string_view ToString(ElementFormat f);                       // that of the DType, "int8", "nf4", "mxfp4"
 Result<ElementFormat> ParseElementFormat(std::string_view text);  // the inverse
 
 }  // namespace temper

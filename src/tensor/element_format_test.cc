@@ -20,12 +20,14 @@ TEST(ElementFormat, BytesFollowFromFormatAndShape) {
   EXPECT_EQ((TensorType{nf4, {1024, 4096}}.bytes()), Bytes{1024 * 2128});
   EXPECT_EQ((TensorType{nf4, {3, 1}}.bytes()), Bytes{3 * 16});
   EXPECT_EQ((TensorType{nf4, {0, 64}}.bytes()), Bytes{0});
+  // Elements, the scales of 91 blocks, a place: 1,532 bytes.
+  EXPECT_EQ((TensorType{ElementFormat::Mxfp4(), {32, 5760, 2880}}.bytes()), Bytes{int64_t{32} * 5760 * 1536});
 }
 
 TEST(ElementFormat, EveryFormatIsReadBackFromItsName) {
-  for (const ElementFormat f :
-       {ElementFormat(DType::kF32), ElementFormat(DType::kBF16), ElementFormat(DType::kF16), ElementFormat(DType::kI32),
-        ElementFormat(DType::kI64), ElementFormat(DType::kF64), ElementFormat::Int8Rows(), ElementFormat::Nf4()}) {
+  for (const ElementFormat f : {ElementFormat(DType::kF32), ElementFormat(DType::kBF16), ElementFormat(DType::kF16),
+                                ElementFormat(DType::kI32), ElementFormat(DType::kI64), ElementFormat(DType::kF64),
+                                ElementFormat::Int8Rows(), ElementFormat::Nf4(), ElementFormat::Mxfp4()}) {
     const auto read = ParseElementFormat(ToString(f));
     ASSERT_TRUE(read.ok()) << ToString(f);
     EXPECT_EQ(*read, f) << ToString(f);

@@ -1,4 +1,4 @@
-// For tests: a part of a matrix in a quantised format, from the whole matrix.
+// For tests: a part of a matrix, or of a stack of them, in a quantised format, from the whole.
 #pragma once
 
 #include <algorithm>
@@ -6,15 +6,53 @@
 #include <vector>
 
 #include "tensor/int8_rows.h"
+#include "tensor/mxfp4_rows.h"
 #include "tensor/nf4_rows.h"
 #include "tensor/shape.h"
 
 namespace temper {
 
-// Rows and columns from `begin` on, as many as `part` has, of the matrix `x` of shape `whole`.
+// A row of a file in MXFP4: elements two a byte, and scales; as if there were columns up to a whole block, of 0. A
+// scale is the power of two with which the largest magnitude becomes one in [4, 8); elements are the nearest.
+struct Mxfp4Stored {
+  std::vector<std::byte> pairs, scales;
+};
+inline Mxfp4Stored Mxfp4OfRow(std::span<const float> x) {
+  const size_t blocks = (x.size() + kMxfp4Block - 1) / kMxfp4Block;
+  Mxfp4Stored row{std::vector<std::byte>(blocks * kMxfp4Block / 2), std::vector<std::byte>(blocks)};
+  for (size_t b = 0; b < blocks; ++b) {
+    const auto block = x.subspan(b * kMxfp4Block, std::min<size_t>(kMxfp4Block, x.size() - b * kMxfp4Block));
+    float largest = 0;
+    for (const float v : block) largest = std::max(largest, std::fabs(v));
+    const int scale = largest == 0 ? 0 : std::clamp(std::ilogb(largest) - 2 + 127, 0, 254);
+    row.scales[b] = static_cast<std::byte>(scale);
+    const Mxfp4Numbers& numbers = Mxfp4NumbersOfScales()[static_cast<size_t>(scale)];
+    for (size_t i = 0; i < block.size(); ++i) {
+      const auto off = [&](bf16 number) { return std::fabs(ToFloat(number) - block[i]); };
+      const auto nearest =
+          std::min_element(numbers.begin(), numbers.end(), [&](bf16 a, bf16 b_) { return off(a) < off(b_); }) -
+          numbers.begin();
+      row.pairs[(b * kMxfp4Block + i) / 2] |= static_cast<std::byte>(nearest << (i % 2 == 0 ? 0 : 4));
+    }
+  }
+  return row;
+}
+
+// Rows and columns from `begin` on, as many as `part` has, of the matrix `x` of shape `whole`. Of a stack each matrix
+// has scales of its own.
 inline std::vector<std::byte> Quantised(ElementFormat format, std::span<const float> x, const Shape& whole,
                                         const Shape& begin, const Shape& part) {
-  std::vector<std::byte> bytes(static_cast<size_t>(TensorType{format, part}.bytes().v));
+  std::vector<std::byte> bytes;
+  if (whole.rank() == 3) {
+    const auto matrix = static_cast<size_t>(whole[1] * whole[2]);
+    for (int64_t m = begin[0]; m < begin[0] + part[0]; ++m) {
+      const auto one = Quantised(format, x.subspan(static_cast<size_t>(m) * matrix, matrix), {whole[1], whole[2]},
+                                 {begin[1], begin[2]}, {part[1], part[2]});
+      bytes.insert(bytes.end(), one.begin(), one.end());
+    }
+    return bytes;
+  }
+  bytes.resize(static_cast<size_t>(TensorType{format, part}.bytes().v));
   std::vector<float> absmax(static_cast<size_t>((whole.elements() + kNf4Block - 1) / kNf4Block));
   for (size_t i = 0; i < x.size(); ++i) absmax[i / kNf4Block] = std::max(absmax[i / kNf4Block], std::fabs(x[i]));
   const Nf4Absmaxes absmaxes = QuantiseAbsmaxes(absmax);
@@ -22,9 +60,14 @@ inline std::vector<std::byte> Quantised(ElementFormat format, std::span<const fl
     std::byte* const out = bytes.data() + r * format.RowBytes(part[1]);
     const int64_t row = begin[0] + r, at = row * whole[1] + begin[1];
     const auto kept = x.subspan(static_cast<size_t>(at), static_cast<size_t>(part[1]));
+    const auto all = x.subspan(static_cast<size_t>(row * whole[1]), static_cast<size_t>(whole[1]));
     if (format == ElementFormat::Int8Rows()) {
-      const auto all = x.subspan(static_cast<size_t>(row * whole[1]), static_cast<size_t>(whole[1]));
       WriteInt8Row(kept, Int8Scale(all), out);
+      continue;
+    }
+    if (format == ElementFormat::Mxfp4()) {
+      const Mxfp4Stored stored = Mxfp4OfRow(all);
+      WriteMxfp4Row(stored.pairs, stored.scales, begin[1], part[1], out);
       continue;
     }
     std::vector<uint8_t> indices(kept.size());

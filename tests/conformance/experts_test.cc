@@ -4,11 +4,14 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <span>
+#include <utility>
 
 #include "backend/cpu/cpu_backend.h"
 #include "backend/cpu/reference/reference.h"
 #include "graph/named_ops.h"
 #include "op_case.h"
+#include "tensor/quantise_for_test.h"
 
 namespace temper::experts_test {
 namespace {
@@ -287,6 +290,49 @@ TEST(Experts, APackedStackGivesTheBitsOfTheSameRowMajor) {
         OpCase packed{op, {dx ? y : x, PackedStack(rows, s.E, layout), r.expert}, {{"active", s.A}}};
         EXPECT_TRUE(RunOn(*kernels, packed, 2)[0].SameBytes(RunOn(*kernels, plain, 2)[0]))
             << ToString(op) << " on " << ToString(isa);
+      }
+    }
+  }
+}
+
+// A stack of whole matrices that are quantised one by one, and their numbers in bf16.
+std::pair<Tensor, Tensor> QuantisedStack(ElementFormat format, const Shape& shape) {
+  const Tensor numbers = Tensor::Random({DType::kF32, shape}, 4);
+  const std::span x(reinterpret_cast<const float*>(numbers.data()), static_cast<size_t>(shape.elements()));
+  const std::vector<std::byte> bytes = Quantised(format, x, shape, {0, 0, 0}, shape);
+  Tensor kept({format, shape}), values({DType::kBF16, shape});
+  std::memcpy(kept.data(), bytes.data(), bytes.size());
+  const int64_t n = shape.columns();
+  for (int64_t i = 0; i < shape.elements(); ++i) {
+    values.Set(i, ToFloat(format.Number(bytes.data() + i / n * format.RowBytes(n), n, i % n)));
+  }
+  return {std::move(kept), std::move(values)};
+}
+
+// As the twin, and with the bits of the same numbers in bf16. Of the odd sizes blocks of nf4 cross rows, and rows end
+// within blocks.
+TEST(Experts, AQuantisedStackGivesTheBitsOfItsNumbers) {
+  for (const ElementFormat format : {ElementFormat::Int8Rows(), ElementFormat::Nf4(), ElementFormat::Mxfp4()}) {
+    for (const Sizes& s : kSizes) {
+      const Routed r = RoutedOf(s);
+      for (const auto& [O, I] : {std::pair<int64_t, int64_t>{3, 5}, {40, 72}, {96, 160}}) {
+        const auto [kept, values] = QuantisedStack(format, {s.E, O, I});
+        const Tensor x = Tensor::Random({DType::kBF16, {s.T * s.A, I}}, 3),
+                     y = Tensor::Random({DType::kBF16, {s.T * s.A, O}}, 5);
+        const Attributes added{{"active", s.A}, {"acc", int64_t{1}}, {"scale", 0.5}};
+        for (const bool dx : {false, true}) {
+          const Op op = dx ? Op::kGroupedLinearDx : Op::kGroupedLinear;
+          const OpCase of_kept{op, {dx ? y : x, kept, r.expert, dx ? x : y}, added};
+          const OpCase of_values{op, {dx ? y : x, values, r.expert, dx ? x : y}, added};
+          const auto terms = static_cast<double>(dx ? O : I);
+          ExpectConforms(of_kept, [=](int, int64_t) { return 4 * kU * (terms + 2) * (terms + 2); });
+          for (const Isa isa : RunnableIsas()) {
+            const auto kernels = MakeCpuKernels({.threads = 2, .isa = isa});
+            EXPECT_TRUE(RunOn(*kernels, of_kept, 2)[0].SameBytes(RunOn(*kernels, of_values, 2)[0]))
+                << ToString(op) << " of " << ToString(format) << " " << kept.type().shape.ToString() << " on "
+                << ToString(isa);
+          }
+        }
       }
     }
   }

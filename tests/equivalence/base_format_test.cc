@@ -28,13 +28,19 @@ const Base kInt8{ElementFormat::Int8Rows()}, kNf4{ElementFormat::Nf4()};
 const Base kEmbedding{.embedding = true}, kNf4AndEmbedding{.format = ElementFormat::Nf4(), .embedding = true};
 const Base kBases[] = {kInt8, kNf4, kEmbedding, kNf4AndEmbedding};
 
+// Of mixtures: experts in files' MXFP4, whatever linear modules are in.
+const Base kMxfp4{.experts = ElementFormat::Mxfp4()},
+    kNf4AndMxfp4{.format = ElementFormat::Nf4(), .experts = ElementFormat::Mxfp4()};
+const Base kMixtureBases[] = {kInt8, kNf4, kMxfp4, kNf4AndMxfp4};
+
 Base ValuesOf(Base base) {
   base.values = true;
   return base;
 }
 
 std::string ToString(const Base& base) {
-  return std::string(base.format ? ToString(*base.format) : "bf16") + (base.embedding ? ", embedding int8" : "");
+  return std::string(base.format ? ToString(*base.format) : "bf16") + (base.embedding ? ", embedding int8" : "") +
+         (base.experts ? ", experts " + std::string(ToString(*base.experts)) : "");
 }
 
 RunSpec Of(const std::string& config, const Base& base, Method method = Method::kLora) {
@@ -45,6 +51,18 @@ std::vector<std::string> Families() {
   return {LlamaConfigText(true), LlamaConfigText(false), Phi3ConfigText(),          Qwen3ConfigText(),
           Gemma2ConfigText(),    Cohere2ConfigText(),    GptNeoXConfigText(),       OptConfigText(true),
           GraniteConfigText(),   Qwen35ConfigText(),     GraniteHybridConfigText(), Gemma4ConfigText()};
+}
+
+// Adapters of experts, which all-linear means but for gpt-oss, have no dropout.
+RunSpec OfMixture(const std::string& config, const Base& base) {
+  RunSpec spec = Of(config, base);
+  spec.dropout = 0;
+  return spec;
+}
+
+// Some of their experts' rows end within a block of nf4 or MXFP4.
+std::vector<std::string> Mixtures() {
+  return {Qwen3MoeConfigText(), GptOssConfigText(), Qwen35MoeConfigText(), Glm4MoeConfigText()};
 }
 
 // nf4's blocks of 64 cross the rows of those with other heads than 64 / 4, or with 160 columns.
@@ -62,6 +80,30 @@ TEST(BaseFormat, ComputesWhatItsValuesDo) {
       return spec;
     };
     ExpectSame(Train(beside(base)), Train(beside(ValuesOf(base))));
+  }
+}
+
+// Also where an adapter is on experts: its stacks stay as they are computed.
+TEST(BaseFormat, ExpertsComputeWhatTheirValuesDo) {
+  for (const Base& base : kMixtureBases) {
+    for (const std::string& config : Mixtures()) {
+      SCOPED_TRACE(ToString(base) + " " + config.substr(0, 60));
+      ExpectSame(Train(OfMixture(config, base)), Train(OfMixture(config, ValuesOf(base))));
+    }
+    const auto adapted = [&](const tiny::Base& kept) {
+      tiny::RunSpec spec = OfMixture(GptOssConfigText(), kept);
+      spec.target_parameters = {"experts.gate_up_proj", "experts.down_proj"};
+      return spec;
+    };
+    ExpectSame(Train(adapted(base)), Train(adapted(ValuesOf(base))));
+  }
+  const Outcome values = Train(OfMixture(GptOssConfigText(), ValuesOf(kNf4AndMxfp4)));
+  for (const MemorySpec& memory : {MemorySpec{.policy = TierPolicy::kHost}, MemorySpec{.weights = Tier::kDisk}}) {
+    RunSpec spec = OfMixture(GptOssConfigText(), kNf4AndMxfp4);
+    spec.memory = memory;
+    spec.recompute = Recompute::kBlock;
+    spec.through_text = true;
+    ExpectSame(Train(spec), values);
   }
 }
 
@@ -207,6 +249,25 @@ TEST(BaseFormat, OnEveryMesh) {
         kept.rows_per_micro_batch = values.rows_per_micro_batch = mesh.mesh.size(DataAxes(mesh.mesh));
         // Which of activations and weights move is a decision that changes the order of sums.
         if (base.format) values.mesh.decisions.mlp = MlpMove::kActivations;
+        const std::vector<Outcome> a = OnThreadRanks<Outcome>(kept, Train), b = OnThreadRanks<Outcome>(values, Train);
+        for (size_t rank = 0; rank < a.size(); ++rank) ExpectSame(a[rank], b[rank]);
+      }
+    }
+  }
+}
+
+// tp cuts the columns of the down projections of experts, some of them within a block.
+TEST(BaseFormat, ExpertsOnEveryMesh) {
+  const MeshSpec meshes[] = {MeshOf({{Axis::kFsdp, 2}}), MeshOf({{Axis::kFsdp, 4}}), MeshOf({{Axis::kTp, 2}}),
+                             MeshOf({{Axis::kFsdp, 2}, {Axis::kTp, 2}}), MeshOf({{Axis::kPp, 2}, {Axis::kFsdp, 2}})};
+  for (const MeshSpec& mesh : meshes) {
+    for (const std::string& config : {Qwen3MoeConfigText(), GptOssConfigText()}) {
+      for (const Base& base : {kInt8, kNf4, kNf4AndMxfp4}) {
+        SCOPED_TRACE(mesh.mesh.ToString() + " " + ToString(base) + " " + config.substr(0, 40));
+        RunSpec kept = OfMixture(config, base), values = OfMixture(config, ValuesOf(base));
+        kept.mesh = values.mesh = mesh;
+        kept.rows_per_micro_batch = values.rows_per_micro_batch = mesh.mesh.size(DataAxes(mesh.mesh));
+        values.mesh.decisions.mlp = MlpMove::kActivations;  // of the block without experts, as above
         const std::vector<Outcome> a = OnThreadRanks<Outcome>(kept, Train), b = OnThreadRanks<Outcome>(values, Train);
         for (size_t rank = 0; rank < a.size(); ++rank) ExpectSame(a[rank], b[rank]);
       }

@@ -62,7 +62,10 @@ Result<CollectivePlan> PlanCollective(const KernelSpec& spec, int members, std::
         if (d < dim) tensor.outer *= whole.shape[d];
         if (d > dim) tensor.inner *= whole.shape[d];
       }
-      if (tensor.opaque) tensor.inner = whole.dtype.RowBytes(whole.shape.columns());  // whole rows: matrices, dim 0
+      if (tensor.opaque) {  // whole rows, of matrices or of stacks of them: dim 0
+        tensor.inner = whole.shape.rank() > 2 ? whole.shape[1] : 1;
+        tensor.inner *= whole.dtype.RowBytes(whole.shape.columns());
+      }
       tensor.whole = whole.shape[dim];
       int64_t begin = 0;
       for (int m = 0; m < members; ++m) {

@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include "compile/run/update_groups.h"
+#include "model/base_format.h"
 #include "model/lora.h"
 
 namespace temper {
@@ -104,11 +105,13 @@ Result<std::vector<std::string>> IdleSettings(const Model& model, const RunConfi
   }
   int64_t of_stacks = 0;
   for (const LinearModule& m : model.modules()) of_stacks += m.matrices * m.out() * m.in;
-  if (of_stacks > 0 && (config.model.base_dtype == BaseType::kNf4 || config.model.base_dtype == BaseType::kInt8)) {
+  const auto base = FormatOf(config.model.base_dtype);
+  const auto experts = ExpertsFormat(model.facts(), base, ComputeDType(config));
+  if (of_stacks > 0 && base && experts != base) {
     idle.push_back(fmt::format(
-        "base_dtype: {} is for linear modules: the experts, {:.0f} % of the parameters, stay as they are computed",
-        config.model.base_dtype == BaseType::kNf4 ? "nf4" : "int8",
-        100 * static_cast<double>(of_stacks) / static_cast<double>(NumParameters(model))));
+        "base_dtype: {} is for linear modules here: the experts, {:.0f} % of the parameters, stay {}", ToString(*base),
+        100 * static_cast<double>(of_stacks) / static_cast<double>(NumParameters(model)),
+        experts ? fmt::format("in {}, as the model's files have them", ToString(*experts)) : "as they are computed"));
   }
   const bool selective = !lora.parameter_names().empty() || !lora.rank_pattern.empty() || !lora.alpha_pattern.empty() ||
                          !lora.exclude_names().empty() || !lora.exclude_regex().empty() ||

@@ -46,6 +46,8 @@ Result<AdaptedModel> AdaptedModelOf(const Model& model, const RunConfig& config)
   adapted.dropout = config.lora.dropout;
   adapted.base = {.modules = FormatOf(config.model.base_dtype),
                   .embedding = FormatOf(config.model.embedding_dtype),
+                  .experts = ExpertsFormat(model.facts(), FormatOf(config.model.base_dtype), ComputeDType(config)),
+                  .other_experts = model.facts().other_experts,
                   .dequantised_first = config.machine.device == DeviceChoice::kGpu};
   return adapted;
 }

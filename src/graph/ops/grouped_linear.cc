@@ -21,7 +21,7 @@ bool IsStack(const TensorType& w) {
 }
 bool AreOperands(const Types& in, const Attributes& a) {
   return in.size() == 3u + a.Flag("acc") && IsMatrix(in[kRows]) && IsFloat(in[kRows]) && IsStack(in[kWeight]) &&
-         in[kWeight].dtype == in[kRows].dtype && IsIndex(in[kExpert], in[kRows].shape[0]);
+         in[kWeight].dtype.compute() == in[kRows].dtype && IsIndex(in[kExpert], in[kRows].shape[0]);
 }
 
 Result<Types> Infer(const Types& in, const Attributes& a) {

@@ -5,6 +5,7 @@
 #include "base/check.h"
 #include "tensor/element_layout.h"
 #include "tensor/int8_rows.h"
+#include "tensor/mxfp4_rows.h"
 #include "tensor/nf4_rows.h"
 
 namespace temper {
@@ -299,7 +300,8 @@ void Gemm::PackQuantised(const Block& block, int64_t line, int64_t lines, std::b
   const TileKernels& t = *kernels_;
   const int64_t nr = t.nr, at_once = shape_.b_k_contiguous ? nr : kLongRun;
   const int64_t deep = shape_.b_k_contiguous ? kLongRun : kPiece / kLongRun;
-  const bool nf4 = o.b_format == ElementFormat::Nf4();
+  const bool nf4 = o.b_format == ElementFormat::Nf4(), mxfp4 = o.b_format == ElementFormat::Mxfp4();
+  const auto& numbers_of_scales = Mxfp4NumbersOfScales();
   const auto read = [&](int64_t line_of_b, int64_t column, int64_t n, uint16_t* to) {
     const std::byte* const row = static_cast<const std::byte*>(o.b) + line_of_b * o.b_stride;
     const int64_t first = o.b_column + column;
@@ -309,6 +311,14 @@ void Gemm::PackQuantised(const Block& block, int64_t line, int64_t lines, std::b
         uint16_t* at = to + begin - first;
         if (begin % 2 != 0) *at++ = nf4_row.Number(begin++).bits;
         t.read_nf4(reinterpret_cast<const uint8_t*>(nf4_row.indices()) + begin / 2, absmax, end - begin, at);
+      });
+    } else if (mxfp4) {
+      const Mxfp4Row mxfp4_row(row, o.b_columns);
+      mxfp4_row.ForBlocks(first, first + n, [&](size_t scale, int64_t begin, int64_t end) {
+        uint16_t* at = to + begin - first;
+        if (begin % 2 != 0) *at++ = mxfp4_row.Number(begin++).bits;
+        t.read_mxfp4(reinterpret_cast<const uint8_t*>(mxfp4_row.pairs()) + begin / 2, numbers_of_scales[scale].data(),
+                     end - begin, at);
       });
     } else {
       const float scale = ReadScale(row + Int8ScaleAt(o.b_columns));

@@ -79,6 +79,8 @@ using StripFn = void (*)(const TileStrip& strip);
 // elements of one block, the first one in the upper half of *indices: out[i] = bf16(kNf4Numbers[index i] * absmax).
 using ReadInt8Fn = void (*)(const int8_t* q, float scale, int64_t n, uint16_t* out);
 using ReadNf4Fn = void (*)(const uint8_t* indices, float absmax, int64_t n, uint16_t* out);
+// Of mxfp4_rows.h, n elements of one block, the first one in the lower half of *pairs: out[i] = numbers[index i].
+using ReadMxfp4Fn = void (*)(const uint8_t* pairs, const bf16* numbers, int64_t n, uint16_t* out);
 
 // Of an operand's block that stays packed in a second-level cache of 1 MiB, with a panel of the other beside it.
 inline constexpr int64_t kCachedBlockBytes = 448 << 10;
@@ -102,6 +104,7 @@ struct TileKernels {
   bool pair_panels = false;        // panels of B are those of tensor/element_layout.h: nr lines, over any depth
   ReadInt8Fn read_int8 = nullptr;  // for tables of bf16
   ReadNf4Fn read_nf4 = nullptr;
+  ReadMxfp4Fn read_mxfp4 = nullptr;
 };
 
 inline constexpr int kPanelSlack = 64;

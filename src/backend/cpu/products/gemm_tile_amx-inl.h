@@ -346,7 +346,8 @@ constexpr TileKernels kTable = {.mr = kMr,
                                 .rows_in_place = true,
                                 .pair_panels = true,
                                 .read_int8 = ReadInt8,
-                                .read_nf4 = ReadNf4};
+                                .read_nf4 = ReadNf4,
+                                .read_mxfp4 = ReadMxfp4};
 
 }  // namespace
 }  // namespace temper

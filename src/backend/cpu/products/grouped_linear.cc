@@ -1,5 +1,6 @@
 // grouped_linear and its gradients: a product for the rows of each expert that has some, one after the other, by the
-// whole team. Sums of a row's product go through k in blocks that do not depend on the number of rows.
+// whole team. A quantised stack is dequantised where it is packed, the matrices of experts that have rows alone. Sums
+// of a row's product go through k in blocks that do not depend on the number of rows.
 #include <algorithm>
 #include <cstring>
 #include <vector>
@@ -41,13 +42,14 @@ class GroupedLinearKernel final : public Kernel {
     operands_.a_stride = spec.inputs[0].shape[1];
     const TensorType& b = spec.inputs[1];
     const Shape& w = b.shape;
-    operands_.b_stride =
-        b.packed() ? PackedPanels(b.layout, w.rows(), w.columns()).panel_bytes() : w.columns();  // of all experts
+    operands_.b_stride = b.packed()            ? PackedPanels(b.layout, w.rows(), w.columns()).panel_bytes()  // of all
+                         : b.dtype.quantised() ? b.dtype.RowBytes(w.columns())
+                                               : w.columns();
     // Rows of a packed matrix are lines of panels, or pairs within each.
     matrix_bytes_ = of_weight_                                ? 0
                     : b.layout == ElementLayout::kColumnPairs ? w[1] / kPanelLines * operands_.b_stride
                     : b.layout == ElementLayout::kRowPairs    ? w[1] * kPanelLines * in_bytes_
-                                                              : w[1] * w[2] * in_bytes_;
+                                                              : w[1] * b.dtype.RowBytes(w[2]);
     operands_.b_format = spec.inputs[1].dtype;
     operands_.b_columns = w.columns();
     TileOutput& out = operands_.output;
@@ -119,7 +121,7 @@ class GroupedLinearKernel final : public Kernel {
 
 std::unique_ptr<Kernel> MakeGroupedLinear(const KernelSpec& spec, Isa isa) {
   const DType dtype = spec.inputs[0].dtype.compute();
-  if (!AllFast({spec.inputs[0], spec.inputs[1]})) return nullptr;
+  if (!AllFast({spec.inputs[0], spec.inputs[1].computed()})) return nullptr;
   if (spec.inputs[1].packed() && !TilesOf(dtype, isa).pair_panels) return nullptr;
   const bool forward = spec.op == Op::kGroupedLinear, of_weight = spec.op == Op::kGroupedLinearDw;
   const Shape &x = spec.inputs[0].shape, &w = spec.inputs[1].shape, &out = spec.outputs[0].shape;
