@@ -125,7 +125,7 @@ void Tensor::Set(int64_t i, double x) {
       At<int64_t>(data(), i) = static_cast<int64_t>(x);
       return;
     case DType::kU8:
-      At<uint8_t>(data(), i) = static_cast<uint8_t>(x);
+      At<uint8_t>(data(), i) = static_cast<uint8_t>(static_cast<int64_t>(x));
       return;
   }
 }
