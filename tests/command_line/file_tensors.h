@@ -3,7 +3,6 @@
 
 #include <cmath>
 #include <cstring>
-#include <fstream>
 #include <map>
 #include <string>
 #include <utility>
@@ -72,14 +71,6 @@ inline Change ChangeOf(const std::vector<float>& before, const std::vector<float
   }
   change.l2 = std::sqrt(squares);
   return change;
-}
-
-// The lines of a run's metrics.jsonl.
-inline std::vector<Json> Lines(const std::string& path) {
-  std::vector<Json> lines;
-  std::ifstream in(path);
-  for (std::string line; std::getline(in, line);) lines.push_back(Json::parse(line));
-  return lines;
 }
 
 }  // namespace temper::program

@@ -362,8 +362,9 @@ TEST(Muon, FollowsTorchs) {
     Shape shape;
     Attributes settings;
     const double* golden;  // per step: w, momentum
-  } const cases[] = {{{3, 5}, UpdateSettings(Op::kMuon), goldens::kMuonWide},
-                     {{5, 3}, UpdateSettings(Op::kMuon, {{"nesterov", 0}, {"match_rms_adamw", 1}}), goldens::kMuonTall}};
+  } const cases[] = {
+      {{3, 5}, UpdateSettings(Op::kMuon), goldens::kMuonWide},
+      {{5, 3}, UpdateSettings(Op::kMuon, {{"nesterov", 0}, {"match_rms_adamw", 1}}), goldens::kMuonTall}};
   const Tensor clip = Tensor::Of({DType::kF32, {2}}, {0.5, 1});  // of gradients twice as large
   for (const auto& [shape, settings, golden] : cases) {
     const TensorType f32{DType::kF32, shape};
@@ -380,8 +381,9 @@ TEST(Muon, FollowsTorchs) {
       w = std::move(out[0]);
       m = std::move(out[1]);
       for (int i = 0; i < 15; ++i) {
-        // A step of the iteration rounds sums of some 10 terms, and makes small singular values 3.4 times larger: errors
-        // of 10 u grow to at most 500 times that, of which w sees the learning rate's part. w itself rounds twice.
+        // A step of the iteration rounds sums of some 10 terms, and makes small singular values 3.4 times larger:
+        // errors of 10 u grow to at most 500 times that, of which w sees the learning rate's part. w itself rounds
+        // twice.
         EXPECT_NEAR(w[i], golden[30 * step + i], (step + 1) * (2 + 1e-2 * 5000) * kU) << shape.ToString();
         EXPECT_NEAR(m[i], golden[30 * step + 15 + i], (step + 1) * 3 * kU) << shape.ToString();
       }
@@ -403,7 +405,8 @@ TEST(Muon, AgreesWithItsTwin) {
       for (const Isa isa : RunnableIsas()) {
         const auto want = RunOn(ReferenceKernels(), muon, 1);
         const auto got = RunOn(*MakeCpuKernels({.threads = 3, .isa = isa}), muon, 3);
-        // Sums of k terms err by some root of k roundoffs of their size; the iteration makes that at most 500 times more.
+        // Sums of k terms err by some root of k roundoffs of their size; the iteration makes that at most 500 times
+        // more.
         const double terms = std::sqrt(static_cast<double>(std::max(shape[0], shape[1])));
         for (int64_t i = 0; i < shape.elements(); ++i) {
           const double bound = (2 + 1e-2 * 1.6 * 500 * terms) * kU;

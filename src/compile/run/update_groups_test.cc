@@ -117,10 +117,10 @@ std::vector<std::string> LeftToAdamw(const RunConfig& given) {
 TEST(UpdateGroups, ValuesThatAnOptimizerDoesNotTakeAreAdamws) {
   RunConfig config = ConfigOf(TrainMethod::kFull);
   config.optimizer.rule = UpdateRuleOf(Op::kMuon);
-  EXPECT_EQ(LeftToAdamw(config),
-            (std::vector<std::string>{"lm_head.weight", "model.embed_tokens.weight",
-                                      "model.layers.0.input_layernorm.weight",
-                                      "model.layers.0.post_attention_layernorm.weight", "model.norm.weight"}));
+  EXPECT_EQ(
+      LeftToAdamw(config),
+      (std::vector<std::string>{"lm_head.weight", "model.embed_tokens.weight", "model.layers.0.input_layernorm.weight",
+                                "model.layers.0.post_attention_layernorm.weight", "model.norm.weight"}));
   config.optimizer.rule = UpdateRuleOf(Op::kAdamw8bit);
   EXPECT_EQ(LeftToAdamw(config).size(), 12u) << "all are small";
   const auto takes = [&](const UpdatedValue& value) { return config.optimizer.rule->takes(value); };
