@@ -31,7 +31,7 @@ CASES = {
     "adamw_8bit_full": {"optimizer": "adamw_8bit", "learning_rate": 1e-3, "weight_decay": 0.1},
     "adamw_8bit_lora": {"optimizer": "adamw_8bit", "learning_rate": 2e-3, "weight_decay": 0.0, "lora": True},
     "muon_full": {"optimizer": "muon", "learning_rate": 1e-3, "weight_decay": 0.1},
-    "muon_lora": {"optimizer": "muon", "learning_rate": 1e-3, "weight_decay": 0.0, "lora": True,
+    "muon_lora": {"optimizer": "muon", "learning_rate": 1e-2, "weight_decay": 0.0, "lora": True,
                   "match_rms_adamw": True},
     "muon_bf16_full": {"optimizer": "muon", "learning_rate": 1e-3, "weight_decay": 0.1, "bf16": True},
 }
@@ -96,8 +96,9 @@ def optimizers_of(model, case, bitsandbytes):
                 {"params": [p for _, p in pairs if p.ndim == 1], "weight_decay": 0.0}]
 
     if case["optimizer"] == "adamw_8bit":
-        optimizer = bitsandbytes.optim.AdamW(groups(named), lr=rate, betas=(0.9, 0.999), eps=1e-8, optim_bits=8)
         manager = bitsandbytes.optim.GlobalOptimManager.get_instance()
+        manager.initialize()  # it knows parameters by id(), which those of the next case may have again
+        optimizer = bitsandbytes.optim.AdamW(groups(named), lr=rate, betas=(0.9, 0.999), eps=1e-8, optim_bits=8)
         for module in model.modules():
             if isinstance(module, torch.nn.Embedding):
                 manager.register_module_override(module, "weight", {"optim_bits": 32})
