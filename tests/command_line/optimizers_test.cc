@@ -142,7 +142,7 @@ TEST_F(Optimizers, AMeshThatCutsWhatIsToStayWholeIsRefusedByName) {
                    "optimizer muon works on whole matrices, and mesh fsdp=2 splits model.layers."},
         {"adamw_8bit", "fsdp=8", "8",
          "optimizer adamw_8bit keeps states in blocks of 256 elements, which have to be whole, and mesh fsdp=8 splits "
-         "model.layers.0.self_attn.k_proj.weight over fsdp: keep it whole ('replicate' by mesh.sharding)"}}) {
+         "model.layers.0.self_attn.q_proj.weight over fsdp: keep it whole"}}) {
     const Ended ended = Temper({"plan", "--model", kModel, "--method", "full", "--optimizer", optimizer, "--mesh", mesh,
                                 "--nprocs", ranks, "--max_seq_len", "64"});
     EXPECT_NE(ended.code, 0) << ended.out;
