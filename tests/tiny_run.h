@@ -20,6 +20,7 @@
 
 #include "backend/cpu/cpu_backend.h"
 #include "base/philox.h"
+#include "compile/run/update_groups.h"
 #include "compile/train_step.h"
 #include "device/communicator.h"
 #include "disk/disk_tier.h"
@@ -423,14 +424,20 @@ class TinyRun {
       for (Graph* graph : {&forward, &eval_forward}) KeepBaseAs(base, model_->modules(), graph);
     }
     const std::vector<RunGraph> graphs = TrainAndEval(forward, eval_forward);
+    UpdateSpec update = {.rule = spec.optimizer,
+                         .settings = spec.settings,
+                         .weight_decay = spec.weight_decay,
+                         .max_norm = spec.max_norm,
+                         .groups = {{.lr_factor = 0.5, .weight_decay = 0.1}}};
+    if (const UpdateRule* const others = spec.optimizer->others()) {
+      const bool alike = others->settings.data() == spec.optimizer->settings.data();
+      update.settings_of_others = alike ? spec.settings : others->Settings();
+      AssignUpdateGroups({}, &forward, &update);
+    }
     const StepSpec step{.micro_batches = spec.micro_batches,
                         .recompute = spec.recompute,
                         .recompute_blocks = spec.recompute_blocks,
-                        .update = {.rule = spec.optimizer,
-                                   .settings = spec.settings,
-                                   .weight_decay = spec.weight_decay,
-                                   .max_norm = spec.max_norm,
-                                   .groups = {{.lr_factor = 0.5, .weight_decay = 0.1}}},
+                        .update = update,
                         .threads = spec.threads,
                         .mesh = mesh,
                         .memory = spec.memory,

@@ -24,15 +24,19 @@ namespace {
 struct Trained {
   const Buffer* own = nullptr;
   const Buffer* master = nullptr;  // null where `own` is f32 itself
-  std::vector<const Buffer*> states;
+  struct State {
+    const Buffer* buffer;
+    const UpdateState* kind;
+  };
+  std::vector<State> states;
   const Buffer& f32() const { return master ? *master : *own; }
 };
 
-// Calls body(name) for every state that any optimizer may have of a value.
+// Calls body(state) for every state that any optimizer may have.
 template <class Body>
-void ForStateNames(const std::string& value, const Body& body) {
+void ForStates(const Body& body) {
   for (const UpdateRule* rule : UpdateRules()) {
-    for (const UpdateState& state : rule->states) body(state.NameOf(value));
+    for (const UpdateState& state : rule->states) body(state);
   }
 }
 
@@ -49,8 +53,8 @@ std::vector<Trained> TrainedValues(const Program& program, std::span<const Store
   for (const Buffer& b : program.buffers) {
     if (!b.trainable && !(b.role == Role::kWeight && stored.contains(b.name))) continue;
     Trained t{.own = &b, .master = find(MasterName(b.name))};
-    ForStateNames(b.name, [&](const std::string& name) {
-      if (const Buffer* const state = find(name)) t.states.push_back(state);
+    ForStates([&](const UpdateState& kind) {
+      if (const Buffer* const state = find(kind.NameOf(b.name))) t.states.push_back({state, &kind});
     });
     TEMPER_CHECK(t.f32().type.dtype == DType::kF32) << t.f32().name << " is " << t.f32().type.ToString();
     trained.push_back(std::move(t));
@@ -91,19 +95,19 @@ class Sources {
   std::deque<WeightSource> own_;  // of values that are tensors of their own names
 };
 
-// What is kept of a trained value: the tensor "<prefix><X>" for each tensor X of the files that the value lies in.
+// What is kept of a trained value: the tensor "<prefix><X>" for each tensor X of the files that the value lies in. A
+// state in blocks, which are of the value and not of the files' tensors, is one tensor "<prefix><value>".
 struct Kept {
   const Trained* trained = nullptr;
   const Buffer* buffer = nullptr;
   std::string prefix;  // "" of the value itself, "adam_m:" of a state
+  bool in_blocks = false;
 };
 std::vector<Kept> KeptOf(const std::vector<Trained>& trained) {
   std::vector<Kept> kept;
   for (const Trained& t : trained) {
     kept.push_back({&t, &t.f32(), ""});
-    for (const Buffer* const state : t.states) {
-      kept.push_back({&t, state, state->name.substr(0, state->name.size() - t.own->name.size())});
-    }
+    for (const auto& [state, kind] : t.states) kept.push_back({&t, state, kind->NameOf(""), kind->in_blocks});
   }
   return kept;
 }
@@ -111,6 +115,18 @@ std::vector<Kept> KeptOf(const std::vector<Trained>& trained) {
 PartView PartOf(const Buffer& b, std::byte* data) {
   const View view{data, b.type};
   return b.shard ? PartView(view, b.shard->global, b.shard->begin) : PartView(view);
+}
+
+// Calls body(tensor, part, transposed) for each tensor of which it keeps a part.
+template <class Body>
+Status ForParts(const Kept& kept, std::byte* data, Sources* sources, const Body& body) {
+  const PartView own = PartOf(*kept.buffer, data);
+  const std::string& value = kept.trained->own->name;
+  if (kept.in_blocks) return body(FileTensor{.name = value, .shape = own.global}, own, false);
+  for (const auto& [tensor, part, transposed] : sources->FileParts(value, own)) {
+    TEMPER_RETURN_IF_ERROR(body(*tensor, part, transposed));
+  }
+  return OkStatus();
 }
 
 Status CheckNames(const CheckpointReader& checkpoint, const std::vector<CheckpointTensor>& expected,
@@ -128,9 +144,12 @@ Status CheckNames(const CheckpointReader& checkpoint, const std::vector<Checkpoi
   }
   std::set<std::string> elsewhere;
   for (const std::string& value : trained) {
+    ForStates([&](const UpdateState& state) {
+      if (state.in_blocks) elsewhere.insert(state.NameOf(value));
+    });
     for (const std::string& name : sources.TensorsOf(value)) {
       elsewhere.insert(name);
-      ForStateNames(name, [&](std::string state) { elsewhere.insert(std::move(state)); });
+      ForStates([&](const UpdateState& state) { elsewhere.insert(state.NameOf(name)); });
     }
   }
   for (const Manifest::Tensor& stored : checkpoint.manifest().tensors) {
@@ -169,9 +188,8 @@ std::vector<CheckpointTensor> TrainingState(const Program& program, const Buffer
     // A module that is trained in full beside adapters is saved with them.
     const bool copied = kept.trained->own->role == Role::kWeight && kept.trained->own->name.starts_with(kAdapterPrefix);
     const bool adapter = copied || kept.trained->own->role == Role::kAdapter;
-    for (const auto& [tensor, part, transposed] :
-         sources.FileParts(kept.trained->own->name, PartOf(b, memory.part.view.data))) {
-      const std::string name = kept.prefix + tensor->name;
+    const auto add = [&](const FileTensor& tensor, const PartView& part, bool transposed) {
+      const std::string name = kept.prefix + tensor.name;
       parts.push_back({.name = name,
                        .part = part,
                        .file = is_state  ? state_file
@@ -182,13 +200,15 @@ std::vector<CheckpointTensor> TrainingState(const Program& program, const Buffer
                        .transposed = transposed,
                        .kind = copied ? std::string(ToString(CheckpointKind::kFull)) : ""});
       if (b.tier() != Tier::kDevice) parts.back().stream = memory.stream;
-      if (is_state || !adapter) continue;
-      for (const std::string& twin : tensor->aliases) {
+      if (is_state || !adapter) return OkStatus();
+      for (const std::string& twin : tensor.aliases) {
         CheckpointTensor again = parts.back();
         again.name = again.stored_as = twin;
         parts.push_back(std::move(again));
       }
-    }
+      return OkStatus();
+    };
+    TEMPER_CHECK(ForParts(kept, memory.part.view.data, &sources, add).ok());
   }
   return ranks == 1 ? SlicesOf(std::move(parts)) : parts;
 }
@@ -308,7 +328,7 @@ Status RestoreTrainingState(const CheckpointReader& checkpoint, const Program& p
     const DType type = rounded.part.view.type.dtype;
     TEMPER_CHECK(!rounds || rounded.part.view.type.shape == b.type.shape)
         << t.own->name << " and its master are split differently";
-    for (const auto& [tensor, part, transposed] : sources.FileParts(t.own->name, PartOf(b, to.part.view.data))) {
+    const auto load = [&](const FileTensor& tensor, const PartView& part, bool transposed) -> Status {
       const int64_t first = part.view.data - to.part.view.data;  // byte of the buffer
       const auto put = [&](int64_t at, std::span<const std::byte> bytes) -> Status {
         TEMPER_RETURN_IF_ERROR(window.Put(to, first + at, bytes));
@@ -318,11 +338,12 @@ Status RestoreTrainingState(const CheckpointReader& checkpoint, const Program& p
         Convert(DType::kF32, bytes.data(), type, numbers.data(), n);
         return rounded_window.Put(rounded, (first + at) / size * SizeOf(type), numbers);
       };
-      const std::string name = kept.prefix + tensor->name;
-      TEMPER_RETURN_IF_ERROR(transposed ? LoadTransposed(checkpoint, name, part, put)
-                                        : checkpoint.LoadTensor(name, {b.type.dtype, part.global},
-                                                                {part.begin, part.view.type.shape}, put));
-    }
+      const std::string name = kept.prefix + tensor.name;
+      return transposed
+                 ? LoadTransposed(checkpoint, name, part, put)
+                 : checkpoint.LoadTensor(name, {b.type.dtype, part.global}, {part.begin, part.view.type.shape}, put);
+    };
+    TEMPER_RETURN_IF_ERROR(ForParts(kept, to.part.view.data, &sources, load));
     TEMPER_RETURN_IF_ERROR(window.Flush());
     TEMPER_RETURN_IF_ERROR(rounded_window.Flush());
     done += b.type.bytes();

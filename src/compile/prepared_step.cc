@@ -5,6 +5,9 @@
 #include <deque>
 #include <functional>
 #include <iterator>
+#include <map>
+#include <set>
+#include <string>
 #include <utility>
 
 #include "compile/memory/cast_weights.h"
@@ -22,6 +25,7 @@
 #include "compile/step/join_adapters.h"
 #include "compile/step/merge_update.h"
 #include "graph/rule.h"
+#include "tensor/dynamic_blocks.h"
 
 namespace temper {
 namespace {
@@ -221,17 +225,39 @@ Result<MlpMove> DecideMlp(const Graph& forward, const StepSpec& spec, const Shar
   return takes_weights ? MlpMove::kWeights : MlpMove::kActivations;
 }
 
-// An optimizer that is not elementwise needs whole matrices.
-Status CheckUpdate(const Graph& local, const StepSpec& spec) {
-  if (spec.update.rule->elementwise()) return OkStatus();
+// Where a mesh cuts a block of a value's states, on any rank: all ranks refuse it alike.
+bool CutsBlocks(const Value& value, const Sharding& sharding, const Mesh& mesh) {
+  for (int rank = 0; rank < mesh.ranks(); ++rank) {
+    if (!HasWholeBlocks(value.shard->global, BoxOf(value.shard->global, sharding, mesh, rank))) return true;
+  }
+  return false;
+}
+
+// An optimizer that is not elementwise needs whole matrices, or whole blocks of their states.
+Status CheckUpdate(const Graph& local, const StepSpec& spec, const std::map<std::string, Sharding>& shardings) {
+  std::set<std::string> known;  // shapes and shardings whose blocks are whole
   for (ValueId id = 0; id < local.num_values(); ++id) {
     const Value& v = local.value(id);
-    if (!v.trainable || v.type.shape.rank() < 2 || !v.shard || v.shard->split.empty()) continue;
+    if (!v.trainable || !v.shard || v.shard->split.empty()) continue;
+    const UpdateRule& rule = spec.update.RuleOf(spec.update.Of(v));
+    if (rule.elementwise()) continue;
+    const char* cuts = "works on whole matrices, and";
+    if (rule.in_blocks()) {
+      const auto it = shardings.find(v.name);
+      TEMPER_CHECK(it != shardings.end()) << v.name;
+      const std::string kind = v.shard->global.ToString() + it->second.ToString(v.type.shape.rank());
+      if (known.contains(kind) || !CutsBlocks(v, it->second, spec.mesh.mesh)) {
+        known.insert(kind);
+        continue;
+      }
+      cuts = "keeps states in blocks of 256 elements, which have to be whole, and";
+    } else if (v.type.shape.rank() < 2) {
+      continue;
+    }
     return Unsupported(
-        fmt::format("optimizer {} works on whole matrices, and mesh {} splits {} over {}: keep it whole ('replicate' "
-                    "by mesh.sharding), "
+        fmt::format("optimizer {} {} mesh {} splits {} over {}: keep it whole ('replicate' by mesh.sharding), "
                     "or take an optimizer that works on each element",
-                    spec.update.rule->name, spec.mesh.mesh.ToString(), v.name, v.shard->split.ToString()));
+                    rule.name, cuts, spec.mesh.mesh.ToString(), v.name, v.shard->split.ToString()));
   }
   return OkStatus();
 }
@@ -245,7 +271,7 @@ ProgramGraphs ForwardProgram(std::string name, Graph graph) {
 }  // namespace
 
 Result<StepGraphs> PreparedStep::Whole(const StepSpec& spec, bool merges) const {
-  TEMPER_RETURN_IF_ERROR(CheckUpdate(graphs_.front(), spec));
+  TEMPER_RETURN_IF_ERROR(CheckUpdate(graphs_.front(), spec, sharded_.shardings));
   const StepCompiler compiler(spec, sync_ == GradSync::kStep, merges);
   StepGraphs step;
   for (size_t k = 0; k < graphs_.size(); ++k) {
@@ -291,7 +317,7 @@ Result<StepGraphs> PreparedStep::OfStage(const StepSpec& spec) const {
   TEMPER_ASSIGN_OR_RETURN(const SimulatedPipeline eval_simulated, SimulatePipeline(eval_schedule, WorkTimes()));
   cut.split_weights = schedule.splits_backward;
 
-  TEMPER_RETURN_IF_ERROR(CheckUpdate(local, spec));
+  TEMPER_RETURN_IF_ERROR(CheckUpdate(local, spec, sharded_.shardings));
   const bool reduces_once = sync_ == GradSync::kStep, gathers_once = spec.mesh.gathered_blocks == kAllBlocks;
   const StepCompiler compiler(spec, reduces_once);
   UpdateStage update_stage{.stage = cut.stage};

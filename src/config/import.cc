@@ -413,7 +413,8 @@ class Importer {
       if (name != rule->name && !variant && !IsListed(rule->other_names, name)) continue;
       if (variant) {
         Say(result_.changed, setting,
-            fmt::format("{}, whose states are f32 here and stay in memory (memory.optimizer)", rule->name));
+            fmt::format("{}, whose states are {} here and stay in memory (memory.optimizer)", rule->name,
+                        rule->states_are));
       }
       return Set("optimizer", std::string(rule->name), setting);
     }

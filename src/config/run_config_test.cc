@@ -255,6 +255,13 @@ TEST(RunConfig, SettingsOfAnotherOptimizerAreErrors) {
                c.optimizer.settings.Set("sgd_nesterov", 1);
              }),
              "sgd_momentum is 0");
+  // Both leave some values to adamw, whose settings are then the run's, too.
+  for (const Op op : {Op::kAdamw8bit, Op::kMuon}) {
+    RunConfig c = Valid();
+    c.optimizer.rule = UpdateRuleOf(op);
+    c.optimizer.settings.Set("adam_beta2", 0.95);
+    EXPECT_TRUE(Validate(c, Purpose::kTrain).ok());
+  }
 }
 
 TEST(RunConfig, NeverDeletesOrOverwritesItsOwnInputs) {

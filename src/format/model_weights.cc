@@ -426,7 +426,7 @@ Result<std::string> ModelWeights::Digest() const {
     add(fmt::format("{} {}\n", tensor.name, tensor.ToString()));
     const Result<TensorType> type = tensor.type();
     const int64_t elements = std::min(tensor.elements(), kSampleElements);
-    if (i % every != 0 || elements == 0 || !type.ok()) continue;
+    if (i % every != 0 || elements == 0 || !type.ok() || type->dtype == DType::kU8) continue;
     sample.resize(static_cast<size_t>(elements * SizeOf(type->dtype)));
     TEMPER_RETURN_IF_ERROR(entries_[i].ReadElementsAs(0, type->dtype, sample));
     sum.Update(sample);

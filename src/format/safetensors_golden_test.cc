@@ -61,6 +61,9 @@ std::vector<std::byte> Data(const TensorType& type) {
       case DType::kI64:
         put(static_cast<int64_t>(x * 8));
         break;
+      case DType::kU8:
+        put(static_cast<uint8_t>(k));
+        break;
     }
   }
   return bytes;

@@ -31,7 +31,7 @@ constexpr std::array<StoredDType, 22> kStoredDTypes = {{
     {"I32", 32, DType::kI32},
     {"I64", 64, DType::kI64},
     {"BOOL", 8, {}},
-    {"U8", 8, {}},
+    {"U8", 8, DType::kU8},
     {"I8", 8, {}},
     {"U16", 16, {}},
     {"I16", 16, {}},

@@ -5,6 +5,7 @@
 #include "base/check.h"
 #include "graph/named_ops.h"
 #include "graph/rule.h"
+#include "tensor/dynamic_blocks.h"
 
 namespace temper {
 namespace {
@@ -13,6 +14,10 @@ namespace {
 constexpr size_t kOtherInputs = 2;
 
 }  // namespace
+
+TensorType UpdateState::TypeOf(const Shape& weight) const {
+  return in_blocks ? DynamicBlocksOf(weight) : TensorType{DType::kF32, weight};
+}
 
 Attributes UpdateRule::Settings(std::span<const std::pair<std::string_view, double>> changed) const {
   Attributes attributes;
@@ -34,6 +39,14 @@ Attributes UpdateRule::Settings(std::span<const std::pair<std::string_view, doub
 
 bool UpdateRule::elementwise() const {
   return RuleOf(op).kind == OpKind::kElementwise;
+}
+
+bool UpdateRule::in_blocks() const {
+  return std::any_of(states.begin(), states.end(), [](const UpdateState& state) { return state.in_blocks; });
+}
+
+const UpdateRule* UpdateRule::others() const {
+  return rest ? UpdateRuleOf(*rest) : nullptr;
 }
 
 std::vector<const UpdateState*> UpdateRule::StatesOf(const Attributes& attributes) const {

@@ -12,6 +12,7 @@
 #pragma once
 
 #include <initializer_list>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -24,11 +25,15 @@
 
 namespace temper {
 
-// A tensor of a weight's shape that an optimizer keeps from step to step. It starts as zeros.
+// A tensor that an optimizer keeps of a weight from step to step: a number for each of its elements. It starts as
+// zeros.
 struct UpdateState {
-  std::string_view name;  // "adam_m": weight W's is called "adam_m:W", in Programs and in checkpoints
-  DType dtype = DType::kF32;
+  std::string_view name;       // "adam_m": weight W's is called "adam_m:W", in Programs and in checkpoints
   const char* flag = nullptr;  // for an optional state: present where the attribute of that name is 1
+  bool in_blocks = false;      // in 8 bits (tensor/dynamic_blocks.h); else f32
+
+  // Of a weight, or of a part of one. REQUIRES: a part with whole blocks.
+  TensorType TypeOf(const Shape& weight) const;
 
   std::string NameOf(std::string_view weight) const { return std::string(name) + ":" + std::string(weight); }
 };
@@ -43,6 +48,13 @@ struct UpdateSetting {
   std::string_view help;
 };
 
+// What a rule knows of a trained value that it may take.
+struct UpdatedValue {
+  Shape shape;            // of the whole, on any mesh
+  bool is_table = false;  // its rows are looked up: torch.nn.Embedding
+  bool in_block = false;  // of the model's blocks, not before or behind them
+};
+
 struct UpdateRule {
   std::string_view name;  // "adamw": in settings and manifests
   Op op;
@@ -50,8 +62,13 @@ struct UpdateRule {
   std::span<const UpdateSetting> settings;  // all that it takes
   std::string_view help;                    // for the option that chooses it; "": its name says enough
   std::string_view decay_help;              // how weight decay acts
-  // What other tools call it, and variants whose states are smaller or elsewhere; separated by spaces.
+  // What other tools call it, and variants whose states are of another type or elsewhere; separated by spaces.
   std::string_view other_names, other_variants;
+  std::string_view states_are = "f32";  // in what is said of such a variant
+  // Which values it updates; the others are those of optimizer `rest`, whose settings a run of this one has beside its
+  // own. nullptr: all.
+  bool (*takes)(const UpdatedValue& value) = nullptr;
+  std::optional<Op> rest;
   // Its step is proportional to the gradient, so that it needs a higher learning rate than the defaults.
   bool scales_with_gradient = false;
   // Sets the attributes that follow from the settings. nullptr: none do.
@@ -65,8 +82,12 @@ struct UpdateRule {
   // The op's attributes: its settings at their defaults but for `changed`, by attribute. REQUIRES: it has these.
   Attributes Settings(std::span<const std::pair<std::string_view, double>> changed = {}) const;
   // An element of master and states depends on no other element, according to the op's own rule. Other optimizers
-  // cannot update in parts, so their tensors pass through the host whole, and a mesh that splits them is refused.
+  // cannot update in parts, so their tensors pass through the host whole. A mesh that splits them is refused, but for
+  // one that leaves an optimizer whose states are in blocks whole blocks.
   bool elementwise() const;
+  bool in_blocks() const;
+  // nullptr: it takes all values.
+  const UpdateRule* others() const;
   // Its states with these attributes, in the order of the operands.
   std::vector<const UpdateState*> StatesOf(const Attributes& attributes) const;
 };
@@ -88,7 +109,7 @@ class UpdateOperands {
   // REQUIRES: `node` is of an op that has an UpdateRule.
   explicit UpdateOperands(const Node& node);
 
-  // This many first inputs have the weight's shape: master, gradient and states.
+  // This many first inputs are of the weight's elements: master, gradient and states.
   size_t tensors() const { return kFirstState + states_; }
   // This many first outputs replace inputs: master' and states'. weight' follows.
   size_t replacing() const { return 1 + states_; }

@@ -25,7 +25,9 @@ std::vector<Case> Cases() {
           {UpdateRuleOf(Op::kSgd), UpdateSettings(Op::kSgd), {"sgd_momentum:W"}},
           {UpdateRuleOf(Op::kSgd), UpdateSettings(Op::kSgd, {{"nesterov", 1}}), {"sgd_momentum:W"}},
           {UpdateRuleOf(Op::kSgd), UpdateSettings(Op::kSgd, {{"momentum", 0}}), {}},
-          {UpdateRuleOf(Op::kLion), UpdateSettings(Op::kLion), {"lion_m:W"}}};
+          {UpdateRuleOf(Op::kLion), UpdateSettings(Op::kLion), {"lion_m:W"}},
+          {UpdateRuleOf(Op::kAdamw8bit), UpdateSettings(Op::kAdamw8bit), {"adam8_m:W", "adam8_v:W"}},
+          {UpdateRuleOf(Op::kMuon), UpdateSettings(Op::kMuon), {"muon_m:W"}}};
 }
 
 TEST(UpdateRule, OperandsOverwritesAndStatesAreWhereAllExpectThem) {
@@ -42,7 +44,7 @@ TEST(UpdateRule, OperandsOverwritesAndStatesAreWhereAllExpectThem) {
       std::vector<std::string> states;
       for (const UpdateState* state : c.rule->StatesOf(c.settings)) {
         states.push_back(state->NameOf("W"));
-        inputs.push_back(build.Source(states.back(), {state->dtype, type.shape}, Role::kOptimizerState));
+        inputs.push_back(build.Source(states.back(), state->TypeOf(type.shape), Role::kOptimizerState));
       }
       EXPECT_EQ(states, c.states);
       inputs.push_back(build.Source("clip", {DType::kF32, {2}}, Role::kInput));

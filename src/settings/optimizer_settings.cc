@@ -11,7 +11,9 @@ namespace temper {
 OptimizerSettings::OptimizerSettings() {
   for (const UpdateRule* rule : UpdateRules()) {
     for (const UpdateSetting& setting : rule->settings) {
-      values_.push_back({rule, &setting, setting.fallback, setting.fallback != 0});
+      const bool known = std::any_of(values_.begin(), values_.end(),
+                                     [&](const Value& value) { return value.setting->option == setting.option; });
+      if (!known) values_.push_back({rule, &setting, setting.fallback, setting.fallback != 0});
     }
   }
 }
@@ -41,15 +43,18 @@ double OptimizerSettings::Get(std::string_view option) const {
 
 Attributes OptimizerSettings::Of(const UpdateRule& rule) const {
   std::vector<std::pair<std::string_view, double>> own;
-  for (const Value& v : values_) {
-    if (v.rule == &rule) own.emplace_back(v.setting->attribute, v.value());
-  }
+  for (const UpdateSetting& setting : rule.settings) own.emplace_back(setting.attribute, Get(setting.option));
   return rule.Settings(own);
 }
 
 Status OptimizerSettings::Check(const UpdateRule& chosen) const {
+  const auto has = [](const UpdateRule* rule, std::string_view option) {
+    return rule != nullptr && std::any_of(rule->settings.begin(), rule->settings.end(),
+                                          [&](const UpdateSetting& setting) { return setting.option == option; });
+  };
   for (const Value& v : values_) {
-    if (v.rule == &chosen || v.value() == v.setting->fallback) continue;
+    if (has(&chosen, v.setting->option) || has(chosen.others(), v.setting->option)) continue;
+    if (v.value() == v.setting->fallback) continue;
     return InvalidArgument(fmt::format("{} has no effect on optimizer: {}: remove it, or set optimizer: {}",
                                        v.setting->option, chosen.name, v.rule->name));
   }

@@ -18,7 +18,7 @@ class OptimizerSettings {
   // Keeps the addresses of the values, to which options point.
   OptimizerSettings& operator=(const OptimizerSettings& other);
 
-  // In the order of UpdateRules(). Options point into it.
+  // In the order of UpdateRules(); `rule` is the first optimizer that has the setting. Options point into it.
   struct Value {
     const UpdateRule* rule;
     const UpdateSetting* setting;
@@ -35,7 +35,8 @@ class OptimizerSettings {
   double Get(std::string_view option) const;
   // Attributes for the op of `rule`.
   Attributes Of(const UpdateRule& rule) const;
-  // An error for a setting of another optimizer than `chosen`, and for settings of `chosen` that contradict each other.
+  // An error for a setting that `chosen` and the optimizer of the values that it does not take do not have, and for
+  // settings of `chosen` that contradict each other.
   Status Check(const UpdateRule& chosen) const;
 
  private:

@@ -18,15 +18,17 @@ std::string_view ToString(DType t) {
       return "i64";
     case DType::kF64:
       return "f64";
+    case DType::kU8:
+      return "u8";
   }
   return "?";
 }
 
 Result<DType> ParseDType(std::string_view text) {
-  for (DType t : {DType::kF32, DType::kBF16, DType::kF16, DType::kI32, DType::kI64, DType::kF64}) {
+  for (DType t : {DType::kF32, DType::kBF16, DType::kF16, DType::kI32, DType::kI64, DType::kF64, DType::kU8}) {
     if (ToString(t) == text) return t;
   }
-  return InvalidArgument("unknown dtype '" + std::string(text) + "': known are f32, bf16, f16, i32, i64, f64");
+  return InvalidArgument("unknown dtype '" + std::string(text) + "': known are f32, bf16, f16, i32, i64, f64, u8");
 }
 
 std::string_view SafetensorsName(DType t) {
@@ -43,6 +45,8 @@ std::string_view SafetensorsName(DType t) {
       return "I64";
     case DType::kF64:
       return "F64";
+    case DType::kU8:
+      return "U8";
   }
   return "?";
 }

@@ -1,4 +1,5 @@
-// Element types and their conversions. bf16 and f16 are for storage: arithmetic is in f32 unless a kernel says so.
+// Element types and their conversions. bf16 and f16 are for storage: arithmetic is in f32 unless a kernel says so. u8
+// is bytes, whose meaning the kernel that reads them knows.
 #pragma once
 
 #include <bit>
@@ -10,7 +11,7 @@
 
 namespace temper {
 
-enum class DType : uint8_t { kF32, kBF16, kF16, kI32, kI64, kF64 };
+enum class DType : uint8_t { kF32, kBF16, kF16, kI32, kI64, kF64, kU8 };
 
 constexpr int64_t SizeOf(DType t) {
   switch (t) {
@@ -23,6 +24,8 @@ constexpr int64_t SizeOf(DType t) {
     case DType::kI64:
     case DType::kF64:
       return 8;
+    case DType::kU8:
+      return 1;
   }
   return 0;
 }

@@ -25,9 +25,10 @@ TEST(ElementFormat, BytesFollowFromFormatAndShape) {
 }
 
 TEST(ElementFormat, EveryFormatIsReadBackFromItsName) {
-  for (const ElementFormat f : {ElementFormat(DType::kF32), ElementFormat(DType::kBF16), ElementFormat(DType::kF16),
-                                ElementFormat(DType::kI32), ElementFormat(DType::kI64), ElementFormat(DType::kF64),
-                                ElementFormat::Int8Rows(), ElementFormat::Nf4(), ElementFormat::Mxfp4()}) {
+  for (const ElementFormat f :
+       {ElementFormat(DType::kF32), ElementFormat(DType::kBF16), ElementFormat(DType::kF16), ElementFormat(DType::kI32),
+        ElementFormat(DType::kI64), ElementFormat(DType::kF64), ElementFormat(DType::kU8), ElementFormat::Int8Rows(),
+        ElementFormat::Nf4(), ElementFormat::Mxfp4()}) {
     const auto read = ParseElementFormat(ToString(f));
     ASSERT_TRUE(read.ok()) << ToString(f);
     EXPECT_EQ(*read, f) << ToString(f);

@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "tensor/dtype.h"
+#include "tensor/dynamic_map.h"
 
 namespace temper {
 
@@ -44,31 +45,8 @@ alignas(64) inline constexpr float kNf4Numbers[16] = {
     0.7229568362236023f,
     1.0f,
 };
-// What the index of an absmax means, in ascending order: bitsandbytes' dynamic map of 8 bits. 7 decades below 1; the
-// first has 1 interval, each after it twice as many, at whose middles the numbers lie. With their negatives, 0 and 1:
-// 256. Rounded where PyTorch rounds, which bitsandbytes makes the map with.
-constexpr std::array<float, 256> MakeNf4AbsmaxNumbers() {
-  constexpr float kDecades[] = {1e-6f, 1e-5f, 1e-4f, 1e-3f, 1e-2f, 1e-1f, 1};
-  constexpr size_t kZero = 127;
-  std::array<float, 256> numbers{};
-  numbers[255] = 1;
-  size_t n = 1;  // from 0
-  for (int decade = 0; decade < 7; ++decade) {
-    const int intervals = 1 << decade;
-    const float first = 0.1f, step = (1 - first) / static_cast<float>(intervals);
-    const auto border = [&](int i) {  // of a sequence from 0.1 to 1, made from both ends with one rounding
-      return 2 * i < intervals ? static_cast<float>(static_cast<double>(first) + static_cast<double>(step) * i)
-                               : static_cast<float>(1 - static_cast<double>(step) * (intervals - i));
-    };
-    for (int i = 0; i < intervals; ++i, ++n) {
-      const float middle = (border(i) + border(i + 1)) / 2 * kDecades[decade];
-      numbers[kZero + n] = middle;
-      numbers[kZero - n] = -middle;
-    }
-  }
-  return numbers;
-}
-inline constexpr std::array<float, 256> kNf4AbsmaxNumbers = MakeNf4AbsmaxNumbers();
+// What the index of an absmax means, in ascending order.
+inline constexpr const std::array<float, 256>& kNf4AbsmaxNumbers = kSignedDynamicMap;
 
 // An absmax from what is kept of it.
 inline float Nf4Absmax(uint8_t index, float scale, float mean) {

@@ -176,8 +176,7 @@ Result<StepReport> Trainer::Step(const Executor::BeforeUpdate& before_update) {
   report.learning_rate = spec_.schedule.At(step_);
   double scalars[kNumScalars] = {};
   scalars[kScalarLearningRate] = report.learning_rate;
-  const UpdateSpec& update = spec_.update;
-  if (update.rule->fill_scalars != nullptr) update.rule->fill_scalars(update.settings, report.step, std::span(scalars));
+  spec_.update.FillScalars(report.step, scalars);
   scalars[kScalarTokenCount] = DivisorOf(*spec_.objective, counts[1], counts[2]);
   TEMPER_RETURN_IF_ERROR(executor_.Write(scalars_, std::as_bytes(std::span(scalars))));
   const int64_t rows_of_all = peers.data_ranks * spec_.rows_per_micro_batch;  // of a micro-batch

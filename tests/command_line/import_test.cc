@@ -70,6 +70,15 @@ special_tokens:
              "#   line 31, wandb_project: mine: only metrics.jsonl and TensorBoard are written",
              "#   line 29, flash_attention: true: attention is always fused and isolates documents"});
   EXPECT_NE(yaml.find("line 22, optimizer: paged_adamw_32bit: adamw, whose states are f32"), std::string::npos) << yaml;
+  const std::string text = Slurp("qlora.yml");
+  const auto with = [&](const std::string& optimizer) {
+    std::string changed = text;
+    Spill("qlora.yml", changed.replace(changed.find("paged_adamw_32bit"), 17, optimizer));
+    return Imported("qlora.yml");
+  };
+  EXPECT_NE(with("paged_adamw_8bit").find("adamw_8bit, whose states are bitsandbytes' 8 bits"), std::string::npos);
+  ExpectLines(with("adamw_bnb_8bit"), {"optimizer: adamw_8bit"});
+  ExpectLines(with("adamw_8bit"), {"optimizer: adamw_8bit"});
 }
 
 TEST_F(Import, LlamaFactorysLoraWithItsDatasetInfo) {

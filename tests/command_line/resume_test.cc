@@ -77,6 +77,18 @@ TEST_F(Resume, LionStoppedEndsWithTheSameBytes) {
                      "step 13/50", {{SIGTERM, 75}});
 }
 
+// Both with AdamW for some values, one with bytes among its states.
+TEST_F(Resume, Adamw8bitStoppedEndsWithTheSameBytes) {
+  StoppedEndsAsWhole({"--method", "full", "--optimizer", "adamw_8bit", "--learning_rate", "1e-3", "--memory.optimizer",
+                      "disk", "--memory.disk", "spill"},
+                     "step 13/50", {{SIGTERM, 75}, {SIGKILL, -SIGKILL}});
+}
+
+TEST_F(Resume, MuonStoppedEndsWithTheSameBytes) {
+  StoppedEndsAsWhole({"--method", "full", "--optimizer", "muon", "--learning_rate", "1e-3", "--weight_decay", "0.1"},
+                     "step 13/50", {{SIGTERM, 75}});
+}
+
 TEST_F(Resume, SgdStoppedEndsWithTheSameBytes) {
   StoppedEndsAsWhole({"--method", "full", "--optimizer", "sgd", "--learning_rate", "0.1", "--memory.optimizer", "disk",
                       "--memory.disk", "spill"},

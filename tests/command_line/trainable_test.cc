@@ -3,55 +3,12 @@
 #include <filesystem>
 #include <set>
 
+#include "file_tensors.h"
 #include "format/lora_config.h"
-#include "format/safetensors.h"
-#include "format/safetensors_writer.h"
 #include "temper_program.h"
 
 namespace temper::program::trainable_test {
 namespace {
-
-const std::string kGoldens = std::string(kProjectFolder) + "/tests/parity/goldens";
-
-void Good(const Status& status) {
-  TEMPER_CHECK(status.ok()) << status.message();
-}
-
-using Tensors = std::map<std::string, std::pair<TensorType, std::vector<std::byte>>>;
-
-Tensors Read(const std::string& path) {
-  const SafetensorsFile file = Must(SafetensorsFile::Open(PosixEnv(), path));
-  Tensors tensors;
-  for (const StoredTensor& t : file.tensors()) {
-    std::vector<std::byte> bytes(static_cast<size_t>(t.bytes().v));
-    Good(file.ReadRange(t.name, 0, bytes));
-    tensors[t.name] = {Must(t.type()), std::move(bytes)};
-  }
-  return tensors;
-}
-void Write(const std::string& path, const Tensors& tensors) {
-  std::vector<TensorDeclaration> declared;
-  for (const auto& [name, tensor] : tensors) declared.push_back({name, tensor.first});
-  SafetensorsWriter writer = Must(SafetensorsWriter::Create(PosixEnv(), path, std::move(declared)));
-  for (const StoredTensor& t : writer.order()) Good(writer.Append(t.name, tensors.at(t.name).second));
-  Good(writer.Finish());
-}
-// The elements of a tensor as f32.
-std::vector<float> Floats(const std::pair<TensorType, std::vector<std::byte>>& tensor) {
-  std::vector<float> x(static_cast<size_t>(tensor.first.shape.elements()));
-  for (size_t i = 0; i < x.size(); ++i) {
-    uint32_t bits = 0;
-    if (tensor.first.dtype == DType::kF32) {
-      std::memcpy(&bits, tensor.second.data() + 4 * i, 4);
-    } else {
-      uint16_t half;
-      std::memcpy(&half, tensor.second.data() + 2 * i, 2);
-      bits = uint32_t{half} << 16;
-    }
-    std::memcpy(&x[i], &bits, 4);
-  }
-  return x;
-}
 
 class Trainable : public Workplace {
  protected:
@@ -140,9 +97,7 @@ TEST_F(Trainable, StepsAreThoseOfPeft) {
       run.insert(run.end(), {"--optimizer_groups", group.dump()});
     }
     RunWell(run);
-    std::vector<Json> steps;
-    std::ifstream in(Path("out/metrics.jsonl"));
-    for (std::string line; std::getline(in, line);) steps.push_back(Json::parse(line));
+    const std::vector<Json> steps = Lines(Path("out/metrics.jsonl"));
     ASSERT_EQ(steps.size(), 3u);
     for (size_t i = 0; i < steps.size(); ++i) {
       for (const auto& [report, value] : wanted["steps"][i].items()) {
@@ -158,15 +113,11 @@ TEST_F(Trainable, StepsAreThoseOfPeft) {
       ASSERT_TRUE(after.contains(tensor)) << tensor;
       const std::vector<float> a = Floats(before.at(tensor)), b = Floats(after.at(tensor));
       ASSERT_EQ(a.size(), b.size()) << tensor;
-      double squares = 0, sum = 0;
-      for (size_t k = 0; k < a.size(); ++k) {
-        const double d = double{b[k]} - a[k];
-        squares += d * d;
-        sum += d;
-      }
+      const Change made = ChangeOf(a, b);
       const double l2 = change["l2"].get<double>();
-      EXPECT_NEAR(std::sqrt(squares), l2, 1e-4 * l2) << tensor;
-      EXPECT_NEAR(sum, change["sum"].get<double>(), 1e-4 * l2 * std::sqrt(static_cast<double>(a.size()))) << tensor;
+      EXPECT_NEAR(made.l2, l2, 1e-4 * l2) << tensor;
+      EXPECT_NEAR(made.sum, change["sum"].get<double>(), 1e-4 * l2 * std::sqrt(static_cast<double>(a.size())))
+          << tensor;
     }
     const Json config = Json::parse(Slurp("out/adapter_config.json"));
     EXPECT_EQ(config["modules_to_save"].is_null(), !wanted.contains("modules"));

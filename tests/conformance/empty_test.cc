@@ -5,6 +5,7 @@
 #include "graph/named_ops.h"
 #include "graph/update_rule.h"
 #include "op_case.h"
+#include "tensor/dynamic_blocks.h"
 
 namespace temper::empty_test {
 namespace {
@@ -67,6 +68,19 @@ TEST(EmptyOperands, OfTheUpdate) {
         lion.attributes.Set("weight", weight);
         if (weight) lion.attributes.Set("dtype", std::string(ToString(dtype)));
         ExpectConforms(lion, Exact);
+        const Tensor blocks = Of(DType::kU8, DynamicBlocksOf(shape).shape);
+        OpCase adamw_8bit{
+            Op::kAdamw8bit, {master, master, blocks, blocks, clip, Scalars()}, UpdateSettings(Op::kAdamw8bit)};
+        adamw_8bit.attributes.Set("weight_decay", 0.1);
+        adamw_8bit.attributes.Set("weight", weight);
+        if (weight) adamw_8bit.attributes.Set("dtype", std::string(ToString(dtype)));
+        ExpectConforms(adamw_8bit, Exact);
+        if (shape.rank() < 2) continue;
+        OpCase muon{Op::kMuon, {master, master, master, clip, Scalars()}, UpdateSettings(Op::kMuon)};
+        muon.attributes.Set("weight_decay", 0.1);
+        muon.attributes.Set("weight", weight);
+        if (weight) muon.attributes.Set("dtype", std::string(ToString(dtype)));
+        ExpectConforms(muon, Exact);
       }
     }
   }

@@ -98,6 +98,8 @@ double Tensor::operator[](int64_t i) const {
       return At<int32_t>(data(), i);
     case DType::kI64:
       return static_cast<double>(At<int64_t>(data(), i));
+    case DType::kU8:
+      return At<uint8_t>(data(), i);
   }
   return 0;
 }
@@ -121,6 +123,9 @@ void Tensor::Set(int64_t i, double x) {
       return;
     case DType::kI64:
       At<int64_t>(data(), i) = static_cast<int64_t>(x);
+      return;
+    case DType::kU8:
+      At<uint8_t>(data(), i) = static_cast<uint8_t>(static_cast<int64_t>(x));
       return;
   }
 }

@@ -1,6 +1,9 @@
 #!/usr/bin/env python3
 """Writes torch_goldens.h: results of PyTorch and transformers for small inputs, in double, so that the reference
-kernels match those libraries. Needs torch, transformers and lion-pytorch. Usage: torch_goldens.py > torch_goldens.h"""
+kernels match those libraries. Needs torch, transformers, lion-pytorch and bitsandbytes.
+Usage: torch_goldens.py > torch_goldens.h"""
+import ctypes
+
 import torch
 import torch.nn.functional as F
 from lion_pytorch import Lion
@@ -279,5 +282,53 @@ for gradient in ([0.1, -0.2, 3.0], [-0.4, 0.0, 3.0], [0.2, 0.5, -1.0]):
     optimizer.step()
     values += [p.data.clone(), optimizer.state[p]["exp_avg"].clone()]
 show("Lion", torch.stack(values))
+
+# bitsandbytes' maps, and its AdamW8bit: w, the codes of m and v with their absmaxes, after each of three steps of a block
+# and a part of one. Without its native library, whose codes are those of the nearest of 65,536 steps.
+# In f32.
+torch.set_default_dtype(torch.float32)
+load, ctypes.cdll.LoadLibrary = ctypes.cdll.LoadLibrary, None
+import bitsandbytes  # noqa: E402
+
+ctypes.cdll.LoadLibrary = load
+show("DynamicMap", bitsandbytes.functional.create_dynamic_map(signed=True))
+show("UnsignedDynamicMap", bitsandbytes.functional.create_dynamic_map(signed=False))
+i = torch.arange(300)
+p = torch.nn.Parameter((i * 37 % 101 - 50) / 64)
+optimizer = bitsandbytes.optim.AdamW8bit([p], lr=1e-2, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.1, min_8bit_size=1)
+values = []
+for step in range(3):
+    # Magnitudes from 2^-20 to 1, and zeros.
+    p.grad = ((i * 29 + step * 7) % 83 - 41) / 41 * 2.0 ** -(i * 11 % 21)
+    optimizer.step()
+    state = optimizer.state[p]
+    values += [x.clone().double() for x in (p.data, state["state1"], state["absmax1"], state["state2"], state["absmax2"])]
+show("Adamw8bit", torch.cat(values))
+torch.set_default_dtype(torch.float64)
+
+
+# torch.optim.Muon, which iterates in bf16, with its iteration in f32: w and the momentum after each of two steps of a wide
+# and a tall matrix.
+def orthogonal(grad, coefficients, steps, eps):
+    a, b, c = coefficients
+    x = grad if grad.size(0) <= grad.size(1) else grad.T
+    x = x / x.norm().clamp(min=eps)
+    for _ in range(steps):
+        gram = x @ x.T
+        x = a * x + (b * gram + c * gram @ gram) @ x
+    return x if grad.size(0) <= grad.size(1) else x.T
+
+
+torch.optim._muon._zeropower_via_newtonschulz = orthogonal
+for name, shape, adjust, nesterov in (("MuonWide", (3, 5), None, True), ("MuonTall", (5, 3), "match_rms_adamw", False)):
+    i = torch.arange(15)
+    p = torch.nn.Parameter(((i * 7 % 13 - 6) / 8).reshape(shape))
+    optimizer = torch.optim.Muon([p], lr=1e-2, weight_decay=0.1, nesterov=nesterov, adjust_lr_fn=adjust)
+    values = []
+    for step in range(2):
+        p.grad = (((i + step) * 5 % 11 - 5) / 16).reshape(shape)
+        optimizer.step()
+        values += [p.data.clone(), optimizer.state[p]["momentum_buffer"].clone()]
+    show(name, torch.stack(values))
 
 print("// clang-format on\n\n}  // namespace temper::goldens")

@@ -1,13 +1,16 @@
-// sum_squares, clip, adamw, sgd and lion: the update.
+// sum_squares, clip and the optimizers: the update.
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstring>
 
 #include "backend/cpu/cpu_backend.h"
 #include "backend/cpu/reference/reference.h"
 #include "graph/named_ops.h"
 #include "graph/update_rule.h"
 #include "op_case.h"
+#include "tensor/dynamic_blocks.h"
+#include "tensor/dynamic_map.h"
 #include "torch_goldens.h"
 
 namespace temper::update_test {
@@ -108,16 +111,20 @@ TEST(Adamw, IsItsTwinToTheBitOnEveryInstructionSet) {
 
 // A weight's own learning rate is a factor of the step's.
 TEST(Update, AGroupsRateIsThatOfAStepSoMuchFaster) {
-  const TensorType f32{DType::kF32, {3}};
+  const TensorType f32{DType::kF32, {1, 3}};
   const Tensor w = Tensor::Of(f32, {1, -2, 0.5}), g = Tensor::Of(f32, {0.1, -0.2, 3}), m = Tensor::Of(f32, {0, 0.1, 1}),
                v = Tensor::Of(f32, {0.01, 0, 1}), clip = Tensor::Of({DType::kF32, {2}}, {0.5, 1});
-  for (const Op op : {Op::kAdamw, Op::kSgd, Op::kLion}) {
+  for (const UpdateRule* rule : UpdateRules()) {
+    const Op op = rule->op;
     const auto updated = [&](double rate, double factor) {
       Attributes attributes = UpdateSettings(op);
       attributes.Set("weight_decay", 0.1);
       if (factor != 1) attributes.Set("lr_factor", factor);
-      std::vector<Tensor> in = {w, g, m};
-      if (op == Op::kAdamw) in.push_back(v);
+      std::vector<Tensor> in = {w, g};
+      for (const UpdateState& state : rule->states) {
+        const TensorType type = state.TypeOf(f32.shape);
+        in.push_back(type == f32 ? in.size() == 2 ? m : v : Tensor::Random(type, 1, 0));
+      }
       in.push_back(clip);
       in.push_back(Scalars(rate, 3, 1));
       return RunOn(*MakeCpuKernels({}), {op, std::move(in), attributes}, 1);
@@ -264,6 +271,154 @@ TEST(Lion, IsItsTwinToTheBitOnEveryInstructionSet) {
             }
           }
         }
+      }
+    }
+  }
+}
+
+TEST(Adamw8bit, MapsAreBitsandbytes) {
+  for (size_t i = 0; i < 256; ++i) {
+    EXPECT_EQ(double{kSignedDynamicMap[i]}, goldens::kDynamicMap[i]);
+    EXPECT_EQ(double{kUnsignedDynamicMap[i]}, goldens::kUnsignedDynamicMap[i]);
+  }
+}
+
+// A block of 256 elements and one of 44.
+TEST(Adamw8bit, FollowsBitsandbytesWithItsCodes) {
+  constexpr int64_t kElements = 300;
+  const TensorType f32{DType::kF32, {kElements}}, blocks = DynamicBlocksOf(f32.shape);
+  const Tensor clip = Tensor::Of({DType::kF32, {2}}, {0.5, 1});  // of gradients twice as large
+  Attributes attributes = UpdateSettings(Op::kAdamw8bit);
+  attributes.Set("weight_decay", 0.1);
+  Tensor w(f32), m(blocks), v(blocks);
+  for (int64_t i = 0; i < blocks.shape.elements(); ++i) {
+    m.Set(i, 0);
+    v.Set(i, 0);
+  }
+  for (int64_t i = 0; i < kElements; ++i) w.Set(i, static_cast<double>(i * 37 % 101 - 50) / 64);
+  const double* golden = goldens::kAdamw8bit;
+  for (int step = 0; step < 3; ++step) {
+    Tensor g(f32);
+    for (int64_t i = 0; i < kElements; ++i) {
+      const float part = static_cast<float>((i * 29 + step * 7) % 83 - 41) / 41;
+      g.Set(i, std::ldexp(double{part}, 1 - static_cast<int>(i * 11 % 21)));
+    }
+    auto out =
+        RunOn(*MakeCpuKernels({}), {Op::kAdamw8bit, {w, g, m, v, clip, Scalars(1e-2, step + 1, 1)}, attributes}, 1);
+    w = std::move(out[0]);
+    m = std::move(out[1]);
+    v = std::move(out[2]);
+    // As AdamW's: the decay and the update round w (up to 2) twice a step.
+    for (int64_t i = 0; i < kElements; ++i) EXPECT_NEAR(w[i], *golden++, (step + 1) * 4 * kU) << "step " << step;
+    for (const Tensor* const state : {&m, &v}) {
+      const auto at = [&](int64_t i) { return i / kDynamicBlock * kDynamicBlockBytes + i % kDynamicBlock; };
+      for (int64_t i = 0; i < kElements; ++i) EXPECT_EQ((*state)[at(i)], *golden++) << "step " << step << " of " << i;
+      for (int64_t block = 0; block < 2; ++block, ++golden) {
+        float absmax;
+        std::memcpy(&absmax, state->data() + block * kDynamicBlockBytes + kDynamicBlock, sizeof absmax);
+        EXPECT_NEAR(double{absmax}, *golden, 5 * (step + 1) * kU * *golden) << "step " << step;
+      }
+    }
+  }
+}
+
+TEST(Adamw8bit, IsItsTwinToTheBitOnEveryInstructionSet) {
+  for (int weight = 0; weight < 3; ++weight) {  // none, f32, bf16
+    for (int64_t n : {1, 255, 256, 4095, 4097, 10007}) {
+      const TensorType f32{DType::kF32, {n}};
+      const auto blocks = [&](uint64_t seed, double absmax) {
+        Tensor t = Tensor::Random(DynamicBlocksOf(f32.shape), seed, 256);
+        for (int64_t at = kDynamicBlock; at < t.type().shape.elements(); at += kDynamicBlockBytes) {
+          const auto of_block = static_cast<float>(absmax * static_cast<double>(at % 7));
+          std::memcpy(t.data() + at, &of_block, sizeof of_block);
+        }
+        return t;
+      };
+      Tensor g = Tensor::Random(f32, 2, 50);
+      for (int64_t i = 0; i < n; i += 3) g.Set(i, i % 2 == 0 ? 0 : 1e-7 * g[i]);
+      OpCase adamw{Op::kAdamw8bit,
+                   {Tensor::Random(f32, 1), g, blocks(3, 0.1), blocks(4, 1e-3),
+                    Tensor::Of({DType::kF32, {2}}, {1.0 / 37, 5}), Scalars(3e-4, 11, 37)},
+                   UpdateSettings(Op::kAdamw8bit)};
+      adamw.attributes.Set("weight_decay", 0.01);
+      adamw.attributes.Set("weight", int64_t{weight > 0});
+      if (weight > 0) adamw.attributes.Set("dtype", weight == 1 ? "f32" : "bf16");
+      const auto want = RunOn(ReferenceKernels(), adamw, 1);
+      for (Isa isa : RunnableIsas()) {
+        for (int threads : {1, 2, 3}) {
+          const auto got = RunOn(*MakeCpuKernels({.threads = 3, .isa = isa}), adamw, threads);
+          for (size_t k = 0; k < want.size(); ++k) {
+            EXPECT_TRUE(got[k].SameBytes(want[k])) << "output " << k << " n " << n << " on " << ToString(isa);
+          }
+        }
+      }
+    }
+  }
+}
+
+// torch.optim.Muon with its iteration in double.
+TEST(Muon, FollowsTorchs) {
+  struct {
+    Shape shape;
+    Attributes settings;
+    const double* golden;  // per step: w, momentum
+  } const cases[] = {
+      {{3, 5}, UpdateSettings(Op::kMuon), goldens::kMuonWide},
+      {{5, 3}, UpdateSettings(Op::kMuon, {{"nesterov", 0}, {"match_rms_adamw", 1}}), goldens::kMuonTall}};
+  const Tensor clip = Tensor::Of({DType::kF32, {2}}, {0.5, 1});  // of gradients twice as large
+  for (const auto& [shape, settings, golden] : cases) {
+    const TensorType f32{DType::kF32, shape};
+    Attributes attributes = settings;
+    attributes.Set("weight_decay", 0.1);
+    Tensor w(f32), m(f32), g(f32);
+    for (int64_t i = 0; i < 15; ++i) {
+      w.Set(i, static_cast<double>(i * 7 % 13 - 6) / 8);
+      m.Set(i, 0);
+    }
+    for (int step = 0; step < 2; ++step) {
+      for (int64_t i = 0; i < 15; ++i) g.Set(i, static_cast<double>((i + step) * 5 % 11 - 5) / 8);
+      auto out = RunOn(*MakeCpuKernels({}), {Op::kMuon, {w, g, m, clip, Scalars(1e-2, step + 1, 1)}, attributes}, 1);
+      w = std::move(out[0]);
+      m = std::move(out[1]);
+      for (int i = 0; i < 15; ++i) {
+        // A step of the iteration rounds sums of some 10 terms, and makes small singular values 3.4 times larger:
+        // errors of 10 u grow to at most 500 times that, of which w sees the learning rate's part. w itself rounds
+        // twice.
+        EXPECT_NEAR(w[i], golden[30 * step + i], (step + 1) * (2 + 1e-2 * 5000) * kU) << shape.ToString();
+        EXPECT_NEAR(m[i], golden[30 * step + 15 + i], (step + 1) * 3 * kU) << shape.ToString();
+      }
+    }
+  }
+}
+
+TEST(Muon, AgreesWithItsTwin) {
+  for (int weight = 0; weight < 3; ++weight) {  // none, f32, bf16
+    for (const Shape& shape : {Shape{1, 7}, Shape{33, 17}, Shape{64, 64}, Shape{40, 300}, Shape{130, 70}}) {
+      const TensorType f32{DType::kF32, shape};
+      OpCase muon{Op::kMuon,
+                  {Tensor::Random(f32, 1), Tensor::Random(f32, 2, 50), Tensor::Random(f32, 3),
+                   Tensor::Of({DType::kF32, {2}}, {1.0 / 37, 5}), Scalars(1e-2, 11, 37)},
+                  UpdateSettings(Op::kMuon)};
+      muon.attributes.Set("weight_decay", 0.1);
+      muon.attributes.Set("weight", int64_t{weight > 0});
+      if (weight > 0) muon.attributes.Set("dtype", weight == 1 ? "f32" : "bf16");
+      for (const Isa isa : RunnableIsas()) {
+        const auto want = RunOn(ReferenceKernels(), muon, 1);
+        const auto got = RunOn(*MakeCpuKernels({.threads = 3, .isa = isa}), muon, 3);
+        // Sums of k terms err by some root of k roundoffs of their size; the iteration makes that at most 500 times
+        // more.
+        const double terms = std::sqrt(static_cast<double>(std::max(shape[0], shape[1])));
+        for (int64_t i = 0; i < shape.elements(); ++i) {
+          const double bound = (2 + 1e-2 * 1.6 * 500 * terms) * kU;
+          EXPECT_NEAR(got[0][i], want[0][i], bound) << shape.ToString() << " on " << ToString(isa);
+          EXPECT_NEAR(got[1][i], want[1][i], kU * 4) << shape.ToString();
+          if (weight > 0) {
+            const double place = weight == 1 ? 0 : 0x1p-8 * std::fabs(want[0][i]);
+            EXPECT_NEAR(got[2][i], want[2][i], bound + 2 * place) << shape.ToString();
+          }
+        }
+        const auto alone = RunOn(*MakeCpuKernels({.threads = 3, .isa = isa}), muon, 1);
+        EXPECT_TRUE(alone[0].SameBytes(got[0])) << "on one thread: " << shape.ToString();
       }
     }
   }

@@ -504,6 +504,41 @@ TEST(Mesh, OtherOptimizersHaveTheLossesOfOneRank) {
   }
 }
 
+// States in blocks are cut between them, so that the blocks are those of one rank; with columns of 512 also over tp.
+// Muon's matrices stay whole. Both leave values to AdamW.
+TEST(Mesh, OptimizersThatWorkOnBlocksOrMatricesHaveTheLossesOfOneRank) {
+  const Attributes of_adam = UpdateSettings(Op::kAdamw8bit, {{"eps", 1e-5}});
+  struct {
+    Op op;
+    Attributes settings;
+    MeshSpec mesh;
+    int64_t hidden = 64, blocks = 3;
+  } const cases[] = {{Op::kAdamw8bit, of_adam, MeshOf({{Axis::kDp, 2}})},
+                     {Op::kAdamw8bit, of_adam, MeshOf({{Axis::kFsdp, 2}})},
+                     {Op::kAdamw8bit, of_adam, MeshOf({{Axis::kPp, 2}})},
+                     {Op::kAdamw8bit, of_adam, MeshOf({{Axis::kDp, 2}, {Axis::kFsdp, 2}})},
+                     {Op::kAdamw8bit, of_adam, MeshOf({{Axis::kTp, 2}}), 512, 1},
+                     {Op::kMuon, UpdateSettings(Op::kMuon), MeshOf({{Axis::kDp, 2}})},
+                     {Op::kMuon, UpdateSettings(Op::kMuon), MeshOf({{Axis::kPp, 2}})}};
+  for (const auto& [op, settings, mesh, hidden, blocks] : cases) {
+    SCOPED_TRACE(fmt::format("{}, {}", ToString(op), mesh.mesh.ToString()));
+    RunSpec spec{.config = LlamaConfigText(true, hidden, blocks),
+                 .rows_per_micro_batch = mesh.mesh.size(DataAxes(mesh.mesh)),
+                 .micro_batches = 2,
+                 .threads = 1,
+                 .optimizer = UpdateRuleOf(op),
+                 .settings = settings};
+    constexpr int kLong = 8;
+    const Curve one = CurveOf(spec, 1e-3, kLong);
+    spec.mesh = mesh;
+    const Curve sharded = TrainOnMesh(spec, 1e-3, kLong);
+    for (size_t s = 0; s < kLong; ++s) {
+      EXPECT_NEAR(sharded.loss[s], one.loss[s], 1e-5 * one.loss[s]) << "step " << s + 1;
+      EXPECT_NEAR(sharded.norm[s], one.norm[s], 1e-4 * one.norm[s]) << "step " << s + 1;
+    }
+  }
+}
+
 // Slots of memory are reused while their values may still be in transit, on all stages at once.
 TEST(Mesh, StagesWithManyChunksAndMicroBatchesFinish) {
   RunSpec spec{.config = LlamaConfigText(true, /*hidden=*/64, /*blocks=*/8),

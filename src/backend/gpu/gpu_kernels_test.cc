@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cmath>
+#include <cstring>
 #include <set>
 
 #include "backend/cpu/products/loss_twin.h"
@@ -13,6 +14,7 @@
 #include "device/device.h"
 #include "graph/named_ops.h"
 #include "graph/update_rule.h"
+#include "tensor/dynamic_blocks.h"
 #ifdef TEMPER_GPU_EMULATED
 #include "backend/gpu/emulator/host_products.h"
 #endif
@@ -286,6 +288,54 @@ TEST(GpuAdamw, IsItsTwinToTheBit) {
                                       reinterpret_cast<std::byte*>(scalars)};
         TestTensors results;
         std::vector<std::byte*> out;
+        for (const TensorType& t : spec.outputs) results.emplace_back(t);
+        for (const TestTensor& t : results) out.push_back(t.data());
+        const auto kernel = table.Make(spec);
+        EXPECT_TRUE(kernel.ok() && (*kernel)->Run({in.data(), out.data(), nullptr}).ok());
+        for (const TestTensor& t : results) EXPECT_TRUE(t.GuardIntact());
+        return results;
+      };
+      const TestTensors want = run(ReferenceKernels());
+      for (const GpuTables& gpu : GpusUnderTest()) {
+        const TestTensors got = run(*gpu.table);
+        for (size_t o = 0; o < want.size(); ++o) {
+          EXPECT_TRUE(got[o].SameBits(want[o])) << "output " << o << " of " << n << " on " << gpu.table->name();
+        }
+      }
+    }
+  }
+}
+
+TEST(GpuAdamw8bit, IsItsTwinToTheBit) {
+  for (int weight = 0; weight < 3; ++weight) {  // none, f32, bf16
+    for (const int64_t n : {1, 255, 256, 5003}) {
+      const TensorType f32{DType::kF32, {n}}, blocks = DynamicBlocksOf(f32.shape);
+      KernelSpec spec{.op = Op::kAdamw8bit, .attributes = UpdateSettings(Op::kAdamw8bit)};
+      spec.attributes.Set("weight_decay", 0.01);
+      spec.attributes.Set("weight", int64_t{weight > 0});
+      if (weight > 0) spec.attributes.Set("dtype", weight == 1 ? "f32" : "bf16");
+      if (weight == 2) spec.attributes.Set("lr_factor", 0.3);
+      TestTensors tensors;
+      tensors.push_back(RandomTensor(f32, 1, 0.1));
+      tensors.push_back(RandomTensor(f32, 2, 50));
+      for (int64_t i = 0; i < n; i += 3) tensors[1].Set(i, i % 2 == 0 ? 0 : 1e-7 * tensors[1].Get(i));
+      for (const float absmax : {0.1f, 1e-3f}) {
+        const TestTensor& moment = tensors.emplace_back(blocks);
+        for (int64_t i = 0; i < blocks.shape.elements(); ++i) moment.data()[i] = static_cast<std::byte>(i * 37 % 251);
+        for (int64_t at = kDynamicBlock; at < blocks.shape.elements(); at += kDynamicBlockBytes) {
+          const float of_block = absmax * static_cast<float>(at % 7);
+          std::memcpy(moment.data() + at, &of_block, sizeof of_block);
+        }
+      }
+      float clip[2] = {1.0f / 37, 5};
+      double scalars[kNumScalars] = {3e-4, 1 - std::pow(0.9, 11), 1 - std::pow(0.999, 11), 37};
+      spec.inputs = {f32, f32, blocks, blocks, {DType::kF32, {2}}, {DType::kF64, {kNumScalars}}};
+      spec.outputs = *InferTypes(spec.op, spec.inputs, spec.attributes);
+      const auto run = [&](KernelTable& table) {
+        std::vector<std::byte*> in, out;
+        for (const TestTensor& t : tensors) in.push_back(t.data());
+        in.insert(in.end(), {reinterpret_cast<std::byte*>(clip), reinterpret_cast<std::byte*>(scalars)});
+        TestTensors results;
         for (const TensorType& t : spec.outputs) results.emplace_back(t);
         for (const TestTensor& t : results) out.push_back(t.data());
         const auto kernel = table.Make(spec);

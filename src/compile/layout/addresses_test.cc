@@ -294,18 +294,21 @@ TEST(Addresses, GradientsOfOneMicroBatchReuseMemoryOfActivations) {
   }
 }
 
-// No such optimizer exists: an op that is not elementwise stands in for one.
-TEST(CompileGraphs, RefusesAMeshThatSplitsMatricesOfAMatrixOptimizer) {
-  const UpdateRule whole{.name = "whole", .op = Op::kSumSquares};
-  StepSpec spec{.update = {.rule = &whole}};
-  spec.mesh.mesh.set_size(Axis::kFsdp, 2);
-  spec.mesh.rules = {{"norm", "fsdp"}, {".", "fsdp,-"}};
-  const Graph train = Net(8, 2), eval = Net(8, 2, false);
-  const auto refused = CompileGraphs(TrainAndEval(train, eval), spec);
-  ASSERT_EQ(refused.status().code(), StatusCode::kUnsupported) << refused.status().message();
-  EXPECT_NE(refused.status().message().find("optimizer whole works on whole matrices, and mesh fsdp=2 splits table"),
-            std::string::npos)
-      << refused.status().message();
+TEST(CompileGraphs, RefusesAMeshThatSplitsWhatAnOptimizerNeedsWhole) {
+  for (const auto& [op, wanted] : {
+           std::pair{Op::kMuon, "optimizer muon works on whole matrices, and mesh fsdp=2 splits table"},
+           std::pair{Op::kAdamw8bit,
+                     "optimizer adamw_8bit keeps states in blocks of 256 elements, which have to be whole, and mesh "
+                     "fsdp=2 splits "},
+       }) {
+    StepSpec spec{.update = {.rule = UpdateRuleOf(op), .settings = UpdateSettings(op)}};
+    spec.mesh.mesh.set_size(Axis::kFsdp, 2);
+    spec.mesh.rules = {{"norm", "fsdp"}, {".", "fsdp,-"}};
+    const Graph train = Net(8, 2), eval = Net(8, 2, false);
+    const auto refused = CompileGraphs(TrainAndEval(train, eval), spec);
+    ASSERT_EQ(refused.status().code(), StatusCode::kUnsupported) << refused.status().message();
+    EXPECT_NE(refused.status().message().find(wanted), std::string::npos) << refused.status().message();
+  }
 }
 
 TEST(CompileGraphs, VectorsDoNotDecayAndEveryTrainableValueIsUpdated) {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <string_view>
 #include <utility>
 
 #include "base/log.h"
@@ -47,19 +48,33 @@ int64_t PartFor(const Program& program, int64_t least) {
   return UpdatePartFor(trained, least);
 }
 
+// Whether a state is of an optimizer that cannot update in parts.
+bool IsUpdatedWhole(std::string_view state) {
+  for (const UpdateRule* rule : UpdateRules()) {
+    for (const UpdateState& known : rule->states) {
+      if (state.starts_with(known.NameOf(""))) return !rule->elementwise();
+    }
+  }
+  return false;
+}
+
 // The maximum of each over all weights.
 Updated LargestUpdate(const Program& program, int64_t update_part) {
   struct Tensors {
     Bytes bytes, of_element;
+    bool whole = false;
     void Add(const TensorType& type) {
       bytes += AlignUp(type.bytes(), kAlignment);
       of_element += Bytes{SizeOf(type.dtype)};
     }
-    Bytes AtHost(int64_t update_part) const { return UpdateAtHost(bytes, of_element, update_part); }
+    Bytes AtHost(int64_t update_part) const { return whole ? bytes : UpdateAtHost(bytes, of_element, update_part); }
   };
   std::map<std::string, Tensors> states;
   for (const Buffer& b : program.buffers) {
-    if (b.role == Role::kOptimizerState) states[b.name.substr(b.name.find(':') + 1)].Add(b.type);
+    if (b.role != Role::kOptimizerState) continue;
+    Tensors& of_weight = states[b.name.substr(b.name.find(':') + 1)];
+    of_weight.Add(b.type);
+    of_weight.whole |= IsUpdatedWhole(b.name);
   }
   Updated largest;
   for (const Buffer& b : program.buffers) {

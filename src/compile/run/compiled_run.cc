@@ -51,8 +51,12 @@ MemorySpec MemorySpecOf(const RunConfig& config) {
 }
 
 UpdateSpec UpdateSpecOf(const RunConfig::Optimizer& o) {
-  return {
-      .rule = o.rule, .settings = o.settings.Of(*o.rule), .weight_decay = o.weight_decay, .max_norm = o.max_grad_norm};
+  const UpdateRule* const others = o.rule->others();
+  return {.rule = o.rule,
+          .settings = o.settings.Of(*o.rule),
+          .settings_of_others = others == nullptr ? Attributes() : o.settings.Of(*others),
+          .weight_decay = o.weight_decay,
+          .max_norm = o.max_grad_norm};
 }
 
 DType ComputeDType(const RunConfig& config) {

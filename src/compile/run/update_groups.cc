@@ -7,6 +7,7 @@
 
 #include "format/quoted.h"
 #include "format/trained_copy.h"
+#include "graph/named_ops.h"
 
 namespace temper {
 namespace {
@@ -50,10 +51,25 @@ bool HasRateOfB(const Value& value) {
   return value.type.shape.rank() == 1 || value.name.find(".lora_B.") != std::string::npos;
 }
 
+// Of each value of a forward graph that has not been split over ranks.
+std::vector<UpdatedValue> UpdatedValuesOf(const Graph& forward) {
+  const std::vector<int> blocks = BlocksOfFirstUse(forward);
+  std::vector<UpdatedValue> values;
+  for (ValueId id = 0; id < forward.num_values(); ++id) {
+    values.push_back({.shape = forward.value(id).type.shape, .in_block = blocks[static_cast<size_t>(id)] >= 0});
+  }
+  for (const Node& node : forward.nodes()) {
+    if (node.op == Op::kEmbedding) values[static_cast<size_t>(node.inputs[0])].is_table = true;
+  }
+  return values;
+}
+
 }  // namespace
 
 void AssignUpdateGroups(const RunConfig::Optimizer& optimizer, Graph* forward, UpdateSpec* spec) {
   const UpdateGroup all = {.weight_decay = spec->weight_decay};
+  const auto takes = spec->rule->takes;
+  const std::vector<UpdatedValue> facts = takes == nullptr ? std::vector<UpdatedValue>() : UpdatedValuesOf(*forward);
   for (ValueId id = 0; id < forward->num_values(); ++id) {
     Value& value = forward->value(id);
     if (!value.trainable) continue;
@@ -63,6 +79,7 @@ void AssignUpdateGroups(const RunConfig::Optimizer& optimizer, Graph* forward, U
       own.weight_decay = group->weight_decay.value_or(own.weight_decay);
     }
     if (optimizer.lora_plus_ratio && HasRateOfB(value)) own.lr_factor *= *optimizer.lora_plus_ratio;
+    own.of_the_others = takes != nullptr && !takes(facts[static_cast<size_t>(id)]);
     if (own == all) continue;
     const auto at = std::find(spec->groups.begin(), spec->groups.end(), own) - spec->groups.begin();
     if (at == std::ssize(spec->groups)) spec->groups.push_back(own);

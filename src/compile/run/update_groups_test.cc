@@ -2,10 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
 
 #include "compile/run/run_frame.h"
+#include "graph/named_ops.h"
 #include "model/families.h"
 
 namespace temper::update_groups_test {
@@ -91,6 +93,60 @@ TEST(UpdateGroups, FullFineTuningHasGroupsToo) {
   EXPECT_EQ(updates.at("model.norm.weight"), std::pair(0.5, 0.0)) << "vectors do not decay";
   EXPECT_EQ(updates.at("model.layers.0.input_layernorm.weight"), std::pair(1.0, 0.0)) << "another name";
   EXPECT_EQ(updates.at("lm_head.weight"), std::pair(1.0, 0.1));
+}
+
+// The names of values that the optimizer leaves to AdamW.
+std::vector<std::string> LeftToAdamw(const RunConfig& given) {
+  const RunConfig config = Must(Resolve(given, {.today = "2026-01-01"})).config;
+  Graph forward = Must(AdaptedForward(*Llama(), config));
+  UpdateSpec spec = UpdateSpecOf(config.optimizer);
+  AssignUpdateGroups(config.optimizer, &forward, &spec);
+  std::vector<std::string> left;
+  for (ValueId id = 0; id < forward.num_values(); ++id) {
+    const Value& value = forward.value(id);
+    if (!value.trainable) continue;
+    const UpdateRule& rule = spec.RuleOf(spec.Of(value));
+    TEMPER_CHECK(&rule == config.optimizer.rule || rule.name == "adamw");
+    if (rule.name == "adamw") left.push_back(value.name);
+  }
+  std::sort(left.begin(), left.end());
+  return left;
+}
+
+// Hidden 16: the head has 1024 elements, the MLP's matrices 512.
+TEST(UpdateGroups, ValuesThatAnOptimizerDoesNotTakeAreAdamws) {
+  RunConfig config = ConfigOf(TrainMethod::kFull);
+  config.optimizer.rule = UpdateRuleOf(Op::kMuon);
+  EXPECT_EQ(
+      LeftToAdamw(config),
+      (std::vector<std::string>{"lm_head.weight", "model.embed_tokens.weight", "model.layers.0.input_layernorm.weight",
+                                "model.layers.0.post_attention_layernorm.weight", "model.norm.weight"}));
+  config.optimizer.rule = UpdateRuleOf(Op::kAdamw8bit);
+  EXPECT_EQ(LeftToAdamw(config).size(), 12u) << "all are small";
+  const auto takes = [&](const UpdatedValue& value) { return config.optimizer.rule->takes(value); };
+  EXPECT_TRUE(takes({.shape = {64, 64}}));
+  EXPECT_FALSE(takes({.shape = {64, 63}}));
+  EXPECT_TRUE(takes({.shape = {4096}})) << "a vector";
+  EXPECT_FALSE(takes({.shape = {64, 64}, .is_table = true}));
+}
+
+// The settings of AdamW are a run's beside those of its optimizer; both fill in their scalars.
+TEST(UpdateGroups, TheOtherValuesHaveAdamwsSettings) {
+  RunConfig config = ConfigOf(TrainMethod::kFull);
+  config.optimizer.rule = UpdateRuleOf(Op::kMuon);
+  config.optimizer.settings.Set("muon_momentum", 0.9);
+  config.optimizer.settings.Set("adam_beta1", 0.5);
+  const RunConfig resolved = Must(Resolve(config, {.today = "2026-01-01"})).config;
+  Graph forward = Must(AdaptedForward(*Llama(), resolved));
+  UpdateSpec spec = UpdateSpecOf(resolved.optimizer);
+  AssignUpdateGroups(resolved.optimizer, &forward, &spec);
+  const UpdateGroup group = spec.Of(forward.value(forward.FindSource("model.norm.weight")));
+  EXPECT_TRUE(group.of_the_others);
+  EXPECT_EQ(spec.SettingsOf(group).Double("beta1"), 0.5);
+  EXPECT_EQ(spec.settings.Double("momentum"), 0.9);
+  double scalars[kNumScalars] = {};
+  spec.FillScalars(2, scalars);
+  EXPECT_EQ(scalars[kScalarBiasCorrection1], 0.75);
 }
 
 TEST(UpdateGroups, NamesThatDecideNothingAreTold) {

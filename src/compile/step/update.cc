@@ -1,11 +1,13 @@
 #include "compile/step/update.h"
 
+#include <algorithm>
 #include <map>
 #include <set>
 
 #include "graph/builder.h"
 #include "graph/named_ops.h"
 #include "program/buffer_names.h"
+#include "tensor/dynamic_blocks.h"
 
 namespace temper {
 namespace {
@@ -143,9 +145,14 @@ class UpdateBuilder {
     return build_.Add(Op::kAllReduce, terms, {{"axes", axes.ToString()}, {"ranks", int64_t{mesh_.size(axes)}}}, name);
   }
 
-  ValueId State(const std::string& name, DType dtype, const Value& weight) {
-    const ValueId id = build_.Source(name, {dtype, weight.type.shape}, Role::kOptimizerState);
+  ValueId State(const std::string& name, const TensorType& type, const Value& weight) {
+    const ValueId id = build_.Source(name, type, Role::kOptimizerState);
     graph_.value(id).shard = weight.shard;
+    if (weight.shard && type.shape != weight.type.shape) {
+      const Shape &whole = weight.shard->global, &begin = weight.shard->begin;
+      graph_.value(id).shard->global = DynamicBlocksOf(whole).shape;
+      graph_.value(id).shard->begin = BeginOfBlocks(whole, begin);
+    }
     return id;
   }
 
@@ -158,18 +165,21 @@ class UpdateBuilder {
     graph_.value(own).decays = weight.decays;
     graph_.value(own).update = weight.update;
     graph_.value(own).shard = weight.shard;
-    std::vector<ValueId> inputs = {has_master ? State(MasterName(weight.name), DType::kF32, weight) : own, t.gradient};
-    for (const UpdateState* state : spec_.rule->StatesOf(spec_.settings)) {
-      inputs.push_back(State(state->NameOf(weight.name), state->dtype, weight));
+    const Shape& shape = weight.type.shape;
+    const ValueId master = has_master ? State(MasterName(weight.name), {DType::kF32, shape}, weight) : own;
+    std::vector<ValueId> inputs = {master, t.gradient};
+    const UpdateGroup group = spec_.Of(weight);
+    const UpdateRule& rule = spec_.RuleOf(group);
+    Attributes attributes = spec_.SettingsOf(group);
+    for (const UpdateState* state : rule.StatesOf(attributes)) {
+      inputs.push_back(State(state->NameOf(weight.name), state->TypeOf(shape), weight));
     }
     inputs.insert(inputs.end(), {clip, scalars_});
-    Attributes attributes = spec_.settings;
-    const UpdateGroup group = spec_.Of(weight);
     attributes.Set("weight_decay", weight.decays ? group.weight_decay : 0.0);
     if (group.lr_factor != 1) attributes.Set("lr_factor", group.lr_factor);
     attributes.Set("weight", int64_t{has_master});
     if (has_master) attributes.Set("dtype", std::string(ToString(weight.type.dtype)));
-    const auto outputs = build_.Add(spec_.rule->op, inputs, std::move(attributes), "updated:" + weight.name);
+    const auto outputs = build_.Add(rule.op, inputs, std::move(attributes), "updated:" + weight.name);
     const UpdateOperands operands(graph_.nodes().back());
     for (size_t k = 0; k < operands.replacing(); ++k) {
       graph_.value(outputs[k]).updates = inputs[UpdateOperands::Replaced(k)];
@@ -188,6 +198,13 @@ class UpdateBuilder {
 };
 
 }  // namespace
+
+void UpdateSpec::FillScalars(int64_t step, std::span<double> scalars) const {
+  if (rule->fill_scalars != nullptr) rule->fill_scalars(settings, step, scalars);
+  const auto by_others = [](const UpdateGroup& group) { return group.of_the_others; };
+  if (std::none_of(groups.begin(), groups.end(), by_others)) return;
+  if (rule->others()->fill_scalars != nullptr) rule->others()->fill_scalars(settings_of_others, step, scalars);
+}
 
 Graph BuildUpdate(const Graph& forward, const UpdateSpec& spec, const Mesh& mesh, const UpdateStage& stage) {
   return UpdateBuilder(forward, spec, mesh, stage).Run();

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <map>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -13,16 +14,18 @@ namespace temper {
 
 // How some of the trained values are updated, where others are not.
 struct UpdateGroup {
-  double lr_factor = 1;     // times the step's learning rate
-  double weight_decay = 0;  // of values that decay (Value::decays)
+  double lr_factor = 1;        // times the step's learning rate
+  double weight_decay = 0;     // of values that decay (Value::decays)
+  bool of_the_others = false;  // by the optimizer of values that the run's does not take (UpdateRule::others)
   friend bool operator==(const UpdateGroup&, const UpdateGroup&) = default;
 };
 
 struct UpdateSpec {
   const UpdateRule* rule = &DefaultUpdateRule();
   Attributes settings = rule->Settings();
-  double weight_decay = 0;  // of values that decay (Value::decays)
-  double max_norm = 1.0;    // 0: no clipping
+  Attributes settings_of_others = {};  // of rule->others(), if there is one
+  double weight_decay = 0;             // of values that decay (Value::decays)
+  double max_norm = 1.0;               // 0: no clipping
   // That of a value is groups[Value::update - 1]; Value::update 0 takes what is above. The table is here and not in the
   // graph, because passes make graphs anew.
   std::vector<UpdateGroup> groups = {};
@@ -32,6 +35,12 @@ struct UpdateSpec {
     TEMPER_CHECK(static_cast<size_t>(value.update) <= groups.size()) << value.name << " is of group " << value.update;
     return groups[static_cast<size_t>(value.update) - 1];
   }
+  const UpdateRule& RuleOf(const UpdateGroup& group) const { return group.of_the_others ? *rule->others() : *rule; }
+  const Attributes& SettingsOf(const UpdateGroup& group) const {
+    return group.of_the_others ? settings_of_others : settings;
+  }
+  // Each optimizer's own entries of the step's scalars (UpdateRule::fill_scalars).
+  void FillScalars(int64_t step, std::span<double> scalars) const;
 };
 
 // A stage of a pipeline and the weights that it shares with other stages.

@@ -30,12 +30,18 @@ Graph Net(DType dtype) {
 
 TEST(BuildUpdate, DecaysValuesMarkedToDecay) {
   for (const UpdateRule* rule : UpdateRules()) {
-    const UpdateSpec spec{.rule = rule, .weight_decay = 0.1};
-    const Graph update = BuildUpdate(Net(DType::kBF16), spec, Mesh());
+    UpdateSpec spec{.rule = rule, .weight_decay = 0.1};
+    Graph net = Net(DType::kBF16);
+    if (const UpdateRule* const others = rule->others()) {
+      spec.settings_of_others = others->Settings();
+      spec.groups = {{.weight_decay = 0.1, .of_the_others = true}};
+      for (const char* vector : {"vector", "scaled"}) net.value(net.FindSource(vector)).update = 1;
+    }
+    const Graph update = BuildUpdate(net, spec, Mesh());
     ASSERT_TRUE(Verify(update).ok()) << Verify(update).message();
     std::map<std::string, double> decay;
     for (const Node& n : update.nodes()) {
-      if (n.op == rule->op) decay[update.value(n.inputs[0]).name] = n.attributes.Double("weight_decay");
+      if (UpdateRuleOf(n.op) != nullptr) decay[update.value(n.inputs[0]).name] = n.attributes.Double("weight_decay");
     }
     const std::map<std::string, double> expected = {
         {"master:matrix", 0.1}, {"master:vector", 0}, {"master:kept", 0}, {"master:scaled", 0.1}};
@@ -83,6 +89,23 @@ TEST(BuildUpdate, KeepsTheStatesOfItsOptimizerAndNoOthers) {
   EXPECT_EQ(states(DType::kBF16, *UpdateRuleOf(Op::kSgd), UpdateSettings(Op::kSgd)),
             (Names{"master:matrix", "sgd_momentum:matrix"}));
   EXPECT_EQ(states(DType::kF32, *UpdateRuleOf(Op::kSgd), UpdateSettings(Op::kSgd, {{"momentum", 0}})), Names());
+}
+
+// A part of a weight has the blocks of its elements, which lie among those of the whole as it does.
+TEST(BuildUpdate, StatesInBlocksAreSplitAsTheirWeightIs) {
+  Graph net;
+  GraphBuilder build(&net);
+  const ValueId w = build.Source("matrix", {DType::kF32, {32, 512}}, Role::kWeight);
+  net.value(w).trainable = true;
+  net.value(w).shard = Shard{.global = {64, 1024}, .begin = {32, 512}, .split = Axis::kFsdp};
+  build.Linear(build.Source("x", {DType::kF32, {4, 512}}, Role::kInput), w, kNoValue, "y");
+  const Graph update = BuildUpdate(net, {.rule = UpdateRuleOf(Op::kAdamw8bit)}, Mesh());
+  ASSERT_TRUE(Verify(update).ok()) << Verify(update).message();
+  const Value& state = update.value(update.FindSource("adam8_v:matrix"));
+  EXPECT_EQ(state.type.ToString(), "u8[32, 520]");
+  EXPECT_EQ(state.shard->global.ToString(), "[64, 1040]");
+  EXPECT_EQ(state.shard->begin.ToString(), "[32, 520]");
+  EXPECT_EQ(state.type.bytes(), Bytes{32 * 512 / 256 * 260});
 }
 
 }  // namespace

@@ -2,11 +2,26 @@
 // (backend/cpu/pointwise/adamw_step.h).
 #include <cmath>
 
+#include "graph/ops/adam.h"
 #include "graph/ops/measured.h"
 #include "graph/ops/rules.h"
 #include "graph/ops/update.h"
 
 namespace temper {
+
+using Range = UpdateSetting::Range;
+const UpdateSetting kAdamSettings[3] = {
+    {"adam_beta1", "beta1", 0.9, Range::kFraction, "decay of the first moment"},
+    {"adam_beta2", "beta2", 0.999, Range::kFraction, "decay of the second moment"},
+    {"adam_epsilon", "eps", 1e-8, Range::kPositive, "added to the square root of the second moment"},
+};
+
+void FillAdamScalars(const Attributes& settings, int64_t step, std::span<double> scalars) {
+  const auto t = static_cast<double>(step);
+  scalars[kScalarBiasCorrection1] = 1 - std::pow(settings.Double("beta1"), t);
+  scalars[kScalarBiasCorrection2] = 1 - std::pow(settings.Double("beta2"), t);
+}
+
 namespace {
 
 Result<Types> Infer(const Types& in, const Attributes& a) {
@@ -14,13 +29,6 @@ Result<Types> Infer(const Types& in, const Attributes& a) {
 }
 Cost CostOfUpdate(const Types& in, const Types& out, const Attributes&) {
   return ElementwiseCost(in, out, 14);
-}
-
-// The corrections are made up for here: double precision and pow on the host, once a step.
-void FillScalars(const Attributes& settings, int64_t step, std::span<double> scalars) {
-  const auto t = static_cast<double>(step);
-  scalars[kScalarBiasCorrection1] = 1 - std::pow(settings.Double("beta1"), t);
-  scalars[kScalarBiasCorrection2] = 1 - std::pow(settings.Double("beta2"), t);
 }
 
 constexpr AttributeSpec kAttributes[] = {Double("beta1"),
@@ -40,27 +48,18 @@ constexpr FlowRule kFlow = {.in = kIn, .out = kOut};
 
 constexpr UpdateState kStates[] = {{.name = "adam_m"}, {.name = "adam_v"}};
 
-using Range = UpdateSetting::Range;
-// PyTorch's defaults.
-constexpr UpdateSetting kSettings[] = {
-    {"adam_beta1", "beta1", 0.9, Range::kFraction, "decay of the first moment"},
-    {"adam_beta2", "beta2", 0.999, Range::kFraction, "decay of the second moment"},
-    {"adam_epsilon", "eps", 1e-8, Range::kPositive, "added to the square root of the second moment"},
-};
-
 constexpr UpdateRule kUpdate = {.name = "adamw",
                                 .op = Op::kAdamw,
                                 .states = kStates,
-                                .settings = kSettings,
+                                .settings = kAdamSettings,
                                 .decay_help = "decoupled",
                                 .other_names =
                                     "adamw_torch adamw_torch_fused adamw_hf adamw_apex_fused "
                                     "adamw_torch_xla adamw_torch_npu_fused",
                                 .other_variants =
-                                    "adamw_8bit adamw_bnb_8bit adamw_torch_8bit adamw_torch_4bit ao_adamw_8bit "
-                                    "ao_adamw_4bit ao_adamw_fp8 paged_adamw_8bit paged_adamw_32bit paged_adamw "
+                                    "adamw_torch_4bit ao_adamw_4bit ao_adamw_fp8 paged_adamw_32bit paged_adamw "
                                     "adamw_anyprecision flash_adamw",
-                                .fill_scalars = FillScalars};
+                                .fill_scalars = FillAdamScalars};
 
 std::vector<MeasuredCase> Measured(DType dtype) {
   if (dtype != DType::kF32) return {};

@@ -15,7 +15,7 @@ Result<Types> InferUpdate(Op op, const char* wanted, const Types& in, const Attr
   if (good) out.push_back(in[0]);
   for (size_t k = 0; good && k < states.size(); ++k) {
     out.push_back(in[UpdateOperands::kFirstState + k]);
-    good = out.back() == TensorType{states[k]->dtype, in[0].shape};
+    good = out.back() == states[k]->TypeOf(in[0].shape);
   }
   if (!good) return BadOperands(op, wanted, in, a);
   if (a.Flag("weight")) out.push_back({*weight, in[0].shape});

@@ -58,6 +58,8 @@ double Operand::OfAnyType(int64_t i) const {
       return *At<int32_t>(data_, i);
     case DType::kI64:
       return static_cast<double>(*At<int64_t>(data_, i));
+    case DType::kU8:
+      return *At<uint8_t>(data_, i);
   }
   return 0;
 }

@@ -1,0 +1,154 @@
+// Optimizers beside AdamW and SGD, in whole runs: the steps of bitsandbytes and torch, memory, what is refused.
+#include <cmath>
+
+#include "file_tensors.h"
+
+namespace temper::program::optimizers_test {
+namespace {
+
+class Optimizers : public Workplace {
+ protected:
+  Arguments Steps(const Arguments& more) const {
+    return With(Train({"--dtype", "f32", "--lr_scheduler_type", "constant", "--overwrite"}), more);
+  }
+
+  // An adapter as make_optimizer_goldens.py begins with it: waves.
+  void WriteAdapter(const std::string& folder) const {
+    TEMPER_CHECK(PosixEnv().CreateFolders(folder).ok());
+    Json config = Json::parse(temper::Slurp(kGoldens + "/adapters/preference/adapter_config.json"));
+    config["base_model_name_or_path"] = kModel;
+    config["r"] = config["lora_alpha"] = 32;
+    config["target_modules"] = {"q_proj", "k_proj", "down_proj"};
+    temper::Spill(folder + "/adapter_config.json", config.dump());
+    Tensors tensors;
+    int64_t seed = 0;
+    const auto add = [&](const std::string& name, int64_t rows, int64_t columns) {
+      std::vector<std::byte> bytes(static_cast<size_t>(4 * rows * columns));
+      for (int64_t i = 0; i < rows * columns; ++i) {
+        const float x = static_cast<float>((i * 37 + seed * 101) % 127 - 63) / 1024;
+        std::memcpy(bytes.data() + 4 * i, &x, 4);
+      }
+      tensors["base_model.model.model.layers." + name + ".weight"] = {{DType::kF32, {rows, columns}}, std::move(bytes)};
+      ++seed;
+    };
+    for (int layer = 0; layer < 5; ++layer) {
+      for (const auto& [module, in, out] :
+           {std::tuple{"self_attn.q_proj", 160, 160}, {"self_attn.k_proj", 160, 32}, {"mlp.down_proj", 448, 160}}) {
+        const std::string name = fmt::format("{}.{}", layer, module);
+        add(name + ".lora_A", 32, in);
+        add(name + ".lora_B", out, 32);
+      }
+    }
+    Write(folder + "/adapter_model.safetensors", tensors);
+  }
+};
+
+// tests/parity/make_optimizer_goldens.py: 20 steps of bitsandbytes' AdamW8bit and of torch's Muon on all rows at once,
+// in full and of an adapter: losses, norms, and how far every tensor moves.
+TEST_F(Optimizers, StepsAreThoseOfBitsandbytesAndTorch) {
+  const Json golden = Json::parse(temper::Slurp(kGoldens + "/optimizers.json"));
+  std::string rows;
+  for (const Json& row : golden["rows"]) rows += Json{{"text", row}}.dump() + "\n";
+  Spill("golden.jsonl", rows);
+  for (const auto& [name, wanted] : golden["cases"].items()) {
+    SCOPED_TRACE(name);
+    const bool lora = wanted.value("lora", false), in_bf16 = wanted.value("bf16", false);
+    Arguments run = Steps({"--data", "golden.jsonl", "--max_seq_len", "512", "--max_steps", "20", "--optimizer",
+                           wanted["optimizer"].get<std::string>(), "--learning_rate", wanted["learning_rate"].dump(),
+                           "--weight_decay", wanted["weight_decay"].dump()});
+    std::string before = kModel + "/model.safetensors", after = "out/model.safetensors";
+    if (lora) {
+      WriteAdapter(Path("begin"));
+      run = With(run, {"--adapter", Path("begin")});
+      before = Path("begin/adapter_model.safetensors");
+      after = "out/adapter_model.safetensors";
+    } else {
+      run = With(run, {"--method", "full"});
+    }
+    if (wanted.value("match_rms_adamw", false)) run = With(run, {"--muon_match_rms_adamw", "true"});
+    const Ended ended = Temper(run);
+    ASSERT_EQ(ended.code, 0) << ended.err;
+    const std::vector<Json> steps = Lines(Path("out/metrics.jsonl"));
+    ASSERT_EQ(steps.size(), wanted["steps"].size());
+    // bf16 has 8 bits: torch's iteration in it makes a step whose direction differs by some hundredths.
+    const double allowed = in_bf16 ? 2e-2 : 1e-4;
+    for (size_t i = 0; i < steps.size(); ++i) {
+      for (const auto& [report, value] : wanted["steps"][i].items()) {
+        const double number = value.get<double>();
+        EXPECT_NEAR(steps[i][report].get<double>(), number, allowed * number) << "step " << i + 1 << " " << report;
+      }
+    }
+    const Tensors old = Read(before), made = Read(Path(after));
+    for (const auto& [tensor, change] : wanted["change"].items()) {
+      ASSERT_TRUE(made.contains(tensor)) << tensor;
+      const Change own = ChangeOf(Floats(old.at(tensor)), Floats(made.at(tensor)));
+      const double l2 = change["l2"].get<double>();
+      EXPECT_NEAR(own.l2, l2, 10 * allowed * l2) << tensor;
+    }
+  }
+}
+
+// The bytes that a checkpoint holds and a plan counts: 260 for each 256 elements of a matrix, 4 for each of the table
+// and the norms; twice.
+TEST_F(Optimizers, StatesOf8BitsTakeTheirBytesInPlanAndCheckpoint) {
+  const Ended run =
+      Temper(Steps({"--method", "full", "--optimizer", "adamw_8bit", "--max_steps", "2", "--save_steps", "1"}));
+  ASSERT_EQ(run.code, 0) << run.err;
+  int64_t states = 0, blocks = 0;
+  const std::string saved = Path("out/checkpoint-1");
+  for (const std::string& file : Must(PosixEnv().List(saved))) {
+    if (!file.starts_with("state-")) continue;
+    for (const auto& [name, tensor] : Read(saved + "/" + file)) {
+      states += static_cast<int64_t>(tensor.second.size());
+      if (!name.starts_with("adam8_")) continue;
+      EXPECT_EQ(tensor.first.dtype, DType::kU8) << name;
+      blocks += static_cast<int64_t>(tensor.second.size());
+    }
+  }
+  // Of each of 5 layers: q and o 160 x 160, k and v 32 x 160, three of 448 x 160; m and v.
+  EXPECT_EQ(blocks, 2 * 5 * (2 * 160 * 160 + 2 * 32 * 160 + 3 * 448 * 160) / 256 * 260);
+  EXPECT_EQ(states, blocks + 2 * 4 * (2048 * 160 + (2 * 5 + 1) * 160));
+  EXPECT_NE(run.err.find(fmt::format("optimizer {}", ToString(Bytes{states}))), std::string::npos) << run.err;
+}
+
+// The blocks of a mesh are those of one rank: what two ranks have saved, one goes on with, and the other way round.
+TEST_F(Optimizers, StatesOf8BitsResumeOnAnotherMesh) {
+  const auto steps = [&](const std::string& out, const std::string& ranks, int count, const Arguments& more = {}) {
+    const bool two = ranks == "2";
+    Arguments run = Steps({"--method", "full", "--optimizer", "adamw_8bit", "--learning_rate", "1e-3", "--max_steps",
+                           fmt::format("{}", count), "--max_seq_len", "48", "--output_dir", out,
+                           "--per_device_train_batch_size", "1", "--gradient_accumulation_steps", two ? "1" : "2"});
+    if (two) run = With(run, {"--nprocs", "2", "--mesh", "fsdp=2"});
+    std::erase(run, "--overwrite");
+    const Ended ended = Temper(With(run, more));
+    ASSERT_EQ(ended.code, 0) << ended.err;
+  };
+  steps("whole", "1", 6);
+  const auto whole = Losses(Path("whole"));
+  for (const std::string first : {"1", "2"}) {
+    SCOPED_TRACE(first + " ranks first");
+    const std::string out = "out" + first;
+    steps(out, first, 3);
+    steps(out, first == "1" ? "2" : "1", 6, {"--resume"});
+    const auto losses = Losses(Path(out));
+    ASSERT_EQ(losses.size(), whole.size());
+    for (const auto& [step, loss] : losses) EXPECT_NEAR(loss, whole.at(step), 1e-5 * loss) << step;
+  }
+}
+
+TEST_F(Optimizers, AMeshThatCutsWhatIsToStayWholeIsRefusedByName) {
+  for (const auto& [optimizer, mesh, ranks, wanted] :
+       {std::tuple{"muon", "fsdp=2", "2",
+                   "optimizer muon works on whole matrices, and mesh fsdp=2 splits model.layers."},
+        {"adamw_8bit", "fsdp=8", "8",
+         "optimizer adamw_8bit keeps states in blocks of 256 elements, which have to be whole, and mesh fsdp=8 splits "
+         "model.layers.0.self_attn.q_proj.weight over fsdp: keep it whole"}}) {
+    const Ended ended = Temper({"plan", "--model", kModel, "--method", "full", "--optimizer", optimizer, "--mesh", mesh,
+                                "--nprocs", ranks, "--max_seq_len", "64"});
+    EXPECT_NE(ended.code, 0) << ended.out;
+    EXPECT_NE(ended.err.find(wanted), std::string::npos) << ended.err;
+  }
+}
+
+}  // namespace
+}  // namespace temper::program::optimizers_test
