@@ -44,13 +44,13 @@ void KeepBaseAs(const BaseFormat& base, const std::vector<LinearModule>& modules
       const auto change = formats.find(value.name);
       if (value.role != Role::kWeight || change == formats.end()) continue;
       const bool reads_it = node.op == Op::kLinear || node.op == Op::kEmbedding || node.op == Op::kLinearCrossEntropy ||
-                            node.op == Op::kTokenLogprob;
+                            node.op == Op::kTokenLogprob || node.op == Op::kRowSquares;
       TEMPER_CHECK(reads_it && static_cast<int>(i) == WeightInput(node.op) && !value.trainable)
           << value.name << " is used by " << ToString(node.op);
       const ElementFormat format = change->second;
       TEMPER_CHECK(value.type.dtype.compute() == format.compute()) << value.name << " " << value.type.ToString();
       value.type.dtype = format;
-      if (base.dequantised_first && node.op != Op::kEmbedding) node.attributes.Set("dequantise", int64_t{1});
+      if (base.dequantised_first && node.op != Op::kEmbedding && node.op != Op::kRowSquares) node.attributes.Set("dequantise", int64_t{1});
     }
   }
 }
