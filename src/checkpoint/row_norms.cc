@@ -15,9 +15,9 @@ namespace {
 constexpr int64_t kElementsAtOnce = 8 << 20;
 
 // Of the files, in host memory of their own.
-class RowReader {
+class FileRows {
  public:
-  RowReader(const ModelWeights& files, std::span<const StoredWeight> weights, const AdapterReader* adapter,
+  FileRows(const ModelWeights& files, std::span<const StoredWeight> weights, const AdapterReader* adapter,
             const BufferLookup& buffer)
       : files_(files), adapter_(adapter), buffer_(buffer) {
     for (const StoredWeight& w : weights) weights_[w.name] = &w;
@@ -31,7 +31,8 @@ class RowReader {
   }
   // The same of a matrix of the adapter.
   Status Adapter(const std::string& name, const Shape& shape, int64_t first, int64_t rows, std::vector<float>* out) {
-    return Read(name, shape, first, rows, [&](const BufferLookup& to) { return adapter_->Load(to); }, out);
+    return Read(
+        name, shape, first, rows, [&](const BufferLookup& to) { return adapter_->Load(to); }, out);
   }
   int64_t ColumnsOf(const std::string& weight) const { return weights_.at(weight)->shape[1]; }
   // Quantising NF4 takes a whole tensor.
@@ -55,7 +56,8 @@ class RowReader {
     TensorType type{FormatOf(name), {rows, columns}};
     stored_.resize(static_cast<size_t>(type.bytes().v));
     PartView part(View{stored_.data(), type}, shape, Shape{first, 0});
-    const Status status = read([&](const std::string& wanted) { return wanted == name ? DevicePart(part) : DevicePart(); });
+    const Status status =
+        read([&](const std::string& wanted) { return wanted == name ? DevicePart(part) : DevicePart(); });
     TEMPER_RETURN_IF_ERROR(status);
     out->resize(static_cast<size_t>(rows * columns));
     if (!type.dtype.quantised()) {
@@ -79,7 +81,7 @@ class RowReader {
 };
 
 // Squares of rows [first, first + squares.size()) of a part.
-Status SquaresOf(const LoraModule& m, const LoraModule::Part& part, RowsOf of, int64_t first, RowReader& reader,
+Status SquaresOf(const LoraModule& m, const LoraModule::Part& part, RowsOf of, int64_t first, FileRows& reader,
                  std::span<float> squares) {
   const int64_t columns = reader.ColumnsOf(part.weight), at_once = reader.RowsAtOnce(part.weight);
   std::vector<float> a, b, w;
@@ -120,7 +122,7 @@ Status LoadRowNorms(const ModelWeights& files, std::span<const StoredWeight> wei
                     std::span<const LoraModule> modules, RowsOf of, const AdapterReader* adapter, bool magnitudes,
                     const BufferLookup& buffer) {
   TEMPER_CHECK(of == RowsOf::kWeight || (adapter != nullptr && !magnitudes));
-  RowReader reader(files, weights, adapter, buffer);
+  FileRows reader(files, weights, adapter, buffer);
   HostWindow window;
   std::vector<float> squares;
   for (const LoraModule& m : modules) {

@@ -18,11 +18,11 @@ struct LoraModule {
   int64_t in = 0, out = 0, r = 0;
   int64_t matrices = 0;  // of a stack [matrices, out, in], each with A and B of its own; 0: W is a matrix
   double scale = 0;
-  bool is_head = false;     // the output head: PEFT stores its frozen weight beside the adapter
-  bool transposed = false;  // the model's files store W in x out, of which the adapter knows nothing
-  bool stacked = false;     // the model's files have all matrices of a stack in one tensor
+  bool is_head = false;         // the output head: PEFT stores its frozen weight beside the adapter
+  bool transposed = false;      // the model's files store W in x out, of which the adapter knows nothing
+  bool stacked = false;         // the model's files have all matrices of a stack in one tensor
   bool has_magnitudes = false;  // DoRA: rows of W + scale * B A are normed, and scaled by magnitudes
-  int64_t groups = 1;       // in which the rows of the parts are dealt: a part of each one's, in their order
+  int64_t groups = 1;           // in which the rows of the parts are dealt: a part of each one's, in their order
   // The values of a graph that make up W, in the order of their rows (of a group's), each with its own rows of B: one,
   // or the segments of a fused projection, which share A.
   struct Part {

@@ -32,8 +32,8 @@ namespace temper {
 
 struct DecodeSpec {
   DType dtype = DType::kF32;
-  int64_t context = 0;              // tokens that the cache holds of each sequence
-  int64_t sequences = 1;            // at most, at a time
+  int64_t context = 0;    // tokens that the cache holds of each sequence
+  int64_t sequences = 1;  // at most, at a time
   // Empty: the bare model. The caller loads the squares of DoRA's sums (checkpoint/row_norms.h).
   std::vector<LoraModule> adapter;
   std::vector<TrainedCopy> copies;  // weights that the adapter has trained in full

@@ -159,7 +159,8 @@ class LoraRewriter {
     // The product of x, with its bias only where scaling does not touch it.
     const bool dropped = dropout_ > 0, has_bias = node.attributes.Flag("bias");
     TEMPER_CHECK(!node.attributes.Flag("acc")) << name << " adds to something: adapters come before fuse";
-    Attributes plain = {{"acc", int64_t{0}}, {"bias", int64_t{0}}}, branch = {{"acc", int64_t{0}}, {"bias", int64_t{0}}};
+    Attributes plain = {{"acc", int64_t{0}}, {"bias", int64_t{0}}},
+               branch = {{"acc", int64_t{0}}, {"bias", int64_t{0}}};
     branch.Set("scale", m.scale);
     if (node.attributes.Has("scale")) plain.Set("scale", node.attributes.Double("scale"));
     if (node.attributes.Has("out")) {
@@ -168,8 +169,8 @@ class LoraRewriter {
     const ValueId x = node.inputs[0], w = node.inputs[1];
     ValueId base = kNoValue;
     if (dropped) base = Emit(node, Op::kLinear, node.inputs, node.attributes, name + ".base");
-    const ValueId scaled = Emit(node, Op::kLinear, {dropped ? Dropped(node, m) : x, w}, plain,
-                                name + (dropped ? ".dropped" : ".base"));
+    const ValueId scaled =
+        Emit(node, Op::kLinear, {dropped ? Dropped(node, m) : x, w}, plain, name + (dropped ? ".dropped" : ".base"));
     const ValueId down = Down(node, m, 1.0);
     const ValueId b = Up(node, t, down);
     std::vector<ValueId> up = {down, b};
@@ -251,7 +252,7 @@ class LoraRewriter {
   Graph graph_;
   const double dropout_;
   const RowNorms norms_;
-  std::map<std::string, Target> targets_;                          // by the weight's name
+  std::map<std::string, Target> targets_;                                    // by the weight's name
   std::map<std::pair<const LoraModule*, ValueId>, ValueId> down_, dropped_;  // by module and x
   std::map<const LoraModule*, ValueId> a_;
   ValueId rng_ = kNoValue;

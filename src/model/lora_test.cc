@@ -328,7 +328,9 @@ TEST(AddLora, ScalesColumnsByMagnitudesOverNormsBeforeTheBias) {
     EXPECT_EQ(m.type, (TensorType{DType::kF32, {32}})) << "bf16 would change the model before it learns";
     EXPECT_FALSE(graph.value(graph.FindSource(targets[0].parts[0].squares)).trainable);
     std::vector<Op> of_q;
-    const auto input = [&](const Node& n, size_t i) { return i < n.inputs.size() ? graph.value(n.inputs[i]).name : ""; };
+    const auto input = [&](const Node& n, size_t i) {
+      return i < n.inputs.size() ? graph.value(n.inputs[i]).name : "";
+    };
     for (const Node& n : graph.nodes()) {
       const bool reads = input(n, 1) == L0 + "self_attn.q_proj.weight" || input(n, 1) == magnitude ||
                          graph.value(n.outputs[0]).name == L0 + "q";
@@ -339,8 +341,8 @@ TEST(AddLora, ScalesColumnsByMagnitudesOverNormsBeforeTheBias) {
   using Ops = std::vector<Op>;
   EXPECT_EQ(ops(0, RowNorms::kComputed), (Ops{Op::kLinear, Op::kRowSquares, Op::kScaleColumns, Op::kAdd}));
   EXPECT_EQ(ops(0, RowNorms::kLoaded), (Ops{Op::kLinear, Op::kScaleColumns, Op::kAdd}));
-  EXPECT_EQ(ops(0.1, RowNorms::kComputed), (Ops{Op::kLinear, Op::kLinear, Op::kRowSquares, Op::kScaleColumns,
-                                                Op::kScaleColumns, Op::kAdd}));
+  EXPECT_EQ(ops(0.1, RowNorms::kComputed),
+            (Ops{Op::kLinear, Op::kLinear, Op::kRowSquares, Op::kScaleColumns, Op::kScaleColumns, Op::kAdd}));
 }
 
 TEST(LoraTargets, MagnitudesOfTheHeadAndOfExpertsAreRefusedByName) {

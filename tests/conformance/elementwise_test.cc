@@ -127,7 +127,8 @@ TEST(ScaleColumns, AgreesWithItsTwinInBothDirections) {
         ExpectConforms(backward, [&](int k, int64_t i) {
           if (k == 0) return bound(d_y, i);
           double magnitudes = std::fabs(acc[i]);
-          for (int64_t t = 0; t < T; ++t) magnitudes += std::fabs(d_y[t * O + i] * x[t * O + i]) / std::sqrt(q[i] + 1e-9);
+          for (int64_t t = 0; t < T; ++t)
+            magnitudes += std::fabs(d_y[t * O + i] * x[t * O + i]) / std::sqrt(q[i] + 1e-9);
           return (std::min<double>(64, static_cast<double>(T)) + static_cast<double>(T) / 64 + 6) * kU * magnitudes;
         });
       }

@@ -412,12 +412,12 @@ class Partitioner final : public ShardingSink {
   ContextPart context_;
   const Node* node_ = nullptr;
   Graph local_;
-  std::vector<bool> differentiable_;                                    // per global value
-  std::map<ValueId, Local> of_;                                         // per global value
-  std::map<ValueId, Local> locals_;                                     // per local value
-  std::map<std::tuple<ValueId, int, std::string>, ValueId> converted_;  // per (local value, block, sharding)
+  std::vector<bool> differentiable_;                                      // per global value
+  std::map<ValueId, Local> of_;                                           // per global value
+  std::map<ValueId, Local> locals_;                                       // per local value
+  std::map<std::tuple<ValueId, int, std::string>, ValueId> converted_;    // per (local value, block, sharding)
   std::map<std::pair<ValueId, int>, std::pair<ValueId, Sharding>> used_;  // per (global value, block): its last use
-  std::map<ValueId, AxisSet> gradient_axes_, whole_uses_;               // per local value: the axes of these uses
+  std::map<ValueId, AxisSet> gradient_axes_, whole_uses_;                 // per local value: the axes of these uses
   Status refused_;
 };
 

@@ -246,8 +246,8 @@ TEST(Differentiate, WhatADetachedOpMakesIsAConstant) {
   net.build.Add(Op::kLinearCrossEntropy, {scaled, head, net.target}, {}, "loss", Role::kOutput);
   const Graph trained = Differentiate(net.Train({a, b, m}).graph, false);
   ASSERT_TRUE(Verify(trained).ok()) << Verify(trained).message();
-  EXPECT_EQ(BackwardOps(trained), (std::multiset<std::string>{"linear_dw", "linear_dw", "linear_dx",
-                                                               "scale_columns_backward"}));
+  EXPECT_EQ(BackwardOps(trained),
+            (std::multiset<std::string>{"linear_dw", "linear_dw", "linear_dx", "scale_columns_backward"}));
 }
 
 TEST(Differentiate, InvalidRootsAreRefused) {

@@ -5,7 +5,6 @@
 #include "backend/cpu/kernels.h"
 #include "backend/cpu/pointwise/range_kernel.h"
 #include "backend/cpu/pointwise/row_blocks.h"
-#include "graph/named_ops.h"
 
 namespace temper {
 namespace {

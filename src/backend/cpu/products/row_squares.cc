@@ -108,9 +108,8 @@ std::unique_ptr<Kernel> MakeRowSquares(const KernelSpec& spec, Isa isa) {
   const DType dtype = spec.inputs[0].dtype.compute();
   if (!AllFast({spec.inputs[0], spec.inputs[2]}) || spec.outputs[0].dtype != DType::kF32) return nullptr;
   if (spec.inputs[1].packed() && !TilesOf(dtype, isa).pair_panels) return nullptr;
-  return DispatchFloat(dtype, [&]<class T>() -> std::unique_ptr<Kernel> {
-    return std::make_unique<RowSquaresKernel<T>>(spec, isa);
-  });
+  return DispatchFloat(
+      dtype, [&]<class T>() -> std::unique_ptr<Kernel> { return std::make_unique<RowSquaresKernel<T>>(spec, isa); });
 }
 
 }  // namespace temper
