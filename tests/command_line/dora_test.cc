@@ -9,11 +9,12 @@ namespace {
 
 class Dora : public Workplace {
  protected:
-  Arguments Steps(const Arguments& more) const {
-    return With(Train({"--lora.use_dora", "true", "--dtype", "f32", "--learning_rate", "2e-3", "--lr_scheduler_type",
-                       "constant", "--max_steps", "6", "--overwrite"}),
+  Arguments Run(const Arguments& more) const {
+    return With(Train({"--dtype", "f32", "--learning_rate", "2e-3", "--lr_scheduler_type", "constant", "--max_steps",
+                       "6", "--overwrite"}),
                 more);
   }
+  Arguments Steps(const Arguments& more) const { return With(Run({"--lora.use_dora", "true"}), more); }
   void RunWell(const Arguments& arguments) const {
     const Ended ended = Temper(arguments);
     ASSERT_EQ(ended.code, 0) << ended.err;
@@ -28,36 +29,33 @@ class Dora : public Workplace {
 TEST_F(Dora, BeginsAsItsBaseAndItsResultIsReadMergedAndTrainedOn) {
   struct Case {
     std::string name;
-    Arguments options, base;
+    Arguments run, lora;
   };
-  const Case cases[] = {
-      {"f32", {}, {"--dtype", "f32"}},
-      {"bf16", {"--dtype", "bf16", "--lora.use_rslora", "true"}, {"--dtype", "bf16"}},
-      {"dropout", {"--lora.dropout", "0.1"}, {"--dtype", "f32"}},
-      {"int8", {"--dtype", "bf16", "--base_dtype", "int8"}, {"--dtype", "bf16", "--base_dtype", "int8"}},
-      {"nf4", {"--dtype", "bf16", "--base_dtype", "nf4"}, {"--dtype", "bf16", "--base_dtype", "nf4"}}};
-  for (const auto& [name, options, base] : cases) {
+  const Case cases[] = {{"f32", {"--dtype", "f32"}, {}},
+                        {"bf16", {"--dtype", "bf16"}, {"--lora.use_rslora", "true"}},
+                        {"dropout", {"--dtype", "f32"}, {"--lora.dropout", "0.1"}},
+                        {"int8", {"--dtype", "bf16", "--base_dtype", "int8"}, {}},
+                        {"nf4", {"--dtype", "bf16", "--base_dtype", "nf4"}, {}}};
+  for (const auto& [name, run, lora] : cases) {
     SCOPED_TRACE(name);
-    const std::string out = "out_" + name, plain = "plain_" + name, merged = "merged_" + name;
-    RunWell(With(Steps({"--output_dir", out}), options));
-    // Magnitudes over norms are 1 to the last bit before they learn; the dropped input is then multiplied by 0.
-    RunWell(With(Steps({"--output_dir", plain, "--lora.use_dora", "false", "--max_steps", "1"}), options));
-    EXPECT_NEAR(Losses(Path(out)).at(1), Losses(Path(plain)).at(1), 1e-6 * Losses(Path(plain)).at(1));
-    const double before = Evaluated(kModel, base), trained = Evaluated(out, base);
+    const std::string out = "out_" + name, plain = "plain_" + name, merged = "merged_" + name, on = "on_" + name;
+    RunWell(With(With(Steps({"--output_dir", out}), run), lora));
+    // Magnitudes over norms are 1 to the last bit before they learn.
+    RunWell(With(With(Run({"--output_dir", plain, "--max_steps", "1"}), run), lora));
+    const double first = Losses(Path(plain)).at(1);
+    EXPECT_NEAR(Losses(Path(out)).at(1), first, 1e-6 * first);
+    const double before = Evaluated(kModel, run), trained = Evaluated(out, run);
     EXPECT_LT(trained, before - 0.01);
-    RunWell({"inspect", out});
-    const Ended answer = Temper({"generate", out, "--prompt", "It is", "--max_new_tokens", "4"});
-    ExpectEnd(answer, 0, {});
-    if (base.size() == 2) {  // of a quantised base the merge is of the files' numbers
+    ExpectEnd(Temper({"inspect", out}), 0, {});
+    ExpectEnd(Temper(With({"generate", out, "--prompt", "It is", "--max_new_tokens", "4"}, run)), 0, {});
+    if (run.size() == 2) {  // a quantised base is merged as its files have it
       RunWell({"export", out, "--output_dir", merged, "--dtype", "f32"});
       EXPECT_NEAR(Evaluated(merged, {"--dtype", "f32"}), trained, (name == "bf16" ? 1e-2 : 1e-5) * trained);
     }
     // The settings of the adapter come from its file.
-    Arguments on = With(Steps({"--adapter", out, "--output_dir", "on_" + name}), options);
-    on.erase(std::find(on.begin(), on.end(), "--lora.use_dora"),
-             std::find(on.begin(), on.end(), "--lora.use_dora") + 2);
-    RunWell(With(on, name == "bf16" ? Arguments{"--lora.use_rslora=true"} : Arguments{}));
-    EXPECT_LT(Evaluated("on_" + name, base), trained);
+    RunWell(With(Run({"--adapter", out, "--output_dir", on}), run));
+    EXPECT_LT(Evaluated(on, run), trained);
+    EXPECT_TRUE(Json::parse(Slurp(on + "/adapter_config.json"))["use_dora"].get<bool>());
   }
 }
 

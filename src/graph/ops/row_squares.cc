@@ -19,7 +19,7 @@ Result<Types> Infer(const Types& in, const Attributes& a) {
   const bool acc = a.Flag("acc");
   const bool good = in.size() == 3u + acc && IsMatrix(in[0]) && IsFloat(in[0]) && IsWeightFor(in[0], in[1]) &&
                     in[0].shape[1] == in[1].shape[1] &&
-                    in[2] == TensorType{in[0].dtype, {in[1].shape[0], in[0].shape[0]}};
+                    in[2] == TensorType{in[0].dtype, {in[1].shape[0], in[0].shape[0]}} && DequantiseFits(in[1], a);
   if (!good) return BadOperands(Op::kRowSquares, "(a_RI, w_OI, b_OR, [acc_O])", in, a);
   const TensorType q{StatisticDType(in[0].dtype), {in[1].shape[0]}};
   if (acc && !(in[3] == q)) return BadOperands(Op::kRowSquares, "acc_O like the squares", in, a);
@@ -53,27 +53,29 @@ void ShardSquares(ShardingSink& sink) {
   sink.Deliver(0, squares);
 }
 
-Cost CostOf(const Types& in, const Types& out, const Attributes&) {
+Cost CostOf(const Types& in, const Types& out, const Attributes& a) {
   const auto R = static_cast<double>(in[0].shape[0]), I = static_cast<double>(in[0].shape[1]),
              O = static_cast<double>(in[1].shape[0]);
   Cost cost = ElementwiseCost(in, out, 0);
+  AddDequantising(in, a, &cost);
   cost.flops = {2 * R * (O * I + R * I + R * O)};
   return cost;
 }
 
 // Both products and b's transpose, in f32, and the scratch of the larger product.
-Bytes Workspace(const Types& in, const Types&, const Attributes&, int threads) {
+Bytes Workspace(const Types& in, const Types&, const Attributes& a, int threads) {
   const int64_t R = in[0].shape[0], I = in[0].shape[1], O = in[1].shape[0];
   const Bytes with_w = MatrixProductScratch(R, O, I, DType::kF32, true, threads, in[1].packed());
   const Bytes with_a = MatrixProductScratch(R, R, I, DType::kF32, true, threads);
-  return AlignUp(Bytes{R * O * 4}, 64) * 2 + AlignUp(Bytes{R * R * 4}, 64) + std::max(with_w, with_a);
+  const Bytes products = AlignUp(Bytes{R * O * 4}, 64) * 2 + AlignUp(Bytes{R * R * 4}, 64) + std::max(with_w, with_a);
+  return DequantisesFirst(a) ? std::max(products, in[1].computed().bytes()) : products;
 }
 
 ProductDims DimsOf(const Types& in) {
   return {.rows = in[0].shape[0], .columns = in[1].shape[0], .inner = in[0].shape[1]};
 }
 
-constexpr AttributeSpec kAttributes[] = {Double("scale"), Flag("acc")};
+constexpr AttributeSpec kAttributes[] = {Double("scale"), Flag("acc"), Flag("dequantise")};
 constexpr FlowOperand kIn[] = {{"rI"}, {"OI"}, {"Or"}, LinearIn("O", "acc")};
 constexpr FlowOutput kOut[] = {{"O", {Factors({0, 1, 2}), Factors({3})}}};
 constexpr FlowRule kFlow = {.in = kIn, .out = kOut};
@@ -90,6 +92,7 @@ const OpRule kRowSquaresRule = {.kind = OpKind::kProduct,
                                 .workspace = Workspace,
                                 .product = DimsOf,
                                 .packed = {.input = 1, .layout = ElementLayout::kColumnPairs},
+                                .moved_before = DequantisedBytes,
                                 .measured_as = Op::kLinear};
 
 }  // namespace temper
