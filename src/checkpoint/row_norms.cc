@@ -7,6 +7,7 @@
 
 #include "checkpoint/merge.h"
 #include "format/conversion.h"
+#include "tensor/nf4_rows.h"
 
 namespace temper {
 namespace {
@@ -14,32 +15,53 @@ namespace {
 // Elements of a weight that are in memory at a time: some 32 MB in f32.
 constexpr int64_t kElementsAtOnce = 8 << 20;
 
-// Of the files, in host memory of their own.
+// The numbers of a row (ElementFormat::Number), a block after the other.
+void Dequantise(ElementFormat format, const std::byte* from, int64_t columns, float* to) {
+  if (format == ElementFormat::Nf4()) {
+    const Nf4Row row(from, columns);
+    return row.ForBlocks(0, columns, [&](float absmax, int64_t begin, int64_t end) {
+      for (int64_t c = begin; c < end; ++c) to[c] = ToFloat(ToBF16(kNf4Numbers[row.Index(c)] * absmax));
+    });
+  }
+  for (int64_t c = 0; c < columns; ++c) to[c] = ToFloat(format.Number(from, columns, c));
+}
+
+// Rows of weights and adapters, in host memory of their own, as the run computes with them.
 class FileRows {
  public:
   FileRows(const ModelWeights& files, std::span<const StoredWeight> weights, const AdapterReader* adapter,
-            const BufferLookup& buffer)
+           const BufferLookup& buffer)
       : files_(files), adapter_(adapter), buffer_(buffer) {
     for (const StoredWeight& w : weights) weights_[w.name] = &w;
   }
 
-  // Rows [first, first + rows) of a weight, as the run computes with them, in f32.
-  Status Weight(const std::string& name, int64_t first, int64_t rows, std::vector<float>* out) {
+  // Calls take(row, rows, x) for rows [first, first + count) of a weight, some at a time; `row` counts from `first`.
+  template <class Take>
+  Status ForRows(const std::string& name, int64_t first, int64_t count, const Take& take) {
     const StoredWeight& stored = *weights_.at(name);
-    const auto read = [&](const BufferLookup& to) { return LoadWeights(files_, {&stored, 1}, to); };
-    return Read(name, stored.shape, first, rows, read, out);
+    const ElementFormat format = FormatOf(name);
+    const auto load = [&](const BufferLookup& to) { return LoadWeights(files_, {&stored, 1}, to); };
+    const int64_t some = std::max<int64_t>(kElementsAtOnce / std::max<int64_t>(stored.shape[1], 1), 1);
+    // Quantising NF4 reads all of a tensor, however few of its rows it makes.
+    const int64_t at_once = format.quantised() ? std::max<int64_t>(count, 1) : some;
+    for (int64_t begin = 0; begin < count; begin += at_once) {
+      const int64_t read = std::min(at_once, count - begin);
+      TEMPER_RETURN_IF_ERROR(Read(name, format, stored.shape, first + begin, read, load));
+      for (int64_t row = 0; row < read; row += some) {
+        const int64_t rows = std::min(some, read - row);
+        ToFloats(format, row, rows, stored.shape[1], &floats_);
+        take(begin + row, rows, floats_.data());
+      }
+    }
+    return OkStatus();
   }
-  // The same of a matrix of the adapter.
+  // Rows of one of the adapter's matrices.
   Status Adapter(const std::string& name, const Shape& shape, int64_t first, int64_t rows, std::vector<float>* out) {
-    return Read(
-        name, shape, first, rows, [&](const BufferLookup& to) { return adapter_->Load(to); }, out);
-  }
-  int64_t ColumnsOf(const std::string& weight) const { return weights_.at(weight)->shape[1]; }
-  // Quantising NF4 takes a whole tensor.
-  int64_t RowsAtOnce(const std::string& weight) const {
-    const StoredWeight& stored = *weights_.at(weight);
-    if (FormatOf(weight).quantised()) return stored.shape[0];
-    return std::max<int64_t>(kElementsAtOnce / std::max<int64_t>(stored.shape[1], 1), 1);
+    const ElementFormat format = FormatOf(name);
+    const auto load = [&](const BufferLookup& to) { return adapter_->Load(to); };
+    TEMPER_RETURN_IF_ERROR(Read(name, format, shape, first, rows, load));
+    ToFloats(format, 0, rows, shape[1], out);
+    return OkStatus();
   }
 
  private:
@@ -49,28 +71,25 @@ class FileRows {
     return part.exists() ? part.part.view.type.dtype : ElementFormat(DType::kF32);
   }
 
-  template <class ReadInto>
-  Status Read(const std::string& name, const Shape& shape, int64_t first, int64_t rows, const ReadInto& read,
-              std::vector<float>* out) {
-    const int64_t columns = shape[1];
-    TensorType type{FormatOf(name), {rows, columns}};
+  template <class Load>
+  Status Read(const std::string& name, ElementFormat format, const Shape& shape, int64_t first, int64_t rows,
+              const Load& load) {
+    const TensorType type{format, {rows, shape[1]}};
     stored_.resize(static_cast<size_t>(type.bytes().v));
-    PartView part(View{stored_.data(), type}, shape, Shape{first, 0});
-    const Status status =
-        read([&](const std::string& wanted) { return wanted == name ? DevicePart(part) : DevicePart(); });
-    TEMPER_RETURN_IF_ERROR(status);
+    const PartView part(View{stored_.data(), type}, shape, Shape{first, 0});
+    return load([&](const std::string& wanted) { return wanted == name ? DevicePart(part) : DevicePart(); });
+  }
+
+  // Of what was read: rows from `first` on.
+  void ToFloats(ElementFormat format, int64_t first, int64_t rows, int64_t columns, std::vector<float>* out) const {
     out->resize(static_cast<size_t>(rows * columns));
-    if (!type.dtype.quantised()) {
-      Convert(type.dtype, stored_.data(), DType::kF32, reinterpret_cast<std::byte*>(out->data()), rows * columns);
-      return OkStatus();
+    const std::byte* from = stored_.data() + first * format.RowBytes(columns);
+    if (!format.quantised()) {
+      return Convert(format, from, DType::kF32, reinterpret_cast<std::byte*>(out->data()), rows * columns);
     }
-    for (int64_t r = 0; r < rows; ++r) {
-      const std::byte* const row = stored_.data() + r * type.dtype.RowBytes(columns);
-      for (int64_t c = 0; c < columns; ++c) {
-        (*out)[static_cast<size_t>(r * columns + c)] = ToFloat(type.dtype.Number(row, columns, c));
-      }
+    for (float* to = out->data(); rows > 0; --rows, to += columns, from += format.RowBytes(columns)) {
+      Dequantise(format, from, columns, to);
     }
-    return OkStatus();
   }
 
   const ModelWeights& files_;
@@ -78,26 +97,23 @@ class FileRows {
   const BufferLookup& buffer_;
   std::map<std::string, const StoredWeight*> weights_;
   std::vector<std::byte> stored_;
+  std::vector<float> floats_;
 };
 
 // Squares of rows [first, first + squares.size()) of a part.
-Status SquaresOf(const LoraModule& m, const LoraModule::Part& part, RowsOf of, int64_t first, FileRows& reader,
+Status SquaresOf(const LoraModule& m, const LoraModule::Part& part, RowsOf of, int64_t first, FileRows& files,
                  std::span<float> squares) {
-  const int64_t columns = reader.ColumnsOf(part.weight), at_once = reader.RowsAtOnce(part.weight);
-  std::vector<float> a, b, w;
+  std::vector<float> a, b;
   if (of == RowsOf::kSum) {
-    TEMPER_RETURN_IF_ERROR(reader.Adapter(LoraAName(m.path), {m.r, m.in}, 0, m.r, &a));
-    TEMPER_RETURN_IF_ERROR(reader.Adapter(part.b, {part.rows, m.r}, first, std::ssize(squares), &b));
+    TEMPER_RETURN_IF_ERROR(files.Adapter(LoraAName(m.path), {m.r, m.in}, 0, m.r, &a));
+    TEMPER_RETURN_IF_ERROR(files.Adapter(part.b, {part.rows, m.r}, first, std::ssize(squares), &b));
   }
-  for (int64_t at = 0; at < std::ssize(squares); at += at_once) {
-    const int64_t rows = std::min(at_once, std::ssize(squares) - at);
-    TEMPER_RETURN_IF_ERROR(reader.Weight(part.weight, first + at, rows, &w));
+  return files.ForRows(part.weight, first, std::ssize(squares), [&](int64_t row, int64_t rows, float* w) {
     if (of == RowsOf::kSum) {
-      MergeRows(w.data(), rows, columns, b.data() + at * m.r, a.data(), m.r, static_cast<float>(m.scale));
+      MergeRows(w, rows, m.in, b.data() + row * m.r, a.data(), m.r, static_cast<float>(m.scale));
     }
-    SquaresOfRows(w.data(), rows, columns, squares.data() + at);
-  }
-  return OkStatus();
+    SquaresOfRows(w, rows, m.in, squares.data() + row);
+  });
 }
 
 }  // namespace
@@ -122,7 +138,7 @@ Status LoadRowNorms(const ModelWeights& files, std::span<const StoredWeight> wei
                     std::span<const LoraModule> modules, RowsOf of, const AdapterReader* adapter, bool magnitudes,
                     const BufferLookup& buffer) {
   TEMPER_CHECK(of == RowsOf::kWeight || (adapter != nullptr && !magnitudes));
-  FileRows reader(files, weights, adapter, buffer);
+  FileRows rows(files, weights, adapter, buffer);
   HostWindow window;
   std::vector<float> squares;
   for (const LoraModule& m : modules) {
@@ -138,7 +154,7 @@ Status LoadRowNorms(const ModelWeights& files, std::span<const StoredWeight> wei
         end = std::max(end, magnitude.part.begin[0] + magnitude.part.view.type.shape[0]);
       }
       squares.resize(static_cast<size_t>(end - begin));
-      TEMPER_RETURN_IF_ERROR(SquaresOf(m, part, of, begin, reader, squares));
+      TEMPER_RETURN_IF_ERROR(SquaresOf(m, part, of, begin, rows, squares));
       const auto fill = [&](const DevicePart& all, auto&& number) {
         if (!all.exists()) return OkStatus();
         return window.Fill(all, [&](const PartView& piece) {
