@@ -256,7 +256,7 @@ struct Base {
   bool is_kept() const { return (format || embedding || experts) && !values; }
 };
 
-enum class Method { kFull, kLora, kLoraWithHead };
+enum class Method { kFull, kLora, kLoraWithHead, kDora };
 
 struct RunSpec {
   std::string config = LlamaConfigText(true);
@@ -407,6 +407,7 @@ class TinyRun {
     } else {
       LoraConfig lora{.r = 4, .alpha = 6};  // a scale that bf16 rounds
       if (spec.method == Method::kLoraWithHead) lora.target_modules = ".*(q_proj|v_proj|fc1|up_proj|lm_head)";
+      lora.use_dora = spec.method == Method::kDora;
       lora.modules_to_save = spec.saved;
       lora.target_parameters = spec.target_parameters;
       const AdaptedModel adapted{
@@ -589,6 +590,8 @@ class TinyRun {
     // Gemma's norms scale by 1 + w.
     const bool vector = b.type.shape.rank() == 1, from_one = spec_.config.find("Gemma") == std::string::npos;
     const bool norm = vector && b.name.ends_with(".weight") && from_one;
+    // DoRA's squares and magnitudes, which need not be those of the weights.
+    const bool of_rows = vector && b.role == Role::kAdapter;
     const double scale = vector ? 0.1 : 0.7 / std::sqrt(static_cast<double>(part.global.columns()));
     if (formats_.contains(b.name)) return RandomiseBase(b, part, scale);
     const int master = train().FindBuffer(MasterName(b.name));
@@ -599,7 +602,7 @@ class TinyRun {
         for (int64_t c = 0; c < part.columns(); ++c, ++i) {
           const auto place = static_cast<size_t>(part.RowBegin(row) + c);
           // In a run in bf16 also a master that is its own weight, as if the file were bf16.
-          const auto number = static_cast<float>(scale * (*normals)[place] + (norm ? 1 : 0));
+          const auto number = static_cast<float>(scale * (*normals)[place] + (norm || of_rows ? 1 : 0));
           x[i] = FromFloat<T>(spec_.dtype == DType::kBF16 ? ToFloat(FromFloat<bf16>(number)) : number);
           const float rounded = ToFloat(x[i]);
           std::memcpy(states.data() + 4 * i, &rounded, 4);

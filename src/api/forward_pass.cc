@@ -156,7 +156,10 @@ Result<std::unique_ptr<ForwardPass>> OpenForwardPass(ForwardSettings s, ForwardT
   DescribeData(data.dataset, s.data, row, facts.max_positions);
 
   TEMPER_ASSIGN_OR_RETURN(TrainableSet adapter, model.AdapterSet());
-  const AdaptedModel adapted{.model = model.model(), .trains = std::move(adapter), .base = options.Base(facts, choice)};
+  const AdaptedModel adapted{.model = model.model(),
+                             .trains = std::move(adapter),
+                             .base = options.Base(facts, choice),
+                             .norms = RowNorms::kLoaded};
   std::vector<ProgramKind> kinds = {kind};
   if (reference) kinds.push_back(ProgramKind::kReference);
   std::vector<Graph> forwards;

@@ -56,7 +56,10 @@ struct ForwardPass {
   std::string PlaceOf(int64_t sample) const { return data.dataset.PlaceOf(sample); }
   BufferLookup Lookup() const;
   // Reads the model's weights into memory.
-  Status Load() const { return model.Load(Lookup()); }
+  Status Load() const {
+    TEMPER_RETURN_IF_ERROR(model.Load(Lookup()));
+    return model.LoadRowNormsOf(adapters, RowsOf::kSum, /*magnitudes=*/false, Lookup());
+  }
 };
 
 // Opens the model, reads the data, compiles and reserves memory, whose weights are still to be loaded. What it says

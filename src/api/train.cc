@@ -106,7 +106,10 @@ Result<RunProgress> FillMemory(const CheckpointContents& contents, TrainingRun& 
     // Each machine may have its own copy of the files.
     const RankOfMachine here = run.setup.ranks.of_machine();
     TEMPER_RETURN_IF_ERROR(run.setup.model.Load(run.engine.Lookup(), here.rank, here.ranks));
-    if (!run.setup.model.adapter() && !resume) {
+    const bool begins = !run.setup.model.adapter() && !resume;
+    TEMPER_RETURN_IF_ERROR(run.setup.model.LoadRowNormsOf(run.compiled.trains.adapters, RowsOf::kWeight,
+                                                          /*magnitudes=*/begins, run.engine.Lookup()));
+    if (begins) {
       TEMPER_RETURN_IF_ERROR(InitializeLora(run.compiled.trains.adapters, seed, fill));
       const std::optional<ClassHead>& head = run.setup.model.class_head();
       if (head && head->added) TEMPER_RETURN_IF_ERROR(InitializeHead(run.setup.model.model(), seed, fill));

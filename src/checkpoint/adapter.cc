@@ -86,6 +86,11 @@ Result<AdapterReader> AdapterReader::Open(Env& env, const std::string& folder, s
     }
     stored_as[LoraAName(m.stored_path())] = a;
     stored_as[LoraBName(m.stored_path())] = b;
+    if (!m.has_magnitudes) continue;
+    const std::string magnitude = LoraMagnitudeName(path);
+    TEMPER_RETURN_IF_ERROR(CheckTensor(files, magnitude, {m.out}));
+    expected.insert(magnitude);
+    stored_as[LoraMagnitudeName(m.stored_path())] = magnitude;
   }
   for (const StoredWeight& copy : StoredCopies(copies)) {
     const FileTensor& tensor = copy.source.tensors().front();

@@ -250,13 +250,14 @@ class Inspector {
 
   // Without the base model it can only be seen whether A and B belong together.
   Status CheckPairs(const ModelWeights& weights, const LoraConfig& config) {
-    constexpr std::string_view kA = ".lora_A.weight", kB = ".lora_B.weight";
+    constexpr std::string_view kA = ".lora_A.weight", kB = ".lora_B.weight", kMagnitudes = ".lora_magnitude_vector";
     int64_t modules = 0, saved = 0;
     for (const ModelWeights::Entry& e : weights.entries()) {
       const std::string& name = e.tensor->name;
       const bool is_a = name.ends_with(kA);
       if (!is_a && !name.ends_with(kB)) {
         if (name.ends_with(".base_layer.weight") || name.ends_with(".base_layer.bias")) continue;
+        if (config.use_dora && name.ends_with(kMagnitudes)) continue;
         if (IsSaved(name, config)) {
           ++saved;
           continue;
@@ -269,6 +270,10 @@ class Inspector {
       if (!twin.tensor)
         return Corrupt(fmt::format("{} has {} but lacks {}", weights.path(), Quoted(name), Quoted(other)));
       if (!is_a) continue;
+      const std::string magnitudes = name.substr(0, name.size() - kA.size()) + std::string(kMagnitudes);
+      if (config.use_dora && !weights.Find(magnitudes).tensor) {
+        return Corrupt(fmt::format("{} has {} but lacks {}", weights.path(), Quoted(name), Quoted(magnitudes)));
+      }
       const auto &a = e.tensor->dims, &b = twin.tensor->dims;
       if (a.size() != 2 || b.size() != 2 || a[0] != b[1]) {
         return Corrupt(fmt::format("{}: {} is {} but {} is {}; A should be [r, in] and B [out, r]", weights.path(),
@@ -288,8 +293,9 @@ class Inspector {
 
   Status Adapter(const std::string& path) {
     TEMPER_ASSIGN_OR_RETURN(const LoraConfig config, ReadLoraConfig(env_, JoinPath(path, kAdapterConfigFile)));
-    Print("{}: LoRA adapter, r {}, alpha {}{}, base {}", path, config.r, config.alpha,
-          config.use_rslora ? ", rank-stabilised" : "", Shown(config.base_model));
+    Print("{}: LoRA adapter, r {}, alpha {}{}{}, base {}", path, config.r, config.alpha,
+          config.use_rslora ? ", rank-stabilised" : "", config.use_dora ? ", with magnitudes (DoRA)" : "",
+          Shown(config.base_model));
     Add({{"kind", "adapter"}, {"path", path}, {"r", config.r}, {"alpha", config.alpha}, {"base", config.base_model}});
     TEMPER_ASSIGN_OR_RETURN(const ModelWeights weights, ModelWeights::Open(env_, path, WeightsKind::kAdapter));
     TEMPER_RETURN_IF_ERROR(CheckPairs(weights, config));

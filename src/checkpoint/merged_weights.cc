@@ -7,6 +7,7 @@
 #include <set>
 
 #include "checkpoint/merge.h"
+#include "checkpoint/row_norms.h"
 #include "checkpoint/sliced_weights.h"
 #include "format/conversion.h"
 #include "format/quoted.h"
@@ -253,6 +254,14 @@ Result<MergedWeights::Reader> MergedWeights::OpenReader(const Tensor& tensor) {
   };
   if (tensor.adapter.matrix != Merge::kAllMatrices) {
     TEMPER_RETURN_IF_ERROR(read(tensor.adapter, &reader.a_, &reader.b_));
+    if (!m.has_magnitudes) return reader;
+    std::vector<float> magnitudes(static_cast<size_t>(m.out));
+    TEMPER_RETURN_IF_ERROR(adapter_->Read(LoraMagnitudeName(m.stored_path()), magnitudes));
+    if (m.transposed) {
+      TEMPER_RETURN_IF_ERROR(reader.FindFactors(magnitudes));
+    } else {
+      reader.magnitudes_ = std::move(magnitudes);
+    }
     return reader;
   }
   Merge one = tensor.adapter;
@@ -265,8 +274,48 @@ Result<MergedWeights::Reader> MergedWeights::OpenReader(const Tensor& tensor) {
   return reader;
 }
 
+namespace {
+
+// As when the model runs, a row of zeros stays one.
+float FactorOf(float magnitude, double squares) {
+  return squares > 0 ? static_cast<float>(static_cast<double>(magnitude) / std::sqrt(squares)) : 0;
+}
+
+}  // namespace
+
+Status MergedWeights::Reader::FindFactors(const std::vector<float>& magnitudes) {
+  constexpr int64_t kElementsAtOnce = 1 << 20;
+  const int64_t rows = tensor_->type.shape[0], at_once = std::max<int64_t>(kElementsAtOnce / columns_, 1);
+  std::vector<double> squares(magnitudes.size());
+  std::vector<float> piece;
+  std::vector<std::byte> staging(SafetensorsFile::kStagingBytes);
+  for (int64_t first = 0; first < rows; first += at_once) {
+    const int64_t n = std::min(at_once, rows - first);
+    piece.resize(static_cast<size_t>(n * columns_));
+    TEMPER_RETURN_IF_ERROR(ReadMerged(first, n, piece, staging));
+    for (size_t i = 0; i < piece.size(); ++i) {
+      squares[i % squares.size()] += static_cast<double>(piece[i]) * static_cast<double>(piece[i]);
+    }
+  }
+  for (size_t i = 0; i < magnitudes.size(); ++i) factors_.push_back(FactorOf(magnitudes[i], squares[i]));
+  return OkStatus();
+}
+
 Status MergedWeights::Reader::Read(int64_t first, int64_t rows, std::span<float> out,
                                    std::span<std::byte> staging) const {
+  TEMPER_RETURN_IF_ERROR(ReadMerged(first, rows, out, staging));
+  std::vector<float> squares(magnitudes_.empty() ? 0 : static_cast<size_t>(rows));
+  if (!squares.empty()) SquaresOfRows(out.data(), rows, columns_, squares.data());
+  for (size_t r = 0; r < squares.size(); ++r) {
+    const float factor = FactorOf(magnitudes_[static_cast<size_t>(first) + r], static_cast<double>(squares[r]));
+    for (float& x : out.subspan(r * static_cast<size_t>(columns_), static_cast<size_t>(columns_))) x *= factor;
+  }
+  for (size_t i = 0; i < out.size() && !factors_.empty(); ++i) out[i] *= factors_[i % factors_.size()];
+  return OkStatus();
+}
+
+Status MergedWeights::Reader::ReadMerged(int64_t first, int64_t rows, std::span<float> out,
+                                         std::span<std::byte> staging) const {
   TEMPER_CHECK(std::ssize(out) == rows * columns_) << tensor_->name << ": " << rows << " rows";
   TEMPER_RETURN_IF_ERROR(
       tensor_->from.ReadElementsAs(first * columns_, DType::kF32, std::as_writable_bytes(out), staging));

@@ -1,6 +1,6 @@
-// MergedWeights: the tensors of a model's files with its adapter merged into them: W + scale * B A in f32. What an
-// export of any format reads. Weights stream through in pieces of rows; memory is bounded by the adapters of some
-// modules.
+// MergedWeights: the tensors of a model's files with its adapter merged into them: W + scale * B A in f32, with DoRA
+// times m / ||W + scale * B A|| of each row. What an export of any format reads. Weights stream through in pieces of
+// rows; memory is bounded by the adapters of some modules.
 //
 // Thread rule: one thread at a time; the readers that it opens are independent of it and of each other.
 #pragma once
@@ -65,11 +65,16 @@ class MergedWeights {
 
    private:
     friend class MergedWeights;
+    Status ReadMerged(int64_t first, int64_t rows, std::span<float> out, std::span<std::byte> staging) const;
+    // Of a transposed weight, whose norms take all of it.
+    Status FindFactors(const std::vector<float>& magnitudes);
     const Tensor* tensor_ = nullptr;
     const std::string* adapter_folder_ = nullptr;
     int64_t columns_ = 0;
     // [r, in] and [rows, r]; of a transposed weight their transposes' exchange. Of a stack those of each matrix.
     std::vector<float> a_, b_;
+    // DoRA's magnitudes, one for each row; of a transposed weight what scales each column.
+    std::vector<float> magnitudes_, factors_;
   };
   // `tensor` is one of tensors() and must outlive the reader.
   Result<Reader> OpenReader(const Tensor& tensor);

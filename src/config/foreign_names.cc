@@ -151,6 +151,8 @@ std::vector<ForeignName> NamesWithOptions() {
       {"loraplus_lr_ratio", "lora_plus_ratio", ""},
       {"use_rslora", "lora.use_rslora", ""},
       {"peft_use_rslora", "lora.use_rslora", ""},
+      {"use_dora", "lora.use_dora", ""},
+      {"peft_use_dora", "lora.use_dora", ""},
       // Batch and length.
       {"micro_batch_size", "per_device_train_batch_size", ""},
       {"batch_size", "per_device_train_batch_size", ""},
@@ -271,7 +273,6 @@ constexpr Reason kWithoutOption[] = {
     // What is not supported.
     {"training biases beside an adapter is not supported (Temper behaves as with PEFT's bias: none)",
      "lora.bias lora_bias"},
-    {"DoRA is not supported", "use_dora peft_use_dora"},
     {"only PEFT's default initialisation of adapters is supported (A uniform, B zero)",
      "init_lora_weights peft_init_lora_weights pissa_init pissa_iter pissa_convert loftq_config loftq_bits"},
     {"adapters on single tokens and copies of layers are not supported",

@@ -116,7 +116,7 @@ TEST(Import, EveryKeyOfAxolotlsDataSetsIsTranslatedOrNamed) {
 
 TEST(Import, WhatAFileLeavesAtTheDefaultIsNotListed) {
   MemoryEnv env = WithDatasetInfo({{"file_name", "d.json"}, {"split", "train"}});
-  for (const char* line : {"use_dora", "streaming", "pissa_init", "shift_attn"}) {
+  for (const char* line : {"streaming", "pissa_init", "shift_attn"}) {
     EXPECT_FALSE(HasWord(kLlamaFactory.With(line, "false", env), line)) << line;
   }
   for (const char* line : {"eval_delay", "pref_ftx", "dataloader_num_workers"}) {

@@ -31,7 +31,7 @@ Status RefuseOtherMethods(const Json& json, const std::string& path) {
   if (type != "LORA") return unsupported(fmt::format("peft_type {}", type));
   TEMPER_ASSIGN_OR_RETURN(const std::string bias, StringOr(json, "bias", "none", path));
   if (bias != "none") return unsupported(fmt::format("bias '{}'", bias));
-  for (const char* key : {"use_dora", "lora_bias", "use_qalora"}) {
+  for (const char* key : {"lora_bias", "use_qalora"}) {
     TEMPER_ASSIGN_OR_RETURN(const bool on, BoolOr(json, key, false, path));
     if (on) return unsupported(key);
   }
@@ -181,6 +181,7 @@ Result<LoraConfig> ReadLoraConfig(Env& env, const std::string& path) {
   TEMPER_ASSIGN_OR_RETURN(c.alpha, NumberOr(json, "lora_alpha", c.alpha, path));
   TEMPER_ASSIGN_OR_RETURN(c.dropout, NumberOr(json, "lora_dropout", c.dropout, path));
   TEMPER_ASSIGN_OR_RETURN(c.use_rslora, BoolOr(json, "use_rslora", false, path));
+  TEMPER_ASSIGN_OR_RETURN(c.use_dora, BoolOr(json, "use_dora", false, path));
   if (c.r < 1) return Corrupt(fmt::format("{}: r is {}, should be at least 1", path, c.r));
   TEMPER_ASSIGN_OR_RETURN(c.target_modules, ModulesOr(json, "target_modules", path));
   TEMPER_ASSIGN_OR_RETURN(c.target_parameters, NamesOr(json, "target_parameters", path));
@@ -295,7 +296,7 @@ std::string FormatLoraConfig(const LoraConfig& c) {
                {"alpha_pattern", Json::object()},
                {"revision", c.base_revision.empty() ? Json() : Json(c.base_revision)},
                {"task_type", c.judges_sequences ? "SEQ_CLS" : "CAUSAL_LM"},
-               {"use_dora", false},
+               {"use_dora", c.use_dora},
                {"target_modules", modules(c.target_modules)},
                {"use_rslora", c.use_rslora}};
   if (!c.layers_to_transform.empty()) json["layers_to_transform"] = c.layers_to_transform;

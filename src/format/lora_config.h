@@ -1,6 +1,6 @@
 // LoraConfig: a LoRA adapter as PEFT's adapter_config.json describes it. The same struct is a run's `lora` section.
-// Only what Temper honours is kept; settings that would change the result and that Temper does not support (DoRA,
-// trained biases, new tokens, ...) are refused on reading.
+// Only what Temper honours is kept; settings that would change the result and that Temper does not support
+// (trained biases, new tokens, ...) are refused on reading.
 #pragma once
 
 #include <string>
@@ -29,6 +29,7 @@ struct LoraConfig {
   std::vector<int64_t> layers_to_transform;
   Modules layers_pattern = std::vector<std::string>();
   bool use_rslora = false;
+  bool use_dora = false;  // magnitudes beside A and B (Liu et al. 2024)
   // Per-module overrides; a key matches a module's path as the regex "(.*\.)?(key)$". First match wins.
   std::vector<std::pair<std::string, int64_t>> rank_pattern;
   std::vector<std::pair<std::string, double>> alpha_pattern;

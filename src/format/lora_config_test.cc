@@ -49,8 +49,7 @@ TEST(LoraConfig, HowAdaptersBeginThatLeaveTheirBaseAloneDoesNotMatter) {
 
 // Each computes something else of the same A and B, or of other tensors.
 TEST(LoraConfig, WhatComputesOtherwiseIsRefusedByItsNameWithARemedy) {
-  const std::vector<std::pair<const char*, const char*>> flags = {{"use_dora", "true"},
-                                                                  {"lora_bias", "true"},
+  const std::vector<std::pair<const char*, const char*>> flags = {{"lora_bias", "true"},
                                                                   {"layer_replication", "[[0, 4]]"},
                                                                   {"trainable_token_indices", "[1]"},
                                                                   {"alora_invocation_tokens", "[1, 2]"}};
@@ -77,6 +76,7 @@ TEST(LoraConfig, ComesBackAsItWasWritten) {
                               .layers_to_transform = {2, 0},
                               .layers_pattern = "layers",
                               .use_rslora = true,
+                              .use_dora = true,
                               .rank_pattern = {{"q_proj", 5}},
                               .alpha_pattern = {{"q_proj", 7}},
                               .modules_to_save = std::vector<std::string>{"norm", "embed_tokens"},

@@ -18,15 +18,17 @@ struct LoraModule {
   int64_t in = 0, out = 0, r = 0;
   int64_t matrices = 0;  // of a stack [matrices, out, in], each with A and B of its own; 0: W is a matrix
   double scale = 0;
-  bool is_head = false;     // the output head: PEFT stores its frozen weight beside the adapter
-  bool transposed = false;  // the model's files store W in x out, of which the adapter knows nothing
-  bool stacked = false;     // the model's files have all matrices of a stack in one tensor
-  int64_t groups = 1;       // in which the rows of the parts are dealt: a part of each one's, in their order
+  bool is_head = false;         // the output head: PEFT stores its frozen weight beside the adapter
+  bool transposed = false;      // the model's files store W in x out, of which the adapter knows nothing
+  bool stacked = false;         // the model's files have all matrices of a stack in one tensor
+  bool has_magnitudes = false;  // DoRA: rows of W + scale * B A are normed, and scaled by magnitudes
+  int64_t groups = 1;           // in which the rows of the parts are dealt: a part of each one's, in their order
   // The values of a graph that make up W, in the order of their rows (of a group's), each with its own rows of B: one,
   // or the segments of a fused projection, which share A.
   struct Part {
     std::string weight, b;
     int64_t rows = 0;
+    std::string magnitude = {}, squares = {};  // of each row; "": the module has no magnitudes
   };
   std::vector<Part> parts = {};
 
@@ -40,6 +42,11 @@ struct LoraModule {
 // graph A's value has the name by the module's path, and so has B's if the module has one part.
 std::string LoraAName(const std::string& path);
 std::string LoraBName(const std::string& path);
+// DoRA's magnitudes [out], where PEFT stores them.
+std::string LoraMagnitudeName(const std::string& path);
+// The sums of squares of the frozen weight's rows (in decoding, of the sum's), of which the magnitudes' norms are made.
+// Of no file: they are computed when weights are loaded (checkpoint/row_norms.h).
+std::string LoraSquaresName(const std::string& path);
 // What is frozen of the module, where PEFT stores it: its weight, and its bias if it has one.
 std::array<std::string, 2> LoraBaseNames(const std::string& path);
 

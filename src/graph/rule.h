@@ -91,6 +91,11 @@ class ShardingSink {
   // Input `i` in another sharding. Possible are: a split dim gathered (then varying), a sum settled, a whole value made
   // varying; otherwise the run is refused.
   virtual ValueId Use(int input, const Sharding& wanted) = 0;
+  // How the last node of this block that took input `i` took it: its sharding, and the value. For an op without a
+  // gradient that reads what others of the block read: no rank sends anything more for it, and a weight's gradient is
+  // added up as without it. REQUIRES: there is such a node.
+  virtual const Sharding& used(int input) const = 0;
+  virtual ValueId UseAgain(int input) = 0;
   // The sharding of `p` with its partial sums added up: into whole values, or split like the residual stream.
   virtual Sharding Settled(const Sharding& p) const = 0;
   // Emits an op on local values. `outputs`: their shardings; the outputs have the global shapes of the node's outputs.
@@ -161,6 +166,8 @@ struct OpRule {
   Result<Types> (*infer)(const Types& inputs, const Attributes& attributes) = nullptr;
   // Emits the backward of a forward node. nullptr: the op has no gradient.
   void (*gradient)(GradientSink& sink) = nullptr;
+  // Its outputs are constants to the gradient, whatever its operands are. REQUIRES: it has no `gradient`.
+  bool detached = false;
   // Output 0 is a loss, and `gradient` makes the gradients of its sum (GradientSink::Extend): it is a root of its
   // graph, and nothing else.
   bool only_root = false;

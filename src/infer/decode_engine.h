@@ -32,9 +32,10 @@ namespace temper {
 
 struct DecodeSpec {
   DType dtype = DType::kF32;
-  int64_t context = 0;              // tokens that the cache holds of each sequence
-  int64_t sequences = 1;            // at most, at a time
-  std::vector<LoraModule> adapter;  // empty: the bare model
+  int64_t context = 0;    // tokens that the cache holds of each sequence
+  int64_t sequences = 1;  // at most, at a time
+  // Empty: the bare model. The caller loads the squares of DoRA's sums (checkpoint/row_norms.h).
+  std::vector<LoraModule> adapter;
   std::vector<TrainedCopy> copies;  // weights that the adapter has trained in full
   BaseFormat base = {};             // how weights are kept
   int threads = 1;

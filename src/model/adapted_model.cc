@@ -1,5 +1,4 @@
 #include "model/adapted_model.h"
-#include "model/lora_rewrite.h"
 
 #include <utility>
 
@@ -10,7 +9,7 @@ Graph AdaptedModel::Adapted(Graph forward, bool training) const {
     if (training) TrainAllWeights(&forward);
     return forward;
   }
-  if (!trains.adapters.empty()) forward = AddLora(std::move(forward), trains.adapters, training ? dropout : 0);
+  if (!trains.adapters.empty()) forward = AddLora(std::move(forward), trains.adapters, training ? dropout : 0, norms);
   ReadCopies(trains.copies, training, &forward);
   KeepBaseAs(base, model.modules(), &forward);
   return forward;

@@ -5,6 +5,7 @@
 #include "graph/graph.h"
 #include "model/base_format.h"
 #include "model/lora.h"
+#include "model/lora_rewrite.h"
 #include "model/model.h"
 #include "model/trainable_set.h"
 
@@ -15,6 +16,7 @@ struct AdaptedModel {
   TrainableSet trains = {};  // empty: nothing, the bare model
   BaseFormat base = {};      // REQUIRES: as computed, if all weights are trained
   double dropout = 0;        // of adapters, in training
+  RowNorms norms = RowNorms::kComputed;
 
   // `forward`: the bare model's. `training`: with dropout, and weights that are trained.
   Graph Adapted(Graph forward, bool training) const;

@@ -58,7 +58,7 @@ void KeepBaseAs(const BaseFormat& base, const std::vector<LinearModule>& modules
       const auto change = formats.find(value.name);
       if (value.role != Role::kWeight || change == formats.end()) continue;
       const bool reads_it = node.op == Op::kLinear || node.op == Op::kEmbedding || node.op == Op::kLinearCrossEntropy ||
-                            node.op == Op::kTokenLogprob || node.op == Op::kGroupedLinear;
+                            node.op == Op::kTokenLogprob || node.op == Op::kRowSquares || node.op == Op::kGroupedLinear;
       TEMPER_CHECK(reads_it && static_cast<int>(i) == WeightInput(node.op) && !value.trainable)
           << value.name << " is used by " << ToString(node.op);
       const ElementFormat format = change->second;

@@ -324,6 +324,20 @@ void SetStored(std::vector<LoraModule>* targets, const std::set<std::string>& pa
 
 }  // namespace
 
+namespace {
+
+// PEFT refuses parameters, too; of an adapted head, logits exist only within the loss.
+Status RefuseMagnitudes(const LinearModule& module, const std::string& file) {
+  const std::string what = fmt::format(
+      "{}: DoRA of {} is not supported, which is {}", file.empty() ? "lora.use_dora" : file + ": use_dora", module.path,
+      module.is_head ? "the output head" : "a parameter of its module, not a linear module (PEFT refuses it, too)");
+  if (!file.empty()) return Unsupported(fmt::format("{}. {}", what, kMergeWithPeft));
+  return InvalidArgument(
+      fmt::format("{}: list in lora.target_modules the modules to adapt without it, or remove lora.use_dora", what));
+}
+
+}  // namespace
+
 Result<std::vector<LoraModule>> ResolveLora(const std::vector<LinearModule>& modules, const LoraConfig& given,
                                             const std::string& file) {
   Result<LoraConfig> converted = WithParameters(modules, given, file);
@@ -349,6 +363,7 @@ Result<std::vector<LoraModule>> ResolveLora(const std::vector<LinearModule>& mod
                       .is_head = module.is_head,
                       .transposed = module.layout.transposed,
                       .stacked = module.layout.stacked,
+                      .has_magnitudes = config.use_dora,
                       .groups = module.layout.groups};
     if (target.r < 1 || target.r > kMaxRank) {
       return InvalidArgument(fmt::format("{}LoRA rank of {} is {}; it must be from 1 to {}",
@@ -360,8 +375,11 @@ Result<std::vector<LoraModule>> ResolveLora(const std::vector<LinearModule>& mod
     for (size_t i = 0; i < module.weights.size(); ++i) {
       const std::string& weight = module.weights[i];
       const bool alone = module.weights.size() == 1;
-      target.parts.push_back(
-          {weight, LoraBName(module.path) + (alone ? "" : weight.substr(weight.rfind('/'))), module.rows[i]});
+      const std::string part = alone ? "" : weight.substr(weight.rfind('/'));
+      target.parts.push_back({weight, LoraBName(module.path) + part, module.rows[i]});
+      if (!target.has_magnitudes) continue;
+      target.parts.back().magnitude = LoraMagnitudeName(module.path) + part;
+      target.parts.back().squares = LoraSquaresName(module.path) + part;
     }
     if (module.is_parameter) parameters.insert(module.path);
     if (module.is_parameter && config.dropout != 0) {
@@ -370,6 +388,9 @@ Result<std::vector<LoraModule>> ResolveLora(const std::vector<LinearModule>& mod
           "target_modules without {}",
           file.empty() ? "lora" : file, file.empty() ? "dropout" : "lora_dropout", config.dropout,
           ShortName(module.path), module.module_names.empty() ? ShortName(module.path) : module.module_names.front()));
+    }
+    if (config.use_dora && (module.is_head || module.is_parameter)) {
+      return RefuseMagnitudes(module, file);
     }
     targets.push_back(std::move(target));
   }

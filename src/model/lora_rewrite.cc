@@ -5,6 +5,7 @@
 
 #include "graph/named_ops.h"
 #include "graph/ops/loss_operands.h"
+#include "graph/ops/operand_types.h"
 #include "graph/rule.h"
 #include "model/forward.h"
 
@@ -14,8 +15,8 @@ namespace {
 // Adds the branches node by node.
 class LoraRewriter {
  public:
-  LoraRewriter(Graph forward, const std::vector<LoraModule>& targets, double dropout)
-      : nodes_(std::move(forward.nodes())), graph_(std::move(forward)), dropout_(dropout) {
+  LoraRewriter(Graph forward, const std::vector<LoraModule>& targets, double dropout, RowNorms norms)
+      : nodes_(std::move(forward.nodes())), graph_(std::move(forward)), dropout_(dropout), norms_(norms) {
     for (const LoraModule& t : targets) {
       for (const LoraModule::Part& part : t.parts) targets_[part.weight] = {&t, &part};
     }
@@ -36,6 +37,8 @@ class LoraRewriter {
         AddToGrouped(node, target->second);
       } else if (node.op != Op::kLinear) {
         AddToHead(node, target->second);
+      } else if (target->second.module->has_magnitudes) {
+        AddWithMagnitudes(node, target->second);
       } else {
         AddToLinear(node, target->second);
       }
@@ -82,18 +85,29 @@ class LoraRewriter {
     return out;
   }
 
+  // dropout(x); made once per module and x.
+  ValueId Dropped(const Node& node, const LoraModule& m) {
+    const ValueId x = node.inputs[0];
+    if (dropout_ == 0) return x;
+    const auto [made, fresh] = dropped_.try_emplace({&m, x}, kNoValue);
+    if (fresh) {
+      made->second = Emit(node, Op::kDropout, {x, Rng()}, {{"p", dropout_}}, m.path + ".lora_dropout");
+    }
+    return made->second;
+  }
+
   // scale * dropout(x) A^T, [T, R]; made once per module and x.
   ValueId Down(const Node& node, const LoraModule& m, double scale) {
-    ValueId x = node.inputs[0];
-    const auto [made, fresh] = down_.try_emplace({&m, x}, kNoValue);
+    const auto [made, fresh] = down_.try_emplace({&m, node.inputs[0]}, kNoValue);
     if (!fresh) return made->second;
+    const ValueId x = Dropped(node, m);
     const DType dtype = graph_.value(x).type.dtype;
-    if (dropout_ > 0) x = Emit(node, Op::kDropout, {x, Rng()}, {{"p", dropout_}}, m.path + ".lora_dropout");
     Attributes attributes = {{"acc", int64_t{0}}, {"bias", int64_t{0}}};
     if (scale != 1.0) attributes.Set("scale", scale);
     const DimLabels labels = LabelsOf(node);
     const ValueId a =
         Adapter(LoraAName(m.path), {m.r, m.in}, labels.empty() ? labels : DimLabels{DimLabel::kRank, labels[1]}, dtype);
+    a_[&m] = a;
     return made->second = Emit(node, Op::kLinear, {x, a}, attributes, m.path + ".lora_A");
   }
 
@@ -115,6 +129,69 @@ class LoraRewriter {
                     .attributes = std::move(attributes),
                     .block = node.block,
                     .phase = node.phase});
+  }
+
+  // One number for each row of the product's weight, f32.
+  ValueId Vector(const Node& node, const std::string& name, int64_t rows, DType dtype, bool trained) {
+    const DimLabels labels = LabelsOf(node);
+    return graph_.AddValue({.name = name,
+                            .type = {dtype, {rows}},
+                            .role = Role::kAdapter,
+                            .trainable = trained,
+                            .decays = trained,
+                            .labels = labels.empty() ? labels : DimLabels{labels[0]}});
+  }
+
+  // ||W + s B A||^2 of each row.
+  ValueId Squares(const Node& node, const Target& t, ValueId b, DType dtype) {
+    const LoraModule& m = *t.module;
+    const ValueId of_weight = Vector(node, t.part->squares, t.part->rows, dtype, false);
+    if (norms_ == RowNorms::kLoaded) return of_weight;
+    return Emit(node, Op::kRowSquares, {a_.at(&m), node.inputs[1], b, of_weight},
+                {{"scale", m.scale}, {"acc", int64_t{1}}}, t.part->squares + ".sum");
+  }
+
+  void AddWithMagnitudes(const Node& node, const Target& t) {
+    const LoraModule& m = *t.module;
+    const ValueId y = node.outputs[0];
+    const std::string name = graph_.value(y).name;
+    const DType statistic = StatisticDType(graph_.value(y).type.dtype);
+    // The product of x, with its bias only where scaling does not touch it.
+    const bool dropped = dropout_ > 0, has_bias = node.attributes.Flag("bias");
+    TEMPER_CHECK(!node.attributes.Flag("acc")) << name << " adds to something: adapters come before fuse";
+    Attributes plain = {{"acc", int64_t{0}}, {"bias", int64_t{0}}},
+               branch = {{"acc", int64_t{0}}, {"bias", int64_t{0}}};
+    branch.Set("scale", m.scale);
+    if (node.attributes.Has("scale")) plain.Set("scale", node.attributes.Double("scale"));
+    if (node.attributes.Has("out")) {
+      for (Attributes* const a : {&plain, &branch}) a->Set("out", node.attributes.String("out"));
+    }
+    const ValueId x = node.inputs[0], w = node.inputs[1];
+    ValueId base = kNoValue;
+    if (dropped) base = Emit(node, Op::kLinear, node.inputs, node.attributes, name + ".base");
+    const ValueId scaled =
+        Emit(node, Op::kLinear, {dropped ? Dropped(node, m) : x, w}, plain, name + (dropped ? ".dropped" : ".base"));
+    const ValueId down = Down(node, m, 1.0);
+    const ValueId b = Up(node, t, down);
+    std::vector<ValueId> up = {down, b};
+    if (!dropped) {
+      up.push_back(scaled);
+      branch.Set("acc", int64_t{1});
+    }
+    const ValueId sum = Emit(node, Op::kLinear, std::move(up), branch, name + (dropped ? ".lora" : ".sum"));
+    const ValueId squares = Squares(node, t, b, statistic);
+    const ValueId magnitude = Vector(node, t.part->magnitude, t.part->rows, statistic, true);
+    const auto scale = [&](ValueId columns, Attributes attributes, const char* suffix) {
+      return Emit(node, Op::kScaleColumns, {columns, magnitude, squares}, std::move(attributes), name + suffix);
+    };
+    std::vector<ValueId> terms = {scale(sum, {}, ".scaled")};
+    if (dropped) terms.insert(terms.begin(), {base, scale(scaled, {{"minus_one", int64_t{1}}}, ".changed")});
+    if (has_bias && !dropped) terms.push_back(node.inputs[2]);
+    ValueId total = terms[0];
+    for (size_t i = 1; i < terms.size(); ++i) total = Emit(node, Op::kAdd, {total, terms[i]}, {}, name + ".added");
+    // The node that made the last term makes y.
+    graph_.nodes().back().outputs = {y};
+    TEMPER_CHECK(graph_.value(total).type == graph_.value(y).type) << name;
   }
 
   // The matrices that an adapter's matrix holds for a stack.
@@ -174,15 +251,17 @@ class LoraRewriter {
   std::vector<Node> nodes_;  // of the given graph; nodes without a branch are moved out
   Graph graph_;
   const double dropout_;
-  std::map<std::string, Target> targets_;                          // by the weight's name
-  std::map<std::pair<const LoraModule*, ValueId>, ValueId> down_;  // by module and x
+  const RowNorms norms_;
+  std::map<std::string, Target> targets_;                                    // by the weight's name
+  std::map<std::pair<const LoraModule*, ValueId>, ValueId> down_, dropped_;  // by module and x
+  std::map<const LoraModule*, ValueId> a_;
   ValueId rng_ = kNoValue;
 };
 
 }  // namespace
 
-Graph AddLora(Graph forward, const std::vector<LoraModule>& targets, double dropout) {
-  return LoraRewriter(std::move(forward), targets, dropout).Run();
+Graph AddLora(Graph forward, const std::vector<LoraModule>& targets, double dropout, RowNorms norms) {
+  return LoraRewriter(std::move(forward), targets, dropout, norms).Run();
 }
 
 }  // namespace temper

@@ -314,6 +314,46 @@ TEST(AddLora, AddsABranchToEachTargetAndFreezesTheRest) {
   EXPECT_EQ(plain.FindSource(kRngInput), kNoValue) << "nothing draws";
 }
 
+TEST(AddLora, ScalesColumnsByMagnitudesOverNormsBeforeTheBias) {
+  const auto model = Make(R"({"architectures": ["Qwen2ForCausalLM"], "vocab_size": 50, "hidden_size": 32,
+      "num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 1, "intermediate_size": 48})");
+  const auto targets =
+      *ResolveLora(model->modules(), {.r = 4, .alpha = 2, .target_modules = Names{"q_proj"}, .use_dora = true});
+  const std::string magnitude = "base_model.model." + L0 + "self_attn.q_proj.lora_magnitude_vector";
+  const auto ops = [&](double dropout, RowNorms norms) {
+    const Graph graph = AddLora(model->Forward({.dtype = DType::kBF16, .tokens = 4}), targets, dropout, norms);
+    EXPECT_TRUE(Verify(graph).ok()) << Verify(graph).message();
+    const Value& m = graph.value(graph.FindSource(magnitude));
+    EXPECT_TRUE(m.trainable);
+    EXPECT_EQ(m.type, (TensorType{DType::kF32, {32}})) << "bf16 would change the model before it learns";
+    EXPECT_FALSE(graph.value(graph.FindSource(targets[0].parts[0].squares)).trainable);
+    std::vector<Op> of_q;
+    const auto input = [&](const Node& n, size_t i) {
+      return i < n.inputs.size() ? graph.value(n.inputs[i]).name : "";
+    };
+    for (const Node& n : graph.nodes()) {
+      const bool reads = input(n, 1) == L0 + "self_attn.q_proj.weight" || input(n, 1) == magnitude ||
+                         graph.value(n.outputs[0]).name == L0 + "q";
+      if (reads) of_q.push_back(n.op);
+    }
+    return of_q;
+  };
+  using Ops = std::vector<Op>;
+  EXPECT_EQ(ops(0, RowNorms::kComputed), (Ops{Op::kLinear, Op::kRowSquares, Op::kScaleColumns, Op::kAdd}));
+  EXPECT_EQ(ops(0, RowNorms::kLoaded), (Ops{Op::kLinear, Op::kScaleColumns, Op::kAdd}));
+  EXPECT_EQ(ops(0.1, RowNorms::kComputed),
+            (Ops{Op::kLinear, Op::kLinear, Op::kRowSquares, Op::kScaleColumns, Op::kScaleColumns, Op::kAdd}));
+}
+
+TEST(LoraTargets, MagnitudesOfTheHeadAndOfExpertsAreRefusedByName) {
+  ExpectRefused(*Llama(), {.target_modules = Names{"q_proj", "lm_head"}, .use_dora = true},
+                "lora.use_dora: DoRA of lm_head is not supported, which is the output head");
+  const auto mixture = Make(R"({"architectures": ["Qwen3MoeForCausalLM"], "vocab_size": 50, "hidden_size": 32,
+      "num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 16,
+      "moe_intermediate_size": 48, "num_experts": 4, "num_experts_per_tok": 2})");
+  ExpectRefused(*mixture, {.use_dora = true}, "PEFT refuses it, too");
+}
+
 TEST(AddLora, WorksInDecodingGraphsToo) {
   for (const auto& model : {Llama(), Opt350()}) {
     const auto targets = *ResolveLora(model->modules(), {.target_modules = ".*"});

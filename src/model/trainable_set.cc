@@ -169,7 +169,7 @@ Status CheckApart(const TrainableSet& set, const std::string& file) {
 int64_t TrainableSet::Parameters(const Model& model) const {
   if (all_weights) return NumParameters(model);
   int64_t n = 0;
-  for (const LoraModule& m : adapters) n += m.ranks() * (m.in + m.out);
+  for (const LoraModule& m : adapters) n += m.ranks() * (m.in + m.out) + (m.has_magnitudes ? m.out : 0);
   for (const TrainedCopy& copy : copies) n += copy.shape.elements();
   return n;
 }

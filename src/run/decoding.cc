@@ -56,9 +56,11 @@ Status StartEngine(DecodingModel& model, const ModelOptions& options, int64_t wa
                           DecodeEngine::Create(std::move(programs), spec.context, model.processor.kernels(),
                                                model.processor.device(), model.far.tiers()));
   if (sequences == 1) model.sequence = model.engine->Open();
-  return model.opened.Load([&](const std::string& name) {
+  const BufferLookup buffer = [&](const std::string& name) {
     return model.far.mapped.contains(name) ? DevicePart() : model.engine->Buffer(name);
-  });
+  };
+  TEMPER_RETURN_IF_ERROR(model.opened.Load(buffer));
+  return model.opened.LoadRowNormsOf(spec.adapter, RowsOf::kSum, /*magnitudes=*/false, buffer);
 }
 
 namespace {

@@ -11,6 +11,7 @@
 #include "checkpoint/export.h"
 #include "checkpoint/load_weights.h"
 #include "checkpoint/model_source.h"
+#include "checkpoint/row_norms.h"
 #include "data/template/chat_template.h"
 #include "data/tokenizer/tokenizer.h"
 #include "disk/stored_slice.h"
@@ -78,6 +79,10 @@ class OpenedModel {
   // Fills weights (and masters) and the adapter, if there is one; shows progress if it takes long. Checksums of files
   // that Temper wrote are verified first; `parts` processes of a machine share that work. REQUIRES: OpenWeights was OK.
   Status Load(const BufferLookup& buffer, int part = 0, int parts = 1) const;
+  // After Load: what DoRA needs of the rows of weights (checkpoint/row_norms.h), of `modules` or, for kSum, of the
+  // adapter's.
+  Status LoadRowNormsOf(std::span<const LoraModule> modules, RowsOf of, bool magnitudes,
+                        const BufferLookup& buffer) const;
 
   // The export of this model by `temper export`; the caller adds the destination.
   Result<ExportSpec> ExportPlan() const;

@@ -10,6 +10,20 @@
 namespace temper::program::trainable_test {
 namespace {
 
+std::pair<TensorType, std::vector<std::byte>> NormsOfRows(const std::pair<TensorType, std::vector<std::byte>>& weight) {
+  const std::vector<float> x = Floats(weight);
+  const int64_t rows = weight.first.shape[0];
+  std::vector<std::byte> bytes(static_cast<size_t>(4 * rows));
+  for (int64_t r = 0, n = std::ssize(x) / rows; r < rows; ++r) {
+    double squares = 0;
+    for (int64_t i = r * n; i < (r + 1) * n; ++i)
+      squares += double{x[static_cast<size_t>(i)]} * x[static_cast<size_t>(i)];
+    const auto norm = static_cast<float>(std::sqrt(squares));
+    std::memcpy(bytes.data() + 4 * r, &norm, 4);
+  }
+  return {{DType::kF32, {rows}}, std::move(bytes)};
+}
+
 class Trainable : public Workplace {
  protected:
   // The example's model with a head of its own: its table times 0.9, as make_trainable_goldens.py has it.
@@ -48,15 +62,21 @@ class Trainable : public Workplace {
       config["ensure_weight_tying"] = true;
       config["modules_to_save"].push_back("model.embed_tokens");  // as PEFT does
     }
-    temper::Spill(folder + "/adapter_config.json", config.dump());
     Tensors tensors = Read(kGoldens + "/adapters/preference/adapter_model.safetensors");
     const Tensors base = Read(model + "/model.safetensors");
     for (const auto& [name, change] : wanted["change"].items()) {
       if (tensors.contains(name)) continue;
       std::string own = name.substr(std::string("base_model.model.").size());
+      const std::string magnitudes = ".lora_magnitude_vector";
+      if (own.ends_with(magnitudes)) {
+        tensors[name] = NormsOfRows(base.at(own.substr(0, own.size() - magnitudes.size()) + ".weight"));
+        continue;
+      }
       if (!base.contains(own)) own = "model.embed_tokens.weight";
       tensors[name] = base.at(own);
     }
+    if (wanted.value("use_dora", false)) config["use_dora"] = true;
+    temper::Spill(folder + "/adapter_config.json", config.dump());
     Write(folder + "/adapter_model.safetensors", tensors);
   }
 

@@ -105,6 +105,37 @@ TEST(ScaleBy, IsTheRoundedProductWithAStoredNumber) {
   }
 }
 
+// Of columns: one, odd tails, more than one block of 64 rows. One of the norms is 0.
+TEST(ScaleColumns, AgreesWithItsTwinInBothDirections) {
+  for (const DType dtype : kCompute) {
+    for (const auto& [T, O] : {std::array<int64_t, 2>{1, 1}, {7, 33}, {65, 100}, {130, 48}}) {
+      for (const int64_t less : {0, 1}) {
+        const Tensor x = Tensor::Random({dtype, {T, O}}, 1), d_y = Tensor::Random({dtype, {T, O}}, 2);
+        const Tensor m = Tensor::Random({DType::kF32, {O}}, 3, 2), acc = Tensor::Random({DType::kF32, {O}}, 4);
+        Tensor q({DType::kF32, {O}});
+        for (int64_t o = 0; o < O; ++o) q.Set(o, o == 5 ? 0 : 0.1 + 0.05 * static_cast<double>(o));
+        const auto factor = [&](int64_t o) { return q[o] > 0 ? std::fabs(m[o]) / std::sqrt(q[o]) : 0; };
+        // The factor is rounded by root, quotient and difference, and the product once.
+        const auto bound = [&](const Tensor& of, int64_t i) {
+          return 5 * kU * (factor(i % O) + 1) * std::fabs(of[i]) + kTiny;
+        };
+        ExpectConforms({Op::kScaleColumns, {x, m, q}, {{"minus_one", less}}},
+                       [&](int, int64_t i) { return bound(x, i); });
+        const OpCase backward{
+            Op::kScaleColumnsBackward, {d_y, x, m, q, acc}, {{"minus_one", less}, {"acc", int64_t{1}}}};
+        // d_m: T terms of three roundings, added up in blocks of 64, and acc.
+        ExpectConforms(backward, [&](int k, int64_t i) {
+          if (k == 0) return bound(d_y, i);
+          double magnitudes = std::fabs(acc[i]);
+          for (int64_t t = 0; t < T; ++t)
+            magnitudes += std::fabs(d_y[t * O + i] * x[t * O + i]) / std::sqrt(q[i] + 1e-9);
+          return (std::min<double>(64, static_cast<double>(T)) + static_cast<double>(T) / 64 + 6) * kU * magnitudes;
+        });
+      }
+    }
+  }
+}
+
 TEST(Cast, RoundsOnceBetweenAllFloatingTypes) {
   for (DType from : {DType::kF32, DType::kBF16, DType::kF64}) {
     for (DType to : {DType::kF32, DType::kBF16, DType::kF16, DType::kF64}) {

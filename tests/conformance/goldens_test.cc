@@ -77,6 +77,15 @@ TEST(Goldens, TablesAndProductsAreTorchs) {
                kUnstackedColumns);
 }
 
+TEST(Goldens, MagnitudesOverNormsAreTorchs) {
+  const Tensor a = Wave(41, {2, 4}), w = Wave(42, {3, 4}), b = Wave(43, {3, 2}), squares = Wave(44, {3});
+  const Tensor q = Twin(Op::kRowSquares, {a, w, b, squares}, {{"scale", 0.7}, {"acc", int64_t{1}}})[0];
+  ExpectGolden(q, kRowSquares);
+  const Tensor x = Wave(45, {4, 3}), m = Wave(46, {3}), norms = Tensor::Of({DType::kF64, {3}}, {0.5, 2, 3});
+  ExpectGolden(Twin(Op::kScaleColumns, {x, m, norms}, {})[0], kScaledColumns);
+  ExpectGolden(Twin(Op::kScaleColumns, {x, m, norms}, {{"minus_one", int64_t{1}}})[0], kScaledColumnsLessOne);
+}
+
 // 5 tokens of 4 elements; 2 of 4 experts for each, SwiGLUs of 3.
 TEST(Goldens, ExpertsAndTheirRoutersAreTransformers) {
   const Tensor x = Wave(31, {5, 4});

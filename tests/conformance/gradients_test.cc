@@ -488,6 +488,18 @@ TEST(Gradients, OfScaleBy) {
 }
 
 // Of two slices, one of which has a column of the other.
+// Beside x that is scaled once more by the same magnitudes, less one.
+TEST(Gradients, OfColumnsScaledByMagnitudesOverNorms) {
+  OpGraph g;
+  const ValueId x = g.Activation("x", {kT, kD}), m = g.Source("m", {kD});
+  Tensor squares({DType::kF64, {kD}});
+  for (int64_t i = 0; i < kD; ++i) squares.Set(i, i == 1 ? 0 : 0.3 + 0.2 * static_cast<double>(i));
+  const ValueId q = g.Given("q", std::move(squares));
+  const ValueId y = g.Add(Op::kScaleColumns, {x, m, q}, {}, "y")[0];
+  const ValueId less = g.Add(Op::kScaleColumns, {x, m, q}, {{"minus_one", int64_t{1}}}, "less")[0];
+  g.FinishWithLoss(g.Add(Op::kAdd, {y, g.Add(Op::kRelu, {less}, {}, "relu")[0]}, {}, "sum")[0]);
+}
+
 TEST(Gradients, OfSliceColumns) {
   OpGraph g;
   const ValueId x = g.Activation("x", {kT, kD});

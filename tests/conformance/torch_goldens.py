@@ -53,6 +53,12 @@ show("Added", x + wave(4, 3, 4))
 show("AddedVector", x + w)
 show("Scaled", 0.7 * x)
 show("SlicedColumns", x[:, 1:3])
+a, w, b = wave(41, 2, 4), wave(42, 3, 4), wave(43, 3, 2)
+show("RowSquares", (torch.linalg.norm(w + 0.7 * b @ a, dim=1) ** 2 - torch.linalg.norm(w, dim=1) ** 2 + wave(44, 3)))
+scaled = wave(46, 3) / torch.tensor([0.5, 2, 3]).sqrt() * wave(45, 4, 3)
+show("ScaledColumns", scaled)
+show("ScaledColumnsLessOne", scaled - wave(45, 4, 3))
+x, w, b = wave(1, 3, 4), wave(2, 4), wave(3, 4)
 show("CastBf16", x.to(torch.bfloat16).double())
 
 # Rows of a table; a linear with a bias, a second pair and a scale; matrices stacked in rows, and in turn in columns.

@@ -35,6 +35,8 @@ std::vector<Variant> Variants() {
     add("llama_lora_dropout", {.config = tiny::LlamaConfigText(false), .method = Method::kLora, .dropout = 0.25});
     add("llama_lora_head_dropout",
         {.config = tiny::LlamaConfigText(true), .method = Method::kLoraWithHead, .dropout = 0.5});
+    add("qwen3_dora", {.config = tiny::Qwen3ConfigText(), .method = Method::kDora});
+    add("phi3_dora_dropout", {.config = tiny::Phi3ConfigText(), .method = Method::kDora, .dropout = 0.25});
     add("qwen3_full", {.config = tiny::Qwen3ConfigText()});
     add("qwen3_lora", {.config = tiny::Qwen3ConfigText(), .method = Method::kLora});
     add("gemma2_full", {.config = tiny::Gemma2ConfigText()});

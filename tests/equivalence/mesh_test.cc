@@ -239,6 +239,8 @@ std::vector<Variant> Variants() {
       {"full untied Llama", LlamaConfigText(false), Method::kFull, 0, true, true},
       {"LoRA with dropout", LlamaConfigText(true), Method::kLora, 0.1, true, true, false, 0, 0, true},
       {"LoRA on the head", LlamaConfigText(false), Method::kLoraWithHead, 0.1},
+      {"DoRA Qwen3", Qwen3ConfigText(), Method::kDora, 0, true, true},
+      {"DoRA Phi-3 with dropout", Phi3ConfigText(), Method::kDora, 0.1},
       {"full Phi-3", Phi3ConfigText(), Method::kFull, 0, true},
       {"LoRA Phi-3", Phi3ConfigText(), Method::kLora, 0.1},
       {"full Qwen3", Qwen3ConfigText(), Method::kFull, 0, true, true},

@@ -48,6 +48,11 @@ ADAPTERS = {
     "lora_llama_rank_pattern": ("llama_gqa_tied", dict(
         r=4, lora_alpha=8, target_modules=ATTENTION + ["gate_proj"],
         rank_pattern={"v_proj": 2, "layers.1.self_attn.q_proj": 6}, alpha_pattern={"gate_proj": 3})),
+    # DoRA: magnitudes of rows; beside biases, which they do not scale; in a fused module; of weights stored in x out.
+    "lora_llama_dora": ("llama_gqa_tied", dict(r=4, lora_alpha=8, use_dora=True, target_modules="all-linear")),
+    "lora_biases_dora": ("llama_biases", dict(r=3, lora_alpha=6, use_dora=True, target_modules=ATTENTION + ["down_proj"])),
+    "lora_phi3_dora": ("phi3_window", dict(r=2, lora_alpha=4, use_dora=True, target_modules="all-linear")),
+    "lora_gpt2_dora": ("gpt2", dict(r=2, lora_alpha=4, use_dora=True, target_modules="all-linear")),
     "lora_llama_biases": ("llama_biases", dict(r=4, lora_alpha=8, target_modules=ATTENTION + ["down_proj"])),
     # Beside norms of q's and k's heads.
     "lora_qwen3": ("qwen3", dict(r=4, lora_alpha=8, target_modules="all-linear")),
@@ -156,6 +161,9 @@ CURVES = {
         learning_rate=1e-2, weight_decay=0.0, scheduler="cosine", warmup_steps=3, max_grad_norm=1.0)),
     "curve_lora_llama": ("llama_gqa_tied", dict(r=4, lora_alpha=8, target_modules="all-linear"), False, dict(
         learning_rate=1e-2, weight_decay=0.0, scheduler="cosine", warmup_steps=3, max_grad_norm=1.0)),
+    # Magnitudes decay, as all parameters of adapters do.
+    "curve_lora_llama_dora": ("llama_gqa_tied", dict(r=4, lora_alpha=8, use_dora=True, target_modules="all-linear"), False, dict(
+        learning_rate=1e-2, weight_decay=0.1, scheduler="cosine", warmup_steps=3, max_grad_norm=1.0)),
     "curve_lora_opt": ("opt_pre_norm", dict(r=4, lora_alpha=8, target_modules="all-linear"), True, dict(
         learning_rate=1e-2, weight_decay=0.0, scheduler="linear", warmup_steps=0, max_grad_norm=1.0)),
     **{f"curve_full_{model}": (model, None, False, dict(
@@ -321,7 +329,7 @@ def write_bf16(out):
 
 def adapter_key(name):
     """The name under which PEFT stores a parameter of its live model."""
-    return name.replace(".default", "")
+    return name.replace("lora_magnitude_vector.default.weight", "lora_magnitude_vector").replace(".default", "")
 
 
 def lora_config(settings):
@@ -339,6 +347,9 @@ def with_adapter(out, model_name, settings, seed, zero_b=False):
             if "lora_A" in name:  # PEFT's own initialisation, kaiming_uniform(a=sqrt(5))
                 bound = 1 / np.sqrt(parameter.shape[1])
                 parameter.copy_(torch.from_numpy(rng.uniform(-bound, bound, parameter.shape)))
+            elif "lora_magnitude" in name:  # PEFT's own initial value, the norms of the base's rows, or other ones
+                if not zero_b:
+                    parameter.mul_(torch.from_numpy(1 + 0.1 * rng.standard_normal(parameter.shape)))
             elif zero_b:
                 parameter.zero_()
             else:

@@ -2,11 +2,11 @@
 """What PEFT and torch compute of trainable sets on the example's model: goldens/trainable.json.
 
     pip install torch transformers peft
-    make_trainable_goldens.py [--check]
+    make_trainable_goldens.py [--check | --add]
 
 Each case is three steps of AdamW on all rows at once, in f32 on one thread: LoRA beside modules that are trained in full
-(modules_to_save), of a model whose head is its own or tied, LoRA+ (create_loraplus_optimizer), and modules with rates and
-decays of their own. A and B begin as goldens/adapters/preference has them, B not 0. An untied model is the example's with
+(modules_to_save), of a model whose head is its own or tied, LoRA+ (create_loraplus_optimizer), modules with rates and
+decays of their own, and DoRA. A and B begin as goldens/adapters/preference has them, B not 0. An untied model is the example's with
 a copy of its table as the head, times 0.9. tests/command_line/trainable_test.cc repeats the cases.
 """
 import argparse
@@ -36,6 +36,9 @@ CASES = {
     "stays_tied": {"modules": ["embed_tokens"], "ensure_weight_tying": True},
     "lora_plus": {"lora_plus_ratio": 16.0},
     "lora_plus_modules": {"lora_plus_ratio": 4.0, "untied": True, "modules": ["lm_head", "norm"]},
+    # Magnitudes begin as the norms of the base's rows; LoRA+ gives them B's rate.
+    "dora": {"use_dora": True},
+    "dora_lora_plus": {"use_dora": True, "lora_plus_ratio": 4.0},
     "groups": {"untied": True, "modules": ["embed_tokens", "lm_head"], "weight_decay": 0.01,
                "groups": [{"modules": ["lm_head"], "learning_rate": 1e-4, "weight_decay": 0.5},
                           {"modules": ["q_proj", "embed_tokens"], "learning_rate": 5e-3}]},
@@ -57,10 +60,10 @@ def model_of(case):
     model.config.name_or_path = ""
     model = get_peft_model(model, LoraConfig(
         r=2, lora_alpha=8, target_modules=["q_proj", "down_proj"], task_type="CAUSAL_LM",
-        modules_to_save=case.get("modules"), ensure_weight_tying=case.get("ensure_weight_tying", False)))
+        use_dora=case.get("use_dora", False), modules_to_save=case.get("modules"), ensure_weight_tying=case.get("ensure_weight_tying", False)))
     begin = safetensors.torch.load_file(ADAPTER / "adapter_model.safetensors")
     for name, p in model.named_parameters():
-        if "lora_" in name:
+        if "lora_A" in name or "lora_B" in name:
             p.data.copy_(begin[name.replace(".default", "")])
     return model
 
@@ -121,10 +124,24 @@ def run(case):
     return {"steps": steps, "change": change}
 
 
+def add():
+    torch.set_num_threads(1)
+    path = GOLDENS / "trainable.json"
+    kept = json.loads(path.read_text())
+    for name, case in CASES.items():
+        if name not in kept["cases"]:
+            kept["cases"][name] = {**case, **run(case)}
+    path.write_text(json.dumps(kept, indent=1) + "\n")
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--check", action="store_true", help="compute again and compare")
-    check = parser.parse_args().check
+    parser.add_argument("--add", action="store_true", help="add cases that are missing, keep the others")
+    arguments = parser.parse_args()
+    check = arguments.check
+    if arguments.add:
+        return add()
     torch.set_num_threads(1)
     versions = {m.__name__: m.__version__ for m in (torch, transformers, peft)}
     got = {"made_with": versions, "rows": rows(), "learning_rate": RATE,

@@ -12,7 +12,9 @@
 #include "backend/cpu/cpu_backend.h"
 #include "backend/gpu/gpu_device.h"
 #include "base/project_folder_for_test.h"
+#include "checkpoint/adapter.h"
 #include "checkpoint/load_weights.h"
+#include "checkpoint/row_norms.h"
 #include "checkpoint/sliced_weights.h"
 #include "compile/train_step.h"
 #include "format/lora_config.h"
@@ -132,9 +134,8 @@ std::vector<LoraModule> TargetsOf(const Model& model, const std::string& adapter
   return Must(ResolveLora(model.modules(), config));
 }
 
-void LoadAdapter(const std::string& adapter, const std::vector<LoraModule>& targets, const BufferLookup& lookup) {
-  Must(LoadWeights(Must(ModelWeights::Open(PosixEnv(), kGoldens + "adapters/" + adapter, WeightsKind::kAdapter)),
-                   LoraWeights(targets), lookup));
+AdapterReader OpenAdapter(const std::string& adapter, const std::vector<LoraModule>& targets) {
+  return Must(AdapterReader::Open(PosixEnv(), kGoldens + "adapters/" + adapter, targets));
 }
 
 // The device under test: the CPU, or with TEMPER_TEST_DEVICE=gpu this machine's GPU, one for all tests.
@@ -164,7 +165,7 @@ class Step {
       trained_ = model->StoredWeights();
     } else {
       targets = TargetsOf(*model, adapter);
-      graph = AddLora(graph, targets, 0);
+      graph = AddLora(graph, targets, 0, RowNorms::kComputed);
       trained_ = LoraWeights(targets);
     }
     spec.joins_adapters = place_.gpu == nullptr;
@@ -173,8 +174,12 @@ class Step {
     train = Must(Executor::Create(program(), *arena_, place_.kernels()));
     eval = Must(Executor::Create(programs_.At(ProgramName(ProgramKind::kEval)), *arena_, place_.kernels()));
     const auto lookup = [&](const std::string& name) { return Buffer(name); };
-    Must(LoadWeights(OpenWeights(*model, model_name), model->StoredWeights(), lookup));
-    if (!adapter.empty()) LoadAdapter(adapter, targets, lookup);
+    const ModelWeights weights = OpenWeights(*model, model_name);
+    Must(LoadWeights(weights, model->StoredWeights(), lookup));
+    if (adapter.empty()) return;
+    const AdapterReader reader = OpenAdapter(adapter, targets);
+    Must(reader.Load(lookup));
+    Must(LoadRowNorms(weights, model->StoredWeights(), targets, RowsOf::kWeight, nullptr, false, lookup));
   }
 
   DevicePart Buffer(const std::string& name) const {
@@ -433,8 +438,12 @@ std::unique_ptr<DecodeEngine> MakeDecoder(const std::string& name, const std::st
   auto decoder =
       Must(DecodeEngine::Create(*model, {.context = context, .adapter = targets}, place.kernels(), place.gpu));
   const auto lookup = [&](const std::string& n) { return decoder->Buffer(n); };
-  Must(LoadWeights(OpenWeights(*model, name), model->StoredWeights(), lookup));
-  if (!adapter.empty()) LoadAdapter(adapter, targets, lookup);
+  const ModelWeights weights = OpenWeights(*model, name);
+  Must(LoadWeights(weights, model->StoredWeights(), lookup));
+  if (adapter.empty()) return decoder;
+  const AdapterReader reader = OpenAdapter(adapter, targets);
+  Must(reader.Load(lookup));
+  Must(LoadRowNorms(weights, model->StoredWeights(), targets, RowsOf::kSum, &reader, false, lookup));
   return decoder;
 }
 

@@ -85,8 +85,12 @@ class Partitioner final : public ShardingSink {
 
   ValueId Use(int input, const Sharding& wanted) override {
     const ValueId id = node_->inputs[static_cast<size_t>(input)];
-    return Reach(id, OfInput(input), wanted);
+    const ValueId local = Reach(id, OfInput(input), wanted);
+    used_[{id, node_->block}] = {local, wanted};
+    return local;
   }
+  const Sharding& used(int input) const override { return OfUse(input).second; }
+  ValueId UseAgain(int input) override { return OfUse(input).first; }
 
   Sharding Settled(const Sharding& p) const override {
     Sharding settled = p;
@@ -201,6 +205,12 @@ class Partitioner final : public ShardingSink {
     return text;
   }
 
+  const std::pair<ValueId, Sharding>& OfUse(int input) const {
+    const ValueId id = node_->inputs[static_cast<size_t>(input)];
+    const auto found = used_.find({id, node_->block});
+    TEMPER_CHECK(found != used_.end()) << graph_.value(id).name << " is not used before " << ToString(node_->op);
+    return found->second;
+  }
   const Local& OfInput(int input) const { return of_.at(node_->inputs[static_cast<size_t>(input)]); }
 
   // The length of packed rows comes from the ops in which tokens attend to each other.
@@ -225,7 +235,8 @@ class Partitioner final : public ShardingSink {
     for (ValueId id = 0; id < graph_.num_values(); ++id)
       differentiable_[static_cast<size_t>(id)] = graph_.value(id).trainable;
     for (const Node& node : graph_.nodes()) {
-      const bool reaches = std::any_of(node.inputs.begin(), node.inputs.end(),
+      const bool reaches = !RuleOf(node.op).detached &&
+                           std::any_of(node.inputs.begin(), node.inputs.end(),
                                        [&](ValueId id) { return differentiable_[static_cast<size_t>(id)]; });
       for (ValueId id : node.outputs) differentiable_[static_cast<size_t>(id)] = reaches;
     }
@@ -401,11 +412,12 @@ class Partitioner final : public ShardingSink {
   ContextPart context_;
   const Node* node_ = nullptr;
   Graph local_;
-  std::vector<bool> differentiable_;                                    // per global value
-  std::map<ValueId, Local> of_;                                         // per global value
-  std::map<ValueId, Local> locals_;                                     // per local value
-  std::map<std::tuple<ValueId, int, std::string>, ValueId> converted_;  // per (local value, block, sharding)
-  std::map<ValueId, AxisSet> gradient_axes_, whole_uses_;               // per local value: the axes of these uses
+  std::vector<bool> differentiable_;                                      // per global value
+  std::map<ValueId, Local> of_;                                           // per global value
+  std::map<ValueId, Local> locals_;                                       // per local value
+  std::map<std::tuple<ValueId, int, std::string>, ValueId> converted_;    // per (local value, block, sharding)
+  std::map<std::pair<ValueId, int>, std::pair<ValueId, Sharding>> used_;  // per (global value, block): its last use
+  std::map<ValueId, AxisSet> gradient_axes_, whole_uses_;                 // per local value: the axes of these uses
   Status refused_;
 };
 

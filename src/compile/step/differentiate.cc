@@ -145,7 +145,8 @@ class Differentiator final : public GradientSink {
     gradients_.assign(graph_.num_values(), kNoValue);
     for (ValueId id = 0; id < graph_.num_values(); ++id) needs_[id] = graph_.value(id).trainable;
     for (const Node& n : graph_.nodes()) {
-      const bool reaches = std::any_of(n.inputs.begin(), n.inputs.end(), [&](ValueId id) { return needs_[id] != 0; });
+      const bool reaches = !RuleOf(n.op).detached &&
+                           std::any_of(n.inputs.begin(), n.inputs.end(), [&](ValueId id) { return needs_[id] != 0; });
       for (ValueId id : n.outputs) needs_[id] = reaches || graph_.value(id).trainable;
     }
   }

@@ -227,6 +227,29 @@ TEST(Differentiate, ARootWithASeedStartsThere) {
   }
 }
 
+// The norms of DoRA: only the product that is scaled gives a gradient to the adapter.
+TEST(Differentiate, WhatADetachedOpMakesIsAConstant) {
+  Net net;
+  const TensorType vector{DType::kF32, {V}};
+  const ValueId a = net.build.Source("a", {DType::kBF16, {2, D}}, Role::kAdapter);
+  const ValueId b = net.build.Source("b", {DType::kBF16, {V, 2}}, Role::kAdapter);
+  const ValueId m = net.build.Source("m", vector, Role::kAdapter);
+  Graph& graph = net.graph;
+  const ValueId x = graph.nodes().back().inputs[0];
+  graph.nodes().pop_back();
+  graph.roots().clear();
+  const ValueId h = net.build.Linear(x, a, kNoValue, "h2");
+  const ValueId y = net.build.Linear(h, b, kNoValue, "y2");
+  const ValueId q = net.build.Add(Op::kRowSquares, {a, net.table, b}, {{"scale", 1.0}}, "q")[0];
+  const ValueId scaled = net.build.Add(Op::kScaleColumns, {y, m, q}, {}, "scaled")[0];
+  const ValueId head = net.build.Source("head", {DType::kBF16, {V, V}}, Role::kWeight);
+  net.build.Add(Op::kLinearCrossEntropy, {scaled, head, net.target}, {}, "loss", Role::kOutput);
+  const Graph trained = Differentiate(net.Train({a, b, m}).graph, false);
+  ASSERT_TRUE(Verify(trained).ok()) << Verify(trained).message();
+  EXPECT_EQ(BackwardOps(trained),
+            (std::multiset<std::string>{"linear_dw", "linear_dw", "linear_dx", "scale_columns_backward"}));
+}
+
 TEST(Differentiate, InvalidRootsAreRefused) {
   const auto refused = [](const std::function<void(Net&, Graph&)>& spoil) {
     Net net;

@@ -1,5 +1,5 @@
-// Loops of add, scale, cast, relu, its square and of the embedding's gradient. Those that only move numbers store them
-// exactly.
+// Loops of add, scale, scale_columns, cast, relu, its square and of the embedding's gradient. Those that only move
+// numbers store them exactly.
 #pragma once
 
 namespace temper {
@@ -18,6 +18,21 @@ void Scale(const T* x, float factor, T* y, int64_t n) {
 template <class T>
 void Accumulate(const T* x, float* sum, int64_t n) {
   Sweep(n, [=](int64_t i, auto lanes) { Store(sum + i, Load(sum + i, lanes) + Load(x + i, lanes), lanes); });
+}
+
+template <class T>
+void ScaleColumns(const T* x, const float* factor, T* y, int64_t n) {
+  Sweep(n, [=](int64_t i, auto lanes) { Store(y + i, Load(x + i, lanes) * Load(factor + i, lanes), lanes); });
+}
+
+template <class T>
+void ScaleColumnsBackward(const T* d_y, const T* x, const float* factor, const float* reciprocal, T* d_x, float* sum,
+                          int64_t n) {
+  Sweep(n, [=](int64_t i, auto lanes) {
+    const Floats d = Load(d_y + i, lanes), a = Load(x + i, lanes) * Load(reciprocal + i, lanes);
+    Store(sum + i, Fma(d, a, Load(sum + i, lanes)), lanes);
+    Store(d_x + i, d * Load(factor + i, lanes), lanes);
+  });
 }
 
 template <class From, class To>

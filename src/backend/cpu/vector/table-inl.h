@@ -26,6 +26,8 @@ template <class T>
 constexpr VectorKernelsOf<T> kTableOf = {.add = Add<T>,
                                          .scale = Scale<T>,
                                          .accumulate = Accumulate<T>,
+                                         .scale_columns = ScaleColumns<T>,
+                                         .scale_columns_backward = ScaleColumnsBackward<T>,
                                          .relu = Relu<T>,
                                          .relu_backward = ReluBackward<T>,
                                          .relu_squared = ReluSquared<T>,

@@ -54,6 +54,11 @@ struct VectorKernelsOf {
   void (*add)(const T* a, const T* b, T* y, int64_t n);
   void (*scale)(const T* x, float factor, T* y, int64_t n);
   void (*accumulate)(const T* x, float* sum, int64_t n);  // sum += x
+  // Of one row: each column times its factor.
+  void (*scale_columns)(const T* x, const float* factor, T* y, int64_t n);
+  // d_x = factor * d_y; sum += reciprocal * d_y * x.
+  void (*scale_columns_backward)(const T* d_y, const T* x, const float* factor, const float* reciprocal, T* d_x,
+                                 float* sum, int64_t n);
   void (*relu)(const T* x, T* y, int64_t n);
   void (*relu_backward)(const T* d_y, const T* y, T* d_x, int64_t n);
   void (*relu_squared)(const T* x, T* y, int64_t n);
