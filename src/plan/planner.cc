@@ -144,14 +144,12 @@ std::optional<Seconds> SecondsOfSpill(const Cluster& cluster, const RunConfig& c
 }
 
 CutEstimates CutOnCluster(const Planner& planner, const RunConfig& config, int ranks) {
-  const auto whole = [&planner, ranks](bool first_that_fits) -> EstimateCut {
-    return [&planner, ranks, first_that_fits](const RunConfig& cut) -> Result<CutEstimate> {
-      TEMPER_ASSIGN_OR_RETURN(const PlannedRun planned, planner.PlanQuickly(cut, ranks, first_that_fits));
-      const Program& train = planned.run.train();
-      return CutEstimate{.fits = planned.forecast.fits,
-                         .spills = train.host.bytes > Bytes{} || train.disk.bytes > Bytes{},
-                         .step = planned.forecast.simulation.step};
-    };
+  const auto whole = [&planner, ranks](const RunConfig& cut) -> Result<CutEstimate> {
+    TEMPER_ASSIGN_OR_RETURN(const PlannedRun planned, planner.PlanQuickly(cut, ranks));
+    const Program& train = planned.run.train();
+    return CutEstimate{.fits = planned.forecast.fits,
+                       .spills = train.host.bytes > Bytes{} || train.disk.bytes > Bytes{},
+                       .step = planned.forecast.simulation.step};
   };
   const int on_host = std::min(ranks, planner.cluster().devices_per_host);
   const auto step = [&planner, ranks](const Model& sample, const RunConfig& run,
@@ -165,9 +163,8 @@ CutEstimates CutOnCluster(const Planner& planner, const RunConfig& config, int r
     const bool may_read_disk = config.model.method == TrainMethod::kLora || !config.memory.disk.empty();
     return SecondsOfSpill(planner.cluster(), config, on_host, figures, excess, micro_batches, may_read_disk);
   };
-  return {.whole = whole(/*first_that_fits=*/false),
+  return {.whole = whole,
           .quick = CutOfFewBlocks(planner.model(), config, ranks, {.step = step, .spill = spill}),
-          .fits = whole(/*first_that_fits=*/true),
           .shares_memory = planner.cluster().shared,
           .fixed = BalancesExperts(planner.model(), config)};
 }

@@ -31,7 +31,7 @@ class Planner {
   // Without the Programs that only read, as evaluation, where the cluster's devices have a memory of their own.
   Result<PlannedRun> PlanTraining(const RunConfig& config, int ranks) const;
   // Searches fewer choices of tiers (MemorySpec::quick): a plan with these settings is as fast or faster.
-  // `first_that_fits`: takes the first that fits (MemorySpec::first_that_fits), so that its seconds are an upper bound.
+  // `first_that_fits`: fewer still (MemorySpec::first_that_fits), of which some that fit are not found.
   Result<PlannedRun> PlanQuickly(const RunConfig& config, int ranks, bool first_that_fits = false) const;
 
   const Cluster& cluster() const { return cluster_; }

@@ -311,12 +311,11 @@ std::vector<Remedy> FindFasterBases(const Planner& planner, const RunConfig& con
   constexpr double kWorth = 1.5;  // times as fast: rounding the base is a price
   if (!planned.forecast.fits || planned.forecast.simulation.step < kSlowStep) return {};
   std::vector<Remedy> faster;
-  const bool many = InstructionsOf(planned.run.train()) >= kManyInstructions;
   for (const auto& [base, settings, price] : {std::tuple(BaseType::kInt8, "--base_dtype int8", kInt8Price),
                                               {BaseType::kNf4, "--base_dtype nf4", kNf4Price}}) {
     RunConfig changed = config;
     if (!QuantiseBase(base, &changed)) continue;
-    const Result<PlannedRun> one = planner.PlanQuickly(changed, planned.run.mesh.mesh.ranks(), many);
+    const Result<PlannedRun> one = planner.PlanQuickly(changed, planned.run.mesh.mesh.ranks());
     if (!one.ok() || !one->forecast.fits) continue;
     if (kWorth * one->forecast.simulation.step.v > planned.forecast.simulation.step.v) continue;
     faster.push_back(RemedyOf(settings, price, one->forecast));

@@ -84,8 +84,7 @@ BatchCut Confirmed(const RunConfig& config, const Compared& quick, const CutEsti
       if (cut.gain <= 1 + LeastGainOverOneRow(expected, estimates)) continue;
       RunConfig run = config;
       ApplyCut(cut, &run);
-      const EstimateCut& confirm = expected.spills && estimates.fits ? estimates.fits : estimates.whole;
-      const Result<CutEstimate> is = confirm(run);
+      const Result<CutEstimate> is = estimates.whole(run);
       if (is.ok() && is->fits && (expected.spills || !is->spills)) return cut;
     }
   }

@@ -32,10 +32,9 @@ struct BatchCut {
 using EstimateCut = std::function<Result<CutEstimate>(const RunConfig&)>;
 
 // Cuts are compared by `quick`, if it is there: steps of large models, extrapolated from few blocks. The one chosen is
-// then compiled by `whole`, and gives way to smaller micro-batches where it takes more than was expected. A cut that
-// spills by `quick` has only to fit: that `fits` tells with less work, if it is there; its seconds are not the best.
+// then compiled by `whole`, and gives way to smaller micro-batches where it takes more than was expected.
 struct CutEstimates {
-  EstimateCut whole, quick = nullptr, fits = nullptr;
+  EstimateCut whole, quick = nullptr;
   bool shares_memory = false;  // with other programs: the device is the host
   // What a micro-batch learns depends on its rows (a loss that balances experts): one row each, whatever fits.
   bool fixed = false;

@@ -106,16 +106,6 @@ TEST(BatchCut, ThatTakesMoreThanFewBlocksPromiseGivesWayToFewerRows) {
             "8 micro-batches of 1 row");
 }
 
-TEST(BatchCut, ThatSpillsHasOnlyToFit) {
-  Table whole{{{4, 2.0}}}, fits{{{2, 9.0}, {4, -1}}};
-  const auto cut = ChooseBatchCut(
-      Uncut(4), {.whole = whole.estimate(), .quick = Promises({{1, -4}, {2, -3}, {4, -2}}), .fits = fits.estimate()});
-  ASSERT_TRUE(cut.ok());
-  EXPECT_EQ(cut->rows, 2) << "the larger one does not fit; of this one the bound of its seconds is not asked";
-  EXPECT_EQ(fits.asked, (std::vector<int64_t>{4, 2}));
-  EXPECT_TRUE(whole.asked.empty());
-}
-
 TEST(BatchCut, ThatTakesMemoryFromOtherProgramsHasToGainMore) {
   Table table{{{1, 2.0}, {2, 1.9}, {4, 1.85}}}, faster{{{1, 2.0}, {2, 1.9}, {4, 1.7}}};
   EXPECT_EQ(ChooseBatchCut(Uncut(4), {.whole = table.estimate()})->rows, 2);

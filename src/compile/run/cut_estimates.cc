@@ -86,11 +86,9 @@ MemorySpec MachineOf(const RankMemory& available, const RunConfig& config) {
   return machine;
 }
 
-EstimateCut WholeOnMachine(const RankMemory& available, const Model& model, int ranks, const AskRates& ask,
-                           bool first_that_fits) {
-  return [&available, &model, ranks, &ask, first_that_fits](const RunConfig& config) -> Result<CutEstimate> {
+EstimateCut WholeOnMachine(const RankMemory& available, const Model& model, int ranks, const AskRates& ask) {
+  return [&available, &model, ranks, &ask](const RunConfig& config) -> Result<CutEstimate> {
     MemorySpec machine = MachineOf(available, config);
-    machine.first_that_fits = first_that_fits;
     const AskRates asks = [&](const Result<bool>& needed) {
       Result<std::optional<RunRates>> rates = ask(needed);
       if (rates.ok() && rates->has_value()) UseRates(**rates, &machine);
@@ -173,9 +171,8 @@ bool BalancesExperts(const Model& model, const RunConfig& config) {
 
 CutEstimates CutOnMachine(const RankMemory& available, const Model& model, const RunConfig& config, int ranks,
                           const AskRates& ask) {
-  return {.whole = WholeOnMachine(available, model, ranks, ask, /*first_that_fits=*/false),
+  return {.whole = WholeOnMachine(available, model, ranks, ask),
           .quick = QuickOnMachine(available, model, config, ranks, ask),
-          .fits = WholeOnMachine(available, model, ranks, ask, /*first_that_fits=*/true),
           .shares_memory = !available.gpu,
           .fixed = BalancesExperts(model, config)};
 }
