@@ -81,7 +81,7 @@ using Reports = std::vector<std::pair<std::string, double>>;
 struct StepMetrics {
   int64_t step = 0, total_steps = 0;  // done, from 1
   double epoch = 0;                   // passes over the data done, with fraction
-  double loss = 0;                    // mean over the supervised tokens (task dpo: the pairs) of this step
+  double loss = 0;                    // mean over the supervised tokens of this step, or over its samples (preferences)
   Reports reports;                    // means as the loss
   double grad_norm = 0, learning_rate = 0;
   int64_t tokens = 0;  // trained on since the start of the run, without padding
@@ -91,7 +91,7 @@ struct StepMetrics {
 
 struct EvaluationMetrics {
   int64_t step = 0;                 // 0: not within a run
-  double loss = 0;                  // mean over the supervised tokens, or the pairs
+  double loss = 0;                  // mean over the supervised tokens, or the samples (preferences)
   Reports reports;                  // means as the loss
   int64_t tokens = 0, samples = 0;  // supervised; samples: 0 within a run
   double seconds = 0;
