@@ -58,7 +58,7 @@ struct ForwardPass {
   // Reads the model's weights into memory.
   Status Load() const {
     TEMPER_RETURN_IF_ERROR(model.Load(Lookup()));
-    return model.LoadRowNormsOf(adapters, RowsOf::kSum, /*magnitudes=*/false, Lookup());
+    return model.LoadRowNormsOf(adapters, NormsOf::kSum, /*magnitudes=*/false, Lookup());
   }
 };
 

@@ -107,7 +107,7 @@ Result<RunProgress> FillMemory(const CheckpointContents& contents, TrainingRun& 
     const RankOfMachine here = run.setup.ranks.of_machine();
     TEMPER_RETURN_IF_ERROR(run.setup.model.Load(run.engine.Lookup(), here.rank, here.ranks));
     const bool begins = !run.setup.model.adapter() && !resume;
-    TEMPER_RETURN_IF_ERROR(run.setup.model.LoadRowNormsOf(run.compiled.trains.adapters, RowsOf::kWeight,
+    TEMPER_RETURN_IF_ERROR(run.setup.model.LoadRowNormsOf(run.compiled.trains.adapters, NormsOf::kWeight,
                                                           /*magnitudes=*/begins, run.engine.Lookup()));
     if (begins) {
       TEMPER_RETURN_IF_ERROR(InitializeLora(run.compiled.trains.adapters, seed, fill));

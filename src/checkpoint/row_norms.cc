@@ -101,15 +101,15 @@ class FileRows {
 };
 
 // Squares of rows [first, first + squares.size()) of a part.
-Status SquaresOf(const LoraModule& m, const LoraModule::Part& part, RowsOf of, int64_t first, FileRows& files,
+Status SquaresOf(const LoraModule& m, const LoraModule::Part& part, NormsOf of, int64_t first, FileRows& files,
                  std::span<float> squares) {
   std::vector<float> a, b;
-  if (of == RowsOf::kSum) {
+  if (of == NormsOf::kSum) {
     TEMPER_RETURN_IF_ERROR(files.Adapter(LoraAName(m.path), {m.r, m.in}, 0, m.r, &a));
     TEMPER_RETURN_IF_ERROR(files.Adapter(part.b, {part.rows, m.r}, first, std::ssize(squares), &b));
   }
   return files.ForRows(part.weight, first, std::ssize(squares), [&](int64_t row, int64_t rows, float* w) {
-    if (of == RowsOf::kSum) {
+    if (of == NormsOf::kSum) {
       MergeRows(w, rows, m.in, b.data() + row * m.r, a.data(), m.r, static_cast<float>(m.scale));
     }
     SquaresOfRows(w, rows, m.in, squares.data() + row);
@@ -135,9 +135,9 @@ void SquaresOfRows(const float* x, int64_t rows, int64_t columns, float* sums) {
 }
 
 Status LoadRowNorms(const ModelWeights& files, std::span<const StoredWeight> weights,
-                    std::span<const LoraModule> modules, RowsOf of, const AdapterReader* adapter, bool magnitudes,
+                    std::span<const LoraModule> modules, NormsOf of, const AdapterReader* adapter, bool magnitudes,
                     const BufferLookup& buffer) {
-  TEMPER_CHECK(of == RowsOf::kWeight || (adapter != nullptr && !magnitudes));
+  TEMPER_CHECK(of == NormsOf::kWeight || (adapter != nullptr && !magnitudes));
   FileRows rows(files, weights, adapter, buffer);
   HostWindow window;
   std::vector<float> squares;

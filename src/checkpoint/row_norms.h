@@ -10,13 +10,13 @@
 
 namespace temper {
 
-enum class RowsOf : uint8_t { kWeight, kSum };  // of W, or of W + scale * B A
+enum class NormsOf : uint8_t { kWeight, kSum };  // of W, or of W + scale * B A
 
 // Fills the squares (LoraModule::Part) of each module that has magnitudes; with `magnitudes` these, too, as an adapter
 // begins in PEFT: with the norms of W, so that the model is its base. Reads the weights once more, some rows at a time.
 // `adapter`: for kSum; `buffer` has A and B, for their types. Does nothing where no module has magnitudes.
 Status LoadRowNorms(const ModelWeights& files, std::span<const StoredWeight> weights,
-                    std::span<const LoraModule> modules, RowsOf of, const AdapterReader* adapter, bool magnitudes,
+                    std::span<const LoraModule> modules, NormsOf of, const AdapterReader* adapter, bool magnitudes,
                     const BufferLookup& buffer);
 
 // sums[i] = sum of squares of row i of x [rows, columns], row-major.

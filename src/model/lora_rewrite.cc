@@ -184,14 +184,16 @@ class LoraRewriter {
     const auto scale = [&](ValueId columns, Attributes attributes, const char* suffix) {
       return Emit(node, Op::kScaleColumns, {columns, magnitude, squares}, std::move(attributes), name + suffix);
     };
-    std::vector<ValueId> terms = {scale(sum, {}, ".scaled")};
-    if (dropped) terms.insert(terms.begin(), {base, scale(scaled, {{"minus_one", int64_t{1}}}, ".changed")});
-    if (has_bias && !dropped) terms.push_back(node.inputs[2]);
-    ValueId total = terms[0];
-    for (size_t i = 1; i < terms.size(); ++i) total = Emit(node, Op::kAdd, {total, terms[i]}, {}, name + ".added");
-    // The node that made the last term makes y.
-    graph_.nodes().back().outputs = {y};
-    TEMPER_CHECK(graph_.value(total).type == graph_.value(y).type) << name;
+    const auto finish = [&](Op op, std::vector<ValueId> inputs) {
+      graph_.AddNode({.op = op, .inputs = std::move(inputs), .outputs = {y}, .block = node.block, .phase = node.phase});
+    };
+    if (dropped) {
+      const ValueId changed = scale(scaled, {{"minus_one", int64_t{1}}}, ".changed");
+      const ValueId added = Emit(node, Op::kAdd, {base, changed}, {}, name + ".added");
+      return finish(Op::kAdd, {added, scale(sum, {}, ".scaled")});
+    }
+    if (!has_bias) return finish(Op::kScaleColumns, {sum, magnitude, squares});
+    finish(Op::kAdd, {scale(sum, {}, ".scaled"), node.inputs[2]});
   }
 
   // The matrices that an adapter's matrix holds for a stack.

@@ -60,7 +60,7 @@ Status StartEngine(DecodingModel& model, const ModelOptions& options, int64_t wa
     return model.far.mapped.contains(name) ? DevicePart() : model.engine->Buffer(name);
   };
   TEMPER_RETURN_IF_ERROR(model.opened.Load(buffer));
-  return model.opened.LoadRowNormsOf(spec.adapter, RowsOf::kSum, /*magnitudes=*/false, buffer);
+  return model.opened.LoadRowNormsOf(spec.adapter, NormsOf::kSum, /*magnitudes=*/false, buffer);
 }
 
 namespace {

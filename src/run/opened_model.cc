@@ -366,7 +366,7 @@ Status OpenedModel::Load(const BufferLookup& buffer, int part, int parts) const 
   return adapter_weights_ ? adapter_weights_->Load(buffer) : OkStatus();
 }
 
-Status OpenedModel::LoadRowNormsOf(std::span<const LoraModule> modules, RowsOf of, bool magnitudes,
+Status OpenedModel::LoadRowNormsOf(std::span<const LoraModule> modules, NormsOf of, bool magnitudes,
                                    const BufferLookup& buffer) const {
   TEMPER_CHECK(weights_.has_value()) << "call OpenWeights first";
   return LoadRowNorms(*weights_, model_->StoredWeights(), modules, of, adapter_weights_ ? &*adapter_weights_ : nullptr,

@@ -81,7 +81,7 @@ class OpenedModel {
   Status Load(const BufferLookup& buffer, int part = 0, int parts = 1) const;
   // After Load: what DoRA needs of the rows of weights (checkpoint/row_norms.h), of `modules` or, for kSum, of the
   // adapter's.
-  Status LoadRowNormsOf(std::span<const LoraModule> modules, RowsOf of, bool magnitudes,
+  Status LoadRowNormsOf(std::span<const LoraModule> modules, NormsOf of, bool magnitudes,
                         const BufferLookup& buffer) const;
 
   // The export of this model by `temper export`; the caller adds the destination.

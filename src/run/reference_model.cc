@@ -68,7 +68,7 @@ Status LoadReference(const OpenedModel& reference, const std::vector<LoraModule>
   };
   TEMPER_RETURN_IF_ERROR(InitializeLora(adapters, /*seed=*/0, fill));
   TEMPER_RETURN_IF_ERROR(reference.Load(buffer, here.rank, here.ranks));
-  return reference.LoadRowNormsOf(adapters, RowsOf::kWeight, /*magnitudes=*/true, buffer);
+  return reference.LoadRowNormsOf(adapters, NormsOf::kWeight, /*magnitudes=*/true, buffer);
 }
 
 }  // namespace temper

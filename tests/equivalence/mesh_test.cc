@@ -183,7 +183,7 @@ const std::vector<Case>& Cases() {
        false, true},
       // The ffn whole on tensor ranks, the head's input dim over fsdp.
       {"rules_on_fsdp2_tp2", WithRules(MeshOf({{Axis::kFsdp, 2}, {Axis::kTp, 2}}),
-                                       {{R"((gate|up|down)_proj\.(weight|lora_.)|fc\d\.(weight|lora_.))", "-,fsdp"},
+                                       {{R"((gate|up|down)_proj\.(weight|lora_[AB])|fc\d\.(weight|lora_[AB]))", "-,fsdp"},
                                         {R"(fc\d\.bias)", "replicate"},
                                         {"lm_head", "tp,fsdp"}})},
       {"pp2", MeshOf({{Axis::kPp, 2}}), false, false, 4},

@@ -179,7 +179,7 @@ class Step {
     if (adapter.empty()) return;
     const AdapterReader reader = OpenAdapter(adapter, targets);
     Must(reader.Load(lookup));
-    Must(LoadRowNorms(weights, model->StoredWeights(), targets, RowsOf::kWeight, nullptr, false, lookup));
+    Must(LoadRowNorms(weights, model->StoredWeights(), targets, NormsOf::kWeight, nullptr, false, lookup));
   }
 
   DevicePart Buffer(const std::string& name) const {
@@ -443,7 +443,7 @@ std::unique_ptr<DecodeEngine> MakeDecoder(const std::string& name, const std::st
   if (adapter.empty()) return decoder;
   const AdapterReader reader = OpenAdapter(adapter, targets);
   Must(reader.Load(lookup));
-  Must(LoadRowNorms(weights, model->StoredWeights(), targets, RowsOf::kSum, &reader, false, lookup));
+  Must(LoadRowNorms(weights, model->StoredWeights(), targets, NormsOf::kSum, &reader, false, lookup));
   return decoder;
 }
 
