@@ -217,7 +217,9 @@ std::string Dataset::PlaceOf(int64_t sample) const {
   TEMPER_CHECK(sample >= 0 && sample < store.size()) << "sample " << sample << " of " << store.size();
   const auto next = std::upper_bound(files.begin(), files.end(), sample,
                                      [](int64_t s, const DataFile& file) { return s < file.first_sample; });
-  return fmt::format("{} line {}", (next - 1)->path, store.line(sample));
+  const std::string& path = (next - 1)->path;
+  return fmt::format("{} {} {}", path, KindOfDataFile(path) == DataFileKind::kParquet ? "row" : "line",
+                     store.line(sample));
 }
 
 Status WriteDataset(Env& env, const std::vector<DataInput>& inputs, const Tokenizer& tokenizer,

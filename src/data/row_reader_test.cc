@@ -25,7 +25,7 @@ class RowReaderTest : public testing::Test {
   }
   // Every row as "line:text"; errors as "line:!", final ones as "!message".
   std::vector<std::string> Rows(const std::string& path, Bytes max_row = RowReader::kMaxRow) {
-    auto reader = RowReader::Open(PosixEnv(), path, max_row);
+    auto reader = OpenRows(PosixEnv(), path, max_row);
     if (!reader.ok()) return {"!" + reader.status().message()};
     layout_ = (*reader)->layout();
     std::vector<std::string> rows;
@@ -228,10 +228,10 @@ TEST_F(RowReaderTest, AFailingReadIsAnError) {
   FaultyEnv env(PosixEnv(), [&](const std::string& op, const std::string&) {
     return op == "read" && ++reads == 3 ? IoError("disk on fire") : OkStatus();
   });
-  const auto reader = RowReader::Open(env, path);
+  const auto reader = OpenRows(env, path);
   ASSERT_FALSE(reader.ok());
   EXPECT_EQ(reader.status().message(), "disk on fire");
-  EXPECT_FALSE(RowReader::Open(PosixEnv(), "/nonexistent/x.jsonl").ok());
+  EXPECT_FALSE(OpenRows(PosixEnv(), "/nonexistent/x.jsonl").ok());
 }
 
 }  // namespace

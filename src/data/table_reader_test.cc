@@ -25,7 +25,7 @@ class TableReaderTest : public testing::Test {
   }
   // Each row as "line:text", or its error; the final error last.
   std::vector<std::string> Rows(const std::string& name, const std::string& text, Bytes max_row = MiB(1)) const {
-    auto reader = RowReader::Open(PosixEnv(), Write(name, text), max_row);
+    auto reader = OpenRows(PosixEnv(), Write(name, text), max_row);
     if (!reader.ok()) return {reader.status().message()};
     std::vector<std::string> rows;
     for (RawRow row;;) {

@@ -37,7 +37,7 @@ DataFileKind KindOfDataFile(std::string_view path) {
 
 bool HasRows(DataFileKind kind) {
   return kind == DataFileKind::kJson || kind == DataFileKind::kJsonLines || kind == DataFileKind::kCommaTable ||
-         kind == DataFileKind::kTabTable;
+         kind == DataFileKind::kTabTable || kind == DataFileKind::kParquet;
 }
 
 }  // namespace temper

@@ -12,7 +12,7 @@ enum class DataFileKind : uint8_t { kOther, kJson, kJsonLines, kCommaTable, kTab
 // `path` without the ending of a compressed file.
 std::string_view WithoutCompression(std::string_view path);
 DataFileKind KindOfDataFile(std::string_view path);
-// Whether such a file has rows that are read: JSON, or a table.
+// Whether such a file has rows: JSON, or a table.
 bool HasRows(DataFileKind kind);
 
 }  // namespace temper
